@@ -1,0 +1,1 @@
+"""Experiments as documents: source, command, expected number and time."""

@@ -1,0 +1,35 @@
+"""FedAvg with LeNet-5 on MNIST: the dense baseline of the sketched configs.
+
+  python -m launch.train --config=configs/mnist_fedavg.py \
+      --data_dir=DIR --workdir=runs/mnist_fedavg
+
+Source: the setting of Haddadpour et al., arXiv:2008.04975, section 6: 50
+clients, half of them a round, here with equal iid shares of the 60,000 images
+and 5 local steps of batch 32.
+"""
+
+from fl_sketch import experiment
+import ml_collections
+
+
+def get_config(variant: str = '') -> ml_collections.ConfigDict:
+  """Returns the config; `variant` is '' or 'quick' (6 rounds)."""
+  if variant not in ('', 'quick'):
+    raise ValueError(f"Expected {variant=} in ('', 'quick').")
+  c = ml_collections.ConfigDict(experiment.defaults())
+  c.dataset = 'mnist'
+  c.model = 'lenet5'
+
+  c.population = 50
+  c.cohort = 25
+  c.rounds = 6 if variant == 'quick' else 300
+  c.local_steps = 5
+  c.batch_size = 32
+  c.client_lr = 0.05
+
+  c.algorithm = 'fedavg'
+  c.server_lr = 1.0
+
+  c.eval_every = 3 if variant == 'quick' else 20
+  c.checkpoint_every = 3 if variant == 'quick' else 50
+  return c

@@ -1,0 +1,1 @@
+"""Federated learning in which clients send a random sketch of their update."""

@@ -1,0 +1,112 @@
+"""Checkpoints of a run: atomic, and the newest readable one is restored."""
+
+import pathlib
+from typing import Any
+import warnings
+
+from fl_sketch import ledger as ledger_lib
+from fl_sketch import rounds
+import jax
+import orbax.checkpoint as ocp
+
+
+class CheckpointError(ValueError):
+  """There are checkpoints, and none of them can be read."""
+
+
+class Checkpoints:
+  """The checkpoints below one folder, named by the number of rounds done.
+
+  Args:
+    folder: where they lie; made if it is not there.
+    keep: how many of the newest to keep.
+  """
+
+  def __init__(self, folder: pathlib.Path, keep: int):
+    self._folder = folder
+    self._manager = ocp.CheckpointManager(
+      folder.absolute(),
+      options=ocp.CheckpointManagerOptions(
+        max_to_keep=keep,
+        # The next round donates the buffers that would still be read.
+        enable_async_checkpointing=False,
+        cleanup_tmp_directories=True,
+      ),
+    )
+
+  def save(
+    self, rounds_done: int, state: rounds.FedState, ledger: ledger_lib.Ledger
+  ):
+    """Writes one checkpoint; all processes call it, each writes its part."""
+    self._manager.save(
+      rounds_done,
+      args=ocp.args.Composite(
+        state=ocp.args.StandardSave(state),
+        heard=ocp.args.ArraySave(ledger.heard),
+        totals=ocp.args.JsonSave(ledger.totals()),
+      ),
+      force=True,
+    )
+
+  def restore(
+    self, state: rounds.FedState, dense: int
+  ) -> tuple[int, rounds.FedState, ledger_lib.Ledger] | None:
+    """The newest checkpoint that can be read, or None if there is none.
+
+    A checkpoint that cannot be read is reported by a warning and deleted, so
+    that the run can write it again.
+
+    Args:
+      state: on the mesh, for structure, types and sharding.
+      dense: bytes of the parameters.
+
+    Raises:
+      CheckpointError: there are checkpoints but none can be read.
+    """
+    like = jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding),
+      state,
+    )
+    broken = {}
+    for step in sorted(self._manager.all_steps(), reverse=True):
+      try:
+        found = self._read(step, like)
+      # Orbax raises bare Exception for some truncated files, so nothing
+      # narrower covers a broken checkpoint; the reason is always passed on.
+      except Exception as e:
+        broken[step] = f'{type(e).__name__}: {str(e).splitlines()[0]}'
+        continue
+      for bad, why in broken.items():
+        warnings.warn(
+          f'Checkpoint {self._folder / str(bad)} cannot be read ({why}); '
+          f'going back to round {step}.',
+          stacklevel=2,
+        )
+        self._manager.delete(bad)
+      ledger = ledger_lib.Ledger(dense, found.heard, **found.totals)
+      return step, found.state, ledger
+    if broken:
+      raise CheckpointError(
+        f'None of the checkpoints in {self._folder} can be read: {broken}. '
+        'Delete the folder to start again, or name another workdir.'
+      )
+    return None
+
+  def _read(self, step: int, like: Any):
+    return self._manager.restore(
+      step,
+      args=ocp.args.Composite(
+        state=ocp.args.StandardRestore(like),
+        heard=ocp.args.ArrayRestore(),
+        totals=ocp.args.JsonRestore(),
+      ),
+    )
+
+  @property
+  def newest(self) -> int | None:
+    """Rounds done at the newest checkpoint, None if there is none."""
+    return self._manager.latest_step()
+
+  def close(self):
+    """Waits for what is still being written."""
+    self._manager.close()

@@ -1,0 +1,310 @@
+"""The two verbs of a federated round, what they cost, and the loop over lanes.
+
+A cohort of C clients is laid out as shards x lanes: `shard_map` splits it over
+the mesh axis `shard`, and each shard holds its clients on a leading axis, the
+lanes. A value is *shared* if every client holds the same copy and *local* if
+each holds its own; JAX's types say which, since a shared value is invariant
+over `shard`. `uplink` is the only way from local to shared and `downlink` the
+only way back; `shard_map` refuses a program that cheats.
+"""
+
+from collections.abc import Callable
+import math
+from typing import Any
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+import numpy as np
+
+Tree = Any
+Decode = Callable[[Tree], Tree]
+SHARD = 'shard'
+
+
+class Bill(NamedTuple):
+  """Bytes one participating client moves in one round; both uint32[]."""
+
+  up: jax.Array
+  down: jax.Array
+
+
+class PerClient(NamedTuple):
+  """Marks state with one row per client; everything unmarked is shared."""
+
+  value: Tree
+
+
+class LaneSum(NamedTuple):
+  """What one shard's lanes sent, decoded and added up as they came.
+
+  Attributes:
+    total: sum over lanes of weight x decoded payload; f32 or better.
+    weight: f32[], the sum of the lanes' weights.
+    nbytes: wire size of one client's payload.
+  """
+
+  total: Tree
+  weight: jax.Array
+  nbytes: int
+
+
+def cohort_mesh(shards: int | None = None) -> jax.sharding.Mesh:
+  """A one-axis mesh over the first `shards` devices; all of them by default.
+
+  The axis is Auto: `jax.make_mesh` makes Explicit ones by default, under which
+  `shard_map` refuses an input that is not yet sharded as its spec says.
+
+  Args:
+    shards: number of devices, of all processes together.
+
+  Raises:
+    ValueError: there are fewer devices than shards.
+  """
+  devices = jax.devices()
+  if shards is not None and not 1 <= shards <= len(devices):
+    raise ValueError(f'Expected 1 <= {shards=} <= devices={len(devices)}.')
+  devices = devices[:shards]
+  auto = (jax.sharding.AxisType.Auto,)
+  return jax.make_mesh((len(devices),), (SHARD,), auto, devices=devices)
+
+
+def place(mesh: jax.sharding.Mesh, tree: Tree, spec: P | None = None) -> Tree:
+  """Puts host arrays, the same in every process, on the mesh.
+
+  Each process copies only what its own devices hold, and always copies, since a
+  round donates its state. Without a spec every device gets a copy, as server
+  state must have it: state that was never put on the mesh would compile the
+  second round anew.
+  """
+  sharding = NamedSharding(mesh, P() if spec is None else spec)
+
+  def put(x):
+    if sharding.is_fully_addressable:
+      return jax.device_put(x, sharding, may_alias=False)
+    if jnp.issubdtype(getattr(x, 'dtype', None), jax.dtypes.prng_key):
+      data = place(mesh, jax.random.key_data(x), spec)
+      return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
+    x = np.asarray(x)
+    return jax.make_array_from_callback(x.shape, sharding, lambda i: x[i])
+
+  return jax.tree.map(put, tree)
+
+
+def no_bill() -> Bill:
+  """A bill of zero bytes."""
+  return Bill(up=jnp.uint32(0), down=jnp.uint32(0))
+
+
+def nbytes(tree: Tree) -> int:
+  """Wire size of `tree` from its shapes and dtypes alone, an exact int.
+
+  >>> nbytes({'values': jnp.zeros(5), 'index': jnp.zeros(5, jnp.int32)})
+  40
+  """
+  return sum(
+    math.prod(x.shape) * jnp.dtype(x.dtype).itemsize
+    for x in jax.tree.leaves(tree)
+  )
+
+
+def billed(size: int) -> jax.Array:
+  """The uint32[] of a bill; two or more payloads a round must fit in it.
+
+  Raises:
+    ValueError: one payload is 2 GiB or more.
+  """
+  if size >= 2**31:
+    raise ValueError(f'Expected a payload of {size=} < {2**31} bytes.')
+  return jnp.uint32(size)
+
+
+def downlink(tree: Tree) -> Tree:
+  """Hands each shard its own copy of a shared `tree`.
+
+  Not a no-op: with respect to a *shared* array, `jax.grad` inside `shard_map`
+  returns gradients already summed over `shard`. Local work must start here.
+  """
+  return jax.tree.map(lambda x: jax.lax.pcast(x, SHARD, to='varying'), tree)
+
+
+def uplink(
+  payload: Tree | LaneSum,
+  weight: jax.Array,
+  decode: Decode | None = None,
+  denominator: jax.Array | float | None = None,
+) -> tuple[Tree, int]:
+  """Sends every client's `payload`; returns the weighted mean, shared.
+
+  Args:
+    payload: what goes on the wire, in wire dtypes; leaves [lanes, ...]. Or the
+      `LaneSum` of payloads that were decoded and added as they came.
+    weight: f32[lanes], aggregation weights; 0 for a client that is absent.
+    decode: undoes a non-linear encoding, one client at a time, before the sum.
+      None for a linear one, whose payloads are summed as they are.
+    denominator: what the weighted sum is divided by; the sum of the weights if
+      None. Under differential privacy it must be a constant.
+
+  Returns:
+    The mean of the decoded payloads (zeros if nobody took part), and the bytes
+    one participating client sent.
+  """
+  if not isinstance(payload, LaneSum):
+    payload = _sum_lanes(payload, weight, decode)
+  total = jax.tree.map(lambda x: jax.lax.psum(x, SHARD), payload.total)
+  if denominator is None:
+    denominator = jax.lax.psum(payload.weight, SHARD)
+  denominator = jnp.asarray(denominator, jnp.float32)
+  scale = jnp.where(denominator > 0, 1 / jnp.maximum(denominator, 1e-38), 0)
+  mean = jax.tree.map(lambda x: x * scale.astype(x.dtype), total)
+  return mean, payload.nbytes
+
+
+def sum_over_cohort(x: jax.Array) -> jax.Array:
+  """Adds up a local number over every client; for counts and metrics."""
+  return jax.lax.psum(x.sum(), SHARD)
+
+
+def _weighted(x, weight):
+  """Leaf x [...] of one client times its weight, 0 x NaN being 0."""
+  x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+  return jnp.where(weight > 0, weight.astype(x.dtype) * x, 0)
+
+
+def _sum_lanes(payload, weight, decode):
+  one = jax.eval_shape(lambda tree: jax.tree.map(lambda x: x[0], tree), payload)
+  decoded = payload if decode is None else jax.vmap(decode)(payload)
+  add = lambda x: jax.vmap(_weighted)(x, weight).sum(0)
+  return LaneSum(jax.tree.map(add, decoded), weight.sum(), nbytes(one))
+
+
+def default_lanes_per_step() -> int | None:
+  """One lane at a time on CPU, all at once (None) on an accelerator.
+
+  On a CPU a client's work stays in cache when it runs alone, and vmap would
+  turn convolutions into grouped ones, for which XLA:CPU has no good kernel.
+  """
+  return 1 if jax.default_backend() == 'cpu' else None
+
+
+def map_clients(
+  fn: Callable[[Tree], Tree], lanes: Tree, lanes_per_step: int | None
+) -> Tree:
+  """Applies `fn` to every lane, `lanes_per_step` at a time (None: all).
+
+  Args:
+    fn: one client's work.
+    lanes: leaves [lanes, ...].
+    lanes_per_step: 1 is a scan, None a vmap, any other number a scan over
+      vmapped chunks; the results are the same.
+
+  Returns:
+    The results, leaves [lanes, ...].
+  """
+  if lanes_per_step is None:
+    return jax.vmap(fn)(lanes)
+  if lanes_per_step == 1:
+    return jax.lax.map(fn, lanes)
+  return jax.lax.map(fn, lanes, batch_size=lanes_per_step)
+
+
+def sum_over_lanes(
+  fn: Callable[[Tree], tuple[Tree, jax.Array, Tree]],
+  lanes: Tree,
+  lanes_per_step: int | None,
+  decode: Decode | None = None,
+) -> tuple[LaneSum, Tree]:
+  """Runs `fn` on every lane and adds up what the clients send as it comes.
+
+  Memory is that of `lanes_per_step` clients, not of all lanes.
+
+  Args:
+    fn: lane -> (payload, weight, rest), one client's work.
+    lanes: leaves [lanes, ...].
+    lanes_per_step: as in `map_clients`.
+    decode: undoes a non-linear encoding before the sum; None for a linear one.
+
+  Returns:
+    The shard's `LaneSum`, and every lane's `rest`, leaves [lanes, ...].
+  """
+  decode = decode or (lambda payload: payload)
+  first = jax.tree.map(lambda x: x[0], lanes)
+  payload, _, _ = jax.eval_shape(fn, first)
+  size = nbytes(payload)
+
+  def send(lane):
+    payload, weight, rest = fn(lane)
+    add = lambda x: _weighted(x, weight)
+    return (jax.tree.map(add, decode(payload)), weight), rest
+
+  def zeros():
+    shapes, _ = jax.eval_shape(send, first)
+    return downlink(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes))
+
+  def step(total, chunk):
+    if lanes_per_step == 1:
+      sent, rest = send(chunk)
+    else:
+      sent, rest = jax.vmap(send)(chunk)
+      sent = jax.tree.map(lambda x: x.sum(0), sent)
+    return jax.tree.map(jnp.add, total, sent), rest
+
+  count = jax.tree.leaves(lanes)[0].shape[0]
+  if lanes_per_step == 1:
+    (total, weight), rest = jax.lax.scan(step, zeros(), lanes)
+  elif lanes_per_step is None or lanes_per_step >= count:
+    (total, weight), rest = step(zeros(), lanes)
+  else:
+    (total, weight), rest = _scan_chunks(step, zeros(), lanes, lanes_per_step)
+  return LaneSum(total, weight, size), rest
+
+
+def _scan_chunks(step, total, lanes, size):
+  """Scans `step` over chunks of `size` lanes, then over what is left."""
+  count = jax.tree.leaves(lanes)[0].shape[0]
+  whole = count - count % size
+  chunks = jax.tree.map(
+    lambda x: x[:whole].reshape((-1, size, *x.shape[1:])), lanes
+  )
+  total, rest = jax.lax.scan(step, total, chunks)
+  rest = jax.tree.map(lambda x: x.reshape((whole, *x.shape[2:])), rest)
+  if whole == count:
+    return total, rest
+  total, last = step(total, jax.tree.map(lambda x: x[whole:], lanes))
+  return total, jax.tree.map(lambda x, y: jnp.concatenate([x, y]), rest, last)
+
+
+def _is(kind):
+  return lambda node: isinstance(node, kind)
+
+
+def specs(state: Tree) -> Tree:
+  """`shard_map` specs of a state: rows over `shard`, the rest replicated."""
+  spec = lambda node: P(SHARD) if isinstance(node, PerClient) else P()
+  return jax.tree.map(spec, state, is_leaf=_is(PerClient))
+
+
+def map_per_client(fn: Callable[..., Tree], state: Tree, *rest: Tree) -> Tree:
+  """Applies `fn` leaf by leaf under `PerClient`; leaves the rest of `state`."""
+
+  def visit(node, *others):
+    if not isinstance(node, PerClient):
+      return node
+    return PerClient(jax.tree.map(fn, node.value, *(o.value for o in others)))
+
+  return jax.tree.map(visit, state, *rest, is_leaf=_is(PerClient))
+
+
+def clear_bills(state: Tree) -> Tree:
+  """`state` with every `Bill` at zero, as a round begins."""
+  clear = lambda node: no_bill() if isinstance(node, Bill) else node
+  return jax.tree.map(clear, state, is_leaf=_is(Bill))
+
+
+def total_bill(state: Tree) -> Bill:
+  """Sums every `Bill` in `state`."""
+  nodes = jax.tree.leaves(state, is_leaf=_is(Bill))
+  bills = [node for node in nodes if isinstance(node, Bill)]
+  return jax.tree.map(lambda *xs: sum(xs), no_bill(), *bills)

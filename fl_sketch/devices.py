@@ -1,0 +1,45 @@
+"""What a process tells JAX before it starts: devices, peers."""
+
+import os
+
+import jax
+
+
+def cores() -> int:
+  """The cores that this process may use."""
+  if hasattr(os, 'sched_getaffinity'):
+    return len(os.sched_getaffinity(0))
+  return os.cpu_count() or 1
+
+
+def start(
+  *,
+  cpu_devices: int | None = None,
+  coordinator: str | None = None,
+  num_processes: int = 1,
+  process_id: int = 0,
+):
+  """Sets up the devices; call it before anything else touches JAX.
+
+  A CPU becomes one device a core: clients side by side beat threads inside the
+  small layers of one client.
+
+  Args:
+    cpu_devices: devices to make of this process's CPU; None is one a core.
+    coordinator: HOST:PORT of process 0, where there are several processes.
+    num_processes: how many there are.
+    process_id: which one this is.
+
+  Raises:
+    ValueError: numbers out of range, or processes without a coordinator.
+  """
+  if cpu_devices is not None and cpu_devices < 1:
+    raise ValueError(f'Expected {cpu_devices=} >= 1.')
+  if not 0 <= process_id < num_processes:
+    raise ValueError(f'Expected 0 <= {process_id=} < {num_processes=}.')
+  if num_processes > 1 and coordinator is None:
+    raise ValueError(f'Expected a coordinator with {num_processes=} > 1.')
+  jax.config.update('jax_num_cpu_devices', cpu_devices or cores())
+  if num_processes > 1:
+    jax.config.update('jax_cpu_collectives_implementation', 'gloo')
+    jax.distributed.initialize(coordinator, num_processes, process_id)

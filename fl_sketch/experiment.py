@@ -1,0 +1,372 @@
+"""From a config to everything that a run needs."""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import dataclasses
+import difflib
+import math
+from typing import Any
+from typing import NamedTuple
+
+from fl_sketch import algorithms
+from fl_sketch import gram
+from fl_sketch import losses
+from fl_sketch import models
+from fl_sketch import rounds
+from fl_sketch import sketches
+from fl_sketch.data import batches
+from fl_sketch.data import cohorts
+from fl_sketch.data import partitions
+from fl_sketch.data import sources
+from fl_sketch.data import synthetic
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+# What may differ when a run is resumed: it changes no number of any round.
+RESUMABLE = (
+  'rounds',
+  'log_every',
+  'eval_every',
+  'checkpoint_every',
+  'keep_checkpoints',
+)
+EVAL_BATCH = 500
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Every field that a config may set; None leaves a choice to its owner."""
+
+  seed: int = 0
+
+  # The problem.
+  dataset: str = 'digits'  # digits, mnist, fashion_mnist, cifar10, quadratics
+  model: str = 'mlp'  # linear, mlp, lenet5; quadratics have their own
+  widths: tuple[int, ...] = (64,)  # hidden layers of the mlp
+  label_smoothing: float = 0.0
+
+  # Who holds what, and who takes part.
+  population: int = 50  # clients in total
+  partition: str = 'iid'  # or label_shards, classes_per_client, dirichlet, ...
+  partition_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  cohort: int = 25  # clients in a round; their expected number under poisson
+  sampling: str = 'fixed_size'  # with_replacement, poisson
+  max_cohort: int | None = None  # poisson: None is exceeded once in 1e9 rounds
+  weights: str = 'equal'  # samples: a client weighs what it holds
+
+  # Local work.
+  local_steps: int = 5
+  batch_size: int = 32  # 0: full-batch gradient steps
+  batch_order: str = 'replace'  # cycle, mask
+  client_lr: float = 0.1
+  weight_decay: float = 0.0
+  local_work: str = 'sgd'  # gram: exact and faster for full batches and linear
+
+  # The protocol.
+  algorithm: str = 'fedavg'
+  sketch: Mapping[str, Any] | None = None  # kind, and the options of that kind
+  server_lr: float = 1.0
+  server_optimizer: str | None = None  # adam, amsgrad, yogi, adagrad, momentum
+  optimizer_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  final_server_lr: float | None = None  # cosine decay to it over the run
+
+  # The run.
+  rounds: int = 100
+  rounds_per_dispatch: int = 1  # more where a round is short
+  lanes_per_step: int = 0  # clients a device works on at once; 0 by backend
+  log_every: int = 1
+  eval_every: int = 10
+  checkpoint_every: int = 50
+  keep_checkpoints: int = 3
+
+  def __post_init__(self):
+    _check_numbers(self)
+    _check_choices(self)
+
+  @classmethod
+  def from_mapping(cls, config: Mapping[str, Any]) -> 'Config':
+    """Checks a config's fields and values.
+
+    Raises:
+      ValueError: a field is unknown or out of range; the message names it.
+    """
+    known = [f.name for f in dataclasses.fields(cls)]
+    for field in config:
+      if field not in known:
+        near = difflib.get_close_matches(field, known, n=1)
+        hint = f' Did you mean {near[0]!r}?' if near else ''
+        raise ValueError(f'Unknown config field {field!r}.{hint}')
+    return cls(**config)
+
+
+def defaults(**fields: Any) -> dict[str, Any]:
+  """A full config as a plain dict: the defaults, with `fields` on top."""
+  return dataclasses.asdict(Config.from_mapping(fields))
+
+
+class Experiment(NamedTuple):
+  """What `training.train` runs.
+
+  Attributes:
+    config: the checked config.
+    make: hp -> `Algorithm`.
+    hyper: the hyperparameters of this run.
+    params: the model before the first round.
+    data: the training arrays, leaves [samples, ...].
+    fetch: (data, one client's indices) -> its batches.
+    sample: (round, shards) -> `Cohort` of indices into `data`, in host memory.
+    metrics_fn: (params, batch) -> sums of metrics, with 'count'.
+    test: evaluation batches, leaves [batches, batch, ...].
+    partition: which samples each client holds.
+    labels: int[samples], or None where there are none.
+  """
+
+  config: Config
+  make: rounds.Make
+  hyper: algorithms.Hyper
+  params: Any
+  data: dict[str, np.ndarray]
+  fetch: rounds.Fetch
+  sample: Callable[[int, int], rounds.Cohort]
+  metrics_fn: losses.MetricsFn
+  test: dict[str, np.ndarray]
+  partition: partitions.Partition
+  labels: np.ndarray | None
+
+
+class Problem(NamedTuple):
+  """A learning problem before it is spread over clients."""
+
+  data: dict[str, np.ndarray]
+  test: dict[str, np.ndarray]
+  params: Any
+  loss_fn: losses.LossFn
+  metrics_fn: losses.MetricsFn
+  labels: np.ndarray | None
+  scale: dict[str, float]  # mean and std of the inputs
+
+
+def build(
+  config: Mapping[str, Any] | Config, data_dir: str | None = None
+) -> Experiment:
+  """Reads the data and makes everything a run needs.
+
+  Args:
+    config: a `Config`, or its fields.
+    data_dir: where tensorflow-datasets keeps its files.
+
+  Raises:
+    ValueError: the config is wrong; the message names the field.
+    DataError: the dataset is not there, or cannot be read.
+  """
+  c = config if isinstance(config, Config) else Config.from_mapping(config)
+  problem = _problem(c, data_dir)
+  partition = partitions.partition(
+    'one_each' if c.dataset == 'quadratics' else c.partition,
+    problem.labels,
+    c.population,
+    c.seed,
+    **c.partition_options,
+  )
+  hyper = algorithms.Hyper(jnp.float32(c.client_lr), jnp.float32(c.server_lr))
+  make = _algorithm(c, problem)
+  # Shapes alone show whether the algorithm suits the model.
+  jax.eval_shape(lambda p: rounds.init(make(hyper), p, 1), problem.params)
+  return Experiment(
+    config=c,
+    make=make,
+    hyper=hyper,
+    params=problem.params,
+    data=problem.data,
+    fetch=_fetch,
+    sample=_sampler(c, partition),
+    metrics_fn=problem.metrics_fn,
+    test=problem.test,
+    partition=partition,
+    labels=problem.labels,
+  )
+
+
+def _problem(c: Config, data_dir: str | None) -> Problem:
+  if c.dataset == 'quadratics':
+    return _quadratics(c)
+  dataset = sources.load(c.dataset, data_dir)
+  scale = _scale(dataset.train['x'])
+  options = {'widths': tuple(c.widths)} if c.model == 'mlp' else {}
+  module = models.make(c.model, dataset.num_classes, **options)
+  params = models.init_params(
+    module, jax.random.key(c.seed), dataset.train['x'].shape[1:]
+  )
+  return Problem(
+    data=dataset.train,
+    test=_evaluation_batches(dataset.test),
+    params=params,
+    loss_fn=losses.classification(
+      module, label_smoothing=c.label_smoothing, **scale
+    ),
+    metrics_fn=losses.classification_metrics(module, **scale),
+    labels=dataset.train['y'],
+    scale=scale,
+  )
+
+
+def _scale(pixels):
+  """Mean and deviation of uint8 pixels / 255, from their histogram."""
+  share = np.bincount(pixels.ravel(), minlength=256) / pixels.size
+  values = np.arange(256) / 255
+  mean = share @ values
+  return {
+    'mean': float(mean),
+    'std': float((share @ (values - mean) ** 2) ** 0.5),
+  }
+
+
+def _quadratics(c: Config) -> Problem:
+  problem = synthetic.quadratics(c.seed, population=c.population)
+  return Problem(
+    data=problem.data,
+    test=_evaluation_batches(problem.data),
+    params={'w': jnp.asarray(problem.start(c.seed))},
+    loss_fn=losses.quadratic(),
+    metrics_fn=losses.quadratic_metrics,
+    labels=None,
+    scale={},
+  )
+
+
+def _algorithm(c: Config, problem: Problem) -> rounds.Make:
+  options: dict[str, Any] = {}
+  if c.sketch is not None:
+    options['sketch'] = sketches.make(**c.sketch)
+  if c.server_optimizer is not None:
+    options['server_optimizer'] = algorithms.make_server_optimizer(
+      c.server_optimizer, **c.optimizer_options
+    )
+  if c.final_server_lr is not None:
+    options['schedule'] = optax.cosine_decay_schedule(
+      1.0, c.rounds, alpha=c.final_server_lr / c.server_lr
+    )
+  if c.local_work == 'gram':
+
+    def gram_steps(hp):
+      return gram.gram_sgd(
+        hp.client_lr,
+        c.local_steps,
+        label_smoothing=c.label_smoothing,
+        weight_decay=c.weight_decay,
+        **problem.scale,
+      )
+
+    return algorithms.make(c.algorithm, local=gram_steps, **options)
+  return algorithms.make(
+    c.algorithm,
+    problem.loss_fn,
+    local_steps=c.local_steps,
+    weight_decay=c.weight_decay,
+    **options,
+  )
+
+
+def _sampler(c: Config, partition: partitions.Partition):
+  """(round, shards) -> the round's `Cohort`, a pure function of both."""
+  sizes = np.append(partition.sizes, 0).astype(np.float32)
+
+  def sample(round_index: int, shards: int) -> rounds.Cohort:
+    ids, weight = cohorts.sample(
+      c.sampling, c.seed, round_index, c.population, **_sampling_options(c)
+    )
+    ids, weight = cohorts.pad(ids, weight, shards, c.population)
+    if c.weights == 'samples':
+      weight = weight * sizes[ids] / sizes.mean()
+    if c.batch_size == 0:
+      index = batches.full(partition, ids)
+    else:
+      index = batches.draw(
+        partition,
+        ids,
+        c.seed,
+        round_index,
+        c.local_steps,
+        c.batch_size,
+        c.batch_order,
+      )
+    return rounds.Cohort(ids, weight, index)
+
+  return sample
+
+
+def _sampling_options(c: Config):
+  if c.sampling == 'poisson':
+    probability = c.cohort / c.population
+    return {'probability': probability, 'max_cohort': c.max_cohort}
+  return {'cohort': c.cohort}
+
+
+def _fetch(data, index):
+  """Samples by index, on the device; an index of -1 is padding."""
+  batch = jax.tree.map(lambda x: x[jnp.maximum(index, 0)], data)
+  return batch | {'mask': index >= 0}
+
+
+def _evaluation_batches(arrays):
+  """Leaves [n, ...] -> [batches, EVAL_BATCH, ...] with a mask."""
+  n = len(next(iter(arrays.values())))
+  size = min(n, EVAL_BATCH)
+  count = math.ceil(n / size)
+  pad = lambda x: np.concatenate([x, np.repeat(x[:1], count * size - n, 0)])
+  mask = np.arange(count * size) < n
+  return {
+    k: pad(x).reshape((count, size, *x.shape[1:]))
+    for k, x in (arrays | {'mask': mask}).items()
+  }
+
+
+def _check_numbers(c: Config):
+  at_least_one = (
+      'population', 'cohort', 'local_steps', 'rounds', 'rounds_per_dispatch',
+      'log_every', 'eval_every', 'checkpoint_every', 'keep_checkpoints',
+  )  # fmt: skip
+  for name in at_least_one:
+    value = getattr(c, name)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+      raise ValueError(f'Expected an integer {name}={value} >= 1.')
+  for name in ('client_lr', 'server_lr', 'final_server_lr'):
+    value = getattr(c, name)
+    if value is not None and not (value > 0 and math.isfinite(value)):
+      raise ValueError(f'Expected {name}={value} > 0 and finite.')
+  if not 0 <= c.label_smoothing < 1:
+    raise ValueError(f'Expected 0 <= label_smoothing={c.label_smoothing} < 1.')
+  for name in ('weight_decay', 'batch_size', 'lanes_per_step'):
+    if not getattr(c, name) >= 0:
+      raise ValueError(f'Expected {name}={getattr(c, name)} >= 0.')
+  if c.cohort > c.population:
+    raise ValueError(
+      f'Expected cohort={c.cohort} <= population={c.population}.'
+    )
+  for name in ('rounds', 'eval_every', 'checkpoint_every'):
+    if getattr(c, name) % c.rounds_per_dispatch:
+      raise ValueError(
+        f'Expected {name}={getattr(c, name)} to be a multiple of '
+        f'rounds_per_dispatch={c.rounds_per_dispatch}.'
+      )
+
+
+def _check_choices(c: Config):
+  for name, choices in (
+    ('weights', ('equal', 'samples')),
+    ('local_work', ('sgd', 'gram')),
+    ('sampling', tuple(cohorts.KINDS)),
+    ('algorithm', algorithms.names()),
+  ):
+    if getattr(c, name) not in choices:
+      raise ValueError(f'Expected {name}={getattr(c, name)!r} in {choices}.')
+  if c.local_work == 'gram' and (c.model, c.batch_size) != ('linear', 0):
+    raise ValueError(
+      "Expected model='linear' and batch_size=0 with local_work='gram'."
+    )
+  if c.optimizer_options and c.server_optimizer is None:
+    raise ValueError('Expected a server_optimizer beside optimizer_options.')
+  if c.max_cohort is not None and c.sampling != 'poisson':
+    raise ValueError("Expected sampling='poisson' beside max_cohort.")

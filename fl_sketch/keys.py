@@ -1,0 +1,51 @@
+"""Where every random number of a round comes from.
+
+All keys are counters folded into a root, never split in a loop on the host, so
+results do not depend on the device count, on how lanes are chunked, or on where
+a run was resumed. The hash keys `run` and `round` are public: server and
+clients draw the same hash functions from them. Noise that must stay secret has
+a root of its own and never stands here.
+"""
+
+from typing import NamedTuple
+
+import jax
+
+_RUN, _ROUND, _CLIENT = range(3)
+
+
+class RoundKeys(NamedTuple):
+  """The typed keys that a round hands to every transformation, by keyword.
+
+  Attributes:
+    run: key[], the same in every round; for hashes whose tables outlive one.
+    round: key[], new in every round and the same on all clients.
+    client: key[], one client's own, new in every round. Before `for_client`,
+      the root that the clients' keys are folded from.
+  """
+
+  run: jax.Array
+  round: jax.Array
+  client: jax.Array
+
+
+def round_keys(run_key: jax.Array, round_index: jax.Array) -> RoundKeys:
+  """The keys of round `round_index` (int32[]) of the run with root `run_key`.
+
+  >>> keys = round_keys(jax.random.key(0), 3)
+  >>> bool(keys.run == round_keys(jax.random.key(0), 4).run)
+  True
+  >>> bool(keys.round == round_keys(jax.random.key(0), 4).round)
+  False
+  """
+  root = lambda tag: jax.random.fold_in(run_key, tag)
+  return RoundKeys(
+    run=root(_RUN),
+    round=jax.random.fold_in(root(_ROUND), round_index),
+    client=jax.random.fold_in(root(_CLIENT), round_index),
+  )
+
+
+def for_client(keys: RoundKeys, client_id: jax.Array) -> RoundKeys:
+  """The keys as the client with this id (int32[]) sees them."""
+  return keys._replace(client=jax.random.fold_in(keys.client, client_id))

@@ -1,0 +1,73 @@
+"""The bytes of a run, counted on the host in exact integers."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+
+@dataclasses.dataclass
+class Ledger:
+  r"""What every client has moved so far.
+
+  A client that takes part pays, at the start of its round, for the broadcasts
+  since it last did, or for the dense parameters where they are fewer bytes:
+  :math:`\min(\sum_s \mathrm{broadcast}_s, \mathrm{dense})`. Seeds are free, and
+  so are the initial parameters, which come from one; the broadcast of its own
+  round is among those it pays for.
+
+  Attributes:
+    dense: bytes of the parameters.
+    broadcast_total: bytes of all broadcasts so far, had one client heard all.
+    heard: int64[population], `broadcast_total` when each client last took part.
+    uplink_total: bytes that all clients sent so far.
+    downlink_total: bytes that all clients received so far.
+  """
+
+  dense: int
+  heard: np.ndarray
+  broadcast_total: int = 0
+  uplink_total: int = 0
+  downlink_total: int = 0
+
+  @classmethod
+  def empty(cls, population: int, dense: int) -> 'Ledger':
+    """The ledger before the first round."""
+    return cls(dense, np.zeros(population, np.int64))
+
+  def charge(
+    self, ids: np.ndarray, weight: np.ndarray, up: int, down: int
+  ) -> dict[str, Any]:
+    """Enters one round; returns its row of metrics.
+
+    Args:
+      ids: int32[C].
+      weight: f32[C]; clients of weight 0 are absent and pay nothing.
+      up: bytes that one participant sent.
+      down: bytes of the round's broadcast.
+
+    Returns:
+      Bytes per participant of this round (for downlink their mean) and totals.
+    """
+    present = ids[weight > 0]
+    self.broadcast_total += int(down)
+    missed = self.broadcast_total - self.heard[present]
+    received = sum(min(int(m), self.dense) for m in missed)
+    self.heard[present] = self.broadcast_total
+    self.uplink_total += int(up) * len(present)
+    self.downlink_total += received
+    mean = received / len(present) if len(present) else 0
+    return {
+      'uplink_bytes': int(up) if len(present) else 0,
+      'downlink_bytes': int(mean) if mean == int(mean) else mean,
+      'total_uplink_bytes': self.uplink_total,
+      'total_downlink_bytes': self.downlink_total,
+    }
+
+  def totals(self) -> dict[str, int]:
+    """The Python integers, for a checkpoint; `heard` is saved as an array."""
+    return {
+      'broadcast_total': self.broadcast_total,
+      'uplink_total': self.uplink_total,
+      'downlink_total': self.downlink_total,
+    }

@@ -1,0 +1,74 @@
+"""Local work: one client's batches -> its pseudo-gradient."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+LossFn = Callable[[Any, Any], jax.Array]  # (params, batch) -> f32[]
+Local = Callable[..., tuple[Any, dict[str, jax.Array]]]
+
+
+def sgd(
+  loss_fn: LossFn,
+  client_lr: jax.Array,
+  *,
+  local_steps: int | None = None,
+  weight_decay: float = 0.0,
+) -> Local:
+  r"""K steps of SGD; the pseudo-gradient is how far the parameters moved back.
+
+  :math:`u \leftarrow u - \eta (\nabla f(u; B_k) + \lambda u + c)` from
+  :math:`u = w`, and :math:`w - u` at the end; c is the drift correction.
+
+  >>> local = sgd(lambda w, x: 0.5 * jnp.sum((w - x) ** 2), 0.5)
+  >>> moved, _ = local(jnp.zeros(1), jnp.ones((2, 1)), None, None)
+  >>> moved.tolist()
+  [-0.75]
+
+  Args:
+    loss_fn: (params, batch) -> f32[].
+    client_lr: f32[], step size.
+    local_steps: K; None is one step a batch. If K exceeds the number of
+      batches, they are used again in the same order: with one batch that holds
+      all of a client's samples this is full-batch gradient descent.
+    weight_decay: lambda.
+
+  Returns:
+    local(params, batches, key, drift) -> (pseudo-gradient, metrics), where
+    batches have leaves [steps, batch, ...].
+
+  Raises:
+    ValueError: local_steps is below one.
+  """
+  if local_steps is not None and local_steps < 1:
+    raise ValueError(f'Expected {local_steps=} >= 1.')
+
+  def local(params, batches, key, drift):
+    del key
+
+    def step(theta, batch):
+      loss, grad = jax.value_and_grad(loss_fn)(theta, batch)
+      if drift is not None:
+        grad = jax.tree.map(jnp.add, grad, drift)
+      move = lambda p, g: p - client_lr * (g + weight_decay * p)
+      return jax.tree.map(move, theta, grad), loss
+
+    theta, losses = _over_batches(step, params, batches, local_steps)
+    moved = jax.tree.map(jnp.subtract, params, theta)
+    return moved, {'train_loss': losses.mean()}
+
+  return local
+
+
+def _over_batches(step, params, batches, steps):
+  """Scans `step` over the batches, again and again until `steps` are done."""
+  held = jax.tree.leaves(batches)[0].shape[0]
+  if steps is None or steps == held:
+    return jax.lax.scan(step, params, batches)
+  if held == 1:  # the batch stays put: nothing is sliced inside the loop
+    only = jax.tree.map(lambda x: x[0], batches)
+    return jax.lax.scan(lambda p, _: step(p, only), params, length=steps)
+  pick = lambda k: jax.tree.map(lambda x: x[k % held], batches)
+  return jax.lax.scan(lambda p, k: step(p, pick(k)), params, jnp.arange(steps))

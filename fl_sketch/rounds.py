@@ -1,0 +1,272 @@
+"""One federated round: a pure function of (hyperparameters, state, cohort)."""
+
+from collections.abc import Callable
+from typing import Any
+from typing import NamedTuple
+
+from fl_sketch import comms
+from fl_sketch import keys as keys_lib
+from fl_sketch.algorithms import base
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import optax
+
+Make = Callable[[Any], base.Algorithm]  # hyperparameters -> algorithm
+Fetch = Callable[[Any, Any], Any]  # (data, one client's batches) -> batches
+
+
+class FedState(NamedTuple):
+  """All that outlives a round; `PerClient` rows are indexed by client id.
+
+  Attributes:
+    round: int32[], rounds done.
+    params: the model.
+    encode: `PerClient`, the encoder's own state of each client.
+    protocol: state of the links up to the broadcast.
+    server: state of the links after it.
+  """
+
+  round: jax.Array
+  params: Any
+  encode: comms.PerClient
+  protocol: Any
+  server: Any
+
+
+class Cohort(NamedTuple):
+  """The clients of one round; C = shards x lanes, short cohorts are padded.
+
+  Attributes:
+    ids: int32[C]; padding holds the population size.
+    weight: f32[C]; 0 for a client that is absent, and for padding.
+    batches: leaves [C, local_steps, batch, ...]: samples, or whatever `fetch`
+      turns into them, such as their indices.
+  """
+
+  ids: jax.Array
+  weight: jax.Array
+  batches: Any
+
+
+def init(algorithm: base.Algorithm, params: Any, population: int) -> FedState:
+  """The state before the first round.
+
+  Raises:
+    ValueError: the population is empty, or the parameters do not suit the
+      algorithm (a sketch larger than the model).
+  """
+  if population < 1:
+    raise ValueError(f'Expected {population=} >= 1.')
+  rows = lambda x: jnp.broadcast_to(x, (population, *x.shape))
+  protocol = comms.map_per_client(rows, algorithm.protocol.init(params))
+  encode = jax.tree.map(rows, algorithm.encode.init(params))
+  return FedState(
+    round=jnp.int32(0),
+    params=params,
+    encode=comms.PerClient(encode),
+    protocol=protocol,
+    server=algorithm.server.init(params),
+  )
+
+
+def run_round(
+  make: Make,
+  mesh: jax.sharding.Mesh,
+  *,
+  fetch: Fetch | None = None,
+  lanes_per_step: int | None = 0,
+):
+  """Builds round_fn(hp, state, cohort, key, data=None) -> (state, metrics).
+
+  Args:
+    make: hp -> `Algorithm`; runs inside the trace.
+    mesh: from `comms.cohort_mesh`.
+    fetch: (data, one client's batches) -> its samples, when `data` lives on
+      the devices and `Cohort.batches` holds indices into it.
+    lanes_per_step: clients that a shard works on at once; None is all of them,
+      0 what suits the backend.
+
+  Returns:
+    A pure function to jit, vmap (over hp and state) or scan (`scan_rounds`).
+    Its metrics: the means over the cohort of what local work reports, `up` and
+    `down` (bytes of one client's payloads and of the broadcast, uint32[]),
+    `rejected_clients` (int32[]: their update was not finite, they were given
+    weight 0), and `finite` (bool[]: the new parameters are).
+  """
+  cohort_fn = cohort_step(
+    make, mesh, fetch=fetch, lanes_per_step=lanes_per_step
+  )
+  server_fn = server_step(make)
+
+  def round_fn(hp, state, cohort, key, data=None):
+    shared, state, metrics = cohort_fn(hp, state, cohort, key, data)
+    state = server_fn(hp, shared, state, key)
+    return state, metrics | {'finite': _all_finite(state.params)}
+
+  return round_fn
+
+
+def scan_rounds(round_fn):
+  """Several rounds in one dispatch: cohort leaves and metrics gain [rounds].
+
+  Where a round is short, dispatch costs more than the work.
+  """
+
+  def rounds_fn(hp, state, cohorts, key, data=None):
+    step = lambda state, cohort: round_fn(hp, state, cohort, key, data)
+    return jax.lax.scan(step, state, cohorts)
+
+  return rounds_fn
+
+
+def cohort_step(
+  make: Make,
+  mesh: jax.sharding.Mesh,
+  *,
+  fetch: Fetch | None = None,
+  lanes_per_step: int | None = 0,
+):
+  """The first half of a round, from the parameters to the broadcast.
+
+  Args are those of `run_round`. Returns a function (hp, state, cohort, key,
+  data) -> (what the server broadcasts, state, metrics), in which all but the
+  links after the broadcast have run.
+  """
+  if lanes_per_step == 0:
+    lanes_per_step = comms.default_lanes_per_step()
+  program = _shard_program(make, fetch, lanes_per_step)
+
+  def step(hp, state, cohort, key, data=None):
+    keys = keys_lib.round_keys(key, state.round)
+    take = lambda rows: rows.at[cohort.ids].get(mode='fill', fill_value=0)
+    old = state.encode, comms.clear_bills(state.protocol)
+    rows = comms.map_per_client(take, old)
+    specs, lanes = comms.specs(rows), P(comms.SHARD)
+    shared, rows, metrics = jax.shard_map(
+      program,
+      mesh=mesh,
+      in_specs=(P(), P(), specs, lanes, P(), P()),
+      out_specs=(P(), specs, P()),
+    )(hp, state.params, rows, cohort, keys, data)
+    put = lambda new, old: old.at[cohort.ids].set(new, mode='drop')
+    encode, protocol = comms.map_per_client(put, rows, old)
+    state = state._replace(encode=encode, protocol=protocol)
+    return shared, state, metrics | comms.total_bill(protocol)._asdict()
+
+  return step
+
+
+def server_step(make: Make):
+  """The second half: what the server, or any client that listens, does.
+
+  A client that holds the state of the round before and receives the broadcast
+  arrives at the server's parameters.
+
+  Returns:
+    A function (hp, broadcast, state, key) -> state.
+  """
+
+  def step(hp, shared, state, key):
+    keys = keys_lib.round_keys(key, state.round)
+    updates, server = make(hp).server.update(
+      shared, state.server, state.params, keys=keys
+    )
+    return state._replace(
+      round=state.round + 1,
+      params=optax.apply_updates(state.params, updates),
+      server=server,
+    )
+
+  return step
+
+
+def run_evaluation(metrics_fn, mesh: jax.sharding.Mesh):
+  """Builds evaluate(params, batches) -> sums of metrics over all batches.
+
+  Args:
+    metrics_fn: (params, batch) -> dict of f32[], sums over the batch.
+    mesh: the batches, leaves [batches, batch, ...], are split over its shards.
+  """
+
+  def program(params, batches):
+    start = comms.downlink(params)
+    one = lambda batch: metrics_fn(start, batch)
+    sums = comms.map_clients(one, batches, comms.default_lanes_per_step())
+    return jax.tree.map(comms.sum_over_cohort, sums)
+
+  return jax.shard_map(
+    program, mesh=mesh, in_specs=(P(), P(comms.SHARD)), out_specs=P()
+  )
+
+
+def _shard_program(make: Make, fetch: Fetch | None, lanes_per_step: int | None):
+  """The first half of a round as one shard sees it: its own lanes."""
+
+  def program(hp, params, rows, cohort, keys, data):
+    algorithm = make(hp)
+    encode, protocol = rows
+    drift = None if algorithm.drift is None else algorithm.drift(protocol)
+    work = _client_work(algorithm, comms.downlink(params), keys, fetch, data)
+    lanes = cohort, encode.value, drift
+    if algorithm.decode is None:
+      payload, weight, (row, metrics) = comms.map_clients(
+        work, lanes, lanes_per_step
+      )
+    else:
+      payload, (weight, row, metrics) = comms.sum_over_lanes(
+        lambda lane: _with_weight(*work(lane)),
+        lanes,
+        lanes_per_step,
+        algorithm.decode,
+      )
+    shared, new = algorithm.protocol.update(
+      payload, protocol, params, keys=keys, weight=weight
+    )
+
+    def keep(row, old):  # an absent client's row does not change
+      present = (weight > 0).reshape((-1,) + (1,) * (row.ndim - 1))
+      return jnp.where(present, row, old)
+
+    rows = comms.map_per_client(keep, (comms.PerClient(row), new), rows)
+    metrics, _ = comms.uplink(metrics, weight)
+    rejected = (cohort.weight > 0) & (weight == 0)
+    metrics['rejected_clients'] = comms.sum_over_cohort(
+      rejected.astype(jnp.int32)
+    )
+    return shared, rows, metrics
+
+  return program
+
+
+def _with_weight(payload, weight, rest):
+  """A lane's result, its weight also among what is kept of every lane."""
+  return payload, weight, (weight, *rest)
+
+
+def _client_work(algorithm, start, keys, fetch, data):
+  """One client: (cohort entry, row, drift) -> (payload, weight, rest)."""
+
+  def work(lane):
+    client, row, drift = lane
+    own = keys_lib.for_client(keys, client.ids)
+    batches = client.batches if fetch is None else fetch(data, client.batches)
+    moved, metrics = algorithm.local(start, batches, own.client, drift)
+    payload, row = algorithm.encode.update(
+      moved, row, start, keys=own, weight=client.weight
+    )
+    accepted = _all_finite((moved, payload))
+    weight = jnp.where(accepted, client.weight, 0)
+    if algorithm.decode is None:
+      payload = jax.tree.map(lambda x: jnp.where(accepted, x, 0), payload)
+    metrics = jax.tree.map(lambda x: jnp.where(accepted, x, 0), metrics)
+    return payload, weight, (row, metrics)
+
+  return work
+
+
+def _all_finite(tree):
+  floats = [
+    x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.inexact)
+  ]
+  return jnp.all(jnp.array([jnp.isfinite(x).all() for x in floats]))

@@ -1,0 +1,272 @@
+"""The loop: sample, round, evaluate, log, checkpoint, resume."""
+
+from collections.abc import Iterator
+import contextlib
+import signal
+import time
+from typing import Any
+from typing import NamedTuple
+
+from fl_sketch import checkpoints
+from fl_sketch import comms
+from fl_sketch import experiment
+from fl_sketch import ledger as ledger_lib
+from fl_sketch import reporting
+from fl_sketch import rounds
+from fl_sketch import workdir as workdir_lib
+from fl_sketch.data import pictures
+import jax
+from jax.experimental import multihost_utils
+from jax.sharding import PartitionSpec as P
+import numpy as np
+import tqdm
+
+
+class DivergedError(FloatingPointError):
+  """The server's parameters are no longer finite."""
+
+
+class Result(NamedTuple):
+  """How a run ended.
+
+  Attributes:
+    state: after the last round that ran.
+    row: the last row of metrics.
+    finished: False if a signal stopped the run; started again, it goes on.
+  """
+
+  state: rounds.FedState
+  row: dict[str, Any]
+  finished: bool
+
+
+def train(
+  exp: experiment.Experiment,
+  folder: str,
+  *,
+  mesh: jax.sharding.Mesh | None = None,
+  progress: bool = True,
+) -> Result:
+  """Runs an experiment in a folder, or goes on where an earlier start ended.
+
+  The folder gets config.json, metrics.jsonl, checkpoints/, pictures, and at the
+  end summary.json; see `workdir.Workdir`. A resumed run ends with the same bits
+  as one that was never stopped, `seconds` apart.
+
+  Args:
+    exp: from `experiment.build`.
+    folder: the workdir.
+    mesh: over which devices; all of them by default.
+    progress: whether to show a bar on stderr.
+
+  Raises:
+    DivergedError: the parameters are no longer finite; names the round and the
+      last good checkpoint.
+    WorkdirError: the folder holds another run.
+    CheckpointError: it holds checkpoints, none of which can be read.
+  """
+  mesh = comms.cohort_mesh() if mesh is None else mesh
+  with _Loop(exp, folder, mesh, progress) as loop, _catch_signals() as caught:
+    result = loop.run(caught)
+    loop.report(result)
+  return result
+
+
+class _Loop:
+  """One run's programs, files and counters."""
+
+  def __init__(self, exp, folder, mesh, progress):
+    c = exp.config
+    self.exp, self.mesh = exp, mesh
+    self.files = workdir_lib.Workdir(folder, c)
+    round_fn = rounds.run_round(
+      exp.make, mesh, fetch=exp.fetch, lanes_per_step=c.lanes_per_step
+    )
+    if c.rounds_per_dispatch > 1:
+      round_fn = rounds.scan_rounds(round_fn)
+    self.rounds_fn = jax.jit(round_fn, donate_argnums=1)
+    self.evaluate_fn = jax.jit(rounds.run_evaluation(exp.metrics_fn, mesh))
+    self.data, self.hyper = comms.place(mesh, (exp.data, exp.hyper))
+    self.key = comms.place(mesh, jax.random.key(c.seed))
+    self.test = comms.place(
+      mesh, _pad_batches(exp.test, mesh.size), P(comms.SHARD)
+    )
+    self.store = checkpoints.Checkpoints(
+      self.files.folder / 'checkpoints', c.keep_checkpoints
+    )
+    self.start, self.state, self.ledger = self._restore()
+    self.row = self.files.cut(self.start)
+    self.begun = time.monotonic() - self.row.get('seconds', 0.0)
+    self.bar = tqdm.tqdm(
+      total=c.rounds,
+      initial=self.start,
+      unit='round',
+      disable=not progress or jax.process_index() > 0,
+      mininterval=0.5,
+    )
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, *_):
+    self.bar.close()
+    self.files.close()
+    self.store.close()
+
+  def _restore(self):
+    """The newest checkpoint, or the state before the first round."""
+    c, exp = self.exp.config, self.exp
+    state = rounds.init(exp.make(exp.hyper), exp.params, c.population)
+    state = comms.place(self.mesh, state)
+    dense = comms.nbytes(exp.params)
+    empty = 0, state, ledger_lib.Ledger.empty(c.population, dense)
+    return self.store.restore(state, dense) or empty
+
+  def run(self, caught) -> Result:
+    """Plays the rounds that are left."""
+    c = self.exp.config
+    done, pending = self.start, None
+    while done < c.rounds and not _stopped(caught):
+      cohorts = self._cohorts(done)
+      self.state, metrics = self.rounds_fn(
+        self.hyper, self.state, self._placed(cohorts), self.key, self.data
+      )
+      # The rounds just dispatched run while those before them are logged.
+      self._log(pending)
+      pending = done, cohorts, metrics
+      done += c.rounds_per_dispatch
+      if self._due(done, c.eval_every) or self._due(done, c.checkpoint_every):
+        self._log(pending, evaluate=self._due(done, c.eval_every))
+        pending = None
+      if self._due(done, c.checkpoint_every):
+        self.store.save(done, self.state, self.ledger)
+    self._log(pending)
+    if self.store.newest != done and done:
+      self.store.save(done, self.state, self.ledger)
+    return Result(self.state, self.row, done >= c.rounds)
+
+  def report(self, result: Result):
+    """Draws the curves; writes the summary of a run that is finished."""
+    if jax.process_index() > 0 or not result.row:
+      return
+    if self.exp.labels is not None:
+      pictures.label_distribution(
+        self.exp.labels,
+        self.exp.partition,
+        self.files.folder / 'labels.png',
+        num_classes=int(self.exp.labels.max()) + 1,
+      )
+    reporting.draw_run(self.files.folder)
+    if result.finished:
+      parameters = sum(x.size for x in jax.tree.leaves(self.exp.params))
+      self.files.summarize(result.row, parameters=parameters)
+
+  def _due(self, done, every):
+    return done % every == 0 or done >= self.exp.config.rounds
+
+  def _cohorts(self, done):
+    """The cohorts of the next dispatch, in host memory."""
+    count = self.exp.config.rounds_per_dispatch
+    return [self.exp.sample(done + i, self.mesh.size) for i in range(count)]
+
+  def _placed(self, cohorts):
+    if len(cohorts) == 1:
+      return comms.place(self.mesh, cohorts[0], P(comms.SHARD))
+    stacked = jax.tree.map(lambda *xs: np.stack(xs), *cohorts)
+    return comms.place(self.mesh, stacked, P(None, comms.SHARD))
+
+  def _log(self, pending, evaluate=False):
+    """Enters the rounds of one dispatch into the ledger and the files."""
+    if pending is None:
+      return
+    first, cohorts, metrics = pending
+    metrics = jax.tree.map(np.atleast_1d, jax.device_get(metrics))
+    for i, cohort in enumerate(cohorts):
+      one = {k: v[i].item() for k, v in metrics.items()}
+      if not one.pop('finite'):
+        raise DivergedError(self._diverged(first + i))
+      bytes_moved = self.ledger.charge(
+        cohort.ids, cohort.weight, one.pop('up'), one.pop('down')
+      )
+      row = {'round': first + i} | one | bytes_moved
+      if evaluate and i == len(cohorts) - 1:
+        row |= self._evaluate()
+      self._write(row)
+    self.bar.update(len(cohorts))
+
+  def _write(self, row):
+    done = row['round'] + 1
+    row['seconds'] = round(time.monotonic() - self.begun, 3)
+    self.row = row
+    logged = done % self.exp.config.log_every == 0
+    if logged or 'test_loss' in row or done == self.exp.config.rounds:
+      self.files.write(row)
+    clients = self.exp.config.cohort * (done - self.start)
+    shown = {k: row[k] for k in ('train_loss', 'test_accuracy') if k in row}
+    shown['clients/s'] = clients / max(self.bar.format_dict['elapsed'], 1e-9)
+    moved = row['total_uplink_bytes'] + row['total_downlink_bytes']
+    self.bar.set_postfix(_legible(shown, moved, self.bar), refresh=False)
+
+  def _evaluate(self):
+    sums = jax.device_get(self.evaluate_fn(self.state.params, self.test))
+    count = sums.pop('count')
+    return {f'test_{k}': float(v / count) for k, v in sums.items()}
+
+  def _diverged(self, round_index):
+    good = self.store.newest
+    where = (
+      'there is no checkpoint yet'
+      if good is None
+      else f'the last good checkpoint is {self.files.folder}/checkpoints/{good}'
+    )
+    return (
+      f"Round {round_index}: the server's parameters are not finite; {where}. "
+      'Try a smaller server_lr or client_lr, or a larger sketch.'
+    )
+
+
+def _legible(shown, moved, bar):
+  """The bar's right-hand side; accuracy stays on it between evaluations."""
+  bar.accuracy = shown.get('test_accuracy', getattr(bar, 'accuracy', None))
+  text = {'loss': f'{shown["train_loss"]:.4f}'}
+  if bar.accuracy is not None:
+    text['accuracy'] = f'{bar.accuracy:.4f}'
+  text['clients/s'] = f'{shown["clients/s"]:.0f}'
+  text['MB'] = f'{moved / 1e6:.1f}'
+  return text
+
+
+def _pad_batches(test, shards):
+  """Adds masked batches until the shards divide their number."""
+  short = -len(test['mask']) % shards
+  pad = lambda x: np.concatenate([x, np.zeros_like(x[:1]).repeat(short, 0)])
+  return {k: pad(x) for k, x in test.items()}
+
+
+@contextlib.contextmanager
+def _catch_signals() -> Iterator[list[int]]:
+  """Collects SIGINT and SIGTERM, so that the loop can save before it ends.
+
+  A second signal ends the process at once.
+  """
+  caught: list[int] = []
+
+  def note(number, frame):
+    del frame
+    caught.append(number)
+    for s, handler in before.items():
+      signal.signal(s, handler)
+
+  before = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
+  try:
+    yield caught
+  finally:
+    for s, handler in before.items():
+      signal.signal(s, handler)
+
+
+def _stopped(caught) -> bool:
+  """Whether any process was told to stop; all must leave the loop together."""
+  if jax.process_count() == 1:
+    return bool(caught)
+  return bool(multihost_utils.process_allgather(np.array(bool(caught))).any())

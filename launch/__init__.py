@@ -1,0 +1,1 @@
+"""Command-line programs; absl flags live only here."""

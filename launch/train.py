@@ -1,0 +1,67 @@
+"""Trains what a config describes.
+
+  python -m launch.train --config=configs/quickstart.py --workdir=DIR
+
+Started again with the same workdir it goes on from its last checkpoint. Several
+processes: the same command in each, with --coordinator=HOST:PORT,
+--num_processes=N and --process_id=0 ... N-1.
+"""
+
+from absl import app
+from absl import flags
+from absl import logging
+from fl_sketch import devices
+from fl_sketch import experiment
+from fl_sketch import training
+import jax
+from ml_collections import config_flags
+
+_CONFIG = config_flags.DEFINE_config_file('config', lock_config=True)
+_WORKDIR = flags.DEFINE_string('workdir', None, 'Where the results go.')
+_DATA_DIR = flags.DEFINE_string(
+  'data_dir', None, 'Where tensorflow-datasets keeps its files.'
+)
+_COORDINATOR = flags.DEFINE_string(
+  'coordinator', None, 'HOST:PORT of process 0, for several processes.'
+)
+_NUM_PROCESSES = flags.DEFINE_integer('num_processes', 1, 'How many there are.')
+_PROCESS_ID = flags.DEFINE_integer('process_id', 0, 'Which one this is.')
+_CPU_DEVICES = flags.DEFINE_integer(
+  'cpu_devices', None, 'Devices a process makes of a CPU; one a core if unset.'
+)
+flags.mark_flags_as_required(['config', 'workdir'])
+
+
+def main(argv):
+  """Builds the experiment, trains, draws the curves."""
+  if len(argv) > 1:
+    raise app.UsageError(f'Unknown arguments: {argv[1:]}')
+  if flags.FLAGS['verbosity'].using_default_value:
+    logging.set_verbosity(logging.WARNING)  # Orbax reports every step it takes
+  devices.start(
+    cpu_devices=_CPU_DEVICES.value,
+    coordinator=_COORDINATOR.value,
+    num_processes=_NUM_PROCESSES.value,
+    process_id=_PROCESS_ID.value,
+  )
+  exp = experiment.build(_CONFIG.value.to_dict(), _DATA_DIR.value)
+  result = training.train(exp, _WORKDIR.value)
+  if jax.process_index() == 0:
+    print(_sentence(result, _WORKDIR.value))
+
+
+def _sentence(result, workdir):
+  row = result.row
+  score = ('test_accuracy', 'test_loss', 'train_loss')
+  name = next(k for k in score if k in row)
+  end = 'Done' if result.finished else 'Stopped; the same command goes on'
+  return (
+    f'{end} after {row["round"] + 1} rounds: {name} {row[name]:.4f}, '
+    f'{row["total_uplink_bytes"] / 1e6:.2f} MB up and '
+    f'{row["total_downlink_bytes"] / 1e6:.2f} MB down in all. '
+    f'Metrics and curves: {workdir}'
+  )
+
+
+if __name__ == '__main__':
+  app.run(main)
