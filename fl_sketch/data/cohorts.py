@@ -1,0 +1,206 @@
+"""Which clients take part in a round.
+
+Every draw is a pure function of (seed, round): the cohort of any round can be
+drawn alone, and none depends on the number of devices. Shapes are static;
+padding has id = population and weight 0. Ids come in rising order, padding
+last. Where a run is private its sampling seed must be secret.
+"""
+
+from collections.abc import Callable
+import inspect
+
+from fl_sketch.data import seeding
+import numpy as np
+
+Cohort = tuple[np.ndarray, np.ndarray]
+
+
+def fixed_size(seed: int, round: int, population: int, cohort: int) -> Cohort:
+  """Draws `cohort` different clients, each set of them equally likely.
+
+  >>> ids, weight = fixed_size(seed=0, round=3, population=100, cohort=4)
+  >>> len(set(ids.tolist())), weight.tolist()
+  (4, [1.0, 1.0, 1.0, 1.0])
+
+  Args:
+    seed: root of the sampling.
+    round: the round, >= 0.
+    population: number of clients.
+    cohort: clients in a round.
+
+  Returns:
+    int32[cohort] ids and f32[cohort] weights, all 1.
+  """
+  rng = _generator(seed, round, 'fixed_size')
+  _check(population, cohort)
+  ids = rng.choice(population, cohort, replace=False, shuffle=False)
+  return _padded(np.sort(ids), np.ones(cohort), cohort, population)
+
+
+def with_replacement(
+  seed: int, round: int, population: int, cohort: int
+) -> Cohort:
+  """Draws `cohort` times one client of all; duplicates become one entry.
+
+  The weight of an entry is how often it was drawn, so the weighted mean over
+  the entries is the mean over the draws.
+
+  >>> ids, weight = with_replacement(seed=0, round=0, population=8, cohort=8)
+  >>> ids.shape, weight.sum()
+  ((8,), np.float32(8.0))
+
+  Args:
+    seed: root of the sampling.
+    round: the round, >= 0.
+    population: number of clients.
+    cohort: draws in a round.
+
+  Returns:
+    int32[cohort] ids and f32[cohort] multiplicities, padded.
+  """
+  rng = _generator(seed, round, 'with_replacement')
+  _check(population, cohort)
+  draws = rng.integers(population, size=cohort)
+  ids, times = np.unique(draws, return_counts=True)
+  return _padded(ids, times, cohort, population)
+
+
+def poisson(
+  seed: int,
+  round: int,
+  population: int,
+  probability: float,
+  max_cohort: int | None = None,
+) -> Cohort:
+  """Takes each client independently with the same probability.
+
+  Where more than max_cohort were taken, a uniformly random subset of them is
+  dropped: the rule is no longer exactly Poisson, by a chance that
+  `default_max_cohort` keeps below 1e-9 a round.
+
+  >>> ids, weight = poisson(0, 0, population=100, probability=0.05)
+  >>> len(ids) == default_max_cohort(100, 0.05)
+  True
+
+  Args:
+    seed: root of the sampling.
+    round: the round, >= 0.
+    population: number of clients.
+    probability: of each client, in each round.
+    max_cohort: length of the result; None for `default_max_cohort`.
+
+  Returns:
+    int32[max_cohort] ids and f32[max_cohort] weights, 1 or padding.
+  """
+  if max_cohort is None:
+    max_cohort = default_max_cohort(population, probability)
+  rng = _generator(seed, round, 'poisson')
+  _check(population, max_cohort, 'max_cohort')
+  _check_probability(probability)
+  ids = np.flatnonzero(rng.random(population) < probability)
+  if len(ids) > max_cohort:
+    ids = np.sort(rng.choice(ids, max_cohort, replace=False))
+  return _padded(ids, np.ones(len(ids)), max_cohort, population)
+
+
+def default_max_cohort(population: int, probability: float) -> int:
+  """The size that a Poisson cohort passes with probability at most 1e-9.
+
+  >>> default_max_cohort(3000, 0.2)
+  735
+
+  Args:
+    population: number of clients.
+    probability: of each client.
+
+  Returns:
+    The least such size, at least 1.
+  """
+  from scipy import stats  # slow to import
+
+  _check(population, 1)
+  _check_probability(probability)
+  return max(1, int(stats.binom.isf(1e-9, population, probability)))
+
+
+def pad(
+  ids: np.ndarray, weight: np.ndarray, multiple: int, population: int
+) -> Cohort:
+  """Pads a cohort to a multiple of the shard count.
+
+  >>> ids, weight = pad(np.array([4, 7, 9]), np.ones(3), 2, population=10)
+  >>> ids.tolist(), weight.tolist()
+  ([4, 7, 9, 10], [1.0, 1.0, 1.0, 0.0])
+
+  Args:
+    ids: int32[C].
+    weight: f32[C].
+    multiple: of which the new length is a multiple.
+    population: number of clients; the id of padding.
+
+  Returns:
+    int32[C'] ids and f32[C'] weights with C' >= C.
+  """
+  if multiple < 1:
+    raise ValueError(f'Expected {multiple=} >= 1.')
+  return _padded(ids, weight, -(-len(ids) // multiple) * multiple, population)
+
+
+KINDS: dict[str, Callable[..., Cohort]] = {
+  'fixed_size': fixed_size,
+  'with_replacement': with_replacement,
+  'poisson': poisson,
+}
+
+
+def sample(
+  kind: str, seed: int, round: int, population: int, **options
+) -> Cohort:
+  """Draws the cohort by the rule that a config names.
+
+  >>> sample('fixed_size', 0, 0, population=3, cohort=3)[0].tolist()
+  [0, 1, 2]
+
+  Args:
+    kind: a key of `KINDS`.
+    seed: root of the sampling.
+    round: the round, >= 0.
+    population: number of clients.
+    **options: the other arguments of that rule.
+
+  Returns:
+    Ids and weights.
+  """
+  if kind not in KINDS:
+    raise ValueError(f'Expected {kind=} in {tuple(KINDS)}.')
+  known = tuple(inspect.signature(KINDS[kind]).parameters)[3:]
+  for option in options:
+    if option not in known:
+      raise ValueError(f'Expected {option=} of {kind=} in {known}.')
+  return KINDS[kind](seed, round, population, **options)
+
+
+def _generator(seed: int, round: int, tag: str) -> np.random.Generator:
+  if round < 0:
+    raise ValueError(f'Expected {round=} >= 0.')
+  return seeding.generator(seed, 'cohort ' + tag, round)
+
+
+def _check(population: int, cohort: int, name: str = 'cohort') -> None:
+  if cohort < 1:
+    raise ValueError(f'Expected {name}={cohort} >= 1.')
+  if cohort > population:
+    raise ValueError(f'Expected {name}={cohort} <= {population=}.')
+
+
+def _check_probability(probability: float) -> None:
+  if not 0 < probability <= 1:
+    raise ValueError(f'Expected 0 < {probability=} <= 1.')
+
+
+def _padded(ids, weight, length: int, population: int) -> Cohort:
+  all_ids = np.full(length, population, np.int32)
+  all_weights = np.zeros(length, np.float32)
+  all_ids[: len(ids)] = ids
+  all_weights[: len(ids)] = weight
+  return all_ids, all_weights

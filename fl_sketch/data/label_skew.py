@@ -1,0 +1,162 @@
+"""Partitions in which clients hold different labels."""
+
+import heapq
+
+from fl_sketch.data import ragged
+from fl_sketch.data import seeding
+import numpy as np
+
+
+def label_shards(
+  labels, population: int, seed: int, *, shards_per_client: int = 5
+) -> ragged.Partition:
+  """Das et al., arXiv:2106.07094, section 5: shards of the sorted samples.
+
+  The samples are sorted by label and cut into population * shards_per_client
+  contiguous shards, equal up to one sample; each client gets
+  shards_per_client of them at random. Nearly every shard has a single label.
+
+  >>> label_shards(np.arange(12) // 6, 2, 0, shards_per_client=1).sizes.tolist()
+  [6, 6]
+
+  Args:
+    labels: int[samples].
+    population: number of clients.
+    seed: root of the draw.
+    shards_per_client: shards that each client gets.
+
+  Returns:
+    A `Partition` of all samples.
+  """
+  samples = ragged.check(labels, population)
+  shards = population * ragged.at_least_one(shards_per_client=shards_per_client)
+  if shards > samples:
+    raise ValueError(
+      f'Expected {population=} * {shards_per_client=} <= {samples=}.'
+    )
+  rng = seeding.generator(seed, 'label_shards')
+  order = ragged.sorted_by(np.asarray(labels), rng)
+  owner = np.empty(samples, np.int64)
+  shard = np.arange(samples) * shards // samples
+  owner[order] = (rng.permutation(shards) // shards_per_client)[shard]
+  return ragged.from_owner(owner, population, rng)
+
+
+def classes_per_client(
+  labels, population: int, seed: int, *, classes: int = 2
+) -> ragged.Partition:
+  """FedSKETCH's partition: exactly `classes` labels at every client.
+
+  Haddadpour et al., arXiv:2008.04975, section 5, use one or two. All samples
+  are used. The population * classes places go to the labels in proportion to
+  their samples, and the samples of a label are dealt equally to its places.
+
+  >>> p = classes_per_client(np.arange(20) % 4, 6, seed=0, classes=2)
+  >>> [len(set(p.client(i) % 4)) for i in range(6)]
+  [2, 2, 2, 2, 2, 2]
+
+  Args:
+    labels: int[samples].
+    population: number of clients.
+    seed: root of the draw.
+    classes: distinct labels of each client.
+
+  Returns:
+    A `Partition` of all samples.
+  """
+  ragged.check(labels, population)
+  ragged.at_least_one(classes=classes)
+  labels = np.unique(np.asarray(labels), return_inverse=True)[1]
+  counts = np.bincount(labels)
+  rng = seeding.generator(seed, 'classes_per_client')
+  left = _places(counts, population, classes)
+  holders = [[] for _ in counts]
+  # To always take the labels with most places left never runs into a dead end
+  # (Havel and Hakimi); ties are broken at random.
+  for i in rng.permutation(population):
+    for label in np.lexsort((rng.random(len(left)), -left))[:classes]:
+      left[label] -= 1
+      holders[label].append(i)
+  owner = np.empty(len(labels), np.int64)
+  for label, clients in enumerate(holders):
+    own = rng.permutation(np.flatnonzero(labels == label))
+    owner[own] = np.resize(rng.permutation(clients), len(own))
+  return ragged.from_owner(owner, population, rng)
+
+
+def dirichlet(
+  labels, population: int, seed: int, *, alpha: float = 0.5, min_size: int = 1
+) -> ragged.Partition:
+  """Splits each label over the clients in Dirichlet(alpha) proportions.
+
+  Small alpha: few labels at each client and ragged sizes; alpha to infinity:
+  iid (Yurochkin et al., ICML 2019). The usual code draws again until every
+  client has min_size samples, which never ends for many clients; here the
+  largest clients give samples, drawn at random, to those that lack some.
+
+  >>> dirichlet(np.arange(60) % 3, 5, seed=0, alpha=0.1).indices.size
+  60
+
+  Args:
+    labels: int[samples].
+    population: number of clients.
+    seed: root of the draw.
+    alpha: concentration.
+    min_size: least number of samples of a client.
+
+  Returns:
+    A `Partition` of all samples.
+  """
+  samples = ragged.check(labels, population)
+  if not alpha > 0:
+    raise ValueError(f'Expected {alpha=} > 0.')
+  if population * ragged.at_least_one(min_size=min_size) > samples:
+    raise ValueError(f'Expected {population=} * {min_size=} <= {samples=}.')
+  labels = np.asarray(labels)
+  rng = seeding.generator(seed, 'dirichlet')
+  owner = np.empty(samples, np.int64)
+  for label in np.unique(labels):
+    own = rng.permutation(np.flatnonzero(labels == label))
+    share = rng.dirichlet(np.full(population, float(alpha)))
+    bounds = np.floor(np.cumsum(share)[:-1] * len(own))
+    owner[own] = np.searchsorted(bounds, np.arange(len(own)), side='right')
+  _fill_up(owner, population, min_size, rng)
+  return ragged.from_owner(owner, population, rng)
+
+
+def _places(counts: np.ndarray, population: int, classes: int) -> np.ndarray:
+  """How many clients hold each label: int64[labels], each at least one."""
+  most = np.minimum(counts, population)
+  total, labels, room = population * classes, len(counts), most.sum()
+  if not labels <= total <= room:
+    raise ValueError(
+      f'Expected {labels=} <= {population=} * {classes=} <= {room}, the '
+      'number of pairs of a client and a label that the samples allow.'
+    )
+  places = np.ones(labels, np.int64)
+  heap = [(-n, label) for label, n in enumerate(counts) if most[label] > 1]
+  heapq.heapify(heap)
+  for _ in range(total - labels):
+    label = heapq.heappop(heap)[1]
+    places[label] += 1
+    if places[label] < most[label]:
+      heapq.heappush(heap, (-counts[label] / places[label], label))
+  return places
+
+
+def _fill_up(owner: np.ndarray, population: int, min_size: int, rng) -> None:
+  """Moves samples of the largest clients to those below min_size, in place."""
+  sizes = np.bincount(owner, minlength=population)
+  short = np.repeat(np.arange(population), np.maximum(min_size - sizes, 0))
+  if not len(short):
+    return
+  held = {int(i): [] for i in np.flatnonzero(sizes > min_size)}
+  for sample in rng.permutation(len(owner)):
+    if owner[sample] in held:
+      held[int(owner[sample])].append(sample)
+  heap = [(-len(own), i) for i, own in held.items()]
+  heapq.heapify(heap)
+  for client in short:
+    i = heap[0][1]
+    owner[held[i].pop()] = client
+    heapq.heapreplace(heap, (-len(held[i]), i))

@@ -1,0 +1,139 @@
+"""Which client holds which training samples.
+
+Every partition is a pure function of its arguments, gives each sample to at
+most one client and leaves no client empty. Inside a client the samples lie in
+random order, so that walking through them in order mixes the classes.
+"""
+
+from collections.abc import Callable
+import inspect
+
+from fl_sketch.data import ragged
+from fl_sketch.data import seeding
+from fl_sketch.data.label_skew import classes_per_client
+from fl_sketch.data.label_skew import dirichlet
+from fl_sketch.data.label_skew import label_shards
+from fl_sketch.data.ragged import Partition
+from fl_sketch.data.ragged import cap
+import numpy as np
+
+
+def iid(labels, population: int, seed: int) -> Partition:
+  """Deals all samples at random; sizes differ by at most one.
+
+  >>> iid(10, 4, seed=0).sizes.tolist()
+  [3, 3, 2, 2]
+
+  Args:
+    labels: int[samples], or only the number of samples.
+    population: number of clients.
+    seed: root of the draw.
+
+  Returns:
+    A `Partition` of all samples.
+  """
+  samples = ragged.check(labels, population)
+  rng = seeding.generator(seed, 'iid')
+  owner = np.empty(samples, np.int64)
+  owner[rng.permutation(samples)] = np.arange(samples) % population
+  return ragged.from_owner(owner, population, rng)
+
+
+def size_skew(
+  labels, population: int, seed: int, *, sigma: float = 1.0
+) -> Partition:
+  """Clients of log-normal sizes whose samples are drawn alike.
+
+  Each client first gets one sample; the others are shared in proportion to
+  exp(sigma * N(0, 1)).
+
+  >>> size_skew(10, 4, seed=0, sigma=2.0).sizes.sum()
+  np.int64(10)
+
+  Args:
+    labels: int[samples], or only the number of samples.
+    population: number of clients.
+    seed: root of the draw.
+    sigma: standard deviation of the logarithm of the sizes; 0 is `iid`.
+
+  Returns:
+    A `Partition` of all samples.
+  """
+  samples = ragged.check(labels, population)
+  if not sigma >= 0:
+    raise ValueError(f'Expected {sigma=} >= 0.')
+  rng = seeding.generator(seed, 'size_skew')
+  share = np.cumsum(np.exp(sigma * rng.standard_normal(population)))
+  bounds = np.rint(share / share[-1] * (samples - population)).astype(np.int64)
+  sizes = 1 + np.diff(bounds, prepend=0)
+  owner = rng.permutation(np.repeat(np.arange(population), sizes))
+  return ragged.from_owner(owner, population, rng)
+
+
+def one_each(population: int) -> Partition:
+  """Sample i is client i: for problems whose data are the clients themselves.
+
+  >>> one_each(3).indices.tolist()
+  [0, 1, 2]
+
+  Args:
+    population: number of clients.
+
+  Returns:
+    A `Partition` with one sample a client.
+  """
+  ragged.at_least_one(population=population)
+  return Partition(np.arange(population), np.arange(population + 1))
+
+
+def _one_each(labels, population: int, seed: int) -> Partition:
+  del seed
+  ragged.check(labels, population)
+  return one_each(population)
+
+
+KINDS: dict[str, Callable[..., Partition]] = {
+  'iid': iid,
+  'label_shards': label_shards,
+  'classes_per_client': classes_per_client,
+  'dirichlet': dirichlet,
+  'size_skew': size_skew,
+  'one_each': _one_each,
+}
+
+
+def partition(
+  kind: str,
+  labels,
+  population: int,
+  seed: int = 0,
+  *,
+  samples_per_client: int | None = None,
+  **options,
+) -> Partition:
+  """Makes the partition that a config names.
+
+  >>> partition('iid', 100, 5, samples_per_client=8).sizes.tolist()
+  [8, 8, 8, 8, 8]
+
+  Args:
+    kind: a key of `KINDS`.
+    labels: int[samples].
+    population: number of clients.
+    seed: root of the draw.
+    samples_per_client: caps the clients' sizes, see `cap`; None for no bound.
+    **options: the keyword arguments of that partition.
+
+  Returns:
+    A `Partition`.
+  """
+  if kind not in KINDS:
+    raise ValueError(f'Expected {kind=} in {tuple(KINDS)}.')
+  parameters = inspect.signature(KINDS[kind]).parameters.values()
+  known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+  for option in options:
+    if option not in known:
+      known.append('samples_per_client')
+      raise ValueError(f'Expected {option=} of {kind=} in {known}.')
+  p = KINDS[kind](labels, population, seed, **options)
+  return p if samples_per_client is None else cap(p, samples_per_client)

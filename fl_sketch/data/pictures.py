@@ -1,0 +1,119 @@
+"""Pictures of who holds what."""
+
+import os
+
+from fl_sketch.data.ragged import Partition
+import numpy as np
+
+# Beyond either, bars or their colours run together: a heat map takes over.
+_MOST_BARS = 60
+_MOST_COLORS = 20
+_MOST_COLUMNS = 500  # about the pixels across the heat map
+
+
+def label_distribution(
+  labels,
+  partition: Partition,
+  path: str | os.PathLike,
+  num_classes: int,
+  title: str = 'Samples per client, by label',
+) -> None:
+  """Writes a PNG of how the labels are spread over the clients.
+
+  Up to 60 clients with up to 20 labels are stacked horizontal bars in order of
+  id. Others become two panels with one column a client (or the mean of a few,
+  beyond 500): the sizes above, each label's share of the client below. Their
+  columns are sorted by the client's commonest label and its share, so that the
+  blocks show how many clients a label dominates.
+
+  Args:
+    labels: int[samples], from 0 to num_classes - 1.
+    partition: who holds what.
+    path: of the PNG.
+    num_classes: number of labels.
+    title: above the picture.
+  """
+  from matplotlib.backends.backend_agg import FigureCanvasAgg
+  from matplotlib.figure import Figure
+
+  counts = _counts(np.asarray(labels), partition, num_classes)
+  few = partition.population <= _MOST_BARS and num_classes <= _MOST_COLORS
+  height = 1.6 + 0.17 * max(partition.population, 8) if few else 4.8
+  figure = Figure(figsize=(7.5, height), layout='constrained')
+  FigureCanvasAgg(figure)
+  (_bars if few else _heat_map)(figure, counts)
+  figure.suptitle(title)
+  figure.savefig(path, dpi=130, format='png')
+
+
+def _counts(labels, partition, num_classes) -> np.ndarray:
+  """Samples of each label at each client, int64[population, num_classes]."""
+  held = labels[partition.indices]
+  if held.size and not 0 <= held.min() <= held.max() < num_classes:
+    raise ValueError(
+      f'Expected 0 <= labels < {num_classes=}, got {held.min()} to '
+      f'{held.max()}.'
+    )
+  client = np.repeat(np.arange(partition.population), partition.sizes)
+  size = partition.population * num_classes
+  flat = np.bincount(client * num_classes + held, minlength=size)
+  return flat.reshape(partition.population, num_classes)
+
+
+def _bars(figure, counts: np.ndarray) -> None:
+  import matplotlib
+
+  population, num_classes = counts.shape
+  axes = figure.subplots()
+  palette = matplotlib.colormaps['tab10' if num_classes <= 10 else 'tab20']
+  left = np.zeros(population)
+  for label in range(num_classes):
+    axes.barh(
+      np.arange(population),
+      counts[:, label],
+      left=left,
+      height=0.85,
+      color=palette(label),
+      label=str(label),
+    )
+    left += counts[:, label]
+  axes.set(xlabel='samples', ylabel='client', ylim=(population - 0.4, -0.6))
+  axes.yaxis.get_major_locator().set_params(integer=True)
+  axes.spines[['top', 'right']].set_visible(False)
+  figure.legend(
+    *axes.get_legend_handles_labels(),
+    title='label',
+    loc='outside right upper',
+    frameon=False,
+  )
+
+
+def _heat_map(figure, counts: np.ndarray) -> None:
+  population, num_classes = counts.shape
+  size = counts.sum(1)
+  share = counts / size[:, None]
+  order = np.lexsort((-share.max(1), share.argmax(1)))
+  edges = np.linspace(0, population, min(population, _MOST_COLUMNS) + 1)
+  edges = edges.astype(int)
+  width = np.diff(edges)
+  share = np.add.reduceat(share[order], edges[:-1]) / width[:, None]
+  size = np.add.reduceat(size[order], edges[:-1]) / width
+  above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1, 3))
+  above.stairs(size, edges, fill=True, color='0.45')
+  above.set(ylabel='samples', ylim=(0, None))
+  above.spines[['top', 'right']].set_visible(False)
+  rows = np.arange(num_classes + 1) - 0.5
+  # A floor under the scale, or iid noise would look like structure.
+  top = min(1, max(share.max(), 3 / num_classes))
+  image = below.pcolormesh(
+    edges, rows, share.T, cmap='YlGnBu', vmin=0, vmax=top
+  )
+  below.set(
+    xlabel='clients, sorted by commonest label',
+    ylabel='label',
+    ylim=(num_classes - 0.5, -0.5),
+  )
+  below.xaxis.get_major_locator().set_params(integer=True)
+  if num_classes <= 20:
+    below.set_yticks(range(num_classes))
+  figure.colorbar(image, ax=below, label='share of the client')

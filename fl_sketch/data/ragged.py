@@ -1,0 +1,108 @@
+"""A ragged array of clients' samples, and what builds it."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Partition(NamedTuple):
+  """The clients' samples, as rows of a ragged array.
+
+  >>> p = from_owner(np.array([1, 0, 1]), 2, np.random.default_rng(0))
+  >>> p.population, p.sizes.tolist(), p.client(0).tolist()
+  (2, [1, 2], [1])
+
+  Attributes:
+    indices: int64[samples], indices into the training arrays, client by client.
+    offsets: int64[population + 1]; client i holds
+      indices[offsets[i]:offsets[i + 1]].
+  """
+
+  indices: np.ndarray
+  offsets: np.ndarray
+
+  @property
+  def population(self) -> int:
+    """The number of clients."""
+    return len(self.offsets) - 1
+
+  @property
+  def sizes(self) -> np.ndarray:
+    """Samples per client, int64[population]."""
+    return np.diff(self.offsets)
+
+  def client(self, i: int) -> np.ndarray:
+    """Indices of client i's samples, int64[sizes[i]]."""
+    if not 0 <= i < self.population:
+      raise ValueError(f'Expected 0 <= client={i} < {self.population}.')
+    return self.indices[self.offsets[i] : self.offsets[i + 1]]
+
+
+def cap(p: Partition, samples_per_client: int) -> Partition:
+  """Keeps at most the first samples_per_client samples of every client.
+
+  The order inside a client is random, so these are a uniform choice.
+
+  >>> cap(Partition(np.arange(9), np.array([0, 2, 9])), 3).sizes.tolist()
+  [2, 3]
+
+  Args:
+    p: a `Partition`.
+    samples_per_client: the bound.
+
+  Returns:
+    A `Partition` of fewer samples.
+  """
+  at_least_one(samples_per_client=samples_per_client)
+  rank = np.arange(len(p.indices)) - np.repeat(p.offsets[:-1], p.sizes)
+  sizes = np.minimum(p.sizes, samples_per_client)
+  return Partition(p.indices[rank < samples_per_client], _offsets(sizes))
+
+
+def check(labels, population: int) -> int:
+  """Returns the number of samples; refuses more clients than that.
+
+  Args:
+    labels: int[samples], or only the number of samples.
+    population: number of clients.
+
+  Returns:
+    The number of samples.
+  """
+  samples = labels if np.ndim(labels) == 0 else len(labels)
+  if at_least_one(population=population) > samples:
+    raise ValueError(f'Expected {population=} <= {samples=}.')
+  return int(samples)
+
+
+def at_least_one(**named: int) -> int:
+  """Returns the one value given by name; refuses one below 1."""
+  ((name, value),) = named.items()
+  if value < 1:
+    raise ValueError(f'Expected {name}={value} >= 1.')
+  return value
+
+
+def from_owner(owner: np.ndarray, population: int, rng) -> Partition:
+  """The partition in which client owner[i] holds sample i.
+
+  Args:
+    owner: int[samples].
+    population: number of clients.
+    rng: draws the order inside the clients.
+
+  Returns:
+    A `Partition` of all samples.
+  """
+  sizes = np.bincount(owner, minlength=population)
+  return Partition(sorted_by(owner, rng), _offsets(sizes))
+
+
+def sorted_by(values: np.ndarray, rng) -> np.ndarray:
+  """Indices that sort the values, in random order inside equal ones."""
+  order = rng.permutation(len(values))
+  return order[np.argsort(values[order], kind='stable')]
+
+
+def _offsets(sizes: np.ndarray) -> np.ndarray:
+  return np.concatenate([[0], np.cumsum(sizes)])

@@ -1,0 +1,205 @@
+"""Image datasets as plain arrays, read from disk and never from a network."""
+
+import json
+import logging
+import os
+import pathlib
+from typing import Any
+from typing import NamedTuple
+import zipfile
+import zlib
+
+import numpy as np
+
+_LOG = logging.getLogger(__name__)
+
+_EXAMPLES = {  # train and test
+  'mnist': (60_000, 10_000),
+  'fashion_mnist': (60_000, 10_000),
+  'cifar10': (50_000, 10_000),
+}
+NAMES = ('digits', *_EXAMPLES)
+
+Arrays = dict[str, np.ndarray]
+
+
+class Dataset(NamedTuple):
+  """A dataset in memory.
+
+  Attributes:
+    name: one of `NAMES`.
+    train: {'x': uint8[n, height, width, channels], 'y': int32[n]}.
+    test: the same, of the test examples.
+    num_classes: labels are 0 to num_classes - 1.
+  """
+
+  name: str
+  train: Arrays
+  test: Arrays
+  num_classes: int
+
+
+class DataError(ValueError):
+  """A dataset is missing, damaged or not the expected one."""
+
+
+def load(
+  name: str,
+  data_dir: str | os.PathLike | None = None,
+  cache_dir: str | os.PathLike | None = None,
+) -> Dataset:
+  """Loads a dataset; nothing is ever downloaded.
+
+  'digits' comes with scikit-learn. The others must be on disk as
+  tensorflow-datasets writes them. The first load decodes their images in
+  seconds and caches the arrays; later ones read the cache and do not import
+  tensorflow-datasets. The files must still be there.
+
+  >>> digits = load('digits')
+  >>> digits.train['x'].shape, digits.test['x'].shape
+  ((1437, 8, 8, 1), (360, 8, 8, 1))
+
+  Args:
+    name: one of `NAMES`.
+    data_dir: where tensorflow-datasets keeps its data; None for the variable
+      TFDS_DATA_DIR or else ~/tensorflow_datasets.
+    cache_dir: of the decoded arrays; None for the variable FL_SKETCH_CACHE or
+      else ~/.cache/fl_sketch.
+
+  Returns:
+    A `Dataset`.
+  """
+  if name not in NAMES:
+    raise ValueError(f'Expected {name=} in {NAMES}.')
+  if name == 'digits':
+    return _digits()
+  root = _folder(data_dir, 'TFDS_DATA_DIR', '~/tensorflow_datasets')
+  folder, mark = _locate(name, root)
+  cache = _folder(cache_dir, 'FL_SKETCH_CACHE', '~/.cache/fl_sketch')
+  cache = cache / f'{name}-{folder.name}-{mark}.npz'
+  splits = _read_cache(name, cache)
+  if splits is None:
+    _LOG.info('Decoding %s from %s, once; takes seconds.', name, folder)
+    splits = tuple(_decode(name, root, folder, s) for s in ('train', 'test'))
+    _write_cache(cache, *splits)
+  return Dataset(name, *splits, num_classes=10)
+
+
+def _folder(given, variable: str, default: str) -> pathlib.Path:
+  # An empty variable counts as unset, as in the XDG rules.
+  return pathlib.Path(given or os.environ.get(variable) or default).expanduser()
+
+
+def _digits() -> Dataset:
+  from sklearn import datasets
+
+  x, y = datasets.load_digits(return_X_y=True)
+  x = np.rint(x.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
+  y = y.astype(np.int32)
+  # Every fifth of a shuffle sorted by label: a fifth of each class.
+  order = np.random.Generator(np.random.Philox(0)).permutation(len(y))
+  order = order[np.argsort(y[order], kind='stable')]
+  is_test = np.zeros(len(y), bool)
+  is_test[order[::5]] = True
+  train, test = ({'x': x[m], 'y': y[m]} for m in (~is_test, is_test))
+  return Dataset('digits', train, test, num_classes=10)
+
+
+def _locate(name: str, root: pathlib.Path) -> tuple[pathlib.Path, str]:
+  """The newest complete version on disk, and a mark of its files.
+
+  Asking the disk before tensorflow-datasets is what keeps a missing dataset
+  from becoming a download, a search of bucket listings or a long traceback.
+  """
+  versions = [p.parent for p in root.glob(f'{name}/*.*.*/dataset_info.json')]
+  versions.sort(
+    key=lambda p: [int(n) if n.isdigit() else -1 for n in p.name.split('.')]
+  )
+  advice = (
+    f'On a machine with network (and TensorFlow) run `tfds build {name} '
+    f'--file_format=array_record --data_dir=DIR`, copy DIR/{name} here, and '
+    'give --data_dir=DIR or set TFDS_DATA_DIR.'
+  )
+  if not versions:
+    raise DataError(f'No dataset {name!r} in {root / name}. {advice}')
+  folder = versions[-1]
+  shards = []
+  for split in ('train', 'test'):
+    found = sorted(folder.glob(f'{name}-{split}.array_record-*-of-*'))
+    expected = int(found[0].name.rpartition('-of-')[2]) if found else 1
+    if len(found) != expected:
+      raise DataError(
+        f'Found {len(found)} of {expected} files {name}-{split}.array_record* '
+        f'in {folder}. {advice}'
+      )
+    shards += found
+  # Sizes tell a damaged copy, or another encoding of the images, from the one
+  # that was cached under the same version.
+  sizes = json.dumps([[p.name, p.stat().st_size] for p in shards])
+  return folder, f'{zlib.crc32(sizes.encode()):08x}'
+
+
+def _decode(name: str, root, folder: pathlib.Path, split: str) -> Arrays:
+  import tensorflow_datasets as tfds
+
+  files = folder / f'{name}-{split}.array_record*'
+  try:
+    source: Any = tfds.data_source(
+      f'{name}:{folder.name}', split=split, data_dir=root, download=False
+    )
+    rows = source.__getitems__(range(len(source)))  # 2-3x faster than a loop
+    x = np.stack([row['image'] for row in rows])
+    y = np.array([row['label'] for row in rows], np.int32)
+  except (ImportError, MemoryError):  # pillow is missing; no fault of the data
+    raise
+  except Exception as error:  # each reader and decoder raises its own kind
+    raise DataError(
+      f'Dataset {name!r} cannot be read from {files}: {error}'
+    ) from error
+  _check_examples(name, split, y, files)
+  return {'x': x, 'y': y}
+
+
+def _check_examples(name: str, split: str, y: np.ndarray, where) -> None:
+  examples, expected = len(y), _EXAMPLES[name][split == 'test']
+  if examples != expected:
+    raise DataError(f'Expected {examples=} == {expected} in {where}.')
+
+
+def _read_cache(name: str, path: pathlib.Path) -> tuple[Arrays, Arrays] | None:
+  """The arrays of both splits, or None where there is no sound cache."""
+  if not path.exists():
+    return None
+  try:
+    # Opened here, for np.load(path) leaks the file of an archive it rejects.
+    # Reading an array checks its CRC.
+    with path.open('rb') as f, np.load(f) as z:
+      train = {k: z['train_' + k] for k in 'xy'}
+      test = {k: z['test_' + k] for k in 'xy'}
+    _check_examples(name, 'train', train['y'], path)
+    _check_examples(name, 'test', test['y'], path)
+  except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+    _LOG.warning('Rebuilding the damaged cache %s: %s', path, error)
+    return None
+  return train, test
+
+
+def _write_cache(path: pathlib.Path, train: Arrays, test: Arrays) -> None:
+  # Written aside and renamed, so that no process ever sees half a cache.
+  aside = path.with_name(f'{path.name}.{os.getpid()}')
+  try:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+      with aside.open('wb') as f:
+        np.savez(
+          f,
+          train_x=train['x'],
+          train_y=train['y'],
+          test_x=test['x'],
+          test_y=test['y'],
+        )
+      aside.replace(path)
+    finally:
+      aside.unlink(missing_ok=True)
+  except OSError as error:  # a full or read-only disk costs time, not the run
+    _LOG.warning('Cannot cache the arrays in %s: %s', path, error)

@@ -1,0 +1,162 @@
+"""Laws of client sampling. Statistical bounds have false-alarm rate < 1e-6."""
+
+from fl_sketch.data import cohorts
+import numpy as np
+import pytest
+from scipy import stats
+
+CASES = {
+  'fixed': ('fixed_size', 40, {'cohort': 7}),
+  'all': ('fixed_size', 12, {'cohort': 12}),
+  'with replacement': ('with_replacement', 40, {'cohort': 30}),
+  'poisson': ('poisson', 40, {'probability': 0.3}),
+  'poisson overflow': ('poisson', 40, {'probability': 0.5, 'max_cohort': 9}),
+  'poisson all': ('poisson', 9, {'probability': 1.0}),
+}
+each_case = pytest.mark.parametrize('case', CASES.values(), ids=CASES.keys())
+ROUNDS = 2000
+
+
+def rounds_of(kind, population, n=ROUNDS, **options):
+  return [cohorts.sample(kind, 3, r, population, **options) for r in range(n)]
+
+
+@each_case
+def test_static_shapes_no_duplicates_and_padding_last(case):
+  kind, population, options = case
+  shapes = set()
+  for ids, weight in rounds_of(kind, population, 50, **options):
+    assert ids.dtype == np.int32
+    assert weight.dtype == np.float32
+    shapes.add((ids.shape, weight.shape))
+    present = weight > 0
+    assert np.all(np.diff(ids[present]) > 0)
+    assert np.all((ids[present] >= 0) & (ids[present] < population))
+    assert np.all(ids[~present] == population)
+    assert np.all(np.diff(present.astype(int)) <= 0)
+  assert len(shapes) == 1
+
+
+@each_case
+def test_a_round_depends_on_seed_and_round_only(case):
+  kind, population, options = case
+  before = rounds_of(kind, population, 20, **options)
+  alone = cohorts.sample(kind, 3, 19, population, **options)
+  np.testing.assert_array_equal(before[19][0], alone[0])
+  np.testing.assert_array_equal(before[19][1], alone[1])
+  if len({ids.tobytes() for ids, _ in before}) > 1:
+    other = [
+      cohorts.sample(kind, 4, r, population, **options)[0].tobytes()
+      for r in range(20)
+    ]
+    assert other != [ids.tobytes() for ids, _ in before]
+  else:
+    assert len(np.flatnonzero(before[0][1])) == population
+
+
+@pytest.mark.parametrize(
+  'name', ['fixed', 'with replacement', 'poisson', 'poisson overflow']
+)
+def test_clients_are_equally_likely(name):
+  kind, population, options = CASES[name]
+  taken = np.zeros(population + 1)
+  for ids, weight in rounds_of(kind, population, **options):
+    np.add.at(taken, ids, weight)
+  taken = taken[:population]
+  if name == 'poisson':
+    assert np.all(_z(taken, ROUNDS, options['probability']) < 6)
+  # Inclusions without replacement vary less than a multinomial's, so that the
+  # multinomial bound is on the safe side; Poisson's (1 - p) is the same.
+  statistic = np.sum((taken - taken.mean()) ** 2) / taken.mean()
+  assert statistic < stats.chi2.isf(1e-7, population - 1)
+  # A chi-square far too small would be a sign of rounds that are not random.
+  assert statistic > 0.3 * stats.chi2.isf(1 - 1e-7, population - 1)
+
+
+def test_pairs_are_equally_likely():
+  together = np.zeros((11, 11))
+  for ids, _ in rounds_of('fixed_size', 10, cohort=3):
+    together[np.ix_(ids, ids)] += 1
+  pairs = together[np.triu_indices(10, 1)]
+  assert np.all(_z(pairs, ROUNDS, 3 * 2 / (10 * 9)) < 6)  # 45 * 2e-9
+
+
+def test_poisson_sizes_have_the_binomial_mean_and_variance():
+  sizes = [w.sum() for _, w in rounds_of('poisson', 40, probability=0.3)]
+  mean, variance = 40 * 0.3, 40 * 0.3 * 0.7
+  assert abs(np.mean(sizes) - mean) < 6 * np.sqrt(variance / ROUNDS)
+  # The sample variance has relative standard error about sqrt(2 / ROUNDS).
+  assert abs(np.var(sizes) / variance - 1) < 6 * np.sqrt(2 / ROUNDS)
+
+
+def test_neighbouring_rounds_are_independent():
+  taken = np.zeros((ROUNDS, 41))
+  for r, (ids, _) in enumerate(rounds_of('poisson', 40, probability=0.3)):
+    taken[r, ids] = 1
+  both = np.sum(taken[1:, :40] * taken[:-1, :40])
+  # Neighbouring products share a factor: 1.46 times a binomial's variance.
+  assert _z(both, 40 * (ROUNDS - 1), 0.09) < 6 * np.sqrt(1.46)
+
+
+def test_poisson_overflow_keeps_the_bound_and_the_taken():
+  for r in range(50):
+    taken, _ = cohorts.poisson(0, r, 40, 0.5, max_cohort=40)
+    kept, weight = cohorts.poisson(0, r, 40, 0.5, max_cohort=9)
+    assert len(kept) == 9
+    assert set(kept) <= set(taken)
+    assert weight.sum() == min(9, np.sum(taken < 40))
+
+
+@pytest.mark.parametrize('probability', [1e-6, 0.01, 0.2, 0.999, 1.0])
+def test_default_max_cohort_is_the_least_that_suffices(probability):
+  for population in (1, 5, 3000):
+    size = cohorts.default_max_cohort(population, probability)
+    assert 1 <= size <= population
+    assert stats.binom.sf(size, population, probability) <= 1e-9
+    if size > 1:
+      assert stats.binom.sf(size - 1, population, probability) > 1e-9
+
+
+def test_with_replacement_counts_every_draw():
+  for ids, weight in rounds_of('with_replacement', 5, 30, cohort=5):
+    assert ids.shape == (5,)
+    assert weight.sum() == 5
+    assert np.all(weight == np.rint(weight))
+
+
+@pytest.mark.parametrize('multiple', [1, 2, 4, 5, 8])
+def test_pad_reaches_the_multiple_and_changes_nothing(multiple):
+  ids, weight = cohorts.fixed_size(0, 0, population=20, cohort=5)
+  padded, padded_weight = cohorts.pad(ids, weight, multiple, population=20)
+  assert len(padded) == len(padded_weight) == -(-5 // multiple) * multiple
+  np.testing.assert_array_equal(padded[:5], ids)
+  np.testing.assert_array_equal(padded_weight[:5], weight)
+  assert np.all(padded[5:] == 20)
+  assert np.all(padded_weight[5:] == 0)
+
+
+def test_bad_arguments_are_refused():
+  with pytest.raises(ValueError, match=r'Expected cohort=9 <= population=8\.'):
+    cohorts.fixed_size(0, 0, 8, 9)
+  with pytest.raises(ValueError, match=r'Expected cohort=9 <= population=8\.'):
+    cohorts.with_replacement(0, 0, 8, 9)
+  with pytest.raises(ValueError, match=r'Expected max_cohort=9 <= population'):
+    cohorts.poisson(0, 0, 8, 0.5, max_cohort=9)
+  with pytest.raises(ValueError, match=r'Expected cohort=0 >= 1'):
+    cohorts.fixed_size(0, 0, 8, 0)
+  with pytest.raises(ValueError, match=r'Expected round=-1 >= 0'):
+    cohorts.fixed_size(0, -1, 8, 2)
+  for probability in (0.0, 1.5, float('nan')):
+    with pytest.raises(ValueError, match='probability='):
+      cohorts.poisson(0, 0, 8, probability)
+  with pytest.raises(ValueError, match="kind='no' in"):
+    cohorts.sample('no', 0, 0, 8)
+  with pytest.raises(ValueError, match="option='size' of kind='fixed_size' in"):
+    cohorts.sample('fixed_size', 0, 0, 8, size=2)
+  with pytest.raises(ValueError, match='multiple=0 >= 1'):
+    cohorts.pad(np.arange(3), np.ones(3), 0, 8)
+
+
+def _z(count, trials, probability):
+  sd = np.sqrt(trials * probability * (1 - probability))
+  return np.abs(count - trials * probability) / sd

@@ -1,0 +1,285 @@
+"""Datasets from disk and from a seed."""
+
+import logging
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+from fl_sketch import data
+from fl_sketch.data import seeding
+from fl_sketch.data import sources
+import numpy as np
+import pytest
+
+TFDS = pathlib.Path(__file__).parents[2] / 'shared' / 'data' / 'tfds'
+needs_mnist = pytest.mark.skipif(
+  not (TFDS / 'mnist').is_dir(), reason=f'MNIST is not in {TFDS}'
+)
+MNIST_TRAIN = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+MNIST_TEST = [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+
+
+@pytest.fixture(autouse=True)
+def no_home(tmp_path, monkeypatch):
+  for variable in ('HOME', 'FL_SKETCH_CACHE', 'TFDS_DATA_DIR'):
+    monkeypatch.setenv(variable, str(tmp_path / 'nothing'))
+
+
+@pytest.fixture(scope='module')
+def mnist_cache(tmp_path_factory):
+  """A cache that the slow first load has filled."""
+  cache = tmp_path_factory.mktemp('cache')
+  data.load('mnist', TFDS, cache)
+  return cache
+
+
+@pytest.fixture
+def mnist_copy(tmp_path):
+  """A copy of MNIST's files that a test may damage."""
+  (folder,) = (TFDS / 'mnist').glob('*.*.*')
+  return pathlib.Path(
+    shutil.copytree(folder, tmp_path / 'tfds' / 'mnist' / folder.name)
+  )
+
+
+def one(folder, split):
+  (file,) = folder.glob(f'mnist-{split}.array_record*')
+  return file
+
+
+def test_digits_are_split_alike_in_every_class():
+  digits = data.load('digits')
+  train, test = digits.train, digits.test
+  assert digits.name == 'digits'
+  assert digits.num_classes == 10
+  for part, n in ((train, 1437), (test, 360)):
+    assert part['x'].shape == (n, 8, 8, 1)
+    assert part['x'].dtype == np.uint8
+    assert part['y'].shape == (n,)
+    assert part['y'].dtype == np.int32
+  everything = np.concatenate([train['x'], test['x']])
+  assert len(np.unique(everything, axis=0)) == 1797
+  assert everything.max() == 255
+  assert len(np.unique(everything)) == 17
+  counts = [np.bincount(part['y']) for part in (train, test)]
+  assert np.all(np.abs(counts[0] - 4 * counts[1]) <= 4)
+  again = data.load('digits')
+  np.testing.assert_array_equal(again.test['x'], test['x'])
+
+
+def test_unknown_dataset_is_refused_with_the_known_ones():
+  with pytest.raises(ValueError, match=r"name='mnits' in \('digits', 'mnist'"):
+    data.load('mnits')
+
+
+@needs_mnist
+def test_mnist_is_whole_and_its_cache_holds_the_same(mnist_cache):
+  first = data.load('mnist', TFDS, mnist_cache)
+  assert first.train['x'].shape == (60_000, 28, 28, 1)
+  assert first.test['x'].shape == (10_000, 28, 28, 1)
+  assert first.train['x'].dtype == np.uint8
+  assert first.train['y'].dtype == np.int32
+  assert np.bincount(first.train['y']).tolist() == MNIST_TRAIN
+  assert np.bincount(first.test['y']).tolist() == MNIST_TEST
+  (version,) = (TFDS / 'mnist').glob('*.*.*')
+  direct = sources._decode('mnist', TFDS, version, 'test')
+  np.testing.assert_array_equal(first.test['x'], direct['x'])
+  np.testing.assert_array_equal(first.test['y'], direct['y'])
+  (cache,) = mnist_cache.iterdir()  # and no temporary file
+  assert cache.name.startswith('mnist-3.')
+
+
+@needs_mnist
+def test_a_cached_load_does_not_import_tensorflow_datasets(mnist_cache):
+  code = f"""
+import sys
+from fl_sketch import data
+mnist = data.load('mnist', {str(TFDS)!r}, {str(mnist_cache)!r})
+assert mnist.train['x'].shape == (60_000, 28, 28, 1)
+for name in ('tensorflow_datasets', 'tensorflow', 'jax', 'scipy', 'matplotlib'):
+  assert name not in sys.modules, name
+"""
+  root = str(pathlib.Path(__file__).parents[1])
+  subprocess.run(
+    [sys.executable, '-c', code],
+    check=True,
+    cwd=root,
+    env={**os.environ, 'PYTHONPATH': root},
+  )
+
+
+@needs_mnist
+def test_environment_names_the_folders(mnist_cache, monkeypatch):
+  monkeypatch.setenv('TFDS_DATA_DIR', str(TFDS))
+  monkeypatch.setenv('FL_SKETCH_CACHE', str(mnist_cache))
+  monkeypatch.setattr(sources, '_decode', None)
+  assert len(data.load('mnist').test['y']) == 10_000
+
+
+@needs_mnist
+@pytest.mark.parametrize('damage', ['truncated', 'flipped', 'of another kind'])
+def test_a_damaged_cache_is_rebuilt(
+  damage, mnist_cache, tmp_path, caplog, monkeypatch
+):
+  (sound,) = mnist_cache.iterdir()
+  cache = tmp_path / sound.name
+  content = bytearray(sound.read_bytes())
+  if damage == 'truncated':
+    content = content[: len(content) // 2]
+  elif damage == 'flipped':
+    content[len(content) // 2] ^= 1
+  else:
+    content = b'not an archive'
+  cache.write_bytes(content)
+  small = {'x': np.zeros((3, 28, 28, 1), np.uint8), 'y': np.zeros(3, np.int32)}
+  monkeypatch.setattr(sources, '_decode', lambda *_: small)
+  with caplog.at_level(logging.WARNING):
+    rebuilt = data.load('mnist', TFDS, tmp_path)
+  assert 'Rebuilding the damaged cache' in caplog.text
+  assert len(rebuilt.train['y']) == 3
+  with np.load(cache) as z:
+    assert len(z['train_y']) == 3
+
+
+@needs_mnist
+def test_a_cache_folder_that_cannot_be_written_costs_only_a_warning(
+  tmp_path, caplog, monkeypatch
+):
+  small = {'x': np.zeros((3, 28, 28, 1), np.uint8), 'y': np.zeros(3, np.int32)}
+  monkeypatch.setattr(sources, '_decode', lambda *_: small)
+  (tmp_path / 'file').write_text('in the way')
+  with caplog.at_level(logging.INFO):
+    data.load('mnist', TFDS, tmp_path / 'file')
+  assert 'Decoding mnist' in caplog.text
+  assert 'Cannot cache the arrays' in caplog.text
+
+
+@needs_mnist
+@pytest.mark.parametrize('damage', ['truncated', 'emptied', 'flipped'])
+def test_a_damaged_record_file_is_named(
+  damage, mnist_copy, mnist_cache, tmp_path
+):
+  file = one(mnist_copy, 'test')
+  content = bytearray(file.read_bytes())
+  if damage == 'truncated':
+    content = content[: len(content) // 2]
+  elif damage == 'emptied':
+    content = b''
+  else:
+    middle = len(content) // 2
+    content[middle : middle + 9] = bytes(9)
+  file.write_bytes(content)
+  with pytest.raises(
+    data.DataError, match=r"'mnist' .*mnist-test.array_record"
+  ):
+    sources._decode('mnist', tmp_path / 'tfds', mnist_copy, 'test')
+  if damage != 'flipped':  # a cache of sound files does not hide the damage
+    _, mark = sources._locate('mnist', tmp_path / 'tfds')
+    assert not (mnist_cache / f'mnist-{mnist_copy.name}-{mark}.npz').exists()
+
+
+@needs_mnist
+def test_files_with_too_few_examples_are_refused(mnist_copy, tmp_path):
+  one(mnist_copy, 'train').write_bytes(one(mnist_copy, 'test').read_bytes())
+  info = mnist_copy / 'dataset_info.json'
+  info.write_text(info.read_text().replace('"60000"', '"10000"'))
+  with pytest.raises(
+    data.DataError, match=r'examples=10000 == 60000 in .*mnist-train'
+  ):
+    sources._decode('mnist', tmp_path / 'tfds', mnist_copy, 'train')
+
+
+@pytest.mark.parametrize('missing', ['folder', 'version', 'records', 'shard'])
+def test_a_missing_dataset_is_an_error_before_tfds_is_asked(
+  missing, tmp_path, monkeypatch
+):
+  monkeypatch.setitem(sys.modules, 'tensorflow_datasets', None)
+  version = tmp_path / 'cifar10' / '3.0.2'
+  if missing != 'folder':
+    version.mkdir(parents=True)
+  if missing in ('records', 'shard'):
+    (version / 'dataset_info.json').write_text('{}')
+  if missing == 'shard':
+    for split in ('train', 'test'):
+      (version / f'cifar10-{split}.array_record-00000-of-00002').touch()
+  with pytest.raises(data.DataError) as error:
+    data.load('cifar10', tmp_path, tmp_path / 'cache')
+  for part in ('cifar10', str(tmp_path), 'tfds build cifar10', '--data_dir'):
+    assert part in str(error.value)
+
+
+def test_the_newest_version_counts_as_numbers(tmp_path):
+  for version in ('3.0.9', '3.0.10', '3.0.x'):
+    folder = tmp_path / 'mnist' / version
+    folder.mkdir(parents=True)
+    (folder / 'dataset_info.json').write_text('{}')
+    for split in ('train', 'test'):
+      (folder / f'mnist-{split}.array_record-00000-of-00001').touch()
+  assert sources._locate('mnist', tmp_path)[0].name == '3.0.10'
+
+
+def test_quadratics_have_the_stated_law():
+  problem = data.quadratics(seed=0)
+  factor, optimum = problem.data['factor'], problem.data['optimum']
+  assert factor.shape == (100, 200, 20)
+  assert optimum.shape == (100, 200)
+  assert factor.dtype == optimum.dtype == problem.w_star.dtype == np.float32
+  # Standard errors of a mean and of a standard deviation; z of 6.
+  for x, sd in ((factor, 1 / 20), (optimum, 1.0)):
+    assert abs(x.mean()) < 6 * sd / np.sqrt(x.size)
+    assert abs(x.std() / sd - 1) < 6 / np.sqrt(2 * x.size)
+
+
+def test_quadratics_w_star_is_the_minimiser():
+  problem = data.quadratics(seed=1, population=7, dimension=12, rank=3)
+  factor, optimum = problem.data['factor'], problem.data['optimum']
+  q = np.einsum('ndr,ner->nde', factor, factor)
+  gap = problem.w_star - optimum
+  np.testing.assert_allclose(
+    problem.value(problem.w_star),
+    np.mean([g @ m @ g / 2 for g, m in zip(gap, q, strict=True)]),
+    rtol=1e-5,
+  )
+  slope = np.einsum('nde,ne->nd', q, gap)
+  assert np.linalg.norm(slope.mean(0)) < 1e-5 * np.linalg.norm(slope)
+  assert np.linalg.norm(problem.w_star - optimum.mean(0)) > 0.1
+  # The mean loss is quadratic: away from w_star it grows by the mean of Q.
+  step = problem.start(0, scale=0.2) - problem.w_star
+  grown = problem.value(problem.w_star + step) - problem.value(problem.w_star)
+  np.testing.assert_allclose(grown, step @ q.mean(0) @ step / 2, rtol=1e-3)
+  assert np.all((step > -1e-6) & (step < 0.2 + 1e-6))
+
+
+def test_quadratics_depend_on_the_seed_only():
+  first, again, other = (
+    data.quadratics(s, population=3, dimension=5, rank=2) for s in (0, 0, 1)
+  )
+  for name in first.data:
+    np.testing.assert_array_equal(first.data[name], again.data[name])
+    assert not np.array_equal(first.data[name], other.data[name])
+  # Fewer equations than unknowns: still a minimiser, here with value 0.
+  flat = data.quadratics(0, population=1, dimension=9, rank=2)
+  assert flat.value(flat.w_star) < 1e-9
+  with pytest.raises(ValueError, match='rank=6 <= dimension=5'):
+    data.quadratics(0, population=3, dimension=5, rank=6)
+
+
+def test_fold_is_splitmix64():
+  # The first outputs of the published generator from state 1234567.
+  expected = [6457827717110365317, 3203168211198807973, 9817491932198370423]
+  assert seeding.fold(1234567, np.arange(3)).tolist() == expected
+
+
+def test_generator_separates_seeds_tags_and_counters():
+  streams = {
+    seeding.generator(seed, tag, counter).bytes(16)
+    for seed in (0, 1, -1)
+    for tag in ('a', 'b')
+    for counter in (0, 1)
+  }
+  assert len(streams) == 12
+  assert seeding.generator(-1, 'a').bytes(8) == seeding.generator(
+    2**64 - 1, 'a'
+  ).bytes(8)
