@@ -1,0 +1,98 @@
+"""Models by name: flax linen modules, used only through pure init and apply."""
+
+from collections.abc import Sequence
+import dataclasses
+from typing import Any
+
+from fl_sketch.models import layers
+from fl_sketch.models.lenet import LeNet5
+from fl_sketch.models.linear import Linear
+from fl_sketch.models.mlp import MLP
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+__all__ = [
+  'MLP',
+  'LeNet5',
+  'Linear',
+  'init_params',
+  'layers',
+  'make',
+  'names',
+  'num_params',
+]
+
+Params = Any
+
+_MODELS = {'linear': Linear, 'mlp': MLP, 'lenet5': LeNet5}
+_NOT_OPTIONS = ('parent', 'name', 'num_classes')
+
+
+def names() -> tuple[str, ...]:
+  """Returns the names that `make` knows."""
+  return tuple(_MODELS)
+
+
+def make(name: str, num_classes: int, **options) -> nn.Module:
+  """Returns the model called `name`.
+
+  >>> make('mlp', 10, widths=(200, 200), activation='tanh').widths
+  (200, 200)
+
+  Args:
+    name: one of `names()`.
+    num_classes: number of logits.
+    **options: other fields of the module, e.g. `widths` of 'mlp'.
+  """
+  if name not in _MODELS:
+    raise ValueError(f'Expected {name=} in {names()}.')
+  if num_classes < 1:
+    raise ValueError(f'Expected {num_classes=} >= 1.')
+  fields = dataclasses.fields(_MODELS[name])
+  fields = [f for f in fields if f.init and f.name not in _NOT_OPTIONS]
+  known = tuple(f.name for f in fields)
+  for option in options:
+    if option not in known:
+      raise ValueError(f'Expected {option=} of model {name!r} in {known}.')
+  for f in fields:
+    if f.default is dataclasses.MISSING and f.name not in options:
+      raise ValueError(f'Expected option {f.name!r} of model {name!r}.')
+  return _MODELS[name](num_classes=num_classes, **options)
+
+
+def init_params(
+  module: nn.Module, key: jax.Array, x_shape: Sequence[int]
+) -> Params:
+  """Draws the parameters that `module.apply({'params': params}, x)` takes.
+
+  >>> params = init_params(Linear(10), jax.random.key(0), (28, 28, 1))
+  >>> num_params(params)
+  7850
+
+  Args:
+    module: any linen module of one argument.
+    key: key[].
+    x_shape: shape of one sample: no batch axis.
+
+  Raises:
+    ValueError: the module keeps anything else than parameters. What one client
+      counts about its own data has no mean over the clients.
+  """
+  variables = jax.jit(module.init)(key, jnp.zeros((1, *x_shape)))
+  collections = tuple(c for c in variables if c != 'params')
+  if collections:
+    raise ValueError(
+      f'Expected a model with parameters only, not {collections=}: use '
+      'GroupNorm or LayerNorm in place of BatchNorm.'
+    )
+  return variables['params']
+
+
+def num_params(params: Params) -> int:
+  """Counts the numbers in a tree of arrays (or of ShapeDtypeStructs).
+
+  >>> num_params({'kernel': jnp.zeros((784, 10)), 'bias': jnp.zeros(10)})
+  7850
+  """
+  return sum(leaf.size for leaf in jax.tree.leaves(params))

@@ -1,0 +1,138 @@
+"""The Gram form of local steps is the direct one, but for rounding."""
+
+import functools
+
+import chex
+from fl_sketch import gram
+from fl_sketch import losses
+from fl_sketch import models
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+STEPS = 20
+LR = 0.3
+SCALE = {'mean': 0.4, 'std': 0.5}
+MODEL = models.make('linear', 3)
+RNG = np.random.default_rng(0)
+PARAMS = {
+  'dense': {
+    'kernel': jnp.asarray(RNG.normal(size=(8, 3)), jnp.float32),
+    'bias': jnp.asarray(RNG.normal(size=3), jnp.float32),
+  }
+}
+KEY = jax.random.key(9)
+ALL = {'label_smoothing': 0.1, 'weight_decay': 0.2}
+MASKS = {
+  'all rows': None,
+  'ragged': [True] * 4 + [False] * 3,
+  'weights': [1.0, 0.0, 2.0, 0.5, 1.0, 0.0, 1.0],
+  'no row': [False] * 7,
+}
+
+
+def full_batch(seed, mask=None, size=7):
+  rng = np.random.default_rng(seed)
+  batch = {
+    'x': rng.integers(0, 256, (1, size, 4, 2), np.uint8),
+    'y': rng.integers(0, 3, (1, size), np.int32),
+  }
+  return batch if mask is None else batch | {'mask': np.array([mask])}
+
+
+@functools.cache
+def direct_step(label_smoothing, weight_decay):
+  loss_fn = losses.classification(
+    MODEL, label_smoothing=label_smoothing, **SCALE
+  )
+
+  @jax.jit
+  def step(params, batch):
+    value, grads = jax.value_and_grad(loss_fn)(params, batch)
+    move = lambda p, g: p - LR * (g + weight_decay * p)
+    return jax.tree.map(move, params, grads), value
+
+  return step
+
+
+def direct_sgd(params, batches, *, label_smoothing=0.0, weight_decay=0.0):
+  """The slow twin: gradients of the loss, one step after another."""
+  batch = jax.tree.map(lambda leaf: leaf[0], batches)
+  end, values = params, []
+  for _ in range(STEPS):
+    end, value = direct_step(label_smoothing, weight_decay)(end, batch)
+    values.append(value)
+  moved = jax.tree.map(jnp.subtract, params, end)
+  return moved, {'train_loss': sum(values) / STEPS}
+
+
+@pytest.mark.parametrize(
+  ('options', 'mask'),
+  [({}, None), *((ALL, mask) for mask in MASKS.values())],
+  ids=['plain', *MASKS],
+)
+def test_gram_form_equals_direct_steps(options, mask):
+  batches = full_batch(1, mask)
+  local = jax.jit(gram.gram_sgd(LR, STEPS, **options, **SCALE))
+  out = local(PARAMS, batches, KEY, None)
+  expected = direct_sgd(PARAMS, batches, **options)
+  chex.assert_trees_all_equal_shapes_and_dtypes(out, expected)
+  chex.assert_trees_all_close(out, expected, atol=1e-5)
+
+
+def test_runs_in_a_scan_over_ragged_clients_on_two_shards():
+  masks = [[True] * n + [False] * (7 - n) for n in (7, 3, 1, 5)]
+  clients = [full_batch(i, mask) for i, mask in enumerate(masks)]
+  stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *clients)
+
+  def shard(lr, params, batches):
+    local = gram.gram_sgd(lr, STEPS, weight_decay=lr / 6, **SCALE)
+    params = jax.lax.pcast(params, 'shard', to='varying')
+    one = lambda _, batches: (None, local(params, batches, KEY, None))
+    return jax.lax.scan(one, None, batches)[1]
+
+  sharded = jax.shard_map(
+    shard,
+    mesh=jax.make_mesh((2,), ('shard',), (jax.sharding.AxisType.Auto,)),
+    in_specs=(jax.P(), jax.P(), jax.P('shard')),
+    out_specs=jax.P('shard'),
+    check_vma=True,
+  )
+  moved, metrics = jax.jit(sharded)(jnp.float32(LR), PARAMS, stacked)
+  for i, batches in enumerate(clients):
+    out = jax.tree.map(lambda leaf, i=i: leaf[i], (moved, metrics))
+    expected = direct_sgd(PARAMS, batches, weight_decay=LR / 6)
+    chex.assert_trees_all_close(out, expected, atol=1e-5)
+
+
+def test_vmap_over_learning_rates():
+  batches = full_batch(1)
+  run = lambda lr: gram.gram_sgd(lr, STEPS, **SCALE)(PARAMS, batches, KEY, None)
+  swept = jax.jit(jax.vmap(run))(jnp.array([0.1, LR]))
+  out = jax.tree.map(lambda leaf: leaf[1], swept)
+  chex.assert_trees_all_close(out, direct_sgd(PARAMS, batches), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+  ('kwargs', 'message'),
+  [
+    ({'steps': 0}, 'Expected steps=0 >= 1'),
+    ({'steps': 1, 'label_smoothing': 1.0}, 'label_smoothing=1.0 < 1'),
+  ],
+)
+def test_wrong_options_are_refused(kwargs, message):
+  with pytest.raises(ValueError, match=message):
+    gram.gram_sgd(LR, **kwargs)
+
+
+def test_what_it_cannot_do_is_refused():
+  local = gram.gram_sgd(LR, STEPS)
+  batches = full_batch(1)
+  with pytest.raises(ValueError, match='Expected drift=None'):
+    local(PARAMS, batches, KEY, PARAMS)
+  with pytest.raises(ValueError, match='the params of'):
+    local({'Dense_0': PARAMS['dense']}, batches, KEY, None)
+  two = jax.tree.map(lambda leaf: np.concatenate([leaf, leaf]), batches)
+  with pytest.raises(ValueError, match='Expected one full batch, not 2'):
+    local(PARAMS, two, KEY, None)

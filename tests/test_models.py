@@ -1,0 +1,300 @@
+"""The two forms of a layer are one function; every model trains anywhere."""
+
+import chex
+from fl_sketch import losses
+from fl_sketch import models
+from fl_sketch.models import layers
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+each_form = pytest.mark.parametrize('form', layers.FORMS)
+
+
+def normal(seed, *shape):
+  draws = np.random.default_rng(seed).normal(size=shape)
+  return jnp.asarray(draws, jnp.float32)
+
+
+def draw_params(model, x_shape):
+  """Returns params drawn by NumPy: no initialiser has to be compiled."""
+  init = lambda key: models.init_params(model, key, x_shape)
+  params = jax.eval_shape(init, jax.random.key(0))
+  return jax.tree.map(lambda p: 0.2 * normal(0, *p.shape), params)
+
+
+def two_shards(fn, *args):
+  """Runs fn(params, ...) on two shards, where params vary as in a round."""
+  mesh = jax.make_mesh((2,), ('shard',), (jax.sharding.AxisType.Auto,))
+
+  def local(params, *args):
+    return fn(jax.lax.pcast(params, 'shard', to='varying'), *args)
+
+  rest = [jax.P('shard')] * (len(args) - 1)
+  specs = (jax.P(), *rest)
+  sharded = jax.shard_map(
+    local, mesh=mesh, in_specs=specs, out_specs=jax.P('shard'), check_vma=True
+  )
+  return jax.jit(sharded)(*args)
+
+
+@pytest.mark.parametrize('padding', layers.PADDINGS)
+@pytest.mark.parametrize('size', [(5, 5), (1, 4)], ids=str)
+def test_patches_are_the_lax_convolution(padding, size):
+  x, kernel = normal(0, 2, 9, 8, 3), normal(1, *size, 3, 4) / 5
+
+  @jax.jit
+  def values_and_gradients(x, kernel):
+    forms = {}
+    for form in layers.FORMS:
+      conv = lambda x, k, f=form: layers.conv2d(x, k, padding, form=f)
+      y, pull = jax.vjp(conv, x, kernel)
+      forms[form] = (y, *pull(jnp.cos(y)))
+    return forms
+
+  forms = values_and_gradients(x, kernel)
+  chex.assert_trees_all_close(forms['patches'], forms['lax'], atol=1e-5)
+
+
+def test_max_pools_agree_where_no_values_are_tied():
+  values = np.random.default_rng(0).permutation(2 * 6 * 4 * 3)
+  x = jnp.asarray(values.reshape(2, 6, 4, 3), jnp.float32)
+  forms = {}
+  for form in layers.FORMS:
+    y, pull = jax.vjp(lambda x, f=form: layers.max_pool(x, form=f), x)
+    forms[form] = y, pull(jnp.cos(y))
+  chex.assert_trees_all_equal(forms['patches'], forms['lax'])
+
+
+@each_form
+@pytest.mark.parametrize('tied', [1, 2, 3, 4])
+def test_shares_of_tied_maxima_sum_to_one(form, tied):
+  x = jnp.where(jnp.arange(4) < tied, 2.0, 1.0).reshape(1, 2, 2, 1)
+  pool = lambda x: layers.max_pool(x, form=form).sum()
+  share = 1 / tied if form == 'patches' else 1
+  grad = jax.grad(pool)(x).ravel()
+  assert grad[0] == pytest.approx(share)
+  assert grad.sum() == pytest.approx(1)
+  # A constant image: what moves all pixels moves each maximum by as much.
+  assert jax.grad(lambda b: pool(jnp.full((1, 2, 2, 1), b)))(1.0) == 1
+
+
+@pytest.mark.parametrize('shape', [(1, 3, 4, 1), (1, 4, 5, 1)])
+def test_max_pool_refuses_odd_sizes(shape):
+  with pytest.raises(ValueError, match=r'Expected even rows=\d and cols=\d'):
+    layers.max_pool(jnp.zeros(shape))
+
+
+def test_unknown_forms_and_paddings_are_refused():
+  x, kernel = jnp.zeros((1, 4, 4, 1)), jnp.zeros((3, 3, 1, 1))
+  with pytest.raises(ValueError, match="Expected form='rows' in"):
+    layers.conv2d(x, kernel, form='rows')
+  with pytest.raises(ValueError, match="Expected padding='same' in"):
+    layers.conv2d(x, kernel, 'same')
+  with pytest.raises(ValueError, match="Expected form='rows' in"):
+    models.make('lenet5', 10, form='rows')
+
+
+def test_the_backend_picks_the_form(monkeypatch):
+  assert layers.pick_form() == 'patches'
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+  assert layers.pick_form() == 'lax'
+
+
+def test_conv_starts_as_in_linen():
+  x = normal(0, 1, 6, 6, 2)
+  ours, theirs = layers.Conv(3, (5, 5)), nn.Conv(3, (5, 5))
+  (y, variables), (z, expected) = (
+    module.init_with_output(jax.random.key(1), x) for module in (ours, theirs)
+  )
+  chex.assert_trees_all_equal(variables, expected)
+  chex.assert_trees_all_close(y, z, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+  ('x_shape', 'count'), [((28, 28, 1), 61_706), ((32, 32, 3), 83_126)]
+)
+def test_lenet5_has_the_known_number_of_parameters(x_shape, count):
+  lenet = models.make('lenet5', 10)
+  init = lambda key: models.init_params(lenet, key, x_shape)
+  params = jax.eval_shape(init, jax.random.key(0))
+  assert models.num_params(params) == count
+
+
+@pytest.mark.parametrize('activation', ['relu', 'tanh'])
+def test_mlp_is_its_numpy_twin(activation):
+  mlp = models.make('mlp', 3, widths=(5,), activation=activation)
+  params, x = draw_params(mlp, (3, 2)), normal(1, 2, 3, 2)
+  dense = lambda p, h: h @ np.asarray(p['kernel']) + np.asarray(p['bias'])
+  h = dense(params['Dense_0'], np.asarray(x).reshape(2, 6))
+  h = np.tanh(h) if activation == 'tanh' else np.maximum(h, 0)
+  y = np.asarray(mlp.apply({'params': params}, x))
+  np.testing.assert_allclose(y, dense(params['Dense_1'], h), rtol=1e-5)
+
+
+class Normalised(nn.Module):
+  norm: str
+
+  @nn.compact
+  def __call__(self, x):
+    x = nn.Dense(4)(x)
+    if self.norm == 'batch':
+      return nn.BatchNorm(use_running_average=False)(x)
+    return nn.LayerNorm()(x) if self.norm == 'layer' else nn.GroupNorm(2)(x)
+
+
+def test_batch_norm_is_refused():
+  with pytest.raises(ValueError, match='use GroupNorm or LayerNorm'):
+    models.init_params(Normalised('batch'), jax.random.key(0), (3,))
+
+
+@pytest.mark.parametrize('norm', ['layer', 'group'])
+def test_norms_without_state_are_accepted(norm):
+  params = models.init_params(Normalised(norm), jax.random.key(0), (3,))
+  assert models.num_params(params) == 4 * 4 + 2 * 4
+
+
+@pytest.mark.parametrize(
+  ('call', 'message'),
+  [
+    (lambda: models.make('lenet', 10), "name='lenet' in .*'lenet5'"),
+    (lambda: models.make('linear', 0), 'num_classes=0 >= 1'),
+    (
+      lambda: models.make('mlp', 10, width=3),
+      r"option='width' of model 'mlp' in \('widths', 'activation'\)",
+    ),
+    (lambda: models.make('mlp', 10), "option 'widths' of model 'mlp'"),
+    (
+      lambda: models.make('mlp', 10, widths=(3,), activation='gelu'),
+      "activation='gelu' in",
+    ),
+    (lambda: models.make('mlp', 10, widths=(3, 0)), r'\(3, 0\) >= 1'),
+  ],
+)
+def test_wrong_models_are_refused(call, message):
+  with pytest.raises(ValueError, match=message):
+    call()
+
+
+def sgd_steps(model):
+  """Returns the local work of a client, in a scan over its batches."""
+  loss_fn = losses.classification(model)
+
+  def client(params, batches):
+    def step(params, batch):
+      grads = jax.grad(loss_fn)(params, batch)
+      return optax.apply_updates(
+        params, jax.tree.map(lambda g: -0.1 * g, grads)
+      ), None
+
+    return jax.lax.scan(step, params, batches)[0]
+
+  return client
+
+
+class Layers(nn.Module):
+  form: str
+
+  @nn.compact
+  def __call__(self, x):
+    x = layers.Conv(2, (3, 3), form=self.form)(x)
+    x = layers.max_pool(x, form=self.form)
+    return nn.Dense(3)(jax.nn.relu(x).reshape(x.shape[0], -1))
+
+
+def cohort(side, clients=4, steps=2, size=2):
+  """Returns batches with leaves [clients, steps, size, ...]."""
+  y = np.arange(clients * steps * size, dtype=np.int32) % 3
+  return {
+    'x': normal(1, clients, steps, size, side, side, 1),
+    'y': y.reshape(clients, steps, size),
+  }
+
+
+def over_clients(model):
+  """Returns (params, batches) -> what each client, in a scan, ends with."""
+  client = sgd_steps(model)
+
+  def scanned(params, batches):
+    one = lambda _, b: (None, client(params, b))
+    return jax.lax.scan(one, None, batches)[1]
+
+  return scanned
+
+
+@each_form
+def test_layers_train_alike_under_vmap_and_scan_in_shards(form):
+  model = Layers(form)
+  params = draw_params(model, (4, 4, 1))
+  scanned, batches = over_clients(model), cohort(side=4)
+
+  def both(params, batches):
+    vmapped = jax.vmap(sgd_steps(model), (None, 0))(params, batches)
+    return vmapped, scanned(params, batches)
+
+  expected = jax.jit(scanned)(params, batches)
+  for out in two_shards(both, params, batches):
+    chex.assert_trees_all_close(out, expected, atol=1e-5)
+
+
+def test_lenet5_gradients_in_shards_are_those_of_lax_on_one_device():
+  ours, lax = (models.make('lenet5', 3, form=f) for f in layers.FORMS)
+  params = draw_params(ours, (12, 12, 1))
+  batches = jax.tree.map(lambda leaf: leaf[:, 0], cohort(side=12))
+  grad = jax.grad(losses.classification(ours))
+
+  def scanned(params, batches):
+    one = lambda _, b: (None, grad(params, b))
+    return jax.lax.scan(one, None, batches)[1]
+
+  out = two_shards(scanned, params, batches)
+  one = jax.jit(jax.grad(losses.classification(lax)))
+  for i in range(4):
+    got, batch = jax.tree.map(lambda leaf, i=i: leaf[i], (out, batches))
+    chex.assert_trees_all_close(got, one(params, batch), atol=1e-5)
+
+
+def test_gradient_of_shared_parameters_sums_over_shards():
+  x = normal(0, 2, 4, 4, 1)
+  loss = lambda scale, x: layers.max_pool(scale * x).sum()
+  mesh = jax.make_mesh((2,), ('shard',), (jax.sharding.AxisType.Auto,))
+  sharded = jax.shard_map(
+    jax.grad(loss),
+    mesh=mesh,
+    in_specs=(jax.P(), jax.P('shard')),
+    out_specs=jax.P(),
+  )
+  grad = jax.jit(sharded)(2.0, x)
+  np.testing.assert_allclose(grad, jax.grad(loss)(2.0, x), rtol=1e-5)
+
+
+def test_hessian_vector_product_goes_through_the_pool():
+  kernel = normal(0, 3, 3, 1, 2) / 3
+  x, v = normal(1, 1, 8, 8, 1), normal(2, *kernel.shape)
+
+  def hvp(form):
+    def loss(kernel):
+      y = layers.conv2d(x, kernel, form=form)
+      return jnp.sum(jnp.sin(layers.max_pool(y, form=form)))
+
+    return jax.jvp(jax.grad(loss), (kernel,), (v,))[1]
+
+  ours, theirs = jax.jit(lambda: (hvp('patches'), hvp('lax')))()
+  np.testing.assert_allclose(ours, theirs, atol=1e-4)
+
+
+@pytest.mark.parametrize('form', [None, 'lax'])
+def test_lenet5_gradient_lowers_for_accelerators(form):
+  model = models.make('lenet5', 10, form=form)
+  init = lambda key: models.init_params(model, key, (28, 28, 1))
+  params = jax.eval_shape(init, jax.random.key(0))
+  batch = {
+    'x': jax.ShapeDtypeStruct((4, 28, 28, 1), jnp.uint8),
+    'y': jax.ShapeDtypeStruct((4,), jnp.int32),
+  }
+  grad = jax.jit(jax.grad(losses.classification(model)))
+  exported = jax.export.export(grad, platforms=['tpu', 'cuda'])(params, batch)
+  assert exported.platforms == ('tpu', 'cuda')

@@ -1,0 +1,126 @@
+"""Metrics files are read, drawn and tabulated, whatever they lack."""
+
+import json
+
+from fl_sketch import reporting
+from PIL import Image
+import pytest
+
+HUGE = 2**70
+NAMES = ['accuracy_vs_bytes.png', 'accuracy_vs_rounds.png', 'loss.png']
+
+
+def write_run(workdir, *, rounds=6, accuracy=True, test=True, up=1000):
+  workdir.mkdir(parents=True, exist_ok=True)
+  rows = []
+  for r in range(rounds):
+    row = {'round': r, 'train_loss': 2.0 / (r + 1), 'seconds': 0.1}
+    row |= {'uplink_bytes': up, 'downlink_bytes': 2 * up}
+    row['total_uplink_bytes'] = 25 * up * (r + 1)
+    row['total_downlink_bytes'] = 50 * up * (r + 1)
+    if test and r % 2 == 1:
+      row['test_loss'] = 2.1 / (r + 1)
+      if accuracy:
+        row['test_accuracy'] = 0.9 - 0.1 * abs(r - 3)
+    rows.append(row)
+  path = workdir / 'metrics.jsonl'
+  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+  return rows
+
+
+def assert_is_picture(path):
+  with Image.open(path) as image:
+    assert image.size == (900, 570)
+    assert len(set(image.convert('L').tobytes())) > 10
+
+
+def test_reads_what_was_written(tmp_path):
+  rows = write_run(tmp_path, up=HUGE)
+  assert reporting.read_metrics(tmp_path) == rows
+  assert reporting.read_metrics(tmp_path / 'metrics.jsonl') == rows
+  assert rows[-1]['total_uplink_bytes'] == 150 * HUGE
+
+
+def test_a_line_cut_short_is_left_out_only_at_the_end(tmp_path):
+  rows = write_run(tmp_path)
+  path = tmp_path / 'metrics.jsonl'
+  text = path.read_text()
+  path.write_text(text + '{"round": 6, "tra')
+  assert reporting.read_metrics(path) == rows
+  path.write_text('{"round"\n' + text)
+  with pytest.raises(ValueError, match='Expected JSON in line 1 of'):
+    reporting.read_metrics(path)
+
+
+@pytest.mark.parametrize('rounds', [2, 120])
+@pytest.mark.parametrize('accuracy', [True, False])
+def test_draws_a_run(tmp_path, rounds, accuracy):
+  write_run(tmp_path, rounds=rounds, accuracy=accuracy)
+  paths = reporting.draw_run(tmp_path)
+  assert sorted(p.name for p in paths) == NAMES
+  for path in paths:
+    assert path.parent == tmp_path
+    assert_is_picture(path)
+
+
+def test_draws_a_run_that_was_never_evaluated(tmp_path):
+  write_run(tmp_path, test=False)
+  paths = reporting.draw_run(tmp_path)
+  assert [p.name for p in paths] == ['loss.png']
+
+
+def test_draws_totals_beyond_every_integer_type_and_no_bytes(tmp_path):
+  write_run(tmp_path / 'huge', up=HUGE)
+  write_run(tmp_path / 'none', up=0)
+  runs = [tmp_path / 'huge', tmp_path / 'none']
+  for path in reporting.curves(runs, tmp_path / 'out'):
+    assert_is_picture(path)
+
+
+def test_draws_many_runs_in_one_picture(tmp_path):
+  runs = {f'run {i}': tmp_path / str(i) for i in range(9)}
+  for i, path in enumerate(runs.values()):
+    write_run(path, up=100 * (i + 1))
+  paths = reporting.curves(runs, tmp_path / 'new' / 'out')
+  assert sorted(p.name for p in paths) == NAMES
+  for path in paths:
+    assert_is_picture(path)
+
+
+def test_table_has_last_and_best_values_and_bytes(tmp_path):
+  write_run(tmp_path / 'a')
+  write_run(tmp_path / 'b|c', accuracy=False, up=2000)
+  lines = reporting.table([tmp_path / 'a', tmp_path / 'b|c']).splitlines()
+  head, _, a, b = ([c.strip() for c in x[1:-1].split(' | ')] for x in lines)
+  a, b = (dict(zip(head, row, strict=True)) for row in (a, b))
+  assert a == {
+    'run': 'a',
+    'round': '5',
+    'test accuracy': '70.00%',
+    'best accuracy': '90.00%',
+    'test loss': '0.35',
+    'train loss': '0.3333',
+    'uplink B/client/round': '1,000',
+    'downlink B/client/round': '2,000',
+    'total uplink MB': '0.15',
+    'total downlink MB': '0.30',
+  }
+  assert b['run'] == r'b\|c'
+  assert b['test accuracy'] == b['best accuracy'] == ''
+  assert b['total uplink MB'] == '0.30'
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path):
+  for parent in ('x', 'y'):
+    write_run(tmp_path / parent / 'run')
+  lines = reporting.table([tmp_path / 'x' / 'run', tmp_path / 'y' / 'run'])
+  assert str(tmp_path / 'x' / 'run') in lines
+  assert str(tmp_path / 'y' / 'run') in lines
+
+
+def test_no_runs_and_empty_runs_are_refused(tmp_path):
+  with pytest.raises(ValueError, match='Expected at least one run'):
+    reporting.table([])
+  (tmp_path / 'metrics.jsonl').touch()
+  with pytest.raises(ValueError, match='Expected at least one row'):
+    reporting.draw_run(tmp_path)
