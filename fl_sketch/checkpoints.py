@@ -41,15 +41,14 @@ class Checkpoints:
     self._manager.save(
       rounds_done,
       args=ocp.args.Composite(
-        state=ocp.args.StandardSave(state),
-        heard=ocp.args.ArraySave(ledger.heard),
+        arrays=ocp.args.StandardSave({'state': state, 'heard': ledger.heard}),
         totals=ocp.args.JsonSave(ledger.totals()),
       ),
       force=True,
     )
 
   def restore(
-    self, state: rounds.FedState, dense: int
+    self, state: rounds.FedState, empty: ledger_lib.Ledger
   ) -> tuple[int, rounds.FedState, ledger_lib.Ledger] | None:
     """The newest checkpoint that can be read, or None if there is none.
 
@@ -58,15 +57,15 @@ class Checkpoints:
 
     Args:
       state: on the mesh, for structure, types and sharding.
-      dense: bytes of the parameters.
+      empty: the ledger before the first round.
 
     Raises:
       CheckpointError: there are checkpoints but none can be read.
     """
-    like = jax.tree.map(
-      lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding),
-      state,
+    abstract = lambda x: jax.ShapeDtypeStruct(
+      x.shape, x.dtype, sharding=x.sharding
     )
+    like = {'state': jax.tree.map(abstract, state), 'heard': empty.heard}
     broken = {}
     for step in sorted(self._manager.all_steps(), reverse=True):
       try:
@@ -83,8 +82,9 @@ class Checkpoints:
           stacklevel=2,
         )
         self._manager.delete(bad)
-      ledger = ledger_lib.Ledger(dense, found.heard, **found.totals)
-      return step, found.state, ledger
+      heard = found.arrays['heard']
+      ledger = ledger_lib.Ledger(empty.dense, heard, **found.totals)
+      return step, found.arrays['state'], ledger
     if broken:
       raise CheckpointError(
         f'None of the checkpoints in {self._folder} can be read: {broken}. '
@@ -96,8 +96,7 @@ class Checkpoints:
     return self._manager.restore(
       step,
       args=ocp.args.Composite(
-        state=ocp.args.StandardRestore(like),
-        heard=ocp.args.ArrayRestore(),
+        arrays=ocp.args.StandardRestore(like),
         totals=ocp.args.JsonRestore(),
       ),
     )

@@ -165,11 +165,24 @@ def build(
   problem = _problem(c, data_dir)
   partition = partitions.partition(
     'one_each' if c.dataset == 'quadratics' else c.partition,
-    problem.labels,
+    c.population if problem.labels is None else problem.labels,
     c.population,
     c.seed,
     **c.partition_options,
   )
+  return assemble(c, problem, partition)
+
+
+def assemble(
+  c: Config, problem: Problem, partition: partitions.Partition
+) -> Experiment:
+  """An experiment on a problem of one's own, spread over clients as one likes.
+
+  Args:
+    c: its fields that name a dataset, a model or a partition are not used.
+    problem: data, model and losses.
+    partition: which samples each client holds.
+  """
   hyper = algorithms.Hyper(jnp.float32(c.client_lr), jnp.float32(c.server_lr))
   make = _algorithm(c, problem)
   # Shapes alone show whether the algorithm suits the model.
@@ -271,30 +284,50 @@ def _algorithm(c: Config, problem: Problem) -> rounds.Make:
 
 def _sampler(c: Config, partition: partitions.Partition):
   """(round, shards) -> the round's `Cohort`, a pure function of both."""
-  sizes = np.append(partition.sizes, 0).astype(np.float32)
 
   def sample(round_index: int, shards: int) -> rounds.Cohort:
     ids, weight = cohorts.sample(
       c.sampling, c.seed, round_index, c.population, **_sampling_options(c)
     )
-    ids, weight = cohorts.pad(ids, weight, shards, c.population)
-    if c.weights == 'samples':
-      weight = weight * sizes[ids] / sizes.mean()
-    if c.batch_size == 0:
-      index = batches.full(partition, ids)
-    else:
-      index = batches.draw(
-        partition,
-        ids,
-        c.seed,
-        round_index,
-        c.local_steps,
-        c.batch_size,
-        c.batch_order,
-      )
-    return rounds.Cohort(ids, weight, index)
+    return with_batches(c, partition, ids, weight, round_index, shards)
 
   return sample
+
+
+def with_batches(
+  c: Config,
+  partition: partitions.Partition,
+  ids: np.ndarray,
+  weight: np.ndarray,
+  round_index: int,
+  shards: int,
+) -> rounds.Cohort:
+  """The `Cohort` of these clients: padded to the shards, with their batches.
+
+  Args:
+    c: for the fields of local work, and the seed.
+    partition: which samples each client holds.
+    ids: int32[C].
+    weight: f32[C].
+    round_index: of the round.
+    shards: the size of the cohort becomes a multiple of it.
+  """
+  ids, weight = cohorts.pad(ids, weight, shards, c.population)
+  if c.weights == 'samples':
+    sizes = np.append(partition.sizes, 0)
+    weight = weight * (sizes[ids] / partition.sizes.mean()).astype(np.float32)
+  if c.batch_size == 0:
+    return rounds.Cohort(ids, weight, batches.full(partition, ids))
+  index = batches.draw(
+    partition,
+    ids,
+    c.seed,
+    round_index,
+    c.local_steps,
+    c.batch_size,
+    c.batch_order,
+  )
+  return rounds.Cohort(ids, weight, index)
 
 
 def _sampling_options(c: Config):

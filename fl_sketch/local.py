@@ -70,5 +70,6 @@ def _over_batches(step, params, batches, steps):
   if held == 1:  # the batch stays put: nothing is sliced inside the loop
     only = jax.tree.map(lambda x: x[0], batches)
     return jax.lax.scan(lambda p, _: step(p, only), params, length=steps)
-  pick = lambda k: jax.tree.map(lambda x: x[k % held], batches)
+  take = lambda x, k: jax.lax.dynamic_index_in_dim(x, k, keepdims=False)
+  pick = lambda k: jax.tree.map(lambda x: take(x, k % held), batches)
   return jax.lax.scan(lambda p, k: step(p, pick(k)), params, jnp.arange(steps))

@@ -23,7 +23,7 @@ import tqdm
 
 
 class DivergedError(FloatingPointError):
-  """The server's parameters are no longer finite."""
+  """The server's parameters, or the updates of all clients, are not finite."""
 
 
 class Result(NamedTuple):
@@ -60,8 +60,8 @@ def train(
     progress: whether to show a bar on stderr.
 
   Raises:
-    DivergedError: the parameters are no longer finite; names the round and the
-      last good checkpoint.
+    DivergedError: the parameters, or the updates of a whole cohort, are not
+      finite; names the round and the last good checkpoint.
     WorkdirError: the folder holds another run.
     CheckpointError: it holds checkpoints, none of which can be read.
   """
@@ -119,8 +119,8 @@ class _Loop:
     state = rounds.init(exp.make(exp.hyper), exp.params, c.population)
     state = comms.place(self.mesh, state)
     dense = comms.nbytes(exp.params)
-    empty = 0, state, ledger_lib.Ledger.empty(c.population, dense)
-    return self.store.restore(state, dense) or empty
+    empty = ledger_lib.Ledger.empty(c.population, dense)
+    return self.store.restore(state, empty) or (0, state, empty)
 
   def run(self, caught) -> Result:
     """Plays the rounds that are left."""
@@ -183,8 +183,11 @@ class _Loop:
     metrics = jax.tree.map(np.atleast_1d, jax.device_get(metrics))
     for i, cohort in enumerate(cohorts):
       one = {k: v[i].item() for k, v in metrics.items()}
-      if not one.pop('finite'):
-        raise DivergedError(self._diverged(first + i))
+      finite = one.pop('finite')
+      sent = int((cohort.weight > 0).sum())
+      if not finite or 0 < sent == one['rejected_clients']:
+        what = "the server's parameters" if not finite else 'all updates'
+        raise DivergedError(self._diverged(first + i, what))
       bytes_moved = self.ledger.charge(
         cohort.ids, cohort.weight, one.pop('up'), one.pop('down')
       )
@@ -212,7 +215,7 @@ class _Loop:
     count = sums.pop('count')
     return {f'test_{k}': float(v / count) for k, v in sums.items()}
 
-  def _diverged(self, round_index):
+  def _diverged(self, round_index, what):
     good = self.store.newest
     where = (
       'there is no checkpoint yet'
@@ -220,7 +223,7 @@ class _Loop:
       else f'the last good checkpoint is {self.files.folder}/checkpoints/{good}'
     )
     return (
-      f"Round {round_index}: the server's parameters are not finite; {where}. "
+      f'Round {round_index}: {what} are not finite; {where}. '
       'Try a smaller server_lr or client_lr, or a larger sketch.'
     )
 

@@ -13,12 +13,12 @@ Extra arguments, by keyword, to every link:
     uplink and f32[lanes] in it.
 """
 
-from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
 
 from fl_sketch import comms
 from fl_sketch import sketches
+import jax
 import optax
 
 Transform = optax.GradientTransformationExtraArgs
@@ -106,13 +106,6 @@ def _chain(links) -> Transform:
   return optax.with_extra_args_support(chain)
 
 
-def _stateless(fn: Callable[..., Any], kind=Transform):
-  def update(updates, state, params=None, **extra):
-    return fn(updates, params, **extra), state
-
-  return kind(optax.init_empty_state, update)
-
-
 def per_client(tx: optax.GradientTransformation) -> ClientTransform:
   """Runs `tx` on each client by itself, with state of its own."""
   tx = optax.with_extra_args_support(tx)
@@ -128,17 +121,26 @@ def sketch(op: sketches.Sketch, *, hash_key: str = 'round') -> ClientTransform:
       protocols whose tables outlive the round.
   """
   key_of = _hash_key(hash_key)
-  return _stateless(
-    lambda u, _, *, keys, **__: op.sketch(key_of(keys), u), ClientTransform
-  )
+
+  def init(params):
+    jax.eval_shape(op.like, params)  # raises if the table exceeds the model
+    return optax.EmptyState()
+
+  def update(updates, state, params=None, *, keys, **_):
+    del params
+    return op.sketch(key_of(keys), updates), state
+
+  return ClientTransform(init, update)
 
 
 def desketch(op: sketches.Sketch, *, hash_key: str = 'round') -> Transform:
   """Server: mean table -> estimate of the mean pseudo-gradient."""
   key_of = _hash_key(hash_key)
-  return _stateless(
-    lambda table, params, *, keys, **_: op.desketch(key_of(keys), table, params)
-  )
+
+  def update(table, state, params=None, *, keys, **_):
+    return op.desketch(key_of(keys), table, params), state
+
+  return Transform(optax.init_empty_state, update)
 
 
 def _hash_key(name):

@@ -1,0 +1,143 @@
+"""The two workloads that federated simulators are compared on.
+
+lenet: LeNet-5 (61,706 parameters), 50 clients, 25 a round, 5 SGD steps of batch
+32 over the client's 160 images. logreg: logistic regression (7,850 parameters),
+3,000 clients, 600 a round, 20 full-batch gradient steps on 20 samples. FedAvg
+with equal weights. The data are noise, the same for every contestant, so that
+the norm of the parameters after 5 rounds shows whether the work is equal.
+"""
+
+from typing import Any
+from typing import NamedTuple
+
+from fl_sketch import experiment
+from fl_sketch import losses
+from fl_sketch import models
+from fl_sketch import rounds
+from fl_sketch.data import partitions
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+PARITY_ROUNDS = 5
+
+
+class Workload(NamedTuple):
+  """A workload; `norm` is that of the parameters after `PARITY_ROUNDS`."""
+
+  model: str
+  shape: tuple[int, ...]
+  samples: int
+  norm: float
+  fields: dict[str, Any]
+
+
+WORKLOADS = {
+  'lenet': Workload(
+    model='lenet5',
+    shape=(28, 28, 1),
+    samples=160,
+    norm=15.31181,
+    fields=dict(population=50, cohort=25, local_steps=5, batch_size=32),
+  ),
+  'logreg': Workload(
+    model='linear',
+    shape=(784,),
+    samples=20,
+    norm=3.03203,
+    fields=dict(population=3000, cohort=600, local_steps=20, batch_size=0),
+  ),
+}
+
+# What a variant changes of FedAvg; the last runs the whole training loop.
+VARIANTS = {
+  'lenet': {
+    'fedavg': {},
+    'block_cyclic': {'sketch': {'kind': 'block_cyclic', 'size': 5142}},
+    'loop': {},
+  },
+  'logreg': {
+    'fedavg': {},
+    'gram': {'local_work': 'gram'},
+    'block_cyclic': {'sketch': {'kind': 'block_cyclic', 'size': 654}},
+    'loop': {},
+  },
+}
+
+
+def build(name: str, variant: str, total: int) -> experiment.Experiment:
+  """The experiment of one variant of one workload, `total` rounds long."""
+  work = WORKLOADS[name]
+  changes = VARIANTS[name][variant]
+  algorithm = 'iterative_sketching' if 'sketch' in changes else 'fedavg'
+  c = experiment.Config(
+    model=work.model,
+    algorithm=algorithm,
+    client_lr=0.05,
+    batch_order='cycle',
+    rounds=total,
+    eval_every=total,
+    checkpoint_every=total,
+    **work.fields,
+    **changes,
+  )
+  exp = experiment.assemble(c, _problem(work, c), _partition(work, c))
+
+  def sample(round_index, shards):
+    """The comparison's own cohorts, in place of ours."""
+    rng = np.random.default_rng(1000 + round_index)
+    ids = rng.choice(c.population, c.cohort, replace=False).astype(np.int32)
+    weight = np.ones(c.cohort, np.float32)
+    return experiment.with_batches(
+      c, exp.partition, ids, weight, round_index, shards
+    )
+
+  return exp._replace(sample=sample)
+
+
+def _partition(work, c):
+  count = c.population * work.samples
+  return partitions.Partition(
+    np.arange(count), np.arange(0, count + 1, work.samples)
+  )
+
+
+def _problem(work, c):
+  rng = np.random.default_rng(0)
+  shape = (c.population, work.samples, *work.shape)
+  x = rng.standard_normal(shape, dtype=np.float32) * 0.3
+  y = rng.integers(0, 10, (c.population, work.samples)).astype(np.int32)
+  data = {'x': x.reshape(-1, *work.shape), 'y': y.ravel()}
+  module = models.make(work.model, 10)
+  few = {k: v[None, :100] for k, v in data.items()}
+  return experiment.Problem(
+    data=data,
+    test=few | {'mask': np.ones((1, 100), bool)},
+    params=_parameters(module, work.shape),
+    loss_fn=losses.classification(module),
+    metrics_fn=losses.classification_metrics(module),
+    labels=None,
+    scale={},
+  )
+
+
+def _parameters(module, shape):
+  """Kernels drawn in the order of the layers, biases zero."""
+  rng = np.random.default_rng(7)
+  like = jax.eval_shape(
+    lambda: models.init_params(module, jax.random.key(0), shape)
+  )
+
+  def draw(path, leaf):
+    if path[-1].key == 'bias':
+      return jnp.zeros(leaf.shape)
+    scale = np.sqrt(np.prod(leaf.shape[:-1]))
+    return jnp.float32(rng.standard_normal(leaf.shape) / scale)
+
+  return jax.tree_util.tree_map_with_path(draw, like)
+
+
+def norm(state: rounds.FedState) -> float:
+  """L2 norm of the parameters, in float64."""
+  leaves = jax.tree.leaves(jax.device_get(state.params))
+  return float(np.sqrt(sum(np.sum(x.astype(np.float64) ** 2) for x in leaves)))

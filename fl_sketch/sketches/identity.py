@@ -1,0 +1,21 @@
+"""The operator that sends everything: the reference for all others."""
+
+from fl_sketch.sketches import base
+
+
+def identity() -> base.Sketch:
+  """No compression: the table is the tree's d numbers in a row.
+
+  Guarantees: linear; exact; its own adjoint; the wire carries exactly d
+  numbers; E||desketch(sketch(x))||^2 = ||x||^2.
+
+  >>> op = identity()
+  >>> op.like({'w': [1.0, 2.0, 3.0]}).shape
+  (3,)
+
+  Returns:
+    A `Sketch` whose tables are f32[d]; the key is not used.
+  """
+  return base.from_vector(
+    'd', lambda d: (d,), lambda key, x: x, lambda key, table, d: table
+  )

@@ -1,0 +1,113 @@
+"""Subsampled randomised Hadamard transform."""
+
+from fl_sketch.sketches import base
+from fl_sketch.sketches import hashing
+import jax
+import jax.numpy as jnp
+
+
+def fwht(x: jax.Array) -> jax.Array:
+  r"""Walsh-Hadamard transform without normalisation, in O(n log n) additions.
+
+  :math:`y_k = \sum_i (-1)^{\mathrm{popcount}(k \wedge i)} x_i`; applied twice
+  it multiplies by n. Butterflies of radix 4, one pass over memory for two
+  levels: faster than radix 2, 8 or 16 and than Kronecker factors by matrix
+  products on a CPU, and no product is rounded to bfloat16 anywhere.
+
+  >>> fwht(jnp.array([1.0, 0.0, 0.0, 2.0])).tolist()
+  [3.0, -1.0, -1.0, 3.0]
+
+  Args:
+    x: f32[n], n a power of two.
+
+  Returns:
+    f32[n].
+  """
+  n = stride = x.size
+  while stride > 1:
+    if stride % 4:
+      stride //= 2
+      a, b = _parts(x, 2, stride)
+      parts = a + b, a - b
+    else:
+      stride //= 4
+      a, b, c, d = _parts(x, 4, stride)
+      a, b, c, d = a + c, b + d, a - c, b - d
+      parts = a + b, a - b, c + d, c - d
+    x = jnp.stack(parts, axis=1).reshape(n)
+  return x
+
+
+def _parts(x, radix, stride):
+  x = x.reshape(-1, radix, stride)
+  return [x[:, i] for i in range(radix)]
+
+
+def srht(size: int) -> base.Sketch:
+  r"""Signs, Hadamard transform, and a random `size` of its n coordinates.
+
+  :math:`R = \sqrt{n / b}\, S H D` with b = `size`, n the power of two at or
+  above d (the vector is padded with zeros), D random signs, H orthonormal and
+  S rows drawn without replacement (Ailon and Chazelle, STOC 2006; Tropp,
+  arXiv:1011.1595).
+
+  Guarantees, for independent signs and uniform rows (see `hashing`):
+    linear, and desketch is the adjoint of sketch.
+    unbiased: E desketch(sketch(x)) = x.
+    orthogonal rows: R R^T = (n / size) I in every draw where d = n, and R is
+      exact at size = d = n.
+    second moment: E||desketch(sketch(x))||^2 = (1 + (d - 1)(n - b) /
+      (b (n - 1))) ||x||^2, which is (n / b) ||x||^2 at d = n.
+
+  >>> op, key, x = srht(4), jax.random.key(0), {'w': jnp.ones(4)}
+  >>> op.desketch(key, op.sketch(key, x), x)['w'].tolist()
+  [1.0, 1.0, 1.0, 1.0]
+
+  Args:
+    size: numbers in a table.
+
+  Returns:
+    A `Sketch` whose tables are f32[size]; it raises ValueError if size > d.
+
+  Raises:
+    ValueError: size is below 1.
+  """
+  base.check_positive(size=size)
+
+  def sketch(key, x):
+    n, rows = _rows(key, size, x.size)
+    x = fwht(_flip(key, jnp.pad(x, (0, n - x.size))))
+    return x.at[rows].get(mode='promise_in_bounds') / size**0.5
+
+  def desketch(key, table, d):
+    n, rows = _rows(key, size, d)
+    x = (
+      jnp.zeros(n, table.dtype)
+      .at[rows]
+      .set(table, mode='promise_in_bounds', unique_indices=True)
+    )
+    return _flip(key, fwht(x))[:d] / size**0.5
+
+  return base.from_vector(f'{size=}', lambda d: (size,), sketch, desketch)
+
+
+def _rows(key, size, d):
+  """The padded length n, and int32[size] distinct rows."""
+  bits = (d - 1).bit_length()
+  counter = jnp.arange(size, dtype=jnp.uint32)
+  return 1 << bits, hashing.permute(counter, bits, key)
+
+
+def _flip(key, x):
+  """Signs of f32[n], plane i // w of word i % w for w = n / 32.
+
+  The loop over planes is what keeps the words apart: fused into the butterflies
+  they would be hashed again by every read of every lane.
+  """
+  planes = min(hashing.PLANES, x.size)
+  (seed,) = hashing.seeds(key, 1, hashing.SIGN)
+  counter = jnp.arange(x.size // planes, dtype=jnp.uint32)
+  words = hashing.word(counter, seed)
+  one_plane = lambda part: hashing.flip(part[0], words, part[1])
+  x = x.reshape(planes, -1)
+  return jax.lax.map(one_plane, (x, jnp.arange(planes))).ravel()

@@ -1,0 +1,31 @@
+"""Writes the parameters of a workdir's newest checkpoint to an .npz file."""
+
+import json
+import pathlib
+import sys
+
+from fl_sketch import checkpoints
+from fl_sketch import comms
+from fl_sketch import experiment
+from fl_sketch import ledger
+from fl_sketch import rounds
+import jax
+import numpy as np
+
+
+def main(workdir, out):
+  folder = pathlib.Path(workdir)
+  config = json.loads((folder / 'config.json').read_text())
+  exp = experiment.build(config)
+  state = rounds.init(exp.make(exp.hyper), exp.params, config['population'])
+  state = comms.place(comms.cohort_mesh(1), state)
+  store = checkpoints.Checkpoints(folder / 'checkpoints', keep=100)
+  _, state, _ = store.restore(
+    state, ledger.Ledger.empty(config['population'], 0)
+  )
+  leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(state))
+  np.savez(out, **{jax.tree_util.keystr(path): x for path, x in leaves})
+
+
+if __name__ == '__main__':
+  main(*sys.argv[1:])

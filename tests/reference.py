@@ -1,0 +1,113 @@
+"""Slow NumPy twins: a loop over clients, explicit matrices, no JAX transforms.
+
+The operator's matrix is read off by sketching basis vectors; that the operator
+itself is right is the business of test_sketches.py.
+"""
+
+import math
+
+from fl_sketch import keys
+import jax.numpy as jnp
+import numpy as np
+
+
+def flat(params):
+  """{'b': [2], 'w': [4, 2]} -> [10], the order of a ravelled pytree."""
+  return np.concatenate([np.ravel(params['b']), np.ravel(params['w'])])
+
+
+def gradient(theta, x, y):
+  """Of mean((x w + b - y)^2), in float64."""
+  b, w = theta[:2], theta[2:].reshape(4, 2)
+  error = 2 * (x @ w + b - y) / y.size
+  return np.concatenate([error.sum(0), (x.T @ error).ravel()])
+
+
+def local_sgd(theta, batches, client_lr):
+  moved = theta.copy()
+  for x, y in zip(*batches, strict=True):
+    moved -= client_lr * gradient(moved, x, y)
+  return theta - moved
+
+
+def through_sketch(op, key, total, like):
+  """desk(sk(mean)) by the operator's matrix and its own decoder."""
+  d = total.size
+  rows = []
+  for i in range(d):
+    basis = np.zeros(d, np.float32)
+    basis[i] = 1
+    rows.append(np.asarray(op.sketch(key, unflat(basis))))
+  table = sum(v * r for v, r in zip(total, rows, strict=True))
+  return flat(op.desketch(key, jnp.asarray(table, jnp.float32), like))
+
+
+def unflat(x):
+  return {'b': jnp.asarray(x[:2]), 'w': jnp.asarray(x[2:]).reshape(4, 2)}
+
+
+class Server:
+  """The server optimisers, as in their papers."""
+
+  def __init__(self, name, d):
+    self.name, self.t = name, 0
+    self.m, self.v, self.vhat = np.zeros(d), np.zeros(d), np.zeros(d)
+
+  def step(self, g, lr):
+    self.t += 1
+    return getattr(self, self.name)(g, lr)
+
+  def sgd(self, g, lr):
+    return lr * g
+
+  def cosine(self, g, lr):
+    progress = (self.t - 1) / 5
+    factor = 0.9 * 0.5 * (1 + math.cos(math.pi * progress)) + 0.1
+    return lr * factor * g
+
+  def momentum(self, g, lr):
+    self.m = 0.9 * self.m + g
+    return lr * self.m
+
+  def adam(self, g, lr):
+    self.m = 0.9 * self.m + 0.1 * g
+    self.v = 0.999 * self.v + 0.001 * g * g
+    m, v = self.m / (1 - 0.9**self.t), self.v / (1 - 0.999**self.t)
+    return lr * m / (np.sqrt(v) + 1e-8)
+
+  def amsgrad(self, g, lr):
+    self.m = 0.9 * self.m + 0.1 * g
+    self.v = 0.999 * self.v + 0.001 * g * g
+    self.vhat = np.maximum(self.vhat, self.v)
+    return lr * self.m / (np.sqrt(self.vhat) + 1e-8)
+
+  def yogi(self, g, lr):
+    if self.t == 1:  # optax starts both moments at 1e-6
+      self.m, self.v = np.full(g.size, 1e-6), np.full(g.size, 1e-6)
+    self.m = 0.9 * self.m + 0.1 * g
+    self.v = self.v - 0.001 * np.sign(self.v - g * g) * g * g
+    m, v = self.m / (1 - 0.9**self.t), self.v / (1 - 0.999**self.t)
+    return lr * m / (np.sqrt(v) + 1e-3)
+
+  def adagrad(self, g, lr):
+    self.v = self.v + g * g
+    return lr * g / np.sqrt(self.v + 1e-7)
+
+
+def play(case, hp, params, cohorts, run_key):
+  """The parameters [d] after the given cohorts' rounds."""
+  theta = flat(params).astype(np.float64)
+  server = Server(case.twin, theta.size)
+  for r, cohort in enumerate(cohorts):
+    total, weight = np.zeros(theta.size), 0.0
+    for c in range(len(cohort.ids)):
+      if cohort.weight[c] == 0:
+        continue
+      batches = [x[c].astype(np.float64) for x in cohort.batches]
+      moved = local_sgd(theta, batches, float(hp.client_lr))
+      total += cohort.weight[c] * moved
+      weight += cohort.weight[c]
+    key = keys.round_keys(run_key, jnp.int32(r)).round
+    seen = through_sketch(case.operator, key, total / weight, params)
+    theta = theta - server.step(seen, float(hp.server_lr))
+  return theta

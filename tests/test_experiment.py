@@ -1,0 +1,189 @@
+"""Configs: every one builds and plays; bad input is named."""
+
+import importlib
+import pathlib
+
+from fl_sketch import comms
+from fl_sketch import experiment
+from fl_sketch import training
+from fl_sketch.data import sources
+import jax
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+DATA = ROOT.parent / 'shared' / 'data' / 'tfds'
+CONFIGS = sorted(
+  path.stem
+  for path in (ROOT / 'configs').glob('*.py')
+  if path.stem != '__init__'
+)
+SMALL = dict(
+  dataset='digits',
+  widths=(8,),
+  population=6,
+  cohort=4,
+  rounds=4,
+  local_steps=2,
+  batch_size=8,
+  eval_every=2,
+  checkpoint_every=2,
+)
+
+
+def config_of(name, variant):
+  module = importlib.import_module(f'configs.{name}')
+  return module.get_config(variant).to_dict()
+
+
+@pytest.mark.parametrize('name', CONFIGS)
+def test_every_config_plays_its_quick_variant(name, tmp_path):
+  config = config_of(name, 'quick')
+  if config['dataset'] not in ('digits', 'quadratics') and not DATA.exists():
+    pytest.skip(f'needs {config["dataset"]} in {DATA}')
+  exp = experiment.build(config, str(DATA))
+  result = training.train(exp, tmp_path, progress=False)
+  assert result.finished
+  assert result.row['round'] == config['rounds'] - 1
+  assert np.isfinite(result.row['test_loss'])
+
+
+@pytest.mark.parametrize('name', CONFIGS)
+def test_every_config_is_checked_and_documents_its_command(name):
+  experiment.Config.from_mapping(config_of(name, ''))
+  module = importlib.import_module(f'configs.{name}')
+  assert f'--config=configs/{name}.py' in module.__doc__
+  with pytest.raises(ValueError, match="variant='slow'"):
+    module.get_config('slow')
+
+
+@pytest.mark.parametrize(
+  ('fields', 'message'),
+  [
+    (
+      {'clint_lr': 0.1},
+      "Unknown config field 'clint_lr'. Did you mean 'client_l",
+    ),
+    ({'cohort': 51}, 'Expected cohort=51 <= population=50'),
+    ({'client_lr': 0.0}, 'Expected client_lr=0.0 > 0'),
+    ({'server_lr': -1.0}, 'Expected server_lr=-1.0 > 0'),
+    ({'server_lr': float('nan')}, 'Expected server_lr=nan > 0'),
+    ({'client_lr': float('inf')}, 'Expected client_lr=inf > 0 and finite'),
+    ({'rounds': 0}, 'Expected an integer rounds=0 >= 1'),
+    ({'local_steps': 2.5}, 'Expected an integer local_steps=2.5 >= 1'),
+    ({'population': True}, 'Expected an integer population=True >= 1'),
+    ({'batch_size': -1}, 'Expected batch_size=-1 >= 0'),
+    ({'label_smoothing': 1.0}, 'Expected 0 <= label_smoothing=1.0 < 1'),
+    ({'weights': 'size'}, "Expected weights='size' in"),
+    ({'sampling': 'all'}, "Expected sampling='all' in"),
+    ({'algorithm': 'fedprox'}, "Expected algorithm='fedprox' in"),
+    ({'local_work': 'gram'}, "Expected model='linear' and batch_size=0"),
+    ({'optimizer_options': {'b1': 0.5}}, 'Expected a server_optimizer beside'),
+    ({'max_cohort': 9}, "Expected sampling='poisson' beside max_cohort"),
+    (
+      {'rounds_per_dispatch': 4, 'eval_every': 10},
+      'Expected eval_every=10 to be a multiple of rounds_per_dispatch=4',
+    ),
+  ],
+)
+def test_bad_fields_are_named(fields, message):
+  with pytest.raises(ValueError, match=message):
+    experiment.Config.from_mapping(fields)
+
+
+@pytest.mark.parametrize(
+  ('fields', 'message'),
+  [
+    (
+      {'algorithm': 'safl', 'sketch': {'kind': 'block_cyclic', 'size': 10**6}},
+      'size=1000000',
+    ),
+    ({'sketch': {'kind': 'identity'}}, 'Expected options of fedavg'),
+    ({'algorithm': 'safl'}, r"Expected options \['sketch'\] for safl"),
+    ({'sketch': {'kind': 'hadamard'}}, 'hadamard'),
+    ({'model': 'resnet'}, 'resnet'),
+    ({'partition': 'by_colour'}, 'by_colour'),
+    ({'dataset': 'imagenet'}, 'imagenet'),
+    ({'population': 10**4, 'cohort': 2}, 'population=10000'),
+  ],
+)
+def test_what_does_not_fit_together_is_refused_before_training(fields, message):
+  with pytest.raises(ValueError, match=message):
+    experiment.build(SMALL | fields)
+
+
+def test_a_missing_dataset_says_what_to_do(tmp_path):
+  with pytest.raises(sources.DataError, match='mnist'):
+    experiment.build(SMALL | {'dataset': 'mnist'}, str(tmp_path))
+
+
+def test_a_round_can_be_sampled_without_those_before():
+  exp = experiment.build(SMALL)
+  first = exp.sample(3, 2)
+  for r in range(3):
+    exp.sample(r, 2)
+  for a, b in zip(first, exp.sample(3, 2), strict=True):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_the_shard_count_only_adds_padding():
+  exp = experiment.build(SMALL | {'cohort': 5})
+  alone, padded = exp.sample(0, 1), exp.sample(0, 4)
+  assert (len(alone.ids), len(padded.ids)) == (5, 8)
+  for a, b in zip(alone, padded, strict=True):
+    np.testing.assert_array_equal(a, b[:5])
+  np.testing.assert_array_equal(padded.weight[5:], 0)
+
+
+def test_weights_by_samples():
+  fields = {'partition': 'size_skew', 'weights': 'samples', 'cohort': 6}
+  exp = experiment.build(SMALL | fields)
+  cohort = exp.sample(0, 1)
+  sizes = exp.partition.sizes[cohort.ids]
+  np.testing.assert_allclose(cohort.weight, sizes / sizes.mean(), rtol=1e-6)
+
+
+@pytest.mark.parametrize('order', ['replace', 'cycle', 'mask'])
+@pytest.mark.parametrize('sampling', ['with_replacement', 'poisson'])
+def test_every_way_to_sample_plays(order, sampling, tmp_path):
+  fields = {'batch_order': order, 'sampling': sampling, 'rounds': 2}
+  exp = experiment.build(SMALL | fields | {'partition': 'size_skew'})
+  result = training.train(exp, tmp_path, progress=False)
+  assert result.row['test_accuracy'] > 0
+
+
+def test_gram_steps_are_the_direct_steps(tmp_path):
+  fields = {'model': 'linear', 'batch_size': 0, 'local_steps': 5}
+  fields |= {'partition': 'size_skew', 'weight_decay': 0.01, 'client_lr': 0.02}
+  params = []
+  for work in ('sgd', 'gram'):
+    exp = experiment.build(SMALL | fields | {'local_work': work})
+    result = training.train(exp, tmp_path / work, progress=False)
+    params.append(jax.device_get(result.state.params))
+  for a, b in zip(*map(jax.tree.leaves, params), strict=True):
+    np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_quadratics_reach_their_optimum(tmp_path):
+  """FedAvg with one local step is gradient descent on the mean loss."""
+  exp = experiment.build(
+    {
+      'dataset': 'quadratics',
+      'population': 20,
+      'cohort': 20,
+      'local_steps': 1,
+      'batch_size': 0,
+      'client_lr': 0.3,
+      'rounds': 200,
+      'rounds_per_dispatch': 50,
+      'eval_every': 50,
+    }
+  )
+  result = training.train(exp, tmp_path, progress=False)
+  batch = {k: v[0] for k, v in exp.test.items()}
+  best = experiment.synthetic.quadratics(0, population=20)
+  least = best.value(best.w_star)
+  w = np.asarray(result.state.params['w'])
+  assert best.value(w) - least < 0.05 * (best.value(best.start(0)) - least)
+  assert batch['mask'].all()
+  assert comms.nbytes(exp.params) == 800

@@ -1,0 +1,57 @@
+import cases
+import chex
+from fl_sketch import local
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+BATCHES = tuple(x[0] for x in cases.cohort().batches)  # three batches
+
+
+def run(batches=BATCHES, drift=None, **options):
+  work = local.sgd(cases.loss_fn, 0.1, **options)
+  return work(cases.PARAMS, batches, cases.KEY, drift)
+
+
+def by_hand(order, weight_decay=0.0, drift=0.0):
+  theta = cases.PARAMS
+  losses = []
+  for k in order:
+    batch = tuple(x[k] for x in BATCHES)
+    loss, grad = jax.value_and_grad(cases.loss_fn)(theta, batch)
+    losses.append(loss)
+    theta = jax.tree.map(
+      lambda p, g: p - 0.1 * (g + weight_decay * p + drift), theta, grad
+    )
+  moved = jax.tree.map(jnp.subtract, cases.PARAMS, theta)
+  return moved, np.mean(losses)
+
+
+@pytest.mark.parametrize(
+  ('steps', 'order'),
+  [(None, [0, 1, 2]), (3, [0, 1, 2]), (7, [0, 1, 2, 0, 1, 2, 0]), (2, [0, 1])],
+)
+def test_the_steps_visit_the_batches_in_turn(steps, order):
+  moved, metrics = run(local_steps=steps)
+  want, loss = by_hand(order)
+  chex.assert_trees_all_close(moved, want, atol=1e-6)
+  np.testing.assert_allclose(metrics['train_loss'], loss, rtol=1e-6)
+
+
+def test_one_batch_is_used_in_every_step():
+  only = tuple(x[:1] for x in BATCHES)
+  moved, _ = run(only, local_steps=4)
+  chex.assert_trees_all_close(moved, by_hand([0] * 4)[0], atol=1e-6)
+
+
+def test_weight_decay_and_drift_join_the_gradient():
+  drift = jax.tree.map(lambda x: jnp.full_like(x, 0.5), cases.PARAMS)
+  moved, _ = run(drift=drift, weight_decay=0.2)
+  want, _ = by_hand([0, 1, 2], weight_decay=0.2, drift=0.5)
+  chex.assert_trees_all_close(moved, want, atol=1e-6)
+
+
+def test_no_steps_are_refused():
+  with pytest.raises(ValueError, match='Expected local_steps=0 >= 1'):
+    local.sgd(cases.loss_fn, 0.1, local_steps=0)

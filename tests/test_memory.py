@@ -1,0 +1,58 @@
+"""A round holds O(lanes_per_step * d + b) numbers, whatever the cohort."""
+
+from fl_sketch import algorithms
+from fl_sketch import comms
+from fl_sketch import rounds
+from fl_sketch import sketches
+import jax
+import jax.numpy as jnp
+import pytest
+
+WIDE, OUT = 1000, 100
+DENSE = 4 * WIDE * OUT  # bytes of the parameters
+HP = algorithms.Hyper(jnp.float32(0.1), jnp.float32(1.0))
+OPTIONS = {
+  'fedavg': {},
+  'safl': {'sketch': sketches.block_cyclic(1000)},
+}
+
+
+def loss_fn(params, batch):
+  x, y = batch
+  return jnp.mean((x @ params - y) ** 2)
+
+
+def temporary_bytes(name, clients, lanes_per_step):
+  make = algorithms.make(name, loss_fn, **OPTIONS[name])
+  mesh = comms.cohort_mesh(2)
+  round_fn = jax.jit(
+    rounds.run_round(make, mesh, lanes_per_step=lanes_per_step)
+  )
+  state = rounds.init(make(HP), jnp.zeros((WIDE, OUT)), clients)
+  cohort = rounds.Cohort(
+    jnp.arange(clients),
+    jnp.ones(clients),
+    (jnp.zeros((clients, 1, 2, WIDE)), jnp.zeros((clients, 1, 2, OUT))),
+  )
+  lowered = round_fn.lower(HP, state, cohort, jax.random.key(0))
+  return lowered.compile().memory_analysis().temp_size_in_bytes
+
+
+@pytest.mark.parametrize('name', OPTIONS)
+@pytest.mark.parametrize('lanes_per_step', [1, 4])
+def test_memory_does_not_grow_with_the_cohort(name, lanes_per_step):
+  small = temporary_bytes(name, 16, lanes_per_step)
+  large = temporary_bytes(name, 128, lanes_per_step)
+  data = 4 * 2 * (WIDE + OUT) * (128 - 16)  # what XLA may copy of the batches
+  assert large - small <= data
+  # A few copies for a client's work and the running sum, on either shard.
+  assert small <= 2 * (3 + 6 * lanes_per_step) * DENSE
+
+
+def test_memory_grows_with_the_lanes_of_a_step():
+  """So the test above measures what it claims to."""
+  one, all_of_them = (
+    temporary_bytes('fedavg', 128, lanes_per_step)
+    for lanes_per_step in (1, None)
+  )
+  assert all_of_them - one >= 32 * DENSE

@@ -1,0 +1,193 @@
+"""Wrong protocols are refused at trace time; right ones of every shape run."""
+
+import cases
+import chex
+from fl_sketch import algorithms
+from fl_sketch import comms
+from fl_sketch import keys
+from fl_sketch import local
+from fl_sketch import rounds
+from fl_sketch import sketches
+from fl_sketch import transforms as t
+from fl_sketch.algorithms import base
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+NEGATE = optax.scale(-0.1)
+
+
+def algorithm(*links, local_fn=None):
+  return lambda hp: base.federated(
+    local_fn or local.sgd(cases.loss_fn, hp.client_lr), *links
+  )
+
+
+def trace(make):
+  mesh = comms.cohort_mesh(2)
+  state = rounds.init(make(cases.HP), cases.PARAMS, cases.POPULATION)
+  round_fn = rounds.run_round(make, mesh)
+  return jax.eval_shape(round_fn, cases.HP, state, cases.cohort(), cases.KEY)
+
+
+def stateless(fn):
+  return t.Transform(
+    optax.init_empty_state, lambda u, s, p=None, **_: (fn(u), s)
+  )
+
+
+def test_a_chain_without_a_mean_over_the_cohort_is_refused():
+  with pytest.raises(ValueError, match='replicat'):
+    trace(algorithm(NEGATE))
+
+
+def test_one_clients_value_kept_as_server_state_is_refused():
+  leak = t.Transform(
+    lambda params: optax.tree.zeros_like(params),
+    lambda u, state, p=None, **_: (u, jax.tree.map(lambda x: x[0], u)),
+  )
+  with pytest.raises(ValueError, match='replicat'):
+    trace(algorithm(leak, t.mean_over_cohort(), NEGATE))
+
+
+def test_averaging_the_lanes_of_one_shard_is_refused():
+  lanes_only = stateless(lambda u: jax.tree.map(lambda x: x.mean(0), u))
+  with pytest.raises(ValueError, match='replicat'):
+    trace(algorithm(lanes_only, NEGATE))
+
+
+def test_a_client_link_after_the_uplink_is_refused():
+  op = sketches.block_cyclic(4)
+  with pytest.raises(ValueError, match='before the uplink'):
+    t.federated_chain(t.mean_over_cohort(), t.sketch(op))
+
+
+def test_an_unknown_hash_key_is_refused():
+  with pytest.raises(ValueError, match="hash_key='client'"):
+    t.sketch(sketches.block_cyclic(4), hash_key='client')
+
+
+def test_hashes_are_fresh_every_round_unless_of_the_run():
+  op = sketches.block_cyclic(4)
+  k = [keys.round_keys(cases.KEY, r) for r in range(2)]
+  u = jax.tree.map(jnp.ones_like, cases.PARAMS)
+  table = lambda key, name: t.sketch(op, hash_key=name).update(u, (), keys=key)[
+    0
+  ]
+  assert (table(k[0], 'round') != table(k[1], 'round')).any()
+  chex.assert_trees_all_equal(table(k[0], 'run'), table(k[1], 'run'))
+
+
+def test_a_mismatched_sketch_index_fails_to_descend():
+  """Song's printed line 9, which decodes with the next round's operator."""
+  op = sketches.block_cyclic(4)
+
+  def late(table, state, params=None, *, keys, **_):
+    return op.desketch(jax.random.fold_in(keys.round, 1), table, params), state
+
+  links = t.sketch(op), t.mean_over_cohort(), t.broadcast()
+  wrong = algorithm(*links, t.Transform(optax.init_empty_state, late), NEGATE)
+  right = algorithm(*links, t.desketch(op), NEGATE)
+  same = lambda r: cases.cohort(1, 0)
+  first = cases.play(right, count=1, cohort_of=same)[1]['train_loss']
+  assert cases.play(right, count=60, cohort_of=same)[1]['train_loss'] < first
+  assert cases.play(wrong, count=60, cohort_of=same)[1]['train_loss'] > first
+
+
+def mean_then_spread():
+  """Two uplinks of one payload, so the payloads themselves must be kept."""
+
+  def update(updates, bill, params=None, *, weight, **_):
+    del params
+    mean, first = comms.uplink(updates, weight)
+    away = jax.tree.map(lambda u, m: u - m[None], updates, mean)
+    rest, second = comms.uplink(away, weight)
+    bill = bill._replace(up=bill.up + comms.billed(first + second))
+    return jax.tree.map(jnp.add, mean, rest), bill
+
+  return t.Transform(lambda params: comms.no_bill(), update)
+
+
+def test_a_protocol_with_two_uplinks_keeps_the_payloads():
+  twice = algorithm(mean_then_spread(), t.broadcast(), NEGATE)
+  once = algorithm(t.mean_over_cohort(), t.broadcast(), NEGATE)
+  assert twice(cases.HP).decode is None
+  assert once(cases.HP).decode is not None
+  state, metrics = cases.play(twice)
+  want, _ = cases.play(once)
+  chex.assert_trees_all_close(state.params, want.params, atol=1e-6)
+  assert metrics['up'] == 2 * 4 * cases.DIMENSION
+
+
+def signs_with_feedback():
+  """Packed signs of the mean magnitude, and what they leave out, by client."""
+
+  def update(updates, residual, params=None, **_):
+    del params
+    flat, _ = jax.flatten_util.ravel_pytree(updates)
+    wanted = flat + residual
+    scale = jnp.abs(wanted).mean()
+    signs = wanted > 0
+    sent = jnp.where(signs, scale, -scale)
+    return (jnp.packbits(signs), scale), wanted - sent
+
+  init = lambda params: jnp.zeros(cases.DIMENSION)
+  return t.per_client(optax.GradientTransformationExtraArgs(init, update))
+
+
+def unpack(payload):
+  bits, scale = payload
+  signs = 2 * jnp.unpackbits(bits, count=cases.DIMENSION).astype('f4') - 1
+  _, unravel = jax.flatten_util.ravel_pytree(cases.PARAMS)
+  return unravel(scale * signs)
+
+
+@pytest.mark.parametrize('shards', [1, 2])
+def test_client_state_and_a_non_linear_payload(shards):
+  make = algorithm(
+    signs_with_feedback(),
+    t.mean_over_cohort(decode=unpack),
+    t.broadcast(),
+    NEGATE,
+  )
+  state, metrics = cases.play(make, shards)
+  assert metrics['up'] == 2 + 4  # ten signs in two bytes, and a scale
+  (rows,) = state.encode.value
+  assert rows.shape == (cases.POPULATION, cases.DIMENSION)
+  present = {
+    int(i)
+    for r in range(5)
+    for i, w in zip(*cases.cohort(1, r)[:2], strict=True)
+    if w > 0
+  }
+  assert set(np.nonzero(np.abs(rows).sum(1))[0]) == present
+  chex.assert_trees_all_close(
+    cases.play(make, 1), cases.play(make, 2), atol=1e-5
+  )
+
+
+def test_algorithms_by_name():
+  assert set(algorithms.names()) >= {'fedavg', 'safl'}
+  for name in algorithms.names():
+    assert algorithms.describe(name).startswith(name)
+
+
+@pytest.mark.parametrize(
+  ('name', 'options', 'message'),
+  [
+    ('fedavgg', {}, "Expected algorithm='fedavgg' in"),
+    ('fedavg', {'sketch': None}, 'Expected options of fedavg'),
+    ('safl', {}, r"Expected options \['sketch'\] for safl"),
+    ('fedavg', {'local': lambda hp: None}, 'either loss_fn or local'),
+  ],
+)
+def test_wrong_options_are_refused(name, options, message):
+  with pytest.raises(ValueError, match=message):
+    algorithms.make(name, cases.loss_fn, **options)
+
+
+def test_an_unknown_server_optimizer_is_refused():
+  with pytest.raises(ValueError, match="server_optimizer='sophia'"):
+    algorithms.make_server_optimizer('sophia')

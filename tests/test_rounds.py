@@ -1,0 +1,257 @@
+"""What a round means: the same on any mesh, its bytes, who leaves a trace."""
+
+import cases
+import chex
+from fl_sketch import algorithms
+from fl_sketch import comms
+from fl_sketch import rounds
+from fl_sketch import sketches
+from fl_sketch import transforms as t
+from fl_sketch.algorithms import base
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import reference
+
+HP, KEY, PARAMS = cases.HP, cases.KEY, cases.PARAMS
+
+
+@cases.each_algorithm
+def test_agrees_with_its_numpy_twin(case):
+  state, _ = cases.play(case.make)
+  cohorts = [cases.cohort(1, r) for r in range(5)]
+  want = reference.play(case, HP, PARAMS, cohorts, KEY)
+  np.testing.assert_allclose(reference.flat(state.params), want, atol=2e-5)
+
+
+@cases.each_algorithm
+def test_the_mesh_is_invisible(case):
+  chex.assert_trees_all_close(
+    cases.play(case.make, 1), cases.play(case.make, 2), atol=1e-5
+  )
+
+
+@cases.each_algorithm
+@pytest.mark.parametrize('lanes_per_step', [2, 3, None])
+def test_how_lanes_are_chunked_is_invisible(case, lanes_per_step):
+  one = cases.play(case.make, 1, lanes_per_step=1)
+  chunks = cases.play(case.make, 1, lanes_per_step=lanes_per_step)
+  chex.assert_trees_all_close(one, chunks, atol=1e-5)
+
+
+@cases.each_algorithm
+def test_bytes_are_those_counted_by_hand(case):
+  _, metrics = cases.play(case.make, count=1)
+  assert (metrics['up'], metrics['down']) == (case.up, case.down)
+
+
+@cases.each_algorithm
+def test_absent_clients_leave_no_trace(case):
+  def tampered(r):
+    cohort = cases.cohort(1, r)
+    for x in cohort.batches:
+      x[0] = np.nan
+    return cohort
+
+  state, metrics = cases.play(case.make)
+  other, other_metrics = cases.play(case.make, cohort_of=tampered)
+  chex.assert_trees_all_equal(state, other)
+  chex.assert_trees_all_equal(metrics, other_metrics)
+
+
+@cases.each_algorithm
+def test_padding_leaves_no_trace(case):
+  def padded(r):
+    cohort = cases.cohort(1, r)
+    grow = lambda x, fill: np.concatenate([x, np.full_like(x[:2], fill)])
+    return rounds.Cohort(
+      grow(cohort.ids, cases.POPULATION),
+      grow(cohort.weight, 0),
+      tuple(grow(x, 7) for x in cohort.batches),
+    )
+
+  state, _ = cases.play(case.make)
+  other, _ = cases.play(case.make, cohort_of=padded)
+  chex.assert_trees_all_close(state, other, atol=1e-6)
+
+
+@cases.each_algorithm
+def test_one_compilation_for_all_rounds(case):
+  mesh = comms.cohort_mesh(2)
+  chex.clear_trace_counter()
+  round_fn = jax.jit(
+    chex.assert_max_traces(rounds.run_round(case.make, mesh), n=1),
+    donate_argnums=1,
+  )
+  state = cases.start(case.make, mesh)
+  for r in range(3):
+    cohort = comms.place(mesh, cases.cohort(1, r), jax.P(comms.SHARD))
+    state, _ = round_fn(HP, state, cohort, KEY)
+
+
+@cases.each_algorithm
+def test_fused_rounds_are_the_same_rounds(case):
+  mesh = comms.cohort_mesh(2)
+  fused = jax.jit(rounds.scan_rounds(rounds.run_round(case.make, mesh)))
+  cohorts = [cases.cohort(1, r) for r in range(5)]
+  stacked = jax.tree.map(lambda *xs: np.stack(xs), *cohorts)
+  state, metrics = fused(HP, cases.start(case.make, mesh), stacked, KEY)
+  want, last = cases.play(case.make)
+  chex.assert_trees_all_close(jax.device_get(state), want, atol=1e-6)
+  assert metrics['up'].shape == (5,)
+  np.testing.assert_allclose(metrics['train_loss'][-1], last['train_loss'])
+
+
+@cases.each_algorithm
+def test_lowers_for_accelerators(case):
+  mesh = comms.cohort_mesh(2)
+  round_fn = jax.jit(rounds.run_round(case.make, mesh, lanes_per_step=None))
+  args = HP, cases.start(case.make, mesh), cases.cohort(), KEY
+  exported = jax.export.export(round_fn, platforms=['tpu', 'cuda'])(*args)
+  assert exported.platforms == ('tpu', 'cuda')
+
+
+@cases.each_algorithm
+def test_a_vmapped_sweep_is_its_single_runs(case):
+  mesh = comms.cohort_mesh(2)
+  rates = jnp.array([0.02, 0.1, 0.3])
+  hps = algorithms.Hyper(jnp.full(3, HP.client_lr), rates)
+  sweep = jax.jit(
+    jax.vmap(rounds.run_round(case.make, mesh), (0, 0, None, None))
+  )
+  states = jax.vmap(
+    lambda hp: rounds.init(case.make(hp), PARAMS, cases.POPULATION)
+  )(hps)
+  for r in range(3):
+    states, _ = sweep(hps, states, cases.cohort(1, r), KEY)
+  # The middle point is the run that `cases.play` makes.
+  alone, _ = cases.play(case.make, count=3)
+  middle = jax.tree.map(lambda x: x[1], jax.device_get(states))
+  chex.assert_trees_all_close(middle, alone, atol=1e-5)
+
+
+IDENTITY_IS_FEDAVG = {
+  'iterative_sketching': {},
+  'fedsketch_privix': {},
+  'safl': {'server_optimizer': 'sgd'},
+}
+
+
+@pytest.mark.parametrize('name', IDENTITY_IS_FEDAVG)
+def test_an_identity_sketch_is_fedavg(name):
+  make = algorithms.make(
+    name, cases.loss_fn, sketch=sketches.identity(), **IDENTITY_IS_FEDAVG[name]
+  )
+  fedavg, _ = cases.play(cases.ALGORITHMS['fedavg'].make)
+  sketched, _ = cases.play(make)
+  chex.assert_trees_all_close(sketched.params, fedavg.params, atol=1e-6)
+
+
+def test_a_block_cyclic_sketch_of_full_size_is_fedavg():
+  """At b = d it is a signed permutation, hence exact."""
+  op = sketches.block_cyclic(cases.DIMENSION)
+  make = algorithms.make('iterative_sketching', cases.loss_fn, sketch=op)
+  fedavg, _ = cases.play(cases.ALGORITHMS['fedavg'].make)
+  state, _ = cases.play(make)
+  chex.assert_trees_all_close(state.params, fedavg.params, atol=1e-6)
+
+
+def test_one_row_of_privix_is_iterative_sketching():
+  op = sketches.count_sketch(1, 5)
+  mean = sketches.count_sketch(1, 5, combine='mean')
+  privix = algorithms.make('fedsketch_privix', cases.loss_fn, sketch=op)
+  song = algorithms.make('iterative_sketching', cases.loss_fn, sketch=mean)
+  chex.assert_trees_all_close(
+    cases.play(privix)[0].params, cases.play(song)[0].params, atol=1e-6
+  )
+
+
+@cases.each_algorithm
+def test_a_client_that_hears_the_broadcasts_has_the_servers_parameters(case):
+  """Bit for bit through the same compiled server step; 1e-6 through its own."""
+  mesh = comms.cohort_mesh(2)
+  cohort_fn = jax.jit(rounds.cohort_step(case.make, mesh))
+  server_fn = jax.jit(rounds.server_step(case.make))
+  own_fn = jax.jit(rounds.server_step(case.make))
+  server = cases.start(case.make, mesh)
+  client, alone = server, jax.device_get(server)
+  for r in range(5):
+    table, server, _ = cohort_fn(HP, server, cases.cohort(1, r), KEY)
+    server = server_fn(HP, table, server, KEY)
+    client = server_fn(HP, table, client, KEY)
+    alone = own_fn(HP, jax.device_get(table), alone, KEY)
+  chex.assert_trees_all_equal(client.params, server.params)
+  chex.assert_trees_all_close(
+    alone.params, jax.device_get(server.params), atol=1e-6
+  )
+  fused, _ = cases.play(case.make)
+  chex.assert_trees_all_close(alone.params, fused.params, atol=1e-6)
+
+
+def test_a_client_whose_update_is_not_finite_is_rejected():
+  def poisoned(r):
+    cohort = cases.cohort(0, r)
+    cohort.batches[0][2] = np.inf
+    return cohort
+
+  def without(r):
+    cohort = cases.cohort(0, r)
+    cohort.weight[2] = 0
+    return cohort
+
+  make = cases.ALGORITHMS['safl_adam'].make
+  state, metrics = cases.play(make, cohort_of=poisoned)
+  want, _ = cases.play(make, cohort_of=without)
+  assert metrics['rejected_clients'] == 1
+  assert metrics['finite']
+  chex.assert_trees_all_equal(state, want)
+
+
+def test_an_empty_cohort_moves_nothing():
+  make = cases.ALGORITHMS['fedavg'].make
+  state, metrics = cases.play(make, cohort_of=lambda r: cases.cohort(4, r))
+  chex.assert_trees_all_equal(state.params, jax.device_get(PARAMS))
+  assert metrics['train_loss'] == 0
+
+
+def test_parameters_that_overflow_are_reported():
+  make = lambda hp: base.federated(
+    lambda params, *_: (jax.tree.map(lambda x: x + 1e30, params), {}),
+    t.mean_over_cohort(),
+    t.broadcast(),
+    optax.scale(1e30),
+  )
+  _, metrics = cases.play(make, count=1)
+  assert not metrics['finite']
+  assert metrics['rejected_clients'] == 0
+
+
+def test_a_fixed_denominator_is_not_the_realised_cohort():
+  def with_mean(mean):
+    return lambda hp: base.federated(
+      lambda params, *_: (jax.tree.map(jnp.ones_like, params), {}),
+      mean,
+      t.broadcast(),
+      optax.scale(-1.0),
+    )
+
+  fixed = with_mean(t.mean_over_cohort(denominator=4.0))
+  state, _ = cases.play(fixed, count=1)  # weights 0, 1, 2, 3
+  np.testing.assert_allclose(state.params['b'], -6 / 4)
+  state, _ = cases.play(with_mean(t.mean_over_cohort()), count=1)
+  np.testing.assert_allclose(state.params['b'], -1)
+
+
+def test_population_must_not_be_empty():
+  with pytest.raises(ValueError, match='Expected population=0 >= 1'):
+    rounds.init(cases.ALGORITHMS['fedavg'].make(HP), PARAMS, 0)
+
+
+@pytest.mark.parametrize('name', ['iterative_sketching', 'safl'])
+def test_a_sketch_larger_than_the_model_is_refused(name):
+  op = sketches.block_cyclic(11)
+  make = algorithms.make(name, cases.loss_fn, sketch=op)
+  with pytest.raises(ValueError, match='size'):
+    cases.play(make, count=1)

@@ -1,0 +1,459 @@
+"""What every sketch must satisfy, whatever its hash functions."""
+
+import functools
+import importlib
+import itertools
+from typing import Any
+from typing import NamedTuple
+
+import chex
+from fl_sketch import sketches
+from fl_sketch.sketches import hashing
+from fl_sketch.sketches import median
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+P = jax.sharding.PartitionSpec
+KEY = jax.random.key(7)
+TREE = {
+  'w': jax.random.normal(jax.random.key(0), (6, 8)),
+  'b': (jax.random.normal(jax.random.key(1), (15,)), jnp.float32(-2.0)),
+}  # 64 numbers
+
+
+class Facts(NamedTuple):
+  """What is claimed of one operator; `scale` is that of the adjoint."""
+
+  op: sketches.Sketch
+  size: int
+  alpha: Any = None  # d -> the exact constant, where it is known
+  scale: Any = 1.0  # None: desketch is not linear
+  at_full_size: sketches.Sketch | None = None  # size 64: exact on TREE
+  orthogonal: bool = False
+
+
+def srht_alpha(d, b=16):
+  n = 1 << (d - 1).bit_length()
+  return (d - 1) * (n - b) / (b * (n - 1))
+
+
+FACTS = {
+  'identity': Facts(
+    sketches.identity(), 1, lambda d: 0.0, 1.0, sketches.identity(), True
+  ),
+  'median': Facts(sketches.count_sketch(4, 8), 32, scale=None),
+  'mean': Facts(
+    sketches.count_sketch(4, 8, combine='mean'),
+    32,
+    lambda d: (d - 1) / 32,
+    scale=4.0,
+  ),
+  'block_cyclic': Facts(
+    sketches.block_cyclic(16),
+    16,
+    lambda d: d / 16 - 1,
+    1.0,
+    sketches.block_cyclic(64),
+    True,
+  ),
+  'srht': Facts(
+    sketches.srht(16), 16, srht_alpha, 1.0, sketches.srht(64), True
+  ),
+}
+every = pytest.mark.parametrize('name', FACTS)
+linear = pytest.mark.parametrize(
+  'name', [n for n, f in FACTS.items() if f.scale is not None]
+)
+keyed = pytest.mark.parametrize('name', [n for n in FACTS if n != 'identity'])
+
+
+def normal_like(seed, tree):
+  leaves, treedef = jax.tree.flatten(tree)
+  keys = jax.random.split(jax.random.key(seed), len(leaves))
+  draw = lambda k, x: jax.random.normal(k, x.shape, x.dtype)
+  return treedef.unflatten(map(draw, keys, leaves))
+
+
+def vector(tree):
+  return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
+
+
+def dot(x, y):
+  return float(np.dot(vector(x), vector(y)))
+
+
+def both(op, like=TREE):
+  return lambda key, x: op.desketch(key, op.sketch(key, x), like)
+
+
+@every
+def test_linear(name):
+  op = FACTS[name].op
+  x, y = normal_like(2, TREE), normal_like(3, TREE)
+  mixed = jax.tree.map(lambda a, b: 2 * a - 3 * b, x, y)
+  apart = 2 * op.sketch(KEY, x) - 3 * op.sketch(KEY, y)
+  chex.assert_trees_all_close(op.sketch(KEY, mixed), apart, atol=1e-4)
+
+
+@linear
+def test_desketch_is_the_adjoint(name):
+  op, scale = FACTS[name].op, FACTS[name].scale
+  sketch_at = lambda key: lambda x: op.sketch(key, x)
+  transpose = jax.jit(lambda key, y: jax.vjp(sketch_at(key), TREE)[1](y))
+  for seed in range(3):
+    key = jax.random.key(seed)
+    y = normal_like(seed, op.like(TREE))
+    want = dot(op.sketch(key, TREE), y)
+    back = op.desketch(key, y, TREE)
+    np.testing.assert_allclose(scale * dot(TREE, back), want, rtol=1e-4)
+    # Derivatives flow through sketches, as attacks on them need.
+    (grad,) = transpose(key, y)
+    chex.assert_trees_all_close(vector(grad), scale * vector(back), atol=1e-4)
+
+
+@functools.cache
+def draws(name, d):
+  """Estimates f64[4000, d] of the first d numbers of TREE, a key each."""
+  x, keys = vector(TREE)[:d], jax.random.split(jax.random.key(1), 4000)
+  fn = jax.jit(jax.vmap(both(FACTS[name].op, x), (0, None)))
+  return x, np.asarray(fn(keys, x), np.float64)
+
+
+@every
+def test_unbiased(name):
+  # 5 operators x 64 coordinates within 6 standard errors: 7e-7 to miss one.
+  x, estimates = draws(name, 64)
+  error = np.abs(estimates.mean(0) - x)
+  assert (error < 6 * estimates.std(0) / np.sqrt(len(estimates)) + 1e-6).all()
+
+
+@linear
+@pytest.mark.parametrize('d', [64, 48])  # 48: padded by srht
+def test_second_moment(name, d):
+  # 8 means within 6 standard errors: 2e-8 to miss one.
+  x, estimates = draws(name, d)
+  ratio = np.square(estimates).sum(1) / np.square(x, dtype=np.float64).sum()
+  error = ratio.std() / np.sqrt(len(ratio))
+  want = 1 + FACTS[name].alpha(d)
+  assert error < 0.01 * want
+  assert abs(ratio.mean() - want) < 6 * error + 1e-6
+
+
+@pytest.mark.parametrize('name', [n for n, f in FACTS.items() if f.orthogonal])
+def test_rows_are_orthogonal_in_every_draw(name):
+  sketch = jax.jit(jax.vmap(FACTS[name].op.sketch, (None, 0)))
+  for seed in range(5):
+    r = np.asarray(sketch(jax.random.key(seed), jnp.eye(64))).T
+    want = 64 / len(r) * np.eye(len(r))
+    np.testing.assert_allclose(r @ r.T, want, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+  'name', [n for n, f in FACTS.items() if f.at_full_size]
+)
+def test_exact_at_full_size(name):
+  out = both(FACTS[name].at_full_size)(KEY, TREE)
+  chex.assert_trees_all_close(out, TREE, atol=1e-5)
+
+
+@keyed
+def test_zeros_at_the_end_change_nothing(name):
+  op, x = FACTS[name].op, vector(TREE)[:50]
+  padded = np.pad(x, (0, 14))
+  table = op.sketch(KEY, x)
+  np.testing.assert_allclose(table, op.sketch(KEY, padded), atol=1e-5)
+  prefix = op.desketch(KEY, table, padded)[:50]
+  np.testing.assert_allclose(op.desketch(KEY, table, x), prefix, atol=1e-5)
+
+
+@every
+def test_structure_and_dtype(name):
+  op = FACTS[name].op
+  tree = {
+    'w': jnp.ones((8, 9), jnp.bfloat16),
+    'b': [jnp.float32(2.0), jnp.zeros((0, 3)), np.ones(5, np.float32)],
+  }
+  like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
+  table = op.sketch(KEY, tree)
+  assert table.dtype == jnp.float32
+  chex.assert_trees_all_equal_shapes_and_dtypes(table, op.like(tree))
+  chex.assert_trees_all_equal(op.like(like), jnp.zeros_like(table))
+  out = op.desketch(KEY, table, like)
+  chex.assert_trees_all_equal_shapes_and_dtypes(out, tree)
+  # bfloat16 leaves are accumulated in float32.
+  wide = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), tree)
+  chex.assert_trees_all_equal(table, op.sketch(KEY, wide))
+
+
+@linear
+def test_float64_stays_float64(name):
+  op = FACTS[name].op
+  with jax.enable_x64(True):
+    x = jax.random.normal(jax.random.key(0), (64,), jnp.float64)
+    y = normal_like(1, op.like(x))
+    want = dot(op.sketch(KEY, x), y)
+    out = op.desketch(KEY, y, x)
+    assert y.dtype == out.dtype == jnp.float64
+    np.testing.assert_allclose(FACTS[name].scale * dot(x, out), want, 1e-12)
+
+
+@every
+def test_jit_changes_nothing(name):
+  op = FACTS[name].op
+  table = op.sketch(KEY, TREE)
+  chex.assert_trees_all_close(jax.jit(op.sketch)(KEY, TREE), table, atol=1e-5)
+  fast = jax.jit(lambda key, y: op.desketch(key, y, TREE))(KEY, table)
+  chex.assert_trees_all_close(fast, op.desketch(KEY, table, TREE), atol=1e-5)
+
+
+@keyed
+def test_equal_keys_equal_operators(name):
+  op = FACTS[name].op
+  table = op.sketch(KEY, TREE)
+  chex.assert_trees_all_equal(table, op.sketch(jax.random.key(7), TREE))
+  for other in (jax.random.key(8), jax.random.key(7, impl='rbg')):
+    assert np.abs(table - op.sketch(other, TREE)).max() > 0.1
+
+
+@every
+def test_one_hash_for_the_whole_cohort(name):
+  """Under `vmap` the hashes are computed once, and never by `jax.random`."""
+  cohort = jax.tree.map(lambda x: jnp.stack([x] * 7), TREE)
+  sketch = jax.vmap(FACTS[name].op.sketch, (None, 0))
+  text = str(jax.make_jaxpr(sketch)(KEY, cohort))
+  assert 'random_bits' not in text
+  assert 'u32[7,' not in text
+
+
+@every
+def test_inside_shard_map_vmap_and_scan(name):
+  """Varying inputs and a key that is not, under `check_vma=True`."""
+  op = FACTS[name].op
+  cohort = jax.tree.map(lambda x: jnp.stack([x, -x, 2 * x, x + 1]), TREE)
+  there_and_back = lambda key, x: (op.sketch(key, x), both(op)(key, x))
+  lanes = jax.vmap(there_and_back, (None, 0))
+
+  def shard(key, xs):
+    start = xs['b'][1][0] * op.like(TREE)  # varying, as the scan's carry is
+    step = lambda total, x: (total + op.sketch(key, x), both(op)(key, x))
+    total, out = jax.lax.scan(step, start, xs)
+    return lanes(key, xs), total[None], out
+
+  mesh = jax.make_mesh((2,), ('shard',), (jax.sharding.AxisType.Auto,))
+  shards = jax.shard_map(
+    shard, mesh=mesh, in_specs=(P(), P('shard')), out_specs=P('shard')
+  )
+  want, want_out = jax.jit(lanes)(KEY, cohort)
+  mapped, totals, out = jax.jit(shards)(KEY, cohort)
+  chex.assert_trees_all_close(mapped, (want, want_out), atol=1e-4)
+  chex.assert_trees_all_close(out, want_out, atol=1e-4)
+  pairs = np.reshape(want, (2, 2, *want.shape[1:])).sum(1)
+  np.testing.assert_allclose(totals, pairs, atol=1e-4)
+
+
+@every
+def test_lowers_for_accelerators(name):
+  fn = jax.jit(both(FACTS[name].op))
+  exported = jax.export.export(fn, platforms=['tpu', 'cuda'])(KEY, TREE)
+  assert exported.platforms == ('tpu', 'cuda')
+
+
+@pytest.mark.parametrize(('size', 'd'), [(13, 77), (2, 77), (1, 3)])
+def test_block_cyclic_has_one_law_on_all_backends(size, d):
+  module = importlib.import_module('fl_sketch.sketches.block_cyclic')
+  x = jax.random.normal(KEY, (d,))
+
+  @jax.jit
+  def forms(key, x):
+    sketch = module._sketch_loop, module._sketch_gather
+    tables = [form(size)(key, x) for form in sketch]
+    desketch = module._desketch_loop, module._desketch_gather
+    return tables, [form(size, d)(key, tables[0]) for form in desketch]
+
+  tables, estimates = forms(KEY, x)
+  np.testing.assert_allclose(*tables, atol=1e-5)
+  np.testing.assert_array_equal(*estimates)
+
+
+def test_count_sketch_is_read_back_in_blocks(monkeypatch):
+  op, again = (sketches.count_sketch(4, 8) for _ in range(2))
+  table = op.sketch(KEY, TREE)
+  whole = op.desketch(KEY, table, TREE)
+  module = importlib.import_module('fl_sketch.sketches.count_sketch')
+  monkeypatch.setattr(module, 'BLOCK', 25)
+  chex.assert_trees_all_equal(again.desketch(KEY, table, TREE), whole)
+
+
+@pytest.mark.parametrize(
+  ('make', 'message'),
+  [
+    (lambda: sketches.srht(0), r'Expected size=0 to be an integer >= 1\.'),
+    (lambda: sketches.make('block_cyclic', size=2.5), r'size=2\.5'),
+    (lambda: sketches.count_sketch(0, 3), r'Expected rows=0'),
+    (lambda: sketches.count_sketch(3, -1), r'Expected cols=-1'),
+    (lambda: sketches.count_sketch(3, 3, combine='max'), "combine='max'"),
+    (lambda: sketches.make('sha', size=3), "kind='sha' in .*'srht'"),
+    (lambda: sketches.make('srht', rows=3), r"option='rows' .* \('size',\)"),
+    (lambda: sketches.make('srht'), r"options \('size',\).*missing.*'size'"),
+  ],
+)
+def test_bad_arguments(make, message):
+  with pytest.raises(ValueError, match=message):
+    make()
+
+
+def test_make_is_the_factory():
+  options = {'rows': 4, 'cols': 8, 'combine': 'mean'}
+  op = sketches.make('count_sketch', **options)
+  want = sketches.count_sketch(**options).sketch(KEY, TREE)
+  chex.assert_trees_all_equal(op.sketch(KEY, TREE), want)
+
+
+@every
+def test_bad_trees(name):
+  op, size = FACTS[name].op, FACTS[name].size
+  for bad in (jnp.ones(64, jnp.int32), jnp.ones(64, jnp.complex64)):
+    with pytest.raises(TypeError, match=f"dtype='{bad.dtype}'"):
+      op.sketch(KEY, {'w': bad})
+  table = op.like(jnp.ones(64))
+  with pytest.raises(ValueError, match=r'table\.shape'):
+    op.desketch(KEY, jnp.ones((3, 5, 7)), TREE)
+  if name != 'identity':
+    small = jnp.ones(size - 1)
+    for fn in (
+      lambda: op.like(small),
+      lambda: op.sketch(KEY, small),
+      lambda: op.desketch(KEY, table, small),
+    ):
+      with pytest.raises(ValueError, match=rf'Expected .* <= d={size - 1}\.'):
+        fn()
+
+
+def test_network_finds_the_middle():
+  """By the 0-1 principle: whatever sorts all bits sorts all numbers."""
+  for n in range(1, 11):
+    bits = np.array(list(itertools.product([0, 1], repeat=n))).T
+    wires, ones = list(bits), bits.sum(0)
+    for i, j in median.network(n):
+      low, high = np.minimum(wires[i], wires[j]), np.maximum(wires[i], wires[j])
+      wires[i], wires[j] = low, high
+    for middle in {(n - 1) // 2, n // 2}:
+      np.testing.assert_array_equal(wires[middle], ones >= n - middle)
+
+
+@pytest.mark.parametrize('n', [1, 2, 5, 20, 50, median.MAX_NETWORK + 1])
+def test_median_is_numpys(n):
+  x = np.random.default_rng(n).integers(-9, 9, (n, 200)).astype(np.float32)
+  got = jax.jit(median.median)(x)
+  np.testing.assert_allclose(got, np.median(x, 0), rtol=1e-6)
+
+
+def test_permutations_are_uniform_on_pairs():
+  # 56 ordered pairs of images, of 2 counters, within 6 standard errors: 1e-7.
+  keys = jax.random.split(jax.random.key(3), 8000)
+  permute = lambda key: hashing.permute(jnp.arange(8, dtype='uint32'), 3, key)
+  images = np.asarray(jax.jit(jax.vmap(permute))(keys))
+  np.testing.assert_array_equal(np.sort(images, 1)[0], np.arange(8))
+  counts = np.zeros((8, 8))
+  np.add.at(counts, (images[:, 0], images[:, 1]), 1)
+  off_diagonal = counts[~np.eye(8, dtype=bool)]
+  p = 1 / 56
+  error = np.sqrt(len(keys) * p * (1 - p))
+  assert np.abs(off_diagonal - len(keys) * p).max() < 6 * error
+  assert np.trace(counts) == 0
+
+
+# The NumPy twin: Python integers and dense matrices, one entry at a time.
+
+
+def mix(x):
+  x = ((x ^ x >> 16) * 0x85EBCA6B) % 2**32
+  x = ((x ^ x >> 13) * 0xC2B2AE35) % 2**32
+  return x ^ x >> 16
+
+
+def word(counter, seed):
+  return mix((mix(counter ^ seed[0]) + seed[1]) % 2**32)
+
+
+def seeds(n, domain):
+  words = [int(w) for w in jax.random.key_data(KEY)]
+  first, second = domain, 2**32 - 1 - domain
+  for forward, backward in zip(words, reversed(words), strict=True):
+    first, second = mix(first ^ forward), mix(second ^ backward)
+  flat = [word(i, (first, second)) for i in range(2 * n)]
+  return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def sign(w, plane):
+  return 1 - 2 * (w >> (31 - plane) & 1)
+
+
+def count_sketch_matrices(d, rows, cols):
+  r = np.zeros((rows, cols, d))
+  signs, buckets = seeds(-(-rows // 32), 2), seeds(rows, 3)
+  for j, i in itertools.product(range(rows), range(d)):
+    bucket = word(i, buckets[j]) % cols
+    r[j, bucket, i] = sign(word(i, signs[j // 32]), j % 32)
+  return r
+
+
+def block_cyclic_matrix(d, size):
+  r = np.zeros((size, d))
+  (shift,), (signs,) = seeds(1, 1), seeds(1, 2)
+  for i in range(d):
+    block, u = divmod(i, size)
+    w = word(block // 32 * size + u, signs)
+    r[(u + word(block, shift)) % size, i] = sign(w, block % 32)
+  return r
+
+
+def srht_matrix(d, size):
+  bits = (d - 1).bit_length()
+  n, low, r = 2**bits, bits // 2, np.zeros((size, d))
+  first, *rounds = seeds(1 + 2 * max(3, -(-16 // max(low, 1))), 4)
+  (signs,) = seeds(1, 2)
+  for j in range(size):
+    left = (j ^ first[0]) % 2**low
+    right = (j >> low ^ first[1]) % 2 ** (bits - low)
+    for a, b in zip(rounds[::2], rounds[1::2], strict=True):
+      left ^= word(right, a) % 2**low
+      right ^= word(left, b) % 2 ** (bits - low)
+    row, width = right << low | left, max(n // 32, 1)
+    for i in range(d):
+      s = sign(word(i % width, signs), i // width)
+      r[j, i] = s * (-1) ** (row & i).bit_count() / np.sqrt(size)
+  return r
+
+
+@pytest.mark.parametrize(
+  ('rows', 'cols', 'combine'),
+  [(35, 2, 'median'), (4, 13, 'median'), (4, 13, 'mean')],
+)
+def test_count_sketch_is_its_twin(rows, cols, combine):
+  op = sketches.count_sketch(rows, cols, combine=combine)
+  x, r = normal_like(5, jnp.zeros(77)), count_sketch_matrices(77, rows, cols)
+  table = op.sketch(KEY, x)
+  np.testing.assert_allclose(table, r @ x, atol=1e-5)
+  read = np.einsum('jci,jc->ji', r, table)
+  want = {'median': np.median, 'mean': np.mean}[combine](read, axis=0)
+  np.testing.assert_allclose(op.desketch(KEY, table, x), want, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+  ('make', 'matrix', 'size', 'd'),
+  [
+    (sketches.block_cyclic, block_cyclic_matrix, 13, 77),
+    (sketches.block_cyclic, block_cyclic_matrix, 2, 77),
+    (sketches.srht, srht_matrix, 20, 77),
+    (sketches.srht, srht_matrix, 5, 20),
+  ],
+)
+def test_operator_is_its_twin(make, matrix, size, d):
+  op, r, x = make(size), matrix(d, size), normal_like(6, jnp.zeros(d))
+  table = op.sketch(KEY, x)
+  np.testing.assert_allclose(table, r @ x, atol=1e-5)
+  want = r.T @ np.asarray(table)
+  np.testing.assert_allclose(op.desketch(KEY, table, x), want, atol=1e-5)

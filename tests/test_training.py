@@ -1,0 +1,235 @@
+"""The loop: resume is exact, files are whole, faults are said."""
+
+import json
+import shutil
+import signal
+import threading
+import time
+
+import chex
+from fl_sketch import checkpoints
+from fl_sketch import comms
+from fl_sketch import experiment
+from fl_sketch import training
+from fl_sketch import workdir
+import jax
+import numpy as np
+import pytest
+from test_experiment import SMALL
+
+SAFL = SMALL | {
+  'algorithm': 'safl',
+  'sketch': {'kind': 'block_cyclic', 'size': 50},
+  'server_lr': 0.01,
+  'rounds': 8,
+  'eval_every': 3,
+  'checkpoint_every': 2,
+}
+
+
+def rows(folder):
+  lines = (folder / 'metrics.jsonl').read_text().splitlines()
+  found = [json.loads(line) for line in lines]
+  for row in found:
+    del row['seconds']
+  return found
+
+
+def train(folder, **fields):
+  exp = experiment.build(SAFL | fields)
+  return training.train(exp, folder, progress=False)
+
+
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory):
+  """A run that was never stopped."""
+  folder = tmp_path_factory.mktemp('whole')
+  return folder, train(folder)
+
+
+def test_a_run_leaves_its_files(whole):
+  folder, result = whole
+  assert result.finished
+  names = {path.name for path in folder.iterdir()}
+  assert names >= {
+    'config.json',
+    'metrics.jsonl',
+    'summary.json',
+    'checkpoints',
+    'accuracy_vs_rounds.png',
+    'accuracy_vs_bytes.png',
+    'labels.png',
+  }
+  config = json.loads((folder / 'config.json').read_text())
+  assert experiment.Config.from_mapping(config).sketch == SAFL['sketch']
+  summary = json.loads((folder / 'summary.json').read_text())
+  assert summary['versions']['jax'] == jax.__version__
+  assert summary['test_accuracy'] == result.row['test_accuracy']
+  steps = {p.name for p in (folder / 'checkpoints').iterdir() if p.is_dir()}
+  assert steps == {'4', '6', '8'}
+
+
+def test_metrics_are_one_row_a_round_with_exact_bytes(whole):
+  folder, _ = whole
+  found = rows(folder)
+  assert [row['round'] for row in found] == list(range(8))
+  evaluated = [row['round'] for row in found if 'test_accuracy' in row]
+  assert evaluated == [2, 5, 7]
+  assert {row['uplink_bytes'] for row in found} == {4 * 50}
+  assert found[-1]['total_uplink_bytes'] == 8 * 4 * 4 * 50
+  # Four of six take part: who was away pays for what was missed.
+  assert found[0]['downlink_bytes'] == 4 * 50
+  assert max(row['downlink_bytes'] for row in found) > 4 * 50
+
+
+@pytest.mark.parametrize('lost', [1, 2], ids=['last', 'last two'])
+def test_a_resumed_run_is_the_run_that_was_never_stopped(whole, lost, tmp_path):
+  folder, result = whole
+  shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+  for step in (8, 6)[:lost]:
+    shutil.rmtree(tmp_path / 'checkpoints' / str(step))
+  with open(tmp_path / 'metrics.jsonl', 'a') as f:
+    f.write('{"round": 8, "train_')  # killed in the middle of a line
+  again = train(tmp_path)
+  chex.assert_trees_all_equal(again.state, result.state)
+  assert rows(tmp_path) == rows(folder)
+
+
+def test_a_finished_run_stays_as_it_is(whole, tmp_path):
+  folder, result = whole
+  shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+  again = train(tmp_path)
+  chex.assert_trees_all_equal(again.state, result.state)
+  assert rows(tmp_path) == rows(folder)
+
+
+def test_more_rounds_may_be_asked_for(whole, tmp_path):
+  folder, _ = whole
+  shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+  again = train(tmp_path, rounds=10)
+  assert again.row['round'] == 9
+  assert rows(tmp_path)[:8] == rows(folder)
+
+
+def test_another_config_is_refused(whole, tmp_path):
+  folder, _ = whole
+  shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+  message = 'holds a run of another config .server_lr: 0.01 there, 0.02 here'
+  with pytest.raises(workdir.WorkdirError, match=message):
+    train(tmp_path, server_lr=0.02)
+
+
+def test_a_config_that_is_not_json_is_refused(tmp_path):
+  (tmp_path / 'config.json').write_text('{"seed": ')
+  with pytest.raises(workdir.WorkdirError, match='is not a config'):
+    train(tmp_path)
+
+
+def truncate(step):
+  """Halves every file of a checkpoint."""
+  for path in step.rglob('*'):
+    if path.is_file():
+      path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def test_a_truncated_checkpoint_falls_back_to_the_one_before(whole, tmp_path):
+  folder, result = whole
+  shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+  truncate(tmp_path / 'checkpoints' / '8')
+  with pytest.warns(UserWarning, match='cannot be read .*back to round 6'):
+    again = train(tmp_path)
+  chex.assert_trees_all_equal(again.state, result.state)
+  assert rows(tmp_path) == rows(folder)
+
+
+def test_no_readable_checkpoint_is_an_error_that_says_so(whole, tmp_path):
+  folder, _ = whole
+  shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+  for step in (4, 6, 8):
+    truncate(tmp_path / 'checkpoints' / str(step))
+  with pytest.raises(checkpoints.CheckpointError, match='can be read'):
+    train(tmp_path)
+
+
+def test_fused_rounds_resume_at_the_same_bits(tmp_path):
+  fused = {'rounds_per_dispatch': 2, 'eval_every': 4, 'checkpoint_every': 4}
+  result = train(tmp_path / 'whole', **fused)
+  shutil.copytree(tmp_path / 'whole', tmp_path / 'cut')
+  shutil.rmtree(tmp_path / 'cut' / 'checkpoints' / '8')
+  again = train(tmp_path / 'cut', **fused)
+  chex.assert_trees_all_equal(again.state, result.state)
+  assert rows(tmp_path / 'cut') == rows(tmp_path / 'whole')
+
+
+def test_one_device_and_two_train_the_same_model(tmp_path):
+  params = []
+  for shards in (1, 2):
+    exp = experiment.build(SAFL | {'rounds': 5})
+    mesh = comms.cohort_mesh(shards)
+    result = training.train(
+      exp, tmp_path / str(shards), mesh=mesh, progress=False
+    )
+    params.append(jax.device_get(result.state.params))
+  chex.assert_trees_all_close(*params, atol=1e-5)
+
+
+def test_divergence_names_the_round_and_the_last_good_checkpoint(tmp_path):
+  wild = {'algorithm': 'iterative_sketching', 'server_lr': 1e30}
+  message = r'Round 1: all updates are not finite; there is no checkpoint yet'
+  with pytest.raises(training.DivergedError, match=message):
+    train(tmp_path / 'none', **wild, checkpoint_every=8)
+  message = r'Round 1: .* last good checkpoint is .*/checkpoints/1'
+  with pytest.raises(training.DivergedError, match=message):
+    train(tmp_path / 'one', **wild, checkpoint_every=1)
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_the_next_start_goes_on(whole, number, tmp_path):
+  folder, result = whole
+
+  def interrupt():
+    while not (tmp_path / 'metrics.jsonl').exists():
+      time.sleep(0.01)
+    signal.raise_signal(number)
+
+  exp = experiment.build(SAFL | {'rounds': 2000, 'checkpoint_every': 2000})
+  before = signal.getsignal(number)
+  thread = threading.Thread(target=interrupt)
+  thread.start()
+  stopped = training.train(exp, tmp_path, progress=False)
+  thread.join()
+  assert not stopped.finished
+  assert signal.getsignal(number) is before
+  assert not (tmp_path / 'summary.json').exists()
+  done = stopped.row['round'] + 1
+  assert (tmp_path / 'checkpoints' / str(done)).exists()
+  assert rows(tmp_path)[: min(done, 7)] == [
+    # Evaluated at the same rounds but the last.
+    *rows(folder)[: min(done, 7)]
+  ]
+  again = train(tmp_path, rounds=done + 2, checkpoint_every=2)
+  assert again.finished
+  assert again.row['round'] == done + 1
+  del result
+
+
+def test_the_library_cannot_be_handed_a_mesh_it_does_not_have():
+  with pytest.raises(ValueError, match='shards=8'):
+    comms.cohort_mesh(8)
+
+
+def test_evaluation_covers_the_test_set_once(tmp_path):
+  exp = experiment.build(SAFL | {'rounds': 1})
+  assert exp.test['mask'].sum() == len(
+    experiment.sources.load('digits').test['y']
+  )
+  result = training.train(exp, tmp_path, progress=False)
+  params = jax.device_get(result.state.params)
+  sums = [
+    exp.metrics_fn(params, {k: v[i] for k, v in exp.test.items()})
+    for i in range(len(exp.test['mask']))
+  ]
+  right = sum(float(s['accuracy']) for s in sums)
+  np.testing.assert_allclose(
+    result.row['test_accuracy'], right / exp.test['mask'].sum(), rtol=1e-6
+  )

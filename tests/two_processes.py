@@ -1,0 +1,37 @@
+"""One of two processes: every algorithm for five rounds, its results to a file.
+
+python tests/two_processes.py PORT PROCESS_ID OUT
+"""
+
+import pickle
+import sys
+
+from fl_sketch import devices
+
+if __name__ == '__main__':
+  port, process_id, out = sys.argv[1:]
+  devices.start(
+    cpu_devices=1,
+    coordinator=f'127.0.0.1:{port}',
+    num_processes=2,
+    process_id=int(process_id),
+  )
+
+  import cases
+  from fl_sketch import comms
+  from fl_sketch import rounds
+  import jax
+
+  def play(make):
+    mesh = comms.cohort_mesh()
+    round_fn = jax.jit(rounds.run_round(make, mesh))
+    state = cases.start(make, mesh)
+    hp, key = comms.place(mesh, (cases.HP, cases.KEY))
+    for r in range(5):
+      cohort = comms.place(mesh, cases.cohort(1, r), jax.P(comms.SHARD))
+      state, _ = round_fn(hp, state, cohort, key)
+    return jax.device_get(state.params)
+
+  found = {name: play(c.make) for name, c in cases.ALGORITHMS.items()}
+  with open(out, 'wb') as f:
+    pickle.dump(found, f)
