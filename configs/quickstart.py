@@ -7,7 +7,7 @@ with 36 images each, 20 a round, an MLP of 6,922 parameters, a sketch of a
 sixteenth of that.
 """
 
-from fl_sketch import experiment
+from fl_sketch import config
 import ml_collections
 
 
@@ -15,7 +15,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """Returns the config; `variant` is '' or 'quick'."""
   if variant not in ('', 'quick'):
     raise ValueError(f"Expected {variant=} in ('', 'quick').")
-  c = ml_collections.ConfigDict(experiment.defaults())
+  c = ml_collections.ConfigDict(config.defaults())
   c.dataset = 'digits'
   c.model = 'mlp'
   c.widths = (64,)

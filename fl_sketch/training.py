@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 import contextlib
 import signal
+import threading
 import time
 from typing import Any
 from typing import NamedTuple
@@ -250,9 +251,13 @@ def _pad_batches(test, shards):
 def _catch_signals() -> Iterator[list[int]]:
   """Collects SIGINT and SIGTERM, so that the loop can save before it ends.
 
-  A second signal ends the process at once.
+  A second signal ends the process at once. Only the main thread may catch
+  signals; in any other the loop runs without.
   """
   caught: list[int] = []
+  if threading.current_thread() is not threading.main_thread():
+    yield caught
+    return
 
   def note(number, frame):
     del frame

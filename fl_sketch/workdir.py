@@ -7,7 +7,7 @@ import pathlib
 import platform
 from typing import Any
 
-from fl_sketch import experiment
+from fl_sketch import config as config_lib
 import jax
 import numpy as np
 
@@ -26,13 +26,13 @@ class Workdir:
   Args:
     folder: made if it is not there.
     config: must agree with the config.json that is there, but for the fields
-      in `experiment.RESUMABLE`.
+      in `config_lib.RESUMABLE`.
 
   Raises:
     WorkdirError: it does not; the message names the fields.
   """
 
-  def __init__(self, folder: str | pathlib.Path, config: experiment.Config):
+  def __init__(self, folder: str | pathlib.Path, config: config_lib.Config):
     self.folder = pathlib.Path(folder)
     self.folder.mkdir(parents=True, exist_ok=True)
     self.metrics = self.folder / 'metrics.jsonl'
@@ -54,7 +54,7 @@ class Workdir:
     changed = [
       f'{name}: {old.get(name)!r} there, {fields.get(name)!r} here'
       for name in names
-      if name not in experiment.RESUMABLE and old.get(name) != fields.get(name)
+      if name not in config_lib.RESUMABLE and old.get(name) != fields.get(name)
     ]
     if changed:
       raise WorkdirError(

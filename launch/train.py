@@ -7,12 +7,16 @@ processes: the same command in each, with --coordinator=HOST:PORT,
 --num_processes=N and --process_id=0 ... N-1.
 """
 
+import sys
+
 from absl import app
 from absl import flags
 from absl import logging
+from fl_sketch import checkpoints
 from fl_sketch import devices
 from fl_sketch import experiment
 from fl_sketch import training
+from fl_sketch import workdir
 import jax
 from ml_collections import config_flags
 
@@ -29,6 +33,11 @@ _PROCESS_ID = flags.DEFINE_integer('process_id', 0, 'Which one this is.')
 _CPU_DEVICES = flags.DEFINE_integer(
   'cpu_devices', None, 'Devices a process makes of a CPU; one a core if unset.'
 )
+_REFUSALS = (
+  checkpoints.CheckpointError,
+  training.DivergedError,
+  workdir.WorkdirError,
+)
 flags.mark_flags_as_required(['config', 'workdir'])
 
 
@@ -44,13 +53,25 @@ def main(argv):
     num_processes=_NUM_PROCESSES.value,
     process_id=_PROCESS_ID.value,
   )
-  exp = experiment.build(_CONFIG.value.to_dict(), _DATA_DIR.value)
-  result = training.train(exp, _WORKDIR.value)
+  try:
+    exp = experiment.build(_CONFIG.value.to_dict(), _DATA_DIR.value)
+  except ValueError as e:  # a config or a dataset that is not as it should be
+    _refuse(e)
+  try:
+    result = training.train(exp, _WORKDIR.value)
+  except _REFUSALS as e:
+    _refuse(e)
   if jax.process_index() == 0:
     print(_sentence(result, _WORKDIR.value))
 
 
-def _sentence(result, workdir):
+def _refuse(error):
+  """Ends with the message alone: it says what to change."""
+  logging.debug('Traceback, shown by --verbosity=1:', exc_info=True)
+  sys.exit(f'{type(error).__name__}: {error}')
+
+
+def _sentence(result, folder):
   row = result.row
   score = ('test_accuracy', 'test_loss', 'train_loss')
   name = next(k for k in score if k in row)
@@ -59,7 +80,7 @@ def _sentence(result, workdir):
     f'{end} after {row["round"] + 1} rounds: {name} {row[name]:.4f}, '
     f'{row["total_uplink_bytes"] / 1e6:.2f} MB up and '
     f'{row["total_downlink_bytes"] / 1e6:.2f} MB down in all. '
-    f'Metrics and curves: {workdir}'
+    f'Metrics and curves: {folder}'
   )
 
 

@@ -4,6 +4,7 @@ import importlib
 import pathlib
 
 from fl_sketch import comms
+from fl_sketch import config
 from fl_sketch import experiment
 from fl_sketch import training
 from fl_sketch.data import sources
@@ -38,19 +39,19 @@ def config_of(name, variant):
 
 @pytest.mark.parametrize('name', CONFIGS)
 def test_every_config_plays_its_quick_variant(name, tmp_path):
-  config = config_of(name, 'quick')
-  if config['dataset'] not in ('digits', 'quadratics') and not DATA.exists():
-    pytest.skip(f'needs {config["dataset"]} in {DATA}')
-  exp = experiment.build(config, str(DATA))
+  fields = config_of(name, 'quick')
+  if fields['dataset'] not in ('digits', 'quadratics') and not DATA.exists():
+    pytest.skip(f'needs {fields["dataset"]} in {DATA}')
+  exp = experiment.build(fields, str(DATA))
   result = training.train(exp, tmp_path, progress=False)
   assert result.finished
-  assert result.row['round'] == config['rounds'] - 1
+  assert result.row['round'] == fields['rounds'] - 1
   assert np.isfinite(result.row['test_loss'])
 
 
 @pytest.mark.parametrize('name', CONFIGS)
 def test_every_config_is_checked_and_documents_its_command(name):
-  experiment.Config.from_mapping(config_of(name, ''))
+  config.Config.from_mapping(config_of(name, ''))
   module = importlib.import_module(f'configs.{name}')
   assert f'--config=configs/{name}.py' in module.__doc__
   with pytest.raises(ValueError, match="variant='slow'"):
@@ -76,6 +77,7 @@ def test_every_config_is_checked_and_documents_its_command(name):
     ({'label_smoothing': 1.0}, 'Expected 0 <= label_smoothing=1.0 < 1'),
     ({'weights': 'size'}, "Expected weights='size' in"),
     ({'sampling': 'all'}, "Expected sampling='all' in"),
+    ({'batch_order': 'sorted'}, "Expected batch_order='sorted' in"),
     ({'algorithm': 'fedprox'}, "Expected algorithm='fedprox' in"),
     ({'local_work': 'gram'}, "Expected model='linear' and batch_size=0"),
     ({'optimizer_options': {'b1': 0.5}}, 'Expected a server_optimizer beside'),
@@ -88,7 +90,7 @@ def test_every_config_is_checked_and_documents_its_command(name):
 )
 def test_bad_fields_are_named(fields, message):
   with pytest.raises(ValueError, match=message):
-    experiment.Config.from_mapping(fields)
+    config.Config.from_mapping(fields)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import time
 import chex
 from fl_sketch import checkpoints
 from fl_sketch import comms
+from fl_sketch import config
 from fl_sketch import experiment
 from fl_sketch import training
 from fl_sketch import workdir
@@ -60,8 +61,8 @@ def test_a_run_leaves_its_files(whole):
     'accuracy_vs_bytes.png',
     'labels.png',
   }
-  config = json.loads((folder / 'config.json').read_text())
-  assert experiment.Config.from_mapping(config).sketch == SAFL['sketch']
+  fields = json.loads((folder / 'config.json').read_text())
+  assert config.Config.from_mapping(fields).sketch == SAFL['sketch']
   summary = json.loads((folder / 'summary.json').read_text())
   assert summary['versions']['jax'] == jax.__version__
   assert summary['test_accuracy'] == result.row['test_accuracy']

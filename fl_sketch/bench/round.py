@@ -6,6 +6,7 @@ repeats, and their ratios.
 """
 
 from collections.abc import Callable
+import dataclasses
 import json
 import os
 import pathlib
@@ -76,9 +77,7 @@ def _train(exp, total):
   """The time between rows of metrics: all that a user's run does a round."""
   with tempfile.TemporaryDirectory() as folder:
     first = workloads.PARITY_ROUNDS
-    short = exp.config.__class__(
-      **{**exp.config.__dict__, 'rounds': first, 'eval_every': first}
-    )
+    short = dataclasses.replace(exp.config, rounds=first, eval_every=first)
     result = training.train(exp._replace(config=short), f'{folder}/parity')
     norm = workloads.norm(result.state)
     training.train(exp, f'{folder}/run')

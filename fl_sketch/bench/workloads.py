@@ -10,6 +10,7 @@ the norm of the parameters after 5 rounds shows whether the work is equal.
 from typing import Any
 from typing import NamedTuple
 
+from fl_sketch import config
 from fl_sketch import experiment
 from fl_sketch import losses
 from fl_sketch import models
@@ -70,7 +71,7 @@ def build(name: str, variant: str, total: int) -> experiment.Experiment:
   work = WORKLOADS[name]
   changes = VARIANTS[name][variant]
   algorithm = 'iterative_sketching' if 'sketch' in changes else 'fedavg'
-  c = experiment.Config(
+  c = config.Config(
     model=work.model,
     algorithm=algorithm,
     client_lr=0.05,

@@ -1,0 +1,23 @@
+"""FedAvg on scikit-learn's digits: the dense baseline of the quickstart.
+
+  python -m launch.train --config=configs/digits_fedavg.py --workdir=DIR
+
+Source: McMahan et al., arXiv:1602.05629, Algorithm 1, on the data and the model
+of configs/quickstart.py.
+"""
+
+from configs import quickstart
+import ml_collections
+
+
+def get_config(variant: str = '') -> ml_collections.ConfigDict:
+  """Returns the config; `variant` is '' or 'quick'."""
+  c = quickstart.get_config(variant)
+  c.client_lr = 0.1
+  c.algorithm = 'fedavg'
+  c.sketch = None
+  c.server_lr = 1.0
+  c.server_optimizer = None
+  c.optimizer_options = {}
+  c.final_server_lr = None
+  return c
