@@ -75,17 +75,28 @@ def gram_sgd(
     row_weight = _row_weights(batch, targets)
     # Rounding of K would add up over the steps: not in bf16 or tf32.
     gram = jnp.matmul(x, x.T, precision=lax.Precision.HIGHEST) + 1
+    gram = client_lr * gram
     shrink = 1 - client_lr * weight_decay
 
-    def step(logits):
-      log_p = jax.nn.log_softmax(logits)
-      grad = row_weight * (jnp.exp(log_p) - targets)
-      loss = -jnp.sum(row_weight * targets * log_p)
-      return shrink * logits - client_lr * (gram @ grad), grad, loss
+    def step(logits, _):
+      shifted = logits - logits.max(1, keepdims=True)
+      odds = jnp.exp(shifted)
+      norm = odds.sum(1, keepdims=True)
+      p = odds / norm
+      after = shrink * logits - gram @ (row_weight * (p - targets))
+      return after, (p, norm, jnp.sum(targets * shifted, 1, keepdims=True))
 
-    total, train_loss = _descend(step, logits, shrink, steps)
+    # What the steps have in common is computed once, after them: the loop's
+    # cost is in the number of its operations, so it is unrolled too.
+    _, (p, norm, fit) = lax.scan(
+      step, logits, length=steps, unroll=min(steps, 32)
+    )
+    powers = shrink ** jnp.arange(steps - 1, -1, -1)
+    total = row_weight * (jnp.tensordot(powers, p, 1) - powers.sum() * targets)
+    loss = row_weight[None] * (jnp.log(norm) - fit)
+    train_loss = loss.sum() / steps
     # This is 1 - shrink^steps, without cancellation.
-    decayed = client_lr * weight_decay * jnp.sum(shrink ** jnp.arange(steps))
+    decayed = client_lr * weight_decay * powers.sum()
     moved = {
       'kernel': decayed * kernel + client_lr * (x.T @ total),
       'bias': decayed * bias + client_lr * total.sum(0),
@@ -93,19 +104,6 @@ def gram_sgd(
     return {'dense': moved}, {'train_loss': train_loss}
 
   return local
-
-
-def _descend(step, logits, shrink, steps):
-  """Returns A_steps and the mean loss."""
-
-  def body(carry, _):
-    logits, total = carry
-    logits, grad, loss = step(logits)
-    return (logits, shrink * total + grad), loss
-
-  # Zeros made from the logits, so that they vary over shards as those do.
-  (_, total), values = lax.scan(body, (logits, 0 * logits), length=steps)
-  return total, values.mean()
 
 
 def _row_weights(batch, targets):
