@@ -15,9 +15,9 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   c = quickstart.get_config(variant)
   c.client_lr = 0.1
   c.algorithm = 'fedavg'
-  c.sketch = None
+  c.sketch.kind = c.sketch.size = None
   c.server_lr = 1.0
   c.server_optimizer = None
-  c.optimizer_options = {}
+  c.b2 = None
   c.final_server_lr = None
   return c

@@ -8,7 +8,7 @@ clients, half of them a round, here with equal iid shares of the 60,000 images
 and 5 local steps of batch 32.
 """
 
-from fl_sketch import config
+import configs
 import ml_collections
 
 
@@ -16,7 +16,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """Returns the config; `variant` is '' or 'quick' (6 rounds)."""
   if variant not in ('', 'quick'):
     raise ValueError(f"Expected {variant=} in ('', 'quick').")
-  c = ml_collections.ConfigDict(config.defaults())
+  c = configs.new()
   c.dataset = 'mnist'
   c.model = 'lenet5'
 

@@ -15,6 +15,8 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """Returns the config; `variant` is '' or 'quick' (6 rounds)."""
   c = mnist_fedavg.get_config(variant)
   c.algorithm = 'fedsketch_privix'
-  c.sketch = dict(kind='count_sketch', rows=50, cols=100, combine='median')
+  c.sketch.kind = 'count_sketch'
+  c.sketch.rows = 50
+  c.sketch.cols = 100
   c.server_lr = 0.3
   return c

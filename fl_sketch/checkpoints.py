@@ -1,6 +1,7 @@
 """Checkpoints of a run: atomic, and the newest readable one is restored."""
 
 import pathlib
+import shutil
 from typing import Any
 import warnings
 
@@ -20,10 +21,13 @@ class Checkpoints:
   Args:
     folder: where they lie; made if it is not there.
     keep: how many of the newest to keep.
+    devices: over which the run is spread now; the order of its sums, and so
+      the last bits of its results, depend on them.
   """
 
-  def __init__(self, folder: pathlib.Path, keep: int):
+  def __init__(self, folder: pathlib.Path, keep: int, devices: int):
     self._folder = folder
+    self._devices = devices
     self._manager = ocp.CheckpointManager(
       folder.absolute(),
       options=ocp.CheckpointManagerOptions(
@@ -42,7 +46,9 @@ class Checkpoints:
       rounds_done,
       args=ocp.args.Composite(
         arrays=ocp.args.StandardSave({'state': state, 'heard': ledger.heard}),
-        totals=ocp.args.JsonSave(ledger.totals()),
+        counts=ocp.args.JsonSave(
+          {'ledger': ledger.totals(), 'devices': self._devices}
+        ),
       ),
       force=True,
     )
@@ -52,8 +58,8 @@ class Checkpoints:
   ) -> tuple[int, rounds.FedState, ledger_lib.Ledger] | None:
     """The newest checkpoint that can be read, or None if there is none.
 
-    A checkpoint that cannot be read is reported by a warning and deleted, so
-    that the run can write it again.
+    A checkpoint that cannot be read is reported by a warning and moved out of
+    the folder, so that the run can write it again.
 
     Args:
       state: on the mesh, for structure, types and sharding.
@@ -72,18 +78,20 @@ class Checkpoints:
         found = self._read(step, like)
       # Orbax raises bare Exception for some truncated files, so nothing
       # narrower covers a broken checkpoint; the reason is always passed on.
+      except MemoryError:
+        raise
       except Exception as e:
         broken[step] = f'{type(e).__name__}: {str(e).splitlines()[0]}'
         continue
-      for bad, why in broken.items():
+      self._set_aside(broken, step)
+      if found.counts['devices'] != self._devices:
         warnings.warn(
-          f'Checkpoint {self._folder / str(bad)} cannot be read ({why}); '
-          f'going back to round {step}.',
+          f'Going on with {self._devices} devices where the run had '
+          f'{found.counts["devices"]}: equal up to rounding, not bit for bit.',
           stacklevel=2,
         )
-        self._manager.delete(bad)
       heard = found.arrays['heard']
-      ledger = ledger_lib.Ledger(empty.dense, heard, **found.totals)
+      ledger = ledger_lib.Ledger(empty.dense, heard, **found.counts['ledger'])
       return step, found.arrays['state'], ledger
     if broken:
       raise CheckpointError(
@@ -92,12 +100,27 @@ class Checkpoints:
       )
     return None
 
+  def _set_aside(self, broken: dict[int, str], step: int):
+    for bad, why in broken.items():
+      path = self._folder / str(bad)
+      aside = self._folder.parent / f'unreadable_checkpoint_{bad}'
+      if jax.process_index() == 0:
+        shutil.rmtree(aside, ignore_errors=True)
+        path.rename(aside)
+      warnings.warn(
+        f'Checkpoint {path} cannot be read ({why}) and is now {aside}; '
+        f'going back to round {step}.',
+        stacklevel=3,
+      )
+    if broken:
+      self._manager.reload()
+
   def _read(self, step: int, like: Any):
     return self._manager.restore(
       step,
       args=ocp.args.Composite(
         arrays=ocp.args.StandardRestore(like),
-        totals=ocp.args.JsonRestore(),
+        counts=ocp.args.JsonRestore(),
       ),
     )
 

@@ -1,4 +1,4 @@
-"""The two verbs of a federated round, what they cost, and the loop over lanes.
+"""The two verbs of a federated round, and what they cost.
 
 A cohort of C clients is laid out as shards x lanes: `shard_map` splits it over
 the mesh axis `shard`, and each shard holds its clients on a leading axis, the
@@ -14,6 +14,7 @@ from typing import Any
 from typing import NamedTuple
 
 import jax
+from jax.experimental import multihost_utils
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -169,8 +170,15 @@ def sum_over_cohort(x: jax.Array) -> jax.Array:
   return jax.lax.psum(x.sum(), SHARD)
 
 
-def _weighted(x, weight):
-  """Leaf x [...] of one client times its weight, 0 x NaN being 0."""
+def any_process(flag: bool) -> bool:
+  """Whether `flag` holds in any process; all of them must call it together."""
+  if jax.process_count() == 1:
+    return flag
+  return bool(multihost_utils.process_allgather(np.array(flag)).any())
+
+
+def weighted(x: jax.Array, weight: jax.Array) -> jax.Array:
+  """A client's leaf [...] times its weight in f32 or better; 0 x NaN is 0."""
   x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
   return jnp.where(weight > 0, weight.astype(x.dtype) * x, 0)
 
@@ -178,104 +186,8 @@ def _weighted(x, weight):
 def _sum_lanes(payload, weight, decode):
   one = jax.eval_shape(lambda tree: jax.tree.map(lambda x: x[0], tree), payload)
   decoded = payload if decode is None else jax.vmap(decode)(payload)
-  add = lambda x: jax.vmap(_weighted)(x, weight).sum(0)
+  add = lambda x: jax.vmap(weighted)(x, weight).sum(0)
   return LaneSum(jax.tree.map(add, decoded), weight.sum(), nbytes(one))
-
-
-def default_lanes_per_step() -> int | None:
-  """One lane at a time on CPU, all at once (None) on an accelerator.
-
-  On a CPU a client's work stays in cache when it runs alone, and vmap would
-  turn convolutions into grouped ones, for which XLA:CPU has no good kernel.
-  """
-  return 1 if jax.default_backend() == 'cpu' else None
-
-
-def map_clients(
-  fn: Callable[[Tree], Tree], lanes: Tree, lanes_per_step: int | None
-) -> Tree:
-  """Applies `fn` to every lane, `lanes_per_step` at a time (None: all).
-
-  Args:
-    fn: one client's work.
-    lanes: leaves [lanes, ...].
-    lanes_per_step: 1 is a scan, None a vmap, any other number a scan over
-      vmapped chunks; the results are the same.
-
-  Returns:
-    The results, leaves [lanes, ...].
-  """
-  if lanes_per_step is None:
-    return jax.vmap(fn)(lanes)
-  if lanes_per_step == 1:
-    return jax.lax.map(fn, lanes)
-  return jax.lax.map(fn, lanes, batch_size=lanes_per_step)
-
-
-def sum_over_lanes(
-  fn: Callable[[Tree], tuple[Tree, jax.Array, Tree]],
-  lanes: Tree,
-  lanes_per_step: int | None,
-  decode: Decode | None = None,
-) -> tuple[LaneSum, Tree]:
-  """Runs `fn` on every lane and adds up what the clients send as it comes.
-
-  Memory is that of `lanes_per_step` clients, not of all lanes.
-
-  Args:
-    fn: lane -> (payload, weight, rest), one client's work.
-    lanes: leaves [lanes, ...].
-    lanes_per_step: as in `map_clients`.
-    decode: undoes a non-linear encoding before the sum; None for a linear one.
-
-  Returns:
-    The shard's `LaneSum`, and every lane's `rest`, leaves [lanes, ...].
-  """
-  decode = decode or (lambda payload: payload)
-  first = jax.tree.map(lambda x: x[0], lanes)
-  payload, _, _ = jax.eval_shape(fn, first)
-  size = nbytes(payload)
-
-  def send(lane):
-    payload, weight, rest = fn(lane)
-    add = lambda x: _weighted(x, weight)
-    return (jax.tree.map(add, decode(payload)), weight), rest
-
-  def zeros():
-    shapes, _ = jax.eval_shape(send, first)
-    return downlink(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes))
-
-  def step(total, chunk):
-    if lanes_per_step == 1:
-      sent, rest = send(chunk)
-    else:
-      sent, rest = jax.vmap(send)(chunk)
-      sent = jax.tree.map(lambda x: x.sum(0), sent)
-    return jax.tree.map(jnp.add, total, sent), rest
-
-  count = jax.tree.leaves(lanes)[0].shape[0]
-  if lanes_per_step == 1:
-    (total, weight), rest = jax.lax.scan(step, zeros(), lanes)
-  elif lanes_per_step is None or lanes_per_step >= count:
-    (total, weight), rest = step(zeros(), lanes)
-  else:
-    (total, weight), rest = _scan_chunks(step, zeros(), lanes, lanes_per_step)
-  return LaneSum(total, weight, size), rest
-
-
-def _scan_chunks(step, total, lanes, size):
-  """Scans `step` over chunks of `size` lanes, then over what is left."""
-  count = jax.tree.leaves(lanes)[0].shape[0]
-  whole = count - count % size
-  chunks = jax.tree.map(
-    lambda x: x[:whole].reshape((-1, size, *x.shape[1:])), lanes
-  )
-  total, rest = jax.lax.scan(step, total, chunks)
-  rest = jax.tree.map(lambda x: x.reshape((whole, *x.shape[2:])), rest)
-  if whole == count:
-    return total, rest
-  total, last = step(total, jax.tree.map(lambda x: x[whole:], lanes))
-  return total, jax.tree.map(lambda x, y: jnp.concatenate([x, y]), rest, last)
 
 
 def _is(kind):

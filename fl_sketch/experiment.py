@@ -8,10 +8,13 @@ from typing import NamedTuple
 
 from fl_sketch import algorithms
 from fl_sketch import gram
+from fl_sketch import lanes
 from fl_sketch import losses
 from fl_sketch import models
 from fl_sketch import rounds
 from fl_sketch import sketches
+from fl_sketch.config import OPTIMIZER_OPTIONS
+from fl_sketch.config import PARTITION_OPTIONS
 from fl_sketch.config import Config
 from fl_sketch.data import batches
 from fl_sketch.data import cohorts
@@ -35,8 +38,9 @@ class Experiment(NamedTuple):
     hyper: the hyperparameters of this run.
     params: the model before the first round.
     data: the training arrays, leaves [samples, ...].
-    fetch: (data, one client's indices) -> its batches.
-    sample: (round, shards) -> `Cohort` of indices into `data`, in host memory.
+    fetch: (data, one client's indices, or all clients') -> batches.
+    lanes_per_step: see `rounds.run_round`.
+    sample: round -> `Cohort` of indices into `data`, in host memory.
     metrics_fn: (params, batch) -> sums of metrics, with 'count'.
     test: evaluation batches, leaves [batches, batch, ...].
     partition: which samples each client holds.
@@ -49,7 +53,8 @@ class Experiment(NamedTuple):
   params: Any
   data: dict[str, np.ndarray]
   fetch: rounds.Fetch
-  sample: Callable[[int, int], rounds.Cohort]
+  lanes_per_step: int | None
+  sample: Callable[[int], rounds.Cohort]
   metrics_fn: losses.MetricsFn
   test: dict[str, np.ndarray]
   partition: partitions.Partition
@@ -88,7 +93,7 @@ def build(
     c.population if problem.labels is None else problem.labels,
     c.population,
     c.seed,
-    **c.partition_options,
+    **c.options(PARTITION_OPTIONS),
   )
   return assemble(c, problem, partition)
 
@@ -113,7 +118,8 @@ def assemble(
     hyper=hyper,
     params=problem.params,
     data=problem.data,
-    fetch=_fetch,
+    fetch=_fetch_with_mask if _needs_mask(c, partition) else _fetch,
+    lanes_per_step=_lanes_per_step(c),
     sample=_sampler(c, partition),
     metrics_fn=problem.metrics_fn,
     test=problem.test,
@@ -147,13 +153,13 @@ def _problem(c: Config, data_dir: str | None) -> Problem:
 
 def _scale(pixels):
   """Mean and deviation of uint8 pixels / 255, from their histogram."""
-  share = np.bincount(pixels.ravel(), minlength=256) / pixels.size
-  values = np.arange(256) / 255
+  # In parts: bincount makes int64 of what it is given.
+  parts = np.array_split(pixels.ravel(), 64)
+  count = sum(np.bincount(part, minlength=256) for part in parts)
+  share, values = count / pixels.size, np.arange(256) / 255
   mean = share @ values
-  return {
-    'mean': float(mean),
-    'std': float((share @ (values - mean) ** 2) ** 0.5),
-  }
+  variance = share @ (values - mean) ** 2
+  return {'mean': float(mean), 'std': float(variance**0.5)}
 
 
 def _quadratics(c: Config) -> Problem:
@@ -175,7 +181,7 @@ def _algorithm(c: Config, problem: Problem) -> rounds.Make:
     options['sketch'] = sketches.make(**c.sketch)
   if c.server_optimizer is not None:
     options['server_optimizer'] = algorithms.make_server_optimizer(
-      c.server_optimizer, **c.optimizer_options
+      c.server_optimizer, **c.options(OPTIMIZER_OPTIONS)
     )
   if c.final_server_lr is not None:
     options['schedule'] = optax.cosine_decay_schedule(
@@ -203,13 +209,13 @@ def _algorithm(c: Config, problem: Problem) -> rounds.Make:
 
 
 def _sampler(c: Config, partition: partitions.Partition):
-  """(round, shards) -> the round's `Cohort`, a pure function of both."""
+  """Round -> its `Cohort`, a pure function of the round."""
 
-  def sample(round_index: int, shards: int) -> rounds.Cohort:
+  def sample(round_index: int) -> rounds.Cohort:
     ids, weight = cohorts.sample(
       c.sampling, c.seed, round_index, c.population, **_sampling_options(c)
     )
-    return with_batches(c, partition, ids, weight, round_index, shards)
+    return with_batches(c, partition, ids, weight, round_index)
 
   return sample
 
@@ -220,9 +226,8 @@ def with_batches(
   ids: np.ndarray,
   weight: np.ndarray,
   round_index: int,
-  shards: int,
 ) -> rounds.Cohort:
-  """The `Cohort` of these clients: padded to the shards, with their batches.
+  """The `Cohort` of these clients, with the indices of their batches.
 
   Args:
     c: for the fields of local work, and the seed.
@@ -230,23 +235,14 @@ def with_batches(
     ids: int32[C].
     weight: f32[C].
     round_index: of the round.
-    shards: the size of the cohort becomes a multiple of it.
   """
-  ids, weight = cohorts.pad(ids, weight, shards, c.population)
   if c.weights == 'samples':
     sizes = np.append(partition.sizes, 0)
     weight = weight * (sizes[ids] / partition.sizes.mean()).astype(np.float32)
   if c.batch_size == 0:
     return rounds.Cohort(ids, weight, batches.full(partition, ids))
-  index = batches.draw(
-    partition,
-    ids,
-    c.seed,
-    round_index,
-    c.local_steps,
-    c.batch_size,
-    c.batch_order,
-  )
+  size = c.local_steps, c.batch_size, c.batch_order
+  index = batches.draw(partition, ids, c.seed, round_index, *size)
   return rounds.Cohort(ids, weight, index)
 
 
@@ -257,10 +253,27 @@ def _sampling_options(c: Config):
   return {'cohort': c.cohort}
 
 
+def _lanes_per_step(c: Config) -> int | None:
+  if c.lanes_per_step:
+    return c.lanes_per_step
+  default = lanes.default_lanes_per_step()
+  return gram.LANES_PER_STEP if c.local_work == 'gram' and default else default
+
+
+def _needs_mask(c: Config, partition: partitions.Partition) -> bool:
+  """Whether batches may hold padding, as ragged clients' do."""
+  ragged = partition.sizes.min() < partition.sizes.max()
+  return c.batch_order == 'mask' or (c.batch_size == 0 and bool(ragged))
+
+
 def _fetch(data, index):
-  """Samples by index, on the device; an index of -1 is padding."""
-  batch = jax.tree.map(lambda x: x[jnp.maximum(index, 0)], data)
-  return batch | {'mask': index >= 0}
+  """Samples by index; `data` lies on the device, or in host memory."""
+  return {name: x[index] for name, x in data.items()}
+
+
+def _fetch_with_mask(data, index):
+  """The same where an index may be -1, which is padding."""
+  return _fetch(data, index.clip(0)) | {'mask': index >= 0}
 
 
 def _evaluation_batches(arrays):

@@ -16,6 +16,9 @@ class Ledger:
   so are the initial parameters, which come from one; the broadcast of its own
   round is among those it pays for.
 
+  A client that falls back on the dense parameters is taken to go on from there;
+  where the server's optimiser has moments, it would need those too.
+
   Attributes:
     dense: bytes of the parameters.
     broadcast_total: bytes of all broadcasts so far, had one client heard all.

@@ -37,7 +37,8 @@ def sgd(
 
   Returns:
     local(params, batches, key, drift) -> (pseudo-gradient, metrics), where
-    batches have leaves [steps, batch, ...].
+    batches have leaves [steps, batch, ...]. A batch that is a dict whose 'mask'
+    is zero throughout is padding: no step is made on it.
 
   Raises:
     ValueError: local_steps is below one.
@@ -53,13 +54,23 @@ def sgd(
       if drift is not None:
         grad = jax.tree.map(jnp.add, grad, drift)
       move = lambda p, g: p - client_lr * (g + weight_decay * p)
-      return jax.tree.map(move, theta, grad), loss
+      after = jax.tree.map(move, theta, grad)
+      if not _has_mask(batch):
+        return after, (loss, jnp.ones_like(loss))
+      held = (batch['mask'] > 0).any()
+      after = jax.tree.map(lambda p, q: jnp.where(held, p, q), after, theta)
+      return after, (loss, held.astype(loss.dtype))
 
-    theta, losses = _over_batches(step, params, batches, local_steps)
+    theta, (losses, held) = _over_batches(step, params, batches, local_steps)
     moved = jax.tree.map(jnp.subtract, params, theta)
-    return moved, {'train_loss': losses.mean()}
+    mean = (losses * held).sum() / jnp.maximum(held.sum(), 1)
+    return moved, {'train_loss': mean}
 
   return local
+
+
+def _has_mask(batch):
+  return isinstance(batch, dict) and 'mask' in batch
 
 
 def _over_batches(step, params, batches, steps):

@@ -121,6 +121,21 @@ def table(runs: Runs) -> str:
   return ''.join(f'| {" | ".join(line)} |\n' for line in lines)
 
 
+def sentence(row: Row, finished: bool) -> str:
+  """How a run ended, from its last row, in one line."""
+  if not row:
+    return 'Stopped before the first round; the same command starts it again.'
+  score = ('test_accuracy', 'test_loss', 'train_loss')
+  name = next(name for name in score if name in row)
+  end = 'Done' if finished else 'Stopped; the same command goes on'
+  return (
+    f'{end} after {row["round"] + 1} rounds: {name} {row[name]:.4f}, '
+    f'{row["total_uplink_bytes"] / 1e6:.2f} MB up and '
+    f'{row["total_downlink_bytes"] / 1e6:.2f} MB down in all. '
+    'Metrics and curves are in'
+  )
+
+
 def _values(rows: Iterable[Row], name: str) -> list:
   return [row[name] for row in rows if row.get(name) is not None]
 

@@ -6,10 +6,12 @@ from typing import NamedTuple
 
 from fl_sketch import comms
 from fl_sketch import keys as keys_lib
+from fl_sketch import lanes as lanes_lib
 from fl_sketch.algorithms import base
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
+import numpy as np
 import optax
 
 Make = Callable[[Any], base.Algorithm]  # hyperparameters -> algorithm
@@ -38,7 +40,7 @@ class Cohort(NamedTuple):
   """The clients of one round; C = shards x lanes, short cohorts are padded.
 
   Attributes:
-    ids: int32[C]; padding holds the population size.
+    ids: int32[C]; padding holds the population size or more.
     weight: f32[C]; 0 for a client that is absent, and for padding.
     batches: leaves [C, local_steps, batch, ...]: samples, or whatever `fetch`
       turns into them, such as their indices.
@@ -70,6 +72,21 @@ def init(algorithm: base.Algorithm, params: Any, population: int) -> FedState:
   )
 
 
+def pad_cohort(cohort: Cohort, multiple: int) -> Cohort:
+  """Adds absent clients until `multiple` divides the cohort's size.
+
+  Their ids are beyond any population, their weight is 0.
+  """
+  short = -cohort.ids.shape[0] % multiple
+  if not short:
+    return cohort
+  xp = np if isinstance(cohort.ids, np.ndarray) else jnp
+  last = np.iinfo(np.int32).max
+  grow = lambda x: xp.concatenate([x, xp.zeros_like(x[:1]).repeat(short, 0)])
+  ids = xp.concatenate([cohort.ids, xp.full(short, last, np.int32)])
+  return Cohort(ids, grow(cohort.weight), jax.tree.map(grow, cohort.batches))
+
+
 def run_round(
   make: Make,
   mesh: jax.sharding.Mesh,
@@ -92,7 +109,7 @@ def run_round(
     Its metrics: the means over the cohort of what local work reports, `up` and
     `down` (bytes of one client's payloads and of the broadcast, uint32[]),
     `rejected_clients` (int32[]: their update was not finite, they were given
-    weight 0), and `finite` (bool[]: the new parameters are).
+    weight 0), and `finite` (bool[]: the new state is, clients' own apart).
   """
   cohort_fn = cohort_step(
     make, mesh, fetch=fetch, lanes_per_step=lanes_per_step
@@ -102,7 +119,8 @@ def run_round(
   def round_fn(hp, state, cohort, key, data=None):
     shared, state, metrics = cohort_fn(hp, state, cohort, key, data)
     state = server_fn(hp, shared, state, key)
-    return state, metrics | {'finite': _all_finite(state.params)}
+    finite = _all_finite((state.params, state.protocol, state.server))
+    return state, metrics | {'finite': finite}
 
   return round_fn
 
@@ -134,11 +152,12 @@ def cohort_step(
   links after the broadcast have run.
   """
   if lanes_per_step == 0:
-    lanes_per_step = comms.default_lanes_per_step()
+    lanes_per_step = lanes_lib.default_lanes_per_step()
   program = _shard_program(make, fetch, lanes_per_step)
 
   def step(hp, state, cohort, key, data=None):
     keys = keys_lib.round_keys(key, state.round)
+    cohort = pad_cohort(cohort, mesh.size)
     take = lambda rows: rows.at[cohort.ids].get(mode='fill', fill_value=0)
     old = state.encode, comms.clear_bills(state.protocol)
     rows = comms.map_per_client(take, old)
@@ -192,7 +211,9 @@ def run_evaluation(metrics_fn, mesh: jax.sharding.Mesh):
   def program(params, batches):
     start = comms.downlink(params)
     one = lambda batch: metrics_fn(start, batch)
-    sums = comms.map_clients(one, batches, comms.default_lanes_per_step())
+    sums = lanes_lib.map_clients(
+      one, batches, lanes_lib.default_lanes_per_step()
+    )
     return jax.tree.map(comms.sum_over_cohort, sums)
 
   return jax.shard_map(
@@ -210,11 +231,11 @@ def _shard_program(make: Make, fetch: Fetch | None, lanes_per_step: int | None):
     work = _client_work(algorithm, comms.downlink(params), keys, fetch, data)
     lanes = cohort, encode.value, drift
     if algorithm.decode is None:
-      payload, weight, (row, metrics) = comms.map_clients(
+      payload, weight, (row, metrics) = lanes_lib.map_clients(
         work, lanes, lanes_per_step
       )
     else:
-      payload, (weight, row, metrics) = comms.sum_over_lanes(
+      payload, (weight, row, metrics) = lanes_lib.sum_over_lanes(
         lambda lane: _with_weight(*work(lane)),
         lanes,
         lanes_per_step,

@@ -17,14 +17,15 @@ from fl_sketch import rounds
 from fl_sketch import workdir as workdir_lib
 from fl_sketch.data import pictures
 import jax
-from jax.experimental import multihost_utils
 from jax.sharding import PartitionSpec as P
 import numpy as np
 import tqdm
 
+MAX_RESIDENT = 2**30  # bytes of training data that devices may hold
+
 
 class DivergedError(FloatingPointError):
-  """The server's parameters, or the updates of all clients, are not finite."""
+  """The server's state, or the updates of all clients, are not finite."""
 
 
 class Result(NamedTuple):
@@ -61,13 +62,13 @@ def train(
     progress: whether to show a bar on stderr.
 
   Raises:
-    DivergedError: the parameters, or the updates of a whole cohort, are not
+    DivergedError: the server's state, or the updates of a whole cohort, are not
       finite; names the round and the last good checkpoint.
     WorkdirError: the folder holds another run.
     CheckpointError: it holds checkpoints, none of which can be read.
   """
   mesh = comms.cohort_mesh() if mesh is None else mesh
-  with _Loop(exp, folder, mesh, progress) as loop, _catch_signals() as caught:
+  with _catch_signals() as caught, _Loop(exp, folder, mesh, progress) as loop:
     result = loop.run(caught)
     loop.report(result)
   return result
@@ -80,22 +81,31 @@ class _Loop:
     c = exp.config
     self.exp, self.mesh = exp, mesh
     self.files = workdir_lib.Workdir(folder, c)
+    self.on_device = _fits_device(exp)
     round_fn = rounds.run_round(
-      exp.make, mesh, fetch=exp.fetch, lanes_per_step=c.lanes_per_step
+      exp.make,
+      mesh,
+      fetch=exp.fetch if self.on_device else None,
+      lanes_per_step=exp.lanes_per_step,
     )
     if c.rounds_per_dispatch > 1:
       round_fn = rounds.scan_rounds(round_fn)
     self.rounds_fn = jax.jit(round_fn, donate_argnums=1)
     self.evaluate_fn = jax.jit(rounds.run_evaluation(exp.metrics_fn, mesh))
-    self.data, self.hyper = comms.place(mesh, (exp.data, exp.hyper))
+    data = exp.data if self.on_device else None
+    self.data, self.hyper = comms.place(mesh, (data, exp.hyper))
     self.key = comms.place(mesh, jax.random.key(c.seed))
     self.test = comms.place(
       mesh, _pad_batches(exp.test, mesh.size), P(comms.SHARD)
     )
     self.store = checkpoints.Checkpoints(
-      self.files.folder / 'checkpoints', c.keep_checkpoints
+      self.files.folder / 'checkpoints', c.keep_checkpoints, mesh.size
     )
     self.start, self.state, self.ledger = self._restore()
+    if self.start > c.rounds:
+      raise workdir_lib.WorkdirError(
+        f'Expected rounds={c.rounds} >= {self.start}, the rounds that are done.'
+      )
     self.row = self.files.cut(self.start)
     self.begun = time.monotonic() - self.row.get('seconds', 0.0)
     self.bar = tqdm.tqdm(
@@ -148,7 +158,7 @@ class _Loop:
 
   def report(self, result: Result):
     """Draws the curves; writes the summary of a run that is finished."""
-    if jax.process_index() > 0 or not result.row:
+    if jax.process_index() > 0 or not self.files.metrics.stat().st_size:
       return
     if self.exp.labels is not None:
       pictures.label_distribution(
@@ -168,9 +178,13 @@ class _Loop:
   def _cohorts(self, done):
     """The cohorts of the next dispatch, in host memory."""
     count = self.exp.config.rounds_per_dispatch
-    return [self.exp.sample(done + i, self.mesh.size) for i in range(count)]
+    cohorts = [self.exp.sample(done + i) for i in range(count)]
+    return [rounds.pad_cohort(cohort, self.mesh.size) for cohort in cohorts]
 
   def _placed(self, cohorts):
+    if not self.on_device:
+      fetch = lambda c: self.exp.fetch(self.exp.data, c.batches)
+      cohorts = [c._replace(batches=fetch(c)) for c in cohorts]
     if len(cohorts) == 1:
       return comms.place(self.mesh, cohorts[0], P(comms.SHARD))
     stacked = jax.tree.map(lambda *xs: np.stack(xs), *cohorts)
@@ -187,7 +201,7 @@ class _Loop:
       finite = one.pop('finite')
       sent = int((cohort.weight > 0).sum())
       if not finite or 0 < sent == one['rejected_clients']:
-        what = "the server's parameters" if not finite else 'all updates'
+        what = 'parts of the server state' if not finite else 'all updates'
         raise DivergedError(self._diverged(first + i, what))
       bytes_moved = self.ledger.charge(
         cohort.ids, cohort.weight, one.pop('up'), one.pop('down')
@@ -240,6 +254,14 @@ def _legible(shown, moved, bar):
   return text
 
 
+def _fits_device(exp) -> bool:
+  """Whether the training data is copied to every device, or fed from here."""
+  if exp.config.feed != 'auto':
+    return exp.config.feed == 'device'
+  copies = len(jax.local_devices()) if jax.default_backend() == 'cpu' else 1
+  return copies * comms.nbytes(exp.data) <= MAX_RESIDENT
+
+
 def _pad_batches(test, shards):
   """Adds masked batches until the shards divide their number."""
   short = -len(test['mask']) % shards
@@ -275,6 +297,4 @@ def _catch_signals() -> Iterator[list[int]]:
 
 def _stopped(caught) -> bool:
   """Whether any process was told to stop; all must leave the loop together."""
-  if jax.process_count() == 1:
-    return bool(caught)
-  return bool(multihost_utils.process_allgather(np.array(bool(caught))).any())
+  return comms.any_process(bool(caught))

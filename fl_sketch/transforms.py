@@ -73,7 +73,8 @@ def federated_chain(*links: Any) -> Chain:
   O(d + b) numbers whatever the cohort. What follows `broadcast()` is the server
   step, which a client that holds the broadcast can redo.
 
-  >>> chain = federated_chain(mean_over_cohort(), optax.scale(-1.0))
+  >>> links = mean_over_cohort(), broadcast(), optax.scale(-1.0)
+  >>> chain = federated_chain(*links)
   >>> chain.decode is not None
   True
 
@@ -81,7 +82,8 @@ def federated_chain(*links: Any) -> Chain:
     *links: optax transformations in the order of the protocol.
 
   Raises:
-    ValueError: a `ClientTransform` stands after the uplink.
+    ValueError: a `ClientTransform` stands after the uplink, or no `broadcast()`
+      says what the clients receive.
   """
   count = 0
   while count < len(links) and isinstance(links[count], ClientTransform):
@@ -91,6 +93,8 @@ def federated_chain(*links: Any) -> Chain:
     raise ValueError('Expected per-client links to stand before the uplink.')
 
   streams = rest and isinstance(rest[0], Uplink)
+  if streams and not any(isinstance(link, Broadcast) for link in rest):
+    raise ValueError('Expected a broadcast() after the uplink.')
   sent = [i + 1 for i, x in enumerate(rest) if isinstance(x, Broadcast)]
   split = sent[-1] if sent else len(rest)
   return Chain(

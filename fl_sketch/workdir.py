@@ -8,12 +8,17 @@ import platform
 from typing import Any
 
 from fl_sketch import config as config_lib
+from fl_sketch import reporting
 import jax
 import numpy as np
 
 
 class WorkdirError(ValueError):
   """The folder holds a run of another config."""
+
+
+def _as_json(config: config_lib.Config) -> dict[str, Any]:
+  return json.loads(json.dumps(dataclasses.asdict(config)))
 
 
 class Workdir:
@@ -26,7 +31,7 @@ class Workdir:
   Args:
     folder: made if it is not there.
     config: must agree with the config.json that is there, but for the fields
-      in `config_lib.RESUMABLE`.
+      in `config.RESUMABLE`.
 
   Raises:
     WorkdirError: it does not; the message names the fields.
@@ -38,7 +43,7 @@ class Workdir:
     self.metrics = self.folder / 'metrics.jsonl'
     self._writes = jax.process_index() == 0
     self._file = None
-    fields = json.loads(json.dumps(dataclasses.asdict(config)))
+    fields = _as_json(config)
     self._check(fields)
     self._replace('config.json', json.dumps(fields, indent=2) + '\n')
 
@@ -50,11 +55,15 @@ class Workdir:
       old = json.loads(path.read_text())
     except json.JSONDecodeError as e:
       raise WorkdirError(f'{path} is not a config: {e}.') from e
+    old = _as_json(config_lib.Config()) | old  # fields may have come later
+    may_change = set(config_lib.RESUMABLE)
+    if fields['final_server_lr'] is not None:
+      may_change.remove('rounds')  # the learning rate decays over them
     names = sorted(set(old) | set(fields))
     changed = [
       f'{name}: {old.get(name)!r} there, {fields.get(name)!r} here'
       for name in names
-      if name not in config_lib.RESUMABLE and old.get(name) != fields.get(name)
+      if name not in may_change and old.get(name) != fields.get(name)
     ]
     if changed:
       raise WorkdirError(
@@ -68,21 +77,13 @@ class Workdir:
     A process that is killed leaves rows past its last checkpoint, and perhaps
     half a line.
     """
-    rows = [row for row in self._rows() if row['round'] < rounds_done]
+    rows = reporting.read_metrics(self.metrics) if self.metrics.exists() else []
+    rows = [row for row in rows if row['round'] < rounds_done]
     text = ''.join(json.dumps(row) + '\n' for row in rows)
     self._replace('metrics.jsonl', text)
     if self._writes:
       self._file = open(self.metrics, 'a')
     return rows[-1] if rows else {}
-
-  def _rows(self):
-    if not self.metrics.exists():
-      return
-    for line in self.metrics.read_text().splitlines():
-      try:
-        yield json.loads(line)
-      except json.JSONDecodeError:
-        return
 
   def write(self, row: dict[str, Any]):
     """Appends one row of metrics."""

@@ -15,9 +15,11 @@ from absl import logging
 from fl_sketch import checkpoints
 from fl_sketch import devices
 from fl_sketch import experiment
+from fl_sketch import reporting
 from fl_sketch import training
 from fl_sketch import workdir
 import jax
+import launch
 from ml_collections import config_flags
 
 _CONFIG = config_flags.DEFINE_config_file('config', lock_config=True)
@@ -47,14 +49,16 @@ def main(argv):
     raise app.UsageError(f'Unknown arguments: {argv[1:]}')
   if flags.FLAGS['verbosity'].using_default_value:
     logging.set_verbosity(logging.WARNING)  # Orbax reports every step it takes
+  c = _CONFIG.value
   devices.start(
-    cpu_devices=_CPU_DEVICES.value,
+    # More devices than clients would only add padding.
+    cpu_devices=_CPU_DEVICES.value or min(devices.cores(), c.cohort),
     coordinator=_COORDINATOR.value,
     num_processes=_NUM_PROCESSES.value,
     process_id=_PROCESS_ID.value,
   )
   try:
-    exp = experiment.build(_CONFIG.value.to_dict(), _DATA_DIR.value)
+    exp = experiment.build(c.to_dict(), _DATA_DIR.value)
   except ValueError as e:  # a config or a dataset that is not as it should be
     _refuse(e)
   try:
@@ -62,7 +66,7 @@ def main(argv):
   except _REFUSALS as e:
     _refuse(e)
   if jax.process_index() == 0:
-    print(_sentence(result, _WORKDIR.value))
+    print(reporting.sentence(result.row, result.finished), _WORKDIR.value)
 
 
 def _refuse(error):
@@ -71,18 +75,5 @@ def _refuse(error):
   sys.exit(f'{type(error).__name__}: {error}')
 
 
-def _sentence(result, folder):
-  row = result.row
-  score = ('test_accuracy', 'test_loss', 'train_loss')
-  name = next(k for k in score if k in row)
-  end = 'Done' if result.finished else 'Stopped; the same command goes on'
-  return (
-    f'{end} after {row["round"] + 1} rounds: {name} {row[name]:.4f}, '
-    f'{row["total_uplink_bytes"] / 1e6:.2f} MB up and '
-    f'{row["total_downlink_bytes"] / 1e6:.2f} MB down in all. '
-    f'Metrics and curves: {folder}'
-  )
-
-
 if __name__ == '__main__':
-  app.run(main)
+  app.run(main, flags_parser=launch.parse_flags)

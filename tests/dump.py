@@ -19,7 +19,7 @@ def main(workdir, out):
   exp = experiment.build(config)
   state = rounds.init(exp.make(exp.hyper), exp.params, config['population'])
   state = comms.place(comms.cohort_mesh(1), state)
-  store = checkpoints.Checkpoints(folder / 'checkpoints', keep=100)
+  store = checkpoints.Checkpoints(folder / 'checkpoints', keep=100, devices=2)
   _, state, _ = store.restore(
     state, ledger.Ledger.empty(config['population'], 0)
   )

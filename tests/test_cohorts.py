@@ -124,17 +124,6 @@ def test_with_replacement_counts_every_draw():
     assert np.all(weight == np.rint(weight))
 
 
-@pytest.mark.parametrize('multiple', [1, 2, 4, 5, 8])
-def test_pad_reaches_the_multiple_and_changes_nothing(multiple):
-  ids, weight = cohorts.fixed_size(0, 0, population=20, cohort=5)
-  padded, padded_weight = cohorts.pad(ids, weight, multiple, population=20)
-  assert len(padded) == len(padded_weight) == -(-5 // multiple) * multiple
-  np.testing.assert_array_equal(padded[:5], ids)
-  np.testing.assert_array_equal(padded_weight[:5], weight)
-  assert np.all(padded[5:] == 20)
-  assert np.all(padded_weight[5:] == 0)
-
-
 def test_bad_arguments_are_refused():
   with pytest.raises(ValueError, match=r'Expected cohort=9 <= population=8\.'):
     cohorts.fixed_size(0, 0, 8, 9)
@@ -153,8 +142,6 @@ def test_bad_arguments_are_refused():
     cohorts.sample('no', 0, 0, 8)
   with pytest.raises(ValueError, match="option='size' of kind='fixed_size' in"):
     cohorts.sample('fixed_size', 0, 0, 8, size=2)
-  with pytest.raises(ValueError, match='multiple=0 >= 1'):
-    cohorts.pad(np.arange(3), np.ones(3), 0, 8)
 
 
 def _z(count, trials, probability):

@@ -18,7 +18,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 QUICK = '--config=configs/quickstart.py:quick'
-# Every round a row and a checkpoint, so that a kill lands between and in them.
+# A row every round and many checkpoints: a kill lands between and in them.
 EVERY_ROUND = [
   '--config.rounds=40',
   '--config.rounds_per_dispatch=1',
@@ -86,7 +86,8 @@ def kill_at(workdir, row, flags):
 def test_killed_at_three_random_rounds_ends_with_the_same_bits(tmp_path):
   whole, cut = tmp_path / 'whole', tmp_path / 'cut'
   finish(launch(whole, *EVERY_ROUND))
-  points = sorted(random.Random(0).sample(range(1, 36), 3))
+  draw = random.Random(0)
+  points = [draw.randrange(low, low + 8) for low in (1, 13, 25)]
   killed = [kill_at(cut, point, EVERY_ROUND) for point in points]
   assert killed == [-signal.SIGKILL] * 3
   finish(launch(cut, *EVERY_ROUND))
@@ -99,6 +100,9 @@ def test_killed_at_three_random_rounds_ends_with_the_same_bits(tmp_path):
 
 def test_sigterm_saves_and_exits_cleanly(tmp_path):
   endless = ['--config.rounds=100000', '--config.checkpoint_every=99999']
+  endless += ['--config.server_optimizer=yogi', '--config.eps=0.01']
+  endless += ['--config.sketch.size=400', '--config.partition=dirichlet']
+  endless += ['--config.alpha=0.5']
   workdir = tmp_path / 'run'
   process, log = launch(workdir, *EVERY_ROUND, *endless)
   while not (workdir / 'metrics.jsonl').exists() or not rows(workdir):
@@ -110,12 +114,28 @@ def test_sigterm_saves_and_exits_cleanly(tmp_path):
   assert (workdir / 'checkpoints' / str(done)).is_dir()
 
 
+@pytest.mark.parametrize(
+  ('flag', 'message'),
+  [
+    ('--config.clint_lr=1', 'clint_lr'),
+    ('--config.server_lr=-1', 'Expected server_lr=-1'),
+    ('--config.dataset=mnist', 'mnist'),
+  ],
+)
+def test_bad_flags_end_with_a_message_and_no_traceback(flag, message, tmp_path):
+  process, log = launch(tmp_path / 'run', flag, f'--data_dir={tmp_path}')
+  assert process.wait(60) not in (0, None)
+  assert message in log.read_text()
+  assert 'Traceback' not in log.read_text()
+
+
 def free_port():
   with socket.socket() as s:
     s.bind(('127.0.0.1', 0))
     return s.getsockname()[1]
 
 
+@pytest.mark.long
 def test_two_processes_train_the_model_that_one_does(tmp_path):
   flags = ['--config.rounds_per_dispatch=5', '--config.eval_every=10']
   flags += ['--config.checkpoint_every=10', '--cpu_devices=1']

@@ -52,6 +52,20 @@ def test_weight_decay_and_drift_join_the_gradient():
   chex.assert_trees_all_close(moved, want, atol=1e-6)
 
 
+def test_no_step_is_made_on_a_batch_of_padding():
+  def loss(params, batch):
+    return jnp.where(batch['mask'].any(), jnp.sum(params**2), 0)
+
+  masks = jnp.array([[1, 1], [0, 0], [1, 0], [0, 0]], bool)
+  work = local.sgd(loss, 0.1, weight_decay=0.5)
+  moved, metrics = work(jnp.ones(1), {'mask': masks}, cases.KEY, None)
+  want, _ = work(jnp.ones(1), {'mask': masks[jnp.array([0, 2])]}, None, None)
+  np.testing.assert_allclose(moved, want, rtol=1e-6)
+  np.testing.assert_allclose(
+    metrics['train_loss'], (1 + 0.75**2) / 2, rtol=1e-6
+  )
+
+
 def test_no_steps_are_refused():
   with pytest.raises(ValueError, match='Expected local_steps=0 >= 1'):
     local.sgd(cases.loss_fn, 0.1, local_steps=0)

@@ -49,7 +49,7 @@ def test_one_clients_value_kept_as_server_state_is_refused():
     lambda u, state, p=None, **_: (u, jax.tree.map(lambda x: x[0], u)),
   )
   with pytest.raises(ValueError, match='replicat'):
-    trace(algorithm(leak, t.mean_over_cohort(), NEGATE))
+    trace(algorithm(leak, t.mean_over_cohort(), t.broadcast(), NEGATE))
 
 
 def test_averaging_the_lanes_of_one_shard_is_refused():
@@ -62,6 +62,11 @@ def test_a_client_link_after_the_uplink_is_refused():
   op = sketches.block_cyclic(4)
   with pytest.raises(ValueError, match='before the uplink'):
     t.federated_chain(t.mean_over_cohort(), t.sketch(op))
+
+
+def test_an_uplink_without_a_broadcast_is_refused():
+  with pytest.raises(ValueError, match=r'Expected a broadcast\(\)'):
+    t.federated_chain(t.mean_over_cohort(), NEGATE)
 
 
 def test_an_unknown_hash_key_is_refused():
@@ -144,14 +149,17 @@ def unpack(payload):
   return unravel(scale * signs)
 
 
+feedback_make = algorithm(
+  signs_with_feedback(),
+  t.mean_over_cohort(decode=unpack),
+  t.broadcast(),
+  NEGATE,
+)
+
+
 @pytest.mark.parametrize('shards', [1, 2])
 def test_client_state_and_a_non_linear_payload(shards):
-  make = algorithm(
-    signs_with_feedback(),
-    t.mean_over_cohort(decode=unpack),
-    t.broadcast(),
-    NEGATE,
-  )
+  make = feedback_make
   state, metrics = cases.play(make, shards)
   assert metrics['up'] == 2 + 4  # ten signs in two bytes, and a scale
   (rows,) = state.encode.value

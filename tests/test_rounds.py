@@ -61,20 +61,23 @@ def test_absent_clients_leave_no_trace(case):
   chex.assert_trees_all_equal(metrics, other_metrics)
 
 
-@cases.each_algorithm
-def test_padding_leaves_no_trace(case):
-  def padded(r):
-    cohort = cases.cohort(1, r)
-    grow = lambda x, fill: np.concatenate([x, np.full_like(x[:2], fill)])
-    return rounds.Cohort(
-      grow(cohort.ids, cases.POPULATION),
-      grow(cohort.weight, 0),
-      tuple(grow(x, 7) for x in cohort.batches),
-    )
+@pytest.mark.parametrize('size', [1, 3, 5])
+def test_a_cohort_that_the_shards_do_not_divide_is_padded(size):
+  case = cases.ALGORITHMS['safl_adam']
+  cohort_of = lambda r: cases.cohort(0, r, size)
+  one, _ = cases.play(case.make, 1, cohort_of=cohort_of)
+  two, _ = cases.play(case.make, 2, cohort_of=cohort_of)
+  chex.assert_trees_all_close(one, two, atol=1e-5)
 
-  state, _ = cases.play(case.make)
-  other, _ = cases.play(case.make, cohort_of=padded)
-  chex.assert_trees_all_close(state, other, atol=1e-6)
+
+@pytest.mark.parametrize('multiple', [1, 2, 4, 8])
+def test_padding_is_absent_clients(multiple):
+  cohort = cases.cohort(size=5)
+  padded = rounds.pad_cohort(cohort, multiple)
+  assert len(padded.ids) == -(-5 // multiple) * multiple
+  chex.assert_trees_all_equal(jax.tree.map(lambda x: x[:5], padded), cohort)
+  assert (padded.ids[5:] >= cases.POPULATION).all()
+  assert (padded.weight[5:] == 0).all()
 
 
 @cases.each_algorithm
@@ -214,6 +217,19 @@ def test_an_empty_cohort_moves_nothing():
   state, metrics = cases.play(make, cohort_of=lambda r: cases.cohort(4, r))
   chex.assert_trees_all_equal(state.params, jax.device_get(PARAMS))
   assert metrics['train_loss'] == 0
+
+
+def test_server_state_that_overflows_is_reported():
+  """Adam's second moment is infinite, so that its update would be zero."""
+  make = lambda hp: base.federated(
+    lambda params, *_: (jax.tree.map(lambda x: x + 1e25, params), {}),
+    t.mean_over_cohort(),
+    t.broadcast(),
+    optax.scale_by_adam(),
+  )
+  state, metrics = cases.play(make, count=1)
+  assert np.isfinite(state.params['w']).all()
+  assert not metrics['finite']
 
 
 def test_parameters_that_overflow_are_reported():

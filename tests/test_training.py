@@ -104,12 +104,60 @@ def test_a_finished_run_stays_as_it_is(whole, tmp_path):
   assert rows(tmp_path) == rows(folder)
 
 
-def test_more_rounds_may_be_asked_for(whole, tmp_path):
+def test_more_rounds_may_be_asked_for_but_not_fewer(whole, tmp_path):
   folder, _ = whole
   shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
   again = train(tmp_path, rounds=10)
   assert again.row['round'] == 9
   assert rows(tmp_path)[:8] == rows(folder)
+  with pytest.raises(workdir.WorkdirError, match='Expected rounds=9 >= 10'):
+    train(tmp_path, rounds=9)
+
+
+def test_rounds_may_not_change_where_the_learning_rate_decays_over_them(
+  tmp_path,
+):
+  train(tmp_path, rounds=2, final_server_lr=1e-5)
+  with pytest.raises(workdir.WorkdirError, match='rounds: 2 there, 4 here'):
+    train(tmp_path, rounds=4, final_server_lr=1e-5)
+
+
+def test_a_field_that_came_later_does_not_refuse_an_old_run(whole, tmp_path):
+  folder, result = whole
+  shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+  fields = json.loads((tmp_path / 'config.json').read_text())
+  del fields['feed']
+  (tmp_path / 'config.json').write_text(json.dumps(fields))
+  chex.assert_trees_all_equal(train(tmp_path).state, result.state)
+
+
+def test_damaged_metrics_are_not_cut_silently(whole, tmp_path):
+  folder, _ = whole
+  shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+  path = tmp_path / 'metrics.jsonl'
+  lines = path.read_text().splitlines(keepends=True)
+  path.write_text(''.join(['{"round": 0, "tr\n', *lines[1:]]))
+  with pytest.raises(ValueError, match='metrics'):
+    train(tmp_path)
+
+
+def test_training_data_may_stay_on_the_host(whole, tmp_path):
+  _, result = whole
+  fed = train(tmp_path, feed='host')
+  chex.assert_trees_all_close(
+    jax.device_get(fed.state.params),
+    jax.device_get(result.state.params),
+    atol=1e-5,
+  )
+
+
+def test_going_on_with_other_devices_is_said(whole, tmp_path):
+  folder, _ = whole
+  shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+  exp = experiment.build(SAFL | {'rounds': 9})
+  mesh = comms.cohort_mesh(1)
+  with pytest.warns(UserWarning, match='1 devices where the run had 2'):
+    training.train(exp, tmp_path, mesh=mesh, progress=False)
 
 
 def test_another_config_is_refused(whole, tmp_path):
@@ -186,16 +234,20 @@ def test_divergence_names_the_round_and_the_last_good_checkpoint(tmp_path):
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_the_next_start_goes_on(whole, number, tmp_path):
-  folder, result = whole
+  folder, _ = whole
+  metrics = tmp_path / 'metrics.jsonl'
 
   def interrupt():
-    while not (tmp_path / 'metrics.jsonl').exists():
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+      if metrics.exists() and metrics.stat().st_size:
+        signal.raise_signal(number)
+        return
       time.sleep(0.01)
-    signal.raise_signal(number)
 
   exp = experiment.build(SAFL | {'rounds': 2000, 'checkpoint_every': 2000})
   before = signal.getsignal(number)
-  thread = threading.Thread(target=interrupt)
+  thread = threading.Thread(target=interrupt, daemon=True)
   thread.start()
   stopped = training.train(exp, tmp_path, progress=False)
   thread.join()
@@ -204,14 +256,17 @@ def test_a_signal_saves_and_the_next_start_goes_on(whole, number, tmp_path):
   assert not (tmp_path / 'summary.json').exists()
   done = stopped.row['round'] + 1
   assert (tmp_path / 'checkpoints' / str(done)).exists()
-  assert rows(tmp_path)[: min(done, 7)] == [
-    # Evaluated at the same rounds but the last.
-    *rows(folder)[: min(done, 7)]
-  ]
-  again = train(tmp_path, rounds=done + 2, checkpoint_every=2)
+  assert rows(tmp_path)[:7] == rows(folder)[: min(done, 7)]
+  again = train(tmp_path, rounds=done + 2)
   assert again.finished
   assert again.row['round'] == done + 1
-  del result
+
+
+def test_a_signal_before_anything_is_logged(tmp_path, monkeypatch):
+  monkeypatch.setattr(training, '_stopped', lambda caught: True)
+  stopped = train(tmp_path, log_every=100)
+  assert not stopped.finished
+  assert stopped.row == {}
 
 
 def test_the_library_cannot_be_handed_a_mesh_it_does_not_have():

@@ -1,22 +1,27 @@
 """SAFL: Chen, Li, Banerjee, Sketched Adaptive FL, arXiv:2411.06770."""
 
+import functools
+
 from fl_sketch import local as local_work
 from fl_sketch import sketches
 from fl_sketch import transforms as t
 from fl_sketch.algorithms import base
 import optax
 
+_paper_amsgrad = functools.partial(
+  optax.scale_by_amsgrad, bias_correction_mu=False, bias_correction_nu=False
+)
+_paper_adagrad = functools.partial(
+  optax.scale_by_rss, initial_accumulator_value=0.0
+)
+# Each with the options it takes.
 _SERVER_OPTIMIZERS = {
-  'adam': optax.scale_by_adam,
-  'amsgrad': lambda **options: optax.scale_by_amsgrad(
-    bias_correction_mu=False, bias_correction_nu=False, **options
-  ),
-  'yogi': optax.scale_by_yogi,
-  'adagrad': lambda eps=1e-7: optax.scale_by_rss(
-    initial_accumulator_value=0.0, eps=eps
-  ),
-  'momentum': lambda decay=0.9: optax.trace(decay),
-  'sgd': optax.identity,
+  'adam': (optax.scale_by_adam, ('b1', 'b2', 'eps')),
+  'amsgrad': (_paper_amsgrad, ('b1', 'b2', 'eps')),
+  'yogi': (optax.scale_by_yogi, ('b1', 'b2', 'eps')),
+  'adagrad': (_paper_adagrad, ('eps',)),
+  'momentum': (lambda momentum=0.9: optax.trace(momentum), ('momentum',)),
+  'sgd': (optax.identity, ()),
 }
 
 
@@ -31,15 +36,18 @@ def make_server_optimizer(name: str, **options) -> optax.GradientTransformation:
 
   Args:
     name: 'adam', 'amsgrad', 'yogi', 'adagrad', 'momentum' or 'sgd'.
-    **options: those of the optax transformation (b1, b2, eps, decay).
+    **options: b1, b2 and eps, or momentum.
 
   Raises:
-    ValueError: there is no optimiser of that name.
+    ValueError: there is no optimiser of that name, or it lacks an option.
   """
   if name not in _SERVER_OPTIMIZERS:
     known = tuple(_SERVER_OPTIMIZERS)
     raise ValueError(f'Expected server_optimizer={name!r} in {known}.')
-  return _SERVER_OPTIMIZERS[name](**options)
+  factory, takes = _SERVER_OPTIMIZERS[name]
+  if unknown := sorted(set(options) - set(takes)):
+    raise ValueError(f'Expected options of {name} in {takes}, got {unknown}.')
+  return factory(**options)
 
 
 def safl(

@@ -55,7 +55,10 @@ def measure(name: str, variant: str, timed: int) -> dict[str, float]:
 def _bare_rounds(exp, total):
   mesh = comms.cohort_mesh()
   round_fn = jax.jit(
-    rounds.run_round(exp.make, mesh, fetch=exp.fetch), donate_argnums=1
+    rounds.run_round(
+      exp.make, mesh, fetch=exp.fetch, lanes_per_step=exp.lanes_per_step
+    ),
+    donate_argnums=1,
   )
   state = rounds.init(exp.make(exp.hyper), exp.params, exp.config.population)
   state, data, hyper, key = comms.place(
@@ -64,7 +67,8 @@ def _bare_rounds(exp, total):
   seconds, norm = [], 0.0
   for r in range(total):
     begun = time.perf_counter()
-    cohort = comms.place(mesh, exp.sample(r, mesh.size), P(comms.SHARD))
+    cohort = rounds.pad_cohort(exp.sample(r), mesh.size)
+    cohort = comms.place(mesh, cohort, P(comms.SHARD))
     state, _ = round_fn(hyper, state, cohort, key, data)
     jax.block_until_ready(state)
     seconds.append(time.perf_counter() - begun)

@@ -84,14 +84,12 @@ def build(name: str, variant: str, total: int) -> experiment.Experiment:
   )
   exp = experiment.assemble(c, _problem(work, c), _partition(work, c))
 
-  def sample(round_index, shards):
+  def sample(round_index):
     """The comparison's own cohorts, in place of ours."""
     rng = np.random.default_rng(1000 + round_index)
     ids = rng.choice(c.population, c.cohort, replace=False).astype(np.int32)
     weight = np.ones(c.cohort, np.float32)
-    return experiment.with_batches(
-      c, exp.partition, ids, weight, round_index, shards
-    )
+    return experiment.with_batches(c, exp.partition, ids, weight, round_index)
 
   return exp._replace(sample=sample)
 

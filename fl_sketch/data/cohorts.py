@@ -123,29 +123,6 @@ def default_max_cohort(population: int, probability: float) -> int:
   return max(1, int(stats.binom.isf(1e-9, population, probability)))
 
 
-def pad(
-  ids: np.ndarray, weight: np.ndarray, multiple: int, population: int
-) -> Cohort:
-  """Pads a cohort to a multiple of the shard count.
-
-  >>> ids, weight = pad(np.array([4, 7, 9]), np.ones(3), 2, population=10)
-  >>> ids.tolist(), weight.tolist()
-  ([4, 7, 9, 10], [1.0, 1.0, 1.0, 0.0])
-
-  Args:
-    ids: int32[C].
-    weight: f32[C].
-    multiple: of which the new length is a multiple.
-    population: number of clients; the id of padding.
-
-  Returns:
-    int32[C'] ids and f32[C'] weights with C' >= C.
-  """
-  if multiple < 1:
-    raise ValueError(f'Expected {multiple=} >= 1.')
-  return _padded(ids, weight, -(-len(ids) // multiple) * multiple, population)
-
-
 KINDS: dict[str, Callable[..., Cohort]] = {
   'fixed_size': fixed_size,
   'with_replacement': with_replacement,

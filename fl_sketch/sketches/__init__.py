@@ -19,10 +19,26 @@ __all__ = [
   'count_sketch',
   'identity',
   'make',
+  'options',
   'srht',
 ]
 
-_KINDS = tuple(name for name in __all__ if name not in ('Sketch', 'make'))
+_KINDS = tuple(
+  name for name in __all__ if name not in ('Sketch', 'make', 'options')
+)
+
+
+def options() -> dict[str, type]:
+  """Every option of `make` and its type, whatever the kind.
+
+  >>> options()['size']
+  <class 'int'>
+  """
+  found = {'kind': str}
+  for name in _KINDS:
+    parameters = inspect.signature(globals()[name]).parameters
+    found |= {option: p.annotation for option, p in parameters.items()}
+  return found
 
 
 def make(kind: str, **options: Any) -> Sketch:

@@ -1,0 +1,108 @@
+"""The loop over a shard's clients: one by one, in chunks, or all at once."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fl_sketch import comms
+import jax
+import jax.numpy as jnp
+
+Tree = Any
+
+
+def default_lanes_per_step() -> int | None:
+  """One lane at a time on CPU, all at once (None) on an accelerator.
+
+  On a CPU a client's work stays in cache when it runs alone, and vmap would
+  turn convolutions into grouped ones, for which XLA:CPU has no good kernel.
+  """
+  return 1 if jax.default_backend() == 'cpu' else None
+
+
+def map_clients(
+  fn: Callable[[Tree], Tree], lanes: Tree, lanes_per_step: int | None
+) -> Tree:
+  """Applies `fn` to every lane, `lanes_per_step` at a time (None: all).
+
+  Args:
+    fn: one client's work.
+    lanes: leaves [lanes, ...].
+    lanes_per_step: 1 is a scan, None a vmap, any other number a scan over
+      vmapped chunks; the results are the same.
+
+  Returns:
+    The results, leaves [lanes, ...].
+  """
+  if lanes_per_step is None:
+    return jax.vmap(fn)(lanes)
+  if lanes_per_step == 1:
+    return jax.lax.map(fn, lanes)
+  return jax.lax.map(fn, lanes, batch_size=lanes_per_step)
+
+
+def sum_over_lanes(
+  fn: Callable[[Tree], tuple[Tree, jax.Array, Tree]],
+  lanes: Tree,
+  lanes_per_step: int | None,
+  decode: comms.Decode | None = None,
+) -> tuple[comms.LaneSum, Tree]:
+  """Runs `fn` on every lane and adds up what the clients send as it comes.
+
+  Memory is that of `lanes_per_step` clients, not of all lanes.
+
+  Args:
+    fn: lane -> (payload, weight, rest), one client's work.
+    lanes: leaves [lanes, ...].
+    lanes_per_step: as in `map_clients`.
+    decode: undoes a non-linear encoding before the sum; None for a linear one.
+
+  Returns:
+    The shard's `LaneSum`, and every lane's `rest`, leaves [lanes, ...].
+  """
+  decode = decode or (lambda payload: payload)
+  first = jax.tree.map(lambda x: x[0], lanes)
+  payload, _, _ = jax.eval_shape(fn, first)
+  size = comms.nbytes(payload)
+
+  def send(lane):
+    payload, weight, rest = fn(lane)
+    add = lambda x: comms.weighted(x, weight)
+    return (jax.tree.map(add, decode(payload)), weight), rest
+
+  def zeros():
+    shapes, _ = jax.eval_shape(send, first)
+    return comms.downlink(
+      jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    )
+
+  def step(total, chunk):
+    if lanes_per_step == 1:
+      sent, rest = send(chunk)
+    else:
+      sent, rest = jax.vmap(send)(chunk)
+      sent = jax.tree.map(lambda x: x.sum(0), sent)
+    return jax.tree.map(jnp.add, total, sent), rest
+
+  count = jax.tree.leaves(lanes)[0].shape[0]
+  if lanes_per_step == 1:
+    (total, weight), rest = jax.lax.scan(step, zeros(), lanes)
+  elif lanes_per_step is None or lanes_per_step >= count:
+    (total, weight), rest = step(zeros(), lanes)
+  else:
+    (total, weight), rest = _scan_chunks(step, zeros(), lanes, lanes_per_step)
+  return comms.LaneSum(total, weight, size), rest
+
+
+def _scan_chunks(step, total, lanes, size):
+  """Scans `step` over chunks of `size` lanes, then over what is left."""
+  count = jax.tree.leaves(lanes)[0].shape[0]
+  whole = count - count % size
+  chunks = jax.tree.map(
+    lambda x: x[:whole].reshape((-1, size, *x.shape[1:])), lanes
+  )
+  total, rest = jax.lax.scan(step, total, chunks)
+  rest = jax.tree.map(lambda x: x.reshape((whole, *x.shape[2:])), rest)
+  if whole == count:
+    return total, rest
+  total, last = step(total, jax.tree.map(lambda x: x[whole:], lanes))
+  return total, jax.tree.map(lambda x, y: jnp.concatenate([x, y]), rest, last)

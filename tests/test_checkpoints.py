@@ -1,0 +1,49 @@
+"""Saved, restored and gone on with: the same bits, for every algorithm."""
+
+import cases
+import chex
+from fl_sketch import checkpoints
+from fl_sketch import comms
+from fl_sketch import ledger
+from fl_sketch import rounds
+import jax
+import numpy as np
+import pytest
+from test_protocols import feedback_make
+
+MAKES = {name: case.make for name, case in cases.ALGORITHMS.items()}
+MAKES['client state'] = feedback_make
+
+
+@pytest.mark.parametrize('name', MAKES)
+def test_a_restored_state_goes_on_with_the_same_bits(name, tmp_path):
+  make, mesh = MAKES[name], comms.cohort_mesh(2)
+  round_fn = jax.jit(rounds.run_round(make, mesh))
+  state = cases.start(make, mesh)
+  book = ledger.Ledger.empty(cases.POPULATION, 4 * cases.DIMENSION)
+  store = checkpoints.Checkpoints(tmp_path, keep=2, devices=2)
+  for r in range(4):
+    if r == 2:
+      book.charge(np.arange(3), np.ones(3), 2**40, 2**40)
+      store.save(r, state, book)
+    state, _ = round_fn(cases.HP, state, cases.cohort(1, r), cases.KEY)
+
+  fresh = cases.start(make, mesh)
+  empty = ledger.Ledger.empty(cases.POPULATION, 4 * cases.DIMENSION)
+  done, restored, totals = store.restore(fresh, empty)
+  assert done == store.newest == 2
+  chex.assert_trees_all_equal(totals.heard, book.heard)
+  assert totals.totals() == book.totals()
+  for r in (2, 3):
+    restored, _ = round_fn(cases.HP, restored, cases.cohort(1, r), cases.KEY)
+  chex.assert_trees_all_equal(restored, state)
+  assert round_fn._cache_size() == 1  # restored state is placed as it was
+  store.close()
+
+
+def test_without_checkpoints_there_is_nothing_to_restore(tmp_path):
+  store = checkpoints.Checkpoints(tmp_path, keep=1, devices=2)
+  state = cases.start(MAKES['fedavg'], comms.cohort_mesh(2))
+  assert store.restore(state, ledger.Ledger.empty(8, 40)) is None
+  assert store.newest is None
+  store.close()
