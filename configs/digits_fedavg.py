@@ -13,7 +13,7 @@ import ml_collections
 def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """Returns the config; `variant` is '' or 'quick'."""
   c = quickstart.get_config(variant)
-  c.client_lr = 0.1
+  c.client_lr = 0.5
   c.algorithm = 'fedavg'
   c.sketch.kind = c.sketch.size = None
   c.server_lr = 1.0

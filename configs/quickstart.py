@@ -25,12 +25,12 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   c.rounds = 20 if variant == 'quick' else 300
   c.local_steps = 5
   c.batch_size = 16
-  c.client_lr = 0.1
+  c.client_lr = 0.3
 
   c.algorithm = 'safl'
   c.sketch.kind = 'block_cyclic'
   c.sketch.size = 301
-  c.server_lr = 0.01
+  c.server_lr = 0.02
   c.server_optimizer = 'adam'
   c.b2 = 0.99
   c.final_server_lr = 1e-5

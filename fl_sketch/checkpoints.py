@@ -115,7 +115,7 @@ class Checkpoints:
     if broken:
       self._manager.reload()
 
-  def _read(self, step: int, like: Any):
+  def _read(self, step: int, like: Any) -> Any:
     return self._manager.restore(
       step,
       args=ocp.args.Composite(

@@ -87,7 +87,9 @@ def place(mesh: jax.sharding.Mesh, tree: Tree, spec: P | None = None) -> Tree:
       # device_put alone may share the buffer with x on one of the devices.
       own = jnp.array(x, copy=True) if isinstance(x, jax.Array) else x
       return jax.device_put(own, sharding, may_alias=False)
-    if jnp.issubdtype(getattr(x, 'dtype', None), jax.dtypes.prng_key):
+    if isinstance(x, jax.Array) and jnp.issubdtype(
+      x.dtype, jax.dtypes.prng_key
+    ):
       data = place(mesh, jax.random.key_data(x), spec)
       return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
     x = np.asarray(x)

@@ -46,8 +46,8 @@ class Cohort(NamedTuple):
       turns into them, such as their indices.
   """
 
-  ids: jax.Array
-  weight: jax.Array
+  ids: jax.Array | np.ndarray
+  weight: jax.Array | np.ndarray
   batches: Any
 
 

@@ -130,9 +130,9 @@ def sketch(op: sketches.Sketch, *, hash_key: str = 'round') -> ClientTransform:
     jax.eval_shape(op.like, params)  # raises if the table exceeds the model
     return optax.EmptyState()
 
-  def update(updates, state, params=None, *, keys, **_):
+  def update(updates, state, params=None, **extra):
     del params
-    return op.sketch(key_of(keys), updates), state
+    return op.sketch(key_of(extra['keys']), updates), state
 
   return ClientTransform(init, update)
 
@@ -141,8 +141,8 @@ def desketch(op: sketches.Sketch, *, hash_key: str = 'round') -> Transform:
   """Server: mean table -> estimate of the mean pseudo-gradient."""
   key_of = _hash_key(hash_key)
 
-  def update(table, state, params=None, *, keys, **_):
-    return op.desketch(key_of(keys), table, params), state
+  def update(updates, state, params=None, **extra):
+    return op.desketch(key_of(extra['keys']), updates, params), state
 
   return Transform(optax.init_empty_state, update)
 
@@ -173,8 +173,9 @@ def mean_over_cohort(
 def broadcast() -> Broadcast:
   """The downlink: marks what the server sends; clients redo later links."""
 
-  def update(updates, bill, params=None, **_):
+  def update(updates, state, params=None, **extra):
+    del params, extra
     down = comms.billed(comms.nbytes(updates))
-    return updates, bill._replace(down=bill.down + down)
+    return updates, state._replace(down=state.down + down)
 
   return Broadcast(lambda params: comms.no_bill(), update)

@@ -62,7 +62,7 @@ def main(argv):
   except ValueError as e:  # a config or a dataset that is not as it should be
     _refuse(e)
   try:
-    result = training.train(exp, _WORKDIR.value)
+    result = training.train(exp, str(_WORKDIR.value))
   except _REFUSALS as e:
     _refuse(e)
   if jax.process_index() == 0:

@@ -89,18 +89,13 @@ def make(
   ]
   if missing:
     raise ValueError(f'Expected options {missing} for {name}.')
-  if (loss_fn is None) == (local is None):
+  if loss_fn is not None and local is None:
+    steps = {'local_steps': local_steps, 'weight_decay': weight_decay}
+    work = lambda hp: local_work.sgd(loss_fn, hp.client_lr, **steps)
+  elif local is not None and loss_fn is None:
+    work = local
+  else:
     raise ValueError('Expected either loss_fn or local.')
-
-  def sgd(hp):
-    return local_work.sgd(
-      loss_fn,
-      hp.client_lr,
-      local_steps=local_steps,
-      weight_decay=weight_decay,
-    )
-
-  work = local or sgd
   return lambda hp: factory(work(hp), hp, **options)
 
 
