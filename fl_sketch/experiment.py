@@ -254,10 +254,12 @@ def _sampling_options(c: Config):
 
 
 def _lanes_per_step(c: Config) -> int | None:
-  if c.lanes_per_step:
-    return c.lanes_per_step
-  default = lanes.default_lanes_per_step()
-  return gram.LANES_PER_STEP if c.local_work == 'gram' and default else default
+  default = lanes.default_lanes_per_step(
+    convolutions=c.model in models.CONVOLUTIONAL
+  )
+  if default is not None and c.local_work == 'gram':
+    default = gram.LANES_PER_STEP
+  return c.lanes_per_step or default
 
 
 def _needs_mask(c: Config, partition: partitions.Partition) -> bool:

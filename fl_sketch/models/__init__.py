@@ -26,6 +26,7 @@ __all__ = [
 Params = Any
 
 _MODELS = {'linear': Linear, 'mlp': MLP, 'lenet5': LeNet5}
+CONVOLUTIONAL = ('lenet5',)
 _NOT_OPTIONS = ('parent', 'name', 'num_classes')
 
 
