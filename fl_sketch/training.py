@@ -12,6 +12,7 @@ from fl_sketch import checkpoints
 from fl_sketch import comms
 from fl_sketch import experiment
 from fl_sketch import ledger as ledger_lib
+from fl_sketch import progress as progress_lib
 from fl_sketch import reporting
 from fl_sketch import rounds
 from fl_sketch import workdir as workdir_lib
@@ -19,7 +20,6 @@ from fl_sketch.data import pictures
 import jax
 from jax.sharding import PartitionSpec as P
 import numpy as np
-import tqdm
 
 MAX_RESIDENT = 2**30  # bytes of training data that devices may hold
 
@@ -108,13 +108,8 @@ class _Loop:
       )
     self.row = self.files.cut(self.start)
     self.begun = time.monotonic() - self.row.get('seconds', 0.0)
-    self.bar = tqdm.tqdm(
-      total=c.rounds,
-      initial=self.start,
-      unit='round',
-      disable=not progress or jax.process_index() > 0,
-      mininterval=0.5,
-    )
+    shown = progress and jax.process_index() == 0
+    self.bar = progress_lib.Progress(c.rounds, self.start, c.cohort, shown)
 
   def __enter__(self):
     return self
@@ -210,7 +205,6 @@ class _Loop:
       if evaluate and i == len(cohorts) - 1:
         row |= self._evaluate()
       self._write(row)
-    self.bar.update(len(cohorts))
 
   def _write(self, row):
     done = row['round'] + 1
@@ -219,11 +213,7 @@ class _Loop:
     logged = done % self.exp.config.log_every == 0
     if logged or 'test_loss' in row or done == self.exp.config.rounds:
       self.files.write(row)
-    clients = self.exp.config.cohort * (done - self.start)
-    shown = {k: row[k] for k in ('train_loss', 'test_accuracy') if k in row}
-    shown['clients/s'] = clients / max(self.bar.format_dict['elapsed'], 1e-9)
-    moved = row['total_uplink_bytes'] + row['total_downlink_bytes']
-    self.bar.set_postfix(_legible(shown, moved, self.bar), refresh=False)
+    self.bar.advance(row)
 
   def _evaluate(self):
     sums = jax.device_get(self.evaluate_fn(self.state.params, self.test))
@@ -241,17 +231,6 @@ class _Loop:
       f'Round {round_index}: {what} are not finite; {where}. '
       'Try a smaller server_lr or client_lr, or a larger sketch.'
     )
-
-
-def _legible(shown, moved, bar):
-  """The bar's right-hand side; accuracy stays on it between evaluations."""
-  bar.accuracy = shown.get('test_accuracy', getattr(bar, 'accuracy', None))
-  text = {'loss': f'{shown["train_loss"]:.4f}'}
-  if bar.accuracy is not None:
-    text['accuracy'] = f'{bar.accuracy:.4f}'
-  text['clients/s'] = f'{shown["clients/s"]:.0f}'
-  text['MB'] = f'{moved / 1e6:.1f}'
-  return text
 
 
 def _fits_device(exp) -> bool:

@@ -47,7 +47,7 @@ def main(argv):
   """Builds the experiment, trains, draws the curves."""
   if len(argv) > 1:
     raise app.UsageError(f'Unknown arguments: {argv[1:]}')
-  if flags.FLAGS['verbosity'].using_default_value:
+  if not flags.FLAGS['verbosity'].present:
     logging.set_verbosity(logging.WARNING)  # Orbax reports every step it takes
   c = _CONFIG.value
   devices.start(

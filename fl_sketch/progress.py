@@ -1,0 +1,46 @@
+"""The progress bar of a run: loss, accuracy, speed, bytes, time left."""
+
+from typing import Any
+
+import tqdm
+
+
+class Progress:
+  """A bar on stderr.
+
+  Args:
+    total: rounds of the run.
+    done: rounds that an earlier start has done.
+    cohort: clients in a round.
+    shown: False for none.
+  """
+
+  def __init__(self, total: int, done: int, cohort: int, shown: bool):
+    self._bar = tqdm.tqdm(
+      total=total,
+      initial=done,
+      unit='round',
+      disable=not shown,
+      mininterval=0.5,
+    )
+    self._cohort = cohort
+    self._rounds = 0
+    self._accuracy: float | None = None
+
+  def advance(self, row: dict[str, Any]):
+    """One more round; what the row lacks stays as it was."""
+    self._rounds += 1
+    self._accuracy = row.get('test_accuracy', self._accuracy)
+    moved = row['total_uplink_bytes'] + row['total_downlink_bytes']
+    elapsed = max(self._bar.format_dict['elapsed'], 1e-9)
+    fields = {'loss': f'{row["train_loss"]:.4f}'}
+    if self._accuracy is not None:
+      fields['accuracy'] = f'{self._accuracy:.4f}'
+    fields['clients/s'] = f'{self._rounds * self._cohort / elapsed:.0f}'
+    fields['MB'] = f'{moved / 1e6:.1f}'
+    self._bar.set_postfix(fields, refresh=False)
+    self._bar.update()
+
+  def close(self):
+    """Leaves the bar as it stands."""
+    self._bar.close()
