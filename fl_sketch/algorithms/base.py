@@ -34,19 +34,19 @@ class Algorithm(NamedTuple):
       client.
     encode: pseudo-gradient -> payload, for one client.
     protocol: from what the cohort sent to what the server broadcasts.
+    drift: protocol state -> what local work may read of it, leaves
+      [lanes, ...]; None for most algorithms.
     server: from the broadcast to an update of params.
     decode: payload -> what the lane loop adds up; None if the protocol wants
       the payloads themselves.
-    drift: protocol state -> what local work may read of it, leaves
-      [lanes, ...]; None for most algorithms.
   """
 
   local: local_work.Local
   encode: transforms.Transform = _IDENTITY
   protocol: transforms.Transform = _IDENTITY
+  drift: Callable[[Any], Any] | None = None
   server: transforms.Transform = _IDENTITY
   decode: comms.Decode | None = None
-  drift: Callable[[Any], Any] | None = None
 
 
 def federated(
