@@ -48,6 +48,13 @@ def whole(tmp_path_factory):
   return folder, train(folder)
 
 
+@pytest.fixture
+def copy(whole, tmp_path):
+  """The files of that run, to tamper with."""
+  shutil.copytree(whole[0], tmp_path, dirs_exist_ok=True)
+  return tmp_path
+
+
 def test_a_run_leaves_its_files(whole):
   folder, result = whole
   assert result.finished
@@ -84,34 +91,31 @@ def test_metrics_are_one_row_a_round_with_exact_bytes(whole):
 
 
 @pytest.mark.parametrize('lost', [1, 2], ids=['last', 'last two'])
-def test_a_resumed_run_is_the_run_that_was_never_stopped(whole, lost, tmp_path):
+def test_a_resumed_run_is_the_run_that_was_never_stopped(whole, lost, copy):
   folder, result = whole
-  shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
   for step in (8, 6)[:lost]:
-    shutil.rmtree(tmp_path / 'checkpoints' / str(step))
-  with open(tmp_path / 'metrics.jsonl', 'a') as f:
+    shutil.rmtree(copy / 'checkpoints' / str(step))
+  with open(copy / 'metrics.jsonl', 'a') as f:
     f.write('{"round": 8, "train_')  # killed in the middle of a line
-  again = train(tmp_path)
+  again = train(copy)
   chex.assert_trees_all_equal(again.state, result.state)
-  assert rows(tmp_path) == rows(folder)
+  assert rows(copy) == rows(folder)
 
 
-def test_a_finished_run_stays_as_it_is(whole, tmp_path):
+def test_a_finished_run_stays_as_it_is(whole, copy):
   folder, result = whole
-  shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-  again = train(tmp_path)
+  again = train(copy)
   chex.assert_trees_all_equal(again.state, result.state)
-  assert rows(tmp_path) == rows(folder)
+  assert rows(copy) == rows(folder)
 
 
-def test_more_rounds_may_be_asked_for_but_not_fewer(whole, tmp_path):
+def test_more_rounds_may_be_asked_for_but_not_fewer(whole, copy):
   folder, _ = whole
-  shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-  again = train(tmp_path, rounds=10)
+  again = train(copy, rounds=10)
   assert again.row['round'] == 9
-  assert rows(tmp_path)[:8] == rows(folder)
+  assert rows(copy)[:8] == rows(folder)
   with pytest.raises(workdir.WorkdirError, match='Expected rounds=9 >= 10'):
-    train(tmp_path, rounds=9)
+    train(copy, rounds=9)
 
 
 def test_rounds_may_not_change_where_the_learning_rate_decays_over_them(
@@ -122,23 +126,20 @@ def test_rounds_may_not_change_where_the_learning_rate_decays_over_them(
     train(tmp_path, rounds=4, final_server_lr=1e-5)
 
 
-def test_a_field_that_came_later_does_not_refuse_an_old_run(whole, tmp_path):
-  folder, result = whole
-  shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-  fields = json.loads((tmp_path / 'config.json').read_text())
+def test_a_field_that_came_later_does_not_refuse_an_old_run(whole, copy):
+  _, result = whole
+  fields = json.loads((copy / 'config.json').read_text())
   del fields['feed']
-  (tmp_path / 'config.json').write_text(json.dumps(fields))
-  chex.assert_trees_all_equal(train(tmp_path).state, result.state)
+  (copy / 'config.json').write_text(json.dumps(fields))
+  chex.assert_trees_all_equal(train(copy).state, result.state)
 
 
-def test_damaged_metrics_are_not_cut_silently(whole, tmp_path):
-  folder, _ = whole
-  shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-  path = tmp_path / 'metrics.jsonl'
+def test_damaged_metrics_are_not_cut_silently(copy):
+  path = copy / 'metrics.jsonl'
   lines = path.read_text().splitlines(keepends=True)
   path.write_text(''.join(['{"round": 0, "tr\n', *lines[1:]]))
   with pytest.raises(ValueError, match='metrics'):
-    train(tmp_path)
+    train(copy)
 
 
 def test_training_data_may_stay_on_the_host(whole, tmp_path):
@@ -151,21 +152,17 @@ def test_training_data_may_stay_on_the_host(whole, tmp_path):
   )
 
 
-def test_going_on_with_other_devices_is_said(whole, tmp_path):
-  folder, _ = whole
-  shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+def test_going_on_with_other_devices_is_said(copy):
   exp = experiment.build(SAFL | {'rounds': 9})
   mesh = comms.cohort_mesh(1)
   with pytest.warns(UserWarning, match='1 devices where the run had 2'):
-    training.train(exp, tmp_path, mesh=mesh, progress=False)
+    training.train(exp, copy, mesh=mesh, progress=False)
 
 
-def test_another_config_is_refused(whole, tmp_path):
-  folder, _ = whole
-  shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+def test_another_config_is_refused(copy):
   message = 'holds a run of another config .server_lr: 0.01 there, 0.02 here'
   with pytest.raises(workdir.WorkdirError, match=message):
-    train(tmp_path, server_lr=0.02)
+    train(copy, server_lr=0.02)
 
 
 def test_a_config_that_is_not_json_is_refused(tmp_path):
@@ -181,23 +178,20 @@ def truncate(step):
       path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def test_a_truncated_checkpoint_falls_back_to_the_one_before(whole, tmp_path):
+def test_a_truncated_checkpoint_falls_back_to_the_one_before(whole, copy):
   folder, result = whole
-  shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-  truncate(tmp_path / 'checkpoints' / '8')
+  truncate(copy / 'checkpoints' / '8')
   with pytest.warns(UserWarning, match='cannot be read .*back to round 6'):
-    again = train(tmp_path)
+    again = train(copy)
   chex.assert_trees_all_equal(again.state, result.state)
-  assert rows(tmp_path) == rows(folder)
+  assert rows(copy) == rows(folder)
 
 
-def test_no_readable_checkpoint_is_an_error_that_says_so(whole, tmp_path):
-  folder, _ = whole
-  shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+def test_no_readable_checkpoint_is_an_error_that_says_so(copy):
   for step in (4, 6, 8):
-    truncate(tmp_path / 'checkpoints' / str(step))
+    truncate(copy / 'checkpoints' / str(step))
   with pytest.raises(checkpoints.CheckpointError, match='can be read'):
-    train(tmp_path)
+    train(copy)
 
 
 def test_fused_rounds_resume_at_the_same_bits(tmp_path):
