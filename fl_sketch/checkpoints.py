@@ -76,10 +76,10 @@ class Checkpoints:
     for step in sorted(self._manager.all_steps(), reverse=True):
       try:
         found = self._read(step, like)
-      # Orbax raises bare Exception for some truncated files, so nothing
-      # narrower covers a broken checkpoint; the reason is always passed on.
       except MemoryError:
         raise
+      # Orbax raises bare Exception for some truncated files, so nothing
+      # narrower covers a broken checkpoint; the reason is always passed on.
       except Exception as e:
         broken[step] = f'{type(e).__name__}: {str(e).splitlines()[0]}'
         continue

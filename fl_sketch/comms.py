@@ -98,6 +98,27 @@ def place(mesh: jax.sharding.Mesh, tree: Tree, spec: P | None = None) -> Tree:
   return jax.tree.map(put, tree)
 
 
+def pad(tree: Tree, multiple: int) -> Tree:
+  """Adds zeros at the end of the leading axis until `multiple` divides it.
+
+  >>> pad(np.array([3, 4, 5]), 2).tolist()
+  [3, 4, 5, 0]
+
+  Args:
+    tree: leaves [n, ...]; NumPy arrays stay in host memory.
+    multiple: such as the number of shards.
+  """
+
+  def grow(x):
+    short = -x.shape[0] % multiple
+    if not short:
+      return x
+    xp = np if isinstance(x, np.ndarray) else jnp
+    return xp.concatenate([x, xp.zeros((short, *x.shape[1:]), x.dtype)])
+
+  return jax.tree.map(grow, tree)
+
+
 def no_bill() -> Bill:
   """A bill of zero bytes."""
   return Bill(up=jnp.uint32(0), down=jnp.uint32(0))

@@ -77,14 +77,11 @@ def pad_cohort(cohort: Cohort, multiple: int) -> Cohort:
 
   Their ids are beyond any population, their weight is 0.
   """
-  short = -cohort.ids.shape[0] % multiple
-  if not short:
-    return cohort
+  padded = comms.pad(cohort, multiple)
   xp = np if isinstance(cohort.ids, np.ndarray) else jnp
-  last = np.iinfo(np.int32).max
-  grow = lambda x: xp.concatenate([x, xp.zeros_like(x[:1]).repeat(short, 0)])
-  ids = xp.concatenate([cohort.ids, xp.full(short, last, np.int32)])
-  return Cohort(ids, grow(cohort.weight), jax.tree.map(grow, cohort.batches))
+  real = np.arange(padded.ids.shape[0]) < cohort.ids.shape[0]
+  ids = xp.where(real, padded.ids, np.iinfo(np.int32).max)
+  return padded._replace(ids=ids.astype(np.int32))
 
 
 def run_round(

@@ -96,7 +96,7 @@ class _Loop:
     self.data, self.hyper = comms.place(mesh, (data, exp.hyper))
     self.key = comms.place(mesh, jax.random.key(c.seed))
     self.test = comms.place(
-      mesh, _pad_batches(exp.test, mesh.size), P(comms.SHARD)
+      mesh, comms.pad(exp.test, mesh.size), P(comms.SHARD)
     )
     self.store = checkpoints.Checkpoints(
       self.files.folder / 'checkpoints', c.keep_checkpoints, mesh.size
@@ -106,7 +106,7 @@ class _Loop:
       raise workdir_lib.WorkdirError(
         f'Expected rounds={c.rounds} >= {self.start}, the rounds that are done.'
       )
-    self.row = self.files.cut(self.start)
+    self.row = self.files.begin(self.start)
     self.begun = time.monotonic() - self.row.get('seconds', 0.0)
     shown = progress and jax.process_index() == 0
     self.bar = progress_lib.Progress(c.rounds, self.start, c.cohort, shown)
@@ -239,13 +239,6 @@ def _fits_device(exp) -> bool:
     return exp.config.feed == 'device'
   copies = len(jax.local_devices()) if jax.default_backend() == 'cpu' else 1
   return copies * comms.nbytes(exp.data) <= MAX_RESIDENT
-
-
-def _pad_batches(test, shards):
-  """Adds masked batches until the shards divide their number."""
-  short = -len(test['mask']) % shards
-  pad = lambda x: np.concatenate([x, np.zeros_like(x[:1]).repeat(short, 0)])
-  return {k: pad(x) for k, x in test.items()}
 
 
 @contextlib.contextmanager

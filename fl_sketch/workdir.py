@@ -43,9 +43,8 @@ class Workdir:
     self.metrics = self.folder / 'metrics.jsonl'
     self._writes = jax.process_index() == 0
     self._file = None
-    fields = _as_json(config)
-    self._check(fields)
-    self._replace('config.json', json.dumps(fields, indent=2) + '\n')
+    self._fields = _as_json(config)
+    self._check(self._fields)
 
   def _check(self, fields):
     path = self.folder / 'config.json'
@@ -71,15 +70,20 @@ class Workdir:
         f'({"; ".join(changed)}). Name another workdir.'
       )
 
-  def cut(self, rounds_done: int) -> dict[str, Any]:
-    """Drops the metrics of rounds not yet done; returns the last that stays.
+  def begin(self, rounds_done: int) -> dict[str, Any]:
+    """Writes the config, and cuts the metrics of rounds that are not done.
 
     A process that is killed leaves rows past its last checkpoint, and perhaps
-    half a line.
+    half a line. Nothing is written before: a start that is refused leaves the
+    folder as it was.
+
+    Returns:
+      The last row of metrics that stays, empty if there is none.
     """
     rows = reporting.read_metrics(self.metrics) if self.metrics.exists() else []
     rows = [row for row in rows if row['round'] < rounds_done]
     text = ''.join(json.dumps(row) + '\n' for row in rows)
+    self._replace('config.json', json.dumps(self._fields, indent=2) + '\n')
     self._replace('metrics.jsonl', text)
     if self._writes:
       self._file = open(self.metrics, 'a')

@@ -7,9 +7,9 @@ import shutil
 import subprocess
 import sys
 
-from fl_sketch import data
 from fl_sketch.data import seeding
 from fl_sketch.data import sources
+from fl_sketch.data import synthetic
 import numpy as np
 import pytest
 
@@ -31,7 +31,7 @@ def no_home(tmp_path, monkeypatch):
 def mnist_cache(tmp_path_factory):
   """A cache that the slow first load has filled."""
   cache = tmp_path_factory.mktemp('cache')
-  data.load('mnist', TFDS, cache)
+  sources.load('mnist', TFDS, cache)
   return cache
 
 
@@ -50,7 +50,7 @@ def one(folder, split):
 
 
 def test_digits_are_split_alike_in_every_class():
-  digits = data.load('digits')
+  digits = sources.load('digits')
   train, test = digits.train, digits.test
   assert digits.name == 'digits'
   assert digits.num_classes == 10
@@ -65,18 +65,18 @@ def test_digits_are_split_alike_in_every_class():
   assert len(np.unique(everything)) == 17
   counts = [np.bincount(part['y']) for part in (train, test)]
   assert np.all(np.abs(counts[0] - 4 * counts[1]) <= 4)
-  again = data.load('digits')
+  again = sources.load('digits')
   np.testing.assert_array_equal(again.test['x'], test['x'])
 
 
 def test_unknown_dataset_is_refused_with_the_known_ones():
   with pytest.raises(ValueError, match=r"name='mnits' in \('digits', 'mnist'"):
-    data.load('mnits')
+    sources.load('mnits')
 
 
 @needs_mnist
 def test_mnist_is_whole_and_its_cache_holds_the_same(mnist_cache):
-  first = data.load('mnist', TFDS, mnist_cache)
+  first = sources.load('mnist', TFDS, mnist_cache)
   assert first.train['x'].shape == (60_000, 28, 28, 1)
   assert first.test['x'].shape == (10_000, 28, 28, 1)
   assert first.train['x'].dtype == np.uint8
@@ -95,8 +95,8 @@ def test_mnist_is_whole_and_its_cache_holds_the_same(mnist_cache):
 def test_a_cached_load_does_not_import_tensorflow_datasets(mnist_cache):
   code = f"""
 import sys
-from fl_sketch import data
-mnist = data.load('mnist', {str(TFDS)!r}, {str(mnist_cache)!r})
+from fl_sketch.data import sources
+mnist = sources.load('mnist', {str(TFDS)!r}, {str(mnist_cache)!r})
 assert mnist.train['x'].shape == (60_000, 28, 28, 1)
 for name in ('tensorflow_datasets', 'tensorflow', 'jax', 'scipy', 'matplotlib'):
   assert name not in sys.modules, name
@@ -115,7 +115,7 @@ def test_environment_names_the_folders(mnist_cache, monkeypatch):
   monkeypatch.setenv('TFDS_DATA_DIR', str(TFDS))
   monkeypatch.setenv('FL_SKETCH_CACHE', str(mnist_cache))
   monkeypatch.setattr(sources, '_decode', None)
-  assert len(data.load('mnist').test['y']) == 10_000
+  assert len(sources.load('mnist').test['y']) == 10_000
 
 
 @needs_mnist
@@ -136,7 +136,7 @@ def test_a_damaged_cache_is_rebuilt(
   small = {'x': np.zeros((3, 28, 28, 1), np.uint8), 'y': np.zeros(3, np.int32)}
   monkeypatch.setattr(sources, '_decode', lambda *_: small)
   with caplog.at_level(logging.WARNING):
-    rebuilt = data.load('mnist', TFDS, tmp_path)
+    rebuilt = sources.load('mnist', TFDS, tmp_path)
   assert 'Rebuilding the damaged cache' in caplog.text
   assert len(rebuilt.train['y']) == 3
   with np.load(cache) as z:
@@ -151,7 +151,7 @@ def test_a_cache_folder_that_cannot_be_written_costs_only_a_warning(
   monkeypatch.setattr(sources, '_decode', lambda *_: small)
   (tmp_path / 'file').write_text('in the way')
   with caplog.at_level(logging.INFO):
-    data.load('mnist', TFDS, tmp_path / 'file')
+    sources.load('mnist', TFDS, tmp_path / 'file')
   assert 'Decoding mnist' in caplog.text
   assert 'Cannot cache the arrays' in caplog.text
 
@@ -172,7 +172,7 @@ def test_a_damaged_record_file_is_named(
     content[middle : middle + 9] = bytes(9)
   file.write_bytes(content)
   with pytest.raises(
-    data.DataError, match=r"'mnist' .*mnist-test.array_record"
+    sources.DataError, match=r"'mnist' .*mnist-test.array_record"
   ):
     sources._decode('mnist', tmp_path / 'tfds', mnist_copy, 'test')
   if damage != 'flipped':  # a cache of sound files does not hide the damage
@@ -186,7 +186,7 @@ def test_files_with_too_few_examples_are_refused(mnist_copy, tmp_path):
   info = mnist_copy / 'dataset_info.json'
   info.write_text(info.read_text().replace('"60000"', '"10000"'))
   with pytest.raises(
-    data.DataError, match=r'examples=10000 == 60000 in .*mnist-train'
+    sources.DataError, match=r'examples=10000 == 60000 in .*mnist-train'
   ):
     sources._decode('mnist', tmp_path / 'tfds', mnist_copy, 'train')
 
@@ -204,8 +204,8 @@ def test_a_missing_dataset_is_an_error_before_tfds_is_asked(
   if missing == 'shard':
     for split in ('train', 'test'):
       (version / f'cifar10-{split}.array_record-00000-of-00002').touch()
-  with pytest.raises(data.DataError) as error:
-    data.load('cifar10', tmp_path, tmp_path / 'cache')
+  with pytest.raises(sources.DataError) as error:
+    sources.load('cifar10', tmp_path, tmp_path / 'cache')
   for part in ('cifar10', str(tmp_path), 'tfds build cifar10', '--data_dir'):
     assert part in str(error.value)
 
@@ -221,7 +221,7 @@ def test_the_newest_version_counts_as_numbers(tmp_path):
 
 
 def test_quadratics_have_the_stated_law():
-  problem = data.quadratics(seed=0)
+  problem = synthetic.quadratics(seed=0)
   factor, optimum = problem.data['factor'], problem.data['optimum']
   assert factor.shape == (100, 200, 20)
   assert optimum.shape == (100, 200)
@@ -233,7 +233,7 @@ def test_quadratics_have_the_stated_law():
 
 
 def test_quadratics_w_star_is_the_minimiser():
-  problem = data.quadratics(seed=1, population=7, dimension=12, rank=3)
+  problem = synthetic.quadratics(seed=1, population=7, dimension=12, rank=3)
   factor, optimum = problem.data['factor'], problem.data['optimum']
   q = np.einsum('ndr,ner->nde', factor, factor)
   gap = problem.w_star - optimum
@@ -254,16 +254,17 @@ def test_quadratics_w_star_is_the_minimiser():
 
 def test_quadratics_depend_on_the_seed_only():
   first, again, other = (
-    data.quadratics(s, population=3, dimension=5, rank=2) for s in (0, 0, 1)
+    synthetic.quadratics(s, population=3, dimension=5, rank=2)
+    for s in (0, 0, 1)
   )
   for name in first.data:
     np.testing.assert_array_equal(first.data[name], again.data[name])
     assert not np.array_equal(first.data[name], other.data[name])
   # Fewer equations than unknowns: still a minimiser, here with value 0.
-  flat = data.quadratics(0, population=1, dimension=9, rank=2)
+  flat = synthetic.quadratics(0, population=1, dimension=9, rank=2)
   assert flat.value(flat.w_star) < 1e-9
   with pytest.raises(ValueError, match='rank=6 <= dimension=5'):
-    data.quadratics(0, population=3, dimension=5, rank=6)
+    synthetic.quadratics(0, population=3, dimension=5, rank=6)
 
 
 def test_fold_is_splitmix64():

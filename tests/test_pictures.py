@@ -1,6 +1,6 @@
 """Pictures are drawn for any number of clients and labels."""
 
-from fl_sketch import data
+from fl_sketch.data import partitions
 from fl_sketch.data import pictures
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ import pytest
 )
 def test_label_distribution_is_a_png(population, num_classes, tmp_path):
   labels = np.arange(6000) % num_classes
-  p = data.partition('dirichlet', labels, population, alpha=0.3)
+  p = partitions.partition('dirichlet', labels, population, alpha=0.3)
   counts = pictures._counts(labels, p, num_classes)
   np.testing.assert_array_equal(counts.sum(0), np.bincount(labels))
   np.testing.assert_array_equal(counts.sum(1), p.sizes)
@@ -21,6 +21,6 @@ def test_label_distribution_is_a_png(population, num_classes, tmp_path):
 
 
 def test_label_distribution_refuses_labels_out_of_range(tmp_path):
-  p = data.partition('iid', 30, 3)
+  p = partitions.partition('iid', 30, 3)
   with pytest.raises(ValueError, match=r'labels < num_classes=10, got 0 to 29'):
     pictures.label_distribution(np.arange(30), p, tmp_path / 'x.png', 10)

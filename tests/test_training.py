@@ -116,6 +116,7 @@ def test_more_rounds_may_be_asked_for_but_not_fewer(whole, copy):
   assert rows(copy)[:8] == rows(folder)
   with pytest.raises(workdir.WorkdirError, match='Expected rounds=9 >= 10'):
     train(copy, rounds=9)
+  assert json.loads((copy / 'config.json').read_text())['rounds'] == 10
 
 
 def test_rounds_may_not_change_where_the_learning_rate_decays_over_them(
