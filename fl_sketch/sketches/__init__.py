@@ -7,24 +7,49 @@ line of `__all__`, and add it to the conformance list of tests/test_sketches.py.
 import inspect
 from typing import Any
 
+from fl_sketch.sketches.ams import ams
+from fl_sketch.sketches.base import Properties
 from fl_sketch.sketches.base import Sketch
+from fl_sketch.sketches.base import properties
 from fl_sketch.sketches.block_cyclic import block_cyclic
 from fl_sketch.sketches.count_sketch import count_sketch
+from fl_sketch.sketches.dct import dct
+from fl_sketch.sketches.gaussian import gaussian
 from fl_sketch.sketches.identity import identity
+from fl_sketch.sketches.sparse_embedding import sparse_embedding
+from fl_sketch.sketches.srft import srft
 from fl_sketch.sketches.srht import srht
+from fl_sketch.sketches.uniform_sampling import uniform_sampling
 
 __all__ = [
+  'Properties',
   'Sketch',
+  'ams',
   'block_cyclic',
   'count_sketch',
+  'dct',
+  'gaussian',
   'identity',
   'make',
   'options',
+  'properties',
+  'sparse_embedding',
+  'srft',
   'srht',
+  'uniform_sampling',
 ]
 
-_KINDS = tuple(
-  name for name in __all__ if name not in ('Sketch', 'make', 'options')
+_KINDS = (
+  'ams',
+  'block_cyclic',
+  'count_sketch',
+  'dct',
+  'gaussian',
+  'identity',
+  'sparse_embedding',
+  'srft',
+  'srht',
+  'uniform_sampling',
 )
 
 
@@ -49,7 +74,7 @@ def make(kind: str, **options: Any) -> Sketch:
   (2, 3)
 
   Args:
-    kind: one of 'identity', 'count_sketch', 'block_cyclic', 'srht'.
+    kind: the name of an operator's factory.
     **options: the arguments of the factory of that name.
 
   Returns:

@@ -1,16 +1,56 @@
-"""What a linear sketch is, and how trees become vectors and back."""
+"""What a linear sketch is, and how it walks a tree leaf by leaf."""
 
 from collections.abc import Callable
+from collections.abc import Sequence
 import math
 from typing import Any
 from typing import NamedTuple
 
 import jax
+from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
 Tree = Any
-Table = jax.Array
+Table = Any
+
+# Runs of leaves below this are copied side by side and walked as one.
+SMALL_LEAF = 2**16
+
+
+class Properties(NamedTuple):
+  """What an operator promises; R is its matrix, b the floats of its table.
+
+  The functions take the number of coordinates d, or a tree of d numbers.
+
+  Attributes:
+    name: of the factory.
+    floats: like -> 32-bit floats on the wire, for a tree of float32.
+    alpha: like -> the least constant with E||R^T R x||^2 <= (1 + alpha)
+      ||x||^2 for every x. None where no closed form is known.
+    coordinate_wise: like -> a with E(h^T R^T R g)^2 <= (h^T g)^2 +
+      (a / b) ||g||^2 ||h||^2 for all g and h (Song et al., Definition 4.1).
+    printed: like -> the alpha printed in Table 1 of Song et al., None where
+      the table has no row.
+    linear: whether desketch is linear in the table.
+    adjoint_scale: c in <sketch x, y> = c <x, desketch y>; None if not linear.
+    exact_at_full_size: whether desketch undoes sketch in every draw at b = d.
+    orthogonal_rows: whether R R^T = (d / b) I in every draw, where the
+      operator pads nothing.
+    embedding: False for a compressor whose `coordinate_wise` grows with d: it
+      is unbiased, yet a single draw may lose a spike.
+  """
+
+  name: str
+  floats: Callable[[Any], int]
+  alpha: Callable[[Any], float] | None
+  coordinate_wise: Callable[[Any], float] | None
+  printed: Callable[[Any], float] | None = None
+  linear: bool = True
+  adjoint_scale: float | None = 1.0
+  exact_at_full_size: bool = False
+  orthogonal_rows: bool = False
+  embedding: bool = True
 
 
 class Sketch(NamedTuple):
@@ -24,11 +64,49 @@ class Sketch(NamedTuple):
     desketch: (key, table, like) -> tree of the shapes and dtypes of `like`
       (arrays or `jax.ShapeDtypeStruct`), an estimate of what was sketched.
     like: tree -> a zero table, for building state that lives in table space.
+    properties: what the operator promises, for `sketches.properties`.
   """
 
   sketch: Callable[[jax.Array, Tree], Table]
   desketch: Callable[[jax.Array, Table, Tree], Tree]
   like: Callable[[Tree], Table]
+  properties: Properties | None = None
+
+
+def properties(op: Sketch) -> Properties:
+  """What an operator promises, as data; `verify` measures whether it keeps it.
+
+  >>> from fl_sketch import sketches
+  >>> properties(sketches.block_cyclic(8)).alpha(64)
+  7.0
+
+  Args:
+    op: an operator of this package, or one that was made with properties.
+
+  Returns:
+    `Properties`.
+
+  Raises:
+    ValueError: the operator states none.
+  """
+  if op.properties is None:
+    raise ValueError('Expected op.properties: this operator states none.')
+  return op.properties
+
+
+class Span(NamedTuple):
+  """Consecutive coordinates of the whole vector, in one or several leaves."""
+
+  start: int
+  size: int
+  dtype: Any
+
+
+class Run(NamedTuple):
+  """Consecutive coordinates and their values; a large leaf as it is."""
+
+  start: int
+  x: jax.Array
 
 
 def leaf_type(leaf: Any) -> jax.ShapeDtypeStruct:
@@ -42,7 +120,7 @@ def leaf_type(leaf: Any) -> jax.ShapeDtypeStruct:
 
 
 def vector_type(tree: Tree) -> jax.ShapeDtypeStruct:
-  """The shape (d,) and dtype of the vector that `flatten` makes of a tree.
+  """The shape (d,) of a tree's numbers in a row, and the dtype of their sums.
 
   >>> vector_type({'w': jnp.ones((2, 3)), 'b': jnp.ones(2, jnp.bfloat16)})
   ShapeDtypeStruct(shape=(8,), dtype=float32)
@@ -55,52 +133,67 @@ def vector_type(tree: Tree) -> jax.ShapeDtypeStruct:
 
   Raises:
     TypeError: a leaf is not of a float type.
+    ValueError: d is beyond the reach of an int32 index.
   """
   types = [leaf_type(leaf) for leaf in jax.tree.leaves(tree)]
   dtype = jnp.result_type(jnp.float32, *(t.dtype for t in types))
-  return jax.ShapeDtypeStruct((sum(math.prod(t.shape) for t in types),), dtype)
+  d = sum(math.prod(t.shape) for t in types)
+  if d >= 2**31:
+    raise ValueError(f'Expected {d=} < 2**31, the reach of an int32 index.')
+  return jax.ShapeDtypeStruct((d,), dtype)
 
 
-def flatten(tree: Tree) -> jax.Array:
-  """The d numbers of a tree, in the order of its leaves.
+def dimension(like: Any) -> int:
+  """The number of coordinates d: of an integer itself, or of a tree.
 
-  >>> flatten({'b': jnp.ones((), jnp.bfloat16), 'w': jnp.zeros((1, 2))})
-  Array([1., 0., 0.], dtype=float32)
-
-  Args:
-    tree: leaves are float arrays.
-
-  Returns:
-    f32[d], or f64[d] if a leaf is float64.
-
-  Raises:
-    TypeError: a leaf is not of a float type.
+  >>> dimension(7), dimension({'w': jnp.ones((2, 3))})
+  (7, 6)
   """
-  dtype = vector_type(tree).dtype
-  parts = [jnp.ravel(x).astype(dtype) for x in jax.tree.leaves(tree)]
-  return jnp.concatenate(parts) if parts else jnp.zeros(0, dtype)
+  if isinstance(like, int | np.integer):
+    return int(like)
+  return vector_type(like).shape[0]
 
 
-def unflatten(x: jax.Array, like: Tree) -> Tree:
-  """Undoes `flatten`: a tree of the shapes and dtypes of `like`.
+def zeros(shape: tuple[int, ...], dtype: Any, *data: jax.Array) -> jax.Array:
+  """Zeros that vary over the mesh axes that any of `data` varies over.
 
-  >>> unflatten(jnp.arange(3.0), {'b': jnp.ones(()), 'w': jnp.ones((1, 2))})
-  {'b': Array(0., dtype=float32), 'w': Array([[1., 2.]], dtype=float32)}
-
-  Args:
-    x: f32[d].
-    like: leaves are arrays or `jax.ShapeDtypeStruct`, d numbers in all.
-
-  Returns:
-    A tree like `like`.
+  What a loop carries must have one type from the first pass on, and plain
+  zeros are the same on every device where what is added to them is not. The
+  values are never read, so that an infinite one does no harm.
   """
-  leaves, treedef = jax.tree.flatten(like)
-  out, start = [], 0
-  for t in map(leaf_type, leaves):
-    stop = start + math.prod(t.shape)
-    out.append(x[start:stop].reshape(t.shape).astype(t.dtype))
-    start = stop
-  return treedef.unflatten(out)
+  firsts = [jnp.ravel(x)[0].astype(dtype) for x in data]
+  zero = sum(jnp.where(False, first, 0) for first in firsts)
+  return jnp.full(shape, zero, dtype)
+
+
+def fold(
+  n: int,
+  tile: int,
+  body: Callable[[Any, int, Any], Any],
+  carry: Any,
+) -> Any:
+  """Runs body(start, size, carry) over [0, n) in tiles, the last one shorter.
+
+  >>> fold(5, 2, lambda start, size, c: c + 10 * start + size, jnp.int32(0))
+  Array(65, dtype=int32, weak_type=True)
+  """
+  full, rest = divmod(n, tile)
+  if full:
+    step = lambda i, c: body(i * tile, tile, c)
+    carry = lax.fori_loop(0, full, step, carry)
+  return body(full * tile, rest, carry) if rest else carry
+
+
+def join(runs: Sequence[Run], size: int, dtype: Any) -> jax.Array:
+  """The values of all runs in a row, with zeros up to `size`: f32[size]."""
+  parts = [run.x.astype(dtype) for run in runs]
+  rest = size - sum(part.size for part in parts)
+  return jnp.concatenate([*parts, jnp.zeros(rest, dtype)])
+
+
+def cut(x: jax.Array, spans: Sequence[Span]) -> list[jax.Array]:
+  """Undoes `join`: the values of each span."""
+  return [x[s.start : s.start + s.size].astype(s.dtype) for s in spans]
 
 
 def check_positive(**values: int) -> None:
@@ -110,53 +203,113 @@ def check_positive(**values: int) -> None:
       raise ValueError(f'Expected {name}={value!r} to be an integer >= 1.')
 
 
-def from_vector(
-  size: str,
-  shape: Callable[[int], tuple[int, ...]],
-  sketch: Callable[[jax.Array, jax.Array], Table],
-  desketch: Callable[[jax.Array, Table, int], jax.Array],
-) -> Sketch:
-  """Makes a `Sketch` of trees from functions of vectors.
+def _groups(types: Sequence[jax.ShapeDtypeStruct]) -> list[list[int]]:
+  """Which leaves, by index, are walked together; empty ones are left out."""
+  groups, joining = [], False
+  for i, t in enumerate(types):
+    size = math.prod(t.shape)
+    small = size < SMALL_LEAF
+    if small and joining:
+      groups[-1].append(i)
+    elif size:
+      groups.append([i])
+      joining = small
+  return groups
 
-  >>> op = from_vector('d', lambda d: (d,), lambda k, x: x, lambda k, y, d: y)
+
+def _spans(types, groups, dtype):
+  spans, start = [], 0
+  for group in groups:
+    size = sum(math.prod(types[i].shape) for i in group)
+    kind = types[group[0]].dtype if len(group) == 1 else dtype
+    spans.append(Span(start, size, kind))
+    start += size
+  return spans
+
+
+def from_runs(
+  promises: Properties,
+  size: str,
+  table: Callable[[jax.ShapeDtypeStruct], jax.ShapeDtypeStruct],
+  sketch: Callable[[jax.Array, Sequence[Run], jax.ShapeDtypeStruct], Table],
+  desketch: Callable[[jax.Array, Table, Sequence[Span]], list[jax.Array]],
+) -> Sketch:
+  """Makes a `Sketch` of trees from functions of runs of coordinates.
+
+  A large leaf is a run of its own, in its own dtype and place: no copy of the
+  tree is made. Small ones are copied side by side, so that a tree of hundreds
+  of leaves does not become a program of hundreds of loops.
+
+  >>> op = from_runs(
+  ...   Properties('all', dimension, lambda d: 0.0, lambda d: 0.0),
+  ...   'd',
+  ...   lambda vector: vector,
+  ...   lambda key, runs, vector: join(runs, vector.size, vector.dtype),
+  ...   lambda key, y, spans: cut(y, spans),
+  ... )
   >>> op.like({'w': jnp.ones(3)}).shape
   (3,)
 
   Args:
+    promises: the operator's properties.
     size: what the table's size is called in messages, such as 'size=8'.
-    shape: d -> shape of the table.
-    sketch: (key, f32[d]) -> table.
-    desketch: (key, table, d) -> f32[d].
+    table: type of the vector of all d numbers -> type of the table.
+    sketch: (key, runs, type of the vector) -> table.
+    desketch: (key, table, spans) -> the values of each span, in its dtype.
 
   Returns:
-    A `Sketch` whose three functions raise ValueError if a table is larger than
-    the tree, or is not of the shape that the tree's d asks for.
+    A `Sketch` whose functions raise ValueError if a table is larger than the
+    tree, or is not of the shape that the tree asks for.
   """
+
   # Eagerly a loop is compiled at every call, by `jit` once.
-  sketch = jax.jit(sketch)
-  desketch = jax.jit(desketch, static_argnums=2)
+  @jax.jit
+  def sketch_leaves(key, leaves):
+    types = [leaf_type(leaf) for leaf in leaves]
+    vector, groups = vector_type(types), _groups(types)
+    runs = []
+    for group, span in zip(
+      groups, _spans(types, groups, vector.dtype), strict=True
+    ):
+      parts = [jnp.ravel(leaves[i]).astype(span.dtype) for i in group]
+      whole = jnp.concatenate(parts) if len(parts) > 1 else parts[0]
+      runs.append(Run(span.start, whole))
+    return sketch(key, runs, vector)
+
+  @jax.jit(static_argnums=2)
+  def desketch_leaves(key, table, types):
+    groups = _groups(types)
+    spans = _spans(types, groups, vector_type(types).dtype)
+    out = [jnp.zeros(t.shape, t.dtype) for t in types]
+    for group, values in zip(groups, desketch(key, table, spans), strict=True):
+      start = 0
+      for i in group:
+        stop = start + math.prod(types[i].shape)
+        part = values[start:stop].reshape(types[i].shape)
+        out[i] = part.astype(types[i].dtype)
+        start = stop
+    return out
 
   def checked_type(tree):
     vector = vector_type(tree)
-    (d,) = vector.shape
-    if d >= 2**31:
-      raise ValueError(f'Expected {d=} < 2**31, the reach of an int32 index.')
-    if math.prod(shape(d)) > d:
-      raise ValueError(f'Expected {size} <= {d=}.')
-    return jax.ShapeDtypeStruct(shape(d), vector.dtype), d
+    if math.prod(table(vector).shape) > vector.size:
+      raise ValueError(f'Expected {size} <= d={vector.size}.')
+    return table(vector)
 
   def sketch_tree(key, tree):
     checked_type(tree)
-    return sketch(key, flatten(tree))
+    return sketch_leaves(key, jax.tree.leaves(tree))
 
   def desketch_tree(key, table, like):
-    want, d = checked_type(like)
+    want = checked_type(like)
     if table.shape != want.shape:
       raise ValueError(f'Expected {table.shape=} == {want.shape}.')
-    return unflatten(desketch(key, table, d), like)
+    leaves, treedef = jax.tree.flatten(like)
+    types = tuple(map(leaf_type, leaves))
+    return treedef.unflatten(desketch_leaves(key, table, types))
 
   def zero_table(tree):
-    table, _ = checked_type(tree)
-    return jnp.zeros(table.shape, table.dtype)
+    want = checked_type(tree)
+    return jnp.zeros(want.shape, want.dtype)
 
-  return Sketch(sketch_tree, desketch_tree, zero_table)
+  return Sketch(sketch_tree, desketch_tree, zero_table, promises)

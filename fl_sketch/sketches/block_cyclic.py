@@ -1,5 +1,7 @@
 """Block-cyclic Count Sketch: balanced buckets, contiguous memory."""
 
+from typing import NamedTuple
+
 from fl_sketch.sketches import base
 from fl_sketch.sketches import hashing
 import jax
@@ -8,161 +10,250 @@ import jax.numpy as jnp
 import numpy as np
 
 
-def block_cyclic(size: int) -> base.Sketch:
-  r"""Count Sketch that shifts blocks of `size` coordinates as a whole.
+def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
+  r"""Count Sketch that shifts blocks of coordinates as a whole.
 
-  Coordinate i = B size + u of block B goes to bucket (u + shift_B) mod size
-  with sign s(i); the vector is padded with zeros to whole blocks.
+  With m = size / sparsity buckets, coordinate i = B m + u of block B goes to
+  bucket (u + shift_B) mod m with sign s(i); the vector is padded with zeros to
+  whole blocks. `sparsity` such sketches, each scaled by 1 / sqrt(sparsity), are
+  stacked: an OSNAP of the second kind (Nelson and Nguyen, FOCS 2013).
 
-  Guarantees, for independent shifts and signs (see `hashing`):
+  Guarantees, for s = `sparsity` and b = `size`; the shifts are provably
+  pairwise independent (`hashing.kwise`), the signs hashed by `hashing.word`:
     linear, and desketch is the adjoint of sketch.
     unbiased: E desketch(sketch(x)) = x.
-    balanced: every bucket holds d / size coordinates, so R R^T = (d / size) I
-      in every draw where size divides d, and R is exact at size = d.
-    second moment: E||desketch(sketch(x))||^2 = (d / size) ||x||^2 where size
-      divides d, the least that any unbiased projection of this size can have.
+    second moment: E||desketch(sketch(x))||^2 = (1 + alpha) ||x||^2 with alpha =
+      d / b - 1 / s where m divides d. A short last block of r coordinates has
+      ((d - r) / m) / s instead of ((d - m) / m) / s.
+    balanced, for s = 1: every bucket holds d / b coordinates, so R R^T = (d /
+      b) I in every draw where b divides d, and R is exact at b = d; no unbiased
+      projection of this size has a smaller alpha.
+    coordinate-wise constant 2, from signs 4-wise independent.
 
   >>> op, key, x = block_cyclic(4), jax.random.key(0), {'w': jnp.ones(4)}
   >>> op.desketch(key, op.sketch(key, x), x)['w'].tolist()
   [1.0, 1.0, 1.0, 1.0]
 
   Why: a block meets every bucket once, so coordinates of one block never
-  collide, and those of two blocks do with probability 1 / size, as the
-  difference of two uniform shifts is uniform. A construction of this project;
+  collide, and those of two blocks do with probability 1 / m, as the difference
+  of two independent uniform shifts is uniform. A construction of this project;
   relatives are numBlocks of FetchSGD's CSVec (arXiv:2007.07682) and
   BlockPerm-SJLT (arXiv:2602.06071).
 
   Args:
-    size: numbers in a table, which are also the buckets and a block.
+    size: numbers in a table.
+    sparsity: nonzeros in a column of R; more cost that many passes and bring
+      lighter tails.
 
   Returns:
     A `Sketch` whose tables are f32[size]; it raises ValueError if size > d.
 
   Raises:
-    ValueError: size is below 1.
+    ValueError: an argument is below 1, or sparsity does not divide size.
   """
-  base.check_positive(size=size)
+  base.check_positive(size=size, sparsity=sparsity)
+  if size % sparsity:
+    raise ValueError(f'Expected {sparsity=} to divide {size=}.')
+  cols, scale = size // sparsity, sparsity**-0.5
 
-  def sketch(key, x):
+  def sketch(key, runs, vector):
+    starts = [run.start for run in runs]
+
+    def form(of_runs):
+      def tables(hashes, *xs):
+        return of_runs(cols, hashes, list(map(base.Run, starts, xs)), vector)
+
+      return tables
+
+    hashes = _hashes(key, cols, sparsity, vector.size)
+    tables = lax.platform_dependent(
+      hashes,
+      *[run.x for run in runs],
+      cpu=form(_sketch_loop),
+      default=form(_sketch_gather),
+    )
+    return scale * jnp.concatenate(tables)
+
+  def desketch(key, table, spans):
+    d = spans[-1].start + spans[-1].size
+    hashes = _hashes(key, cols, sparsity, d)
+    form = lambda f: lambda hashes, tables: f(cols, hashes, tables, spans)
     return lax.platform_dependent(
-      key, x, cpu=_sketch_loop(size), default=_sketch_gather(size)
+      hashes,
+      list(scale * table.reshape(sparsity, cols)),
+      cpu=form(_desketch_loop),
+      default=form(_desketch_gather),
     )
 
-  def desketch(key, table, d):
-    return lax.platform_dependent(
-      key, table, cpu=_desketch_loop(size, d), default=_desketch_gather(size, d)
-    )
+  promises = base.Properties(
+    'block_cyclic',
+    floats=lambda like: size,
+    alpha=lambda like: _alpha(base.dimension(like), cols) / sparsity,
+    coordinate_wise=lambda like: 2.0,
+    exact_at_full_size=sparsity == 1,
+    orthogonal_rows=sparsity == 1,
+  )
+  table = lambda vector: jax.ShapeDtypeStruct((size,), vector.dtype)
+  return base.from_runs(promises, f'{size=}', table, sketch, desketch)
 
-  return base.from_vector(f'{size=}', lambda d: (size,), sketch, desketch)
+
+def _alpha(d, cols):
+  """Of one sketch: what collides with a coordinate is outside its block."""
+  return (d - (d % cols or cols)) / cols
 
 
-def _hashes(key: jax.Array, size: int, d: int):
-  """int32[blocks] shifts, and the words of the signs of 32 blocks.
+def _hashes(key, cols, sparsity, d):
+  """For each copy int32[blocks] shifts, and the seed of the sign words."""
+  counter = jnp.arange(-(-d // cols), dtype=jnp.uint32)
+  shift = [
+    hashing.bucket(hashing.kwise(counter, family), cols)
+    for family in hashing.families(key, sparsity, 2, hashing.SHIFT)
+  ]
+  signs = hashing.seeds(key, sparsity, hashing.SIGN)
+  return list(zip(shift, signs, strict=True))
 
-  The sign of coordinate u of block B is plane B mod 32 of words(B // 32, u).
+
+def _words(group, u, cols, seed):
+  """The sign of coordinate u of block B is plane B % 32 of word(B // 32, u)."""
+  counter = jnp.uint32(group) * np.uint32(cols) + jnp.uint32(u)
+  return hashing.word(counter, seed)
+
+
+class _Blocks(NamedTuple):
+  """How blocks cut a run: pieces (start, size) at its ends, whole ones within.
+
+  Positions of pieces are coordinates; `first` and `last` + 1 bound the blocks.
   """
-  blocks = -(-d // size)
-  (seed,) = hashing.seeds(key, 1, hashing.SHIFT)
-  counter = jnp.arange(blocks, dtype=jnp.uint32)
-  shift = hashing.bucket(hashing.word(counter, seed), size)
-  (sign_seed,) = hashing.seeds(key, 1, hashing.SIGN)
 
-  def words(group, u):
-    counter = jnp.uint32(group) * np.uint32(size) + u.astype(jnp.uint32)
-    return hashing.word(counter, sign_seed)
-
-  return shift, words
+  pieces: list[tuple[int, int]]
+  first: int
+  stop: int
 
 
-def _for_blocks(blocks, words, body, carry):
+def _cut(start, size, cols):
+  stop = start + size
+  first, last = -(-start // cols), stop // cols
+  if first > last:
+    return _Blocks([(start, size)], first, first)
+  ends = (start, first * cols - start), (last * cols, stop - last * cols)
+  return _Blocks([piece for piece in ends if piece[1]], first, last)
+
+
+def _for_blocks(first, stop, words, body, carry):
   """Runs body(block, words, plane, carry), 32 blocks on the same words."""
 
-  def group(g, count, carry):
+  def group(g, begin, end, carry):
     w = words(g)
     step = lambda plane, c: body(g * hashing.PLANES + plane, w, plane, c)
-    return lax.fori_loop(0, count, step, carry)
+    return lax.fori_loop(begin, end, step, carry)
 
-  full, rest = divmod(blocks, hashing.PLANES)
-  step = lambda g, c: group(g, hashing.PLANES, c)
-  return group(full, rest, lax.fori_loop(0, full, step, carry))
+  (g, plane), (last, rest) = (divmod(i, hashing.PLANES) for i in (first, stop))
+  if g == last:
+    return group(g, plane, rest, carry) if plane < rest else carry
+  if plane:
+    carry = group(g, plane, hashing.PLANES, carry)
+    g += 1
+  step = lambda g, c: group(g, 0, hashing.PLANES, c)
+  carry = lax.fori_loop(g, last, step, carry) if g < last else carry
+  return group(last, 0, rest, carry) if rest else carry
 
 
-def _sketch_loop(size):
-  """Adds block after block into a doubled accumulator, folded at the end.
+def _sketch_loop(cols, hashes, runs, vector):
+  """Adds block after block into doubled accumulators, folded at the end."""
+  xs = [run.x for run in runs]
+  accs = [
+    base.zeros((2 * cols,), vector.dtype, shift, *xs) for shift, _ in hashes
+  ]
 
-  The last block, which may be short, starts the carry: zeros alone would not
-  be of the type, varying over a mesh axis, that the loop returns.
-  """
-
-  def sketch(key, x):
-    last = -(-x.size // size) - 1
-    shift, words_at = _hashes(key, size, x.size)
-    words = lambda group: words_at(group, jnp.arange(size))
-
-    def add(block, w, plane, acc):
-      part = lax.dynamic_slice(x, (block * size,), (size,))
-      old = lax.dynamic_slice(acc, (shift[block],), (size,))
+  def add(accs, words, plane, block, u, part):
+    part, out = part.astype(vector.dtype), []
+    for acc, w, (shift, _) in zip(accs, words, hashes, strict=True):
+      at = (u + shift[block],)
+      old = lax.dynamic_slice(acc, at, part.shape)
       new = old + hashing.flip(part, w, plane)
-      return lax.dynamic_update_slice(acc, new, (shift[block],))
+      out.append(lax.dynamic_update_slice(acc, new, at))
+    return out
 
-    part = jnp.pad(x[last * size :], (0, (last + 1) * size - x.size))
-    part = hashing.flip(part, words(last // 32), last % 32)
-    acc = jnp.zeros(2 * size, x.dtype)
-    acc = lax.dynamic_update_slice(acc, part, (shift[last],))
-    acc = _for_blocks(last, words, add, acc)
-    return acc[:size] + acc[size:]
+  def words_at(group, u):
+    return [_words(group, u, cols, seed) for _, seed in hashes]
 
-  return sketch
+  for start, x in runs:
+    blocks = _cut(start, x.size, cols)
+    for at, size in blocks.pieces:
+      (block, u), i = divmod(at, cols), at - start
+      words = words_at(block // hashing.PLANES, u + jnp.arange(size))
+      part = x[i : i + size]
+      accs = add(accs, words, block % hashing.PLANES, block, u, part)
 
+    def whole(block, words, plane, accs, x=x, start=start):
+      part = lax.dynamic_slice(x, (block * cols - start,), (cols,))
+      return add(accs, words, plane, block, 0, part)
 
-def _desketch_loop(size, d):
-  """Reads every block as one slice of the table written twice."""
-
-  def desketch(key, table):
-    last = -(-d // size) - 1
-    shift, words_at = _hashes(key, size, d)
-    words = lambda group: words_at(group, jnp.arange(size))
-    doubled = jnp.concatenate([table, table])
-
-    def read(block, w, plane):
-      part = lax.dynamic_slice(doubled, (shift[block],), (size,))
-      return hashing.flip(part, w, plane)
-
-    def put(block, w, plane, out):
-      part = read(block, w, plane)
-      return lax.dynamic_update_slice(out, part, (block * size,))
-
-    part = read(last, words(last // 32), last % 32)[: d - last * size]
-    out = jnp.zeros(d, table.dtype)
-    out = lax.dynamic_update_slice(out, part, (last * size,))
-    return _for_blocks(last, words, put, out)
-
-  return desketch
+    words = lambda group: words_at(group, jnp.arange(cols))
+    accs = _for_blocks(blocks.first, blocks.stop, words, whole, accs)
+  return [acc[:cols] + acc[cols:] for acc in accs]
 
 
-def _sketch_gather(size):
-  """One fused gather and column sum: no scatter, deterministic."""
+def _desketch_loop(cols, hashes, tables, spans):
+  """Reads every block as one slice of the tables written twice."""
+  doubled = [jnp.concatenate([table, table]) for table in tables]
 
-  def sketch(key, x):
-    shift, words = _hashes(key, size, x.size)
-    block = jnp.arange(shift.size)[:, None]
-    source = (jnp.arange(size)[None] - shift[:, None]) % size
-    x = jnp.pad(x, (0, shift.size * size - x.size))
-    part = x.at[block * size + source].get(mode='promise_in_bounds')
-    sign = words(block // 32, source) << jnp.uint32(block % 32)
-    return hashing.flip(part, sign, 0).sum(0)
+  def read(words, plane, block, u, size):
+    parts = [
+      hashing.flip(lax.dynamic_slice(t, (u + shift[block],), (size,)), w, plane)
+      for t, w, (shift, _) in zip(doubled, words, hashes, strict=True)
+    ]
+    return sum(parts[1:], start=parts[0])
 
-  return sketch
+  def words_at(group, u):
+    return [_words(group, u, cols, seed) for _, seed in hashes]
+
+  def one_span(start, n, dtype):
+    out = base.zeros((n,), dtype, hashes[0][0], tables[0])
+    blocks = _cut(start, n, cols)
+    for at, size in blocks.pieces:
+      block, u = divmod(at, cols)
+      words = words_at(block // hashing.PLANES, u + jnp.arange(size))
+      part = read(words, block % hashing.PLANES, block, u, size).astype(dtype)
+      out = lax.dynamic_update_slice(out, part, (at - start,))
+
+    def whole(block, words, plane, out):
+      part = read(words, plane, block, 0, cols).astype(dtype)
+      return lax.dynamic_update_slice(out, part, (block * cols - start,))
+
+    words = lambda group: words_at(group, jnp.arange(cols))
+    return _for_blocks(blocks.first, blocks.stop, words, whole, out)
+
+  return [one_span(*span) for span in spans]
 
 
-def _desketch_gather(size, d):
-  """One fused gather."""
+def _sketch_gather(cols, hashes, runs, vector):
+  """Fused gathers and column sums: no scatter, the same bits in every run."""
 
-  def desketch(key, table):
-    shift, words = _hashes(key, size, d)
-    i = jnp.arange(d)
-    block, u = i // size, i % size
-    part = table.at[(u + shift[block]) % size].get(mode='promise_in_bounds')
-    return hashing.flip(part, words(block // 32, u), block % 32)
+  def one(run, shift, seed):
+    first, stop = run.start // cols, -(-(run.start + run.x.size) // cols)
+    block = jnp.arange(first, stop)[:, None]
+    source = (jnp.arange(cols)[None] - shift[first:stop, None]) % cols
+    i = block * cols + source - run.start
+    i = jnp.where(i < 0, run.x.size, i)  # past the end, where zeros are read
+    part = run.x.at[i].get(mode='fill', fill_value=0).astype(vector.dtype)
+    words = _words(block // hashing.PLANES, source, cols, seed)
+    return hashing.flip(part, words, block % hashing.PLANES).sum(0)
 
-  return desketch
+  return [sum(one(run, shift, seed) for run in runs) for shift, seed in hashes]
+
+
+def _desketch_gather(cols, hashes, tables, spans):
+  """Fused gathers."""
+
+  def one(span, table, shift, seed):
+    block, u = jnp.divmod(span.start + jnp.arange(span.size), cols)
+    part = table.at[(u + shift[block]) % cols].get(mode='promise_in_bounds')
+    words = _words(block // hashing.PLANES, u, cols, seed)
+    return hashing.flip(part, words, block % hashing.PLANES)
+
+  copies = list(zip(tables, *zip(*hashes, strict=True), strict=True))
+  return [
+    sum(one(span, *copy) for copy in copies).astype(span.dtype)
+    for span in spans
+  ]

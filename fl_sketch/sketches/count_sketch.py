@@ -1,13 +1,11 @@
 """Count Sketch: a few independent hash rows, read back by median or mean."""
 
 from fl_sketch.sketches import base
+from fl_sketch.sketches import columns
 from fl_sketch.sketches import hashing
 from fl_sketch.sketches import median
 import jax
 import jax.numpy as jnp
-
-# Coordinates read back at a time: what desketch holds is rows times this.
-BLOCK = 2**16
 
 
 def count_sketch(
@@ -50,52 +48,43 @@ def count_sketch(
   base.check_positive(rows=rows, cols=cols)
   if combine not in ('median', 'mean'):
     raise ValueError(f"Expected {combine=} in ('median', 'mean').")
-  reduce = {'median': median.median, 'mean': _mean}[combine]
+  mean = combine == 'mean'
+  size = rows * cols
 
-  def sketch(key, x):
-    signs, buckets = _streams(key, rows)
-    counter = jnp.arange(x.size, dtype=jnp.uint32)
-    words = jax.vmap(hashing.word, (None, 0))(counter, signs)
+  def sketch(key, runs, vector):
+    table = columns.sketch(_columns(key, rows, cols), runs, size, vector.dtype)
+    return table.reshape(rows, cols)
 
-    def one_row(row):
-      bucket = hashing.bucket(hashing.word(counter, buckets[row]), cols)
-      plane = row % hashing.PLANES
-      signed = hashing.flip(x, words[row // hashing.PLANES], plane)
-      return jnp.zeros(cols, x.dtype).at[bucket].add(signed)
+  def desketch(key, table, spans):
+    reduce = _mean if mean else median.median
+    matrix = _columns(key, rows, cols)
+    return columns.desketch(matrix, table.ravel(), spans, reduce)
 
-    return jax.lax.map(one_row, jnp.arange(rows))
-
-  def desketch(key, table, d):
-    signs, buckets = _streams(key, rows)
-    block = min(d, BLOCK)
-
-    def one_block(start):
-      counter = start + jnp.arange(block, dtype=jnp.uint32)
-      words = jax.vmap(hashing.word, (None, 0))(counter, signs)
-
-      def one_row(row):
-        bucket = hashing.bucket(hashing.word(counter, buckets[row]), cols)
-        value = table[row].at[bucket].get(mode='promise_in_bounds')
-        plane = row % hashing.PLANES
-        return hashing.flip(value, words[row // hashing.PLANES], plane)
-
-      return reduce(list(jax.lax.map(one_row, jnp.arange(rows))))
-
-    starts = jnp.arange(0, d, block, dtype=jnp.uint32)
-    return jax.lax.map(one_block, starts).ravel()[:d]
-
-  return base.from_vector(
-    f'{rows=} * {cols=}', lambda d: (rows, cols), sketch, desketch
+  alpha = lambda like: (base.dimension(like) - 1) / size
+  promises = base.Properties(
+    'count_sketch',
+    floats=lambda like: size,
+    alpha=alpha if mean or rows <= 2 else None,
+    coordinate_wise=(lambda like: 2.0) if mean or rows <= 2 else None,
+    printed=(lambda like: 3 * base.dimension(like) / size) if mean else None,
+    linear=mean,
+    adjoint_scale=float(rows) if mean else None,
   )
+  table = lambda vector: jax.ShapeDtypeStruct((rows, cols), vector.dtype)
+  return base.from_runs(promises, f'{rows=} * {cols=}', table, sketch, desketch)
 
 
-def _streams(key, rows):
-  """Seeds of the sign words, 32 rows a word, and of each row's buckets."""
-  words = -(-rows // hashing.PLANES)
-  return (
-    hashing.seeds(key, words, hashing.SIGN),
-    hashing.seeds(key, rows, hashing.BUCKET),
-  )
+def _columns(key, rows, cols):
+  families = hashing.families(key, rows, 2, hashing.BUCKET)
+
+  def flat(counter):
+    words = jax.vmap(hashing.kwise, (None, 0))(counter, families)
+    row = jnp.arange(rows, dtype=jnp.int32)[:, None]
+    return row * cols + hashing.bucket(words, cols)
+
+  groups = -(-rows // hashing.PLANES)
+  signs = hashing.seeds(key, groups, hashing.SIGN)
+  return columns.Columns(rows, flat, signs)
 
 
 def _mean(rows):

@@ -1,16 +1,26 @@
-"""Counter hashes: pseudo-random words computed from a key, never stored.
+"""Hash functions computed from a key and a counter, never stored.
 
-Everything is a function of (key, domain, counter) in uint32 arithmetic, which
-wraps modulo 2**32 by design and here only in `mix` and `word`. No word comes
-from `jax.random.bits`, whose output depends on `jax_threefry_partitionable`:
-clients that run other versions or backends still draw the same operator.
+Everything is a function of (key, domain, counter) in uint32 arithmetic. No word
+comes from `jax.random.bits`, whose output depends on
+`jax_threefry_partitionable`: clients that run other versions or backends still
+draw the same operator, whatever the tiles in which they compute it.
 
-What is proven and what is not. For one key, `mix` and `word` are bijections of
-uint32, so words of distinct counters are distinct. That the words of distinct
-counters, of distinct domains, and the 32 bits of one word behave as
-independent is a heuristic: murmur3's finaliser passes statistical tests, it is
-neither provably pairwise nor 4-wise independent, and it is not cryptographic:
-a sketch hides nothing from who knows the key.
+Two kinds, and what is proven of each:
+
+* `kwise`: a random polynomial of k coefficients over the field of 2**31 - 1
+  elements, whose words are k-wise independent and uniform on the field (Wegman
+  and Carter, JCSS 1981). Provable, given uniform coefficients. Used where the
+  proof of a promise asks for it and the price is small: shifts and buckets
+  (2-wise), the signs of AMS (4-wise, 31 rows of signs from each word).
+* `word`: murmur3's finaliser, twice, over a counter. For one key a bijection,
+  so distinct counters give distinct words. That they, and the 32 bits of one
+  word, behave as independent is a heuristic: it passes statistical tests, it is
+  neither provably pairwise nor 4-wise independent. Used for signs in loops at
+  the speed of memory, where a polynomial of degree three would double the time
+  of a Count Sketch; and under a median, whose lack of bias needs signs that are
+  independent all together, which no k-wise family gives.
+
+Neither is cryptographic: a sketch hides nothing from who knows the key.
 """
 
 import jax
@@ -18,9 +28,11 @@ import jax.numpy as jnp
 import numpy as np
 
 # One stream each, so that no two uses of a key ever see the same words.
-SHIFT, SIGN, BUCKET, SAMPLE = 1, 2, 3, 4
+SHIFT, SIGN, BUCKET, SAMPLE, ENTRY = 1, 2, 3, 4, 5
 
 PLANES = 32  # signs in a word
+
+PRIME = np.uint32(2**31 - 1)  # of Mersenne: reduced by shifts and masks
 
 
 def mix(x: jax.Array) -> jax.Array:
@@ -67,7 +79,7 @@ def seeds(key: jax.Array, n: int, domain: int = 0) -> jax.Array:
   Args:
     key: key[], of any implementation.
     n: how many streams.
-    domain: one of `SHIFT`, `SIGN`, `BUCKET`, `SAMPLE`.
+    domain: one of `SHIFT`, `SIGN`, `BUCKET`, `SAMPLE`, `ENTRY`.
 
   Returns:
     uint32[n, 2].
@@ -80,12 +92,74 @@ def seeds(key: jax.Array, n: int, domain: int = 0) -> jax.Array:
   return word(counter, jnp.stack([first, second])).reshape(n, 2)
 
 
+def families(key: jax.Array, n: int, k: int, domain: int) -> jax.Array:
+  """The seeds of n members of a k-wise independent family, for `kwise`.
+
+  >>> families(jax.random.key(0), 3, 4, SIGN).shape
+  (3, 5, 2)
+
+  Args:
+    key: key[], of any implementation.
+    n: how many functions.
+    k: how many words of each are to be independent.
+    domain: one of `SHIFT`, `SIGN`, `BUCKET`, `SAMPLE`, `ENTRY`.
+
+  Returns:
+    uint32[n, k + 1, 2]: k coefficients, and the seed of a `word`.
+  """
+  return seeds(key, n * (k + 1), domain).reshape(n, k + 1, 2)
+
+
+def kwise(counter: jax.Array, family: jax.Array) -> jax.Array:
+  r"""Words any k of which are independent: a polynomial plus a `word`.
+
+  :math:`c_1 x^{k-1} + \dots + c_k + \mathrm{word}(x) \bmod 2^{31} - 1`. The
+  polynomial makes any k words of distinct counters independent and uniform on
+  the field, and adding what does not depend on the c keeps them so; `word`
+  breaks the pattern that bare polynomials have beyond k, such as three
+  neighbours that meet in one bucket as often as two.
+
+  >>> kwise(jnp.arange(3, dtype='uint32'), jnp.zeros((3, 2), 'uint32')).shape
+  (3,)
+
+  Args:
+    counter: uint32[...] below 2**31 - 1.
+    family: uint32[k + 1, 2], as of `families`.
+
+  Returns:
+    uint32[...] in [0, 2**31 - 1): bits 0 to 30 are signs, whose bias is 2**-31.
+  """
+  value = jnp.uint32(0)
+  for c in family[:-1, 0] % PRIME:
+    value = _reduce(_multiply(value, counter) + c)
+  return _reduce(value + word(counter, family[-1]) % PRIME)
+
+
+def _reduce(x):
+  """The residue of x modulo 2**31 - 1."""
+  x = (x & PRIME) + (x >> np.uint32(31))
+  return jnp.where(x >= PRIME, x - PRIME, x)
+
+
+def _multiply(a, b):
+  """The product modulo 2**31 - 1 of a, b < 2**31, from halves of 16 bits.
+
+  No intermediate reaches 2**32, so nothing wraps: with a = 2**16 a1 + a0,
+  a1 < 2**15, the cross terms stay below 2 * 2**31 - 2**17.
+  """
+  half, low = np.uint32(16), np.uint32(2**16 - 1)
+  a1, a0, b1, b0 = a >> half, a & low, b >> half, b & low
+  cross = a1 * b0 + a0 * b1  # times 2**16
+  total = _reduce(a0 * b0) + (cross >> np.uint32(15))  # 2**31 is 1
+  total = _reduce(total) + ((cross & np.uint32(2**15 - 1)) << half)
+  return _reduce(_reduce(total) + (a1 * b1 << np.uint32(1)))  # 2**32 is 2
+
+
 def bucket(words: jax.Array, cols: int) -> jax.Array:
   """Maps words to buckets, word mod cols.
 
-  A uniform word meets each bucket with a probability within 2**-32 of
-  1 / cols; the relative bias is below cols / 2**32, and 0 where cols is a
-  power of two.
+  A uniform word of 31 or 32 bits meets each bucket with a probability within
+  2**-31 of 1 / cols: a relative bias below cols / 2**31.
 
   >>> bucket(jnp.array([7, 8, 9], jnp.uint32), 4).tolist()
   [3, 0, 1]
@@ -160,3 +234,33 @@ def permute(counter: jax.Array, bits: int, key: jax.Array) -> jax.Array:
   # A loop, so that no consumer fuses the rounds and repeats them for each lane.
   halves, _ = jax.lax.scan(two_rounds, halves, rounds[1:].reshape(-1, 2, 2))
   return (halves[1] << np.uint32(low) | halves[0]).astype(jnp.int32)
+
+
+def sample(key: jax.Array, size: int, d: int) -> jax.Array:
+  """Distinct coordinates in random order, in O(size log size).
+
+  A permutation of the next power of two is walked along its cycles until it
+  returns below d, which is a permutation of [0, d) (Black and Rogaway, CT-RSA
+  2002).
+
+  >>> sorted(sample(jax.random.key(0), 3, 3).tolist())
+  [0, 1, 2]
+
+  Args:
+    key: key[].
+    size: how many.
+    d: of how many.
+
+  Returns:
+    int32[size] in [0, d).
+  """
+  bits = (d - 1).bit_length()
+  step = lambda at: permute(at.astype(jnp.uint32), bits, key)
+  first = step(jnp.arange(size, dtype=jnp.int32))
+  if d == 1 << bits:
+    return first
+  return jax.lax.while_loop(
+    lambda at: (at >= d).any(),
+    lambda at: jnp.where(at >= d, step(at), at),
+    first,
+  )

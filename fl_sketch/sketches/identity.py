@@ -16,6 +16,18 @@ def identity() -> base.Sketch:
   Returns:
     A `Sketch` whose tables are f32[d]; the key is not used.
   """
-  return base.from_vector(
-    'd', lambda d: (d,), lambda key, x: x, lambda key, table, d: table
+  promises = base.Properties(
+    'identity',
+    floats=base.dimension,
+    alpha=lambda like: 0.0,
+    coordinate_wise=lambda like: 0.0,
+    exact_at_full_size=True,
+    orthogonal_rows=True,
+  )
+  return base.from_runs(
+    promises,
+    'd',
+    lambda vector: vector,
+    lambda key, runs, vector: base.join(runs, vector.size, vector.dtype),
+    lambda key, table, spans: base.cut(table, spans),
   )

@@ -1,0 +1,67 @@
+"""Dense sketches: R is generated a tile at a time, inside the product."""
+
+from collections.abc import Callable
+
+from fl_sketch.sketches import base
+import jax
+from jax import lax
+import jax.numpy as jnp
+
+# Entries of R that are held at a time.
+TILE = 2**20
+
+
+def from_tiles(
+  promises: base.Properties,
+  size: int,
+  tile: Callable[[jax.Array, jax.Array], jax.Array],
+) -> base.Sketch:
+  """Makes a `Sketch` of trees from the columns of R.
+
+  Costs O(size d) in every sketch and desketch, whatever the backend: these
+  operators are references, for size up to about 10^3.
+
+  Args:
+    promises: the operator's properties.
+    size: numbers in a table.
+    tile: (key, counter uint32[n]) -> f32[size, n], the columns of R at these
+      coordinates.
+
+  Returns:
+    A `Sketch` whose tables are f32[size].
+  """
+  step = max(TILE // size, 1)
+
+  def columns(key, start, n, dtype):
+    counter = jnp.uint32(start) + jnp.arange(n, dtype=jnp.uint32)
+    return tile(key, counter).astype(dtype)
+
+  # Never rounded to bfloat16 or TF32: the law of R is that of its float32.
+  dot = lambda a, b: jnp.dot(a, b, precision=lax.Precision.HIGHEST)
+
+  def sketch(key, runs, vector):
+    xs = [run.x for run in runs]
+    words = jax.random.key_data(key)
+    table = base.zeros((size,), vector.dtype, words, *xs)
+    for start, x in runs:
+
+      def add(at, n, table, x=x, start=start):
+        part = lax.dynamic_slice(x, (at,), (n,)).astype(vector.dtype)
+        return table + dot(columns(key, start + at, n, vector.dtype), part)
+
+      table = base.fold(x.size, step, add, table)
+    return table
+
+  def desketch(key, table, spans):
+    def one_span(start, size, dtype):
+      def read(at, n, out):
+        part = dot(table, columns(key, start + at, n, table.dtype))
+        return lax.dynamic_update_slice(out, part.astype(dtype), (at,))
+
+      out = base.zeros((size,), dtype, jax.random.key_data(key), table)
+      return base.fold(size, step, read, out)
+
+    return [one_span(*span) for span in spans]
+
+  table = lambda vector: jax.ShapeDtypeStruct((size,), vector.dtype)
+  return base.from_runs(promises, f'{size=}', table, sketch, desketch)

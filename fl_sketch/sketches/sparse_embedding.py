@@ -1,0 +1,103 @@
+"""Sparse embeddings: a fixed number of signed nonzeros in every column."""
+
+from fl_sketch.sketches import base
+from fl_sketch.sketches import columns
+from fl_sketch.sketches import hashing
+import jax
+from jax import lax
+import jax.numpy as jnp
+
+
+def sparse_embedding(
+  size: int, sparsity: int, *, kind: str = 'II'
+) -> base.Sketch:
+  r"""OSNAP of Nelson and Nguyen (FOCS 2013), of either kind.
+
+  Every column of R has s = `sparsity` entries :math:`\pm 1 / \sqrt s`: in
+  distinct uniform rows (kind 'I'), or one in each of s bands of b / s rows
+  (kind 'II'). Definitions D.6 and D.7 of Song et al.
+
+  Guarantees, for buckets provably pairwise independent (`hashing.kwise`) and
+  signs hashed by `hashing.word`:
+    linear, and desketch is the adjoint of sketch.
+    unbiased: E desketch(sketch(x)) = x.
+    second moment: E||desketch(sketch(x))||^2 = (1 + (d - 1) / b) ||x||^2, for
+      every s; a larger s brings lighter tails.
+    coordinate-wise constant 2, from signs 4-wise independent.
+
+  >>> op = sparse_embedding(8, 4)
+  >>> x = {'w': jnp.zeros(40).at[3].set(9.0)}
+  >>> table = op.sketch(jax.random.key(0), x)
+  >>> float(op.desketch(jax.random.key(0), table, x)['w'][3])
+  9.0
+
+  Args:
+    size: numbers in a table.
+    sparsity: nonzeros in a column.
+    kind: 'I', whose buckets cost sparsity^2 comparisons a coordinate, or 'II'.
+
+  Returns:
+    A `Sketch` whose tables are f32[size]; it raises ValueError if size > d.
+
+  Raises:
+    ValueError: an argument is below 1, sparsity exceeds size, does not divide
+      it (kind 'II'), or the kind is neither.
+  """
+  base.check_positive(size=size, sparsity=sparsity)
+  if kind not in ('I', 'II'):
+    raise ValueError(f"Expected {kind=} in ('I', 'II').")
+  if sparsity > size:
+    raise ValueError(f'Expected {sparsity=} <= {size=}.')
+  if kind == 'II' and size % sparsity:
+    raise ValueError(f'Expected {sparsity=} to divide {size=}.')
+  rows = _distinct if kind == 'I' else _banded
+  scale = sparsity**-0.5
+
+  def matrix(key):
+    families = hashing.families(key, sparsity, 2, hashing.BUCKET)
+    groups = -(-sparsity // hashing.PLANES)
+    signs = hashing.seeds(key, groups, hashing.SIGN)
+    return columns.Columns(sparsity, lambda c: rows(c, families, size), signs)
+
+  def sketch(key, runs, vector):
+    return scale * columns.sketch(matrix(key), runs, size, vector.dtype)
+
+  def desketch(key, table, spans):
+    return columns.desketch(matrix(key), scale * table, spans, sum)
+
+  promises = base.Properties(
+    'sparse_embedding',
+    floats=lambda like: size,
+    alpha=lambda like: (base.dimension(like) - 1) / size,
+    coordinate_wise=lambda like: 2.0,
+    printed=lambda like: 2 * base.dimension(like) / size,
+  )
+  table = lambda vector: jax.ShapeDtypeStruct((size,), vector.dtype)
+  return base.from_runs(promises, f'{size=}', table, sketch, desketch)
+
+
+def _banded(counter, families, size):
+  words = jax.vmap(hashing.kwise, (None, 0))(counter, families)
+  band = size // len(families)
+  start = band * jnp.arange(len(families), dtype=jnp.int32)[:, None]
+  return start + hashing.bucket(words, band)
+
+
+def _distinct(counter, families, size):
+  """Floyd's sampling without replacement (CACM 1987).
+
+  Step j draws from the first size - s + j + 1 rows, and takes the last of them
+  if what it drew was drawn before.
+  """
+  s = len(families)
+  words = jax.vmap(hashing.kwise, (None, 0))(counter, families)
+  step = jnp.arange(s, dtype=jnp.int32)[:, None]
+
+  def draw(j, rows):
+    limit = size - s + j
+    row = (words[j] % (limit + 1).astype(jnp.uint32)).astype(jnp.int32)
+    seen = ((rows == row[None]) & (step < j)).any(0)
+    return rows.at[j].set(jnp.where(seen, limit, row))
+
+  rows = base.zeros(words.shape, jnp.int32, families, counter)
+  return lax.fori_loop(0, s, draw, rows)

@@ -1,0 +1,73 @@
+"""Uniform sampling: an unbiased compressor, not an embedding."""
+
+from fl_sketch.sketches import base
+from fl_sketch.sketches import hashing
+import jax
+import jax.numpy as jnp
+
+
+def uniform_sampling(size: int) -> base.Sketch:
+  r"""A random `size` of the d coordinates, scaled by sqrt(d / size).
+
+  :math:`R = \sqrt{d / b}\, S` with S rows of the identity drawn without
+  replacement, known as rand-k; the signs of Definition D.8 of Song et al.
+  cancel in :math:`R^T R` and are left out.
+
+  Guarantees, for uniform distinct coordinates (`hashing.sample`):
+    linear, and desketch is the adjoint of sketch.
+    unbiased: E desketch(sketch(x)) = x.
+    orthogonal rows: R R^T = (d / b) I in every draw; exact at b = d.
+    second moment: E||desketch(sketch(x))||^2 = (d / b) ||x||^2, as small as
+      any; so it may stand for a sketch where only that is used (item 4 of
+      Theorem 4.2 of Song et al.).
+    NOT a coordinate-wise embedding: the constant is d - b, reached by a spike,
+      of which a draw sends everything or nothing.
+
+  >>> op, key, x = uniform_sampling(3), jax.random.key(0), {'w': jnp.ones(3)}
+  >>> op.desketch(key, op.sketch(key, x), x)['w'].tolist()
+  [1.0, 1.0, 1.0]
+
+  Args:
+    size: numbers in a table.
+
+  Returns:
+    A `Sketch` whose tables are f32[size]; it raises ValueError if size > d.
+
+  Raises:
+    ValueError: size is below 1.
+  """
+  base.check_positive(size=size)
+
+  def sketch(key, runs, vector):
+    source = hashing.sample(key, size, vector.size)
+    table = 0.0
+    for start, x in runs:
+      at = source - start
+      at = jnp.where(at < 0, x.size, at)  # past the end, where zeros are read
+      part = x.at[at].get(mode='fill', fill_value=0)
+      table = table + part.astype(vector.dtype)
+    return (vector.size / size) ** 0.5 * table
+
+  def desketch(key, table, spans):
+    d = spans[-1].start + spans[-1].size
+    target = hashing.sample(key, size, d)
+
+    def one_span(start, n, dtype):
+      at = jnp.where(target < start, n, target - start)
+      out = base.zeros((n,), dtype, target, table)
+      return out.at[at].set(values.astype(dtype), mode='drop')
+
+    values = (d / size) ** 0.5 * table
+    return [one_span(*span) for span in spans]
+
+  promises = base.Properties(
+    'uniform_sampling',
+    floats=lambda like: size,
+    alpha=lambda like: base.dimension(like) / size - 1,
+    coordinate_wise=lambda like: float(base.dimension(like) - size),
+    exact_at_full_size=True,
+    orthogonal_rows=True,
+    embedding=False,
+  )
+  table = lambda vector: jax.ShapeDtypeStruct((size,), vector.dtype)
+  return base.from_runs(promises, f'{size=}', table, sketch, desketch)
