@@ -1,7 +1,9 @@
-"""What operators are made of: the median's network, hashed permutations."""
+"""What operators are made of: hashes, permutations, medians, transforms."""
 
+import importlib
 import itertools
 
+from fl_sketch.sketches import fourier
 from fl_sketch.sketches import hashing
 from fl_sketch.sketches import median
 import jax
@@ -29,16 +31,112 @@ def test_median_is_numpys(n):
   np.testing.assert_allclose(got, np.median(x, 0), rtol=1e-6)
 
 
-def test_permutations_are_uniform_on_pairs():
-  # 56 ordered pairs of images, of 2 counters, within 6 standard errors: 1e-7.
-  keys = jax.random.split(jax.random.key(3), 8000)
-  permute = lambda key: hashing.permute(jnp.arange(8, dtype='uint32'), 3, key)
-  images = np.asarray(jax.jit(jax.vmap(permute))(keys))
-  np.testing.assert_array_equal(np.sort(images, 1)[0], np.arange(8))
-  counts = np.zeros((8, 8))
-  np.add.at(counts, (images[:, 0], images[:, 1]), 1)
-  off_diagonal = counts[~np.eye(8, dtype=bool)]
-  p = 1 / 56
+def test_products_modulo_the_prime_never_wrap():
+  prime, rng = int(hashing.PRIME), np.random.default_rng(0)
+  edges = [0, 1, 2, 2**15, 2**16 - 1, 2**16, 2**30, prime - 2, prime - 1]
+  numbers = [*edges, *rng.integers(0, prime, 200).tolist()]
+  a, b = np.array(list(itertools.product(numbers, numbers)), np.uint32).T
+  want = [int(x) * int(y) % prime for x, y in zip(a, b, strict=True)]
+  np.testing.assert_array_equal(jax.jit(hashing._multiply)(a, b), want)
+  words = np.array([*numbers, prime, prime + 1, 2**32 - 1], np.uint32)
+  want = [int(x) % prime for x in words]
+  np.testing.assert_array_equal(hashing._reduce(words), want)
+
+
+def words_of(counters, k, draws):
+  """uint32[draws, counters] of members of a k-wise independent family."""
+
+  def one(key):
+    (family,) = hashing.families(key, 1, k, hashing.SIGN)
+    return hashing.kwise(jnp.array(counters, jnp.uint32), family)
+
+  keys = jax.random.split(jax.random.key(5), draws)
+  return np.asarray(jax.jit(jax.vmap(one))(keys)).astype(np.int64)
+
+
+@pytest.mark.parametrize('counters', [(0, 1), (1, 2), (3, 2**31 - 2)])
+def test_two_words_are_independent(counters):
+  # 49 cells within 6 standard errors: 1e-7 to miss one.
+  words = words_of(counters, 2, 40_000) % 7
+  counts = np.zeros((7, 7))
+  np.add.at(counts, tuple(words.T), 1)
+  p = 1 / 49
+  error = np.sqrt(len(words) * p * (1 - p))
+  assert np.abs(counts - len(words) * p).max() < 6 * error
+
+
+@pytest.mark.parametrize(
+  'counters', [(0, 1, 2, 3), (0, 1, 4, 5), (7, 8, 9, 64)]
+)
+def test_four_words_have_independent_signs(counters):
+  # 31 x 15 products of signs within 6.5 standard errors: 4e-8 to miss one.
+  words = words_of(counters, 4, 40_000)
+  bits = words[:, :, None] >> np.arange(31) & 1
+  signs = 1 - 2 * bits
+  for size in range(1, 5):
+    for chosen in itertools.combinations(range(4), size):
+      mean = signs[:, list(chosen)].prod(1).mean(0)
+      assert np.abs(mean).max() < 6.5 / np.sqrt(len(words))
+
+
+def test_three_neighbours_meet_as_seldom_as_any_three():
+  """A bare polynomial of degree one lets them meet as often as two."""
+  # A probability of 1 / 64: within 6 standard errors, 2e-9 to miss.
+  words = words_of((10, 11, 12), 2, 60_000) % 8
+  meet = (words[:, 0] == words[:, 1]) & (words[:, 1] == words[:, 2])
+  p = 1 / 64
+  assert abs(meet.mean() - p) < 6 * np.sqrt(p * (1 - p) / len(words))
+
+
+@pytest.mark.parametrize('d', [5, 8])
+def test_samples_are_uniform_on_pairs(d):
+  # 56 ordered pairs at most within 6 standard errors: 1e-7 to miss one.
+  keys = jax.random.split(jax.random.key(3), 20_000)
+  draw = lambda key: hashing.sample(key, d, d)
+  found = np.asarray(jax.jit(jax.vmap(draw))(keys))
+  assert (np.sort(found, 1) == np.arange(d)[None]).all()
+  counts = np.zeros((d, d))
+  np.add.at(counts, (found[:, 0], found[:, -1]), 1)
+  p = 1 / (d * (d - 1))
   error = np.sqrt(len(keys) * p * (1 - p))
+  off_diagonal = counts[~np.eye(d, dtype=bool)]
   assert np.abs(off_diagonal - len(keys) * p).max() < 6 * error
-  assert np.trace(counts) == 0
+
+
+@pytest.mark.parametrize('bits', [0, 1, 5, 9])
+def test_hadamard_transform_is_its_matrix(bits, monkeypatch):
+  module = importlib.import_module('fl_sketch.sketches.srht')
+  monkeypatch.setattr(module, 'CACHED', 16)
+  x = np.random.default_rng(0).normal(size=2**bits).astype(np.float32)
+  h = np.ones((1, 1))
+  for _ in range(bits):
+    h = np.block([[h, h], [h, -h]])
+  for form in module.fwht, lambda x: module._levels(x, x.size, 1):
+    np.testing.assert_allclose(form(jnp.array(x)), h @ x, atol=1e-3)
+
+
+@pytest.mark.parametrize('n', [1, 2, 9, 12])
+def test_half_a_spectrum_is_the_whole(n):
+  x = np.random.default_rng(n).normal(size=n).astype(np.float32)
+  rows = np.arange(n)[::-1].copy()
+  want = np.fft.fft(x)[rows]
+  got = fourier.pick(jnp.array(x), jnp.array(rows))
+  np.testing.assert_allclose(got, want, atol=1e-4)
+  values = want[: n - n // 3]
+  matrix = np.exp(2j * np.pi * np.outer(np.arange(n), rows[: values.size]) / n)
+  got = fourier.place(
+    jnp.array(values, jnp.complex64), jnp.array(rows[: values.size]), n
+  )
+  np.testing.assert_allclose(got, (matrix @ values).real, atol=1e-3)
+
+
+def test_padded_lengths_are_products_of_small_primes():
+  for d in (4097, 61_706, 10**6 + 3, 10**8):
+    n = fourier.padded(d)
+    assert d <= n < 1.02 * d
+    rest = n
+    for prime in (2, 3, 5, 7):
+      while rest % prime == 0:
+        rest //= prime
+    assert rest == 1
+  assert fourier.padded(4093) == 4093

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 KEY = jax.random.key(7)
-
-
-def normal(seed, d):
-  return jax.random.normal(jax.random.key(seed), (d,))
+PRIME = 2**31 - 1
+SHIFT, SIGN, BUCKET, SAMPLE, ENTRY = 1, 2, 3, 4, 5
 
 
 def mix(x):
@@ -33,45 +31,145 @@ def seeds(n, domain):
   return list(zip(flat[::2], flat[1::2], strict=True))
 
 
+def families(n, k, domain):
+  found = seeds(n * (k + 1), domain)
+  return [found[i * (k + 1) : (i + 1) * (k + 1)] for i in range(n)]
+
+
+def kwise(counter, family):
+  powers = reversed(range(len(family) - 1))
+  terms = [
+    coefficient % PRIME * counter**power
+    for (coefficient, _), power in zip(family[:-1], powers, strict=True)
+  ]
+  return (sum(terms) + word(counter, family[-1])) % PRIME
+
+
 def sign(w, plane):
   return 1 - 2 * (w >> (31 - plane) & 1)
 
 
-def count_sketch_matrices(d, rows, cols):
-  r = np.zeros((rows, cols, d))
-  signs, buckets = seeds(-(-rows // 32), 2), seeds(rows, 3)
-  for j, i in itertools.product(range(rows), range(d)):
-    bucket = word(i, buckets[j]) % cols
-    r[j, bucket, i] = sign(word(i, signs[j // 32]), j % 32)
-  return r
+def sample(size, n):
+  """`size` distinct rows of n, by walking a Feistel network's cycles."""
+  bits = (n - 1).bit_length()
+  low = bits // 2
+  first, *rounds = seeds(1 + 2 * max(3, -(-16 // max(low, 1))), SAMPLE)
 
-
-def block_cyclic_matrix(d, size):
-  r = np.zeros((size, d))
-  (shift,), (signs,) = seeds(1, 1), seeds(1, 2)
-  for i in range(d):
-    block, u = divmod(i, size)
-    w = word(block // 32 * size + u, signs)
-    r[(u + word(block, shift)) % size, i] = sign(w, block % 32)
-  return r
-
-
-def srht_matrix(d, size):
-  bits = (d - 1).bit_length()
-  n, low, r = 2**bits, bits // 2, np.zeros((size, d))
-  first, *rounds = seeds(1 + 2 * max(3, -(-16 // max(low, 1))), 4)
-  (signs,) = seeds(1, 2)
-  for j in range(size):
+  def permute(j):
     left = (j ^ first[0]) % 2**low
     right = (j >> low ^ first[1]) % 2 ** (bits - low)
     for a, b in zip(rounds[::2], rounds[1::2], strict=True):
       left ^= word(right, a) % 2**low
       right ^= word(left, b) % 2 ** (bits - low)
-    row, width = right << low | left, max(n // 32, 1)
-    for i in range(d):
-      s = sign(word(i % width, signs), i // width)
-      r[j, i] = s * (-1) ** (row & i).bit_count() / np.sqrt(size)
+    return right << low | left
+
+  found = []
+  for j in range(size):
+    row = permute(j)
+    while row >= n:
+      row = permute(row)
+    found.append(row)
+  return found
+
+
+def signs(n):
+  (seed,) = seeds(1, SIGN)
+  return np.array([sign(word(i, seed), 0) for i in range(n)])
+
+
+def gaussian(d, size):
+  pairs = -(-size // 2)
+  found, r = seeds(2 * pairs, ENTRY), np.zeros((2 * pairs, d))
+  for j, i in itertools.product(range(pairs), range(d)):
+    u, v = (
+      ((word(i, seed) >> 8) + 1) / 2**24
+      for seed in (found[j], found[pairs + j])
+    )
+    radius = np.sqrt(-2 * np.log(u))
+    r[j, i] = radius * np.cos(2 * np.pi * v)
+    r[pairs + j, i] = radius * np.sin(2 * np.pi * v)
+  return r[:size] / np.sqrt(size)
+
+
+def ams(d, size):
+  found = families(-(-size // 31), 4, SIGN)
+  r = [
+    [sign(kwise(i, found[j // 31]), 1 + j % 31) for i in range(d)]
+    for j in range(size)
+  ]
+  return np.array(r) / np.sqrt(size)
+
+
+def count_sketch(d, rows, cols):
+  """Matrices of the rows, [rows, cols, d]."""
+  r = np.zeros((rows, cols, d))
+  words, buckets = seeds(-(-rows // 32), SIGN), families(rows, 2, BUCKET)
+  for j, i in itertools.product(range(rows), range(d)):
+    bucket = kwise(i, buckets[j]) % cols
+    r[j, bucket, i] = sign(word(i, words[j // 32]), j % 32)
   return r
+
+
+def banded(d, size, sparsity):
+  r = count_sketch(d, sparsity, size // sparsity)
+  return r.reshape(size, d) / np.sqrt(sparsity)
+
+
+def distinct(d, size, sparsity):
+  r = np.zeros((size, d))
+  (words,), buckets = seeds(1, SIGN), families(sparsity, 2, BUCKET)
+  for i in range(d):
+    rows = []
+    for j in range(sparsity):
+      limit = size - sparsity + j
+      row = kwise(i, buckets[j]) % (limit + 1)
+      rows.append(limit if row in rows else row)
+    for j, row in enumerate(rows):
+      r[row, i] = sign(word(i, words), j) / np.sqrt(sparsity)
+  return r
+
+
+def block_cyclic(d, size, sparsity=1):
+  cols = size // sparsity
+  r = np.zeros((sparsity, cols, d))
+  shifts, words = families(sparsity, 2, SHIFT), seeds(sparsity, SIGN)
+  for j, i in itertools.product(range(sparsity), range(d)):
+    block, u = divmod(i, cols)
+    bucket = (u + kwise(block, shifts[j]) % cols) % cols
+    w = word(block // 32 * cols + u, words[j])
+    r[j, bucket, i] = sign(w, block % 32)
+  return r.reshape(size, d) / np.sqrt(sparsity)
+
+
+def uniform_sampling(d, size):
+  return np.sqrt(d / size) * np.eye(d)[sample(size, d)]
+
+
+def srht(d, size):
+  n, r = 1 << (d - 1).bit_length(), np.zeros((size, d))
+  for j, row in enumerate(sample(size, n)):
+    for i in range(d):
+      r[j, i] = (-1) ** (row & i).bit_count() / np.sqrt(size)
+  return r * signs(d)
+
+
+def srft(d, size):
+  rows = np.array(sample(size, d))[:, None]
+  r = np.exp(-2j * np.pi * rows * np.arange(d) / d) / np.sqrt(size)
+  return r * signs(d)
+
+
+def dct(d, size):
+  """A DCT-II whose coordinates stand in the order 0, d - 1, 1, d - 2, ..."""
+  order = np.argsort([*range(0, d, 2), *range(d - 1 - d % 2, 0, -2)])
+  rows = np.array(sample(size, d))[:, None]
+  r = np.cos(np.pi * rows * (2 * np.arange(d) + 1) / (2 * d))
+  r = r * np.where(rows == 0, 1, np.sqrt(2)) / np.sqrt(size)
+  return r[:, np.argsort(order)] * signs(d)
+
+
+def normal(seed, d):
+  return jax.random.normal(jax.random.key(seed), (d,))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +178,7 @@ def srht_matrix(d, size):
 )
 def test_count_sketch_is_its_twin(rows, cols, combine):
   op = sketches.count_sketch(rows, cols, combine=combine)
-  x, r = normal(5, 77), count_sketch_matrices(77, rows, cols)
+  x, r = normal(5, 77), count_sketch(77, rows, cols)
   table = op.sketch(KEY, x)
   np.testing.assert_allclose(table, r @ x, atol=1e-5)
   read = np.einsum('jci,jc->ji', r, table)
@@ -88,18 +186,32 @@ def test_count_sketch_is_its_twin(rows, cols, combine):
   np.testing.assert_allclose(op.desketch(KEY, table, x), want, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-  ('make', 'matrix', 'size', 'd'),
-  [
-    (sketches.block_cyclic, block_cyclic_matrix, 13, 77),
-    (sketches.block_cyclic, block_cyclic_matrix, 2, 77),
-    (sketches.srht, srht_matrix, 20, 77),
-    (sketches.srht, srht_matrix, 5, 20),
-  ],
-)
-def test_operator_is_its_twin(make, matrix, size, d):
-  op, r, x = make(size), matrix(d, size), normal(6, d)
+TWINS = {
+  'gaussian': (sketches.gaussian(7), gaussian(77, 7)),
+  'gaussian even': (sketches.gaussian(4), gaussian(20, 4)),
+  'ams': (sketches.ams(40), ams(77, 40)),
+  'kind I': (sketches.sparse_embedding(9, 4, kind='I'), distinct(77, 9, 4)),
+  'all rows': (sketches.sparse_embedding(5, 5, kind='I'), distinct(20, 5, 5)),
+  'kind II': (sketches.sparse_embedding(39, 3), banded(77, 39, 3)),
+  'sampling': (sketches.uniform_sampling(20), uniform_sampling(77, 20)),
+  'sampling 64': (sketches.uniform_sampling(9), uniform_sampling(64, 9)),
+  'cyclic': (sketches.block_cyclic(13), block_cyclic(77, 13)),
+  'cyclic 2': (sketches.block_cyclic(2), block_cyclic(77, 2)),
+  'stacked': (sketches.block_cyclic(12, sparsity=3), block_cyclic(77, 12, 3)),
+  'srht': (sketches.srht(20), srht(77, 20)),
+  'srht 20': (sketches.srht(5), srht(20, 5)),
+  'dct': (sketches.dct(20), dct(77, 20)),
+  'dct even': (sketches.dct(20), dct(20, 20)),
+  'srft': (sketches.srft(20), srft(77, 20)),
+  'srft even': (sketches.srft(20), srft(20, 20)),
+}
+
+
+@pytest.mark.parametrize('name', TWINS)
+def test_operator_is_its_twin(name):
+  op, r = TWINS[name]
+  x = normal(6, r.shape[1])
   table = op.sketch(KEY, x)
-  np.testing.assert_allclose(table, r @ x, atol=1e-5)
-  want = r.T @ np.asarray(table)
-  np.testing.assert_allclose(op.desketch(KEY, table, x), want, atol=1e-5)
+  np.testing.assert_allclose(table, r @ x, atol=2e-5)
+  want = (r.conj().T @ np.asarray(table)).real
+  np.testing.assert_allclose(op.desketch(KEY, table, x), want, atol=2e-5)

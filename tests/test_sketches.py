@@ -1,184 +1,54 @@
-"""What every sketch must satisfy, whatever its hash functions."""
+"""What every operator does with trees, tiles, devices and bad input."""
 
-import functools
+import hashlib
 import importlib
-from typing import Any
-from typing import NamedTuple
+import os
+import subprocess
+import sys
 
 import chex
 from fl_sketch import sketches
 import jax
 import jax.numpy as jnp
 import numpy as np
+import operators
+from operators import both
+from operators import dot
+from operators import KEY
+from operators import normal_like
+from operators import OPERATORS
+from operators import TREE
+from operators import vector
 import pytest
 
 P = jax.sharding.PartitionSpec
-KEY = jax.random.key(7)
-TREE = {
-  'w': jax.random.normal(jax.random.key(0), (6, 8)),
-  'b': (jax.random.normal(jax.random.key(1), (15,)), jnp.float32(-2.0)),
-}  # 64 numbers
+every = pytest.mark.parametrize('name', OPERATORS)
+keyed = pytest.mark.parametrize('name', operators.KEYED)
+linear = pytest.mark.parametrize('name', operators.LINEAR)
 
 
-class Facts(NamedTuple):
-  """What is claimed of one operator; `scale` is that of the adjoint."""
-
-  op: sketches.Sketch
-  size: int
-  alpha: Any = None  # d -> the exact constant, where it is known
-  scale: Any = 1.0  # None: desketch is not linear
-  at_full_size: sketches.Sketch | None = None  # size 64: exact on TREE
-  orthogonal: bool = False
-
-
-def srht_alpha(d, b=16):
-  n = 1 << (d - 1).bit_length()
-  return (d - 1) * (n - b) / (b * (n - 1))
-
-
-FACTS = {
-  'identity': Facts(
-    sketches.identity(), 1, lambda d: 0.0, 1.0, sketches.identity(), True
-  ),
-  'median': Facts(sketches.count_sketch(4, 8), 32, scale=None),
-  'mean': Facts(
-    sketches.count_sketch(4, 8, combine='mean'),
-    32,
-    lambda d: (d - 1) / 32,
-    scale=4.0,
-  ),
-  'block_cyclic': Facts(
-    sketches.block_cyclic(16),
-    16,
-    lambda d: d / 16 - 1,
-    1.0,
-    sketches.block_cyclic(64),
-    True,
-  ),
-  'srht': Facts(
-    sketches.srht(16), 16, srht_alpha, 1.0, sketches.srht(64), True
-  ),
-}
-every = pytest.mark.parametrize('name', FACTS)
-linear = pytest.mark.parametrize(
-  'name', [n for n, f in FACTS.items() if f.scale is not None]
-)
-keyed = pytest.mark.parametrize('name', [n for n in FACTS if n != 'identity'])
-
-
-def normal_like(seed, tree):
-  leaves, treedef = jax.tree.flatten(tree)
-  keys = jax.random.split(jax.random.key(seed), len(leaves))
-  draw = lambda k, x: jax.random.normal(k, x.shape, x.dtype)
-  return treedef.unflatten(map(draw, keys, leaves))
-
-
-def vector(tree):
-  return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
-
-
-def dot(x, y):
-  return float(np.dot(vector(x), vector(y)))
-
-
-def both(op, like=TREE):
-  return lambda key, x: op.desketch(key, op.sketch(key, x), like)
-
-
-@every
-def test_linear(name):
-  op = FACTS[name].op
-  x, y = normal_like(2, TREE), normal_like(3, TREE)
-  mixed = jax.tree.map(lambda a, b: 2 * a - 3 * b, x, y)
-  apart = 2 * op.sketch(KEY, x) - 3 * op.sketch(KEY, y)
-  chex.assert_trees_all_close(op.sketch(KEY, mixed), apart, atol=1e-4)
-
-
-@linear
-def test_desketch_is_the_adjoint(name):
-  op, scale = FACTS[name].op, FACTS[name].scale
-  sketch_at = lambda key: lambda x: op.sketch(key, x)
-  transpose = jax.jit(lambda key, y: jax.vjp(sketch_at(key), TREE)[1](y))
-  for seed in range(3):
-    key = jax.random.key(seed)
-    y = normal_like(seed, op.like(TREE))
-    want = dot(op.sketch(key, TREE), y)
-    back = op.desketch(key, y, TREE)
-    np.testing.assert_allclose(scale * dot(TREE, back), want, rtol=1e-4)
-    # Derivatives flow through sketches, as attacks on them need.
-    (grad,) = transpose(key, y)
-    chex.assert_trees_all_close(vector(grad), scale * vector(back), atol=1e-4)
-
-
-@functools.cache
-def draws(name, d):
-  """Estimates f64[4000, d] of the first d numbers of TREE, a key each."""
-  x, keys = vector(TREE)[:d], jax.random.split(jax.random.key(1), 4000)
-  fn = jax.jit(jax.vmap(both(FACTS[name].op, x), (0, None)))
-  return x, np.asarray(fn(keys, x), np.float64)
-
-
-@every
-def test_unbiased(name):
-  # 5 operators x 64 coordinates within 6 standard errors: 7e-7 to miss one.
-  x, estimates = draws(name, 64)
-  error = np.abs(estimates.mean(0) - x)
-  assert (error < 6 * estimates.std(0) / np.sqrt(len(estimates)) + 1e-6).all()
-
-
-@linear
-@pytest.mark.parametrize('d', [64, 48])  # 48: padded by srht
-def test_second_moment(name, d):
-  # 8 means within 6 standard errors: 2e-8 to miss one.
-  x, estimates = draws(name, d)
-  ratio = np.square(estimates).sum(1) / np.square(x, dtype=np.float64).sum()
-  error = ratio.std() / np.sqrt(len(ratio))
-  want = 1 + FACTS[name].alpha(d)
-  assert error < 0.01 * want
-  assert abs(ratio.mean() - want) < 6 * error + 1e-6
-
-
-@pytest.mark.parametrize('name', [n for n, f in FACTS.items() if f.orthogonal])
-def test_rows_are_orthogonal_in_every_draw(name):
-  sketch = jax.jit(jax.vmap(FACTS[name].op.sketch, (None, 0)))
-  for seed in range(5):
-    r = np.asarray(sketch(jax.random.key(seed), jnp.eye(64))).T
-    want = 64 / len(r) * np.eye(len(r))
-    np.testing.assert_allclose(r @ r.T, want, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-  'name', [n for n, f in FACTS.items() if f.at_full_size]
-)
-def test_exact_at_full_size(name):
-  out = both(FACTS[name].at_full_size)(KEY, TREE)
-  chex.assert_trees_all_close(out, TREE, atol=1e-5)
-
-
-@keyed
-def test_zeros_at_the_end_change_nothing(name):
-  op, x = FACTS[name].op, vector(TREE)[:50]
-  padded = np.pad(x, (0, 14))
-  table = op.sketch(KEY, x)
-  np.testing.assert_allclose(table, op.sketch(KEY, padded), atol=1e-5)
-  prefix = op.desketch(KEY, table, padded)[:50]
-  np.testing.assert_allclose(op.desketch(KEY, table, x), prefix, atol=1e-5)
+def module(name):
+  """A module, where the package's attribute of that name is its factory."""
+  return importlib.import_module(f'fl_sketch.sketches.{name}')
 
 
 @every
 def test_structure_and_dtype(name):
-  op = FACTS[name].op
+  op = OPERATORS[name].op
   tree = {
     'w': jnp.ones((8, 9), jnp.bfloat16),
     'b': [jnp.float32(2.0), jnp.zeros((0, 3)), np.ones(5, np.float32)],
+    'c': 0.5,
   }
-  like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
+  like = jax.eval_shape(lambda t: jax.tree.map(jnp.asarray, t), tree)
   table = op.sketch(KEY, tree)
-  assert table.dtype == jnp.float32
+  assert table.dtype == (jnp.complex64 if name == 'srft' else jnp.float32)
   chex.assert_trees_all_equal_shapes_and_dtypes(table, op.like(tree))
   chex.assert_trees_all_equal(op.like(like), jnp.zeros_like(table))
   out = op.desketch(KEY, table, like)
-  chex.assert_trees_all_equal_shapes_and_dtypes(out, tree)
+  chex.assert_trees_all_equal_shapes_and_dtypes(
+    out, jax.tree.map(jnp.asarray, tree)
+  )
   # bfloat16 leaves are accumulated in float32.
   wide = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), tree)
   chex.assert_trees_all_equal(table, op.sketch(KEY, wide))
@@ -186,19 +56,51 @@ def test_structure_and_dtype(name):
 
 @linear
 def test_float64_stays_float64(name):
-  op = FACTS[name].op
+  op = OPERATORS[name].op
+  scale = sketches.properties(op).adjoint_scale
   with jax.enable_x64(True):
     x = jax.random.normal(jax.random.key(0), (64,), jnp.float64)
     y = normal_like(1, op.like(x))
     want = dot(op.sketch(KEY, x), y)
     out = op.desketch(KEY, y, x)
-    assert y.dtype == out.dtype == jnp.float64
-    np.testing.assert_allclose(FACTS[name].scale * dot(x, out), want, 1e-12)
+    assert out.dtype == jnp.float64
+    assert y.dtype == (jnp.complex128 if name == 'srft' else jnp.float64)
+    np.testing.assert_allclose(scale * dot(x, out), want, 1e-12)
+
+
+@every
+def test_leaves_and_tiles_are_invisible(name, monkeypatch):
+  """A vector whole, and cut into leaves, runs and tiles of odd sizes."""
+  op, x = OPERATORS[name].op, vector(TREE)
+  table = op.sketch(KEY, x)
+  out = op.desketch(KEY, table, x)
+  cut = [x[:7], x[7:8], x[8:41].reshape(3, 11), x[41:41], x[41:]]
+  cut[2] = cut[2].astype(jnp.bfloat16)
+  rounded = jnp.concatenate([x[:8], cut[2].ravel().astype('float32'), x[41:]])
+  monkeypatch.setattr(module('base'), 'SMALL_LEAF', 8)
+  monkeypatch.setattr(module('columns'), 'TILE', 20)
+  monkeypatch.setattr(module('dense'), 'TILE', 16 * 5)
+  monkeypatch.setattr(module('signs'), '_TILE', 5)
+  monkeypatch.setattr(module('srht'), 'CACHED', 8)
+  op = OPERATORS[name].make(16)  # not yet compiled with the usual sizes
+  whole = op.sketch(KEY, x)
+  again = op.desketch(KEY, table, x)
+  tiled = op.sketch(KEY, cut)
+  leaves = op.desketch(KEY, table, cut)
+  want = op.sketch(KEY, rounded)
+  chex.assert_trees_all_close(whole, table, atol=1e-5)
+  chex.assert_trees_all_close(again, out, atol=1e-5)
+  chex.assert_trees_all_close(tiled, want, atol=1e-5)
+  exact = [leaf for i, leaf in enumerate(leaves) if i != 2]
+  kept = np.concatenate([out[:8], out[41:]])
+  np.testing.assert_allclose(vector(exact), kept, atol=1e-5)
+  near = np.ravel(leaves[2]).astype(np.float32)
+  np.testing.assert_allclose(near, out[8:41], rtol=0.01, atol=1e-5)
 
 
 @every
 def test_jit_changes_nothing(name):
-  op = FACTS[name].op
+  op = OPERATORS[name].op
   table = op.sketch(KEY, TREE)
   chex.assert_trees_all_close(jax.jit(op.sketch)(KEY, TREE), table, atol=1e-5)
   fast = jax.jit(lambda key, y: op.desketch(key, y, TREE))(KEY, table)
@@ -207,18 +109,49 @@ def test_jit_changes_nothing(name):
 
 @keyed
 def test_equal_keys_equal_operators(name):
-  op = FACTS[name].op
+  op = OPERATORS[name].op
   table = op.sketch(KEY, TREE)
   chex.assert_trees_all_equal(table, op.sketch(jax.random.key(7), TREE))
   for other in (jax.random.key(8), jax.random.key(7, impl='rbg')):
     assert np.abs(table - op.sketch(other, TREE)).max() > 0.1
 
 
+def fingerprints():
+  """Of the bits of every operator's table and estimate of 300 numbers."""
+  found = {}
+  x = np.sin(np.arange(300, dtype=np.float32))
+  for name, facts in OPERATORS.items():
+    table = facts.op.sketch(KEY, x)
+    out = facts.op.desketch(KEY, table, x)
+    bits = np.asarray(table).tobytes() + np.asarray(out).tobytes()
+    found[name] = hashlib.sha256(bits).hexdigest()
+  return found
+
+
+def test_same_bits_in_another_process():
+  """One device there and two here, and another threefry."""
+  code = 'import test_sketches as t; print(t.fingerprints())'
+  done = subprocess.run(
+    [sys.executable, '-c', code],
+    check=True,
+    capture_output=True,
+    text=True,
+    cwd=os.path.dirname(__file__),
+    env=os.environ
+    | {
+      'PYTHONPATH': os.path.dirname(os.path.dirname(__file__)),
+      'JAX_PLATFORMS': 'cpu',
+      'JAX_THREEFRY_PARTITIONABLE': 'false',
+    },
+  )
+  assert done.stdout.strip() == str(fingerprints())
+
+
 @every
 def test_one_hash_for_the_whole_cohort(name):
   """Under `vmap` the hashes are computed once, and never by `jax.random`."""
   cohort = jax.tree.map(lambda x: jnp.stack([x] * 7), TREE)
-  sketch = jax.vmap(FACTS[name].op.sketch, (None, 0))
+  sketch = jax.vmap(OPERATORS[name].op.sketch, (None, 0))
   text = str(jax.make_jaxpr(sketch)(KEY, cohort))
   assert 'random_bits' not in text
   assert 'u32[7,' not in text
@@ -227,7 +160,7 @@ def test_one_hash_for_the_whole_cohort(name):
 @every
 def test_inside_shard_map_vmap_and_scan(name):
   """Varying inputs and a key that is not, under `check_vma=True`."""
-  op = FACTS[name].op
+  op = OPERATORS[name].op
   cohort = jax.tree.map(lambda x: jnp.stack([x, -x, 2 * x, x + 1]), TREE)
   there_and_back = lambda key, x: (op.sketch(key, x), both(op)(key, x))
   lanes = jax.vmap(there_and_back, (None, 0))
@@ -248,45 +181,98 @@ def test_inside_shard_map_vmap_and_scan(name):
   chex.assert_trees_all_close(out, want_out, atol=1e-4)
   pairs = np.reshape(want, (2, 2, *want.shape[1:])).sum(1)
   np.testing.assert_allclose(totals, pairs, atol=1e-4)
+  one = op.sketch(KEY, jax.tree.map(lambda x: x[2], cohort))
+  chex.assert_trees_all_close(want[2], one, atol=1e-4)
+
+
+@keyed
+def test_a_key_of_its_own_for_each_client(name):
+  """Keys that vary where the data does not, as noise of a client may."""
+  op = OPERATORS[name].op
+  keys = jax.random.split(KEY, 4)
+  lanes = jax.vmap(lambda key: (op.sketch(key, TREE), both(op)(key, TREE)))
+  mesh = jax.make_mesh((2,), ('shard',), (jax.sharding.AxisType.Auto,))
+  shards = jax.shard_map(
+    lanes, mesh=mesh, in_specs=P('shard'), out_specs=P('shard')
+  )
+  chex.assert_trees_all_close(
+    jax.jit(shards)(keys), jax.jit(lanes)(keys), atol=1e-5
+  )
 
 
 @every
 def test_lowers_for_accelerators(name):
-  fn = jax.jit(both(FACTS[name].op))
+  fn = jax.jit(both(OPERATORS[name].op))
   exported = jax.export.export(fn, platforms=['tpu', 'cuda'])(KEY, TREE)
   assert exported.platforms == ('tpu', 'cuda')
 
 
-@pytest.mark.parametrize(('size', 'd'), [(13, 77), (2, 77), (1, 3)])
-def test_block_cyclic_has_one_law_on_all_backends(size, d):
-  module = importlib.import_module('fl_sketch.sketches.block_cyclic')
+@pytest.mark.parametrize(
+  ('size', 'd', 'sparsity'), [(13, 77, 1), (2, 77, 1), (1, 3, 1), (12, 77, 3)]
+)
+def test_block_cyclic_has_one_law_on_all_backends(size, d, sparsity):
+  cyclic, base = module('block_cyclic'), module('base')
   x = jax.random.normal(KEY, (d,))
+  starts = [0, d // 3, d - 1]
+  vector = jax.ShapeDtypeStruct((d,), x.dtype)
+  cols = size // sparsity
 
   @jax.jit
   def forms(key, x):
-    sketch = module._sketch_loop, module._sketch_gather
-    tables = [form(size)(key, x) for form in sketch]
-    desketch = module._desketch_loop, module._desketch_gather
-    return tables, [form(size, d)(key, tables[0]) for form in desketch]
+    hashes = cyclic._hashes(key, cols, sparsity, d)
+    ends = [*starts[1:], d]
+    runs = [base.Run(a, x[a:b]) for a, b in zip(starts, ends, strict=True)]
+    spans = [base.Span(r.start, r.x.size, x.dtype) for r in runs]
+    sketch = cyclic._sketch_loop, cyclic._sketch_gather
+    tables = [form(cols, hashes, runs, vector) for form in sketch]
+    desketch = cyclic._desketch_loop, cyclic._desketch_gather
+    return tables, [f(cols, hashes, tables[0], spans) for f in desketch]
 
   tables, estimates = forms(KEY, x)
-  np.testing.assert_allclose(*tables, atol=1e-5)
-  np.testing.assert_array_equal(*estimates)
+  chex.assert_trees_all_close(*tables, atol=1e-5)
+  chex.assert_trees_all_close(*estimates, atol=1e-6)
 
 
-def test_count_sketch_is_read_back_in_blocks(monkeypatch):
-  op, again = (sketches.count_sketch(4, 8) for _ in range(2))
-  table = op.sketch(KEY, TREE)
-  whole = op.desketch(KEY, table, TREE)
-  module = importlib.import_module('fl_sketch.sketches.count_sketch')
-  monkeypatch.setattr(module, 'BLOCK', 25)
-  chex.assert_trees_all_equal(again.desketch(KEY, table, TREE), whole)
+@pytest.mark.parametrize('d', [1, 2, 3])
+def test_tiny_trees(d):
+  """One coordinate, and size 1, for all that allow it."""
+  x = {'w': jnp.arange(1.0, d + 1), 'e': jnp.zeros((0, 2))}
+  for make in (
+    sketches.gaussian,
+    sketches.ams,
+    sketches.uniform_sampling,
+    sketches.block_cyclic,
+    sketches.srht,
+    sketches.dct,
+    sketches.srft,
+    lambda b: sketches.sparse_embedding(b, b, kind='I'),
+    lambda b: sketches.sparse_embedding(b, b, kind='II'),
+    lambda b: sketches.count_sketch(1, b),
+  ):
+    for size in {1, d}:
+      op = make(size)
+      out = both(op, x)(KEY, x)
+      chex.assert_trees_all_equal_shapes_and_dtypes(out, x)
+      assert np.isfinite(vector(out)).all()
+      padded = make is sketches.srht and d == 3
+      if size == d and op.properties.exact_at_full_size and not padded:
+        np.testing.assert_allclose(out['w'], x['w'], rtol=1e-5)
 
 
 @pytest.mark.parametrize(
   ('make', 'message'),
   [
     (lambda: sketches.srht(0), r'Expected size=0 to be an integer >= 1\.'),
+    (lambda: sketches.gaussian(-1), r'size=-1'),
+    (lambda: sketches.ams(0), r'size=0'),
+    (lambda: sketches.dct(0), r'size=0'),
+    (lambda: sketches.srft(1.0), r'size=1\.0'),
+    (lambda: sketches.uniform_sampling(0), r'size=0'),
+    (lambda: sketches.block_cyclic(6, sparsity=4), 'sparsity=4 to divide size'),
+    (lambda: sketches.block_cyclic(6, sparsity=0), 'sparsity=0'),
+    (lambda: sketches.sparse_embedding(6, 4), 'sparsity=4 to divide size=6'),
+    (lambda: sketches.sparse_embedding(6, 7, kind='I'), 'sparsity=7 <= size=6'),
+    (lambda: sketches.sparse_embedding(6, 2, kind='1'), "kind='1'"),
     (lambda: sketches.make('block_cyclic', size=2.5), r'size=2\.5'),
     (lambda: sketches.count_sketch(0, 3), r'Expected rows=0'),
     (lambda: sketches.count_sketch(3, -1), r'Expected cols=-1'),
@@ -294,6 +280,10 @@ def test_count_sketch_is_read_back_in_blocks(monkeypatch):
     (lambda: sketches.make('sha', size=3), "kind='sha' in .*'srht'"),
     (lambda: sketches.make('srht', rows=3), r"option='rows' .* \('size',\)"),
     (lambda: sketches.make('srht'), r"options \('size',\).*missing.*'size'"),
+    (
+      lambda: sketches.properties(sketches.Sketch(*[None] * 3)),
+      'states none',
+    ),
   ],
 )
 def test_bad_arguments(make, message):
@@ -310,7 +300,7 @@ def test_make_is_the_factory():
 
 @every
 def test_bad_trees(name):
-  op, size = FACTS[name].op, FACTS[name].size
+  op = OPERATORS[name].op
   for bad in (jnp.ones(64, jnp.int32), jnp.ones(64, jnp.complex64)):
     with pytest.raises(TypeError, match=f"dtype='{bad.dtype}'"):
       op.sketch(KEY, {'w': bad})
@@ -318,11 +308,11 @@ def test_bad_trees(name):
   with pytest.raises(ValueError, match=r'table\.shape'):
     op.desketch(KEY, jnp.ones((3, 5, 7)), TREE)
   if name != 'identity':
-    small = jnp.ones(size - 1)
+    small = jnp.ones(15)
     for fn in (
       lambda: op.like(small),
       lambda: op.sketch(KEY, small),
       lambda: op.desketch(KEY, table, small),
     ):
-      with pytest.raises(ValueError, match=rf'Expected .* <= d={size - 1}\.'):
+      with pytest.raises(ValueError, match=r'Expected .* <= d=15\.'):
         fn()

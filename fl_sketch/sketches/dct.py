@@ -3,6 +3,7 @@
 from fl_sketch.sketches import base
 from fl_sketch.sketches import fourier
 from fl_sketch.sketches import hashing
+from fl_sketch.sketches import signs
 import jax
 from jax import lax
 import jax.numpy as jnp
@@ -52,7 +53,7 @@ def dct(size: int) -> base.Sketch:
   def sketch(key, runs, vector):
     n = fourier.padded(vector.size)
     rows = hashing.sample(key, size, n)
-    x = fourier.signs(key, base.join(runs, n, vector.dtype))
+    x = signs.fill(key, runs, n, vector.dtype)
     phase = phases(rows, n, vector.dtype)
     return (phase.conj() * fourier.pick(x, rows)).real
 
@@ -60,7 +61,7 @@ def dct(size: int) -> base.Sketch:
     n = fourier.padded(spans[-1].start + spans[-1].size)
     rows = hashing.sample(key, size, n)
     values = phases(rows, n, table.dtype) * table
-    return base.cut(fourier.signs(key, fourier.place(values, rows, n)), spans)
+    return signs.read(key, fourier.place(values, rows, n), spans)
 
   def of(constant):
     def function(like):

@@ -4,7 +4,6 @@ The transform of a real vector at n - k is the conjugate of that at k, so that
 n / 2 + 1 complex numbers hold all rows, to read and to write.
 """
 
-from fl_sketch.sketches import hashing
 import jax
 import jax.numpy as jnp
 
@@ -36,13 +35,6 @@ def _smooth(n):
     while n % prime == 0:
       n //= prime
   return n == 1
-
-
-def signs(key: jax.Array, x: jax.Array) -> jax.Array:
-  """Multiplies f32[n] by random signs."""
-  (seed,) = hashing.seeds(key, 1, hashing.SIGN)
-  counter = jnp.arange(x.size, dtype=jnp.uint32)
-  return hashing.flip(x, hashing.word(counter, seed), 0)
 
 
 def pick(x: jax.Array, rows: jax.Array) -> jax.Array:

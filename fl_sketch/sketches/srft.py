@@ -3,6 +3,7 @@
 from fl_sketch.sketches import base
 from fl_sketch.sketches import fourier
 from fl_sketch.sketches import hashing
+from fl_sketch.sketches import signs
 import jax
 import jax.numpy as jnp
 
@@ -45,14 +46,14 @@ def srft(size: int) -> base.Sketch:
 
   def sketch(key, runs, vector):
     n = fourier.padded(vector.size)
-    x = fourier.signs(key, base.join(runs, n, vector.dtype))
+    x = signs.fill(key, runs, n, vector.dtype)
     return fourier.pick(x, hashing.sample(key, size, n)) / size**0.5
 
   def desketch(key, table, spans):
     n = fourier.padded(spans[-1].start + spans[-1].size)
     rows = hashing.sample(key, size, n)
     x = fourier.place(table / size**0.5, rows, n)
-    return base.cut(fourier.signs(key, x), spans)
+    return signs.read(key, x, spans)
 
   def alpha(like):
     d = base.dimension(like)

@@ -2,6 +2,7 @@
 
 from fl_sketch.sketches import base
 from fl_sketch.sketches import hashing
+from fl_sketch.sketches import signs
 import jax
 from jax import lax
 import jax.numpy as jnp
@@ -40,7 +41,7 @@ def _fwht_by_pieces(x):
     part = lax.dynamic_slice(x, (i * piece,), (piece,))
     return lax.dynamic_update_slice(x, _levels(part, piece, 1), (i * piece,))
 
-  return lax.fori_loop(0, x.size // piece, one, _levels(x, x.size, piece))
+  return _levels(lax.fori_loop(0, x.size // piece, one, x), x.size, piece)
 
 
 def _levels(x, stride, stop):
@@ -98,7 +99,7 @@ def srht(size: int) -> base.Sketch:
 
   def sketch(key, runs, vector):
     n = _padded(vector.size)
-    x = fwht(_flip(key, base.join(runs, n, vector.dtype)))
+    x = fwht(signs.fill(key, runs, n, vector.dtype))
     rows = hashing.sample(key, size, n)
     return x.at[rows].get(mode='promise_in_bounds') / size**0.5
 
@@ -107,7 +108,7 @@ def srht(size: int) -> base.Sketch:
     rows = hashing.sample(key, size, n)
     x = base.zeros((n,), table.dtype, rows, table)
     x = x.at[rows].set(table / size**0.5, unique_indices=True)
-    return base.cut(_flip(key, fwht(x)), spans)
+    return signs.read(key, fwht(x), spans)
 
   def of(constant):
     def function(like):
@@ -131,18 +132,3 @@ def srht(size: int) -> base.Sketch:
 
 def _padded(d):
   return 1 << (d - 1).bit_length()
-
-
-def _flip(key, x):
-  """Signs of f32[n], plane i // w of word i % w for w = n / 32.
-
-  The loop over planes is what keeps the words apart: fused into the butterflies
-  they would be hashed again by every read of every lane.
-  """
-  planes = min(hashing.PLANES, x.size)
-  (seed,) = hashing.seeds(key, 1, hashing.SIGN)
-  counter = jnp.arange(x.size // planes, dtype=jnp.uint32)
-  words = hashing.word(counter, seed)
-  one_plane = lambda part: hashing.flip(part[0], words, part[1])
-  x = x.reshape(planes, -1)
-  return jax.lax.map(one_plane, (x, jnp.arange(planes))).ravel()

@@ -1,0 +1,61 @@
+"""Random signs on all coordinates: the first step of every fast transform."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fl_sketch.sketches import base
+from fl_sketch.sketches import hashing
+import jax
+from jax import lax
+import jax.numpy as jnp
+
+_TILE = 2**18
+
+
+def fill(
+  key: jax.Array, runs: Sequence[base.Run], n: int, dtype: Any
+) -> jax.Array:
+  """The signed coordinates of a tree in one vector, with zeros up to n.
+
+  The loop over tiles makes the only copy that there is, and keeps the hashes
+  out of the transform that follows: fused into its first butterflies they would
+  be computed again by every read of every output.
+
+  Args:
+    key: key[], domain `SIGN`.
+    runs: of d coordinates.
+    n: at least d.
+    dtype: of the result.
+
+  Returns:
+    f32[n].
+  """
+  (seed,) = hashing.seeds(key, 1, hashing.SIGN)
+  out = base.zeros((n,), dtype, seed, *[run.x for run in runs])
+  for start, x in runs:
+
+    def put(at, size, out, x=x, start=start):
+      part = lax.dynamic_slice(x, (at,), (size,)).astype(dtype)
+      part = hashing.flip(part, _words(seed, start + at, size), 0)
+      return lax.dynamic_update_slice(out, part, (start + at,))
+
+    out = base.fold(x.size, _TILE, put, out)
+  return out
+
+
+def read(
+  key: jax.Array, x: jax.Array, spans: Sequence[base.Span]
+) -> list[jax.Array]:
+  """The adjoint of `fill`: signs again, and the first d of n numbers."""
+  (seed,) = hashing.seeds(key, 1, hashing.SIGN)
+
+  def one_span(start, size, dtype):
+    part = x[start : start + size]
+    return hashing.flip(part, _words(seed, start, size), 0).astype(dtype)
+
+  return [one_span(*span) for span in spans]
+
+
+def _words(seed, start, size):
+  counter = jnp.uint32(start) + jnp.arange(size, dtype=jnp.uint32)
+  return hashing.word(counter, seed)

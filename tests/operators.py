@@ -1,0 +1,82 @@
+"""The conformance list: a new operator gets its tests by a line here."""
+
+from collections.abc import Callable
+from typing import Any
+from typing import NamedTuple
+
+from fl_sketch import sketches
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+KEY = jax.random.key(7)
+TREE = {
+  'w': jax.random.normal(jax.random.key(0), (6, 8)),
+  'b': (jax.random.normal(jax.random.key(1), (15,)), jnp.float32(-2.0)),
+}  # 64 numbers
+
+
+class Facts(NamedTuple):
+  """What is known of one operator beside what it states of itself.
+
+  Attributes:
+    make: size -> the operator with a table of that many numbers.
+    op: make(16).
+    alpha: at d = 64, the constant of the theory, by hand; None: none is known.
+    prefix: whether zeros at the end of the tree change nothing.
+  """
+
+  make: Callable[[int], sketches.Sketch]
+  op: sketches.Sketch
+  alpha: float | None
+  prefix: bool
+
+
+def facts(make, alpha, *, prefix=True):
+  return Facts(make, make(16), alpha, prefix)
+
+
+OPERATORS = {
+  'identity': facts(lambda b: sketches.identity(), 0.0, prefix=False),
+  'gaussian': facts(sketches.gaussian, 65 / 16),
+  'ams': facts(sketches.ams, 63 / 16),
+  'median': facts(lambda b: sketches.count_sketch(4, b // 4), None),
+  'mean': facts(
+    lambda b: sketches.count_sketch(4, b // 4, combine='mean'), 63 / 16
+  ),
+  'embedding_1': facts(
+    lambda b: sketches.sparse_embedding(b, 3, kind='I'), 63 / 16
+  ),
+  'embedding_2': facts(lambda b: sketches.sparse_embedding(b, 4), 63 / 16),
+  'sampling': facts(sketches.uniform_sampling, 3.0, prefix=False),
+  'block_cyclic': facts(sketches.block_cyclic, 3.0),
+  'block_cyclic_4': facts(lambda b: sketches.block_cyclic(b, sparsity=4), 3.75),
+  'srht': facts(sketches.srht, 3.0),
+  'dct': facts(sketches.dct, 3.0, prefix=False),
+  'srft': facts(sketches.srft, 64 * 48 / (2 * 16 * 63), prefix=False),
+}
+LINEAR = [n for n in OPERATORS if n != 'median']
+KEYED = [n for n in OPERATORS if n != 'identity']
+
+
+def normal_like(seed: int, tree: Any) -> Any:
+  """Independent normals, complex ones too, in the shapes of a tree."""
+  leaves, treedef = jax.tree.flatten(tree)
+  keys = jax.random.split(jax.random.key(seed), len(leaves))
+  draw = lambda k, x: jax.random.normal(k, x.shape, x.dtype)
+  return treedef.unflatten(map(draw, keys, leaves))
+
+
+def vector(tree: Any) -> np.ndarray:
+  """All numbers of a tree in a row."""
+  return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
+
+
+def dot(x: Any, y: Any) -> float:
+  """The real inner product of two trees."""
+  return float(np.vdot(vector(x), vector(y)).real)
+
+
+def both(op: sketches.Sketch, like: Any = TREE) -> Callable[..., Any]:
+  """Sketch and desketch: (key, tree) -> estimate."""
+  return lambda key, x: op.desketch(key, op.sketch(key, x), like)

@@ -1,0 +1,66 @@
+"""Nothing of size rows x d or b x d is held, nor a copy of the tree."""
+
+from fl_sketch import sketches
+import jax
+import jax.numpy as jnp
+import pytest
+
+MIB = 2**20
+SIZE = 2**16
+DENSE = {'gaussian': sketches.gaussian(1000), 'ams': sketches.ams(1000)}
+OPERATORS = {
+  'count_sketch': sketches.count_sketch(5, SIZE // 4),
+  'kind I': sketches.sparse_embedding(SIZE, 4, kind='I'),
+  'kind II': sketches.sparse_embedding(SIZE, 4),
+  'sampling': sketches.uniform_sampling(SIZE),
+  'block_cyclic': sketches.block_cyclic(SIZE),
+  'stacked': sketches.block_cyclic(SIZE, sparsity=4),
+  'srht': sketches.srht(SIZE),
+  'dct': sketches.dct(SIZE),
+  'srft': sketches.srft(SIZE),
+}
+COPIES = {'srht': 2 * 2**27, 'dct': 2 * 10**8, 'srft': 2 * 10**8}
+
+
+def tree(d):
+  """Three large leaves and a small one between."""
+  shapes = (d // 4,), (3, 5), (2, d // 8), (d - d // 4 - 2 * (d // 8) - 15,)
+  return [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+
+
+def extra(op, d):
+  """MiB that XLA holds beside input and output, of sketch and of desketch."""
+  key, like = jax.random.key(0), tree(d)
+  table = jax.eval_shape(op.like, like)
+  back = lambda key, table: op.desketch(key, table, like)
+  programs = (
+    jax.jit(op.sketch).lower(key, like),
+    jax.jit(back).lower(key, table),
+  )
+  analyses = [p.compile().memory_analysis() for p in programs]
+  return [a.temp_size_in_bytes / MIB for a in analyses]
+
+
+@pytest.mark.parametrize('name', OPERATORS)
+def test_extra_memory_at_a_hundred_million(name):
+  limit = 256 + 4 * COPIES.get(name, 0) / MIB
+  assert max(extra(OPERATORS[name], 10**8)) < limit
+
+
+@pytest.mark.parametrize('name', DENSE)
+def test_dense_matrices_are_made_of_tiles(name):
+  assert max(extra(DENSE[name], 10**6)) < 64
+
+
+def test_a_thousand_million_coordinates():
+  assert max(extra(OPERATORS['block_cyclic'], 10**9)) < 256
+
+
+def test_the_measure_sees_a_copy():
+  op = sketches.identity()
+  copying = op._replace(
+    sketch=lambda key, x: op.sketch(key, x)[::-1].sort()[:SIZE]
+  )
+  like = tree(10**8)
+  found = jax.jit(copying.sketch).lower(jax.random.key(0), like).compile()
+  assert found.memory_analysis().temp_size_in_bytes > 10**8
