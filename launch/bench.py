@@ -1,10 +1,15 @@
 """Measures speed, as ratios in one run.
 
   python -m launch.bench round [--peers=DIR] [--workload=lenet]
+  python -m launch.bench sketch [--dims=65536,...] [--sizes=4096,...]
 
 `round` prints seconds a round of FedAvg, of a sketched round and of the whole
 training loop; with --peers also of the hand-written loops in that folder
 (bench_jax.py and, where PyTorch is installed, bench_torch.py).
+
+`sketch` prints milliseconds of every operator's sketch and desketch, beside
+those of reading and copying the same numbers and of libraries that do the same
+work, and writes them and their curves to --out.
 """
 
 import json
@@ -14,33 +19,116 @@ from absl import app
 from absl import flags
 from absl import logging
 from fl_sketch import devices
+from fl_sketch.bench import contestants
 from fl_sketch.bench import round as round_bench
+from fl_sketch.bench import sketch as sketch_bench
+from fl_sketch.bench import sketch_report
 from fl_sketch.bench import workloads
+import jax
+import tqdm
 
+_REPEATS = flags.DEFINE_integer(
+  'repeats',
+  None,
+  'Times each contestant runs; 5 rounds or 7 sketches if unset.',
+)
+# round
 _WORKLOAD = flags.DEFINE_enum(
   'workload', None, list(workloads.WORKLOADS), 'Which; both if unset.'
 )
 _PEERS = flags.DEFINE_string('peers', None, 'Folder of hand-written loops.')
-_REPEATS = flags.DEFINE_integer('repeats', 5, 'Times each contestant runs.')
 _TIMED = flags.DEFINE_integer('timed', 20, 'Timed rounds in each of them.')
 _VARIANT = flags.DEFINE_string('variant', 'fedavg', 'Of a worker.')
+# sketch
+_DIMS = flags.DEFINE_list(
+  'dims', ['65536', '1048576', '16777216'], 'Numbers of coordinates.'
+)
+_SIZES = flags.DEFINE_list(
+  'sizes', None, 'Floats of a table; if unset 4096, 65536, and 256 at d=65536.'
+)
+_CLIENTS = flags.DEFINE_list(
+  'clients', ['1', '32'], 'Numbers of clients at once.'
+)
+_OPERATORS = flags.DEFINE_list(
+  'operators', list(contestants.OPERATORS), 'Which take part.'
+)
+_LIBRARIES = flags.DEFINE_bool(
+  'libraries', True, 'Whether NumPy, SciPy, scikit-learn, PyTorch take part.'
+)
+_MEMORY = flags.DEFINE_float(
+  'memory_gib', 1.0, 'Points whose input is larger are left out.'
+)
+_OUT = flags.DEFINE_string('out', 'runs/bench_sketch', 'Folder of results.')
 
 
 def main(argv):
-  """Runs the comparison, or one worker of it."""
-  devices.start()
+  """Runs one comparison, or one worker of it."""
   logging.set_verbosity(logging.WARNING)
+  if argv[1:] == ['sketch']:
+    # One device, so that a lone sketch has every core.
+    devices.start(cpu_devices=1)
+    _compare_sketches()
+  elif argv[1:] in (['round'], ['worker']):
+    devices.start()
+    _compare_rounds(argv[1:] == ['worker'])
+  else:
+    raise app.UsageError(f'Expected "round" or "sketch", got {argv[1:]}.')
+
+
+def _compare_rounds(worker):
   names = [_WORKLOAD.value] if _WORKLOAD.value else list(workloads.WORKLOADS)
-  if argv[1:] == ['worker']:
+  if worker:
     found = round_bench.measure(names[0], _VARIANT.value, _TIMED.value)
     print(json.dumps(found))
-  elif argv[1:] == ['round']:
-    peers = pathlib.Path(_PEERS.value).absolute() if _PEERS.value else None
-    for name in names:
-      medians = round_bench.compare(name, peers, _REPEATS.value, _TIMED.value)
-      print(f'\n{name}\n\n{round_bench.table(medians)}\n')
-  else:
-    raise app.UsageError(f'Expected "round", got {argv[1:]}.')
+    return
+  peers = pathlib.Path(_PEERS.value).absolute() if _PEERS.value else None
+  repeats = 5 if _REPEATS.value is None else _REPEATS.value
+  for name in names:
+    medians = round_bench.compare(name, peers, repeats, _TIMED.value)
+    print(f'\n{name}\n\n{round_bench.table(medians)}\n')
+
+
+def _compare_sketches():
+  known = contestants.OPERATORS
+  for name in _OPERATORS.value:
+    if name not in known:
+      raise app.UsageError(
+        f'Expected {name!r} of --operators in {list(known)}.'
+      )
+  sizes = _integers(_SIZES) if _SIZES.value else None
+  asked = []
+  for point in sketch_bench.points(
+    _integers(_DIMS), sizes, _integers(_CLIENTS)
+  ):
+    if why := sketch_bench.too_large(point, _MEMORY.value):
+      print(f'Left out: {why}')
+    else:
+      asked.append(point)
+  repeats = 7 if _REPEATS.value is None else _REPEATS.value
+  results, files = [], []
+  for result in sketch_bench.measure(
+    asked, _OPERATORS.value, repeats, _LIBRARIES.value
+  ):
+    results.append(result)
+    tqdm.tqdm.write(sketch_report.table(result, jax.default_backend() != 'cpu'))
+    # After each point, so that a run that is stopped leaves what it has.
+    files = sketch_report.write(
+      results, pathlib.Path(_OUT.value), _LIBRARIES.value
+    )
+  print('\n'.join(sketch_report.verdicts(results)))
+  print('Written:', *files)
+
+
+def _integers(flag):
+  try:
+    values = [int(text) for text in flag.value]
+  except ValueError:
+    values = [0]
+  if not values or min(values) < 1:
+    raise app.UsageError(
+      f'Expected --{flag.name}={",".join(flag.value)} to be integers >= 1.'
+    )
+  return values
 
 
 if __name__ == '__main__':

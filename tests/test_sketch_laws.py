@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import operators
-from operators import both
-from operators import dot
 from operators import KEY
-from operators import normal_like
 from operators import OPERATORS
 from operators import TREE
+from operators import both
+from operators import dot
+from operators import normal_like
 from operators import vector
 import pytest
 

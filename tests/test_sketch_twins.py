@@ -1,6 +1,7 @@
 """Operators against NumPy twins: integers, dense matrices, entry by entry."""
 
 import itertools
+import statistics
 
 from fl_sketch import sketches
 import jax
@@ -78,17 +79,12 @@ def signs(n):
 
 
 def gaussian(d, size):
-  pairs = -(-size // 2)
-  found, r = seeds(2 * pairs, ENTRY), np.zeros((2 * pairs, d))
-  for j, i in itertools.product(range(pairs), range(d)):
-    u, v = (
-      ((word(i, seed) >> 8) + 1) / 2**24
-      for seed in (found[j], found[pairs + j])
+  found, r = seeds(size, ENTRY), np.zeros((size, d))
+  for j, i in itertools.product(range(size), range(d)):
+    r[j, i] = statistics.NormalDist().inv_cdf(
+      ((word(i, found[j]) >> 9) + 0.5) / 2**23
     )
-    radius = np.sqrt(-2 * np.log(u))
-    r[j, i] = radius * np.cos(2 * np.pi * v)
-    r[pairs + j, i] = radius * np.sin(2 * np.pi * v)
-  return r[:size] / np.sqrt(size)
+  return r / np.sqrt(size)
 
 
 def ams(d, size):

@@ -1,56 +1,99 @@
 """Keyed linear sketches of trees, by name or by factory.
 
-To add an operator: write its file, export its factory here by an import and a
-line of `__all__`, and add it to the conformance list of tests/test_sketches.py.
+To add an operator: write its file, export its factory here by an import, a line
+of `__all__` and one of `_KINDS`, and add it to tests/operators.py, the list over
+which all laws are tested.
 """
 
+from collections.abc import Callable
+import functools
 import inspect
 from typing import Any
 
 from fl_sketch.sketches.ams import ams
 from fl_sketch.sketches.base import Properties
-from fl_sketch.sketches.base import Sketch
 from fl_sketch.sketches.base import properties
+from fl_sketch.sketches.base import Sketch
 from fl_sketch.sketches.block_cyclic import block_cyclic
+from fl_sketch.sketches.combinators import composed
+from fl_sketch.sketches.combinators import scaled
+from fl_sketch.sketches.combinators import stacked
 from fl_sketch.sketches.count_sketch import count_sketch
 from fl_sketch.sketches.dct import dct
+from fl_sketch.sketches.estimators import heaprix
+from fl_sketch.sketches.estimators import heavy_support
+from fl_sketch.sketches.estimators import heavymix
+from fl_sketch.sketches.estimators import l2_norm
+from fl_sketch.sketches.estimators import put
+from fl_sketch.sketches.estimators import take
 from fl_sketch.sketches.gaussian import gaussian
 from fl_sketch.sketches.identity import identity
+from fl_sketch.sketches.layerwise import allocate_by_norm
+from fl_sketch.sketches.layerwise import layerwise
 from fl_sketch.sketches.sparse_embedding import sparse_embedding
 from fl_sketch.sketches.srft import srft
 from fl_sketch.sketches.srht import srht
 from fl_sketch.sketches.uniform_sampling import uniform_sampling
+from fl_sketch.sketches.verify import Verification
+from fl_sketch.sketches.verify import verify
 
 __all__ = [
   'Properties',
   'Sketch',
+  'Verification',
+  'allocate_by_norm',
   'ams',
   'block_cyclic',
+  'composed',
   'count_sketch',
   'dct',
   'gaussian',
+  'heaprix',
+  'heavy_support',
+  'heavymix',
   'identity',
+  'l2_norm',
+  'layerwise',
   'make',
   'options',
   'properties',
+  'put',
+  'scaled',
   'sparse_embedding',
   'srft',
   'srht',
+  'stacked',
+  'take',
   'uniform_sampling',
+  'verify',
 ]
 
-_KINDS = (
-  'ams',
-  'block_cyclic',
-  'count_sketch',
-  'dct',
-  'gaussian',
-  'identity',
-  'sparse_embedding',
-  'srft',
-  'srht',
-  'uniform_sampling',
-)
+
+def _layerwise(
+  factory: str, size: int, allocation: str = 'proportional'
+) -> Sketch:
+  """`layerwise` of an operator that a config names."""
+  if factory not in _BY_SIZE:
+    raise ValueError(f'Expected {factory=} in {tuple(_BY_SIZE)}.')
+  return layerwise(_BY_SIZE[factory], size, allocation)
+
+
+_BY_SIZE: dict[str, Callable[[int], Sketch]] = {
+  'ams': ams,
+  'block_cyclic': block_cyclic,
+  'dct': dct,
+  'gaussian': gaussian,
+  'srft': srft,
+  'srht': srht,
+  'uniform_sampling': uniform_sampling,
+}
+_KINDS: dict[str, Callable[..., Sketch]] = _BY_SIZE | {
+  'count_sketch': count_sketch,
+  'identity': identity,
+  'layerwise': _layerwise,
+  'sparse_embedding_1': functools.partial(sparse_embedding, kind='I'),
+  'sparse_embedding_2': functools.partial(sparse_embedding, kind='II'),
+}
 
 
 def options() -> dict[str, type]:
@@ -60,8 +103,8 @@ def options() -> dict[str, type]:
   <class 'int'>
   """
   found = {'kind': str}
-  for name in _KINDS:
-    parameters = inspect.signature(globals()[name]).parameters
+  for factory in _KINDS.values():
+    parameters = inspect.signature(factory).parameters
     found |= {option: p.annotation for option, p in parameters.items()}
   return found
 
@@ -74,8 +117,10 @@ def make(kind: str, **options: Any) -> Sketch:
   (2, 3)
 
   Args:
-    kind: the name of an operator's factory.
-    **options: the arguments of the factory of that name.
+    kind: the name of an operator's factory. `sparse_embedding` has one for each
+      of its kinds; 'layerwise' has the options factory (the name of an operator
+      that takes a size), size and allocation.
+    **options: the arguments of that factory.
 
   Returns:
     A `Sketch`.
@@ -85,8 +130,8 @@ def make(kind: str, **options: Any) -> Sketch:
       message lists the known ones.
   """
   if kind not in _KINDS:
-    raise ValueError(f'Expected {kind=} in {_KINDS}.')
-  factory = globals()[kind]
+    raise ValueError(f'Expected {kind=} in {tuple(_KINDS)}.')
+  factory = _KINDS[kind]
   signature = inspect.signature(factory)
   known = tuple(signature.parameters)
   for option in options:

@@ -254,6 +254,6 @@ def _desketch_gather(cols, hashes, tables, spans):
 
   copies = list(zip(tables, *zip(*hashes, strict=True), strict=True))
   return [
-    sum(one(span, *copy) for copy in copies).astype(span.dtype)
+    jnp.asarray(sum(one(span, *copy) for copy in copies), span.dtype)
     for span in spans
   ]

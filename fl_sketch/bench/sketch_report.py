@@ -1,0 +1,294 @@
+"""What the comparison of sketches says: tables, verdicts, curves, a file."""
+
+from collections.abc import Sequence
+import json
+import pathlib
+import platform
+import statistics
+from typing import Any
+from typing import NamedTuple
+
+from fl_sketch import devices
+from fl_sketch.bench import libraries
+from fl_sketch.bench import sketch
+import jax
+from matplotlib import figure
+from matplotlib import ticker
+
+
+class Target(NamedTuple):
+  """Median of `half` of a contestant <= bound times that of another."""
+
+  name: str
+  half: str
+  other: str
+  bound: float
+
+
+TARGET_D, TARGET_SIZES = 2**24, (2**12, 2**16)
+TARGETS = (
+  Target('block_cyclic', 'sketch', 'read', 4),
+  Target('block_cyclic', 'desketch', 'copy', 2),
+  Target('count_sketch', 'sketch', 'read', 25),
+  Target('count_sketch', 'sketch', 'textbook', 1 / 5),
+  Target('srht', 'sketch', 'read', 100),
+)
+
+# Okabe and Ito (2008): told apart also by the colour-blind. One a kind of work;
+# what shares one differs by its marker, and libraries are dashed.
+_COLOURS = {
+  'bound': '0.55',
+  'identity': '0.55',
+  'count sketch': '#0072b2',
+  'median of 5': '#56b4e9',
+  'sparse embedding': '#d55e00',
+  'Hadamard transform': '#cc79a7',
+  'cosine transform': '#009e73',
+  'Fourier transform': '#009e73',
+  'sampling': '#e69f00',
+  'normal matrix': '#000000',
+  'sign matrix': '#000000',
+}
+_STYLES = {'bound': ':', 'operator': '-', 'textbook': '-.', 'library': '--'}
+_MARKERS = 'os^Dv<>'
+
+
+class Faster(NamedTuple):
+  """How many times as fast an operator is as what does the same work.
+
+  `both` is of the sum of sketch and desketch, None if the other has but one.
+  """
+
+  operator: str
+  other: str
+  sketch: float
+  both: float | None
+
+
+def power(n: int) -> str:
+  """2^20 for a power of two, else 1,000.
+
+  >>> power(1024), power(1000)
+  ('2^10', '1,000')
+  """
+  return f'2^{n.bit_length() - 1}' if n & (n - 1) == 0 else f'{n:,}'
+
+
+def faster(result: sketch.Result) -> list[Faster]:
+  """Every operator against every textbook and library of the same work."""
+  found = []
+  for ours in result.rows:
+    for other in result.rows:
+      peer = other.kind in ('textbook', 'library')
+      if ours.kind == 'operator' and peer and ours.work == other.work:
+        (ours_down, ours_up), (down, up) = map(_medians, (ours, other))
+        both = (down + up) / (ours_down + ours_up) if up else None
+        found.append(Faster(ours.name, other.name, down / ours_down, both))
+  return found
+
+
+def table(result: sketch.Result, bandwidth: bool = False) -> str:
+  """Markdown: seconds and ratios of a point, then who is how much faster.
+
+  Args:
+    result: of one point.
+    bandwidth: whether to add the bytes that a sketch reads a second as a
+      fraction of those that `copy` reads and writes.
+  """
+  d, b, clients = result.point
+  rows = {row.name: row for row in result.rows}
+  read, copy = _medians(rows['read'])[0], _medians(rows['copy'])[1]
+  size = 4 * d * clients
+  head = ['contestant', 'work', 'sketch ms (min)', '÷ read']
+  head += ['desketch ms (min)', '÷ copy', 'GB/s', 'extra MiB']
+  head += ['of copy bandwidth'] if bandwidth else []
+  lines = [head, ['---', '---'] + ['---:'] * (len(head) - 2)]
+  for row in rows.values():
+    down, up = _medians(row)
+    line = [row.name, row.work, _milliseconds(row.sketch), _ratio(down, read)]
+    line += [_milliseconds(row.desketch), _ratio(up, copy)]
+    line += [_ratio(size / 1e9, down), _mebibytes(row.extra)]
+    line += [_ratio(copy, 2 * down)] if bandwidth else []
+    lines.append(line)
+  text = f'd = {power(d)}, b = {power(b)}, {_count(clients)}\n\n'
+  text += ''.join(f'| {" | ".join(line)} |\n' for line in lines)
+  for why in dict.fromkeys(result.skipped.values()):
+    names = [name for name, reason in result.skipped.items() if reason == why]
+    text += f'\nLeft out, {why}: {", ".join(names)}.\n'
+  return text + _faster_table(result)
+
+
+def _faster_table(result):
+  lines = '\n| operator | times as fast as | sketch | sketch + desketch |\n'
+  lines += '| --- | --- | ---: | ---: |\n'
+  found = faster(result)
+  for operator, other, down, both in found:
+    both = '' if both is None else f'{both:.2f}'
+    lines += f'| {operator} | {other} | {down:.2f} | {both} |\n'
+  return lines if found else ''
+
+
+def verdicts(results: Sequence[sketch.Result]) -> list[str]:
+  """The targets at one client, each held or missed."""
+  lines, reached = [], False
+  for result in results:
+    d, b, clients = result.point
+    if clients > 1:
+      continue
+    where = f'd = {power(d)}, b = {power(b)}'
+    medians = {row.name: _medians(row) for row in result.rows}
+    if d == TARGET_D and b in TARGET_SIZES:
+      reached = True
+      lines += _target_lines(medians, where)
+    lines += _faster_lines(faster(result), where)
+  if not reached:
+    lines.append(f'open: the targets at d = {power(TARGET_D)} were not run.')
+  return lines
+
+
+def _target_lines(medians, where):
+  lines = []
+  for name, half, other, bound in TARGETS:
+    if name in medians and other in medians:
+      i = ('sketch', 'desketch').index(half)
+      ratio = medians[name][i] / medians[other][i]
+      text = f'{name} {half} {ratio:.2f} <= {bound:g} x {other}'
+      lines.append(f'{_word(ratio <= bound)}: {text} ({where}).')
+  return lines
+
+
+def _count(clients):
+  return f'{clients} client' + 's' * (clients > 1)
+
+
+def _faster_lines(found, where):
+  slow = [f for f in found if min(f.sketch, f.both or f.sketch) <= 1]
+  text = 'every operator faster than what does the same work'
+  if slow:
+    text += ', but for ' + ', '.join(
+      f'{f.operator} beside {f.other} (sketch {f.sketch:.2f}'
+      + (f', both {f.both:.2f})' if f.both else ')')
+      for f in slow
+    )
+  return [f'{_word(not slow)}: {text} ({where}).'] if found else []
+
+
+def _word(held):
+  return 'held' if held else 'MISSED'
+
+
+def _medians(row):
+  """Of sketch and desketch; 0 where there is none."""
+  halves = row.sketch, row.desketch
+  return tuple(statistics.median(half) if half else 0.0 for half in halves)
+
+
+def _milliseconds(seconds):
+  if not seconds:
+    return ''
+  middle, least = (1e3 * f(seconds) for f in (statistics.median, min))
+  return f'{middle:.3g} ({least:.3g})'
+
+
+def _ratio(a, b):
+  return f'{a / b:.2f}' if a and b else ''
+
+
+def _mebibytes(extra):
+  return ' / '.join(f'{n / 2**20:.3g}' for n in extra) if extra else ''
+
+
+def write(
+  results: Sequence[sketch.Result], out: pathlib.Path, with_libraries: bool
+) -> list[pathlib.Path]:
+  """Writes sketch.json and `curves` into a folder, made if it is not there."""
+  out.mkdir(parents=True, exist_ok=True)
+  names = ['jax', 'numpy']
+  names += ['scipy', 'scikit-learn', 'torch'] if with_libraries else []
+  versions = libraries.versions(names)
+  text: dict[str, Any] = {
+    'versions': versions | {'python': platform.python_version()},
+    'device': f'{len(jax.devices())} x {jax.devices()[0].device_kind}',
+    'cores': devices.cores(),
+    'verdicts': verdicts(results),
+    'points': [
+      result.point._asdict()
+      | {'rows': [row._asdict() for row in result.rows]}
+      | {'skipped': result.skipped}
+      for result in results
+    ],
+  }
+  path = out / 'sketch.json'
+  path.write_text(json.dumps(text, indent=2) + '\n')
+  return [path, *curves(results, out)]
+
+
+def curves(
+  results: Sequence[sketch.Result], out: pathlib.Path
+) -> list[pathlib.Path]:
+  """Draws seconds_b4096_c1.png and so on, where there are several d."""
+  groups: dict[tuple[int, int], list[sketch.Result]] = {}
+  for result in results:
+    groups.setdefault(result.point[1:], []).append(result)
+  paths = []
+  for (b, clients), group in groups.items():
+    if len({result.point.d for result in group}) > 1:
+      paths.append(out / f'seconds_b{b}_c{clients}.png')
+      _draw(group, b, clients).savefig(paths[-1], dpi=150)
+  return paths
+
+
+def _draw(group, b, clients):
+  fig = figure.Figure(figsize=(11, 5), layout='constrained')
+  panels = fig.subplots(1, 2, sharey=True)
+  group = sorted(group, key=lambda result: result.point.d)
+  looks, handles = _looks(group), {}
+  for i, ax in enumerate(panels):
+    for name, look in looks.items():
+      found = [
+        (result.point.d, 1e3 * _medians(row)[i])
+        for result in group
+        for row in result.rows
+        if row.name == name and _medians(row)[i]
+      ]
+      if found:
+        xs, ys = zip(*found, strict=True)
+        (handles[name],) = ax.plot(xs, ys, **look)
+    ax.set_xscale('log', base=2)
+    ax.set_yscale('log')
+    ax.yaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: f'{v:,g}'))
+    ax.set(xlabel='coordinates d', title=('sketch', 'desketch')[i])
+    ax.spines[['top', 'right']].set_visible(False)
+    ax.grid(color='0.9')
+    ax.set_axisbelow(True)
+  panels[0].set_ylabel('milliseconds, median')
+  names = [name for name in looks if name in handles]
+  fig.legend(
+    [handles[name] for name in names],
+    names,
+    loc='outside right center',
+    frameon=False,
+    fontsize='small',
+    handlelength=3.5,
+    title=f'b = {b:,}, {_count(clients)}',
+  )
+  return fig
+
+
+def _looks(group):
+  """Colour, style and marker of every contestant, the slowest first."""
+  rows = {row.name: row for result in group for row in result.rows}
+  time = lambda row: _medians(row)[0] or _medians(row)[1]
+  used: dict[str, int] = {}
+  looks = {}
+  for row in sorted(rows.values(), key=time, reverse=True):
+    colour = _COLOURS[row.work]
+    used[colour] = used.get(colour, -1) + 1
+    looks[row.name] = {
+      'color': colour,
+      'linestyle': _STYLES[row.kind],
+      'marker': _MARKERS[used[colour] % len(_MARKERS)],
+      'markersize': 4,
+      'linewidth': 1.4,
+    }
+  return looks
