@@ -19,7 +19,7 @@ SMALL_LEAF = 2**16
 
 
 class Properties(NamedTuple):
-  """What an operator promises; R is its matrix, b the floats of its table.
+  """What an operator promises; R is its matrix, b the numbers in its table.
 
   The functions take the number of coordinates d, or a tree of d numbers.
 

@@ -1,0 +1,299 @@
+"""Layer-wise sketching: every leaf of a tree has an operator of its own."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from fractions import Fraction
+import functools
+import math
+from typing import Any
+
+from fl_sketch.sketches import base
+from fl_sketch.sketches.identity import identity
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+_RULES = {'proportional': int, 'sqrt': math.sqrt}  # d_l -> weight
+
+
+def layerwise(
+  factory: Callable[[int], base.Sketch],
+  size: int,
+  allocation: str | tuple[int, ...] = 'proportional',
+) -> base.Sketch:
+  r"""Sketches each leaf by itself, so that no leaf's noise reaches another.
+
+  :math:`R = \mathrm{blockdiag}(R_1, \dots, R_L)`, where :math:`R_l` is
+  ``factory(b_l)`` under the key ``fold_in(key, l)`` and the :math:`b_l` add up
+  to `size`. The future work of SAFL (Chen, Li, Banerjee, arXiv:2411.06770).
+
+  A leaf with b_l >= d_l, or whose table would not be smaller than itself, is
+  sent raw. What a rule would give a leaf beyond its size goes to the others.
+
+  Guarantees, where the leaves' operators have them:
+    linear, and desketch is the adjoint of sketch.
+    unbiased, leaf by leaf; what was sent raw is exact.
+    exact total: a rule hands out exactly `size` numbers, at least 1 a leaf.
+    second moment: E||desketch(sketch(x))||^2 = sum_l (1 + alpha_l) ||x_l||^2,
+      raw leaves' alpha_l being 0, so that alpha = max_l alpha_l. With alpha_l =
+      d_l / b_l - 1 and b_l as d_l, it is that of one operator for all leaves.
+    coordinate-wise constant b max_l (a_l / b_l), with b = sum_l b_l: the blocks
+      are independent, so their variances add up, to at most
+      sum_l (a_l / b_l) ||g_l||^2 ||h_l||^2.
+
+  The adjoint's scale is promised only where the factory's is 1, as if raw.
+
+  >>> from fl_sketch.sketches.block_cyclic import block_cyclic
+  >>> op = layerwise(block_cyclic, 12)
+  >>> [table.shape for table in op.like([jnp.ones((6, 8)), jnp.ones(2)])]
+  [(11,), (1,)]
+
+  Args:
+    factory: b -> an operator with properties and a table of b numbers, such as
+      `block_cyclic` or ``lambda b: count_sketch(1, b)``. Called for `size`, to
+      learn what it promises, and for every b_l from 1 on; one that rounds b
+      changes the total, which is in the properties.
+    size: numbers in all tables together.
+    allocation: 'proportional' (b_l as d_l), 'sqrt' (b_l as the square root of
+      d_l), or a tuple of one integer a leaf, such as `allocate_by_norm` makes.
+      Its entries are at least 1, or 0 for an empty leaf; one above the leaf's
+      size means raw, and the excess is not sent.
+
+  Returns:
+    A `Sketch` whose tables are tuples of the leaves' tables, in the order of
+    `jax.tree.leaves`; that of an empty leaf is f32[0]. It raises ValueError if
+    size > d, if there are more leaves than numbers, or if a tuple does not
+    suit the leaves.
+
+  Raises:
+    ValueError: size is below 1, no such rule, a tuple with negative entries or
+      of another sum, an operator that promises less than ``factory(size)``.
+  """
+  base.check_positive(size=size)
+  rule = _checked_rule(allocation, size)
+  make = functools.cache(factory)
+  promised = base.properties(make(size))
+  raw = identity()
+
+  def operator(b, d):
+    op = make(b) if b < d else raw
+    promises = base.properties(op)
+    if promises.floats(d) >= d:
+      return raw
+    _check_kept(b, promises, size, promised)
+    return op
+
+  def parts(leaves):
+    sizes = tuple(math.prod(base.leaf_type(leaf).shape) for leaf in leaves)
+    return list(map(operator, _allocated(rule, sizes, size), sizes))
+
+  def sketch(key, tree):
+    leaves = jax.tree.leaves(tree)
+    ops = zip(parts(leaves), _keys(key, leaves), leaves, strict=True)
+    return tuple(op.sketch(k, leaf) for op, k, leaf in ops)
+
+  def desketch(key, tables, like):
+    leaves, treedef = jax.tree.flatten(like)
+    if len(tables) != len(leaves):
+      raise ValueError(f'Expected {len(tables)=} == {len(leaves)} leaves.')
+    ops = zip(parts(leaves), _keys(key, leaves), tables, leaves, strict=True)
+    return treedef.unflatten(op.desketch(k, y, x) for op, k, y, x in ops)
+
+  def zero_tables(tree):
+    leaves = jax.tree.leaves(tree)
+    ops = zip(parts(leaves), leaves, strict=True)
+    return tuple(op.like(leaf) for op, leaf in ops)
+
+  promises = _promises(promised, parts)
+  return base.Sketch(sketch, desketch, zero_tables, promises)
+
+
+def allocate_by_norm(
+  norms: Sequence[float], sizes: Sequence[int], size: int
+) -> tuple[int, ...]:
+  r"""The numbers b_l a leaf with which layer-wise sketching has least variance.
+
+  With alpha_l = d_l / b_l - 1, as of block-cyclic sketches, the variance is
+  :math:`\sum_l d_l \|g_l\|^2 / b_l` less a constant. Its derivative by b_l is
+  :math:`-(w_l / b_l)^2`, :math:`w_l = \|g_l\| \sqrt{d_l}`, and at a minimum
+  under :math:`\sum_l b_l = b` all of them are equal (Lagrange): b_l is
+  proportional to w_l, and the sum :math:`(\sum_l w_l)^2 / b`. With the bounds
+  1 <= b_l <= d_l it is :math:`\min(\max(t w_l, 1), d_l)`, t such that the total
+  is b. The integers are the best there are: no other ones have a smaller sum.
+
+  For the host, between rounds. The norms have to be public, such as running
+  means of what the server decoded: clients that differ in b_l differ in R.
+
+  >>> allocate_by_norm([3.0, 1.0, 0.0], [64, 64, 16], 41)
+  (30, 10, 1)
+
+  Args:
+    norms: ||g_l|| a leaf, at least 0. Leaves of norm 0 get 1, and what no
+      other leaf has room for.
+    sizes: d_l a leaf; an empty one gets 0.
+    size: b; all leaves are raw where it is the sum of `sizes` or more.
+
+  Returns:
+    The b_l, whose sum is min(size, sum(sizes)), for `layerwise`.
+
+  Raises:
+    ValueError: a norm is negative or not finite, a size is negative, there is
+      not one norm a size, or there are more leaves than numbers.
+  """
+  base.check_positive(size=size)
+  norms, sizes = [float(norm) for norm in norms], tuple(map(int, sizes))
+  if len(norms) != len(sizes):
+    raise ValueError(f'Expected {len(norms)=} == {len(sizes)=}.')
+  if not all(0 <= norm < math.inf for norm in norms):
+    raise ValueError(f'Expected {norms=} to be finite and >= 0.')
+  if min(sizes, default=0) < 0:
+    raise ValueError(f'Expected {sizes=} >= 0.')
+  largest = max(norms, default=0) or 1.0  # or squares might overflow
+  roots = map(math.sqrt, sizes)
+  weights = [w / largest * r for w, r in zip(norms, roots, strict=True)]
+  found = _allocate(weights, sizes, min(size, sum(sizes)))
+  return tuple(_exchange(found, weights, sizes))
+
+
+def _checked_rule(allocation: Any, size: int) -> str | tuple[int, ...]:
+  """The allocation as a rule's name or a tuple of Python integers."""
+  if isinstance(allocation, str):
+    if allocation not in _RULES:
+      raise ValueError(
+        f'Expected {allocation=} in {tuple(_RULES)}, or a tuple.'
+      )
+    return allocation
+  entries = tuple(allocation)
+  for b in entries:
+    if not isinstance(b, int | np.integer) or b < 0:
+      raise ValueError(f'Expected {allocation=} of integers >= 0.')
+  if sum(entries) != size:
+    raise ValueError(f'Expected {size=} == {sum(entries)}, of {allocation=}.')
+  return tuple(map(int, entries))
+
+
+def _check_kept(b, promises, size, promised):
+  """What is claimed of all leaves is what ``factory(size)`` claims."""
+  for claim in ('linear', 'alpha', 'coordinate_wise', 'embedding'):
+    if getattr(promised, claim) and not getattr(promises, claim):
+      raise ValueError(f'Expected {claim} of factory({b}), as at {size=}.')
+  if promised.adjoint_scale == 1 and promises.adjoint_scale != 1:
+    raise ValueError(f'Expected {promises.adjoint_scale=} == 1, as at {size=}.')
+
+
+def _keys(key, leaves):
+  return [jax.random.fold_in(key, i) for i in range(len(leaves))]
+
+
+def _promises(promised, parts) -> base.Properties:
+  """Of the whole, from the properties of the leaves' operators."""
+
+  def of_leaves(like) -> list[tuple[Any, int, int]]:
+    """(properties, d, numbers in a table) of every leaf that is not empty."""
+    if isinstance(like, int | np.integer):
+      like = jax.ShapeDtypeStruct((int(like),), jnp.float32)
+    leaves, found = jax.tree.leaves(like), []
+    for op, leaf in zip(parts(leaves), leaves, strict=True):
+      tables = jax.tree.leaves(jax.eval_shape(op.like, leaf))
+      if b := sum(table.size for table in tables):
+        found.append((base.properties(op), base.dimension(leaf), b))
+    return found
+
+  def floats(like):
+    return sum(p.floats(d) for p, d, _ in of_leaves(like))
+
+  def alpha(like):
+    return max(p.alpha(d) for p, d, _ in of_leaves(like))
+
+  def coordinate_wise(like):
+    worst = max(p.coordinate_wise(d) / b for p, d, b in of_leaves(like))
+    return worst * sum(b for *_, b in of_leaves(like))
+
+  return base.Properties(
+    'layerwise',
+    floats=floats,
+    alpha=alpha if promised.alpha else None,
+    coordinate_wise=coordinate_wise if promised.coordinate_wise else None,
+    linear=promised.linear,
+    adjoint_scale=1.0 if promised.adjoint_scale == 1 else None,
+    exact_at_full_size=True,
+    embedding=promised.embedding,
+  )
+
+
+@functools.lru_cache
+def _allocated(rule: Any, sizes: tuple[int, ...], size: int) -> tuple[int, ...]:
+  """The numbers b_l a leaf of `layerwise`, none above d_l."""
+  if size > sum(sizes):
+    raise ValueError(f'Expected {size=} <= d={sum(sizes)}.')
+  if rule in _RULES:
+    return _allocate(list(map(_RULES[rule], sizes)), sizes, size)
+  if len(rule) != len(sizes):
+    raise ValueError(f'Expected len(allocation)={len(rule)} == {len(sizes)}.')
+  for i, (b, d) in enumerate(zip(rule, sizes, strict=True)):
+    if d and not b:
+      raise ValueError(f'Expected allocation[{i}]=0 >= 1, for a leaf of {d}.')
+  return tuple(map(min, rule, sizes))
+
+
+def _allocate(
+  weights: Sequence[float], sizes: Sequence[int], size: int
+) -> tuple[int, ...]:
+  """Integers proportional to weights, within [1, d_l], that add up to size.
+
+  Rounded by largest remainder, so that each is less than 1 from the real
+  solution. In rational arithmetic: all parties have to find the same integers.
+  """
+  count = sum(d > 0 for d in sizes)
+  if size < count:
+    raise ValueError(f'Expected {size=} >= {count}, the leaves not empty.')
+  shares = _shares(weights, sizes, size)
+  floors = [math.floor(share) for share in shares]
+  order = sorted(range(len(sizes)), key=lambda i: floors[i] - shares[i])
+  up = set(order[: size - sum(floors)])
+  return tuple(floor + (i in up) for i, floor in enumerate(floors))
+
+
+def _shares(weights, sizes, size) -> list[Fraction]:
+  """The real solution min(max(t w_l, 1), d_l) of sum `size`; 0 where d_l is.
+
+  Bitran and Hax (Management Science, 1981): for the t of those not settled yet,
+  the bounds that bind on the heavier side bind in the solution.
+  """
+  shares = [Fraction(0)] * len(sizes)
+  free, rest = [i for i, d in enumerate(sizes) if d], Fraction(size)
+  while free:
+    if not any(weights[i] for i in free):
+      weights = sizes  # any split of the rest among these is as good
+    t = rest / sum(Fraction(weights[i]) for i in free)
+    at = {i: t * Fraction(weights[i]) for i in free}
+    high = {i: Fraction(sizes[i]) for i in free if at[i] > sizes[i]}
+    low = {i: Fraction(1) for i in free if at[i] < 1}
+    excess = sum(at[i] - sizes[i] for i in high)
+    missing = sum(1 - at[i] for i in low)
+    settled = high if excess > missing else low or at
+    for i in settled:
+      shares[i] = settled[i]
+    free = [i for i in free if i not in settled]
+    rest -= sum(settled.values())
+  return shares
+
+
+def _exchange(allocated, weights, sizes) -> list[int]:
+  """Moves single units while that lowers sum_l w_l^2 / b_l.
+
+  A sum of convex functions, one of each b_l, has no minimum but the least.
+  """
+  b = list(allocated)
+  gain = lambda i, n: weights[i] ** 2 / (n * (n + 1))  # of n + 1 over n
+  while True:
+    takers = [i for i, d in enumerate(sizes) if b[i] < d]
+    givers = [i for i in range(len(b)) if b[i] > 1]
+    if not takers or not givers:
+      return b
+    taker = max(takers, key=lambda i: gain(i, b[i]))
+    giver = min(givers, key=lambda i: gain(i, b[i] - 1))
+    if gain(taker, b[taker]) <= gain(giver, b[giver] - 1):
+      return b
+    b[taker] += 1
+    b[giver] -= 1

@@ -1,0 +1,399 @@
+"""Layer-wise sketching: who gets how much, and what the blocks add up to."""
+
+import functools
+import itertools
+from typing import Any
+
+import cases
+import chex
+from fl_sketch import algorithms
+from fl_sketch import sketches
+from fl_sketch.sketches import base
+from fl_sketch.sketches.layerwise import allocate_by_norm
+from fl_sketch.sketches.layerwise import layerwise
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import reference
+
+P = jax.sharding.PartitionSpec
+KEY = jax.random.key(7)
+TREE = {
+  'w': jax.random.normal(jax.random.key(0), (6, 8)),
+  'b': (jax.random.normal(jax.random.key(1), (15,)), jnp.float32(-2.0)),
+}  # leaves of 15, 1 and 48 numbers
+cyclic: Any = functools.partial(layerwise, sketches.block_cyclic)
+count_rows = lambda b: sketches.count_sketch(1, b, combine='mean')
+# Each with its factory and the b_l that it gives the leaves of TREE.
+OPERATORS = {
+  'proportional': (cyclic(22), sketches.block_cyclic, (5, 1, 16)),
+  'sqrt': (layerwise(count_rows, 20, 'sqrt'), count_rows, (7, 1, 12)),
+  'explicit': (
+    layerwise(sketches.gaussian, 29, (21, 2, 6)),
+    sketches.gaussian,
+    (15, 1, 6),
+  ),
+}
+every = pytest.mark.parametrize('name', OPERATORS)
+
+
+def promises_of(op) -> Any:
+  return sketches.properties(op)
+
+
+def leaves_of(sizes):
+  return [jax.ShapeDtypeStruct((d,), jnp.float32) for d in sizes]
+
+
+def handed_out(op, sizes):
+  tables = jax.eval_shape(op.like, leaves_of(sizes))
+  return tuple(table.size for table in tables)
+
+
+def instances(count, seed):
+  """Random (sizes, norms, size), with empty leaves and norms of zero."""
+  rng = np.random.default_rng(seed)
+  for _ in range(count):
+    n = rng.integers(1, 8)
+    sizes = np.floor(10 ** rng.uniform(-0.5, 4, n)).astype(int)
+    norms = 10 ** rng.uniform(-2, 2, n) * (rng.random(n) > 0.2)
+    least = max((sizes > 0).sum(), 1)
+    if sizes.sum() >= least:
+      size = rng.integers(least, sizes.sum() + 1)
+      yield tuple(sizes.tolist()), norms.tolist(), int(size)
+
+
+def variance(b, norms, sizes):
+  used = [x for x in zip(b, norms, sizes, strict=True) if x[2]]
+  return sum(d / n * norm**2 for n, norm, d in used)
+
+
+def water_level(weights, sizes, size):
+  """min(max(t w, 1), d) of sum `size`, by bisection on log t."""
+  sizes = np.array(sizes, float)
+  at = lambda t: np.minimum(np.maximum(np.exp(t) * weights, 1), sizes)
+  low, high = -800.0, 800.0
+  for _ in range(200):
+    middle = (low + high) / 2
+    low, high = (middle, high) if at(middle).sum() < size else (low, middle)
+  return at(high)
+
+
+@pytest.mark.parametrize('rule', ['proportional', 'sqrt'])
+def test_rules_share_out_by_their_weights(rule):
+  """Totals are exact, and no leaf is off by 1 from the real solution."""
+  for sizes, _, size in instances(200, 0):
+    b = np.array(handed_out(cyclic(size, rule), sizes))
+    assert b.sum() == size
+    assert ((b >= np.minimum(1, sizes)) & (b <= sizes)).all()
+    power = {'proportional': 1.0, 'sqrt': 0.5}[rule]
+    want = water_level(np.array(sizes) ** power, sizes, size)
+    assert (np.abs(b - want) < 1 + 1e-6).all()
+
+
+def test_allocation_by_norm_is_the_best_there_is():
+  rng = np.random.default_rng(1)
+  for _ in range(200):
+    sizes = rng.integers(1, 8, 3).tolist()
+    norms = (10 ** rng.uniform(-1, 1, 3) * (rng.random(3) > 0.2)).tolist()
+    size = int(rng.integers(3, sum(sizes) + 1))
+    found = allocate_by_norm(norms, sizes, size)
+    every_b = itertools.product(*(range(1, d + 1) for d in sizes))
+    best = min(variance(b, norms, sizes) for b in every_b if sum(b) == size)
+    assert sum(found) == size
+    assert variance(found, norms, sizes) <= best * (1 + 1e-9)
+
+
+def test_allocation_by_norm_is_never_worse_than_the_rules():
+  for sizes, norms, size in instances(200, 2):
+    found = allocate_by_norm(norms, sizes, size)
+    assert sum(found) == size
+    assert all(min(d, 1) <= b <= d for b, d in zip(found, sizes, strict=True))
+    least = variance(found, norms, sizes)
+    for rule in ('proportional', 'sqrt'):
+      other = handed_out(cyclic(size, rule), sizes)
+      assert least <= variance(other, norms, sizes) * (1 + 1e-9)
+
+
+def test_allocation_at_the_ends():
+  op = cyclic(8)
+  assert handed_out(op, (10, 10, 0, 10)) == (3, 3, 0, 2)  # equal remainders
+  assert allocate_by_norm([0.0, 0.0], [8, 4], 6) == (4, 2)
+  assert allocate_by_norm([1.0, 0.0], [4, 8], 7) == (4, 3)
+  assert allocate_by_norm([1.0, 2.0], [4, 8], 99) == (4, 8)
+  assert allocate_by_norm([2.0, 1.0, 5.0], [16, 16, 0], 9) == (6, 3, 0)
+  assert allocate_by_norm([2e-300, 1e-300], [16, 16], 9) == (6, 3)
+  assert allocate_by_norm([2e300, 1e300], [16, 16], 9) == (6, 3)
+  norms: Any = jnp.arange(1, 3)
+  assert allocate_by_norm(norms, [9, 9], 9) == (3, 6)
+  b = allocate_by_norm([2.0, 1.0, 5.0], [16, 16, 0], 9)
+  assert handed_out(cyclic(9, b), (16, 16, 0)) == b
+
+
+@every
+def test_each_leaf_has_its_own_operator(name):
+  op, factory, sizes = OPERATORS[name]
+  leaves = jax.tree.leaves(TREE)
+
+  def one_leaf(key, i, x, b):
+    if b == x.size:
+      return jnp.ravel(x), x
+    one, key = factory(b), jax.random.fold_in(key, i)
+    return (table := one.sketch(key, x)), one.desketch(key, table, x)
+
+  @jax.jit
+  def both(key):
+    tables = op.sketch(key, TREE)
+    out = jax.tree.leaves(op.desketch(key, tables, TREE))
+    want = map(one_leaf, [key] * 3, range(3), leaves, sizes)
+    return list(zip(tables, out, strict=True)), list(want)
+
+  got, want = both(KEY)
+  chex.assert_trees_all_close(got, want, atol=1e-6)
+  for x, b, (_, out) in zip(leaves, sizes, got, strict=True):
+    assert b < x.size or (out == x).all()
+
+
+def test_a_tree_that_is_sent_whole_is_exact():
+  for allocation in ('proportional', 'sqrt', (15, 1, 48)):
+    op = layerwise(sketches.gaussian, 64, allocation)
+    out = op.desketch(KEY, op.sketch(KEY, TREE), TREE)
+    chex.assert_trees_all_equal(out, TREE)
+
+
+def test_tables_no_smaller_than_their_leaf_are_not_used():
+  """Of complex numbers a table of b holds 2 b floats."""
+  op = layerwise(sketches.srft, 6, (4, 2))
+  leaves = [jnp.arange(8.0), jnp.arange(6.0)]
+  tables = op.like(leaves)
+  assert [t.dtype for t in tables] == [jnp.float32, jnp.complex64]
+  assert promises_of(op).floats(leaves) == 8 + 4
+
+
+@functools.cache
+def draws(name):
+  """Estimates f64[4000, 64] of TREE, a key each, in the order of its leaves."""
+  op, keys = OPERATORS[name][0], jax.random.split(jax.random.key(1), 4000)
+  both = lambda key: op.desketch(key, op.sketch(key, TREE), TREE)
+  out = jax.tree.leaves(jax.jit(jax.vmap(both))(keys))
+  flat = [np.reshape(x, (4000, -1)) for x in out]
+  return np.concatenate(flat, axis=1).astype(np.float64)
+
+
+def vector(tree):
+  flat = [np.ravel(x) for x in jax.tree.leaves(tree)]
+  return np.concatenate(flat).astype(np.float64)
+
+
+@every
+def test_unbiased(name):
+  # 3 operators x 64 coordinates within 6 standard errors: 4e-7 to miss one.
+  estimates = draws(name)
+  error = np.abs(estimates.mean(0) - vector(TREE))
+  assert (error < 6 * estimates.std(0) / np.sqrt(len(estimates)) + 1e-6).all()
+
+
+@every
+def test_second_moments_add_up_over_the_leaves(name):
+  # 3 means within 6 standard errors: 6e-9 to miss one.
+  _, factory, sizes = OPERATORS[name]
+  want = 0.0
+  for x, b in zip(jax.tree.leaves(TREE), sizes, strict=True):
+    alpha = promises_of(factory(b)).alpha(x.size)
+    want += np.sum(np.square(x)) * (1 if b == x.size else 1 + alpha)
+  moments = np.square(draws(name)).sum(1)
+  error = moments.std() / np.sqrt(len(moments))
+  assert error < 0.02 * want
+  assert abs(moments.mean() - want) < 6 * error
+
+
+@every
+def test_the_coordinate_wise_constant_bounds_the_variance(name):
+  # 12 variances above their bounds by 6 standard errors: 1e-8.
+  x = vector(TREE)
+  promises = promises_of(OPERATORS[name][0])
+  bound = promises.coordinate_wise(TREE) / promises.floats(TREE)
+  rng = np.random.default_rng(0)
+  for h in (x, *rng.standard_normal((3, 64))):
+    square = np.square((draws(name) - x[None]) @ h)
+    error = square.std() / np.sqrt(len(square))
+    assert square.mean() < bound * (x @ x) * (h @ h) + 6 * error
+
+
+def test_properties_are_those_of_the_worst_leaf():
+  op, d = cyclic(20), (15, 1, 48)  # 5, 1 and 14
+  p, b = promises_of(op), handed_out(op, d)
+  one = lambda d, b: promises_of(sketches.block_cyclic(b)).alpha(d)
+  assert p.floats(TREE) == p.floats(TREE['w']) == p.floats(48) == 20
+  assert p.alpha(TREE) == max(one(*db) for db in zip(d, b, strict=True))
+  assert p.alpha(64) == one(64, 20)
+  assert p.coordinate_wise(TREE) == 20 * 2 / 5
+  assert p.coordinate_wise(64) == 2
+  assert p.alpha(jnp.ones(20)) == p.coordinate_wise(20) == 0  # raw
+  assert p.linear
+  assert not p.orthogonal_rows
+  flat = promises_of(sketches.block_cyclic(16)).alpha(256)
+  p = promises_of(cyclic(16))
+  assert p.alpha(leaves_of((96, 32, 128))) == flat
+  one = promises_of(sketches.srft(8))  # complex, against 16 raw numbers
+  p = promises_of(layerwise(sketches.srft, 24, (8, 16)))
+  want = one.coordinate_wise(64) / 8 * 24
+  assert p.coordinate_wise(leaves_of((64, 16))) == pytest.approx(want)
+  median = lambda b: sketches.count_sketch(3, -(-b // 3))
+  p = promises_of(layerwise(median, 20))
+  assert (p.alpha, p.coordinate_wise, p.linear) == (None, None, False)
+  assert p.adjoint_scale is None
+  mean = lambda b: sketches.count_sketch(2, -(-b // 2), combine='mean')
+  p = promises_of(layerwise(mean, 20))  # that of raw leaves would be 1
+  assert (p.linear, p.adjoint_scale) == (True, None)
+
+
+@every
+def test_desketch_is_the_adjoint(name):
+  op = OPERATORS[name][0]
+  assert promises_of(op).adjoint_scale == 1
+  y = jax.tree.map(jnp.cos, op.sketch(jax.random.key(3), TREE))
+  pull = jax.jit(lambda y: jax.vjp(lambda x: op.sketch(KEY, x), TREE)[1](y)[0])
+  chex.assert_trees_all_close(pull(y), op.desketch(KEY, y, TREE), atol=1e-5)
+
+
+def test_structure_and_dtype():
+  op = cyclic(40)
+  tree = {
+    'w': jnp.ones((8, 9), jnp.bfloat16),
+    'b': [jnp.float32(2.0), jnp.zeros((0, 3)), np.ones(5, np.float32)],
+  }
+  tables = jax.eval_shape(op.sketch, KEY, tree)
+  assert [t.shape for t in tables] == [(1,), (0,), (3,), (36,)]
+  zeros = op.like(jax.eval_shape(lambda: tree))
+  chex.assert_trees_all_equal_shapes_and_dtypes(tables, zeros)
+  chex.assert_trees_all_equal(zeros, jax.tree.map(jnp.zeros_like, zeros))
+  out = jax.eval_shape(op.desketch, KEY, tables, tree)
+  chex.assert_trees_all_equal_shapes_and_dtypes(out, tree)
+
+
+def test_inside_shard_map_scan_and_vmap():
+  op = OPERATORS['proportional'][0]
+  cohort = jax.tree.map(lambda x: jnp.stack([x, -x, 2 * x, x]), TREE)
+
+  def step(key, x):
+    tables = op.sketch(key, x)
+    return tables, op.desketch(key, tables, x)
+
+  shards = jax.shard_map(
+    lambda key, xs: jax.lax.map(lambda x: step(key, x), xs, batch_size=1),
+    mesh=jax.make_mesh((2,), ('shard',), (jax.sharding.AxisType.Auto,)),
+    in_specs=(P(), P('shard')),
+    out_specs=P('shard'),
+  )
+  stack = lambda x: np.stack([x, -x, 2 * x, x])
+  want = jax.tree.map(stack, jax.jit(step)(KEY, TREE))
+  got = jax.jit(shards)(KEY, cohort)
+  chex.assert_trees_all_close(got, want, atol=1e-5)
+
+
+@every
+def test_one_hash_for_the_whole_cohort(name):
+  cohort = jax.tree.map(lambda x: jnp.stack([x] * 7), TREE)
+  sketch = jax.vmap(OPERATORS[name][0].sketch, (None, 0))
+  text = str(jax.make_jaxpr(sketch)(KEY, cohort))
+  assert 'random_bits' not in text
+  assert 'u32[7,' not in text
+
+
+def in_one_row(op):
+  """The same operator with the leaves' tables side by side, for the twin."""
+
+  def split(table, tree):
+    stops = np.cumsum([y.size for y in op.like(tree)])[:-1]
+    return tuple(jnp.split(table, stops))
+
+  return base.Sketch(
+    lambda key, x: jnp.concatenate(op.sketch(key, x)),
+    lambda key, y, like: op.desketch(key, split(y, like), like),
+    lambda tree: jnp.concatenate(op.like(tree)),
+  )
+
+
+def test_in_a_round():
+  """Against the NumPy twin, on two shards, with the bytes of b numbers."""
+  op = layerwise(sketches.gaussian, 4)  # 1 for the bias, 3 for the weights
+  case = cases.case('safl', 'adam', in_one_row(op), 4, sketch=op)
+  state, metrics = cases.play(case.make, count=2)
+  cohorts = [cases.cohort(1, r) for r in range(2)]
+  want = reference.play(case, cases.HP, cases.PARAMS, cohorts, cases.KEY)
+  np.testing.assert_allclose(reference.flat(state.params), want, atol=2e-5)
+  assert metrics['up'] == metrics['down'] == case.up == 16
+
+
+def test_a_round_in_which_all_leaves_are_raw_is_fedavg():
+  op = cyclic(cases.DIMENSION)
+  options = {'sketch': op, 'server_optimizer': 'sgd'}
+  raw, metrics = cases.play(algorithms.make('safl', cases.loss_fn, **options))
+  fedavg, _ = cases.play(cases.ALGORITHMS['fedavg'].make)
+  chex.assert_trees_all_close(raw.params, fedavg.params, atol=1e-6)
+  assert metrics['up'] == 4 * cases.DIMENSION
+
+
+@pytest.mark.parametrize(
+  ('make', 'message'),
+  [
+    (lambda: cyclic(0), r'Expected size=0'),
+    (lambda: cyclic(3, 'norm'), r"allocation='norm' in \('proportional', 'sq"),
+    (lambda: cyclic(3, (4, -1)), r'\(4, -1\) of integers >= 0'),
+    (lambda: cyclic(3, (1.5, 1.5)), r'\(1.5, 1.5\) of integers >= 0'),
+    (lambda: cyclic(4, (1, 2)), r'Expected size=4 == 3, of .*\(1, 2\)'),
+    (lambda: allocate_by_norm([1.0], [2, 3], 2), r'len\(norms\)=1 == .*=2'),
+    (lambda: allocate_by_norm([-1.0], [2], 2), r'norms=\[-1\.0\] .*finite'),
+    (lambda: allocate_by_norm([np.nan], [2], 2), r'norms=\[nan\]'),
+    (lambda: allocate_by_norm([np.inf], [2], 2), r'norms=\[inf\]'),
+    (lambda: allocate_by_norm([1.0], [-2], 2), r'sizes=\(-2,\) >= 0'),
+    (lambda: allocate_by_norm([1.0, 1.0], [2, 3], 1), r'size=1 >= 2, the leav'),
+    (lambda: allocate_by_norm([1.0], [2], 0), r'Expected size=0'),
+  ],
+)
+def test_bad_arguments(make, message):
+  with pytest.raises(ValueError, match=message):
+    make()
+
+
+@pytest.mark.parametrize(
+  ('op', 'message'),
+  [
+    (cyclic(65), r'Expected size=65 <= d=64\.'),
+    (cyclic(2), r'Expected size=2 >= 3, the leaves'),
+    (cyclic(9, (4, 5)), r'Expected len\(allocation\)=2 == 3\.'),
+    (cyclic(9, (9, 0, 0)), r'Expected allocation\[1\]=0 >= 1'),
+  ],
+)
+def test_bad_trees(op, message):
+  for fn in (
+    lambda: op.like(TREE),
+    lambda: op.sketch(KEY, TREE),
+    lambda: op.desketch(KEY, (jnp.ones(1),) * 3, TREE),
+    lambda: promises_of(op).floats(TREE),
+  ):
+    with pytest.raises(ValueError, match=message):
+      fn()
+
+
+def test_bad_tables():
+  op = cyclic(20)
+  tables = op.like(TREE)
+  with pytest.raises(ValueError, match=r'len\(tables\)=2 == 3 leaves'):
+    op.desketch(KEY, tables[:2], TREE)
+  with pytest.raises(ValueError, match=r'table\.shape'):
+    op.desketch(KEY, tables[::-1], TREE)
+  with pytest.raises(TypeError, match="dtype='int32'"):
+    op.sketch(KEY, {'w': jnp.ones(64, jnp.int32)})
+
+
+def test_a_factory_keeps_to_what_it_promises():
+  kind = lambda b: 'mean' if b > 8 else 'median'
+  mixed = lambda b: sketches.count_sketch(1, b, combine=kind(b))
+  with pytest.raises(ValueError, match=r'Expected linear of factory\(5\)'):
+    layerwise(mixed, 20).like(TREE)
+  rows = lambda b: sketches.count_sketch(1 + (b < 8), b // 2, combine='mean')
+  with pytest.raises(ValueError, match=r'adjoint_scale=2\.0 == 1'):
+    layerwise(rows, 20).like(TREE)
