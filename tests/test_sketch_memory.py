@@ -1,24 +1,19 @@
 """Nothing of size rows x d or b x d is held, nor a copy of the tree."""
 
+import os
+import pathlib
+import subprocess
+import sys
+
+import big_sketch
 from fl_sketch import sketches
 import jax
 import jax.numpy as jnp
 import pytest
 
 MIB = 2**20
-SIZE = 2**16
 DENSE = {'gaussian': sketches.gaussian(1000), 'ams': sketches.ams(1000)}
-OPERATORS = {
-  'count_sketch': sketches.count_sketch(5, SIZE // 4),
-  'kind I': sketches.sparse_embedding(SIZE, 4, kind='I'),
-  'kind II': sketches.sparse_embedding(SIZE, 4),
-  'sampling': sketches.uniform_sampling(SIZE),
-  'block_cyclic': sketches.block_cyclic(SIZE),
-  'stacked': sketches.block_cyclic(SIZE, sparsity=4),
-  'srht': sketches.srht(SIZE),
-  'dct': sketches.dct(SIZE),
-  'srft': sketches.srft(SIZE),
-}
+OPERATORS = {name: make() for name, make in big_sketch.OPERATORS.items()}
 COPIES = {'srht': 2 * 2**27, 'dct': 2 * 10**8, 'srft': 2 * 10**8}
 
 
@@ -59,8 +54,33 @@ def test_a_thousand_million_coordinates():
 def test_the_measure_sees_a_copy():
   op = sketches.identity()
   copying = op._replace(
-    sketch=lambda key, x: op.sketch(key, x)[::-1].sort()[:SIZE]
+    sketch=lambda key, x: op.sketch(key, x)[::-1].sort()[:1000]
   )
   like = tree(10**8)
   found = jax.jit(copying.sketch).lower(jax.random.key(0), like).compile()
   assert found.memory_analysis().temp_size_in_bytes > 10**8
+
+
+def peak(name, d):
+  """MiB that a process held at most, with JAX, input and output."""
+  script = pathlib.Path(__file__).with_name('big_sketch.py')
+  done = subprocess.run(
+    [sys.executable, script, name, str(d)],
+    check=True,
+    capture_output=True,
+    text=True,
+    env=os.environ | {'PYTHONPATH': str(script.parents[1])},
+  )
+  return int(done.stdout)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize('name', OPERATORS)
+def test_a_hundred_million_within_4_gib(name):
+  assert peak(name, 10**8) < 4096
+
+
+@pytest.mark.long
+def test_a_thousand_million_really_run():
+  """Input and output are 4 GB each."""
+  assert peak('block_cyclic', 10**9) < 2 * 4e9 / MIB + 512
