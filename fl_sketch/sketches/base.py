@@ -29,14 +29,15 @@ class Properties(NamedTuple):
     alpha: like -> the least constant with E||R^T R x||^2 <= (1 + alpha)
       ||x||^2 for every x. None where no closed form is known.
     coordinate_wise: like -> a with E(h^T R^T R g)^2 <= (h^T g)^2 +
-      (a / b) ||g||^2 ||h||^2 for all g and h (Song et al., Definition 4.1).
+      (a / b) ||g||^2 ||h||^2 for all g and h (Song et al., Definition 4.1); a
+      bound, close to the least such constant while b is much smaller than d.
     printed: like -> the alpha printed in Table 1 of Song et al., None where
       the table has no row.
     linear: whether desketch is linear in the table.
     adjoint_scale: c in <sketch x, y> = c <x, desketch y>; None if not linear.
-    exact_at_full_size: whether desketch undoes sketch in every draw at b = d.
-    orthogonal_rows: whether R R^T = (d / b) I in every draw, where the
-      operator pads nothing.
+    exact_at_full_size: whether desketch undoes sketch in every draw at b = d,
+      where the operator pads nothing.
+    orthogonal_rows: whether R R^T = (d / b) I in every draw, likewise.
     embedding: False for a compressor whose `coordinate_wise` grows with d: it
       is unbiased, yet a single draw may lose a spike.
   """

@@ -1,0 +1,186 @@
+"""That `verify` passes what keeps its promises, and nothing else.
+
+A verification raises a false alarm with a probability below 1e-8, as its
+docstring says, and the upper ends of its intervals have the same level: all of
+this file together stays below 1e-6.
+"""
+
+import functools
+
+from fl_sketch import sketches
+from fl_sketch.sketches.verify import FALSE_ALARM
+from fl_sketch.sketches.verify import verify
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+KEY = jax.random.key(5)
+OPERATORS = {
+  'identity': sketches.identity(),
+  'gaussian': sketches.gaussian(16),
+  'ams': sketches.ams(16),
+  'mean': sketches.count_sketch(4, 4, combine='mean'),
+  'median': sketches.count_sketch(4, 4),
+  'sparse I': sketches.sparse_embedding(16, 4, kind='I'),
+  'sparse II': sketches.sparse_embedding(16, 4),
+  'uniform': sketches.uniform_sampling(16),
+  'block_cyclic': sketches.block_cyclic(16),
+  'block_cyclic of two': sketches.block_cyclic(16, sparsity=2),
+  'srht': sketches.srht(16),
+  'dct': sketches.dct(16),
+  'srft': sketches.srft(16),
+}
+
+
+def quiet(op, d, draws=2000):
+  return verify(op, d, KEY, draws=draws, out=lambda text: None)
+
+
+@functools.cache
+def kept(name):
+  return quiet(OPERATORS[name], 64)
+
+
+def promising(name, **promises):
+  op = OPERATORS[name]
+  return op._replace(properties=op.properties._replace(**promises))
+
+
+def of(found):
+  return {row.quantity: row for row in found.rows}
+
+
+@pytest.mark.parametrize('name', OPERATORS)
+def test_kept_promises_hold(name):
+  found = kept(name)
+  assert found.ok
+  rows = of(found)
+  for vector in ('random', 'first spike', 'last spike', 'flat'):
+    row = rows[f'second moment, {vector}']
+    if name == 'median':
+      assert row.exact is row.holds is None
+      assert 2 < row.low < row.high < 7
+    else:  # at these sizes every vector attains the constant
+      assert row.low <= row.exact + 1e-4
+      assert row.high >= row.exact - 1e-4
+  largest = rows['coordinate-wise, largest']
+  assert largest.holds is (None if name == 'median' else True)
+  assert rows['sketch is linear'].holds
+  linear = rows['desketch is linear']
+  assert (linear.measured > 0.1) is (name == 'median')
+  assert ('desketch is adjoint' in rows) is (name != 'median')
+  assert ('exact at b = d' in rows) is (name == 'identity')
+
+
+MOMENTS = [
+  f'second moment, {vector}'
+  for vector in ('random', 'first spike', 'last spike', 'flat')
+]
+ams = OPERATORS['ams']
+BROKEN = {
+  'biased': (
+    promising('ams', adjoint_scale=1 / 0.9)._replace(
+      desketch=lambda *args: 0.9 * ams.desketch(*args)
+    ),
+    ['bias, in standard errors'],
+  ),
+  'alpha': (promising('gaussian', alpha=lambda like: 3.2), MOMENTS),
+  'coordinate-wise': (
+    promising('gaussian', coordinate_wise=lambda like: 1.2),
+    ['coordinate-wise, largest'],
+  ),
+  'rows': (
+    promising('gaussian', orthogonal_rows=True),
+    ['rows are orthogonal'],
+  ),
+  'adjoint': (
+    promising('gaussian', adjoint_scale=2.0),
+    ['desketch is adjoint'],
+  ),
+  'linear': (promising('median', linear=True), ['desketch is linear']),
+}
+
+
+@pytest.mark.parametrize('name', BROKEN)
+def test_a_broken_promise_fails_its_row(name):
+  op, want = BROKEN[name]
+  found = quiet(op, 64)
+  assert not found.ok
+  assert [r.quantity for r in found.rows if r.holds is False] == want
+  assert 'FAILS' in str(found)
+
+
+@pytest.mark.parametrize(('size', 'verdict'), [(16, False), (12, None)])
+def test_what_padding_may_break_is_judged_where_nothing_is_padded(
+  size, verdict
+):
+  properties = OPERATORS['gaussian'].properties._replace(
+    orthogonal_rows=True, exact_at_full_size=True
+  )
+  op = sketches.gaussian(size)._replace(properties=properties)
+  rows = of(quiet(op, size, draws=100))
+  for name in ('rows are orthogonal', 'exact at b = d'):
+    assert rows[name].measured > 0.01
+    assert rows[name].holds is verdict
+
+
+def test_the_table():
+  found = kept('mean')
+  title, empty, head, rule, *lines = str(found).splitlines()
+  assert title.startswith('count_sketch: d=64, b=16, draws=2000, ')
+  assert f'1 - {FALSE_ALARM:g}' in title
+  assert empty == ''
+  columns = 'quantity', 'printed', 'exact', 'measured', 'interval', 'verdict'
+  cells = lambda line: [cell.strip() for cell in line.split('|')[1:-1]]
+  assert cells(head) == list(columns)
+  assert set(rule) == set('|- ')
+  assert len(lines) == len(found.rows)
+  assert {len(line) for line in (head, rule, *lines)} == {len(head)}
+  assert cells(lines[1])[:3] == ['second moment, random', '12', '3.938']
+  assert cells(lines[4])[-1].startswith('holds')
+  row = of(found)['coordinate-wise, largest']
+  assert (row.printed, row.exact) == (3.0, 2.0)
+  # Too few draws for the last quantile.
+  assert cells(lines[17])[0] == 'tail, quantile 0.999'
+  assert cells(lines[17])[4].endswith(', inf]')
+
+
+def test_a_tree_and_tables_that_are_trees():
+  """With the numbers of the vector that the tree holds."""
+  op = OPERATORS['mean']
+  listed = op._replace(
+    sketch=lambda key, tree: [op.sketch(key, tree)],
+    desketch=lambda key, table, like: op.desketch(key, table[0], like),
+    like=lambda tree: [op.like(tree)],
+  )
+  bfloat16 = jax.ShapeDtypeStruct((6, 8), jnp.bfloat16)
+  found = quiet(listed, {'b': jnp.zeros(16), 'w': bfloat16})
+  for row, want in zip(found.rows, kept('mean').rows, strict=True):
+    np.testing.assert_allclose(row[3:6], want[3:6], rtol=1e-3, atol=1e-5)
+
+
+def test_equal_keys_equal_numbers():
+  texts, op = [], OPERATORS['gaussian']
+  found = verify(op, 64, jax.random.key(5), draws=2000, out=texts.append)
+  assert found == kept('gaussian')
+  assert texts == [str(found)]
+  other = verify(op, 64, jax.random.key(6), draws=100, out=texts.append)
+  assert other.rows[1].measured != found.rows[1].measured
+
+
+def test_bad_arguments():
+  op = OPERATORS['mean']
+  with pytest.raises(ValueError, match=r'rows=4 \* cols=4 <= d=15'):
+    verify(op, 15, KEY)
+  with pytest.raises(ValueError, match='Expected draws=99 >= 100'):
+    verify(op, 64, KEY, draws=99)
+  with pytest.raises(ValueError, match='d=1 >= 2'):
+    verify(sketches.identity(), 1, KEY)
+  with pytest.raises(ValueError, match='states none'):
+    verify(op._replace(properties=None), 64, KEY)
+  with pytest.raises(TypeError, match="dtype='int32'"):
+    verify(op, jnp.zeros(64, jnp.int32), KEY)
+  for bad in (3, 'key', jax.random.split(KEY)):
+    with pytest.raises((TypeError, ValueError), match='key'):
+      verify(op, 64, bad)
