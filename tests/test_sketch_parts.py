@@ -3,6 +3,7 @@
 import importlib
 import itertools
 
+from fl_sketch import sketches
 from fl_sketch.sketches import fourier
 from fl_sketch.sketches import hashing
 from fl_sketch.sketches import median
@@ -115,28 +116,57 @@ def test_hadamard_transform_is_its_matrix(bits, monkeypatch):
     np.testing.assert_allclose(form(jnp.array(x)), h @ x, atol=1e-3)
 
 
-@pytest.mark.parametrize('n', [1, 2, 9, 12])
-def test_half_a_spectrum_is_the_whole(n):
+@pytest.mark.parametrize(
+  ('n', 'parts'), [(1, 1), (2, 1), (9, 1), (12, 1), (12, 4), (20, 4), (36, 2)]
+)
+def test_rows_of_a_transform_in_parts(n, parts):
   x = np.random.default_rng(n).normal(size=n).astype(np.float32)
   rows = np.arange(n)[::-1].copy()
-  want = np.fft.fft(x)[rows]
-  got = fourier.pick(jnp.array(x), jnp.array(rows))
-  np.testing.assert_allclose(got, want, atol=1e-4)
-  values = want[: n - n // 3]
-  matrix = np.exp(2j * np.pi * np.outer(np.arange(n), rows[: values.size]) / n)
-  got = fourier.place(
-    jnp.array(values, jnp.complex64), jnp.array(rows[: values.size]), n
+  number = np.arange(n).reshape(n // parts, parts).T.ravel()
+  matrix = np.exp(-2j * np.pi * np.outer(rows, number) / n)
+  got = fourier.pick(jnp.array(x), jnp.array(rows), parts)
+  np.testing.assert_allclose(got, matrix @ x, atol=1e-4)
+  some = rows[: n - n // 3]
+  values = np.array([1, 1j]) @ np.random.default_rng(1).normal(
+    size=(2, some.size)
   )
-  np.testing.assert_allclose(got, (matrix @ values).real, atol=1e-3)
+  got = fourier.place(
+    jnp.array(values, jnp.complex64), jnp.array(some), n, parts
+  )
+  want = (matrix[: some.size].conj().T @ values).real
+  np.testing.assert_allclose(got, want, atol=1e-4)
 
 
-def test_padded_lengths_are_products_of_small_primes():
-  for d in (4097, 61_706, 10**6 + 3, 10**8):
-    n = fourier.padded(d)
+def test_lengths_of_transforms_are_products_of_small_primes():
+  for d, size in itertools.product(
+    (4097, 61_706, 10**6 + 3, 10**8), (1, 100, 4000)
+  ):
+    n, parts = fourier.split(d, size)
     assert d <= n < 1.02 * d
     rest = n
     for prime in (2, 3, 5, 7):
       while rest % prime == 0:
         rest //= prime
     assert rest == 1
-  assert fourier.padded(4093) == 4093
+    assert parts & (parts - 1) == 0
+    assert n % parts == 0
+    assert parts * size <= d / 8 or parts == 1
+  assert fourier.split(4093, 10) == (4093, 1)
+
+
+@pytest.mark.parametrize('make', [sketches.dct, sketches.srft])
+def test_long_transforms_keep_the_laws(make):
+  """Two parts and more, with padding, by the adjoint and by rows."""
+  d, size = 20_011, 16
+  op, key = make(size), jax.random.key(0)
+  assert fourier.split(d, size)[1] > 1
+  x = jax.random.normal(jax.random.key(1), (d,))
+  table = op.sketch(key, x)
+  out = op.desketch(key, table, x)
+  norm = np.square(np.abs(table)).sum()
+  np.testing.assert_allclose(np.vdot(x, out), norm, rtol=1e-4)
+  if make is sketches.dct:  # R R^T = (n / b) I where nothing is padded
+    x = x[: 2**14]
+    assert fourier.split(x.size, size)[0] == x.size
+    again = op.sketch(key, op.desketch(key, table, x))
+    np.testing.assert_allclose(again, x.size / size * table, rtol=1e-3)

@@ -1,8 +1,8 @@
 """Keyed linear sketches of trees, by name or by factory.
 
 To add an operator: write its file, export its factory here by an import, a line
-of `__all__` and one of `_KINDS`, and add it to tests/operators.py, the list over
-which all laws are tested.
+of `__all__` and one of `_KINDS`, and add it to tests/operators.py, the list
+over which all laws are tested.
 """
 
 from collections.abc import Callable
@@ -12,8 +12,8 @@ from typing import Any
 
 from fl_sketch.sketches.ams import ams
 from fl_sketch.sketches.base import Properties
-from fl_sketch.sketches.base import properties
 from fl_sketch.sketches.base import Sketch
+from fl_sketch.sketches.base import properties
 from fl_sketch.sketches.block_cyclic import block_cyclic
 from fl_sketch.sketches.combinators import composed
 from fl_sketch.sketches.combinators import scaled

@@ -15,9 +15,10 @@ def dct(size: int) -> base.Sketch:
 
   :math:`R = \sqrt{n / b}\, S C D` with b = `size`, D random signs, C the
   orthonormal DCT-II and S rows drawn without replacement. C takes the
-  coordinates in the order 0, n - 1, 1, n - 2, ..., which the signs' law does
-  not see, and by which it is one real Fourier transform (Makhoul, IEEE ASSP
-  1980). Nothing is padded where n = `fourier.padded(d)` is d.
+  coordinates in an order which the signs' law does not see, that of `fourier`
+  after 0, n - 1, 1, n - 2, ..., by which it is a real Fourier transform
+  (Makhoul, IEEE ASSP 1980). Nothing is padded where the n of `fourier.split` is
+  d, such as up to 4096.
 
   Guarantees, for independent signs (`hashing.word`) and uniform rows
   (`hashing.sample`):
@@ -51,22 +52,23 @@ def dct(size: int) -> base.Sketch:
     return scale * lax.complex(jnp.cos(angle), jnp.sin(angle))
 
   def sketch(key, runs, vector):
-    n = fourier.padded(vector.size)
+    n, parts = fourier.split(vector.size, size)
     rows = hashing.sample(key, size, n)
     x = signs.fill(key, runs, n, vector.dtype)
     phase = phases(rows, n, vector.dtype)
-    return (phase.conj() * fourier.pick(x, rows)).real
+    return (phase.conj() * fourier.pick(x, rows, parts)).real
 
   def desketch(key, table, spans):
-    n = fourier.padded(spans[-1].start + spans[-1].size)
+    d = spans[-1].start + spans[-1].size
+    n, parts = fourier.split(d, size)
     rows = hashing.sample(key, size, n)
     values = phases(rows, n, table.dtype) * table
-    return signs.read(key, fourier.place(values, rows, n), spans)
+    return signs.read(key, fourier.place(values, rows, n, parts), spans)
 
   def of(constant):
     def function(like):
       d = base.dimension(like)
-      return constant(d, fourier.padded(d))
+      return constant(d, fourier.split(d, size)[0])
 
     return function
 

@@ -1,33 +1,44 @@
-"""What the two sampled Fourier transforms share: half a spectrum.
+"""What the two sampled Fourier transforms share: a few rows of a long one.
 
-The transform of a real vector at n - k is the conjugate of that at k, so that
-n / 2 + 1 complex numbers hold all rows, to read and to write.
+A transform of n = p m numbers is p transforms of m, whose rows are combined with
+phases (Cooley and Tukey, 1965). As only b of n rows are wanted, only those are
+combined; and m fits into a cache, where n may not. The transforms are of real
+vectors: a spectrum at m - k is the conjugate of that at k, so that half is kept.
+
+Coordinate i of part j, at j m + i in the vector, is number i p + j of the
+transform: an order which random signs before it do not see.
 """
 
 import jax
+from jax import lax
 import jax.numpy as jnp
+import numpy as np
 
 # Any transform is fast below; above, lengths with large primes are padded.
 _SHORT = 2**12
 
 
-def padded(d: int) -> int:
-  """The length n >= d that is transformed: d itself where that is fast.
+def split(d: int, size: int) -> tuple[int, int]:
+  """How d coordinates are transformed for `size` rows: (n, parts).
 
-  >>> padded(1000), padded(4099)
-  (1000, 4116)
+  >>> split(1000, 10), split(4099, 10), split(2**20, 2**10)
+  ((1000, 1), (4116, 1), (1048576, 128))
 
   Args:
     d: coordinates.
+    size: rows that are wanted.
 
   Returns:
-    d if it is at most 4096, else the least product of 2, 3, 5 and 7 from d on,
-    within 2 % of d.
+    n, which is d if that is at most 4096 and else within 2 % of it, parts times
+    a product of 2, 3, 5 and 7; and parts, a power of two.
   """
-  n = d
-  while n > _SHORT and not _smooth(n):
-    n += 1
-  return n
+  parts = 1
+  while 2 * parts <= min(d // (8 * size), d // _SHORT):
+    parts *= 2
+  length = -(-d // parts)
+  while length >= _SHORT and d > _SHORT and not _smooth(length):
+    length += 1
+  return parts * length, parts
 
 
 def _smooth(n):
@@ -37,7 +48,7 @@ def _smooth(n):
   return n == 1
 
 
-def pick(x: jax.Array, rows: jax.Array) -> jax.Array:
+def pick(x: jax.Array, rows: jax.Array, parts: int = 1) -> jax.Array:
   r"""Some rows of a transform, :math:`\sum_i x_i e^{-2 \pi \iota k i / n}`.
 
   >>> pick(jnp.arange(4.0), jnp.array([0, 3]))
@@ -46,18 +57,27 @@ def pick(x: jax.Array, rows: jax.Array) -> jax.Array:
   Args:
     x: f32[n].
     rows: int32[b] in [0, n).
+    parts: divides n; sets the order of the numbers.
 
   Returns:
     c64[b].
   """
-  half = jnp.fft.rfft(x)
-  mirrored = rows > x.size // 2
-  at = jnp.where(mirrored, x.size - rows, rows)
-  value = half.at[at].get(mode='promise_in_bounds')
-  return jnp.where(mirrored, value.conj(), value)
+  n = x.size
+  half = jnp.fft.rfft(x.reshape(parts, n // parts))
+  at, mirrored, _ = _fold(rows, n // parts)
+
+  def one(total, part):
+    value = half[part].at[at].get(mode='promise_in_bounds')
+    value = jnp.where(mirrored, value.conj(), value)
+    return total + value * _phase(rows, part, parts, n, x.dtype).conj(), None
+
+  first, _ = one(0, 0)
+  return lax.scan(one, first, jnp.arange(1, parts))[0]
 
 
-def place(values: jax.Array, rows: jax.Array, n: int) -> jax.Array:
+def place(
+  values: jax.Array, rows: jax.Array, n: int, parts: int = 1
+) -> jax.Array:
   r"""The adjoint of `pick`: :math:`\Re \sum_k v_k e^{2 \pi \iota k i / n}`.
 
   >>> place(jnp.array([1.0 + 0j]), jnp.array([2]), 4)
@@ -67,15 +87,40 @@ def place(values: jax.Array, rows: jax.Array, n: int) -> jax.Array:
     values: c64[b].
     rows: int32[b], distinct, in [0, n).
     n: length of the result.
+    parts: as of `pick`.
 
   Returns:
     f32[n].
   """
-  # The real part is the transform of the Hermitian part of the spectrum.
-  alone = (rows == 0) | (2 * rows == n)
-  mirrored = rows > n // 2
-  at = jnp.where(mirrored, n - rows, rows)
-  value = jnp.where(mirrored, values.conj(), values) / 2
-  value = jnp.where(alone, values.real.astype(value.dtype), value)
-  half = jnp.zeros(n // 2 + 1, values.dtype).at[at].add(value)
-  return jnp.fft.irfft(half, n, norm='forward')
+  m = n // parts
+  at, mirrored, alone = _fold(rows, m)
+  dtype = values.real.dtype
+
+  def one(part):
+    # The real part is the transform of the Hermitian part of the spectrum.
+    value = values * _phase(rows, part, parts, n, dtype)
+    value = jnp.where(mirrored, value.conj(), value) / 2
+    value = jnp.where(alone, (2 * value.real).astype(value.dtype), value)
+    half = jnp.zeros(m // 2 + 1, value.dtype)
+    return half.at[at].add(value, mode='promise_in_bounds')
+
+  spectra = lax.map(one, jnp.arange(parts))
+  return jnp.fft.irfft(spectra, m, norm='forward').reshape(n)
+
+
+def _fold(rows, m):
+  """Where a row is in half a spectrum of m, whether conjugate, whether real."""
+  row = rows % m
+  mirrored = row > m // 2
+  at = jnp.where(mirrored, m - row, row)
+  return at, mirrored, (row == 0) | (2 * row == m)
+
+
+def _phase(rows, part, parts, n, dtype):
+  """exp(2 pi i k part / n), from integers that are exact below 2**31."""
+  m = n // parts
+  row, turn = rows % m, rows // m
+  angle = (row * part).astype(dtype) / n
+  angle += (turn * part % parts).astype(dtype) / parts
+  angle = angle * (2 * np.pi)
+  return lax.complex(jnp.cos(angle), jnp.sin(angle))

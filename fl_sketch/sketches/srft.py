@@ -17,7 +17,7 @@ def srft(size: int) -> base.Sketch:
   `dct` is the real operator.
 
   Guarantees, for independent signs (`hashing.word`) and uniform rows
-  (`hashing.sample`), n being `fourier.padded(d)`:
+  (`hashing.sample`), n being that of `fourier.split`:
     linear, and desketch is the adjoint of sketch in the inner product
       Re(conj(y) . R x).
     unbiased: E desketch(sketch(x)) = x.
@@ -45,23 +45,24 @@ def srft(size: int) -> base.Sketch:
   base.check_positive(size=size)
 
   def sketch(key, runs, vector):
-    n = fourier.padded(vector.size)
+    n, parts = fourier.split(vector.size, size)
     x = signs.fill(key, runs, n, vector.dtype)
-    return fourier.pick(x, hashing.sample(key, size, n)) / size**0.5
+    return fourier.pick(x, hashing.sample(key, size, n), parts) / size**0.5
 
   def desketch(key, table, spans):
-    n = fourier.padded(spans[-1].start + spans[-1].size)
+    d = spans[-1].start + spans[-1].size
+    n, parts = fourier.split(d, size)
     rows = hashing.sample(key, size, n)
-    x = fourier.place(table / size**0.5, rows, n)
+    x = fourier.place(table / size**0.5, rows, n, parts)
     return signs.read(key, x, spans)
 
   def alpha(like):
     d = base.dimension(like)
-    n = fourier.padded(d)
+    n, _ = fourier.split(d, size)
     return (d - n % 2) * (n - size) / (2 * size * max(n - 1, 1))
 
   def coordinate_wise(like):
-    n = fourier.padded(base.dimension(like))
+    n, _ = fourier.split(base.dimension(like), size)
     return (n - size) / max(n - 1, 1)
 
   promises = base.Properties(

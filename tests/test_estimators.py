@@ -1,0 +1,481 @@
+"""The heavy coordinates of a table: HEAVYMIX, HEAPRIX and what they rest on."""
+
+import functools
+import itertools
+
+import chex
+from fl_sketch import sketches
+from fl_sketch.sketches import estimators
+from fl_sketch.sketches import hashing
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+P = jax.sharding.PartitionSpec
+KEY = jax.random.key(7)
+OP = sketches.count_sketch(5, 8)
+TREE = {
+  'w': jax.random.normal(jax.random.key(0), (6, 8)),
+  'b': (jax.random.normal(jax.random.key(1), (15,)), jnp.float32(-9.0)),
+}  # 64 numbers
+# The setting of the numbers that the docstrings state.
+WIDE, D, K = sketches.count_sketch(5, 100), 2000, 100
+
+
+def vector(tree):
+  leaves = [np.ravel(x).astype(np.float64) for x in jax.tree.leaves(tree)]
+  return np.concatenate(leaves)
+
+
+def shape(name, d=D):
+  """f32[d] of norm 1, so that errors are ratios."""
+  rng = np.random.default_rng(0)
+  signs = rng.choice([-1.0, 1.0], d)
+  x = {
+    'heavy': signs * np.arange(1.0, d + 1) ** -0.6,
+    'normal': rng.normal(size=d),
+    'flat': signs,
+  }[name]
+  return jnp.asarray(x / np.linalg.norm(x), jnp.float32)
+
+
+def mixes(op, key, x, k):
+  """The support, and HEAVYMIX by estimates (False) and exact values (True)."""
+  table = op.sketch(key, x)
+  support = estimators.heavy_support(op, key, table, x, k)
+  mix = functools.partial(estimators.heavymix, op, key, table, x, k)
+  return support, {False: mix(), True: mix(estimators.take(x, support))}
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def over_keys(fn, n, *args):
+  """fn(key, *args) under n keys: leaves [n, ...]."""
+  keys = jax.random.split(jax.random.key(1), n)
+  return jax.vmap(lambda key: fn(key, *args))(keys)
+
+
+def mapped(fn):
+  return jax.tree.map(fn, TREE)
+
+
+def lane(tree, i):
+  return jax.tree.map(lambda x: x[i], tree)
+
+
+def mean_and_error(draws):
+  draws = np.asarray(draws, np.float64)
+  return draws.mean(0), draws.std(0) / np.sqrt(len(draws))
+
+
+# Eagerly its loops would be compiled at every call.
+sample = jax.jit(hashing.sample, static_argnums=(1, 2))
+
+
+def twin_support(key, x, k):
+  """Lists and loops over given estimates: Algorithm 3 of the paper."""
+  table = OP.sketch(key, x)
+  g = vector(OP.desketch(key, table, x))
+  square = np.median(np.square(np.asarray(table, np.float64)).sum(1))
+  by_size = sorted(range(g.size), key=lambda i: (-abs(g[i]), i))
+  heavy = [i for i in by_size if g[i] ** 2 >= square / k]
+  fill = jax.random.fold_in(key, estimators.FILL)
+  order = sample(fill, min(2 * k, g.size), g.size).tolist()
+  rest = [i for i in order if i not in heavy[:k]]
+  return g, (heavy[:k] + rest)[:k], len(heavy)
+
+
+def twin_mix(key, x, k, exact):
+  g, support, _ = twin_support(key, x, k)
+  out, values = np.zeros(g.size), vector(x) if exact else g
+  for i in support:
+    out[i] = values[i]
+  return out
+
+
+@pytest.mark.parametrize('k', [1, 20, 64])
+def test_heavymix_is_its_twin(k):
+  for key in jax.random.split(KEY, 4):
+    support, out = mixes(OP, key, TREE, k)
+    np.testing.assert_array_equal(support, twin_support(key, TREE, k)[1])
+    for exact in (False, True):
+      chex.assert_trees_all_equal_shapes_and_dtypes(out[exact], TREE)
+      want = twin_mix(key, TREE, k, exact)
+      np.testing.assert_allclose(vector(out[exact]), want, rtol=1e-6)
+
+
+def test_heaprix_is_its_twin():
+  x = vector(TREE)
+  for key in jax.random.split(KEY, 3):
+    draw = functools.partial(estimators.heaprix, OP, key, TREE, 20)
+    chex.assert_trees_all_equal(draw(), draw('fresh', True))
+    for hash, exact in itertools.product(('fresh', 'shared'), (True, False)):
+      other = jax.random.fold_in(key, estimators.FRESH)
+      second = other if hash == 'fresh' else key
+      r = jax.vmap(OP.sketch, (None, 0), 2)(second, jnp.eye(64))
+      y1 = twin_mix(key, TREE, 20, exact)
+      table = np.asarray(r, np.float64) @ (x - y1)
+      y2 = np.median(np.einsum('jci,jc->ji', r, table), 0)
+      got = vector(draw(hash, exact))
+      np.testing.assert_allclose(got, y1 + y2, atol=1e-5)
+
+
+def test_support_has_what_is_heavy_and_is_distinct():
+  spare = []
+  for k, seed in itertools.product((1, 20, 64), range(20)):
+    key = jax.random.key(seed)
+    support, _ = mixes(OP, key, TREE, k)
+    assert support.dtype == jnp.int32
+    assert support.shape == (k,)
+    assert len(set(support.tolist()) & set(range(64))) == k
+    g, _, count = twin_support(key, TREE, k)
+    sizes, found = np.abs(g), np.asarray(support)[:count]
+    assert (np.diff(sizes[found]) <= 0).all()
+    np.testing.assert_array_equal(sizes[found], -np.sort(-sizes)[: len(found)])
+    spare.append(k - count)
+  assert min(spare) < 0 < max(spare)  # more are heavy than fit, and less
+
+
+def test_fill_is_uniform_on_the_complement():
+  # Five places times 47 coordinates within 7 standard errors: 2e-7 to miss one,
+  # by Bernstein's inequality.
+  op, n, heavy = sketches.identity(), 20000, [40, 17, 3]
+  x = jnp.zeros(50).at[jnp.array(heavy)].set(jnp.array([-9.0, 7, 5]))
+  fn = lambda key: estimators.heavy_support(op, key, x, x, 8)
+  keys = jax.random.split(jax.random.key(1), n)
+  supports = np.asarray(jax.jit(jax.vmap(fn))(keys))
+  np.testing.assert_array_equal(supports[:, :3], np.tile(heavy, (n, 1)))
+  counts = np.stack([np.bincount(c, minlength=50) for c in supports[:, 3:].T])
+  assert counts[:, heavy].sum() == 0
+  light, p = np.delete(counts, heavy, axis=1), 1 / 47
+  assert np.abs(light - n * p).max() < 7 * np.sqrt(n * p * (1 - p))
+
+
+def test_scale_and_sign():
+  """A power of two is bit-exact, as nothing but exponents changes."""
+  for key, c in itertools.product(
+    jax.random.split(KEY, 3), (1024.0, 2.0**-20, -1.0)
+  ):
+    times_c = functools.partial(jax.tree.map, lambda x, c=c: c * x)
+    support, out = mixes(OP, key, TREE, 20)
+    want = support, {exact: times_c(y) for exact, y in out.items()}
+    chex.assert_trees_all_equal(mixes(OP, key, times_c(TREE), 20), want)
+
+
+def one_draw(key, x):
+  """By `exact`: ||x - HM||^2, and <y, x> of HEAPRIX with a shared hash."""
+  _, mix = mixes(WIDE, key, x, K)
+  shared = functools.partial(estimators.heaprix, WIDE, key, x, K, 'shared')
+  return {
+    exact: (jnp.square(mix[exact] - x).sum(), shared(exact) @ x)
+    for exact in (True, False)
+  }
+
+
+@functools.cache
+def measured(name):
+  """The means and standard errors of `one_draw`, over 500 keys."""
+  draws = over_keys(one_draw, 500, shape(name))
+  return jax.tree.map(mean_and_error, draws)
+
+
+def test_heavymix_contracts_with_exact_values():
+  # 6 standard errors below the bound: 1e-9 to pass by chance.
+  for name, want in (('heavy', 0.395), ('normal', 0.917)):
+    mean, error = measured(name)[True][0]
+    assert mean + 6 * error < 1 - K / D
+    assert abs(mean - want) < 0.01
+  left = measured('flat')[True][0]  # in every draw
+  np.testing.assert_allclose(left, [1 - K / D, 0], atol=1e-5)
+
+
+def test_heavymix_expands_with_estimates():
+  # 6 standard errors above 1: 1e-9 to pass by chance.
+  for name, want in (('normal', 2.31), ('flat', 2.37)):
+    mean, error = measured(name)[False][0]
+    assert mean - 6 * error > 1
+    assert abs(mean - want) < 0.05
+  assert abs(measured('heavy')[False][0][0] - 1.03) < 0.05
+
+
+@pytest.mark.parametrize(
+  ('name', 'exact', 'want'),
+  [
+    ('heavy', True, 0.962),
+    ('heavy', False, 0.501),
+    ('normal', True, 0.895),
+    ('normal', False, 0.133),
+  ],
+)
+def test_shared_heaprix_shrinks(name, exact, want):
+  # 8 comparisons at 6 standard errors: 2e-8 that one of them errs.
+  mean, error = measured(name)[exact][1]
+  assert error < 0.005
+  assert mean + 6 * error < 1
+  assert abs(mean - want) < 0.005 + 6 * error
+
+
+def fresh(key, x):
+  draw = functools.partial(estimators.heaprix, OP, key, x, 20)
+  return {exact: draw(exact=exact) for exact in (True, False)}
+
+
+@pytest.mark.parametrize('name', ['heavy', 'normal'])
+def test_fresh_heaprix_is_unbiased(name):
+  # 4 cases x 64 coordinates within 6 standard errors: 5e-7 to miss one.
+  x = shape(name, 64)
+  tree = estimators.put(TREE, jnp.arange(64), x)
+  draws = over_keys(fresh, 4000, tree)
+  for out in draws.values():
+    leaves = [np.reshape(leaf, (4000, -1)) for leaf in jax.tree.leaves(out)]
+    mean, error = mean_and_error(np.concatenate(leaves, 1))
+    assert error.max() < 0.02
+    assert (np.abs(mean - x) < 6 * error + 1e-6).all()
+  first = fresh(jax.random.split(jax.random.key(1), 4000)[0], tree)
+  chex.assert_trees_all_close(lane(draws, 0), first, atol=1e-5)
+
+
+def norms(key, x):
+  table = sketches.count_sketch(15, 32).sketch(key, x)
+  return table, jnp.square(estimators.l2_norm(table))
+
+
+@pytest.mark.parametrize('name', ['heavy', 'flat'])
+def test_norm_has_its_law(name):
+  # Two moments of two vectors within 6 standard errors: 8e-9 to miss one.
+  x = shape(name, 500)
+  tables, squares = over_keys(norms, 400, x)
+  rows = np.square(np.asarray(tables, np.float64)).sum(2)
+  np.testing.assert_allclose(squares, np.median(rows, 1), rtol=1e-5)
+  mean, error = mean_and_error(rows.ravel())
+  assert abs(mean - 1) < 6 * error
+  variance, error = mean_and_error(np.square(rows.ravel() - 1))
+  want = 2 / 32 * (1 - np.sum(vector(x) ** 4))
+  assert error < 0.1 * want
+  assert abs(variance - want) < 6 * error
+  # A row is off by half in 5 % of draws, far from its bound; 8 of 15 at once in
+  # some 1e-7.
+  assert (np.abs(rows - 1) > 0.5).mean() < 8 / 32
+  assert (np.abs(squares - 1) > 0.5).mean() < np.exp(-15 / 8)
+
+
+def test_norm_of_one_row_and_of_complex_numbers():
+  row = np.random.default_rng(0).normal(size=30).astype(np.float32)
+  for same in (row, row[None], (row * 1j**7).astype(np.complex64)):
+    norm = estimators.l2_norm(same)
+    assert norm.dtype == jnp.float32
+    np.testing.assert_allclose(norm, np.linalg.norm(row), rtol=1e-6)
+  norm = estimators.l2_norm(np.ones(1024, jnp.bfloat16))
+  assert norm.dtype == jnp.float32
+  assert norm == 32  # sums of bfloat16 would stop at 256
+
+
+def mean(xs):
+  return sum(xs) / 3
+
+
+def test_between_machines():
+  """Supports and values sent, tables subtracted: HEAPRIX of the mean."""
+  clients = [TREE, mapped(lambda x: x - 1), mapped(lambda x: 3 * x)]
+  second = jax.random.fold_in(KEY, estimators.FRESH)
+  table = mean(OP.sketch(KEY, x) for x in clients)
+  support = estimators.heavy_support(OP, KEY, table, TREE, 20)
+  values = mean(estimators.take(x, support) for x in clients)
+  y1 = estimators.put(TREE, support, values)
+  table = mean(OP.sketch(second, x) for x in clients) - OP.sketch(second, y1)
+  got = vector(y1) + vector(OP.desketch(second, table, TREE))
+  want = estimators.heaprix(
+    OP, KEY, jax.tree.map(lambda *x: mean(x), *clients), 20
+  )
+  np.testing.assert_allclose(got, vector(want), atol=1e-5)
+
+
+def test_one_coordinate_and_all():
+  support, mix = mixes(OP, KEY, TREE, 64)
+  assert sorted(support.tolist()) == list(range(64))
+  chex.assert_trees_all_equal(mix[True], TREE)
+  estimate = OP.desketch(KEY, OP.sketch(KEY, TREE), TREE)
+  chex.assert_trees_all_close(mix[False], estimate, atol=1e-6)
+  for hash in ('fresh', 'shared'):  # nothing is left for the second table
+    out = estimators.heaprix(OP, KEY, TREE, 64, hash)
+    chex.assert_trees_all_equal(out, TREE)
+  one = jnp.array([3.0])
+  assert estimators.heaprix(sketches.identity(), KEY, one, 1) == 3
+
+
+def test_zeros_and_nans():
+  for x in (mapped(jnp.zeros_like), TREE | {'b': (jnp.ones(15), jnp.nan)}):
+    support, mix = mixes(OP, KEY, x, 20)
+    assert len(set(support.tolist())) == 20
+    assert np.isnan(vector(mix[False])).any() == np.isnan(vector(x)).any()
+
+
+def test_trees_of_several_leaves_and_dtypes():
+  tree = {
+    'a': jnp.arange(60.0, dtype=jnp.bfloat16).reshape(6, 10) / 7,
+    'b': [jnp.float32(20.1), jnp.zeros((0, 3)), np.ones(5, np.float32)],
+  }
+  like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
+
+  @jax.jit
+  def everything(tree, x):
+    table = OP.sketch(KEY, tree)
+    support = estimators.heavy_support(OP, KEY, table, like, 6)
+    values = estimators.take(tree, support)
+    mix = estimators.heavymix(OP, KEY, table, like, 6, values)
+    put = estimators.put(tree, support, values)
+    sums = [estimators.heaprix(OP, KEY, t, 6) for t in (tree, x)]
+    return support, values, mix, put, *sums
+
+  x = vector(tree).astype(np.float32)
+  support, values, *trees, whole = everything(tree, x)
+  # The estimates are compared before they are rounded to bfloat16.
+  np.testing.assert_array_equal(support, twin_support(KEY, x, 6)[1])
+  assert values.dtype == jnp.float32
+  np.testing.assert_array_equal(values, x[support])
+  for out in trees:
+    chex.assert_trees_all_equal_shapes_and_dtypes(out, tree)
+  kept = np.zeros_like(x)
+  kept[support] = values
+  for out in trees[:2]:
+    np.testing.assert_array_equal(vector(out), kept)
+  np.testing.assert_allclose(
+    vector(trees[2]), whole, rtol=2**-8
+  )  # rounded once
+
+
+def test_put_and_take_numbers():
+  at = jnp.array([1])
+  assert estimators.take([1.0, 2.0], at).tolist() == [2]
+  assert estimators.put([1.0, 2.0], at, np.array([7.0])) == [0, 7]
+
+
+@pytest.mark.parametrize(
+  'op',
+  [
+    sketches.srft(40),
+    sketches.count_sketch(4, 8, combine='mean'),
+  ],
+  ids=lambda op: op.properties.name,
+)
+def test_other_operators(op):
+  """A spike of 300 among 63 numbers of size 1 is found by all."""
+  x = jnp.ones(64).at[20].set(-300.0)
+
+  @jax.jit
+  def found(x):
+    table = op.sketch(KEY, x)
+    support = estimators.heavy_support(op, KEY, table, x, 4)
+    y = estimators.heaprix(op, KEY, x, 4)
+    return estimators.l2_norm(table), support[0], y[20]
+
+  norm, first, y = found(x)
+  assert 200 < norm < 500
+  assert first == 20
+  assert y < -200
+
+
+def test_float64_stays_float64():
+  op, x = sketches.identity(), np.random.default_rng(0).normal(size=8)
+  tree = {'a': x[:3], 'b': x[3:].astype(np.float32)}
+
+  @jax.jit
+  def everything(tree):
+    table = op.sketch(KEY, tree)
+    support = estimators.heavy_support(op, KEY, table, tree, np.int64(8))
+    values = estimators.take(tree, support)
+    y = estimators.heaprix(op, KEY, tree, 8, exact=False)
+    return estimators.l2_norm(table), support, values, y
+
+  with jax.enable_x64(True):
+    norm, support, values, y = everything(tree)
+  assert support.dtype == jnp.int32
+  assert norm.dtype == values.dtype == jnp.float64
+  np.testing.assert_array_equal(values, vector(tree)[support])
+  chex.assert_trees_all_equal_shapes_and_dtypes(y, tree)
+  chex.assert_trees_all_equal(y, tree)
+
+
+def test_inside_shard_map():
+  """Varying inputs and a key that is not, under `check_vma=True`."""
+  mesh = jax.make_mesh((2,), ('shard',), (jax.sharding.AxisType.Auto,))
+  draw = lambda key, x: mixes(OP, key, x, 20)[1][True]
+  cohort = mapped(lambda x: jnp.stack([x, x - 1]))
+  lanes = jax.vmap(draw, (None, 0))
+  shards = jax.shard_map(
+    lanes, mesh=mesh, in_specs=(P(), P('shard')), out_specs=P('shard')
+  )
+  out = jax.jit(shards)(KEY, cohort)
+  for i in range(2):
+    want = draw(KEY, lane(cohort, i))
+    chex.assert_trees_all_close(lane(out, i), want, atol=1e-5)
+
+
+def test_lowers_for_accelerators():
+  export = jax.export.export(jax.jit(fresh), platforms=['tpu', 'cuda'])
+  exported = export(KEY, TREE)
+  assert exported.platforms == ('tpu', 'cuda')
+
+
+def test_derivatives_flow_through_what_is_kept():
+  def energy(x):
+    out = estimators.heavymix(sketches.identity(), KEY, x, x, 3)
+    return jnp.square(out).sum(), out
+
+  slope, out = jax.jit(jax.grad(energy, has_aux=True))(jnp.arange(1.0, 9))
+  assert jnp.count_nonzero(out) == 3
+  np.testing.assert_array_equal(slope, 2 * out)
+
+
+@pytest.mark.parametrize('k', [0, -1, 2.5, 65, None])
+def test_bad_k(k):
+  table = OP.sketch(KEY, TREE)
+  match = r'Expected k=65 <= d=64\.' if k == 65 else f'Expected k={k}'
+  for fn in (
+    lambda: estimators.heavy_support(OP, KEY, table, TREE, k),
+    lambda: estimators.heavymix(OP, KEY, table, TREE, k),
+    lambda: estimators.heaprix(OP, KEY, TREE, k),
+  ):
+    with pytest.raises(ValueError, match=match):
+      fn()
+
+
+@pytest.mark.parametrize(
+  ('table', 'error', 'match'),
+  [
+    ([jnp.ones(3), jnp.ones(4)], TypeError, r'list.* to be one array'),
+    (3.0, TypeError, r'float.* to be one array'),
+    (jnp.ones((5, 8), jnp.int32), TypeError, r"table\.dtype='int32'"),
+    (jnp.float32(1.0), ValueError, r'table\.(ndim|shape)='),
+    (jnp.ones((2, 3, 4)), ValueError, r'table\.(ndim|shape)='),
+  ],
+)
+def test_bad_tables(table, error, match):
+  # What an operator with tables of its own kind hands to `heaprix`.
+  op = OP._replace(sketch=lambda key, tree: table)
+  for fn in (
+    lambda: estimators.l2_norm(table),
+    lambda: estimators.heavy_support(OP, KEY, table, TREE, 3),
+    lambda: estimators.heavymix(OP, KEY, table, TREE, 3),
+    lambda: estimators.heaprix(op, KEY, TREE, 3),
+  ):
+    with pytest.raises(error, match=match):
+      fn()
+
+
+def test_bad_arguments():
+  table = OP.sketch(KEY, TREE)
+  for bad in (jnp.ones(4), jnp.ones((3, 1))):
+    with pytest.raises(ValueError, match=r'exact\.shape=\(.*\) == \(3,\)'):
+      estimators.heavymix(OP, KEY, table, TREE, 3, bad)
+  with pytest.raises(ValueError, match=r"hash='same' in .*'fresh', 'shared'"):
+    estimators.heaprix(OP, KEY, TREE, 3, hash='same')
+  with pytest.raises(ValueError, match=r'rows=5 \* cols=8 <= d=39'):
+    estimators.heaprix(OP, KEY, jnp.ones(39), 3)
+  with pytest.raises(ValueError, match=r'shape=\(2,\) == \(3,\)'):
+    estimators.put(TREE, jnp.arange(3), jnp.ones(2))
+  for bad in (jnp.ones(64, jnp.int32), jnp.ones(64, jnp.complex64)):
+    with pytest.raises(TypeError, match=f"dtype='{bad.dtype}'"):
+      estimators.heaprix(OP, KEY, bad, 3)
+    with pytest.raises(TypeError, match=f"dtype='{bad.dtype}'"):
+      estimators.take({'w': bad}, jnp.arange(3))
