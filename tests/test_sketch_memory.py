@@ -18,8 +18,8 @@ COPIES = {'srht': 2 * 2**27, 'dct': 2 * 10**8, 'srft': 2 * 10**8}
 
 
 def tree(d):
-  """Three large leaves and a small one between."""
-  shapes = (d // 4,), (3, 5), (2, d // 8), (d - d // 4 - 2 * (d // 8) - 15,)
+  """Two large leaves and a small one between."""
+  shapes = (2, d // 8), (3, 5), (d - 2 * (d // 8) - 15,)
   return [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
 
 
