@@ -78,6 +78,7 @@ def test_leaves_and_tiles_are_invisible(name, monkeypatch):
   cut[2] = cut[2].astype(jnp.bfloat16)
   rounded = jnp.concatenate([x[:8], cut[2].ravel().astype('float32'), x[41:]])
   monkeypatch.setattr(module('base'), 'SMALL_LEAF', 8)
+  monkeypatch.setattr(module('block_cyclic'), 'TILE', 5)
   monkeypatch.setattr(module('columns'), 'TILE', 20)
   monkeypatch.setattr(module('dense'), 'TILE', 16 * 5)
   monkeypatch.setattr(module('signs'), '_TILE', 5)

@@ -1,9 +1,9 @@
 """What the two sampled Fourier transforms share: a few rows of a long one.
 
-A transform of n = p m numbers is p transforms of m, whose rows are combined with
+A transform of n = p m numbers is p transforms of m whose rows are combined with
 phases (Cooley and Tukey, 1965). As only b of n rows are wanted, only those are
 combined; and m fits into a cache, where n may not. The transforms are of real
-vectors: a spectrum at m - k is the conjugate of that at k, so that half is kept.
+vectors: a spectrum at m - k is the conjugate of that at k, so half is kept.
 
 Coordinate i of part j, at j m + i in the vector, is number i p + j of the
 transform: an order which random signs before it do not see.
