@@ -41,7 +41,9 @@ _TIMED = flags.DEFINE_integer('timed', 20, 'Timed rounds in each of them.')
 _VARIANT = flags.DEFINE_string('variant', 'fedavg', 'Of a worker.')
 # sketch
 _DIMS = flags.DEFINE_list(
-  'dims', ['65536', '1048576', '16777216'], 'Numbers of coordinates.'
+  'dims',
+  [str(2**i) for i in (16, 18, 20, 22, 24, 27)],
+  'Numbers of coordinates.',
 )
 _SIZES = flags.DEFINE_list(
   'sizes', None, 'Floats of a table; if unset 4096, 65536, and 256 at d=65536.'

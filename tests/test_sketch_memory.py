@@ -51,6 +51,10 @@ def test_a_thousand_million_coordinates():
   assert max(extra(OPERATORS['block_cyclic'], 10**9)) < 256
 
 
+def test_a_table_of_half_the_tree():
+  assert max(extra(sketches.block_cyclic(5 * 10**7), 10**8)) < 512
+
+
 def test_the_measure_sees_a_copy():
   op = sketches.identity()
   copying = op._replace(

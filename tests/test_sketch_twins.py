@@ -54,7 +54,7 @@ def sample(size, n):
   """`size` distinct rows of n, by walking a Feistel network's cycles."""
   bits = (n - 1).bit_length()
   low = bits // 2
-  first, *rounds = seeds(1 + 2 * max(3, -(-16 // max(low, 1))), SAMPLE)
+  first, *rounds = seeds(1 + 2 * max(3, 1 - (-16 // max(low, 1))), SAMPLE)
 
   def permute(j):
     left = (j ^ first[0]) % 2**low

@@ -144,11 +144,11 @@ def test_same_bits_in_another_process():
 @every
 def test_one_hash_for_the_whole_cohort(name):
   """Under `vmap` the hashes are computed once, and never by `jax.random`."""
-  cohort = jax.tree.map(lambda x: jnp.stack([x] * 7), TREE)
+  cohort = jax.tree.map(lambda x: jnp.stack([x] * 23), TREE)
   sketch = jax.vmap(OPERATORS[name].op.sketch, (None, 0))
   text = str(jax.make_jaxpr(sketch)(KEY, cohort))
   assert 'random_bits' not in text
-  assert 'u32[7,' not in text
+  assert 'u32[23,' not in text
 
 
 @every
@@ -272,6 +272,10 @@ def test_tiny_trees(d):
     (lambda: sketches.count_sketch(3, -1), r'Expected cols=-1'),
     (lambda: sketches.count_sketch(3, 3, combine='max'), "combine='max'"),
     (lambda: sketches.make('sha', size=3), "kind='sha' in .*'srht'"),
+    (
+      lambda: sketches.make('layerwise', factory='identity', size=3),
+      "factory='identity' in .*'srht'",
+    ),
     (lambda: sketches.make('srht', rows=3), r"option='rows' .* \('size',\)"),
     (lambda: sketches.make('srht'), r"options \('size',\).*missing.*'size'"),
     (
@@ -285,11 +289,31 @@ def test_bad_arguments(make, message):
     make()
 
 
-def test_make_is_the_factory():
-  options = {'rows': 4, 'cols': 8, 'combine': 'mean'}
-  op = sketches.make('count_sketch', **options)
-  want = sketches.count_sketch(**options).sketch(KEY, TREE)
-  chex.assert_trees_all_equal(op.sketch(KEY, TREE), want)
+@pytest.mark.parametrize(
+  ('options', 'want'),
+  [
+    (
+      {'kind': 'count_sketch', 'rows': 4, 'cols': 8, 'combine': 'mean'},
+      lambda: sketches.count_sketch(4, 8, combine='mean'),
+    ),
+    (
+      {'kind': 'sparse_embedding_1', 'size': 8, 'sparsity': 3},
+      lambda: sketches.sparse_embedding(8, 3, kind='I'),
+    ),
+    (
+      {
+        'kind': 'layerwise',
+        'factory': 'srht',
+        'size': 9,
+        'allocation': 'sqrt',
+      },
+      lambda: sketches.layerwise(sketches.srht, 9, 'sqrt'),
+    ),
+  ],
+)
+def test_make_is_the_factory(options, want):
+  table = sketches.make(**options).sketch(KEY, TREE)
+  chex.assert_trees_all_equal(table, want().sketch(KEY, TREE))
 
 
 @every

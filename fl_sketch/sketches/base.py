@@ -13,6 +13,7 @@ import numpy as np
 
 Tree = Any
 Table = Any
+Vector = jax.ShapeDtypeStruct  # of all d numbers in a row
 
 # Runs of leaves below this are copied side by side and walked as one.
 SMALL_LEAF = 2**16
@@ -230,33 +231,36 @@ def _spans(types, groups, dtype):
 
 def from_runs(
   promises: Properties,
-  size: str,
-  table: Callable[[jax.ShapeDtypeStruct], jax.ShapeDtypeStruct],
-  sketch: Callable[[jax.Array, Sequence[Run], jax.ShapeDtypeStruct], Table],
-  desketch: Callable[[jax.Array, Table, Sequence[Span]], list[jax.Array]],
+  label: str,
+  shape: Callable[[int], tuple[int, ...]],
+  sketch: Callable[[jax.Array, Sequence[Run], Vector], Table],
+  desketch: Callable[[jax.Array, Table, Sequence[Span], Vector], list],
+  dtype: Any = jnp.float32,
 ) -> Sketch:
   """Makes a `Sketch` of trees from functions of runs of coordinates.
 
-  A large leaf is a run of its own, in its own dtype and place: no copy of the
-  tree is made. Small ones are copied side by side, so that a tree of hundreds
-  of leaves does not become a program of hundreds of loops.
+  A large leaf is a run of its own, in its own dtype and place, and is never
+  copied. Small ones are, side by side, so that a tree of hundreds of leaves
+  does not become a program of hundreds of loops.
 
   >>> op = from_runs(
   ...   Properties('all', dimension, lambda d: 0.0, lambda d: 0.0),
   ...   'd',
-  ...   lambda vector: vector,
+  ...   lambda d: (d,),
   ...   lambda key, runs, vector: join(runs, vector.size, vector.dtype),
-  ...   lambda key, y, spans: cut(y, spans),
+  ...   lambda key, y, spans, vector: cut(y, spans),
   ... )
   >>> op.like({'w': jnp.ones(3)}).shape
   (3,)
 
   Args:
     promises: the operator's properties.
-    size: what the table's size is called in messages, such as 'size=8'.
-    table: type of the vector of all d numbers -> type of the table.
-    sketch: (key, runs, type of the vector) -> table.
-    desketch: (key, table, spans) -> the values of each span, in its dtype.
+    label: what the table's size is called in messages, such as 'size=8'.
+    shape: d -> shape of the table.
+    sketch: (key, runs, type of the vector of all d numbers) -> table.
+    desketch: (key, table, spans, that type) -> the values of each span, in the
+      span's dtype.
+    dtype: of tables of float32; those of float64 have its wider like.
 
   Returns:
     A `Sketch` whose functions raise ValueError if a table is larger than the
@@ -279,10 +283,12 @@ def from_runs(
 
   @jax.jit(static_argnums=2)
   def desketch_leaves(key, table, types):
-    groups = _groups(types)
-    spans = _spans(types, groups, vector_type(types).dtype)
+    vector, groups = vector_type(types), _groups(types)
+    spans = _spans(types, groups, vector.dtype)
     out = [jnp.zeros(t.shape, t.dtype) for t in types]
-    for group, values in zip(groups, desketch(key, table, spans), strict=True):
+    for group, values in zip(
+      groups, desketch(key, table, spans, vector), strict=True
+    ):
       start = 0
       for i in group:
         stop = start + math.prod(types[i].shape)
@@ -293,9 +299,10 @@ def from_runs(
 
   def checked_type(tree):
     vector = vector_type(tree)
-    if math.prod(table(vector).shape) > vector.size:
-      raise ValueError(f'Expected {size} <= d={vector.size}.')
-    return table(vector)
+    want = shape(vector.size)
+    if math.prod(want) > vector.size:
+      raise ValueError(f'Expected {label} <= d={vector.size}.')
+    return jax.ShapeDtypeStruct(want, jnp.result_type(vector.dtype, dtype))
 
   def sketch_tree(key, tree):
     checked_type(tree)

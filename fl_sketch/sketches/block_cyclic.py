@@ -4,15 +4,14 @@ from typing import NamedTuple
 
 from fl_sketch.sketches import base
 from fl_sketch.sketches import hashing
-import jax
 from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
 # Coordinates that are worked on at a time where a block has up to four times as
 # many: they fit into the first cache of a core. Of longer blocks a long read is
-# the faster one.
-TILE = 2**11
+# the faster one, as long as its hashes are small beside the tree.
+TILE, LONG = 2**11, 2**20
 
 
 def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
@@ -33,8 +32,10 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
     balanced, for s = 1: every bucket holds d / b coordinates, so R R^T = (d /
       b) I in every draw where b divides d, and R is exact at b = d; no unbiased
       projection of this size has a smaller alpha.
-    coordinate-wise constant 2, from signs 4-wise independent.
+    coordinate-wise constant 2, were the signs 4-wise independent: a proof that
+      a counter hash does not have.
 
+  >>> import jax
   >>> op, key, x = block_cyclic(4), jax.random.key(0), {'w': jnp.ones(4)}
   >>> op.desketch(key, op.sketch(key, x), x)['w'].tolist()
   [1.0, 1.0, 1.0, 1.0]
@@ -51,7 +52,8 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
       lighter tails.
 
   Returns:
-    A `Sketch` whose tables are f32[size]; it raises ValueError if size > d.
+    A `Sketch` whose tables are f32[size]; it raises ValueError if size > d. It
+    holds the sparsity^2 d / size shifts of all blocks, 4 bytes each.
 
   Raises:
     ValueError: an argument is below 1, or sparsity does not divide size.
@@ -79,9 +81,8 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
     )
     return scale * jnp.concatenate(tables)
 
-  def desketch(key, table, spans):
-    d = spans[-1].start + spans[-1].size
-    hashes = _hashes(key, cols, sparsity, d)
+  def desketch(key, table, spans, vector):
+    hashes = _hashes(key, cols, sparsity, vector.size)
     form = lambda f: lambda hashes, tables: f(cols, hashes, tables, spans)
     return lax.platform_dependent(
       hashes,
@@ -98,8 +99,9 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
     exact_at_full_size=sparsity == 1,
     orthogonal_rows=sparsity == 1,
   )
-  table = lambda vector: jax.ShapeDtypeStruct((size,), vector.dtype)
-  return base.from_runs(promises, f'{size=}', table, sketch, desketch)
+  return base.from_runs(
+    promises, f'{size=}', lambda d: (size,), sketch, desketch
+  )
 
 
 def _alpha(d, cols):
@@ -139,9 +141,13 @@ def _cut(start, size, cols):
   stop = start + size
   first, last = -(-start // cols), stop // cols
   if first > last:
-    return _Blocks([(start, size)], first, first)
-  ends = (start, first * cols - start), (last * cols, stop - last * cols)
-  return _Blocks([piece for piece in ends if piece[1]], first, last)
+    return _Blocks(_pieces(start, stop), first, first)
+  ends = _pieces(start, first * cols) + _pieces(last * cols, stop)
+  return _Blocks(ends, first, last)
+
+
+def _pieces(start, stop):
+  return [(at, min(LONG, stop - at)) for at in range(start, stop, LONG)]
 
 
 def _for_blocks(first, stop, cols, words, body, carry):
@@ -157,7 +163,7 @@ def _for_blocks(first, stop, cols, words, body, carry):
       step = lambda plane, c: body(block(plane), u, w, plane, c)
       return lax.fori_loop(begin, end, step, carry)
 
-    size = TILE if cols <= 4 * TILE else cols
+    size = TILE if cols <= 4 * TILE else LONG
     return base.fold(cols, size, tile, carry)
 
   (g, plane), (last, rest) = (divmod(i, hashing.PLANES) for i in (first, stop))

@@ -55,7 +55,7 @@ def sketch(
       one = lambda j, table: _add(table, rows[j], flip(part, j))
       return lax.fori_loop(0, columns.nonzeros, one, table)
 
-    table = base.fold(x.size, _tile(columns), add, table)
+    table = base.fold(x.size, _tile(columns, x.size), add, table)
   return table
 
 
@@ -76,7 +76,7 @@ def desketch(
       return lax.dynamic_update_slice(out, part, (at,))
 
     out = base.zeros((size,), dtype, columns.signs, table)
-    return base.fold(size, _tile(columns), read, out)
+    return base.fold(size, _tile(columns, size), read, out)
 
   return [one_span(*span) for span in spans]
 
@@ -96,8 +96,8 @@ def _add(table, rows, values):
 @_add.defjvp
 def _add_jvp(primals, tangents):
   (table, rows, values), (d_table, _, d_values) = primals, tangents
-  out = _add(table, rows, values)
-  # `_add_lanes` has no transpose.
+  # `_add_lanes` has no transpose, and none of its derivatives has one.
+  out = _add_at_once(table, rows, values)
   return out, _add_at_once(d_table, rows, d_values)
 
 
@@ -108,5 +108,7 @@ def _add_at_once(table, rows, values):
 _add_lanes = jax.custom_batching.sequential_vmap(_add_at_once)
 
 
-def _tile(columns):
-  return max(TILE // columns.nonzeros, 1)
+def _tile(columns, n):
+  # A loop of one pass is no loop to XLA, which then fuses the hashes into every
+  # lane's scatter, where they are computed again.
+  return max(min(TILE // columns.nonzeros, n // 4), 1)

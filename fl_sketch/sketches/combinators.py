@@ -9,6 +9,9 @@ from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
+# Smaller numbers are folded into the same key by the estimators.
+FIRST = 16
+
 
 def scaled(op: base.Sketch, factor: float) -> base.Sketch:
   r"""The table times `factor`, which desketch takes out again.
@@ -64,7 +67,7 @@ def scaled(op: base.Sketch, factor: float) -> base.Sketch:
 def composed(outer: base.Sketch, inner: base.Sketch) -> base.Sketch:
   r"""Sketches the table of another sketch: :math:`R = R_2 R_1`.
 
-  `inner` has the key ``fold_in(key, 0)``, `outer` ``fold_in(key, 1)``. Such as
+  `inner` has the key ``fold_in(key, FIRST)``, `outer` the next. Such as
   a slow operator of light tails on the table of a fast one.
 
   Guarantees, where both operators have them:
@@ -101,7 +104,7 @@ def composed(outer: base.Sketch, inner: base.Sketch) -> base.Sketch:
   first, second = base.properties(inner), base.properties(outer)
   if not first.linear:
     raise ValueError(f'Expected inner={first.name!r} to be linear.')
-  keys = lambda key: [jax.random.fold_in(key, i) for i in range(2)]
+  keys = lambda key: [jax.random.fold_in(key, FIRST + i) for i in range(2)]
 
   def sketch(key, tree):
     one, two = keys(key)
@@ -131,8 +134,9 @@ def composed(outer: base.Sketch, inner: base.Sketch) -> base.Sketch:
 def stacked(op: base.Sketch, copies: int) -> base.Sketch:
   r"""The mean of independent draws: R stacks them, each over sqrt(copies).
 
-  Copy i has the key ``fold_in(key, i)``. One is made after the other, so that
-  what is held are their tables and one tree beside them, in float32 at least.
+  Copy i has the key ``fold_in(key, FIRST + i)``. They are made one by one, so
+  that what is held are their tables and two trees in float32 at least, a sum
+  and an estimate.
   ``block_cyclic(size, sparsity=copies)`` is the fast form of stacked
   ``block_cyclic(size // copies)``.
 
@@ -166,7 +170,7 @@ def stacked(op: base.Sketch, copies: int) -> base.Sketch:
   # Eagerly a loop is compiled at every call, by `jit` once.
   @jax.jit
   def sketch_copies(key, tree):
-    one = lambda i: op.sketch(jax.random.fold_in(key, i), tree)
+    one = lambda i: op.sketch(jax.random.fold_in(key, FIRST + i), tree)
     return _times(scale, lax.map(one, jnp.arange(copies)))
 
   @jax.jit(static_argnums=(2, 3))
@@ -178,7 +182,7 @@ def stacked(op: base.Sketch, copies: int) -> base.Sketch:
   def zero_tables(tree):
     one = op.like(tree)
     size = sum(x.size for x in jax.tree.leaves(one))
-    d = sum(map(base.dimension, jax.tree.leaves(tree)))
+    d = base.dimension(tree)
     if copies * size > d:
       raise ValueError(f'Expected {copies=} * {size} <= {d=}.')
     zeros = lambda x: jnp.zeros((copies, *x.shape), x.dtype)
@@ -207,7 +211,7 @@ def _sum_of_estimates(op, key, tables, treedef, types):
   wide = [jax.ShapeDtypeStruct(t.shape, wider(t)) for t in types]
 
   def estimate(i, table):
-    key_i = jax.random.fold_in(key, i)
+    key_i = jax.random.fold_in(key, FIRST + i)
     return op.desketch(key_i, table, treedef.unflatten(wide))
 
   def add(total, copy):

@@ -19,12 +19,16 @@ def count_sketch(
   The table is not scaled by 1 / sqrt(rows), so that one table serves every
   way to read it. The median is what FedSKETCH (arXiv:2008.04975) calls PRIVIX.
 
-  Guarantees, for signs and buckets that are independent (see `hashing`):
+  Buckets are provably pairwise independent (`hashing.kwise`), all that the
+  moments ask of them. Signs are `hashing.word`: a median is unbiased if they
+  are independent all together, which no k-wise family gives.
+
+  Guarantees, for independent signs:
     linear: the sketch, and with 'mean' the desketch too.
     unbiased: E desketch(sketch(x)) = x. With 'mean' pairwise independent signs
       suffice; with 'median' the rows must be mutually independent.
     second moment: with 'mean', E||desketch(sketch(x))||^2 = (1 + (d - 1) /
-      (rows cols)) ||x||^2.
+      (rows cols)) ||x||^2, and the coordinate-wise constant is 2.
     adjoint: with 'mean', <sketch x, y> = rows <x, desketch y>.
 
   >>> op, x = count_sketch(5, 8), {'w': jnp.zeros(40).at[3].set(9.0)}
@@ -34,7 +38,7 @@ def count_sketch(
 
   Args:
     rows: independent hash rows; the median fails with probability
-      exp(-O(rows)).
+      exp(-c rows).
     cols: buckets in a row.
     combine: 'median' (robust to heavy tails) or 'mean' (linear).
 
@@ -55,7 +59,7 @@ def count_sketch(
     table = columns.sketch(_columns(key, rows, cols), runs, size, vector.dtype)
     return table.reshape(rows, cols)
 
-  def desketch(key, table, spans):
+  def desketch(key, table, spans, vector):
     reduce = _mean if mean else median.median
     matrix = _columns(key, rows, cols)
     return columns.desketch(matrix, table.ravel(), spans, reduce)
@@ -70,8 +74,13 @@ def count_sketch(
     linear=mean,
     adjoint_scale=float(rows) if mean else None,
   )
-  table = lambda vector: jax.ShapeDtypeStruct((rows, cols), vector.dtype)
-  return base.from_runs(promises, f'{rows=} * {cols=}', table, sketch, desketch)
+  return base.from_runs(
+    promises,
+    f'{rows=} * {cols=}',
+    lambda d: (rows, cols),
+    sketch,
+    desketch,
+  )
 
 
 def _columns(key, rows, cols):

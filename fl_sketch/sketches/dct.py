@@ -4,7 +4,6 @@ from fl_sketch.sketches import base
 from fl_sketch.sketches import fourier
 from fl_sketch.sketches import hashing
 from fl_sketch.sketches import signs
-import jax
 from jax import lax
 import jax.numpy as jnp
 import numpy as np
@@ -29,6 +28,7 @@ def dct(size: int) -> base.Sketch:
       with equality at d = n.
     coordinate-wise constant 2 (n - b) / (n - 1).
 
+  >>> import jax
   >>> op, key, x = dct(4), jax.random.key(0), {'w': jnp.ones(4)}
   >>> out = op.desketch(key, op.sketch(key, x), x)['w']
   >>> [round(v, 5) for v in out.tolist()]
@@ -58,9 +58,8 @@ def dct(size: int) -> base.Sketch:
     phase = phases(rows, n, vector.dtype)
     return (phase.conj() * fourier.pick(x, rows, parts)).real
 
-  def desketch(key, table, spans):
-    d = spans[-1].start + spans[-1].size
-    n, parts = fourier.split(d, size)
+  def desketch(key, table, spans, vector):
+    n, parts = fourier.split(vector.size, size)
     rows = hashing.sample(key, size, n)
     values = phases(rows, n, table.dtype) * table
     return signs.read(key, fourier.place(values, rows, n, parts), spans)
@@ -81,5 +80,6 @@ def dct(size: int) -> base.Sketch:
     exact_at_full_size=True,
     orthogonal_rows=True,
   )
-  table = lambda vector: jax.ShapeDtypeStruct((size,), vector.dtype)
-  return base.from_runs(promises, f'{size=}', table, sketch, desketch)
+  return base.from_runs(
+    promises, f'{size=}', lambda d: (size,), sketch, desketch
+  )

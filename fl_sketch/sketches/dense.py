@@ -52,7 +52,7 @@ def from_tiles(
       table = base.fold(x.size, step, add, table)
     return table
 
-  def desketch(key, table, spans):
+  def desketch(key, table, spans, vector):
     def one_span(start, size, dtype):
       def read(at, n, out):
         part = dot(table, columns(key, start + at, n, table.dtype))
@@ -63,5 +63,6 @@ def from_tiles(
 
     return [one_span(*span) for span in spans]
 
-  table = lambda vector: jax.ShapeDtypeStruct((size,), vector.dtype)
-  return base.from_runs(promises, f'{size=}', table, sketch, desketch)
+  return base.from_runs(
+    promises, f'{size=}', lambda d: (size,), sketch, desketch
+  )

@@ -110,7 +110,9 @@ def heavy_support(
   r"""Where HEAVYMIX keeps values: heavy coordinates, then random ones.
 
   With g the desketched table, a coordinate is heavy if :math:`g_i^2 \geq \ell^2
-  / k`, :math:`\ell` being the table's `l2_norm`. The papers print :math:`g_i`
+  / k`, :math:`\ell` being the table's `l2_norm`, which is that of x only if
+  E||S x||^2 = ||x||^2 in every row: for a `count_sketch` and for operators
+  whose adjoint_scale is 1. The papers print :math:`g_i`
   for its square: that choice depends on scale, and misses what is negative.
 
   Guarantees:
@@ -122,7 +124,7 @@ def heavy_support(
     equivariant: x, -x and 2 x have one support.
 
   >>> from fl_sketch import sketches
-  >>> op, key, x = sketches.identity(), jax.random.key(0), jnp.array([1.0, -9])
+  >>> op, key, x = sketches.identity(), jax.random.key(0), jnp.array([0.0, -9])
   >>> heavy_support(op, key, op.sketch(key, x), x, 1)
   Array([1], dtype=int32)
 
@@ -138,7 +140,8 @@ def heavy_support(
 
   Raises:
     TypeError: the table is not one array of floats or of complex numbers.
-    ValueError: k is no integer from 1 to d, or the table does not fit.
+    ValueError: k is no integer from 1 to d, the table does not fit, or the
+      operator's tables have another norm, such as those of `scaled`.
 
   Source: Haddadpour et al. (arXiv:2008.04975), Algorithm 3, after Ivkin et al.
   (NeurIPS 2019, arXiv:1903.04488).
@@ -166,7 +169,7 @@ def heavymix(
   values, below 1 - k / d = 0.95; with estimates it is 1.03 and 2.31.
 
   >>> from fl_sketch import sketches
-  >>> op, key, x = sketches.identity(), jax.random.key(0), jnp.array([1.0, -9])
+  >>> op, key, x = sketches.identity(), jax.random.key(0), jnp.array([0.0, -9])
   >>> heavymix(op, key, op.sketch(key, x), x, 1)
   Array([ 0., -9.], dtype=float32)
 
@@ -256,6 +259,13 @@ def heaprix(
 def _heavy(op, key, table, like, k):
   """The support, and the estimates there."""
   _check_table(table)
+  promises = base.properties(op)
+  same_norm = promises.adjoint_scale == 1 and table.ndim == 1
+  if promises.name != 'count_sketch' and not same_norm:
+    name, shape = promises.name, table.shape
+    raise ValueError(
+      f'Expected the table of {name=}, {shape=}, to have the norm of its tree.'
+    )
   base.check_positive(k=k)
   d = base.vector_type(like).size
   if k > d:

@@ -29,15 +29,20 @@ def split(d: int, size: int) -> tuple[int, int]:
     size: rows that are wanted.
 
   Returns:
-    n, which is d if that is at most 4096 and else within 2 % of it, parts times
+    n, which is d if that is at most 4096 and else within 3 % of it, parts times
     a product of 2, 3, 5 and 7; and parts, a power of two.
+
+  Raises:
+    ValueError: n is beyond the reach of an int32 index.
   """
   parts = 1
   while 2 * parts <= min(d // (8 * size), d // _SHORT):
     parts *= 2
   length = -(-d // parts)
-  while length >= _SHORT and d > _SHORT and not _smooth(length):
+  while d > _SHORT and not _smooth(length):
     length += 1
+  if parts * length >= 2**31:
+    raise ValueError(f'Expected {d=}, padded for {size=}, to be < 2**31.')
   return parts * length, parts
 
 
@@ -48,10 +53,10 @@ def _smooth(n):
   return n == 1
 
 
-def pick(x: jax.Array, rows: jax.Array, parts: int = 1) -> jax.Array:
+def pick(x: jax.Array, rows: jax.Array, parts: int) -> jax.Array:
   r"""Some rows of a transform, :math:`\sum_i x_i e^{-2 \pi \iota k i / n}`.
 
-  >>> pick(jnp.arange(4.0), jnp.array([0, 3]))
+  >>> pick(jnp.arange(4.0), jnp.array([0, 3]), 1)
   Array([ 6.+0.j, -2.-2.j], dtype=complex64)
 
   Args:
@@ -75,12 +80,10 @@ def pick(x: jax.Array, rows: jax.Array, parts: int = 1) -> jax.Array:
   return lax.scan(one, first, jnp.arange(1, parts))[0]
 
 
-def place(
-  values: jax.Array, rows: jax.Array, n: int, parts: int = 1
-) -> jax.Array:
+def place(values: jax.Array, rows: jax.Array, n: int, parts: int) -> jax.Array:
   r"""The adjoint of `pick`: :math:`\Re \sum_k v_k e^{2 \pi \iota k i / n}`.
 
-  >>> place(jnp.array([1.0 + 0j]), jnp.array([2]), 4)
+  >>> place(jnp.array([1.0 + 0j]), jnp.array([2]), 4, 1)
   Array([ 1., -1.,  1., -1.], dtype=float32)
 
   Args:

@@ -27,7 +27,7 @@ def identity() -> base.Sketch:
   return base.from_runs(
     promises,
     'd',
-    lambda vector: vector,
+    lambda d: (d,),
     lambda key, runs, vector: base.join(runs, vector.size, vector.dtype),
-    lambda key, table, spans: base.cut(table, spans),
+    lambda key, table, spans, vector: base.cut(table, spans),
   )

@@ -23,7 +23,8 @@ def sparse_embedding(
     unbiased: E desketch(sketch(x)) = x.
     second moment: E||desketch(sketch(x))||^2 = (1 + (d - 1) / b) ||x||^2, for
       every s; a larger s brings lighter tails.
-    coordinate-wise constant 2, from signs 4-wise independent.
+    coordinate-wise constant 2, were the signs 4-wise independent: a proof that
+      a counter hash does not have.
 
   >>> op = sparse_embedding(8, 4)
   >>> x = {'w': jnp.zeros(40).at[3].set(9.0)}
@@ -62,7 +63,7 @@ def sparse_embedding(
   def sketch(key, runs, vector):
     return scale * columns.sketch(matrix(key), runs, size, vector.dtype)
 
-  def desketch(key, table, spans):
+  def desketch(key, table, spans, vector):
     return columns.desketch(matrix(key), scale * table, spans, sum)
 
   promises = base.Properties(
@@ -72,8 +73,9 @@ def sparse_embedding(
     coordinate_wise=lambda like: 2.0,
     printed=lambda like: 2 * base.dimension(like) / size,
   )
-  table = lambda vector: jax.ShapeDtypeStruct((size,), vector.dtype)
-  return base.from_runs(promises, f'{size=}', table, sketch, desketch)
+  return base.from_runs(
+    promises, f'{size=}', lambda d: (size,), sketch, desketch
+  )
 
 
 def _banded(counter, families, size):

@@ -48,7 +48,7 @@ def _levels(x, stride, stop):
   """The butterflies of strides below `stride`, down to `stop`."""
   n = x.size
   while stride > stop:
-    if stride // stop in (1, 2) or (stride // stop) % 4:
+    if (stride // stop) % 4:
       stride //= 2
       a, b = _parts(x, 2, stride)
       parts = a + b, a - b
@@ -74,13 +74,15 @@ def srht(size: int) -> base.Sketch:
   S rows drawn without replacement (Ailon and Chazelle, STOC 2006; Tropp,
   arXiv:1011.1595).
 
-  Guarantees, for independent signs and uniform rows (see `hashing`):
+  Guarantees, for independent signs (`hashing.word`, as fast as memory) and
+  uniform rows (`hashing.sample`):
     linear, and desketch is the adjoint of sketch.
     unbiased: E desketch(sketch(x)) = x.
     orthogonal rows: R R^T = (n / size) I in every draw where d = n, and R is
       exact at size = d = n.
     second moment: E||desketch(sketch(x))||^2 = (1 + (d - 1)(n - b) /
       (b (n - 1))) ||x||^2, which is (n / b) ||x||^2 at d = n.
+    coordinate-wise constant 2 (n - b) / (n - 1).
 
   >>> op, key, x = srht(4), jax.random.key(0), {'w': jnp.ones(4)}
   >>> op.desketch(key, op.sketch(key, x), x)['w'].tolist()
@@ -103,8 +105,8 @@ def srht(size: int) -> base.Sketch:
     rows = hashing.sample(key, size, n)
     return x.at[rows].get(mode='promise_in_bounds') / size**0.5
 
-  def desketch(key, table, spans):
-    n = _padded(spans[-1].start + spans[-1].size)
+  def desketch(key, table, spans, vector):
+    n = _padded(vector.size)
     rows = hashing.sample(key, size, n)
     x = base.zeros((n,), table.dtype, rows, table)
     x = x.at[rows].set(table / size**0.5, unique_indices=True)
@@ -126,9 +128,12 @@ def srht(size: int) -> base.Sketch:
     exact_at_full_size=True,
     orthogonal_rows=True,
   )
-  table = lambda vector: jax.ShapeDtypeStruct((size,), vector.dtype)
-  return base.from_runs(promises, f'{size=}', table, sketch, desketch)
+  return base.from_runs(
+    promises, f'{size=}', lambda d: (size,), sketch, desketch
+  )
 
 
 def _padded(d):
+  if d > 2**30:
+    raise ValueError(f'Expected {d=} <= 2**30, to be padded within an int32.')
   return 1 << (d - 1).bit_length()

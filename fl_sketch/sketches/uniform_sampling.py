@@ -2,7 +2,6 @@
 
 from fl_sketch.sketches import base
 from fl_sketch.sketches import hashing
-import jax
 import jax.numpy as jnp
 
 
@@ -23,6 +22,7 @@ def uniform_sampling(size: int) -> base.Sketch:
     NOT a coordinate-wise embedding: the constant is d - b, reached by a spike,
       of which a draw sends everything or nothing.
 
+  >>> import jax
   >>> op, key, x = uniform_sampling(3), jax.random.key(0), {'w': jnp.ones(3)}
   >>> op.desketch(key, op.sketch(key, x), x)['w'].tolist()
   [1.0, 1.0, 1.0]
@@ -48,16 +48,15 @@ def uniform_sampling(size: int) -> base.Sketch:
       table = table + part.astype(vector.dtype)
     return (vector.size / size) ** 0.5 * table
 
-  def desketch(key, table, spans):
-    d = spans[-1].start + spans[-1].size
-    target = hashing.sample(key, size, d)
+  def desketch(key, table, spans, vector):
+    target = hashing.sample(key, size, vector.size)
 
     def one_span(start, n, dtype):
       at = jnp.where(target < start, n, target - start)
       out = base.zeros((n,), dtype, target, table)
       return out.at[at].set(values.astype(dtype), mode='drop')
 
-    values = (d / size) ** 0.5 * table
+    values = (vector.size / size) ** 0.5 * table
     return [one_span(*span) for span in spans]
 
   promises = base.Properties(
@@ -69,5 +68,6 @@ def uniform_sampling(size: int) -> base.Sketch:
     orthogonal_rows=True,
     embedding=False,
   )
-  table = lambda vector: jax.ShapeDtypeStruct((size,), vector.dtype)
-  return base.from_runs(promises, f'{size=}', table, sketch, desketch)
+  return base.from_runs(
+    promises, f'{size=}', lambda d: (size,), sketch, desketch
+  )

@@ -90,13 +90,13 @@ def verify(
     algebra: the largest relative deviation. Orthogonal rows and exactness,
       which padding may break, can fail only at one leaf of d = 2^k, b | d.
 
-  All rows together raise a false alarm with probability `FALSE_ALARM`. Lower
-  ends of means are valid for any number of draws and any tail: capital that
-  bets against a mean of nonnegative numbers grows 1 / p fold with probability p
-  at most, if that mean is kept (Waudby-Smith and Ramdas, JRSS B 2024). The ends
-  of tails are order statistics; the upper ends of means, which no verdict uses,
-  are asymptotic. Bias is judged by Bernstein's inequality, with squares and
-  ranges that are measured.
+  All verdicts but that on bias raise a false alarm with probability
+  `FALSE_ALARM`. Lower ends of means are valid for any number of draws and any
+  tail: capital that bets against a mean of nonnegative numbers grows 1 / p fold
+  with probability p at most, if that mean is kept (Waudby-Smith and Ramdas,
+  JRSS B 2024). The ends of tails are order statistics; the upper ends of means,
+  which no verdict uses, are asymptotic. Bias is judged by Bernstein's
+  inequality, but with squares and ranges that are measured: nominally.
 
   >>> from fl_sketch import sketches
   >>> found = verify(sketches.ams(8), 33, jax.random.key(0), out=len)

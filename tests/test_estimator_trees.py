@@ -1,0 +1,231 @@
+"""What the estimators do with trees, devices, other operators and bad input."""
+
+import chex
+from fl_sketch import sketches
+from fl_sketch.sketches import estimators
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_estimators import KEY
+from test_estimators import OP
+from test_estimators import TREE
+from test_estimators import fresh
+from test_estimators import lane
+from test_estimators import mapped
+from test_estimators import mixes
+from test_estimators import twin_support
+from test_estimators import vector
+
+P = jax.sharding.PartitionSpec
+
+
+def mean(xs):
+  return sum(xs) / 3
+
+
+def test_between_machines():
+  """Supports and values sent, tables subtracted: HEAPRIX of the mean."""
+  clients = [TREE, mapped(lambda x: x - 1), mapped(lambda x: 3 * x)]
+  second = jax.random.fold_in(KEY, estimators.FRESH)
+  table = mean(OP.sketch(KEY, x) for x in clients)
+  support = estimators.heavy_support(OP, KEY, table, TREE, 20)
+  values = mean(estimators.take(x, support) for x in clients)
+  y1 = estimators.put(TREE, support, values)
+  table = mean(OP.sketch(second, x) for x in clients) - OP.sketch(second, y1)
+  got = vector(y1) + vector(OP.desketch(second, table, TREE))
+  want = estimators.heaprix(
+    OP, KEY, jax.tree.map(lambda *x: mean(x), *clients), 20
+  )
+  np.testing.assert_allclose(got, vector(want), atol=1e-5)
+
+
+def test_one_coordinate_and_all():
+  support, mix = mixes(OP, KEY, TREE, 64)
+  assert sorted(support.tolist()) == list(range(64))
+  chex.assert_trees_all_equal(mix[True], TREE)
+  estimate = OP.desketch(KEY, OP.sketch(KEY, TREE), TREE)
+  chex.assert_trees_all_close(mix[False], estimate, atol=1e-6)
+  for hash in ('fresh', 'shared'):  # nothing is left for the second table
+    out = estimators.heaprix(OP, KEY, TREE, 64, hash)
+    chex.assert_trees_all_equal(out, TREE)
+  one = jnp.array([3.0])
+  assert estimators.heaprix(sketches.identity(), KEY, one, 1) == 3
+
+
+def test_zeros_and_nans():
+  for x in (mapped(jnp.zeros_like), TREE | {'b': (jnp.ones(15), jnp.nan)}):
+    support, mix = mixes(OP, KEY, x, 20)
+    assert len(set(support.tolist())) == 20
+    assert np.isnan(vector(mix[False])).any() == np.isnan(vector(x)).any()
+
+
+def test_trees_of_several_leaves_and_dtypes():
+  tree = {
+    'a': jnp.arange(60.0, dtype=jnp.bfloat16).reshape(6, 10) / 7,
+    'b': [jnp.float32(20.1), jnp.zeros((0, 3)), np.ones(5, np.float32)],
+  }
+  like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
+
+  @jax.jit
+  def everything(tree, x):
+    table = OP.sketch(KEY, tree)
+    support = estimators.heavy_support(OP, KEY, table, like, 6)
+    values = estimators.take(tree, support)
+    mix = estimators.heavymix(OP, KEY, table, like, 6, values)
+    put = estimators.put(tree, support, values)
+    sums = [estimators.heaprix(OP, KEY, t, 6) for t in (tree, x)]
+    return support, values, mix, put, *sums
+
+  x = vector(tree).astype(np.float32)
+  support, values, *trees, whole = everything(tree, x)
+  # The estimates are compared before they are rounded to bfloat16.
+  np.testing.assert_array_equal(support, twin_support(KEY, x, 6)[1])
+  assert values.dtype == jnp.float32
+  np.testing.assert_array_equal(values, x[support])
+  for out in trees:
+    chex.assert_trees_all_equal_shapes_and_dtypes(out, tree)
+  kept = np.zeros_like(x)
+  kept[support] = values
+  for out in trees[:2]:
+    np.testing.assert_array_equal(vector(out), kept)
+  np.testing.assert_allclose(
+    vector(trees[2]), whole, rtol=2**-8
+  )  # rounded once
+
+
+def test_put_and_take_numbers():
+  at = jnp.array([1])
+  assert estimators.take([1.0, 2.0], at).tolist() == [2]
+  assert estimators.put([1.0, 2.0], at, np.array([7.0])) == [0, 7]
+
+
+@pytest.mark.parametrize(
+  'op',
+  [
+    sketches.srft(40),
+    sketches.count_sketch(4, 8, combine='mean'),
+  ],
+  ids=lambda op: op.properties.name,
+)
+def test_other_operators(op):
+  """A spike of 300 among 63 numbers of size 1 is found by all."""
+  x = jnp.ones(64).at[20].set(-300.0)
+
+  @jax.jit
+  def found(x):
+    table = op.sketch(KEY, x)
+    support = estimators.heavy_support(op, KEY, table, x, 4)
+    y = estimators.heaprix(op, KEY, x, 4)
+    return estimators.l2_norm(table), support[0], y[20]
+
+  norm, first, y = found(x)
+  assert 200 < norm < 500
+  assert first == 20
+  assert y < -200
+
+
+def test_float64_stays_float64():
+  op, x = sketches.identity(), np.random.default_rng(0).normal(size=8)
+  tree = {'a': x[:3], 'b': x[3:].astype(np.float32)}
+
+  @jax.jit
+  def everything(tree):
+    table = op.sketch(KEY, tree)
+    support = estimators.heavy_support(op, KEY, table, tree, np.int64(8))
+    values = estimators.take(tree, support)
+    y = estimators.heaprix(op, KEY, tree, 8, exact=False)
+    return estimators.l2_norm(table), support, values, y
+
+  with jax.enable_x64(True):
+    norm, support, values, y = everything(tree)
+  assert support.dtype == jnp.int32
+  assert norm.dtype == values.dtype == jnp.float64
+  np.testing.assert_array_equal(values, vector(tree)[support])
+  chex.assert_trees_all_equal_shapes_and_dtypes(y, tree)
+  chex.assert_trees_all_equal(y, tree)
+
+
+def test_inside_shard_map():
+  """Varying inputs and a key that is not, under `check_vma=True`."""
+  mesh = jax.make_mesh((2,), ('shard',), (jax.sharding.AxisType.Auto,))
+  draw = lambda key, x: mixes(OP, key, x, 20)[1][True]
+  cohort = mapped(lambda x: jnp.stack([x, x - 1]))
+  lanes = jax.vmap(draw, (None, 0))
+  shards = jax.shard_map(
+    lanes, mesh=mesh, in_specs=(P(), P('shard')), out_specs=P('shard')
+  )
+  out = jax.jit(shards)(KEY, cohort)
+  for i in range(2):
+    want = draw(KEY, lane(cohort, i))
+    chex.assert_trees_all_close(lane(out, i), want, atol=1e-5)
+
+
+def test_lowers_for_accelerators():
+  export = jax.export.export(jax.jit(fresh), platforms=['tpu', 'cuda'])
+  exported = export(KEY, TREE)
+  assert exported.platforms == ('tpu', 'cuda')
+
+
+def test_derivatives_flow_through_what_is_kept():
+  def energy(x):
+    out = estimators.heavymix(sketches.identity(), KEY, x, x, 3)
+    return jnp.square(out).sum(), out
+
+  slope, out = jax.jit(jax.grad(energy, has_aux=True))(jnp.arange(1.0, 9))
+  assert jnp.count_nonzero(out) == 3
+  np.testing.assert_array_equal(slope, 2 * out)
+
+
+@pytest.mark.parametrize('k', [0, -1, 2.5, 65, None])
+def test_bad_k(k):
+  table = OP.sketch(KEY, TREE)
+  match = r'Expected k=65 <= d=64\.' if k == 65 else f'Expected k={k}'
+  for fn in (
+    lambda: estimators.heavy_support(OP, KEY, table, TREE, k),
+    lambda: estimators.heavymix(OP, KEY, table, TREE, k),
+    lambda: estimators.heaprix(OP, KEY, TREE, k),
+  ):
+    with pytest.raises(ValueError, match=match):
+      fn()
+
+
+@pytest.mark.parametrize(
+  ('table', 'error', 'match'),
+  [
+    ([jnp.ones(3), jnp.ones(4)], TypeError, r'list.* to be one array'),
+    (3.0, TypeError, r'float.* to be one array'),
+    (jnp.ones((5, 8), jnp.int32), TypeError, r"table\.dtype='int32'"),
+    (jnp.float32(1.0), ValueError, r'table\.(ndim|shape)='),
+    (jnp.ones((2, 3, 4)), ValueError, r'table\.(ndim|shape)='),
+  ],
+)
+def test_bad_tables(table, error, match):
+  # What an operator with tables of its own kind hands to `heaprix`.
+  op = OP._replace(sketch=lambda key, tree: table)
+  for fn in (
+    lambda: estimators.l2_norm(table),
+    lambda: estimators.heavy_support(OP, KEY, table, TREE, 3),
+    lambda: estimators.heavymix(OP, KEY, table, TREE, 3),
+    lambda: estimators.heaprix(op, KEY, TREE, 3),
+  ):
+    with pytest.raises(error, match=match):
+      fn()
+
+
+def test_bad_arguments():
+  table = OP.sketch(KEY, TREE)
+  for bad in (jnp.ones(4), jnp.ones((3, 1))):
+    with pytest.raises(ValueError, match=r'exact\.shape=\(.*\) == \(3,\)'):
+      estimators.heavymix(OP, KEY, table, TREE, 3, bad)
+  with pytest.raises(ValueError, match=r"hash='same' in .*'fresh', 'shared'"):
+    estimators.heaprix(OP, KEY, TREE, 3, hash='same')
+  with pytest.raises(ValueError, match=r'rows=5 \* cols=8 <= d=39'):
+    estimators.heaprix(OP, KEY, jnp.ones(39), 3)
+  with pytest.raises(ValueError, match=r'shape=\(2,\) == \(3,\)'):
+    estimators.put(TREE, jnp.arange(3), jnp.ones(2))
+  for bad in (jnp.ones(64, jnp.int32), jnp.ones(64, jnp.complex64)):
+    with pytest.raises(TypeError, match=f"dtype='{bad.dtype}'"):
+      estimators.heaprix(OP, KEY, bad, 3)
+    with pytest.raises(TypeError, match=f"dtype='{bad.dtype}'"):
+      estimators.take({'w': bad}, jnp.arange(3))
