@@ -1,0 +1,94 @@
+"""Operators by name, and what bad arguments, trees and tables are told."""
+
+import chex
+from fl_sketch import sketches
+import jax.numpy as jnp
+from operators import KEY
+from operators import OPERATORS
+from operators import TREE
+import pytest
+
+every = pytest.mark.parametrize('name', OPERATORS)
+
+
+@pytest.mark.parametrize(
+  ('make', 'message'),
+  [
+    (lambda: sketches.srht(0), r'Expected size=0 to be an integer >= 1\.'),
+    (lambda: sketches.gaussian(-1), r'size=-1'),
+    (lambda: sketches.ams(0), r'size=0'),
+    (lambda: sketches.dct(0), r'size=0'),
+    (lambda: sketches.srft(1.0), r'size=1\.0'),
+    (lambda: sketches.uniform_sampling(0), r'size=0'),
+    (lambda: sketches.block_cyclic(6, sparsity=4), 'sparsity=4 to divide size'),
+    (lambda: sketches.block_cyclic(6, sparsity=0), 'sparsity=0'),
+    (lambda: sketches.sparse_embedding(6, 4), 'sparsity=4 to divide size=6'),
+    (lambda: sketches.sparse_embedding(6, 7, kind='I'), 'sparsity=7 <= size=6'),
+    (lambda: sketches.sparse_embedding(6, 2, kind='1'), "kind='1'"),
+    (lambda: sketches.make('block_cyclic', size=2.5), r'size=2\.5'),
+    (lambda: sketches.count_sketch(0, 3), r'Expected rows=0'),
+    (lambda: sketches.count_sketch(3, -1), r'Expected cols=-1'),
+    (lambda: sketches.count_sketch(3, 3, combine='max'), "combine='max'"),
+    (lambda: sketches.make('sha', size=3), "kind='sha' in .*'srht'"),
+    (
+      lambda: sketches.make('layerwise', factory='identity', size=3),
+      "factory='identity' in .*'srht'",
+    ),
+    (lambda: sketches.make('srht', rows=3), r"option='rows' .* \('size',\)"),
+    (lambda: sketches.make('srht'), r"options \('size',\).*missing.*'size'"),
+    (
+      lambda: sketches.properties(sketches.Sketch(*[None] * 3)),
+      'states none',
+    ),
+  ],
+)
+def test_bad_arguments(make, message):
+  with pytest.raises(ValueError, match=message):
+    make()
+
+
+@pytest.mark.parametrize(
+  ('options', 'want'),
+  [
+    (
+      {'kind': 'count_sketch', 'rows': 4, 'cols': 8, 'combine': 'mean'},
+      lambda: sketches.count_sketch(4, 8, combine='mean'),
+    ),
+    (
+      {'kind': 'sparse_embedding_1', 'size': 8, 'sparsity': 3},
+      lambda: sketches.sparse_embedding(8, 3, kind='I'),
+    ),
+    (
+      {
+        'kind': 'layerwise',
+        'factory': 'srht',
+        'size': 9,
+        'allocation': 'sqrt',
+      },
+      lambda: sketches.layerwise(sketches.srht, 9, 'sqrt'),
+    ),
+  ],
+)
+def test_make_is_the_factory(options, want):
+  table = sketches.make(**options).sketch(KEY, TREE)
+  chex.assert_trees_all_equal(table, want().sketch(KEY, TREE))
+
+
+@every
+def test_bad_trees(name):
+  op = OPERATORS[name].op
+  for bad in (jnp.ones(64, jnp.int32), jnp.ones(64, jnp.complex64)):
+    with pytest.raises(TypeError, match=f"dtype='{bad.dtype}'"):
+      op.sketch(KEY, {'w': bad})
+  table = op.like(jnp.ones(64))
+  with pytest.raises(ValueError, match=r'table\.shape'):
+    op.desketch(KEY, jnp.ones((3, 5, 7)), TREE)
+  if name != 'identity':
+    small = jnp.ones(15)
+    for fn in (
+      lambda: op.like(small),
+      lambda: op.sketch(KEY, small),
+      lambda: op.desketch(KEY, table, small),
+    ):
+      with pytest.raises(ValueError, match=r'Expected .* <= d=15\.'):
+        fn()
