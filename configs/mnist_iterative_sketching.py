@@ -4,7 +4,7 @@
       --data_dir=DIR --workdir=runs/mnist_iterative_sketching
 
 Source: Song, Wang, Yu, Zhang, ICML 2023, Algorithm 1, on the data of
-configs/mnist_fedavg.py; the paper has no experiments. Test accuracy 98.6 %;
+configs/mnist_fedavg.py; the paper has no experiments. Test accuracy 98.7 %;
 35 s on 2 cores.
 """
 
