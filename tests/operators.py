@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
 
+import chex
 from fl_sketch import sketches
 import jax
 import jax.numpy as jnp
@@ -75,6 +76,30 @@ def vector(tree: Any) -> np.ndarray:
 def dot(x: Any, y: Any) -> float:
   """The real inner product of two trees."""
   return float(np.vdot(vector(x), vector(y)).real)
+
+
+def one_hash(op: sketches.Sketch) -> None:
+  """Under `vmap` the hashes are computed once, and never by `jax.random`."""
+  cohort = jax.tree.map(lambda x: jnp.stack([x] * 23), TREE)
+  text = str(jax.make_jaxpr(jax.vmap(op.sketch, (None, 0)))(KEY, cohort))
+  assert 'random_bits' not in text
+  assert 'u32[23,' not in text
+
+
+def same_in_shards(op: sketches.Sketch, atol: float) -> None:
+  """Over two devices, the tables and estimates of each client by itself."""
+  cohort = jax.tree.map(lambda x: jnp.stack([x, -x, 2 * x, x]), TREE)
+  step = lambda key, x: (op.sketch(key, x), both(op)(key, x))
+  shards = jax.shard_map(
+    lambda key, xs: jax.lax.map(lambda x: step(key, x), xs, batch_size=1),
+    mesh=jax.make_mesh((2,), ('shard',), (jax.sharding.AxisType.Auto,)),
+    in_specs=(jax.P(), jax.P('shard')),
+    out_specs=jax.P('shard'),
+  )
+  stack = lambda x: np.stack([x, -x, 2 * x, x])
+  want = jax.tree.map(stack, jax.jit(step)(KEY, TREE))
+  got = jax.jit(shards)(KEY, cohort)
+  chex.assert_trees_all_close(got, want, atol=atol)
 
 
 def both(op: sketches.Sketch, like: Any = TREE) -> Callable[..., Any]:

@@ -14,10 +14,11 @@ from fl_sketch.sketches.layerwise import layerwise
 import jax
 import jax.numpy as jnp
 import numpy as np
+import operators
+from operators import KEY
+from operators import vector
 import pytest
 
-P = jax.sharding.PartitionSpec
-KEY = jax.random.key(7)
 TREE = {
   'w': jax.random.normal(jax.random.key(0), (6, 8)),
   'b': jax.random.normal(jax.random.key(1), (16,)),
@@ -61,16 +62,8 @@ def promises_of(op) -> Any:
   return sketches.properties(op)
 
 
-def vector(tree):
-  return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
-
-
 def numbers(tree):
   return sum(x.size for x in jax.tree.leaves(tree))
-
-
-def there_and_back(op, like=TREE):
-  return lambda key, x: op.desketch(key, op.sketch(key, x), like)
 
 
 @linear
@@ -98,7 +91,7 @@ def test_desketch_is_the_adjoint(name):
 def draws(name):
   """Estimates f64[4000, 64] of TREE, a key each."""
   keys = jax.random.split(jax.random.key(1), 4000)
-  fn = jax.jit(jax.vmap(there_and_back(FACTS[name].op), (0, None)))
+  fn = jax.jit(jax.vmap(operators.both(FACTS[name].op, TREE), (0, None)))
   flat = [np.reshape(x, (4000, -1)) for x in jax.tree.leaves(fn(keys, TREE))]
   return np.concatenate(flat, axis=1).astype(np.float64)
 
@@ -184,7 +177,7 @@ def test_composed_is_one_after_the_other():
 
 def test_composed_is_exact_at_full_size():
   op = composed(sample(64), cyclic(64))
-  out = jax.jit(there_and_back(op))(KEY, TREE)
+  out = jax.jit(operators.both(op, TREE))(KEY, TREE)
   chex.assert_trees_all_close(out, TREE, atol=1e-5)
 
 
@@ -202,7 +195,7 @@ def test_stacked_is_the_mean_of_its_copies(copies):
   @jax.jit
   def both():
     keys = [jax.random.fold_in(KEY, 16 + i) for i in range(copies)]
-    each = [there_and_back(op)(key, TREE) for key in keys]
+    each = [operators.both(op, TREE)(key, TREE) for key in keys]
     tables = stack.sketch(KEY, TREE)
     want = jnp.stack([op.sketch(key, TREE) for key in keys]) / copies**0.5
     mean = jax.tree.map(lambda *xs: sum(xs) / copies, *each)
@@ -225,7 +218,7 @@ def test_stacked_never_holds_all_estimates():
   """No array of the program is as large as copies x d."""
   op = stacked(cyclic(8), 7)
   x = jnp.zeros(1000)
-  text = str(jax.make_jaxpr(there_and_back(op, x))(KEY, x))
+  text = str(jax.make_jaxpr(operators.both(op, x))(KEY, x))
   assert '[1000]' in text
   assert '[7,8]' in text
   assert '7000]' not in text
@@ -264,28 +257,12 @@ def test_copies_are_added_in_float32():
 
 @pytest.mark.parametrize('name', ['composed', 'stacked trees'])
 def test_inside_shard_map_scan_and_vmap(name):
-  op = FACTS[name].op
-  cohort = jax.tree.map(lambda x: jnp.stack([x, -x, 2 * x, x]), TREE)
-  step = lambda key, x: (op.sketch(key, x), there_and_back(op)(key, x))
-  shards = jax.shard_map(
-    lambda key, xs: jax.lax.map(lambda x: step(key, x), xs, batch_size=1),
-    mesh=jax.make_mesh((2,), ('shard',), (jax.sharding.AxisType.Auto,)),
-    in_specs=(P(), P('shard')),
-    out_specs=P('shard'),
-  )
-  stack = lambda x: np.stack([x, -x, 2 * x, x])
-  want = jax.tree.map(stack, jax.jit(step)(KEY, TREE))
-  got = jax.jit(shards)(KEY, cohort)
-  chex.assert_trees_all_close(got, want, atol=1e-4)
+  operators.same_in_shards(FACTS[name].op, atol=1e-4)
 
 
 @every
 def test_one_hash_for_the_whole_cohort(name):
-  cohort = jax.tree.map(lambda x: jnp.stack([x] * 23), TREE)
-  sketch = jax.vmap(FACTS[name].op.sketch, (None, 0))
-  text = str(jax.make_jaxpr(sketch)(KEY, cohort))
-  assert 'random_bits' not in text
-  assert 'u32[23,' not in text
+  operators.one_hash(FACTS[name].op)
 
 
 median = count(3, 4)
@@ -343,7 +320,7 @@ def test_complex_tables():
   srft = sketches.srft(8)
   for op in (scaled(srft, 0.5), stacked(srft, 2)):
     assert jax.eval_shape(op.sketch, KEY, TREE).dtype == jnp.complex64
-    out = jax.eval_shape(there_and_back(op), KEY, TREE)
+    out = jax.eval_shape(operators.both(op, TREE), KEY, TREE)
     chex.assert_trees_all_equal_shapes_and_dtypes(out, TREE)
   with pytest.raises(TypeError, match="dtype='complex64'"):
     jax.eval_shape(composed(cyclic(4), srft).sketch, KEY, TREE)

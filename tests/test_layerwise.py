@@ -13,15 +13,12 @@ from fl_sketch.sketches.layerwise import layerwise
 import jax
 import jax.numpy as jnp
 import numpy as np
+import operators
+from operators import KEY
+from operators import TREE
 import pytest
 import reference
 
-P = jax.sharding.PartitionSpec
-KEY = jax.random.key(7)
-TREE = {
-  'w': jax.random.normal(jax.random.key(0), (6, 8)),
-  'b': (jax.random.normal(jax.random.key(1), (15,)), jnp.float32(-2.0)),
-}  # leaves of 15, 1 and 48 numbers
 cyclic: Any = functools.partial(layerwise, sketches.block_cyclic)
 count_rows = lambda b: sketches.count_sketch(1, b, combine='mean')
 # Each with its factory and the b_l that it gives the leaves of TREE.
@@ -193,32 +190,12 @@ def test_structure_and_dtype():
 
 
 def test_inside_shard_map_scan_and_vmap():
-  op = OPERATORS['proportional'][0]
-  cohort = jax.tree.map(lambda x: jnp.stack([x, -x, 2 * x, x]), TREE)
-
-  def step(key, x):
-    tables = op.sketch(key, x)
-    return tables, op.desketch(key, tables, x)
-
-  shards = jax.shard_map(
-    lambda key, xs: jax.lax.map(lambda x: step(key, x), xs, batch_size=1),
-    mesh=jax.make_mesh((2,), ('shard',), (jax.sharding.AxisType.Auto,)),
-    in_specs=(P(), P('shard')),
-    out_specs=P('shard'),
-  )
-  stack = lambda x: np.stack([x, -x, 2 * x, x])
-  want = jax.tree.map(stack, jax.jit(step)(KEY, TREE))
-  got = jax.jit(shards)(KEY, cohort)
-  chex.assert_trees_all_close(got, want, atol=1e-5)
+  operators.same_in_shards(OPERATORS['proportional'][0], atol=1e-5)
 
 
 @every
 def test_one_hash_for_the_whole_cohort(name):
-  cohort = jax.tree.map(lambda x: jnp.stack([x] * 23), TREE)
-  sketch = jax.vmap(OPERATORS[name][0].sketch, (None, 0))
-  text = str(jax.make_jaxpr(sketch)(KEY, cohort))
-  assert 'random_bits' not in text
-  assert 'u32[23,' not in text
+  operators.one_hash(OPERATORS[name][0])
 
 
 def in_one_row(op):

@@ -156,6 +156,13 @@ def dimension(like: Any) -> int:
   return vector_type(like).shape[0]
 
 
+def as_tree(like: Any) -> Tree:
+  """A tree as it is, and a number of coordinates as one leaf of float32."""
+  if isinstance(like, int | np.integer):
+    return jax.ShapeDtypeStruct((int(like),), jnp.float32)
+  return like
+
+
 def zeros(shape: tuple[int, ...], dtype: Any, *data: jax.Array) -> jax.Array:
   """Zeros that vary over the mesh axes that any of `data` varies over.
 

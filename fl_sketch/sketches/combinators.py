@@ -7,7 +7,6 @@ from fl_sketch.sketches import base
 import jax
 from jax import lax
 import jax.numpy as jnp
-import numpy as np
 
 # Smaller numbers are folded into the same key by the estimators.
 FIRST = 16
@@ -242,6 +241,4 @@ def _times(factor: float, table: base.Table) -> base.Table:
 
 def _table_type(op: base.Sketch, like: Any) -> base.Table:
   """The shapes and dtypes of a table, for a tree or a number of coordinates."""
-  if isinstance(like, int | np.integer):
-    like = jax.ShapeDtypeStruct((int(like),), jnp.float32)
-  return jax.eval_shape(op.like, like)
+  return jax.eval_shape(op.like, base.as_tree(like))

@@ -10,7 +10,6 @@ from typing import Any
 from fl_sketch.sketches import base
 from fl_sketch.sketches.identity import identity
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 _RULES = {'proportional': int, 'sqrt': math.sqrt}  # d_l -> weight
@@ -45,7 +44,7 @@ def layerwise(
 
   >>> from fl_sketch.sketches.block_cyclic import block_cyclic
   >>> op = layerwise(block_cyclic, 12)
-  >>> [table.shape for table in op.like([jnp.ones((6, 8)), jnp.ones(2)])]
+  >>> [table.shape for table in op.like([np.ones((6, 8)), np.ones(2)])]
   [(11,), (1,)]
 
   Args:
@@ -190,9 +189,7 @@ def _promises(promised, parts) -> base.Properties:
 
   def of_leaves(like) -> list[tuple[Any, int, int]]:
     """(properties, d, numbers in a table) of every leaf that is not empty."""
-    if isinstance(like, int | np.integer):
-      like = jax.ShapeDtypeStruct((int(like),), jnp.float32)
-    leaves, found = jax.tree.leaves(like), []
+    leaves, found = jax.tree.leaves(base.as_tree(like)), []
     for op, leaf in zip(parts(leaves), leaves, strict=True):
       tables = jax.tree.leaves(jax.eval_shape(op.like, leaf))
       if b := sum(table.size for table in tables):
