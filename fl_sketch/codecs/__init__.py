@@ -1,0 +1,96 @@
+"""Non-linear encodings of one client's tree, in the dtypes of the wire.
+
+A codec is two pure functions. What `encode` returns is all that travels, so
+that the bill is `comms.nbytes` of it; the key does not, being a hash of public
+counters. Numbers travel as float32 whatever the leaves are, but for `identity`,
+and float64 tables of `from_sketch`. A zero tree decodes to zeros. A NaN that is
+sent stays visible: it spreads to all that shares its scale.
+
+Error feedback needs a codec with a `contraction`: around an unbiased one with
+omega > 1 the residual grows, so wrap that in `contract`.
+
+To add a codec: write it in the file of its family, export it here by an import,
+a line of `__all__` and one of `_KINDS`, and add it to tests/codec_cases.py, the
+list over which all laws are tested.
+"""
+
+from collections.abc import Callable
+import inspect
+from typing import Any
+
+from fl_sketch.codecs.base import Codec
+from fl_sketch.codecs.identity import identity
+from fl_sketch.codecs.quantized import qsgd
+from fl_sketch.codecs.quantized import sign
+from fl_sketch.codecs.sparse import quantized_top_k
+from fl_sketch.codecs.sparse import rand_k
+from fl_sketch.codecs.sparse import top_k
+from fl_sketch.codecs.wrappers import contract
+from fl_sketch.codecs.wrappers import from_sketch
+
+__all__ = [
+  'Codec',
+  'contract',
+  'from_sketch',
+  'identity',
+  'make',
+  'options',
+  'qsgd',
+  'quantized_top_k',
+  'rand_k',
+  'sign',
+  'top_k',
+]
+
+_KINDS: dict[str, Callable[..., Codec]] = {
+  'identity': identity,
+  'top_k': top_k,
+  'rand_k': rand_k,
+  'qsgd': qsgd,
+  'sign': sign,
+  'quantized_top_k': quantized_top_k,
+}
+
+
+def options() -> dict[str, type]:
+  """Every option of `make` and its type, whatever the kind.
+
+  >>> options()['levels']
+  <class 'int'>
+  """
+  found = {'kind': str, 'contract': bool}
+  for factory in _KINDS.values():
+    parameters = inspect.signature(factory).parameters
+    found |= {option: p.annotation for option, p in parameters.items()}
+  return found
+
+
+def make(kind: str, **options: Any) -> Codec:
+  """The codec that a config names.
+
+  >>> make('rand_k', k=2, contract=True).name
+  'contract(rand_k)'
+
+  Args:
+    kind: the name of a factory.
+    **options: the arguments of that factory; and contract, whether to wrap the
+      codec in `contract`, by default not.
+
+  Returns:
+    A `Codec`.
+
+  Raises:
+    ValueError: unknown kind, or options that the factory does not take.
+  """
+  if kind not in _KINDS:
+    raise ValueError(f'Expected {kind=} in {tuple(_KINDS)}.')
+  wrap = options.pop('contract', False)
+  signature = inspect.signature(_KINDS[kind])
+  try:
+    signature.bind(**options)
+  except TypeError as error:
+    known = (*signature.parameters, 'contract')
+    message = f'Expected {kind=} with options {known}: {error}.'
+    raise ValueError(message) from None
+  codec = _KINDS[kind](**options)
+  return contract(codec) if wrap else codec

@@ -1,0 +1,26 @@
+"""The codec that sends everything: the reference for all others."""
+
+from fl_sketch.codecs import base
+from fl_sketch.sketches.base import leaf_type
+import jax
+import jax.numpy as jnp
+
+
+def identity() -> base.Codec:
+  """No compression: the payload is the tree, omega = 0 and delta = 1.
+
+  >>> identity().encode(jax.random.key(0), {'w': 0.5})
+  {'w': 0.5}
+
+  Returns:
+    A `Codec`; its payload has the dtypes of the tree.
+  """
+
+  def decode(key, payload, like):
+    del key
+    cast = lambda x, t: jnp.asarray(x, leaf_type(t).dtype)
+    return jax.tree.map(cast, payload, like)
+
+  return base.Codec(
+    lambda key, tree: tree, decode, 'identity', lambda d: 0.0, lambda d: 1.0
+  )

@@ -1,0 +1,50 @@
+"""Whole numbers from -bound to bound in the least of 2, 4, 8 or 16 bits."""
+
+import jax
+import jax.numpy as jnp
+
+
+def pack(q: jax.Array, bound: int) -> jax.Array:
+  """The numbers on the wire: below a byte, 8 / bits of them in one.
+
+  >>> pack(jnp.array([-1.0, 0.0, 1.0, 1.0, 0.0]), 1)
+  Array([164,   1], dtype=uint8)
+
+  Args:
+    q: whole numbers f32[n]; those beyond the bound are clipped to it.
+    bound: 1 <= bound < 2**15.
+
+  Returns:
+    uint8[ceil(n bits / 8)], the first number in the lowest bits; int8[n] or
+    int16[n] for as many bits.
+  """
+  bits = _bits(bound)
+  # Clipped as integers, since what becomes of a NaN is not defined.
+  q = jnp.clip(q.astype(jnp.int32), -bound, bound)
+  if bits >= 8:
+    return q.astype(f'int{bits}')
+  codes = (q + bound).astype(jnp.uint8)
+  codes = jnp.pad(codes, (0, -q.size % (8 // bits))).reshape(-1, 8 // bits)
+  return (codes << _shifts(bits)).sum(1, dtype=jnp.uint8)
+
+
+def unpack(packed: jax.Array, bound: int, n: int) -> jax.Array:
+  """Undoes `pack`: f32[n].
+
+  >>> unpack(jnp.array([164, 1], jnp.uint8), 1, 5).tolist()
+  [-1.0, 0.0, 1.0, 1.0, 0.0]
+  """
+  bits = _bits(bound)
+  if bits >= 8:
+    return packed.astype(jnp.float32)
+  codes = packed[:, None] >> _shifts(bits) & jnp.uint8(2**bits - 1)
+  return codes.ravel()[:n].astype(jnp.float32) - bound
+
+
+def _bits(bound):
+  """The least width that holds -bound to bound."""
+  return next(bits for bits in (2, 4, 8, 16) if bound < 2 ** (bits - 1))
+
+
+def _shifts(bits):
+  return jnp.arange(0, 8, bits, dtype=jnp.uint8)[None]

@@ -1,0 +1,103 @@
+"""Every coordinate in few bits, and one scale."""
+
+from fl_sketch.codecs import base
+from fl_sketch.codecs import packing
+from fl_sketch.sketches.base import check_positive
+from fl_sketch.sketches.base import dimension
+import jax
+import jax.numpy as jnp
+
+
+def qsgd(levels: int) -> base.Codec:
+  r"""Random rounding to s = `levels` fractions of the norm: unbiased.
+
+  .. math:: \|x\|_2\, \mathrm{sign}(x_i)\, \lfloor s |x_i| / \|x\|_2 + u_i
+    \rfloor / s, \quad u_i \sim U[0, 1)
+
+  omega = min(d / (4 s^2), sqrt(d) / s), where the paper has d / s^2: in units
+  of :math:`\|x\|_2 / s` the variance at fraction p is p (1 - p), which is at
+  most 1 / 4 and at most p; the p sum to :math:`s \|x\|_1 / \|x\|_2` or less.
+
+  Signs and levels are one integer each: two bits for s = 1, four up to 7, int8
+  up to 127, else int16.
+
+  >>> packed, norm = qsgd(1).encode(jax.random.key(0), jnp.ones(9))
+  >>> packed.shape, float(norm)
+  ((3,), 3.0)
+
+  Args:
+    levels: 1 <= levels < 2**15.
+
+  Returns:
+    A `Codec` with payload (uint8[ceil(d / 4)], uint8[ceil(d / 2)], int8[d] or
+    int16[d]; f32[]).
+
+  Raises:
+    ValueError: levels is out of its range.
+
+  Source: Alistarh et al. (NeurIPS 2017, arXiv:1610.02132), Lemma 3.1.
+  """
+  check_positive(levels=levels)
+  if levels >= 2**15:
+    raise ValueError(f'Expected {levels=} < {2**15}.')
+
+  def encode(key, tree):
+    x = base.flat(key, tree)
+    norm = jnp.linalg.norm(x)
+    draws = jax.random.uniform(key, x.shape, x.dtype)
+    level = jnp.floor(jnp.abs(base.fraction(x, norm)) * levels + draws)
+    return packing.pack(jnp.where(x < 0, -level, level), levels), norm
+
+  def decode(key, payload, like):
+    packed, norm = payload
+    q = packing.unpack(packed, levels, dimension(like))
+    return base.VECTOR.desketch(key, norm * (q / levels), like)
+
+  def omega(like):
+    d = dimension(like)
+    return min(d / (4 * levels**2), d**0.5 / levels)
+
+  return base.Codec(encode, decode, 'qsgd', omega, None)
+
+
+def sign(norm: str = 'l1') -> base.Codec:
+  """One bit a coordinate and one scale; a zero travels as +1.
+
+  'l1': ||x||_1 / d, the best scale; delta = ||x||_1^2 / (d ||x||_2^2) >= 1 / d.
+  'l2': ||x||_2 / sqrt(d), which keeps the norm, as 1-bit Adam does; no
+  contraction: a spike gives ||x - decode||^2 = 2 (1 - 1 / sqrt(d)) ||x||^2.
+
+  >>> sign().encode(jax.random.key(0), jnp.array([-3.0, 0.0, 1.5]))
+  (Array([128], dtype=uint8), Array(1.5, dtype=float32))
+
+  Args:
+    norm: 'l1' or 'l2'.
+
+  Returns:
+    A `Codec` with payload (uint8[ceil(d / 8)], f32[]); a set bit is a minus.
+
+  Raises:
+    ValueError: another norm.
+
+  Source: Karimireddy et al. (ICML 2019, arXiv:1901.09847); Tang et al. (ICML
+  2021, arXiv:2102.02888).
+  """
+  if norm not in ('l1', 'l2'):
+    raise ValueError(f"Expected {norm=} in ('l1', 'l2').")
+
+  def encode(key, tree):
+    x = base.flat(key, tree)
+    scale = jnp.linalg.norm(x) / x.size**0.5
+    if norm == 'l1':
+      scale = jnp.abs(x).mean()
+    return jnp.packbits(x < 0), scale
+
+  def decode(key, payload, like):
+    packed, scale = payload
+    minus = jnp.unpackbits(packed, count=dimension(like))
+    return base.VECTOR.desketch(key, jnp.where(minus, -scale, scale), like)
+
+  delta = lambda d: 1 / dimension(d)
+  return base.Codec(
+    encode, decode, 'sign', None, delta if norm == 'l1' else None
+  )

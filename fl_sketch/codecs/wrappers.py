@@ -1,0 +1,62 @@
+"""Codecs made of linear sketches, or of other codecs."""
+
+from fl_sketch import sketches
+from fl_sketch.codecs import base
+from fl_sketch.sketches.base import leaf_type
+import jax
+import jax.numpy as jnp
+
+
+def from_sketch(op: sketches.Sketch) -> base.Codec:
+  """A linear sketch as an unbiased codec: omega is its alpha.
+
+  >>> from_sketch(sketches.block_cyclic(8)).omega(64)
+  7.0
+
+  Args:
+    op: a linear operator that states an alpha.
+
+  Returns:
+    A `Codec` whose payload is the operator's table.
+
+  Raises:
+    ValueError: `op` is not linear, or states no alpha or no properties.
+  """
+  promises = sketches.properties(op)
+  if not promises.linear or promises.alpha is None:
+    name, linear = promises.name, promises.linear
+    raise ValueError(f'Expected {name=}, {linear=}, linear with an alpha.')
+  return base.Codec(op.sketch, op.desketch, promises.name, promises.alpha, None)
+
+
+def contract(codec: base.Codec) -> base.Codec:
+  """An unbiased codec over 1 + omega: biased, with delta = 1 / (1 + omega).
+
+  >>> contract(from_sketch(sketches.block_cyclic(2))).contraction(8)
+  0.25
+
+  Args:
+    codec: an unbiased one.
+
+  Returns:
+    A `Codec` with the same payload, as error feedback needs it.
+
+  Raises:
+    ValueError: the codec is biased.
+  """
+  omega = codec.omega
+  if omega is None:
+    raise ValueError(f'Expected codec={codec.name!r} to be unbiased.')
+  delta = lambda like: 1 / (1 + omega(like))
+
+  def decode(key, payload, like):
+    types = jax.tree.map(leaf_type, like)
+    wider = lambda t: t.update(dtype=jnp.result_type(jnp.float32, t.dtype))
+    x = codec.decode(key, payload, jax.tree.map(wider, types))
+    return jax.tree.map(
+      lambda x, t: (delta(like) * x).astype(t.dtype), x, types
+    )
+
+  return base.Codec(
+    codec.encode, decode, f'contract({codec.name})', None, delta
+  )

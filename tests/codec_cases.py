@@ -1,0 +1,66 @@
+"""The conformance list of codecs; at d = 57, which 2, 4 or 8 do not divide."""
+
+from typing import NamedTuple
+
+from fl_sketch import codecs
+from fl_sketch import sketches
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+D = 57
+LIKE = jax.ShapeDtypeStruct((D,), jnp.float32)
+
+
+class Facts(NamedTuple):
+  """A codec, the bytes of its payload at d = 57, and its laws there, by hand.
+
+  Attributes:
+    random: whether another key gives another decoded tree.
+  """
+
+  codec: codecs.Codec
+  nbytes: int
+  omega: float | None = None
+  contraction: float | None = None
+  random: bool = False
+
+
+RAND_K, QSGD = codecs.rand_k(8), codecs.qsgd(1)
+SKETCH = codecs.from_sketch(sketches.block_cyclic(8))
+QUANTIZED = codecs.quantized_top_k
+ROOT = D**0.5
+CODECS = {
+  'identity': Facts(codecs.identity(), 57 * 4, 0.0, 1.0),
+  'top_k': Facts(codecs.top_k(8), 8 * (4 + 4), None, 8 / D),
+  'rand_k': Facts(RAND_K, 8 * 4, D / 8 - 1, None, True),
+  'qsgd_1': Facts(QSGD, 15 + 4, ROOT, None, True),
+  'qsgd_7': Facts(codecs.qsgd(7), 29 + 4, D / (4 * 7**2), None, True),
+  'qsgd_8': Facts(codecs.qsgd(8), 57 + 4, D / (4 * 8**2), None, True),
+  'qsgd_128': Facts(codecs.qsgd(128), 57 * 2 + 4, D / (4 * 128**2), None, True),
+  'sign_l1': Facts(codecs.sign(), 8 + 4, None, 1 / D),
+  'sign_l2': Facts(codecs.sign('l2'), 8 + 4),
+  'top_2_bits': Facts(QUANTIZED(6, 2, 3), 2 + 8 + 24, None, 6 / D * 4 / 6),
+  'top_4_bits': Facts(QUANTIZED(9, 4, 3), 5 + 12 + 36, None, 9 / D * 196 / 198),
+  'top_8_bits': Facts(
+    QUANTIZED(6, 8, 6), 6 + 4 + 24, None, 6 / D * 64516 / 64521
+  ),
+  'sketch': Facts(SKETCH, 8 * 4, 8 - 1, None, True),  # of 8 blocks, one short
+  'small_rand_k': Facts(codecs.contract(RAND_K), 8 * 4, None, 8 / D, True),
+  'small_qsgd': Facts(codecs.contract(QSGD), 19, None, 1 / (1 + ROOT), True),
+  'small_sketch': Facts(codecs.contract(SKETCH), 8 * 4, None, 1 / 8, True),
+}
+rng = np.random.default_rng(0)
+SIGNS = np.where(rng.random(D) < 0.5, -1.0, 1.0)
+VECTORS = {
+  'normal': rng.standard_normal(D),
+  'flat': SIGNS,
+  'spike': 3 * np.eye(D)[5],
+  'power': rng.permutation(SIGNS * np.arange(1, D + 1) ** -1.0),
+  'bounded': SIGNS * rng.uniform(0.5, 1.5, D),  # frequent at every level
+}
+VECTORS = {n: x.astype(np.float32) for n, x in VECTORS.items()}
+
+
+def there_and_back(codec, like=LIKE):
+  return lambda key, x: codec.decode(key, codec.encode(key, x), like)

@@ -1,0 +1,48 @@
+"""What codecs refuse, and in which words."""
+
+from codec_cases import CODECS
+from codec_cases import QUANTIZED
+from fl_sketch import codecs
+from fl_sketch import sketches
+import jax.numpy as jnp
+from operators import KEY
+import pytest
+
+
+@pytest.mark.parametrize(
+  'codec', [codecs.top_k(9), codecs.rand_k(9), QUANTIZED(9, 2, 3)]
+)
+def test_k_beyond_the_tree(codec):
+  full = codec.encode(KEY, jnp.ones(9))
+  with pytest.raises(ValueError, match=r'Expected k=9 <= d=8\.'):
+    codec.encode(KEY, jnp.ones(8))
+  with pytest.raises(ValueError, match=r'Expected k=9 <= d=8\.'):
+    codec.decode(KEY, full, jnp.ones(8))
+
+
+REFUSED = {
+  'k=0 ': lambda: codecs.top_k(0),
+  'k=-1 ': lambda: codecs.rand_k(-1),
+  'k=1.5 ': lambda: QUANTIZED(1.5, 2, 1),
+  'bucket=0 ': lambda: QUANTIZED(2, 2, 0),
+  'bits=3 in': lambda: QUANTIZED(2, 3, 1),
+  'k=4 to be a multiple of bucket=3': lambda: QUANTIZED(4, 2, 3),
+  'levels=0 ': lambda: codecs.qsgd(0),
+  'levels=32768 < 32768': lambda: codecs.qsgd(2**15),
+  "norm='max' in": lambda: codecs.sign('max'),
+  "codec='top_k' to be unbiased": lambda: codecs.contract(codecs.top_k(1)),
+  "codec='contract": lambda: codecs.contract(CODECS['small_qsgd'].codec),
+  'linear=False': lambda: codecs.from_sketch(sketches.count_sketch(3, 2)),
+  'linear with an alpha': lambda: codecs.from_sketch(
+    sketches.composed(sketches.block_cyclic(2), sketches.block_cyclic(4))
+  ),
+  "kind='zip' in": lambda: codecs.make('zip'),
+  "kind='top_k' with options .*'k'": lambda: codecs.make('top_k'),
+  "'contract'.*'levels'": lambda: codecs.make('top_k', k=1, levels=1),
+}
+
+
+@pytest.mark.parametrize('message', REFUSED)
+def test_refusals(message):
+  with pytest.raises(ValueError, match=f'Expected .*{message}'):
+    REFUSED[message]()

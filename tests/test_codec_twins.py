@@ -1,0 +1,94 @@
+"""Codecs against NumPy twins: payload by payload, bit by bit."""
+
+from codec_cases import CODECS
+from codec_cases import LIKE
+from codec_cases import VECTORS
+from codec_cases import D
+from fl_sketch.codecs import packing
+import jax
+import jax.numpy as jnp
+import numpy as np
+from operators import KEY
+import pytest
+
+
+@pytest.mark.parametrize('n', range(1, 10))
+@pytest.mark.parametrize('bound', [1, 7, 127, 128, 2**15 - 1])
+def test_packing_there_and_back(bound, n):
+  q = np.random.default_rng(n).integers(-bound, bound + 1, n)
+  q[0], q[-1] = bound, -bound
+  packed = packing.pack(jnp.asarray(q, jnp.float32), bound)
+  np.testing.assert_array_equal(packing.unpack(packed, bound, n), q)
+  bits = {1: 2, 7: 4, 127: 8}.get(bound, 16)
+  assert packed.nbytes == -(-n * bits // 8)
+
+
+def packed_by_hand(q, bound):
+  if bound > 7:
+    return q
+  bits = 2 if bound == 1 else 4
+  found = [0] * -(-len(q) * bits // 8)
+  for i, value in enumerate(q):
+    found[i * bits // 8] += (int(value) + bound) << i * bits % 8
+  return found
+
+
+def largest(x, k):
+  support = np.argsort(-np.abs(x), kind='stable')[:k]
+  return x[support], support
+
+
+def scattered(values, support):
+  out = np.zeros(D)
+  out[support] = values
+  return out
+
+
+def top_k_twin(name, x):
+  values, support = largest(x, 8)
+  return (values, support), scattered(values, support)
+
+
+def sign_twin(name, x):
+  scale = np.abs(x).mean() if name == 'sign_l1' else np.square(x).mean() ** 0.5
+  return (np.packbits(x < 0), scale), np.where(x < 0, -scale, scale)
+
+
+def qsgd_twin(name, x):
+  levels, norm = int(name.split('_')[1]), np.linalg.norm(x)
+  draw = np.asarray(jax.random.uniform(KEY, (D,)))
+  q = np.sign(x) * np.floor(np.abs(x) / norm * np.float32(levels) + draw)
+  return (packed_by_hand(q, levels), norm), norm * q / levels
+
+
+def quantized_twin(name, x):
+  shapes = {'top_2_bits': (6, 3, 1), 'top_4_bits': (9, 3, 7)}
+  k, bucket, bound = shapes.get(name, (6, 6, 127))
+  values, support = largest(x, k)
+  scales = np.abs(values[::bucket])  # the first of a bucket is its largest
+  each = np.repeat(scales, bucket)
+  q = np.round(values / np.where(each == 0, 1, each) * bound)
+  out = scattered(each * q / bound, support)
+  return (packed_by_hand(q, bound), scales, support), out
+
+
+TWINS = {
+  'top_k': top_k_twin,
+  'sign': sign_twin,
+  'qsgd': qsgd_twin,
+  'quantized_top_k': quantized_twin,
+}
+
+
+@pytest.mark.parametrize('x', VECTORS)
+@pytest.mark.parametrize(
+  'name', [n for n, f in CODECS.items() if f.codec.name in TWINS]
+)
+def test_numpy_twins(name, x):
+  codec, x = CODECS[name].codec, VECTORS[x]
+  payload = codec.encode(KEY, x)
+  want, out = TWINS[codec.name](name, x)
+  for got, expected in zip(payload, want, strict=True):
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+  decoded = codec.decode(KEY, payload, LIKE)
+  np.testing.assert_allclose(decoded, out, rtol=1e-5, atol=1e-7)

@@ -1,0 +1,280 @@
+"""Laws of every codec of tests/codec_cases.py."""
+
+import functools
+from operator import itemgetter
+
+import chex
+from codec_cases import CODECS
+from codec_cases import LIKE
+from codec_cases import QUANTIZED
+from codec_cases import ROOT
+from codec_cases import VECTORS
+from codec_cases import D
+from codec_cases import there_and_back
+from fl_sketch import codecs
+from fl_sketch import comms
+from fl_sketch import sketches
+import jax
+from jax.flatten_util import ravel_pytree
+import jax.numpy as jnp
+import numpy as np
+from operators import KEY
+from operators import TREE
+from operators import vector
+import pytest
+
+DRAWS = 20_000
+every = pytest.mark.parametrize('name', CODECS)
+unbiased = pytest.mark.parametrize(
+  'name', [n for n, f in CODECS.items() if f.omega is not None]
+)
+contracting = pytest.mark.parametrize(
+  'name', [n for n, f in CODECS.items() if f.contraction is not None]
+)
+
+
+@functools.cache
+def lanes(name, keys_alone):
+  fn = there_and_back(CODECS[name].codec)
+  return jax.jit(jax.vmap(fn, (0, None if keys_alone else 0)))
+
+
+def draws(name, x):
+  keys = jax.random.split(KEY, DRAWS)
+  return np.asarray(lanes(name, True)(keys, x), np.float64)
+
+
+def squared_error(name, x):
+  """Mean over keys of ||decode - x||^2 / ||x||^2, and its standard error."""
+  error = np.square(draws(name, x) - x).sum(1) / np.square(x).sum()
+  return error.mean(), error.std() / DRAWS**0.5
+
+
+@every
+def test_laws_are_those_computed_by_hand(name):
+  codec, _, omega, contraction, _ = CODECS[name]
+  for law, want in ((codec.omega, omega), (codec.contraction, contraction)):
+    assert (law is None) == (want is None)
+    if law is not None:
+      assert law(D) == pytest.approx(want, rel=1e-12)
+      assert law(LIKE) == law(D)
+
+
+@every
+def test_bill_from_shapes_and_dtypes(name):
+  codec, nbytes, *_ = CODECS[name]
+  assert comms.nbytes(jax.eval_shape(codec.encode, KEY, LIKE)) == nbytes
+  if name not in ('identity', 'sketch', 'small_sketch'):
+    with jax.enable_x64(True):
+      payload = codec.encode(KEY, jnp.ones(D, jnp.float64))
+      assert comms.nbytes(payload) == nbytes
+
+
+@unbiased
+def test_unbiased(name):
+  # 57 means of 7 codecs within 6 standard errors: 8e-7 to miss one.
+  x = VECTORS['bounded']
+  found = draws(name, x)
+  error = np.abs(found.mean(0) - x)
+  assert (error < 6 * found.std(0) / DRAWS**0.5 + 1e-6).all()
+
+
+@unbiased
+@pytest.mark.parametrize('x', VECTORS)
+def test_squared_error_is_below_omega(name, x):
+  # 35 means within 6 standard errors: 7e-8 to miss one; as many beneath.
+  mean, error = squared_error(name, VECTORS[x])
+  omega = CODECS[name].omega
+  assert mean < omega + 6 * error + 1e-6
+  if name == 'rand_k':
+    assert mean > omega - 6 * error - 1e-6
+
+
+@contracting
+@pytest.mark.parametrize('x', VECTORS)
+def test_contraction(name, x):
+  # 15 means that are random within 6 standard errors: 3e-8 to miss one.
+  mean, error = squared_error(name, VECTORS[x])
+  bound = 1 - CODECS[name].contraction
+  assert mean < bound + 6 * error + 1e-6
+  reached = {('top_k', 'flat'), ('sign_l1', 'spike')}
+  if name == 'small_rand_k' or (name, x) in reached:
+    assert mean > bound - 6 * error - 1e-6
+
+
+@pytest.mark.parametrize('bits', [2, 4, 8])
+def test_contraction_of_quantized_top_k_is_reached(bits):
+  m = 2 ** (bits - 1) - 1
+  x = np.full(6, 0.4999 / m, np.float32)
+  x[4] = -1
+  codec = QUANTIZED(6, bits, 6)
+  out = np.asarray(there_and_back(codec, x)(KEY, x))
+  error = np.square(out - x).sum() / np.square(x).sum()
+  assert error == pytest.approx(1 - codec.contraction(6), rel=1e-3)
+
+
+def test_sign_with_the_norm_kept_expands_a_spike():
+  mean, _ = squared_error('sign_l2', VECTORS['spike'])
+  assert mean == pytest.approx(2 * (1 - 1 / ROOT), rel=1e-5)
+
+
+@pytest.mark.parametrize('levels', [1, 7, 8, 128])
+def test_variance_of_qsgd(levels):
+  # 4 means at 6 standard errors: 8e-9 to miss one.
+  x = VECTORS['bounded'].astype(np.float64)
+  p = np.abs(x) / np.linalg.norm(x) * levels % 1
+  mean, error = squared_error(f'qsgd_{levels}', VECTORS['bounded'])
+  assert abs(mean - (p * (1 - p)).sum() / levels**2) < 6 * error + 1e-9
+
+
+@pytest.mark.parametrize('levels', [1, 7, 127])
+def test_omega_of_qsgd_is_reached(levels):
+  """Odd multiples of half a level err by half a level in every draw."""
+  codec, x = codecs.qsgd(levels), np.array([1, -1, 1, -1], np.float32)
+  error = np.square(there_and_back(codec, x)(KEY, x) - x).mean()
+  assert error == pytest.approx(codec.omega(4), rel=1e-4)
+
+
+@every
+def test_tree_is_its_numbers_in_a_row(name):
+  codec = CODECS[name].codec
+  x, unravel = ravel_pytree(TREE)
+  payload, flat = codec.encode(KEY, TREE), codec.encode(KEY, x)
+  if name != 'identity':
+    chex.assert_trees_all_equal(payload, flat)
+  out = codec.decode(KEY, payload, jax.eval_shape(lambda: TREE))
+  chex.assert_trees_all_equal(out, unravel(codec.decode(KEY, flat, x)))
+
+
+@every
+def test_dtypes_of_leaves(name):
+  codec = CODECS[name].codec
+  tree = {
+    'w': jnp.linspace(-1, 1, 72).astype(jnp.bfloat16).reshape(8, 9),
+    'b': [jnp.float32(2.0), jnp.zeros((0, 3)), np.ones(5, np.float32)],
+    'c': 0.5,
+  }
+  arrays = jax.tree.map(jnp.asarray, tree)
+  out = there_and_back(codec, tree)(KEY, tree)
+  chex.assert_trees_all_equal_shapes_and_dtypes(out, arrays)
+  wide = jax.tree.map(lambda x: x.astype(jnp.float32), arrays)
+  exact = there_and_back(codec, wide)(KEY, wide)
+  rounded = jax.tree.map(lambda x, y: x.astype(y.dtype), exact, arrays)
+  chex.assert_trees_all_equal(out, rounded)
+
+
+@every
+def test_zero_is_zero(name):
+  codec, x = CODECS[name].codec, np.zeros(D, np.float32)
+  with jax.debug_nans(True):  # 0 / 0 as an integer is 0 on some backends
+    payload = codec.encode(KEY, x)
+  assert all(np.isfinite(p).all() for p in jax.tree.leaves(payload))
+  np.testing.assert_array_equal(codec.decode(KEY, payload, x), x)
+
+
+@every
+@pytest.mark.parametrize('bad', [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_stays_visible(name, bad):
+  x = VECTORS['normal'].copy()
+  x[slice(None) if 'rand_k' in name else 3] = bad  # it may not be sent
+  out = there_and_back(CODECS[name].codec)(KEY, x)
+  assert not np.isfinite(out).all()
+
+
+@pytest.mark.parametrize('bits', [2, 4, 8])
+def test_a_nan_stays_in_its_bucket(bits):
+  x = np.array([np.nan, 5.0, 5, 1, 1, 1], np.float32)
+  out = there_and_back(QUANTIZED(6, bits, 3), x)(KEY, x)
+  np.testing.assert_array_equal(out, [np.nan] * 3 + [1, 1, 1])
+
+
+@every
+def test_vmap_is_a_loop(name):
+  codec = CODECS[name].codec
+  keys = jax.random.split(KEY, len(VECTORS))
+  xs = np.stack(list(VECTORS.values()))
+  payloads = jax.jit(jax.vmap(codec.encode))(keys, xs)
+  out = lanes(name, False)(keys, xs)
+  for i, (key, x) in enumerate(zip(keys, xs, strict=True)):
+    payload = codec.encode(key, x)
+    one = jax.tree.map(itemgetter(i), payloads)
+    chex.assert_trees_all_close(one, payload, rtol=1e-6, atol=1e-7)
+    again = codec.decode(key, payload, LIKE)
+    np.testing.assert_allclose(out[i], again, rtol=1e-5, atol=1e-6)
+
+
+@every
+def test_in_shards_and_loops(name):
+  """Varying inputs and a key that is not, under `check_vma=True`."""
+  fn = there_and_back(CODECS[name].codec)
+  xs = np.stack([VECTORS['normal'] * i for i in (1, -1, 2, 3)])
+  mesh = jax.make_mesh((2,), ('shard',), (jax.sharding.AxisType.Auto,))
+  shards = jax.shard_map(
+    lambda key, xs: jax.lax.map(lambda x: fn(key, x), xs),
+    mesh=mesh,
+    in_specs=(jax.P(), jax.P('shard')),
+    out_specs=jax.P('shard'),
+  )
+  want = np.stack([fn(KEY, x) for x in xs])
+  np.testing.assert_allclose(jax.jit(shards)(KEY, xs), want, atol=1e-5)
+
+
+@every
+def test_equal_keys_equal_draws(name):
+  codec, x = CODECS[name].codec, VECTORS['bounded']
+  first, again, other = (
+    there_and_back(codec)(jax.random.key(seed), x) for seed in (7, 7, 8)
+  )
+  np.testing.assert_array_equal(first, again)
+  assert (np.abs(first - other).max() > 1e-3) == CODECS[name].random
+
+
+@every
+@pytest.mark.parametrize('factor', [-1, 2**-20, -(2**20)])
+def test_scale_and_sign_equivariant(name, factor):
+  fn, x = there_and_back(CODECS[name].codec), VECTORS['normal']
+  got = fn(KEY, np.float32(factor) * x)
+  np.testing.assert_array_equal(got, factor * fn(KEY, x))
+
+
+@pytest.mark.parametrize('zero', [0.0, -0.0])
+def test_a_zero_travels_as_plus_one(zero):
+  codec, x = codecs.sign(), np.array([zero, -2.0], np.float32)
+  np.testing.assert_array_equal(there_and_back(codec, x)(KEY, x), [1, -1])
+
+
+@every
+def test_lowers_for_accelerators(name):
+  fn = jax.jit(there_and_back(CODECS[name].codec, TREE))
+  exported = jax.export.export(fn, platforms=['tpu', 'cuda'])(KEY, TREE)
+  assert exported.platforms == ('tpu', 'cuda')
+
+
+def test_make_by_name():
+  made = {
+    'identity': codecs.make('identity'),
+    'top_k': codecs.make('top_k', k=8),
+    'small_rand_k': codecs.make('rand_k', k=8, contract=True),
+    'qsgd_7': codecs.make('qsgd', levels=7, contract=False),
+    'sign_l2': codecs.make('sign', norm='l2'),
+    'top_4_bits': codecs.make('quantized_top_k', k=9, bits=4, bucket=3),
+  }
+  x = VECTORS['normal']
+  for name, codec in made.items():
+    want = there_and_back(CODECS[name].codec)(KEY, x)
+    np.testing.assert_array_equal(there_and_back(codec)(KEY, x), want)
+  ints = dict.fromkeys(('k', 'levels', 'bits', 'bucket'), int)
+  known = {'kind': str, 'contract': bool, 'norm': str}
+  assert codecs.options() == ints | known
+
+
+def test_contract_of_a_layerwise_sketch_reads_the_tree():
+  """Its alpha is that of the leaf with the largest, not of d numbers."""
+  op = sketches.layerwise(sketches.block_cyclic, 16)
+  codec = codecs.contract(codecs.from_sketch(op))
+  alpha = sketches.properties(op).alpha(TREE)
+  assert codec.contraction(TREE) == 1 / (1 + alpha)
+  table = codec.encode(KEY, TREE)
+  want = op.desketch(KEY, table, TREE)
+  got = vector(codec.decode(KEY, table, TREE))
+  np.testing.assert_allclose(got, vector(want) / (1 + alpha), rtol=1e-6)
