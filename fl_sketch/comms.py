@@ -21,7 +21,7 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 
 Tree = Any
-Decode = Callable[[Tree], Tree]
+Decode = Callable[..., Tree]  # (keys, payload, like) -> tree
 SHARD = 'shard'
 
 
@@ -159,7 +159,7 @@ def downlink(tree: Tree) -> Tree:
 def uplink(
   payload: Tree | LaneSum,
   weight: jax.Array,
-  decode: Decode | None = None,
+  decoded: Tree | None = None,
   denominator: jax.Array | float | None = None,
 ) -> tuple[Tree, int]:
   """Sends every client's `payload`; returns the weighted mean, shared.
@@ -168,8 +168,8 @@ def uplink(
     payload: what goes on the wire, in wire dtypes; leaves [lanes, ...]. Or the
       `LaneSum` of payloads that were decoded and added as they came.
     weight: f32[lanes], aggregation weights; 0 for a client that is absent.
-    decode: undoes a non-linear encoding, one client at a time, before the sum.
-      None for a linear one, whose payloads are summed as they are.
+    decoded: what the payloads stand for, leaves [lanes, ...], which is what is
+      summed; None for a linear encoding, whose payloads themselves are.
     denominator: what the weighted sum is divided by; the sum of the weights if
       None. Under differential privacy it must be a constant.
 
@@ -178,7 +178,7 @@ def uplink(
     one participating client sent.
   """
   if not isinstance(payload, LaneSum):
-    payload = _sum_lanes(payload, weight, decode)
+    payload = _sum_lanes(payload, weight, decoded)
   total = jax.tree.map(lambda x: jax.lax.psum(x, SHARD), payload.total)
   if denominator is None:
     denominator = jax.lax.psum(payload.weight, SHARD)
@@ -186,6 +186,27 @@ def uplink(
   scale = jnp.where(denominator > 0, 1 / jnp.maximum(denominator, 1e-38), 0)
   mean = jax.tree.map(lambda x: x * scale.astype(x.dtype), total)
   return mean, payload.nbytes
+
+
+def exchange(
+  tables: jax.Array, weight: jax.Array, ids: jax.Array, population: int
+) -> tuple[jax.Array, int]:
+  """Shows every client's table to all, as averages over a graph need them.
+
+  Args:
+    tables: leaves [lanes, ...].
+    weight: f32[lanes]; 0 for a client that is absent.
+    ids: int32[lanes].
+    population: clients in total.
+
+  Returns:
+    f32[population, ...], shared, zeros for who is absent; and the bytes of one
+    table.
+  """
+  shown = jax.vmap(weighted)(tables, jnp.sign(weight))
+  rows = jnp.zeros((population, *tables.shape[1:]), shown.dtype)
+  rows = jax.lax.psum(rows.at[ids].set(shown, mode='drop'), SHARD)
+  return rows, nbytes(jax.eval_shape(lambda x: x[0], tables))
 
 
 def sum_over_cohort(x: jax.Array) -> jax.Array:
@@ -206,11 +227,11 @@ def weighted(x: jax.Array, weight: jax.Array) -> jax.Array:
   return jnp.where(weight > 0, weight.astype(x.dtype) * x, 0)
 
 
-def _sum_lanes(payload, weight, decode):
+def _sum_lanes(payload, weight, decoded):
   one = jax.eval_shape(lambda tree: jax.tree.map(lambda x: x[0], tree), payload)
-  decoded = payload if decode is None else jax.vmap(decode)(payload)
   add = lambda x: jax.vmap(weighted)(x, weight).sum(0)
-  return LaneSum(jax.tree.map(add, decoded), weight.sum(), nbytes(one))
+  total = jax.tree.map(add, payload if decoded is None else decoded)
+  return LaneSum(total, weight.sum(), nbytes(one))
 
 
 def _is(kind):

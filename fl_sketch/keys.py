@@ -12,6 +12,8 @@ from typing import NamedTuple
 import jax
 
 _RUN, _ROUND, _CLIENT = range(3)
+# Folded into the key of a round or of a client; sketches use 1, 2 and from 16.
+_CODEC, _COIN, _SUBSET = 3, 4, 5
 
 
 class RoundKeys(NamedTuple):
@@ -49,3 +51,26 @@ def round_keys(run_key: jax.Array, round_index: jax.Array) -> RoundKeys:
 def for_client(keys: RoundKeys, client_id: jax.Array) -> RoundKeys:
   """The keys as the client with this id (int32[]) sees them."""
   return keys._replace(client=jax.random.fold_in(keys.client, client_id))
+
+
+def for_lanes(keys: RoundKeys, client_ids: jax.Array) -> RoundKeys:
+  """The keys with one client key a lane, key[lanes], for ids int32[lanes]."""
+  fold = jax.vmap(jax.random.fold_in, (None, 0))
+  return keys._replace(client=fold(keys.client, client_ids))
+
+
+def codec_key(key: jax.Array) -> jax.Array:
+  """What a codec draws from: under a client's key its own, or the server's."""
+  return jax.random.fold_in(key, _CODEC)
+
+
+def coin(keys: RoundKeys, probability: float) -> jax.Array:
+  """bool[], true with this probability, the same on all clients of a round."""
+  return jax.random.bernoulli(
+    jax.random.fold_in(keys.round, _COIN), probability
+  )
+
+
+def subset_key(keys: RoundKeys) -> jax.Array:
+  """For a random subset of coordinates, the same on all clients of a round."""
+  return jax.random.fold_in(keys.round, _SUBSET)

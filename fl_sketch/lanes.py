@@ -44,33 +44,29 @@ def map_clients(
 
 
 def sum_over_lanes(
-  fn: Callable[[Tree], tuple[Tree, jax.Array, Tree]],
+  fn: Callable[[Tree], tuple[Tree, Tree, jax.Array, Tree]],
   lanes: Tree,
   lanes_per_step: int | None,
-  decode: comms.Decode | None = None,
 ) -> tuple[comms.LaneSum, Tree]:
   """Runs `fn` on every lane and adds up what the clients send as it comes.
 
   Memory is that of `lanes_per_step` clients, not of all lanes.
 
   Args:
-    fn: lane -> (payload, weight, rest), one client's work.
+    fn: lane -> (payload, what it stands for, weight, rest), one client's work.
     lanes: leaves [lanes, ...].
     lanes_per_step: as in `map_clients`.
-    decode: undoes a non-linear encoding before the sum; None for a linear one.
 
   Returns:
     The shard's `LaneSum`, and every lane's `rest`, leaves [lanes, ...].
   """
-  decode = decode or (lambda payload: payload)
   first = jax.tree.map(lambda x: x[0], lanes)
-  payload, _, _ = jax.eval_shape(fn, first)
-  size = comms.nbytes(payload)
+  size = comms.nbytes(jax.eval_shape(fn, first)[0])
 
   def send(lane):
-    payload, weight, rest = fn(lane)
+    _, decoded, weight, rest = fn(lane)
     add = lambda x: comms.weighted(x, weight)
-    return (jax.tree.map(add, decode(payload)), weight), rest
+    return (jax.tree.map(add, decoded), weight), rest
 
   def zeros():
     shapes, _ = jax.eval_shape(send, first)

@@ -12,9 +12,10 @@ class Ledger:
 
   A client that takes part pays, at the start of its round, for the broadcasts
   since it last did, or for the dense parameters where they are fewer bytes:
-  :math:`\min(\sum_s \mathrm{broadcast}_s, \mathrm{dense})`. Seeds are free, and
-  so are the initial parameters, which come from one; the broadcast of its own
-  round is among those it pays for.
+  :math:`\min(\sum_s \mathrm{broadcast}_s, \mathrm{dense})`, yet never for less
+  than the broadcast of its own round, which may exceed them. Seeds are free,
+  and so are the initial parameters, which come from one; the broadcast of its
+  own round is among those it pays for.
 
   A client that falls back on the dense parameters is taken to go on from there;
   where the server's optimiser has moments, it would need those too.
@@ -55,7 +56,8 @@ class Ledger:
     present = ids[weight > 0]
     self.broadcast_total += int(down)
     missed = self.broadcast_total - self.heard[present]
-    received = sum(min(int(m), self.dense) for m in missed)
+    most = max(self.dense, int(down))
+    received = sum(min(int(m), most) for m in missed)
     self.heard[present] = self.broadcast_total
     self.uplink_total += int(up) * len(present)
     self.downlink_total += received

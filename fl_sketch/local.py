@@ -69,6 +69,34 @@ def sgd(
   return local
 
 
+def gradient(loss_fn: LossFn, *, weight_decay: float = 0.0) -> Local:
+  r"""One gradient, of all batches as one; it stands for the pseudo-gradient.
+
+  :math:`\nabla f(w; B_1 \cup \dots \cup B_K) + \lambda w`
+
+  >>> local = gradient(lambda w, x: 0.5 * jnp.mean((w - x) ** 2))
+  >>> local(jnp.zeros(1), jnp.ones((2, 3, 1)), None, None)[0].tolist()
+  [-1.0]
+
+  Args:
+    loss_fn: (params, batch) -> f32[], a mean over the batch.
+    weight_decay: lambda.
+
+  Returns:
+    local(params, batches, key, drift) -> (gradient, metrics), as `sgd`; there
+    must be no drift.
+  """
+
+  def local(params, batches, key, drift):
+    del key, drift
+    batch = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batches)
+    loss, grad = jax.value_and_grad(loss_fn)(params, batch)
+    decay = lambda g, p: g + weight_decay * p
+    return jax.tree.map(decay, grad, params), {'train_loss': loss}
+
+  return local
+
+
 def _has_mask(batch):
   return isinstance(batch, dict) and 'mask' in batch
 

@@ -224,22 +224,25 @@ def _shard_program(make: Make, fetch: Fetch | None, lanes_per_step: int | None):
   def program(hp, params, rows, cohort, keys, data):
     algorithm = make(hp)
     encode, protocol = rows
-    drift = None if algorithm.drift is None else algorithm.drift(protocol)
-    work = _client_work(algorithm, comms.downlink(params), keys, fetch, data)
-    lanes = cohort, encode.value, drift
+    own, shared = _drift(algorithm, protocol)
+    start = comms.downlink((params, shared))
+    work = _client_work(algorithm, start, keys, fetch, data)
+    lanes = cohort, encode.value, own
     if algorithm.decode is None:
-      payload, weight, (row, metrics) = lanes_lib.map_clients(
+      payload, weight, row, metrics = lanes_lib.map_clients(
         work, lanes, lanes_per_step
       )
     else:
       payload, (weight, row, metrics) = lanes_lib.sum_over_lanes(
-        lambda lane: _with_weight(*work(lane)),
-        lanes,
-        lanes_per_step,
-        algorithm.decode,
+        _decoded(work, algorithm.decode, start[0], keys), lanes, lanes_per_step
       )
     shared, new = algorithm.protocol.update(
-      payload, protocol, params, keys=keys, weight=weight
+      payload,
+      protocol,
+      params,
+      keys=keys_lib.for_lanes(keys, cohort.ids),
+      weight=weight,
+      ids=cohort.ids,
     )
 
     def keep(row, old):  # an absent client's row does not change
@@ -257,30 +260,46 @@ def _shard_program(make: Make, fetch: Fetch | None, lanes_per_step: int | None):
   return program
 
 
-def _with_weight(payload, weight, rest):
-  """A lane's result, its weight also among what is kept of every lane."""
-  return payload, weight, (weight, *rest)
+def _drift(algorithm, protocol):
+  """What local work reads of the protocol's state: (of its lane, shared)."""
+  drift = None if algorithm.drift is None else algorithm.drift(protocol)
+  if isinstance(drift, comms.PerClient):
+    return drift.value, None
+  return None, drift
 
 
 def _client_work(algorithm, start, keys, fetch, data):
-  """One client: (cohort entry, row, drift) -> (payload, weight, rest)."""
+  """One client: (its entry, row, drift) -> (payload, weight, row, metrics)."""
+  params, shared = start
 
   def work(lane):
     client, row, drift = lane
     own = keys_lib.for_client(keys, client.ids)
     batches = client.batches if fetch is None else fetch(data, client.batches)
-    moved, metrics = algorithm.local(start, batches, own.client, drift)
+    drift = shared if drift is None else drift
+    moved, metrics = algorithm.local(params, batches, own.client, drift)
     payload, row = algorithm.encode.update(
-      moved, row, start, keys=own, weight=client.weight
+      moved, row, params, keys=own, weight=client.weight
     )
     accepted = _all_finite((moved, payload))
     weight = jnp.where(accepted, client.weight, 0)
     if algorithm.decode is None:
       payload = jax.tree.map(lambda x: jnp.where(accepted, x, 0), payload)
     metrics = jax.tree.map(lambda x: jnp.where(accepted, x, 0), metrics)
-    return payload, weight, (row, metrics)
+    return payload, weight, row, metrics
 
   return work
+
+
+def _decoded(work, decode, like, keys):
+  """The same where payloads are summed as what they stand for, lane by lane."""
+
+  def sent(lane):
+    payload, weight, *rest = work(lane)
+    own = keys_lib.for_client(keys, lane[0].ids)
+    return payload, decode(own, payload, like), weight, (weight, *rest)
+
+  return sent
 
 
 def _all_finite(tree):

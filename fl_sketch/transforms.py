@@ -8,35 +8,46 @@ Links run from a client's pseudo-gradient to an update of the parameters:
     desketch(op), any optax tx    redone by whoever holds the broadcast
 
 Extra arguments, by keyword, to every link:
-  keys: `keys.RoundKeys`.
+  keys: `keys.RoundKeys`; in a protocol `keys.client` is key[lanes].
   weight: aggregation weights, 0 for a client that is absent; f32[] before the
     uplink and f32[lanes] in it.
+  ids: int32[lanes], in a protocol only: which clients the lanes are.
 """
 
+from collections.abc import Callable
+import functools
 from typing import Any
 from typing import NamedTuple
 
 from fl_sketch import comms
+from fl_sketch import keys as keys_lib
+from fl_sketch import lanes as lanes_lib
 from fl_sketch import sketches
 import jax
 import optax
 
-Transform = optax.GradientTransformationExtraArgs
+
+class Transform(optax.GradientTransformationExtraArgs):
+  """A link; its `update` may ask for any of the extra arguments by keyword."""
+
+  def __new__(cls, init: Callable[..., Any], update: Callable[..., Any]):
+    """Makes the link."""
+    return super().__new__(cls, init, update)
 
 
-class ClientTransform(optax.GradientTransformationExtraArgs):
+class ClientTransform(Transform):
   """A link that runs on one client; its state is that client's own."""
 
 
-class Broadcast(optax.GradientTransformationExtraArgs):
+class Broadcast(Transform):
   """The link after which every client can go on by itself."""
 
 
-class Uplink(optax.GradientTransformationExtraArgs):
+class Uplink(Transform):
   """A link that takes the cohort's payloads, added up as they come.
 
   Attributes:
-    decode: undoes a non-linear encoding of one client before the sum.
+    decode: (keys, payload, like) -> what is summed, one client at a time.
   """
 
   decode: comms.Decode
@@ -44,7 +55,7 @@ class Uplink(optax.GradientTransformationExtraArgs):
   def __new__(cls, init, update, decode: comms.Decode | None):
     """Makes the link; a `decode` of None is the identity."""
     self = super().__new__(cls, init, update)
-    self.decode = decode or (lambda payload: payload)
+    self.decode = decode or (lambda keys, payload, like: payload)
     return self
 
 
@@ -55,13 +66,13 @@ class Chain(NamedTuple):
     encode: pseudo-gradient -> payload; one client, inside the lane loop.
     protocol: what the cohort sent -> what the server broadcasts, shared.
     server: broadcast -> update of params; the same on server and clients.
-    decode: payload -> what the lane loop adds up. None: the protocol wants the
-      payloads themselves, leaves [lanes, ...].
+    decode: (keys, payload, like) -> what the lane loop adds up. None: the
+      protocol wants the payloads themselves, leaves [lanes, ...].
   """
 
-  encode: Transform
-  protocol: Transform
-  server: Transform
+  encode: optax.GradientTransformationExtraArgs
+  protocol: optax.GradientTransformationExtraArgs
+  server: optax.GradientTransformationExtraArgs
   decode: comms.Decode | None
 
 
@@ -105,7 +116,7 @@ def federated_chain(*links: Any) -> Chain:
   )
 
 
-def _chain(links) -> Transform:
+def _chain(links) -> optax.GradientTransformationExtraArgs:
   chain = optax.chain(*links) if links else optax.identity()
   return optax.with_extra_args_support(chain)
 
@@ -114,6 +125,34 @@ def per_client(tx: optax.GradientTransformation) -> ClientTransform:
   """Runs `tx` on each client by itself, with state of its own."""
   tx = optax.with_extra_args_support(tx)
   return ClientTransform(tx.init, tx.update)
+
+
+def stateless(fn: Callable[..., Any]) -> Transform:
+  """A link without state from fn(updates, params, **extra) -> updates."""
+
+  def update(updates, state, params=None, **extra):
+    return fn(updates, params, **extra), state
+
+  return Transform(optax.init_empty_state, update)
+
+
+def over_lanes(
+  fn: Callable[..., Any], keys: keys_lib.RoundKeys, *lanes: Any
+) -> Any:
+  """Applies fn(keys of one client, ...) to every lane of a protocol.
+
+  Args:
+    fn: one client's work.
+    keys: with a client key of each lane, as a protocol is given them.
+    *lanes: leaves [lanes, ...].
+  """
+
+  def one(lane):
+    client, *rest = lane
+    return fn(keys._replace(client=client), *rest)
+
+  per_step = lanes_lib.default_lanes_per_step()
+  return lanes_lib.map_clients(one, (keys.client, *lanes), per_step)
 
 
 def sketch(op: sketches.Sketch, *, hash_key: str = 'round') -> ClientTransform:
@@ -140,11 +179,9 @@ def sketch(op: sketches.Sketch, *, hash_key: str = 'round') -> ClientTransform:
 def desketch(op: sketches.Sketch, *, hash_key: str = 'round') -> Transform:
   """Server: mean table -> estimate of the mean pseudo-gradient."""
   key_of = _hash_key(hash_key)
-
-  def update(updates, state, params=None, **extra):
-    return op.desketch(key_of(extra['keys']), updates, params), state
-
-  return Transform(optax.init_empty_state, update)
+  return stateless(
+    lambda table, params, *, keys, **_: op.desketch(key_of(keys), table, params)
+  )
 
 
 def _hash_key(name):
@@ -159,15 +196,25 @@ def mean_over_cohort(
   """The uplink: every client's payload -> the weighted mean, shared.
 
   Args:
-    decode: undoes a non-linear encoding of one client before the mean.
+    decode: (keys, payload, like) -> tree, undoes a non-linear encoding of one
+      client before the mean.
     denominator: as in `comms.uplink`.
   """
 
-  def update(payload, bill, params=None, *, weight, **_):
-    mean, up = comms.uplink(payload, weight, decode, denominator)
+  def update(payload, bill, params=None, *, weight, **extra):
+    decoded = None
+    if decode is not None and not isinstance(payload, comms.LaneSum):
+      decoded = over_lanes(
+        functools.partial(_decode, decode, params), extra['keys'], payload
+      )
+    mean, up = comms.uplink(payload, weight, decoded, denominator)
     return mean, bill._replace(up=bill.up + comms.billed(up))
 
   return Uplink(lambda params: comms.no_bill(), update, decode)
+
+
+def _decode(decode, like, keys, payload):
+  return decode(keys, payload, like)
 
 
 def broadcast() -> Broadcast:

@@ -1,0 +1,94 @@
+"""Links that encode one client's update, and remember what was not sent."""
+
+from fl_sketch import codecs
+from fl_sketch import comms
+from fl_sketch import keys as keys_lib
+from fl_sketch import transforms as t
+import jax
+import jax.numpy as jnp
+import optax
+
+
+def decoder(codec: codecs.Codec) -> comms.Decode:
+  """What `compress` and `markov` sent -> tree; for `mean_over_cohort`."""
+
+  def decode(keys, payload, like):
+    return codec.decode(keys_lib.codec_key(keys.client), payload, like)
+
+  return decode
+
+
+def compress(
+  codec: codecs.Codec, *, error_feedback: bool = False
+) -> t.ClientTransform:
+  r"""Client: pseudo-gradient -> payload.
+
+  With error feedback :math:`p = e + \Delta`, :math:`C(p)` is sent and
+  :math:`e \leftarrow p - C(p)`, so that what was sent and what is left add up
+  to all there was: :math:`\sum_t C(p_t) = \sum_t \Delta_t - e_T`.
+
+  Args:
+    codec: the encoding; each client draws its own.
+    error_feedback: whether a client keeps e (d floats).
+
+  Raises:
+    ValueError: error feedback around a codec that is no contraction, such as an
+      unbiased sketch that is not scaled: its residual grows without bound.
+
+  Source: Seide et al., Interspeech 2014; Karimireddy et al., ICML 2019,
+  arXiv:1901.09847, Algorithm 2.
+  """
+  if error_feedback:
+    check_contraction(codec)
+
+  def init(params):
+    return optax.tree.zeros_like(params) if error_feedback else ()
+
+  def update(moved, residual, params=None, *, keys, **_):
+    del params
+    if not error_feedback:
+      return codec.encode(keys_lib.codec_key(keys.client), moved), residual
+    wanted = jax.tree.map(jnp.add, moved, residual)
+    payload, sent = _send(codec, keys, wanted)
+    return payload, jax.tree.map(jnp.subtract, wanted, sent)
+
+  return t.ClientTransform(init, update)
+
+
+def markov(codec: codecs.Codec) -> t.ClientTransform:
+  r"""Client: gradient -> encoded change of its estimate.
+
+  :math:`C(g - \hat g_i)` is sent and :math:`\hat g_i \leftarrow \hat g_i +
+  C(g - \hat g_i)`, from :math:`\hat g_i = 0`.
+
+  Raises:
+    ValueError: the codec is no contraction.
+
+  Source: Richtarik, Sokolov, Fatkhullin, EF21, NeurIPS 2021, arXiv:2106.05203,
+  Algorithm 2; Wang, Lin, Chen, CD-Adam, AISTATS 2022, arXiv:2111.00705.
+  """
+  check_contraction(codec)
+
+  def update(grad, estimate, params=None, *, keys, **_):
+    del params
+    change = jax.tree.map(jnp.subtract, grad, estimate)
+    payload, sent = _send(codec, keys, change)
+    return payload, jax.tree.map(jnp.add, estimate, sent)
+
+  return t.ClientTransform(optax.tree.zeros_like, update)
+
+
+def check_contraction(codec: codecs.Codec) -> None:
+  """Raises ValueError unless the codec states that it is a contraction."""
+  if codec.contraction is None:
+    raise ValueError(
+      f'Expected codec={codec.name!r} to be a contraction; codecs.contract '
+      'scales an unbiased one.'
+    )
+
+
+def _send(codec, keys, tree):
+  """The payload, and what the server will decode."""
+  key = keys_lib.codec_key(keys.client)
+  payload = codec.encode(key, tree)
+  return payload, codec.decode(key, payload, tree)
