@@ -9,9 +9,11 @@ from typing import Any
 from typing import NamedTuple
 
 from fl_sketch import algorithms
+from fl_sketch import codecs
 from fl_sketch import comms
 from fl_sketch import rounds
 from fl_sketch import sketches
+from fl_sketch import topology
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,7 +23,9 @@ import pytest
 POPULATION = 8
 DIMENSION = 10
 PARAMS = {'w': jnp.zeros((4, 2)), 'b': jnp.zeros(2)}
-HP = algorithms.Hyper(jnp.float32(0.05), jnp.float32(0.1))
+HP = algorithms.Hyper(
+  jnp.float32(0.05), jnp.float32(0.1), clip_norm=jnp.float32(0.05)
+)
 KEY = jax.random.key(1)
 COUNT = sketches.count_sketch(2, 4)
 MEAN = sketches.count_sketch(2, 4, combine='mean')
@@ -34,53 +38,125 @@ def loss_fn(params, batch):
 
 
 class Case(NamedTuple):
-  """An algorithm, what it is in NumPy, and what it costs by hand."""
+  """An algorithm with its options, and what it costs by hand."""
 
-  make: rounds.Make
-  twin: str  # in `reference`
-  operator: sketches.Sketch
-  up: int  # bytes a client sends in a round
-  down: int  # bytes of a broadcast
+  name: str
   options: dict[str, Any]
+  up: int  # bytes a client sends in the last of five rounds
+  down: int  # bytes of the broadcast
+  make: rounds.Make
 
 
-def case(name, twin, operator, floats, **options) -> Case:
-  make = algorithms.make(name, loss_fn, **options)
-  return Case(make, twin, operator, 4 * floats, 4 * floats, options)
+def case(name, up, down=None, **options) -> Case:
+  steps = {'local_steps': 3} if algorithms.entry(name).work == 'steps' else {}
+  make = algorithms.make(
+    name, loss_fn, population=POPULATION, **steps, **options
+  )
+  return Case(name, options, up, up if down is None else down, make)
 
 
+def optimized(name, up, optimizers, **options) -> dict[str, Case]:
+  """The algorithm with each of these server optimisers."""
+  return {
+    f'{name}_{optimizer}': case(name, up, server_optimizer=optimizer, **options)
+    for optimizer in optimizers
+  }
+
+
+DENSE = 4 * DIMENSION
+LAYERS = sketches.layerwise(sketches.block_cyclic, 4, (1, 3))
+TOP, RANDOM = codecs.top_k(2), codecs.rand_k(5)
+RING = topology.ring(POPULATION)
+ADAPTIVE = ('adam', 'yogi', 'adagrad')
+EVERY = (*ADAPTIVE, 'amsgrad', 'momentum')
 ALGORITHMS = {
-  'fedavg': case('fedavg', 'sgd', sketches.identity(), DIMENSION),
-  'iterative_sketching': case(
-    'iterative_sketching', 'sgd', MEAN, 8, sketch=MEAN
+  'fedsgd': case('fedsgd', DENSE),
+  'fedavg': case('fedavg', DENSE),
+  **optimized('fedavg', DENSE, ADAPTIVE),
+  'iterative_sketching': case('iterative_sketching', 32, sketch=MEAN),
+  **optimized('iterative_sketching', 16, ['momentum'], sketch=CYCLIC),
+  # A tree over 8 clients has 7 edges; each is used once in both directions.
+  'decentralised_tree': case(
+    'decentralised', 2 * 7 * 32 // 8, 0, sketch=MEAN, graph=RING
   ),
-  'fedsketch_privix': case('fedsketch_privix', 'sgd', COUNT, 8, sketch=COUNT),
-  'safl_adam': case('safl', 'adam', CYCLIC, 4, sketch=CYCLIC),
-  'safl_amsgrad': case(
-    'safl', 'amsgrad', CYCLIC, 4, sketch=CYCLIC, server_optimizer='amsgrad'
+  # Two neighbours, three steps.
+  'decentralised_gossip': case(
+    'decentralised', 2 * 3 * 16, 0, sketch=CYCLIC, graph=RING, gossip_steps=3
   ),
-  'safl_yogi': case(
-    'safl', 'yogi', CYCLIC, 4, sketch=CYCLIC, server_optimizer='yogi'
+  'fedsketch_privix': case('fedsketch_privix', 32, sketch=COUNT),
+  'heaprix_exact': case('fedsketch_heaprix', 76, sketch=COUNT, k=3),
+  'heaprix_literal': case(
+    'fedsketch_heaprix', 32, sketch=COUNT, k=3, exact=False
   ),
-  'safl_adagrad': case(
-    'safl', 'adagrad', CYCLIC, 4, sketch=CYCLIC, server_optimizer='adagrad'
+  'diffsketch': case('diffsketch', 32, sketch=COUNT),
+  'fedsketchgate': case('fedsketchgate', 32, sketch=COUNT),
+  'fedsketchgate_heaprix': case('fedsketchgate', 76, sketch=COUNT, k=3),
+  'fedsketchgate_printed': case(
+    'fedsketchgate', 32, sketch=COUNT, printed=True
   ),
-  'safl_momentum': case(
-    'safl',
-    'momentum',
-    sketches.srht(4),
-    4,
-    sketch=sketches.srht(4),
-    server_optimizer='momentum',
+  **optimized('safl', 16, EVERY, sketch=CYCLIC),
+  'safl_srht': case(
+    'safl', 16, sketch=sketches.srht(4), server_optimizer='sgd'
   ),
+  'safl_layerwise': case('safl', 16, sketch=LAYERS),
+  'safl_clip_client': case('safl', 16, sketch=CYCLIC, clip='client'),
+  'safl_clip_server': case('safl', 16, sketch=CYCLIC, clip='server'),
   'safl_cosine': case(
     'safl',
-    'cosine',
-    CYCLIC,
-    4,
+    16,
     sketch=CYCLIC,
     server_optimizer='sgd',
     schedule=optax.cosine_decay_schedule(1.0, 5, alpha=0.1),
+  ),
+  # Eight candidates: a table and their values up; down their indices, two
+  # values and one bit a candidate.
+  'sketched_sgd': case('sketched_sgd', 64, 41, sketch=COUNT, k=2),
+  'sketched_sgd_momentum': case(
+    'sketched_sgd', 64, 41, sketch=COUNT, k=2, momentum=0.5
+  ),
+  'fetchsgd': case('fetchsgd', 32, 16, sketch=COUNT, k=2),
+  'fetchsgd_subtract': case(
+    'fetchsgd',
+    32,
+    16,
+    sketch=COUNT,
+    k=2,
+    error_update='subtract',
+    momentum_masking=False,
+    local_k=5,
+  ),
+  'fedcom_top_k': case('fedcom', 16, DENSE, codec=TOP),
+  'fedcom_rand_k': case('fedcom', 20, DENSE, codec=RANDOM),
+  # Nine values of a half byte each, and a norm.
+  'fedcom_qsgd': case('fedcom', 5 + 4, DENSE, codec=codecs.qsgd(4)),
+  'fedcom_sign': case('fedcom', 2 + 4, DENSE, codec=codecs.sign()),
+  'feedback_top_k': case('fedcom', 16, DENSE, codec=TOP, error_feedback=True),
+  'feedback_rand_k': case(
+    'fedcom', 20, DENSE, codec=codecs.contract(RANDOM), error_feedback=True
+  ),
+  'feedback_qsgd': case(
+    'fedcom',
+    5 + 4,
+    DENSE,
+    codec=codecs.contract(codecs.qsgd(4)),
+    error_feedback=True,
+  ),
+  'feedback_sign': case(
+    'fedcom', 2 + 4, DENSE, codec=codecs.sign(), error_feedback=True
+  ),
+  'fedcomgate': case('fedcomgate', 20, DENSE, codec=RANDOM),
+  'scaffold': case('scaffold', 2 * DENSE),
+  'signsgd': case('signsgd', 2),
+  'marina': case('marina', 20, DENSE, codec=RANDOM, sync_probability=0.3),
+  'ef21': case('ef21', 16, DENSE, codec=TOP),
+  'cd_adam': case('cd_adam', 16, codec=TOP),
+  'onebit_adam': case('onebit_adam', 2 + 4, warmup=2),
+  # Four of the six coordinates of a round: indices, half bytes, two scales.
+  'cocktail_sgd': case(
+    'cocktail_sgd',
+    4 * 4 + 2 + 2 * 4,
+    codec=codecs.quantized_top_k(4, 4, 2),
+    mask_ratio=0.6,
   ),
 }
 each_algorithm = pytest.mark.parametrize(
@@ -102,6 +178,11 @@ def cohort(absent: int = 0, seed: int = 0, size: int = 4) -> rounds.Cohort:
 
 def start(make: rounds.Make, mesh: jax.sharding.Mesh) -> rounds.FedState:
   return comms.place(mesh, rounds.init(make(HP), PARAMS, POPULATION))
+
+
+def everyone(r: int) -> rounds.Cohort:
+  full = cohort(0, r, POPULATION)
+  return full._replace(weight=np.ones(POPULATION, np.float32))
 
 
 def one_absent(r: int) -> rounds.Cohort:

@@ -6,7 +6,6 @@ itself is right is the business of test_sketches.py.
 
 import math
 
-from fl_sketch import keys
 import jax.numpy as jnp
 import numpy as np
 
@@ -28,18 +27,6 @@ def local_sgd(theta, batches, client_lr):
   for x, y in zip(*batches, strict=True):
     moved -= client_lr * gradient(moved, x, y)
   return theta - moved
-
-
-def through_sketch(op, key, total, like):
-  """desk(sk(mean)) by the operator's matrix and its own decoder."""
-  d = total.size
-  rows = []
-  for i in range(d):
-    basis = np.zeros(d, np.float32)
-    basis[i] = 1
-    rows.append(np.asarray(op.sketch(key, unflat(basis))))
-  table = sum(v * r for v, r in zip(total, rows, strict=True))
-  return flat(op.desketch(key, jnp.asarray(table, jnp.float32), like))
 
 
 def unflat(x):
@@ -92,22 +79,3 @@ class Server:
   def adagrad(self, g, lr):
     self.v = self.v + g * g
     return lr * g / np.sqrt(self.v + 1e-7)
-
-
-def play(case, hp, params, cohorts, run_key):
-  """The parameters [d] after the given cohorts' rounds."""
-  theta = flat(params).astype(np.float64)
-  server = Server(case.twin, theta.size)
-  for r, cohort in enumerate(cohorts):
-    total, weight = np.zeros(theta.size), 0.0
-    for c in range(len(cohort.ids)):
-      if cohort.weight[c] == 0:
-        continue
-      batches = [x[c].astype(np.float64) for x in cohort.batches]
-      moved = local_sgd(theta, batches, float(hp.client_lr))
-      total += cohort.weight[c] * moved
-      weight += cohort.weight[c]
-    key = keys.round_keys(run_key, jnp.int32(r)).round
-    seen = through_sketch(case.operator, key, total / weight, params)
-    theta = theta - server.step(seen, float(hp.server_lr))
-  return theta

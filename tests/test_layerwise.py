@@ -7,7 +7,6 @@ import cases
 import chex
 from fl_sketch import algorithms
 from fl_sketch import sketches
-from fl_sketch.sketches import base
 from fl_sketch.sketches.layerwise import allocate_by_norm
 from fl_sketch.sketches.layerwise import layerwise
 import jax
@@ -17,7 +16,6 @@ import operators
 from operators import KEY
 from operators import TREE
 import pytest
-import reference
 
 cyclic: Any = functools.partial(layerwise, sketches.block_cyclic)
 count_rows = lambda b: sketches.count_sketch(1, b, combine='mean')
@@ -196,31 +194,6 @@ def test_inside_shard_map_scan_and_vmap():
 @every
 def test_one_hash_for_the_whole_cohort(name):
   operators.one_hash(OPERATORS[name][0])
-
-
-def in_one_row(op):
-  """The same operator with the leaves' tables side by side, for the twin."""
-
-  def split(table, tree):
-    stops = np.cumsum([y.size for y in op.like(tree)])[:-1]
-    return tuple(jnp.split(table, stops))
-
-  return base.Sketch(
-    lambda key, x: jnp.concatenate(op.sketch(key, x)),
-    lambda key, y, like: op.desketch(key, split(y, like), like),
-    lambda tree: jnp.concatenate(op.like(tree)),
-  )
-
-
-def test_in_a_round():
-  """Against the NumPy twin, on two shards, with the bytes of b numbers."""
-  op = layerwise(sketches.gaussian, 4)  # 1 for the bias, 3 for the weights
-  case = cases.case('safl', 'adam', in_one_row(op), 4, sketch=op)
-  state, metrics = cases.play(case.make, count=2)
-  cohorts = [cases.cohort(1, r) for r in range(2)]
-  want = reference.play(case, cases.HP, cases.PARAMS, cohorts, cases.KEY)
-  np.testing.assert_allclose(reference.flat(state.params), want, atol=2e-5)
-  assert metrics['up'] == metrics['down'] == case.up == 16
 
 
 def test_a_round_in_which_all_leaves_are_raw_is_fedavg():

@@ -1,54 +1,94 @@
 """Federated algorithms by name.
 
->>> names()
-('fedavg', 'fedsketch_privix', 'iterative_sketching', 'safl')
+>>> 'safl' in names()
+True
 """
 
 from collections.abc import Callable
+import functools
 import inspect
 from typing import Any
 
 from fl_sketch import local as local_work
+from fl_sketch.algorithms import costs
 from fl_sketch.algorithms.base import Algorithm
 from fl_sketch.algorithms.base import Hyper
 from fl_sketch.algorithms.base import federated
-from fl_sketch.algorithms.fedavg import fedavg
-from fl_sketch.algorithms.fedsketch import fedsketch_privix
-from fl_sketch.algorithms.iterative_sketching import iterative_sketching
-from fl_sketch.algorithms.safl import make_server_optimizer
-from fl_sketch.algorithms.safl import safl
+from fl_sketch.algorithms.registry import ENTRIES
+from fl_sketch.algorithms.registry import Entry
+from fl_sketch.algorithms.server_optimizers import make_server_optimizer
 
 __all__ = [
   'Algorithm',
   'Hyper',
   'describe',
-  'fedavg',
+  'entry',
   'federated',
-  'fedsketch_privix',
-  'iterative_sketching',
   'make',
   'make_server_optimizer',
+  'measure',
   'names',
-  'safl',
+  'options',
+  'table',
 ]
-
-_FACTORIES = {
-  'fedavg': fedavg,
-  'fedsketch_privix': fedsketch_privix,
-  'iterative_sketching': iterative_sketching,
-  'safl': safl,
-}
 
 
 def names() -> tuple[str, ...]:
   """The algorithms that `make` knows."""
-  return tuple(_FACTORIES)
+  return tuple(ENTRIES)
+
+
+def entry(name: str) -> Entry:
+  """What the registry knows of an algorithm.
+
+  Raises:
+    ValueError: there is no algorithm of that name.
+  """
+  if name not in ENTRIES:
+    raise ValueError(f'Expected algorithm={name!r} in {names()}.')
+  return ENTRIES[name]
+
+
+def options(name: str) -> dict[str, inspect.Parameter]:
+  """The keyword arguments of an algorithm's factory.
+
+  >>> list(options('fedsketch_privix'))
+  ['sketch']
+  """
+  parameters = inspect.signature(entry(name).factory).parameters
+  keyword = inspect.Parameter.KEYWORD_ONLY
+  return {k: p for k, p in parameters.items() if p.kind is keyword}
 
 
 def describe(name: str) -> str:
-  """What the algorithm does, its source, and the options `make` takes."""
-  factory = _factory(name)
-  return f'{name}({", ".join(_options(factory))})\n\n{inspect.getdoc(factory)}'
+  """What the algorithm does, its options, source, departures, and its costs."""
+  found = entry(name)
+  bare = lambda option: str(option.replace(annotation=option.empty))
+  call = ', '.join(map(bare, options(name).values()))
+  report = costs.report(measure(name), found.example)
+  return f'{name}({call})\n\n{inspect.getdoc(found.factory)}\n\n{report}'
+
+
+def table() -> str:
+  """What all algorithms cost, in Markdown; measured, which takes a minute."""
+  examples = {name: entry(name).example for name in names()}
+  return costs.table({name: measure(name) for name in names()}, examples)
+
+
+@functools.cache
+def measure(name: str) -> costs.Costs:
+  """What the call of `Entry.example` costs on a toy problem.
+
+  >>> measure('scaffold').client_state
+  1000.0
+  """
+  built = {
+    option: x() if isinstance(x, functools.partial) else x
+    for option, x in entry(name).example.items()
+  }
+  return costs.measure(
+    make(name, costs.quadratic, **built), *costs.toy_problem()
+  )
 
 
 def make(
@@ -56,9 +96,10 @@ def make(
   loss_fn: local_work.LossFn | None = None,
   *,
   local_steps: int | None = None,
+  population: int | None = None,
   weight_decay: float = 0.0,
   local: Callable[[Hyper], local_work.Local] | None = None,
-  **options: Any,
+  **given: Any,
 ) -> Callable[[Hyper], Algorithm]:
   """Builds the function hp -> `Algorithm` that a round calls in its trace.
 
@@ -68,44 +109,47 @@ def make(
   Args:
     name: one of `names()`.
     loss_fn: (params, batch) -> f32[].
-    local_steps: K steps of SGD on a client; None is one a batch.
+    local_steps: K steps of SGD on a client; None is one a batch. Algorithms
+      that send one gradient take None or 1.
+    population: clients in total, for the algorithms that ask for it.
     weight_decay: of the local steps.
     local: hp -> local work, in place of SGD on `loss_fn`.
-    **options: the algorithm's own; `describe(name)` lists them.
+    **given: the algorithm's own options; `describe(name)` lists them.
 
   Raises:
-    ValueError: no such algorithm, an option it does not take or lacks, or both
-      or neither of `loss_fn` and `local`.
+    ValueError: no such algorithm, an option it does not take or lacks, more
+      than one local step where it sends a gradient, or both or neither of
+      `loss_fn` and `local`.
   """
-  factory = _factory(name)
-  known = _options(factory)
-  unknown = sorted(set(options) - set(known))
-  if unknown:
-    raise ValueError(f'Expected options of {name} in {known}, got {unknown}.')
+  found, known = entry(name), options(name)
+  if unknown := sorted(set(given) - set(known)):
+    raise ValueError(
+      f'Expected options of {name} in {sorted(known)}, got {unknown}.'
+    )
+  about = {'local_steps': local_steps, 'population': population}
+  given |= {k: v for k, v in about.items() if k in known and v is not None}
+  empty = inspect.Parameter.empty
   missing = [
-    k
-    for k, p in known.items()
-    if p.default is inspect.Parameter.empty and k not in options
+    k for k, p in known.items() if p.default is empty and k not in given
   ]
   if missing:
     raise ValueError(f'Expected options {missing} for {name}.')
+  if found.work == 'gradient' and local_steps not in (None, 1):
+    raise ValueError(
+      f'Expected {local_steps=} to be 1 for {name}, which sends one gradient.'
+    )
   if loss_fn is not None and local is None:
-    steps = {'local_steps': local_steps, 'weight_decay': weight_decay}
-    work = lambda hp: local_work.sgd(loss_fn, hp.client_lr, **steps)
-  elif local is not None and loss_fn is None:
+    work = _work(found.work, loss_fn, local_steps, weight_decay)
+  elif loss_fn is None and local is not None:
     work = local
   else:
     raise ValueError('Expected either loss_fn or local.')
-  return lambda hp: factory(work(hp), hp, **options)
+  return lambda hp: found.factory(work(hp), hp, **given)
 
 
-def _factory(name):
-  if name not in _FACTORIES:
-    raise ValueError(f'Expected algorithm={name!r} in {names()}.')
-  return _FACTORIES[name]
-
-
-def _options(factory):
-  parameters = inspect.signature(factory).parameters
-  keyword = inspect.Parameter.KEYWORD_ONLY
-  return {k: p for k, p in parameters.items() if p.kind is keyword}
+def _work(kind, loss_fn, local_steps, weight_decay):
+  """Hp -> local work of an `Entry.work`."""
+  if kind == 'gradient':
+    return lambda hp: local_work.gradient(loss_fn, weight_decay=weight_decay)
+  steps = {'local_steps': local_steps, 'weight_decay': weight_decay}
+  return lambda hp: local_work.sgd(loss_fn, hp.client_lr, **steps)

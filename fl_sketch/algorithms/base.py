@@ -17,10 +17,12 @@ class Hyper(NamedTuple):
   Attributes:
     client_lr: f32[], step size of local work.
     server_lr: f32[], step size of the server.
+    clip_norm: f32[], L2 bound where an algorithm clips; None where none does.
   """
 
   client_lr: jax.Array
   server_lr: jax.Array
+  clip_norm: jax.Array | None = None
 
 
 _IDENTITY = optax.with_extra_args_support(optax.identity())
@@ -34,18 +36,18 @@ class Algorithm(NamedTuple):
       client.
     encode: pseudo-gradient -> payload, for one client.
     protocol: from what the cohort sent to what the server broadcasts.
-    drift: protocol state -> what local work may read of it, leaves
-      [lanes, ...]; None for most algorithms.
+    drift: protocol state -> what local work may read of it: a `PerClient`, or
+      anything shared; None for most algorithms.
     server: from the broadcast to an update of params.
-    decode: payload -> what the lane loop adds up; None if the protocol wants
-      the payloads themselves.
+    decode: (keys, payload, like) -> what the lane loop adds up; None if the
+      protocol wants the payloads themselves, leaves [lanes, ...].
   """
 
   local: local_work.Local
-  encode: transforms.Transform = _IDENTITY
-  protocol: transforms.Transform = _IDENTITY
+  encode: optax.GradientTransformationExtraArgs = _IDENTITY
+  protocol: optax.GradientTransformationExtraArgs = _IDENTITY
   drift: Callable[[Any], Any] | None = None
-  server: transforms.Transform = _IDENTITY
+  server: optax.GradientTransformationExtraArgs = _IDENTITY
   decode: comms.Decode | None = None
 
 

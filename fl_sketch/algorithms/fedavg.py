@@ -1,20 +1,66 @@
-"""FedAvg: McMahan et al., AISTATS 2017, arXiv:1602.05629, Algorithm 1."""
+"""The dense algorithms: FedSGD and FedAvg, with any server optimiser."""
 
 from fl_sketch import local as local_work
 from fl_sketch import transforms as t
 from fl_sketch.algorithms import base
+from fl_sketch.algorithms import server_optimizers
 import optax
 
 
-def fedavg(local: local_work.Local, hp: base.Hyper) -> base.Algorithm:
-  r"""Federated averaging, :math:`w \leftarrow w - \eta_g \bar\Delta`.
+def fedavg(
+  local: local_work.Local,
+  hp: base.Hyper,
+  *,
+  server_optimizer: server_optimizers.ServerOptimizer = 'sgd',
+  schedule: optax.Schedule | None = None,
+) -> base.Algorithm:
+  r"""Federated averaging, with any optimiser on the server.
 
-  With ``server_lr = 1`` the server takes the mean of the returned parameters,
-  as in the paper. Up and down: d floats.
+  :math:`w \leftarrow w - \eta_g\,\mathrm{ADA}(\frac1n \sum_c \Delta_c)`. With
+  ``server_lr = 1`` and 'sgd' the server takes the mean of the returned
+  parameters. 'adam', 'yogi' and 'adagrad' are FedAdam, FedYogi and FedAdagrad.
+
+  Args:
+    local: local work.
+    hp: hyperparameters.
+    server_optimizer: ADA, as of `server_step`.
+    schedule: round -> factor on ``server_lr``.
+
+  Symbols: client_lr eta_l; server_lr eta_g; eps tau; b1, b2 beta_1, beta_2.
+
+  Departures: FedAdam and FedYogi are printed without bias correction and with
+  v_0 = tau^2; optax corrects the bias.
+
+  Source: McMahan et al., AISTATS 2017, arXiv:1602.05629, Algorithm 1; Reddi et
+  al., ICLR 2021, arXiv:2003.00295, Algorithm 2.
   """
   return base.federated(
     local,
     t.mean_over_cohort(),
     t.broadcast(),
-    optax.scale_by_learning_rate(hp.server_lr),
+    server_optimizers.server_step(hp, server_optimizer, schedule),
   )
+
+
+def fedsgd(
+  local: local_work.Local,
+  hp: base.Hyper,
+  *,
+  server_optimizer: server_optimizers.ServerOptimizer = 'sgd',
+  schedule: optax.Schedule | None = None,
+) -> base.Algorithm:
+  r"""Federated SGD, :math:`w \leftarrow w - \eta \frac1n \sum_c \nabla f_c(w)`.
+
+  Args:
+    local: one gradient.
+    hp: hyperparameters; ``client_lr`` is not read.
+    server_optimizer: as of `server_step`.
+    schedule: round -> factor on ``server_lr``.
+
+  Symbols: server_lr eta.
+
+  Departures: none.
+
+  Source: McMahan et al., AISTATS 2017, arXiv:1602.05629, section 2.
+  """
+  return fedavg(local, hp, server_optimizer=server_optimizer, schedule=schedule)

@@ -1,29 +1,39 @@
-"""Iterative sketching: Song, Wang, Yu, Zhang, ICML 2023, Algorithm 1."""
+"""Iterative sketching: Song, Wang, Yu, Zhang, ICML 2023."""
 
 from fl_sketch import local as local_work
 from fl_sketch import sketches
 from fl_sketch import transforms as t
 from fl_sketch.algorithms import base
-import optax
+from fl_sketch.algorithms import server_optimizers
 
 
 def iterative_sketching(
-  local: local_work.Local, hp: base.Hyper, *, sketch: sketches.Sketch
+  local: local_work.Local,
+  hp: base.Hyper,
+  *,
+  sketch: sketches.Sketch,
+  server_optimizer: server_optimizers.ServerOptimizer = 'sgd',
 ) -> base.Algorithm:
   r"""K local steps, one linear sketch, one de-sketch.
 
-  :math:`w \leftarrow w - \eta_g R_t^\top \frac1n \sum_c R_t \Delta_c` with a
-  fresh :math:`R_t` every round. Up and down: b floats.
-
-  The printed line 9 decodes with the operator of the next round, under which
-  the loss explodes; we decode with the one that encoded, as the paper's own
-  proof (Lemma F.2) does, and apply the last round's sketch too. Our
-  pseudo-gradient is received minus returned, the paper's the opposite.
+  :math:`w \leftarrow w - \eta_g R_t^\top \sum_c p_c R_t \Delta_c` with a fresh
+  :math:`R_t` every round; K = 1 is the paper's single-step scheme.
 
   Args:
     local: local work.
     hp: the practical range of ``server_lr`` is 4 b/d to 1.
     sketch: a linear operator whose desketch is its adjoint.
+    server_optimizer: 'momentum' is the extension that the paper names.
+
+  Symbols: client_lr eta_local; server_lr eta_global; local_steps K; sketch R,
+  sk and desk; its size b_sketch.
+
+  Departures: the printed line 9 decodes with the operator of the next round,
+  under which the loss explodes; we decode with the one that encoded, as the
+  paper's own proof (Lemma F.2) does, and apply the last round's sketch too. Our
+  pseudo-gradient is received minus returned, the paper's the opposite.
+
+  Source: Song, Wang, Yu, Zhang, ICML 2023, Algorithm 1.
   """
   return base.federated(
     local,
@@ -31,5 +41,5 @@ def iterative_sketching(
     t.mean_over_cohort(),
     t.broadcast(),
     t.desketch(sketch),
-    optax.scale_by_learning_rate(hp.server_lr),
+    server_optimizers.server_step(hp, server_optimizer),
   )

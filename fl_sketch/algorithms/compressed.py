@@ -1,0 +1,81 @@
+"""FedCOM: any codec on the pseudo-gradient; and signs by majority vote."""
+
+from fl_sketch import codecs
+from fl_sketch import feedback
+from fl_sketch import local as local_work
+from fl_sketch import transforms as t
+from fl_sketch.algorithms import base
+from jax import flatten_util
+import jax.numpy as jnp
+import optax
+
+
+def fedcom(
+  local: local_work.Local,
+  hp: base.Hyper,
+  *,
+  codec: codecs.Codec,
+  error_feedback: bool = False,
+) -> base.Algorithm:
+  r"""Local steps, each client's own compression, the mean of what is decoded.
+
+  :math:`w \leftarrow w - \gamma \frac1n \sum_j Q_j(\Delta_j)`, the
+  :math:`Q_j` independent. With error feedback, :math:`Q_j(e_j + \Delta_j)`.
+
+  Args:
+    local: local work.
+    hp: hyperparameters.
+    codec: unbiased for the paper's theory; a contraction with error feedback.
+    error_feedback: whether a client keeps what was not sent.
+
+  Symbols: client_lr eta; server_lr gamma; local_steps tau; codec Q.
+
+  Departures: the paper sends :math:`\Delta_j / \eta` and steps by
+  :math:`\eta\gamma`, which is the same. Biased codecs (top-k, signs) and error
+  feedback (Seide et al. 2014; Stich et al. 2018) are beside the paper.
+
+  Source: Haddadpour et al., AISTATS 2021, arXiv:2007.01154, Algorithm 1.
+  """
+  return base.federated(
+    local,
+    feedback.compress(codec, error_feedback=error_feedback),
+    t.mean_over_cohort(decode=feedback.decoder(codec)),
+    t.broadcast(),
+    optax.scale_by_learning_rate(hp.server_lr),
+  )
+
+
+def signsgd(local: local_work.Local, hp: base.Hyper) -> base.Algorithm:
+  r"""Signs up, the majority's signs down, packed eight a byte.
+
+  :math:`w \leftarrow w - \eta\,\mathrm{sign}(\sum_j \mathrm{sign}(g_j))`; zeros
+  and ties count as +1. With error feedback see `fedcom` and `codecs.sign`.
+
+  Args:
+    local: one gradient.
+    hp: hyperparameters.
+
+  Symbols: server_lr eta.
+
+  Departures: none.
+
+  Source: Bernstein et al., ICML 2018, arXiv:1802.04434, Algorithm 1.
+  """
+
+  def pack(tree, *_, **__):
+    flat, _ = flatten_util.ravel_pytree(tree)
+    return jnp.packbits(flat >= 0)
+
+  def unpack(bits, like):
+    flat, unravel = flatten_util.ravel_pytree(like)
+    return unravel(2.0 * jnp.unpackbits(bits, count=flat.size) - 1)
+
+  return base.federated(
+    local,
+    t.per_client(t.stateless(pack)),
+    t.mean_over_cohort(decode=lambda keys, bits, like: unpack(bits, like)),
+    t.stateless(pack),
+    t.broadcast(),
+    t.stateless(lambda bits, params, **_: unpack(bits, params)),
+    optax.scale_by_learning_rate(hp.server_lr),
+  )

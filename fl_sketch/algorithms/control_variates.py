@@ -1,0 +1,153 @@
+"""SCAFFOLD and FedCOMGATE: local steps corrected for unlike clients."""
+
+from typing import Any
+from typing import NamedTuple
+
+from fl_sketch import codecs
+from fl_sketch import comms
+from fl_sketch import feedback
+from fl_sketch import local as local_work
+from fl_sketch import transforms as t
+from fl_sketch.algorithms import base
+import jax
+import jax.numpy as jnp
+import optax
+
+
+class Variates(NamedTuple):
+  """What outlives a round.
+
+  Attributes:
+    client: `PerClient`, c_i of SCAFFOLD or delta_j of FedCOMGATE.
+    server: c of SCAFFOLD.
+    bill: of the uplink.
+  """
+
+  client: comms.PerClient
+  server: Any
+  bill: comms.Bill
+
+
+def scaffold(
+  local: local_work.Local,
+  hp: base.Hyper,
+  *,
+  local_steps: int,
+  population: int,
+) -> base.Algorithm:
+  r"""Local steps along :math:`g_i - c_i + c`, with both variates sent.
+
+  :math:`c_i^+ = c_i - c + \Delta_i / (K \eta_l)`, :math:`c \leftarrow c +
+  \frac1N \sum_{i \in S} (c_i^+ - c_i)` and :math:`x \leftarrow x - \eta_g
+  \bar\Delta`. A client sends :math:`\Delta_i` and :math:`c_i^+ - c_i`, and
+  receives :math:`\bar\Delta` and c.
+
+  Args:
+    local: local work that adds the drift to its gradients.
+    hp: hyperparameters.
+    local_steps: of local work.
+    population: clients in total.
+
+  Symbols: client_lr eta_l; server_lr eta_g; local_steps K; population N.
+
+  Departures: option II of the paper, which reuses the local gradients.
+
+  Source: Karimireddy et al., ICML 2020, arXiv:1910.06378, Algorithm 1.
+  """
+
+  def init(params):
+    zeros = optax.tree.zeros_like(params)
+    return Variates(comms.PerClient(zeros), zeros, comms.no_bill())
+
+  def update(moved, state, params=None, *, weight, **_):
+    del params
+    factor = 1 / (local_steps * hp.client_lr)
+    change = jax.tree.map(
+      lambda m, c: factor * m - c[None], moved, state.server
+    )
+    # The mean is over those who took part, the sum of changes over everybody.
+    (mean, mean_change), up = comms.uplink((moved, change), weight)
+    share = comms.sum_over_cohort(weight) / population
+    add = lambda c, d: c + share * d
+    server = jax.tree.map(add, state.server, mean_change)
+    client = jax.tree.map(jnp.add, state.client.value, change)
+    bill = state.bill._replace(up=state.bill.up + comms.billed(up))
+    sent = {'moved': mean, 'variate': server}
+    return sent, Variates(comms.PerClient(client), server, bill)
+
+  def drift(protocol):
+    away = lambda c, c_i: c[None] - c_i
+    state = protocol[0]
+    return comms.PerClient(jax.tree.map(away, state.server, state.client.value))
+
+  return base.federated(
+    local,
+    t.Transform(init, update),
+    t.broadcast(),
+    t.stateless(lambda sent, _, **__: sent['moved']),
+    optax.scale_by_learning_rate(hp.server_lr),
+    drift=drift,
+  )
+
+
+def fedcomgate(
+  local: local_work.Local,
+  hp: base.Hyper,
+  *,
+  codec: codecs.Codec,
+  local_steps: int,
+  control_gain: float | None = None,
+) -> base.Algorithm:
+  r"""FedCOM with gradient tracking: local steps along :math:`g_j - \delta_j`.
+
+  :math:`\delta_j \leftarrow \delta_j + \frac\beta{\eta\tau}(Q_j(\Delta_j) -
+  \frac1n \sum_i Q_i(\Delta_i))` and :math:`w \leftarrow w - \gamma \frac1n
+  \sum_i Q_i(\Delta_i)`. Every client takes part in every round, with equal
+  weights.
+
+  Args:
+    local: local work that adds the drift to its gradients.
+    hp: hyperparameters.
+    codec: unbiased.
+    local_steps: of local work.
+    control_gain: beta; None is 1 / (1 + omega) of the codec.
+
+  Symbols: client_lr eta; server_lr gamma; local_steps tau; codec Q;
+  control_gain beta.
+
+  Departures: the paper sends :math:`\Delta_j / \eta`, hence its factor 1 / tau.
+  Its gain is 1, where the error of :math:`\delta_j` grows if omega > 1; ours is
+  that of DIANA (Mishchenko et al., arXiv:1901.09269).
+
+  Source: Haddadpour et al., AISTATS 2021, arXiv:2007.01154, Algorithm 2.
+
+  Raises:
+    ValueError: the codec is biased.
+  """
+  omega = codec.omega
+  if omega is None:
+    raise ValueError(f'Expected codec={codec.name!r} to be unbiased.')
+  decode = feedback.decoder(codec)
+
+  def init(params):
+    zeros = optax.tree.zeros_like(params)
+    return Variates(comms.PerClient(zeros), (), comms.no_bill())
+
+  def update(payload, state, params=None, *, keys, weight, **_):
+    gain = 1 / (1 + omega(params)) if control_gain is None else control_gain
+    factor = gain / (local_steps * hp.client_lr)
+    own = t.over_lanes(lambda keys, x: decode(keys, x, params), keys, payload)
+    mean, up = comms.uplink(payload, weight, own)
+    track = lambda d, q, m: d + factor * (q - m[None])
+    client = jax.tree.map(track, state.client.value, own, mean)
+    bill = state.bill._replace(up=state.bill.up + comms.billed(up))
+    return mean, Variates(comms.PerClient(client), (), bill)
+
+  return base.federated(
+    local,
+    feedback.compress(codec),
+    t.Transform(init, update),
+    t.broadcast(),
+    optax.scale_by_learning_rate(hp.server_lr),
+    drift=lambda protocol: jax.tree.map(jnp.negative, protocol[0].client),
+  )

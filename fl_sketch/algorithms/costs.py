@@ -1,0 +1,254 @@
+"""What an algorithm costs and which keys it reads, measured by playing it."""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import functools
+from typing import Any
+from typing import NamedTuple
+
+from fl_sketch import comms
+from fl_sketch import keys as keys_lib
+from fl_sketch import rounds as rounds_lib
+from fl_sketch import transforms as t
+from fl_sketch.algorithms import base
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+_RANDOMNESS = {
+  'run': 'run (shared, fixed for all rounds)',
+  'round': 'round (shared, fresh)',
+  'client': "client (each client's own, fresh)",
+}
+
+
+class Costs(NamedTuple):
+  """Of one client in one round; floats are of 32 bits.
+
+  Attributes:
+    d: numbers of the model.
+    up: bytes that it sends, the distinct ones in order of appearance.
+    down: bytes of the broadcast, likewise.
+    client_state: floats of its own rows.
+    replicated: floats beside the model that the server keeps, and every client
+      that redoes its step; counters apart.
+    server_state: floats that the server alone keeps, bills and counters apart.
+    held: floats that a shard holds of each lane until the uplink; None where it
+      adds up payloads as they come and holds one sum.
+    keys: which of `keys.RoundKeys` the run depends on.
+  """
+
+  d: int
+  up: tuple[int, ...]
+  down: tuple[int, ...]
+  client_state: float
+  replicated: float
+  server_state: float
+  held: float | None
+  keys: tuple[str, ...]
+
+
+def toy_problem(d: int = 1000, clients: int = 8):
+  """(params f32[d], cohort of all clients), least squares by `quadratic`."""
+  centres = np.random.default_rng(0).standard_normal((clients, 2, 1, d))
+  ids, weight = np.arange(clients, dtype=np.int32), np.ones(clients, np.float32)
+  cohort = rounds_lib.Cohort(ids, weight, centres.astype(np.float32))
+  return jnp.zeros(d), cohort
+
+
+def quadratic(params: jax.Array, batch: jax.Array) -> jax.Array:
+  """Half the mean squared distance of f32[d] to the rows of f32[batch, d]."""
+  return 0.5 * jnp.mean(jnp.sum((params[None] - batch) ** 2, 1))
+
+
+def measure(
+  make: Callable[[Any], base.Algorithm],
+  params: Any,
+  cohort: 'rounds_lib.Cohort',  # quoted: `rounds` imports this package
+  *,
+  rounds: int = 16,
+  hp: base.Hyper | None = None,
+) -> Costs:
+  """Plays some rounds, and again with one of the keys changed.
+
+  Bytes are those of the bills; a key is read if the state at the end differs.
+
+  >>> from fl_sketch import algorithms
+  >>> make = algorithms.make('fedavg', quadratic)
+  >>> measure(make, *toy_problem(d=10)).up
+  (40,)
+
+  Args:
+    make: hp -> `Algorithm`.
+    params: the model, of 32-bit floats.
+    cohort: every client there is, in the order of ids.
+    rounds: how many; rare coins want many.
+    hp: hyperparameters; None are rates of 0.1.
+
+  Raises:
+    ValueError: the run diverges.
+  """
+  hp = hp or base.Hyper(jnp.float32(0.1), jnp.float32(0.1))
+  play = _player(make, params, cohort, rounds)
+  shifts = keys_lib.RoundKeys(*(jnp.uint32(0) for _ in _RANDOMNESS))
+  state, metrics = jax.device_get(play((hp, shifts)))
+  if metrics['rejected_clients'].any() or not metrics['finite'].all():
+    raise ValueError(f'Expected {rounds=} to stay finite: lower the rates.')
+  read = []
+  for name in _RANDOMNESS:
+    other, _ = play((hp, shifts._replace(**{name: jnp.uint32(1)})))
+    same = jax.tree.map(np.array_equal, state, other)
+    read += [] if all(jax.tree.leaves(same)) else [name]
+  distinct = lambda sizes: tuple(dict.fromkeys(sizes.tolist()))
+  rows, alone = _split((state.encode, state.protocol))
+  _, replicated = _split(state.server)
+  algorithm = make(hp)
+  return Costs(
+    d=comms.nbytes(params) // 4,
+    up=distinct(metrics['up']),
+    down=distinct(metrics['down']),
+    client_state=comms.nbytes(rows) / 4 / len(cohort.ids),
+    replicated=comms.nbytes(replicated) / 4,
+    server_state=comms.nbytes(alone) / 4,
+    held=None if algorithm.decode else _held(algorithm, params, cohort),
+    keys=tuple(read),
+  )
+
+
+def _player(make, params, cohort, rounds):
+  """The function (hp, shifts of the keys) -> (state, metrics of all rounds)."""
+  make_shifted = lambda hp: _shifted(make(hp[0]), hp[1])
+  round_fn = rounds_lib.run_round(make_shifted, comms.cohort_mesh(1))
+
+  def play(hp):
+    state = rounds_lib.init(make_shifted(hp), params, len(cohort.ids))
+    step = lambda state, _: round_fn(hp, state, cohort, jax.random.key(0))
+    return jax.lax.scan(step, state, length=rounds)
+
+  # It runs for a moment: compiling is what takes time.
+  fast = {'xla_backend_optimization_level': 0}
+  return jax.jit(play, compiler_options=fast)
+
+
+def _shifted(algorithm, shifts) -> base.Algorithm:
+  """The algorithm under keys with the bits `shifts` (uint32[] each) flipped."""
+
+  def flip(key, bits):
+    data = jax.random.key_data(key) ^ bits
+    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(key))
+
+  shift = lambda keys: keys_lib.RoundKeys(*map(flip, keys, shifts))
+
+  def local(params, batches, key, drift):
+    return algorithm.local(params, batches, flip(key, shifts.client), drift)
+
+  def decode(keys, payload, like):
+    return algorithm.decode(shift(keys), payload, like)
+
+  def link(tx):
+    def update(updates, state, params=None, **extra):
+      extra |= {'keys': shift(extra['keys'])}
+      return tx.update(updates, state, params, **extra)
+
+    return t.Transform(tx.init, update)
+
+  return algorithm._replace(
+    local=local,
+    encode=link(algorithm.encode),
+    protocol=link(algorithm.protocol),
+    server=link(algorithm.server),
+    decode=algorithm.decode and decode,
+  )
+
+
+def _split(state):
+  """(rows of the clients, all else but for bills and single numbers)."""
+  own = lambda x: isinstance(x, (comms.PerClient, comms.Bill))
+  nodes = jax.tree.leaves(state, is_leaf=own)
+  rows = [x for x in nodes if isinstance(x, comms.PerClient)]
+  return rows, [x for x in nodes if not own(x) and np.ndim(x)]
+
+
+def _held(algorithm, params, cohort) -> float:
+  """Floats of one client's payload before the protocol sees it."""
+  first = functools.partial(jax.tree.map, lambda x: x[0])
+
+  def payload(batches):
+    state = rounds_lib.init(algorithm, params, 1)
+    drift = algorithm.drift and algorithm.drift(state.protocol)
+    if isinstance(drift, comms.PerClient):
+      drift = first(drift.value)
+    keys = keys_lib.round_keys(jax.random.key(0), state.round)
+    moved, _ = algorithm.local(params, batches, keys.client, drift)
+    row, extra = first(state.encode.value), {'keys': keys, 'weight': 1.0}
+    return algorithm.encode.update(moved, row, params, **extra)[0]
+
+  return comms.nbytes(jax.eval_shape(payload, first(cohort.batches))) / 4
+
+
+def report(costs: Costs, example: Mapping[str, Any]) -> str:
+  """The costs as lines of text; see `Entry` for `example`."""
+  given = ''.join(f', {text}' for text in call_texts(example))
+  size = lambda n: f'{n / 4:,g} floats ({n:,} bytes)'
+  sizes = lambda moved: ' or '.join(map(size, moved))
+  state = lambda n: f'{n:,g} floats' + f' ({n / costs.d:g} d)' * (n > 0)
+  keys = ', '.join(_RANDOMNESS[key] for key in costs.keys)
+  return '\n'.join(
+    [
+      f'Measured with d = {costs.d:,}{given}:',
+      f'  up {sizes(costs.up)}; down {sizes(costs.down)}',
+      f'  state of each client {state(costs.client_state)}',
+      f'  of the server and those that redo its step {state(costs.replicated)}',
+      f'  of the server alone {state(costs.server_state)}',
+      f'  held until the uplink {_held_text(costs)}',
+      f'  keys {keys or "none"}',
+    ]
+  )
+
+
+def table(
+  costs: Mapping[str, Costs], examples: Mapping[str, Mapping[str, Any]]
+) -> str:
+  """The costs of several algorithms as a Markdown table."""
+  head = 'algorithm', 'up', 'down', 'each client', 'replicated', 'server'
+  lines = [(*head, 'held until the uplink', 'keys'), ['---'] * 8]
+  for name, c in costs.items():
+    floats = functools.partial(_in_units, c.d)
+    many = lambda sizes, of=floats: ', '.join(of(n / 4) for n in sizes)
+    lines.append(
+      (
+        f'`{name}({", ".join(call_texts(examples[name]))})`',
+        *(many(c.up), many(c.down)),
+        *map(floats, (c.client_state, c.replicated, c.server_state)),
+        _held_text(c),
+        ', '.join(c.keys) or 'none',
+      )
+    )
+  return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
+
+
+def call_texts(example: Mapping[str, Any]) -> list[str]:
+  """Options as they stand in a call, a `functools.partial` as its own call.
+
+  >>> call_texts({'k': 3, 'codec': functools.partial(round, 0.5)})
+  ['k=3', 'codec=round(0.5)']
+  """
+
+  def text(x):
+    if not isinstance(x, functools.partial):
+      return repr(x)
+    return f'{x.func.__name__}({", ".join(map(repr, x.args))})'
+
+  return [f'{option}={text(x)}' for option, x in example.items()]
+
+
+def _held_text(costs) -> str:
+  if costs.held is None:
+    return 'O(d + b)'
+  return f'[lanes, {_in_units(costs.d, costs.held)}]'
+
+
+def _in_units(d, n) -> str:
+  if n and n % d == 0:
+    return 'd' if n == d else f'{n / d:g} d'
+  return f'{n:g}'

@@ -1,0 +1,140 @@
+"""Iterative sketching without a server: averages over a graph of clients."""
+
+from typing import NamedTuple
+
+from fl_sketch import comms
+from fl_sketch import local as local_work
+from fl_sketch import sketches
+from fl_sketch import topology
+from fl_sketch import transforms as t
+from fl_sketch.algorithms import base
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+
+class State(NamedTuple):
+  """What outlives a round of gossip.
+
+  Attributes:
+    count: int32[], rounds done.
+    away: `PerClient`, each client's own model less the mean of all.
+    bill: what a client sends; what it receives is its neighbours' bill.
+  """
+
+  count: jax.Array
+  away: comms.PerClient
+  bill: comms.Bill
+
+
+def decentralised(
+  local: local_work.Local,
+  hp: base.Hyper,
+  *,
+  sketch: sketches.Sketch,
+  graph: topology.Graph,
+  gossip_steps: int | None = None,
+  chebyshev: bool = False,
+  resync_every: int | None = None,
+) -> base.Algorithm:
+  r"""Clients average sketches over a graph; each goes on from its own model.
+
+  :math:`w_i \leftarrow w_i - \eta_g R_t^\top (M R_t \Delta)_i`, where M is the
+  exact average of a tree all-reduce, or :math:`W^q`, q steps of gossip with
+  Metropolis weights W. The parameters of the run are the mean of all
+  :math:`w_i`; under a tree all are equal. Every client takes part in every
+  round, with equal weights. The uplink is what a client sends, in the mean over
+  clients; `topology` counts hops and the floats over each edge.
+
+  Args:
+    local: local work.
+    hp: hyperparameters.
+    sketch: a linear operator whose table is one array.
+    graph: of the clients, by id.
+    gossip_steps: q; None is a tree all-reduce.
+    chebyshev: whether gossip is accelerated.
+    resync_every: rounds after which the models are averaged too, by a tree;
+      None is never.
+
+  Symbols: client_lr eta_local; server_lr eta_global; local_steps K; sketch R.
+
+  Departures: the paper has one sentence on it. Flooding, which it names, takes
+  diam(G) hops but carries up to N tables over each edge.
+
+  Source: Song, Wang, Yu, Zhang, ICML 2023, section 3.
+
+  Raises:
+    ValueError: the sketch is not linear, or gossip options come without gossip.
+  """
+  if not sketches.properties(sketch).linear:
+    raise ValueError(
+      'Expected a linear sketch: clients average what they read.'
+    )
+  if gossip_steps is None and (chebyshev or resync_every):
+    raise ValueError('Expected gossip_steps beside chebyshev and resync_every.')
+  step = optax.scale_by_learning_rate(hp.server_lr)
+  if gossip_steps is None:
+    links = _tree_mean(graph), t.desketch(sketch), step
+    return base.federated(local, t.sketch(sketch), *links)
+
+  def from_own_model(params, batches, key, away):
+    start = jax.tree.map(jnp.add, params, away)
+    return local(start, batches, key, None)
+
+  mix = topology.chebyshev if chebyshev else topology.gossip
+  matrix = mix(topology.metropolis(graph), gossip_steps)
+  cost = lambda floats: topology.gossip_cost(graph, floats, gossip_steps)
+  return base.federated(
+    from_own_model,
+    t.sketch(sketch),
+    _gossip(sketch, hp.server_lr, graph, matrix, cost, resync_every),
+    t.desketch(sketch),
+    step,
+    drift=lambda protocol: protocol[0].away,
+  )
+
+
+def _tree_mean(graph) -> t.Broadcast:
+  """Tables -> their mean, which every client has after 2 x depth hops."""
+
+  def update(tables, bill, params=None, *, weight, **_):
+    del params
+    mean, size = comms.uplink(tables, weight)
+    up = _sent(topology.tree_all_reduce(graph, size // 4))
+    return mean, bill._replace(up=bill.up + comms.billed(up))
+
+  return t.Broadcast(lambda params: comms.no_bill(), update)
+
+
+def _sent(cost: topology.Cost) -> int:
+  """Bytes that a client sends, in the mean over clients, rounded up."""
+  return -(-4 * cost.total // len(cost.sent))
+
+
+def _gossip(op, server_lr, graph, matrix, cost, resync_every) -> t.Broadcast:
+  """Tables -> the mean of what clients end with; moves each from that mean."""
+  mixing = np.asarray(matrix, np.float32)
+
+  def init(params):
+    rows = comms.PerClient(optax.tree.zeros_like(params))
+    return State(jnp.int32(0), rows, comms.no_bill())
+
+  def update(tables, state, params=None, *, keys, weight, ids, **_):
+    everyone, size = comms.exchange(tables, weight, ids, len(mixing))
+    heard = jnp.tensordot(mixing, everyone, 1)
+    mean = heard.mean(0)
+    read = lambda table: op.desketch(keys.round, table, params)
+    own = t.over_lanes(lambda _, table: read(table), keys, heard[ids])
+    move = lambda away, x, m: away - server_lr * (x - m[None])
+    away = jax.tree.map(move, state.away.value, own, read(mean))
+    up = comms.billed(_sent(cost(size // 4)))
+    if resync_every:
+      again = (state.count + 1) % resync_every == 0
+      away = jax.tree.map(lambda x: jnp.where(again, 0, x), away)
+      dense = topology.tree_all_reduce(graph, comms.nbytes(params) // 4)
+      up += jnp.where(again, comms.billed(_sent(dense)), 0)
+    bill = state.bill._replace(up=state.bill.up + up)
+    return mean, State(state.count + 1, comms.PerClient(away), bill)
+
+  return t.Broadcast(init, update)

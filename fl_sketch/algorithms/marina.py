@@ -1,0 +1,123 @@
+"""MARINA: compressed differences of gradients, now and then a whole one."""
+
+from typing import Any
+from typing import NamedTuple
+
+from fl_sketch import codecs
+from fl_sketch import comms
+from fl_sketch import feedback
+from fl_sketch import keys as keys_lib
+from fl_sketch import local as local_work
+from fl_sketch import transforms as t
+from fl_sketch.algorithms import base
+import jax
+from jax import lax
+import jax.numpy as jnp
+import optax
+
+
+class State(NamedTuple):
+  """What outlives a round.
+
+  Attributes:
+    count: int32[], rounds done.
+    previous: the parameters of the round before.
+    gradient: the estimate g of it.
+    bill: of the uplink.
+  """
+
+  count: jax.Array
+  previous: Any
+  gradient: Any
+  bill: comms.Bill
+
+
+def marina(
+  local: local_work.Local,
+  hp: base.Hyper,
+  *,
+  codec: codecs.Codec,
+  sync_probability: float,
+) -> base.Algorithm:
+  r"""A gradient estimate that sends only how the gradient has changed.
+
+  With probability p all clients send :math:`\nabla f_i(x^+)`, else
+  :math:`Q_i(\nabla f_i(x^+) - \nabla f_i(x))` on the same batches, and :math:`g
+  \leftarrow g + \frac1n \sum_i Q_i`; :math:`x \leftarrow x - \gamma g`. The
+  coin is the same for all, the :math:`Q_i` are independent.
+
+  Args:
+    local: one gradient.
+    hp: hyperparameters.
+    codec: unbiased.
+    sync_probability: about the share of d that the codec sends.
+
+  Symbols: server_lr gamma; sync_probability p; codec Q.
+
+  Departures: an absent client's change is taken to be the others' mean. The
+  first round sends whole gradients. The server sends g, d floats.
+
+  Source: Gorbunov et al., ICML 2021, arXiv:2102.07845, Algorithm 1; written
+  from memory of the paper.
+
+  Raises:
+    ValueError: the codec is biased, or p is no probability above 0.
+  """
+  if codec.omega is None:
+    raise ValueError(f'Expected codec={codec.name!r} to be unbiased.')
+  if not 0 < sync_probability <= 1:
+    raise ValueError(f'Expected 0 < {sync_probability=} <= 1.')
+
+  def both(params, batches, key, previous):
+    new, metrics = local(params, batches, key, None)
+    old, _ = local(previous, batches, key, None)
+    return (new, old), metrics
+
+  return base.federated(
+    both,
+    t.per_client(_change(codec)),
+    _estimate(codec, sync_probability),
+    t.broadcast(),
+    optax.scale_by_learning_rate(hp.server_lr),
+    drift=lambda protocol: protocol[0].previous,
+  )
+
+
+def _change(codec) -> t.Transform:
+  """Client: both gradients -> the new one, and the encoded change."""
+
+  def encode(gradients, _, *, keys, **__):
+    new, old = gradients
+    change = jax.tree.map(jnp.subtract, new, old)
+    return new, codec.encode(keys_lib.codec_key(keys.client), change)
+
+  return t.stateless(encode)
+
+
+def _estimate(codec, probability) -> t.Transform:
+  """What clients send -> g; the coin decides which half travels."""
+  decode = feedback.decoder(codec)
+
+  def init(params):
+    zeros = optax.tree.zeros_like(params)
+    return State(jnp.int32(0), params, zeros, comms.no_bill())
+
+  def update(payload, state, params=None, *, keys, weight, **_):
+    whole, change = payload
+
+    def synchronise():
+      mean, up = comms.uplink(whole, weight)
+      return mean, comms.billed(up)
+
+    def add_change():
+      one = lambda keys, sent: decode(keys, sent, params)
+      decoded = t.over_lanes(one, keys, change)
+      mean, up = comms.uplink(change, weight, decoded)
+      return jax.tree.map(jnp.add, state.gradient, mean), comms.billed(up)
+
+    heads = keys_lib.coin(keys, probability) | (state.count == 0)
+    gradient, up = lax.cond(heads, synchronise, add_change)
+    bill = state.bill._replace(up=state.bill.up + up)
+    return gradient, State(state.count + 1, params, gradient, bill)
+
+  return t.Transform(init, update)

@@ -1,0 +1,129 @@
+"""EF21 and CD-Adam: send the encoded change of an estimate that both keep."""
+
+from typing import Any
+from typing import NamedTuple
+
+from fl_sketch import codecs
+from fl_sketch import feedback
+from fl_sketch import keys as keys_lib
+from fl_sketch import local as local_work
+from fl_sketch import transforms as t
+from fl_sketch.algorithms import base
+from fl_sketch.algorithms import server_optimizers
+import jax
+import jax.numpy as jnp
+import optax
+
+
+class Estimates(NamedTuple):
+  """Server state of CD-Adam: its estimate, and what clients know of it."""
+
+  server: Any
+  known: Any
+
+
+def ef21(
+  local: local_work.Local,
+  hp: base.Hyper,
+  *,
+  codec: codecs.Codec,
+  population: int,
+) -> base.Algorithm:
+  r"""Error feedback by estimates of the gradients.
+
+  :math:`g_i \leftarrow g_i + C(\nabla f_i - g_i)` and :math:`w \leftarrow w -
+  \gamma \frac1N \sum_i g_i`, of which the server keeps the sum: an absent
+  client's :math:`g_i` stays.
+
+  Args:
+    local: one gradient.
+    hp: hyperparameters.
+    codec: a contraction.
+    population: clients in total.
+
+  Symbols: server_lr gamma; codec C; population n.
+
+  Departures: every estimate begins at 0. Absent clients as in EF21-PP
+  (Fatkhullin et al., arXiv:2110.03294). The server sends d floats.
+
+  Source: Richtarik, Sokolov, Fatkhullin, NeurIPS 2021, arXiv:2106.05203,
+  Algorithm 2.
+  """
+  return base.federated(
+    local,
+    feedback.markov(codec),
+    t.mean_over_cohort(decode=feedback.decoder(codec), denominator=population),
+    t.broadcast(),
+    optax.trace(1.0),
+    optax.scale_by_learning_rate(hp.server_lr),
+  )
+
+
+def cd_adam(
+  local: local_work.Local,
+  hp: base.Hyper,
+  *,
+  codec: codecs.Codec,
+  population: int,
+  b1: float = 0.9,
+  b2: float = 0.999,
+  eps: float = 1e-8,
+) -> base.Algorithm:
+  r"""Compressed both ways, then AMSGrad on what everybody knows.
+
+  :math:`\hat g_i \leftarrow \hat g_i + C(\nabla f_i - \hat g_i)` up,
+  :math:`\tilde g \leftarrow \tilde g + C(\frac1N \sum_i \hat g_i - \tilde g)`
+  down, and AMSGrad on :math:`\tilde g`, by server and clients alike.
+
+  Args:
+    local: one gradient.
+    hp: hyperparameters.
+    codec: a contraction.
+    population: clients in total.
+    b1: decay of the first moment.
+    b2: decay of the second.
+    eps: added to its root.
+
+  Symbols: server_lr alpha; codec C; b1, b2, eps beta_1, beta_2, nu;
+  population n.
+
+  Departures: every estimate begins at 0; absent clients as in `ef21`. SAFL
+  cites Wang and Joshi (2019) for it.
+
+  Source: Wang, Lin, Chen, AISTATS 2022, arXiv:2111.00705, Algorithm 1; written
+  from memory of the paper.
+  """
+  amsgrad = server_optimizers.make_server_optimizer(
+    'amsgrad', b1=b1, b2=b2, eps=eps
+  )
+  decode = lambda payload, params, *, keys, **_: codec.decode(
+    keys_lib.codec_key(keys.round), payload, params
+  )
+  return base.federated(
+    local,
+    feedback.markov(codec),
+    t.mean_over_cohort(decode=feedback.decoder(codec), denominator=population),
+    _markov_downlink(codec),
+    t.broadcast(),
+    t.stateless(decode),
+    optax.trace(1.0),
+    server_optimizers.server_step(hp, amsgrad),
+  )
+
+
+def _markov_downlink(codec) -> t.Transform:
+  """Server: mean change -> encoded change of what the clients know."""
+
+  def init(params):
+    zeros = optax.tree.zeros_like(params)
+    return Estimates(zeros, zeros)
+
+  def update(change, state, params=None, *, keys, **_):
+    server = jax.tree.map(jnp.add, state.server, change)
+    key = keys_lib.codec_key(keys.round)
+    missing = jax.tree.map(jnp.subtract, server, state.known)
+    payload = codec.encode(key, missing)
+    sent = codec.decode(key, payload, params)
+    return payload, Estimates(server, jax.tree.map(jnp.add, state.known, sent))
+
+  return t.Transform(init, update)

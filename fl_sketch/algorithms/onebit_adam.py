@@ -1,0 +1,158 @@
+"""1-bit Adam: dense Adam first, then signs of the momentum, both ways."""
+
+from typing import Any
+from typing import NamedTuple
+
+from fl_sketch import codecs
+from fl_sketch import comms
+from fl_sketch import local as local_work
+from fl_sketch import transforms as t
+from fl_sketch.algorithms import base
+import jax
+from jax import lax
+import jax.numpy as jnp
+import optax
+
+
+class Links(NamedTuple):
+  """State of the two links.
+
+  Attributes:
+    count: int32[], rounds done.
+    momentum: m, the same on clients and server.
+    client_error: `PerClient`, what signs left out on the way up.
+    server_error: what they left out on the way down.
+    bill: of both.
+  """
+
+  count: jax.Array
+  momentum: Any
+  client_error: comms.PerClient
+  server_error: Any
+  bill: comms.Bill
+
+
+class Moments(NamedTuple):
+  """State of the step: rounds done, m and v."""
+
+  count: jax.Array
+  momentum: Any
+  variance: Any
+
+
+def onebit_adam(
+  local: local_work.Local,
+  hp: base.Hyper,
+  *,
+  warmup: int,
+  b1: float = 0.9,
+  b2: float = 0.999,
+  eps: float = 1e-8,
+) -> base.Algorithm:
+  r"""Adam with its second moment frozen, and one bit a coordinate.
+
+  For ``warmup`` rounds mean gradients and Adam. Then a client sends
+  :math:`C(\beta_1 m + (1 - \beta_1) g_i + \delta_i)` with :math:`C(x) =
+  \mathrm{sign}(x) \|x\|_2 / \sqrt d`, the server sends C of the mean and its
+  own error, which is the new m, and v stays: :math:`x \leftarrow x - \eta m /
+  (\sqrt v + \epsilon)`.
+
+  Args:
+    local: one gradient.
+    hp: hyperparameters.
+    warmup: dense rounds; v must have settled.
+    b1: decay of the momentum.
+    b2: decay of the second moment.
+    eps: added to its root.
+
+  Symbols: server_lr gamma; warmup T_w; b1, b2, eps beta_1, beta_2, eta.
+
+  Departures: no bias correction, as in the authors' code. A coordinate whose
+  gradient was always 0 in the warm-up has v = 0 and stays where it is: signs
+  never say 0.
+
+  Source: Tang et al., ICML 2021, arXiv:2102.02888, Algorithm 1.
+
+  Raises:
+    ValueError: ``warmup`` is below 1.
+  """
+  if warmup < 1:
+    raise ValueError(f'Expected {warmup=} >= 1.')
+  return base.federated(
+    local,
+    _exchange(warmup, b1),
+    _frozen_adam(warmup, b1, b2, eps),
+    optax.scale_by_learning_rate(hp.server_lr),
+  )
+
+
+def _exchange(warmup, b1) -> t.Broadcast:
+  """Gradients -> the mean gradient while warm, the new momentum after."""
+  codec = codecs.sign('l2')
+
+  def init(params):
+    zeros = optax.tree.zeros_like(params)
+    rows = comms.PerClient(zeros)
+    return Links(jnp.int32(0), zeros, rows, zeros, comms.no_bill())
+
+  def dense(grads, state, params, keys, weight):
+    mean, up = comms.uplink(grads, weight)
+    momentum = jax.tree.map(_decay(b1), state.momentum, mean)
+    bill = _bill(up, comms.nbytes(mean))
+    return mean, state._replace(momentum=momentum, bill=bill)
+
+  def signs(grads, state, params, keys, weight):
+    add = lambda m, g, e: b1 * m[None] + (1 - b1) * g + e
+    wanted = jax.tree.map(add, state.momentum, grads, state.client_error.value)
+    payload = jax.vmap(codec.encode)(keys.client, wanted)
+    decode = lambda key, sent: codec.decode(key, sent, params)
+    sent = jax.vmap(decode)(keys.client, payload)
+    mean, up = comms.uplink(payload, weight, sent)
+    missing = jax.tree.map(jnp.add, mean, state.server_error)
+    message = codec.encode(keys.round, missing)
+    momentum = codec.decode(keys.round, message, params)
+    error = jax.tree.map(jnp.subtract, wanted, sent)
+    return momentum, state._replace(
+      momentum=momentum,
+      client_error=comms.PerClient(error),
+      server_error=jax.tree.map(jnp.subtract, missing, momentum),
+      bill=_bill(up, comms.nbytes(message)),
+    )
+
+  def update(grads, state, params=None, *, keys, weight, **_):
+    args = grads, state, params, keys, weight
+    sent, new = lax.cond(state.count < warmup, dense, signs, *args)
+    return sent, new._replace(count=state.count + 1)
+
+  return t.Broadcast(init, update)
+
+
+def _bill(up, down):
+  return comms.Bill(comms.billed(up), comms.billed(down))
+
+
+def _decay(decay):
+  return lambda old, new: decay * old + (1 - decay) * new
+
+
+def _frozen_adam(warmup, b1, b2, eps) -> t.Transform:
+  """What was sent -> direction; v changes only while warm."""
+
+  def init(params):
+    zeros = optax.tree.zeros_like(params)
+    return Moments(jnp.int32(0), zeros, zeros)
+
+  def update(sent, state, params=None, **_):
+    del params
+    warm = state.count < warmup
+    pick = lambda x, y: jax.tree.map(lambda a, b: jnp.where(warm, a, b), x, y)
+    square = jax.tree.map(jnp.square, sent)
+    momentum = pick(jax.tree.map(_decay(b1), state.momentum, sent), sent)
+    variance = pick(
+      jax.tree.map(_decay(b2), state.variance, square), state.variance
+    )
+    direction = lambda m, v: jnp.where(v > 0, m / (jnp.sqrt(v) + eps), 0)
+    out = jax.tree.map(direction, momentum, variance)
+    return out, Moments(state.count + 1, momentum, variance)
+
+  return t.Transform(init, update)

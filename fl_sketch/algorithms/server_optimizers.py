@@ -1,0 +1,71 @@
+"""What the server does with its estimate of the mean pseudo-gradient."""
+
+import functools
+
+from fl_sketch.algorithms import base
+import optax
+
+ServerOptimizer = optax.GradientTransformation | str
+
+_paper_amsgrad = functools.partial(
+  optax.scale_by_amsgrad, bias_correction_mu=False, bias_correction_nu=False
+)
+_paper_adagrad = functools.partial(
+  optax.scale_by_rss, initial_accumulator_value=0.0
+)
+# Each with the options it takes.
+_SERVER_OPTIMIZERS = {
+  'adam': (optax.scale_by_adam, ('b1', 'b2', 'eps')),
+  'amsgrad': (_paper_amsgrad, ('b1', 'b2', 'eps')),
+  'yogi': (optax.scale_by_yogi, ('b1', 'b2', 'eps')),
+  'adagrad': (_paper_adagrad, ('eps',)),
+  'momentum': (lambda momentum=0.9: optax.trace(momentum), ('momentum',)),
+  'sgd': (optax.identity, ()),
+}
+
+
+def make_server_optimizer(name: str, **options) -> optax.GradientTransformation:
+  """The preconditioner of the server step, without its learning rate.
+
+  'amsgrad' is the papers', without bias correction; 'adam', which all the
+  experiments of SAFL use, has it.
+
+  >>> make_server_optimizer('adam', b2=0.99).init is not None
+  True
+
+  Args:
+    name: 'adam', 'amsgrad', 'yogi', 'adagrad', 'momentum' or 'sgd'.
+    **options: b1, b2 and eps, or momentum.
+
+  Raises:
+    ValueError: there is no optimiser of that name, or it lacks an option.
+  """
+  if name not in _SERVER_OPTIMIZERS:
+    known = tuple(_SERVER_OPTIMIZERS)
+    raise ValueError(f'Expected server_optimizer={name!r} in {known}.')
+  factory, takes = _SERVER_OPTIMIZERS[name]
+  if unknown := sorted(set(options) - set(takes)):
+    raise ValueError(f'Expected options of {name} in {takes}, got {unknown}.')
+  return factory(**options)
+
+
+def server_step(
+  hp: base.Hyper,
+  server_optimizer: ServerOptimizer = 'sgd',
+  schedule: optax.Schedule | None = None,
+) -> optax.GradientTransformation:
+  """Estimate -> update of the parameters: optimiser, schedule, ``server_lr``.
+
+  Args:
+    hp: hyperparameters.
+    server_optimizer: a name that `make_server_optimizer` knows, or any optax
+      transformation without its learning rate.
+    schedule: round -> factor on ``server_lr``.
+  """
+  if isinstance(server_optimizer, str):
+    server_optimizer = make_server_optimizer(server_optimizer)
+  decay = optax.identity()
+  if schedule is not None:
+    decay = optax.scale_by_schedule(schedule)
+  rate = optax.scale_by_learning_rate(hp.server_lr)
+  return optax.chain(server_optimizer, decay, rate)

@@ -1,0 +1,157 @@
+"""What algorithms are said to cost is what the formulas give by hand."""
+
+from fl_sketch import algorithms
+from fl_sketch import codecs
+from fl_sketch import sketches
+from fl_sketch.algorithms import costs
+import jax.numpy as jnp
+import pytest
+
+D = 1000
+TABLE = 5 * 20  # tm of the count sketch
+B = 100  # of the linear one
+K = 10
+PK = 4 * K  # candidates of SketchedSGD
+SIGNS = D / 8 / 4
+HEAPRIX = 2 * TABLE + K
+TREE = 2 * 7 * B / 8  # N - 1 edges, both ways, in the mean over N clients
+VALUES = PK + K + PK / 8 / 4  # whom it asked, whom it kept, one bit a candidate
+COCKTAIL = K + K * 4 / 32 + 1  # where, 4-bit levels, the scale of a bucket
+
+# Floats up and down; of each client's state, of what server and clients both
+# keep, of the server's alone; those held of each lane (None: only their sum
+# is); and the keys that matter.
+EXPECTED = {
+  'fedsgd': ([D], [D], 0, 0, 0, None, []),
+  'fedavg': ([D], [D], 0, 0, 0, None, []),
+  'iterative_sketching': ([B], [B], 0, 0, 0, None, ['round']),
+  'decentralised': ([TREE], [0], 0, 0, 0, B, ['round']),
+  'fedsketch_privix': ([TABLE], [TABLE], 0, 0, 0, None, ['round']),
+  'fedsketch_heaprix': (
+    [HEAPRIX],
+    [HEAPRIX],
+    0,
+    0,
+    0,
+    2 * TABLE + D,
+    ['round'],
+  ),
+  'fedsketchgate': ([TABLE], [TABLE], D, 0, 0, TABLE, ['round']),
+  'diffsketch': ([TABLE], [TABLE], 0, 0, 0, None, ['round', 'client']),
+  'safl': ([B], [B], 0, 2 * D, 0, None, ['round']),
+  'sketched_sgd': ([TABLE + PK], [VALUES], D, 0, 0, D, ['round']),
+  'fetchsgd': ([TABLE], [2 * K], 0, 0, 2 * TABLE, None, ['run']),
+  'fedcom': ([K], [D], 0, 0, 0, None, ['client']),
+  'fedcomgate': ([K], [D], D, 0, 0, K, ['client']),
+  'scaffold': ([2 * D], [2 * D], D, 0, D, D, []),
+  'signsgd': ([SIGNS], [SIGNS], 0, 0, 0, None, []),
+  'marina': ([D, K], [D], 0, 0, 2 * D, D + K, ['round', 'client']),
+  'ef21': ([2 * K], [D], D, D, 0, None, []),
+  'cd_adam': ([2 * K], [2 * K], D, 4 * D, 2 * D, None, []),
+  'onebit_adam': ([D, SIGNS + 1], [D, SIGNS + 1], D, 2 * D, 2 * D, D, []),
+  'cocktail_sgd': ([COCKTAIL], [COCKTAIL], D, 0, D, COCKTAIL + D, ['round']),
+}
+COUNT = sketches.count_sketch(5, 20)
+# The same for other options than those of the registry's example.
+VARIANTS = {
+  'literal': (
+    'fedsketch_heaprix',
+    {'sketch': COUNT, 'k': K, 'exact': False},
+    EXPECTED['fedsketch_privix'],
+  ),
+  'gate_heaprix': (
+    'fedsketchgate',
+    {'sketch': COUNT, 'k': K, 'local_steps': 2},
+    ([HEAPRIX], [HEAPRIX], D, 0, 0, 2 * TABLE + D, ['round']),
+  ),
+  'momentum': (
+    'sketched_sgd',
+    {'sketch': COUNT, 'k': K, 'momentum': 0.9},
+    ([TABLE + PK], [VALUES], 2 * D, 0, 0, D, ['round']),
+  ),
+  'error_feedback': (
+    'fedcom',
+    {'codec': codecs.top_k(K), 'error_feedback': True},
+    ([2 * K], [D], D, 0, 0, None, []),
+  ),
+  'amsgrad': (
+    'safl',
+    {'sketch': sketches.block_cyclic(B), 'server_optimizer': 'amsgrad'},
+    ([B], [B], 0, 3 * D, 0, None, ['round']),
+  ),
+}
+
+
+def check(measured, expected):
+  up, down, client, replicated, server, held, keys = expected
+  floats = lambda sizes: [n / 4 for n in sizes]
+  assert measured.d == D
+  assert floats(measured.up) == up
+  assert floats(measured.down) == down
+  assert measured.client_state == client
+  assert measured.replicated == replicated
+  assert measured.server_state == server
+  assert measured.held == held
+  assert list(measured.keys) == keys
+
+
+@pytest.mark.parametrize('name', algorithms.names())
+def test_the_example_costs_what_the_formulas_say(name):
+  check(algorithms.measure(name), EXPECTED[name])
+
+
+@pytest.mark.parametrize('variant', VARIANTS)
+def test_other_options_cost_what_the_formulas_say(variant):
+  name, options, expected = VARIANTS[variant]
+  make = algorithms.make(name, costs.quadratic, **options)
+  check(costs.measure(make, *costs.toy_problem()), expected)
+
+
+@pytest.mark.parametrize('name', algorithms.names())
+def test_a_description_is_complete(name):
+  text = algorithms.describe(name)
+  assert text.startswith(f'{name}(')
+  for section in (
+    'Source:',
+    'Symbols:',
+    'Departures:',
+    'Measured with d = 1,000',
+  ):
+    assert text.count(section) == 1
+  call, _, rest = text.partition('\n')
+  for option in algorithms.options(name):
+    assert option in call
+    assert f'  {option}: ' in rest
+
+
+def test_the_report_states_the_numbers_and_keys():
+  text = algorithms.describe('marina')
+  assert 'codec=rand_k(10), sync_probability=0.1:' in text
+  assert 'up 1,000 floats (4,000 bytes) or 10 floats (40 bytes); down' in text
+  assert 'of the server alone 2,000 floats (2 d)' in text
+  assert "keys round (shared, fresh), client (each client's own" in text
+
+
+def test_the_table_has_a_row_for_each_algorithm():
+  head, _, *rows = algorithms.table().split('\n')
+  assert len(rows) == len(algorithms.names())
+  assert {row.count('|') for row in rows} == {head.count('|')}
+  assert (
+    '| `onebit_adam(warmup=2)` | d, 32.25 | d, 32.25 | d | 2 d | 2 d '
+    '| [lanes, d] | none |'
+  ) in rows
+
+
+def test_a_run_that_diverges_is_not_measured():
+  make = algorithms.make('fedavg', costs.quadratic)
+  hp = algorithms.Hyper(jnp.float32(1e30), jnp.float32(1.0))
+  with pytest.raises(ValueError, match='rounds=16 to stay finite'):
+    costs.measure(make, *costs.toy_problem(d=4), hp=hp)
+
+
+def test_a_toy_of_another_size_costs_in_proportion():
+  make = algorithms.make(
+    'scaffold', costs.quadratic, local_steps=2, population=4
+  )
+  few = costs.measure(make, *costs.toy_problem(d=8, clients=4), rounds=2)
+  assert few == costs.Costs(8, (64,), (64,), 8, 0, 8, 8, ())

@@ -1,0 +1,221 @@
+"""The NumPy twins: what they do to a linear loss, and where they converge."""
+
+import cases
+from fl_sketch import codecs
+from fl_sketch import keys
+from fl_sketch import rounds
+from fl_sketch import sketches
+import numpy as np
+import pytest
+import twins_base
+from twins_cases import ALL
+from twins_cases import COUNT
+from twins_cases import EXACT
+from twins_cases import FULL
+from twins_cases import IDENTITY
+from twins_cases import MEAN
+from twins_cases import SILENT
+from twins_cases import START
+from twins_cases import STILL
+from twins_cases import D
+from twins_cases import Hyper
+from twins_cases import N
+from twins_cases import edit
+from twins_cases import full
+from twins_cases import play
+from twins_cases import same
+
+
+@pytest.fixture
+def linear(monkeypatch):
+  """Gradients that depend on the batch alone; zero on a `SILENT` one."""
+  gradient = lambda theta, x, y: x.ravel()[:D]
+  monkeypatch.setattr(twins_base, 'gradient', gradient)
+
+
+@pytest.mark.parametrize(
+  ('name', 'options'),
+  [
+    ('fedcom', {'codec': codecs.top_k(2), 'error_feedback': True}),
+    ('cocktail_sgd', {'codec': codecs.top_k(2), 'mask_ratio': 0.5}),
+  ],
+)
+def test_error_feedback_sends_all_in_the_end(linear, name, options):
+  same(play(name, ALL + SILENT, **options), play('fedavg', ALL))
+  short = play(name, ALL, **options) - play('fedavg', ALL)
+  assert np.abs(short).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+  ('name', 'options', 'gain'),
+  [
+    ('sketched_sgd', {'sketch': COUNT, 'k': 1}, 1),
+    ('sketched_sgd', {'sketch': IDENTITY, 'k': 2, 'candidates': 1}, 1),
+    ('fetchsgd', {'sketch': IDENTITY, 'k': 2, 'momentum': 0.0}, 1),
+    (
+      'fetchsgd',
+      {
+        'sketch': IDENTITY,
+        'k': 2,
+        'momentum': 0.5,
+        'error_update': 'subtract',
+        'momentum_masking': False,
+      },
+      2,  # 1 + 1/2 + 1/4 + ...
+    ),
+  ],
+)
+def test_error_in_gradients_is_sent_in_the_end(linear, name, options, gain):
+  fast = Hyper(server_lr=gain * Hyper().server_lr)
+  same(play(name, ALL + SILENT, **options), play('fedsgd', ALL, fast))
+
+
+def constant(gradient):
+  """The cohorts of `STILL`, all of whose gradients are this one if `linear`."""
+
+  def fill(x):
+    row = np.resize(np.float32(gradient), x[0, 0].size)
+    return np.broadcast_to(row.reshape(x[0, 0].shape), x.shape)
+
+  return edit(STILL, fill)
+
+
+def test_momentum_of_sketched_sgd_by_hand(linear):
+  cohorts = (2 * constant([10, 1] + [0] * (D - 2)))[:6]
+  options = {'sketch': IDENTITY, 'k': 1, 'momentum': 0.5}
+  # Kept at 10 five times, its momentum zeroed; the other waits until it is at
+  # 1 + 1.5 + 1.75 + 1.875 + 1.9375 + 1.96875.
+  want = np.array([50, 10.03125] + [0] * (D - 2)) * Hyper().server_lr
+  same(START - play('sketched_sgd', cohorts, **options), want)
+
+
+@pytest.mark.parametrize('error_update', ['zero', 'subtract'])
+def test_fetchsgd_keeps_or_clears_what_collides(linear, error_update):
+  """One cell: whatever is extracted, the rest of the cell shares its fate."""
+  op = sketches.count_sketch(1, 1)
+  cohorts = constant([8.0] + [0] * (D - 1))[:1] + SILENT[:1]
+  options = {'sketch': op, 'k': 3, 'momentum': 0.0, 'momentum_masking': True}
+  first = play('fetchsgd', cohorts[:1], error_update=error_update, **options)
+  both = play('fetchsgd', cohorts, error_update=error_update, **options)
+  # Three estimates of +-8 are taken out of a cell that holds 8.
+  taken = np.abs(both - first).max()
+  want = {'zero': 0.0, 'subtract': 2 * 8 * Hyper().server_lr}[error_update]
+  np.testing.assert_allclose(taken, want, rtol=1e-6)
+
+
+def test_client_codecs_are_independent_and_new_every_round(linear):
+  ones = constant(np.ones(D))
+  hit = lambda n: play('fedcom', ones[:n], codec=codecs.rand_k(1)) != START
+  assert 1 < hit(1).sum() < hit(4).sum()
+
+
+def test_marina_changes_its_estimate_of_a_linear_loss_when_it_syncs(linear):
+  options = {'codec': codecs.top_k(1), 'sync_probability': 0.5}
+  cohorts = [full(r) for r in range(12)]
+  want, heads = START.copy(), []
+  for r, this in enumerate(twins_base.rounds_of(cohorts, cases.KEY)):
+    heads.append(r == 0 or bool(keys.coin(this.keys, 0.5)))
+    if heads[-1]:
+      x = cohorts[r].batches[0].reshape(N, 3, -1)[..., :D]
+      estimate = x.mean((0, 1), dtype=np.float64)
+    want -= Hyper().server_lr * estimate
+  assert 2 < sum(heads) < 12
+  same(play('marina', cohorts, **options), want)
+
+
+@pytest.mark.parametrize('name', ['ef21', 'cd_adam'])
+def test_markov_compression_learns_a_constant_gradient(linear, name):
+  hp, options = Hyper(), {'codec': codecs.top_k(2)}
+  if name == 'cd_adam':  # so large an eps leaves SGD
+    hp = Hyper(server_lr=0.3e6)
+    options |= {'b1': 0.0, 'eps': 1e6}
+  cohorts = STILL * 8
+  last = play(name, cohorts, hp, **options)
+  last = last - play(name, cohorts[:-1], hp, **options)
+  want = play('fedsgd', cohorts[:1]) - START
+  np.testing.assert_allclose(last, want, atol=1e-5)
+
+
+def test_one_bit_adam_is_exact_where_all_magnitudes_are_equal(linear):
+  g = np.resize([0.5, -0.5, -0.5], D)
+  m, v, want = 0.0, 0.0, START.copy()
+  for r in range(4):
+    m = 0.9 * m + 0.1 * g
+    v = 0.999 * v + 0.001 * g * g if r < 2 else v
+    want = want - Hyper().server_lr * m / (np.sqrt(v) + 1e-8)
+  same(play('onebit_adam', constant(g), warmup=2), want)
+  assert (play('onebit_adam', warmup=0) == START).all()
+
+
+def test_sign_sgd_lets_the_majority_win(linear):
+  minus = constant(-np.ones(D))[0]
+  for against, sign in ((3, -1), (5, 1)):
+    x, y = (b.copy() for b in minus.batches)
+    x[:against] = 100.0
+    cohort = minus._replace(batches=(x, y))
+    got = START - play('signsgd', [cohort])
+    np.testing.assert_allclose(got, sign * Hyper().server_lr)
+  same(play('signsgd', SILENT[:1]), START - Hyper().server_lr)
+
+
+@pytest.mark.parametrize('name', ['scaffold', 'ef21'])
+def test_a_mean_over_the_population_remembers_the_absent(linear, name):
+  """Two halves of the clients, and the first again; gradients g of each."""
+  g = np.random.default_rng(0).standard_normal((N, D)).astype(np.float32)
+  ids = np.arange(N, dtype=np.int32)
+  weight = np.resize(np.float32([1, 2, 3]), N)
+  x = np.broadcast_to(np.tile(g, 2).reshape(N, 1, 5, 4), (N, 3, 5, 4))
+  half = lambda at: rounds.Cohort(ids[at], weight[at], (x[at], x[at][..., :2]))
+  first, second = half(slice(0, 4)), half(slice(4, N))
+  known = np.cumsum(weight[:, None] * g, axis=0)[[3, 7]] / N
+  mean = lambda at: np.average(g[at], axis=0, weights=weight[at])
+  if name == 'ef21':
+    options, steps = {'codec': EXACT}, [known[0], known[1], known[1]]
+  else:  # a client's control is its gradient from then on
+    options = {'local_steps': 3}
+    steps = [mean(slice(0, 4)), mean(slice(4, N)) + known[0], known[1]]
+    steps = [3 * Hyper().client_lr * step for step in steps]
+  want = START - Hyper().server_lr * np.sum(steps, axis=0)
+  same(play(name, [first, second, first], **options), want)
+
+
+def test_amsgrad_remembers_the_largest_second_moment(linear):
+  cohorts = ALL + SILENT[:10]
+  want = play('fedsgd', cohorts, server_optimizer='amsgrad')
+  same(play('cd_adam', cohorts, codec=EXACT), want)
+
+
+# One batch a client, three times: its local work descends its own loss.
+LOCAL = edit([full()], lambda x: np.repeat(x[:, :1], 3, axis=1))
+
+
+def gap(name, count=150, **options):
+  """The distance to the minimiser of the mean loss, in that of the start."""
+  x, y = (b[:, 0].reshape(-1, b.shape[-1]) for b in LOCAL[0].batches)
+  x = np.concatenate([np.ones((len(x), 1)), x], axis=1)
+  best = np.linalg.lstsq(x.astype(np.float64), y, rcond=None)[0].ravel()
+  found = play(name, LOCAL * count, Hyper(server_lr=0.7), **options)
+  return np.linalg.norm(found - best) / np.linalg.norm(START - best)
+
+
+@pytest.mark.parametrize(
+  ('name', 'options'),
+  [
+    ('scaffold', {}),
+    ('fedcomgate', {'codec': EXACT}),
+    ('fedcomgate', {'codec': codecs.rand_k(8)}),
+    ('fedsketchgate', {'sketch': FULL}),
+    ('fedsketchgate', {'sketch': MEAN}),
+    ('fedsketchgate', {'sketch': sketches.count_sketch(3, 3)}),
+    ('fedsketchgate', {'sketch': sketches.count_sketch(3, 3), 'k': 5}),
+  ],
+)
+def test_corrected_drift_reaches_the_optimum_of_unlike_clients(name, options):
+  assert gap(name, local_steps=3, **options) < 1e-4
+
+
+def test_without_correction_it_stalls_and_as_printed_it_is_slow():
+  options = {'sketch': FULL, 'local_steps': 3}
+  assert gap('fedavg', 75) < 2 * gap('fedavg')
+  printed = gap('fedsketchgate', printed=True, **options)
+  assert 10 * gap('fedsketchgate', **options) < printed < gap('fedavg') / 10

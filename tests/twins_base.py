@@ -1,0 +1,192 @@
+"""What the NumPy twins share: a cohort as a list, means, local work, the wire.
+
+Vectors are float64 [d], in the order of `reference.flat`. A sketch or a codec
+is the library's own, applied to float32: that it is right is the business of
+its own tests.
+"""
+
+import functools
+from typing import Any
+from typing import NamedTuple
+
+from fl_sketch import keys
+from fl_sketch import sketches
+from fl_sketch.sketches import hashing
+import jax
+import jax.numpy as jnp
+import numpy as np
+import reference
+
+CODEC, COIN, SUBSET = 3, 4, 5  # folded into a key
+
+
+class Settings(NamedTuple):
+  """The numbers of a run, as Python numbers."""
+
+  client_lr: float
+  server_lr: float
+  clip_norm: float
+  population: int
+
+
+class Client(NamedTuple):
+  """One that is present."""
+
+  id: int
+  weight: float
+  batches: list[tuple[np.ndarray, np.ndarray]]
+  codec_key: jax.Array
+
+
+class Round(NamedTuple):
+  """One round, as all its twins see it."""
+
+  index: int
+  keys: keys.RoundKeys
+  clients: list[Client]
+
+  def mean(self, values, zero):
+    """The weighted mean of a value a client; `zero` if nobody is there."""
+    total = jax.tree.map(lambda x: 0 * np.asarray(x), zero)
+    for client, value in zip(self.clients, values, strict=True):
+      add = functools.partial(_add, client.weight)
+      total = jax.tree.map(add, total, value)
+    weight = sum(client.weight for client in self.clients)
+    return jax.tree.map(lambda x: x / weight, total) if weight else total
+
+
+def _add(weight, total, value):
+  return total + weight * value
+
+
+def rounds_of(cohorts, run_key) -> list[Round]:
+  """The rounds of cohorts: those present, with float64 batches."""
+  found = []
+  for r, cohort in enumerate(cohorts):
+    keys_r = keys.round_keys(run_key, jnp.int32(r))
+    clients = []
+    for lane in np.flatnonzero(cohort.weight):
+      own = keys.for_client(keys_r, jnp.int32(cohort.ids[lane])).client
+      x, y = (np.asarray(b[lane], np.float64) for b in cohort.batches)
+      client = Client(
+        id=int(cohort.ids[lane]),
+        weight=float(cohort.weight[lane]),
+        batches=list(zip(x, y, strict=True)),
+        codec_key=jax.random.fold_in(own, CODEC),
+      )
+      clients.append(client)
+    found.append(Round(r, keys_r, clients))
+  return found
+
+
+def gradient(theta, x, y):
+  return reference.gradient(theta, x, y)
+
+
+def mean_gradient(theta, client):
+  """Of all a client's batches, at one point."""
+  return np.mean([gradient(theta, x, y) for x, y in client.batches], axis=0)
+
+
+def moved(hp, theta, client, drift=0.0, steps=None):
+  """Received minus returned, after SGD on the batches in turn."""
+  local = theta.copy()
+  held = len(client.batches)
+  for k in range(held if steps is None else steps):
+    x, y = client.batches[k % held]
+    local -= hp.client_lr * (gradient(local, x, y) + drift)
+  return theta - local
+
+
+def clip(x, bound):
+  norm = np.linalg.norm(x)
+  return x * min(1.0, bound / norm) if norm else x
+
+
+def largest(x, k):
+  """Where the k largest |x| are; the lower coordinate first among equals."""
+  return np.argsort(-np.abs(x), kind='stable')[:k]
+
+
+def only(x, support):
+  """The vector x on the support, and 0 elsewhere."""
+  out = np.zeros_like(x)
+  out[support] = x[support]
+  return out
+
+
+@functools.cache
+def _jit(fn):
+  return jax.jit(fn)
+
+
+def _tree(x):
+  return reference.unflat(np.asarray(x, np.float32))
+
+
+def _wide(tree) -> Any:
+  to = lambda x: np.asarray(x, np.result_type(x.dtype, np.float64))
+  return jax.tree.map(to, tree)
+
+
+def _narrow(tree):
+  return jax.tree.map(jnp.asarray, tree)
+
+
+def _ravel(tree):
+  leaves = [np.ravel(x).astype(np.float64) for x in jax.tree.leaves(tree)]
+  return np.concatenate(leaves)
+
+
+def sketch(op, key, x):
+  """[d] -> a float64 table."""
+  return _wide(_jit(op.sketch)(key, _tree(x)))
+
+
+def desketch(op, key, table, theta):
+  """A table -> [d], as long as `theta`."""
+  return _ravel(_jit(op.desketch)(key, _narrow(table), _tree(theta)))
+
+
+def zero_table(op, theta):
+  return jax.tree.map(lambda x: 0 * x, _wide(op.like(_tree(theta))))
+
+
+@functools.cache
+def _sample(size, d):
+  return jax.jit(lambda key: hashing.sample(key, size, d))
+
+
+def shared_mask(keys_r, size, d):
+  """The coordinates of a round that all clients and the server know."""
+  key = jax.random.fold_in(keys_r.round, SUBSET)
+  return np.asarray(_sample(size, d)(key))
+
+
+def support(op, key, table, theta, k):
+  """The library's HEAVYMIX support of a table."""
+  return np.asarray(_support(op, k)(key, _narrow(table), _tree(theta)))
+
+
+@functools.cache
+def _support(op, k):
+  return jax.jit(lambda *args: sketches.heavy_support(op, *args, k))
+
+
+def through(codec, key, x):
+  """What the receiver reads of a model's [d]."""
+  return _ravel(_decoded(codec, key, _tree(x)))
+
+
+def through_vector(codec, key, x):
+  """What the receiver reads of a bare vector."""
+  return _ravel(_decoded(codec, key, jnp.asarray(x, jnp.float32)))
+
+
+def _decoded(codec, key, tree):
+  payload = _jit(codec.encode)(key, tree)
+  return _jit(codec.decode)(key, payload, tree)
+
+
+def server_codec_key(keys_r):
+  return jax.random.fold_in(keys_r.round, CODEC)

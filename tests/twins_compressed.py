@@ -1,0 +1,189 @@
+"""Twins of the algorithms that send vectors, whole or through a codec."""
+
+import jax
+import numpy as np
+import reference
+from twins_base import COIN
+from twins_base import mean_gradient
+from twins_base import moved
+from twins_base import server_codec_key
+from twins_base import shared_mask
+from twins_base import through
+from twins_base import through_vector
+
+
+def fedsgd(hp, theta, rounds, *, server_optimizer='sgd'):
+  server = reference.Server(server_optimizer, theta.size)
+  for this in rounds:
+    sent = [mean_gradient(theta, client) for client in this.clients]
+    theta = theta - server.step(this.mean(sent, theta), hp.server_lr)
+  return theta
+
+
+def fedavg(hp, theta, rounds, *, server_optimizer='sgd'):
+  server = reference.Server(server_optimizer, theta.size)
+  for this in rounds:
+    sent = [moved(hp, theta, client) for client in this.clients]
+    theta = theta - server.step(this.mean(sent, theta), hp.server_lr)
+  return theta
+
+
+def scaffold(hp, theta, rounds, *, local_steps):
+  own = np.zeros((hp.population, theta.size))
+  shared = np.zeros(theta.size)
+  for this in rounds:
+    sent, change = [], np.zeros(theta.size)
+    for client in this.clients:
+      old = own[client.id].copy()
+      x = moved(hp, theta, client, shared - old, local_steps)
+      own[client.id] = old - shared + x / (local_steps * hp.client_lr)
+      change += client.weight * (own[client.id] - old)
+      sent.append(x)
+    shared = shared + change / hp.population
+    theta = theta - hp.server_lr * this.mean(sent, theta)
+  return theta
+
+
+def fedcom(hp, theta, rounds, *, codec, error_feedback=False):
+  error = np.zeros((hp.population, theta.size))
+  for this in rounds:
+    sent = []
+    for client in this.clients:
+      whole = error[client.id] + moved(hp, theta, client)
+      sent.append(through(codec, client.codec_key, whole))
+      if error_feedback:
+        error[client.id] = whole - sent[-1]
+    theta = theta - hp.server_lr * this.mean(sent, theta)
+  return theta
+
+
+def fedcomgate(hp, theta, rounds, *, codec, local_steps, control_gain=None):
+  if control_gain is None:
+    control_gain = 1 / (1 + codec.omega(theta.size))
+  scale = control_gain / (hp.client_lr * local_steps)
+  control = np.zeros((hp.population, theta.size))
+  for this in rounds:
+    sent = []
+    for client in this.clients:
+      x = moved(hp, theta, client, -control[client.id], local_steps)
+      sent.append(through(codec, client.codec_key, x))
+    mean = this.mean(sent, theta)
+    for client, x in zip(this.clients, sent, strict=True):
+      control[client.id] += scale * (x - mean)
+    theta = theta - hp.server_lr * mean
+  return theta
+
+
+def marina(hp, theta, rounds, *, codec, sync_probability):
+  before, estimate = theta, np.zeros(theta.size)
+  for this in rounds:
+    coin = jax.random.fold_in(this.keys.round, COIN)
+    heads = bool(jax.random.bernoulli(coin, sync_probability))
+    sent = []
+    for client in this.clients:
+      g = mean_gradient(theta, client)
+      if not heads and this.index > 0:
+        g = g - mean_gradient(before, client)
+        g = through(codec, client.codec_key, g)
+      sent.append(g)
+    if heads or this.index == 0:
+      estimate = np.zeros(theta.size)
+    estimate = estimate + this.mean(sent, theta)
+    before, theta = theta, theta - hp.server_lr * estimate
+  return theta
+
+
+class _Markov:
+  """What the server knows of each client's gradient, and of their mean."""
+
+  def __init__(self, hp, d):
+    self.own, self.mean = np.zeros((hp.population, d)), np.zeros(d)
+
+  def hear(self, theta, this, codec):
+    for client in this.clients:
+      news = mean_gradient(theta, client) - self.own[client.id]
+      seen = through(codec, client.codec_key, news)
+      self.own[client.id] += seen
+      self.mean += client.weight * seen / len(self.own)
+    return self.mean
+
+
+def ef21(hp, theta, rounds, *, codec):
+  markov = _Markov(hp, theta.size)
+  for this in rounds:
+    theta = theta - hp.server_lr * markov.hear(theta, this, codec)
+  return theta
+
+
+def cd_adam(hp, theta, rounds, *, codec, b1=0.9, b2=0.999, eps=1e-8):
+  markov = _Markov(hp, theta.size)
+  known, m, v, top = np.zeros((4, theta.size))
+  for this in rounds:
+    news = markov.hear(theta, this, codec) - known
+    known = known + through(codec, server_codec_key(this.keys), news)
+    m = b1 * m + (1 - b1) * known
+    v = b2 * v + (1 - b2) * known**2
+    top = np.maximum(top, v)
+    theta = theta - hp.server_lr * m / (np.sqrt(top) + eps)
+  return theta
+
+
+def onebit_adam(hp, theta, rounds, *, warmup, b1=0.9, b2=0.999, eps=1e-8):
+  error = np.zeros((hp.population, theta.size))
+  server_error, m, v = np.zeros((3, theta.size))
+  for this in rounds:
+    sent = [mean_gradient(theta, client) for client in this.clients]
+    if this.index < warmup:
+      mean = this.mean(sent, theta)
+      m = b1 * m + (1 - b1) * mean
+      v = b2 * v + (1 - b2) * mean**2
+    else:
+      coded = []
+      for client, g in zip(this.clients, sent, strict=True):
+        whole = b1 * m + (1 - b1) * g + error[client.id]
+        coded.append(_one_bit(whole))
+        error[client.id] = whole - coded[-1]
+      whole = this.mean(coded, theta) + server_error
+      m = _one_bit(whole)
+      server_error = whole - m
+    step = hp.server_lr * m / (np.sqrt(v) + eps)
+    theta = theta - np.where(v == 0, 0, step)
+  return theta
+
+
+def _one_bit(x):
+  return _sign(x) * np.linalg.norm(x) / np.sqrt(x.size)
+
+
+def _sign(x):
+  return np.where(x >= 0, 1.0, -1.0)
+
+
+def cocktail_sgd(hp, theta, rounds, *, codec, mask_ratio):
+  d = theta.size
+  residual, server_error = np.zeros((hp.population, d)), np.zeros(d)
+  size = max(1, round(mask_ratio * d))
+  for this in rounds:
+    mask = shared_mask(this.keys, size, d)
+    seen = []
+    for client in this.clients:
+      start = theta - residual[client.id]
+      whole = theta - (start - moved(hp, start, client))
+      seen.append(through_vector(codec, client.codec_key, whole[mask]))
+      whole[mask] -= seen[-1]
+      residual[client.id] = whole
+    total = this.mean(seen, np.zeros(size)) + server_error[mask]
+    heard = through_vector(codec, server_codec_key(this.keys), total)
+    server_error[mask] = total - heard
+    theta = theta.copy()
+    theta[mask] -= hp.server_lr * heard
+  return theta
+
+
+def signsgd(hp, theta, rounds):
+  for this in rounds:
+    votes = np.zeros(theta.size)
+    for client in this.clients:
+      votes += client.weight * _sign(mean_gradient(theta, client))
+    theta = theta - hp.server_lr * _sign(votes)
+  return theta

@@ -1,0 +1,204 @@
+"""Twins of the algorithms that send tables."""
+
+from fl_sketch import sketches
+import jax
+import numpy as np
+import reference
+from twins_base import clip as clipped
+from twins_base import desketch
+from twins_base import largest
+from twins_base import mean_gradient
+from twins_base import moved
+from twins_base import only
+from twins_base import sketch as table_of
+from twins_base import support as heavy
+from twins_base import zero_table
+
+
+def _mean_table(op, key, this, values, theta):
+  tables = [table_of(op, key, value) for value in values]
+  return this.mean(tables, zero_table(op, theta))
+
+
+def _minus(a, b):
+  return jax.tree.map(np.subtract, a, b)
+
+
+def iterative_sketching(hp, theta, rounds, *, sketch, server_optimizer='sgd'):
+  return safl(
+    hp, theta, rounds, sketch=sketch, server_optimizer=server_optimizer
+  )
+
+
+def fedsketch_privix(hp, theta, rounds, *, sketch):
+  return safl(hp, theta, rounds, sketch=sketch, server_optimizer='sgd')
+
+
+def diffsketch(hp, theta, rounds, *, sketch):
+  hp = hp._replace(server_lr=1.0)
+  return fedsketch_privix(hp, theta, rounds, sketch=sketch)
+
+
+def safl(hp, theta, rounds, *, sketch, server_optimizer='adam', clip=None):
+  server = reference.Server(server_optimizer, theta.size)
+  for this in rounds:
+    key = this.keys.round
+    sent = [moved(hp, theta, client) for client in this.clients]
+    if clip == 'client':
+      sent = [clipped(x, hp.clip_norm) for x in sent]
+    mean = _mean_table(sketch, key, this, sent, theta)
+    seen = desketch(sketch, key, mean, theta)
+    if clip == 'server':
+      alpha = sketches.properties(sketch).alpha(theta.size)
+      seen = clipped(seen, hp.clip_norm * np.sqrt(1 + alpha))
+    theta = theta - server.step(seen, hp.server_lr)
+  return theta
+
+
+def fedsketch_heaprix(hp, theta, rounds, *, sketch, k, exact=True):
+  for this in rounds:
+    sent = [moved(hp, theta, client) for client in this.clients]
+    read = _heaprix_exact if exact else _heaprix_literal
+    theta = theta - hp.server_lr * read(sketch, k, this, sent, theta)
+  return theta
+
+
+def _heaprix_exact(op, k, this, sent, theta):
+  """Two uplinks: a table; then values on its support, and a second table."""
+  key = this.keys.round
+  fresh = jax.random.fold_in(key, 2)
+  first = _mean_table(op, key, this, sent, theta)
+  top = heavy(op, key, first, theta, k)
+  y1 = only(this.mean(sent, theta), top)
+  second = _mean_table(op, fresh, this, sent, theta)
+  rest = _minus(second, table_of(op, fresh, y1))
+  return y1 + desketch(op, fresh, rest, theta)
+
+
+def _heaprix_literal(op, k, this, sent, theta):
+  """One uplink, whose table is read twice under one hash."""
+  key = this.keys.round
+  table = _mean_table(op, key, this, sent, theta)
+  estimate = desketch(op, key, table, theta)
+  heavymix = only(estimate, heavy(op, key, table, theta, k))
+  rest = _minus(table, table_of(op, key, heavymix))
+  return heavymix + desketch(op, key, rest, theta)
+
+
+def fedsketchgate(
+  hp,
+  theta,
+  rounds,
+  *,
+  sketch,
+  local_steps,
+  k=None,
+  control_gain=None,
+  printed=False,
+):
+  control = np.zeros((hp.population, theta.size))
+  reader = sketch if printed else _linear_reader(sketch, theta)
+  scale = 1 / local_steps
+  if not printed:
+    alpha = sketches.properties(reader).alpha(theta.size)
+    gain = 1 / (1 + alpha) if control_gain is None else control_gain
+    scale = gain / (hp.client_lr * local_steps)
+  for this in rounds:
+    key = this.keys.round
+    sent = [
+      moved(hp, theta, client, -control[client.id], local_steps)
+      for client in this.clients
+    ]
+    tables = [table_of(sketch, key, x) for x in sent]
+    mean = this.mean(tables, zero_table(sketch, theta))
+    if k is None:
+      step = desketch(sketch, key, mean, theta)
+    else:
+      step = _heaprix_exact(sketch, k, this, sent, theta)
+    shared = desketch(reader, key, mean, theta)
+    for client, table in zip(this.clients, tables, strict=True):
+      own = desketch(reader, key, table, theta)
+      control[client.id] -= scale * (shared - own)
+    theta = theta - hp.server_lr * step
+  return theta
+
+
+def _linear_reader(op, theta):
+  """A count sketch's table is read by the mean, any other by its operator."""
+  if sketches.properties(op).name != 'count_sketch':
+    return op
+  return sketches.count_sketch(*zero_table(op, theta).shape, combine='mean')
+
+
+def sketched_sgd(hp, theta, rounds, *, sketch, k, candidates=4, momentum=0.0):
+  error = np.zeros((hp.population, theta.size))
+  velocity = np.zeros((hp.population, theta.size))
+  for this in rounds:
+    key = this.keys.round
+    ids = [client.id for client in this.clients]
+    for client in this.clients:
+      j = client.id
+      velocity[j] = momentum * velocity[j] + mean_gradient(theta, client)
+      error[j] += hp.server_lr * velocity[j]
+    table = _mean_table(sketch, key, this, error[ids], theta)
+    estimate = desketch(sketch, key, table, theta)
+    top = largest(estimate, min(candidates * k, theta.size))
+    exact = only(this.mean(error[ids], theta), top)
+    kept = top[largest(exact[top], k)]
+    theta = theta - only(exact, kept)
+    error[np.ix_(ids, kept)] = 0
+    velocity[np.ix_(ids, kept)] = 0
+  return theta
+
+
+def fetchsgd(
+  hp,
+  theta,
+  rounds,
+  *,
+  sketch,
+  k,
+  momentum=0.9,
+  error_update='zero',
+  momentum_masking=True,
+  local_k=None,
+):
+  velocity = error = zero_table(sketch, theta)
+  for this in rounds:
+    key = this.keys.run
+    sent = [mean_gradient(theta, client) for client in this.clients]
+    if local_k is not None:
+      sent = [only(x, largest(x, local_k)) for x in sent]
+    velocity = momentum * velocity + _mean_table(sketch, key, this, sent, theta)
+    error = error + hp.server_lr * velocity
+    estimate = desketch(sketch, key, error, theta)
+    delta = only(estimate, largest(estimate, k))
+    spent = table_of(sketch, key, delta)
+    if error_update == 'zero':
+      error = np.where(spent != 0, 0, error)
+    else:
+      error = error - spent
+    if momentum_masking:
+      velocity = np.where(spent != 0, 0, velocity)
+    theta = theta - delta
+  return theta
+
+
+def decentralised(hp, theta, rounds, *, sketch, mixing):
+  """Everybody takes part in every round; row j of `mixing` is of client j."""
+  models = np.tile(theta, (len(mixing), 1))
+  for this in rounds:
+    key = this.keys.round
+    clients = sorted(this.clients, key=lambda client: client.id)
+    assert [client.id for client in clients] == list(range(len(mixing)))
+    tables = [
+      table_of(sketch, key, moved(hp, models[client.id], client))
+      for client in clients
+    ]
+    for j, row in enumerate(mixing):
+      weighted = lambda *xs, row=row: sum(
+        a * x for a, x in zip(row, xs, strict=True)
+      )
+      heard = jax.tree.map(weighted, *tables)
+      models[j] -= hp.server_lr * desketch(sketch, key, heard, theta)
+  return models.mean(0)
