@@ -1,0 +1,182 @@
+"""Runs watched round by round: on quadratics, and on the problem of `cases`."""
+
+import functools
+
+import cases
+from fl_sketch import algorithms
+from fl_sketch import codecs
+from fl_sketch import comms
+from fl_sketch import rounds
+from fl_sketch import sketches
+from fl_sketch import topology
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+CLIENTS, D, STEPS = 4, 16, 5
+QUICK = {'xla_backend_optimization_level': 0}  # to compile, not to run
+RING = topology.ring(cases.POPULATION)
+COUNT = sketches.count_sketch(3, 4)
+BEST = np.full(D, 1 / D**0.5, np.float32)
+
+
+def loss_fn(params, batch):
+  """0.5 (w - c)' diag(h) (w - c) for the client's own (c, h), f32[1, D]."""
+  center, curvature = batch
+  return 0.5 * (curvature * (params['w'][None] - center) ** 2).sum()
+
+
+def unlike() -> rounds.Cohort:
+  """All the clients, full batches; the optimum of the mean is `BEST`."""
+  rng = np.random.default_rng(0)
+  curvature = rng.uniform(0.3, 2.0, (CLIENTS, D))
+  center = rng.standard_normal((CLIENTS, D))
+  best = (curvature * center).sum(0) / curvature.sum(0)
+  return cohort(center + BEST[None] - best[None], curvature)
+
+
+def alike(center: np.ndarray, curvature: np.ndarray) -> rounds.Cohort:
+  """Clients that all have the same quadratic, of f32[D]."""
+  every = lambda x: np.broadcast_to(x, (CLIENTS, len(x)))
+  return cohort(every(center), every(curvature))
+
+
+def cohort(*leaves: np.ndarray) -> rounds.Cohort:
+  """All clients with one batch each, from leaves [clients, D]."""
+  batches = tuple(x.astype(np.float32)[:, None, None] for x in leaves)
+  ids = np.arange(CLIENTS, dtype=np.int32)
+  return rounds.Cohort(ids, np.ones(CLIENTS, np.float32), batches)
+
+
+def play(
+  name,
+  cohorts,
+  count=None,
+  best=BEST,
+  loss_fn=loss_fn,
+  client_lr=0.2,
+  server_lr=0.3,
+  clip_norm=None,
+  **options,
+):
+  """Plays cohorts with leaves [rounds, ...], or one of them `count` times.
+
+  Returns:
+    The last state, and the distance to `best` after every round, f32[rounds],
+    in that of the start.
+  """
+  make = algorithms.make(name, loss_fn, **options)
+  numbers = client_lr, server_lr, clip_norm
+  hp = algorithms.Hyper(*(x if x is None else jnp.float32(x) for x in numbers))
+  mesh = comms.cohort_mesh(1)
+  round_fn = rounds.run_round(make, mesh, lanes_per_step=None)
+
+  def step(state, cohort):
+    cohort = cohorts if count else cohort
+    state, _ = round_fn(hp, state, cohort, cases.KEY)
+    return state, state.params['w']
+
+  start = rounds.init(make(hp), {'w': jnp.zeros(len(best))}, CLIENTS)
+  over = None if count else cohorts
+  run = jax.jit(lambda state: jax.lax.scan(step, state, over, length=count))
+  state, params = jax.device_get(run(comms.place(mesh, start)))
+  gap = np.linalg.norm(np.float64(params) - best[None], axis=1)
+  return state, gap / np.linalg.norm(best)
+
+
+# Gradient tracking finds the optimum of unlike clients.
+TRACKING = {
+  'privix': ('fedsketchgate', {'sketch': COUNT}),
+  'heaprix': ('fedsketchgate', {'sketch': COUNT, 'k': 4}),
+  'fedcomgate': ('fedcomgate', {'codec': codecs.rand_k(8)}),
+  'scaffold': ('scaffold', {'population': CLIENTS}),
+}
+
+
+@functools.cache
+def tracked(name, **options):
+  """Gaps after every round, and the clients' variates at the end."""
+  name, given = TRACKING[name]
+  options |= given | {'local_steps': STEPS}
+  state, gap = play(name, unlike(), 200, **options)
+  return gap, state.protocol[0][0].value['w']
+
+
+def heavy_hitters(cols, error_update):
+  """FetchSGD's gap after every round; four of 64 coordinates count."""
+  best = np.zeros(64)
+  best[[3, 17, 30, 55]] = 1.0, -1.0, 0.5, 0.7
+  return fetchsgd_gap(
+    alike(best, np.linspace(0.5, 1.5, 64)),
+    best=best,
+    sketch=sketches.count_sketch(3, cols),
+    k=8,
+    server_lr=0.1,
+    error_update=error_update,
+  )
+
+
+def fetchsgd_gap(cohort, **options):
+  options |= {'momentum': 0.0}
+  return play('fetchsgd', cohort, 150, **options)[1]
+
+
+def everyone(r: int) -> rounds.Cohort:
+  """All clients of `cases`, of weight 1."""
+  cohort = cases.cohort(0, r, cases.POPULATION)
+  return cohort._replace(weight=np.ones(cases.POPULATION, np.float32))
+
+
+@functools.cache
+def trail(make, cohort_of=everyone, count=5):
+  """The states before and after every round, and every round's metrics."""
+  mesh = comms.cohort_mesh(1)
+  round_fn = jax.jit(rounds.run_round(make, mesh), compiler_options=QUICK)
+  state = cases.start(make, mesh)
+  states, metrics = [jax.device_get(state)], []
+  for r in range(count):
+    state, found = round_fn(cases.HP, state, cohort_of(r), cases.KEY)
+    states.append(jax.device_get(state))
+    metrics.append(jax.device_get(found))
+  return states, metrics
+
+
+def linear_loss(params, batch):
+  """Its gradient depends on the batch alone, whatever is sent of it."""
+  x, y = batch
+  return jnp.mean((x @ params['w'] + params['b'][None]) * y)
+
+
+def linear(name, **options):
+  return algorithms.make(name, linear_loss, **options)
+
+
+def flat(tree) -> np.ndarray:
+  return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
+
+
+def rows(tree) -> np.ndarray:
+  """Leaves [clients, ...] as f32[clients, D]."""
+  leaves = jax.tree.leaves(tree)
+  return np.concatenate([x.reshape(len(x), -1) for x in leaves], axis=1)
+
+
+def moved(states) -> np.ndarray:
+  """f32[rounds, D], how far each round took the parameters back."""
+  return -np.diff([flat(state.params) for state in states], axis=0)
+
+
+def gossip(q, sketch=cases.MEAN, **options):
+  return algorithms.make(
+    'decentralised',
+    cases.loss_fn,
+    sketch=sketch,
+    graph=RING,
+    gossip_steps=q,
+    **options,
+  )
+
+
+def away(make, r):
+  """f32[clients, D], each client's model less their mean, after r rounds."""
+  return rows(trail(make)[0][r].protocol[0].away.value)

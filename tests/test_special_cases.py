@@ -1,0 +1,261 @@
+"""Where algorithms are one another: every option turned off, or all the way up.
+
+A row is a name, an algorithm, what it must be, and the cohorts it plays.
+"""
+
+import cases
+import chex
+from fl_sketch import algorithms
+from fl_sketch import codecs
+from fl_sketch import local
+from fl_sketch import rounds
+from fl_sketch import sketches
+from fl_sketch import topology
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from quadratics import everyone
+from quadratics import trail
+
+N, D, K = cases.POPULATION, cases.DIMENSION, 3
+COUNT, MEAN = cases.COUNT, cases.MEAN
+IDENTITY, EXACT = sketches.identity(), codecs.identity()
+SMALL = codecs.rand_k(3)
+
+
+def one_client(r: int) -> rounds.Cohort:
+  return cases.cohort(0, r, 1)._replace(weight=np.ones(1, np.float32))
+
+
+def one_batch(r: int) -> rounds.Cohort:
+  """All of a client's samples in one batch, so that K = 1 sees them all."""
+  cohort = cases.one_absent(r)
+  whole = lambda x: x.reshape(len(x), 1, -1, x.shape[-1])
+  return cohort._replace(batches=jax.tree.map(whole, cohort.batches))
+
+
+def always(cohort: rounds.Cohort):
+  return lambda r: cohort
+
+
+def make(name, **options):
+  return algorithms.make(name, cases.loss_fn, **options)
+
+
+def at(made, **numbers):
+  """The same algorithm where some hyperparameters have fixed values."""
+  numbers = {k: jnp.float32(v) for k, v in numbers.items()}
+  return lambda hp: made(hp._replace(**numbers))
+
+
+def plain_adam(b1=0.9, b2=0.999, eps=1e-8) -> optax.GradientTransformation:
+  """Adam without bias correction, which optax does not have."""
+
+  def update(grads, state, params=None):
+    del params
+    decay = lambda b: lambda old, new: b * old + (1 - b) * new
+    m = jax.tree.map(decay(b1), state[0], grads)
+    v = jax.tree.map(decay(b2), state[1], jax.tree.map(jnp.square, grads))
+    return jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + eps), m, v), (m, v)
+
+  init = lambda params: (optax.tree.zeros_like(params),) * 2
+  return optax.GradientTransformation(init, update)
+
+
+FEDAVG = make('fedavg')
+FEDSGD = make('fedsgd')
+STEPS = {'local_steps': K}
+OPTIMIZERS = 'adam', 'amsgrad', 'yogi', 'momentum'
+
+IDENTITY_SKETCH = [
+  ('iterative_sketching', {}),
+  ('fedsketch_privix', {}),
+  ('fedsketch_heaprix', {'k': 3}),
+  ('fedsketch_heaprix', {'k': 3, 'exact': False}),
+  ('safl', {'server_optimizer': 'sgd'}),
+]
+FULL_SIZE = [
+  sketches.block_cyclic(D),
+  sketches.dct(D),
+  sketches.uniform_sampling(D),
+  sketches.layerwise(sketches.block_cyclic, D),
+]
+# Codecs that send all of a tree, as far as float32 goes.
+COMPLETE = [EXACT, codecs.contract(codecs.rand_k(D))]
+NO_CONTRACTION = [
+  codecs.rand_k(D),
+  codecs.from_sketch(sketches.block_cyclic(D)),
+]
+
+
+def fedavg_rows():
+  for name, options in IDENTITY_SKETCH:
+    yield f'{name} {options}', make(name, sketch=IDENTITY, **options), FEDAVG
+  for op in FULL_SIZE:
+    name = sketches.properties(op).name
+    yield f'{name} b=d', make('iterative_sketching', sketch=op), FEDAVG
+  yield 'heaprix k=d', make('fedsketch_heaprix', sketch=COUNT, k=D), FEDAVG
+  for codec in COMPLETE + NO_CONTRACTION:
+    yield f'fedcom {codec.name}', make('fedcom', codec=codec), FEDAVG
+  for codec in COMPLETE:
+    made = make('fedcom', codec=codec, error_feedback=True)
+    yield f'fedcom feedback {codec.name}', made, FEDAVG
+  cocktail = make('cocktail_sgd', codec=codecs.top_k(D), mask_ratio=1.0)
+  yield 'cocktail', cocktail, FEDAVG
+  diffsketch = make('diffsketch', sketch=IDENTITY)
+  yield 'diffsketch', diffsketch, at(FEDAVG, server_lr=1)
+
+
+def other_steps_rows():
+  for name in OPTIMIZERS:
+    safl = make('safl', sketch=IDENTITY, server_optimizer=name)
+    yield f'safl {name}', safl, make('fedavg', server_optimizer=name)
+  for clip in ('client', 'server'):
+    safl = at(make('safl', sketch=cases.CYCLIC, clip=clip), clip_norm=1e9)
+    yield f'safl clip={clip}', safl, make('safl', sketch=cases.CYCLIC)
+  one_row = sketches.count_sketch(1, 5)
+  mean = sketches.count_sketch(1, 5, combine='mean')
+  privix = make('fedsketch_privix', sketch=one_row)
+  yield 'one row', privix, make('iterative_sketching', sketch=mean)
+  noiseless = make('diffsketch', sketch=COUNT)
+  gamma_one = at(make('fedsketch_privix', sketch=COUNT), server_lr=1)
+  yield 'diffsketch is privix', noiseless, gamma_one
+  safl = make('safl', sketch=MEAN, server_optimizer='momentum')
+  song = make('iterative_sketching', sketch=MEAN, server_optimizer='momentum')
+  yield 'safl is song', safl, song
+
+
+def fedsgd_rows():
+  yield 'marina p=1', make('marina', codec=SMALL, sync_probability=1.0), FEDSGD
+  for momentum in (0.0, 0.9):  # what got through is masked: all of it
+    exact = {'sketch': COUNT, 'k': D, 'candidates': 1, 'momentum': momentum}
+    yield f'sketched_sgd {momentum}', make('sketched_sgd', **exact), FEDSGD
+  momentum = make('fedsgd', server_optimizer='momentum')
+  for error_update in ('zero', 'subtract'):
+    options = {'sketch': IDENTITY, 'k': D, 'error_update': error_update}
+    made = make('fetchsgd', momentum=0.0, **options)
+    yield f'fetchsgd {error_update}', made, FEDSGD
+    made = make('fetchsgd', momentum_masking=False, **options)
+    yield f'fetchsgd {error_update} momentum', made, momentum
+  made = make('fetchsgd', sketch=IDENTITY, k=D, local_k=D)
+  yield 'fetchsgd masked', made, FEDSGD
+  adam = make('fedsgd', server_optimizer=plain_adam())
+  yield 'onebit_adam warm', make('onebit_adam', warmup=99), adam
+
+
+def everyone_rows():
+  for codec in COMPLETE:
+    options = {'codec': codec, 'population': N}
+    yield f'ef21 {codec.name}', make('ef21', **options), FEDSGD
+    amsgrad = make('fedsgd', server_optimizer='amsgrad')
+    yield f'cd_adam {codec.name}', make('cd_adam', **options), amsgrad
+  song = make('iterative_sketching', sketch=MEAN)
+  over = lambda graph, q: make(
+    'decentralised', sketch=MEAN, graph=graph, gossip_steps=q
+  )
+  yield 'tree', over(topology.grid(2, 4), None), song
+  yield 'complete graph', over(topology.complete(N), 1), song
+  ring = topology.ring(N)
+  steps = topology.steps_to(topology.metropolis(ring), 1e-7)
+  yield 'long gossip', over(ring, steps), song
+  chebyshev = make(
+    'decentralised', sketch=MEAN, graph=ring, gossip_steps=60, chebyshev=True
+  )
+  yield 'chebyshev', chebyshev, song
+  yield from tracking_rows()
+
+
+def tracking_rows():
+  """Gradient tracking is one algorithm, and with K = 1 none."""
+  scaffold = make('scaffold', population=N, **STEPS)
+  gate = make('fedsketchgate', sketch=IDENTITY, **STEPS)
+  yield 'gate is scaffold', gate, scaffold
+  heaprix = make('fedsketchgate', sketch=IDENTITY, k=3, **STEPS)
+  yield 'heaprix gate is scaffold', heaprix, scaffold
+  fedcomgate = make('fedcomgate', codec=EXACT, **STEPS)
+  yield 'fedcomgate is scaffold', fedcomgate, scaffold
+  one = {'local_steps': 1}
+  single = make('fedavg', **one)
+  yield 'scaffold K=1', make('scaffold', population=N, **one), single
+  yield 'fedcomgate K=1', make('fedcomgate', codec=EXACT, **one), single
+  for name, op, options in [
+    ('privix', COUNT, {}),
+    ('heaprix', COUNT, {'k': 3}),
+  ]:
+    gate = make('fedsketchgate', sketch=op, **options, **one)
+    plain = make(f'fedsketch_{name}', sketch=op, **options, **one)
+    yield f'gate {name} K=1', gate, plain
+
+
+ROWS = [
+  pytest.param(made, want, cohort_of, id=f'{cohort_of.__name__}: {name}')
+  for cohort_of, rows in [
+    (cases.one_absent, [*fedavg_rows(), *other_steps_rows(), *fedsgd_rows()]),
+    (everyone, everyone_rows()),
+  ]
+  for name, made, want in rows
+]
+
+
+def check_same(made, want, cohort_of=cases.one_absent, after=-1, atol=1e-6):
+  got, want = (trail(m, cohort_of)[0][after].params for m in (made, want))
+  assert optax.tree.norm(want) > 2e-3, 'nothing moved'
+  chex.assert_trees_all_close(got, want, atol=atol)
+
+
+def check_differ(*both, cohort_of=cases.one_absent):
+  with pytest.raises(AssertionError):
+    chex.assert_trees_all_close(
+      *(trail(m, cohort_of)[0][-1].params for m in both), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(('made', 'want', 'cohort_of'), ROWS)
+def test_a_special_case_is_the_other_algorithm(made, want, cohort_of):
+  check_same(made, want, cohort_of)
+
+
+@pytest.mark.parametrize(
+  ('made', 'want'),
+  [
+    (make('scaffold', population=N, **STEPS), FEDAVG),
+    (make('fedcomgate', codec=EXACT, **STEPS), FEDAVG),
+    (make('fedcomgate', codec=SMALL, **STEPS), make('fedcom', codec=SMALL)),
+    (
+      make('fedsketchgate', sketch=COUNT, **STEPS),
+      make('fedsketch_privix', sketch=COUNT),
+    ),
+  ],
+  ids=['scaffold', 'fedcomgate', 'rand_k', 'privix'],
+)
+def test_variates_of_zero_correct_nothing(made, want):
+  check_same(made, want, everyone, after=1)
+  check_differ(made, want, cohort_of=everyone)
+
+
+def test_fedsgd_is_one_local_step_of_size_one():
+  one = lambda hp: local.sgd(cases.loss_fn, 1.0, local_steps=1)
+  check_same(FEDSGD, algorithms.make('fedavg', local=one), one_batch)
+
+
+def test_marina_follows_a_full_gradient_that_is_sent_whole():
+  """On the same batches the changes add up to the gradient, heads or tails."""
+  made = make('marina', codec=EXACT, sync_probability=0.01)
+  check_same(made, FEDSGD, always(everyone(0)), atol=1e-5)
+
+
+def test_signsgd_of_one_client_is_the_sign_of_its_gradient():
+  signs = make('fedsgd', server_optimizer=optax.scale_by_sign())
+  check_same(make('signsgd'), signs, one_client)
+
+
+@pytest.mark.parametrize(
+  'codec', [codecs.sign(), codecs.top_k(2)], ids=['sign', 'top_k']
+)
+def test_error_feedback_is_none_in_the_first_round(codec):
+  without = make('fedcom', codec=codec)
+  made = make('fedcom', codec=codec, error_feedback=True)
+  check_same(made, without, after=1)
+  check_differ(made, without)
