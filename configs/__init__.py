@@ -3,6 +3,7 @@
 import dataclasses
 import typing
 
+from fl_sketch import codecs
 from fl_sketch import config
 from fl_sketch import sketches
 import ml_collections
@@ -13,17 +14,23 @@ def new() -> ml_collections.ConfigDict:
   """Every field of `config.Config` at its default.
 
   A field that is None there has its type here, so that the command line can
-  set it.
+  set it. So does every value that a sweep may range over.
   """
   c = ml_collections.ConfigDict()
   hints = typing.get_type_hints(config.Config)
   for field in dataclasses.fields(config.Config):
     c[field.name] = field.default
-    if field.default is None and field.name != 'sketch':
+    if field.default is None and field.name not in config.MAPPINGS:
       (kind,) = {*typing.get_args(hints[field.name])} - {type(None)}
       c[field.name] = config_dict.placeholder(kind)
-  c.sketch = {
-    name: config_dict.placeholder(kind)
-    for name, kind in sketches.options().items()
+  typed = lambda options: {
+    name: config_dict.placeholder(kind) for name, kind in options.items()
   }
+  c.sketch = typed(sketches.options())
+  c.codec = typed(codecs.options())
+  unset = lambda names: {n: config_dict.placeholder(object) for n in names}
+  c.sweep = unset(name for name in c if name not in config.MAPPINGS)
+  for name in set(config.MAPPINGS) - {'sweep'}:
+    c.sweep[name] = unset(c[name])
+  c.sweep.draws = config_dict.placeholder(int)
   return c

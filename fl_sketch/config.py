@@ -28,6 +28,28 @@ PARTITION_OPTIONS = (
   'sigma',
 )
 OPTIMIZER_OPTIONS = ('b1', 'b2', 'eps', 'momentum')
+MAPPINGS = ('sketch', 'codec', 'sweep')
+# Fields that an algorithm's factory takes by the same name.
+ALGORITHM_OPTIONS = (
+  *OPTIMIZER_OPTIONS,
+  'k',
+  'exact',
+  'printed',
+  'clip',
+  'noise_stddev',
+  'control_gain',
+  'candidates',
+  'error_update',
+  'momentum_masking',
+  'local_k',
+  'error_feedback',
+  'sync_probability',
+  'warmup',
+  'mask_ratio',
+  'gossip_steps',
+  'chebyshev',
+  'resync_every',
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +90,7 @@ class Config:
   # The protocol.
   algorithm: str = 'fedavg'
   sketch: Mapping[str, Any] | None = None  # kind, and the options of that kind
+  codec: Mapping[str, Any] | None = None  # likewise
   server_lr: float = 1.0
   server_optimizer: str | None = None  # adam, amsgrad, yogi, adagrad, momentum
   b1: float | None = None
@@ -75,6 +98,27 @@ class Config:
   eps: float | None = None
   momentum: float | None = None
   final_server_lr: float | None = None  # cosine decay to it over the run
+
+  # Options of some algorithms; `algorithms.describe` says which, and what.
+  clip_norm: float | None = None
+  clip: str | None = None  # of safl: client, server
+  k: int | None = None  # heavy coordinates
+  exact: bool | None = None  # of fedsketch_heaprix
+  printed: bool | None = None  # of fedsketchgate
+  control_gain: float | None = None  # of fedsketchgate and fedcomgate
+  noise_stddev: float | None = None  # of diffsketch
+  candidates: int | None = None  # of sketched_sgd
+  error_update: str | None = None  # of fetchsgd: zero, subtract
+  momentum_masking: bool | None = None  # of fetchsgd
+  local_k: int | None = None  # of fetchsgd
+  error_feedback: bool | None = None  # of fedcom
+  sync_probability: float | None = None  # of marina
+  warmup: int | None = None  # of onebit_adam
+  mask_ratio: float | None = None  # of cocktail_sgd
+  graph: str | None = None  # of decentralised: ring, path, grid, star, complete
+  gossip_steps: int | None = None  # of decentralised
+  chebyshev: bool | None = None  # of decentralised
+  resync_every: int | None = None  # of decentralised
 
   # The run.
   rounds: int = 100
@@ -85,6 +129,9 @@ class Config:
   eval_every: int = 10
   checkpoint_every: int = 50
   keep_checkpoints: int = 3
+
+  # Field -> its values, for launch.sweep; launch.train does not look at it.
+  sweep: Mapping[str, Any] | None = None
 
   def __post_init__(self):
     _check_types(self)
@@ -104,7 +151,8 @@ class Config:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f' Did you mean {near[0]!r}?' if near else ''
         raise ValueError(f'Unknown config field {name!r}.{hint}')
-    return cls(**{**fields, 'sketch': given(fields.get('sketch') or {})})
+    mappings = {name: given(fields.get(name) or {}) for name in MAPPINGS}
+    return cls(**{**fields, **mappings})
 
   def options(self, names: tuple[str, ...]) -> dict[str, Any]:
     """The fields of these names that are set."""
@@ -112,8 +160,11 @@ class Config:
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any] | None:
-  """The options that are not None, or None if none is."""
-  return {k: v for k, v in options.items() if v is not None} or None
+  """The options that are not None, at any depth, or None if none is."""
+  kept = {
+    k: given(v) if isinstance(v, Mapping) else v for k, v in options.items()
+  }
+  return {k: v for k, v in kept.items() if v is not None} or None
 
 
 def _check_types(c: Config):
@@ -122,9 +173,13 @@ def _check_types(c: Config):
     kinds = typing.get_args(hint) if hint not in (int, float, str) else (hint,)
     if float in kinds:
       kinds = (*kinds, int)
-    if name in ('sketch', 'widths'):
-      kinds = {'sketch': (Mapping, type(None)), 'widths': (tuple, list)}[name]
-    if isinstance(value, bool) or not isinstance(value, kinds):
+    if name == 'widths':
+      kinds = (tuple, list)
+    elif name in MAPPINGS:
+      kinds = (Mapping, type(None))
+    if (isinstance(value, bool) and bool not in kinds) or not isinstance(
+      value, kinds
+    ):
       names = ' or '.join(k.__name__ for k in kinds)
       raise ValueError(f'Expected {name}={value!r} to be {names}.')
 
@@ -137,7 +192,7 @@ def _check_numbers(c: Config):
   for name in at_least_one:
     if getattr(c, name) < 1:
       raise ValueError(f'Expected {name}={getattr(c, name)} >= 1.')
-  for name in ('client_lr', 'server_lr', 'final_server_lr'):
+  for name in ('client_lr', 'server_lr', 'final_server_lr', 'clip_norm'):
     value = getattr(c, name)
     if value is not None and not (value > 0 and math.isfinite(value)):
       raise ValueError(f'Expected {name}={value} > 0 and finite.')
@@ -179,10 +234,38 @@ def _check_choices(c: Config):
     raise ValueError(
       "Expected model='linear' and batch_size=0 with local_work='gram'."
     )
-  if c.sketch is not None and 'kind' not in c.sketch:
-    raise ValueError(f'Expected a kind in sketch={dict(c.sketch)}.')
-  if c.options(OPTIMIZER_OPTIONS) and c.server_optimizer is None:
-    names = tuple(c.options(OPTIMIZER_OPTIONS))
-    raise ValueError(f'Expected a server_optimizer beside {names}.')
+  for name in ('sketch', 'codec'):
+    if (options := getattr(c, name)) is not None and 'kind' not in options:
+      raise ValueError(f'Expected a kind in {name}={dict(options)}.')
+  _check_algorithm(c)
   if c.max_cohort is not None and c.sampling != 'poisson':
     raise ValueError("Expected sampling='poisson' beside max_cohort.")
+
+
+def _check_algorithm(c: Config):
+  """Refuses combinations that mean nothing."""
+  found, takes = algorithms.entry(c.algorithm), algorithms.options(c.algorithm)
+  unused = [name for name in c.options(OPTIMIZER_OPTIONS) if name not in takes]
+  if unused and c.server_optimizer is None:
+    raise ValueError(f'Expected a server_optimizer beside {tuple(unused)}.')
+  if c.clip_norm is not None and c.clip is None:
+    raise ValueError(f'Expected clip beside clip_norm={c.clip_norm}.')
+  everyone = c.cohort == c.population and c.sampling == 'fixed_size'
+  if found.everyone and not (everyone and c.weights == 'equal'):
+    raise ValueError(
+      f'Expected cohort={c.cohort} == population={c.population}, '
+      f"sampling='fixed_size' and weights='equal' with {c.algorithm}, in which "
+      'every client takes part in every round.'
+    )
+  if 'population' in takes and c.sampling == 'with_replacement':
+    raise ValueError(
+      f"Expected another sampling than 'with_replacement' with {c.algorithm}: "
+      'what a client keeps changes once, however often it is drawn.'
+    )
+  if found.work == 'gradient' and c.local_work == 'gram':
+    raise ValueError(f"Expected local_work='sgd' with {c.algorithm}.")
+  if 'local_steps' in takes and c.batch_order == 'mask':
+    raise ValueError(
+      f"Expected another batch_order than 'mask' with {c.algorithm}: it "
+      'divides by local_steps, and a client with few samples makes fewer.'
+    )

@@ -7,12 +7,15 @@ from typing import Any
 from typing import NamedTuple
 
 from fl_sketch import algorithms
+from fl_sketch import codecs
 from fl_sketch import gram
 from fl_sketch import lanes
 from fl_sketch import losses
 from fl_sketch import models
 from fl_sketch import rounds
 from fl_sketch import sketches
+from fl_sketch import topology
+from fl_sketch.config import ALGORITHM_OPTIONS
 from fl_sketch.config import OPTIMIZER_OPTIONS
 from fl_sketch.config import PARTITION_OPTIONS
 from fl_sketch.config import Config
@@ -108,8 +111,11 @@ def assemble(
     problem: data, model and losses.
     partition: which samples each client holds.
   """
-  hyper = algorithms.Hyper(jnp.float32(c.client_lr), jnp.float32(c.server_lr))
+  numbers = c.options(algorithms.Hyper._fields)
+  hyper = algorithms.Hyper(**{k: jnp.float32(v) for k, v in numbers.items()})
   make = _algorithm(c, problem)
+  if c.local_work == 'gram' and make(hyper).drift is not None:
+    raise ValueError(f"Expected local_work='sgd' with {c.algorithm}.")
   # Shapes alone show whether the algorithm suits the model.
   jax.eval_shape(lambda p: rounds.init(make(hyper), p, 1), problem.params)
   return Experiment(
@@ -176,17 +182,7 @@ def _quadratics(c: Config) -> Problem:
 
 
 def _algorithm(c: Config, problem: Problem) -> rounds.Make:
-  options: dict[str, Any] = {}
-  if c.sketch is not None:
-    options['sketch'] = sketches.make(**c.sketch)
-  if c.server_optimizer is not None:
-    options['server_optimizer'] = algorithms.make_server_optimizer(
-      c.server_optimizer, **c.options(OPTIMIZER_OPTIONS)
-    )
-  if c.final_server_lr is not None:
-    options['schedule'] = optax.cosine_decay_schedule(
-      1.0, c.rounds, alpha=c.final_server_lr / c.server_lr
-    )
+  options = _algorithm_options(c)
   if c.local_work == 'gram':
 
     def gram_steps(hp):
@@ -203,9 +199,31 @@ def _algorithm(c: Config, problem: Problem) -> rounds.Make:
     c.algorithm,
     problem.loss_fn,
     local_steps=c.local_steps,
+    population=c.population,
     weight_decay=c.weight_decay,
     **options,
   )
+
+
+def _algorithm_options(c: Config) -> dict[str, Any]:
+  """The fields that an algorithm's factory takes, made into what it takes."""
+  options = c.options(ALGORITHM_OPTIONS)
+  if c.server_optimizer is not None:
+    names = [name for name in OPTIMIZER_OPTIONS if name in options]
+    options['server_optimizer'] = algorithms.make_server_optimizer(
+      c.server_optimizer, **{name: options.pop(name) for name in names}
+    )
+  if c.final_server_lr is not None:
+    options['schedule'] = optax.cosine_decay_schedule(
+      1.0, c.rounds, alpha=c.final_server_lr / c.server_lr
+    )
+  if c.sketch is not None:
+    options['sketch'] = sketches.make(**c.sketch)
+  if c.codec is not None:
+    options['codec'] = codecs.make(**c.codec)
+  if c.graph is not None:
+    options['graph'] = topology.make(c.graph, c.population)
+  return options
 
 
 def _sampler(c: Config, partition: partitions.Partition):
