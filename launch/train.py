@@ -58,7 +58,8 @@ def main(argv):
     process_id=_PROCESS_ID.value,
   )
   try:
-    exp = experiment.build(c.to_dict(), _DATA_DIR.value)
+    fields = c.to_dict() | {'sweep': None}  # the run is one of its own
+    exp = experiment.build(fields, _DATA_DIR.value)
   except ValueError as e:  # a config or a dataset that is not as it should be
     _refuse(e)
   try:

@@ -1,0 +1,18 @@
+"""FedAvg on scikit-learn's digits over two learning rates and three seeds.
+
+  python -m launch.sweep --config=configs/digits_sweep.py --workdir=DIR
+
+Source: the tuning behind configs/digits_fedavg.py.
+"""
+
+from configs import digits_fedavg
+import ml_collections
+
+
+def get_config(variant: str = '') -> ml_collections.ConfigDict:
+  """Returns the config; `variant` is '' or 'quick'."""
+  c = digits_fedavg.get_config(variant)
+  c.sweep.client_lr = (0.1, 0.3, 0.5, 1.0)
+  c.sweep.server_lr = (0.3, 1.0)
+  c.sweep.seed = (0, 1, 2)
+  return c

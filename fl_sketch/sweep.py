@@ -1,0 +1,247 @@
+"""Many runs of one config: every point of a grid, or of random draws.
+
+Points that differ in hyperparameters and seeds alone share one program, in
+which they run one after another or, vmapped, at once. All else changes shapes:
+it loops outside.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+import dataclasses
+import itertools
+import json
+import math
+import typing
+from typing import Any
+from typing import NamedTuple
+
+from fl_sketch import algorithms
+from fl_sketch import comms
+from fl_sketch import experiment
+from fl_sketch import progress as progress_lib
+from fl_sketch import sweep_program
+from fl_sketch import sweep_report
+from fl_sketch.config import MAPPINGS
+from fl_sketch.config import Config
+from fl_sketch.data import seeding
+import jax.numpy as jnp
+import numpy as np
+
+
+class Point(NamedTuple):
+  """One run of a sweep.
+
+  Attributes:
+    values: of the swept fields; an option of a sketch is 'sketch.OPTION'.
+    config: of the run, as `launch.train` would take it.
+  """
+
+  values: dict[str, Any]
+  config: Config
+
+
+def points(config: Mapping[str, Any] | Config) -> list[Point]:
+  r"""The product of all that a config's `sweep` lists; seeds vary fastest.
+
+  A field has a tuple of values, or a range {'low': l, 'high': h} from which
+  ``sweep['draws']`` settings are drawn, all ranges together:
+  :math:`\exp U(\log l, \log h)`, to four digits.
+
+  >>> sweep = {'client_lr': (0.1, 0.3), 'sketch': {'size': (30, 60)}}
+  >>> c = {'sketch': {'kind': 'srht'}, 'sweep': sweep}
+  >>> [point.values for point in points(c)][1]
+  {'client_lr': 0.1, 'sketch.size': 60}
+
+  Args:
+    config: a `Config`, or its fields.
+
+  Raises:
+    ValueError: nothing is swept, a field is unknown or out of range, or draws
+      and ranges do not belong together; the message names the field.
+  """
+  c = config if isinstance(config, Config) else Config.from_mapping(config)
+  swept = dict(c.sweep or {})
+  draws = swept.pop('draws', None)
+  axes = {}
+  for name, values in swept.items():
+    nested = name in MAPPINGS and isinstance(values, Mapping)
+    options = values if nested else {'': values}
+    axes |= {f'{name}.{k}'.rstrip('.'): v for k, v in options.items()}
+  axes = dict(sorted(axes.items(), key=lambda item: item[0] == 'seed'))
+  if not axes:
+    raise ValueError(
+      'Expected values of a field to sweep, such as '
+      "--config.sweep.client_lr='(0.1, 0.3)'."
+    )
+  ranges = {k: v for k, v in axes.items() if isinstance(v, Mapping)}
+  if ranges and draws is None:
+    raise ValueError(f'Expected sweep.draws beside ranges of {list(ranges)}.')
+  drawn = [{}] if draws is None else _draw(ranges, draws)
+  listed = [
+    [(name, value) for value in _checked(name, values)]
+    for name, values in axes.items()
+    if name not in ranges
+  ]
+  found = []
+  for some, rest in itertools.product(drawn, itertools.product(*listed)):
+    values = some | dict(rest)
+    values = {name: values[name] for name in axes}
+    found.append(Point(values, _replace(c, values)))
+  return found
+
+
+def _checked(name, values):
+  """The values of one field, if they are some and distinct."""
+  if not isinstance(values, tuple | list):
+    raise ValueError(f'Expected sweep.{name}={values!r} to be a tuple.')
+  if not values or len({str(v) for v in values}) < len(values):
+    raise ValueError(
+      f'Expected sweep.{name}={values!r} to hold values, each of them once.'
+    )
+  return values
+
+
+def _draw(ranges, draws):
+  """Settings of the ranged fields; more draws begin with the same ones."""
+  if not isinstance(draws, int) or draws < 1:
+    raise ValueError(f'Expected sweep.draws={draws!r} >= 1.')
+  if not ranges:
+    raise ValueError(
+      f"Expected a range {{'low': ..., 'high': ...}} beside {draws=}."
+    )
+  columns = {}
+  for name, limits in ranges.items():
+    hint = typing.get_type_hints(Config).get(name, str)
+    if float not in (hint, *typing.get_args(hint)):
+      raise ValueError(f'Expected values of sweep.{name}, which is no float.')
+    if set(limits) != {'low', 'high'} or not (
+      0 < limits['low'] < limits['high'] < math.inf
+    ):
+      raise ValueError(
+        f'Expected sweep.{name}={dict(limits)} to be 0 < low < high.'
+      )
+    low, high = limits['low'], limits['high']
+    rng = seeding.generator(0, f'sweep {name}')
+    logs = rng.uniform(math.log(low), math.log(high), draws)
+    columns[name] = [
+      min(max(float(f'{v:.4g}'), low), high) for v in np.exp(logs)
+    ]
+  rows = zip(*columns.values(), strict=True)
+  return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def _replace(c: Config, values: dict[str, Any]) -> Config:
+  fields = dataclasses.asdict(c) | {'sweep': None}
+  for name, value in values.items():
+    field, _, option = name.partition('.')
+    fields[field] = (
+      {**(fields[field] or {}), option: value} if option else value
+    )
+  return Config.from_mapping(fields)
+
+
+def run(
+  config: Mapping[str, Any] | Config,
+  folder: str,
+  *,
+  data_dir: str | None = None,
+  points_per_program: int | None = None,
+  progress: bool = True,
+) -> list[dict[str, Any]]:
+  """Runs every point, or goes on where an earlier start ended.
+
+  The folder gets config.json, points.jsonl, points/NUMBER/ (of each point what
+  `training.train` leaves, checkpoints and pictures apart), sweep.json, table.md
+  and sweep.png. Stopped, it loses the points that run at that moment. A point
+  that diverges keeps its last finite numbers and stops no other.
+
+  Args:
+    config: a `Config`, or its fields, with a `sweep`.
+    folder: of the results.
+    data_dir: where tensorflow-datasets keeps its files.
+    points_per_program: how many run at once; None is one on a CPU, which
+      vmapped points make slower, and elsewhere what fits the device's memory.
+    progress: whether to show a bar on stderr.
+
+  Returns:
+    The rows of points.jsonl: of each point its `values`, last metrics, best
+    test metric, exact total bytes, `diverged`, and `seconds`, its share of the
+    time that it and those beside it took.
+
+  Raises:
+    ValueError: the config is wrong, or the data is not there.
+    WorkdirError: the folder holds something else.
+  """
+  c = config if isinstance(config, Config) else Config.from_mapping(config)
+  if points_per_program is not None and points_per_program < 1:
+    raise ValueError(f'Expected {points_per_program=} >= 1.')
+  todo = points(c)
+  if c.feed == 'host':
+    raise ValueError("Expected feed='auto' or 'device': points share the data.")
+  files = sweep_report.Files(folder, c)
+  total = sum(point.config.rounds for point in todo)
+  done = sum(todo[i].config.rounds for i in files.rows)
+  bar = progress_lib.Progress(total, done, c.cohort, progress)
+  try:
+    for group in groups(todo):
+      if not files.rows.keys() >= set(group):
+        _run_group(todo, group, files, data_dir, points_per_program, bar)
+  finally:
+    bar.close()
+  rows = [files.rows[i] for i in range(len(todo))]
+  files.report(rows)
+  return rows
+
+
+def groups(todo: list[Point]) -> Iterator[list[int]]:
+  """The numbers of the points that one program can run, program by program."""
+  found: dict[str, list[int]] = {}
+  for i, point in enumerate(todo):
+    fields = dataclasses.asdict(point.config)
+    for name in _array_fields(point.config):
+      fields[name] = fields[name] is None  # None is another program
+    found.setdefault(json.dumps(fields, sort_keys=True), []).append(i)
+  yield from found.values()
+
+
+def _array_fields(c: Config) -> set[str]:
+  """The fields that are arrays to a program."""
+  names = {*algorithms.Hyper._fields, 'seed'}
+  if c.final_server_lr is not None:
+    names.remove('server_lr')  # the schedule decays relative to it
+  if c.dataset == 'quadratics' or (c.batch_size == 0 and c.partition != 'iid'):
+    names.remove('seed')  # it draws the data, or the sizes of full batches
+  return names
+
+
+def _run_group(todo, group, files, data_dir, points_per_program, bar):
+  """Runs the unfinished chunks of points that share a program."""
+  mesh = comms.cohort_mesh()
+  first = experiment.build(todo[group[0]].config, data_dir)
+  exps = {first.config.seed: first}
+
+  def prepared(i):
+    """The experiment of a point; those of equal seed differ in numbers."""
+    c = todo[i].config
+    if c.seed not in exps:  # the data are the same, and large
+      exps[c.seed] = experiment.build(c, data_dir)._replace(data=first.data)
+    return exps[c.seed]._replace(config=c, hyper=_hyper(c))
+
+  program = sweep_program.Program(first, mesh)
+  most = points_per_program or program.most_points(prepared(group[0]))
+  size = math.ceil(len(group) / math.ceil(len(group) / most))
+  for start in range(0, len(group), size):
+    chunk = group[start : start + size]
+    if files.rows.keys() >= set(chunk):
+      continue
+    # The last chunk is filled up, so that it needs no program of its own.
+    filled = chunk + chunk[-1:] * (size - len(chunk))
+    results = program.run([prepared(i) for i in filled], len(chunk), bar)
+    for i, result in zip(chunk, results, strict=True):
+      files.finish(i, todo[i].values, todo[i].config, result)
+
+
+def _hyper(c: Config) -> algorithms.Hyper:
+  """The hyperparameters of a config: its fields of the same names."""
+  numbers = c.options(algorithms.Hyper._fields)
+  return algorithms.Hyper(**{k: jnp.float32(v) for k, v in numbers.items()})

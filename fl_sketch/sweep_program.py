@@ -1,0 +1,224 @@
+"""The compiled rounds of points that differ in arrays alone."""
+
+import math
+import time
+from typing import Any
+from typing import NamedTuple
+
+from fl_sketch import comms
+from fl_sketch import experiment
+from fl_sketch import ledger as ledger_lib
+from fl_sketch import progress as progress_lib
+from fl_sketch import rounds
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import numpy as np
+
+# Where a device does not tell its memory, and how much of it points may take.
+DEVICE_MEMORY = 8 * 2**30
+MEMORY_SHARE = 0.7
+
+
+class Result(NamedTuple):
+  """How a point ended.
+
+  Attributes:
+    rows: metrics of every round, up to the last that was finite.
+    diverged: whether there are fewer of them than rounds.
+    seconds: this point's share of the time of its chunk.
+  """
+
+  rows: list[dict[str, Any]]
+  diverged: bool
+  seconds: float
+
+
+class Program:
+  """Rounds and evaluation of any points like the one given.
+
+  Args:
+    exp: of one point; the others may have another seed and hyperparameters.
+    mesh: over which devices the clients of every point are spread.
+  """
+
+  def __init__(self, exp: experiment.Experiment, mesh: jax.sharding.Mesh):
+    c = exp.config
+    self.config, self.mesh = c, mesh
+    self._round_fn = rounds.run_round(
+      exp.make, mesh, fetch=exp.fetch, lanes_per_step=exp.lanes_per_step
+    )
+    if c.rounds_per_dispatch > 1:
+      self._round_fn = rounds.scan_rounds(self._round_fn)
+    self._evaluate = jax.jit(rounds.run_evaluation(exp.metrics_fn, mesh))
+    self._data = comms.place(mesh, exp.data)
+    test = comms.pad(exp.test, mesh.size)
+    self._test = comms.place(mesh, test, P(comms.SHARD))
+    self._steps = {}
+
+  def most_points(self, exp: experiment.Experiment) -> int:
+    """How many points to run at once on this backend."""
+    if jax.default_backend() == 'cpu':
+      return 1
+    return self.points_that_fit(exp)
+
+  def points_that_fit(self, exp: experiment.Experiment) -> int:
+    """The points whose rounds fit the memory of a device, at least one."""
+    one = [exp]
+    step = self._step(1, shared=True)
+    args = (*self._start(one), self._cohorts(one, 0)[0], self._key(one))
+    compiled = step.lower(*args, self._data).compile()
+    used, data = compiled.memory_analysis(), comms.nbytes(self._data)
+    each = (
+      used.temp_size_in_bytes
+      + used.argument_size_in_bytes
+      + used.output_size_in_bytes
+      - data
+    )
+    told = (self.mesh.devices.flat[0].memory_stats() or {}).get('bytes_limit')
+    memory = MEMORY_SHARE * (told or DEVICE_MEMORY) - data
+    return max(1, int(memory / each))
+
+  def run(
+    self,
+    exps: list[experiment.Experiment],
+    count: int,
+    bar: progress_lib.Progress,
+  ) -> list[Result]:
+    """Runs points at once.
+
+    Args:
+      exps: of the points.
+      count: the results of only so many of them are wanted.
+      bar: advances by a round for every round of these.
+    """
+    c, begun = self.config, time.monotonic()
+    step = self._step(len(exps), shared=_one_seed(exps))
+    hyper, state = self._start(exps)
+    key, tracks = self._key(exps), [_Track(exp) for exp in exps[:count]]
+    pending, done = None, 0
+    while done < c.rounds and not all(t.diverged for t in tracks):
+      placed, cohorts = self._cohorts(exps, done)
+      state, metrics = step(hyper, state, placed, key, self._data)
+      # The rounds just dispatched run while those before them are entered.
+      _enter(tracks, pending, bar)
+      pending = cohorts, metrics
+      done += c.rounds_per_dispatch
+      if done % c.eval_every == 0 or done >= c.rounds:
+        _enter(tracks, pending, bar)
+        pending = None
+        self._evaluate_all(tracks, state.params, len(exps))
+    _enter(tracks, pending, bar)
+    seconds = (time.monotonic() - begun) / count
+    for _ in range((c.rounds - done) * count):
+      bar.advance(tracks[0].shown())
+    return [Result(t.rows, t.diverged, seconds) for t in tracks]
+
+  def _step(self, count, shared):
+    """The jitted rounds of `count` points; cohorts and key may be shared."""
+    if (count, shared) not in self._steps:
+      fn = self._round_fn
+      if count > 1:
+        own = None if shared else 0
+        fn = jax.vmap(fn, (0, 0, own, own, None))
+      self._steps[count, shared] = jax.jit(fn, donate_argnums=1)
+    return self._steps[count, shared]
+
+  def _start(self, exps):
+    """(hyperparameters, state before the first round) of the points."""
+    starts = []
+    for exp in exps:
+      algorithm = exp.make(exp.hyper)
+      state = rounds.init(algorithm, exp.params, exp.config.population)
+      starts.append((exp.hyper, state))
+    return comms.place(self.mesh, _stacked(starts, jnp))
+
+  def _key(self, exps):
+    seeds = [exp.config.seed for exp in exps]
+    if _one_seed(exps):
+      return comms.place(self.mesh, jax.random.key(seeds[0]))
+    keys = jnp.stack([jax.random.key(seed) for seed in seeds])
+    return comms.place(self.mesh, keys)
+
+  def _cohorts(self, exps, done):
+    """The cohorts of the next dispatch: placed, and on the host by point."""
+    by_seed = {exp.config.seed: exp.sample for exp in exps}
+    per_dispatch = range(done, done + self.config.rounds_per_dispatch)
+    sampled = {
+      seed: [rounds.pad_cohort(sample(r), self.mesh.size) for r in per_dispatch]
+      for seed, sample in by_seed.items()
+    }
+    own = [sampled[exp.config.seed] for exp in exps]
+    wanted = own[:1] if _one_seed(exps) else own
+    stacked = _stacked([_stacked(cohorts, np) for cohorts in wanted], np)
+    axes = [None] * ((len(per_dispatch) > 1) + (len(wanted) > 1))
+    return comms.place(self.mesh, stacked, P(*axes, comms.SHARD)), own
+
+  def _evaluate_all(self, tracks, params, count):
+    leaves, tree = jax.tree.flatten(params)
+    for i, track in enumerate(tracks):
+      own = leaves if count == 1 else [x[i] for x in leaves]
+      one = jax.tree.unflatten(tree, own)
+      track.evaluated(jax.device_get(self._evaluate(one, self._test)))
+
+
+class _Track:
+  """The rows of one point, until it diverges."""
+
+  def __init__(self, exp):
+    dense = comms.nbytes(exp.params)
+    self.rows, self.diverged = [], False
+    self._ledger = ledger_lib.Ledger.empty(exp.config.population, dense)
+
+  def enter(self, cohort, one):
+    """One more round, with its metrics."""
+    finite, up, down = (one.pop(name) for name in ('finite', 'up', 'down'))
+    sent = int((cohort.weight > 0).sum())
+    lost = 0 < sent == one['rejected_clients']
+    finite = finite and not lost and math.isfinite(one['train_loss'])
+    self.diverged = self.diverged or not finite
+    if not self.diverged:
+      moved = self._ledger.charge(cohort.ids, cohort.weight, up, down)
+      self.rows.append({'round': len(self.rows)} | one | moved)
+
+  def evaluated(self, sums):
+    """Adds test metrics to the last round."""
+    if self.diverged:
+      return
+    count = sums.pop('count')
+    row = {f'test_{k}': float(v / count) for k, v in sums.items()}
+    self.diverged = not all(math.isfinite(v) for v in row.values())
+    if self.diverged:
+      self.rows.pop()
+    else:
+      self.rows[-1] |= row
+
+  def shown(self):
+    """The last row, for the progress bar."""
+    nothing = {'total_uplink_bytes': 0, 'total_downlink_bytes': 0}
+    return self.rows[-1] if self.rows else {'train_loss': math.nan} | nothing
+
+
+def _stacked(trees, xp):
+  """Leaves with a new leading axis; a lone tree stays as it is."""
+  if len(trees) == 1:
+    return trees[0]
+  return jax.tree.map(lambda *xs: xp.stack(xs), *trees)
+
+
+def _one_seed(exps):
+  return len({exp.config.seed for exp in exps}) == 1
+
+
+def _enter(tracks, pending, bar):
+  """Enters the rounds of one dispatch into the points' rows."""
+  if pending is None:
+    return
+  cohorts, metrics = pending
+  metrics = jax.device_get(metrics)
+  shape = len(cohorts), len(cohorts[0])  # [points, rounds]
+  metrics = {k: v.reshape(shape) for k, v in metrics.items()}
+  for p, track in enumerate(tracks):
+    for r, cohort in enumerate(cohorts[p]):
+      track.enter(cohort, {k: v[p, r].item() for k, v in metrics.items()})
+      bar.advance(track.shown())

@@ -1,0 +1,57 @@
+"""Runs every point of the grid, or of the draws, that a config's `sweep` lists.
+
+  python -m launch.sweep --config=configs/digits_sweep.py --workdir=DIR
+
+Values of any field may come from the command line, with any config:
+--config.sweep.client_lr='(0.1, 0.3)'. Started again with the same workdir it
+goes on with the points that are not finished.
+"""
+
+import sys
+
+from absl import app
+from absl import flags
+from absl import logging
+from fl_sketch import devices
+from fl_sketch import sweep
+from fl_sketch import sweep_report
+import launch
+from ml_collections import config_flags
+
+_CONFIG = config_flags.DEFINE_config_file('config', lock_config=True)
+_WORKDIR = flags.DEFINE_string('workdir', None, 'Where the results go.')
+_DATA_DIR = flags.DEFINE_string(
+  'data_dir', None, 'Where tensorflow-datasets keeps its files.'
+)
+_POINTS = flags.DEFINE_integer(
+  'points_per_program',
+  None,
+  'Points that run at once; one on a CPU, elsewhere what fits, if unset.',
+  lower_bound=1,
+)
+flags.mark_flags_as_required(['config', 'workdir'])
+
+
+def main(argv):
+  """Runs the sweep and prints its best setting."""
+  if len(argv) > 1:
+    raise app.UsageError(f'Unknown arguments: {argv[1:]}')
+  if not flags.FLAGS['verbosity'].present:
+    logging.set_verbosity(logging.WARNING)
+  c, folder = _CONFIG.value, str(_WORKDIR.value)
+  devices.start(cpu_devices=min(devices.cores(), c.cohort))
+  try:
+    rows = sweep.run(
+      c.to_dict(),
+      folder,
+      data_dir=_DATA_DIR.value,
+      points_per_program=_POINTS.value,
+    )
+  except ValueError as e:  # it says what to change
+    logging.debug('Traceback, shown by --verbosity=1:', exc_info=True)
+    sys.exit(f'{type(e).__name__}: {e}')
+  print(sweep_report.sentence(rows), folder)
+
+
+if __name__ == '__main__':
+  app.run(main, flags_parser=launch.parse_flags)

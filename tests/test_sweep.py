@@ -1,0 +1,216 @@
+"""Sweeps: a point is a run of its own, whatever runs beside it."""
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+
+from fl_sketch import comms
+from fl_sketch import experiment
+from fl_sketch import progress as progress_lib
+from fl_sketch import sweep
+from fl_sketch import sweep_program
+from fl_sketch import sweep_report
+from fl_sketch import training
+from fl_sketch import workdir
+import numpy as np
+import pytest
+from test_experiment import ROOT
+from test_experiment import SMALL
+
+GRID = SMALL | {'sweep': {'seed': (0, 1), 'client_lr': (0.1, 0.5)}}
+BOWLS = {
+  'dataset': 'quadratics',
+  'population': 4,
+  'cohort': 4,
+  'rounds': 4,
+  'rounds_per_dispatch': 2,
+  'eval_every': 2,
+  'checkpoint_every': 2,
+  'batch_size': 0,
+  'local_steps': 1,
+  'client_lr': 0.3,
+}
+
+
+def run(folder, fields, **options):
+  return sweep.run(fields, folder, progress=False, **options)
+
+
+def metrics(folder):
+  lines = (folder / 'metrics.jsonl').read_text().splitlines()
+  return [json.loads(line) for line in lines]
+
+
+def numbers(rows):
+  drop = ('seconds', 'values', 'point')
+  return [{k: v for k, v in row.items() if k not in drop} for row in rows]
+
+
+def assert_close(found, expected):
+  for a, b in zip(found, expected, strict=True):
+    assert a.keys() == b.keys()
+    for name in a:
+      np.testing.assert_allclose(a[name], b[name], rtol=1e-5, err_msg=name)
+
+
+@pytest.fixture(scope='module')
+def looped(tmp_path_factory):
+  """A grid whose points ran one after another, as they do on a CPU."""
+  folder = tmp_path_factory.mktemp('looped')
+  return folder, run(folder, GRID)
+
+
+@pytest.fixture(scope='module')
+def diverging(tmp_path_factory):
+  """Points of one seed, two of three at once; the second diverges."""
+  folder = tmp_path_factory.mktemp('diverging')
+  fields = BOWLS | {'sweep': {'server_lr': (1.0, 1e30, 0.5)}}
+  return folder, run(folder, fields, points_per_program=2), fields
+
+
+def test_a_point_is_the_run_of_its_config(looped, tmp_path):
+  folder, rows = looped
+  last = sweep.points(GRID)[3]
+  assert last.values == {'client_lr': 0.5, 'seed': 1}
+  exp = experiment.build(SMALL | {'client_lr': 0.5, 'seed': 1})
+  assert exp.config == last.config
+  training.train(exp, tmp_path, progress=False)
+  own = folder / 'points' / '003'
+  assert_close(numbers(metrics(own)), numbers(metrics(tmp_path)))
+  fields = [
+    json.loads((f / 'config.json').read_text()) for f in (own, tmp_path)
+  ]
+  assert fields[0] == fields[1]
+  assert rows[3]['train_loss'] == metrics(own)[-1]['train_loss']
+  best = max(row.get('test_accuracy', 0) for row in metrics(own))
+  assert rows[3]['best_test_accuracy'] == best
+
+
+def test_vmapped_points_of_several_seeds_are_the_looped_ones(looped, tmp_path):
+  _, rows = looped
+  again = run(tmp_path, GRID | {'rounds_per_dispatch': 2}, points_per_program=3)
+  assert [row['values'] for row in again] == [row['values'] for row in rows]
+  assert_close(numbers(again), numbers(rows))
+
+
+def test_vmapped_points_of_one_seed_are_single_runs(diverging, tmp_path):
+  folder, *_ = diverging
+  exp = experiment.build(BOWLS | {'server_lr': 0.5})
+  training.train(exp, tmp_path, progress=False)
+  own = metrics(folder / 'points' / '002')
+  assert_close(numbers(own), numbers(metrics(tmp_path)))
+
+
+def test_a_diverging_point_is_recorded_and_stops_no_other(diverging):
+  folder, rows, _ = diverging
+  assert [row['diverged'] for row in rows] == [False, True, False]
+  assert [row['round'] for row in rows] == [3, 0, 3]
+  assert math.isfinite(rows[1]['train_loss'])
+  last = sweep_report.settings(rows)[-1]
+  assert last.values == {'server_lr': 1e30}
+  assert math.isnan(last.mean)
+  summary = json.loads((folder / 'sweep.json').read_text())
+  assert summary['diverged'] == 1
+  assert summary['best']['mean'] == min(rows[i]['test_loss'] for i in (0, 2))
+
+
+@pytest.mark.parametrize('kept', [1, 2], ids=['half a chunk', 'a chunk'])
+def test_a_resumed_sweep_is_the_one_that_was_never_stopped(
+  kept, diverging, tmp_path
+):
+  folder, rows, fields = diverging
+  shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+  path = tmp_path / 'points.jsonl'
+  lines = path.read_text().splitlines(keepends=True)
+  path.write_text(''.join(lines[:kept]) + '{"point": 2, "val')
+  for name in ('table.md', 'sweep.json'):
+    (tmp_path / name).unlink()
+  again = run(tmp_path, fields, points_per_program=2)
+  assert numbers(again) == numbers(rows)
+  files = [p.relative_to(folder) for p in folder.rglob('*') if p.is_file()]
+  for name in files:
+    if name.name != 'points.jsonl':
+      assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_a_finished_sweep_runs_nothing(looped, monkeypatch):
+  monkeypatch.delattr(experiment, 'build')
+  folder, rows = looped
+  assert run(folder, GRID) == rows
+
+
+def test_another_config_is_refused(looped, tmp_path):
+  folder, _ = looped
+  with pytest.raises(workdir.WorkdirError, match='differs in rounds, sweep'):
+    run(folder, GRID | {'rounds': 6, 'sweep': {'seed': (0,)}})
+  (tmp_path / 'config.json').write_text('{"rounds"')
+  with pytest.raises(workdir.WorkdirError, match='is not a config'):
+    run(tmp_path, GRID)
+
+
+def test_structural_fields_loop_outside(tmp_path):
+  fields = BOWLS | {
+    'algorithm': 'safl',
+    'server_lr': 0.1,
+    'final_server_lr': 1e-3,
+    'sketch': {'kind': 'block_cyclic', 'size': 7},
+  }
+  swept = {'sketch': {'size': (20, 30)}, 'seed': (3,)}
+  rows = run(tmp_path, fields | {'sweep': swept}, points_per_program=8)
+  assert [row['uplink_bytes'] for row in rows] == [80, 120]
+  assert rows[0]['values'] == {'sketch.size': 20, 'seed': 3}
+  assert sweep_report.metric_of(rows) == 'test_loss'
+  sketch = {'kind': 'block_cyclic', 'size': 30}
+  exp = experiment.build(fields | {'sketch': sketch, 'seed': 3})
+  single = training.train(exp, tmp_path / 'single', progress=False)
+  assert rows[1]['test_loss'] == pytest.approx(single.row['test_loss'], 1e-5)
+
+
+def test_options_that_make_no_sense_are_refused(tmp_path):
+  with pytest.raises(ValueError, match='Expected points_per_program=0 >= 1'):
+    run(tmp_path, GRID, points_per_program=0)
+  with pytest.raises(ValueError, match="Expected feed='auto'"):
+    run(tmp_path, GRID | {'feed': 'host'})
+  assert not list(tmp_path.iterdir())
+
+
+def test_points_that_fit_grow_with_memory(monkeypatch):
+  exp = experiment.build(BOWLS)
+  program = sweep_program.Program(exp, comms.cohort_mesh())
+  found = []
+  for mib in (1e-6, 10, 20):
+    monkeypatch.setattr(sweep_program, 'DEVICE_MEMORY', mib * 2**20)
+    found.append(program.points_that_fit(exp))
+  few, some, more = found
+  assert few == 1
+  # What all points share is taken off once.
+  assert 1.9 * some < more < 4 * some
+
+
+def test_the_bar_reaches_its_end(tmp_path, monkeypatch):
+  bars = []
+  make = progress_lib.Progress
+  monkeypatch.setattr(
+    progress_lib, 'Progress', lambda *args: bars.append(make(*args)) or bars[-1]
+  )
+  fields = BOWLS | {'sweep': {'client_lr': (0.3, 1e30)}}
+  run(tmp_path, fields)
+  assert bars[0]._rounds == 2 * fields['rounds']
+
+
+@pytest.mark.long
+def test_the_command_takes_values_and_ranges(tmp_path):
+  command = [sys.executable, '-m', 'launch.sweep', f'--workdir={tmp_path}']
+  command += [
+    '--config=configs/digits_sweep.py:quick',
+    '--config.sweep.client_lr={"low": 0.1, "high": 0.5}',
+    '--config.sweep.draws=2',
+    '--config.sweep.server_lr=(1.0,)',
+  ]
+  done = subprocess.run(
+    command, cwd=ROOT, capture_output=True, text=True, check=True
+  )
+  assert '6 points, 0 diverged. Best: client_lr=0.' in done.stdout
+  assert len((tmp_path / 'table.md').read_text().splitlines()) == 4

@@ -1,0 +1,169 @@
+"""The points of a sweep, and what is made of their results."""
+
+import itertools
+import math
+
+from fl_sketch import sweep
+from fl_sketch import sweep_picture
+from fl_sketch import sweep_report
+import numpy as np
+import pytest
+from test_experiment import SMALL
+
+SEEDS = {'seed': (0, 1)}
+RATES = {'server_lr': (0.1, 0.2)}
+FULL = {'batch_size': 0}
+
+
+@pytest.mark.parametrize(
+  ('fields', 'swept', 'programs'),
+  [
+    ({}, SEEDS | RATES | {'client_lr': (0.1, 0.2)}, 1),
+    ({}, SEEDS | {'local_steps': (1, 2), 'widths': ((3,), (4,))}, 4),
+    # Seeds draw the bowls, and the sizes of clients that use all they hold.
+    ({'dataset': 'quadratics'}, SEEDS | RATES, 2),
+    (FULL | {'partition': 'iid'}, SEEDS, 1),
+    (FULL | {'partition': 'size_skew'}, SEEDS, 2),
+    # The decay of the server's rate is relative to where it begins.
+    ({'final_server_lr': 0.01}, SEEDS | RATES, 2),
+    ({}, RATES | {'final_server_lr': (None, 0.01)}, 3),
+    ({}, {'sketch': ({'kind': 'identity'}, {'kind': 'srht', 'size': 9})}, 2),
+  ],
+)
+def test_points_that_differ_in_arrays_share_a_program(fields, swept, programs):
+  found = sweep.points(SMALL | fields | {'sweep': swept})
+  groups = list(sweep.groups(found))
+  assert len(groups) == programs
+  assert sorted(itertools.chain(*groups)) == list(range(len(found)))
+
+
+def test_draws_lie_within_bounds_and_more_begin_with_the_same():
+  ranges = {
+    'client_lr': {'low': 0.01, 'high': 1.0},
+    'server_lr': {'low': 0.1234567, 'high': 0.1234568},
+  }
+  drawn = sweep.points({'sweep': ranges | {'draws': 200, 'seed': (0, 1)}})
+  assert len(drawn) == 400
+  assert drawn[0].values == drawn[1].values | {'seed': 0}
+  rates = np.array([point.config.client_lr for point in drawn[::2]])
+  assert rates.min() >= 0.01
+  assert rates.max() <= 1
+  # The median of 200 is log-uniform: outside these but once in 1e9 seeds.
+  assert 0.035 < np.median(rates) < 0.29
+  for point in drawn:
+    assert 0.1234567 <= point.config.server_lr <= 0.1234568
+  few = sweep.points({'sweep': ranges | {'draws': 3}})
+  assert [p.config.client_lr for p in few] == rates[:3].tolist()
+
+
+def test_a_grid_is_the_product_and_leaves_the_rest_alone():
+  fields = SMALL | {
+    'sweep': {'seed': (4, 5), 'widths': ((3,), (4,)), 'b1': None}
+  }
+  found = sweep.points(fields)
+  assert [(p.config.widths, p.config.seed) for p in found] == [
+    ((3,), 4),
+    ((3,), 5),
+    ((4,), 4),
+    ((4,), 5),
+  ]
+  assert all(p.config.sweep is None for p in found)
+  assert all(p.config.local_steps == SMALL['local_steps'] for p in found)
+
+
+LOW_HIGH = {'low': 0.1, 'high': 1.0}
+
+
+@pytest.mark.parametrize(
+  ('swept', 'message'),
+  [
+    ({}, 'Expected values of a field to sweep'),
+    ({'draws': 3}, 'Expected values of a field to sweep'),
+    ({'clint_lr': (0.1,)}, "'clint_lr'. Did you mean 'client_lr'"),
+    ({'client_lr': ()}, r'Expected sweep.client_lr=\(\) to hold values'),
+    ({'seed': (1, 1)}, r'Expected sweep.seed=\(1, 1\) to hold values, each'),
+    ({'client_lr': 0.1}, 'Expected sweep.client_lr=0.1 to be a tuple'),
+    ({'client_lr': (0.1, -1.0)}, 'Expected client_lr=-1.0 > 0'),
+    ({'client_lr': LOW_HIGH}, 'Expected sweep.draws beside ranges'),
+    ({'seed': (0,), 'draws': 2}, 'Expected a range .* beside draws=2'),
+    ({'client_lr': LOW_HIGH, 'draws': 0}, 'Expected sweep.draws=0 >= 1'),
+    (
+      {'client_lr': {'low': 1.0, 'high': 0.1}, 'draws': 2},
+      'Expected sweep.client_lr=.* 0 < low < high',
+    ),
+    ({'client_lr': {'low': 1.0}, 'draws': 2}, '0 < low < high'),
+    ({'local_steps': LOW_HIGH, 'draws': 2}, 'local_steps, which is no float'),
+    ({'sketch': {'size': LOW_HIGH}, 'draws': 2}, 'sketch.size, which is no'),
+  ],
+)
+def test_sweeps_that_make_no_sense_are_refused(swept, message):
+  with pytest.raises(ValueError, match=message):
+    sweep.points(SMALL | {'sweep': swept})
+
+
+def row_of(accuracy, diverged=False, **values):
+  row = {'values': values, 'diverged': diverged}
+  return row if accuracy is None else row | {'test_accuracy': accuracy}
+
+
+def test_mean_and_standard_error_by_hand():
+  rows = [
+    row_of(0.5, client_lr=0.1, seed=0),
+    row_of(0.7, client_lr=0.1, seed=1),
+    row_of(0.9, client_lr=0.1, seed=2),
+    row_of(0.8, client_lr=0.2, seed=0),
+    row_of(0.9, client_lr=0.2, seed=1),
+    row_of(0.99, client_lr=0.3, seed=0),
+    row_of(None, client_lr=0.3, seed=1, diverged=True),
+  ]
+  a, b, c = sweep_report.settings(rows)
+  assert [s.values['client_lr'] for s in (a, b, c)] == [0.2, 0.1, 0.3]
+  # Deviations are 0.2 / sqrt(3) and (0.1 / sqrt(2)) / sqrt(2).
+  np.testing.assert_allclose((b.mean, b.error), (0.7, 0.2 / 3**0.5))
+  np.testing.assert_allclose((a.mean, a.error), (0.85, 0.05))
+  assert (c.mean, c.points, c.diverged) == (0.99, 2, 1)
+  assert math.isnan(c.error)
+  head, _, *lines = sweep_report.table(rows).splitlines()
+  assert head == (
+    '| client_lr | test accuracy | ± standard error | seeds | diverged |'
+  )
+  assert lines[0] == '| 0.2 | 0.85 | 0.05 | 2 | 0 |'
+  assert lines[2] == '| 0.3 | 0.99 |  | 2 | 1 |'
+  assert (
+    '7 points, 1 diverged. Best: client_lr=0.2: test_accuracy 0.85 ± 0.05.'
+    in (sweep_report.sentence(rows))
+  )
+
+
+@pytest.mark.parametrize('fields', [1, 2, 3])
+@pytest.mark.parametrize('many', [2, 20])
+@pytest.mark.parametrize('larger', [False, True])
+def test_pictures(fields, many, larger, tmp_path):
+  rng = np.random.default_rng(0)
+  rows = [
+    row_of(
+      rng.uniform(),
+      diverged=i == 1,
+      server_lr=10.0 ** (i % many),
+      **{'client_lr': i // many, 'model': 'ab'[i % 2]}
+      if fields == 3
+      else {'client_lr': i // many if many == 2 else i}
+      if fields == 2
+      else {},
+    )
+    for i in range(many * (fields > 1) * 2 or many)
+  ]
+  found = sweep_report.settings(rows)
+  path = tmp_path / 'sweep.png'
+  sweep_picture.draw(found, 'test_accuracy', larger, path)
+  assert path.stat().st_size > 1000
+
+
+def test_no_picture_without_a_swept_field_or_numbers(tmp_path):
+  path = tmp_path / 'sweep.png'
+  for rows in (
+    [row_of(0.5, seed=0), row_of(0.6, seed=1)],
+    [row_of(None, True, client_lr=0.1), row_of(None, True, client_lr=0.2)],
+  ):
+    sweep_picture.draw(sweep_report.settings(rows), 'test_loss', False, path)
+    assert not path.exists()
