@@ -1,0 +1,229 @@
+"""Every algorithm on MNIST at one bit a parameter up: tuned on a small model.
+
+  python -m launch.compare --data_dir=DIR --workdir=runs/comparison
+
+runs all of them; one alone, with the learning rates it is tuned over:
+
+  python -m launch.sweep --config=configs/mnist_comparison.py:safl,mlp,iid \
+      --data_dir=DIR --workdir=runs/safl
+
+Source: the setting of Haddadpour et al., arXiv:2008.04975, section 6: 50
+clients, half of them a round (all where the algorithm asks for it), equal
+shares or 2 classes a client; 60 rounds of 5 local steps of batch 32, or of one
+gradient of 160 samples. Four points of learning rates each, tuned on an MLP
+784-64-10, then LeNet-5 and three seeds. What a client sends is matched to
+d / 32 floats, as many bits as parameters; FedSGD, FedAvg, SCAFFOLD and QSGD
+cannot send so little. The README has the table.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import configs
+import ml_collections
+
+PARAMETERS = {'mlp': 50_890, 'lenet5': 61_706}
+PARTITIONS = ('iid', 'two_classes')
+_STEPS = {'client_lr': (0.05, 0.1), 'server_lr': (0.3, 1.0)}
+_ADAPTIVE = {'client_lr': (0.05, 0.1), 'server_lr': (0.01, 0.03)}
+_RATES = {'server_lr': (0.003, 0.01, 0.03, 0.1)}
+_SMALL_RATES = {'server_lr': (0.0003, 0.001, 0.003, 0.01)}
+
+
+def contestants(floats: int) -> dict[str, dict[str, Any]]:
+  """Name -> config fields, `sweep` among them, for a budget of floats up."""
+  one_gradient = {'local_steps': 1, 'batch_size': 160}
+  cyclic = {'kind': 'block_cyclic', 'size': floats}
+  adam = {'server_optimizer': 'adam', 'b2': 0.99}
+  top_k = {'kind': 'top_k', 'k': floats // 2}
+  rand_k = {'kind': 'rand_k', 'k': floats}
+  # Of each value kept: an int32, half a byte, and a sixteenth of a scale.
+  kept = int(floats / (1 + 1 / 8 + 1 / 16)) // 16 * 16
+  return {
+    'fedsgd': {'algorithm': 'fedsgd', **one_gradient, 'sweep': _RATES},
+    'fedavg': {'algorithm': 'fedavg', 'sweep': _STEPS},
+    'fedavg_adam': {'algorithm': 'fedavg', **adam, 'sweep': _ADAPTIVE},
+    'scaffold': {'algorithm': 'scaffold', 'sweep': _STEPS},
+    'iterative_sketching': {
+      'algorithm': 'iterative_sketching',
+      'sketch': cyclic,
+      'sweep': _STEPS,
+    },
+    'decentralised': {
+      'algorithm': 'decentralised',
+      'cohort': 50,
+      'graph': 'grid',
+      # A tree over 50 clients sends 2 x 49 tables.
+      'sketch': {'kind': 'block_cyclic', 'size': floats * 50 // 98},
+      'sweep': _STEPS,
+    },
+    'fedsketch_privix': {
+      'algorithm': 'fedsketch_privix',
+      'sketch': _rows(20, floats),
+      'sweep': _STEPS,
+    },
+    'fedsketch_heaprix': {
+      'algorithm': 'fedsketch_heaprix',
+      'sketch': _rows(20, 3 * floats // 8),
+      'k': floats // 4,
+      'sweep': _STEPS,
+    },
+    'fedsketchgate': {
+      'algorithm': 'fedsketchgate',
+      'cohort': 50,
+      'sketch': _rows(20, floats),
+      'sweep': _STEPS,
+    },
+    'diffsketch': {
+      'algorithm': 'diffsketch',
+      'sketch': _rows(20, floats),
+      'sweep': {'client_lr': (0.003, 0.01, 0.03, 0.1)},
+    },
+    'safl': {
+      'algorithm': 'safl',
+      'sketch': cyclic,
+      **adam,
+      'sweep': _ADAPTIVE,
+    },
+    'safl_layerwise': {
+      'algorithm': 'safl',
+      'sketch': {
+        'kind': 'layerwise',
+        'factory': 'block_cyclic',
+        'size': floats,
+        'allocation': 'sqrt',
+      },
+      **adam,
+      'sweep': _ADAPTIVE,
+    },
+    'sketched_sgd': {
+      'algorithm': 'sketched_sgd',
+      **one_gradient,
+      'sketch': _rows(5, 3 * floats // 4),
+      'k': floats // 16,
+      'sweep': _RATES,
+    },
+    'fetchsgd': {
+      'algorithm': 'fetchsgd',
+      **one_gradient,
+      'sketch': _rows(5, floats),
+      'k': floats // 16,
+      'sweep': _RATES,
+    },
+    'fedcom_rand_k': {'algorithm': 'fedcom', 'codec': rand_k, 'sweep': _STEPS},
+    'fedcom_qsgd': {
+      'algorithm': 'fedcom',
+      'codec': {'kind': 'qsgd', 'levels': 1},
+      'sweep': _STEPS,
+    },
+    'feedback_top_k': {
+      'algorithm': 'fedcom',
+      'codec': top_k,
+      'error_feedback': True,
+      'sweep': _STEPS,
+    },
+    'feedback_sign': {
+      'algorithm': 'fedcom',
+      'codec': {'kind': 'sign', 'norm': 'l1'},
+      'error_feedback': True,
+      'sweep': _STEPS,
+    },
+    'fedcomgate': {
+      'algorithm': 'fedcomgate',
+      'cohort': 50,
+      'codec': rand_k,
+      'sweep': _STEPS,
+    },
+    'signsgd': {
+      'algorithm': 'signsgd',
+      **one_gradient,
+      'sweep': _SMALL_RATES,
+    },
+    'marina': {
+      'algorithm': 'marina',
+      **one_gradient,
+      'codec': {'kind': 'rand_k', 'k': floats // 2},
+      'sync_probability': 1 / 64,
+      'sweep': _RATES,
+    },
+    'ef21': {
+      'algorithm': 'ef21',
+      **one_gradient,
+      'codec': top_k,
+      'sweep': _RATES,
+    },
+    'cd_adam': {
+      'algorithm': 'cd_adam',
+      **one_gradient,
+      'codec': top_k,
+      'b2': 0.99,
+      'sweep': _SMALL_RATES,
+    },
+    'onebit_adam': {
+      'algorithm': 'onebit_adam',
+      **one_gradient,
+      'warmup': 10,
+      'b2': 0.99,
+      'sweep': _SMALL_RATES,
+    },
+    'cocktail_sgd': {
+      'algorithm': 'cocktail_sgd',
+      'codec': {
+        'kind': 'quantized_top_k', 'k': kept, 'bits': 4, 'bucket': 16,
+      },
+      'mask_ratio': 0.2,
+      'sweep': _STEPS,
+    },
+    # Beside the budget: the tables of the FedSKETCH paper.
+    'privix_20x40': {
+      'algorithm': 'fedsketch_privix',
+      'sketch': _rows(20, 800),
+      'sweep': _STEPS,
+    },
+    'heaprix_20x40': {
+      'algorithm': 'fedsketch_heaprix',
+      'sketch': _rows(20, 800),
+      'k': 40,
+      'sweep': _STEPS,
+    },
+    'privix_20x82': {
+      'algorithm': 'fedsketch_privix',
+      'sketch': _rows(20, 1640),  # as many floats as heaprix_20x40 sends
+      'sweep': _STEPS,
+    },
+  }  # fmt: skip
+
+
+def _rows(rows: int, floats: int) -> dict[str, Any]:
+  return {'kind': 'count_sketch', 'rows': rows, 'cols': floats // rows}
+
+
+def get_config(variant: str = 'safl,mlp,iid') -> ml_collections.ConfigDict:
+  """Returns the config; `variant` is 'CONTESTANT,MODEL,PARTITION'."""
+  name, model, partition = variant.split(',')
+  if partition not in PARTITIONS:
+    raise ValueError(f'Expected {partition=} in {PARTITIONS}.')
+  c = configs.new()
+  c.dataset = 'mnist'
+  c.model = model
+  c.population = 50
+  c.cohort = 25
+  if partition == 'two_classes':
+    c.partition = 'classes_per_client'
+    c.classes = 2
+  c.rounds = 60
+  c.eval_every = 20
+  c.checkpoint_every = 60
+  fields = contestants(PARAMETERS[model] // 32)
+  if name not in fields:
+    raise ValueError(f'Expected contestant={name!r} in {tuple(fields)}.')
+  _fill(c, fields[name])
+  return c
+
+
+def _fill(c: ml_collections.ConfigDict, fields: Mapping[str, Any]) -> None:
+  for name, value in fields.items():
+    if isinstance(value, Mapping):
+      _fill(c[name], value)
+    else:
+      c[name] = value

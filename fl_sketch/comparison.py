@@ -1,0 +1,186 @@
+"""Many algorithms on one problem: tuned on a small model, run on a large."""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import pathlib
+from typing import Any
+from typing import NamedTuple
+
+from fl_sketch import reporting
+from fl_sketch import sweep
+from fl_sketch import sweep_report
+from matplotlib import figure
+import numpy as np
+
+_STYLES = ('-', '--', ':')
+_MARKERS = 'os^vD'
+
+
+class Outcome(NamedTuple):
+  """How a contestant did on one partition.
+
+  Attributes:
+    values: of the tuned fields.
+    mean: of the final test accuracy over seeds; NaN if every seed diverged.
+    error: standard error of it.
+    uplink: bytes that one client sent in the last round.
+    total: bytes that all clients sent.
+    curve: f64[points, 2], megabytes sent by all and accuracy, means over seeds.
+    diverged: seeds that did.
+  """
+
+  values: dict[str, Any]
+  mean: float
+  error: float
+  uplink: int
+  total: int
+  curve: np.ndarray
+  diverged: int
+
+
+def run(
+  config_of: Callable[[str, str, str], Mapping[str, Any]],
+  names: Sequence[str],
+  partitions: Sequence[str],
+  folder: str,
+  *,
+  models: tuple[str, str],
+  seeds: Sequence[int] = (0, 1, 2),
+  data_dir: str | None = None,
+) -> dict[str, dict[str, Outcome]]:
+  """Tunes every contestant and runs its best point over seeds.
+
+  The folder gets PARTITION/tune/NAME and PARTITION/final/NAME, each of them the
+  folder of a `sweep.run`, table.md and comparison.png. Started again, it goes
+  on with the points that are not finished.
+
+  Args:
+    config_of: (name, model, partition) -> config fields, `sweep` among them.
+    names: of the contestants.
+    partitions: of the data over clients.
+    folder: of the results.
+    models: to tune on, and to run with the best point.
+    seeds: of the runs; tuning has the config's.
+    data_dir: where tensorflow-datasets keeps its files.
+
+  Returns:
+    Partition -> contestant -> how it did.
+
+  Raises:
+    ValueError: a config is wrong, or the data is not there.
+  """
+  root, (small, large) = pathlib.Path(folder), models
+  found: dict[str, dict[str, Outcome]] = {}
+  for partition in partitions:
+    found[partition] = {}
+    for name in names:
+      here = root / partition
+      print(f'{partition}, {name}', flush=True)
+      tuned = sweep.run(
+        config_of(name, small, partition),
+        str(here / 'tune' / name),
+        data_dir=data_dir,
+      )
+      values = sweep_report.settings(tuned)[0].values
+      config = {**config_of(name, large, partition), **values}
+      final = here / 'final' / name
+      rows = sweep.run(
+        config | {'sweep': {'seed': tuple(seeds)}},
+        str(final),
+        data_dir=data_dir,
+      )
+      found[partition][name] = _outcome(values, rows, final)
+      (root / 'table.md').write_text(table(found))
+      draw(found, root / 'comparison.png')
+  return found
+
+
+def _outcome(values, rows, folder) -> Outcome:
+  setting = sweep_report.settings(rows)[0]
+  curves = []
+  for row in rows:
+    logged = reporting.read_metrics(folder / 'points' / f'{row["point"]:03d}')
+    curves.append(
+      [
+        (r['total_uplink_bytes'] / 1e6, r['test_accuracy'])
+        for r in logged
+        if 'test_accuracy' in r
+      ]
+    )
+  whole = [c for c in curves if len(c) == max(map(len, curves))]
+  return Outcome(
+    values,
+    setting.mean,
+    setting.error,
+    rows[0]['uplink_bytes'],
+    rows[0]['total_uplink_bytes'],
+    np.mean(whole, axis=0),
+    setting.diverged,
+  )
+
+
+def table(found: Mapping[str, Mapping[str, Outcome]]) -> str:
+  """A Markdown table: a line a contestant, the first partition's best first."""
+  first = next(iter(found.values()))
+  head = ['algorithm', 'bytes up', 'all, MB']
+  for partition in found:
+    head += [f'{partition}: accuracy', 'at']
+  lines = [head, ['---'] + ['---:'] * (len(head) - 1)]
+  order = sorted(first, key=lambda name: -np.nan_to_num(first[name].mean))
+  for name in order:
+    one = first[name]
+    line = [f'`{name}`', f'{one.uplink:,}', f'{one.total / 1e6:,.1f}']
+    for outcomes in found.values():
+      line += _cells(outcomes.get(name))
+    lines.append(line)
+  return ''.join(f'| {" | ".join(line)} |\n' for line in lines)
+
+
+def _cells(one: Outcome | None) -> list[str]:
+  if one is None:
+    return ['', '']
+  rates = ', '.join(f'{v:g}' for v in one.values.values())
+  if np.isnan(one.mean):
+    return ['diverged', rates]
+  score = f'{one.mean:.1%} ± {one.error:.1%}'.replace('%', '')
+  return [
+    score + (f' ({one.diverged} diverged)' if one.diverged else ''),
+    rates,
+  ]
+
+
+def draw(
+  found: Mapping[str, Mapping[str, Outcome]], path: pathlib.Path
+) -> None:
+  """Draws accuracy against the uplink of all clients, a panel a partition."""
+  fig = figure.Figure(figsize=(8 * len(found), 7), layout='constrained')
+  axes = fig.subplots(1, len(found), squeeze=False)[0]
+  for ax, (partition, outcomes) in zip(axes, found.items(), strict=True):
+    order = sorted(outcomes, key=lambda n: -np.nan_to_num(outcomes[n].mean))
+    for i, name in enumerate(sorted(outcomes)):
+      megabytes, accuracy = outcomes[name].curve.T
+      ax.plot(
+        megabytes,
+        accuracy,
+        _STYLES[i // 10 % 3] + _MARKERS[i % 5],
+        color=f'C{i % 10}',
+        markersize=3,
+        linewidth=1,
+        label=name,
+      )
+    ax.set_xscale('log')
+    ax.set_xlabel('total uplink of all clients (MB)')
+    ax.set_ylabel('test accuracy')
+    ax.set_title(partition.replace('_', ' '))
+    ax.grid(alpha=0.3)
+    handles = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    ax.legend(
+      [handles[name] for name in order],
+      order,
+      fontsize=7,
+      loc='center left',
+      bbox_to_anchor=(1, 0.5),
+    )
+  path.parent.mkdir(parents=True, exist_ok=True)
+  fig.savefig(path, dpi=120)

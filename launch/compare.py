@@ -1,0 +1,59 @@
+"""Compares every algorithm on MNIST at matched uplink bytes.
+
+  python -m launch.compare --data_dir=DIR --workdir=runs/comparison
+
+Tunes each contestant of configs/mnist_comparison.py on an MLP, runs its best
+point with LeNet-5 over three seeds, and leaves table.md and comparison.png.
+Started again with the same workdir it goes on with what is not finished.
+"""
+
+import sys
+
+from absl import app
+from absl import flags
+from absl import logging
+from configs import mnist_comparison
+from fl_sketch import comparison
+from fl_sketch import devices
+import launch
+
+_WORKDIR = flags.DEFINE_string('workdir', None, 'Where the results go.')
+_DATA_DIR = flags.DEFINE_string(
+  'data_dir', None, 'Where tensorflow-datasets keeps its files.'
+)
+_NAMES = flags.DEFINE_list(
+  'names', list(mnist_comparison.contestants(32)), 'The contestants.'
+)
+_PARTITIONS = flags.DEFINE_list(
+  'partitions', list(mnist_comparison.PARTITIONS), 'Of the data over clients.'
+)
+flags.mark_flags_as_required(['workdir'])
+
+
+def main(argv):
+  """Runs the comparison and prints its table."""
+  if len(argv) > 1:
+    raise app.UsageError(f'Unknown arguments: {argv[1:]}')
+  if not flags.FLAGS['verbosity'].present:
+    logging.set_verbosity(logging.WARNING)
+  devices.start(cpu_devices=devices.cores())
+  config_of = lambda *parts: mnist_comparison.get_config(
+    ','.join(parts)
+  ).to_dict()
+  try:
+    found = comparison.run(
+      config_of,
+      _NAMES.value,
+      _PARTITIONS.value,
+      str(_WORKDIR.value),
+      models=('mlp', 'lenet5'),
+      data_dir=_DATA_DIR.value,
+    )
+  except ValueError as e:  # it says what to change
+    logging.debug('Traceback, shown by --verbosity=1:', exc_info=True)
+    sys.exit(f'{type(e).__name__}: {e}')
+  print(comparison.table(found), _WORKDIR.value)
+
+
+if __name__ == '__main__':
+  app.run(main, flags_parser=launch.parse_flags)
