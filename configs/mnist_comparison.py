@@ -200,9 +200,13 @@ def _rows(rows: int, floats: int) -> dict[str, Any]:
 
 def get_config(variant: str = 'safl,mlp,iid') -> ml_collections.ConfigDict:
   """Returns the config; `variant` is 'CONTESTANT,MODEL,PARTITION'."""
+  if variant.count(',') != 2:
+    raise ValueError(f"Expected {variant=} to be 'CONTESTANT,MODEL,PARTITION'.")
   name, model, partition = variant.split(',')
   if partition not in PARTITIONS:
     raise ValueError(f'Expected {partition=} in {PARTITIONS}.')
+  if model not in PARAMETERS:
+    raise ValueError(f'Expected {model=} in {tuple(PARAMETERS)}.')
   c = configs.new()
   c.dataset = 'mnist'
   c.model = model

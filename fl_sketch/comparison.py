@@ -24,10 +24,11 @@ class Outcome(NamedTuple):
     values: of the tuned fields.
     mean: of the final test accuracy over seeds; NaN if every seed diverged.
     error: standard error of it.
-    uplink: bytes that one client sent in the last round.
-    total: bytes that all clients sent.
-    curve: f64[points, 2], megabytes sent by all and accuracy, means over seeds.
-    diverged: seeds that did.
+    uplink: bytes that one client sent in the last round; 0 if there was none.
+    total: bytes that all clients sent, likewise.
+    curve: f64[points, 2], megabytes sent by all and accuracy, means over the
+      seeds that did not diverge.
+    diverged: how many did.
   """
 
   values: dict[str, Any]
@@ -97,26 +98,29 @@ def run(
 
 
 def _outcome(values, rows, folder) -> Outcome:
-  setting = sweep_report.settings(rows)[0]
-  curves = []
-  for row in rows:
-    logged = reporting.read_metrics(folder / 'points' / f'{row["point"]:03d}')
-    curves.append(
-      [
-        (r['total_uplink_bytes'] / 1e6, r['test_accuracy'])
-        for r in logged
-        if 'test_accuracy' in r
-      ]
-    )
-  whole = [c for c in curves if len(c) == max(map(len, curves))]
+  (setting,) = sweep_report.settings(rows)
+  ended = [row for row in rows if not row['diverged']]
+  curves = [_curve(folder / 'points' / f'{r["point"]:03d}') for r in ended]
+  most = lambda name: max(row.get(name, 0) for row in rows)
   return Outcome(
     values,
     setting.mean,
     setting.error,
-    rows[0]['uplink_bytes'],
-    rows[0]['total_uplink_bytes'],
-    np.mean(whole, axis=0),
+    most('uplink_bytes'),
+    most('total_uplink_bytes'),
+    np.mean(curves, axis=0) if curves else np.empty((0, 2)),
     setting.diverged,
+  )
+
+
+def _curve(folder):
+  """f64[points, 2], megabytes sent by all and test accuracy, of one run."""
+  return np.array(
+    [
+      (row['total_uplink_bytes'] / 1e6, row['test_accuracy'])
+      for row in reporting.read_metrics(folder)
+      if 'test_accuracy' in row
+    ]
   )
 
 

@@ -29,6 +29,7 @@ PARTITION_OPTIONS = (
 )
 OPTIMIZER_OPTIONS = ('b1', 'b2', 'eps', 'momentum')
 MAPPINGS = ('sketch', 'codec', 'sweep')
+SEEDS = ('seed', 'sketch_seed')
 # Fields that an algorithm's factory takes by the same name.
 ALGORITHM_OPTIONS = (
   *OPTIMIZER_OPTIONS,
@@ -57,6 +58,7 @@ class Config:
   """Every field that a config may set; None leaves a choice to its owner."""
 
   seed: int = 0
+  sketch_seed: int | None = None  # of hashes and codecs; None is the seed
 
   # The problem.
   dataset: str = 'digits'  # digits, mnist, fashion_mnist, cifar10, quadratics
@@ -153,6 +155,11 @@ class Config:
         raise ValueError(f'Unknown config field {name!r}.{hint}')
     mappings = {name: given(fields.get(name) or {}) for name in MAPPINGS}
     return cls(**{**fields, **mappings})
+
+  @property
+  def key_seed(self) -> int:
+    """The seed of `keys.RoundKeys`."""
+    return self.seed if self.sketch_seed is None else self.sketch_seed
 
   def options(self, names: tuple[str, ...]) -> dict[str, Any]:
     """The fields of these names that are set."""

@@ -22,6 +22,7 @@ from fl_sketch import progress as progress_lib
 from fl_sketch import sweep_program
 from fl_sketch import sweep_report
 from fl_sketch.config import MAPPINGS
+from fl_sketch.config import SEEDS
 from fl_sketch.config import Config
 from fl_sketch.data import seeding
 import jax.numpy as jnp
@@ -67,7 +68,7 @@ def points(config: Mapping[str, Any] | Config) -> list[Point]:
     nested = name in MAPPINGS and isinstance(values, Mapping)
     options = values if nested else {'': values}
     axes |= {f'{name}.{k}'.rstrip('.'): v for k, v in options.items()}
-  axes = dict(sorted(axes.items(), key=lambda item: item[0] == 'seed'))
+  axes = dict(sorted(axes.items(), key=lambda item: item[0] in SEEDS))
   if not axes:
     raise ValueError(
       'Expected values of a field to sweep, such as '
@@ -206,7 +207,7 @@ def groups(todo: list[Point]) -> Iterator[list[int]]:
 
 def _array_fields(c: Config) -> set[str]:
   """The fields that are arrays to a program."""
-  names = {*algorithms.Hyper._fields, 'seed'}
+  names = {*algorithms.Hyper._fields, *SEEDS}
   if c.final_server_lr is not None:
     names.remove('server_lr')  # the schedule decays relative to it
   if c.dataset == 'quadratics' or (c.batch_size == 0 and c.partition != 'iid'):

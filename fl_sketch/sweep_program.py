@@ -65,7 +65,7 @@ class Program:
   def points_that_fit(self, exp: experiment.Experiment) -> int:
     """The points whose rounds fit the memory of a device, at least one."""
     one = [exp]
-    step = self._step(1, shared=True)
+    step = self._step(one)
     args = (*self._start(one), self._cohorts(one, 0)[0], self._key(one))
     compiled = step.lower(*args, self._data).compile()
     used, data = compiled.memory_analysis(), comms.nbytes(self._data)
@@ -93,7 +93,7 @@ class Program:
       bar: advances by a round for every round of these.
     """
     c, begun = self.config, time.monotonic()
-    step = self._step(len(exps), shared=_one_seed(exps))
+    step = self._step(exps)
     hyper, state = self._start(exps)
     key, tracks = self._key(exps), [_Track(exp) for exp in exps[:count]]
     pending, done = None, 0
@@ -114,15 +114,15 @@ class Program:
       bar.advance(tracks[0].shown())
     return [Result(t.rows, t.diverged, seconds) for t in tracks]
 
-  def _step(self, count, shared):
-    """The jitted rounds of `count` points; cohorts and key may be shared."""
-    if (count, shared) not in self._steps:
+  def _step(self, exps):
+    """The jitted rounds of so many points; cohorts and key may be shared."""
+    own = None if _one_seed(exps) else 0, None if _one_key(exps) else 0
+    if (len(exps), own) not in self._steps:
       fn = self._round_fn
-      if count > 1:
-        own = None if shared else 0
-        fn = jax.vmap(fn, (0, 0, own, own, None))
-      self._steps[count, shared] = jax.jit(fn, donate_argnums=1)
-    return self._steps[count, shared]
+      if len(exps) > 1:
+        fn = jax.vmap(fn, (0, 0, *own, None))
+      self._steps[len(exps), own] = jax.jit(fn, donate_argnums=1)
+    return self._steps[len(exps), own]
 
   def _start(self, exps):
     """(hyperparameters, state before the first round) of the points."""
@@ -134,8 +134,8 @@ class Program:
     return comms.place(self.mesh, _stacked(starts, jnp))
 
   def _key(self, exps):
-    seeds = [exp.config.seed for exp in exps]
-    if _one_seed(exps):
+    seeds = [exp.config.key_seed for exp in exps]
+    if _one_key(exps):
       return comms.place(self.mesh, jax.random.key(seeds[0]))
     keys = jnp.stack([jax.random.key(seed) for seed in seeds])
     return comms.place(self.mesh, keys)
@@ -208,6 +208,10 @@ def _stacked(trees, xp):
 
 def _one_seed(exps):
   return len({exp.config.seed for exp in exps}) == 1
+
+
+def _one_key(exps):
+  return len({exp.config.key_seed for exp in exps}) == 1
 
 
 def _enter(tracks, pending, bar):

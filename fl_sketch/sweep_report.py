@@ -21,10 +21,10 @@ _METRICS = {'test_accuracy': max, 'test_loss': min, 'train_loss': min}
 
 
 class Setting(NamedTuple):
-  """Points that differ in their seed alone.
+  """Points that differ in their seeds alone.
 
   Attributes:
-    values: of the swept fields, the seed apart.
+    values: of the swept fields, the seeds apart.
     mean: of the metric over the points that did not diverge; NaN for none.
     error: standard error of that mean; NaN for less than two points.
     points: how many there are.
@@ -59,7 +59,8 @@ def settings(rows: list[Row]) -> list[Setting]:
   metric = metric_of(rows)
   found: dict[str, tuple[Row, list[Row]]] = {}
   for row in rows:
-    values = {k: v for k, v in row['values'].items() if k != 'seed'}
+    seeds = config_lib.SEEDS
+    values = {k: v for k, v in row['values'].items() if k not in seeds}
     found.setdefault(json.dumps(values), (values, []))[1].append(row)
   made = []
   for values, own in found.values():

@@ -94,7 +94,7 @@ class _Loop:
     self.evaluate_fn = jax.jit(rounds.run_evaluation(exp.metrics_fn, mesh))
     data = exp.data if self.on_device else None
     self.data, self.hyper = comms.place(mesh, (data, exp.hyper))
-    self.key = comms.place(mesh, jax.random.key(c.seed))
+    self.key = comms.place(mesh, jax.random.key(c.key_seed))
     self.test = comms.place(
       mesh, comms.pad(exp.test, mesh.size), P(comms.SHARD)
     )

@@ -1,5 +1,7 @@
 """What algorithms are said to cost is what the formulas give by hand."""
 
+import pathlib
+
 from fl_sketch import algorithms
 from fl_sketch import codecs
 from fl_sketch import sketches
@@ -155,3 +157,8 @@ def test_a_toy_of_another_size_costs_in_proportion():
   )
   few = costs.measure(make, *costs.toy_problem(d=8, clients=4), rounds=2)
   assert few == costs.Costs(8, (64,), (64,), 8, 0, 8, 8, ())
+
+
+def test_the_readme_has_the_table():
+  readme = pathlib.Path(__file__).parents[1] / 'README.md'
+  assert algorithms.table() in readme.read_text(encoding='utf-8')

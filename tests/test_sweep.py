@@ -70,6 +70,26 @@ def diverging(tmp_path_factory):
   return folder, run(folder, fields, points_per_program=2), fields
 
 
+def test_sketch_seeds_vary_the_hashes_alone(tmp_path):
+  """At once as in turn: the same clients and batches, other tables."""
+  sketched = {
+    'algorithm': 'iterative_sketching',
+    'sketch': {'kind': 'block_cyclic', 'size': 100},
+  }
+  fields = SMALL | sketched | {'sweep': {'sketch_seed': (0, 7)}}
+  turns = run(tmp_path / 'turns', fields)
+  at_once = run(tmp_path / 'at_once', fields, points_per_program=2)
+  assert_close(numbers(at_once), numbers(turns))
+  first = [
+    metrics(tmp_path / 'turns' / 'points' / f'00{i}')[0]['train_loss']
+    for i in range(2)
+  ]
+  assert first[0] == first[1]
+  assert turns[0]['train_loss'] != turns[1]['train_loss']
+  (setting,) = sweep_report.settings(turns)
+  assert setting.points == 2
+
+
 def test_a_point_is_the_run_of_its_config(looped, tmp_path):
   folder, rows = looped
   last = sweep.points(GRID)[3]

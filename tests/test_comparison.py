@@ -1,0 +1,106 @@
+"""Comparisons: tuned on one model, run on another, resumed, all said."""
+
+import itertools
+import math
+
+from configs import mnist_comparison
+from fl_sketch import codecs
+from fl_sketch import comparison
+from fl_sketch import config
+from fl_sketch import models
+from fl_sketch import sketches
+import jax
+import pytest
+from test_experiment import SMALL
+
+WIDTHS = {'mlp': {'widths': (64,)}}
+RATES = {
+  'steady': (0.1, 0.5),
+  'diverging': (1e30,),
+}
+
+
+def config_of(name, model, partition):
+  """A contestant on a model of 4 or of 8 hidden numbers."""
+  del partition
+  fields = {'widths': (4,) if model == 'small' else (8,)}
+  return SMALL | fields | {'sweep': {'client_lr': RATES[name]}}
+
+
+@pytest.fixture(scope='module')
+def compared(tmp_path_factory):
+  folder = tmp_path_factory.mktemp('compared')
+  run = lambda: comparison.run(
+    config_of,
+    list(RATES),
+    ['iid'],
+    str(folder),
+    models=('small', 'large'),
+    seeds=(0, 1),
+  )
+  return folder, run(), run
+
+
+def test_the_best_point_runs_over_the_seeds(compared):
+  folder, found, _ = compared
+  steady = found['iid']['steady']
+  assert steady.values in [{'client_lr': rate} for rate in RATES['steady']]
+  assert 0 < steady.mean <= 1
+  assert steady.error >= 0
+  assert not steady.diverged
+  # 64 x 8 + 8 + 8 x 10 + 10 numbers, from 4 clients in each of 4 rounds.
+  assert steady.uplink == 4 * 610
+  assert steady.total == 4 * 4 * steady.uplink
+  assert steady.curve[-1].tolist() == pytest.approx(
+    [steady.total / 1e6, steady.mean]
+  )
+  assert (folder / 'comparison.png').stat().st_size > 1000
+
+
+def test_a_contestant_that_diverges_is_said_to(compared):
+  folder, found, _ = compared
+  assert math.isnan(found['iid']['diverging'].mean)
+  lines = (folder / 'table.md').read_text().splitlines()
+  assert 'diverged' in lines[-1]
+  assert '`steady`' in lines[-2]
+
+
+def test_what_is_finished_does_not_run_again(compared):
+  folder, found, again = compared
+  paths = sorted(folder.rglob('points.jsonl'))
+  before = [path.stat().st_mtime_ns for path in paths]
+  table = comparison.table(again())
+  assert [path.stat().st_mtime_ns for path in paths] == before
+  assert table == comparison.table(found)
+
+
+@pytest.mark.parametrize(
+  ('model', 'partition'),
+  list(
+    itertools.product(mnist_comparison.PARAMETERS, mnist_comparison.PARTITIONS)
+  ),
+)
+def test_every_contestant_is_a_config(model, partition):
+  floats = mnist_comparison.PARAMETERS[model] // 32
+  for name in mnist_comparison.contestants(floats):
+    c = mnist_comparison.get_config(f'{name},{model},{partition}').to_dict()
+    checked = config.Config.from_mapping(c)
+    points = checked.sweep or {}
+    assert math.prod(len(v) for v in points.values()) <= 6
+    if checked.sketch:
+      sketches.make(**checked.sketch)
+    if checked.codec:
+      codecs.make(**checked.codec)
+
+
+def test_unknown_contestants_are_refused():
+  for variant in ('nobody,mlp,iid', 'safl,mlp,elsewhere', 'safl,resnet,iid'):
+    with pytest.raises(ValueError, match='Expected'):
+      mnist_comparison.get_config(variant)
+
+
+def test_budgets_are_those_of_the_models():
+  for model, parameters in mnist_comparison.PARAMETERS.items():
+    module = models.make(model, 10, **WIDTHS.get(model, {}))
+    params = models.init_params(module, jax.random.key(0), (28, 28, 1))
+    assert sum(x.size for x in jax.tree.leaves(params)) == parameters
