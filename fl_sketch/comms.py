@@ -119,11 +119,6 @@ def pad(tree: Tree, multiple: int) -> Tree:
   return jax.tree.map(grow, tree)
 
 
-def no_bill() -> Bill:
-  """A bill of zero bytes."""
-  return Bill(up=jnp.uint32(0), down=jnp.uint32(0))
-
-
 def nbytes(tree: Tree) -> int:
   """Wire size of `tree` from its shapes and dtypes alone, an exact int.
 
@@ -136,15 +131,19 @@ def nbytes(tree: Tree) -> int:
   )
 
 
-def billed(size: int) -> jax.Array:
-  """The uint32[] of a bill; two or more payloads a round must fit in it.
+def bill(up: int = 0, down: int = 0) -> Bill:
+  """The bill of payloads of these sizes; a few of them fit in its uint32.
+
+  >>> bill(up=40).up
+  Array(40, dtype=uint32)
 
   Raises:
-    ValueError: one payload is 2 GiB or more.
+    ValueError: a payload is 2 GiB or more.
   """
-  if size >= 2**31:
-    raise ValueError(f'Expected a payload of {size=} < {2**31} bytes.')
-  return jnp.uint32(size)
+  for size in (up, down):
+    if size >= 2**31:
+      raise ValueError(f'Expected a payload of {size=} < {2**31} bytes.')
+  return Bill(jnp.uint32(up), jnp.uint32(down))
 
 
 def downlink(tree: Tree) -> Tree:
@@ -255,9 +254,22 @@ def map_per_client(fn: Callable[..., Tree], state: Tree, *rest: Tree) -> Tree:
   return jax.tree.map(visit, state, *rest, is_leaf=_is(PerClient))
 
 
+def drop_per_client(state: Tree) -> Tree:
+  """`state` without the clients' rows."""
+  drop = lambda node: None if isinstance(node, PerClient) else node
+  return jax.tree.map(drop, state, is_leaf=_is(PerClient))
+
+
+def has_rows(state: Tree) -> bool:
+  """Whether clients keep anything of their own in `state`."""
+  nodes = jax.tree.leaves(state, is_leaf=_is(PerClient))
+  rows = [node for node in nodes if isinstance(node, PerClient)]
+  return bool(jax.tree.leaves(rows))
+
+
 def clear_bills(state: Tree) -> Tree:
   """`state` with every `Bill` at zero, as a round begins."""
-  clear = lambda node: no_bill() if isinstance(node, Bill) else node
+  clear = lambda node: bill() if isinstance(node, Bill) else node
   return jax.tree.map(clear, state, is_leaf=_is(Bill))
 
 
@@ -265,4 +277,4 @@ def total_bill(state: Tree) -> Bill:
   """Sums every `Bill` in `state`."""
   nodes = jax.tree.leaves(state, is_leaf=_is(Bill))
   bills = [node for node in nodes if isinstance(node, Bill)]
-  return jax.tree.map(lambda *xs: sum(xs), no_bill(), *bills)
+  return jax.tree.map(lambda *xs: sum(xs), bill(), *bills)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import itertools
 import pathlib
 from typing import Any
 from typing import NamedTuple
@@ -24,7 +25,8 @@ class Outcome(NamedTuple):
     values: of the tuned fields.
     mean: of the final test accuracy over seeds; NaN if every seed diverged.
     error: standard error of it.
-    uplink: bytes that one client sent in the last round; 0 if there was none.
+    uplink: bytes that a client sent in a round, in the mean over rounds; 0 if
+      every seed diverged.
     total: bytes that all clients sent, likewise.
     curve: f64[points, 2], megabytes sent by all and accuracy, means over the
       seeds that did not diverge.
@@ -34,7 +36,7 @@ class Outcome(NamedTuple):
   values: dict[str, Any]
   mean: float
   error: float
-  uplink: int
+  uplink: float
   total: int
   curve: np.ndarray
   diverged: int
@@ -69,9 +71,14 @@ def run(
     Partition -> contestant -> how it did.
 
   Raises:
-    ValueError: a config is wrong, or the data is not there.
+    ValueError: nothing is to be compared, a config is wrong, or the data is not
+      there.
   """
   root, (small, large) = pathlib.Path(folder), models
+  if not names or not partitions:
+    raise ValueError(f'Expected {names=} and {partitions=} not to be empty.')
+  for parts in itertools.product(names, models, partitions):
+    sweep.points(config_of(*parts))  # raises before any time is spent
   found: dict[str, dict[str, Outcome]] = {}
   for partition in partitions:
     found[partition] = {}
@@ -99,28 +106,27 @@ def run(
 
 def _outcome(values, rows, folder) -> Outcome:
   (setting,) = sweep_report.settings(rows)
-  ended = [row for row in rows if not row['diverged']]
-  curves = [_curve(folder / 'points' / f'{r["point"]:03d}') for r in ended]
-  most = lambda name: max(row.get(name, 0) for row in rows)
+  runs = [
+    reporting.read_metrics(folder / 'points' / f'{row["point"]:03d}')
+    for row in rows
+    if not row['diverged']
+  ]
+  curves = [
+    [
+      (row['total_uplink_bytes'] / 1e6, row['test_accuracy'])
+      for row in run
+      if 'test_accuracy' in row
+    ]
+    for run in runs
+  ]
   return Outcome(
     values,
     setting.mean,
     setting.error,
-    most('uplink_bytes'),
-    most('total_uplink_bytes'),
-    np.mean(curves, axis=0) if curves else np.empty((0, 2)),
+    float(np.mean([row['uplink_bytes'] for row in runs[0]])) if runs else 0.0,
+    runs[0][-1]['total_uplink_bytes'] if runs else 0,
+    np.mean(curves, axis=0) if runs else np.empty((0, 2)),
     setting.diverged,
-  )
-
-
-def _curve(folder):
-  """f64[points, 2], megabytes sent by all and test accuracy, of one run."""
-  return np.array(
-    [
-      (row['total_uplink_bytes'] / 1e6, row['test_accuracy'])
-      for row in reporting.read_metrics(folder)
-      if 'test_accuracy' in row
-    ]
   )
 
 
@@ -129,12 +135,12 @@ def table(found: Mapping[str, Mapping[str, Outcome]]) -> str:
   first = next(iter(found.values()))
   head = ['algorithm', 'bytes up', 'all, MB']
   for partition in found:
-    head += [f'{partition}: accuracy', 'at']
+    head += [f'{partition}, %', 'at']
   lines = [head, ['---'] + ['---:'] * (len(head) - 1)]
   order = sorted(first, key=lambda name: -np.nan_to_num(first[name].mean))
   for name in order:
     one = first[name]
-    line = [f'`{name}`', f'{one.uplink:,}', f'{one.total / 1e6:,.1f}']
+    line = [f'`{name}`', f'{one.uplink:,.0f}', f'{one.total / 1e6:,.1f}']
     for outcomes in found.values():
       line += _cells(outcomes.get(name))
     lines.append(line)
@@ -147,11 +153,10 @@ def _cells(one: Outcome | None) -> list[str]:
   rates = ', '.join(f'{v:g}' for v in one.values.values())
   if np.isnan(one.mean):
     return ['diverged', rates]
-  score = f'{one.mean:.1%} ± {one.error:.1%}'.replace('%', '')
-  return [
-    score + (f' ({one.diverged} diverged)' if one.diverged else ''),
-    rates,
-  ]
+  score = f'{100 * one.mean:.1f}'
+  score += '' if np.isnan(one.error) else f' ± {100 * one.error:.1f}'
+  score += f' ({one.diverged} diverged)' if one.diverged else ''
+  return [score, rates]
 
 
 def draw(

@@ -37,7 +37,6 @@ ALGORITHM_OPTIONS = (
   'exact',
   'printed',
   'clip',
-  'noise_stddev',
   'control_gain',
   'candidates',
   'error_update',
@@ -51,6 +50,19 @@ ALGORITHM_OPTIONS = (
   'chebyshev',
   'resync_every',
 )
+
+
+_AT_LEAST_ONE = (
+  'population', 'cohort', 'local_steps', 'rounds', 'rounds_per_dispatch',
+  'log_every', 'eval_every', 'checkpoint_every', 'keep_checkpoints', 'k',
+  'candidates', 'local_k', 'warmup', 'gossip_steps', 'resync_every',
+)  # fmt: skip
+_AT_LEAST_ZERO = (
+  'weight_decay', 'batch_size', 'lanes_per_step', 'eps', 'noise_stddev', *SEEDS,
+)  # fmt: skip
+_POSITIVE = (
+  'client_lr', 'server_lr', 'final_server_lr', 'clip_norm', 'control_gain',
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,14 +204,11 @@ def _check_types(c: Config):
 
 
 def _check_numbers(c: Config):
-  at_least_one = (
-      'population', 'cohort', 'local_steps', 'rounds', 'rounds_per_dispatch',
-      'log_every', 'eval_every', 'checkpoint_every', 'keep_checkpoints',
-  )  # fmt: skip
-  for name in at_least_one:
-    if getattr(c, name) < 1:
-      raise ValueError(f'Expected {name}={getattr(c, name)} >= 1.')
-  for name in ('client_lr', 'server_lr', 'final_server_lr', 'clip_norm'):
+  for name in _AT_LEAST_ONE:
+    value = getattr(c, name)
+    if value is not None and value < 1:
+      raise ValueError(f'Expected {name}={value} >= 1.')
+  for name in _POSITIVE:
     value = getattr(c, name)
     if value is not None and not (value > 0 and math.isfinite(value)):
       raise ValueError(f'Expected {name}={value} > 0 and finite.')
@@ -210,9 +219,12 @@ def _check_numbers(c: Config):
     )
   if not 0 <= c.label_smoothing < 1:
     raise ValueError(f'Expected 0 <= label_smoothing={c.label_smoothing} < 1.')
-  for name in ('weight_decay', 'batch_size', 'lanes_per_step', 'seed'):
-    if not getattr(c, name) >= 0:
+  for name in _AT_LEAST_ZERO:
+    if not (getattr(c, name) or 0) >= 0:
       raise ValueError(f'Expected {name}={getattr(c, name)} >= 0.')
+  for name in ('b1', 'b2', 'momentum'):
+    if not 0 <= (getattr(c, name) or 0) < 1:
+      raise ValueError(f'Expected 0 <= {name}={getattr(c, name)} < 1.')
   for name in ('cohort', 'max_cohort'):
     if (getattr(c, name) or 0) > c.population:
       raise ValueError(
@@ -257,17 +269,16 @@ def _check_algorithm(c: Config):
     raise ValueError(f'Expected a server_optimizer beside {tuple(unused)}.')
   if c.clip_norm is not None and c.clip is None:
     raise ValueError(f'Expected clip beside clip_norm={c.clip_norm}.')
+  if c.noise_stddev is not None and c.algorithm != 'diffsketch':
+    raise ValueError("Expected algorithm='diffsketch' beside noise_stddev.")
+  if c.final_server_lr is not None and 'schedule' not in takes:
+    raise ValueError(f'Expected no final_server_lr with {c.algorithm}.')
   everyone = c.cohort == c.population and c.sampling == 'fixed_size'
   if found.everyone and not (everyone and c.weights == 'equal'):
     raise ValueError(
       f'Expected cohort={c.cohort} == population={c.population}, '
       f"sampling='fixed_size' and weights='equal' with {c.algorithm}, in which "
       'every client takes part in every round.'
-    )
-  if 'population' in takes and c.sampling == 'with_replacement':
-    raise ValueError(
-      f"Expected another sampling than 'with_replacement' with {c.algorithm}: "
-      'what a client keeps changes once, however often it is drawn.'
     )
   if found.work == 'gradient' and c.local_work == 'gram':
     raise ValueError(f"Expected local_work='sgd' with {c.algorithm}.")

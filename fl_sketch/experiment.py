@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from fl_sketch import algorithms
 from fl_sketch import codecs
+from fl_sketch import comms
 from fl_sketch import gram
 from fl_sketch import lanes
 from fl_sketch import losses
@@ -111,13 +112,17 @@ def assemble(
     problem: data, model and losses.
     partition: which samples each client holds.
   """
-  numbers = c.options(algorithms.Hyper._fields)
-  hyper = algorithms.Hyper(**{k: jnp.float32(v) for k, v in numbers.items()})
-  make = _algorithm(c, problem)
+  hyper, make = hyper_of(c), _algorithm(c, problem)
   if c.local_work == 'gram' and make(hyper).drift is not None:
     raise ValueError(f"Expected local_work='sgd' with {c.algorithm}.")
   # Shapes alone show whether the algorithm suits the model.
-  jax.eval_shape(lambda p: rounds.init(make(hyper), p, 1), problem.params)
+  init = lambda params: rounds.init(make(hyper), params, 1)
+  state = jax.eval_shape(init, problem.params)
+  if c.sampling == 'with_replacement' and comms.has_rows(state):
+    raise ValueError(
+      f"Expected another sampling than 'with_replacement' with {c.algorithm}: "
+      'what a client keeps changes once, however often it is drawn.'
+    )
   return Experiment(
     config=c,
     make=make,
@@ -132,6 +137,12 @@ def assemble(
     partition=partition,
     labels=problem.labels,
   )
+
+
+def hyper_of(c: Config) -> algorithms.Hyper:
+  """The hyperparameters of a config: its fields of the same names."""
+  numbers = c.options(algorithms.Hyper._fields)
+  return algorithms.Hyper(**{k: jnp.float32(v) for k, v in numbers.items()})
 
 
 def _problem(c: Config, data_dir: str | None) -> Problem:
@@ -198,8 +209,6 @@ def _algorithm(c: Config, problem: Problem) -> rounds.Make:
   return algorithms.make(
     c.algorithm,
     problem.loss_fn,
-    local_steps=c.local_steps,
-    population=c.population,
     weight_decay=c.weight_decay,
     **options,
   )
@@ -207,7 +216,7 @@ def _algorithm(c: Config, problem: Problem) -> rounds.Make:
 
 def _algorithm_options(c: Config) -> dict[str, Any]:
   """The fields that an algorithm's factory takes, made into what it takes."""
-  options = c.options(ALGORITHM_OPTIONS)
+  options: dict[str, Any] = c.options(ALGORITHM_OPTIONS)
   if c.server_optimizer is not None:
     names = [name for name in OPTIMIZER_OPTIONS if name in options]
     options['server_optimizer'] = algorithms.make_server_optimizer(
@@ -223,7 +232,7 @@ def _algorithm_options(c: Config) -> dict[str, Any]:
     options['codec'] = codecs.make(**c.codec)
   if c.graph is not None:
     options['graph'] = topology.make(c.graph, c.population)
-  return options
+  return options | {'local_steps': c.local_steps, 'population': c.population}
 
 
 def _sampler(c: Config, partition: partitions.Partition):

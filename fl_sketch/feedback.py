@@ -1,5 +1,7 @@
 """Links that encode one client's update, and remember what was not sent."""
 
+from typing import Any
+
 from fl_sketch import codecs
 from fl_sketch import comms
 from fl_sketch import keys as keys_lib
@@ -16,6 +18,19 @@ def decoder(codec: codecs.Codec) -> comms.Decode:
     return codec.decode(keys_lib.codec_key(keys.client), payload, like)
 
   return decode
+
+
+def decode_lanes(
+  codec: codecs.Codec, keys: keys_lib.RoundKeys, payload: Any, like: Any
+) -> Any:
+  """What the payloads of a protocol's lanes stand for, leaves [lanes, ...]."""
+  decode = decoder(codec)
+  return t.over_lanes(lambda keys, x: decode(keys, x, like), keys, payload)
+
+
+def check_codec(codec: codecs.Codec, params: Any) -> None:
+  """Raises ValueError if the codec cannot encode such a model."""
+  jax.eval_shape(codec.encode, jax.random.key(0), params)
 
 
 def compress(
@@ -42,6 +57,7 @@ def compress(
     check_contraction(codec)
 
   def init(params):
+    check_codec(codec, params)
     return optax.tree.zeros_like(params) if error_feedback else ()
 
   def update(moved, residual, params=None, *, keys, **_):
@@ -69,13 +85,17 @@ def markov(codec: codecs.Codec) -> t.ClientTransform:
   """
   check_contraction(codec)
 
+  def init(params):
+    check_codec(codec, params)
+    return optax.tree.zeros_like(params)
+
   def update(grad, estimate, params=None, *, keys, **_):
     del params
     change = jax.tree.map(jnp.subtract, grad, estimate)
     payload, sent = _send(codec, keys, change)
     return payload, jax.tree.map(jnp.add, estimate, sent)
 
-  return t.ClientTransform(optax.tree.zeros_like, update)
+  return t.ClientTransform(init, update)
 
 
 def check_contraction(codec: codecs.Codec) -> None:

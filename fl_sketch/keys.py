@@ -12,8 +12,9 @@ from typing import NamedTuple
 import jax
 
 _RUN, _ROUND, _CLIENT = range(3)
-# Folded into the key of a round or of a client; sketches use 1, 2 and from 16.
-_CODEC, _COIN, _SUBSET = 3, 4, 5
+# Folded into the key of a round or of a client. Far from the small numbers that
+# sketches fold in and that `jax.random.split` may be equal to.
+_LOCAL, _CODEC, _NOISE, _COIN, _SUBSET = range(0x10CA1, 0x10CA6)
 
 
 class RoundKeys(NamedTuple):
@@ -57,6 +58,16 @@ def for_lanes(keys: RoundKeys, client_ids: jax.Array) -> RoundKeys:
   """The keys with one client key a lane, key[lanes], for ids int32[lanes]."""
   fold = jax.vmap(jax.random.fold_in, (None, 0))
   return keys._replace(client=fold(keys.client, client_ids))
+
+
+def local_key(keys: RoundKeys) -> jax.Array:
+  """What a client's local work draws from."""
+  return jax.random.fold_in(keys.client, _LOCAL)
+
+
+def noise_key(keys: RoundKeys) -> jax.Array:
+  """For noise that protects nothing: whoever knows the run's seed has it."""
+  return jax.random.fold_in(keys.client, _NOISE)
 
 
 def codec_key(key: jax.Array) -> jax.Array:

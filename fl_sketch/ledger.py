@@ -18,7 +18,8 @@ class Ledger:
   own round is among those it pays for.
 
   A client that falls back on the dense parameters is taken to go on from there;
-  where the server's optimiser has moments, it would need those too.
+  where it replicates more (moments of the server's optimiser, MARINA's previous
+  parameters, CD-Adam's estimate), it would need that too.
 
   Attributes:
     dense: bytes of the parameters.

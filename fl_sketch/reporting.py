@@ -24,22 +24,10 @@ Row = dict[str, Any]
 
 # Okabe and Ito (2008): told apart also by the colour-blind, and in print.
 _COLOURS = (
-  '#0072b2',
-  '#d55e00',
-  '#009e73',
-  '#cc79a7',
-  '#e69f00',
-  '#56b4e9',
-  '#000000',
-)
+  '#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#000000',
+)  # fmt: skip
 _STYLES = ('-', '--', ':')
-_LABELS = {
-  'round': 'round',
-  'uplink': 'total uplink of all clients (MB)',
-  'test_accuracy': 'test accuracy',
-  'test_loss': 'test loss',
-  'train_loss': 'train loss',
-}
+_LABELS = {'round': 'round', 'uplink': 'total uplink of all clients (MB)'}
 
 
 def read_metrics(path: PathLike) -> list[Row]:
@@ -211,17 +199,18 @@ def _points(rows: list[Row], x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
   return np.array(xs, float), np.array([row[y] for row in rows], float)
 
 
-def _new_axes(x: str, y: str) -> axes.Axes:
+def new_axes(x_label: str, y_label: str) -> axes.Axes:
+  """Axes of a new picture, for curves."""
   fig = figure.Figure(figsize=(6, 3.8), layout='constrained')
   ax = fig.add_subplot()
-  ax.set(xlabel=_LABELS[x], ylabel=_LABELS[y])
+  ax.set(xlabel=x_label, ylabel=y_label)
   ax.spines[['top', 'right']].set_visible(False)
   ax.grid(color='0.9')
   ax.set_axisbelow(True)
   return ax
 
 
-def _look(i: int) -> Row:
+def look(i: int) -> Row:
   """Returns the colour and line style of curve `i`."""
   turn, colour = divmod(i, len(_COLOURS))
   return {
@@ -232,17 +221,17 @@ def _look(i: int) -> Row:
 
 
 def _draw_test(read: dict[str, list[Row]], x: str, y: str) -> axes.Axes:
-  ax = _new_axes(x, y)
+  ax = new_axes(_LABELS[x], y.replace('_', ' '))
   for i, (label, rows) in enumerate(read.items()):
     xs, ys = _points(rows, x, y)
     if x == 'uplink':
       xs, ys = xs[xs > 0], ys[xs > 0]
     # A curve of few evaluations shows where they are.
     marker = 'o' if len(xs) <= 25 else None
-    ax.plot(xs, ys, **_look(i), marker=marker, markersize=3.5, label=label)
+    ax.plot(xs, ys, **look(i), marker=marker, markersize=3.5, label=label)
   if x == 'uplink':
     ax.set_xscale('log')
-    _plain_ticks(ax.xaxis)
+    plain_ticks(ax.xaxis)
   if y == 'test_accuracy':
     ax.yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
   else:
@@ -251,13 +240,13 @@ def _draw_test(read: dict[str, list[Row]], x: str, y: str) -> axes.Axes:
 
 
 def _draw_losses(read: dict[str, list[Row]]) -> axes.Axes:
-  ax = _new_axes('round', 'train_loss')
+  ax = new_axes('round', 'train loss')
   for i, (label, rows) in enumerate(read.items()):
     _plot_smoothed(ax, i, 'train' if len(read) == 1 else label, rows)
   if len(read) == 1:
     xs, ys = _points(rows, 'round', 'test_loss')
     if len(xs):
-      ax.plot(xs, ys, **_look(1), label='test')
+      ax.plot(xs, ys, **look(1), label='test')
       ax.set_ylabel('loss')
   _log_if_wide(ax)
   return ax
@@ -268,12 +257,12 @@ def _plot_smoothed(ax: axes.Axes, i: int, label: str, rows: list[Row]) -> None:
   xs, ys = _points(rows, 'round', 'train_loss')
   width = len(ys) // 50
   if width > 1:
-    ax.plot(xs, ys, color=_look(i)['color'], linewidth=0.5, alpha=0.3)
+    ax.plot(xs, ys, color=look(i)['color'], linewidth=0.5, alpha=0.3)
     ys = np.convolve(ys, np.full(width, 1 / width), 'valid')
     # A mean stands at the last of its rows: it knows no later one.
     xs = xs[width - 1 :]
     label = f'{label} (mean of {width})'
-  ax.plot(xs, ys, **_look(i), label=label)
+  ax.plot(xs, ys, **look(i), label=label)
 
 
 def _log_if_wide(ax: axes.Axes) -> None:
@@ -282,10 +271,10 @@ def _log_if_wide(ax: axes.Axes) -> None:
   values = values[np.isfinite(values)]
   if values.size and 0 < 10 * values.min() < values.max():
     ax.set_yscale('log')
-    _plain_ticks(ax.yaxis)
+    plain_ticks(ax.yaxis)
 
 
-def _plain_ticks(axis: Any) -> None:
+def plain_ticks(axis: Any) -> None:
   """Labels a logarithmic axis 0.5, 20, 1,000 in place of powers of ten."""
   low, high = axis.get_view_interval()
   subs = (1, 2, 5) if high < 300 * low else (1,)

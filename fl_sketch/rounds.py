@@ -41,7 +41,8 @@ class Cohort(NamedTuple):
 
   Attributes:
     ids: int32[C]; padding holds the population size or more.
-    weight: f32[C]; 0 for a client that is absent, and for padding.
+    weight: f32[C]; 0 for a client that is absent, and for padding. Algorithms
+      with a sum over the population ask for weights of mean 1 over it.
     batches: leaves [C, local_steps, batch, ...]: samples, or whatever `fetch`
       turns into them, such as their indices.
   """
@@ -105,8 +106,9 @@ def run_round(
     A pure function to jit, vmap (over hp and state) or scan (`scan_rounds`).
     Its metrics: the means over the cohort of what local work reports, `up` and
     `down` (bytes of one client's payloads and of the broadcast, uint32[]),
-    `rejected_clients` (int32[]: their update was not finite, they were given
-    weight 0), and `finite` (bool[]: the new state is, clients' own apart).
+    `participants` (int32[]), `rejected_clients` (int32[]: their update was not
+    finite, they were given weight 0), and `finite` (bool[]: the new state is,
+    clients' own apart). A round without participants changes nothing.
   """
   cohort_fn = cohort_step(
     make, mesh, fetch=fetch, lanes_per_step=lanes_per_step
@@ -114,10 +116,11 @@ def run_round(
   server_fn = server_step(make)
 
   def round_fn(hp, state, cohort, key, data=None):
-    shared, state, metrics = cohort_fn(hp, state, cohort, key, data)
-    state = server_fn(hp, shared, state, key)
-    finite = _all_finite((state.params, state.protocol, state.server))
-    return state, metrics | {'finite': finite}
+    shared, new, metrics = cohort_fn(hp, state, cohort, key, data)
+    new = server_fn(hp, shared, new, key)
+    new = _unless_empty(metrics['participants'], new, state)
+    finite = _all_finite(comms.drop_per_client(new))
+    return new, metrics | {'finite': finite}
 
   return round_fn
 
@@ -252,9 +255,11 @@ def _shard_program(make: Make, fetch: Fetch | None, lanes_per_step: int | None):
     rows = comms.map_per_client(keep, (comms.PerClient(row), new), rows)
     metrics, _ = comms.uplink(metrics, weight)
     rejected = (cohort.weight > 0) & (weight == 0)
-    metrics['rejected_clients'] = comms.sum_over_cohort(
-      rejected.astype(jnp.int32)
-    )
+    for name, who in (
+      ('participants', weight > 0),
+      ('rejected_clients', rejected),
+    ):
+      metrics[name] = comms.sum_over_cohort(who.astype(jnp.int32))
     return shared, rows, metrics
 
   return program
@@ -277,7 +282,8 @@ def _client_work(algorithm, start, keys, fetch, data):
     own = keys_lib.for_client(keys, client.ids)
     batches = client.batches if fetch is None else fetch(data, client.batches)
     drift = shared if drift is None else drift
-    moved, metrics = algorithm.local(params, batches, own.client, drift)
+    key = keys_lib.local_key(own)
+    moved, metrics = algorithm.local(params, batches, key, drift)
     payload, row = algorithm.encode.update(
       moved, row, params, keys=own, weight=client.weight
     )
@@ -300,6 +306,19 @@ def _decoded(work, decode, like, keys):
     return payload, decode(own, payload, like), weight, (weight, *rest)
 
   return sent
+
+
+def _unless_empty(participants, new: FedState, old: FedState) -> FedState:
+  """The new state, or the old one, a round later, if nobody took part.
+
+  A sum over nobody is 0, which is not what an optimiser or a majority should
+  take for an update.
+  """
+  some = participants > 0
+  rows = lambda x: isinstance(x, comms.PerClient)  # nobody's have changed
+  pick = lambda x, y: x if rows(x) else jnp.where(some, x, y)
+  kept = jax.tree.map(pick, new, old, is_leaf=rows)
+  return kept._replace(round=new.round)
 
 
 def _all_finite(tree):

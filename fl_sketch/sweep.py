@@ -25,7 +25,7 @@ from fl_sketch.config import MAPPINGS
 from fl_sketch.config import SEEDS
 from fl_sketch.config import Config
 from fl_sketch.data import seeding
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 
@@ -151,10 +151,13 @@ def run(
 ) -> list[dict[str, Any]]:
   """Runs every point, or goes on where an earlier start ended.
 
-  The folder gets config.json, points.jsonl, points/NUMBER/ (of each point what
-  `training.train` leaves, checkpoints and pictures apart), sweep.json, table.md
-  and sweep.png. Stopped, it loses the points that run at that moment. A point
-  that diverges keeps its last finite numbers and stops no other.
+  The folder gets config.json, points.jsonl, points/NUMBER/, sweep.json,
+  table.md and, where a field beside the seeds is swept, sweep.png. Of each
+  point there are config.json, metrics.jsonl and summary.json as
+  `training.train` leaves them, but without `seconds` and `parameters`; the
+  summary has its best test metrics and whether it `diverged`. Stopped, a sweep
+  loses the points that run at that moment. A point that diverges keeps its last
+  finite numbers and stops no other.
 
   Args:
     config: a `Config`, or its fields, with a `sweep`.
@@ -170,9 +173,14 @@ def run(
     time that it and those beside it took.
 
   Raises:
-    ValueError: the config is wrong, or the data is not there.
+    ValueError: the config is wrong, the data is not there or too large for a
+      device, or there are several processes.
     WorkdirError: the folder holds something else.
   """
+  if jax.process_count() > 1:
+    raise ValueError(
+      f'Expected processes={jax.process_count()} == 1: a sweep runs in one.'
+    )
   c = config if isinstance(config, Config) else Config.from_mapping(config)
   if points_per_program is not None and points_per_program < 1:
     raise ValueError(f'Expected {points_per_program=} >= 1.')
@@ -217,7 +225,6 @@ def _array_fields(c: Config) -> set[str]:
 
 def _run_group(todo, group, files, data_dir, points_per_program, bar):
   """Runs the unfinished chunks of points that share a program."""
-  mesh = comms.cohort_mesh()
   first = experiment.build(todo[group[0]].config, data_dir)
   exps = {first.config.seed: first}
 
@@ -226,10 +233,11 @@ def _run_group(todo, group, files, data_dir, points_per_program, bar):
     c = todo[i].config
     if c.seed not in exps:  # the data are the same, and large
       exps[c.seed] = experiment.build(c, data_dir)._replace(data=first.data)
-    return exps[c.seed]._replace(config=c, hyper=_hyper(c))
+    return exps[c.seed]._replace(config=c, hyper=experiment.hyper_of(c))
 
-  program = sweep_program.Program(first, mesh)
-  most = points_per_program or program.most_points(prepared(group[0]))
+  configs = [todo[i].config for i in group]
+  program = sweep_program.Program(first, comms.cohort_mesh(), configs)
+  most = points_per_program or program.most_points(first)
   size = math.ceil(len(group) / math.ceil(len(group) / most))
   for start in range(0, len(group), size):
     chunk = group[start : start + size]
@@ -240,9 +248,3 @@ def _run_group(todo, group, files, data_dir, points_per_program, bar):
     results = program.run([prepared(i) for i in filled], len(chunk), bar)
     for i, result in zip(chunk, results, strict=True):
       files.finish(i, todo[i].values, todo[i].config, result)
-
-
-def _hyper(c: Config) -> algorithms.Hyper:
-  """The hyperparameters of a config: its fields of the same names."""
-  numbers = c.options(algorithms.Hyper._fields)
-  return algorithms.Hyper(**{k: jnp.float32(v) for k, v in numbers.items()})

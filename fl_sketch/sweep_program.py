@@ -1,15 +1,18 @@
 """The compiled rounds of points that differ in arrays alone."""
 
+from collections.abc import Collection
 import math
 import time
 from typing import Any
 from typing import NamedTuple
 
 from fl_sketch import comms
+from fl_sketch import config as config_lib
 from fl_sketch import experiment
 from fl_sketch import ledger as ledger_lib
 from fl_sketch import progress as progress_lib
 from fl_sketch import rounds
+from fl_sketch import training
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -38,13 +41,31 @@ class Program:
   """Rounds and evaluation of any points like the one given.
 
   Args:
-    exp: of one point; the others may have another seed and hyperparameters.
+    exp: of one point.
     mesh: over which devices the clients of every point are spread.
+    configs: of all points; they may differ in seeds and hyperparameters.
+
+  Raises:
+    ValueError: the training data are more than devices may hold.
   """
 
-  def __init__(self, exp: experiment.Experiment, mesh: jax.sharding.Mesh):
+  def __init__(
+    self,
+    exp: experiment.Experiment,
+    mesh: jax.sharding.Mesh,
+    configs: Collection[config_lib.Config],
+  ):
+    if not training.fits_device(exp):
+      raise ValueError(
+        f'Expected data of {comms.nbytes(exp.data):,} bytes, copied to every '
+        f'device, to fit MAX_RESIDENT={training.MAX_RESIDENT:,}: points share '
+        "them there. feed='device' copies them all the same."
+      )
     c = exp.config
     self.config, self.mesh = c, mesh
+    # Of all points and not of a chunk, so that every chunk is one program.
+    self._one_seed = len({c.seed for c in configs}) == 1
+    self._one_key = len({c.key_seed for c in configs}) == 1
     self._round_fn = rounds.run_round(
       exp.make, mesh, fetch=exp.fetch, lanes_per_step=exp.lanes_per_step
     )
@@ -116,13 +137,13 @@ class Program:
 
   def _step(self, exps):
     """The jitted rounds of so many points; cohorts and key may be shared."""
-    own = None if _one_seed(exps) else 0, None if _one_key(exps) else 0
-    if (len(exps), own) not in self._steps:
+    if len(exps) not in self._steps:
       fn = self._round_fn
       if len(exps) > 1:
+        own = (None if one else 0 for one in (self._one_seed, self._one_key))
         fn = jax.vmap(fn, (0, 0, *own, None))
-      self._steps[len(exps), own] = jax.jit(fn, donate_argnums=1)
-    return self._steps[len(exps), own]
+      self._steps[len(exps)] = jax.jit(fn, donate_argnums=1)
+    return self._steps[len(exps)]
 
   def _start(self, exps):
     """(hyperparameters, state before the first round) of the points."""
@@ -134,11 +155,9 @@ class Program:
     return comms.place(self.mesh, _stacked(starts, jnp))
 
   def _key(self, exps):
-    seeds = [exp.config.key_seed for exp in exps]
-    if _one_key(exps):
-      return comms.place(self.mesh, jax.random.key(seeds[0]))
-    keys = jnp.stack([jax.random.key(seed) for seed in seeds])
-    return comms.place(self.mesh, keys)
+    wanted = exps[:1] if self._one_key else exps
+    keys = [jax.random.key(exp.config.key_seed) for exp in wanted]
+    return comms.place(self.mesh, _stacked(keys, jnp))
 
   def _cohorts(self, exps, done):
     """The cohorts of the next dispatch: placed, and on the host by point."""
@@ -149,7 +168,7 @@ class Program:
       for seed, sample in by_seed.items()
     }
     own = [sampled[exp.config.seed] for exp in exps]
-    wanted = own[:1] if _one_seed(exps) else own
+    wanted = own[:1] if self._one_seed else own
     stacked = _stacked([_stacked(cohorts, np) for cohorts in wanted], np)
     axes = [None] * ((len(per_dispatch) > 1) + (len(wanted) > 1))
     return comms.place(self.mesh, stacked, P(*axes, comms.SHARD)), own
@@ -159,7 +178,7 @@ class Program:
     for i, track in enumerate(tracks):
       own = leaves if count == 1 else [x[i] for x in leaves]
       one = jax.tree.unflatten(tree, own)
-      track.evaluated(jax.device_get(self._evaluate(one, self._test)))
+      track.evaluated(training.evaluated(self._evaluate, one, self._test))
 
 
 class _Track:
@@ -172,21 +191,16 @@ class _Track:
 
   def enter(self, cohort, one):
     """One more round, with its metrics."""
-    finite, up, down = (one.pop(name) for name in ('finite', 'up', 'down'))
-    sent = int((cohort.weight > 0).sum())
-    lost = 0 < sent == one['rejected_clients']
-    finite = finite and not lost and math.isfinite(one['train_loss'])
-    self.diverged = self.diverged or not finite
+    if training.lost(cohort, one) or not math.isfinite(one['train_loss']):
+      self.diverged = True
     if not self.diverged:
-      moved = self._ledger.charge(cohort.ids, cohort.weight, up, down)
-      self.rows.append({'round': len(self.rows)} | one | moved)
+      row = training.row_of(len(self.rows), cohort, one, self._ledger)
+      self.rows.append(row)
 
-  def evaluated(self, sums):
+  def evaluated(self, row):
     """Adds test metrics to the last round."""
     if self.diverged:
       return
-    count = sums.pop('count')
-    row = {f'test_{k}': float(v / count) for k, v in sums.items()}
     self.diverged = not all(math.isfinite(v) for v in row.values())
     if self.diverged:
       self.rows.pop()
@@ -204,14 +218,6 @@ def _stacked(trees, xp):
   if len(trees) == 1:
     return trees[0]
   return jax.tree.map(lambda *xs: xp.stack(xs), *trees)
-
-
-def _one_seed(exps):
-  return len({exp.config.seed for exp in exps}) == 1
-
-
-def _one_key(exps):
-  return len({exp.config.key_seed for exp in exps}) == 1
 
 
 def _enter(tracks, pending, bar):

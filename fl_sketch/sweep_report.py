@@ -1,23 +1,21 @@
 """The folder of a sweep: its points, its best setting, table and picture."""
 
-import dataclasses
 import json
 import math
 import os
 import pathlib
-import platform
 from typing import Any
 from typing import NamedTuple
 
 from fl_sketch import config as config_lib
 from fl_sketch import reporting
-from fl_sketch import sweep_picture
 from fl_sketch import workdir
-import jax
+from matplotlib import figure
 import numpy as np
 
 Row = dict[str, Any]
 _METRICS = {'test_accuracy': max, 'test_loss': min, 'train_loss': min}
+_MANY = 12  # values of a field; with more, a heat-map would have tiny cells
 
 
 class Setting(NamedTuple):
@@ -75,11 +73,9 @@ def settings(rows: list[Row]) -> list[Setting]:
       )
     )
   sign = -1 if _METRICS[metric] is max else 1
-  return sorted(made, key=lambda s: (s.diverged, _last(sign * s.mean)))
-
-
-def _last(value):
-  return math.inf if math.isnan(value) else value
+  return sorted(
+    made, key=lambda s: (math.isnan(s.mean), s.diverged, sign * s.mean)
+  )
 
 
 def table(rows: list[Row]) -> str:
@@ -101,13 +97,17 @@ def table(rows: list[Row]) -> str:
 
 def sentence(rows: list[Row]) -> str:
   """The best setting in one line."""
-  best, metric = settings(rows)[0], metric_of(rows)
+  found, metric = settings(rows), metric_of(rows)
+  best, diverged = found[0], sum(row['diverged'] for row in rows)
+  start = f'{len(rows)} points, {diverged} diverged'
+  if diverged == len(rows):
+    return f'{start}: none stayed finite. The table is in'
   values = ', '.join(f'{k}={_text(v)}' for k, v in best.values.items())
   error = '' if math.isnan(best.error) else f' ± {_number(best.error)}'
-  diverged = sum(row['diverged'] for row in rows)
+  end = 'Table and picture are in' if _varied(found) else 'The table is in'
   return (
-    f'{len(rows)} points, {diverged} diverged. Best: {values or "all seeds"}: '
-    f'{metric} {_number(best.mean)}{error}. Table and picture are in'
+    f'{start}. Best: {values or "all seeds"}: '
+    f'{metric} {_number(best.mean)}{error}. {end}'
   )
 
 
@@ -117,6 +117,107 @@ def _text(value) -> str:
 
 def _number(value) -> str:
   return '' if math.isnan(value) else f'{value:.4g}'
+
+
+def picture(rows: list[Row]) -> figure.Figure | None:
+  """One field as a curve, two as a heat-map; None without fields or numbers.
+
+  Of more than two fields, those with the most values; at each of their values
+  the best over the others. Settings that do not fill the grid of both, as drawn
+  ones, are points with the metric as their colour, and crosses if they
+  diverged.
+
+  Args:
+    rows: of points.jsonl.
+  """
+  found, metric = settings(rows), metric_of(rows)
+  varied = _varied(found)
+  if not varied:
+    return None
+  over = ', best over the other fields' if len(varied) > 2 else ''
+  label = metric.replace('_', ' ') + over
+  values = dict(list(varied.items())[:2])
+  unique: dict[str, Setting] = {}
+  for s in found:
+    unique.setdefault(json.dumps([s.values[k] for k in values]), s)
+  best = list(unique.values())
+  ax = reporting.new_axes(*[*values, label][:2])
+  if len(values) == 1:
+    _curve(ax, best, values)
+  else:
+    sizes = [len(v) for v in values.values()]
+    grid = max(sizes) <= _MANY and len(best) == math.prod(sizes)
+    colours = 'viridis' if _METRICS[metric] is max else 'viridis_r'
+    image = (_heat_map if grid else _scatter)(ax, best, values, colours)
+    image.axes.figure.colorbar(image, label=label)
+  for axis in (ax.xaxis, ax.yaxis):
+    if axis.get_scale() == 'log':
+      reporting.plain_ticks(axis)
+  return ax.get_figure(root=True)
+
+
+def _varied(found: list[Setting]) -> dict[str, list]:
+  """The fields of several values, most first; none if no mean is a number."""
+  varied = {}
+  for name in () if math.isnan(found[0].mean) else found[0].values:
+    distinct = {json.dumps(s.values[name]): s.values[name] for s in found}
+    if len(distinct) > 1:
+      values = list(distinct.values())
+      varied[name] = sorted(values) if _are_numbers(values) else values
+  return dict(sorted(varied.items(), key=lambda item: -len(item[1])))
+
+
+def _are_numbers(values) -> bool:
+  return all(type(v) in (int, float) for v in values)
+
+
+def _places(axis, values, own) -> list:
+  """Where some of a field's values stand on an axis, which is made for it."""
+  if not _are_numbers(values):
+    axis.set_ticks(range(len(values)), [str(v) for v in values])
+    return [values.index(v) for v in own]
+  if 0 < 10 * min(values) < max(values):
+    axis.axes.set(**{f'{axis.axis_name}scale': 'log'})
+  return own
+
+
+def _curve(ax, best, fields):
+  ((name, values),) = fields.items()
+  best = sorted(best, key=lambda s: values.index(s.values[name]))
+  xs = _places(ax.xaxis, values, values)
+  means, errors = zip(*[(s.mean, s.error) for s in best], strict=True)
+  ax.errorbar(xs, means, errors, marker='o', capsize=3, **reporting.look(0))
+
+
+def _heat_map(ax, best, values, colours):
+  (x, xs), (y, ys) = values.items()
+  cells = np.full((len(ys), len(xs)), np.nan)
+  for s in best:
+    cells[ys.index(s.values[y]), xs.index(s.values[x])] = s.mean
+  image = ax.imshow(cells, cmap=colours, aspect='auto')
+  shades = image.to_rgba(cells)  # transparent where a setting diverged
+  light = shades[..., :3].mean(-1) + 1 - shades[..., 3]
+  for (i, j), mean in np.ndenumerate(cells):
+    colour = 'black' if light[i, j] > 0.5 else 'white'
+    text = _number(mean) or 'diverged'
+    ax.text(j, i, text, ha='center', va='center', color=colour)
+  ax.grid(visible=False)
+  ax.set_yticks(range(len(ys)), [_text(v) for v in ys])
+  ax.set_xticks(range(len(xs)), [_text(v) for v in xs])
+  return image
+
+
+def _scatter(ax, best, values, colours):
+  (x, xs), (y, ys) = values.items()
+  at_x = _places(ax.xaxis, xs, [s.values[x] for s in best])
+  at_y = _places(ax.yaxis, ys, [s.values[y] for s in best])
+  at = np.array([at_x, at_y])
+  means = np.array([s.mean for s in best])
+  lost = np.isnan(means)
+  if lost.any():
+    ax.scatter(*at[:, lost], color='0.5', marker='x', label='diverged')
+    ax.legend(frameon=False, fontsize='small')
+  return ax.scatter(*at[:, ~lost], c=means[~lost], cmap=colours, s=60)
 
 
 class Files:
@@ -136,27 +237,11 @@ class Files:
   def __init__(self, folder: str | os.PathLike, config: config_lib.Config):
     self.folder = pathlib.Path(folder)
     self.folder.mkdir(parents=True, exist_ok=True)
-    self._check(config)
+    # Finished points do not run again: no field may change.
+    workdir.check(self.folder, config, may_change=())
     path = self.folder / 'points.jsonl'
     rows = reporting.read_metrics(path) if path.exists() else []
-    self.rows = {row['point']: row for row in rows}
-
-  def _check(self, config):
-    as_json = lambda c: json.loads(json.dumps(dataclasses.asdict(c)))
-    path, fields = self.folder / 'config.json', as_json(config)
-    if not path.exists():
-      self._replace(path.name, json.dumps(fields, indent=2) + '\n')
-      return
-    try:
-      old = as_json(config_lib.Config()) | json.loads(path.read_text())
-    except json.JSONDecodeError as e:
-      raise workdir.WorkdirError(f'{path} is not a config: {e}.') from e
-    changed = [k for k in fields if fields[k] != old[k]]
-    if changed:
-      raise workdir.WorkdirError(
-        f'{self.folder} holds something of another config, which differs in '
-        f'{", ".join(changed)}. Name another workdir.'
-      )
+    self._config, self.rows = config, {row['point']: row for row in rows}
 
   def finish(self, number: int, values: Row, config: config_lib.Config, result):
     """Writes what a point left: its folder, and its row of points.jsonl.
@@ -167,6 +252,9 @@ class Files:
       config: of its run.
       result: a `sweep_program.Result`.
     """
+    # Not before: a sweep that is refused leaves nothing to disagree with.
+    fields = workdir.as_json(self._config)
+    workdir.replace(self.folder / 'config.json', fields)
     own = workdir.Workdir(self.folder / 'points' / f'{number:03d}', config)
     own.begin(0)
     last = {}
@@ -181,12 +269,11 @@ class Files:
       if seen and metric != 'train_loss':
         last[f'best_{metric}'] = best(seen)
     own.summarize(last, diverged=result.diverged)
-    seconds = round(result.seconds, 3)
     row = {'point': number, 'values': values} | last
-    row |= {'diverged': result.diverged, 'seconds': seconds}
+    row |= {'diverged': result.diverged, 'seconds': round(result.seconds, 3)}
     self.rows[number] = json.loads(json.dumps(row))
     lines = [json.dumps(self.rows[i]) + '\n' for i in sorted(self.rows)]
-    self._replace('points.jsonl', ''.join(lines))
+    workdir.replace(self.folder / 'points.jsonl', ''.join(lines))
 
   def report(self, rows: list[Row]):
     """Writes table.md, sweep.json and, where a field is swept, sweep.png."""
@@ -200,18 +287,10 @@ class Files:
       'best': best,
       'points': len(rows),
       'diverged': sum(row['diverged'] for row in rows),
-      'versions': {m.__name__: m.__version__ for m in (jax, np)}
-      | {'python': platform.python_version()},
-      'device': f'{len(jax.devices())} x {jax.devices()[0].device_kind}',
     }
-    self._replace('sweep.json', json.dumps(summary, indent=2) + '\n')
-    self._replace('table.md', table(rows))
-    sweep_picture.draw(
-      found, metric, _METRICS[metric] is max, self.folder / 'sweep.png'
+    workdir.replace(
+      self.folder / 'sweep.json', summary | workdir.measured_with()
     )
-
-  def _replace(self, name, text):
-    """Writes a file so that it is there as a whole or not at all."""
-    partial = self.folder / f'{name}.partial'
-    partial.write_text(text)
-    os.replace(partial, self.folder / name)
+    workdir.replace(self.folder / 'table.md', table(rows))
+    if fig := picture(rows):
+      fig.savefig(self.folder / 'sweep.png', dpi=150)

@@ -1,6 +1,8 @@
 """The loop: sample, round, evaluate, log, checkpoint, resume."""
 
+from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Mapping
 import contextlib
 import signal
 import threading
@@ -81,7 +83,7 @@ class _Loop:
     c = exp.config
     self.exp, self.mesh = exp, mesh
     self.files = workdir_lib.Workdir(folder, c)
-    self.on_device = _fits_device(exp)
+    self.on_device = fits_device(exp)
     round_fn = rounds.run_round(
       exp.make,
       mesh,
@@ -193,17 +195,11 @@ class _Loop:
     metrics = jax.tree.map(np.atleast_1d, jax.device_get(metrics))
     for i, cohort in enumerate(cohorts):
       one = {k: v[i].item() for k, v in metrics.items()}
-      finite = one.pop('finite')
-      sent = int((cohort.weight > 0).sum())
-      if not finite or 0 < sent == one['rejected_clients']:
-        what = 'parts of the server state' if not finite else 'all updates'
+      if what := lost(cohort, one):
         raise DivergedError(self._diverged(first + i, what))
-      bytes_moved = self.ledger.charge(
-        cohort.ids, cohort.weight, one.pop('up'), one.pop('down')
-      )
-      row = {'round': first + i} | one | bytes_moved
+      row = row_of(first + i, cohort, one, self.ledger)
       if evaluate and i == len(cohorts) - 1:
-        row |= self._evaluate()
+        row |= evaluated(self.evaluate_fn, self.state.params, self.test)
       self._write(row)
 
   def _write(self, row):
@@ -214,11 +210,6 @@ class _Loop:
     if logged or 'test_loss' in row or done == self.exp.config.rounds:
       self.files.write(row)
     self.bar.advance(row)
-
-  def _evaluate(self):
-    sums = jax.device_get(self.evaluate_fn(self.state.params, self.test))
-    count = sums.pop('count')
-    return {f'test_{k}': float(v / count) for k, v in sums.items()}
 
   def _diverged(self, round_index, what):
     good = self.store.newest
@@ -233,12 +224,37 @@ class _Loop:
     )
 
 
-def _fits_device(exp) -> bool:
+def fits_device(exp: experiment.Experiment) -> bool:
   """Whether the training data is copied to every device, or fed from here."""
   if exp.config.feed != 'auto':
     return exp.config.feed == 'device'
   copies = len(jax.local_devices()) if jax.default_backend() == 'cpu' else 1
   return copies * comms.nbytes(exp.data) <= MAX_RESIDENT
+
+
+def lost(cohort: rounds.Cohort, metrics: Mapping[str, Any]) -> str | None:
+  """What is not finite after a round, if anything is."""
+  if not metrics['finite']:
+    return 'parts of the server state'
+  sent = int((cohort.weight > 0).sum())
+  return 'all updates' if 0 < sent == metrics['rejected_clients'] else None
+
+
+def row_of(
+  number: int, cohort: Any, metrics: Mapping[str, Any], ledger: Any
+) -> dict[str, Any]:
+  """The row of round `number`, whose bytes it enters into the ledger."""
+  one = dict(metrics)
+  _, up, down = (one.pop(name) for name in ('finite', 'up', 'down'))
+  moved = ledger.charge(cohort.ids, cohort.weight, up, down)
+  return {'round': number} | one | moved
+
+
+def evaluated(fn: Callable[..., Any], params: Any, test: Any) -> dict[str, Any]:
+  """Test metrics: sums over the test set, divided by their count."""
+  sums = jax.device_get(fn(params, test))
+  count = sums.pop('count')
+  return {f'test_{k}': float(v / count) for k, v in sums.items()}
 
 
 @contextlib.contextmanager

@@ -104,7 +104,7 @@ def federated_chain(*links: Any) -> Chain:
     raise ValueError('Expected per-client links to stand before the uplink.')
 
   streams = rest and isinstance(rest[0], Uplink)
-  if streams and not any(isinstance(link, Broadcast) for link in rest):
+  if not any(isinstance(link, Broadcast) for link in rest):
     raise ValueError('Expected a broadcast() after the uplink.')
   sent = [i + 1 for i, x in enumerate(rest) if isinstance(x, Broadcast)]
   split = sent[-1] if sent else len(rest)
@@ -201,16 +201,16 @@ def mean_over_cohort(
     denominator: as in `comms.uplink`.
   """
 
-  def update(payload, bill, params=None, *, weight, **extra):
+  def update(payload, _, params=None, *, weight, **extra):
     decoded = None
     if decode is not None and not isinstance(payload, comms.LaneSum):
       decoded = over_lanes(
         functools.partial(_decode, decode, params), extra['keys'], payload
       )
     mean, up = comms.uplink(payload, weight, decoded, denominator)
-    return mean, bill._replace(up=bill.up + comms.billed(up))
+    return mean, comms.bill(up)
 
-  return Uplink(lambda params: comms.no_bill(), update, decode)
+  return Uplink(lambda params: comms.bill(), update, decode)
 
 
 def _decode(decode, like, keys, payload):
@@ -220,9 +220,8 @@ def _decode(decode, like, keys, payload):
 def broadcast() -> Broadcast:
   """The downlink: marks what the server sends; clients redo later links."""
 
-  def update(updates, state, params=None, **extra):
+  def update(updates, _, params=None, **extra):
     del params, extra
-    down = comms.billed(comms.nbytes(updates))
-    return updates, state._replace(down=state.down + down)
+    return updates, comms.bill(down=comms.nbytes(updates))
 
-  return Broadcast(lambda params: comms.no_bill(), update)
+  return Broadcast(lambda params: comms.bill(), update)

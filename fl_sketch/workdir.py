@@ -1,5 +1,7 @@
 """The folder of one run: its config, its metrics, its summary."""
 
+from collections.abc import Collection
+from collections.abc import Mapping
 import dataclasses
 import json
 import os
@@ -17,8 +19,62 @@ class WorkdirError(ValueError):
   """The folder holds a run of another config."""
 
 
-def _as_json(config: config_lib.Config) -> dict[str, Any]:
+def as_json(config: config_lib.Config) -> dict[str, Any]:
+  """The fields of a config as its config.json has them."""
   return json.loads(json.dumps(dataclasses.asdict(config)))
+
+
+def check(
+  folder: pathlib.Path, config: config_lib.Config, may_change: Collection[str]
+):
+  """Compares a config with the config.json of a folder, where there is one.
+
+  Args:
+    folder: that may hold results.
+    config: of those that are to come.
+    may_change: fields that may differ.
+
+  Raises:
+    WorkdirError: others do; the message names them.
+  """
+  path, fields = folder / 'config.json', as_json(config)
+  if not path.exists():
+    return
+  try:
+    old = json.loads(path.read_text())
+  except json.JSONDecodeError as e:
+    raise WorkdirError(f'{path} is not a config: {e}.') from e
+  old = as_json(config_lib.Config()) | old  # fields may have come later
+  changed = [
+    f'{name}: {old.get(name)!r} there, {fields.get(name)!r} here'
+    for name in sorted({*old, *fields} - {*may_change})
+    if old.get(name) != fields.get(name)
+  ]
+  if changed:
+    raise WorkdirError(
+      f'{folder} holds a run of another config '
+      f'({"; ".join(changed)}). Name another workdir.'
+    )
+
+
+def replace(path: pathlib.Path, content: str | Mapping[str, Any]):
+  """Writes a text, or JSON, so that it is there as a whole or not at all."""
+  if not isinstance(content, str):
+    content = json.dumps(content, indent=2) + '\n'
+  partial = path.with_name(f'{path.name}.partial')
+  partial.write_text(content)
+  os.replace(partial, path)
+
+
+def measured_with() -> dict[str, Any]:
+  """Versions, devices and processes, for a summary."""
+  devices = jax.devices()
+  return {
+    'versions': {m.__name__: m.__version__ for m in (jax, np)}
+    | {'python': platform.python_version()},
+    'device': f'{len(devices)} x {devices[0].device_kind}',
+    'processes': jax.process_count(),
+  }
 
 
 class Workdir:
@@ -43,32 +99,11 @@ class Workdir:
     self.metrics = self.folder / 'metrics.jsonl'
     self._writes = jax.process_index() == 0
     self._file = None
-    self._fields = _as_json(config)
-    self._check(self._fields)
-
-  def _check(self, fields):
-    path = self.folder / 'config.json'
-    if not path.exists():
-      return
-    try:
-      old = json.loads(path.read_text())
-    except json.JSONDecodeError as e:
-      raise WorkdirError(f'{path} is not a config: {e}.') from e
-    old = _as_json(config_lib.Config()) | old  # fields may have come later
+    self._fields = as_json(config)
     may_change = set(config_lib.RESUMABLE)
-    if fields['final_server_lr'] is not None:
+    if config.final_server_lr is not None:
       may_change.remove('rounds')  # the learning rate decays over them
-    names = sorted(set(old) | set(fields))
-    changed = [
-      f'{name}: {old.get(name)!r} there, {fields.get(name)!r} here'
-      for name in names
-      if name not in may_change and old.get(name) != fields.get(name)
-    ]
-    if changed:
-      raise WorkdirError(
-        f'{self.folder} holds a run of another config '
-        f'({"; ".join(changed)}). Name another workdir.'
-      )
+    check(self.folder, config, may_change)
 
   def begin(self, rounds_done: int) -> dict[str, Any]:
     """Writes the config, and cuts the metrics of rounds that are not done.
@@ -83,7 +118,7 @@ class Workdir:
     rows = reporting.read_metrics(self.metrics) if self.metrics.exists() else []
     rows = [row for row in rows if row['round'] < rounds_done]
     text = ''.join(json.dumps(row) + '\n' for row in rows)
-    self._replace('config.json', json.dumps(self._fields, indent=2) + '\n')
+    self._replace('config.json', self._fields)
     self._replace('metrics.jsonl', text)
     if self._writes:
       self._file = open(self.metrics, 'a')
@@ -97,30 +132,13 @@ class Workdir:
 
   def summarize(self, row: dict[str, Any], **more: Any):
     """Writes summary.json: the last row, and what it was measured with."""
-    versions = {module.__name__: module.__version__ for module in (jax, np)} | {
-      'python': platform.python_version()
-    }
-    devices = jax.devices()
-    summary = (
-      row
-      | more
-      | {
-        'versions': versions,
-        'device': f'{len(devices)} x {devices[0].device_kind}',
-        'processes': jax.process_count(),
-      }
-    )
-    self._replace('summary.json', json.dumps(summary, indent=2) + '\n')
+    self._replace('summary.json', row | more | measured_with())
 
   def close(self):
     """Closes metrics.jsonl."""
     if self._file is not None:
       self._file.close()
 
-  def _replace(self, name, text):
-    """Writes a file so that it is there as a whole or not at all."""
-    if not self._writes:
-      return
-    partial = self.folder / f'{name}.partial'
-    partial.write_text(text)
-    os.replace(partial, self.folder / name)
+  def _replace(self, name, content):
+    if self._writes:
+      replace(self.folder / name, content)

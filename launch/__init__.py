@@ -1,8 +1,10 @@
 """Command-line programs; absl flags live only here."""
 
 import sys
+from typing import NoReturn
 
 from absl import app
+from absl import logging
 
 
 def parse_flags(argv):
@@ -15,3 +17,9 @@ def parse_flags(argv):
     return app.parse_flags_with_usage(argv)
   except (AttributeError, KeyError, TypeError, ValueError) as e:
     sys.exit(f'Cannot set a config field: {e}')
+
+
+def refuse(error: Exception) -> NoReturn:
+  """Ends with the message of what is being handled: it says what to change."""
+  logging.debug('Traceback, shown by --verbosity=1:', exc_info=True)
+  sys.exit(f'{type(error).__name__}: {error}')

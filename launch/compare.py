@@ -7,8 +7,6 @@ point with LeNet-5 over three seeds, and leaves table.md and comparison.png.
 Started again with the same workdir it goes on with what is not finished.
 """
 
-import sys
-
 from absl import app
 from absl import flags
 from absl import logging
@@ -49,9 +47,8 @@ def main(argv):
       models=('mlp', 'lenet5'),
       data_dir=_DATA_DIR.value,
     )
-  except ValueError as e:  # it says what to change
-    logging.debug('Traceback, shown by --verbosity=1:', exc_info=True)
-    sys.exit(f'{type(e).__name__}: {e}')
+  except ValueError as e:
+    launch.refuse(e)
   print(comparison.table(found), _WORKDIR.value)
 
 

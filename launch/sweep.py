@@ -7,8 +7,6 @@ Values of any field may come from the command line, with any config:
 goes on with the points that are not finished.
 """
 
-import sys
-
 from absl import app
 from absl import flags
 from absl import logging
@@ -47,9 +45,8 @@ def main(argv):
       data_dir=_DATA_DIR.value,
       points_per_program=_POINTS.value,
     )
-  except ValueError as e:  # it says what to change
-    logging.debug('Traceback, shown by --verbosity=1:', exc_info=True)
-    sys.exit(f'{type(e).__name__}: {e}')
+  except ValueError as e:
+    launch.refuse(e)
   print(sweep_report.sentence(rows), folder)
 
 

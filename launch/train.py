@@ -7,8 +7,6 @@ processes: the same command in each, with --coordinator=HOST:PORT,
 --num_processes=N and --process_id=0 ... N-1.
 """
 
-import sys
-
 from absl import app
 from absl import flags
 from absl import logging
@@ -61,19 +59,13 @@ def main(argv):
     fields = c.to_dict() | {'sweep': None}  # the run is one of its own
     exp = experiment.build(fields, _DATA_DIR.value)
   except ValueError as e:  # a config or a dataset that is not as it should be
-    _refuse(e)
+    launch.refuse(e)
   try:
     result = training.train(exp, str(_WORKDIR.value))
   except _REFUSALS as e:
-    _refuse(e)
+    launch.refuse(e)
   if jax.process_index() == 0:
     print(reporting.sentence(result.row, result.finished), _WORKDIR.value)
-
-
-def _refuse(error):
-  """Ends with the message alone: it says what to change."""
-  logging.debug('Traceback, shown by --verbosity=1:', exc_info=True)
-  sys.exit(f'{type(error).__name__}: {error}')
 
 
 if __name__ == '__main__':

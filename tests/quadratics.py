@@ -172,6 +172,7 @@ def gossip(q, sketch=cases.MEAN, **options):
     cases.loss_fn,
     sketch=sketch,
     graph=RING,
+    population=cases.POPULATION,
     gossip_steps=q,
     **options,
   )

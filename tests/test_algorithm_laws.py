@@ -251,7 +251,7 @@ def test_resync_brings_all_models_together():
   ],
 )
 def test_the_bill_of_a_graph_by_hand(options, floats):
-  make = linear('decentralised', sketch=MEAN, **options)
+  make = linear('decentralised', sketch=MEAN, population=N, **options)
   (metrics,) = trail(make, count=1)[1]
   assert (metrics['up'], metrics['down']) == (np.ceil(4 * floats), 0)
 

@@ -127,10 +127,10 @@ def test_bytes_of_types():
 
 
 def test_a_payload_that_a_bill_cannot_hold_is_refused():
-  most = comms.billed(2**31 - 1)
+  most = comms.bill(2**31 - 1).up
   assert (most + most).item() == 2**32 - 2
   with pytest.raises(ValueError, match='Expected a payload of size=2147483648'):
-    comms.billed(2**31)
+    comms.bill(down=2**31)
 
 
 def test_more_shards_than_devices_are_refused():

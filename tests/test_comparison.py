@@ -93,6 +93,14 @@ def test_every_contestant_is_a_config(model, partition):
       codecs.make(**checked.codec)
 
 
+@pytest.mark.parametrize(('names', 'partitions'), [([], ['iid']), (['x'], [])])
+def test_nothing_to_compare_is_refused(names, partitions, tmp_path):
+  with pytest.raises(ValueError, match='not to be empty'):
+    comparison.run(
+      config_of, names, partitions, str(tmp_path), models=('small', 'large')
+    )
+
+
 def test_unknown_contestants_are_refused():
   for variant in ('nobody,mlp,iid', 'safl,mlp,elsewhere', 'safl,resnet,iid'):
     with pytest.raises(ValueError, match='Expected'):

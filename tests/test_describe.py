@@ -39,7 +39,7 @@ EXPECTED = {
     ['round'],
   ),
   'fedsketchgate': ([TABLE], [TABLE], D, 0, 0, TABLE, ['round']),
-  'diffsketch': ([TABLE], [TABLE], 0, 0, 0, None, ['round', 'client']),
+  'diffsketch': ([TABLE], [TABLE], 0, 0, 0, None, ['round']),
   'safl': ([B], [B], 0, 2 * D, 0, None, ['round']),
   'sketched_sgd': ([TABLE + PK], [VALUES], D, 0, 0, D, ['round']),
   'fetchsgd': ([TABLE], [2 * K], 0, 0, 2 * TABLE, None, ['run']),

@@ -40,7 +40,7 @@ def stateless(fn):
 
 def test_a_chain_without_a_mean_over_the_cohort_is_refused():
   with pytest.raises(ValueError, match='replicat'):
-    trace(algorithm(NEGATE))
+    trace(algorithm(t.broadcast(), NEGATE))
 
 
 def test_one_clients_value_kept_as_server_state_is_refused():
@@ -55,7 +55,7 @@ def test_one_clients_value_kept_as_server_state_is_refused():
 def test_averaging_the_lanes_of_one_shard_is_refused():
   lanes_only = stateless(lambda u: jax.tree.map(lambda x: x.mean(0), u))
   with pytest.raises(ValueError, match='replicat'):
-    trace(algorithm(lanes_only, NEGATE))
+    trace(algorithm(lanes_only, t.broadcast(), NEGATE))
 
 
 def test_a_client_link_after_the_uplink_is_refused():
@@ -104,15 +104,14 @@ def test_a_mismatched_sketch_index_fails_to_descend():
 def mean_then_spread():
   """Two uplinks of one payload, so the payloads themselves must be kept."""
 
-  def update(updates, bill, params=None, *, weight, **_):
+  def update(updates, _, params=None, *, weight, **__):
     del params
     mean, first = comms.uplink(updates, weight)
     away = jax.tree.map(lambda u, m: u - m[None], updates, mean)
     rest, second = comms.uplink(away, weight)
-    bill = bill._replace(up=bill.up + comms.billed(first + second))
-    return jax.tree.map(jnp.add, mean, rest), bill
+    return jax.tree.map(jnp.add, mean, rest), comms.bill(first + second)
 
-  return t.Transform(lambda params: comms.no_bill(), update)
+  return t.Transform(lambda params: comms.bill(), update)
 
 
 def test_a_protocol_with_two_uplinks_keeps_the_payloads():
@@ -142,7 +141,8 @@ def signs_with_feedback():
   return t.per_client(optax.GradientTransformationExtraArgs(init, update))
 
 
-def unpack(payload):
+def unpack(keys, payload, like):
+  del keys, like
   bits, scale = payload
   signs = 2 * jnp.unpackbits(bits, count=cases.DIMENSION).astype('f4') - 1
   _, unravel = jax.flatten_util.ravel_pytree(cases.PARAMS)

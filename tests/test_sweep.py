@@ -14,12 +14,14 @@ from fl_sketch import sweep_program
 from fl_sketch import sweep_report
 from fl_sketch import training
 from fl_sketch import workdir
+import jax
 import numpy as np
 import pytest
 from test_experiment import ROOT
 from test_experiment import SMALL
 
-GRID = SMALL | {'sweep': {'seed': (0, 1), 'client_lr': (0.1, 0.5)}}
+LINEAR = SMALL | {'model': 'linear'}
+GRID = LINEAR | {'sweep': {'seed': (0, 1, 2), 'client_lr': (0.1, 0.5)}}
 BOWLS = {
   'dataset': 'quadratics',
   'population': 4,
@@ -71,12 +73,13 @@ def diverging(tmp_path_factory):
 
 
 def test_sketch_seeds_vary_the_hashes_alone(tmp_path):
-  """At once as in turn: the same clients and batches, other tables."""
+  """At once as in turn: the same clients and data, other tables."""
   sketched = {
     'algorithm': 'iterative_sketching',
-    'sketch': {'kind': 'block_cyclic', 'size': 100},
+    'sketch': {'kind': 'gaussian', 'size': 20},
+    'cohort': 2,
   }
-  fields = SMALL | sketched | {'sweep': {'sketch_seed': (0, 7)}}
+  fields = BOWLS | sketched | {'sweep': {'sketch_seed': (0, 7)}}
   turns = run(tmp_path / 'turns', fields)
   at_once = run(tmp_path / 'at_once', fields, points_per_program=2)
   assert_close(numbers(at_once), numbers(turns))
@@ -92,27 +95,40 @@ def test_sketch_seeds_vary_the_hashes_alone(tmp_path):
 
 def test_a_point_is_the_run_of_its_config(looped, tmp_path):
   folder, rows = looped
-  last = sweep.points(GRID)[3]
-  assert last.values == {'client_lr': 0.5, 'seed': 1}
-  exp = experiment.build(SMALL | {'client_lr': 0.5, 'seed': 1})
-  assert exp.config == last.config
+  one = sweep.points(GRID)[4]
+  assert one.values == {'client_lr': 0.5, 'seed': 1}
+  exp = experiment.build(LINEAR | {'client_lr': 0.5, 'seed': 1})
+  assert exp.config == one.config
   training.train(exp, tmp_path, progress=False)
-  own = folder / 'points' / '003'
+  own = folder / 'points' / '004'
   assert_close(numbers(metrics(own)), numbers(metrics(tmp_path)))
   fields = [
     json.loads((f / 'config.json').read_text()) for f in (own, tmp_path)
   ]
   assert fields[0] == fields[1]
-  assert rows[3]['train_loss'] == metrics(own)[-1]['train_loss']
+  assert rows[4]['train_loss'] == metrics(own)[-1]['train_loss']
   best = max(row.get('test_accuracy', 0) for row in metrics(own))
-  assert rows[3]['best_test_accuracy'] == best
+  assert rows[4]['best_test_accuracy'] == best
 
 
-def test_vmapped_points_of_several_seeds_are_the_looped_ones(looped, tmp_path):
-  _, rows = looped
-  again = run(tmp_path, GRID | {'rounds_per_dispatch': 2}, points_per_program=3)
+def test_vmapped_points_of_several_seeds_are_the_looped_ones(
+  looped, tmp_path, monkeypatch
+):
+  """One program runs them all: also a last one, whose chunk is filled up."""
+  made = []
+  make = sweep_program.Program
+  monkeypatch.setattr(
+    sweep_program, 'Program', lambda *args: made.append(make(*args)) or made[-1]
+  )
+  swept = {'seed': (0, 1, 2), 'client_lr': (0.5,)}
+  fields = LINEAR | {'rounds_per_dispatch': 2, 'sweep': swept}
+  again = run(tmp_path, fields, points_per_program=2)
+  rows = looped[1][3:]
   assert [row['values'] for row in again] == [row['values'] for row in rows]
   assert_close(numbers(again), numbers(rows))
+  (program,) = made
+  (step,) = program._steps.values()
+  assert step._cache_size() == 1
 
 
 def test_vmapped_points_of_one_seed_are_single_runs(diverging, tmp_path):
@@ -163,7 +179,9 @@ def test_a_finished_sweep_runs_nothing(looped, monkeypatch):
 
 def test_another_config_is_refused(looped, tmp_path):
   folder, _ = looped
-  with pytest.raises(workdir.WorkdirError, match='differs in rounds, sweep'):
+  with pytest.raises(
+    workdir.WorkdirError, match='rounds: 4 there, 6 here; sweep'
+  ):
     run(folder, GRID | {'rounds': 6, 'sweep': {'seed': (0,)}})
   (tmp_path / 'config.json').write_text('{"rounds"')
   with pytest.raises(workdir.WorkdirError, match='is not a config'):
@@ -175,30 +193,59 @@ def test_structural_fields_loop_outside(tmp_path):
     'algorithm': 'safl',
     'server_lr': 0.1,
     'final_server_lr': 1e-3,
-    'sketch': {'kind': 'block_cyclic', 'size': 7},
+    'sketch': {'kind': 'gaussian', 'size': 7},
   }
   swept = {'sketch': {'size': (20, 30)}, 'seed': (3,)}
   rows = run(tmp_path, fields | {'sweep': swept}, points_per_program=8)
   assert [row['uplink_bytes'] for row in rows] == [80, 120]
   assert rows[0]['values'] == {'sketch.size': 20, 'seed': 3}
   assert sweep_report.metric_of(rows) == 'test_loss'
-  sketch = {'kind': 'block_cyclic', 'size': 30}
+  sketch = {'kind': 'gaussian', 'size': 30}
   exp = experiment.build(fields | {'sketch': sketch, 'seed': 3})
   single = training.train(exp, tmp_path / 'single', progress=False)
   assert rows[1]['test_loss'] == pytest.approx(single.row['test_loss'], 1e-5)
 
 
-def test_options_that_make_no_sense_are_refused(tmp_path):
+def test_a_refused_sweep_does_not_block_the_corrected_one(tmp_path):
+  fields = BOWLS | {'sweep': {'server_lr': (1.0,)}}
+  with pytest.raises(ValueError, match='srth'):
+    run(tmp_path, fields | {'algorithm': 'safl', 'sketch': {'kind': 'srth'}})
+  (row,) = run(tmp_path, fields)
+  assert not row['diverged']
+
+
+def test_divergence_in_the_first_round_leaves_no_rows(tmp_path):
+  fields = BOWLS | {'local_steps': 3, 'client_lr': 1e30}
+  rows = run(tmp_path, fields | {'sweep': {'server_lr': (1.0, 2.0)}})
+  assert [row['diverged'] for row in rows] == [True, True]
+  assert 'train_loss' not in rows[0]
+  assert metrics(tmp_path / 'points' / '000') == []
+  assert 'none stayed finite' in sweep_report.sentence(rows)
+  assert json.loads((tmp_path / 'sweep.json').read_text())['diverged'] == 2
+  assert not (tmp_path / 'sweep.png').exists()
+
+
+def test_data_that_devices_may_not_hold_are_refused(tmp_path, monkeypatch):
+  monkeypatch.setattr(training, 'MAX_RESIDENT', 1000)
+  with pytest.raises(ValueError, match='to fit MAX_RESIDENT=1,000'):
+    run(tmp_path, GRID)
+  assert not list(tmp_path.iterdir())
+
+
+def test_options_that_make_no_sense_are_refused(tmp_path, monkeypatch):
   with pytest.raises(ValueError, match='Expected points_per_program=0 >= 1'):
     run(tmp_path, GRID, points_per_program=0)
   with pytest.raises(ValueError, match="Expected feed='auto'"):
     run(tmp_path, GRID | {'feed': 'host'})
+  monkeypatch.setattr(jax, 'process_count', lambda: 2)
+  with pytest.raises(ValueError, match='Expected processes=2 == 1'):
+    run(tmp_path, GRID)
   assert not list(tmp_path.iterdir())
 
 
 def test_points_that_fit_grow_with_memory(monkeypatch):
   exp = experiment.build(BOWLS)
-  program = sweep_program.Program(exp, comms.cohort_mesh())
+  program = sweep_program.Program(exp, comms.cohort_mesh(), [exp.config])
   found = []
   for mib in (1e-6, 10, 20):
     monkeypatch.setattr(sweep_program, 'DEVICE_MEMORY', mib * 2**20)

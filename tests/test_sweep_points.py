@@ -4,7 +4,6 @@ import itertools
 import math
 
 from fl_sketch import sweep
-from fl_sketch import sweep_picture
 from fl_sketch import sweep_report
 import numpy as np
 import pytest
@@ -81,6 +80,7 @@ LOW_HIGH = {'low': 0.1, 'high': 1.0}
     ({'draws': 3}, 'Expected values of a field to sweep'),
     ({'clint_lr': (0.1,)}, "'clint_lr'. Did you mean 'client_lr'"),
     ({'client_lr': ()}, r'Expected sweep.client_lr=\(\) to hold values'),
+    ({'sketch_seed': (-1,)}, 'Expected sketch_seed=-1 >= 0'),
     ({'seed': (1, 1)}, r'Expected sweep.seed=\(1, 1\) to hold values, each'),
     ({'client_lr': 0.1}, 'Expected sweep.client_lr=0.1 to be a tuple'),
     ({'client_lr': (0.1, -1.0)}, 'Expected client_lr=-1.0 > 0'),
@@ -135,35 +135,90 @@ def test_mean_and_standard_error_by_hand():
   )
 
 
-@pytest.mark.parametrize('fields', [1, 2, 3])
-@pytest.mark.parametrize('many', [2, 20])
-@pytest.mark.parametrize('larger', [False, True])
-def test_pictures(fields, many, larger, tmp_path):
-  rng = np.random.default_rng(0)
-  rows = [
-    row_of(
-      rng.uniform(),
-      diverged=i == 1,
-      server_lr=10.0 ** (i % many),
-      **{'client_lr': i // many, 'model': 'ab'[i % 2]}
-      if fields == 3
-      else {'client_lr': i // many if many == 2 else i}
-      if fields == 2
-      else {},
+def test_a_sweep_of_which_nothing_stayed_finite_says_so():
+  rows = [row_of(None, True, client_lr=rate) for rate in (1.0, 2.0)]
+  assert sweep_report.picture(rows) is None
+  text = sweep_report.sentence(rows)
+  assert text == '2 points, 2 diverged: none stayed finite. The table is in'
+
+
+def test_no_picture_without_a_swept_field():
+  rows = [row_of(0.5, seed=0), row_of(0.6, seed=1)]
+  assert sweep_report.picture(rows) is None
+  assert sweep_report.sentence(rows).endswith('The table is in')
+
+
+def axes_of(rows):
+  fig = sweep_report.picture(rows)
+  fig.draw_without_rendering()
+  return fig.axes
+
+
+def grid_of(diverged=()):
+  return [
+    row_of(None if i in diverged else i / 10, i in diverged, **values)
+    for i, values in enumerate(
+      {'server_lr': a, 'client_lr': b} for a in (1.0, 9.0) for b in (2, 4, 8)
     )
-    for i in range(many * (fields > 1) * 2 or many)
   ]
-  found = sweep_report.settings(rows)
-  path = tmp_path / 'sweep.png'
-  sweep_picture.draw(found, 'test_accuracy', larger, path)
-  assert path.stat().st_size > 1000
 
 
-def test_no_picture_without_a_swept_field_or_numbers(tmp_path):
-  path = tmp_path / 'sweep.png'
-  for rows in (
-    [row_of(0.5, seed=0), row_of(0.6, seed=1)],
-    [row_of(None, True, client_lr=0.1), row_of(None, True, client_lr=0.2)],
-  ):
-    sweep_picture.draw(sweep_report.settings(rows), 'test_loss', False, path)
-    assert not path.exists()
+def test_one_field_is_a_curve_with_a_gap_where_it_diverged():
+  rates = (0.001, 0.1, 10.0)
+  rows = [
+    row_of(0.9, client_lr=rates[2], seed=0),
+    row_of(0.4, client_lr=rates[0], seed=0),
+    row_of(0.6, client_lr=rates[0], seed=1),
+    row_of(None, True, client_lr=rates[1], seed=0),
+  ]
+  (ax,) = axes_of(rows)
+  (curve,) = (line for line in ax.lines if line.get_linestyle() == '-')
+  xs, ys = curve.get_data(orig=False)
+  np.testing.assert_array_equal(xs, rates)
+  np.testing.assert_allclose(ys, (0.5, math.nan, 0.9))
+  assert (ax.get_xlabel(), ax.get_ylabel()) == ('client_lr', 'test accuracy')
+  assert ax.get_xscale() == 'log'
+
+
+def test_a_full_grid_is_a_heat_map():
+  ax, colours = axes_of(grid_of(diverged=(1,)))
+  assert (ax.get_xlabel(), ax.get_ylabel()) == ('client_lr', 'server_lr')
+  assert colours.get_ylabel() == 'test accuracy'
+  text = {t.get_position(): t.get_text() for t in ax.texts}
+  assert text[1, 0] == 'diverged'
+  assert text[2, 1] == '0.5'
+  assert [t.get_text() for t in ax.get_xticklabels()] == ['2', '4', '8']
+  assert [t.get_text() for t in ax.get_yticklabels()] == ['1', '9']
+  shades = {t.get_position(): t.get_color() for t in ax.texts}
+  assert (shades[0, 0], shades[1, 0], shades[2, 1]) == (
+    'white', 'black', 'black',
+  )  # fmt: skip
+
+
+def test_points_that_fill_no_grid_are_scattered():
+  """Diverged ones are crosses; what is no number has a tick of its own."""
+  rows = grid_of(diverged=(1,))[:5]
+  for row in rows:
+    row['values']['server_lr'] = [int(row['values']['server_lr'])]
+  ax, _ = axes_of(rows)
+  assert not ax.texts
+  lost, points = ax.collections
+  np.testing.assert_array_equal(lost.get_offsets(), [(4, 1)])
+  assert lost.get_facecolor()[0, 3] == 1
+  assert sorted(map(tuple, points.get_offsets())) == [
+    (2, 0), (2, 1), (4, 0), (8, 1),
+  ]  # fmt: skip
+  # Best first: the tick of the last ones stands at 0.
+  assert [t.get_text() for t in ax.get_yticklabels()] == ['[9]', '[1]']
+
+
+def test_of_three_fields_each_cell_has_the_best_over_the_third():
+  rows = [
+    row_of(row['test_accuracy'] / k, **row['values'], model=k)
+    for k in (2, 1)
+    for row in grid_of()
+  ]
+  rows[0]['values']['model'] = 1  # a field with as few values comes later
+  ax, colours = axes_of(rows)
+  assert colours.get_ylabel() == 'test accuracy, best over the other fields'
+  assert {t.get_text() for t in ax.texts} == {f'{i / 10:.4g}' for i in range(6)}

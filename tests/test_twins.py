@@ -1,182 +1,210 @@
-"""The NumPy twins against each other, where they must agree."""
+"""The NumPy twins by hand: what they do to a loss that is linear."""
+
+from typing import NamedTuple
 
 import cases
 from fl_sketch import codecs
+from fl_sketch import keys
 from fl_sketch import rounds
 from fl_sketch import sketches
 import numpy as np
 import pytest
-import reference
 from twins import TWINS
-from twins_cases import ALL
-from twins_cases import CASES
-from twins_cases import COUNT
-from twins_cases import CYCLIC
-from twins_cases import EXACT
-from twins_cases import FULL
-from twins_cases import IDENTITY
-from twins_cases import MEAN
-from twins_cases import SOME
-from twins_cases import START
-from twins_cases import STILL
-from twins_cases import D
-from twins_cases import Hyper
-from twins_cases import N
-from twins_cases import edit
-from twins_cases import play
-from twins_cases import same
+import twins_base
 
-BY_LAYER = sketches.layerwise(sketches.block_cyclic, D)
+N, D = cases.POPULATION, cases.DIMENSION
+START = np.linspace(-0.5, 0.4, D)
+IDENTITY, EXACT = sketches.identity(), codecs.identity()
+COUNT = cases.COUNT
 
 
-def test_every_twin_is_here():
-  assert set(CASES) | {'decentralised'} == set(TWINS)
+class Hyper(NamedTuple):
+  client_lr: float = 0.05
+  server_lr: float = 0.3
+  clip_norm: float = 0.01
 
 
-@pytest.mark.parametrize('name', CASES)
-def test_the_absent_and_the_order_of_lanes_leave_no_trace(name):
-  def spoil(cohort):
-    absent = cohort.weight == 0
-    ids = np.where(absent, N + 5, cohort.ids).astype(np.int32)
-    batches = [x.copy() for x in cohort.batches]
-    for x in batches:
-      x[absent] = np.nan
-    batches = tuple(x[::-1] for x in batches)
-    return rounds.Cohort(ids[::-1], cohort.weight[::-1], batches)
-
-  spoiled = play(name, [spoil(cohort) for cohort in SOME], **CASES[name])
-  same(spoiled, play(name, **CASES[name]))
+def full(r=0, scale=1.0):
+  """All clients, of weight 1, each with labels of a model of its own."""
+  ids, _, (x, y) = cases.cohort(0, r, N)
+  shift = 2 * ids.astype(np.float32).reshape(N, 1, 1, 1) / N
+  batches = np.float32(scale) * x, np.float32(scale) * (y + shift * x[..., :2])
+  return rounds.Cohort(ids, np.ones(N, np.float32), batches)
 
 
-@pytest.mark.parametrize('name', ['fedavg', 'fedsgd'])
-def test_equal_weights_are_no_weights(name):
-  double = [c._replace(weight=2 * c.weight) for c in ALL]
-  same(play(name, double), play(name, ALL))
-  triple = [cases.cohort(3, r) for r in range(4)]  # one client, of weight 3
-  alone = [c._replace(weight=c.weight / 3) for c in triple]
-  same(play(name, triple), play(name, alone))
+SOME = [cases.cohort(1, r) for r in range(4)]
+ALL = [full(r) for r in range(4)]
+STILL = [full()] * 4
+SILENT = [full(r, scale=0.0) for r in range(4, 64)]
 
 
-def test_fedsgd_takes_the_gradient_of_one_big_batch():
-  big = edit(SOME, lambda x: x.reshape(4, 1, -1, x.shape[-1]))
-  same(play('fedsgd', big), play('fedsgd'))
+def play(name, cohorts=SOME, hp=None, **options):
+  return TWINS[name](hp or Hyper(), START, cohorts, cases.KEY, **options)
 
 
-def test_one_step_of_fedavg_is_fedsgd():
-  one = edit(SOME, lambda x: x[:, :1])
-  slow = Hyper(server_lr=Hyper().client_lr * Hyper().server_lr)
-  same(play('fedavg', one), play('fedsgd', one, slow))
+def same(a, b, atol=1e-6):
+  np.testing.assert_allclose(a, b, atol=atol)
+  assert np.abs(b - START).max() > 100 * atol, 'nothing moved'
+
+
+def edit(cohorts, fn):
+  return [c._replace(batches=tuple(map(fn, c.batches))) for c in cohorts]
+
+
+@pytest.fixture
+def linear(monkeypatch):
+  """Gradients that depend on the batch alone; zero on a `SILENT` one."""
+  gradient = lambda theta, x, y: x.ravel()[:D]
+  monkeypatch.setattr(twins_base, 'gradient', gradient)
 
 
 @pytest.mark.parametrize(
   ('name', 'options'),
   [
-    ('iterative_sketching', {'sketch': FULL}),
-    ('iterative_sketching', {'sketch': BY_LAYER}),
-    ('fedsketch_privix', {'sketch': IDENTITY}),
-    ('safl', {'sketch': FULL, 'server_optimizer': 'sgd'}),
-    ('fedsketch_heaprix', {'sketch': COUNT, 'k': D}),
-    ('fedsketch_heaprix', {'sketch': IDENTITY, 'k': 3}),
-    ('fedsketch_heaprix', {'sketch': IDENTITY, 'k': 3, 'exact': False}),
-    ('fedcom', {'codec': EXACT}),
-    ('fedcom', {'codec': codecs.top_k(D), 'error_feedback': True}),
-    ('cocktail_sgd', {'codec': EXACT, 'mask_ratio': 1.0}),
+    ('fedcom', {'codec': codecs.top_k(2), 'error_feedback': True}),
+    ('cocktail_sgd', {'codec': codecs.top_k(2), 'mask_ratio': 0.5}),
   ],
 )
-def test_without_loss_it_is_fedavg(name, options):
-  same(play(name, **options), play('fedavg'))
+def test_error_feedback_sends_all_in_the_end(linear, name, options):
+  same(play(name, ALL + SILENT, **options), play('fedavg', ALL))
+  short = play(name, ALL, **options) - play('fedavg', ALL)
+  assert np.abs(short).max() > 1e-3
 
 
 @pytest.mark.parametrize(
-  ('name', 'options', 'optimizer'),
+  ('name', 'options', 'gain'),
   [
-    ('marina', {'codec': codecs.top_k(1), 'sync_probability': 1.0}, 'sgd'),
-    ('marina', {'codec': EXACT, 'sync_probability': 0.3}, 'sgd'),
-    ('ef21', {'codec': EXACT}, 'sgd'),
-    ('cd_adam', {'codec': EXACT}, 'amsgrad'),
-    ('sketched_sgd', {'sketch': COUNT, 'k': D, 'momentum': 0.5}, 'sgd'),
-    ('fetchsgd', {'sketch': FULL, 'k': D}, 'sgd'),
+    ('sketched_sgd', {'sketch': COUNT, 'k': 1}, 1),
+    ('sketched_sgd', {'sketch': IDENTITY, 'k': 2, 'candidates': 1}, 1),
+    ('fetchsgd', {'sketch': IDENTITY, 'k': 2, 'momentum': 0.0}, 1),
     (
       'fetchsgd',
-      {'sketch': FULL, 'k': D, 'momentum_masking': False},
-      'momentum',
+      {
+        'sketch': IDENTITY,
+        'k': 2,
+        'momentum': 0.5,
+        'error_update': 'subtract',
+        'momentum_masking': False,
+      },
+      2,  # 1 + 1/2 + 1/4 + ...
     ),
   ],
 )
-def test_without_loss_it_is_gradient_descent(name, options, optimizer):
-  want = play('fedsgd', STILL, server_optimizer=optimizer)
-  same(play(name, STILL, **options), want)
+def test_error_in_gradients_is_sent_in_the_end(linear, name, options, gain):
+  fast = Hyper(server_lr=gain * Hyper().server_lr)
+  same(play(name, ALL + SILENT, **options), play('fedsgd', ALL, fast))
 
 
-def test_one_bit_adam_warming_up_is_adam_without_bias_correction(monkeypatch):
-  got = play('onebit_adam', warmup=9)
-  late = reference.Server('adam', D)
-  late.t = 10**6  # its bias correction is over
-  monkeypatch.setattr(reference, 'Server', lambda name, d: late)
-  same(got, play('fedsgd', server_optimizer='adam'))
+def constant(gradient):
+  """The cohorts of `STILL`, all of whose gradients are this one if `linear`."""
+
+  def fill(x):
+    row = np.resize(np.float32(gradient), x[0, 0].size)
+    return np.broadcast_to(row.reshape(x[0, 0].shape), x.shape)
+
+  return edit(STILL, fill)
 
 
-def test_diffsketch_is_privix_of_server_lr_one():
-  one = Hyper(server_lr=1.0)
-  same(
-    play('diffsketch', sketch=COUNT),
-    play('fedsketch_privix', hp=one, sketch=COUNT),
-  )
+def test_momentum_of_sketched_sgd_by_hand(linear):
+  cohorts = (2 * constant([10, 1] + [0] * (D - 2)))[:6]
+  options = {'sketch': IDENTITY, 'k': 1, 'momentum': 0.5}
+  # Kept at 10 five times, its momentum zeroed; the other waits until it is at
+  # 1 + 1.5 + 1.75 + 1.875 + 1.9375 + 1.96875.
+  want = np.array([50, 10.03125] + [0] * (D - 2)) * Hyper().server_lr
+  same(START - play('sketched_sgd', cohorts, **options), want)
 
 
-def test_no_clipping_is_safl():
-  options = {'sketch': CYCLIC, 'server_optimizer': 'amsgrad'}
-  want = play('safl', **options)
-  for clip in ('client', 'server'):
-    loose = Hyper(clip_norm=1e6)
-    same(play('safl', hp=loose, clip=clip, **options), want)
+@pytest.mark.parametrize('error_update', ['zero', 'subtract'])
+def test_fetchsgd_keeps_or_clears_what_collides(linear, error_update):
+  """One cell: whatever is extracted, the rest of the cell shares its fate."""
+  op = sketches.count_sketch(1, 1)
+  cohorts = constant([8.0] + [0] * (D - 1))[:1] + SILENT[:1]
+  options = {'sketch': op, 'k': 3, 'momentum': 0.0, 'momentum_masking': True}
+  first = play('fetchsgd', cohorts[:1], error_update=error_update, **options)
+  both = play('fetchsgd', cohorts, error_update=error_update, **options)
+  # Three estimates of +-8 are taken out of a cell that holds 8.
+  taken = np.abs(both - first).max()
+  want = {'zero': 0.0, 'subtract': 2 * 8 * Hyper().server_lr}[error_update]
+  np.testing.assert_allclose(taken, want, rtol=1e-6)
 
 
-def test_clipped_steps_are_as_long_as_is_stated():
-  hp, one = Hyper(), SOME[:1]
-  sgd = {'server_optimizer': 'sgd'}
-  by_client = play('safl', one, sketch=FULL, clip='client', **sgd)
-  alone = [cases.cohort(3)]
-  by_one = play('safl', alone, sketch=FULL, clip='client', **sgd)
-  by_server = play('safl', one, sketch=CYCLIC, clip='server', **sgd)
-  length = lambda theta: np.linalg.norm(theta - START)
-  bound = hp.server_lr * hp.clip_norm
-  assert length(by_client) < bound
-  np.testing.assert_allclose(length(by_one), bound, rtol=1e-5)
-  # sqrt(1 + alpha) of `block_cyclic(4)`, which pads 10 to 12
-  alpha = sketches.properties(CYCLIC).alpha(D)
-  stretched = bound * np.sqrt(1 + alpha)
-  np.testing.assert_allclose(length(by_server), stretched, rtol=1e-5)
+def test_client_codecs_are_independent_and_new_every_round(linear):
+  ones = constant(np.ones(D))
+  hit = lambda n: play('fedcom', ones[:n], codec=codecs.rand_k(1)) != START
+  assert 1 < hit(1).sum() < hit(4).sum()
 
 
-@pytest.mark.parametrize('name', ['scaffold', 'fedsketchgate', 'fedcomgate'])
-def test_the_first_round_knows_no_drift(name):
-  kind = {'codec': EXACT} if name == 'fedcomgate' else {'sketch': FULL}
-  options = {'local_steps': 3} | (kind if name != 'scaffold' else {})
-  same(play(name, SOME[:1], **options), play('fedavg', SOME[:1]))
-  assert np.abs(play(name, **options) - play('fedavg')).max() > 1e-4
+def test_marina_changes_its_estimate_of_a_linear_loss_when_it_syncs(linear):
+  options = {'codec': codecs.top_k(1), 'sync_probability': 0.5}
+  cohorts = [full(r) for r in range(12)]
+  want, heads = START.copy(), []
+  for r, this in enumerate(twins_base.rounds_of(cohorts, cases.KEY)):
+    heads.append(r == 0 or bool(keys.coin(this.keys, 0.5)))
+    if heads[-1]:
+      x = cohorts[r].batches[0].reshape(N, 3, -1)[..., :D]
+      estimate = x.mean((0, 1), dtype=np.float64)
+    want -= Hyper().server_lr * estimate
+  assert 2 < sum(heads) < 12
+  same(play('marina', cohorts, **options), want)
 
 
-@pytest.mark.parametrize('op', [MEAN, CYCLIC], ids=['mean', 'cyclic'])
-def test_a_mean_over_all_neighbours_needs_no_server(op):
-  uniform = np.full((N, N), 1 / N)
-  want = play('iterative_sketching', ALL, sketch=op)
-  same(play('decentralised', ALL, sketch=op, mixing=uniform), want)
+@pytest.mark.parametrize('name', ['ef21', 'cd_adam'])
+def test_markov_compression_learns_a_constant_gradient(linear, name):
+  hp, options = Hyper(), {'codec': codecs.top_k(2)}
+  if name == 'cd_adam':  # so large an eps leaves SGD
+    hp = Hyper(server_lr=0.3e6)
+    options |= {'b1': 0.0, 'eps': 1e6}
+  cohorts = STILL * 8
+  last = play(name, cohorts, hp, **options)
+  last = last - play(name, cohorts[:-1], hp, **options)
+  want = play('fedsgd', cohorts[:1]) - START
+  np.testing.assert_allclose(last, want, atol=1e-5)
 
 
-def test_without_neighbours_everybody_is_alone():
-  def alone(i):
-    weights = lambda c: np.float32(c.ids == i)
-    cohorts = [c._replace(weight=weights(c)) for c in ALL]
-    return play('iterative_sketching', cohorts, sketch=MEAN)
+def test_one_bit_adam_is_exact_where_all_magnitudes_are_equal(linear):
+  g = np.resize([0.5, -0.5, -0.5], D)
+  m, v, want = 0.0, 0.0, START.copy()
+  for r in range(4):
+    m = 0.9 * m + 0.1 * g
+    v = 0.999 * v + 0.001 * g * g if r < 2 else v
+    want = want - Hyper().server_lr * m / (np.sqrt(v) + 1e-8)
+  same(play('onebit_adam', constant(g), warmup=2), want)
+  assert (play('onebit_adam', warmup=0) == START).all()
 
-  want = np.mean([alone(i) for i in range(N)], axis=0)
-  same(play('decentralised', ALL, sketch=MEAN, mixing=np.eye(N)), want)
+
+def test_sign_sgd_lets_the_majority_win(linear):
+  minus = constant(-np.ones(D))[0]
+  for against, sign in ((3, -1), (5, 1)):
+    x, y = (b.copy() for b in minus.batches)
+    x[:against] = 100.0
+    cohort = minus._replace(batches=(x, y))
+    got = START - play('signsgd', [cohort])
+    np.testing.assert_allclose(got, sign * Hyper().server_lr)
+  same(play('signsgd', SILENT[:1]), START - Hyper().server_lr)
 
 
-def test_mixing_keeps_the_mean_of_tables():
-  """Linear reading and equal models: the first mean step is the server's."""
-  ring = (np.eye(N) + np.roll(np.eye(N), 1, 0) + np.roll(np.eye(N), -1, 0)) / 3
-  want = play('iterative_sketching', ALL[:1], sketch=MEAN)
-  got = play('decentralised', ALL[:1], sketch=MEAN, mixing=ring @ ring)
-  same(got, want)
+@pytest.mark.parametrize('name', ['scaffold', 'ef21'])
+def test_a_mean_over_the_population_remembers_the_absent(linear, name):
+  """Two halves of the clients, and the first again; gradients g of each."""
+  g = np.random.default_rng(0).standard_normal((N, D)).astype(np.float32)
+  ids = np.arange(N, dtype=np.int32)
+  weight = np.resize(np.float32([1, 2, 3]), N)
+  x = np.broadcast_to(np.tile(g, 2).reshape(N, 1, 5, 4), (N, 3, 5, 4))
+  half = lambda at: rounds.Cohort(ids[at], weight[at], (x[at], x[at][..., :2]))
+  first, second = half(slice(0, 4)), half(slice(4, N))
+  known = np.cumsum(weight[:, None] * g, axis=0)[[3, 7]] / N
+  mean = lambda at: np.average(g[at], axis=0, weights=weight[at])
+  if name == 'ef21':
+    options, steps = {'codec': EXACT}, [known[0], known[1], known[1]]
+  else:  # a client's control is its gradient from then on
+    options = {'local_steps': 3}
+    steps = [mean(slice(0, 4)), mean(slice(4, N)) + known[0], known[1]]
+    steps = [3 * Hyper().client_lr * step for step in steps]
+  want = START - Hyper().server_lr * np.sum(steps, axis=0)
+  same(play(name, [first, second, first], **options), want)
+
+
+def test_amsgrad_remembers_the_largest_second_moment(linear):
+  cohorts = ALL + SILENT[:10]
+  want = play('fedsgd', cohorts, server_optimizer='amsgrad')
+  same(play('cd_adam', cohorts, codec=EXACT), want)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import reference
 
-CODEC, COIN, SUBSET = 3, 4, 5  # folded into a key
+CODEC, COIN, SUBSET = 0x10CA2, 0x10CA4, 0x10CA5  # folded into a key
 
 
 class Settings(NamedTuple):

@@ -18,11 +18,14 @@ class Hyper(NamedTuple):
     client_lr: f32[], step size of local work.
     server_lr: f32[], step size of the server.
     clip_norm: f32[], L2 bound where an algorithm clips; None where none does.
+    noise_stddev: f32[], of DiffSketch's noise, which is no privacy; None where
+      there is none.
   """
 
   client_lr: jax.Array
   server_lr: jax.Array
   clip_norm: jax.Array | None = None
+  noise_stddev: jax.Array | None = None
 
 
 _IDENTITY = optax.with_extra_args_support(optax.identity())

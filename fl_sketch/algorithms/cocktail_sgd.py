@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from fl_sketch import codecs
 from fl_sketch import comms
+from fl_sketch import feedback
 from fl_sketch import keys as keys_lib
 from fl_sketch import local as local_work
 from fl_sketch import sketches
@@ -89,8 +90,11 @@ def cocktail_sgd(
 def _subset(keys, ratio, like) -> jax.Array:
   """int32[m], the coordinates of this round, distinct."""
   d = sum(x.size for x in jax.tree.leaves(like))
-  size = max(1, round(ratio * d))
-  return hashing.sample(keys_lib.subset_key(keys), size, d)
+  return hashing.sample(keys_lib.subset_key(keys), _size(ratio, d), d)
+
+
+def _size(ratio, d) -> int:
+  return max(1, round(ratio * d))
 
 
 def _send(codec, ratio) -> t.Transform:
@@ -111,17 +115,16 @@ def _mean_and_reply(codec, ratio) -> t.Transform:
   """What clients send -> what the server sends, with error feedback."""
 
   def init(params):
+    d = sum(x.size for x in jax.tree.leaves(params))
+    feedback.check_codec(codec, jnp.zeros(_size(ratio, d)))
     zeros = optax.tree.zeros_like(params)
-    return Residuals(comms.PerClient(zeros), zeros, comms.no_bill())
+    return Residuals(comms.PerClient(zeros), zeros, comms.bill())
 
   def update(sent, state, params=None, *, keys, weight, **_):
     payload, client = sent
     subset = _subset(keys, ratio, params)
     like = jax.ShapeDtypeStruct(subset.shape, jnp.float32)
-    decode = lambda keys, x: codec.decode(
-      keys_lib.codec_key(keys.client), x, like
-    )
-    decoded = t.over_lanes(decode, keys, payload)
+    decoded = feedback.decode_lanes(codec, keys, payload, like)
     mean, up = comms.uplink(payload, weight, decoded)
     held = sketches.take(state.server, subset)
     wanted = mean + held
@@ -131,7 +134,7 @@ def _mean_and_reply(codec, ratio) -> t.Transform:
     server = jax.tree.map(
       jnp.add, state.server, sketches.put(params, subset, left)
     )
-    bill = state.bill._replace(up=state.bill.up + comms.billed(up))
+    bill = comms.bill(up)
     return message, Residuals(comms.PerClient(client), server, bill)
 
   return t.Transform(init, update)

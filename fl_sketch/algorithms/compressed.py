@@ -48,18 +48,19 @@ def fedcom(
 def signsgd(local: local_work.Local, hp: base.Hyper) -> base.Algorithm:
   r"""Signs up, the majority's signs down, packed eight a byte.
 
-  :math:`w \leftarrow w - \eta\,\mathrm{sign}(\sum_j \mathrm{sign}(g_j))`; zeros
-  and ties count as +1. With error feedback see `fedcom` and `codecs.sign`.
+  :math:`w \leftarrow w - \delta\,\mathrm{sign}(\sum_j \mathrm{sign}(g_j))`;
+  zeros and ties count as +1. With error feedback signs need their scale:
+  `fedcom` with `codecs.sign`.
 
   Args:
     local: one gradient.
     hp: hyperparameters.
 
-  Symbols: server_lr eta.
+  Symbols: server_lr delta.
 
   Departures: none.
 
-  Source: Bernstein et al., ICML 2018, arXiv:1802.04434, Algorithm 1.
+  Source: Bernstein et al., ICML 2018, arXiv:1802.04434, Algorithm 3.
   """
 
   def pack(tree, *_, **__):

@@ -57,7 +57,7 @@ def scaffold(
 
   def init(params):
     zeros = optax.tree.zeros_like(params)
-    return Variates(comms.PerClient(zeros), zeros, comms.no_bill())
+    return Variates(comms.PerClient(zeros), zeros, comms.bill())
 
   def update(moved, state, params=None, *, weight, **_):
     del params
@@ -71,7 +71,7 @@ def scaffold(
     add = lambda c, d: c + share * d
     server = jax.tree.map(add, state.server, mean_change)
     client = jax.tree.map(jnp.add, state.client.value, change)
-    bill = state.bill._replace(up=state.bill.up + comms.billed(up))
+    bill = comms.bill(up)
     sent = {'moved': mean, 'variate': server}
     return sent, Variates(comms.PerClient(client), server, bill)
 
@@ -127,20 +127,19 @@ def fedcomgate(
   omega = codec.omega
   if omega is None:
     raise ValueError(f'Expected codec={codec.name!r} to be unbiased.')
-  decode = feedback.decoder(codec)
 
   def init(params):
     zeros = optax.tree.zeros_like(params)
-    return Variates(comms.PerClient(zeros), (), comms.no_bill())
+    return Variates(comms.PerClient(zeros), (), comms.bill())
 
   def update(payload, state, params=None, *, keys, weight, **_):
     gain = 1 / (1 + omega(params)) if control_gain is None else control_gain
     factor = gain / (local_steps * hp.client_lr)
-    own = t.over_lanes(lambda keys, x: decode(keys, x, params), keys, payload)
+    own = feedback.decode_lanes(codec, keys, payload, params)
     mean, up = comms.uplink(payload, weight, own)
     track = lambda d, q, m: d + factor * (q - m[None])
     client = jax.tree.map(track, state.client.value, own, mean)
-    bill = state.bill._replace(up=state.bill.up + comms.billed(up))
+    bill = comms.bill(up)
     return mean, Variates(comms.PerClient(client), (), bill)
 
   return base.federated(

@@ -34,6 +34,7 @@ def decentralised(
   *,
   sketch: sketches.Sketch,
   graph: topology.Graph,
+  population: int,
   gossip_steps: int | None = None,
   chebyshev: bool = False,
   resync_every: int | None = None,
@@ -44,7 +45,8 @@ def decentralised(
   exact average of a tree all-reduce, or :math:`W^q`, q steps of gossip with
   Metropolis weights W. The parameters of the run are the mean of all
   :math:`w_i`; under a tree all are equal. Every client takes part in every
-  round, with equal weights. The uplink is what a client sends, in the mean over
+  round, with equal weights; one whose update is rejected sends zeros and stays
+  where it is. The uplink is what a client sends, in the mean over
   clients; `topology` counts hops and the floats over each edge.
 
   Args:
@@ -52,6 +54,7 @@ def decentralised(
     hp: hyperparameters.
     sketch: a linear operator whose table is one array.
     graph: of the clients, by id.
+    population: clients in total, as many as the graph has.
     gossip_steps: q; None is a tree all-reduce.
     chebyshev: whether gossip is accelerated.
     resync_every: rounds after which the models are averaged too, by a tree;
@@ -65,14 +68,19 @@ def decentralised(
   Source: Song, Wang, Yu, Zhang, ICML 2023, section 3.
 
   Raises:
-    ValueError: the sketch is not linear, or gossip options come without gossip.
+    ValueError: the sketch is not linear, the graph is of another size, or
+      options of gossip come without it.
   """
+  if (n := len(graph.adjacency)) != population:
+    raise ValueError(f'Expected a graph of {n=} == {population=} clients.')
   if not sketches.properties(sketch).linear:
     raise ValueError(
       'Expected a linear sketch: clients average what they read.'
     )
   if gossip_steps is None and (chebyshev or resync_every):
     raise ValueError('Expected gossip_steps beside chebyshev and resync_every.')
+  if resync_every is not None and resync_every < 1:
+    raise ValueError(f'Expected {resync_every=} >= 1.')
   step = optax.scale_by_learning_rate(hp.server_lr)
   if gossip_steps is None:
     links = _tree_mean(graph), t.desketch(sketch), step
@@ -98,13 +106,13 @@ def decentralised(
 def _tree_mean(graph) -> t.Broadcast:
   """Tables -> their mean, which every client has after 2 x depth hops."""
 
-  def update(tables, bill, params=None, *, weight, **_):
+  def update(tables, _, params=None, *, weight, **__):
     del params
     mean, size = comms.uplink(tables, weight)
     up = _sent(topology.tree_all_reduce(graph, size // 4))
-    return mean, bill._replace(up=bill.up + comms.billed(up))
+    return mean, comms.bill(up)
 
-  return t.Broadcast(lambda params: comms.no_bill(), update)
+  return t.Broadcast(lambda params: comms.bill(), update)
 
 
 def _sent(cost: topology.Cost) -> int:
@@ -118,7 +126,7 @@ def _gossip(op, server_lr, graph, matrix, cost, resync_every) -> t.Broadcast:
 
   def init(params):
     rows = comms.PerClient(optax.tree.zeros_like(params))
-    return State(jnp.int32(0), rows, comms.no_bill())
+    return State(jnp.int32(0), rows, comms.bill())
 
   def update(tables, state, params=None, *, keys, weight, ids, **_):
     everyone, size = comms.exchange(tables, weight, ids, len(mixing))
@@ -128,13 +136,13 @@ def _gossip(op, server_lr, graph, matrix, cost, resync_every) -> t.Broadcast:
     own = t.over_lanes(lambda _, table: read(table), keys, heard[ids])
     move = lambda away, x, m: away - server_lr * (x - m[None])
     away = jax.tree.map(move, state.away.value, own, read(mean))
-    up = comms.billed(_sent(cost(size // 4)))
+    bill = comms.bill(_sent(cost(size // 4)))
     if resync_every:
       again = (state.count + 1) % resync_every == 0
       away = jax.tree.map(lambda x: jnp.where(again, 0, x), away)
       dense = topology.tree_all_reduce(graph, comms.nbytes(params) // 4)
-      up += jnp.where(again, comms.billed(_sent(dense)), 0)
-    bill = state.bill._replace(up=state.bill.up + up)
+      extra = comms.bill(_sent(dense)).up
+      bill = bill._replace(up=bill.up + jnp.where(again, extra, 0))
     return mean, State(state.count + 1, comms.PerClient(away), bill)
 
   return t.Broadcast(init, update)

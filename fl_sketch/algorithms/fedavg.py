@@ -28,8 +28,9 @@ def fedavg(
 
   Symbols: client_lr eta_l; server_lr eta_g; eps tau; b1, b2 beta_1, beta_2.
 
-  Departures: FedAdam and FedYogi are printed without bias correction and with
-  v_0 = tau^2; optax corrects the bias.
+  Departures: the adaptive three are printed without bias correction and with
+  v_0 = tau^2. optax corrects the bias of Adam and Yogi, starts Yogi's moments
+  at 1e-6 and the other two's at 0, and puts Adagrad's eps inside the root.
 
   Source: McMahan et al., AISTATS 2017, arXiv:1602.05629, Algorithm 1; Reddi et
   al., ICLR 2021, arXiv:2003.00295, Algorithm 2.

@@ -4,6 +4,7 @@ from typing import Any
 from typing import NamedTuple
 
 from fl_sketch import comms
+from fl_sketch import keys as keys_lib
 from fl_sketch import local as local_work
 from fl_sketch import sketches
 from fl_sketch import transforms as t
@@ -22,11 +23,14 @@ class Heaprix(NamedTuple):
     fresh: f32[rows, cols], by a second key.
     exact: all d values on a client; their mean at the heavy support, f32[k],
       in what the server sends.
+    support: int32[k] in what the server sends, where every client derives it
+      from the table: it does not travel.
   """
 
   table: Any
   fresh: Any
   exact: Any
+  support: Any = None
 
 
 def fedsketch_privix(
@@ -66,7 +70,6 @@ def diffsketch(
   hp: base.Hyper,
   *,
   sketch: sketches.Sketch,
-  noise_stddev: float = 0.0,
 ) -> base.Algorithm:
   r"""DiffSketch: FedSKETCH-PRIVIX with :math:`\gamma = 1` and local noise.
 
@@ -75,9 +78,9 @@ def diffsketch(
 
   Args:
     local: local work.
-    hp: hyperparameters; ``server_lr`` is not read.
+    hp: hyperparameters; ``server_lr`` is not read; ``noise_stddev`` is that of
+      what a client adds to each coordinate, None for none.
     sketch: ``sketches.count_sketch(rows, cols)``.
-    noise_stddev: of what a client adds to each coordinate.
 
   Symbols: noise_stddev sigma; as FedSKETCH for the rest.
 
@@ -86,18 +89,15 @@ def diffsketch(
   noise is drawn from public keys.
 
   Source: Li, Liu, Sekar, Smith, arXiv:1911.00972.
-
-  Raises:
-    ValueError: the deviation is negative.
   """
-  if noise_stddev < 0:
-    raise ValueError(f'Expected {noise_stddev=} >= 0.')
 
   def add_noise(updates, _, *, keys, **__):
-    z = optax.tree.random_like(keys.client, updates, jax.random.normal)
-    return jax.tree.map(lambda x, n: x + noise_stddev * n, updates, z)
+    key = keys_lib.noise_key(keys)
+    z = optax.tree.random_like(key, updates, jax.random.normal)
+    return jax.tree.map(lambda x, n: x + hp.noise_stddev * n, updates, z)
 
-  noise = [t.per_client(t.stateless(add_noise))] if noise_stddev else []
+  noisy = hp.noise_stddev is not None
+  noise = [t.per_client(t.stateless(add_noise))] if noisy else []
   return base.federated(
     local,
     *noise,
@@ -143,8 +143,7 @@ def fedsketch_heaprix(
   """
   step = optax.scale_by_learning_rate(hp.server_lr)
   if exact:
-    keep, send, read = heaprix_links(sketch, k)
-    return base.federated(local, keep, send, t.broadcast(), read, step)
+    return base.federated(local, *heaprix_links(sketch, k), step)
   return base.federated(
     local,
     t.sketch(sketch),
@@ -161,8 +160,8 @@ def fedsketch_heaprix(
 
 def heaprix_links(
   op: sketches.Sketch, k: int
-) -> tuple[t.ClientTransform, t.Transform, t.Transform]:
-  """HEAPRIX as links: before the two uplinks, both uplinks, after the downlink.
+) -> tuple[t.ClientTransform, t.Broadcast, t.Transform]:
+  """HEAPRIX as links: before the uplinks, both with their downlinks, after.
 
   Args:
     op: a count sketch.
@@ -178,35 +177,27 @@ def heaprix_links(
     fresh = op.sketch(_fresh(keys.round), moved)
     return Heaprix(op.sketch(keys.round, moved), fresh, moved), state
 
-  def update(sent, bill, params=None, *, keys, weight, **_):
-    mean, up = heaprix_mean(op, k, sent, params, keys=keys, weight=weight)
-    return mean, bill._replace(up=bill.up + up)
+  def update(sent, _, params=None, *, keys, weight, **__):
+    return heaprix_mean(op, k, sent, params, keys=keys, weight=weight)
 
-  send = t.Transform(lambda params: comms.no_bill(), update)
-  read = t.stateless(
-    lambda mean, params, *, keys, **_: heaprix_read(
-      op, k, mean, params, keys=keys
-    )
-  )
-  return t.ClientTransform(init, tables), send, read
+  def read(mean, params, *, keys, **_):
+    top = sketches.put(params, mean.support, mean.exact)
+    key = _fresh(keys.round)
+    rest = op.desketch(key, mean.fresh - op.sketch(key, top), params)
+    return jax.tree.map(jnp.add, top, rest)
+
+  send = t.Broadcast(lambda params: comms.bill(), update)
+  return t.ClientTransform(init, tables), send, t.stateless(read)
 
 
 def heaprix_mean(op, k, sent, params, *, keys, weight):
-  """Both uplinks: (the mean message, shared; uint32[] bytes of one client)."""
+  """Both uplinks and downlinks: (the mean message, shared; the bill)."""
   table, first = comms.uplink(sent.table, weight)
   support = sketches.heavy_support(op, keys.round, table, params, k)
   exact = jax.vmap(lambda x: sketches.take(x, support))(sent.exact)
   (exact, fresh), second = comms.uplink((exact, sent.fresh), weight)
-  return Heaprix(table, fresh, exact), comms.billed(first + second)
-
-
-def heaprix_read(op, k, mean, params, *, keys):
-  """The server's message -> estimate of the mean pseudo-gradient."""
-  support = sketches.heavy_support(op, keys.round, mean.table, params, k)
-  top = sketches.put(params, support, mean.exact)
-  key = _fresh(keys.round)
-  rest = op.desketch(key, mean.fresh - op.sketch(key, top), params)
-  return jax.tree.map(jnp.add, top, rest)
+  down = comms.nbytes((table, exact, fresh))
+  return Heaprix(table, fresh, exact, support), comms.bill(first + second, down)
 
 
 def _literal(op, key, table, params, k):

@@ -50,8 +50,8 @@ def fedsketchgate(
     k: Phi is HEAPRIX with k heavy coordinates; None is the sketch's desketch.
     control_gain: beta; None is 1 / (1 + alpha) of D, which shrinks the error of
       c_j fastest.
-    printed: the paper's own update of c_j: D is Phi's desketch and the factor
-      1 / tau.
+    printed: the paper's own update of c_j: D is the sketch's desketch, which is
+      the median, and the factor 1 / tau.
 
   Symbols: client_lr eta; server_lr gamma; local_steps tau; control_gain beta;
   rows t; cols m.
@@ -75,50 +75,41 @@ def fedsketchgate(
   track = functools.partial(_track, sketch, scale, control_gain, printed)
   if k is None:
     encode, read = t.sketch(sketch), t.desketch(sketch)
-    link = _tables(track)
+    link = _link(_mean, lambda message: message, track)
   else:
     encode, _, read = fedsketch.heaprix_links(sketch, k)
-    link = _heaprix(sketch, k, track)
+    mean = functools.partial(fedsketch.heaprix_mean, sketch, k)
+    link = _link(mean, lambda message: message.table, track)
   return base.federated(
     local,
     encode,
     link,
-    t.broadcast(),
     read,
     optax.scale_by_learning_rate(hp.server_lr),
     drift=lambda protocol: jax.tree.map(jnp.negative, protocol[0].variates),
   )
 
 
-def _tables(track) -> t.Transform:
-  """Clients' tables -> their mean; tracks c_j on the way."""
+def _link(mean, table_of, track) -> t.Broadcast:
+  """What clients send -> its mean, broadcast; tracks c_j on the way."""
 
-  def update(tables, state, params=None, *, keys, weight, **_):
-    mean, up = comms.uplink(tables, weight)
-    variates = track(state.variates, mean, tables, params, keys)
-    bill = state.bill._replace(up=state.bill.up + comms.billed(up))
-    return mean, State(variates, bill)
-
-  return t.Transform(_init, update)
-
-
-def _heaprix(op, k, track) -> t.Transform:
-  """The same where both uplinks of HEAPRIX bring the mean."""
+  def init(params):
+    zeros = optax.tree.zeros_like(params)
+    return State(comms.PerClient(zeros), comms.bill())
 
   def update(sent, state, params=None, *, keys, weight, **_):
-    mean, up = fedsketch.heaprix_mean(
-      op, k, sent, params, keys=keys, weight=weight
-    )
-    variates = track(state.variates, mean.table, sent.table, params, keys)
-    bill = state.bill._replace(up=state.bill.up + up)
-    return mean, State(variates, bill)
+    message, bill = mean(sent, params, keys=keys, weight=weight)
+    tables = table_of(message), table_of(sent)
+    return message, State(track(state.variates, *tables, params, keys), bill)
 
-  return t.Transform(_init, update)
+  return t.Broadcast(init, update)
 
 
-def _init(params):
-  zeros = optax.tree.zeros_like(params)
-  return State(comms.PerClient(zeros), comms.no_bill())
+def _mean(tables, params, *, keys, weight):
+  """Clients' tables -> (their mean, the bill)."""
+  del params, keys
+  mean, up = comms.uplink(tables, weight)
+  return mean, comms.bill(up, comms.nbytes(mean))
 
 
 def _track(op, scale, gain, printed, variates, mean, tables, params, keys):

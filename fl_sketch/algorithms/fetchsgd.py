@@ -4,12 +4,21 @@ from typing import Any
 from typing import NamedTuple
 
 from fl_sketch import codecs
+from fl_sketch import feedback
 from fl_sketch import local as local_work
 from fl_sketch import sketches
 from fl_sketch import transforms as t
 from fl_sketch.algorithms import base
 import jax.numpy as jnp
 import optax
+
+_SPARSE = (
+  'count_sketch',
+  'block_cyclic',
+  'sparse_embedding',
+  'uniform_sampling',
+  'identity',
+)
 
 
 class Tables(NamedTuple):
@@ -51,7 +60,7 @@ def fetchsgd(
     local_k: a client sketches only the so many largest coordinates of its
       gradient; None is all.
 
-  Symbols: server_lr eta; momentum rho; sketch S and U; k k.
+  Symbols: server_lr eta; momentum rho; sketch S.
 
   Departures: the defaults are those of the authors' code, not of Algorithm 1;
   that code multiplies by the rate after the extraction, which differs where
@@ -60,10 +69,19 @@ def fetchsgd(
   Source: Rothchild et al., ICML 2020, arXiv:2007.07682, Algorithm 1.
 
   Raises:
-    ValueError: ``error_update`` is neither.
+    ValueError: ``error_update`` is neither, ``local_k`` is below 1, or cells
+      are to be emptied of a sketch that hits every cell.
   """
   if error_update not in ('zero', 'subtract'):
     raise ValueError(f"Expected {error_update=} in ('zero', 'subtract').")
+  if local_k is not None and local_k < 1:
+    raise ValueError(f'Expected {local_k=} >= 1.')
+  name = sketches.properties(sketch).name
+  if (error_update == 'zero' or momentum_masking) and name not in _SPARSE:
+    raise ValueError(
+      f"Expected error_update='subtract' and no momentum_masking with {name}: "
+      f'emptying cells wants a sparse sketch, one of {_SPARSE}.'
+    )
   codec = codecs.top_k(k)
 
   def update(table, state, params=None, *, keys, **_):
@@ -81,8 +99,11 @@ def fetchsgd(
       velocity = jnp.where(taken != 0, 0, velocity)
     return payload, Tables(velocity, error)
 
-  init = lambda params: Tables(sketch.like(params), sketch.like(params))
-  largest = [t.per_client(_keep_largest(local_k))] if local_k else []
+  def init(params):
+    feedback.check_codec(codec, params)
+    return Tables(sketch.like(params), sketch.like(params))
+
+  largest = [_keep_largest(local_k)] if local_k is not None else []
   return base.federated(
     local,
     *largest,
@@ -97,11 +118,11 @@ def fetchsgd(
   )
 
 
-def _keep_largest(k) -> t.Transform:
+def _keep_largest(k) -> t.ClientTransform:
   codec = codecs.top_k(k)
 
   def keep(tree, _, *, keys, **__):
     payload = codec.encode(keys.client, tree)
     return codec.decode(keys.client, payload, tree)
 
-  return t.stateless(keep)
+  return t.per_client(t.stateless(keep))

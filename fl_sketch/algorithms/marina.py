@@ -54,8 +54,9 @@ def marina(
 
   Symbols: server_lr gamma; sync_probability p; codec Q.
 
-  Departures: an absent client's change is taken to be the others' mean. The
-  first round sends whole gradients. The server sends g, d floats.
+  Departures: only the clients of a round send, whole gradients too; an absent
+  one's change is taken to be the others' mean. The first round sends whole
+  gradients. The server sends g, d floats.
 
   Source: Gorbunov et al., ICML 2021, arXiv:2102.07845, Algorithm 1; written
   from memory of the paper.
@@ -96,28 +97,26 @@ def _change(codec) -> t.Transform:
 
 def _estimate(codec, probability) -> t.Transform:
   """What clients send -> g; the coin decides which half travels."""
-  decode = feedback.decoder(codec)
 
   def init(params):
+    feedback.check_codec(codec, params)
     zeros = optax.tree.zeros_like(params)
-    return State(jnp.int32(0), params, zeros, comms.no_bill())
+    return State(jnp.int32(0), params, zeros, comms.bill())
 
   def update(payload, state, params=None, *, keys, weight, **_):
     whole, change = payload
 
     def synchronise():
       mean, up = comms.uplink(whole, weight)
-      return mean, comms.billed(up)
+      return mean, comms.bill(up)
 
     def add_change():
-      one = lambda keys, sent: decode(keys, sent, params)
-      decoded = t.over_lanes(one, keys, change)
+      decoded = feedback.decode_lanes(codec, keys, change, params)
       mean, up = comms.uplink(change, weight, decoded)
-      return jax.tree.map(jnp.add, state.gradient, mean), comms.billed(up)
+      return jax.tree.map(jnp.add, state.gradient, mean), comms.bill(up)
 
     heads = keys_lib.coin(keys, probability) | (state.count == 0)
-    gradient, up = lax.cond(heads, synchronise, add_change)
-    bill = state.bill._replace(up=state.bill.up + up)
+    gradient, bill = lax.cond(heads, synchronise, add_change)
     return gradient, State(state.count + 1, params, gradient, bill)
 
   return t.Transform(init, update)

@@ -93,18 +93,18 @@ def _exchange(warmup, b1) -> t.Broadcast:
   def init(params):
     zeros = optax.tree.zeros_like(params)
     rows = comms.PerClient(zeros)
-    return Links(jnp.int32(0), zeros, rows, zeros, comms.no_bill())
+    return Links(jnp.int32(0), zeros, rows, zeros, comms.bill())
 
   def dense(grads, state, params, keys, weight):
     mean, up = comms.uplink(grads, weight)
     momentum = jax.tree.map(_decay(b1), state.momentum, mean)
-    bill = _bill(up, comms.nbytes(mean))
+    bill = comms.bill(up, comms.nbytes(mean))
     return mean, state._replace(momentum=momentum, bill=bill)
 
   def signs(grads, state, params, keys, weight):
     add = lambda m, g, e: b1 * m[None] + (1 - b1) * g + e
     wanted = jax.tree.map(add, state.momentum, grads, state.client_error.value)
-    payload = jax.vmap(codec.encode)(keys.client, wanted)
+    payload = jax.vmap(codec.encode)(keys.client, wanted)  # it draws nothing
     decode = lambda key, sent: codec.decode(key, sent, params)
     sent = jax.vmap(decode)(keys.client, payload)
     mean, up = comms.uplink(payload, weight, sent)
@@ -116,7 +116,7 @@ def _exchange(warmup, b1) -> t.Broadcast:
       momentum=momentum,
       client_error=comms.PerClient(error),
       server_error=jax.tree.map(jnp.subtract, missing, momentum),
-      bill=_bill(up, comms.nbytes(message)),
+      bill=comms.bill(up, comms.nbytes(message)),
     )
 
   def update(grads, state, params=None, *, keys, weight, **_):
@@ -125,10 +125,6 @@ def _exchange(warmup, b1) -> t.Broadcast:
     return sent, new._replace(count=state.count + 1)
 
   return t.Broadcast(init, update)
-
-
-def _bill(up, down):
-  return comms.Bill(comms.billed(up), comms.billed(down))
 
 
 def _decay(decay):

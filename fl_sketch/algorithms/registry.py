@@ -53,7 +53,7 @@ class Entry(NamedTuple):
 
 _COUNT = {'sketch': partial(sketches.count_sketch, 5, 20)}
 _LINEAR = {'sketch': partial(sketches.block_cyclic, 100)}
-_GRAPH = {'graph': partial(topology.ring, 8)}
+_GRAPH = {'graph': partial(topology.ring, 8), 'population': 8}
 _RANDOM = {'codec': partial(codecs.rand_k, 10)}
 _LARGEST = {'codec': partial(codecs.top_k, 10)}
 _QUANTIZED = {'codec': partial(codecs.quantized_top_k, 10, 4, 10)}
@@ -71,7 +71,7 @@ ENTRIES = {
   'fedsketch_privix': Entry(fedsketch_privix, example=_COUNT),
   'fedsketch_heaprix': Entry(fedsketch_heaprix, example=_COUNT | _K),
   'fedsketchgate': Entry(fedsketchgate, everyone=True, example=_COUNT | _STEPS),
-  'diffsketch': Entry(diffsketch, example=_COUNT | {'noise_stddev': 0.1}),
+  'diffsketch': Entry(diffsketch, example=_COUNT),
   'safl': Entry(safl, example=_LINEAR),
   'sketched_sgd': Entry(sketched_sgd, 'gradient', example=_COUNT | _K),
   'fetchsgd': Entry(fetchsgd, 'gradient', example=_COUNT | _K),

@@ -1,5 +1,6 @@
 """SketchedSGD: exact values where a sketch sees heavy coordinates."""
 
+import functools
 from typing import Any
 from typing import NamedTuple
 
@@ -74,54 +75,65 @@ def sketched_sgd(
   from memory of the paper.
 
   Raises:
-    ValueError: k or ``candidates`` is below 1.
+    ValueError: k or ``candidates`` is below 1, or k exceeds the model.
   """
   if k < 1 or candidates < 1:
     raise ValueError(f'Expected {k=} >= 1 and {candidates=} >= 1.')
 
-  def init(params):
-    zeros = comms.PerClient(optax.tree.zeros_like(params))
-    rows = zeros if momentum else comms.PerClient(())
-    return State(zeros, rows, comms.no_bill())
-
-  def update(grads, state, params=None, *, keys, weight, **_):
-    velocity = grads
-    if momentum:
-      add = lambda u, g: momentum * u + g
-      velocity = jax.tree.map(add, state.momentum.value, grads)
-    add = lambda e, u: e + hp.server_lr * u
-    wanted = jax.tree.map(add, state.residual.value, velocity)
-    tables = t.over_lanes(
-      lambda keys, x: sketch.sketch(keys.round, x), keys, wanted
-    )
-    table, first = comms.uplink(tables, weight)
-    estimate = sketch.desketch(keys.round, table, params)
-    top = _largest(estimate, candidates * k)
-    exact = jax.vmap(lambda x: sketches.take(x, top))(wanted)
-    mean, second = comms.uplink(exact, weight)
-    message = _keep(top, mean, k)
-    sent = sketches.put(params, _support(message), jnp.ones(k, bool))
-    clear = lambda rows: jax.tree.map(
-      lambda x, hit: jnp.where(hit[None] > 0, 0, x), rows, sent
-    )
-    bill = state.bill._replace(
-      up=state.bill.up + comms.billed(first + second),
-      down=state.bill.down + comms.billed(comms.nbytes(message)),
-    )
-    rows = clear(velocity) if momentum else ()
-    return message, State(
-      comms.PerClient(clear(wanted)), comms.PerClient(rows), bill
-    )
-
+  find = functools.partial(_find, sketch, k, candidates)
   return base.federated(
     local,
-    t.Broadcast(init, update),
+    _exchange(find, k, momentum, hp.server_lr),
     t.stateless(
       lambda sent, params, **_: sketches.put(
         params, _support(sent), -sent.values
       )
     ),
   )
+
+
+def _exchange(find, k, momentum, server_lr) -> t.Broadcast:
+  """Gradients -> what the server sends; clears what got through."""
+
+  def init(params):
+    d = sum(x.size for x in jax.tree.leaves(params))
+    if k > d:
+      raise ValueError(f'Expected {k=} <= {d=}.')
+    zeros = comms.PerClient(optax.tree.zeros_like(params))
+    return State(
+      zeros, zeros if momentum else comms.PerClient(()), comms.bill()
+    )
+
+  def update(grads, state, params=None, *, keys, weight, **_):
+    velocity = grads
+    if momentum:
+      add = lambda u, g: momentum * u + g
+      velocity = jax.tree.map(add, state.momentum.value, grads)
+    add = lambda e, u: e + server_lr * u
+    wanted = jax.tree.map(add, state.residual.value, velocity)
+    message, bill = find(wanted, params, keys, weight)
+    sent = sketches.put(params, _support(message), jnp.ones(k))
+    clear = lambda rows: jax.tree.map(
+      lambda x, hit: jnp.where(hit[None] > 0, 0, x), rows, sent
+    )
+    rows = clear(velocity) if momentum else ()
+    return message, State(
+      comms.PerClient(clear(wanted)), comms.PerClient(rows), bill
+    )
+
+  return t.Broadcast(init, update)
+
+
+def _find(op, k, candidates, wanted, params, keys, weight):
+  """Both uplinks: (what the server sends, the bill)."""
+  tables = t.over_lanes(lambda keys, x: op.sketch(keys.round, x), keys, wanted)
+  table, first = comms.uplink(tables, weight)
+  estimate = op.desketch(keys.round, table, params)
+  top = _largest(estimate, candidates * k)
+  exact = jax.vmap(lambda x: sketches.take(x, top))(wanted)
+  mean, second = comms.uplink(exact, weight)
+  message = _keep(top, mean, k)
+  return message, comms.bill(first + second, comms.nbytes(message))
 
 
 def _largest(tree: Any, count: int) -> jax.Array:
