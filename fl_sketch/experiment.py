@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from collections.abc import Mapping
-import math
 from typing import Any
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ from fl_sketch import gram
 from fl_sketch import lanes
 from fl_sketch import losses
 from fl_sketch import models
+from fl_sketch import problems
 from fl_sketch import rounds
 from fl_sketch import sketches
 from fl_sketch import topology
@@ -23,14 +23,10 @@ from fl_sketch.config import Config
 from fl_sketch.data import batches
 from fl_sketch.data import cohorts
 from fl_sketch.data import partitions
-from fl_sketch.data import sources
-from fl_sketch.data import synthetic
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-
-EVAL_BATCH = 500
 
 
 class Experiment(NamedTuple):
@@ -65,18 +61,6 @@ class Experiment(NamedTuple):
   labels: np.ndarray | None
 
 
-class Problem(NamedTuple):
-  """A learning problem before it is spread over clients."""
-
-  data: dict[str, np.ndarray]
-  test: dict[str, np.ndarray]
-  params: Any
-  loss_fn: losses.LossFn
-  metrics_fn: losses.MetricsFn
-  labels: np.ndarray | None
-  scale: dict[str, float]  # mean and std of the inputs
-
-
 def build(
   config: Mapping[str, Any] | Config, data_dir: str | None = None
 ) -> Experiment:
@@ -91,7 +75,7 @@ def build(
     DataError: the dataset is not there, or cannot be read.
   """
   c = config if isinstance(config, Config) else Config.from_mapping(config)
-  problem = _problem(c, data_dir)
+  problem = problems.load(c, data_dir)
   partition = partitions.partition(
     'one_each' if c.dataset == 'quadratics' else c.partition,
     c.population if problem.labels is None else problem.labels,
@@ -103,7 +87,7 @@ def build(
 
 
 def assemble(
-  c: Config, problem: Problem, partition: partitions.Partition
+  c: Config, problem: problems.Problem, partition: partitions.Partition
 ) -> Experiment:
   """An experiment on a problem of one's own, spread over clients as one likes.
 
@@ -145,54 +129,7 @@ def hyper_of(c: Config) -> algorithms.Hyper:
   return algorithms.Hyper(**{k: jnp.float32(v) for k, v in numbers.items()})
 
 
-def _problem(c: Config, data_dir: str | None) -> Problem:
-  if c.dataset == 'quadratics':
-    return _quadratics(c)
-  dataset = sources.load(c.dataset, data_dir)
-  scale = _scale(dataset.train['x'])
-  options = {'widths': tuple(c.widths)} if c.model == 'mlp' else {}
-  module = models.make(c.model, dataset.num_classes, **options)
-  params = models.init_params(
-    module, jax.random.key(c.seed), dataset.train['x'].shape[1:]
-  )
-  return Problem(
-    data=dataset.train,
-    test=_evaluation_batches(dataset.test),
-    params=params,
-    loss_fn=losses.classification(
-      module, label_smoothing=c.label_smoothing, **scale
-    ),
-    metrics_fn=losses.classification_metrics(module, **scale),
-    labels=dataset.train['y'],
-    scale=scale,
-  )
-
-
-def _scale(pixels):
-  """Mean and deviation of uint8 pixels / 255, from exact integer sums."""
-  total = squares = 0
-  for part in np.array_split(pixels.ravel(), 64):  # squares take memory
-    total += int(part.sum(dtype=np.uint64))
-    squares += int(np.square(part, dtype=np.uint32).sum(dtype=np.uint64))
-  mean = total / pixels.size / 255
-  variance = squares / pixels.size / 255**2 - mean**2
-  return {'mean': mean, 'std': variance**0.5}
-
-
-def _quadratics(c: Config) -> Problem:
-  problem = synthetic.quadratics(c.seed, population=c.population)
-  return Problem(
-    data=problem.data,
-    test=_evaluation_batches(problem.data),
-    params={'w': jnp.asarray(problem.start(c.seed))},
-    loss_fn=losses.quadratic(),
-    metrics_fn=losses.quadratic_metrics,
-    labels=None,
-    scale={},
-  )
-
-
-def _algorithm(c: Config, problem: Problem) -> rounds.Make:
+def _algorithm(c: Config, problem: problems.Problem) -> rounds.Make:
   options = _algorithm_options(c)
   if c.local_work == 'gram':
 
@@ -303,16 +240,3 @@ def _fetch(data, index):
 def _fetch_with_mask(data, index):
   """The same where an index may be -1, which is padding."""
   return _fetch(data, index.clip(0)) | {'mask': index >= 0}
-
-
-def _evaluation_batches(arrays):
-  """Leaves [n, ...] -> [batches, EVAL_BATCH, ...] with a mask."""
-  n = len(next(iter(arrays.values())))
-  size = min(n, EVAL_BATCH)
-  count = math.ceil(n / size)
-  pad = lambda x: np.concatenate([x, np.repeat(x[:1], count * size - n, 0)])
-  mask = np.arange(count * size) < n
-  return {
-    k: pad(x).reshape((count, size, *x.shape[1:]))
-    for k, x in (arrays | {'mask': mask}).items()
-  }

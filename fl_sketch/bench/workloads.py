@@ -14,6 +14,7 @@ from fl_sketch import config
 from fl_sketch import experiment
 from fl_sketch import losses
 from fl_sketch import models
+from fl_sketch import problems
 from fl_sketch import rounds
 from fl_sketch.data import partitions
 import jax
@@ -109,7 +110,7 @@ def _problem(work, c):
   data = {'x': x.reshape(-1, *work.shape), 'y': y.ravel()}
   module = models.make(work.model, 10)
   few = {k: v[None, :100] for k, v in data.items()}
-  return experiment.Problem(
+  return problems.Problem(
     data=data,
     test=few | {'mask': np.ones((1, 100), bool)},
     params=_parameters(module, work.shape),
