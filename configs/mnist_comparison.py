@@ -200,11 +200,18 @@ def _rows(rows: int, floats: int) -> dict[str, Any]:
   return {'kind': 'count_sketch', 'rows': rows, 'cols': floats // rows}
 
 
-def get_config(variant: str = 'safl,mlp,iid') -> ml_collections.ConfigDict:
-  """Returns the config; `variant` is 'CONTESTANT,MODEL,PARTITION'."""
-  if variant.count(',') != 2:
-    raise ValueError(f"Expected {variant=} to be 'CONTESTANT,MODEL,PARTITION'.")
-  name, model, partition = variant.split(',')
+def get_config(variant: str = '') -> ml_collections.ConfigDict:
+  """Returns the config.
+
+  Args:
+    variant: 'CONTESTANT,MODEL,PARTITION'; '' is 'safl,mlp,iid', and 'quick' is
+      that with 6 rounds.
+  """
+  known = ('', 'quick', 'CONTESTANT,MODEL,PARTITION')
+  if variant not in known and variant.count(',') != 2:
+    raise ValueError(f'Expected {variant=} in {known}.')
+  chosen = 'safl,mlp,iid' if variant in known else variant
+  name, model, partition = chosen.split(',')
   if partition not in PARTITIONS:
     raise ValueError(f'Expected {partition=} in {PARTITIONS}.')
   if model not in PARAMETERS:
@@ -217,9 +224,8 @@ def get_config(variant: str = 'safl,mlp,iid') -> ml_collections.ConfigDict:
   if partition == 'two_classes':
     c.partition = 'classes_per_client'
     c.classes = 2
-  c.rounds = 60
+  c.rounds = 6 if variant == 'quick' else 60
   c.eval_every = 20
-  c.checkpoint_every = 60
   fields = contestants(PARAMETERS[model] // 32)
   if name not in fields:
     raise ValueError(f'Expected contestant={name!r} in {tuple(fields)}.')

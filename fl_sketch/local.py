@@ -74,7 +74,7 @@ def gradient(loss_fn: LossFn, *, weight_decay: float = 0.0) -> Local:
 
   :math:`\nabla f(w; B_1 \cup \dots \cup B_K) + \lambda w`
 
-  >>> local = gradient(lambda w, x: 0.5 * jnp.mean((w - x) ** 2))
+  >>> local = gradient(lambda w, x: 0.5 * jnp.mean((w[None] - x) ** 2))
   >>> local(jnp.zeros(1), jnp.ones((2, 3, 1)), None, None)[0].tolist()
   [-1.0]
 

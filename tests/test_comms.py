@@ -42,11 +42,11 @@ def test_uplink_of_nobody_is_zero():
 def test_uplink_decodes_each_client_and_bills_the_wire_dtype():
   signs = np.array([[1, 0, 1], [0, 0, 1]], bool)
   packed = np.packbits(signs, axis=1)
-  decode = lambda p: 2.0 * jnp.unpackbits(p, count=3).astype(jnp.float32) - 1
+  decode = lambda p: 2.0 * jnp.unpackbits(p, axis=1, count=3) - 1
   bill = []
 
   def program(p, w):
-    mean, size = comms.uplink(p, w, decode)
+    mean, size = comms.uplink(p, w, decode(p))
     bill.append(size)
     return mean
 
@@ -67,7 +67,7 @@ def test_the_lane_loop_sums_what_uplink_would(lanes_per_step):
   weight = np.arange(10, dtype=np.float32)
 
   def program(x, weight):
-    fn = lambda lane: (2 * lane[0], lane[1], lane[0].sum())
+    fn = lambda lane: (lane[0], 2 * lane[0], lane[1], lane[0].sum())
     sums, rest = lanes.sum_over_lanes(fn, (x, weight), lanes_per_step)
     mean, size = comms.uplink(sums, weight)
     assert size == 12
@@ -89,7 +89,7 @@ def test_low_precision_payloads_are_summed_in_float32():
   x = np.ones((512, 1), jnp.bfloat16)
 
   def program(x):
-    fn = lambda lane: (lane, jnp.float32(1) + 0 * lane[0], 0 * lane)
+    fn = lambda x: (x, x, jnp.float32(1) + 0 * x[0], 0 * x)
     sums, _ = lanes.sum_over_lanes(fn, x, 1)
     return comms.uplink(sums, None)[0], jax.lax.psum(sums.total, comms.SHARD)
 

@@ -8,6 +8,7 @@ from fl_sketch import config
 from fl_sketch import experiment
 from fl_sketch import training
 from fl_sketch.data import sources
+from fl_sketch.data import synthetic
 import jax
 import numpy as np
 import pytest
@@ -197,7 +198,7 @@ def test_quadratics_reach_their_optimum(tmp_path):
   )
   result = training.train(exp, tmp_path, progress=False)
   batch = {k: v[0] for k, v in exp.test.items()}
-  best = experiment.synthetic.quadratics(0, population=20)
+  best = synthetic.quadratics(0, population=20)
   least = best.value(best.w_star)
   w = np.asarray(result.state.params['w'])
   assert best.value(w) - least < 0.05 * (best.value(best.start(0)) - least)

@@ -178,8 +178,6 @@ def test_client_state_and_a_non_linear_payload(shards):
 
 def test_algorithms_by_name():
   assert set(algorithms.names()) >= {'fedavg', 'safl'}
-  for name in algorithms.names():
-    assert algorithms.describe(name).startswith(name)
 
 
 @pytest.mark.parametrize(

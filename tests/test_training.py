@@ -13,6 +13,7 @@ from fl_sketch import config
 from fl_sketch import experiment
 from fl_sketch import training
 from fl_sketch import workdir
+from fl_sketch.data import sources
 import jax
 import numpy as np
 import pytest
@@ -271,9 +272,7 @@ def test_the_library_cannot_be_handed_a_mesh_it_does_not_have():
 
 def test_evaluation_covers_the_test_set_once(tmp_path):
   exp = experiment.build(SAFL | {'rounds': 1})
-  assert exp.test['mask'].sum() == len(
-    experiment.sources.load('digits').test['y']
-  )
+  assert exp.test['mask'].sum() == len(sources.load('digits').test['y'])
   result = training.train(exp, tmp_path, progress=False)
   params = jax.device_get(result.state.params)
   sums = [

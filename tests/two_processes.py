@@ -24,7 +24,7 @@ if __name__ == '__main__':
 
   def play(make):
     mesh = comms.cohort_mesh()
-    round_fn = jax.jit(rounds.run_round(make, mesh))
+    round_fn = cases.jit(rounds.run_round(make, mesh))
     state = cases.start(make, mesh)
     hp, key = comms.place(mesh, (cases.HP, cases.KEY))
     for r in range(5):
@@ -32,6 +32,6 @@ if __name__ == '__main__':
       state, _ = round_fn(hp, state, cohort, key)
     return jax.device_get(state.params)
 
-  found = {name: play(c.make) for name, c in cases.ALGORITHMS.items()}
+  found = {name: play(c.make) for name, c in cases.FIRST.items()}
   with open(out, 'wb') as f:
     pickle.dump(found, f)
