@@ -1,8 +1,4 @@
-"""Slow NumPy twins: a loop over clients, explicit matrices, no JAX transforms.
-
-The operator's matrix is read off by sketching basis vectors; that the operator
-itself is right is the business of test_sketches.py.
-"""
+"""What the NumPy twins stand on: gradients and server optimisers."""
 
 import math
 
@@ -20,13 +16,6 @@ def gradient(theta, x, y):
   b, w = theta[:2], theta[2:].reshape(4, 2)
   error = 2 * (x @ w + b - y) / y.size
   return np.concatenate([error.sum(0), (x.T @ error).ravel()])
-
-
-def local_sgd(theta, batches, client_lr):
-  moved = theta.copy()
-  for x, y in zip(*batches, strict=True):
-    moved -= client_lr * gradient(moved, x, y)
-  return theta - moved
 
 
 def unflat(x):
