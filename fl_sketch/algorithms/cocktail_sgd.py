@@ -12,6 +12,7 @@ from fl_sketch import sketches
 from fl_sketch import transforms as t
 from fl_sketch.algorithms import base
 from fl_sketch.sketches import hashing
+from fl_sketch.sketches.base import dimension
 import jax
 import jax.numpy as jnp
 import optax
@@ -89,7 +90,7 @@ def cocktail_sgd(
 
 def _subset(keys, ratio, like) -> jax.Array:
   """int32[m], the coordinates of this round, distinct."""
-  d = sum(x.size for x in jax.tree.leaves(like))
+  d = dimension(like)
   return hashing.sample(keys_lib.subset_key(keys), _size(ratio, d), d)
 
 
@@ -115,8 +116,8 @@ def _mean_and_reply(codec, ratio) -> t.Transform:
   """What clients send -> what the server sends, with error feedback."""
 
   def init(params):
-    d = sum(x.size for x in jax.tree.leaves(params))
-    feedback.check_codec(codec, jnp.zeros(_size(ratio, d)))
+    size = _size(ratio, dimension(params))
+    feedback.check_codec(codec, jnp.zeros(size))
     zeros = optax.tree.zeros_like(params)
     return Residuals(comms.PerClient(zeros), zeros, comms.bill())
 

@@ -9,6 +9,7 @@ from fl_sketch import local as local_work
 from fl_sketch import sketches
 from fl_sketch import transforms as t
 from fl_sketch.algorithms import base
+from fl_sketch.sketches.base import dimension
 import jax
 from jax import lax
 import jax.numpy as jnp
@@ -96,8 +97,7 @@ def _exchange(find, k, momentum, server_lr) -> t.Broadcast:
   """Gradients -> what the server sends; clears what got through."""
 
   def init(params):
-    d = sum(x.size for x in jax.tree.leaves(params))
-    if k > d:
+    if k > (d := dimension(params)):
       raise ValueError(f'Expected {k=} <= {d=}.')
     zeros = comms.PerClient(optax.tree.zeros_like(params))
     return State(
