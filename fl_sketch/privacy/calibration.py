@@ -1,0 +1,213 @@
+"""The least noise, or the most steps, that keep a target epsilon."""
+
+from collections.abc import Callable
+import dataclasses
+import functools
+import math
+from typing import Any
+
+from fl_sketch.privacy import checks
+from fl_sketch.privacy import gaussian
+from fl_sketch.privacy import profiles
+from fl_sketch.privacy.types import CalibrationError
+from fl_sketch.privacy.types import GaussianMechanism
+from fl_sketch.privacy.types import Sampling
+from fl_sketch.privacy.types import warn_if_large
+import scipy.optimize
+
+_MOST_STEPS = 2**30
+
+
+def calibrate_noise_multiplier(
+  *,
+  epsilon: float,
+  delta: float,
+  steps: int,
+  sampling_probability: float = 1.0,
+  accountant: str = 'pld',
+  rtol: float = 1e-4,
+  **spec: Any,
+) -> float:
+  """Return the least noise multiplier z with epsilon(z) <= `epsilon`.
+
+  Exact for full participation by 'pld'. Elsewhere the root of log epsilon
+  in log z, put on the safe side; Renyi's estimate is its bracket, so that the
+  privacy loss distribution takes seconds and less than 1 GiB.
+
+  Args:
+    epsilon: The target, > 0.
+    delta: In (0, 1).
+    steps: How often a cohort is drawn.
+    sampling_probability: Below 1, the default sampling is Poisson's.
+    accountant: 'pld' or 'rdp'.
+    rtol: Relative tolerance of z.
+    **spec: Further fields of `GaussianMechanism`.
+
+  Raises:
+    CalibrationError: if no multiplier in reach meets the target.
+
+  Guarantees:
+    * epsilon of the returned multiplier is at most `epsilon`.
+    * The least such multiplier is smaller by 2 rtol at most.
+
+  >>> z = calibrate_noise_multiplier(epsilon=5.0, delta=1e-6, steps=500)
+  >>> round(z, 3)
+  21.915
+  """
+  epsilon = checks.positive('epsilon', epsilon)
+  delta = checks.fraction('delta', delta)
+  rtol = checks.fraction('rtol', rtol)
+  mechanism = _mechanism(1.0, steps, sampling_probability, spec)
+  warn_if_large(delta, (mechanism,))
+  return _least_noise(mechanism, epsilon, delta, accountant, rtol)
+
+
+def calibrate_steps(
+  *,
+  epsilon: float,
+  delta: float,
+  noise_multiplier: float,
+  sampling_probability: float = 1.0,
+  accountant: str = 'pld',
+  **spec: Any,
+) -> int:
+  """Return the largest number of steps with epsilon(steps) <= `epsilon`.
+
+  Args:
+    epsilon: The target, > 0.
+    delta: In (0, 1).
+    noise_multiplier: stddev of the noise on the sum / clip norm.
+    sampling_probability: Below 1, the default sampling is Poisson's.
+    accountant: 'pld' or 'rdp'.
+    **spec: Further fields of `GaussianMechanism`.
+
+  Raises:
+    CalibrationError: if one step is too many, or 2^30 are not.
+
+  >>> calibrate_steps(epsilon=5.0, delta=1e-6, noise_multiplier=21.915)
+  500
+  """
+  epsilon = checks.positive('epsilon', epsilon)
+  delta = checks.fraction('delta', delta)
+  mechanism = _mechanism(noise_multiplier, 1, sampling_probability, spec)
+  warn_if_large(delta, (mechanism,))
+
+  def fits(steps: int) -> bool:
+    longer = dataclasses.replace(mechanism, steps=steps)
+    return _epsilon(longer, delta, accountant) <= epsilon
+
+  if not fits(1):
+    raise CalibrationError(
+      f'Expected noise_multiplier={noise_multiplier} to allow one step within '
+      f'{epsilon=} at {delta=}.'
+    )
+  low, high = 1, 2
+  while fits(high):
+    low, high = high, 2 * high
+    if high > _MOST_STEPS:
+      raise CalibrationError(f'Expected fewer than {_MOST_STEPS} steps to fit.')
+  while high - low > 1:
+    middle = (low + high) // 2
+    low, high = (middle, high) if fits(middle) else (low, middle)
+  return low
+
+
+def _mechanism(
+  noise_multiplier: float, steps: int, probability: float, spec: dict[str, Any]
+) -> GaussianMechanism:
+  """Return the mechanism; one with a probability below 1 samples by Poisson."""
+  poisson = checks.real('sampling_probability', probability) < 1
+  default = Sampling.POISSON if poisson else Sampling.FULL
+  return GaussianMechanism(
+    noise_multiplier=noise_multiplier,
+    steps=steps,
+    sampling_probability=probability,
+    **{'sampling': default, **spec},
+  )
+
+
+def _least_noise(
+  mechanism: GaussianMechanism,
+  epsilon: float,
+  delta: float,
+  accountant: str,
+  rtol: float,
+) -> float:
+  """Return the least multiplier, from a rough one to ever finer brackets."""
+  profile = profiles.profile(mechanism, accountant)
+
+  def gap(z: float, cell: float | None = None) -> float:
+    other = dataclasses.replace(mechanism, noise_multiplier=z)
+    return _log_ratio(_epsilon(other, delta, accountant, cell), epsilon)
+
+  def rough(z: float) -> float:
+    other = dataclasses.replace(mechanism, noise_multiplier=z)
+    return _log_ratio(profiles.rough_epsilon((other,), delta), epsilon)
+
+  full = gaussian.gaussian_noise_multiplier(epsilon, delta)
+  if isinstance(profile.curve, profiles.Exact):
+    start = math.log(full * profile.curve.distance)
+    return math.exp(_up(lambda log_z: gap(math.exp(log_z)), start, 1e-10))
+  profile.slack(delta, epsilon)
+  start = full * math.sqrt(mechanism.steps * mechanism.releases_per_step)
+  try:
+    guess = _root(rough, start / 4, start, 1e-2)
+  except CalibrationError:  # Renyi's orders are too few for a small epsilon
+    guess = start
+  low, high = 0.6 * guess, 1.02 * guess
+  if accountant == 'rdp':
+    return _root(gap, low, high, rtol)
+  cell = 10 * profiles.width(epsilon)
+  wide = _root(lambda z: gap(z, cell), low, high, 1e-3)
+  return _root(gap, wide * (1 - 2e-3), wide * (1 + 1e-4), rtol)
+
+
+def _epsilon(
+  mechanism: GaussianMechanism,
+  delta: float,
+  accountant: str,
+  cell: float | None = None,
+) -> float:
+  """Return epsilon; inf where too many cohorts overflow for any."""
+  try:
+    return profiles.profile(mechanism, accountant, cell).epsilon(delta)
+  except profiles.OverflowingCohortError:
+    return math.inf
+
+
+def _log_ratio(epsilon: float, target: float) -> float:
+  """Return log(epsilon / target), kept finite for the root finder."""
+  return math.log(min(max(epsilon, 1e-300), 1e300)) - math.log(target)
+
+
+def _root(
+  gap: Callable[[float], float], low: float, high: float, rtol: float
+) -> float:
+  """Return z with gap(z) <= 0 < gap(z / (1 + 2 rtol)), for a gap that falls."""
+  at = functools.cache(lambda log_z: gap(math.exp(log_z)))
+  low, high = math.log(low), math.log(high)
+  for _ in range(20):
+    if at(high) <= 0:
+      break
+    low, high = high, high + math.log(2)
+  for _ in range(20):
+    if at(low) > 0:
+      break
+    low, high = low - math.log(2), low
+  if not at(low) > 0 >= at(high):
+    raise CalibrationError(
+      f'Expected a noise_multiplier between {math.exp(low):.4g} and '
+      f'{math.exp(high):.4g} to meet the target.'
+    )
+  root: Any = scipy.optimize.brentq(at, low, high, xtol=rtol / 4)
+  return math.exp(_up(at, root, rtol / 4))
+
+
+def _up(at: Callable[[float], float], log_z: float, step: float) -> float:
+  """Return the first log z from `log_z` upwards, in few steps, that fits."""
+  for i in range(8):
+    if at(log_z + i * step) <= 0:
+      return log_z + i * step
+  raise CalibrationError(
+    f'Expected epsilon to fall with the noise near {math.exp(log_z):.4g}.'
+  )

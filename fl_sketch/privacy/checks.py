@@ -1,0 +1,70 @@
+"""Checks of numbers on the host: what is not finite is refused first.
+
+A NaN passes `x <= 0`, so finiteness comes before any comparison. Python's and
+NumPy's numbers pass; bools, arrays and traced values are a TypeError.
+"""
+
+import enum
+import math
+import numbers
+from typing import Any
+
+
+def real(name: str, value: Any) -> float:
+  """Return `value` as a finite float; TypeError unless it is a real number."""
+  if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    raise TypeError(
+      f'Expected {name} to be a real number on the host, got '
+      f'{type(value).__name__}.'
+    )
+  if not math.isfinite(value):
+    raise ValueError(f'Expected {name}={value} to be finite.')
+  return float(value)
+
+
+def at_least(name: str, value: Any, bound: float) -> float:
+  """Return `value` as a finite float >= `bound`."""
+  number = real(name, value)
+  if number < bound:
+    raise ValueError(f'Expected {name}={value} >= {bound}.')
+  return number
+
+
+def positive(name: str, value: Any) -> float:
+  """Return `value` as a finite float > 0."""
+  number = real(name, value)
+  if number <= 0:
+    raise ValueError(f'Expected {name}={value} > 0.')
+  return number
+
+
+def fraction(name: str, value: Any) -> float:
+  """Return `value` as a float strictly between 0 and 1."""
+  number = real(name, value)
+  if not 0 < number < 1:
+    raise ValueError(f'Expected 0 < {name}={value} < 1.')
+  return number
+
+
+def count(name: str, value: Any) -> int:
+  """Return `value` as an int >= 1; TypeError unless it is an integer."""
+  if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+    raise TypeError(
+      f'Expected {name} to be an integer on the host, got '
+      f'{type(value).__name__}.'
+    )
+  if value < 1:
+    raise ValueError(f'Expected {name}={value} >= 1.')
+  return int(value)
+
+
+def member(name: str, value: Any, kind: type[enum.Enum]) -> None:
+  """Raise TypeError unless `value` is a member of the enum `kind`."""
+  if not isinstance(value, kind):
+    raise TypeError(f'Expected {name}={value!r} to be a {kind.__name__}.')
+
+
+def choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+  """Raise ValueError unless `value` is one of the strings `allowed`."""
+  if not (isinstance(value, str) and value in allowed):
+    raise ValueError(f'Expected {name}={value!r} to be one of {allowed}.')

@@ -1,0 +1,139 @@
+"""Which analyses are valid, and the events that stand for a mechanism.
+
+| sampling | adjacency | accountants | by |
+| --- | --- | --- | --- |
+| full | all | pld, rdp | pld: the closed form, exact |
+| poisson | add/remove, zero-out | pld, rdp | dominating pair |
+| poisson | replace-one | pld | dominating pair |
+| truncated Poisson | add/remove | pld, rdp | coupling with exact Poisson |
+| truncated Poisson | zero-out | pld | Ganesh et al., arXiv:2508.15089 |
+| fixed size | replace-one | rdp | Theorem 27 of arXiv:1808.00087 at z / 2 |
+
+Every other triple is refused, by name of what to choose instead.
+"""
+
+import dataclasses
+import math
+
+from fl_sketch.privacy.types import Adjacency
+from fl_sketch.privacy.types import GaussianMechanism
+from fl_sketch.privacy.types import Sampling
+from fl_sketch.privacy.types import UnsupportedAccountingError
+import scipy.stats
+
+_ADD, _ZERO = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT
+_REPLACE = Adjacency.REPLACE_ONE
+_VALID = {
+  (Sampling.FULL, 'pld'): (_ADD, _ZERO, _REPLACE),
+  (Sampling.FULL, 'rdp'): (_ADD, _ZERO, _REPLACE),
+  (Sampling.POISSON, 'pld'): (_ADD, _ZERO, _REPLACE),
+  (Sampling.POISSON, 'rdp'): (_ADD, _ZERO),
+  (Sampling.TRUNCATED_POISSON, 'pld'): (_ADD, _ZERO),
+  (Sampling.TRUNCATED_POISSON, 'rdp'): (_ADD,),
+  (Sampling.FIXED_WITHOUT_REPLACEMENT, 'rdp'): (_REPLACE,),
+}
+_ADVICE = {
+  Sampling.POISSON: "replace-one needs accountant='pld'",
+  Sampling.TRUNCATED_POISSON: (
+    "zero-out needs accountant='pld'; for replace-one there is no analysis, "
+    'choose add-or-remove-one'
+  ),
+  Sampling.FIXED_WITHOUT_REPLACEMENT: (
+    "choose adjacency replace-one and accountant='rdp', which is an upper "
+    'bound, or sample by Poisson'
+  ),
+}
+
+
+def check_supported(part: GaussianMechanism, accountant: str) -> None:
+  """Raise UnsupportedAccountingError unless the table has the triple."""
+  if part.adjacency not in _VALID.get((part.sampling, accountant), ()):
+    raise UnsupportedAccountingError(
+      f'No analysis of sampling={part.sampling.value!r} with '
+      f'adjacency={part.adjacency.value!r} by {accountant=}: '
+      f'{_ADVICE[part.sampling]}.'
+    )
+
+
+def sizes(part: GaussianMechanism) -> tuple[int, int]:
+  """Return population and max_cohort, which capped sampling has."""
+  assert part.population is not None
+  assert part.max_cohort is not None
+  return part.population, part.max_cohort
+
+
+def simplest(part: GaussianMechanism) -> GaussianMechanism:
+  """Return the part, as full participation if everyone always takes part."""
+  fixed = part.sampling is Sampling.FIXED_WITHOUT_REPLACEMENT
+  poisson = part.sampling is Sampling.POISSON
+  if (fixed and part.max_cohort == part.population) or (
+    poisson and part.sampling_probability == 1
+  ):
+    return dataclasses.replace(
+      part, sampling=Sampling.FULL, sampling_probability=1.0
+    )
+  return part
+
+
+def untruncated(part: GaussianMechanism) -> GaussianMechanism:
+  """Return exact Poisson for a truncated one under add/remove."""
+  if part.sampling is Sampling.TRUNCATED_POISSON and part.adjacency is _ADD:
+    return dataclasses.replace(part, sampling=Sampling.POISSON, max_cohort=None)
+  return part
+
+
+def overflow_probability(part: GaussianMechanism) -> float:
+  """Return the bound of P[a cohort is truncated] that add/remove pays for."""
+  if untruncated(part) is part:
+    return 0.0
+  population, cohort = sizes(part)
+  tail = scipy.stats.binom.sf(cohort, population + 1, part.sampling_probability)
+  return min(1.0, part.steps * float(tail))
+
+
+def noise_of(part: GaussianMechanism) -> float:
+  """Return the multiplier of a step's releases together, as one release."""
+  return part.noise_multiplier / math.sqrt(part.releases_per_step)
+
+
+def probability_of(part: GaussianMechanism) -> float:
+  """Return a lower bound of the probability that a unit takes part."""
+  if part.max_cohort is None:
+    return part.sampling_probability
+  population, cohort = sizes(part)
+  return part.sampling_probability * cohort / population
+
+
+def step_event(part: GaussianMechanism, accountant: str):
+  """Return one step as an event of dp_accounting.
+
+  Its Renyi accountant takes the sensitivity of replace-one to be C instead of
+  2C (google/differential-privacy issue 378), so that we halve the multiplier.
+  """
+  import dp_accounting
+
+  noise = noise_of(part)
+  if accountant == 'rdp' and part.adjacency is _REPLACE:
+    noise /= 2
+  event = dp_accounting.GaussianDpEvent(noise)
+  if part.sampling is Sampling.POISSON:
+    return dp_accounting.PoissonSampledDpEvent(part.sampling_probability, event)
+  if part.sampling is Sampling.FIXED_WITHOUT_REPLACEMENT:
+    return dp_accounting.SampledWithoutReplacementDpEvent(*sizes(part), event)
+  if part.sampling is Sampling.TRUNCATED_POISSON:
+    population, cohort = sizes(part)
+    return dp_accounting.dp_event.TruncatedSubsampledGaussianDpEvent(
+      population, part.sampling_probability, cohort, noise
+    )
+  return event
+
+
+def relation(adjacency: Adjacency):
+  """Return dp_accounting's name of the adjacency."""
+  from dp_accounting import NeighboringRelation
+
+  return {
+    _ADD: NeighboringRelation.ADD_OR_REMOVE_ONE,
+    _ZERO: NeighboringRelation.REPLACE_SPECIAL,
+    _REPLACE: NeighboringRelation.REPLACE_ONE,
+  }[adjacency]

@@ -1,0 +1,95 @@
+"""Textbook lemmas of the papers' privacy proofs: valid, and loose."""
+
+import math
+
+from fl_sketch.privacy import checks
+
+
+def gaussian_mechanism_sigma(
+  epsilon: float,
+  delta: float,
+  sensitivity: float,
+  allow_unproven: bool = False,
+) -> float:
+  """Return sigma = sqrt(2 ln(1.25 / delta)) sensitivity / epsilon; loose.
+
+  Proven for epsilon < 1 and false above 8.4 at delta 1e-5;
+  `accounting.gaussian_noise_multiplier` is exact. Source: Song, Lemma H.7; Das,
+  Definition 2; Dwork and Roth, Theorem A.1.
+
+  >>> round(gaussian_mechanism_sigma(1.0, 1e-5, sensitivity=1.0), 3)
+  4.845
+  """
+  epsilon = checks.positive('epsilon', epsilon)
+  delta = checks.fraction('delta', delta)
+  sensitivity = checks.positive('sensitivity', sensitivity)
+  if epsilon > 1 and not allow_unproven:
+    raise ValueError(f'Expected epsilon={epsilon} <= 1, where it is proven.')
+  return math.sqrt(2 * math.log(1.25 / delta)) * sensitivity / epsilon
+
+
+def advanced_composition(
+  epsilon: float,
+  delta: float,
+  k: int,
+  *,
+  delta_slack: float,
+  form: str = 'h3',
+) -> tuple[float, float]:
+  """Return (epsilon, delta) of k adaptive steps of (epsilon, delta); loose.
+
+  sqrt(2 k ln(1 / delta_slack)) epsilon + 2 k epsilon^2 for 'h3', proven for
+  epsilon <= 1 (Song, Lemma H.3); the last term is k epsilon (e^epsilon - 1) for
+  'drv10' (Dwork, Rothblum and Vadhan, FOCS 2010). delta_slack + k delta.
+
+  >>> eps, _ = advanced_composition(0.01, 1e-9, 500, delta_slack=5e-7)
+  >>> round(eps, 4)
+  1.3045
+  """
+  epsilon = checks.positive('epsilon', epsilon)
+  delta = _zero_or_fraction('delta', delta)
+  k = checks.count('k', k)
+  slack = checks.fraction('delta_slack', delta_slack)
+  checks.choice('form', form, ('h3', 'drv10'))
+  spread = math.sqrt(2 * k * math.log(1 / slack)) * epsilon
+  if form == 'drv10':
+    drift = k * epsilon * math.expm1(epsilon)
+  elif epsilon <= 1:
+    drift = 2 * k * epsilon**2
+  else:
+    raise ValueError(f"Expected epsilon={epsilon} <= 1 for form='h3'.")
+  return spread + drift, slack + k * delta
+
+
+def subsample_amplification(
+  epsilon: float, delta: float, q: float, *, form: str = 'tight'
+) -> tuple[float, float]:
+  """Return (epsilon, delta) of a step on a sample of the fraction q.
+
+  ln(1 + q (e^epsilon - 1)) and q delta for 'tight': one release, by Poisson
+  under add/remove or of fixed size under replace-one (Balle, Barthe and
+  Gaboardi, arXiv:1807.01647). 6 q epsilon and 4 q e^(6 q epsilon) delta for
+  'h4', with replacement, epsilon <= 1 and q <= 1/2 (Song, Lemma H.4): it is
+  worse than no sampling for q >= 1/6.
+
+  >>> round(subsample_amplification(1.0, 1e-5, 0.2)[0], 3)
+  0.295
+  """
+  epsilon = checks.positive('epsilon', epsilon)
+  delta = _zero_or_fraction('delta', delta)
+  q = checks.positive('q', q)
+  checks.choice('form', form, ('tight', 'h4'))
+  bound = 1 if form == 'tight' else 0.5
+  if q > bound:
+    raise ValueError(f'Expected q={q} <= {bound} for {form=}.')
+  if form == 'tight':
+    return math.log1p(q * math.expm1(epsilon)), q * delta
+  if epsilon > 1:
+    raise ValueError(f'Expected epsilon={epsilon} <= 1 for {form=}.')
+  return 6 * q * epsilon, 4 * q * math.exp(6 * q * epsilon) * delta
+
+
+def _zero_or_fraction(name: str, value: float) -> float:
+  """Return `value` as a float in [0, 1)."""
+  number = checks.at_least(name, value, 0)
+  return number and checks.fraction(name, number)

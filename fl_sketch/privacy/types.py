@@ -1,0 +1,264 @@
+"""What a private run releases, described by public configuration alone.
+
+Host-side and free of JAX: a description takes Python and NumPy numbers, and a
+traced value is a TypeError.
+"""
+
+import dataclasses
+import enum
+import math
+from typing import Any
+from typing import Literal
+import warnings
+
+from fl_sketch.privacy import checks
+
+Unit = Literal['client', 'sample']
+Trust = Literal['central', 'secure_aggregation', 'local']
+NOISE = ('secret', 'reproducible: not private')
+_TRUST = {
+  'central': 'anyone but the trusted server',
+  'secure_aggregation': 'anyone who sees only securely aggregated sums',
+  'local': 'everyone, the server included',
+}
+
+
+class UnsupportedAccountingError(ValueError):
+  """No valid analysis of this combination is implemented; none is guessed."""
+
+
+class CalibrationError(ValueError):
+  """No parameter in reach meets the target."""
+
+
+class Adjacency(enum.Enum):
+  """Which two datasets are neighbours; L2 sensitivity of a C-clipped sum.
+
+  C for ADD_OR_REMOVE_ONE and ZERO_OUT (one contribution becomes 0; also known
+  as REPLACE_SPECIAL), 2C for REPLACE_ONE.
+  """
+
+  ADD_OR_REMOVE_ONE = 'add_or_remove_one'
+  REPLACE_ONE = 'replace_one'
+  ZERO_OUT = 'zero_out'
+  REPLACE_SPECIAL = 'zero_out'
+
+
+class Sampling(enum.Enum):
+  """How a step chooses the units that take part.
+
+  FULL is everyone. POISSON is an independent secret coin for each unit and
+  step. TRUNCATED_POISSON keeps a uniform `max_cohort` of those when more come
+  up. FIXED_WITHOUT_REPLACEMENT draws exactly `max_cohort` units uniformly,
+  anew in each step. Round-robin, shuffled epochs and unions of batches are
+  none of these: account them as FULL over the participations of one unit.
+  """
+
+  FULL = 'full'
+  POISSON = 'poisson'
+  TRUNCATED_POISSON = 'truncated_poisson'
+  FIXED_WITHOUT_REPLACEMENT = 'fixed_without_replacement'
+
+
+@dataclasses.dataclass(frozen=True)
+class GaussianMechanism:
+  """Steps that each add Gaussian noise to a sum of clipped contributions.
+
+  One release is sum_i clip(u_i, C) + N(0, (noise_multiplier C)^2 I), the noise
+  independent of who takes part and of how many do.
+
+  Args:
+    noise_multiplier: stddev of the noise on the sum / C; 0 is no privacy.
+    steps: How often a cohort is drawn.
+    sampling: How it is drawn.
+    sampling_probability: The coin of POISSON and TRUNCATED_POISSON. 1 under
+      FULL; under FIXED_WITHOUT_REPLACEMENT it is max_cohort / population, and
+      may be left out.
+    population: Number of units: of clients or of samples.
+    max_cohort: Largest cohort; the exact one if the size is fixed.
+    adjacency: Which datasets are neighbours.
+    unit: What one contribution belongs to, and so what is protected.
+    releases_per_step: Releases of one cohort in one step, each with noise of
+      its own and each with contributions clipped to C.
+
+  Raises:
+    TypeError: if a number is not a Python or NumPy number, or is a bool.
+    ValueError: if a number is out of its range or fields contradict another.
+
+  >>> GaussianMechanism(noise_multiplier=1.0, steps=0)
+  Traceback (most recent call last):
+  ValueError: Expected steps=0 >= 1.
+  """
+
+  noise_multiplier: float
+  steps: int
+  sampling: Sampling = Sampling.FULL
+  sampling_probability: float = 1.0
+  population: int | None = None
+  max_cohort: int | None = None
+  adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
+  unit: Unit = 'client'
+  releases_per_step: int = 1
+
+  def __post_init__(self):
+    checks.member('sampling', self.sampling, Sampling)
+    checks.member('adjacency', self.adjacency, Adjacency)
+    checks.choice('unit', self.unit, ('client', 'sample'))
+    for name in 'noise_multiplier', 'sampling_probability':
+      object.__setattr__(self, name, checks.real(name, getattr(self, name)))
+    for name in 'steps', 'population', 'max_cohort', 'releases_per_step':
+      if (
+        name in ('steps', 'releases_per_step')
+        or getattr(self, name) is not None
+      ):
+        object.__setattr__(self, name, checks.count(name, getattr(self, name)))
+    if self.noise_multiplier < 0:
+      raise ValueError(
+        f'Expected noise_multiplier={self.noise_multiplier} >= 0.'
+      )
+    if not 0 < self.sampling_probability <= 1:
+      raise ValueError(
+        f'Expected 0 < sampling_probability={self.sampling_probability} <= 1.'
+      )
+    self._check_cohort()
+
+  def _check_cohort(self):
+    """Refuse fields that contradict the sampling."""
+    capped = (Sampling.TRUNCATED_POISSON, Sampling.FIXED_WITHOUT_REPLACEMENT)
+    size, population, q = (
+      self.max_cohort,
+      self.population,
+      self.sampling_probability,
+    )
+    if size is not None and population is not None and size > population:
+      raise ValueError(f'Expected max_cohort={size} <= {population=}.')
+    if self.sampling in capped and (size is None or population is None):
+      raise ValueError(
+        f'Expected population={population} and max_cohort={size} to be given '
+        f'for sampling={self.sampling.value!r}.'
+      )
+    if self.sampling not in capped and size not in (None, population):
+      raise ValueError(
+        f'Expected max_cohort={size} to be population={population} for '
+        f'sampling={self.sampling.value!r}; one that is cut off at max_cohort '
+        f'is {Sampling.TRUNCATED_POISSON.value!r}.'
+      )
+    if self.sampling is Sampling.FULL and q != 1:
+      raise ValueError(
+        f"Expected sampling_probability={q} == 1 for sampling='full'."
+      )
+    if self.sampling is Sampling.FIXED_WITHOUT_REPLACEMENT and not (
+      q == 1 or math.isclose(q, size / population)  # pyright: ignore
+    ):
+      raise ValueError(
+        f'Expected sampling_probability={q} == max_cohort / population = '
+        f"{size / population} for sampling='fixed_without_replacement'."  # pyright: ignore
+      )
+
+
+@dataclasses.dataclass(frozen=True)
+class ComposedMechanism:
+  """Mechanisms run one after another on the same data, adaptively.
+
+  Raises:
+    TypeError: if a part is not a GaussianMechanism.
+    ValueError: if there is none, or if parts differ in adjacency or unit.
+  """
+
+  parts: tuple[GaussianMechanism, ...]
+
+  def __post_init__(self):
+    object.__setattr__(self, 'parts', tuple(self.parts))
+    if not self.parts:
+      raise ValueError('Expected len(parts)=0 >= 1.')
+    for part in self.parts:
+      if not isinstance(part, GaussianMechanism):
+        raise TypeError(f'Expected {part!r} to be a GaussianMechanism.')
+    for field in 'adjacency', 'unit':
+      values = {getattr(part, field) for part in self.parts}
+      if len(values) > 1:
+        names = sorted(getattr(value, 'value', value) for value in values)
+        raise ValueError(f'Expected one {field} in all parts, got {names}.')
+
+
+@dataclasses.dataclass(frozen=True)
+class PrivacyStatement:
+  """What is guaranteed, for whom, against whom, and on which conditions."""
+
+  epsilon: float
+  delta: float
+  accountant: str
+  mechanism: GaussianMechanism | ComposedMechanism
+  trust: Trust
+  noise: str = 'secret'
+  caveats: tuple[str, ...] = ()
+
+  def __post_init__(self):
+    checks.choice('trust', self.trust, tuple(_TRUST))
+    checks.choice('noise', self.noise, NOISE)
+    if not self.epsilon >= 0:
+      raise ValueError(f'Expected epsilon={self.epsilon} >= 0.')
+    if not 0 < self.delta < 1:
+      raise ValueError(f'Expected 0 < delta={self.delta} < 1.')
+
+  def as_dict(self) -> dict[str, Any]:
+    """Return values for JSON: enums as their values, infinity as 'inf'."""
+    return {
+      name: _plain(value) for name, value in dataclasses.asdict(self).items()
+    }
+
+  def sentence(self) -> str:
+    """Return the statement in one or two plain lines."""
+    part = parts_of(self.mechanism)[0]
+    relation = part.adjacency.value.replace('_', ' ')
+    promise = (
+      f'({self.epsilon:.4g}, {self.delta:.3g})-differential privacy of one '
+      f'{part.unit} ({relation}) against {_TRUST[self.trust]}, by '
+      f'{self.accountant.upper()}.'
+    )
+    if self.noise != 'secret':
+      promise = f'Not private, for its noise is reproducible; else {promise}'
+    elif math.isinf(self.epsilon):
+      promise = f'Not private: {promise}'
+    return '\n'.join([promise, ' '.join(self.caveats)]).strip()
+
+
+def parts_of(
+  mechanism: GaussianMechanism | ComposedMechanism,
+) -> tuple[GaussianMechanism, ...]:
+  """Return the parts of a composition, a lone mechanism being its own.
+
+  Raises:
+    TypeError: if it is neither; a bound's float is no mechanism.
+  """
+  if isinstance(mechanism, ComposedMechanism):
+    return mechanism.parts
+  if isinstance(mechanism, GaussianMechanism):
+    return (mechanism,)
+  raise TypeError(
+    'Expected a GaussianMechanism or a ComposedMechanism, got '
+    f'{type(mechanism).__name__}.'
+  )
+
+
+def warn_if_large(delta: float, parts: tuple[GaussianMechanism, ...]) -> None:
+  """Warn where delta >= 1 / population, which allows to publish one unit."""
+  sizes = [part.population for part in parts if part.population is not None]
+  if sizes and delta >= 1 / max(sizes):
+    warnings.warn(
+      f'Expected delta={delta} < 1 / population={max(sizes)}: such a delta '
+      f'allows to publish one {parts[0].unit} outright.',
+      UserWarning,
+      stacklevel=3,
+    )
+
+
+def _plain(value: Any) -> Any:
+  """Return `value` with enums, tuples and infinities as JSON has them."""
+  if isinstance(value, dict):
+    return {name: _plain(inner) for name, inner in value.items()}
+  if isinstance(value, tuple | list):
+    return [_plain(inner) for inner in value]
+  if isinstance(value, enum.Enum):
+    return value.value
+  return 'inf' if value == math.inf else value

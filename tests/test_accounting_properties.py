@@ -1,0 +1,197 @@
+"""Laws of accounting over drawn mechanisms, from a fixed seed."""
+
+import dataclasses
+import math
+
+from fl_sketch.privacy import accounting
+from fl_sketch.privacy import bounds
+from fl_sketch.privacy.accounting import Adjacency
+from fl_sketch.privacy.accounting import GaussianMechanism
+from fl_sketch.privacy.accounting import Sampling
+import hypothesis
+from hypothesis import strategies as st
+import pytest
+
+few = hypothesis.settings(max_examples=4, derandomize=True, deadline=None)
+many = hypothesis.settings(max_examples=60, derandomize=True, deadline=None)
+
+deltas = st.sampled_from([1e-7, 1e-5, 1e-3])
+noises = st.floats(1.5, 20)
+steps = st.integers(1, 200)
+probabilities = st.floats(0.02, 0.95)
+adjacencies = st.sampled_from([*Adjacency])
+
+
+@st.composite
+def sampled(draw):
+  return GaussianMechanism(
+    draw(noises), draw(steps), Sampling.POISSON, draw(probabilities)
+  )
+
+
+@st.composite
+def full(draw):
+  return GaussianMechanism(
+    draw(st.floats(0.05, 1e4)),
+    draw(st.integers(1, 10**6)),
+    adjacency=draw(adjacencies),
+  )
+
+
+def epsilon(mechanism, delta, accountant='pld'):
+  return accounting.compute_epsilon(
+    mechanism, delta=delta, accountant=accountant
+  )
+
+
+def check_monotone(mechanism, delta, accountant, slack):
+  """Less noise, less delta and more steps never cost less."""
+  eps = epsilon(mechanism, delta, accountant)
+  louder = dataclasses.replace(
+    mechanism, noise_multiplier=1.3 * mechanism.noise_multiplier
+  )
+  longer = dataclasses.replace(mechanism, steps=2 * mechanism.steps)
+  assert epsilon(louder, delta, accountant) <= eps * (1 + slack) + slack
+  assert epsilon(longer, delta, accountant) >= eps * (1 - slack) - slack
+  assert epsilon(mechanism, delta / 3, accountant) >= eps
+  if mechanism.sampling is Sampling.POISSON:
+    q = mechanism.sampling_probability
+    rarer = dataclasses.replace(mechanism, sampling_probability=q / 2)
+    assert epsilon(rarer, delta, accountant) <= eps * (1 + slack) + slack
+
+
+@few
+@hypothesis.given(sampled(), deltas)
+def test_losses_are_monotone(mechanism, delta):
+  check_monotone(mechanism, delta, 'pld', 1e-3)
+
+
+@many
+@hypothesis.given(full(), deltas)
+def test_the_closed_form_is_monotone(mechanism, delta):
+  check_monotone(mechanism, delta, 'pld', 1e-11)
+
+
+@few
+@hypothesis.given(sampled(), deltas)
+def test_renyi_is_monotone_and_above_the_losses(mechanism, delta):
+  check_monotone(mechanism, delta, 'rdp', 1e-9)
+  eps = epsilon(mechanism, delta)
+  assert epsilon(mechanism, delta, 'rdp') >= eps - 1e-3
+
+
+@few
+@hypothesis.given(sampled(), deltas)
+def test_sampling_by_poisson_is_at_most_full_participation(mechanism, delta):
+  """And tends to it: at q = 1 it is the closed form, near it almost."""
+  z, count = mechanism.noise_multiplier, mechanism.steps
+  closed = accounting.gaussian_epsilon(z, delta, count)
+  assert epsilon(mechanism, delta) <= closed + 1e-3
+  certain = dataclasses.replace(mechanism, sampling_probability=1.0)
+  assert epsilon(certain, delta) == closed
+  nearly = dataclasses.replace(mechanism, sampling_probability=1 - 1e-9)
+  assert epsilon(nearly, delta) == pytest.approx(closed, rel=1e-3, abs=1e-3)
+
+
+@few
+@hypothesis.given(noises, st.floats(0.02, 0.95), deltas)
+def test_one_step_is_the_amplified_closed_form(z, q, delta):
+  """delta(ln(1 + q (e^e - 1))) = q delta_Gauss(e), of removal: the larger."""
+  mechanism = GaussianMechanism(z, 1, Sampling.POISSON, q)
+  eps = epsilon(mechanism, delta)
+  if delta >= q * accounting.gaussian_delta(z, 0.0):
+    assert eps < 1e-3
+    return
+  whole = accounting.gaussian_epsilon(z, delta / q)
+  exact, _ = bounds.subsample_amplification(whole, delta / q, q)
+  assert exact - 1e-6 <= eps <= exact * (1 + 1e-3) + 1e-3
+
+
+@many
+@hypothesis.given(full(), deltas)
+def test_replace_one_is_half_the_noise_for_both_accountants(mechanism, delta):
+  replace = dataclasses.replace(mechanism, adjacency=Adjacency.REPLACE_ONE)
+  half = dataclasses.replace(
+    mechanism,
+    adjacency=Adjacency.ADD_OR_REMOVE_ONE,
+    noise_multiplier=mechanism.noise_multiplier / 2,
+  )
+  for accountant in ('pld', 'rdp'):
+    assert epsilon(replace, delta, accountant) == pytest.approx(
+      epsilon(half, delta, accountant), rel=1e-12
+    )
+  assert epsilon(replace, delta, 'rdp') >= epsilon(replace, delta) * (1 - 1e-9)
+
+
+@few
+@hypothesis.given(sampled(), st.integers(1, 50), deltas)
+def test_composition_is_that_of_the_list(mechanism, more, delta):
+  other = dataclasses.replace(mechanism, steps=more)
+  longer = dataclasses.replace(mechanism, steps=mechanism.steps + more)
+  for accountant in ('pld', 'rdp'):
+    assert epsilon(
+      accounting.compose([mechanism, other]), delta, accountant
+    ) == pytest.approx(epsilon(longer, delta, accountant), rel=1e-4, abs=1e-6)
+
+
+@many
+@hypothesis.given(st.floats(1e-3, 500), deltas, st.integers(1, 10**5))
+def test_calibration_inverts_the_closed_form(target, delta, count):
+  for adjacency in Adjacency:
+    z = accounting.calibrate_noise_multiplier(
+      epsilon=target, delta=delta, steps=count, adjacency=adjacency
+    )
+    made = GaussianMechanism(z, count, adjacency=adjacency)
+    assert target * (1 - 1e-6) <= epsilon(made, delta) <= target
+
+
+@few
+@hypothesis.given(st.floats(0.3, 20), deltas, steps, probabilities)
+def test_calibration_inverts_renyi(target, delta, count, q):
+  z = accounting.calibrate_noise_multiplier(
+    epsilon=target,
+    delta=delta,
+    steps=count,
+    sampling_probability=q,
+    accountant='rdp',
+  )
+  made = GaussianMechanism(z, count, Sampling.POISSON, q)
+  assert epsilon(made, delta, 'rdp') <= target
+  lower = dataclasses.replace(made, noise_multiplier=z * (1 - 2.5e-4))
+  assert epsilon(lower, delta, 'rdp') > target
+
+
+@few
+@hypothesis.given(sampled(), st.floats(0.1, 6))
+def test_epsilon_and_delta_are_inverse(mechanism, eps):
+  for accountant in ('pld', 'rdp'):
+    delta = accounting.compute_delta(
+      mechanism, epsilon=eps, accountant=accountant
+    )
+    if 1e-11 < delta < 0.1:
+      assert epsilon(mechanism, delta, accountant) == pytest.approx(
+        eps, rel=1e-3, abs=1e-3
+      )
+
+
+@many
+@hypothesis.given(st.floats(1e-6, 1e6), st.floats(0.1, 10), deltas)
+def test_only_the_ratio_of_noise_to_clip_norm_counts(scale, sigma, delta):
+  z = bounds.das_noise_multiplier_of(sigma, cohort=10, clip_norm=1.5)
+  scaled = bounds.das_noise_multiplier_of(
+    sigma * scale, cohort=10, clip_norm=1.5 * scale
+  )
+  assert accounting.gaussian_epsilon(scaled, delta) == pytest.approx(
+    accounting.gaussian_epsilon(z, delta), rel=1e-9, abs=1e-12
+  )
+
+
+@many
+@hypothesis.given(full(), st.floats(0, 50))
+def test_no_epsilon_is_zero_by_accident(mechanism, eps):
+  delta = accounting.compute_delta(mechanism, epsilon=eps)
+  assert 0 <= delta <= 1
+  at_zero = accounting.compute_delta(mechanism, epsilon=0.0)
+  for target in (1e-9, 1e-3):
+    assert (epsilon(mechanism, target) == 0) == (at_zero <= target)
+    assert not math.isnan(epsilon(mechanism, target, 'rdp'))
