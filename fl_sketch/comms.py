@@ -213,11 +213,36 @@ def sum_over_cohort(x: jax.Array) -> jax.Array:
   return jax.lax.psum(x.sum(), SHARD)
 
 
+def slots(lanes: int) -> tuple[jax.Array, int]:
+  """The positions in the cohort of this shard's lanes, and the cohort's size.
+
+  Args:
+    lanes: how many this shard has, as many as every other.
+
+  Returns:
+    int32[lanes], local; and lanes x shards.
+  """
+  first = jax.lax.axis_index(SHARD) * lanes
+  return first + jnp.arange(lanes), lanes * jax.lax.axis_size(SHARD)
+
+
+def sum_exactly(tree: Tree) -> Tree:
+  """Adds up uint32 leaves [lanes, ...] over the cohort, modulo 2^32."""
+  return jax.tree.map(lambda x: jax.lax.psum(x.sum(0), SHARD), tree)
+
+
 def any_process(flag: bool) -> bool:
   """Whether `flag` holds in any process; all of them must call it together."""
   if jax.process_count() == 1:
     return flag
   return bool(multihost_utils.process_allgather(np.array(flag)).any())
+
+
+def from_first_process(x: np.ndarray) -> np.ndarray:
+  """The array of process 0, in all of them; they must call it together."""
+  if jax.process_count() == 1:
+    return x
+  return np.asarray(multihost_utils.broadcast_one_to_all(x))
 
 
 def weighted(x: jax.Array, weight: jax.Array) -> jax.Array:

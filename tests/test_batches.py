@@ -1,7 +1,11 @@
 """Laws of batch drawing. Statistical bounds have false-alarm rate < 1e-6."""
 
+from types import SimpleNamespace
+
 from fl_sketch.data import batches
+from fl_sketch.data import cohorts
 from fl_sketch.data import partitions
+from fl_sketch.data import seeding
 import numpy as np
 import pytest
 from scipy import stats
@@ -13,23 +17,34 @@ each_order = pytest.mark.parametrize('order', batches.ORDERS)
 each_partition = pytest.mark.parametrize('p', [RAGGED, EVEN])
 
 
+def batch_size(order, size):
+  """What the smallest client of RAGGED has enough samples for."""
+  return 1 if order == 'poisson' else size
+
+
 @each_order
 @each_partition
 def test_clients_see_their_own_samples_only(p, order):
-  index = batches.draw(p, IDS, 0, 5, local_steps=4, batch_size=6, order=order)
-  assert index.shape == (7, 4, 6)
+  size = batch_size(order, 6)
+  index = batches.draw(
+    p, IDS, 0, 5, local_steps=4, batch_size=size, order=order
+  )
+  width = batches.poisson_limits(p, size)[1] if order == 'poisson' else size
+  assert index.shape == (7, 4, width)
   assert index.dtype == np.int32
+  padded = order in ('mask', 'poisson')
   for i, own in zip(IDS, index, strict=True):
     if i == 30:
-      assert np.all(own == (-1 if order == 'mask' else 0))
+      assert np.all(own == (-1 if padded else 0))
     else:
-      allowed = [-1] if order == 'mask' else []
+      allowed = [-1] if padded else []
       assert set(own.ravel()) <= {*p.client(i), *allowed}
 
 
 @each_order
 def test_a_client_draws_the_same_in_any_cohort(order):
-  draw = lambda ids: batches.draw(RAGGED, ids, 1, 2, 3, 5, order)
+  size = batch_size(order, 5)
+  draw = lambda ids: batches.draw(RAGGED, ids, 1, 2, 3, size, order)
   together = draw(IDS)
   np.testing.assert_array_equal(draw(IDS[::-1]), together[::-1])
   np.testing.assert_array_equal(draw(np.append(IDS, 30))[:-1], together)
@@ -37,7 +52,7 @@ def test_a_client_draws_the_same_in_any_cohort(order):
     np.testing.assert_array_equal(draw(np.array([i]))[0], own)
 
 
-@pytest.mark.parametrize('order', ['replace', 'mask'])
+@pytest.mark.parametrize('order', ['replace', 'mask', 'poisson'])
 def test_seed_round_client_and_position_all_matter(order):
   same = partitions.Partition(np.arange(400), np.array([0, 400]))
   twin = partitions.Partition(np.arange(800) % 400, np.array([0, 400, 800]))
@@ -135,6 +150,111 @@ def test_mask_of_less_than_a_pass_repeats_nothing_and_is_uniform():
   assert np.all(np.abs(z) < 6)
 
 
+def chosen(p, rounds, steps, size, **options):
+  """Who is in which batch, f64[rounds, steps, samples of all clients]."""
+  ids, order = np.arange(p.population), 'poisson'
+  taken = np.zeros((rounds, steps, len(p.indices) + 1))
+  for r in range(rounds):
+    index = batches.draw(p, ids, 7, r, steps, size, order, **options)
+    np.put_along_axis(
+      taken[r], np.moveaxis(index, 1, 0).reshape(steps, -1), 1, axis=1
+    )
+  return taken[:, :, :-1]  # padding is -1, and went into the last
+
+
+def assert_chi_square(squares, freedom):
+  assert squares < stats.chi2.isf(1e-8, freedom)
+  assert squares > stats.chi2.isf(1 - 1e-8, freedom)  # too good to be random
+
+
+def test_poisson_samples_are_independent_with_their_probability():
+  p = partitions.Partition(np.arange(60), np.array([0, 20, 60]))
+  rounds = 3000
+  probability, _ = batches.poisson_limits(p, 5)
+  q = np.repeat(probability, p.sizes)
+  np.testing.assert_array_equal(q[[0, 59]], [1 / 4, 1 / 8])
+  taken = chosen(p, rounds, 2, 5)
+  # Columns: both steps of all samples of both clients; rows: rounds.
+  z = ((taken - q) / np.sqrt(q * (1 - q))).reshape(rounds, -1)
+  assert_chi_square(np.sum(z.sum(0) ** 2) / rounds, z.shape[1])
+  pairs = (z.T @ z)[np.triu_indices(z.shape[1], 1)]
+  assert_chi_square(np.sum(pairs**2) / rounds, len(pairs))
+  neighbours = z[1:].T @ z[:-1]
+  assert_chi_square(np.sum(neighbours**2) / (rounds - 1), neighbours.size)
+
+
+def test_poisson_batches_have_binomial_sizes():
+  p = partitions.Partition(np.arange(50), np.array([0, 50]))
+  sizes = chosen(p, 2000, 3, 6).sum(-1).ravel().astype(int)
+  low, high = 1, 12  # all that lies beyond counts as these
+  counts = np.bincount(sizes.clip(low, high), minlength=high + 1)[low:]
+  below = stats.binom.cdf(np.arange(low, high), 50, 6 / 50)
+  expected = np.diff(below, prepend=0, append=1) * len(sizes)
+  assert expected.min() > 5
+  assert_chi_square(np.sum((counts - expected) ** 2 / expected), high - low)
+
+
+def test_poisson_keeps_a_uniform_subset_of_a_batch_that_is_too_large():
+  p = partitions.Partition(np.arange(20), np.array([0, 20]))
+  _, limit = batches.poisson_limits(p, 5, tail=0.4)
+  whole, kept = (chosen(p, 3000, 2, 5, tail=t) for t in (1e-18, 0.4))
+  whole, kept = (x.reshape(-1, 20) for x in (whole, kept))
+  size = whole.sum(1)
+  assert np.mean(size > limit) > 0.2
+  assert np.all(kept <= whole)
+  np.testing.assert_array_equal(kept.sum(1), np.minimum(size, limit))
+  cut = size > limit
+  share = (limit / size[cut])[:, None] * whole[cut]
+  away = (kept[cut] - share).sum(0)
+  assert np.all(np.abs(away) < 6 * np.sqrt((share * (1 - share)).sum(0)))
+
+
+def test_poisson_compares_64_bits(monkeypatch):
+  # A third of 2^64, rounded down, is how many coins of a sample win.
+  third = 2**64 // 3
+  coins = np.array(
+    [[third - 1, third, 0], [third, 2**64 - 1, third + 1]], np.uint64
+  )
+  fake = lambda *_: SimpleNamespace(
+    bit_generator=SimpleNamespace(random_raw=lambda _: coins)
+  )
+  monkeypatch.setattr(seeding, 'generator', fake)
+  p = partitions.Partition(np.array([5, 6, 7]), np.array([0, 3]))
+  index = batches.draw(p, np.array([0]), 0, 0, 2, 1, 'poisson')
+  assert index.tolist() == [[[5, 7, -1], [-1, -1, -1]]]
+  # With probability 1 even the highest coin wins.
+  index = batches.draw(p, np.array([0]), 0, 0, 2, 3, 'poisson')
+  assert index.tolist() == [[[5, 6, 7], [5, 6, 7]]]
+
+
+def test_poisson_takes_narrow_integers_and_any_number_of_steps():
+  draw = lambda r, steps, size: batches.draw(
+    EVEN, np.arange(30), 0, r, steps, size, 'poisson'
+  )
+  whole = draw(3, 4, 5)
+  np.testing.assert_array_equal(draw(np.int32(3), 4, np.int8(5)), whole)
+  np.testing.assert_array_equal(draw(3, 2, 5), whole[:, :2])
+  assert not np.array_equal(draw(np.int32(4), 4, 5), whole)
+  with pytest.raises(TypeError):
+    draw(0, 1, 2.5)
+
+
+@pytest.mark.parametrize('tail', [0.6, 0.1, 1e-3, 1e-9, 1e-18])
+@pytest.mark.parametrize('size', [1, 8])
+def test_poisson_limit_holds_for_every_client(size, tail):
+  sizes = np.arange(size, 300)
+  p = partitions.Partition(
+    np.arange(sizes.sum()), np.append(0, np.cumsum(sizes))
+  )
+  probability, limit = batches.poisson_limits(p, size, tail)
+  np.testing.assert_array_equal(probability, size / sizes)
+  each = [
+    cohorts.default_max_cohort(*args, tail)
+    for args in zip(sizes.tolist(), probability.tolist(), strict=True)
+  ]
+  assert max(each) == limit
+
+
 @each_partition
 def test_full_is_every_client_whole(p):
   index = batches.full(p, IDS)
@@ -151,6 +271,10 @@ def test_bad_arguments_are_refused():
     batches.draw(EVEN, IDS, 0, 0, 1, 1, 'no')
   with pytest.raises(ValueError, match='batch_size=0 >= 1'):
     batches.draw(EVEN, IDS, 0, 0, 1, 0)
+  with pytest.raises(ValueError, match='1 <= batch_size=17 <= 16, the samples'):
+    batches.draw(EVEN, IDS, 0, 0, 1, 17, 'poisson')
+  with pytest.raises(ValueError, match='0 < tail=nan < 1'):
+    batches.poisson_limits(EVEN, 2, np.nan)
   for ids in ([-1], [31]):
     with pytest.raises(ValueError, match='0 <= ids <= population=30'):
       batches.full(EVEN, np.array(ids))

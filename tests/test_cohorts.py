@@ -1,5 +1,9 @@
 """Laws of client sampling. Statistical bounds have false-alarm rate < 1e-6."""
 
+from decimal import Decimal
+from decimal import localcontext
+import math
+
 from fl_sketch.data import cohorts
 import numpy as np
 import pytest
@@ -117,6 +121,30 @@ def test_default_max_cohort_is_the_least_that_suffices(probability):
       assert stats.binom.sf(size - 1, population, probability) > 1e-9
 
 
+@pytest.mark.parametrize('tail', [0.5, 1e-9, 1e-15, 1e-18, 1e-25])
+@pytest.mark.parametrize('probability', [1e-6, 0.01, 0.2, 0.5, 0.999])
+def test_default_max_cohort_is_right_for_any_tail(probability, tail):
+  for population in (1, 5, 100, 1000):
+    size = cohorts.default_max_cohort(population, probability, tail)
+    assert _binomial_tail(size, population, probability) <= tail
+    if size > 1:
+      assert _binomial_tail(size - 1, population, probability) > tail
+
+
+def _binomial_tail(size, population, probability):
+  """P[Binomial > size] to 40 digits, a float's worth in the end."""
+  with localcontext(prec=40):
+    p, left = Decimal(probability), population - size - 1
+    if left < 0:
+      return 0.0
+    term = math.comb(population, size + 1) * p ** (size + 1) * (1 - p) ** left
+    total = term
+    for k in range(size + 1, population):
+      term *= (population - k) * p / ((k + 1) * (1 - p))
+      total += term
+    return float(total)
+
+
 def test_with_replacement_counts_every_draw():
   for ids, weight in rounds_of('with_replacement', 5, 30, cohort=5):
     assert ids.shape == (5,)
@@ -138,6 +166,9 @@ def test_bad_arguments_are_refused():
   for probability in (0.0, 1.5, float('nan')):
     with pytest.raises(ValueError, match='probability='):
       cohorts.poisson(0, 0, 8, probability)
+  for tail in (0.0, 1.0, float('nan')):
+    with pytest.raises(ValueError, match='Expected 0 < tail='):
+      cohorts.default_max_cohort(8, 0.5, tail)
   with pytest.raises(ValueError, match="kind='no' in"):
     cohorts.sample('no', 0, 0, 8)
   with pytest.raises(ValueError, match="option='size' of kind='fixed_size' in"):

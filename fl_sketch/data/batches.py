@@ -1,15 +1,21 @@
 """Which of its samples a client uses at each local step.
 
-Every index is a hash of (seed, round, client id, position), so a client's
-batches depend neither on who else is in the cohort nor on padding, and any
-round can be drawn alone.
+Every index is a function of (seed, round, client id, position) alone, so a
+client's batches depend neither on who else is in the cohort nor on padding, and
+any round can be drawn alone.
 """
 
+import operator
+
+from fl_sketch.data import cohorts
 from fl_sketch.data import seeding
 from fl_sketch.data.ragged import Partition
 import numpy as np
 
-ORDERS = ('replace', 'cycle', 'mask')
+ORDERS = ('replace', 'cycle', 'mask', 'poisson')
+# So rare that what a cut batch may give away is far below any delta, even
+# times e^epsilon and the number of batches of all rounds.
+TAIL = 1e-18
 
 
 def draw(
@@ -20,6 +26,7 @@ def draw(
   local_steps: int,
   batch_size: int,
   order: str = 'replace',
+  tail: float = TAIL,
 ) -> np.ndarray:
   """Draws the batches of a cohort, from each client's own samples.
 
@@ -33,27 +40,74 @@ def draw(
     seed: root of the draw.
     round: the round, >= 0.
     local_steps: batches a client.
-    batch_size: samples a batch.
+    batch_size: samples a batch; under 'poisson' expected ones.
     order: 'replace', uniform and independent (relative error of a probability
       below size / 2^32); 'cycle', the client's samples in the partition's
       order, going on where the round before ended; 'mask', one pass over a
-      permutation fresh in each round, then -1.
+      permutation fresh in each round, then -1; 'poisson', each sample of the
+      client independently with the probability of `poisson_limits`, then -1. Of
+      a batch above its max_batch a uniformly random subset stays. Where a run
+      is private the seed must be secret.
+    tail: of 'poisson', see `poisson_limits`.
 
   Returns:
-    int32[C, local_steps, batch_size] indices into the training arrays. Of
-    padding 0, and -1 under 'mask'.
+    int32[C, local_steps, batch_size] indices into the training arrays, or
+    [C, local_steps, max_batch] under 'poisson'. Of padding 0, and -1 under
+    'mask' and 'poisson'.
   """
   _check(round, local_steps, batch_size, order)
   ids, start, size = _rows(partition, ids)
-  length = local_steps * batch_size
-  if order == 'cycle':
+  width, length = batch_size, local_steps * batch_size
+  if order == 'poisson':
+    _, width = poisson_limits(partition, batch_size, tail)
+    shape = len(ids), local_steps, width
+    within = _poisson(seed, round, ids, size, shape, batch_size)
+  elif order == 'cycle':
     within = (round * length + np.arange(length)) % np.maximum(size, 1)
   else:
     state = seeding.fold(seeding.fold(seed, round), ids)
     within = (_replace if order == 'replace' else _mask)(state, size, length)
-  missing = -1 if order == 'mask' else 0
+  missing = -1 if order in ('mask', 'poisson') else 0
   index = _take(partition, start, size, within, missing)
-  return index.reshape(len(ids), local_steps, batch_size)
+  return index.reshape(len(ids), local_steps, width)
+
+
+def poisson_limits(
+  partition: Partition, batch_size: int, tail: float = TAIL
+) -> tuple[np.ndarray, int]:
+  """What an accountant has to know of `draw` with order 'poisson'.
+
+  >>> p = Partition(np.arange(12), np.array([0, 4, 12]))
+  >>> probability, max_batch = poisson_limits(p, 2, tail=1e-3)
+  >>> probability.tolist(), max_batch
+  ([0.5, 0.25], 6)
+
+  Args:
+    partition: who holds what.
+    batch_size: expected samples of a batch, of every client.
+    tail: see below.
+
+  Returns:
+    The probability that one batch holds one given sample of a client,
+    batch_size / size, f64[population]; and the size that a batch of any client
+    passes with probability at most `tail`.
+
+  Raises:
+    ValueError: a client has less than batch_size samples.
+  """
+  batch_size, least = operator.index(batch_size), partition.sizes.min()
+  if not 1 <= batch_size <= least:
+    raise ValueError(
+      f'Expected 1 <= {batch_size=} <= {least}, the samples of the smallest '
+      'client.'
+    )
+  # Of a binomial with a given mean, P[X > k] grows with the number of trials
+  # for k at the mean or above (Hoeffding, 1956; take one trial to be of
+  # probability 0). So the limit of the largest client holds for all.
+  probability = batch_size / partition.sizes
+  most = int(partition.sizes.max())
+  limit = cohorts.default_max_cohort(most, batch_size / most, tail)
+  return probability, max(batch_size, limit)
 
 
 def full(partition: Partition, ids: np.ndarray) -> np.ndarray:
@@ -111,6 +165,31 @@ def _mask(state, size, length):
   return np.where(
     place[:length] < size, np.argsort(bits, axis=1)[:, :length], -1
   )
+
+
+def _poisson(seed, round, ids, size, shape, batch_size):
+  """The places that a fair coin of each chose, in rising order, then -1."""
+  within = np.full(shape, -1)
+  for own, client, held in zip(within, ids.flat, size.flat, strict=True):
+    if not held:
+      continue
+    # Not `fold`: splitmix64 can be inverted, so whoever sees one index of a
+    # hash could tell all later coins, which amplification needs secret. Philox
+    # gives 64 bits a coin as well, in streams of (round, client) that cannot
+    # overlap. Python's integers, since a shift of NumPy's wraps around.
+    counter = (operator.index(round) << 32) + int(client)
+    rng = seeding.generator(seed, 'poisson batches', counter)
+    coins = rng.bit_generator.random_raw((shape[1], int(held)))
+    # The lowest coins win. They are exchangeable, so that those which stay in
+    # a batch that is too large are a uniform choice. Rounded down, never above
+    # the probability that is accounted for, and by less than 2^-64.
+    win = np.uint64((operator.index(batch_size) << 64) // int(held) - 1)
+    width = min(shape[2], held)
+    place = np.argpartition(coins, width - 1, axis=1)[:, :width]
+    won = np.take_along_axis(coins, place, axis=1) <= win
+    place = np.sort(np.where(won, place, held), axis=1)
+    own[:, :width] = np.where(place < held, place, -1)
+  return within.reshape(len(ids), -1)
 
 
 def _take(partition, start, size, within, missing):

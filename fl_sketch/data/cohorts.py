@@ -6,6 +6,7 @@ padding has id = population and weight 0. Ids come in rising order, padding
 last. Where a run is private its sampling seed must be secret.
 """
 
+import bisect
 from collections.abc import Callable
 import inspect
 
@@ -103,8 +104,10 @@ def poisson(
   return _padded(ids, np.ones(len(ids)), max_cohort, population)
 
 
-def default_max_cohort(population: int, probability: float) -> int:
-  """The size that a Poisson cohort passes with probability at most 1e-9.
+def default_max_cohort(
+  population: int, probability: float, tail: float = 1e-9
+) -> int:
+  """The size that a Poisson cohort passes with probability at most `tail`.
 
   >>> default_max_cohort(3000, 0.2)
   735
@@ -112,15 +115,20 @@ def default_max_cohort(population: int, probability: float) -> int:
   Args:
     population: number of clients.
     probability: of each client.
+    tail: the bound, in (0, 1).
 
   Returns:
     The least such size, at least 1.
   """
-  from scipy import stats  # slow to import
+  from scipy import special  # slow to import
 
   _check(population, 1)
   _check_probability(probability)
-  return max(1, int(stats.binom.isf(1e-9, population, probability)))
+  if not 0 < tail < 1:
+    raise ValueError(f'Expected 0 < {tail=} < 1.')
+  # scipy's own inverse takes 1 - tail, which is 1 for a tail below 1e-16.
+  rare = lambda size: special.bdtrc(size, population, probability) <= tail
+  return max(1, bisect.bisect_left(range(population), True, key=rare))
 
 
 KINDS: dict[str, Callable[..., Cohort]] = {

@@ -1,0 +1,275 @@
+"""Bounded contributions, Gaussian noise, sampling: what makes a sum private.
+
+A mechanism is: bound every contribution to an L2 norm C, add them up, add one
+draw of N(0, (z C)^2 I) whose size does not depend on who took part, divide by a
+constant. Nothing here raises on traced values: what is not finite counts 0.
+
+Out of scope: side channels of floating point. Noise is continuous and rounded
+to float32, not drawn from a discrete distribution, and its keys have 64 bits.
+"""
+
+from collections.abc import Callable
+import math
+from typing import Any
+
+from fl_sketch.privacy import checks
+from fl_sketch.privacy import types
+from fl_sketch.privacy.norms import BOUNDS
+from fl_sketch.privacy.norms import clip_by_l2_norm
+from fl_sketch.privacy.norms import finite
+from fl_sketch.privacy.norms import normalize_by_l2_norm
+import jax
+import jax.numpy as jnp
+
+__all__ = [
+  'BOUNDS',
+  'clip_by_l2_norm',
+  'fixed_size_sample',
+  'gaussian_noise',
+  'l2_sensitivity',
+  'local_noise_stddev',
+  'normalize_by_l2_norm',
+  'per_sample_clipped_sum',
+  'poisson_sample',
+  'privatize_sum',
+]
+
+Tree = Any
+
+
+def l2_sensitivity(max_norm: float, adjacency: types.Adjacency) -> float:
+  """How far one unit moves a sum of contributions of norm at most C.
+
+  >>> l2_sensitivity(1.5, types.Adjacency.REPLACE_ONE)
+  3.0
+
+  Args:
+    max_norm: C.
+    adjacency: how two neighbours differ.
+
+  Returns:
+    2 C if a unit is replaced, C if it is added, removed, or zeroed out.
+
+  Raises:
+    TypeError: not a number, or not an `Adjacency`.
+    ValueError: C is not above 0 and finite.
+  """
+  checks.member('adjacency', adjacency, types.Adjacency)
+  factor = 1 + (adjacency is types.Adjacency.REPLACE_ONE)
+  return factor * checks.positive('max_norm', max_norm)
+
+
+def gaussian_noise(
+  key: jax.Array, tree: Tree, stddev: jax.Array | float
+) -> Tree:
+  """Independent N(0, stddev^2) noise in the shapes of a tree.
+
+  Half the sum of four normal draws: a single one of float32 ends at 5.4
+  standard deviations, and what lies beyond tells neighbours apart.
+
+  >>> gaussian_noise(jax.random.key(0), jnp.zeros(2), 1.0).shape
+  (2,)
+
+  Args:
+    key: key[], secret.
+    tree: arrays, or ShapeDtypeStructs; complex ones get noise in both parts.
+    stddev: f32[].
+
+  Returns:
+    The noise alone, in float32, complex64, or better.
+
+  Guarantees:
+    Tails: the support reaches 10.8 standard deviations.
+    Leaves: noises of different leaves are independent.
+  """
+  leaves, structure = jax.tree.flatten(tree)
+
+  def draw(i, x):
+    dtype = jnp.promote_types(x.dtype, jnp.float32)
+    four = jax.random.normal(jax.random.fold_in(key, i), (4, *x.shape), dtype)
+    # JAX's complex normals have a variance of 1/2 in each part.
+    half = 0.5**0.5 if jnp.iscomplexobj(four) else 0.5
+    return jnp.asarray(half * stddev, four.real.dtype) * four.sum(0)
+
+  return jax.tree.unflatten(structure, [draw(*x) for x in enumerate(leaves)])
+
+
+def privatize_sum(
+  key: jax.Array,
+  stacked: Tree,
+  mask: jax.Array,
+  *,
+  max_norm: jax.Array | float,
+  noise_multiplier: jax.Array | float,
+  bound: str = 'clip',
+) -> Tree:
+  """The sum of bounded contributions plus one draw of noise.
+
+  >>> contributions = jnp.full((3, 2), 9.0)
+  >>> nobody, off = jnp.zeros(3), {'max_norm': 1.0, 'noise_multiplier': 0.0}
+  >>> privatize_sum(jax.random.key(0), contributions, nobody, **off).tolist()
+  [0.0, 0.0]
+
+  Args:
+    key: key[], secret.
+    stacked: contributions, leaves [n, ...].
+    mask: [n]; what is not above 0 is left out.
+    max_norm: f32[], C.
+    noise_multiplier: f32[], z; the noise has standard deviation z C.
+    bound: 'clip' or 'normalize'.
+
+  Returns:
+    The noisy sum. Divide it by a constant, never by ``mask.sum()``.
+
+  Guarantees:
+    Sensitivity: without the noise, one row more moves the sum by at most
+    ``max_norm``, and one row replaced by at most twice that.
+    Noise: its law does not depend on ``mask``; an empty one gives noise alone.
+  """
+  if bound not in BOUNDS:
+    raise ValueError(f'Expected {bound=} in {tuple(BOUNDS)}.')
+  bounded, _ = jax.vmap(BOUNDS[bound], (0, None))(stacked, max_norm)
+  total = _sum_of(bounded, mask > 0)
+  noise = gaussian_noise(key, total, noise_multiplier * max_norm)
+  return jax.tree.map(jnp.add, total, noise)
+
+
+def per_sample_clipped_sum(
+  loss_fn: Callable[[Any, Any], jax.Array],
+  max_norm: jax.Array | float,
+  *,
+  microbatch_size: int | None = None,
+) -> Callable[[Any, Any, jax.Array], tuple[Tree, jax.Array]]:
+  """Builds (params, batch, mask) -> (sum of clipped gradients, losses).
+
+  >>> fn = per_sample_clipped_sum(lambda w, x: (w * x).mean(), 1.0)
+  >>> round(float(fn(jnp.float32(2), jnp.array([0.5, 9]), jnp.ones(2))[0]), 3)
+  1.5
+
+  Args:
+    loss_fn: (params, batch) -> f32[], the mean over a leading axis of samples.
+    max_norm: f32[], bound on the gradient of one sample.
+    microbatch_size: gradients that are held at once; None is all.
+
+  Returns:
+    A function whose mask, [batch], leaves samples out; losses are f32[batch].
+
+  Guarantees:
+    Sensitivity: one sample more moves the sum by at most ``max_norm``.
+  """
+  if microbatch_size is not None and not microbatch_size >= 1:
+    raise ValueError(f'Expected {microbatch_size=} >= 1.')
+
+  def clipped_sum(params, batch, mask):
+    def one(sample):
+      alone = jax.tree.map(lambda x: x[None], sample)
+      loss, grad = jax.value_and_grad(loss_fn)(params, alone)
+      return loss, clip_by_l2_norm(grad, max_norm)[0]
+
+    def add(total, chunk):
+      samples, taken = chunk
+      loss, grad = jax.vmap(one)(samples)
+      return jax.tree.map(jnp.add, total, _sum_of(grad, taken)), loss
+
+    n = mask.shape[0]
+    size = math.ceil(n / math.ceil(n / (microbatch_size or n)))  # even chunks
+    chunks = jax.tree.map(lambda x: _chunks(x, size), (batch, mask > 0))
+    zeros = jax.tree.map(jnp.zeros_like, finite(params))
+    total, losses = jax.lax.scan(add, zeros, chunks)
+    return total, losses.reshape(-1)[: mask.shape[0]]
+
+  return clipped_sum
+
+
+def local_noise_stddev(
+  noise_multiplier: float, max_norm: float, *, min_honest: int
+) -> float:
+  r"""What each client adds so that ``min_honest`` of them protect the sum.
+
+  :math:`z C / \sqrt h`: the sum of h such draws has standard deviation z C.
+  Clients that drop out or collude with the server do not count, so h is what
+  is left of the cohort in the worst case.
+
+  >>> local_noise_stddev(2.0, 1.0, min_honest=4)
+  1.0
+
+  Args:
+    noise_multiplier: z, of the sum.
+    max_norm: C.
+    min_honest: h, clients whose noise is sure to be there.
+
+  Raises:
+    TypeError: not a number.
+    ValueError: not finite, or below its bound.
+  """
+  z = checks.at_least('noise_multiplier', noise_multiplier, 0)
+  bound = checks.positive('max_norm', max_norm)
+  return z * bound / checks.count('min_honest', min_honest) ** 0.5
+
+
+def poisson_sample(
+  key: jax.Array, population: int, probability: jax.Array, max_cohort: int
+) -> tuple[jax.Array, jax.Array]:
+  """Takes each of a population independently with the same probability.
+
+  >>> ids, mask = poisson_sample(jax.random.key(0), 10, 1.0, 4)
+  >>> ids.shape, mask.tolist()
+  ((4,), [1.0, 1.0, 1.0, 1.0])
+
+  Args:
+    key: key[], secret.
+    population: how many there are.
+    probability: f32[], of each.
+    max_cohort: length of the result; of more a uniformly random subset stays.
+
+  Returns:
+    Ids int32[max_cohort], where nobody is ``population``, and a mask, f32.
+  """
+  _check_cohort(population, max_cohort, 'max_cohort')
+  coins, order = jax.random.split(key)
+  # Of 23 bits, as is the default, a small probability would be rounded up.
+  taken = jax.random.bernoulli(coins, probability, (population,), mode='high')
+  # Those taken come first, in random order.
+  rank = jnp.where(taken, jax.random.uniform(order, (population,)), 2)
+  ids = jnp.argsort(rank)[:max_cohort].astype(jnp.int32)
+  mask = taken[ids]
+  return jnp.where(mask, ids, population), mask.astype(jnp.float32)
+
+
+def fixed_size_sample(
+  key: jax.Array, population: int, cohort: int
+) -> tuple[jax.Array, jax.Array]:
+  """Takes ``cohort`` different ones, each set of them equally likely.
+
+  >>> fixed_size_sample(jax.random.key(0), 3, 3)[0].sort().tolist()
+  [0, 1, 2]
+
+  Args:
+    key: key[], secret.
+    population: how many there are.
+    cohort: how many are taken.
+
+  Returns:
+    Ids int32[cohort], and a mask of ones, f32[cohort].
+  """
+  _check_cohort(population, cohort, 'cohort')
+  ids = jax.random.permutation(key, population)[:cohort].astype(jnp.int32)
+  return ids, jnp.ones(cohort)
+
+
+def _check_cohort(population, cohort, name):
+  if not 1 <= cohort <= population:
+    raise ValueError(f'Expected 1 <= {name}={cohort} <= {population=}.')
+
+
+def _sum_of(tree, taken):
+  """The sum of the rows that are taken, bool[n]; leaves [n, ...]."""
+  rows = lambda x: taken.reshape((-1,) + (1,) * (x.ndim - 1))
+  return jax.tree.map(lambda x: jnp.where(rows(x), x, 0).sum(0), tree)
+
+
+def _chunks(x, size):
+  """Leaves [n, ...] -> [n / size, size, ...], zeros at the end."""
+  short = -x.shape[0] % size
+  x = jnp.pad(x, [(0, short)] + [(0, 0)] * (x.ndim - 1))
+  return x.reshape(-1, size, *x.shape[1:])

@@ -1,0 +1,299 @@
+r"""Secure aggregation, simulated: the server sees masked tables and their sum.
+
+Client i of a round adds to its fixed-point table :math:`x_i` a mask of its own
+and one for each neighbour j in a graph that the server draws:
+
+.. math:: y_i = x_i + \mathrm{PRG}(s_{ii})
+  + \sum_{j > i} \mathrm{PRG}(s_{ij})
+  - \sum_{j < i} \mathrm{PRG}(s_{ij}) \pmod{2^{32}}
+
+In :math:`\sum_i y_i` the pairs cancel. Survivors reveal the seeds that they
+share with neighbours who dropped out, and shares of each other's own seeds,
+and the server subtracts exactly these masks. What is simulated is the
+arithmetic, the messages and their bytes: one secret key, which stands for all
+Diffie-Hellman agreements, Shamir shares and private coins, draws every seed.
+The server is honest but curious.
+
+Source: Bonawitz et al. (CCS 2017, ePrint 2017/281), Figure 4, with everybody
+next to everybody; Bell et al. (CCS 2020, ePrint 2020/704), Algorithm 2, with a
+Harary graph of few neighbours.
+"""
+
+import math
+from typing import Any
+
+from fl_sketch import comms
+from fl_sketch import lanes as lanes_lib
+from fl_sketch.sketches.base import leaf_type
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Tree = Any
+
+_KEY = 32  # bytes of an X25519 public key
+_SHARE = 32  # bytes of a Shamir share of a secret of 256 bits
+_SEAL = 28  # nonce and tag that AES-GCM adds to what it encrypts
+
+
+def resolution(max_abs: float, clients: int) -> float:
+  """The step of the fixed-point grid on which no sum can wrap.
+
+  The least power of two, up to one, with clients x (max_abs / step + 1 / 2) <
+  2^31. By a power of two float32 divides without an error.
+
+  >>> resolution(1.0, 4) == 2**-28
+  True
+
+  Args:
+    max_abs: bound on every number of one client.
+    clients: how many are added at most.
+
+  Raises:
+    ValueError: there is no client, or the step or a sum would be beyond the
+      normal numbers of float32.
+  """
+  if not 1 <= clients < 2**31:
+    raise ValueError(f'Expected 1 <= {clients=} < 2**31.')
+  most = float(np.finfo(np.float32).max) / clients
+  if not 2.0**-95 <= max_abs <= most:  # refuses NaN, too
+    raise ValueError(f'Expected 2**-95 <= {max_abs=} <= {most:.3g}.')
+  bound = float(np.float32(max_abs)) * clients / (2**31 - clients)
+  return 2.0 ** math.frexp(bound)[1]
+
+
+def encode(tables: Tree, max_abs: float, step: float) -> Tree:
+  """Numbers to the nearest multiples of `step`: uint32, in two's complement.
+
+  What lies beyond max_abs is clipped to it; what is not finite counts as 0.
+
+  >>> encode(jnp.array([-1.0, 0.6, 9.0, jnp.nan]), 2.0, 0.5).astype(jnp.int32)
+  Array([-2,  1,  4,  0], dtype=int32)
+
+  Args:
+    tables: float leaves of any shape.
+    max_abs: bound on every number.
+    step: from `resolution`.
+
+  Raises:
+    TypeError: a leaf is not of a float type.
+  """
+
+  def one(x):
+    leaf_type(x)
+    x = x.astype(jnp.float32)
+    x = jnp.where(jnp.isfinite(x), jnp.clip(x, -max_abs, max_abs), 0)
+    return jnp.round(x / step).astype(jnp.int32).astype(jnp.uint32)
+
+  return jax.tree.map(one, tables)
+
+
+def decode(total: Tree, step: float) -> Tree:
+  """A sum of what `encode` returned, uint32, as float32 numbers.
+
+  >>> decode(jnp.array([2**32 - 3, 4], jnp.uint32), 0.5)
+  Array([-1.5,  2. ], dtype=float32)
+  """
+  signed = lambda x: x.astype(jnp.int32).astype(jnp.float32) * step
+  return jax.tree.map(signed, total)
+
+
+def neighbour_slots(
+  key: jax.Array, slots: jax.Array, clients: int, neighbours: int | None = None
+) -> jax.Array:
+  """Who shares masks with whom: a Harary graph, its places drawn at random.
+
+  Clients stand on a circle; each is next to the k / 2 on either side. Any k - 1
+  dropouts leave the others connected.
+
+  >>> neighbour_slots(jax.random.key(0), jnp.arange(9), 9, 4).shape
+  (9, 4)
+
+  Args:
+    key: key[], the round's.
+    slots: int32[lanes], positions in the cohort.
+    clients: size of the cohort.
+    neighbours: k, even; None is everybody.
+
+  Returns:
+    int32[lanes, k], the neighbours of each slot.
+
+  Raises:
+    ValueError: k is odd, or is not in 2 <= k < clients.
+
+  Source: Bell et al. (CCS 2020, ePrint 2020/704), Algorithm 1.
+  """
+  if neighbours is None:
+    offsets = np.arange(1, clients)
+  elif neighbours % 2 or not 2 <= neighbours < clients:
+    raise ValueError(f'Expected even 2 <= {neighbours=} < {clients=}.')
+  else:
+    half = np.arange(1, neighbours // 2 + 1)
+    offsets = np.concatenate([half, -half])
+  # Seeds are folded from slots, all of which are less than `clients`.
+  circle = jax.random.permutation(jax.random.fold_in(key, clients), clients)
+  place = jnp.argsort(circle)[slots]
+  return circle[(place[:, None] + offsets[None]) % clients]
+
+
+def traffic(table_bytes: int, neighbours: int) -> tuple[int, int]:
+  """Bytes that a surviving client sends and receives, its broadcast apart.
+
+  Up: the masked table; 2 public keys of 32; for each of k neighbours two
+  encrypted shares, of the client's secret key and of its own seed, 2 x 32 + 28;
+  and for each one share that it reveals, 32. Down: for each neighbour its 2
+  public keys, its two encrypted shares, and a bit, whether it dropped out.
+  Signatures and ids are not counted.
+
+  >>> traffic(table_bytes=4000, neighbours=8)
+  (5056, 1249)
+
+  Args:
+    table_bytes: 4 for each number of the table.
+    neighbours: k, clients - 1 where everybody is next to everybody.
+
+  Returns:
+    (up, down).
+  """
+  shares = 2 * _SHARE + _SEAL
+  up = table_bytes + 2 * _KEY + neighbours * (shares + _SHARE)
+  down = neighbours * (2 * _KEY + shares) + math.ceil(neighbours / 8)
+  return up, down
+
+
+def masked_tables(
+  tables: Tree,
+  key: jax.Array,
+  *,
+  max_abs: float,
+  neighbours: int | None = None,
+) -> Tree:
+  """What each client sends; of clients that drop out, it may come too late.
+
+  Memory is that of the tables, however many neighbours there are.
+
+  Guarantees:
+    A message by itself is uniform, whatever the table is.
+    It stays so when all seeds that its client shares are revealed, which is
+    what happens to a client that was taken for a dropout.
+
+  Args:
+    tables: float leaves [lanes, ...], local.
+    key: as in `secure_sum`, which also says what is raised.
+    max_abs: as there.
+    neighbours: as there.
+
+  Returns:
+    Leaves uint32[lanes, ...], local.
+  """
+  slots, peers, clients = _peers(tables, key, neighbours)
+  fixed = encode(tables, max_abs, resolution(max_abs, clients))
+  everybody = jnp.ones_like(peers, bool)
+  return _add_masks(fixed, key, slots, peers, everybody, 1)
+
+
+def secure_sum(
+  tables: Tree,
+  weight: jax.Array,
+  key: jax.Array,
+  *,
+  max_abs: float,
+  neighbours: int | None = None,
+) -> tuple[Tree, int, int]:
+  """The sum of the survivors' tables, and what it costs each of them.
+
+  Runs inside `shard_map`. A cohort's slots of weight 0, padding among them,
+  drop out after the masks were agreed on.
+
+  Guarantees:
+    The sum is exact on the grid of step `resolution(max_abs, clients)`: the
+    same bits as without masks and for any shards and lanes.
+    It differs from the real sum of numbers up to max_abs by at most
+    survivors x step / 2, and by the rounding of the result to float32.
+    Beside the sum the server learns nothing while the survivors are connected,
+    as they are after fewer than `neighbours` dropouts; else it learns the sum
+    over each connected part.
+
+  It does not abort: Bonawitz et al. do when fewer than a threshold survive,
+  and must, since the sum over one survivor is its table. To release only what
+  is safe, count the survivors.
+
+  >>> mesh, lanes = comms.cohort_mesh(1), jax.P(comms.SHARD)
+  >>> fn = lambda x, w: secure_sum(x, w, jax.random.key(0), max_abs=4.0)[0]
+  >>> fn = jax.shard_map(fn, mesh=mesh, in_specs=lanes, out_specs=jax.P())
+  >>> jax.jit(fn)(jnp.array([1.0, 2.5, 3.9]), jnp.array([1.0, 1.0, 0.0]))
+  Array(3.5, dtype=float32)
+
+  Args:
+    tables: float leaves [lanes, ...], local, already scaled where clients are
+      to weigh differently.
+    weight: f32[lanes]; above 0 is present.
+    key: key[], secret and new in every round. Two messages under one key
+      differ by their tables.
+    max_abs: bound on every number, to which larger ones are clipped. A bound
+      that is traced goes into the tables: divide by it and take 1.
+    neighbours: even k, each client's number of masks; None is everybody.
+
+  Returns:
+    The sum, f32[...], shared; bytes up and down, as in `traffic`.
+
+  Raises:
+    TypeError: a leaf is not of a float type.
+    ValueError: max_abs or neighbours is out of its range, or the key is not of
+      the kind threefry2x32; others draw other bits when they are vmapped, and
+      masks would not cancel.
+
+  Source: Bonawitz et al. (CCS 2017, ePrint 2017/281); Bell et al. (CCS 2020,
+  ePrint 2020/704).
+  """
+  sent = masked_tables(tables, key, max_abs=max_abs, neighbours=neighbours)
+  slots, peers, clients = _peers(tables, key, neighbours)
+  here = (weight > 0).astype(jnp.float32)
+  present, _ = comms.exchange(here, here, slots, clients)
+  revealed = (peers == slots[:, None]) | (present[peers] == 0)
+  revealed &= (weight > 0)[:, None]  # no work on what does not arrive
+  opened = _add_masks(sent, key, slots, peers, revealed, -1)
+  arrived = lambda x: jax.vmap(jnp.multiply)(x, here.astype(jnp.uint32))
+  total = comms.sum_exactly(jax.tree.map(arrived, opened))
+  bill = traffic(comms.nbytes(total), peers.shape[1] - 1)
+  return decode(total, resolution(max_abs, clients)), *bill
+
+
+def _peers(tables, key, neighbours):
+  """This shard's slots, those each has a seed with, itself first, and C."""
+  if (kind := str(jax.random.key_impl(key))) != 'threefry2x32':
+    raise ValueError(f"Expected a key of {kind=} 'threefry2x32'.")
+  slots, clients = comms.slots(jax.tree.leaves(tables)[0].shape[0])
+  others = neighbour_slots(key, slots, clients, neighbours)
+  return slots, jnp.concatenate([slots[:, None], others], 1), clients
+
+
+def _add_masks(tables, key, slots, peers, chosen, sign):
+  """Adds `sign` x the masks of every slot that are `chosen`, one at a time."""
+  key = comms.downlink(key)  # a vmapped cond fails to make it local itself
+  signs = sign * jnp.where(peers < slots[:, None], -1, 1)
+  signs = jnp.where(chosen, signs, 0).astype(jnp.uint32)  # modulo 2^32
+
+  def one_client(lane):
+    table, slot, peers, signs = lane
+    leaves, treedef = jax.tree.flatten(table)
+
+    def add(leaves, peer, sign):
+      seed = jax.random.fold_in(key, jnp.minimum(slot, peer))
+      seed = jax.random.fold_in(seed, jnp.maximum(slot, peer))
+      draw = lambda leaf, x: jax.random.bits(
+        jax.random.fold_in(seed, leaf), x.shape, jnp.uint32
+      )
+      return [x + sign * draw(leaf, x) for leaf, x in enumerate(leaves)]
+
+    def step(leaves, pair):
+      keep = lambda leaves, *_: leaves
+      return jax.lax.cond(pair[1] != 0, add, keep, leaves, *pair), None
+
+    leaves, _ = jax.lax.scan(step, leaves, (peers, signs))
+    return jax.tree.unflatten(treedef, leaves)
+
+  lanes = tables, slots, peers, signs
+  return lanes_lib.map_clients(
+    one_client, lanes, lanes_lib.default_lanes_per_step()
+  )

@@ -1,0 +1,104 @@
+"""Private local work: one client's batches -> its noisy pseudo-gradient."""
+
+from fl_sketch import local as local_lib
+from fl_sketch.privacy import mechanisms
+import jax
+import jax.numpy as jnp
+
+
+def private_sgd(
+  loss_fn: local_lib.LossFn,
+  client_lr: jax.Array | float,
+  clip_norm: jax.Array | float,
+  noise_multiplier: jax.Array | float,
+  *,
+  expected_batch: int,
+  microbatch: int | None = 16,
+  weight_decay: float = 0.0,
+) -> local_lib.Local:
+  r"""SGD in which every step is a Gaussian mechanism on the client's samples.
+
+  :math:`u \leftarrow u - \eta \left( \frac1B \left( \sum_{z \in B_k}
+  \mathrm{clip}(\nabla f(u; z), C) + \xi_k \right) + \lambda u \right)` with
+  :math:`\xi_k \sim \mathcal{N}(0, (\sigma C)^2 I)`.
+
+  Song et al., ICML 2023 (arXiv:2210.08371), algorithms 2 and 3, corrected. They
+  take the gradient of a sample to be bounded because the mean of the losses is
+  Lipschitz, which does not follow: here it is clipped. They divide by the size
+  of the batch, which under Poisson sampling tells who is in it: here by the
+  expected size B.
+
+  >>> loss = lambda w, batch: jnp.mean((w - batch['x']) ** 2) / 2
+  >>> local = private_sgd(loss, 0.5, 9.0, 0.0, expected_batch=2)
+  >>> batches = {'x': jnp.ones((1, 3)), 'mask': jnp.array([[1, 1, 0]])}
+  >>> local(jnp.float32(0), batches, jax.random.key(0), None)[0].tolist()
+  -0.5
+
+  Args:
+    loss_fn: (params, batch) -> f32[], a mean over the batch; the batch is a
+      dict without its 'mask'.
+    client_lr: f32[], eta.
+    clip_norm: f32[], C, bound on the gradient of one sample.
+    noise_multiplier: f32[], sigma.
+    expected_batch: B, a constant: the batch_size of the batches' draw.
+    microbatch: gradients that are held at once; None is all of a batch.
+    weight_decay: lambda; outside of the sum, since it knows no sample.
+
+  Returns:
+    local(params, batches, key, drift) -> (pseudo-gradient, metrics). Batches
+    are a dict with leaves [steps, max_batch, ...], of which 'mask' says who is
+    present; the key is the client's secret one of the round; drift is None.
+    'train_loss' is the mean over all samples present, 0 if there are none: a
+    diagnostic without noise, which must not leave the client.
+
+  Raises:
+    ValueError: expected_batch is below one; drift, or batches without a mask.
+
+  Guarantees:
+    Sensitivity: without the noise, one sample more moves a step by at most
+      client_lr * clip_norm / expected_batch, whatever it holds.
+    Noise: of standard deviation client_lr * noise_multiplier * clip_norm /
+      expected_batch in each coordinate of each step, an empty one included,
+      independent between the steps, keys and parameters.
+    Denominator: does not depend on who is present.
+  """
+  if not expected_batch >= 1:
+    raise ValueError(f'Expected {expected_batch=} >= 1.')
+  clipped_sum = mechanisms.per_sample_clipped_sum(
+    loss_fn, clip_norm, microbatch_size=microbatch
+  )
+  stddev = noise_multiplier * clip_norm
+
+  def local(params, batches, key, drift):
+    _check(batches, drift)
+    present = batches['mask'] > 0
+    samples = {name: x for name, x in batches.items() if name != 'mask'}
+
+    def step(theta, inputs):
+      k, batch, mask = inputs
+      total, losses = clipped_sum(theta, batch, mask)
+      noise = mechanisms.gaussian_noise(
+        jax.random.fold_in(key, k), total, stddev
+      )
+
+      def move(p, g, n):
+        moved = p - client_lr * ((g + n) / expected_batch + weight_decay * p)
+        return moved.astype(p.dtype)
+
+      theta = jax.tree.map(move, theta, total, noise)
+      return theta, jnp.where(mask, losses, 0).sum()
+
+    steps = jnp.arange(present.shape[0])
+    theta, losses = jax.lax.scan(step, params, (steps, samples, present))
+    moved = jax.tree.map(jnp.subtract, params, theta)
+    mean = losses.sum() / jnp.maximum(present.sum(), 1)
+    return moved, {'train_loss': mean}
+
+  return local
+
+
+def _check(batches, drift) -> None:
+  if drift is not None:
+    raise ValueError('Expected drift=None: it is not known to be private.')
+  if not (isinstance(batches, dict) and 'mask' in batches):
+    raise ValueError("Expected batches to be a dict with a 'mask'.")

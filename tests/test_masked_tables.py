@@ -1,0 +1,205 @@
+"""What the server sees: messages that are uniform, and that add up.
+
+A statistical test here is chi-square on the bytes of 2^14 numbers; `p_value`
+is the least of four, and each must be above 1e-8, so a test of at most 25 of
+them raises a false alarm with probability below 1e-6.
+"""
+
+import functools
+import itertools
+
+from fl_sketch import comms
+from fl_sketch import keys as keys_lib
+from fl_sketch import lanes as lanes_lib
+from fl_sketch.privacy import secure_aggregation as sa
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.sparse import csgraph
+
+LANES = jax.P(comms.SHARD)
+CLIENTS = 8
+SECRET = jax.random.key(2017)
+NUMBERS = 2**14  # enough for chi-square on bytes
+BOUND = 4.0
+STEP = sa.resolution(BOUND, CLIENTS)
+
+
+def fixed(x):
+  return np.asarray(sa.encode(jnp.asarray(x), BOUND, STEP))
+
+
+@functools.cache
+def program(shards, neighbours, chunk):
+  del chunk  # a new program where the loop over lanes is another
+
+  def fn(tables, key):
+    options = dict(max_abs=BOUND, neighbours=neighbours)
+    return sa.masked_tables(tables, key, **options)
+
+  mesh, specs = comms.cohort_mesh(shards), (LANES, jax.P())
+  return jax.jit(jax.shard_map(fn, mesh=mesh, in_specs=specs, out_specs=LANES))
+
+
+def sent(tables, key=SECRET, *, shards=1, neighbours=None, chunk=1):
+  messages = program(shards, neighbours, chunk)(tables, key)
+  return jax.tree.map(np.array, messages)
+
+
+def p_value(words):
+  """The least over the four byte positions, or of numbers like sums of them."""
+  data = np.ascontiguousarray(np.ravel(words), np.uint32).view(np.uint8)
+  counts = [
+    np.bincount(column, minlength=256) for column in data.reshape(-1, 4).T
+  ]
+  return stats.chisquare(counts, axis=1).pvalue.min()
+
+
+def looks_uniform(words):
+  return p_value(words) > 1e-8
+
+
+@functools.cache
+def masks():
+  """uint32[i, j, NUMBERS] that i and j draw; drawn here from the definition."""
+
+  def draw(i, j):
+    seed = jax.random.fold_in(SECRET, jnp.minimum(i, j))
+    seed = jax.random.fold_in(seed, jnp.maximum(i, j))
+    return jax.random.bits(jax.random.fold_in(seed, 0), (NUMBERS,), jnp.uint32)
+
+  ids = jnp.arange(CLIENTS)
+  both = jax.vmap(jax.vmap(draw, (None, 0)), (0, None))
+  return np.asarray(jax.jit(both)(ids, ids))
+
+
+def graph(neighbours=None):
+  """bool[clients, clients], who is next to whom."""
+  draw = lambda key: sa.neighbour_slots(
+    key, jnp.arange(CLIENTS), CLIENTS, neighbours
+  )
+  adjacent = np.zeros((CLIENTS, CLIENTS), bool)
+  np.put_along_axis(adjacent, np.asarray(jax.jit(draw)(SECRET)), True, 1)
+  return adjacent
+
+
+def view(messages, present, neighbours=None):
+  """What the survivors' messages are to a server that knows what it may."""
+  opened, adjacent = messages.copy(), graph(neighbours)
+  for i in np.flatnonzero(present):
+    opened[i] -= masks()[i, i]
+    for j in np.flatnonzero(adjacent[i] & ~present):
+      opened[i] -= masks()[i, j] if i < j else -masks()[i, j]
+  return opened[present]
+
+
+def test_what_a_message_is_made_of():
+  """Table + own mask + those with later slots - those with earlier ones."""
+  x = np.random.default_rng(0).normal(size=(CLIENTS, NUMBERS)).astype('f4')
+  for neighbours in None, 4:
+    before = np.tri(CLIENTS, k=-1, dtype=bool)[:, :, None]
+    signed = np.where(before, -masks(), masks())
+    used = graph(neighbours) | np.eye(CLIENTS, dtype=bool)
+    want = fixed(x) + (signed * used[:, :, None]).sum(1, dtype=np.uint32)
+    got = sent(x, neighbours=neighbours)
+    assert got.dtype == np.uint32
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(('shards', 'chunk'), [(1, 3), (2, None)])
+def test_messages_do_not_depend_on_shards_and_lanes(monkeypatch, shards, chunk):
+  x = np.random.default_rng(0).normal(size=(CLIENTS, NUMBERS)).astype('f4')
+  want = sent(x, neighbours=4)
+  monkeypatch.setattr(lanes_lib, 'default_lanes_per_step', lambda: chunk)
+  got = sent(x, shards=shards, neighbours=4, chunk=chunk)
+  np.testing.assert_array_equal(got, want)
+
+
+def test_the_check_of_uniformity_has_power():
+  rng = np.random.default_rng(0)
+  words = rng.integers(2**32, size=NUMBERS, dtype=np.uint32)
+  assert looks_uniform(words)
+  assert not looks_uniform(fixed(rng.normal(size=NUMBERS)))
+  assert not looks_uniform(words // 2)  # 31 random bits
+  assert not looks_uniform(np.where(rng.random(NUMBERS) < 0.1, 0, words))
+
+
+@pytest.mark.parametrize('neighbours', [None, 2])
+def test_a_message_alone_is_uniform(neighbours):
+  for value in 0, BOUND:
+    x = np.full((CLIENTS, NUMBERS), value, 'f4')
+    assert all(map(looks_uniform, sent(x, neighbours=neighbours)))
+
+
+def test_messages_are_pairwise_independent():
+  messages = sent(np.zeros((CLIENTS, NUMBERS), 'f4'))
+  pairs = list(itertools.combinations(messages, 2))
+  assert all(looks_uniform(a - b) for a, b in pairs[:12])
+  assert all(looks_uniform(a + b) for a, b in pairs[-12:])
+  # |r| sqrt(n) is beyond 6.5 with probability 1e-10 for each of 28 pairs
+  r = np.corrcoef(messages.astype('f8'))[np.triu_indices(CLIENTS, 1)]
+  assert abs(r).max() * NUMBERS**0.5 < 6.5
+
+
+def test_leaves_of_one_message_have_masks_of_their_own():
+  nothing = np.zeros((CLIENTS, NUMBERS), 'f4')
+  a, b = sent((nothing, nothing))
+  assert all(map(looks_uniform, a - b))
+
+
+def test_a_late_message_stays_masked_when_its_pairs_are_revealed():
+  x = np.ones((CLIENTS, NUMBERS), 'f4')
+  late = sent(x)[2]
+  for j in set(range(CLIENTS)) - {2}:
+    late -= masks()[2, j] if 2 < j else -masks()[2, j]
+  assert looks_uniform(late)
+  np.testing.assert_array_equal(late - masks()[2, 2], fixed(x)[2])
+
+
+def test_connected_survivors_show_their_sum_alone():
+  """Every other combination of their messages is uniform, whoever drops."""
+  x = np.zeros((CLIENTS, NUMBERS), 'f4')
+  rng = np.random.default_rng(3)
+  for neighbours, gone in (None, 0), (None, 5), (4, 0), (4, 3):
+    present = np.ones(CLIENTS, bool)
+    present[rng.permutation(CLIENTS)[:gone]] = False
+    seen = view(sent(x, neighbours=neighbours), present, neighbours)
+    assert not seen.sum(0, dtype=np.uint32).any()
+    for _ in range(5):
+      factors = 2 * rng.integers(1, 9, (len(seen), 1), np.uint32)
+      factors[0] += 1  # all equal is the sum; an odd difference keeps all bits
+      assert looks_uniform((factors * seen).sum(0, dtype=np.uint32))
+
+
+def test_survivors_in_two_parts_show_two_sums():
+  """A limit of the protocol: a ring falls apart when two drop out."""
+  x = np.random.default_rng(0).normal(size=(CLIENTS, NUMBERS)).astype('f4')
+  adjacent, messages = graph(2), sent(x, neighbours=2)
+  present = np.ones(CLIENTS, bool)
+  opposite = csgraph.shortest_path(adjacent)[0].argmax()
+  present[[0, opposite]] = False
+  count, part = csgraph.connected_components(adjacent[present][:, present])
+  assert count == 2
+  seen = view(messages, present, 2)
+  for one in range(count):
+    got = seen[part == one].sum(0, dtype=np.uint32)
+    want = fixed(x)[present][part == one].sum(0, dtype=np.uint32)
+    np.testing.assert_array_equal(got, want)
+
+
+def test_one_key_twice_shows_the_difference_of_tables_and_two_keys_do_not():
+  rng = np.random.default_rng(0)
+  a, b = rng.normal(size=(2, CLIENTS, NUMBERS)).astype('f4')
+  first = sent(a)
+  np.testing.assert_array_equal(first - sent(b), fixed(a) - fixed(b))
+  other = sent(b, jax.random.fold_in(SECRET, 1))
+  assert all(looks_uniform(gap) for gap in first - other)
+
+
+def test_what_public_keys_draw_does_not_unmask():
+  x = np.zeros((CLIENTS, NUMBERS), 'f4')
+  messages = sent(x)
+  for public in keys_lib.round_keys(jax.random.key(0), 0):
+    assert all(map(looks_uniform, messages - sent(x, public)))

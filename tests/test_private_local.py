@@ -1,0 +1,230 @@
+"""Laws of private local steps. Statistical bounds have false alarms < 1e-6."""
+
+import functools
+
+import cases
+import chex
+from fl_sketch import local
+from fl_sketch import private_local
+from fl_sketch.privacy import mechanisms
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+KEY = jax.random.key(3)
+STEPS, MAX_BATCH, DIMENSION = 4, 6, 3
+LR, CLIP = 0.1, 0.7
+PARAMS = {'w': jnp.array([0.3, -0.2, 0.1]), 'b': jnp.float32(0.5)}
+MANY = 200_000
+
+
+def loss_fn(params, batch):
+  away = batch['x'] @ params['w'] + params['b'] - batch['y']
+  return jnp.mean(away**2) / 2
+
+
+def make_batches(share=0.6, seed=0):
+  rng = np.random.default_rng(seed)
+  shape = STEPS, MAX_BATCH
+  return {
+    'x': rng.standard_normal((*shape, DIMENSION), dtype=np.float32),
+    'y': rng.standard_normal(shape, dtype=np.float32),
+    'mask': rng.random(shape) < share,
+  }
+
+
+@functools.cache
+def program(expected, microbatch, weight_decay):
+  def work(clip, noise, params, batches):
+    return private_local.private_sgd(
+      loss_fn,
+      LR,
+      clip,
+      noise,
+      expected_batch=expected,
+      microbatch=microbatch,
+      weight_decay=weight_decay,
+    )(params, batches, KEY, None)
+
+  return cases.jit(work)
+
+
+def run(
+  batches,
+  *,
+  clip=CLIP,
+  noise=0.0,
+  expected=4,
+  microbatch=16,
+  weight_decay=0.0,
+  params=PARAMS,
+):
+  work = program(expected, microbatch, weight_decay)
+  # Done before it returns: tests change the arrays that JAX reads in place.
+  return jax.block_until_ready(work(clip, noise, params, batches))
+
+
+def first_step(batches):
+  return {name: x[:1].copy() for name, x in batches.items()}
+
+
+@cases.jit
+def noise_alone(key, mask):
+  """The pseudo-gradient of f32[MANY] parameters with gradients of zero."""
+  work = private_local.private_sgd(
+    lambda params, batch: jnp.mean(batch['x']) + 0 * params.sum(),
+    LR,
+    CLIP,
+    1.5,
+    expected_batch=4,
+    microbatch=1,
+  )
+  batches = {'x': jnp.ones(mask.shape), 'mask': mask}
+  return work(jnp.zeros(MANY), batches, key, None)[0]
+
+
+def test_without_noise_and_clipping_it_is_sgd():
+  batches = make_batches(share=1.0)
+  rest = {'weight_decay': 0.2}
+  got, metrics = run(batches, clip=1e6, expected=MAX_BATCH, **rest)
+  del batches['mask']
+  want, about = local.sgd(loss_fn, LR, **rest)(PARAMS, batches, KEY, None)
+  chex.assert_trees_all_close(got, want, atol=1e-6)
+  np.testing.assert_allclose(
+    metrics['train_loss'], about['train_loss'], rtol=1e-5
+  )
+
+
+def test_it_is_its_twin_given_the_noise():
+  batches = make_batches()
+  got, metrics = run(batches, noise=1.5, weight_decay=0.2)
+  b, w = np.float64(PARAMS['b']), np.float64(PARAMS['w'])
+  clipped, losses = [], []
+  for k in range(STEPS):
+    total = {'b': 0.0, 'w': np.zeros(DIMENSION)}
+    taken = batches['mask'][k]
+    for x, y in zip(
+      batches['x'][k][taken], batches['y'][k][taken], strict=True
+    ):
+      away = x @ w + b - y
+      norm = abs(away) * np.sqrt(1 + x @ x)
+      scale = min(1, CLIP / norm)
+      total['b'] += scale * away
+      total['w'] += scale * away * x
+      clipped.append(scale < 1)
+      losses.append(away**2 / 2)
+    noise = mechanisms.gaussian_noise(
+      jax.random.fold_in(KEY, k), PARAMS, 1.5 * CLIP
+    )
+    b = b - LR * ((total['b'] + noise['b']) / 4 + 0.2 * b)
+    w = w - LR * ((total['w'] + noise['w']) / 4 + 0.2 * w)
+  assert 0 < np.mean(clipped) < 1
+  want = {'b': np.float64(PARAMS['b']) - b, 'w': np.float64(PARAMS['w']) - w}
+  chex.assert_trees_all_close(got, want, atol=1e-5)
+  np.testing.assert_allclose(metrics['train_loss'], np.mean(losses), rtol=1e-5)
+
+
+def test_the_noise_has_its_standard_deviation_whoever_is_there():
+  everyone = np.ones((2, 1), bool)
+  moved = noise_alone(KEY, everyone)
+  np.testing.assert_array_equal(noise_alone(KEY, ~everyone), moved)
+  stddev = np.sqrt(2) * LR * 1.5 * CLIP / 4
+  assert abs(moved.mean()) < 6 * stddev / np.sqrt(MANY)
+  # Of a normal sample the variance has relative standard error sqrt(2 / n).
+  assert abs(moved.var() / stddev**2 - 1) < 6 * np.sqrt(2 / MANY)
+
+
+def test_noises_of_steps_clients_and_rounds_are_independent():
+  key = lambda client, round: jax.random.fold_in(
+    jax.random.fold_in(KEY, round), client
+  )
+  mask = np.zeros((2, 1), bool)
+  one, two = noise_alone(key(0, 0), mask[:1]), noise_alone(key(0, 0), mask)
+  noises = [
+    one,
+    two - one,  # the second step's
+    noise_alone(key(1, 0), mask[:1]),
+    noise_alone(key(0, 1), mask[:1]),
+    noise_alone(key(1, 1), mask[:1]),
+  ]
+  correlation = np.corrcoef(noises)[np.triu_indices(5, 1)]
+  assert np.all(np.abs(correlation) < 6 / np.sqrt(MANY))  # 10 * 2e-9
+
+
+@pytest.mark.parametrize('huge', [1e3, 1e18, 3e38])
+def test_one_sample_moves_a_step_by_no_more_than_its_clip(huge):
+  batches = first_step(make_batches())
+  batches['x'][0, 2] = [huge, -huge, huge]
+  batches['y'][0, 2] = -1.0
+  moved = []
+  for present in (False, True):
+    batches['mask'][0, 2] = present
+    moved.append(jnp.append(*run(batches)[0].values()))
+  away = np.linalg.norm(np.subtract(*moved))
+  assert away <= LR * CLIP / 4 * (1 + 1e-5)
+  if huge < 1e19:  # beyond, the gradient is infinite and counts 0
+    assert away >= LR * CLIP / 4 * (1 - 1e-5)
+
+
+@pytest.mark.parametrize('bad', [np.nan, np.inf, -np.inf])
+def test_a_sample_that_is_not_finite_changes_nothing(bad):
+  batches = make_batches()
+  batches['mask'][1, 2] = False
+  want, _ = run(batches, noise=1.0)
+  batches['mask'][1, 2] = True
+  batches['x'][1, 2, 1] = bad
+  got, _ = run(batches, noise=1.0)
+  chex.assert_trees_all_equal(got, want)
+  assert np.all(np.isfinite(got['w']))
+
+
+@pytest.mark.parametrize('present', [0, 1, 5])
+def test_the_denominator_is_the_expected_batch(present):
+  batches = first_step(make_batches())
+  batches['x'][:], batches['y'][:] = 0.0, 0.0  # the gradient is b, of b alone
+  batches['mask'][:] = np.arange(MAX_BATCH) < present
+  moved, metrics = run(batches)
+  np.testing.assert_allclose(moved['b'], LR * present * 0.5 / 4, atol=1e-7)
+  np.testing.assert_array_equal(moved['w'], 0)
+  np.testing.assert_allclose(
+    metrics['train_loss'], 0.125 if present else 0.0, rtol=1e-6
+  )
+
+
+@pytest.mark.parametrize('microbatch', [4, None])
+def test_microbatches_change_nothing(microbatch):
+  batches = make_batches()
+  got = run(batches, noise=1.0, microbatch=microbatch)
+  chex.assert_trees_all_close(got, run(batches, noise=1.0), atol=1e-6)
+
+
+def test_hyperparameters_may_be_traced_and_vmapped():
+  batches = make_batches()
+  clips = jnp.array([0.5, CLIP])
+  moved, _ = jax.vmap(lambda clip: run(batches, clip=clip, noise=1.0))(clips)
+  want, _ = run(batches, noise=1.0)
+  chex.assert_trees_all_close(
+    jax.tree.map(lambda x: x[1], moved), want, atol=1e-6
+  )
+
+
+def test_types_of_parameters_stay():
+  params = jax.tree.map(lambda x: x.astype(jnp.bfloat16), PARAMS)
+  moved, _ = run(make_batches(), noise=1.0, params=params)
+  assert {x.dtype for x in jax.tree.leaves(moved)} == {jnp.bfloat16.dtype}
+
+
+def test_bad_arguments_are_refused():
+  make = lambda expected: private_local.private_sgd(
+    loss_fn, LR, CLIP, 1.0, expected_batch=expected
+  )
+  for expected in (0, float('nan')):
+    with pytest.raises(ValueError, match='Expected expected_batch='):
+      make(expected)
+  batches = make_batches()
+  with pytest.raises(ValueError, match='Expected drift=None'):
+    make(4)(PARAMS, batches, KEY, PARAMS)
+  del batches['mask']
+  with pytest.raises(ValueError, match="with a 'mask'"):
+    make(4)(PARAMS, batches, KEY, None)
