@@ -10,6 +10,7 @@ from typing import Any
 from fl_sketch import algorithms
 from fl_sketch.data import batches
 from fl_sketch.data import cohorts
+from fl_sketch.privacy import claims
 
 # What may differ when a run is resumed: it changes no number of any round.
 # `rounds` is among them unless the server's learning rate decays over them.
@@ -29,7 +30,7 @@ PARTITION_OPTIONS = (
 )
 OPTIMIZER_OPTIONS = ('b1', 'b2', 'eps', 'momentum')
 MAPPINGS = ('sketch', 'codec', 'sweep')
-SEEDS = ('seed', 'sketch_seed')
+SEEDS = ('seed', 'sketch_seed', 'noise_seed')
 # Fields that an algorithm's factory takes by the same name.
 ALGORITHM_OPTIONS = (
   *OPTIMIZER_OPTIONS,
@@ -56,12 +57,15 @@ _AT_LEAST_ONE = (
   'population', 'cohort', 'local_steps', 'rounds', 'rounds_per_dispatch',
   'log_every', 'eval_every', 'checkpoint_every', 'keep_checkpoints', 'k',
   'candidates', 'local_k', 'warmup', 'gossip_steps', 'resync_every',
+  'min_honest', 'neighbours',
 )  # fmt: skip
 _AT_LEAST_ZERO = (
-  'weight_decay', 'batch_size', 'lanes_per_step', 'eps', 'noise_stddev', *SEEDS,
+  'weight_decay', 'batch_size', 'lanes_per_step', 'eps', 'noise_stddev',
+  'noise_multiplier', *SEEDS,
 )  # fmt: skip
 _POSITIVE = (
   'client_lr', 'server_lr', 'final_server_lr', 'clip_norm', 'control_gain',
+  'lr_decay', 'start_scale', 'epsilon', 'delta', 'quantile_lr', 'count_stddev',
 )  # fmt: skip
 
 
@@ -77,6 +81,8 @@ class Config:
   model: str = 'mlp'  # linear, mlp, lenet5; quadratics have their own
   widths: tuple[int, ...] = (64,)  # hidden layers of the mlp
   label_smoothing: float = 0.0
+  standardize: bool = True  # False: pixels from 0 to 1, as they are
+  start_scale: float = 1.0  # of quadratics: how far from the optimum to start
 
   # Who holds what.
   population: int = 50  # clients in total
@@ -96,8 +102,9 @@ class Config:
   # Local work.
   local_steps: int = 5
   batch_size: int = 32  # 0: full-batch gradient steps
-  batch_order: str = 'replace'  # cycle, mask
+  batch_order: str = 'replace'  # cycle, mask, poisson
   client_lr: float = 0.1
+  lr_decay: float | None = None  # factor on client_lr, every round
   weight_decay: float = 0.0
   local_work: str = 'sgd'  # gram: exact and faster for full batches and linear
 
@@ -133,6 +140,23 @@ class Config:
   gossip_steps: int | None = None  # of decentralised
   chebyshev: bool | None = None  # of decentralised
   resync_every: int | None = None  # of decentralised
+
+  # Privacy, claimed where epsilon or noise_multiplier is set.
+  epsilon: float | None = None  # the noise is calibrated to it
+  noise_multiplier: float | None = None  # or given
+  delta: float | None = None
+  bound: str | None = None  # clip; normalize, quantile
+  per_layer: bool | None = None  # bound every layer by itself
+  before_sketch: bool | None = None  # noise on updates instead of tables
+  trust: str | None = None  # central; secure_aggregation, local
+  adjacency: str | None = None  # add_or_remove_one, replace_one, zero_out
+  accountant: str | None = None  # pld, rdp
+  min_honest: int | None = None  # of secure_aggregation: None is the cohort
+  neighbours: int | None = None  # of secure_aggregation: None is all
+  quantile: float | None = None  # of norms, that bound='quantile' follows
+  quantile_lr: float | None = None
+  count_stddev: float | None = None  # None is cohort / 20
+  noise_seed: int | None = None  # for tests: who knows it has no privacy
 
   # The run.
   rounds: int = 100
@@ -189,7 +213,7 @@ def given(options: Mapping[str, Any]) -> dict[str, Any] | None:
 def _check_types(c: Config):
   for name, hint in typing.get_type_hints(Config).items():
     value = getattr(c, name)
-    kinds = typing.get_args(hint) if hint not in (int, float, str) else (hint,)
+    kinds = typing.get_args(hint) or (hint,)
     if float in kinds:
       kinds = (*kinds, int)
     if name == 'widths':
@@ -222,6 +246,11 @@ def _check_numbers(c: Config):
   for name in _AT_LEAST_ZERO:
     if not (getattr(c, name) or 0) >= 0:
       raise ValueError(f'Expected {name}={getattr(c, name)} >= 0.')
+  if c.delta is not None and not c.delta < 1:
+    raise ValueError(f'Expected delta={c.delta} < 1.')
+  for name in ('quantile', 'lr_decay'):
+    if not 0 <= (getattr(c, name) or 0) <= 1:
+      raise ValueError(f'Expected 0 < {name}={getattr(c, name)} <= 1.')
   for name in ('b1', 'b2', 'momentum'):
     if not 0 <= (getattr(c, name) or 0) < 1:
       raise ValueError(f'Expected 0 <= {name}={getattr(c, name)} < 1.')
@@ -257,6 +286,7 @@ def _check_choices(c: Config):
     if (options := getattr(c, name)) is not None and 'kind' not in options:
       raise ValueError(f'Expected a kind in {name}={dict(options)}.')
   _check_algorithm(c)
+  claims.check(c)
   if c.max_cohort is not None and c.sampling != 'poisson':
     raise ValueError("Expected sampling='poisson' beside max_cohort.")
 
@@ -267,8 +297,17 @@ def _check_algorithm(c: Config):
   unused = [name for name in c.options(OPTIMIZER_OPTIONS) if name not in takes]
   if unused and c.server_optimizer is None:
     raise ValueError(f'Expected a server_optimizer beside {tuple(unused)}.')
-  if c.clip_norm is not None and c.clip is None:
-    raise ValueError(f'Expected clip beside clip_norm={c.clip_norm}.')
+  private = claims.is_private(c)
+  if c.clip_norm is not None and c.clip is None and not private:
+    raise ValueError(
+      f'Expected clip, epsilon or noise_multiplier beside '
+      f'clip_norm={c.clip_norm}.'
+    )
+  if c.batch_order == 'poisson' and found.work != 'private_steps':
+    raise ValueError(
+      "Expected algorithm='private_iterative_sketching' with "
+      "batch_order='poisson'."
+    )
   if c.noise_stddev is not None and c.algorithm != 'diffsketch':
     raise ValueError("Expected algorithm='diffsketch' beside noise_stddev.")
   if c.final_server_lr is not None and 'schedule' not in takes:

@@ -14,15 +14,16 @@ from fl_sketch import losses
 from fl_sketch import models
 from fl_sketch import problems
 from fl_sketch import rounds
+from fl_sketch import sampler
 from fl_sketch import sketches
 from fl_sketch import topology
 from fl_sketch.config import ALGORITHM_OPTIONS
 from fl_sketch.config import OPTIMIZER_OPTIONS
 from fl_sketch.config import PARTITION_OPTIONS
 from fl_sketch.config import Config
-from fl_sketch.data import batches
-from fl_sketch.data import cohorts
 from fl_sketch.data import partitions
+from fl_sketch.privacy import claims
+from fl_sketch.privacy import plan
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -40,11 +41,14 @@ class Experiment(NamedTuple):
     data: the training arrays, leaves [samples, ...].
     fetch: (data, one client's indices, or all clients') -> batches.
     lanes_per_step: see `rounds.run_round`.
-    sample: round -> `Cohort` of indices into `data`, in host memory.
+    sample: (round, secret root) -> `Cohort` of indices into `data`, in host
+      memory; the root is that of a private run, else None.
     metrics_fn: (params, batch) -> sums of metrics, with 'count'.
     test: evaluation batches, leaves [batches, batch, ...].
     partition: which samples each client holds.
     labels: int[samples], or None where there are none.
+    schedule: (hp, round) -> the hyperparameters of a round.
+    promise: what is guaranteed, of a private run.
   """
 
   config: Config
@@ -54,11 +58,13 @@ class Experiment(NamedTuple):
   data: dict[str, np.ndarray]
   fetch: rounds.Fetch
   lanes_per_step: int | None
-  sample: Callable[[int], rounds.Cohort]
+  sample: Callable[..., rounds.Cohort]
   metrics_fn: losses.MetricsFn
   test: dict[str, np.ndarray]
   partition: partitions.Partition
   labels: np.ndarray | None
+  schedule: rounds.Schedule | None = None
+  promise: plan.Promise | None = None
 
 
 def build(
@@ -96,7 +102,9 @@ def assemble(
     problem: data, model and losses.
     partition: which samples each client holds.
   """
-  hyper, make = hyper_of(c), _algorithm(c, problem)
+  make = _algorithm(c, problem)
+  promise = promise_of(c, make, partition)
+  hyper = hyper_of(c, promise)
   if c.local_work == 'gram' and make(hyper).drift is not None:
     raise ValueError(f"Expected local_work='sgd' with {c.algorithm}.")
   # Shapes alone show whether the algorithm suits the model.
@@ -107,30 +115,104 @@ def assemble(
       f"Expected another sampling than 'with_replacement' with {c.algorithm}: "
       'what a client keeps changes once, however often it is drawn.'
     )
+  fixed = c.sampling == 'fixed_size' and c.cohort < c.population
+  if promise is not None and fixed and comms.has_rows(state):
+    raise ValueError(
+      f"Expected sampling='poisson', or everybody, with a private "
+      f'{c.algorithm}: what clients keep depends on past cohorts, which one '
+      'that is replaced changes for the others.'
+    )
   return Experiment(
     config=c,
     make=make,
     hyper=hyper,
     params=problem.params,
     data=problem.data,
-    fetch=_fetch_with_mask if _needs_mask(c, partition) else _fetch,
+    fetch=sampler.fetch_of(c, partition),
     lanes_per_step=_lanes_per_step(c),
-    sample=_sampler(c, partition),
+    sample=sampler.sampler(c, partition),
     metrics_fn=problem.metrics_fn,
     test=problem.test,
     partition=partition,
     labels=problem.labels,
+    schedule=_schedule(c),
+    promise=promise,
   )
 
 
-def hyper_of(c: Config) -> algorithms.Hyper:
-  """The hyperparameters of a config: its fields of the same names."""
+def reconfigured(exp: Experiment, c: Config) -> Experiment:
+  """The experiment under a config that differs in hyperparameters alone."""
+  promise = promise_of(c, exp.make, exp.partition)
+  return exp._replace(config=c, hyper=hyper_of(c, promise), promise=promise)
+
+
+def hyper_of(
+  c: Config, promise: plan.Promise | None = None
+) -> algorithms.Hyper:
+  """The hyperparameters of a config: its fields of the same names.
+
+  Args:
+    c: the config.
+    promise: of a private run, whose noise may be calibrated.
+  """
   numbers = c.options(algorithms.Hyper._fields)
+  if promise is not None:
+    numbers['noise_multiplier'] = promise.noise_multiplier
   return algorithms.Hyper(**{k: jnp.float32(v) for k, v in numbers.items()})
 
 
+def promise_of(
+  c: Config, make: rounds.Make, partition: partitions.Partition | None = None
+) -> plan.Promise | None:
+  """What a config guarantees, with the releases that its algorithm makes.
+
+  Raises:
+    ValueError: nothing can be guaranteed; the message names why.
+  """
+  if not claims.is_private(c):
+    return None
+  noise = c.noise_multiplier or 1.0  # its size does not change the releases
+  numbers = c.options(algorithms.Hyper._fields) | {'noise_multiplier': noise}
+  return plan.promise(c, make(algorithms.Hyper(**numbers)).releases, partition)
+
+
+def account(c: Config, data_dir: str | None = None) -> plan.Promise:
+  """What a config guarantees, found without training.
+
+  Data are read only where the sizes of clients matter: if samples are what is
+  protected.
+
+  Raises:
+    ValueError: no privacy is claimed, or nothing can be guaranteed.
+  """
+  if not claims.is_private(c):
+    raise ValueError(
+      'Expected epsilon or noise_multiplier in a private config.'
+    )
+  if claims.unit_of(c) == 'sample':
+    promise = build(c, data_dir).promise
+  else:
+    no_work = lambda hp: None
+    options = algorithm_options(c)
+    promise = promise_of(
+      c, algorithms.make(c.algorithm, local=no_work, **options)
+    )
+  assert promise is not None  # the config is private
+  return promise
+
+
+def _schedule(c: Config) -> rounds.Schedule | None:
+  if c.lr_decay is None:
+    return None
+
+  def decayed(hp, round_index):
+    return hp._replace(client_lr=hp.client_lr * c.lr_decay**round_index)
+
+  return decayed
+
+
 def _algorithm(c: Config, problem: problems.Problem) -> rounds.Make:
-  options = _algorithm_options(c)
+  options = algorithm_options(c)
   if c.local_work == 'gram':
 
     def gram_steps(hp):
@@ -151,7 +233,7 @@ def _algorithm(c: Config, problem: problems.Problem) -> rounds.Make:
   )
 
 
-def _algorithm_options(c: Config) -> dict[str, Any]:
+def algorithm_options(c: Config) -> dict[str, Any]:
   """The fields that an algorithm's factory takes, made into what it takes."""
   options: dict[str, Any] = c.options(ALGORITHM_OPTIONS)
   if c.server_optimizer is not None:
@@ -169,52 +251,11 @@ def _algorithm_options(c: Config) -> dict[str, Any]:
     options['codec'] = codecs.make(**c.codec)
   if c.graph is not None:
     options['graph'] = topology.make(c.graph, c.population)
+  if (release := plan.release_of(c)) is not None:
+    options['privacy'] = release
+  if c.batch_order == 'poisson':
+    options['expected_batch'] = c.batch_size
   return options | {'local_steps': c.local_steps, 'population': c.population}
-
-
-def _sampler(c: Config, partition: partitions.Partition):
-  """Round -> its `Cohort`, a pure function of the round."""
-
-  def sample(round_index: int) -> rounds.Cohort:
-    ids, weight = cohorts.sample(
-      c.sampling, c.seed, round_index, c.population, **_sampling_options(c)
-    )
-    return with_batches(c, partition, ids, weight, round_index)
-
-  return sample
-
-
-def with_batches(
-  c: Config,
-  partition: partitions.Partition,
-  ids: np.ndarray,
-  weight: np.ndarray,
-  round_index: int,
-) -> rounds.Cohort:
-  """The `Cohort` of these clients, with the indices of their batches.
-
-  Args:
-    c: for the fields of local work, and the seed.
-    partition: which samples each client holds.
-    ids: int32[C].
-    weight: f32[C].
-    round_index: of the round.
-  """
-  if c.weights == 'samples':
-    sizes = np.append(partition.sizes, 0)
-    weight = weight * (sizes[ids] / partition.sizes.mean()).astype(np.float32)
-  if c.batch_size == 0:
-    return rounds.Cohort(ids, weight, batches.full(partition, ids))
-  size = c.local_steps, c.batch_size, c.batch_order
-  index = batches.draw(partition, ids, c.seed, round_index, *size)
-  return rounds.Cohort(ids, weight, index)
-
-
-def _sampling_options(c: Config):
-  if c.sampling == 'poisson':
-    probability = c.cohort / c.population
-    return {'probability': probability, 'max_cohort': c.max_cohort}
-  return {'cohort': c.cohort}
 
 
 def _lanes_per_step(c: Config) -> int | None:
@@ -224,19 +265,3 @@ def _lanes_per_step(c: Config) -> int | None:
   if default is not None and c.local_work == 'gram':
     default = gram.LANES_PER_STEP
   return c.lanes_per_step or default
-
-
-def _needs_mask(c: Config, partition: partitions.Partition) -> bool:
-  """Whether batches may hold padding, as ragged clients' do."""
-  ragged = partition.sizes.min() < partition.sizes.max()
-  return c.batch_order == 'mask' or (c.batch_size == 0 and bool(ragged))
-
-
-def _fetch(data, index):
-  """Samples by index; `data` lies on the device, or in host memory."""
-  return {name: x[index] for name, x in data.items()}
-
-
-def _fetch_with_mask(data, index):
-  """The same where an index may be -1, which is padding."""
-  return _fetch(data, index.clip(0)) | {'mask': index >= 0}

@@ -3,14 +3,16 @@
 All keys are counters folded into a root, never split in a loop on the host, so
 results do not depend on the device count, on how lanes are chunked, or on where
 a run was resumed. The hash keys `run` and `round` are public: server and
-clients draw the same hash functions from them. Noise that must stay secret has
-a root of its own and never stands here.
+clients draw the same hash functions from them. Noise that protects has a secret
+root of its own, which a round takes as an argument: `NoiseKeys`.
 """
 
 from typing import NamedTuple
+from typing import TypeVar
 
 import jax
 
+Keys = TypeVar('Keys', 'RoundKeys', 'NoiseKeys')
 _RUN, _ROUND, _CLIENT = range(3)
 # Folded into the key of a round or of a client. Far from the small numbers that
 # sketches fold in and that `jax.random.split` may be equal to.
@@ -32,6 +34,21 @@ class RoundKeys(NamedTuple):
   client: jax.Array
 
 
+class NoiseKeys(NamedTuple):
+  """The secret typed keys of a round whose noise protects somebody.
+
+  Who knows them can subtract the noise. They stand in no state, no checkpoint
+  and no constant of a program.
+
+  Attributes:
+    server: key[], of noise on the sum.
+    client: key[], of noise that one client adds; as `RoundKeys.client`.
+  """
+
+  server: jax.Array
+  client: jax.Array
+
+
 def round_keys(run_key: jax.Array, round_index: jax.Array) -> RoundKeys:
   """The keys of round `round_index` (int32[]) of the run with root `run_key`.
 
@@ -49,19 +66,28 @@ def round_keys(run_key: jax.Array, round_index: jax.Array) -> RoundKeys:
   )
 
 
-def for_client(keys: RoundKeys, client_id: jax.Array) -> RoundKeys:
+def noise_keys(noise_key: jax.Array, round_index: jax.Array) -> NoiseKeys:
+  """The secret keys of round `round_index` (int32[]) under the secret root."""
+  root = lambda tag: jax.random.fold_in(noise_key, tag)
+  return NoiseKeys(
+    server=jax.random.fold_in(root(_ROUND), round_index),
+    client=jax.random.fold_in(root(_CLIENT), round_index),
+  )
+
+
+def for_client(keys: Keys, client_id: jax.Array) -> Keys:
   """The keys as the client with this id (int32[]) sees them."""
   return keys._replace(client=jax.random.fold_in(keys.client, client_id))
 
 
-def for_lanes(keys: RoundKeys, client_ids: jax.Array) -> RoundKeys:
+def for_lanes(keys: Keys, client_ids: jax.Array) -> Keys:
   """The keys with one client key a lane, key[lanes], for ids int32[lanes]."""
   fold = jax.vmap(jax.random.fold_in, (None, 0))
   return keys._replace(client=fold(keys.client, client_ids))
 
 
-def local_key(keys: RoundKeys) -> jax.Array:
-  """What a client's local work draws from."""
+def local_key(keys: RoundKeys | NoiseKeys) -> jax.Array:
+  """What a client's local work draws from; secret if `keys` are."""
   return jax.random.fold_in(keys.client, _LOCAL)
 
 

@@ -33,7 +33,8 @@ def load(c: Config, data_dir: str | None) -> Problem:
   if c.dataset == 'quadratics':
     return _quadratics(c)
   dataset = sources.load(c.dataset, data_dir)
-  scale = _scale(dataset.train['x'])
+  raw = {'mean': 0.0, 'std': 1.0}
+  scale = _scale(dataset.train['x']) if c.standardize else raw
   options = {'widths': tuple(c.widths)} if c.model == 'mlp' else {}
   module = models.make(c.model, dataset.num_classes, **options)
   params = models.init_params(
@@ -68,7 +69,7 @@ def _quadratics(c: Config) -> Problem:
   return Problem(
     data=problem.data,
     test=_evaluation_batches(problem.data),
-    params={'w': jnp.asarray(problem.start(c.seed))},
+    params={'w': jnp.asarray(problem.start(c.seed, c.start_scale))},
     loss_fn=losses.quadratic(),
     metrics_fn=losses.quadratic_metrics,
     labels=None,

@@ -16,6 +16,7 @@ import optax
 
 Make = Callable[[Any], base.Algorithm]  # hyperparameters -> algorithm
 Fetch = Callable[[Any, Any], Any]  # (data, one client's batches) -> batches
+Schedule = Callable[[Any, jax.Array], Any]  # (hp, round) -> hp
 
 
 class FedState(NamedTuple):
@@ -91,8 +92,9 @@ def run_round(
   *,
   fetch: Fetch | None = None,
   lanes_per_step: int | None = 0,
+  schedule: Schedule | None = None,
 ):
-  """Builds round_fn(hp, state, cohort, key, data=None) -> (state, metrics).
+  """Builds round_fn(hp, state, cohort, key, ...) -> (state, metrics).
 
   Args:
     make: hp -> `Algorithm`; runs inside the trace.
@@ -101,24 +103,31 @@ def run_round(
       the devices and `Cohort.batches` holds indices into it.
     lanes_per_step: clients that a shard works on at once; None is all of them,
       0 what suits the backend.
+    schedule: (hp, round) -> the hyperparameters of a round; None keeps them.
 
   Returns:
-    A pure function to jit, vmap (over hp and state) or scan (`scan_rounds`).
+    A pure function to jit, vmap (over hp and state) or scan (`scan_rounds`). It
+    takes ``data=None`` and, for a private algorithm, ``noise_key=None``: key[],
+    a secret root that is not that of ``key``.
     Its metrics: the means over the cohort of what local work reports, `up` and
     `down` (bytes of one client's payloads and of the broadcast, uint32[]),
     `participants` (int32[]), `rejected_clients` (int32[]: their update was not
-    finite, they were given weight 0), and `finite` (bool[]: the new state is,
-    clients' own apart). A round without participants changes nothing.
+    finite, and counts nothing), and `finite` (bool[]: the new state is,
+    clients' own apart). A round without participants changes nothing, unless
+    the algorithm is private: it must not show that nobody was there.
   """
   cohort_fn = cohort_step(
     make, mesh, fetch=fetch, lanes_per_step=lanes_per_step
   )
   server_fn = server_step(make)
 
-  def round_fn(hp, state, cohort, key, data=None):
-    shared, new, metrics = cohort_fn(hp, state, cohort, key, data)
+  def round_fn(hp, state, cohort, key, data=None, noise_key=None):
+    if schedule is not None:
+      hp = schedule(hp, state.round)
+    shared, new, metrics = cohort_fn(hp, state, cohort, key, data, noise_key)
     new = server_fn(hp, shared, new, key)
-    new = _unless_empty(metrics['participants'], new, state)
+    if noise_key is None:
+      new = _unless_empty(metrics['participants'], new, state)
     finite = _all_finite(comms.drop_per_client(new))
     return new, metrics | {'finite': finite}
 
@@ -131,8 +140,8 @@ def scan_rounds(round_fn):
   Where a round is short, dispatch costs more than the work.
   """
 
-  def rounds_fn(hp, state, cohorts, key, data=None):
-    step = lambda state, cohort: round_fn(hp, state, cohort, key, data)
+  def rounds_fn(hp, state, cohorts, key, *rest):
+    step = lambda state, cohort: round_fn(hp, state, cohort, key, *rest)
     return jax.lax.scan(step, state, cohorts)
 
   return rounds_fn
@@ -148,16 +157,25 @@ def cohort_step(
   """The first half of a round, from the parameters to the broadcast.
 
   Args are those of `run_round`. Returns a function (hp, state, cohort, key,
-  data) -> (what the server broadcasts, state, metrics), in which all but the
-  links after the broadcast have run.
+  data, noise_key) -> (what the server broadcasts, state, metrics), in which all
+  but the links after the broadcast have run.
+
+  Raises (when traced):
+    ValueError: a private algorithm is given no noise_key, or another one is.
   """
   if lanes_per_step == 0:
     lanes_per_step = lanes_lib.default_lanes_per_step()
   program = _shard_program(make, fetch, lanes_per_step)
 
-  def step(hp, state, cohort, key, data=None):
+  def step(hp, state, cohort, key, data=None, noise_key=None):
     keys = keys_lib.round_keys(key, state.round)
+    private = make(hp).releases > 0
+    if private != (noise_key is not None):
+      raise ValueError(f'Expected a noise_key if and only if {private=}.')
+    noise = keys_lib.noise_keys(noise_key, state.round) if private else None
     cohort = pad_cohort(cohort, mesh.size)
+    if private:  # a weight above 1 would be a contribution above the bound
+      cohort = cohort._replace(weight=jnp.sign(cohort.weight))
     take = lambda rows: rows.at[cohort.ids].get(mode='fill', fill_value=0)
     old = state.encode, comms.clear_bills(state.protocol)
     rows = comms.map_per_client(take, old)
@@ -165,9 +183,9 @@ def cohort_step(
     shared, rows, metrics = jax.shard_map(
       program,
       mesh=mesh,
-      in_specs=(P(), P(), specs, lanes, P(), P()),
+      in_specs=(P(), P(), specs, lanes, P(), P(), P()),
       out_specs=(P(), specs, P()),
-    )(hp, state.params, rows, cohort, keys, data)
+    )(hp, state.params, rows, cohort, keys, noise, data)
     put = lambda new, old: old.at[cohort.ids].set(new, mode='drop')
     encode, protocol = comms.map_per_client(put, rows, old)
     state = state._replace(encode=encode, protocol=protocol)
@@ -224,21 +242,22 @@ def run_evaluation(metrics_fn, mesh: jax.sharding.Mesh):
 def _shard_program(make: Make, fetch: Fetch | None, lanes_per_step: int | None):
   """The first half of a round as one shard sees it: its own lanes."""
 
-  def program(hp, params, rows, cohort, keys, data):
+  def program(hp, params, rows, cohort, keys, noise, data):
     algorithm = make(hp)
     encode, protocol = rows
     own, shared = _drift(algorithm, protocol)
     start = comms.downlink((params, shared))
-    work = _client_work(algorithm, start, keys, fetch, data)
+    work = _client_work(algorithm, start, keys, noise, fetch, data)
     lanes = cohort, encode.value, own
     if algorithm.decode is None:
-      payload, weight, row, metrics = lanes_lib.map_clients(
+      payload, weight, *rest = lanes_lib.map_clients(
         work, lanes, lanes_per_step
       )
     else:
-      payload, (weight, row, metrics) = lanes_lib.sum_over_lanes(
+      payload, (weight, *rest) = lanes_lib.sum_over_lanes(
         _decoded(work, algorithm.decode, start[0], keys), lanes, lanes_per_step
       )
+    row, metrics, accepted = rest
     shared, new = algorithm.protocol.update(
       payload,
       protocol,
@@ -246,21 +265,24 @@ def _shard_program(make: Make, fetch: Fetch | None, lanes_per_step: int | None):
       keys=keys_lib.for_lanes(keys, cohort.ids),
       weight=weight,
       ids=cohort.ids,
+      noise=noise and keys_lib.for_lanes(noise, cohort.ids),
     )
 
+    came = cohort.weight > 0
+    taken = came & accepted
+
     def keep(row, old):  # an absent client's row does not change
-      present = (weight > 0).reshape((-1,) + (1,) * (row.ndim - 1))
+      present = taken.reshape((-1,) + (1,) * (row.ndim - 1))
       return jnp.where(present, row, old)
 
     rows = comms.map_per_client(keep, (comms.PerClient(row), new), rows)
-    metrics, _ = comms.uplink(metrics, weight)
-    rejected = (cohort.weight > 0) & (weight == 0)
-    for name, who in (
-      ('participants', weight > 0),
-      ('rejected_clients', rejected),
-    ):
-      metrics[name] = comms.sum_over_cohort(who.astype(jnp.int32))
-    return shared, rows, metrics
+    metrics, _ = comms.uplink(metrics, jnp.where(taken, cohort.weight, 0))
+    count = lambda who: comms.sum_over_cohort(who.astype(jnp.int32))
+    who = {
+      'participants': count(taken),
+      'rejected_clients': count(came & ~taken),
+    }
+    return shared, rows, metrics | who
 
   return program
 
@@ -273,26 +295,32 @@ def _drift(algorithm, protocol):
   return None, drift
 
 
-def _client_work(algorithm, start, keys, fetch, data):
-  """One client: (its entry, row, drift) -> (payload, weight, row, metrics)."""
+def _client_work(algorithm, start, keys, noise, fetch, data):
+  """One client: (its entry, row, drift) -> (payload, weight, row, ...).
+
+  What is not finite is left out. A private client then sends zeros, with its
+  noise: that it does not take part would tell.
+  """
   params, shared = start
+  private = noise is not None
 
   def work(lane):
     client, row, drift = lane
     own = keys_lib.for_client(keys, client.ids)
     batches = client.batches if fetch is None else fetch(data, client.batches)
     drift = shared if drift is None else drift
-    key = keys_lib.local_key(own)
+    secret = noise and keys_lib.for_client(noise, client.ids)
+    key = keys_lib.local_key(secret or own)
     moved, metrics = algorithm.local(params, batches, key, drift)
     payload, row = algorithm.encode.update(
       moved, row, params, keys=own, weight=client.weight
     )
     accepted = _all_finite((moved, payload))
-    weight = jnp.where(accepted, client.weight, 0)
-    if algorithm.decode is None:
-      payload = jax.tree.map(lambda x: jnp.where(accepted, x, 0), payload)
-    metrics = jax.tree.map(lambda x: jnp.where(accepted, x, 0), metrics)
-    return payload, weight, row, metrics
+    zero = lambda tree: jax.tree.map(lambda x: jnp.where(accepted, x, 0), tree)
+    weight = client.weight if private else zero(client.weight)
+    if algorithm.decode is None or private:
+      payload = zero(payload)
+    return payload, weight, row, zero(metrics), accepted
 
   return work
 

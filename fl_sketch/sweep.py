@@ -19,6 +19,7 @@ from fl_sketch import algorithms
 from fl_sketch import comms
 from fl_sketch import experiment
 from fl_sketch import progress as progress_lib
+from fl_sketch import secret as secret_lib
 from fl_sketch import sweep_program
 from fl_sketch import sweep_report
 from fl_sketch.config import MAPPINGS
@@ -233,7 +234,11 @@ def _run_group(todo, group, files, data_dir, points_per_program, bar):
     c = todo[i].config
     if c.seed not in exps:  # the data are the same, and large
       exps[c.seed] = experiment.build(c, data_dir)._replace(data=first.data)
-    return exps[c.seed]._replace(config=c, hyper=experiment.hyper_of(c))
+    return experiment.reconfigured(exps[c.seed], c)
+
+  def secret(i):
+    resumed = bool(files.rows)
+    return secret_lib.of_run(todo[i].config, files.folder, resumed=resumed)
 
   configs = [todo[i].config for i in group]
   program = sweep_program.Program(first, comms.cohort_mesh(), configs)
@@ -245,6 +250,7 @@ def _run_group(todo, group, files, data_dir, points_per_program, bar):
       continue
     # The last chunk is filled up, so that it needs no program of its own.
     filled = chunk + chunk[-1:] * (size - len(chunk))
-    results = program.run([prepared(i) for i in filled], len(chunk), bar)
+    own = first.promise and [secret(i) for i in filled]
+    results = program.run([prepared(i) for i in filled], len(chunk), bar, own)
     for i, result in zip(chunk, results, strict=True):
       files.finish(i, todo[i].values, todo[i].config, result)

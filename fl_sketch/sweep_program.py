@@ -12,6 +12,7 @@ from fl_sketch import experiment
 from fl_sketch import ledger as ledger_lib
 from fl_sketch import progress as progress_lib
 from fl_sketch import rounds
+from fl_sketch import secret as secret_lib
 from fl_sketch import training
 import jax
 import jax.numpy as jnp
@@ -30,11 +31,13 @@ class Result(NamedTuple):
     rows: metrics of every round, up to the last that was finite.
     diverged: whether there are fewer of them than rounds.
     seconds: this point's share of the time of its chunk.
+    about: what its summary says beside metrics.
   """
 
   rows: list[dict[str, Any]]
   diverged: bool
   seconds: float
+  about: dict[str, Any]
 
 
 class Program:
@@ -64,10 +67,17 @@ class Program:
     c = exp.config
     self.config, self.mesh = c, mesh
     # Of all points and not of a chunk, so that every chunk is one program.
-    self._one_seed = len({c.seed for c in configs}) == 1
+    self._private = exp.promise is not None
+    # Private points draw their own cohorts, unless from a seed of the noise.
+    self._one_seed = len({(c.seed, c.noise_seed) for c in configs}) == 1
+    self._one_seed &= not self._private or c.noise_seed is not None
     self._one_key = len({c.key_seed for c in configs}) == 1
     self._round_fn = rounds.run_round(
-      exp.make, mesh, fetch=exp.fetch, lanes_per_step=exp.lanes_per_step
+      exp.make,
+      mesh,
+      fetch=exp.fetch,
+      lanes_per_step=exp.lanes_per_step,
+      schedule=exp.schedule,
     )
     if c.rounds_per_dispatch > 1:
       self._round_fn = rounds.scan_rounds(self._round_fn)
@@ -87,8 +97,10 @@ class Program:
     """The points whose rounds fit the memory of a device, at least one."""
     one = [exp]
     step = self._step(one)
-    args = (*self._start(one), self._cohorts(one, 0)[0], self._key(one))
-    compiled = step.lower(*args, self._data).compile()
+    key, roots = self._key(one), [0 if self._private else None]
+    cohorts, _ = self._cohorts(one, 0, roots)
+    args = [*self._start(one), cohorts, key, self._data]
+    compiled = step.lower(*args, *[key] * self._private).compile()
     used, data = compiled.memory_analysis(), comms.nbytes(self._data)
     each = (
       used.temp_size_in_bytes
@@ -105,6 +117,7 @@ class Program:
     exps: list[experiment.Experiment],
     count: int,
     bar: progress_lib.Progress,
+    secrets: list[secret_lib.Secret] | None = None,
   ) -> list[Result]:
     """Runs points at once.
 
@@ -112,15 +125,21 @@ class Program:
       exps: of the points.
       count: the results of only so many of them are wanted.
       bar: advances by a round for every round of these.
+      secrets: of private points, one each.
     """
     c, begun = self.config, time.monotonic()
     step = self._step(exps)
     hyper, state = self._start(exps)
     key, tracks = self._key(exps), [_Track(exp) for exp in exps[:count]]
+    rest, roots = [self._data], [None] * len(exps)
+    if secrets is not None:
+      noise = _stacked([s.noise_key for s in secrets], jnp)
+      rest.append(comms.place(self.mesh, noise))
+      roots = [s.sampling for s in secrets]
     pending, done = None, 0
     while done < c.rounds and not all(t.diverged for t in tracks):
-      placed, cohorts = self._cohorts(exps, done)
-      state, metrics = step(hyper, state, placed, key, self._data)
+      placed, cohorts = self._cohorts(exps, done, roots)
+      state, metrics = step(hyper, state, placed, key, *rest)
       # The rounds just dispatched run while those before them are entered.
       _enter(tracks, pending, bar)
       pending = cohorts, metrics
@@ -133,7 +152,7 @@ class Program:
     seconds = (time.monotonic() - begun) / count
     for _ in range((c.rounds - done) * count):
       bar.advance(tracks[0].shown())
-    return [Result(t.rows, t.diverged, seconds) for t in tracks]
+    return [Result(t.rows, t.diverged, seconds, t.about) for t in tracks]
 
   def _step(self, exps):
     """The jitted rounds of so many points; cohorts and key may be shared."""
@@ -141,7 +160,8 @@ class Program:
       fn = self._round_fn
       if len(exps) > 1:
         own = (None if one else 0 for one in (self._one_seed, self._one_key))
-        fn = jax.vmap(fn, (0, 0, *own, None))
+        noise = (0,) * (self._private)
+        fn = jax.vmap(fn, (0, 0, *own, None, *noise))
       self._steps[len(exps)] = jax.jit(fn, donate_argnums=1)
     return self._steps[len(exps)]
 
@@ -159,15 +179,17 @@ class Program:
     keys = [jax.random.key(exp.config.key_seed) for exp in wanted]
     return comms.place(self.mesh, _stacked(keys, jnp))
 
-  def _cohorts(self, exps, done):
+  def _cohorts(self, exps, done, roots):
     """The cohorts of the next dispatch: placed, and on the host by point."""
-    by_seed = {exp.config.seed: exp.sample for exp in exps}
+    draws = [(e.config.seed, root) for e, root in zip(exps, roots, strict=True)]
+    samples = dict(zip(draws, [exp.sample for exp in exps], strict=True))
     per_dispatch = range(done, done + self.config.rounds_per_dispatch)
+    pad = lambda cohort: rounds.pad_cohort(cohort, self.mesh.size)
     sampled = {
-      seed: [rounds.pad_cohort(sample(r), self.mesh.size) for r in per_dispatch]
-      for seed, sample in by_seed.items()
+      (seed, root): [pad(sample(r, root)) for r in per_dispatch]
+      for (seed, root), sample in samples.items()
     }
-    own = [sampled[exp.config.seed] for exp in exps]
+    own = [sampled[draw] for draw in draws]
     wanted = own[:1] if self._one_seed else own
     stacked = _stacked([_stacked(cohorts, np) for cohorts in wanted], np)
     axes = [None] * ((len(per_dispatch) > 1) + (len(wanted) > 1))
@@ -187,14 +209,21 @@ class _Track:
   def __init__(self, exp):
     dense = comms.nbytes(exp.params)
     self.rows, self.diverged = [], False
+    self.about = training.privacy_of(exp)
+    self._epsilons = training.epsilons_by_round(exp)
     self._ledger = ledger_lib.Ledger.empty(exp.config.population, dense)
 
   def enter(self, cohort, one):
     """One more round, with its metrics."""
-    if training.lost(cohort, one) or not math.isfinite(one['train_loss']):
+    private = self._epsilons is not None
+    # Whether a private run goes on must not depend on what has no noise.
+    bad_loss = not (private or math.isfinite(one['train_loss']))
+    if training.lost(cohort, one, private) or bad_loss:
       self.diverged = True
     if not self.diverged:
       row = training.row_of(len(self.rows), cohort, one, self._ledger)
+      if self._epsilons is not None:
+        row['epsilon'] = self._epsilons[len(self.rows)]
       self.rows.append(row)
 
   def evaluated(self, row):

@@ -268,7 +268,7 @@ class Files:
       seen = [row[metric] for row in result.rows if metric in row]
       if seen and metric != 'train_loss':
         last[f'best_{metric}'] = best(seen)
-    own.summarize(last, diverged=result.diverged)
+    own.summarize(last, diverged=result.diverged, **result.about)
     row = {'point': number, 'values': values} | last
     row |= {'diverged': result.diverged, 'seconds': round(result.seconds, 3)}
     self.rows[number] = json.loads(json.dumps(row))

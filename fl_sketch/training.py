@@ -17,6 +17,7 @@ from fl_sketch import ledger as ledger_lib
 from fl_sketch import progress as progress_lib
 from fl_sketch import reporting
 from fl_sketch import rounds
+from fl_sketch import secret as secret_lib
 from fl_sketch import workdir as workdir_lib
 from fl_sketch.data import pictures
 import jax
@@ -67,6 +68,7 @@ def train(
     DivergedError: the server's state, or the updates of a whole cohort, are not
       finite; names the round and the last good checkpoint.
     WorkdirError: the folder holds another run.
+    SecretError: the secret of a private run is missing, or open to others.
     CheckpointError: it holds checkpoints, none of which can be read.
   """
   mesh = comms.cohort_mesh() if mesh is None else mesh
@@ -89,6 +91,7 @@ class _Loop:
       mesh,
       fetch=exp.fetch if self.on_device else None,
       lanes_per_step=exp.lanes_per_step,
+      schedule=exp.schedule,
     )
     if c.rounds_per_dispatch > 1:
       round_fn = rounds.scan_rounds(round_fn)
@@ -108,6 +111,8 @@ class _Loop:
       raise workdir_lib.WorkdirError(
         f'Expected rounds={c.rounds} >= {self.start}, the rounds that are done.'
       )
+    self.secret = self._secret()
+    self.epsilons = epsilons_by_round(exp)
     self.row = self.files.begin(self.start)
     self.begun = time.monotonic() - self.row.get('seconds', 0.0)
     shown = progress and jax.process_index() == 0
@@ -130,6 +135,17 @@ class _Loop:
     empty = ledger_lib.Ledger.empty(c.population, dense)
     return self.store.restore(state, empty) or (0, state, empty)
 
+  def _secret(self):
+    """Where noise and sampling of a private run come from; else None."""
+    if self.exp.promise is None:
+      return None
+    # Rounds may be done though no checkpoint holds them.
+    secret = secret_lib.of_run(
+      self.exp.config, self.files.folder, resumed=self.files.has_rows()
+    )
+    key = comms.place(self.mesh, secret.noise_key)
+    return secret._replace(noise_key=key)
+
   def run(self, caught) -> Result:
     """Plays the rounds that are left."""
     c = self.exp.config
@@ -137,7 +153,12 @@ class _Loop:
     while done < c.rounds and not _stopped(caught):
       cohorts = self._cohorts(done)
       self.state, metrics = self.rounds_fn(
-        self.hyper, self.state, self._placed(cohorts), self.key, self.data
+        self.hyper,
+        self.state,
+        self._placed(cohorts),
+        self.key,
+        self.data,
+        self.secret and self.secret.noise_key,
       )
       # The rounds just dispatched run while those before them are logged.
       self._log(pending)
@@ -167,7 +188,8 @@ class _Loop:
     reporting.draw_run(self.files.folder)
     if result.finished:
       parameters = sum(x.size for x in jax.tree.leaves(self.exp.params))
-      self.files.summarize(result.row, parameters=parameters)
+      about = privacy_of(self.exp)
+      self.files.summarize(result.row, parameters=parameters, **about)
 
   def _due(self, done, every):
     return done % every == 0 or done >= self.exp.config.rounds
@@ -175,7 +197,8 @@ class _Loop:
   def _cohorts(self, done):
     """The cohorts of the next dispatch, in host memory."""
     count = self.exp.config.rounds_per_dispatch
-    cohorts = [self.exp.sample(done + i) for i in range(count)]
+    root = self.secret and self.secret.sampling
+    cohorts = [self.exp.sample(done + i, root) for i in range(count)]
     return [rounds.pad_cohort(cohort, self.mesh.size) for cohort in cohorts]
 
   def _placed(self, cohorts):
@@ -195,9 +218,11 @@ class _Loop:
     metrics = jax.tree.map(np.atleast_1d, jax.device_get(metrics))
     for i, cohort in enumerate(cohorts):
       one = {k: v[i].item() for k, v in metrics.items()}
-      if what := lost(cohort, one):
+      if what := lost(cohort, one, self.exp.promise is not None):
         raise DivergedError(self._diverged(first + i, what))
       row = row_of(first + i, cohort, one, self.ledger)
+      if self.epsilons is not None:
+        row['epsilon'] = self.epsilons[first + i]
       if evaluate and i == len(cohorts) - 1:
         row |= evaluated(self.evaluate_fn, self.state.params, self.test)
       self._write(row)
@@ -232,10 +257,39 @@ def fits_device(exp: experiment.Experiment) -> bool:
   return copies * comms.nbytes(exp.data) <= MAX_RESIDENT
 
 
-def lost(cohort: rounds.Cohort, metrics: Mapping[str, Any]) -> str | None:
-  """What is not finite after a round, if anything is."""
+def privacy_of(exp: experiment.Experiment) -> dict[str, Any]:
+  """What the summary of a run says of its privacy; empty if it claims none."""
+  if exp.promise is None:
+    return {}
+  return {'privacy': exp.promise.statement.as_dict()}
+
+
+def epsilons_by_round(exp: experiment.Experiment) -> list[Any] | None:
+  """Epsilon after every round of a private run; 'inf' without noise.
+
+  The accountant takes its time: it is asked for the last round and for numbers
+  m 2^k with m < 8, and a round in between is told the epsilon of the next.
+  """
+  if exp.promise is None:
+    return None
+  last = exp.config.rounds
+  some = {m << k for m in range(1, 8) for k in range(last.bit_length())}
+  asked = sorted({r for r in some if r < last} | {last})
+  known = [e if e < np.inf else 'inf' for e in exp.promise.epsilons(asked)]
+  return [known[i] for i in np.searchsorted(asked, np.arange(1, last + 1))]
+
+
+def lost(
+  cohort: rounds.Cohort, metrics: Mapping[str, Any], private: bool = False
+) -> str | None:
+  """What is not finite after a round, if anything is.
+
+  A private run must not stop for what its clients sent: that would tell.
+  """
   if not metrics['finite']:
     return 'parts of the server state'
+  if private:
+    return None
   sent = int((cohort.weight > 0).sum())
   return 'all updates' if 0 < sent == metrics['rejected_clients'] else None
 

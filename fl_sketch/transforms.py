@@ -12,6 +12,8 @@ Extra arguments, by keyword, to every link:
   weight: aggregation weights, 0 for a client that is absent; f32[] before the
     uplink and f32[lanes] in it.
   ids: int32[lanes], in a protocol only: which clients the lanes are.
+  noise: `keys.NoiseKeys` of a private round, else None; in a protocol only,
+    with a client key of each lane.
 """
 
 from collections.abc import Callable

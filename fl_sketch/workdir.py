@@ -101,8 +101,9 @@ class Workdir:
     self._file = None
     self._fields = as_json(config)
     may_change = set(config_lib.RESUMABLE)
-    if config.final_server_lr is not None:
-      may_change.remove('rounds')  # the learning rate decays over them
+    if config.final_server_lr is not None or config.epsilon is not None:
+      # The learning rate decays over them, the noise is calibrated to them.
+      may_change.remove('rounds')
     check(self.folder, config, may_change)
 
   def begin(self, rounds_done: int) -> dict[str, Any]:
@@ -110,7 +111,7 @@ class Workdir:
 
     A process that is killed leaves rows past its last checkpoint, and perhaps
     half a line. Nothing is written before: a start that is refused leaves the
-    folder as it was.
+    folder as it was. The summary of a shorter run goes.
 
     Returns:
       The last row of metrics that stays, empty if there is none.
@@ -120,9 +121,15 @@ class Workdir:
     text = ''.join(json.dumps(row) + '\n' for row in rows)
     self._replace('config.json', self._fields)
     self._replace('metrics.jsonl', text)
+    if self._writes and rounds_done < self._fields['rounds']:
+      (self.folder / 'summary.json').unlink(missing_ok=True)
     if self._writes:
       self._file = open(self.metrics, 'a')
     return rows[-1] if rows else {}
+
+  def has_rows(self) -> bool:
+    """Whether an earlier start has logged a round."""
+    return self.metrics.exists() and self.metrics.stat().st_size > 0
 
   def write(self, row: dict[str, Any]):
     """Appends one row of metrics."""

@@ -4,7 +4,9 @@
 
 Values of any field may come from the command line, with any config:
 --config.sweep.client_lr='(0.1, 0.3)'. Started again with the same workdir it
-goes on with the points that are not finished.
+goes on with the points that are not finished. --x=FIELD --lines=FIELD,FIELD
+adds lines.md and lines.png: the best setting along one field, a line for each
+value of the others.
 """
 
 from absl import app
@@ -12,6 +14,7 @@ from absl import flags
 from absl import logging
 from fl_sketch import devices
 from fl_sketch import sweep
+from fl_sketch import sweep_lines
 from fl_sketch import sweep_report
 import launch
 from ml_collections import config_flags
@@ -26,6 +29,11 @@ _POINTS = flags.DEFINE_integer(
   None,
   'Points that run at once; one on a CPU, elsewhere what fits, if unset.',
   lower_bound=1,
+)
+_X = flags.DEFINE_string('x', None, 'Field on the axis of lines.png.')
+_LINES = flags.DEFINE_list('lines', [], 'Fields whose values are its lines.')
+_LAST = flags.DEFINE_integer(
+  'last', 1, 'Evaluations that its test metrics are means over.', lower_bound=1
 )
 flags.mark_flags_as_required(['config', 'workdir'])
 
@@ -45,6 +53,9 @@ def main(argv):
       data_dir=_DATA_DIR.value,
       points_per_program=_POINTS.value,
     )
+    if _X.value is not None:
+      rows = sweep_lines.last_rounds(rows, folder, _LAST.value)
+      print(sweep_lines.report(rows, folder, _X.value, _LINES.value))
   except ValueError as e:
     launch.refuse(e)
   print(sweep_report.sentence(rows), folder)

@@ -14,6 +14,7 @@ from fl_sketch import checkpoints
 from fl_sketch import devices
 from fl_sketch import experiment
 from fl_sketch import reporting
+from fl_sketch import secret
 from fl_sketch import training
 from fl_sketch import workdir
 import jax
@@ -35,6 +36,7 @@ _CPU_DEVICES = flags.DEFINE_integer(
 )
 _REFUSALS = (
   checkpoints.CheckpointError,
+  secret.SecretError,
   training.DivergedError,
   workdir.WorkdirError,
 )
@@ -66,6 +68,8 @@ def main(argv):
     launch.refuse(e)
   if jax.process_index() == 0:
     print(reporting.sentence(result.row, result.finished), _WORKDIR.value)
+    if exp.promise is not None:
+      print(exp.promise.statement.sentence())
 
 
 if __name__ == '__main__':

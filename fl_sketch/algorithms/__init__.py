@@ -10,6 +10,7 @@ import inspect
 from typing import Any
 
 from fl_sketch import local as local_work
+from fl_sketch import private_local
 from fl_sketch.algorithms import costs
 from fl_sketch.algorithms.base import Algorithm
 from fl_sketch.algorithms.base import Hyper
@@ -86,9 +87,11 @@ def measure(name: str) -> costs.Costs:
     option: x() if isinstance(x, functools.partial) else x
     for option, x in entry(name).example.items()
   }
-  return costs.measure(
-    make(name, costs.quadratic, **built), *costs.toy_problem()
-  )
+  if entry(name).work == 'private_steps':  # noise moves no bytes
+    built['local'] = lambda hp: local_work.sgd(costs.quadratic, hp.client_lr)
+  else:
+    built['loss_fn'] = costs.quadratic
+  return costs.measure(make(name, **built), *costs.toy_problem())
 
 
 def make(
@@ -98,6 +101,7 @@ def make(
   local_steps: int | None = None,
   population: int | None = None,
   weight_decay: float = 0.0,
+  expected_batch: int | None = None,
   local: Callable[[Hyper], local_work.Local] | None = None,
   **given: Any,
 ) -> Callable[[Hyper], Algorithm]:
@@ -113,6 +117,7 @@ def make(
       that send one gradient take None or 1.
     population: clients in total, for the algorithms that ask for it.
     weight_decay: of the local steps.
+    expected_batch: what private local steps divide by; None elsewhere.
     local: hp -> local work, in place of SGD on `loss_fn`.
     **given: the algorithm's own options; `describe(name)` lists them.
 
@@ -139,7 +144,9 @@ def make(
       f'Expected {local_steps=} to be 1 for {name}, which sends one gradient.'
     )
   if loss_fn is not None and local is None:
-    work = _work(found.work, loss_fn, local_steps, weight_decay)
+    if (found.work == 'private_steps') != (expected_batch is not None):
+      raise ValueError(f'Expected {expected_batch=} only for private steps.')
+    work = _work(found.work, loss_fn, local_steps, weight_decay, expected_batch)
   elif loss_fn is None and local is not None:
     work = local
   else:
@@ -147,9 +154,18 @@ def make(
   return lambda hp: found.factory(work(hp), hp, **given)
 
 
-def _work(kind, loss_fn, local_steps, weight_decay):
+def _work(kind, loss_fn, local_steps, weight_decay, expected_batch):
   """Hp -> local work of an `Entry.work`."""
   if kind == 'gradient':
     return lambda hp: local_work.gradient(loss_fn, weight_decay=weight_decay)
+  if kind == 'private_steps':
+    return lambda hp: private_local.private_sgd(
+      loss_fn,
+      hp.client_lr,
+      hp.clip_norm,
+      hp.noise_multiplier,
+      expected_batch=expected_batch,
+      weight_decay=weight_decay,
+    )
   steps = {'local_steps': local_steps, 'weight_decay': weight_decay}
   return lambda hp: local_work.sgd(loss_fn, hp.client_lr, **steps)

@@ -18,6 +18,8 @@ class Hyper(NamedTuple):
     client_lr: f32[], step size of local work.
     server_lr: f32[], step size of the server.
     clip_norm: f32[], L2 bound where an algorithm clips; None where none does.
+    noise_multiplier: f32[], standard deviation of the noise on a sum, in units
+      of ``clip_norm``; None where no privacy is claimed.
     noise_stddev: f32[], of DiffSketch's noise, which is no privacy; None where
       there is none.
   """
@@ -26,6 +28,7 @@ class Hyper(NamedTuple):
   server_lr: jax.Array
   clip_norm: jax.Array | None = None
   noise_stddev: jax.Array | None = None
+  noise_multiplier: jax.Array | None = None
 
 
 _IDENTITY = optax.with_extra_args_support(optax.identity())
@@ -44,6 +47,10 @@ class Algorithm(NamedTuple):
     server: from the broadcast to an update of params.
     decode: (keys, payload, like) -> what the lane loop adds up; None if the
       protocol wants the payloads themselves, leaves [lanes, ...].
+    releases: how often in a round noise protects something: a client, or, in
+      local work, a sample. If not 0 a round takes a secret key, local work
+      draws from it, weights count as 0 or 1, and a round without participants
+      is made all the same.
   """
 
   local: local_work.Local
@@ -52,13 +59,17 @@ class Algorithm(NamedTuple):
   drift: Callable[[Any], Any] | None = None
   server: optax.GradientTransformationExtraArgs = _IDENTITY
   decode: comms.Decode | None = None
+  releases: int = 0
 
 
 def federated(
   local: local_work.Local,
   *links: Any,
   drift: Callable[[Any], Any] | None = None,
+  releases: int = 0,
 ) -> Algorithm:
   """An algorithm from its local work and the links of one chain."""
   chain = transforms.federated_chain(*links)
-  return Algorithm(local=local, drift=drift, **chain._asdict())
+  return Algorithm(
+    local=local, drift=drift, releases=releases, **chain._asdict()
+  )

@@ -83,12 +83,17 @@ def measure(
     params: the model, of 32-bit floats.
     cohort: every client there is, in the order of ids.
     rounds: how many; rare coins want many.
-    hp: hyperparameters; None are rates of 0.1.
+    hp: hyperparameters; None are rates of 0.1, and little noise.
 
   Raises:
     ValueError: the run diverges.
   """
-  hp = hp or base.Hyper(jnp.float32(0.1), jnp.float32(0.1))
+  hp = hp or base.Hyper(
+    jnp.float32(0.1),
+    jnp.float32(0.1),
+    clip_norm=jnp.float32(1),
+    noise_multiplier=jnp.float32(0.01),
+  )
   play = _player(make, params, cohort, rounds)
   shifts = keys_lib.RoundKeys(*(jnp.uint32(0) for _ in _RANDOMNESS))
   state, metrics = jax.device_get(play((hp, shifts)))
@@ -121,8 +126,12 @@ def _player(make, params, cohort, rounds):
   round_fn = rounds_lib.run_round(make_shifted, comms.cohort_mesh(1))
 
   def play(hp):
-    state = rounds_lib.init(make_shifted(hp), params, len(cohort.ids))
-    step = lambda state, _: round_fn(hp, state, cohort, jax.random.key(0))
+    algorithm = make_shifted(hp)
+    state = rounds_lib.init(algorithm, params, len(cohort.ids))
+    keys = [jax.random.key(0)]
+    if algorithm.releases:
+      keys += [None, jax.random.key(1)]
+    step = lambda state, _: round_fn(hp, state, cohort, *keys)
     return jax.lax.scan(step, state, length=rounds)
 
   # It runs for a moment: compiling is what takes time.

@@ -9,6 +9,7 @@ from fl_sketch import local as local_work
 from fl_sketch import sketches
 from fl_sketch import transforms as t
 from fl_sketch.algorithms import base
+from fl_sketch.privacy import links
 from fl_sketch.sketches import estimators
 import jax
 import jax.numpy as jnp
@@ -34,7 +35,11 @@ class Heaprix(NamedTuple):
 
 
 def fedsketch_privix(
-  local: local_work.Local, hp: base.Hyper, *, sketch: sketches.Sketch
+  local: local_work.Local,
+  hp: base.Hyper,
+  *,
+  sketch: sketches.Sketch,
+  privacy: links.Release | None = None,
 ) -> base.Algorithm:
   r"""FedSKETCH with the PRIVIX decoder: a count sketch read by its median.
 
@@ -45,6 +50,7 @@ def fedsketch_privix(
     local: local work.
     hp: hyperparameters.
     sketch: ``sketches.count_sketch(rows, cols)``.
+    privacy: bounds and noise on the tables; None is no privacy.
 
   Symbols: client_lr eta; server_lr gamma; local_steps tau; rows t; cols m, and
   k in the experiments.
@@ -57,11 +63,11 @@ def fedsketch_privix(
   """
   return base.federated(
     local,
-    t.sketch(sketch),
-    t.mean_over_cohort(),
+    *links.sketched_mean(sketch, hp, privacy),
     t.broadcast(),
     t.desketch(sketch),
     optax.scale_by_learning_rate(hp.server_lr),
+    releases=int(privacy is not None),
   )
 
 
@@ -116,6 +122,7 @@ def fedsketch_heaprix(
   sketch: sketches.Sketch,
   k: int,
   exact: bool = True,
+  privacy: links.Release | None = None,
 ) -> base.Algorithm:
   r"""FedSKETCH with HEAPRIX: heavy coordinates, and a sketch of the rest.
 
@@ -131,6 +138,8 @@ def fedsketch_heaprix(
     exact: False is the paper read literally: the values and the rest come from
       the one table, no second uplink. It is biased: HEAVYMIX has emptied the
       very buckets that are read again.
+    privacy: bounds and noise on what is sent, once for each uplink; None is no
+      privacy.
 
   Symbols: client_lr eta; server_lr gamma; local_steps tau; rows t; cols and k
   both m.
@@ -142,12 +151,14 @@ def fedsketch_heaprix(
   Source: Haddadpour, Karimi, Li, Li, arXiv:2008.04975, Algorithms 3 to 5.
   """
   step = optax.scale_by_learning_rate(hp.server_lr)
+  private = privacy is not None
   if exact:
-    return base.federated(local, *heaprix_links(sketch, k), step)
+    send = links.aggregate(hp, privacy)
+    both = heaprix_links(sketch, k, send)
+    return base.federated(local, *both, step, releases=2 * private)
   return base.federated(
     local,
-    t.sketch(sketch),
-    t.mean_over_cohort(),
+    *links.sketched_mean(sketch, hp, privacy),
     t.broadcast(),
     t.stateless(
       lambda table, params, *, keys, **_: _literal(
@@ -155,17 +166,19 @@ def fedsketch_heaprix(
       )
     ),
     step,
+    releases=int(private),
   )
 
 
 def heaprix_links(
-  op: sketches.Sketch, k: int
+  op: sketches.Sketch, k: int, send: links.Aggregate
 ) -> tuple[t.ClientTransform, t.Broadcast, t.Transform]:
   """HEAPRIX as links: before the uplinks, both with their downlinks, after.
 
   Args:
     op: a count sketch.
     k: heavy coordinates.
+    send: one uplink, from `links.aggregate`.
   """
 
   def init(params):
@@ -177,8 +190,8 @@ def heaprix_links(
     fresh = op.sketch(_fresh(keys.round), moved)
     return Heaprix(op.sketch(keys.round, moved), fresh, moved), state
 
-  def update(sent, _, params=None, *, keys, weight, **__):
-    return heaprix_mean(op, k, sent, params, keys=keys, weight=weight)
+  def update(sent, _, params=None, **extra):
+    return heaprix_mean(op, k, send, sent, params, **extra)
 
   def read(mean, params, *, keys, **_):
     top = sketches.put(params, mean.support, mean.exact)
@@ -186,16 +199,17 @@ def heaprix_links(
     rest = op.desketch(key, mean.fresh - op.sketch(key, top), params)
     return jax.tree.map(jnp.add, top, rest)
 
-  send = t.Broadcast(lambda params: comms.bill(), update)
-  return t.ClientTransform(init, tables), send, t.stateless(read)
+  link = t.Broadcast(lambda params: comms.bill(), update)
+  return t.ClientTransform(init, tables), link, t.stateless(read)
 
 
-def heaprix_mean(op, k, sent, params, *, keys, weight):
+def heaprix_mean(op, k, send, sent, params, *, keys, weight, noise, **_):
   """Both uplinks and downlinks: (the mean message, shared; the bill)."""
-  table, first = comms.uplink(sent.table, weight)
+  table, first = send(sent.table, weight, noise=noise)
   support = sketches.heavy_support(op, keys.round, table, params, k)
   exact = jax.vmap(lambda x: sketches.take(x, support))(sent.exact)
-  (exact, fresh), second = comms.uplink((exact, sent.fresh), weight)
+  rest = exact, sent.fresh
+  (exact, fresh), second = send(rest, weight, noise=noise, index=1)
   down = comms.nbytes((table, exact, fresh))
   return Heaprix(table, fresh, exact, support), comms.bill(first + second, down)
 

@@ -10,6 +10,7 @@ from fl_sketch import sketches
 from fl_sketch import transforms as t
 from fl_sketch.algorithms import base
 from fl_sketch.algorithms import fedsketch
+from fl_sketch.privacy import links
 import jax
 import jax.numpy as jnp
 import optax
@@ -31,6 +32,7 @@ def fedsketchgate(
   k: int | None = None,
   control_gain: float | None = None,
   printed: bool = False,
+  privacy: links.Release | None = None,
 ) -> base.Algorithm:
   r"""Local steps along :math:`g_j - c_j`, which sketches keep up to date.
 
@@ -52,6 +54,8 @@ def fedsketchgate(
       c_j fastest.
     printed: the paper's own update of c_j: D is the sketch's desketch, which is
       the median, and the factor 1 / tau.
+    privacy: bounds and noise on what is sent, once for each uplink; None is no
+      privacy. The noise of every round enters all c_j alike, which then drift.
 
   Symbols: client_lr eta; server_lr gamma; local_steps tau; control_gain beta;
   rows t; cols m.
@@ -73,13 +77,16 @@ def fedsketchgate(
     raise ValueError(f'Expected {control_gain=} to be None if {printed=}.')
   scale = 1 / (local_steps if printed else hp.client_lr * local_steps)
   track = functools.partial(_track, sketch, scale, control_gain, printed)
+  send, releases = links.aggregate(hp, privacy), int(privacy is not None)
+  as_sent = links.bounded(hp, privacy)
   if k is None:
     encode, read = t.sketch(sketch), t.desketch(sketch)
-    link = _link(_mean, lambda message: message, track)
+    link = _link(_mean(send), lambda message: message, as_sent, track)
   else:
-    encode, _, read = fedsketch.heaprix_links(sketch, k)
-    mean = functools.partial(fedsketch.heaprix_mean, sketch, k)
-    link = _link(mean, lambda message: message.table, track)
+    encode, _, read = fedsketch.heaprix_links(sketch, k, send)
+    mean = functools.partial(fedsketch.heaprix_mean, sketch, k, send)
+    link = _link(mean, lambda message: message.table, as_sent, track)
+    releases *= 2
   return base.federated(
     local,
     encode,
@@ -87,29 +94,34 @@ def fedsketchgate(
     read,
     optax.scale_by_learning_rate(hp.server_lr),
     drift=lambda protocol: jax.tree.map(jnp.negative, protocol[0].variates),
+    releases=releases,
   )
 
 
-def _link(mean, table_of, track) -> t.Broadcast:
+def _link(mean, table_of, as_sent, track) -> t.Broadcast:
   """What clients send -> its mean, broadcast; tracks c_j on the way."""
 
   def init(params):
     zeros = optax.tree.zeros_like(params)
     return State(comms.PerClient(zeros), comms.bill())
 
-  def update(sent, state, params=None, *, keys, weight, **_):
-    message, bill = mean(sent, params, keys=keys, weight=weight)
-    tables = table_of(message), table_of(sent)
+  def update(sent, state, params=None, *, keys, **extra):
+    message, bill = mean(sent, params, keys=keys, **extra)
+    tables = table_of(message), jax.vmap(as_sent)(table_of(sent))
     return message, State(track(state.variates, *tables, params, keys), bill)
 
   return t.Broadcast(init, update)
 
 
-def _mean(tables, params, *, keys, weight):
+def _mean(send):
   """Clients' tables -> (their mean, the bill)."""
-  del params, keys
-  mean, up = comms.uplink(tables, weight)
-  return mean, comms.bill(up, comms.nbytes(mean))
+
+  def mean(tables, params, *, weight, noise, **_):
+    del params
+    mean, up = send(tables, weight, noise=noise)
+    return mean, comms.bill(up, comms.nbytes(mean))
+
+  return mean
 
 
 def _track(op, scale, gain, printed, variates, mean, tables, params, keys):

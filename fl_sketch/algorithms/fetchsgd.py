@@ -9,6 +9,7 @@ from fl_sketch import local as local_work
 from fl_sketch import sketches
 from fl_sketch import transforms as t
 from fl_sketch.algorithms import base
+from fl_sketch.privacy import links
 import jax.numpy as jnp
 import optax
 
@@ -38,6 +39,7 @@ def fetchsgd(
   error_update: str = 'zero',
   momentum_masking: bool = True,
   local_k: int | None = None,
+  privacy: links.Release | None = None,
 ) -> base.Algorithm:
   r"""Heavy hitters of an error table, :math:`w \leftarrow w - \Delta`.
 
@@ -59,6 +61,7 @@ def fetchsgd(
     momentum_masking: whether U is emptied at those cells.
     local_k: a client sketches only the so many largest coordinates of its
       gradient; None is all.
+    privacy: bounds and noise on the tables; None is no privacy.
 
   Symbols: server_lr eta; momentum rho; sketch S.
 
@@ -107,14 +110,14 @@ def fetchsgd(
   return base.federated(
     local,
     *largest,
-    t.sketch(sketch, hash_key='run'),
-    t.mean_over_cohort(),
+    *links.sketched_mean(sketch, hp, privacy, hash_key='run'),
     t.Transform(init, update),
     t.broadcast(),
     t.stateless(
       lambda sent, params, *, keys, **_: codec.decode(keys.run, sent, params)
     ),
     optax.scale(-1.0),
+    releases=int(privacy is not None),
   )
 
 

@@ -5,6 +5,7 @@ from fl_sketch import sketches
 from fl_sketch import transforms as t
 from fl_sketch.algorithms import base
 from fl_sketch.algorithms import server_optimizers
+from fl_sketch.privacy import links
 
 
 def iterative_sketching(
@@ -13,6 +14,7 @@ def iterative_sketching(
   *,
   sketch: sketches.Sketch,
   server_optimizer: server_optimizers.ServerOptimizer = 'sgd',
+  privacy: links.Release | None = None,
 ) -> base.Algorithm:
   r"""K local steps, one linear sketch, one de-sketch.
 
@@ -24,6 +26,7 @@ def iterative_sketching(
     hp: the practical range of ``server_lr`` is 4 b/d to 1.
     sketch: a linear operator whose desketch is its adjoint.
     server_optimizer: 'momentum' is the extension that the paper names.
+    privacy: bounds and noise on the tables; None is no privacy.
 
   Symbols: client_lr eta_local; server_lr eta_global; local_steps K; sketch R,
   sk and desk; its size b_sketch.
@@ -37,9 +40,9 @@ def iterative_sketching(
   """
   return base.federated(
     local,
-    t.sketch(sketch),
-    t.mean_over_cohort(),
+    *links.sketched_mean(sketch, hp, privacy),
     t.broadcast(),
     t.desketch(sketch),
     server_optimizers.server_step(hp, server_optimizer),
+    releases=int(privacy is not None),
   )

@@ -29,8 +29,12 @@ from fl_sketch.algorithms.marina import marina
 from fl_sketch.algorithms.markov import cd_adam
 from fl_sketch.algorithms.markov import ef21
 from fl_sketch.algorithms.onebit_adam import onebit_adam
+from fl_sketch.algorithms.private import dp_fedavg
+from fl_sketch.algorithms.private import dp_normfedavg
+from fl_sketch.algorithms.private import private_iterative_sketching
 from fl_sketch.algorithms.safl import safl
 from fl_sketch.algorithms.sketched_sgd import sketched_sgd
+from fl_sketch.privacy import links
 
 
 class Entry(NamedTuple):
@@ -38,7 +42,7 @@ class Entry(NamedTuple):
 
   Attributes:
     factory: (local work, hp, **options) -> `Algorithm`.
-    work: 'steps' of SGD on a client, or one 'gradient'.
+    work: 'steps' of SGD on a client, one 'gradient', or 'private_steps'.
     everyone: whether every client must take part in every round, with equal
       weights.
     example: the options of a typical call; a `functools.partial` stands for
@@ -57,6 +61,7 @@ _GRAPH = {'graph': partial(topology.ring, 8), 'population': 8}
 _RANDOM = {'codec': partial(codecs.rand_k, 10)}
 _LARGEST = {'codec': partial(codecs.top_k, 10)}
 _QUANTIZED = {'codec': partial(codecs.quantized_top_k, 10, 4, 10)}
+_PRIVATE = {'privacy': partial(links.Release, 8)}
 _K = {'k': 10}
 _STEPS = {'local_steps': 2}
 _ALL = {'population': 8}
@@ -86,4 +91,9 @@ ENTRIES = {
   'cd_adam': Entry(cd_adam, 'gradient', example=_LARGEST | _ALL),
   'onebit_adam': Entry(onebit_adam, 'gradient', example={'warmup': 2}),
   'cocktail_sgd': Entry(cocktail_sgd, example=_QUANTIZED | {'mask_ratio': 0.1}),
+  'dp_fedavg': Entry(dp_fedavg, example=_PRIVATE),
+  'dp_normfedavg': Entry(dp_normfedavg, example=_PRIVATE),
+  'private_iterative_sketching': Entry(
+    private_iterative_sketching, 'private_steps', example=_LINEAR | _STEPS
+  ),
 }

@@ -5,6 +5,7 @@ from fl_sketch import sketches
 from fl_sketch import transforms as t
 from fl_sketch.algorithms import base
 from fl_sketch.algorithms import server_optimizers
+from fl_sketch.privacy import links
 import jax
 import jax.numpy as jnp
 import optax
@@ -18,6 +19,7 @@ def safl(
   server_optimizer: server_optimizers.ServerOptimizer = 'adam',
   schedule: optax.Schedule | None = None,
   clip: str | None = None,
+  privacy: links.Release | None = None,
 ) -> base.Algorithm:
   r"""Sketch, average, de-sketch, then any optax optimiser on the server.
 
@@ -38,6 +40,7 @@ def safl(
     server_optimizer: ADA, as of `server_step`.
     schedule: round -> factor on ``server_lr``.
     clip: None, 'client' or 'server'.
+    privacy: bounds and noise on the tables; None is no privacy.
 
   Symbols: client_lr eta_t; server_lr kappa; sketch R, sk and desk; its size b;
   b1, b2, eps beta_1, beta_2, epsilon; clip_norm tau.
@@ -54,11 +57,14 @@ def safl(
   Source: Chen, Li, Banerjee, arXiv:2411.06770, Algorithms 1 and 2.
 
   Raises:
-    ValueError: ``clip`` is none of these, ``clip_norm`` lacks, or the operator
-      states no alpha, which 'server' needs.
+    ValueError: ``clip`` is none of these or stands beside ``privacy``, which
+      clips by itself, ``clip_norm`` lacks, or the operator states no alpha,
+      which 'server' needs.
   """
   if clip not in (None, 'client', 'server'):
     raise ValueError(f"Expected {clip=} in (None, 'client', 'server').")
+  if clip is not None and privacy is not None:
+    raise ValueError(f'Expected {clip=} to be None with privacy.')
   if clip is not None and hp.clip_norm is None:
     raise ValueError(f'Expected clip_norm beside {clip=}.')
   on_client = [t.per_client(_clip(hp.clip_norm))] if clip == 'client' else []
@@ -66,12 +72,12 @@ def safl(
   return base.federated(
     local,
     *on_client,
-    t.sketch(sketch),
-    t.mean_over_cohort(),
+    *links.sketched_mean(sketch, hp, privacy),
     t.broadcast(),
     t.desketch(sketch),
     *on_server,
     server_optimizers.server_step(hp, server_optimizer, schedule),
+    releases=int(privacy is not None),
   )
 
 

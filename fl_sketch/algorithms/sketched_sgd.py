@@ -9,6 +9,7 @@ from fl_sketch import local as local_work
 from fl_sketch import sketches
 from fl_sketch import transforms as t
 from fl_sketch.algorithms import base
+from fl_sketch.privacy import links
 from fl_sketch.sketches.base import dimension
 import jax
 from jax import lax
@@ -52,6 +53,7 @@ def sketched_sgd(
   k: int,
   candidates: int = 4,
   momentum: float = 0.0,
+  privacy: links.Release | None = None,
 ) -> base.Algorithm:
   r"""Top-k of the mean of :math:`a_i = e_i + \eta u_i`, found by its sketch.
 
@@ -67,6 +69,8 @@ def sketched_sgd(
     candidates: how many times k are asked for.
     momentum: :math:`u_i \leftarrow \rho u_i + g_i` on a client, set to 0 where
       its value got through (momentum factor masking); 0 is none.
+    privacy: bounds and noise on what is sent, once for each uplink; None is no
+      privacy.
 
   Symbols: server_lr eta; candidates P.
 
@@ -81,7 +85,8 @@ def sketched_sgd(
   if k < 1 or candidates < 1:
     raise ValueError(f'Expected {k=} >= 1 and {candidates=} >= 1.')
 
-  find = functools.partial(_find, sketch, k, candidates)
+  send = links.aggregate(hp, privacy)
+  find = functools.partial(_find, sketch, k, candidates, send)
   return base.federated(
     local,
     _exchange(find, k, momentum, hp.server_lr),
@@ -90,6 +95,7 @@ def sketched_sgd(
         params, _support(sent), -sent.values
       )
     ),
+    releases=2 * (privacy is not None),
   )
 
 
@@ -104,14 +110,14 @@ def _exchange(find, k, momentum, server_lr) -> t.Broadcast:
       zeros, zeros if momentum else comms.PerClient(()), comms.bill()
     )
 
-  def update(grads, state, params=None, *, keys, weight, **_):
+  def update(grads, state, params=None, **extra):
     velocity = grads
     if momentum:
       add = lambda u, g: momentum * u + g
       velocity = jax.tree.map(add, state.momentum.value, grads)
     add = lambda e, u: e + server_lr * u
     wanted = jax.tree.map(add, state.residual.value, velocity)
-    message, bill = find(wanted, params, keys, weight)
+    message, bill = find(wanted, params, **extra)
     sent = sketches.put(params, _support(message), jnp.ones(k))
     clear = lambda rows: jax.tree.map(
       lambda x, hit: jnp.where(hit[None] > 0, 0, x), rows, sent
@@ -124,14 +130,14 @@ def _exchange(find, k, momentum, server_lr) -> t.Broadcast:
   return t.Broadcast(init, update)
 
 
-def _find(op, k, candidates, wanted, params, keys, weight):
+def _find(op, k, candidates, send, wanted, params, *, keys, weight, noise, **_):
   """Both uplinks: (what the server sends, the bill)."""
   tables = t.over_lanes(lambda keys, x: op.sketch(keys.round, x), keys, wanted)
-  table, first = comms.uplink(tables, weight)
+  table, first = send(tables, weight, noise=noise)
   estimate = op.desketch(keys.round, table, params)
   top = _largest(estimate, candidates * k)
   exact = jax.vmap(lambda x: sketches.take(x, top))(wanted)
-  mean, second = comms.uplink(exact, weight)
+  mean, second = send(exact, weight, noise=noise, index=1)
   message = _keep(top, mean, k)
   return message, comms.bill(first + second, comms.nbytes(message))
 

@@ -16,6 +16,7 @@ from fl_sketch import losses
 from fl_sketch import models
 from fl_sketch import problems
 from fl_sketch import rounds
+from fl_sketch import sampler
 from fl_sketch.data import partitions
 import jax
 import jax.numpy as jnp
@@ -90,7 +91,7 @@ def build(name: str, variant: str, total: int) -> experiment.Experiment:
     rng = np.random.default_rng(1000 + round_index)
     ids = rng.choice(c.population, c.cohort, replace=False).astype(np.int32)
     weight = np.ones(c.cohort, np.float32)
-    return experiment.with_batches(c, exp.partition, ids, weight, round_index)
+    return sampler.with_batches(c, exp.partition, ids, weight, round_index)
 
   return exp._replace(sample=sample)
 

@@ -6,7 +6,8 @@
 | poisson | add/remove, zero-out | pld, rdp | dominating pair |
 | poisson | replace-one | pld | dominating pair |
 | truncated Poisson | add/remove | pld, rdp | coupling with exact Poisson |
-| truncated Poisson | zero-out | pld | Ganesh et al., arXiv:2508.15089 |
+| truncated Poisson | zero-out | pld | Ganesh et al., arXiv:2508.15089; the |
+| | | | coupling where cohorts are cut off once in 1e15 steps at most |
 | fixed size | replace-one | rdp | Theorem 27 of arXiv:1808.00087 at z / 2 |
 
 Every other triple is refused, by name of what to choose instead.
@@ -21,6 +22,7 @@ from fl_sketch.privacy.types import Sampling
 from fl_sketch.privacy.types import UnsupportedAccountingError
 import scipy.stats
 
+_RARE = 1e-15  # a chance of truncation at which the coupling is as tight
 _ADD, _ZERO = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT
 _REPLACE = Adjacency.REPLACE_ONE
 _VALID = {
@@ -76,19 +78,26 @@ def simplest(part: GaussianMechanism) -> GaussianMechanism:
 
 
 def untruncated(part: GaussianMechanism) -> GaussianMechanism:
-  """Return exact Poisson for a truncated one under add/remove."""
-  if part.sampling is Sampling.TRUNCATED_POISSON and part.adjacency is _ADD:
+  """Return exact Poisson for a truncated one that is coupled with it."""
+  if part.sampling is not Sampling.TRUNCATED_POISSON:
+    return part
+  if part.adjacency is _ADD or _cut_off(part) <= _RARE:
     return dataclasses.replace(part, sampling=Sampling.POISSON, max_cohort=None)
   return part
 
 
 def overflow_probability(part: GaussianMechanism) -> float:
-  """Return the bound of P[a cohort is truncated] that add/remove pays for."""
+  """Return the bound of P[a cohort is truncated] that the coupling pays for."""
   if untruncated(part) is part:
     return 0.0
+  return min(1.0, part.steps * _cut_off(part))
+
+
+def _cut_off(part: GaussianMechanism) -> float:
+  """Return the probability that one cohort is truncated, of one unit more."""
   population, cohort = sizes(part)
-  tail = scipy.stats.binom.sf(cohort, population + 1, part.sampling_probability)
-  return min(1.0, part.steps * float(tail))
+  q = part.sampling_probability
+  return float(scipy.stats.binom.sf(cohort, population + 1, q))
 
 
 def noise_of(part: GaussianMechanism) -> float:

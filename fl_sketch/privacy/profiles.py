@@ -88,12 +88,14 @@ class Profile:
     overflow: b above, 0 where the curve has the truncation in it.
     visible: A lower bound of delta at epsilon 0.
     resolution: delta below it cannot be told from rounding.
+    ceiling: Another valid curve, which may be lower.
   """
 
   curve: Any
   overflow: float = 0.0
   visible: float = 0.0
   resolution: float = 0.0
+  ceiling: Any = None
 
   def epsilon(self, delta: float) -> float:
     """Return epsilon at `delta`."""
@@ -116,6 +118,8 @@ class Profile:
   def delta(self, epsilon: float) -> float:
     """Return delta at `epsilon`."""
     delta = float(self.curve.get_delta_for_epsilon(epsilon))
+    if self.ceiling is not None:
+      delta = min(delta, self.ceiling.get_delta_for_epsilon(epsilon))
     if self.overflow:
       delta += _cost(epsilon) * self.overflow
     if math.isnan(delta):
@@ -135,6 +139,8 @@ class Profile:
         f'{epsilon=} at {delta=} cannot be, for one step alone has delta >= '
         f'{self.visible} at epsilon 0: choose the other accountant.'
       )
+    if self.ceiling is not None:
+      epsilon = min(epsilon, self.ceiling.get_epsilon_for_delta(delta))
     return epsilon
 
 
@@ -171,7 +177,13 @@ def profile(
   if quiet or (full and accountant == 'pld'):
     return Profile(_exact(parts), overflow)
   if accountant == 'rdp':
-    return Profile(_renyi(parts, _ORDERS), overflow, _visible(parts))
+    # Renyi's bound of a fixed size does not vanish with the noise.
+    fixed = any(
+      part.sampling is Sampling.FIXED_WITHOUT_REPLACEMENT for part in parts
+    )
+    ceiling = _exact(parts) if fixed else None
+    curve = _renyi(parts, _ORDERS)
+    return Profile(curve, overflow, _visible(parts), ceiling=ceiling)
   cell = cell or cell_width(parts)
   if math.isinf(cell):
     return Profile(_exact(parts), overflow)
@@ -216,7 +228,10 @@ def _step_divergences(part: GaussianMechanism, orders) -> np.ndarray:
   from dp_accounting.rdp import RdpAccountant
 
   accountant = RdpAccountant(orders, events.relation(part.adjacency))
-  accountant.compose(events.step_event(part, 'rdp'))
+  try:
+    accountant.compose(events.step_event(part, 'rdp'))
+  except ValueError:  # a logarithm of what rounding has made 0
+    return np.full(len(orders), np.inf)
   if part.sampling is Sampling.FULL:
     return accountant.rdp
   return np.maximum(accountant.rdp, 0) + _RENYI_ROUNDING

@@ -21,6 +21,7 @@ _TRUST = {
   'secure_aggregation': 'anyone who sees only securely aggregated sums',
   'local': 'everyone, the server included',
 }
+TRUSTS = tuple(_TRUST)
 
 
 class UnsupportedAccountingError(ValueError):
@@ -194,7 +195,7 @@ class PrivacyStatement:
   caveats: tuple[str, ...] = ()
 
   def __post_init__(self):
-    checks.choice('trust', self.trust, tuple(_TRUST))
+    checks.choice('trust', self.trust, TRUSTS)
     checks.choice('noise', self.noise, NOISE)
     if not self.epsilon >= 0:
       raise ValueError(f'Expected epsilon={self.epsilon} >= 0.')

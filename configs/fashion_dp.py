@@ -1,0 +1,58 @@
+"""DP-FedAvg against DP-NormFedAvg: Fashion-MNIST, each client's 20 images.
+
+  python -m launch.train --config=configs/fashion_dp.py \
+      --data_dir=DIR --workdir=runs/fashion_dp
+  python -m launch.account --config=configs/fashion_dp.py
+
+Source: Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094, section 6 and
+Appendix G: logistic regression on raw pixels, 3000 clients with 5 shards of the
+images sorted by label, 600 of them expected in a round, 20 full-batch steps,
+rates that fall by 1 % a round, server momentum 0.8, weight decay 1e-4.
+"""
+
+import configs
+import ml_collections
+
+
+def get_config(variant: str = '') -> ml_collections.ConfigDict:
+  """Returns the config.
+
+  Args:
+    variant: '', 'quick' (6 rounds), or 'fedavg', without privacy.
+  """
+  if variant not in ('', 'quick', 'fedavg'):
+    raise ValueError(f"Expected {variant=} in ('', 'quick', 'fedavg').")
+  c = configs.new()
+  c.dataset = 'fashion_mnist'
+  c.model = 'linear'
+  c.standardize = False
+
+  c.population = 3000
+  c.partition = 'label_shards'
+  c.shards_per_client = 5
+  c.samples_per_client = 20
+  c.cohort = 600
+  c.sampling = 'poisson'
+
+  c.rounds = 6 if variant == 'quick' else 60
+  c.local_steps = 20
+  c.batch_size = 0
+  c.local_work = 'gram'
+  c.client_lr = 0.032
+  c.lr_decay = 0.99
+  c.weight_decay = 1e-4
+
+  if variant == 'fedavg':
+    c.algorithm = 'fedavg'
+  else:
+    c.algorithm = 'dp_normfedavg'
+    c.clip_norm = 62.5
+    c.epsilon = 5.0
+    c.delta = 1e-5
+  c.server_optimizer = 'momentum'
+  c.momentum = 0.8
+  c.server_lr = 1.0
+
+  c.eval_every = c.rounds if variant == 'quick' else 1
+  c.checkpoint_every = 3 if variant == 'quick' else 30
+  return c

@@ -1,0 +1,53 @@
+"""Noise in sketch space against noise before the sketch, at equal epsilon.
+
+  python -m launch.sweep --config=configs/mnist_dp_sketch.py \
+      --data_dir=DIR --workdir=runs/mnist_dp_sketch
+
+Iterative sketching (Song et al., ICML 2023) of an MLP on MNIST, made private
+for 1000 clients of 60 images each: either every client's table is clipped and
+noise added to the sum of tables, or every update is clipped and noise added on
+all coordinates, of which the sketch is sent.
+"""
+
+import configs
+import ml_collections
+
+
+def get_config(variant: str = '') -> ml_collections.ConfigDict:
+  """Returns the config; `variant` is '' or 'quick' (6 rounds, 2 points)."""
+  if variant not in ('', 'quick'):
+    raise ValueError(f"Expected {variant=} in ('', 'quick').")
+  quick = variant == 'quick'
+  c = configs.new()
+  c.dataset = 'mnist'
+  c.model = 'mlp'
+  c.widths = (64,)
+  c.standardize = False
+
+  c.population = 1000
+  c.cohort = 100
+  c.sampling = 'poisson'
+
+  c.rounds = 6 if quick else 100
+  c.local_steps = 5
+  c.batch_size = 20
+  c.client_lr = 0.1
+
+  c.algorithm = 'iterative_sketching'
+  c.sketch.kind = 'block_cyclic'
+  c.sketch.size = 3180  # 50,890 / 16
+  c.epsilon = 8.0
+  c.delta = 1e-5
+  c.clip_norm = 0.3
+  c.before_sketch = False
+  c.server_lr = 1.0
+
+  c.eval_every = 3 if quick else 10
+  c.checkpoint_every = 3 if quick else 50
+  c.sweep.before_sketch = (False, True)
+  if not quick:
+    c.sweep.epsilon = (2.0, 8.0)
+    c.sweep.sketch.size = (795, 3180, 12722)
+    c.sweep.clip_norm = (0.1, 0.3, 1.0)
+    c.sweep.server_lr = (0.3, 1.0)
+  return c

@@ -1,0 +1,141 @@
+"""Whether a config claims privacy, and whether the claim means something."""
+
+from typing import Any
+
+from fl_sketch import algorithms
+from fl_sketch.privacy import types
+
+FIELDS = (
+  'delta', 'bound', 'per_layer', 'before_sketch', 'trust', 'adjacency',
+  'accountant', 'min_honest', 'neighbours', 'quantile', 'quantile_lr',
+  'count_stddev', 'noise_seed',
+)  # fmt: skip
+
+
+def is_private(c: Any) -> bool:
+  """Whether a config claims privacy: it sets epsilon or noise_multiplier."""
+  return c.epsilon is not None or c.noise_multiplier is not None
+
+
+def unit_of(c: Any) -> types.Unit:
+  """Whom the algorithm of a config protects."""
+  private_steps = algorithms.entry(c.algorithm).work == 'private_steps'
+  return 'sample' if private_steps else 'client'
+
+
+def check(c: Any):
+  """Refuses a config whose privacy fields mean nothing or have no account.
+
+  Raises:
+    ValueError: the message names the field.
+  """
+  takes = algorithms.options(c.algorithm)
+  unit = unit_of(c)
+  must = unit == 'sample' or c.algorithm in ('dp_fedavg', 'dp_normfedavg')
+  if not is_private(c):
+    if must:
+      raise ValueError(
+        f'Expected epsilon or noise_multiplier with {c.algorithm}.'
+      )
+    if stray := [f for f in FIELDS if getattr(c, f) is not None]:
+      raise ValueError(
+        f'Expected epsilon or noise_multiplier beside {tuple(stray)}.'
+      )
+    return
+  if c.epsilon is not None and c.noise_multiplier is not None:
+    raise ValueError(
+      f'Expected one of epsilon={c.epsilon} and '
+      f'noise_multiplier={c.noise_multiplier}.'
+    )
+  if not must and 'privacy' not in takes:
+    raise ValueError(
+      f'Expected no epsilon or noise_multiplier: {c.algorithm} '
+      'has no private form.'
+    )
+  for name in ('delta', 'clip_norm'):
+    if getattr(c, name) is None:
+      raise ValueError(f'Expected {name} in a private config.')
+  if not 1e-30 < c.clip_norm < 1e30:  # float32 must hold it, and its multiples
+    raise ValueError(f'Expected 1e-30 < clip_norm={c.clip_norm} < 1e30.')
+  if c.standardize and c.dataset != 'quadratics':
+    raise ValueError(
+      'Expected standardize=False in a private config: the mean and deviation '
+      'of all pixels have no noise.'
+    )
+  if c.weights != 'equal' or c.sampling == 'with_replacement':
+    raise ValueError(
+      f"Expected weights={c.weights!r} to be 'equal' and "
+      f"sampling={c.sampling!r} 'poisson' or 'fixed_size' in a private config: "
+      'else a client may contribute more than once.'
+    )
+  _check_choices(c)
+  (_check_samples if unit == 'sample' else _check_clients)(c)
+
+
+def _check_choices(c):
+  bounds = {'dp_normfedavg': ('normalize',), 'dp_fedavg': ('clip', 'quantile')}
+  for name, choices in (
+    ('bound', bounds.get(c.algorithm, ('clip', 'normalize', 'quantile'))),
+    ('trust', types.TRUSTS),
+    ('adjacency', tuple(a.value for a in types.Adjacency)),
+    ('accountant', ('pld', 'rdp')),
+  ):
+    if (value := getattr(c, name)) is not None and value not in choices:
+      raise ValueError(f'Expected {name}={value!r} in {choices}.')
+
+
+def _check_clients(c):
+  if c.trust == 'secure_aggregation' and c.sampling == 'poisson':
+    raise ValueError(
+      "Expected sampling='fixed_size' with trust='secure_aggregation': the "
+      'size of noise that clients add shows how many a Poisson draw took.'
+    )
+  if c.adjacency == 'add_or_remove_one' and c.trust not in (None, 'central'):
+    raise ValueError(
+      f"Expected adjacency='zero_out' or 'replace_one' with trust={c.trust!r}: "
+      "a client's noise, or message, shows that it is there."
+    )
+  if c.adjacency == 'zero_out' and c.bound == 'quantile':
+    raise ValueError(
+      "Expected adjacency='add_or_remove_one' with bound='quantile': the norm "
+      'of a contribution of 0 counts as any other.'
+    )
+  if c.min_honest is not None and c.min_honest > c.cohort:
+    raise ValueError(
+      f'Expected min_honest={c.min_honest} <= cohort={c.cohort}.'
+    )
+  for name, owner in (
+    ('min_honest', c.trust == 'secure_aggregation'),
+    ('neighbours', c.trust == 'secure_aggregation'),
+    ('quantile', c.bound == 'quantile'),
+    ('quantile_lr', c.bound == 'quantile'),
+    ('count_stddev', c.bound == 'quantile'),
+  ):
+    if getattr(c, name) is not None and not owner:
+      raise ValueError(f'Expected nothing in {name}={getattr(c, name)}.')
+  central = c.trust in (None, 'central') and c.bound != 'quantile'
+  if c.before_sketch and not (central and c.sketch is not None):
+    raise ValueError(
+      "Expected a sketch, trust='central' and a fixed bound with before_sketch."
+    )
+
+
+def _check_samples(c):
+  if c.adjacency == 'add_or_remove_one':
+    raise ValueError(
+      "Expected adjacency='zero_out' for samples: how many a client holds sets "
+      'the coin of each.'
+    )
+  unused = {f for f in FIELDS if getattr(c, f) is not None}
+  unused -= {'delta', 'accountant', 'adjacency', 'noise_seed'}
+  if unused:
+    raise ValueError(
+      f'Expected nothing in {sorted(unused)} with {c.algorithm}, whose noise '
+      'stands in the local steps.'
+    )
+  if c.batch_order != 'poisson' or c.batch_size < 1:
+    raise ValueError(
+      f"Expected batch_order={c.batch_order!r} to be 'poisson' and "
+      f'batch_size={c.batch_size} >= 1 with {c.algorithm}: its account '
+      'supposes them.'
+    )

@@ -1,0 +1,199 @@
+"""From a config to its mechanism and to its account: one reading of both.
+
+What the algorithm does (`release_of`) and what the accountant hears (`promise`)
+come from the same fields here, and nowhere else, so they cannot drift apart. A
+combination whose epsilon is not known is refused, here or in `claims`.
+"""
+
+from collections.abc import Sequence
+import functools
+from typing import Any
+from typing import NamedTuple
+
+from fl_sketch.data import batches
+from fl_sketch.data import cohorts
+from fl_sketch.privacy import accounting
+from fl_sketch.privacy import claims
+from fl_sketch.privacy import links
+from fl_sketch.privacy import types
+import numpy as np
+
+_CAVEATS = (
+  'What is published are broadcasts, and all that follows from them: '
+  'train_loss, participants, rejected_clients and bytes in metrics.jsonl, '
+  'checkpoints and labels.png are of the simulation, without noise.',
+  'Choosing hyperparameters on the same data is not accounted for.',
+  'Noise is float32 from a 64-bit key: side channels of its bits are left out.',
+)
+_HONEST = (
+  'Clients are honest, add their share of the noise, and no more than cohort - '
+  'min_honest of them drop out or collude with the server.',
+  'That every table is rounded to a fixed-point grid is left out.',
+)
+_KNOWN = (
+  'Which clients take part is not hidden: each of them is supposed to do so in '
+  'every round.',
+)
+_OF_TRUST = {
+  'central': (),
+  'secure_aggregation': _HONEST + _KNOWN,
+  'local': _KNOWN,
+}
+_NATURAL = {
+  'secure_aggregation': types.Adjacency.ZERO_OUT,
+  'local': types.Adjacency.REPLACE_ONE,
+}
+
+
+class Promise(NamedTuple):
+  """What a private run guarantees, and the noise that makes it true.
+
+  Attributes:
+    noise_multiplier: of the config, or calibrated to its epsilon.
+    statement: of the whole run.
+    steps_per_round: how often a round draws a cohort or a batch.
+  """
+
+  noise_multiplier: float
+  statement: types.PrivacyStatement
+  steps_per_round: int
+
+  def epsilons(self, rounds: Sequence[int]) -> list[float]:
+    """Epsilon after so many rounds, at the delta of the statement."""
+    told, steps = self.statement, [self.steps_per_round * r for r in rounds]
+    options = {'delta': told.delta, 'accountant': told.accountant}
+    return accounting.epsilon_curve(told.mechanism, steps, **options)
+
+
+def release_of(c: Any) -> links.Release | None:
+  """How the algorithm of a config makes a mean private; None if it does not.
+
+  Samples are protected in local work: the mean is not private then.
+  """
+  if not claims.is_private(c) or claims.unit_of(c) == 'sample':
+    return None
+  given = {
+    'bound': c.bound, 'trust': c.trust, 'per_leaf': c.per_layer,
+    'before_sketch': c.before_sketch, 'min_honest': c.min_honest,
+    'neighbours': c.neighbours, 'quantile': c.quantile,
+    'quantile_lr': c.quantile_lr, 'count_stddev': c.count_stddev,
+  }  # fmt: skip
+  given = {k: v for k, v in given.items() if v is not None}
+  if given.get('bound') == 'quantile':  # a twentieth of the cohort, as printed
+    given.setdefault('count_stddev', c.cohort / 20)
+  return links.Release(float(c.cohort), **given)
+
+
+def max_cohort(c: Any) -> int | None:
+  """The largest cohort of a config under Poisson sampling."""
+  if c.max_cohort is not None or c.sampling != 'poisson':
+    return c.max_cohort
+  # Larger cohorts are cut off; in a private run, at a chance within delta.
+  tail = batches.TAIL if claims.is_private(c) else 1e-9
+  probability = c.cohort / c.population
+  return cohorts.default_max_cohort(c.population, probability, tail)
+
+
+def promise(c: Any, releases: int, partition: Any = None) -> Promise | None:
+  """What a config guarantees; None if it claims no privacy.
+
+  Args:
+    c: a `Config`.
+    releases: of its algorithm, `Algorithm.releases`.
+    partition: who holds what; asked for where samples are protected.
+
+  Raises:
+    UnsupportedAccountingError: nothing is known of this combination.
+    CalibrationError: no noise reaches the epsilon.
+  """
+  if not claims.is_private(c):
+    return None
+  unit = claims.unit_of(c)
+  if unit == 'sample':
+    per_round, trust, spec = releases, 'local', _samples(c, releases, partition)
+  else:
+    per_round, trust, spec = 1, c.trust or 'central', _clients(c, releases)
+  fixed = spec['sampling'] is types.Sampling.FIXED_WITHOUT_REPLACEMENT
+  accountant = c.accountant or ('rdp' if fixed else 'pld')
+  z = c.noise_multiplier
+  if z is None:
+    z = _calibrated(c.epsilon, c.delta, accountant, **spec)
+  mechanism = types.GaussianMechanism(noise_multiplier=z, **spec)
+  epsilon = accounting.compute_epsilon(
+    mechanism, delta=c.delta, accountant=accountant
+  )
+  if c.bound == 'quantile' and not 0 < z < 2 * release_of(c).count_stddev:
+    raise ValueError(
+      f'Expected 0 < noise_multiplier={z} < 2 count_stddev='
+      f"{2 * release_of(c).count_stddev} with bound='quantile'."
+    )
+  statement = types.PrivacyStatement(
+    epsilon,
+    c.delta,
+    accountant,
+    mechanism,
+    trust,
+    noise=types.NOISE[c.noise_seed is not None],
+    caveats=_OF_TRUST[trust] + _CAVEATS,
+  )
+  return Promise(z, statement, per_round)
+
+
+@functools.cache
+def _calibrated(epsilon, delta, accountant, **spec):
+  return accounting.calibrate_noise_multiplier(
+    epsilon=epsilon, delta=delta, accountant=accountant, **spec
+  )
+
+
+def _clients(c, releases) -> dict[str, Any]:
+  """The fields of the mechanism that protects clients."""
+  spec = {'steps': c.rounds, 'releases_per_step': releases, 'unit': 'client'}
+  sampling, natural = types.Sampling.FULL, types.Adjacency.ADD_OR_REMOVE_ONE
+  if c.trust in _NATURAL:  # the server sees who takes part: no amplification
+    natural = _NATURAL[c.trust]
+  elif c.sampling == 'poisson':
+    spec['sampling_probability'] = c.cohort / c.population
+    spec |= {'population': c.population, 'max_cohort': max_cohort(c)}
+    sampling = types.Sampling.TRUNCATED_POISSON
+    if max_cohort(c) >= c.population:  # nobody is ever cut off
+      sampling = types.Sampling.POISSON
+  elif c.cohort < c.population:
+    sampling = types.Sampling.FIXED_WITHOUT_REPLACEMENT
+    natural = types.Adjacency.REPLACE_ONE
+    spec |= {'population': c.population, 'max_cohort': c.cohort}
+  return spec | {'sampling': sampling, 'adjacency': _adjacency(c, natural)}
+
+
+def _samples(c, releases, partition) -> dict[str, Any]:
+  """The fields of the mechanism that protects the worst client's samples.
+
+  Its coin is that of the smallest client, whoever is sampled; the chance that a
+  batch is cut off at least that of the largest. How many samples a client holds
+  sets their coins, and is public: hence zero-out.
+  """
+  from scipy import stats  # slow to import
+
+  sizes = np.asarray(partition.sizes)
+  low, high = int(sizes.min()), int(sizes.max())
+  _, most = batches.poisson_limits(partition, c.batch_size)
+  q, cut = c.batch_size / low, min(most, low)
+  chance = stats.binom.sf(most, high + 1, c.batch_size / high)
+  while cut > 1 and stats.binom.sf(cut, low + 1, q) < chance:
+    cut -= 1
+  sampling = types.Sampling.TRUNCATED_POISSON
+  if most >= high:  # nothing is ever cut off
+    sampling, cut = types.Sampling.POISSON, low
+  return {
+    'steps': c.rounds * releases,
+    'unit': 'sample',
+    'sampling': sampling,
+    'sampling_probability': q,
+    'population': low,
+    'max_cohort': cut,
+    'adjacency': _adjacency(c, types.Adjacency.ZERO_OUT),
+  }
+
+
+def _adjacency(c, natural) -> types.Adjacency:
+  return natural if c.adjacency is None else types.Adjacency(c.adjacency)

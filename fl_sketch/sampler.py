@@ -1,0 +1,94 @@
+"""Who takes part in a round, and with which of its samples."""
+
+from collections.abc import Callable
+
+from fl_sketch import rounds
+from fl_sketch.config import Config
+from fl_sketch.data import batches
+from fl_sketch.data import cohorts
+from fl_sketch.data import partitions
+from fl_sketch.privacy import claims
+from fl_sketch.privacy import plan
+import numpy as np
+
+
+def sampler(
+  c: Config, partition: partitions.Partition
+) -> Callable[..., rounds.Cohort]:
+  """Builds (round, secret root) -> its `Cohort`, a pure function of both.
+
+  The root is that of a private run, whose draws nobody may make again, else
+  None.
+  """
+
+  def sample(round_index: int, secret: int | None = None) -> rounds.Cohort:
+    if claims.is_private(c) != (secret is not None):
+      raise ValueError(
+        'Expected a secret root if and only if a run is private.'
+      )
+    seed = c.seed + (secret or 0)
+    ids, weight = cohorts.sample(
+      c.sampling, seed, round_index, c.population, **_sampling_options(c)
+    )
+    # Only those of private steps must be hard to guess: a client sees its own.
+    own = seed if c.batch_order == 'poisson' else c.seed
+    return with_batches(c, partition, ids, weight, round_index, own)
+
+  return sample
+
+
+def with_batches(
+  c: Config,
+  partition: partitions.Partition,
+  ids: np.ndarray,
+  weight: np.ndarray,
+  round_index: int,
+  seed: int | None = None,
+) -> rounds.Cohort:
+  """The `Cohort` of these clients, with the indices of their batches.
+
+  Args:
+    c: for the fields of local work, and the seed.
+    partition: which samples each client holds.
+    ids: int32[C].
+    weight: f32[C].
+    round_index: of the round.
+    seed: of the draw of batches; None is the config's.
+  """
+  if c.weights == 'samples':
+    sizes = np.append(partition.sizes, 0)
+    weight = weight * (sizes[ids] / partition.sizes.mean()).astype(np.float32)
+  if c.batch_size == 0:
+    return rounds.Cohort(ids, weight, batches.full(partition, ids))
+  seed, size = c.seed if seed is None else seed, (c.local_steps, c.batch_size)
+  index = batches.draw(partition, ids, seed, round_index, *size, c.batch_order)
+  return rounds.Cohort(ids, weight, index)
+
+
+def _sampling_options(c: Config):
+  if c.sampling == 'poisson':
+    probability = c.cohort / c.population
+    return {'probability': probability, 'max_cohort': plan.max_cohort(c)}
+  return {'cohort': c.cohort}
+
+
+def fetch_of(c: Config, partition: partitions.Partition) -> rounds.Fetch:
+  """What turns indices into samples, with a mask where there is padding."""
+  return _fetch_with_mask if _needs_mask(c, partition) else _fetch
+
+
+def _needs_mask(c: Config, partition: partitions.Partition) -> bool:
+  """Whether batches may hold padding, as ragged clients' do."""
+  ragged = partition.sizes.min() < partition.sizes.max()
+  padded = c.batch_order in ('mask', 'poisson')
+  return padded or (c.batch_size == 0 and bool(ragged))
+
+
+def _fetch(data, index):
+  """Samples by index; `data` lies on the device, or in host memory."""
+  return {name: x[index] for name, x in data.items()}
+
+
+def _fetch_with_mask(data, index):
+  """The same where an index may be -1, which is padding."""
+  return _fetch(data, index.clip(0)) | {'mask': index >= 0}

@@ -1,0 +1,146 @@
+"""The secret of a private run: where its noise and its sampling come from."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import secrets
+from typing import NamedTuple
+
+from fl_sketch import comms
+from fl_sketch import config as config_lib
+from fl_sketch import workdir
+import jax
+import numpy as np
+
+_BYTES = 32
+
+
+class SecretError(ValueError):
+  """The secret of a run is missing, damaged, or open to others."""
+
+
+class Secret(NamedTuple):
+  """What must not be published; neither state, checkpoint nor config has it.
+
+  Attributes:
+    noise_key: key[], root of `keys.NoiseKeys`.
+    sampling: root of the draws of cohorts and of batches, < 2^64.
+  """
+
+  noise_key: jax.Array
+  sampling: int
+
+
+def of_run(
+  c: config_lib.Config, folder: str | os.PathLike, *, resumed: bool
+) -> Secret:
+  """The secret of a private run, or of a point of a sweep, in a folder.
+
+  It depends on every field that a resumed run must not change, so that no other
+  run, and no other point, has the same noise.
+
+  Args:
+    c: config of the run, or of the point.
+    folder: of the run, or of the sweep.
+    resumed: as of `keep`.
+  """
+  if c.noise_seed is not None:
+    return reproducible(c.noise_seed, c.seed)
+  default = dataclasses.asdict(config_lib.Config())
+  fields = {
+    name: value
+    for name, value in dataclasses.asdict(c).items()
+    if value != default[name] and name not in config_lib.RESUMABLE
+  }
+  return keep(folder, resumed=resumed, owner=json.dumps(fields, sort_keys=True))
+
+
+def reproducible(noise_seed: int, seed: int = 0) -> Secret:
+  """A secret that anybody can make again, for tests and paired comparisons.
+
+  >>> reproducible(0).sampling == reproducible(1).sampling
+  False
+  """
+  return _secret(b'', f'noise seed {noise_seed} of seed {seed}')
+
+
+def keep(
+  folder: str | os.PathLike, *, resumed: bool, owner: str = ''
+) -> Secret:
+  """Reads the secret of a run from its folder, or draws it there.
+
+  It lies in secret/entropy, which only its owner may read: 32 bytes from the
+  operating system. A run that goes on must find it, on the devices and with the
+  versions that it began with: else the rounds between its last checkpoint and
+  its end would be released twice, with other noise or other rounding. Several
+  processes share what the first one reads.
+
+  Args:
+    folder: of the run.
+    resumed: whether rounds of it are done.
+    owner: what the secret is for; different owners share nothing.
+
+  Raises:
+    SecretError: it is missing though it must be there, was made elsewhere, is
+      not 32 bytes long, or can be read by others.
+  """
+  path = pathlib.Path(folder) / 'secret' / 'entropy'
+  problem, entropy = None, bytes(_BYTES)
+  if jax.process_index() == 0:
+    try:
+      entropy = _read(path) if path.exists() or resumed else _draw(path)
+    except SecretError as e:
+      problem = e
+  if comms.any_process(problem is not None):  # all of them must stop
+    raise problem or SecretError(f'Process 0 cannot read {path}.')
+  shared = comms.from_first_process(np.frombuffer(entropy, np.uint8))
+  return _secret(shared.tobytes(), owner)
+
+
+def _secret(entropy: bytes, owner: str) -> Secret:
+  digest = hashlib.sha256(entropy + owner.encode()).digest()
+  words = np.frombuffer(digest[:8], np.uint32)
+  key = jax.random.wrap_key_data(words, impl='threefry2x32')
+  return Secret(key, int.from_bytes(digest[8:16], 'big'))
+
+
+def _draw(path) -> bytes:
+  path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+  workdir.replace(path.with_name('made_with.json'), workdir.measured_with())
+  entropy = secrets.token_bytes(_BYTES)
+  partial = path.with_name('entropy.partial')
+  partial.unlink(missing_ok=True)
+  flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+  with os.fdopen(os.open(partial, flags, 0o600), 'wb') as file:
+    file.write(entropy)
+  os.replace(partial, path)
+  return entropy
+
+
+def _read(path) -> bytes:
+  if not path.exists():
+    raise SecretError(
+      f'{path} is missing: resumed with other noise, rounds would be released '
+      'twice. Put it back, or start in another workdir.'
+    )
+  if path.stat().st_mode & 0o077:
+    raise SecretError(
+      f'{path} can be read by others (mode {path.stat().st_mode & 0o777:o}): '
+      'who knows the noise has no privacy. Start in another workdir.'
+    )
+  beside = path.with_name('made_with.json')
+  try:
+    made_with = json.loads(beside.read_text())
+  except (OSError, json.JSONDecodeError) as e:
+    raise SecretError(f'{beside} cannot be read: {e}.') from e
+  if made_with != (now := workdir.measured_with()):
+    raise SecretError(
+      f'{path} was drawn with {made_with}, not with {now}: resumed with other '
+      'rounding, rounds would be released twice. Start in another workdir.'
+    )
+  entropy = path.read_bytes()
+  if len(entropy) != _BYTES:
+    raise SecretError(f'Expected {_BYTES} bytes in {path}, not {len(entropy)}.')
+  return entropy

@@ -1,0 +1,73 @@
+"""Says what a config guarantees, before a second of training is spent.
+
+  python -m launch.account --config=configs/NAME.py [--workdir=DIR] [--audit]
+
+Prints the privacy statement, and epsilon over the rounds. A workdir gets
+privacy.json and epsilon.png. --audit attacks the mechanism: canaries go through
+the rounds of the config's own algorithm, on a small model; with a workdir it
+draws audit.png.
+"""
+
+import pathlib
+
+from absl import app
+from absl import flags
+from absl import logging
+from fl_sketch import audits
+from fl_sketch import config
+from fl_sketch import devices
+from fl_sketch import experiment
+from fl_sketch import workdir
+from fl_sketch.privacy import audit
+from fl_sketch.privacy import report
+import launch
+from ml_collections import config_flags
+
+_CONFIG = config_flags.DEFINE_config_file('config', lock_config=True)
+_WORKDIR = flags.DEFINE_string('workdir', None, 'Where files go, if anywhere.')
+_DATA_DIR = flags.DEFINE_string(
+  'data_dir', None, 'Where tensorflow-datasets keeps its files.'
+)
+_AUDIT = flags.DEFINE_bool(
+  'audit', False, 'Attack the mechanism with canaries.'
+)
+_SAMPLES = flags.DEFINE_integer(
+  'samples', 5000, 'Runs of the audit with the canary, and as many without.'
+)
+flags.mark_flags_as_required(['config'])
+
+
+def main(argv):
+  """Accounts for a config, and audits it if asked to."""
+  if len(argv) > 1:
+    raise app.UsageError(f'Unknown arguments: {argv[1:]}')
+  if not flags.FLAGS['verbosity'].present:
+    logging.set_verbosity(logging.WARNING)
+  devices.start()
+  folder = _WORKDIR.value and pathlib.Path(_WORKDIR.value)
+  try:
+    fields = _CONFIG.value.to_dict() | {'sweep': None}
+    c = config.Config.from_mapping(fields)
+    promise = experiment.account(c, _DATA_DIR.value)
+  except ValueError as e:
+    launch.refuse(e)
+  epsilons = report.curve(promise, c.rounds)
+  print(report.text(promise, epsilons))
+  if folder is not None:
+    folder.mkdir(parents=True, exist_ok=True)
+    told = {'epsilons': epsilons} | promise.statement.as_dict()
+    workdir.replace(folder / 'privacy.json', told)
+    report.draw(promise, epsilons, folder / 'epsilon.png')
+  if _AUDIT.value:
+    options = {'samples': _SAMPLES.value, 'data': _DATA_DIR.value}
+    try:
+      found = audits.audit_config(c, **options)
+    except ValueError as e:
+      launch.refuse(e)
+    print(found.text())
+    if folder is not None:
+      audit.draw(found, folder / 'audit.png')
+
+
+if __name__ == '__main__':
+  app.run(main, flags_parser=launch.parse_flags)
