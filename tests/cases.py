@@ -4,6 +4,7 @@ A new algorithm gets every law of the tests by an entry in `ALGORITHMS`.
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
 import functools
 from typing import Any
 from typing import NamedTuple
@@ -14,19 +15,25 @@ from fl_sketch import comms
 from fl_sketch import rounds
 from fl_sketch import sketches
 from fl_sketch import topology
+from fl_sketch.privacy import links
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from private_steps import private_steps
 import pytest
 
 POPULATION = 8
 DIMENSION = 10
 PARAMS = {'w': jnp.zeros((4, 2)), 'b': jnp.zeros(2)}
 HP = algorithms.Hyper(
-  jnp.float32(0.05), jnp.float32(0.1), clip_norm=jnp.float32(0.05)
+  jnp.float32(0.05),
+  jnp.float32(0.1),
+  clip_norm=jnp.float32(0.1),
+  noise_multiplier=jnp.float32(0.4),
 )
 KEY = jax.random.key(1)
+SECRET = jax.random.key(2)
 COUNT = sketches.count_sketch(2, 4)
 MEAN = sketches.count_sketch(2, 4, combine='mean')
 CYCLIC = sketches.block_cyclic(4)
@@ -45,14 +52,24 @@ class Case(NamedTuple):
   up: int  # bytes a client sends in the last of five rounds
   down: int  # bytes of the broadcast
   make: rounds.Make
+  hp: algorithms.Hyper = HP  # what `make` sees where it is given `HP`
 
 
-def case(name, up, down=None, **options) -> Case:
-  steps = {'local_steps': 3} if algorithms.entry(name).work == 'steps' else {}
-  make = algorithms.make(
-    name, loss_fn, population=POPULATION, **steps, **options
-  )
-  return Case(name, options, up, up if down is None else down, make)
+def case(name, up, down=None, clip_norm=None, **options) -> Case:
+  """`clip_norm` None is that of `HP`."""
+  work = algorithms.entry(name).work
+  steps = {} if work == 'gradient' else {'local_steps': 3}
+  if work == 'private_steps':
+    steps['local'] = private_steps(loss_fn)
+  else:
+    steps['loss_fn'] = loss_fn
+  made = algorithms.make(name, population=POPULATION, **steps, **options)
+  down = up if down is None else down
+  if clip_norm is None:
+    return Case(name, options, up, down, made)
+  bounded = lambda hp: hp._replace(clip_norm=jnp.float32(clip_norm))
+  make = lambda hp: made(bounded(hp))
+  return Case(name, options, up, down, make, bounded(HP))
 
 
 def optimized(name, up, optimizers, **options) -> dict[str, Case]:
@@ -69,6 +86,32 @@ TOP, RANDOM = codecs.top_k(2), codecs.rand_k(5)
 RING = topology.ring(POPULATION)
 ADAPTIVE = ('adam', 'yogi', 'adagrad')
 EVERY = (*ADAPTIVE, 'amsgrad', 'momentum')
+RELEASE = links.Release(4.0)
+COUNTED = {'sketch': COUNT, 'privacy': RELEASE}
+BEFORE = RELEASE._replace(before_sketch=True)
+# A masked table of 40 bytes, two public keys, and for each of three neighbours
+# two shares sealed together and one opened.
+MASKED = DENSE + 2 * 32 + 3 * (2 * 32 + 28 + 32)
+
+
+def dp_fedavg(
+  up=DENSE, down=DENSE, name='dp_fedavg', server_optimizer='sgd', **release
+) -> Case:
+  """FedAvg with such a release; half of the clients exceed its bound."""
+  return case(
+    name,
+    up,
+    down,
+    clip_norm=2.0,
+    privacy=RELEASE._replace(**release),
+    server_optimizer=server_optimizer,
+  )
+
+
+def feedback(up, codec) -> Case:
+  return case('fedcom', up, DENSE, codec=codec, error_feedback=True)
+
+
 ALGORITHMS = {
   'fedsgd': case('fedsgd', DENSE),
   'fedavg': case('fedavg', DENSE),
@@ -130,20 +173,10 @@ ALGORITHMS = {
   # Nine values of a half byte each, and a norm.
   'fedcom_qsgd': case('fedcom', 5 + 4, DENSE, codec=codecs.qsgd(4)),
   'fedcom_sign': case('fedcom', 2 + 4, DENSE, codec=codecs.sign()),
-  'feedback_top_k': case('fedcom', 16, DENSE, codec=TOP, error_feedback=True),
-  'feedback_rand_k': case(
-    'fedcom', 20, DENSE, codec=codecs.contract(RANDOM), error_feedback=True
-  ),
-  'feedback_qsgd': case(
-    'fedcom',
-    5 + 4,
-    DENSE,
-    codec=codecs.contract(codecs.qsgd(4)),
-    error_feedback=True,
-  ),
-  'feedback_sign': case(
-    'fedcom', 2 + 4, DENSE, codec=codecs.sign(), error_feedback=True
-  ),
+  'feedback_top_k': feedback(16, TOP),
+  'feedback_rand_k': feedback(20, codecs.contract(RANDOM)),
+  'feedback_qsgd': feedback(5 + 4, codecs.contract(codecs.qsgd(4))),
+  'feedback_sign': feedback(2 + 4, codecs.sign()),
   'fedcomgate': case('fedcomgate', 20, DENSE, codec=RANDOM),
   'scaffold': case('scaffold', 2 * DENSE),
   'signsgd': case('signsgd', 2),
@@ -158,15 +191,52 @@ ALGORITHMS = {
     codec=codecs.quantized_top_k(4, 4, 2),
     mask_ratio=0.6,
   ),
+  'dp_fedavg': dp_fedavg(),
+  'dp_fedavg_per_leaf': dp_fedavg(per_leaf=True),
+  # One bit up, whether it was clipped; the next bound down.
+  'dp_fedavg_quantile': dp_fedavg(
+    DENSE + 1, DENSE + 4, bound='quantile', quantile=0.3, count_stddev=0.5
+  ),
+  'dp_fedavg_local': dp_fedavg(trust='local'),
+  'dp_fedavg_masked': dp_fedavg(
+    MASKED, trust='secure_aggregation', min_honest=2
+  ),
+  'dp_normfedavg': dp_fedavg(name='dp_normfedavg', server_optimizer='momentum'),
+  'private_iterative_sketching': case(
+    'private_iterative_sketching', 16, clip_norm=2.5, sketch=CYCLIC
+  ),
+  'private_song': case('iterative_sketching', 32, sketch=MEAN, privacy=RELEASE),
+  'private_before': case(
+    'iterative_sketching', 32, sketch=MEAN, privacy=BEFORE
+  ),
+  'private_safl': case('safl', 16, sketch=CYCLIC, privacy=RELEASE),
+  'private_privix': case('fedsketch_privix', 32, **COUNTED),
+  'private_heaprix': case('fedsketch_heaprix', 76, k=3, **COUNTED),
+  'private_literal': case('fedsketch_heaprix', 32, k=3, exact=False, **COUNTED),
+  'private_gate': case('fedsketchgate', 32, **COUNTED),
+  'private_gate_heaprix': case('fedsketchgate', 76, k=3, **COUNTED),
+  'private_fetchsgd': case('fetchsgd', 32, 16, 1.0, k=2, **COUNTED),
+  'private_sketched_sgd': case('sketched_sgd', 64, 41, k=2, **COUNTED),
 }
-each_case = pytest.mark.parametrize(
-  'case', ALGORITHMS.values(), ids=ALGORITHMS.keys()
-)
+# Private cases whose parts others have as well, in the slow tier.
+LONG = (
+  'dp_fedavg_per_leaf', 'dp_fedavg_local', 'private_song', 'private_safl',
+  'private_privix', 'private_heaprix', 'private_literal', 'private_gate',
+  'private_gate_heaprix', 'private_sketched_sgd', 'dp_fedavg_quantile',
+)  # fmt: skip
 # One case of each, for laws that its options have no part in.
 FIRST = {case.name: case for case in reversed(ALGORITHMS.values())}
-each_algorithm = pytest.mark.parametrize(
-  'case', FIRST.values(), ids=FIRST.keys()
-)
+
+
+def each(which: dict[str, Any], long: Collection[str]):
+  """Parameters of a test: those named `long` in the slow tier."""
+  marks = lambda name: [pytest.mark.long] if name in long else []
+  return [pytest.param(x, id=k, marks=marks(k)) for k, x in which.items()]
+
+
+each_case = pytest.mark.parametrize('case', each(ALGORITHMS, LONG))
+LONG_FIRST = {'dp_normfedavg', 'private_iterative_sketching'}
+each_algorithm = pytest.mark.parametrize('case', each(FIRST, LONG_FIRST))
 
 
 def cohort(absent: int = 0, seed: int = 0, size: int = 4) -> rounds.Cohort:
@@ -194,6 +264,11 @@ def one_absent(r: int) -> rounds.Cohort:
   return cohort(1, r)
 
 
+def secret(make: rounds.Make) -> tuple[Any, ...]:
+  """What a round takes after its key: no data, and if private `SECRET`."""
+  return (None, SECRET) if make(HP).releases else ()
+
+
 # Hardly optimised programs, since compiling is what takes time.
 jit = functools.partial(
   jax.jit, compiler_options={'xla_backend_optimization_level': 0}
@@ -219,5 +294,6 @@ def play(
   round_fn, state = program(make, shards, lanes_per_step)
   metrics = {}
   for r in range(count):
-    state, metrics = round_fn(HP, state, cohort_of(r), KEY)
+    cohort = cohort_of(r)
+    state, metrics = round_fn(HP, state, cohort, KEY, *secret(make))
   return jax.device_get((state, metrics))

@@ -135,7 +135,8 @@ def trail(make, cohort_of=everyone, count=5):
   state = cases.start(make, mesh)
   states, metrics = [jax.device_get(state)], []
   for r in range(count):
-    state, found = round_fn(cases.HP, state, cohort_of(r), cases.KEY)
+    rest = cases.KEY, *cases.secret(make)
+    state, found = round_fn(cases.HP, state, cohort_of(r), *rest)
     states.append(jax.device_get(state))
     metrics.append(jax.device_get(found))
   return states, metrics

@@ -6,6 +6,7 @@ from fl_sketch import algorithms
 from fl_sketch import codecs
 from fl_sketch import sketches
 from fl_sketch.algorithms import costs
+from fl_sketch.privacy import links
 import jax.numpy as jnp
 import pytest
 
@@ -52,6 +53,9 @@ EXPECTED = {
   'cd_adam': ([2 * K], [2 * K], D, 4 * D, 2 * D, None, []),
   'onebit_adam': ([D, SIGNS + 1], [D, SIGNS + 1], D, 2 * D, 2 * D, D, []),
   'cocktail_sgd': ([COCKTAIL], [COCKTAIL], D, 0, D, COCKTAIL + D, ['round']),
+  'dp_fedavg': ([D], [D], 0, 0, 0, None, []),
+  'dp_normfedavg': ([D], [D], 0, 0, 0, None, []),
+  'private_iterative_sketching': ([B], [B], 0, 0, 0, None, ['round']),
 }
 COUNT = sketches.count_sketch(5, 20)
 # The same for other options than those of the registry's example.
@@ -80,6 +84,12 @@ VARIANTS = {
     'safl',
     {'sketch': sketches.block_cyclic(B), 'server_optimizer': 'amsgrad'},
     ([B], [B], 0, 3 * D, 0, None, ['round']),
+  ),
+  # Noise that clients add needs every payload by itself.
+  'local_noise': (
+    'dp_fedavg',
+    {'privacy': links.Release(8, trust='local')},
+    ([D], [D], 0, 0, 0, D, []),
   ),
 }
 

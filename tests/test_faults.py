@@ -161,7 +161,7 @@ def test_two_processes_train_the_model_that_one_does(tmp_path):
     assert a['total_downlink_bytes'] == b['total_downlink_bytes']
 
 
-def test_every_algorithm_is_the_same_on_two_processes(tmp_path):
+def test_algorithms_are_the_same_on_two_processes(tmp_path):
   port = str(free_port())
   script = ROOT / 'tests' / 'two_processes.py'
   logs = [tmp_path / f'{i}.log' for i in range(2)]
@@ -173,7 +173,7 @@ def test_every_algorithm_is_the_same_on_two_processes(tmp_path):
     finish(process)
   for i in range(2):
     found = pickle.loads((tmp_path / str(i)).read_bytes())
-    assert found.keys() == cases.FIRST.keys()
-    for name, case in cases.FIRST.items():
-      want, _ = cases.play(case.make, 1)
+    assert found.keys() == cases.FIRST.keys() - cases.LONG_FIRST
+    for name in found:
+      want, _ = cases.play(cases.FIRST[name].make, 1)
       chex.assert_trees_all_close(found[name], want.params, atol=1e-5)

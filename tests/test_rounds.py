@@ -36,6 +36,15 @@ def twin_options(case):
   return options
 
 
+def twin(case, cohorts):
+  """What the NumPy twin makes of these cohorts."""
+  options, known = twin_options(case), twins.TWINS
+  if cases.secret(case.make):
+    options['noise_key'], known = cases.SECRET, twins.PRIVATE
+  start = reference.flat(PARAMS)
+  return known[case.name](case.hp, start, cohorts, KEY, **options)
+
+
 @cases.each_case
 def test_agrees_with_its_numpy_twin(case):
   """Five rounds, of which all but the decentralised ones miss clients."""
@@ -44,9 +53,9 @@ def test_agrees_with_its_numpy_twin(case):
     cohort_of = cases.everyone
   state, _ = cases.play(case.make, cohort_of=cohort_of)
   cohorts = [cohort_of(r) for r in range(5)]
-  twin = twins.TWINS[case.name]
-  want = twin(HP, reference.flat(PARAMS), cohorts, KEY, **twin_options(case))
-  np.testing.assert_allclose(reference.flat(state.params), want, atol=2e-5)
+  np.testing.assert_allclose(
+    reference.flat(state.params), twin(case, cohorts), atol=2e-5
+  )
 
 
 @cases.each_case
@@ -114,7 +123,7 @@ def test_one_compilation_for_all_rounds(case):
   state = cases.start(case.make, mesh)
   for r in range(3):
     cohort = comms.place(mesh, cases.cohort(1, r), jax.P(comms.SHARD))
-    state, _ = round_fn(HP, state, cohort, KEY)
+    state, _ = round_fn(HP, state, cohort, KEY, *cases.secret(case.make))
 
 
 @cases.each_algorithm
@@ -123,7 +132,8 @@ def test_fused_rounds_are_the_same_rounds(case):
   fused = cases.jit(rounds.scan_rounds(rounds.run_round(case.make, mesh)))
   cohorts = [cases.cohort(1, r) for r in range(5)]
   stacked = jax.tree.map(lambda *xs: np.stack(xs), *cohorts)
-  state, metrics = fused(HP, cases.start(case.make, mesh), stacked, KEY)
+  state = cases.start(case.make, mesh)
+  state, metrics = fused(HP, state, stacked, KEY, *cases.secret(case.make))
   want, last = cases.play(case.make)
   chex.assert_trees_all_close(jax.device_get(state), want, atol=1e-6)
   assert metrics['up'].shape == (5,)
@@ -134,7 +144,8 @@ def test_fused_rounds_are_the_same_rounds(case):
 def test_lowers_for_accelerators(case):
   mesh = comms.cohort_mesh(2)
   round_fn = jax.jit(rounds.run_round(case.make, mesh, lanes_per_step=None))
-  args = HP, cases.start(case.make, mesh), cases.cohort(), KEY
+  rest = KEY, *cases.secret(case.make)
+  args = HP, cases.start(case.make, mesh), cases.cohort(), *rest
   exported = jax.export.export(round_fn, platforms=['tpu', 'cuda'])(*args)
   assert exported.platforms == ('tpu', 'cuda')
 
@@ -144,14 +155,14 @@ def test_a_vmapped_sweep_is_its_single_runs(case):
   mesh = comms.cohort_mesh(2)
   rates = jnp.array([0.02, 0.1, 0.3])
   hps = jax.tree.map(lambda x: jnp.full(3, x), HP)._replace(server_lr=rates)
-  sweep = cases.jit(
-    jax.vmap(rounds.run_round(case.make, mesh), (0, 0, None, None))
-  )
+  rest = KEY, *cases.secret(case.make)
+  axes = 0, 0, None, *(None for _ in rest)
+  sweep = cases.jit(jax.vmap(rounds.run_round(case.make, mesh), axes))
   states = jax.vmap(
     lambda hp: rounds.init(case.make(hp), PARAMS, cases.POPULATION)
   )(hps)
   for r in range(3):
-    states, _ = sweep(hps, states, cases.cohort(1, r), KEY)
+    states, _ = sweep(hps, states, cases.cohort(1, r), *rest)
   # The middle point is the run that `cases.play` makes.
   alone, _ = cases.play(case.make, count=3)
   middle = jax.tree.map(lambda x: x[1], jax.device_get(states))
@@ -167,8 +178,9 @@ def test_a_client_that_hears_the_broadcasts_has_the_servers_parameters(case):
   own_fn = cases.jit(rounds.server_step(case.make))
   server = cases.start(case.make, mesh)
   client, alone = server, jax.device_get(server)
+  rest = KEY, *cases.secret(case.make)
   for r in range(5):
-    table, server, _ = cohort_fn(HP, server, cases.cohort(1, r), KEY)
+    table, server, _ = cohort_fn(HP, server, cases.cohort(1, r), *rest)
     server = server_fn(HP, table, server, KEY)
     client = server_fn(HP, table, client, KEY)
     alone = own_fn(HP, jax.device_get(table), alone, KEY)
@@ -204,15 +216,26 @@ def nobody_after_the_first(r):
 
 
 @cases.each_case
-def test_a_round_without_participants_changes_nothing(case):
-  """Be it a majority, a momentum that decays or a phase that advances."""
+def test_a_round_without_participants_changes_nothing_or_is_noise(case):
+  """Be it a majority, a momentum that decays or a phase that advances.
+
+  A private one must not show it: the server's noise is there all the same.
+  """
   want, _ = cases.play(case.make, count=1)
   state, metrics = cases.play(
     case.make, count=3, cohort_of=nobody_after_the_first
   )
   assert metrics['participants'] == metrics['train_loss'] == 0
   assert state.round == 3
-  chex.assert_trees_all_equal(state, want._replace(round=state.round))
+  if cases.secret(case.make):
+    cohorts = [nobody_after_the_first(r) for r in range(3)]
+    found = reference.flat(state.params)
+    np.testing.assert_allclose(found, twin(case, cohorts), atol=2e-5)
+    privacy = case.options.get('privacy')
+    released = privacy is not None and privacy.trust == 'central'
+    assert released == (found != reference.flat(want.params)).any()
+  else:
+    chex.assert_trees_all_equal(state, want._replace(round=state.round))
 
 
 def test_server_state_that_overflows_is_reported():

@@ -26,6 +26,7 @@ class Settings(NamedTuple):
   client_lr: float
   server_lr: float
   clip_norm: float
+  noise_multiplier: float
   population: int
 
 

@@ -1,0 +1,100 @@
+"""Mechanisms, right and broken, and their audits, which several tests play."""
+
+from fl_sketch import algorithms
+from fl_sketch import local as local_work
+from fl_sketch import transforms as t
+from fl_sketch.privacy import canaries
+from fl_sketch.privacy import links
+from fl_sketch.privacy import mechanisms
+from fl_sketch.privacy import types
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+NEVER = 1e-6
+PUBLIC, SECRET = jax.random.split(jax.random.key(11))
+Full, Poisson = types.Sampling.FULL, types.Sampling.POISSON
+
+
+def claim(noise_multiplier=1.0, steps=1, q=1.0, population=4, **fields):
+  return types.GaussianMechanism(
+    noise_multiplier=noise_multiplier,
+    steps=steps,
+    sampling=Full if q == 1 else Poisson,
+    sampling_probability=q,
+    population=population,
+    **fields,
+  )
+
+
+def hyper(claimed, noise=1.0):
+  z = noise * claimed.noise_multiplier
+  return algorithms.Hyper(*map(jnp.float32, (0.1, 1.0, 0.5)))._replace(
+    noise_multiplier=jnp.float32(z)
+  )
+
+
+def release(claimed, **fields):
+  expected = claimed.sampling_probability * claimed.population
+  return links.Release(expected, **fields)
+
+
+def game_of(make, claimed, noise=1.0, d=8, canary=None):
+  if canary is None:
+    canary = np.full((claimed.steps, d), d**-0.5, np.float32)
+  return canaries.Game(make, hyper(claimed, noise), claimed, canary, PUBLIC)
+
+
+def algorithm(name, claimed, release_fields=None, **options):
+  return algorithms.make(
+    name,
+    canaries.inner_product,
+    local_steps=None if name == 'fetchsgd' else 2,
+    privacy=release(claimed, **(release_fields or {})),
+    **options,
+  )
+
+
+def play(game, significance, samples=20_000, others=('silent',), **options):
+  options |= {'samples': samples, 'significance': significance}
+  return canaries.audit(game, SECRET, others=others, **options)
+
+
+def noise_of_clients(claimed):
+  """Das et al., arXiv:2106.07094, Algorithm 1: each adds N(0, (z C)^2 / r)."""
+  make = algorithm('dp_fedavg', claimed, {'trust': 'local'})
+  share = (claimed.sampling_probability * claimed.population) ** -0.5
+  return make, share
+
+
+def adversarial(op, steps, d):
+  return canaries.stretched(op, PUBLIC, (steps, d), 'round')
+
+
+def wrong_order(op, claimed):
+  """Clips, then sketches, then adds noise as if the sketch kept norms."""
+  r = claimed.sampling_probability * claimed.population
+
+  def make(hp):
+    stddev = hp.noise_multiplier * hp.clip_norm / r
+
+    def clip(tree, *_, **__):
+      return mechanisms.clip_by_l2_norm(tree, hp.clip_norm)[0]
+
+    def add_noise(table, _, *, noise, **__):
+      xi = mechanisms.gaussian_noise(noise.server, table, stddev)
+      return jax.tree.map(jnp.add, table, xi)
+
+    local = local_work.sgd(canaries.inner_product, hp.client_lr)
+    return algorithms.federated(
+      local,
+      t.per_client(t.stateless(clip)),
+      t.sketch(op),
+      t.mean_over_cohort(denominator=r),
+      t.stateless(add_noise),
+      t.broadcast(),
+      t.desketch(op),
+      releases=1,
+    )
+
+  return make

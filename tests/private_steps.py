@@ -1,0 +1,28 @@
+"""Private local work on the batches of `cases`."""
+
+from fl_sketch import private_local
+
+
+def private_steps(loss_fn, least=-1.0, expected_batch=4):
+  """Hp -> work on (x, y) that leaves out where x[..., 0] is not above `least`.
+
+  `private_local.private_sgd` takes dicts with a mask.
+  """
+
+  def work(hp):
+    steps = private_local.private_sgd(
+      lambda params, batch: loss_fn(params, (batch['x'], batch['y'])),
+      hp.client_lr,
+      hp.clip_norm,
+      hp.noise_multiplier,
+      expected_batch=expected_batch,
+    )
+
+    def local(params, batches, key, drift):
+      x, y = batches
+      masked = {'x': x, 'y': y, 'mask': x[..., 0] > least}
+      return steps(params, masked, key, drift)
+
+    return local
+
+  return work

@@ -1,0 +1,201 @@
+"""What an audit shows is true, and what is broken it shows.
+
+Sides on which nothing must be found have a significance of 1e-6 each; sides on
+which something must be found have that of use, 0.05.
+"""
+
+import dataclasses
+
+from audit_games import NEVER
+from audit_games import adversarial
+from audit_games import algorithm
+from audit_games import claim
+from audit_games import game_of
+from audit_games import noise_of_clients
+from audit_games import play
+from audit_games import wrong_order
+from fl_sketch import audits
+from fl_sketch import experiment
+from fl_sketch import rounds
+from fl_sketch import sketches
+from fl_sketch.config import Config
+from fl_sketch.privacy import audit
+from fl_sketch.privacy import gaussian
+import numpy as np
+import pytest
+
+
+def gaussians(seed, count, shift=1.0):
+  rng = np.random.default_rng(seed)
+  return rng.normal(shift, 1, count), rng.normal(0, 1, count)
+
+
+@pytest.fixture(scope='module')
+def full():
+  claimed = claim()
+  return algorithm('dp_fedavg', claimed), claimed
+
+
+@pytest.mark.parametrize('delta', audit.DELTAS)
+@pytest.mark.parametrize('shift', [0.5, 1.0, 2.0])
+def test_a_bound_is_below_the_epsilon_of_gaussians_and_near_it(delta, shift):
+  exact = gaussian.epsilon_at(shift, delta)
+  for seed in range(10):
+    scores = gaussians(seed, 5_000, shift)
+    safe = audit.epsilon_lower_bound(*scores, delta=delta, significance=NEVER)
+    assert safe <= exact
+    # More than five standard deviations of such a bound below its mean.
+    scores = gaussians(seed, 200_000, shift)
+    near = audit.epsilon_lower_bound(*scores, delta=delta)
+    assert near >= 0.6 * exact - 0.05
+
+
+def test_a_bound_holds_for_scores_with_atoms():
+  rng = np.random.default_rng(0)
+  p, delta = 0.8, 0.1  # randomised response
+  exact = np.log((p - delta) / (1 - p))
+  told = [(rng.random(100_000) < chance) * 1.0 for chance in (p, 1 - p)]
+  safe = audit.epsilon_lower_bound(*told, delta=delta, significance=NEVER)
+  assert exact - 0.1 < safe <= exact
+  same = np.zeros(1000)
+  assert audit.epsilon_lower_bound(same, same, delta=delta) == 0
+
+
+def test_the_choice_of_an_event_costs_no_validity():
+  # Equal worlds: any bound above 0 is a false alarm, and at most half of 400
+  # may be; 250 has a chance below 1e-6. Chosen on the same scores it is > 390.
+  alarms = 0
+  for seed in range(400):
+    scores = gaussians(seed, 400, shift=0.0)
+    found = audit.epsilon_lower_bound(*scores, delta=1e-9, significance=0.5)
+    alarms += found > 0
+  assert 0 < alarms < 250
+
+
+def test_a_bound_is_symmetric_in_the_worlds():
+  one, other = gaussians(3, 3_000)
+  forth = audit.epsilon_lower_bound(one, other, delta=0.1)
+  assert forth == audit.epsilon_lower_bound(other, one, delta=0.1)
+
+
+@pytest.mark.parametrize(
+  ('scores', 'options', 'message'),
+  [
+    (np.full(9, np.nan), {}, 'NaN'),
+    (np.zeros(7), {}, 'n >= 8'),
+    (np.zeros((3, 9)), {}, 'n >= 8'),
+    (np.zeros(9), {'delta': 0.0}, 'delta=0.0'),
+    (np.zeros(9), {'delta': np.nan}, 'delta=nan'),
+    (np.zeros(9), {'significance': 1.0}, 'significance=1.0'),
+  ],
+)
+def test_what_bounds_nothing_is_refused(scores, options, message):
+  with pytest.raises(ValueError, match=message):
+    audit.epsilon_lower_bound(scores, np.zeros(9), **{'delta': 0.1} | options)
+
+
+def test_a_report_says_what_it_found_and_draws_it(tmp_path):
+  scores = {'low': gaussians(0, 20_000, 0.5), 'high': gaussians(1, 20_000, 1.5)}
+  fine = audit.assess({'low': scores['low']}, claim(), significance=NEVER)
+  broken = audit.assess(scores, claim())
+  assert not fine.violated
+  assert broken.violated
+  assert 'nothing found' in fine.text()
+  assert 'VIOLATED' in broken.text()
+  for delta, told in zip(audit.DELTAS, broken.theory, strict=True):
+    assert told == pytest.approx(gaussian.epsilon_at(1.0, delta))
+  # One of four comparisons has a quarter of the significance.
+  alone = audit.epsilon_lower_bound(
+    *scores['low'], delta=0.1, significance=0.05 / 4
+  )
+  assert broken.measured['low'][0] == alone
+  unknown = fine._replace(theory=(np.nan, np.nan))
+  assert unknown.violated
+  audit.draw(broken, tmp_path / 'audit.png')
+  assert (tmp_path / 'audit.png').stat().st_size > 5_000
+  with pytest.raises(ValueError, match='scores'):
+    audit.assess({}, claim())
+
+
+def test_right_noise_passes_and_less_is_caught(full):
+  make, claimed = full
+  assert not play(game_of(make, claimed), NEVER).violated
+  found = play(game_of(make, claimed, noise=0.85), 0.05)
+  assert found.violated
+  assert found.measured['projection, others silent'][0] > found.theory[0]
+  # The attack is as strong as it may be: the truth is 0.85 at most.
+  truth = gaussian.epsilon_at(1 / 0.85, 0.1)
+  assert found.measured['projection, others silent'][0] > 0.85 * truth
+
+
+def test_noise_from_the_public_key_is_caught(monkeypatch):
+  claimed = claim(steps=3, q=0.5)
+  real = rounds.cohort_step
+
+  def broken(*args, **options):
+    step = real(*args, **options)
+    return lambda hp, state, cohort, key, data, _: step(
+      hp, state, cohort, key, data, key
+    )
+
+  monkeypatch.setattr(rounds, 'cohort_step', broken)
+  game = game_of(algorithm('dp_fedavg', claimed), claimed)
+  found = play(game, 0.05, samples=1_000)
+  shown = found.measured['public noise, others silent']
+  assert all(
+    low > told + 1 for low, told in zip(shown, found.theory, strict=True)
+  )
+
+
+def test_noise_that_grows_with_a_poisson_cohort_is_caught():
+  claimed = claim(1.5, steps=10, q=0.2, population=10)
+  make, share = noise_of_clients(claimed)
+  game = game_of(make, claimed, noise=share, d=16)
+  found = play(game, 0.05, samples=2_000, others=('opposite',))
+  shown = found.measured['noise size, others opposite']
+  assert all(low > told for low, told in zip(shown, found.theory, strict=True))
+  central = game_of(algorithm('dp_fedavg', claimed), claimed, d=16)
+  options = {'samples': 2_000, 'others': ('opposite',)}
+  assert not play(central, NEVER, **options).violated
+  # Only who looks at the size of the noise sees it.
+  assert found.measured['projection, others opposite'][0] < found.theory[0]
+
+
+def test_clipping_before_the_sketch_is_caught():
+  op, claimed = sketches.block_cyclic(4), claim()
+  canary = adversarial(op, 1, 16)
+  game = game_of(wrong_order(op, claimed), claimed, d=16, canary=canary)
+  found = play(game, 0.05, samples=2_000)
+  assert found.measured['projection, others silent'][0] > 1.5 * found.theory[0]
+
+
+def test_an_audit_of_a_config_sees_the_noise_of_its_run(monkeypatch):
+  fields = {'clip_norm': 1.0, 'delta': 1e-5, 'epsilon': 2.0, 'rounds': 3}
+  shared = {'sampling': 'poisson', 'population': 100, 'cohort': 50}
+  shared |= {'standardize': False}
+  c = Config(algorithm='dp_fedavg', **fields, **shared)
+  options = {'samples': 1_000, 'rounds': 2}
+  found = audits.audit_config(c, **options, significance=NEVER)
+  assert not found.violated
+  assert found.mechanism.steps == 2
+  assert found.mechanism.sampling_probability == 0.5
+  real = experiment.hyper_of
+
+  def less(c, promise):
+    hp = real(c, promise)
+    return hp._replace(noise_multiplier=hp.noise_multiplier / 3)
+
+  monkeypatch.setattr(experiment, 'hyper_of', less)
+  assert audits.audit_config(c, **options).violated
+
+
+def test_what_an_audit_cannot_play_is_refused(full):
+  make, claimed = full
+  for name, value in ('noise_multiplier', 0.0), ('population', None):
+    bad = game_of(make, dataclasses.replace(claimed, **{name: value}))
+    with pytest.raises(ValueError, match=f'{name}={value}'):
+      play(bad, 0.05)
+  with pytest.raises(ValueError, match="others='loud'"):
+    play(game_of(make, claimed), 0.05, others=('loud',))
+  with pytest.raises(ValueError, match='epsilon or noise_multiplier'):
+    audits.audit_config(Config())

@@ -1,0 +1,170 @@
+"""Audits of every private algorithm, right and broken; slow.
+
+What is right is audited at a significance of 1e-6, what is broken at 0.05.
+"""
+
+import audit_games as common
+from fl_sketch import algorithms
+from fl_sketch import audits
+from fl_sketch import sketches
+from fl_sketch.config import Config
+from fl_sketch.data import cohorts
+from fl_sketch.privacy import canaries
+from fl_sketch.privacy import types
+import pytest
+
+pytestmark = pytest.mark.long
+D = 32
+TABLE = sketches.block_cyclic(8)
+HASHES = sketches.count_sketch(2, 8)
+CASES = {
+  'dp_fedavg': ({}, {}),
+  'dp_normfedavg': ({}, {}),
+  'per_leaf': ({'per_leaf': True}, {}),
+  'iterative_sketching': ({}, {'sketch': TABLE}),
+  'before_sketch': ({'before_sketch': True}, {'sketch': TABLE}),
+  'safl': ({}, {'sketch': TABLE}),
+  'fedsketch_privix': ({}, {'sketch': HASHES}),
+}
+NAMES = {'per_leaf': 'dp_fedavg', 'before_sketch': 'iterative_sketching'}
+
+
+@pytest.mark.parametrize('steps_and_q', [(1, 1.0), (20, 0.2)])
+@pytest.mark.parametrize('case', CASES)
+def test_every_algorithm_hides_what_it_claims_and_no_more(case, steps_and_q):
+  steps, q = steps_and_q
+  claimed = common.claim(1.0, steps, q, population=4 if q == 1 else 10)
+  privacy, options = CASES[case]
+  make = common.algorithm(NAMES.get(case, case), claimed, privacy, **options)
+  canary = common.adversarial(options['sketch'], steps, D) if options else None
+  for noise, broken in (1.0, False), (0.85, True), (0.7, True):
+    game = common.game_of(make, claimed, noise, D, canary)
+    found = common.play(game, 0.05 if broken else common.NEVER)
+    assert found.violated == broken, found.text()
+
+
+@pytest.mark.parametrize('op', [TABLE, HASHES, sketches.srht(8)])
+def test_clipping_before_the_sketch_is_caught(op):
+  claimed = common.claim()
+  wrong = common.wrong_order(op, claimed)
+  canary = common.adversarial(op, 1, D)
+  game = common.game_of(wrong, claimed, d=D, canary=canary)
+  found = common.play(game, 0.05, samples=2_000)
+  assert found.measured['projection, others silent'][0] > 2 * found.theory[0]
+  right = common.algorithm('iterative_sketching', claimed, sketch=op)
+  game = common.game_of(right, claimed, d=D, canary=canary)
+  assert not common.play(game, common.NEVER, samples=2_000).violated
+
+
+@pytest.mark.parametrize('population', [51, 101])
+def test_the_distributed_noise_of_das_is_caught_and_central_noise_is_not(
+  population,
+):
+  # Noise for epsilon 5 at delta 1e-5 with r = 10 and 100 rounds. Das et al.,
+  # arXiv:2106.07094, Algorithm 1, under the Poisson sampling that it states.
+  q = 10 / (population - 1)
+  claimed = types.GaussianMechanism(
+    noise_multiplier={51: 2.0068, 101: 1.2105}[population],
+    steps=100,
+    sampling=types.Sampling.TRUNCATED_POISSON,
+    sampling_probability=q,
+    population=population,
+    max_cohort=cohorts.default_max_cohort(population, q, 1e-16),
+  )
+  make, share = common.noise_of_clients(claimed)
+  options = {'samples': 400, 'others': ('opposite',)}
+  game = common.game_of(make, claimed, share, d=256)
+  found = common.play(game, 0.05, **options)
+  shown = found.measured['noise size, others opposite']
+  assert shown[0] > found.theory[0], found.text()
+  central = common.game_of(common.algorithm('dp_fedavg', claimed), claimed)
+  assert not common.play(central, common.NEVER, **options).violated
+
+
+def test_shares_of_noise_show_who_is_missing_unless_the_absent_add_them():
+  # Everybody takes part, and one fewer is a smaller noise in every number.
+  # Who counts as a zero contribution still adds a share.
+  for adjacency in types.Adjacency.ADD_OR_REMOVE_ONE, types.Adjacency.ZERO_OUT:
+    claimed = common.claim(2.0, steps=5, adjacency=adjacency)
+    make, share = common.noise_of_clients(claimed)
+    game = common.game_of(make, claimed, share, D)
+    leaves = adjacency is types.Adjacency.ADD_OR_REMOVE_ONE
+    significance = 0.05 if leaves else common.NEVER
+    found = common.play(game, significance, samples=4_000)
+    assert found.violated == leaves, found.text()
+
+
+def sample_game(noise):
+  claimed = common.claim(1.0, 20, 0.25, population=8, unit='sample')
+  make = algorithms.make(
+    'private_iterative_sketching',
+    canaries.inner_product,
+    local_steps=4,
+    expected_batch=2,
+    sketch=TABLE,
+  )
+  canary = common.adversarial(TABLE, 5, D)
+  game = common.game_of(make, claimed, noise, D, canary)
+  return game._replace(steps_per_round=4)
+
+
+def test_samples_are_hidden_by_private_local_steps():
+  assert not common.play(sample_game(1.0), common.NEVER).violated
+  assert common.play(sample_game(0.6), 0.05).violated
+
+
+@pytest.mark.parametrize(
+  'fields',
+  [
+    {'algorithm': 'dp_fedavg', 'epsilon': 5.0},
+    {'algorithm': 'dp_fedavg', 'bound': 'quantile', 'noise_multiplier': 1.0},
+    {
+      'algorithm': 'safl',
+      'sketch': {'kind': 'block_cyclic', 'size': 500},
+      'server_optimizer': 'adam',
+      'noise_multiplier': 1.0,
+    },
+    {
+      'algorithm': 'fetchsgd',
+      'sketch': {'kind': 'count_sketch', 'rows': 5, 'cols': 100},
+      'k': 50,
+      'noise_multiplier': 1.0,
+      'local_steps': 1,
+    },
+    {
+      'algorithm': 'fedsketch_heaprix',
+      'sketch': {'kind': 'count_sketch', 'rows': 5, 'cols': 100},
+      'k': 50,
+      'noise_multiplier': 4.0,
+    },
+    {'algorithm': 'dp_fedavg', 'trust': 'local', 'noise_multiplier': 1.0},
+    {
+      'algorithm': 'dp_fedavg',
+      'trust': 'secure_aggregation',
+      'sampling': 'fixed_size',
+      'min_honest': 100,
+      'noise_multiplier': 2.0,
+    },
+    {
+      'algorithm': 'private_iterative_sketching',
+      'sketch': {'kind': 'block_cyclic', 'size': 500},
+      'sampling': 'fixed_size',
+      'population': 20,
+      'cohort': 20,
+      'batch_order': 'poisson',
+      'batch_size': 8,
+      'noise_multiplier': 1.0,
+    },
+  ],
+  ids=lambda fields: '-'.join(map(str, list(fields.values())[:2])),
+)
+def test_a_config_is_audited_as_it_runs(fields):
+  shared = {'population': 1000, 'cohort': 200, 'sampling': 'poisson'}
+  shared |= {'clip_norm': 1.0, 'delta': 1e-5, 'rounds': 60}
+  shared |= {'standardize': False}
+  c = Config.from_mapping(shared | fields)
+  found = audits.audit_config(c, samples=2_000, significance=common.NEVER)
+  assert not found.violated, found.text()
+  assert found.mechanism.steps == 20 * (
+    c.local_steps if found.mechanism.unit == 'sample' else 1
+  )

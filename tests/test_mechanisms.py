@@ -1,0 +1,252 @@
+"""Sums of bounded contributions, and their noise.
+
+Statistical tests compare a p-value with 1e-7, or a normal deviate with 5.5
+standard errors (4e-8): a test of fewer than ten of them raises a false alarm
+with probability below 1e-6.
+"""
+
+import itertools
+
+import cases
+from fl_sketch import keys as keys_lib
+from fl_sketch.privacy import mechanisms as m
+from fl_sketch.privacy import types
+import jax
+import jax.numpy as jnp
+import numpy as np
+from private_cases import has_stddev
+from private_cases import uncorrelated
+import pytest
+from scipy import stats
+
+KEY = jax.random.key(11)
+C = 1.5
+ROWS = 6
+OFF = {'max_norm': C, 'noise_multiplier': 0.0}
+privatize = cases.jit(m.privatize_sum, static_argnames='bound')
+noise_of = cases.jit(m.gaussian_noise)
+EACH_BOUND = pytest.mark.parametrize('bound', ['clip', 'normalize'])
+
+
+def flat(tree):
+  leaves = [np.ravel(np.asarray(x)) for x in jax.tree.leaves(tree)]
+  x = np.concatenate(leaves)
+  return np.concatenate([x.real, x.imag]) if np.iscomplexobj(x) else x
+
+
+def distance(x, y):
+  return np.linalg.norm(flat(x).astype('f8') - flat(y).astype('f8'))
+
+
+def contributions(seed=0):
+  """Rows of very different sizes."""
+  rng = np.random.default_rng(seed)
+  scale = 10.0 ** rng.uniform(-3, 3, (ROWS, 1))
+  rows = (scale * rng.normal(size=(ROWS, 9))).astype('f4')
+  return {'a': rows[:, :3], 'b': rows[:, 3:].reshape(ROWS, 2, 3)}
+
+
+ADVERSARIES = {
+  'zero': np.zeros(9),
+  'within': np.full(9, 0.01),
+  'spike': np.eye(9)[0] * 1e6,
+  'huge': np.full(9, 3.4e38),
+  'tiny': np.full(9, 1e-42),
+  'mixed': np.geomspace(1e-37, 1e37, 9),
+  'nan': np.array([np.nan] + [5.0] * 8),
+  'inf': np.array([-np.inf, np.inf] + [-7.0] * 7),
+}
+
+
+def with_row(rows, i, row):
+  row = np.float32(row)
+  out = jax.tree.map(np.copy, rows)
+  out['a'][i], out['b'][i] = row[:3], row[3:].reshape(2, 3)
+  return out
+
+
+@EACH_BOUND
+@pytest.mark.parametrize('adversary', ADVERSARIES)
+def test_one_row_more_moves_a_sum_by_at_most_c(bound, adversary):
+  rows, everyone = contributions(), np.ones(ROWS, 'f4')
+  total = lambda x, mask: privatize(KEY, x, mask, bound=bound, **OFF)
+  without = everyone.copy()
+  without[2] = 0
+  rounding = ROWS * C * 1e-6
+  base = total(rows, without)
+  for sign in 1, -1:
+    x = with_row(rows, 2, sign * ADVERSARIES[adversary])
+    moved = total(x, everyone)
+    assert distance(moved, base) <= C + rounding
+    assert distance(total(x, without), base) == 0  # who is absent is not seen
+    for other in ADVERSARIES.values():
+      y = total(with_row(rows, 2, other), everyone)
+      assert distance(moved, y) <= 2 * C + rounding
+
+
+def test_the_sensitivities_are_attained():
+  """So that a bound twice as tight as needed would be seen, too."""
+  rows, everyone = contributions(), np.ones(ROWS, 'f4')
+  x = with_row(rows, 0, np.eye(9)[4] * 1e30)
+  y = with_row(rows, 0, np.eye(9)[4] * -1e30)
+  total = lambda x, mask: privatize(KEY, x, mask, **OFF)
+  gap = distance(total(x, everyone), total(y, everyone))
+  assert gap == pytest.approx(2 * C, rel=1e-5)
+  gap = distance(total(x, everyone), total(x, 1.0 * (np.arange(ROWS) > 0)))
+  assert gap == pytest.approx(C, rel=1e-5)
+
+
+@EACH_BOUND
+def test_noise_is_the_same_whoever_takes_part(bound):
+  options = {'max_norm': C, 'noise_multiplier': 2.0, 'bound': bound}
+  rows = contributions()
+  nothing = jax.tree.map(np.zeros_like, rows)
+  none = privatize(KEY, rows, np.zeros(ROWS, 'f4'), **options)
+  alone = m.gaussian_noise(KEY, jax.tree.map(lambda x: x[0], rows), 2 * C)
+  np.testing.assert_allclose(flat(none), flat(alone), rtol=1e-6)
+  for bits in itertools.product([0, 1], repeat=ROWS):
+    mask = np.float32(bits)
+    # Zeros add nothing, hence the noise is there bit for bit.
+    np.testing.assert_array_equal(
+      flat(privatize(KEY, nothing, mask, **options)), flat(none)
+    )
+    quiet = privatize(KEY, rows, mask, **options | {'noise_multiplier': 0.0})
+    noise = flat(privatize(KEY, rows, mask, **options)) - flat(quiet)
+    np.testing.assert_allclose(noise, flat(none), atol=1e-5)
+
+
+def test_what_a_mask_may_be():
+  rows = contributions()
+  want = flat(privatize(KEY, rows, np.float32([1, 0, 1, 0, 0, 1]), **OFF))
+  for mask in (
+    np.array([1, 0, 1, 0, 0, 1], bool),
+    np.array([9, 0, 1, 0, 0, 2], 'i4'),
+    np.float32([0.5, np.nan, 7, -1, 0, np.inf]),
+  ):
+    np.testing.assert_array_equal(flat(privatize(KEY, rows, mask, **OFF)), want)
+
+
+def test_rows_that_are_absent_may_hold_anything():
+  rows, mask = contributions(), np.float32([0, 1, 1, 1, 1, 1])
+  want = privatize(KEY, rows, mask, **OFF)
+  for row in ADVERSARIES.values():
+    got = privatize(KEY, with_row(rows, 0, row), mask, **OFF)
+    np.testing.assert_array_equal(flat(got), flat(want))
+
+
+def test_an_unknown_bound_is_refused():
+  with pytest.raises(ValueError, match="bound='clamp' in"):
+    m.privatize_sum(KEY, jnp.ones((2, 3)), jnp.ones(2), bound='clamp', **OFF)
+
+
+def test_noise_is_normal():
+  n = 10**6
+  x = np.asarray(noise_of(KEY, jnp.zeros(n), 3.0), 'f8')
+  assert abs(x.mean()) < 5.5 * 3.0 / n**0.5
+  assert has_stddev(x, 3.0)
+  assert not has_stddev(x, 3.0 * 1.005)  # the test has power
+  assert stats.kstest(x / 3.0, 'norm').pvalue > 1e-7
+  # Beyond 4 standard deviations, where rounding shows first.
+  tail = np.sum(abs(x) > 4 * 3.0)
+  assert stats.binomtest(int(tail), n, 2 * stats.norm.sf(4)).pvalue > 1e-7
+  assert uncorrelated(x[:-1], x[1:])
+
+
+def test_noise_reaches_beyond_one_draw_of_float32():
+  """By construction: half the sum of four draws, each of which ends at 5.4."""
+  x = jnp.zeros(1000)
+  four = jax.random.normal(jax.random.fold_in(KEY, 0), (4, 1000))
+  got = m.gaussian_noise(KEY, x, 2.0)
+  np.testing.assert_allclose(got, 2.0 * four.sum(0) / 2, rtol=1e-6, atol=1e-6)
+  pairs = itertools.combinations(np.asarray(four), 2)
+  assert all(uncorrelated(a, b) for a, b in pairs)
+  # What `jax.random.normal` makes of the ends of its uniform draw.
+  ends = np.nextafter(np.float32([-1, 1]), np.float32(0))
+  reach = np.sqrt(2) * np.asarray(jax.scipy.special.erfinv(ends))
+  assert (np.abs(reach) > 5.2).all()
+  assert 4 / 2 * np.abs(reach).min() > 10.3  # 1e-24 of a normal lie beyond
+
+
+@pytest.mark.parametrize('dtype', ['bfloat16', 'float16', 'float32'])
+def test_noise_is_float32_at_least(dtype):
+  x = noise_of(KEY, jnp.zeros(20000, dtype), 1.0)
+  assert x.dtype == 'float32'
+  assert len(np.unique(x)) > 19000  # bfloat16 has no so many numbers
+  assert has_stddev(np.asarray(x), 1.0)
+
+
+def test_complex_noise_is_in_both_parts():
+  like = {'z': jax.ShapeDtypeStruct((200, 500), jnp.complex64)}
+  z = np.asarray(m.gaussian_noise(KEY, like, 0.5)['z'])
+  assert z.dtype == 'complex64'
+  assert has_stddev(z.real, 0.5)
+  assert has_stddev(z.imag, 0.5)
+  assert uncorrelated(z.real, z.imag)
+
+
+def test_noises_of_leaves_rounds_clients_and_releases_are_independent():
+  n = 50000
+  like = {'a': jnp.zeros(n), 'b': jnp.zeros((2, n // 2)), 'c': jnp.zeros(n)}
+  tree = noise_of(KEY, like, 1.0)
+  draws = list(tree.values())
+  one = lambda key: noise_of(key, like, 1.0)['a']
+  for r in 0, 1:
+    keys = keys_lib.noise_keys(KEY, r)
+    draws.append(one(keys.server))
+    draws.append(one(jax.random.fold_in(keys.server, 1)))
+    draws += [one(keys_lib.for_client(keys, i).client) for i in (0, 1, 7)]
+    draws.append(one(keys_lib.local_key(keys_lib.for_client(keys, 1))))
+  # 105 pairs, each beyond 6 standard errors with probability 2e-9
+  r = np.corrcoef([flat(x) for x in draws])[np.triu_indices(len(draws), 1)]
+  assert abs(r).max() * n**0.5 < 6
+
+
+def test_noise_follows_its_key_and_its_stddev():
+  x = jnp.zeros(100)
+  a, b = noise_of(KEY, x, 1.0), noise_of(KEY, x, 1.0)
+  np.testing.assert_array_equal(a, b)
+  assert (noise_of(jax.random.key(12), x, 1.0) != a).all()
+  np.testing.assert_allclose(noise_of(KEY, x, 7.0), 7 * a, rtol=1e-6)
+  assert not noise_of(KEY, x, 0.0).any()
+
+
+def test_sensitivity_by_adjacency():
+  kinds = types.Adjacency
+  assert m.l2_sensitivity(C, kinds.ADD_OR_REMOVE_ONE) == C
+  assert m.l2_sensitivity(C, kinds.ZERO_OUT) == C
+  assert m.l2_sensitivity(C, kinds.REPLACE_ONE) == 2 * C
+
+
+@pytest.mark.parametrize('bad', [0.0, -1.0, np.nan, np.inf])
+def test_bounds_that_are_none_are_refused(bad):
+  with pytest.raises(ValueError, match=f'max_norm={bad}'):
+    m.l2_sensitivity(bad, types.Adjacency.ZERO_OUT)
+  with pytest.raises(ValueError, match=f'max_norm={bad}'):
+    m.local_noise_stddev(1.0, bad, min_honest=2)
+
+
+def test_a_name_of_an_adjacency_is_not_taken_for_the_smaller_one():
+  with pytest.raises(TypeError, match="adjacency='replace_one'"):
+    m.l2_sensitivity(C, 'replace_one')  # ty: ignore
+
+
+@pytest.mark.parametrize(
+  ('z', 'honest', 'error', 'message'),
+  [
+    (1.0, 0, ValueError, 'min_honest=0 >= 1'),
+    (1.0, -3, ValueError, 'min_honest=-3 >= 1'),
+    (1.0, np.nan, TypeError, 'min_honest'),
+    (np.nan, 3, ValueError, 'noise_multiplier=nan'),
+    (np.inf, 3, ValueError, 'noise_multiplier=inf'),
+    (-1.0, 3, ValueError, 'noise_multiplier=-1.0 >= 0'),
+  ],
+)
+def test_noise_of_clients_that_is_none_is_refused(z, honest, error, message):
+  with pytest.raises(error, match=message):
+    m.local_noise_stddev(z, C, min_honest=honest)
+
+
+def test_honest_clients_noise_adds_up_to_that_of_the_sum():
+  for honest in 1, 7, 100:
+    stddev = m.local_noise_stddev(2.0, C, min_honest=honest)
+    assert (honest * stddev**2) ** 0.5 == pytest.approx(2.0 * C)

@@ -1,0 +1,228 @@
+"""Bounds on a norm hold for any float there is, measured in float64."""
+
+from fl_sketch.privacy import norms
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+SLACK = 1 + 1e-6
+FULL = np.finfo(np.float32).max
+# As many shapes as trees, or every example would compile anew.
+clip, normalize = (
+  jax.jit(f, static_argnames='per_leaf')
+  for f in (norms.clip_by_l2_norm, norms.normalize_by_l2_norm)
+)
+BOTH = pytest.mark.parametrize('bound', [clip, normalize], ids=['clip', 'norm'])
+PER_LEAF = pytest.mark.parametrize('per_leaf', [False, True])
+laws = settings(deadline=None, derandomize=True, max_examples=150)
+ANY = st.floats(width=32)  # NaN, infinities, subnormals
+FINITE = st.floats(-(2.0**126), 2.0**126, width=32, allow_subnormal=False)
+BOUND = st.floats(2.0**-60, 2.0**100, width=32)
+
+
+def size(tree):
+  """The norm in float64, without squares that leave it."""
+  leaves = [np.ravel(np.asarray(x)) for x in jax.tree.leaves(tree)]
+  wide = [
+    np.abs(x.astype('c16' if x.dtype.kind == 'c' else 'f8')) for x in leaves
+  ]
+  return np.linalg.norm(np.concatenate(wide))
+
+
+def tree_of(numbers):
+  a, b, c = np.split(np.array(numbers, np.float32), [1, 3])
+  return {'a': a[0], 'b': (b, c.reshape(2, -1))}
+
+
+def scaled(tree, a):
+  return jax.tree.map(lambda x: x * np.float32(a), tree)
+
+
+HUGE = [8.6e37, FULL]
+
+
+@BOTH
+@pytest.mark.parametrize('largest', HUGE)
+def test_numbers_whose_inverse_is_subnormal(bound, largest):
+  """XLA divides by m by multiplying by 1 / m, which may be 0."""
+  for u in [0, largest], [largest] * 50:
+    u = np.float32(u)
+    for per_leaf in False, True:
+      out, _ = bound([u, u[:1]], 1.0, per_leaf=per_leaf)
+      assert size(out) <= SLACK
+      assert per_leaf or size(out) >= 1 - 3e-6
+
+
+TREES = st.lists(ANY, min_size=9, max_size=9).map(tree_of)
+
+
+@PER_LEAF
+@BOTH
+@laws
+@given(tree=TREES, max_norm=BOUND)
+def test_the_norm_of_any_tree_is_bounded(bound, per_leaf, tree, max_norm):
+  out, _ = bound(tree, max_norm, per_leaf=per_leaf)
+  assert size(out) <= max_norm * SLACK
+  if per_leaf:
+    each = max_norm / 3**0.5 * SLACK
+    assert all(size(x) <= each for x in jax.tree.leaves(out))
+
+
+@laws
+@given(
+  numbers=st.lists(FINITE, min_size=9, max_size=9),
+  factor=st.floats(1.001, 1e6),
+)
+def test_a_tree_within_the_bound_comes_back(numbers, factor):
+  tree = tree_of(numbers)
+  max_norm = np.float32(min(factor * size(tree), FULL))
+  if max_norm < 1.0001 * size(tree):
+    return
+  out, norm = clip(tree, max_norm)
+  jax.tree.map(np.testing.assert_array_equal, out, tree)
+  np.testing.assert_allclose(norm, size(tree), rtol=1e-6)
+
+
+@BOTH
+@pytest.mark.parametrize('scale', [1e-37, 1e-20, 1.0, 1e19, 2e38])
+def test_a_scaled_tree_has_norm_c_and_its_direction(bound, scale):
+  for per_leaf in False, True:
+    tree = {'a': np.float32([0.3, -0.4]), 'b': np.float32([[0.0, 1.2]])}
+    u = scaled(tree, scale)
+    out, norm = bound(u, 1e-38 * scale**0.5, per_leaf=per_leaf)
+    assert norm == pytest.approx(size(u), rel=1e-6)  # also where squares are 0
+    out, _ = bound(u, 1e-3 * scale, per_leaf=per_leaf)
+    parts = jax.tree.leaves(tree) if per_leaf else [tree]
+    for got, want in zip(
+      jax.tree.leaves(out), jax.tree.leaves(tree), strict=True
+    ):
+      length = size(parts.pop(0)) * 2**0.5 if per_leaf else size(tree)
+      np.testing.assert_allclose(
+        np.float64(got), 1e-3 * scale * want / length, rtol=3e-6, atol=1e-40
+      )
+
+
+@PER_LEAF
+@laws
+@given(numbers=st.lists(st.floats(-1, 1, width=16), min_size=9, max_size=9))
+def test_normalising_does_not_see_a_scale(per_leaf, numbers):
+  tree = tree_of(numbers)
+  want, _ = normalize(tree, 2.5, per_leaf=per_leaf)
+  for a in 2.0**100, 2.0**-80:  # a power of two: bit for bit
+    got, _ = normalize(scaled(tree, a), 2.5, per_leaf=per_leaf)
+    jax.tree.map(np.testing.assert_array_equal, got, want)
+  got, _ = normalize(scaled(tree, 0.3), 2.5, per_leaf=per_leaf)
+  jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, 1e-6), got, want)
+
+
+@BOTH
+def test_zeros_and_what_is_not_finite(bound):
+  for value in 0.0, -0.0, np.nan, np.inf, -np.inf:
+    for per_leaf in False, True:
+      tree = {'a': np.full(3, value, 'f4'), 'b': np.zeros((0, 2), 'f4')}
+      out, norm = bound(tree, 1.0, per_leaf=per_leaf)
+      assert norm == 0
+      assert not np.asarray(out['a']).any()
+      mixed = {'a': np.float32([value, 3, 4]), 'b': np.zeros((0, 2), 'f4')}
+      out, norm = bound(mixed, 5.0, per_leaf=False)
+      np.testing.assert_allclose(out['a'], [0, 3, 4], rtol=2e-6)
+      assert norm == 5
+
+
+def test_per_leaf_bounds_each_by_itself():
+  tree = {'a': np.float32([30, 40]), 'b': np.zeros(3, 'f4'), 'c': np.float32(1)}
+  out, norm = clip(tree, 3.0, per_leaf=True)
+  each = 3**0.5
+  np.testing.assert_allclose(out['a'], each * np.array([0.6, 0.8]), rtol=2e-6)
+  assert not np.asarray(out['b']).any()
+  assert out['c'] == 1
+  assert norm == pytest.approx(2501**0.5)
+  out, _ = normalize(tree, 3.0, per_leaf=True)
+  assert not np.asarray(out['b']).any()
+  np.testing.assert_allclose(out['c'], each, rtol=2e-6)
+
+
+@BOTH
+@pytest.mark.parametrize(
+  'dtype', ['bfloat16', 'float16', 'float32', 'complex64']
+)
+def test_types(bound, dtype):
+  """Norms are not those of bfloat16, which are off by a percent."""
+  rng = np.random.default_rng(0)
+  x = rng.normal(size=(300,)) + 1j * rng.normal(size=(300,))
+  x = jnp.asarray(x if dtype == 'complex64' else x.real, dtype)
+  kept = 'complex64' if dtype == 'complex64' else 'float32'
+  wide = np.asarray(x, 'c16' if dtype == 'complex64' else 'f8')
+  for c in 0.37, 1.0, 11.3:
+    out, norm = bound({'x': x}, c)
+    assert out['x'].dtype == kept
+    assert size(out) <= c * SLACK
+    np.testing.assert_allclose(norm, size(wide), rtol=1e-6)
+    want = wide * c / size(wide)
+    np.testing.assert_allclose(out['x'], want, rtol=5e-6, atol=1e-7)
+  whole, _ = clip({'x': x}, 1e3)
+  np.testing.assert_array_equal(whole['x'], np.asarray(x, kept))
+
+
+@BOTH
+def test_complex_numbers_of_any_size(bound):
+  for scale in 1e-30, 1e30, 3e38:
+    x = np.array([3 + 4j, 1j, -5], 'c8') / 8 * np.float32(scale)
+    x[1] = complex(np.nan, 1)
+    out, _ = bound(x, 2.0)
+    assert size(out) <= 2 * SLACK
+    assert not np.asarray(out)[1]
+  out, _ = bound(np.full(4, 3e38 + 3e38j, 'c8'), 1.0)
+  np.testing.assert_allclose(np.abs(out), 0.5, rtol=3e-6)
+
+
+def long_vectors(d):
+  """Random ones, and ones whose squares are lost beside a large one."""
+  rng = np.random.default_rng(d)
+  for spread in 0, 4, 20:
+    yield np.exp(spread * rng.normal(size=d).clip(-4, 4)).astype('f4')
+  for small in 2.4e-4, 2.4e-5:  # squares near half a unit in the last place
+    for at in 0, d // 2:
+      x = np.full(d, small, 'f4')
+      x[at] = 1
+      yield x
+
+
+@pytest.mark.parametrize('d', [256, 10**4, 10**6])
+def test_sums_of_many_squares(d):
+  for x in long_vectors(d):
+    # The bound is just below the norm, where an error would show as identity.
+    for part in 0.5, 1 - 9e-7, 1 - 2e-6, 1 - 1e-5:
+      c = np.float32(part * size(x))
+      assert size(clip(x, c)[0]) <= np.float64(c) * SLACK
+      if part == 0.5:
+        assert size(normalize(x, c)[0]) <= np.float64(c) * SLACK
+        assert size(clip(x, c)[0]) >= np.float64(c) * (1 - 3e-6)
+
+
+def test_sums_over_many_leaves():
+  """One large number, and 120 leaves that a running sum would lose."""
+  x = [np.float32(1)] + [np.float32(2.4e-4)] * 120
+  for part in 1 - 1.5e-6, 1 - 3e-6:
+    c = np.float32(part * size(x))
+    assert size(clip(x, c)[0]) <= np.float64(c) * SLACK
+
+
+def test_rows_are_bounded_one_by_one():
+  x = np.random.default_rng(0).normal(size=(7, 40)).astype('f4')
+  x *= np.float32(10.0) ** np.arange(-30, 40, 10)[:, None]
+  out, norm = jax.vmap(clip, (0, None))(x, 1.0)
+  for row, got, length in zip(x, out, norm, strict=True):
+    want, alone = clip(row, 1.0)
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    np.testing.assert_allclose(length, alone, rtol=1e-6)
+
+
+def test_a_traced_bound_counts():
+  f = jax.jit(lambda x, c: norms.clip_by_l2_norm(x, c)[0])
+  for c in 0.1, 3.0:
+    assert size(f(np.ones(5, 'f4'), jnp.float32(c))) <= c * SLACK

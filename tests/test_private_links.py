@@ -1,0 +1,190 @@
+"""What a private round broadcasts: how far one client moves it, its noise."""
+
+import cases
+import chex
+from fl_sketch import algorithms
+from fl_sketch import comms
+from fl_sketch import keys as keys_lib
+from fl_sketch import rounds
+import jax
+import jax.numpy as jnp
+import numpy as np
+from private_cases import HP
+from private_cases import NOBODY
+from private_cases import ONCE
+from private_cases import OPTIONS
+from private_cases import QUIET
+from private_cases import RELEASE
+from private_cases import SECRET
+from private_cases import SEND
+from private_cases import SILENT
+from private_cases import SOME
+from private_cases import TRACES
+from private_cases import TWICE
+from private_cases import C
+from private_cases import R
+from private_cases import Z
+from private_cases import adversaries
+from private_cases import broadcast
+from private_cases import by_name
+from private_cases import draws
+from private_cases import each
+from private_cases import each_once
+from private_cases import has_stddev
+from private_cases import make
+from private_cases import program
+from private_cases import state_of
+from private_cases import uncorrelated
+from private_cases import vector
+from private_cases import with_client
+import pytest
+
+
+@each_once
+def test_one_client_moves_the_mean_by_at_most_its_share(name):
+  base = broadcast(name, SOME, hp=QUIET)[0]
+  moved = []
+  for u in adversaries():
+    now = broadcast(name, with_client(SOME, 3, u), hp=QUIET)[0]
+    moved.append(np.linalg.norm(np.float64(now) - base))
+  assert max(moved) <= C / R * (1 + 1e-5)
+  assert max(moved) >= C / R * (1 - 1e-3)  # and by no less
+
+
+@by_name(TWICE)
+def test_each_release_of_two_is_bounded_by_itself(name):
+  for u in adversaries():
+    for one in broadcast(name, with_client(NOBODY, 3, u), hp=QUIET):
+      assert np.linalg.norm(np.float64(one)) <= C / R * (1 + 1e-5)
+
+
+@each
+def test_the_noise_is_of_the_stated_size_whoever_takes_part(name):
+  """And every release is of its own, in each round and under each secret."""
+  for sent in NOBODY, SILENT:
+    parts = draws(name, sent)
+    for x in parts:
+      # sketched_sgd's values are in the order of their coordinates
+      assert has_stddev(x, Z * C / R)
+      assert not has_stddev(x, Z * C / R * 1.08)
+      assert uncorrelated(x[:, 0], x[:, 1])
+      assert uncorrelated(x[0::2], x[1::2])
+    if len(parts) > 1:
+      width = min(x.shape[1] for x in parts)
+      assert uncorrelated(*(x[:, :width] for x in parts))
+      assert uncorrelated(parts[0], parts[1][:, -width:])
+  busy, quiet = draws(name, SOME), broadcast(name, SOME, hp=QUIET)
+  if name in ONCE:
+    assert has_stddev(busy[0] - quiet[0], Z * C / R)
+
+
+@each
+def test_the_noise_is_the_same_bit_for_bit_whoever_takes_part(name):
+  want = broadcast(name, NOBODY)
+  assert all(np.abs(x).max() > 0.01 for x in want)
+  for weight in [1] * 6, [0, 0, 1, 0, 0, 0], [3, 0.5, 0, 0, 1, 100]:
+    got = broadcast(name, SILENT._replace(weight=np.float32(weight)))
+    chex.assert_trees_all_equal(got, want)
+  if name in ONCE:
+    got = broadcast(name, SOME)[0] - broadcast(name, SOME, hp=QUIET)[0]
+    np.testing.assert_allclose(got, want[0], atol=1e-6)
+
+
+@each_once
+def test_the_sum_is_divided_by_a_constant(name):
+  """Twice as many of the same send twice as much."""
+  u = np.linspace(-1, 1, 10) * 1e-4 if name != 'dp_normfedavg' else np.ones(10)
+  one = with_client(NOBODY, 0, u)
+  two = with_client(one, 1, u)
+  one, two = (broadcast(name, x, hp=QUIET)[0] for x in (one, two))
+  np.testing.assert_allclose(two, 2 * one, rtol=1e-5)
+  assert np.abs(one).max() > 0
+
+
+@each
+def test_a_weight_counts_as_one(name):
+  heavy = SOME._replace(weight=np.float32([0, 3, 0.01, 0, 1e9, 0]))
+  absent = SOME._replace(weight=np.float32([-1, 1, 1, np.nan, 1, -7]))
+  want = broadcast(name, SOME)
+  chex.assert_trees_all_equal(broadcast(name, heavy), want)
+  chex.assert_trees_all_equal(broadcast(name, absent), want)
+
+
+@each
+def test_noise_follows_its_own_root(name):
+  a, b = broadcast(name, NOBODY), broadcast(name, NOBODY, key=cases.KEY)
+  chex.assert_trees_all_equal(a, b)
+  other = broadcast(name, NOBODY, secret=jax.random.key(100))
+  assert all((x != y).all() for x, y in zip(a, other, strict=True))
+  run = program(name, RELEASE, 1)[0]
+  before = len(TRACES)
+  later = state_of(name)._replace(round=jnp.int32(1))
+  after = run(HP, later, NOBODY, cases.KEY, SECRET)
+  assert all((x != y).all() for x, y in zip(a, after, strict=True))
+  assert len(TRACES) == before  # no secret is a constant of a program
+
+
+@by_name(['dp_fedavg', 'safl', 'fedsketch_privix'])
+def test_noise_on_tables_does_not_know_the_hashes(name):
+  """The run's key is public: noise that followed it could be subtracted."""
+  a = broadcast(name, NOBODY)
+  chex.assert_trees_all_equal(broadcast(name, NOBODY, key=jax.random.key(5)), a)
+  chex.assert_trees_all_equal(broadcast(name, SILENT), a)
+
+
+@pytest.mark.parametrize(
+  ('name', 'trust'),
+  [
+    ('dp_fedavg', 'central'),
+    pytest.param('safl', 'local', marks=pytest.mark.long),
+    pytest.param('safl', 'secure_aggregation', marks=pytest.mark.long),
+    pytest.param('heaprix_exact', 'central', marks=pytest.mark.long),
+    pytest.param('heaprix_exact', 'local', marks=pytest.mark.long),
+    pytest.param('sketched_sgd', 'secure_aggregation', marks=pytest.mark.long),
+  ],
+)
+def test_one_device_is_two_devices(name, trust):
+  release = RELEASE._replace(trust=trust)
+  one, two = (
+    broadcast(name, SOME, release=release, shards=shards) for shards in (1, 2)
+  )
+  chex.assert_trees_all_close(one, two, atol=1e-6)
+
+
+def test_a_private_round_must_have_a_secret_and_no_other():
+  mesh = comms.cohort_mesh(1)
+  public = algorithms.make('fedavg', local=SEND)
+  for build, secret in (make('dp_fedavg', RELEASE), None), (public, SECRET):
+    step = rounds.run_round(build, mesh)
+    state = rounds.init(build(HP), cases.PARAMS, cases.POPULATION)
+    with pytest.raises(ValueError, match='noise_key if and only if private='):
+      jax.eval_shape(step, HP, state, SOME, cases.KEY, None, secret)
+
+
+@by_name(OPTIONS, set(OPTIONS) - {'dp_fedavg'})
+def test_a_round_without_participants_moves_the_model_by_noise(name):
+  step = cases.jit(rounds.run_round(make(name, RELEASE), comms.cohort_mesh(1)))
+  state = state_of(name)
+  after, metrics = step(HP, state, NOBODY, cases.KEY, None, SECRET)
+  assert metrics['participants'] == 0
+  assert metrics['finite']
+  assert (after.params['w'] != 0).any()
+  assert after.round == 1
+  # The secret is in no state, and no constant of the program.
+  hidden = {
+    np.asarray(jax.random.key_data(k)).tobytes()
+    for k in (SECRET, *keys_lib.noise_keys(SECRET, 0))
+  }
+  for leaf in jax.tree.leaves(after):
+    assert not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    assert not any(word in np.asarray(leaf).tobytes() for word in hidden)
+  other, _ = step(HP, state, NOBODY, cases.KEY, None, jax.random.key(3))
+  assert (vector(other.params) != vector(after.params)).any()
+  assert step._cache_size() == 1
+
+
+def test_clients_of_rejected_updates_still_leave_the_noise():
+  sent = with_client(NOBODY, 0, np.full(10, np.nan))
+  chex.assert_trees_all_equal(
+    broadcast('dp_fedavg', sent), broadcast('dp_fedavg', NOBODY)
+  )

@@ -1,0 +1,239 @@
+"""Noise of clients, before the sketch, and of bounds that follow a quantile."""
+
+import functools
+
+import cases
+from fl_sketch import comms
+from fl_sketch import keys as keys_lib
+from fl_sketch import rounds
+from fl_sketch.privacy import links
+from fl_sketch.privacy import secure_aggregation
+import jax
+import jax.numpy as jnp
+import numpy as np
+from private_cases import EVERYONE
+from private_cases import HP
+from private_cases import LANES
+from private_cases import NOBODY
+from private_cases import OPTIONS_BEFORE
+from private_cases import QUIET
+from private_cases import RELEASE
+from private_cases import SECRET
+from private_cases import SILENT
+from private_cases import SOME
+from private_cases import C
+from private_cases import R
+from private_cases import Z
+from private_cases import adversaries
+from private_cases import broadcast
+from private_cases import by_name
+from private_cases import draws
+from private_cases import has_stddev
+from private_cases import make
+from private_cases import state_of
+from private_cases import uncorrelated
+from private_cases import vector
+from private_cases import with_client
+import pytest
+
+
+@pytest.mark.parametrize(
+  'count', [4, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 6))]
+)
+def test_noise_of_clients_adds_up(count):
+  """Each adds all of it where no one is trusted: n times the variance."""
+  sent = SILENT._replace(weight=np.float32(np.arange(LANES) < count))
+  local = RELEASE._replace(trust='local')
+  (x,) = draws('safl', sent, release=local)
+  assert has_stddev(x, Z * C * count**0.5 / R)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize('count', [1, 4, 6])
+def test_shares_of_noise_add_up_to_that_of_a_sum(count):
+  """Where so many honest clients are sure to be there, and are."""
+  sent = SILENT._replace(weight=np.float32(np.arange(LANES) < count))
+  secure = RELEASE._replace(trust='secure_aggregation', min_honest=count)
+  (x,) = draws('safl', sent, release=secure, count=400)
+  assert has_stddev(x, Z * C / R)
+  assert not has_stddev(x, Z * C / R * 1.3)
+
+
+def test_noise_of_clients_is_each_ones_own():
+  """Two clients' noises, in two releases of two rounds, are independent."""
+  release = RELEASE._replace(trust='local')
+  send = links.aggregate(HP, release)
+
+  def one(secret, r, client, index):
+    keys = keys_lib.for_lanes(
+      keys_lib.noise_keys(secret, r), jnp.int32(client)[None]
+    )
+    mean = lambda x: send(x, jnp.ones(1), noise=keys, index=index)[0]
+    return jax.shard_map(
+      mean, mesh=comms.cohort_mesh(1), in_specs=jax.P(comms.SHARD),
+      out_specs=jax.P(),
+    )(jnp.zeros((1, 3)))  # fmt: skip
+
+  which = jnp.array(np.indices((2, 2, 2)).reshape(3, -1))
+  secrets = jax.random.split(SECRET, 2000)
+  run = jax.vmap(jax.vmap(one, (None, 0, 0, 0)), (0, None, None, None))
+  x = np.asarray(cases.jit(run)(secrets, *which)).swapaxes(0, 1)
+  r = np.corrcoef(x.reshape(8, -1))[np.triu_indices(8, 1)]
+  assert abs(r).max() * 6000**0.5 < 6  # 28 pairs, 2e-9 each
+  assert has_stddev(x, Z * C / R)
+
+
+def test_a_secure_mean_is_the_plain_one_to_its_resolution():
+  release = RELEASE._replace(trust='secure_aggregation')
+  for sent in SOME, EVERYONE, NOBODY:
+    got = broadcast('safl', sent, hp=QUIET, release=release)[0]
+    want = broadcast('safl', sent, hp=QUIET)[0]
+    # Tables are scaled by C, noise being off; each is rounded by half a step.
+    step = C * secure_aggregation.resolution(1.0, LANES)
+    most = (LANES * step / 2 + LANES * C * 2.0**-23) / R
+    np.testing.assert_allclose(got, want, rtol=0, atol=most)
+
+
+@by_name(OPTIONS_BEFORE, ['before_gaussian'])
+def test_noise_before_the_sketch_has_the_covariance_of_the_sketch(name):
+  op = OPTIONS_BEFORE[name]['sketch']
+  release = RELEASE._replace(before_sketch=True)
+  key = keys_lib.round_keys(cases.KEY, 0).round
+  eye = np.eye(10, dtype='f4')
+  basis = {'b': eye[:, :2], 'w': eye[:, 2:].reshape(10, 4, 2)}
+  r = jax.jit(jax.vmap(op.sketch, (None, 0)))(key, basis)
+  r = np.asarray(r, 'f8').T
+  left, singular, _ = np.linalg.svd(r, full_matrices=False)
+  for sent in NOBODY, SILENT:
+    (x,) = draws(name, sent, release=release)
+    along = x @ left  # independent, of these standard deviations
+    for i, s in enumerate(singular):
+      assert has_stddev(along[:, i], Z * C / R * s)
+    assert uncorrelated(along[:, 0], along[:, 1])
+    trace = np.square(x).sum(1).mean()
+    want = (Z * C / R) ** 2 * np.trace(r @ r.T)
+    assert trace == pytest.approx(want, rel=0.15)
+  # One client moves what is sketched by C / R: the table by so much times R.
+  base = broadcast(name, SOME, hp=QUIET, release=release)[0]
+  for u in adversaries():
+    now = broadcast(name, with_client(SOME, 3, u), hp=QUIET, release=release)[0]
+    back = np.linalg.lstsq(r, np.float64(now) - base, rcond=None)[0]
+    assert np.linalg.norm(back) <= C / R * (1 + 1e-4)
+
+
+SIGMA = 1.3  # of the count; above z / 2
+QUANTILE = links.Release(R, 'quantile', quantile=0.7, count_stddev=SIGMA)
+
+
+def test_a_bound_by_quantile_spends_no_more_than_it_says():
+  """Sum and count together have the multiplier z."""
+  step = rounds.cohort_step(make('dp_fedavg', QUANTILE), comms.cohort_mesh(1))
+
+  def one(secret):
+    state = state_of('dp_fedavg', QUANTILE)
+    args = HP, state, NOBODY, cases.KEY, None, secret
+    mean, state, _ = step(*args)
+    return vector(mean), state.protocol[0].clip_norm
+
+  secrets = jax.random.split(SECRET, 20000)
+  means, norms = map(np.asarray, cases.jit(jax.vmap(one))(secrets))
+  eta, gamma = QUANTILE.quantile_lr, QUANTILE.quantile
+  shares = gamma - np.log(np.float64(norms) / C) / eta
+  count = (shares - 0.5) * R / SIGMA  # of an empty cohort, whose share is 1/2
+  total = np.float64(means) * R / C
+  assert has_stddev(count, 1.0)
+  z_sum = (Z**-2 - (2 * SIGMA) ** -2) ** -0.5
+  assert has_stddev(total, z_sum)
+  assert not has_stddev(total, z_sum * 1.02)
+  measured = (total.std() ** -2 + (2 * SIGMA * count.std()) ** -2) ** -0.5
+  assert measured == pytest.approx(Z, rel=0.02)
+  assert uncorrelated(count, total[:, 0])
+
+
+@functools.cache
+def quantile_program(gamma):
+  release = QUANTILE._replace(quantile=gamma, count_stddev=1e-4)
+  step = rounds.run_round(make('dp_fedavg', release), comms.cohort_mesh(1))
+
+  def run(hp, sent):
+    def one(state, _):
+      state, _ = step(hp, state, sent, cases.KEY, None, SECRET)
+      return state, state.protocol[0].clip_norm
+
+    start = state_of('dp_fedavg', release, hp)
+    return jax.lax.scan(one, start, length=120)[1]
+
+  return cases.jit(run)
+
+
+def quantile_rounds(sent, clip_norm, gamma):
+  """The bounds of 120 rounds with hardly any noise."""
+  numbers = {'clip_norm': clip_norm, 'noise_multiplier': 1e-4}
+  hp = HP._replace(**{k: jnp.float32(v) for k, v in numbers.items()})
+  return np.asarray(quantile_program(gamma)(hp, sent), 'f8')
+
+
+def test_a_bound_follows_a_quantile_of_the_norms():
+  sent = EVERYONE._replace(weight=np.float32([1, 1, 1, 1, 0, 0]))
+  for i, size in enumerate([1.0, 2.0, 3.0, 4.0]):
+    sent = with_client(sent, i, size * np.eye(10)[i])
+  # Two of four: the bound rests between them.
+  for start in 0.05, 50.0:
+    norms = quantile_rounds(sent, start, 0.5)
+    assert 2 <= norms[-1] <= 3
+    within = (np.arange(1, 5) <= start).sum() / 4
+    first = start * np.exp(-0.2 * (within - 0.5))
+    assert norms[0] == pytest.approx(first, rel=1e-3)
+    np.testing.assert_allclose(norms[-20:], norms[-1], rtol=1e-3)
+  # Three of four are too few and all too many: it stays about the fourth.
+  norms = quantile_rounds(sent, 1.0, 0.85)
+  assert (np.abs(np.log(norms[-20:] / 4)) < 0.2).all()
+
+
+@pytest.mark.parametrize(
+  ('change', 'message'),
+  [
+    ({'bound': 'quantile'}, 'count_stddev=None'),
+    ({'bound': 'quantile', 'count_stddev': 1.0, 'trust': 'local'}, "'local'"),
+    ({'bound': 'normalise'}, "bound='normalise'"),
+    ({'trust': 'server'}, "trust='server'"),
+    ({'expected_cohort': 0.0}, 'expected_cohort=0.0 > 0'),
+    ({'expected_cohort': -4.0}, 'expected_cohort=-4.0 > 0'),
+    ({'expected_cohort': float('nan')}, 'expected_cohort=nan'),
+    ({'expected_cohort': float('inf')}, 'expected_cohort=inf'),
+    ({'trust': 'secure_aggregation', 'min_honest': 0}, 'min_honest=0 >= 1'),
+    ({'before_sketch': True, 'trust': 'local'}, "trust='local' 'central'"),
+    (
+      {'before_sketch': True, 'bound': 'quantile', 'count_stddev': 1.0},
+      "bound='quantile'",
+    ),
+  ],
+)
+def test_releases_that_mean_nothing_are_refused(change, message):
+  """None is read as another one, with less noise or none."""
+  release = RELEASE._replace(**change)
+  with pytest.raises(ValueError, match=message):
+    links.sketched_mean(cases.CYCLIC, HP, release)
+  if 'count_stddev' not in message:
+    with pytest.raises(ValueError, match='Expected'):
+      links.aggregate(HP, release)
+
+
+@pytest.mark.parametrize('lacks', ['clip_norm', 'noise_multiplier'])
+def test_a_bound_and_noise_must_be_given(lacks):
+  hp = HP._replace(**{lacks: None})
+  before = RELEASE._replace(before_sketch=True)
+  for build in (
+    lambda: links.mean_over_cohort(hp, RELEASE),
+    lambda: links.aggregate(hp, RELEASE),
+    lambda: links.sketched_mean(cases.CYCLIC, hp, before),
+  ):
+    with pytest.raises(ValueError, match='clip_norm and noise_multiplier'):
+      build()
+
+
+def test_two_uplinks_take_a_fixed_bound_on_what_is_sent():
+  quantile = RELEASE._replace(bound='quantile', count_stddev=1.0)
+  for release in quantile, RELEASE._replace(before_sketch=True):
+    with pytest.raises(ValueError, match='Expected a fixed bound'):
+      make('heaprix_exact', release)(HP)

@@ -1,0 +1,249 @@
+"""Private runs from config to files: what they tell, and what they must not."""
+
+import json
+import shutil
+
+import chex
+from fl_sketch import experiment
+from fl_sketch import secret
+from fl_sketch import sweep
+from fl_sketch import training
+from fl_sketch import workdir
+from fl_sketch.privacy import accounting
+from fl_sketch.privacy import types
+import jax
+import numpy as np
+import pytest
+from test_experiment import SMALL
+from test_training import rows
+
+PRIVATE = SMALL | {
+  'standardize': False,
+  'algorithm': 'dp_fedavg',
+  'model': 'linear',
+  'sampling': 'poisson',
+  'noise_multiplier': 2.0,
+  'clip_norm': 1.0,
+  'delta': 1e-2,
+}
+SAMPLES = {
+  'algorithm': 'private_iterative_sketching',
+  'sampling': 'fixed_size',
+  'sketch': {'kind': 'block_cyclic', 'size': 100},
+  'batch_order': 'poisson',
+}
+
+
+@pytest.fixture(scope='module', autouse=True)
+def quick():
+  """Programs that are hardly optimised, and no pictures."""
+  jax.config.update('jax_disable_most_optimizations', True)
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(training.reporting, 'draw_run', lambda *_: None)
+    patch.setattr(training.pictures, 'label_distribution', lambda *_, **__: 0)
+    yield
+  jax.config.update('jax_disable_most_optimizations', False)
+
+
+def train(folder, **fields):
+  exp = experiment.build(PRIVATE | fields)
+  return training.train(exp, folder, progress=False)
+
+
+def weights(state):
+  return np.asarray(state.params['dense']['kernel'])
+
+
+def summary(folder):
+  return json.loads((folder / 'summary.json').read_text())
+
+
+def clients(steps, **changed):
+  """What the accountant has to be told of `PRIVATE`."""
+  given = {
+    'noise_multiplier': 2.0,
+    'sampling': types.Sampling.POISSON,  # everybody fits in
+    'sampling_probability': 4 / 6,
+    'population': 6,
+    'max_cohort': 6,
+  }
+  return types.GaussianMechanism(steps=steps, **given | changed)
+
+
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory):
+  """A run that was never stopped."""
+  folder = tmp_path_factory.mktemp('whole')
+  return folder, train(folder)
+
+
+@pytest.fixture
+def cut(whole, tmp_path):
+  """The same, killed after its first checkpoint."""
+  shutil.copytree(whole[0], tmp_path, dirs_exist_ok=True)
+  shutil.rmtree(tmp_path / 'checkpoints' / '4')
+  return tmp_path
+
+
+def test_every_row_and_the_summary_tell_epsilon(whole):
+  folder, _ = whole
+  want = [
+    accounting.compute_epsilon(clients(steps), delta=1e-2)
+    for steps in (1, 2, 3, 4)
+  ]
+  found = [row['epsilon'] for row in rows(folder)]
+  np.testing.assert_allclose(found, want, rtol=1e-6)
+  told = summary(folder)['privacy']
+  assert told['epsilon'] == found[-1]
+  assert (told['delta'], told['trust']) == (1e-2, 'central')
+  assert (told['accountant'], told['noise']) == ('pld', 'secret')
+  mechanism = types.GaussianMechanism(
+    **told['mechanism']
+    | {
+      'sampling': types.Sampling(told['mechanism']['sampling']),
+      'adjacency': types.Adjacency(told['mechanism']['adjacency']),
+    }
+  )
+  assert mechanism == clients(4)
+
+
+def test_noise_is_calibrated_to_an_epsilon_and_its_rounds(tmp_path):
+  fields = {'epsilon': 3.0, 'noise_multiplier': None, 'cohort': 6}
+  fields |= {'sampling': 'fixed_size', 'rounds': 2}
+  exp = experiment.build(PRIVATE | fields)
+  want = accounting.gaussian_noise_multiplier(3.0, delta=1e-2, steps=2)
+  np.testing.assert_allclose(exp.hyper.noise_multiplier, want, rtol=1e-3)
+  assert 2.99 < exp.promise.statement.epsilon <= 3
+  files = workdir.Workdir(tmp_path, exp.config)
+  files.begin(0)
+  files.close()
+  with pytest.raises(workdir.WorkdirError, match='rounds: 2 there, 4 here'):
+    train(tmp_path, **fields | {'rounds': 4})
+
+
+def test_a_resumed_run_is_the_run_that_was_never_stopped(whole, cut):
+  folder, result = whole
+  chex.assert_trees_all_equal(train(cut).state, result.state)
+  assert rows(cut) == rows(folder)
+  assert summary(cut)['privacy'] == summary(folder)['privacy']
+
+
+def test_more_rounds_of_the_same_noise_cost_more(whole, cut):
+  train(cut, rounds=6)
+  found = rows(cut)
+  assert found[:4] == rows(whole[0])
+  assert found[5]['epsilon'] > found[3]['epsilon']
+  want = accounting.compute_epsilon(clients(6), delta=1e-2)
+  assert summary(cut)['privacy']['epsilon'] == pytest.approx(want)
+
+
+def test_without_its_secret_a_run_does_not_go_on(cut):
+  before = (cut / 'metrics.jsonl').read_bytes()
+  shutil.rmtree(cut / 'secret')
+  with pytest.raises(secret.SecretError, match='is missing'):
+    train(cut)
+  assert (cut / 'metrics.jsonl').read_bytes() == before
+
+
+def forms(number, size):
+  """How a number may stand in a file."""
+  raw = [number.to_bytes(size, order) for order in ('little', 'big')]
+  return [*raw, *(x.hex().encode() for x in raw), str(number).encode()]
+
+
+def traces(kept, entropy):
+  words = np.asarray(jax.random.key_data(kept.noise_key))
+  key = int.from_bytes(words.tobytes(), 'little')
+  swapped = int.from_bytes(words[::-1].tobytes(), 'little')
+  found = [entropy, entropy.hex().encode(), str(words.tolist()).encode()]
+  for number in (key, swapped, kept.sampling):
+    found += forms(number, 8)
+  return found
+
+
+def test_no_published_file_holds_the_secret(whole):
+  folder, result = whole
+  entropy = (folder / 'secret' / 'entropy').read_bytes()
+  c = experiment.build(PRIVATE).config
+  kept = secret.of_run(c, folder, resumed=True)
+  wanted = traces(kept, entropy)
+  searched = 0
+  for path in folder.rglob('*'):
+    if path.is_file() and path.parent.name != 'secret':
+      content = path.read_bytes()
+      assert not any(trace in content for trace in wanted), path
+      searched += 1
+  assert searched > 10
+  # Files of checkpoints are compressed; this is what stands in them.
+  words = np.asarray(jax.random.key_data(kept.noise_key))
+  for leaf in jax.tree.leaves(jax.device_get(result.state)):
+    bits = np.ascontiguousarray(leaf).tobytes()
+    assert not any(trace in bits for trace in (*wanted, words[:1].tobytes()))
+
+
+def test_only_a_noise_seed_makes_a_run_reproducible(whole, tmp_path):
+  """Also if its rounds are dispatched by two."""
+  again = train(tmp_path / 'again')
+  one = train(tmp_path / 'one', noise_seed=3)
+  two = train(tmp_path / 'two', noise_seed=3, rounds_per_dispatch=2)
+  chex.assert_trees_all_close(one.state, two.state, atol=1e-6)
+  for name in ('epsilon', 'participants'):
+    each = [[row[name] for row in rows(tmp_path / x)] for x in ('one', 'two')]
+    assert each[0] == each[1]
+  for other in (whole[1], one):
+    away = np.abs(weights(again.state) - weights(other.state))
+    assert away.max() > 0.1
+  assert not (tmp_path / 'one' / 'secret').exists()
+  told = summary(tmp_path / 'one')['privacy']
+  assert told['noise'] == 'reproducible: not private'
+
+
+def test_private_samples_from_config_to_summary(tmp_path):
+  """The worst client is the smallest: every step draws each of its samples."""
+  result = train(tmp_path, **SAMPLES, partition='size_skew')
+  assert np.isfinite(result.row['test_loss'])
+  exp = experiment.build(PRIVATE | SAMPLES | {'partition': 'size_skew'})
+  smallest = int(exp.partition.sizes.min())
+  told = summary(tmp_path)['privacy']
+  assert (told['trust'], told['mechanism']['unit']) == ('local', 'sample')
+  assert told['mechanism']['steps'] == 4 * 2
+  assert told['mechanism']['sampling_probability'] == 8 / smallest
+  # What it costs to be cut off is far below delta.
+  poisson = clients(
+    8,
+    sampling_probability=8 / smallest,
+    population=None,
+    max_cohort=None,
+    unit='sample',
+  )
+  least = accounting.compute_epsilon(poisson, delta=1e-2)
+  assert told['epsilon'] == pytest.approx(least, rel=1e-3)
+
+
+def test_every_point_of_a_sweep_has_its_noise_and_its_epsilon(tmp_path):
+  """At once as in turn, under one secret."""
+  multipliers = (2.0, 2.0001, 4.0)
+  fields = PRIVATE | {'rounds': 2, 'server_lr': 10.0}
+  fields |= {'sweep': {'noise_multiplier': multipliers}}
+
+  def play(name, points_per_program):
+    options = {'points_per_program': points_per_program, 'progress': False}
+    return sweep.run(fields, tmp_path / name, **options)
+
+  turns = play('turns', 1)
+  kept = [tmp_path / name / 'secret' for name in ('turns', 'at_once')]
+  shutil.copytree(*kept)
+  at_once = play('at_once', 3)
+  for z, row, other in zip(multipliers, turns, at_once, strict=True):
+    own = clients(2, noise_multiplier=z)
+    want = accounting.compute_epsilon(own, delta=1e-2)
+    assert row['epsilon'] == other['epsilon'] == pytest.approx(want)
+    assert row['test_loss'] == pytest.approx(other['test_loss'], rel=1e-4)
+  first, near, _ = (row['test_loss'] for row in turns)
+  assert abs(first - near) > 0.01  # not the size alone, which does 3e-4
+
+
+def test_no_noise_is_told_to_be_no_privacy():
+  exp = experiment.build(PRIVATE | {'noise_multiplier': 0.0, 'rounds': 2})
+  assert training.epsilons_by_round(exp) == ['inf', 'inf']
+  assert exp.promise.statement.as_dict()['epsilon'] == 'inf'

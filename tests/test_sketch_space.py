@@ -1,0 +1,171 @@
+"""A public sketch stretches some update: bounds must hold after it.
+
+For every linear operator, updates that an adversary would choose: the top
+singular vector of its matrix R, and the signs of the bucket that is fullest.
+"""
+
+import functools
+
+import cases
+from fl_sketch import algorithms
+from fl_sketch import comms
+from fl_sketch import keys as keys_lib
+from fl_sketch import rounds
+from fl_sketch import sketches
+from fl_sketch import transforms as t
+from fl_sketch.algorithms import base
+from fl_sketch.privacy import links
+from fl_sketch.privacy import mechanisms
+import jax
+import jax.numpy as jnp
+import numpy as np
+import operators
+import pytest
+
+C, R = 0.5, 3.0
+HP = algorithms.Hyper(
+  jnp.float32(1),
+  jnp.float32(1),
+  clip_norm=jnp.float32(C),
+  noise_multiplier=jnp.float32(0),
+)
+TREE = jax.tree.map(np.asarray, operators.TREE)
+STARTS = np.cumsum([x.size for x in jax.tree.leaves(TREE)])[:-1]
+KEYS = keys_lib.round_keys(cases.KEY, 0)
+RELEASE = links.Release(R)
+FAST = ('mean', 'srht')
+each = pytest.mark.parametrize(
+  'name',
+  [
+    pytest.param(n, marks=[] if n in FAST else [pytest.mark.long])
+    for n in operators.LINEAR
+  ],
+)
+
+
+def trees(rows):
+  """f32[n, d] -> leaves [n, ...]."""
+  leaves, treedef = jax.tree.flatten(TREE)
+  parts = np.split(np.float32(rows), STARTS, axis=1)
+  split = zip(parts, leaves, strict=True)
+  return treedef.unflatten([p.reshape(-1, *x.shape) for p, x in split])
+
+
+def real(table):
+  x = operators.vector(table)
+  return np.concatenate([x.real, x.imag]) if np.iscomplexobj(x) else x
+
+
+@functools.cache
+def matrix(name):
+  """f64[b, d], the operator of this round."""
+  op = operators.OPERATORS[name].op
+  tables = jax.jit(jax.vmap(op.sketch, (None, 0)))(
+    KEYS.round, trees(np.eye(64))
+  )
+  rows = np.concatenate(
+    [np.asarray(x).reshape(64, -1) for x in jax.tree.leaves(tables)], 1
+  )
+  if np.iscomplexobj(rows):
+    rows = np.concatenate([rows.real, rows.imag], 1)
+  return np.float64(rows.T)
+
+
+def adversaries(name):
+  """f32[n, 64], of norm C and far above it."""
+  r = matrix(name)
+  fullest = r[np.square(r).sum(1).argmax()]
+  top = np.linalg.svd(r)[2][0]
+  units = [x / np.linalg.norm(x) for x in (top, fullest)]
+  return np.array([a * C * u for a in (1, 50) for u in units], 'f4')
+
+
+def moved(link, updates):
+  """How far each of the updates moves what a round broadcasts."""
+  send = lambda params, batches, key, drift: (batches, {})
+  make = lambda hp: base.federated(send, *link(hp), t.broadcast(), releases=1)
+  step = rounds.cohort_step(make, comms.cohort_mesh(1))
+  others = np.random.default_rng(0).normal(size=(2, 64))
+  state = rounds.init(make(HP), TREE, 3)
+
+  def one(update):
+    stack = lambda x, u: jnp.concatenate([x, u[None]])
+    batches = jax.tree.map(stack, trees(others), update)
+    mean = lambda last: step(
+      HP,
+      state,
+      rounds.Cohort(jnp.arange(3), jnp.array([1.0, 1.0, last]), batches),
+      cases.KEY,
+      None,
+      jax.random.key(1),
+    )[0]
+    return jax.tree.map(jnp.subtract, mean(1.0), mean(0.0))
+
+  gaps = cases.jit(lambda x: jax.lax.map(one, x))(trees(updates))
+  gaps = jax.device_get(gaps)
+  rows = [jax.tree.map(lambda x, i=i: x[i], gaps) for i in range(len(updates))]
+  return np.array([np.linalg.norm(np.float64(real(x))) for x in rows])
+
+
+def bound_first(op):
+  """The wrong order, made of links that know nothing of privacy."""
+  clip = lambda u, *_, **__: mechanisms.clip_by_l2_norm(u, C)[0]
+  return lambda hp: (
+    t.per_client(t.stateless(clip)),
+    t.sketch(op),
+    t.mean_over_cohort(denominator=R),
+  )
+
+
+@each
+def test_no_update_moves_a_table_by_more_than_its_share(name):
+  op = operators.OPERATORS[name].op
+  updates = adversaries(name)
+  right = moved(lambda hp: links.sketched_mean(op, hp, RELEASE), updates)
+  assert (right <= C / R * (1 + 1e-5)).all()
+  assert (right >= C / R * (1 - 1e-4)).all()  # they are long enough
+  # What it was before the sketch, and what a sketch does to it, matters not.
+  stretched = t.per_client(t.stateless(lambda u, *_, **__: _times(u, 1e6)))
+  late = lambda hp: (
+    *bound_first(op)(hp)[:2],
+    stretched,
+    links.mean_over_cohort(hp, RELEASE),
+  )
+  assert (moved(late, updates) <= C / R * (1 + 1e-5)).all()
+
+
+def _times(tree, factor):
+  return jax.tree.map(lambda x: factor * x, tree)
+
+
+@each
+def test_the_wrong_order_is_caught(name):
+  """Clip, sketch, add noise: off by the norm of R, about sqrt(d / b)."""
+  stretch = np.linalg.norm(matrix(name), 2)
+  updates = adversaries(name)
+  wrong = moved(bound_first(operators.OPERATORS[name].op), updates)
+  assert wrong.max() == pytest.approx(stretch * C / R, rel=1e-4)
+  if name == 'identity':
+    assert stretch == pytest.approx(1)
+  else:
+    assert wrong.max() > 1.3 * C / R
+    assert (wrong > 1.05 * C / R).all()  # the fullest bucket is enough
+
+
+@each
+def test_every_sketch_stretches_some_update(name):
+  """Hence none of them may be bounded before; also by its fullest bucket."""
+  if name == 'identity':
+    return
+  r = matrix(name)
+  gains = np.linalg.norm(adversaries(name)[:2].astype('f8') @ r.T, axis=1) / C
+  assert (gains > 1.3).all()
+
+
+@pytest.mark.long
+def test_layers_may_be_bounded_each_by_itself():
+  op = sketches.layerwise(sketches.srht, 16)
+  release = RELEASE._replace(per_leaf=True)
+  updates = 1e3 * np.random.default_rng(0).normal(size=(3, 64))
+  right = moved(lambda hp: links.sketched_mean(op, hp, release), updates)
+  np.testing.assert_allclose(right, C / R, rtol=1e-4)
