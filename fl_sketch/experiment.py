@@ -171,9 +171,10 @@ def promise_of(
   """
   if not claims.is_private(c):
     return None
-  noise = c.noise_multiplier or 1.0  # its size does not change the releases
-  numbers = c.options(algorithms.Hyper._fields) | {'noise_multiplier': noise}
-  return plan.promise(c, make(algorithms.Hyper(**numbers)).releases, partition)
+  hyper = hyper_of(c)
+  if hyper.noise_multiplier is None:  # its size does not change the releases
+    hyper = hyper._replace(noise_multiplier=jnp.float32(1))
+  return plan.promise(c, make(hyper).releases, partition)
 
 
 def account(c: Config, data_dir: str | None = None) -> plan.Promise:
@@ -192,7 +193,7 @@ def account(c: Config, data_dir: str | None = None) -> plan.Promise:
   if claims.unit_of(c) == 'sample':
     promise = build(c, data_dir).promise
   else:
-    no_work = lambda hp: None
+    no_work: Any = lambda hp: None
     options = algorithm_options(c)
     promise = promise_of(
       c, algorithms.make(c.algorithm, local=no_work, **options)

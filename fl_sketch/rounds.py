@@ -172,7 +172,9 @@ def cohort_step(
     private = make(hp).releases > 0
     if private != (noise_key is not None):
       raise ValueError(f'Expected a noise_key if and only if {private=}.')
-    noise = keys_lib.noise_keys(noise_key, state.round) if private else None
+    noise = None
+    if noise_key is not None:
+      noise = keys_lib.noise_keys(noise_key, state.round)
     cohort = pad_cohort(cohort, mesh.size)
     if private:  # a weight above 1 would be a contribution above the bound
       cohort = cohort._replace(weight=jnp.sign(cohort.weight))

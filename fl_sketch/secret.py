@@ -12,6 +12,7 @@ from fl_sketch import comms
 from fl_sketch import config as config_lib
 from fl_sketch import workdir
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 _BYTES = 32
@@ -101,7 +102,7 @@ def keep(
 
 def _secret(entropy: bytes, owner: str) -> Secret:
   digest = hashlib.sha256(entropy + owner.encode()).digest()
-  words = np.frombuffer(digest[:8], np.uint32)
+  words = jnp.asarray(np.frombuffer(digest[:8], np.uint32))
   key = jax.random.wrap_key_data(words, impl='threefry2x32')
   return Secret(key, int.from_bytes(digest[8:16], 'big'))
 

@@ -107,7 +107,9 @@ def report(
     ax.set_xscale('log')
     reporting.plain_ticks(ax.xaxis)
   ax.legend(frameon=False, fontsize='small')
-  ax.get_figure(root=True).savefig(folder / 'lines.png', dpi=150)
+  picture = ax.get_figure(root=True)
+  assert picture is not None
+  picture.savefig(folder / 'lines.png', dpi=150)
   return text
 
 

@@ -44,7 +44,7 @@ def main(argv):
   if not flags.FLAGS['verbosity'].present:
     logging.set_verbosity(logging.WARNING)
   devices.start()
-  folder = _WORKDIR.value and pathlib.Path(_WORKDIR.value)
+  folder = None if _WORKDIR.value is None else pathlib.Path(_WORKDIR.value)
   try:
     fields = _CONFIG.value.to_dict() | {'sweep': None}
     c = config.Config.from_mapping(fields)

@@ -90,8 +90,10 @@ RELEASE = links.Release(4.0)
 COUNTED = {'sketch': COUNT, 'privacy': RELEASE}
 BEFORE = RELEASE._replace(before_sketch=True)
 # A masked table of 40 bytes, two public keys, and for each of three neighbours
-# two shares sealed together and one opened.
+# two shares sealed together and one opened; down the sealed shares and keys of
+# these, and a bit for each of them.
 MASKED = DENSE + 2 * 32 + 3 * (2 * 32 + 28 + 32)
+RELAYED = DENSE + 3 * (2 * 32 + 2 * 32 + 28) + 1
 
 
 def dp_fedavg(
@@ -199,7 +201,7 @@ ALGORITHMS = {
   ),
   'dp_fedavg_local': dp_fedavg(trust='local'),
   'dp_fedavg_masked': dp_fedavg(
-    MASKED, trust='secure_aggregation', min_honest=2
+    MASKED, RELAYED, trust='secure_aggregation', min_honest=2
   ),
   'dp_normfedavg': dp_fedavg(name='dp_normfedavg', server_optimizer='momentum'),
   'private_iterative_sketching': case(

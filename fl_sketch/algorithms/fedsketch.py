@@ -210,8 +210,9 @@ def heaprix_mean(op, k, send, sent, params, *, keys, weight, noise, **_):
   exact = jax.vmap(lambda x: sketches.take(x, support))(sent.exact)
   rest = exact, sent.fresh
   (exact, fresh), second = send(rest, weight, noise=noise, index=1)
-  down = comms.nbytes((table, exact, fresh))
-  return Heaprix(table, fresh, exact, support), comms.bill(first + second, down)
+  down = comms.bill(down=comms.nbytes((table, exact, fresh)))
+  bill = comms.total_bill([first, second, down])
+  return Heaprix(table, fresh, exact, support), bill
 
 
 def _literal(op, key, table, params, k):

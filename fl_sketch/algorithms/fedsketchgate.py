@@ -119,7 +119,8 @@ def _mean(send):
   def mean(tables, params, *, weight, noise, **_):
     del params
     mean, up = send(tables, weight, noise=noise)
-    return mean, comms.bill(up, comms.nbytes(mean))
+    down = comms.bill(down=comms.nbytes(mean))
+    return mean, comms.total_bill([up, down])
 
   return mean
 

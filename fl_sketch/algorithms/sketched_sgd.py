@@ -139,7 +139,8 @@ def _find(op, k, candidates, send, wanted, params, *, keys, weight, noise, **_):
   exact = jax.vmap(lambda x: sketches.take(x, top))(wanted)
   mean, second = send(exact, weight, noise=noise, index=1)
   message = _keep(top, mean, k)
-  return message, comms.bill(first + second, comms.nbytes(message))
+  down = comms.bill(down=comms.nbytes(message))
+  return message, comms.total_bill([first, second, down])
 
 
 def _largest(tree: Any, count: int) -> jax.Array:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # the algorithms import this module
   from fl_sketch.algorithms import base
 
 _TAIL = 10.9  # standard deviations that `gaussian_noise` does not reach
-Aggregate = Callable[..., tuple[Any, int]]
+Aggregate = Callable[..., tuple[Any, comms.Bill]]
 
 
 class Release(NamedTuple):
@@ -91,8 +91,7 @@ def mean_over_cohort(hp: 'base.Hyper', release: Release | None):
 
   def update(payload, _, params=None, *, weight, noise, **__):
     del params
-    mean, up = send(payload, weight, noise=noise)
-    return mean, comms.bill(up)
+    return send(payload, weight, noise=noise)
 
   return t.Transform(lambda params: comms.bill(), update)
 
@@ -147,11 +146,16 @@ def aggregate(hp: 'base.Hyper', release: Release | None) -> Aggregate:
     release: None for `comms.uplink`.
 
   Returns:
-    A function (payload, weight, *, noise, index=0) -> (mean, bytes up). The
+    A function (payload, weight, *, noise, index=0) -> (mean, its bill). The
     payload has leaves [lanes, ...]; releases of one round differ in ``index``.
   """
+
+  def plain(payload, weight, decoded=None, denominator=None, **_):
+    mean, up = comms.uplink(payload, weight, decoded, denominator)
+    return mean, comms.bill(up)
+
   if release is None:
-    return lambda payload, weight, **_: comms.uplink(payload, weight)
+    return plain
   _check(hp, release)
   if release.bound == 'quantile' or release.before_sketch:
     raise ValueError(
@@ -164,28 +168,29 @@ def aggregate(hp: 'base.Hyper', release: Release | None) -> Aggregate:
     fold = lambda key: jax.random.fold_in(key, index)
     contributions = jax.vmap(bound)(payload)
     if release.trust == 'central':
-      mean, up = comms.uplink(payload, weight, contributions, denominator)
-      return _with_noise(mean, hp, release, fold(noise.server)), up
+      mean, bill = plain(payload, weight, contributions, denominator)
+      return _with_noise(mean, hp, release, fold(noise.server)), bill
     honest = 1
     if release.trust == 'secure_aggregation':
       honest = release.min_honest or release.expected_cohort
-    stddev = hp.noise_multiplier * hp.clip_norm / honest**0.5
+    stddev = _stddev_of_sum(hp) / honest**0.5
     draw = functools.partial(mechanisms.gaussian_noise, stddev=stddev)
     own = jax.vmap(lambda key, x: draw(fold(key), x))(
       noise.client, contributions
     )
     noisy = jax.tree.map(jnp.add, contributions, own)
     if release.trust == 'local':
-      return comms.uplink(noisy, weight, denominator=denominator)
+      return plain(noisy, weight, denominator=denominator)
     largest = hp.clip_norm + _TAIL * stddev  # no number is beyond it
-    total, up, _ = secure_aggregation.secure_sum(
+    total, *moved = secure_aggregation.secure_sum(
       jax.tree.map(lambda x: x / largest, noisy),
       weight,
       fold(noise.server),
       max_abs=1.0,
       neighbours=release.neighbours,
     )
-    return jax.tree.map(lambda x: x * (largest / denominator), total), up
+    scale = largest / denominator
+    return jax.tree.map(lambda x: x * scale, total), comms.bill(*moved)
 
   return send
 
@@ -238,7 +243,7 @@ def _quantile_mean(hp, release) -> t.Transform:
       clip_norm=state.clip_norm, noise_multiplier=sum_multiplier
     )
     fixed = release._replace(bound='clip')
-    mean, up = aggregate(now, fixed)(payload, weight, noise=noise)
+    mean, sent = aggregate(now, fixed)(payload, weight, noise=noise)
     norms = jax.vmap(lambda x: mechanisms.clip_by_l2_norm(x, 1.0)[1])(payload)
     centred = (norms <= state.clip_norm) - 0.5
     bits, _ = comms.uplink(centred, weight, denominator=expected)
@@ -248,8 +253,9 @@ def _quantile_mean(hp, release) -> t.Transform:
     clip_norm = state.clip_norm * jnp.exp(
       -release.quantile_lr * (share - release.quantile)
     )
-    down = comms.nbytes(clip_norm)  # clients need it in the next round
-    return mean, QuantileState(clip_norm, comms.bill(up + 1, down))
+    # A bit more, which fills a byte; clients need the bound in the next round.
+    more = comms.bill(up=1, down=comms.nbytes(clip_norm))
+    return mean, QuantileState(clip_norm, comms.total_bill([sent, more]))
 
   def init(params):
     del params
@@ -270,9 +276,13 @@ def _check(hp, release):
     checks.count('min_honest', release.min_honest)
 
 
+def _stddev_of_sum(hp):
+  return hp.noise_multiplier * hp.clip_norm
+
+
 def _stddev(hp, release):
   """Of the noise on the mean."""
-  return hp.noise_multiplier * hp.clip_norm / release.expected_cohort
+  return _stddev_of_sum(hp) / release.expected_cohort
 
 
 def _with_noise(mean, hp, release, key):

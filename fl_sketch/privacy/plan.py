@@ -49,20 +49,25 @@ class Promise(NamedTuple):
   """What a private run guarantees, and the noise that makes it true.
 
   Attributes:
-    noise_multiplier: of the config, or calibrated to its epsilon.
+    mechanism: of the whole run.
     statement: of the whole run.
     steps_per_round: how often a round draws a cohort or a batch.
   """
 
-  noise_multiplier: float
+  mechanism: types.GaussianMechanism
   statement: types.PrivacyStatement
   steps_per_round: int
+
+  @property
+  def noise_multiplier(self) -> float:
+    """That of the config, or calibrated to its epsilon."""
+    return self.mechanism.noise_multiplier
 
   def epsilons(self, rounds: Sequence[int]) -> list[float]:
     """Epsilon after so many rounds, at the delta of the statement."""
     told, steps = self.statement, [self.steps_per_round * r for r in rounds]
     options = {'delta': told.delta, 'accountant': told.accountant}
-    return accounting.epsilon_curve(told.mechanism, steps, **options)
+    return accounting.epsilon_curve(self.mechanism, steps, **options)
 
 
 def release_of(c: Any) -> links.Release | None:
@@ -122,11 +127,8 @@ def promise(c: Any, releases: int, partition: Any = None) -> Promise | None:
   epsilon = accounting.compute_epsilon(
     mechanism, delta=c.delta, accountant=accountant
   )
-  if c.bound == 'quantile' and not 0 < z < 2 * release_of(c).count_stddev:
-    raise ValueError(
-      f'Expected 0 < noise_multiplier={z} < 2 count_stddev='
-      f"{2 * release_of(c).count_stddev} with bound='quantile'."
-    )
+  if c.bound == 'quantile':
+    _check_quantile(z, release_of(c))
   statement = types.PrivacyStatement(
     epsilon,
     c.delta,
@@ -136,7 +138,16 @@ def promise(c: Any, releases: int, partition: Any = None) -> Promise | None:
     noise=types.NOISE[c.noise_seed is not None],
     caveats=_OF_TRUST[trust] + _CAVEATS,
   )
-  return Promise(z, statement, per_round)
+  return Promise(mechanism, statement, per_round)
+
+
+def _check_quantile(z, release):
+  most = 2 * release.count_stddev
+  if not 0 < z < most:
+    raise ValueError(
+      f'Expected 0 < noise_multiplier={z} < 2 count_stddev={most} with '
+      "bound='quantile'."
+    )
 
 
 @functools.cache

@@ -33,7 +33,7 @@ def draw(
   ax.plot(list(epsilons), list(epsilons.values()), marker='.')
   ax.set(xlabel='round', ylabel=f'epsilon at delta {told.delta:g}', ylim=0)
   ax.set_title(
-    f'of one {told.mechanism.unit}, z = {promise.noise_multiplier:.4g}'
+    f'of one {promise.mechanism.unit}, z = {promise.noise_multiplier:.4g}'
   )
   ax.grid(alpha=0.3)
   picture.savefig(path, dpi=150, bbox_inches='tight')

@@ -1,0 +1,72 @@
+"""What `launch.account` says: the statement of a run, before it is run."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+from configs import das_quadratics
+from fl_sketch import config
+from fl_sketch import experiment
+from fl_sketch.privacy import accounting
+from fl_sketch.privacy import report
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+def quadratics(**fields):
+  c = das_quadratics.get_config('quick').to_dict() | {'sweep': None}
+  return config.Config.from_mapping(c | fields)
+
+
+def test_a_config_is_accounted_as_its_run_is():
+  c = quadratics()
+  told = experiment.account(c)
+  assert told == experiment.build(c).promise
+  exact = accounting.gaussian_epsilon(c.noise_multiplier, 1e-6, steps=20)
+  assert told.statement.epsilon == pytest.approx(exact)
+
+
+def test_the_curve_ends_at_the_statement():
+  told = experiment.account(quadratics())
+  curve = report.curve(told, 20)
+  assert list(curve) == list(range(1, 21))
+  values = list(curve.values())
+  assert values == sorted(values)
+  assert values[-1] == told.statement.epsilon
+  text = report.text(told, curve)
+  assert told.statement.sentence() in text
+  assert f'{values[-1]:.4f}' in text.splitlines()[-1]
+
+
+def test_uplinks_of_a_round_count_all():
+  fields = {'algorithm': 'fedsketch_heaprix', 'k': 5}
+  fields |= {'sketch': {'kind': 'count_sketch', 'rows': 5, 'cols': 10}}
+  both = experiment.account(quadratics(**fields))
+  one = experiment.account(quadratics(**fields, exact=False))
+  assert both.mechanism.releases_per_step == 2
+  assert one.mechanism.releases_per_step == 1
+  exact = accounting.gaussian_epsilon(both.noise_multiplier, 1e-6, steps=2 * 20)
+  assert both.statement.epsilon == pytest.approx(exact)
+  assert one.statement.epsilon < both.statement.epsilon
+
+
+def test_a_config_without_privacy_is_refused():
+  with pytest.raises(ValueError, match='Expected epsilon or noise_multiplier'):
+    experiment.account(config.Config())
+
+
+def test_the_program_prints_and_leaves_its_files(tmp_path):
+  command = '-m', 'launch.account', '--config=configs/das_quadratics.py:quick'
+  done = subprocess.run(
+    [sys.executable, *command, f'--workdir={tmp_path}'],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  told = json.loads((tmp_path / 'privacy.json').read_text())
+  assert f'{told["epsilon"]:.4f}' in done.stdout
+  assert 'reproducible: not private' == told['noise']
+  assert (tmp_path / 'epsilon.png').stat().st_size > 1000

@@ -1,0 +1,59 @@
+"""In a private round a client's nonsense counts as zeros, with its noise."""
+
+from cases import ALGORITHMS
+from cases import HP
+from cases import KEY
+from cases import SECRET
+from cases import cohort
+from cases import jit
+from cases import start
+import chex
+from fl_sketch import comms
+from fl_sketch import rounds
+from fl_sketch import training
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+
+def played(name, given):
+  make, mesh = ALGORITHMS[name].make, comms.cohort_mesh()
+  round_fn = jit(rounds.run_round(make, mesh))
+  return round_fn(HP, start(make, mesh), given, KEY, None, SECRET)
+
+
+def spoiled(given, slots, value):
+  """The cohort in which the batches of these slots hold only `value`."""
+
+  def spoil(x):
+    x = np.array(x)
+    x[list(slots)] = value
+    return x
+
+  return given._replace(batches=jax.tree.map(spoil, given.batches))
+
+
+@pytest.mark.parametrize(
+  'name', ['dp_fedavg', 'dp_fedavg_local', 'dp_fedavg_masked', 'private_safl']
+)
+def test_nonsense_counts_as_an_update_of_zero(name):
+  """Batches of zeros have a gradient of 0 where the parameters are 0."""
+  given = cohort(absent=0, size=4)
+  given = given._replace(weight=np.ones(4, np.float32))
+  state, metrics = played(name, spoiled(given, [1, 3], np.nan))
+  wanted, _ = played(name, spoiled(given, [1, 3], 0.0))
+  chex.assert_trees_all_equal(state.params, wanted.params)
+  assert metrics['rejected_clients'] == 2
+  assert metrics['participants'] == 2
+  assert bool(metrics['finite'])
+
+
+def test_a_cohort_of_nonsense_leaves_its_noise_and_does_not_stop_the_run():
+  given = cohort(absent=0, size=4)
+  nonsense = spoiled(given, range(4), np.inf)
+  state, metrics = played('dp_fedavg_local', nonsense)
+  assert jnp.abs(state.params['w']).min() > 0
+  one = {k: v.item() for k, v in jax.device_get(metrics).items()}
+  assert training.lost(nonsense, one, private=True) is None
+  assert training.lost(nonsense, one, private=False) == 'all updates'

@@ -1,0 +1,74 @@
+"""A sweep along one field: the best of the rest, means over seeds."""
+
+import json
+
+from fl_sketch import sweep_lines
+import numpy as np
+import pytest
+
+
+def row(point, accuracy, **values):
+  return {
+    'point': point,
+    'values': values,
+    'test_accuracy': accuracy,
+    'test_loss': 1 - accuracy,
+    'diverged': False,
+  }
+
+
+ROWS = [
+  row(0, 0.5, b=1, kind='x', lr=0.1, seed=0),
+  row(1, 0.7, b=1, kind='x', lr=0.1, seed=1),
+  row(2, 0.4, b=1, kind='x', lr=0.3, seed=0),
+  row(3, 0.9, b=2, kind='x', lr=0.3, seed=0),
+  row(4, 0.8, b=1, kind='y', lr=0.3, seed=0),
+]
+
+
+def test_the_best_of_the_rest_counts_in_the_mean_over_seeds():
+  found = sweep_lines.lines(ROWS, 'b', ['kind'])
+  assert list(found) == ['kind=x', 'kind=y']
+  assert list(found['kind=x']) == [1, 2]
+  best = found['kind=x'][1]
+  assert best.mean == pytest.approx(0.6)
+  assert best.error == pytest.approx(0.1)
+  assert best.rest == {'lr': 0.1}
+  assert found['kind=y'][1].rest == {'lr': 0.3}
+
+
+def test_the_table_has_a_cell_for_every_value():
+  lines = sweep_lines.table(sweep_lines.lines(ROWS, 'b', ['kind']), 'b')
+  assert lines.splitlines() == [
+    '|  | b 1 | b 2 |',
+    '| --- | ---: | ---: |',
+    '| kind=x | 0.6 ± 0.1 | 0.9 |',
+    '| kind=y | 0.8 |  |',
+  ]
+
+
+def test_a_field_that_is_not_swept_is_refused():
+  with pytest.raises(ValueError, match=r"Expected \['depth'\] among"):
+    sweep_lines.lines(ROWS, 'b', ['depth'])
+
+
+def test_test_metrics_are_means_over_the_last_evaluations(tmp_path):
+  folder = tmp_path / 'points' / '000'
+  folder.mkdir(parents=True)
+  seen = [
+    {'round': i, 'test_loss': i, 'test_accuracy': 2 * i} for i in range(6)
+  ]
+  seen.insert(5, {'round': 4.5})  # a round without evaluation
+  text = ''.join(json.dumps(r) + '\n' for r in seen)
+  (folder / 'metrics.jsonl').write_text(text)
+  (mean,) = sweep_lines.last_rounds(ROWS[:1], tmp_path, 3)
+  assert (mean['test_loss'], mean['test_accuracy']) == (4, 8)
+  assert mean['values'] == ROWS[0]['values']
+
+
+def test_the_report_leaves_its_files(tmp_path):
+  text = sweep_lines.report(ROWS, tmp_path, 'b', ['kind'])
+  assert (tmp_path / 'lines.md').read_text() == text
+  told = json.loads((tmp_path / 'lines.json').read_text())
+  assert np.isclose(told['kind=x'][1]['mean'], 0.9)
+  assert (tmp_path / 'lines.png').stat().st_size > 1000
