@@ -54,7 +54,7 @@ def options(name: str) -> dict[str, inspect.Parameter]:
   """The keyword arguments of an algorithm's factory.
 
   >>> list(options('fedsketch_privix'))
-  ['sketch']
+  ['sketch', 'privacy']
   """
   parameters = inspect.signature(entry(name).factory).parameters
   keyword = inspect.Parameter.KEYWORD_ONLY
