@@ -35,7 +35,13 @@ def spoiled(given, slots, value):
 
 
 @pytest.mark.parametrize(
-  'name', ['dp_fedavg', 'dp_fedavg_local', 'dp_fedavg_masked', 'private_safl']
+  'name',
+  [
+    'dp_fedavg',
+    'dp_fedavg_local',
+    pytest.param('dp_fedavg_masked', marks=pytest.mark.long),
+    pytest.param('private_safl', marks=pytest.mark.long),
+  ],
 )
 def test_nonsense_counts_as_an_update_of_zero(name):
   """Batches of zeros have a gradient of 0 where the parameters are 0."""

@@ -220,6 +220,7 @@ def test_private_samples_from_config_to_summary(tmp_path):
   assert told['epsilon'] == pytest.approx(least, rel=1e-3)
 
 
+@pytest.mark.long
 def test_every_point_of_a_sweep_has_its_noise_and_its_epsilon(tmp_path):
   """At once as in turn, under one secret."""
   multipliers = (2.0, 2.0001, 4.0)
