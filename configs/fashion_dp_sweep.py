@@ -4,8 +4,8 @@
       --data_dir=DIR --workdir=runs/fashion_dp_sweep
 
 Of both algorithms, under each of four noise multipliers: those of the paper's
-formula with its constant at 1, for (5, 1e-5) and (1.5, 1e-5), which are worth
-10.18 and 1.87, and those that make these two true.
+formula with its constant at 1, to four digits, for (5, 1e-5) and (1.5, 1e-5),
+which are worth 10.18 and 1.87, and those that make these two true.
 """
 
 from configs import fashion_dp

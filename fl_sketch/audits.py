@@ -61,7 +61,7 @@ def audit_config(
   small, partition = _small(c, rounds, whole)
   make = _make(small)
   promise = _promise(small, make, partition)
-  (mechanism,) = types.parts_of(promise.statement.mechanism)
+  mechanism = promise.mechanism
   units = mechanism.population or small.population
   public, secret = jax.random.split(jax.random.key(seed))
   game = canaries.Game(
@@ -92,8 +92,7 @@ def _make(c: Config):
 
 def _promise(c: Config, make, partition) -> plan.Promise:
   promise = experiment.promise_of(c, make, partition)
-  if promise is None:
-    raise ValueError('Expected epsilon or noise_multiplier in an audit.')
+  assert promise is not None  # the config is private
   return promise
 
 

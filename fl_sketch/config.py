@@ -13,7 +13,7 @@ from fl_sketch.data import cohorts
 from fl_sketch.privacy import claims
 
 # What may differ when a run is resumed: it changes no number of any round.
-# `rounds` is among them unless the server's learning rate decays over them.
+# `rounds` is among them unless something depends on them; `workdir.resumable`.
 RESUMABLE = (
   'rounds',
   'log_every',
@@ -146,7 +146,7 @@ class Config:
   noise_multiplier: float | None = None  # or given
   delta: float | None = None
   bound: str | None = None  # clip; normalize, quantile
-  per_layer: bool | None = None  # bound every layer by itself
+  per_layer: bool | None = None  # bound every array of a model by itself
   before_sketch: bool | None = None  # noise on updates instead of tables
   trust: str | None = None  # central; secure_aggregation, local
   adjacency: str | None = None  # add_or_remove_one, replace_one, zero_out
@@ -248,9 +248,10 @@ def _check_numbers(c: Config):
       raise ValueError(f'Expected {name}={getattr(c, name)} >= 0.')
   if c.delta is not None and not c.delta < 1:
     raise ValueError(f'Expected delta={c.delta} < 1.')
-  for name in ('quantile', 'lr_decay'):
-    if not 0 <= (getattr(c, name) or 0) <= 1:
-      raise ValueError(f'Expected 0 < {name}={getattr(c, name)} <= 1.')
+  if c.quantile is not None and not 0 < c.quantile < 1:
+    raise ValueError(f'Expected 0 < quantile={c.quantile} < 1.')
+  if c.lr_decay is not None and not c.lr_decay <= 1:
+    raise ValueError(f'Expected lr_decay={c.lr_decay} <= 1.')
   for name in ('b1', 'b2', 'momentum'):
     if not 0 <= (getattr(c, name) or 0) < 1:
       raise ValueError(f'Expected 0 <= {name}={getattr(c, name)} < 1.')

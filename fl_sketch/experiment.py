@@ -115,13 +115,7 @@ def assemble(
       f"Expected another sampling than 'with_replacement' with {c.algorithm}: "
       'what a client keeps changes once, however often it is drawn.'
     )
-  fixed = c.sampling == 'fixed_size' and c.cohort < c.population
-  if promise is not None and fixed and comms.has_rows(state):
-    raise ValueError(
-      f"Expected sampling='poisson', or everybody, with a private "
-      f'{c.algorithm}: what clients keep depends on past cohorts, which one '
-      'that is replaced changes for the others.'
-    )
+  _check_rows(c, state)
   return Experiment(
     config=c,
     make=make,
@@ -195,11 +189,23 @@ def account(c: Config, data_dir: str | None = None) -> plan.Promise:
   else:
     no_work: Any = lambda hp: None
     options = algorithm_options(c)
-    promise = promise_of(
-      c, algorithms.make(c.algorithm, local=no_work, **options)
-    )
+    make = algorithms.make(c.algorithm, local=no_work, **options)
+    promise = promise_of(c, make)
+    large = jax.ShapeDtypeStruct((2**26,), jnp.float32)  # any sketch fits
+    init = lambda params: rounds.init(make(hyper_of(c, promise)), params, 1)
+    _check_rows(c, jax.eval_shape(init, large))
   assert promise is not None  # the config is private
   return promise
+
+
+def _check_rows(c: Config, state: Any):
+  fixed = c.sampling == 'fixed_size' and c.cohort < c.population
+  if claims.is_private(c) and fixed and comms.has_rows(state):
+    raise ValueError(
+      f"Expected sampling='poisson', or everybody, with a private "
+      f'{c.algorithm}: what clients keep depends on past cohorts, which one '
+      'that is replaced changes for the others.'
+    )
 
 
 def _schedule(c: Config) -> rounds.Schedule | None:

@@ -1,6 +1,5 @@
 """The secret of a private run: where its noise and its sampling come from."""
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -49,13 +48,23 @@ def of_run(
   """
   if c.noise_seed is not None:
     return reproducible(c.noise_seed, c.seed)
-  default = dataclasses.asdict(config_lib.Config())
-  fields = {
-    name: value
-    for name, value in dataclasses.asdict(c).items()
-    if value != default[name] and name not in config_lib.RESUMABLE
+  default, fields = workdir.as_json(config_lib.Config()), workdir.as_json(c)
+  free = workdir.resumable(c)
+  kept = {
+    name: _number(value)
+    for name, value in fields.items()
+    if value != default[name] and name not in free
   }
-  return keep(folder, resumed=resumed, owner=json.dumps(fields, sort_keys=True))
+  return keep(folder, resumed=resumed, owner=json.dumps(kept, sort_keys=True))
+
+
+def _number(value):
+  """1 as 1.0, at any depth: they are the same config."""
+  if isinstance(value, dict):
+    return {k: _number(v) for k, v in value.items()}
+  if isinstance(value, list):
+    return [_number(v) for v in value]
+  return float(value) if type(value) is int else value
 
 
 def reproducible(noise_seed: int, seed: int = 0) -> Secret:

@@ -54,9 +54,10 @@ def train(
 ) -> Result:
   """Runs an experiment in a folder, or goes on where an earlier start ended.
 
-  The folder gets config.json, metrics.jsonl, checkpoints/, pictures, and at the
-  end summary.json; see `workdir.Workdir`. A resumed run ends with the same bits
-  as one that was never stopped, `seconds` apart.
+  The folder gets config.json, metrics.jsonl, checkpoints/, pictures, secret/ if
+  the run is private, and at the end summary.json; see `workdir.Workdir`. A
+  resumed run ends with the same bits as one that was never stopped, `seconds`
+  apart.
 
   Args:
     exp: from `experiment.build`.
@@ -65,8 +66,9 @@ def train(
     progress: whether to show a bar on stderr.
 
   Raises:
-    DivergedError: the server's state, or the updates of a whole cohort, are not
-      finite; names the round and the last good checkpoint.
+    DivergedError: the server's state, or the updates of a whole cohort of a run
+      that is not private, are not finite; names the round and the last good
+      checkpoint.
     WorkdirError: the folder holds another run.
     SecretError: the secret of a private run is missing, or open to others.
     CheckpointError: it holds checkpoints, none of which can be read.

@@ -24,6 +24,15 @@ def as_json(config: config_lib.Config) -> dict[str, Any]:
   return json.loads(json.dumps(dataclasses.asdict(config)))
 
 
+def resumable(config: config_lib.Config) -> set[str]:
+  """The fields that may differ when a run is resumed."""
+  fields = set(config_lib.RESUMABLE)
+  if config.final_server_lr is not None or config.epsilon is not None:
+    # The learning rate decays over them, the noise is calibrated to them.
+    fields.remove('rounds')
+  return fields
+
+
 def check(
   folder: pathlib.Path, config: config_lib.Config, may_change: Collection[str]
 ):
@@ -87,7 +96,7 @@ class Workdir:
   Args:
     folder: made if it is not there.
     config: must agree with the config.json that is there, but for the fields
-      in `config.RESUMABLE`.
+      in `resumable`.
 
   Raises:
     WorkdirError: it does not; the message names the fields.
@@ -100,11 +109,7 @@ class Workdir:
     self._writes = jax.process_index() == 0
     self._file = None
     self._fields = as_json(config)
-    may_change = set(config_lib.RESUMABLE)
-    if config.final_server_lr is not None or config.epsilon is not None:
-      # The learning rate decays over them, the noise is calibrated to them.
-      may_change.remove('rounds')
-    check(self.folder, config, may_change)
+    check(self.folder, config, resumable(config))
 
   def begin(self, rounds_done: int) -> dict[str, Any]:
     """Writes the config, and cuts the metrics of rounds that are not done.

@@ -2,12 +2,14 @@
 
   python -m launch.account --config=configs/NAME.py [--workdir=DIR] [--audit]
 
-Prints the privacy statement, and epsilon over the rounds. A workdir gets
+Prints the privacy statement, and epsilon over the rounds, of the run without
+its sweep. A workdir gets
 privacy.json and epsilon.png. --audit attacks the mechanism: canaries go through
 the rounds of the config's own algorithm, on a small model; with a workdir it
 draws audit.png.
 """
 
+import math
 import pathlib
 
 from absl import app
@@ -55,7 +57,8 @@ def main(argv):
   print(report.text(promise, epsilons))
   if folder is not None:
     folder.mkdir(parents=True, exist_ok=True)
-    told = {'epsilons': epsilons} | promise.statement.as_dict()
+    plain = {r: e if e < math.inf else 'inf' for r, e in epsilons.items()}
+    told = {'epsilons': plain} | promise.statement.as_dict()
     workdir.replace(folder / 'privacy.json', told)
     report.draw(promise, epsilons, folder / 'epsilon.png')
   if _AUDIT.value:

@@ -92,3 +92,24 @@ FIXED = {'sampling': 'fixed_size'}  # four of six
 def test_what_has_no_account_is_refused_before_training(fields, message):
   with pytest.raises(ValueError, match=message):
     experiment.build(PRIVATE | fields)
+
+
+def test_an_account_is_refused_where_the_run_is():
+  """What a client keeps depends on fixed-size cohorts of the past."""
+  fields = PRIVATE | {
+    'algorithm': 'sketched_sgd',
+    'sketch': {'kind': 'count_sketch', 'rows': 3, 'cols': 20},
+    'k': 5,
+    'local_steps': 1,
+    'sampling': 'fixed_size',
+  }
+  for attempt in experiment.account, experiment.build:
+    with pytest.raises(ValueError, match='what clients keep depends on past'):
+      attempt(config.Config.from_mapping(fields))
+
+
+def test_masks_want_an_even_number_of_neighbours():
+  masked = {'trust': 'secure_aggregation', 'sampling': 'fixed_size'}
+  for neighbours in 3, PRIVATE['cohort']:
+    with pytest.raises(ValueError, match=f'Expected neighbours={neighbours}'):
+      config.Config.from_mapping(PRIVATE | masked | {'neighbours': neighbours})

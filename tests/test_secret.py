@@ -197,3 +197,20 @@ def test_no_file_of_a_run_but_its_secret_tells_its_noise(tmp_path):
     assert not any(part in file.read_bytes() for part in told), file
   # The search finds what is there.
   assert parts[0] in path.read_bytes()
+
+
+def test_a_secret_belongs_to_what_a_resumed_run_must_keep(tmp_path):
+  of = lambda **fields: secret.of_run(
+    config.Config(
+      algorithm='dp_fedavg', standardize=False, delta=1e-5, **fields
+    ),
+    tmp_path,
+    resumed=False,
+  )
+  z = {'noise_multiplier': 1.0}
+  first = of(clip_norm=1.0, rounds=50, **z)
+  assert same(first, of(clip_norm=1, rounds=100, **z))
+  assert not same(first, of(clip_norm=2.0, rounds=50, **z))
+  # Here the rounds set the noise.
+  calibrated = [of(clip_norm=1.0, epsilon=8.0, rounds=r) for r in (50, 100)]
+  assert not same(*calibrated)

@@ -27,8 +27,8 @@ class Hyper(NamedTuple):
   client_lr: jax.Array
   server_lr: jax.Array
   clip_norm: jax.Array | None = None
-  noise_stddev: jax.Array | None = None
   noise_multiplier: jax.Array | None = None
+  noise_stddev: jax.Array | None = None
 
 
 _IDENTITY = optax.with_extra_args_support(optax.identity())

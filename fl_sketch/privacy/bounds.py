@@ -218,7 +218,13 @@ def chain_noise_multiplier(
   90.4
   """
   checks.choice('form', form, ('h4', 'tight', 'none'))
-  delta = checks.fraction('delta', delta)
+  epsilon, delta = (
+    checks.positive('epsilon', epsilon),
+    checks.fraction('delta', delta),
+  )
+  steps, q = checks.count('steps', steps), checks.positive('q', q)
+  if q > 1:
+    raise ValueError(f'Expected {q=} <= 1.')
   spread = math.sqrt(2 * steps * math.log(2 / delta))
   # The positive root of 2 steps e^2 + spread e = epsilon.
   one = 2 * epsilon / (spread + math.sqrt(spread**2 + 8 * steps * epsilon))

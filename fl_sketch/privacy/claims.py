@@ -104,6 +104,11 @@ def _check_clients(c):
     raise ValueError(
       f'Expected min_honest={c.min_honest} <= cohort={c.cohort}.'
     )
+  k = c.neighbours
+  if k is not None and (k % 2 or not k < c.cohort):
+    raise ValueError(
+      f'Expected neighbours={k} to be even and < cohort={c.cohort}.'
+    )
   for name, owner in (
     ('min_honest', c.trust == 'secure_aggregation'),
     ('neighbours', c.trust == 'secure_aggregation'),

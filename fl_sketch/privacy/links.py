@@ -19,6 +19,7 @@ from fl_sketch import transforms as t
 from fl_sketch.privacy import checks
 from fl_sketch.privacy import mechanisms
 from fl_sketch.privacy import secure_aggregation
+from fl_sketch.privacy import types
 import jax
 import jax.numpy as jnp
 
@@ -269,8 +270,7 @@ def _check(hp, release):
   if hp.clip_norm is None or hp.noise_multiplier is None:
     raise ValueError('Expected clip_norm and noise_multiplier with privacy.')
   checks.choice('bound', release.bound, (*mechanisms.BOUNDS, 'quantile'))
-  trust = 'central', 'secure_aggregation', 'local'
-  checks.choice('trust', release.trust, trust)
+  checks.choice('trust', release.trust, types.TRUSTS)
   checks.positive('expected_cohort', release.expected_cohort)
   if release.min_honest is not None:
     checks.count('min_honest', release.min_honest)

@@ -215,13 +215,24 @@ class PrivacyStatement:
     promise = (
       f'({self.epsilon:.4g}, {self.delta:.3g})-differential privacy of one '
       f'{part.unit} ({relation}) against {_TRUST[self.trust]}, by '
-      f'{self.accountant.upper()}.'
+      f'{self.accountant.upper()}; {_sampling(part)}.'
     )
     if self.noise != 'secret':
       promise = f'Not private, for its noise is reproducible; else {promise}'
     elif math.isinf(self.epsilon):
       promise = f'Not private: {promise}'
     return '\n'.join([promise, ' '.join(self.caveats)]).strip()
+
+
+def _sampling(part: GaussianMechanism) -> str:
+  """Return how a mechanism samples, in words."""
+  kind = part.sampling.value.replace('_', ' ')
+  some = f'{part.steps} steps, sampling {kind}'
+  if part.sampling_probability < 1:
+    some += f' with probability {part.sampling_probability:.4g}'
+  return (
+    some if part.max_cohort is None else f'{some}, at most {part.max_cohort}'
+  )
 
 
 def parts_of(
