@@ -26,7 +26,7 @@ def as_json(config: config_lib.Config) -> dict[str, Any]:
 
 def resumable(config: config_lib.Config) -> set[str]:
   """The fields that may differ when a run is resumed."""
-  fields = set(config_lib.RESUMABLE)
+  fields: set[str] = set(config_lib.RESUMABLE)
   if config.final_server_lr is not None or config.epsilon is not None:
     # The learning rate decays over them, the noise is calibrated to them.
     fields.remove('rounds')
