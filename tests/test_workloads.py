@@ -1,0 +1,13 @@
+"""The workloads of `launch.bench round` are fed as the training loop feeds."""
+
+from fl_sketch.bench import workloads
+import numpy as np
+import pytest
+
+
+@pytest.mark.parametrize('name', list(workloads.WORKLOADS))
+def test_the_loop_can_draw_a_cohort(name):
+  exp = workloads.build(name, 'fedavg', 5)
+  cohort = exp.sample(0, None)
+  assert len(set(cohort.ids.tolist())) == exp.config.cohort
+  np.testing.assert_array_equal(cohort.ids, exp.sample(0).ids)
