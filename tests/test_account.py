@@ -70,3 +70,12 @@ def test_the_program_prints_and_leaves_its_files(tmp_path):
   assert f'{told["epsilon"]:.4f}' in done.stdout
   assert 'reproducible: not private' == told['noise']
   assert (tmp_path / 'epsilon.png').stat().st_size > 1000
+
+
+@pytest.mark.parametrize('trust', ['secure_aggregation', 'local'])
+def test_a_server_that_sees_who_takes_part_amplifies_nothing(trust):
+  told = experiment.account(quadratics(trust=trust, cohort=10)).mechanism
+  assert told.sampling is accounting.Sampling.FULL
+  assert told.adjacency is not accounting.Adjacency.ADD_OR_REMOVE_ONE
+  with pytest.raises(ValueError, match='shows that it is there'):
+    quadratics(trust=trust, adjacency='add_or_remove_one')
