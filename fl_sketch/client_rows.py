@@ -99,8 +99,8 @@ class OnHost:
     known = held & self._known[place]
     rows = []
     for row, first in zip(self._rows, self._first, strict=True):
-      old = known.reshape((-1,) + (1,) * first.ndim)
-      rows.append(np.where(old, row[place], first[None]))
+      old = row[place]
+      rows.append(np.where(comms.beside(known, old), old, first[None]))
     return _with(state, comms.place_own(self._mesh, rows))
 
   def keep(self, state: rounds.FedState, ids: np.ndarray):

@@ -332,6 +332,15 @@ def weighted(x: jax.Array, weight: jax.Array) -> jax.Array:
   return jnp.where(weight > 0, weight.astype(x.dtype) * x, 0)
 
 
+def beside(values: Any, x: Any) -> Any:
+  """[lanes] with as many axes as x, [lanes, ...], to stand beside it.
+
+  >>> beside(np.ones(3), np.ones((3, 2, 5))).shape
+  (3, 1, 1)
+  """
+  return values.reshape((-1,) + (1,) * (x.ndim - 1))
+
+
 def _sum_lanes(payload, weight, decoded):
   one = jax.eval_shape(lambda tree: jax.tree.map(lambda x: x[0], tree), payload)
   add = lambda x: jax.vmap(weighted)(x, weight).sum(0)

@@ -152,7 +152,7 @@ def by_process(
   spread_out = jax.tree.map(spread, cohort)
   empty = np.ones(processes * lanes, bool)
   empty[lane] = False
-  spread_out.ids[empty] = np.iinfo(np.int32).max
+  spread_out.ids[empty] = rounds.NOBODY
   return spread_out
 
 

@@ -60,7 +60,7 @@ def mean_over_cohort(
   def grouped(keys, payload, like):
     tree = payload if decode is None else decode(keys, payload, like)
     mine = where(keys.client)
-    rows = lambda x: jnp.where(_beside(mine, x[None]), x[None], 0)
+    rows = lambda x: jnp.where(comms.beside(mine, x[None]), x[None], 0)
     return jax.tree.map(rows, tree)
 
   link = t.mean_over_cohort(decode=grouped, denominator=1.0)
@@ -114,7 +114,7 @@ def geometric_median(points: Any, present: jax.Array) -> Any:
     near = jnp.where(present, near, 0)
     total = near.sum()  # 0 if the squares of all distances overflow
     share = near / jnp.where(total > 0, total, 1)
-    mean = lambda x: (_beside(share.astype(x.dtype), x) * x).sum(0)
+    mean = lambda x: (comms.beside(share.astype(x.dtype), x) * x).sum(0)
     move = lambda x, old: jnp.where(total > 0, mean(x), old)
     return jax.tree.map(move, points, center)
 
@@ -145,7 +145,7 @@ def median(points: Any, present: jax.Array) -> Any:
   """
 
   def middle(x):
-    known = jnp.where(_beside(present, x), x, jnp.nan)
+    known = jnp.where(comms.beside(present, x), x, jnp.nan)
     return jnp.where(present.any(), jnp.nanmedian(known, axis=0), 0)
 
   return jax.tree.map(middle, points)
@@ -160,12 +160,14 @@ KINDS: dict[str, Callable[[Any, jax.Array], Any]] = {
 def _means(totals, weight):
   """Sums of the groups -> (their means, which of them there are)."""
   scale = jnp.where(weight > 0, 1 / jnp.maximum(weight, 1e-38), 0)
-  means = jax.tree.map(lambda x: x * _beside(scale.astype(x.dtype), x), totals)
+  means = jax.tree.map(
+    lambda x: x * comms.beside(scale.astype(x.dtype), x), totals
+  )
   finite = [
     jnp.isfinite(x).all(tuple(range(1, x.ndim))) for x in jax.tree.leaves(means)
   ]
   present = jnp.all(jnp.stack([weight > 0, *finite]), axis=0)
-  keep = lambda x: jnp.where(_beside(present, x), x, 0)
+  keep = lambda x: jnp.where(comms.beside(present, x), x, 0)
   return jax.tree.map(keep, means), present
 
 
@@ -174,8 +176,3 @@ def _distances(points, center):
   square = lambda x, y: ((x - y[None]) ** 2).sum(tuple(range(1, x.ndim)))
   squares = jax.tree.map(square, points, center)
   return jnp.sqrt(sum(jax.tree.leaves(squares)))
-
-
-def _beside(values, x):
-  """[groups] with as many axes as x: [groups, ...]."""
-  return values.reshape((-1,) + (1,) * (x.ndim - 1))

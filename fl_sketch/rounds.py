@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
 
+from fl_sketch import byzantine
 from fl_sketch import comms
 from fl_sketch import keys as keys_lib
 from fl_sketch import lanes as lanes_lib
@@ -17,6 +18,7 @@ import optax
 
 Make = shard_program.Make
 Fetch = shard_program.Fetch
+NOBODY = np.iinfo(np.int32).max  # the id of padding, beyond any population
 Schedule = Callable[[Any, jax.Array], Any]  # (hp, round) -> hp
 
 
@@ -88,7 +90,7 @@ def pad_cohort(cohort: Cohort, multiple: int) -> Cohort:
   padded = comms.pad(cohort, multiple)
   xp = np if isinstance(cohort.ids, np.ndarray) else jnp
   real = np.arange(padded.ids.shape[0]) < cohort.ids.shape[0]
-  ids = xp.where(real, padded.ids, np.iinfo(np.int32).max)
+  ids = xp.where(real, padded.ids, NOBODY)
   return padded._replace(ids=ids.astype(np.int32))
 
 
@@ -167,7 +169,7 @@ def cohort_step(
   lanes_per_step: int | None = 0,
   skip_absent: bool = False,
   rows_of: str = 'population',
-  attack: shard_program.Attack | None = None,
+  attack: byzantine.Attack | None = None,
   max_payload_norm: float | None = None,
 ):
   """The first half of a round, from the parameters to the broadcast.

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from fl_sketch import byzantine
 from fl_sketch import comms
 from fl_sketch import keys as keys_lib
 from fl_sketch import lanes as lanes_lib
@@ -13,7 +14,6 @@ import optax
 
 Make = Callable[[Any], base.Algorithm]  # hyperparameters -> algorithm
 Fetch = Callable[[Any, Any], Any]  # (data, one client's batches) -> batches
-Attack = Callable[[Any, jax.Array], Any]  # (pseudo-gradient, key) -> any other
 
 
 def build(
@@ -22,7 +22,7 @@ def build(
   fetch: Fetch | None,
   lanes_per_step: int | None,
   skip_absent: bool,
-  attack: Attack | None,
+  attack: byzantine.Attack | None,
   max_payload_norm: float | None,
 ):
   """Builds the program; see `rounds.cohort_step`."""
@@ -66,8 +66,7 @@ def build(
     taken = came & accepted
 
     def keep(row, old):  # an absent client's row does not change
-      present = taken.reshape((-1,) + (1,) * (row.ndim - 1))
-      return jnp.where(present, row, old)
+      return jnp.where(comms.beside(taken, row), row, old)
 
     rows = comms.map_per_client(keep, (comms.PerClient(row), new), rows)
     metrics, _ = comms.uplink(metrics, jnp.where(taken, cohort.weight, 0))

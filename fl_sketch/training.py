@@ -143,7 +143,7 @@ class _Loop:
     return secret_lib.of_run(
       self.exp.config,
       self.files.folder,
-      resumed=self.start > 0 or self.files.has_rows(),
+      resumed=self.start > 0 or self.files.has_metrics(),
     )
 
   def run(self, caught) -> Result:

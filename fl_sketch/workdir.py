@@ -143,7 +143,7 @@ class Workdir:
       self._file = open(self.metrics, 'ab', buffering=0)
     return rows[-1] if rows else {}
 
-  def has_rows(self) -> bool:
+  def has_metrics(self) -> bool:
     """Whether an earlier start has logged a round."""
     return self.metrics.exists() and self.metrics.stat().st_size > 0
 

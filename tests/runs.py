@@ -60,6 +60,16 @@ def finish_all(started):
       process.wait()
 
 
+def bench(*flags):
+  """Runs launch.bench to its end, whatever that is."""
+  return subprocess.run(
+    [sys.executable, '-m', 'launch.bench', *flags],
+    check=False,
+    capture_output=True,
+    text=True,
+  )
+
+
 def rows(workdir):
   lines = (workdir / 'metrics.jsonl').read_text().splitlines()
   return [

@@ -1,8 +1,7 @@
 """Slopes of made-up times, and the files of a tiny run; nothing is timed."""
 
+import functools
 import json
-import subprocess
-import sys
 
 from fl_sketch import comms
 from fl_sketch import experiment
@@ -12,6 +11,7 @@ import jax
 import numpy as np
 from PIL import Image
 import pytest
+import runs
 
 XS = [1, 2, 4, 16]
 
@@ -131,13 +131,7 @@ def test_a_tiny_run_writes_its_files(tmp_path):
     assert image.size == (1020, 510)
 
 
-def command(*flags):
-  return subprocess.run(
-    [sys.executable, '-m', 'launch.bench', 'scale', *flags],
-    check=False,
-    capture_output=True,
-    text=True,
-  )
+command = functools.partial(runs.bench, 'scale')
 
 
 def test_the_command_names_what_it_does_not_know():

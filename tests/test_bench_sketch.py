@@ -1,8 +1,7 @@
 """The comparison of sketches does the work it claims; nothing is timed."""
 
+import functools
 import json
-import subprocess
-import sys
 
 from fl_sketch.bench import contestants
 from fl_sketch.bench import libraries
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from PIL import Image
 import pytest
+import runs
 import scipy.fft
 
 D, B = 200, 16
@@ -19,13 +19,7 @@ X = np.random.default_rng((D, 3)).standard_normal((3, D), dtype=np.float32)
 MEGA = 2**20
 
 
-def command(*flags):
-  return subprocess.run(
-    [sys.executable, '-m', 'launch.bench', 'sketch', *flags],
-    check=False,
-    capture_output=True,
-    text=True,
-  )
+command = functools.partial(runs.bench, 'sketch')
 
 
 def close(a, b):

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from test_experiment import SMALL
 
-PADDING = np.iinfo(np.int32).max
+PADDING = rounds.NOBODY
 
 
 def sampled(seed, population=23, size=9):

@@ -17,6 +17,7 @@ import tempfile
 import time
 
 from fl_sketch import comms
+from fl_sketch import markdown
 from fl_sketch import rounds
 from fl_sketch import training
 from fl_sketch.bench import workloads
@@ -184,13 +185,10 @@ def _run_peer(peers, script, options, timed):
 def table(medians: dict[str, dict[str, float]]) -> str:
   """A Markdown table with ratios to our FedAvg and to every hand loop."""
   against = ['fedavg', *(k for k in medians if k.startswith('hand'))]
-  lines = [
-    '| contestant | s/round | ' + ' | '.join(f'÷ {k}' for k in against) + ' |',
-    '| --- | ---: |' + ' ---: |' * len(against),
-  ]
+  head = ['contestant', 's/round', *(f'÷ {k}' for k in against)]
+  rows = []
   for label, result in medians.items():
-    ratios = ' | '.join(
-      f'{result["median"] / medians[k]["median"]:.2f}' for k in against
-    )
-    lines.append(f'| {label} | {result["median"]:.4f} | {ratios} |')
-  return '\n'.join(lines)
+    took = result['median']
+    ratios = (f'{took / medians[k]["median"]:.2f}' for k in against)
+    rows.append([label, f'{took:.4f}', *ratios])
+  return markdown.table(head, rows, left=1).removesuffix('\n')

@@ -13,6 +13,7 @@ import math
 from typing import Any
 
 from fl_sketch import checks
+from fl_sketch import comms
 from fl_sketch.privacy import types
 from fl_sketch.privacy.norms import BOUNDS
 from fl_sketch.privacy.norms import clip_by_l2_norm
@@ -264,8 +265,8 @@ def _check_cohort(population, cohort, name):
 
 def _sum_of(tree, taken):
   """The sum of the rows that are taken, bool[n]; leaves [n, ...]."""
-  rows = lambda x: taken.reshape((-1,) + (1,) * (x.ndim - 1))
-  return jax.tree.map(lambda x: jnp.where(rows(x), x, 0).sum(0), tree)
+  keep = lambda x: jnp.where(comms.beside(taken, x), x, 0)
+  return jax.tree.map(lambda x: keep(x).sum(0), tree)
 
 
 def _chunks(x, size):

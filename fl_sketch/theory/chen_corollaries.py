@@ -6,6 +6,7 @@ Chen, Li and Banerjee, arXiv:2411.06770, section 3, remarks and Table 1.
 import math
 
 from fl_sketch import checks
+from fl_sketch import markdown
 from fl_sketch.theory import catalog
 from fl_sketch.theory import chen
 from fl_sketch.theory import chen_constants
@@ -203,8 +204,7 @@ def comparison(dimension: int, size: int, rounds: int, clients: int) -> str:
     ),
     'SAFL': (floats, root, root),
   }
-  lines = ['| method | bits | learning rate | rate |', '| --- ' * 4 + '|']
-  for name, cells in rows.items():
-    text = ' | '.join(f'{symbol} = {number:.3g}' for symbol, number in cells)
-    lines.append(f'| {name} | {text} |')
-  return '\n'.join(lines)
+  head = ['method', 'bits', 'learning rate', 'rate']
+  text = lambda cells: (f'{symbol} = {number:.3g}' for symbol, number in cells)
+  lines = ([name, *text(cells)] for name, cells in rows.items())
+  return markdown.table(head, lines).removesuffix('\n')
