@@ -4,10 +4,15 @@ from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
+from fl_sketch.models import bert
 from fl_sketch.models import layers
+from fl_sketch.models import vit
 from fl_sketch.models.lenet import LeNet5
 from fl_sketch.models.linear import Linear
 from fl_sketch.models.mlp import MLP
+from fl_sketch.models.resnet import ResNet8
+from fl_sketch.models.resnet import ResNet18
+from fl_sketch.models.resnet import ResNet101
 from fl_sketch.models.smooth_lenet import SmoothLeNet
 import flax.linen as nn
 import jax
@@ -17,6 +22,9 @@ __all__ = [
   'MLP',
   'LeNet5',
   'Linear',
+  'ResNet8',
+  'ResNet18',
+  'ResNet101',
   'SmoothLeNet',
   'init_params',
   'layers',
@@ -32,14 +40,40 @@ _MODELS = {
   'mlp': MLP,
   'lenet5': LeNet5,
   'smooth_lenet': SmoothLeNet,
+  'resnet8': ResNet8,
+  'resnet18': ResNet18,
+  'resnet101': ResNet101,
+  'vit_nano': vit.ViTNano,
+  'vit_tiny': vit.ViTTiny,
+  'vit_small': vit.ViTSmall,
+  'vit_base': vit.ViTBase,
+  'bert_nano': bert.BertNano,
+  'bert_tiny': bert.BertTiny,
+  'bert_mini': bert.BertMini,
+  'bert_small': bert.BertSmall,
+  'bert_base': bert.BertBase,
 }
-CONVOLUTIONAL = ('lenet5', 'smooth_lenet')
+CONVOLUTIONAL = (
+  'lenet5', 'smooth_lenet', 'resnet8', 'resnet18', 'resnet101',
+)  # fmt: skip
 _NOT_OPTIONS = ('parent', 'name', 'num_classes')
 
 
 def names() -> tuple[str, ...]:
   """Returns the names that `make` knows."""
   return tuple(_MODELS)
+
+
+def options() -> dict[str, type]:
+  """The numbers that a model may be made with, whichever model.
+
+  >>> options()['patch']
+  <class 'int'>
+  """
+  found = {}
+  for module in _MODELS.values():
+    found |= {f.name: f.type for f in dataclasses.fields(module) if f.init}
+  return {k: v for k, v in found.items() if v is int and k not in _NOT_OPTIONS}
 
 
 def make(name: str, num_classes: int, **options) -> nn.Module:
@@ -70,7 +104,10 @@ def make(name: str, num_classes: int, **options) -> nn.Module:
 
 
 def init_params(
-  module: nn.Module, key: jax.Array, x_shape: Sequence[int]
+  module: nn.Module,
+  key: jax.Array,
+  x_shape: Sequence[int],
+  x_dtype: Any = jnp.float32,
 ) -> Params:
   """Draws the parameters that `module.apply({'params': params}, x)` takes.
 
@@ -82,12 +119,13 @@ def init_params(
     module: any linen module of one argument.
     key: key[].
     x_shape: shape of one sample: no batch axis.
+    x_dtype: integers for tokens.
 
   Raises:
     ValueError: the module keeps anything else than parameters. What one client
       counts about its own data has no mean over the clients.
   """
-  variables = jax.jit(module.init)(key, jnp.zeros((1, *x_shape)))
+  variables = jax.jit(module.init)(key, jnp.zeros((1, *x_shape), x_dtype))
   collections = tuple(c for c in variables if c != 'params')
   if collections:
     raise ValueError(

@@ -188,13 +188,14 @@ _max_pool.defvjp(_max_pool_forward, _max_pool_backward)
 
 
 class Conv(nn.Module):
-  """Convolution with a bias, by default initialised like `linen.Conv`.
+  """Convolution, by default with a bias and initialised like `linen.Conv`.
 
   Attributes:
     features: number of output channels.
     kernel_size: height and width.
     padding: 'SAME' or 'VALID'.
     stride: of rows and columns.
+    use_bias: whether there is one.
     form: see `conv2d`.
     dtype: see `conv2d`.
     kernel_init: draws the kernel.
@@ -205,6 +206,7 @@ class Conv(nn.Module):
   kernel_size: tuple[int, int]
   padding: str = 'SAME'
   stride: int = 1
+  use_bias: bool = True
   form: str | None = None
   dtype: str = 'float32'
   kernel_init: nn.initializers.Initializer = nn.initializers.lecun_normal()
@@ -215,7 +217,9 @@ class Conv(nn.Module):
     """Returns f32[batch, rows, cols, features]."""
     shape = (*self.kernel_size, x_BxHxWxC.shape[-1], self.features)
     kernel = self.param('kernel', self.kernel_init, shape)
-    bias = self.param('bias', self.bias_init, (self.features,))
     options = {'stride': self.stride, 'form': self.form, 'dtype': self.dtype}
     y_BxHxWxF = conv2d(x_BxHxWxC, kernel, self.padding, **options)
+    if not self.use_bias:
+      return y_BxHxWxF
+    bias = self.param('bias', self.bias_init, (self.features,))
     return y_BxHxWxF + bias.reshape(1, 1, 1, -1)

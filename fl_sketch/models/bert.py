@@ -1,0 +1,100 @@
+"""BERT: Devlin et al., arXiv:1810.04805, as a classifier of sentences."""
+
+from fl_sketch.models import precision
+from fl_sketch.models import transformer
+import flax.linen as nn
+import jax.numpy as jnp
+
+
+class Bert(nn.Module):
+  """An encoder of tokens; its first token, pooled, gives the logits.
+
+  'bert_base' has 109,482,240 parameters below the head.
+
+  Attributes:
+    num_classes: number of logits.
+    vocab_size: how many tokens there are; 0 is padding, which nothing sees.
+    max_length: positions that there are.
+    width: of a token.
+    depth: blocks.
+    heads: of attention, a divisor of the width.
+    dtype: of what is multiplied, see `precision`.
+  """
+
+  num_classes: int
+  vocab_size: int = 30522
+  max_length: int = 512
+  width: int = 768
+  depth: int = 12
+  heads: int = 12
+  dtype: str = 'float32'
+
+  def __post_init__(self):
+    rows = {'vocab_size': self.vocab_size, 'max_length': self.max_length}
+    transformer.check(self.width, self.depth, self.heads, **rows)
+    super().__post_init__()
+
+  @nn.compact
+  def __call__(self, tokens_BxL):
+    """Returns the logits, f32[batch, num_classes], of i32[batch, length]."""
+    if tokens_BxL.ndim != 2:
+      raise ValueError(f'Expected {tokens_BxL.ndim=} == 2.')
+    if not jnp.issubdtype(tokens_BxL.dtype, jnp.integer):
+      raise ValueError(f'Expected {tokens_BxL.dtype=} to be integers.')
+    length = tokens_BxL.shape[1]
+    if length > self.max_length:
+      raise ValueError(f'Expected {length=} <= max_length={self.max_length}.')
+    words, places, kinds = (
+      transformer.table(self, name, rows, self.width)
+      for name, rows in (
+        ('words', self.vocab_size),
+        ('positions', self.max_length),
+        ('token_types', 2),
+      )
+    )
+    x = words[tokens_BxL] + (places[:length] + kinds[:1])[None]
+    x = transformer.norm('norm')(x)
+    mask = tokens_BxL > 0
+    for i in range(self.depth):
+      x = transformer.Block(
+        self.heads, 4 * self.width, False, self.dtype, name=f'block_{i}'
+      )(x, mask)
+    pool = precision.dense(self.width, self.dtype, name='pooler')
+    x = jnp.tanh(pool(x[:, 0]))
+    return precision.dense(self.num_classes, self.dtype, name='head')(x)
+
+
+class BertNano(Bert):
+  """Of width 64, for experiments on a CPU."""
+
+  width: int = 64
+  depth: int = 2
+  heads: int = 2
+
+
+class BertTiny(Bert):
+  """BERT-tiny of Turc et al., arXiv:1908.08962."""
+
+  width: int = 128
+  depth: int = 2
+  heads: int = 2
+
+
+class BertMini(Bert):
+  """BERT-mini of Turc et al., arXiv:1908.08962."""
+
+  width: int = 256
+  depth: int = 4
+  heads: int = 4
+
+
+class BertSmall(Bert):
+  """BERT-small of Turc et al., arXiv:1908.08962."""
+
+  width: int = 512
+  depth: int = 4
+  heads: int = 8
+
+
+class BertBase(Bert):
+  """BERT-base."""

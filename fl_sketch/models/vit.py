@@ -1,0 +1,91 @@
+"""Vision transformers: Dosovitskiy et al., arXiv:2010.11929."""
+
+from fl_sketch.models import precision
+from fl_sketch.models import transformer
+import flax.linen as nn
+import jax.numpy as jnp
+
+
+class ViT(nn.Module):
+  """Patches, a class token and learned positions through an encoder.
+
+  With patches of 16, images of 224 x 224 and 1,000 classes, 'vit_base' has
+  86,567,656 parameters. 'vit_nano' has patches of 4, for images of 32 x 32.
+
+  Attributes:
+    num_classes: number of logits.
+    width: of a token.
+    depth: blocks.
+    heads: of attention, a divisor of the width.
+    patch: side of a patch, a divisor of the image's.
+    dtype: of what is multiplied, see `precision`.
+  """
+
+  num_classes: int
+  width: int = 768
+  depth: int = 12
+  heads: int = 12
+  patch: int = 16
+  dtype: str = 'float32'
+
+  def __post_init__(self):
+    transformer.check(self.width, self.depth, self.heads, patch=self.patch)
+    super().__post_init__()
+
+  @nn.compact
+  def __call__(self, x_BxHxWxC):
+    """Returns the logits, f32[batch, num_classes]."""
+    if x_BxHxWxC.ndim != 4:
+      raise ValueError(f'Expected {x_BxHxWxC.ndim=} == 4.')
+    x = _patches(x_BxHxWxC, self.patch)
+    x = precision.dense(self.width, self.dtype, name='patches')(x)
+    first = transformer.table(self, 'class_token', 1, self.width)
+    first = jnp.broadcast_to(first[None], (x.shape[0], 1, self.width))
+    x = jnp.concatenate([first, x], axis=1)
+    x += transformer.table(self, 'positions', x.shape[1], self.width)[None]
+    for i in range(self.depth):
+      x = transformer.Block(
+        self.heads, 4 * self.width, True, self.dtype, name=f'block_{i}'
+      )(x)
+    x = transformer.norm('norm')(x)[:, 0]
+    return precision.dense(self.num_classes, self.dtype, name='head')(x)
+
+
+def _patches(x_BxHxWxC, side):
+  """Squares of pixels, row by row: of a convolution, what it multiplies."""
+  batch, rows, cols, channels = x_BxHxWxC.shape
+  if rows % side or cols % side:
+    raise ValueError(
+      f'Expected {rows=} and {cols=}, multiples of patch={side}.'
+    )
+  x = x_BxHxWxC.reshape(
+    batch, rows // side, side, cols // side, side, channels
+  ).swapaxes(2, 3)
+  return x.reshape(batch, -1, side * side * channels)
+
+
+class ViTNano(ViT):
+  """Of width 64, for experiments on a CPU."""
+
+  width: int = 64
+  depth: int = 4
+  heads: int = 4
+  patch: int = 4
+
+
+class ViTTiny(ViT):
+  """ViT-Ti of Touvron et al., arXiv:2012.12877."""
+
+  width: int = 192
+  heads: int = 3
+
+
+class ViTSmall(ViT):
+  """ViT-S of Touvron et al., arXiv:2012.12877."""
+
+  width: int = 384
+  heads: int = 6
+
+
+class ViTBase(ViT):
+  """ViT-B/16."""

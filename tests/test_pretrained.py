@@ -1,0 +1,298 @@
+"""Parameters from files: by name, by shape, and as transformers computes."""
+
+import logging
+
+import chex
+from fl_sketch import models
+from fl_sketch.models import pretrained
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors import numpy as files
+
+WIDTH, HIDDEN, CLASSES = 8, 32, 3
+VIT = {'width': WIDTH, 'depth': 2, 'heads': 2, 'patch': 2}
+BERT = {'width': WIDTH, 'depth': 2, 'vocab_size': 20, 'max_length': 6}
+X = {
+  'vit_nano': np.random.default_rng(0).normal(size=(3, 4, 4, 3)).astype('f4'),
+  'bert_nano': np.array([[2, 7, 9, 3, 0, 0], [2, 3, 0, 0, 0, 0]], 'i4'),
+}
+NORMS = {
+  'vit_nano': {
+    'norm_attention': 'layernorm_before',
+    'norm_mlp': 'layernorm_after',
+  },
+  'bert_nano': {
+    'norm_attention': 'attention.output.LayerNorm',
+    'norm_mlp': 'output.LayerNorm',
+  },
+}
+each_model = pytest.mark.parametrize('name', X)
+
+
+def make(name, classes=CLASSES, **options):
+  own = {'vit_nano': VIT, 'bert_nano': BERT}[name]
+  return models.make(name, classes, **(own | options))
+
+
+def start(name, classes=CLASSES, **options):
+  """(module, params of zeros, but ones in the head)."""
+  module = make(name, classes, **options)
+  x = X[name]
+  init = lambda key: models.init_params(module, key, x.shape[1:], x.dtype)
+  params = jax.eval_shape(init, jax.random.key(0))
+  params = jax.tree.map(lambda p: jnp.zeros(p.shape), params)
+  return module, params | {'head': jax.tree.map(jnp.ones_like, params['head'])}
+
+
+def published(name, prefix):
+  """A file's arrays, by Hugging Face's names."""
+  rng, stored = np.random.default_rng(1), {}
+
+  def add(key, *shape):
+    stored[key] = rng.normal(size=shape).astype(np.float32)
+
+  def layer(key, out, *into):
+    add(f'{key}.weight', out, *into)
+    add(f'{key}.bias', out)
+
+  vit = name == 'vit_nano'
+  if vit:
+    add(f'{prefix}embeddings.cls_token', 1, 1, WIDTH)
+    add(f'{prefix}embeddings.position_embeddings', 1, 5, WIDTH)
+    layer(f'{prefix}embeddings.patch_embeddings.projection', WIDTH, 3, 2, 2)
+    layer(f'{prefix}layernorm', WIDTH)
+  else:
+    for table, rows in (('word', 20), ('position', 6), ('token_type', 2)):
+      add(f'{prefix}embeddings.{table}_embeddings.weight', rows, WIDTH)
+    layer(f'{prefix}embeddings.LayerNorm', WIDTH)
+    layer(f'{prefix}pooler.dense', WIDTH, WIDTH)
+  for i in range(2):
+    block = f'{prefix}encoder.layer.{i}'
+    own = 'attention.attention' if vit else 'attention.self'
+    for one in ('query', 'key', 'value'):
+      layer(f'{block}.{own}.{one}', WIDTH, WIDTH)
+    layer(f'{block}.attention.output.dense', WIDTH, WIDTH)
+    layer(f'{block}.intermediate.dense', HIDDEN, WIDTH)
+    layer(f'{block}.output.dense', WIDTH, HIDDEN)
+    for norm in NORMS[name].values():
+      layer(f'{block}.{norm}', WIDTH)
+  layer('classifier', CLASSES, WIDTH)
+  return stored
+
+
+def by_hand(name, stored, prefix):
+  """The parameters that a file's arrays are, with every transpose written."""
+  own = {k.removeprefix(prefix): x for k, x in stored.items()}
+  dense = lambda key: {
+    'kernel': own[f'{key}.weight'].T,
+    'bias': own[f'{key}.bias'],
+  }
+  norm = lambda key: {
+    'scale': own[f'{key}.weight'],
+    'bias': own[f'{key}.bias'],
+  }
+  if name == 'vit_nano':
+    patches = own['embeddings.patch_embeddings.projection.weight']
+    params = {
+      'class_token': own['embeddings.cls_token'][0],
+      'positions': own['embeddings.position_embeddings'][0],
+      'patches': {
+        'kernel': np.einsum('ocij->ijco', patches).reshape(12, WIDTH),
+        'bias': own['embeddings.patch_embeddings.projection.bias'],
+      },
+      'norm': norm('layernorm'),
+    }
+  else:
+    params = {
+      'words': own['embeddings.word_embeddings.weight'],
+      'positions': own['embeddings.position_embeddings.weight'],
+      'token_types': own['embeddings.token_type_embeddings.weight'],
+      'norm': norm('embeddings.LayerNorm'),
+      'pooler': dense('pooler.dense'),
+    }
+  inner = 'attention' if name == 'vit_nano' else 'self'
+  for i in range(2):
+    block = f'encoder.layer.{i}'
+    params[f'block_{i}'] = {
+      'attention': {
+        'query': dense(f'{block}.attention.{inner}.query'),
+        'key': dense(f'{block}.attention.{inner}.key'),
+        'value': dense(f'{block}.attention.{inner}.value'),
+        'out': dense(f'{block}.attention.output.dense'),
+      },
+      'mlp_in': dense(f'{block}.intermediate.dense'),
+      'mlp_out': dense(f'{block}.output.dense'),
+      **{ours: norm(f'{block}.{n}') for ours, n in NORMS[name].items()},
+    }
+  return params | {'head': dense('classifier')}
+
+
+def write(folder, stored):
+  path = folder / 'model.safetensors'
+  files.save_file(stored, path)
+  return path
+
+
+@each_model
+@pytest.mark.parametrize('prefixed', [True, False])
+def test_published_arrays_are_transposed_as_by_hand(name, prefixed, tmp_path):
+  prefix = f'{name[:-5]}.' if prefixed else ''
+  stored = published(name, prefix)
+  found = pretrained.load(write(tmp_path, stored), *start(name))
+  chex.assert_trees_all_equal(found, by_hand(name, stored, prefix))
+
+
+def test_norms_by_their_old_names_are_those_by_the_new(tmp_path):
+  stored = published('bert_nano', 'bert.')
+  new = {
+    'LayerNorm.gamma': 'LayerNorm.weight',
+    'LayerNorm.beta': 'LayerNorm.bias',
+  }
+  old = dict(stored)
+  for before, after in new.items():
+    old = {k.replace(after, before): x for k, x in old.items()}
+  assert len(old.keys() - stored.keys()) == 10
+  found = pretrained.load(write(tmp_path, old), *start('bert_nano'))
+  chex.assert_trees_all_equal(found, by_hand('bert_nano', stored, 'bert.'))
+
+
+@each_model
+def test_other_heads_stay_as_drawn_and_are_logged(name, tmp_path, caplog):
+  stored = published(name, '')
+  extra = {'cls.predictions.bias': np.zeros(20, np.float32)}
+  if name == 'vit_nano':
+    extra = {'pooler.dense.weight': np.zeros((WIDTH, WIDTH), np.float32)}
+  headless = {k: x for k, x in stored.items() if 'classifier' not in k}
+  for classes, arrays in ((CLASSES, headless | extra), (5, stored | extra)):
+    module, params = start(name, classes)
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+      found = pretrained.load(write(tmp_path, arrays), module, params)
+    expected = by_hand(name, stored, '') | {'head': params['head']}
+    chex.assert_trees_all_equal(found, expected)
+    assert 'head/kernel stays as drawn' in caplog.text
+    assert 'head/bias stays as drawn' in caplog.text
+    assert f'{next(iter(extra))} of ' in caplog.text
+    assert caplog.text.count('has no place') == 1
+
+
+@pytest.mark.parametrize('dtype', [np.float16, np.float64, ml_dtypes.bfloat16])
+def test_other_floats_become_those_of_the_model(dtype, tmp_path):
+  stored = published('vit_nano', '')
+  narrow = {k: x.astype(dtype) for k, x in stored.items()}
+  found = pretrained.load(write(tmp_path, narrow), *start('vit_nano'))
+  stored = {k: x.astype(np.float32) for k, x in narrow.items()}
+  chex.assert_trees_all_equal(found, by_hand('vit_nano', stored, ''))
+
+
+@pytest.mark.parametrize('name', [*X, 'mlp'])
+def test_what_is_saved_is_loaded(name, tmp_path):
+  path = tmp_path / 'own.safetensors'
+  if name == 'mlp':
+    module = models.make('mlp', 3, widths=(4,))
+    params = models.init_params(module, jax.random.key(0), (5,))
+  else:
+    stored = published(name, '')
+    module, params = start(name)[0], by_hand(name, stored, '')
+    assert not params['block_0']['mlp_in']['kernel'].flags.c_contiguous
+  pretrained.save(path, params)
+  drawn = jax.tree.map(lambda p: jnp.full(p.shape, 7.0), params)
+  chex.assert_trees_all_equal(pretrained.load(path, module, drawn), params)
+
+
+def test_our_own_file_is_held_to_the_same(tmp_path):
+  path = tmp_path / 'own.safetensors'
+  saved = by_hand('vit_nano', published('vit_nano', ''), '')
+  pretrained.save(path, saved)
+  module, params = start('vit_nano', 5)
+  found = pretrained.load(path, module, params)
+  chex.assert_trees_all_equal(found, saved | {'head': params['head']})
+  with pytest.raises(ValueError, match='block_1/attention/key/bias has no pl'):
+    pretrained.load(path, *start('vit_nano', depth=1))
+
+
+def test_what_is_wrong_with_a_file_is_named(tmp_path):
+  query = 'vit.encoder.layer.1.attention.attention.query.weight'
+  stored = published('vit_nano', 'vit.')
+  load = lambda arrays, *start: pretrained.load(write(tmp_path, arrays), *start)
+
+  without = {k: x for k, x in stored.items() if k != query}
+  with pytest.raises(
+    ValueError, match=f'ViTNano in .*: {query} is missing, of'
+  ):
+    load(without, *start('vit_nano'))
+  wrong = stored | {query: np.zeros((WIDTH, 2), np.float32)}
+  with pytest.raises(
+    ValueError, match=r'shape \(2, 8\), of .*query/kernel \(8, 8'
+  ):
+    load(wrong, *start('vit_nano'))
+  # Patches of another side are of another shape, and their places as many.
+  with pytest.raises(
+    ValueError,
+    match=r'position_embeddings has shape \(5, 8\), of positions \(2, 8\)',
+  ):
+    load(stored, *start('vit_nano', patch=4))
+  with pytest.raises(ValueError, match=r'layer\.1\..* no place.*, and 11 more'):
+    load(stored, *start('vit_nano', depth=1))
+  with pytest.raises(ValueError, match=r'layer\.2\..*bias is missing'):
+    load(stored, *start('vit_nano', depth=3))
+  with pytest.raises(
+    ValueError, match=r'BertNano in .*is missing.*, and 66 more'
+  ):
+    load(stored, *start('bert_nano'))
+  with pytest.raises(
+    ValueError, match=r"Linear, by its own names, not \['class"
+  ):
+    load(stored, models.make('linear', 3), {'Dense_0': {'bias': jnp.zeros(3)}})
+
+
+def test_a_file_that_is_not_there_or_is_none(tmp_path):
+  path = tmp_path / 'model.safetensors'
+  with pytest.raises(
+    ValueError,
+    match=r'No file .*vit-base-patch16-224-in21k or bert-base-uncased',
+  ):
+    pretrained.load(path, *start('vit_nano'))
+  path.write_bytes(b'a page that says where to sign in')
+  with pytest.raises(ValueError, match='is no safetensors file'):
+    pretrained.load(path, *start('vit_nano'))
+
+
+@each_model
+@pytest.mark.filterwarnings('ignore')  # theirs
+def test_logits_are_those_of_transformers(name, tmp_path):
+  reason = 'transformers and torch are not installed: nothing to compare with'
+  torch = pytest.importorskip('torch', reason=reason)
+  transformers = pytest.importorskip('transformers', reason=reason)
+  torch.manual_seed(0)
+  sizes = {
+    'hidden_size': WIDTH,
+    'num_hidden_layers': 2,
+    'num_attention_heads': 2,
+    'intermediate_size': HIDDEN,
+    'num_labels': CLASSES,
+  }
+  x = torch.tensor(X[name])
+  if name == 'vit_nano':
+    config = transformers.ViTConfig(image_size=4, patch_size=2, **sizes)
+    theirs = transformers.ViTForImageClassification(config)
+    inputs = {'pixel_values': x.permute(0, 3, 1, 2)}
+  else:
+    config = transformers.BertConfig(
+      vocab_size=20, max_position_embeddings=6, **sizes
+    )
+    theirs = transformers.BertForSequenceClassification(config)
+    inputs = {'input_ids': x.long(), 'attention_mask': x > 0}
+  with torch.no_grad():
+    for weight in theirs.parameters():
+      weight.copy_(torch.randn_like(weight))
+    expected = theirs.eval()(**inputs).logits.numpy()
+  theirs.save_pretrained(tmp_path)
+  module, params = start(name)
+  params = pretrained.load(tmp_path / 'model.safetensors', module, params)
+  logits = np.asarray(module.apply({'params': params}, X[name]))
+  assert np.ptp(expected, axis=0).min() > 1e-2  # samples differ
+  np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)

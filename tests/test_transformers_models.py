@@ -1,0 +1,300 @@
+"""Vision transformers and BERT: against NumPy twins, and by their laws."""
+
+import functools
+import math
+
+import cases
+import chex
+from fl_sketch import losses
+from fl_sketch import models
+import jax
+from jax.flatten_util import ravel_pytree
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_precision import NARROW
+from test_precision import products
+
+OPTIONS = {
+  'vit_nano': {'width': 8, 'depth': 2, 'heads': 2, 'patch': 2},
+  'bert_nano': {'width': 8, 'vocab_size': 20, 'max_length': 6},
+}
+INPUTS = {
+  'vit_nano': np.random.default_rng(0).normal(size=(3, 4, 6, 3)).astype('f4'),
+  'bert_nano': np.array(
+    [[2, 7, 9, 3, 0, 0], [2, 3, 0, 0, 0, 0], [2, 5, 5, 19, 8, 3]], np.int32
+  ),
+  'floats': np.zeros((1, 4), np.float32),
+}
+each_model = pytest.mark.parametrize('name', OPTIONS)
+
+
+def make(name, **options):
+  return models.make(name, 3, **(OPTIONS[name] | options))
+
+
+def shapes(module, x_shape, x_dtype):
+  init = lambda key: models.init_params(module, key, x_shape, x_dtype)
+  return jax.eval_shape(init, jax.random.key(0))
+
+
+def draw_params(name):
+  """Params drawn by NumPy, no bias zero and no scale one."""
+  x, rng = INPUTS[name], np.random.default_rng(1)
+  params = shapes(make(name), x.shape[1:], x.dtype)
+  draw = lambda p: (0.5 * rng.normal(size=p.shape)).astype(np.float32)
+  return jax.tree.map(draw, params)
+
+
+@functools.cache
+def program(name):
+  return cases.jit(lambda params, x: make(name).apply({'params': params}, x))
+
+
+def logits(name, params, x):
+  return program(name)(params, x)
+
+
+def batch(name):
+  return {'x': INPUTS[name], 'y': np.arange(3, dtype=np.int32)}
+
+
+@functools.cache
+def gradient(name, dtype='float32'):
+  grad = jax.grad(losses.classification(make(name, dtype=dtype)))
+  found = cases.jit(grad)(draw_params(name), batch(name))
+  return jax.tree.map(np.asarray, found)
+
+
+@pytest.mark.parametrize(
+  ('name', 'classes', 'x_shape', 'count'),
+  [
+    ('vit_tiny', 1000, (224, 224, 3), 5_717_416),
+    ('vit_small', 1000, (224, 224, 3), 22_050_664),
+    ('vit_base', 1000, (224, 224, 3), 86_567_656),
+    # The last term is the head's.
+    ('bert_tiny', 2, (128,), 4_385_920 + 129 * 2),
+    ('bert_mini', 2, (128,), 11_170_560 + 257 * 2),
+    ('bert_small', 2, (128,), 28_763_648 + 513 * 2),
+    ('bert_base', 2, (128,), 109_482_240 + 769 * 2),
+  ],
+)
+def test_presets_have_the_published_numbers_of_parameters(
+  name, classes, x_shape, count
+):
+  x_dtype = jnp.float32 if name.startswith('vit') else jnp.int32
+  params = shapes(models.make(name, classes), x_shape, x_dtype)
+  assert models.num_params(params) == count
+
+
+# Of width 64: four products of attention, two of the MLP, two norms.
+BLOCK = 4 * 65 * 64 + (65 * 256 + 257 * 64) + 2 * 2 * 64
+
+
+@pytest.mark.parametrize(('patch', 'tokens'), [(4, 65), (8, 17)])
+def test_the_smallest_presets_have_as_many_parameters_as_by_hand(patch, tokens):
+  vit = models.make('vit_nano', 10, patch=patch)
+  outside = (3 * patch**2 + 1) * 64 + 64 + tokens * 64 + 2 * 64 + 65 * 10
+  params = shapes(vit, (32, 32, 3), jnp.float32)
+  assert models.num_params(params) == 4 * BLOCK + outside
+  bert = models.make('bert_nano', 2, vocab_size=4000, max_length=tokens)
+  outside = (4000 + tokens + 2) * 64 + 2 * 64 + 65 * 64 + 65 * 2
+  params = shapes(bert, (tokens,), jnp.int32)
+  assert models.num_params(params) == 2 * BLOCK + outside
+
+
+def dense(p, x):
+  return x @ p['kernel'] + p['bias']
+
+
+def norm(p, x):
+  centred = x - x.mean(-1, keepdims=True)
+  variance = np.square(centred).mean(-1, keepdims=True)
+  return p['scale'] * centred / np.sqrt(variance + 1e-12) + p['bias']
+
+
+def attention(p, x, heads):
+  """Of one sequence f64[length, width], a loop over heads and positions."""
+  query, key, value = (dense(p[n], x) for n in ('query', 'key', 'value'))
+  seen, size = np.zeros_like(x), x.shape[1] // heads
+  for h in range(heads):
+    own = slice(h * size, (h + 1) * size)
+    for i in range(len(x)):
+      scores = np.exp(key[:, own] @ query[i, own] / math.sqrt(size))
+      seen[i, own] = scores / scores.sum() @ value[:, own]
+  return dense(p['out'], seen)
+
+
+def mlp(p, x):
+  h = dense(p['mlp_in'], x)
+  h *= (1 + np.vectorize(math.erf)(h / math.sqrt(2))) / 2
+  return dense(p['mlp_out'], h)
+
+
+def vit_twin(p, image):
+  rows, cols, _ = image.shape
+  tokens = [p['class_token'][0]]
+  for i in range(0, rows, 2):
+    for j in range(0, cols, 2):
+      tokens.append(dense(p['patches'], image[i : i + 2, j : j + 2].ravel()))
+  x = np.stack(tokens) + p['positions']
+  for i in range(2):
+    b = p[f'block_{i}']
+    x = x + attention(b['attention'], norm(b['norm_attention'], x), 2)
+    x = x + mlp(b, norm(b['norm_mlp'], x))
+  return dense(p['head'], norm(p['norm'], x)[0])
+
+
+def bert_twin(p, tokens):
+  tokens = tokens[tokens > 0]  # what is padded away might as well not be there
+  x = p['words'][tokens] + p['positions'][: len(tokens)] + p['token_types'][0]
+  x = norm(p['norm'], x)
+  for i in range(2):
+    b = p[f'block_{i}']
+    x = norm(b['norm_attention'], x + attention(b['attention'], x, 2))
+    x = norm(b['norm_mlp'], x + mlp(b, x))
+  return dense(p['head'], np.tanh(dense(p['pooler'], x[0])))
+
+
+def check_twin(name, params):
+  twin = {'vit_nano': vit_twin, 'bert_nano': bert_twin}[name]
+  wide, x = jax.tree.map(np.float64, params), INPUTS[name]
+  expected = np.stack([twin(wide, sample) for sample in x])
+  np.testing.assert_allclose(logits(name, params, x), expected, atol=2e-5)
+
+
+@each_model
+def test_models_are_their_numpy_twins(name):
+  check_twin(name, draw_params(name))
+
+
+def test_norms_add_almost_nothing_to_the_variance():
+  params = draw_params('bert_nano')
+  for name in ('words', 'positions', 'token_types'):
+    params[name] *= 1e-4
+  check_twin('bert_nano', params)
+
+
+def test_padding_changes_no_logits():
+  params, x = draw_params('bert_nano'), INPUTS['bert_nano']
+  padded = logits('bert_nano', params, x[:2])
+  shorter = logits('bert_nano', params, x[:2, :4])
+  np.testing.assert_allclose(padded, shorter, atol=1e-5)
+  params['words'][0] += 1  # the padding's own vector
+  other = logits('bert_nano', params, x[:2])
+  chex.assert_trees_all_equal(other, padded)
+  assert np.isfinite(logits('bert_nano', params, 0 * x)).all()
+
+
+@each_model
+def test_samples_do_not_see_each_other(name):
+  params, x = draw_params(name), INPUTS[name]
+  other = x.copy()
+  other[1:] = x[:1]
+  together, alone = logits(name, params, x), logits(name, params, other)
+  np.testing.assert_allclose(alone[0], together[0], atol=1e-5)
+  assert abs(alone[1:] - together[1:]).max() > 1e-3
+
+
+@each_model
+def test_only_positions_tell_the_order_of_tokens(name):
+  params, x = draw_params(name), INPUTS[name]
+  if name == 'vit_nano':  # patches from right to left, each as it was
+    moved = x.reshape(3, 4, 3, 2, 3)[:, :, ::-1].reshape(x.shape)
+  else:  # all but the first, padding among them
+    moved = np.concatenate([x[:, :1], x[:, :0:-1]], axis=1)
+  different = logits(name, params, x) - logits(name, params, moved)
+  assert abs(different).max(axis=1).min() > 1e-3
+  params['positions'] *= 0
+  same = logits(name, params, x), logits(name, params, moved)
+  np.testing.assert_allclose(*same, atol=1e-5)
+
+
+@each_model
+def test_gradients_go_where_they_should(name):
+  grad = gradient(name)
+  for i in range(2):  # what is added to all scores of a softmax changes nothing
+    bias = grad[f'block_{i}']['attention']['key']['bias']
+    np.testing.assert_allclose(bias, 0, atol=1e-6)
+  if name == 'bert_nano':
+    unseen = np.setdiff1d(np.arange(20), INPUTS[name][INPUTS[name] > 0])
+    assert not grad['words'][unseen].any()
+    assert not grad['token_types'][1].any()
+  for path, leaf in jax.tree.leaves_with_path(grad):
+    assert np.isfinite(leaf).all()
+    key_bias = jax.tree_util.keystr(path).endswith("['key']['bias']")
+    assert key_bias or abs(leaf).max() > 1e-4
+
+
+@each_model
+def test_bfloat16_rounds_every_product_and_nothing_else(name):
+  narrow_loss = losses.classification(make(name, dtype='bfloat16'))
+  # Of a block 4 and 2 layers and 2 of attention; the first and last layer.
+  found = products(narrow_loss, draw_params(name), batch(name))
+  assert found == [NARROW] * (2 * 8 + 2)
+  wide, narrow = gradient(name), gradient(name, 'bfloat16')
+  chex.assert_trees_all_equal_shapes_and_dtypes(narrow, wide)
+  flat, flat_narrow = (ravel_pytree(tree)[0] for tree in (wide, narrow))
+  difference = np.linalg.norm(flat_narrow - flat) / np.linalg.norm(flat)
+  assert 1e-4 < difference < 2**-8 * 18  # 2^-8 for each product
+
+
+@pytest.mark.parametrize(
+  ('name', 'dtype'), [('vit_nano', 'bfloat16'), ('bert_nano', 'float32')]
+)
+def test_clients_in_shards_and_lanes_have_the_gradients_of_one(name, dtype):
+  params = draw_params(name)
+  del params['block_1']
+  grad = jax.grad(losses.classification(make(name, depth=1, dtype=dtype)))
+  clients = jax.tree.map(
+    lambda x: np.stack([np.roll(x, i, axis=0)[:2] for i in range(4)]),
+    batch(name),
+  )
+
+  def lanes(params, batches):
+    params = jax.lax.pcast(params, 'shard', to='varying')
+    return jax.vmap(grad, (None, 0))(params, batches)
+
+  sharded = jax.shard_map(
+    lanes,
+    mesh=jax.make_mesh((2,), ('shard',), (jax.sharding.AxisType.Auto,)),
+    in_specs=(jax.P(), jax.P('shard')),
+    out_specs=jax.P('shard'),
+  )
+  together, alone = cases.jit(sharded)(params, clients), cases.jit(grad)
+  for i in range(4):
+    got, data = jax.tree.map(lambda x, i=i: x[i], (together, clients))
+    chex.assert_trees_all_close(got, alone(params, data), atol=1e-5)
+
+
+@each_model
+def test_gradients_lower_for_accelerators(name):
+  grad = jax.jit(jax.grad(losses.classification(make(name, dtype='bfloat16'))))
+  exported = jax.export.export(grad, platforms=['tpu', 'cuda'])(
+    draw_params(name), batch(name)
+  )
+  assert exported.platforms == ('tpu', 'cuda')
+
+
+@pytest.mark.parametrize(
+  ('name', 'options', 'x', 'message'),
+  [
+    ('vit_nano', {'heads': 3}, None, 'width=8 .* multiple of heads=3'),
+    ('vit_nano', {'depth': 0}, None, 'depth=0 >= 1'),
+    ('vit_nano', {'patch': 0}, None, 'patch=0 >= 1'),
+    ('bert_nano', {'vocab_size': 0}, None, 'vocab_size=0 >= 1'),
+    ('bert_nano', {'max_length': 0}, None, 'max_length=0 >= 1'),
+    ('bert_nano', {'patch': 4}, None, "option='patch' of model 'bert_nano'"),
+    ('vit_nano', {'max_length': 4}, None, "option='max_length' of model 'vit"),
+    ('vit_nano', {'patch': 3}, 'vit_nano', 'rows=4 and cols=6.* patch=3'),
+    ('vit_nano', {}, 'bert_nano', 'ndim=2 == 4'),
+    ('vit_nano', {'dtype': 'float16'}, 'vit_nano', "dtype='float16'"),
+    ('bert_nano', {}, 'vit_nano', 'ndim=4 == 2'),
+    ('bert_nano', {}, 'floats', r'float32.* to be integers'),
+    ('bert_nano', {'max_length': 5}, 'bert_nano', 'length=6 <= max_length=5'),
+  ],
+)
+def test_wrong_options_and_inputs_are_refused(name, options, x, message):
+  start = lambda: make(name, **options).init(jax.random.key(0), INPUTS[x])
+  with pytest.raises(ValueError, match=message):
+    start()
