@@ -5,6 +5,7 @@ import typing
 
 from fl_sketch import codecs
 from fl_sketch import config
+from fl_sketch import models
 from fl_sketch import sketches
 from fl_sketch.attacks import settings
 import ml_collections
@@ -23,6 +24,7 @@ def new() -> ml_collections.ConfigDict:
   }
   c.sketch = typed(sketches.options())
   c.codec = typed(codecs.options())
+  c.model_options = typed(models.options())
   unset = lambda names: {n: config_dict.placeholder(object) for n in names}
   c.sweep = unset(name for name in c if name not in config.MAPPINGS)
   for name in set(config.MAPPINGS) - {'sweep'}:

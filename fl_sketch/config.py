@@ -24,7 +24,7 @@ PARTITION_OPTIONS = (
   'alpha',
   'sigma',
 )
-MAPPINGS = ('sketch', 'codec', 'sweep')
+MAPPINGS = ('sketch', 'codec', 'model_options', 'sweep')
 # Fields that an algorithm's factory takes by the same name.
 ALGORITHM_OPTIONS = (
   *config_checks.OPTIMIZER_OPTIONS,
@@ -55,11 +55,19 @@ class Config:
   sketch_seed: int | None = None  # of hashes and codecs; None is the seed
 
   # The problem.
-  # digits, mnist, fashion_mnist, cifar10, quadratics; simulated, store
+  # digits, mnist, fashion_mnist, cifar10, cifar100, sst2, quadratics; or
+  # simulated, store
   dataset: str = 'digits'
   store: str | None = None  # folder of the clients' own arrays; `data.store`
-  model: str = 'mlp'  # linear, mlp, lenet5, smooth_lenet
+  train_slice: str | None = None  # '0:10000': only these training samples
+  test_slice: str | None = None  # likewise
+  text_length: int | None = None  # tokens of a sentence
+  vocabulary: int | None = None  # tokens that are made from the sentences
+  tokenizer: str | None = None  # or a published one's vocab.txt, tokenizer.json
+  model: str = 'mlp'  # one of models.names()
   widths: tuple[int, ...] = (64,)  # hidden layers of the mlp
+  model_options: Mapping[str, Any] | None = None  # of other models, by name
+  pretrained: str | None = None  # a safetensors file to start from
   label_smoothing: float = 0.0
   standardize: bool = True  # False: pixels from 0 to 1, as they are
   start_scale: float = 1.0  # of quadratics: how far from the optimum to start

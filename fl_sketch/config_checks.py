@@ -10,10 +10,11 @@ from fl_sketch import robust
 from fl_sketch.data import batches
 from fl_sketch.data import cohorts
 from fl_sketch.data import sources
+from fl_sketch.data import text
 from fl_sketch.models import precision
 from fl_sketch.privacy import claims
 
-DATASETS = (*sources.NAMES, 'quadratics', 'simulated', 'store')
+DATASETS = (*sources.NAMES, *text.NAMES, 'quadratics', 'simulated', 'store')
 OPTIMIZER_OPTIONS = ('b1', 'b2', 'eps', 'momentum')
 SEEDS = ('seed', 'sketch_seed', 'noise_seed')
 
@@ -21,7 +22,7 @@ _AT_LEAST_ONE = (
   'population', 'cohort', 'local_steps', 'rounds', 'rounds_per_dispatch',
   'log_every', 'eval_every', 'checkpoint_every', 'keep_checkpoints', 'k',
   'candidates', 'local_k', 'warmup', 'gossip_steps', 'resync_every',
-  'min_honest', 'neighbours', 'groups',
+  'min_honest', 'neighbours', 'groups', 'vocabulary', 'text_length',
 )  # fmt: skip
 _AT_LEAST_ZERO = (
   'weight_decay', 'batch_size', 'lanes_per_step', 'eps', 'noise_stddev',
@@ -123,6 +124,13 @@ def _check_choices(c: Any):
 
 
 def _check_data(c: Any):
+  _check_text(c)
+  for name in ('train_slice', 'test_slice'):
+    if (given := getattr(c, name)) is not None:
+      slice_of(name, given)
+      _check_own(c, name)
+  if c.pretrained is not None and c.dataset == 'quadratics':
+    raise ValueError("Expected no pretrained with dataset='quadratics'.")
   if c.dataset == 'store' and c.store is None:
     raise ValueError("Expected store, a folder, with dataset='store'.")
   if c.dataset != 'store' and c.store is not None:
@@ -137,6 +145,53 @@ def _check_data(c: Any):
       f'Expected no partition={c.partition!r} or {options} with '
       f'dataset={c.dataset!r}, whose clients hold what they hold.'
     )
+
+
+def _check_own(c: Any, name: str):
+  if c.dataset in ('quadratics', 'simulated', 'store'):
+    raise ValueError(
+      f'Expected no {name} with dataset={c.dataset!r}, whose clients hold what '
+      'they hold.'
+    )
+
+
+def _check_text(c: Any):
+  own = [n for n in ('text_length', 'vocabulary', 'tokenizer') if getattr(c, n)]
+  if own and c.dataset not in text.NAMES:
+    raise ValueError(
+      f'Expected no {own} with dataset={c.dataset!r}, which is no text.'
+    )
+  if c.vocabulary is not None and c.tokenizer is not None:
+    raise ValueError(
+      f'Expected one of vocabulary={c.vocabulary} and '
+      f'tokenizer={c.tokenizer!r}.'
+    )
+  if c.dataset in text.NAMES and not c.model.startswith('bert'):
+    raise ValueError(
+      f'Expected model={c.model!r} to be a bert with dataset={c.dataset!r}.'
+    )
+  if c.dataset not in text.NAMES and c.model.startswith('bert'):
+    raise ValueError(
+      f'Expected dataset={c.dataset!r} in {text.NAMES} with model={c.model!r}.'
+    )
+
+
+def slice_of(name: str, given: str) -> slice:
+  """'A:B' as a slice of samples; A or B may be left out.
+
+  >>> slice_of('train_slice', '500:')
+  slice(500, None, None)
+
+  Raises:
+    ValueError: it is none, or empty; the message names it.
+  """
+  parts = given.split(':')
+  if len(parts) != 2 or not all(p.isdigit() or not p for p in parts):
+    raise ValueError(f"Expected {name}={given!r} to be as '0:10000'.")
+  first, last = (int(part) if part else None for part in parts)
+  if last is not None and (first or 0) >= last:
+    raise ValueError(f'Expected {name}={given!r} to hold a sample.')
+  return slice(first, last)
 
 
 def _check_algorithm(c: Any):

@@ -4,6 +4,7 @@ import math
 from typing import Any
 from typing import NamedTuple
 
+from fl_sketch import config_checks
 from fl_sketch import losses
 from fl_sketch import models
 from fl_sketch.config import Config
@@ -13,6 +14,8 @@ from fl_sketch.data import simulated
 from fl_sketch.data import sources
 from fl_sketch.data import store
 from fl_sketch.data import synthetic
+from fl_sketch.data import text
+from fl_sketch.models import pretrained
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -40,19 +43,20 @@ def load(c: Config, data_dir: str | None) -> Problem:
   dataset = _dataset(c, data_dir)
   own = isinstance(dataset, store.Store)
   scale = {'mean': 0.0, 'std': 1.0}
-  if c.standardize:
+  if c.standardize and dataset.train['x'].dtype == np.uint8:
     sums = pixels.Pixels()
     scale = dataset.scale if own else sums.plus(dataset.train['x']).scale
-  options: dict[str, Any] = {'dtype': c.compute_dtype}
-  if c.model == 'mlp':
-    options['widths'] = tuple(c.widths)
-  module = models.make(c.model, dataset.num_classes, **options)
+  module = models.make(c.model, dataset.num_classes, **_model_options(c))
+  x = dataset.train['x']
+  tokens = x.dtype if c.dataset in text.NAMES else jnp.float32
   params = models.init_params(
-    module, jax.random.key(c.seed), dataset.train['x'].shape[1:]
+    module, jax.random.key(c.seed), x.shape[1:], tokens
   )
+  if c.pretrained is not None:
+    params = pretrained.load(c.pretrained, module, params)
   return Problem(
     data=dataset.train,
-    test=_evaluation_batches(dataset.test),
+    test=evaluation_batches(dataset.test),
     params=params,
     loss_fn=losses.classification(
       module, label_smoothing=c.label_smoothing, **scale
@@ -67,19 +71,52 @@ def load(c: Config, data_dir: str | None) -> Problem:
   )
 
 
+def _model_options(c: Config) -> dict[str, Any]:
+  options: dict[str, Any] = {'dtype': c.compute_dtype}
+  if c.model == 'mlp':
+    options['widths'] = tuple(c.widths)
+  if c.dataset in text.NAMES and c.pretrained is None:  # no more than there is
+    options['max_length'] = c.text_length or text.LENGTH
+    if c.tokenizer is None:
+      options['vocab_size'] = c.vocabulary or text.VOCABULARY
+  return options | dict(c.model_options or {})
+
+
 def _dataset(c: Config, data_dir: str | None) -> sources.Dataset | store.Store:
   if c.dataset == 'simulated':
     return simulated.load(c.population)
   if c.store is not None:
     return store.open(c.store)
-  return sources.load(c.dataset, data_dir)
+  if c.dataset in text.NAMES:
+    found = text.load(
+      c.dataset,
+      data_dir,
+      length=c.text_length,
+      vocabulary=c.vocabulary,
+      tokenizer=c.tokenizer,
+    )
+  else:
+    found = sources.load(c.dataset, data_dir)
+  return found._replace(
+    train=_sliced('train_slice', c.train_slice, found.train),
+    test=_sliced('test_slice', c.test_slice, found.test),
+  )
+
+
+def _sliced(name, given, arrays):
+  if given is None:
+    return arrays
+  samples, part = len(arrays['y']), config_checks.slice_of(name, given)
+  if (part.stop or samples) > samples or (part.start or 0) >= samples:
+    raise ValueError(f'Expected {name}={given!r} in {samples} samples.')
+  return {k: x[part] for k, x in arrays.items()}
 
 
 def _quadratics(c: Config) -> Problem:
   problem = synthetic.quadratics(c.seed, population=c.population)
   return Problem(
     data=problem.data,
-    test=_evaluation_batches(problem.data),
+    test=evaluation_batches(problem.data),
     params={'w': jnp.asarray(problem.start(c.seed, c.start_scale))},
     loss_fn=losses.quadratic(),
     metrics_fn=losses.quadratic_metrics,
@@ -88,14 +125,16 @@ def _quadratics(c: Config) -> Problem:
   )
 
 
-def _evaluation_batches(arrays):
-  """Leaves [n, ...] -> [batches, EVAL_BATCH, ...] with a mask."""
+def evaluation_batches(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+  """Leaves [n, ...] -> [batches, EVAL_BATCH, ...] with a mask.
+
+  >>> evaluation_batches({'y': np.zeros(501)})['mask'].sum(1).tolist()
+  [500, 1]
+  """
   n = len(next(iter(arrays.values())))
   size = min(n, EVAL_BATCH)
   count = math.ceil(n / size)
   pad = lambda x: np.concatenate([x, np.repeat(x[:1], count * size - n, 0)])
-  mask = np.arange(count * size) < n
-  return {
-    k: pad(x).reshape((count, size, *x.shape[1:]))
-    for k, x in (arrays | {'mask': mask}).items()
-  }
+  padded = {k: pad(x) for k, x in arrays.items()}
+  padded['mask'] = np.arange(count * size) < n
+  return {k: x.reshape((count, size, *x.shape[1:])) for k, x in padded.items()}

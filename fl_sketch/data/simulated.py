@@ -41,7 +41,7 @@ def load(
     population: number of clients.
     cache_dir: as of `sources.load`.
   """
-  cache = sources._folder(cache_dir, 'FL_SKETCH_CACHE', '~/.cache/fl_sketch')
+  cache = sources.folder(cache_dir, 'FL_SKETCH_CACHE', '~/.cache/fl_sketch')
   folder = cache / f'simulated-{_VERSION}-{population}'
   if folder.exists():
     try:

@@ -17,6 +17,7 @@ _EXAMPLES = {  # train and test
   'mnist': (60_000, 10_000),
   'fashion_mnist': (60_000, 10_000),
   'cifar10': (50_000, 10_000),
+  'cifar100': (50_000, 10_000),
 }
 NAMES = ('digits', *_EXAMPLES)
 
@@ -73,19 +74,22 @@ def load(
     raise ValueError(f'Expected {name=} in {NAMES}.')
   if name == 'digits':
     return _digits()
-  root = _folder(data_dir, 'TFDS_DATA_DIR', '~/tensorflow_datasets')
-  folder, mark = _locate(name, root)
-  cache = _folder(cache_dir, 'FL_SKETCH_CACHE', '~/.cache/fl_sketch')
-  cache = cache / f'{name}-{folder.name}-{mark}.npz'
+  root = folder(data_dir, 'TFDS_DATA_DIR', '~/tensorflow_datasets')
+  found, mark = _locate(name, root)
+  cache = folder(cache_dir, 'FL_SKETCH_CACHE', '~/.cache/fl_sketch')
+  cache = cache / f'{name}-{found.name}-{mark}.npz'
   splits = _read_cache(name, cache)
   if splits is None:
-    _LOG.info('Decoding %s from %s, once; takes seconds.', name, folder)
-    splits = tuple(_decode(name, root, folder, s) for s in ('train', 'test'))
+    _LOG.info('Decoding %s from %s, once; takes seconds.', name, found)
+    splits = tuple(_decode(name, root, found, s) for s in ('train', 'test'))
     _write_cache(cache, *splits)
-  return Dataset(name, *splits, num_classes=10)
+  return Dataset(name, *splits, num_classes=100 if name == 'cifar100' else 10)
 
 
-def _folder(given, variable: str, default: str) -> pathlib.Path:
+def folder(
+  given: str | os.PathLike | None, variable: str, default: str
+) -> pathlib.Path:
+  """The folder that is given, or else one of a variable's, or the default."""
   # An empty variable counts as unset, as in the XDG rules.
   return pathlib.Path(given or os.environ.get(variable) or default).expanduser()
 

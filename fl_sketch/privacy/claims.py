@@ -57,7 +57,12 @@ def check(c: Any):
       raise ValueError(f'Expected {name} in a private config.')
   if not 1e-30 < c.clip_norm < 1e30:  # float32 must hold it, and its multiples
     raise ValueError(f'Expected 1e-30 < clip_norm={c.clip_norm} < 1e30.')
-  if c.standardize and c.dataset != 'quadratics':
+  if c.dataset == 'sst2' and c.tokenizer is None:
+    raise ValueError(
+      'Expected a tokenizer in a private config: a vocabulary that is made of '
+      'the sentences has no noise.'
+    )
+  if c.standardize and c.dataset not in ('quadratics', 'sst2'):
     raise ValueError(
       'Expected standardize=False in a private config: the mean and deviation '
       'of all pixels have no noise.'

@@ -1,0 +1,200 @@
+"""Sentences to tokens, and the config fields that choose data and models."""
+
+import pathlib
+import subprocess
+import sys
+
+from fl_sketch import experiment
+from fl_sketch import sweep
+from fl_sketch.config import Config
+from fl_sketch.data import sources
+from fl_sketch.data import text
+from fl_sketch.models import pretrained
+import jax
+import numpy as np
+import pytest
+
+DATA = pathlib.Path(__file__).parents[2] / 'shared' / 'data'
+needs_sst2 = pytest.mark.skipif(
+  not (DATA / 'sst2').is_dir(), reason=f'SST-2 is not in {DATA}'
+)
+WORDS = 'a bad film is not good but an unlovely , charming one was so'.split()
+SMALL = {'population': 4, 'cohort': 4, 'batch_size': 4, 'model': 'mlp'}
+BERT = {
+  'dataset': 'sst2',
+  'model': 'bert_nano',
+  'model_options': {'width': 8, 'heads': 1, 'depth': 1},
+  'text_length': 10,
+  'vocabulary': 120,
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+  """Made-up sentences, as many as there are."""
+  monkeypatch.setattr(text, '_SENTENCES', {'train': 60, 'test': 20})
+  rng = np.random.default_rng(0)
+  (tmp_path / 'sst2').mkdir()
+  for split, count in text._SENTENCES.items():
+    lines = [
+      ' '.join(rng.choice(WORDS, rng.integers(1, 14))) + f'\t{i % 2}\n'
+      for i in range(count)
+    ]
+    (tmp_path / 'sst2' / f'{split}.tsv').write_text(''.join(lines))
+  return tmp_path
+
+
+def test_sentences_are_framed_cut_and_padded(folder):
+  found = text.load('sst2', folder, length=8, vocabulary=120)
+  assert found.num_classes == 2
+  assert found.test['y'].tolist() == [0, 1] * 10
+  for x in (found.train['x'], found.test['x']):
+    assert x.dtype == np.int32
+    assert (x[:, 0] == 2).all()  # [CLS]
+    assert ((x == 3).sum(1) == 1).all()  # [SEP]
+    real = x > 0
+    assert (real[:, 1:] <= real[:, :-1]).all(), 'padding comes last'
+    last = real.sum(1) - 1
+    assert (x[np.arange(len(x)), last] == 3).all()
+  assert (found.train['x'][:, -1] == 3).any(), 'some are cut'
+  assert (found.train['x'][:, -1] == 0).any(), 'some are padded'
+
+
+def test_the_folder_may_stand_beside_the_images(folder):
+  beside = text.load('sst2', folder / 'tfds', vocabulary=120)
+  inside = text.load('sst2', folder, vocabulary=120)
+  np.testing.assert_array_equal(beside.train['x'], inside.train['x'])
+
+
+SCRIPT = """
+import sys
+from fl_sketch.data import text
+text._SENTENCES = {'train': 60, 'test': 20}
+print(text.load('sst2', sys.argv[1], vocabulary=120).train['x'].tolist())
+"""
+
+
+def test_another_process_makes_the_same_vocabulary(folder):
+  found = [
+    subprocess.run(
+      [sys.executable, '-c', SCRIPT, folder],
+      cwd=pathlib.Path(__file__).parents[1],
+      capture_output=True,
+      check=True,
+      text=True,
+    ).stdout
+    for _ in range(2)
+  ]
+  here = text.load('sst2', folder, vocabulary=120).train['x'].tolist()
+  assert found == [f'{here}\n'] * 2
+
+
+def test_a_published_vocabulary_is_used(folder):
+  names = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', 'good', 'bad', 'film']
+  path = folder / 'vocab.txt'
+  path.write_text('\n'.join(names) + '\n')
+  encoder = text._opened(path)
+  found = text.encode(encoder, ['Good film !', 'bad'], 6)
+  assert found.tolist() == [[2, 4, 6, 1, 3, 0], [2, 5, 3, 0, 0, 0]]
+  encoder.save(str(folder / 'tokenizer.json'))
+  same = text.load('sst2', folder, tokenizer=folder / 'tokenizer.json')
+  assert same.train['x'].max() <= 6
+  path.write_text('\n'.join(names[1:]) + '\n')
+  with pytest.raises(sources.DataError, match=r'\[PAD\] to be token 0'):
+    text.load('sst2', folder, tokenizer=path)
+
+
+def test_what_is_wrong_with_the_files_is_named(folder):
+  path = folder / 'sst2' / 'test.tsv'
+  good = path.read_text()
+  path.write_text(good + 'no label here\n')
+  with pytest.raises(sources.DataError, match=f'0 or 1 in line 21 of {path}'):
+    text.load('sst2', folder)
+  path.write_text(good + 'one more\t1\n')
+  with pytest.raises(sources.DataError, match=r'Expected 20 lines in .*not 21'):
+    text.load('sst2', folder)
+  path.unlink()
+  with pytest.raises(sources.DataError, match=r'No train.tsv and test.tsv of'):
+    text.load('sst2', folder)
+  with pytest.raises(sources.DataError, match='No tokenizer in'):
+    text._opened(folder / 'nowhere.txt')
+
+
+@pytest.mark.parametrize(
+  ('fields', 'message'),
+  [
+    ({'train_slice': '5'}, "train_slice='5' to be as '0:10000'"),
+    ({'test_slice': '9:3'}, "test_slice='9:3' to hold a sample"),
+    ({'dataset': 'quadratics', 'train_slice': ':3'}, 'Expected no train_slice'),
+    ({'dataset': 'quadratics', 'pretrained': 'x'}, 'Expected no pretrained'),
+    ({'text_length': 9}, r"no \['text_length'\] with dataset='digits'"),
+    ({'model': 'bert_nano'}, "dataset='digits' in .'sst2',. with model="),
+    ({**BERT, 'model': 'mlp'}, "model='mlp' to be a bert"),
+    ({**BERT, 'tokenizer': 'x'}, 'one of vocabulary=120 and tokenizer='),
+    (
+      {**BERT, 'epsilon': 1.0, 'delta': 1e-5, 'clip_norm': 1.0,
+       'algorithm': 'dp_fedavg', 'standardize': False},
+      'Expected a tokenizer in a private config',
+    ),
+  ],
+)  # fmt: skip
+def test_configs_that_mean_nothing_are_refused(fields, message):
+  with pytest.raises(ValueError, match=message):
+    Config(**{**SMALL, **fields})
+
+
+def test_slices_are_taken_before_anything_is_shared():
+  c = Config(**SMALL, train_slice='100:180', test_slice=':50')
+  exp = experiment.build(c)
+  whole = sources.load('digits')
+  np.testing.assert_array_equal(exp.data['x'], whole.train['x'][100:180])
+  assert exp.test['mask'].sum() == 50
+  assert exp.partition.sizes.sum() == 80
+  with pytest.raises(ValueError, match="train_slice='1400:1500' in 1437"):
+    experiment.build(Config(**SMALL, train_slice='1400:1500'))
+
+
+def test_model_options_reach_the_model_and_sweeps():
+  c = {**SMALL, 'model': 'vit_nano', 'model_options': {'depth': 1, 'patch': 4}}
+  blocks = lambda exp: [k for k in exp.params if k.startswith('block')]
+  assert blocks(experiment.build(c)) == ['block_0']
+  swept = sweep.points(c | {'sweep': {'model_options': {'depth': (1, 2)}}})
+  assert [p.values for p in swept] == [
+    {'model_options.depth': 1}, {'model_options.depth': 2},
+  ]  # fmt: skip
+  assert blocks(experiment.build(swept[1].config)) == ['block_0', 'block_1']
+  c['model_options'] = {'stem_stride': 2}
+  with pytest.raises(ValueError, match="option='stem_stride' of model"):
+    experiment.build(c)
+
+
+def test_a_run_starts_from_a_file(tmp_path):
+  exp = experiment.build({**SMALL, 'seed': 3})
+  path = tmp_path / 'model.safetensors'
+  pretrained.save(path, exp.params)
+  found = experiment.build({**SMALL, 'seed': 4, 'pretrained': str(path)})
+  same = jax.tree.map(np.array_equal, exp.params, found.params)
+  assert jax.tree.all(same)
+
+
+def test_sentences_train_a_bert(folder):
+  exp = experiment.build({**SMALL, **BERT}, str(folder))
+  assert exp.params['words'].shape == (120, 8)
+  assert exp.params['positions'].shape == (10, 8)
+  batch = jax.tree.map(lambda x: x[:6], exp.data)
+  loss, grads = jax.jit(jax.value_and_grad(exp.loss_fn))(exp.params, batch)
+  assert np.isfinite(loss)
+  assert all(np.isfinite(g).all() for g in jax.tree.leaves(grads))
+  assert exp.test['mask'].sum() == 20
+
+
+@needs_sst2
+def test_sst2_is_the_usual_one():
+  found = text.load('sst2', DATA / 'tfds')
+  assert found.train['x'].shape == (6920, 48)
+  assert found.test['x'].shape == (1821, 48)
+  assert np.bincount(found.train['y']).tolist() == [3310, 3610]
+  assert np.bincount(found.test['y']).tolist() == [912, 909]
+  assert found.train['x'].max() == 3999
+  cut = (found.train['x'][:, -1] != 0).mean()
+  assert 0.05 < cut < 0.07
