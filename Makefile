@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-long lint clean
+.PHONY: run test test-long lint notebooks clean
 
 $(VENV)/installed: requirements.txt
 	$(PYTHON) -m venv $(VENV)
@@ -18,6 +18,9 @@ test: $(VENV)/installed
 
 test-long: $(VENV)/installed
 	$(BIN)/python -m pytest -m long
+
+notebooks: $(VENV)/installed
+	$(BIN)/python -m notebooks.build
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

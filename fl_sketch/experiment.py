@@ -109,11 +109,6 @@ def build(
       c.seed,
       **c.options(PARTITION_OPTIONS),
     )
-  elif partition.population != c.population:
-    raise ValueError(
-      f'Expected population={c.population} == {partition.population}, the '
-      f'clients in store={c.store!r}.'
-    )
   elif c.samples_per_client is not None:
     partition = partitions.cap(partition, c.samples_per_client)
   return assemble(c, problem, partition)
@@ -128,7 +123,15 @@ def assemble(
     c: its fields that name a dataset, a model or a partition are not used.
     problem: data, model and losses.
     partition: which samples each client holds.
+
+  Raises:
+    ValueError: the config does not suit the problem; the message names why.
   """
+  if partition.population != c.population:
+    raise ValueError(
+      f'Expected population={c.population} == {partition.population}, the '
+      'clients that hold data.'
+    )
   make = _algorithm(c, problem)
   promise = promise_of(c, make, partition)
   hyper = hyper_of(c, promise)

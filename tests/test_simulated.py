@@ -120,7 +120,7 @@ def test_samples_per_client_caps_a_store(fields):
 
 def test_another_population_than_the_store_has_is_refused(fields):
   with pytest.raises(
-    ValueError, match='Expected population=41 == 40, the clients in store='
+    ValueError, match='Expected population=41 == 40, the clients that hold data'
   ):
     experiment.build(fields | {'population': 41})
 

@@ -1,0 +1,1 @@
+"""Notebooks: scripts in the percent format, and what is built from them."""

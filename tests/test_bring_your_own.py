@@ -1,0 +1,197 @@
+"""Problems of one's own: the document runs, and what does not fit is named."""
+
+import pathlib
+import re
+
+from fl_sketch import config
+from fl_sketch import experiment
+from fl_sketch import losses
+from fl_sketch import models
+from fl_sketch import own
+from fl_sketch import training
+from fl_sketch.data import sources
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+DOCUMENT = (ROOT / 'docs' / 'bring_your_own.md').read_text()
+DATA, MODULE, RUN, READ, PLAIN = re.findall(
+  r'```python\n(.*?)```', DOCUMENT, re.DOTALL
+)
+FIELDS = {
+  'widths': (8,),
+  'standardize': False,
+  'population': 6,
+  'cohort': 4,
+  'rounds': 4,
+  'local_steps': 2,
+  'batch_size': 8,
+  'eval_every': 2,
+}
+
+
+def arrays(samples, seed=0, **other):
+  rng = np.random.default_rng(seed)
+  x, y = rng.normal(size=(samples, 3)), rng.integers(0, 2, samples)
+  return {'x': x, 'y': y} | other
+
+
+def squares(params, batch):
+  miss = batch['x'] @ params - batch['y']
+  return {'loss': miss**2, 'size': jnp.abs(miss)}
+
+
+def test_the_document_keeps_to_forty_lines():
+  lines = lambda *blocks: sum(map(bool, ''.join(blocks).splitlines()))
+  assert lines(DATA, MODULE, RUN, READ) <= 40
+  assert lines(DATA, RUN, PLAIN, READ) <= 40
+
+
+def test_the_document_runs_and_says_what_comes_out(
+  tmp_path, monkeypatch, capsys
+):
+  monkeypatch.chdir(tmp_path)
+  found = {'__name__': 'document'}
+  exec(''.join([DATA, MODULE, RUN, READ, PLAIN]), found)
+  for row in (found['result'].row, found['plain'].row):
+    assert row['test_accuracy'] > 0.8
+    assert row['uplink_bytes'] == 512
+    assert 7.9 < row['epsilon'] <= 8 + 1e-6
+  assert 4 * models.num_params(found['result'].state.params) == 9640
+  printed = capsys.readouterr().out
+  assert '(8, 0.0001)-differential privacy of one client' in printed
+  assert '% at epsilon 8.00' in printed
+  made = {path.name for path in (tmp_path / 'runs' / 'mine').iterdir()}
+  assert made >= {'summary.json', 'metrics.jsonl', 'checkpoints', 'secret'}
+
+
+def test_own_arrays_and_module_make_the_run_that_a_config_makes():
+  c = config.Config(**FIELDS)
+  named = experiment.build(c)
+  ids = [named.partition.client(i) for i in range(c.population)]
+  clients = [{k: x[i] for k, x in named.data.items()} for i in ids]
+  module = models.make('mlp', 10, widths=(8,))
+  test = sources.load('digits').test
+  problem = own.problem(module, clients, test, seed=c.seed)
+  mine = experiment.assemble(c, problem, problem.partition)
+  batches = lambda exp: exp.fetch(exp.data, exp.sample(3).batches)
+  jax.tree.map(
+    np.testing.assert_array_equal,
+    (mine.params, mine.test, mine.sample(3).ids, batches(mine)),
+    (named.params, named.test, named.sample(3).ids, batches(named)),
+  )
+  batch = jax.tree.map(lambda x: x[0, 0], batches(mine))
+  loss = lambda exp: exp.loss_fn(exp.params, batch)
+  assert loss(mine) == loss(named)
+
+
+def test_a_run_goes_on_from_its_checkpoint(tmp_path):
+  clients = [arrays(5, seed) for seed in range(6)]
+  problem = own.problem((np.zeros(3), squares), clients, arrays(7))
+
+  def train(rounds, folder):
+    c = config.Config(**FIELDS | {'rounds': rounds, 'client_lr': 0.01})
+    exp = experiment.assemble(c, problem, problem.partition)
+    return training.train(exp, tmp_path / folder, progress=False)
+
+  whole = train(4, 'whole')
+  train(2, 'parts')
+  again = train(4, 'parts')
+  np.testing.assert_array_equal(again.state.params, whole.state.params)
+  assert train(4, 'parts').row == again.row
+  assert {'test_loss', 'test_size'} <= again.row.keys()
+
+
+def test_clients_lie_in_a_row_in_the_types_of_jax():
+  clients = [arrays(5), arrays(2, 1)]
+  problem = own.problem((np.zeros(3), squares), clients, arrays(7))
+  assert problem.data['x'].dtype == np.float32
+  assert problem.data['y'].dtype == np.int32
+  assert problem.params.dtype == np.float32
+  for i, client in enumerate(clients):
+    held = problem.data['y'][problem.partition.client(i)]
+    np.testing.assert_array_equal(held, client['y'])
+
+
+def test_masked_rows_weigh_nothing():
+  test = arrays(7)
+  problem = own.problem((np.ones(3), squares), [test], test)
+  batch = problem.data | {'mask': np.arange(7) < 4}
+  miss = test['x'].sum(1) - test['y']
+  loss = problem.loss_fn(problem.params, batch)
+  np.testing.assert_allclose(loss, (miss[:4] ** 2).mean(), rtol=1e-5)
+  sums = problem.metrics_fn(problem.params, batch)
+  assert sums['count'] == 4
+  np.testing.assert_allclose(sums['size'], np.abs(miss[:4]).sum(), rtol=1e-5)
+
+
+def test_a_plain_function_is_what_a_module_of_the_same_function_is():
+  module, test = models.make('linear', 2), arrays(9)
+  problem = own.problem(module, [test], test)
+
+  def values(params, batch):
+    logits = module.apply({'params': params}, batch['x'])
+    right = logits.argmax(1) == batch['y']
+    return {'loss': losses.cross_entropy(logits, batch['y']), 'accuracy': right}
+
+  plain = own.problem((problem.params, values), [test], test)
+  batch = jax.tree.map(lambda x: x[0], problem.test)
+  assert plain.loss_fn(plain.params, batch) == problem.loss_fn(
+    problem.params, batch
+  )
+  assert plain.metrics_fn(plain.params, batch) == problem.metrics_fn(
+    problem.params, batch
+  )
+
+
+def test_a_module_may_take_tokens():
+  class Words(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+      return nn.Dense(2)(nn.Embed(11, 4)(x).mean(1))
+
+  test = {'x': np.arange(8).reshape(4, 2), 'y': np.zeros(4, int)}
+  problem = own.problem(Words(), [test], test)
+  assert problem.params['Embed_0']['embedding'].shape == (11, 4)
+
+
+@pytest.mark.parametrize(
+  ('clients', 'test', 'message'),
+  [
+    ([], arrays(3), 'at least one client'),
+    ([arrays(3), arrays(0)], arrays(3), "'x': 0, 'y': 0} of client 1"),
+    ([arrays(3)], arrays(0), "'x': 0, 'y': 0} of the test"),
+    ([arrays(3, y=np.zeros(2, int))], arrays(3), "'y': 2} of client 0"),
+    ([arrays(3, z=np.zeros(3))], arrays(3), 'of client 0 to be'),
+    ([arrays(3, x=np.zeros((3, 2)))], arrays(3), 'of client 0 to be'),
+    ([arrays(3, mask=np.ones(3))], arrays(3, mask=np.ones(3)), "than 'mask'"),
+  ],
+)
+def test_arrays_that_do_not_fit_are_named(clients, test, message):
+  with pytest.raises(ValueError, match=re.escape(message)):
+    own.problem((np.zeros(3), squares), clients, test)
+
+
+@pytest.mark.parametrize(
+  ('values', 'message'),
+  [
+    (lambda w, batch: {'miss': batch['x'] @ w}, "'miss': (2,)"),
+    (lambda w, batch: {'loss': (batch['x'] @ w).mean()}, "'loss': ()"),
+    (lambda w, batch: squares(w, batch) | {'n': w.sum()}, "'n': ()"),
+    (lambda w, b: squares(w, b) | {'count': b['y']}, "but no 'count'"),
+    (lambda w, batch: {'loss': (batch['x'], batch['y'])}, '((2, 3), (2,))'),
+    (lambda w, batch: (batch['x'] @ w).mean(), 'not ()'),
+  ],
+)
+def test_a_function_without_values_of_each_sample_is_refused(values, message):
+  with pytest.raises(ValueError, match=re.escape(message)):
+    own.problem((np.zeros(3), values), [arrays(3)], arrays(3))
+
+
+def test_a_module_wants_its_two_arrays():
+  alone = {'x': np.zeros((3, 2))}
+  with pytest.raises(ValueError, match="'x' and 'y' among the arrays"):
+    own.problem(models.make('linear', 2), [alone], alone)
