@@ -60,10 +60,11 @@ def finish_all(started):
       process.wait()
 
 
-def bench(*flags):
-  """Runs launch.bench to its end, whatever that is."""
+def command(program, *flags):
+  """Runs one of launch/ to its end, whatever that is."""
   return subprocess.run(
-    [sys.executable, '-m', 'launch.bench', *flags],
+    [sys.executable, '-m', f'launch.{program}', *flags],
+    cwd=ROOT,
     check=False,
     capture_output=True,
     text=True,

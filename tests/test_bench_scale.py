@@ -131,7 +131,7 @@ def test_a_tiny_run_writes_its_files(tmp_path):
     assert image.size == (1020, 510)
 
 
-command = functools.partial(runs.bench, 'scale')
+command = functools.partial(runs.command, 'bench', 'scale')
 
 
 def test_the_command_names_what_it_does_not_know():

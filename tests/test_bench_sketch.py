@@ -19,7 +19,7 @@ X = np.random.default_rng((D, 3)).standard_normal((3, D), dtype=np.float32)
 MEGA = 2**20
 
 
-command = functools.partial(runs.bench, 'sketch')
+command = functools.partial(runs.command, 'bench', 'sketch')
 
 
 def close(a, b):

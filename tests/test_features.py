@@ -10,6 +10,7 @@ import pathlib
 import re
 
 from features import COVERAGE
+from fl_sketch.reproduce import catalog
 import pytest
 
 TESTS = pathlib.Path(__file__).parent
@@ -20,7 +21,7 @@ MODULE = re.compile(r'fl_sketch/[\w/]+\.py')
 COMMAND = re.compile(
   r'python -m launch\.(\w+)(?: --config=(configs/\w+\.py)(?::\S+)?)?'
 )
-LATER = re.compile(r'issue \d+: python -m launch\.reproduce [\w.-]+')
+STUDY = re.compile(r'python -m launch\.reproduce ([\w.-]+)')
 
 
 @functools.cache
@@ -64,7 +65,9 @@ def fault(coverage):
     files = [f'launch/{module}.py', *([config] if config else [])]
     missing = [file for file in files if not (ROOT / file).is_file()]
     return f'no {missing}' if missing else None
-  return None if LATER.fullmatch(coverage) else 'of no known form'
+  if study := STUDY.fullmatch(coverage):
+    return None if study[1] in catalog.STUDIES else 'no study of this name'
+  return 'of no known form'
 
 
 @pytest.mark.parametrize('paper', ['S0', 'S1', 'S2', 'S4'])
@@ -77,8 +80,8 @@ def test_every_row_names_what_covers_it(paper):
     assert len(set(coverage)) == len(coverage), identity
     faults = {x: why for x in coverage if (why := fault(x))}
     assert not faults, identity
-    later = [x for x in coverage if LATER.fullmatch(x)]
-    assert all(x.endswith(f' {identity}') for x in later), identity
+    studies = [x for x in coverage if STUDY.fullmatch(x)]
+    assert all(x.endswith(f' {identity}') for x in studies), identity
 
 
 def test_no_row_is_of_another_paper():
@@ -103,9 +106,9 @@ def test_no_row_is_of_another_paper():
     ('python -m launch.accounts --config=configs/fashion_dp.py', 'no '),
     ('python -m launch.account --config=configs/fashion.py', 'no '),
     ('python -m launch.account --workdir=DIR', 'of no known form'),
-    ('issue 8: python -m launch.reproduce S4-Fig1', None),
-    ('issue 8: python -m launch.reproduce', 'of no known form'),
-    ('issue 8', 'of no known form'),
+    ('python -m launch.reproduce S4-Fig1', None),
+    ('python -m launch.reproduce S4-Fig7', 'no study of this name'),
+    ('python -m launch.reproduce S4-Fig1:quick', 'of no known form'),
     ('', 'of no known form'),
   ],
 )

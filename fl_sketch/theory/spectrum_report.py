@@ -9,7 +9,6 @@ theirs), 'exponent' and 'r_squared' of the power law they follow or None, and
 """
 
 from collections.abc import Sequence
-import os
 import pathlib
 from typing import Any
 
@@ -91,7 +90,7 @@ def table(rows: Sequence[Row]) -> str:
   return markdown.table(head, lines, left=0)
 
 
-def draw(rows: Sequence[Row], path: str | os.PathLike) -> None:
+def draw(rows: Sequence[Row]) -> figure.Figure:
   """Draws the densities over training, and the largest eigenvalues by rank.
 
   Densities are logarithmic, one below the other, smoothed by a 150th of
@@ -99,7 +98,6 @@ def draw(rows: Sequence[Row], path: str | os.PathLike) -> None:
 
   Args:
     rows: in the order of rounds.
-    path: of the picture; its suffix is the format.
   """
   fig = figure.Figure(figsize=(9, 4.2), layout='constrained')
   left, right = fig.subplots(1, 2, width_ratios=(1.3, 1))
@@ -108,13 +106,13 @@ def draw(rows: Sequence[Row], path: str | os.PathLike) -> None:
   _draw_laws(right, rows, colours)
   for ax in (left, right):
     ax.spines[['top', 'right']].set_visible(False)
-  fig.savefig(path, dpi=110)
+  return fig
 
 
 def write(rows: Sequence[Row], folder: pathlib.Path) -> None:
   """Writes spectrum.md and spectrum.png."""
   (folder / 'spectrum.md').write_text(table(rows))
-  draw(rows, folder / 'spectrum.png')
+  draw(rows).savefig(folder / 'spectrum.png', dpi=110)
 
 
 def _draw_densities(ax, rows, colours):

@@ -1,0 +1,1 @@
+"""The experiments of the papers, each with its claims and a verdict."""

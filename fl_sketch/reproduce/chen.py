@@ -1,0 +1,306 @@
+"""Figures 1, 2, 3 and 6 of Chen et al., and the headline claim.
+
+Chen, Li and Banerjee, arXiv:2411.06770.
+"""
+
+import itertools
+import math
+
+from fl_sketch.reproduce import chen_remarks as remarks
+from fl_sketch.reproduce import chen_report as report
+from fl_sketch.reproduce import chen_settings as settings
+from fl_sketch.reproduce import lab as lab_lib
+from fl_sketch.reproduce import study
+import numpy as np
+import scipy.stats
+
+_SOURCE = 'Chen, Li, Banerjee, arXiv:2411.06770'
+_RATES = (
+  'Every method has four learning rates, of which that with the least training '
+  'loss over a quarter of the rounds, one seed, runs on three seeds. All send '
+  'd / 100 floats a round in the mean but FedAdam, and 1-bit Adam, which sends '
+  'whole gradients in its first fifth and then d / 32. At cpu scale all take '
+  'one step of 16 samples a round and client, so that none has more steps than '
+  'another. Rates are constant: not every method has a schedule. SAFL has the '
+  'rate of d / 100 at all sizes.'
+)
+_SUBSTITUTES = (
+  'The paper trains a ResNet-101 and fine-tunes ViT-B/16 and BERT-base with '
+  'published weights. At cpu scale these are a ResNet-8, a ViT of width 64 and '
+  'an encoder of width 64, on 10,000 training images of CIFAR-10 (the first '
+  '2,000 test images are evaluated) and the 6,920 sentences of SST-2.'
+)
+_SETTINGS = {
+  'resnet': settings.resnet,
+  'vit': settings.vit,
+  'text': settings.text,
+}
+_BASELINES = tuple(n for n in settings.METHODS if n not in ('fedadam', 'safl'))
+_CAPTION = (
+  'Left: test accuracy against the uplink of all clients. Middle and right: '
+  'SAFL by the size of its tables. Means over seeds.'
+)
+
+
+def figure_1(lab: lab_lib.Lab) -> study.Report:
+  """A ResNet from scratch: methods at equal bytes, and sizes of tables."""
+  setting = settings.resnet(lab)
+  race = report.methods(lab, setting)
+  sized = report.sizes(lab, setting, (0.001, 0.01, 0.1, 1.0))
+  losses = {
+    share: report.mean(r, 'train_loss') for (_, share), r in sized.items()
+  }
+  rho = np.corrcoef(
+    *map(scipy.stats.rankdata, zip(*losses.items(), strict=True))
+  )
+  claims = [
+    study.Claim(
+      'rank correlation of the size of the table with the last training loss',
+      float(rho[0, 1]),
+      '<=',
+      -0.9,
+      remark=remarks.FIGURE_1_MONOTONE,
+    )
+  ]
+  for name in ('fetchsgd', 'cd_adam'):
+    pairs = zip(
+      race['safl', settings.SHARE], race[name, settings.SHARE], strict=True
+    )
+    wins = [report.final(a) >= np.nan_to_num(report.final(b)) for a, b in pairs]
+    claims.append(
+      study.Claim(
+        f'share of the seeds in which SAFL at d / 100 has no more test error '
+        f'than {name} at the same bytes',
+        float(np.mean(wins)),
+        '>=',
+        2 / 3,
+        remark=remarks.FIGURE_1_BASELINES,
+      )
+    )
+  gap, error = report.points_above(sized['safl', 1.0], sized['safl', 0.1])
+  claims.append(
+    study.Claim(
+      'test accuracy of dense Adam and of SAFL at d / 10: points apart',
+      abs(gap),
+      '<=',
+      2.0,
+      error,
+      remark=remarks.FIGURE_1_TENTH,
+    )
+  )
+  lowest = (
+    'That the test error is least at the smallest tables is not asked for.'
+  )
+  return _report(
+    lab, setting, claims, race, sized, _RATES, _SUBSTITUTES, lowest
+  )
+
+
+def figure_2(lab: lab_lib.Lab) -> study.Report:
+  """A vision transformer, trained before on other images."""
+  setting = settings.vit(lab)
+  race = report.methods(lab, setting)
+  sized = report.sizes(lab, setting, (0.001, 0.01, 0.1, 1.0))
+  others = {k[0]: runs for k, runs in race.items() if k[0] in _BASELINES}
+  best = max(others, key=lambda name: np.nan_to_num(report.mean(others[name])))
+  gap, error = report.points_above(others[best], race['safl', settings.SHARE])
+  claims = [
+    study.Claim(
+      f'test error of SAFL at d / 100 above that of {best}, the best baseline, '
+      'points',
+      gap,
+      '<=',
+      0.5,
+      error,
+      remark=remarks.FIGURE_2,
+    )
+  ]
+  before = (
+    'The transformer was trained by dense Adam on 20,000 images; 10,000 others '
+    'are what it is fine-tuned on.'
+  )
+  return _report(
+    lab, setting, claims, race, sized, _RATES, _SUBSTITUTES, before
+  )
+
+
+def figure_3(lab: lab_lib.Lab) -> study.Report:
+  """Sentences: tables over four decades of sizes."""
+  setting = settings.text(lab)
+  sized = report.sizes(lab, setting, (2e-4, 2e-3, 2e-2, 1.0))
+  dense = sized['safl', 1.0]
+  claims = []
+  for (_, share), runs in list(sized.items())[:-1]:
+    gap, error = report.points_above(dense, runs)
+    claims.append(
+      study.Claim(
+        f'accuracy of dense Adam above that of SAFL at {share:g} d, points',
+        gap,
+        '<=',
+        3.0,
+        error,
+        remark=remarks.FIGURE_3_SIZES,
+      )
+    )
+  rounds = report.over_seeds(sized, lambda run: run.reaches(0.75, x='round'))
+  times = list(rounds.values())
+  fewer = [b <= a < math.inf for a, b in itertools.pairwise(times)]
+  claims.append(
+    study.Claim(
+      'share of the steps from a table to the next larger one that do not take '
+      f'more rounds to 75 % ({", ".join(f"{r:.0f}" for r in times)})',
+      float(np.mean(fewer)),
+      '>=',
+      1.0,
+      remark=remarks.FIGURE_3_ROUNDS,
+    )
+  )
+  race = report.methods(lab, setting)
+  return _report(lab, setting, claims, race, sized, _RATES, _SUBSTITUTES)
+
+
+def figure_6(lab: lab_lib.Lab) -> study.Report:
+  """Tiny tables: they learn, about as fast, to a plateau that is lower."""
+  setting = settings.resnet(lab)
+  sized = report.sizes(lab, setting, (0.001, 0.01, 0.1))
+  claims = []
+  for (_, share), runs in sized.items():
+    first = [run.curve('train_loss')[1][0] for run in runs]
+    last = [report.final(run, 'train_loss') for run in runs]
+    ratio, error = lab_lib.mean_and_error(np.divide(last, first))
+    claims.append(
+      study.Claim(
+        f'last training loss over that of the first round, {share:g} d',
+        ratio,
+        '<=',
+        0.8,
+        error,
+        remark=remarks.FIGURE_6_LOSS,
+      )
+    )
+  rounds = list(report.over_seeds(sized, report.plateau).values())
+  claims.append(
+    study.Claim(
+      'rounds to nine tenths of the fall of the training loss, most over least '
+      f'of the sizes ({", ".join(f"{r:.0f}" for r in rounds)})',
+      max(rounds) / min(rounds),
+      '<=',
+      2.0,
+      remark=remarks.FIGURE_6_PLATEAU,
+    )
+  )
+  gains = 100 * np.diff([report.mean(runs) for runs in sized.values()])
+  claims.append(
+    study.Claim(
+      'least gain of test accuracy from a size to the next, points',
+      float(gains.min()),
+      '>=',
+      0.0,
+      remark=remarks.FIGURE_6_ORDER,
+    )
+  )
+  return _report(lab, setting, claims, {}, sized, _SUBSTITUTES)
+
+
+def headline(lab: lab_lib.Lab) -> study.Report:
+  """Within a point of dense Adam at a hundredth, and first to 95 % of it."""
+  claims, seeds, tables, pictures = [], {}, [], []
+  for name, make in _SETTINGS.items():
+    setting = make(lab)
+    race = report.methods(lab, setting)
+    dense = race['fedadam', 1.0]
+    gap, error = report.points_above(dense, race['safl', settings.SHARE])
+    claims.append(
+      study.Claim(
+        f'{name}: test accuracy of dense FedAdam above that of SAFL '
+        'with 99 % less uplink, points',
+        gap,
+        '<=',
+        1.0,
+        error,
+        remark=remarks.HEADLINE_POINT[name],
+      )
+    )
+    target = 0.95 * report.mean(dense)
+    bytes_to = {
+      who: report.uplink_to(r, target)[0] for (who, _), r in race.items()
+    }
+    safl = bytes_to.pop('safl')
+    first = min(bytes_to, key=lambda other: bytes_to[other])
+    ratio = safl / bytes_to[first] if math.isfinite(safl) else math.nan
+    claims.append(
+      study.Claim(
+        f"{name}: uplink to 95 % of FedAdam's accuracy, over that of "
+        f'the first other method ({first})',
+        ratio,
+        '<=',
+        1.0,
+        remark=remarks.HEADLINE_BYTES[name],
+      )
+    )
+    seeds[name] = report.seeds(race)
+    rows = [
+      [who, f'{number / 1e6:,.3f}' if math.isfinite(number) else 'not reached']
+      for who, number in ({'safl': safl} | bytes_to).items()
+    ]
+    tables.append(
+      study.Table(
+        f"{name}: uplink of all clients until 95 % of FedAdam's "
+        f'accuracy, {95 * report.mean(dense):.1f} %',
+        ('method', 'MB'),
+        rows,
+      )
+    )
+    tables.append(report.table(lab, setting, race, name))
+    pictures.append(study.Picture(_CAPTION, report.draw(race, {})))
+  return study.Report(claims, seeds, tables, pictures, [_RATES, _SUBSTITUTES])
+
+
+def _report(lab, setting, claims, race, sized, *notes) -> study.Report:
+  every = race | sized
+  return study.Report(
+    claims,
+    report.seeds(every),
+    [report.table(lab, setting, every, setting.name)],
+    [study.Picture(_CAPTION, report.draw(race, sized))],
+    notes,
+  )
+
+
+STUDIES = (
+  study.Study(
+    'S4-Fig1',
+    'ResNet on CIFAR-10: methods at equal bytes, and sizes of tables',
+    f'{_SOURCE}, Figure 1',
+    figure_1,
+    minutes=15,
+  ),
+  study.Study(
+    'S4-Fig2',
+    'Fine-tuning a vision transformer on CIFAR-10',
+    f'{_SOURCE}, Figure 2',
+    figure_2,
+    minutes=15,
+  ),
+  study.Study(
+    'S4-Fig3',
+    'An encoder on SST-2: tables over four decades of sizes',
+    f'{_SOURCE}, Figure 3',
+    figure_3,
+    minutes=10,
+  ),
+  study.Study(
+    'S4-Fig6',
+    'Tiny tables: SAFL learns as fast, to a lower plateau',
+    f'{_SOURCE}, Figure 6',
+    figure_6,
+    minutes=5,
+  ),
+  study.Study(
+    'SAFL-99',
+    'Headline: dense accuracy with 99 % less uplink, before every baseline',
+    f'{_SOURCE}, sections 1 and 5',
+    headline,
+    minutes=40,
+  ),
+)

@@ -1,0 +1,157 @@
+"""What the races of Chen et al.'s settings show: numbers, tables, pictures."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import math
+from typing import Any
+
+from fl_sketch import reporting
+from fl_sketch.reproduce import chen_settings as settings
+from fl_sketch.reproduce import lab as lab_lib
+from fl_sketch.reproduce import study
+from matplotlib import figure
+import numpy as np
+
+Runs = list[lab_lib.Run]
+Race = dict[tuple[str, float], Runs]  # (method, share of the floats) -> seeds
+
+
+def methods(lab: lab_lib.Lab, setting: settings.Setting) -> Race:
+  """Every method at every share at which it races."""
+  return {
+    (name, share): settings.race(lab, setting, name, share)
+    for name, share in settings.contestants(lab)
+  }
+
+
+def sizes(
+  lab: lab_lib.Lab, setting: settings.Setting, shares: Sequence[float]
+) -> Race:
+  """SAFL at these sizes of tables; at 1 it is dense Adam on the server."""
+  return {
+    ('safl', share): settings.race(
+      lab, setting, 'safl' if share < 1 else 'fedadam', share
+    )
+    for share in shares
+  }
+
+
+def mean(runs: Runs, metric: str = 'test_accuracy') -> float:
+  """Over seeds, at the end; NaN if one of them diverged."""
+  return lab_lib.mean_and_error([final(run, metric) for run in runs])[0]
+
+
+def final(run: lab_lib.Run, metric: str = 'test_accuracy') -> float:
+  """Over the last evaluations, or training losses of as many rounds."""
+  return run.final(metric, last=2 if metric == 'test_accuracy' else 20)
+
+
+def points_above(some: Runs, others: Runs) -> tuple[float, float]:
+  """Test accuracy of some above that of others, in points, over seeds."""
+  pairs = zip(some, others, strict=True)
+  return lab_lib.mean_and_error(100 * (final(a) - final(b)) for a, b in pairs)
+
+
+def uplink_to(runs: Runs, target: float) -> tuple[float, float]:
+  """Bytes up of all clients until a test accuracy; infinite if not reached."""
+  found = [run.reaches(target) for run in runs]
+  if not np.isfinite(found).all():
+    return math.inf, math.nan
+  return lab_lib.mean_and_error(found)
+
+
+def seeds(race: Race) -> dict[str, Any]:
+  """The numbers of every seed, for the JSON."""
+  return {
+    f'{name} {share:g}': [
+      {
+        **run.values,
+        'test_accuracy': final(run),
+        'train_loss': final(run, 'train_loss'),
+        'total_uplink_bytes': run.row.get('total_uplink_bytes'),
+      }
+      for run in runs
+    ]
+    for (name, share), runs in race.items()
+  }
+
+
+def table(
+  lab: lab_lib.Lab, setting: settings.Setting, race: Race, caption: str
+) -> study.Table:
+  """A row a method and share: bytes, rates, loss, accuracy."""
+  rows = []
+  for (name, share), runs in race.items():
+    dense = (name, share) == ('safl', 1.0)
+    rates = settings.rates(lab, setting, 'fedadam' if dense else name)
+    rows.append(
+      [
+        name,
+        f'{share:g}',
+        f'{runs[0].row.get("total_uplink_bytes", 0) / 1e6:,.3f}',
+        ', '.join(f'{k} {v:g}' for k, v in rates.items()),
+        lab_lib.shown([final(r, 'train_loss') for r in runs], digits=3),
+        lab_lib.shown([final(r) for r in runs], scale=100),
+      ]
+    )
+  head = 'method', 'share of d', 'uplink, MB', 'rates', 'training loss'
+  caption = f'{caption}, d = {setting.dimension:,}, three seeds.'
+  return study.Table(caption, (*head, 'test accuracy, %'), rows)
+
+
+def draw(race: Race, sized: Race) -> figure.Figure:
+  """Accuracy against bytes of methods; loss and accuracy against rounds."""
+  fig = figure.Figure(figsize=(15, 4.4), layout='constrained')
+  left, middle, right = fig.subplots(1, 3)
+  for i, ((name, share), runs) in enumerate({**race, **sized}.items()):
+    x, y = _curve(runs, 'test_accuracy', 'total_uplink_bytes')
+    label = name if share == 1 else f'{name}, {share:g} d'
+    left.plot(x / 1e6, 100 * y, label=label, **reporting.look(i))
+  left.set(xlabel='uplink of all clients, MB', ylabel='test accuracy, %')
+  left.set_xscale('log')
+  reporting.plain_ticks(left.xaxis)
+  for i, ((_, share), runs) in enumerate(sized.items()):
+    label = 'd: dense' if share == 1 else f'{share:g} d'
+    x, y = _curve(runs, 'train_loss')
+    middle.plot(*_smooth(x, y), label=label, **reporting.look(i))
+    x, y = _curve(runs, 'test_accuracy')
+    right.plot(x, 100 * y, label=label, **reporting.look(i))
+  middle.set(xlabel='round', ylabel='training loss, SAFL by size of table')
+  right.set(xlabel='round', ylabel='test accuracy, %, SAFL by size of table')
+  for ax in (left, middle, right):
+    ax.grid(color='0.9')
+    if ax.lines:
+      ax.legend(fontsize=7, frameon=False)
+  return fig
+
+
+def _curve(runs, metric, x='round'):
+  """The mean over seeds that did not diverge."""
+  curves = [run.curve(metric, x) for run in runs if not run.diverged]
+  if not curves:
+    return np.empty(0), np.empty(0)
+  xs, ys = zip(*curves, strict=True)
+  return np.mean(xs, axis=0), np.mean(ys, axis=0)
+
+
+def _smooth(x, y, width=10):
+  """Means over windows: a training loss is that of a few samples."""
+  width = min(width, len(y)) or 1
+  kernel = np.ones(width) / width
+  return np.convolve(x, kernel, 'valid'), np.convolve(y, kernel, 'valid')
+
+
+def plateau(run: lab_lib.Run) -> float:
+  """Rounds until nine tenths of the fall of the training loss are done."""
+  xs, losses = _smooth(*run.curve('train_loss'))
+  if run.diverged or not losses[-1] < losses[0]:
+    return math.nan
+  level = losses[0] - 0.9 * (losses[0] - losses[-1])
+  return float(xs[np.flatnonzero(losses <= level)[0]])
+
+
+def over_seeds(race: Mapping[Any, Runs], of: Any) -> dict[Any, float]:
+  """The mean over seeds of a number of each run."""
+  return {
+    key: float(np.mean([of(r) for r in runs])) for key, runs in race.items()
+  }

@@ -1,0 +1,126 @@
+"""Clients with features of a small network in place of images.
+
+Das et al., arXiv:2106.07094, section 6, take those of a ResNet-18 that was
+trained on ImageNet; ours is trained on the first images of the dataset itself,
+which no client holds.
+"""
+
+from collections.abc import Iterator
+import pathlib
+from typing import Any
+
+from fl_sketch import config as config_lib
+from fl_sketch import experiment
+from fl_sketch import losses
+from fl_sketch import models
+from fl_sketch import training
+from fl_sketch.data import partitions
+from fl_sketch.data import pixels
+from fl_sketch.data import sources
+from fl_sketch.data import store
+from fl_sketch.reproduce import lab as lab_lib
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tqdm
+
+PUBLIC = 10_000  # images that train the network and scale its features
+POPULATION = 4000  # clients that share the other 40,000
+SHARDS = 5
+_BATCH = 500
+
+
+def network(lab: lab_lib.Lab, dataset: str) -> dict[str, Any]:
+  """The config that trains the network: Adam on batches of two halves."""
+  small = {'width': 16, 'stem_stride': 2}
+  return {
+    'dataset': dataset,
+    'train_slice': f'0:{PUBLIC}',
+    'model': lab.pick(None, 'resnet8', 'resnet18'),
+    'model_options': lab.pick(None, small, None),
+    'population': 2,
+    'cohort': 2,
+    'rounds': lab.pick(None, 480, 4000),
+    'local_steps': 1,
+    'batch_size': 64,
+    'batch_order': 'cycle',
+    'client_lr': 1.0,
+    'weight_decay': 1e-4,
+    'algorithm': 'fedavg',
+    'server_optimizer': 'adam',
+    'b2': 0.99,
+    'server_lr': 0.003,
+    'final_server_lr': 1e-5,
+    'eval_every': lab.pick(None, 240, 400),
+    'checkpoint_every': lab.pick(None, 240, 400),
+  }
+
+
+def folder(lab: lab_lib.Lab, dataset: str) -> pathlib.Path:
+  """The store of the clients, made if it is not there.
+
+  Raises:
+    DataError: the dataset is not there.
+  """
+  made = lab.folder / 'runs' / 'das' / f'{dataset}-features'
+  fields = network(lab, dataset)
+  lab.played[f'das/{dataset}-network'] = fields
+  if made.exists():
+    return made
+  exp = experiment.build(fields, lab.data_dir)
+  trained = made.with_name(f'{dataset}-network')
+  params = training.train(exp, str(trained), progress=lab.progress).state.params
+  data = sources.load(dataset, lab.data_dir)
+  found = features(exp.config, params, data, lab.progress)
+  scale = np.quantile(found['train'][:PUBLIC], 0.999, axis=0)
+  byte = lambda x: np.rint(255 * np.clip(x / scale, 0, 1)).astype(np.uint8)
+  labels = data.train['y'][PUBLIC:]
+  dealt = partitions.partition(
+    'label_shards', labels, POPULATION, 0, shards_per_client=SHARDS
+  )
+  order = dealt.take(np.arange(dealt.samples))
+  held = {'x': byte(found['train'][PUBLIC:])[order], 'y': labels[order]}
+  test = {'x': byte(found['test']), 'y': data.test['y']}
+  store.write(made, [(dealt.sizes, held)], test, data.num_classes)
+  return made
+
+
+def features(
+  c: config_lib.Config,
+  params: Any,
+  data: sources.Dataset,
+  progress: bool = False,
+) -> dict[str, np.ndarray]:
+  """What the last layer of a ResNet is given.
+
+  Args:
+    c: names the network.
+    params: of it.
+    data: images; the first `PUBLIC` say how pixels are scaled.
+    progress: whether to show a bar.
+
+  Returns:
+    f32[images, features] of 'train' and 'test'.
+  """
+  last = params['Dense_0']
+  size = last['kernel'].shape[0]
+  identity = {'kernel': jnp.eye(size), 'bias': jnp.zeros(size)}
+  body = models.make(c.model, size, **(c.model_options or {}))
+  scale = pixels.Pixels().plus(data.train['x'][:PUBLIC]).scale
+  apply = jax.jit(
+    lambda x: body.apply(
+      {'params': params | {'Dense_0': identity}},
+      losses.preprocess(x, **scale),
+    )
+  )
+  splits = {'train': data.train['x'], 'test': data.test['x']}
+  return {
+    name: np.concatenate([*_batches(apply, x, name, progress)])
+    for name, x in splits.items()
+  }
+
+
+def _batches(apply, x, name, progress) -> Iterator[np.ndarray]:
+  starts = range(0, len(x), _BATCH)
+  for i in tqdm.tqdm(starts, desc=f'features, {name}', disable=not progress):
+    yield np.asarray(apply(x[i : i + _BATCH]))

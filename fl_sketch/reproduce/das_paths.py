@@ -1,0 +1,168 @@
+"""Rounds of Das et al.'s quadratics, many runs at once.
+
+E full gradient steps on a quadratic have a closed form, so that a round costs
+as much as one step; all else is the algorithm's own.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import functools
+from typing import Any
+from typing import NamedTuple
+
+from fl_sketch import algorithms
+from fl_sketch import comms
+from fl_sketch import config as config_lib
+from fl_sketch import experiment
+from fl_sketch import local as local_lib
+from fl_sketch import rounds
+from fl_sketch import secret
+from fl_sketch.data import synthetic
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+AT_ONCE = 24  # runs, whose states fit a cache
+
+
+class Paths(NamedTuple):
+  """What runs of R rounds did.
+
+  Attributes:
+    w: f32[runs, R + 1, d], the parameters before each round and at the end.
+    signal: f32[runs, R], the norm of the mean over the clients of g_i.
+    noise: f32[runs, R], the norm of what was added to that mean.
+  """
+
+  w: np.ndarray
+  signal: np.ndarray
+  noise: np.ndarray
+
+
+def closed_form(client_lr: Any, steps: int) -> local_lib.Local:
+  r"""Local work: gradient steps on a quadratic, at once.
+
+  With :math:`A_i A_i^T = U S U^T`, :math:`w - w_E = U (1 - (1 - \eta S)^E) U^T
+  (w - w_i^*)`. In float32 it is nearer to the truth than the steps, whose sum
+  is a small difference of large numbers. Das et al., arXiv:2106.07094, 5.3.
+
+  >>> one = {'basis': jnp.ones((1, 1)), 'curvature': jnp.full(1, 0.5)}
+  >>> batch = {k: v[None, None] for k, v in one.items()}
+  >>> batch |= {'optimum': jnp.zeros((1, 1, 1))}
+  >>> local = closed_form(1.0, steps=2)
+  >>> local({'w': jnp.ones(1)}, batch, None, None)[0]['w'].tolist()
+  [0.75]
+
+  Args:
+    client_lr: f32[], eta < 1 / max(S).
+    steps: E.
+
+  Returns:
+    As `local.sgd`; batches are a single sample of `decomposed` data.
+  """
+
+  def local(params, batches, key, drift):
+    del key, drift
+    one = jax.tree.map(lambda x: x[0, 0], batches)
+    away = one['basis'].T @ (params['w'] - one['optimum'])
+    done = -jnp.expm1(steps * jnp.log1p(-client_lr * one['curvature']))
+    loss = (one['curvature'] * away**2).sum() / 2
+    return {'w': one['basis'] @ (done * away)}, {'train_loss': loss}
+
+  return local
+
+
+def decomposed(data: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+  """The data of `synthetic.quadratics`, A_i as basis and curvature.
+
+  Returns:
+    'basis' [n, d, rank] with orthonormal columns, 'curvature' [n, rank] and
+    'optimum' [n, d], of the dtype of the data.
+  """
+  basis, spread, _ = np.linalg.svd(data['factor'], full_matrices=False)
+  return {
+    'basis': basis, 'curvature': spread**2, 'optimum': data['optimum'],
+  }  # fmt: skip
+
+
+def play(
+  config: Mapping[str, Any], values: Sequence[Mapping[str, Any]]
+) -> Iterator[Paths]:
+  """Plays runs that differ in numbers alone, some at once.
+
+  Each has the noise that `sweep` gives it. Every round is played a second time
+  without noise, which tells the two parts of its mean.
+
+  Args:
+    config: fields of a private config of 'quadratics' with everybody in it.
+    values: the fields in which each run differs.
+
+  Yields:
+    The `Paths` of the next runs.
+  """
+  c = config_lib.Config.from_mapping(config)
+  exp, program = _program(c)
+  problem = synthetic.quadratics(c.seed, c.population)
+  runs = []
+  for some in values:
+    own = dataclasses.replace(c, **some)
+    hyper = experiment.reconfigured(exp, own).hyper
+    start = jnp.asarray(problem.start(c.seed, own.start_scale))
+    noise_key = secret.reproducible(own.noise_seed or 0, c.seed).noise_key
+    runs.append((hyper, start, noise_key))
+  for i in range(0, len(runs), AT_ONCE):
+    part = runs[i : i + AT_ONCE]
+    filled = part + part[-1:] * (AT_ONCE - len(part))  # for one program
+    stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *filled)
+    found = jax.device_get(program(*stacked))
+    yield Paths(*(x[: len(part)] for x in found))
+
+
+@functools.cache
+def _program(c: config_lib.Config):
+  """The experiment, and its runs as one compiled function."""
+  exp, mesh = experiment.build(c), comms.cohort_mesh()
+  local = lambda hp: closed_form(hp.client_lr, c.local_steps)
+  options = experiment.algorithm_options(c)
+  make = algorithms.make(c.algorithm, local=local, **options)
+  round_fn = rounds.run_round(make, mesh, fetch=exp.fetch, lanes_per_step=None)
+  key = jax.random.key(c.key_seed)
+  # Everybody takes part in every round: one cohort serves all.
+  cohort = exp.sample(0, secret.reproducible(0, c.seed).sampling)
+  data = decomposed(exp.data)
+
+  def path(hp, start, noise_key):
+    silent = hp._replace(noise_multiplier=jnp.float32(0))
+    both = jax.tree.map(lambda *xs: jnp.stack(xs), hp, silent)
+    twice = jax.vmap(round_fn, (0, *[None] * 5))
+
+    def step(state, _):
+      new = twice(both, state, cohort, key, data, noise_key)[0]
+      length = lambda a, b: jnp.linalg.norm(a - b) / hp.client_lr
+      (w, v), u = new.params['w'], state.params['w']
+      new = jax.tree.map(lambda x: x[0], new)
+      return new, (w, length(u, v), length(v, w))
+
+    state = rounds.init(make(hp), {'w': start}, c.population)
+    w, signal, noise = jax.lax.scan(step, state, length=c.rounds)[1]
+    return jnp.concatenate([start[None], w]), signal, noise
+
+  return exp, jax.jit(jax.vmap(path))
+
+
+def excess(problem: synthetic.Quadratics, w: np.ndarray) -> np.ndarray:
+  r"""f(w) - f(w*) = (w - w*)^T H (w - w*) / 2, H the mean of A_i A_i^T.
+
+  Args:
+    problem: its clients' mean loss is f.
+    w: [..., d].
+
+  Returns:
+    f64[...].
+  """
+  factor = problem.data['factor'].astype(float)
+  rows = factor.swapaxes(0, 1).reshape(len(problem.w_star), -1)
+  away = (w - problem.w_star).astype(float) @ (rows / len(factor) ** 0.5)
+  return (away**2).sum(-1) / 2

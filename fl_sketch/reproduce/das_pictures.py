@@ -1,0 +1,111 @@
+"""Figures 1 to 3 of Das et al., made again, and the grid of Table 1."""
+
+from collections.abc import Sequence
+import itertools
+from typing import Any
+
+from fl_sketch import reporting
+from fl_sketch.reproduce import das_grid
+from fl_sketch.reproduce import das_races
+from fl_sketch.reproduce import lab
+from matplotlib import figure
+import numpy as np
+
+_LINES = 'Solid: normalising; dashed: clipping.'
+LOSS = f'Loss above the minimum, q = 1, mean over draws of noise. {_LINES}'
+RATIO = (
+  'Signal-to-noise ratio |mean of g| / |noise|, q = 1, over windows of rounds, '
+  f'mean over draws of noise. {_LINES}'
+)
+PATHS = (
+  'Both trajectories in the plane of their two main directions, moving '
+  'averages, q = 1, rate 0.001, one draw of noise. The dot is the end.'
+)
+GRID = (
+  'Test accuracy over the grid on one seed, at the best of the rates, by '
+  'clipping norm. Columns: noise; rows: datasets.'
+)
+
+
+def curves(
+  runs: das_grid.Grid, values: np.ndarray, label: str
+) -> figure.Figure:
+  """Panels by start and C, curves by rate and algorithm, at q = 1.
+
+  Args:
+    runs: of the axes.
+    values: f64[*axes, points].
+    label: what they are.
+  """
+  fig = figure.Figure(figsize=(12, 6.4), layout='constrained')
+  axes = fig.subplots(2, 3, sharex=True, sharey='row').flat
+  panels = itertools.product(das_grid.STARTS, das_grid.CLIPS)
+  for ax, (start, clip) in zip(axes, panels, strict=True):
+    for i, lr in enumerate(runs.axes['client_lr']):
+      at = {'start_scale': start, 'clip_norm': clip, 'client_lr': lr}
+      for part, line, name in zip(
+        values, ('--', '-'), das_grid.ALGORITHMS.values(), strict=True
+      ):
+        y = runs.at(part, q=1.0, **at).mean(0)
+        look = reporting.look(i) | {'linestyle': line}
+        x = np.arange(len(y)) * runs.every
+        ax.plot(x, y, label=f'{name}, rate {lr:g}', **look)
+    ax.set_yscale('log')
+    reporting.plain_ticks(ax.yaxis)
+    _titled(ax, start, clip)
+  fig.supxlabel('round')
+  fig.supylabel(label)
+  fig.axes[0].legend(fontsize=7, frameon=False)
+  return fig
+
+
+def paths(found: Sequence[dict[str, Any]]) -> figure.Figure:
+  """Panels by start and C, of `das_grid.trajectories` with the first noise."""
+  fig = figure.Figure(figsize=(12, 6.4), layout='constrained')
+  first = [f for f in found if f['noise_seed'] == 0]
+  for ax, one in zip(fig.subplots(2, 3).flat, first, strict=True):
+    names = das_grid.ALGORITHMS.values()
+    for i, (path, name) in enumerate(zip(one['paths'], names, strict=True)):
+      x, y = np.transpose(path)
+      look = reporting.look(i)
+      ax.plot(x, y, label=name, **look)
+      ax.plot(x[-1], y[-1], 'o', color=look['color'])
+    ax.plot(0, 0, 'kx', markersize=9, label='w*')
+    _titled(ax, one['start_scale'], one['clip_norm'])
+  fig.supxlabel('first direction')
+  fig.supylabel('second direction')
+  fig.axes[0].legend(fontsize=8, frameon=False)
+  return fig
+
+
+def grid(
+  grids: Sequence[tuple[das_races.Setting, Sequence[lab.Run]]],
+) -> figure.Figure:
+  """Accuracy by clipping norm: rows by dataset, columns by noise."""
+  count = len(grids)
+  fig = figure.Figure(figsize=(14, 0.6 + 3 * count), layout='constrained')
+  axes = fig.subplots(count, 4, sharex=True, sharey='row', squeeze=False)
+  for row, (setting, runs) in zip(axes, grids, strict=True):
+    for ax, noise in zip(row, das_races.noises(setting), strict=True):
+      for i, (algorithm, name) in enumerate(das_races.ALGORITHMS.items()):
+        best: dict[float, float] = {}
+        for r in das_races.chosen(runs, noise, algorithm):
+          clip, score = r.values['clip_norm'], 100 * r.final(last=3)
+          best[clip] = max(best.get(clip, 0.0), score)
+        ax.plot(
+          [*best], [*best.values()], marker='o', label=name, **reporting.look(i)
+        )
+      title = f'{setting.name}, epsilon {noise.epsilon:g}, {noise.kind}'
+      ax.set_title(title, fontsize='medium')
+      ax.set_xscale('log')
+      reporting.plain_ticks(ax.xaxis)
+      ax.grid(color='0.9')
+    row[0].set_ylabel('test accuracy, %')
+  fig.supxlabel('clipping norm C')
+  axes[0, 0].legend(fontsize=8, frameon=False)
+  return fig
+
+
+def _titled(ax, start, clip):
+  ax.set_title(f'{das_grid.STARTS[start]}, C = {clip:g}', fontsize='medium')
+  ax.grid(color='0.9')

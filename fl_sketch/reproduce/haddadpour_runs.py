@@ -1,0 +1,200 @@
+"""What is run for Figures 1 and 2 of Haddadpour et al.: cells, rates, seeds.
+
+Haddadpour, Karimi, Li and Li, arXiv:2008.04975, section 6: LeNet-5 on MNIST,
+50 devices, half of them a round, batches of 32.
+"""
+
+from typing import Any
+from typing import NamedTuple
+
+from fl_sketch.reproduce import lab as lab_lib
+import numpy as np
+
+Fields = dict[str, Any]
+Runs = list[lab_lib.Run]
+Table = tuple[int, int]  # rows t, columns k
+
+FEDSGD, SKETCHED = 'FedSGD', 'SketchedSGD'
+# Equal shares, and one or two classes a device.
+PRIVIX = {'alike': 'FS-PRIVIX', 'unlike': 'FSGATE-PRIVIX'}
+HEAPRIX = {'alike': 'FS-HEAPRIX', 'unlike': 'FSGATE-HEAPRIX'}
+LITERAL = 'FS-HEAPRIX, literal'
+LAST = 3  # evaluations whose mean is an accuracy
+_GRID = {'client_lr': (0.03, 0.1), 'server_lr': (0.3, 1.0)}
+_LONE = {'server_lr': (0.03, 0.1, 0.3, 1.0)}  # of the method of one gradient
+
+
+class Cell(NamedTuple):
+  """A method in one panel.
+
+  Attributes:
+    name: of the method.
+    steps: tau, local steps.
+    table: of the sketch; None sends the model.
+  """
+
+  name: str
+  steps: int
+  table: Table | None = None
+
+  def __str__(self) -> str:
+    table = f', ({self.table[0]}, {self.table[1]})' if self.table else ''
+    return f'{self.name}, tau = {self.steps}{table}'
+
+
+def tables(lab: lab_lib.Lab) -> tuple[Table, Table]:
+  """Those of the paper, with 75 and 12 times fewer floats than its model."""
+  paper = ((20, 40), (50, 100))
+  return lab.pick(((4, 10), (8, 20)), paper, paper)
+
+
+def panels(lab: lab_lib.Lab) -> list[tuple[int, Table]]:
+  """(tau, table) of the panels; one of them at quick scale."""
+  if lab.scale == 'quick':
+    return [(5, tables(lab)[1])]
+  return [(tau, table) for table in tables(lab) for tau in (1, 2, 5)]
+
+
+def matched(lab: lab_lib.Lab) -> Table:
+  """The table with which HEAPRIX sends what PRIVIX sends with the large one.
+
+  Two tables of t rows and k values in place of one table: 2 t k' + k' <= t k.
+  """
+  rows, cols = tables(lab)[1]
+  return rows, rows * cols // (2 * rows + 1)
+
+
+def cells(lab: lab_lib.Lab, devices: str) -> list[Cell]:
+  """Every method in every panel.
+
+  Args:
+    lab: at whose scale.
+    devices: 'alike' or 'unlike'.
+  """
+  found = []
+  for steps, table in panels(lab):
+    found += [
+      Cell(FEDSGD, steps),
+      Cell(PRIVIX[devices], steps, table),
+      Cell(HEAPRIX[devices], steps, table),
+    ]
+    if steps == 1:
+      found.append(Cell(SKETCHED, 1, table))
+    if steps == 5 and devices == 'alike' and lab.scale != 'quick':
+      found.append(Cell(LITERAL, 5, table))
+  return list(dict.fromkeys(found))
+
+
+def race(lab: lab_lib.Lab, devices: str, cell: Cell) -> Runs:
+  """The runs of a cell over seeds, at its own best rates."""
+  return play(lab, devices, cell, rates(lab, devices, cell))
+
+
+def play(
+  lab: lab_lib.Lab, devices: str, cell: Cell, given: Fields, label: str = ''
+) -> Runs:
+  """The runs of a cell over seeds, at these rates.
+
+  Args:
+    lab: where.
+    devices: 'alike' or 'unlike'.
+    cell: which.
+    given: client_lr and server_lr.
+    label: tells runs from those at the cell's own rates.
+  """
+  fields = _fields(lab, devices, cell) | given
+  fields['sweep'] = {'seed': lab.pick((0, 1), (0, 1, 2), (0, 1, 2))}
+  return lab.sweep(f'{_folder(devices, "race", cell)}{label}', fields)
+
+
+def rates(lab: lab_lib.Lab, devices: str, cell: Cell) -> Fields:
+  """The best of four rates over a third of the rounds, one seed.
+
+  tau = 2 has the rates of tau = 1. Where the small table has the largest of the
+  grid, larger ones, which are less noisy, have them as well.
+  """
+  cell = cell._replace(steps=1) if cell.steps == 2 else cell
+  grid = _LONE if cell.name == SKETCHED else _GRID
+  largest = {name: values[-1] for name, values in grid.items()}
+  if lab.scale == 'quick':
+    return largest
+  small = tables(lab)[0]
+  if cell.table not in (None, small):
+    if rates(lab, devices, cell._replace(table=small)) == largest:
+      return largest
+  fields: Fields = _fields(lab, devices, cell)
+  fields |= {'sweep': grid, 'rounds': fields['rounds'] // 3}
+  runs = lab.sweep(_folder(devices, 'tune', cell), fields)
+  score = lambda run: -1.0 if run.diverged else run.final(last=2)
+  return max(runs, key=score).values
+
+
+def accuracy(runs: Runs) -> np.ndarray:
+  """Test accuracy of every seed in percent; that of guessing if it diverged."""
+  found = [run.final(last=LAST) for run in runs]
+  return 100 * np.nan_to_num(found, nan=0.1)
+
+
+def uplink(runs: Runs) -> float:
+  """Bytes of one client in one round: of the first, which no seed lacks."""
+  return float(runs[0].curve('uplink_bytes')[1][0])
+
+
+def _folder(devices: str, what: str, cell: Cell) -> str:
+  name = cell.name.lower().replace(', ', '-')
+  table = '-{}x{}'.format(*cell.table) if cell.table else ''
+  return f'haddadpour/{devices}/{what}/{name}{table}-tau{cell.steps}'
+
+
+def _fields(lab, devices, cell) -> Fields:
+  base: Fields = lab.pick(
+    {
+      'dataset': 'digits',
+      'widths': (16,),
+      'population': 10,
+      'batch_size': 8,
+      'rounds': 6,
+      'eval_every': 2,
+    },
+    {
+      'dataset': 'mnist',
+      'test_slice': '0:2000',
+      'model': 'lenet5',
+      'population': 50,
+      'batch_size': 32,
+      'rounds': 60,
+      'eval_every': 5,
+    },
+    {
+      'dataset': 'mnist',
+      'model': 'lenet5',
+      'population': 50,
+      'batch_size': 32,
+      'rounds': 400,
+      'eval_every': 10,
+    },
+  )
+  fields = base | {'cohort': base['population'] // 2}
+  if devices == 'unlike':
+    # FedSKETCHGATE asks for everybody; as many updates a round as of the alike.
+    everybody = lab.pick(5, 25, 50)
+    fields |= {'population': everybody, 'cohort': everybody}
+    fields |= {'partition': 'classes_per_client', 'classes': 2}
+  fields |= {'checkpoint_every': base['rounds'], 'local_steps': cell.steps}
+  return fields | _method(cell)
+
+
+def _method(cell) -> Fields:
+  if cell.table is None:
+    return {'algorithm': 'fedavg'}
+  rows, cols = cell.table
+  sketch = {'kind': 'count_sketch', 'rows': rows, 'cols': cols}
+  own: dict[str, Fields] = {
+    SKETCHED: {'algorithm': 'sketched_sgd', 'k': cols},
+    'FS-PRIVIX': {'algorithm': 'fedsketch_privix'},
+    'FS-HEAPRIX': {'algorithm': 'fedsketch_heaprix', 'k': cols},
+    LITERAL: {'algorithm': 'fedsketch_heaprix', 'k': cols, 'exact': False},
+    'FSGATE-PRIVIX': {'algorithm': 'fedsketchgate'},
+    'FSGATE-HEAPRIX': {'algorithm': 'fedsketchgate', 'k': cols},
+  }
+  return own[cell.name] | {'sketch': sketch}

@@ -1,0 +1,159 @@
+"""Where studies run: their scale, their folder, and runs that they share."""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import dataclasses
+import json
+import pathlib
+from typing import Any
+
+from fl_sketch import reporting
+from fl_sketch import sweep
+from fl_sketch import workdir
+import numpy as np
+
+SCALES = ('quick', 'cpu', 'gpu')
+
+
+@dataclasses.dataclass(frozen=True)
+class Lab:
+  """A scale and a folder.
+
+  Attributes:
+    folder: of this scale; runs/NAME has what was run, shared by the studies.
+    scale: quick (seconds), cpu (minutes on 2 cores) or gpu.
+    data_dir: where tensorflow-datasets keeps its files.
+    progress: whether to show bars on stderr.
+    played: the configs of what was run or found, by name.
+  """
+
+  folder: pathlib.Path
+  scale: str = 'cpu'
+  data_dir: str | None = None
+  progress: bool = True
+  played: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+  def pick(self, quick: Any, cpu: Any, gpu: Any) -> Any:
+    """The value for this scale."""
+    return {'quick': quick, 'cpu': cpu, 'gpu': gpu}[self.scale]
+
+  def sweep(self, name: str, config: Mapping[str, Any]) -> list['Run']:
+    """Plays a sweep in runs/NAME, or finds it there.
+
+    Args:
+      name: of the folder.
+      config: fields of a `Config`, `sweep` among them.
+
+    Returns:
+      Every point; without `sweep`, the only one.
+    """
+    config = dict(config)
+    if not config.get('sweep'):
+      config['sweep'] = {'seed': (config.get('seed', 0),)}
+    folder = self.folder / 'runs' / name
+    rows = sweep.run(
+      config, str(folder), data_dir=self.data_dir, progress=self.progress
+    )
+    self.played[name] = config
+    return [Run(row, folder / 'points' / f'{row["point"]:03d}') for row in rows]
+
+  def kept(
+    self, name: str, fields: Mapping[str, Any], compute: Callable[[], Any]
+  ) -> Any:
+    """What `compute` returns, or returned before under the same fields.
+
+    Args:
+      name: of the file, runs/NAME.json.
+      fields: all that the result depends on, as JSON has it.
+      compute: makes a tree of numbers, lists and mappings.
+    """
+    path = self.folder / 'runs' / f'{name}.json'
+    fields = json.loads(json.dumps(dict(fields)))
+    self.played[name] = fields
+    if path.exists():
+      known = json.loads(path.read_text())
+      if known['fields'] == fields:
+        return known['result']
+    result = json.loads(json.dumps(compute()))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    workdir.replace(path, {'fields': fields, 'result': result})
+    return result
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """One point of a sweep.
+
+  Attributes:
+    row: of points.jsonl: values, last metrics, totals, diverged.
+    folder: of its metrics.
+  """
+
+  row: dict[str, Any]
+  folder: pathlib.Path
+
+  @property
+  def values(self) -> dict[str, Any]:
+    """Of the swept fields."""
+    return self.row['values']
+
+  @property
+  def diverged(self) -> bool:
+    """Whether a loss was not finite."""
+    return self.row['diverged']
+
+  def final(self, metric: str = 'test_accuracy', last: int = 1) -> float:
+    """Mean over the last so many values of a metric; NaN if it diverged."""
+    values = [] if self.diverged else self.curve(metric)[1]
+    return float(np.mean(values[-last:])) if len(values) else float('nan')
+
+  def curve(
+    self, metric: str = 'test_accuracy', x: str = 'round'
+  ) -> tuple[np.ndarray, np.ndarray]:
+    """A metric over the rounds, or over another metric, where both are known.
+
+    Returns:
+      f64[points], f64[points].
+    """
+    rows = reporting.read_metrics(self.folder / 'metrics.jsonl')
+    found = [(r[x], r[metric]) for r in rows if metric in r and x in r]
+    xs, ys = np.array(found, float).reshape(-1, 2).T
+    return xs, ys
+
+  def reaches(
+    self,
+    target: float,
+    metric: str = 'test_accuracy',
+    x: str = 'total_uplink_bytes',
+  ) -> float:
+    """The first x at which an accuracy is at least `target`; inf if never."""
+    xs, ys = self.curve(metric, x)
+    there = np.flatnonzero(ys >= target)
+    return float(xs[there[0]]) if len(there) else float('inf')
+
+
+def mean_and_error(values: Any) -> tuple[float, float]:
+  r"""Mean over seeds and its standard error :math:`s / \sqrt n`.
+
+  >>> mean_and_error([1.0, 3.0])
+  (2.0, 1.0)
+
+  Returns:
+    NaN as the error of a single value.
+  """
+  x = np.asarray(list(values), float)
+  error = x.std(ddof=1) / len(x) ** 0.5 if len(x) > 1 else float('nan')
+  return float(x.mean()), float(error)
+
+
+def shown(values: Any, scale: float = 1.0, digits: int = 1) -> str:
+  """Mean and standard error of seeds, as tables have them.
+
+  >>> shown([0.97, 0.99], scale=100)
+  '98.0 ± 1.0'
+  """
+  mean, error = mean_and_error(np.asarray(list(values), float) * scale)
+  if np.isnan(mean):
+    return 'diverged'
+  text = f'{mean:.{digits}f}'
+  return text if np.isnan(error) else f'{text} ± {error:.{digits}f}'

@@ -1,0 +1,172 @@
+"""All studies as one page that needs nothing but itself."""
+
+import base64
+from collections.abc import Sequence
+import html
+import json
+import pathlib
+
+from fl_sketch import workdir
+from fl_sketch.reproduce import results
+from fl_sketch.reproduce import study as study_lib
+
+_STYLE = """
+:root { color-scheme: light dark; --line: #8884; --soft: #8881; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem;
+  margin: 2rem auto; padding: 0 1rem; }
+h1, h2, h3 { line-height: 1.2; }
+h2 { border-top: 1px solid var(--line); padding-top: 1.5rem; }
+table { border-collapse: collapse; font-size: .85rem; margin: .8rem 0; }
+caption { text-align: left; font-style: italic; padding-bottom: .3rem; }
+th, td { border-bottom: 1px solid var(--line); padding: .25rem .6rem;
+  text-align: left; vertical-align: top; }
+.wide { overflow-x: auto; }
+img { max-width: 100%; background: white; border-radius: 4px; }
+figure { margin: 1rem 0; } figcaption { font-size: .85rem; }
+code, pre { font-size: .85rem; background: var(--soft); border-radius: 4px; }
+pre { padding: .6rem; overflow-x: auto; max-height: 30rem; }
+.holds { color: #1a7f37; } .fails { color: #cf222e; } .open { color: #9a6700; }
+.verdict { font-weight: 600; white-space: nowrap; }
+"""
+_CLASSES = {
+  study_lib.HOLDS: 'holds',
+  study_lib.FAILS: 'fails',
+  study_lib.UNTESTABLE: 'open',
+}
+
+
+def write(
+  root: pathlib.Path,
+  names: Sequence[str],
+  scales: Sequence[str],
+  missing: dict[str, str] | None = None,
+) -> pathlib.Path:
+  """Writes root/index.html of every study that there is, at every scale.
+
+  Args:
+    root: has a folder for each scale.
+    names: of the studies, in the order of the page.
+    scales: whose folders are looked through.
+    missing: study -> why it has no result, for those that were tried.
+
+  Returns:
+    The page's path.
+  """
+  missing, found = missing or {}, []
+  for name in names:
+    for scale in scales:
+      if (result := results.read(root / scale, name)) is not None:
+        found.append((result, root / scale))
+  claims = [c for result, _ in found for c in result['claims']]
+  absent = {name: missing[name] for name in names if name in missing}
+  body = [
+    '<h1>fl_sketch: figures and tables of the papers</h1>',
+    f'<p>{html.escape(_summary(found, claims))}</p>',
+    _contents(found, absent),
+    *(_section(result, folder) for result, folder in found),
+  ]
+  page = (
+    '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+    '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    f'<title>fl_sketch: reproductions</title><style>{_STYLE}</style></head>\n'
+    f'<body>{"".join(body)}</body></html>\n'
+  )
+  path = root / 'index.html'
+  root.mkdir(parents=True, exist_ok=True)
+  workdir.replace(path, page)
+  return path
+
+
+def _summary(found, claims) -> str:
+  devices = sorted({result['device'] for result, _ in found})
+  return (
+    f'{len(found)} studies on {", ".join(devices) or "nothing yet"}: '
+    f'{study_lib.summary([c["verdict"] for c in claims])}. A claim is an '
+    'inequality between measured numbers; ± is the standard error over seeds. '
+    'What does not hold says what was tried.'
+  )
+
+
+def _contents(found, absent) -> str:
+  rows = []
+  for result, _ in found:
+    kinds = {c['verdict'] for c in result['claims']} - {study_lib.UNTESTABLE}
+    kind = 'open' if not kinds else 'fails' if len(kinds) > 1 else ''
+    kind = kind or _CLASSES[kinds.pop()]
+    rows.append(
+      f'<tr><td><a href="#{_anchor(result)}">{html.escape(result["name"])}'
+      f'</a></td><td>{html.escape(result["title"])}</td>'
+      f'<td>{result["scale"]}</td>'
+      f'<td class="{kind}">{html.escape(result["verdict"])}</td></tr>'
+    )
+  for name, why in absent.items():
+    rows.append(
+      f'<tr><td>{html.escape(name)}</td><td>not run: {html.escape(why)}</td>'
+      '<td></td><td class="open">not testable here</td></tr>'
+    )
+  return f'<div class="wide"><table>{"".join(rows)}</table></div>'
+
+
+def _section(result, folder) -> str:
+  parts = [
+    f'<h2 id="{_anchor(result)}">{html.escape(result["name"])}: '
+    f'{html.escape(result["title"])}</h2>',
+    f'<p>{html.escape(result["source"])}. Scale {result["scale"]}, '
+    f'{html.escape(result["device"])}. '
+    f'<b>{html.escape(result["verdict"])}.</b></p>',
+    f'<pre>{html.escape(result["command"])}</pre>',
+    _claims(result['claims']),
+    *(
+      f'<p><i>{html.escape(c["text"])}</i>: {html.escape(c["remark"])}</p>'
+      for c in results.remarked(result['claims'])
+    ),
+    *(_picture(picture, folder) for picture in result['pictures']),
+    *(_table(**table) for table in result['tables']),
+    *(f'<p>{html.escape(note)}</p>' for note in result['notes']),
+    _details('Versions', result['versions']),
+    _details('Configs', result['configs']),
+    _details('Numbers of every seed', result['seeds']),
+  ]
+  return '\n'.join(parts)
+
+
+def _anchor(result) -> str:
+  return html.escape(f'{result["name"]}-{result["scale"]}')
+
+
+def _claims(claims) -> str:
+  rows = []
+  for claim in claims:
+    *cells, verdict = results.claim_cells(claim)
+    plain = ''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)
+    kind = _CLASSES[verdict]
+    rows.append(f'<tr>{plain}<td class="verdict {kind}">{verdict}</td></tr>')
+  return _rows('', results.CLAIM_HEAD, rows)
+
+
+def _table(caption, head, rows) -> str:
+  cells = lambda row: ''.join(f'<td>{html.escape(c)}</td>' for c in row)
+  return _rows(caption, head, [f'<tr>{cells(row)}</tr>' for row in rows])
+
+
+def _rows(caption, head, rows) -> str:
+  caption = f'<caption>{html.escape(caption)}</caption>' if caption else ''
+  top = ''.join(f'<th>{html.escape(cell)}</th>' for cell in head)
+  return (
+    f'<div class="wide"><table>{caption}<tr>{top}</tr>{"".join(rows)}'
+    '</table></div>'
+  )
+
+
+def _picture(picture, folder) -> str:
+  data = base64.b64encode((folder / picture['file']).read_bytes()).decode()
+  caption = html.escape(picture['caption'])
+  return (
+    f'<figure><img src="data:image/png;base64,{data}" alt="{caption}">'
+    f'<figcaption>{caption}</figcaption></figure>'
+  )
+
+
+def _details(title, tree) -> str:
+  text = html.escape(json.dumps(tree, indent=1))
+  return f'<details><summary>{title}</summary><pre>{text}</pre></details>'

@@ -1,0 +1,84 @@
+"""Runs an experiment of the papers and says which of its claims hold.
+
+  python -m launch.reproduce --list
+  python -m launch.reproduce NAME[:SCALE] --workdir=DIR [--data_dir=DIR]
+  python -m launch.reproduce all[:SCALE] --workdir=DIR [--data_dir=DIR]
+
+SCALE is quick (seconds), cpu (minutes on 2 cores; the default) or gpu. The
+workdir gets SCALE/NAME.json, .md and pictures, and index.html, one page of all
+that was run there. Started again it goes on with what is missing.
+"""
+
+import pathlib
+import sys
+
+from absl import app
+from absl import flags
+from fl_sketch import devices
+from fl_sketch import training
+from fl_sketch.reproduce import catalog
+from fl_sketch.reproduce import lab as lab_lib
+from fl_sketch.reproduce import page
+from fl_sketch.reproduce import results
+import launch
+import tqdm
+
+_LIST = flags.DEFINE_bool('list', False, 'Names, titles and minutes.')
+_WORKDIR = flags.DEFINE_string('workdir', None, 'Where the results go.')
+_DATA_DIR = flags.DEFINE_string(
+  'data_dir', None, 'Where tensorflow-datasets keeps its files.'
+)
+_STRICT = flags.DEFINE_bool(
+  'strict', False, 'End with status 1 where a claim does not hold.'
+)
+
+
+def main(argv):
+  """Runs one study, or all, and prints verdicts."""
+  launch.begin(argv[:1] + argv[2:])
+  if _LIST.value:
+    for s in catalog.STUDIES.values():
+      print(f'{s.name:14} {s.minutes:5.1f} min  {s.title} ({s.source})')
+    return
+  if len(argv) < 2 or _WORKDIR.value is None:
+    raise app.UsageError('Expected --list, or NAME and --workdir.')
+  name, _, scale = argv[1].partition(':')
+  scale = scale or 'cpu'
+  try:
+    if scale not in lab_lib.SCALES:
+      raise ValueError(f'Expected {scale=} in {lab_lib.SCALES}.')
+    names = list(catalog.STUDIES) if name == 'all' else [name]
+    studies = [catalog.find(n) for n in names]
+  except ValueError as e:
+    launch.refuse(e)
+  devices.start(cpu_devices=devices.cores())
+  _run(studies, scale, pathlib.Path(_WORKDIR.value))
+
+
+def _run(studies, scale, root):
+  lab = lab_lib.Lab(root / scale, scale, _DATA_DIR.value)
+  found, missing = [], {}
+  bar = tqdm.tqdm(studies, unit='study', disable=len(studies) == 1)
+  for study in bar:
+    bar.set_description(study.name)
+    try:
+      found.append(results.play(study, lab))
+    except (ValueError, training.DivergedError) as e:
+      if len(studies) == 1:
+        launch.refuse(e)
+      missing[study.name] = f'{type(e).__name__}: {e}'
+  for result in found:
+    print(results.text(result) if len(studies) == 1 else _line(result))
+  for name, why in missing.items():
+    print(f'{name:14} not run: {why}')
+  print(page.write(root, list(catalog.STUDIES), lab_lib.SCALES, missing))
+  failed = any(c['ok'] is False for r in found for c in r['claims'])
+  sys.exit(1 if missing or (_STRICT.value and failed) else 0)
+
+
+def _line(result) -> str:
+  return f'{result["name"]:14} {result["verdict"]}'
+
+
+if __name__ == '__main__':
+  app.run(main, flags_parser=launch.parse_flags)

@@ -1,0 +1,139 @@
+"""Claims of Haddadpour et al.'s studies, on runs made up to meet or miss."""
+
+from collections.abc import Callable
+import dataclasses
+import json
+
+from fl_sketch import config as config_lib
+from fl_sketch import models
+from fl_sketch import sweep
+from fl_sketch.reproduce import haddadpour
+from fl_sketch.reproduce import haddadpour_runs as runs_lib
+from fl_sketch.reproduce import haddadpour_tables
+from fl_sketch.reproduce import lab as lab_lib
+from fl_sketch.reproduce import study
+import jax
+import numpy as np
+import pytest
+
+EVERY = 5
+BYTES = {'fedavg': 246_824}
+
+
+@dataclasses.dataclass(frozen=True)
+class MadeUp(lab_lib.Lab):
+  """Runs end at the accuracy that `world` gives to a config, in percent."""
+
+  world: Callable[[config_lib.Config], float] = lambda c: 10.0
+
+  def sweep(self, name, config):
+    self.played[name] = config
+    found = []
+    for i, point in enumerate(sweep.points(config)):
+      folder = self.folder / name.replace('/', '-') / str(i)
+      folder.mkdir(parents=True, exist_ok=True)
+      c, end = point.config, self.world(point.config)
+      rows = [
+        {
+          'round': r,
+          'train_loss': 2.0 - r / c.rounds,
+          'uplink_bytes': (sent := BYTES.get(c.algorithm, 3200)),
+          'total_uplink_bytes': sent * (r + 1) * c.cohort,
+          'test_accuracy': end / 100 * min(1, (r + 1) * c.local_steps / 45),
+        }
+        for r in range(EVERY - 1, c.rounds, EVERY)
+      ]
+      lines = [json.dumps(row) + '\n' for row in rows]
+      (folder / 'metrics.jsonl').write_text(''.join(lines))
+      row = {'values': point.values, 'diverged': False}
+      found.append(lab_lib.Run(row, folder))
+    return found
+
+
+def paper(c):
+  """As the paper has it."""
+  if c.algorithm in ('fedavg', 'sketched_sgd'):
+    return 98 if c.algorithm == 'fedavg' else 60 + c.sketch['rows'] / 50
+  small, heaprix = c.sketch['rows'] == 20, c.k is not None
+  fast = c.client_lr * c.server_lr > 0.05
+  if c.algorithm == 'fedsketch_privix' and small and c.local_steps * fast == 5:
+    return 40
+  unlike = 0.1 * c.local_steps * (c.algorithm == 'fedsketchgate')
+  return 96.5 + 1.2 * heaprix - small - unlike + fast / 100
+
+
+def contrary(c):
+  """Nothing of what the paper has; more steps are slower and better."""
+  if c.algorithm in ('fedavg', 'sketched_sgd'):
+    return 99
+  return 60 + 4 * c.local_steps + (c.sketch['rows'] == 20) - 2 * bool(c.k)
+
+
+def claims(tmp_path, run, world):
+  lab = MadeUp(tmp_path, 'cpu', progress=False, world=world)
+  return run(lab).claims, lab.played
+
+
+@pytest.mark.parametrize(
+  ('run', 'count'),
+  [
+    (haddadpour.figure_1, 6),
+    (haddadpour.figure_2, 5),
+    (haddadpour.headline, 6),
+  ],
+)
+def test_claims_hold_in_the_papers_world_and_fail_in_another(
+  tmp_path, run, count
+):
+  there, _ = claims(tmp_path / 'paper', run, paper)
+  assert [c.verdict for c in there] == [study.HOLDS] * count
+  here, _ = claims(tmp_path / 'contrary', run, contrary)
+  assert [c.verdict for c in here] == [study.FAILS] * count
+
+
+def test_what_is_tuned_and_what_takes_the_rates_of_another(tmp_path):
+  _, played = claims(tmp_path, haddadpour.figure_1, paper)
+  tuned = {name for name in played if '/tune/' in name}
+  assert 'haddadpour/alike/tune/fs-privix-20x40-tau1' in tuned
+  assert 'haddadpour/alike/tune/fs-privix-20x40-tau5' in tuned
+  assert not [name for name in tuned if name.endswith('tau2')]
+  # The small table has the largest rates at tau = 1, and not at tau = 5.
+  assert 'haddadpour/alike/tune/fs-privix-50x100-tau1' not in tuned
+  assert 'haddadpour/alike/tune/fs-privix-50x100-tau5' in tuned
+  race = lambda name: played[f'haddadpour/alike/race/{name}']
+  rates = lambda c: (c['client_lr'], c['server_lr'])
+  assert rates(race('fs-privix-50x100-tau2')) == (0.1, 1.0)
+  moved = race('fs-privix-20x40-tau5-rates-of-tau1')
+  assert rates(moved) == (0.1, 1.0)
+  assert rates(race('fs-privix-20x40-tau5')) != (0.1, 1.0)
+
+
+@pytest.mark.parametrize('scale', ['cpu', 'gpu'])
+def test_the_matched_table_sends_no_more_than_privix(tmp_path, scale):
+  lab = lab_lib.Lab(tmp_path, scale)
+  (rows, cols), (t, k) = runs_lib.matched(lab), runs_lib.tables(lab)[1]
+  floats = 2 * rows * cols + cols
+  assert floats <= t * k < floats + 2 * rows + 1
+
+
+@pytest.mark.parametrize('scale', ['cpu', 'gpu'])
+def test_configs_are_of_the_papers_devices(tmp_path, scale):
+  lab = MadeUp(tmp_path, scale, progress=False, world=paper)
+  for cell in runs_lib.cells(lab, 'unlike'):
+    runs_lib.race(lab, 'unlike', cell)
+  everybody = {'cpu': 25, 'gpu': 50}[scale]
+  for config in lab.played.values():
+    assert config['population'] == config['cohort'] == everybody
+    assert config['classes'] == 2
+
+
+def test_a_run_that_diverged_is_a_guess(tmp_path):
+  lost = lab_lib.Run({'values': {}, 'diverged': True}, tmp_path)
+  np.testing.assert_allclose(runs_lib.accuracy([lost]), 10)
+
+
+def test_the_tables_are_of_the_papers_model():
+  module = models.make('lenet5', 10)
+  key, shape = jax.random.key(0), (28, 28, 1)
+  params = jax.eval_shape(lambda: models.init_params(module, key, shape))
+  assert models.num_params(params) == haddadpour_tables.LENET5
