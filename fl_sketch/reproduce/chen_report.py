@@ -60,6 +60,18 @@ def uplink_to(runs: Runs, target: float) -> tuple[float, float]:
   return lab_lib.mean_and_error(found)
 
 
+def tried(longer: lab_lib.Run, momentum: lab_lib.Run, race: Race) -> list[str]:
+  """Accuracies of a longer run, of momentum and of Adam; bytes of the first."""
+  dense = race['fedadam', 1.0]
+  total = lambda run: run.row['total_uplink_bytes']
+  return [
+    f'{100 * final(longer):.1f}',
+    f'{total(longer) / total(dense[0]):.3f}',
+    f'{100 * final(momentum):.1f}',
+    f'{100 * mean(dense):.1f}',
+  ]
+
+
 def seeds(race: Race) -> dict[str, Any]:
   """The numbers of every seed, for the JSON."""
   return {

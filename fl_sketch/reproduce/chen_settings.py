@@ -22,8 +22,8 @@ METHODS = (
 )  # fmt: skip
 SHARE = 0.01  # floats that a client sends, of those of its model
 _ADAM = {'server_optimizer': 'adam', 'b2': 0.99}
-_SMALL = {'server_lr': (0.0003, 0.001, 0.003, 0.01)}
-_LARGE = (0.01, 0.03, 0.1, 0.3)
+_SMALL = {'server_lr': (0.0003, 0.001, 0.003, 0.01, 0.03)}
+_LARGE = (0.003, 0.01, 0.03, 0.1, 0.3)
 
 
 class Setting(NamedTuple):
@@ -174,7 +174,7 @@ def _trained_before(lab, fields) -> str:
 def method(setting: Setting, name: str, share: float = 1.0) -> Fields:
   """Config of a method that sends this share of a model's floats.
 
-  Four learning rates are in `sweep`: of the server, where it is adaptive or
+  Five learning rates are in `sweep`: of the server, where it is adaptive or
   the only one that steps, or else of the clients.
 
   Args:
@@ -248,7 +248,7 @@ def contestants(lab: lab_lib.Lab) -> list[tuple[str, float]]:
 
 
 def rates(lab: lab_lib.Lab, setting: Setting, name: str) -> Fields:
-  """The best of a method's four rates over a quarter of the rounds, one seed.
+  """The best of a method's five rates over a quarter of the rounds, one seed.
 
   By the training loss: the test data are for the races.
   """
@@ -270,3 +270,31 @@ def race(
   fields = method(setting, name, share) | rates(lab, setting, name)
   fields['sweep'] = {'seed': lab.pick((0, 1), (0, 1, 2), (0, 1, 2))}
   return lab.sweep(f'{setting.name}/race/{name}-{share:g}', fields)
+
+
+def momentum(lab: lab_lib.Lab, setting: Setting) -> lab_lib.Run:
+  """FedAvg with momentum on the server, on one seed, at the best of five rates.
+
+  What is left of Adam where its second moments are as large everywhere.
+  """
+  rates = lab.pick(
+    (0.1,), (0.03, 0.1, 0.3, 1.0, 3.0), (0.03, 0.1, 0.3, 1.0, 3.0)
+  )
+  fields = setting.fields | {
+    'algorithm': 'fedavg',
+    'server_optimizer': 'momentum',
+    'momentum': 0.9,
+    'sweep': {'server_lr': rates},
+  }
+  loss = lambda run: run.final('train_loss', last=20)
+  runs = lab.sweep(f'{setting.name}/momentum', fields)
+  return min(runs, key=lambda run: np.nan_to_num(loss(run), nan=np.inf))
+
+
+def longer(lab: lab_lib.Lab, setting: Setting) -> lab_lib.Run:
+  """SAFL over four times the rounds, on one seed."""
+  fields = method(setting, 'safl', SHARE) | rates(lab, setting, 'safl')
+  rounds = 4 * setting.fields['rounds']
+  fields |= {'rounds': rounds, 'checkpoint_every': rounds, 'sweep': None}
+  (run,) = lab.sweep(f'{setting.name}/longer', fields)
+  return run

@@ -83,7 +83,7 @@ def section_6(lab: lab_lib.Lab) -> study.Report:
       text = f'{s.name}: classes that a client holds, at most'
       claims.append(study.Claim(text, classes, '<=', 5.0))
   first = settings[0]
-  for epsilon in races.EPSILONS:
+  for epsilon in first.epsilons:
     for accountant in _accountants(lab):
       z = races.by_formula(first, epsilon)
       value = races.worth(first, z, accountant)
@@ -134,16 +134,9 @@ def _accountants(lab):
 
 def _noise(lab, setting):
   """What equation 5 says over numbers of rounds, and what is true."""
-  rows = []
-  for rounds in lab.pick((20,), (60, 200, 500), (60, 200, 500)):
-    s = setting._replace(fields=setting.fields | {'rounds': rounds})
-    for epsilon in races.EPSILONS:
-      z = races.by_formula(s, epsilon)
-      exact = races.told(s, epsilon=epsilon).noise_multiplier
-      told = [races.worth(s, z, a) for a in _accountants(lab)]
-      numbers = z, *told, exact, (exact / z) ** 2
-      cells = [f'{x:.4g}' for x in numbers]
-      rows.append([str(rounds), f'{epsilon:g}', *cells])
+  every = lab.pick((12,), (60, 200, 500), (60, 200, 500))
+  fields = {'of': races.private(setting), 'rounds': every}
+  rows = lab.kept('das/noise', fields, lambda: _worth(lab, setting, every))
   caption = (
     'Noise multiplier z of equation 5 with q = 1, what it is worth at delta '
     '1e-5, and what is needed.'
@@ -151,6 +144,19 @@ def _noise(lab, setting):
   told = [f'true epsilon ({a.upper()})' for a in _accountants(lab)]
   head = ('rounds', 'epsilon', 'z of equation 5', *told, 'z needed', 'q needed')
   return study.Table(caption, head, rows)
+
+
+def _worth(lab, setting, every):
+  rows = []
+  for rounds in every:
+    s = setting._replace(fields=setting.fields | {'rounds': rounds})
+    for epsilon in s.epsilons:
+      z = races.by_formula(s, epsilon)
+      exact = races.told(s, epsilon=epsilon).noise_multiplier
+      told = [races.worth(s, z, a) for a in _accountants(lab)]
+      numbers = z, *told, exact, (exact / z) ** 2
+      rows.append([str(rounds), f'{epsilon:g}', *(f'{x:.4g}' for x in numbers)])
+  return rows
 
 
 def table_1(lab: lab_lib.Lab) -> study.Report:
@@ -243,7 +249,7 @@ def _fixed(lab, setting, grid):
       value, words = abs(value), 'and of clipping, difference'
     text = (
       f'{setting.name}: test accuracy of normalising {words}, C = {clip:g}, '
-      f'rate {setting.rate:g}, equation 5 for 5, points'
+      f'rate {setting.rate:g}, equation 5 for {setting.epsilons[0]:g}, points'
     )
     remark = remarks.TABLE_1_FIXED.get((setting.name, clip), remarks.SMALL)
     claims.append(study.Claim(text, value, relation, bound, error, remark))

@@ -84,7 +84,8 @@ def grid(
   """Accuracy by clipping norm: rows by dataset, columns by noise."""
   count = len(grids)
   fig = figure.Figure(figsize=(14, 0.6 + 3 * count), layout='constrained')
-  axes = fig.subplots(count, 4, sharex=True, sharey='row', squeeze=False)
+  columns = 2 * len(grids[0][0].epsilons)
+  axes = fig.subplots(count, columns, sharex=True, sharey='row', squeeze=False)
   for row, (setting, runs) in zip(axes, grids, strict=True):
     for ax, noise in zip(row, das_races.noises(setting), strict=True):
       for i, (algorithm, name) in enumerate(das_races.ALGORITHMS.items()):

@@ -35,6 +35,7 @@ class Setting(NamedTuple):
     rates: the grid of eta_0.
     rate: of the claims at a fixed C.
     accountant: the tight one unless another is named, as where time matters.
+    epsilons: what noise is meant for.
   """
 
   name: str
@@ -43,6 +44,7 @@ class Setting(NamedTuple):
   rates: tuple[float, ...]
   rate: float
   accountant: str | None = None
+  epsilons: tuple[float, ...] = EPSILONS
 
 
 class Point(NamedTuple):
@@ -122,11 +124,13 @@ def digits(lab: lab_lib.Lab) -> Setting:
     'partition': 'label_shards',
     'shards_per_client': 5,
   }
-  return Setting('digits', _fields(lab, own), FIXED, (0.016,), 0.016, 'rdp')
+  return Setting(
+    'digits', _fields(lab, own), FIXED, (0.016,), 0.016, 'rdp', (1.5,)
+  )
 
 
 def _fields(lab, own):
-  rounds = lab.pick(20, 60, 200)
+  rounds = lab.pick(12, 60, 200)
   return own | {
     'model': 'linear',
     'standardize': False,
@@ -164,7 +168,7 @@ def private(setting: Setting, noise: Noise | None = None, **own: Any) -> Fields:
 def noises(setting: Setting) -> list[Noise]:
   """Of the paper's formula with q = 1, and of the accountant, by epsilon."""
   found = []
-  for epsilon in EPSILONS:
+  for epsilon in setting.epsilons:
     z = by_formula(setting, epsilon)
     exact = told(setting, epsilon=epsilon).noise_multiplier
     found += [
@@ -235,7 +239,7 @@ def best(
 def fixed(
   lab: lab_lib.Lab, setting: Setting, grid_runs: Sequence[lab_lib.Run]
 ) -> dict[tuple[str, float], Point]:
-  """(algorithm, C) -> the formula's noise for 5, at the setting's rate."""
+  """(algorithm, C) -> the formula's noise for the first epsilon."""
   noise, seeds = noises(setting)[0], _seeds(lab)
   if len(seeds) == 1:  # of digits, whose grid has them
     runs = [r for a in ALGORITHMS for r in chosen(grid_runs, noise, a)]

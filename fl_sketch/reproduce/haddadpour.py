@@ -18,8 +18,9 @@ _SOURCE = 'Haddadpour, Karimi, Li, Li, arXiv:2008.04975'
 _RATES = (
   'FedSGD is, as in the paper, local SGD without compression. Every method has '
   'four pairs of rates at each table and at tau = 1 and 5, tuned on one seed '
-  'over a third of the rounds; tau = 2 has those of tau = 1, and the larger '
-  'table those of the smaller one where they are the largest. The best run on '
+  'over a third of the rounds; tau = 2 has those of tau = 1 and, of devices '
+  'that are alike, the larger table those of the smaller one where they are '
+  'the largest. The best run on '
   'three seeds; at cpu scale the first 2,000 test images are evaluated. A run '
   'that diverged counts as guessing, 10 %.'
 )

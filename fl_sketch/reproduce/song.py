@@ -318,7 +318,7 @@ STUDIES = (
   ),
   study.Study(
     'S0-X5', 'Gradient leakage: exact recovery begins at one number an unknown',
-    f'{_SOURCE}, section 7', song_attack.recovery, minutes=2,
+    f'{_SOURCE}, section 7', song_attack.recovery, minutes=5,
   ),
   study.Study(
     'S0-X6', 'Without a server: the same as with one',
