@@ -254,7 +254,8 @@ def headline(lab: lab_lib.Lab) -> study.Report:
     tables.append(report.table(lab, setting, race, name))
     extra = settings.longer(lab, setting), settings.momentum(lab, setting)
     tried.append([name, *report.tried(*extra, race)])
-    pictures.append(study.Picture(_CAPTION, report.draw(race, {})))
+    caption = f'{name}: test accuracy against the uplink of all clients'
+    pictures.append(study.Picture(caption, report.draw(race, {})))
   caption = (
     'What was tried, one seed: SAFL at d / 100 over four times the rounds; '
     'momentum in place of Adam, dense. Test accuracy, %'

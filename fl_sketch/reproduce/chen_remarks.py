@@ -41,7 +41,7 @@ FIGURE_6_PLATEAU = 'Ten rounds are too few to tell.'
 FIGURE_6_ORDER = 'Ten rounds are too few to tell.'
 HEADLINE_POINT = {
   'resnet': (
-    'Tried: five rates for every method, of which the best are inside the grid; '
+    'Tried: five rates for every method, the best of them inside the grid; '
     'larger tables (36.2 % at d / 10); four times the rounds, which bring SAFL '
     'at d / 100 from 31.6 to 38.6 %, with 4 % of the bytes of FedAdam at 40.9 '
     '%. So it is time rather than a plateau that is missing. ' + _FEWER

@@ -112,9 +112,14 @@ def table(
 
 
 def draw(race: Race, sized: Race) -> figure.Figure:
-  """Accuracy against bytes of methods; loss and accuracy against rounds."""
-  fig = figure.Figure(figsize=(15, 4.4), layout='constrained')
-  left, middle, right = fig.subplots(1, 3)
+  """Accuracy against bytes; of sizes of tables, loss and accuracy over rounds.
+
+  Args:
+    race: of the methods.
+    sized: SAFL by the size of its tables; without it there is one panel.
+  """
+  fig = figure.Figure(figsize=(15 if sized else 6, 4.4), layout='constrained')
+  left, *rest = fig.subplots(1, 3 if sized else 1, squeeze=False)[0]
   for i, ((name, share), runs) in enumerate({**race, **sized}.items()):
     x, y = _curve(runs, 'test_accuracy', 'total_uplink_bytes')
     label = name if share == 1 else f'{name}, {share:g} d'
@@ -122,19 +127,24 @@ def draw(race: Race, sized: Race) -> figure.Figure:
   left.set(xlabel='uplink of all clients, MB', ylabel='test accuracy, %')
   left.set_xscale('log')
   reporting.plain_ticks(left.xaxis)
-  for i, ((_, share), runs) in enumerate(sized.items()):
-    label = 'd: dense' if share == 1 else f'{share:g} d'
-    x, y = _curve(runs, 'train_loss')
-    middle.plot(*_smooth(x, y), label=label, **reporting.look(i))
-    x, y = _curve(runs, 'test_accuracy')
-    right.plot(x, 100 * y, label=label, **reporting.look(i))
-  middle.set(xlabel='round', ylabel='training loss, SAFL by size of table')
-  right.set(xlabel='round', ylabel='test accuracy, %, SAFL by size of table')
-  for ax in (left, middle, right):
+  if sized:
+    _draw_sizes(rest[0], rest[1], sized)
+  for ax in (left, *rest):
     ax.grid(color='0.9')
     if ax.lines:
       ax.legend(fontsize=7, frameon=False)
   return fig
+
+
+def _draw_sizes(losses, accuracies, sized):
+  for i, ((_, share), runs) in enumerate(sized.items()):
+    label = 'd: dense' if share == 1 else f'{share:g} d'
+    x, y = _curve(runs, 'train_loss')
+    losses.plot(*_smooth(x, y), label=label, **reporting.look(i))
+    x, y = _curve(runs, 'test_accuracy')
+    accuracies.plot(x, 100 * y, label=label, **reporting.look(i))
+  losses.set(xlabel='round', ylabel='training loss, SAFL by size of table')
+  accuracies.set(xlabel='round', ylabel='test accuracy, %, the same')
 
 
 def _curve(runs, metric, x='round'):
