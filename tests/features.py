@@ -249,7 +249,8 @@ COVERAGE: dict[str, tuple[str, ...]] = SONG | {
     'test_chen.py::test_the_conditions_of_theorem_4_4'),
   'S4-Thm4.4': ('test_chen_measured.py::test_theorem_4_4',
     'test_chen.py::test_the_conditions_of_theorem_4_4'),
-  'S4-Tab1': ('test_chen.py::test_table_1',),
+  'S4-Tab1': ('test_chen.py::test_table_1',
+    'python -m launch.reproduce S4-Tab1'),
   'S4-Base': ('test_inventory_gaps.py::test_all_that_is_compared_converges',
     'test_algorithm_laws.py::'
     'test_fetchsgd_needs_a_table_that_is_large_enough_for_its_k',
@@ -264,7 +265,8 @@ COVERAGE: dict[str, tuple[str, ...]] = SONG | {
   'S4-Fig4': ('test_spectrum_run.py::'
     'test_eigenvalues_of_lenet_on_mnist_follow_a_power_law',
     'test_spectrum.py::test_an_exact_power_law_is_found',
-    'python -m launch.spectrum --config=configs/mnist_fedavg.py'),
+    'python -m launch.spectrum --config=configs/mnist_fedavg.py',
+    'python -m launch.reproduce S4-Fig4'),
   'S4-Fig5': (
     'test_spectrum.py::test_moments_agree_with_hutchinson_and_the_truth',
     'test_spectrum_run.py::test_every_other_round_has_its_spectrum',

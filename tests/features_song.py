@@ -195,7 +195,8 @@ SONG: dict[str, tuple[str, ...]] = {
     'test_properties.py::test_estimates_are_the_extremes_that_pairs_allow'),
   'S0-I8, I9': (
     'test_properties.py::test_a_semi_lipschitz_gradient_is_semi_smooth',),
-  'S0-Tab2': ('test_properties.py::test_table_2',),
+  'S0-Tab2': ('test_properties.py::test_table_2',
+    'python -m launch.reproduce S0-Tab2',),
   'S0-J1..J3': ('test_pseudo_hessian.py::'
     'test_assumptions_are_exact_where_the_gradient_is_linear',),
   'S0-7.4=J4+J5': ('test_leakage_theory.py::'

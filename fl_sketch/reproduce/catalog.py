@@ -4,6 +4,7 @@ import difflib
 
 from fl_sketch.reproduce import chen
 from fl_sketch.reproduce import chen_dimension
+from fl_sketch.reproduce import chen_headline
 from fl_sketch.reproduce import chen_spectra
 from fl_sketch.reproduce import das_images
 from fl_sketch.reproduce import das_quadratics
@@ -21,6 +22,7 @@ _MODULES = (
   haddadpour_tables,
   haddadpour_drift,
   chen,
+  chen_headline,
   chen_spectra,
   chen_dimension,
 )

@@ -1,4 +1,4 @@
-"""Figures 1, 2, 3 and 6 of Chen et al., and the headline claim.
+"""Figures 1, 2, 3 and 6 of Chen et al.: races, and sizes of tables.
 
 Chen, Li and Banerjee, arXiv:2411.06770.
 """
@@ -14,8 +14,8 @@ from fl_sketch.reproduce import study
 import numpy as np
 import scipy.stats
 
-_SOURCE = 'Chen, Li, Banerjee, arXiv:2411.06770'
-_RATES = (
+SOURCE = 'Chen, Li, Banerjee, arXiv:2411.06770'
+RATES = (
   'Every method has five learning rates, of which that with the least training '
   'loss over a quarter of the rounds, one seed, runs on three seeds. All send '
   'd / 100 floats a round in the mean but FedAdam, and 1-bit Adam, which sends '
@@ -24,17 +24,12 @@ _RATES = (
   'another. Rates are constant: not every method has a schedule. SAFL has the '
   'rate of d / 100 at all sizes.'
 )
-_SUBSTITUTES = (
+SUBSTITUTES = (
   'The paper trains a ResNet-101 and fine-tunes ViT-B/16 and BERT-base with '
   'published weights. At cpu scale these are a ResNet-8, a ViT of width 64 and '
   'an encoder of width 64, on 10,000 training images of CIFAR-10 (the first '
   '2,000 test images are evaluated) and the 6,920 sentences of SST-2.'
 )
-_SETTINGS = {
-  'resnet': settings.resnet,
-  'vit': settings.vit,
-  'text': settings.text,
-}
 _BASELINES = tuple(n for n in settings.METHODS if n not in ('fedadam', 'safl'))
 _CAPTION = (
   'Left: test accuracy against the uplink of all clients. Middle and right: '
@@ -91,9 +86,7 @@ def figure_1(lab: lab_lib.Lab) -> study.Report:
   lowest = (
     'That the test error is least at the smallest tables is not asked for.'
   )
-  return _report(
-    lab, setting, claims, race, sized, _RATES, _SUBSTITUTES, lowest
-  )
+  return _report(lab, setting, claims, race, sized, RATES, SUBSTITUTES, lowest)
 
 
 def figure_2(lab: lab_lib.Lab) -> study.Report:
@@ -119,9 +112,7 @@ def figure_2(lab: lab_lib.Lab) -> study.Report:
     'The transformer was trained by dense Adam on 20,000 images; 10,000 others '
     'are what it is fine-tuned on.'
   )
-  return _report(
-    lab, setting, claims, race, sized, _RATES, _SUBSTITUTES, before
-  )
+  return _report(lab, setting, claims, race, sized, RATES, SUBSTITUTES, before)
 
 
 def figure_3(lab: lab_lib.Lab) -> study.Report:
@@ -156,7 +147,7 @@ def figure_3(lab: lab_lib.Lab) -> study.Report:
     )
   )
   race = report.methods(lab, setting)
-  return _report(lab, setting, claims, race, sized, _RATES, _SUBSTITUTES)
+  return _report(lab, setting, claims, race, sized, RATES, SUBSTITUTES)
 
 
 def figure_6(lab: lab_lib.Lab) -> study.Report:
@@ -199,76 +190,7 @@ def figure_6(lab: lab_lib.Lab) -> study.Report:
       remark=remarks.FIGURE_6_ORDER,
     )
   )
-  return _report(lab, setting, claims, {}, sized, _SUBSTITUTES)
-
-
-def headline(lab: lab_lib.Lab) -> study.Report:
-  """Within a point of dense Adam at a hundredth, and first to 95 % of it."""
-  claims, seeds, tables, pictures, tried = [], {}, [], [], []
-  for name, make in _SETTINGS.items():
-    setting = make(lab)
-    race = report.methods(lab, setting)
-    dense = race['fedadam', 1.0]
-    gap, error = report.points_above(dense, race['safl', settings.SHARE])
-    claims.append(
-      study.Claim(
-        f'{name}: test accuracy of dense FedAdam above that of SAFL '
-        'with 99 % less uplink, points',
-        gap,
-        '<=',
-        1.0,
-        error,
-        remark=remarks.HEADLINE_POINT[name],
-      )
-    )
-    target = 0.95 * report.mean(dense)
-    bytes_to = {
-      who: report.uplink_to(r, target)[0] for (who, _), r in race.items()
-    }
-    safl = bytes_to.pop('safl')
-    first = min(bytes_to, key=lambda other: bytes_to[other])
-    ratio = safl / bytes_to[first] if math.isfinite(safl) else math.nan
-    claims.append(
-      study.Claim(
-        f"{name}: uplink to 95 % of FedAdam's accuracy, over that of "
-        f'the first other method ({first})',
-        ratio,
-        '<=',
-        1.0,
-        remark=remarks.HEADLINE_BYTES[name],
-      )
-    )
-    seeds[name] = report.seeds(race)
-    rows = [
-      [who, f'{number / 1e6:,.3f}' if math.isfinite(number) else 'not reached']
-      for who, number in ({'safl': safl} | bytes_to).items()
-    ]
-    tables.append(
-      study.Table(
-        f"{name}: uplink of all clients until 95 % of FedAdam's "
-        f'accuracy, {95 * report.mean(dense):.1f} %',
-        ('method', 'MB'),
-        rows,
-      )
-    )
-    tables.append(report.table(lab, setting, race, name))
-    extra = settings.longer(lab, setting), settings.momentum(lab, setting)
-    tried.append([name, *report.tried(*extra, race)])
-    caption = f'{name}: test accuracy against the uplink of all clients'
-    pictures.append(study.Picture(caption, report.draw(race, {})))
-  caption = (
-    'What was tried, one seed: SAFL at d / 100 over four times the rounds; '
-    'momentum in place of Adam, dense. Test accuracy, %'
-  )
-  head = (
-    'setting',
-    'SAFL, 4 x rounds',
-    "its share of FedAdam's bytes",
-    'dense momentum',
-    'FedAdam',
-  )
-  tables.append(study.Table(caption, head, tried))
-  return study.Report(claims, seeds, tables, pictures, [_RATES, _SUBSTITUTES])
+  return _report(lab, setting, claims, {}, sized, SUBSTITUTES)
 
 
 def _report(lab, setting, claims, race, sized, *notes) -> study.Report:
@@ -286,36 +208,29 @@ STUDIES = (
   study.Study(
     'S4-Fig1',
     'ResNet on CIFAR-10: methods at equal bytes, and sizes of tables',
-    f'{_SOURCE}, Figure 1',
+    f'{SOURCE}, Figure 1',
     figure_1,
     minutes=15,
   ),
   study.Study(
     'S4-Fig2',
     'Fine-tuning a vision transformer on CIFAR-10',
-    f'{_SOURCE}, Figure 2',
+    f'{SOURCE}, Figure 2',
     figure_2,
     minutes=15,
   ),
   study.Study(
     'S4-Fig3',
     'An encoder on SST-2: tables over four decades of sizes',
-    f'{_SOURCE}, Figure 3',
+    f'{SOURCE}, Figure 3',
     figure_3,
     minutes=10,
   ),
   study.Study(
     'S4-Fig6',
     'Tiny tables: SAFL learns as fast, to a lower plateau',
-    f'{_SOURCE}, Figure 6',
+    f'{SOURCE}, Figure 6',
     figure_6,
     minutes=5,
-  ),
-  study.Study(
-    'SAFL-99',
-    'Headline: dense accuracy with 99 % less uplink, before every baseline',
-    f'{_SOURCE}, sections 1 and 5',
-    headline,
-    minutes=40,
   ),
 )

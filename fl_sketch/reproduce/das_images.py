@@ -259,14 +259,14 @@ def _fixed(lab, setting, grid):
 STUDIES = (
   study.Study(
     'S1-Sec6',
-    'clipping against normalising on images: setting, noise and grid',
+    'Clipping against normalising on images: setting, noise and grid',
     f'{_SOURCE}, section 6 and appendix G',
     section_6,
     6.0,
   ),
   study.Study(
     'S1-Tab1',
-    'clipping against normalising on images: test accuracy',
+    'Clipping against normalising on images: test accuracy',
     f'{_SOURCE}, Table 1',
     table_1,
     5.0,

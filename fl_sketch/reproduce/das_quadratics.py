@@ -245,21 +245,21 @@ def figure_3(lab: lab_lib.Lab) -> study.Report:
 STUDIES = (
   study.Study(
     'S1-Fig1',
-    'clipping against normalising on quadratics: loss',
+    'Clipping against normalising on quadratics: loss',
     f'{_SOURCE}, Figure 1',
     figure_1,
     2.0,
   ),
   study.Study(
     'S1-Fig2',
-    'clipping against normalising on quadratics: signal over noise',
+    'Clipping against normalising on quadratics: signal over noise',
     f'{_SOURCE}, Figure 2',
     figure_2,
     1.0,
   ),
   study.Study(
     'S1-Fig3',
-    'clipping against normalising on quadratics: trajectories',
+    'Clipping against normalising on quadratics: trajectories',
     f'{_SOURCE}, Figure 3',
     figure_3,
     0.3,
