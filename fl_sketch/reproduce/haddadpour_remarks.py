@@ -3,9 +3,9 @@
 BEHIND = {
   'alike': (
     'It fails at tau = 1 alone: 60 single steps at the largest rate of the '
-    'grid leave every method between 75 and 88 % and moving, with standard errors '
-    'of 1 to 6 points. At tau = 2 and 5 HEAPRIX is 0.0 to 0.2 points ahead of '
-    'PRIVIX, or 0.1 behind.'
+    'grid leave every method between 75 and 88 % and moving, with standard '
+    'errors of 1 to 6 points. At tau = 2 and 5 HEAPRIX is 0.0 to 0.2 points '
+    'ahead of PRIVIX, or 0.1 behind.'
   ),
   'unlike': (
     'At tau = 1 and (20, 40) one of three seeds of HEAPRIX diverged, which '
@@ -16,9 +16,9 @@ BEHIND = {
 }
 AHEAD = {
   'alike': (
-    'There is nothing to be ahead of: PRIVIX with tables of (20, 40) is '
-    'within half a point of FedSGD at tau = 2 and 5. Its median is the mean of the two '
-    'middle rows here, as it must be for an even number of rows; code that '
+    'There is nothing to be ahead of: PRIVIX with tables of (20, 40) is within '
+    'half a point of FedSGD at tau = 2 and 5. Its median is the mean of the '
+    'two middle rows here, as it must be for an even number of rows; code that '
     'takes the lower one is biased, and would put PRIVIX behind.'
   ),
   'unlike': (
@@ -35,10 +35,10 @@ FEDSGD = 'Too few rounds to tell.'
 ROUNDS = 'Too few rounds to tell.'
 SKETCHED = 'Too few rounds to tell.'
 STEPS = (
-  'More local steps help: at tau = 1, 2 and 5 PRIVIX has 73.9, 75.3 and 94.6 %, '
-  'HEAPRIX 56.5, 90.9 and 91.4, and FedSGD gains as well (89.7, 92.4, 94.5). '
-  'In 60 rounds five times the steps are worth more than the drift of devices '
-  'of two classes costs.'
+  'More local steps help: at tau = 1, 2 and 5 PRIVIX has 73.9, 75.3 and 94.6 '
+  '%, HEAPRIX 56.5, 90.9 and 91.4, and FedSGD gains as well (89.7, 92.4, '
+  '94.5). In 60 rounds five times the steps are worth more than the drift of '
+  'devices of two classes costs.'
 )
 LARGER = {
   'alike': (
@@ -47,10 +47,10 @@ LARGER = {
     'and 0.1 to 0.5 elsewhere.'
   ),
   'unlike': (
-    'At tau = 5 the tuning rejects the client rate of 0.1 with (50, 100), which '
-    'is the best with (20, 40), and 0.03 learns less in 60 rounds. Likely: '
-    'larger tables let more of the control variates through, whose errors add '
-    'up.'
+    'At tau = 5 the tuning rejects the client rate of 0.1 with (50, 100), '
+    'which is the best with (20, 40), and 0.03 learns less in 60 rounds. '
+    'Likely: larger tables let more of the control variates through, whose '
+    'errors add up.'
   ),
 }
 HEADLINE = {
