@@ -48,6 +48,7 @@ def load(c: Config, data_dir: str | None) -> Problem:
     scale = dataset.scale if own else sums.plus(dataset.train['x']).scale
   module = models.make(c.model, dataset.num_classes, **_model_options(c))
   x = dataset.train['x']
+  _check_tokens(c, dataset, module)
   tokens = x.dtype if c.dataset in text.NAMES else jnp.float32
   params = models.init_params(
     module, jax.random.key(c.seed), x.shape[1:], tokens
@@ -69,6 +70,15 @@ def load(c: Config, data_dir: str | None) -> Problem:
     scale=scale,
     partition=dataset.partition if own else None,
   )
+
+
+def _check_tokens(c: Config, dataset, module):
+  # Looked up in a table, a number past its end is silently its last row's.
+  if c.dataset not in text.NAMES:
+    return
+  top = max(int(part['x'].max()) for part in (dataset.train, dataset.test))
+  if top >= module.vocab_size:
+    raise ValueError(f'Expected vocab_size={module.vocab_size} > token {top}.')
 
 
 def _model_options(c: Config) -> dict[str, Any]:

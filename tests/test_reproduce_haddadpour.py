@@ -79,7 +79,7 @@ def claims(tmp_path, run, world):
   [
     (haddadpour.figure_1, 6),
     (haddadpour.figure_2, 5),
-    (haddadpour.headline, 6),
+    (haddadpour.headline, 7),
   ],
 )
 def test_claims_hold_in_the_papers_world_and_fail_in_another(

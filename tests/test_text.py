@@ -13,11 +13,13 @@ from fl_sketch.models import pretrained
 import jax
 import numpy as np
 import pytest
+from tokenizers import models
 
 DATA = pathlib.Path(__file__).parents[2] / 'shared' / 'data'
 needs_sst2 = pytest.mark.skipif(
   not (DATA / 'sst2').is_dir(), reason=f'SST-2 is not in {DATA}'
 )
+NUMBERS = {'[PAD]': 0, '[UNK]': 1, '[CLS]': 2, '[SEP]': 3, 'good': 4, 'bad': 5}
 WORDS = 'a bad film is not good but an unlovely , charming one was so'.split()
 SMALL = {'population': 4, 'cohort': 4, 'batch_size': 4, 'model': 'mlp'}
 BERT = {
@@ -89,6 +91,15 @@ def test_another_process_makes_the_same_vocabulary(folder):
   assert found == [f'{here}\n'] * 2
 
 
+def test_ties_are_broken_the_same_way_every_time():
+  rng = np.random.default_rng(0)
+  draw = lambda: ''.join(rng.choice(list('abcdefgh'), rng.integers(2, 9)))
+  words = [draw() for _ in range(320)]
+  found = [text._trained(words, 150).get_vocab() for _ in range(6)]
+  assert len(found[0]) == 150
+  assert all(f == found[0] for f in found)
+
+
 def test_a_published_vocabulary_is_used(folder):
   names = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', 'good', 'bad', 'film']
   path = folder / 'vocab.txt'
@@ -102,6 +113,30 @@ def test_a_published_vocabulary_is_used(folder):
   path.write_text('\n'.join(names[1:]) + '\n')
   with pytest.raises(sources.DataError, match=r'\[PAD\] to be token 0'):
     text.load('sst2', folder, tokenizer=path)
+
+
+def test_what_a_published_file_cuts_and_pads_is_not_done_twice(folder):
+  path = folder / 'tokenizer.json'
+  encoder = text._bert(models.WordPiece(NUMBERS, unk_token='[UNK]'))
+  encoder.enable_padding(length=5)
+  encoder.enable_truncation(max_length=2)
+  encoder.save(str(path))
+  found = text.encode(text._opened(path), ['good bad good', 'bad'], 6)
+  assert found.tolist() == [[2, 4, 5, 4, 3, 0], [2, 5, 3, 0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+  ('name', 'written', 'message'),
+  [
+    ('vocab.txt', '[PAD]\n[UNK]\n[SEP]\n', r'\[CLS\] among the tokens of'),
+    ('vocab.txt', '[PAD]\n[CLS]\n[SEP]\n', r'\[UNK\] among the tokens of'),
+    ('tokenizer.json', '{"model": ', 'tokenizer.json is no tokenizer: '),
+  ],
+)
+def test_a_damaged_tokenizer_is_refused(tmp_path, name, written, message):
+  (tmp_path / name).write_text(written)
+  with pytest.raises(sources.DataError, match=message):
+    text._opened(tmp_path / name)
 
 
 def test_what_is_wrong_with_the_files_is_named(folder):
@@ -141,6 +176,12 @@ def test_what_is_wrong_with_the_files_is_named(folder):
 def test_configs_that_mean_nothing_are_refused(fields, message):
   with pytest.raises(ValueError, match=message):
     Config(**{**SMALL, **fields})
+
+
+def test_a_private_config_may_use_a_published_tokenizer():
+  private = {'epsilon': 1.0, 'delta': 1e-5, 'clip_norm': 1.0}
+  fields = {**SMALL, **BERT, **private, 'vocabulary': None, 'tokenizer': 'x'}
+  assert Config(**fields, algorithm='dp_fedavg').tokenizer == 'x'
 
 
 def test_slices_are_taken_before_anything_is_shared():
@@ -186,6 +227,13 @@ def test_sentences_train_a_bert(folder):
   assert np.isfinite(loss)
   assert all(np.isfinite(g).all() for g in jax.tree.leaves(grads))
   assert exp.test['mask'].sum() == 20
+
+
+def test_a_token_past_the_end_of_the_model_is_refused(folder):
+  small = BERT['model_options'] | {'vocab_size': 20}
+  c = {**SMALL, **BERT, 'model_options': small}
+  with pytest.raises(ValueError, match=r'vocab_size=20 > token \d+\.'):
+    experiment.build(c, str(folder))
 
 
 @needs_sst2

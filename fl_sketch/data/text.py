@@ -115,18 +115,31 @@ def _read(folder, split) -> tuple[list[str], np.ndarray]:
 def _trained(sentences, size) -> tokenizers.Tokenizer:
   """A WordPiece vocabulary of these sentences.
 
-  Training finds the same tokens every time, but numbers them as it happens:
-  here they are sorted.
+  Of pairs that are equally frequent, training joins the one of the smaller
+  numbers first, and it numbers letters inside words as a hash map yields them.
+  Here they get their numbers before it, and the vocabulary is sorted after it:
+  so both are the same every time.
   """
   checks.at_least('vocabulary', size, 100)
   found = _bert(models.WordPiece(unk_token='[UNK]'))
+  words = _words(found, sentences)
+  letters = sorted({letter for word in words for letter in word})
+  inner = sorted({f'##{letter}' for word in words for letter in word[1:]})
   trainer = trainers.WordPieceTrainer(
-    vocab_size=size, special_tokens=_SPECIAL, show_progress=False
+    vocab_size=size,
+    special_tokens=_SPECIAL + letters + inner,
+    show_progress=False,
   )
   found.train_from_iterator(sentences, trainer)
   pieces = sorted(set(found.get_vocab()) - set(_SPECIAL))
   numbers = {piece: i for i, piece in enumerate(_SPECIAL + pieces)}
   return _bert(models.WordPiece(numbers, unk_token='[UNK]'))
+
+
+def _words(encoder, sentences) -> set[str]:
+  plain = (encoder.normalizer.normalize_str(s) for s in sentences)
+  split = encoder.pre_tokenizer.pre_tokenize_str
+  return {word for sentence in plain for word, _ in split(sentence)}
 
 
 def _bert(model) -> tokenizers.Tokenizer:
@@ -139,10 +152,18 @@ def _bert(model) -> tokenizers.Tokenizer:
 def _opened(path) -> tokenizers.Tokenizer:
   if not path.is_file():
     raise sources.DataError(f'No tokenizer in {path}.')
-  if path.suffix == '.json':
-    found = tokenizers.Tokenizer.from_file(str(path))
-  else:
-    found = _bert(models.WordPiece.from_file(str(path), unk_token='[UNK]'))
+  try:
+    if path.suffix == '.json':
+      found = tokenizers.Tokenizer.from_file(str(path))
+    else:
+      found = _bert(models.WordPiece.from_file(str(path), unk_token='[UNK]'))
+  except Exception as error:  # the library raises nothing narrower
+    raise sources.DataError(f'{path} is no tokenizer: {error}') from error
   if found.token_to_id('[PAD]') != 0:
     raise sources.DataError(f'Expected [PAD] to be token 0 of {path}.')
+  for name in _SPECIAL:
+    if found.token_to_id(name) is None:
+      raise sources.DataError(f'Expected {name} among the tokens of {path}.')
+  found.no_padding()  # `encode` cuts and pads; a published file may as well
+  found.no_truncation()
   return found

@@ -18,9 +18,9 @@ _SOURCE = 'Haddadpour, Karimi, Li, Li, arXiv:2008.04975'
 _RATES = (
   'FedSGD is, as in the paper, local SGD without compression. Every method has '
   'four pairs of rates at each table and at tau = 1 and 5, tuned on one seed '
-  'over a third of the rounds; tau = 2 has those of tau = 1 and, of devices '
-  'that are alike, the larger table those of the smaller one where they are '
-  'the largest. The best run on '
+  'over a third of the rounds (SketchedSGD: four rates over all of them); '
+  'tau = 2 has those of tau = 1 and, of devices that are alike, the larger '
+  'table those of the smaller one where they are the largest. The best run on '
   'three seeds; at cpu scale the first 2,000 test images are evaluated. A run '
   'that diverged counts as guessing, 10 %.'
 )
@@ -37,6 +37,12 @@ _EVERYBODY = (
   'have the same, everybody takes part for all of them: at cpu scale 25 '
   'devices of two classes each, as many updates a round as in Figure 1, at gpu '
   'scale 50. Variates are updated through the mean of the rows.'
+)
+_GAIN = (
+  'Small gain: the variates of FSGATE-PRIVIX move by 1 / 78 of what a round '
+  'tells them, which is the default of the small table, not by the 0.075 that '
+  'is that of (50, 100). It was added after the default was seen to fail, with '
+  'one value, and is no setting of the paper.'
 )
 _PANELS = 'Means over seeds, as far as all of them went.'
 
@@ -102,17 +108,9 @@ def figure_2(lab: lab_lib.Lab) -> study.Report:
 
 def headline(lab: lab_lib.Lab) -> study.Report:
   """Within 2 points of FedSGD at 12 times compression, five local steps."""
-  large, matched = runs_lib.tables(lab)[1], runs_lib.matched(lab)
   claims, seeds, tables = [], {}, []
   for devices in ('alike', 'unlike'):
-    dense = Cell(runs_lib.FEDSGD, 5)
-    heaprix = runs_lib.HEAPRIX[devices]
-    rivals = [Cell(heaprix, 5, large)]
-    if devices == 'unlike':
-      rivals.append(Cell(runs_lib.PRIVIX[devices], 5, large))
-    if lab.scale != 'quick':
-      rivals.append(Cell(heaprix, 5, matched))
-      rivals += [Cell(runs_lib.LITERAL, 5, large)] * (devices == 'alike')
+    dense, rivals = Cell(runs_lib.FEDSGD, 5), _rivals(lab, devices)
     found = {c: runs_lib.race(lab, devices, c) for c in (dense, *rivals)}
     whole = runs_lib.uplink(found[dense])
     for cell in rivals:
@@ -134,11 +132,25 @@ def headline(lab: lab_lib.Lab) -> study.Report:
     table = report.table(lab, devices, found)
     tables.append(table._replace(caption=f'{devices}: {table.caption}'))
   fair = (
-    f'With tables of {matched} HEAPRIX sends, second uplink and all, no more '
-    f'than PRIVIX with {large}: 12 times compression as billed.'
+    f'With tables of {runs_lib.matched(lab)} HEAPRIX sends, second uplink and '
+    f'all, no more than PRIVIX with {runs_lib.tables(lab)[1]}: 12 times '
+    'compression as billed.'
   )
-  notes = [_RATES, _BYTES, fair, _EVERYBODY]
+  notes = [_RATES, _BYTES, fair, _EVERYBODY, _GAIN]
   return study.Report(claims, seeds, tables, notes=notes)
+
+
+def _rivals(lab, devices) -> list[Cell]:
+  """What the headline compares with FedSGD."""
+  large, heaprix = runs_lib.tables(lab)[1], runs_lib.HEAPRIX[devices]
+  rivals = [Cell(heaprix, 5, large)]
+  if devices == 'unlike':
+    rivals.append(Cell(runs_lib.PRIVIX[devices], 5, large))
+  if lab.scale != 'quick':
+    more = {'alike': runs_lib.LITERAL, 'unlike': runs_lib.SMALL_GAIN}
+    rivals += [Cell(heaprix, 5, runs_lib.matched(lab))]
+    rivals += [Cell(more[devices], 5, large)]
+  return rivals
 
 
 def _found(lab, devices) -> report.Found:

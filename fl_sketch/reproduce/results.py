@@ -51,7 +51,7 @@ def play(study: study_lib.Study, lab: lab_lib.Lab) -> Result:
     'pictures': pictures,
     'notes': list(report.notes),
     'seeds': report.seeds,
-    'configs': dict(lab.played),
+    'configs': _anywhere(lab),
   } | workdir.measured_with()
   result = finite(result)
   workdir.replace(lab.folder / f'{study.name}.json', result)
@@ -63,6 +63,12 @@ def read(folder: pathlib.Path, name: str) -> Result | None:
   """What a study left in a folder; None if it left nothing."""
   path = folder / f'{name}.json'
   return json.loads(path.read_text()) if path.exists() else None
+
+
+def _anywhere(lab: lab_lib.Lab) -> dict[str, Any]:
+  """The configs that were played, without the place where they were."""
+  text = json.dumps(lab.played)
+  return json.loads(text.replace(str(lab.folder), f'DIR/{lab.scale}'))
 
 
 def _claim(claim: study_lib.Claim) -> dict[str, Any]:
