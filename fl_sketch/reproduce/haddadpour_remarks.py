@@ -4,8 +4,8 @@ BEHIND = {
   'alike': (
     'It fails at tau = 1 alone: 60 single steps at the largest rate of the '
     'grid leave FedSGD and FedSKETCH between 75 and 88 % and moving, with '
-    'standard errors of 1 to 6 points. At tau = 2 and 5 HEAPRIX is 0.0 to 0.2 points '
-    'ahead of PRIVIX, or 0.1 behind.'
+    'standard errors of 1 to 6 points. At tau = 2 and 5 HEAPRIX is 0.0 to 0.2 '
+    'points ahead of PRIVIX, or 0.1 behind.'
   ),
   'unlike': (
     'At tau = 1 and (20, 40) one of three seeds of HEAPRIX diverged, which '
@@ -23,9 +23,9 @@ AHEAD = {
   ),
   'unlike': (
     'It holds at tau = 2 (90.9 against 75.3 %) and fails at tau = 5 (91.4 '
-    'against 94.6 %), where the tuning over a third of the rounds gives HEAPRIX '
-    'the client rate 0.03 by a hair. At 0.1, as PRIVIX has it, HEAPRIX has '
-    '93.0 %, which is not ahead either.'
+    'against 94.6 %), where the tuning over a third of the rounds gives '
+    'HEAPRIX the client rate 0.03 by a hair. At 0.1, as PRIVIX has it, HEAPRIX '
+    'has 93.0 %, which is not ahead either.'
   ),
 }
 TRANSFERRED = (
@@ -60,9 +60,9 @@ HEADLINE = {
   'alike': 'Too few rounds to tell.',
   'unlike': (
     'Tried: four pairs of rates at every table, HEAPRIX at the bytes of '
-    'PRIVIX, and a smaller gain of the control variates, with which PRIVIX at 12 times '
-    'compression is level with FedSGD (0.1 +- 0.4 points ahead). So it is not '
-    'the table that costs accuracy but the errors that the default gain lets '
-    'into the variates.'
+    'PRIVIX, and a smaller gain of the control variates, with which PRIVIX at '
+    '12 times compression is level with FedSGD (0.1 +- 0.4 points ahead). So '
+    'it is not the table that costs accuracy but the errors that the default '
+    'gain lets into the variates.'
   ),
 }
