@@ -1,5 +1,7 @@
 """ResNets: sizes by hand, a NumPy twin, samples that do not see each other."""
 
+import itertools
+
 import chex
 from fl_sketch import losses
 from fl_sketch import models
@@ -16,9 +18,10 @@ def inputs(batch=3):
   return jnp.asarray(draws, jnp.float32)
 
 
-def small(**options):
-  """A ResNet-8 with parameters by NumPy: no initialiser is compiled."""
-  module = models.make('resnet8', 5, width=8, **options)
+def small(name='resnet8', **options):
+  """Three blocks with parameters by NumPy: no initialiser is compiled."""
+  options |= {'stages': (1, 1, 1), 'width': 8}
+  module = models.make(name, 5, **options)
   shapes = jax.eval_shape(module.init, jax.random.key(0), inputs())['params']
   rng = np.random.default_rng(0)
   draw = lambda p: (0.3 * rng.standard_normal(p.shape)).astype(np.float32)
@@ -100,27 +103,36 @@ def convolved(kernel, x, stride):
   return y
 
 
-def twin(p, x):
-  """Eight layers and two shortcuts, from the paper."""
-  convs = iter(p[f'Conv_{i}']['kernel'] for i in range(9))
-  norms = iter(p[f'GroupNorm_{i}'] for i in range(9))
-  layer = lambda x, stride: group_norm(
-    next(norms), convolved(next(convs), x, stride)
-  )
+def twin(p, x, bottleneck):
+  """Three blocks and their shortcuts, from the paper."""
+  numbers = itertools.count()
+
+  def layer(x, stride):
+    i = next(numbers)
+    y = convolved(p[f'Conv_{i}']['kernel'], x, stride)
+    return group_norm(p[f'GroupNorm_{i}'], y)
+
   h = np.maximum(layer(x, 1), 0)
   for stride in (1, 2, 2):
-    inner = layer(np.maximum(layer(h, stride), 0), 1)
-    shortcut = h if stride == 1 else layer(h, stride)
-    h = np.maximum(shortcut + inner, 0)
+    if bottleneck:  # the stride is the middle one's
+      inner = np.maximum(layer(h, 1), 0)
+      inner = layer(np.maximum(layer(inner, stride), 0), 1)
+    else:
+      inner = layer(np.maximum(layer(h, stride), 0), 1)
+    same = inner.shape == h.shape
+    h = np.maximum((h if same else layer(h, stride)) + inner, 0)
+  assert next(numbers) == len(p) // 2  # every layer, and the head
   head = p['Dense_0']
   return h.mean((1, 2)) @ head['kernel'] + head['bias']
 
 
 @pytest.mark.parametrize('form', ['tiles', 'lax'])
-def test_is_its_numpy_twin(form):
-  module, params = small(form=form)
+@pytest.mark.parametrize('name', ['resnet8', 'resnet101'])
+def test_is_its_numpy_twin(name, form):
+  module, params = small(name, form=form)
   found = jax.jit(module.apply)({'params': params}, inputs())
-  expected = twin(jax.tree.map(np.float64, params), np.asarray(inputs()))
+  params = jax.tree.map(np.float64, params)
+  expected = twin(params, np.asarray(inputs()), bottleneck=name == 'resnet101')
   np.testing.assert_allclose(found, expected, rtol=1e-3, atol=2e-3)
 
 
@@ -129,7 +141,9 @@ def test_a_stem_of_stride_2_costs_a_quarter():
   for stride in (1, 2):
     module, _ = small(stem_stride=stride)  # of the same parameters
     lowered = jax.jit(module.apply).lower(params, inputs())
-    counted.append(lowered.cost_analysis()['flops'])
+    cost = lowered.cost_analysis()
+    assert cost is not None
+    counted.append(cost['flops'])
   assert 3 < counted[0] / counted[1] < 4.5
 
 
@@ -139,3 +153,16 @@ def test_images_without_channels_are_refused():
     jax.eval_shape(module.init, jax.random.key(0), jnp.zeros((8, 8)))
   with pytest.raises(ValueError, match="option='patch' of model 'resnet8'"):
     models.make('resnet8', 10, patch=4)
+
+
+@pytest.mark.parametrize(
+  ('width', 'error', 'message'),
+  [
+    (12, ValueError, 'Expected width=12 to be a multiple of 8'),
+    (0, ValueError, 'Expected width=0 >= 1'),
+    (8.5, TypeError, 'Expected width to be an integer'),
+  ],
+)
+def test_widths_without_whole_groups_are_refused(width, error, message):
+  with pytest.raises(error, match=message):
+    models.make('resnet8', 10, width=width)

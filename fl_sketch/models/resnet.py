@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from fl_sketch import checks
 from fl_sketch.models import layers
 from fl_sketch.models import precision
 import flax.linen as nn
@@ -22,7 +23,8 @@ class ResNet(nn.Module):
     num_classes: number of logits.
     stages: blocks of each stage.
     width: channels of the first stage, a multiple of 8.
-    bottleneck: blocks of 1 x 1, 3 x 3 and 1 x 1, to four times the channels.
+    bottleneck: blocks of 1 x 1, 3 x 3 and 1 x 1, to four times the channels;
+      the 3 x 3 has the stride.
     stem_stride: 2 makes everything after it four times cheaper.
     form: of the convolutions, see `layers.conv2d`.
     dtype: of what is multiplied, see `precision`.
@@ -38,6 +40,10 @@ class ResNet(nn.Module):
 
   def __post_init__(self):
     layers.pick_form(self.form)
+    if checks.count('width', self.width) % GROUP:
+      raise ValueError(
+        f'Expected width={self.width} to be a multiple of {GROUP}.'
+      )
     super().__post_init__()
 
   @nn.compact
