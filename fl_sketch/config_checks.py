@@ -166,6 +166,12 @@ def _check_text(c: Any):
       f'Expected one of vocabulary={c.vocabulary} and '
       f'tokenizer={c.tokenizer!r}.'
     )
+  numbered = c.tokenizer or 'vocab_size' in (c.model_options or {})
+  if c.dataset in text.NAMES and c.pretrained is not None and not numbered:
+    raise ValueError(
+      f'Expected a tokenizer beside pretrained={c.pretrained!r}, that of its '
+      'words; or of a vocabulary made here, vocab_size in model_options.'
+    )
   if c.dataset in text.NAMES and not c.model.startswith('bert'):
     raise ValueError(
       f'Expected model={c.model!r} to be a bert with dataset={c.dataset!r}.'

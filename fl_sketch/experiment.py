@@ -120,7 +120,8 @@ def assemble(
   """An experiment on a problem of one's own, spread over clients as one likes.
 
   Args:
-    c: its fields that name a dataset, a model or a partition are not used.
+    c: its fields that name a dataset, a model, its precision or first
+      parameters, label smoothing or a partition are not used.
     problem: data, model and losses.
     partition: which samples each client holds.
 

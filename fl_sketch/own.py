@@ -48,7 +48,8 @@ def problem(
 
   Raises:
     ValueError: there is no client, one has no sample or other arrays than the
-      test, or the model does not give a value of each sample.
+      test, labels are not among a module's logits, or a function does not give
+      a value of each sample.
   """
   own, test = [_narrow(arrays) for arrays in clients], _narrow(test)
   sizes = _sizes(own, test)
@@ -57,6 +58,7 @@ def problem(
     if not {'x', 'y'} <= data.keys():
       raise ValueError(f"Expected 'x' and 'y' among the arrays {list(data)}.")
     params = _init(model, data['x'], seed)
+    _check_labels(model, params, data, test)
     loss_fn = losses.classification(model)
     metrics_fn = losses.classification_metrics(model)
   else:
@@ -80,6 +82,28 @@ def _init(module, x, seed):
   """Parameters for images of bytes, which become floats, or for x as it is."""
   dtype = jnp.float32 if x.dtype == np.uint8 else x.dtype
   return models.init_params(module, jax.random.key(seed), x.shape[1:], dtype)
+
+
+def _check_labels(module, params, data, test):
+  """One whole number a sample, that of a logit; else a loss of nothing."""
+  x, y = data['x'][:1], data['y']
+  logits = jax.eval_shape(
+    lambda params: module.apply({'params': params}, losses.preprocess(x)),
+    params,
+  )
+  if logits.ndim != 2:
+    raise ValueError(f'Expected logits[batch, classes], not {logits.shape}.')
+  if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer):
+    raise ValueError(
+      f"Expected 'y' to be whole numbers[samples], not {y.dtype}{y.shape}."
+    )
+  every = np.concatenate([y, test['y']])
+  low, high = every.min(), every.max()
+  if low < 0 or high >= logits.shape[1]:
+    raise ValueError(
+      f"Expected 'y' from {low} to {high} in 0 to {logits.shape[1] - 1}, the "
+      'logits.'
+    )
 
 
 def _plain(values_fn: ValuesFn) -> tuple[losses.LossFn, losses.MetricsFn]:

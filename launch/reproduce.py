@@ -16,6 +16,7 @@ from absl import app
 from absl import flags
 from fl_sketch import devices
 from fl_sketch import training
+from fl_sketch import workdir
 from fl_sketch.reproduce import catalog
 from fl_sketch.reproduce import lab as lab_lib
 from fl_sketch.reproduce import page
@@ -56,22 +57,24 @@ def main(argv):
 
 
 def _run(studies, scale, root):
-  lab = lab_lib.Lab(root / scale, scale, _DATA_DIR.value)
+  # Configs name files of the lab: the same ones however it is called.
+  lab = lab_lib.Lab(root.resolve() / scale, scale, _DATA_DIR.value)
   found, missing = [], {}
   bar = tqdm.tqdm(studies, unit='study', disable=len(studies) == 1)
   for study in bar:
     bar.set_description(study.name)
     try:
       found.append(results.play(study, lab))
-    except (ValueError, training.DivergedError) as e:
+    except (ValueError, workdir.SaveError, training.DivergedError) as e:
       if len(studies) == 1:
         launch.refuse(e)
       missing[study.name] = f'{type(e).__name__}: {e}'
+    written = page.write(root, list(catalog.STUDIES), lab_lib.SCALES, missing)
   for result in found:
     print(results.text(result) if len(studies) == 1 else _line(result))
   for name, why in missing.items():
     print(f'{name:14} not run: {why}')
-  print(page.write(root, list(catalog.STUDIES), lab_lib.SCALES, missing))
+  print(written)
   failed = any(c['ok'] is False for r in found for c in r['claims'])
   sys.exit(1 if missing or (_STRICT.value and failed) else 0)
 

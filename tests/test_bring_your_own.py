@@ -191,6 +191,32 @@ def test_a_function_without_values_of_each_sample_is_refused(values, message):
     own.problem((np.zeros(3), values), [arrays(3)], arrays(3))
 
 
+@pytest.mark.parametrize(
+  ('y', 'message'),
+  [
+    (np.array([1, 2, 3]), "'y' from 1 to 3 in 0 to 2"),
+    (np.array([-1, 1, 1]), "'y' from -1 to 1 in 0 to 2"),
+    (np.zeros((3, 1), int), 'not int32(3, 1)'),
+    (np.zeros(3), 'not float32(3,)'),
+    (np.ones(3, bool), 'not bool(3,)'),
+  ],
+)
+def test_labels_that_are_no_logits_are_refused(y, message):
+  client = {'x': np.zeros((3, 2)), 'y': y}
+  with pytest.raises(ValueError, match=re.escape(message)):
+    own.problem(models.make('linear', 3), [client], client)
+
+
+def test_a_module_without_classes_is_refused():
+  class Scalar(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+      return nn.Dense(1)(x)[:, 0]
+
+  with pytest.raises(ValueError, match=re.escape('classes], not (1,)')):
+    own.problem(Scalar(), [arrays(3)], arrays(3))
+
+
 def test_a_module_wants_its_two_arrays():
   alone = {'x': np.zeros((3, 2))}
   with pytest.raises(ValueError, match="'x' and 'y' among the arrays"):

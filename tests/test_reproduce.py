@@ -101,12 +101,20 @@ class Reader(parser.HTMLParser):
     self.text += data
 
 
+def test_remarks_are_of_the_cpu_scale(tmp_path):
+  told = {}
+  for scale in ('quick', 'cpu'):
+    lab = lab_lib.Lab(tmp_path / scale, scale, progress=False)
+    told[scale] = results.play(MADE_UP, lab)['claims'][1]['remark']
+  assert told == {'quick': '', 'cpu': 'too long <steps>'}
+
+
 def test_the_page_needs_nothing_but_itself(tmp_path):
-  lab = lab_lib.Lab(tmp_path / 'quick', 'quick', progress=False)
+  lab = lab_lib.Lab(tmp_path / 'cpu', 'cpu', progress=False)
   result = results.play(MADE_UP, lab)
   assert result['verdict'] == '1 of 2 claims hold'
   assert result['seeds'] == {'a': [1.5, None]}
-  path = page.write(tmp_path, ['X-1', 'X-2'], ['quick'], {'X-2': 'no data'})
+  path = page.write(tmp_path, ['X-1', 'X-2'], ['cpu'], {'X-2': 'no data'})
   reader = Reader()
   reader.feed(path.read_text())
   assert not reader.stack
@@ -124,7 +132,9 @@ def test_what_was_computed_is_found_again(tmp_path):
   compute = lambda: calls.append(1) or {'n': len(calls)}
   assert lab.kept('a', {'x': (1, 2)}, compute) == {'n': 1}
   assert lab.kept('a', {'x': [1, 2]}, compute) == {'n': 1}
-  assert lab.kept('a', {'x': [1, 3]}, compute) == {'n': 2}
+  with pytest.raises(ValueError, match='another workdir'):
+    lab.kept('a', {'x': [1, 3]}, compute)
+  assert len(calls) == 1
 
 
 def test_runs_tell_where_they_reach_a_target(tmp_path):

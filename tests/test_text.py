@@ -162,6 +162,10 @@ def test_what_is_wrong_with_the_files_is_named(folder):
     ({'test_slice': '9:3'}, "test_slice='9:3' to hold a sample"),
     ({'dataset': 'quadratics', 'train_slice': ':3'}, 'Expected no train_slice'),
     ({'dataset': 'quadratics', 'pretrained': 'x'}, 'Expected no pretrained'),
+    (
+      {'dataset': 'sst2', 'model': 'bert_nano', 'pretrained': 'x'},
+      'Expected a tokenizer beside',
+    ),
     ({'text_length': 9}, r"no \['text_length'\] with dataset='digits'"),
     ({'model': 'bert_nano'}, "dataset='digits' in .'sst2',. with model="),
     ({**BERT, 'model': 'mlp'}, "model='mlp' to be a bert"),
@@ -216,6 +220,15 @@ def test_a_run_starts_from_a_file(tmp_path):
   found = experiment.build({**SMALL, 'seed': 4, 'pretrained': str(path)})
   same = jax.tree.map(np.array_equal, exp.params, found.params)
   assert jax.tree.all(same)
+
+
+def test_a_private_run_says_that_it_starts_from_a_file():
+  private = {'epsilon': 3.0, 'delta': 1e-4, 'clip_norm': 1.0}
+  c = {'algorithm': 'dp_fedavg', 'standardize': False, **private}
+  account = lambda **more: experiment.account(Config(**c, **more))
+  told, plain = account(pretrained='x').statement, account().statement
+  (more,) = set(told.caveats) - set(plain.caveats)
+  assert 'not protected' in more
 
 
 def test_sentences_train_a_bert(folder):

@@ -110,7 +110,7 @@ def load(path: str | os.PathLike, module: nn.Module, params: Any) -> Any:
     if value is not None and value.shape == drawn.shape:
       found[name] = jnp.asarray(value, drawn.dtype)
     elif name.startswith(_HEAD):
-      _LOG.info('%s stays as drawn: %s has no such array.', name, path)
+      _LOG.info('%s stays as drawn: %s has none of its shape.', name, path)
       found[name] = drawn
     else:
       held = 'is missing' if value is None else f'has shape {value.shape}'

@@ -39,6 +39,10 @@ _KNOWN = (
 _FAULTS = (
   'Whether a client is silent or late is supposed not to depend on any data.',
 )
+_PRETRAINED = (
+  'Training starts from the parameters of a file; what they were fitted to is '
+  'not protected.',
+)
 _OF_TRUST = {
   'central': (),
   'secure_aggregation': _HONEST + _KNOWN,
@@ -139,7 +143,10 @@ def promise(c: Any, releases: int, partition: Any = None) -> Promise | None:
     mechanism,
     trust,
     noise=types.NOISE[c.noise_seed is not None],
-    caveats=_OF_TRUST[trust] + _FAULTS * participation.in_force(c) + _CAVEATS,
+    caveats=_OF_TRUST[trust]
+    + _FAULTS * participation.in_force(c)
+    + _PRETRAINED * (c.pretrained is not None)
+    + _CAVEATS,
   )
   return Promise(mechanism, statement, per_round)
 

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from fl_sketch import reporting
+from fl_sketch.reproduce import chen_races as races
 from fl_sketch.reproduce import chen_settings as settings
 from fl_sketch.reproduce import lab as lab_lib
 from fl_sketch.reproduce import study
@@ -19,21 +20,17 @@ Race = dict[tuple[str, float], Runs]  # (method, share of the floats) -> seeds
 def methods(lab: lab_lib.Lab, setting: settings.Setting) -> Race:
   """Every method at every share at which it races."""
   return {
-    (name, share): settings.race(lab, setting, name, share)
-    for name, share in settings.contestants(lab)
+    (name, share): races.race(lab, setting, name, share)
+    for name, share in races.contestants(lab)
   }
 
 
 def sizes(
   lab: lab_lib.Lab, setting: settings.Setting, shares: Sequence[float]
 ) -> Race:
-  """SAFL at these sizes of tables; at 1 it is dense Adam on the server."""
-  return {
-    ('safl', share): settings.race(
-      lab, setting, 'safl' if share < 1 else 'fedadam', share
-    )
-    for share in shares
-  }
+  """SAFL at these sizes of tables; at 1 it is dense FedAdam."""
+  keys = [('safl' if share < 1 else 'fedadam', share) for share in shares]
+  return {key: races.race(lab, setting, *key) for key in keys}
 
 
 def mean(runs: Runs, metric: str = 'test_accuracy') -> float:
@@ -52,12 +49,9 @@ def points_above(some: Runs, others: Runs) -> tuple[float, float]:
   return lab_lib.mean_and_error(100 * (final(a) - final(b)) for a, b in pairs)
 
 
-def uplink_to(runs: Runs, target: float) -> tuple[float, float]:
+def uplink_to(runs: Runs, target: float) -> list[float]:
   """Bytes up of all clients until a test accuracy; infinite if not reached."""
-  found = [run.reaches(target) for run in runs]
-  if not np.isfinite(found).all():
-    return math.inf, math.nan
-  return lab_lib.mean_and_error(found)
+  return [run.reaches(target) for run in runs]
 
 
 def tried(longer: lab_lib.Run, momentum: lab_lib.Run, race: Race) -> list[str]:
@@ -94,20 +88,20 @@ def table(
   """A row a method and share: bytes, rates, loss, accuracy."""
   rows = []
   for (name, share), runs in race.items():
-    dense = (name, share) == ('safl', 1.0)
-    rates = settings.rates(lab, setting, 'fedadam' if dense else name)
+    rates = races.rates(lab, setting, name, share)
+    sent = [r.row['total_uplink_bytes'] for r in runs if not r.diverged]
     rows.append(
       [
         name,
         f'{share:g}',
-        f'{runs[0].row.get("total_uplink_bytes", 0) / 1e6:,.3f}',
+        f'{np.mean(sent) / 1e6:,.3f}' if sent else '',
         ', '.join(f'{k} {v:g}' for k, v in rates.items()),
         lab_lib.shown([final(r, 'train_loss') for r in runs], digits=3),
         lab_lib.shown([final(r) for r in runs], scale=100),
       ]
     )
   head = 'method', 'share of d', 'uplink, MB', 'rates', 'training loss'
-  caption = f'{caption}, d = {setting.dimension:,}, three seeds.'
+  caption = f'{caption}, d = {setting.dimension:,}, means over seeds.'
   return study.Table(caption, (*head, 'test accuracy, %'), rows)
 
 

@@ -7,13 +7,12 @@ which no client holds.
 
 from collections.abc import Iterator
 import pathlib
+import shutil
 from typing import Any
 
 from fl_sketch import config as config_lib
-from fl_sketch import experiment
 from fl_sketch import losses
 from fl_sketch import models
-from fl_sketch import training
 from fl_sketch.data import partitions
 from fl_sketch.data import pixels
 from fl_sketch.data import sources
@@ -62,16 +61,27 @@ def folder(lab: lab_lib.Lab, dataset: str) -> pathlib.Path:
   Raises:
     DataError: the dataset is not there.
   """
-  made = lab.folder / 'runs' / 'das' / f'{dataset}-features'
-  fields = network(lab, dataset)
-  lab.played[f'das/{dataset}-network'] = fields
-  if made.exists():
-    return made
-  exp = experiment.build(fields, lab.data_dir)
-  trained = made.with_name(f'{dataset}-network')
-  params = training.train(exp, str(trained), progress=lab.progress).state.params
+  name = f'das/{dataset}-features'
+  made = lab.folder / 'runs' / name
+  trained = network(lab, dataset)
+  fields = {
+    'network': trained,
+    'public': PUBLIC,
+    'population': POPULATION,
+    'shards': SHARDS,
+  }
+  # Kept after the store is written, so that half a store is made again.
+  lab.kept(name, fields, lambda: _write(lab, dataset, trained, made))
+  return made
+
+
+def _write(lab, dataset, trained, made) -> int:
+  """Trains the network and writes the store; how many features there are."""
+  shutil.rmtree(made, ignore_errors=True)
+  params = lab.train(f'das/{dataset}-network', trained).state.params
+  c = config_lib.Config(**trained)
   data = sources.load(dataset, lab.data_dir)
-  found = features(exp.config, params, data, lab.progress)
+  found = features(c, params, data, lab.progress)
   scale = np.quantile(found['train'][:PUBLIC], 0.999, axis=0)
   byte = lambda x: np.rint(255 * np.clip(x / scale, 0, 1)).astype(np.uint8)
   labels = data.train['y'][PUBLIC:]
@@ -82,7 +92,7 @@ def folder(lab: lab_lib.Lab, dataset: str) -> pathlib.Path:
   held = {'x': byte(found['train'][PUBLIC:])[order], 'y': labels[order]}
   test = {'x': byte(found['test']), 'y': data.test['y']}
   store.write(made, [(dealt.sizes, held)], test, data.num_classes)
-  return made
+  return held['x'].shape[-1]
 
 
 def features(

@@ -1,7 +1,5 @@
 """What was tried, and what is likely, where a claim of Das et al. fails."""
 
-ROUNDS = 'It needs the 500 rounds of the larger scales.'
-SMALL = 'Digits over 12 rounds are too few to tell.'
 FIGURE_1_40 = (
   'The bounds were first found on another draw of the problem. At C = 40 '
   'nearly every update is clipped and the two differ by 2 % at most: from I1 '
@@ -21,6 +19,13 @@ FIGURE_1_REVERSED = (
   'rate 0.004 the order is reversed (1.06 at C = 40, 1.04 at 50), as it is '
   'from I2 at every rate.'
 )
+CLASSES = {
+  'cifar10': (
+    'Each of the five shards of a client has two images, and one in ten '
+    'straddles two labels, as the 40,000 images left by the network are not '
+    'equally many of every class.'
+  )
+}
 TABLE_1_FIXED = {
   ('cifar10', 125.0): (
     'The bound is that of Fashion-MNIST. At this noise and rate clipping loses '

@@ -57,12 +57,11 @@ def claim(
   if not values:
     return study.Claim(text, None, relation, bound, remark=_NOT_HERE)
   means = {name: lab_lib.mean_and_error(x) for name, x in values.items()}
-  pick = min if relation == '>=' else max
-  worst = pick(means, key=lambda name: means[name][0])
-  text = f'{text}; the worst: {worst}' if len(means) > 1 else text
-  return study.Claim(
-    text, means[worst][0], relation, bound, means[worst][1], remark=remark
-  )
+  mean, error = lab_lib.worst(means.values(), relation)
+  if len(means) > 1:
+    name = next(n for n, found in means.items() if found == (mean, error))
+    text = f'{text}; the worst: {name}'
+  return study.Claim(text, mean, relation, bound, error, remark=remark)
 
 
 def seeds(found: Found) -> dict[str, Any]:

@@ -1,14 +1,17 @@
 """Where studies run: their scale, their folder, and runs that they share."""
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 import json
 import pathlib
 from typing import Any
 
+from fl_sketch import experiment
 from fl_sketch import reporting
 from fl_sketch import sweep
+from fl_sketch import training
 from fl_sketch import workdir
 import numpy as np
 
@@ -57,6 +60,20 @@ class Lab:
     self.played[name] = config
     return [Run(row, folder / 'points' / f'{row["point"]:03d}') for row in rows]
 
+  def train(self, name: str, config: Mapping[str, Any]) -> training.Result:
+    """Trains one run in runs/NAME to its end, or finds it there.
+
+    Raises:
+      KeyboardInterrupt: a signal stopped it; it goes on at the next start.
+    """
+    folder = self.folder / 'runs' / name
+    self.played[name] = dict(config)
+    exp = experiment.build(config, self.data_dir)
+    result = training.train(exp, str(folder), progress=self.progress)
+    if not result.finished:
+      raise KeyboardInterrupt(f'{folder} was stopped before its last round.')
+    return result
+
   def kept(
     self, name: str, fields: Mapping[str, Any], compute: Callable[[], Any]
   ) -> Any:
@@ -66,14 +83,21 @@ class Lab:
       name: of the file, runs/NAME.json.
       fields: all that the result depends on, as JSON has it.
       compute: makes a tree of numbers, lists and mappings.
+
+    Raises:
+      ValueError: the file is of other fields.
     """
     path = self.folder / 'runs' / f'{name}.json'
     fields = json.loads(json.dumps(dict(fields)))
     self.played[name] = fields
     if path.exists():
       known = json.loads(path.read_text())
-      if known['fields'] == fields:
-        return known['result']
+      if known['fields'] != fields:
+        raise ValueError(
+          f'Expected {path} to be of {fields}, not of {known["fields"]}; take '
+          'another workdir.'
+        )
+      return known['result']
     result = json.loads(json.dumps(compute()))
     path.parent.mkdir(parents=True, exist_ok=True)
     workdir.replace(path, {'fields': fields, 'result': result})
@@ -112,13 +136,15 @@ class Run:
   ) -> tuple[np.ndarray, np.ndarray]:
     """A metric over the rounds, or over another metric, where both are known.
 
+    Rounds are those that were played: the first is 1.
+
     Returns:
       f64[points], f64[points].
     """
     rows = reporting.read_metrics(self.folder / 'metrics.jsonl')
     found = [(r[x], r[metric]) for r in rows if metric in r and x in r]
     xs, ys = np.array(found, float).reshape(-1, 2).T
-    return xs, ys
+    return xs + (x == 'round'), ys
 
   def reaches(
     self,
@@ -144,6 +170,22 @@ def mean_and_error(values: Any) -> tuple[float, float]:
   x = np.asarray(list(values), float)
   error = x.std(ddof=1) / len(x) ** 0.5 if len(x) > 1 else float('nan')
   return float(x.mean()), float(error)
+
+
+def worst(
+  pairs: Iterable[tuple[float, float]], relation: str
+) -> tuple[float, float]:
+  """Of means with errors, the one nearest to breaking a bound; NaN before all.
+
+  >>> worst([(1.0, 0.1), (2.0, 0.3)], '<=')
+  (2.0, 0.3)
+
+  Args:
+    pairs: (mean, standard error) of each.
+    relation: '>=' or '<=', what they shall be to the bound.
+  """
+  sign = 1 if relation == '>=' else -1
+  return min(pairs, key=lambda p: -np.inf if np.isnan(p[0]) else sign * p[0])
 
 
 def shown(values: Any, scale: float = 1.0, digits: int = 1) -> str:

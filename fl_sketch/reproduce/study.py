@@ -30,8 +30,8 @@ class Claim(NamedTuple):
     relation: '>=' or '<='.
     bound: what `measured` is compared with.
     error: standard error of `measured` over seeds; NaN where there is one.
-    remark: if it does not hold, what was tried and what is likely; if it cannot
-      be tested, why.
+    remark: if it does not hold at cpu scale, what was tried and what is likely;
+      if it cannot be tested, why.
   """
 
   text: str
@@ -113,6 +113,15 @@ class Study(NamedTuple):
   source: str
   run: Callable[[lab_lib.Lab], Report]
   minutes: float
+
+
+def rounds(value: float) -> str:
+  """Rounds in words.
+
+  >>> rounds(14.0), rounds(math.inf)
+  ('14', 'not reached')
+  """
+  return f'{value:.0f}' if math.isfinite(value) else 'not reached'
 
 
 def summary(verdicts: Sequence[str]) -> str:

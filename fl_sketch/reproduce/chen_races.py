@@ -1,0 +1,153 @@
+"""The methods that race in the settings of Chen et al., and their runs.
+
+Chen, Li and Banerjee, arXiv:2411.06770, section 5 and appendix D.
+"""
+
+from fl_sketch.reproduce import chen_settings as settings
+from fl_sketch.reproduce import lab as lab_lib
+import numpy as np
+
+Fields = settings.Fields
+METHODS = (
+  'fedadam', 'safl', 'fetchsgd', 'marina', 'cocktail_sgd', 'cd_adam',
+  'onebit_adam',
+)  # fmt: skip
+SHARE = 0.01  # floats that a client sends, of those of its model
+SHARES = (SHARE, 0.1)  # of the races
+_SMALL = {'server_lr': (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)}
+_LARGE = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+_MOMENTUM = (0.01, 0.03, 0.1, 0.3, 1.0)
+
+
+def method(setting: settings.Setting, name: str, share: float = 1.0) -> Fields:
+  """Config of a method that sends this share of a model's floats.
+
+  Seven learning rates are in `sweep`: of the server, where it is adaptive or
+  the only one that steps, or else of the clients.
+
+  Args:
+    setting: what is learned.
+    name: one of `METHODS`.
+    share: of the floats of a model; 1-bit Adam sends what it sends.
+  """
+  floats = setting.floats(share)
+  steps, batch = (setting.fields[k] for k in ('local_steps', 'batch_size'))
+  one_gradient = {'local_steps': 1, 'batch_size': steps * batch}
+  # MARINA's first gradient is whole; half of what is left is for whole ones.
+  half = max(1, floats - setting.dimension // setting.fields['rounds']) // 2
+  # Of each value kept: an int32, half a byte, and a sixteenth of a scale.
+  kept = max(16, int(floats / (1 + 1 / 8 + 1 / 16)) // 16 * 16)
+  own: dict[str, Fields] = {
+    'fedadam': {'algorithm': 'fedavg', **settings.ADAM, 'sweep': _SMALL},
+    'safl': {
+      'algorithm': 'safl',
+      'sketch': {'kind': 'block_cyclic', 'size': floats},
+      **settings.ADAM,
+      'sweep': _SMALL,
+    },
+    'fetchsgd': {
+      'algorithm': 'fetchsgd',
+      **one_gradient,
+      'sketch': {'kind': 'count_sketch', 'rows': 5, 'cols': floats // 5},
+      'k': max(1, floats // 16),
+      'sweep': {'server_lr': _LARGE},
+    },
+    'marina': {
+      'algorithm': 'marina',
+      **one_gradient,
+      'codec': {'kind': 'rand_k', 'k': max(1, half)},
+      'sync_probability': half / setting.dimension,
+      'sweep': {'server_lr': _LARGE},
+    },
+    'cocktail_sgd': {
+      'algorithm': 'cocktail_sgd',
+      'codec': {
+        'kind': 'quantized_top_k', 'k': kept, 'bits': 4, 'bucket': 16,
+      },
+      'mask_ratio': 0.2,
+      'sweep': {'client_lr': _LARGE},
+    },
+    'cd_adam': {
+      'algorithm': 'cd_adam',
+      **one_gradient,
+      'codec': {'kind': 'top_k', 'k': floats // 2},
+      'b2': 0.99,
+      'sweep': _SMALL,
+    },
+    'onebit_adam': {
+      'algorithm': 'onebit_adam',
+      **one_gradient,
+      'warmup': max(2, setting.fields['rounds'] // 5),
+      'b2': 0.99,
+      'sweep': _SMALL,
+    },
+  }  # fmt: skip
+  return setting.fields | own[name]
+
+
+def shares(lab: lab_lib.Lab, name: str) -> tuple[float, ...]:
+  """The shares at which a method is tuned, and races."""
+  if name in ('fedadam', 'onebit_adam'):
+    return (1.0,)
+  return lab.pick((SHARE,), SHARES, SHARES)
+
+
+def contestants(lab: lab_lib.Lab) -> list[tuple[str, float]]:
+  """Every method with each of its shares; a few methods at quick scale."""
+  few = ('fedadam', 'safl', 'fetchsgd', 'cd_adam')
+  names = lab.pick(few, METHODS, METHODS)
+  return [(name, share) for name in names for share in shares(lab, name)]
+
+
+def rates(
+  lab: lab_lib.Lab, setting: settings.Setting, name: str, share: float
+) -> Fields:
+  """The best of a method's seven rates over a quarter of the rounds, one seed.
+
+  By the training loss: the test data are for the races.
+  """
+  fields = method(setting, name, share)
+  if lab.scale == 'quick':
+    return {field: values[-1] for field, values in fields['sweep'].items()}
+  rounds = setting.fields['rounds'] // 20 * 5
+  fields |= dict.fromkeys(('rounds', 'eval_every', 'checkpoint_every'), rounds)
+  if name == 'onebit_adam':
+    fields['warmup'] = rounds // 5  # the same part as in the race
+  runs = lab.sweep(f'{setting.name}/tune/{name}-{share:g}', fields)
+  loss = lambda run: run.final('train_loss', last=20)
+  return min(runs, key=lambda run: np.nan_to_num(loss(run), nan=np.inf)).values
+
+
+def race(
+  lab: lab_lib.Lab, setting: settings.Setting, name: str, share: float
+) -> list[lab_lib.Run]:
+  """A method's runs over seeds, with its best rates."""
+  fields = method(setting, name, share) | rates(lab, setting, name, share)
+  fields['sweep'] = {'seed': lab.pick((0, 1), (0, 1, 2), (0, 1, 2))}
+  return lab.sweep(f'{setting.name}/race/{name}-{share:g}', fields)
+
+
+def momentum(lab: lab_lib.Lab, setting: settings.Setting) -> lab_lib.Run:
+  """FedAvg with momentum on the server, on one seed, at the best of five rates.
+
+  What is left of Adam where its second moments are as large everywhere.
+  """
+  rates = lab.pick((0.1,), _MOMENTUM, _MOMENTUM)
+  fields = setting.fields | {
+    'algorithm': 'fedavg',
+    'server_optimizer': 'momentum',
+    'momentum': 0.9,
+    'sweep': {'server_lr': rates},
+  }
+  loss = lambda run: run.final('train_loss', last=20)
+  runs = lab.sweep(f'{setting.name}/momentum', fields)
+  return min(runs, key=lambda run: np.nan_to_num(loss(run), nan=np.inf))
+
+
+def longer(lab: lab_lib.Lab, setting: settings.Setting) -> lab_lib.Run:
+  """SAFL over four times the rounds, on one seed."""
+  fields = method(setting, 'safl', SHARE) | rates(lab, setting, 'safl', SHARE)
+  rounds = 4 * setting.fields['rounds']
+  fields |= {'rounds': rounds, 'checkpoint_every': rounds, 'sweep': None}
+  (run,) = lab.sweep(f'{setting.name}/longer', fields)
+  return run
