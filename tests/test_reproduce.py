@@ -137,6 +137,33 @@ def test_what_was_computed_is_found_again(tmp_path):
   assert len(calls) == 1
 
 
+@pytest.mark.parametrize(
+  ('best', 'found', 'beyond'),
+  [
+    (0.03, 0.03, []),
+    (0.3, 0.3, ['a-0.3', 'a-1']),
+    (0.0, 0.0003, ['a-0.003', 'a-0.001', 'a-0.0003']),
+  ],
+)
+def test_a_grid_goes_on_where_the_best_is_at_its_edge(
+  tmp_path, best, found, beyond
+):
+  class Lab(lab_lib.Lab):
+    def sweep(self, name, config):
+      self.played[name] = config
+      return [
+        lab_lib.Run({'values': {'client_lr': lr}}, tmp_path)
+        for lr in config['sweep']['client_lr']
+      ]
+
+  lab = Lab(tmp_path)
+  score = lambda run: -abs(run.values['client_lr'] - best)
+  grid = {'client_lr': (0.01, 0.03, 0.1)}
+  assert lab.tune('a', {'rounds': 3}, grid, score) == {'client_lr': found}
+  assert [*lab.played] == ['a', *beyond]
+  assert all(config['rounds'] == 3 for config in lab.played.values())
+
+
 def test_runs_tell_where_they_reach_a_target(tmp_path):
   rows = [
     {'round': i, 'total_uplink_bytes': 10 * i, 'test_accuracy': i / 10}

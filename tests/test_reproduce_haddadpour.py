@@ -95,7 +95,7 @@ def test_every_cell_is_tuned_and_its_rate_may_be_carried_over(tmp_path):
   _, played = claims(tmp_path, haddadpour.figure_1, paper)
   folder = 'haddadpour/alike/'
   of = lambda what: {n.split('/')[-1] for n in played if f'/{what}/' in n}
-  assert of('tune') == of('race') - {'fs-privix-20x40-tau5-rate-of-tau1'}
+  assert of('tune') >= of('race') - {'fs-privix-20x40-tau5-rate-of-tau1'}
   rate = lambda name: played[f'{folder}race/{name}']['client_lr']
   # In the paper's world more than 0.05 is best at tau = 1 and fails at 5.
   assert rate('fs-privix-20x40-tau1') == 0.1

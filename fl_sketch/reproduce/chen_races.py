@@ -102,20 +102,24 @@ def contestants(lab: lab_lib.Lab) -> list[tuple[str, float]]:
 def rates(
   lab: lab_lib.Lab, setting: settings.Setting, name: str, share: float
 ) -> Fields:
-  """The best of a method's seven rates over a quarter of the rounds, one seed.
+  """A method's best rate over a quarter of the rounds, one seed.
 
   By the training loss: the test data are for the races.
   """
   fields = method(setting, name, share)
+  grid = fields.pop('sweep')
   if lab.scale == 'quick':
-    return {field: values[-1] for field, values in fields['sweep'].items()}
+    return {rate: values[-3] for rate, values in grid.items()}
   rounds = setting.fields['rounds'] // 20 * 5
   fields |= dict.fromkeys(('rounds', 'eval_every', 'checkpoint_every'), rounds)
   if name == 'onebit_adam':
     fields['warmup'] = rounds // 5  # the same part as in the race
-  runs = lab.sweep(f'{setting.name}/tune/{name}-{share:g}', fields)
-  loss = lambda run: run.final('train_loss', last=20)
-  return min(runs, key=lambda run: np.nan_to_num(loss(run), nan=np.inf)).values
+  folder = f'{setting.name}/tune/{name}-{share:g}'
+  return lab.tune(folder, fields, grid, _score)
+
+
+def _score(run: lab_lib.Run) -> float:
+  return -np.nan_to_num(run.final('train_loss', last=20), nan=np.inf)
 
 
 def race(
@@ -139,9 +143,7 @@ def momentum(lab: lab_lib.Lab, setting: settings.Setting) -> lab_lib.Run:
     'momentum': 0.9,
     'sweep': {'server_lr': rates},
   }
-  loss = lambda run: run.final('train_loss', last=20)
-  runs = lab.sweep(f'{setting.name}/momentum', fields)
-  return min(runs, key=lambda run: np.nan_to_num(loss(run), nan=np.inf))
+  return max(lab.sweep(f'{setting.name}/momentum', fields), key=_score)
 
 
 def longer(lab: lab_lib.Lab, setting: settings.Setting) -> lab_lib.Run:

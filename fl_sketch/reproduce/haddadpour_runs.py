@@ -109,7 +109,7 @@ def play(
 
 
 def rates(lab: lab_lib.Lab, devices: str, cell: Cell) -> Fields:
-  """The best of four rates over a third of the rounds, one seed.
+  """The best rate over a third of the rounds, one seed.
 
   Of the clients, or of the server where clients send one gradient. Of
   SketchedSGD over all rounds: a rate that leads early diverges later.
@@ -118,11 +118,9 @@ def rates(lab: lab_lib.Lab, devices: str, cell: Cell) -> Fields:
   if lab.scale == 'quick':
     return {rate: values[-2] for rate, values in grid.items()}
   fields: Fields = _fields(lab, devices, cell)
-  fields['sweep'] = grid
   fields['rounds'] //= 1 if cell.name == SKETCHED else 3
-  runs = lab.sweep(_folder(devices, 'tune', cell), fields)
   score = lambda run: -1.0 if run.diverged else run.final(last=2)
-  return max(runs, key=score).values
+  return lab.tune(_folder(devices, 'tune', cell), fields, grid, score)
 
 
 def accuracy(runs: Runs) -> np.ndarray:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import json
 import pathlib
@@ -16,6 +17,7 @@ from fl_sketch import workdir
 import numpy as np
 
 SCALES = ('quick', 'cpu', 'gpu')
+_HALF_DECADES = tuple(float(f'{m}e{k}') for k in range(-9, 6) for m in (1, 3))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +61,40 @@ class Lab:
     )
     self.played[name] = config
     return [Run(row, folder / 'points' / f'{row["point"]:03d}') for row in rows]
+
+  def tune(
+    self,
+    name: str,
+    config: Mapping[str, Any],
+    grid: Mapping[str, Sequence[float]],
+    score: Callable[['Run'], float],
+  ) -> dict[str, float]:
+    """The best of a grid of one rate, half decades apart.
+
+    Where the best is the smallest or the largest the grid goes on, three times
+    at most, so that no method is held back by an edge.
+
+    Args:
+      name: of the folder.
+      config: of the runs.
+      grid: the name of the rate and its values.
+      score: of a run, the larger the better.
+
+    Returns:
+      The name and the best value.
+    """
+    (rate,) = grid
+    runs = self.sweep(name, {**config, 'sweep': dict(grid)})
+    for _ in range(3):
+      best = max(runs, key=score).values[rate]
+      tried = [run.values[rate] for run in runs]
+      if min(tried) < best < max(tried):
+        break
+      step = 1 if best == max(tried) else -1
+      value = _HALF_DECADES[_HALF_DECADES.index(best) + step]
+      more = {**config, 'sweep': {rate: (value,)}}
+      runs += self.sweep(f'{name}-{value:g}', more)
+    return {rate: max(runs, key=score).values[rate]}
 
   def train(self, name: str, config: Mapping[str, Any]) -> training.Result:
     """Trains one run in runs/NAME to its end, or finds it there.
