@@ -21,9 +21,9 @@ RATES = (
   'ones while the best is at an edge; that with the least training loss over a '
   'quarter of the rounds, one seed, runs on three seeds. Methods send d / 100 '
   'or d / 10 floats a round in the mean; FedAdam sends whole updates, and '
-  '1-bit Adam whole gradients in its first fifth and then d / 32. At cpu scale all take one step a round and '
-  'client, so that none has more steps than another. Rates are constant: not '
-  'every method has a schedule.'
+  '1-bit Adam whole gradients in its first fifth and then d / 32. At cpu scale '
+  'all take one step a round and client, so that none has more steps than '
+  'another. Rates are constant: not every method has a schedule.'
 )
 SUBSTITUTES = (
   'The paper trains a ResNet-101 and fine-tunes ViT-B/16 and BERT-base with '
