@@ -57,7 +57,6 @@ def figure_1(lab: lab_lib.Lab) -> study.Report:
       _rank_correlation(sized),
       '<=',
       -0.9,
-      remark=remarks.FIGURE_1_MONOTONE,
     ),
     *(_wins(race, name) for name in ('fetchsgd', 'cd_adam')),
     study.Claim(
@@ -90,7 +89,6 @@ def _wins(race, name) -> study.Claim:
     float(np.mean(wins)),
     '>=',
     2 / 3,
-    remark=remarks.FIGURE_1_BASELINES,
   )
 
 
@@ -188,7 +186,6 @@ def figure_6(lab: lab_lib.Lab) -> study.Report:
       float(np.max(rounds) / np.min(rounds)),
       '<=',
       2.0,
-      remark=remarks.FIGURE_6_PLATEAU,
     )
   )
   gains = 100 * np.diff([report.mean(runs) for runs in sized.values()])
@@ -198,7 +195,6 @@ def figure_6(lab: lab_lib.Lab) -> study.Report:
       float(gains.min()),
       '>=',
       0.0,
-      remark=remarks.FIGURE_6_ORDER,
     )
   )
   return _report(lab, setting, claims, {}, sized, SUBSTITUTES, _TINY)

@@ -149,8 +149,13 @@ def _setting(name, fields, lab) -> Setting:
 
 
 def _trained_before(lab, fields) -> str:
-  """The file of a model, but for its head, trained as the fields say."""
-  fields = fields | ADAM | {'algorithm': 'fedavg', 'server_lr': 0.003}
+  """The file of a model, but for its head, trained as the fields say.
+
+  Its seed is that of no race, whose heads must not be the one that it began
+  with: what it learned fits that one.
+  """
+  own = {'algorithm': 'fedavg', 'server_lr': 0.003, 'seed': 1000}
+  fields = fields | ADAM | own
   params = lab.train('vit/before', fields).state.params
   path = lab.folder / 'runs' / 'vit' / 'before' / 'model.safetensors'
   pretrained.save(path, {k: v for k, v in params.items() if k != 'head'})
