@@ -111,17 +111,16 @@ def play(
 def rates(lab: lab_lib.Lab, devices: str, cell: Cell) -> Fields:
   """The best rate over a third of the rounds, one seed.
 
-  Of the clients, or of the server where clients send one gradient. Where what
-  is kept of earlier sketches adds up, in the errors of SketchedSGD and the
-  variates of gradient tracking, over all rounds: a rate that leads early
+  Of the clients, or of the server where clients send one gradient. Of devices
+  that are unlike, and of SketchedSGD, over all rounds: a rate that leads early
   diverges later.
   """
-  adds_up = cell.table is not None and devices == 'unlike'
   grid = _LONE if cell.name == SKETCHED else _GRID
   if lab.scale == 'quick':
     return {rate: values[-2] for rate, values in grid.items()}
   fields: Fields = _fields(lab, devices, cell)
-  fields['rounds'] //= 1 if adds_up or cell.name == SKETCHED else 3
+  late = devices == 'unlike' or cell.name == SKETCHED
+  fields['rounds'] //= 1 if late else 3
   score = lambda run: -1.0 if run.diverged else run.final(last=2)
   return lab.tune(_folder(devices, 'tune', cell), fields, grid, score)
 
