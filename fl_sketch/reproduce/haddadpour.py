@@ -91,7 +91,6 @@ def figure_2(lab: lab_lib.Lab) -> study.Report:
       above,
       '>=',
       10.0,
-      remarks.SKETCHED,
     ),
     report.claim(
       f'test accuracy at tau = 1 above that at tau = 5, {small}, points',
