@@ -64,7 +64,7 @@ def test_a_notebook_runs_from_top_to_bottom(name, tmp_path, monkeypatch):
   monkeypatch.delenv('MPLBACKEND', raising=False)  # pictures go inline
   notebook = jupytext.read(build.FOLDER / f'{name}.ipynb')
   where = {'metadata': {'path': str(tmp_path)}}
-  nbclient.NotebookClient(notebook, timeout=300, resources=where).execute()
+  nbclient.NotebookClient(notebook, resources=where).execute()
   pictures = [
     output
     for cell in notebook.cells
