@@ -263,20 +263,20 @@ STUDIES = (
     'FedSKETCH on MNIST, devices that are alike',
     f'{_SOURCE}, Figure 1',
     figure_1,
-    minutes=11,
+    minutes=30,
   ),
   study.Study(
     'S2-Fig2',
     'FedSKETCHGATE on MNIST, devices of two classes',
     f'{_SOURCE}, Figure 2',
     figure_2,
-    minutes=11,
+    minutes=50,
   ),
   study.Study(
     'FedSKETCH-12x',
     'Headline: within 2 points of FedSGD at 12 times compression',
     f'{_SOURCE}, section 6',
     headline,
-    minutes=3,
+    minutes=30,
   ),
 )
