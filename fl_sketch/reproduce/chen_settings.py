@@ -91,7 +91,7 @@ def vit(lab: lab_lib.Lab) -> Setting:
     _work(rounds=1000, steps=8, batch=128),
   )
   before = fields | longer | {'train_slice': first}
-  path = _trained_before(lab, _setting('vit', before, lab).fields)
+  path = _trained_before(lab, _shared(before))
   return _setting(
     'vit', fields | {'train_slice': second, 'pretrained': path}, lab
   )
@@ -137,15 +137,14 @@ def _digits(lab) -> Setting:
 
 
 def _setting(name, fields, lab) -> Setting:
-  fields = {
-    'population': 5,
-    'cohort': 5,
-    'label_smoothing': 0.1,
-    'weight_decay': 1e-4,
-    **fields,
-  }
+  fields = _shared(fields)
   params = experiment.build(fields, lab.data_dir).params
   return Setting(name, fields, models.num_params(params))
+
+
+def _shared(fields) -> Fields:
+  clients = {'population': 5, 'cohort': 5}
+  return clients | {'label_smoothing': 0.1, 'weight_decay': 1e-4} | fields
 
 
 def _trained_before(lab, fields) -> str:

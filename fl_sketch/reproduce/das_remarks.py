@@ -21,9 +21,8 @@ FIGURE_1_REVERSED = (
 )
 CLASSES = {
   'cifar10': (
-    'Each of the five shards of a client has two images, and one in ten '
-    'straddles two labels, as the 40,000 images left by the network are not '
-    'equally many of every class.'
+    'It is 1 client of 4,000: each of its five shards has two images, and a '
+    'shard at the border of two classes may have one of each.'
   )
 }
 TABLE_1_FIXED = {

@@ -42,7 +42,7 @@ _GAIN = (
   'Small gain: the variates of FSGATE-PRIVIX move by 1 / 78 of what a round '
   'tells them, which is the default of the small table, not by the 0.075 that '
   'is that of (50, 100). It was added after the default was seen to fail, with '
-  'one value, and is no setting of the paper.'
+  'one value, is no setting of the paper, and is in the table alone.'
 )
 _PANELS = 'Means over seeds, as far as all of them went.'
 
