@@ -18,8 +18,8 @@ import scipy.stats
 SOURCE = 'Chen, Li, Banerjee, arXiv:2411.06770'
 RATES = (
   'Every method has seven learning rates at each number of floats, and further '
-  'ones while the best is at an edge; that with the least training loss over a '
-  'quarter of the rounds, one seed, runs on three seeds. Methods send d / 100 '
+  'ones while the best is at an edge; that with the least training loss after '
+  'all rounds of one seed runs on three seeds. Methods send d / 100 '
   'or d / 10 floats a round in the mean; FedAdam sends whole updates, and '
   '1-bit Adam whole gradients in its first fifth and then d / 32. At cpu scale '
   'all take one step a round and client, so that none has more steps than '

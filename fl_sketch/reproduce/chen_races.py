@@ -102,18 +102,16 @@ def contestants(lab: lab_lib.Lab) -> list[tuple[str, float]]:
 def rates(
   lab: lab_lib.Lab, setting: settings.Setting, name: str, share: float
 ) -> Fields:
-  """A method's best rate over a quarter of the rounds, one seed.
+  """A method's best rate over all rounds of one seed.
 
-  By the training loss: the test data are for the races.
+  All, since a rate that leads early may diverge later. By the training loss:
+  the test data are for the races.
   """
   fields = method(setting, name, share)
   grid = fields.pop('sweep')
   if lab.scale == 'quick':
     return {rate: values[-3] for rate, values in grid.items()}
-  rounds = setting.fields['rounds'] // 20 * 5
-  fields |= dict.fromkeys(('rounds', 'eval_every', 'checkpoint_every'), rounds)
-  if name == 'onebit_adam':
-    fields['warmup'] = rounds // 5  # the same part as in the race
+  fields['eval_every'] = setting.fields['rounds']
   folder = f'{setting.name}/tune/{name}-{share:g}'
   return lab.tune(folder, fields, grid, _score)
 
