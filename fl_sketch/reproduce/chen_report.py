@@ -15,6 +15,7 @@ import numpy as np
 
 Runs = list[lab_lib.Run]
 Race = dict[tuple[str, float], Runs]  # (method, share of the floats) -> seeds
+_LINES = {1.0: '-', **dict(zip(races.SHARES, ('-', '--'), strict=True))}
 
 
 def methods(lab: lab_lib.Lab, setting: settings.Setting) -> Race:
@@ -108,16 +109,20 @@ def table(
 def draw(race: Race, sized: Race) -> figure.Figure:
   """Accuracy against bytes; of sizes of tables, loss and accuracy over rounds.
 
+  A method has its colour, a share its line.
+
   Args:
     race: of the methods.
     sized: SAFL by the size of its tables; without it there is one panel.
   """
   fig = figure.Figure(figsize=(15 if sized else 6, 4.4), layout='constrained')
   left, *rest = fig.subplots(1, 3 if sized else 1, squeeze=False)[0]
-  for i, ((name, share), runs) in enumerate({**race, **sized}.items()):
+  for (name, share), runs in {**race, **sized}.items():
     x, y = _curve(runs, 'test_accuracy', 'total_uplink_bytes')
     label = name if share == 1 else f'{name}, {share:g} d'
-    left.plot(x / 1e6, 100 * y, label=label, **reporting.look(i))
+    look = reporting.look(races.METHODS.index(name))
+    look['linestyle'] = _LINES.get(share, ':')
+    left.plot(x / 1e6, 100 * y, label=label, **look)
   left.set(xlabel='uplink of all clients, MB', ylabel='test accuracy, %')
   left.set_xscale('log')
   reporting.plain_ticks(left.xaxis)
