@@ -83,6 +83,7 @@ def may_mount(folder):
   return tried.returncode == 0
 
 
+@pytest.mark.long
 def test_a_full_disk_loses_nothing(tmp_path):
   """It fills while a checkpoint is written; with room the run goes on."""
   if not may_mount(tmp_path):
