@@ -77,7 +77,8 @@ def figure_1(lab: lab_lib.Lab) -> study.Report:
 def _rank_correlation(sized) -> float:
   shares = [share for _, share in sized]
   losses = [report.mean(runs, 'train_loss') for runs in sized.values()]
-  return float(scipy.stats.spearmanr(shares, losses).statistic)
+  ranks = scipy.stats.rankdata([shares, losses], axis=1)
+  return float(np.corrcoef(ranks)[0, 1])
 
 
 def _wins(race, name) -> study.Claim:

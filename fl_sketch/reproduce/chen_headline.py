@@ -73,8 +73,8 @@ def _point(name, race) -> study.Claim:
 def _bytes(name, found) -> study.Claim:
   """Each at its best share, a seed that never gets there counting as never."""
   of_all = {key: sum(uplinks) for key, uplinks in found.items()}
-  ours = min((k for k in found if k[0] == 'safl'), key=of_all.get)
-  first = min((k for k in found if k[0] != 'safl'), key=of_all.get)
+  ours = min((k for k in found if k[0] == 'safl'), key=of_all.__getitem__)
+  first = min((k for k in found if k[0] != 'safl'), key=of_all.__getitem__)
   ratio, error = math.nan, math.nan
   if math.isfinite(of_all[ours]):
     ratio, error = lab_lib.mean_and_error(np.divide(found[ours], found[first]))
