@@ -1,6 +1,7 @@
 """Two CPU devices always; silent broadcasting and warnings are errors."""
 
 import os
+import shutil
 import tempfile
 
 import jax
@@ -17,3 +18,7 @@ os.environ['FL_SKETCH_CACHE'] = CACHE
 # share: JAX's cache lets one read what another has half written.
 jax.config.update('jax_compilation_cache_dir', f'{CACHE}/programs')
 jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
+
+
+def pytest_unconfigure():
+  shutil.rmtree(CACHE)

@@ -5,6 +5,7 @@ Chen, Li and Banerjee, arXiv:2411.06770.
 
 import itertools
 import math
+from typing import Any
 
 from fl_sketch.reproduce import chen_races as races
 from fl_sketch.reproduce import chen_remarks as remarks
@@ -77,8 +78,8 @@ def figure_1(lab: lab_lib.Lab) -> study.Report:
 def _rank_correlation(sized) -> float:
   shares = [share for _, share in sized]
   losses = [report.mean(runs, 'train_loss') for runs in sized.values()]
-  ranks = scipy.stats.rankdata([shares, losses], axis=1)
-  return float(np.corrcoef(ranks)[0, 1])
+  found: Any = scipy.stats.spearmanr(shares, losses)
+  return float(found.statistic)
 
 
 def _wins(race, name) -> study.Claim:
