@@ -3,11 +3,9 @@
 import dataclasses
 import typing
 
-from fl_sketch import codecs
-from fl_sketch import config
-from fl_sketch import models
-from fl_sketch import sketches
+from fl_sketch import codecs, models, sketches
 from fl_sketch.attacks import settings
+from fl_sketch.experiment import config
 import ml_collections
 from ml_collections import config_dict
 

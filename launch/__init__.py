@@ -5,9 +5,7 @@ import sys
 import traceback
 from typing import NoReturn
 
-from absl import app
-from absl import flags
-from absl import logging
+from absl import app, flags, logging
 import jax
 
 # In what XLA says of a collective, or a service, that others have left.

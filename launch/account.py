@@ -11,16 +11,12 @@ draws audit.png.
 
 import pathlib
 
-from absl import app
-from absl import flags
-from fl_sketch import audits
-from fl_sketch import config
-from fl_sketch import devices
+from absl import app, flags
 from fl_sketch import experiment
-from fl_sketch import workdir
-from fl_sketch.privacy import audit
-from fl_sketch.privacy import report
-from fl_sketch.privacy import types
+from fl_sketch.experiment import audit as config_audit, config, privacy_report
+from fl_sketch.privacy import audit, types
+from fl_sketch.training import devices
+from fl_sketch.utils import files
 import launch
 from ml_collections import config_flags
 
@@ -49,17 +45,17 @@ def main(argv):
     promise = experiment.account(c, _DATA_DIR.value)
   except ValueError as e:
     launch.refuse(e)
-  epsilons = report.curve(promise, c.rounds)
-  print(report.text(promise, epsilons))
+  epsilons = privacy_report.curve(promise, c.rounds)
+  print(privacy_report.text(promise, epsilons))
   if folder is not None:
     folder.mkdir(parents=True, exist_ok=True)
     told = {'epsilons': types.plain(epsilons)} | promise.statement.as_dict()
-    workdir.replace(folder / 'privacy.json', told)
-    report.draw(promise, epsilons, folder / 'epsilon.png')
+    files.replace(folder / 'privacy.json', told)
+    privacy_report.draw(promise, epsilons, folder / 'epsilon.png')
   if _AUDIT.value:
     options = {'samples': _SAMPLES.value, 'data': _DATA_DIR.value}
     try:
-      found = audits.audit_config(c, **options)
+      found = config_audit.audit_config(c, **options)
     except ValueError as e:
       launch.refuse(e)
     print(found.text())

@@ -6,12 +6,9 @@ Leaves attacks.jsonl, table.md and pictures. Started again with the same workdir
 it goes on with the settings that are not finished.
 """
 
-from absl import app
-from absl import flags
-from fl_sketch import devices
-from fl_sketch.attacks import campaign
-from fl_sketch.attacks import report
-from fl_sketch.attacks import settings
+from absl import app, flags
+from fl_sketch.attacks import campaign, report, settings
+from fl_sketch.training import devices
 import launch
 from ml_collections import config_flags
 

@@ -21,17 +21,17 @@ import json
 import os
 import pathlib
 
-from absl import app
-from absl import flags
-from absl import logging
-from fl_sketch import devices
-from fl_sketch.bench import contestants
-from fl_sketch.bench import round as round_bench
-from fl_sketch.bench import scale as scale_bench
-from fl_sketch.bench import scale_report
-from fl_sketch.bench import sketch as sketch_bench
-from fl_sketch.bench import sketch_report
-from fl_sketch.bench import workloads
+from absl import app, flags, logging
+from fl_sketch.bench import (
+  contestants,
+  round as round_bench,
+  scale as scale_bench,
+  scale_report,
+  sketch as sketch_bench,
+  sketch_report,
+  workloads,
+)
+from fl_sketch.training import devices
 import jax
 import tqdm
 

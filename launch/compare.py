@@ -7,11 +7,10 @@ point with LeNet-5 over three seeds, and leaves table.md and comparison.png.
 Started again with the same workdir it goes on with what is not finished.
 """
 
-from absl import app
-from absl import flags
+from absl import app, flags
 from configs import mnist_comparison
-from fl_sketch import comparison
-from fl_sketch import devices
+from fl_sketch.sweeps import comparison
+from fl_sketch.training import devices
 import launch
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Where the results go.')

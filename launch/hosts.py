@@ -25,8 +25,7 @@ import subprocess
 import sys
 import threading
 
-from absl import app
-from absl import flags
+from absl import app, flags
 import launch
 
 MODULE = 'launch.train'

@@ -12,15 +12,11 @@ that was run there. Started again it goes on with what is missing.
 import pathlib
 import sys
 
-from absl import app
-from absl import flags
-from fl_sketch import devices
+from absl import app, flags
 from fl_sketch import training
-from fl_sketch import workdir
-from fl_sketch.reproduce import catalog
-from fl_sketch.reproduce import lab as lab_lib
-from fl_sketch.reproduce import page
-from fl_sketch.reproduce import results
+from fl_sketch.reproduce import catalog, lab as lab_lib, page, results
+from fl_sketch.training import devices
+from fl_sketch.utils import files
 import launch
 import tqdm
 
@@ -65,7 +61,7 @@ def _run(studies, scale, root):
     bar.set_description(study.name)
     try:
       found.append(results.play(study, lab))
-    except (ValueError, workdir.SaveError, training.DivergedError) as e:
+    except (ValueError, files.SaveError, training.DivergedError) as e:
       if len(studies) == 1:
         launch.refuse(e)
       missing[study.name] = f'{type(e).__name__}: {e}'

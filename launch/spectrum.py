@@ -7,12 +7,10 @@ workdir spectrum.json, .md and .png beside what launch.train leaves. Started
 again with the same workdir it goes on with what is missing.
 """
 
-from absl import app
-from absl import flags
-from fl_sketch import devices
-from fl_sketch import spectra
+from absl import app, flags
 from fl_sketch import training
-from fl_sketch.theory import spectrum_report
+from fl_sketch.theory.curvature import during_training, spectrum_report
+from fl_sketch.training import devices
 import launch
 from ml_collections import config_flags
 
@@ -38,11 +36,11 @@ def main(argv):
   launch.begin(argv)
   c = _CONFIG.value
   devices.start(cpu_devices=min(devices.cores(), c.cohort))
-  options = spectra.Options(
+  options = during_training.Options(
     _STEPS.value, _PROBES.value, _TOP.value, _SAMPLES.value
   )
   try:
-    rows = spectra.run(
+    rows = during_training.run(
       c.to_dict(),
       str(_WORKDIR.value),
       every=_EVERY.value,

@@ -9,12 +9,10 @@ adds lines.md and lines.png: the best setting along one field, a line for each
 value of the others.
 """
 
-from absl import app
-from absl import flags
-from fl_sketch import devices
-from fl_sketch import sweep
-from fl_sketch import sweep_lines
-from fl_sketch import sweep_report
+from absl import app, flags
+from fl_sketch import sweeps
+from fl_sketch.sweeps import lines as sweep_lines, report as sweep_report
+from fl_sketch.training import devices
 import launch
 from ml_collections import config_flags
 
@@ -43,7 +41,7 @@ def main(argv):
   c, folder = _CONFIG.value, str(_WORKDIR.value)
   devices.start(cpu_devices=min(devices.cores(), c.cohort))
   try:
-    rows = sweep.run(
+    rows = sweeps.run(
       c.to_dict(),
       folder,
       data_dir=_DATA_DIR.value,

@@ -10,19 +10,18 @@ processes: the same command in each, with --coordinator=HOST:PORT,
 
 import sys
 
-from absl import app
-from absl import flags
-from fl_sketch import checkpoints
-from fl_sketch import comms
-from fl_sketch import devices
-from fl_sketch import experiment
-from fl_sketch import memory
-from fl_sketch import placement
-from fl_sketch import planner
-from fl_sketch import reporting
-from fl_sketch import secret
-from fl_sketch import training
-from fl_sketch import workdir
+from absl import app, flags
+from fl_sketch import experiment, planning, reporting, training
+from fl_sketch.rounds import processes
+from fl_sketch.training import (
+  checkpoints,
+  devices,
+  memory,
+  noise_secret,
+  placement,
+  workdir,
+)
+from fl_sketch.utils import files
 import jax
 import launch
 from ml_collections import config_flags
@@ -50,9 +49,9 @@ _REFUSALS = (
   checkpoints.CheckpointError,
   memory.TooLargeError,
   placement.PlacementError,
-  secret.SecretError,
+  noise_secret.SecretError,
   training.DivergedError,
-  workdir.SaveError,
+  files.SaveError,
   workdir.WorkdirError,
 )
 flags.mark_flag_as_required('config')
@@ -86,13 +85,13 @@ def main(argv):
   except ValueError as e:  # a config or a dataset that is not as it should be
     launch.refuse(e)
   if _PLAN.value:
-    print(planner.plan(exp).text(), end='')
+    print(planning.plan(exp).text(), end='')
     return
   try:
     result = training.train(exp, str(_WORKDIR.value))
   except _REFUSALS as e:
     launch.refuse(e)
-  except (jax.errors.JaxRuntimeError, comms.PeerLostError) as e:
+  except (jax.errors.JaxRuntimeError, processes.PeerLostError) as e:
     if _NUM_PROCESSES.value == 1:
       raise
     launch.leave(e)

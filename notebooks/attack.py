@@ -10,12 +10,10 @@ private table they do not. This notebook does all three to images of digits.
 # %%
 import os
 
-from fl_sketch import attacks
-from fl_sketch import losses
-from fl_sketch import models
-from fl_sketch import sketches
+from fl_sketch import attacks, models, sketches
 from fl_sketch.attacks import defences
 from fl_sketch.data import sources
+from fl_sketch.models import losses
 from fl_sketch.privacy import accounting
 import jax
 import matplotlib.pyplot as plt

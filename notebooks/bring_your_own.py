@@ -10,12 +10,9 @@ scikit-learn's: stand-ins for yours, so that nothing is downloaded.
 import os
 import tempfile
 
-from fl_sketch import config
-from fl_sketch import experiment
-from fl_sketch import own
-from fl_sketch import reporting
-from fl_sketch import training
+from fl_sketch import experiment, reporting, training
 from fl_sketch.data import sources
+from fl_sketch.experiment import config, custom
 import flax.linen as nn
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
@@ -62,7 +59,7 @@ class Net(nn.Module):
     return nn.Dense(10)(x)
 
 
-mine = own.problem(Net(), clients, digits.test)
+mine = custom.problem(Net(), clients, digits.test)
 
 # %% [markdown]
 # ## A sketched private run
@@ -125,7 +122,7 @@ def regression(params, batch):
 
 
 start = {'w': np.zeros(10), 'b': np.zeros(())}
-plain = own.problem((start, regression), shares, test)
+plain = custom.problem((start, regression), shares, test)
 c = config.Config(
   population=len(shares),
   cohort=10,

@@ -11,10 +11,7 @@ draws accuracy against all bytes that clients sent.
 import os
 import tempfile
 
-from fl_sketch import experiment
-from fl_sketch import models
-from fl_sketch import reporting
-from fl_sketch import training
+from fl_sketch import experiment, models, reporting, training
 from fl_sketch.data import sources
 import matplotlib.pyplot as plt
 
@@ -36,9 +33,9 @@ print('data:', dataset)
 # %% [markdown]
 # ## Runs are configs
 #
-# `fl_sketch/config.py` lists all fields. `build` checks them and reads the
-# data; `train` plays the rounds in a folder, from which the same call goes on
-# if it was stopped.
+# `fl_sketch/experiment/config.py` lists all fields. `build` checks them and
+# reads the data; `train` plays the rounds in a folder, from which the same call
+# goes on if it was stopped.
 
 # %%
 # The best of a few: launch.compare's on MNIST, configs/digits_fedavg.py's.

@@ -11,9 +11,7 @@ SAFL, whose noise is in the tables, and says what all of it does not promise.
 import os
 import tempfile
 
-from fl_sketch import experiment
-from fl_sketch import reporting
-from fl_sketch import training
+from fl_sketch import experiment, reporting, training
 from fl_sketch.data import sources
 from fl_sketch.privacy import accounting
 import matplotlib.pyplot as plt

@@ -8,13 +8,10 @@ the chain, and reads off what a client sends.
 """
 
 # %%
-from fl_sketch import algorithms
-from fl_sketch import comms
-from fl_sketch import losses
-from fl_sketch import models
-from fl_sketch import rounds
-from fl_sketch import sketches
+from fl_sketch import algorithms, models, rounds, sketches
 from fl_sketch.data import sources
+from fl_sketch.models import losses
+from fl_sketch.rounds import mesh as mesh_lib
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
@@ -73,7 +70,7 @@ by_hand = jax.tree.map(lambda x: x.mean(0), ends)
 # one client sent (`up`) and received (`down`), counted from the arrays sent.
 
 # %%
-mesh = comms.cohort_mesh()
+mesh = mesh_lib.cohort_mesh()
 hp = algorithms.Hyper(client_lr=jnp.float32(LR), server_lr=jnp.float32(1))
 
 
@@ -81,7 +78,7 @@ def play(name, count, hp=hp, **options):
   """Plays rounds with the same batches: parameters, losses, last metrics."""
   make = algorithms.make(name, loss_fn, **options)
   round_fn = jax.jit(rounds.run_round(make, mesh))
-  state = comms.place(mesh, rounds.init(make(hp), params, CLIENTS))
+  state = mesh_lib.place(mesh, rounds.init(make(hp), params, CLIENTS))
   seen = []
   for _ in range(count):
     state, metrics = round_fn(hp, state, cohort, jax.random.key(0))

@@ -11,14 +11,10 @@ compiled program plays all points of a grid. This notebook does it twice: by
 import os
 import tempfile
 
-from fl_sketch import algorithms
-from fl_sketch import comms
-from fl_sketch import losses
-from fl_sketch import models
-from fl_sketch import rounds
-from fl_sketch import sketches
-from fl_sketch import sweep
+from fl_sketch import algorithms, models, rounds, sketches, sweeps
 from fl_sketch.data import sources
+from fl_sketch.models import losses
+from fl_sketch.rounds import mesh as mesh_lib
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
@@ -59,7 +55,7 @@ RATES = jnp.logspace(-3, 0, 4 if QUICK else 13)
 hps = algorithms.Hyper(client_lr=jnp.full_like(RATES, 0.3), server_lr=RATES)
 keys = jax.random.split(jax.random.key(0), len(RATES))
 
-round_fn = rounds.run_round(make, comms.cohort_mesh())
+round_fn = rounds.run_round(make, mesh_lib.cohort_mesh())
 sweep_fn = jax.jit(jax.vmap(round_fn, in_axes=(0, 0, None, 0)))
 init = lambda hp: rounds.init(make(hp), params, CLIENTS)
 
@@ -127,7 +123,7 @@ config = {
   },
 }
 with tempfile.TemporaryDirectory() as folder:
-  rows = sweep.run(config, folder, progress=False)
+  rows = sweeps.run(config, folder, progress=False)
   with open(f'{folder}/table.md') as file:
     print(file.read())
 
@@ -150,6 +146,6 @@ best = max(rows, key=lambda row: row['test_accuracy'])
 assert curves.shape == (30, len(RATES))
 assert np.allclose(alone, curves[:, 1], rtol=1e-3)
 assert curves[-1].min() < curves[0].min() / 3
-assert len(rows) == len(sweep.points(config))
+assert len(rows) == len(sweeps.points(config))
 assert not any(row['diverged'] for row in rows)
 assert best['test_accuracy'] > 0.85

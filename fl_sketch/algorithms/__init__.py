@@ -10,14 +10,17 @@ import inspect
 from typing import Any
 
 from fl_sketch import local as local_work
-from fl_sketch import private_local
 from fl_sketch.algorithms import costs
-from fl_sketch.algorithms.base import Algorithm
-from fl_sketch.algorithms.base import Hyper
-from fl_sketch.algorithms.base import federated
-from fl_sketch.algorithms.registry import ENTRIES
-from fl_sketch.algorithms.registry import Entry
+from fl_sketch.algorithms.registry import ENTRIES, Entry
 from fl_sketch.algorithms.server_optimizers import make_server_optimizer
+from fl_sketch.local import private_sgd
+from fl_sketch.rounds.algorithm import (
+  Algorithm,
+  Hyper,
+  Local,
+  LossFn,
+  federated,
+)
 
 __all__ = [
   'Algorithm',
@@ -96,13 +99,13 @@ def measure(name: str) -> costs.Costs:
 
 def make(
   name: str,
-  loss_fn: local_work.LossFn | None = None,
+  loss_fn: LossFn | None = None,
   *,
   local_steps: int | None = None,
   population: int | None = None,
   weight_decay: float = 0.0,
   expected_batch: int | None = None,
-  local: Callable[[Hyper], local_work.Local] | None = None,
+  local: Callable[[Hyper], Local] | None = None,
   **given: Any,
 ) -> Callable[[Hyper], Algorithm]:
   """Builds the function hp -> `Algorithm` that a round calls in its trace.
@@ -159,7 +162,7 @@ def _work(kind, loss_fn, local_steps, weight_decay, expected_batch):
   if kind == 'gradient':
     return lambda hp: local_work.gradient(loss_fn, weight_decay=weight_decay)
   if kind == 'private_steps':
-    return lambda hp: private_local.private_sgd(
+    return lambda hp: private_sgd(
       loss_fn,
       hp.client_lr,
       hp.clip_norm,

@@ -1,16 +1,15 @@
 """CocktailSGD: a shared random subset, top-k of it, few bits a value."""
 
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import codecs
-from fl_sketch import comms
-from fl_sketch import feedback
-from fl_sketch import keys as keys_lib
-from fl_sketch import local as local_work
-from fl_sketch import sketches
-from fl_sketch import transforms as t
-from fl_sketch.algorithms import base
+from fl_sketch import codecs, sketches
+from fl_sketch.rounds import (
+  comms,
+  error_feedback as feedback,
+  keys as keys_lib,
+  transforms as t,
+)
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 from fl_sketch.sketches import hashing
 from fl_sketch.sketches.base import dimension
 import jax
@@ -33,12 +32,12 @@ class Residuals(NamedTuple):
 
 
 def cocktail_sgd(
-  local: local_work.Local,
-  hp: base.Hyper,
+  local: Local,
+  hp: Hyper,
   *,
   codec: codecs.Codec,
   mask_ratio: float,
-) -> base.Algorithm:
+) -> Algorithm:
   r"""Local steps from a client's own model, compressed thrice, both ways.
 
   With M a random subset of the coordinates, the same for all and new in every
@@ -77,7 +76,7 @@ def cocktail_sgd(
     values = codec.decode(keys_lib.codec_key(keys.round), message, like)
     return sketches.put(params, subset, values)
 
-  return base.federated(
+  return federated(
     from_own_model,
     t.per_client(_send(codec, mask_ratio)),
     _mean_and_reply(codec, mask_ratio),

@@ -1,22 +1,20 @@
 """FedCOM: any codec on the pseudo-gradient; and signs by majority vote."""
 
 from fl_sketch import codecs
-from fl_sketch import feedback
-from fl_sketch import local as local_work
-from fl_sketch import transforms as t
-from fl_sketch.algorithms import base
+from fl_sketch.rounds import error_feedback as feedback, transforms as t
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 from jax import flatten_util
 import jax.numpy as jnp
 import optax
 
 
 def fedcom(
-  local: local_work.Local,
-  hp: base.Hyper,
+  local: Local,
+  hp: Hyper,
   *,
   codec: codecs.Codec,
   error_feedback: bool = False,
-) -> base.Algorithm:
+) -> Algorithm:
   r"""Local steps, each client's own compression, the mean of what is decoded.
 
   :math:`w \leftarrow w - \gamma \frac1n \sum_j Q_j(\Delta_j)`, the
@@ -36,7 +34,7 @@ def fedcom(
 
   Source: Haddadpour et al., AISTATS 2021, arXiv:2007.01154, Algorithm 1.
   """
-  return base.federated(
+  return federated(
     local,
     feedback.compress(codec, error_feedback=error_feedback),
     t.mean_over_cohort(decode=feedback.decoder(codec)),
@@ -45,7 +43,7 @@ def fedcom(
   )
 
 
-def signsgd(local: local_work.Local, hp: base.Hyper) -> base.Algorithm:
+def signsgd(local: Local, hp: Hyper) -> Algorithm:
   r"""Signs up, the majority's signs down, packed eight a byte.
 
   :math:`w \leftarrow w - \delta\,\mathrm{sign}(\sum_j \mathrm{sign}(g_j))`;
@@ -71,7 +69,7 @@ def signsgd(local: local_work.Local, hp: base.Hyper) -> base.Algorithm:
     flat, unravel = flatten_util.ravel_pytree(like)
     return unravel(2.0 * jnp.unpackbits(bits, count=flat.size) - 1)
 
-  return base.federated(
+  return federated(
     local,
     t.per_client(t.stateless(pack)),
     t.mean_over_cohort(decode=lambda keys, bits, like: unpack(bits, like)),

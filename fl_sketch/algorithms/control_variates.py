@@ -1,14 +1,10 @@
 """SCAFFOLD and FedCOMGATE: local steps corrected for unlike clients."""
 
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fl_sketch import codecs
-from fl_sketch import comms
-from fl_sketch import feedback
-from fl_sketch import local as local_work
-from fl_sketch import transforms as t
-from fl_sketch.algorithms import base
+from fl_sketch.rounds import comms, error_feedback as feedback, transforms as t
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 import jax
 import jax.numpy as jnp
 import optax
@@ -29,12 +25,12 @@ class Variates(NamedTuple):
 
 
 def scaffold(
-  local: local_work.Local,
-  hp: base.Hyper,
+  local: Local,
+  hp: Hyper,
   *,
   local_steps: int,
   population: int,
-) -> base.Algorithm:
+) -> Algorithm:
   r"""Local steps along :math:`g_i - c_i + c`, with both variates sent.
 
   :math:`c_i^+ = c_i - c + \Delta_i / (K \eta_l)`, :math:`c \leftarrow c +
@@ -80,7 +76,7 @@ def scaffold(
     state = protocol[0]
     return comms.PerClient(jax.tree.map(away, state.server, state.client.value))
 
-  return base.federated(
+  return federated(
     local,
     t.Transform(init, update),
     t.broadcast(),
@@ -91,13 +87,13 @@ def scaffold(
 
 
 def fedcomgate(
-  local: local_work.Local,
-  hp: base.Hyper,
+  local: Local,
+  hp: Hyper,
   *,
   codec: codecs.Codec,
   local_steps: int,
   control_gain: float | None = None,
-) -> base.Algorithm:
+) -> Algorithm:
   r"""FedCOM with gradient tracking: local steps along :math:`g_j - \delta_j`.
 
   :math:`\delta_j \leftarrow \delta_j + \frac\beta{\eta\tau}(Q_j(\Delta_j) -
@@ -142,7 +138,7 @@ def fedcomgate(
     bill = comms.bill(up)
     return mean, Variates(comms.PerClient(client), (), bill)
 
-  return base.federated(
+  return federated(
     local,
     feedback.compress(codec),
     t.Transform(init, update),

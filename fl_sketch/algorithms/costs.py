@@ -1,17 +1,18 @@
 """What an algorithm costs and which keys it reads, measured by playing it."""
 
-from collections.abc import Callable
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import functools
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import comms
-from fl_sketch import keys as keys_lib
-from fl_sketch import markdown
 from fl_sketch import rounds as rounds_lib
-from fl_sketch import transforms as t
-from fl_sketch.algorithms import base
+from fl_sketch.rounds import (
+  comms,
+  keys as keys_lib,
+  mesh as mesh_lib,
+  transforms as t,
+)
+from fl_sketch.rounds.algorithm import Algorithm, Hyper
+from fl_sketch.utils import markdown
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -63,12 +64,12 @@ def quadratic(params: jax.Array, batch: jax.Array) -> jax.Array:
 
 
 def measure(
-  make: Callable[[Any], base.Algorithm],
+  make: Callable[[Any], Algorithm],
   params: Any,
   cohort: 'rounds_lib.Cohort',  # quoted: `rounds` imports this package
   *,
   rounds: int = 16,
-  hp: base.Hyper | None = None,
+  hp: Hyper | None = None,
 ) -> Costs:
   """Plays some rounds, and again with one of the keys changed.
 
@@ -89,7 +90,7 @@ def measure(
   Raises:
     ValueError: the run diverges.
   """
-  hp = hp or base.Hyper(
+  hp = hp or Hyper(
     jnp.float32(0.1),
     jnp.float32(0.1),
     clip_norm=jnp.float32(1),
@@ -124,7 +125,7 @@ def measure(
 def _player(make, params, cohort, rounds):
   """The function (hp, shifts of the keys) -> (state, metrics of all rounds)."""
   make_shifted = lambda hp: _shifted(make(hp[0]), hp[1])
-  round_fn = rounds_lib.run_round(make_shifted, comms.cohort_mesh(1))
+  round_fn = rounds_lib.run_round(make_shifted, mesh_lib.cohort_mesh(1))
 
   def play(hp):
     algorithm = make_shifted(hp)
@@ -140,7 +141,7 @@ def _player(make, params, cohort, rounds):
   return jax.jit(play, compiler_options=fast)
 
 
-def _shifted(algorithm, shifts) -> base.Algorithm:
+def _shifted(algorithm, shifts) -> Algorithm:
   """The algorithm under keys with the bits `shifts` (uint32[] each) flipped."""
 
   def flip(key, bits):

@@ -2,12 +2,10 @@
 
 from typing import NamedTuple
 
-from fl_sketch import comms
-from fl_sketch import local as local_work
 from fl_sketch import sketches
-from fl_sketch import topology
-from fl_sketch import transforms as t
-from fl_sketch.algorithms import base
+from fl_sketch.algorithms import topology
+from fl_sketch.rounds import comms, transforms as t
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,8 +27,8 @@ class State(NamedTuple):
 
 
 def decentralised(
-  local: local_work.Local,
-  hp: base.Hyper,
+  local: Local,
+  hp: Hyper,
   *,
   sketch: sketches.Sketch,
   graph: topology.Graph,
@@ -38,7 +36,7 @@ def decentralised(
   gossip_steps: int | None = None,
   chebyshev: bool = False,
   resync_every: int | None = None,
-) -> base.Algorithm:
+) -> Algorithm:
   r"""Clients average sketches over a graph; each goes on from its own model.
 
   :math:`w_i \leftarrow w_i - \eta_g R_t^\top (M R_t \Delta)_i`, where M is the
@@ -84,7 +82,7 @@ def decentralised(
   step = optax.scale_by_learning_rate(hp.server_lr)
   if gossip_steps is None:
     links = _tree_mean(graph), t.desketch(sketch), step
-    return base.federated(local, t.sketch(sketch), *links)
+    return federated(local, t.sketch(sketch), *links)
 
   def from_own_model(params, batches, key, away):
     start = jax.tree.map(jnp.add, params, away)
@@ -93,7 +91,7 @@ def decentralised(
   mix = topology.chebyshev if chebyshev else topology.gossip
   matrix = mix(topology.metropolis(graph), gossip_steps)
   cost = lambda floats: topology.gossip_cost(graph, floats, gossip_steps)
-  return base.federated(
+  return federated(
     from_own_model,
     t.sketch(sketch),
     _gossip(sketch, hp.server_lr, graph, matrix, cost, resync_every),

@@ -1,21 +1,19 @@
 """The dense algorithms: FedSGD and FedAvg, with any server optimiser."""
 
-from fl_sketch import local as local_work
-from fl_sketch import robust as robust_lib
-from fl_sketch import transforms as t
-from fl_sketch.algorithms import base
 from fl_sketch.algorithms import server_optimizers
+from fl_sketch.rounds import robust as robust_lib, transforms as t
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 import optax
 
 
 def fedavg(
-  local: local_work.Local,
-  hp: base.Hyper,
+  local: Local,
+  hp: Hyper,
   *,
   server_optimizer: server_optimizers.ServerOptimizer = 'sgd',
   schedule: optax.Schedule | None = None,
   robust: robust_lib.Rule | None = None,
-) -> base.Algorithm:
+) -> Algorithm:
   r"""Federated averaging, with any optimiser on the server.
 
   :math:`w \leftarrow w - \eta_g\,\mathrm{ADA}(\frac1n \sum_c \Delta_c)`. With
@@ -39,7 +37,7 @@ def fedavg(
   al., ICLR 2021, arXiv:2003.00295, Algorithm 2.
   """
   mean = t.mean_over_cohort()
-  return base.federated(
+  return federated(
     local,
     mean if robust is None else robust_lib.mean_over_cohort(robust),
     t.broadcast(),
@@ -48,12 +46,12 @@ def fedavg(
 
 
 def fedsgd(
-  local: local_work.Local,
-  hp: base.Hyper,
+  local: Local,
+  hp: Hyper,
   *,
   server_optimizer: server_optimizers.ServerOptimizer = 'sgd',
   schedule: optax.Schedule | None = None,
-) -> base.Algorithm:
+) -> Algorithm:
   r"""Federated SGD, :math:`w \leftarrow w - \eta \frac1n \sum_c \nabla f_c(w)`.
 
   Args:

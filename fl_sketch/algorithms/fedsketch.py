@@ -1,17 +1,16 @@
 """FedSKETCH with PRIVIX and HEAPRIX, and DiffSketch, its ancestor."""
 
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import codecs
-from fl_sketch import comms
-from fl_sketch import keys as keys_lib
-from fl_sketch import local as local_work
-from fl_sketch import robust as robust_lib
-from fl_sketch import sketches
-from fl_sketch import transforms as t
-from fl_sketch.algorithms import base
-from fl_sketch.privacy import links
+from fl_sketch import codecs, sketches
+from fl_sketch.privacy import aggregation
+from fl_sketch.rounds import (
+  comms,
+  keys as keys_lib,
+  robust as robust_lib,
+  transforms as t,
+)
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 from fl_sketch.sketches import estimators
 import jax
 import jax.numpy as jnp
@@ -37,14 +36,14 @@ class Heaprix(NamedTuple):
 
 
 def fedsketch_privix(
-  local: local_work.Local,
-  hp: base.Hyper,
+  local: Local,
+  hp: Hyper,
   *,
   sketch: sketches.Sketch,
-  privacy: links.Release | None = None,
+  privacy: aggregation.Release | None = None,
   robust: robust_lib.Rule | None = None,
   codec: codecs.Codec | None = None,
-) -> base.Algorithm:
+) -> Algorithm:
   r"""FedSKETCH with the PRIVIX decoder: a count sketch read by its median.
 
   :math:`x \leftarrow x - \gamma\,\mathrm{PRIVIX}(\frac1k \sum_j
@@ -67,9 +66,9 @@ def fedsketch_privix(
 
   Source: Haddadpour, Karimi, Li, Li, arXiv:2008.04975, Algorithm 5.
   """
-  return base.federated(
+  return federated(
     local,
-    *links.sketched_mean(sketch, hp, privacy, robust=robust, codec=codec),
+    *aggregation.sketched_mean(sketch, hp, privacy, robust=robust, codec=codec),
     t.broadcast(),
     t.desketch(sketch),
     optax.scale_by_learning_rate(hp.server_lr),
@@ -78,11 +77,11 @@ def fedsketch_privix(
 
 
 def diffsketch(
-  local: local_work.Local,
-  hp: base.Hyper,
+  local: Local,
+  hp: Hyper,
   *,
   sketch: sketches.Sketch,
-) -> base.Algorithm:
+) -> Algorithm:
   r"""DiffSketch: FedSKETCH-PRIVIX with :math:`\gamma = 1` and local noise.
 
   :math:`x \leftarrow x - \mathrm{PRIVIX}(\frac1k \sum_j \mathrm{CS}(\Delta_j +
@@ -110,7 +109,7 @@ def diffsketch(
 
   noisy = hp.noise_stddev is not None
   noise = [t.per_client(t.stateless(add_noise))] if noisy else []
-  return base.federated(
+  return federated(
     local,
     *noise,
     t.sketch(sketch),
@@ -122,14 +121,14 @@ def diffsketch(
 
 
 def fedsketch_heaprix(
-  local: local_work.Local,
-  hp: base.Hyper,
+  local: Local,
+  hp: Hyper,
   *,
   sketch: sketches.Sketch,
   k: int,
   exact: bool = True,
-  privacy: links.Release | None = None,
-) -> base.Algorithm:
+  privacy: aggregation.Release | None = None,
+) -> Algorithm:
   r"""FedSKETCH with HEAPRIX: heavy coordinates, and a sketch of the rest.
 
   :math:`x \leftarrow x - \gamma (y_1 + \mathrm{PRIVIX}(\bar S' - S' y_1))`,
@@ -159,12 +158,12 @@ def fedsketch_heaprix(
   step = optax.scale_by_learning_rate(hp.server_lr)
   private = privacy is not None
   if exact:
-    send = links.aggregate(hp, privacy)
+    send = aggregation.aggregate(hp, privacy)
     both = heaprix_links(sketch, k, send)
-    return base.federated(local, *both, step, releases=2 * private)
-  return base.federated(
+    return federated(local, *both, step, releases=2 * private)
+  return federated(
     local,
-    *links.sketched_mean(sketch, hp, privacy),
+    *aggregation.sketched_mean(sketch, hp, privacy),
     t.broadcast(),
     t.stateless(
       lambda table, params, *, keys, **_: _literal(
@@ -177,14 +176,14 @@ def fedsketch_heaprix(
 
 
 def heaprix_links(
-  op: sketches.Sketch, k: int, send: links.Aggregate
+  op: sketches.Sketch, k: int, send: aggregation.Aggregate
 ) -> tuple[t.ClientTransform, t.Broadcast, t.Transform]:
   """HEAPRIX as links: before the uplinks, both with their downlinks, after.
 
   Args:
     op: a count sketch.
     k: heavy coordinates.
-    send: one uplink, from `links.aggregate`.
+    send: one uplink, from `aggregation.aggregate`.
   """
 
   def init(params):

@@ -1,16 +1,13 @@
 """FedSKETCHGATE: FedSKETCH with gradient tracking, for unlike clients."""
 
 import functools
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import comms
-from fl_sketch import local as local_work
 from fl_sketch import sketches
-from fl_sketch import transforms as t
-from fl_sketch.algorithms import base
 from fl_sketch.algorithms import fedsketch
-from fl_sketch.privacy import links
+from fl_sketch.privacy import aggregation
+from fl_sketch.rounds import comms, transforms as t
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 import jax
 import jax.numpy as jnp
 import optax
@@ -24,16 +21,16 @@ class State(NamedTuple):
 
 
 def fedsketchgate(
-  local: local_work.Local,
-  hp: base.Hyper,
+  local: Local,
+  hp: Hyper,
   *,
   sketch: sketches.Sketch,
   local_steps: int,
   k: int | None = None,
   control_gain: float | None = None,
   printed: bool = False,
-  privacy: links.Release | None = None,
-) -> base.Algorithm:
+  privacy: aggregation.Release | None = None,
+) -> Algorithm:
   r"""Local steps along :math:`g_j - c_j`, which sketches keep up to date.
 
   :math:`x \leftarrow x - \gamma \Phi(\bar S)` and :math:`c_j \leftarrow c_j -
@@ -77,8 +74,8 @@ def fedsketchgate(
     raise ValueError(f'Expected {control_gain=} to be None if {printed=}.')
   scale = 1 / (local_steps if printed else hp.client_lr * local_steps)
   track = functools.partial(_track, sketch, scale, control_gain, printed)
-  send, releases = links.aggregate(hp, privacy), int(privacy is not None)
-  as_sent = links.bounded(hp, privacy)
+  send, releases = aggregation.aggregate(hp, privacy), int(privacy is not None)
+  as_sent = aggregation.bounded(hp, privacy)
   if k is None:
     encode, read = t.sketch(sketch), t.desketch(sketch)
     link = _link(_mean(send), lambda message: message, as_sent, track)
@@ -87,7 +84,7 @@ def fedsketchgate(
     mean = functools.partial(fedsketch.heaprix_mean, sketch, k, send)
     link = _link(mean, lambda message: message.table, as_sent, track)
     releases *= 2
-  return base.federated(
+  return federated(
     local,
     encode,
     link,

@@ -1,15 +1,11 @@
 """FetchSGD: momentum and error feedback on the server, in tables."""
 
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import codecs
-from fl_sketch import feedback
-from fl_sketch import local as local_work
-from fl_sketch import sketches
-from fl_sketch import transforms as t
-from fl_sketch.algorithms import base
-from fl_sketch.privacy import links
+from fl_sketch import codecs, sketches
+from fl_sketch.privacy import aggregation
+from fl_sketch.rounds import error_feedback as feedback, transforms as t
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 import jax.numpy as jnp
 import optax
 
@@ -30,8 +26,8 @@ class Tables(NamedTuple):
 
 
 def fetchsgd(
-  local: local_work.Local,
-  hp: base.Hyper,
+  local: Local,
+  hp: Hyper,
   *,
   sketch: sketches.Sketch,
   k: int,
@@ -39,8 +35,8 @@ def fetchsgd(
   error_update: str = 'zero',
   momentum_masking: bool = True,
   local_k: int | None = None,
-  privacy: links.Release | None = None,
-) -> base.Algorithm:
+  privacy: aggregation.Release | None = None,
+) -> Algorithm:
   r"""Heavy hitters of an error table, :math:`w \leftarrow w - \Delta`.
 
   :math:`U \leftarrow \rho U + \bar S`, :math:`E \leftarrow E + \eta U`,
@@ -107,10 +103,10 @@ def fetchsgd(
     return Tables(sketch.like(params), sketch.like(params))
 
   largest = [_keep_largest(local_k)] if local_k is not None else []
-  return base.federated(
+  return federated(
     local,
     *largest,
-    *links.sketched_mean(sketch, hp, privacy, hash_key='run'),
+    *aggregation.sketched_mean(sketch, hp, privacy, hash_key='run'),
     t.Transform(init, update),
     t.broadcast(),
     t.stateless(

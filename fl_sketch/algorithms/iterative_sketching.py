@@ -1,25 +1,22 @@
 """Iterative sketching: Song, Wang, Yu, Zhang, ICML 2023."""
 
-from fl_sketch import codecs
-from fl_sketch import local as local_work
-from fl_sketch import robust as robust_lib
-from fl_sketch import sketches
-from fl_sketch import transforms as t
-from fl_sketch.algorithms import base
+from fl_sketch import codecs, sketches
 from fl_sketch.algorithms import server_optimizers
-from fl_sketch.privacy import links
+from fl_sketch.privacy import aggregation
+from fl_sketch.rounds import robust as robust_lib, transforms as t
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 
 
 def iterative_sketching(
-  local: local_work.Local,
-  hp: base.Hyper,
+  local: Local,
+  hp: Hyper,
   *,
   sketch: sketches.Sketch,
   server_optimizer: server_optimizers.ServerOptimizer = 'sgd',
-  privacy: links.Release | None = None,
+  privacy: aggregation.Release | None = None,
   robust: robust_lib.Rule | None = None,
   codec: codecs.Codec | None = None,
-) -> base.Algorithm:
+) -> Algorithm:
   r"""K local steps, one linear sketch, one de-sketch.
 
   :math:`w \leftarrow w - \eta_g R_t^\top \sum_c p_c R_t \Delta_c` with a fresh
@@ -44,9 +41,9 @@ def iterative_sketching(
 
   Source: Song, Wang, Yu, Zhang, ICML 2023, Algorithm 1.
   """
-  return base.federated(
+  return federated(
     local,
-    *links.sketched_mean(sketch, hp, privacy, robust=robust, codec=codec),
+    *aggregation.sketched_mean(sketch, hp, privacy, robust=robust, codec=codec),
     t.broadcast(),
     t.desketch(sketch),
     server_optimizers.server_step(hp, server_optimizer),

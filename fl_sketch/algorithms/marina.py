@@ -1,15 +1,15 @@
 """MARINA: compressed differences of gradients, now and then a whole one."""
 
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fl_sketch import codecs
-from fl_sketch import comms
-from fl_sketch import feedback
-from fl_sketch import keys as keys_lib
-from fl_sketch import local as local_work
-from fl_sketch import transforms as t
-from fl_sketch.algorithms import base
+from fl_sketch.rounds import (
+  comms,
+  error_feedback as feedback,
+  keys as keys_lib,
+  transforms as t,
+)
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 import jax
 from jax import lax
 import jax.numpy as jnp
@@ -33,12 +33,12 @@ class State(NamedTuple):
 
 
 def marina(
-  local: local_work.Local,
-  hp: base.Hyper,
+  local: Local,
+  hp: Hyper,
   *,
   codec: codecs.Codec,
   sync_probability: float,
-) -> base.Algorithm:
+) -> Algorithm:
   r"""A gradient estimate that sends only how the gradient has changed.
 
   With probability p all clients send :math:`\nabla f_i(x^+)`, else
@@ -74,7 +74,7 @@ def marina(
     old, _ = local(previous, batches, key, None)
     return (new, old), metrics
 
-  return base.federated(
+  return federated(
     both,
     t.per_client(_change(codec)),
     _estimate(codec, sync_probability),

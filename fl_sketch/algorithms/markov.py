@@ -1,15 +1,15 @@
 """EF21 and CD-Adam: send the encoded change of an estimate that both keep."""
 
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fl_sketch import codecs
-from fl_sketch import feedback
-from fl_sketch import keys as keys_lib
-from fl_sketch import local as local_work
-from fl_sketch import transforms as t
-from fl_sketch.algorithms import base
 from fl_sketch.algorithms import server_optimizers
+from fl_sketch.rounds import (
+  error_feedback as feedback,
+  keys as keys_lib,
+  transforms as t,
+)
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 import jax
 import jax.numpy as jnp
 import optax
@@ -23,12 +23,12 @@ class Estimates(NamedTuple):
 
 
 def ef21(
-  local: local_work.Local,
-  hp: base.Hyper,
+  local: Local,
+  hp: Hyper,
   *,
   codec: codecs.Codec,
   population: int,
-) -> base.Algorithm:
+) -> Algorithm:
   r"""Error feedback by estimates of the gradients.
 
   :math:`g_i \leftarrow g_i + C(\nabla f_i - g_i)` and :math:`w \leftarrow w -
@@ -49,7 +49,7 @@ def ef21(
   Source: Richtarik, Sokolov, Fatkhullin, NeurIPS 2021, arXiv:2106.05203,
   Algorithm 2.
   """
-  return base.federated(
+  return federated(
     local,
     feedback.markov(codec),
     t.mean_over_cohort(decode=feedback.decoder(codec), denominator=population),
@@ -60,15 +60,15 @@ def ef21(
 
 
 def cd_adam(
-  local: local_work.Local,
-  hp: base.Hyper,
+  local: Local,
+  hp: Hyper,
   *,
   codec: codecs.Codec,
   population: int,
   b1: float = 0.9,
   b2: float = 0.999,
   eps: float = 1e-8,
-) -> base.Algorithm:
+) -> Algorithm:
   r"""Compressed both ways, then AMSGrad on what everybody knows.
 
   :math:`\hat g_i \leftarrow \hat g_i + C(\nabla f_i - \hat g_i)` up,
@@ -99,7 +99,7 @@ def cd_adam(
   decode = lambda payload, params, *, keys, **_: codec.decode(
     keys_lib.codec_key(keys.round), payload, params
   )
-  return base.federated(
+  return federated(
     local,
     feedback.markov(codec),
     t.mean_over_cohort(decode=feedback.decoder(codec), denominator=population),

@@ -1,13 +1,10 @@
 """1-bit Adam: dense Adam first, then signs of the momentum, both ways."""
 
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fl_sketch import codecs
-from fl_sketch import comms
-from fl_sketch import local as local_work
-from fl_sketch import transforms as t
-from fl_sketch.algorithms import base
+from fl_sketch.rounds import comms, transforms as t
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 import jax
 from jax import lax
 import jax.numpy as jnp
@@ -41,14 +38,14 @@ class Moments(NamedTuple):
 
 
 def onebit_adam(
-  local: local_work.Local,
-  hp: base.Hyper,
+  local: Local,
+  hp: Hyper,
   *,
   warmup: int,
   b1: float = 0.9,
   b2: float = 0.999,
   eps: float = 1e-8,
-) -> base.Algorithm:
+) -> Algorithm:
   r"""Adam with its second moment frozen, and one bit a coordinate.
 
   For ``warmup`` rounds mean gradients and Adam. Then a client sends
@@ -78,7 +75,7 @@ def onebit_adam(
   """
   if warmup < 1:
     raise ValueError(f'Expected {warmup=} >= 1.')
-  return base.federated(
+  return federated(
     local,
     _exchange(warmup, b1),
     _frozen_adam(warmup, b1, b2, eps),

@@ -1,22 +1,20 @@
 """DP-FedAvg and DP-NormFedAvg, and private iterative sketching."""
 
-from fl_sketch import local as local_work
 from fl_sketch import sketches
-from fl_sketch import transforms as t
-from fl_sketch.algorithms import base
-from fl_sketch.algorithms import iterative_sketching as song
-from fl_sketch.algorithms import server_optimizers
-from fl_sketch.privacy import links
+from fl_sketch.algorithms import iterative_sketching as song, server_optimizers
+from fl_sketch.privacy import aggregation
+from fl_sketch.rounds import transforms as t
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 import optax
 
 
 def dp_fedavg(
-  local: local_work.Local,
-  hp: base.Hyper,
+  local: Local,
+  hp: Hyper,
   *,
-  privacy: links.Release,
+  privacy: aggregation.Release,
   server_optimizer: server_optimizers.ServerOptimizer = 'sgd',
-) -> base.Algorithm:
+) -> Algorithm:
   r"""FedAvg on clipped updates, with noise: private for each client as a whole.
 
   :math:`a = \frac1r (\sum_{i \in S} u_i \min(1, C / \|u_i\|) + z C \xi)` with
@@ -42,10 +40,10 @@ def dp_fedavg(
 
   Source: Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094, Algorithm 1.
   """
-  return base.federated(
+  return federated(
     local,
     t.per_client(optax.scale(1 / hp.client_lr)),
-    links.mean_over_cohort(hp, privacy),
+    aggregation.mean_over_cohort(hp, privacy),
     t.broadcast(),
     server_optimizers.server_step(hp, server_optimizer),
     optax.scale(hp.client_lr),
@@ -54,12 +52,12 @@ def dp_fedavg(
 
 
 def dp_normfedavg(
-  local: local_work.Local,
-  hp: base.Hyper,
+  local: Local,
+  hp: Hyper,
   *,
-  privacy: links.Release,
+  privacy: aggregation.Release,
   server_optimizer: server_optimizers.ServerOptimizer = 'sgd',
-) -> base.Algorithm:
+) -> Algorithm:
   r"""DP-FedAvg with every update scaled to norm C, short ones up.
 
   :math:`a = \frac1r (\sum_{i \in S} C u_i / \|u_i\| + z C \xi)`: the same
@@ -83,13 +81,13 @@ def dp_normfedavg(
 
 
 def private_iterative_sketching(
-  local: local_work.Local,
-  hp: base.Hyper,
+  local: Local,
+  hp: Hyper,
   *,
   sketch: sketches.Sketch,
   local_steps: int,
   server_optimizer: server_optimizers.ServerOptimizer = 'sgd',
-) -> base.Algorithm:
+) -> Algorithm:
   r"""Iterative sketching with noise in every local step: private samples.
 
   Each client protects each of its own samples against server and peers:

@@ -1,40 +1,37 @@
 """Every algorithm by name, and what a run must know of it beforehand."""
 
-from collections.abc import Callable
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import codecs
-from fl_sketch import sketches
-from fl_sketch import topology
-from fl_sketch.algorithms import base
+from fl_sketch import codecs, sketches
+from fl_sketch.algorithms import topology
 from fl_sketch.algorithms.cocktail_sgd import cocktail_sgd
-from fl_sketch.algorithms.compressed import fedcom
-from fl_sketch.algorithms.compressed import signsgd
-from fl_sketch.algorithms.control_variates import fedcomgate
-from fl_sketch.algorithms.control_variates import scaffold
+from fl_sketch.algorithms.compressed import fedcom, signsgd
+from fl_sketch.algorithms.control_variates import fedcomgate, scaffold
 from fl_sketch.algorithms.decentralised import decentralised
-from fl_sketch.algorithms.fedavg import fedavg
-from fl_sketch.algorithms.fedavg import fedsgd
-from fl_sketch.algorithms.fedsketch import diffsketch
-from fl_sketch.algorithms.fedsketch import fedsketch_heaprix
-from fl_sketch.algorithms.fedsketch import fedsketch_privix
+from fl_sketch.algorithms.fedavg import fedavg, fedsgd
+from fl_sketch.algorithms.fedsketch import (
+  diffsketch,
+  fedsketch_heaprix,
+  fedsketch_privix,
+)
 from fl_sketch.algorithms.fedsketchgate import fedsketchgate
 from fl_sketch.algorithms.fetchsgd import fetchsgd
 from fl_sketch.algorithms.iterative_sketching import iterative_sketching
 from fl_sketch.algorithms.marina import marina
-from fl_sketch.algorithms.markov import cd_adam
-from fl_sketch.algorithms.markov import ef21
+from fl_sketch.algorithms.markov import cd_adam, ef21
 from fl_sketch.algorithms.onebit_adam import onebit_adam
-from fl_sketch.algorithms.private import dp_fedavg
-from fl_sketch.algorithms.private import dp_normfedavg
-from fl_sketch.algorithms.private import private_iterative_sketching
+from fl_sketch.algorithms.private import (
+  dp_fedavg,
+  dp_normfedavg,
+  private_iterative_sketching,
+)
 from fl_sketch.algorithms.safl import safl
 from fl_sketch.algorithms.sketched_sgd import sketched_sgd
-from fl_sketch.privacy import links
+from fl_sketch.privacy import aggregation
+from fl_sketch.rounds.algorithm import Algorithm
 
 
 class Entry(NamedTuple):
@@ -49,7 +46,7 @@ class Entry(NamedTuple):
       what it returns.
   """
 
-  factory: Callable[..., base.Algorithm]
+  factory: Callable[..., Algorithm]
   work: str = 'steps'
   everyone: bool = False
   example: Mapping[str, Any] = MappingProxyType({})
@@ -61,7 +58,7 @@ _GRAPH = {'graph': partial(topology.ring, 8), 'population': 8}
 _RANDOM = {'codec': partial(codecs.rand_k, 10)}
 _LARGEST = {'codec': partial(codecs.top_k, 10)}
 _QUANTIZED = {'codec': partial(codecs.quantized_top_k, 10, 4, 10)}
-_PRIVATE = {'privacy': partial(links.Release, 8)}
+_PRIVATE = {'privacy': partial(aggregation.Release, 8)}
 _K = {'k': 10}
 _STEPS = {'local_steps': 2}
 _ALL = {'population': 8}

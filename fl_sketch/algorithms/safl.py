@@ -1,30 +1,27 @@
 """SAFL: Chen, Li, Banerjee, Sketched Adaptive FL, arXiv:2411.06770."""
 
-from fl_sketch import codecs
-from fl_sketch import local as local_work
-from fl_sketch import robust as robust_lib
-from fl_sketch import sketches
-from fl_sketch import transforms as t
-from fl_sketch.algorithms import base
+from fl_sketch import codecs, sketches
 from fl_sketch.algorithms import server_optimizers
-from fl_sketch.privacy import links
+from fl_sketch.privacy import aggregation
+from fl_sketch.rounds import robust as robust_lib, transforms as t
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 import jax
 import jax.numpy as jnp
 import optax
 
 
 def safl(
-  local: local_work.Local,
-  hp: base.Hyper,
+  local: Local,
+  hp: Hyper,
   *,
   sketch: sketches.Sketch,
   server_optimizer: server_optimizers.ServerOptimizer = 'adam',
   schedule: optax.Schedule | None = None,
   clip: str | None = None,
-  privacy: links.Release | None = None,
+  privacy: aggregation.Release | None = None,
   robust: robust_lib.Rule | None = None,
   codec: codecs.Codec | None = None,
-) -> base.Algorithm:
+) -> Algorithm:
   r"""Sketch, average, de-sketch, then any optax optimiser on the server.
 
   :math:`D = R_t^\top \frac1n \sum_c R_t \Delta_c`, and
@@ -75,10 +72,10 @@ def safl(
     raise ValueError(f'Expected clip_norm beside {clip=}.')
   on_client = [t.per_client(_clip(hp.clip_norm))] if clip == 'client' else []
   on_server = [_clip_estimate(sketch, hp.clip_norm)] if clip == 'server' else []
-  return base.federated(
+  return federated(
     local,
     *on_client,
-    *links.sketched_mean(sketch, hp, privacy, robust=robust, codec=codec),
+    *aggregation.sketched_mean(sketch, hp, privacy, robust=robust, codec=codec),
     t.broadcast(),
     t.desketch(sketch),
     *on_server,

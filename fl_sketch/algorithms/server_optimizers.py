@@ -2,7 +2,7 @@
 
 import functools
 
-from fl_sketch.algorithms import base
+from fl_sketch.rounds.algorithm import Hyper
 import optax
 
 ServerOptimizer = optax.GradientTransformation | str
@@ -50,7 +50,7 @@ def make_server_optimizer(name: str, **options) -> optax.GradientTransformation:
 
 
 def server_step(
-  hp: base.Hyper,
+  hp: Hyper,
   server_optimizer: ServerOptimizer = 'sgd',
   schedule: optax.Schedule | None = None,
 ) -> optax.GradientTransformation:

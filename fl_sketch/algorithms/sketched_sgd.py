@@ -1,15 +1,12 @@
 """SketchedSGD: exact values where a sketch sees heavy coordinates."""
 
 import functools
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import comms
-from fl_sketch import local as local_work
 from fl_sketch import sketches
-from fl_sketch import transforms as t
-from fl_sketch.algorithms import base
-from fl_sketch.privacy import links
+from fl_sketch.privacy import aggregation
+from fl_sketch.rounds import comms, transforms as t
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 from fl_sketch.sketches.base import dimension
 import jax
 from jax import lax
@@ -46,15 +43,15 @@ class Message(NamedTuple):
 
 
 def sketched_sgd(
-  local: local_work.Local,
-  hp: base.Hyper,
+  local: Local,
+  hp: Hyper,
   *,
   sketch: sketches.Sketch,
   k: int,
   candidates: int = 4,
   momentum: float = 0.0,
-  privacy: links.Release | None = None,
-) -> base.Algorithm:
+  privacy: aggregation.Release | None = None,
+) -> Algorithm:
   r"""Top-k of the mean of :math:`a_i = e_i + \eta u_i`, found by its sketch.
 
   The P k largest estimates of :math:`\bar S` are candidates; a second uplink
@@ -85,9 +82,9 @@ def sketched_sgd(
   if k < 1 or candidates < 1:
     raise ValueError(f'Expected {k=} >= 1 and {candidates=} >= 1.')
 
-  send = links.aggregate(hp, privacy)
+  send = aggregation.aggregate(hp, privacy)
   find = functools.partial(_find, sketch, k, candidates, send)
-  return base.federated(
+  return federated(
     local,
     _exchange(find, k, momentum, hp.server_lr),
     t.stateless(

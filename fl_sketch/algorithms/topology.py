@@ -12,8 +12,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csgraph
-from scipy.sparse import csr_array
+from scipy.sparse import csgraph, csr_array
 
 
 class Graph(NamedTuple):

@@ -6,12 +6,9 @@ from what was observed, `searches` how to look. `closed_form` needs no search.
 `defences` are what clients may do about it, `scores` how well an attack went.
 """
 
-from fl_sketch.attacks import defences
-from fl_sketch.attacks import scores
-from fl_sketch.attacks.closed_form import dense_input
-from fl_sketch.attacks.closed_form import last_layer_label
-from fl_sketch.attacks.reconstruction import Reconstruction
-from fl_sketch.attacks.reconstruction import reconstruct
+from fl_sketch.attacks import defences, scores
+from fl_sketch.attacks.closed_form import dense_input, last_layer_label
+from fl_sketch.attacks.reconstruction import Reconstruction, reconstruct
 from fl_sketch.attacks.views import view
 
 __all__ = [

@@ -5,20 +5,20 @@ import json
 import pathlib
 from typing import Any
 
-from fl_sketch import comms
-from fl_sketch import local as local_work
-from fl_sketch import reporting
-from fl_sketch import sketches
-from fl_sketch import workdir
-from fl_sketch.attacks import defences
-from fl_sketch.attacks import reconstruction
-from fl_sketch.attacks import report
-from fl_sketch.attacks import scores
-from fl_sketch.attacks import settings
-from fl_sketch.attacks import victims
-from fl_sketch.attacks import views
-from fl_sketch.attacks.settings import AttackConfig
-from fl_sketch.attacks.settings import Setting
+from fl_sketch import local as local_work, reporting, sketches
+from fl_sketch.attacks import (
+  defences,
+  reconstruction,
+  report,
+  scores,
+  settings,
+  victims,
+  views,
+)
+from fl_sketch.attacks.settings import AttackConfig, Setting
+from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.training import workdir
+from fl_sketch.utils import files
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,7 +45,7 @@ def run(
   workdir.check(folder, c, ())
   victim = victims.load(c, data_dir)
   (folder / 'images').mkdir(parents=True, exist_ok=True)
-  workdir.replace(folder / 'config.json', workdir.as_json(c))
+  files.replace(folder / 'config.json', files.as_json(c))
   path = folder / 'attacks.jsonl'
   rows = reporting.read_metrics(path) if path.exists() else []
   done = {_setting(row) for row in rows}
@@ -56,9 +56,9 @@ def run(
       name = report.file_of(row)
       np.savez_compressed(folder / 'images' / name, images=images)
     rows.append(row)
-    workdir.replace(path, ''.join(json.dumps(r) + '\n' for r in rows))
+    files.replace(path, ''.join(json.dumps(r) + '\n' for r in rows))
   report.write(c, victim, rows, folder)
-  workdir.replace(folder / 'measured_with.json', workdir.measured_with())
+  files.replace(folder / 'measured_with.json', files.measured_with())
   return rows
 
 
@@ -109,7 +109,7 @@ def _attacked(c, victim, setting, x, y):
   one = functools.partial(_one, c, victim, setting)
   lanes = reconstruction.lanes_of(None, len(x))
   each = lambda *args: jax.lax.map(lambda a: one(*a), args, batch_size=lanes)
-  return comms.spread(each, np.arange(len(x)), x, y)
+  return mesh_lib.spread(each, np.arange(len(x)), x, y)
 
 
 def _one(c, victim, setting, index, x, y):

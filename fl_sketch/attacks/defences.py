@@ -1,8 +1,7 @@
 """What clients may do to a message before they send it."""
 
 from collections.abc import Callable
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fl_sketch import codecs
 from fl_sketch.attacks import objectives

@@ -2,14 +2,11 @@
 
 from collections.abc import Callable
 import functools
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import local as local_work
 from fl_sketch import sketches
-from fl_sketch.attacks import objectives
-from fl_sketch.attacks import searches
-from fl_sketch.attacks import views
+from fl_sketch.attacks import objectives, searches, views
+from fl_sketch.rounds.algorithm import Local, LossFn
 from fl_sketch.sketches.base import check_positive
 import jax
 import jax.numpy as jnp
@@ -37,7 +34,7 @@ class Reconstruction(NamedTuple):
 
 
 def reconstruct(
-  loss_fn: local_work.LossFn,
+  loss_fn: LossFn,
   params: Tree,
   observed: Tree,
   like: Any,
@@ -49,7 +46,7 @@ def reconstruct(
   sketch: sketches.Sketch | None = None,
   sketch_key: jax.Array | None = None,
   pooled: bool = False,
-  local: local_work.Local | None = None,
+  local: Local | None = None,
   batches: int = 1,
   redo: Callable[[Tree, Tree], Tree] | None = None,
   make_batch: Callable[[Any, Any], Any] = lambda x, y: {'x': x, 'y': y},

@@ -3,11 +3,10 @@
 import pathlib
 from typing import Any
 
-from fl_sketch import markdown
 from fl_sketch import reporting
-from fl_sketch import workdir
 from fl_sketch.attacks.settings import AttackConfig
 from fl_sketch.attacks.victims import Victim
+from fl_sketch.utils import files, markdown
 from matplotlib import figure
 import numpy as np
 
@@ -31,7 +30,7 @@ def write(
   c: AttackConfig, victim: Victim, rows: list[Row], folder: pathlib.Path
 ):
   """Writes table.md and the pictures there is something to see in."""
-  workdir.replace(folder / 'table.md', table(rows))
+  files.replace(folder / 'table.md', table(rows))
   if any(row['size'] for row in rows):
     _success(rows).savefig(folder / 'success.png', dpi=110)
   if any(row['defence'] in ('noise', 'epsilon') for row in rows):

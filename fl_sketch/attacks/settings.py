@@ -4,16 +4,13 @@ from collections.abc import Mapping
 import dataclasses
 import functools
 import itertools
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import checks
-from fl_sketch import models
-from fl_sketch import sketches
-from fl_sketch.attacks import objectives
-from fl_sketch.attacks import searches
+from fl_sketch import models, sketches
+from fl_sketch.attacks import objectives, searches
 from fl_sketch.data import sources
 from fl_sketch.privacy import accounting
+from fl_sketch.utils import checks
 
 LABELS = ('known', 'candidates', 'optimised')
 DEFENCES = ('clip', 'normalize', 'top_k')

@@ -1,13 +1,12 @@
 """Who is attacked: a model, its loss, and batches of inputs to be found."""
 
 import itertools
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import losses
 from fl_sketch import models
 from fl_sketch.attacks.settings import AttackConfig
 from fl_sketch.data import sources
+from fl_sketch.models import losses
 import jax
 import jax.numpy as jnp
 import numpy as np

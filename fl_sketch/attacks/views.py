@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from fl_sketch import local as local_work
-from fl_sketch import sketches
+from fl_sketch import local as local_work, sketches
+from fl_sketch.rounds.algorithm import Local, LossFn
 import jax
 
 Tree = Any
@@ -12,9 +12,9 @@ View = Callable[[Tree, Tree, jax.Array | None], Tree]
 
 
 def view(
-  loss_fn: local_work.LossFn,
+  loss_fn: LossFn,
   *,
-  local: local_work.Local | None = None,
+  local: Local | None = None,
   batches: int = 1,
   sketch: sketches.Sketch | None = None,
 ) -> View:

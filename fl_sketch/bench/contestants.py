@@ -1,8 +1,7 @@
 """Who takes part in the comparison of sketches: the operators, and bounds."""
 
 from collections.abc import Callable
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fl_sketch import sketches
 import jax

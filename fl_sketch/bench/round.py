@@ -16,11 +16,10 @@ import sys
 import tempfile
 import time
 
-from fl_sketch import comms
-from fl_sketch import markdown
-from fl_sketch import rounds
-from fl_sketch import training
+from fl_sketch import rounds, training
 from fl_sketch.bench import workloads
+from fl_sketch.rounds import comms, mesh as mesh_lib
+from fl_sketch.utils import markdown
 import jax
 from jax.sharding import PartitionSpec as P
 import tqdm
@@ -54,7 +53,7 @@ def measure(name: str, variant: str, timed: int) -> dict[str, float]:
 
 
 def _bare_rounds(exp, total):
-  mesh = comms.cohort_mesh()
+  mesh = mesh_lib.cohort_mesh()
   round_fn = jax.jit(
     rounds.run_round(
       exp.make, mesh, fetch=exp.fetch, lanes_per_step=exp.lanes_per_step
@@ -62,14 +61,14 @@ def _bare_rounds(exp, total):
     donate_argnums=1,
   )
   state = rounds.init(exp.make(exp.hyper), exp.params, exp.config.population)
-  state, data, hyper, key = comms.place(
+  state, data, hyper, key = mesh_lib.place(
     mesh, (state, exp.data, exp.hyper, jax.random.key(0))
   )
   seconds, norm = [], 0.0
   for r in range(total):
     begun = time.perf_counter()
     cohort = rounds.pad_cohort(exp.sample(r), mesh.size)
-    cohort = comms.place(mesh, cohort, P(comms.SHARD))
+    cohort = mesh_lib.place(mesh, cohort, P(comms.SHARD))
     state, _ = round_fn(hyper, state, cohort, key, data)
     jax.block_until_ready(state)
     seconds.append(time.perf_counter() - begun)

@@ -6,24 +6,19 @@ slope of its own. The rounds are those of `runner.Runner`: sampling, transfers
 and prefetch included. Data are noise, the work does not depend on them.
 """
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import contextlib
 import os
 import tempfile
 import time
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import abstract_run
-from fl_sketch import comms
-from fl_sketch import config
-from fl_sketch import experiment
-from fl_sketch import losses
-from fl_sketch import models
-from fl_sketch import problems
-from fl_sketch import runner as runner_lib
+from fl_sketch import experiment, models
 from fl_sketch.data import partitions
+from fl_sketch.experiment import config, problem as problem_lib
+from fl_sketch.models import losses
+from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.training import program as program_lib, runner as runner_lib
 import jax
 import numpy as np
 import tqdm
@@ -181,7 +176,7 @@ class _Player:
   """Plays the rounds of one run; the first, which compile and warm, at once."""
 
   def __init__(self, exp, mesh, folder, warm):
-    program = abstract_run.program(exp, mesh).fn
+    program = program_lib.program(exp, mesh).fn
     self._runner = runner_lib.Runner(exp, mesh, folder, program)
     self._done, self.devices = 0, mesh.size
     self._play(warm)
@@ -248,19 +243,19 @@ def _noise(
     offsets = np.arange(0, cohort * _SAMPLES + 1, _SAMPLES)
     partition = partitions.Partition(np.arange(offsets[-1]), offsets)
     exp = experiment.assemble(c, _problem(c), partition)
-    return exp, comms.cohort_mesh(shards)
+    return exp, mesh_lib.cohort_mesh(shards)
 
   return build
 
 
-def _problem(c: config.Config) -> problems.Problem:
+def _problem(c: config.Config) -> problem_lib.Problem:
   rng, count = np.random.default_rng(0), c.cohort * _SAMPLES
   x = rng.integers(256, size=(count, _FEATURES), dtype=np.uint8)
   y = rng.integers(_CLASSES, size=count, dtype=np.int32)
   scale: dict[str, Any] = {'mean': 0.5, 'std': 0.29}
   module = models.make('mlp', _CLASSES, widths=tuple(c.widths))
   key = jax.random.key(0)
-  return problems.Problem(
+  return problem_lib.Problem(
     data={'x': x, 'y': y},
     test={'x': x[None, :1], 'y': y[None, :1], 'mask': np.ones((1, 1), bool)},
     params=models.init_params(module, key, (_FEATURES,)),
@@ -288,6 +283,6 @@ def _simulated(population: int) -> Build:
       eval_every=10**6,
       checkpoint_every=10**6,
     )
-    return experiment.build(fields), comms.cohort_mesh()
+    return experiment.build(fields), mesh_lib.cohort_mesh()
 
   return build

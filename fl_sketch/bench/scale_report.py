@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 import pathlib
 
-from fl_sketch import devices
-from fl_sketch import markdown
-from fl_sketch import workdir
 from fl_sketch.bench import scale
-from matplotlib import figure
-from matplotlib import ticker
+from fl_sketch.training import devices
+from fl_sketch.utils import files, markdown
+from matplotlib import figure, ticker
 import numpy as np
 
 _COLOUR = '#0072b2'  # of Okabe and Ito (2008)
@@ -46,9 +44,9 @@ def write(
   """Writes scale.json, scale.md and scale.png into a folder, made if needed."""
   out.mkdir(parents=True, exist_ok=True)
   axes = [r._asdict() | scale.slope(r)._asdict() for r in results]
-  about = workdir.measured_with() | {'cores': devices.cores(), 'axes': axes}
-  workdir.replace(out / 'scale.json', about)
-  workdir.replace(out / 'scale.md', table(results))
+  about = files.measured_with() | {'cores': devices.cores(), 'axes': axes}
+  files.replace(out / 'scale.json', about)
+  files.replace(out / 'scale.md', table(results))
   _draw(results).savefig(out / 'scale.png', dpi=150)
   return [out / name for name in ('scale.json', 'scale.md', 'scale.png')]
 

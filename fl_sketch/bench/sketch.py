@@ -5,15 +5,12 @@ machine that slows down slows them all. R is fresh in every round, so every
 sketch draws its matrix, and every desketch of an operator draws it again.
 """
 
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import itertools
 import time
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch.bench import contestants
-from fl_sketch.bench import libraries
+from fl_sketch.bench import contestants, libraries
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -5,16 +5,13 @@ import json
 import pathlib
 import platform
 import statistics
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import devices
-from fl_sketch import markdown
-from fl_sketch.bench import libraries
-from fl_sketch.bench import sketch
+from fl_sketch.bench import libraries, sketch
+from fl_sketch.training import devices
+from fl_sketch.utils import markdown
 import jax
-from matplotlib import figure
-from matplotlib import ticker
+from matplotlib import figure, ticker
 
 
 class Target(NamedTuple):

@@ -7,17 +7,12 @@ with equal weights. The data are noise, the same for every contestant, so that
 the norm of the parameters after 5 rounds shows whether the work is equal.
 """
 
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import config
-from fl_sketch import experiment
-from fl_sketch import losses
-from fl_sketch import models
-from fl_sketch import problems
-from fl_sketch import rounds
-from fl_sketch import sampler
+from fl_sketch import experiment, models, rounds
 from fl_sketch.data import partitions
+from fl_sketch.experiment import config, problem as problem_lib, sampler
+from fl_sketch.models import losses
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -112,7 +107,7 @@ def _problem(work, c):
   data = {'x': x.reshape(-1, *work.shape), 'y': y.ravel()}
   module = models.make(work.model, 10)
   few = {k: v[None, :100] for k, v in data.items()}
-  return problems.Problem(
+  return problem_lib.Problem(
     data=data,
     test=few | {'mask': np.ones((1, 100), bool)},
     params=_parameters(module, work.shape),

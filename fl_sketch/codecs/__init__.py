@@ -10,8 +10,8 @@ Error feedback needs a codec with a `contraction`: around an unbiased one with
 omega > 1 the residual grows, so wrap that in `contract`.
 
 To add a codec: write it in the file of its family, export it here by an import,
-a line of `__all__` and one of `_KINDS`, and add it to tests/codec_cases.py, the
-list over which all laws are tested.
+a line of `__all__` and one of `_KINDS`, and add it to
+tests/support/codec_cases.py, the list over which all laws are tested.
 """
 
 from collections.abc import Callable
@@ -20,16 +20,10 @@ from typing import Any
 
 from fl_sketch.codecs.base import Codec
 from fl_sketch.codecs.identity import identity
-from fl_sketch.codecs.narrow import bfloat16
-from fl_sketch.codecs.narrow import int4
-from fl_sketch.codecs.narrow import int8
-from fl_sketch.codecs.quantized import qsgd
-from fl_sketch.codecs.quantized import sign
-from fl_sketch.codecs.sparse import quantized_top_k
-from fl_sketch.codecs.sparse import rand_k
-from fl_sketch.codecs.sparse import top_k
-from fl_sketch.codecs.wrappers import contract
-from fl_sketch.codecs.wrappers import from_sketch
+from fl_sketch.codecs.narrow import bfloat16, int4, int8
+from fl_sketch.codecs.quantized import qsgd, sign
+from fl_sketch.codecs.sparse import quantized_top_k, rand_k, top_k
+from fl_sketch.codecs.wrappers import contract, from_sketch
 
 __all__ = [
   'Codec',

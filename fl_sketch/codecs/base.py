@@ -1,8 +1,7 @@
 """What a codec is, and a tree as one vector of float32."""
 
 from collections.abc import Callable
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fl_sketch import sketches
 import jax

@@ -1,9 +1,7 @@
 """All numbers of a tree in 16, 8 or 4 bits each, rounded at random."""
 
-from fl_sketch.codecs import base
-from fl_sketch.codecs import packing
-from fl_sketch.sketches.base import check_positive
-from fl_sketch.sketches.base import dimension
+from fl_sketch.codecs import base, packing
+from fl_sketch.sketches.base import check_positive, dimension
 import jax
 from jax import lax
 import jax.numpy as jnp

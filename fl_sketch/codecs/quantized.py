@@ -1,9 +1,7 @@
 """Every coordinate in few bits, and one scale."""
 
-from fl_sketch.codecs import base
-from fl_sketch.codecs import packing
-from fl_sketch.sketches.base import check_positive
-from fl_sketch.sketches.base import dimension
+from fl_sketch.codecs import base, packing
+from fl_sketch.sketches.base import check_positive, dimension
 import jax
 import jax.numpy as jnp
 

@@ -1,11 +1,9 @@
 """Few of the coordinates: the largest, random ones, or the largest rounded."""
 
 from fl_sketch import sketches
-from fl_sketch.codecs import base
-from fl_sketch.codecs import packing
+from fl_sketch.codecs import base, packing
 from fl_sketch.sketches import hashing
-from fl_sketch.sketches.base import check_positive
-from fl_sketch.sketches.base import dimension
+from fl_sketch.sketches.base import check_positive, dimension
 import jax
 from jax import lax
 import jax.numpy as jnp

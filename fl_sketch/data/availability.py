@@ -8,8 +8,7 @@ at data: who drops out says nothing of what a client holds.
 
 from typing import Any
 
-from fl_sketch import checks
-from fl_sketch.data import seeding
+from fl_sketch.utils import checks, seeding
 import numpy as np
 
 NOT_ASKED, TAKEN, LATE, SILENT = range(4)

@@ -8,8 +8,8 @@ any round can be drawn alone.
 import operator
 
 from fl_sketch.data import cohorts
-from fl_sketch.data import seeding
 from fl_sketch.data.ragged import Partition
+from fl_sketch.utils import seeding
 import numpy as np
 
 ORDERS = ('replace', 'cycle', 'mask', 'poisson')

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from fl_sketch.data import seeding
+from fl_sketch.utils import seeding
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -10,7 +10,7 @@ import bisect
 from collections.abc import Callable
 import inspect
 
-from fl_sketch.data import seeding
+from fl_sketch.utils import seeding
 import numpy as np
 
 Cohort = tuple[np.ndarray, np.ndarray]

@@ -3,7 +3,7 @@
 import heapq
 
 from fl_sketch.data import ragged
-from fl_sketch.data import seeding
+from fl_sketch.utils import seeding
 import numpy as np
 
 

@@ -9,12 +9,13 @@ from collections.abc import Callable
 import inspect
 
 from fl_sketch.data import ragged
-from fl_sketch.data import seeding
-from fl_sketch.data.label_skew import classes_per_client
-from fl_sketch.data.label_skew import dirichlet
-from fl_sketch.data.label_skew import label_shards
-from fl_sketch.data.ragged import Partition
-from fl_sketch.data.ragged import cap
+from fl_sketch.data.label_skew import (
+  classes_per_client,
+  dirichlet,
+  label_shards,
+)
+from fl_sketch.data.ragged import Partition, cap
+from fl_sketch.utils import seeding
 import numpy as np
 
 

@@ -11,9 +11,8 @@ import logging
 import os
 import shutil
 
-from fl_sketch.data import seeding
-from fl_sketch.data import sources
-from fl_sketch.data import store
+from fl_sketch.data import sources, store
+from fl_sketch.utils import seeding
 import numpy as np
 
 FEATURES, CLASSES, MEAN_SIZE = 64, 10, 20

@@ -4,8 +4,7 @@ import json
 import logging
 import os
 import pathlib
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 import zipfile
 import zlib
 

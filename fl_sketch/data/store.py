@@ -10,22 +10,19 @@ The samples lie client by client, so that who holds what is one short array:
   test_x.npy   and so on: the test examples, which belong to nobody
 """
 
-from collections.abc import Iterable
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 import contextlib
 import errno
 import json
 import os
 import pathlib
 import shutil
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 import uuid
 
 from fl_sketch.data.pixels import Pixels
 from fl_sketch.data.ragged import Partition
-from fl_sketch.data.sources import Arrays
-from fl_sketch.data.sources import DataError
+from fl_sketch.data.sources import Arrays, DataError
 import numpy as np
 import tqdm
 

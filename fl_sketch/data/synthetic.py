@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from fl_sketch.data import seeding
+from fl_sketch.utils import seeding
 import numpy as np
 
 

@@ -3,12 +3,11 @@
 import os
 import pathlib
 
-from fl_sketch import checks
 from fl_sketch.data import sources
+from fl_sketch.utils import checks
 import numpy as np
 import tokenizers
-from tokenizers import models
-from tokenizers import trainers
+from tokenizers import models, trainers
 
 NAMES = ('sst2',)
 LENGTH = 48  # tokens of a sentence; 6 % of those of SST-2 are longer

@@ -5,15 +5,11 @@ import fractions
 import math
 from typing import Any
 
-from fl_sketch import algorithms
-from fl_sketch import experiment
-from fl_sketch.config import Config
+from fl_sketch import algorithms, experiment
 from fl_sketch.data import partitions
-from fl_sketch.privacy import audit
-from fl_sketch.privacy import canaries
-from fl_sketch.privacy import claims
-from fl_sketch.privacy import plan
-from fl_sketch.privacy import types
+from fl_sketch.experiment import privacy_checks, privacy_plan
+from fl_sketch.experiment.config import Config
+from fl_sketch.privacy import audit, canaries, types
 import jax
 import numpy as np
 
@@ -53,10 +49,10 @@ def audit_config(
   Raises:
     ValueError: the config claims no privacy, or none that noise could give.
   """
-  if not claims.is_private(c):
+  if not privacy_checks.is_private(c):
     raise ValueError('Expected epsilon or noise_multiplier in an audit.')
   whole = None
-  if claims.unit_of(c) == 'sample':
+  if privacy_checks.unit_of(c) == 'sample':
     whole = experiment.build(c, data).partition
   small, partition = _small(c, rounds, whole)
   make = _make(small)
@@ -90,7 +86,7 @@ def _make(c: Config):
   return algorithms.make(c.algorithm, canaries.inner_product, **options)
 
 
-def _promise(c: Config, make, partition) -> plan.Promise:
+def _promise(c: Config, make, partition) -> privacy_plan.Promise:
   promise = experiment.promise_of(c, make, partition)
   assert promise is not None  # the config is private
   return promise

@@ -1,31 +1,26 @@
 """From a config to everything that a run needs."""
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from typing import Any
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
-from fl_sketch import algorithms
-from fl_sketch import byzantine
-from fl_sketch import codecs
-from fl_sketch import comms
-from fl_sketch import gram
-from fl_sketch import lanes
-from fl_sketch import losses
-from fl_sketch import models
-from fl_sketch import problems
-from fl_sketch import robust
-from fl_sketch import rounds
-from fl_sketch import sampler
-from fl_sketch import sketches
-from fl_sketch import topology
-from fl_sketch.config import ALGORITHM_OPTIONS
-from fl_sketch.config import PARTITION_OPTIONS
-from fl_sketch.config import Config
-from fl_sketch.config_checks import OPTIMIZER_OPTIONS
-from fl_sketch.data import partitions
-from fl_sketch.privacy import claims
-from fl_sketch.privacy import plan
+from fl_sketch import algorithms, codecs, models, rounds, sketches
+from fl_sketch.algorithms import topology
+from fl_sketch.data import byzantine, partitions
+from fl_sketch.experiment import (
+  privacy_checks,
+  privacy_plan,
+  problem as problem_lib,
+  sampler,
+)
+from fl_sketch.experiment.config import (
+  ALGORITHM_OPTIONS,
+  PARTITION_OPTIONS,
+  Config,
+)
+from fl_sketch.experiment.config_checks import OPTIMIZER_OPTIONS
+from fl_sketch.local import gram
+from fl_sketch.models import losses
+from fl_sketch.rounds import client_loop, comms, robust
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -70,7 +65,7 @@ class Experiment(NamedTuple):
   partition: partitions.Partition
   labels: np.ndarray | None
   schedule: rounds.Schedule | None = None
-  promise: plan.Promise | None = None
+  promise: privacy_plan.Promise | None = None
   attack: byzantine.Attack | None = None
   max_payload_norm: float | None = None
 
@@ -99,7 +94,7 @@ def build(
     DataError: the dataset is not there, or cannot be read.
   """
   c = config if isinstance(config, Config) else Config.from_mapping(config)
-  problem = problems.load(c, data_dir)
+  problem = problem_lib.load(c, data_dir)
   partition = problem.partition
   if partition is None:
     partition = partitions.partition(
@@ -115,7 +110,7 @@ def build(
 
 
 def assemble(
-  c: Config, problem: problems.Problem, partition: partitions.Partition
+  c: Config, problem: problem_lib.Problem, partition: partitions.Partition
 ) -> Experiment:
   """An experiment on a problem of one's own, spread over clients as one likes.
 
@@ -180,7 +175,7 @@ def reconfigured(exp: Experiment, c: Config) -> Experiment:
 
 
 def hyper_of(
-  c: Config, promise: plan.Promise | None = None
+  c: Config, promise: privacy_plan.Promise | None = None
 ) -> algorithms.Hyper:
   """The hyperparameters of a config: its fields of the same names.
 
@@ -196,21 +191,21 @@ def hyper_of(
 
 def promise_of(
   c: Config, make: rounds.Make, partition: partitions.Partition | None = None
-) -> plan.Promise | None:
+) -> privacy_plan.Promise | None:
   """What a config guarantees, with the releases that its algorithm makes.
 
   Raises:
     ValueError: nothing can be guaranteed; the message names why.
   """
-  if not claims.is_private(c):
+  if not privacy_checks.is_private(c):
     return None
   hyper = hyper_of(c)
   if hyper.noise_multiplier is None:  # its size does not change the releases
     hyper = hyper._replace(noise_multiplier=jnp.float32(1))
-  return plan.promise(c, make(hyper).releases, partition)
+  return privacy_plan.promise(c, make(hyper).releases, partition)
 
 
-def account(c: Config, data_dir: str | None = None) -> plan.Promise:
+def account(c: Config, data_dir: str | None = None) -> privacy_plan.Promise:
   """What a config guarantees, found without training.
 
   Data are read only where the sizes of clients matter: if samples are what is
@@ -219,11 +214,11 @@ def account(c: Config, data_dir: str | None = None) -> plan.Promise:
   Raises:
     ValueError: no privacy is claimed, or nothing can be guaranteed.
   """
-  if not claims.is_private(c):
+  if not privacy_checks.is_private(c):
     raise ValueError(
       'Expected epsilon or noise_multiplier in a private config.'
     )
-  if claims.unit_of(c) == 'sample':
+  if privacy_checks.unit_of(c) == 'sample':
     promise = build(c, data_dir).promise
   else:
     no_work: Any = lambda hp: None
@@ -239,7 +234,7 @@ def account(c: Config, data_dir: str | None = None) -> plan.Promise:
 
 def _check_rows(c: Config, state: Any):
   fixed = c.sampling == 'fixed_size' and c.cohort < c.population
-  if claims.is_private(c) and fixed and comms.has_rows(state):
+  if privacy_checks.is_private(c) and fixed and comms.has_rows(state):
     raise ValueError(
       f"Expected sampling='poisson', or everybody, with a private "
       f'{c.algorithm}: what clients keep depends on past cohorts, which one '
@@ -257,7 +252,7 @@ def _schedule(c: Config) -> rounds.Schedule | None:
   return decayed
 
 
-def _algorithm(c: Config, problem: problems.Problem) -> rounds.Make:
+def _algorithm(c: Config, problem: problem_lib.Problem) -> rounds.Make:
   options = algorithm_options(c)
   if c.local_work == 'gram':
 
@@ -299,7 +294,7 @@ def algorithm_options(c: Config) -> dict[str, Any]:
     options['robust'] = robust.Rule(c.robust, c.groups)
   if c.graph is not None:
     options['graph'] = topology.make(c.graph, c.population)
-  if (release := plan.release_of(c)) is not None:
+  if (release := privacy_plan.release_of(c)) is not None:
     options['privacy'] = release
   if c.batch_order == 'poisson':
     options['expected_batch'] = c.batch_size
@@ -307,7 +302,7 @@ def algorithm_options(c: Config) -> dict[str, Any]:
 
 
 def _lanes_per_step(c: Config) -> int | None:
-  default = lanes.default_lanes_per_step(
+  default = client_loop.default_lanes_per_step(
     convolutions=c.model in models.CONVOLUTIONAL
   )
   if default is not None and c.local_work == 'gram':

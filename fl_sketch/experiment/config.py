@@ -6,7 +6,7 @@ import difflib
 import typing
 from typing import Any
 
-from fl_sketch import config_checks
+from fl_sketch.experiment import config_checks
 
 # What may differ when a run is resumed: it changes no number of any round.
 # `rounds` is among them unless something depends on them; `workdir.resumable`.

@@ -4,15 +4,17 @@ import math
 from typing import Any
 
 from fl_sketch import algorithms
-from fl_sketch import byzantine
-from fl_sketch import participation
-from fl_sketch import robust
-from fl_sketch.data import batches
-from fl_sketch.data import cohorts
-from fl_sketch.data import sources
-from fl_sketch.data import text
+from fl_sketch.data import (
+  availability,
+  batches,
+  byzantine,
+  cohorts,
+  sources,
+  text,
+)
+from fl_sketch.experiment import privacy_checks
 from fl_sketch.models import precision
-from fl_sketch.privacy import claims
+from fl_sketch.rounds import robust
 
 DATASETS = (*sources.NAMES, *text.NAMES, 'quadratics', 'simulated', 'store')
 OPTIMIZER_OPTIONS = ('b1', 'b2', 'eps', 'momentum')
@@ -118,7 +120,7 @@ def _check_choices(c: Any):
       raise ValueError(f'Expected a kind in {name}={dict(options)}.')
   _check_data(c)
   _check_algorithm(c)
-  claims.check(c)
+  privacy_checks.check(c)
   if c.max_cohort is not None and c.sampling != 'poisson':
     raise ValueError("Expected sampling='poisson' beside max_cohort.")
 
@@ -206,7 +208,7 @@ def _check_algorithm(c: Any):
   unused = [name for name in c.options(OPTIMIZER_OPTIONS) if name not in takes]
   if unused and c.server_optimizer is None:
     raise ValueError(f'Expected a server_optimizer beside {tuple(unused)}.')
-  private = claims.is_private(c)
+  private = privacy_checks.is_private(c)
   if c.clip_norm is not None and c.clip is None and not private:
     raise ValueError(
       f'Expected clip, epsilon or noise_multiplier beside '
@@ -243,7 +245,7 @@ def _check_participation(c: Any):
     raise ValueError(f'Expected 1 <= over_sampling={c.over_sampling} < inf.')
   if not 0 <= c.dropout < 1:
     raise ValueError(f'Expected 0 <= dropout={c.dropout} < 1.')
-  asked = participation.asked(c.cohort, c.over_sampling)
+  asked = availability.asked(c.cohort, c.over_sampling)
   if asked > c.population:
     raise ValueError(
       f'Expected cohort={c.cohort} x over_sampling={c.over_sampling} <= '
@@ -254,7 +256,7 @@ def _check_participation(c: Any):
       f"Expected sampling={c.sampling!r} to be 'fixed_size' beside "
       f'over_sampling={c.over_sampling}.'
     )
-  if algorithms.entry(c.algorithm).everyone and participation.in_force(c):
+  if algorithms.entry(c.algorithm).everyone and availability.in_force(c):
     raise ValueError(
       f'Expected no over_sampling, dropout or deadline with {c.algorithm}, in '
       'which every client takes part in every round.'
@@ -302,7 +304,7 @@ def _check_attacks(c: Any):
   ):
     if (value := getattr(c, name)) is not None and value not in choices:
       raise ValueError(f'Expected {name}={value!r} in {choices}.')
-  asked = participation.asked(c.cohort, c.over_sampling)
+  asked = availability.asked(c.cohort, c.over_sampling)
   if c.groups is not None and not 3 <= c.groups <= asked:
     raise ValueError(
       f'Expected 3 <= groups={c.groups} <= {asked}, the clients of a round: '

@@ -1,14 +1,12 @@
 """A problem of one's own: a model, and NumPy arrays of every client."""
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fl_sketch import losses
 from fl_sketch import models
-from fl_sketch import problems
 from fl_sketch.data.ragged import Partition
+from fl_sketch.experiment import problem as problem_lib
+from fl_sketch.models import losses
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -24,7 +22,7 @@ def problem(
   test: Arrays,
   *,
   seed: int = 0,
-) -> problems.Problem:
+) -> problem_lib.Problem:
   """What `experiment.assemble` takes, with its `partition`: who holds what.
 
   >>> loss = lambda w, batch: {'loss': jnp.square(batch['x'] @ w - batch['y'])}
@@ -44,7 +42,7 @@ def problem(
     seed: of the parameters of a module.
 
   Returns:
-    A `problems.Problem`.
+    A `problem_lib.Problem`.
 
   Raises:
     ValueError: there is no client, one has no sample or other arrays than the
@@ -66,9 +64,9 @@ def problem(
     _check_values(values_fn, params, data)
     loss_fn, metrics_fn = _plain(values_fn)
   offsets = np.concatenate([[0], np.cumsum(sizes)])
-  return problems.Problem(
+  return problem_lib.Problem(
     data=data,
-    test=problems.evaluation_batches(test),
+    test=problem_lib.evaluation_batches(test),
     params=params,
     loss_fn=loss_fn,
     metrics_fn=metrics_fn,

@@ -7,16 +7,11 @@ combination whose epsilon is not known is refused, here or in `claims`.
 
 from collections.abc import Sequence
 import functools
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import participation
-from fl_sketch.data import batches
-from fl_sketch.data import cohorts
-from fl_sketch.privacy import accounting
-from fl_sketch.privacy import claims
-from fl_sketch.privacy import links
-from fl_sketch.privacy import types
+from fl_sketch.data import availability, batches, cohorts
+from fl_sketch.experiment import privacy_checks
+from fl_sketch.privacy import accounting, aggregation, types
 import numpy as np
 
 _CAVEATS = (
@@ -79,12 +74,12 @@ class Promise(NamedTuple):
     return list(_curve(self.mechanism, steps, told.delta, told.accountant))
 
 
-def release_of(c: Any) -> links.Release | None:
+def release_of(c: Any) -> aggregation.Release | None:
   """How the algorithm of a config makes a mean private; None if it does not.
 
   Samples are protected in local work: the mean is not private then.
   """
-  if not claims.is_private(c) or claims.unit_of(c) == 'sample':
+  if not privacy_checks.is_private(c) or privacy_checks.unit_of(c) == 'sample':
     return None
   given = {
     'bound': c.bound, 'trust': c.trust, 'per_leaf': c.per_layer,
@@ -95,7 +90,7 @@ def release_of(c: Any) -> links.Release | None:
   given = {k: v for k, v in given.items() if v is not None}
   if given.get('bound') == 'quantile':  # a twentieth of the cohort, as printed
     given.setdefault('count_stddev', c.cohort / 20)
-  return links.Release(float(c.cohort), **given)
+  return aggregation.Release(float(c.cohort), **given)
 
 
 def max_cohort(c: Any) -> int | None:
@@ -103,7 +98,7 @@ def max_cohort(c: Any) -> int | None:
   if c.max_cohort is not None or c.sampling != 'poisson':
     return c.max_cohort
   # Larger cohorts are cut off; in a private run, at a chance within delta.
-  tail = batches.TAIL if claims.is_private(c) else 1e-9
+  tail = batches.TAIL if privacy_checks.is_private(c) else 1e-9
   probability = c.cohort / c.population
   return cohorts.default_max_cohort(c.population, probability, tail)
 
@@ -120,9 +115,9 @@ def promise(c: Any, releases: int, partition: Any = None) -> Promise | None:
     UnsupportedAccountingError: nothing is known of this combination.
     CalibrationError: no noise reaches the epsilon.
   """
-  if not claims.is_private(c):
+  if not privacy_checks.is_private(c):
     return None
-  unit = claims.unit_of(c)
+  unit = privacy_checks.unit_of(c)
   if unit == 'sample':
     per_round, trust, spec = releases, 'local', _samples(c, releases, partition)
   else:
@@ -144,7 +139,7 @@ def promise(c: Any, releases: int, partition: Any = None) -> Promise | None:
     trust,
     noise=types.NOISE[c.noise_seed is not None],
     caveats=_OF_TRUST[trust]
-    + _FAULTS * participation.in_force(c)
+    + _FAULTS * availability.in_force(c)
     + _PRETRAINED * (c.pretrained is not None)
     + _CAVEATS,
   )

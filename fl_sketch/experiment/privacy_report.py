@@ -3,12 +3,12 @@
 import os
 import pathlib
 
-from fl_sketch.privacy import plan
+from fl_sketch.experiment import privacy_plan
 from matplotlib import figure
 import numpy as np
 
 
-def curve(promise: plan.Promise, rounds: int) -> dict[int, float]:
+def curve(promise: privacy_plan.Promise, rounds: int) -> dict[int, float]:
   """Epsilon after some rounds, evenly spaced, the last among them."""
   asked = np.unique(np.linspace(1, rounds, min(rounds, 21)).round()).astype(int)
   return dict(
@@ -16,7 +16,7 @@ def curve(promise: plan.Promise, rounds: int) -> dict[int, float]:
   )
 
 
-def text(promise: plan.Promise, epsilons: dict[int, float]) -> str:
+def text(promise: privacy_plan.Promise, epsilons: dict[int, float]) -> str:
   """The statement, the noise, and epsilon after some rounds, as lines."""
   told = promise.statement
   lines = [told.sentence(), f'noise_multiplier {promise.noise_multiplier:.6g}']
@@ -25,7 +25,9 @@ def text(promise: plan.Promise, epsilons: dict[int, float]) -> str:
 
 
 def draw(
-  promise: plan.Promise, epsilons: dict[int, float], path: str | os.PathLike
+  promise: privacy_plan.Promise,
+  epsilons: dict[int, float],
+  path: str | os.PathLike,
 ) -> pathlib.Path:
   """Draws epsilon over the rounds into a file."""
   told, picture = promise.statement, figure.Figure(figsize=(5, 3.5))

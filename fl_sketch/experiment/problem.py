@@ -1,21 +1,21 @@
 """Data, model and losses: what there is to learn, before clients share it."""
 
 import math
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import config_checks
-from fl_sketch import losses
 from fl_sketch import models
-from fl_sketch.config import Config
-from fl_sketch.data import pixels
-from fl_sketch.data import ragged
-from fl_sketch.data import simulated
-from fl_sketch.data import sources
-from fl_sketch.data import store
-from fl_sketch.data import synthetic
-from fl_sketch.data import text
-from fl_sketch.models import pretrained
+from fl_sketch.data import (
+  pixels,
+  ragged,
+  simulated,
+  sources,
+  store,
+  synthetic,
+  text,
+)
+from fl_sketch.experiment import config_checks
+from fl_sketch.experiment.config import Config
+from fl_sketch.models import losses, pretrained
 import jax
 import jax.numpy as jnp
 import numpy as np

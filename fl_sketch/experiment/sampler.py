@@ -2,15 +2,10 @@
 
 from collections.abc import Callable
 
-from fl_sketch import byzantine
-from fl_sketch import participation
 from fl_sketch import rounds
-from fl_sketch.config import Config
-from fl_sketch.data import batches
-from fl_sketch.data import cohorts
-from fl_sketch.data import partitions
-from fl_sketch.privacy import claims
-from fl_sketch.privacy import plan
+from fl_sketch.data import availability, batches, byzantine, cohorts, partitions
+from fl_sketch.experiment import privacy_checks, privacy_plan
+from fl_sketch.experiment.config import Config
 import numpy as np
 
 
@@ -28,7 +23,7 @@ def sampler(
     hostile = byzantine.hostile(c.seed, c.population, c.byzantine)
 
   def sample(round_index: int, secret: int | None = None) -> rounds.Cohort:
-    if claims.is_private(c) != (secret is not None):
+    if privacy_checks.is_private(c) != (secret is not None):
       raise ValueError(
         'Expected a secret root if and only if a run is private.'
       )
@@ -37,9 +32,9 @@ def sampler(
       c.sampling, seed, round_index, c.population, **options
     )
     fate = None
-    if participation.in_force(c):
+    if availability.in_force(c):
       fate = _fates(c, round_index, ids, weight)
-      weight = np.where(fate == participation.TAKEN, weight, np.float32(0))
+      weight = np.where(fate == availability.TAKEN, weight, np.float32(0))
     # Only those of private steps must be hard to guess: a client sees its own.
     own = seed if c.batch_order == 'poisson' else c.seed
     cohort = with_batches(c, partition, ids, weight, round_index, own)
@@ -81,8 +76,11 @@ def with_batches(
 def _sampling_options(c: Config):
   if c.sampling == 'poisson':
     probability = c.cohort / c.population
-    return {'probability': probability, 'max_cohort': plan.max_cohort(c)}
-  return {'cohort': participation.asked(c.cohort, c.over_sampling)}
+    return {
+      'probability': probability,
+      'max_cohort': privacy_plan.max_cohort(c),
+    }
+  return {'cohort': availability.asked(c.cohort, c.over_sampling)}
 
 
 def _fates(c: Config, round_index, ids, weight):
@@ -91,7 +89,7 @@ def _fates(c: Config, round_index, ids, weight):
   The seed is the public one: a private account holds whoever is known to fail.
   """
   sigma = 1.0 if c.response_sigma is None else c.response_sigma
-  return participation.fates(
+  return availability.fates(
     c.seed,
     round_index,
     ids,

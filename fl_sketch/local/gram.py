@@ -14,7 +14,7 @@ For n < features / 2 or so that is less work than products with X twice a step.
 from collections.abc import Callable
 from typing import Any
 
-from fl_sketch import losses
+from fl_sketch.models import losses
 import jax
 from jax import lax
 import jax.numpy as jnp

@@ -1,13 +1,13 @@
 """Private local work: one client's batches -> its noisy pseudo-gradient."""
 
-from fl_sketch import local as local_lib
 from fl_sketch.privacy import mechanisms
+from fl_sketch.rounds.algorithm import Local, LossFn
 import jax
 import jax.numpy as jnp
 
 
 def private_sgd(
-  loss_fn: local_lib.LossFn,
+  loss_fn: LossFn,
   client_lr: jax.Array | float,
   clip_norm: jax.Array | float,
   noise_multiplier: jax.Array | float,
@@ -15,7 +15,7 @@ def private_sgd(
   expected_batch: int,
   microbatch: int | None = 16,
   weight_decay: float = 0.0,
-) -> local_lib.Local:
+) -> Local:
   r"""SGD in which every step is a Gaussian mechanism on the client's samples.
 
   :math:`u \leftarrow u - \eta \left( \frac1B \left( \sum_{z \in B_k}

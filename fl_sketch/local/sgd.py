@@ -1,13 +1,8 @@
 """Local work: one client's batches -> its pseudo-gradient."""
 
-from collections.abc import Callable
-from typing import Any
-
+from fl_sketch.rounds.algorithm import Local, LossFn
 import jax
 import jax.numpy as jnp
-
-LossFn = Callable[[Any, Any], jax.Array]  # (params, batch) -> f32[]
-Local = Callable[..., tuple[Any, dict[str, jax.Array]]]
 
 
 def sgd(

@@ -3,12 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from fl_sketch import comms
-from fl_sketch import keys as keys_lib
 from fl_sketch import rounds
-from fl_sketch import shard_program
-from fl_sketch import wire
-from fl_sketch.algorithms import base
+from fl_sketch.messaging import wire
+from fl_sketch.rounds import client_step, comms, keys as keys_lib
+from fl_sketch.rounds.algorithm import Algorithm
 import jax
 import jax.numpy as jnp
 
@@ -40,7 +38,7 @@ def build(
     own = keys_lib.for_client(keys, client_id)
     moved, _ = algorithm.local(params, batches, keys_lib.local_key(own), None)
     payload = _encode(algorithm, moved, params, own)
-    return payload, shard_program.all_finite((moved, payload))
+    return payload, client_step.all_finite((moved, payload))
 
   def message(hp, params, round_index, client_id, batches, key):
     payload, finite = jax.device_get(
@@ -67,7 +65,7 @@ def payload_types(make: rounds.Make, hp: Any, params: Any) -> Any:
   return jax.eval_shape(encode, hp, params, jax.random.key(0))
 
 
-def check(algorithm: base.Algorithm, params: Any):
+def check(algorithm: Algorithm, params: Any):
   """Refuses an algorithm that messages cannot play.
 
   Raises:

@@ -16,15 +16,16 @@ import enum
 import math
 from typing import Any
 
-from fl_sketch import checks
-from fl_sketch import comms
-from fl_sketch import keys as keys_lib
-from fl_sketch import ledger as ledger_lib
-from fl_sketch import outbox
-from fl_sketch import participation
 from fl_sketch import rounds
-from fl_sketch import shard_program
-from fl_sketch import wire
+from fl_sketch.data import availability
+from fl_sketch.messaging import client as client_lib, wire
+from fl_sketch.rounds import (
+  client_step,
+  comms,
+  keys as keys_lib,
+  traffic,
+)
+from fl_sketch.utils import checks
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -51,7 +52,7 @@ class Server:
   """What the server of a run keeps from round to round, but for the state.
 
   Args:
-    make: hp -> `Algorithm`, such a one as `outbox.check` lets pass.
+    make: hp -> `Algorithm`, such a one as `client_lib.check` lets pass.
     hp: hyperparameters.
     params: for their types.
     key: key[], the root of all keys of the run.
@@ -78,13 +79,13 @@ class Server:
     key: jax.Array,
     *,
     run: bytes,
-    book: ledger_lib.Ledger,
+    book: traffic.Ledger,
     max_norm: float | None = None,
     schedule: rounds.Schedule | None = None,
   ):
-    outbox.check(make(hp), params)
+    client_lib.check(make(hp), params)
     self.hp, self.key, self.run, self.book = hp, key, run, book
-    self.like = outbox.payload_types(make, hp, params)
+    self.like = client_lib.payload_types(make, hp, params)
     self.up = comms.nbytes(self.like)
     self.missing: set[tuple[int, int]] = set()
     programs = _Programs(make, schedule, max_norm, self.up)
@@ -217,8 +218,8 @@ class Inbox:
     self._server.missing |= {(self._round, int(i)) for i in self._ids[silent]}
     fate = np.select(
       [self._answered, silent],
-      [participation.TAKEN, participation.SILENT],
-      participation.NOT_ASKED,
+      [availability.TAKEN, availability.SILENT],
+      availability.NOT_ASKED,
     )
     moved = self._server.book.charge(
       self._ids, self._weight, bill.up, bill.down, fate
@@ -249,7 +250,7 @@ class _Programs:
     keys = keys_lib.round_keys(key, round_index)
     own = keys_lib.for_client(keys, client_id)
     decoded = algorithm.decode(own, payload, params)
-    finite = shard_program.all_finite((payload, decoded))
+    finite = client_step.all_finite((payload, decoded))
     small = optax.tree.norm(decoded) <= self._bound
     weight = jnp.where(finite & small, weight, 0)
     term = jax.tree.map(lambda x: comms.weighted(x, weight), decoded)
@@ -282,4 +283,4 @@ class _Programs:
     shared, links = one(shards)
     state = state._replace(protocol=links)
     new = rounds.server_step(self._make)(hp, shared, state, key)
-    return new, shard_program.all_finite(new), comms.total_bill(links)
+    return new, client_step.all_finite(new), comms.total_bill(links)

@@ -10,11 +10,10 @@ from collections.abc import Mapping
 import hashlib
 import json
 import struct
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 import zlib
 
-from fl_sketch import comms
+from fl_sketch.rounds import comms
 import jax
 import numpy as np
 

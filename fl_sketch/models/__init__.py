@@ -4,15 +4,11 @@ from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
-from fl_sketch.models import bert
-from fl_sketch.models import layers
-from fl_sketch.models import vit
+from fl_sketch.models import bert, layers, vit
 from fl_sketch.models.lenet import LeNet5
 from fl_sketch.models.linear import Linear
 from fl_sketch.models.mlp import MLP
-from fl_sketch.models.resnet import ResNet8
-from fl_sketch.models.resnet import ResNet18
-from fl_sketch.models.resnet import ResNet101
+from fl_sketch.models.resnet import ResNet8, ResNet18, ResNet101
 from fl_sketch.models.smooth_lenet import SmoothLeNet
 import flax.linen as nn
 import jax

@@ -1,7 +1,6 @@
 """BERT: Devlin et al., arXiv:1810.04805, as a classifier of sentences."""
 
-from fl_sketch.models import precision
-from fl_sketch.models import transformer
+from fl_sketch.models import precision, transformer
 import flax.linen as nn
 import jax.numpy as jnp
 

@@ -1,7 +1,6 @@
 """LeNet-5: LeCun, Bottou, Bengio and Haffner, Proc. IEEE 1998, modernised."""
 
-from fl_sketch.models import layers
-from fl_sketch.models import precision
+from fl_sketch.models import layers, precision
 import flax.linen as nn
 import jax
 

@@ -8,9 +8,7 @@ A loss is a mean over the batch, as the local steps need it. Metrics are sums,
 with 'count', so that they add up over batches, clients and shards.
 """
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn

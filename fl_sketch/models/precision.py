@@ -7,7 +7,7 @@ cast parameters and inputs would be shorter, but then every sum over a batch and
 every gradient would be bfloat16 as well.
 """
 
-from fl_sketch import checks
+from fl_sketch.utils import checks
 import flax.linen as nn
 import jax
 import jax.numpy as jnp

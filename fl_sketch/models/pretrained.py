@@ -7,8 +7,7 @@ import pathlib
 import re
 from typing import Any
 
-from fl_sketch.models import bert
-from fl_sketch.models import vit
+from fl_sketch.models import bert, vit
 from flax import traverse_util
 import flax.linen as nn
 import jax.numpy as jnp

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from fl_sketch import checks
-from fl_sketch.models import layers
-from fl_sketch.models import precision
+from fl_sketch.models import layers, precision
+from fl_sketch.utils import checks
 import flax.linen as nn
 import jax
 

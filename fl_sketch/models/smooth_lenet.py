@@ -1,7 +1,6 @@
 """A LeNet of smooth functions: Zhu, Liu and Han, NeurIPS 2019."""
 
-from fl_sketch.models import layers
-from fl_sketch.models import precision
+from fl_sketch.models import layers, precision
 from fl_sketch.models.mlp import ACTIVATIONS
 import flax.linen as nn
 import jax

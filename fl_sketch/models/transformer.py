@@ -7,8 +7,8 @@ computes is a function of its parameters and its data.
 
 import math
 
-from fl_sketch import checks
 from fl_sketch.models import precision
+from fl_sketch.utils import checks
 import flax.linen as nn
 import jax
 import jax.numpy as jnp

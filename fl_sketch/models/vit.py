@@ -1,7 +1,6 @@
 """Vision transformers: Dosovitskiy et al., arXiv:2010.11929."""
 
-from fl_sketch.models import precision
-from fl_sketch.models import transformer
+from fl_sketch.models import precision, transformer
 import flax.linen as nn
 import jax.numpy as jnp
 

@@ -6,8 +6,7 @@ clients, over local steps, over blocks of a sketch.
 
 from collections.abc import Callable
 import math
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from jax.extend import core

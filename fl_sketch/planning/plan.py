@@ -10,15 +10,16 @@ import tempfile
 import time
 from typing import NamedTuple
 
-from fl_sketch import abstract_run
-from fl_sketch import comms
-from fl_sketch import experiment
-from fl_sketch import flops as flops_lib
-from fl_sketch import markdown
-from fl_sketch import memory as memory_lib
-from fl_sketch import rounds
-from fl_sketch import runner as runner_lib
-from fl_sketch import secret
+from fl_sketch import experiment, rounds
+from fl_sketch.planning import flops as flops_lib
+from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.training import (
+  memory as memory_lib,
+  noise_secret,
+  program as program_lib,
+  runner as runner_lib,
+)
+from fl_sketch.utils import markdown
 import jax
 from jax.extend import core
 from jax.interpreters import partial_eval
@@ -80,14 +81,14 @@ def plan(
     dry_rounds: dispatches that are timed, after one more; 0 plays none, and so
       does a plan that does not fit.
   """
-  mesh = comms.cohort_mesh() if mesh is None else mesh
-  run = abstract_run.program(exp, mesh)
+  mesh = mesh_lib.cohort_mesh() if mesh is None else mesh
+  run = program_lib.program(exp, mesh)
   begun = time.perf_counter()
   traced = run.fn.trace(*run.args)
   traced.lower().compile()
   compiling = time.perf_counter() - begun
   work = flops_lib.of_jaxpr(traced.jaxpr)
-  found = abstract_run.memory_of(exp, mesh, run)
+  found = program_lib.memory_of(exp, mesh, run)
   have = memory_lib.available(mesh.local_devices[0])
   plays = dry_rounds > 0 and not memory_lib.lacks(found, have)
   return Plan(
@@ -120,8 +121,8 @@ def wire(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> Wire:
 
   args = (
     exp.hyper,
-    abstract_run.state_of(exp, exp.config.population),
-    abstract_run.drawn(exp, mesh),
+    program_lib.state_of(exp, exp.config.population),
+    program_lib.drawn(exp, mesh),
     jax.random.key(exp.config.key_seed),
     exp.data,
     None if exp.promise is None else jax.random.key(0),
@@ -143,7 +144,7 @@ def _value(x):
 def dry_run(
   exp: experiment.Experiment,
   mesh: jax.sharding.Mesh,
-  run: abstract_run.Program,
+  run: program_lib.Program,
   timed: int,
 ) -> float:
   """Median seconds of a round, sampling and transfers included.
@@ -160,7 +161,7 @@ def dry_run(
     contextlib.closing(runner_lib.Runner(exp, mesh, folder, run.fn)) as runner,
   ):
     if exp.promise is not None:  # nothing of it is released
-      runner.use(secret.reproducible(0, 0))
+      runner.use(noise_secret.reproducible(0, 0))
     for i in range(timed + 1):
       begun = time.perf_counter()
       runner.play(i * each)

@@ -6,27 +6,30 @@ loss distributions) is tight, `'rdp'` (Renyi) looser; under full participation
 `'pld'` is the closed form and exact.
 """
 
-from collections.abc import Iterable
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 import dataclasses
 import itertools
 
-from fl_sketch import checks
-from fl_sketch.privacy import events
-from fl_sketch.privacy import profiles
-from fl_sketch.privacy import types
-from fl_sketch.privacy.calibration import calibrate_noise_multiplier
-from fl_sketch.privacy.calibration import calibrate_steps
-from fl_sketch.privacy.gaussian import gaussian_delta
-from fl_sketch.privacy.gaussian import gaussian_epsilon
-from fl_sketch.privacy.gaussian import gaussian_noise_multiplier
-from fl_sketch.privacy.types import Adjacency
-from fl_sketch.privacy.types import CalibrationError
-from fl_sketch.privacy.types import ComposedMechanism
-from fl_sketch.privacy.types import GaussianMechanism
-from fl_sketch.privacy.types import PrivacyStatement
-from fl_sketch.privacy.types import Sampling
-from fl_sketch.privacy.types import UnsupportedAccountingError
+from fl_sketch.privacy import events, profiles, types
+from fl_sketch.privacy.calibration import (
+  calibrate_noise_multiplier,
+  calibrate_steps,
+)
+from fl_sketch.privacy.gaussian import (
+  gaussian_delta,
+  gaussian_epsilon,
+  gaussian_noise_multiplier,
+)
+from fl_sketch.privacy.types import (
+  Adjacency,
+  CalibrationError,
+  ComposedMechanism,
+  GaussianMechanism,
+  PrivacyStatement,
+  Sampling,
+  UnsupportedAccountingError,
+)
+from fl_sketch.utils import checks
 
 __all__ = [
   'Adjacency',

@@ -9,25 +9,22 @@ sketch stretches some update by as much.
 
 from collections.abc import Callable
 import functools
-from typing import TYPE_CHECKING
-from typing import Any
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fl_sketch import checks
-from fl_sketch import codecs
-from fl_sketch import comms
-from fl_sketch import robust as robust_lib
-from fl_sketch import sketches
-from fl_sketch import tables
-from fl_sketch import transforms as t
-from fl_sketch.privacy import mechanisms
-from fl_sketch.privacy import secure_aggregation
-from fl_sketch.privacy import types
+from fl_sketch import codecs, sketches
+from fl_sketch.privacy import mechanisms, secure_aggregation, types
+from fl_sketch.rounds import (
+  aggregation,
+  comms,
+  robust as robust_lib,
+  transforms as t,
+)
+from fl_sketch.utils import checks
 import jax
 import jax.numpy as jnp
 
 if TYPE_CHECKING:  # the algorithms import this module
-  from fl_sketch.algorithms import base
+  from fl_sketch.rounds.algorithm import Hyper
 
 _TAIL = 10.9  # standard deviations that `gaussian_noise` does not reach
 Aggregate = Callable[..., tuple[Any, comms.Bill]]
@@ -73,7 +70,7 @@ class QuantileState(NamedTuple):
   bill: comms.Bill
 
 
-def mean_over_cohort(hp: 'base.Hyper', release: Release | None):
+def mean_over_cohort(hp: 'Hyper', release: Release | None):
   r"""The uplink: contributions -> :math:`(\sum_i [y_i]_C + z C \xi) / r`.
 
   Args:
@@ -102,7 +99,7 @@ def mean_over_cohort(hp: 'base.Hyper', release: Release | None):
 
 def sketched_mean(
   op: sketches.Sketch,
-  hp: 'base.Hyper',
+  hp: 'Hyper',
   release: Release | None,
   *,
   hash_key: str = 'round',
@@ -120,7 +117,7 @@ def sketched_mean(
     hp: as in `mean_over_cohort`.
     release: None for no privacy.
     hash_key: as in `transforms.sketch`.
-    robust: as in `tables.mean_over_cohort`; without privacy only.
+    robust: as in `aggregation.mean_over_cohort`; without privacy only.
     codec: likewise.
   """
   sketch = t.sketch(op, hash_key=hash_key)
@@ -128,7 +125,7 @@ def sketched_mean(
     if option is not None and release is not None:
       raise ValueError(f'Expected {name} to be None with privacy.')
   if release is None:
-    return sketch, *tables.mean_over_cohort(op, robust=robust, codec=codec)
+    return sketch, *aggregation.mean_over_cohort(op, robust=robust, codec=codec)
   if not release.before_sketch:
     return sketch, mean_over_cohort(hp, release)
   _check(hp, release)
@@ -151,7 +148,7 @@ def sketched_mean(
   )
 
 
-def aggregate(hp: 'base.Hyper', release: Release | None) -> Aggregate:
+def aggregate(hp: 'Hyper', release: Release | None) -> Aggregate:
   """The private uplink as a function, for protocols with several of them.
 
   Args:
@@ -208,7 +205,7 @@ def aggregate(hp: 'base.Hyper', release: Release | None) -> Aggregate:
   return send
 
 
-def bounded(hp: 'base.Hyper', release: Release | None) -> Callable[[Any], Any]:
+def bounded(hp: 'Hyper', release: Release | None) -> Callable[[Any], Any]:
   """What a client does to its contribution before it is added up."""
   if release is None:
     return lambda tree: tree

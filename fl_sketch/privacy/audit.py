@@ -14,9 +14,8 @@ from collections.abc import Mapping
 import os
 from typing import NamedTuple
 
-from fl_sketch import checks
-from fl_sketch.privacy import profiles
-from fl_sketch.privacy import types
+from fl_sketch.privacy import profiles, types
+from fl_sketch.utils import checks
 from matplotlib import figure
 import numpy as np
 from numpy.typing import ArrayLike

@@ -11,12 +11,13 @@ Karimi, Li and Li, arXiv:2008.04975, Theorem 1.
 import math
 import warnings
 
-from fl_sketch import checks
-from fl_sketch import markdown
 from fl_sketch.privacy import accounting
-from fl_sketch.privacy.lemmas import advanced_composition
-from fl_sketch.privacy.lemmas import gaussian_mechanism_sigma
-from fl_sketch.privacy.lemmas import subsample_amplification
+from fl_sketch.privacy.lemmas import (
+  advanced_composition,
+  gaussian_mechanism_sigma,
+  subsample_amplification,
+)
+from fl_sketch.utils import checks, markdown
 
 __all__ = [
   'SETTINGS',

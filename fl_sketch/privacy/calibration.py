@@ -6,13 +6,14 @@ import functools
 import math
 from typing import Any
 
-from fl_sketch import checks
-from fl_sketch.privacy import gaussian
-from fl_sketch.privacy import profiles
-from fl_sketch.privacy.types import CalibrationError
-from fl_sketch.privacy.types import GaussianMechanism
-from fl_sketch.privacy.types import Sampling
-from fl_sketch.privacy.types import warn_if_large
+from fl_sketch.privacy import gaussian, profiles
+from fl_sketch.privacy.types import (
+  CalibrationError,
+  GaussianMechanism,
+  Sampling,
+  warn_if_large,
+)
+from fl_sketch.utils import checks
 import scipy.optimize
 
 _MOST_STEPS = 2**30

@@ -21,18 +21,16 @@ linear in the mean, which those of sketched_sgd, fetchsgd and HEAPRIX are not.
 
 from collections.abc import Sequence
 import functools
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import algorithms
-from fl_sketch import comms
-from fl_sketch import keys as keys_lib
-from fl_sketch import rounds
-from fl_sketch import sketches
-from fl_sketch.privacy import attacks
-from fl_sketch.privacy import audit as audit_lib
-from fl_sketch.privacy import mechanisms
-from fl_sketch.privacy import types
+from fl_sketch import algorithms, rounds, sketches
+from fl_sketch.privacy import (
+  audit as audit_lib,
+  canary_scores,
+  mechanisms,
+  types,
+)
+from fl_sketch.rounds import keys as keys_lib, mesh as mesh_lib
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -159,14 +157,16 @@ def _scores(game, seen, shift, numbers, other) -> dict[str, np.ndarray]:
   if claimed.sampling is types.Sampling.FIXED_WITHOUT_REPLACEMENT:
     expected = claimed.max_cohort
   honest = game.honest or expected
-  prior = attacks.Prior(claimed, other, honest, numbers, game.steps_per_round)
+  prior = canary_scores.Prior(
+    claimed, other, honest, numbers, game.steps_per_round
+  )
   cleaned = seen._replace(along=seen.along - shift)
   scores = {
-    'projection': attacks.projection(seen, prior),
-    'public noise': attacks.projection(cleaned, prior),
+    'projection': canary_scores.projection(seen, prior),
+    'public noise': canary_scores.projection(cleaned, prior),
   }
   if claimed.unit == 'client':
-    scores['noise size'] = attacks.noise_size(seen, prior)
+    scores['noise size'] = canary_scores.noise_size(seen, prior)
   return scores
 
 
@@ -193,7 +193,7 @@ def _play(game: Game, key, samples, other):
     sent = np.asarray(
       _record(rules, arrays, keys, all_kinds, jnp.float32(other))
     )
-    seen.append(attacks.look(sent[1:], sent[0], game.steps_per_round))
+    seen.append(canary_scores.look(sent[1:], sent[0], game.steps_per_round))
   shift, numbers = seen[0].along[:1], sent.shape[-1]
   join = lambda *parts: np.concatenate([x[1:] for x in parts])[:total]
   return jax.tree.map(join, *seen), shift, numbers
@@ -226,7 +226,7 @@ def _broadcasts(game: Game, cohorts, secret) -> jax.Array:
     return rest | {'x': batch['sign'][:, :, None] * (scale * x)[None, None]}
 
   cohort_fn = rounds.cohort_step(
-    game.make, comms.cohort_mesh(1), fetch=fetch, lanes_per_step=None
+    game.make, mesh_lib.cohort_mesh(1), fetch=fetch, lanes_per_step=None
   )
   server_fn = rounds.server_step(game.make)
 
@@ -250,7 +250,7 @@ def _cohorts(game: Game, coins, kind, other) -> rounds.Cohort:
   ids, mask = jax.vmap(functools.partial(_draw, mechanism))(keys)
   first = jnp.arange(ids.shape[1])[None] == 0
   ids = jnp.where(kind == _ALONE, jnp.where(first, n - 1, n), ids)
-  away, replacement = attacks.absence(mechanism)
+  away, replacement = canary_scores.absence(mechanism)
   here, gone = ids == n - 1, (kind == _WITHOUT) & away
   mask = jnp.where(kind == _ALONE, 1.0 * here, jnp.where(here & gone, 0, mask))
   mask = jnp.where(kind == _NOBODY, 0.0, mask)

@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 from fl_sketch.privacy import types
 import numpy as np
-from scipy import special
-from scipy import stats
+from scipy import special, stats
 
 _NO_NOISE = 1e-9  # relative variance that float32 leaves where there is none
 _RARE = 1e-12  # cohorts less likely than this are left out

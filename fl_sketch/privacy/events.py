@@ -16,10 +16,12 @@ Every other triple is refused, by name of what to choose instead.
 import dataclasses
 import math
 
-from fl_sketch.privacy.types import Adjacency
-from fl_sketch.privacy.types import GaussianMechanism
-from fl_sketch.privacy.types import Sampling
-from fl_sketch.privacy.types import UnsupportedAccountingError
+from fl_sketch.privacy.types import (
+  Adjacency,
+  GaussianMechanism,
+  Sampling,
+  UnsupportedAccountingError,
+)
 import scipy.stats
 
 _RARE = 1e-15  # a chance of truncation at which the coupling is as tight

@@ -7,7 +7,7 @@ z equal one of z / sqrt(n): Dong, Roth and Su, arXiv:1905.02383, Corollary 2.
 import math
 from typing import Any
 
-from fl_sketch import checks
+from fl_sketch.utils import checks
 import scipy.optimize
 import scipy.special
 

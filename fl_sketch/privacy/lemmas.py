@@ -2,7 +2,7 @@
 
 import math
 
-from fl_sketch import checks
+from fl_sketch.utils import checks
 
 
 def gaussian_mechanism_sigma(

@@ -12,13 +12,15 @@ from collections.abc import Callable
 import math
 from typing import Any
 
-from fl_sketch import checks
-from fl_sketch import comms
 from fl_sketch.privacy import types
-from fl_sketch.privacy.norms import BOUNDS
-from fl_sketch.privacy.norms import clip_by_l2_norm
-from fl_sketch.privacy.norms import finite
-from fl_sketch.privacy.norms import normalize_by_l2_norm
+from fl_sketch.privacy.norms import (
+  BOUNDS,
+  clip_by_l2_norm,
+  finite,
+  normalize_by_l2_norm,
+)
+from fl_sketch.rounds import comms
+from fl_sketch.utils import checks
 import jax
 import jax.numpy as jnp
 

@@ -14,15 +14,16 @@ import functools
 import math
 from typing import Any
 
-from fl_sketch import checks
-from fl_sketch.privacy import events
-from fl_sketch.privacy import gaussian
-from fl_sketch.privacy.types import Adjacency
-from fl_sketch.privacy.types import ComposedMechanism
-from fl_sketch.privacy.types import GaussianMechanism
-from fl_sketch.privacy.types import Sampling
-from fl_sketch.privacy.types import UnsupportedAccountingError
-from fl_sketch.privacy.types import parts_of
+from fl_sketch.privacy import events, gaussian
+from fl_sketch.privacy.types import (
+  Adjacency,
+  ComposedMechanism,
+  GaussianMechanism,
+  Sampling,
+  UnsupportedAccountingError,
+  parts_of,
+)
+from fl_sketch.utils import checks
 import numpy as np
 
 _COARSE = (*range(2, 65), 128, 256, 512, 1024)

@@ -22,8 +22,7 @@ Harary graph of few neighbours.
 import math
 from typing import Any
 
-from fl_sketch import comms
-from fl_sketch import lanes as lanes_lib
+from fl_sketch.rounds import client_loop, comms
 from fl_sketch.sketches.base import leaf_type
 import jax
 import jax.numpy as jnp
@@ -218,7 +217,7 @@ def secure_sum(
   and must, since the sum over one survivor is its table. To release only what
   is safe, count the survivors.
 
-  >>> mesh, lanes = comms.cohort_mesh(1), jax.P(comms.SHARD)
+  >>> mesh, lanes = mesh_lib.cohort_mesh(1), jax.P(comms.SHARD)
   >>> fn = lambda x, w: secure_sum(x, w, jax.random.key(0), max_abs=4.0)[0]
   >>> fn = jax.shard_map(fn, mesh=mesh, in_specs=lanes, out_specs=jax.P())
   >>> jax.jit(fn)(jnp.array([1.0, 2.5, 3.9]), jnp.array([1.0, 1.0, 0.0]))
@@ -294,6 +293,6 @@ def _add_masks(tables, key, slots, peers, chosen, sign):
     return jax.tree.unflatten(treedef, leaves)
 
   lanes = tables, slots, peers, signs
-  return lanes_lib.map_clients(
-    one_client, lanes, lanes_lib.default_lanes_per_step()
+  return client_loop.map_clients(
+    one_client, lanes, client_loop.default_lanes_per_step()
   )

@@ -7,11 +7,10 @@ traced value is a TypeError.
 import dataclasses
 import enum
 import math
-from typing import Any
-from typing import Literal
+from typing import Any, Literal
 import warnings
 
-from fl_sketch import checks
+from fl_sketch.utils import checks
 
 Unit = Literal['client', 'sample']
 Trust = Literal['central', 'secure_aggregation', 'local']

@@ -12,7 +12,7 @@ _MOST_COLUMNS = 500  # about the pixels across the heat map
 _CLIENTS_AT_ONCE = 2**16
 
 
-def label_distribution(
+def draw(
   labels,
   partition: Partition,
   path: str | os.PathLike,

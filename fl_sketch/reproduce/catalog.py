@@ -2,17 +2,23 @@
 
 import difflib
 
-from fl_sketch.reproduce import chen
-from fl_sketch.reproduce import chen_dimension
-from fl_sketch.reproduce import chen_headline
-from fl_sketch.reproduce import chen_spectra
-from fl_sketch.reproduce import das_images
-from fl_sketch.reproduce import das_quadratics
-from fl_sketch.reproduce import haddadpour
-from fl_sketch.reproduce import haddadpour_drift
-from fl_sketch.reproduce import haddadpour_tables
-from fl_sketch.reproduce import song
 from fl_sketch.reproduce import study
+from fl_sketch.reproduce.chen import (
+  dimension as chen_dimension,
+  figures as chen,
+  headline as chen_headline,
+  spectra as chen_spectra,
+)
+from fl_sketch.reproduce.das import (
+  images as das_images,
+  quadratics as das_quadratics,
+)
+from fl_sketch.reproduce.haddadpour import (
+  drift as haddadpour_drift,
+  figures as haddadpour,
+  tables as haddadpour_tables,
+)
+from fl_sketch.reproduce.song import figures as song
 
 _MODULES = (
   song,

@@ -1,19 +1,13 @@
 """Where studies run: their scale, their folder, and runs that they share."""
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
 import json
 import pathlib
 from typing import Any
 
-from fl_sketch import experiment
-from fl_sketch import reporting
-from fl_sketch import sweep
-from fl_sketch import training
-from fl_sketch import workdir
+from fl_sketch import experiment, reporting, sweeps, training
+from fl_sketch.utils import files
 import numpy as np
 
 SCALES = ('quick', 'cpu', 'gpu')
@@ -56,7 +50,7 @@ class Lab:
     if not config.get('sweep'):
       config['sweep'] = {'seed': (config.get('seed', 0),)}
     folder = self.folder / 'runs' / name
-    rows = sweep.run(
+    rows = sweeps.run(
       config, str(folder), data_dir=self.data_dir, progress=self.progress
     )
     self.played[name] = config
@@ -136,7 +130,7 @@ class Lab:
       return known['result']
     result = json.loads(json.dumps(compute()))
     path.parent.mkdir(parents=True, exist_ok=True)
-    workdir.replace(path, {'fields': fields, 'result': result})
+    files.replace(path, {'fields': fields, 'result': result})
     return result
 
 

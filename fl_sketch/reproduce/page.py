@@ -6,9 +6,8 @@ import html
 import json
 import pathlib
 
-from fl_sketch import workdir
-from fl_sketch.reproduce import results
-from fl_sketch.reproduce import study as study_lib
+from fl_sketch.reproduce import results, study as study_lib
+from fl_sketch.utils import files
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8881; }
@@ -73,7 +72,7 @@ def write(
   )
   path = root / 'index.html'
   root.mkdir(parents=True, exist_ok=True)
-  workdir.replace(path, page)
+  files.replace(path, page)
   return path
 
 

@@ -6,10 +6,8 @@ import math
 import pathlib
 from typing import Any
 
-from fl_sketch import markdown
-from fl_sketch import workdir
-from fl_sketch.reproduce import lab as lab_lib
-from fl_sketch.reproduce import study as study_lib
+from fl_sketch.reproduce import lab as lab_lib, study as study_lib
+from fl_sketch.utils import files, markdown
 
 Result = dict[str, Any]
 
@@ -52,10 +50,10 @@ def play(study: study_lib.Study, lab: lab_lib.Lab) -> Result:
     'notes': list(report.notes),
     'seeds': report.seeds,
     'configs': _anywhere(lab),
-  } | workdir.measured_with()
+  } | files.measured_with()
   result = finite(result)
-  workdir.replace(lab.folder / f'{study.name}.json', result)
-  workdir.replace(lab.folder / f'{study.name}.md', text(result))
+  files.replace(lab.folder / f'{study.name}.json', result)
+  files.replace(lab.folder / f'{study.name}.md', text(result))
   return result
 
 

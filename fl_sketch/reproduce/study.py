@@ -1,14 +1,11 @@
 """What a reproduction is: an experiment, what it showed, and its claims."""
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import math
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fl_sketch.reproduce import lab as lab_lib
-from matplotlib import axes
-from matplotlib import figure
+from matplotlib import axes, figure
 
 HOLDS = 'holds'
 FAILS = 'does not hold'

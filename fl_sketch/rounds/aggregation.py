@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from fl_sketch import codecs
-from fl_sketch import feedback
-from fl_sketch import robust as robust_lib
-from fl_sketch import sketches
-from fl_sketch import transforms as t
+from fl_sketch import codecs, sketches
+from fl_sketch.rounds import (
+  error_feedback as feedback,
+  robust as robust_lib,
+  transforms as t,
+)
 import jax
 import optax
 

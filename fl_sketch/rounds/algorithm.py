@@ -1,14 +1,14 @@
 """What a federated algorithm is: local work and one chain."""
 
 from collections.abc import Callable
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import comms
-from fl_sketch import local as local_work
-from fl_sketch import transforms
+from fl_sketch.rounds import comms, transforms
 import jax
 import optax
+
+LossFn = Callable[[Any, Any], jax.Array]  # (params, batch) -> f32[]
+Local = Callable[..., tuple[Any, dict[str, jax.Array]]]
 
 
 class Hyper(NamedTuple):
@@ -53,7 +53,7 @@ class Algorithm(NamedTuple):
       is made all the same.
   """
 
-  local: local_work.Local
+  local: Local
   encode: optax.GradientTransformationExtraArgs = _IDENTITY
   protocol: optax.GradientTransformationExtraArgs = _IDENTITY
   drift: Callable[[Any], Any] | None = None
@@ -63,7 +63,7 @@ class Algorithm(NamedTuple):
 
 
 def federated(
-  local: local_work.Local,
+  local: Local,
   *links: Any,
   drift: Callable[[Any], Any] | None = None,
   releases: int = 0,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from fl_sketch import comms
+from fl_sketch.rounds import comms
 import jax
 import jax.numpy as jnp
 

@@ -3,16 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
-from fl_sketch import byzantine
-from fl_sketch import comms
-from fl_sketch import keys as keys_lib
-from fl_sketch import lanes as lanes_lib
-from fl_sketch.algorithms import base
+from fl_sketch.data import byzantine
+from fl_sketch.rounds import client_loop, comms, keys as keys_lib
+from fl_sketch.rounds.algorithm import Algorithm
 import jax
 import jax.numpy as jnp
 import optax
 
-Make = Callable[[Any], base.Algorithm]  # hyperparameters -> algorithm
+Make = Callable[[Any], Algorithm]  # hyperparameters -> algorithm
 Fetch = Callable[[Any, Any], Any]  # (data, one client's batches) -> batches
 
 
@@ -43,12 +41,12 @@ def build(
     lanes = cohort, encode.value, own
     present = (lambda lane: lane[0].weight > 0) if skip_absent else None
     if algorithm.decode is None:
-      payload, weight, *rest = lanes_lib.map_clients(
+      payload, weight, *rest = client_loop.map_clients(
         work, lanes, lanes_per_step, present
       )
     else:
       work = _decoded(work, algorithm.decode, start[0], keys)
-      payload, (weight, *rest) = lanes_lib.sum_over_lanes(
+      payload, (weight, *rest) = client_loop.sum_over_lanes(
         work, lanes, lanes_per_step, present
       )
     row, metrics, accepted = rest

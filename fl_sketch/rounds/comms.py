@@ -10,23 +10,15 @@ only way back; `shard_map` refuses a program that cheats.
 
 from collections.abc import Callable
 import math
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
-from jax.experimental import multihost_utils
 import jax.numpy as jnp
-from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-import numpy as np
 
 Tree = Any
 Decode = Callable[..., Tree]  # (keys, payload, like) -> tree
 SHARD = 'shard'
-
-
-class PeerLostError(RuntimeError):
-  """Another process is gone, or cannot be reached."""
 
 
 class Bill(NamedTuple):
@@ -54,136 +46,6 @@ class LaneSum(NamedTuple):
   total: Tree
   weight: jax.Array
   nbytes: int
-
-
-def cohort_mesh(shards: int | None = None) -> jax.sharding.Mesh:
-  """A one-axis mesh over the first `shards` devices; all of them by default.
-
-  The axis is Auto: `jax.make_mesh` makes Explicit ones by default, under which
-  `shard_map` refuses an input that is not yet sharded as its spec says.
-
-  Args:
-    shards: number of devices, of all processes together.
-
-  Raises:
-    ValueError: there are fewer devices than shards.
-  """
-  devices = jax.devices()
-  if shards is not None and not 1 <= shards <= len(devices):
-    raise ValueError(f'Expected 1 <= {shards=} <= devices={len(devices)}.')
-  devices = devices[:shards]
-  auto = (jax.sharding.AxisType.Auto,)
-  return jax.make_mesh((len(devices),), (SHARD,), auto, devices=devices)
-
-
-def place(mesh: jax.sharding.Mesh, tree: Tree, spec: P | None = None) -> Tree:
-  """Puts host arrays, the same in every process, on the mesh.
-
-  Each process copies only what its own devices hold, and always copies, since a
-  round donates its state. Without a spec every device gets a copy, as server
-  state must have it: state that was never put on the mesh would compile the
-  second round anew.
-  """
-  sharding = NamedSharding(mesh, P() if spec is None else spec)
-
-  def put(x):
-    if sharding.is_fully_addressable:
-      # device_put alone may share the buffer with x on one of the devices.
-      own = jnp.array(x, copy=True) if isinstance(x, jax.Array) else x
-      return jax.device_put(own, sharding, may_alias=False)
-    if isinstance(x, jax.Array) and jnp.issubdtype(
-      x.dtype, jax.dtypes.prng_key
-    ):
-      data = place(mesh, jax.random.key_data(x), spec)
-      return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
-    x = np.asarray(x)
-    return jax.make_array_from_callback(x.shape, sharding, lambda i: x[i])
-
-  return jax.tree.map(put, tree)
-
-
-def place_own(mesh: jax.sharding.Mesh, tree: Tree, axis: int = 0) -> Tree:
-  """Puts on the mesh what this process alone has: the lanes of its devices.
-
-  Args:
-    mesh: its devices lie process by process.
-    tree: host arrays [..., own lanes, ...], as many in every process.
-    axis: where the lanes are.
-  """
-  sharding = NamedSharding(mesh, P(*[None] * axis, SHARD))
-  put = jax.make_array_from_process_local_data
-  return jax.tree.map(lambda x: put(sharding, np.asarray(x)), tree)
-
-
-def own(x: jax.Array) -> np.ndarray:
-  """The rows of an array, spread over its leading axis, that lie here."""
-  shards = sorted(x.addressable_shards, key=lambda s: s.index[0].start or 0)
-  return np.concatenate([np.asarray(s.data) for s in shards])
-
-
-def whole(mesh: jax.sharding.Mesh) -> NamedSharding:
-  """Of an array of which every device has a copy."""
-  return NamedSharding(mesh, P())
-
-
-def parts(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
-  """Shardings under which every device holds its part of every large array.
-
-  An array is cut along its longest axis that the devices divide evenly; what
-  has none, such as a count, stays whole.
-
-  >>> tuple(parts(cohort_mesh(1), jnp.zeros((3, 8))).spec)
-  (None, 'shard')
-  """
-
-  def spec(x):
-    axes = [i for i, n in enumerate(x.shape) if n and n % mesh.size == 0]
-    if not axes:
-      return whole(mesh)
-    longest = max(axes, key=lambda i: x.shape[i])
-    return NamedSharding(mesh, P(*[None] * longest, SHARD))
-
-  return jax.tree.map(spec, tree)
-
-
-def pad(tree: Tree, multiple: int) -> Tree:
-  """Adds zeros at the end of the leading axis until `multiple` divides it.
-
-  >>> pad(np.array([3, 4, 5]), 2).tolist()
-  [3, 4, 5, 0]
-
-  Args:
-    tree: leaves [n, ...]; NumPy arrays stay in host memory.
-    multiple: such as the number of shards.
-  """
-
-  def grow(x):
-    short = -x.shape[0] % multiple
-    if not short:
-      return x
-    xp = np if isinstance(x, np.ndarray) else jnp
-    return xp.concatenate([x, xp.zeros((short, *x.shape[1:]), x.dtype)])
-
-  return jax.tree.map(grow, tree)
-
-
-def spread(fn: Callable[..., Tree], *rows: Tree) -> Tree:
-  """Calls fn on every device's share of rows that have nothing to exchange.
-
-  >>> spread(lambda x: x**2, np.array([3.0, 4.0, 5.0])).tolist()
-  [9.0, 16.0, 25.0]
-
-  Args:
-    fn: of leaves [some, ...], which returns leaves [some, ...].
-    *rows: leaves [n, ...]; for n that the devices do not share evenly, fn is
-      called on rows of zeros too, and what it makes of them is dropped.
-  """
-  mesh, count = cohort_mesh(), len(jax.tree.leaves(rows)[0])
-  shares = jax.shard_map(
-    fn, mesh=mesh, in_specs=P(SHARD), out_specs=P(SHARD), check_vma=False
-  )
-  found = jax.device_get(jax.jit(shares)(*pad(rows, mesh.size)))
-  return jax.tree.map(lambda x: x[:count], found)
 
 
 def nbytes(tree: Tree) -> int:
@@ -296,34 +158,6 @@ def slots(lanes: int) -> tuple[jax.Array, int]:
 def sum_exactly(tree: Tree) -> Tree:
   """Adds up uint32 leaves [lanes, ...] over the cohort, modulo 2^32."""
   return jax.tree.map(lambda x: jax.lax.psum(x.sum(0), SHARD), tree)
-
-
-def any_process(flag: bool) -> bool:
-  """Whether `flag` holds in any process; all of them must call it together."""
-  if jax.process_count() == 1:
-    return flag
-  flags = _together(multihost_utils.process_allgather, np.array(flag))
-  return bool(flags.any())
-
-
-def wait_for_all(what: str):
-  """Returns when every process has come here."""
-  if jax.process_count() > 1:
-    _together(multihost_utils.sync_global_devices, what)
-
-
-def from_first_process(x: np.ndarray) -> np.ndarray:
-  """The array of process 0, in all of them; they must call it together."""
-  if jax.process_count() == 1:
-    return x
-  return np.asarray(_together(multihost_utils.broadcast_one_to_all, x))
-
-
-def _together(fn, x):
-  try:
-    return fn(x)
-  except ValueError as e:  # what JAX makes of a collective that fails at once
-    raise PeerLostError(str(e)) from e
 
 
 def weighted(x: jax.Array, weight: jax.Array) -> jax.Array:

@@ -3,9 +3,7 @@
 from typing import Any
 
 from fl_sketch import codecs
-from fl_sketch import comms
-from fl_sketch import keys as keys_lib
-from fl_sketch import transforms as t
+from fl_sketch.rounds import comms, keys as keys_lib, transforms as t
 import jax
 import jax.numpy as jnp
 import optax

@@ -7,8 +7,7 @@ clients draw the same hash functions from them. Noise that protects has a secret
 root of its own, which a round takes as an argument: `NoiseKeys`.
 """
 
-from typing import NamedTuple
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax
 

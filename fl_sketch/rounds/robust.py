@@ -10,13 +10,10 @@ lanes that are worked on at once.
 """
 
 from collections.abc import Callable
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import checks
-from fl_sketch import comms
-from fl_sketch import keys as keys_lib
-from fl_sketch import transforms as t
+from fl_sketch.rounds import comms, keys as keys_lib, transforms as t
+from fl_sketch.utils import checks
 import jax
 import jax.numpy as jnp
 

@@ -1,23 +1,25 @@
 """One federated round: a pure function of (hyperparameters, state, cohort)."""
 
 from collections.abc import Callable
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import byzantine
-from fl_sketch import comms
-from fl_sketch import keys as keys_lib
-from fl_sketch import lanes as lanes_lib
-from fl_sketch import shard_program
-from fl_sketch.algorithms import base
+from fl_sketch.data import byzantine
+from fl_sketch.rounds import (
+  client_loop,
+  client_step,
+  comms,
+  keys as keys_lib,
+  mesh as mesh_lib,
+)
+from fl_sketch.rounds.algorithm import Algorithm
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 
-Make = shard_program.Make
-Fetch = shard_program.Fetch
+Make = client_step.Make
+Fetch = client_step.Fetch
 NOBODY = np.iinfo(np.int32).max  # the id of padding, beyond any population
 Schedule = Callable[[Any, jax.Array], Any]  # (hp, round) -> hp
 
@@ -61,7 +63,7 @@ class Cohort(NamedTuple):
   fate: np.ndarray | None = None
 
 
-def init(algorithm: base.Algorithm, params: Any, population: int) -> FedState:
+def init(algorithm: Algorithm, params: Any, population: int) -> FedState:
   """The state before the first round.
 
   Raises:
@@ -87,7 +89,7 @@ def pad_cohort(cohort: Cohort, multiple: int) -> Cohort:
 
   Their ids are beyond any population, their weight is 0.
   """
-  padded = comms.pad(cohort, multiple)
+  padded = mesh_lib.pad(cohort, multiple)
   xp = np if isinstance(cohort.ids, np.ndarray) else jnp
   real = np.arange(padded.ids.shape[0]) < cohort.ids.shape[0]
   ids = xp.where(real, padded.ids, NOBODY)
@@ -106,10 +108,10 @@ def run_round(
 
   Args:
     make: hp -> `Algorithm`; runs inside the trace.
-    mesh: from `comms.cohort_mesh`.
+    mesh: from `mesh_lib.cohort_mesh`.
     schedule: (hp, round) -> the hyperparameters of a round; None keeps them.
     shard_server: whether the state after the broadcast lies in parts on the
-      devices, as `comms.parts` says: each updates its slice of the parameters,
+      devices, as `mesh.parts` says: each updates its slice of the parameters,
       which are then gathered.
     **options: of `cohort_step`.
 
@@ -133,16 +135,18 @@ def run_round(
       hp = schedule(hp, state.round)
     shared, new, metrics = cohort_fn(hp, state, cohort, key, data, noise_key)
     if shard_server:
-      new = new._replace(server=pin(new.server, comms.parts(mesh, new.server)))
+      new = new._replace(
+        server=pin(new.server, mesh_lib.parts(mesh, new.server))
+      )
     new = server_fn(hp, shared, new, key)
     if shard_server:
       new = new._replace(
-        params=pin(new.params, comms.whole(mesh)),
-        server=pin(new.server, comms.parts(mesh, new.server)),
+        params=pin(new.params, mesh_lib.whole(mesh)),
+        server=pin(new.server, mesh_lib.parts(mesh, new.server)),
       )
     if noise_key is None:
       new = _unless_empty(metrics['participants'], new, state)
-    finite = shard_program.all_finite(comms.drop_per_client(new))
+    finite = client_step.all_finite(comms.drop_per_client(new))
     return new, metrics | {'finite': finite}
 
   return round_fn
@@ -176,7 +180,7 @@ def cohort_step(
 
   Args:
     make: hp -> `Algorithm`; runs inside the trace.
-    mesh: from `comms.cohort_mesh`.
+    mesh: from `mesh_lib.cohort_mesh`.
     fetch: (data, one client's batches) -> its samples, when `data` lives on
       the devices and `Cohort.batches` holds indices into it.
     lanes_per_step: clients that a shard works on at once; None is all of them,
@@ -199,8 +203,8 @@ def cohort_step(
   if rows_of not in ('population', 'cohort'):
     raise ValueError(f"Expected {rows_of=} in ('population', 'cohort').")
   if lanes_per_step == 0:
-    lanes_per_step = lanes_lib.default_lanes_per_step()
-  program = shard_program.build(
+    lanes_per_step = client_loop.default_lanes_per_step()
+  program = client_step.build(
     make,
     fetch=fetch,
     lanes_per_step=lanes_per_step,
@@ -277,8 +281,8 @@ def run_evaluation(metrics_fn, mesh: jax.sharding.Mesh):
   def program(params, batches):
     start = comms.downlink(params)
     one = lambda batch: metrics_fn(start, batch)
-    sums = lanes_lib.map_clients(
-      one, batches, lanes_lib.default_lanes_per_step()
+    sums = client_loop.map_clients(
+      one, batches, client_loop.default_lanes_per_step()
     )
     return jax.tree.map(comms.sum_over_cohort, sums)
 

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from fl_sketch import participation
+from fl_sketch.data import availability
 import numpy as np
 
 
@@ -57,7 +57,7 @@ class Ledger:
       weight: f32[C]; clients of weight 0 are absent.
       up: bytes that one participant sent.
       down: bytes of the round's broadcast.
-      fate: int8[C], of `participation.fates`; None: those of weight above 0
+      fate: int8[C], of `availability.fates`; None: those of weight above 0
         took part, and nobody else was asked.
 
     Returns:
@@ -67,12 +67,12 @@ class Ledger:
     """
     lost = {}
     if fate is None:
-      fate = np.where(weight > 0, participation.TAKEN, participation.NOT_ASKED)
+      fate = np.where(weight > 0, availability.TAKEN, availability.NOT_ASKED)
     else:
-      lost['late_clients'] = int((fate == participation.LATE).sum())
-      lost['silent_clients'] = int((fate == participation.SILENT).sum())
-    asked = fate != participation.NOT_ASKED
-    who, taken = ids[asked], fate[asked] == participation.TAKEN
+      lost['late_clients'] = int((fate == availability.LATE).sum())
+      lost['silent_clients'] = int((fate == availability.SILENT).sum())
+    asked = fate != availability.NOT_ASKED
+    who, taken = ids[asked], fate[asked] == availability.TAKEN
     self.broadcast_total += int(down)
     missed = self.broadcast_total - self.heard[who]
     received = np.minimum(missed, max(self.dense, int(down)))

@@ -18,13 +18,10 @@ Extra arguments, by keyword, to every link:
 
 from collections.abc import Callable
 import functools
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import comms
-from fl_sketch import keys as keys_lib
-from fl_sketch import lanes as lanes_lib
 from fl_sketch import sketches
+from fl_sketch.rounds import client_loop, comms, keys as keys_lib
 import jax
 import optax
 
@@ -153,8 +150,8 @@ def over_lanes(
     client, *rest = lane
     return fn(keys._replace(client=client), *rest)
 
-  per_step = lanes_lib.default_lanes_per_step()
-  return lanes_lib.map_clients(one, (keys.client, *lanes), per_step)
+  per_step = client_loop.default_lanes_per_step()
+  return client_loop.map_clients(one, (keys.client, *lanes), per_step)
 
 
 def sketch(op: sketches.Sketch, *, hash_key: str = 'round') -> ClientTransform:

@@ -1,8 +1,8 @@
 """Keyed linear sketches of trees, by name or by factory.
 
 To add an operator: write its file, export its factory here by an import, a line
-of `__all__` and one of `_KINDS`, and add it to tests/operators.py, the list
-over which all laws are tested.
+of `__all__` and one of `_KINDS`, and add it to tests/support/operators.py, the
+list over which all laws are tested.
 """
 
 from collections.abc import Callable
@@ -11,31 +11,27 @@ import inspect
 from typing import Any
 
 from fl_sketch.sketches.ams import ams
-from fl_sketch.sketches.base import Properties
-from fl_sketch.sketches.base import Sketch
-from fl_sketch.sketches.base import properties
+from fl_sketch.sketches.base import Properties, Sketch, properties
 from fl_sketch.sketches.block_cyclic import block_cyclic
-from fl_sketch.sketches.combinators import composed
-from fl_sketch.sketches.combinators import scaled
-from fl_sketch.sketches.combinators import stacked
+from fl_sketch.sketches.combinators import composed, scaled, stacked
 from fl_sketch.sketches.count_sketch import count_sketch
 from fl_sketch.sketches.dct import dct
-from fl_sketch.sketches.estimators import heaprix
-from fl_sketch.sketches.estimators import heavy_support
-from fl_sketch.sketches.estimators import heavymix
-from fl_sketch.sketches.estimators import l2_norm
-from fl_sketch.sketches.estimators import put
-from fl_sketch.sketches.estimators import take
+from fl_sketch.sketches.estimators import (
+  heaprix,
+  heavy_support,
+  heavymix,
+  l2_norm,
+  put,
+  take,
+)
 from fl_sketch.sketches.gaussian import gaussian
 from fl_sketch.sketches.identity import identity
-from fl_sketch.sketches.layerwise import allocate_by_norm
-from fl_sketch.sketches.layerwise import layerwise
+from fl_sketch.sketches.layerwise import allocate_by_norm, layerwise
 from fl_sketch.sketches.sparse_embedding import sparse_embedding
 from fl_sketch.sketches.srft import srft
 from fl_sketch.sketches.srht import srht
 from fl_sketch.sketches.uniform_sampling import uniform_sampling
-from fl_sketch.sketches.verify import Verification
-from fl_sketch.sketches.verify import verify
+from fl_sketch.sketches.verify import Verification, verify
 
 __all__ = [
   'Properties',

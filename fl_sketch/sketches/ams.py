@@ -1,8 +1,6 @@
 """AMS sketch: dense signs, with the independence that its proofs use."""
 
-from fl_sketch.sketches import base
-from fl_sketch.sketches import dense
-from fl_sketch.sketches import hashing
+from fl_sketch.sketches import base, dense, hashing
 import jax
 import jax.numpy as jnp
 

@@ -1,10 +1,8 @@
 """What a linear sketch is, and how it walks a tree leaf by leaf."""
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import math
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from jax import lax

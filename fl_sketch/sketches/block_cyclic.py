@@ -2,8 +2,7 @@
 
 from typing import NamedTuple
 
-from fl_sketch.sketches import base
-from fl_sketch.sketches import hashing
+from fl_sketch.sketches import base, hashing
 from jax import lax
 import jax.numpy as jnp
 import numpy as np

@@ -1,12 +1,9 @@
 """Sparse sketches by the columns of R: a few signed buckets a coordinate."""
 
-from collections.abc import Callable
-from collections.abc import Sequence
-from typing import Any
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from fl_sketch.sketches import base
-from fl_sketch.sketches import hashing
+from fl_sketch.sketches import base, hashing
 import jax
 from jax import lax
 import jax.custom_batching

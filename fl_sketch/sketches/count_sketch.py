@@ -1,9 +1,6 @@
 """Count Sketch: a few independent hash rows, read back by median or mean."""
 
-from fl_sketch.sketches import base
-from fl_sketch.sketches import columns
-from fl_sketch.sketches import hashing
-from fl_sketch.sketches import median
+from fl_sketch.sketches import base, columns, hashing, median
 import jax
 import jax.numpy as jnp
 

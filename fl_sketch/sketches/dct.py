@@ -1,9 +1,6 @@
 """Subsampled randomised cosine transform: the real Fourier sketch."""
 
-from fl_sketch.sketches import base
-from fl_sketch.sketches import fourier
-from fl_sketch.sketches import hashing
-from fl_sketch.sketches import signs
+from fl_sketch.sketches import base, fourier, hashing, signs
 from jax import lax
 import jax.numpy as jnp
 import numpy as np

@@ -11,9 +11,7 @@ the `heavy_support` of their mean; clients answer with their values there, by
 server takes the sketch of the mean values, `put` in a tree, and reads the rest.
 """
 
-from fl_sketch.sketches import base
-from fl_sketch.sketches import hashing
-from fl_sketch.sketches import median
+from fl_sketch.sketches import base, hashing, median
 import jax
 from jax import lax
 import jax.numpy as jnp

@@ -1,8 +1,6 @@
 """Gaussian sketch: the reference that theory is written for."""
 
-from fl_sketch.sketches import base
-from fl_sketch.sketches import dense
-from fl_sketch.sketches import hashing
+from fl_sketch.sketches import base, dense, hashing
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,6 @@
 """Layer-wise sketching: every leaf of a tree has an operator of its own."""
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 import functools
 import math

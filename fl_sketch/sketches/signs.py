@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fl_sketch.sketches import base
-from fl_sketch.sketches import hashing
+from fl_sketch.sketches import base, hashing
 import jax
 from jax import lax
 import jax.numpy as jnp

@@ -1,8 +1,6 @@
 """Sparse embeddings: a fixed number of signed nonzeros in every column."""
 
-from fl_sketch.sketches import base
-from fl_sketch.sketches import columns
-from fl_sketch.sketches import hashing
+from fl_sketch.sketches import base, columns, hashing
 import jax
 from jax import lax
 import jax.numpy as jnp

@@ -1,9 +1,6 @@
 """Subsampled randomised Fourier transform, with complex tables."""
 
-from fl_sketch.sketches import base
-from fl_sketch.sketches import fourier
-from fl_sketch.sketches import hashing
-from fl_sketch.sketches import signs
+from fl_sketch.sketches import base, fourier, hashing, signs
 import jax.numpy as jnp
 
 

@@ -1,8 +1,6 @@
 """Subsampled randomised Hadamard transform."""
 
-from fl_sketch.sketches import base
-from fl_sketch.sketches import hashing
-from fl_sketch.sketches import signs
+from fl_sketch.sketches import base, hashing, signs
 import jax
 from jax import lax
 import jax.numpy as jnp

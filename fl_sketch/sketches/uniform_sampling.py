@@ -1,7 +1,6 @@
 """Uniform sampling: an unbiased compressor, not an embedding."""
 
-from fl_sketch.sketches import base
-from fl_sketch.sketches import hashing
+from fl_sketch.sketches import base, hashing
 import jax.numpy as jnp
 
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 import math
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fl_sketch.sketches import base
 import jax

@@ -1,17 +1,13 @@
 """Many algorithms on one problem: tuned on a small model, run on a large."""
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 import itertools
 import pathlib
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import markdown
 from fl_sketch import reporting
-from fl_sketch import sweep
-from fl_sketch import sweep_report
+from fl_sketch.sweeps import report, sweep
+from fl_sketch.utils import markdown
 from matplotlib import figure
 import numpy as np
 
@@ -91,7 +87,7 @@ def run(
         str(here / 'tune' / name),
         data_dir=data_dir,
       )
-      values = sweep_report.settings(tuned)[0].values
+      values = report.settings(tuned)[0].values
       config = {**config_of(name, large, partition), **values}
       final = here / 'final' / name
       rows = sweep.run(
@@ -106,7 +102,7 @@ def run(
 
 
 def _outcome(values, rows, folder) -> Outcome:
-  (setting,) = sweep_report.settings(rows)
+  (setting,) = report.settings(rows)
   runs = [
     reporting.read_metrics(folder / 'points' / f'{row["point"]:03d}')
     for row in rows

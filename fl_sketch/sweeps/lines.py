@@ -7,12 +7,11 @@ setting counts, and over seeds the mean.
 import json
 import os
 import pathlib
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import markdown
 from fl_sketch import reporting
-from fl_sketch import sweep_report
+from fl_sketch.sweeps import report as sweep_report
+from fl_sketch.utils import markdown
 import numpy as np
 
 

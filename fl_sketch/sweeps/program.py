@@ -3,18 +3,13 @@
 from collections.abc import Collection
 import math
 import time
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import comms
-from fl_sketch import config as config_lib
-from fl_sketch import experiment
-from fl_sketch import ledger as ledger_lib
-from fl_sketch import placement
-from fl_sketch import progress as progress_lib
-from fl_sketch import rounds
-from fl_sketch import secret as secret_lib
-from fl_sketch import training
+from fl_sketch import experiment, rounds
+from fl_sketch.experiment import config as config_lib
+from fl_sketch.rounds import comms, mesh as mesh_lib, traffic
+from fl_sketch.training import loop, noise_secret, placement
+from fl_sketch.utils import progress as progress_lib
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -79,9 +74,9 @@ class Program:
     if c.rounds_per_dispatch > 1:
       self._round_fn = rounds.scan_rounds(self._round_fn)
     self._evaluate = jax.jit(rounds.run_evaluation(exp.metrics_fn, mesh))
-    self._data = comms.place(mesh, exp.data)
-    test = comms.pad(exp.test, mesh.size)
-    self._test = comms.place(mesh, test, P(comms.SHARD))
+    self._data = mesh_lib.place(mesh, exp.data)
+    test = mesh_lib.pad(exp.test, mesh.size)
+    self._test = mesh_lib.place(mesh, test, P(comms.SHARD))
     self._steps = {}
 
   def most_points(self, exp: experiment.Experiment) -> int:
@@ -114,7 +109,7 @@ class Program:
     exps: list[experiment.Experiment],
     count: int,
     bar: progress_lib.Progress,
-    secrets: list[secret_lib.Secret] | None = None,
+    secrets: list[noise_secret.Secret] | None = None,
   ) -> list[Result]:
     """Runs points at once.
 
@@ -131,7 +126,7 @@ class Program:
     rest, roots = [self._data], [None] * len(exps)
     if secrets is not None:
       noise = _stacked([s.noise_key for s in secrets], jnp)
-      rest.append(comms.place(self.mesh, noise))
+      rest.append(mesh_lib.place(self.mesh, noise))
       roots = [s.sampling for s in secrets]
     pending, done = None, 0
     while done < c.rounds and not all(t.diverged for t in tracks):
@@ -169,12 +164,12 @@ class Program:
       algorithm = exp.make(exp.hyper)
       state = rounds.init(algorithm, exp.params, exp.config.population)
       starts.append((exp.hyper, state))
-    return comms.place(self.mesh, _stacked(starts, jnp))
+    return mesh_lib.place(self.mesh, _stacked(starts, jnp))
 
   def _key(self, exps):
     wanted = exps[:1] if self._one_key else exps
     keys = [jax.random.key(exp.config.key_seed) for exp in wanted]
-    return comms.place(self.mesh, _stacked(keys, jnp))
+    return mesh_lib.place(self.mesh, _stacked(keys, jnp))
 
   def _cohorts(self, exps, done, roots):
     """The cohorts of the next dispatch: placed, and on the host by point."""
@@ -191,14 +186,14 @@ class Program:
     stacked = _stacked([_stacked(cohorts, np) for cohorts in wanted], np)
     axes = [None] * ((len(per_dispatch) > 1) + (len(wanted) > 1))
     stacked = stacked._replace(fate=None)
-    return comms.place(self.mesh, stacked, P(*axes, comms.SHARD)), own
+    return mesh_lib.place(self.mesh, stacked, P(*axes, comms.SHARD)), own
 
   def _evaluate_all(self, tracks, params, count):
     leaves, tree = jax.tree.flatten(params)
     for i, track in enumerate(tracks):
       own = leaves if count == 1 else [x[i] for x in leaves]
       one = jax.tree.unflatten(tree, own)
-      track.evaluated(training.evaluated(self._evaluate, one, self._test))
+      track.evaluated(loop.evaluated(self._evaluate, one, self._test))
 
 
 class _Track:
@@ -208,19 +203,19 @@ class _Track:
     dense = comms.nbytes(exp.params)
     self.rows, self.diverged = [], False
     self._exp = exp
-    self.about = training.privacy_of(exp)
-    self._epsilons = training.epsilons_by_round(exp)
-    self._ledger = ledger_lib.Ledger.empty(exp.config.population, dense)
+    self.about = loop.privacy_of(exp)
+    self._epsilons = loop.epsilons_by_round(exp)
+    self._ledger = traffic.Ledger.empty(exp.config.population, dense)
 
   def enter(self, cohort, one):
     """One more round, with its metrics."""
     private = self._epsilons is not None
     # Whether a private run goes on must not depend on what has no noise.
     bad_loss = not (private or math.isfinite(one['train_loss']))
-    if training.lost(self._exp, cohort, one) or bad_loss:
+    if loop.lost(self._exp, cohort, one) or bad_loss:
       self.diverged = True
     if not self.diverged:
-      row = training.row_of(len(self.rows), cohort, one, self._ledger)
+      row = loop.row_of(len(self.rows), cohort, one, self._ledger)
       if self._epsilons is not None:
         row['epsilon'] = self._epsilons[len(self.rows)]
       self.rows.append(row)

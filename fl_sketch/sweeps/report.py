@@ -4,14 +4,12 @@ import json
 import math
 import os
 import pathlib
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import config as config_lib
-from fl_sketch import config_checks
-from fl_sketch import markdown
 from fl_sketch import reporting
-from fl_sketch import workdir
+from fl_sketch.experiment import config as config_lib, config_checks
+from fl_sketch.training import workdir
+from fl_sketch.utils import files, markdown
 from matplotlib import figure
 import numpy as np
 
@@ -256,8 +254,8 @@ class Files:
       result: a `sweep_program.Result`.
     """
     # Not before: a sweep that is refused leaves nothing to disagree with.
-    fields = workdir.as_json(self._config)
-    workdir.replace(self.folder / 'config.json', fields)
+    fields = files.as_json(self._config)
+    files.replace(self.folder / 'config.json', fields)
     own = workdir.Workdir(self.folder / 'points' / f'{number:03d}', config)
     own.begin(0)
     last = {}
@@ -276,7 +274,7 @@ class Files:
     row |= {'diverged': result.diverged, 'seconds': round(result.seconds, 3)}
     self.rows[number] = json.loads(json.dumps(row))
     lines = [json.dumps(self.rows[i]) + '\n' for i in sorted(self.rows)]
-    workdir.replace(self.folder / 'points.jsonl', ''.join(lines))
+    files.replace(self.folder / 'points.jsonl', ''.join(lines))
 
   def report(self, rows: list[Row]):
     """Writes table.md, sweep.json and, where a field is swept, sweep.png."""
@@ -291,9 +289,7 @@ class Files:
       'points': len(rows),
       'diverged': sum(row['diverged'] for row in rows),
     }
-    workdir.replace(
-      self.folder / 'sweep.json', summary | workdir.measured_with()
-    )
-    workdir.replace(self.folder / 'table.md', table(rows))
+    files.replace(self.folder / 'sweep.json', summary | files.measured_with())
+    files.replace(self.folder / 'table.md', table(rows))
     if fig := picture(rows):
       fig.savefig(self.folder / 'sweep.png', dpi=150)

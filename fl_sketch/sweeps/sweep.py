@@ -5,27 +5,21 @@ which they run one after another or, vmapped, at once. All else changes shapes:
 it loops outside.
 """
 
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 import dataclasses
 import itertools
 import json
 import math
 import typing
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import algorithms
-from fl_sketch import comms
-from fl_sketch import experiment
-from fl_sketch import progress as progress_lib
-from fl_sketch import secret as secret_lib
-from fl_sketch import sweep_program
-from fl_sketch import sweep_report
-from fl_sketch.config import MAPPINGS
-from fl_sketch.config import Config
-from fl_sketch.config_checks import SEEDS
-from fl_sketch.data import seeding
+from fl_sketch import algorithms, experiment
+from fl_sketch.experiment.config import MAPPINGS, Config
+from fl_sketch.experiment.config_checks import SEEDS
+from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.sweeps import program as program_lib, report
+from fl_sketch.training import noise_secret
+from fl_sketch.utils import progress as progress_lib, seeding
 import jax
 import numpy as np
 
@@ -188,7 +182,7 @@ def run(
   todo = points(c)
   if c.feed == 'host':
     raise ValueError("Expected feed='auto' or 'device': points share the data.")
-  files = sweep_report.Files(folder, c)
+  files = report.Files(folder, c)
   total = sum(point.config.rounds for point in todo)
   done = sum(todo[i].config.rounds for i in files.rows)
   bar = progress_lib.Progress(total, done, c.cohort, progress)
@@ -238,10 +232,10 @@ def _run_group(todo, group, files, data_dir, points_per_program, bar):
 
   def secret(i):
     resumed = bool(files.rows)
-    return secret_lib.of_run(todo[i].config, files.folder, resumed=resumed)
+    return noise_secret.of_run(todo[i].config, files.folder, resumed=resumed)
 
   configs = [todo[i].config for i in group]
-  program = sweep_program.Program(first, comms.cohort_mesh(), configs)
+  program = program_lib.Program(first, mesh_lib.cohort_mesh(), configs)
   most = points_per_program or program.most_points(first)
   size = math.ceil(len(group) / math.ceil(len(group) / most))
   for start in range(0, len(group), size):

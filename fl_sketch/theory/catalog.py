@@ -2,12 +2,9 @@
 
 from collections.abc import Callable
 import importlib
-from typing import Any
-from typing import Literal
-from typing import NamedTuple
-from typing import TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from fl_sketch import markdown
+from fl_sketch.utils import markdown
 
 # How far a form of a statement may be trusted.
 Label = Literal[
@@ -18,25 +15,25 @@ Label = Literal[
 ]
 FORMS = ('printed', 'corrected')
 MODULES = (
-  'chen',
-  'chen_constants',
-  'chen_corollaries',
-  'chen_gradients',
-  'chen_monitor',
-  'das',
-  'das_lemmas',
-  'das_tradeoffs',
-  'haddadpour',
-  'haddadpour_compressors',
-  'haddadpour_lemmas',
-  'haddadpour_plans',
-  'haddadpour_tables',
-  'leakage',
-  'song',
-  'song_communication',
-  'song_lemmas',
-  'song_plans',
-  'song_privacy',
+  'chen.constants',
+  'chen.corollaries',
+  'chen.gradients',
+  'chen.monitor',
+  'chen.rates',
+  'das.lemmas',
+  'das.rates',
+  'das.tradeoffs',
+  'haddadpour.compressors',
+  'haddadpour.lemmas',
+  'haddadpour.plans',
+  'haddadpour.rates',
+  'haddadpour.tables',
+  'song.communication',
+  'song.convergence',
+  'song.leakage',
+  'song.lemmas',
+  'song.plans',
+  'song.privacy',
   'tails',
 )
 
@@ -98,7 +95,7 @@ def table() -> str:
   """
   lines = []
   for s in statements():
-    module = s.function.__module__.rpartition('.')[2]
+    module = s.function.__module__.removeprefix('fl_sketch.theory.')
     labels = [s.labels.get(form, '') for form in FORMS]
     lines.append([s.id, f'`{module}.{s.function.__name__}`', *labels, s.source])
   return markdown.table(['id', 'function', *FORMS, 'source'], lines)

@@ -9,11 +9,9 @@ Source: Song, Wang, Yu and Zhang, arXiv:2210.08371, appendix D.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fl_sketch import checks
-from fl_sketch import markdown
 from fl_sketch import sketches
-from fl_sketch.theory import catalog
-from fl_sketch.theory import tails
+from fl_sketch.theory import catalog, tails
+from fl_sketch.utils import checks, markdown
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -9,8 +9,8 @@ whose entries are as independent as their definitions say.
 
 import math
 
-from fl_sketch import checks
 from fl_sketch.theory import catalog
+from fl_sketch.utils import checks
 
 # Those whose columns are not all orthogonal, of which `coherence` speaks.
 OVERLAPPING = ('ams', 'count_sketch', 'gaussian', 'sparse_embedding', 'srht')

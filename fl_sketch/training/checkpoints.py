@@ -2,15 +2,13 @@
 
 import pathlib
 import shutil
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 import warnings
 
-from fl_sketch import client_rows
-from fl_sketch import comms
-from fl_sketch import ledger as ledger_lib
 from fl_sketch import rounds
-from fl_sketch import workdir
+from fl_sketch.rounds import comms, processes, traffic
+from fl_sketch.training import client_state
+from fl_sketch.utils import files
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
@@ -34,8 +32,8 @@ class Restored(NamedTuple):
 
   rounds_done: int
   state: rounds.FedState
-  ledger: ledger_lib.Ledger
-  rows: list[client_rows.Saved]
+  ledger: traffic.Ledger
+  rows: list[client_state.Saved]
 
 
 class Checkpoints:
@@ -65,8 +63,8 @@ class Checkpoints:
     self,
     rounds_done: int,
     state: rounds.FedState,
-    ledger: ledger_lib.Ledger,
-    rows: client_rows.Saved | None = None,
+    ledger: traffic.Ledger,
+    rows: client_state.Saved | None = None,
   ):
     """Writes one checkpoint; all processes call it, each writes its part.
 
@@ -87,15 +85,15 @@ class Checkpoints:
     arrays = {'state': comms.drop_per_client(state), 'heard': ledger.heard}
     # Rows of a start that died here, of perhaps more processes, must not be
     # taken for some of this one.
-    client_rows.keep_only(self._rows, self._manager.all_steps())
-    comms.wait_for_all(f'no rows of checkpoint {rounds_done}')
+    client_state.keep_only(self._rows, self._manager.all_steps())
+    processes.wait_for_all(f'no rows of checkpoint {rounds_done}')
     try:
       # Before the rest, without which nobody reads them.
       if rows is not None and rows.rows:
-        client_rows.write(self._rows / str(rounds_done), rows)
+        client_state.write(self._rows / str(rounds_done), rows)
     except OSError as e:
       raise self._no_room(rounds_done, e) from e
-    comms.wait_for_all(f'rows of checkpoint {rounds_done}')
+    processes.wait_for_all(f'rows of checkpoint {rounds_done}')
     try:
       self._manager.save(
         rounds_done,
@@ -112,16 +110,16 @@ class Checkpoints:
         raise
       raise self._no_room(rounds_done, e) from e
 
-  def _no_room(self, rounds_done, error) -> workdir.SaveError:
+  def _no_room(self, rounds_done, error) -> files.SaveError:
     why = str(error).partition('\n')[0]
-    return workdir.SaveError(
+    return files.SaveError(
       f'The checkpoint of round {rounds_done} cannot be written to '
       f'{self._folder}: {why}. The last good one is {self.newest}. Make room; '
       'the same command goes on from there.'
     )
 
   def restore(
-    self, state: rounds.FedState, empty: ledger_lib.Ledger
+    self, state: rounds.FedState, empty: traffic.Ledger
   ) -> Restored | None:
     """The newest checkpoint that can be read, or None if there is none.
 
@@ -146,8 +144,8 @@ class Checkpoints:
       try:
         self._check_format(step)
         found = self._read(step, like)
-        rows = client_rows.read(self._rows / str(step))
-        if client_rows.leaves(state) and not rows:
+        rows = client_state.read(self._rows / str(step))
+        if client_state.leaves(state) and not rows:
           raise ValueError(f'There is nothing in {self._rows / str(step)}')
       except (MemoryError, CheckpointError):
         raise
@@ -164,7 +162,7 @@ class Checkpoints:
           stacklevel=2,
         )
       heard = found.arrays['heard']
-      ledger = ledger_lib.Ledger(empty.dense, heard, **found.counts['ledger'])
+      ledger = traffic.Ledger(empty.dense, heard, **found.counts['ledger'])
       state = comms.with_per_client(found.arrays['state'], state)
       return Restored(step, state, ledger, rows)
     if broken:
@@ -181,7 +179,7 @@ class Checkpoints:
       if jax.process_index() == 0:
         shutil.rmtree(aside, ignore_errors=True)
         path.rename(aside)
-      comms.wait_for_all(f'{bad} set aside')
+      processes.wait_for_all(f'{bad} set aside')
       warnings.warn(
         f'Checkpoint {path} cannot be read ({why}) and is now {aside}; '
         f'going back to round {step}.',

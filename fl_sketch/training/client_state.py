@@ -5,12 +5,11 @@ import os
 import pathlib
 import shutil
 import tempfile
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import comms
 from fl_sketch import rounds
-from fl_sketch import workdir
+from fl_sketch.rounds import comms, mesh as mesh_lib
+from fl_sketch.utils import files
 import jax
 import numpy as np
 
@@ -56,7 +55,7 @@ class OnDevice:
     for part in parts:
       for row, saved in zip(rows, part.rows, strict=True):
         row[part.ids] = saved.view(row.dtype)
-    return _with(state, comms.place(self._mesh, rows))
+    return _with(state, mesh_lib.place(self._mesh, rows))
 
 
 class OnHost:
@@ -101,13 +100,13 @@ class OnHost:
     for row, first in zip(self._rows, self._first, strict=True):
       old = row[place]
       rows.append(np.where(comms.beside(known, old), old, first[None]))
-    return _with(state, comms.place_own(self._mesh, rows))
+    return _with(state, mesh_lib.place_own(self._mesh, rows))
 
   def keep(self, state: rounds.FedState, ids: np.ndarray):
     """Writes down what a round has changed; ids as in `attach`."""
     place, held = self._places(ids)
     for row, new in zip(self._rows, leaves(state), strict=True):
-      row[place[held]] = comms.own(new)[held]
+      row[place[held]] = mesh_lib.own(new)[held]
     self._known[place[held]] = True
 
   def saved(self, state: rounds.FedState) -> Saved:
@@ -146,7 +145,7 @@ def _file(count, row, folder):
     try:
       os.posix_fallocate(file.fileno(), 0, size)
     except OSError as e:
-      raise workdir.SaveError(
+      raise files.SaveError(
         f"{size:,} bytes of clients' rows cannot be kept in {folder}: {e}."
       ) from e
     return np.memmap(file, row.dtype, 'r+', shape=shape)

@@ -8,13 +8,11 @@ the round before runs.
 
 from concurrent import futures
 
-from fl_sketch import comms
-from fl_sketch import config as config_lib
-from fl_sketch import experiment
-from fl_sketch import participation
-from fl_sketch import placement
-from fl_sketch import rounds
-from fl_sketch.data import cohorts as cohorts_lib
+from fl_sketch import experiment, rounds
+from fl_sketch.data import availability, cohorts as cohorts_lib
+from fl_sketch.experiment import config as config_lib
+from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.training import placement
 import jax
 import numpy as np
 
@@ -87,14 +85,14 @@ class Feed:
       fetch = lambda c: self._exp.fetch(self._exp.data, c.batches)
       own = [c._replace(batches=fetch(c)) for c in own]
     if len(own) == 1:
-      return comms.place_own(self._mesh, own[0])
+      return mesh_lib.place_own(self._mesh, own[0])
     stacked = jax.tree.map(lambda *xs: np.stack(xs), *own)
-    return comms.place_own(self._mesh, stacked, axis=1)
+    return mesh_lib.place_own(self._mesh, stacked, axis=1)
 
 
 def leaves_lanes_empty(c: config_lib.Config) -> bool:
   """Whether lanes of a round may have nobody on them, apart from padding."""
-  some = c.sampling != 'fixed_size' or participation.in_force(c)
+  some = c.sampling != 'fixed_size' or availability.in_force(c)
   return some or jax.process_count() > 1
 
 
@@ -106,7 +104,7 @@ def own_lanes(c: config_lib.Config, shards: int, processes: int) -> int:
     shards: devices of all processes.
     processes: how many there are.
   """
-  asked = participation.asked(c.cohort, c.over_sampling)
+  asked = availability.asked(c.cohort, c.over_sampling)
   most = int(np.diff(placement.starts(c.population, processes)).max())
   if c.sampling == 'poisson':
     trials, chance = most, c.cohort / c.population

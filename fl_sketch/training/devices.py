@@ -2,7 +2,7 @@
 
 import os
 
-from fl_sketch import comms
+from fl_sketch.rounds import processes
 import jax
 
 # How long until processes notice that one is gone whose connections stay open,
@@ -68,4 +68,4 @@ def start(
         f'{process_id} of {num_processes}: set cpu_devices.'
       )
     # Connections are made now, while all are in step: they wait for 30 s only.
-    comms.wait_for_all('started')
+    processes.wait_for_all('started')

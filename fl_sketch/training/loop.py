@@ -1,29 +1,30 @@
 """The loop: sample, round, evaluate, log, checkpoint, resume."""
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import signal
 import threading
 import time
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import abstract_run
-from fl_sketch import checkpoints
-from fl_sketch import comms
-from fl_sketch import experiment
-from fl_sketch import ledger as ledger_lib
-from fl_sketch import progress as progress_lib
-from fl_sketch import refusal
-from fl_sketch import reporting
-from fl_sketch import rounds
-from fl_sketch import runner
-from fl_sketch import secret as secret_lib
-from fl_sketch import workdir as workdir_lib
-from fl_sketch.data import pictures
+from fl_sketch import experiment, reporting, rounds
 from fl_sketch.privacy import types
+from fl_sketch.reporting import label_distribution
+from fl_sketch.rounds import (
+  comms,
+  mesh as mesh_lib,
+  processes,
+  traffic,
+)
+from fl_sketch.training import (
+  checkpoints,
+  noise_secret,
+  preflight,
+  program as program_lib,
+  runner,
+  workdir as workdir_lib,
+)
+from fl_sketch.utils import progress as progress_lib
 import jax
 from jax.sharding import PartitionSpec as P
 import numpy as np
@@ -78,11 +79,13 @@ def train(
     TooLargeError: the run does not fit the machine; says what to change.
     PlacementError: what the config wants on the devices cannot lie there.
   """
-  mesh = comms.cohort_mesh() if mesh is None else mesh
+  mesh = mesh_lib.cohort_mesh() if mesh is None else mesh
   with _catch_signals() as caught, _Loop(exp, folder, mesh, progress) as loop:
     result = loop.run(caught)
     loop.report(result)
-    comms.wait_for_all('reported')  # or JAX would end those who wait for others
+    processes.wait_for_all(
+      'reported'
+    )  # or JAX would end those who wait for others
   return result
 
 
@@ -93,13 +96,13 @@ class _Loop:
     c = exp.config
     self.exp, self.mesh = exp, mesh
     self.files = workdir_lib.Workdir(folder, c)
-    run = abstract_run.program(exp, mesh)
+    run = program_lib.program(exp, mesh)
     if jax.process_count() == 1:
-      refusal.require(exp, mesh, run)
+      preflight.require(exp, mesh, run)
     self.runner = runner.Runner(exp, mesh, self.files.folder, run.fn)
     self.evaluate_fn = run.evaluate
-    self.test = comms.place(
-      mesh, comms.pad(exp.test, mesh.size), P(comms.SHARD)
+    self.test = mesh_lib.place(
+      mesh, mesh_lib.pad(exp.test, mesh.size), P(comms.SHARD)
     )
     self.store = checkpoints.Checkpoints(
       self.files.folder / 'checkpoints', c.keep_checkpoints, mesh.size
@@ -128,7 +131,7 @@ class _Loop:
   def _restore(self):
     """Rounds done and the ledger at the newest checkpoint, if there is one."""
     dense = comms.nbytes(self.exp.params)
-    empty = ledger_lib.Ledger.empty(self.exp.config.population, dense)
+    empty = traffic.Ledger.empty(self.exp.config.population, dense)
     found = self.store.restore(self.runner.state, empty)
     if found is None:
       return 0, empty
@@ -140,7 +143,7 @@ class _Loop:
     if self.exp.promise is None:
       return None
     # Rounds may be done though no checkpoint holds them.
-    return secret_lib.of_run(
+    return noise_secret.of_run(
       self.exp.config,
       self.files.folder,
       resumed=self.start > 0 or self.files.has_metrics(),
@@ -175,7 +178,7 @@ class _Loop:
     if jax.process_index() > 0 or not self.files.metrics.stat().st_size:
       return
     if self.exp.labels is not None:
-      pictures.label_distribution(
+      label_distribution.draw(
         self.exp.labels,
         self.exp.partition,
         self.files.folder / 'labels.png',
@@ -314,4 +317,4 @@ def _catch_signals() -> Iterator[list[int]]:
 
 def _stopped(caught) -> bool:
   """Whether any process was told to stop; all must leave the loop together."""
-  return comms.any_process(bool(caught))
+  return processes.any_process(bool(caught))

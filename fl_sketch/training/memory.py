@@ -2,8 +2,7 @@
 
 import pathlib
 import re
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 

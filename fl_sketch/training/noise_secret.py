@@ -7,9 +7,10 @@ import pathlib
 import secrets
 from typing import NamedTuple
 
-from fl_sketch import comms
-from fl_sketch import config as config_lib
-from fl_sketch import workdir
+from fl_sketch.experiment import config as config_lib
+from fl_sketch.rounds import processes
+from fl_sketch.training import workdir
+from fl_sketch.utils import files
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,7 +49,7 @@ def of_run(
   """
   if c.noise_seed is not None:
     return reproducible(c.noise_seed, c.seed)
-  default, fields = workdir.as_json(config_lib.Config()), workdir.as_json(c)
+  default, fields = files.as_json(config_lib.Config()), files.as_json(c)
   free = workdir.resumable(c)
   kept = {
     name: _number(value)
@@ -103,9 +104,9 @@ def keep(
       entropy = _read(path) if path.exists() or resumed else _draw(path)
     except SecretError as e:
       problem = e
-  if comms.any_process(problem is not None):  # all of them must stop
+  if processes.any_process(problem is not None):  # all of them must stop
     raise problem or SecretError(f'Process 0 cannot read {path}.')
-  shared = comms.from_first_process(np.frombuffer(entropy, np.uint8))
+  shared = processes.from_first_process(np.frombuffer(entropy, np.uint8))
   return _secret(shared.tobytes(), owner)
 
 
@@ -118,7 +119,7 @@ def _secret(entropy: bytes, owner: str) -> Secret:
 
 def _draw(path) -> bytes:
   path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-  workdir.replace(path.with_name('made_with.json'), workdir.measured_with())
+  files.replace(path.with_name('made_with.json'), files.measured_with())
   entropy = secrets.token_bytes(_BYTES)
   partial = path.with_name('entropy.partial')
   partial.unlink(missing_ok=True)
@@ -145,7 +146,7 @@ def _read(path) -> bytes:
     made_with = json.loads(beside.read_text())
   except (OSError, json.JSONDecodeError) as e:
     raise SecretError(f'{beside} cannot be read: {e}.') from e
-  if made_with != (now := workdir.measured_with()):
+  if made_with != (now := files.measured_with()):
     raise SecretError(
       f'{path} was drawn with {made_with}, not with {now}: resumed with other '
       'rounding, rounds would be released twice. Start in another workdir.'

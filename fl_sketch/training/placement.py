@@ -1,9 +1,9 @@
 """Where training data and clients' rows lie: on the devices, or on hosts."""
 
-from fl_sketch import comms
-from fl_sketch import config as config_lib
 from fl_sketch import experiment
 from fl_sketch.data import store
+from fl_sketch.experiment import config as config_lib
+from fl_sketch.rounds import comms
 import jax
 
 MAX_RESIDENT = 2**30  # bytes of data, or of rows, that devices may hold

@@ -1,19 +1,17 @@
 """Refuses a run that does not fit, and says what to change."""
 
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import dataclasses
 
-from fl_sketch import abstract_run
 from fl_sketch import experiment
-from fl_sketch import memory as memory_lib
+from fl_sketch.training import memory as memory_lib, program as program_lib
 import jax
 
 
 def require(
   exp: experiment.Experiment,
   mesh: jax.sharding.Mesh,
-  run: abstract_run.Program | None = None,
+  run: program_lib.Program | None = None,
   have: memory_lib.Available | None = None,
 ):
   """Refuses a run that does not fit, before it holds anything.
@@ -28,7 +26,7 @@ def require(
     TooLargeError: names what does not fit, and what to change.
   """
   have = memory_lib.available(mesh.local_devices[0]) if have is None else have
-  found = abstract_run.memory_of(exp, mesh, run)
+  found = program_lib.memory_of(exp, mesh, run)
   if memory_lib.lacks(found, have):
     check(found, have, remedies(exp, mesh, found, have))
 
@@ -78,8 +76,8 @@ def remedies(
   """
 
   def lack(e, lanes=None):
-    run = abstract_run.program(e, mesh, lanes)
-    return _lack(abstract_run.memory_of(e, mesh, run, found), have)
+    run = program_lib.program(e, mesh, lanes)
+    return _lack(program_lib.memory_of(e, mesh, run, found), have)
 
   alone, together, everything = [], [], exp
   for field, value in _placements(exp, mesh, found):
@@ -88,7 +86,7 @@ def remedies(
       alone.append(text)
     everything = _with(everything, field, value)
     together.append(text)
-  lanes = len(abstract_run.drawn(exp, mesh).ids)
+  lanes = len(program_lib.drawn(exp, mesh).ids)
   at_once = min(exp.lanes_per_step or lanes, lanes // mesh.size)
   if at_once > 1:
     fewer = lambda n: lack(exp._replace(lanes_per_step=n))

@@ -1,18 +1,17 @@
 """A run in shapes alone: its program, and the memory that it takes."""
 
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import client_rows
-from fl_sketch import comms
-from fl_sketch import experiment
-from fl_sketch import feed
-from fl_sketch import memory as memory_lib
-from fl_sketch import placement
-from fl_sketch import rounds
+from fl_sketch import experiment, rounds
+from fl_sketch.rounds import comms, mesh as mesh_lib
+from fl_sketch.training import (
+  client_state,
+  cohort_feed,
+  memory as memory_lib,
+  placement,
+)
 import jax
-from jax.sharding import NamedSharding
-from jax.sharding import PartitionSpec as P
+from jax.sharding import NamedSharding, PartitionSpec as P
 import numpy as np
 
 # What a process holds besides, once it writes checkpoints and draws curves, as
@@ -56,7 +55,7 @@ def program(
     mesh,
     fetch=exp.fetch if on_device else None,
     shard_server=c.server_state == 'sharded',
-    skip_absent=feed.leaves_lanes_empty(c),
+    skip_absent=cohort_feed.leaves_lanes_empty(c),
     rows_of='population' if _rows_on_device(exp) else 'cohort',
     **exp.round_options,
   )
@@ -80,7 +79,7 @@ def program(
     fn=jax.jit(fn, donate_argnums=1),
     args=(hyper, state, cohort, *rest),
     evaluate=jax.jit(rounds.run_evaluation(exp.metrics_fn, mesh)),
-    test=_abstract(mesh, comms.pad(exp.test, mesh.size), P(comms.SHARD)),
+    test=_abstract(mesh, mesh_lib.pad(exp.test, mesh.size), P(comms.SHARD)),
   )
 
 
@@ -121,7 +120,7 @@ def memory_of(
 def held(run: Program) -> dict[str, int]:
   """Bytes that lie on each device between rounds, by what they are."""
   _, state, cohort, _, data, _ = run.args
-  model, rows = _share(state.params), _share(client_rows.leaves(state))
+  model, rows = _share(state.params), _share(client_state.leaves(state))
   return {
     'model': model,
     "server's state": _share(state) - model - rows,
@@ -135,7 +134,7 @@ def held(run: Program) -> dict[str, int]:
 def mapped(exp: experiment.Experiment) -> int:
   """Bytes in files that are mapped into memory: data, and clients' rows."""
   data = [x.nbytes for x in exp.data.values() if isinstance(x, np.memmap)]
-  row = comms.nbytes(client_rows.leaves(state_of(exp, 1)))
+  row = comms.nbytes(client_state.leaves(state_of(exp, 1)))
   rows = 0 if _rows_on_device(exp) else exp.config.population * row
   return sum(data) + rows
 
@@ -167,14 +166,14 @@ def _placed_state(exp, mesh, lanes):
 
     state = comms.map_per_client(of_cohort, state)
   if exp.config.server_state == 'sharded':
-    parts = comms.parts(mesh, state.server)
+    parts = mesh_lib.parts(mesh, state.server)
     put = lambda x, part: x.update(sharding=part)
     state = state._replace(server=jax.tree.map(put, state.server, parts))
   return state
 
 
 def _rows_on_device(exp) -> bool:
-  row = client_rows.leaves(state_of(exp, 1))
+  row = client_state.leaves(state_of(exp, 1))
   return placement.rows_on_device(exp.config, row)
 
 

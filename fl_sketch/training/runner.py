@@ -3,13 +3,14 @@
 import os
 from typing import Any
 
-from fl_sketch import client_rows
-from fl_sketch import comms
-from fl_sketch import experiment
-from fl_sketch import feed
-from fl_sketch import placement
-from fl_sketch import rounds
-from fl_sketch import secret as secret_lib
+from fl_sketch import experiment, rounds
+from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.training import (
+  client_state,
+  cohort_feed,
+  noise_secret,
+  placement,
+)
 import jax
 import numpy as np
 
@@ -40,20 +41,20 @@ class Runner:
     program: Any,
   ):
     self.exp, self.mesh = exp, mesh
-    self.feed = feed.Feed(exp, mesh)
+    self.feed = cohort_feed.Feed(exp, mesh)
     self.rows = self._make_rows(folder)
     self.state = self._first_state()
     self._program = program
     data = exp.data if self.feed.on_device else None
-    self._data, self._hyper = comms.place(mesh, (data, exp.hyper))
-    self._key = comms.place(mesh, jax.random.key(exp.config.key_seed))
+    self._data, self._hyper = mesh_lib.place(mesh, (data, exp.hyper))
+    self._key = mesh_lib.place(mesh, jax.random.key(exp.config.key_seed))
     self._noise_key: jax.Array | None = None
 
-  def use(self, secret: secret_lib.Secret | None):
+  def use(self, secret: noise_secret.Secret | None):
     """Takes the secret of a private run, before its first round."""
     if secret is not None:
       self.feed.secret_root = secret.sampling
-      self._noise_key = comms.place(self.mesh, secret.noise_key)
+      self._noise_key = mesh_lib.place(self.mesh, secret.noise_key)
 
   def play(self, done: int) -> tuple[list[rounds.Cohort], Any]:
     """Plays one dispatch of rounds.
@@ -86,19 +87,19 @@ class Runner:
 
   def _make_rows(self, folder):
     one = jax.eval_shape(lambda: self._init(1))
-    if placement.rows_on_device(self.exp.config, client_rows.leaves(one)):
-      return client_rows.OnDevice(self.mesh)
+    if placement.rows_on_device(self.exp.config, client_state.leaves(one)):
+      return client_state.OnDevice(self.mesh)
     clients = self.feed.clients
-    return client_rows.OnHost(self.mesh, self._init(1), clients, folder)
+    return client_state.OnHost(self.mesh, self._init(1), clients, folder)
 
   def _first_state(self):
     everybody = self.rows.rows_of == 'population'
     state = self._init(self.exp.config.population if everybody else 1)
-    placed = comms.place(self.mesh, state._replace(server=None))
+    placed = mesh_lib.place(self.mesh, state._replace(server=None))
     if self.exp.config.server_state == 'replicated':
-      server = comms.place(self.mesh, state.server)
+      server = mesh_lib.place(self.mesh, state.server)
     else:
-      cut = lambda x, s: comms.place(self.mesh, x, s.spec)
-      parts = comms.parts(self.mesh, state.server)
+      cut = lambda x, s: mesh_lib.place(self.mesh, x, s.spec)
+      parts = mesh_lib.parts(self.mesh, state.server)
       server = jax.tree.map(cut, state.server, parts)
     return placed._replace(server=server)

@@ -1,31 +1,18 @@
 """The folder of one run: its config, its metrics, its summary."""
 
 from collections.abc import Collection
-from collections.abc import Mapping
-import dataclasses
 import json
-import os
 import pathlib
-import platform
 from typing import Any
 
-from fl_sketch import config as config_lib
-from fl_sketch import reporting
+from fl_sketch.experiment import config as config_lib
+from fl_sketch.reporting import metrics
+from fl_sketch.utils import files
 import jax
-import numpy as np
 
 
 class WorkdirError(ValueError):
   """The folder holds a run of another config."""
-
-
-class SaveError(OSError):
-  """A file cannot be written, as on a full disk; the checkpoints stay."""
-
-
-def as_json(config: Any) -> dict[str, Any]:
-  """The fields of a config, a dataclass, as its config.json has them."""
-  return json.loads(json.dumps(dataclasses.asdict(config)))
 
 
 def resumable(config: config_lib.Config) -> set[str]:
@@ -49,14 +36,14 @@ def check(folder: pathlib.Path, config: Any, may_change: Collection[str]):
   Raises:
     WorkdirError: others do; the message names them.
   """
-  path, fields = folder / 'config.json', as_json(config)
+  path, fields = folder / 'config.json', files.as_json(config)
   if not path.exists():
     return
   try:
     old = json.loads(path.read_text())
   except json.JSONDecodeError as e:
     raise WorkdirError(f'{path} is not a config: {e}.') from e
-  old = as_json(type(config)()) | old  # fields may have come later
+  old = files.as_json(type(config)()) | old  # fields may have come later
   changed = [
     f'{name}: {old.get(name)!r} there, {fields.get(name)!r} here'
     for name in sorted({*old, *fields} - {*may_change})
@@ -67,33 +54,6 @@ def check(folder: pathlib.Path, config: Any, may_change: Collection[str]):
       f'{folder} holds a run of another config '
       f'({"; ".join(changed)}). Name another workdir.'
     )
-
-
-def replace(path: pathlib.Path, content: str | Mapping[str, Any]):
-  """Writes a text, or JSON, so that it is there as a whole or not at all.
-
-  Raises:
-    SaveError: it cannot be written.
-  """
-  if not isinstance(content, str):
-    content = json.dumps(content, indent=2) + '\n'
-  partial = path.with_name(f'{path.name}.partial')
-  try:
-    partial.write_text(content)
-    os.replace(partial, path)
-  except OSError as e:
-    raise SaveError(f'{path} cannot be written: {e}.') from e
-
-
-def measured_with() -> dict[str, Any]:
-  """Versions, devices and processes, for a summary."""
-  devices = jax.devices()
-  return {
-    'versions': {m.__name__: m.__version__ for m in (jax, np)}
-    | {'python': platform.python_version()},
-    'device': f'{len(devices)} x {devices[0].device_kind}',
-    'processes': jax.process_count(),
-  }
 
 
 class Workdir:
@@ -118,7 +78,7 @@ class Workdir:
     self.metrics = self.folder / 'metrics.jsonl'
     self._writes = jax.process_index() == 0
     self._file = None
-    self._fields = as_json(config)
+    self._fields = files.as_json(config)
     check(self.folder, config, resumable(config))
 
   def begin(self, rounds_done: int) -> dict[str, Any]:
@@ -131,7 +91,7 @@ class Workdir:
     Returns:
       The last row of metrics that stays, empty if there is none.
     """
-    rows = reporting.read_metrics(self.metrics) if self.metrics.exists() else []
+    rows = metrics.read_metrics(self.metrics) if self.metrics.exists() else []
     rows = [row for row in rows if row['round'] < rounds_done]
     text = ''.join(json.dumps(row) + '\n' for row in rows)
     self._replace('config.json', self._fields)
@@ -159,12 +119,12 @@ class Workdir:
     try:
       written = self._file.write(line)
     except OSError as e:
-      raise SaveError(
+      raise files.SaveError(
         f'{self.metrics} cannot be written: {e}. Make room; the same command '
         'goes on from the last checkpoint.'
       ) from e
     if written != len(line):
-      raise SaveError(
+      raise files.SaveError(
         f'Only {written} of {len(line)} bytes could be written to '
         f'{self.metrics}. Make room; the same command goes on from the last '
         'checkpoint.'
@@ -172,7 +132,7 @@ class Workdir:
 
   def summarize(self, row: dict[str, Any], **more: Any):
     """Writes summary.json: the last row, and what it was measured with."""
-    self._replace('summary.json', row | more | measured_with())
+    self._replace('summary.json', row | more | files.measured_with())
 
   def close(self):
     """Closes metrics.jsonl."""
@@ -181,4 +141,4 @@ class Workdir:
 
   def _replace(self, name, content):
     if self._writes:
-      replace(self.folder / name, content)
+      files.replace(self.folder / name, content)

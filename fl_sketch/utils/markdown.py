@@ -1,7 +1,6 @@
 """Tables in Markdown."""
 
-from collections.abc import Iterable
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 def table(

@@ -4,32 +4,30 @@ import functools
 
 import cases
 import chex
-from fl_sketch import algorithms
-from fl_sketch import codecs
-from fl_sketch import comms
-from fl_sketch import keys
-from fl_sketch import rounds
-from fl_sketch import sketches
-from fl_sketch import topology
+from fl_sketch import algorithms, codecs, rounds, sketches
+from fl_sketch.algorithms import topology
+from fl_sketch.rounds import keys, mesh as mesh_lib
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 import quadratics
-from quadratics import RING
-from quadratics import TRACKING
-from quadratics import away
-from quadratics import everyone
-from quadratics import fetchsgd_gap
-from quadratics import flat
-from quadratics import gossip
-from quadratics import heavy_hitters
-from quadratics import linear
-from quadratics import moved
-from quadratics import rows
-from quadratics import tracked
-from quadratics import trail
+from quadratics import (
+  RING,
+  TRACKING,
+  away,
+  everyone,
+  fetchsgd_gap,
+  flat,
+  gossip,
+  heavy_hitters,
+  linear,
+  moved,
+  rows,
+  tracked,
+  trail,
+)
 
 N, D = cases.POPULATION, cases.DIMENSION
 COUNT, MEAN, HP = cases.COUNT, cases.MEAN, cases.HP
@@ -185,7 +183,7 @@ REPLICATED = {
 def test_a_client_that_listens_has_the_servers_moments(options):
   """Bit for bit through the same compiled step, to 1e-6 through its own."""
   make = algorithms.make(loss_fn=cases.loss_fn, **options)
-  mesh = comms.cohort_mesh(1)
+  mesh = mesh_lib.cohort_mesh(1)
   cohort_fn = jax.jit(rounds.cohort_step(make, mesh))
   server_fn = jax.jit(rounds.server_step(make))
   own_fn = jax.jit(lambda *args: rounds.server_step(make)(*args))

@@ -2,11 +2,9 @@
 
 import pathlib
 
-from fl_sketch import algorithms
-from fl_sketch import codecs
-from fl_sketch import sketches
+from fl_sketch import algorithms, codecs, sketches
 from fl_sketch.algorithms import costs
-from fl_sketch.privacy import links
+from fl_sketch.privacy import aggregation
 import jax.numpy as jnp
 import pytest
 
@@ -88,7 +86,7 @@ VARIANTS = {
   # Noise that clients add needs every payload by itself.
   'local_noise': (
     'dp_fedavg',
-    {'privacy': links.Release(8, trust='local')},
+    {'privacy': aggregation.Release(8, trust='local')},
     ([D], [D], 0, 0, 0, D, []),
   ),
 }
@@ -170,5 +168,5 @@ def test_a_toy_of_another_size_costs_in_proportion():
 
 
 def test_the_readme_has_the_table():
-  readme = pathlib.Path(__file__).parents[1] / 'README.md'
+  readme = pathlib.Path(__file__).parents[2] / 'README.md'
   assert algorithms.table() in readme.read_text(encoding='utf-8')

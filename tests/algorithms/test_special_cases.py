@@ -5,19 +5,14 @@ A row is a name, an algorithm, what it must be, and the cohorts it plays.
 
 import cases
 import chex
-from fl_sketch import algorithms
-from fl_sketch import codecs
-from fl_sketch import local
-from fl_sketch import rounds
-from fl_sketch import sketches
-from fl_sketch import topology
+from fl_sketch import algorithms, codecs, local, rounds, sketches
+from fl_sketch.algorithms import topology
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from quadratics import everyone
-from quadratics import trail
+from quadratics import everyone, trail
 
 N, D, K = cases.POPULATION, cases.DIMENSION, 3
 COUNT, MEAN = cases.COUNT, cases.MEAN

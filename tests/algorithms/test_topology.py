@@ -1,6 +1,6 @@
 import itertools
 
-from fl_sketch import topology
+from fl_sketch.algorithms import topology
 import numpy as np
 import pytest
 

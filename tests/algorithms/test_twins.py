@@ -3,10 +3,8 @@
 from typing import NamedTuple
 
 import cases
-from fl_sketch import codecs
-from fl_sketch import keys
-from fl_sketch import rounds
-from fl_sketch import sketches
+from fl_sketch import codecs, rounds, sketches
+from fl_sketch.rounds import keys
 import numpy as np
 import pytest
 from twins import TWINS

@@ -5,19 +5,21 @@ import importlib
 import json
 import pathlib
 
-from fl_sketch import comms
-from fl_sketch import workdir
-from fl_sketch.attacks import campaign
-from fl_sketch.attacks import reconstruction
-from fl_sketch.attacks import report
-from fl_sketch.attacks import settings
-from fl_sketch.attacks import victims
+from fl_sketch.attacks import (
+  campaign,
+  reconstruction,
+  report,
+  settings,
+  victims,
+)
 from fl_sketch.attacks.settings import Setting
 from fl_sketch.privacy import accounting
+from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.training import workdir
 import numpy as np
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 CONFIGS = sorted(path.stem for path in (ROOT / 'configs').glob('*_attack.py'))
 from_mapping = settings.AttackConfig.from_mapping
 TINY = {
@@ -193,8 +195,8 @@ def test_a_stopped_experiment_goes_on_with_fewer_devices_to_the_same_rows(
   config = (folder / 'config.json').read_text()
   (tmp_path / 'config.json').write_text(config)
   (tmp_path / 'attacks.jsonl').write_text(''.join(lines[:-1]))
-  one, seen, attack = comms.cohort_mesh(1), [], campaign.attack
-  monkeypatch.setattr(comms, 'cohort_mesh', lambda: one)
+  one, seen, attack = mesh_lib.cohort_mesh(1), [], campaign.attack
+  monkeypatch.setattr(mesh_lib, 'cohort_mesh', lambda: one)
   monkeypatch.setattr(
     campaign, 'attack', lambda *args: seen.append(args[2]) or attack(*args)
   )

@@ -5,18 +5,14 @@ import subprocess
 import sys
 
 from fl_sketch import sketches
-from fl_sketch.attacks import campaign
-from fl_sketch.attacks import defences
-from fl_sketch.attacks import settings
-from fl_sketch.attacks import victims
+from fl_sketch.attacks import campaign, defences, settings, victims
 from fl_sketch.attacks.settings import Setting
 import numpy as np
-from operators import KEYED
-from operators import OPERATORS
+from operators import KEYED, OPERATORS
 import pytest
-import test_attacks as small
-from test_experiment import DATA
-from test_experiment import ROOT
+from runs import DATA, ROOT
+
+from tests.attacks import test_attacks as small
 
 pytestmark = pytest.mark.long
 each_operator = pytest.mark.parametrize('name', KEYED)

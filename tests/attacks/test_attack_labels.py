@@ -2,12 +2,9 @@
 
 import math
 
-from fl_sketch import attacks
-from fl_sketch import losses
-from fl_sketch import models
-from fl_sketch import sketches
-from fl_sketch.attacks import scores
-from fl_sketch.attacks import victims
+from fl_sketch import attacks, models, sketches
+from fl_sketch.attacks import scores, victims
+from fl_sketch.models import losses
 import jax
 import jax.numpy as jnp
 import numpy as np

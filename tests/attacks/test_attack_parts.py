@@ -3,21 +3,15 @@
 import functools
 
 import chex
-from fl_sketch import attacks
-from fl_sketch import local as local_work
-from fl_sketch import sketches
-from fl_sketch.attacks import defences
-from fl_sketch.attacks import objectives
-from fl_sketch.attacks import scores
-from fl_sketch.attacks import victims
+from fl_sketch import attacks, local as local_work, sketches
+from fl_sketch.attacks import defences, objectives, scores, victims
 from fl_sketch.privacy import mechanisms
 import jax
 import jax.numpy as jnp
 import numpy as np
 from operators import vector
 import pytest
-from scipy import signal
-from scipy import stats
+from scipy import signal, stats
 
 KEY = jax.random.key(0)
 

@@ -3,10 +3,8 @@
 import functools
 
 import chex
-from fl_sketch import attacks
-from fl_sketch import sketches
-from fl_sketch.attacks import objectives
-from fl_sketch.attacks import searches
+from fl_sketch import attacks, sketches
+from fl_sketch.attacks import objectives, searches
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -6,13 +6,8 @@ what is asserted is the share of points that are found.
 
 import functools
 
-from fl_sketch import attacks
-from fl_sketch import local as local_work
-from fl_sketch import sketches
-from fl_sketch.attacks import defences
-from fl_sketch.attacks import objectives
-from fl_sketch.attacks import settings
-from fl_sketch.attacks import victims
+from fl_sketch import attacks, local as local_work, sketches
+from fl_sketch.attacks import defences, objectives, settings, victims
 from fl_sketch.privacy import accounting
 import jax
 import jax.numpy as jnp

@@ -3,10 +3,9 @@
 import functools
 import json
 
-from fl_sketch import comms
 from fl_sketch import experiment
-from fl_sketch.bench import scale
-from fl_sketch.bench import scale_report
+from fl_sketch.bench import scale, scale_report
+from fl_sketch.rounds import mesh as mesh_lib
 import jax
 import numpy as np
 from PIL import Image
@@ -107,7 +106,7 @@ def test_a_tiny_run_writes_its_files(tmp_path):
   build = lambda n: (
     lambda: (
       experiment.build(fields | {'population': n, 'cohort': n}),
-      comms.cohort_mesh(1),
+      mesh_lib.cohort_mesh(1),
     )
   )
   points = {n: build(n) for n in (2, 4)}

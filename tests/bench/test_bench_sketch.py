@@ -3,10 +3,7 @@
 import functools
 import json
 
-from fl_sketch.bench import contestants
-from fl_sketch.bench import libraries
-from fl_sketch.bench import sketch
-from fl_sketch.bench import sketch_report
+from fl_sketch.bench import contestants, libraries, sketch, sketch_report
 import jax.numpy as jnp
 import numpy as np
 from PIL import Image

@@ -1,9 +1,7 @@
 """What codecs refuse, and in which words."""
 
-from codec_cases import CODECS
-from codec_cases import QUANTIZED
-from fl_sketch import codecs
-from fl_sketch import sketches
+from codec_cases import CODECS, QUANTIZED
+from fl_sketch import codecs, sketches
 import jax.numpy as jnp
 from operators import KEY
 import pytest

@@ -1,9 +1,6 @@
 """Codecs against NumPy twins: payload by payload, bit by bit."""
 
-from codec_cases import CODECS
-from codec_cases import LIKE
-from codec_cases import VECTORS
-from codec_cases import D
+from codec_cases import CODECS, LIKE, VECTORS, D
 from fl_sketch.codecs import packing
 import jax
 import jax.numpy as jnp

@@ -1,26 +1,25 @@
-"""Laws of every codec of tests/codec_cases.py."""
+"""Laws of every codec of tests/support/codec_cases.py."""
 
 import functools
 from operator import itemgetter
 
 import chex
-from codec_cases import CODECS
-from codec_cases import LIKE
-from codec_cases import QUANTIZED
-from codec_cases import ROOT
-from codec_cases import VECTORS
-from codec_cases import D
-from codec_cases import there_and_back
-from fl_sketch import codecs
-from fl_sketch import comms
-from fl_sketch import sketches
+from codec_cases import (
+  CODECS,
+  LIKE,
+  QUANTIZED,
+  ROOT,
+  VECTORS,
+  D,
+  there_and_back,
+)
+from fl_sketch import codecs, sketches
+from fl_sketch.rounds import comms
 import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 import numpy as np
-from operators import KEY
-from operators import TREE
-from operators import vector
+from operators import KEY, TREE, vector
 import pytest
 
 DRAWS = 20_000

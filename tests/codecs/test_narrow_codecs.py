@@ -4,20 +4,17 @@ import functools
 
 import cases
 import chex
-from codec_cases import U
-from codec_cases import there_and_back
-from fl_sketch import algorithms
-from fl_sketch import codecs
-from fl_sketch import comms
-from fl_sketch import config
-from fl_sketch import experiment
-from fl_sketch import feedback
-from fl_sketch import robust
-from fl_sketch import rounds
-from fl_sketch import sketches
-from fl_sketch import tables
-from fl_sketch.keys import round_keys
-from fl_sketch.privacy import links
+from codec_cases import U, there_and_back
+from fl_sketch import algorithms, codecs, experiment, rounds, sketches
+from fl_sketch.experiment import config
+from fl_sketch.privacy import aggregation as private_aggregation
+from fl_sketch.rounds import (
+  aggregation,
+  comms,
+  error_feedback as feedback,
+  robust,
+)
+from fl_sketch.rounds.keys import round_keys
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -161,7 +158,7 @@ def algorithm(name, **options):
 
 def test_groups_of_a_robust_mean_hold_what_was_decoded():
   rule, codec = robust.Rule('median', 2), codecs.int8()
-  encode, uplink = tables.mean_over_cohort(COUNT, robust=rule, codec=codec)
+  encode, uplink = aggregation.mean_over_cohort(COUNT, robust=rule, codec=codec)
   keys = round_keys(cases.KEY, 0)
   table = COUNT.sketch(keys.round, PARAMS | {'b': f32(1, 3)})
   payload, _ = encode.update(table, encode.init(PARAMS), PARAMS, keys=keys)
@@ -184,7 +181,10 @@ def test_a_codec_that_does_not_suit_the_table_is_refused():
 )
 def test_no_codec_with_privacy(name):
   make = algorithm(
-    name, sketch=cases.CYCLIC, codec=codecs.int8(), privacy=links.Release(4.0)
+    name,
+    sketch=cases.CYCLIC,
+    codec=codecs.int8(),
+    privacy=private_aggregation.Release(4.0),
   )
   with pytest.raises(ValueError, match='Expected codec to be None with privac'):
     make(cases.HP)

@@ -3,15 +3,11 @@
 import itertools
 import math
 
-from fl_sketch import byzantine
-from fl_sketch import config
 from fl_sketch import experiment
-from fl_sketch import participation
-from fl_sketch.participation import LATE
-from fl_sketch.participation import NOT_ASKED
-from fl_sketch.participation import SILENT
-from fl_sketch.participation import TAKEN
-from fl_sketch.privacy import links
+from fl_sketch.data import availability, byzantine
+from fl_sketch.data.availability import LATE, NOT_ASKED, SILENT, TAKEN
+from fl_sketch.experiment import config
+from fl_sketch.privacy import aggregation
 import numpy as np
 import pytest
 
@@ -32,7 +28,7 @@ PRIVATE = dict(
 
 
 def fates(ids=IDS, present=ALL, seed=0, round=3, **options):
-  return participation.fates(seed, round, ids, present, **options)
+  return availability.fates(seed, round, ids, present, **options)
 
 
 def count(fate, code):
@@ -76,7 +72,7 @@ def test_half_are_late_for_a_deadline_of_one_median():
 
 
 def test_the_first_answers_are_taken():
-  times = participation.response_times(0, 3, IDS, 1.0)
+  times = availability.response_times(0, 3, IDS, 1.0)
   fate = fates(wanted=5_000, dropout=0.1)
   assert count(fate, TAKEN) == 5_000
   assert times[fate == TAKEN].max() <= times[fate == LATE].min()
@@ -113,7 +109,7 @@ def test_a_fate_depends_on_seed_round_and_client_alone():
 def test_times_are_log_normal_and_half_of_them_a_clients_own():
   """Deviations of a mean, a variance and a correlation of normals."""
   sigma = 0.8
-  times = [participation.response_times(0, r, IDS, sigma) for r in (0, 1)]
+  times = [availability.response_times(0, r, IDS, sigma) for r in (0, 1)]
   x, y = (np.log(t) / sigma for t in times)
   assert deviations(x.mean(), 0, 1 / MANY) < 5.4
   assert deviations(x.var(), 1, 2 / MANY) < 5.4
@@ -268,7 +264,7 @@ def test_drop_outs_leave_the_account_of_a_private_run_as_it_is():
     assert exp.promise is not None
     epsilon.append(exp.promise.statement.epsilon)
     privacy = experiment.algorithm_options(exp.config)['privacy']
-    assert privacy == links.Release(20.0)
+    assert privacy == aggregation.Release(20.0)
   assert epsilon[0] == epsilon[1]
 
 

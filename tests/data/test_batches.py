@@ -2,10 +2,8 @@
 
 from types import SimpleNamespace
 
-from fl_sketch.data import batches
-from fl_sketch.data import cohorts
-from fl_sketch.data import partitions
-from fl_sketch.data import seeding
+from fl_sketch.data import batches, cohorts, partitions
+from fl_sketch.utils import seeding
 import numpy as np
 import pytest
 from scipy import stats

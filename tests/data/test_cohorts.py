@@ -1,7 +1,6 @@
 """Laws of client sampling. Statistical bounds have false-alarm rate < 1e-6."""
 
-from decimal import Decimal
-from decimal import localcontext
+from decimal import Decimal, localcontext
 import math
 
 from fl_sketch.data import cohorts

@@ -7,13 +7,12 @@ import shutil
 import subprocess
 import sys
 
-from fl_sketch.data import seeding
-from fl_sketch.data import sources
-from fl_sketch.data import synthetic
+from fl_sketch.data import sources, synthetic
+from fl_sketch.utils import seeding
 import numpy as np
 import pytest
 
-TFDS = pathlib.Path(__file__).parents[2] / 'shared' / 'data' / 'tfds'
+TFDS = pathlib.Path(__file__).parents[3] / 'shared' / 'data' / 'tfds'
 needs_mnist = pytest.mark.skipif(
   not (TFDS / 'mnist').is_dir(), reason=f'MNIST is not in {TFDS}'
 )
@@ -101,7 +100,7 @@ assert mnist.train['x'].shape == (60_000, 28, 28, 1)
 for name in ('tensorflow_datasets', 'tensorflow', 'jax', 'scipy', 'matplotlib'):
   assert name not in sys.modules, name
 """
-  root = str(pathlib.Path(__file__).parents[1])
+  root = str(pathlib.Path(__file__).parents[2])
   subprocess.run(
     [sys.executable, '-c', code],
     check=True,

@@ -3,12 +3,9 @@
 Statistical bounds have false-alarm rate < 1e-6.
 """
 
-from fl_sketch import config
 from fl_sketch import experiment
-from fl_sketch import sampler
-from fl_sketch.data import partitions
-from fl_sketch.data import simulated
-from fl_sketch.data import store
+from fl_sketch.data import partitions, simulated, store
+from fl_sketch.experiment import config, sampler
 import jax
 import numpy as np
 import pytest

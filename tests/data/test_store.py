@@ -3,11 +3,8 @@
 import json
 import shutil
 
-from fl_sketch.data import batches
-from fl_sketch.data import partitions
-from fl_sketch.data import pictures
-from fl_sketch.data import sources
-from fl_sketch.data import store
+from fl_sketch.data import batches, partitions, sources, store
+from fl_sketch.reporting import label_distribution
 import numpy as np
 import pytest
 
@@ -107,9 +104,11 @@ def test_other_uses_are_those_of_explicit_indices(folder, monkeypatch):
   a, b = (partitions.cap(p, 3) for p in (disk, memory))
   np.testing.assert_array_equal(a.indices, b.indices)
   np.testing.assert_array_equal(a.offsets, b.offsets)
-  whole = pictures._counts(TRAIN['y'], memory, 5)
-  monkeypatch.setattr(pictures, '_CLIENTS_AT_ONCE', 7)
-  np.testing.assert_array_equal(pictures._counts(TRAIN['y'], disk, 5), whole)
+  whole = label_distribution._counts(TRAIN['y'], memory, 5)
+  monkeypatch.setattr(label_distribution, '_CLIENTS_AT_ONCE', 7)
+  np.testing.assert_array_equal(
+    label_distribution._counts(TRAIN['y'], disk, 5), whole
+  )
   np.testing.assert_array_equal(whole.sum(1), SIZES)
 
 

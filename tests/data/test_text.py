@@ -4,18 +4,16 @@ import pathlib
 import subprocess
 import sys
 
-from fl_sketch import experiment
-from fl_sketch import sweep
-from fl_sketch.config import Config
-from fl_sketch.data import sources
-from fl_sketch.data import text
+from fl_sketch import experiment, sweeps
+from fl_sketch.data import sources, text
+from fl_sketch.experiment.config import Config
 from fl_sketch.models import pretrained
 import jax
 import numpy as np
 import pytest
 from tokenizers import models
 
-DATA = pathlib.Path(__file__).parents[2] / 'shared' / 'data'
+DATA = pathlib.Path(__file__).parents[3] / 'shared' / 'data'
 needs_sst2 = pytest.mark.skipif(
   not (DATA / 'sst2').is_dir(), reason=f'SST-2 is not in {DATA}'
 )
@@ -80,7 +78,7 @@ def test_another_process_makes_the_same_vocabulary(folder):
   found = [
     subprocess.run(
       [sys.executable, '-c', SCRIPT, folder],
-      cwd=pathlib.Path(__file__).parents[1],
+      cwd=pathlib.Path(__file__).parents[2],
       capture_output=True,
       check=True,
       text=True,
@@ -203,7 +201,7 @@ def test_model_options_reach_the_model_and_sweeps():
   c = {**SMALL, 'model': 'vit_nano', 'model_options': {'depth': 1, 'patch': 4}}
   blocks = lambda exp: [k for k in exp.params if k.startswith('block')]
   assert blocks(experiment.build(c)) == ['block_0']
-  swept = sweep.points(c | {'sweep': {'model_options': {'depth': (1, 2)}}})
+  swept = sweeps.points(c | {'sweep': {'model_options': {'depth': (1, 2)}}})
   assert [p.values for p in swept] == [
     {'model_options.depth': 1}, {'model_options.depth': 2},
   ]  # fmt: skip

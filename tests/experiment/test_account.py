@@ -6,13 +6,12 @@ import subprocess
 import sys
 
 from configs import das_quadratics
-from fl_sketch import config
 from fl_sketch import experiment
+from fl_sketch.experiment import config, privacy_report
 from fl_sketch.privacy import accounting
-from fl_sketch.privacy import report
 import pytest
 
-ROOT = pathlib.Path(__file__).parent.parent
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def quadratics(**fields):
@@ -30,12 +29,12 @@ def test_a_config_is_accounted_as_its_run_is():
 
 def test_the_curve_ends_at_the_statement():
   told = experiment.account(quadratics())
-  curve = report.curve(told, 20)
+  curve = privacy_report.curve(told, 20)
   assert list(curve) == list(range(1, 21))
   values = list(curve.values())
   assert values == sorted(values)
   assert values[-1] == told.statement.epsilon
-  text = report.text(told, curve)
+  text = privacy_report.text(told, curve)
   assert told.statement.sentence() in text
   assert f'{values[-1]:.4f}' in text.splitlines()[-1]
 

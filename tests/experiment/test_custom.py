@@ -3,20 +3,17 @@
 import pathlib
 import re
 
-from fl_sketch import config
-from fl_sketch import experiment
-from fl_sketch import losses
-from fl_sketch import models
-from fl_sketch import own
-from fl_sketch import training
+from fl_sketch import experiment, models, training
 from fl_sketch.data import sources
+from fl_sketch.experiment import config, custom
+from fl_sketch.models import losses
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 DOCUMENT = (ROOT / 'docs' / 'bring_your_own.md').read_text()
 DATA, MODULE, RUN, READ, PLAIN = re.findall(
   r'```python\n(.*?)```', DOCUMENT, re.DOTALL
@@ -75,7 +72,7 @@ def test_own_arrays_and_module_make_the_run_that_a_config_makes():
   clients = [{k: x[i] for k, x in named.data.items()} for i in ids]
   module = models.make('mlp', 10, widths=(8,))
   test = sources.load('digits').test
-  problem = own.problem(module, clients, test, seed=c.seed)
+  problem = custom.problem(module, clients, test, seed=c.seed)
   mine = experiment.assemble(c, problem, problem.partition)
   batches = lambda exp: exp.fetch(exp.data, exp.sample(3).batches)
   jax.tree.map(
@@ -90,7 +87,7 @@ def test_own_arrays_and_module_make_the_run_that_a_config_makes():
 
 def test_a_run_goes_on_from_its_checkpoint(tmp_path):
   clients = [arrays(5, seed) for seed in range(6)]
-  problem = own.problem((np.zeros(3), squares), clients, arrays(7))
+  problem = custom.problem((np.zeros(3), squares), clients, arrays(7))
 
   def train(rounds, folder):
     c = config.Config(**FIELDS | {'rounds': rounds, 'client_lr': 0.01})
@@ -107,7 +104,7 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path):
 
 def test_clients_lie_in_a_row_in_the_types_of_jax():
   clients = [arrays(5), arrays(2, 1)]
-  problem = own.problem((np.zeros(3), squares), clients, arrays(7))
+  problem = custom.problem((np.zeros(3), squares), clients, arrays(7))
   assert problem.data['x'].dtype == np.float32
   assert problem.data['y'].dtype == np.int32
   assert problem.params.dtype == np.float32
@@ -118,7 +115,7 @@ def test_clients_lie_in_a_row_in_the_types_of_jax():
 
 def test_masked_rows_weigh_nothing():
   test = arrays(7)
-  problem = own.problem((np.ones(3), squares), [test], test)
+  problem = custom.problem((np.ones(3), squares), [test], test)
   batch = problem.data | {'mask': np.arange(7) < 4}
   miss = test['x'].sum(1) - test['y']
   loss = problem.loss_fn(problem.params, batch)
@@ -130,14 +127,14 @@ def test_masked_rows_weigh_nothing():
 
 def test_a_plain_function_is_what_a_module_of_the_same_function_is():
   module, test = models.make('linear', 2), arrays(9)
-  problem = own.problem(module, [test], test)
+  problem = custom.problem(module, [test], test)
 
   def values(params, batch):
     logits = module.apply({'params': params}, batch['x'])
     right = logits.argmax(1) == batch['y']
     return {'loss': losses.cross_entropy(logits, batch['y']), 'accuracy': right}
 
-  plain = own.problem((problem.params, values), [test], test)
+  plain = custom.problem((problem.params, values), [test], test)
   batch = jax.tree.map(lambda x: x[0], problem.test)
   assert plain.loss_fn(plain.params, batch) == problem.loss_fn(
     problem.params, batch
@@ -154,7 +151,7 @@ def test_a_module_may_take_tokens():
       return nn.Dense(2)(nn.Embed(11, 4)(x).mean(1))
 
   test = {'x': np.arange(8).reshape(4, 2), 'y': np.zeros(4, int)}
-  problem = own.problem(Words(), [test], test)
+  problem = custom.problem(Words(), [test], test)
   assert problem.params['Embed_0']['embedding'].shape == (11, 4)
 
 
@@ -172,7 +169,7 @@ def test_a_module_may_take_tokens():
 )
 def test_arrays_that_do_not_fit_are_named(clients, test, message):
   with pytest.raises(ValueError, match=re.escape(message)):
-    own.problem((np.zeros(3), squares), clients, test)
+    custom.problem((np.zeros(3), squares), clients, test)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +185,7 @@ def test_arrays_that_do_not_fit_are_named(clients, test, message):
 )
 def test_a_function_without_values_of_each_sample_is_refused(values, message):
   with pytest.raises(ValueError, match=re.escape(message)):
-    own.problem((np.zeros(3), values), [arrays(3)], arrays(3))
+    custom.problem((np.zeros(3), values), [arrays(3)], arrays(3))
 
 
 @pytest.mark.parametrize(
@@ -204,7 +201,7 @@ def test_a_function_without_values_of_each_sample_is_refused(values, message):
 def test_labels_that_are_no_logits_are_refused(y, message):
   client = {'x': np.zeros((3, 2)), 'y': y}
   with pytest.raises(ValueError, match=re.escape(message)):
-    own.problem(models.make('linear', 3), [client], client)
+    custom.problem(models.make('linear', 3), [client], client)
 
 
 def test_a_module_without_classes_is_refused():
@@ -214,10 +211,10 @@ def test_a_module_without_classes_is_refused():
       return nn.Dense(1)(x)[:, 0]
 
   with pytest.raises(ValueError, match=re.escape('classes], not (1,)')):
-    own.problem(Scalar(), [arrays(3)], arrays(3))
+    custom.problem(Scalar(), [arrays(3)], arrays(3))
 
 
 def test_a_module_wants_its_two_arrays():
   alone = {'x': np.zeros((3, 2))}
   with pytest.raises(ValueError, match="'x' and 'y' among the arrays"):
-    own.problem(models.make('linear', 2), [alone], alone)
+    custom.problem(models.make('linear', 2), [alone], alone)

@@ -1,20 +1,16 @@
 """Configs: every one builds and plays; bad input is named."""
 
 import importlib
-import pathlib
 
-from fl_sketch import comms
-from fl_sketch import config
-from fl_sketch import experiment
-from fl_sketch import training
-from fl_sketch.data import sources
-from fl_sketch.data import synthetic
+from fl_sketch import experiment, training
+from fl_sketch.data import sources, synthetic
+from fl_sketch.experiment import config
+from fl_sketch.rounds import comms
 import jax
 import numpy as np
 import pytest
+from runs import DATA, ROOT, SMALL
 
-ROOT = pathlib.Path(__file__).parents[1]
-DATA = ROOT.parent / 'shared' / 'data' / 'tfds'
 CONFIGS = sorted(
   path.stem
   for path in (ROOT / 'configs').glob('*.py')
@@ -22,17 +18,6 @@ CONFIGS = sorted(
 )
 # LeNet-5 compiles for seconds; one of its configs is enough for the fast tier.
 SLOW = ('mnist_fedavg', 'mnist_fedsketch', 'mnist_iterative_sketching')
-SMALL = dict(
-  dataset='digits',
-  widths=(8,),
-  population=6,
-  cohort=4,
-  rounds=4,
-  local_steps=2,
-  batch_size=8,
-  eval_every=2,
-  checkpoint_every=2,
-)
 
 
 def config_of(name, variant):

@@ -2,11 +2,11 @@
 
 import math
 
-from fl_sketch import config
 from fl_sketch import experiment
+from fl_sketch.experiment import config
 import pytest
-from test_private_runs import PRIVATE
-from test_private_runs import SAMPLES
+
+from tests.training.test_private_runs import PRIVATE, SAMPLES
 
 NAN = math.nan
 

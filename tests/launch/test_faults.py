@@ -9,14 +9,16 @@ import sys
 from launch import STOPPED
 import numpy as np
 import pytest
-from runs import EVERY_ROUND
-from runs import ROOT
-from runs import finish
-from runs import kill_at
-from runs import launch
-from runs import parameters
-from runs import rows
-from runs import wait_for_rows
+from runs import (
+  EVERY_ROUND,
+  ROOT,
+  finish,
+  kill_at,
+  launch,
+  parameters,
+  rows,
+  wait_for_rows,
+)
 
 
 @pytest.mark.long

@@ -11,7 +11,7 @@ import time
 from launch import hosts
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 # A module in place of launch.train, which waits until all are there. --do1=3:
 # process 1 exits with 3; others, --then=75, once they are told to stop, or,
 # --times0=2, only when they are told again. What happens leaves a file.

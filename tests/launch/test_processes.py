@@ -9,17 +9,19 @@ import cases
 import chex
 import numpy as np
 import pytest
-from runs import ROOT
-from runs import finish
-from runs import finish_all
-from runs import free_port
-from runs import launch
-from runs import launch_all
-from runs import parameters
-from runs import rows
-from runs import start
-from runs import wait_for_rows
-from test_experiment import DATA
+from runs import (
+  DATA,
+  ROOT,
+  finish,
+  finish_all,
+  free_port,
+  launch,
+  launch_all,
+  parameters,
+  rows,
+  start,
+  wait_for_rows,
+)
 
 ENDLESS = ['--config.rounds_per_dispatch=1', '--config.checkpoint_every=50']
 GONE = r'Another process is gone|another task died'
@@ -135,7 +137,7 @@ def test_lenet_killed_and_started_again_has_the_same_bits(
 )
 def test_algorithms_are_the_same_on_two_processes(names, tmp_path):
   port = str(free_port())
-  script = ROOT / 'tests' / 'two_processes.py'
+  script = ROOT / 'tests' / 'support' / 'two_processes.py'
   logs = [tmp_path / f'{i}.log' for i in range(2)]
   both = [
     (start([script, port, str(i), tmp_path / str(i), *names], log), log)

@@ -3,9 +3,9 @@
 import functools
 
 import chex
-from fl_sketch import gram
-from fl_sketch import losses
 from fl_sketch import models
+from fl_sketch.local import gram
+from fl_sketch.models import losses
 import jax
 import jax.numpy as jnp
 import numpy as np

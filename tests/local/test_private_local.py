@@ -5,7 +5,6 @@ import functools
 import cases
 import chex
 from fl_sketch import local
-from fl_sketch import private_local
 from fl_sketch.privacy import mechanisms
 import jax
 import jax.numpy as jnp
@@ -37,7 +36,7 @@ def make_batches(share=0.6, seed=0):
 @functools.cache
 def program(expected, microbatch, weight_decay):
   def work(clip, noise, params, batches):
-    return private_local.private_sgd(
+    return local.private_sgd(
       loss_fn,
       LR,
       clip,
@@ -72,7 +71,7 @@ def first_step(batches):
 @cases.jit
 def noise_alone(key, mask):
   """The pseudo-gradient of f32[MANY] parameters with gradients of zero."""
-  work = private_local.private_sgd(
+  work = local.private_sgd(
     lambda params, batch: jnp.mean(batch['x']) + 0 * params.sum(),
     LR,
     CLIP,
@@ -216,7 +215,7 @@ def test_types_of_parameters_stay():
 
 
 def test_bad_arguments_are_refused():
-  make = lambda expected: private_local.private_sgd(
+  make = lambda expected: local.private_sgd(
     loss_fn, LR, CLIP, 1.0, expected_batch=expected
   )
   for expected in (0, float('nan')):

@@ -8,18 +8,14 @@ import sys
 
 import cases
 import chex
-from fl_sketch import comms
-from fl_sketch import inbox
-from fl_sketch import ledger
-from fl_sketch import outbox
 from fl_sketch import sketches
-from fl_sketch import wire
-from fl_sketch.inbox import Verdict
-import inbox_clients
-from inbox_clients import RUN
-from inbox_clients import forged
+from fl_sketch.messaging import client as client_lib, server as server_lib, wire
+from fl_sketch.messaging.server import Verdict
+from fl_sketch.rounds import comms, mesh as mesh_lib, traffic
 import jax
 import jax.numpy as jnp
+import messaging_clients
+from messaging_clients import RUN, forged
 import numpy as np
 import pytest
 from runs import ROOT
@@ -67,7 +63,7 @@ def test_whatever_is_cut_off_or_flipped_is_found():
     (b'GET ' + MESSAGE[4:], "magic=b'GET ' to be b'FLSK'"),
     (MESSAGE[:4] + b'\2' + MESSAGE[5:], 'version=2 to be 1'),
     (MESSAGE[:-1], 'Expected 20 bytes of payload, got 19'),
-    (inbox_clients.flipped(MESSAGE), 'Expected crc=0x'),
+    (messaging_clients.flipped(MESSAGE), 'Expected crc=0x'),
     (forged(PAYLOAD['half'], 0, 0), 'got 12 bytes'),
     (forged(PAYLOAD | {'number': jnp.int32(1)}, 0, 0), 'float32..'),
     (forged(PAYLOAD | {'flag': jnp.ones((2, 1), bool)}, 0, 0), 'bool.2.'),
@@ -85,8 +81,8 @@ def test_a_run_has_sixteen_bytes():
 
 
 def server_of(make, **options):
-  book = ledger.Ledger.empty(cases.POPULATION, cases.DENSE)
-  server = inbox.Server(
+  book = traffic.Ledger.empty(cases.POPULATION, cases.DENSE)
+  server = server_lib.Server(
     make, cases.HP, cases.PARAMS, cases.KEY, run=RUN, book=book, **options
   )
   return server, book
@@ -107,9 +103,9 @@ def answer(client, state, cohort, n):
 def check_rounds(make):
   """Three rounds of eight, of whom one is not asked and another is silent."""
   server, book = server_of(make)
-  client = outbox.build(make, run=RUN)
+  client = client_lib.build(make, run=RUN)
   round_fn, want = cases.program(make, 2, 0)
-  state, simulated = want, ledger.Ledger.empty(cases.POPULATION, cases.DENSE)
+  state, simulated = want, traffic.Ledger.empty(cases.POPULATION, cases.DENSE)
   weight = np.arange(8, dtype=np.float32)
   fate = np.array([0, 1, 1, 3, 1, 1, 1, 1])
   for r in range(3):
@@ -172,7 +168,7 @@ def test_what_messages_cannot_play_is_refused(name, reason):
 
 
 TABLE = np.ones(4, np.float32)
-SAFL = inbox_clients.CASE.make
+SAFL = messaging_clients.CASE.make
 IDS = np.arange(3, dtype=np.int32)
 
 
@@ -183,7 +179,7 @@ def test_a_bound_is_one_of_norms_above_zero():
 
 def test_every_verdict_and_what_it_costs():
   server, book = server_of(SAFL, max_norm=2.0)
-  state = cases.start(SAFL, comms.cohort_mesh(1))
+  state = cases.start(SAFL, mesh_lib.cohort_mesh(1))
   box = server.open(state, IDS, np.array([1, 2, 0]))
   with pytest.raises(ValueError, match='Expected every client once'):
     server.open(state, IDS // 2, np.ones(3))
@@ -218,12 +214,12 @@ def test_every_verdict_and_what_it_costs():
 
 
 def test_a_client_without_a_finite_update_says_so():
-  state = cases.start(SAFL, comms.cohort_mesh(1))
+  state = cases.start(SAFL, mesh_lib.cohort_mesh(1))
   cohort = cases.everyone(0)
   broken = cohort._replace(
     batches=(cohort.batches[0] * np.nan, *cohort.batches[1:])
   )
-  client = outbox.build(SAFL, run=RUN)
+  client = client_lib.build(SAFL, run=RUN)
   with pytest.raises(FloatingPointError, match=r'Round 0: .*client_id=7'):
     answer(client, state, broken, int(np.flatnonzero(cohort.ids == 7)[0]))
 
@@ -234,8 +230,10 @@ def test_a_schedule_reaches_the_clients_and_the_server():
   )
   make = cases.ALGORITHMS['fedavg'].make
   server, _ = server_of(make, schedule=decay)
-  client = outbox.build(make, run=RUN, schedule=decay)
-  state = cases.start(make, comms.cohort_mesh(1))._replace(round=jnp.int32(1))
+  client = client_lib.build(make, run=RUN, schedule=decay)
+  state = cases.start(make, mesh_lib.cohort_mesh(1))._replace(
+    round=jnp.int32(1)
+  )
   cohort = cases.everyone(0)
   box = server.open(state, cohort.ids, cohort.weight)
   box.receive(answer(client, state, cohort, 0))
@@ -278,7 +276,7 @@ def test_clients_in_another_process_that_fail_in_every_way():
     listener.settimeout(60)
     port = str(listener.getsockname()[1])
     clients = subprocess.Popen(
-      [sys.executable, inbox_clients.__file__, port],
+      [sys.executable, messaging_clients.__file__, port],
       env=os.environ | {'PYTHONPATH': str(ROOT)},
     )
     try:

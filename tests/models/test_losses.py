@@ -1,8 +1,8 @@
 """Losses against NumPy twins; what masks and sums over batches must satisfy."""
 
 import chex
-from fl_sketch import losses
 from fl_sketch import models
+from fl_sketch.models import losses
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,9 +1,8 @@
 """Both forms of a layer are one function; every model trains anywhere."""
 
 import chex
-from fl_sketch import losses
 from fl_sketch import models
-from fl_sketch.models import layers
+from fl_sketch.models import layers, losses
 import flax.linen as nn
 import jax
 import jax.numpy as jnp

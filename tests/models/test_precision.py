@@ -2,14 +2,9 @@
 
 import cases
 import chex
-from fl_sketch import config
-from fl_sketch import experiment
-from fl_sketch import losses
-from fl_sketch import models
-from fl_sketch import problems
-from fl_sketch import training
-from fl_sketch.models import layers
-from fl_sketch.models import precision
+from fl_sketch import experiment, models, training
+from fl_sketch.experiment import config, problem as problem_lib
+from fl_sketch.models import layers, losses, precision
 import jax
 from jax.extend import core
 import jax.numpy as jnp
@@ -215,7 +210,7 @@ CONFIG = {'dataset': 'digits', 'model': 'linear', 'population': 20, 'cohort': 5}
 
 def test_a_config_trains_in_bfloat16_and_is_judged_in_float32():
   c = config.Config(**CONFIG, compute_dtype='bfloat16')
-  problem = problems.load(c, None)
+  problem = problem_lib.load(c, None)
   samples = jax.tree.map(lambda x: x[:4], problem.data)
   assert products(problem.loss_fn, problem.params, samples) == [NARROW]
   assert products(problem.metrics_fn, problem.params, samples) == [WIDE]

@@ -3,8 +3,8 @@
 import itertools
 
 import chex
-from fl_sketch import losses
 from fl_sketch import models
+from fl_sketch.models import losses
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -5,15 +5,15 @@ import math
 
 import cases
 import chex
-from fl_sketch import losses
 from fl_sketch import models
+from fl_sketch.models import losses
 import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_precision import NARROW
-from test_precision import products
+
+from tests.models.test_precision import NARROW, products
 
 OPTIONS = {
   'vit_nano': {'width': 8, 'depth': 2, 'heads': 2, 'patch': 2},

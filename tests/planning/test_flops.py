@@ -1,8 +1,8 @@
 """Counts of operations against counts by hand; nothing is run."""
 
-from fl_sketch import comms
-from fl_sketch import flops
 from fl_sketch import sketches
+from fl_sketch.planning import flops
+from fl_sketch.rounds import comms, mesh as mesh_lib
 import jax
 from jax import lax
 import jax.numpy as jnp
@@ -109,7 +109,7 @@ def test_vmap_multiplies():
 
 
 def test_a_shard_map_counts_all_devices():
-  mesh = comms.cohort_mesh(2)
+  mesh = mesh_lib.cohort_mesh(2)
   spread = jax.shard_map(
     jnp.sin, mesh=mesh, in_specs=P(comms.SHARD), out_specs=P(comms.SHARD)
   )

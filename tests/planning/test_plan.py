@@ -7,19 +7,20 @@ import subprocess
 import sys
 import tempfile
 
-from fl_sketch import abstract_run
-from fl_sketch import comms
-from fl_sketch import experiment
-from fl_sketch import memory as memory_lib
-from fl_sketch import planner
-from fl_sketch import refusal
-from fl_sketch import runner
-from fl_sketch import secret
+from fl_sketch import experiment, planning
+from fl_sketch.rounds import comms, mesh as mesh_lib
+from fl_sketch.training import (
+  memory as memory_lib,
+  noise_secret,
+  preflight,
+  program as program_lib,
+  runner,
+)
 import jax
 import numpy as np
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 GIB = 2**30
 POPULATION, COHORT, BATCH, WIDTH = 40, 20, 4, 8
 D = 64 * WIDTH + WIDTH + 10 * WIDTH + 10
@@ -55,7 +56,7 @@ def built(**fields):
 
 
 def mesh():
-  return comms.cohort_mesh(2)
+  return mesh_lib.cohort_mesh(2)
 
 
 @pytest.fixture(scope='module')
@@ -74,7 +75,7 @@ def planned(safl, tmp_path_factory):
   with pytest.MonkeyPatch.context() as patch:
     patch.chdir(folder)
     patch.setattr(tempfile, 'tempdir', str(folder))
-    found = planner.plan(safl, mesh(), dry_rounds=1)
+    found = planning.plan(safl, mesh(), dry_rounds=1)
   assert not list(folder.iterdir())  # a dry run leaves no files
   return found
 
@@ -88,7 +89,7 @@ def test_what_lies_on_a_device(safl, planned):
   assert held['training data'] == comms.nbytes(safl.data)
   lane = 4 + 4 + 4 * BATCH  # id, weight, indices
   assert held['batches'] == 2 * COHORT // 2 * lane
-  assert held['test data'] == comms.nbytes(comms.pad(safl.test, 2)) // 2
+  assert held['test data'] == comms.nbytes(mesh_lib.pad(safl.test, 2)) // 2
   assert planned.memory.mapped == 0
 
 
@@ -97,16 +98,16 @@ def test_a_round_needs_some_models_besides(planned):
 
 
 def held_of(exp):
-  return abstract_run.held(abstract_run.program(exp, mesh()))
+  return program_lib.held(program_lib.program(exp, mesh()))
 
 
 def test_rows_of_clients_lie_where_the_config_wants_them(scaffold):
   host = built(**SCAFFOLD, client_state='host', feed='host')
   assert held_of(scaffold)["clients' rows"] == POPULATION * 4 * D
-  assert abstract_run.mapped(scaffold) == 0
+  assert program_lib.mapped(scaffold) == 0
   held = held_of(host)
   assert held["clients' rows"] == COHORT // 2 * 4 * D
-  assert abstract_run.mapped(host) == POPULATION * 4 * D
+  assert program_lib.mapped(host) == POPULATION * 4 * D
   assert held['training data'] == 0
   lane = 4 + 4 + BATCH * (64 + 4)  # pixels and labels instead of indices
   assert held['batches'] == 2 * COHORT // 2 * lane
@@ -133,10 +134,10 @@ def test_a_sharded_server_holds_its_part():
 def test_the_abstract_run_is_that_of_the_runner(fields, tmp_path):
   """So that what is compiled to plan a run is not compiled again."""
   exp = built(**fields)
-  run = abstract_run.program(exp, mesh())
+  run = program_lib.program(exp, mesh())
   player = runner.Runner(exp, mesh(), tmp_path, run.fn)
   if exp.promise is not None:
-    player.use(secret.reproducible(0, 0))
+    player.use(noise_secret.reproducible(0, 0))
   cohorts, placed = player.feed.take(0)
   player.state = player.rows.attach(player.state, np.asarray(cohorts[0].ids))
   given = player.arguments(placed)
@@ -148,13 +149,13 @@ def test_the_abstract_run_is_that_of_the_runner(fields, tmp_path):
 
 
 def wire_of(**fields):
-  return planner.wire(built(**fields), mesh())
+  return planning.wire(built(**fields), mesh())
 
 
 def test_bytes_on_the_wire(planned, scaffold):
   assert planned.wire == ([4 * 64] * 4, [4 * 64] * 4)
   assert wire_of(algorithm='fedavg') == ([4 * D] * 4, [4 * D] * 4)
-  up, down = planner.wire(scaffold, mesh())
+  up, down = planning.wire(scaffold, mesh())
   assert (up, down) == ([2 * 4 * D] * 4, [2 * 4 * D] * 4)
   noisy, _ = wire_of(**PRIVATE)
   assert noisy == [4 * D] * 4
@@ -189,7 +190,7 @@ def test_the_text_of_a_plan(planned):
 
 
 def test_kinds_of_payload_are_all_in_the_text(planned):
-  wire = planner.Wire(up=[8, 4, 8], down=[4, 4, 4])
+  wire = planning.Wire(up=[8, 4, 8], down=[4, 4, 4])
   text = planned._replace(wire=wire).text()
   assert '| 1 floats (4 bytes) or 2 floats (8 bytes) |' in text
 
@@ -228,20 +229,20 @@ def test_peaks():
 def test_what_does_not_fit_is_refused(on_host, have, message):
   have = memory_lib.Available(*(n and n * GIB for n in have))
   with pytest.raises(memory_lib.TooLargeError, match=message):
-    refusal.check(MEMORY._replace(on_host=on_host), have, ['feed'])
+    preflight.check(MEMORY._replace(on_host=on_host), have, ['feed'])
 
 
 @pytest.mark.parametrize('have', [(None, None), (9, 19), (None, 19)])
 def test_what_fits_or_is_not_known_is_not_refused(have):
   have = memory_lib.Available(*(n and n * GIB for n in have))
-  refusal.check(MEMORY, have)
+  preflight.check(MEMORY, have)
 
 
 def refused(exp, limit):
   """The refusal by devices of so many bytes."""
   have = memory_lib.Available(limit, None)
   with pytest.raises(memory_lib.TooLargeError) as e:
-    refusal.require(exp, mesh(), have=have)
+    preflight.require(exp, mesh(), have=have)
   assert str(e.value).count('Change ') == 1
   return str(e.value).partition('Change ')[2].split('; or ')[:-1]
 
@@ -285,7 +286,7 @@ def invented(exp, mesh, run=None, like=None):
   ],
 )  # fmt: skip
 def test_the_mildest_change_is_advised(monkeypatch, scaffold, limit, advice):
-  monkeypatch.setattr(abstract_run, 'memory_of', invented)
+  monkeypatch.setattr(program_lib, 'memory_of', invented)
   assert refused(scaffold._replace(lanes_per_step=10), limit) == advice
 
 
@@ -293,7 +294,7 @@ def test_the_mildest_change_is_advised(monkeypatch, scaffold, limit, advice):
 def test_advice_of_what_is_compiled_is_right():
   exp = built(**SAFL, lanes_per_step=10, widths=(256,))
   one_by_one = exp._replace(lanes_per_step=1)
-  peak = lambda e: abstract_run.memory_of(e, mesh()).device_peak
+  peak = lambda e: program_lib.memory_of(e, mesh()).device_peak
   limit = (peak(exp) + peak(one_by_one)) // 2
   advice = dict(text.split(' to ') for text in refused(exp, limit))
   lanes = int(advice.pop('lanes_per_step'))
@@ -315,7 +316,7 @@ def test_advice_of_what_is_compiled_is_right():
   ],
 )
 def test_the_largest_number_that_fits(lack, n):
-  assert refusal._largest(100, 1, lack) == n
+  assert preflight._largest(100, 1, lack) == n
 
 
 def kernel(tmp_path, monkeypatch, **files):

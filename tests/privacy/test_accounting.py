@@ -5,19 +5,19 @@ import math
 import subprocess
 import sys
 
-from accounting_reference import ADD
-from accounting_reference import REPLACE
-from accounting_reference import ZERO
-from accounting_reference import check_reference
-from accounting_reference import epsilon
-from accounting_reference import poisson
-from accounting_reference import renyi_epsilon
+from accounting_reference import (
+  ADD,
+  REPLACE,
+  ZERO,
+  check_reference,
+  epsilon,
+  poisson,
+  renyi_epsilon,
+)
 from fl_sketch.privacy import accounting
-from fl_sketch.privacy.accounting import Adjacency
-from fl_sketch.privacy.accounting import GaussianMechanism
+from fl_sketch.privacy.accounting import Adjacency, GaussianMechanism
 import pytest
-from scipy import integrate
-from scipy import stats
+from scipy import integrate, stats
 
 REFERENCE = [
   (poisson(2.0068, 100, 0.2), 1e-5),
@@ -81,8 +81,7 @@ def test_full_participation_is_the_closed_form(adjacency, accountant, z, steps):
 
 def test_the_library_still_errs_by_two_under_replace_one():
   """If this fails, the halving of the multiplier must go."""
-  from dp_accounting import GaussianDpEvent
-  from dp_accounting import NeighboringRelation
+  from dp_accounting import GaussianDpEvent, NeighboringRelation
   from dp_accounting.rdp import RdpAccountant
 
   event = GaussianDpEvent(2.0)

@@ -2,19 +2,23 @@
 
 import itertools
 
-from accounting_reference import ADD
-from accounting_reference import FOREIGN
-from accounting_reference import INF
-from accounting_reference import NAN
-from accounting_reference import ONE
-from accounting_reference import REPLACE
-from accounting_reference import SIZES
-from accounting_reference import mechanism
+from accounting_reference import (
+  ADD,
+  FOREIGN,
+  INF,
+  NAN,
+  ONE,
+  REPLACE,
+  SIZES,
+  mechanism,
+)
 from fl_sketch.privacy import accounting
-from fl_sketch.privacy.accounting import Adjacency
-from fl_sketch.privacy.accounting import GaussianMechanism
-from fl_sketch.privacy.accounting import Sampling
-from fl_sketch.privacy.accounting import UnsupportedAccountingError
+from fl_sketch.privacy.accounting import (
+  Adjacency,
+  GaussianMechanism,
+  Sampling,
+  UnsupportedAccountingError,
+)
 import pytest
 
 

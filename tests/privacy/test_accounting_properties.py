@@ -3,11 +3,8 @@
 import dataclasses
 import math
 
-from fl_sketch.privacy import accounting
-from fl_sketch.privacy import bounds
-from fl_sketch.privacy.accounting import Adjacency
-from fl_sketch.privacy.accounting import GaussianMechanism
-from fl_sketch.privacy.accounting import Sampling
+from fl_sketch.privacy import accounting, bounds
+from fl_sketch.privacy.accounting import Adjacency, GaussianMechanism, Sampling
 import hypothesis
 from hypothesis import strategies as st
 import pytest

@@ -4,19 +4,20 @@ import functools
 import itertools
 import math
 
-from accounting_reference import ADD
-from accounting_reference import FIXED
-from accounting_reference import REPLACE
-from accounting_reference import TRUNCATED
-from accounting_reference import ZERO
-from accounting_reference import epsilon
-from accounting_reference import poisson
+from accounting_reference import (
+  ADD,
+  FIXED,
+  REPLACE,
+  TRUNCATED,
+  ZERO,
+  epsilon,
+  poisson,
+)
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import GaussianMechanism
 import numpy as np
 import pytest
-from scipy import optimize
-from scipy import stats
+from scipy import optimize, stats
 
 
 @pytest.mark.parametrize(

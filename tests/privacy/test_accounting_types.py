@@ -3,16 +3,13 @@
 import itertools
 import json
 
-from accounting_reference import INF
-from accounting_reference import NAN
-from accounting_reference import ONE
-from accounting_reference import SIZES
-from accounting_reference import mechanism
-from fl_sketch.privacy import accounting
-from fl_sketch.privacy import types
-from fl_sketch.privacy.accounting import GaussianMechanism
-from fl_sketch.privacy.accounting import PrivacyStatement
-from fl_sketch.privacy.accounting import Sampling
+from accounting_reference import INF, NAN, ONE, SIZES, mechanism
+from fl_sketch.privacy import accounting, types
+from fl_sketch.privacy.accounting import (
+  GaussianMechanism,
+  PrivacyStatement,
+  Sampling,
+)
 import jax
 import numpy as np
 import pytest

@@ -6,21 +6,20 @@ which something must be found have that of use, 0.05.
 
 import dataclasses
 
-from audit_games import NEVER
-from audit_games import adversarial
-from audit_games import algorithm
-from audit_games import claim
-from audit_games import game_of
-from audit_games import noise_of_clients
-from audit_games import play
-from audit_games import wrong_order
-from fl_sketch import audits
-from fl_sketch import experiment
-from fl_sketch import rounds
-from fl_sketch import sketches
-from fl_sketch.config import Config
-from fl_sketch.privacy import audit
-from fl_sketch.privacy import gaussian
+from audit_games import (
+  NEVER,
+  adversarial,
+  algorithm,
+  claim,
+  game_of,
+  noise_of_clients,
+  play,
+  wrong_order,
+)
+from fl_sketch import experiment, rounds, sketches
+from fl_sketch.experiment import audit as config_audit
+from fl_sketch.experiment.config import Config
+from fl_sketch.privacy import audit, gaussian
 import numpy as np
 import pytest
 
@@ -175,7 +174,7 @@ def test_an_audit_of_a_config_sees_the_noise_of_its_run(monkeypatch):
   shared |= {'standardize': False}
   c = Config(algorithm='dp_fedavg', **fields, **shared)
   options = {'samples': 1_000, 'rounds': 2}
-  found = audits.audit_config(c, **options, significance=NEVER)
+  found = config_audit.audit_config(c, **options, significance=NEVER)
   assert not found.violated
   assert found.mechanism.steps == 2
   assert found.mechanism.sampling_probability == 0.5
@@ -188,7 +187,7 @@ def test_an_audit_of_a_config_sees_the_noise_of_its_run(monkeypatch):
     return hp._replace(noise_multiplier=hp.noise_multiplier / 3)
 
   monkeypatch.setattr(experiment, 'hyper_of', less)
-  assert audits.audit_config(c, **options).violated
+  assert config_audit.audit_config(c, **options).violated
 
 
 def test_what_an_audit_cannot_play_is_refused(full):
@@ -200,4 +199,4 @@ def test_what_an_audit_cannot_play_is_refused(full):
   with pytest.raises(ValueError, match="others='loud'"):
     play(game_of(make, claimed), 0.05, others=('loud',))
   with pytest.raises(ValueError, match='epsilon or noise_multiplier'):
-    audits.audit_config(Config())
+    config_audit.audit_config(Config())

@@ -4,13 +4,11 @@ What is right is audited at a significance of 1e-6, what is broken at 0.05.
 """
 
 import audit_games as common
-from fl_sketch import algorithms
-from fl_sketch import audits
-from fl_sketch import sketches
-from fl_sketch.config import Config
+from fl_sketch import algorithms, sketches
 from fl_sketch.data import cohorts
-from fl_sketch.privacy import canaries
-from fl_sketch.privacy import types
+from fl_sketch.experiment import audit as config_audit
+from fl_sketch.experiment.config import Config
+from fl_sketch.privacy import canaries, types
 import pytest
 
 pytestmark = pytest.mark.long
@@ -163,7 +161,7 @@ def test_a_config_is_audited_as_it_runs(fields):
   shared |= {'clip_norm': 1.0, 'delta': 1e-5, 'rounds': 60}
   shared |= {'standardize': False}
   c = Config.from_mapping(shared | fields)
-  found = audits.audit_config(c, samples=2_000, significance=common.NEVER)
+  found = config_audit.audit_config(c, samples=2_000, significance=common.NEVER)
   assert not found.violated, found.text()
   assert found.mechanism.steps == 20 * (
     c.local_steps if found.mechanism.unit == 'sample' else 1

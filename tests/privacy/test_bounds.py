@@ -2,8 +2,7 @@
 
 import math
 
-from fl_sketch.privacy import accounting
-from fl_sketch.privacy import bounds
+from fl_sketch.privacy import accounting, bounds
 import pytest
 
 NAN, INF = math.nan, math.inf

@@ -8,10 +8,13 @@ them raises a false alarm with probability below 1e-6.
 import functools
 import itertools
 
-from fl_sketch import comms
-from fl_sketch import keys as keys_lib
-from fl_sketch import lanes as lanes_lib
 from fl_sketch.privacy import secure_aggregation as sa
+from fl_sketch.rounds import (
+  client_loop,
+  comms,
+  keys as keys_lib,
+  mesh as mesh_lib,
+)
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,7 +42,7 @@ def program(shards, neighbours, chunk):
     options = dict(max_abs=BOUND, neighbours=neighbours)
     return sa.masked_tables(tables, key, **options)
 
-  mesh, specs = comms.cohort_mesh(shards), (LANES, jax.P())
+  mesh, specs = mesh_lib.cohort_mesh(shards), (LANES, jax.P())
   return jax.jit(jax.shard_map(fn, mesh=mesh, in_specs=specs, out_specs=LANES))
 
 
@@ -112,7 +115,7 @@ def test_what_a_message_is_made_of():
 def test_messages_do_not_depend_on_shards_and_lanes(monkeypatch, shards, chunk):
   x = np.random.default_rng(0).normal(size=(CLIENTS, NUMBERS)).astype('f4')
   want = sent(x, neighbours=4)
-  monkeypatch.setattr(lanes_lib, 'default_lanes_per_step', lambda: chunk)
+  monkeypatch.setattr(client_loop, 'default_lanes_per_step', lambda: chunk)
   got = sent(x, shards=shards, neighbours=4, chunk=chunk)
   np.testing.assert_array_equal(got, want)
 

@@ -8,14 +8,12 @@ with probability below 1e-6.
 import itertools
 
 import cases
-from fl_sketch import keys as keys_lib
-from fl_sketch.privacy import mechanisms as m
-from fl_sketch.privacy import types
+from fl_sketch.privacy import mechanisms as m, types
+from fl_sketch.rounds import keys as keys_lib
 import jax
 import jax.numpy as jnp
 import numpy as np
-from private_cases import has_stddev
-from private_cases import uncorrelated
+from private_cases import has_stddev, uncorrelated
 import pytest
 from scipy import stats
 

@@ -1,9 +1,7 @@
 """Bounds on a norm hold for any float there is, measured in float64."""
 
 from fl_sketch.privacy import norms
-from hypothesis import given
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -2,41 +2,41 @@
 
 import cases
 import chex
-from fl_sketch import algorithms
-from fl_sketch import comms
-from fl_sketch import keys as keys_lib
-from fl_sketch import rounds
+from fl_sketch import algorithms, rounds
+from fl_sketch.rounds import keys as keys_lib, mesh as mesh_lib
 import jax
 import jax.numpy as jnp
 import numpy as np
-from private_cases import HP
-from private_cases import NOBODY
-from private_cases import ONCE
-from private_cases import OPTIONS
-from private_cases import QUIET
-from private_cases import RELEASE
-from private_cases import SECRET
-from private_cases import SEND
-from private_cases import SILENT
-from private_cases import SOME
-from private_cases import TRACES
-from private_cases import TWICE
-from private_cases import C
-from private_cases import R
-from private_cases import Z
-from private_cases import adversaries
-from private_cases import broadcast
-from private_cases import by_name
-from private_cases import draws
-from private_cases import each
-from private_cases import each_once
-from private_cases import has_stddev
-from private_cases import make
-from private_cases import program
-from private_cases import state_of
-from private_cases import uncorrelated
-from private_cases import vector
-from private_cases import with_client
+from private_cases import (
+  HP,
+  NOBODY,
+  ONCE,
+  OPTIONS,
+  QUIET,
+  RELEASE,
+  SECRET,
+  SEND,
+  SILENT,
+  SOME,
+  TRACES,
+  TWICE,
+  C,
+  R,
+  Z,
+  adversaries,
+  broadcast,
+  by_name,
+  draws,
+  each,
+  each_once,
+  has_stddev,
+  make,
+  program,
+  state_of,
+  uncorrelated,
+  vector,
+  with_client,
+)
 import pytest
 
 
@@ -152,7 +152,7 @@ def test_one_device_is_two_devices(name, trust):
 
 
 def test_a_private_round_must_have_a_secret_and_no_other():
-  mesh = comms.cohort_mesh(1)
+  mesh = mesh_lib.cohort_mesh(1)
   public = algorithms.make('fedavg', local=SEND)
   for build, secret in (make('dp_fedavg', RELEASE), None), (public, SECRET):
     step = rounds.run_round(build, mesh)
@@ -163,7 +163,9 @@ def test_a_private_round_must_have_a_secret_and_no_other():
 
 @by_name(OPTIONS, set(OPTIONS) - {'dp_fedavg'})
 def test_a_round_without_participants_moves_the_model_by_noise(name):
-  step = cases.jit(rounds.run_round(make(name, RELEASE), comms.cohort_mesh(1)))
+  step = cases.jit(
+    rounds.run_round(make(name, RELEASE), mesh_lib.cohort_mesh(1))
+  )
   state = state_of(name)
   after, metrics = step(HP, state, NOBODY, cases.KEY, None, SECRET)
   assert metrics['participants'] == 0

@@ -3,37 +3,37 @@
 import functools
 
 import cases
-from fl_sketch import comms
-from fl_sketch import keys as keys_lib
 from fl_sketch import rounds
-from fl_sketch.privacy import links
-from fl_sketch.privacy import secure_aggregation
+from fl_sketch.privacy import aggregation, secure_aggregation
+from fl_sketch.rounds import comms, keys as keys_lib, mesh as mesh_lib
 import jax
 import jax.numpy as jnp
 import numpy as np
-from private_cases import EVERYONE
-from private_cases import HP
-from private_cases import LANES
-from private_cases import NOBODY
-from private_cases import OPTIONS_BEFORE
-from private_cases import QUIET
-from private_cases import RELEASE
-from private_cases import SECRET
-from private_cases import SILENT
-from private_cases import SOME
-from private_cases import C
-from private_cases import R
-from private_cases import Z
-from private_cases import adversaries
-from private_cases import broadcast
-from private_cases import by_name
-from private_cases import draws
-from private_cases import has_stddev
-from private_cases import make
-from private_cases import state_of
-from private_cases import uncorrelated
-from private_cases import vector
-from private_cases import with_client
+from private_cases import (
+  EVERYONE,
+  HP,
+  LANES,
+  NOBODY,
+  OPTIONS_BEFORE,
+  QUIET,
+  RELEASE,
+  SECRET,
+  SILENT,
+  SOME,
+  C,
+  R,
+  Z,
+  adversaries,
+  broadcast,
+  by_name,
+  draws,
+  has_stddev,
+  make,
+  state_of,
+  uncorrelated,
+  vector,
+  with_client,
+)
 import pytest
 
 
@@ -62,7 +62,7 @@ def test_shares_of_noise_add_up_to_that_of_a_sum(count):
 def test_noise_of_clients_is_each_ones_own():
   """Two clients' noises, in two releases of two rounds, are independent."""
   release = RELEASE._replace(trust='local')
-  send = links.aggregate(HP, release)
+  send = aggregation.aggregate(HP, release)
 
   def one(secret, r, client, index):
     keys = keys_lib.for_lanes(
@@ -70,7 +70,7 @@ def test_noise_of_clients_is_each_ones_own():
     )
     mean = lambda x: send(x, jnp.ones(1), noise=keys, index=index)[0]
     return jax.shard_map(
-      mean, mesh=comms.cohort_mesh(1), in_specs=jax.P(comms.SHARD),
+      mean, mesh=mesh_lib.cohort_mesh(1), in_specs=jax.P(comms.SHARD),
       out_specs=jax.P(),
     )(jnp.zeros((1, 3)))  # fmt: skip
 
@@ -122,12 +122,14 @@ def test_noise_before_the_sketch_has_the_covariance_of_the_sketch(name):
 
 
 SIGMA = 1.3  # of the count; above z / 2
-QUANTILE = links.Release(R, 'quantile', quantile=0.7, count_stddev=SIGMA)
+QUANTILE = aggregation.Release(R, 'quantile', quantile=0.7, count_stddev=SIGMA)
 
 
 def test_a_bound_by_quantile_spends_no_more_than_it_says():
   """Sum and count together have the multiplier z."""
-  step = rounds.cohort_step(make('dp_fedavg', QUANTILE), comms.cohort_mesh(1))
+  step = rounds.cohort_step(
+    make('dp_fedavg', QUANTILE), mesh_lib.cohort_mesh(1)
+  )
 
   def one(secret):
     state = state_of('dp_fedavg', QUANTILE)
@@ -153,7 +155,7 @@ def test_a_bound_by_quantile_spends_no_more_than_it_says():
 @functools.cache
 def quantile_program(gamma):
   release = QUANTILE._replace(quantile=gamma, count_stddev=1e-4)
-  step = rounds.run_round(make('dp_fedavg', release), comms.cohort_mesh(1))
+  step = rounds.run_round(make('dp_fedavg', release), mesh_lib.cohort_mesh(1))
 
   def run(hp, sent):
     def one(state, _):
@@ -213,10 +215,10 @@ def test_releases_that_mean_nothing_are_refused(change, message):
   """None is read as another one, with less noise or none."""
   release = RELEASE._replace(**change)
   with pytest.raises(ValueError, match=message):
-    links.sketched_mean(cases.CYCLIC, HP, release)
+    aggregation.sketched_mean(cases.CYCLIC, HP, release)
   if 'count_stddev' not in message:
     with pytest.raises(ValueError, match='Expected'):
-      links.aggregate(HP, release)
+      aggregation.aggregate(HP, release)
 
 
 @pytest.mark.parametrize('lacks', ['clip_norm', 'noise_multiplier'])
@@ -224,9 +226,9 @@ def test_a_bound_and_noise_must_be_given(lacks):
   hp = HP._replace(**{lacks: None})
   before = RELEASE._replace(before_sketch=True)
   for build in (
-    lambda: links.mean_over_cohort(hp, RELEASE),
-    lambda: links.aggregate(hp, RELEASE),
-    lambda: links.sketched_mean(cases.CYCLIC, hp, before),
+    lambda: aggregation.mean_over_cohort(hp, RELEASE),
+    lambda: aggregation.aggregate(hp, RELEASE),
+    lambda: aggregation.sketched_mean(cases.CYCLIC, hp, before),
   ):
     with pytest.raises(ValueError, match='clip_norm and noise_multiplier'):
       build()

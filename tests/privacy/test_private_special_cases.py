@@ -1,21 +1,23 @@
 """Where nothing is left of privacy, and what is left where nothing else is."""
 
 import cases
-from fl_sketch import algorithms
-from fl_sketch import comms
-from fl_sketch import rounds
-from fl_sketch.privacy import links
+from fl_sketch import algorithms, rounds
+from fl_sketch.privacy import aggregation
+from fl_sketch.rounds import mesh as mesh_lib
 import jax
 import jax.numpy as jnp
 import numpy as np
 from private_steps import private_steps
 import pytest
 from quadratics import everyone
-from test_special_cases import FEDAVG
-from test_special_cases import STEPS
-from test_special_cases import at
-from test_special_cases import check_same
-from test_special_cases import make
+
+from tests.algorithms.test_special_cases import (
+  FEDAVG,
+  STEPS,
+  at,
+  check_same,
+  make,
+)
 
 N, COUNT, MEAN = cases.POPULATION, cases.COUNT, cases.MEAN
 
@@ -26,7 +28,7 @@ def off(made):
 
 
 def rows():
-  release = links.Release(float(N))
+  release = aggregation.Release(float(N))
   private = lambda name, release=release, **options: off(
     make(name, privacy=release, **options)
   )
@@ -56,7 +58,7 @@ def rows():
 
 
 def table_rows():
-  release = links.Release(float(N))
+  release = aggregation.Release(float(N))
   for name, sketch, options in [
     ('iterative_sketching', MEAN, {}),
     ('safl', cases.CYCLIC, {}),
@@ -113,9 +115,9 @@ def test_the_noise_on_a_servers_mean(release, scale):
 
   Of 50,000 numbers the standard deviation is off by 2 % with probability 3e-10.
   """
-  given = links.Release(4.0, **release)
+  given = aggregation.Release(4.0, **release)
   made = algorithms.make('dp_fedavg', local=still, privacy=given)
-  mesh, hp = comms.cohort_mesh(1), cases.HP
+  mesh, hp = mesh_lib.cohort_mesh(1), cases.HP
   play = cases.jit(rounds.run_round(made, mesh))
   state = rounds.init(made(hp), jnp.zeros(50_000), N)
   for present, factor in zip((0, 3, 8), scale, strict=True):

@@ -4,12 +4,10 @@ from fractions import Fraction
 import functools
 import itertools
 
-from fl_sketch import comms
 from fl_sketch import sketches
 from fl_sketch.privacy import secure_aggregation as sa
-from hypothesis import given
-from hypothesis import settings
-from hypothesis import strategies as st
+from fl_sketch.rounds import comms, mesh as mesh_lib
+from hypothesis import given, settings, strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,7 +23,7 @@ STEP = sa.resolution(BOUND, CLIENTS)
 
 
 def on_shards(shards, fn):
-  mesh, specs = comms.cohort_mesh(shards), (LANES, LANES, jax.P())
+  mesh, specs = mesh_lib.cohort_mesh(shards), (LANES, LANES, jax.P())
   return jax.shard_map(fn, mesh=mesh, in_specs=specs, out_specs=jax.P())
 
 

@@ -7,15 +7,14 @@ singular vector of its matrix R, and the signs of the bucket that is fullest.
 import functools
 
 import cases
-from fl_sketch import algorithms
-from fl_sketch import comms
-from fl_sketch import keys as keys_lib
-from fl_sketch import rounds
-from fl_sketch import sketches
-from fl_sketch import transforms as t
-from fl_sketch.algorithms import base
-from fl_sketch.privacy import links
-from fl_sketch.privacy import mechanisms
+from fl_sketch import algorithms, rounds, sketches
+from fl_sketch.privacy import aggregation, mechanisms
+from fl_sketch.rounds import (
+  keys as keys_lib,
+  mesh as mesh_lib,
+  transforms as t,
+)
+from fl_sketch.rounds.algorithm import federated
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,7 +31,7 @@ HP = algorithms.Hyper(
 TREE = jax.tree.map(np.asarray, operators.TREE)
 STARTS = np.cumsum([x.size for x in jax.tree.leaves(TREE)])[:-1]
 KEYS = keys_lib.round_keys(cases.KEY, 0)
-RELEASE = links.Release(R)
+RELEASE = aggregation.Release(R)
 FAST = ('mean', 'srht')
 each = pytest.mark.parametrize(
   'name',
@@ -83,8 +82,8 @@ def adversaries(name):
 def moved(link, updates):
   """How far each of the updates moves what a round broadcasts."""
   send = lambda params, batches, key, drift: (batches, {})
-  make = lambda hp: base.federated(send, *link(hp), t.broadcast(), releases=1)
-  step = rounds.cohort_step(make, comms.cohort_mesh(1))
+  make = lambda hp: federated(send, *link(hp), t.broadcast(), releases=1)
+  step = rounds.cohort_step(make, mesh_lib.cohort_mesh(1))
   others = np.random.default_rng(0).normal(size=(2, 64))
   state = rounds.init(make(HP), TREE, 3)
 
@@ -121,7 +120,7 @@ def bound_first(op):
 def test_no_update_moves_a_table_by_more_than_its_share(name):
   op = operators.OPERATORS[name].op
   updates = adversaries(name)
-  right = moved(lambda hp: links.sketched_mean(op, hp, RELEASE), updates)
+  right = moved(lambda hp: aggregation.sketched_mean(op, hp, RELEASE), updates)
   assert (right <= C / R * (1 + 1e-5)).all()
   assert (right >= C / R * (1 - 1e-4)).all()  # they are long enough
   # What it was before the sketch, and what a sketch does to it, matters not.
@@ -129,7 +128,7 @@ def test_no_update_moves_a_table_by_more_than_its_share(name):
   late = lambda hp: (
     *bound_first(op)(hp)[:2],
     stretched,
-    links.mean_over_cohort(hp, RELEASE),
+    aggregation.mean_over_cohort(hp, RELEASE),
   )
   assert (moved(late, updates) <= C / R * (1 + 1e-5)).all()
 
@@ -167,5 +166,5 @@ def test_layers_may_be_bounded_each_by_itself():
   op = sketches.layerwise(sketches.srht, 16)
   release = RELEASE._replace(per_leaf=True)
   updates = 1e3 * np.random.default_rng(0).normal(size=(3, 64))
-  right = moved(lambda hp: links.sketched_mean(op, hp, release), updates)
+  right = moved(lambda hp: aggregation.sketched_mean(op, hp, release), updates)
   np.testing.assert_allclose(right, C / R, rtol=1e-4)

@@ -2,10 +2,9 @@
 
 import importlib
 
-from fl_sketch import experiment
-from fl_sketch import training
+from fl_sketch import experiment, training
 import pytest
-from test_experiment import DATA
+from runs import DATA
 
 DENSE = 4 * 61_706
 pytestmark = pytest.mark.long

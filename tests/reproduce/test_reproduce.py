@@ -5,11 +5,7 @@ import json
 import math
 
 from fl_sketch import reporting
-from fl_sketch.reproduce import catalog
-from fl_sketch.reproduce import lab as lab_lib
-from fl_sketch.reproduce import page
-from fl_sketch.reproduce import results
-from fl_sketch.reproduce import study
+from fl_sketch.reproduce import catalog, lab as lab_lib, page, results, study
 import numpy as np
 import pytest
 import runs

@@ -2,18 +2,17 @@
 
 import types
 
-from fl_sketch import config as config_lib
-from fl_sketch import local
-from fl_sketch import losses
-from fl_sketch import models
-from fl_sketch.data import pixels
-from fl_sketch.data import sources
-from fl_sketch.data import synthetic
-from fl_sketch.reproduce import das_features
-from fl_sketch.reproduce import das_grid
-from fl_sketch.reproduce import das_paths
-from fl_sketch.reproduce import das_races
+from fl_sketch import local, models
+from fl_sketch.data import pixels, sources, synthetic
+from fl_sketch.experiment import config as config_lib
+from fl_sketch.models import losses
 from fl_sketch.reproduce import lab as lab_lib
+from fl_sketch.reproduce.das import (
+  features as das_features,
+  grid as das_grid,
+  paths as das_paths,
+  races as das_races,
+)
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -4,14 +4,14 @@ from collections.abc import Callable
 import dataclasses
 import json
 
-from fl_sketch import config as config_lib
-from fl_sketch import models
-from fl_sketch import sweep
-from fl_sketch.reproduce import haddadpour
-from fl_sketch.reproduce import haddadpour_runs as runs_lib
-from fl_sketch.reproduce import haddadpour_tables
-from fl_sketch.reproduce import lab as lab_lib
-from fl_sketch.reproduce import study
+from fl_sketch import models, sweeps
+from fl_sketch.experiment import config as config_lib
+from fl_sketch.reproduce import lab as lab_lib, study
+from fl_sketch.reproduce.haddadpour import (
+  figures as haddadpour,
+  runs as runs_lib,
+  tables as haddadpour_tables,
+)
 import jax
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ class MadeUp(lab_lib.Lab):
   def sweep(self, name, config):
     self.played[name] = config
     found = []
-    for i, point in enumerate(sweep.points(config)):
+    for i, point in enumerate(sweeps.points(config)):
       folder = self.folder / name.replace('/', '-') / str(i)
       folder.mkdir(parents=True, exist_ok=True)
       c, end = point.config, self.world(point.config)

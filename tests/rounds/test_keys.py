@@ -1,5 +1,5 @@
 import chex
-from fl_sketch import keys
+from fl_sketch.rounds import keys
 import jax
 import numpy as np
 

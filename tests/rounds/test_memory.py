@@ -1,9 +1,7 @@
 """A round holds O(lanes_per_step * d + b) numbers, whatever the cohort."""
 
-from fl_sketch import algorithms
-from fl_sketch import comms
-from fl_sketch import rounds
-from fl_sketch import sketches
+from fl_sketch import algorithms, rounds, sketches
+from fl_sketch.rounds import mesh as mesh_lib
 import jax
 import jax.numpy as jnp
 import pytest
@@ -27,7 +25,7 @@ def temporary_bytes(name, clients, lanes_per_step, streamed=True):
   if not streamed:
     keep = make
     make = lambda hp: keep(hp)._replace(decode=None)
-  mesh = comms.cohort_mesh(2)
+  mesh = mesh_lib.cohort_mesh(2)
   round_fn = jax.jit(
     rounds.run_round(make, mesh, lanes_per_step=lanes_per_step)
   )

@@ -2,14 +2,9 @@
 
 import cases
 import chex
-from fl_sketch import algorithms
-from fl_sketch import comms
-from fl_sketch import keys
-from fl_sketch import local
-from fl_sketch import rounds
-from fl_sketch import sketches
-from fl_sketch import transforms as t
-from fl_sketch.algorithms import base
+from fl_sketch import algorithms, local, rounds, sketches
+from fl_sketch.rounds import comms, keys, mesh as mesh_lib, transforms as t
+from fl_sketch.rounds.algorithm import federated
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,13 +15,13 @@ NEGATE = optax.scale(-0.1)
 
 
 def algorithm(*links, local_fn=None):
-  return lambda hp: base.federated(
+  return lambda hp: federated(
     local_fn or local.sgd(cases.loss_fn, hp.client_lr), *links
   )
 
 
 def trace(make):
-  mesh = comms.cohort_mesh(2)
+  mesh = mesh_lib.cohort_mesh(2)
   state = rounds.init(make(cases.HP), cases.PARAMS, cases.POPULATION)
   round_fn = rounds.run_round(make, mesh)
   return jax.eval_shape(round_fn, cases.HP, state, cases.cohort(), cases.KEY)

@@ -4,23 +4,23 @@ import functools
 
 import cases
 import chex
-from fl_sketch import algorithms
-from fl_sketch import byzantine
-from fl_sketch import comms
-from fl_sketch import experiment
-from fl_sketch import keys
-from fl_sketch import reporting
-from fl_sketch import robust
-from fl_sketch import rounds
-from fl_sketch import sketches
-from fl_sketch import training
-from fl_sketch.privacy import links
+from fl_sketch import (
+  algorithms,
+  experiment,
+  reporting,
+  rounds,
+  sketches,
+  training,
+)
+from fl_sketch.data import byzantine
+from fl_sketch.privacy import aggregation
+from fl_sketch.rounds import comms, keys, mesh as mesh_lib, robust
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import quadratics
-from test_experiment import SMALL
+from runs import SMALL
 
 G, D = 9, 40
 ALL = jnp.ones(G, bool)
@@ -226,7 +226,7 @@ def test_a_sum_that_overflows_is_left_out():
   lane = jax.sharding.PartitionSpec(comms.SHARD)
   program = jax.shard_map(
     uplink,
-    mesh=comms.cohort_mesh(1),
+    mesh=mesh_lib.cohort_mesh(1),
     in_specs=lane,
     out_specs=jax.sharding.PartitionSpec(),
   )
@@ -240,10 +240,10 @@ def test_what_cannot_be_is_refused():
   with pytest.raises(ValueError, match='Expected groups=0 >= 1'):
     robust.mean_over_cohort(robust.Rule('median', 0))
   with pytest.raises(ValueError, match='Expected robust to be None with priv'):
-    links.sketched_mean(
+    aggregation.sketched_mean(
       cases.CYCLIC,
       cases.HP,
-      links.Release(4.0),
+      aggregation.Release(4.0),
       robust=robust.Rule('median', 3),
     )
 
@@ -273,7 +273,7 @@ def gap_after(rule, **options):
     robust=rule,
   )
   hp = algorithms.Hyper(jnp.float32(0.2), jnp.float32(0.5))
-  mesh = comms.cohort_mesh(1)
+  mesh = mesh_lib.cohort_mesh(1)
   round_fn = rounds.run_round(made, mesh, lanes_per_step=None, **options)
   state = rounds.init(made(hp), {'w': jnp.zeros(quadratics.D)}, CLIENTS)
   step = lambda state, _: round_fn(hp, state, cohort, cases.KEY)
@@ -314,7 +314,7 @@ def test_a_config_names_the_rule_and_the_attack():
 @pytest.mark.parametrize('name', ['fedcomgate', 'signsgd', 'safl'])
 def test_a_bound_that_nobody_exceeds_changes_nothing_or_is_refused(name):
   made = cases.FIRST[name].make
-  mesh = comms.cohort_mesh(1)
+  mesh = mesh_lib.cohort_mesh(1)
   round_fn = cases.jit(rounds.run_round(made, mesh, max_payload_norm=1e30))
   state = cases.start(made, mesh)
   if made(cases.HP).decode is None:

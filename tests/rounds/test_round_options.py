@@ -2,10 +2,9 @@
 
 import cases
 import chex
-from fl_sketch import client_rows
-from fl_sketch import comms
-from fl_sketch import lanes
 from fl_sketch import rounds
+from fl_sketch.rounds import client_loop, comms, mesh as mesh_lib
+from fl_sketch.training import client_state
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +16,7 @@ MAKES = {name: case.make for name, case in cases.FIRST.items()}
 
 
 def program(make, **options):
-  mesh = comms.cohort_mesh(2)
+  mesh = mesh_lib.cohort_mesh(2)
   return mesh, cases.jit(rounds.run_round(make, mesh, **options))
 
 
@@ -26,8 +25,8 @@ def test_rows_on_the_host_and_lanes_that_are_skipped(make, tmp_path):
   want, _ = cases.play(make)
   one = rounds.init(make(cases.HP), cases.PARAMS, 1)
   mesh, round_fn = program(make, rows_of='cohort', skip_absent=True)
-  rows = client_rows.OnHost(mesh, one, range(cases.POPULATION), tmp_path)
-  state = comms.place(mesh, one)
+  rows = client_state.OnHost(mesh, one, range(cases.POPULATION), tmp_path)
+  state = mesh_lib.place(mesh, one)
   for r in range(5):
     cohort = cases.one_absent(r)
     state = rows.attach(state, cohort.ids)
@@ -36,7 +35,7 @@ def test_rows_on_the_host_and_lanes_that_are_skipped(make, tmp_path):
   chex.assert_trees_all_close(state.params, want.params, atol=1e-6)
   chex.assert_trees_all_close(state.server, want.server, atol=1e-6)
   kept = rows.saved(state)
-  for row, all_rows in zip(kept.rows, client_rows.leaves(want), strict=True):
+  for row, all_rows in zip(kept.rows, client_state.leaves(want), strict=True):
     np.testing.assert_allclose(row, all_rows[kept.ids], atol=1e-6)
 
 
@@ -52,7 +51,7 @@ def test_a_server_in_parts_is_the_server(make):
   chex.assert_trees_all_close(state.server, want.server, atol=1e-6)
   for x, sharding in zip(
     jax.tree.leaves(state.server),
-    jax.tree.leaves(comms.parts(mesh, state.server)),
+    jax.tree.leaves(mesh_lib.parts(mesh, state.server)),
     strict=True,
   ):
     assert x.sharding.is_equivalent_to(sharding, x.ndim)
@@ -71,13 +70,13 @@ def test_lanes_that_are_skipped_are_not_worked_on(lanes_per_step):
 
   def body(weight):
     present = lambda lane: lane > 0
-    sums, _ = lanes.sum_over_lanes(work, weight, lanes_per_step, present)
+    sums, _ = client_loop.sum_over_lanes(work, weight, lanes_per_step, present)
     one = lambda lane: work(lane)[0]
-    each = lanes.map_clients(one, weight, 1, present)
+    each = client_loop.map_clients(one, weight, 1, present)
     return comms.sum_over_cohort(sums.total), each
 
   out = jax.P(), jax.P(comms.SHARD)
-  mesh = comms.cohort_mesh(1)
+  mesh = mesh_lib.cohort_mesh(1)
   fn = jax.shard_map(body, mesh=mesh, in_specs=out[1], out_specs=out)
   weight = jnp.array([0.0, 0.0, 3.0, 2.0, 0.0, 0.0, 0.0])
   total, each = jax.jit(fn)(weight)

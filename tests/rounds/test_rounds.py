@@ -2,13 +2,10 @@
 
 import cases
 import chex
-from fl_sketch import algorithms
-from fl_sketch import comms
-from fl_sketch import rounds
-from fl_sketch import sketches
-from fl_sketch import topology
-from fl_sketch import transforms as t
-from fl_sketch.algorithms import base
+from fl_sketch import algorithms, rounds, sketches
+from fl_sketch.algorithms import topology
+from fl_sketch.rounds import comms, mesh as mesh_lib, transforms as t
+from fl_sketch.rounds.algorithm import federated
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -114,7 +111,7 @@ def test_padding_is_absent_clients(multiple):
 
 @cases.each_algorithm
 def test_one_compilation_for_all_rounds(case):
-  mesh = comms.cohort_mesh(2)
+  mesh = mesh_lib.cohort_mesh(2)
   chex.clear_trace_counter()
   round_fn = cases.jit(
     chex.assert_max_traces(rounds.run_round(case.make, mesh), n=1),
@@ -122,13 +119,13 @@ def test_one_compilation_for_all_rounds(case):
   )
   state = cases.start(case.make, mesh)
   for r in range(3):
-    cohort = comms.place(mesh, cases.cohort(1, r), jax.P(comms.SHARD))
+    cohort = mesh_lib.place(mesh, cases.cohort(1, r), jax.P(comms.SHARD))
     state, _ = round_fn(HP, state, cohort, KEY, *cases.secret(case.make))
 
 
 @cases.each_algorithm
 def test_fused_rounds_are_the_same_rounds(case):
-  mesh = comms.cohort_mesh(2)
+  mesh = mesh_lib.cohort_mesh(2)
   fused = cases.jit(rounds.scan_rounds(rounds.run_round(case.make, mesh)))
   cohorts = [cases.cohort(1, r) for r in range(5)]
   stacked = jax.tree.map(lambda *xs: np.stack(xs), *cohorts)
@@ -142,7 +139,7 @@ def test_fused_rounds_are_the_same_rounds(case):
 
 @cases.each_algorithm
 def test_lowers_for_accelerators(case):
-  mesh = comms.cohort_mesh(2)
+  mesh = mesh_lib.cohort_mesh(2)
   round_fn = jax.jit(rounds.run_round(case.make, mesh, lanes_per_step=None))
   rest = KEY, *cases.secret(case.make)
   args = HP, cases.start(case.make, mesh), cases.cohort(), *rest
@@ -152,7 +149,7 @@ def test_lowers_for_accelerators(case):
 
 @cases.each_algorithm
 def test_a_vmapped_sweep_is_its_single_runs(case):
-  mesh = comms.cohort_mesh(2)
+  mesh = mesh_lib.cohort_mesh(2)
   rates = jnp.array([0.02, 0.1, 0.3])
   hps = jax.tree.map(lambda x: jnp.full(3, x), HP)._replace(server_lr=rates)
   rest = KEY, *cases.secret(case.make)
@@ -172,7 +169,7 @@ def test_a_vmapped_sweep_is_its_single_runs(case):
 @cases.each_algorithm
 def test_a_client_that_hears_the_broadcasts_has_the_servers_parameters(case):
   """Bit for bit through the same compiled server step; 1e-6 through its own."""
-  mesh = comms.cohort_mesh(2)
+  mesh = mesh_lib.cohort_mesh(2)
   cohort_fn = cases.jit(rounds.cohort_step(case.make, mesh))
   server_fn = cases.jit(rounds.server_step(case.make))
   own_fn = cases.jit(rounds.server_step(case.make))
@@ -240,7 +237,7 @@ def test_a_round_without_participants_changes_nothing_or_is_noise(case):
 
 def test_server_state_that_overflows_is_reported():
   """Adam's second moment is infinite, so that its update would be zero."""
-  make = lambda hp: base.federated(
+  make = lambda hp: federated(
     lambda params, *_: (jax.tree.map(lambda x: x + 1e25, params), {}),
     t.mean_over_cohort(),
     t.broadcast(),
@@ -252,7 +249,7 @@ def test_server_state_that_overflows_is_reported():
 
 
 def test_parameters_that_overflow_are_reported():
-  make = lambda hp: base.federated(
+  make = lambda hp: federated(
     lambda params, *_: (jax.tree.map(lambda x: x + 1e30, params), {}),
     t.mean_over_cohort(),
     t.broadcast(),
@@ -265,7 +262,7 @@ def test_parameters_that_overflow_are_reported():
 
 def test_a_fixed_denominator_is_not_the_realised_cohort():
   def with_mean(mean):
-    return lambda hp: base.federated(
+    return lambda hp: federated(
       lambda params, *_: (jax.tree.map(jnp.ones_like, params), {}),
       mean,
       t.broadcast(),

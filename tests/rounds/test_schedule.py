@@ -1,19 +1,13 @@
 """Hyperparameters that change from round to round."""
 
-from cases import ALGORITHMS
-from cases import HP
-from cases import KEY
-from cases import jit
-from cases import one_absent
-from cases import start
+from cases import ALGORITHMS, HP, KEY, jit, one_absent, start
 import chex
-from fl_sketch import comms
-from fl_sketch import experiment
-from fl_sketch import rounds
+from fl_sketch import experiment, rounds
+from fl_sketch.rounds import mesh as mesh_lib
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_experiment import SMALL
+from runs import SMALL
 
 
 def test_a_decayed_rate_is_that_rate():
@@ -25,7 +19,7 @@ def test_a_decayed_rate_is_that_rate():
 
 @pytest.mark.parametrize('name', ['fedavg', 'safl_adam'])
 def test_a_schedule_sets_what_a_round_is_given(name):
-  make, mesh = ALGORITHMS[name].make, comms.cohort_mesh()
+  make, mesh = ALGORITHMS[name].make, mesh_lib.cohort_mesh()
 
   def halved(hp, r):
     return hp._replace(client_lr=hp.client_lr * 0.5**r, server_lr=1.0 / (1 + r))

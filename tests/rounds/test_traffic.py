@@ -1,8 +1,5 @@
-from fl_sketch import ledger
-from fl_sketch.participation import LATE
-from fl_sketch.participation import NOT_ASKED
-from fl_sketch.participation import SILENT
-from fl_sketch.participation import TAKEN
+from fl_sketch.data.availability import LATE, NOT_ASKED, SILENT, TAKEN
+from fl_sketch.rounds import traffic
 import numpy as np
 
 UP, DOWN, DENSE = 100, 40, 100
@@ -15,7 +12,7 @@ def charge(book, ids, up=UP, down=DOWN):
 
 
 def test_who_was_away_pays_for_what_was_missed_but_no_more_than_dense():
-  book = ledger.Ledger.empty(3, DENSE)
+  book = traffic.Ledger.empty(3, DENSE)
   assert charge(book, [0, 1])['downlink_bytes'] == 40
   assert charge(book, [0])['downlink_bytes'] == 40
   # Client 1 missed one broadcast of 40, client 2 two: 120 > 100.
@@ -26,18 +23,18 @@ def test_who_was_away_pays_for_what_was_missed_but_no_more_than_dense():
 
 
 def test_dense_broadcasts_cost_a_participant_the_dense_parameters():
-  book = ledger.Ledger.empty(3, DENSE)
+  book = traffic.Ledger.empty(3, DENSE)
   rows = [charge(book, ids, down=DENSE) for ids in ([0], [1], [0, 2])]
   assert [row['downlink_bytes'] for row in rows] == [DENSE] * 3
 
 
 def test_an_empty_round_costs_the_clients_nothing():
-  row = charge(ledger.Ledger.empty(3, DENSE), [])
+  row = charge(traffic.Ledger.empty(3, DENSE), [])
   assert set(row.values()) == {0}
 
 
 def test_totals_are_exact_past_31_and_63_bits():
-  book = ledger.Ledger.empty(3, 2**31)
+  book = traffic.Ledger.empty(3, 2**31)
   row = {}
   for _ in range(5):
     row = charge(book, [0, 1, 2], up=2**31 - 1, down=2**31 - 1)
@@ -48,14 +45,14 @@ def test_totals_are_exact_past_31_and_63_bits():
 
 
 def test_totals_restore_a_ledger():
-  book = ledger.Ledger.empty(3, DENSE)
+  book = traffic.Ledger.empty(3, DENSE)
   charge(book, [0])
-  again = ledger.Ledger(DENSE, book.heard.copy(), **book.totals())
+  again = traffic.Ledger(DENSE, book.heard.copy(), **book.totals())
   assert charge(again, [0, 1]) == charge(book, [0, 1])
 
 
 def test_who_answers_in_vain_pays_for_it_and_who_is_silent_has_listened():
-  book = ledger.Ledger.empty(5, DENSE)
+  book = traffic.Ledger.empty(5, DENSE)
   charge(book, [0, 1])
   ids, weight = np.arange(5), np.float32([1, 0, 0, 0, 2])
   fate = np.int8([TAKEN, LATE, SILENT, NOT_ASKED, TAKEN])
@@ -75,7 +72,7 @@ def test_who_answers_in_vain_pays_for_it_and_who_is_silent_has_listened():
 
 
 def test_fates_of_a_round_in_which_all_take_part_change_nothing():
-  books = [ledger.Ledger.empty(4, DENSE) for _ in range(2)]
+  books = [traffic.Ledger.empty(4, DENSE) for _ in range(2)]
   ids, weight = np.arange(4), np.float32([3, 1, 1, 0])
   fate = np.int8([TAKEN, TAKEN, TAKEN, NOT_ASKED])
   plain = books[0].charge(ids, weight, UP, DOWN)
@@ -84,7 +81,7 @@ def test_fates_of_a_round_in_which_all_take_part_change_nothing():
 
 
 def test_a_round_that_nobody_answers_in_time_is_not_free():
-  book = ledger.Ledger.empty(2, DENSE)
+  book = traffic.Ledger.empty(2, DENSE)
   fate = np.int8([LATE, SILENT])
   row = book.charge(np.arange(2), np.zeros(2), UP, DOWN, fate)
   assert (row['uplink_bytes'], row['downlink_bytes']) == (0, 0)

@@ -7,8 +7,8 @@ from fl_sketch.sketches.layerwise import allocate_by_norm
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_layerwise import cyclic
-from test_layerwise import handed_out
+
+from tests.sketches.test_layerwise import cyclic, handed_out
 
 
 def instances(count, seed):

@@ -2,21 +2,17 @@
 
 import functools
 import math
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import chex
 from fl_sketch import sketches
-from fl_sketch.sketches.combinators import composed
-from fl_sketch.sketches.combinators import scaled
-from fl_sketch.sketches.combinators import stacked
+from fl_sketch.sketches.combinators import composed, scaled, stacked
 from fl_sketch.sketches.layerwise import layerwise
 import jax
 import jax.numpy as jnp
 import numpy as np
 import operators
-from operators import KEY
-from operators import vector
+from operators import KEY, vector
 import pytest
 
 TREE = {

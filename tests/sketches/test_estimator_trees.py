@@ -7,15 +7,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_estimators import KEY
-from test_estimators import OP
-from test_estimators import TREE
-from test_estimators import fresh
-from test_estimators import lane
-from test_estimators import mapped
-from test_estimators import mixes
-from test_estimators import twin_support
-from test_estimators import vector
+
+from tests.sketches.test_estimators import (
+  KEY,
+  OP,
+  TREE,
+  fresh,
+  lane,
+  mapped,
+  mixes,
+  twin_support,
+  vector,
+)
 
 P = jax.sharding.PartitionSpec
 

@@ -5,8 +5,7 @@ import itertools
 
 import chex
 from fl_sketch import sketches
-from fl_sketch.sketches import estimators
-from fl_sketch.sketches import hashing
+from fl_sketch.sketches import estimators, hashing
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -5,16 +5,13 @@ from typing import Any
 
 import cases
 import chex
-from fl_sketch import algorithms
-from fl_sketch import sketches
-from fl_sketch.sketches.layerwise import allocate_by_norm
-from fl_sketch.sketches.layerwise import layerwise
+from fl_sketch import algorithms, sketches
+from fl_sketch.sketches.layerwise import allocate_by_norm, layerwise
 import jax
 import jax.numpy as jnp
 import numpy as np
 import operators
-from operators import KEY
-from operators import TREE
+from operators import KEY, TREE
 import pytest
 
 cyclic: Any = functools.partial(layerwise, sketches.block_cyclic)

@@ -3,9 +3,7 @@
 import chex
 from fl_sketch import sketches
 import jax.numpy as jnp
-from operators import KEY
-from operators import OPERATORS
-from operators import TREE
+from operators import KEY, OPERATORS, TREE
 import pytest
 
 every = pytest.mark.parametrize('name', OPERATORS)

@@ -8,13 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import operators
-from operators import KEY
-from operators import OPERATORS
-from operators import TREE
-from operators import both
-from operators import dot
-from operators import normal_like
-from operators import vector
+from operators import KEY, OPERATORS, TREE, both, dot, normal_like, vector
 import pytest
 
 DRAWS = 25_000

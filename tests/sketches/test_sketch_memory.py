@@ -1,7 +1,6 @@
 """Nothing of size rows x d or b x d is held, nor a copy of the tree."""
 
 import os
-import pathlib
 import subprocess
 import sys
 
@@ -10,6 +9,7 @@ from fl_sketch import sketches
 import jax
 import jax.numpy as jnp
 import pytest
+import runs
 
 MIB = 2**20
 DENSE = {'gaussian': sketches.gaussian(1000), 'ams': sketches.ams(1000)}
@@ -67,13 +67,13 @@ def test_the_measure_sees_a_copy():
 
 def peak(name, d):
   """MiB that a process held at most, with JAX, input and output."""
-  script = pathlib.Path(__file__).with_name('big_sketch.py')
+  script = runs.ROOT / 'tests' / 'support' / 'big_sketch.py'
   done = subprocess.run(
     [sys.executable, script, name, str(d)],
     check=True,
     capture_output=True,
     text=True,
-    env=os.environ | {'PYTHONPATH': str(script.parents[1])},
+    env=os.environ | {'PYTHONPATH': str(runs.ROOT)},
   )
   return int(done.stdout)
 

@@ -4,9 +4,7 @@ import importlib
 import itertools
 
 from fl_sketch import sketches
-from fl_sketch.sketches import fourier
-from fl_sketch.sketches import hashing
-from fl_sketch.sketches import median
+from fl_sketch.sketches import fourier, hashing, median
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -12,14 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import operators
-from operators import KEY
-from operators import OPERATORS
-from operators import TREE
-from operators import both
-from operators import dot
-from operators import normal_like
-from operators import vector
+from operators import KEY, OPERATORS, TREE, both, dot, normal_like, vector
 import pytest
+import runs
 
 P = jax.sharding.PartitionSpec
 every = pytest.mark.parametrize('name', OPERATORS)
@@ -124,16 +119,18 @@ def fingerprints():
 
 def test_same_bits_in_another_process():
   """One device there and two here, and another threefry."""
-  code = 'import test_sketches as t; print(t.fingerprints())'
+  code = (
+    'from tests.sketches import test_sketches as t; print(t.fingerprints())'
+  )
   done = subprocess.run(
     [sys.executable, '-c', code],
     check=True,
     capture_output=True,
     text=True,
-    cwd=os.path.dirname(__file__),
+    cwd=runs.ROOT,
     env=os.environ
     | {
-      'PYTHONPATH': os.path.dirname(os.path.dirname(__file__)),
+      'PYTHONPATH': f'{runs.ROOT}:{runs.ROOT}/tests/support',
       'JAX_PLATFORMS': 'cpu',
       'JAX_THREEFRY_PARTITIONABLE': 'false',
     },

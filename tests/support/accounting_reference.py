@@ -5,9 +5,7 @@ import functools
 import math
 
 from fl_sketch.privacy import accounting
-from fl_sketch.privacy.accounting import Adjacency
-from fl_sketch.privacy.accounting import GaussianMechanism
-from fl_sketch.privacy.accounting import Sampling
+from fl_sketch.privacy.accounting import Adjacency, GaussianMechanism, Sampling
 import jax.numpy as jnp
 import numpy as np
 from scipy import special

@@ -1,12 +1,8 @@
 """Mechanisms, right and broken, and their audits, which several tests play."""
 
-from fl_sketch import algorithms
-from fl_sketch import local as local_work
-from fl_sketch import transforms as t
-from fl_sketch.privacy import canaries
-from fl_sketch.privacy import links
-from fl_sketch.privacy import mechanisms
-from fl_sketch.privacy import types
+from fl_sketch import algorithms, local as local_work
+from fl_sketch.privacy import aggregation, canaries, mechanisms, types
+from fl_sketch.rounds import transforms as t
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,7 +32,7 @@ def hyper(claimed, noise=1.0):
 
 def release(claimed, **fields):
   expected = claimed.sampling_probability * claimed.population
-  return links.Release(expected, **fields)
+  return aggregation.Release(expected, **fields)
 
 
 def game_of(make, claimed, noise=1.0, d=8, canary=None):

@@ -1,6 +1,6 @@
 """Sketches d coordinates and back; prints the peak of memory in MiB.
 
-python tests/big_sketch.py OPERATOR D
+python tests/support/big_sketch.py OPERATOR D
 """
 
 import resource

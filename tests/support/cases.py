@@ -3,19 +3,14 @@
 A new algorithm gets every law of the tests by an entry in `ALGORITHMS`.
 """
 
-from collections.abc import Callable
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 import functools
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import algorithms
-from fl_sketch import codecs
-from fl_sketch import comms
-from fl_sketch import rounds
-from fl_sketch import sketches
-from fl_sketch import topology
-from fl_sketch.privacy import links
+from fl_sketch import algorithms, codecs, rounds, sketches
+from fl_sketch.algorithms import topology
+from fl_sketch.privacy import aggregation
+from fl_sketch.rounds import mesh as mesh_lib
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -86,7 +81,7 @@ TOP, RANDOM = codecs.top_k(2), codecs.rand_k(5)
 RING = topology.ring(POPULATION)
 ADAPTIVE = ('adam', 'yogi', 'adagrad')
 EVERY = (*ADAPTIVE, 'amsgrad', 'momentum')
-RELEASE = links.Release(4.0)
+RELEASE = aggregation.Release(4.0)
 COUNTED = {'sketch': COUNT, 'privacy': RELEASE}
 BEFORE = RELEASE._replace(before_sketch=True)
 # A masked table of 40 bytes, two public keys, and for each of three neighbours
@@ -262,7 +257,7 @@ def cohort(absent: int = 0, seed: int = 0, size: int = 4) -> rounds.Cohort:
 
 
 def start(make: rounds.Make, mesh: jax.sharding.Mesh) -> rounds.FedState:
-  return comms.place(mesh, rounds.init(make(HP), PARAMS, POPULATION))
+  return mesh_lib.place(mesh, rounds.init(make(HP), PARAMS, POPULATION))
 
 
 def everyone(r: int) -> rounds.Cohort:
@@ -287,7 +282,7 @@ jit = functools.partial(
 
 @functools.cache
 def program(make: rounds.Make, shards: int, lanes_per_step: int | None):
-  mesh = comms.cohort_mesh(shards)
+  mesh = mesh_lib.cohort_mesh(shards)
   round_fn = rounds.run_round(make, mesh, lanes_per_step=lanes_per_step)
   return jit(round_fn), start(make, mesh)
 

@@ -3,8 +3,7 @@
 import math
 from typing import NamedTuple
 
-from fl_sketch import codecs
-from fl_sketch import sketches
+from fl_sketch import codecs, sketches
 import jax
 import jax.numpy as jnp
 import numpy as np

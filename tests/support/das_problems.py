@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 from fl_sketch.data import synthetic
 from fl_sketch.theory import das
-from fl_sketch.theory import das_lemmas
+from fl_sketch.theory.das import lemmas as das_lemmas
 import numpy as np
-from scipy import optimize
-from scipy import special
+from scipy import optimize, special
 
 
 def square(x):

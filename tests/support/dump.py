@@ -4,12 +4,9 @@ import json
 import pathlib
 import sys
 
-from fl_sketch import checkpoints
-from fl_sketch import client_rows
-from fl_sketch import comms
-from fl_sketch import experiment
-from fl_sketch import ledger
-from fl_sketch import rounds
+from fl_sketch import experiment, rounds
+from fl_sketch.rounds import mesh as mesh_lib, traffic
+from fl_sketch.training import checkpoints, client_state
 import jax
 import numpy as np
 
@@ -19,11 +16,11 @@ def main(workdir, out):
   config = json.loads((folder / 'config.json').read_text())
   exp = experiment.build(config)
   state = rounds.init(exp.make(exp.hyper), exp.params, config['population'])
-  mesh = comms.cohort_mesh(1)
-  state = comms.place(mesh, state)
+  mesh = mesh_lib.cohort_mesh(1)
+  state = mesh_lib.place(mesh, state)
   store = checkpoints.Checkpoints(folder / 'checkpoints', keep=100, devices=2)
-  found = store.restore(state, ledger.Ledger.empty(config['population'], 0))
-  state = client_rows.OnDevice(mesh).restored(found.state, found.rows)
+  found = store.restore(state, traffic.Ledger.empty(config['population'], 0))
+  state = client_state.OnDevice(mesh).restored(found.state, found.rows)
   leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(state))
   np.savez(out, **{jax.tree_util.keystr(path): x for path, x in leaves})
 

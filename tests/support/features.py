@@ -29,7 +29,7 @@ COVERAGE: dict[str, tuple[str, ...]] = SONG | {
     'test_bounds.py::test_das_constant_is_not_one_number',
     'test_account.py::test_the_program_prints_and_leaves_its_files'),
   'S1-Alg1': ('test_rounds.py::test_agrees_with_its_numpy_twin[dp_fedavg]',
-    'test_private_links.py::test_the_sum_is_divided_by_a_constant',
+    'test_private_aggregation.py::test_the_sum_is_divided_by_a_constant',
     'test_cohorts.py::test_poisson_sizes_have_the_binomial_mean_and_variance',
     'test_cohorts.py::test_pairs_are_equally_likely'),
   'S1-Alg2': (
@@ -183,7 +183,7 @@ COVERAGE: dict[str, tuple[str, ...]] = SONG | {
     'test_haddadpour_theory.py::'
     'test_a_sketch_saves_no_floats_for_a_given_accuracy'),
   'S2-Tab1, Tab2': ('test_haddadpour_theory.py::test_tables_have_the_plans',
-    'fl_sketch/theory/haddadpour_tables.py'),
+    'fl_sketch/theory/haddadpour/tables.py'),
   'S2-6.4': ('test_haddadpour_theory.py::test_tables_have_the_plans',
     'test_special_cases.py::'
     'test_a_special_case_is_the_other_algorithm[diffsketch is privix]'),

@@ -37,7 +37,7 @@ SONG: dict[str, tuple[str, ...]] = {
   'S0-Alg2b': (
     'test_sketch_space.py::test_no_update_moves_a_table_by_more_than_its_share',
     'test_sketch_space.py::test_the_wrong_order_is_caught',
-    'test_private_links.py::'
+    'test_private_aggregation.py::'
     'test_the_noise_is_of_the_stated_size_whoever_takes_part'),
   'S0-ext': ('test_inventory_gaps.py::'
     'test_all_that_is_compared_converges[momentum and batches]',
@@ -46,7 +46,7 @@ SONG: dict[str, tuple[str, ...]] = {
   'S0-w0': ('test_inventory_gaps.py::test_equal_seeds_start_alike',
     'test_rounds.py::'
     'test_a_client_that_hears_the_broadcasts_has_the_servers_parameters',
-    'test_ledger.py::'
+    'test_traffic.py::'
     'test_who_was_away_pays_for_what_was_missed_but_no_more_than_dense'),
   'S0-D1': ('test_sketch_parts.py::test_two_words_are_independent',
     'test_sketch_parts.py::test_four_words_have_independent_signs',

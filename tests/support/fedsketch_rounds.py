@@ -1,11 +1,12 @@
 """FedSKETCH on losses that are alike, in NumPy, many draws at once."""
 
 from collections.abc import Callable
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch.theory import haddadpour_compressors
-from fl_sketch.theory import haddadpour_lemmas
+from fl_sketch.theory.haddadpour import (
+  compressors as haddadpour_compressors,
+  lemmas as haddadpour_lemmas,
+)
 import numpy as np
 
 

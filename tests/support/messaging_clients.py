@@ -1,6 +1,6 @@
 """The clients of three rounds, some of whom fail; the server is on loopback.
 
-python tests/inbox_clients.py PORT
+python tests/support/messaging_clients.py PORT
 
 A connection carries one message and its answer. An empty message ends a round;
 the answer is the parameters of the next.
@@ -11,8 +11,7 @@ import subprocess
 import sys
 
 import cases
-from fl_sketch import outbox
-from fl_sketch import wire
+from fl_sketch.messaging import client as client_lib, wire
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -54,7 +53,7 @@ def flipped(message):
 if __name__ == '__main__':
   port = int(sys.argv[1])
   send = lambda message: exchange(port, message)
-  work = outbox.build(CASE.make, run=RUN)
+  work = client_lib.build(CASE.make, run=RUN)
   like = jax.eval_shape(lambda: cases.PARAMS)
 
   def messages(r):

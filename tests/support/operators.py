@@ -1,8 +1,7 @@
 """The conformance list: a new operator gets its tests by a line here."""
 
 from collections.abc import Callable
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import chex
 from fl_sketch import sketches

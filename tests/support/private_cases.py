@@ -9,12 +9,9 @@ probability below 1e-6.
 import functools
 
 import cases
-from fl_sketch import algorithms
-from fl_sketch import comms
-from fl_sketch import keys as keys_lib
-from fl_sketch import rounds
-from fl_sketch import sketches
-from fl_sketch.privacy import links
+from fl_sketch import algorithms, rounds, sketches
+from fl_sketch.privacy import aggregation
+from fl_sketch.rounds import keys as keys_lib, mesh as mesh_lib
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,7 +21,7 @@ from scipy import stats
 C, Z, R = 0.5, 2.0, 4.0
 LANES = 6
 SECRET = jax.random.key(99)
-RELEASE = links.Release(R)
+RELEASE = aggregation.Release(R)
 HP = algorithms.Hyper(
   jnp.float32(1), jnp.float32(1), clip_norm=jnp.float32(C),
   noise_multiplier=jnp.float32(Z),
@@ -105,7 +102,7 @@ def vector(tree):
 @functools.cache
 def program(name, release, shards):
   """(hp, state, cohort, key, noise_key) -> releases of one round."""
-  step = rounds.cohort_step(make(name, release), comms.cohort_mesh(shards))
+  step = rounds.cohort_step(make(name, release), mesh_lib.cohort_mesh(shards))
 
   def one(hp, state, cohort, key, noise_key):
     TRACES.append(name)

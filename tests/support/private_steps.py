@@ -1,16 +1,16 @@
 """Private local work on the batches of `cases`."""
 
-from fl_sketch import private_local
+from fl_sketch.local import private_sgd
 
 
 def private_steps(loss_fn, least=-1.0, expected_batch=4):
   """Hp -> work on (x, y) that leaves out where x[..., 0] is not above `least`.
 
-  `private_local.private_sgd` takes dicts with a mask.
+  `private_sgd` takes dicts with a mask.
   """
 
   def work(hp):
-    steps = private_local.private_sgd(
+    steps = private_sgd(
       lambda params, batch: loss_fn(params, (batch['x'], batch['y'])),
       hp.client_lr,
       hp.clip_norm,

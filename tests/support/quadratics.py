@@ -3,12 +3,9 @@
 import functools
 
 import cases
-from fl_sketch import algorithms
-from fl_sketch import codecs
-from fl_sketch import comms
-from fl_sketch import rounds
-from fl_sketch import sketches
-from fl_sketch import topology
+from fl_sketch import algorithms, codecs, rounds, sketches
+from fl_sketch.algorithms import topology
+from fl_sketch.rounds import mesh as mesh_lib
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -68,7 +65,7 @@ def play(
   make = algorithms.make(name, loss_fn, **options)
   numbers = client_lr, server_lr, clip_norm
   hp = algorithms.Hyper(*(x if x is None else jnp.float32(x) for x in numbers))
-  mesh = comms.cohort_mesh(1)
+  mesh = mesh_lib.cohort_mesh(1)
   round_fn = rounds.run_round(make, mesh, lanes_per_step=None)
 
   def step(state, cohort):
@@ -79,7 +76,7 @@ def play(
   start = rounds.init(make(hp), {'w': jnp.zeros(len(best))}, CLIENTS)
   over = None if count else cohorts
   run = jax.jit(lambda state: jax.lax.scan(step, state, over, length=count))
-  state, params = jax.device_get(run(comms.place(mesh, start)))
+  state, params = jax.device_get(run(mesh_lib.place(mesh, start)))
   gap = np.linalg.norm(np.float64(params) - best[None], axis=1)
   return state, gap / np.linalg.norm(best)
 
@@ -130,7 +127,7 @@ def everyone(r: int) -> rounds.Cohort:
 @functools.cache
 def trail(make, cohort_of=everyone, count=5):
   """The states before and after every round, and every round's metrics."""
-  mesh = comms.cohort_mesh(1)
+  mesh = mesh_lib.cohort_mesh(1)
   round_fn = jax.jit(rounds.run_round(make, mesh), compiler_options=QUICK)
   state = cases.start(make, mesh)
   states, metrics = [jax.device_get(state)], []

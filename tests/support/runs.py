@@ -10,7 +10,19 @@ import time
 
 import numpy as np
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
+DATA = ROOT.parent / 'shared' / 'data' / 'tfds'
+SMALL = dict(
+  dataset='digits',
+  widths=(8,),
+  population=6,
+  cohort=4,
+  rounds=4,
+  local_steps=2,
+  batch_size=8,
+  eval_every=2,
+  checkpoint_every=2,
+)
 QUICK = '--config=configs/quickstart.py:quick'
 # A row every round and many checkpoints: a kill lands between and in them.
 EVERY_ROUND = [
@@ -83,7 +95,9 @@ def parameters(workdir):
   """The state of the newest checkpoint, read by another process."""
   out = workdir.with_suffix('.npz')
   log = workdir.with_suffix('.dump.log')
-  finish((start([ROOT / 'tests' / 'dump.py', workdir, out], log), log))
+  finish(
+    (start([ROOT / 'tests' / 'support' / 'dump.py', workdir, out], log), log)
+  )
   with np.load(out) as arrays:
     return dict(arrays)
 

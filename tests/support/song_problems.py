@@ -2,13 +2,11 @@
 
 from collections.abc import Callable
 import functools
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fl_sketch import sketches
-from fl_sketch.theory import diagnostics
 from fl_sketch.theory import song
-from fl_sketch.theory import song_lemmas
+from fl_sketch.theory.song import diagnostics, lemmas as song_lemmas
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -6,11 +6,10 @@ its own tests.
 """
 
 import functools
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import keys
 from fl_sketch import sketches
+from fl_sketch.rounds import keys
 from fl_sketch.sketches import hashing
 import jax
 import jax.numpy as jnp

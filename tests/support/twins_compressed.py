@@ -3,13 +3,15 @@
 import jax
 import numpy as np
 import reference
-from twins_base import COIN
-from twins_base import mean_gradient
-from twins_base import moved
-from twins_base import server_codec_key
-from twins_base import shared_mask
-from twins_base import through
-from twins_base import through_vector
+from twins_base import (
+  COIN,
+  mean_gradient,
+  moved,
+  server_codec_key,
+  shared_mask,
+  through,
+  through_vector,
+)
 
 
 def fedsgd(hp, theta, rounds, *, server_optimizer='sgd'):

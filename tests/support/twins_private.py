@@ -5,24 +5,25 @@ weight above 0 counts as 1.
 """
 
 import functools
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import keys
 from fl_sketch import sketches
 from fl_sketch.privacy import mechanisms
+from fl_sketch.rounds import keys
 import jax
 import numpy as np
 import reference
-from twins_base import desketch
-from twins_base import gradient
-from twins_base import largest
-from twins_base import mean_gradient
-from twins_base import moved
-from twins_base import only
-from twins_base import sketch as table_of
-from twins_base import support as heavy
-from twins_base import zero_table
+from twins_base import (
+  desketch,
+  gradient,
+  largest,
+  mean_gradient,
+  moved,
+  only,
+  sketch as table_of,
+  support as heavy,
+  zero_table,
+)
 
 LOCAL = 0x10CA1  # folded into a client's key for its local work
 

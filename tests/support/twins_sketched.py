@@ -4,16 +4,18 @@ from fl_sketch import sketches
 import jax
 import numpy as np
 import reference
-from twins_base import clip as clipped
-from twins_base import desketch
-from twins_base import largest
-from twins_base import mean_gradient
-from twins_base import moved
-from twins_base import only
-from twins_base import sketch as table_of
-from twins_base import support as heavy
-from twins_base import through_table
-from twins_base import zero_table
+from twins_base import (
+  clip as clipped,
+  desketch,
+  largest,
+  mean_gradient,
+  moved,
+  only,
+  sketch as table_of,
+  support as heavy,
+  through_table,
+  zero_table,
+)
 
 
 def _mean_table(op, key, this, values, theta, codec=None):

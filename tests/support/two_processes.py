@@ -1,12 +1,12 @@
 """One of two processes: five rounds of algorithms, their results to a file.
 
-python tests/two_processes.py PORT PROCESS_ID OUT NAME ...
+python tests/support/two_processes.py PORT PROCESS_ID OUT NAME ...
 """
 
 import pickle
 import sys
 
-from fl_sketch import devices
+from fl_sketch.training import devices
 
 if __name__ == '__main__':
   port, process_id, out, *names = sys.argv[1:]
@@ -18,18 +18,18 @@ if __name__ == '__main__':
   )
 
   import cases
-  from fl_sketch import comms
   from fl_sketch import rounds
+  from fl_sketch.rounds import comms, mesh as mesh_lib
   import jax
 
   def play(make):
-    mesh = comms.cohort_mesh()
+    mesh = mesh_lib.cohort_mesh()
     round_fn = cases.jit(rounds.run_round(make, mesh))
     state = cases.start(make, mesh)
     rest = cases.KEY, *cases.secret(make)
-    hp, rest = comms.place(mesh, (cases.HP, rest))
+    hp, rest = mesh_lib.place(mesh, (cases.HP, rest))
     for r in range(5):
-      cohort = comms.place(mesh, cases.cohort(1, r), jax.P(comms.SHARD))
+      cohort = mesh_lib.place(mesh, cases.cohort(1, r), jax.P(comms.SHARD))
       state, _ = round_fn(hp, state, cohort, *rest)
     return jax.device_get(state.params)
 

@@ -4,14 +4,12 @@ import itertools
 import math
 
 from configs import mnist_comparison
-from fl_sketch import codecs
-from fl_sketch import comparison
-from fl_sketch import config
-from fl_sketch import models
-from fl_sketch import sketches
+from fl_sketch import codecs, models, sketches
+from fl_sketch.experiment import config
+from fl_sketch.sweeps import comparison
 import jax
 import pytest
-from test_experiment import SMALL
+from runs import SMALL
 
 WIDTHS = {'mlp': {'widths': (64,)}}
 RATES = {

@@ -6,20 +6,15 @@ import shutil
 import subprocess
 import sys
 
-from fl_sketch import comms
-from fl_sketch import experiment
-from fl_sketch import placement
-from fl_sketch import progress as progress_lib
-from fl_sketch import sweep
-from fl_sketch import sweep_program
-from fl_sketch import sweep_report
-from fl_sketch import training
-from fl_sketch import workdir
+from fl_sketch import experiment, sweeps, training
+from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.sweeps import program as sweep_program, report as sweep_report
+from fl_sketch.training import placement, workdir
+from fl_sketch.utils import progress as progress_lib
 import jax
 import numpy as np
 import pytest
-from test_experiment import ROOT
-from test_experiment import SMALL
+from runs import ROOT, SMALL
 
 LINEAR = SMALL | {'model': 'linear'}
 GRID = LINEAR | {'sweep': {'seed': (0, 1, 2), 'client_lr': (0.1, 0.5)}}
@@ -38,7 +33,7 @@ BOWLS = {
 
 
 def run(folder, fields, **options):
-  return sweep.run(fields, folder, progress=False, **options)
+  return sweeps.run(fields, folder, progress=False, **options)
 
 
 def metrics(folder):
@@ -96,7 +91,7 @@ def test_sketch_seeds_vary_the_hashes_alone(tmp_path):
 
 def test_a_point_is_the_run_of_its_config(looped, tmp_path):
   folder, rows = looped
-  one = sweep.points(GRID)[4]
+  one = sweeps.points(GRID)[4]
   assert one.values == {'client_lr': 0.5, 'seed': 1}
   exp = experiment.build(LINEAR | {'client_lr': 0.5, 'seed': 1})
   assert exp.config == one.config
@@ -246,7 +241,7 @@ def test_options_that_make_no_sense_are_refused(tmp_path, monkeypatch):
 
 def test_points_that_fit_grow_with_memory(monkeypatch):
   exp = experiment.build(BOWLS)
-  program = sweep_program.Program(exp, comms.cohort_mesh(), [exp.config])
+  program = sweep_program.Program(exp, mesh_lib.cohort_mesh(), [exp.config])
   found = []
   for mib in (1e-6, 10, 20):
     monkeypatch.setattr(sweep_program, 'DEVICE_MEMORY', mib * 2**20)

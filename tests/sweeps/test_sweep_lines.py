@@ -2,7 +2,7 @@
 
 import json
 
-from fl_sketch import sweep_lines
+from fl_sketch.sweeps import lines as sweep_lines
 import numpy as np
 import pytest
 

@@ -3,11 +3,11 @@
 import itertools
 import math
 
-from fl_sketch import sweep
-from fl_sketch import sweep_report
+from fl_sketch import sweeps
+from fl_sketch.sweeps import report as sweep_report
 import numpy as np
 import pytest
-from test_experiment import SMALL
+from runs import SMALL
 
 SEEDS = {'seed': (0, 1)}
 RATES = {'server_lr': (0.1, 0.2)}
@@ -30,8 +30,8 @@ FULL = {'batch_size': 0}
   ],
 )
 def test_points_that_differ_in_arrays_share_a_program(fields, swept, programs):
-  found = sweep.points(SMALL | fields | {'sweep': swept})
-  groups = list(sweep.groups(found))
+  found = sweeps.points(SMALL | fields | {'sweep': swept})
+  groups = list(sweeps.groups(found))
   assert len(groups) == programs
   assert sorted(itertools.chain(*groups)) == list(range(len(found)))
 
@@ -41,7 +41,7 @@ def test_draws_lie_within_bounds_and_more_begin_with_the_same():
     'client_lr': {'low': 0.01, 'high': 1.0},
     'server_lr': {'low': 0.1234567, 'high': 0.1234568},
   }
-  drawn = sweep.points({'sweep': ranges | {'draws': 200, 'seed': (0, 1)}})
+  drawn = sweeps.points({'sweep': ranges | {'draws': 200, 'seed': (0, 1)}})
   assert len(drawn) == 400
   assert drawn[0].values == drawn[1].values | {'seed': 0}
   rates = np.array([point.config.client_lr for point in drawn[::2]])
@@ -51,7 +51,7 @@ def test_draws_lie_within_bounds_and_more_begin_with_the_same():
   assert 0.035 < np.median(rates) < 0.29
   for point in drawn:
     assert 0.1234567 <= point.config.server_lr <= 0.1234568
-  few = sweep.points({'sweep': ranges | {'draws': 3}})
+  few = sweeps.points({'sweep': ranges | {'draws': 3}})
   assert [p.config.client_lr for p in few] == rates[:3].tolist()
 
 
@@ -59,7 +59,7 @@ def test_a_grid_is_the_product_and_leaves_the_rest_alone():
   fields = SMALL | {
     'sweep': {'seed': (4, 5), 'widths': ((3,), (4,)), 'b1': None}
   }
-  found = sweep.points(fields)
+  found = sweeps.points(fields)
   assert [(p.config.widths, p.config.seed) for p in found] == [
     ((3,), 4),
     ((3,), 5),
@@ -98,7 +98,7 @@ LOW_HIGH = {'low': 0.1, 'high': 1.0}
 )
 def test_sweeps_that_make_no_sense_are_refused(swept, message):
   with pytest.raises(ValueError, match=message):
-    sweep.points(SMALL | {'sweep': swept})
+    sweeps.points(SMALL | {'sweep': swept})
 
 
 def row_of(accuracy, diverged=False, **values):

@@ -1,7 +1,7 @@
 """The advised learning rate against runs, and its identity against draws."""
 
 from fl_sketch import sketches
-from fl_sketch.theory import adviser
+from fl_sketch.theory.curvature import adviser
 import jax
 import jax.numpy as jnp
 import numpy as np

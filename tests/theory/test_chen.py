@@ -6,12 +6,13 @@ What is random here is exact, or certain up to the odds that a test states.
 import math
 
 from fl_sketch import sketches
-from fl_sketch.theory import catalog
-from fl_sketch.theory import chen
-from fl_sketch.theory import chen_constants
-from fl_sketch.theory import chen_corollaries
-from fl_sketch.theory import chen_gradients
-from fl_sketch.theory.chen_constants import Run
+from fl_sketch.theory import catalog, chen
+from fl_sketch.theory.chen import (
+  constants as chen_constants,
+  corollaries as chen_corollaries,
+  gradients as chen_gradients,
+)
+from fl_sketch.theory.chen.constants import Run
 import jax.numpy as jnp
 import numpy as np
 import pytest

@@ -7,16 +7,16 @@ All else is exact, or certain up to the odds that a test states.
 
 import functools
 
-from fl_sketch import algorithms
-from fl_sketch import comms
-from fl_sketch import rounds
-from fl_sketch import sketches
+from fl_sketch import algorithms, rounds, sketches
+from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.theory import chen
-from fl_sketch.theory import chen_constants
-from fl_sketch.theory import chen_gradients
-from fl_sketch.theory import chen_monitor
-from fl_sketch.theory import diagnostics
-from fl_sketch.theory.chen_constants import Run
+from fl_sketch.theory.chen import (
+  constants as chen_constants,
+  gradients as chen_gradients,
+  monitor as chen_monitor,
+)
+from fl_sketch.theory.chen.constants import Run
+from fl_sketch.theory.song import diagnostics
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -100,7 +100,7 @@ def program(scheduled):
   decay = lambda hp, r: hp._replace(client_lr=RATE(r))
   round_fn = rounds.run_round(
     make,
-    comms.cohort_mesh(1),
+    mesh_lib.cohort_mesh(1),
     lanes_per_step=None,
     schedule=decay if scheduled else None,
   )

@@ -6,13 +6,14 @@ certain, or up to the odds that a test states.
 
 import math
 
-from fl_sketch.theory import catalog
-from fl_sketch.theory import chen
-from fl_sketch.theory import chen_constants
-from fl_sketch.theory import chen_corollaries
-from fl_sketch.theory import chen_gradients
-from fl_sketch.theory import chen_monitor
-from fl_sketch.theory.chen_constants import Run
+from fl_sketch.theory import catalog, chen
+from fl_sketch.theory.chen import (
+  constants as chen_constants,
+  corollaries as chen_corollaries,
+  gradients as chen_gradients,
+  monitor as chen_monitor,
+)
+from fl_sketch.theory.chen.constants import Run
 import numpy as np
 import pytest
 

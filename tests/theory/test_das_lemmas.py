@@ -4,12 +4,12 @@ import functools
 from typing import Any
 
 import das_problems
-from das_problems import logistic
-from das_problems import quadratics
-from das_problems import square
+from das_problems import logistic, quadratics, square
 from fl_sketch.theory import das
-from fl_sketch.theory import das_lemmas
-from fl_sketch.theory import das_tradeoffs
+from fl_sketch.theory.das import (
+  lemmas as das_lemmas,
+  tradeoffs as das_tradeoffs,
+)
 import numpy as np
 import pytest
 

@@ -8,14 +8,12 @@ chance with 4e-9, with 40, the fewest, with 3e-7.
 import functools
 
 import das_problems
-from das_problems import logistic
-from das_problems import quadratics
-from fl_sketch import algorithms
-from fl_sketch import comms
-from fl_sketch import rounds as rounds_lib
-from fl_sketch.privacy import links
+from das_problems import logistic, quadratics
+from fl_sketch import algorithms, rounds as rounds_lib
+from fl_sketch.privacy import aggregation
+from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.theory import das
-from fl_sketch.theory import das_tradeoffs
+from fl_sketch.theory.das import tradeoffs as das_tradeoffs
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -192,12 +190,12 @@ def program(bound, rounds, local_steps):
     {'clip': 'dp_fedavg', 'normalize': 'dp_normfedavg'}[bound],
     loss_fn,
     local_steps=local_steps,
-    privacy=links.Release(n),
+    privacy=aggregation.Release(n),
   )
   rows = data['factor'][:, None, None], data['optimum'][:, None, None]
   ids, weight = np.arange(n, dtype=np.int32), np.ones(n, np.float32)
   cohort = rounds_lib.Cohort(ids, weight, rows)
-  mesh = comms.cohort_mesh(1)
+  mesh = mesh_lib.cohort_mesh(1)
   round_fn = rounds_lib.run_round(make, mesh, lanes_per_step=None)
 
   def one(hp, start, secret):

@@ -3,12 +3,13 @@
 import math
 
 import das_problems
-from das_problems import logistic
-from das_problems import quadratics
+from das_problems import logistic, quadratics
 from fl_sketch.privacy import bounds
 from fl_sketch.theory import das
-from fl_sketch.theory import das_lemmas
-from fl_sketch.theory import das_tradeoffs
+from fl_sketch.theory.das import (
+  lemmas as das_lemmas,
+  tradeoffs as das_tradeoffs,
+)
 import numpy as np
 import pytest
 

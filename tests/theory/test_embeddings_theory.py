@@ -9,9 +9,8 @@ import math
 
 from fl_sketch import sketches
 from fl_sketch.sketches import hashing
-from fl_sketch.theory import chen_corollaries
-from fl_sketch.theory import embeddings
-from fl_sketch.theory import tails
+from fl_sketch.theory import embeddings, tails
+from fl_sketch.theory.chen import corollaries as chen_corollaries
 import jax
 import jax.numpy as jnp
 import numpy as np

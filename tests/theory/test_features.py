@@ -13,7 +13,7 @@ from features import COVERAGE
 from fl_sketch.reproduce import catalog
 import pytest
 
-TESTS = pathlib.Path(__file__).parent
+TESTS = pathlib.Path(__file__).parents[1]
 ROOT = TESTS.parent
 INVENTORY = ROOT.parent / 'shared' / 'FEATURES.md'
 NODE = re.compile(r'(test_\w+\.py)::(test_\w+)(?:\[(.+)\])?')
@@ -43,7 +43,7 @@ def parts(text):
 @functools.cache
 def names():
   """Of parameters, of which parts may be put together, and all in quotes."""
-  texts = (text_of(p) for p in TESTS.glob('*.py') if 'features' not in p.name)
+  texts = (text_of(p) for p in TESTS.rglob('*.py') if 'features' not in p.name)
   nodes = (node for text in texts for node in ast.walk(ast.parse(text)))
   found = (n.value for n in nodes if isinstance(n, ast.Constant))
   return parts(' '.join(x for x in found if isinstance(x, str)))
@@ -53,7 +53,7 @@ def fault(coverage):
   """Why a string names nothing that there is; None if it does."""
   if node := NODE.fullmatch(coverage):
     file, function, parameter = node.groups()
-    if function not in functions(TESTS / file):
+    if function not in functions(next(TESTS.rglob(file))):
       return f'no {function} in tests/{file}'
     unknown = parts(parameter or '') - names()
     return f'no parameter {unknown}' if unknown else None
@@ -97,7 +97,7 @@ def test_no_row_is_of_another_paper():
     ('test_sketch_laws.py::test_linea', 'no test_linea in'),
     ('test_sketch_laws.py::linear', 'of no known form'),
     ('test_sketch_law.py::test_linear', 'no test_linear in'),
-    ('tests/test_sketch_laws.py::test_linear', 'of no known form'),
+    ('tests/sketches/test_sketch_laws.py::test_linear', 'of no known form'),
     ('fl_sketch/sketches/base.py', None),
     ('fl_sketch/sketches/bases.py', 'no doctest in'),
     ('fl_sketch/py.typed', 'of no known form'),

@@ -11,7 +11,7 @@ import math
 import fedsketch_rounds
 from fl_sketch import sketches
 from fl_sketch.sketches import estimators
-from fl_sketch.theory import haddadpour_compressors as compressors
+from fl_sketch.theory.haddadpour import compressors
 import jax
 import jax.numpy as jnp
 import numpy as np

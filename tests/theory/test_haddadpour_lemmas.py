@@ -5,12 +5,9 @@ their bound, or beyond it where a statement is wrong: 1e-9 to pass by chance.
 """
 
 import fedsketch_rounds
-from fedsketch_rounds import cosine
-from fedsketch_rounds import ends
-from fedsketch_rounds import quadratic
-from fedsketch_rounds import run_of
+from fedsketch_rounds import cosine, ends, quadratic, run_of
 from fl_sketch.theory import haddadpour
-from fl_sketch.theory import haddadpour_lemmas
+from fl_sketch.theory.haddadpour import lemmas as haddadpour_lemmas
 import numpy as np
 import pytest
 

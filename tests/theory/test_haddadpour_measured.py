@@ -9,19 +9,15 @@ import functools
 from typing import Any
 
 import fedsketch_rounds
-from fedsketch_rounds import ends
-from fedsketch_rounds import quadratic
-from fedsketch_rounds import run_of
-from fedsketch_rounds import wells
-from fl_sketch import algorithms
-from fl_sketch import comms
-from fl_sketch import rounds as rounds_lib
-from fl_sketch import sketches
-from fl_sketch.theory import catalog
-from fl_sketch.theory import haddadpour
-from fl_sketch.theory import haddadpour_compressors as compressors
-from fl_sketch.theory import haddadpour_lemmas
-from fl_sketch.theory import haddadpour_plans as plans
+from fedsketch_rounds import ends, quadratic, run_of, wells
+from fl_sketch import algorithms, rounds as rounds_lib, sketches
+from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.theory import catalog, haddadpour
+from fl_sketch.theory.haddadpour import (
+  compressors,
+  lemmas as haddadpour_lemmas,
+  plans,
+)
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -220,7 +216,7 @@ def library(runs):
   ones = np.ones((run.clients, 1, 1, D), np.float32)
   ids, weight = np.arange(run.clients, dtype=np.int32), ones[:, 0, 0, 0]
   cohort = rounds_lib.Cohort(ids, weight, (ones, ones))
-  mesh = comms.cohort_mesh(1)
+  mesh = mesh_lib.cohort_mesh(1)
   round_fn = rounds_lib.run_round(make, mesh, lanes_per_step=None)
 
   def one(hp, key):

@@ -2,12 +2,13 @@
 
 import math
 
-from fl_sketch.theory import catalog
-from fl_sketch.theory import haddadpour
-from fl_sketch.theory import haddadpour_lemmas
-from fl_sketch.theory import haddadpour_plans as plans
-from fl_sketch.theory import haddadpour_tables as tables
-from fl_sketch.theory.haddadpour_lemmas import Run
+from fl_sketch.theory import catalog, haddadpour
+from fl_sketch.theory.haddadpour import (
+  lemmas as haddadpour_lemmas,
+  plans,
+  tables,
+)
+from fl_sketch.theory.haddadpour.lemmas import Run
 import pytest
 
 RUN = Run(7.0, 4, 2.0, 3.0, 5, 400, 0.001, 4.0)

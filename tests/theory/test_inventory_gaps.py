@@ -8,14 +8,11 @@ import dataclasses
 from typing import Any
 
 import cases
-from fl_sketch import codecs
-from fl_sketch import comms
-from fl_sketch import experiment
-from fl_sketch import problems
-from fl_sketch import rounds
-from fl_sketch import sketches
-from fl_sketch.config import Config
+from fl_sketch import codecs, experiment, rounds, sketches
+from fl_sketch.experiment import problem as problem_lib
+from fl_sketch.experiment.config import Config
 from fl_sketch.privacy import bounds
+from fl_sketch.rounds import comms, mesh as mesh_lib
 import jax
 from jax.extend import core
 import jax.numpy as jnp
@@ -23,7 +20,8 @@ import numpy as np
 import operators
 import pytest
 import quadratics
-from test_account import quadratics as quadratics_config
+
+from tests.experiment.test_account import quadratics as quadratics_config
 
 KEYS = jax.random.split(jax.random.key(9), 6000)
 D, B = 16, 4
@@ -117,7 +115,7 @@ def test_moments_of_a_sparse_embedding():
 def shapes_sent(name):
   """What a round adds up over devices, from the types of its program."""
   make = cases.ALGORITHMS[name].make
-  step = rounds.cohort_step(make, comms.cohort_mesh(2))
+  step = rounds.cohort_step(make, mesh_lib.cohort_mesh(2))
   state = rounds.init(make(cases.HP), cases.PARAMS, cases.POPULATION)
   args = cases.HP, state, cases.cohort(), cases.KEY
   found, todo = [], [jax.make_jaxpr(step)(*args).jaxpr]
@@ -148,7 +146,7 @@ def test_the_server_averages_without_a_model():
   mean: Any = cases.jit(
     jax.shard_map(
       lambda t, w: made.protocol.update(t, state, None, weight=w, keys=None)[0],
-      mesh=comms.cohort_mesh(2),
+      mesh=mesh_lib.cohort_mesh(2),
       in_specs=jax.P(comms.SHARD),
       out_specs=jax.P(),
     )
@@ -163,7 +161,7 @@ SMALL = Config(dataset='quadratics', population=2, cohort=1)
 def test_equal_seeds_start_alike():
   """So that a first round moves no parameters down, but what it broadcasts."""
   one, same, other = (
-    problems.load(dataclasses.replace(SMALL, seed=seed), None).params
+    problem_lib.load(dataclasses.replace(SMALL, seed=seed), None).params
     for seed in (0, 0, 1)
   )
   vector = operators.vector

@@ -1,7 +1,6 @@
 """Theorems K.2 and K.3 of Song et al.: that the inputs themselves are found."""
 
-from fl_sketch.theory import leakage
-from fl_sketch.theory import properties
+from fl_sketch.theory.song import leakage, properties
 import numpy as np
 import pytest
 

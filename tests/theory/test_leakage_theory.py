@@ -3,8 +3,7 @@
 import math
 
 from fl_sketch.theory import catalog
-from fl_sketch.theory import leakage
-from fl_sketch.theory import properties
+from fl_sketch.theory.song import leakage, properties
 import numpy as np
 import pytest
 

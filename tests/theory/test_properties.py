@@ -2,10 +2,7 @@
 
 import functools
 
-from fl_sketch.theory import falsifiers
-from fl_sketch.theory import functions
-from fl_sketch.theory import leakage
-from fl_sketch.theory import properties
+from fl_sketch.theory.song import falsifiers, functions, leakage, properties
 import numpy as np
 import pytest
 

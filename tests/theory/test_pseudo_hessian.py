@@ -2,12 +2,10 @@
 
 import functools
 
-from fl_sketch import losses
-from fl_sketch import models
-from fl_sketch import sketches
-from fl_sketch.theory import leakage
-from fl_sketch.theory import properties
-from fl_sketch.theory import pseudo_hessian
+from fl_sketch import models, sketches
+from fl_sketch.models import losses
+from fl_sketch.theory.curvature import pseudo_hessian
+from fl_sketch.theory.song import leakage, properties
 import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp

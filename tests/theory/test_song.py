@@ -6,10 +6,8 @@ import math
 from typing import Any
 
 from fl_sketch import sketches
-from fl_sketch.theory import catalog
-from fl_sketch.theory import song
-from fl_sketch.theory import song_lemmas
-from fl_sketch.theory import song_plans
+from fl_sketch.theory import catalog, song
+from fl_sketch.theory.song import lemmas as song_lemmas, plans as song_plans
 import numpy as np
 import pytest
 

@@ -3,18 +3,14 @@
 import functools
 
 import cases
-from fl_sketch.theory import diagnostics
 from fl_sketch.theory import song
-from fl_sketch.theory import song_lemmas
+from fl_sketch.theory.song import diagnostics, lemmas as song_lemmas
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import quadratics
 import song_problems as problems
-from song_problems import OPERATORS
-from song_problems import mean_and_error
-from song_problems import operators
-from song_problems import player
+from song_problems import OPERATORS, mean_and_error, operators, player
 
 STEPS = 4
 LEMMAS = problems.ROUND, problems.UNLIKE, *problems.CONVEX[1:]

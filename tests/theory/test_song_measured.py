@@ -9,16 +9,12 @@ import functools
 import inspect
 
 from fl_sketch import sketches
-from fl_sketch.theory import catalog
-from fl_sketch.theory import song
-from fl_sketch.theory import song_plans
+from fl_sketch.theory import catalog, song
+from fl_sketch.theory.song import plans as song_plans
 import numpy as np
 import pytest
 import song_problems as problems
-from song_problems import FAST
-from song_problems import mean_and_error
-from song_problems import operators
-from song_problems import player
+from song_problems import FAST, mean_and_error, operators, player
 
 LOOSE = 0.01  # of measured over bound
 STATEMENTS = {s.id: s for s in catalog.statements()}

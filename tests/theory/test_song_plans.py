@@ -4,10 +4,12 @@ import functools
 import math
 
 from fl_sketch.theory import song
-from fl_sketch.theory import song_communication as communication
-from fl_sketch.theory import song_lemmas
-from fl_sketch.theory import song_plans
-from fl_sketch.theory.song_plans import Problem
+from fl_sketch.theory.song import (
+  communication,
+  lemmas as song_lemmas,
+  plans as song_plans,
+)
+from fl_sketch.theory.song.plans import Problem
 import numpy as np
 import pytest
 

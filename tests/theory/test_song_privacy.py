@@ -3,7 +3,7 @@
 import functools
 import math
 
-from fl_sketch.theory import song_privacy
+from fl_sketch.theory.song import privacy as song_privacy
 import numpy as np
 import pytest
 from scipy import stats

@@ -1,9 +1,8 @@
 """Spectra against dense matrices; statistics at less than 1e-6 false alarms."""
 
-from fl_sketch import losses
 from fl_sketch.data import synthetic
-from fl_sketch.theory import hessian
-from fl_sketch.theory import spectrum
+from fl_sketch.models import losses
+from fl_sketch.theory.curvature import hessian, spectrum
 import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp

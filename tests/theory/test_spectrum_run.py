@@ -5,28 +5,27 @@ import pathlib
 import subprocess
 import sys
 
-from configs import das_quadratics
-from configs import mnist_fedavg
-from fl_sketch import experiment
-from fl_sketch import problems
-from fl_sketch import spectra
-from fl_sketch import training
-from fl_sketch import workdir
-from fl_sketch.theory import spectrum
-from fl_sketch.theory import spectrum_report
+from configs import das_quadratics, mnist_fedavg
+from fl_sketch import experiment, training
+from fl_sketch.experiment import problem as problem_lib
+from fl_sketch.theory.curvature import (
+  during_training,
+  spectrum,
+  spectrum_report,
+)
+from fl_sketch.training import workdir
 import jax
 import numpy as np
 import pytest
-from test_experiment import DATA
-from test_experiment import SMALL
+from runs import DATA, SMALL
 
-ROOT = pathlib.Path(__file__).parent.parent
-OPTIONS = spectra.Options(lanczos_steps=12, probes=2, top=5, samples=70)
+ROOT = pathlib.Path(__file__).parents[2]
+OPTIONS = during_training.Options(lanczos_steps=12, probes=2, top=5, samples=70)
 FIELDS = SMALL | {'model': 'linear', 'eval_every': 4}
 
 
 def run(folder, every=2, options=OPTIONS, **fields):
-  return spectra.run(
+  return during_training.run(
     FIELDS | fields, str(folder), every=every, options=options, progress=False
   )
 
@@ -61,12 +60,12 @@ def test_every_other_round_has_its_spectrum(watched):
 def test_the_last_spectrum_is_that_of_the_trained_model(watched):
   folder, rows = watched
   exp = experiment.build(FIELDS)
-  batches = spectra._sampled(exp, OPTIONS.samples)
+  batches = during_training._sampled(exp, OPTIONS.samples)
   assert batches['x'].shape == (2, 50, 8, 8, 1)
   assert batches['mask'].sum() == 70
   last = training.train(exp, str(folder), progress=False).state.params
   found = spectrum.slq(
-    problems.load(exp.config, None).loss_fn,
+    problem_lib.load(exp.config, None).loss_fn,
     jax.device_get(last),
     batches,
     jax.random.key(0),
@@ -173,11 +172,11 @@ def test_eigenvalues_of_lenet_on_mnist_follow_a_power_law(tmp_path):
   At the start and after 150 rounds; about round 10 the law is worse (0.91).
   """
   fields = mnist_fedavg.get_config().to_dict() | {'rounds': 150}
-  rows = spectra.run(
+  rows = during_training.run(
     fields,
     str(tmp_path),
     every=150,
-    options=spectra.Options(lanczos_steps=160),
+    options=during_training.Options(lanczos_steps=160),
     data_dir=str(DATA),
     progress=False,
   )

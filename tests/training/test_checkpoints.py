@@ -4,13 +4,12 @@ import shutil
 
 import cases
 import chex
-from fl_sketch import checkpoints
-from fl_sketch import client_rows
-from fl_sketch import comms
-from fl_sketch import ledger
+from fl_sketch.rounds import mesh as mesh_lib, traffic
+from fl_sketch.training import checkpoints, client_state
 import numpy as np
 import pytest
-from test_protocols import feedback_make
+
+from tests.rounds.test_protocols import feedback_make
 
 MAKES = {name: case.make for name, case in cases.FIRST.items()}
 MAKES['client state'] = feedback_make
@@ -18,11 +17,11 @@ MAKES['client state'] = feedback_make
 
 @pytest.mark.parametrize('make', cases.each(MAKES, cases.LONG_FIRST))
 def test_a_restored_state_goes_on_with_the_same_bits(make, tmp_path):
-  mesh = comms.cohort_mesh(2)
+  mesh = mesh_lib.cohort_mesh(2)
   rest = cases.KEY, *cases.secret(make)
   round_fn, state = cases.program(make, 2, 0)
-  book = ledger.Ledger.empty(cases.POPULATION, 4 * cases.DIMENSION)
-  rows = client_rows.OnDevice(mesh)
+  book = traffic.Ledger.empty(cases.POPULATION, 4 * cases.DIMENSION)
+  rows = client_state.OnDevice(mesh)
   store = checkpoints.Checkpoints(tmp_path, keep=2, devices=2)
   for r in range(4):
     if r == 2:
@@ -32,7 +31,7 @@ def test_a_restored_state_goes_on_with_the_same_bits(make, tmp_path):
 
   programs = round_fn._cache_size()  # other tests may share them
   fresh = cases.start(make, mesh)
-  empty = ledger.Ledger.empty(cases.POPULATION, 4 * cases.DIMENSION)
+  empty = traffic.Ledger.empty(cases.POPULATION, 4 * cases.DIMENSION)
   done, restored, totals, parts = store.restore(fresh, empty)
   restored = rows.restored(restored, parts)
   assert done == store.newest == 2
@@ -46,14 +45,17 @@ def test_a_restored_state_goes_on_with_the_same_bits(make, tmp_path):
 
 
 def test_rows_of_a_start_that_died_are_not_taken_for_others(tmp_path):
-  make, mesh = MAKES['scaffold'], comms.cohort_mesh(2)
-  rows, state = client_rows.OnDevice(mesh), cases.start(MAKES['scaffold'], mesh)
+  make, mesh = MAKES['scaffold'], mesh_lib.cohort_mesh(2)
+  rows, state = (
+    client_state.OnDevice(mesh),
+    cases.start(MAKES['scaffold'], mesh),
+  )
   stale = tmp_path / 'client_rows' / '2'
   stale.mkdir(parents=True)
   for i in range(2):
     np.savez(stale / f'part-{i}-of-2.npz', np.arange(3), np.full((3, 10), 7.0))
   store = checkpoints.Checkpoints(tmp_path, keep=2, devices=2)
-  book = ledger.Ledger.empty(cases.POPULATION, 40)
+  book = traffic.Ledger.empty(cases.POPULATION, 40)
   store.save(2, state, book, rows.saved(state))
   found = store.restore(cases.start(make, mesh), book)
   assert [len(part.ids) for part in found.rows] == [cases.POPULATION]
@@ -62,17 +64,17 @@ def test_rows_of_a_start_that_died_are_not_taken_for_others(tmp_path):
 
 def test_without_checkpoints_there_is_nothing_to_restore(tmp_path):
   store = checkpoints.Checkpoints(tmp_path, keep=1, devices=2)
-  state = cases.start(MAKES['fedavg'], comms.cohort_mesh(2))
-  assert store.restore(state, ledger.Ledger.empty(8, 40)) is None
+  state = cases.start(MAKES['fedavg'], mesh_lib.cohort_mesh(2))
+  assert store.restore(state, traffic.Ledger.empty(8, 40)) is None
   assert store.newest is None
   store.close()
 
 
 def test_a_checkpoint_without_its_rows_is_not_taken_for_one(tmp_path):
-  make, mesh = MAKES['scaffold'], comms.cohort_mesh(2)
-  rows, state = client_rows.OnDevice(mesh), cases.start(make, mesh)
+  make, mesh = MAKES['scaffold'], mesh_lib.cohort_mesh(2)
+  rows, state = client_state.OnDevice(mesh), cases.start(make, mesh)
   store = checkpoints.Checkpoints(tmp_path, keep=2, devices=2)
-  book = ledger.Ledger.empty(cases.POPULATION, 40)
+  book = traffic.Ledger.empty(cases.POPULATION, 40)
   store.save(2, state, book, rows.saved(state))
   shutil.rmtree(tmp_path / 'client_rows')
   with pytest.raises(checkpoints.CheckpointError, match='There is nothing in'):

@@ -2,18 +2,14 @@
 
 import itertools
 
-from fl_sketch import client_rows
-from fl_sketch import comms
-from fl_sketch import experiment
-from fl_sketch import feed
-from fl_sketch import placement
-from fl_sketch import rounds
-from fl_sketch import training
+from fl_sketch import experiment, rounds, training
+from fl_sketch.rounds import comms, mesh as mesh_lib
+from fl_sketch.training import client_state, cohort_feed, placement
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_experiment import SMALL
+from runs import SMALL
 
 PADDING = rounds.NOBODY
 
@@ -30,9 +26,9 @@ def sampled(seed, population=23, size=9):
 @pytest.mark.parametrize('seed', range(3))
 def test_every_client_is_with_the_process_that_has_it(processes, seed):
   cohort = sampled(seed)
-  lanes = feed.fullest(cohort, 23, processes)
+  lanes = cohort_feed.fullest(cohort, 23, processes)
   starts = placement.starts(23, processes)
-  laid = feed.by_process(cohort, 23, processes, lanes)
+  laid = cohort_feed.by_process(cohort, 23, processes, lanes)
   assert laid.ids.shape == (processes * lanes,)
   blocks = laid.ids.reshape(processes, lanes)
   for block, (first, stop) in zip(
@@ -62,10 +58,10 @@ def test_lanes_suffice_but_once_in_1e9(sampling):
   c = experiment.build(
     SMALL | {'population': 200, 'cohort': 40, 'sampling': sampling}
   )
-  lanes = feed.own_lanes(c.config, shards=4, processes=2)
+  lanes = cohort_feed.own_lanes(c.config, shards=4, processes=2)
   assert lanes % 2 == 0
   assert lanes <= (40 if sampling == 'fixed_size' else 100)
-  counts = [feed.fullest(c.sample(r), 200, 2) for r in range(2000)]
+  counts = [cohort_feed.fullest(c.sample(r), 200, 2) for r in range(2000)]
   assert 20 < max(counts) <= lanes
 
 
@@ -74,7 +70,7 @@ def test_lanes_suffice_but_once_in_1e9(sampling):
 def test_the_feed_makes_what_the_sampler_draws(per_dispatch, where):
   fields = {'rounds_per_dispatch': per_dispatch, 'feed': where}
   exp = experiment.build(SMALL | fields)
-  own = feed.Feed(exp, comms.cohort_mesh(2))
+  own = cohort_feed.Feed(exp, mesh_lib.cohort_mesh(2))
   for done in range(0, 4, per_dispatch):
     cohorts, placed = own.take(done)
     for i, cohort in enumerate(cohorts):
@@ -113,8 +109,8 @@ def state_of(population):
 
 
 def host_rows(tmp_path, clients):
-  mesh = comms.cohort_mesh(1)
-  return client_rows.OnHost(mesh, state_of(1), clients, tmp_path)
+  mesh = mesh_lib.cohort_mesh(1)
+  return client_state.OnHost(mesh, state_of(1), clients, tmp_path)
 
 
 def play(rows, state, rounds_of_ids):
@@ -151,28 +147,28 @@ def test_rows_written_by_any_processes_are_read_by_any_others(tmp_path):
       values = saved.rows[0][:, 0].tolist()
       found |= dict(zip(saved.ids.tolist(), values, strict=True))
     assert found == want
-  on_device = client_rows.OnDevice(comms.cohort_mesh(2))
+  on_device = client_state.OnDevice(mesh_lib.cohort_mesh(2))
   state = on_device.restored(state_of(8), parts)
-  column = np.asarray(client_rows.leaves(state)[0])[:, 0]
+  column = np.asarray(client_state.leaves(state)[0])[:, 0]
   assert column.tolist() == [want.get(i, 7.0) for i in range(8)]
 
 
 def test_a_part_that_is_missing_or_damaged_is_refused(tmp_path):
-  saved = client_rows.Saved(np.arange(3), [np.ones((3, 100), np.float32)])
-  client_rows.write(tmp_path / '4', saved)
+  saved = client_state.Saved(np.arange(3), [np.ones((3, 100), np.float32)])
+  client_state.write(tmp_path / '4', saved)
   (path,) = (tmp_path / '4').iterdir()
-  (again,) = client_rows.read(tmp_path / '4')
+  (again,) = client_state.read(tmp_path / '4')
   np.testing.assert_array_equal(again.rows[0], saved.rows[0])
   raw = bytearray(path.read_bytes())
   raw[len(raw) // 2] ^= 1
   path.write_bytes(raw)
   with pytest.raises(Exception, match='CRC'):
-    client_rows.read(tmp_path / '4')
+    client_state.read(tmp_path / '4')
   path.rename(path.with_name('part-0-of-2.npz'))
   path.with_name('part-0-of-2.npz').write_bytes(raw)
   with pytest.raises(Exception, match='CRC'):
-    client_rows.read(tmp_path / '4')
-  client_rows.keep_only(tmp_path, [5])
+    client_state.read(tmp_path / '4')
+  client_state.keep_only(tmp_path, [5])
   assert not (tmp_path / '4').exists()
 
 

@@ -4,12 +4,12 @@ import os
 import subprocess
 import sys
 
-from fl_sketch import devices
+from fl_sketch.training import devices
 import pytest
 
 CODE = """
 import os
-from fl_sketch import devices
+from fl_sketch.training import devices
 devices.start(cpu_devices=3, deterministic={})
 import jax
 print(jax.device_count(), os.environ['XLA_FLAGS'])

@@ -5,15 +5,14 @@ import json
 import os
 import stat
 
-from fl_sketch import config
-from fl_sketch import experiment
-from fl_sketch import keys as keys_lib
-from fl_sketch import secret
-from fl_sketch import training
+from fl_sketch import experiment, training
+from fl_sketch.experiment import config
+from fl_sketch.rounds import keys as keys_lib
+from fl_sketch.training import noise_secret
 import jax
 import numpy as np
 import pytest
-from test_experiment import SMALL
+from runs import SMALL
 
 PRIVATE = SMALL | {
   'algorithm': 'dp_fedavg',
@@ -39,14 +38,14 @@ def same(a, b):
 @pytest.fixture
 def entropy(tmp_path):
   """Where the secret of a run lies that has just begun."""
-  secret.keep(tmp_path, resumed=False)
+  noise_secret.keep(tmp_path, resumed=False)
   return tmp_path / 'secret' / 'entropy'
 
 
 def test_only_the_owner_reads_the_secret(tmp_path):
   old = os.umask(0)  # that of a careless user
   try:
-    secret.keep(tmp_path / 'run', resumed=False)
+    noise_secret.keep(tmp_path / 'run', resumed=False)
   finally:
     os.umask(old)
   folder = tmp_path / 'run' / 'secret'
@@ -59,13 +58,15 @@ def test_only_the_owner_reads_the_secret(tmp_path):
 def test_the_secret_is_read_again(entropy):
   folder = entropy.parent.parent
   before = entropy.read_bytes()
-  first, again = (secret.keep(folder, resumed=r) for r in (False, True))
+  first, again = (noise_secret.keep(folder, resumed=r) for r in (False, True))
   assert same(first, again)
   assert entropy.read_bytes() == before
 
 
 def test_every_run_draws_its_own(tmp_path):
-  made = [secret.keep(tmp_path / str(i), resumed=False) for i in range(20)]
+  made = [
+    noise_secret.keep(tmp_path / str(i), resumed=False) for i in range(20)
+  ]
   assert len({words(s.noise_key) for s in made}) == 20
   assert len({s.sampling for s in made}) == 20
   assert all(0 <= s.sampling < 2**64 for s in made)
@@ -74,12 +75,12 @@ def test_every_run_draws_its_own(tmp_path):
 def test_every_bit_of_the_entropy_counts(entropy):
   whole = entropy.read_bytes()
   folder = entropy.parent.parent
-  made = [secret.keep(folder, resumed=True)]
+  made = [noise_secret.keep(folder, resumed=True)]
   for i in range(32):
     changed = bytearray(whole)
     changed[i] ^= 1
     entropy.write_bytes(changed)
-    made.append(secret.keep(folder, resumed=True))
+    made.append(noise_secret.keep(folder, resumed=True))
   assert len({words(s.noise_key) for s in made}) == 33
   assert len({s.sampling for s in made}) == 33
 
@@ -88,13 +89,13 @@ def test_a_secret_made_elsewhere_is_refused(entropy):
   made_with = entropy.with_name('made_with.json')
   versions = json.loads(made_with.read_text())
   made_with.write_text(json.dumps(versions | {'devices': 77}))
-  with pytest.raises(secret.SecretError, match='was drawn with'):
-    secret.keep(entropy.parent.parent, resumed=True)
+  with pytest.raises(noise_secret.SecretError, match='was drawn with'):
+    noise_secret.keep(entropy.parent.parent, resumed=True)
 
 
 def test_a_run_that_goes_on_must_find_it(tmp_path):
-  with pytest.raises(secret.SecretError, match='entropy is missing'):
-    secret.keep(tmp_path, resumed=True)
+  with pytest.raises(noise_secret.SecretError, match='entropy is missing'):
+    noise_secret.keep(tmp_path, resumed=True)
   assert not (tmp_path / 'secret').exists()
 
 
@@ -102,16 +103,18 @@ def test_a_run_that_goes_on_must_find_it(tmp_path):
 def test_a_secret_open_to_others_is_refused(entropy, mode):
   entropy.chmod(mode)
   for resumed in False, True:
-    with pytest.raises(secret.SecretError, match=f'mode {mode:o}'):
-      secret.keep(entropy.parent.parent, resumed=resumed)
+    with pytest.raises(noise_secret.SecretError, match=f'mode {mode:o}'):
+      noise_secret.keep(entropy.parent.parent, resumed=resumed)
 
 
 @pytest.mark.parametrize('length', [0, 31, 33])
 def test_a_secret_of_another_length_is_refused(entropy, length):
   entropy.write_bytes(bytes(length))
   for resumed in False, True:
-    with pytest.raises(secret.SecretError, match=f'32 bytes in .*not {length}'):
-      secret.keep(entropy.parent.parent, resumed=resumed)
+    with pytest.raises(
+      noise_secret.SecretError, match=f'32 bytes in .*not {length}'
+    ):
+      noise_secret.keep(entropy.parent.parent, resumed=resumed)
 
 
 @pytest.mark.parametrize('broken', ['fdopen', 'replace'])
@@ -124,27 +127,27 @@ def test_an_interrupted_write_leaves_nothing_half_made(
   with monkeypatch.context() as patch:
     patch.setattr(os, broken, fail)
     with pytest.raises(KeyboardInterrupt):
-      secret.keep(tmp_path, resumed=False)
+      noise_secret.keep(tmp_path, resumed=False)
   path = tmp_path / 'secret' / 'entropy'
   assert not path.exists()
-  first = secret.keep(tmp_path, resumed=False)
+  first = noise_secret.keep(tmp_path, resumed=False)
   assert path.stat().st_size == 32
   assert {p.name for p in path.parent.iterdir()} == FILES
-  assert same(first, secret.keep(tmp_path, resumed=True))
+  assert same(first, noise_secret.keep(tmp_path, resumed=True))
 
 
 def test_a_noise_seed_makes_the_same_secret_again():
-  made = [secret.reproducible(i) for i in range(50)]
+  made = [noise_secret.reproducible(i) for i in range(50)]
   assert len({words(s.noise_key) for s in made}) == 50
   assert len({s.sampling for s in made}) == 50
-  assert all(same(s, secret.reproducible(i)) for i, s in enumerate(made))
+  assert all(same(s, noise_secret.reproducible(i)) for i, s in enumerate(made))
   # It is not the key that a run of this seed hashes with.
   assert words(made[0].noise_key) != words(jax.random.key(0))
 
 
 def test_a_noise_seed_leaves_no_file(tmp_path):
   c = config.Config(**PRIVATE, noise_seed=3)
-  of = lambda c: secret.of_run(c, tmp_path, resumed=False)
+  of = lambda c: noise_secret.of_run(c, tmp_path, resumed=False)
   assert same(of(c), of(c))
   assert not same(of(c), of(dataclasses.replace(c, noise_seed=4)))
   assert not list(tmp_path.iterdir())
@@ -160,7 +163,7 @@ def test_points_of_a_sweep_have_noise_of_their_own(tmp_path):
     dataclasses.replace(c, **changed)
     for changed in ({}, {'seed': 1}, {'clip_norm': 0.2}, {'server_lr': 0.3})
   ]
-  made = [secret.of_run(p, tmp_path, resumed=False) for p in points]
+  made = [noise_secret.of_run(p, tmp_path, resumed=False) for p in points]
   assert len({s.sampling for s in made}) == len(points)
   found = []
   for root in made:
@@ -170,7 +173,7 @@ def test_points_of_a_sweep_have_noise_of_their_own(tmp_path):
   assert len(set(found)) == len(found)
   # A run that goes on, longer than it was to be, is the same one.
   longer = dataclasses.replace(c, rounds=99)
-  assert same(secret.of_run(longer, tmp_path, resumed=True), made[0])
+  assert same(noise_secret.of_run(longer, tmp_path, resumed=True), made[0])
 
 
 @pytest.mark.long
@@ -179,7 +182,7 @@ def test_no_file_of_a_run_but_its_secret_tells_its_noise(tmp_path):
   training.train(exp, tmp_path, progress=False)
   path = tmp_path / 'secret' / 'entropy'
   parts = [path.read_bytes()[i : i + 8] for i in (0, 8, 16, 24)]
-  hidden = secret.of_run(exp.config, tmp_path, resumed=True)
+  hidden = noise_secret.of_run(exp.config, tmp_path, resumed=True)
   parts.append(np.asarray(jax.random.key_data(hidden.noise_key)).tobytes())
   for r in range(2):  # nor the keys of its rounds
     parts += [
@@ -200,7 +203,7 @@ def test_no_file_of_a_run_but_its_secret_tells_its_noise(tmp_path):
 
 
 def test_a_secret_belongs_to_what_a_resumed_run_must_keep(tmp_path):
-  of = lambda **fields: secret.of_run(
+  of = lambda **fields: noise_secret.of_run(
     config.Config(
       algorithm='dp_fedavg', standardize=False, delta=1e-5, **fields
     ),

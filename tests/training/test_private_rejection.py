@@ -1,26 +1,18 @@
 """In a private round a client's nonsense counts as zeros, with its noise."""
 
-from cases import ALGORITHMS
-from cases import HP
-from cases import KEY
-from cases import SECRET
-from cases import cohort
-from cases import jit
-from cases import start
+from cases import ALGORITHMS, HP, KEY, SECRET, cohort, jit, start
 import chex
-from fl_sketch import comms
-from fl_sketch import experiment
-from fl_sketch import rounds
-from fl_sketch import training
+from fl_sketch import experiment, rounds, training
+from fl_sketch.rounds import mesh as mesh_lib
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_experiment import SMALL
+from runs import SMALL
 
 
 def played(name, given):
-  make, mesh = ALGORITHMS[name].make, comms.cohort_mesh()
+  make, mesh = ALGORITHMS[name].make, mesh_lib.cohort_mesh()
   round_fn = jit(rounds.run_round(make, mesh))
   return round_fn(HP, start(make, mesh), given, KEY, None, SECRET)
 

@@ -4,18 +4,16 @@ import json
 import shutil
 
 import chex
-from fl_sketch import experiment
-from fl_sketch import secret
-from fl_sketch import sweep
-from fl_sketch import training
-from fl_sketch import workdir
-from fl_sketch.privacy import accounting
-from fl_sketch.privacy import types
+from fl_sketch import experiment, sweeps, training
+from fl_sketch.privacy import accounting, types
+from fl_sketch.reporting import label_distribution, learning_curves
+from fl_sketch.training import noise_secret, workdir
 import jax
 import numpy as np
 import pytest
-from test_experiment import SMALL
-from test_training import rows
+from runs import SMALL
+
+from tests.training.test_training import rows
 
 PRIVATE = SMALL | {
   'standardize': False,
@@ -39,8 +37,8 @@ def quick():
   """Programs that are hardly optimised, and no pictures."""
   jax.config.update('jax_disable_most_optimizations', True)
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(training.reporting, 'draw_run', lambda *_: None)
-    patch.setattr(training.pictures, 'label_distribution', lambda *_, **__: 0)
+    patch.setattr(learning_curves, 'draw_run', lambda *_: None)
+    patch.setattr(label_distribution, 'draw', lambda *_, **__: 0)
     yield
   jax.config.update('jax_disable_most_optimizations', False)
 
@@ -140,7 +138,7 @@ def test_more_rounds_of_the_same_noise_cost_more(whole, cut):
 def test_without_its_secret_a_run_does_not_go_on(cut):
   before = (cut / 'metrics.jsonl').read_bytes()
   shutil.rmtree(cut / 'secret')
-  with pytest.raises(secret.SecretError, match='is missing'):
+  with pytest.raises(noise_secret.SecretError, match='is missing'):
     train(cut)
   assert (cut / 'metrics.jsonl').read_bytes() == before
 
@@ -165,7 +163,7 @@ def test_no_published_file_holds_the_secret(whole):
   folder, result = whole
   entropy = (folder / 'secret' / 'entropy').read_bytes()
   c = experiment.build(PRIVATE).config
-  kept = secret.of_run(c, folder, resumed=True)
+  kept = noise_secret.of_run(c, folder, resumed=True)
   wanted = traces(kept, entropy)
   searched = 0
   for path in folder.rglob('*'):
@@ -229,7 +227,7 @@ def test_every_point_of_a_sweep_has_its_noise_and_its_epsilon(tmp_path):
 
   def play(name, points_per_program):
     options = {'points_per_program': points_per_program, 'progress': False}
-    return sweep.run(fields, tmp_path / name, **options)
+    return sweeps.run(fields, tmp_path / name, **options)
 
   turns = play('turns', 1)
   kept = [tmp_path / name / 'secret' for name in ('turns', 'at_once')]
@@ -258,5 +256,5 @@ def test_nor_where_no_row_was_logged_yet(tmp_path):
   metrics = tmp_path / 'metrics.jsonl'
   metrics.write_text('')
   shutil.rmtree(tmp_path / 'secret')
-  with pytest.raises(secret.SecretError, match='is missing'):
+  with pytest.raises(noise_secret.SecretError, match='is missing'):
     train(tmp_path, **never, rounds=6)

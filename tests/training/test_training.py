@@ -7,17 +7,15 @@ import threading
 import time
 
 import chex
-from fl_sketch import checkpoints
-from fl_sketch import comms
-from fl_sketch import config
-from fl_sketch import experiment
-from fl_sketch import training
-from fl_sketch import workdir
+from fl_sketch import experiment, training
 from fl_sketch.data import sources
+from fl_sketch.experiment import config
+from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.training import checkpoints, loop, workdir
 import jax
 import numpy as np
 import pytest
-from test_experiment import SMALL
+from runs import SMALL
 
 SAFL = SMALL | {
   'algorithm': 'safl',
@@ -156,7 +154,7 @@ def test_training_data_may_stay_on_the_host(whole, tmp_path):
 
 def test_going_on_with_other_devices_is_said(copy):
   exp = experiment.build(SAFL | {'rounds': 9})
-  mesh = comms.cohort_mesh(1)
+  mesh = mesh_lib.cohort_mesh(1)
   with pytest.warns(UserWarning, match='1 devices where the run had 2'):
     training.train(exp, copy, mesh=mesh, progress=False)
 
@@ -210,7 +208,7 @@ def test_one_device_and_two_train_the_same_model(tmp_path):
   params = []
   for shards in (1, 2):
     exp = experiment.build(SAFL | {'rounds': 5})
-    mesh = comms.cohort_mesh(shards)
+    mesh = mesh_lib.cohort_mesh(shards)
     result = training.train(
       exp, tmp_path / str(shards), mesh=mesh, progress=False
     )
@@ -259,7 +257,7 @@ def test_a_signal_saves_and_the_next_start_goes_on(whole, number, tmp_path):
 
 
 def test_a_signal_before_anything_is_logged(tmp_path, monkeypatch):
-  monkeypatch.setattr(training, '_stopped', lambda caught: True)
+  monkeypatch.setattr(loop, '_stopped', lambda caught: True)
   stopped = train(tmp_path, log_every=100)
   assert not stopped.finished
   assert stopped.row == {}
@@ -267,7 +265,7 @@ def test_a_signal_before_anything_is_logged(tmp_path, monkeypatch):
 
 def test_the_library_cannot_be_handed_a_mesh_it_does_not_have():
   with pytest.raises(ValueError, match='shards=8'):
-    comms.cohort_mesh(8)
+    mesh_lib.cohort_mesh(8)
 
 
 def test_evaluation_covers_the_test_set_once(tmp_path):

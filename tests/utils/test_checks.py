@@ -2,7 +2,7 @@
 
 import math
 
-from fl_sketch import checks
+from fl_sketch.utils import checks
 import numpy as np
 import pytest
 

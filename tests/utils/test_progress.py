@@ -1,4 +1,4 @@
-from fl_sketch import progress
+from fl_sketch.utils import progress
 
 ROW = {
   'round': 3,

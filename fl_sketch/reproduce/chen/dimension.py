@@ -3,13 +3,10 @@
 import functools
 import math
 
-from fl_sketch import algorithms
-from fl_sketch import reporting
-from fl_sketch import sketches
-from fl_sketch.reproduce import lab as lab_lib
-from fl_sketch.reproduce import song_runs
-from fl_sketch.reproduce import study
-from fl_sketch.theory import chen_corollaries
+from fl_sketch import algorithms, reporting, sketches
+from fl_sketch.reproduce import lab as lab_lib, study
+from fl_sketch.reproduce.song import runs as song_runs
+from fl_sketch.theory.chen import corollaries as chen_corollaries
 import jax.numpy as jnp
 import numpy as np
 

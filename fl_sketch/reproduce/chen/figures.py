@@ -7,12 +7,8 @@ import itertools
 import math
 from typing import Any
 
-from fl_sketch.reproduce import chen_races as races
-from fl_sketch.reproduce import chen_remarks as remarks
-from fl_sketch.reproduce import chen_report as report
-from fl_sketch.reproduce import chen_settings as settings
-from fl_sketch.reproduce import lab as lab_lib
-from fl_sketch.reproduce import study
+from fl_sketch.reproduce import lab as lab_lib, study
+from fl_sketch.reproduce.chen import races, remarks, report, settings
 import numpy as np
 import scipy.stats
 

@@ -5,13 +5,8 @@ Chen, Li and Banerjee, arXiv:2411.06770.
 
 import math
 
-from fl_sketch.reproduce import chen
-from fl_sketch.reproduce import chen_races as races
-from fl_sketch.reproduce import chen_remarks as remarks
-from fl_sketch.reproduce import chen_report as report
-from fl_sketch.reproduce import chen_settings as settings
-from fl_sketch.reproduce import lab as lab_lib
-from fl_sketch.reproduce import study
+from fl_sketch.reproduce import lab as lab_lib, study
+from fl_sketch.reproduce.chen import figures, races, remarks, report, settings
 import numpy as np
 
 _SETTINGS = {
@@ -38,7 +33,7 @@ def headline(lab: lab_lib.Lab) -> study.Report:
     extra = races.longer(lab, setting), races.momentum(lab, setting)
     tried.append([name, *report.tried(*extra, race)])
   tables.append(study.Table(_TRIED, _TRIED_HEAD, tried))
-  notes = chen.RATES, chen.SUBSTITUTES
+  notes = figures.RATES, figures.SUBSTITUTES
   return study.Report(claims, seeds, tables, pictures, notes)
 
 
@@ -108,7 +103,7 @@ STUDIES = (
   study.Study(
     'SAFL-99',
     'Headline: dense accuracy with 99 % less uplink, before every baseline',
-    f'{chen.SOURCE}, sections 1 and 5',
+    f'{figures.SOURCE}, sections 1 and 5',
     headline,
     minutes=150,
   ),

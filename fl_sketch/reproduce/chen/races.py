@@ -3,8 +3,8 @@
 Chen, Li and Banerjee, arXiv:2411.06770, section 5 and appendix D.
 """
 
-from fl_sketch.reproduce import chen_settings as settings
 from fl_sketch.reproduce import lab as lab_lib
+from fl_sketch.reproduce.chen import settings
 import numpy as np
 
 Fields = settings.Fields

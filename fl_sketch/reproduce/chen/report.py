@@ -1,15 +1,12 @@
 """What the races of Chen et al.'s settings show: numbers, tables, pictures."""
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import math
 from typing import Any
 
 from fl_sketch import reporting
-from fl_sketch.reproduce import chen_races as races
-from fl_sketch.reproduce import chen_settings as settings
-from fl_sketch.reproduce import lab as lab_lib
-from fl_sketch.reproduce import study
+from fl_sketch.reproduce import lab as lab_lib, study
+from fl_sketch.reproduce.chen import races, settings
 from matplotlib import figure
 import numpy as np
 

@@ -5,11 +5,9 @@ that the machine allows: five clients with equal shares, everybody in a round,
 label smoothing 0.1, weight decay 1e-4.
 """
 
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import experiment
-from fl_sketch import models
+from fl_sketch import experiment, models
 from fl_sketch.models import pretrained
 from fl_sketch.reproduce import lab as lab_lib
 

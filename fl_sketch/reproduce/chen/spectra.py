@@ -3,10 +3,8 @@
 Chen, Li and Banerjee, arXiv:2411.06770.
 """
 
-from fl_sketch import spectra
-from fl_sketch.reproduce import lab as lab_lib
-from fl_sketch.reproduce import study
-from fl_sketch.theory import spectrum_report
+from fl_sketch.reproduce import lab as lab_lib, study
+from fl_sketch.theory.curvature import during_training, spectrum_report
 import numpy as np
 
 _SOURCE = 'Chen, Li, Banerjee, arXiv:2411.06770'
@@ -95,12 +93,12 @@ def _spectra(lab: lab_lib.Lab) -> list[spectrum_report.Row]:
     },
   )
   options = lab.pick(
-    spectra.Options(20, 2, 5, 100),
-    spectra.Options(128, 2, 50, 500),
-    spectra.Options(80, 3, 50, 1000),
+    during_training.Options(20, 2, 5, 100),
+    during_training.Options(128, 2, 50, 500),
+    during_training.Options(80, 3, 50, 1000),
   )
   lab.played['spectra'] = fields | options._asdict()
-  return spectra.run(
+  return during_training.run(
     fields,
     str(lab.folder / 'runs' / 'spectra'),
     every=fields['eval_every'],

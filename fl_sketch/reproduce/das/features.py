@@ -10,13 +10,10 @@ import pathlib
 import shutil
 from typing import Any
 
-from fl_sketch import config as config_lib
-from fl_sketch import losses
 from fl_sketch import models
-from fl_sketch.data import partitions
-from fl_sketch.data import pixels
-from fl_sketch.data import sources
-from fl_sketch.data import store
+from fl_sketch.data import partitions, pixels, sources, store
+from fl_sketch.experiment import config as config_lib
+from fl_sketch.models import losses
 from fl_sketch.reproduce import lab as lab_lib
 import jax
 import jax.numpy as jnp

@@ -2,13 +2,12 @@
 
 import itertools
 import math
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fl_sketch.data import synthetic
 from fl_sketch.privacy import bounds
-from fl_sketch.reproduce import das_paths
 from fl_sketch.reproduce import lab as lab_lib
+from fl_sketch.reproduce.das import paths as paths_lib
 import numpy as np
 import tqdm
 
@@ -116,10 +115,10 @@ def _measured(base, axes, every, progress):
     desc='quadratics', total=total, unit='run', disable=not progress
   ) as bar:
     for algorithm in axes['algorithm']:
-      for paths in das_paths.play(base | {'algorithm': algorithm}, values):
+      for paths in paths_lib.play(base | {'algorithm': algorithm}, values):
         w, snr = paths.w[:, ::every], paths.signal / paths.noise
         windows = snr.reshape(len(snr), -1, every).mean(-1)
-        found['excess'] += das_paths.excess(problem, w).tolist()
+        found['excess'] += paths_lib.excess(problem, w).tolist()
         found['snr'] += windows.tolist()
         bar.update(len(w))
   return found
@@ -135,8 +134,8 @@ def floors(lab: lab_lib.Lab) -> list[list[float]]:
   def compute():
     found = []
     for algorithm in ALGORITHMS:
-      (paths,) = das_paths.play(base | {'algorithm': algorithm}, values)
-      found.append(das_paths.excess(problem, paths.w[:, -1]).tolist())
+      (paths,) = paths_lib.play(base | {'algorithm': algorithm}, values)
+      found.append(paths_lib.excess(problem, paths.w[:, -1]).tolist())
     return found
 
   return lab.kept('das/floors', base | {'values': values}, compute)
@@ -162,7 +161,7 @@ def trajectories(lab: lab_lib.Lab) -> list[dict[str, Any]]:
 
   def compute():
     played = [
-      [p.w for p in das_paths.play(base | {'algorithm': a}, values)]
+      [p.w for p in paths_lib.play(base | {'algorithm': a}, values)]
       for a in ALGORITHMS
     ]
     pairs = zip(*map(np.concatenate, played), strict=True)

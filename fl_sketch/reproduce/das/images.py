@@ -3,14 +3,10 @@
 Das, Hashemi, Sanghavi and Dhillon, arXiv:2106.07094, section 6, appendix G.
 """
 
-from fl_sketch import experiment
-from fl_sketch import models
+from fl_sketch import experiment, models
 from fl_sketch.data import sources
-from fl_sketch.reproduce import das_pictures as pictures
-from fl_sketch.reproduce import das_races as races
-from fl_sketch.reproduce import das_remarks as remarks
-from fl_sketch.reproduce import lab as lab_lib
-from fl_sketch.reproduce import study
+from fl_sketch.reproduce import lab as lab_lib, study
+from fl_sketch.reproduce.das import pictures, races, remarks
 import numpy as np
 
 _SOURCE = 'Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094'

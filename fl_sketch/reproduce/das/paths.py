@@ -4,22 +4,17 @@ E full gradient steps on a quadratic have a closed form, so that a round costs
 as much as one step; all else is the algorithm's own.
 """
 
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import functools
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import algorithms
-from fl_sketch import comms
-from fl_sketch import config as config_lib
-from fl_sketch import experiment
-from fl_sketch import local as local_lib
-from fl_sketch import rounds
-from fl_sketch import secret
+from fl_sketch import algorithms, experiment, rounds
 from fl_sketch.data import synthetic
+from fl_sketch.experiment import config as config_lib
+from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.rounds.algorithm import Local
+from fl_sketch.training import noise_secret
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -41,7 +36,7 @@ class Paths(NamedTuple):
   noise: np.ndarray
 
 
-def closed_form(client_lr: Any, steps: int) -> local_lib.Local:
+def closed_form(client_lr: Any, steps: int) -> Local:
   r"""Local work: gradient steps on a quadratic, at once.
 
   With :math:`A_i A_i^T = U S U^T`, :math:`w - w_E = U (1 - (1 - \eta S)^E) U^T
@@ -110,7 +105,7 @@ def play(
     own = dataclasses.replace(c, **some)
     hyper = experiment.reconfigured(exp, own).hyper
     start = jnp.asarray(problem.start(c.seed, own.start_scale))
-    noise_key = secret.reproducible(own.noise_seed or 0, c.seed).noise_key
+    noise_key = noise_secret.reproducible(own.noise_seed or 0, c.seed).noise_key
     runs.append((hyper, start, noise_key))
   for i in range(0, len(runs), AT_ONCE):
     part = runs[i : i + AT_ONCE]
@@ -123,14 +118,14 @@ def play(
 @functools.cache
 def _program(c: config_lib.Config):
   """The experiment, and its runs as one compiled function."""
-  exp, mesh = experiment.build(c), comms.cohort_mesh()
+  exp, mesh = experiment.build(c), mesh_lib.cohort_mesh()
   local = lambda hp: closed_form(hp.client_lr, c.local_steps)
   options = experiment.algorithm_options(c)
   make = algorithms.make(c.algorithm, local=local, **options)
   round_fn = rounds.run_round(make, mesh, fetch=exp.fetch, lanes_per_step=None)
   key = jax.random.key(c.key_seed)
   # Everybody takes part in every round: one cohort serves all.
-  cohort = exp.sample(0, secret.reproducible(0, c.seed).sampling)
+  cohort = exp.sample(0, noise_secret.reproducible(0, c.seed).sampling)
   data = decomposed(exp.data)
 
   def path(hp, start, noise_key):

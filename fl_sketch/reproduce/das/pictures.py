@@ -5,9 +5,8 @@ import itertools
 from typing import Any
 
 from fl_sketch import reporting
-from fl_sketch.reproduce import das_grid
-from fl_sketch.reproduce import das_races
 from fl_sketch.reproduce import lab
+from fl_sketch.reproduce.das import grid as grid_lib, races
 from matplotlib import figure
 import numpy as np
 
@@ -28,7 +27,7 @@ GRID = (
 
 
 def curves(
-  runs: das_grid.Grid, values: np.ndarray, label: str
+  runs: grid_lib.Grid, values: np.ndarray, label: str
 ) -> figure.Figure:
   """Panels by start and C, curves by rate and algorithm, at q = 1.
 
@@ -39,12 +38,12 @@ def curves(
   """
   fig = figure.Figure(figsize=(12, 6.4), layout='constrained')
   axes = fig.subplots(2, 3, sharex=True, sharey='row').flat
-  panels = itertools.product(das_grid.STARTS, das_grid.CLIPS)
+  panels = itertools.product(grid_lib.STARTS, grid_lib.CLIPS)
   for ax, (start, clip) in zip(axes, panels, strict=True):
     for i, lr in enumerate(runs.axes['client_lr']):
       at = {'start_scale': start, 'clip_norm': clip, 'client_lr': lr}
       for part, line, name in zip(
-        values, ('--', '-'), das_grid.ALGORITHMS.values(), strict=True
+        values, ('--', '-'), grid_lib.ALGORITHMS.values(), strict=True
       ):
         y = runs.at(part, q=1.0, **at).mean(0)
         look = reporting.look(i) | {'linestyle': line}
@@ -60,11 +59,11 @@ def curves(
 
 
 def paths(found: Sequence[dict[str, Any]]) -> figure.Figure:
-  """Panels by start and C, of `das_grid.trajectories` with the first noise."""
+  """Panels by start and C, of `grid_lib.trajectories` with the first noise."""
   fig = figure.Figure(figsize=(12, 6.4), layout='constrained')
   first = [f for f in found if f['noise_seed'] == 0]
   for ax, one in zip(fig.subplots(2, 3).flat, first, strict=True):
-    names = das_grid.ALGORITHMS.values()
+    names = grid_lib.ALGORITHMS.values()
     for i, (path, name) in enumerate(zip(one['paths'], names, strict=True)):
       x, y = np.transpose(path)
       look = reporting.look(i)
@@ -79,7 +78,7 @@ def paths(found: Sequence[dict[str, Any]]) -> figure.Figure:
 
 
 def grid(
-  grids: Sequence[tuple[das_races.Setting, Sequence[lab.Run]]],
+  grids: Sequence[tuple[races.Setting, Sequence[lab.Run]]],
 ) -> figure.Figure:
   """Accuracy by clipping norm: rows by dataset, columns by noise."""
   count = len(grids)
@@ -87,10 +86,10 @@ def grid(
   columns = 2 * len(grids[0][0].epsilons)
   axes = fig.subplots(count, columns, sharex=True, sharey='row', squeeze=False)
   for row, (setting, runs) in zip(axes, grids, strict=True):
-    for ax, noise in zip(row, das_races.noises(setting), strict=True):
-      for i, (algorithm, name) in enumerate(das_races.ALGORITHMS.items()):
+    for ax, noise in zip(row, races.noises(setting), strict=True):
+      for i, (algorithm, name) in enumerate(races.ALGORITHMS.items()):
         best: dict[float, float] = {}
-        for r in das_races.chosen(runs, noise, algorithm):
+        for r in races.chosen(runs, noise, algorithm):
           clip, score = r.values['clip_norm'], 100 * r.final(last=3)
           best[clip] = max(best.get(clip, 0.0), score)
         ax.plot(
@@ -108,5 +107,5 @@ def grid(
 
 
 def _titled(ax, start, clip):
-  ax.set_title(f'{das_grid.STARTS[start]}, C = {clip:g}', fontsize='medium')
+  ax.set_title(f'{grid_lib.STARTS[start]}, C = {clip:g}', fontsize='medium')
   ax.grid(color='0.9')

@@ -5,18 +5,15 @@ Das, Hashemi, Sanghavi and Dhillon, arXiv:2106.07094, section 5.3.
 
 import itertools
 
-from fl_sketch import config as config_lib
 from fl_sketch import experiment
 from fl_sketch.data import synthetic
-from fl_sketch.reproduce import das_grid
-from fl_sketch.reproduce import das_pictures as pictures
-from fl_sketch.reproduce import das_remarks as remarks
-from fl_sketch.reproduce import lab as lab_lib
-from fl_sketch.reproduce import study
+from fl_sketch.experiment import config as config_lib
+from fl_sketch.reproduce import lab as lab_lib, study
+from fl_sketch.reproduce.das import grid, pictures, remarks
 import numpy as np
 
 _SOURCE = 'Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094'
-_NAMES = tuple(das_grid.ALGORITHMS.values())
+_NAMES = tuple(grid.ALGORITHMS.values())
 _SETTING = (
   'One draw of 100 quadratics of rank 20 in 200 dimensions, everybody in each '
   'of 500 rounds of 20 full steps, three draws of noise that both algorithms '
@@ -42,7 +39,7 @@ _ALL = 'over q >= 1, both starts and all rates'
 
 def figure_1(lab: lab_lib.Lab) -> study.Report:
   """How far from the optimum clipping and normalising end."""
-  runs = das_grid.grid(lab)
+  runs = grid.grid(lab)
   first = runs.excess[0, 0, :, 0, 0, 0, 0]
   caption = (
     'Loss after the last round above the minimum; before the first it is '
@@ -109,7 +106,7 @@ def _no_progress(runs):
 def _reversed(lab, runs):
   """With little noise clipping is ahead: normalising has a floor."""
   claims = []
-  for scale, name in das_grid.STARTS.items():
+  for scale, name in grid.STARTS.items():
     ratio = runs.at(runs.ratio, q=0.01, start_scale=scale)
     at_40_and_50 = _by_setting(ratio[:, 1:3])
     value, error = lab_lib.worst(at_40_and_50, '>=')
@@ -119,7 +116,7 @@ def _reversed(lab, runs):
     )
     remark = remarks.FIGURE_1_REVERSED
     claims.append(study.Claim(text, value, '>=', 1.0, error, remark))
-  clip, normalise = (found[1] for found in das_grid.floors(lab))
+  clip, normalise = (found[1] for found in grid.floors(lab))
   text = (
     'counter-claim: the floor of normalising over that of clipping, without '
     f'noise, C = 50, rate 0.004: {normalise:.2e} over {clip:.2e}'
@@ -129,7 +126,7 @@ def _reversed(lab, runs):
 
 def _literal(lab, runs):
   """The closed form against `sweep`, which takes the steps."""
-  config = das_grid.fields(lab)
+  config = grid.fields(lab)
   config |= {k: config['rounds'] for k in ('eval_every', 'checkpoint_every')}
   problem = synthetic.quadratics(0, config['population'])
   (run,) = lab.sweep('das/steps', config)
@@ -149,8 +146,8 @@ def _privacy(runs):
   """What the noise of each q is worth."""
   rows = []
   for q in runs.axes['q']:
-    z = das_grid.noise_multiplier(q)
-    fields = das_grid.FIELDS | {'rounds': 500, 'noise_multiplier': z}
+    z = grid.noise_multiplier(q)
+    fields = grid.FIELDS | {'rounds': 500, 'noise_multiplier': z}
     told = experiment.account(config_lib.Config(**fields)).statement
     rows.append([f'{q:g}', f'{z:.4f}', f'{told.epsilon:.4g}'])
   head = 'q', 'noise multiplier z', 'true epsilon at delta 1e-6'
@@ -168,14 +165,14 @@ def _table(caption, runs, values, digits):
       for lr in rates
       for x in values
     ]
-    rows.append([f'{q:g}', das_grid.STARTS[start][:2], f'{clip:g}', *cells])
+    rows.append([f'{q:g}', grid.STARTS[start][:2], f'{clip:g}', *cells])
   head = [f'{name}, {lr:g}' for lr in rates for name in _NAMES]
   return study.Table(caption, ('q', 'start', 'C', *head), rows)
 
 
 def figure_2(lab: lab_lib.Lab) -> study.Report:
   """The signal-to-noise ratio of a round."""
-  runs = das_grid.grid(lab)
+  runs = grid.grid(lab)
   means = runs.snr.mean(-1)
   claims = []
   for clip, relation, bound in (
@@ -206,16 +203,16 @@ def figure_2(lab: lab_lib.Lab) -> study.Report:
 
 def figure_3(lab: lab_lib.Lab) -> study.Report:
   """Trajectories in a plane."""
-  found = das_grid.trajectories(lab)
+  found = grid.trajectories(lab)
   places = {'plane': 'in the plane of the figure', 'space': 'in all dimensions'}
   claims, rows = [], []
-  for start, clip in itertools.product(das_grid.STARTS, das_grid.CLIPS):
-    name, cells = das_grid.STARTS[start][:2], []
+  for start, clip in itertools.product(grid.STARTS, grid.CLIPS):
+    name, cells = grid.STARTS[start][:2], []
     at = {'start_scale': start, 'clip_norm': clip}
     for place, words in places.items():
       ends = np.array([f[place] for f in found if at.items() <= f.items()])
       cells += [lab_lib.shown(ends[:, i], digits=3) for i in (0, 1)]
-      if clip == max(das_grid.CLIPS):
+      if clip == max(grid.CLIPS):
         value, error = lab_lib.mean_and_error(ends[:, 1] / ends[:, 0])
         text = (
           f'distance from w* at the end, {words}, normalising over clipping, '
@@ -225,8 +222,7 @@ def figure_3(lab: lab_lib.Lab) -> study.Report:
     rows.append([name, f'{clip:g}', *cells])
   head = [f'{name}, {words}' for words in places.values() for name in _NAMES]
   caption = (
-    'Distance from w* at the end, of moving averages of '
-    f'{das_grid.SMOOTH} rounds.'
+    f'Distance from w* at the end, of moving averages of {grid.SMOOTH} rounds.'
   )
   ends = [{k: v for k, v in f.items() if k != 'paths'} for f in found]
   return study.Report(

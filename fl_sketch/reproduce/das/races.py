@@ -5,15 +5,13 @@ Das, Hashemi, Sanghavi and Dhillon, arXiv:2106.07094, section 6, appendix G.
 
 from collections.abc import Sequence
 import math
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import config as config_lib
 from fl_sketch import experiment
+from fl_sketch.experiment import config as config_lib, privacy_plan
 from fl_sketch.privacy import bounds
-from fl_sketch.privacy import plan
-from fl_sketch.reproduce import das_features
 from fl_sketch.reproduce import lab as lab_lib
+from fl_sketch.reproduce.das import features as features_lib
 import numpy as np
 
 Fields = dict[str, Any]
@@ -100,10 +98,10 @@ def features(lab: lab_lib.Lab, dataset: str) -> Setting:
   Raises:
     DataError: the dataset is not there.
   """
-  population = das_features.POPULATION
+  population = features_lib.POPULATION
   own = {
     'dataset': 'store',
-    'store': str(das_features.folder(lab, dataset)),
+    'store': str(features_lib.folder(lab, dataset)),
     'feed': 'device',
     'population': population,
     'cohort': population // 5,
@@ -196,7 +194,7 @@ def worth(
   return promise.statement.epsilon
 
 
-def told(setting: Setting, **own: Any) -> plan.Promise:
+def told(setting: Setting, **own: Any) -> privacy_plan.Promise:
   """What the accountant says of a private config of the setting."""
   fields = private(setting, **own)
   return experiment.account(config_lib.Config.from_mapping(fields))

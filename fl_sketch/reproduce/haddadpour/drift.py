@@ -6,14 +6,10 @@ Haddadpour, Karimi, Li and Li, arXiv:2008.04975, Algorithms 5 and 6.
 import functools
 from typing import Any
 
-from fl_sketch import algorithms
-from fl_sketch import comms
-from fl_sketch import reporting
-from fl_sketch import rounds
-from fl_sketch import sketches
-from fl_sketch.data import seeding
-from fl_sketch.reproduce import lab as lab_lib
-from fl_sketch.reproduce import study
+from fl_sketch import algorithms, reporting, rounds, sketches
+from fl_sketch.reproduce import lab as lab_lib, study
+from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.utils import seeding
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -116,7 +112,9 @@ def _program(algorithm, options, count):
     sketch=sketches.count_sketch(*TABLE),
     **dict(options),
   )
-  round_fn = rounds.run_round(make, comms.cohort_mesh(1), lanes_per_step=None)
+  round_fn = rounds.run_round(
+    make, mesh_lib.cohort_mesh(1), lanes_per_step=None
+  )
 
   def run(hp, start, cohort, key):
     def step(state, _):

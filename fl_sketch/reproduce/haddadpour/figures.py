@@ -5,12 +5,9 @@ Haddadpour, Karimi, Li and Li, arXiv:2008.04975.
 
 import itertools
 
-from fl_sketch.reproduce import haddadpour_remarks as remarks
-from fl_sketch.reproduce import haddadpour_report as report
-from fl_sketch.reproduce import haddadpour_runs as runs_lib
-from fl_sketch.reproduce import lab as lab_lib
-from fl_sketch.reproduce import study
-from fl_sketch.reproduce.haddadpour_runs import Cell
+from fl_sketch.reproduce import lab as lab_lib, study
+from fl_sketch.reproduce.haddadpour import remarks, report, runs as runs_lib
+from fl_sketch.reproduce.haddadpour.runs import Cell
 import numpy as np
 
 _SOURCE = 'Haddadpour, Karimi, Li, Li, arXiv:2008.04975'

@@ -1,15 +1,12 @@
 """What runs of Haddadpour et al.'s cells show: claims, tables, pictures."""
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fl_sketch import reporting
-from fl_sketch.reproduce import haddadpour_runs as runs_lib
-from fl_sketch.reproduce import lab as lab_lib
-from fl_sketch.reproduce import study
-from fl_sketch.reproduce.haddadpour_runs import Cell
-from fl_sketch.reproduce.haddadpour_runs import Runs
+from fl_sketch.reproduce import lab as lab_lib, study
+from fl_sketch.reproduce.haddadpour import runs as runs_lib
+from fl_sketch.reproduce.haddadpour.runs import Cell, Runs
 from matplotlib import figure
 import numpy as np
 

@@ -4,8 +4,7 @@ Haddadpour, Karimi, Li and Li, arXiv:2008.04975, section 6: LeNet-5 on MNIST,
 50 devices, half of them a round, batches of 32.
 """
 
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fl_sketch.reproduce import lab as lab_lib
 import numpy as np

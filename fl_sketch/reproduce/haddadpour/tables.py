@@ -5,9 +5,8 @@ Haddadpour, Karimi, Li and Li, arXiv:2008.04975.
 
 from collections.abc import Callable
 
-from fl_sketch.reproduce import lab as lab_lib
-from fl_sketch.reproduce import study
-from fl_sketch.theory import haddadpour_tables as theory
+from fl_sketch.reproduce import lab as lab_lib, study
+from fl_sketch.theory.haddadpour import tables as theory
 
 LENET5 = 61_706
 _COLS = (40, 100)

@@ -3,10 +3,8 @@
 import dataclasses
 
 from fl_sketch import reporting
-from fl_sketch.attacks import campaign
-from fl_sketch.attacks import settings
-from fl_sketch.reproduce import lab as lab_lib
-from fl_sketch.reproduce import study
+from fl_sketch.attacks import campaign, settings
+from fl_sketch.reproduce import lab as lab_lib, study
 import numpy as np
 
 _SHARES = (0.25, 0.5, 1.0, 1.5, 3.0, 10.0)

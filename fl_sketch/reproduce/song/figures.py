@@ -3,11 +3,8 @@
 import math
 
 from fl_sketch import reporting
-from fl_sketch.reproduce import lab as lab_lib
-from fl_sketch.reproduce import song_attack
-from fl_sketch.reproduce import song_runs
-from fl_sketch.reproduce import song_tables
-from fl_sketch.reproduce import study
+from fl_sketch.reproduce import lab as lab_lib, study
+from fl_sketch.reproduce.song import attack, runs as runs_lib, tables
 from fl_sketch.theory import song
 import numpy as np
 
@@ -19,13 +16,13 @@ def rates(lab: lab_lib.Lab) -> study.Report:
   rounds, runs = lab.pick(20, 200, 200), lab.pick(4, 64, 64)
   axes = reporting.new_axes('round', 'measured over bound')
   claims, rows, seeds = [], [], {}
-  for i, case in enumerate(song_runs.CASES):
+  for i, case in enumerate(runs_lib.CASES):
     fields = {'case': case.name, 'rounds': rounds, 'runs': runs}
-    fields |= song_runs.SIZES
+    fields |= runs_lib.SIZES
     found = lab.kept(
       f'song/rates/{case.name}',
       fields,
-      lambda case=case: song_runs.ratios(case, rounds, runs),
+      lambda case=case: runs_lib.ratios(case, rounds, runs),
     )
     mean, error = np.array(found['mean']), np.array(found['error'])
     worst = int(np.argmax(mean + 5 * error))
@@ -68,7 +65,7 @@ def communication(lab: lab_lib.Lab) -> study.Report:
   found = lab.kept(
     'song/communication',
     {'d': dimension, 'sizes': list(sizes), 'runs': 16, 'target': 0.01},
-    lambda: song_runs.rounds_to(0.01, dimension, sizes, runs=16),
+    lambda: runs_lib.rounds_to(0.01, dimension, sizes, runs=16),
   )
   product = [b * t for b, t in zip(sizes, found, strict=True)]
   rows = [
@@ -214,7 +211,7 @@ def decentralised(lab: lab_lib.Lab) -> study.Report:
 STUDIES = (
   study.Study(
     'S0-X1', 'Table 1: constants of the operators, printed, exact, measured',
-    f'{_SOURCE}, Table 1', song_tables.table_1, minutes=2,
+    f'{_SOURCE}, Table 1', tables.table_1, minutes=2,
   ),
   study.Study(
     'S0-X2', 'Convergence against the bounds, K = 1 and K > 1',
@@ -230,7 +227,7 @@ STUDIES = (
   ),
   study.Study(
     'S0-X5', 'Gradient leakage: exact recovery begins at one number an unknown',
-    f'{_SOURCE}, section 7', song_attack.recovery, minutes=5,
+    f'{_SOURCE}, section 7', attack.recovery, minutes=5,
   ),
   study.Study(
     'S0-X6', 'Without a server: the same as with one',
@@ -238,6 +235,6 @@ STUDIES = (
   ),
   study.Study(
     'S0-Tab2', 'Table 2: properties of functions, falsified',
-    f'{_SOURCE}, Table 2', song_tables.table_2, minutes=0.2,
+    f'{_SOURCE}, Table 2', tables.table_2, minutes=0.2,
   ),
 )  # fmt: skip

@@ -2,13 +2,10 @@
 
 from collections.abc import Callable
 import inspect
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import algorithms
-from fl_sketch import comms
-from fl_sketch import rounds as rounds_lib
-from fl_sketch import sketches
+from fl_sketch import algorithms, rounds as rounds_lib, sketches
+from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.theory import song
 import jax
 import jax.numpy as jnp
@@ -171,7 +168,7 @@ def play(
   hp = algorithms.Hyper(
     client_lr=jnp.float32(client_lr), server_lr=jnp.float32(1)
   )
-  mesh = comms.cohort_mesh(1)
+  mesh = mesh_lib.cohort_mesh(1)
   round_fn = rounds_lib.run_round(make, mesh)
   batches = np.repeat(problem.data[:, None], local_steps, axis=1)
   cohort = rounds_lib.Cohort(

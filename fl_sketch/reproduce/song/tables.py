@@ -4,10 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from fl_sketch import sketches
-from fl_sketch.reproduce import lab as lab_lib
-from fl_sketch.reproduce import song_runs
-from fl_sketch.reproduce import study
-from fl_sketch.theory import functions
+from fl_sketch.reproduce import lab as lab_lib, study
+from fl_sketch.reproduce.song import runs
+from fl_sketch.theory.song import functions
 
 
 def table_1(lab: lab_lib.Lab) -> study.Report:
@@ -22,7 +21,7 @@ def table_1(lab: lab_lib.Lab) -> study.Report:
       found = lab.kept(
         f'song/table_1/{name}-{size}',
         fields,
-        lambda fields=fields: song_runs.verified(
+        lambda fields=fields: runs.verified(
           sketches.make(**fields['operator']), dimension, draws
         ),
       )

@@ -6,15 +6,12 @@ hold for a `size` above which their distortions fall below 1; the corrected ones
 take the tail of the operator's family from `tails`.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 import math
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import checks
-from fl_sketch.theory import catalog
-from fl_sketch.theory import tails
+from fl_sketch.theory import catalog, tails
+from fl_sketch.utils import checks
 
 SQUARE = 1 + math.log(2)  # E||xi||^2 <= SQUARE sigma^2 in Assumption 3
 

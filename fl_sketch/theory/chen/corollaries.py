@@ -5,13 +5,10 @@ Chen, Li and Banerjee, arXiv:2411.06770, section 3, remarks and Table 1.
 
 import math
 
-from fl_sketch import checks
-from fl_sketch import markdown
-from fl_sketch.theory import catalog
-from fl_sketch.theory import chen
-from fl_sketch.theory import chen_constants
-from fl_sketch.theory import tails
-from fl_sketch.theory.chen_constants import Run
+from fl_sketch.theory import catalog, tails
+from fl_sketch.theory.chen import constants, rates
+from fl_sketch.theory.chen.constants import Run
+from fl_sketch.utils import checks, markdown
 
 
 @catalog.statement(
@@ -46,9 +43,9 @@ def asymptotic(
   if form == 'printed':
     g = checks.at_least('gradient_bound', gradient_bound, 0)
     _check_rounds(run, (g / run.eps) ** 2, math.inf)
-    budget = chen.printed_budget(run, gap, g, delta, nu)
+    budget = rates.printed_budget(run, gap, g, delta, nu)
   else:
-    m, budget = chen.corrected_budget(
+    m, budget = rates.corrected_budget(
       run, gap, gradient_bound, delta, gradient_l1
     )
     least = run.rounds * (m / run.eps - 1) ** 2
@@ -93,13 +90,13 @@ def near_start(
     if run.size < least:
       raise ValueError(f'Expected size={run.size} >= {least}.')
     length = math.sqrt(2) * gradient_bound
-    budget = chen.printed_budget(run, gap, gradient_bound, delta, nu)
+    budget = rates.printed_budget(run, gap, gradient_bound, delta, nu)
   else:
     entry = run.entry(delta / 4)
     if entry > 2:
       raise ValueError(f'Expected a tail of {entry - 1} <= 1 at {run.size=}.')
     length = 2 * run.longest(gradient_bound, delta / 4)
-    _, budget = chen.corrected_budget(
+    _, budget = rates.corrected_budget(
       run, gap, gradient_bound, delta, gradient_l1
     )
   _check_rounds(run, 1, largest_rounds(j3, length, run.eps, form=form))
@@ -115,7 +112,7 @@ def least_size(
   129028
   """
   b = Run(dimension, 1, rounds, 1, 1, 1, 1, 1, clients, local_steps)
-  return math.ceil(chen_constants.distortion(b, delta, d=2, rounds=2) ** 2)
+  return math.ceil(constants.distortion(b, delta, d=2, rounds=2) ** 2)
 
 
 def largest_rounds(
@@ -138,7 +135,7 @@ def largest_rounds(
 def _paced(run):
   """The run, if its client_lr is 1 / (K sqrt(T))."""
   run.check()
-  chen.check_rate(run, 1 / (run.local_steps * math.sqrt(run.rounds)))
+  rates.check_rate(run, 1 / (run.local_steps * math.sqrt(run.rounds)))
   return run
 
 

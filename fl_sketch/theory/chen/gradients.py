@@ -3,7 +3,7 @@ r"""That gradients stay bounded without being assumed to be: of Chen et al.
 Chen, Li and Banerjee, arXiv:2411.06770, section 4 and appendix C; losses are
 not negative there. Of the constants M1 to M8 the odd ones up to M7 are known
 here, and their Theorem 4.4 takes its G and M8 from the caller. The corrected
-statement needs neither: it is `chen.constant_rate` up to the first round whose
+statement needs neither: it is `rates.constant_rate` up to the first round whose
 loss exceeds some B, with what the loss itself implies under a diagonal A that
 bounds the Hessian:
 
@@ -18,12 +18,11 @@ Where the bound on L(x_t) that follows is below B, there is no such round.
 import math
 from typing import NamedTuple
 
-from fl_sketch import checks
 from fl_sketch.theory import catalog
-from fl_sketch.theory import chen
-from fl_sketch.theory import chen_constants
-from fl_sketch.theory import das_lemmas
-from fl_sketch.theory.chen_constants import Run
+from fl_sketch.theory.chen import constants, rates
+from fl_sketch.theory.chen.constants import Run
+from fl_sketch.theory.das import lemmas as das_lemmas
+from fl_sketch.utils import checks
 
 _HOPELESS = 1e12  # times L(x_0)
 
@@ -101,8 +100,8 @@ def loss_constants(
   """
   run.check()
   nu = checks.positive('nu', nu)
-  once = chen_constants.distortion(run, delta, rounds=1)
-  twice = chen_constants.distortion(run, delta, d=2, rounds=1)
+  once = constants.distortion(run, delta, rounds=1)
+  twice = constants.distortion(run, delta, d=2, rounds=1)
   steps, left = run.local_steps, (1 - run.b1) * run.eps
   quadratic = 4 * (8 + (1 + run.b1) ** 2) * run.intrinsic_dimension
   return LossConstants(
@@ -180,7 +179,7 @@ def bounded_gradients(
   lag = run.b1 / (1 - run.b1) * run.server_lr / run.eps * math.sqrt(trace / 2)
   while loss < _HOPELESS * start_loss:
     length = math.sqrt(2 * run.smoothness * loss)
-    m, budget = chen.corrected_budget(
+    m, budget = rates.corrected_budget(
       run,
       start_loss,
       growth * run.longest(length, delta / 4),
@@ -192,15 +191,15 @@ def bounded_gradients(
       scale = run.server_lr * run.moved(run.rounds)
       return Bounded(2 * run.smoothness * loss, m / scale * budget)
     loss = found * (1 + 1e-6)
-  rates = f'server_lr={run.server_lr} and client_lr={run.client_lr}'
-  raise ValueError(f'Expected {rates} at which some loss bounds itself.')
+  steps = f'server_lr={run.server_lr} and client_lr={run.client_lr}'
+  raise ValueError(f'Expected {steps} at which some loss bounds itself.')
 
 
 def _printed(run, gradient_squared, m8, delta):
   g = checks.positive('gradient_squared', gradient_squared)
   if not math.isclose(run.server_lr, g**-0.5, rel_tol=1e-6):
     raise ValueError(f'Expected server_lr={run.server_lr} == {g**-0.5}.')
-  twice = chen_constants.distortion(run, delta, d=2, rounds=1)
+  twice = constants.distortion(run, delta, d=2, rounds=1)
   root, smoothness = math.sqrt(run.rounds), run.smoothness
   eta0, shrunk = run.client_lr * root, run.eps / (1 + twice)
   _check_step('eta0', eta0, shrunk / (6 * math.sqrt(smoothness)))

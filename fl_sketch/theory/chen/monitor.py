@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from fl_sketch.theory import catalog
-from fl_sketch.theory.chen_constants import Run
+from fl_sketch.theory.chen.constants import Run
 import numpy as np
 
 # (local step, models f[..., clients, d]) -> their exact gradients.

@@ -28,10 +28,10 @@ to the loss without the gradient that it meets. A test breaks Theorem 3.2.
 
 import math
 
-from fl_sketch import checks
 from fl_sketch.theory import catalog
-from fl_sketch.theory import chen_constants
-from fl_sketch.theory.chen_constants import Run
+from fl_sketch.theory.chen import constants
+from fl_sketch.theory.chen.constants import Run
+from fl_sketch.utils import checks
 import numpy as np
 
 
@@ -79,9 +79,7 @@ def constant_rate(
   checks.choice('form', form, catalog.FORMS)
   scale = run.server_lr * run.moved(run.rounds)
   if form == 'printed':
-    m = chen_constants.preconditioner(
-      run, gradient_bound, delta=delta, form=form
-    )
+    m = constants.preconditioner(run, gradient_bound, delta=delta, form=form)
     return m / scale * printed_budget(run, gap, gradient_bound, delta, nu)
   m, budget = corrected_budget(run, gap, gradient_bound, delta, gradient_l1)
   return m / scale * budget
@@ -112,7 +110,7 @@ def decaying_rate(
     delta: the probability of failure.
     gradient_l1: as in `constant_rate`.
   """
-  rate = chen_constants.client_schedule(run.local_steps, run.b1)
+  rate = constants.client_schedule(run.local_steps, run.b1)
   check_rate(run, rate(0))
   rates = rate(np.arange(run.rounds))
   m, budget = corrected_budget(
@@ -122,7 +120,7 @@ def decaying_rate(
     delta,
     gradient_l1,
     squares=float(np.sum((rates / rates[0]) ** 2)),
-    j=chen_constants.momentum_factor(run.b1),
+    j=constants.momentum_factor(run.b1),
   )
   return m / (run.server_lr * run.local_steps * float(rates.sum())) * budget
 
@@ -148,14 +146,14 @@ def corrected_budget(
   (0.796, 1.288)
   """
   kappa, eps, l1 = run.server_lr, run.eps, gradient_l1
-  m = chen_constants.preconditioner(run, g, delta=delta / 2)
+  m = constants.preconditioner(run, g, delta=delta / 2)
   largest, past = m - eps, (j - 1 + run.b1) / (1 - run.b1)
   squares = run.rounds if squares is None else squares
   l1 = run.dimension * g if l1 is None else checks.at_least('l1', l1, 0)
   stale = kappa * l1 * (1 + past) * largest**2 / (eps * m)
   away = run.smoothness * run.moved(run.client_lr * (run.local_steps - 1)) / 2
   drift = kappa * g / eps * away * run.longest(g, delta / 4)
-  spread = kappa * chen_constants.martingale(run, g, delta=delta / 2)
+  spread = kappa * constants.martingale(run, g, delta=delta / 2)
   step = 1 + past * largest / m
   second = run.smoothness * run.intrinsic_dimension
   second *= (past * step + step**2 / 2) * (kappa * largest / eps) ** 2
@@ -175,10 +173,10 @@ def printed_budget(
   """
   kappa, eps, rounds = run.server_lr, run.eps, run.rounds
   drift = kappa * run.moved(g) ** 2 * run.smoothness * rounds / eps
-  spread = kappa * chen_constants.martingale(
+  spread = kappa * constants.martingale(
     run, g, delta=delta, nu=nu, form='printed'
   )
-  factor = (1 + chen_constants.distortion(run, delta, rounds=2)) ** 2
+  factor = (1 + constants.distortion(run, delta, rounds=2)) ** 2
   second = 8 * kappa * run.intrinsic_dimension * run.smoothness
   second = second * run.local_steps**2 + 2 * g
   second *= kappa * rounds * (run.client_lr * g / eps / (1 - run.b1)) ** 2

@@ -1,14 +1,12 @@
 """A learning rate for sketched training, from the Hessian's spectrum."""
 
 import functools
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import checks
-from fl_sketch import losses
 from fl_sketch import sketches
-from fl_sketch.theory import hessian
-from fl_sketch.theory import spectrum
+from fl_sketch.models import losses
+from fl_sketch.theory.curvature import hessian, spectrum
+from fl_sketch.utils import checks
 import jax
 from jax.flatten_util import ravel_pytree
 import numpy as np

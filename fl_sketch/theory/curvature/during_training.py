@@ -1,24 +1,17 @@
 """Training watched by its Hessian: the spectrum every so many rounds."""
 
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 import dataclasses
 import json
 import pathlib
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import checkpoints
-from fl_sketch import checks
-from fl_sketch import comms
-from fl_sketch import config
-from fl_sketch import experiment
-from fl_sketch import training
-from fl_sketch import workdir
-from fl_sketch.data import seeding
-from fl_sketch.theory import spectrum
-from fl_sketch.theory import spectrum_report
+from fl_sketch import experiment, training
+from fl_sketch.experiment import config
+from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.theory.curvature import spectrum, spectrum_report
+from fl_sketch.training import checkpoints, workdir
+from fl_sketch.utils import checks, files, seeding
 import jax
 import numpy as np
 import tqdm
@@ -93,7 +86,7 @@ def run(
     for row in _rows(exp, path.parent, missing, options):
       found[row['round']] = row
       told = {'options': options._asdict(), 'spectra': list(found.values())}
-      workdir.replace(path, told)
+      files.replace(path, told)
   rows = [found[done] for done in sorted(found)]
   if rows:
     spectrum_report.write(rows, path.parent)
@@ -154,7 +147,7 @@ def _sampled(exp: experiment.Experiment, samples: int) -> dict[str, np.ndarray]:
   rng = seeding.generator(exp.config.seed, 'spectrum')
   chosen = rng.permutation(size)[:samples]
   taken = {k: x[chosen] for k, x in exp.data.items()}
-  padded = comms.pad(taken | {'mask': np.ones(len(chosen), bool)}, _BATCH)
+  padded = mesh_lib.pad(taken | {'mask': np.ones(len(chosen), bool)}, _BATCH)
   return {k: x.reshape(-1, _BATCH, *x.shape[1:]) for k, x in padded.items()}
 
 

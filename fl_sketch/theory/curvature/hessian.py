@@ -8,11 +8,10 @@ Weight decay is no part of a loss: its factor adds to every eigenvalue.
 
 from collections.abc import Callable
 import functools
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import checks
-from fl_sketch import losses
+from fl_sketch.models import losses
+from fl_sketch.utils import checks
 import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp

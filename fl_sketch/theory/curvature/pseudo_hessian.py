@@ -14,12 +14,11 @@ Source: Song et al., arXiv:2210.08371, section 7.2 and appendix J.
 """
 
 from collections.abc import Callable
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import losses
 from fl_sketch import sketches
-from fl_sketch.theory import properties
+from fl_sketch.models import losses
+from fl_sketch.theory.song import properties
 import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp

@@ -9,12 +9,11 @@ full, twice: without that, eigenvalues that have been found come again. It costs
 
 from collections.abc import Callable
 import functools
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import checks
-from fl_sketch import losses
-from fl_sketch.theory import hessian
+from fl_sketch.models import losses
+from fl_sketch.theory.curvature import hessian
+from fl_sketch.utils import checks
 import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp

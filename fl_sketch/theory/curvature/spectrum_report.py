@@ -12,11 +12,10 @@ from collections.abc import Sequence
 import pathlib
 from typing import Any
 
-from fl_sketch import markdown
 from fl_sketch import reporting
-from fl_sketch.theory import spectrum
-from matplotlib import colormaps
-from matplotlib import figure
+from fl_sketch.theory.curvature import spectrum
+from fl_sketch.utils import markdown
+from matplotlib import colormaps, figure
 import numpy as np
 
 Row = dict[str, Any]

@@ -7,13 +7,12 @@ is the sum of the gradients on the way. Arrays broadcast.
 Source: Das, Hashemi, Sanghavi and Dhillon, arXiv:2106.07094.
 """
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from fl_sketch import checks
 from fl_sketch.privacy import bounds
 from fl_sketch.theory import catalog
+from fl_sketch.utils import checks
 import numpy as np
 import numpy.typing as npt
 from scipy import optimize

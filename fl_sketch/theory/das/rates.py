@@ -12,8 +12,8 @@ the mean of |g_i|^2 in the second moment of a step: the corrected form has it.
 import math
 from typing import NamedTuple
 
-from fl_sketch import checks
 from fl_sketch.theory import catalog
+from fl_sketch.utils import checks
 import numpy as np
 import numpy.typing as npt
 

@@ -8,11 +8,9 @@ from collections.abc import Sequence
 import math
 from typing import NamedTuple
 
-from fl_sketch import checks
-from fl_sketch import markdown
 from fl_sketch.theory import catalog
-from fl_sketch.theory import das
-from fl_sketch.theory import das_lemmas
+from fl_sketch.theory.das import lemmas, rates
+from fl_sketch.utils import checks, markdown
 import numpy as np
 import numpy.typing as npt
 
@@ -21,13 +19,13 @@ import numpy.typing as npt
   'S1-Eq8', 'Das, equation (8)', printed='order', corrected='holds'
 )
 def lipschitz_bound(
-  s: das.Schedule,
+  s: rates.Schedule,
   distance: float,
   mean_gap: float,
   *,
   form: str = 'corrected',
 ) -> float:
-  """Return 4/5 (`das.right` + 3/2 rho E / alpha mean_gap): f(w) - f* is below.
+  """Return 4/5 (`rates.right` + 3/2 rho E / alpha mean_gap), above f(w) - f*.
 
   Where nothing is clipped: f_i is clip-Lipschitz, or clip as of Proposition 1.
   Of Poisson cohorts ours: 4 / (5 - 2 cohort_variance), and 3/2 more by it.
@@ -38,7 +36,7 @@ def lipschitz_bound(
   """
   checks.choice('form', form, catalog.FORMS)
   mean_gap = checks.at_least('mean_gap', mean_gap, 0)
-  noise = das.right(s, distance)
+  noise = rates.right(s, distance)
   v = s.cohort_variance if form == 'corrected' else 0.0
   return (noise + (1.5 + v) * s.load * mean_gap) / (1.25 - v / 2)
 
@@ -62,16 +60,16 @@ def unclipped_threshold(
 
   Args:
     lipschitz: G, a bound on |grad f_i|.
-    curvature: lambda <= L, by `das_lemmas.curvature`.
+    curvature: lambda <= L, by `lemmas.curvature`.
     smoothness: L.
-    rho: as of `das.Schedule`.
+    rho: as of `rates.Schedule`.
     local_steps: E.
   """
   lipschitz = checks.positive('lipschitz', lipschitz)
   decay = 3 * checks.fraction('rho', rho) / 8
   decay *= _ratio(curvature, smoothness) ** 2
   _check_steps(local_steps, rho)
-  mean = das_lemmas.geometric_sum_bound(decay, local_steps) / local_steps
+  mean = lemmas.geometric_sum_bound(decay, local_steps) / local_steps
   return lipschitz * mean
 
 
@@ -183,9 +181,9 @@ def compare(
   Args:
     ratio: c >= 4.
     distance: D, in units of sqrt(Delta* / L).
-    rho: as of `das.Schedule`.
+    rho: as of `rates.Schedule`.
     local_steps: E <= alpha / (2 rho).
-    alpha: as of `das.Schedule`.
+    alpha: as of `rates.Schedule`.
 
   Raises:
     ValueError: a value out of range, or a result for which the bound on the

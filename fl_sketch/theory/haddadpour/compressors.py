@@ -9,8 +9,8 @@ C(Delta) if E|x - C(x)|^2 <= (1 - 1 / Delta) |x|^2. Their alpha in the latter is
 import math
 from typing import NamedTuple
 
-from fl_sketch import checks
 from fl_sketch.theory import catalog
+from fl_sketch.utils import checks
 import numpy as np
 import numpy.typing as npt
 from scipy import stats

@@ -4,12 +4,11 @@ Haddadpour, Karimi, Li and Li, arXiv:2008.04975, Assumptions 2 to 5, Lemmas 4 to
 6: Algorithm 5 on losses that are alike.
 """
 
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import checks
 from fl_sketch.theory import catalog
-from fl_sketch.theory import das_lemmas
+from fl_sketch.theory.das import lemmas as das_lemmas
+from fl_sketch.utils import checks
 import numpy as np
 import numpy.typing as npt
 

@@ -8,11 +8,10 @@ those of `haddadpour`.
 
 import math
 
-from fl_sketch import checks
 from fl_sketch.theory import catalog
-from fl_sketch.theory import haddadpour
-from fl_sketch.theory import haddadpour_lemmas
-from fl_sketch.theory.haddadpour_lemmas import Run
+from fl_sketch.theory.haddadpour import lemmas, rates
+from fl_sketch.theory.haddadpour.lemmas import Run
+from fl_sketch.utils import checks
 
 OBJECTIVES = ('nonconvex', 'pl', 'convex')
 
@@ -29,7 +28,7 @@ def step_size(
 ) -> float:
   """Return eta: sqrt(k / (R tau b)) / (L gamma), or 1 / (2 L b tau gamma).
 
-  The latter unless 'nonconvex'; b is the factor, of `haddadpour_lemmas.spread`.
+  The latter unless 'nonconvex'; b is the factor, of `lemmas.spread`.
 
   >>> step_size('pl', smoothness=1.0, factor=2.0, clients=4, local_steps=5,
   ...           rounds=9, server_lr=4.0)
@@ -68,14 +67,14 @@ def fedsketch(
 ) -> Run:
   r"""Return what reaches an accuracy epsilon, times what is written below.
 
-  With b of `haddadpour_lemmas.spread`, kappa = L / mu, rounded up; as
+  With b of `lemmas.spread`, kappa = L / mu, rounded up; as
   far as the theorems of `haddadpour` are proven:
 
   * 'nonconvex': tau = (omega + 1) / (k b eps), R = 4 b k tau. Mean
     |grad f|^2 <= (L gap + sigma^2) eps.
   * 'pl': the same tau, R = 2 b kappa ln(1 / eps). f - f* <=
     (gap + sigma^2 / (2 mu)) eps.
-  * 'convex', to be run on the loss of `haddadpour.convex_bound`:
+  * 'convex', to be run on the loss of `rates.convex_bound`:
     tau = ((omega + 1) / (b eps))^2 / k, R = 2 b L sqrt(k tau) ln(1 / eps), L
     being phi more. f - f* <= (gap + (sigma^2 + |x*|^2) / 2) eps.
 
@@ -95,7 +94,7 @@ def fedsketch(
   checks.choice('objective', objective, OBJECTIVES)
   if (pl_constant is None) == (objective == 'pl'):
     raise ValueError(f"Expected {pl_constant=} with objective='pl' alone.")
-  b = haddadpour_lemmas.spread(omega, clients, hashes, form)
+  b = lemmas.spread(omega, clients, hashes, form)
   server_lr = checks.at_least('server_lr', server_lr, clients)
   smoothness = checks.positive('smoothness', smoothness)
   eps = checks.fraction('accuracy', accuracy)
@@ -115,13 +114,13 @@ def fedsketch(
     server_lr=server_lr,
   )
   numbers = omega, clients, smoothness, variance, tau, rounds, eta, server_lr
-  return haddadpour_lemmas.check(Run(*numbers, hashes))
+  return lemmas.check(Run(*numbers, hashes))
 
 
 def _corrected(objective, delta, b, k, smoothness, kappa, eps):
   if objective == 'convex':
     tau = checks.ceil((delta / (b * eps)) ** 2 / k)
-    smoothness += haddadpour.regularizer(k, tau)
+    smoothness += rates.regularizer(k, tau)
     decay = 2 * b * smoothness * math.sqrt(k * tau)
     return tau, checks.ceil(decay * -math.log(eps)), smoothness
   tau = checks.ceil(delta / (k * b * eps))
@@ -234,7 +233,7 @@ def linear_speedup(
   0.25
 
   Raises:
-    ValueError: `haddadpour.condition` is not met: R is below about
+    ValueError: `rates.condition` is not met: R is below about
       k tau (omega + 1).
   """
   omega = checks.at_least('omega', omega, 0)
@@ -248,4 +247,4 @@ def linear_speedup(
     server_lr=server_lr,
   )
   numbers = omega, clients, smoothness, variance, local_steps, rounds, eta
-  return haddadpour.nonconvex_bound(Run(*numbers, server_lr), gap)
+  return rates.nonconvex_bound(Run(*numbers, server_lr), gap)

@@ -9,10 +9,10 @@ stays omega: `hashes` tells. The printed form has omega / k whatever the hashes.
 
 import math
 
-from fl_sketch import checks
 from fl_sketch.theory import catalog
-from fl_sketch.theory import haddadpour_lemmas
-from fl_sketch.theory.haddadpour_lemmas import Run
+from fl_sketch.theory.haddadpour import lemmas
+from fl_sketch.theory.haddadpour.lemmas import Run
+from fl_sketch.utils import checks
 
 
 @catalog.statement(
@@ -25,7 +25,7 @@ def condition(run: Run, *, form: str = 'corrected') -> float:
   0.91
   """
   z = run.local_steps * run.smoothness * run.client_lr
-  return z**2 + haddadpour_lemmas.spread_of(run, form) * z * run.server_lr
+  return z**2 + lemmas.spread_of(run, form) * z * run.server_lr
 
 
 @catalog.statement(
@@ -41,7 +41,7 @@ def largest_client_lr(run: Run, *, form: str = 'corrected') -> float:
   >>> largest_client_lr(run)
   0.25
   """
-  scaled = haddadpour_lemmas.spread_of(run, form) * run.server_lr
+  scaled = lemmas.spread_of(run, form) * run.server_lr
   root = 4 / (math.sqrt(scaled**2 + 4) + scaled)
   return root / (2 * run.smoothness * run.local_steps)
 

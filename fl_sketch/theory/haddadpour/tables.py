@@ -9,12 +9,10 @@ import functools
 import math
 from typing import NamedTuple
 
-from fl_sketch import checks
-from fl_sketch import markdown
 from fl_sketch.theory import catalog
-from fl_sketch.theory import haddadpour_compressors
-from fl_sketch.theory import haddadpour_plans as plans
-from fl_sketch.theory.haddadpour_lemmas import Run
+from fl_sketch.theory.haddadpour import compressors, plans
+from fl_sketch.theory.haddadpour.lemmas import Run
+from fl_sketch.utils import checks, markdown
 
 
 class Floats(NamedTuple):
@@ -139,9 +137,7 @@ def heterogeneous_table(setting: Setting) -> str:
 
 
 def _omega(setting, form):
-  return haddadpour_compressors.privix_variance(
-    setting.dimension, setting.cols, form=form
-  )
+  return compressors.privix_variance(setting.dimension, setting.cols, form=form)
 
 
 def _ours(setting, name, plan):

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 import functools
 import math
 
-from fl_sketch import markdown
 from fl_sketch.theory import catalog
-from fl_sketch.theory import song_lemmas
-from fl_sketch.theory import song_plans
-from fl_sketch.theory.song_plans import Problem
+from fl_sketch.theory.song import lemmas, plans
+from fl_sketch.theory.song.plans import Problem
+from fl_sketch.utils import markdown
 
 
 def _drift(target, problem):
@@ -28,7 +27,7 @@ def convex_floats(target: float, problem: Problem) -> float:
   >>> convex_floats(0.5, Problem(9, 2, 1.0, 1.0))
   36.0
   """
-  song_plans.check(target, problem)
+  plans.check(target, problem)
   each = problem.smoothness * problem.dimension / target
   each = max(each, _drift(target, problem))
   return problem.distance_squared * problem.clients * each
@@ -46,7 +45,7 @@ def local_gradient_descent_floats(target: float, problem: Problem) -> float:
   >>> local_gradient_descent_floats(0.25, Problem(9, 2, 1.0, 1.0, 4.0))
   288.0
   """
-  song_plans.check(target, problem)
+  plans.check(target, problem)
   each = max(problem.smoothness / target, _drift(target, problem))
   everyone = problem.clients * problem.dimension
   return problem.distance_squared * everyone * each
@@ -60,7 +59,7 @@ def strongly_convex_floats(target: float, problem: Problem) -> float:
   >>> strongly_convex_floats(2 / math.e, problem)
   36.0
   """
-  song_plans.check(target, problem, strongly=True)
+  plans.check(target, problem, strongly=True)
   d, clients, smoothness, distance, variance, mu = problem
   condition = smoothness / mu
   size = max(d, math.sqrt(variance / (mu * target)))
@@ -74,7 +73,7 @@ def linear_down_to(problem: Problem) -> float:
   >>> linear_down_to(Problem(2, 1, 1.0, 1.0, 8.0, strong_convexity=0.5))
   4.0
   """
-  song_plans.check(1.0, problem, strongly=True)
+  plans.check(1.0, problem, strongly=True)
   variance = problem.heterogeneity / problem.strong_convexity
   return variance / problem.dimension**2
 
@@ -100,13 +99,13 @@ def communication_table(
   Args:
     problem: what is to be learned; strongly convex rows need its constant.
     targets: a column for each.
-    operator: of `song_lemmas.OPERATORS`.
-    sizes: of tables, for `song_plans.cheapest` to choose from.
+    operator: of `lemmas.OPERATORS`.
+    sizes: of tables, for `plans.cheapest` to choose from.
     steps: local steps, likewise.
   """
-  alpha = functools.partial(song_lemmas.alpha, operator, problem.dimension)
+  alpha = functools.partial(lemmas.alpha, operator, problem.dimension)
   promised = lambda target, problem: (
-    song_plans.cheapest(
+    plans.cheapest(
       target, problem, alpha=alpha, sizes=sizes, steps=steps
     ).floats
   )

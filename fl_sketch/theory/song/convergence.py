@@ -10,8 +10,8 @@ expectations over the sketches. A step above the theorem's is a ValueError.
 
 import math
 
-from fl_sketch import checks
 from fl_sketch.theory import catalog
+from fl_sketch.utils import checks
 
 # c, and whether alpha and K count, in 1 / (c (1 + alpha) L K).
 _LARGEST = {

@@ -7,15 +7,13 @@ library, with the hash functions that `algorithms.make('iterative_sketching',
 ...)` draws. Memory is rounds * local_steps * runs * clients * d numbers, twice.
 """
 
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import checks
-from fl_sketch import keys as keys_lib
-from fl_sketch import local as local_work
 from fl_sketch import sketches
-from fl_sketch.theory.chen_monitor import Gradients
-from fl_sketch.theory.chen_monitor import Project
+from fl_sketch.rounds import keys as keys_lib
+from fl_sketch.rounds.algorithm import LossFn
+from fl_sketch.theory.chen.monitor import Gradients, Project
+from fl_sketch.utils import checks
 import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
@@ -85,9 +83,7 @@ def trajectory(
   return Trajectory(np.stack(params), steps(models), steps(found))
 
 
-def client_gradients(
-  loss_fn: local_work.LossFn, batches: Any, like: Any
-) -> Gradients:
+def client_gradients(loss_fn: LossFn, batches: Any, like: Any) -> Gradients:
   """The gradients of a cohort's losses, of flat models f[..., clients, d].
 
   >>> loss_fn = lambda params, batch: 0.5 * jnp.sum((params - batch) ** 2)

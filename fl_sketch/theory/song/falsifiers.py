@@ -6,7 +6,7 @@ pair disproves: only pairs that need ever larger constants do.
 
 from typing import NamedTuple
 
-from fl_sketch.theory import properties
+from fl_sketch.theory.song import properties
 import numpy as np
 
 # A search looks at ever larger and finer parts of the domain.

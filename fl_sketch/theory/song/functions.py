@@ -11,10 +11,8 @@ Source: arXiv:2210.08371, Table 2.
 
 from collections.abc import Callable
 
-from fl_sketch import checks
-from fl_sketch import markdown
-from fl_sketch.theory import falsifiers
-from fl_sketch.theory import properties
+from fl_sketch.theory.song import falsifiers, properties
+from fl_sketch.utils import checks, markdown
 import numpy as np
 
 PROPERTIES = (

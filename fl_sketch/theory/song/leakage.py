@@ -20,8 +20,8 @@ Source: Song, Wang, Yu and Zhang, arXiv:2210.08371, section 7, appendices I-M.
 import math
 from typing import NamedTuple
 
-from fl_sketch import checks
 from fl_sketch.theory import catalog
+from fl_sketch.utils import checks
 
 
 class Constants(NamedTuple):

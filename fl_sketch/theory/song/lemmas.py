@@ -5,12 +5,11 @@ of NumPy; `diagnostics` has them of a run. Names are those of `song`.
 """
 
 import math
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fl_sketch import checks
 from fl_sketch.theory import catalog
-from fl_sketch.theory import song
+from fl_sketch.theory.song import convergence
+from fl_sketch.utils import checks
 import numpy as np
 
 # By operator, a of the printed alpha = a d / b.
@@ -187,7 +186,7 @@ def drift(
   >>> drift(1.0, client_lr=0.125, **number)
   0.25
   """
-  eta = song.check_step(
+  eta = convergence.check_step(
     'F5', client_lr, smoothness=smoothness, local_steps=local_steps
   )
   _check(gaps=(gaps, -math.inf))
@@ -215,7 +214,7 @@ def recursion(
   >>> recursion(1.0, 0.0, 1.0, client_lr=0.25, smoothness=1.0)
   0.75
   """
-  eta = song.check_step('F6', client_lr, smoothness=smoothness)
+  eta = convergence.check_step('F6', client_lr, smoothness=smoothness)
   _check(
     offset_squared=(offset_squared, 0),
     variance=(variance, 0),
@@ -252,7 +251,9 @@ def sketching_error(
 
 def _convexity(strong_convexity, smoothness):
   """The strong convexity, which may be 0."""
-  return strong_convexity and song.check_convexity(strong_convexity, smoothness)
+  return strong_convexity and convergence.check_convexity(
+    strong_convexity, smoothness
+  )
 
 
 def _check(**named):

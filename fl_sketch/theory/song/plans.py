@@ -6,15 +6,14 @@ a bound on f - f*.
 """
 
 import bisect
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import functools
 import math
 from typing import NamedTuple
 
-from fl_sketch import checks
 from fl_sketch.theory import catalog
-from fl_sketch.theory import song
+from fl_sketch.theory.song import convergence
+from fl_sketch.utils import checks
 
 FOREVER = 2**60  # rounds
 SMALLER = 2 ** (-1 / 8)  # from one step size to the next
@@ -62,7 +61,7 @@ def check(target: float, problem: Problem, *, strongly: bool = False) -> None:
   checks.positive('distance_squared', problem.distance_squared)
   checks.at_least('heterogeneity', problem.heterogeneity, 0)
   if strongly:
-    song.check_convexity(problem.strong_convexity, problem.smoothness)
+    convergence.check_convexity(problem.strong_convexity, problem.smoothness)
 
 
 def _rounds(amount, each):
@@ -88,14 +87,15 @@ def convex_plan(
 ) -> Plan:
   """K eta = min(1/(8 (1+alpha) L), sqrt(eps/L)/(8 sigma)), T = 8W/(K eta eps).
 
-  Both terms of `song.convex` are then at most half the target. K is free.
+  Both terms of `convergence.convex` are then at most half the target. K is
+  free.
 
   >>> convex_plan(0.5, Problem(4, 2, 1.0, 1.0), alpha=3.0).rounds
   512
   """
   check(target, problem)
   smoothness = problem.smoothness
-  travelled = local_steps * song.largest_step(
+  travelled = local_steps * convergence.largest_step(
     'F7', smoothness=smoothness, alpha=alpha, local_steps=local_steps
   )
   if problem.heterogeneity:
@@ -123,10 +123,10 @@ def strongly_convex_plan(
   """T = log(L W / eps) / (mu eta), K = 1, eta the smaller of two.
 
   1 / (8 (1 + alpha) L) and sqrt(mu eps / 2) / (2 L sigma): both terms of
-  `song.strongly_convex` are then at most half the target. It is the first from
-  eps = sigma^2 / (8 (1 + alpha)^2 mu) on; printed is half of that, and in
-  between the bound exceeds the target: the theorem does not promise it, though
-  runs, which stay far below the bound, may reach it.
+  `convergence.strongly_convex` are then at most half the target. It is the
+  first from eps = sigma^2 / (8 (1 + alpha)^2 mu) on; printed is half of that,
+  and in between the bound exceeds the target: the theorem does not promise it,
+  though runs, which stay far below the bound, may reach it.
 
   >>> problem = Problem(4, 2, 1.0, 1.0, strong_convexity=1.0)
   >>> strongly_convex_plan(0.5, problem, alpha=3.0).rounds
@@ -135,7 +135,7 @@ def strongly_convex_plan(
   check(target, problem, strongly=True)
   checks.choice('form', form, catalog.FORMS)
   _, _, smoothness, distance, variance, mu = problem
-  client_lr = song.largest_step('F9', smoothness=smoothness, alpha=alpha)
+  client_lr = convergence.largest_step('F9', smoothness=smoothness, alpha=alpha)
   number = 8 if form == 'corrected' else 16
   if target * number * (1 + alpha) * (1 + alpha) * mu < variance:
     client_lr = math.sqrt(mu * target / 2 / variance) / (2 * smoothness)
@@ -170,9 +170,9 @@ def cheapest(
 ) -> Plan:
   """The plan of fewest floats that a theorem promises to reach the target.
 
-  By `song.strongly_convex` if the problem is that, else by `song.convex`, over
-  all sizes, local steps, and step sizes 9 % apart. Of equals it is the one of
-  the smallest size, then of the fewest steps.
+  By `convergence.strongly_convex` if the problem is that, else by
+  `convergence.convex`, over all sizes, local steps, and step sizes 9 % apart.
+  Of equals it is the one of the smallest size, then of the fewest steps.
 
   >>> problem = Problem(16, 2, 1.0, 1.0, heterogeneity=4.0)
   >>> cheapest(0.1, problem, alpha=lambda b: 15 / b, sizes=(1, 2, 4)).size
@@ -201,13 +201,13 @@ def _fewest_rounds(target, problem, alpha, size, local_steps):
   """The best step size: rounds fall, and then rise, as it gets smaller."""
   number = {'smoothness': problem.smoothness, 'alpha': alpha}
   number['local_steps'] = local_steps
-  largest = song.largest_step('F9', **number)
+  largest = convergence.largest_step('F9', **number)
   number['distance_squared'] = problem.distance_squared
   number['heterogeneity'] = problem.heterogeneity
-  bound = functools.partial(song.convex, **number)
+  bound = functools.partial(convergence.convex, **number)
   if mu := problem.strong_convexity:
     bound = functools.partial(
-      song.strongly_convex, strong_convexity=mu, **number
+      convergence.strongly_convex, strong_convexity=mu, **number
     )
   rounds_at = lambda client_lr: rounds_to(
     target, functools.partial(bound, client_lr=client_lr)

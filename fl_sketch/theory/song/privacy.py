@@ -4,10 +4,9 @@ Song, Wang, Yu and Zhang, arXiv:2210.08371. None of them is how a budget should
 be computed: `privacy.accounting` is exact.
 """
 
-from fl_sketch import checks
-from fl_sketch.privacy import accounting
-from fl_sketch.privacy import bounds
+from fl_sketch.privacy import accounting, bounds
 from fl_sketch.theory import catalog
+from fl_sketch.utils import checks
 
 parallel = catalog.statement('S0-H2', 'Song, Lemma H.2', printed='holds')(
   accounting.parallel_composition

@@ -20,7 +20,7 @@ Source: Song et al., arXiv:2210.08371, Definitions I.2 to I.6 and K.1.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fl_sketch import checks
+from fl_sketch.utils import checks
 import numpy as np
 
 # Differences this much smaller than what they are of may be rounding.

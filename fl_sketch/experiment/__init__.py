@@ -1,0 +1,29 @@
+"""From a config to everything that a run needs.
+
+`config` has the fields and `config_checks` and `privacy_checks` what they may
+be; `problem` loads data and model, `sampler` draws cohorts, `privacy_plan`
+derives mechanism and account together, and `build` assembles an `Experiment`.
+`custom` makes a problem of the user's own, and `audit` attacks a private one.
+"""
+
+from fl_sketch.experiment.build import (
+  Experiment,
+  account,
+  algorithm_options,
+  assemble,
+  build,
+  hyper_of,
+  promise_of,
+  reconfigured,
+)
+
+__all__ = [
+  'Experiment',
+  'account',
+  'algorithm_options',
+  'assemble',
+  'build',
+  'hyper_of',
+  'promise_of',
+  'reconfigured',
+]

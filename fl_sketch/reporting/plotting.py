@@ -1,0 +1,41 @@
+"""The look of every figure: axes, colours and ticks."""
+
+from typing import Any
+
+from matplotlib import axes, figure, ticker
+
+# Okabe and Ito (2008): told apart also by the colour-blind, and in print.
+_COLOURS = (
+  '#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#000000',
+)  # fmt: skip
+_STYLES = ('-', '--', ':')
+
+
+def new_axes(x_label: str, y_label: str) -> axes.Axes:
+  """Axes of a new picture, for curves."""
+  fig = figure.Figure(figsize=(6, 3.8), layout='constrained')
+  ax = fig.add_subplot()
+  ax.set(xlabel=x_label, ylabel=y_label)
+  ax.spines[['top', 'right']].set_visible(False)
+  ax.grid(color='0.9')
+  ax.set_axisbelow(True)
+  return ax
+
+
+def look(i: int) -> dict[str, Any]:
+  """Returns the colour and line style of curve `i`."""
+  turn, colour = divmod(i, len(_COLOURS))
+  return {
+    'color': _COLOURS[colour],
+    'linestyle': _STYLES[turn % len(_STYLES)],
+    'linewidth': 1.6,
+  }
+
+
+def plain_ticks(axis: Any) -> None:
+  """Labels a logarithmic axis 0.5, 20, 1,000 in place of powers of ten."""
+  low, high = axis.get_view_interval()
+  subs = (1, 2, 5) if high < 300 * low else (1,)
+  axis.set_major_locator(ticker.LogLocator(subs=subs, numticks=8))
+  axis.set_major_formatter(ticker.FuncFormatter(lambda v, _: f'{v:,g}'))
+  axis.set_minor_formatter(ticker.NullFormatter())

@@ -1,0 +1,1 @@
+"""The experiments of Song et al., arXiv:2210.08371."""

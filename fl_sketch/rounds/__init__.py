@@ -1,0 +1,46 @@
+"""The engine: one federated round as a pure function under `shard_map`.
+
+`algorithm` says what a federated algorithm is, `transforms` and `aggregation`
+are the links of its chain, and `round` plays it: `client_step` is the part of
+one shard, `client_loop` the loop over its clients, and `comms` holds the
+collectives. No module here knows an algorithm by name.
+"""
+
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
+from fl_sketch.rounds.mesh import cohort_mesh, place
+from fl_sketch.rounds.round import (
+  NOBODY,
+  Cohort,
+  FedState,
+  Fetch,
+  Make,
+  Schedule,
+  cohort_step,
+  init,
+  pad_cohort,
+  run_evaluation,
+  run_round,
+  scan_rounds,
+  server_step,
+)
+
+__all__ = [
+  'NOBODY',
+  'Algorithm',
+  'Cohort',
+  'FedState',
+  'Fetch',
+  'Hyper',
+  'Make',
+  'Schedule',
+  'cohort_mesh',
+  'cohort_step',
+  'federated',
+  'init',
+  'pad_cohort',
+  'place',
+  'run_evaluation',
+  'run_round',
+  'scan_rounds',
+  'server_step',
+]

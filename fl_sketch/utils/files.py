@@ -1,0 +1,48 @@
+"""Files that are written as a whole or not at all, and what they record."""
+
+from collections.abc import Mapping
+import dataclasses
+import json
+import os
+import pathlib
+import platform
+from typing import Any
+
+import jax
+import numpy as np
+
+
+class SaveError(OSError):
+  """A file cannot be written, as on a full disk; the checkpoints stay."""
+
+
+def as_json(config: Any) -> dict[str, Any]:
+  """The fields of a config, a dataclass, as its config.json has them."""
+  return json.loads(json.dumps(dataclasses.asdict(config)))
+
+
+def replace(path: pathlib.Path, content: str | Mapping[str, Any]):
+  """Writes a text, or JSON, so that it is there as a whole or not at all.
+
+  Raises:
+    SaveError: it cannot be written.
+  """
+  if not isinstance(content, str):
+    content = json.dumps(content, indent=2) + '\n'
+  partial = path.with_name(f'{path.name}.partial')
+  try:
+    partial.write_text(content)
+    os.replace(partial, path)
+  except OSError as e:
+    raise SaveError(f'{path} cannot be written: {e}.') from e
+
+
+def measured_with() -> dict[str, Any]:
+  """Versions, devices and processes, for a summary."""
+  devices = jax.devices()
+  return {
+    'versions': {m.__name__: m.__version__ for m in (jax, np)}
+    | {'python': platform.python_version()},
+    'device': f'{len(devices)} x {devices[0].device_kind}',
+    'processes': jax.process_count(),
+  }
