@@ -42,16 +42,16 @@ def main(argv):
   try:
     fields = _CONFIG.value.to_dict() | {'sweep': None}
     c = config.Config.from_mapping(fields)
-    promise = experiment.account(c, _DATA_DIR.value)
+    guarantee = experiment.account(c, _DATA_DIR.value)
   except ValueError as e:
     launch.refuse(e)
-  epsilons = privacy_report.curve(promise, c.rounds)
-  print(privacy_report.text(promise, epsilons))
+  epsilons = privacy_report.curve(guarantee, c.rounds)
+  print(privacy_report.text(guarantee, epsilons))
   if folder is not None:
     folder.mkdir(parents=True, exist_ok=True)
-    told = {'epsilons': types.plain(epsilons)} | promise.statement.as_dict()
+    told = {'epsilons': types.plain(epsilons)} | guarantee.statement.as_dict()
     files.replace(folder / 'privacy.json', told)
-    privacy_report.draw(promise, epsilons, folder / 'epsilon.png')
+    privacy_report.draw(guarantee, epsilons, folder / 'epsilon.png')
   if _AUDIT.value:
     options = {'samples': _SAMPLES.value, 'data': _DATA_DIR.value}
     try:

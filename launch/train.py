@@ -97,8 +97,8 @@ def main(argv):
     launch.leave(e)
   if jax.process_index() == 0:
     print(reporting.sentence(result.row, result.finished), _WORKDIR.value)
-    if exp.promise is not None:
-      print(exp.promise.statement.sentence())
+    if exp.guarantee is not None:
+      print(exp.guarantee.statement.sentence())
   if not result.finished:
     sys.exit(launch.STOPPED)
 

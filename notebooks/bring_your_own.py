@@ -66,7 +66,7 @@ mine = custom.problem(Net(), clients, digits.test)
 #
 # The config says what is done with the problem: which algorithm, how much is
 # sent, which epsilon. Its fields that name a dataset, a model or a partition
-# are not used. `promise` is there before any training.
+# are not used. `guarantee` is there before any training.
 
 # %%
 c = config.Config(
@@ -88,7 +88,7 @@ c = config.Config(
   eval_every=5,
 )
 exp = experiment.assemble(c, mine, mine.partition)
-print(exp.promise.statement.sentence())
+print(exp.guarantee.statement.sentence())
 
 
 def play(exp):

@@ -100,14 +100,14 @@ PRIVATE = {
 # sketched. The noise has 128 numbers, not one for each parameter.
 
 # %%
-rows, promises = {}, {}
+rows, guarantees = {}, {}
 for epsilon in (8.0, 1.0):
   exp = experiment.build(PRIVATE | {'epsilon': epsilon})
   with tempfile.TemporaryDirectory() as folder:
     training.train(exp, folder, progress=False)
     rows[epsilon] = reporting.read_metrics(folder)
-  promises[epsilon] = exp.promise
-print(promises[8.0].statement.sentence())
+  guarantees[epsilon] = exp.guarantee
+print(guarantees[8.0].statement.sentence())
 
 # %%
 plt.figure(figsize=(5, 3))
@@ -143,7 +143,7 @@ final = {epsilon: found[-1] for epsilon, found in rows.items()}
 assert sampled < alone / 2
 assert all(row['epsilon'] <= eps + 1e-6 for eps, row in final.items())
 assert all(row['epsilon'] > eps - 0.05 for eps, row in final.items())
-assert promises[1.0].noise_multiplier > promises[8.0].noise_multiplier
+assert guarantees[1.0].noise_multiplier > guarantees[8.0].noise_multiplier
 assert np.all(np.diff([row['epsilon'] for row in rows[8.0]]) >= 0)
 assert final[8.0]['uplink_bytes'] == 4 * 128
 assert final[8.0]['test_accuracy'] > 0.75

@@ -12,8 +12,8 @@ from fl_sketch.experiment.build import (
   algorithm_options,
   assemble,
   build,
+  guarantee_of,
   hyper_of,
-  promise_of,
   reconfigured,
 )
 
@@ -23,7 +23,7 @@ __all__ = [
   'algorithm_options',
   'assemble',
   'build',
+  'guarantee_of',
   'hyper_of',
-  'promise_of',
   'reconfigured',
 ]

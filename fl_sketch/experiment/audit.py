@@ -56,17 +56,17 @@ def audit_config(
     whole = experiment.build(c, data).partition
   small, partition = _small(c, rounds, whole)
   make = _make(small)
-  promise = _promise(small, make, partition)
-  mechanism = promise.mechanism
+  guarantee = _guarantee(small, make, partition)
+  mechanism = guarantee.mechanism
   units = mechanism.population or small.population
   public, secret = jax.random.split(jax.random.key(seed))
   game = canaries.Game(
     make,
-    experiment.hyper_of(small, promise),
+    experiment.hyper_of(small, guarantee),
     dataclasses.replace(mechanism, population=units),
     _canary(small, public),
     public,
-    promise.steps_per_round,
+    guarantee.steps_per_round,
     small.min_honest,
   )
   full = game.mechanism.sampling is types.Sampling.FULL
@@ -77,7 +77,7 @@ def audit_config(
     samples=samples,
     others=('silent',) if one_kind else ('silent', 'opposite'),
     significance=significance,
-    accountant=promise.statement.accountant,
+    accountant=guarantee.statement.accountant,
   )
 
 
@@ -86,18 +86,18 @@ def _make(c: Config):
   return algorithms.make(c.algorithm, canaries.inner_product, **options)
 
 
-def _promise(c: Config, make, partition) -> privacy_plan.Promise:
-  promise = experiment.promise_of(c, make, partition)
-  assert promise is not None  # the config is private
-  return promise
+def _guarantee(c: Config, make, partition) -> privacy_plan.PrivacyGuarantee:
+  guarantee = experiment.guarantee_of(c, make, partition)
+  assert guarantee is not None  # the config is private
+  return guarantee
 
 
 def _small(c: Config, rounds: int, whole: partitions.Partition | None):
   """The config in small, with its noise, and who holds which samples."""
-  promise = _promise(c, _make(c), whole)
+  guarantee = _guarantee(c, _make(c), whole)
   fields: dict[str, Any] = {
     'epsilon': None,
-    'noise_multiplier': promise.noise_multiplier,
+    'noise_multiplier': guarantee.noise_multiplier,
     'rounds': min(c.rounds, rounds),
     'rounds_per_dispatch': 1,
     'max_cohort': None,

@@ -46,7 +46,7 @@ class Experiment(NamedTuple):
     partition: which samples each client holds.
     labels: int[samples], or None where there are none.
     schedule: (hp, round) -> the hyperparameters of a round.
-    promise: what is guaranteed, of a private run.
+    guarantee: of a private run, else None.
     attack: what hostile clients send, as of `rounds.cohort_step`.
     max_payload_norm: above it a payload is rejected, as of the same.
   """
@@ -65,7 +65,7 @@ class Experiment(NamedTuple):
   partition: partitions.Partition
   labels: np.ndarray | None
   schedule: rounds.Schedule | None = None
-  promise: privacy_plan.Promise | None = None
+  guarantee: privacy_plan.PrivacyGuarantee | None = None
   attack: byzantine.Attack | None = None
   max_payload_norm: float | None = None
 
@@ -129,8 +129,8 @@ def assemble(
       'clients that hold data.'
     )
   make = _algorithm(c, problem)
-  promise = promise_of(c, make, partition)
-  hyper = hyper_of(c, promise)
+  guarantee = guarantee_of(c, make, partition)
+  hyper = hyper_of(c, guarantee)
   if c.local_work == 'gram' and make(hyper).drift is not None:
     raise ValueError(f"Expected local_work='sgd' with {c.algorithm}.")
   # Shapes alone show whether the algorithm suits the model.
@@ -162,7 +162,7 @@ def assemble(
     partition=partition,
     labels=problem.labels,
     schedule=_schedule(c),
-    promise=promise,
+    guarantee=guarantee,
     attack=None if c.attack is None else byzantine.ATTACKS[c.attack],
     max_payload_norm=c.max_payload_norm,
   )
@@ -170,29 +170,31 @@ def assemble(
 
 def reconfigured(exp: Experiment, c: Config) -> Experiment:
   """The experiment under a config that differs in hyperparameters alone."""
-  promise = promise_of(c, exp.make, exp.partition)
-  return exp._replace(config=c, hyper=hyper_of(c, promise), promise=promise)
+  guarantee = guarantee_of(c, exp.make, exp.partition)
+  return exp._replace(
+    config=c, hyper=hyper_of(c, guarantee), guarantee=guarantee
+  )
 
 
 def hyper_of(
-  c: Config, promise: privacy_plan.Promise | None = None
+  c: Config, guarantee: privacy_plan.PrivacyGuarantee | None = None
 ) -> algorithms.Hyper:
   """The hyperparameters of a config: its fields of the same names.
 
   Args:
     c: the config.
-    promise: of a private run, whose noise may be calibrated.
+    guarantee: of a private run, whose noise may be calibrated.
   """
   numbers = c.options(algorithms.Hyper._fields)
-  if promise is not None:
-    numbers['noise_multiplier'] = promise.noise_multiplier
+  if guarantee is not None:
+    numbers['noise_multiplier'] = guarantee.noise_multiplier
   return algorithms.Hyper(**{k: jnp.float32(v) for k, v in numbers.items()})
 
 
-def promise_of(
+def guarantee_of(
   c: Config, make: rounds.Make, partition: partitions.Partition | None = None
-) -> privacy_plan.Promise | None:
-  """What a config guarantees, with the releases that its algorithm makes.
+) -> privacy_plan.PrivacyGuarantee | None:
+  """The DP guarantee of a config, with the releases of its algorithm.
 
   Raises:
     ValueError: nothing can be guaranteed; the message names why.
@@ -202,11 +204,13 @@ def promise_of(
   hyper = hyper_of(c)
   if hyper.noise_multiplier is None:  # its size does not change the releases
     hyper = hyper._replace(noise_multiplier=jnp.float32(1))
-  return privacy_plan.promise(c, make(hyper).releases, partition)
+  return privacy_plan.guarantee(c, make(hyper).releases, partition)
 
 
-def account(c: Config, data_dir: str | None = None) -> privacy_plan.Promise:
-  """What a config guarantees, found without training.
+def account(
+  c: Config, data_dir: str | None = None
+) -> privacy_plan.PrivacyGuarantee:
+  """Computes the DP guarantee of a config without training.
 
   Data are read only where the sizes of clients matter: if samples are what is
   protected.
@@ -219,17 +223,17 @@ def account(c: Config, data_dir: str | None = None) -> privacy_plan.Promise:
       'Expected epsilon or noise_multiplier in a private config.'
     )
   if privacy_checks.unit_of(c) == 'sample':
-    promise = build(c, data_dir).promise
+    guarantee = build(c, data_dir).guarantee
   else:
     no_work: Any = lambda hp: None
     options = algorithm_options(c)
     make = algorithms.make(c.algorithm, local=no_work, **options)
-    promise = promise_of(c, make)
+    guarantee = guarantee_of(c, make)
     large = jax.ShapeDtypeStruct((2**26,), jnp.float32)  # any sketch fits
-    init = lambda params: rounds.init(make(hyper_of(c, promise)), params, 1)
+    init = lambda params: rounds.init(make(hyper_of(c, guarantee)), params, 1)
     _check_rows(c, jax.eval_shape(init, large))
-  assert promise is not None  # the config is private
-  return promise
+  assert guarantee is not None  # the config is private
+  return guarantee
 
 
 def _check_rows(c: Config, state: Any):

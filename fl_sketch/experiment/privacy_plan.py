@@ -1,8 +1,9 @@
-"""From a config to its mechanism and to its account: one reading of both.
+"""Derives the DP mechanism and its accounting from one config.
 
-What the algorithm does (`release_of`) and what the accountant hears (`promise`)
-come from the same fields here, and nowhere else, so they cannot drift apart. A
-combination whose epsilon is not known is refused, here or in `claims`.
+What the algorithm does (`release_of`) and what the accountant computes
+(`guarantee`) come from the same fields here, and nowhere else, so they cannot
+disagree. A combination whose epsilon is not known is refused, here or in
+`privacy_checks`.
 """
 
 from collections.abc import Sequence
@@ -49,8 +50,8 @@ _NATURAL = {
 }
 
 
-class Promise(NamedTuple):
-  """What a private run guarantees, and the noise that makes it true.
+class PrivacyGuarantee(NamedTuple):
+  """The DP guarantee of a private run, and the noise that provides it.
 
   Attributes:
     mechanism: of the whole run.
@@ -64,33 +65,37 @@ class Promise(NamedTuple):
 
   @property
   def noise_multiplier(self) -> float:
-    """That of the config, or calibrated to its epsilon."""
+    """Noise multiplier of the config, or calibrated to its epsilon."""
     return self.mechanism.noise_multiplier
 
   def epsilons(self, rounds: Sequence[int]) -> list[float]:
-    """Epsilon after so many rounds, at the delta of the statement."""
-    told = self.statement
+    """Epsilon after each number of rounds, at the delta of the statement."""
+    statement = self.statement
     steps = tuple(self.steps_per_round * r for r in rounds)
-    return list(_curve(self.mechanism, steps, told.delta, told.accountant))
+    return list(
+      _curve(self.mechanism, steps, statement.delta, statement.accountant)
+    )
 
 
 def release_of(c: Any) -> aggregation.Release | None:
-  """How the algorithm of a config makes a mean private; None if it does not.
+  """Private aggregation of a config; None without user-level privacy.
 
-  Samples are protected in local work: the mean is not private then.
+  Example-level privacy is that of local work: the mean itself is not private.
   """
   if not privacy_checks.is_private(c) or privacy_checks.unit_of(c) == 'sample':
     return None
-  given = {
+  options = {
     'bound': c.bound, 'trust': c.trust, 'per_leaf': c.per_layer,
     'before_sketch': c.before_sketch, 'min_honest': c.min_honest,
     'neighbours': c.neighbours, 'quantile': c.quantile,
     'quantile_lr': c.quantile_lr, 'count_stddev': c.count_stddev,
   }  # fmt: skip
-  given = {k: v for k, v in given.items() if v is not None}
-  if given.get('bound') == 'quantile':  # a twentieth of the cohort, as printed
-    given.setdefault('count_stddev', c.cohort / 20)
-  return aggregation.Release(float(c.cohort), **given)
+  options = {k: v for k, v in options.items() if v is not None}
+  if (
+    options.get('bound') == 'quantile'
+  ):  # a twentieth of the cohort, as printed
+    options.setdefault('count_stddev', c.cohort / 20)
+  return aggregation.Release(float(c.cohort), **options)
 
 
 def max_cohort(c: Any) -> int | None:
@@ -103,8 +108,10 @@ def max_cohort(c: Any) -> int | None:
   return cohorts.default_max_cohort(c.population, probability, tail)
 
 
-def promise(c: Any, releases: int, partition: Any = None) -> Promise | None:
-  """What a config guarantees; None if it claims no privacy.
+def guarantee(
+  c: Any, releases: int, partition: Any = None
+) -> PrivacyGuarantee | None:
+  """The DP guarantee of a config; None if it claims no privacy.
 
   Args:
     c: a `Config`.
@@ -143,7 +150,7 @@ def promise(c: Any, releases: int, partition: Any = None) -> Promise | None:
     + _PRETRAINED * (c.pretrained is not None)
     + _CAVEATS,
   )
-  return Promise(mechanism, statement, per_round)
+  return PrivacyGuarantee(mechanism, statement, per_round)
 
 
 def _check_quantile(z, release):

@@ -125,7 +125,7 @@ def wire(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> Wire:
     program_lib.drawn(exp, mesh),
     jax.random.key(exp.config.key_seed),
     exp.data,
-    None if exp.promise is None else jax.random.key(0),
+    None if exp.guarantee is None else jax.random.key(0),
   )
   traced = jax.make_jaxpr(play)(*args)
   bills, used = partial_eval.dce_jaxpr(traced.jaxpr, [True, True])
@@ -160,7 +160,7 @@ def dry_run(
     tempfile.TemporaryDirectory() as folder,
     contextlib.closing(runner_lib.Runner(exp, mesh, folder, run.fn)) as runner,
   ):
-    if exp.promise is not None:  # nothing of it is released
+    if exp.guarantee is not None:  # nothing of it is released
       runner.use(noise_secret.reproducible(0, 0))
     for i in range(timed + 1):
       begun = time.perf_counter()

@@ -63,7 +63,7 @@ class Program:
     c = exp.config
     self.config, self.mesh = c, mesh
     # Of all points and not of a chunk, so that every chunk is one program.
-    self._private = exp.promise is not None
+    self._private = exp.guarantee is not None
     # Private points draw their own cohorts, unless from a seed of the noise.
     self._one_seed = len({(c.seed, c.noise_seed) for c in configs}) == 1
     self._one_seed &= not self._private or c.noise_seed is not None

@@ -244,7 +244,7 @@ def _run_group(todo, group, files, data_dir, points_per_program, bar):
       continue
     # The last chunk is filled up, so that it needs no program of its own.
     filled = chunk + chunk[-1:] * (size - len(chunk))
-    own = first.promise and [secret(i) for i in filled]
+    own = first.guarantee and [secret(i) for i in filled]
     results = program.run([prepared(i) for i in filled], len(chunk), bar, own)
     for i, result in zip(chunk, results, strict=True):
       files.finish(i, todo[i].values, todo[i].config, result)

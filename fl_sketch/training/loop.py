@@ -140,7 +140,7 @@ class _Loop:
 
   def _secret(self):
     """Where noise and sampling of a private run come from; else None."""
-    if self.exp.promise is None:
+    if self.exp.guarantee is None:
       return None
     # Rounds may be done though no checkpoint holds them.
     return noise_secret.of_run(
@@ -234,9 +234,9 @@ class _Loop:
 
 def privacy_of(exp: experiment.Experiment) -> dict[str, Any]:
   """What the summary of a run says of its privacy; empty if it claims none."""
-  if exp.promise is None:
+  if exp.guarantee is None:
     return {}
-  return {'privacy': exp.promise.statement.as_dict()}
+  return {'privacy': exp.guarantee.statement.as_dict()}
 
 
 def epsilons_by_round(exp: experiment.Experiment) -> list[Any] | None:
@@ -245,12 +245,12 @@ def epsilons_by_round(exp: experiment.Experiment) -> list[Any] | None:
   The accountant takes its time: it is asked for the last round and for numbers
   m 2^k with m < 8, and a round in between is told the epsilon of the next.
   """
-  if exp.promise is None:
+  if exp.guarantee is None:
     return None
   last = exp.config.rounds
   some = {m << k for m in range(1, 8) for k in range(last.bit_length())}
   asked = sorted({r for r in some if r < last} | {last})
-  known = types.plain(exp.promise.epsilons(asked))
+  known = types.plain(exp.guarantee.epsilons(asked))
   return [known[i] for i in np.searchsorted(asked, np.arange(1, last + 1))]
 
 
@@ -266,7 +266,7 @@ def lost(
   if not metrics['finite']:
     return 'parts of the server state'
   defended = exp.attack is not None or exp.max_payload_norm is not None
-  if defended or exp.promise is not None:
+  if defended or exp.guarantee is not None:
     return None
   sent = int((cohort.weight > 0).sum())
   return 'all updates' if 0 < sent == metrics['rejected_clients'] else None

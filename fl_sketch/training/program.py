@@ -69,7 +69,7 @@ def program(
     stack = lambda x: jax.ShapeDtypeStruct((many, *x.shape), x.dtype)
     cohort = jax.tree.map(stack, cohort)
   cohort = _abstract(mesh, cohort, spec)
-  noise_key = None if exp.promise is None else jax.random.key(0)
+  noise_key = None if exp.guarantee is None else jax.random.key(0)
   hyper, *rest = _abstract(
     mesh,
     (exp.hyper, jax.random.key(0), exp.data if on_device else None, noise_key),
@@ -143,7 +143,7 @@ def drawn(
   exp: experiment.Experiment, mesh: jax.sharding.Mesh, lanes: int | None = None
 ) -> rounds.Cohort:
   """The first cohort in host memory, or so many lanes of it."""
-  secret = None if exp.promise is None else 0  # nobody's data are released
+  secret = None if exp.guarantee is None else 0  # nobody's data are released
   cohort = jax.tree.map(lambda x: x[:lanes], exp.sample(0, secret))
   return rounds.pad_cohort(cohort, mesh.size)._replace(fate=None)
 

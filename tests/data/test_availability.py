@@ -261,8 +261,8 @@ def test_drop_outs_leave_the_account_of_a_private_run_as_it_is():
   epsilon = []
   for faults in ({}, {'dropout': 0.5, 'deadline': 1.0}):
     exp = experiment.build(FIELDS | PRIVATE | faults)
-    assert exp.promise is not None
-    epsilon.append(exp.promise.statement.epsilon)
+    assert exp.guarantee is not None
+    epsilon.append(exp.guarantee.statement.epsilon)
     privacy = experiment.algorithm_options(exp.config)['privacy']
     assert privacy == aggregation.Release(20.0)
   assert epsilon[0] == epsilon[1]

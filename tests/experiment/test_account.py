@@ -22,7 +22,7 @@ def quadratics(**fields):
 def test_a_config_is_accounted_as_its_run_is():
   c = quadratics()
   told = experiment.account(c)
-  assert told == experiment.build(c).promise
+  assert told == experiment.build(c).guarantee
   exact = accounting.gaussian_epsilon(c.noise_multiplier, 1e-6, steps=20)
   assert told.statement.epsilon == pytest.approx(exact)
 

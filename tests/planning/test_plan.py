@@ -136,7 +136,7 @@ def test_the_abstract_run_is_that_of_the_runner(fields, tmp_path):
   exp = built(**fields)
   run = program_lib.program(exp, mesh())
   player = runner.Runner(exp, mesh(), tmp_path, run.fn)
-  if exp.promise is not None:
+  if exp.guarantee is not None:
     player.use(noise_secret.reproducible(0, 0))
   cohorts, placed = player.feed.take(0)
   player.state = player.rows.attach(player.state, np.asarray(cohorts[0].ids))

@@ -180,9 +180,9 @@ def test_an_audit_of_a_config_sees_the_noise_of_its_run(monkeypatch):
   assert found.mechanism.sampling_probability == 0.5
   real = experiment.hyper_of
 
-  def less(c, promise=None):
-    hp = real(c, promise)
-    if promise is None:
+  def less(c, guarantee=None):
+    hp = real(c, guarantee)
+    if guarantee is None:
       return hp
     return hp._replace(noise_multiplier=hp.noise_multiplier / 3)
 

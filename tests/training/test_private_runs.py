@@ -111,7 +111,7 @@ def test_noise_is_calibrated_to_an_epsilon_and_its_rounds(tmp_path):
   exp = experiment.build(PRIVATE | fields)
   want = accounting.gaussian_noise_multiplier(3.0, delta=1e-2, steps=2)
   np.testing.assert_allclose(exp.hyper.noise_multiplier, want, rtol=1e-3)
-  assert 2.99 < exp.promise.statement.epsilon <= 3
+  assert 2.99 < exp.guarantee.statement.epsilon <= 3
   files = workdir.Workdir(tmp_path, exp.config)
   files.begin(0)
   files.close()
@@ -245,7 +245,7 @@ def test_every_point_of_a_sweep_has_its_noise_and_its_epsilon(tmp_path):
 def test_no_noise_is_told_to_be_no_privacy():
   exp = experiment.build(PRIVATE | {'noise_multiplier': 0.0, 'rounds': 2})
   assert training.epsilons_by_round(exp) == ['inf', 'inf']
-  assert exp.promise.statement.as_dict()['epsilon'] == 'inf'
+  assert exp.guarantee.statement.as_dict()['epsilon'] == 'inf'
 
 
 def test_nor_where_no_row_was_logged_yet(tmp_path):

@@ -190,11 +190,11 @@ def worth(
 ) -> float:
   """The true epsilon of a noise multiplier, at delta 1e-5."""
   own = {'accountant': accountant or setting.accountant}
-  promise = told(setting, noise_multiplier=multiplier, **own)
-  return promise.statement.epsilon
+  guarantee = told(setting, noise_multiplier=multiplier, **own)
+  return guarantee.statement.epsilon
 
 
-def told(setting: Setting, **own: Any) -> privacy_plan.Promise:
+def told(setting: Setting, **own: Any) -> privacy_plan.PrivacyGuarantee:
   """What the accountant says of a private config of the setting."""
   fields = private(setting, **own)
   return experiment.account(config_lib.Config.from_mapping(fields))

@@ -113,7 +113,7 @@ def _rows(
 
 
 def _check(exp: experiment.Experiment, options: Options):
-  if exp.promise is not None:
+  if exp.guarantee is not None:
     raise ValueError(
       'Expected a config without privacy: a spectrum is a release of the '
       'training data that no epsilon counts.'
