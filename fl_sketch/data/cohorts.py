@@ -1,9 +1,10 @@
-"""Which clients take part in a round.
+"""Samples the cohort of each round: fixed size, with replacement, or Poisson.
 
 Every draw is a pure function of (seed, round): the cohort of any round can be
-drawn alone, and none depends on the number of devices. Shapes are static;
-padding has id = population and weight 0. Ids come in rising order, padding
-last. Where a run is private its sampling seed must be secret.
+drawn alone, and does not depend on the number of devices. It takes time and
+memory O(cohort), however large the population is. Shapes are static; padding
+has id = population and weight 0. Ids are sorted, padding is last. In a private
+run the sampling seed must be secret.
 """
 
 import bisect
@@ -17,7 +18,7 @@ Cohort = tuple[np.ndarray, np.ndarray]
 
 
 def fixed_size(seed: int, round: int, population: int, cohort: int) -> Cohort:
-  """Draws `cohort` different clients, each set of them equally likely.
+  """Samples `cohort` distinct clients; all sets of that size equally likely.
 
   >>> ids, weight = fixed_size(seed=0, round=3, population=100, cohort=4)
   >>> len(set(ids.tolist())), weight.tolist()
@@ -41,9 +42,9 @@ def fixed_size(seed: int, round: int, population: int, cohort: int) -> Cohort:
 def with_replacement(
   seed: int, round: int, population: int, cohort: int
 ) -> Cohort:
-  """Draws `cohort` times one client of all; duplicates become one entry.
+  """Samples `cohort` clients with replacement, duplicates merged.
 
-  The weight of an entry is how often it was drawn, so the weighted mean over
+  The weight of an entry is the number of its draws, so the weighted mean over
   the entries is the mean over the draws.
 
   >>> ids, weight = with_replacement(seed=0, round=0, population=8, cohort=8)
@@ -73,10 +74,11 @@ def poisson(
   probability: float,
   max_cohort: int | None = None,
 ) -> Cohort:
-  """Takes each client independently with the same probability.
+  """Samples each client independently with the same probability.
 
-  Where more than max_cohort were taken, a uniformly random subset of them is
-  dropped: the rule is no longer exactly Poisson, by a chance that
+  Draws the binomial size of the cohort, then a uniform subset of that size. If
+  the size exceeds max_cohort, a uniformly random subset of max_cohort clients
+  is kept: the law is then not exactly Poisson, with a probability that
   `default_max_cohort` keeps below 1e-9 a round.
 
   >>> ids, weight = poisson(0, 0, population=100, probability=0.05)
@@ -98,16 +100,17 @@ def poisson(
   rng = _generator(seed, round, 'poisson')
   _check(population, max_cohort, 'max_cohort')
   _check_probability(probability)
-  ids = np.flatnonzero(rng.random(population) < probability)
-  if len(ids) > max_cohort:
-    ids = np.sort(rng.choice(ids, max_cohort, replace=False))
-  return _padded(ids, np.ones(len(ids)), max_cohort, population)
+  size = rng.binomial(population, probability)
+  ids = rng.choice(population, size, replace=False, shuffle=False)
+  if size > max_cohort:
+    ids = rng.choice(ids, max_cohort, replace=False, shuffle=False)
+  return _padded(np.sort(ids), np.ones(len(ids)), max_cohort, population)
 
 
 def default_max_cohort(
   population: int, probability: float, tail: float = 1e-9
 ) -> int:
-  """The size that a Poisson cohort passes with probability at most `tail`.
+  """The size that a Poisson cohort exceeds with probability at most `tail`.
 
   >>> default_max_cohort(3000, 0.2)
   735
@@ -141,7 +144,7 @@ KINDS: dict[str, Callable[..., Cohort]] = {
 def sample(
   kind: str, seed: int, round: int, population: int, **options
 ) -> Cohort:
-  """Draws the cohort by the rule that a config names.
+  """Samples a cohort by the sampling rule that a config names.
 
   >>> sample('fixed_size', 0, 0, population=3, cohort=3)[0].tolist()
   [0, 1, 2]
@@ -158,10 +161,10 @@ def sample(
   """
   if kind not in KINDS:
     raise ValueError(f'Expected {kind=} in {tuple(KINDS)}.')
-  known = tuple(inspect.signature(KINDS[kind]).parameters)[3:]
+  allowed = tuple(inspect.signature(KINDS[kind]).parameters)[3:]
   for option in options:
-    if option not in known:
-      raise ValueError(f'Expected {option=} of {kind=} in {known}.')
+    if option not in allowed:
+      raise ValueError(f'Expected {option=} of {kind=} in {allowed}.')
   return KINDS[kind](seed, round, population, **options)
 
 

@@ -2,6 +2,7 @@
 
 from decimal import Decimal, localcontext
 import math
+import tracemalloc
 
 from fl_sketch.data import cohorts
 import numpy as np
@@ -84,12 +85,39 @@ def test_pairs_are_equally_likely():
   assert np.all(_z(pairs, ROUNDS, 3 * 2 / (10 * 9)) < 6)  # 45 * 2e-9
 
 
-def test_poisson_sizes_have_the_binomial_mean_and_variance():
-  sizes = [w.sum() for _, w in rounds_of('poisson', 40, probability=0.3)]
-  mean, variance = 40 * 0.3, 40 * 0.3 * 0.7
-  assert abs(np.mean(sizes) - mean) < 6 * np.sqrt(variance / ROUNDS)
-  # The sample variance has relative standard error about sqrt(2 / ROUNDS).
-  assert abs(np.var(sizes) / variance - 1) < 6 * np.sqrt(2 / ROUNDS)
+def test_poisson_takes_every_subset_with_its_probability():
+  """Catches a size, or a choice given the size, of another law."""
+  p, values = 0.3, 2 ** np.arange(4)
+  subsets = [
+    values[ids[w > 0]] for ids, w in rounds_of('poisson', 4, probability=p)
+  ]
+  counts = np.bincount([s.sum() for s in subsets], minlength=16)
+  taken = np.array([bin(s).count('1') for s in range(16)])
+  expected = ROUNDS * p**taken * (1 - p) ** (4 - taken)
+  assert stats.chisquare(counts, expected).pvalue > 1e-7
+
+
+@pytest.mark.parametrize('population', [40, 20_000])
+def test_poisson_sizes_are_binomial(population):
+  """The larger population makes NumPy choose by another algorithm."""
+  p, n = 12 / population, 1000
+  draws = rounds_of('poisson', population, n, probability=p)
+  sizes = np.clip([w.sum() for _, w in draws], 6, 18).astype(int) - 6
+  law = stats.binom(population, p)
+  middle = law.pmf(np.arange(7, 18))
+  expected = n * np.array([law.cdf(6), *middle, law.sf(17)])
+  counts = np.bincount(sizes, minlength=13)
+  assert stats.chisquare(counts, expected).pvalue > 1e-7
+
+
+def test_a_cohort_takes_no_memory_of_the_population():
+  """Catches draws for every client of the population in every round."""
+  tracemalloc.start()
+  cohorts.poisson(0, 0, 10**7, 1e-6, max_cohort=60)
+  cohorts.fixed_size(0, 0, 10**7, 10)
+  peak = tracemalloc.get_traced_memory()[1]
+  tracemalloc.stop()
+  assert peak < 10**6
 
 
 def test_neighbouring_rounds_are_independent():
