@@ -1,4 +1,4 @@
-"""The client's side of a round whose payloads are messages; see `inbox`."""
+"""The client's side of a round whose payloads are messages; see `server`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,18 +14,18 @@ import jax.numpy as jnp
 def build(
   make: rounds.Make, *, run: bytes, schedule: rounds.Schedule | None = None
 ) -> Callable[..., bytes]:
-  """Builds what a client does: its local work, and its payload as a message.
+  """Builds the function that does a client's local work and encodes a message.
 
   Args:
-    make: hp -> `Algorithm`, such a one as `check` lets pass.
+    make: hp -> `Algorithm`, one that `check` accepts.
     run: its `wire.fingerprint`.
-    schedule: as of `rounds.run_round`.
+    schedule: see `rounds.run_round`.
 
   Returns:
     A function (hp, params, round, client_id, batches, key) -> bytes, with the
     parameters that the round starts from, batches with leaves
     [local_steps, batch, ...], and the root key of the run. It raises a
-    FloatingPointError if its update is not finite: there is nothing to send.
+    FloatingPointError if the client's update is not finite.
   """
 
   @jax.jit
@@ -35,9 +35,10 @@ def build(
     algorithm = make(hp)
     check(algorithm, params)
     keys = keys_lib.round_keys(key, round_index)
-    own = keys_lib.for_client(keys, client_id)
-    moved, _ = algorithm.local(params, batches, keys_lib.local_key(own), None)
-    payload = _encode(algorithm, moved, params, own)
+    client_keys = keys_lib.for_client(keys, client_id)
+    local_key = keys_lib.local_key(client_keys)
+    moved, _ = algorithm.local(params, batches, local_key, None)
+    payload = _encode(algorithm, moved, params, client_keys)
     return payload, client_step.all_finite((moved, payload))
 
   def message(hp, params, round_index, client_id, batches, key):
@@ -56,7 +57,7 @@ def build(
 
 
 def payload_types(make: rounds.Make, hp: Any, params: Any) -> Any:
-  """What a client sends, as `jax.eval_shape` says."""
+  """Shapes and dtypes of a client's payload, as of `jax.eval_shape`."""
 
   def encode(hp, params, key):
     keys = keys_lib.round_keys(key, jnp.int32(0))
@@ -66,12 +67,12 @@ def payload_types(make: rounds.Make, hp: Any, params: Any) -> Any:
 
 
 def check(algorithm: Algorithm, params: Any):
-  """Refuses an algorithm that messages cannot play.
+  """Refuses an algorithm that cannot run over messages.
 
   Raises:
-    ValueError: it is private, and the noise of a round is the simulation's; its
-      payloads are not summed as they come; or its clients need more than the
-      parameters of the round.
+    ValueError: it is private, and the simulation draws the noise of a round;
+      its payloads are not summed as they arrive; or its clients need more than
+      the parameters of the round.
   """
   if algorithm.releases:
     raise ValueError(
@@ -87,10 +88,10 @@ def check(algorithm: Algorithm, params: Any):
     )
 
 
-def _encode(algorithm, moved, params, own):
+def _encode(algorithm, moved, params, client_keys):
   start = algorithm.encode.init(params)
-  weight = jnp.float32(1)  # which encoders that are not private do not read
+  weight = jnp.float32(1)  # read by private encoders only
   payload, _ = algorithm.encode.update(
-    moved, start, params, keys=own, weight=weight
+    moved, start, params, keys=client_keys, weight=weight
   )
   return payload

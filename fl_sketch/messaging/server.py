@@ -1,14 +1,14 @@
-"""A round whose payloads arrive as messages, from clients that may fail.
+"""The server's side of a round whose payloads arrive as messages.
 
-The server trusts nothing: what is late, doubled, damaged, of another run or
-from somebody it did not ask is refused, and so is what is not finite or longer
-than a bound. What is refused leaves the running sum as it was, so that the
-round equals one of `rounds.run_round` in which its senders are absent, up to
-rounding: payloads are added up as they arrive, and sums of floats depend on
-their order.
+The server trusts no message: it refuses those that are late, duplicated,
+damaged, of another run or from a client that was not selected, and payloads
+that are not finite or exceed a norm bound. A refused message leaves the running
+sum unchanged, so that the round equals one of `rounds.run_round` without its
+sender, up to rounding: payloads are added in the order of their arrival, and
+sums of floats depend on it.
 
-When to stop waiting is the caller's business, and so is the transport. One
-thread calls `Inbox.receive`.
+The caller provides the transport and decides when to close a round. One thread
+calls `Inbox.receive`.
 """
 
 import collections
@@ -35,40 +35,43 @@ Array = jax.Array | np.ndarray
 
 
 class Verdict(enum.Enum):
-  """What became of a message; only what is TAKEN counts."""
+  """How the server classified a message; only TAKEN payloads are summed."""
 
   TAKEN = 'taken'
   CORRUPT = 'corrupt'  # truncated, damaged, or of other shapes or dtypes
   OTHER_RUN = 'other_run'
   LATE = 'late'  # of a round that is closed
   EARLY = 'early'  # of a round that is not open yet
-  UNKNOWN_CLIENT = 'unknown_client'  # not among those asked in this round
-  DUPLICATE = 'duplicate'  # this client has answered in this round
+  UNKNOWN_CLIENT = 'unknown_client'  # not selected in this round
+  DUPLICATE = 'duplicate'  # the client has answered in this round already
   NOT_FINITE = 'not_finite'
   TOO_LARGE = 'too_large'
 
 
 class Server:
-  """What the server of a run keeps from round to round, but for the state.
+  """The server of a run: compiled programs, traffic ledger, missing clients.
 
   Args:
-    make: hp -> `Algorithm`, such a one as `client_lib.check` lets pass.
+    make: hp -> `Algorithm`, one that `client_lib.check` accepts.
     hp: hyperparameters.
     params: for their types.
     key: key[], the root of all keys of the run.
     run: its `wire.fingerprint`.
     book: enters the bytes of every round, and of every late payload.
-    max_norm: the largest Euclidean norm that what a payload stands for may
-      have; None is any.
-    schedule: as of `rounds.run_round`.
+    max_norm: the largest Euclidean norm of a decoded payload; None for no
+      bound.
+    schedule: see `rounds.run_round`.
+    late_rounds: rounds after which a payload that is still missing is given up:
+      it is refused as before, but no longer billed.
 
   Attributes:
-    missing: (round, client) of everybody who was asked and did not answer:
-      their payloads are billed once, when they come. Who restarts a server has
-      to keep it beside the ledger.
+    missing: (round, client) of the selected clients that did not answer, in the
+      last `late_rounds` rounds: their payloads are billed once, on arrival. To
+      restart a server, keep it with the ledger.
 
   Raises:
-    ValueError: the algorithm is another, or the bound not above 0.
+    ValueError: the algorithm is not accepted, the norm bound is not above 0, or
+      late_rounds is below 1.
   """
 
   def __init__(
@@ -82,8 +85,10 @@ class Server:
     book: traffic.Ledger,
     max_norm: float | None = None,
     schedule: rounds.Schedule | None = None,
+    late_rounds: int = 100,
   ):
     client_lib.check(make(hp), params)
+    self.late_rounds = checks.count('late_rounds', late_rounds)
     self.hp, self.key, self.run, self.book = hp, key, run, book
     self.like = client_lib.payload_types(make, hp, params)
     self.up = comms.nbytes(self.like)
@@ -101,12 +106,11 @@ class Server:
 
     Args:
       state: after the round before.
-      ids: int32[C], as of `rounds.Cohort`; with another C programs are compiled
-        anew.
-      weight: f32[C]; 0 for who is not asked, and for padding.
+      ids: int32[C], see `rounds.Cohort`; another C compiles the programs anew.
+      weight: f32[C]; 0 for clients that are not selected, and for padding.
 
     Raises:
-      ValueError: somebody is asked twice, whose messages look the same.
+      ValueError: a client is selected twice: its messages would look the same.
     """
     return Inbox(self, state, ids, weight)
 
@@ -114,23 +118,24 @@ class Server:
 class Inbox:
   """The server's side of one round, from `Server.open` to `close`.
 
-  A client has answered once a payload of the right types came from it, taken or
-  not. That one is billed; others of the round are duplicates, and not billed.
-  Nor is what cannot be believed to be a payload of somebody who was asked. What
-  comes after `close` is billed when it comes.
+  A client has answered once a payload of the right types has arrived from it,
+  taken or not. That payload is billed; later ones of the round are duplicates
+  and not billed. Messages that are not valid payloads of a selected client are
+  not billed either. A payload that arrives after `close` is billed on arrival.
 
   Attributes:
-    counts: `Verdict` -> how many messages.
+    counts: `Verdict` -> number of messages.
     received: `Verdict` -> their bytes, with headers.
   """
 
   def __init__(self, server, state, ids, weight):
     self._server, self._state, self._round = server, state, int(state.round)
     self._ids, self._weight = np.asarray(ids), np.asarray(weight, np.float32)
-    asked = np.flatnonzero(self._weight > 0)
-    self._slot = {int(self._ids[n]): n for n in asked}
-    if len(self._slot) < len(asked):
-      raise ValueError(f'Expected every client once, got {self._ids[asked]}.')
+    selected = np.flatnonzero(self._weight > 0)
+    self._slot = {int(self._ids[n]): n for n in selected}
+    if len(self._slot) < len(selected):
+      ids = self._ids[selected]
+      raise ValueError(f'Expected every client once, got {ids}.')
     self._answered = np.zeros(len(self._ids), bool)
     self._taken = np.zeros(len(self._ids), bool)
     self._total = jax.tree.map(
@@ -141,7 +146,7 @@ class Inbox:
     self.received: collections.Counter[Verdict] = collections.Counter()
 
   def receive(self, message: bytes) -> Verdict:
-    """Adds a message's payload to the sum, or says why not."""
+    """Adds a message's payload to the sum, or returns why it is refused."""
     verdict = self._judge(message)
     self.counts[verdict] += 1
     self.received[verdict] += len(message)
@@ -150,26 +155,27 @@ class Inbox:
   def _judge(self, message):
     server = self._server
     try:
-      found = wire.unpack(message)
-      if found.run != server.run:
+      header = wire.unpack(message)
+      if header.run != server.run:
         return Verdict.OTHER_RUN
-      payload = wire.read(found, server.like)
+      payload = wire.read(header, server.like)
     except wire.PayloadError:
       return Verdict.CORRUPT
-    sender = found.round, found.client
-    if found.round > self._round:
+    if header.round > self._round:
       return Verdict.EARLY
-    if found.round < self._round or not self._open:
+    slot = self._slot.get(header.client)
+    if header.round == self._round and slot is None:
+      return Verdict.UNKNOWN_CLIENT
+    if header.round < self._round or not self._open:
+      sender = header.round, header.client
       if sender in server.missing:
         server.missing.remove(sender)
         server.book.uplink_total += server.up
         self._late += 1
       return Verdict.LATE
-    if found.client not in self._slot:
-      return Verdict.UNKNOWN_CLIENT
-    if self._answered[self._slot[found.client]]:
+    if self._answered[slot]:
       return Verdict.DUPLICATE
-    return self._add(payload, self._slot[found.client])
+    return self._add(payload, slot)
 
   def _add(self, payload, slot):
     server, state = self._server, self._state
@@ -190,16 +196,17 @@ class Inbox:
     return Verdict.TAKEN if small else Verdict.TOO_LARGE
 
   def close(self) -> tuple[rounds.FedState, dict[str, Any]]:
-    """Ends the round, in which whatever comes now is late.
+    """Closes the round; payloads that arrive later are late.
 
     Returns:
-      The new state, which is the old one a round later if nobody was taken; and
-      the row of `Ledger.charge`, with `round`, `participants`,
-      `rejected_clients` and `finite` as a run has them. Its `late_clients` are
-      those whose payloads for rounds before came, and were billed, in this one.
+      The new state, which is the old one a round later if no payload was taken;
+      and the row of `Ledger.charge`, with `round`, `participants`,
+      `rejected_clients` and `finite` as in the metrics of a run. Its
+      `late_clients` counts the payloads of earlier rounds that arrived, and
+      were billed, in this one.
 
     Raises:
-      ValueError: it is closed already.
+      ValueError: the round is closed already.
     """
     if not self._open:
       raise ValueError(f'Expected round {self._round} to be open.')
@@ -211,18 +218,23 @@ class Inbox:
     )
     if not self._taken.any():
       new = self._state._replace(round=new.round)
+      finite = client_step.all_finite(new)
     return new, self._row(jax.device_get(bill)) | {'finite': bool(finite)}
 
   def _row(self, bill):
-    silent = (self._weight > 0) & ~self._answered
-    self._server.missing |= {(self._round, int(i)) for i in self._ids[silent]}
-    fate = np.select(
+    silent, server = (self._weight > 0) & ~self._answered, self._server
+    oldest = self._round - server.late_rounds + 1
+    server.missing = {
+      sender for sender in server.missing if sender[0] >= oldest
+    }
+    server.missing |= {(self._round, int(i)) for i in self._ids[silent]}
+    outcome = np.select(
       [self._answered, silent],
       [availability.TAKEN, availability.SILENT],
       availability.NOT_ASKED,
     )
-    moved = self._server.book.charge(
-      self._ids, self._weight, bill.up, bill.down, fate
+    moved = server.book.charge(
+      self._ids, self._weight, bill.up, bill.down, outcome
     )
     return moved | {
       'round': self._round,
@@ -245,11 +257,11 @@ class _Programs:
     return hp if self._schedule is None else self._schedule(hp, round_index)
 
   def term(self, hp, round_index, params, key, payload, client_id, weight):
-    """(weight x what a payload stands for, is it finite, is it in bounds)."""
+    """(weight x decoded payload, whether it is finite, and within bounds)."""
     algorithm = self._make(self._hyper(hp, round_index))
     keys = keys_lib.round_keys(key, round_index)
-    own = keys_lib.for_client(keys, client_id)
-    decoded = algorithm.decode(own, payload, params)
+    client_keys = keys_lib.for_client(keys, client_id)
+    decoded = algorithm.decode(client_keys, payload, params)
     finite = client_step.all_finite((payload, decoded))
     small = optax.tree.norm(decoded) <= self._bound
     weight = jnp.where(finite & small, weight, 0)
@@ -257,12 +269,12 @@ class _Programs:
     return term, finite, small
 
   def add(self, total, *args):
-    """The sum with one more term, if that is finite and in bounds."""
-    term, *found = self.term(*args)
-    return jax.tree.map(jnp.add, total, term), *found
+    """Adds one payload to the sum if it is finite and within bounds."""
+    term, finite, small = self.term(*args)
+    return jax.tree.map(jnp.add, total, term), finite, small
 
   def finish(self, total, hp, state, key, ids, weight):
-    """(the state after the round, is it finite, bill)."""
+    """(state after the round, whether it is finite, bill)."""
     hp = self._hyper(hp, state.round)
     keys = keys_lib.round_keys(key, state.round)
 
@@ -277,10 +289,10 @@ class _Programs:
         noise=None,
       )
 
-    # The sum is that of the only shard there is.
+    # A server has one shard, whose sum is the total.
     shards = jax.tree.map(lambda x: x[None], total)
-    one = jax.vmap(protocol, out_axes=None, axis_name=comms.SHARD)
-    shared, links = one(shards)
+    on_one_shard = jax.vmap(protocol, out_axes=None, axis_name=comms.SHARD)
+    shared, links = on_one_shard(shards)
     state = state._replace(protocol=links)
     new = rounds.server_step(self._make)(hp, shared, state, key)
     return new, client_step.all_finite(new), comms.total_bill(links)

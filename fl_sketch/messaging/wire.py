@@ -1,9 +1,8 @@
-"""A client's payload as bytes: a header, then the leaves in the tree's order.
+"""Encodes a client's payload as bytes: a header, then the tree's leaves.
 
-What a leaf's bytes mean, its shape and dtype, both sides know beforehand. The
-header is overhead and stands on no bill: that is `comms.nbytes` of the payload.
-Its crc32 finds damage, not forgery: who may send, and that nobody else writes
-in its name, is for the transport to see to.
+Both sides know the shapes and dtypes of the leaves beforehand. The header is
+overhead that is not billed: the bill is `comms.nbytes` of the payload. Its
+crc32 detects damage, not forgery: the transport has to authenticate senders.
 """
 
 from collections.abc import Mapping
@@ -27,16 +26,16 @@ OVERHEAD = _FIELDS.size + _CRC.size  # bytes
 
 
 class PayloadError(ValueError):
-  """Bytes that are no payload, or none of the expected shapes and dtypes."""
+  """The bytes are no payload, or not of the expected shapes and dtypes."""
 
 
 class Message(NamedTuple):
-  """One message that arrived whole.
+  """A message whose length and checksum are right.
 
   Attributes:
-    run: 16 bytes, as of `fingerprint`.
+    run: 16 bytes, see `fingerprint`.
     round: of the run, from 0.
-    client: who says it is the sender.
+    client: the sender by its own account.
     layout: crc32 of the shapes and dtypes that were sent.
     body: the leaves.
   """
@@ -49,7 +48,7 @@ class Message(NamedTuple):
 
 
 def fingerprint(fields: Mapping[str, Any]) -> bytes:
-  """16 bytes that tell one run from another, from what JSON can hold.
+  """Hashes a run's fields, values that JSON can hold, to 16 bytes.
 
   >>> fingerprint({'seed': 0}) == fingerprint({'seed': 1})
   False
@@ -61,7 +60,7 @@ def fingerprint(fields: Mapping[str, Any]) -> bytes:
 def encode(
   payload: Any, *, run: bytes, round_index: int, client_id: int
 ) -> bytes:
-  """The message that carries a payload, a pytree of arrays.
+  """Encodes a payload, a pytree of arrays, as a message.
 
   >>> payload = {'table': np.ones((2, 3), np.float32)}
   >>> run = fingerprint({})
@@ -69,7 +68,7 @@ def encode(
   24
 
   Raises:
-    ValueError: the run is not of 16 bytes.
+    ValueError: `run` does not have 16 bytes.
   """
   if len(run) != 16:
     raise ValueError(f'Expected len(run)={len(run)} to be 16.')
@@ -84,14 +83,14 @@ def encode(
 
 
 def unpack(message: bytes) -> Message:
-  """Takes a message apart once it is known to be whole.
+  """Checks a message's length and checksum, and splits it into its fields.
 
   Raises:
-    PayloadError: it is truncated, damaged, of another version or none at all.
+    PayloadError: it is truncated, damaged, of another version or no message.
   """
   if len(message) < OVERHEAD:
     raise PayloadError(f'Expected {len(message)=} >= {OVERHEAD}, the header.')
-  magic, version, run, *whose, layout, size = _FIELDS.unpack_from(message)
+  magic, version, run, *sender, layout, size = _FIELDS.unpack_from(message)
   if magic != MAGIC:
     raise PayloadError(f'Expected {magic=} to be {MAGIC}.')
   if version != VERSION:
@@ -100,22 +99,22 @@ def unpack(message: bytes) -> Message:
   if len(body) != size:
     raise PayloadError(f'Expected {size} bytes of payload, got {len(body)}.')
   (crc,) = _CRC.unpack_from(message, _FIELDS.size)
-  found = zlib.crc32(body, zlib.crc32(memoryview(message)[: _FIELDS.size]))
-  if found != crc:
-    raise PayloadError(f'Expected {crc=:#010x}, got {found:#010x}.')
-  return Message(run, *whose, layout=layout, body=body)
+  actual = zlib.crc32(body, zlib.crc32(memoryview(message)[: _FIELDS.size]))
+  if actual != crc:
+    raise PayloadError(f'Expected {crc=:#010x}, got {actual:#010x}.')
+  return Message(run, *sender, layout=layout, body=body)
 
 
 def read(message: Message, like: Any) -> Any:
-  """The payload of a message, NumPy arrays that share its memory.
+  """Decodes the payload of a message: NumPy arrays that share its memory.
 
   Args:
     message: from `unpack`.
-    like: the payload's types, as `jax.eval_shape` says.
+    like: the payload's shapes and dtypes, as of `jax.eval_shape`.
 
   Raises:
-    PayloadError: it was sent with other shapes or dtypes, is not of their size,
-      or has a bool that is neither.
+    PayloadError: it was sent with other shapes or dtypes, does not have their
+      size, or has a bool that is neither 0 nor 1.
   """
   leaves, treedef = jax.tree.flatten(like)
   size = comms.nbytes(like)
@@ -124,7 +123,7 @@ def read(message: Message, like: Any) -> Any:
       f'Expected {_describe(leaves)}, {size} bytes; got {len(message.body)} '
       'bytes, or others of these shapes and dtypes.'
     )
-  found, start = [], 0
+  arrays, start = [], 0
   for leaf in leaves:
     dtype = np.dtype(leaf.dtype)
     end = start + comms.nbytes(leaf)
@@ -132,13 +131,13 @@ def read(message: Message, like: Any) -> Any:
     if dtype.kind == 'b' and (raw > 1).any():
       raise PayloadError(f'Expected bools of 0 or 1, got {raw.max()}.')
     x = raw.view(dtype.newbyteorder('<')).astype(dtype, copy=False)
-    found.append(x.reshape(leaf.shape))
+    arrays.append(x.reshape(leaf.shape))
     start = end
-  return jax.tree.unflatten(treedef, found)
+  return jax.tree.unflatten(treedef, arrays)
 
 
 def decode(message: bytes, like: Any) -> Any:
-  """The payload of what `encode` made; `unpack`, then `read`.
+  """Decodes a message of `encode`: `unpack`, then `read`.
 
   >>> payload = {'table': np.arange(3, dtype=np.int8)}
   >>> sent = encode(payload, run=bytes(16), round_index=0, client_id=7)
@@ -146,7 +145,7 @@ def decode(message: bytes, like: Any) -> Any:
   {'table': array([0, 1, 2], dtype=int8)}
 
   Raises:
-    PayloadError: as these two do.
+    PayloadError: see these two.
   """
   return read(unpack(message), like)
 

@@ -195,6 +195,7 @@ def test_every_verdict_and_what_it_costs():
   with pytest.raises(ValueError, match='Expected round 0 to be open'):
     box.close()
 
+  assert box.receive(forged(TABLE, 0, 2)) is Verdict.UNKNOWN_CLIENT
   late = forged(TABLE, 0, 1)
   for _ in range(2):  # billed once
     assert box.receive(late) is Verdict.LATE
@@ -210,6 +211,30 @@ def test_every_verdict_and_what_it_costs():
     Verdict.TAKEN: 48 + 16,
   }
   assert int(new.round) == 2
+  assert row['finite']
+
+
+def test_a_missing_payload_is_given_up_after_a_while():
+  """Catches a set of missing clients that grows for ever."""
+  server, book = server_of(SAFL, late_rounds=2)
+  state = cases.start(SAFL, mesh_lib.cohort_mesh(1))
+  for r in range(4):
+    box = server.open(state, IDS, np.ones(3))
+    state, _ = box.close()
+    assert server.missing == {(s, n) for s in (r - 1, r) if s >= 0 for n in IDS}
+  assert box.receive(forged(TABLE, 1, 0)) is Verdict.LATE
+  assert book.uplink_total == 0
+  with pytest.raises(ValueError, match='late_rounds=0 >= 1'):
+    server_of(SAFL, late_rounds=0)
+
+
+def test_an_empty_round_is_as_finite_as_the_state_that_is_kept():
+  """Catches a row that judges the state that the round throws away."""
+  server, _ = server_of(SAFL)
+  server.hp = cases.HP._replace(server_lr=np.inf)
+  state = cases.start(SAFL, mesh_lib.cohort_mesh(1))
+  kept, row = server.open(state, IDS, np.ones(3)).close()
+  chex.assert_trees_all_equal(kept._replace(round=jnp.int32(0)), state)
   assert row['finite']
 
 
