@@ -23,7 +23,7 @@ from collections.abc import Sequence
 import functools
 from typing import Any, NamedTuple
 
-from fl_sketch import algorithms, rounds, sketches
+from fl_sketch import rounds, sketches
 from fl_sketch.privacy import (
   audit as audit_lib,
   canary_scores,
@@ -59,7 +59,7 @@ class Game(NamedTuple):
   """
 
   make: rounds.Make
-  hp: algorithms.Hyper
+  hp: rounds.Hyper
   mechanism: types.GaussianMechanism
   canary: Any
   public: jax.Array

@@ -1,0 +1,167 @@
+"""Imports point one way, and modules import alone."""
+
+import ast
+import functools
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+TOPS = ('fl_sketch', 'configs', 'notebooks', 'launch')
+# Lowest first. A room imports itself and rooms of lower layers; rooms of one
+# layer do not import one another. The last is fl_sketch/__init__.py.
+LAYERS = (
+  ('utils', 'sketches'),
+  ('codecs', 'models', 'data'),
+  ('rounds', 'reporting'),
+  ('privacy', 'messaging'),
+  ('local',),
+  ('algorithms',),
+  ('experiment',),
+  ('training',),
+  ('planning', 'sweeps', 'attacks', 'theory', 'bench'),
+  ('reproduce', 'configs', 'notebooks'),
+  ('launch',),
+  ('fl_sketch',),
+)
+LAYER = {room: i for i, layer in enumerate(LAYERS) for room in layer}
+ACCOUNTANT = ', '.join((
+  'accounting', 'bounds', 'calibration', 'events', 'gaussian', 'lemmas',
+  'profiles', 'types',
+))  # fmt: skip
+
+
+def room_of(name: str) -> str:
+  """The room of a dotted name: a package of fl_sketch, or a top level."""
+  top, *rest = name.split('.')
+  return rest[0] if top == 'fl_sketch' and rest and rest[0] in LAYER else top
+
+
+def modules() -> dict[str, pathlib.Path]:
+  """Every module of the repository, tests excepted, and its file."""
+  paths = (p for top in TOPS for p in sorted((ROOT / top).rglob('*.py')))
+  relative = {path.relative_to(ROOT).with_suffix(''): path for path in paths}
+  return {
+    '.'.join(r.parts).removesuffix('.__init__'): path
+    for r, path in relative.items()
+  }
+
+
+def imports_of(source: str) -> set[str]:
+  """Dotted names that a module imports anywhere, functions included."""
+  names = set()
+  for node in ast.walk(ast.parse(source)):
+    if isinstance(node, ast.Import):
+      names |= {alias.name for alias in node.names}
+    elif isinstance(node, ast.ImportFrom):
+      assert not node.level, 'imports are absolute'
+      names |= {f'{node.module}.{alias.name}' for alias in node.names}
+  return {name for name in names if name.split('.')[0] in TOPS}
+
+
+@functools.cache
+def graph() -> dict[str, set[str]]:
+  """What each module imports."""
+  return {name: imports_of(p.read_text()) for name, p in modules().items()}
+
+
+def against_the_direction(imports: dict[str, set[str]]) -> list[str]:
+  """The imports of {module: imported names} that no lower layer serves."""
+  return [
+    f'{module} -> {name}'
+    for module, names in imports.items()
+    for name in sorted(names)
+    if room_of(name) != room_of(module)
+    and LAYER[room_of(name)] >= LAYER[room_of(module)]
+  ]
+
+
+def test_imports_point_to_lower_layers():
+  """Catches a circle of rooms: in strict layers there is none."""
+  assert not against_the_direction(graph())
+
+
+@pytest.mark.parametrize(
+  ('module', 'code'),
+  [
+    ('rounds.round', 'from fl_sketch import algorithms'),
+    ('rounds.round', 'import fl_sketch.algorithms.safl'),
+    ('rounds.round', 'def f():\n  from fl_sketch.privacy import norms'),
+    ('rounds.comms', 'if TYPE_CHECKING:\n  from fl_sketch import training'),
+    ('models.mlp', 'from fl_sketch.codecs import base'),
+    ('training.loop', 'import fl_sketch'),
+    ('training.loop', 'from launch import train'),
+  ],
+)
+def test_an_arrow_against_the_direction_is_reported(module, code):
+  """Negative control: the check sees lazy, typed, and same-layer imports."""
+  module = f'fl_sketch.{module}'
+  imports = graph()[module] | imports_of(code)
+  (arrow,) = against_the_direction(graph() | {module: imports})
+  assert arrow.startswith(f'{module} -> ')
+
+
+def test_rooms_are_packages_and_few():
+  folder = ROOT / 'fl_sketch'
+  files = {path.stem for path in folder.glob('*.py')} - {'__init__'}
+  rooms = {path.parent.name for path in folder.glob('*/__init__.py')}
+  assert rooms | set(TOPS) == set(LAYER)
+  assert len(rooms) <= 25
+  assert len(files) <= 2
+
+
+# Forks a process that has loaded the libraries, once a module, so that every
+# module is the first of fl_sketch to load.
+ALONE = """
+import os, sys
+import absl.app, flax.linen, jax, matplotlib.pyplot, ml_collections, numpy
+import optax, orbax.checkpoint, scipy.stats
+for name in sys.argv[1:]:
+  assert not [m for m in sys.modules if m.startswith('fl_sketch')]
+  child = os.fork()
+  if not child:
+    __import__(name)
+    os._exit(0)
+  if os.waitpid(child, 0)[1]:
+    sys.exit(f'{name} does not import alone')
+"""
+
+
+def import_alone(names) -> None:
+  """Raises where a module of `names` does not import first of all."""
+  command = [sys.executable, '-W', 'ignore', '-c', ALONE, *names]
+  done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+  assert not done.returncode, done.stderr
+
+
+def test_every_package_imports_alone():
+  import_alone(
+    [name for name, path in modules().items() if path.stem == '__init__']
+  )
+
+
+@pytest.mark.long
+def test_every_module_imports_alone():
+  """Catches imports that only work in one order; notebooks would play."""
+  import_alone([name for name in modules() if room_of(name) != 'notebooks'])
+
+
+@pytest.mark.parametrize(
+  ('code', 'absent'),
+  [
+    ('import fl_sketch', 'jax matplotlib'),
+    (
+      f'from fl_sketch.privacy import {ACCOUNTANT}\n'
+      'accounting.gaussian_epsilon(1.0, 1e-5)',
+      'jax dp_accounting',
+    ),
+    ('import fl_sketch.rounds', 'fl_sketch.algorithms fl_sketch.privacy'),
+    ('import fl_sketch.training', 'matplotlib'),
+  ],
+)
+def test_a_package_loads_only_what_it_needs(code, absent):
+  loaded = f'set({absent.split()}) & set(sys.modules)'
+  check = f'{code}\nimport sys\nassert not {loaded}, {loaded}'
+  subprocess.run([sys.executable, '-c', check], check=True, cwd=ROOT)
