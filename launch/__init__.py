@@ -6,10 +6,9 @@ import traceback
 from typing import NoReturn
 
 from absl import app, flags, logging
+from fl_sketch.rounds import processes
 import jax
 
-# In what XLA says of a collective, or a service, that others have left.
-_LOST = ('loo', 'NCCL', 'oordination', 'UNAVAILABLE', 'DEADLINE_EXCEEDED')
 STOPPED = 75  # EX_TEMPFAIL: told to stop, and the same command goes on
 
 
@@ -47,13 +46,13 @@ def refuse(error: Exception) -> NoReturn:
 
 def leave(error: Exception) -> NoReturn:
   """Ends one of several processes, at once: it must not wait for the others."""
-  if not any(word in str(error) for word in _LOST):
-    _end(''.join(traceback.format_exception(error)))
-  first = str(error).partition('\n')[0]
-  _end(
-    'Another process is gone, so that this one cannot go on. Start all of them '
-    f'again: the same command goes on from the last checkpoint. ({first})'
-  )
+  message = ''.join(traceback.format_exception(error))
+  if processes.is_peer_lost(error):
+    message += (
+      '\nAnother process is gone, so that this one cannot go on. Start all of '
+      'them again: the same command goes on from the last checkpoint.'
+    )
+  _end(message)
 
 
 def _end(message: str) -> NoReturn:

@@ -1,12 +1,36 @@
 """Agreement between the processes of one run."""
 
+import re
+
 import jax
 from jax.experimental import multihost_utils
 import numpy as np
 
 
+# How the first line of such an error begins: with a status that only services
+# report, or with the collective that failed.
+_PEER_LOST = re.compile(
+  r'UNAVAILABLE\b|DEADLINE_EXCEEDED\b|.*\b(Gloo\b|gloo::|NCCL\b)'
+  r'|.*\b[Cc]oordination service\b'
+)
+
+
 class PeerLostError(RuntimeError):
   """Another process is gone, or cannot be reached."""
+
+
+def is_peer_lost(error: Exception) -> bool:
+  """Whether an error says that another process is gone or unreachable.
+
+  JAX raises ValueError and JaxRuntimeError for it, as it does for defects of a
+  program: the first line of the message decides.
+
+  >>> is_peer_lost(ValueError('UNKNOWN: Gloo AllGather failed: closed by peer'))
+  True
+  >>> is_peer_lost(ValueError('INTERNAL: loop_fusion.3 failed'))
+  False
+  """
+  return isinstance(error, PeerLostError) or bool(_PEER_LOST.match(str(error)))
 
 
 def any_process(flag: bool) -> bool:
@@ -33,5 +57,7 @@ def from_first_process(x: np.ndarray) -> np.ndarray:
 def _together(fn, x):
   try:
     return fn(x)
-  except ValueError as e:  # what JAX makes of a collective that fails at once
+  except (ValueError, jax.errors.JaxRuntimeError) as e:
+    if not is_peer_lost(e):
+      raise
     raise PeerLostError(str(e)) from e

@@ -50,8 +50,9 @@ def start(
   if num_processes > 1 and coordinator is None:
     raise ValueError(f'Expected a coordinator with {num_processes=} > 1.')
   if deterministic:
-    flags = os.environ.get('XLA_FLAGS', '')
-    os.environ['XLA_FLAGS'] = f'{flags} {_DETERMINISTIC}'.strip()
+    flags = os.environ.get('XLA_FLAGS', '').split()
+    if _DETERMINISTIC not in flags:
+      os.environ['XLA_FLAGS'] = ' '.join([*flags, _DETERMINISTIC])
   jax.config.update('jax_num_cpu_devices', cpu_devices or cores())
   if num_processes > 1:
     jax.config.update('jax_cpu_collectives_implementation', 'gloo')

@@ -7,6 +7,10 @@ import signal
 
 import cases
 import chex
+from fl_sketch.rounds import processes
+import jax
+from jax.experimental import multihost_utils
+import launch as programs
 import numpy as np
 import pytest
 from runs import (
@@ -33,6 +37,53 @@ ROWS = [
   '--config.eval_every=10',
   '--config.checkpoint_every=10',
 ]
+
+
+# What XLA said of a process that was killed, and what it may say of others.
+PEER = 'external/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer'
+LOST = [
+  f'UNKNOWN: Gloo AllGather failed: [{PEER} [127.0.0.1]:39817',
+  f'FAILED_PRECONDITION: Buffer Definition Event: Gloo all-reduce: [{PEER}',
+  'UNAVAILABLE: Failed to send RPC to coordination service.',
+  'DEADLINE_EXCEEDED: Barrier timed out.',
+  'INTERNAL: NCCL operation ncclAllReduce failed: remote process exited',
+]
+OTHER = [
+  'RESOURCE_EXHAUSTED: Out of memory: loop_fusion.3\nNCCL buffers: 0 bytes',
+  'INTERNAL: while loop body: lookup of the Bloom filter is UNAVAILABLE',
+  'Expected shapes (3,) and (4,) to be equal.',
+]
+
+
+@pytest.mark.parametrize('kind', [ValueError, jax.errors.JaxRuntimeError])
+@pytest.mark.parametrize('message', LOST + OTHER)
+def test_only_the_error_of_a_lost_peer_becomes_one(kind, message, monkeypatch):
+  """Catches a defect of a program that is reported as a dead machine."""
+
+  def fail(_):
+    raise kind(message)
+
+  monkeypatch.setattr(jax, 'process_count', lambda: 2)
+  monkeypatch.setattr(multihost_utils, 'process_allgather', fail)
+  expected = processes.PeerLostError if message in LOST else kind
+  with pytest.raises(expected) as error:
+    processes.any_process(True)
+  assert type(error.value) is expected
+  assert str(error.value) == message
+
+
+@pytest.mark.parametrize('message', LOST + OTHER)
+def test_a_process_that_leaves_prints_its_error(message, monkeypatch):
+  """Catches a message that hides the error, or blames another process."""
+  printed = []
+  monkeypatch.setattr(programs, '_end', printed.append)
+  try:
+    raise jax.errors.JaxRuntimeError(message)
+  except jax.errors.JaxRuntimeError as error:
+    programs.leave(error)
+  assert 'Traceback' in printed[0]
+  assert message in printed[0]
+  assert ('Another process is gone' in printed[0]) == (message in LOST)
 
 
 def close(a, b):

@@ -10,7 +10,8 @@ import pytest
 CODE = """
 import os
 from fl_sketch.training import devices
-devices.start(cpu_devices=3, deterministic={})
+for _ in range(2):
+  devices.start(cpu_devices=3, deterministic={})
 import jax
 print(jax.device_count(), os.environ['XLA_FLAGS'])
 """
@@ -21,7 +22,10 @@ print(jax.device_count(), os.environ['XLA_FLAGS'])
   [(True, 'MINE --xla_gpu_deterministic_ops=true'), (False, 'MINE')],
 )
 def test_gpus_are_told_to_be_deterministic(deterministic, flags):
-  """A flag that XLA does not know would end the process."""
+  """A flag that XLA does not know would end the process.
+
+  Catches a second start that appends the flag again.
+  """
   mine = '--xla_cpu_enable_fast_math=false'
   done = subprocess.run(
     [sys.executable, '-c', CODE.format(deterministic)],
