@@ -6,7 +6,6 @@ import jax
 from jax.experimental import multihost_utils
 import numpy as np
 
-
 # How the first line of such an error begins: with a status that only services
 # report, or with the collective that failed.
 _PEER_LOST = re.compile(

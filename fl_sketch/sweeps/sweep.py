@@ -213,8 +213,10 @@ def _array_fields(c: Config) -> set[str]:
   names = {*algorithms.Hyper._fields, *SEEDS}
   if c.final_server_lr is not None:
     names.remove('server_lr')  # the schedule decays relative to it
-  if c.dataset == 'quadratics' or (c.batch_size == 0 and c.partition != 'iid'):
-    names.remove('seed')  # it draws the data, or the sizes of full batches
+  # Full batches and Poisson batches are as wide as the largest client.
+  by_size = c.batch_size == 0 or c.batch_order == 'poisson'
+  if c.dataset == 'quadratics' or (by_size and c.partition != 'iid'):
+    names.remove('seed')  # it draws the data, or the sizes of clients
   return names
 
 

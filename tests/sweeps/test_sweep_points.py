@@ -12,6 +12,15 @@ from runs import SMALL
 SEEDS = {'seed': (0, 1)}
 RATES = {'server_lr': (0.1, 0.2)}
 FULL = {'batch_size': 0}
+POISSON = dict(
+  algorithm='private_iterative_sketching',
+  sketch={'kind': 'block_cyclic', 'size': 50},
+  batch_order='poisson',
+  clip_norm=1.0,
+  noise_multiplier=1.0,
+  delta=1e-3,
+  standardize=False,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +32,9 @@ FULL = {'batch_size': 0}
     ({'dataset': 'quadratics'}, SEEDS | RATES, 2),
     (FULL | {'partition': 'iid'}, SEEDS, 1),
     (FULL | {'partition': 'size_skew'}, SEEDS, 2),
+    # Poisson batches are as wide as the largest client, too.
+    (POISSON, SEEDS, 1),
+    (POISSON | {'partition': 'size_skew'}, SEEDS, 2),
     # The decay of the server's rate is relative to where it begins.
     ({'final_server_lr': 0.01}, SEEDS | RATES, 2),
     ({}, RATES | {'final_server_lr': (None, 0.01)}, 3),
