@@ -273,6 +273,9 @@ def server_step(make: Make):
 def run_evaluation(metrics_fn, mesh: jax.sharding.Mesh):
   """Builds evaluate(params, batches) -> sums of metrics over all batches.
 
+  Each device works on one batch at a time, on every backend: a batch is large
+  enough to fill a device, and all of them at once may not fit.
+
   Args:
     metrics_fn: (params, batch) -> dict of f32[], sums over the batch.
     mesh: the batches, leaves [batches, batch, ...], are split over its shards.
@@ -280,10 +283,7 @@ def run_evaluation(metrics_fn, mesh: jax.sharding.Mesh):
 
   def program(params, batches):
     start = comms.downlink(params)
-    one = lambda batch: metrics_fn(start, batch)
-    sums = client_loop.map_clients(
-      one, batches, client_loop.default_lanes_per_step()
-    )
+    sums = jax.lax.map(lambda batch: metrics_fn(start, batch), batches)
     return jax.tree.map(comms.sum_over_cohort, sums)
 
   return jax.shard_map(

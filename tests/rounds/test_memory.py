@@ -1,4 +1,4 @@
-"""A round holds O(lanes_per_step * d + b) numbers, whatever the cohort."""
+"""Memory of rounds and evaluations: of chunks, not of cohorts or test sets."""
 
 from fl_sketch import algorithms, rounds, sketches
 from fl_sketch.rounds import mesh as mesh_lib
@@ -59,3 +59,20 @@ def test_it_would_if_every_payload_were_kept(name, payload):
   small = temporary_bytes(name, 16, 1, streamed=False)
   large = temporary_bytes(name, 128, 1, streamed=False)
   assert large - small >= (128 - 16) // 2 * payload
+
+
+@pytest.mark.parametrize('backend', ['cpu', 'gpu'])
+def test_memory_of_an_evaluation_is_that_of_one_batch(monkeypatch, backend):
+  """Catches a vmap over the whole test set, as accelerators once had it."""
+  monkeypatch.setattr(jax, 'default_backend', lambda: backend)
+  mesh = mesh_lib.cohort_mesh(2)
+  # Sorting keeps XLA from fusing all of the work into one loop without arrays.
+  metrics_fn = lambda params, x: {'loss': jnp.sort(x @ params)[0].sum()}
+  evaluate = jax.jit(rounds.run_evaluation(metrics_fn, mesh))
+
+  def temporary(batches):
+    args = jnp.zeros((WIDE, OUT)), jnp.zeros((batches, 50, WIDE))
+    compiled = evaluate.lower(*args).compile()
+    return compiled.memory_analysis().temp_size_in_bytes
+
+  assert temporary(64) - temporary(4) <= 2**12
