@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from typing import Any, NamedTuple
+import warnings
 
 from fl_sketch import experiment, reporting, rounds
 from fl_sketch.privacy import types
@@ -93,13 +94,20 @@ class _Loop:
   """One run's programs, files and counters."""
 
   def __init__(self, exp, folder, mesh, progress):
-    c = exp.config
     self.exp, self.mesh = exp, mesh
+    with contextlib.ExitStack() as opened:
+      self._open(opened, folder, progress)
+      self._opened = opened.pop_all()  # no step has raised: they stay open
+
+  def _open(self, opened, folder, progress):
+    exp, mesh, c = self.exp, self.mesh, self.exp.config
     self.files = workdir_lib.Workdir(folder, c)
+    opened.callback(self.files.close)
     run = program_lib.program(exp, mesh)
     if jax.process_count() == 1:
       preflight.require(exp, mesh, run)
     self.runner = runner.Runner(exp, mesh, self.files.folder, run.fn)
+    opened.callback(self.runner.close)
     self.evaluate_fn = run.evaluate
     self.test = mesh_lib.place(
       mesh, mesh_lib.pad(exp.test, mesh.size), P(comms.SHARD)
@@ -107,6 +115,7 @@ class _Loop:
     self.store = checkpoints.Checkpoints(
       self.files.folder / 'checkpoints', c.keep_checkpoints, mesh.size
     )
+    opened.callback(self.store.close)
     self.start, self.ledger = self._restore()
     if self.start > c.rounds:
       raise workdir_lib.WorkdirError(
@@ -118,15 +127,13 @@ class _Loop:
     self.begun = time.monotonic() - self.row.get('seconds', 0.0)
     shown = progress and jax.process_index() == 0
     self.bar = progress_lib.Progress(c.rounds, self.start, c.cohort, shown)
+    opened.callback(self.bar.close)
 
   def __enter__(self):
     return self
 
   def __exit__(self, *_):
-    self.bar.close()
-    self.runner.close()
-    self.files.close()
-    self.store.close()
+    self._opened.close()
 
   def _restore(self):
     """Rounds done and the ledger at the newest checkpoint, if there is one."""
@@ -174,9 +181,27 @@ class _Loop:
     self.store.save(done, state, self.ledger, rows.saved(state))
 
   def report(self, result: Result):
-    """Draws the curves; writes the summary of a run that is finished."""
+    """Writes the summary of a finished run, then draws its figures.
+
+    A figure that cannot be written, as on a full disk, is reported by a
+    warning: the run itself is complete.
+    """
     if jax.process_index() > 0 or not self.files.metrics.stat().st_size:
       return
+    if result.finished:
+      parameters = sum(x.size for x in jax.tree.leaves(self.exp.params))
+      about = privacy_of(self.exp)
+      self.files.summarize(result.row, parameters=parameters, **about)
+    try:
+      self._draw()
+    except OSError as e:
+      warnings.warn(
+        f'Figures of {self.files.folder} cannot be written: {e}. Metrics and '
+        'checkpoints are complete.',
+        stacklevel=3,
+      )
+
+  def _draw(self):
     if self.exp.labels is not None:
       label_distribution.draw(
         self.exp.labels,
@@ -185,10 +210,6 @@ class _Loop:
         num_classes=int(self.exp.labels.max()) + 1,
       )
     reporting.draw_run(self.files.folder)
-    if result.finished:
-      parameters = sum(x.size for x in jax.tree.leaves(self.exp.params))
-      about = privacy_of(self.exp)
-      self.files.summarize(result.row, parameters=parameters, **about)
 
   def _due(self, done, every):
     return done % every == 0 or done >= self.exp.config.rounds

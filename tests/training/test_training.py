@@ -1,5 +1,6 @@
 """The loop: resume is exact, files are whole, faults are said."""
 
+import errno
 import json
 import shutil
 import signal
@@ -10,8 +11,9 @@ import chex
 from fl_sketch import experiment, training
 from fl_sketch.data import sources
 from fl_sketch.experiment import config
+from fl_sketch.reporting import learning_curves
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.training import checkpoints, loop, workdir
+from fl_sketch.training import checkpoints, loop, runner, workdir
 import jax
 import numpy as np
 import pytest
@@ -116,6 +118,30 @@ def test_more_rounds_may_be_asked_for_but_not_fewer(whole, copy):
   with pytest.raises(workdir.WorkdirError, match='Expected rounds=9 >= 10'):
     train(copy, rounds=9)
   assert json.loads((copy / 'config.json').read_text())['rounds'] == 10
+
+
+def test_a_start_that_is_refused_closes_what_it_opened(copy, monkeypatch):
+  """Catches a pool of threads and an orbax manager that nothing closes."""
+  closed = []
+  for cls in (workdir.Workdir, runner.Runner, checkpoints.Checkpoints):
+    close = lambda self, name=cls.__name__: closed.append(name)
+    monkeypatch.setattr(cls, 'close', close)
+  with pytest.raises(workdir.WorkdirError, match='Expected rounds=7 >= 8'):
+    train(copy, rounds=7)
+  assert closed == ['Checkpoints', 'Runner', 'Workdir']
+
+
+def test_a_figure_that_cannot_be_written_loses_no_summary(
+  tmp_path, monkeypatch
+):
+  def full(*_):
+    raise OSError(errno.ENOSPC, 'No space left on device')
+
+  monkeypatch.setattr(learning_curves, 'draw_run', full)
+  with pytest.warns(UserWarning, match='Figures .* No space left on device'):
+    result = train(tmp_path, rounds=1)
+  summary = json.loads((tmp_path / 'summary.json').read_text())
+  assert summary['train_loss'] == result.row['train_loss']
 
 
 def test_rounds_may_not_change_where_the_learning_rate_decays_over_them(
