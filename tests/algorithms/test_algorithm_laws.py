@@ -34,6 +34,7 @@ COUNT, MEAN, HP = cases.COUNT, cases.MEAN, cases.HP
 CYCLIC_8 = sketches.block_cyclic(8)
 
 
+@pytest.mark.covers('S2-Alg6')
 @pytest.mark.parametrize('name', TRACKING)
 def test_tracking_reaches_the_optimum_of_unlike_clients(name):
   gap, variates = tracked(name)
@@ -56,6 +57,7 @@ def test_without_tracking_it_stalls(name, options):
   assert (gap[100:] > 1e-2).all()
 
 
+@pytest.mark.covers('S2-Alg6')
 def test_a_median_in_the_variates_lets_their_sum_drift():
   gap, variates = tracked('privix', printed=True)
   assert np.abs(variates.sum(0)).max() > 0.05
@@ -109,6 +111,7 @@ def test_cocktail_sgd_has_one_subset_for_all_and_a_new_one_every_round():
   assert len(set(subsets)) > 1
 
 
+@pytest.mark.covers('S2-Base')
 @pytest.mark.parametrize('momentum', [0.0, 0.5])
 def test_sketched_sgd_forgets_what_got_through_and_nothing_else(momentum):
   k = 2
@@ -150,6 +153,7 @@ def sent_in(make, r, client):
   return encode.update(update, state, cases.PARAMS, keys=own, weight=weight)[0]
 
 
+@pytest.mark.covers('S4-Rem3.1')
 @pytest.mark.parametrize(
   ('name', 'options', 'constant'),
   [
@@ -179,6 +183,7 @@ REPLICATED = {
 }
 
 
+@pytest.mark.covers('S4-Alg1')
 @pytest.mark.parametrize('options', REPLICATED.values(), ids=REPLICATED)
 def test_a_client_that_listens_has_the_servers_moments(options):
   """Bit for bit through the same compiled step, to 1e-6 through its own."""
@@ -201,6 +206,7 @@ def test_a_client_that_listens_has_the_servers_moments(options):
     check((own.params, own.server), (server.params, server.server))
 
 
+@pytest.mark.covers('S4-Alg2')
 @pytest.mark.parametrize('name', ['safl amsgrad', 'cd_adam'])
 def test_the_largest_second_moment_of_amsgrad_never_falls(name):
   make = algorithms.make(loss_fn=cases.loss_fn, **REPLICATED[name])
@@ -254,6 +260,7 @@ def test_the_bill_of_a_graph_by_hand(options, floats):
   assert (metrics['up'], metrics['down']) == (np.ceil(4 * floats), 0)
 
 
+@pytest.mark.covers('S4-Base')
 def test_fetchsgd_needs_a_table_that_is_large_enough_for_its_k():
   assert heavy_hitters(20, 'subtract')[-1] < 0.01
   small = heavy_hitters(4, 'subtract')

@@ -105,6 +105,7 @@ def check(measured, expected):
   assert list(measured.keys) == keys
 
 
+@pytest.mark.covers('S0-Alg1-mem[iterative_sketching]')
 @pytest.mark.parametrize('name', algorithms.names())
 def test_the_example_costs_what_the_formulas_say(name):
   check(algorithms.measure(name), EXPECTED[name])

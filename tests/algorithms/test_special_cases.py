@@ -210,6 +210,11 @@ def check_differ(*both, cohort_of=cases.one_absent):
   assert optax.tree.norm(jax.tree.map(jnp.subtract, *ends)) > 1e-5
 
 
+@pytest.mark.covers(
+  'S0-Alg1-dec[tree]', 'S2-Cor1, Rem4[heaprix k=d]',
+  'S2-Alg5[diffsketch is privix]', 'S2-6.4[diffsketch is privix]',
+  'S4-Alg2[safl amsgrad]',
+)  # fmt: skip
 @pytest.mark.parametrize(('made', 'want', 'cohort_of'), ROWS)
 def test_a_special_case_is_the_other_algorithm(made, want, cohort_of):
   check_same(made, want, cohort_of)

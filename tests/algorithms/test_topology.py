@@ -181,6 +181,7 @@ def run_schedule(graph):
   return total, counts
 
 
+@pytest.mark.covers('S0-Alg1-dec')
 @graphs
 def test_the_tree_schedule_ends_with_the_exact_sum_everywhere(graph):
   (total, counts), y = run_schedule(graph), payloads(graph)
@@ -225,6 +226,7 @@ def run_flooding(graph):
     known = [held | set(new) for held, new in zip(known, heard, strict=True)]
 
 
+@pytest.mark.covers('S0-Alg1-dec')
 @graphs
 def test_flooding_takes_the_diameter_and_the_floats_that_are_counted(graph):
   hops, counts = run_flooding(graph)

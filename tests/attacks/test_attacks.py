@@ -113,6 +113,7 @@ def dense(op, key):
   return jax.vmap(op.sketch, (None, 0))(key, units).reshape(D, -1).T
 
 
+@pytest.mark.covers('S0-7.2')
 @pytest.mark.parametrize(
   'op', [GAUSSIAN, sketches.srft(24)], ids=['real', 'complex']
 )
@@ -208,16 +209,19 @@ def exact_errors(op, points):
   return np.linalg.norm(found.x - x, axis=2) / np.linalg.norm(x, axis=2)
 
 
+@pytest.mark.covers('S0-7.1')
 def test_the_whole_gradient_gives_the_input_away():
   assert (exact_errors(None, 12) < 1e-6).all()
 
 
+@pytest.mark.covers('S0-7.2')
 @pytest.mark.parametrize('op', [GAUSSIAN, sketches.block_cyclic(4 * M)])
 def test_four_numbers_for_each_unknown_give_the_input_away(op):
   hashes = keys(12)
   assert share(errors(hashes, observe(hashes, op), op)) >= 0.8
 
 
+@pytest.mark.covers('S0-7.2')
 def test_fewer_numbers_than_unknowns_hide_the_input():
   op, hashes = sketches.gaussian(8), keys(12)
   assert share(errors(hashes, observe(hashes, op), op)) == 0
@@ -234,6 +238,7 @@ def noisy(hashes, scale):
   return observe(hashes, defence=defences.noise(scale))
 
 
+@pytest.mark.covers('S0-def')
 def test_noise_moves_what_is_found_as_in_the_linear_problem():
   """By pinv(R J) xi, to first order."""
   hashes = keys(12)
@@ -251,6 +256,7 @@ def test_noise_moves_what_is_found_as_in_the_linear_problem():
   assert near.mean() >= 0.8
 
 
+@pytest.mark.covers('S0-def')
 def test_much_noise_hides_the_input():
   hashes = keys(12)
   for scale in (0.1, 0.3, 1.0):

@@ -69,6 +69,7 @@ def test_bill_from_shapes_and_dtypes(name):
       assert comms.nbytes(payload) == nbytes
 
 
+@pytest.mark.covers('S2-Def1')
 @unbiased
 def test_unbiased(name):
   # 57 means of 11 codecs within 6.5 standard errors: 5e-8 to miss one.
@@ -78,6 +79,7 @@ def test_unbiased(name):
   assert (error < 6.5 * found.std(0) / DRAWS**0.5 + 1e-6).all()
 
 
+@pytest.mark.covers('S2-Def1')
 @unbiased
 @pytest.mark.parametrize('x', VECTORS)
 def test_squared_error_is_below_omega(name, x):
@@ -89,6 +91,7 @@ def test_squared_error_is_below_omega(name, x):
     assert mean > omega - 6 * error - 1e-6
 
 
+@pytest.mark.covers('S2-Def3', 'S2-Lem1[small_sketch]')
 @contracting
 @pytest.mark.parametrize('x', VECTORS)
 def test_contraction(name, x):

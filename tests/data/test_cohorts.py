@@ -77,6 +77,7 @@ def test_clients_are_equally_likely(name):
   assert statistic > 0.3 * stats.chi2.isf(1 - 1e-7, population - 1)
 
 
+@pytest.mark.covers('S1-Alg1', 'S1-Alg3')
 def test_pairs_are_equally_likely():
   together = np.zeros((11, 11))
   for ids, _ in rounds_of('fixed_size', 10, cohort=3):
@@ -97,6 +98,7 @@ def test_poisson_takes_every_subset_with_its_probability():
   assert stats.chisquare(counts, expected).pvalue > 1e-7
 
 
+@pytest.mark.covers('S1-Alg1')
 @pytest.mark.parametrize('population', [40, 20_000])
 def test_poisson_sizes_are_binomial(population):
   """The larger population makes NumPy choose by another algorithm."""
@@ -172,6 +174,7 @@ def _binomial_tail(size, population, probability):
     return float(total)
 
 
+@pytest.mark.covers('S2-Alg5')
 def test_with_replacement_counts_every_draw():
   for ids, weight in rounds_of('with_replacement', 5, 30, cohort=5):
     assert ids.shape == (5,)

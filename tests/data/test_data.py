@@ -219,6 +219,7 @@ def test_the_newest_version_counts_as_numbers(tmp_path):
   assert sources._locate('mnist', tmp_path)[0].name == '3.0.10'
 
 
+@pytest.mark.covers('S1-Fig1')
 def test_quadratics_have_the_stated_law():
   problem = synthetic.quadratics(seed=0)
   factor, optimum = problem.data['factor'], problem.data['optimum']
@@ -231,6 +232,7 @@ def test_quadratics_have_the_stated_law():
     assert abs(x.std() / sd - 1) < 6 / np.sqrt(2 * x.size)
 
 
+@pytest.mark.covers('S0-Eq1', 'S1-Eq1')
 def test_quadratics_w_star_is_the_minimiser():
   problem = synthetic.quadratics(seed=1, population=7, dimension=12, rank=3)
   factor, optimum = problem.data['factor'], problem.data['optimum']

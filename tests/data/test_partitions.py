@@ -89,6 +89,7 @@ def test_a_number_stands_for_labels_that_are_not_looked_at():
     np.testing.assert_array_equal(p.indices, make(kind, p.population).indices)
 
 
+@pytest.mark.covers('S1-AppG')
 @pytest.mark.parametrize('shards', [1, 2, 5])
 def test_label_shards_hold_few_labels_and_have_near_equal_sizes(shards):
   p = make('label_shards', 37, shards_per_client=shards)
@@ -101,6 +102,7 @@ def test_label_shards_hold_few_labels_and_have_near_equal_sizes(shards):
   assert held.max() <= shards + 9
 
 
+@pytest.mark.covers('S2-Fig2')
 @pytest.mark.parametrize('classes', [1, 2, 3, 10])
 def test_classes_per_client_is_exact_and_as_even_as_the_labels_allow(classes):
   p = make('classes_per_client', 50, classes=classes)

@@ -56,6 +56,7 @@ def test_a_config_without_privacy_is_refused():
     experiment.account(config.Config())
 
 
+@pytest.mark.covers('S1-Thm1')
 def test_the_program_prints_and_leaves_its_files(tmp_path):
   command = '-m', 'launch.account', '--config=configs/das_quadratics.py:quick'
   done = subprocess.run(

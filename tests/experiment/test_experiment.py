@@ -25,6 +25,7 @@ def config_of(name, variant):
   return module.get_config(variant).to_dict()
 
 
+@pytest.mark.covers('S1-Sec6')
 @pytest.mark.parametrize(
   'name',
   [
@@ -137,6 +138,7 @@ def test_a_round_can_be_sampled_without_those_before():
     np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.covers('S0-Eq1', 'S2-Eq1')
 def test_weights_by_samples():
   fields = {'partition': 'size_skew', 'weights': 'samples', 'cohort': 6}
   exp = experiment.build(SMALL | fields)

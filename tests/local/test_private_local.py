@@ -95,6 +95,7 @@ def test_without_noise_and_clipping_it_is_sgd():
   )
 
 
+@pytest.mark.covers('S0-Alg2 = Alg3')
 def test_it_is_its_twin_given_the_noise():
   batches = make_batches()
   got, metrics = run(batches, noise=1.5, weight_decay=0.2)
@@ -124,6 +125,7 @@ def test_it_is_its_twin_given_the_noise():
   np.testing.assert_allclose(metrics['train_loss'], np.mean(losses), rtol=1e-5)
 
 
+@pytest.mark.covers('S0-Alg2 = Alg3')
 def test_the_noise_has_its_standard_deviation_whoever_is_there():
   everyone = np.ones((2, 1), bool)
   moved = noise_alone(KEY, everyone)
@@ -151,6 +153,7 @@ def test_noises_of_steps_clients_and_rounds_are_independent():
   assert np.all(np.abs(correlation) < 6 / np.sqrt(MANY))  # 10 * 2e-9
 
 
+@pytest.mark.covers('S0-Alg2 = Alg3')
 @pytest.mark.parametrize('huge', [1e3, 1e18, 3e38])
 def test_one_sample_moves_a_step_by_no_more_than_its_clip(huge):
   batches = first_step(make_batches())

@@ -61,6 +61,7 @@ def cross_entropy_twin(params, x, y, label_smoothing):
   return -(targets * np.log(p)).sum(-1)
 
 
+@pytest.mark.covers('S4-AppD')
 @pytest.mark.parametrize('label_smoothing', [0.0, 0.1, 0.9])
 def test_cross_entropy_is_its_numpy_twin(label_smoothing):
   batch = CLASSES

@@ -97,6 +97,7 @@ def test_the_library_still_errs_by_two_under_replace_one():
   assert add == replace == pytest.approx(2.166, abs=1e-3)
 
 
+@pytest.mark.covers('S0-H6, H7')
 @pytest.mark.parametrize('z', [0.05, 0.7, 3.0])
 @pytest.mark.parametrize('steps', [1, 40])
 def test_closed_form_agrees_with_an_integral(z, steps):

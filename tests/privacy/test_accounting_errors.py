@@ -193,6 +193,7 @@ def test_compositions_are_of_one_kind():
     accounting.ComposedMechanism((ONE, 1.0))
 
 
+@pytest.mark.covers('S0-H2')
 def test_parallel_composition_refuses_what_is_no_epsilon():
   for bad in ([NAN], [-1.0], [1.0, -INF]):
     with pytest.raises(ValueError, match='epsilon='):

@@ -181,6 +181,7 @@ def test_composition_does_not_see_how_it_is_cut(accountant):
   )
 
 
+@pytest.mark.covers('S0-H2')
 def test_disjoint_data_cost_the_largest_epsilon():
   assert accounting.parallel_composition([0.5, 2.0, 1]) == 2.0
   assert accounting.parallel_composition([1.0, math.inf]) == math.inf

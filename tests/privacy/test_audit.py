@@ -35,6 +35,7 @@ def full():
   return algorithm('dp_fedavg', claimed), claimed
 
 
+@pytest.mark.covers('S0-H1')
 @pytest.mark.parametrize('delta', audit.DELTAS)
 @pytest.mark.parametrize('shift', [0.5, 1.0, 2.0])
 def test_a_bound_is_below_the_epsilon_of_gaussians_and_near_it(delta, shift):

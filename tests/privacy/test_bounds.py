@@ -8,6 +8,7 @@ import pytest
 NAN, INF = math.nan, math.inf
 
 
+@pytest.mark.covers('S0-H6, H7', 'S1-Def2')
 @pytest.mark.parametrize(
   ('eps', 'ratio'), [(0.1, 1.58), (1, 1.30), (5, 1.09), (8, 1.009)]
 )
@@ -19,6 +20,7 @@ def test_the_gaussian_lemma_is_loose(eps, ratio):
   assert scaled == pytest.approx(3 * sigma)
 
 
+@pytest.mark.covers('S0-H6, H7')
 def test_the_gaussian_lemma_fails_at_a_large_epsilon():
   sigma = lambda eps: bounds.gaussian_mechanism_sigma(eps, 1e-5, 1.0, True)
   assert accounting.gaussian_delta(sigma(8.41), 8.41) < 1e-5
@@ -30,6 +32,7 @@ def test_the_gaussian_lemma_fails_at_a_large_epsilon():
     bounds.gaussian_mechanism_sigma(1.1, 1e-5, 1.0)
 
 
+@pytest.mark.covers('S0-H3')
 def test_advanced_composition():
   spec = {'delta_slack': 5e-7}
   assert bounds.advanced_composition(0.01, 1e-9, 500, **spec) == pytest.approx(
@@ -42,6 +45,7 @@ def test_advanced_composition():
   assert bounds.advanced_composition(1.5, 0, 2, form='drv10', **spec)[1] == 5e-7
 
 
+@pytest.mark.covers('S0-H3')
 @pytest.mark.parametrize('eps', [0.01, 0.3, 1.0])
 @pytest.mark.parametrize('k', [1, 100, 5000])
 def test_composition_bounds_hold_and_are_ordered(eps, k):
@@ -54,6 +58,7 @@ def test_composition_bounds_hold_and_are_ordered(eps, k):
   assert accounting.gaussian_epsilon(z, delta, k) < tight < loose
 
 
+@pytest.mark.covers('S0-H4')
 def test_amplification():
   tight = bounds.subsample_amplification(1.0, 1e-5, 0.2)
   assert tight == pytest.approx((0.2953, 2e-6), abs=1e-4)
@@ -73,6 +78,7 @@ def test_amplification():
       )
 
 
+@pytest.mark.covers('S0-6.2=H11')
 @pytest.mark.parametrize(
   ('rounds', 'eps_hat', 'delta_hat', 'claimed', 'true'),
   [(1000, 0.99, 1e-8, 31.3, 34.3), (5000, 0.9, 1e-9, 63.6, 90.9)],
@@ -93,6 +99,7 @@ def test_theorem_6_2_is_false_at_a_large_epsilon(
   assert accounting.gaussian_epsilon(z, more, rounds) <= rigorous
 
 
+@pytest.mark.covers('S0-6.2=H11')
 @pytest.mark.parametrize(
   ('steps', 'rounds', 'eps_hat', 'claimed', 'true'),
   [(4, 25, 0.05, 0.5, 0.673), (10, 1000, 0.1, 10, 16.9)],
@@ -113,6 +120,7 @@ def test_theorem_6_2_is_false_for_batches_of_one_under_replace_one(
   )
 
 
+@pytest.mark.covers('S0-6.2=H11')
 def test_what_theorem_6_2_drops():
   headline, _ = bounds.song_theorem_6_2(0.05, 1e-8, 5, 100)
   rigorous, _ = bounds.song_theorem_6_2(
@@ -135,6 +143,7 @@ def test_song_variance_is_lemma_h7_at_its_constant():
   ) == pytest.approx(sigma**2)
 
 
+@pytest.mark.covers('S1-Thm1')
 @pytest.mark.parametrize(
   ('setting', 'constant'),
   [((5.0, 1e-6, 1.0, 500), 1.738), ((5.0, 1e-5, 0.2, 100), 2.186)],
@@ -157,6 +166,7 @@ def test_das_constant_is_not_one_number(setting, constant):
   )
 
 
+@pytest.mark.covers('S1-Def5')
 def test_das_key_quantity_is_the_noise_of_one_round():
   """rho^2 = sigma^2 d / (K C^2)."""
   rho = bounds.das_rho(5.0, 1e-5, 200, 100, constant=1.7)
@@ -172,6 +182,7 @@ def heuristic(**fields):
   )
 
 
+@pytest.mark.covers('S2-Def2, Asm1, Thm1')
 @pytest.mark.parametrize(('dimension', 'most'), [(10**6, 14), (10**7, 42)])
 def test_the_heuristic_of_count_sketch_covers_few_columns(dimension, most):
   with pytest.warns(UserWarning, match='NOT differential privacy'):
@@ -184,6 +195,7 @@ def test_the_heuristic_of_count_sketch_covers_few_columns(dimension, most):
     heuristic(cols=1000)
 
 
+@pytest.mark.covers('S2-Def2, Asm1, Thm1')
 def test_no_accountant_takes_a_bound():
   with pytest.warns(UserWarning, match='NOT'):
     eps = heuristic()

@@ -82,6 +82,7 @@ def test_one_row_more_moves_a_sum_by_at_most_c(bound, adversary):
       assert distance(moved, y) <= 2 * C + rounding
 
 
+@pytest.mark.covers('S0-H6, H7')
 def test_the_sensitivities_are_attained():
   """So that a bound twice as tight as needed would be seen, too."""
   rows, everyone = contributions(), np.ones(ROWS, 'f4')
@@ -137,6 +138,7 @@ def test_an_unknown_bound_is_refused():
     m.privatize_sum(KEY, jnp.ones((2, 3)), jnp.ones(2), bound='clamp', **OFF)
 
 
+@pytest.mark.covers('S1-Def2')
 def test_noise_is_normal():
   n = 10**6
   x = np.asarray(noise_of(KEY, jnp.zeros(n), 3.0), 'f8')

@@ -58,6 +58,7 @@ def test_numbers_whose_inverse_is_subnormal(bound, largest):
 TREES = st.lists(ANY, min_size=9, max_size=9).map(tree_of)
 
 
+@pytest.mark.covers('S1-Eq4')
 @PER_LEAF
 @BOTH
 @laws
@@ -70,6 +71,7 @@ def test_the_norm_of_any_tree_is_bounded(bound, per_leaf, tree, max_norm):
     assert all(size(x) <= each for x in jax.tree.leaves(out))
 
 
+@pytest.mark.covers('S1-Eq4')
 @laws
 @given(
   numbers=st.lists(FINITE, min_size=9, max_size=9),
@@ -85,6 +87,7 @@ def test_a_tree_within_the_bound_comes_back(numbers, factor):
   np.testing.assert_allclose(norm, size(tree), rtol=1e-6)
 
 
+@pytest.mark.covers('S1-Eq4', 'S1-Eq12')
 @BOTH
 @pytest.mark.parametrize('scale', [1e-37, 1e-20, 1.0, 1e19, 2e38])
 def test_a_scaled_tree_has_norm_c_and_its_direction(bound, scale):
@@ -117,6 +120,7 @@ def test_normalising_does_not_see_a_scale(per_leaf, numbers):
   jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, 1e-6), got, want)
 
 
+@pytest.mark.covers('S1-Eq12')
 @BOTH
 def test_zeros_and_what_is_not_finite(bound):
   for value in 0.0, -0.0, np.nan, np.inf, -np.inf:

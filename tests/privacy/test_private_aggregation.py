@@ -58,6 +58,7 @@ def test_each_release_of_two_is_bounded_by_itself(name):
       assert np.linalg.norm(np.float64(one)) <= C / R * (1 + 1e-5)
 
 
+@pytest.mark.covers('S0-Alg2b')
 @each
 def test_the_noise_is_of_the_stated_size_whoever_takes_part(name):
   """And every release is of its own, in each round and under each secret."""
@@ -90,6 +91,7 @@ def test_the_noise_is_the_same_bit_for_bit_whoever_takes_part(name):
     np.testing.assert_allclose(got, want[0], atol=1e-6)
 
 
+@pytest.mark.covers('S1-Alg1')
 @each_once
 def test_the_sum_is_divided_by_a_constant(name):
   """Twice as many of the same send twice as much."""

@@ -133,6 +133,7 @@ def looped(params, batch, mask):
   return total
 
 
+@pytest.mark.covers('S0-H8')
 def test_clipped_sums_equal_a_loop_whatever_the_microbatch():
   batch, mask = batch_of(), np.float32([1, 1, 0, 1, 1, 0, 1])
   want = looped(PARAMS, batch, mask)
@@ -146,6 +147,7 @@ def test_clipped_sums_equal_a_loop_whatever_the_microbatch():
     np.testing.assert_allclose(seen, np.array(losses), rtol=1e-5)
 
 
+@pytest.mark.covers('S0-H8')
 def test_one_sample_moves_a_clipped_sum_by_at_most_c():
   fn = cases.jit(m.per_sample_clipped_sum(loss_fn, C, microbatch_size=3))
   x, y = batch_of()

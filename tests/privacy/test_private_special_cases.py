@@ -84,6 +84,10 @@ ROWS = [
 ]
 
 
+@pytest.mark.covers(
+  'S0-Alg2 = Alg3[private_iterative_sketching]', 'S1-Alg3[dp_fedavg {}]',
+  'S1-Clow[dp_normfedavg]',
+)  # fmt: skip
 @pytest.mark.parametrize(('made', 'want'), ROWS)
 def test_without_noise_and_bound_it_is_the_other_algorithm(made, want):
   """Where all that are expected take part."""
@@ -99,6 +103,7 @@ def still(hp):
 MASKED = {'trust': 'secure_aggregation', 'min_honest': 3}
 
 
+@pytest.mark.covers('S1-Thm1')
 @pytest.mark.parametrize(
   ('release', 'scale'),
   [

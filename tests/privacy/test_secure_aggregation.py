@@ -99,6 +99,7 @@ def test_the_sum_is_near_the_real_one():
       assert (abs(got - want) <= most).all()
 
 
+@pytest.mark.covers('S0-Alg1-lin')
 def test_the_secure_sum_of_sketches_is_the_sketch_of_the_sum():
   op = sketches.count_sketch(*TABLE)
   hashes = jax.random.key(5)

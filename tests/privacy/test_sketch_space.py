@@ -116,6 +116,7 @@ def bound_first(op):
   )
 
 
+@pytest.mark.covers('S0-Alg2b')
 @each
 def test_no_update_moves_a_table_by_more_than_its_share(name):
   op = operators.OPERATORS[name].op
@@ -137,6 +138,7 @@ def _times(tree, factor):
   return jax.tree.map(lambda x: factor * x, tree)
 
 
+@pytest.mark.covers('S0-Alg2b')
 @each
 def test_the_wrong_order_is_caught(name):
   """Clip, sketch, add noise: off by the norm of R, about sqrt(d / b)."""

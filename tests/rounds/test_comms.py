@@ -25,6 +25,7 @@ def on_shards(fn, *args, out=None):
   return jax.device_get(jax.jit(program)(*args))
 
 
+@pytest.mark.covers('S2-Eq1')
 def test_uplink_is_the_weighted_mean():
   x = np.arange(12.0, dtype=np.float32).reshape(6, 2)
   weight = np.array([1, 0, 2, 1, 0, 4], np.float32)

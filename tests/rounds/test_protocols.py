@@ -69,6 +69,7 @@ def test_an_unknown_hash_key_is_refused():
     t.sketch(sketches.block_cyclic(4), hash_key='client')
 
 
+@pytest.mark.covers('S0-Thm4.2')
 def test_hashes_are_fresh_every_round_unless_of_the_run():
   op = sketches.block_cyclic(4)
   k = [keys.round_keys(cases.KEY, r) for r in range(2)]
@@ -80,6 +81,7 @@ def test_hashes_are_fresh_every_round_unless_of_the_run():
   chex.assert_trees_all_equal(table(k[0], 'run'), table(k[1], 'run'))
 
 
+@pytest.mark.covers('S0-Alg1')
 def test_a_mismatched_sketch_index_fails_to_descend():
   """Song's printed line 9, which decodes with the next round's operator."""
   op = sketches.block_cyclic(4)

@@ -42,6 +42,16 @@ def twin(case, cohorts):
   return known[case.name](case.hp, start, cohorts, KEY, **options)
 
 
+@pytest.mark.covers(
+  'S0-Alg1[iterative_sketching]', 'S0-ext[iterative_sketching_momentum]',
+  'S1-Alg1[dp_fedavg]', 'S1-Alg2[dp_normfedavg]', 'S1-Alg3[fedavg]',
+  'S2-Alg5[fedsketch_privix, heaprix_exact, heaprix_literal]',
+  'S2-Alg6[fedsketchgate, fedsketchgate_printed]',
+  'S2-Base[fedsgd, sketched_sgd, sketched_sgd_momentum]',
+  'S4-Alg1[safl_amsgrad]', 'S4-Alg2[safl_amsgrad, safl_adam]',
+  'S4-Base[fetchsgd, marina, cocktail_sgd, cd_adam, onebit_adam]',
+  'S4-AppD[safl_cosine]', 'S4-Layer[safl_layerwise]',
+)  # fmt: skip
 @cases.each_case
 def test_agrees_with_its_numpy_twin(case):
   """Five rounds, of which all but the decentralised ones miss clients."""
@@ -69,6 +79,10 @@ def test_how_lanes_are_chunked_is_invisible(case):
   chex.assert_trees_all_close(cases.play(case.make, 1), chunks, atol=1e-5)
 
 
+@pytest.mark.covers(
+  'S0-Alg1[iterative_sketching]', 'S2-Alg5[heaprix_exact]',
+  'S2-Rem5,6[fedsketch_privix]', 'S4-Alg1[safl_amsgrad]',
+)  # fmt: skip
 @cases.each_case
 def test_bytes_are_those_counted_by_hand(case):
   _, metrics = cases.play(case.make)
@@ -166,6 +180,7 @@ def test_a_vmapped_sweep_is_its_single_runs(case):
   chex.assert_trees_all_close(middle, alone, atol=1e-5)
 
 
+@pytest.mark.covers('S0-w0')
 @cases.each_algorithm
 def test_a_client_that_hears_the_broadcasts_has_the_servers_parameters(case):
   """Bit for bit through the same compiled server step; 1e-6 through its own."""

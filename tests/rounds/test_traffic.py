@@ -1,6 +1,7 @@
 from fl_sketch.data.availability import LATE, NOT_ASKED, SILENT, TAKEN
 from fl_sketch.rounds import traffic
 import numpy as np
+import pytest
 
 UP, DOWN, DENSE = 100, 40, 100
 
@@ -11,6 +12,7 @@ def charge(book, ids, up=UP, down=DOWN):
   return book.charge(ids, weight, up, down)
 
 
+@pytest.mark.covers('S0-w0')
 def test_who_was_away_pays_for_what_was_missed_but_no_more_than_dense():
   book = traffic.Ledger.empty(3, DENSE)
   assert charge(book, [0, 1])['downlink_bytes'] == 40

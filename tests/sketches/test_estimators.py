@@ -92,6 +92,7 @@ def twin_mix(key, x, k, exact):
   return out
 
 
+@pytest.mark.covers('S2-Alg3')
 @pytest.mark.parametrize('k', [1, 20, 64])
 def test_heavymix_is_its_twin(k):
   for key in jax.random.split(KEY, 4):
@@ -103,6 +104,7 @@ def test_heavymix_is_its_twin(k):
       np.testing.assert_allclose(vector(out[exact]), want, rtol=1e-6)
 
 
+@pytest.mark.covers('S2-Alg4')
 def test_heaprix_is_its_twin():
   x = vector(TREE)
   for key in jax.random.split(KEY, 3):
@@ -119,6 +121,7 @@ def test_heaprix_is_its_twin():
       np.testing.assert_allclose(got, y1 + y2, atol=1e-5)
 
 
+@pytest.mark.covers('S2-Alg3')
 def test_support_has_what_is_heavy_and_is_distinct():
   spare = []
   for k, seed in itertools.product((1, 20, 64), range(20)):
@@ -135,6 +138,7 @@ def test_support_has_what_is_heavy_and_is_distinct():
   assert min(spare) < 0 < max(spare)  # more are heavy than fit, and less
 
 
+@pytest.mark.covers('S2-Alg3')
 def test_fill_is_uniform_on_the_complement():
   # Five places times 47 coordinates within 7 standard errors: 2e-7 to miss one,
   # by Bernstein's inequality.
@@ -178,6 +182,7 @@ def measured(name):
   return jax.tree.map(mean_and_error, draws)
 
 
+@pytest.mark.covers('S2-Lem2')
 def test_heavymix_contracts_with_exact_values():
   # 6 standard errors below the bound: 1e-9 to pass by chance.
   for name, want in (('heavy', 0.395), ('normal', 0.917)):
@@ -188,6 +193,7 @@ def test_heavymix_contracts_with_exact_values():
   np.testing.assert_allclose(left, [1 - K / D, 0], atol=1e-5)
 
 
+@pytest.mark.covers('S2-Lem2')
 def test_heavymix_expands_with_estimates():
   # 6 standard errors above 1: 1e-9 to pass by chance.
   for name, want in (('normal', 2.31), ('flat', 2.37)):
@@ -197,6 +203,7 @@ def test_heavymix_expands_with_estimates():
   assert abs(measured('heavy')[False][0][0] - 1.03) < 0.05
 
 
+@pytest.mark.covers('S2-Alg4')
 @pytest.mark.parametrize(
   ('name', 'exact', 'want'),
   [
@@ -219,6 +226,7 @@ def fresh(key, x):
   return {exact: draw(exact=exact) for exact in (True, False)}
 
 
+@pytest.mark.covers('S2-Cor1, Rem4')
 @pytest.mark.parametrize('name', ['heavy', 'normal'])
 def test_fresh_heaprix_is_unbiased(name):
   # 4 cases x 64 coordinates within 6 standard errors: 5e-7 to miss one.
@@ -239,6 +247,7 @@ def norms(key, x):
   return table, jnp.square(estimators.l2_norm(table))
 
 
+@pytest.mark.covers('S2-Alg3')
 @pytest.mark.parametrize('name', ['heavy', 'flat'])
 def test_norm_has_its_law(name):
   # Two moments of two vectors within 6 standard errors: 8e-9 to miss one.

@@ -97,6 +97,7 @@ def vector(tree):
   return np.concatenate(flat).astype(np.float64)
 
 
+@pytest.mark.covers('S4-Layer')
 @every
 def test_unbiased(name):
   # 3 operators x 64 coordinates within 6 standard errors: 4e-7 to miss one.
@@ -105,6 +106,7 @@ def test_unbiased(name):
   assert (error < 6 * estimates.std(0) / np.sqrt(len(estimates)) + 1e-6).all()
 
 
+@pytest.mark.covers('S4-Layer')
 @every
 def test_second_moments_add_up_over_the_leaves(name):
   # 3 means within 6 standard errors: 6e-9 to miss one.

@@ -20,6 +20,7 @@ def promises(name):
   return sketches.properties(OPERATORS[name].op)
 
 
+@pytest.mark.covers('S0-Alg1-lin', 'S0-Thm4.2', 'S4-Prop1-3')
 @every
 def test_linear(name):
   op = OPERATORS[name].op
@@ -66,6 +67,10 @@ def draws(name, x, seed=1):
   return np.asarray(estimator(name, x.size)(keys, x), np.float64)
 
 
+@pytest.mark.covers(
+  'S0-D3[srht]', 'S0-Thm4.2', 'S0-Tab1', 'S0-LemD11', 'S2-Prop1[median]',
+  'S4-Prop1-3',
+)  # fmt: skip
 @every
 @pytest.mark.parametrize('d', [64, 57])  # 57: short blocks, padding, odd
 def test_moments(name, d):
@@ -98,6 +103,7 @@ def short_block_alpha(x, cols):
   return np.average(outside / cols, weights=np.square(x))
 
 
+@pytest.mark.covers('S0-Def4.1/D9', 'S0-LemD16, RemD17[sampling]')
 @pytest.mark.parametrize('name', operators.LINEAR)
 def test_coordinate_wise_constant(name):
   # 16 pairs at 6 standard errors: 2e-8 to miss one.
@@ -184,6 +190,7 @@ def test_wire_size(name):
   assert promises(name).floats(64) == promises(name).floats(TREE) == floats
 
 
+@pytest.mark.covers('S0-Tab1')
 def test_printed_constants():
   """Table 1 of Song et al.; the table has no row for the others."""
   printed = {

@@ -36,12 +36,14 @@ def extra(op, d):
   return [a.temp_size_in_bytes / MIB for a in analyses]
 
 
+@pytest.mark.covers('S0-D3[srht]')
 @pytest.mark.parametrize('name', OPERATORS)
 def test_extra_memory_at_a_hundred_million(name):
   limit = 256 + 4 * COPIES.get(name, 0) / MIB
   assert max(extra(OPERATORS[name], 10**8)) < limit
 
 
+@pytest.mark.covers('S0-D4')
 @pytest.mark.parametrize('name', DENSE)
 def test_dense_matrices_are_made_of_tiles(name):
   assert max(extra(DENSE[name], 10**6)) < 64

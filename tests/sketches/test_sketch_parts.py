@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 
+@pytest.mark.covers('S2-Alg2')
 def test_network_finds_the_middle():
   """By the 0-1 principle: whatever sorts all bits sorts all numbers."""
   for n in range(1, 11):
@@ -23,6 +24,7 @@ def test_network_finds_the_middle():
       np.testing.assert_array_equal(wires[middle], ones >= n - middle)
 
 
+@pytest.mark.covers('S2-Alg2')
 @pytest.mark.parametrize('n', [1, 2, 5, 20, 50, median.MAX_NETWORK + 1])
 def test_median_is_numpys(n):
   x = np.random.default_rng(n).integers(-9, 9, (n, 200)).astype(np.float32)
@@ -30,6 +32,7 @@ def test_median_is_numpys(n):
   np.testing.assert_allclose(got, np.median(x, 0), rtol=1e-6)
 
 
+@pytest.mark.covers('S0-D1')
 def test_products_modulo_the_prime_never_wrap():
   prime, rng = int(hashing.PRIME), np.random.default_rng(0)
   edges = [0, 1, 2, 2**15, 2**16 - 1, 2**16, 2**30, prime - 2, prime - 1]
@@ -53,6 +56,7 @@ def words_of(counters, k, draws):
   return np.asarray(jax.jit(jax.vmap(one))(keys)).astype(np.int64)
 
 
+@pytest.mark.covers('S0-D1', 'S0-D5')
 @pytest.mark.parametrize('counters', [(0, 1), (1, 2), (3, 2**31 - 2)])
 def test_two_words_are_independent(counters):
   # 49 cells within 6 standard errors: 1e-7 to miss one.
@@ -64,6 +68,7 @@ def test_two_words_are_independent(counters):
   assert np.abs(counts - len(words) * p).max() < 6 * error
 
 
+@pytest.mark.covers('S0-D1')
 @pytest.mark.parametrize(
   'counters', [(0, 1, 2, 3), (0, 1, 4, 5), (7, 8, 9, 64)]
 )
@@ -102,6 +107,7 @@ def test_samples_are_uniform_on_pairs(d):
   assert np.abs(off_diagonal - len(keys) * p).max() < 6 * error
 
 
+@pytest.mark.covers('S0-D3')
 @pytest.mark.parametrize('bits', [0, 1, 5, 9])
 def test_hadamard_transform_is_its_matrix(bits, monkeypatch):
   module = importlib.import_module('fl_sketch.sketches.srht')

@@ -168,6 +168,7 @@ def normal(seed, d):
   return jax.random.normal(jax.random.key(seed), (d,))
 
 
+@pytest.mark.covers('S0-D5', 'S2-Alg1[median]', 'S2-Alg2[median]')
 @pytest.mark.parametrize(
   ('rows', 'cols', 'combine'),
   [(35, 2, 'median'), (4, 13, 'median'), (4, 13, 'mean')],
@@ -203,6 +204,10 @@ TWINS = {
 }
 
 
+@pytest.mark.covers(
+  'S0-D2[gaussian]', 'S0-D3[srht]', 'S0-D4[ams]', 'S0-D6[kind I]',
+  'S0-D7[kind II]', 'S0-D8[sampling]',
+)  # fmt: skip
 @pytest.mark.parametrize('name', TWINS)
 def test_operator_is_its_twin(name):
   op, r = TWINS[name]

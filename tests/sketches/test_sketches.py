@@ -138,6 +138,7 @@ def test_same_bits_in_another_process():
   assert done.stdout.strip() == str(fingerprints())
 
 
+@pytest.mark.covers('S4-Rem3.1')
 @every
 def test_one_hash_for_the_whole_cohort(name):
   operators.one_hash(OPERATORS[name].op)

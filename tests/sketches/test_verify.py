@@ -50,6 +50,7 @@ def of(found):
   return {row.quantity: row for row in found.rows}
 
 
+@pytest.mark.covers('S0-Def4.1/D9', 'S2-Def1')
 @pytest.mark.parametrize('name', OPERATORS)
 def test_kept_promises_hold(name):
   found = kept(name)
@@ -101,6 +102,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.covers('S0-Def4.1/D9')
 @pytest.mark.parametrize('name', BROKEN)
 def test_a_broken_promise_fails_its_row(name):
   op, want = BROKEN[name]
@@ -124,6 +126,7 @@ def test_what_padding_may_break_is_judged_where_nothing_is_padded(
     assert rows[name].holds is verdict
 
 
+@pytest.mark.covers('S0-Tab1')
 def test_the_table():
   found = kept('mean')
   title, empty, head, rule, *lines = str(found).splitlines()

@@ -52,6 +52,7 @@ def test_a_field_that_is_not_swept_is_refused():
     sweep_lines.lines(ROWS, 'b', ['depth'])
 
 
+@pytest.mark.covers('S1-Tab1')
 def test_test_metrics_are_means_over_the_last_evaluations(tmp_path):
   folder = tmp_path / 'points' / '000'
   folder.mkdir(parents=True)

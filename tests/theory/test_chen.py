@@ -33,6 +33,7 @@ def test_distortions():
   assert found == pytest.approx(1, rel=1e-2)
 
 
+@pytest.mark.covers('S4-Cor2')
 def test_the_size_of_corollary_2():
   """A ResNet's is 1.29 10^5, and grows with the logarithm of d alone."""
   size = lambda d: chen_corollaries.least_size(d, 5, 1, 100, 0.01)
@@ -40,6 +41,7 @@ def test_the_size_of_corollary_2():
   assert size(420_000_000) < 1.3 * size(42_000_000)
 
 
+@pytest.mark.covers('S4-ThmB3, LemB4')
 @pytest.mark.parametrize('b1', [0.0, 0.1, 0.5, 0.9, 0.99])
 def test_the_momentum_of_a_decaying_rate(b1):
   """J is enough, and what the induction asks for from t = 0 to t = 1 on."""
@@ -55,6 +57,7 @@ def test_the_momentum_of_a_decaying_rate(b1):
     assert asked(r) <= factor * (1 + 1e-12)
 
 
+@pytest.mark.covers('S4-ThmB3, LemB4')
 def test_the_schedule_is_one_of_optax():
   rate = chen_constants.client_schedule(2)
   assert chen_constants.first_round(0.9) == 6
@@ -63,6 +66,7 @@ def test_the_schedule_is_one_of_optax():
   )
 
 
+@pytest.mark.covers('S4-Rem3.3')
 @pytest.mark.parametrize('form', catalog.FORMS)
 def test_remark_3_3(form):
   """At eta = 1 / (K sqrt(T)) the local steps enter by a logarithm, if at all.
@@ -79,6 +83,7 @@ def test_remark_3_3(form):
   assert bound(1000, 1e-3) > 20 * bound(10, 1e-3)
 
 
+@pytest.mark.covers('S4-Cor1', 'S4-Cor2')
 @pytest.mark.parametrize('form', catalog.FORMS)
 def test_rates(form):
   """1 / sqrt(T) of Corollary 1 and 1 / T of Corollary 2, up to logarithms."""
@@ -101,6 +106,7 @@ def test_rates(form):
   assert short[0] / short[1] == pytest.approx(10, rel=0.2)
 
 
+@pytest.mark.covers('S4-Cor2')
 def test_the_conditions_of_corollary_2():
   run = Run(10**6, 10**6, 100, 0.1, 0.1, 0.1, 1.0, 2.0)
   near_start = chen_corollaries.near_start
@@ -132,6 +138,7 @@ def test_theorem_b_3_asks_for_its_rate():
     chen.decaying_rate(RUN, **NUMBER)
 
 
+@pytest.mark.covers('S4-Thm3.2')
 @pytest.mark.parametrize('l1', [None, 3.0])
 @pytest.mark.parametrize('decaying', [False, True])
 def test_every_term_of_theorems_3_2_and_b_3(l1, decaying):
@@ -163,6 +170,7 @@ def test_every_term_of_theorems_3_2_and_b_3(l1, decaying):
   assert found == pytest.approx(m / (kappa * k * etas.sum()) * total)
 
 
+@pytest.mark.covers('S4-Lem4.1')
 def test_lemma_4_1():
   """An equality on parabolas; on others at 10^4 random points."""
   x = np.random.default_rng(0).standard_cauchy(10_000)
@@ -177,6 +185,7 @@ def test_lemma_4_1():
   np.testing.assert_allclose(bound, slope**2)
 
 
+@pytest.mark.covers('S4-Lem4.2=C1')
 def test_lemma_4_2():
   """10^4 clients with noise of length 1: not one of K delta = 10^-7 fails."""
   rng, steps = np.random.default_rng(0), 10
@@ -211,6 +220,7 @@ def test_lemma_4_2():
     )
 
 
+@pytest.mark.covers('S4-Lem4.3, M1..M8', 'S4-Thm4.4')
 def test_the_conditions_of_theorem_4_4():
   run = Run(2**20, 2**20, 10**4, 1e-5, 0.5, 1.0, 1.0, 2.0)
   printed = lambda **changes: chen_gradients.bounded_gradients(
@@ -265,6 +275,7 @@ def test_numbers_out_of_range(change, message):
     chen.constant_rate(RUN._replace(**change), **NUMBER)
 
 
+@pytest.mark.covers('S4-Asm3')
 def test_the_scale_of_noise():
   """The least that admits the samples: Gaussian noise has sqrt(2) at least."""
   norms = np.abs(np.random.default_rng(0).standard_normal(1000))
@@ -277,6 +288,7 @@ def test_the_scale_of_noise():
   assert np.mean(norms**2) < chen_constants.SQUARE * sigma**2
 
 
+@pytest.mark.covers('S4-Asm4, Def3.1')
 def test_intrinsic_dimensions():
   power = lambda d: chen_constants.intrinsic_dimension(np.arange(1.0, d) ** -2)
   assert power(10**5) == pytest.approx(power(10**3), rel=1e-3)
@@ -285,6 +297,7 @@ def test_intrinsic_dimensions():
     chen_constants.intrinsic_dimension([])
 
 
+@pytest.mark.covers('S4-Tab1')
 def test_table_1():
   d, b, t, c = 10**6, 10**4, 400, 5
   table = chen_corollaries.comparison(d, b, t, c)

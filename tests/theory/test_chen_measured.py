@@ -174,6 +174,7 @@ def holds(measured, bound, looseness):
   assert bound < looseness * measured.mean()
 
 
+@pytest.mark.covers('S4-Thm3.2')
 def test_theorem_3_2():
   """Within a factor of five; printed, it is a thousand times above that."""
   found = monitored(SLOW).mean
@@ -185,6 +186,7 @@ def test_theorem_3_2():
   assert printed > 500 * bound
 
 
+@pytest.mark.covers('S4-ThmB3, LemB4')
 def test_theorem_b_3():
   weights = RATE(np.arange(ROUNDS))
   norms = [
@@ -196,6 +198,7 @@ def test_theorem_b_3():
   holds(means, bound, 25)
 
 
+@pytest.mark.covers('S4-Lem3.4=B2=C2', 'S4-Lem3.5', 'S4-Lem3.6')
 def test_lemmas_3_4_to_3_6():
   found = monitored(SLOW)
   number = {'gradient_bound': G, 'delta': DELTA}
@@ -208,6 +211,7 @@ def test_lemmas_3_4_to_3_6():
     holds(getattr(found, lemma), bound, most)
 
 
+@pytest.mark.covers('S4-Asm1,2', 'S4-Thm4.4')
 def test_theorem_4_4():
   found = monitored(CAUTIOUS)
   start = gap(CAUTIOUS)
@@ -246,6 +250,7 @@ def test_the_twin_is_the_librarys_run():
     )
 
 
+@pytest.mark.covers('S4-Lem3.3=B1')
 def test_lemma_3_3():
   """The auxiliary variable moves as it says, and the loss descends with it."""
   found = twin()
@@ -264,6 +269,7 @@ def test_lemma_3_3():
   assert flat.min() < -1e-8
 
 
+@pytest.mark.covers('S4-Thm3.2')
 def test_the_dimension_enters_by_its_logarithm():
   """Sixteen times d and the same curve: the intrinsic dimension is the same.
 

@@ -36,6 +36,7 @@ VALLEY = Run(
 )
 
 
+@pytest.mark.covers('S4-Thm3.2', 'S4-Cor1')
 def test_noise_breaks_theorem_3_2_and_corollary_1():
   """The noise adds to the loss at second order: the printed bound is blind.
 
@@ -58,6 +59,7 @@ def test_noise_breaks_theorem_3_2_and_corollary_1():
   assert chen.constant_rate(run, gradient_l1=WIDTH, **number) > mean
 
 
+@pytest.mark.covers('S4-Lem3.5')
 def test_noise_breaks_lemmas_3_4_and_3_5():
   """One round, one coordinate, noise of 100 G and a sketch that loses none."""
   run = VALLEY._replace(rounds=1, b1=0.9, client_lr=1.0, noise=120.0)
@@ -76,6 +78,7 @@ def test_noise_breaks_lemmas_3_4_and_3_5():
     assert bound(run, 1.0, delta=0.01) > measured
 
 
+@pytest.mark.covers('S4-Lem3.4=B2=C2')
 def test_an_eigenvector_that_moves_breaks_lemma_3_4():
   """Of a steep wall around where the last step has led.
 
@@ -106,6 +109,7 @@ def test_an_eigenvector_that_moves_breaks_lemma_3_4():
   assert axes < chen_constants.projection(run, **number) < bound
 
 
+@pytest.mark.covers('S4-Lem3.6')
 def test_lemma_3_6_lacks_the_gradient():
   """On a slope of 10^10 with noise of +-1000 G; nu = 10.
 
@@ -129,6 +133,7 @@ def test_lemma_3_6_lacks_the_gradient():
   assert measured < chen_constants.martingale(run, **number)
 
 
+@pytest.mark.covers('S4-Cor2')
 def test_corollary_2_lacks_a_square():
   """On a slope whose loss is just used up, without noise or sketch."""
   g, count = 1e-4, 1000
@@ -152,6 +157,7 @@ def test_corollary_2_lacks_a_square():
   assert bound > total / count
 
 
+@pytest.mark.covers('S4-Cor1')
 def test_the_conditions_of_corollary_1():
   """Printed, T = (G / eps)^2 will do: but M exceeds 2 eps there."""
   run = Run(2**12, 2**8, 10**4, 0.01, 0.1, 0.01, 1.0, 2.0)
@@ -167,6 +173,7 @@ def test_the_conditions_of_corollary_1():
     asymptotic(run, **NUMBER | {'gradient_bound': 2.0}, form='printed')
 
 
+@pytest.mark.covers('S4-Lem4.3, M1..M8')
 def test_lemma_4_3_depends_on_eta():
   """Which it denies."""
   of = lambda lr: chen_gradients.loss_constants(

@@ -50,6 +50,7 @@ def test_conditions_of_the_lemmas():
       bad()
 
 
+@pytest.mark.covers('S1-Fact1-3')
 def test_fact_3_holds_to_a_thirtieth():
   for m in (1, 2, 10, 1000):
     for x in np.array([1e-6, 0.1, 0.25]) / m:
@@ -60,6 +61,7 @@ def test_fact_3_holds_to_a_thirtieth():
     das_lemmas.geometric_sum_bound(0.3, 1)
 
 
+@pytest.mark.covers('S1-Def1')
 def test_heterogeneity_is_exact_and_numeric():
   clients, d = quadratics(), 8
   every = lambda w: np.broadcast_to(w, (12, d))
@@ -76,6 +78,7 @@ def test_heterogeneity_is_exact_and_numeric():
     das_lemmas.heterogeneity_gaps([line], np.zeros(1))
 
 
+@pytest.mark.covers('S1-Asm1', 'S1-Prop1')
 @pytest.mark.parametrize('low', [0.3, 0.9])
 def test_proposition_1_holds(low):
   """No update is longer; some reach nine tenths of it."""
@@ -107,6 +110,7 @@ def paths(problem, step):
   return clients, points, np.array(gradients)
 
 
+@pytest.mark.covers('S1-Lem1')
 @each_problem
 def test_lemma_1_holds(problem):
   clients, points, gradients = paths(problem, 0.5)
@@ -121,6 +125,7 @@ def test_lemma_1_holds(problem):
   assert (square(points[6] - clients.w_star) <= bound).all()
 
 
+@pytest.mark.covers('S1-Lem2', 'S1-Lem3', 'S1-Fact1-3')
 @pytest.mark.parametrize('step', [0.1, 1.9])
 @each_problem
 def test_lemmas_2_and_3_hold(problem, step):
@@ -142,6 +147,7 @@ def test_lemmas_2_and_3_hold(problem, step):
   assert (square(gradients[0]) <= most * (1 + 1e-9) + 1e-12).all()
 
 
+@pytest.mark.covers('S1-Lem4', 'S1-Fact1-3')
 @each_problem
 def test_lemma_4_and_fact_2_hold(problem):
   clients, points, gradients = paths(problem, 1 / 12)
@@ -159,6 +165,7 @@ def test_lemma_4_and_fact_2_hold(problem):
   assert (square(gradients.sum(0)) <= das_lemmas.sum_square_bound(stack)).all()
 
 
+@pytest.mark.covers('S1-Def3,4', 'S1-Asm1')
 @each_problem
 def test_constants_are_between_what_is_known(problem):
   clients, points, gradients = paths(problem, 0.5)

@@ -59,6 +59,7 @@ def played(problem, bound, cohort=None):
   return s, clients, das_problems.watch(clients, s, w)
 
 
+@pytest.mark.covers('S1-Thm2=Thm5[clip]', 'S1-Thm4=Thm6[normalize]')
 @pytest.mark.parametrize('cohort', [None, 2], ids=['all', 'poisson'])
 @each_bound
 @each_problem
@@ -76,6 +77,7 @@ def test_rates_hold(problem, bound, cohort):
     assert 0 < np.mean(run.norms > s.clip_norm) < 1
 
 
+@pytest.mark.covers('S1-Thm4=Thm6')
 def test_the_rate_of_normalisation_may_have_content():
   """With like clients and one local step its left side is positive."""
   clients = quadratics(0.2)
@@ -86,6 +88,7 @@ def test_the_rate_of_normalisation_may_have_content():
   assert 0.3 * right < ends(left, -1) < ends(left, 1) < 0.5 * right
 
 
+@pytest.mark.covers('S1-Rem1, 5.1, Eq15-17')
 @pytest.mark.parametrize(
   ('distance', 'better'), [(14.0, 'normalize'), (0.01, 'clip')]
 )
@@ -103,6 +106,7 @@ def test_normalisation_is_better_far_and_worse_near(distance, better):
   assert 4 * ends(best, 1) < ends(other, -1)
 
 
+@pytest.mark.covers('S1-Thm3')
 def test_theorem_3_has_a_constant_of_one_for_one_reading():
   """f_i* is f_i(w*); with min f_i the left side does not shrink with rho."""
   clients = quadratics()
@@ -120,6 +124,7 @@ def test_theorem_3_has_a_constant_of_one_for_one_reading():
   assert ends(other, -1) > 5 * bound
 
 
+@pytest.mark.covers('S1-Eq8')
 @pytest.mark.parametrize('cohort', [None, 2], ids=['all', 'poisson'])
 def test_the_lipschitz_case_holds(cohort):
   """Equations 8 and 11: nothing is clipped, and f goes down."""
@@ -149,6 +154,7 @@ def test_the_lipschitz_case_holds(cohort):
     assert bound < simple
 
 
+@pytest.mark.covers('S1-Eq11')
 def test_equation_11_holds_with_curvature():
   """Where all are alike and more local steps make the bound smaller."""
   clients, rho, distance = das_problems.bowls(0.9)[0], 0.1, 3.0
@@ -227,6 +233,7 @@ def library(bound, s, start, scale=1.0):
   return np.concatenate([before, after], 1).swapaxes(0, 1)
 
 
+@pytest.mark.covers('S1-Thm2=Thm5[clip]', 'S1-Thm4=Thm6[normalize]')
 @each_bound
 def test_rates_hold_of_the_library(bound):
   """Its excess is that of the rounds in NumPy, too."""
@@ -239,6 +246,7 @@ def test_rates_hold_of_the_library(bound):
   assert ends(twin, -1) < ends(run.mean_excess(), 1)
 
 
+@pytest.mark.covers('S1-Clow')
 def test_below_the_shortest_update_clipping_is_normalisation():
   s, start = far(quadratics())
   small = [library(bound, s, start, scale=0.05) for bound in BOUNDS]

@@ -27,6 +27,7 @@ GOOD = {
 TRADE = {'lipschitz': 3.0, 'distance': 5.0, 'smoothness': 1.0, 'rho': 0.05}
 
 
+@pytest.mark.covers('S1-Thm2=Thm5')
 def test_the_schedule_is_that_of_the_theorems():
   rounds = das.rounds_needed(9.0, 0.1, 4, 6.0, alpha=2.0)
   assert rounds == math.ceil(24 / 0.36) == 67
@@ -37,6 +38,7 @@ def test_the_schedule_is_that_of_the_theorems():
   assert s.clip_norm == 36
 
 
+@pytest.mark.covers('S1-Thm1')
 def test_the_noise_is_that_of_theorem_1():
   """Any constant q does, as rho has it too."""
   spec = {'epsilon': 5.0, 'delta': 1e-5, 'population': 100, 'constant': 2.1}
@@ -46,6 +48,7 @@ def test_the_noise_is_that_of_theorem_1():
   assert s.noise_stddev(200) ** 2 == pytest.approx(variance)
 
 
+@pytest.mark.covers('S1-Def5', 'S1-Thm2=Thm5')
 @pytest.mark.parametrize(
   ('change', 'message'),
   [
@@ -138,6 +141,7 @@ def test_rates_check_their_schedule(change, message):
       rate()
 
 
+@pytest.mark.covers('S1-Eq11')
 @pytest.mark.parametrize(('mean_gap', 'best'), [(0.05, 10), (0.2, 1)])
 def test_the_best_number_of_local_steps_is_found(mean_gap, best):
   spec = TRADE | {'mean_gap': mean_gap, 'curvature': 0.8}
@@ -152,6 +156,7 @@ def test_the_best_number_of_local_steps_is_found(mean_gap, best):
     das_tradeoffs.best_local_steps(**spec | {'curvature': 2})
 
 
+@pytest.mark.covers('S1-Eq11')
 def test_equation_11_is_above_equation_8():
   for curvature, rho in ((0.0, 0.05), (1.0, 0.05), (1.0, 0.49)):
     for steps in {1, math.floor(1 / (2 * rho))}:
@@ -164,6 +169,7 @@ def test_equation_11_is_above_equation_8():
       assert tight <= simple < 1.3 * tight
 
 
+@pytest.mark.covers('S1-Rem1, 5.1, Eq15-17')
 def test_remark_1_holds_from_a_distance_on_and_not_at_the_optimum():
   """B < B2 for c >= 4, if the start is far; the other way round at w*."""
   seen = 0
@@ -199,6 +205,7 @@ def test_conditions_of_the_comparison(change, message):
     das_tradeoffs.compare(**good | change)
 
 
+@pytest.mark.covers('S1-Rem1, 5.1, Eq15-17')
 def test_the_table_has_the_comparison():
   lines = das_tradeoffs.table(1e-3, 5).splitlines()
   assert len({line.count('|') for line in lines}) == 1

@@ -60,6 +60,7 @@ def coherence(name):
   )
 
 
+@pytest.mark.covers('S0-LemD18..22')
 @pytest.mark.parametrize('name', ['ams', 'gaussian', 'srht'])
 def test_printed_coherence_is_that_of_a_single_pair(name):
   """Of all pairs it is exceeded far more often than delta = 0.01 says."""
@@ -81,6 +82,7 @@ def test_a_smaller_delta_does_not_help_printed_coherence():
   assert not at_most(found.beyond_printed, 50e-4, 100)
 
 
+@pytest.mark.covers('S0-LemD18..22')
 def test_printed_coherence_of_sparse_columns_is_as_wrong():
   """With s = b entries a column it is that of AMS; with few it is above 1."""
   op = sketches.sparse_embedding(16, 16)
@@ -90,6 +92,7 @@ def test_printed_coherence_of_sparse_columns_is_as_wrong():
   assert coherence('sparse_embedding').printed > 1
 
 
+@pytest.mark.covers('S0-LemD18..22')
 @pytest.mark.parametrize('name', ['count_sketch', 'sparse_embedding'])
 def test_coherence_of_sparse_columns(name):
   """A multiple of 1 / s, at most 1, which the Count Sketch attains."""
@@ -124,6 +127,10 @@ def sizes(name):
   return np.abs(embeddings.errors(OPERATORS[name], KEY, *PAIR, 2048))
 
 
+@pytest.mark.covers(
+  'S0-LemD23,24[srht, ams, gaussian]', 'S0-LemD25,26[count_sketch]',
+  'S0-LemD27[sparse_embedding]', 'S0-LemD28[uniform_sampling]', 'S4-Prop1-3',
+)  # fmt: skip
 @pytest.mark.parametrize('name', OPERATORS)
 def test_tails(name):
   """They hold, and the corrected one of a Gaussian within a factor of 3."""
@@ -152,6 +159,7 @@ def test_a_table_of_tails():
   assert 10 < large < tails.chebyshev(2**10, 1e-9) / 50
 
 
+@pytest.mark.covers('S0-LemD28')
 def test_what_uniform_sampling_may_do():
   """It attains the corrected bound where it keeps a spike."""
   spike = np.eye(1, D)[0]
@@ -164,6 +172,7 @@ def test_what_uniform_sampling_may_do():
   assert tails.coordinate_wise('uniform_sampling', D, SIZE) == D - SIZE
 
 
+@pytest.mark.covers('S0-LemD25,26', 'S4-Prop1-3')
 def test_property_3_is_not_of_the_count_sketch():
   """An error of 1 with probability 1 / b, at every b: 20 delta and more.
 
@@ -203,6 +212,7 @@ def test_property_3_is_not_of_the_count_sketch():
     assert tails.bounded_products(*number) > error
 
 
+@pytest.mark.covers('S0-LemD25,26')
 def test_lemma_d_25_needs_two_buckets():
   """In one, equal coordinates have an error of (sum of n signs)^2 / n - 1."""
   n = 256
@@ -218,6 +228,7 @@ def test_lemma_d_25_needs_two_buckets():
   assert tails.tail('count_sketch', n, 1, 0.125) == 4
 
 
+@pytest.mark.covers('S0-LemD25,26')
 def test_the_constant_of_lemma_d_26():
   """Of k equal coordinates: above delta, printed, and near 2 delta."""
   size, k, draws = 1024, 8, 20_480
@@ -233,6 +244,7 @@ def test_the_constant_of_lemma_d_26():
   assert at_most(share, 2 * delta, draws)
 
 
+@pytest.mark.covers('S0-B1..B8')
 def test_the_norms_of_gaussian_sketches_are_chi_squares():
   """By Laurent and Massart, and by the distribution itself."""
   spike, draws = np.eye(1, D)[0], 2048
@@ -247,6 +259,7 @@ def test_the_norms_of_gaussian_sketches_are_chi_squares():
   assert stats.kstest(squares, stats.chi2(SIZE).cdf).pvalue > ALARM
 
 
+@pytest.mark.covers('S4-Rem3.4')
 def test_remark_3_4():
   """E y'Ay of y = R'Rg grows with the intrinsic dimension, not with d.
 

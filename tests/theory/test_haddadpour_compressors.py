@@ -41,6 +41,7 @@ def test_conditions_of_the_compressors(bad, message):
     bad()
 
 
+@pytest.mark.covers('S2-Rem2')
 def test_remark_2_wants_one_over_mu_squared():
   for cols in (500, 1000):
     assert compressors.mu_squared(cols, numerator=1) * 1000 == 1000 / cols
@@ -64,6 +65,7 @@ def between(estimate, low, high):
   return low < mean - 6 * error and mean + 6 * error < high
 
 
+@pytest.mark.covers('S2-Def1', 'S2-Prop1')
 @pytest.mark.parametrize('rows', [1, 3, 4, 20])
 def test_property_1_is_loose_and_what_corrects_it_exact_for_one_row(rows):
   x, draws = sketched(rows, 8)
@@ -79,6 +81,7 @@ def test_property_1_is_loose_and_what_corrects_it_exact_for_one_row(rows):
   assert between(delta, 0, 1.1 * shared)
 
 
+@pytest.mark.covers('S2-Def3', 'S2-Lem1')
 def test_lemma_1_wants_its_scale():
   x, draws = sketched(1, 8)
   delta = 1 + compressors.privix_variance(D, 8)
@@ -96,6 +99,7 @@ def test_lemma_1_wants_its_scale():
     assert other > np.square(x - draws).sum(1).mean()
 
 
+@pytest.mark.covers('S2-Lem3', 'S2-Cor1, Rem4')
 @pytest.mark.parametrize('k', [1, 8, 31])
 def test_lemma_3_and_corollary_1_hold(k):
   """The induced compressor of the k largest values and a count sketch."""
@@ -148,6 +152,7 @@ def library(rows, cols, d, k, power, draws):
   return np.asarray(x, float), *(np.asarray(y, float) for y in found)
 
 
+@pytest.mark.covers('S2-Lem2', 'S2-Cor1, Rem4')
 @pytest.mark.long
 def test_lemma_2_and_corollary_1_fail_of_a_row_that_finds_nothing():
   rows, cols, d = 1, 2, 16

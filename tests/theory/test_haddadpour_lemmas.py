@@ -24,6 +24,7 @@ def one_round(run, rows=1, draws=3000):
   return loss, fedsketch_rounds.one_round(rng, loss, run, x, rows, 4)
 
 
+@pytest.mark.covers('S2-Lem4-6')
 @each_hashes
 def test_lemma_4_holds_and_is_met_by_one_row(hashes):
   """The printed form, omega / k, fails by a factor of 2 for shared hashes."""
@@ -43,6 +44,7 @@ def test_lemma_4_holds_and_is_met_by_one_row(hashes):
     assert printed == bound
 
 
+@pytest.mark.covers('S2-Lem4-6')
 def test_lemmas_5_and_6_hold():
   run = run_of()
   loss, found = one_round(run)
@@ -56,6 +58,7 @@ def test_lemmas_5_and_6_hold():
   assert ends(found.drifts.max(1), 1) < bound < 3 * found.drifts.max(1).mean()
 
 
+@pytest.mark.covers('S2-Lem4-6')
 def test_lemmas_4_and_6_fail_where_gradients_follow_the_noise():
   """At a maximum of the cosine what noise begins, the gradients go on with."""
   run = haddadpour_lemmas.Run(0.0, 1, 1.0, 0.01, 20, 1, 0.03, 1.0)
@@ -72,6 +75,7 @@ def test_lemmas_4_and_6_fail_where_gradients_follow_the_noise():
     assert ends(draws, -1) > bound(run, squares, form='printed')
 
 
+@pytest.mark.covers('S2-Asm2-5')
 def test_constants_are_between_what_is_known():
   # A chi-square of 96,000 degrees is within 10 %: 22 standard deviations.
   loss, rng = quadratic(FLAT), np.random.default_rng(0)

@@ -37,6 +37,7 @@ SPEC: dict[str, Any] = {
 }
 
 
+@pytest.mark.covers('S2-Thm5')
 @pytest.mark.parametrize('rows', [1, 3])
 @each_hashes
 def test_theorem_5_holds(hashes, rows):
@@ -53,6 +54,7 @@ def test_theorem_5_holds(hashes, rows):
   assert bound < (loss.smoothness * gap + run.variance) * SPEC['accuracy']
 
 
+@pytest.mark.covers('S2-Cor4,5')
 @pytest.mark.parametrize('omega', [0.0, 3.875])
 def test_corollaries_4_and_5_hold(omega):
   """The latter is local SGD, of which nothing is compressed."""
@@ -71,6 +73,7 @@ def test_corollaries_4_and_5_hold(omega):
   assert 0.2 * bound < ends(found, -1) < ends(found, 1) < bound
 
 
+@pytest.mark.covers('S2-Thm6, Cor6')
 @pytest.mark.parametrize('rows', [1, 3])
 @each_hashes
 def test_theorem_6_holds(hashes, rows):
@@ -85,6 +88,7 @@ def test_theorem_6_holds(hashes, rows):
   assert bound < (gap + run.variance / 0.4) * SPEC['accuracy']
 
 
+@pytest.mark.covers('S2-Thm5')
 @each_hashes
 def test_theorems_5_and_6_are_nearly_met_at_the_largest_step(hashes):
   loss, start = quadratic(np.ones(D)), np.ones(D)
@@ -100,6 +104,7 @@ def test_theorems_5_and_6_are_nearly_met_at_the_largest_step(hashes):
     assert 0.5 * bound < ends(found, -1) < ends(found, 1) < bound
 
 
+@pytest.mark.covers('S2-Thm7')
 def test_theorem_7_holds():
   """On a loss with a flat part, whose regularised form is what is run."""
   center = np.linspace(0, 1, D)
@@ -129,6 +134,7 @@ def diverges(found, bound):
   return np.quantile(found, 0.25) > 10 * bound
 
 
+@pytest.mark.covers('S2-Eq16, Rem7/Eq23')
 @pytest.mark.parametrize('plan', [plans.fedsketch, plans.fedsketchgate])
 def test_the_printed_step_diverges_with_shared_hashes(plan):
   """Sixteen clients, all the same: their variates stay 0.
@@ -161,6 +167,7 @@ def test_the_printed_step_diverges_with_shared_hashes(plan):
           bound(run, gap)
 
 
+@pytest.mark.covers('S2-Thm2 = Thm5-8')
 @each_hashes
 def test_the_printed_rounds_of_a_nonconvex_loss_are_too_few(hashes):
   """Its own equation (16) refuses them, and the run diverges."""
@@ -176,6 +183,7 @@ def test_the_printed_rounds_of_a_nonconvex_loss_are_too_few(hashes):
   assert diverges(np.square(loss.gradient(x[:-1])).sum(-1).mean(0), D)
 
 
+@pytest.mark.covers('S2-Thm2 = Thm5-8')
 def test_the_printed_rounds_of_a_convex_loss_leave_it_where_it_was():
   """By the hashes it asks for: f is phi / 2 |x|^2, as what regularises it."""
   eps, clients = 0.05, 32
@@ -232,6 +240,7 @@ def library(runs):
     yield np.asarray(play(algorithms.Hyper(*numbers), keys))
 
 
+@pytest.mark.covers('S2-Thm6, Cor6')
 def test_theorem_6_holds_of_the_library_and_its_printed_form_does_not():
   """It shares its hashes: with the printed step it diverges."""
   setting = {'clients': 16, 'local_steps': 2, 'rounds': 40, 'smoothness': 1.0}
@@ -252,6 +261,7 @@ def test_theorem_6_holds_of_the_library_and_its_printed_form_does_not():
   assert ends(corrected, 1) < bound['corrected'] < 4 * corrected.mean()
 
 
+@pytest.mark.covers('S2-Thm3 = Thm9')
 def test_theorem_3_reaches_its_accuracy_in_the_library():
   """Clients are not alike; what stalls is in `test_algorithm_laws`."""
   eps, omega = 0.05, compressors.privix_variance(quadratics.D, 4)

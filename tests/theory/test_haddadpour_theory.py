@@ -23,6 +23,7 @@ def planned(plan, objective, **changes):
   return plan(objective, **SPEC | mu | changes)
 
 
+@pytest.mark.covers('S2-Thm2 = Thm5-8')
 @each_objective
 @each_hashes
 @pytest.mark.parametrize('clients', [1, 4, 37])
@@ -55,6 +56,7 @@ def promised(objective, run, gap=5.0, norm=3.0):
   return bound, gap + (run.variance + norm**2) / 2
 
 
+@pytest.mark.covers('S2-Thm2 = Thm5-8')
 def test_the_printed_rounds_of_a_convex_loss_are_too_few():
   """By (omega + 1) / b: the first term of Theorem 7 hardly falls."""
   rest = {'omega': 1000.0, 'clients': 64, 'server_lr': 64.0}
@@ -78,6 +80,7 @@ def test_the_printed_plan_is_right_for_independent_hashes_and_pl():
   assert 2 * printed.rounds - corrected.rounds in (0, 1)
 
 
+@pytest.mark.covers('S2-Thm3 = Thm9')
 @each_objective
 def test_fedsketchgate_is_fedsketch_with_shared_hashes(objective):
   run = planned(plans.fedsketchgate, objective)
@@ -120,6 +123,7 @@ def test_conditions_of_the_plans(change, message):
     plans.fedsketchgate(**good | {'server_lr': 4, 'accuracy': 0.025})
 
 
+@pytest.mark.covers('S2-Eq16, Rem7/Eq23')
 @each_hashes
 @pytest.mark.parametrize('form', catalog.FORMS)
 def test_the_largest_step_meets_equation_16(form, hashes):
@@ -200,6 +204,7 @@ def test_conditions_of_the_bounds():
     haddadpour.convex_bound(RUN, 1.0, -1.0)
 
 
+@pytest.mark.covers('S2-Cor4,5')
 def test_the_speedup_is_linear():
   """Four times the gradients of all clients, half of the leading term."""
   at = lambda k, tau, rounds, **rest: plans.linear_speedup(
@@ -235,6 +240,7 @@ def rows_of(table):
   }
 
 
+@pytest.mark.covers('S2-Cor2,3', 'S2-Tab1, Tab2', 'S2-6.4')
 def test_tables_have_the_plans():
   one, two = (
     tables.homogeneous_table(SETTING),
@@ -258,6 +264,7 @@ def test_tables_have_the_plans():
   )
 
 
+@pytest.mark.covers('S2-Cor2,3')
 @each_objective
 def test_a_sketch_saves_no_floats_for_a_given_accuracy(objective):
   """By the corrected theorems; by the printed ones it would."""
@@ -271,6 +278,7 @@ def test_a_sketch_saves_no_floats_for_a_given_accuracy(objective):
     assert one['Theorem 2', objective][2] < 0.2 * one['no sketch', objective][2]
 
 
+@pytest.mark.covers('S2-Cor2,3')
 def test_scaffold_is_dense():
   spec = {'dimension': 100, 'clients': 4, 'population': 32, 'accuracy': 0.1}
   pl = tables.scaffold_floats('pl', kappa=3.0, **spec)

@@ -69,6 +69,11 @@ def mean_and_error(x):
   return x.mean(0), x.std(0) / np.sqrt(len(x))
 
 
+@pytest.mark.covers(
+  'S0-RemD10', 'S0-LemD12[srht, ams]', 'S0-LemD13[gaussian]',
+  'S0-LemD14[count_sketch]', 'S0-LemD15[embedding_1, embedding_2]',
+  'S0-LemD16, RemD17[sampling]',
+)  # fmt: skip
 @pytest.mark.parametrize('name', VARIANCES)
 def test_exact_variances_and_projections(name):
   op, variance = VARIANCES[name]
@@ -94,6 +99,7 @@ def test_exact_variances_and_projections(name):
   assert (spike > 0.8 * D / B) == (name == 'sampling')
 
 
+@pytest.mark.covers('S0-LemD15')
 def test_moments_of_a_sparse_embedding():
   """E R^4 = 1 / bs and E R_k^2 R_l^2 = (s - 1) / (b (b - 1) s) in a column."""
   b, s = 6, 3
@@ -128,6 +134,7 @@ def shapes_sent(name):
   return {x for x in found if x}, {x.shape for x in message}
 
 
+@pytest.mark.covers('S0-Alg1')
 def test_nothing_but_tables_travels():
   """Song et al., Algorithm 1: no party adds up or sends d numbers."""
   table = {(2, 4)}
@@ -136,6 +143,7 @@ def test_nothing_but_tables_travels():
   assert shapes_sent('fedavg') == (dense, dense)
 
 
+@pytest.mark.covers('S0-Alg1-mem')
 def test_the_server_averages_without_a_model():
   """From tables and weights alone; it keeps nothing but the bill."""
   made = cases.ALGORITHMS['iterative_sketching'].make(cases.HP)
@@ -158,6 +166,7 @@ def test_the_server_averages_without_a_model():
 SMALL = Config(dataset='quadratics', population=2, cohort=1)
 
 
+@pytest.mark.covers('S0-w0')
 def test_equal_seeds_start_alike():
   """So that a first round moves no parameters down, but what it broadcasts."""
   one, same, other = (
@@ -214,6 +223,9 @@ COMPARED = {
 }
 
 
+@pytest.mark.covers(
+  'S0-ext[momentum and batches]', 'S2-Base[sketched_sgd]', 'S4-Base',
+)  # fmt: skip
 @pytest.mark.parametrize('name', COMPARED)
 def test_all_that_is_compared_converges(name):
   algorithm, options, rates = COMPARED[name]
@@ -224,6 +236,7 @@ def test_all_that_is_compared_converges(name):
   assert gap[-1] < 2e-3
 
 
+@pytest.mark.covers('S0-H5, RemH10')
 @pytest.mark.parametrize('before_sketch', [False, True])
 def test_a_sketch_changes_no_epsilon(before_sketch):
   """Post-processing, Song et al., Lemma H.5; the clients' noise is the same."""
@@ -235,6 +248,7 @@ def test_a_sketch_changes_no_epsilon(before_sketch):
   assert experiment.account(c).statement.epsilon == dense.statement.epsilon
 
 
+@pytest.mark.covers('S0-6.1=H9')
 def test_epsilon_of_local_steps():
   """Song et al., Theorem 6.1, is Theorem 6.2 of one round."""
   steps, eps, delta = 9, 0.02, 1e-7

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 
+@pytest.mark.covers('S0-K3')
 def test_recovery_of_a_quadratic():
   """Theorem K.3 with alpha = c = 0: x'Ax, where x goes to x*."""
   matrix = np.diag([1.0, 2.0, 5.0])
@@ -34,6 +35,7 @@ def test_recovery_of_a_quadratic():
   assert values[-1] < values[0]
 
 
+@pytest.mark.covers('S0-K3')
 @pytest.mark.parametrize('p', [0.3, 0.5])
 def test_recovery_pays_for_alpha_and_c(p):
   """With a slower rate, and where that would be too slow, with a refusal."""
@@ -69,6 +71,7 @@ def rippled(size, count):
   return properties.at(f, np.concatenate([x, y]), np.concatenate([y, x]))
 
 
+@pytest.mark.covers('S0-K2', 'S0-K3')
 @pytest.mark.parametrize('p', [0.3, 0.5])
 @pytest.mark.parametrize(
   ('ripples', 'alpha', 'c', 'convex'),

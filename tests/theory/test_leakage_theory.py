@@ -58,6 +58,7 @@ def allows(pairs, a, b, p):
   return e <= bound * (1 + 1e-9)
 
 
+@pytest.mark.covers('S0-7.4=J4+J5')
 def test_constants_of_a_linear_gradient_and_those_that_are_printed():
   """J constant: beta = theta2. Printed b and theta are violated at once."""
   matrix, at = draw(0, (4, 7), (7,))
@@ -81,6 +82,7 @@ def test_constants_of_a_linear_gradient_and_those_that_are_printed():
   assert measured[1] > high
 
 
+@pytest.mark.covers('S0-7.6=M3', 'S0-7.7=M4, M1, M2')
 @pytest.mark.parametrize('seed', range(3))
 def test_constants_of_a_sketched_nonlinear_gradient(seed):
   inner, sketch, at = draw(seed, (6, 9), (3, 6), (9,))
@@ -102,6 +104,7 @@ def test_constants_of_a_sketched_nonlinear_gradient(seed):
   assert not allows(pairs, 0, b * 1e-3, p).all()
 
 
+@pytest.mark.covers('S0-7.6=M3')
 def test_the_printed_constant_of_sketched_semi_smoothness_is_too_small():
   matrix, sketch, at = draw(0, (6, 9), (3, 6), (9,))
   beta, tau = singular(matrix)[0], singular(sketch)[0]
@@ -116,6 +119,7 @@ def test_the_printed_constant_of_sketched_semi_smoothness_is_too_small():
   assert not allows(pairs, a, b, p).all()
 
 
+@pytest.mark.covers('S0-7.5=L1', 'S0-7.8')
 @pytest.mark.parametrize('form', catalog.FORMS)
 def test_the_attack_theorem_never_meets_its_own_constants(form):
   """Theorem 7.5 after 7.4, and after 7.6 and 7.7: 0 of 20 000 draws."""
@@ -178,6 +182,7 @@ def descend(f, start, step, count):
   return np.array([f.value(x)[0] for x in points]), np.concatenate(points)
 
 
+@pytest.mark.covers('S0-7.5=L1', 'S0-7.8[True]')
 @pytest.mark.parametrize('sketched', [False, True])
 def test_both_rates_hold_for_a_linear_gradient(sketched):
   """a = 0 and b = the largest eigenvalue, measured; L falls, x goes astray."""
@@ -207,12 +212,14 @@ def test_both_rates_hold_for_a_linear_gradient(sketched):
   assert np.linalg.norm(points[-1] - at) > 0.3 * np.linalg.norm(start - at)
 
 
+@pytest.mark.covers('S0-7.7=M4, M1, M2')
 def test_the_sketched_constants_are_a_lower_bound_of_the_measured_one():
   matrix, sketch = draw(4, (6, 9), (4, 6))
   loose = singular(matrix)[-1] * singular(sketch)[-1]
   assert 0 < loose <= singular(sketch @ matrix)[-1]
 
 
+@pytest.mark.covers('S0-7.5=L1')
 @pytest.mark.parametrize('form', catalog.FORMS)
 def test_linear_decrease_holds_where_its_margin_is_met(form):
   """p = 1/2: x + sin(x) / 20 bends by at most r / 10. p = 0: a parabola."""

@@ -47,6 +47,7 @@ def along_axes():
   return properties.at(quadratic(), x, y)
 
 
+@pytest.mark.covers('S0-I2,I3', 'S0-Def7.3/I6', 'S0-K1')
 def test_constants_of_a_quadratic_are_exact():
   pairs = along_axes()
   assert properties.semi_smooth(pairs) == pytest.approx(9)
@@ -59,6 +60,7 @@ def test_constants_of_a_quadratic_are_exact():
   ) == pytest.approx(18)
 
 
+@pytest.mark.covers('S0-Def7.3/I6')
 def test_what_lies_below_zero_has_critical_points():
   """x'Ax - lmin(A) is negative at 0, and lmin x^2 - lmin on an axis."""
   low, high = properties.non_critical(sample(FUNCTIONS[1]))
@@ -80,6 +82,7 @@ def gaps(pairs, p):
   return e, r**2, r ** (2 - 2 * p) * abs(pairs.value_x) ** p
 
 
+@pytest.mark.covers('S0-Def7.2/I4', 'S0-I5', 'S0-K1')
 @pytest.mark.parametrize('p', [0.0, 0.3, 1.0])
 @pytest.mark.parametrize('other', [0.0, 0.1, 2.0])
 def test_estimates_are_the_extremes_that_pairs_allow(p, other):
@@ -119,6 +122,7 @@ def kept(pairs, name, t, p):
   }[name]
 
 
+@pytest.mark.covers('S0-I2,I3', 'S0-Def7.3/I6[non-critical point]')
 @pytest.mark.parametrize('name', properties.NAMES)
 def test_a_pair_keeps_a_property_from_the_needed_constant_on(name):
   for f in FUNCTIONS:
@@ -142,6 +146,7 @@ def test_p_1_asks_least(name, p):
     assert (least <= 2 * most * (1 + 1e-9)).all()
 
 
+@pytest.mark.covers('S0-I8, I9')
 @pytest.mark.parametrize('alpha', [0.0, 0.3, 2.0])
 @pytest.mark.parametrize('p', [0.3, 1.0])
 def test_a_semi_lipschitz_gradient_is_semi_smooth(alpha, p):
@@ -168,6 +173,7 @@ falsified = functools.cache(
 )
 
 
+@pytest.mark.covers('S0-Def7.2/I4', 'S0-I2,I3', 'S0-I5')
 @pytest.mark.parametrize(
   ('f', 'kept'),
   [
@@ -231,6 +237,7 @@ CROSSES = {
 }
 
 
+@pytest.mark.covers('S0-Tab2')
 def test_table_2():
   """Seven of the thirteen printed counts are not those of the definitions."""
   rows = [
@@ -256,6 +263,7 @@ def test_table_2():
   ]
 
 
+@pytest.mark.covers('S0-K2')
 def test_semi_strong_convexity_makes_the_minimum_unique():
   """Theorem K.2 on x'Ax; at p = 0 it fails, on a ring of minima."""
   pairs = along_axes()

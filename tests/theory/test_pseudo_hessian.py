@@ -42,6 +42,7 @@ def network(n=4):
   return jax.tree.map(jnp.asarray, (params, batch))
 
 
+@pytest.mark.covers('S0-Def7.1/I7')
 @pytest.mark.usefixtures('x64')
 def test_autodiff_equals_finite_differences():
   params, batch = network()
@@ -63,6 +64,7 @@ OPERATORS = {
 }
 
 
+@pytest.mark.covers('S0-Def7.1/I7')
 @pytest.mark.usefixtures('x64')
 @pytest.mark.parametrize('name', OPERATORS)
 def test_products_and_spectrum_are_those_of_the_matrix(name):
@@ -112,6 +114,7 @@ def test_recovery_takes_as_many_numbers_as_unknowns():
     assert found.decrease > 0
 
 
+@pytest.mark.covers('S0-7.5=L1')
 @pytest.mark.usefixtures('x64')
 @pytest.mark.parametrize(
   ('op', 'step'), [(None, 0.8), (sketches.gaussian(4), 0.3)]
@@ -142,6 +145,7 @@ def test_loss_falls_as_promised_on_a_network(op, step):
   assert np.linalg.norm(xs[-1] - batch['x']) > 0.8 * np.linalg.norm(away)
 
 
+@pytest.mark.covers('S0-J1..J3')
 @pytest.mark.usefixtures('x64')
 def test_assumptions_are_exact_where_the_gradient_is_linear():
   rng = np.random.default_rng(0)
@@ -159,6 +163,7 @@ def test_assumptions_are_exact_where_the_gradient_is_linear():
   assert noisy[1:] == found[1:]
 
 
+@pytest.mark.covers('S0-def')
 @pytest.mark.usefixtures('x64')
 def test_noise_moves_what_is_recovered_by_at_most_its_size():
   """With a linear gradient exactly |noise| / recovery, at the worst."""

@@ -50,6 +50,7 @@ def bound(theorem, **given):
   return functools.partial(function, **lr, **setting(function, **given))
 
 
+@pytest.mark.covers('S0-Thm5.3=F7')
 @every
 def test_steps_are_checked(theorem):
   client_lr = largest(theorem)
@@ -97,6 +98,7 @@ def test_largest_steps(theorem, client_lr):
   assert largest(theorem) == pytest.approx(client_lr)
 
 
+@pytest.mark.covers('S0-RemE4')
 def test_rounds_grow_as_1_plus_alpha():
   """E1 to E3 at their largest steps, each to a twentieth of its first bound."""
   for theorem in ('E1', 'E2', 'E3'):
@@ -141,6 +143,7 @@ def test_descent_sums_to_the_nonconvex_bound():
     assert 10 * fall == pytest.approx(-known['gap'])
 
 
+@pytest.mark.covers('S0-Tab1')
 @pytest.mark.parametrize('d', [64, 100])
 def test_alpha_is_that_of_the_operators(d):
   operators = {
@@ -165,6 +168,7 @@ def test_alpha_is_that_of_the_operators(d):
       song_lemmas.alpha(name, 100, 101)
 
 
+@pytest.mark.covers('S0-Asm3.1')
 def test_constants_of_quadratics():
   rng = np.random.default_rng(0)
   factors = rng.standard_normal((3, 4, 4))
@@ -194,6 +198,7 @@ def test_a_step_is_a_float_whatever_it_came_as():
   assert song.check_step(step=0.1 * (1 + 1e-15), **known) > 0.1
 
 
+@pytest.mark.covers('S0-Eq1')
 def test_heterogeneity_is_a_mean_over_clients():
   gradients = np.array([[3.0, 4.0], [-3.0, -4.0], [0.0, 0.0]])
   assert song_lemmas.heterogeneity(gradients) == pytest.approx(50 / 3)

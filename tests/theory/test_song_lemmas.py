@@ -29,6 +29,7 @@ def watched(operator, index):
   return problem, client_lr, run, averages, problem.value(averages.model)
 
 
+@pytest.mark.covers('S0-LemF3', 'S0-LemF4', 'S0-LemF5')
 @operators
 def test_lemmas_hold_in_every_step(operator):
   """And are met to a hundredth, so that none of them is loose."""
@@ -84,6 +85,7 @@ def excess(operator, index, alpha):
   return after / bound - 1
 
 
+@pytest.mark.covers('S0-LemF6')
 @operators
 def test_recursion_holds_in_expectation(operator):
   """Within a round in every step; and not without what sketching adds."""
@@ -132,6 +134,7 @@ def test_lemmas_refuse_bad_numbers(lemma, known):
         lemma(**known | {name: bad})
 
 
+@pytest.mark.covers('S0-DefF1, LemF2')
 @operators
 def test_updates_are_unified(operator):
   """Lemma F.2, and not with the operator of the round that follows."""
@@ -149,6 +152,7 @@ def test_updates_are_unified(operator):
   assert errors[1] > 0.1
 
 
+@pytest.mark.covers('S0-DefF1, LemF2')
 @pytest.mark.parametrize(
   ('operator', 'local_steps'),
   [

@@ -77,6 +77,10 @@ def ratios(identity, operator):
   return np.stack(found, 1)
 
 
+@pytest.mark.covers(
+  'S0-E1[S0-E1]', 'S0-E2[S0-E2]', 'S0-E3[S0-E3]', 'S0-Thm5.3=F7[S0-Thm5.3]',
+  'S0-Thm5.1=F9[S0-Thm5.1]', 'S0-G1, G2[S0-G2]',
+)  # fmt: skip
 @operators
 @pytest.mark.parametrize('identity', BOUNDS)
 def test_bounds_hold(identity, operator):
@@ -85,6 +89,7 @@ def test_bounds_hold(identity, operator):
   assert (above < 1).all()
 
 
+@pytest.mark.covers('S0-E1')
 @operators
 def test_e1_is_attained(operator):
   """By equal curvatures: it is an equality, and so is Theorem 4.2."""
@@ -100,6 +105,7 @@ def test_e1_is_attained(operator):
     assert error[t] < 1.5 * bound
 
 
+@pytest.mark.covers('S0-RemE4')
 def test_rounds_grow_as_remark_e_4_says():
   """To 1e-1, 1e-2 and 1e-3 of the first f - f*: by 1 to 1.2 times 1 + alpha.
 
@@ -120,6 +126,7 @@ def test_rounds_grow_as_remark_e_4_says():
     assert (growth < 1.2).all()
 
 
+@pytest.mark.covers('S0-Thm5.1=F9')
 @pytest.mark.parametrize('identity', [k for k in BOUNDS if k != 'S0-E1'])
 def test_labels_say_what_is_measured(identity):
   """Loose is what ends a hundred times above every run."""
@@ -129,6 +136,7 @@ def test_labels_say_what_is_measured(identity):
   assert label == ('loose' if ends < LOOSE else 'holds')
 
 
+@pytest.mark.covers('S0-G1, G2')
 @operators
 @pytest.mark.parametrize('local_steps', [1, 4])
 def test_printed_nonconvex_bounds_are_violated(operator, local_steps):
@@ -151,6 +159,7 @@ def test_printed_nonconvex_bounds_are_violated(operator, local_steps):
   assert fall[0] - fall[1] > 0.01 * promised > promised
 
 
+@pytest.mark.covers('S0-G1, G2')
 @operators
 def test_corrected_nonconvex_step_holds(operator):
   this = player(operator)
@@ -171,6 +180,7 @@ def test_corrected_nonconvex_step_holds(operator):
     assert (mean + error < 0).all()
 
 
+@pytest.mark.covers('S0-Cor5.2=F10')
 def test_rounds_times_size_is_constant():
   """Corollary 5.2: as many floats whatever the size, over a factor of 16."""
   problem = problems.quadratics(np.geomspace(1, 0.3, 128), spread=1.0)
@@ -184,6 +194,7 @@ def test_rounds_times_size_is_constant():
   assert max(floats) / min(floats) < 1.6
 
 
+@pytest.mark.covers('S0-LinRate')
 def test_rate_is_linear_where_clients_are_alike():
   """And with local steps that alone: unlike clients come to a halt."""
   this = player('srht')
@@ -197,6 +208,7 @@ def test_rate_is_linear_where_clients_are_alike():
     assert last > 1 if alike else abs(last) < 0.2
 
 
+@pytest.mark.covers('S0-Cor5.4=F8')
 @pytest.mark.long
 def test_plans_reach_their_targets():
   op = problems.OPERATORS['srht']

@@ -19,6 +19,7 @@ AMS = functools.partial(song_lemmas.alpha, 'ams', 64)
 TARGETS = [10.0**-k for k in range(7)]
 
 
+@pytest.mark.covers('S0-Cor5.4=F8')
 @pytest.mark.parametrize('problem', [ALIKE, UNLIKE], ids=['alike', 'unlike'])
 @pytest.mark.parametrize('target', [1.0, 1e-2, 1e-5])
 def test_plans_split_the_target(problem, target):
@@ -48,6 +49,7 @@ def test_plans_split_the_target(problem, target):
     assert plan.floats == 10 * 4 * plan.rounds
 
 
+@pytest.mark.covers('S0-Cor5.2=F10')
 def test_printed_threshold_is_half_of_the_true_one():
   """Trap T16: in between, its larger step misses the target."""
   _, _, smoothness, distance, variance, mu = UNLIKE
@@ -73,6 +75,7 @@ def test_printed_threshold_is_half_of_the_true_one():
     assert reached(edge * x, 'corrected')
 
 
+@pytest.mark.covers('S0-Cor5.4=F8')
 def test_cheapest_convex_plan_is_that_of_corollary_5_4():
   """Tables of one number, any K; floats within a constant of the order."""
   for problem in (ALIKE, UNLIKE):
@@ -93,6 +96,7 @@ def test_cheapest_convex_plan_is_that_of_corollary_5_4():
     assert max(ratios) < 64
 
 
+@pytest.mark.covers('S0-Cor5.2=F10')
 def test_cheapest_strongly_convex_plan_is_that_of_corollary_5_2():
   """Tables of one number and one local step."""
   for problem in (ALIKE, UNLIKE):
@@ -110,6 +114,7 @@ def test_cheapest_strongly_convex_plan_is_that_of_corollary_5_2():
     assert max(ratios) < 16
 
 
+@pytest.mark.covers('S0-KMR19')
 def test_sketching_saves_a_factor_d_only_where_clients_differ():
   ours = communication.convex_floats
   theirs = communication.local_gradient_descent_floats
@@ -120,6 +125,7 @@ def test_sketching_saves_a_factor_d_only_where_clients_differ():
   assert theirs(1e-9, UNLIKE) / ours(1e-9, UNLIKE) == pytest.approx(64)
 
 
+@pytest.mark.covers('S0-LinRate')
 def test_rate_is_linear_down_to_its_target():
   """Floats over the logarithm are constant above it, and grow below."""
   edge = communication.linear_down_to(UNLIKE)
@@ -131,6 +137,7 @@ def test_rate_is_linear_down_to_its_target():
   assert communication.linear_down_to(ALIKE) == 0
 
 
+@pytest.mark.covers('S0-KMR19')
 def test_table_has_what_the_functions_compute():
   targets = [0.1, 0.01]
   text = communication.communication_table(UNLIKE, targets, operator='ams')

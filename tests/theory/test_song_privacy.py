@@ -18,6 +18,7 @@ def delta_of(epsilon_hat, steps, epsilon):
   return float((chance * np.maximum(-np.expm1(epsilon - loss), 0)).sum())
 
 
+@pytest.mark.covers('S0-6.1=H9', 'S0-6.2=H11')
 @pytest.mark.parametrize('constant', [1, 3])
 def test_no_constant_mends_theorems_6_1_and_6_2(constant):
   """Steps of epsilon 0.09 < 1 / sqrt(K), and 10^-12 more than they need."""

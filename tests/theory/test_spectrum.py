@@ -100,6 +100,7 @@ def test_top_eigenvalues_of_a_model_are_within_a_hundredth(dense):
     np.testing.assert_allclose(nodes, true, atol=3e-6 * scale)
 
 
+@pytest.mark.covers('S0-Asm3.1')
 def test_few_steps_find_the_ends_and_know_how_far_they_are():
   args = symmetric(WIDE)
   top = spectrum.top_eigenvalues(*args, KEY, k=4, steps=8)
@@ -161,6 +162,7 @@ def test_without_reorthogonalisation_there_would_be_ghosts():
   assert interlaces(slq(eigenvalues, 40, 1).nodes[0], eigenvalues)
 
 
+@pytest.mark.covers('S4-Fig5')
 @pytest.mark.parametrize('power', [1, 2, 3])
 def test_moments_agree_with_hutchinson_and_the_truth(power):
   """Student's t of 64 probes; 6 comparisons at 1e-7 each."""
@@ -177,6 +179,7 @@ def test_moments_agree_with_hutchinson_and_the_truth(power):
     assert 0.3 * expected < lanczos.error < 3 * expected
 
 
+@pytest.mark.covers('S4-Asm4, Def3.1')
 def test_intrinsic_dimensions():
   assert slq(np.full(D, 2.0)).intrinsic_dimension == pytest.approx(D)
   signs = np.repeat([-3.0, 3.0], D // 2)
@@ -201,6 +204,7 @@ def test_the_density_has_mass_one_and_the_mean_of_the_nodes():
   assert mean == pytest.approx(trace / D, rel=1e-4)
 
 
+@pytest.mark.covers('S4-Fig4')
 def test_an_exact_power_law_is_found():
   values = 3 * np.arange(1.0, 51) ** -0.8
   law = spectrum.power_law(np.random.default_rng(0).permutation(values))
@@ -212,6 +216,7 @@ def test_an_exact_power_law_is_found():
       spectrum.power_law(np.array(wrong))
 
 
+@pytest.mark.covers('S1-Def3,4', 'S4-Asm1,2')
 def test_gradient_norms_of_clients():
   problem = synthetic.quadratics(seed=0, population=4, dimension=6, rank=3)
   factor, optimum = problem.data['factor'], problem.data['optimum']

@@ -37,6 +37,7 @@ def watched(tmp_path_factory):
   return folder, run(folder)
 
 
+@pytest.mark.covers('S4-Fig5')
 def test_every_other_round_has_its_spectrum(watched):
   folder, rows = watched
   assert [row['round'] for row in rows] == [0, 2, 4]
@@ -164,6 +165,7 @@ def test_from_the_shell_and_again(tmp_path):
   assert 'Expected 3 <= top=13 <= lanczos_steps=12' in wrong.stderr
 
 
+@pytest.mark.covers('S4-Fig4')
 @pytest.mark.long
 @pytest.mark.skipif(not DATA.exists(), reason=f'needs mnist in {DATA}')
 def test_eigenvalues_of_lenet_on_mnist_follow_a_power_law(tmp_path):

@@ -196,6 +196,7 @@ def test_only_a_noise_seed_makes_a_run_reproducible(whole, tmp_path):
   assert told['noise'] == 'reproducible: not private'
 
 
+@pytest.mark.covers('S0-Alg2 = Alg3')
 def test_private_samples_from_config_to_summary(tmp_path):
   """The worst client is the smallest: every step draws each of its samples."""
   result = train(tmp_path, **SAMPLES, partition='size_skew')

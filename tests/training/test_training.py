@@ -294,6 +294,7 @@ def test_the_library_cannot_be_handed_a_mesh_it_does_not_have():
     mesh_lib.cohort_mesh(8)
 
 
+@pytest.mark.covers('S1-Eq1')
 def test_evaluation_covers_the_test_set_once(tmp_path):
   exp = experiment.build(SAFL | {'rounds': 1})
   assert exp.test['mask'].sum() == len(sources.load('digits').test['y'])

@@ -1,0 +1,53 @@
+"""Every row of the inventory of the papers is covered by what there is."""
+
+import ast
+import pathlib
+import re
+
+import inventory
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+FEATURES = ROOT.parent / 'shared' / 'FEATURES.md'  # not of the project
+PARTS = re.compile(r'[^\W_]+')
+
+
+def test_every_row_is_covered_and_no_other():
+  coverage = inventory.coverage()
+  assert list(coverage) == inventory.ROWS
+  for row, names in coverage.items():
+    assert names, row
+    assert len(set(names)) == len(names), row
+  assert all('.py::test_' in name for _, name in inventory.marks())
+
+
+def test_parameters_of_marks_are_in_the_tests():
+  """A part of a parameter that is renamed is in no other string of a test."""
+  nodes = (
+    node
+    for path in inventory.TESTS.rglob('*.py')
+    for node in ast.walk(ast.parse(path.read_text(encoding='utf-8')))
+  )
+  strings = (n.value for n in nodes if isinstance(n, ast.Constant))
+  known = ' '.join(s for s in strings if isinstance(s, str) and '[' not in s)
+  known = {'True', *PARTS.findall(known)}
+  for _, name in inventory.marks():
+    assert known.issuperset(PARTS.findall(name.partition('[')[2])), name
+
+
+def test_commands_and_modules_are_there():
+  for name in inventory.OTHERS:
+    files = re.findall(r'[\w/]+\.py', name)
+    files += [f'launch/{x}.py' for x in re.findall(r'launch\.(\w+)', name)]
+    assert files, name
+    assert all((ROOT / file).is_file() for file in files), name
+    if name in files:
+      assert '>>>' in (ROOT / name).read_text(encoding='utf-8'), name
+
+
+@pytest.mark.skipif(not FEATURES.exists(), reason=f'needs {FEATURES}')
+def test_rows_are_those_of_the_inventory_in_its_order():
+  _, _, table = FEATURES.read_text(encoding='utf-8').partition('\n## 2. ')
+  cells = re.findall(r'^\|([^|]*)\|', table, re.MULTILINE)
+  rows = [x.strip() for x in cells if x.strip() != 'id' and x.strip(' -')]
+  assert rows == inventory.ROWS
