@@ -4,8 +4,9 @@ Every package loads when it is first used: `import fl_sketch` alone loads
 neither JAX nor matplotlib. CONTRIBUTING.md lists the packages, one line each.
 """
 
-import importlib
 from typing import TYPE_CHECKING
+
+from fl_sketch.utils import lazy
 
 if TYPE_CHECKING:
   from fl_sketch import (
@@ -32,29 +33,9 @@ if TYPE_CHECKING:
 
 __version__ = '0.1.0'
 __all__ = [
-  'algorithms',
-  'attacks',
-  'bench',
-  'codecs',
-  'data',
-  'experiment',
-  'local',
-  'messaging',
-  'models',
-  'planning',
-  'privacy',
-  'reporting',
-  'reproduce',
-  'rounds',
-  'sketches',
-  'sweeps',
-  'theory',
-  'training',
-  'utils',
-]
+  'algorithms', 'attacks', 'bench', 'codecs', 'data', 'experiment', 'local',
+  'messaging', 'models', 'planning', 'privacy', 'reporting', 'reproduce',
+  'rounds', 'sketches', 'sweeps', 'theory', 'training', 'utils',
+]  # fmt: skip
 
-
-def __getattr__(name: str):
-  if name not in __all__:
-    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-  return importlib.import_module(f'{__name__}.{name}')
+__getattr__ = lazy.attach(__name__)

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import importlib
 import pathlib
 import subprocess
 import sys
@@ -165,3 +166,13 @@ def test_a_package_loads_only_what_it_needs(code, absent):
   loaded = f'set({absent.split()}) & set(sys.modules)'
   check = f'{code}\nimport sys\nassert not {loaded}, {loaded}'
   subprocess.run([sys.executable, '-c', check], check=True, cwd=ROOT)
+
+
+def test_every_package_has_the_names_that_it_exports():
+  """Catches a lazy export whose module has moved, and names not refused."""
+  for name, path in modules().items():
+    if path.stem == '__init__' and name.startswith('fl_sketch'):
+      package = importlib.import_module(name)
+      for public in getattr(package, '__all__', ()):
+        assert getattr(package, public)
+      assert not hasattr(package, 'absent')

@@ -1,9 +1,11 @@
-"""Gradient leakage: who sees what a client sends looks for what it has.
+"""Gradient leakage: reconstructing a client's inputs from what it sends.
 
-`reconstruct` searches for inputs that would have sent what was observed;
-`views` says what a client with given inputs sends, `objectives` how far that is
-from what was observed, `searches` how to look. `closed_form` needs no search.
-`defences` are what clients may do about it, `scores` how well an attack went.
+`reconstruct` searches for inputs whose message equals the observed one: `views`
+computes the message of given inputs, `objectives` its distance to the observed
+one, and `searches` has the optimisers; `closed_form` needs no search.
+`defences` perturb a message before it is sent, and `scores` measure how well an
+attack went. `campaign` runs every attack of a config: `settings` has its
+fields, `victims` the attacked models and batches, `report` tables and figures.
 """
 
 from fl_sketch.attacks import defences, scores

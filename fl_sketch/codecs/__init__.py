@@ -1,10 +1,11 @@
 """Non-linear encodings of one client's tree, in the dtypes of the wire.
 
-A codec is two pure functions. What `encode` returns is all that travels, so
-that the bill is `comms.nbytes` of it; the key does not, being a hash of public
-counters. Numbers are read as float32 whatever the leaves are, but for
-`identity` and float64 tables of `from_sketch`. A zero tree decodes to zeros. A
-NaN that is sent stays visible: it spreads to all that shares its scale.
+A codec is two pure functions, `encode` and `decode`. What `encode` returns is
+all that is sent, so the bill is `comms.nbytes` of it; the key is not sent: it
+is a hash of public counters. Numbers are read as float32 whatever the dtype of
+the leaves, except by `identity` and for float64 tables of `from_sketch`. A zero
+tree decodes to zeros. A NaN that is sent decodes to NaN, in every number that
+shares its scale.
 
 Error feedback needs a codec with a `contraction`: around an unbiased one with
 omega > 1 the residual grows, so wrap that in `contract`.
@@ -56,20 +57,20 @@ _KINDS: dict[str, Callable[..., Codec]] = {
 
 
 def options() -> dict[str, type]:
-  """Every option of `make` and its type, whatever the kind.
+  """Returns every option of `make` and its type, over all kinds.
 
   >>> options()['levels']
   <class 'int'>
   """
-  found = {'kind': str, 'contract': bool}
+  types: dict[str, type] = {'kind': str, 'contract': bool}
   for factory in _KINDS.values():
     parameters = inspect.signature(factory).parameters
-    found |= {option: p.annotation for option, p in parameters.items()}
-  return found
+    types |= {option: p.annotation for option, p in parameters.items()}
+  return types
 
 
 def make(kind: str, **options: Any) -> Codec:
-  """The codec that a config names.
+  """Builds the codec that a config names.
 
   >>> make('rand_k', k=2, contract=True).name
   'contract(rand_k)'
@@ -92,8 +93,8 @@ def make(kind: str, **options: Any) -> Codec:
   try:
     signature.bind(**options)
   except TypeError as error:
-    known = (*signature.parameters, 'contract')
-    message = f'Expected {kind=} with options {known}: {error}.'
+    allowed = (*signature.parameters, 'contract')
+    message = f'Expected {kind=} with options {allowed}: {error}.'
     raise ValueError(message) from None
   codec = _KINDS[kind](**options)
   return contract(codec) if wrap else codec

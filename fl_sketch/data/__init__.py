@@ -1,1 +1,37 @@
-"""Datasets, who holds which samples, who takes part, and in which batches."""
+"""Datasets, partitions over clients, cohorts, and batches.
+
+`sources` and `text` read datasets from disk (`pixels` normalises images),
+`simulated` and `synthetic` generate them, and `store` maps a folder of clients'
+own arrays into memory. `partitions` and `label_skew` assign samples to clients,
+held as the arrays of `ragged`, and `batches` chooses those of each local step.
+`cohorts` samples the clients of a round, `availability` simulates dropouts,
+stragglers and over-selection, and `byzantine` simulates malicious clients.
+"""
+
+from typing import TYPE_CHECKING
+
+from fl_sketch.utils import lazy
+
+if TYPE_CHECKING:
+  from fl_sketch.data import (
+    availability,
+    batches,
+    byzantine,
+    cohorts,
+    label_skew,
+    partitions,
+    pixels,
+    ragged,
+    simulated,
+    sources,
+    store,
+    synthetic,
+    text,
+  )
+
+__all__ = [
+  'availability', 'batches', 'byzantine', 'cohorts', 'label_skew', 'partitions',
+  'pixels', 'ragged', 'simulated', 'sources', 'store', 'synthetic', 'text',
+]  # fmt: skip
+
+__getattr__ = lazy.attach(__name__)

@@ -1,10 +1,16 @@
-"""Models by name: flax linen modules, used only through pure init and apply."""
+"""Models by name: flax linen modules, used only through pure init and apply.
+
+`make` builds a model, `init_params` its parameters, which `pretrained` reads
+from safetensors files instead; `losses` has losses and metrics of one batch.
+`linear`, `mlp`, `lenet`, `smooth_lenet`, `resnet`, `vit` and `bert` have the
+modules; `layers`, `transformer` and `precision` are what these share.
+"""
 
 from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
-from fl_sketch.models import bert, layers, vit
+from fl_sketch.models import bert, layers, losses, vit
 from fl_sketch.models.lenet import LeNet5
 from fl_sketch.models.linear import Linear
 from fl_sketch.models.mlp import MLP
@@ -15,6 +21,7 @@ import jax
 import jax.numpy as jnp
 
 __all__ = [
+  'CONVOLUTIONAL',
   'MLP',
   'LeNet5',
   'Linear',
@@ -24,9 +31,11 @@ __all__ = [
   'SmoothLeNet',
   'init_params',
   'layers',
+  'losses',
   'make',
   'names',
   'num_params',
+  'options',
 ]
 
 Params = Any
@@ -61,15 +70,15 @@ def names() -> tuple[str, ...]:
 
 
 def options() -> dict[str, type]:
-  """The numbers that a model may be made with, whichever model.
+  """Returns every integer option of `make` and its type, over all models.
 
   >>> options()['patch']
   <class 'int'>
   """
-  found = {}
+  types = {}
   for module in _MODELS.values():
-    found |= {f.name: f.type for f in dataclasses.fields(module) if f.init}
-  return {k: v for k, v in found.items() if v is int and k not in _NOT_OPTIONS}
+    types |= {f.name: f.type for f in dataclasses.fields(module) if f.init}
+  return {k: v for k, v in types.items() if v is int and k not in _NOT_OPTIONS}
 
 
 def make(name: str, num_classes: int, **options) -> nn.Module:
@@ -89,10 +98,10 @@ def make(name: str, num_classes: int, **options) -> nn.Module:
     raise ValueError(f'Expected {num_classes=} >= 1.')
   fields = dataclasses.fields(_MODELS[name])
   fields = [f for f in fields if f.init and f.name not in _NOT_OPTIONS]
-  known = tuple(f.name for f in fields)
+  allowed = tuple(f.name for f in fields)
   for option in options:
-    if option not in known:
-      raise ValueError(f'Expected {option=} of model {name!r} in {known}.')
+    if option not in allowed:
+      raise ValueError(f'Expected {option=} of model {name!r} in {allowed}.')
   for f in fields:
     if f.default is dataclasses.MISSING and f.name not in options:
       raise ValueError(f'Expected option {f.name!r} of model {name!r}.')
@@ -118,8 +127,8 @@ def init_params(
     x_dtype: integers for tokens.
 
   Raises:
-    ValueError: the module keeps anything else than parameters. What one client
-      counts about its own data has no mean over the clients.
+    ValueError: the module has collections other than parameters, such as
+      running statistics: a client's statistics have no mean over the clients.
   """
   variables = jax.jit(module.init)(key, jnp.zeros((1, *x_shape), x_dtype))
   collections = tuple(c for c in variables if c != 'params')

@@ -1,7 +1,41 @@
-"""Differential privacy: what is released, what it costs, and its check.
+"""Differential privacy: accounting, private aggregation, and audits.
 
-`accounting` computes epsilon and calibrates noise, `bounds` has the formulas of
-papers beside it, both on the host and without JAX; `types` describes what they
-account for. `mechanisms` and `links` make a sum private; `plan` reads mechanism
-and account from one config; `audit` and `canaries` attack the result.
+On the host, without JAX: `types` describes what a run releases, `accounting`
+computes epsilon and calibrates noise (from `events`, `profiles`, `gaussian` and
+`calibration`), and `bounds` and `lemmas` have the formulas of papers. In JAX:
+`mechanisms` and `norms` clip and add noise, `aggregation` is the uplink that
+makes a cohort's mean private, and `secure_aggregation` simulates masks.
+`canaries`, `canary_scores` and `audit` attack private rounds and bound epsilon
+from below.
 """
+
+from typing import TYPE_CHECKING
+
+from fl_sketch.utils import lazy
+
+if TYPE_CHECKING:
+  from fl_sketch.privacy import (
+    accounting,
+    aggregation,
+    audit,
+    bounds,
+    calibration,
+    canaries,
+    canary_scores,
+    events,
+    gaussian,
+    lemmas,
+    mechanisms,
+    norms,
+    profiles,
+    secure_aggregation,
+    types,
+  )
+
+__all__ = [
+  'accounting', 'aggregation', 'audit', 'bounds', 'calibration', 'canaries',
+  'canary_scores', 'events', 'gaussian', 'lemmas', 'mechanisms', 'norms',
+  'profiles', 'secure_aggregation', 'types',
+]  # fmt: skip
+
+__getattr__ = lazy.attach(__name__)

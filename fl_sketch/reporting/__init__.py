@@ -1,12 +1,13 @@
 """From the metrics of runs to tables and figures.
 
-`metrics` reads metrics files and makes tables without matplotlib;
-`learning_curves` and `label_distribution` draw figures, whose look is that of
+`metrics` reads metrics files and makes tables without matplotlib.
+`learning_curves` and `label_distribution` draw figures in the style of
 `plotting`. Names load when they are first used.
 """
 
-import importlib
 from typing import TYPE_CHECKING
+
+from fl_sketch.utils import lazy
 
 if TYPE_CHECKING:
   from fl_sketch.reporting import label_distribution
@@ -14,32 +15,21 @@ if TYPE_CHECKING:
   from fl_sketch.reporting.metrics import read_metrics, sentence, table
   from fl_sketch.reporting.plotting import look, new_axes, plain_ticks
 
-_HOMES = {
-  'curves': 'learning_curves',
-  'draw_run': 'learning_curves',
-  'look': 'plotting',
-  'new_axes': 'plotting',
-  'plain_ticks': 'plotting',
-  'read_metrics': 'metrics',
-  'sentence': 'metrics',
-  'table': 'metrics',
-}
 __all__ = [
-  'curves',
-  'draw_run',
-  'label_distribution',
-  'look',
-  'new_axes',
-  'plain_ticks',
-  'read_metrics',
-  'sentence',
-  'table',
-]
+  'curves', 'draw_run', 'label_distribution', 'look', 'new_axes', 'plain_ticks',
+  'read_metrics', 'sentence', 'table',
+]  # fmt: skip
 
-
-def __getattr__(name: str):
-  if name not in __all__:
-    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-  home = _HOMES.get(name)
-  module = importlib.import_module(f'{__name__}.{home or name}')
-  return getattr(module, name) if home else module
+__getattr__ = lazy.attach(
+  __name__,
+  {
+    'curves': 'learning_curves',
+    'draw_run': 'learning_curves',
+    'look': 'plotting',
+    'new_axes': 'plotting',
+    'plain_ticks': 'plotting',
+    'read_metrics': 'metrics',
+    'sentence': 'metrics',
+    'table': 'metrics',
+  },
+)

@@ -1,9 +1,31 @@
-"""The theory made computable: bounds, step sizes, spectra, falsifiers.
+"""The theory of four papers as functions, and measurements of its quantities.
 
-Modules called after a first author (`song`, `das`, `haddadpour`, `chen`), with
-`leakage` and `tails`, have the statements of the papers as plain functions on
-the host, without JAX, their conditions checked; `catalog.table()` lists them
-with what each form is worth. `diagnostics`, `embeddings`, `pseudo_hessian`,
-`properties`, `falsifiers` and `functions` measure what they speak of;
-`hessian`, `spectrum` and `adviser` look at the Hessian of the user's own model.
+`song`, `das`, `haddadpour` and `chen` have the statements of each paper as
+plain functions on the host, their conditions checked, and `catalog.table()`
+lists them with the evidence for each form. `tails` bounds inner products under
+a random operator and `embeddings` measures them. `curvature` estimates the
+Hessian's spectrum of the user's own model and recommends learning rates.
 """
+
+from typing import TYPE_CHECKING
+
+from fl_sketch.utils import lazy
+
+if TYPE_CHECKING:
+  from fl_sketch.theory import (
+    catalog,
+    chen,
+    curvature,
+    das,
+    embeddings,
+    haddadpour,
+    song,
+    tails,
+  )
+
+__all__ = [
+  'catalog', 'chen', 'curvature', 'das', 'embeddings', 'haddadpour', 'song',
+  'tails',
+]  # fmt: skip
+
+__getattr__ = lazy.attach(__name__)
