@@ -1,9 +1,9 @@
-"""What becomes of the clients that a server asks, simulated on the host.
+"""Simulates client availability: over-selection, dropouts and stragglers.
 
-A server that wants a cohort asks more clients than that, takes the first that
-answer, and closes the round: who answers later worked in vain, and some never
-answer. Every draw is a pure function of (seed, round, client), and none looks
-at data: who drops out says nothing of what a client holds.
+The server selects more clients than the cohort (over-selection), keeps the
+first that answer and closes the round. Clients that answer later are
+stragglers, whose work is lost; clients that never answer are dropouts. Every
+draw is a pure function of (seed, round, client), and none depends on data.
 """
 
 from typing import Any
@@ -11,24 +11,24 @@ from typing import Any
 from fl_sketch.utils import checks, seeding
 import numpy as np
 
-NOT_ASKED, TAKEN, LATE, SILENT = range(4)
+NOT_SELECTED, PARTICIPATED, STRAGGLER, DROPPED_OUT = range(4)
 
 
-def asked(cohort: int, over_sampling: float) -> int:
-  """How many clients a server asks that wants so many answers.
+def selected(cohort: int, over_sampling: float) -> int:
+  """Number of clients that the server selects for a cohort (over-selection).
 
-  >>> asked(100, 1.3)
+  >>> selected(100, 1.3)
   130
   """
   return checks.ceil(cohort * over_sampling)
 
 
 def in_force(c: Any) -> bool:
-  """Whether, under this config, a client that is asked may not take part."""
+  """Whether the config simulates dropouts, deadlines or over-selection."""
   return c.over_sampling > 1 or c.dropout > 0 or c.deadline is not None
 
 
-def fates(
+def outcomes(
   seed: int,
   round: int,
   ids: np.ndarray,
@@ -39,17 +39,17 @@ def fates(
   deadline: float | None = None,
   sigma: float = 1.0,
 ) -> np.ndarray:
-  """What became of everybody who was asked.
+  """The outcome of a round for each client: participated, straggler, dropout.
 
   >>> ids = np.arange(5)
-  >>> fates(0, 0, ids, ids < 4, wanted=2).tolist()
+  >>> outcomes(0, 0, ids, ids < 4, wanted=2).tolist()
   [1, 2, 2, 1, 0]
 
   Args:
     seed: root of the draws.
     round: the round, >= 0.
     ids: int[C].
-    present: bool[C]; the others are padding.
+    present: bool[C]; False marks padding.
     wanted: answers after which the round is closed; None waits for all.
     dropout: the chance that a client never answers, each round anew.
     deadline: when the round is closed at the latest, in medians of
@@ -57,7 +57,8 @@ def fates(
     sigma: as of `response_times`; where it is 0 the first are a random choice.
 
   Returns:
-    int8[C] of `TAKEN`, `LATE`, `SILENT`, and `NOT_ASKED` for padding.
+    int8[C] of `PARTICIPATED`, `STRAGGLER`, `DROPPED_OUT`, and `NOT_SELECTED`
+    for padding.
 
   Source: asking 30 % more than are wanted, and a deadline, are those of
     Bonawitz et al., MLSys 2019, arXiv:1902.01046; the law of the times is ours.
@@ -65,18 +66,19 @@ def fates(
   draw = lambda tag: _uniform(seed, tag, round, ids)
   answers = present & (draw('dropout') >= dropout)
   times = response_times(seed, round, ids, sigma)
-  taken = answers & (times <= (np.inf if deadline is None else deadline))
+  participates = answers & (times <= (np.inf if deadline is None else deadline))
   if wanted is not None:
-    order = np.lexsort((draw('tie'), times, ~taken))
-    taken[order[wanted:]] = False
-  which = [taken, answers, present]
-  return np.select(which, [TAKEN, LATE, SILENT], NOT_ASKED).astype(np.int8)
+    order = np.lexsort((draw('tie'), times, ~participates))
+    participates[order[wanted:]] = False
+  codes = [PARTICIPATED, STRAGGLER, DROPPED_OUT]
+  conditions = [participates, answers, present]
+  return np.select(conditions, codes, NOT_SELECTED).astype(np.int8)
 
 
 def response_times(
   seed: int, round: int, ids: np.ndarray, sigma: float
 ) -> np.ndarray:
-  r"""How long each client takes to answer, f64[C], in medians.
+  r"""Response time of each client, f64[C], in medians.
 
   :math:`\exp(\sigma (a_i + b_{i, r}) / \sqrt2)` with standard normal a and b:
   half the variance of the logarithm is a client's own, the same in every round,
@@ -85,9 +87,9 @@ def response_times(
   >>> response_times(0, 0, np.arange(3), sigma=0.0).tolist()
   [1.0, 1.0, 1.0]
   """
-  own = _normal(seed, 'speed of a client', 0, ids)
-  now = _normal(seed, 'speed in a round', round, ids)
-  return np.exp(sigma * (own + now) / np.sqrt(2))
+  client = _normal(seed, 'speed of a client', 0, ids)
+  of_round = _normal(seed, 'speed in a round', round, ids)
+  return np.exp(sigma * (client + of_round) / np.sqrt(2))
 
 
 def _normal(seed, tag, round, ids):

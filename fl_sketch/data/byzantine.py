@@ -1,4 +1,4 @@
-"""Clients that send what they like, and what they send."""
+"""Byzantine clients and the updates they send."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,40 +9,40 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-Attack = Callable[
-  [Any, jax.Array], Any
-]  # (pseudo-gradient, key) -> what is sent
+# (pseudo-gradient, key) -> the update that a byzantine client sends.
+Behaviour = Callable[[Any, jax.Array], Any]
 
 
-def hostile(seed: int, population: int, share: float) -> np.ndarray:
-  """Which clients are hostile in all rounds: round(share x population) of them.
+def clients(seed: int, population: int, share: float) -> np.ndarray:
+  """The byzantine clients of all rounds: round(share x population) of them.
 
-  Of two shares the smaller one's clients are among the larger one's.
+  The clients of a smaller share are among those of a larger one.
 
-  >>> int(hostile(0, population=10, share=0.2).sum())
+  >>> int(clients(0, population=10, share=0.2).sum())
   2
 
   Returns:
     bool[population].
   """
+  # The tag is part of the draw: another one makes other clients byzantine.
   rank = seeding.generator(seed, 'hostile').permutation(population)
   return rank < round(share * population)
 
 
 def sign_flip(moved: Any, key: jax.Array) -> Any:
-  """Ten times the way back: Damaskinos et al., ICML 2018."""
+  """The pseudo-gradient times -10: Damaskinos et al., ICML 2018."""
   del key
   return _scaled(moved, -10.0)
 
 
 def scale(moved: Any, key: jax.Array) -> Any:
-  """An absurd norm, 1e12 times that of an honest update."""
+  """The pseudo-gradient times 1e12."""
   del key
   return _scaled(moved, 1e12)
 
 
 def noise(moved: Any, key: jax.Array) -> Any:
-  """Normal noise of standard deviation 200, and nothing else.
+  """Gaussian noise of standard deviation 200 in place of the update.
 
   Source: Blanchard et al., NeurIPS 2017, arXiv:1703.02757.
   """
@@ -50,12 +50,12 @@ def noise(moved: Any, key: jax.Array) -> Any:
 
 
 def nan(moved: Any, key: jax.Array) -> Any:
-  """What is no number; a round rejects it by itself."""
+  """NaN in every coordinate; every round rejects non-finite updates."""
   del key
   return jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), moved)
 
 
-ATTACKS: dict[str, Attack] = {
+BEHAVIOURS: dict[str, Behaviour] = {
   'sign_flip': sign_flip,
   'noise': noise,
   'scale': scale,

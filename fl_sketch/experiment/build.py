@@ -47,7 +47,7 @@ class Experiment(NamedTuple):
     labels: int[samples], or None where there are none.
     schedule: (hp, round) -> the hyperparameters of a round.
     guarantee: of a private run, else None.
-    attack: what hostile clients send, as of `rounds.cohort_step`.
+    attack: what byzantine clients send, as of `rounds.cohort_step`.
     max_payload_norm: above it a payload is rejected, as of the same.
   """
 
@@ -66,7 +66,7 @@ class Experiment(NamedTuple):
   labels: np.ndarray | None
   schedule: rounds.Schedule | None = None
   guarantee: privacy_plan.PrivacyGuarantee | None = None
-  attack: byzantine.Attack | None = None
+  attack: byzantine.Behaviour | None = None
   max_payload_norm: float | None = None
 
   @property
@@ -163,7 +163,7 @@ def assemble(
     labels=problem.labels,
     schedule=_schedule(c),
     guarantee=guarantee,
-    attack=None if c.attack is None else byzantine.ATTACKS[c.attack],
+    attack=None if c.attack is None else byzantine.BEHAVIOURS[c.attack],
     max_payload_norm=c.max_payload_norm,
   )
 

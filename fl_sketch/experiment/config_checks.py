@@ -240,13 +240,13 @@ def _check_algorithm(c: Any):
 
 
 def _check_participation(c: Any):
-  """Refuses faults of clients that cannot be, or that nothing would see."""
+  """Checks dropouts, stragglers and over-selection."""
   if not 1 <= c.over_sampling < math.inf:
     raise ValueError(f'Expected 1 <= over_sampling={c.over_sampling} < inf.')
   if not 0 <= c.dropout < 1:
     raise ValueError(f'Expected 0 <= dropout={c.dropout} < 1.')
-  asked = availability.asked(c.cohort, c.over_sampling)
-  if asked > c.population:
+  selected = availability.selected(c.cohort, c.over_sampling)
+  if selected > c.population:
     raise ValueError(
       f'Expected cohort={c.cohort} x over_sampling={c.over_sampling} <= '
       f'population={c.population}.'
@@ -277,7 +277,7 @@ def _check_participation(c: Any):
 
 
 def _check_attacks(c: Any):
-  """Refuses hostile clients, and defences, that mean nothing."""
+  """Checks byzantine clients and robust aggregation."""
   if not 0 <= c.byzantine < 1:
     raise ValueError(f'Expected 0 <= byzantine={c.byzantine} < 1.')
   if round(c.byzantine * c.population) == c.population:
@@ -299,15 +299,15 @@ def _check_attacks(c: Any):
       f'Expected robust={c.robust!r} if and only if groups={c.groups}.'
     )
   for name, choices in (
-    ('attack', tuple(byzantine.ATTACKS)),
+    ('attack', tuple(byzantine.BEHAVIOURS)),
     ('robust', tuple(robust.KINDS)),
   ):
     if (value := getattr(c, name)) is not None and value not in choices:
       raise ValueError(f'Expected {name}={value!r} in {choices}.')
-  asked = availability.asked(c.cohort, c.over_sampling)
-  if c.groups is not None and not 3 <= c.groups <= asked:
+  selected = availability.selected(c.cohort, c.over_sampling)
+  if c.groups is not None and not 3 <= c.groups <= selected:
     raise ValueError(
-      f'Expected 3 <= groups={c.groups} <= {asked}, the clients of a round: '
+      f'Expected 3 <= groups={c.groups} <= {selected}, the clients of a round: '
       'of two means none is in the middle.'
     )
   if c.robust is not None and 'robust' not in algorithms.options(c.algorithm):

@@ -1,4 +1,4 @@
-"""Who takes part in a round, and with which of its samples."""
+"""Samples the cohort of a round and the batches of its clients."""
 
 from collections.abc import Callable
 
@@ -12,15 +12,15 @@ import numpy as np
 def sampler(
   c: Config, partition: partitions.Partition
 ) -> Callable[..., rounds.Cohort]:
-  """Builds (round, secret root) -> its `Cohort`, a pure function of both.
+  """Builds (round, secret) -> its `Cohort`, a pure function of both.
 
-  The root is that of a private run, whose draws nobody may make again, else
-  None.
+  secret: sampling seed of a private run, which must not be reproducible by
+  others; None otherwise.
   """
   options = _sampling_options(c)
-  hostile = None
+  clients = None
   if c.byzantine:
-    hostile = byzantine.hostile(c.seed, c.population, c.byzantine)
+    clients = byzantine.clients(c.seed, c.population, c.byzantine)
 
   def sample(round_index: int, secret: int | None = None) -> rounds.Cohort:
     if privacy_checks.is_private(c) != (secret is not None):
@@ -31,15 +31,17 @@ def sampler(
     ids, weight = cohorts.sample(
       c.sampling, seed, round_index, c.population, **options
     )
-    fate = None
+    outcome = None
     if availability.in_force(c):
-      fate = _fates(c, round_index, ids, weight)
-      weight = np.where(fate == availability.TAKEN, weight, np.float32(0))
-    # Only those of private steps must be hard to guess: a client sees its own.
-    own = seed if c.batch_order == 'poisson' else c.seed
-    cohort = with_batches(c, partition, ids, weight, round_index, own)
-    who = None if hostile is None else hostile.take(ids, mode='clip')
-    return cohort._replace(hostile=who, fate=fate)
+      outcome = _outcomes(c, round_index, ids, weight)
+      participated = outcome == availability.PARTICIPATED
+      weight = np.where(participated, weight, np.float32(0))
+    # Only the batches of private steps must be unpredictable: a client sees its
+    # own batches.
+    batch_seed = seed if c.batch_order == 'poisson' else c.seed
+    cohort = with_batches(c, partition, ids, weight, round_index, batch_seed)
+    flags = None if clients is None else clients.take(ids, mode='clip')
+    return cohort._replace(byzantine=flags, outcome=outcome)
 
   return sample
 
@@ -52,7 +54,7 @@ def with_batches(
   round_index: int,
   seed: int | None = None,
 ) -> rounds.Cohort:
-  """The `Cohort` of these clients, with the indices of their batches.
+  """Builds the `Cohort` of given clients, with the indices of their batches.
 
   Args:
     c: for the fields of local work, and the seed.
@@ -63,9 +65,9 @@ def with_batches(
     seed: of the draw of batches; None is the config's.
   """
   if c.weights == 'samples':
-    held = partition.sizes.take(ids, mode='clip')  # padding has weight 0
+    sizes = partition.sizes.take(ids, mode='clip')  # padding has weight 0
     mean = partition.samples / partition.population
-    weight = weight * (held / mean).astype(np.float32)
+    weight = weight * (sizes / mean).astype(np.float32)
   if c.batch_size == 0:
     return rounds.Cohort(ids, weight, batches.full(partition, ids))
   seed, size = c.seed if seed is None else seed, (c.local_steps, c.batch_size)
@@ -80,16 +82,16 @@ def _sampling_options(c: Config):
       'probability': probability,
       'max_cohort': privacy_plan.max_cohort(c),
     }
-  return {'cohort': availability.asked(c.cohort, c.over_sampling)}
+  return {'cohort': availability.selected(c.cohort, c.over_sampling)}
 
 
-def _fates(c: Config, round_index, ids, weight):
-  """Without over-sampling a round is closed by its deadline alone.
+def _outcomes(c: Config, round_index, ids, weight):
+  """Outcomes of a round; without over-selection only its deadline closes it.
 
-  The seed is the public one: a private account holds whoever is known to fail.
+  The seed is public: a private account holds even if it is known who fails.
   """
   sigma = 1.0 if c.response_sigma is None else c.response_sigma
-  return availability.fates(
+  return availability.outcomes(
     c.seed,
     round_index,
     ids,
@@ -102,7 +104,7 @@ def _fates(c: Config, round_index, ids, weight):
 
 
 def fetch_of(c: Config, partition: partitions.Partition) -> rounds.Fetch:
-  """What turns indices into samples, with a mask where there is padding."""
+  """The function that turns indices into samples, with a mask if padded."""
   return _fetch_with_mask if _needs_mask(c, partition) else _fetch
 
 
@@ -125,5 +127,5 @@ def _take(x, index):
 
 
 def _fetch_with_mask(data, index):
-  """The same where an index may be -1, which is padding."""
+  """Samples by index, with a mask: an index of -1 is padding."""
   return _fetch(data, index.clip(0)) | {'mask': index >= 0}

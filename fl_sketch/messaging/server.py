@@ -230,8 +230,8 @@ class Inbox:
     server.missing |= {(self._round, int(i)) for i in self._ids[silent]}
     outcome = np.select(
       [self._answered, silent],
-      [availability.TAKEN, availability.SILENT],
-      availability.NOT_ASKED,
+      [availability.PARTICIPATED, availability.DROPPED_OUT],
+      availability.NOT_SELECTED,
     )
     moved = server.book.charge(
       self._ids, self._weight, bill.up, bill.down, outcome

@@ -20,7 +20,7 @@ def build(
   fetch: Fetch | None,
   lanes_per_step: int | None,
   skip_absent: bool,
-  attack: byzantine.Attack | None,
+  attack: byzantine.Behaviour | None,
   max_payload_norm: float | None,
 ):
   """Builds the program; see `rounds.cohort_step`."""
@@ -103,9 +103,9 @@ def _client_work(algorithm, start, keys, noise, fetch, data, attack, max_norm):
     secret = noise and keys_lib.for_client(noise, client.ids)
     key = keys_lib.local_key(secret or own)
     moved, metrics = algorithm.local(params, batches, key, drift)
-    if attack is not None and client.hostile is not None:
+    if attack is not None and client.byzantine is not None:
       other = attack(moved, keys_lib.attack_key(own))
-      pick = lambda x, y: jnp.where(client.hostile, x, y)
+      pick = lambda x, y: jnp.where(client.byzantine, x, y)
       moved = jax.tree.map(pick, other, moved)
     payload, row = algorithm.encode.update(
       moved, row, params, keys=own, weight=client.weight

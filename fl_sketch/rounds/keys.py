@@ -98,7 +98,7 @@ def noise_key(keys: RoundKeys) -> jax.Array:
 
 
 def attack_key(keys: RoundKeys) -> jax.Array:
-  """What a hostile client draws from."""
+  """Key of the noise that a byzantine client sends."""
   return jax.random.fold_in(keys.client, _ATTACK)
 
 

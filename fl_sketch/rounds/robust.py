@@ -1,10 +1,10 @@
-r"""Means that a few hostile clients cannot move far, for what is summed.
+r"""Byzantine-robust aggregation (median of group means) for streamed sums.
 
 A running sum of tables shows no client's table, and a server that sees tables
 has no coordinates to vote on. So clients fall into random groups, fresh every
 round; the tables of a group are averaged, :math:`m_1, \ldots, m_G`, and a rule
 that tolerates some bad points takes the place of the mean of the means. A
-hostile client spoils one group, hence fewer of them than half the groups that
+byzantine client spoils one group, hence fewer of them than half the groups that
 are not empty spoil nothing. A round holds G tables instead of one, times the
 lanes that are worked on at once.
 """
@@ -78,11 +78,12 @@ def geometric_median(points: Any, present: jax.Array) -> Any:
   :math:`1 / \max(\nu, \|m_g - v\|)`. So the result is a convex combination: of
   tables it is the table of that combination of updates, which is what a linear
   sketch allows, and distances of tables are about those of updates. They start
-  from `median`, which hostile points cannot move far: from the mean it would
+  from `median`, which byzantine points cannot move far: from the mean it would
   take as many more steps as they are far.
 
-  With a share :math:`\alpha < 1/2` of the points hostile and the others within
-  r of any z, it is within :math:`r (1 - \alpha) / \sqrt{1 - 2 \alpha}` of z.
+  With a share :math:`\alpha < 1/2` of the points byzantine and the others
+  within r of any z, it is within
+  :math:`r (1 - \alpha) / \sqrt{1 - 2 \alpha}` of z.
 
   >>> points, present = jnp.array([1.0, 2.0, 1e9]), jnp.ones(3, bool)
   >>> round(float(geometric_median(points, present)), 3)

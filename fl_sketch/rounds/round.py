@@ -51,16 +51,16 @@ class Cohort(NamedTuple):
       with a sum over the population ask for weights of mean 1 over it.
     batches: leaves [C, local_steps, batch, ...]: samples, or whatever `fetch`
       turns into them, such as their indices.
-    hostile: bool[C], who sends what it likes; None is nobody.
-    fate: int8[C], what became of each, for the ledger; stays on the host. None:
-      those of weight above 0 took part and nobody else was asked.
+    byzantine: bool[C], marks byzantine clients; None if there are none.
+    outcome: int8[C], of `availability.outcomes`, for the ledger; stays on the
+      host. None: clients of weight above 0 participated, no other was selected.
   """
 
   ids: jax.Array | np.ndarray
   weight: jax.Array | np.ndarray
   batches: Any
-  hostile: jax.Array | np.ndarray | None = None
-  fate: np.ndarray | None = None
+  byzantine: jax.Array | np.ndarray | None = None
+  outcome: np.ndarray | None = None
 
 
 def init(algorithm: Algorithm, params: Any, population: int) -> FedState:
@@ -173,7 +173,7 @@ def cohort_step(
   lanes_per_step: int | None = 0,
   skip_absent: bool = False,
   rows_of: str = 'population',
-  attack: byzantine.Attack | None = None,
+  attack: byzantine.Behaviour | None = None,
   max_payload_norm: float | None = None,
 ):
   """The first half of a round, from the parameters to the broadcast.
@@ -189,7 +189,7 @@ def cohort_step(
       worked on one after another or in chunks; the results are the same.
     rows_of: whose rows the state has: of the 'population', by client id, or of
       the 'cohort', lane by lane, when the host holds the others.
-    attack: what hostile clients send in place of their pseudo-gradient.
+    attack: what byzantine clients send in place of their pseudo-gradient.
     max_payload_norm: the Euclidean norm above which what a client sent is
       rejected, as what is not finite is, for algorithms with a `decode`; None
       is no bound.
@@ -221,7 +221,7 @@ def cohort_step(
     noise = None
     if noise_key is not None:
       noise = keys_lib.noise_keys(noise_key, state.round)
-    cohort = pad_cohort(cohort, mesh.size)._replace(fate=None)
+    cohort = pad_cohort(cohort, mesh.size)._replace(outcome=None)
     if private:  # a weight above 1 would be a contribution above the bound
       cohort = cohort._replace(weight=jnp.sign(cohort.weight))
     old = state.encode, comms.clear_bills(state.protocol)

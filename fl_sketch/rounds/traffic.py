@@ -16,8 +16,8 @@ class Ledger:
   :math:`\min(\sum_s \mathrm{broadcast}_s, \mathrm{dense})`, yet never for less
   than the broadcast of its own round, which may exceed them. Seeds are free,
   and so are the initial parameters, which come from one; the broadcast of its
-  own round is among those it pays for. A client whose answer is late, or never
-  comes, has paid for them as well; the late one also for its upload.
+  own round is among those it pays for. Stragglers and dropouts pay for them as
+  well; a straggler also for its upload.
 
   A client that falls back on the dense parameters is taken to go on from there;
   where it replicates more (moments of the server's optimiser, MARINA's previous
@@ -48,7 +48,7 @@ class Ledger:
     weight: np.ndarray,
     up: int,
     down: int,
-    fate: np.ndarray | None = None,
+    outcome: np.ndarray | None = None,
   ) -> dict[str, Any]:
     """Enters one round; returns its row of metrics.
 
@@ -57,30 +57,32 @@ class Ledger:
       weight: f32[C]; clients of weight 0 are absent.
       up: bytes that one participant sent.
       down: bytes of the round's broadcast.
-      fate: int8[C], of `availability.fates`; None: those of weight above 0
-        took part, and nobody else was asked.
+      outcome: int8[C], of `availability.outcomes`; None: clients of
+        weight above 0 participated, and no other was selected.
 
     Returns:
       Bytes per participant of this round (for downlink their mean), totals of
-      all who were asked, and, where there are fates, how many of them were late
-      or silent.
+      all selected clients, and, where there are outcomes, how many of them were
+      stragglers (late_clients) or dropouts (silent_clients).
     """
     lost = {}
-    if fate is None:
-      fate = np.where(weight > 0, availability.TAKEN, availability.NOT_ASKED)
+    if outcome is None:
+      codes = availability.PARTICIPATED, availability.NOT_SELECTED
+      outcome = np.where(weight > 0, *codes)
     else:
-      lost['late_clients'] = int((fate == availability.LATE).sum())
-      lost['silent_clients'] = int((fate == availability.SILENT).sum())
-    asked = fate != availability.NOT_ASKED
-    who, taken = ids[asked], fate[asked] == availability.TAKEN
+      lost['late_clients'] = int((outcome == availability.STRAGGLER).sum())
+      lost['silent_clients'] = int((outcome == availability.DROPPED_OUT).sum())
+    selected = outcome != availability.NOT_SELECTED
+    who = ids[selected]
+    participated = outcome[selected] == availability.PARTICIPATED
     self.broadcast_total += int(down)
     missed = self.broadcast_total - self.heard[who]
     received = np.minimum(missed, max(self.dense, int(down)))
     self.heard[who] = self.broadcast_total
-    count = int(taken.sum())
+    count = int(participated.sum())
     self.uplink_total += int(up) * (count + lost.get('late_clients', 0))
     self.downlink_total += int(received.sum())
-    mean = int(received[taken].sum()) / count if count else 0
+    mean = int(received[participated].sum()) / count if count else 0
     return {
       'uplink_bytes': int(up) if count else 0,
       'downlink_bytes': int(mean) if mean == int(mean) else mean,

@@ -185,7 +185,7 @@ class Program:
     wanted = own[:1] if self._one_seed else own
     stacked = _stacked([_stacked(cohorts, np) for cohorts in wanted], np)
     axes = [None] * ((len(per_dispatch) > 1) + (len(wanted) > 1))
-    stacked = stacked._replace(fate=None)
+    stacked = stacked._replace(outcome=None)
     return mesh_lib.place(self.mesh, stacked, P(*axes, comms.SHARD)), own
 
   def _evaluate_all(self, tracks, params, count):

@@ -80,7 +80,7 @@ class Feed:
     return made, self._placed(made)
 
   def _placed(self, made):
-    own = [self.own(cohort)._replace(fate=None) for cohort in made]
+    own = [self.own(cohort)._replace(outcome=None) for cohort in made]
     if not self.on_device:
       fetch = lambda c: self._exp.fetch(self._exp.data, c.batches)
       own = [c._replace(batches=fetch(c)) for c in own]
@@ -104,12 +104,12 @@ def own_lanes(c: config_lib.Config, shards: int, processes: int) -> int:
     shards: devices of all processes.
     processes: how many there are.
   """
-  asked = availability.asked(c.cohort, c.over_sampling)
+  selected = availability.selected(c.cohort, c.over_sampling)
   most = int(np.diff(placement.starts(c.population, processes)).max())
   if c.sampling == 'poisson':
     trials, chance = most, c.cohort / c.population
   else:  # without replacement numbers vary less than with it
-    trials, chance = asked, most / c.population
+    trials, chance = selected, most / c.population
   lanes = cohorts_lib.default_max_cohort(trials, chance, _TAIL)
   return _multiple(min(lanes, most), shards // processes)
 

@@ -281,7 +281,7 @@ def lost(
   """What is not finite after a round, if anything is.
 
   A private run must not stop for what its clients sent: that would tell. Where
-  clients are hostile, or too long, all of a small cohort may be: a round in
+  clients are byzantine, or too long, all of a small cohort may be: a round in
   which nobody took part.
   """
   if not metrics['finite']:
@@ -299,7 +299,7 @@ def row_of(
   """The row of round `number`, whose bytes it enters into the ledger."""
   one = dict(metrics)
   _, up, down = (one.pop(name) for name in ('finite', 'up', 'down'))
-  moved = ledger.charge(cohort.ids, cohort.weight, up, down, cohort.fate)
+  moved = ledger.charge(cohort.ids, cohort.weight, up, down, cohort.outcome)
   return {'round': number} | one | moved
 
 

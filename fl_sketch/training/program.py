@@ -145,7 +145,7 @@ def drawn(
   """The first cohort in host memory, or so many lanes of it."""
   secret = None if exp.guarantee is None else 0  # nobody's data are released
   cohort = jax.tree.map(lambda x: x[:lanes], exp.sample(0, secret))
-  return rounds.pad_cohort(cohort, mesh.size)._replace(fate=None)
+  return rounds.pad_cohort(cohort, mesh.size)._replace(outcome=None)
 
 
 def state_of(exp: experiment.Experiment, population: int) -> rounds.FedState:

@@ -1,11 +1,16 @@
-"""Who answers a server, who is late, and who never does."""
+"""Participants, stragglers and dropouts of a round."""
 
 import itertools
 import math
 
 from fl_sketch import experiment
 from fl_sketch.data import availability, byzantine
-from fl_sketch.data.availability import LATE, NOT_ASKED, SILENT, TAKEN
+from fl_sketch.data.availability import (
+  DROPPED_OUT,
+  NOT_SELECTED,
+  PARTICIPATED,
+  STRAGGLER,
+)
 from fl_sketch.experiment import config
 from fl_sketch.privacy import aggregation
 import numpy as np
@@ -27,12 +32,12 @@ PRIVATE = dict(
 )
 
 
-def fates(ids=IDS, present=ALL, seed=0, round=3, **options):
-  return availability.fates(seed, round, ids, present, **options)
+def outcomes(ids=IDS, present=ALL, seed=0, round=3, **options):
+  return availability.outcomes(seed, round, ids, present, **options)
 
 
-def count(fate, code):
-  return int((fate == code).sum())
+def count(outcome, code):
+  return int((outcome == code).sum())
 
 
 def deviations(found, expected, variance):
@@ -42,51 +47,60 @@ def deviations(found, expected, variance):
 
 def test_everybody_asked_has_one_fate_and_padding_none():
   present = IDS < MANY - 7
-  fate = fates(present=present, wanted=9_000, dropout=0.3, deadline=1.2)
-  assert fate.dtype == np.int8
-  assert ((fate == NOT_ASKED) == ~present).all()
-  assert {*fate.tolist()} == {NOT_ASKED, TAKEN, LATE, SILENT}
-  assert count(fate, TAKEN) <= 9_000
+  outcome = outcomes(present=present, wanted=9_000, dropout=0.3, deadline=1.2)
+  assert outcome.dtype == np.int8
+  assert ((outcome == NOT_SELECTED) == ~present).all()
+  assert {*outcome.tolist()} == {
+    NOT_SELECTED,
+    PARTICIPATED,
+    STRAGGLER,
+    DROPPED_OUT,
+  }
+  assert count(outcome, PARTICIPATED) <= 9_000
 
 
 def test_without_faults_everybody_is_taken():
-  assert (fates() == TAKEN).all()
-  assert (fates(sigma=0.0, deadline=1.0) == TAKEN).all()
-  assert (fates(sigma=0.0, deadline=0.99) == LATE).all()
+  assert (outcomes() == PARTICIPATED).all()
+  assert (outcomes(sigma=0.0, deadline=1.0) == PARTICIPATED).all()
+  assert (outcomes(sigma=0.0, deadline=0.99) == STRAGGLER).all()
 
 
 @pytest.mark.parametrize('dropout', [0.05, 0.5])
 def test_dropouts_are_as_many_as_expected_and_others_every_round(dropout):
-  silent = [fates(round=r, dropout=dropout) == SILENT for r in range(2)]
-  for one in silent:
+  dropped = [
+    outcomes(round=r, dropout=dropout) == DROPPED_OUT for r in range(2)
+  ]
+  for one in dropped:
     spread = MANY * dropout * (1 - dropout)
     assert deviations(one.sum(), MANY * dropout, spread) < 5.4
   both = dropout**2
   spread = MANY * both * (1 - both)
-  assert deviations((silent[0] & silent[1]).sum(), MANY * both, spread) < 5.4
+  assert deviations((dropped[0] & dropped[1]).sum(), MANY * both, spread) < 5.4
 
 
 def test_half_are_late_for_a_deadline_of_one_median():
-  late = count(fates(deadline=1.0, sigma=0.7), LATE)
+  late = count(outcomes(deadline=1.0, sigma=0.7), STRAGGLER)
   assert deviations(late, MANY / 2, MANY / 4) < 5.4
 
 
 def test_the_first_answers_are_taken():
   times = availability.response_times(0, 3, IDS, 1.0)
-  fate = fates(wanted=5_000, dropout=0.1)
-  assert count(fate, TAKEN) == 5_000
-  assert times[fate == TAKEN].max() <= times[fate == LATE].min()
+  outcome = outcomes(wanted=5_000, dropout=0.1)
+  assert count(outcome, PARTICIPATED) == 5_000
+  assert (
+    times[outcome == PARTICIPATED].max() <= times[outcome == STRAGGLER].min()
+  )
 
 
 def test_equal_times_are_no_order_of_ids():
   """Among the first and the second half of ids: hypergeometric."""
-  taken = fates(wanted=MANY // 2, sigma=0.0) == TAKEN
+  taken = outcomes(wanted=MANY // 2, sigma=0.0) == PARTICIPATED
   first = taken[: MANY // 2].sum()
   assert deviations(first, MANY / 4, MANY / 16) < 5.4
 
 
 def test_a_later_deadline_takes_more_and_a_larger_dropout_fewer():
-  taken = lambda **options: fates(**options) == TAKEN
+  taken = lambda **options: outcomes(**options) == PARTICIPATED
   rising = [taken(deadline=d, dropout=0.2) for d in (0.2, 1.0, 4.0, None)]
   for fewer, more in itertools.pairwise(rising):
     assert (fewer <= more).all()
@@ -99,11 +113,11 @@ def test_a_later_deadline_takes_more_and_a_larger_dropout_fewer():
 
 def test_a_fate_depends_on_seed_round_and_client_alone():
   options = {'dropout': 0.3, 'deadline': 1.0}
-  fate, order = fates(**options), IDS[::-1]
-  np.testing.assert_array_equal(fate, fates(**options))
-  np.testing.assert_array_equal(fate[order], fates(ids=order, **options))
+  outcome, order = outcomes(**options), IDS[::-1]
+  np.testing.assert_array_equal(outcome, outcomes(**options))
+  np.testing.assert_array_equal(outcome[order], outcomes(ids=order, **options))
   for other in ({'seed': 1}, {'round': 4}):
-    assert (fate != fates(**options, **other)).mean() > 0.1
+    assert (outcome != outcomes(**options, **other)).mean() > 0.1
 
 
 def test_times_are_log_normal_and_half_of_them_a_clients_own():
@@ -120,9 +134,9 @@ def test_over_sampling_fills_the_cohort_more_often():
   def full(over_sampling):
     fields = FIELDS | {'over_sampling': over_sampling, 'dropout': 0.2}
     exp = experiment.build(fields)
-    fate = [exp.sample(r).fate for r in range(40)]
-    assert all(len(f) == 20 * over_sampling for f in fate)
-    taken = np.array([count(f, TAKEN) for f in fate])
+    outcome = [exp.sample(r).outcome for r in range(40)]
+    assert all(len(f) == 20 * over_sampling for f in outcome)
+    taken = np.array([count(f, PARTICIPATED) for f in outcome])
     assert (taken <= 20).all()
     return (taken == 20).mean()
 
@@ -133,17 +147,19 @@ def test_a_cohort_has_no_weight_where_its_fate_is_another():
   exp = experiment.build(FIELDS | FAULTS | {'weights': 'samples'})
   cohort = exp.sample(5)
   assert len(set(cohort.ids.tolist())) == 30
-  np.testing.assert_array_equal(cohort.weight > 0, cohort.fate == TAKEN)
-  assert {*cohort.fate.tolist()} == {TAKEN, LATE, SILENT}
+  np.testing.assert_array_equal(
+    cohort.weight > 0, cohort.outcome == PARTICIPATED
+  )
+  assert {*cohort.outcome.tolist()} == {PARTICIPATED, STRAGGLER, DROPPED_OUT}
   again = exp.sample(5)
-  for name in ('ids', 'weight', 'fate'):
+  for name in ('ids', 'weight', 'outcome'):
     np.testing.assert_array_equal(getattr(again, name), getattr(cohort, name))
 
 
 def test_without_faults_a_cohort_is_what_it_was():
   cohort = experiment.build(FIELDS).sample(5)
-  assert cohort.fate is None
-  assert cohort.hostile is None
+  assert cohort.outcome is None
+  assert cohort.byzantine is None
 
 
 @pytest.mark.parametrize('sampling', ['with_replacement', 'poisson'])
@@ -154,26 +170,31 @@ def test_other_sampling_keeps_multiplicities_and_waits_for_all(sampling):
   most = 0
   for r in range(20):
     weight, cohort = whole.sample(r).weight, some.sample(r)
-    assert cohort.fate is not None
-    taken = cohort.fate == TAKEN
+    assert cohort.outcome is not None
+    taken = cohort.outcome == PARTICIPATED
     np.testing.assert_array_equal(cohort.weight, np.where(taken, weight, 0))
-    assert ((cohort.fate == NOT_ASKED) == (weight == 0)).all()
+    assert ((cohort.outcome == NOT_SELECTED) == (weight == 0)).all()
     most = max(most, weight.max())
-    assert not count(cohort.fate, LATE)  # however many they are
+    assert not count(cohort.outcome, STRAGGLER)  # however many they are
   assert (most > 1) == (sampling == 'with_replacement')
 
 
-def test_hostile_clients_are_the_same_in_every_round_and_as_many_as_said():
+def test_byzantine_clients_are_the_same_in_every_round_and_as_many_as_said():
   fields = {'byzantine': 0.2, 'attack': 'nan', 'sampling': 'poisson'}
-  exp, want = experiment.build(FIELDS | fields), byzantine.hostile(0, N, 0.2)
+  exp, want = (
+    experiment.build(FIELDS | fields),
+    byzantine.clients(0, N, 0.2),
+  )
   assert want.sum() == 12
-  assert (want <= byzantine.hostile(0, N, 0.3)).all()
-  assert (want != byzantine.hostile(1, N, 0.2)).any()
+  assert (want <= byzantine.clients(0, N, 0.3)).all()
+  assert (want != byzantine.clients(1, N, 0.2)).any()
   for r in range(3):
     cohort = exp.sample(r)
     real = cohort.ids < N
     assert not real.all()
-    np.testing.assert_array_equal(cohort.hostile[real], want[cohort.ids[real]])
+    np.testing.assert_array_equal(
+      cohort.byzantine[real], want[cohort.ids[real]]
+    )
   assert exp.attack is byzantine.nan
 
 
@@ -273,9 +294,9 @@ def test_who_fails_in_a_private_run_does_not_hang_on_its_secret():
   found = {}
   for secret in range(1, 9):
     cohort = exp.sample(0, secret)
-    assert cohort.fate is not None
-    for i, fate in zip(cohort.ids, cohort.fate, strict=True):
-      if fate != NOT_ASKED:
-        assert found.setdefault(i, fate) == fate
-  assert {*found.values()} == {TAKEN, SILENT}
+    assert cohort.outcome is not None
+    for i, outcome in zip(cohort.ids, cohort.outcome, strict=True):
+      if outcome != NOT_SELECTED:
+        assert found.setdefault(i, outcome) == outcome
+  assert {*found.values()} == {PARTICIPATED, DROPPED_OUT}
   assert len(found) > N / 2

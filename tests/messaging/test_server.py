@@ -107,18 +107,18 @@ def check_rounds(make):
   round_fn, want = cases.program(make, 2, 0)
   state, simulated = want, traffic.Ledger.empty(cases.POPULATION, cases.DENSE)
   weight = np.arange(8, dtype=np.float32)
-  fate = np.array([0, 1, 1, 3, 1, 1, 1, 1])
+  outcome = np.array([0, 1, 1, 3, 1, 1, 1, 1])
   for r in range(3):
     cohort = cases.everyone(r)
     box = server.open(state, cohort.ids, weight)
     for n in (5, 1, 7, 2, 6, 4):
       assert box.receive(answer(client, state, cohort, n)) is Verdict.TAKEN
     state, row = box.close()
-    taken = cohort._replace(weight=np.where(fate == 1, weight, 0))
+    taken = cohort._replace(weight=np.where(outcome == 1, weight, 0))
     want, metrics = round_fn(cases.HP, want, taken, cases.KEY)
     chex.assert_trees_all_close(state, want, rtol=0, atol=1e-6)
     moved = simulated.charge(
-      cohort.ids, weight, metrics['up'], metrics['down'], fate
+      cohort.ids, weight, metrics['up'], metrics['down'], outcome
     )
     one = {k: metrics[k].item() for k in ('participants', 'finite')}
     assert row == moved | one | {'round': r, 'rejected_clients': 0}

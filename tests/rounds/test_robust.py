@@ -1,4 +1,4 @@
-"""Means of tables that hostile clients cannot move far, and some that can."""
+"""Means of tables that byzantine clients cannot move far, and some that can."""
 
 import functools
 
@@ -105,18 +105,18 @@ def test_of_tables_it_is_the_table_of_a_combination_and_their_median_is_not():
 
 
 @of_kind
-@pytest.mark.parametrize('hostile', [1, 4, 5])
+@pytest.mark.parametrize('byzantine', [1, 4, 5])
 @pytest.mark.parametrize('scale', [1e6, 1e12, 1e30])
 def test_less_than_half_of_the_points_move_it_no_further_than_the_bound(
-  kind, hostile, scale
+  kind, byzantine, scale
 ):
-  """All hostile points in one place; from one half on they win."""
+  """All byzantine points in one place; from one half on they win."""
   x = points(1)
-  honest, x[:hostile] = x[hostile:], scale
+  honest, x[:byzantine] = x[byzantine:], scale
   found = np.float64(RULES[kind](jnp.asarray(x), ALL))
-  center, share = honest.mean(0), hostile / G
+  center, share = honest.mean(0), byzantine / G
   radius = np.linalg.norm(honest - center[None], axis=1).max()
-  if hostile > G / 2:
+  if byzantine > G / 2:
     assert np.linalg.norm(found) > 0.9 * scale
     return
   bound = radius * (1 - share) / (1 - 2 * share) ** 0.5

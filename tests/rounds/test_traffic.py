@@ -1,4 +1,9 @@
-from fl_sketch.data.availability import LATE, NOT_ASKED, SILENT, TAKEN
+from fl_sketch.data.availability import (
+  DROPPED_OUT,
+  NOT_SELECTED,
+  PARTICIPATED,
+  STRAGGLER,
+)
 from fl_sketch.rounds import traffic
 import numpy as np
 import pytest
@@ -57,8 +62,10 @@ def test_who_answers_in_vain_pays_for_it_and_who_is_silent_has_listened():
   book = traffic.Ledger.empty(5, DENSE)
   charge(book, [0, 1])
   ids, weight = np.arange(5), np.float32([1, 0, 0, 0, 2])
-  fate = np.int8([TAKEN, LATE, SILENT, NOT_ASKED, TAKEN])
-  row = book.charge(ids, weight, UP, DOWN, fate)
+  outcome = np.int8(
+    [PARTICIPATED, STRAGGLER, DROPPED_OUT, NOT_SELECTED, PARTICIPATED]
+  )
+  row = book.charge(ids, weight, UP, DOWN, outcome)
   assert row == {
     'uplink_bytes': UP,
     'downlink_bytes': (40 + 80) / 2,
@@ -76,16 +83,16 @@ def test_who_answers_in_vain_pays_for_it_and_who_is_silent_has_listened():
 def test_fates_of_a_round_in_which_all_take_part_change_nothing():
   books = [traffic.Ledger.empty(4, DENSE) for _ in range(2)]
   ids, weight = np.arange(4), np.float32([3, 1, 1, 0])
-  fate = np.int8([TAKEN, TAKEN, TAKEN, NOT_ASKED])
+  outcome = np.int8([PARTICIPATED, PARTICIPATED, PARTICIPATED, NOT_SELECTED])
   plain = books[0].charge(ids, weight, UP, DOWN)
-  found = books[1].charge(ids, weight, UP, DOWN, fate)
+  found = books[1].charge(ids, weight, UP, DOWN, outcome)
   assert found == plain | {'late_clients': 0, 'silent_clients': 0}
 
 
 def test_a_round_that_nobody_answers_in_time_is_not_free():
   book = traffic.Ledger.empty(2, DENSE)
-  fate = np.int8([LATE, SILENT])
-  row = book.charge(np.arange(2), np.zeros(2), UP, DOWN, fate)
+  outcome = np.int8([STRAGGLER, DROPPED_OUT])
+  row = book.charge(np.arange(2), np.zeros(2), UP, DOWN, outcome)
   assert (row['uplink_bytes'], row['downlink_bytes']) == (0, 0)
   assert row['total_uplink_bytes'] == UP
   assert row['total_downlink_bytes'] == 2 * DOWN

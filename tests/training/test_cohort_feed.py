@@ -19,7 +19,7 @@ def sampled(seed, population=23, size=9):
   ids = np.full(size + 2, population, np.int32)  # as samplers pad
   ids[:size] = np.sort(rng.choice(population, size, replace=False))
   weight = np.where(ids < population, rng.random(size + 2), 0)
-  return rounds.Cohort(ids, weight, {'x': 10 * ids}, hostile=ids % 2 == 0)
+  return rounds.Cohort(ids, weight, {'x': 10 * ids}, byzantine=ids % 2 == 0)
 
 
 @pytest.mark.parametrize('processes', [1, 2, 3, 5])
@@ -40,7 +40,7 @@ def test_every_client_is_with_the_process_that_has_it(processes, seed):
   np.testing.assert_array_equal(laid.ids[order], cohort.ids[:9])
   np.testing.assert_array_equal(laid.weight[order], cohort.weight[:9])
   np.testing.assert_array_equal(laid.batches['x'][order], 10 * cohort.ids[:9])
-  np.testing.assert_array_equal(laid.hostile[order], cohort.hostile[:9])
+  np.testing.assert_array_equal(laid.byzantine[order], cohort.byzantine[:9])
   assert np.count_nonzero(laid.weight) == 9
 
 
