@@ -1,4 +1,4 @@
-"""Experiments as documents: source, command, expected number and time."""
+"""Experiments, one a file: source, command, expected result and time."""
 
 import dataclasses
 import typing

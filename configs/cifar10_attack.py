@@ -1,4 +1,4 @@
-"""Colour images out of gradients and sketches: as mnist_attack.py, on CIFAR-10.
+"""Reconstructs CIFAR-10 images from gradients and sketches, as mnist_attack.py.
 
   python -m launch.attack --config=configs/cifar10_attack.py \
       --data_dir=DIR --workdir=runs/cifar10_attack

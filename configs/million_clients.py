@@ -1,4 +1,4 @@
-"""A million clients, a thousand a round: logistic regression by sketches.
+"""Sketched logistic regression: a million clients, a thousand a round.
 
   python -m launch.train --config=configs/million_clients.py --workdir=DIR
 

@@ -1,4 +1,4 @@
-"""Images out of gradients, of sketches of them, and of private sketches.
+"""Reconstructs MNIST images from gradients, sketches and private sketches.
 
   python -m launch.attack --config=configs/mnist_attack.py \
       --data_dir=DIR --workdir=runs/mnist_attack

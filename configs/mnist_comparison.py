@@ -1,4 +1,4 @@
-"""Every algorithm on MNIST at one bit a parameter up: tuned on a small model.
+"""Every algorithm on MNIST at one uplink bit a parameter, tuned on an MLP.
 
   python -m launch.compare --data_dir=DIR --workdir=runs/comparison
 

@@ -1,4 +1,4 @@
-"""Gradient leakage where everything can be counted: one tanh layer.
+"""Gradient leakage from one tanh layer, where unknowns can be counted.
 
   python -m launch.attack --config=configs/tanh_attack.py --workdir=DIR
 

@@ -1,12 +1,11 @@
-"""Says what a config guarantees, before a second of training is spent.
+"""Prints the privacy guarantee of a config without training.
 
   python -m launch.account --config=configs/NAME.py [--workdir=DIR] [--audit]
 
-Prints the privacy statement, and epsilon over the rounds, of the run without
-its sweep. A workdir gets
-privacy.json and epsilon.png. --audit attacks the mechanism: canaries go through
-the rounds of the config's own algorithm, on a small model; with a workdir it
-draws audit.png.
+Prints the privacy statement of the run without its sweep, and epsilon over the
+rounds; writes privacy.json and epsilon.png into a workdir. --audit attacks the
+mechanism: canaries go through the rounds of the config's own algorithm, on a
+small model; with a workdir it draws audit.png.
 """
 
 import pathlib
@@ -49,18 +48,18 @@ def main(argv):
   print(privacy_report.text(guarantee, epsilons))
   if folder is not None:
     folder.mkdir(parents=True, exist_ok=True)
-    told = {'epsilons': types.plain(epsilons)} | guarantee.statement.as_dict()
-    files.replace(folder / 'privacy.json', told)
+    report = {'epsilons': types.plain(epsilons)} | guarantee.statement.as_dict()
+    files.replace(folder / 'privacy.json', report)
     privacy_report.draw(guarantee, epsilons, folder / 'epsilon.png')
   if _AUDIT.value:
     options = {'samples': _SAMPLES.value, 'data': _DATA_DIR.value}
     try:
-      found = config_audit.audit_config(c, **options)
+      result = config_audit.audit_config(c, **options)
     except ValueError as e:
       launch.refuse(e)
-    print(found.text())
+    print(result.text())
     if folder is not None:
-      audit.draw(found, folder / 'audit.png')
+      audit.draw(result, folder / 'audit.png')
 
 
 if __name__ == '__main__':

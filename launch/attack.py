@@ -1,4 +1,4 @@
-"""Attacks what clients send: how much of their inputs comes out.
+"""Gradient leakage: reconstructs clients' inputs from what they send.
 
   python -m launch.attack --config=configs/tanh_attack.py --workdir=DIR
 

@@ -1,4 +1,4 @@
-"""Measures speed, as ratios in one run.
+"""Measures speed as ratios of medians taken in one run.
 
   python -m launch.bench round [--peers=DIR] [--workload=lenet]
   python -m launch.bench sketch [--dims=65536,...] [--sizes=4096,...]

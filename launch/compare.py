@@ -34,7 +34,7 @@ def main(argv):
     ','.join(parts)
   ).to_dict()
   try:
-    found = comparison.run(
+    results = comparison.run(
       config_of,
       _NAMES.value,
       _PARTITIONS.value,
@@ -44,7 +44,7 @@ def main(argv):
     )
   except ValueError as e:
     launch.refuse(e)
-  print(comparison.table(found), _WORKDIR.value)
+  print(comparison.table(results), _WORKDIR.value)
 
 
 if __name__ == '__main__':

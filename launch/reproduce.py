@@ -1,4 +1,4 @@
-"""Runs an experiment of the papers and says which of its claims hold.
+"""Runs experiments of the papers and prints which of their claims hold.
 
   python -m launch.reproduce --list
   python -m launch.reproduce NAME[:SCALE] --workdir=DIR [--data_dir=DIR]

@@ -1,4 +1,4 @@
-"""Trains what a config describes, and watches its Hessian.
+"""Trains a config and estimates the Hessian's spectrum during training.
 
   python -m launch.spectrum --config=configs/NAME.py --workdir=DIR [--every=50]
 

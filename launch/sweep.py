@@ -1,4 +1,4 @@
-"""Runs every point of the grid, or of the draws, that a config's `sweep` lists.
+"""Runs every point of a config's `sweep`: a grid, or random draws.
 
   python -m launch.sweep --config=configs/digits_sweep.py --workdir=DIR
 

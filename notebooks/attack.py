@@ -72,10 +72,10 @@ read = jax.vmap(attacks.last_layer_label)(last['bias'])
 # %% [markdown]
 # ## From a table, by search
 #
-# In a table there is no such ratio left. But it is a public linear function of
-# the gradient, and b equations for m pixels: the attacker looks for the image
-# whose table is this one, here with L-BFGS and the label known. With b well
-# above m a single round gives the image away.
+# A table has no such ratio. But it is a public linear function of the gradient,
+# hence b equations for m pixels: the attacker searches for the image that has
+# this table, here by L-BFGS with the label known. With b well above m a single
+# round determines the image.
 
 # %%
 SIZES = (unknowns // 4, 4 * unknowns)

@@ -1,5 +1,5 @@
 # %% [markdown]
-"""# What a private run promises.
+"""# What a private run guarantees.
 
 Clip what each client sends, add it up, add one draw of noise: then what is
 published hardly depends on any one client. How little is (epsilon, delta). This
@@ -23,8 +23,8 @@ QUICK = bool(os.environ.get('FL_SKETCH_QUICK'))  # CI plays fewer rounds
 # ## From epsilon to noise
 #
 # The noise multiplier z is the deviation of the noise on the sum, in units of
-# the clip norm. Clients who take part by the toss of a coin, that nobody sees,
-# need much less of it: *Poisson sampling* amplifies privacy.
+# the clip norm. If each client participates independently with a secret coin,
+# much less noise is needed: *Poisson sampling* amplifies privacy.
 
 # %%
 ROUNDS, DELTA = (40, 1e-4) if QUICK else (150, 1e-4)
@@ -125,7 +125,7 @@ for epsilon, found in rows.items():
   print(f'epsilon {epsilon:g}: {accuracy:.1%}')
 
 # %% [markdown]
-# ## What is not promised
+# ## What is not guaranteed
 #
 # * Nothing about what was chosen by looking at the same data: rates, clip norm,
 #   the number of rounds. The statement lists these caveats.
@@ -135,8 +135,8 @@ for epsilon, found in rows.items():
 #   checkpoints' random states are for the experimenter.
 # * A sketch is no mechanism. Linear and public, it hides nothing by itself:
 #   the notebook on attacks reads images out of tables.
-# * The folder `secret/` holds where the noise came from: who has it can take
-#   the noise off.
+# * The folder `secret/` holds the seed of the noise: whoever reads it can
+#   subtract the noise.
 
 # %%
 final = {epsilon: found[-1] for epsilon, found in rows.items()}

@@ -3,8 +3,8 @@
 
 Learning rates, clip norms and seeds are arrays to a round, not structure: one
 compiled program plays all points of a grid. This notebook does it twice: by
-`jax.vmap` over a plain round, to show that there is no magic, and by
-`fl_sketch.sweep`, which also keeps files, means over seeds, and its place.
+`jax.vmap` over a plain round, to show each step, and by
+`fl_sketch.sweeps`, which also writes files, averages over seeds, and resumes.
 """
 
 # %%
