@@ -1,16 +1,23 @@
-"""What an attack experiment varies: fields of a config, points of its grid."""
+"""The config of an attack experiment and the grid of its settings."""
 
 from collections.abc import Mapping
 import dataclasses
 import functools
 import itertools
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from fl_sketch import models, sketches
 from fl_sketch.attacks import objectives, searches
 from fl_sketch.data import sources
+from fl_sketch.experiment import fields as fields_lib
+from fl_sketch.experiment.fields import (
+  Count,
+  Fraction,
+  NonNegative,
+  Positive,
+  choice,
+)
 from fl_sketch.privacy import accounting
-from fl_sketch.utils import checks
 
 LABELS = ('known', 'candidates', 'optimised')
 DEFENCES = ('clip', 'normalize', 'top_k')
@@ -27,46 +34,49 @@ class AttackConfig:
   seed: int = 0
 
   # Who is attacked.
-  dataset: str = 'gaussian'  # or digits, mnist, fashion_mnist, cifar10
+  # gaussian, digits, mnist, fashion_mnist, cifar10
+  dataset: Annotated[str, choice(('gaussian', *sources.NAMES))] = 'gaussian'
   model: str = 'tanh'  # of gaussian; otherwise of `models.make`
   widths: tuple[int, ...] = (64,)  # of an mlp
   activation: str = 'tanh'  # of an mlp
   inputs: int = 12  # of gaussian
   outputs: int = 8  # of gaussian: the model has inputs x outputs numbers
-  examples: int = 60  # batches that are attacked, one by one
-  batch_sizes: tuple[int, ...] = (1,)
-  local_steps: int = 1  # full-batch ones
-  client_lr: float = 0.1
+  examples: Count = 60  # batches that are attacked, one by one
+  batch_sizes: tuple[Count, ...] = (1,)
+  local_steps: Count = 1  # full-batch ones
+  client_lr: Positive = 0.1
 
   # What of it is sent; the first sketch is that of all but the first grid.
   sketches: tuple[str, ...] = ()
-  sizes: tuple[int, ...] = ()  # numbers in a table
-  pooled_size: int | None = None
-  pooled: tuple[int, ...] = ()  # rounds of fresh sketches of the same batch
-  defended_size: int | None = None
-  noises: tuple[float, ...] = ()  # lengths relative to the message's
+  sizes: tuple[Count, ...] = ()  # numbers in a table
+  pooled_size: Count | None = None
+  pooled: tuple[Count, ...] = ()  # rounds of fresh sketches of the same batch
+  defended_size: Count | None = None
+  noises: tuple[Positive, ...] = ()  # lengths relative to the message's
   defences: tuple[str, ...] = ()  # clip, normalize, top_k
-  max_norm: float = 0.1  # of clip and normalize
-  k: int | None = None  # of top_k
+  max_norm: Positive = 0.1  # of clip and normalize
+  k: Count | None = None  # of top_k
 
   # Private rounds: each epsilon is that of all of them.
-  epsilons: tuple[float, ...] = ()
-  delta: float = 1e-5
-  clip_norm: float = 1.0
+  epsilons: tuple[Positive, ...] = ()
+  delta: Fraction = 1e-5
+  clip_norm: Positive = 1.0
   population: int = 1000
   cohort: int = 100  # expected, under Poisson sampling
-  rounds: int = 100
+  rounds: Count = 100
 
   # How it is attacked.
   labels: str = 'known'  # candidates: all are tried; optimised: DLG
-  objective: str = 'l2'  # cosine
-  tv: float = 0.0  # weight of the total variation
-  optimizer: str = 'lbfgs'  # armijo, adam, signed_adam
-  learning_rate: float | None = None
-  steps: int = 200
-  restarts: int = 10
-  start_scale: float = 1.0
-  success: float = 0.01  # largest relative error that counts as recovered
+  # l2, cosine
+  objective: Annotated[str, choice(objectives.OBJECTIVES)] = 'l2'
+  tv: NonNegative = 0.0  # weight of the total variation
+  # lbfgs, armijo, adam, signed_adam
+  optimizer: Annotated[str, choice(searches.SEARCHES)] = 'lbfgs'
+  learning_rate: Positive | None = None
+  steps: Count = 200
+  restarts: Count = 10
+  start_scale: Positive = 1.0
+  success: Positive = 0.01  # largest relative error that counts as recovered
 
   @classmethod
   def from_mapping(cls, fields: Mapping[str, Any]) -> 'AttackConfig':
@@ -147,9 +157,9 @@ def noise_multiplier(c: AttackConfig, epsilon: float) -> float:
 
 
 def _check(c: AttackConfig):
-  """Refuses what would fail in the middle of a run."""
+  """Checks fields and their combinations before any attack is run."""
+  fields_lib.check(c)
   _check_names(c)
-  _check_numbers(c)
   if not 1 <= c.cohort <= c.population:
     raise ValueError(f'Expected 1 <= {c.cohort=} <= {c.population=}.')
   if not c.batch_sizes:
@@ -172,11 +182,8 @@ def _check(c: AttackConfig):
 def _check_names(c):
   gaussian = c.dataset == 'gaussian'
   allowed = {
-    'dataset': ('gaussian', *sources.NAMES),
     'model': ('tanh',) if gaussian else models.names(),
     'labels': ('known',) if gaussian else LABELS,
-    'objective': tuple(objectives.OBJECTIVES),
-    'optimizer': tuple(searches.SEARCHES),
   }
   for name, values in allowed.items():
     if getattr(c, name) not in values:
@@ -184,23 +191,3 @@ def _check_names(c):
   for name in c.defences:
     if name not in DEFENCES:
       raise ValueError(f'Expected defences={c.defences} in {DEFENCES}.')
-
-
-def _check_numbers(c):
-  for name in ('examples', 'local_steps', 'steps', 'restarts', 'rounds'):
-    checks.count(name, getattr(c, name))
-  for name in ('pooled_size', 'defended_size', 'k'):
-    if getattr(c, name) is not None:
-      checks.count(name, getattr(c, name))
-  for name in ('client_lr', 'max_norm', 'clip_norm', 'start_scale', 'success'):
-    checks.positive(name, getattr(c, name))
-  checks.fraction('delta', c.delta)
-  checks.at_least('tv', c.tv, 0)
-  if c.learning_rate is not None:
-    checks.positive('learning_rate', c.learning_rate)
-  for name in ('batch_sizes', 'sizes', 'pooled'):
-    for n in getattr(c, name):
-      checks.count(name, n)
-  for name in ('noises', 'epsilons'):
-    for x in getattr(c, name):
-      checks.positive(name, x)

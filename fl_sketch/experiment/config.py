@@ -1,12 +1,30 @@
-"""Every field that a config may set, its default, and what it may be."""
+"""The fields of a config: their defaults, bounds and choices."""
 
 from collections.abc import Mapping
 import dataclasses
 import difflib
-import typing
-from typing import Any
+from typing import Annotated, Any
 
-from fl_sketch.experiment import config_checks
+from fl_sketch import algorithms
+from fl_sketch.data import batches, byzantine, cohorts, sources, text
+from fl_sketch.experiment import config_checks, fields as fields_lib
+from fl_sketch.experiment.fields import (
+  AT_MOST_ONE,
+  LESS_THAN_ONE,
+  Count,
+  Deviation,
+  Fraction,
+  Multiple,
+  NonNegative,
+  Positive,
+  Share,
+  Size,
+  Slice,
+  choice,
+)
+from fl_sketch.models import precision
+from fl_sketch.privacy import types
+from fl_sketch.rounds import robust
 
 # What may differ when a run is resumed: it changes no number of any round.
 # `rounds` is among them unless something depends on them; `workdir.resumable`.
@@ -24,6 +42,7 @@ PARTITION_OPTIONS = (
   'alpha',
   'sigma',
 )
+DATASETS = (*sources.NAMES, *text.NAMES, 'quadratics', 'simulated', 'store')
 MAPPINGS = ('sketch', 'codec', 'model_options', 'sweep')
 # Fields that an algorithm's factory takes by the same name.
 ALGORITHM_OPTIONS = (
@@ -46,35 +65,42 @@ ALGORITHM_OPTIONS = (
   'resync_every',
 )
 
+_ADJACENCIES = tuple(a.value for a in types.Adjacency)
+_Behaviour = Annotated[str, choice(byzantine.BEHAVIOURS)]
+_Place = Annotated[str, choice(('auto', 'device', 'host'))]
+_RobustMean = Annotated[str, choice(robust.KINDS)]
+
 
 @dataclasses.dataclass(frozen=True)
 class Config:
   """Every field that a config may set; None leaves a choice to its owner."""
 
-  seed: int = 0
-  sketch_seed: int | None = None  # of hashes and codecs; None is the seed
+  seed: Size = 0
+  sketch_seed: Size | None = None  # of hashes and codecs; None is the seed
 
   # The problem.
   # digits, mnist, fashion_mnist, cifar10, cifar100, sst2, quadratics; or
   # simulated, store
-  dataset: str = 'digits'
+  dataset: Annotated[str, choice(DATASETS)] = 'digits'
   store: str | None = None  # folder of the clients' own arrays; `data.store`
-  train_slice: str | None = None  # '0:10000': only these training samples
-  test_slice: str | None = None  # likewise
-  text_length: int | None = None  # tokens of a sentence
-  vocabulary: int | None = None  # tokens that are made from the sentences
+  train_slice: Slice | None = None  # '0:10000': only these training samples
+  test_slice: Slice | None = None  # likewise
+  text_length: Count | None = None  # tokens of a sentence
+  vocabulary: Count | None = None  # tokens made from the sentences
   tokenizer: str | None = None  # or a published one's vocab.txt, tokenizer.json
   model: str = 'mlp'  # one of models.names()
   widths: tuple[int, ...] = (64,)  # hidden layers of the mlp
   model_options: Mapping[str, Any] | None = None  # of other models, by name
   pretrained: str | None = None  # a safetensors file to start from
-  label_smoothing: float = 0.0
+  label_smoothing: Share = 0.0
   standardize: bool = True  # False: pixels from 0 to 1, as they are
-  start_scale: float = 1.0  # of quadratics: how far from the optimum to start
-  compute_dtype: str = 'float32'  # bfloat16: parameters and sums stay float32
+  # of quadratics: distance of the start from the optimum
+  start_scale: Positive = 1.0
+  # bfloat16: parameters and sums stay float32
+  compute_dtype: Annotated[str, choice(precision.DTYPES)] = 'float32'
 
   # Who holds what.
-  population: int = 50  # clients in total
+  population: Count = 50  # clients in total
   partition: str = 'iid'  # or as below, or size_skew
   samples_per_client: int | None = None  # at most, in every partition
   shards_per_client: int | None = None  # of label_shards
@@ -83,102 +109,108 @@ class Config:
   sigma: float | None = None  # of size_skew: deviation of log sizes
 
   # Who takes part in a round.
-  cohort: int = 25  # clients in a round; their expected number under poisson
-  sampling: str = 'fixed_size'  # with_replacement, poisson
+  cohort: Count = 25  # clients in a round; under poisson the expected number
+  # fixed_size, with_replacement, poisson
+  sampling: Annotated[str, choice(cohorts.KINDS)] = 'fixed_size'
   max_cohort: int | None = None  # poisson: None is exceeded once in 1e9 rounds
-  weights: str = 'equal'  # samples: a client weighs what it holds
+  # samples: a client weighs what it holds
+  weights: Annotated[str, choice(('equal', 'samples'))] = 'equal'
 
-  # Who fails: `participation`, `byzantine`; and what is done: `robust`.
-  over_sampling: float = 1.0  # clients asked, in cohorts; the first are taken
-  dropout: float = 0.0  # the chance that a client asked never answers
-  deadline: float | None = None  # in medians of a client's time to answer
-  response_sigma: float | None = None  # deviation of the logarithm of that time
-  byzantine: float = 0.0  # share of the population that sends what it likes
-  attack: str | None = None  # what: sign_flip, noise, scale, nan
-  max_payload_norm: float | None = None  # what is longer is rejected
-  robust: str | None = None  # instead of the mean: geometric_median, median
-  groups: int | None = None  # of robust: how many means it is taken over
+  # Client failures (`data.availability`, `data.byzantine`) and `rounds.robust`.
+  over_sampling: Multiple = 1.0  # selected clients, in cohorts; the first count
+  dropout: Share = 0.0  # probability that a selected client never answers
+  deadline: Positive | None = None  # of stragglers, in median response times
+  response_sigma: Deviation | None = None  # deviation of log response times
+  byzantine: Share = 0.0  # share of the population that is byzantine
+  # what they send: sign_flip, noise, scale, nan
+  attack: _Behaviour | None = None
+  max_payload_norm: Positive | None = None  # longer payloads are rejected
+  # in place of the mean: geometric_median, median
+  robust: _RobustMean | None = None
+  groups: Count | None = None  # of robust: the number of means it combines
 
   # Local work.
-  local_steps: int = 5
-  batch_size: int = 32  # 0: full-batch gradient steps
-  batch_order: str = 'replace'  # cycle, mask, poisson
-  client_lr: float = 0.1
-  lr_decay: float | None = None  # factor on client_lr, every round
-  weight_decay: float = 0.0
-  local_work: str = 'sgd'  # gram: exact and faster for full batches and linear
+  local_steps: Count = 5
+  batch_size: Size = 32  # 0: full-batch gradient steps
+  # replace, cycle, mask, poisson
+  batch_order: Annotated[str, choice(batches.ORDERS)] = 'replace'
+  client_lr: Positive = 0.1
+  # factor on client_lr, every round
+  lr_decay: Annotated[Positive, AT_MOST_ONE] | None = None
+  weight_decay: NonNegative = 0.0
+  # gram: exact and faster for full batches and linear
+  local_work: Annotated[str, choice(('sgd', 'gram'))] = 'sgd'
 
   # The protocol.
-  algorithm: str = 'fedavg'
+  algorithm: Annotated[str, choice(algorithms.names())] = 'fedavg'
   sketch: Mapping[str, Any] | None = None  # kind, and the options of that kind
   codec: Mapping[str, Any] | None = None  # likewise
-  server_lr: float = 1.0
+  server_lr: Positive = 1.0
   server_optimizer: str | None = None  # adam, amsgrad, yogi, adagrad, momentum
-  b1: float | None = None
-  b2: float | None = None
-  eps: float | None = None
-  momentum: float | None = None
-  final_server_lr: float | None = None  # cosine decay to it over the run
+  b1: Share | None = None
+  b2: Share | None = None
+  eps: NonNegative | None = None
+  momentum: Share | None = None
+  final_server_lr: Positive | None = None  # cosine decay to it over the run
 
   # Options of some algorithms; `algorithms.describe` says which, and what.
-  clip_norm: float | None = None
+  clip_norm: Positive | None = None
   clip: str | None = None  # of safl: client, server
-  k: int | None = None  # heavy coordinates
+  k: Count | None = None  # heavy coordinates
   exact: bool | None = None  # of fedsketch_heaprix
   printed: bool | None = None  # of fedsketchgate
-  control_gain: float | None = None  # of fedsketchgate and fedcomgate
-  noise_stddev: float | None = None  # of diffsketch
-  candidates: int | None = None  # of sketched_sgd
+  control_gain: Positive | None = None  # of fedsketchgate and fedcomgate
+  noise_stddev: NonNegative | None = None  # of diffsketch
+  candidates: Count | None = None  # of sketched_sgd
   error_update: str | None = None  # of fetchsgd: zero, subtract
   momentum_masking: bool | None = None  # of fetchsgd
-  local_k: int | None = None  # of fetchsgd
+  local_k: Count | None = None  # of fetchsgd
   error_feedback: bool | None = None  # of fedcom
   sync_probability: float | None = None  # of marina
-  warmup: int | None = None  # of onebit_adam
+  warmup: Count | None = None  # of onebit_adam
   mask_ratio: float | None = None  # of cocktail_sgd
   graph: str | None = None  # of decentralised: ring, path, grid, star, complete
-  gossip_steps: int | None = None  # of decentralised
+  gossip_steps: Count | None = None  # of decentralised
   chebyshev: bool | None = None  # of decentralised
-  resync_every: int | None = None  # of decentralised
+  resync_every: Count | None = None  # of decentralised
 
   # Privacy, claimed where epsilon or noise_multiplier is set.
-  epsilon: float | None = None  # the noise is calibrated to it
-  noise_multiplier: float | None = None  # or given
-  delta: float | None = None
+  epsilon: Positive | None = None  # the noise is calibrated to it
+  noise_multiplier: NonNegative | None = None  # or given
+  delta: Annotated[Positive, LESS_THAN_ONE] | None = None
   bound: str | None = None  # clip; normalize, quantile
   per_layer: bool | None = None  # bound every array of a model by itself
   before_sketch: bool | None = None  # noise on updates instead of tables
-  trust: str | None = None  # central; secure_aggregation, local
-  adjacency: str | None = None  # add_or_remove_one, replace_one, zero_out
-  accountant: str | None = None  # pld, rdp
-  min_honest: int | None = None  # of secure_aggregation: None is the cohort
-  neighbours: int | None = None  # of secure_aggregation: None is all
-  quantile: float | None = None  # of norms, that bound='quantile' follows
-  quantile_lr: float | None = None
-  count_stddev: float | None = None  # None is cohort / 20
-  noise_seed: int | None = None  # for tests: who knows it has no privacy
+  # central; secure_aggregation, local
+  trust: Annotated[str, choice(types.TRUSTS)] | None = None
+  # add_or_remove_one, replace_one, zero_out
+  adjacency: Annotated[str, choice(_ADJACENCIES)] | None = None
+  accountant: Annotated[str, choice(('pld', 'rdp'))] | None = None  # pld, rdp
+  min_honest: Count | None = None  # of secure_aggregation: None is the cohort
+  neighbours: Count | None = None  # of secure_aggregation: None is all
+  quantile: Fraction | None = None  # of norms; bound='quantile' follows it
+  quantile_lr: Positive | None = None
+  count_stddev: Positive | None = None  # None is cohort / 20
+  noise_seed: Size | None = None  # for tests: no privacy from those who know it
 
   # The run.
-  rounds: int = 100
-  rounds_per_dispatch: int = 1  # more where a round is short
-  lanes_per_step: int = 0  # clients a device works on at once; 0 by backend
-  feed: str = 'auto'  # training data on every device, or from the host
-  client_state: str = (
-    'auto'  # rows of all clients: device, or on the host's disk
-  )
-  server_state: str = (
-    'replicated'  # sharded: each device its part of the moments
-  )
-  log_every: int = 1
-  eval_every: int = 10
-  checkpoint_every: int = 50
-  keep_checkpoints: int = 3
+  rounds: Count = 100
+  rounds_per_dispatch: Count = 1  # more where a round is short
+  lanes_per_step: Size = 0  # clients a device trains at once; 0: by backend
+  feed: _Place = 'auto'  # training data: on every device, or fed from the host
+  client_state: _Place = 'auto'  # of all clients: device, or on the host's disk
+  # sharded: each device holds a part of the server's state
+  server_state: Annotated[str, choice(('replicated', 'sharded'))] = 'replicated'
+  log_every: Count = 1
+  eval_every: Count = 10
+  checkpoint_every: Count = 50
+  keep_checkpoints: Count = 3
 
   # Field -> its values, for launch.sweep; launch.train does not look at it.
   sweep: Mapping[str, Any] | None = None
 
   def __post_init__(self):
-    _check_types(self)
+    fields_lib.check(self)
     config_checks.check(self)
 
   @classmethod
@@ -213,20 +245,3 @@ def given(options: Mapping[str, Any]) -> dict[str, Any] | None:
     k: given(v) if isinstance(v, Mapping) else v for k, v in options.items()
   }
   return {k: v for k, v in kept.items() if v is not None} or None
-
-
-def _check_types(c: Config):
-  for name, hint in typing.get_type_hints(Config).items():
-    value = getattr(c, name)
-    kinds = typing.get_args(hint) or (hint,)
-    if float in kinds:
-      kinds = (*kinds, int)
-    if name == 'widths':
-      kinds = (tuple, list)
-    elif name in MAPPINGS:
-      kinds = (Mapping, type(None))
-    if (isinstance(value, bool) and bool not in kinds) or not isinstance(
-      value, kinds
-    ):
-      names = ' or '.join(k.__name__ for k in kinds)
-      raise ValueError(f'Expected {name}={value!r} to be {names}.')

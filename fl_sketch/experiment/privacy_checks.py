@@ -73,21 +73,16 @@ def check(c: Any):
       f"sampling={c.sampling!r} 'poisson' or 'fixed_size' in a private config: "
       'else a client may contribute more than once.'
     )
-  _check_choices(c)
+  _check_bound(c)
   _check_faults(c, unit)
   (_check_samples if unit == 'sample' else _check_clients)(c)
 
 
-def _check_choices(c):
+def _check_bound(c):
   bounds = {'dp_normfedavg': ('normalize',), 'dp_fedavg': ('clip', 'quantile')}
-  for name, choices in (
-    ('bound', bounds.get(c.algorithm, ('clip', 'normalize', 'quantile'))),
-    ('trust', types.TRUSTS),
-    ('adjacency', tuple(a.value for a in types.Adjacency)),
-    ('accountant', ('pld', 'rdp')),
-  ):
-    if (value := getattr(c, name)) is not None and value not in choices:
-      raise ValueError(f'Expected {name}={value!r} in {choices}.')
+  choices = bounds.get(c.algorithm, ('clip', 'normalize', 'quantile'))
+  if c.bound is not None and c.bound not in choices:
+    raise ValueError(f'Expected bound={c.bound!r} in {choices}.')
 
 
 def _check_faults(c, unit):

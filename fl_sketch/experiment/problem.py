@@ -1,4 +1,4 @@
-"""Data, model and losses: what there is to learn, before clients share it."""
+"""Loads the data, model and losses of a config, before partitioning."""
 
 import math
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from fl_sketch.data import (
   synthetic,
   text,
 )
-from fl_sketch.experiment import config_checks
+from fl_sketch.experiment import fields
 from fl_sketch.experiment.config import Config
 from fl_sketch.models import losses, pretrained
 import jax
@@ -37,15 +37,15 @@ class Problem(NamedTuple):
 
 
 def load(c: Config, data_dir: str | None) -> Problem:
-  """The problem that a config names; see `experiment.build`."""
+  """Loads the problem of a config; see `experiment.build`."""
   if c.dataset == 'quadratics':
     return _quadratics(c)
   dataset = _dataset(c, data_dir)
-  own = isinstance(dataset, store.Store)
+  is_store = isinstance(dataset, store.Store)
   scale = {'mean': 0.0, 'std': 1.0}
   if c.standardize and dataset.train['x'].dtype == np.uint8:
     sums = pixels.Pixels()
-    scale = dataset.scale if own else sums.plus(dataset.train['x']).scale
+    scale = dataset.scale if is_store else sums.plus(dataset.train['x']).scale
   module = models.make(c.model, dataset.num_classes, **_model_options(c))
   x = dataset.train['x']
   _check_tokens(c, dataset, module)
@@ -68,7 +68,7 @@ def load(c: Config, data_dir: str | None) -> Problem:
     ),
     labels=dataset.train['y'],
     scale=scale,
-    partition=dataset.partition if own else None,
+    partition=dataset.partition if is_store else None,
   )
 
 
@@ -98,7 +98,7 @@ def _dataset(c: Config, data_dir: str | None) -> sources.Dataset | store.Store:
   if c.store is not None:
     return store.open(c.store)
   if c.dataset in text.NAMES:
-    found = text.load(
+    dataset = text.load(
       c.dataset,
       data_dir,
       length=c.text_length,
@@ -106,19 +106,19 @@ def _dataset(c: Config, data_dir: str | None) -> sources.Dataset | store.Store:
       tokenizer=c.tokenizer,
     )
   else:
-    found = sources.load(c.dataset, data_dir)
-  return found._replace(
-    train=_sliced('train_slice', c.train_slice, found.train),
-    test=_sliced('test_slice', c.test_slice, found.test),
+    dataset = sources.load(c.dataset, data_dir)
+  return dataset._replace(
+    train=_sliced('train_slice', c.train_slice, dataset.train),
+    test=_sliced('test_slice', c.test_slice, dataset.test),
   )
 
 
-def _sliced(name, given, arrays):
-  if given is None:
+def _sliced(name, bounds, arrays):
+  if bounds is None:
     return arrays
-  samples, part = len(arrays['y']), config_checks.slice_of(name, given)
+  samples, part = len(arrays['y']), fields.slice_of(bounds)
   if (part.stop or samples) > samples or (part.start or 0) >= samples:
-    raise ValueError(f'Expected {name}={given!r} in {samples} samples.')
+    raise ValueError(f'Expected {name}={bounds!r} in {samples} samples.')
   return {k: x[part] for k, x in arrays.items()}
 
 
