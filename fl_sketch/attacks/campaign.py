@@ -1,11 +1,10 @@
-"""Runs every attack of a config, and goes on where it was stopped."""
+"""Runs the attacks of a config; a stopped campaign resumes."""
 
 import functools
-import json
 import pathlib
 from typing import Any
 
-from fl_sketch import local as local_work, reporting, sketches
+from fl_sketch import local as local_work, sketches
 from fl_sketch.attacks import (
   defences,
   reconstruction,
@@ -17,7 +16,7 @@ from fl_sketch.attacks import (
 )
 from fl_sketch.attacks.settings import AttackConfig, Setting
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.training import workdir
+from fl_sketch.training import records
 from fl_sketch.utils import files
 import jax
 import jax.numpy as jnp
@@ -41,24 +40,20 @@ def run(
   Raises:
     ValueError: the folder is that of another config, or the data is not there.
   """
-  folder = pathlib.Path(folder)
-  workdir.check(folder, c, ())
-  victim = victims.load(c, data_dir)
-  (folder / 'images').mkdir(parents=True, exist_ok=True)
-  files.replace(folder / 'config.json', files.as_json(c))
-  path = folder / 'attacks.jsonl'
-  rows = reporting.read_metrics(path) if path.exists() else []
-  done = {_setting(row) for row in rows}
-  todo = [s for s in settings.grid(c) if s not in done]
-  for setting in tqdm.tqdm(todo, desc='attacks', disable=None):
-    row, images = attack(c, victim, setting)
+  victim, grid = victims.load(c, data_dir), settings.grid(c)
+  number = lambda row: grid.index(_setting(row))
+  log = records.Records(folder, c, 'attacks.jsonl', number)
+  (log.folder / 'images').mkdir(exist_ok=True)
+  todo = [i for i in range(len(grid)) if i not in log.rows]
+  for i in tqdm.tqdm(todo, desc='attacks', disable=None):
+    row, images = attack(c, victim, grid[i])
     if images is not None:
       name = report.file_of(row)
-      np.savez_compressed(folder / 'images' / name, images=images)
-    rows.append(row)
-    files.replace(path, ''.join(json.dumps(r) + '\n' for r in rows))
-  report.write(c, victim, rows, folder)
-  files.replace(folder / 'measured_with.json', files.measured_with())
+      np.savez_compressed(log.folder / 'images' / name, images=images)
+    log.add(i, row)
+  rows = [log.rows[i] for i in range(len(grid))]
+  report.write(c, victim, rows, log.folder)
+  files.replace(log.folder / 'measured_with.json', files.measured_with())
   return rows
 
 

@@ -3,12 +3,11 @@
 import json
 import math
 import os
-import pathlib
 from typing import Any, NamedTuple
 
 from fl_sketch import reporting
 from fl_sketch.experiment import config as config_lib, config_checks
-from fl_sketch.training import workdir
+from fl_sketch.training import records, workdir
 from fl_sketch.utils import files, markdown
 from matplotlib import figure
 import numpy as np
@@ -221,31 +220,22 @@ def _scatter(ax, best, values, colours):
   return ax.scatter(*at[:, ~lost], c=means[~lost], cmap=colours, s=60)
 
 
-class Files:
-  """Files of a sweep.
+class Files(records.Records):
+  """Files of a sweep: its records, a folder of each point, and its report.
 
   Args:
     folder: made if it is not there.
     config: must be that of the config.json that is there.
-
-  Attributes:
-    rows: of the points that are finished, by their number.
 
   Raises:
     WorkdirError: it is not; the message names the fields.
   """
 
   def __init__(self, folder: str | os.PathLike, config: config_lib.Config):
-    self.folder = pathlib.Path(folder)
-    self.folder.mkdir(parents=True, exist_ok=True)
-    # Finished points do not run again: no field may change.
-    workdir.check(self.folder, config, may_change=())
-    path = self.folder / 'points.jsonl'
-    rows = reporting.read_metrics(path) if path.exists() else []
-    self._config, self.rows = config, {row['point']: row for row in rows}
+    super().__init__(folder, config, 'points.jsonl', lambda row: row['point'])
 
   def finish(self, number: int, values: Row, config: config_lib.Config, result):
-    """Writes what a point left: its folder, and its row of points.jsonl.
+    """Writes the folder of a finished point and its row of points.jsonl.
 
     Args:
       number: of the point.
@@ -253,28 +243,23 @@ class Files:
       config: of its run.
       result: a `sweep_program.Result`.
     """
-    # Not before: a sweep that is refused leaves nothing to disagree with.
-    fields = files.as_json(self._config)
-    files.replace(self.folder / 'config.json', fields)
-    own = workdir.Workdir(self.folder / 'points' / f'{number:03d}', config)
-    own.begin(0)
+    run = workdir.Workdir(self.folder / 'points' / f'{number:03d}', config)
+    run.begin(0)
     last = {}
     for row in result.rows:
       last |= row
       logged = (row['round'] + 1) % config.log_every == 0
       if logged or 'test_loss' in row or row is result.rows[-1]:
-        own.write(row)
-    own.close()
+        run.write(row)
+    run.close()
     for metric, best in _METRICS.items():
       seen = [row[metric] for row in result.rows if metric in row]
       if seen and metric != 'train_loss':
         last[f'best_{metric}'] = best(seen)
-    own.summarize(last, diverged=result.diverged, **result.about)
+    run.summarize(last, diverged=result.diverged, **result.about)
     row = {'point': number, 'values': values} | last
     row |= {'diverged': result.diverged, 'seconds': round(result.seconds, 3)}
-    self.rows[number] = json.loads(json.dumps(row))
-    lines = [json.dumps(self.rows[i]) + '\n' for i in sorted(self.rows)]
-    files.replace(self.folder / 'points.jsonl', ''.join(lines))
+    self.add(number, row)
 
   def report(self, rows: list[Row]):
     """Writes table.md, sweep.json and, where a field is swept, sweep.png."""
