@@ -1,9 +1,9 @@
-"""Gradient leakage: reconstructs clients' inputs from what they send.
+"""Runs a grid of gradient-leakage attacks.
 
   python -m launch.attack --config=configs/tanh_attack.py --workdir=DIR
 
-Leaves attacks.jsonl, table.md and pictures. Started again with the same workdir
-it goes on with the settings that are not finished.
+Writes attacks.jsonl, table.md and figures. Started again with the same workdir
+it resumes with the settings that are not finished.
 """
 
 from absl import app, flags

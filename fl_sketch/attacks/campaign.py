@@ -60,19 +60,19 @@ def run(
 def attack(
   c: AttackConfig, victim: victims.Victim, setting: Setting
 ) -> tuple[Row, np.ndarray | None]:
-  """One setting, over all examples.
+  """Attacks all examples in one setting.
 
   Returns:
-    The setting with its mean and median scores, and the guesses of the first
-    examples if they are images, f32[examples, batch, ...].
+    The setting with its mean and median scores; and the reconstructions of the
+    first examples if they are images, f32[examples, batch, ...].
   """
   n = c.examples * setting.batch_size
   batches = lambda x: x[:n].reshape(c.examples, -1, *x.shape[1:])
   x, y = batches(victim.x), batches(victim.y)
-  found = _attacked(c, victim, setting, x, y)
-  orders = list(map(scores.match, found.x, x))
+  guesses = _attacked(c, victim, setting, x, y)
+  orders = list(map(scores.match, guesses.x, x))
   guessed = c.labels != 'known'
-  judged = [
+  scored = [
     scores.score(
       guess,
       truth,
@@ -82,25 +82,25 @@ def attack(
       success=c.success,
     )
     for guess, truth, order, labels, right in zip(
-      found.x, x, orders, found.labels, y, strict=True
+      guesses.x, x, orders, guesses.labels, y, strict=True
     )
   ]
-  every = {k: np.concatenate([s[k] for s in judged]) for k in judged[0]}
-  shown = None
+  every = {k: np.concatenate([s[k] for s in scored]) for k in scored[0]}
+  images = None
   if x.ndim == 5:  # in the order of the originals
-    pairs = zip(found.x[:_SHOWN], orders[:_SHOWN], strict=True)
-    shown = np.stack([guess[order] for guess, order in pairs])
+    pairs = zip(guesses.x[:_SHOWN], orders[:_SHOWN], strict=True)
+    images = np.stack([guess[order] for guess, order in pairs])
   row = setting._asdict() | _sizes(victim, setting)
   if setting.defence == 'epsilon':
     row['noise_multiplier'] = settings.noise_multiplier(c, setting.strength)
   row |= {k: float(v.mean()) for k, v in every.items()}
   row['median_error'] = float(np.median(every['relative_error']))
-  row['objective'] = float(np.median(found.objective))
-  return row, shown
+  row['objective'] = float(np.median(guesses.objective))
+  return row, images
 
 
 def _attacked(c, victim, setting, x, y):
-  """`Reconstruction` of every example, spread over the devices."""
+  """`Reconstruction` of every example, sharded over the devices."""
   one = functools.partial(_one, c, victim, setting)
   lanes = reconstruction.lanes_of(None, len(x))
   each = lambda *args: jax.lax.map(lambda a: one(*a), args, batch_size=lanes)
@@ -108,7 +108,7 @@ def _attacked(c, victim, setting, x, y):
 
 
 def _one(c, victim, setting, index, x, y):
-  """Attacks one batch: what its owner sends, and what is made of it."""
+  """Attacks one batch: computes its message and reconstructs it."""
   # Hashes, noise and starts have keys of their own.
   keys = jax.random.split(jax.random.fold_in(jax.random.key(c.seed), index), 3)
   hashes, noises = (jax.random.split(k, setting.rounds) for k in keys[:2])
@@ -118,13 +118,13 @@ def _one(c, victim, setting, index, x, y):
   if c.local_steps > 1:
     options = {'local_steps': c.local_steps}
     local = local_work.sgd(victim.loss_fn, c.client_lr, **options)
-  see = views.view(victim.loss_fn, local=local, sketch=op)
+  message_of = views.view(victim.loss_fn, local=local, sketch=op)
   batch = {'x': x, 'y': y}
-  send = lambda h, n: defence.apply(n, see(victim.params, batch, h))
-  again = lambda p: jnp.broadcast_to(p, (setting.rounds, *p.shape))
+  send = lambda h, n: defence.apply(n, message_of(victim.params, batch, h))
+  repeated = lambda p: jnp.broadcast_to(p, (setting.rounds, *p.shape))
   return reconstruction.reconstruct(
     victim.loss_fn,
-    jax.tree.map(again, victim.params),
+    jax.tree.map(repeated, victim.params),
     jax.vmap(send)(hashes, noises),
     x,
     keys[2],
@@ -167,15 +167,15 @@ def _defence(c: AttackConfig, setting: Setting) -> defences.Defence:
 
 
 def _sizes(victim, setting):
-  """Numbers seen, in those of the model and in those looked for."""
+  """Observed numbers, per parameter of the model and per unknown."""
   op = settings.operator(setting) or sketches.identity()
   d = sum(leaf.size for leaf in jax.tree.leaves(victim.params))
-  seen = sketches.properties(op).floats(victim.params)
+  observed = sketches.properties(op).floats(victim.params)
   if setting.defence == 'top_k':
-    seen = min(seen, int(setting.strength))
-  seen *= setting.rounds
-  looked_for = victim.unknowns * setting.batch_size
-  return {'per_parameter': seen / d, 'per_unknown': seen / looked_for}
+    observed = min(observed, int(setting.strength))
+  observed *= setting.rounds
+  unknowns = victim.unknowns * setting.batch_size
+  return {'per_parameter': observed / d, 'per_unknown': observed / unknowns}
 
 
 def _setting(row: Row) -> Setting:

@@ -1,4 +1,4 @@
-"""What a gradient says outright, without any search."""
+"""Inputs and labels that a gradient reveals in closed form."""
 
 import jax
 import jax.numpy as jnp

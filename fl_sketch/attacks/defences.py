@@ -1,4 +1,4 @@
-"""What clients may do to a message before they send it."""
+"""Defences: transformations of a message before the client sends it."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,11 +13,11 @@ Tree = Any
 
 
 class Defence(NamedTuple):
-  """A defence, and what of it an attacker who knows of it does again.
+  """A defence, and the part of it that an informed attacker repeats.
 
   Attributes:
-    apply: (key, message) -> what is sent.
-    redo: (message of a guess, observed) -> what of it is to be compared; None
+    apply: (key, message) -> the message that is sent.
+    redo: (message of a guess, observed) -> the message to compare; None
       compares the message itself.
   """
 
@@ -26,18 +26,18 @@ class Defence(NamedTuple):
 
 
 def none() -> Defence:
-  """The message is sent as it is."""
+  """No defence: the message is sent unchanged."""
   return Defence(lambda key, message: message)
 
 
 def noise(scale: float) -> Defence:
-  """Gaussian noise of a length relative to the message's; no privacy.
+  """Gaussian noise whose norm is relative to the message's; no DP guarantee.
 
-  It depends on the message, so that no epsilon belongs to it: it is here to
-  draw curves against. `gaussian_mechanism` has an epsilon.
+  The noise depends on the message, so that it has no epsilon; it serves as the
+  abscissa of curves. `gaussian_mechanism` has an epsilon.
 
   Args:
-    scale: length of the noise in that of the message.
+    scale: norm of the noise over that of the message.
   """
 
   def apply(key, message):
@@ -49,15 +49,15 @@ def noise(scale: float) -> Defence:
 
 
 def bound(name: str, max_norm: float) -> Defence:
-  """Clipping or normalising alone; the bound is public.
+  """Clipping or normalising without noise; the bound is public.
 
   Args:
     name: 'clip' or 'normalize'.
-    max_norm: to what length.
+    max_norm: the public bound.
   """
 
   def redo(message, observed):
-    # Not the privacy module's, which has no derivative where it is safe.
+    # Not the privacy module's bound, which is not differentiable everywhere.
     del observed
     scale = max_norm / _norm(message)
     scale = jnp.minimum(scale, 1) if name == 'clip' else scale
@@ -70,11 +70,11 @@ def bound(name: str, max_norm: float) -> Defence:
 def gaussian_mechanism(
   clip_norm: float, noise_multiplier: float, *, name: str = 'clip'
 ) -> Defence:
-  """The privacy module's sum over a cohort in which all others are known.
+  """The Gaussian mechanism against an attacker who knows all other messages.
 
-  That is the adversary of differential privacy: what is left of the sum is one
-  bounded message and all of its noise. The accountant's epsilon is that of the
-  rounds it was told; this is one round.
+  This is the adversary of differential privacy: one bounded message and all of
+  the noise remain of the private sum. The accountant's epsilon is that of all
+  accounted rounds; this is one round.
 
   Args:
     clip_norm: C.
@@ -96,7 +96,7 @@ def gaussian_mechanism(
 
 
 def top_k(k: int) -> Defence:
-  """The k largest coordinates; which they are can be seen."""
+  """Sends the k largest coordinates; the attacker sees which they are."""
   codec = codecs.top_k(k)
 
   def apply(key, message):

@@ -1,4 +1,4 @@
-"""How far a guess is from what was observed; which images are likely."""
+"""Objectives of attacks: distances of messages, and total variation."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def square(tree: Tree) -> jax.Array:
 
 
 def relative_l2(guess: Tree, observed: Tree) -> jax.Array:
-  r"""Squared distance over that of zero: :math:`\|g - y\|^2 / \|y\|^2`.
+  r"""Squared distance relative to zero's: :math:`\|g - y\|^2 / \|y\|^2`.
 
   Song et al., arXiv:2210.08371, section 7, up to the constant: the scale of
   gradients differs too much between models for one step size.
@@ -35,8 +35,8 @@ def relative_l2(guess: Tree, observed: Tree) -> jax.Array:
 def cosine(guess: Tree, observed: Tree) -> jax.Array:
   r"""One minus the cosine: :math:`1 - \langle g, y\rangle / \|g\| \|y\|`.
 
-  Blind to scale, and so to an unknown learning rate, clipping and normalising,
-  which leave the direction as it was. Geiping et al., NeurIPS 2020,
+  Invariant to scale, hence to an unknown learning rate, to clipping and to
+  normalising, which keep the direction. Geiping et al., NeurIPS 2020,
   arXiv:2003.14053, equation 4.
 
   >>> cosine(jnp.array([1.0, 0.0]), jnp.array([2.0, 0.0])).item()

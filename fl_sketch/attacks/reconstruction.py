@@ -1,4 +1,4 @@
-"""Looks for the inputs that would have sent what was observed."""
+"""Reconstructs inputs whose message matches an observed message."""
 
 from collections.abc import Callable
 import functools
@@ -16,11 +16,11 @@ Tree = Any
 
 
 class Reconstruction(NamedTuple):
-  """What an attack found.
+  """The result of an attack.
 
   Attributes:
     x: f32[batch, ...], the inputs of the lowest objective.
-    labels: those that belong to x, as they were given, or int32[batch].
+    labels: of x; as passed, or int32[batch].
     objective: f32[], at x.
     objectives: f32[tries], of every restart with every candidate of labels.
     trace: f32[tries, steps], the objective before every step.
@@ -66,11 +66,11 @@ def reconstruct(
   function: jit it, and vmap it over examples.
 
   >>> loss_fn = lambda w, batch: 0.5 * jnp.sum((w[None] - batch['x']) ** 2)
-  >>> seen = jnp.array([-3.0, 4.0])  # the gradient at w = 0 of one sample
+  >>> update = jnp.array([-3.0, 4.0])  # the gradient at w = 0 of one sample
   >>> like, y = jax.ShapeDtypeStruct((1, 2), jnp.float32), jnp.zeros(1)
   >>> key = jax.random.key(0)
-  >>> found = reconstruct(loss_fn, jnp.zeros(2), seen, like, key, labels=y)
-  >>> bool(jnp.allclose(found.x, -seen[None], rtol=1e-5))
+  >>> guess = reconstruct(loss_fn, jnp.zeros(2), update, like, key, labels=y)
+  >>> bool(jnp.allclose(guess.x, -update[None], rtol=1e-5))
   True
 
   Args:
@@ -90,9 +90,9 @@ def reconstruct(
       ``sketch_key`` have a leading axis over rounds.
     local: as of `views.view`.
     batches: as of `views.view`.
-    redo: (message, observed) -> message: what a defence does to what is sent
-      and an attacker does again to its guesses, see `defences`.
-    make_batch: (inputs, labels) -> what the loss takes.
+    redo: (message, observed) -> message: the part of a defence that the
+      attacker repeats on its guesses, see `defences`.
+    make_batch: (inputs, labels) -> the batch of the loss.
     objective: D: 'l2', relative, or 'cosine'.
     tv: lambda, weight of the total variation; inputs are then images.
     optimizer: as of `searches.make`.
@@ -106,12 +106,12 @@ def reconstruct(
 
   Returns:
     The `Reconstruction` of the try of the lowest objective; if that is not
-    finite nothing was found, and x is a start.
+    finite the attack failed, and x is a start.
 
   Raises:
     ValueError: not exactly one of labels, candidates and num_classes; a sketch
       without its key, or a key without a sketch; inputs that are no floats;
-      observed in other shapes than what is sent; steps or restarts below 1;
+      observed in other shapes than the message; steps or restarts below 1;
       unknown names.
 
   Source: Song, Wang, Yu and Zhang, arXiv:2210.08371, section 7; Zhu et al.,
@@ -122,18 +122,18 @@ def reconstruct(
   check_positive(steps=steps, restarts=restarts)
   if not jnp.issubdtype(like.dtype, jnp.floating):
     raise ValueError(f'Expected like of floats, not {like.dtype}.')
-  see = views.view(loss_fn, local=local, batches=batches, sketch=sketch)
+  message_of = views.view(loss_fn, local=local, batches=batches, sketch=sketch)
   distance = objectives.OBJECTIVES[objective]
 
-  def miss(batch, params, observed, sketch_key):
-    message = see(params, batch, sketch_key)
+  def mismatch(batch, params, observed, sketch_key):
+    message = message_of(params, batch, sketch_key)
     _check_shapes(message, observed)
     return distance(redo(message, observed) if redo else message, observed)
 
-  def value_fn(unknown, given):
+  def value_fn(unknown, fixed_labels):
     x = unknown['x']
-    y = jax.nn.softmax(unknown['y']) if 'y' in unknown else given
-    one_round = functools.partial(miss, make_batch(x, y))
+    y = jax.nn.softmax(unknown['y']) if 'y' in unknown else fixed_labels
+    one_round = functools.partial(mismatch, make_batch(x, y))
     over_rounds = jax.vmap(one_round) if pooled else one_round
     value = over_rounds(params, observed, sketch_key).mean()
     return value + tv * objectives.total_variation(x) if tv else value
@@ -141,36 +141,36 @@ def reconstruct(
   options = {} if learning_rate is None else {'learning_rate': learning_rate}
   search = searches.make(optimizer, steps, **options)
   choices = candidates
-  if choices is None:  # one choice, which optimised labels take no notice of
+  if choices is None:  # one choice, which optimised labels ignore
     choices = jnp.zeros((1, 1)) if labels is None else labels[None]
   tries = jnp.repeat(choices, restarts, axis=0)
 
-  def attempt(key, given):
+  def attempt(key, fixed_labels):
     unknown = _start(key, like, num_classes, start_scale)
-    fn = lambda unknown: value_fn(unknown, given)
+    fn = lambda unknown: value_fn(unknown, fixed_labels)
     return _minimise(fn, unknown, search, steps, box)
 
-  found, values, trace = jax.lax.map(
+  unknowns, values, trace = jax.lax.map(
     lambda args: attempt(*args),
     (jax.random.split(key, len(tries)), tries),
     batch_size=lanes_of(lanes, len(tries)),
   )
   best = jnp.argmin(jnp.where(jnp.isfinite(values), values, jnp.inf))
   pick = lambda leaf: leaf[best]
-  x = pick(found['x'])
-  y = jnp.argmax(pick(found['y']), -1) if 'y' in found else pick(tries)
+  x = pick(unknowns['x'])
+  y = jnp.argmax(pick(unknowns['y']), -1) if 'y' in unknowns else pick(tries)
   return Reconstruction(x, y, pick(values), values, trace)
 
 
 def lanes_of(lanes: int | None, tries: int) -> int | None:
-  """The batch size of `jax.lax.map`; None is one after another."""
+  """The batch size of `jax.lax.map`; None runs the tries one by one."""
   if lanes is None:
     return None if jax.default_backend() == 'cpu' else tries
   return None if lanes == 1 else lanes
 
 
 def _minimise(value_fn, unknown, search, steps, box):
-  """The best unknowns of a search, their value, and the values on the way."""
+  """The best unknowns of a search, their value, and the value at each step."""
 
   def inside(unknown):
     if box is None:
@@ -186,7 +186,7 @@ def _minimise(value_fn, unknown, search, steps, box):
       grad, state, unknown, value=value, grad=grad, value_fn=value_fn
     )
     after = inside(optax.apply_updates(unknown, updates))
-    # A value that is not a number is none: `fmin` passes it over.
+    # `fmin` ignores NaN.
     return (after, state, best, jnp.fmin(value, least)), value
 
   unknown = inside(unknown)
@@ -208,16 +208,16 @@ def _start(key, like, num_classes, scale):
 
 
 def _check_shapes(message, observed):
-  sent, seen = (jax.tree.map(jnp.shape, x) for x in (message, observed))
-  if sent != seen:
-    raise ValueError(f'Expected observed of shapes {sent}, not {seen}.')
+  expected, actual = (jax.tree.map(jnp.shape, x) for x in (message, observed))
+  if expected != actual:
+    raise ValueError(f'Expected observed of shapes {expected}, not {actual}.')
 
 
 def _check(labels, candidates, num_classes, sketch, sketch_key, objective):
-  given = sum(x is not None for x in (labels, candidates, num_classes))
-  if given != 1:
+  count = sum(x is not None for x in (labels, candidates, num_classes))
+  if count != 1:
     raise ValueError(
-      f'Expected one of labels, candidates and num_classes, not {given}.'
+      f'Expected one of labels, candidates and num_classes, not {count}.'
     )
   if (sketch is None) != (sketch_key is None):
     raise ValueError('Expected sketch and sketch_key together.')

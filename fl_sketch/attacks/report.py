@@ -1,4 +1,4 @@
-"""Tables and pictures of attacks."""
+"""Tables and figures of attacks."""
 
 import pathlib
 from typing import Any
@@ -29,7 +29,7 @@ _MARKERS = 'os^vDP*X'
 def write(
   c: AttackConfig, victim: Victim, rows: list[Row], folder: pathlib.Path
 ):
-  """Writes table.md and the pictures there is something to see in."""
+  """Writes table.md and the figures that apply to the rows."""
   files.replace(folder / 'table.md', table(rows))
   if any(row['size'] for row in rows):
     _success(rows).savefig(folder / 'success.png', dpi=110)
@@ -43,9 +43,9 @@ def write(
 
 
 def table(rows: list[Row]) -> str:
-  """Markdown: a row for each setting."""
+  """A Markdown table with one row per setting."""
   shown = [name for name in _COLUMNS if any(name in row for row in rows)]
-  if 'psnr' not in shown:  # inputs that are far off have errors of any size
+  if 'psnr' not in shown:  # without images the MSE of failures is arbitrary
     shown.remove('mse')
   head = ['what is sent', 'batch', *(_COLUMNS[name][0] for name in shown)]
   lines = []
@@ -57,7 +57,7 @@ def table(rows: list[Row]) -> str:
 
 
 def label(row: Row) -> str:
-  """What is sent, in words.
+  """Describes the message of a setting in words.
 
   >>> from fl_sketch.attacks.settings import Setting
   >>> label(Setting(1, 'srht', 64, 3)._asdict())
@@ -79,13 +79,13 @@ def label(row: Row) -> str:
 
 
 def file_of(row: Row) -> str:
-  """The file of a setting's images."""
+  """The name of the file of a setting's images."""
   name = label(row).replace(' = ', '').replace(',', '').replace(' ', '_')
   return f'{row["batch_size"]}_{name}.npz'
 
 
 def _success(rows):
-  """Share recovered against numbers seen for each that is looked for."""
+  """Plots the share of recovered inputs over observed numbers per unknown."""
   picture = figure.Figure(figsize=(7.5, 4.2), layout='constrained')
   ax = picture.subplots()
   plain = [row for row in rows if row['size'] and row['defence'] == 'none']
@@ -115,9 +115,9 @@ def _success(rows):
 
 
 def _errors(rows):
-  """Error of what is found against noise and against epsilon."""
-  there = {row['defence'] for row in rows}
-  kinds = {k: words for k, words in _NOISES.items() if k in there}
+  """Plots the reconstruction error against noise and against epsilon."""
+  defences = {row['defence'] for row in rows}
+  kinds = {k: words for k, words in _NOISES.items() if k in defences}
   picture = figure.Figure(figsize=(4 * len(kinds), 3.6), layout='constrained')
   axes = picture.subplots(1, len(kinds), squeeze=False, sharey=True)[0]
   for ax, (kind, words) in zip(axes, kinds.items(), strict=True):
@@ -138,25 +138,25 @@ def _errors(rows):
 
 
 def _undefended(rows, kind, n):
-  """The rows that defended ones would be without their defence."""
-  of = lambda r: (r['sketch'], r['size'], r['batch_size'], r['rounds'])
-  defended = {of(r) for r in rows if r['defence'] == kind}
-  right = lambda r: r['defence'] == 'none' and r['batch_size'] == n
-  return [r for r in rows if right(r) and of(r) in defended]
+  """The undefended rows that correspond to the defended ones."""
+  message_of = lambda r: (r['sketch'], r['size'], r['batch_size'], r['rounds'])
+  defended = {message_of(r) for r in rows if r['defence'] == kind}
+  plain = lambda r: r['defence'] == 'none' and r['batch_size'] == n
+  return [r for r in rows if plain(r) and message_of(r) in defended]
 
 
 def _images(c, victim, rows, folder):
-  """Originals above, then a line of reconstructions for each setting."""
-  found = {label(row): _load(folder, row) for row in rows}
+  """Plots the originals, then one line of reconstructions per setting."""
+  images_of = {label(row): _load(folder, row) for row in rows}
   n = rows[0]['batch_size']
-  columns = min(len(next(iter(found.values()))), 8)
+  columns = min(len(next(iter(images_of.values()))), 8)
   truth = victim.x[:columns].reshape(-1, *victim.x.shape[1:])
-  found = {'original': truth} | found
-  size = 0.85 * columns + 2.2, 0.85 * len(found)
+  images_of = {'original': truth} | images_of
+  size = 0.85 * columns + 2.2, 0.85 * len(images_of)
   picture = figure.Figure(figsize=size, layout='constrained')
-  axes = picture.subplots(len(found), columns, squeeze=False)
+  axes = picture.subplots(len(images_of), columns, squeeze=False)
   scores = {label(row): row for row in rows}
-  for line, (name, images) in zip(axes, found.items(), strict=True):
+  for line, (name, images) in zip(axes, images_of.items(), strict=True):
     for ax, image in zip(line, images, strict=False):
       ax.imshow(np.clip(image, 0, 1).squeeze(), cmap='gray', vmin=0, vmax=1)
     for ax in line:
@@ -170,7 +170,7 @@ def _images(c, victim, rows, folder):
 
 
 def _load(folder, row):
-  """Samples of the first batches, in the order of the originals."""
+  """Reconstructions of the first batches, in the order of the originals."""
   with np.load(folder / 'images' / file_of(row)) as file:
     batches = file['images']
   return batches.reshape(-1, *batches.shape[2:])

@@ -1,4 +1,4 @@
-"""How well an attack went, on the host."""
+"""Scores of reconstructions, computed on the host."""
 
 import dm_pix
 import numpy as np
@@ -9,15 +9,15 @@ _FILTER = 11  # pixels across the window of SSIM, fewer in smaller images
 
 
 def match(guess: np.ndarray, truth: np.ndarray) -> np.ndarray:
-  """Which guess stands for which sample: least total squared distance.
+  """Assigns a guess to every sample: least total squared distance.
 
-  A gradient is a mean over its batch, whose order is nowhere in it.
+  A gradient is a mean over its batch and does not depend on its order.
 
   >>> match(np.array([[0.0], [5.0]]), np.array([[4.0], [1.0]])).tolist()
   [1, 0]
 
   Args:
-    guess: [batch, ...]; what is not finite is matched as zero.
+    guess: [batch, ...]; non-finite numbers are matched as zeros.
     truth: [batch, ...].
 
   Returns:
@@ -35,8 +35,8 @@ def relative_error(guess: np.ndarray, truth: np.ndarray) -> np.ndarray:
   :math:`\|\hat x - x\| / \|x\|`.
   """
   flat = lambda x: np.float64(x).reshape(len(x), -1)
-  miss = np.linalg.norm(flat(guess) - flat(truth), axis=1)
-  return miss / np.linalg.norm(flat(truth), axis=1)
+  distance = np.linalg.norm(flat(guess) - flat(truth), axis=1)
+  return distance / np.linalg.norm(flat(truth), axis=1)
 
 
 def score(
@@ -48,12 +48,12 @@ def score(
   true_labels: np.ndarray | None = None,
   success: float = 0.01,
 ) -> dict[str, np.ndarray]:
-  """Scores of every sample of a batch, whose guesses are matched first.
+  """Matches the guesses of a batch to its samples and scores every sample.
 
   Args:
     guess: [batch, ...].
     truth: [batch, ...]; [batch, rows, cols, channels] are images from 0 to 1.
-    order: of the guesses, if `match` has found it already.
+    order: of the guesses, as `match` returns it; None computes it.
     labels: int[batch] of the guesses, if they were guessed.
     true_labels: int[batch].
     success: the largest relative error that counts as recovered.
@@ -68,7 +68,7 @@ def score(
   guess, truth = np.asarray(guess)[order], np.asarray(truth)
   error = relative_error(guess, truth)
   axes = tuple(range(1, truth.ndim))
-  found = {
+  results = {
     'success': np.float64(error < success),
     'relative_error': error,
     'mse': np.square(np.float64(guess) - truth).mean(axes),
@@ -78,8 +78,8 @@ def score(
     side = min(_FILTER, min(truth.shape[1:3]) // 2 * 2 - 1)
     ssim = dm_pix.ssim(pixels, np.float32(truth), filter_size=side)
     psnr = np.minimum(dm_pix.psnr(pixels, np.float32(truth)), _MOST_PSNR)
-    found |= {'psnr': np.float64(psnr), 'ssim': np.float64(ssim)}
+    results |= {'psnr': np.float64(psnr), 'ssim': np.float64(ssim)}
   if labels is not None:
     right = np.asarray(labels)[order] == np.asarray(true_labels)
-    found['label_accuracy'] = np.float64(right)
-  return found
+    results['label_accuracy'] = np.float64(right)
+  return results

@@ -1,4 +1,4 @@
-"""Searches by name: optax optimisers as attacks on gradients use them."""
+"""Optimizers of gradient-leakage attacks, by name."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ Search = optax.GradientTransformationExtraArgs
 
 
 def armijo(steps: int, learning_rate: float = 1.0) -> Search:
-  """Gradient descent with Armijo's rule: what the theory speaks of."""
+  """Gradient descent with Armijo's rule, as in the theory."""
   del steps
   return optax.chain(
     optax.sgd(learning_rate),

@@ -29,11 +29,11 @@ _FIXED = {  # options of operators beside the size
 
 @dataclasses.dataclass(frozen=True)
 class AttackConfig:
-  """Every field that a config of `launch.attack` may set."""
+  """The fields of a config of `launch.attack`."""
 
   seed: int = 0
 
-  # Who is attacked.
+  # The client under attack.
   # gaussian, digits, mnist, fashion_mnist, cifar10
   dataset: Annotated[str, choice(('gaussian', *sources.NAMES))] = 'gaussian'
   model: str = 'tanh'  # of gaussian; otherwise of `models.make`
@@ -46,7 +46,7 @@ class AttackConfig:
   local_steps: Count = 1  # full-batch ones
   client_lr: Positive = 0.1
 
-  # What of it is sent; the first sketch is that of all but the first grid.
+  # The message; grids other than the first use the first sketch.
   sketches: tuple[str, ...] = ()
   sizes: tuple[Count, ...] = ()  # numbers in a table
   pooled_size: Count | None = None
@@ -65,7 +65,7 @@ class AttackConfig:
   cohort: int = 100  # expected, under Poisson sampling
   rounds: Count = 100
 
-  # How it is attacked.
+  # The attack.
   labels: str = 'known'  # candidates: all are tried; optimised: DLG
   # l2, cosine
   objective: Annotated[str, choice(objectives.OBJECTIVES)] = 'l2'
@@ -85,9 +85,9 @@ class AttackConfig:
     Raises:
       ValueError: a field is unknown, or has no such value.
     """
-    known = {field.name for field in dataclasses.fields(cls)}
-    if unknown := sorted(set(fields) - known):
-      raise ValueError(f'Expected {unknown} among the fields {sorted(known)}.')
+    names = {field.name for field in dataclasses.fields(cls)}
+    if unknown := sorted(set(fields) - names):
+      raise ValueError(f'Expected {unknown} among the fields {sorted(names)}.')
     lists = {k: tuple(v) for k, v in fields.items() if isinstance(v, list)}
     c = cls(**{**fields, **lists})
     _check(c)
@@ -115,25 +115,25 @@ class Setting(NamedTuple):
 
 
 def grid(c: AttackConfig) -> tuple[Setting, ...]:
-  """Every setting of a config, the unsketched ones first."""
-  found = [Setting(n) for n in c.batch_sizes]
+  """The settings of a config, the unsketched ones first."""
+  points = [Setting(n) for n in c.batch_sizes]
   parts = itertools.product(c.batch_sizes, c.sketches, c.sizes)
-  found += [Setting(*part) for part in parts]
+  points += [Setting(*part) for part in parts]
   first = c.sketches[0] if c.sketches else 'identity'
   for n in c.batch_sizes:
     pooled = n, first, c.pooled_size or 0
-    found += [Setting(*pooled, rounds) for rounds in c.pooled]
+    points += [Setting(*pooled, rounds) for rounds in c.pooled]
     defended = n, first if c.defended_size else 'identity', c.defended_size or 0
     kinds = [('noise', x) for x in c.noises]
     kinds += [('epsilon', x) for x in c.epsilons]
     strength = {'top_k': float(c.k or 0)}
     kinds += [(d, strength.get(d, c.max_norm)) for d in c.defences]
-    found += [Setting(*defended, 1, *kind) for kind in kinds]
-  return tuple(dict.fromkeys(found))
+    points += [Setting(*defended, 1, *kind) for kind in kinds]
+  return tuple(dict.fromkeys(points))
 
 
 def operator(setting: Setting) -> sketches.Sketch | None:
-  """The operator of a setting, None if nothing is sketched."""
+  """The sketch of a setting; None without a sketch."""
   kind, size = setting.sketch, setting.size
   if kind == 'identity':
     return None
@@ -146,7 +146,7 @@ def operator(setting: Setting) -> sketches.Sketch | None:
 
 @functools.cache
 def noise_multiplier(c: AttackConfig, epsilon: float) -> float:
-  """What the accountant asks for, so that all rounds have this epsilon."""
+  """The noise multiplier with which all rounds together have this epsilon."""
   return accounting.calibrate_noise_multiplier(
     epsilon=epsilon,
     delta=c.delta,

@@ -1,4 +1,4 @@
-"""Who is attacked: a model, its loss, and batches of inputs to be found."""
+"""The client under attack: a model, its loss and its batches."""
 
 import itertools
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ _MOST_CANDIDATES = 1000
 
 
 class Victim(NamedTuple):
-  """A model and what it is trained on.
+  """A model and its training samples.
 
   Attributes:
     loss_fn: (params, {'x', 'y'}) -> f32[].
@@ -33,12 +33,12 @@ class Victim(NamedTuple):
 
   @property
   def unknowns(self) -> int:
-    """Numbers in one input, m."""
+    """The numbers of one input, m."""
     return self.x[0].size
 
 
 def load(c: AttackConfig, data_dir: str | None = None) -> Victim:
-  """The model, at its start, and the samples that a config names.
+  """Loads the initial model and the samples of a config.
 
   Raises:
     ValueError: the data is not there, or has too few samples.
@@ -62,7 +62,7 @@ def load(c: AttackConfig, data_dir: str | None = None) -> Victim:
 
 
 def candidates(num_classes: int, batch_size: int) -> np.ndarray:
-  """All label sets of a batch, in which order does not count.
+  """All multisets of labels of a batch.
 
   >>> candidates(3, 2).tolist()
   [[0, 0], [0, 1], [0, 2], [1, 1], [1, 2], [2, 2]]
@@ -74,19 +74,19 @@ def candidates(num_classes: int, batch_size: int) -> np.ndarray:
     ValueError: there are more than a thousand.
   """
   rows = itertools.combinations_with_replacement(range(num_classes), batch_size)
-  found = [*itertools.islice(rows, _MOST_CANDIDATES + 1)]
-  if len(found) > _MOST_CANDIDATES:
+  sets = [*itertools.islice(rows, _MOST_CANDIDATES + 1)]
+  if len(sets) > _MOST_CANDIDATES:
     raise ValueError(
       f'Expected at most {_MOST_CANDIDATES} candidates of labels, which '
       f'{batch_size=} has more of.'
     )
-  return np.array(found, np.int32)
+  return np.array(sets, np.int32)
 
 
 def tanh_loss(params: jax.Array, batch: losses.Batch) -> jax.Array:
   r"""Half the squared error of one layer, :math:`\tanh(x W)`.
 
-  Smooth, with as many equations as W has numbers: the demonstration.
+  Smooth, with as many equations as W has entries.
 
   Args:
     params: W, f32[inputs, outputs].

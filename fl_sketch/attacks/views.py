@@ -1,4 +1,4 @@
-"""What a client sends, as a function of the inputs that an attacker wants."""
+"""The message of a client, as a function of its inputs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,11 +18,11 @@ def view(
   batches: int = 1,
   sketch: sketches.Sketch | None = None,
 ) -> View:
-  """The client's side of a round, from its batch to what it sends.
+  """Builds the client's side of a round: its batch -> its message.
 
   >>> import jax.numpy as jnp
-  >>> seen = view(lambda w, x: 0.5 * jnp.sum((w[None] - x) ** 2))
-  >>> seen(jnp.zeros(2), jnp.ones((1, 2)), None).tolist()
+  >>> message_of = view(lambda w, x: 0.5 * jnp.sum((w[None] - x) ** 2))
+  >>> message_of(jnp.zeros(2), jnp.ones((1, 2)), None).tolist()
   [-1.0, -1.0]
 
   Args:
@@ -34,14 +34,14 @@ def view(
     sketch: a linear operator; None sends the update itself.
 
   Returns:
-    (params, batch, key) -> what is sent; the batch has leaves [samples, ...],
+    (params, batch, key) -> the message; the batch has leaves [samples, ...],
     and the key is that of the sketch.
   """
   work = local_work.gradient(loss_fn) if local is None else local
 
-  def sent(params, batch, key):
+  def message_of(params, batch, key):
     split = lambda x: x.reshape(batches, -1, *x.shape[1:])
     update, _ = work(params, jax.tree.map(split, batch), None, None)
     return update if sketch is None else sketch.sketch(key, update)
 
-  return sent
+  return message_of
