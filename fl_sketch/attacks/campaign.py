@@ -16,7 +16,7 @@ from fl_sketch.attacks import (
 )
 from fl_sketch.attacks.settings import AttackConfig, Setting
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.training import records
+from fl_sketch.training import workdir
 from fl_sketch.utils import files
 import jax
 import jax.numpy as jnp
@@ -42,7 +42,7 @@ def run(
   """
   victim, grid = victims.load(c, data_dir), settings.grid(c)
   number = lambda row: grid.index(_setting(row))
-  log = records.Records(folder, c, 'attacks.jsonl', number)
+  log = workdir.Records(folder, c, 'attacks.jsonl', number)
   (log.folder / 'images').mkdir(exist_ok=True)
   todo = [i for i in range(len(grid)) if i not in log.rows]
   for i in tqdm.tqdm(todo, desc='attacks', disable=None):

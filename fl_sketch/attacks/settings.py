@@ -9,14 +9,8 @@ from typing import Annotated, Any, NamedTuple
 from fl_sketch import models, sketches
 from fl_sketch.attacks import objectives, searches
 from fl_sketch.data import sources
-from fl_sketch.experiment import fields as fields_lib
-from fl_sketch.experiment.fields import (
-  Count,
-  Fraction,
-  NonNegative,
-  Positive,
-  choice,
-)
+from fl_sketch.experiment import fields as f
+from fl_sketch.experiment.fields import choice
 from fl_sketch.privacy import accounting
 
 LABELS = ('known', 'candidates', 'optimised')
@@ -41,42 +35,42 @@ class AttackConfig:
   activation: str = 'tanh'  # of an mlp
   inputs: int = 12  # of gaussian
   outputs: int = 8  # of gaussian: the model has inputs x outputs numbers
-  examples: Count = 60  # batches that are attacked, one by one
-  batch_sizes: tuple[Count, ...] = (1,)
-  local_steps: Count = 1  # full-batch ones
-  client_lr: Positive = 0.1
+  examples: f.Count = 60  # batches that are attacked, one by one
+  batch_sizes: tuple[f.Count, ...] = (1,)
+  local_steps: f.Count = 1  # full-batch ones
+  client_lr: f.Positive = 0.1
 
   # The message; grids other than the first use the first sketch.
   sketches: tuple[str, ...] = ()
-  sizes: tuple[Count, ...] = ()  # numbers in a table
-  pooled_size: Count | None = None
-  pooled: tuple[Count, ...] = ()  # rounds of fresh sketches of the same batch
-  defended_size: Count | None = None
-  noises: tuple[Positive, ...] = ()  # lengths relative to the message's
+  sizes: tuple[f.Count, ...] = ()  # numbers in a table
+  pooled_size: f.Count | None = None
+  pooled: tuple[f.Count, ...] = ()  # rounds of fresh sketches of the same batch
+  defended_size: f.Count | None = None
+  noises: tuple[f.Positive, ...] = ()  # lengths relative to the message's
   defences: tuple[str, ...] = ()  # clip, normalize, top_k
-  max_norm: Positive = 0.1  # of clip and normalize
-  k: Count | None = None  # of top_k
+  max_norm: f.Positive = 0.1  # of clip and normalize
+  k: f.Count | None = None  # of top_k
 
   # Private rounds: each epsilon is that of all of them.
-  epsilons: tuple[Positive, ...] = ()
-  delta: Fraction = 1e-5
-  clip_norm: Positive = 1.0
+  epsilons: tuple[f.Positive, ...] = ()
+  delta: f.Fraction = 1e-5
+  clip_norm: f.Positive = 1.0
   population: int = 1000
   cohort: int = 100  # expected, under Poisson sampling
-  rounds: Count = 100
+  rounds: f.Count = 100
 
   # The attack.
   labels: str = 'known'  # candidates: all are tried; optimised: DLG
   # l2, cosine
   objective: Annotated[str, choice(objectives.OBJECTIVES)] = 'l2'
-  tv: NonNegative = 0.0  # weight of the total variation
+  tv: f.Finite = 0.0  # weight of the total variation
   # lbfgs, armijo, adam, signed_adam
   optimizer: Annotated[str, choice(searches.SEARCHES)] = 'lbfgs'
-  learning_rate: Positive | None = None
-  steps: Count = 200
-  restarts: Count = 10
-  start_scale: Positive = 1.0
-  success: Positive = 0.01  # largest relative error that counts as recovered
+  learning_rate: f.Positive | None = None
+  steps: f.Count = 200
+  restarts: f.Count = 10
+  start_scale: f.Positive = 1.0
+  success: f.Positive = 0.01  # largest relative error that counts as recovered
 
   @classmethod
   def from_mapping(cls, fields: Mapping[str, Any]) -> 'AttackConfig':
@@ -158,7 +152,7 @@ def noise_multiplier(c: AttackConfig, epsilon: float) -> float:
 
 def _check(c: AttackConfig):
   """Checks fields and their combinations before any attack is run."""
-  fields_lib.check(c)
+  f.check(c)
   _check_names(c)
   if not 1 <= c.cohort <= c.population:
     raise ValueError(f'Expected 1 <= {c.cohort=} <= {c.population=}.')

@@ -7,21 +7,8 @@ from typing import Annotated, Any
 
 from fl_sketch import algorithms
 from fl_sketch.data import batches, byzantine, cohorts, sources, text
-from fl_sketch.experiment import config_checks, fields as fields_lib
-from fl_sketch.experiment.fields import (
-  AT_MOST_ONE,
-  LESS_THAN_ONE,
-  Count,
-  Deviation,
-  Fraction,
-  Multiple,
-  NonNegative,
-  Positive,
-  Share,
-  Size,
-  Slice,
-  choice,
-)
+from fl_sketch.experiment import config_checks, fields as f
+from fl_sketch.experiment.fields import choice
 from fl_sketch.models import precision
 from fl_sketch.privacy import types
 from fl_sketch.rounds import robust
@@ -75,32 +62,31 @@ _RobustMean = Annotated[str, choice(robust.KINDS)]
 class Config:
   """Every field that a config may set; None leaves a choice to its owner."""
 
-  seed: Size = 0
-  sketch_seed: Size | None = None  # of hashes and codecs; None is the seed
+  seed: f.Size = 0
+  sketch_seed: f.Size | None = None  # of hashes and codecs; None is the seed
 
   # The problem.
   # digits, mnist, fashion_mnist, cifar10, cifar100, sst2, quadratics; or
   # simulated, store
   dataset: Annotated[str, choice(DATASETS)] = 'digits'
   store: str | None = None  # folder of the clients' own arrays; `data.store`
-  train_slice: Slice | None = None  # '0:10000': only these training samples
-  test_slice: Slice | None = None  # likewise
-  text_length: Count | None = None  # tokens of a sentence
-  vocabulary: Count | None = None  # tokens made from the sentences
+  train_slice: f.Slice | None = None  # '0:10000': only these training samples
+  test_slice: f.Slice | None = None  # likewise
+  text_length: f.Count | None = None  # tokens of a sentence
+  vocabulary: f.Count | None = None  # tokens made from the sentences
   tokenizer: str | None = None  # or a published one's vocab.txt, tokenizer.json
   model: str = 'mlp'  # one of models.names()
   widths: tuple[int, ...] = (64,)  # hidden layers of the mlp
   model_options: Mapping[str, Any] | None = None  # of other models, by name
   pretrained: str | None = None  # a safetensors file to start from
-  label_smoothing: Share = 0.0
+  label_smoothing: f.Share = 0.0
   standardize: bool = True  # False: pixels from 0 to 1, as they are
-  # of quadratics: distance of the start from the optimum
-  start_scale: Positive = 1.0
+  start_scale: f.Positive = 1.0  # of quadratics: distance from the optimum
   # bfloat16: parameters and sums stay float32
   compute_dtype: Annotated[str, choice(precision.DTYPES)] = 'float32'
 
   # Who holds what.
-  population: Count = 50  # clients in total
+  population: f.Count = 50  # clients in total
   partition: str = 'iid'  # or as below, or size_skew
   samples_per_client: int | None = None  # at most, in every partition
   shards_per_client: int | None = None  # of label_shards
@@ -109,7 +95,7 @@ class Config:
   sigma: float | None = None  # of size_skew: deviation of log sizes
 
   # Who takes part in a round.
-  cohort: Count = 25  # clients in a round; under poisson the expected number
+  cohort: f.Count = 25  # clients in a round; under poisson the expected number
   # fixed_size, with_replacement, poisson
   sampling: Annotated[str, choice(cohorts.KINDS)] = 'fixed_size'
   max_cohort: int | None = None  # poisson: None is exceeded once in 1e9 rounds
@@ -117,27 +103,28 @@ class Config:
   weights: Annotated[str, choice(('equal', 'samples'))] = 'equal'
 
   # Client failures (`data.availability`, `data.byzantine`) and `rounds.robust`.
-  over_sampling: Multiple = 1.0  # selected clients, in cohorts; the first count
-  dropout: Share = 0.0  # probability that a selected client never answers
-  deadline: Positive | None = None  # of stragglers, in median response times
-  response_sigma: Deviation | None = None  # deviation of log response times
-  byzantine: Share = 0.0  # share of the population that is byzantine
+  over_sampling: f.Multiple = (
+    1.0  # clients selected, in cohorts; the first count
+  )
+  dropout: f.Share = 0.0  # probability that a selected client never answers
+  deadline: f.Positive | None = None  # of stragglers, in median response times
+  response_sigma: f.Finite | None = None  # deviation of log response times
+  byzantine: f.Share = 0.0  # share of the population that is byzantine
   # what they send: sign_flip, noise, scale, nan
   attack: _Behaviour | None = None
-  max_payload_norm: Positive | None = None  # longer payloads are rejected
+  max_payload_norm: f.Positive | None = None  # longer payloads are rejected
   # in place of the mean: geometric_median, median
   robust: _RobustMean | None = None
-  groups: Count | None = None  # of robust: the number of means it combines
+  groups: f.Count | None = None  # of robust: the number of means it combines
 
   # Local work.
-  local_steps: Count = 5
-  batch_size: Size = 32  # 0: full-batch gradient steps
+  local_steps: f.Count = 5
+  batch_size: f.Size = 32  # 0: full-batch gradient steps
   # replace, cycle, mask, poisson
   batch_order: Annotated[str, choice(batches.ORDERS)] = 'replace'
-  client_lr: Positive = 0.1
-  # factor on client_lr, every round
-  lr_decay: Annotated[Positive, AT_MOST_ONE] | None = None
-  weight_decay: NonNegative = 0.0
+  client_lr: f.Positive = 0.1
+  lr_decay: f.Decay | None = None  # factor on client_lr, every round
+  weight_decay: f.NonNegative = 0.0
   # gram: exact and faster for full batches and linear
   local_work: Annotated[str, choice(('sgd', 'gram'))] = 'sgd'
 
@@ -145,39 +132,39 @@ class Config:
   algorithm: Annotated[str, choice(algorithms.names())] = 'fedavg'
   sketch: Mapping[str, Any] | None = None  # kind, and the options of that kind
   codec: Mapping[str, Any] | None = None  # likewise
-  server_lr: Positive = 1.0
+  server_lr: f.Positive = 1.0
   server_optimizer: str | None = None  # adam, amsgrad, yogi, adagrad, momentum
-  b1: Share | None = None
-  b2: Share | None = None
-  eps: NonNegative | None = None
-  momentum: Share | None = None
-  final_server_lr: Positive | None = None  # cosine decay to it over the run
+  b1: f.Share | None = None
+  b2: f.Share | None = None
+  eps: f.NonNegative | None = None
+  momentum: f.Share | None = None
+  final_server_lr: f.Positive | None = None  # cosine decay to it over the run
 
   # Options of some algorithms; `algorithms.describe` says which, and what.
-  clip_norm: Positive | None = None
+  clip_norm: f.Positive | None = None
   clip: str | None = None  # of safl: client, server
-  k: Count | None = None  # heavy coordinates
+  k: f.Count | None = None  # heavy coordinates
   exact: bool | None = None  # of fedsketch_heaprix
   printed: bool | None = None  # of fedsketchgate
-  control_gain: Positive | None = None  # of fedsketchgate and fedcomgate
-  noise_stddev: NonNegative | None = None  # of diffsketch
-  candidates: Count | None = None  # of sketched_sgd
+  control_gain: f.Positive | None = None  # of fedsketchgate and fedcomgate
+  noise_stddev: f.NonNegative | None = None  # of diffsketch
+  candidates: f.Count | None = None  # of sketched_sgd
   error_update: str | None = None  # of fetchsgd: zero, subtract
   momentum_masking: bool | None = None  # of fetchsgd
-  local_k: Count | None = None  # of fetchsgd
+  local_k: f.Count | None = None  # of fetchsgd
   error_feedback: bool | None = None  # of fedcom
   sync_probability: float | None = None  # of marina
-  warmup: Count | None = None  # of onebit_adam
+  warmup: f.Count | None = None  # of onebit_adam
   mask_ratio: float | None = None  # of cocktail_sgd
   graph: str | None = None  # of decentralised: ring, path, grid, star, complete
-  gossip_steps: Count | None = None  # of decentralised
+  gossip_steps: f.Count | None = None  # of decentralised
   chebyshev: bool | None = None  # of decentralised
-  resync_every: Count | None = None  # of decentralised
+  resync_every: f.Count | None = None  # of decentralised
 
   # Privacy, claimed where epsilon or noise_multiplier is set.
-  epsilon: Positive | None = None  # the noise is calibrated to it
-  noise_multiplier: NonNegative | None = None  # or given
-  delta: Annotated[Positive, LESS_THAN_ONE] | None = None
+  epsilon: f.Positive | None = None  # the noise is calibrated to it
+  noise_multiplier: f.NonNegative | None = None  # or given
+  delta: f.Delta | None = None
   bound: str | None = None  # clip; normalize, quantile
   per_layer: bool | None = None  # bound every array of a model by itself
   before_sketch: bool | None = None  # noise on updates instead of tables
@@ -186,31 +173,31 @@ class Config:
   # add_or_remove_one, replace_one, zero_out
   adjacency: Annotated[str, choice(_ADJACENCIES)] | None = None
   accountant: Annotated[str, choice(('pld', 'rdp'))] | None = None  # pld, rdp
-  min_honest: Count | None = None  # of secure_aggregation: None is the cohort
-  neighbours: Count | None = None  # of secure_aggregation: None is all
-  quantile: Fraction | None = None  # of norms; bound='quantile' follows it
-  quantile_lr: Positive | None = None
-  count_stddev: Positive | None = None  # None is cohort / 20
-  noise_seed: Size | None = None  # for tests: no privacy from those who know it
+  min_honest: f.Count | None = None  # of secure_aggregation: None is the cohort
+  neighbours: f.Count | None = None  # of secure_aggregation: None is all
+  quantile: f.Fraction | None = None  # of norms; bound='quantile' follows it
+  quantile_lr: f.Positive | None = None
+  count_stddev: f.Positive | None = None  # None is cohort / 20
+  noise_seed: f.Size | None = None  # for tests: no privacy if it is known
 
   # The run.
-  rounds: Count = 100
-  rounds_per_dispatch: Count = 1  # more where a round is short
-  lanes_per_step: Size = 0  # clients a device trains at once; 0: by backend
+  rounds: f.Count = 100
+  rounds_per_dispatch: f.Count = 1  # more where a round is short
+  lanes_per_step: f.Size = 0  # clients a device trains at once; 0: by backend
   feed: _Place = 'auto'  # training data: on every device, or fed from the host
   client_state: _Place = 'auto'  # of all clients: device, or on the host's disk
   # sharded: each device holds a part of the server's state
   server_state: Annotated[str, choice(('replicated', 'sharded'))] = 'replicated'
-  log_every: Count = 1
-  eval_every: Count = 10
-  checkpoint_every: Count = 50
-  keep_checkpoints: Count = 3
+  log_every: f.Count = 1
+  eval_every: f.Count = 10
+  checkpoint_every: f.Count = 50
+  keep_checkpoints: f.Count = 3
 
   # Field -> its values, for launch.sweep; launch.train does not look at it.
   sweep: Mapping[str, Any] | None = None
 
   def __post_init__(self):
-    fields_lib.check(self)
+    f.check(self)
     config_checks.check(self)
 
   @classmethod
@@ -220,7 +207,7 @@ class Config:
     Raises:
       ValueError: a field is unknown or out of range; the message names it.
     """
-    known = [f.name for f in dataclasses.fields(cls)]
+    known = [field.name for field in dataclasses.fields(cls)]
     for name in fields:
       if name not in known:
         near = difflib.get_close_matches(name, known, n=1)

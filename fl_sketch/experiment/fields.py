@@ -1,8 +1,8 @@
-"""Types of config fields with bounds and choices, and one check of values.
+"""Annotated types of config fields, with bounds and choices, and their check.
 
-A field of a config is annotated as `Count`, `Positive | None`,
-`tuple[Count, ...]` or `Annotated[str, choice(NAMES)]`. None, where its type
-allows it, satisfies every rule; the rules of a tuple hold for each element.
+A field is annotated `Count`, `Positive | None`, `tuple[Count, ...]` or
+`Annotated[str, choice(NAMES)]`. None, where the type allows it, satisfies every
+rule; the rules of a tuple hold for each element.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,21 +15,15 @@ from typing import Annotated, Any, NamedTuple
 
 
 class Rule(NamedTuple):
-  """What the value of a field must satisfy.
+  """A condition on the value of a field.
 
   Attributes:
     text: of the error message; {} stands for name=value.
-    holds: value -> whether it does; False for NaN.
+    holds: value -> whether it is satisfied; False for NaN.
   """
 
   text: str
   holds: Callable[[Any], bool]
-
-  def check(self, name: str, value: Any):
-    """Raises ValueError, with the name and the value, unless the rule holds."""
-    if not self.holds(value):
-      shown = repr(value) if isinstance(value, str) else value
-      raise ValueError(f'Expected {self.text.format(f"{name}={shown}")}.')
 
 
 def choice(names: Iterable[str]) -> Rule:
@@ -53,24 +47,20 @@ def _holds_a_sample(text: str) -> bool:
 
 
 _SLICE = re.compile('[0-9]*:[0-9]*')
-AT_MOST_ONE = Rule('{} <= 1', lambda x: x <= 1)
-LESS_THAN_ONE = Rule('{} < 1', lambda x: x < 1)
-
+_POSITIVE = Rule('{} > 0 and finite', lambda x: 0 < x < math.inf)
 Count = Annotated[int, Rule('{} >= 1', lambda x: x >= 1)]
 Size = Annotated[int, Rule('{} >= 0', lambda x: x >= 0)]
 NonNegative = Annotated[float, Rule('{} >= 0', lambda x: x >= 0)]
-Deviation = Annotated[float, Rule('0 <= {} < inf', lambda x: 0 <= x < math.inf)]
-Positive = Annotated[
-  float, Rule('{} > 0 and finite', lambda x: 0 < x < math.inf)
-]
+Finite = Annotated[float, Rule('0 <= {} < inf', lambda x: 0 <= x < math.inf)]
+Positive = Annotated[float, _POSITIVE]
+Decay = Annotated[float, _POSITIVE, Rule('{} <= 1', lambda x: x <= 1)]
+Delta = Annotated[float, _POSITIVE, Rule('{} < 1', lambda x: x < 1)]
 Multiple = Annotated[float, Rule('1 <= {} < inf', lambda x: 1 <= x < math.inf)]
 Share = Annotated[float, Rule('0 <= {} < 1', lambda x: 0 <= x < 1)]
 Fraction = Annotated[float, Rule('0 < {} < 1', lambda x: 0 < x < 1)]
 Slice = Annotated[
   str,
-  Rule(
-    "{} to be as '0:10000'", lambda x: bool(re.fullmatch('[0-9]*:[0-9]*', x))
-  ),
+  Rule("{} to be as '0:10000'", lambda x: _SLICE.fullmatch(x) is not None),
   Rule('{} to hold a sample', _holds_a_sample),
 ]
 
@@ -83,41 +73,40 @@ def check(config: Any):
       the field, the value and what was expected.
   """
   hints = typing.get_type_hints(type(config), include_extras=True)
-  fields = [
-    (name, getattr(config, name), *_kinds_and_rules(hint))
-    for name, hint in hints.items()
-  ]
-  for name, value, kinds, _ in fields:
-    if not _is_of(value, kinds):
-      raise ValueError(f'Expected {name}={value!r} to be {_words(kinds)}.')
-  for name, value, _, rules in fields:
-    for element in value if isinstance(value, tuple | list) else (value,):
-      for rule in rules if element is not None else ():
-        rule.check(name, element)
+  parts = {name: _types_and_rules(hint) for name, hint in hints.items()}
+  for name, (kinds, _) in parts.items():
+    _require(_of_type(kinds), name, getattr(config, name))
+  for name, (_, rules) in parts.items():
+    value = getattr(config, name)
+    elements = value if isinstance(value, tuple | list) else (value,)
+    for element, rule in itertools.product(elements, rules):
+      if element is not None:
+        _require(rule, name, element)
 
 
-def _kinds_and_rules(hint: Any) -> tuple[list[type], list[Rule]]:
-  """The types that an annotation allows, and its rules."""
+def _require(rule: Rule, name: str, value: Any):
+  if not rule.holds(value):
+    raise ValueError(f'Expected {rule.text.format(f"{name}={value!r}")}.')
+
+
+def _types_and_rules(hint: Any) -> tuple[list[type], list[Rule]]:
   origin, args = typing.get_origin(hint), typing.get_args(hint)
   if origin in (typing.Union, types.UnionType):
-    kinds, rules = zip(*map(_kinds_and_rules, args), strict=True)
+    kinds, rules = zip(*map(_types_and_rules, args), strict=True)
     return [*itertools.chain(*kinds)], [*itertools.chain(*rules)]
   if origin is Annotated:
-    kinds, rules = _kinds_and_rules(args[0])
+    kinds, rules = _types_and_rules(args[0])
     return kinds, [*rules, *hint.__metadata__]
   if origin is tuple:
-    kinds, rules = _kinds_and_rules(args[0])
-    of_kind = Rule(f'{{}} to be {_words(kinds)}', lambda x: _is_of(x, kinds))
-    return [tuple, list], [of_kind, *rules]
+    kinds, rules = _types_and_rules(args[0])
+    return [tuple, list], [_of_type(kinds), *rules]
   return [float, int] if hint is float else [origin or hint], []
 
 
-def _is_of(value: Any, kinds: list[type]) -> bool:
-  """Whether a value has one of these types; a bool is no int."""
-  if isinstance(value, bool):
-    return bool in kinds
-  return isinstance(value, tuple(kinds))
-
-
-def _words(kinds: list[type]) -> str:
-  return ' or '.join(kind.__name__ for kind in kinds)
+def _of_type(kinds: list[type]) -> Rule:
+  """The rule that a value has one of these types; a bool is no int."""
+  allowed = lambda x: bool in kinds or not isinstance(x, bool)
+  names = ' or '.join(kind.__name__ for kind in kinds)
+  return Rule(
+    f'{{}} to be {names}', lambda x: allowed(x) and isinstance(x, tuple(kinds))
+  )

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import reporting
 from fl_sketch.experiment import config as config_lib, config_checks
-from fl_sketch.training import records, workdir
+from fl_sketch.training import workdir
 from fl_sketch.utils import files, markdown
 from matplotlib import figure
 import numpy as np
@@ -220,7 +220,7 @@ def _scatter(ax, best, values, colours):
   return ax.scatter(*at[:, ~lost], c=means[~lost], cmap=colours, s=60)
 
 
-class Files(records.Records):
+class Files(workdir.Records):
   """Files of a sweep: its records, a folder of each point, and its report.
 
   Args:
