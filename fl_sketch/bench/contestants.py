@@ -1,4 +1,4 @@
-"""Who takes part in the comparison of sketches: the operators, and bounds."""
+"""Entries of the sketch benchmark: our operators, and lower bounds on time."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ _DRAWS = 64  # after so many calls the keys come again
 
 
 class Runner(NamedTuple):
-  """One contestant, ready to be timed on f32[clients, d].
+  """A compiled benchmark entry, to be timed on f32[clients, d].
 
   Attributes:
     sketch: number of the draw -> (table, matrix); equal numbers, equal draws.
@@ -39,13 +39,13 @@ def _never(d, b):
 
 
 class Contestant(NamedTuple):
-  """Who takes part, and in what.
+  """A benchmark entry: an implementation of one kind of sketch.
 
   Attributes:
-    work: what it does; contestants of the same work stand beside each other.
+    work: the kind of sketch; entries of the same work are compared.
     make: (x f32[clients, d], b) -> `Runner`. All but libraries get x where JAX
       computes, and f32[d] of one client.
-    skip: (d, b) -> why it cannot take part, empty if it can.
+    skip: (d, b) -> why it is left out, empty if it is not.
     kind: 'operator', 'textbook' or 'library'.
   """
 
@@ -56,12 +56,12 @@ class Contestant(NamedTuple):
 
 
 def dense_entries(d: int, b: int) -> str:
-  """Why a dense matrix is not drawn, empty if it is."""
+  """The reason why a dense matrix is left out; empty if it is not."""
   return f'b d > {_ENTRIES:,}' if b * d > _ENTRIES else ''
 
 
 def _textbook(size: int) -> sketches.Sketch:
-  """Count Sketch as one writes it first: stored hashes and a scatter."""
+  """Textbook Count Sketch: stored hashes and a scatter."""
 
   def draw(key, d):
     first, second = jax.random.split(key)
@@ -80,7 +80,7 @@ def _textbook(size: int) -> sketches.Sketch:
 
 
 def _operator(work, factory, rows=1, kind='operator'):
-  """`rows` is the table's energy over that of x, in the mean."""
+  """An operator of ours; rows: mean energy of its table over that of x."""
   make = lambda x, b: _compile(factory(b), x, b, rows)
   dense = work.endswith('matrix')
   return Contestant(work, make, dense_entries if dense else _never, kind)
@@ -118,7 +118,7 @@ TEXTBOOK = _operator('count sketch', _textbook, kind='textbook')
 
 
 def _compile(op, x, b, rows):
-  """Readies an operator for x f32[d], or f32[clients, d] under one key."""
+  """Compiles an operator for x f32[d], or f32[clients, d] under one key."""
   like = jax.ShapeDtypeStruct(x.shape[-1:], x.dtype)
   # Words, not keys: typed ones may miss the fast path into a program.
   key = lambda words: jax.random.wrap_key_data(words, impl='threefry2x32')
@@ -145,7 +145,7 @@ def _temporary(program):
 
 
 def check(name: str, runner: Runner, x: np.ndarray, b: int):
-  """Runs a contestant once, and sees whether what it made is a sketch.
+  """Runs an entry once and checks that it computes a sketch.
 
   Args:
     name: for the message.
@@ -160,15 +160,15 @@ def check(name: str, runner: Runner, x: np.ndarray, b: int):
   if runner.sketch is None:
     raise RuntimeError(f'{name} makes no table.')
   table, matrix = runner.sketch(0)
-  sent = np.asarray(table).reshape(len(x), -1)
-  floats = sent.shape[1] * (2 if np.iscomplexobj(sent) else 1)
+  numbers = np.asarray(table).reshape(len(x), -1)
+  floats = numbers.shape[1] * (2 if np.iscomplexobj(numbers) else 1)
   if floats != runner.floats or floats not in (
     *range(b - 4, b + 1),
     x.shape[1],
   ):
     raise RuntimeError(f'{name} makes a table of {floats=}, not {b=}.')
   energy = _dot(x, x)
-  ratios = [_dot(np.abs(sent), np.abs(sent)) / runner.rows / energy]
+  ratios = [_dot(np.abs(numbers), np.abs(numbers)) / runner.rows / energy]
   good = True
   if runner.desketch:
     out = np.asarray(runner.desketch(table, matrix))
@@ -189,7 +189,7 @@ def _dot(a, b):
 
 
 def bounds(x: np.ndarray, on_device: jax.Array) -> dict[str, Runner]:
-  """What no sketch and no desketch can beat by much: read x, write its like.
+  """Lower bounds on time: reading x once, and writing an array of its size.
 
   Args:
     x: f32[clients, d].

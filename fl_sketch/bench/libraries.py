@@ -1,4 +1,4 @@
-"""Sketches as users of NumPy, SciPy, scikit-learn and PyTorch write them.
+"""Sketches written with NumPy, SciPy, scikit-learn and PyTorch.
 
 Each draws a fresh matrix in every sketch, as a round does, and keeps it for the
 desketch, which the operators of this package draw again. Where a library has
@@ -56,7 +56,7 @@ numpy_bincount = _numpy_count_sketch(
 
 
 def torch_index_add(x: np.ndarray, b: int) -> contestants.Runner:
-  """Hashes of torch.randint, on PyTorch's CPU; the matrix is as above."""
+  """Count Sketch by PyTorch's index_add on the CPU, hashes of torch.randint."""
   torch = importlib.import_module('torch')
   rows = torch.from_numpy(x)
 
@@ -78,7 +78,7 @@ def torch_index_add(x: np.ndarray, b: int) -> contestants.Runner:
 
 
 def scipy_clarkson_woodruff(x: np.ndarray, b: int) -> contestants.Runner:
-  """SciPy's Count Sketch of columns, which keeps no matrix to go back by."""
+  """Count Sketch by SciPy, which keeps no matrix and so has no desketch."""
   columns = np.ascontiguousarray(x.T)
 
   def sketch(draw):
@@ -126,7 +126,7 @@ sklearn_normal = _sklearn(random_projection.GaussianRandomProjection)
 
 
 def numpy_choice(x: np.ndarray, b: int) -> contestants.Runner:
-  """A random b of the d coordinates; the matrix is which ones."""
+  """Uniform sampling of b of d coordinates; the matrix is their indices."""
   d = x.shape[1]
   scale = np.float32((d / b) ** 0.5)
 
@@ -145,7 +145,7 @@ def numpy_choice(x: np.ndarray, b: int) -> contestants.Runner:
 
 
 def scipy_dct(x: np.ndarray, b: int) -> contestants.Runner:
-  """Signs, orthonormal DCT-II, b of its rows; the matrix is (signs, rows)."""
+  """Subsampled orthonormal DCT-II by SciPy; the matrix is (signs, rows)."""
   d = x.shape[1]
   scale = np.float32((d / b) ** 0.5)
   options: dict[str, Any] = {
@@ -170,7 +170,7 @@ def scipy_dct(x: np.ndarray, b: int) -> contestants.Runner:
 
 
 def numpy_fft(x: np.ndarray, b: int) -> contestants.Runner:
-  """Signs and b / 2 complex rows of the unitary transform, by half spectra."""
+  """Subsampled unitary FFT by NumPy: signs and b / 2 complex rows."""
   d, size = x.shape[1], b // 2
   scale = np.float32(size**-0.5)
 
@@ -234,7 +234,7 @@ LIBRARIES = {
 
 
 def versions(names: Sequence[str]) -> dict[str, str]:
-  """The versions of the distributions that are installed."""
+  """The versions of installed distributions."""
   found = {}
   for name in names:
     try:

@@ -1,4 +1,4 @@
-"""Seconds a round, ours beside the hand-written loops of a folder.
+"""Benchmark of a round against hand-written training loops.
 
 Every contestant runs in a process of its own, one after another and again, so
 that a machine that slows down slows them all; the table has medians over the
@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 
-from fl_sketch import rounds, training
+from fl_sketch import reporting, rounds, training
 from fl_sketch.bench import workloads
 from fl_sketch.rounds import comms, mesh as mesh_lib
 from fl_sketch.utils import markdown
@@ -35,7 +35,7 @@ _TORCH = {
 
 
 def measure(name: str, variant: str, timed: int) -> dict[str, float]:
-  """Times one variant in this process.
+  """Measures one variant of a workload in this process.
 
   Args:
     name: of the workload.
@@ -78,15 +78,15 @@ def _bare_rounds(exp, total):
 
 
 def _train(exp, total):
-  """The time between rows of metrics: all that a user's run does a round."""
+  """Time between rows of metrics.jsonl: everything a run does in a round."""
   with tempfile.TemporaryDirectory() as folder:
     first = workloads.PARITY_ROUNDS
     short = dataclasses.replace(exp.config, rounds=first, eval_every=first)
     result = training.train(exp._replace(config=short), f'{folder}/parity')
     norm = workloads.norm(result.state)
     training.train(exp, f'{folder}/run')
-    lines = pathlib.Path(folder, 'run', 'metrics.jsonl').read_text()
-  clock = [json.loads(line)['seconds'] for line in lines.splitlines()]
+    rows = reporting.read_metrics(f'{folder}/run')
+  clock = [row['seconds'] for row in rows]
   # The last row waits for the evaluation and is left out.
   spent = (clock[-2] - clock[first - 1]) / (total - 1 - first)
   return _result([spent], norm)
@@ -99,7 +99,7 @@ def _result(seconds, norm):
 def compare(
   name: str, peers: pathlib.Path | None, repeats: int, timed: int
 ) -> dict[str, dict[str, float]]:
-  """Measures every contestant `repeats` times in turn, in fresh processes.
+  """Measures every contestant `repeats` times in turn, each in a new process.
 
   Returns:
     For each contestant its median seconds a round and its parity norm.
@@ -108,17 +108,17 @@ def compare(
     RuntimeError: a contestant failed, or did not do the same work.
   """
   contestants = _contestants(name, peers, timed)
-  found: dict[str, list[dict[str, float]]] = {key: [] for key in contestants}
+  results: dict[str, list[dict[str, float]]] = {key: [] for key in contestants}
   bar = tqdm.tqdm(total=repeats * len(contestants), desc=name)
   for _ in range(repeats):
     for label, run in contestants.items():
       bar.set_postfix_str(label)
-      found[label].append(run())
+      results[label].append(run())
       bar.update()
   bar.close()
   medians = {
     label: _result([r['median'] for r in runs], runs[0]['norm'])
-    for label, runs in found.items()
+    for label, runs in results.items()
   }
   for label, result in medians.items():
     _check_parity(name, label, result['norm'])

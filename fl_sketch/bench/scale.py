@@ -1,4 +1,4 @@
-"""Seconds a round against what a run is made larger in, and the slopes.
+"""Scaling benchmark: seconds a round against the size of a run.
 
 All points of an axis are held by one process and played in turn, again and
 again, so that a machine that slows down slows them all; every turn gives a
@@ -31,14 +31,14 @@ Build = Callable[[], tuple[experiment.Experiment, jax.sharding.Mesh]]
 
 
 class Axis(NamedTuple):
-  """What grows, and what a round's time should do.
+  """One axis of the scaling benchmark and its expected slope.
 
   Attributes:
-    label: what is counted along the axis.
+    label: the quantity on the axis.
     expected: the slope of log time in log x.
     why: in a few words.
-    points: number asked for -> the run that has it.
-    measured: a run -> the number it really has; None is the number asked for.
+    points: nominal size -> the run of that size.
+    measured: a run -> its actual size; None: the nominal one.
     warm: rounds that are not timed, after which times no longer change.
     own_core: whether a run has one core for each of its devices, and no other;
       else one device of a CPU works on several.
@@ -54,7 +54,7 @@ class Axis(NamedTuple):
 
 
 class Result(NamedTuple):
-  """What one axis took.
+  """The measured times of one axis.
 
   Attributes:
     name: of the axis.
@@ -62,7 +62,7 @@ class Result(NamedTuple):
     expected: likewise.
     why: likewise.
     xs: the numbers on the axis.
-    seconds: a round, [turns][points].
+    seconds: of a round, [turns][points].
   """
 
   name: str
@@ -74,14 +74,14 @@ class Result(NamedTuple):
 
 
 class Slope(NamedTuple):
-  """The mean slope of all turns, and its standard error."""
+  """Mean slope over turns, and its standard error."""
 
   mean: float
   error: float
 
 
 def slope(result: Result) -> Slope:
-  """Least squares of log seconds on log x in every turn.
+  """Least-squares slope of log seconds on log x, per turn.
 
   A standard error over turns holds for two points as well, and a turn in which
   the machine is slow throughout does not change it.
@@ -96,7 +96,7 @@ def slope(result: Result) -> Slope:
 
 
 def axes(quick: bool = False) -> dict[str, Axis]:
-  """What `measure` knows, by name.
+  """The axes of the scaling benchmark, by name.
 
   Args:
     quick: fewer and smaller points.
@@ -142,7 +142,7 @@ def axes(quick: bool = False) -> dict[str, Axis]:
 
 
 def measure(name: str, axis: Axis, turns: int) -> Result:
-  """Measures one axis.
+  """Measures the times of one axis.
 
   Args:
     name: of the axis.
@@ -153,13 +153,13 @@ def measure(name: str, axis: Axis, turns: int) -> Result:
   with contextlib.ExitStack() as stack:
     stack.enter_context(bar)
     xs, players = [], []
-    for asked, build in axis.points.items():
-      bar.set_postfix_str(f'compiling {axis.label} {asked:,}')
+    for nominal, build in axis.points.items():
+      bar.set_postfix_str(f'compiling {axis.label} {nominal:,}')
       exp, mesh = build()
       folder = stack.enter_context(tempfile.TemporaryDirectory())
       players.append(_Player(exp, mesh, folder, axis.warm))
       stack.callback(players[-1].close)
-      xs.append(axis.measured(exp) if axis.measured else asked)
+      xs.append(axis.measured(exp) if axis.measured else nominal)
       bar.update()
     bar.set_postfix_str('')
     seconds: list[list[float]] = []
@@ -173,7 +173,7 @@ def measure(name: str, axis: Axis, turns: int) -> Result:
 
 
 class _Player:
-  """Plays the rounds of one run; the first, which compile and warm, at once."""
+  """Plays rounds of one run; the constructor compiles and warms up."""
 
   def __init__(self, exp, mesh, folder, warm):
     program = program_lib.program(exp, mesh).fn
@@ -183,8 +183,8 @@ class _Player:
     self._rounds = max(_ROUNDS, int(_TURN / self._play(1)))
 
   def turn(self) -> float:
-    """Seconds a round, the mean of a few in a row."""
-    self._play(1)  # whose cohort had all the time of the others' turns
+    """Mean seconds a round, over several consecutive ones."""
+    self._play(1)  # its cohort was prefetched during the other turns
     return self._play(self._rounds) / self._rounds
 
   def _play(self, count):
@@ -201,7 +201,7 @@ class _Player:
 
 @contextlib.contextmanager
 def _cores(count: int | None):
-  """Only so many cores for all threads of this process; None leaves all."""
+  """Pins all threads of this process to `count` cores; None leaves all."""
   threads = os.listdir('/proc/self/task') if count is not None else []
   cores = os.sched_getaffinity(0) if threads else set()
   for thread in threads:
@@ -212,7 +212,7 @@ def _cores(count: int | None):
 
 
 def _shards() -> Sequence[int]:
-  """1, 2, 4 and so on, as far as there are devices."""
+  """Powers of two up to the number of devices."""
   count = len(jax.devices())
   return [2**i for i in range(count.bit_length()) if 2**i <= count]
 

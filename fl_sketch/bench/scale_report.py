@@ -1,4 +1,4 @@
-"""What the curves of scale say: a table, a picture, a file."""
+"""Table, figure and JSON of the scaling benchmark."""
 
 from collections.abc import Sequence
 import pathlib
@@ -13,20 +13,20 @@ _COLOUR = '#0072b2'  # of Okabe and Ito (2008)
 
 
 def table(results: Sequence[scale.Result]) -> str:
-  """Markdown: of each axis its ends, and the slope expected and measured."""
+  """A Markdown table: ends, expected and measured slope of each axis."""
   head = ['time a round against', 'from', 'to', 'ms', 'ms']
   head += ['expected slope', 'measured', 'standard error', 'why']
   lines = []
   for result in results:
-    found, middle = scale.slope(result), 1e3 * medians(result)
+    slope, middle = scale.slope(result), 1e3 * medians(result)
     lines.append(
       (
         result.label,
         *(f'{result.xs[i]:,}' for i in (0, -1)),
         *(f'{middle[i]:,.4g}' for i in (0, -1)),
         f'{result.expected:g}',
-        f'{found.mean:.2f}',
-        f'{found.error:.2f}',
+        f'{slope.mean:.2f}',
+        f'{slope.error:.2f}',
         result.why,
       )
     )
@@ -34,7 +34,7 @@ def table(results: Sequence[scale.Result]) -> str:
 
 
 def medians(result: scale.Result) -> np.ndarray:
-  """Seconds a round at every point, f64[points]."""
+  """Median seconds a round at every point, f64[points]."""
   return np.median(result.seconds, axis=0)
 
 
@@ -52,7 +52,7 @@ def write(
 
 
 def _draw(results) -> figure.Figure:
-  """A panel for each axis; the dashed line has the expected slope."""
+  """Draws one panel per axis; dashed lines have the expected slope."""
   size = 3.4 * len(results), 3.4
   fig = figure.Figure(figsize=size, layout='constrained')
   panels = fig.subplots(1, len(results), squeeze=False)[0]
@@ -68,8 +68,8 @@ def _panel(ax, result):
   away = np.log(xs) - np.log(xs).mean()
   line = np.exp(np.log(middle).mean() + result.expected * away)
   ax.plot(xs, line, '--', color='0.6', label=f'slope {result.expected:g}')
-  found = scale.slope(result)
-  label = f'measured {found.mean:.2f} ± {found.error:.2f}'
+  slope = scale.slope(result)
+  label = f'measured {slope.mean:.2f} ± {slope.error:.2f}'
   spread = [middle - low, high - middle]
   ax.errorbar(
     xs, middle, spread, fmt='o-', color=_COLOUR, markersize=4, label=label

@@ -1,4 +1,4 @@
-"""Seconds of sketch and desketch, beside what reading and writing cost.
+"""Benchmark of sketch and desketch, relative to reading and writing.
 
 All contestants run in one process, one after another and again, so that a
 machine that slows down slows them all. R is fresh in every round, so every
@@ -26,7 +26,7 @@ _REST = 0.1
 
 
 class Point(NamedTuple):
-  """Coordinates, floats of a table, and clients that share one key."""
+  """Size of a comparison: coordinates, table floats, clients of one key."""
 
   d: int
   b: int
@@ -34,7 +34,7 @@ class Point(NamedTuple):
 
 
 class Row(NamedTuple):
-  """What one contestant took at one point: seconds of each repeat.
+  """The times of one contestant at one point, one per repeat.
 
   Attributes:
     name: of the contestant.
@@ -54,7 +54,7 @@ class Row(NamedTuple):
 
 
 class Result(NamedTuple):
-  """All that was measured at one point, and who could not take part."""
+  """Times of all contestants at one point, and the reasons of skipped ones."""
 
   point: Point
   rows: list[Row]
@@ -64,7 +64,7 @@ class Result(NamedTuple):
 def points(
   dims: Sequence[int], sizes: Sequence[int] | None, clients: Sequence[int]
 ) -> list[Point]:
-  """The points of a comparison: every table that is smaller than d.
+  """The points of a comparison: all tables smaller than d.
 
   >>> points([2**10], [2**5, 2**10], [1])
   [Point(d=1024, b=32, clients=1)]
@@ -74,16 +74,16 @@ def points(
     sizes: every b; None for 2**12 and 2**16, and 256 at d = 2**16.
     clients: every number of clients.
   """
-  found = []
+  selected = []
   for d in dims:
     extra = [DENSE_POINT[1]] if sizes is None and d == DENSE_POINT[0] else []
     for b in [*extra, *(sizes or _SIZES)]:
-      found += [Point(d, b, c) for c in clients if b < d]
-  return found
+      selected += [Point(d, b, c) for c in clients if b < d]
+  return selected
 
 
 def too_large(point: Point, gib: float) -> str:
-  """Why a point is left out, empty if it is not.
+  """The reason why a point is left out; empty if it is not.
 
   >>> too_large(Point(2**20, 2**10, 512), 1.0)
   'd=1,048,576 clients=512: 2 GiB of input > memory_gib=1.'
@@ -98,15 +98,15 @@ def too_large(point: Point, gib: float) -> str:
 
 
 def measure(
-  asked: Sequence[Point],
+  selected: Sequence[Point],
   operators: Sequence[str],
   repeats: int,
   with_libraries: bool = True,
 ) -> Iterator[Result]:
-  """Measures point after point.
+  """Measures the points one by one.
 
   Args:
-    asked: the points.
+    selected: the points.
     operators: names of `OPERATORS`; libraries of other work are left out.
     repeats: times each contestant runs, in turn; the slowest ones less often.
     with_libraries: whether NumPy and others take part.
@@ -122,8 +122,9 @@ def measure(
   others = {'textbook': contestants.TEXTBOOK}
   others |= libraries.LIBRARIES if with_libraries else {}
   entries |= {k: entry for k, entry in others.items() if entry.work in works}
-  with tqdm.tqdm(total=len(asked) * (len(entries) + 2) * (repeats + 1)) as bar:
-    for point in asked:
+  total = len(selected) * (len(entries) + 2) * (repeats + 1)
+  with tqdm.tqdm(total=total) as bar:
+    for point in selected:
       yield _measure_point(point, entries, repeats, bar)
 
 
@@ -155,7 +156,7 @@ def _measure_point(point, entries, repeats, bar):
 
 
 class _Timer:
-  """Times one contestant, and knows how often to call it."""
+  """Times one contestant, with as many calls as its speed requires."""
 
   def __init__(self, row, runner, bar, took=0.0):
     self.row, self._runner, self._bar, self._took = row, runner, bar, took
@@ -167,7 +168,7 @@ class _Timer:
     bar.update()
 
   def repeat(self, i):
-    """Takes a sample of each half; of a slow contestant only the first few."""
+    """Samples sketch and desketch; slow contestants only in early repeats."""
     self._bar.set_postfix_str(self.row.name, refresh=self._took > 1)
     if i == 0 or (i + 1) * self._took < _SPEND:
       sent, back = self._once()
@@ -191,7 +192,7 @@ class _Timer:
 
 
 def _sample(call, calls):
-  """Mean seconds of a few calls, and what the last one returned.
+  """Mean seconds of several calls, and the value of the last one.
 
   An accelerator gets them all at once, since to start one may take longer than
   its work; on a CPU they might overlap.

@@ -1,4 +1,4 @@
-"""What the comparison of sketches says: tables, verdicts, curves, a file."""
+"""Tables, verdicts, curves and JSON of the sketch benchmark."""
 
 from collections.abc import Sequence
 import json
@@ -15,7 +15,7 @@ from matplotlib import figure, ticker
 
 
 class Target(NamedTuple):
-  """Median of `half` of a contestant <= bound times that of another."""
+  """A target: median of `half` of a contestant <= bound times another's."""
 
   name: str
   half: str
@@ -52,7 +52,7 @@ _MARKERS = 'os^Dv<>'
 
 
 class Faster(NamedTuple):
-  """How many times as fast an operator is as what does the same work.
+  """Speed of an operator relative to another entry of the same work.
 
   `both` is of the sum of sketch and desketch, None if the other has but one.
   """
@@ -64,7 +64,7 @@ class Faster(NamedTuple):
 
 
 def power(n: int) -> str:
-  """2^20 for a power of two, else 1,000.
+  """Formats a power of two as 2^20, another number as 1,000.
 
   >>> power(1024), power(1000)
   ('2^10', '1,000')
@@ -73,7 +73,7 @@ def power(n: int) -> str:
 
 
 def faster(result: sketch.Result) -> list[Faster]:
-  """Every operator against every textbook and library of the same work."""
+  """Compares operators with textbook and library entries of the same work."""
   found = []
   for ours in result.rows:
     for other in result.rows:
@@ -86,7 +86,7 @@ def faster(result: sketch.Result) -> list[Faster]:
 
 
 def table(result: sketch.Result, bandwidth: bool = False) -> str:
-  """Markdown: seconds and ratios of a point, then who is how much faster.
+  """Markdown tables of a point: times and ratios, then relative speeds.
 
   Args:
     result: of one point.
@@ -126,7 +126,7 @@ def _faster_table(result):
 
 
 def verdicts(results: Sequence[sketch.Result]) -> list[str]:
-  """The targets at one client, each held or missed."""
+  """The verdicts on the targets at one client, held or missed."""
   lines, reached = [], False
   for result in results:
     d, b, clients = result.point
@@ -158,8 +158,8 @@ def _count(clients):
   return f'{clients} client' + 's' * (clients > 1)
 
 
-def _faster_lines(found, where):
-  slow = [f for f in found if min(f.sketch, f.both or f.sketch) <= 1]
+def _faster_lines(comparisons, where):
+  slow = [f for f in comparisons if min(f.sketch, f.both or f.sketch) <= 1]
   text = 'every operator faster than what does the same work'
   if slow:
     text += ', but for ' + ', '.join(
@@ -167,7 +167,7 @@ def _faster_lines(found, where):
       + (f', both {f.both:.2f})' if f.both else ')')
       for f in slow
     )
-  return [f'{_word(not slow)}: {text} ({where}).'] if found else []
+  return [f'{_word(not slow)}: {text} ({where}).'] if comparisons else []
 
 
 def _word(held):
@@ -175,7 +175,7 @@ def _word(held):
 
 
 def _medians(row):
-  """Of sketch and desketch; 0 where there is none."""
+  """Median seconds of sketch and desketch; 0 without samples."""
   halves = row.sketch, row.desketch
   return tuple(statistics.median(half) if half else 0.0 for half in halves)
 
@@ -198,7 +198,7 @@ def _mebibytes(extra):
 def write(
   results: Sequence[sketch.Result], out: pathlib.Path, with_libraries: bool
 ) -> list[pathlib.Path]:
-  """Writes sketch.json and `curves` into a folder, made if it is not there."""
+  """Writes sketch.json and `curves` into a folder, created if missing."""
   out.mkdir(parents=True, exist_ok=True)
   names = ['jax', 'numpy']
   names += ['scipy', 'scikit-learn', 'torch'] if with_libraries else []
@@ -223,7 +223,7 @@ def write(
 def curves(
   results: Sequence[sketch.Result], out: pathlib.Path
 ) -> list[pathlib.Path]:
-  """Draws seconds_b4096_c1.png and so on, where there are several d."""
+  """Draws seconds_b4096_c1.png and so on, for groups with several d."""
   groups: dict[tuple[int, int], list[sketch.Result]] = {}
   for result in results:
     groups.setdefault(result.point[1:], []).append(result)
@@ -242,14 +242,14 @@ def _draw(group, b, clients):
   looks, handles = _looks(group), {}
   for i, ax in enumerate(panels):
     for name, look in looks.items():
-      found = [
+      curve = [
         (result.point.d, 1e3 * _medians(row)[i])
         for result in group
         for row in result.rows
         if row.name == name and _medians(row)[i]
       ]
-      if found:
-        xs, ys = zip(*found, strict=True)
+      if curve:
+        xs, ys = zip(*curve, strict=True)
         (handles[name],) = ax.plot(xs, ys, **look)
     ax.set_xscale('log', base=2)
     ax.set_yscale('log')
@@ -273,7 +273,7 @@ def _draw(group, b, clients):
 
 
 def _looks(group):
-  """Colour, style and marker of every contestant, the slowest first."""
+  """Colour, line style and marker of every contestant, the slowest first."""
   rows = {row.name: row for result in group for row in result.rows}
   time = lambda row: _medians(row)[0] or _medians(row)[1]
   used: dict[str, int] = {}

@@ -21,7 +21,7 @@ PARITY_ROUNDS = 5
 
 
 class Workload(NamedTuple):
-  """A workload; `norm` is that of the parameters after `PARITY_ROUNDS`."""
+  """A workload; `norm`: of the parameters after `PARITY_ROUNDS`."""
 
   model: str
   shape: tuple[int, ...]
@@ -64,7 +64,7 @@ VARIANTS = {
 
 
 def build(name: str, variant: str, total: int) -> experiment.Experiment:
-  """The experiment of one variant of one workload, `total` rounds long."""
+  """Builds the experiment of one variant of a workload, of `total` rounds."""
   work = WORKLOADS[name]
   changes = VARIANTS[name][variant]
   algorithm = 'iterative_sketching' if 'sketch' in changes else 'fedavg'
@@ -82,7 +82,7 @@ def build(name: str, variant: str, total: int) -> experiment.Experiment:
   exp = experiment.assemble(c, _problem(work, c), _partition(work, c))
 
   def sample(round_index, secret=None):
-    """The comparison's own cohorts, in place of ours."""
+    """Cohorts that all compared simulators use."""
     del secret  # nothing is private
     rng = np.random.default_rng(1000 + round_index)
     ids = rng.choice(c.population, c.cohort, replace=False).astype(np.int32)
@@ -119,7 +119,7 @@ def _problem(work, c):
 
 
 def _parameters(module, shape):
-  """Kernels drawn in the order of the layers, biases zero."""
+  """Draws kernels in the order of the layers; biases are zero."""
   rng = np.random.default_rng(7)
   like = jax.eval_shape(
     lambda: models.init_params(module, jax.random.key(0), shape)

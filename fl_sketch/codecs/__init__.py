@@ -1,4 +1,4 @@
-"""Non-linear encodings of one client's tree, in the dtypes of the wire.
+"""Non-linear payload codecs: quantisation and sparsification of one tree.
 
 A codec is two pure functions, `encode` and `decode`. What `encode` returns is
 all that is sent, so the bill is `comms.nbytes` of it; the key is not sent: it

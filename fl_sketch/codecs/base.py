@@ -1,4 +1,4 @@
-"""What a codec is, and a tree as one vector of float32."""
+"""The type of codecs, and a tree as one float32 vector."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,13 +9,13 @@ import jax.numpy as jnp
 
 Tree = Any
 Payload = Any
-VECTOR = sketches.identity()  # a tree's numbers in a row, and back
+VECTOR = sketches.identity()  # flattens a tree, and back
 
 
 class Codec(NamedTuple):
-  """Pure functions of one encoding; clients that share a key share its draw.
+  """An encoder and a decoder; clients that share a key share the random draw.
 
-  The laws are functions of the number of coordinates d, or of a tree of them.
+  The laws are functions of the number of coordinates d, or of a tree.
 
   Attributes:
     encode: (key, tree) -> payload, arrays in the dtypes of the wire.
@@ -36,12 +36,12 @@ class Codec(NamedTuple):
 
 
 def flat(key: jax.Array, tree: Tree) -> jax.Array:
-  """A tree's numbers in a row: f32[d]."""
+  """Flattens a tree to f32[d]."""
   return VECTOR.sketch(key, tree).astype(jnp.float32)
 
 
 def fraction(x: jax.Array, scale: jax.Array) -> jax.Array:
-  """The fraction x / scale, where scale = 0 means that x is."""
-  # XLA may take the reciprocal, which is 0 if it is below all normal numbers.
+  """X / scale, or 0 where scale = 0, in which case x = 0."""
+  # XLA may use the reciprocal, which underflows to 0 for a large scale.
   near = jnp.where(scale > 1, 2.0**-4, 1)
   return near * x / jnp.where(scale > 0, near * scale, 1)

@@ -1,4 +1,4 @@
-"""The codec that sends everything: the reference for all others."""
+"""The identity codec: no compression."""
 
 from fl_sketch.codecs import base
 from fl_sketch.sketches.base import leaf_type

@@ -1,4 +1,4 @@
-"""All numbers of a tree in 16, 8 or 4 bits each, rounded at random."""
+"""Stochastic rounding of all numbers to 16, 8 or 4 bits."""
 
 from fl_sketch.codecs import base, packing
 from fl_sketch.sketches.base import check_positive, dimension
@@ -10,15 +10,15 @@ _LARGEST = float(jnp.finfo(jnp.bfloat16).max)
 
 
 def bfloat16() -> base.Codec:
-  r"""The upper 16 bits of a float32, rounded at random: unbiased.
+  r"""Stochastic rounding of float32 to bfloat16: unbiased.
 
   Between neighbours :math:`2^e` and :math:`(1 + u) 2^e`, u = 1 / 128, the upper
   one is drawn at the fraction p of the way. The variance is :math:`p (1 - p)
-  u^2 4^e`, and omega = u^2 / (4 (1 + u)), reached at p = 1 / (2 + u). To
-  round to the nearest errs less, but in a mean over equal clients it stays.
+  u^2 4^e`, and omega = u^2 / (4 (1 + u)), reached at p = 1 / (2 + u). Rounding
+  to nearest has a smaller error, which a mean over equal clients keeps.
 
-  Numbers beyond the largest bfloat16, 3.39e38, are cut to it, and those below
-  1.2e-38 may be taken for 0.
+  Numbers beyond the largest bfloat16, 3.39e38, are clipped to it, and those
+  below 1.2e-38 may become 0.
 
   >>> codec, x = bfloat16(), jnp.full(3, 1.5)
   >>> codec.encode(jax.random.key(0), x)
@@ -49,12 +49,12 @@ def bfloat16() -> base.Codec:
 
 
 def int8(block: int = 256) -> base.Codec:
-  """A byte for each number, and a scale for each `block` of them: unbiased.
+  """Stochastic rounding to int8 with one scale per `block`: unbiased.
 
-  Whole multiples of a block's largest magnitude over m = 127, the fraction
-  between two of them drawn at random; what is largest is exact. omega = (r - 1)
-  / 2, where r^2 = 1 + (block - 1) / m^2, is reached by a block whose other
-  numbers are 1 / (r + 1) of a step.
+  Levels are multiples of a block's largest magnitude over m = 127, drawn at
+  random between the two neighbours; the largest number is exact. omega =
+  (r - 1) / 2, where r^2 = 1 + (block - 1) / m^2, is reached by a block whose
+  other numbers are 1 / (r + 1) of a step.
 
   >>> q, scales = int8(2).encode(jax.random.key(0), jnp.array([1.0, 0, -8]))
   >>> q.tolist(), scales.tolist()
@@ -74,7 +74,7 @@ def int8(block: int = 256) -> base.Codec:
 
 
 def int4(block: int = 64) -> base.Codec:
-  """Two numbers in a byte; as `int8` with m = 7.
+  """Stochastic rounding to int4, two numbers a byte; as `int8` with m = 7.
 
   >>> q, scales = int4(2).encode(jax.random.key(0), jnp.array([1.0, 0, -8]))
   >>> q.tolist(), scales.tolist()

@@ -1,11 +1,11 @@
-"""Whole numbers from -bound to bound in the least of 2, 4, 8 or 16 bits."""
+"""Packs integers from -bound to bound into 2, 4, 8 or 16 bits each."""
 
 import jax
 import jax.numpy as jnp
 
 
 def pack(q: jax.Array, bound: int) -> jax.Array:
-  """The numbers on the wire: below a byte, 8 / bits of them in one.
+  """Packs integers; widths below a byte put 8 / bits of them into one byte.
 
   >>> pack(jnp.array([-1.0, 0.0, 1.0, 1.0, 0.0]), 1)
   Array([164,   1], dtype=uint8)
@@ -19,7 +19,7 @@ def pack(q: jax.Array, bound: int) -> jax.Array:
     int16[n] for as many bits.
   """
   bits = _bits(bound)
-  # Clipped as integers, since what becomes of a NaN is not defined.
+  # Clipped as integers: the conversion of a NaN is undefined.
   q = jnp.clip(q.astype(jnp.int32), -bound, bound)
   if bits >= 8:
     return q.astype(f'int{bits}')
@@ -29,7 +29,7 @@ def pack(q: jax.Array, bound: int) -> jax.Array:
 
 
 def unpack(packed: jax.Array, bound: int, n: int) -> jax.Array:
-  """Undoes `pack`: f32[n].
+  """Inverse of `pack`: f32[n].
 
   >>> unpack(jnp.array([164, 1], jnp.uint8), 1, 5).tolist()
   [-1.0, 0.0, 1.0, 1.0, 0.0]

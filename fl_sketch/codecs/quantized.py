@@ -1,4 +1,4 @@
-"""Every coordinate in few bits, and one scale."""
+"""Quantisation of every coordinate to few bits, with one scale."""
 
 from fl_sketch.codecs import base, packing
 from fl_sketch.sketches.base import check_positive, dimension
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 
 def qsgd(levels: int) -> base.Codec:
-  r"""Random rounding to s = `levels` fractions of the norm: unbiased.
+  r"""QSGD: stochastic rounding to s = `levels` fractions of the norm, unbiased.
 
   .. math:: \|x\|_2\, \mathrm{sign}(x_i)\, \lfloor s |x_i| / \|x\|_2 + u_i
     \rfloor / s, \quad u_i \sim U[0, 1)
@@ -59,7 +59,7 @@ def qsgd(levels: int) -> base.Codec:
 
 
 def sign(norm: str = 'l1') -> base.Codec:
-  """One bit a coordinate and one scale; a zero travels as +1.
+  """Sign compression: one bit a coordinate and one scale; 0 is sent as +1.
 
   'l1': ||x||_1 / d, the best scale; delta = ||x||_1^2 / (d ||x||_2^2) >= 1 / d.
   'l2': ||x||_2 / sqrt(d), which keeps the norm, as 1-bit Adam does; no

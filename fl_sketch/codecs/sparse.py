@@ -1,4 +1,4 @@
-"""Few of the coordinates: the largest, random ones, or the largest rounded."""
+"""Sparsification: top-k, random-k and quantised top-k coordinates."""
 
 from fl_sketch import sketches
 from fl_sketch.codecs import base, packing
@@ -13,9 +13,9 @@ _sample = jax.jit(hashing.sample, static_argnums=(1, 2))
 
 
 def top_k(k: int) -> base.Codec:
-  """The k largest magnitudes, delta = k / d, reached where all are equal.
+  """Sends the k largest magnitudes: delta = k / d, reached by equal ones.
 
-  The lower coordinate goes first among equals, and a NaN before all numbers.
+  Ties go to the lower coordinate, and a NaN precedes all numbers.
 
   >>> top_k(1).encode(jax.random.key(0), jnp.array([1.0, -9.0]))
   (Array([-9.], dtype=float32), Array([1], dtype=int32))
@@ -48,9 +48,9 @@ def top_k(k: int) -> base.Codec:
 
 
 def rand_k(k: int) -> base.Codec:
-  """A random k coordinates times d / k: unbiased, omega = d / k - 1 exactly.
+  """Sends k random coordinates times d / k: unbiased, omega = d / k - 1.
 
-  The coordinates are distinct and drawn from the key, so they do not travel.
+  The coordinates are distinct and drawn from the key, so they are not sent.
 
   >>> rand_k(2).encode(jax.random.key(0), jnp.ones(8)).tolist()
   [4.0, 4.0]
@@ -81,7 +81,7 @@ def rand_k(k: int) -> base.Codec:
 
 
 def quantized_top_k(k: int, bits: int, bucket: int) -> base.Codec:
-  r"""The k largest, rounded to m = 2^(bits - 1) - 1 fractions of a maximum.
+  r"""Top-k with values rounded to m = 2^(bits - 1) - 1 fractions of a maximum.
 
   In the order of decreasing magnitude, every `bucket` values share one scale s,
   their largest; :math:`v` becomes :math:`s\,\mathrm{round}(m v / s) / m`.

@@ -1,4 +1,4 @@
-"""Codecs made of linear sketches, or of other codecs."""
+"""Codecs built from linear sketches or from other codecs."""
 
 from fl_sketch import sketches
 from fl_sketch.codecs import base
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 
 def from_sketch(op: sketches.Sketch) -> base.Codec:
-  """A linear sketch as an unbiased codec: omega is its alpha.
+  """Wraps a linear sketch as an unbiased codec, whose omega is its alpha.
 
   >>> from_sketch(sketches.block_cyclic(8)).omega(64)
   7.0
@@ -22,15 +22,16 @@ def from_sketch(op: sketches.Sketch) -> base.Codec:
   Raises:
     ValueError: `op` is not linear, or states no alpha or no properties.
   """
-  promises = sketches.properties(op)
-  if not promises.linear or promises.alpha is None:
-    name, linear = promises.name, promises.linear
+  properties = sketches.properties(op)
+  if not properties.linear or properties.alpha is None:
+    name, linear = properties.name, properties.linear
     raise ValueError(f'Expected {name=}, {linear=}, linear with an alpha.')
-  return base.Codec(op.sketch, op.desketch, promises.name, promises.alpha, None)
+  name, alpha = properties.name, properties.alpha
+  return base.Codec(op.sketch, op.desketch, name, alpha, None)
 
 
 def contract(codec: base.Codec) -> base.Codec:
-  """An unbiased codec over 1 + omega: biased, with delta = 1 / (1 + omega).
+  """Scales an unbiased codec by 1 / (1 + omega) =: delta, its contraction.
 
   >>> contract(from_sketch(sketches.block_cyclic(2))).contraction(8)
   0.25

@@ -1,4 +1,4 @@
-"""From a config to everything that a run needs.
+"""Builds experiments from configs.
 
 `config` has the fields and `config_checks` and `privacy_checks` what they may
 be; `problem` loads data and model, `sampler` draws cohorts, `privacy_plan`

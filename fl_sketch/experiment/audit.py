@@ -1,4 +1,4 @@
-"""Audits of what a config describes, in small: its algorithm on canaries."""
+"""Empirical DP audit of a config: canaries on a 64-parameter model."""
 
 import dataclasses
 import fractions
@@ -28,26 +28,27 @@ def audit_config(
   seed: int = 0,
   significance: float = 0.05,
 ) -> audit.Report:
-  """Attacks the mechanism of a private config, on a model of 64 numbers.
+  """Audits the mechanism of a private config with canaries.
 
-  The algorithm, its release and its claim are made from the config as a run
-  makes them. Its noise multiplier, sampling probability, local steps and clip
-  norm are kept; population, cohort, sketch and rounds are smaller, and the
-  claim is that of the smaller mechanism. Weight decay and decay of rates, which
-  touch no contribution's bound, are left out.
+  The algorithm, its private aggregation and its guarantee are built from the
+  config as a run builds them. Noise multiplier, sampling probability, local
+  steps and clip norm are kept; the model has 64 parameters, and population,
+  cohort, sketch and rounds are smaller. The audited guarantee is that of the
+  smaller mechanism. Weight decay and decay of learning rates, which change no
+  contribution's bound, are left out.
 
   Args:
     c: a private config.
     samples: runs in each world; 5,000 see noise too small by 0.7, 20,000 by
       0.85.
-    data: where tensorflow-datasets keeps its files, which is asked for where
-      samples are protected: their coin depends on who holds how many.
-    rounds: the most that are played.
-    seed: of the audit, which draws its own noise.
+    data: where tensorflow-datasets keeps its files; needed for example-level
+      privacy, where sampling probabilities depend on the clients' sizes.
+    rounds: the largest number of rounds.
+    seed: of the audit and its noise.
     significance: of the whole report.
 
   Raises:
-    ValueError: the config claims no privacy, or none that noise could give.
+    ValueError: the config is not private, or no noise can give its epsilon.
   """
   if not privacy_checks.is_private(c):
     raise ValueError('Expected epsilon or noise_multiplier in an audit.')
@@ -93,7 +94,7 @@ def _guarantee(c: Config, make, partition) -> privacy_plan.PrivacyGuarantee:
 
 
 def _small(c: Config, rounds: int, whole: partitions.Partition | None):
-  """The config in small, with its noise, and who holds which samples."""
+  """The scaled-down config with the same noise, and its partition."""
   guarantee = _guarantee(c, _make(c), whole)
   fields: dict[str, Any] = {
     'epsilon': None,
@@ -112,9 +113,9 @@ def _small(c: Config, rounds: int, whole: partitions.Partition | None):
     }
   partition = None
   if whole is not None:
-    size, held = _scaled(c.batch_size, int(whole.sizes.min()))
+    size, count = _scaled(c.batch_size, int(whole.sizes.min()))
     fields |= {'batch_size': size, 'population': 1, 'cohort': 1}
-    partition = partitions.Partition(np.arange(held), np.array([0, held]))
+    partition = partitions.Partition(np.arange(count), np.array([0, count]))
   elif c.trust == 'local':  # the server sees one message: the mean of one
     fields |= {'population': 1, 'cohort': 1}
   else:
@@ -130,14 +131,14 @@ def _small(c: Config, rounds: int, whole: partitions.Partition | None):
 
 
 def _scaled(some: int, every: int) -> tuple[int, int]:
-  """The same share of a smaller number."""
+  """The same fraction with a smaller denominator."""
   share = fractions.Fraction(some, every)
   times = min(math.ceil(_UNITS / share.numerator), some // share.numerator)
   return times * share.numerator, times * share.denominator
 
 
 def _canary(c: Config, public: jax.Array) -> np.ndarray:
-  """f32[rounds, d]: what the sketch stretches most, or any direction."""
+  """Canary f32[rounds, d]: the direction that the sketch stretches most."""
   shape = c.rounds, _NUMBERS
   if c.sketch is not None:
     hashes = 'run' if c.algorithm == 'fetchsgd' else 'round'

@@ -1,4 +1,4 @@
-"""From a config to everything that a run needs."""
+"""Builds an Experiment from a config."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ import optax
 
 
 class Experiment(NamedTuple):
-  """What `training.train` runs.
+  """Everything that `training.train` needs.
 
   Attributes:
     config: the checked config.
@@ -38,8 +38,8 @@ class Experiment(NamedTuple):
     data: the training arrays, leaves [samples, ...].
     fetch: (data, one client's indices, or all clients') -> batches.
     lanes_per_step: see `rounds.run_round`.
-    sample: (round, secret root) -> `Cohort` of indices into `data`, in host
-      memory; the root is that of a private run, else None.
+    sample: (round, secret) -> `Cohort` of indices into `data`, in host memory;
+      secret: sampling seed of a private run, else None.
     loss_fn: (params, batch) -> the mean loss of training, weight decay apart.
     metrics_fn: (params, batch) -> sums of metrics, with 'count'.
     test: evaluation batches, leaves [batches, batch, ...].
@@ -71,7 +71,7 @@ class Experiment(NamedTuple):
 
   @property
   def round_options(self) -> dict[str, Any]:
-    """What `rounds.run_round` must know, whatever it is fed from."""
+    """The options of `rounds.run_round`."""
     return {
       'lanes_per_step': self.lanes_per_step,
       'schedule': self.schedule,
@@ -83,7 +83,7 @@ class Experiment(NamedTuple):
 def build(
   config: Mapping[str, Any] | Config, data_dir: str | None = None
 ) -> Experiment:
-  """Reads the data and makes everything a run needs.
+  """Builds the experiment of a config; reads its data.
 
   Args:
     config: a `Config`, or its fields.
@@ -91,7 +91,7 @@ def build(
 
   Raises:
     ValueError: the config is wrong; the message names the field.
-    DataError: the dataset is not there, or cannot be read.
+    DataError: the dataset is missing or cannot be read.
   """
   c = config if isinstance(config, Config) else Config.from_mapping(config)
   problem = problem_lib.load(c, data_dir)
@@ -112,7 +112,7 @@ def build(
 def assemble(
   c: Config, problem: problem_lib.Problem, partition: partitions.Partition
 ) -> Experiment:
-  """An experiment on a problem of one's own, spread over clients as one likes.
+  """Builds an experiment from a problem and a partition.
 
   Args:
     c: its fields that name a dataset, a model, its precision or first
@@ -169,7 +169,7 @@ def assemble(
 
 
 def reconfigured(exp: Experiment, c: Config) -> Experiment:
-  """The experiment under a config that differs in hyperparameters alone."""
+  """The experiment with a config that differs in hyperparameters only."""
   guarantee = guarantee_of(c, exp.make, exp.partition)
   return exp._replace(
     config=c, hyper=hyper_of(c, guarantee), guarantee=guarantee
@@ -179,7 +179,7 @@ def reconfigured(exp: Experiment, c: Config) -> Experiment:
 def hyper_of(
   c: Config, guarantee: privacy_plan.PrivacyGuarantee | None = None
 ) -> algorithms.Hyper:
-  """The hyperparameters of a config: its fields of the same names.
+  """The hyperparameters of a config: its fields of those names.
 
   Args:
     c: the config.
@@ -212,8 +212,8 @@ def account(
 ) -> privacy_plan.PrivacyGuarantee:
   """Computes the DP guarantee of a config without training.
 
-  Data are read only where the sizes of clients matter: if samples are what is
-  protected.
+  Data are read only for example-level privacy, which depends on the sizes of
+  clients.
 
   Raises:
     ValueError: no privacy is claimed, or nothing can be guaranteed.
@@ -279,7 +279,7 @@ def _algorithm(c: Config, problem: problem_lib.Problem) -> rounds.Make:
 
 
 def algorithm_options(c: Config) -> dict[str, Any]:
-  """The fields that an algorithm's factory takes, made into what it takes."""
+  """The arguments of the algorithm's factory, built from config fields."""
   options: dict[str, Any] = c.options(ALGORITHM_OPTIONS)
   if c.server_optimizer is not None:
     names = [name for name in OPTIMIZER_OPTIONS if name in options]

@@ -1,4 +1,4 @@
-"""A problem of one's own: a model, and NumPy arrays of every client."""
+"""Builds a Problem from a user's model and per-client NumPy arrays."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ def problem(
   *,
   seed: int = 0,
 ) -> problem_lib.Problem:
-  """What `experiment.assemble` takes, with its `partition`: who holds what.
+  """Builds a problem, with its partition, for `experiment.assemble`.
 
   >>> loss = lambda w, batch: {'loss': jnp.square(batch['x'] @ w - batch['y'])}
   >>> client = {'x': np.ones((3, 2)), 'y': np.ones(3)}
@@ -38,7 +38,7 @@ def problem(
       whose mean is minimised, and other values of each to be evaluated.
     clients: the arrays of every client by name, leaves [samples, ...]; 64-bit
       ones become 32-bit ones. They are copied: `data.store` maps them.
-    test: the same arrays of examples that belong to nobody.
+    test: the same arrays, of examples that no client holds.
     seed: of the parameters of a module.
 
   Returns:
@@ -49,9 +49,9 @@ def problem(
       test, labels are not among a module's logits, or a function does not give
       a value of each sample.
   """
-  own, test = [_narrow(arrays) for arrays in clients], _narrow(test)
-  sizes = _sizes(own, test)
-  data = {k: np.concatenate([arrays[k] for arrays in own]) for k in test}
+  parts, test = [_narrow(arrays) for arrays in clients], _narrow(test)
+  sizes = _sizes(parts, test)
+  data = {k: np.concatenate([arrays[k] for arrays in parts]) for k in test}
   if isinstance(model, nn.Module):
     if not {'x', 'y'} <= data.keys():
       raise ValueError(f"Expected 'x' and 'y' among the arrays {list(data)}.")
@@ -77,13 +77,13 @@ def problem(
 
 
 def _init(module, x, seed):
-  """Parameters for images of bytes, which become floats, or for x as it is."""
+  """Draws parameters; images of bytes are converted to floats first."""
   dtype = jnp.float32 if x.dtype == np.uint8 else x.dtype
   return models.init_params(module, jax.random.key(seed), x.shape[1:], dtype)
 
 
 def _check_labels(module, params, data, test):
-  """One whole number a sample, that of a logit; else a loss of nothing."""
+  """Checks that labels are integers, one a sample, among the logits."""
   x, y = data['x'][:1], data['y']
   logits = jax.eval_shape(
     lambda params: module.apply({'params': params}, losses.preprocess(x)),
@@ -105,7 +105,7 @@ def _check_labels(module, params, data, test):
 
 
 def _plain(values_fn: ValuesFn) -> tuple[losses.LossFn, losses.MetricsFn]:
-  """The mean of the losses, and the sums of all values, of unmasked rows."""
+  """Loss and metrics functions: mean loss and sums over unmasked rows."""
 
   def loss_fn(params, batch):
     values = values_fn(params, batch)['loss']
@@ -121,7 +121,7 @@ def _plain(values_fn: ValuesFn) -> tuple[losses.LossFn, losses.MetricsFn]:
 
 
 def _narrow(arrays: Arrays) -> dict[str, np.ndarray]:
-  """The arrays in the types that JAX computes in."""
+  """Converts arrays to the dtypes of JAX."""
   type_of = jax.dtypes.canonicalize_dtype
   return {
     name: np.asarray(x).astype(type_of(np.asarray(x).dtype), copy=False)
@@ -130,7 +130,7 @@ def _narrow(arrays: Arrays) -> dict[str, np.ndarray]:
 
 
 def _sizes(clients, test) -> list[int]:
-  """How many samples each client has, if their arrays fit together."""
+  """The number of samples of each client, whose arrays must agree."""
   if not clients:
     raise ValueError('Expected at least one client.')
   if 'mask' in test:

@@ -1,4 +1,4 @@
-"""Whether a config claims privacy, and whether the claim means something."""
+"""Validates the privacy fields of a config."""
 
 from typing import Any
 
@@ -13,18 +13,18 @@ FIELDS = (
 
 
 def is_private(c: Any) -> bool:
-  """Whether a config claims privacy: it sets epsilon or noise_multiplier."""
+  """Whether a config is private: it sets epsilon or noise_multiplier."""
   return c.epsilon is not None or c.noise_multiplier is not None
 
 
 def unit_of(c: Any) -> types.Unit:
-  """Whom the algorithm of a config protects."""
+  """The privacy unit: user-level ('client') or example-level ('sample')."""
   private_steps = algorithms.entry(c.algorithm).work == 'private_steps'
   return 'sample' if private_steps else 'client'
 
 
 def check(c: Any):
-  """Refuses a config whose privacy fields mean nothing or have no account.
+  """Refuses privacy fields without a valid privacy analysis.
 
   Raises:
     ValueError: the message names the field.
@@ -86,25 +86,25 @@ def _check_bound(c):
 
 
 def _check_faults(c, unit):
-  """Refuses faults of clients that the account does not cover.
+  """Refuses client failures that the privacy analysis does not cover.
 
-  It covers drop-outs and deadlines where the server adds the noise: who is gone
-  is drawn without regard to data and, without over-sampling, to others. Given
-  who is, theirs is a contribution of 0 in a run that the account holds for.
+  It covers dropouts and stragglers under central DP: they are drawn without
+  regard to data and, without over-selection, to other clients. Given who they
+  are, each contributes 0 in a run for which the analysis holds.
   """
   if c.byzantine or c.robust is not None or c.max_payload_norm is not None:
     raise ValueError(
       'Expected no byzantine, robust or max_payload_norm in a private config: '
       'what is rejected, or counts less than its weight, has no account.'
     )
-  gone = c.dropout > 0 or c.deadline is not None
-  if gone and c.bound == 'quantile':
+  failures = c.dropout > 0 or c.deadline is not None
+  if failures and c.bound == 'quantile':
     raise ValueError(
       "Expected no dropout or deadline with bound='quantile': the share of "
       'norms is of all that are expected, so that the bound would run away.'
     )
   central = unit == 'client' and c.trust in (None, 'central')
-  if c.over_sampling > 1 or (gone and not central):
+  if c.over_sampling > 1 or (failures and not central):
     raise ValueError(
       f'Expected over_sampling={c.over_sampling} to be 1, and no dropout or '
       "deadline unless trust='central' protects clients, in a private config."

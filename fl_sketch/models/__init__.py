@@ -65,7 +65,7 @@ _NOT_OPTIONS = ('parent', 'name', 'num_classes')
 
 
 def names() -> tuple[str, ...]:
-  """Returns the names that `make` knows."""
+  """The names of all models."""
   return tuple(_MODELS)
 
 
@@ -82,7 +82,7 @@ def options() -> dict[str, type]:
 
 
 def make(name: str, num_classes: int, **options) -> nn.Module:
-  """Returns the model called `name`.
+  """Builds a model by name.
 
   >>> make('mlp', 10, widths=(200, 200), activation='tanh').widths
   (200, 200)
@@ -114,7 +114,7 @@ def init_params(
   x_shape: Sequence[int],
   x_dtype: Any = jnp.float32,
 ) -> Params:
-  """Draws the parameters that `module.apply({'params': params}, x)` takes.
+  """Draws the initial parameters of a module.
 
   >>> params = init_params(Linear(10), jax.random.key(0), (28, 28, 1))
   >>> num_params(params)

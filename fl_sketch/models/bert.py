@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 
 class Bert(nn.Module):
-  """An encoder of tokens; its first token, pooled, gives the logits.
+  """A BERT encoder whose pooled first token gives the logits.
 
   'bert_base' has 109,482,240 parameters below the head.
 
@@ -64,7 +64,7 @@ class Bert(nn.Module):
 
 
 class BertNano(Bert):
-  """Of width 64, for experiments on a CPU."""
+  """BERT of width 64, for experiments on a CPU."""
 
   width: int = 64
   depth: int = 2

@@ -1,4 +1,4 @@
-"""Convolution and pooling in the form that is fast on the backend at hand.
+"""Convolution and pooling in the fastest form of the backend.
 
 On a CPU, a convolution inside a loop or under `vmap` misses XLA's fast kernels,
 and the backward pass of `reduce_window` costs more than the layer. There both
@@ -18,7 +18,7 @@ TILE = 5  # outputs of a row per product; LeNet-5 is fastest with 4 and 5
 
 
 def pick_form(form: str | None = None) -> str:
-  """Returns `form`, or the backend's own when it is None.
+  """Returns `form`, or the default of the backend if it is None.
 
   The only place that knows which form is for which backend.
   """
@@ -38,7 +38,7 @@ def conv2d(
   form: str | None = None,
   dtype: str = 'float32',
 ) -> jax.Array:
-  """Convolution (in fact a correlation, as everywhere).
+  """2-D convolution (cross-correlation).
 
   Both forms are the same function, and both can be differentiated any number
   of times. 'tiles' computes a few neighbouring outputs of a row by one product
@@ -128,7 +128,7 @@ def _conv_patches(x_BxHxWxC, kernel, padding, stride, dtype):
 
 
 def max_pool(x: jax.Array, *, form: str | None = None) -> jax.Array:
-  """Maximum over windows of 2 x 2, stride 2.
+  """2 x 2 max pooling with stride 2.
 
   Ties are common before the relu: over a black background all four values of
   a window equal the bias. The shares of the window's gradient must then sum to

@@ -1,4 +1,4 @@
-"""Losses and metrics of one batch, as pure functions of parameters.
+"""Losses and metrics of a batch, as pure functions of parameters.
 
 A batch is a dict of arrays with the samples leading, e.g. {'x': u8 or f32
 [batch, ...], 'y': i32[batch]}. It may have a 'mask': bool or f32[batch]; rows
@@ -23,7 +23,7 @@ Scale = float | Sequence[float]
 
 
 def row_mask(batch: Batch, like: jax.Array) -> jax.Array:
-  """Returns the batch's mask in the type of `like`, or ones.
+  """The mask of a batch in the dtype of `like`; ones without a mask.
 
   Args:
     batch: with or without 'mask'.
@@ -35,12 +35,12 @@ def row_mask(batch: Batch, like: jax.Array) -> jax.Array:
 
 
 def masked_sum(values: jax.Array, mask: jax.Array) -> jax.Array:
-  """Returns f32[], the sum of mask x values without rows of mask 0."""
+  """Sum of mask x values without the rows of mask 0, f32[]."""
   return jnp.sum(jnp.where(mask > 0, mask * values, 0))
 
 
 def masked_mean(values: jax.Array, mask: jax.Array) -> jax.Array:
-  """Returns f32[], the weighted mean over the rows; 0 if all are masked.
+  """Weighted mean over the rows, f32[]; 0 if all are masked.
 
   >>> masked_mean(jnp.array([1.0, 3.0, 9.0]), jnp.array([1.0, 1.0, 0.0]))
   Array(2., dtype=float32)
@@ -50,7 +50,7 @@ def masked_mean(values: jax.Array, mask: jax.Array) -> jax.Array:
 
 
 def preprocess(x: jax.Array, mean: Scale = 0.0, std: Scale = 1.0) -> jax.Array:
-  """Bytes to the numbers a model takes: (x / 255 - mean) / std.
+  """Normalises uint8 images: (x / 255 - mean) / std.
 
   What is not uint8 passes as it is: it has been scaled already.
 
@@ -129,7 +129,7 @@ def cross_entropy(
 def classification_metrics(
   module: nn.Module, *, mean: Scale = 0.0, std: Scale = 1.0
 ) -> MetricsFn:
-  """Cross-entropy, without label smoothing, and number of right answers.
+  """Sums of the cross-entropy, without label smoothing, and of correct labels.
 
   Args:
     module: from x to f32[batch, classes].

@@ -1,4 +1,4 @@
-"""Matrix products of bfloat16, added up in float32.
+"""Matrix products of bfloat16 operands with float32 accumulation.
 
 A layer of dtype='bfloat16' rounds what it multiplies, forward and backward, and
 nothing else: sums, biases, activations, logits, gradients and parameters are
@@ -16,7 +16,7 @@ DTYPES = ('float32', 'bfloat16')
 
 
 def operand(x: jax.Array, dtype: str) -> jax.Array:
-  """The array as it is multiplied: in bfloat16, or as it is for 'float32'.
+  """Casts an operand to bfloat16; unchanged for 'float32'.
 
   Raises:
     ValueError: another dtype.
@@ -26,7 +26,7 @@ def operand(x: jax.Array, dtype: str) -> jax.Array:
 
 
 def matmul(x: jax.Array, y: jax.Array, dtype: str = 'float32') -> jax.Array:
-  """The product of two matrices, of operands in `dtype`, added up in float32.
+  """Matrix product of operands in `dtype`, accumulated in float32.
 
   Those of its gradient are bfloat16 as well. It can be differentiated backward,
   and the result in any way, but not forward at once: ``jvp(grad(f))`` works,
@@ -52,7 +52,7 @@ def matmul(x: jax.Array, y: jax.Array, dtype: str = 'float32') -> jax.Array:
 
 
 def dense(features: int, dtype: str = 'float32', **options) -> nn.Dense:
-  """A `linen.Dense` that multiplies by `matmul`; options are its fields."""
+  """A `linen.Dense` layer that uses `matmul`; options are its fields."""
   if dtype == 'float32':
     return nn.Dense(features, **options)
 

@@ -1,4 +1,4 @@
-"""Parameters in safetensors files: published ViTs and BERTs, and our own."""
+"""Reads and writes parameters in safetensors files, of Hugging Face too."""
 
 from collections.abc import Callable
 import logging
@@ -66,7 +66,7 @@ _OLD = {
 
 
 def save(path: str | os.PathLike, params: Any) -> None:
-  """Writes parameters under their own names, 'block_0/mlp_in/kernel'.
+  """Writes parameters by path, such as 'block_0/mlp_in/kernel'.
 
   Args:
     path: of the file, whose folder must be there.
@@ -78,7 +78,7 @@ def save(path: str | os.PathLike, params: Any) -> None:
 
 
 def load(path: str | os.PathLike, module: nn.Module, params: Any) -> Any:
-  """Parameters of a file, by name and shape.
+  """Loads the parameters of a file, checked by name and shape.
 
   The file is what `save` wrote, or one of Hugging Face's for a ViT or BERT, as
   model.safetensors of google/vit-base-patch16-224-in21k and bert-base-uncased.
@@ -147,7 +147,7 @@ def _ours(name: str):
 
 
 def _huggings(module, stored) -> Callable[[str], tuple[str, Callable]]:
-  """Our name -> theirs, and what makes our array of theirs."""
+  """Our name -> the Hugging Face name and the conversion of its array."""
   kinds = [kind for kind in _ENCODER if isinstance(module, kind)]
   if not kinds:
     raise ValueError(

@@ -11,7 +11,7 @@ GROUP = 8  # channels that GroupNorm norms together
 
 
 class ResNet(nn.Module):
-  """Residual blocks over stages that halve the image and double the channels.
+  """A residual network whose stages halve the image and double the channels.
 
   GroupNorm (arXiv:1803.08494) stands where the paper has BatchNorm, whose
   statistics of a client's own data have no mean over clients. The stem is one
@@ -89,18 +89,18 @@ def _norm():
 
 
 class ResNet8(ResNet):
-  """Three stages of one basic block, 16 channels at first."""
+  """ResNet of three stages of one basic block, from 16 channels on."""
 
   stages: Sequence[int] = (1, 1, 1)
   width: int = 16
 
 
 class ResNet18(ResNet):
-  """Four stages of two basic blocks."""
+  """ResNet of four stages of two basic blocks."""
 
 
 class ResNet101(ResNet):
-  """Four stages of 3, 4, 23 and 3 bottleneck blocks."""
+  """ResNet of four stages of 3, 4, 23 and 3 bottleneck blocks."""
 
   stages: Sequence[int] = (3, 4, 23, 3)
   bottleneck: bool = True

@@ -1,4 +1,4 @@
-"""A LeNet of smooth functions: Zhu, Liu and Han, NeurIPS 2019."""
+"""LeNet with smooth activations: Zhu, Liu and Han, NeurIPS 2019."""
 
 from fl_sketch.models import layers, precision
 from fl_sketch.models.mlp import ACTIVATIONS

@@ -1,4 +1,4 @@
-"""The encoder that vision transformers and BERT share.
+"""Transformer encoder blocks shared by ViT and BERT.
 
 Vaswani et al., arXiv:1706.03762, with the layers of Hugging Face's ViT and
 BERT, so that their weights can be loaded. There is no dropout: what a client
@@ -48,7 +48,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-  """Attention and two dense layers, each added to what it was given.
+  """Transformer block: attention and an MLP, each with a residual connection.
 
   Attributes:
     heads: see `Attention`.
@@ -80,7 +80,7 @@ class Block(nn.Module):
 
 
 def norm(name: str) -> nn.LayerNorm:
-  """LayerNorm as ViT and BERT have it."""
+  """LayerNorm of ViT and BERT."""
   return nn.LayerNorm(epsilon=EPSILON, name=name)
 
 
@@ -90,7 +90,7 @@ def table(module: nn.Module, name: str, rows: int, width: int) -> jax.Array:
 
 
 def check(width: int, depth: int, heads: int, **sizes: int) -> None:
-  """Refuses sizes below one, and heads that are no divisor of the width.
+  """Checks that sizes are positive and that heads divide the width.
 
   >>> check(width=64, depth=4, heads=3)
   Traceback (most recent call last):

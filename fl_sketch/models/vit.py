@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 
 class ViT(nn.Module):
-  """Patches, a class token and learned positions through an encoder.
+  """Vision transformer: patches, a class token and learned positions.
 
   With patches of 16, images of 224 x 224 and 1,000 classes, 'vit_base' has
   86,567,656 parameters. 'vit_nano' has patches of 4, for images of 32 x 32.
@@ -51,7 +51,7 @@ class ViT(nn.Module):
 
 
 def _patches(x_BxHxWxC, side):
-  """Squares of pixels, row by row: of a convolution, what it multiplies."""
+  """Patches of pixels, row by row, as a convolution reads them."""
   batch, rows, cols, channels = x_BxHxWxC.shape
   if rows % side or cols % side:
     raise ValueError(
@@ -64,7 +64,7 @@ def _patches(x_BxHxWxC, side):
 
 
 class ViTNano(ViT):
-  """Of width 64, for experiments on a CPU."""
+  """ViT of width 64, for experiments on a CPU."""
 
   width: int = 64
   depth: int = 4

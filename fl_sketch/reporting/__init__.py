@@ -1,4 +1,4 @@
-"""From the metrics of runs to tables and figures.
+"""Tables and figures of the metrics of runs.
 
 `metrics` reads metrics files and makes tables without matplotlib.
 `learning_curves` and `label_distribution` draw figures in the style of

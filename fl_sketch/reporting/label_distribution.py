@@ -1,4 +1,4 @@
-"""Pictures of who holds what."""
+"""Figure of the label distribution over clients."""
 
 import os
 
@@ -19,7 +19,7 @@ def draw(
   num_classes: int,
   title: str = 'Samples per client, by label',
 ) -> None:
-  """Writes a PNG of how the labels are spread over the clients.
+  """Draws the label distribution of the clients into a PNG file.
 
   Up to 60 clients with up to 20 labels are stacked horizontal bars in order of
   id. Others become two panels with one column a client (or the mean of a few,

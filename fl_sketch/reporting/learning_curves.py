@@ -10,7 +10,7 @@ _LABELS = {'round': 'round', 'uplink': 'total uplink of all clients (MB)'}
 
 
 def draw_run(workdir: metrics.PathLike) -> list[pathlib.Path]:
-  """Draws one run into its workdir; see `curves`, with the test loss added."""
+  """Draws the curves of one run into its workdir, with the test loss."""
   return curves([workdir], workdir)
 
 
@@ -51,7 +51,7 @@ def _test_metric(read: dict[str, list[metrics.Row]]) -> str | None:
 def _points(
   rows: list[metrics.Row], x: str, y: str
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the abscissae and ordinates of the rows that have a `y`."""
+  """X and y values of the rows that have a `y`."""
   rows = [row for row in rows if row.get(y) is not None]
   if x == 'uplink':
     # The totals may be too large for any integer of NumPy.
@@ -98,7 +98,7 @@ def _draw_losses(read: dict[str, list[metrics.Row]]) -> axes.Axes:
 def _plot_smoothed(
   ax: axes.Axes, i: int, label: str, rows: list[metrics.Row]
 ) -> None:
-  """Plots a train loss; one of many rounds under its running mean."""
+  """Plots a train loss, and for many rounds its running mean on top."""
   xs, ys = _points(rows, 'round', 'train_loss')
   width = len(ys) // 50
   if width > 1:
@@ -111,7 +111,7 @@ def _plot_smoothed(
 
 
 def _log_if_wide(ax: axes.Axes) -> None:
-  """Makes the y axis logarithmic if its curves span more than a decade."""
+  """Uses a logarithmic y axis if the curves span more than a decade."""
   values = np.concatenate([line.get_ydata() for line in ax.lines])
   values = values[np.isfinite(values)]
   if values.size and 0 < 10 * values.min() < values.max():
@@ -120,7 +120,7 @@ def _log_if_wide(ax: axes.Axes) -> None:
 
 
 def _save(ax: axes.Axes, path: pathlib.Path, labels: list[str]) -> None:
-  """Adds what names the curves, and writes the picture."""
+  """Adds the legend and writes the figure."""
   if len(labels) == 1:
     ax.set_title(labels[0], loc='left', fontsize='medium')
   if len(ax.get_legend_handles_labels()[1]) > 1:

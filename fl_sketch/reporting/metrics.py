@@ -1,4 +1,4 @@
-"""Metrics of runs: read from files, tabulated, and summed up in a sentence.
+"""Reads metrics files, and summarises runs in tables and sentences.
 
 Runs are given as {label: path} or as a list of paths; a path is a workdir or a
 metrics file, and without a label a run is called after its directory.
@@ -43,7 +43,7 @@ def read_metrics(path: PathLike) -> list[Row]:
 
 
 def table(runs: Runs) -> str:
-  """Returns a Markdown table with one line a run, from its last rows.
+  """A Markdown table with one line per run, from its last rows.
 
   Bytes per client are means over the logged rounds; MB are 10^6 bytes.
 
@@ -65,7 +65,7 @@ def table(runs: Runs) -> str:
 
 
 def sentence(row: Row, finished: bool) -> str:
-  """How a run ended, from its last row, in one line."""
+  """Summarises the end of a run in one line, from its last row."""
   if not row:
     return 'Stopped before the first round; the same command starts it again.'
   score = ('test_accuracy', 'test_loss', 'train_loss')
@@ -80,7 +80,7 @@ def sentence(row: Row, finished: bool) -> str:
 
 
 def values(rows: Iterable[Row], name: str) -> list:
-  """The values of one metric, of the rows that have it."""
+  """The values of a metric, of the rows that have it."""
   return [row[name] for row in rows if row.get(name) is not None]
 
 
@@ -120,7 +120,7 @@ _COLUMNS = {
 
 
 def read_runs(runs: Runs) -> dict[str, list[Row]]:
-  """Reads the rows of every run, by label.
+  """Reads the rows of all runs, by label.
 
   Raises:
     ValueError: there is no run, or a run without a row.

@@ -1,4 +1,4 @@
-"""The look of every figure: axes, colours and ticks."""
+"""Common style of figures: axes, colours and ticks."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _STYLES = ('-', '--', ':')
 
 
 def new_axes(x_label: str, y_label: str) -> axes.Axes:
-  """Axes of a new picture, for curves."""
+  """Creates a figure and returns its axes."""
   fig = figure.Figure(figsize=(6, 3.8), layout='constrained')
   ax = fig.add_subplot()
   ax.set(xlabel=x_label, ylabel=y_label)
@@ -23,7 +23,7 @@ def new_axes(x_label: str, y_label: str) -> axes.Axes:
 
 
 def look(i: int) -> dict[str, Any]:
-  """Returns the colour and line style of curve `i`."""
+  """The colour and line style of curve `i`."""
   turn, colour = divmod(i, len(_COLOURS))
   return {
     'color': _COLOURS[colour],

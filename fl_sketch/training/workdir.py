@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection
 import json
+import os
 import pathlib
 from typing import Any
 
@@ -163,7 +164,7 @@ class Records:
 
   def __init__(
     self,
-    folder: str | pathlib.Path,
+    folder: str | os.PathLike,
     config: Any,
     name: str,
     number: Callable[[dict[str, Any]], int],
