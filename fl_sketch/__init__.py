@@ -6,7 +6,7 @@ neither JAX nor matplotlib. CONTRIBUTING.md lists the packages, one line each.
 
 from typing import TYPE_CHECKING
 
-from fl_sketch.utils import lazy
+from fl_sketch.utils import __version__ as __version__, lazy
 
 if TYPE_CHECKING:
   from fl_sketch import (
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     utils,
   )
 
-__version__ = '0.1.0'
 __all__ = [
   'algorithms', 'attacks', 'bench', 'codecs', 'data', 'experiment', 'local',
   'messaging', 'models', 'planning', 'privacy', 'reporting', 'reproduce',

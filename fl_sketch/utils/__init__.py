@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     seeding,
   )
 
+__version__ = '0.1.0'  # in the lowest layer, so that files can record it
 __all__ = [
   'checks', 'files', 'lazy', 'markdown', 'progress', 'seeding',
 ]  # fmt: skip

@@ -8,6 +8,7 @@ import pathlib
 import platform
 from typing import Any
 
+from fl_sketch.utils import __version__
 import jax
 import numpy as np
 
@@ -42,7 +43,7 @@ def measured_with() -> dict[str, Any]:
   devices = jax.devices()
   return {
     'versions': {m.__name__: m.__version__ for m in (jax, np)}
-    | {'python': platform.python_version()},
+    | {'python': platform.python_version(), 'fl_sketch': __version__},
     'device': f'{len(devices)} x {devices[0].device_kind}',
     'processes': jax.process_count(),
   }

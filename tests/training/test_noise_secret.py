@@ -9,6 +9,7 @@ from fl_sketch import experiment, training
 from fl_sketch.experiment import config
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.training import noise_secret
+from fl_sketch.utils import files
 import jax
 import numpy as np
 import pytest
@@ -90,6 +91,15 @@ def test_a_secret_made_elsewhere_is_refused(entropy):
   versions = json.loads(made_with.read_text())
   made_with.write_text(json.dumps(versions | {'devices': 77}))
   with pytest.raises(noise_secret.SecretError, match='was drawn with'):
+    noise_secret.keep(entropy.parent.parent, resumed=True)
+
+
+def test_a_secret_of_another_version_of_this_library_is_refused(
+  entropy, monkeypatch
+):
+  """Catches an upgrade that releases rounds again with other noise."""
+  monkeypatch.setattr(files, '__version__', '0.0.0')
+  with pytest.raises(noise_secret.SecretError, match=r"'fl_sketch': '0\.0\.0'"):
     noise_secret.keep(entropy.parent.parent, resumed=True)
 
 
@@ -194,9 +204,9 @@ def test_no_file_of_a_run_but_its_secret_tells_its_noise(tmp_path):
     str(hidden.sampling).encode(),
     *(p.hex().encode() for p in parts),
   ]
-  files = [p for p in tmp_path.rglob('*') if p.is_file() and p != path]
-  assert any('checkpoints' in p.parts for p in files)
-  for file in files:
+  others = [p for p in tmp_path.rglob('*') if p.is_file() and p != path]
+  assert any('checkpoints' in p.parts for p in others)
+  for file in others:
     assert not any(part in file.read_bytes() for part in told), file
   # The search finds what is there.
   assert parts[0] in path.read_bytes()
