@@ -21,8 +21,6 @@ from fl_sketch.training import (
 )
 from fl_sketch.utils import markdown
 import jax
-from jax.extend import core
-from jax.interpreters import partial_eval
 import jax.numpy as jnp
 
 _BILLED = 64  # rounds whose bills are read: some sizes come now and then
@@ -104,41 +102,39 @@ def plan(
 
 
 def wire(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> Wire:
-  """The bills of the first rounds, of which all else is left out."""
+  """The bills of the first rounds.
+
+  They alone are the results of a function without arguments, so that JAX's
+  elimination of dead code leaves out clients, model and data.
+  """
   cohort_fn = rounds.cohort_step(
     exp.make, mesh, fetch=exp.fetch, lanes_per_step=1
   )
   server_fn = rounds.server_step(exp.make)
   count = min(exp.config.rounds, _BILLED)
+  state = program_lib.state_of(exp, exp.config.population)
+  cohort = program_lib.drawn(exp, mesh)
+  noise = None if exp.guarantee is None else jax.random.key(0)
 
-  def play(hyper, state, cohort, *rest):
+  @jax.jit
+  def bills():
+    # Bills read counts of the state, and neither model nor data: zeros do.
+    first, data = jax.tree.map(
+      lambda x: jnp.zeros(x.shape, x.dtype), (state, exp.data)
+    )
+    key = jax.random.key(exp.config.key_seed)
+
     def step(state, _):
-      shared, new, metrics = cohort_fn(hyper, state, cohort, *rest)
-      new = server_fn(hyper, shared, new, rest[0])
+      shared, new, metrics = cohort_fn(
+        exp.hyper, state, cohort, key, data, noise
+      )
+      new = server_fn(exp.hyper, shared, new, key)
       return new, (metrics['up'], metrics['down'])
 
-    return jax.lax.scan(step, state, length=count)[1]
+    return jax.lax.scan(step, first, length=count)[1]
 
-  args = (
-    exp.hyper,
-    program_lib.state_of(exp, exp.config.population),
-    program_lib.drawn(exp, mesh),
-    jax.random.key(exp.config.key_seed),
-    exp.data,
-    None if exp.guarantee is None else jax.random.key(0),
-  )
-  traced = jax.make_jaxpr(play)(*args)
-  bills, used = partial_eval.dce_jaxpr(traced.jaxpr, [True, True])
-  bills = core.jaxpr_as_fun(core.ClosedJaxpr(bills, traced.consts))
-  leaves = zip(jax.tree.leaves(args), used, strict=True)
-  up, down = jax.jit(bills)(*(_value(x) for x, needed in leaves if needed))
+  up, down = bills()
   return Wire(up.tolist(), down.tolist())
-
-
-def _value(x):
-  """Zeros for shapes: what a bill reads of the state are its counts."""
-  shape = isinstance(x, jax.ShapeDtypeStruct)
-  return jnp.zeros(x.shape, x.dtype) if shape else x
 
 
 def dry_run(

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -166,6 +167,13 @@ def test_bytes_that_change_from_round_to_round():
   up, _ = wire_of(**fields, population=COHORT)
   assert up[:3] == [4 * D] * 3
   assert up[3] < 4 * D / 16
+
+
+def test_no_module_needs_the_inside_of_jax():
+  """Catches a library that one release of JAX away breaks."""
+  sources = {p: p.read_text() for p in (ROOT / 'fl_sketch').rglob('*.py')}
+  inside = re.compile(r'jax[. ](import )?(_src|interpreters)')
+  assert not [p for p, text in sources.items() if inside.search(text)]
 
 
 def test_the_work_of_a_round(planned):
