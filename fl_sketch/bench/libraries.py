@@ -2,7 +2,7 @@
 
 Each draws a fresh matrix in every sketch, as a round does, and keeps it for the
 desketch, which the operators of this package draw again. Where a library has
-several ways, the fastest known one is taken.
+several implementations, the fastest known one is used.
 """
 
 from collections.abc import Sequence
@@ -205,8 +205,8 @@ def _many_nonzeros(d, b):
 
 
 def _no_torch(d, b):
-  found = importlib.util.find_spec('torch')
-  return '' if found else 'PyTorch is not installed'
+  module = importlib.util.find_spec('torch')
+  return '' if module else 'PyTorch is not installed'
 
 
 _Library = contestants.Contestant
@@ -235,10 +235,10 @@ LIBRARIES = {
 
 def versions(names: Sequence[str]) -> dict[str, str]:
   """The versions of installed distributions."""
-  found = {}
+  installed = {}
   for name in names:
     try:
-      found[name] = importlib.metadata.version(name)
+      installed[name] = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
       continue
-  return found
+  return installed

@@ -145,18 +145,18 @@ def _contestants(
   def peer(script, options):
     return lambda: _run_peer(peers, script, f'--config {name} {options}', timed)
 
-  found = {v: ours(v) for v in workloads.VARIANTS[name]}
+  entries = {v: ours(v) for v in workloads.VARIANTS[name]}
   if peers is None:
-    return found
+    return entries
   over = f'--over shardmap --devices {len(jax.devices())}'
-  found['hand JAX'] = peer('bench_jax.py', f'{over} {_JAX[name]}')
+  entries['hand JAX'] = peer('bench_jax.py', f'{over} {_JAX[name]}')
   if name == 'logreg':
-    found['hand JAX gram'] = peer('bench_jax.py', f'{over} --local gram')
+    entries['hand JAX gram'] = peer('bench_jax.py', f'{over} --local gram')
   if not subprocess.run(
     [sys.executable, '-c', 'import torch'], check=False, capture_output=True
   ).returncode:
-    found['hand PyTorch'] = peer('bench_torch.py', _TORCH[name])
-  return found
+    entries['hand PyTorch'] = peer('bench_torch.py', _TORCH[name])
+  return entries
 
 
 def _run(command, **environment):
@@ -177,8 +177,8 @@ def _run_peer(peers, script, options, timed):
     command = [str(peers / script), *options.split(), '--rounds', str(timed)]
     _run(command, PEER_OUT=out)
     (path,) = pathlib.Path(out).glob('*.json')
-    found = json.loads(path.read_text())
-  return {'median': found['median'], 'norm': found['parity_norm']}
+    result = json.loads(path.read_text())
+  return {'median': result['median'], 'norm': result['parity_norm']}
 
 
 def table(medians: dict[str, dict[str, float]]) -> str:

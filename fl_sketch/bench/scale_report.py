@@ -41,7 +41,7 @@ def medians(result: scale.Result) -> np.ndarray:
 def write(
   results: Sequence[scale.Result], out: pathlib.Path
 ) -> list[pathlib.Path]:
-  """Writes scale.json, scale.md and scale.png into a folder, made if needed."""
+  """Writes scale.json, scale.md and scale.png; creates the folder."""
   out.mkdir(parents=True, exist_ok=True)
   axes = [r._asdict() | scale.slope(r)._asdict() for r in results]
   about = files.measured_with() | {'cores': devices.cores(), 'axes': axes}

@@ -74,15 +74,15 @@ def power(n: int) -> str:
 
 def faster(result: sketch.Result) -> list[Faster]:
   """Compares operators with textbook and library entries of the same work."""
-  found = []
+  ratios = []
   for ours in result.rows:
     for other in result.rows:
       peer = other.kind in ('textbook', 'library')
       if ours.kind == 'operator' and peer and ours.work == other.work:
         (ours_down, ours_up), (down, up) = map(_medians, (ours, other))
         both = (down + up) / (ours_down + ours_up) if up else None
-        found.append(Faster(ours.name, other.name, down / ours_down, both))
-  return found
+        ratios.append(Faster(ours.name, other.name, down / ours_down, both))
+  return ratios
 
 
 def table(result: sketch.Result, bandwidth: bool = False) -> str:

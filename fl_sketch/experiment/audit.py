@@ -130,10 +130,10 @@ def _small(c: Config, rounds: int, whole: partitions.Partition | None):
   return dataclasses.replace(c, **fields), partition
 
 
-def _scaled(some: int, every: int) -> tuple[int, int]:
+def _scaled(part: int, total: int) -> tuple[int, int]:
   """The same fraction with a smaller denominator."""
-  share = fractions.Fraction(some, every)
-  times = min(math.ceil(_UNITS / share.numerator), some // share.numerator)
+  share = fractions.Fraction(part, total)
+  times = min(math.ceil(_UNITS / share.numerator), part // share.numerator)
   return times * share.numerator, times * share.denominator
 
 

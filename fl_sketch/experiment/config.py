@@ -207,13 +207,13 @@ class Config:
     Raises:
       ValueError: a field is unknown or out of range; the message names it.
     """
-    known = [field.name for field in dataclasses.fields(cls)]
+    names = [field.name for field in dataclasses.fields(cls)]
     for name in fields:
-      if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
+      if name not in names:
+        near = difflib.get_close_matches(name, names, n=1)
         hint = f' Did you mean {near[0]!r}?' if near else ''
         raise ValueError(f'Unknown config field {name!r}.{hint}')
-    mappings = {name: given(fields.get(name) or {}) for name in MAPPINGS}
+    mappings = {name: not_none(fields.get(name) or {}) for name in MAPPINGS}
     return cls(**{**fields, **mappings})
 
   @property
@@ -223,12 +223,12 @@ class Config:
 
   def options(self, names: tuple[str, ...]) -> dict[str, Any]:
     """The fields of these names that are set."""
-    return given({name: getattr(self, name) for name in names}) or {}
+    return not_none({name: getattr(self, name) for name in names}) or {}
 
 
-def given(options: Mapping[str, Any]) -> dict[str, Any] | None:
+def not_none(options: Mapping[str, Any]) -> dict[str, Any] | None:
   """The options that are not None, at any depth, or None if none is."""
   kept = {
-    k: given(v) if isinstance(v, Mapping) else v for k, v in options.items()
+    k: not_none(v) if isinstance(v, Mapping) else v for k, v in options.items()
   }
   return {k: v for k, v in kept.items() if v is not None} or None

@@ -27,8 +27,8 @@ def problem(
 
   >>> loss = lambda w, batch: {'loss': jnp.square(batch['x'] @ w - batch['y'])}
   >>> client = {'x': np.ones((3, 2)), 'y': np.ones(3)}
-  >>> mine = problem((np.zeros(2), loss), [client, client], test=client)
-  >>> float(mine.loss_fn(mine.params, mine.data)), mine.partition.population
+  >>> task = problem((np.zeros(2), loss), [client, client], test=client)
+  >>> float(task.loss_fn(task.params, task.data)), task.partition.population
   (1.0, 2)
 
   Args:
@@ -152,10 +152,10 @@ def _sizes(clients, test) -> list[int]:
 
 def _check_values(values_fn, params, data):
   two = lambda x: jax.ShapeDtypeStruct((2, *x.shape[1:]), x.dtype)
-  found = jax.eval_shape(values_fn, params, jax.tree.map(two, data))
-  shapes = jax.tree.map(jnp.shape, found)
-  named = isinstance(found, Mapping) and 'loss' in found
-  named = named and 'count' not in found  # of samples, which is ours
+  values = jax.eval_shape(values_fn, params, jax.tree.map(two, data))
+  shapes = jax.tree.map(jnp.shape, values)
+  named = isinstance(values, Mapping) and 'loss' in values
+  named = named and 'count' not in values  # of samples, which is ours
   if not named or any(shape != (2,) for shape in shapes.values()):
     raise ValueError(
       "Expected 'loss' and other values, but no 'count', of each of 2 samples, "

@@ -116,11 +116,11 @@ def guarantee(
   Args:
     c: a `Config`.
     releases: of its algorithm, `Algorithm.releases`.
-    partition: who holds what; asked for where samples are protected.
+    partition: who holds what; needed for example-level privacy.
 
   Raises:
-    UnsupportedAccountingError: nothing is known of this combination.
-    CalibrationError: no noise reaches the epsilon.
+    UnsupportedAccountingError: this combination has no privacy analysis.
+    CalibrationError: no noise multiplier reaches the epsilon.
   """
   if not privacy_checks.is_private(c):
     return None

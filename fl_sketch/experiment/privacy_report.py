@@ -11,7 +11,7 @@ import numpy as np
 def curve(
   guarantee: privacy_plan.PrivacyGuarantee, rounds: int
 ) -> dict[int, float]:
-  """Epsilon after some rounds, evenly spaced, the last among them."""
+  """Epsilon after up to 21 evenly spaced rounds, the last included."""
   counts = np.unique(np.linspace(1, rounds, min(rounds, 21)).round()).astype(
     int
   )
@@ -23,7 +23,7 @@ def curve(
 def text(
   guarantee: privacy_plan.PrivacyGuarantee, epsilons: dict[int, float]
 ) -> str:
-  """The statement, the noise, and epsilon after some rounds, as lines."""
+  """Formats the statement, the noise multiplier and epsilon over the rounds."""
   statement = guarantee.statement
   lines = [
     statement.sentence(),

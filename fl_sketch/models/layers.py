@@ -90,17 +90,17 @@ def _conv_tiles(x_BxHxWxC, kernel, padding, dtype):
   batch, rows, cols, _ = x_BxHxWxC.shape
   rows_out, cols_out = rows - height + 1, cols - width + 1
   tile = max(t for t in range(1, TILE + 1) if cols_out % t == 0)
-  seen = tile + width - 1  # columns that the outputs of one tile see
+  width_in = tile + width - 1  # columns that the outputs of one tile see
 
-  shift, column, output = np.ogrid[:width, :seen, :tile]
+  shift, column, output = np.ogrid[:width, :width_in, :tile]
   band = jnp.asarray(column == output + shift, kernel.dtype)
   matrix = jnp.einsum('jso,ijcf->iscof', band, kernel)
-  matrix = matrix.reshape(height * seen * channels, tile * features)
+  matrix = matrix.reshape(height * width_in * channels, tile * features)
 
   starts = range(0, cols_out, tile)
-  tiles = [x_BxHxWxC[:, :, j : j + seen] for j in starts]
+  tiles = [x_BxHxWxC[:, :, j : j + width_in] for j in starts]
   strips = jnp.stack(tiles, axis=2)
-  strips = strips.reshape(batch, rows, len(starts), seen * channels)
+  strips = strips.reshape(batch, rows, len(starts), width_in * channels)
   shifts = [strips[:, i : i + rows_out] for i in range(height)]
   # One tall matrix: a product with more axes is lowered less well on CPU.
   tall = jnp.concatenate(shifts, axis=-1).reshape(-1, matrix.shape[0])

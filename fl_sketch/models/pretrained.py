@@ -101,16 +101,16 @@ def load(path: str | os.PathLike, module: nn.Module, params: Any) -> Any:
   stored = _read(pathlib.Path(path).expanduser())
   flat: dict[str, Any] = traverse_util.flatten_dict(params, sep='/')
   ours = bool(flat.keys() & stored.keys())
-  known = _ours if ours else _huggings(module, stored)
-  found, faults = {}, []
+  source_of = _ours if ours else _huggings(module, stored)
+  loaded, faults = {}, []
   for name, drawn in flat.items():
-    theirs, move = known(name)
+    theirs, move = source_of(name)
     value = move(stored.pop(theirs)) if theirs in stored else None
     if value is not None and value.shape == drawn.shape:
-      found[name] = jnp.asarray(value, drawn.dtype)
+      loaded[name] = jnp.asarray(value, drawn.dtype)
     elif name.startswith(_HEAD):
       _LOG.info('%s stays as drawn: %s has none of its shape.', name, path)
-      found[name] = drawn
+      loaded[name] = drawn
     else:
       held = 'is missing' if value is None else f'has shape {value.shape}'
       faults.append(f'{theirs} {held}, of {name} {drawn.shape}')
@@ -124,7 +124,7 @@ def load(path: str | os.PathLike, module: nn.Module, params: Any) -> Any:
       f'Expected the arrays of {type(module).__name__} in {path}: '
       f'{"; ".join(faults[:5])}{more}.'
     )
-  return traverse_util.unflatten_dict(found, sep='/')
+  return traverse_util.unflatten_dict(loaded, sep='/')
 
 
 def _read(path) -> dict[str, np.ndarray]:

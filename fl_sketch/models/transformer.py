@@ -29,7 +29,7 @@ class Attention(nn.Module):
 
   @nn.compact
   def __call__(self, x_BxLxD, mask_BxL=None):
-    """Returns f32[batch, length, width]; positions of mask 0 are not seen."""
+    """Returns f32[batch, length, width]; positions of mask 0 are ignored."""
     batch, length, width = x_BxLxD.shape
     dense = lambda name: precision.dense(width, self.dtype, name=name)
     one_head = lambda x, y: precision.matmul(x, y, self.dtype)
@@ -43,8 +43,8 @@ class Attention(nn.Module):
     if mask_BxL is not None:
       least = jnp.finfo(scores.dtype).min
       scores = jnp.where(mask_BxL[:, None, None, :], scores, least)
-    seen = product(jax.nn.softmax(scores), value).swapaxes(1, 2)
-    return dense('out')(seen.reshape(batch, length, width))
+    attended = product(jax.nn.softmax(scores), value).swapaxes(1, 2)
+    return dense('out')(attended.reshape(batch, length, width))
 
 
 class Block(nn.Module):

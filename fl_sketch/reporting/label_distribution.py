@@ -51,18 +51,17 @@ def _counts(labels, partition, num_classes) -> np.ndarray:
   """Samples of each label at each client, int64[population, num_classes]."""
   counts = np.empty((partition.population, num_classes), np.int64)
   for first in range(0, partition.population, _CLIENTS_AT_ONCE):
-    own = counts[first : first + _CLIENTS_AT_ONCE]
+    block = counts[first : first + _CLIENTS_AT_ONCE]
     sizes = partition.sizes[first : first + _CLIENTS_AT_ONCE]
     start = partition.offsets[first]
-    held = labels[partition.take(np.arange(start, start + sizes.sum()))]
-    if held.size and not 0 <= held.min() <= held.max() < num_classes:
+    y = labels[partition.take(np.arange(start, start + sizes.sum()))]
+    if y.size and not 0 <= y.min() <= y.max() < num_classes:
       raise ValueError(
-        f'Expected 0 <= labels < {num_classes=}, got {held.min()} to '
-        f'{held.max()}.'
+        f'Expected 0 <= labels < {num_classes=}, got {y.min()} to {y.max()}.'
       )
-    client = np.repeat(np.arange(len(own)), sizes)
-    flat = np.bincount(client * num_classes + held, minlength=own.size)
-    own[:] = flat.reshape(own.shape)
+    client = np.repeat(np.arange(len(block)), sizes)
+    flat = np.bincount(client * num_classes + y, minlength=block.size)
+    block[:] = flat.reshape(block.shape)
   return counts
 
 

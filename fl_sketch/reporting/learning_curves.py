@@ -23,7 +23,7 @@ def curves(runs: metrics.Runs, out_dir: metrics.PathLike) -> list[pathlib.Path]:
 
   Args:
     runs: see `metrics`.
-    out_dir: directory of the pictures, made if it is not there.
+    out_dir: directory of the figures, created if missing.
 
   Returns:
     The files written.
