@@ -16,41 +16,20 @@ from fl_sketch.rounds import robust
 # What may differ when a run is resumed: it changes no number of any round.
 # `rounds` is among them unless something depends on them; `workdir.resumable`.
 RESUMABLE = (
-  'rounds',
-  'log_every',
-  'eval_every',
-  'checkpoint_every',
-  'keep_checkpoints',
-)
+  'rounds', 'log_every', 'eval_every', 'checkpoint_every', 'keep_checkpoints',
+)  # fmt: skip
 PARTITION_OPTIONS = (
-  'samples_per_client',
-  'shards_per_client',
-  'classes',
-  'alpha',
-  'sigma',
-)
+  'samples_per_client', 'shards_per_client', 'classes', 'alpha', 'sigma',
+)  # fmt: skip
 DATASETS = (*sources.NAMES, *text.NAMES, 'quadratics', 'simulated', 'store')
 MAPPINGS = ('sketch', 'codec', 'model_options', 'sweep')
 # Fields that an algorithm's factory takes by the same name.
 ALGORITHM_OPTIONS = (
-  *config_checks.OPTIMIZER_OPTIONS,
-  'k',
-  'exact',
-  'printed',
-  'clip',
-  'control_gain',
-  'candidates',
-  'error_update',
-  'momentum_masking',
-  'local_k',
-  'error_feedback',
-  'sync_probability',
-  'warmup',
-  'mask_ratio',
-  'gossip_steps',
-  'chebyshev',
-  'resync_every',
-)
+  *config_checks.OPTIMIZER_OPTIONS, 'k', 'exact', 'printed', 'clip',
+  'control_gain', 'candidates', 'error_update', 'momentum_masking', 'local_k',
+  'error_feedback', 'sync_probability', 'warmup', 'mask_ratio',
+  'gossip_steps', 'chebyshev', 'resync_every',
+)  # fmt: skip
 
 _ADJACENCIES = tuple(a.value for a in types.Adjacency)
 _Behaviour = Annotated[str, choice(byzantine.BEHAVIOURS)]
@@ -60,7 +39,7 @@ _RobustMean = Annotated[str, choice(robust.KINDS)]
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  """Every field that a config may set; None leaves a choice to its owner."""
+  """The fields of a config; None leaves the choice to the component."""
 
   seed: f.Size = 0
   sketch_seed: f.Size | None = None  # of hashes and codecs; None is the seed
