@@ -34,7 +34,7 @@ def outcomes(
   ids: np.ndarray,
   present: np.ndarray,
   *,
-  wanted: int | None = None,
+  cohort: int | None = None,
   dropout: float = 0.0,
   deadline: float | None = None,
   sigma: float = 1.0,
@@ -42,7 +42,7 @@ def outcomes(
   """The outcome of a round for each client: participated, straggler, dropout.
 
   >>> ids = np.arange(5)
-  >>> outcomes(0, 0, ids, ids < 4, wanted=2).tolist()
+  >>> outcomes(0, 0, ids, ids < 4, cohort=2).tolist()
   [1, 2, 2, 1, 0]
 
   Args:
@@ -50,7 +50,7 @@ def outcomes(
     round: the round, >= 0.
     ids: int[C].
     present: bool[C]; False marks padding.
-    wanted: answers after which the round is closed; None waits for all.
+    cohort: answers after which the round is closed; None waits for all.
     dropout: the chance that a client never answers, each round anew.
     deadline: when the round is closed at the latest, in medians of
       `response_times`; None waits.
@@ -60,16 +60,16 @@ def outcomes(
     int8[C] of `PARTICIPATED`, `STRAGGLER`, `DROPPED_OUT`, and `NOT_SELECTED`
     for padding.
 
-  Source: asking 30 % more than are wanted, and a deadline, are those of
+  Source: over-selection by 30 % and a deadline are those of
     Bonawitz et al., MLSys 2019, arXiv:1902.01046; the law of the times is ours.
   """
   draw = lambda tag: _uniform(seed, tag, round, ids)
   answers = present & (draw('dropout') >= dropout)
   times = response_times(seed, round, ids, sigma)
   participates = answers & (times <= (np.inf if deadline is None else deadline))
-  if wanted is not None:
+  if cohort is not None:
     order = np.lexsort((draw('tie'), times, ~participates))
-    participates[order[wanted:]] = False
+    participates[order[cohort:]] = False
   codes = [PARTICIPATED, STRAGGLER, DROPPED_OUT]
   conditions = [participates, answers, present]
   return np.select(conditions, codes, NOT_SELECTED).astype(np.int8)

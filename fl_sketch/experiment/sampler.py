@@ -96,7 +96,7 @@ def _outcomes(c: Config, round_index, ids, weight):
     round_index,
     ids,
     weight > 0,
-    wanted=c.cohort if c.over_sampling > 1 else None,
+    cohort=c.cohort if c.over_sampling > 1 else None,
     dropout=c.dropout,
     deadline=c.deadline,
     sigma=sigma,

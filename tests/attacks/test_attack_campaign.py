@@ -53,9 +53,9 @@ def config_of(name, variant='quick'):
 
 
 def test_the_grid_of_the_demonstration_by_hand():
-  found = settings.grid(config_of('tanh_attack'))
+  grid = settings.grid(config_of('tanh_attack'))
   gaussian = functools.partial(Setting, 1, 'gaussian')
-  assert found == (
+  assert grid == (
     Setting(1),
     *(gaussian(size) for size in (4, 8, 12, 16, 24, 48)),
     *(gaussian(6, rounds) for rounds in (1, 2, 3, 4, 6, 8)),
@@ -74,8 +74,8 @@ def test_the_grid_of_the_demonstration_by_hand():
 
 def test_the_grid_has_every_batch_size_and_whole_gradients_too():
   fields = {'batch_sizes': [1, 2], 'defences': ['clip', 'top_k'], 'k': 7}
-  found = settings.grid(from_mapping(fields))
-  assert found == (
+  grid = settings.grid(from_mapping(fields))
+  assert grid == (
     Setting(1),
     Setting(2),
     Setting(1, defence='clip', strength=0.1),
@@ -195,13 +195,13 @@ def test_a_stopped_experiment_goes_on_with_fewer_devices_to_the_same_rows(
   config = (folder / 'config.json').read_text()
   (tmp_path / 'config.json').write_text(config)
   (tmp_path / 'attacks.jsonl').write_text(''.join(lines[:-1]))
-  one, seen, attack = mesh_lib.cohort_mesh(1), [], campaign.attack
+  one, calls, attack = mesh_lib.cohort_mesh(1), [], campaign.attack
   monkeypatch.setattr(mesh_lib, 'cohort_mesh', lambda: one)
   monkeypatch.setattr(
-    campaign, 'attack', lambda *args: seen.append(args[2]) or attack(*args)
+    campaign, 'attack', lambda *args: calls.append(args[2]) or attack(*args)
   )
   *before, last = campaign.run(from_mapping(TINY), tmp_path)
-  assert seen == [Setting(1, 'gaussian', 48, 1, 'epsilon', 8.0)]
+  assert calls == [Setting(1, 'gaussian', 48, 1, 'epsilon', 8.0)]
   assert before == rows[:-1]
   assert last.keys() == rows[-1].keys()
   for name, value in rows[-1].items():
@@ -245,17 +245,17 @@ def test_a_row_counts_numbers_and_judges_guesses(monkeypatch):
 
 
 def test_images_are_attacked_kept_and_drawn(tmp_path, monkeypatch):
-  c, told = from_mapping(DIGITS), {}
+  c, passed = from_mapping(DIGITS), {}
   reconstruct = reconstruction.reconstruct
 
   def spy(*args, **options):
-    told.update(options)
+    passed.update(options)
     return reconstruct(*args, **options)
 
   monkeypatch.setattr(reconstruction, 'reconstruct', spy)
   (row,) = campaign.run(c, tmp_path)
-  assert {'labels', 'num_classes'}.isdisjoint(told)
-  np.testing.assert_array_equal(told['candidates'], np.arange(10)[:, None])
+  assert {'labels', 'num_classes'}.isdisjoint(passed)
+  np.testing.assert_array_equal(passed['candidates'], np.arange(10)[:, None])
   assert 0 <= row['label_accuracy'] <= 1
   assert 0 < row['psnr'] < 100
   assert -1 <= row['ssim'] <= 1

@@ -27,11 +27,11 @@ def operator(name, numbers):
 
 
 def success(op, hashes, defence=None, **options):
-  """Share of points that are found, by default by the best of ten restarts."""
+  """Share of recovered points, by default by the best of ten restarts."""
   observed = small.observe(hashes, op, defence)
   redo, options = defence and defence.redo, options or small.SLOW
-  found = small.errors(hashes, observed, op, redo, options=options)
-  return small.share(found)
+  distances = small.errors(hashes, observed, op, redo, options=options)
+  return small.share(distances)
 
 
 @each_operator
@@ -52,8 +52,8 @@ def test_rounds_of_fresh_sketches_add_up(name):
 
 @each_operator
 def test_inputs_are_exact_in_double_precision(name):
-  found = small.exact_errors(operator(name, 48), 24)
-  assert np.mean(found < 1e-6) >= 0.8
+  distances = small.exact_errors(operator(name, 48), 24)
+  assert np.mean(distances < 1e-6) >= 0.8
 
 
 @pytest.mark.parametrize('name', ['gaussian', 'block_cyclic'])

@@ -43,46 +43,46 @@ def attack(x, y, **options):
 
   keys = jax.random.split(jax.random.key(2), len(x))
   run = jax.jit(lambda *args: jax.lax.map(one, args))
-  found = jax.device_get(run(keys, x, y))
+  guesses = jax.device_get(run(keys, x, y))
   judged = [
     scores.score(guess, truth, labels=labels, true_labels=right)
     for guess, truth, labels, right in zip(
-      found.x, x, found.labels, y, strict=True
+      guesses.x, x, guesses.labels, y, strict=True
     )
   ]
   judged = {k: np.concatenate([s[k] for s in judged]) for k in judged[0]}
-  return judged | {'objective': found.objective}
+  return judged | {'objective': guesses.objective}
 
 
 def test_the_right_set_of_labels_is_found_among_all():
   x, y = samples(5, 2)
   assert len({tuple(sorted(row)) for row in y}) > 3
   candidates = victims.candidates(CLASSES, 2)
-  found = attack(x, y, candidates=candidates, restarts=2, steps=150)
-  assert found['label_accuracy'].mean() >= 0.8
-  assert found['success'].mean() >= 0.8
+  result = attack(x, y, candidates=candidates, restarts=2, steps=150)
+  assert result['label_accuracy'].mean() >= 0.8
+  assert result['success'].mean() >= 0.8
 
 
 def test_labels_are_found_with_the_inputs():
   """Deep leakage from gradients: where it converges, both are right."""
   x, _ = samples(8, 1)
   y = np.arange(8)[:, None] % CLASSES
-  found = attack(x, y, num_classes=CLASSES, restarts=6, steps=200)
-  ended = found['objective'] < 1e-7
+  result = attack(x, y, num_classes=CLASSES, restarts=6, steps=200)
+  ended = result['objective'] < 1e-7
   assert ended.mean() >= 0.6
-  assert found['success'][ended].all()
-  assert found['label_accuracy'][ended].all()
-  assert not found['success'][~ended].any()
+  assert result['success'][ended].all()
+  assert result['label_accuracy'][ended].all()
+  assert not result['success'][~ended].any()
 
 
 @pytest.mark.parametrize(('classes', 'batch'), [(10, 1), (10, 4), (3, 5)])
 def test_candidates_are_all_sets_of_labels(classes, batch):
-  found = victims.candidates(classes, batch)
-  assert found.shape == (math.comb(classes + batch - 1, batch), batch)
-  assert found.dtype == np.int32
-  assert (np.diff(found, axis=1) >= 0).all()
-  assert len(np.unique(found, axis=0)) == len(found)
-  assert set(found.ravel()) == set(range(classes))
+  sets = victims.candidates(classes, batch)
+  assert sets.shape == (math.comb(classes + batch - 1, batch), batch)
+  assert sets.dtype == np.int32
+  assert (np.diff(sets, axis=1) >= 0).all()
+  assert len(np.unique(sets, axis=0)) == len(sets)
+  assert set(sets.ravel()) == set(range(classes))
 
 
 def test_a_thousand_candidates_are_enough():
@@ -112,16 +112,16 @@ def test_the_label_of_one_sample_is_in_the_last_bias():
   np.testing.assert_array_equal(jax.vmap(attacks.last_layer_label)(bias), EVERY)
 
 
-def distances(found, truth=X):
-  """Relative ones of every found input from its own."""
-  return np.linalg.norm(found - truth, axis=1) / np.linalg.norm(truth, axis=1)
+def distances(guess, truth=X):
+  """Relative distance of every guess from its input."""
+  return np.linalg.norm(guess - truth, axis=1) / np.linalg.norm(truth, axis=1)
 
 
 def test_the_input_of_one_sample_is_in_the_first_layer():
   key, grads = jax.random.key(0), jax.device_get(gradients(X, EVERY))
 
   @jax.jit
-  def found(grads):
+  def inputs_of(grads):
     first = grads['Dense_0']
     return jax.vmap(attacks.dense_input)(first['kernel'], first['bias'])
 
@@ -131,14 +131,14 @@ def test_the_input_of_one_sample_is_in_the_first_layer():
 
   sketched = lambda g: OP.desketch(key, OP.sketch(key, g), g)
   mixed = jax.tree.map(lambda g: (g + np.roll(g, 1, axis=0)) / 2, grads)
-  assert (distances(found(grads)) < 1e-5).all()
-  assert (distances(found(jax.jit(jax.vmap(sketched))(grads))) > 0.1).all()
-  assert np.median(distances(found(jax.tree.map(noisy, grads)))) > 0.1
-  two = np.asarray(found(mixed))
+  assert (distances(inputs_of(grads)) < 1e-5).all()
+  assert (distances(inputs_of(jax.jit(jax.vmap(sketched))(grads))) > 0.1).all()
+  assert np.median(distances(inputs_of(jax.tree.map(noisy, grads)))) > 0.1
+  two = np.asarray(inputs_of(mixed))
   nearer = np.minimum(distances(two), distances(two, np.roll(X, 1, axis=0)))
   assert np.median(nearer) > 0.1
 
 
 def test_no_gradient_says_nothing():
-  found = attacks.dense_input(jnp.zeros((3, 2)), jnp.zeros(2))
-  assert np.isnan(found).all()
+  x = attacks.dense_input(jnp.zeros((3, 2)), jnp.zeros(2))
+  assert np.isnan(x).all()

@@ -198,8 +198,8 @@ IMAGES = np.random.default_rng(0).uniform(size=(3, 16, 14, 2))
 def test_guesses_are_matched_to_samples():
   order = np.array([2, 0, 1])
   guess = IMAGES[order] + 0.01
-  found = scores.match(guess, IMAGES)
-  np.testing.assert_array_equal(order[found], np.arange(3))
+  matched = scores.match(guess, IMAGES)
+  np.testing.assert_array_equal(order[matched], np.arange(3))
   labels = np.array([7, 8, 9])
   score = scores.score(
     guess, IMAGES, labels=labels[order], true_labels=labels, success=0.05
@@ -223,7 +223,7 @@ def ssim_twin(x, y):
   row = np.exp(-0.5 * (offsets / 1.5) ** 2)
   window = np.outer(row, row) / row.sum() ** 2
   c1, c2 = 0.01**2, 0.03**2
-  found = []
+  terms = []
   for channel in range(x.shape[-1]):
     a, b = x[..., channel], y[..., channel]
     mean = lambda z: signal.correlate2d(z, window, mode='valid')
@@ -232,8 +232,8 @@ def ssim_twin(x, y):
     luminance = (2 * mean(a) * mean(b) + c1) / (
       mean(a) ** 2 + mean(b) ** 2 + c1
     )
-    found.append((luminance * (2 * both + c2) / (va + vb + c2)).mean())
-  return np.mean(found)
+    terms.append((luminance * (2 * both + c2) / (va + vb + c2)).mean())
+  return np.mean(terms)
 
 
 def test_images_are_scored_as_by_numpy():

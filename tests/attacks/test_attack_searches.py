@@ -109,7 +109,7 @@ def test_examples_together_are_as_one_by_one_and_so_are_tries():
   np.testing.assert_array_equal(
     together.objective, together.objectives.min(axis=1)
   )
-  # What is found is no worse than anything on the way.
+  # The guess is no worse than any point on the way.
   assert (together.objectives <= together.trace.min(axis=2)).all()
 
 
@@ -130,12 +130,12 @@ def test_a_try_that_fails_late_keeps_what_it_had():
   """Adam walks to x = 4, past what is no number any more."""
   wall = lambda x, y: {'x': jnp.where(x > 3, jnp.nan, x)}
   options = {'optimizer': 'adam', 'steps': 100, 'make_batch': wall}
-  found = find(jnp.array([-4.0, 0.0, 0.0]), start_scale=0.1, **options)
-  assert np.isnan(found.trace[:, -1]).all()
+  guess = find(jnp.array([-4.0, 0.0, 0.0]), start_scale=0.1, **options)
+  assert np.isnan(guess.trace[:, -1]).all()
   np.testing.assert_array_equal(
-    found.objectives, np.nanmin(found.trace, axis=1)
+    guess.objectives, np.nanmin(guess.trace, axis=1)
   )
-  assert 2.5 < found.x[0, 0] <= 3
+  assert 2.5 < guess.x[0, 0] <= 3
 
 
 STAY = {'optimizer': 'adam', 'learning_rate': 0.0, 'steps': 1}
@@ -146,17 +146,17 @@ def test_what_is_found_is_in_its_box(optimizer):
   """A diagonal quadratic: the least in the box is the clipped solution."""
   observed = np.array([-4.0, 1.0, 0.9], np.float32)  # solution 4, -1/4, -1/10
   options = {'box': (-0.2, 2.0), 'optimizer': optimizer, 'steps': 200}
-  found = jax.jit(lambda: find(observed, **options).x)()
-  np.testing.assert_allclose(found[0], [2.0, -0.2, -0.1], atol=1e-3)
+  guess = jax.jit(lambda: find(observed, **options).x)()
+  np.testing.assert_allclose(guess[0], [2.0, -0.2, -0.1], atol=1e-3)
 
 
 def test_a_start_outside_of_the_box_is_not_found():
   options = {'start_scale': 9.0, 'restarts': 1} | STAY
   start = find(jnp.ones(3), **options).x
   solved = -np.square(SCALE) * start[0]  # what the start would have sent
-  found = find(solved, box=(-0.2, 2.0), **options).x
-  assert not np.array_equal(start, found)
-  np.testing.assert_array_equal(found, np.clip(start, -0.2, 2.0))
+  guess = find(solved, box=(-0.2, 2.0), **options).x
+  assert not np.array_equal(start, guess)
+  np.testing.assert_array_equal(guess, np.clip(start, -0.2, 2.0))
 
 
 def test_the_total_variation_is_added_to_the_objective():

@@ -1,7 +1,7 @@
 """One tanh layer, 12 unknowns and 96 parameters: what attacks find in it.
 
 Points, hashes and noises are fixed. A search may end in a wrong place, so that
-what is asserted is the share of points that are found.
+what is asserted is the share of points that are recovered.
 """
 
 import functools
@@ -23,8 +23,8 @@ SLOW = {'steps': 200, 'restarts': 10, 'start_scale': 0.3}
 
 def keys(points, rounds=1, same=False):
   """Hash keys [points, rounds]; `same` ones for all rounds of a point."""
-  found = jax.random.split(jax.random.key(1), (points, rounds))
-  return jnp.broadcast_to(found[:, :1], found.shape) if same else found
+  split = jax.random.split(jax.random.key(1), (points, rounds))
+  return jnp.broadcast_to(split[:, :1], split.shape) if same else split
 
 
 def batch_of(x, y):
@@ -81,18 +81,18 @@ def program(op, redo, local, options):
 
 
 def errors(hashes, observed, op=GAUSSIAN, redo=None, local=None, options=FAST):
-  """Relative error of what is found of each point."""
+  """Relative error of the reconstruction of each point."""
   n = len(hashes)
   x, y = VICTIM.x[:n], VICTIM.y[:n]
   params = np.stack([VICTIM.params] * n)
   run = program(op, redo, local, tuple(options.items()))
-  found = jax.device_get(run(observed, hashes, params, x, y))
-  miss = np.linalg.norm(found.x[:, 0] - x, axis=1)
+  guesses = jax.device_get(run(observed, hashes, params, x, y))
+  miss = np.linalg.norm(guesses.x[:, 0] - x, axis=1)
   return miss / np.linalg.norm(x, axis=1)
 
 
-def share(found):
-  return np.mean(found < SUCCESS)
+def share(distances):
+  return np.mean(distances < SUCCESS)
 
 
 def gradient_and_jacobian(x, y):
@@ -171,8 +171,8 @@ def test_pooled_rounds_weigh_alike_and_each_has_its_model():
     # Each is relative to its own length: the second does not count for less.
     observed *= jnp.array([[1.0], [1e-3]])
     alone = jax.vmap(functools.partial(stay, pooled=False))
-    seen = params, observed, hashes
-    return stay(*seen, pooled=True), alone(*seen)
+    args = params, observed, hashes
+    return stay(*args, pooled=True), alone(*args)
 
   together, alone = jax.device_get(together_and_alone())
   np.testing.assert_array_equal(alone.x, np.stack([together.x] * 2))
@@ -204,9 +204,9 @@ def exact_errors(op, points):
       )
 
     run = jax.jit(lambda *args: jax.lax.map(one, args))
-    found = jax.device_get(run(keys(points)[:, 0], x, y))
-  assert found.x.dtype == np.float64
-  return np.linalg.norm(found.x - x, axis=2) / np.linalg.norm(x, axis=2)
+    guesses = jax.device_get(run(keys(points)[:, 0], x, y))
+  assert guesses.x.dtype == np.float64
+  return np.linalg.norm(guesses.x - x, axis=2) / np.linalg.norm(x, axis=2)
 
 
 @pytest.mark.covers('S0-7.1')
@@ -260,9 +260,9 @@ def test_noise_moves_what_is_found_as_in_the_linear_problem():
 def test_much_noise_hides_the_input():
   hashes = keys(12)
   for scale in (0.1, 0.3, 1.0):
-    found = errors(hashes, noisy(hashes, scale))
-    assert share(found) == 0
-    assert np.median(found) > scale / 4
+    distances = errors(hashes, noisy(hashes, scale))
+    assert share(distances) == 0
+    assert np.median(distances) > scale / 4
 
 
 def test_a_private_round_hides_the_input():
@@ -273,7 +273,7 @@ def test_a_private_round_hides_the_input():
     return observe(hashes, defence=defences.gaussian_mechanism(1.0, z))
 
   redo = defences.gaussian_mechanism(1.0, 1.0).redo
-  # Bounded alone, as all know, it is found: what hides it is the noise.
+  # A bound alone, which is public, hides nothing: the noise does.
   assert share(errors(hashes, sent(0.0), redo=redo)) >= 0.8
   for epsilon in (8.0, 1.0):  # of one round in which all take part
     z = accounting.calibrate_noise_multiplier(

@@ -28,25 +28,25 @@ def result(power, turns=3, name='clients', noise=0.0, xs=XS):
 @pytest.mark.parametrize('power', [-1.0, 0.0, 0.5, 1.0])
 def test_a_power_law_has_its_slope(power):
   """However much slower the machine is in one turn than in another."""
-  found = scale.slope(result(power))
-  assert found.mean == pytest.approx(power, abs=1e-9)
-  assert found.error == pytest.approx(0, abs=1e-9)
+  slope = scale.slope(result(power))
+  assert slope.mean == pytest.approx(power, abs=1e-9)
+  assert slope.error == pytest.approx(0, abs=1e-9)
 
 
 def test_two_points_are_enough():
-  found = scale.slope(result(-1, xs=[1, 2]))
-  assert found.mean == pytest.approx(-1)
-  assert found.error < 1e-9
+  slope = scale.slope(result(-1, xs=[1, 2]))
+  assert slope.mean == pytest.approx(-1)
+  assert slope.error < 1e-9
 
 
 def test_the_error_is_that_of_the_slope():
   """sd / sqrt(turns x Sxx); 400 turns know it within 3.5 %, so 6 deviations."""
   turns, sd = 400, 0.2
-  found = scale.slope(result(1.0, turns, noise=sd))
+  slope = scale.slope(result(1.0, turns, noise=sd))
   x = np.log(XS)
   expected = sd / (turns * ((x - x.mean()) ** 2).sum()) ** 0.5
-  assert found.error == pytest.approx(expected, rel=0.22)
-  assert abs(found.mean - 1) < 6 * expected
+  assert slope.error == pytest.approx(expected, rel=0.22)
+  assert abs(slope.mean - 1) < 6 * expected
 
 
 def test_one_turn_has_no_error():
@@ -97,8 +97,8 @@ def test_the_table_has_both_slopes():
 
 
 def test_medians_are_over_turns():
-  found = result(0.0)._replace(seconds=[[1, 5, 9, 2], [2, 4, 8, 2], [9] * 4])
-  assert scale_report.medians(found).tolist() == [2, 5, 9, 2]
+  times = result(0.0)._replace(seconds=[[1, 5, 9, 2], [2, 4, 8, 2], [9] * 4])
+  assert scale_report.medians(times).tolist() == [2, 5, 9, 2]
 
 
 def test_a_tiny_run_writes_its_files(tmp_path):
@@ -111,18 +111,18 @@ def test_a_tiny_run_writes_its_files(tmp_path):
   )
   points = {n: build(n) for n in (2, 4)}
   axis = scale.Axis('clients', 1.0, 'because', points)
-  found = scale.measure('clients', axis, turns=2)
-  assert found.xs == [2, 4]
-  assert np.shape(found.seconds) == (2, 2)
-  assert np.min(found.seconds) > 0
-  results = [found, result(0.0, name='devices')]
+  times = scale.measure('clients', axis, turns=2)
+  assert times.xs == [2, 4]
+  assert np.shape(times.seconds) == (2, 2)
+  assert np.min(times.seconds) > 0
+  results = [times, result(0.0, name='devices')]
   files = scale_report.write(results, tmp_path / 'new')
   assert sorted(p.name for p in (tmp_path / 'new').iterdir()) == sorted(
     p.name for p in files
   )
   read = json.loads((tmp_path / 'new' / 'scale.json').read_text())
   assert [a['name'] for a in read['axes']] == ['clients', 'devices']
-  assert read['axes'][0]['seconds'] == found.seconds
+  assert read['axes'][0]['seconds'] == times.seconds
   assert read['axes'][1]['mean'] == pytest.approx(0, abs=1e-9)
   assert read['axes'][0]['expected'] == 1
   assert read['cores'] >= 1

@@ -138,9 +138,9 @@ def test_the_bounds_read_and_write():
 
 
 def test_tables_are_smaller_than_what_they_sketch():
-  found = sketch.points([2**12, 2**16, 2**17], None, [1, 32])
-  sizes = [(p.d, p.b) for p in found if p.clients == 32]
-  assert len(found) == 2 * len(sizes)
+  selected = sketch.points([2**12, 2**16, 2**17], None, [1, 32])
+  sizes = [(p.d, p.b) for p in selected if p.clients == 32]
+  assert len(selected) == 2 * len(sizes)
   assert sizes == [(2**16, 256), (2**16, 2**12), (2**17, 2**12), (2**17, 2**16)]
   assert sketch.points([100], [99, 100, 101], [1]) == [(100, 99, 1)]
 
@@ -247,8 +247,8 @@ def test_other_points_have_no_targets():
 
 
 def test_curves_need_two_dimensions(tmp_path):
-  found = [result(d=d, **GOOD) for d in (2**16, 2**20)] + [result(clients=32)]
-  (path,) = sketch_report.curves(found, tmp_path)
+  results = [result(d=d, **GOOD) for d in (2**16, 2**20)] + [result(clients=32)]
+  (path,) = sketch_report.curves(results, tmp_path)
   assert path.name == 'seconds_b4096_c1.png'
   with Image.open(path) as image:
     assert image.size == (1650, 750)
@@ -270,14 +270,14 @@ def test_the_command(tmp_path):
   assert done.stdout.count('| uniform_sampling | numpy choice |') == 2
   assert 'sklearn' not in done.stdout
   out = tmp_path / 'new' / 'out'
-  found = json.loads((out / 'sketch.json').read_text())
-  assert {'jax', 'numpy', 'scipy', 'python'} <= set(found['versions'])
-  assert found['device'].startswith('1 x ')
-  assert [(p['d'], p['b'], p['clients']) for p in found['points']] == [
+  report = json.loads((out / 'sketch.json').read_text())
+  assert {'jax', 'numpy', 'scipy', 'python'} <= set(report['versions'])
+  assert report['device'].startswith('1 x ')
+  assert [(p['d'], p['b'], p['clients']) for p in report['points']] == [
     (1024, 64, 1),
     (2048, 64, 1),
   ]
-  names = {row['name'] for row in found['points'][0]['rows']}
+  names = {row['name'] for row in report['points'][0]['rows']}
   assert names >= {'read', 'copy', 'block_cyclic', 'textbook', 'numpy bincount'}
   files = sorted(path.name for path in out.iterdir())
   assert files == ['seconds_b64_c1.png', 'sketch.json']

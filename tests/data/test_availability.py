@@ -47,7 +47,7 @@ def deviations(found, expected, variance):
 
 def test_everybody_asked_has_one_fate_and_padding_none():
   present = IDS < MANY - 7
-  outcome = outcomes(present=present, wanted=9_000, dropout=0.3, deadline=1.2)
+  outcome = outcomes(present=present, cohort=9_000, dropout=0.3, deadline=1.2)
   assert outcome.dtype == np.int8
   assert ((outcome == NOT_SELECTED) == ~present).all()
   assert {*outcome.tolist()} == {
@@ -85,7 +85,7 @@ def test_half_are_late_for_a_deadline_of_one_median():
 
 def test_the_first_answers_are_taken():
   times = availability.response_times(0, 3, IDS, 1.0)
-  outcome = outcomes(wanted=5_000, dropout=0.1)
+  outcome = outcomes(cohort=5_000, dropout=0.1)
   assert count(outcome, PARTICIPATED) == 5_000
   assert (
     times[outcome == PARTICIPATED].max() <= times[outcome == STRAGGLER].min()
@@ -94,7 +94,7 @@ def test_the_first_answers_are_taken():
 
 def test_equal_times_are_no_order_of_ids():
   """Among the first and the second half of ids: hypergeometric."""
-  taken = outcomes(wanted=MANY // 2, sigma=0.0) == PARTICIPATED
+  taken = outcomes(cohort=MANY // 2, sigma=0.0) == PARTICIPATED
   first = taken[: MANY // 2].sum()
   assert deviations(first, MANY / 4, MANY / 16) < 5.4
 

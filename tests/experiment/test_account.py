@@ -21,21 +21,21 @@ def quadratics(**fields):
 
 def test_a_config_is_accounted_as_its_run_is():
   c = quadratics()
-  told = experiment.account(c)
-  assert told == experiment.build(c).guarantee
+  guarantee = experiment.account(c)
+  assert guarantee == experiment.build(c).guarantee
   exact = accounting.gaussian_epsilon(c.noise_multiplier, 1e-6, steps=20)
-  assert told.statement.epsilon == pytest.approx(exact)
+  assert guarantee.statement.epsilon == pytest.approx(exact)
 
 
 def test_the_curve_ends_at_the_statement():
-  told = experiment.account(quadratics())
-  curve = privacy_report.curve(told, 20)
+  guarantee = experiment.account(quadratics())
+  curve = privacy_report.curve(guarantee, 20)
   assert list(curve) == list(range(1, 21))
   values = list(curve.values())
   assert values == sorted(values)
-  assert values[-1] == told.statement.epsilon
-  text = privacy_report.text(told, curve)
-  assert told.statement.sentence() in text
+  assert values[-1] == guarantee.statement.epsilon
+  text = privacy_report.text(guarantee, curve)
+  assert guarantee.statement.sentence() in text
   assert f'{values[-1]:.4f}' in text.splitlines()[-1]
 
 
@@ -66,16 +66,16 @@ def test_the_program_prints_and_leaves_its_files(tmp_path):
     text=True,
     check=True,
   )
-  told = json.loads((tmp_path / 'privacy.json').read_text())
-  assert f'{told["epsilon"]:.4f}' in done.stdout
-  assert 'reproducible: not private' == told['noise']
+  fields = json.loads((tmp_path / 'privacy.json').read_text())
+  assert f'{fields["epsilon"]:.4f}' in done.stdout
+  assert 'reproducible: not private' == fields['noise']
   assert (tmp_path / 'epsilon.png').stat().st_size > 1000
 
 
 @pytest.mark.parametrize('trust', ['secure_aggregation', 'local'])
 def test_a_server_that_sees_who_takes_part_amplifies_nothing(trust):
-  told = experiment.account(quadratics(trust=trust, cohort=10)).mechanism
-  assert told.sampling is accounting.Sampling.FULL
-  assert told.adjacency is not accounting.Adjacency.ADD_OR_REMOVE_ONE
+  mechanism = experiment.account(quadratics(trust=trust, cohort=10)).mechanism
+  assert mechanism.sampling is accounting.Sampling.FULL
+  assert mechanism.adjacency is not accounting.Adjacency.ADD_OR_REMOVE_ONE
   with pytest.raises(ValueError, match='shows that it is there'):
     quadratics(trust=trust, adjacency='add_or_remove_one')

@@ -51,18 +51,18 @@ def test_the_document_runs_and_says_what_comes_out(
   tmp_path, monkeypatch, capsys
 ):
   monkeypatch.chdir(tmp_path)
-  found = {'__name__': 'document'}
-  exec(''.join([DATA, MODULE, RUN, READ, PLAIN]), found)
-  for row in (found['result'].row, found['plain'].row):
+  namespace = {'__name__': 'document'}
+  exec(''.join([DATA, MODULE, RUN, READ, PLAIN]), namespace)
+  for row in (namespace['result'].row, namespace['plain'].row):
     assert row['test_accuracy'] > 0.8
     assert row['uplink_bytes'] == 512
     assert 7.9 < row['epsilon'] <= 8 + 1e-6
-  assert 4 * models.num_params(found['result'].state.params) == 9640
+  assert 4 * models.num_params(namespace['result'].state.params) == 9640
   printed = capsys.readouterr().out
   assert '(8, 0.0001)-differential privacy of one client' in printed
   assert '% at epsilon 8.00' in printed
-  made = {path.name for path in (tmp_path / 'runs' / 'mine').iterdir()}
-  assert made >= {'summary.json', 'metrics.jsonl', 'checkpoints', 'secret'}
+  names = {path.name for path in (tmp_path / 'runs' / 'mine').iterdir()}
+  assert names >= {'summary.json', 'metrics.jsonl', 'checkpoints', 'secret'}
 
 
 def test_own_arrays_and_module_make_the_run_that_a_config_makes():
