@@ -1,4 +1,4 @@
-"""Epsilon and delta of a mechanism, and the noise for a target; no JAX.
+"""DP accountant: epsilon and delta of a mechanism, noise for a target; no JAX.
 
 The mechanism is described by `types.GaussianMechanism`; `events` lists the
 analyses that are valid, and every other request is refused. `'pld'` (privacy
@@ -117,7 +117,7 @@ def epsilon_curve(
   delta: float,
   accountant: str = 'pld',
 ) -> list[float]:
-  """Return epsilon after each number of steps; the mechanism's own is unused.
+  """Return epsilon after each number of steps; `mechanism.steps` is ignored.
 
   The loss of one step is computed once and composed with itself, which takes a
   tenth of a second a point, and no time by 'rdp' or under full participation.
@@ -176,7 +176,7 @@ def parallel_composition(epsilons: Iterable[float]) -> float:
 def to_dp_event(
   mechanism: GaussianMechanism | ComposedMechanism, accountant: str = 'pld'
 ):
-  """Return the mechanism as an event of dp_accounting, the way out of here.
+  """Return the mechanism as an event of dp_accounting, for its own analyses.
 
   It belongs to one accountant, whose adjacency must be the mechanism's: under
   replace-one the multiplier for 'rdp' is halved, for 'pld' it is not.

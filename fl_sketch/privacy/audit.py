@@ -1,9 +1,10 @@
-r"""How much privacy a mechanism lacks at least: a bound from attacks on it.
+r"""Empirical DP audit: lower bounds on epsilon from attacks on a mechanism.
 
 If a release is (epsilon, delta)-private, then for every event E and both orders
 of two neighbours :math:`P(E) \le e^\epsilon P'(E) + \delta`. Scores that an
-attacker gives to runs in the two worlds so bound epsilon from below, with any
-score; a good one only raises the bound. A bound above the theory is a defect.
+attacker assigns to runs in the two worlds therefore bound epsilon from below,
+whatever the score; a better score raises the bound. A bound above the theory is
+a defect.
 
 Audit at delta = 0.1 and 0.01. At 1e-5 the event that decides is too rare: noise
 too small by a factor 0.7 went unseen in 20,000 runs, while at 0.1 a factor 0.85
@@ -28,14 +29,14 @@ Mechanism = types.GaussianMechanism | types.ComposedMechanism
 
 
 class Report(NamedTuple):
-  """An audit: what attacks have shown, beside what was claimed.
+  """Measured lower bounds on epsilon and the claimed epsilon.
 
   Attributes:
-    mechanism: what was claimed.
-    deltas: at which epsilon was bounded.
+    mechanism: the claim.
+    deltas: at which epsilon is bounded.
     measured: of each score, the lower bound on epsilon at each delta.
     theory: the claimed epsilon at each delta.
-    significance: chance that any bound is above a claim that is true.
+    significance: probability that any bound exceeds a claim that is true.
     samples: runs in each of the two worlds.
     accountant: whose numbers the theory is.
   """
@@ -55,13 +56,13 @@ class Report(NamedTuple):
     return not bool(np.all(shown <= np.array([self.theory])))
 
   def text(self) -> str:
-    """The bounds of every score, and what they mean."""
+    """Formats the bounds of every score and the verdict."""
     lines = []
     for i, delta in enumerate(self.deltas):
       shown = [f'{row[i]:.3f} ({name})' for name, row in self.measured.items()]
       claim = f'delta={delta:g}: epsilon claimed {self.theory[i]:.3f}, shown '
       lines.append(claim + ', '.join(shown))
-    found = (
+    verdict = (
       'VIOLATED: less private than claimed'
       if self.violated
       else ('nothing found, which proves nothing')
@@ -69,7 +70,7 @@ class Report(NamedTuple):
     chance = (
       f'{self.samples} runs a world, false alarm <= {self.significance:g}'
     )
-    return '\n'.join([*lines, f'{found} ({chance})'])
+    return '\n'.join([*lines, f'{verdict} ({chance})'])
 
 
 def epsilon_lower_bound(
@@ -79,7 +80,7 @@ def epsilon_lower_bound(
   delta: float,
   significance: float = 0.05,
 ) -> float:
-  r"""A lower bound on epsilon, from scores in two neighbouring worlds.
+  r"""Bounds epsilon from below by scores in two neighbouring worlds.
 
   :math:`\ln((\underline p - \delta) / \overline{p}')` of an event {score at or
   above a threshold}, or below it, in either order of the worlds.
@@ -95,7 +96,7 @@ def epsilon_lower_bound(
   True
 
   Args:
-    in_scores: f[n], of runs with the canary; high where it seems to be there.
+    in_scores: f[n], of runs with the canary; high if it seems to be present.
     out_scores: f[m], of runs without.
     delta: in (0, 1).
     significance: chance that the result is above the true epsilon.
@@ -116,9 +117,9 @@ def epsilon_lower_bound(
   worlds = [_scores('in_scores', in_scores), _scores('out_scores', out_scores)]
   first = [np.sort(x[: len(x) // 4]) for x in worlds]
   rest = [np.sort(x[len(x) // 4 :]) for x in worlds]
-  seen = np.unique(np.concatenate(first))
-  places = np.linspace(0, len(seen) - 1, min(len(seen), _CANDIDATES))
-  thresholds = seen[places.round().astype(int)]
+  values = np.unique(np.concatenate(first))
+  places = np.linspace(0, len(values) - 1, min(len(values), _CANDIDATES))
+  thresholds = values[places.round().astype(int)]
   guesses = _bounds(first, thresholds, delta, significance)
   best = np.unravel_index(np.argmax(guesses), guesses.shape)
   chosen = thresholds[best[-1] :][:1]
@@ -133,7 +134,7 @@ def assess(
   significance: float = 0.05,
   accountant: str = 'pld',
 ) -> Report:
-  """Compares several scores at several deltas with what is claimed.
+  """Compares the bounds of several scores at several deltas with the claim.
 
   Args:
     scores: by name, those with the canary and those without, f[n] each.
@@ -170,7 +171,7 @@ def assess(
 
 
 def draw(report: Report, path: str | os.PathLike) -> None:
-  """Draws the claimed epsilon over delta, and the bounds below or above it.
+  """Draws the claimed epsilon over delta and the measured lower bounds.
 
   Args:
     report: of `assess`.
@@ -200,7 +201,7 @@ def _scores(name: str, values: ArrayLike) -> np.ndarray:
 
 
 def _bounds(worlds, thresholds, delta, significance) -> np.ndarray:
-  """Bounds f64[order of worlds, above or below, thresholds]; sorted scores."""
+  """Returns f64[order of worlds, above or below, thresholds], scores sorted."""
   counts = []
   for x in worlds:
     below = np.searchsorted(x, thresholds, side='left')
@@ -213,7 +214,7 @@ def _bounds(worlds, thresholds, delta, significance) -> np.ndarray:
 
 
 def _log_ratio(one, other, delta, significance):
-  """Ln((p - delta) / p'), p as low and p' as high as the counts allow."""
+  """Ln((p - delta) / p'), from confidence bounds: lower for p, upper for p'."""
   (hits, size), (others, other_size) = one, other
   half = significance / 2
   low = stats.beta.ppf(half, np.maximum(hits, 1), size - hits + 1)

@@ -1,4 +1,4 @@
-"""Formulas of the papers: loose, unproven or heuristic, and labelled so.
+"""Privacy formulas of the papers, labelled loose, unproven or heuristic.
 
 They return plain floats, which no accountant takes; `table` sets them beside
 what `accounting` computes.
@@ -154,7 +154,7 @@ def das_rho(
 def das_noise_multiplier_of(
   sigma: float, cohort: float, clip_norm: float
 ) -> float:
-  """Return cohort sigma / clip_norm, what the accountant takes.
+  """Return cohort sigma / clip_norm, the accountant's noise multiplier.
 
   Args:
     sigma: stddev of the noise on the mean over the expected cohort.
@@ -211,7 +211,7 @@ def count_sketch_heuristic_epsilon(
 def chain_noise_multiplier(
   epsilon: float, delta: float, q: float, steps: int, *, form: str = 'h4'
 ) -> float:
-  """Return the multiplier that the papers' lemmas ask for, one after another.
+  """Return the noise multiplier by the papers' chain of lemmas.
 
   H.3 with half of delta as slack, then amplification ('h4', 'tight' or
   'none'), then H.7 whatever its epsilon; 'h4' is 'none' where q > 1/2.

@@ -1,4 +1,4 @@
-"""The least noise, or the most steps, that keep a target epsilon."""
+"""Calibrates the noise multiplier or the number of steps to an epsilon."""
 
 from collections.abc import Callable
 import dataclasses

@@ -1,7 +1,7 @@
-r"""Worst cases played through the real rounds, for `audit`.
+r"""Plays worst-case canaries through the real rounds, for `audit`.
 
 Clients hold the loss :math:`\langle w, x_i \rangle`, whose gradient is
-:math:`x_i` wherever w is. The canary's is so long that clipping acts; the
+:math:`x_i` at every w. The canary's is so long that clipping acts; the
 others' are 0 ('silent'), the worst case of a correct mechanism, or the opposite
 ('opposite'), that of one whose noise shows how many took part. An attacker sees
 every broadcast, the hash keys, C, z and q, but neither coins nor noise keys. In
@@ -44,13 +44,13 @@ _LENGTH = 1e4  # of the canary's update, in clipping norms
 
 
 class Game(NamedTuple):
-  """Two worlds, and the rounds that are to hide which is the real one.
+  """Two neighbouring worlds and the private rounds that hide which is real.
 
   Attributes:
     make: hp -> `Algorithm`, on the loss `inner_product`.
-    hp: what is played.
-    mechanism: what is claimed of it: it says who is sampled and how, and how
-      the worlds differ; it must state a population.
+    hp: hyperparameters of the rounds.
+    mechanism: the claim, which states the sampling, the adjacency of the worlds
+      and a population.
     canary: f32[rounds, d], direction of the canary's gradient in each round.
     public: key[], the run's.
     steps_per_round: of the mechanism: local steps where samples are protected.
@@ -68,12 +68,12 @@ class Game(NamedTuple):
 
 
 def parameters(d: int) -> dict[str, jax.Array]:
-  """The model of a game: d numbers in two leaves."""
+  """Returns the model of a game: d zeros in two leaves."""
   return {'first': jnp.zeros(d // 2), 'second': jnp.zeros(d - d // 2)}
 
 
 def inner_product(params: Any, batch: Any) -> jax.Array:
-  """The mean of <w, x> over a batch whose 'x' is f32[batch, d]."""
+  """Returns the mean of <w, x> over a batch whose 'x' is f32[batch, d]."""
   w = jnp.concatenate([params['first'], params['second']])
   return (batch['x'] @ w).mean()
 
@@ -81,7 +81,7 @@ def inner_product(params: Any, batch: Any) -> jax.Array:
 def stretched(
   op: sketches.Sketch, public: jax.Array, shape: tuple[int, int], hashes: str
 ) -> np.ndarray:
-  """The unit vectors that a sketch stretches most: f32[rounds, d].
+  """Returns the unit vectors that a sketch stretches most: f32[rounds, d].
 
   Args:
     op: whose hashes are public.
@@ -112,10 +112,10 @@ def audit(
   deltas: tuple[float, ...] = audit_lib.DELTAS,
   accountant: str = 'pld',
 ) -> audit_lib.Report:
-  """Plays a game in both worlds and compares all scores with the claim.
+  """Plays a game in both worlds and bounds epsilon by every score.
 
   Args:
-    game: the mechanism as it runs, and as it is claimed to be.
+    game: the rounds and the claimed mechanism.
     key: key[], of noise and coins.
     samples: runs in each world, for each kind of others.
     others: 'silent', 'opposite', or both.
@@ -124,7 +124,7 @@ def audit(
     accountant: 'pld' or 'rdp'.
 
   Raises:
-    ValueError: what is claimed has no noise, or no population.
+    ValueError: the claimed mechanism has no noise, or no population.
 
   Guarantees:
     Validity: as `audit.assess`.
@@ -133,16 +133,16 @@ def audit(
   _population(claimed)
   if not (z := claimed.noise_multiplier) > 0:
     raise ValueError(f'Expected noise_multiplier={z} > 0.')
-  found = {}
+  by_name = {}
   for number, kind in enumerate(others):
     if kind not in _OTHERS:
       raise ValueError(f'Expected others={kind!r} in {tuple(_OTHERS)}.')
     other = _OTHERS[kind]
     played = _play(game, jax.random.fold_in(key, number), samples, other)
     for name, values in _scores(game, *played, other).items():
-      found[f'{name}, others {kind}'] = values[:samples], values[samples:]
+      by_name[f'{name}, others {kind}'] = values[:samples], values[samples:]
   return audit_lib.assess(
-    found,
+    by_name,
     claimed,
     deltas=deltas,
     significance=significance,
@@ -150,8 +150,8 @@ def audit(
   )
 
 
-def _scores(game, seen, shift, numbers, other) -> dict[str, np.ndarray]:
-  """f64[2 samples] of each attack."""
+def _scores(game, observed, shift, numbers, other) -> dict[str, np.ndarray]:
+  """Returns the scores f64[2 samples] of each attack."""
   claimed = game.mechanism
   expected = claimed.sampling_probability * _population(claimed)
   if claimed.sampling is types.Sampling.FIXED_WITHOUT_REPLACEMENT:
@@ -160,22 +160,22 @@ def _scores(game, seen, shift, numbers, other) -> dict[str, np.ndarray]:
   prior = canary_scores.Prior(
     claimed, other, honest, numbers, game.steps_per_round
   )
-  cleaned = seen._replace(along=seen.along - shift)
+  cleaned = observed._replace(along=observed.along - shift)
   scores = {
-    'projection': canary_scores.projection(seen, prior),
+    'projection': canary_scores.projection(observed, prior),
     'public noise': canary_scores.projection(cleaned, prior),
   }
   if claimed.unit == 'client':
-    scores['noise size'] = canary_scores.noise_size(seen, prior)
+    scores['noise size'] = canary_scores.noise_size(observed, prior)
   return scores
 
 
 def _play(game: Game, key, samples, other):
-  """Both worlds, the one with the canary first, in chunks that fit in memory.
+  """Plays both worlds, the canary's first, in chunks that fit in memory.
 
   Returns:
-    What is seen, f64[2 samples, rounds]; along of the noise that the public key
-    gives, f64[1, rounds]; how many numbers a broadcast has.
+    The observations, f64[2 samples, rounds]; `along` of the noise that the
+    public key gives, f64[1, rounds]; how many numbers a broadcast has.
   """
   turns, d = game.canary.shape
   units = _units(game.mechanism) * game.steps_per_round
@@ -185,39 +185,39 @@ def _play(game: Game, key, samples, other):
   # Every chunk plays both rehearsals, since a second program compiles longer.
   kinds = np.where(np.arange(chunks * size) < samples, _WITH, _WITHOUT)
   rules = game._replace(hp=None, canary=None, public=None)
-  seen = []
-  for number, own in enumerate(kinds.reshape(chunks, size)):
-    all_kinds = jnp.array([_ALONE, _NOBODY, *own])
+  observed = []
+  for number, chunk in enumerate(kinds.reshape(chunks, size)):
+    all_kinds = jnp.array([_ALONE, _NOBODY, *chunk])
     keys = jax.random.split(jax.random.fold_in(key, number), size + 2)
     arrays = game.hp, game.canary, game.public
     sent = np.asarray(
       _record(rules, arrays, keys, all_kinds, jnp.float32(other))
     )
-    seen.append(canary_scores.look(sent[1:], sent[0], game.steps_per_round))
-  shift, numbers = seen[0].along[:1], sent.shape[-1]
+    observed.append(canary_scores.look(sent[1:], sent[0], game.steps_per_round))
+  shift, numbers = observed[0].along[:1], sent.shape[-1]
   join = lambda *parts: np.concatenate([x[1:] for x in parts])[:total]
-  return jax.tree.map(join, *seen), shift, numbers
+  return jax.tree.map(join, *observed), shift, numbers
 
 
 @functools.partial(jax.jit, static_argnums=0, compiler_options=_COMPILER)
 def _record(rules, arrays, keys, kinds, other) -> jax.Array:
-  """Broadcasts f32[runs, rounds, numbers] of runs of these kinds."""
+  """Returns broadcasts f32[runs, rounds, numbers] of runs of these kinds."""
   hp, canary, public = arrays
   game = rules._replace(hp=hp, canary=canary, public=public)
 
   def run(key, kind):
     coins, secret = jax.random.split(key)
     secret = jnp.where(kind == _NOBODY, public, secret)
-    silent = jnp.where(kind == _ALONE, 0.0, hp.noise_multiplier)
+    multiplier = jnp.where(kind == _ALONE, 0.0, hp.noise_multiplier)
     cohorts = _cohorts(game, coins, kind, other)
-    own = game._replace(hp=hp._replace(noise_multiplier=silent))
-    return _broadcasts(own, cohorts, secret)
+    variant = game._replace(hp=hp._replace(noise_multiplier=multiplier))
+    return _broadcasts(variant, cohorts, secret)
 
   return jax.vmap(run)(keys, kinds)
 
 
 def _broadcasts(game: Game, cohorts, secret) -> jax.Array:
-  """f32[rounds, numbers]: what the real rounds broadcast."""
+  """Returns what the real rounds broadcast: f32[rounds, numbers]."""
   hp, mechanism = game.hp, game.mechanism
   scale = _LENGTH * jnp.asarray(hp.clip_norm) / jnp.minimum(hp.client_lr, 1)
 
@@ -230,10 +230,9 @@ def _broadcasts(game: Game, cohorts, secret) -> jax.Array:
   )
   server_fn = rounds.server_step(game.make)
 
-  def step(state, given):
-    sent, state, _ = cohort_fn(
-      hp, state, given[0], game.public, given[1], secret
-    )
+  def step(state, inputs):
+    cohort, x = inputs
+    sent, state, _ = cohort_fn(hp, state, cohort, game.public, x, secret)
     return server_fn(hp, sent, state, game.public), _flat(sent)
 
   x = jnp.asarray(game.canary, jnp.float32)
@@ -243,7 +242,7 @@ def _broadcasts(game: Game, cohorts, secret) -> jax.Array:
 
 
 def _cohorts(game: Game, coins, kind, other) -> rounds.Cohort:
-  """All rounds' cohorts, leaves [rounds, ...]; the last unit is the canary."""
+  """Draws all rounds' cohorts, [rounds, ...]; the last unit is the canary."""
   mechanism, k = game.mechanism, game.steps_per_round
   turns, n = len(game.canary), _population(mechanism)
   keys = jax.random.split(coins, turns * k)
@@ -251,11 +250,12 @@ def _cohorts(game: Game, coins, kind, other) -> rounds.Cohort:
   first = jnp.arange(ids.shape[1])[None] == 0
   ids = jnp.where(kind == _ALONE, jnp.where(first, n - 1, n), ids)
   away, replacement = canary_scores.absence(mechanism)
-  here, gone = ids == n - 1, (kind == _WITHOUT) & away
-  mask = jnp.where(kind == _ALONE, 1.0 * here, jnp.where(here & gone, 0, mask))
+  is_canary, absent = ids == n - 1, (kind == _WITHOUT) & away
+  present = jnp.where(is_canary & absent, 0, mask)
+  mask = jnp.where(kind == _ALONE, 1.0 * is_canary, present)
   mask = jnp.where(kind == _NOBODY, 0.0, mask)
   canary = jnp.where(kind == _WITHOUT, replacement, 1.0)
-  sign = jnp.where(here, canary, other)
+  sign = jnp.where(is_canary, canary, other)
   if mechanism.unit == 'client':
     return rounds.Cohort(ids, mask, {'sign': sign[:, :, None, None]})
   fold = lambda x: x.reshape(turns, 1, k, -1)
@@ -275,7 +275,7 @@ def _draw(mechanism, key):
 
 
 def _units(mechanism) -> int:
-  """How many places a step has."""
+  """Returns the number of client slots of a step."""
   return mechanism.max_cohort or _population(mechanism)
 
 
@@ -286,7 +286,7 @@ def _population(mechanism) -> int:
 
 
 def _flat(tree) -> jax.Array:
-  """All real numbers of a broadcast in a row."""
+  """Concatenates all real numbers of a broadcast."""
   parts = []
   for x in jax.tree.leaves(tree):
     if jnp.iscomplexobj(x):

@@ -1,4 +1,4 @@
-"""Scores of an attacker who looks for a canary: log-likelihood ratios."""
+"""Log-likelihood ratios that score the presence of a canary in broadcasts."""
 
 from typing import NamedTuple
 
@@ -10,8 +10,8 @@ _NO_NOISE = 1e-9  # relative variance that float32 leaves where there is none
 _RARE = 1e-12  # cohorts less likely than this are left out
 
 
-class Seen(NamedTuple):
-  """What is left of broadcasts, f64[runs, rounds].
+class Observation(NamedTuple):
+  """Broadcasts reduced to two statistics, f64[runs, rounds].
 
   Attributes:
     along: coordinate along one clipped contribution, in units of it.
@@ -23,7 +23,7 @@ class Seen(NamedTuple):
 
 
 class Prior(NamedTuple):
-  """What an attacker knows of a round beforehand.
+  """The prior knowledge of an attacker about a round.
 
   Attributes:
     mechanism: claimed.
@@ -40,8 +40,8 @@ class Prior(NamedTuple):
   steps: int = 1
 
 
-def look(sent: np.ndarray, canary: np.ndarray, steps: int) -> Seen:
-  """Splits broadcasts at one contribution.
+def look(sent: np.ndarray, canary: np.ndarray, steps: int) -> Observation:
+  """Projects broadcasts on the canary's contribution.
 
   Args:
     sent: f[runs, rounds, numbers].
@@ -53,39 +53,45 @@ def look(sent: np.ndarray, canary: np.ndarray, steps: int) -> Seen:
   along = np.einsum('itn,tn->it', sent, canary) / square
   rest = sent - along[:, :, None] * canary[None]
   across = np.square(rest).sum(-1) / square
-  return Seen(steps * along, steps**2 * across)
+  return Observation(steps * along, steps**2 * across)
 
 
 def absence(mechanism: types.GaussianMechanism) -> tuple[bool, float]:
-  """The world without the canary: (does it stay away, what it adds if not)."""
+  """Describes the world without the canary: (is it absent, else its sign)."""
   replaced = mechanism.adjacency is types.Adjacency.REPLACE_ONE
   away = mechanism.adjacency is types.Adjacency.ADD_OR_REMOVE_ONE
   return away, -1.0 if replaced else 0.0
 
 
-def projection(seen: Seen, prior: Prior) -> np.ndarray:
-  """Of `Seen.along`, if the noise is as claimed: f64[runs], the best there is.
+def projection(observed: Observation, prior: Prior) -> np.ndarray:
+  """Optimal score of `along` if the noise is as claimed: f64[runs].
 
-  Sums over rounds the log-likelihood ratio of Gaussians that coins mix.
+  Sums over rounds the log-likelihood ratio of mixtures of Gaussians, whose
+  weights are the probabilities of the sampling coins.
   """
   ones = lambda participants: np.ones_like(participants)
-  return _log_ratio(seen.along, np.zeros_like(seen.along), 1, prior, ones)
+  return _log_ratio(
+    observed.along, np.zeros_like(observed.along), 1, prior, ones
+  )
 
 
-def noise_size(seen: Seen, prior: Prior) -> np.ndarray:
-  """The same of both parts, if every participant adds a share of the noise.
+def noise_size(observed: Observation, prior: Prior) -> np.ndarray:
+  """Score of both statistics if every participant adds a share of the noise.
 
-  The energy across then tells how many took part, and with that what they sent.
+  The energy across then reveals the number of participants, and thereby the
+  sum of what they sent.
   """
 
   def share(participants):
     return np.maximum(participants / prior.honest, _NO_NOISE)
 
-  return _log_ratio(seen.along, seen.across, prior.numbers, prior, share)
+  return _log_ratio(
+    observed.along, observed.across, prior.numbers, prior, share
+  )
 
 
 def _log_ratio(along, across, numbers, prior, relative_variance):
-  """Log-likelihood of having the canary less that of not, over all rounds."""
+  """Log-likelihood ratio of canary present to absent, over all rounds."""
   canary, others, log_weight = _cohorts(prior)
   away, replacement = absence(prior.mechanism)
   variance = prior.mechanism.noise_multiplier**2 * prior.steps
@@ -107,7 +113,7 @@ def _log_ratio(along, across, numbers, prior, relative_variance):
 
 
 def _cohorts(prior):
-  """How often the canary and the others take part, and its log-probability."""
+  """Counts of the canary and of others in a cohort, and log-probabilities."""
   m = prior.mechanism
   n, q = m.population, m.sampling_probability
   if m.unit == 'sample':  # a round shows the sum of its steps

@@ -1,4 +1,4 @@
-"""Which analyses are valid, and the events that stand for a mechanism.
+"""Valid combinations of sampling and adjacency, as events of dp_accounting.
 
 | sampling | adjacency | accountants | by |
 | --- | --- | --- | --- |

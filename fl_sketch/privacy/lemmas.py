@@ -1,4 +1,4 @@
-"""Textbook lemmas of the papers' privacy proofs: valid, and loose."""
+"""Textbook lemmas of the papers' privacy proofs: valid but loose."""
 
 import math
 

@@ -1,8 +1,8 @@
-"""Bounded contributions, Gaussian noise, sampling: what makes a sum private.
+"""Gaussian mechanisms: clipped sums, noise, and sampling.
 
 A mechanism is: bound every contribution to an L2 norm C, add them up, add one
 draw of N(0, (z C)^2 I) whose size does not depend on who took part, divide by a
-constant. Nothing here raises on traced values: what is not finite counts 0.
+constant. No function raises on traced values: non-finite numbers count as 0.
 
 Out of scope: side channels of floating point. Noise is continuous and rounded
 to float32, not drawn from a discrete distribution, and its keys have 64 bits.
@@ -41,7 +41,7 @@ Tree = Any
 
 
 def l2_sensitivity(max_norm: float, adjacency: types.Adjacency) -> float:
-  """How far one unit moves a sum of contributions of norm at most C.
+  """Returns the L2 sensitivity of a sum of contributions of norm at most C.
 
   >>> l2_sensitivity(1.5, types.Adjacency.REPLACE_ONE)
   3.0
@@ -65,7 +65,7 @@ def l2_sensitivity(max_norm: float, adjacency: types.Adjacency) -> float:
 def gaussian_noise(
   key: jax.Array, tree: Tree, stddev: jax.Array | float
 ) -> Tree:
-  """Independent N(0, stddev^2) noise in the shapes of a tree.
+  """Draws independent N(0, stddev^2) noise in the shapes of a tree.
 
   Half the sum of four normal draws: a single one of float32 ends at 5.4
   standard deviations, and what lies beyond tells neighbours apart.
@@ -106,17 +106,17 @@ def privatize_sum(
   noise_multiplier: jax.Array | float,
   bound: str = 'clip',
 ) -> Tree:
-  """The sum of bounded contributions plus one draw of noise.
+  """Sums bounded contributions and adds one draw of noise.
 
   >>> contributions = jnp.full((3, 2), 9.0)
-  >>> nobody, off = jnp.zeros(3), {'max_norm': 1.0, 'noise_multiplier': 0.0}
-  >>> privatize_sum(jax.random.key(0), contributions, nobody, **off).tolist()
+  >>> mask, off = jnp.zeros(3), {'max_norm': 1.0, 'noise_multiplier': 0.0}
+  >>> privatize_sum(jax.random.key(0), contributions, mask, **off).tolist()
   [0.0, 0.0]
 
   Args:
     key: key[], secret.
     stacked: contributions, leaves [n, ...].
-    mask: [n]; what is not above 0 is left out.
+    mask: [n]; rows whose mask is not above 0 are left out.
     max_norm: f32[], C.
     noise_multiplier: f32[], z; the noise has standard deviation z C.
     bound: 'clip' or 'normalize'.
@@ -187,11 +187,11 @@ def per_sample_clipped_sum(
 def local_noise_stddev(
   noise_multiplier: float, max_norm: float, *, min_honest: int
 ) -> float:
-  r"""What each client adds so that ``min_honest`` of them protect the sum.
+  r"""Returns the noise that each client adds for distributed DP.
 
   :math:`z C / \sqrt h`: the sum of h such draws has standard deviation z C.
-  Clients that drop out or collude with the server do not count, so h is what
-  is left of the cohort in the worst case.
+  Clients that drop out or collude with the server do not count, so h is the
+  number of the other clients of a cohort in the worst case.
 
   >>> local_noise_stddev(2.0, 1.0, min_honest=4)
   1.0
@@ -199,7 +199,7 @@ def local_noise_stddev(
   Args:
     noise_multiplier: z, of the sum.
     max_norm: C.
-    min_honest: h, clients whose noise is sure to be there.
+    min_honest: h, clients whose noise certainly arrives.
 
   Raises:
     TypeError: not a number.
@@ -213,7 +213,7 @@ def local_noise_stddev(
 def poisson_sample(
   key: jax.Array, population: int, probability: jax.Array, max_cohort: int
 ) -> tuple[jax.Array, jax.Array]:
-  """Takes each of a population independently with the same probability.
+  """Samples each client of a population independently: Poisson sampling.
 
   >>> ids, mask = poisson_sample(jax.random.key(0), 10, 1.0, 4)
   >>> ids.shape, mask.tolist()
@@ -221,12 +221,13 @@ def poisson_sample(
 
   Args:
     key: key[], secret.
-    population: how many there are.
+    population: number of clients.
     probability: f32[], of each.
-    max_cohort: length of the result; of more a uniformly random subset stays.
+    max_cohort: length of the result; a larger cohort is cut to a uniformly
+      random subset.
 
   Returns:
-    Ids int32[max_cohort], where nobody is ``population``, and a mask, f32.
+    Ids int32[max_cohort], ``population`` in empty slots, and a mask, f32.
   """
   _check_cohort(population, max_cohort, 'max_cohort')
   coins, order = jax.random.split(key)
@@ -242,15 +243,15 @@ def poisson_sample(
 def fixed_size_sample(
   key: jax.Array, population: int, cohort: int
 ) -> tuple[jax.Array, jax.Array]:
-  """Takes ``cohort`` different ones, each set of them equally likely.
+  """Samples ``cohort`` distinct clients, each set of them equally likely.
 
   >>> fixed_size_sample(jax.random.key(0), 3, 3)[0].sort().tolist()
   [0, 1, 2]
 
   Args:
     key: key[], secret.
-    population: how many there are.
-    cohort: how many are taken.
+    population: number of clients.
+    cohort: number of sampled clients.
 
   Returns:
     Ids int32[cohort], and a mask of ones, f32[cohort].
@@ -266,13 +267,13 @@ def _check_cohort(population, cohort, name):
 
 
 def _sum_of(tree, taken):
-  """The sum of the rows that are taken, bool[n]; leaves [n, ...]."""
+  """Sums the rows of leaves [n, ...] whose bool[n] is true."""
   keep = lambda x: jnp.where(comms.beside(taken, x), x, 0)
   return jax.tree.map(lambda x: keep(x).sum(0), tree)
 
 
 def _chunks(x, size):
-  """Leaves [n, ...] -> [n / size, size, ...], zeros at the end."""
+  """Reshapes leaves [n, ...] to [n / size, size, ...], padded by zeros."""
   short = -x.shape[0] % size
   x = jnp.pad(x, [(0, short)] + [(0, 0)] * (x.ndim - 1))
   return x.reshape(-1, size, *x.shape[1:])

@@ -1,7 +1,7 @@
 """Bounds on the L2 norm of one contribution, safe for any input.
 
-Squares leave float32 where numbers are below 1e-19 or above 1e19, and a norm in
-bfloat16 is off by a percent; here neither makes a bound too weak.
+Squares under- or overflow float32 where numbers are below 1e-19 or above 1e19,
+and a norm in bfloat16 is off by a percent; neither makes these bounds too weak.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _SLACK = 1 - 1e-6
 def clip_by_l2_norm(
   tree: Tree, max_norm: jax.Array | float, *, per_leaf: bool = False
 ) -> tuple[Tree, jax.Array]:
-  r"""Scales a tree down to norm C where it is longer, and returns its norm.
+  r"""Clips a tree to L2 norm C, and returns its norm.
 
   :math:`u \min(1, C / \|u\|)`, over all leaves at once.
 
@@ -46,7 +46,7 @@ def clip_by_l2_norm(
 def normalize_by_l2_norm(
   tree: Tree, norm: jax.Array | float, *, per_leaf: bool = False
 ) -> tuple[Tree, jax.Array]:
-  r"""Scales a tree to norm C, up or down; a zero tree stays zero.
+  r"""Scales a tree to L2 norm C, up or down; a zero tree stays zero.
 
   :math:`C u / \|u\|`. Das et al., arXiv:2106.07094, equation 12, which leaves
   u = 0 undefined.
@@ -79,7 +79,7 @@ BOUNDS: dict[str, Callable[..., tuple[Tree, jax.Array]]] = {
 
 
 def finite(tree: Tree) -> Tree:
-  """The tree in float32 or better, with 0 for what is not finite."""
+  """Casts a tree to float32 or better, with 0 for non-finite numbers."""
 
   def one(x):
     x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
@@ -110,7 +110,7 @@ def _per_leaf(bound, tree, max_norm):
 
 
 def _unit(tree):
-  """(u / m, m, norm of u / m) with m the largest part of u; (0, 0, 1) at 0."""
+  """Returns (u / m, m, norm of u / m), m = max part of u; (0, 0, 1) at 0."""
   tree = finite(tree)
   tops = [jnp.abs(x).max(initial=0) for x in _parts(tree)]
   largest = jnp.max(jnp.stack(tops))
@@ -142,7 +142,7 @@ def _parts(tree):
 
 
 def _sum(x):
-  """A sum in pairs: its rounding grows with the logarithm of its length."""
+  """Sums pairwise: its rounding grows with the logarithm of its length."""
   x = x.reshape(-1)
   while x.size > 1:
     x = jnp.pad(x, (0, -x.size % 8)).reshape(8, -1)

@@ -1,4 +1,4 @@
-"""The privacy curve of a mechanism: exact, of privacy losses, or Renyi's.
+"""Privacy profile delta(epsilon) of a mechanism: closed form, PLD, or Renyi.
 
 The numbers are upper bounds that dp_accounting computes; what it does not check
 is checked here.
@@ -42,12 +42,12 @@ _LEAST_NOISE, _HOPELESS = 1e-3, 1e4
 
 
 class OverflowingCohortError(UnsupportedAccountingError):
-  """Cohorts are cut off too often for the coupling with exact Poisson."""
+  """Cohorts are truncated too often for the coupling with exact Poisson."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Exact:
-  """The curve of two unit normals at a distance."""
+  """Closed-form curve of two unit normals at a distance."""
 
   distance: float
 
@@ -88,7 +88,7 @@ class Profile:
     curve: The mechanism's; under add/remove that without truncation.
     overflow: b above, 0 where the curve has the truncation in it.
     visible: A lower bound of delta at epsilon 0.
-    resolution: delta below it cannot be told from rounding.
+    resolution: a delta below it cannot be distinguished from rounding.
     ceiling: Another valid curve, which may be lower.
   """
 

@@ -1,4 +1,4 @@
-r"""Secure aggregation, simulated: the server sees masked tables and their sum.
+r"""Simulates secure aggregation: masked fixed-point tables and their sum.
 
 Client i of a round adds to its fixed-point table :math:`x_i` a mask of its own
 and one for each neighbour j in a graph that the server draws:
@@ -14,8 +14,8 @@ arithmetic, the messages and their bytes: one secret key, which stands for all
 Diffie-Hellman agreements, Shamir shares and private coins, draws every seed.
 The server is honest but curious.
 
-Source: Bonawitz et al. (CCS 2017, ePrint 2017/281), Figure 4, with everybody
-next to everybody; Bell et al. (CCS 2020, ePrint 2020/704), Algorithm 2, with a
+Source: Bonawitz et al. (CCS 2017, ePrint 2017/281), Figure 4, on the
+complete graph; Bell et al. (CCS 2020, ePrint 2020/704), Algorithm 2, with a
 Harary graph of few neighbours.
 """
 
@@ -36,7 +36,7 @@ _SEAL = 28  # nonce and tag that AES-GCM adds to what it encrypts
 
 
 def resolution(max_abs: float, clients: int) -> float:
-  """The step of the fixed-point grid on which no sum can wrap.
+  """Returns the step of the fixed-point grid on which no sum can wrap.
 
   The least power of two, up to one, with clients x (max_abs / step + 1 / 2) <
   2^31. By a power of two float32 divides without an error.
@@ -62,7 +62,7 @@ def resolution(max_abs: float, clients: int) -> float:
 
 
 def encode(tables: Tree, max_abs: float, step: float) -> Tree:
-  """Numbers to the nearest multiples of `step`: uint32, in two's complement.
+  """Rounds numbers to multiples of `step`: uint32, in two's complement.
 
   What lies beyond max_abs is clipped to it; what is not finite counts as 0.
 
@@ -88,7 +88,7 @@ def encode(tables: Tree, max_abs: float, step: float) -> Tree:
 
 
 def decode(total: Tree, step: float) -> Tree:
-  """A sum of what `encode` returned, uint32, as float32 numbers.
+  """Converts a sum of encoded numbers, uint32, to float32.
 
   >>> decode(jnp.array([2**32 - 3, 4], jnp.uint32), 0.5)
   Array([-1.5,  2. ], dtype=float32)
@@ -100,7 +100,7 @@ def decode(total: Tree, step: float) -> Tree:
 def neighbour_slots(
   key: jax.Array, slots: jax.Array, clients: int, neighbours: int | None = None
 ) -> jax.Array:
-  """Who shares masks with whom: a Harary graph, its places drawn at random.
+  """Draws the graph of clients that share masks: a randomised Harary graph.
 
   Clients stand on a circle; each is next to the k / 2 on either side. Any k - 1
   dropouts leave the others connected.
@@ -112,7 +112,7 @@ def neighbour_slots(
     key: key[], the round's.
     slots: int32[lanes], positions in the cohort.
     clients: size of the cohort.
-    neighbours: k, even; None is everybody.
+    neighbours: k, even; None is all others.
 
   Returns:
     int32[lanes, k], the neighbours of each slot.
@@ -136,7 +136,7 @@ def neighbour_slots(
 
 
 def traffic(table_bytes: int, neighbours: int) -> tuple[int, int]:
-  """Bytes that a surviving client sends and receives, its broadcast apart.
+  """Returns the bytes of a surviving client, without its broadcast.
 
   Up: the masked table; 2 public keys of 32; for each of k neighbours two
   encrypted shares, of the client's secret key and of its own seed, 2 x 32 + 28;
@@ -149,7 +149,7 @@ def traffic(table_bytes: int, neighbours: int) -> tuple[int, int]:
 
   Args:
     table_bytes: 4 for each number of the table.
-    neighbours: k, clients - 1 where everybody is next to everybody.
+    neighbours: k, clients - 1 on the complete graph.
 
   Returns:
     (up, down).
@@ -167,7 +167,7 @@ def masked_tables(
   max_abs: float,
   neighbours: int | None = None,
 ) -> Tree:
-  """What each client sends; of clients that drop out, it may come too late.
+  """Masks each client's table: the message, which may arrive too late.
 
   Memory is that of the tables, however many neighbours there are.
 
@@ -187,8 +187,8 @@ def masked_tables(
   """
   slots, peers, clients = _peers(tables, key, neighbours)
   fixed = encode(tables, max_abs, resolution(max_abs, clients))
-  everybody = jnp.ones_like(peers, bool)
-  return _add_masks(fixed, key, slots, peers, everybody, 1)
+  every = jnp.ones_like(peers, bool)
+  return _add_masks(fixed, key, slots, peers, every, 1)
 
 
 def secure_sum(
@@ -199,7 +199,7 @@ def secure_sum(
   max_abs: float,
   neighbours: int | None = None,
 ) -> tuple[Tree, int, int]:
-  """The sum of the survivors' tables, and what it costs each of them.
+  """Sums the survivors' tables, and bills each of them.
 
   Runs inside `shard_map`. A cohort's slots of weight 0, padding among them,
   drop out after the masks were agreed on.
@@ -217,6 +217,7 @@ def secure_sum(
   and must, since the sum over one survivor is its table. To release only what
   is safe, count the survivors.
 
+  >>> from fl_sketch.rounds import mesh as mesh_lib
   >>> mesh, lanes = mesh_lib.cohort_mesh(1), jax.P(comms.SHARD)
   >>> fn = lambda x, w: secure_sum(x, w, jax.random.key(0), max_abs=4.0)[0]
   >>> fn = jax.shard_map(fn, mesh=mesh, in_specs=lanes, out_specs=jax.P())
@@ -231,7 +232,7 @@ def secure_sum(
       differ by their tables.
     max_abs: bound on every number, to which larger ones are clipped. A bound
       that is traced goes into the tables: divide by it and take 1.
-    neighbours: even k, each client's number of masks; None is everybody.
+    neighbours: even k, each client's number of masks; None is all others.
 
   Returns:
     The sum, f32[...], shared; bytes up and down, as in `traffic`.
@@ -247,19 +248,19 @@ def secure_sum(
   """
   sent = masked_tables(tables, key, max_abs=max_abs, neighbours=neighbours)
   slots, peers, clients = _peers(tables, key, neighbours)
-  here = (weight > 0).astype(jnp.float32)
-  present, _ = comms.exchange(here, here, slots, clients)
+  taken = (weight > 0).astype(jnp.float32)
+  present, _ = comms.exchange(taken, taken, slots, clients)
   revealed = (peers == slots[:, None]) | (present[peers] == 0)
   revealed &= (weight > 0)[:, None]  # no work on what does not arrive
   opened = _add_masks(sent, key, slots, peers, revealed, -1)
-  arrived = lambda x: jax.vmap(jnp.multiply)(x, here.astype(jnp.uint32))
+  arrived = lambda x: jax.vmap(jnp.multiply)(x, taken.astype(jnp.uint32))
   total = comms.sum_exactly(jax.tree.map(arrived, opened))
   bill = traffic(comms.nbytes(total), peers.shape[1] - 1)
   return decode(total, resolution(max_abs, clients)), *bill
 
 
 def _peers(tables, key, neighbours):
-  """This shard's slots, those each has a seed with, itself first, and C."""
+  """Returns this shard's slots, each one's neighbours (itself first), and C."""
   if (kind := str(jax.random.key_impl(key))) != 'threefry2x32':
     raise ValueError(f"Expected a key of {kind=} 'threefry2x32'.")
   slots, clients = comms.slots(jax.tree.leaves(tables)[0].shape[0])
@@ -268,7 +269,7 @@ def _peers(tables, key, neighbours):
 
 
 def _add_masks(tables, key, slots, peers, chosen, sign):
-  """Adds `sign` x the masks of every slot that are `chosen`, one at a time."""
+  """Adds `sign` x the `chosen` masks of every slot, one at a time."""
   key = comms.downlink(key)  # a vmapped cond fails to make it local itself
   signs = sign * jnp.where(peers < slots[:, None], -1, 1)
   signs = jnp.where(chosen, signs, 0).astype(jnp.uint32)  # modulo 2^32

@@ -1,4 +1,4 @@
-"""What a private run releases, described by public configuration alone.
+"""Types that describe a private run's releases from public configuration.
 
 Host-side and free of JAX: a description takes Python and NumPy numbers, and a
 traced value is a TypeError.
@@ -24,11 +24,11 @@ TRUSTS = tuple(_TRUST)
 
 
 class UnsupportedAccountingError(ValueError):
-  """No valid analysis of this combination is implemented; none is guessed."""
+  """No valid analysis of this combination is implemented."""
 
 
 class CalibrationError(ValueError):
-  """No parameter in reach meets the target."""
+  """No parameter within the search range meets the target."""
 
 
 class Adjacency(enum.Enum):
@@ -183,7 +183,7 @@ class ComposedMechanism:
 
 @dataclasses.dataclass(frozen=True)
 class PrivacyStatement:
-  """What is guaranteed, for whom, against whom, and on which conditions."""
+  """A DP guarantee: epsilon, delta, unit, adjacency, trust and conditions."""
 
   epsilon: float
   delta: float
@@ -237,7 +237,7 @@ def _sampling(part: GaussianMechanism) -> str:
 def parts_of(
   mechanism: GaussianMechanism | ComposedMechanism,
 ) -> tuple[GaussianMechanism, ...]:
-  """Return the parts of a composition, a lone mechanism being its own.
+  """Return the parts of a composition; a single mechanism is its only part.
 
   Raises:
     TypeError: if it is neither; a bound's float is no mechanism.
