@@ -135,7 +135,7 @@ def numpy_choice(x: np.ndarray, b: int) -> contestants.Runner:
     return scale * x[:, rows], rows
 
   def desketch(table, rows):
-    # Pages of np.zeros are written by their first reader, who is not timed.
+    # Pages of np.zeros are allocated at the first read, which is not timed.
     out = np.empty(x.shape, np.float32)
     out.fill(0)
     out[:, rows] = scale * table

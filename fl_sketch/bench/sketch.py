@@ -20,8 +20,8 @@ DENSE_POINT = (2**16, 256)  # where the operators of O(b d) are compared
 _SIZES = (2**12, 2**16)
 _MEAN_OVER = 0.01  # seconds: shorter calls are timed several at a time
 _SPEND = 30.0  # seconds on one contestant of one point, about
-# Seconds after a library: threads of OpenBLAS and OpenMP spin for a while, and
-# would take a core from who comes next.
+# Seconds after a library: threads of OpenBLAS and OpenMP spin for a while and
+# would occupy a core of the next contestant.
 _REST = 0.1
 
 

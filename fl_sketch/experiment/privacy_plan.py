@@ -116,7 +116,7 @@ def guarantee(
   Args:
     c: a `Config`.
     releases: of its algorithm, `Algorithm.releases`.
-    partition: who holds what; needed for example-level privacy.
+    partition: of samples over clients; needed for example-level privacy.
 
   Raises:
     UnsupportedAccountingError: this combination has no privacy analysis.
@@ -162,7 +162,7 @@ def _check_quantile(z, release):
     )
 
 
-# Points of a sweep ask for the same again and again.
+# Points of a sweep repeat the same values.
 @functools.cache
 def _curve(mechanism, steps, delta, accountant):
   return accounting.epsilon_curve(
@@ -185,17 +185,17 @@ def _calibrated(epsilon, delta, accountant, **spec):
 
 
 def _clients(c, releases) -> dict[str, Any]:
-  """The fields of the mechanism that protects clients."""
+  """The fields of the user-level mechanism."""
   spec = {'steps': c.rounds, 'releases_per_step': releases, 'unit': 'client'}
   sampling, natural = types.Sampling.FULL, types.Adjacency.ADD_OR_REMOVE_ONE
-  if c.trust in _NATURAL:  # the server sees who takes part: no amplification
+  if c.trust in _NATURAL:  # the server sees participants: no amplification
     natural = _NATURAL[c.trust]
   elif c.sampling == 'poisson':
     spec['sampling_probability'] = c.cohort / c.population
     most = max_cohort(c)
     spec |= {'population': c.population, 'max_cohort': most}
     sampling = types.Sampling.TRUNCATED_POISSON
-    if most >= c.population:  # nobody is ever cut off
+    if most >= c.population:  # cohorts are never cut off
       sampling = types.Sampling.POISSON
   elif c.cohort < c.population:
     sampling = types.Sampling.FIXED_WITHOUT_REPLACEMENT
@@ -205,11 +205,11 @@ def _clients(c, releases) -> dict[str, Any]:
 
 
 def _samples(c, releases, partition) -> dict[str, Any]:
-  """The fields of the mechanism that protects the worst client's samples.
+  """The fields of the example-level mechanism of the worst client.
 
-  Its coin is that of the smallest client, whoever is sampled; the chance that a
-  batch is cut off at least that of the largest. How many samples a client holds
-  sets their coins, and is public: hence zero-out.
+  The sampling probability is that of the smallest client, and the probability
+  that a batch is cut off at least that of the largest. The number of samples of
+  a client sets its sampling probability and is public: hence zero-out.
   """
   from scipy import stats  # slow to import
 
@@ -221,7 +221,7 @@ def _samples(c, releases, partition) -> dict[str, Any]:
   while cut > 1 and stats.binom.sf(cut, low + 1, q) < chance:
     cut -= 1
   sampling = types.Sampling.TRUNCATED_POISSON
-  if most >= high:  # nothing is ever cut off
+  if most >= high:  # batches are never cut off
     sampling, cut = types.Sampling.POISSON, low
   return {
     'steps': c.rounds * releases,

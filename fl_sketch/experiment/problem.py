@@ -33,7 +33,7 @@ class Problem(NamedTuple):
   metrics_fn: losses.MetricsFn
   labels: np.ndarray | None
   scale: dict[str, float]  # mean and std of the inputs
-  partition: ragged.Partition | None = None  # where the data say who holds what
+  partition: ragged.Partition | None = None  # where the data set defines it
 
 
 def load(c: Config, data_dir: str | None) -> Problem:

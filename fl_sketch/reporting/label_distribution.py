@@ -29,7 +29,7 @@ def draw(
 
   Args:
     labels: int[samples], from 0 to num_classes - 1.
-    partition: who holds what.
+    partition: of samples over clients.
     path: of the PNG.
     num_classes: number of labels.
     title: above the picture.
