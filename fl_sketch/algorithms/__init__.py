@@ -154,7 +154,11 @@ def make(
     work = local
   else:
     raise ValueError('Expected either loss_fn or local.')
-  return lambda hp: found.factory(work(hp), hp, **given)
+  if (release := given.get('privacy')) is None:
+    return lambda hp: found.factory(work(hp), hp, **given)
+  return lambda hp: found.factory(
+    work(hp), hp, **given | {'privacy': release.at(hp)}
+  )
 
 
 def _work(kind, loss_fn, local_steps, weight_decay, expected_batch):

@@ -111,7 +111,7 @@ def _send(codec, ratio) -> t.Transform:
   return t.stateless(encode)
 
 
-def _mean_and_reply(codec, ratio) -> t.Transform:
+def _mean_and_reply(codec, ratio) -> t.Exchange:
   """What clients send -> what the server sends, with error feedback."""
 
   def init(params):
@@ -120,12 +120,14 @@ def _mean_and_reply(codec, ratio) -> t.Transform:
     zeros = optax.tree.zeros_like(params)
     return Residuals(comms.PerClient(zeros), zeros, comms.bill())
 
-  def update(sent, state, params=None, *, keys, weight, **_):
+  def update(sent, state, params=None, *, keys, weight, **extra):
     payload, client = sent
     subset = _subset(keys, ratio, params)
     like = jax.ShapeDtypeStruct(subset.shape, jnp.float32)
-    decoded = feedback.decode_lanes(codec, keys, payload, like)
-    mean, up = comms.uplink(payload, weight, decoded)
+    decoded = feedback.decode_lanes(
+      codec, keys, payload, like, extra['lanes_per_step']
+    )
+    mean, up = comms.uplink_stacked(payload, weight, decoded)
     held = sketches.take(state.server, subset)
     wanted = mean + held
     key = keys_lib.codec_key(keys.round)
@@ -137,4 +139,4 @@ def _mean_and_reply(codec, ratio) -> t.Transform:
     bill = comms.bill(up)
     return message, Residuals(comms.PerClient(client), server, bill)
 
-  return t.Transform(init, update)
+  return t.Exchange(init, update)

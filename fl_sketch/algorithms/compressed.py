@@ -1,7 +1,11 @@
 """FedCOM: any codec on the pseudo-gradient; and signs by majority vote."""
 
 from fl_sketch import codecs
-from fl_sketch.rounds import error_feedback as feedback, transforms as t
+from fl_sketch.rounds import (
+  aggregation,
+  error_feedback as feedback,
+  transforms as t,
+)
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 from jax import flatten_util
 import jax.numpy as jnp
@@ -37,7 +41,7 @@ def fedcom(
   return federated(
     local,
     feedback.compress(codec, error_feedback=error_feedback),
-    t.mean_over_cohort(decode=feedback.decoder(codec)),
+    aggregation.mean_over_cohort(decode=feedback.decoder(codec)),
     t.broadcast(),
     optax.scale_by_learning_rate(hp.server_lr),
   )
@@ -72,7 +76,9 @@ def signsgd(local: Local, hp: Hyper) -> Algorithm:
   return federated(
     local,
     t.per_client(t.stateless(pack)),
-    t.mean_over_cohort(decode=lambda keys, bits, like: unpack(bits, like)),
+    aggregation.mean_over_cohort(
+      decode=lambda keys, bits, like: unpack(bits, like)
+    ),
     t.stateless(pack),
     t.broadcast(),
     t.stateless(lambda bits, params, **_: unpack(bits, params)),

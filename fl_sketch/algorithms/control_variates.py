@@ -62,7 +62,7 @@ def scaffold(
       lambda m, c: factor * m - c[None], moved, state.server
     )
     # The mean is over those who took part, the sum of changes over everybody.
-    (mean, mean_change), up = comms.uplink((moved, change), weight)
+    (mean, mean_change), up = comms.uplink_stacked((moved, change), weight)
     share = comms.sum_over_cohort(weight) / population
     add = lambda c, d: c + share * d
     server = jax.tree.map(add, state.server, mean_change)
@@ -78,7 +78,7 @@ def scaffold(
 
   return federated(
     local,
-    t.Transform(init, update),
+    t.Exchange(init, update),
     t.broadcast(),
     t.stateless(lambda sent, _, **__: sent['moved']),
     optax.scale_by_learning_rate(hp.server_lr),
@@ -128,20 +128,22 @@ def fedcomgate(
     zeros = optax.tree.zeros_like(params)
     return Variates(comms.PerClient(zeros), (), comms.bill())
 
-  def update(payload, state, params=None, *, keys, weight, **_):
+  def update(payload, state, params=None, *, keys, weight, **extra):
     gain = 1 / (1 + omega(params)) if control_gain is None else control_gain
     factor = gain / (local_steps * hp.client_lr)
-    own = feedback.decode_lanes(codec, keys, payload, params)
-    mean, up = comms.uplink(payload, weight, own)
+    decoded = feedback.decode_lanes(
+      codec, keys, payload, params, extra['lanes_per_step']
+    )
+    mean, up = comms.uplink_stacked(payload, weight, decoded)
     track = lambda d, q, m: d + factor * (q - m[None])
-    client = jax.tree.map(track, state.client.value, own, mean)
+    client = jax.tree.map(track, state.client.value, decoded, mean)
     bill = comms.bill(up)
     return mean, Variates(comms.PerClient(client), (), bill)
 
   return federated(
     local,
     feedback.compress(codec),
-    t.Transform(init, update),
+    t.Exchange(init, update),
     t.broadcast(),
     optax.scale_by_learning_rate(hp.server_lr),
     drift=lambda protocol: jax.tree.map(jnp.negative, protocol[0].client),

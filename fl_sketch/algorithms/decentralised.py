@@ -101,16 +101,16 @@ def decentralised(
   )
 
 
-def _tree_mean(graph) -> t.Broadcast:
+def _tree_mean(graph) -> t.Exchange:
   """Tables -> their mean, which every client has after 2 x depth hops."""
 
   def update(tables, _, params=None, *, weight, **__):
     del params
-    mean, size = comms.uplink(tables, weight)
+    mean, size = comms.uplink_stacked(tables, weight)
     up = _sent(topology.tree_all_reduce(graph, size // 4))
     return mean, comms.bill(up)
 
-  return t.Broadcast(lambda params: comms.bill(), update)
+  return t.Exchange(lambda params: comms.bill(), update, broadcasts=True)
 
 
 def _sent(cost: topology.Cost) -> int:
@@ -118,7 +118,7 @@ def _sent(cost: topology.Cost) -> int:
   return -(-4 * cost.total // len(cost.sent))
 
 
-def _gossip(op, server_lr, graph, matrix, cost, resync_every) -> t.Broadcast:
+def _gossip(op, server_lr, graph, matrix, cost, resync_every) -> t.Exchange:
   """Tables -> the mean of what clients end with; moves each from that mean."""
   mixing = np.asarray(matrix, np.float32)
 
@@ -126,21 +126,26 @@ def _gossip(op, server_lr, graph, matrix, cost, resync_every) -> t.Broadcast:
     rows = comms.PerClient(optax.tree.zeros_like(params))
     return State(jnp.int32(0), rows, comms.bill())
 
-  def update(tables, state, params=None, *, keys, weight, ids, **_):
+  def update(tables, state, params=None, *, keys, weight, ids, **extra):
     everyone, size = comms.exchange(tables, weight, ids, len(mixing))
     heard = jnp.tensordot(mixing, everyone, 1)
     mean = heard.mean(0)
     read = lambda table: op.desketch(keys.round, table, params)
-    own = t.over_lanes(lambda _, table: read(table), keys, heard[ids])
+    estimates = t.over_lanes(
+      lambda _, table: read(table),
+      keys,
+      heard[ids],
+      lanes_per_step=extra['lanes_per_step'],
+    )
     move = lambda away, x, m: away - server_lr * (x - m[None])
-    away = jax.tree.map(move, state.away.value, own, read(mean))
+    away = jax.tree.map(move, state.away.value, estimates, read(mean))
     bill = comms.bill(_sent(cost(size // 4)))
     if resync_every:
       again = (state.count + 1) % resync_every == 0
       away = jax.tree.map(lambda x: jnp.where(again, 0, x), away)
       dense = topology.tree_all_reduce(graph, comms.nbytes(params) // 4)
-      extra = comms.bill(_sent(dense)).up
-      bill = bill._replace(up=bill.up + jnp.where(again, extra, 0))
+      resync = comms.bill(_sent(dense)).up
+      bill = bill._replace(up=bill.up + jnp.where(again, resync, 0))
     return mean, State(state.count + 1, comms.PerClient(away), bill)
 
-  return t.Broadcast(init, update)
+  return t.Exchange(init, update, broadcasts=True)

@@ -1,7 +1,7 @@
 """The dense algorithms: FedSGD and FedAvg, with any server optimiser."""
 
 from fl_sketch.algorithms import server_optimizers
-from fl_sketch.rounds import robust as robust_lib, transforms as t
+from fl_sketch.rounds import aggregation, robust as robust_lib, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 import optax
 
@@ -36,10 +36,9 @@ def fedavg(
   Source: McMahan et al., AISTATS 2017, arXiv:1602.05629, Algorithm 1; Reddi et
   al., ICLR 2021, arXiv:2003.00295, Algorithm 2.
   """
-  mean = t.mean_over_cohort()
   return federated(
     local,
-    mean if robust is None else robust_lib.mean_over_cohort(robust),
+    aggregation.mean_over_cohort(robust=robust),
     t.broadcast(),
     server_optimizers.server_step(hp, server_optimizer, schedule),
   )

@@ -3,8 +3,8 @@
 from typing import Any, NamedTuple
 
 from fl_sketch import codecs, sketches
-from fl_sketch.privacy import aggregation
 from fl_sketch.rounds import (
+  aggregation,
   comms,
   keys as keys_lib,
   robust as robust_lib,
@@ -40,7 +40,7 @@ def fedsketch_privix(
   hp: Hyper,
   *,
   sketch: sketches.Sketch,
-  privacy: aggregation.Release | None = None,
+  privacy: aggregation.PrivateMean | None = None,
   robust: robust_lib.Rule | None = None,
   codec: codecs.Codec | None = None,
 ) -> Algorithm:
@@ -68,11 +68,11 @@ def fedsketch_privix(
   """
   return federated(
     local,
-    *aggregation.sketched_mean(sketch, hp, privacy, robust=robust, codec=codec),
+    t.sketch(sketch),
+    aggregation.mean_over_cohort(privacy=privacy, robust=robust, codec=codec),
     t.broadcast(),
     t.desketch(sketch),
     optax.scale_by_learning_rate(hp.server_lr),
-    releases=int(privacy is not None),
   )
 
 
@@ -113,7 +113,7 @@ def diffsketch(
     local,
     *noise,
     t.sketch(sketch),
-    t.mean_over_cohort(),
+    aggregation.mean_over_cohort(),
     t.broadcast(),
     t.desketch(sketch),
     optax.scale(-1.0),
@@ -127,7 +127,7 @@ def fedsketch_heaprix(
   sketch: sketches.Sketch,
   k: int,
   exact: bool = True,
-  privacy: aggregation.Release | None = None,
+  privacy: aggregation.PrivateMean | None = None,
 ) -> Algorithm:
   r"""FedSKETCH with HEAPRIX: heavy coordinates, and a sketch of the rest.
 
@@ -156,14 +156,22 @@ def fedsketch_heaprix(
   Source: Haddadpour, Karimi, Li, Li, arXiv:2008.04975, Algorithms 3 to 5.
   """
   step = optax.scale_by_learning_rate(hp.server_lr)
-  private = privacy is not None
   if exact:
-    send = aggregation.aggregate(hp, privacy)
-    both = heaprix_links(sketch, k, send)
-    return federated(local, *both, step, releases=2 * private)
+    exchange = t.Exchange(
+      lambda params: comms.bill(),
+      lambda sent, _, params, **extra: heaprix_mean(
+        sketch, k, sent, params, **extra
+      ),
+      means=aggregation.cohort_means(2, privacy=privacy),
+      broadcasts=True,
+    )
+    return federated(
+      local, heaprix_tables(sketch), exchange, heaprix_reader(sketch), step
+    )
   return federated(
     local,
-    *aggregation.sketched_mean(sketch, hp, privacy),
+    t.sketch(sketch),
+    aggregation.mean_over_cohort(privacy=privacy),
     t.broadcast(),
     t.stateless(
       lambda table, params, *, keys, **_: _literal(
@@ -171,32 +179,37 @@ def fedsketch_heaprix(
       )
     ),
     step,
-    releases=int(private),
   )
 
 
-def heaprix_links(
-  op: sketches.Sketch, k: int, send: aggregation.Aggregate
-) -> tuple[t.ClientTransform, t.Broadcast, t.Transform]:
-  """HEAPRIX as links: before the uplinks, both with their downlinks, after.
+def heaprix_tables(op: sketches.Sketch) -> t.ClientTransform:
+  """Client: pseudo-gradient -> two tables of independent hashes, and itself.
 
   Args:
     op: a count sketch.
-    k: heavy coordinates.
-    send: one uplink, from `aggregation.aggregate`.
   """
+  link = t.sketch(op)
 
-  def init(params):
-    jax.eval_shape(op.like, params)  # raises if the table exceeds the model
-    return optax.EmptyState()
+  def tables(moved, state, params=None, *, keys, **extra):
+    table, state = link.update(moved, state, params, keys=keys, **extra)
+    return Heaprix(table, op.sketch(_fresh(keys.round), moved), moved), state
 
-  def tables(moved, state, params=None, *, keys, **_):
-    del params
-    fresh = op.sketch(_fresh(keys.round), moved)
-    return Heaprix(op.sketch(keys.round, moved), fresh, moved), state
+  return t.ClientTransform(link.init, tables)
 
-  def update(sent, _, params=None, **extra):
-    return heaprix_mean(op, k, send, sent, params, **extra)
+
+def heaprix_mean(op, k, sent, params, *, keys, means, **extra):
+  """Both uplinks and downlinks: (the mean message, shared; the bill)."""
+  table, first = means[0](sent.table, **extra)
+  support = sketches.heavy_support(op, keys.round, table, params, k)
+  exact = jax.vmap(lambda x: sketches.take(x, support))(sent.exact)
+  (exact, fresh), second = means[1]((exact, sent.fresh), **extra)
+  down = comms.bill(down=comms.nbytes((table, exact, fresh)))
+  bill = comms.total_bill([first, second, down])
+  return Heaprix(table, fresh, exact, support), bill
+
+
+def heaprix_reader(op: sketches.Sketch) -> t.Transform:
+  """The mean message of HEAPRIX -> an estimate of the mean pseudo-gradient."""
 
   def read(mean, params, *, keys, **_):
     top = sketches.put(params, mean.support, mean.exact)
@@ -204,20 +217,7 @@ def heaprix_links(
     rest = op.desketch(key, mean.fresh - op.sketch(key, top), params)
     return jax.tree.map(jnp.add, top, rest)
 
-  link = t.Broadcast(lambda params: comms.bill(), update)
-  return t.ClientTransform(init, tables), link, t.stateless(read)
-
-
-def heaprix_mean(op, k, send, sent, params, *, keys, weight, noise, **_):
-  """Both uplinks and downlinks: (the mean message, shared; the bill)."""
-  table, first = send(sent.table, weight, noise=noise)
-  support = sketches.heavy_support(op, keys.round, table, params, k)
-  exact = jax.vmap(lambda x: sketches.take(x, support))(sent.exact)
-  rest = exact, sent.fresh
-  (exact, fresh), second = send(rest, weight, noise=noise, index=1)
-  down = comms.bill(down=comms.nbytes((table, exact, fresh)))
-  bill = comms.total_bill([first, second, down])
-  return Heaprix(table, fresh, exact, support), bill
+  return t.stateless(read)
 
 
 def _literal(op, key, table, params, k):

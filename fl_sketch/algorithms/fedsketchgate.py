@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import sketches
 from fl_sketch.algorithms import fedsketch
-from fl_sketch.privacy import aggregation
-from fl_sketch.rounds import comms, transforms as t
+from fl_sketch.rounds import aggregation, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 import jax
 import jax.numpy as jnp
@@ -29,7 +28,7 @@ def fedsketchgate(
   k: int | None = None,
   control_gain: float | None = None,
   printed: bool = False,
-  privacy: aggregation.Release | None = None,
+  privacy: aggregation.PrivateMean | None = None,
 ) -> Algorithm:
   r"""Local steps along :math:`g_j - c_j`, which sketches keep up to date.
 
@@ -74,29 +73,29 @@ def fedsketchgate(
     raise ValueError(f'Expected {control_gain=} to be None if {printed=}.')
   scale = 1 / (local_steps if printed else hp.client_lr * local_steps)
   track = functools.partial(_track, sketch, scale, control_gain, printed)
-  send, releases = aggregation.aggregate(hp, privacy), int(privacy is not None)
-  as_sent = aggregation.bounded(hp, privacy)
+  as_sent = privacy.bounded if privacy else lambda table: table
+  means = aggregation.cohort_means(1 if k is None else 2, privacy=privacy)
   if k is None:
     encode, read = t.sketch(sketch), t.desketch(sketch)
-    link = _link(_mean(send), lambda message: message, as_sent, track)
+    exchange = _exchange(_mean, lambda sent: sent, means, as_sent, track)
   else:
-    encode, _, read = fedsketch.heaprix_links(sketch, k, send)
-    mean = functools.partial(fedsketch.heaprix_mean, sketch, k, send)
-    link = _link(mean, lambda message: message.table, as_sent, track)
-    releases *= 2
+    encode = fedsketch.heaprix_tables(sketch)
+    read = fedsketch.heaprix_reader(sketch)
+    mean = functools.partial(fedsketch.heaprix_mean, sketch, k)
+    table_of = lambda sent: sent.table
+    exchange = _exchange(mean, table_of, means, as_sent, track)
   return federated(
     local,
     encode,
-    link,
+    exchange,
     read,
     optax.scale_by_learning_rate(hp.server_lr),
     drift=lambda protocol: jax.tree.map(jnp.negative, protocol[0].variates),
-    releases=releases,
   )
 
 
-def _link(mean, table_of, as_sent, track) -> t.Broadcast:
-  """What clients send -> its mean, broadcast; tracks c_j on the way."""
+def _exchange(mean, table_of, means, as_sent, track) -> t.Exchange:
+  """What clients send -> its mean, broadcast; updates c_j on the way."""
 
   def init(params):
     zeros = optax.tree.zeros_like(params)
@@ -105,32 +104,34 @@ def _link(mean, table_of, as_sent, track) -> t.Broadcast:
   def update(sent, state, params=None, *, keys, **extra):
     message, bill = mean(sent, params, keys=keys, **extra)
     tables = table_of(message), jax.vmap(as_sent)(table_of(sent))
-    return message, State(track(state.variates, *tables, params, keys), bill)
+    per_step = extra['lanes_per_step']
+    variates = track(state.variates, *tables, params, keys, per_step)
+    return message, State(variates, bill)
 
-  return t.Broadcast(init, update)
+  return t.Exchange(init, update, means=means, broadcasts=True)
 
 
-def _mean(send):
+def _mean(tables, params, *, means, keys, **extra):
   """Clients' tables -> (their mean, the bill)."""
-
-  def mean(tables, params, *, weight, noise, **_):
-    del params
-    mean, up = send(tables, weight, noise=noise)
-    down = comms.bill(down=comms.nbytes(mean))
-    return mean, comms.total_bill([up, down])
-
-  return mean
+  del params, keys
+  mean, up = means[0](tables, **extra)
+  down = comms.bill(down=comms.nbytes(mean))
+  return mean, comms.total_bill([up, down])
 
 
-def _track(op, scale, gain, printed, variates, mean, tables, params, keys):
+def _track(
+  op, scale, gain, printed, variates, mean, tables, params, keys, per_step
+):
   control = op if printed else linear_reader(op, params)
   if gain is None:
     alpha = sketches.properties(control).alpha
     gain = 1 if printed or alpha is None else 1 / (1 + alpha(params))
   read = lambda table: control.desketch(keys.round, table, params)
-  own = t.over_lanes(lambda _, table: read(table), keys, tables)
+  estimates = t.over_lanes(
+    lambda _, table: read(table), keys, tables, lanes_per_step=per_step
+  )
   move = lambda c, phi, phi_j: c - gain * scale * (phi[None] - phi_j)
-  rows = jax.tree.map(move, variates.value, read(mean), own)
+  rows = jax.tree.map(move, variates.value, read(mean), estimates)
   return comms.PerClient(rows)
 
 

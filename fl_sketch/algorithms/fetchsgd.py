@@ -3,8 +3,11 @@
 from typing import Any, NamedTuple
 
 from fl_sketch import codecs, sketches
-from fl_sketch.privacy import aggregation
-from fl_sketch.rounds import error_feedback as feedback, transforms as t
+from fl_sketch.rounds import (
+  aggregation,
+  error_feedback as feedback,
+  transforms as t,
+)
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 import jax.numpy as jnp
 import optax
@@ -35,7 +38,7 @@ def fetchsgd(
   error_update: str = 'zero',
   momentum_masking: bool = True,
   local_k: int | None = None,
-  privacy: aggregation.Release | None = None,
+  privacy: aggregation.PrivateMean | None = None,
 ) -> Algorithm:
   r"""Heavy hitters of an error table, :math:`w \leftarrow w - \Delta`.
 
@@ -106,14 +109,14 @@ def fetchsgd(
   return federated(
     local,
     *largest,
-    *aggregation.sketched_mean(sketch, hp, privacy, hash_key='run'),
+    t.sketch(sketch, hash_key='run'),
+    aggregation.mean_over_cohort(privacy=privacy),
     t.Transform(init, update),
     t.broadcast(),
     t.stateless(
       lambda sent, params, *, keys, **_: codec.decode(keys.run, sent, params)
     ),
     optax.scale(-1.0),
-    releases=int(privacy is not None),
   )
 
 

@@ -2,8 +2,7 @@
 
 from fl_sketch import codecs, sketches
 from fl_sketch.algorithms import server_optimizers
-from fl_sketch.privacy import aggregation
-from fl_sketch.rounds import robust as robust_lib, transforms as t
+from fl_sketch.rounds import aggregation, robust as robust_lib, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 
 
@@ -13,7 +12,7 @@ def iterative_sketching(
   *,
   sketch: sketches.Sketch,
   server_optimizer: server_optimizers.ServerOptimizer = 'sgd',
-  privacy: aggregation.Release | None = None,
+  privacy: aggregation.PrivateMean | None = None,
   robust: robust_lib.Rule | None = None,
   codec: codecs.Codec | None = None,
 ) -> Algorithm:
@@ -43,9 +42,9 @@ def iterative_sketching(
   """
   return federated(
     local,
-    *aggregation.sketched_mean(sketch, hp, privacy, robust=robust, codec=codec),
+    t.sketch(sketch),
+    aggregation.mean_over_cohort(privacy=privacy, robust=robust, codec=codec),
     t.broadcast(),
     t.desketch(sketch),
     server_optimizers.server_step(hp, server_optimizer),
-    releases=int(privacy is not None),
   )

@@ -95,7 +95,7 @@ def _change(codec) -> t.Transform:
   return t.stateless(encode)
 
 
-def _estimate(codec, probability) -> t.Transform:
+def _estimate(codec, probability) -> t.Exchange:
   """What clients send -> g; the coin decides which half travels."""
 
   def init(params):
@@ -103,20 +103,22 @@ def _estimate(codec, probability) -> t.Transform:
     zeros = optax.tree.zeros_like(params)
     return State(jnp.int32(0), params, zeros, comms.bill())
 
-  def update(payload, state, params=None, *, keys, weight, **_):
+  def update(payload, state, params=None, *, keys, weight, **extra):
     whole, change = payload
 
     def synchronise():
-      mean, up = comms.uplink(whole, weight)
+      mean, up = comms.uplink_stacked(whole, weight)
       return mean, comms.bill(up)
 
     def add_change():
-      decoded = feedback.decode_lanes(codec, keys, change, params)
-      mean, up = comms.uplink(change, weight, decoded)
+      decoded = feedback.decode_lanes(
+        codec, keys, change, params, extra['lanes_per_step']
+      )
+      mean, up = comms.uplink_stacked(change, weight, decoded)
       return jax.tree.map(jnp.add, state.gradient, mean), comms.bill(up)
 
     heads = keys_lib.coin(keys, probability) | (state.count == 0)
     gradient, bill = lax.cond(heads, synchronise, add_change)
     return gradient, State(state.count + 1, params, gradient, bill)
 
-  return t.Transform(init, update)
+  return t.Exchange(init, update)

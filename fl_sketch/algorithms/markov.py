@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from fl_sketch import codecs
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.rounds import (
+  aggregation,
   error_feedback as feedback,
   keys as keys_lib,
   transforms as t,
@@ -52,7 +53,9 @@ def ef21(
   return federated(
     local,
     feedback.markov(codec),
-    t.mean_over_cohort(decode=feedback.decoder(codec), denominator=population),
+    aggregation.mean_over_cohort(
+      decode=feedback.decoder(codec), denominator=population
+    ),
     t.broadcast(),
     optax.trace(1.0),
     optax.scale_by_learning_rate(hp.server_lr),
@@ -102,7 +105,9 @@ def cd_adam(
   return federated(
     local,
     feedback.markov(codec),
-    t.mean_over_cohort(decode=feedback.decoder(codec), denominator=population),
+    aggregation.mean_over_cohort(
+      decode=feedback.decoder(codec), denominator=population
+    ),
     _markov_downlink(codec),
     t.broadcast(),
     t.stateless(decode),

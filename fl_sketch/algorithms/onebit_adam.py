@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import optax
 
 
-class Links(NamedTuple):
-  """State of the two links.
+class State(NamedTuple):
+  """What outlives a round.
 
   Attributes:
     count: int32[], rounds done.
@@ -83,17 +83,17 @@ def onebit_adam(
   )
 
 
-def _exchange(warmup, b1) -> t.Broadcast:
+def _exchange(warmup, b1) -> t.Exchange:
   """Gradients -> the mean gradient while warm, the new momentum after."""
   codec = codecs.sign('l2')
 
   def init(params):
     zeros = optax.tree.zeros_like(params)
     rows = comms.PerClient(zeros)
-    return Links(jnp.int32(0), zeros, rows, zeros, comms.bill())
+    return State(jnp.int32(0), zeros, rows, zeros, comms.bill())
 
   def dense(grads, state, params, keys, weight):
-    mean, up = comms.uplink(grads, weight)
+    mean, up = comms.uplink_stacked(grads, weight)
     momentum = jax.tree.map(_decay(b1), state.momentum, mean)
     bill = comms.bill(up, comms.nbytes(mean))
     return mean, state._replace(momentum=momentum, bill=bill)
@@ -104,7 +104,7 @@ def _exchange(warmup, b1) -> t.Broadcast:
     payload = jax.vmap(codec.encode)(keys.client, wanted)  # it draws nothing
     decode = lambda key, sent: codec.decode(key, sent, params)
     sent = jax.vmap(decode)(keys.client, payload)
-    mean, up = comms.uplink(payload, weight, sent)
+    mean, up = comms.uplink_stacked(payload, weight, sent)
     missing = jax.tree.map(jnp.add, mean, state.server_error)
     message = codec.encode(keys.round, missing)
     momentum = codec.decode(keys.round, message, params)
@@ -121,7 +121,7 @@ def _exchange(warmup, b1) -> t.Broadcast:
     sent, new = lax.cond(state.count < warmup, dense, signs, *args)
     return sent, new._replace(count=state.count + 1)
 
-  return t.Broadcast(init, update)
+  return t.Exchange(init, update, broadcasts=True)
 
 
 def _decay(decay):

@@ -2,8 +2,7 @@
 
 from fl_sketch import sketches
 from fl_sketch.algorithms import iterative_sketching as song, server_optimizers
-from fl_sketch.privacy import aggregation
-from fl_sketch.rounds import transforms as t
+from fl_sketch.rounds import aggregation, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 import optax
 
@@ -12,7 +11,7 @@ def dp_fedavg(
   local: Local,
   hp: Hyper,
   *,
-  privacy: aggregation.Release,
+  privacy: aggregation.PrivateMean,
   server_optimizer: server_optimizers.ServerOptimizer = 'sgd',
 ) -> Algorithm:
   r"""FedAvg on clipped updates, with noise: private for each client as a whole.
@@ -43,11 +42,10 @@ def dp_fedavg(
   return federated(
     local,
     t.per_client(optax.scale(1 / hp.client_lr)),
-    aggregation.mean_over_cohort(hp, privacy),
+    aggregation.mean_over_cohort(privacy=privacy),
     t.broadcast(),
     server_optimizers.server_step(hp, server_optimizer),
     optax.scale(hp.client_lr),
-    releases=1,
   )
 
 
@@ -55,7 +53,7 @@ def dp_normfedavg(
   local: Local,
   hp: Hyper,
   *,
-  privacy: aggregation.Release,
+  privacy: aggregation.PrivateMean,
   server_optimizer: server_optimizers.ServerOptimizer = 'sgd',
 ) -> Algorithm:
   r"""DP-FedAvg with every update scaled to norm C, short ones up.
@@ -76,8 +74,10 @@ def dp_normfedavg(
 
   Source: Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094, Algorithm 2.
   """
-  scaled = privacy._replace(bound='normalize')
-  return dp_fedavg(local, hp, privacy=scaled, server_optimizer=server_optimizer)
+  normalizing = privacy.normalizing()
+  return dp_fedavg(
+    local, hp, privacy=normalizing, server_optimizer=server_optimizer
+  )
 
 
 def private_iterative_sketching(

@@ -30,7 +30,7 @@ from fl_sketch.algorithms.private import (
 )
 from fl_sketch.algorithms.safl import safl
 from fl_sketch.algorithms.sketched_sgd import sketched_sgd
-from fl_sketch.privacy import aggregation
+from fl_sketch.privacy.aggregation import Release
 from fl_sketch.rounds.algorithm import Algorithm
 
 
@@ -58,7 +58,7 @@ _GRAPH = {'graph': partial(topology.ring, 8), 'population': 8}
 _RANDOM = {'codec': partial(codecs.rand_k, 10)}
 _LARGEST = {'codec': partial(codecs.top_k, 10)}
 _QUANTIZED = {'codec': partial(codecs.quantized_top_k, 10, 4, 10)}
-_PRIVATE = {'privacy': partial(aggregation.Release, 8)}
+_PRIVATE = {'privacy': partial(Release, 8)}
 _K = {'k': 10}
 _STEPS = {'local_steps': 2}
 _ALL = {'population': 8}

@@ -2,8 +2,7 @@
 
 from fl_sketch import codecs, sketches
 from fl_sketch.algorithms import server_optimizers
-from fl_sketch.privacy import aggregation
-from fl_sketch.rounds import robust as robust_lib, transforms as t
+from fl_sketch.rounds import aggregation, robust as robust_lib, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 import jax
 import jax.numpy as jnp
@@ -18,7 +17,7 @@ def safl(
   server_optimizer: server_optimizers.ServerOptimizer = 'adam',
   schedule: optax.Schedule | None = None,
   clip: str | None = None,
-  privacy: aggregation.Release | None = None,
+  privacy: aggregation.PrivateMean | None = None,
   robust: robust_lib.Rule | None = None,
   codec: codecs.Codec | None = None,
 ) -> Algorithm:
@@ -75,12 +74,12 @@ def safl(
   return federated(
     local,
     *on_client,
-    *aggregation.sketched_mean(sketch, hp, privacy, robust=robust, codec=codec),
+    t.sketch(sketch),
+    aggregation.mean_over_cohort(privacy=privacy, robust=robust, codec=codec),
     t.broadcast(),
     t.desketch(sketch),
     *on_server,
     server_optimizers.server_step(hp, server_optimizer, schedule),
-    releases=int(privacy is not None),
   )
 
 

@@ -4,8 +4,7 @@ import functools
 from typing import Any, NamedTuple
 
 from fl_sketch import sketches
-from fl_sketch.privacy import aggregation
-from fl_sketch.rounds import comms, transforms as t
+from fl_sketch.rounds import aggregation, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 from fl_sketch.sketches.base import dimension
 import jax
@@ -50,7 +49,7 @@ def sketched_sgd(
   k: int,
   candidates: int = 4,
   momentum: float = 0.0,
-  privacy: aggregation.Release | None = None,
+  privacy: aggregation.PrivateMean | None = None,
 ) -> Algorithm:
   r"""Top-k of the mean of :math:`a_i = e_i + \eta u_i`, found by its sketch.
 
@@ -82,21 +81,20 @@ def sketched_sgd(
   if k < 1 or candidates < 1:
     raise ValueError(f'Expected {k=} >= 1 and {candidates=} >= 1.')
 
-  send = aggregation.aggregate(hp, privacy)
-  find = functools.partial(_find, sketch, k, candidates, send)
+  find = functools.partial(_find, sketch, k, candidates)
+  means = aggregation.cohort_means(2, privacy=privacy)
   return federated(
     local,
-    _exchange(find, k, momentum, hp.server_lr),
+    _exchange(find, means, k, momentum, hp.server_lr),
     t.stateless(
       lambda sent, params, **_: sketches.put(
         params, _support(sent), -sent.values
       )
     ),
-    releases=2 * (privacy is not None),
   )
 
 
-def _exchange(find, k, momentum, server_lr) -> t.Broadcast:
+def _exchange(find, means, k, momentum, server_lr) -> t.Exchange:
   """Gradients -> what the server sends; clears what got through."""
 
   def init(params):
@@ -124,17 +122,19 @@ def _exchange(find, k, momentum, server_lr) -> t.Broadcast:
       comms.PerClient(clear(wanted)), comms.PerClient(rows), bill
     )
 
-  return t.Broadcast(init, update)
+  return t.Exchange(init, update, means=means, broadcasts=True)
 
 
-def _find(op, k, candidates, send, wanted, params, *, keys, weight, noise, **_):
+def _find(op, k, candidates, wanted, params, *, keys, means, **extra):
   """Both uplinks: (what the server sends, the bill)."""
-  tables = t.over_lanes(lambda keys, x: op.sketch(keys.round, x), keys, wanted)
-  table, first = send(tables, weight, noise=noise)
+  sketch = lambda keys, x: op.sketch(keys.round, x)
+  per_step = extra['lanes_per_step']
+  tables = t.over_lanes(sketch, keys, wanted, lanes_per_step=per_step)
+  table, first = means[0](tables, **extra)
   estimate = op.desketch(keys.round, table, params)
   top = _largest(estimate, candidates * k)
   exact = jax.vmap(lambda x: sketches.take(x, top))(wanted)
-  mean, second = send(exact, weight, noise=noise, index=1)
+  mean, second = means[1](exact, **extra)
   message = _keep(top, mean, k)
   down = comms.bill(down=comms.nbytes(message))
   return message, comms.total_bill([first, second, down])

@@ -19,6 +19,7 @@ complete graph; Bell et al. (CCS 2020, ePrint 2020/704), Algorithm 2, with a
 Harary graph of few neighbours.
 """
 
+import functools
 import math
 from typing import Any
 
@@ -166,6 +167,7 @@ def masked_tables(
   *,
   max_abs: float,
   neighbours: int | None = None,
+  lanes_per_step: int | None = 0,
 ) -> Tree:
   """Masks each client's table: the message, which may arrive too late.
 
@@ -181,6 +183,7 @@ def masked_tables(
     key: as in `secure_sum`, which also says what is raised.
     max_abs: as there.
     neighbours: as there.
+    lanes_per_step: as there.
 
   Returns:
     Leaves uint32[lanes, ...], local.
@@ -188,7 +191,8 @@ def masked_tables(
   slots, peers, clients = _peers(tables, key, neighbours)
   fixed = encode(tables, max_abs, resolution(max_abs, clients))
   every = jnp.ones_like(peers, bool)
-  return _add_masks(fixed, key, slots, peers, every, 1)
+  mask = functools.partial(_add_masks, lanes_per_step, key, slots, peers)
+  return mask(fixed, every, 1)
 
 
 def secure_sum(
@@ -198,6 +202,7 @@ def secure_sum(
   *,
   max_abs: float,
   neighbours: int | None = None,
+  lanes_per_step: int | None = 0,
 ) -> tuple[Tree, int, int]:
   """Sums the survivors' tables, and bills each of them.
 
@@ -233,6 +238,8 @@ def secure_sum(
     max_abs: bound on every number, to which larger ones are clipped. A bound
       that is traced goes into the tables: divide by it and take 1.
     neighbours: even k, each client's number of masks; None is all others.
+    lanes_per_step: how many clients a shard masks at once, as of
+      `rounds.cohort_step`.
 
   Returns:
     The sum, f32[...], shared; bytes up and down, as in `traffic`.
@@ -246,13 +253,20 @@ def secure_sum(
   Source: Bonawitz et al. (CCS 2017, ePrint 2017/281); Bell et al. (CCS 2020,
   ePrint 2020/704).
   """
-  sent = masked_tables(tables, key, max_abs=max_abs, neighbours=neighbours)
+  sent = masked_tables(
+    tables,
+    key,
+    max_abs=max_abs,
+    neighbours=neighbours,
+    lanes_per_step=lanes_per_step,
+  )
   slots, peers, clients = _peers(tables, key, neighbours)
   taken = (weight > 0).astype(jnp.float32)
   present, _ = comms.exchange(taken, taken, slots, clients)
   revealed = (peers == slots[:, None]) | (present[peers] == 0)
   revealed &= (weight > 0)[:, None]  # no work on what does not arrive
-  opened = _add_masks(sent, key, slots, peers, revealed, -1)
+  unmask = functools.partial(_add_masks, lanes_per_step, key, slots, peers)
+  opened = unmask(sent, revealed, -1)
   arrived = lambda x: jax.vmap(jnp.multiply)(x, taken.astype(jnp.uint32))
   total = comms.sum_exactly(jax.tree.map(arrived, opened))
   bill = traffic(comms.nbytes(total), peers.shape[1] - 1)
@@ -268,7 +282,7 @@ def _peers(tables, key, neighbours):
   return slots, jnp.concatenate([slots[:, None], others], 1), clients
 
 
-def _add_masks(tables, key, slots, peers, chosen, sign):
+def _add_masks(lanes_per_step, key, slots, peers, tables, chosen, sign):
   """Adds `sign` x the `chosen` masks of every slot, one at a time."""
   key = comms.downlink(key)  # a vmapped cond fails to make it local itself
   signs = sign * jnp.where(peers < slots[:, None], -1, 1)
@@ -294,6 +308,4 @@ def _add_masks(tables, key, slots, peers, chosen, sign):
     return jax.tree.unflatten(treedef, leaves)
 
   lanes = tables, slots, peers, signs
-  return client_loop.map_clients(
-    one_client, lanes, client_loop.default_lanes_per_step()
-  )
+  return client_loop.map_clients(one_client, lanes, lanes_per_step)

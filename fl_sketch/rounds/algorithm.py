@@ -45,12 +45,14 @@ class Algorithm(NamedTuple):
     drift: protocol state -> what local work may read of it: a `PerClient`, or
       anything shared; None for most algorithms.
     server: from the broadcast to an update of params.
-    decode: (keys, payload, like) -> what the lane loop adds up; None if the
-      protocol wants the payloads themselves, leaves [lanes, ...].
+    decode: (keys, payload, like) -> what the client loop adds up; None if the
+      protocol takes the payloads themselves, leaves [lanes, ...].
     releases: how often in a round noise protects something: a client, or, in
-      local work, a sample. If not 0 a round takes a secret key, local work
-      draws from it, weights count as 0 or 1, and a round without participants
-      is made all the same.
+      local work, a sample; those of the links are added up. If not 0 a round
+      takes a secret key, local work draws from it, weights count as 0 or 1, and
+      a round without participants is made all the same.
+    sensitivity: f32[] for each release of the links, as of
+      `transforms.Transform`.
   """
 
   local: Local
@@ -60,16 +62,17 @@ class Algorithm(NamedTuple):
   server: optax.GradientTransformationExtraArgs = _IDENTITY
   decode: comms.Decode | None = None
   releases: int = 0
+  sensitivity: tuple[Any, ...] = ()
 
 
 def federated(
   local: Local,
   *links: Any,
   drift: Callable[[Any], Any] | None = None,
-  releases: int = 0,
 ) -> Algorithm:
-  """An algorithm from its local work and the links of one chain."""
+  """An algorithm from its local work and the links of one chain.
+
+  Its releases are those that the links declare, so that none is forgotten.
+  """
   chain = transforms.federated_chain(*links)
-  return Algorithm(
-    local=local, drift=drift, releases=releases, **chain._asdict()
-  )
+  return Algorithm(local=local, drift=drift, **chain._asdict())

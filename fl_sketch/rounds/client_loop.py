@@ -11,14 +11,20 @@ Tree = Any
 Present = Callable[[Tree], jax.Array]  # lane -> bool[]
 
 
-def default_lanes_per_step(*, convolutions: bool = True) -> int | None:
-  """How many lanes to work on at once on this backend; None is all of them.
+def default_lanes_per_step(
+  platform: str | None = None, *, convolutions: bool = True
+) -> int | None:
+  """How many lanes to work on at once; None is all of them.
 
   On a CPU a client's work stays in cache when it runs alone, and vmap would
   turn convolutions into grouped ones, for which XLA:CPU has no good kernel.
   Where there are none, a few clients at once are a little faster.
+
+  Args:
+    platform: of the devices of a mesh; None is that of the default backend.
+    convolutions: whether the model has some.
   """
-  if jax.default_backend() != 'cpu':
+  if (platform or jax.default_backend()) != 'cpu':
     return None
   return 1 if convolutions else 4
 
@@ -34,14 +40,16 @@ def map_clients(
   Args:
     fn: one client's work.
     lanes: leaves [lanes, ...].
-    lanes_per_step: 1 is a scan, None a vmap, any other number a scan over
-      vmapped chunks; the results are the same.
+    lanes_per_step: 1 is a scan, None a vmap, 0 what suits the backend, any
+      other number a scan over vmapped chunks; the results are the same.
     present: lane -> bool[]; where it is false, and lanes are worked on one by
       one, no work is done and results are zeros. None is everywhere.
 
   Returns:
     The results, leaves [lanes, ...].
   """
+  if lanes_per_step == 0:
+    lanes_per_step = default_lanes_per_step()
   if present is not None and lanes_per_step == 1:
     fn = _where_present(fn, present)
   if lanes_per_step is None:
@@ -76,7 +84,7 @@ def sum_over_lanes(
   def send(lane):
     _, decoded, weight, rest = fn(lane)
     add = lambda x: comms.weighted(x, weight)
-    return (jax.tree.map(add, decoded), weight), rest
+    return (jax.tree.map(add, decoded), comms.total_weight(weight)), rest
 
   def zeros():
     shapes, _ = jax.eval_shape(send, first)

@@ -57,7 +57,8 @@ def build(
       keys=keys_lib.for_lanes(keys, cohort.ids),
       weight=weight,
       ids=cohort.ids,
-      noise=noise and keys_lib.for_lanes(noise, cohort.ids),
+      noise=None if noise is None else keys_lib.for_lanes(noise, cohort.ids),
+      lanes_per_step=lanes_per_step,
     )
 
     came = cohort.weight > 0
@@ -67,7 +68,9 @@ def build(
       return jnp.where(comms.beside(taken, row), row, old)
 
     rows = comms.map_per_client(keep, (comms.PerClient(row), new), rows)
-    metrics, _ = comms.uplink(metrics, jnp.where(taken, cohort.weight, 0))
+    metrics, _ = comms.uplink_stacked(
+      metrics, jnp.where(taken, cohort.weight, 0)
+    )
     count = lambda who: comms.sum_over_cohort(who.astype(jnp.int32))
     who = {
       'participants': count(taken),
@@ -100,8 +103,8 @@ def _client_work(algorithm, start, keys, noise, fetch, data, attack, max_norm):
     own = keys_lib.for_client(keys, client.ids)
     batches = client.batches if fetch is None else fetch(data, client.batches)
     drift = shared if drift is None else drift
-    secret = noise and keys_lib.for_client(noise, client.ids)
-    key = keys_lib.local_key(secret or own)
+    source = own if noise is None else keys_lib.for_client(noise, client.ids)
+    key = keys_lib.local_key(source)  # secret in a private round
     moved, metrics = algorithm.local(params, batches, key, drift)
     if attack is not None and client.byzantine is not None:
       other = attack(moved, keys_lib.attack_key(own))

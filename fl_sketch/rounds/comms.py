@@ -4,8 +4,8 @@ A cohort of C clients is laid out as shards x lanes: `shard_map` splits it over
 the mesh axis `shard`, and each shard holds its clients on a leading axis, the
 lanes. A value is *shared* if every client holds the same copy and *local* if
 each holds its own; JAX's types say which, since a shared value is invariant
-over `shard`. `uplink` is the only way from local to shared and `downlink` the
-only way back; `shard_map` refuses a program that cheats.
+over `shard`. The uplinks are the only way from local to shared and `downlink`
+the only way back; `shard_map` refuses a program that cheats.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ class LaneSum(NamedTuple):
 
   Attributes:
     total: sum over lanes of weight x decoded payload; f32 or better.
-    weight: f32[], the sum of the lanes' weights.
+    weight: f32[] or f64[], the sum of the lanes' weights.
     nbytes: wire size of one client's payload.
   """
 
@@ -84,36 +84,54 @@ def downlink(tree: Tree) -> Tree:
   return jax.tree.map(lambda x: jax.lax.pcast(x, SHARD, to='varying'), tree)
 
 
-def uplink(
-  payload: Tree | LaneSum,
-  weight: jax.Array,
-  decoded: Tree | None = None,
-  denominator: jax.Array | float | None = None,
+def uplink_sum(
+  lane_sum: LaneSum, denominator: jax.Array | float | None = None
 ) -> tuple[Tree, int]:
-  """Sends every client's `payload`; returns the weighted mean, shared.
+  """Sends payloads that were added up as they came; returns their mean, shared.
 
   Args:
-    payload: what goes on the wire, in wire dtypes; leaves [lanes, ...]. Or the
-      `LaneSum` of payloads that were decoded and added as they came.
-    weight: f32[lanes], aggregation weights; 0 for a client that is absent.
-    decoded: what the payloads stand for, leaves [lanes, ...], which is what is
-      summed; None for a linear encoding, whose payloads themselves are.
+    lane_sum: of this shard.
     denominator: what the weighted sum is divided by; the sum of the weights if
       None. Under differential privacy it must be a constant.
 
   Returns:
-    The mean of the decoded payloads (zeros if nobody took part), and the bytes
-    one participating client sent.
+    The mean of the decoded payloads (zeros if no client took part), and the
+    bytes that one participating client sent.
   """
-  if not isinstance(payload, LaneSum):
-    payload = _sum_lanes(payload, weight, decoded)
-  total = jax.tree.map(lambda x: jax.lax.psum(x, SHARD), payload.total)
+  total = jax.tree.map(lambda x: jax.lax.psum(x, SHARD), lane_sum.total)
   if denominator is None:
-    denominator = jax.lax.psum(payload.weight, SHARD)
-  denominator = jnp.asarray(denominator, jnp.float32)
+    denominator = jax.lax.psum(lane_sum.weight, SHARD)
+  # A float32 denominator would spoil sums of 64-bit numbers.
+  wide = jax.dtypes.canonicalize_dtype(jnp.float64)
+  denominator = jnp.asarray(denominator, wide)
   scale = jnp.where(denominator > 0, 1 / jnp.maximum(denominator, 1e-38), 0)
   mean = jax.tree.map(lambda x: x * scale.astype(x.dtype), total)
-  return mean, payload.nbytes
+  return mean, lane_sum.nbytes
+
+
+def uplink_stacked(
+  payloads: Tree,
+  weight: jax.Array,
+  decoded: Tree | None = None,
+  denominator: jax.Array | float | None = None,
+) -> tuple[Tree, int]:
+  """Sends every client's payload; returns the weighted mean, shared.
+
+  Args:
+    payloads: what goes on the wire, in wire dtypes; leaves [lanes, ...].
+    weight: f32[lanes], aggregation weights; 0 for a client that is absent.
+    decoded: what the payloads stand for, leaves [lanes, ...], which is what is
+      summed; None for a linear encoding, whose payloads themselves are.
+    denominator: as of `uplink_sum`.
+
+  Returns:
+    As of `uplink_sum`.
+  """
+  first = lambda tree: jax.tree.map(lambda x: x[0], tree)
+  add = lambda x: jax.vmap(weighted)(x, weight).sum(0)
+  total = jax.tree.map(add, payloads if decoded is None else decoded)
+  size = nbytes(jax.eval_shape(first, payloads))
+  return uplink_sum(LaneSum(total, total_weight(weight), size), denominator)
 
 
 def exchange(
@@ -160,6 +178,11 @@ def sum_exactly(tree: Tree) -> Tree:
   return jax.tree.map(lambda x: jax.lax.psum(x.sum(0), SHARD), tree)
 
 
+def total_weight(weight: jax.Array) -> jax.Array:
+  """The sum of f32[lanes]; f64[] where 64-bit numbers are enabled."""
+  return weight.astype(jax.dtypes.canonicalize_dtype(jnp.float64)).sum()
+
+
 def weighted(x: jax.Array, weight: jax.Array) -> jax.Array:
   """A client's leaf [...] times its weight in f32 or better; 0 x NaN is 0."""
   x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
@@ -167,19 +190,12 @@ def weighted(x: jax.Array, weight: jax.Array) -> jax.Array:
 
 
 def beside(values: Any, x: Any) -> Any:
-  """[lanes] with as many axes as x, [lanes, ...], to stand beside it.
+  """Reshapes f[lanes] to [lanes, 1, ..., 1], to broadcast against x.
 
-  >>> beside(np.ones(3), np.ones((3, 2, 5))).shape
+  >>> beside(jnp.ones(3), jnp.ones((3, 2, 5))).shape
   (3, 1, 1)
   """
   return values.reshape((-1,) + (1,) * (x.ndim - 1))
-
-
-def _sum_lanes(payload, weight, decoded):
-  one = jax.eval_shape(lambda tree: jax.tree.map(lambda x: x[0], tree), payload)
-  add = lambda x: jax.vmap(weighted)(x, weight).sum(0)
-  total = jax.tree.map(add, payload if decoded is None else decoded)
-  return LaneSum(total, weight.sum(), nbytes(one))
 
 
 def _is(kind):

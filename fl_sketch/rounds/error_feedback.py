@@ -19,11 +19,16 @@ def decoder(codec: codecs.Codec) -> comms.Decode:
 
 
 def decode_lanes(
-  codec: codecs.Codec, keys: keys_lib.RoundKeys, payload: Any, like: Any
+  codec: codecs.Codec,
+  keys: keys_lib.RoundKeys,
+  payload: Any,
+  like: Any,
+  lanes_per_step: int | None = 0,
 ) -> Any:
   """What the payloads of a protocol's lanes stand for, leaves [lanes, ...]."""
   decode = decoder(codec)
-  return t.over_lanes(lambda keys, x: decode(keys, x, like), keys, payload)
+  one = lambda keys, x: decode(keys, x, like)
+  return t.over_lanes(one, keys, payload, lanes_per_step=lanes_per_step)
 
 
 def check_codec(codec: codecs.Codec, params: Any) -> None:

@@ -12,8 +12,7 @@ lanes that are worked on at once.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fl_sketch.rounds import comms, keys as keys_lib, transforms as t
-from fl_sketch.utils import checks
+from fl_sketch.rounds import comms
 import jax
 import jax.numpy as jnp
 
@@ -31,44 +30,6 @@ class Rule(NamedTuple):
 
   kind: str
   groups: int
-
-
-def mean_over_cohort(
-  rule: Rule, *, decode: comms.Decode | None = None
-) -> t.Uplink:
-  """The uplink: every client's payload -> the rule's mean, shared.
-
-  Inside a group clients count by their weights; groups count alike, whatever
-  their weights, or else the largest would be the one to spoil. Groups that are
-  empty, or whose sum is not finite, are left out.
-
-  Args:
-    rule: which mean, over how many groups.
-    decode: as in `transforms.mean_over_cohort`.
-
-  Raises:
-    ValueError: there is no such rule, or no group.
-  """
-  checks.choice('robust', rule.kind, tuple(KINDS))
-  groups = checks.count('groups', rule.groups)
-
-  where = lambda key: jnp.arange(groups) == keys_lib.group(key, groups)
-
-  def grouped(keys, payload, like):
-    tree = payload if decode is None else decode(keys, payload, like)
-    mine = where(keys.client)
-    rows = lambda x: jnp.where(comms.beside(mine, x[None]), x[None], 0)
-    return jax.tree.map(rows, tree)
-
-  link = t.mean_over_cohort(decode=grouped, denominator=1.0)
-
-  def update(payload, state, params=None, *, keys, weight, **extra):
-    extra |= {'keys': keys, 'weight': weight}
-    sums, state = link.update(payload, state, params, **extra)
-    weights, _ = comms.uplink(jax.vmap(where)(keys.client), weight, None, 1.0)
-    return KINDS[rule.kind](*_means(sums, weights)), state
-
-  return t.Uplink(link.init, update, link.decode)
 
 
 def geometric_median(points: Any, present: jax.Array) -> Any:
@@ -155,8 +116,11 @@ KINDS: dict[str, Callable[[Any, jax.Array], Any]] = {
 }
 
 
-def _means(totals, weight):
-  """Sums of the groups -> (their means, which of them there are)."""
+def group_means(totals: Any, weight: jax.Array) -> tuple[Any, jax.Array]:
+  """Sums of the groups, leaves [groups, ...] -> (their means, which count).
+
+  Groups without weight, or with a sum that is not finite, do not count.
+  """
   scale = jnp.where(weight > 0, 1 / jnp.maximum(weight, 1e-38), 0)
   means = jax.tree.map(
     lambda x: x * comms.beside(scale.astype(x.dtype), x), totals

@@ -203,7 +203,8 @@ def cohort_step(
   if rows_of not in ('population', 'cohort'):
     raise ValueError(f"Expected {rows_of=} in ('population', 'cohort').")
   if lanes_per_step == 0:
-    lanes_per_step = client_loop.default_lanes_per_step()
+    platform = mesh.devices.flat[0].platform
+    lanes_per_step = client_loop.default_lanes_per_step(platform)
   program = client_step.build(
     make,
     fetch=fetch,

@@ -2,22 +2,26 @@
 
 Links run from a client's pseudo-gradient to an update of the parameters:
 
-    per_client(...), sketch(op)   one client at a time, inside the lane loop
-    mean_over_cohort()            the uplink: from every client to the server
-    broadcast()                   the downlink: what every client receives
-    desketch(op), any optax tx    redone by whoever holds the broadcast
+    per_client(...), sketch(op)     one client at a time, in the client loop
+    aggregation.mean_over_cohort()  the uplink: from every client to the server
+    broadcast()                     the downlink: what every client receives
+    desketch(op), any optax tx      redone by every client and the server
 
 Extra arguments, by keyword, to every link:
   keys: `keys.RoundKeys`; in a protocol `keys.client` is key[lanes].
   weight: aggregation weights, 0 for a client that is absent; f32[] before the
     uplink and f32[lanes] in it.
   ids: int32[lanes], in a protocol only: which clients the lanes are.
+  lanes_per_step: in a protocol only: as of `rounds.cohort_step`.
   noise: `keys.NoiseKeys` of a private round, else None; in a protocol only,
     with a client key of each lane.
+
+A lane is a client's place in a shard.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import functools
+import inspect
 from typing import Any, NamedTuple
 
 from fl_sketch import sketches
@@ -27,64 +31,164 @@ import optax
 
 
 class Transform(optax.GradientTransformationExtraArgs):
-  """A link; its `update` may ask for any of the extra arguments by keyword."""
+  """A link; its `update` may ask for any of the extra arguments by keyword.
 
-  def __new__(cls, init: Callable[..., Any], update: Callable[..., Any]):
-    """Makes the link."""
-    return super().__new__(cls, init, update)
+  Attributes:
+    broadcasts: whether its result is what the clients receive.
+    releases: how often its noise protects what is released in a round.
+    sensitivity: for each release, the L2 norm by which one client can change
+      the sum, f32[].
+  """
+
+  broadcasts: bool = False
+  releases: int = 0
+  sensitivity: tuple[Any, ...] = ()
+
+  def __new__(
+    cls, init: Callable[..., Any], update: Callable[..., Any], **marks
+  ):
+    """Makes the link; `marks` are its attributes."""
+
+    @functools.wraps(update)
+    def marked(*args, **extra):
+      return update(*args, **extra)
+
+    self = super().__new__(cls, init, marked)
+    self.__dict__.update(marks)
+    # Combinators of optax keep only the function.
+    marked.__dict__['link'] = self
+    return self
+
+  def _replace(self, **fields):
+    """The link with another `init` or `update`, and the same attributes."""
+    both = self._asdict() | fields
+    return type(self)(both['init'], both['update'], **self.__dict__)
 
 
 class ClientTransform(Transform):
-  """A link that runs on one client; its state is that client's own."""
+  """A link that runs on one client; its state is that client's own.
+
+  Attributes:
+    sketch: the operator, of a link that sketches.
+    hash_key: which of `keys.RoundKeys` its hash functions are drawn from.
+  """
+
+  sketch: sketches.Sketch | None = None
+  hash_key: str | None = None
 
 
 class Broadcast(Transform):
-  """The link after which every client can go on by itself."""
+  """The downlink; clients that receive its result can redo all later links."""
+
+  broadcasts = True
 
 
 class Uplink(Transform):
-  """A link that takes the cohort's payloads, added up as they come.
+  """A mean over the cohort whose payloads are added up as they come.
+
+  Its `update` takes a `comms.LaneSum`.
 
   Attributes:
     decode: (keys, payload, like) -> what is summed, one client at a time.
+    attach: the client links before it -> (those with what clients do for this
+      uplink, the uplink after such clients); None if they have nothing to do.
   """
 
-  decode: comms.Decode
+  decode: comms.Decode = staticmethod(lambda keys, payload, like: payload)
+  attach: Callable[..., Any] | None = None
 
-  def __new__(cls, init, update, decode: comms.Decode | None):
-    """Makes the link; a `decode` of None is the identity."""
-    self = super().__new__(cls, init, update)
-    self.decode = decode or (lambda keys, payload, like: payload)
-    return self
+
+def attached(attach: Callable[[tuple[Any, ...]], Any]) -> Uplink:
+  """An uplink that is made when a chain shows it the links of the clients.
+
+  Args:
+    attach: as of `Uplink`.
+  """
+
+  def update(*_, **__):
+    raise ValueError('Expected this uplink in a federated_chain.')
+
+  return Uplink(optax.init_empty_state, update, attach=attach)
+
+
+class Exchange(Transform):
+  """A link in which all payloads of a shard meet, leaves [lanes, ...].
+
+  It does its uplinks itself, one or several; payloads are not added up as they
+  come, so that a round holds those of all lanes.
+
+  Args:
+    init: as of optax.
+    update: as of `Transform`; it takes ``means`` by keyword, as functions
+      (payloads, **extra arguments) -> (mean, bill), each to be called once.
+    means: the private or plain means that it takes, from
+      `aggregation.cohort_means`. The releases of the exchange are theirs.
+    **marks: other attributes.
+
+  Raises (when it is traced):
+    ValueError: one of the means is not taken once: taken twice, it would add
+      the same noise to two sums.
+  """
+
+  def __new__(cls, init, update, *, means: Sequence[Any] = (), **marks):
+    """Makes the link."""
+
+    def counted(updates, state, params=None, **extra):
+      calls = [0] * len(means)
+
+      def take(i, payloads, **extra):
+        calls[i] += 1
+        return means[i].take(payloads, **extra)
+
+      takes = [functools.partial(take, i) for i in range(len(means))]
+      result = update(updates, state, params, means=takes, **extra)
+      if calls != [1] * len(means):
+        raise ValueError(f'Expected every mean to be taken once, not {calls=}.')
+      return result
+
+    marks = {
+      'releases': sum(mean.releases for mean in means),
+      'sensitivity': sum((mean.sensitivity for mean in means), ()),
+    } | marks
+    return super().__new__(cls, init, counted if means else update, **marks)
 
 
 class Chain(NamedTuple):
   """A protocol in the parts that a round runs in different places.
 
   Attributes:
-    encode: pseudo-gradient -> payload; one client, inside the lane loop.
+    encode: pseudo-gradient -> payload; one client, inside the client loop.
     protocol: what the cohort sent -> what the server broadcasts, shared.
     server: broadcast -> update of params; the same on server and clients.
-    decode: (keys, payload, like) -> what the lane loop adds up. None: the
-      protocol wants the payloads themselves, leaves [lanes, ...].
+    decode: (keys, payload, like) -> what the client loop adds up. None: the
+      protocol takes the payloads themselves, leaves [lanes, ...].
+    releases: of all links together.
+    sensitivity: of every release.
   """
 
   encode: optax.GradientTransformationExtraArgs
   protocol: optax.GradientTransformationExtraArgs
   server: optax.GradientTransformationExtraArgs
   decode: comms.Decode | None
+  releases: int
+  sensitivity: tuple[Any, ...]
 
 
 def federated_chain(*links: Any) -> Chain:
   """Splits one readable chain into the parts of a round.
 
   Leading `ClientTransform`s become the encoder. If an `Uplink` follows, the
-  payloads are summed lane by lane as they are made, so that a round holds
+  payloads are summed client by client as they are made, so that a round holds
   O(d + b) numbers whatever the cohort. What follows `broadcast()` is the server
   step, which a client that holds the broadcast can redo.
 
-  >>> links = mean_over_cohort(), broadcast(), optax.scale(-1.0)
-  >>> chain = federated_chain(*links)
+  A plain optax transformation has no place before the uplink: it would see the
+  stacked payloads of one shard, and clip or scale them jointly.
+
+  >>> chain = federated_chain(
+  ...   per_client(optax.clip(1.0)), Uplink(optax.init_empty_state, None),
+  ...   broadcast(), optax.scale(-1.0),
+  ... )
   >>> chain.decode is not None
   True
 
@@ -92,26 +196,40 @@ def federated_chain(*links: Any) -> Chain:
     *links: optax transformations in the order of the protocol.
 
   Raises:
-    ValueError: a `ClientTransform` stands after the uplink, or no `broadcast()`
-      says what the clients receive.
+    ValueError: what stands before the uplink is no link of clients, a link of
+      clients or another uplink stands after it, or no `broadcast()` says what
+      the clients receive.
   """
+  flat = [link for tx in links for link in _marked(tx)]
   count = 0
-  while count < len(links) and isinstance(links[count], ClientTransform):
+  while count < len(flat) and isinstance(flat[count], ClientTransform):
     count += 1
-  encode, rest = links[:count], links[count:]
+  encode, rest = tuple(flat[:count]), flat[count:]
   if any(isinstance(link, ClientTransform) for link in rest):
     raise ValueError('Expected per-client links to stand before the uplink.')
-
-  streams = rest and isinstance(rest[0], Uplink)
-  if not any(isinstance(link, Broadcast) for link in rest):
+  if not rest or not isinstance(rest[0], (Uplink, Exchange)):
+    kind = type(rest[0]).__name__ if rest else 'nothing'
+    raise ValueError(
+      'Expected links before the uplink to be per_client(...) or sketch(...), '
+      f'and then mean_over_cohort(...) or an Exchange, got {kind}: wrap an '
+      'optax transformation in per_client.'
+    )
+  if any(isinstance(link, Uplink) for link in rest[1:]):
+    raise ValueError('Expected one mean_over_cohort, before all shared links.')
+  if not any(link.broadcasts for link in rest if isinstance(link, Transform)):
     raise ValueError('Expected a broadcast() after the uplink.')
-  sent = [i + 1 for i, x in enumerate(rest) if isinstance(x, Broadcast)]
-  split = sent[-1] if sent else len(rest)
+  if isinstance(rest[0], Uplink) and rest[0].attach is not None:
+    encode, rest[0] = rest[0].attach(encode)
+  sent = [getattr(link, 'broadcasts', False) for link in rest]
+  split = len(rest) - sent[::-1].index(True)
+  marked = [link for link in rest if isinstance(link, Transform)]
   return Chain(
     encode=_chain(encode),
     protocol=_chain(rest[:split]),
     server=_chain(rest[split:]),
-    decode=rest[0].decode if streams else None,
+    decode=rest[0].decode if isinstance(rest[0], Uplink) else None,
+    releases=sum(link.releases for link in marked),
+    sensitivity=sum((link.sensitivity for link in marked), ()),
   )
 
 
@@ -120,23 +238,53 @@ def _chain(links) -> optax.GradientTransformationExtraArgs:
   return optax.with_extra_args_support(chain)
 
 
+def _marked(tx) -> list[Any]:
+  """The links that a transformation stands for, if optax combined some.
+
+  `optax.chain` is its links one after another; `optax.masked` and others are of
+  the kind of the one link that they wrap. Both keep only functions, in the
+  closure of their `update`.
+  """
+  if isinstance(tx, Transform):
+    return [tx]
+  held = inspect.getclosurevars(tx.update).nonlocals
+  if 'update_fns' in held:
+    inits = inspect.getclosurevars(tx.init).nonlocals['init_fns']
+    pairs = zip(inits, held['update_fns'], strict=True)
+    parts = [optax.GradientTransformationExtraArgs(*pair) for pair in pairs]
+    links = [getattr(part.update, 'link', part) for part in parts]
+    return [link for part in links for link in _marked(part)]
+  wrapped = [x for x in held.values() if isinstance(x, Transform)]
+  if not wrapped:
+    return [tx]
+  if len(wrapped) > 1 or isinstance(wrapped[0], (Uplink, Exchange)):
+    raise ValueError(
+      'Expected means over the cohort outside of optax combinators such as '
+      'optax.masked, whose masks do not know sums of payloads.'
+    )
+  return [wrapped[0]._replace(init=tx.init, update=tx.update)]
+
+
 def per_client(tx: optax.GradientTransformation) -> ClientTransform:
   """Runs `tx` on each client by itself, with state of its own."""
   tx = optax.with_extra_args_support(tx)
   return ClientTransform(tx.init, tx.update)
 
 
-def stateless(fn: Callable[..., Any]) -> Transform:
+def stateless(fn: Callable[..., Any], **marks: Any) -> Transform:
   """A link without state from fn(updates, params, **extra) -> updates."""
 
   def update(updates, state, params=None, **extra):
     return fn(updates, params, **extra), state
 
-  return Transform(optax.init_empty_state, update)
+  return Transform(optax.init_empty_state, update, **marks)
 
 
 def over_lanes(
-  fn: Callable[..., Any], keys: keys_lib.RoundKeys, *lanes: Any
+  fn: Callable[..., Any],
+  keys: keys_lib.RoundKeys,
+  *lanes: Any,
+  lanes_per_step: int | None = 0,
 ) -> Any:
   """Applies fn(keys of one client, ...) to every lane of a protocol.
 
@@ -144,14 +292,14 @@ def over_lanes(
     fn: one client's work.
     keys: with a client key of each lane, as a protocol is given them.
     *lanes: leaves [lanes, ...].
+    lanes_per_step: how many at once, as of `rounds.cohort_step`.
   """
 
   def one(lane):
     client, *rest = lane
     return fn(keys._replace(client=client), *rest)
 
-  per_step = client_loop.default_lanes_per_step()
-  return client_loop.map_clients(one, (keys.client, *lanes), per_step)
+  return client_loop.map_clients(one, (keys.client, *lanes), lanes_per_step)
 
 
 def sketch(op: sketches.Sketch, *, hash_key: str = 'round') -> ClientTransform:
@@ -172,7 +320,7 @@ def sketch(op: sketches.Sketch, *, hash_key: str = 'round') -> ClientTransform:
     del params
     return op.sketch(key_of(extra['keys']), updates), state
 
-  return ClientTransform(init, update)
+  return ClientTransform(init, update, sketch=op, hash_key=hash_key)
 
 
 def desketch(op: sketches.Sketch, *, hash_key: str = 'round') -> Transform:
@@ -187,33 +335,6 @@ def _hash_key(name):
   if name not in ('run', 'round'):
     raise ValueError(f"Expected hash_key={name!r} in ('run', 'round').")
   return lambda keys: getattr(keys, name)
-
-
-def mean_over_cohort(
-  *, decode: comms.Decode | None = None, denominator: Any = None
-) -> Uplink:
-  """The uplink: every client's payload -> the weighted mean, shared.
-
-  Args:
-    decode: (keys, payload, like) -> tree, undoes a non-linear encoding of one
-      client before the mean.
-    denominator: as in `comms.uplink`.
-  """
-
-  def update(payload, _, params=None, *, weight, **extra):
-    decoded = None
-    if decode is not None and not isinstance(payload, comms.LaneSum):
-      decoded = over_lanes(
-        functools.partial(_decode, decode, params), extra['keys'], payload
-      )
-    mean, up = comms.uplink(payload, weight, decoded, denominator)
-    return mean, comms.bill(up)
-
-  return Uplink(lambda params: comms.bill(), update, decode)
-
-
-def _decode(decode, like, keys, payload):
-  return decode(keys, payload, like)
 
 
 def broadcast() -> Broadcast:

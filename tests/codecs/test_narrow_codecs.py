@@ -7,12 +7,13 @@ import chex
 from codec_cases import U, there_and_back
 from fl_sketch import algorithms, codecs, experiment, rounds, sketches
 from fl_sketch.experiment import config
-from fl_sketch.privacy import aggregation as private_aggregation
+from fl_sketch.privacy.aggregation import Release
 from fl_sketch.rounds import (
   aggregation,
   comms,
   error_feedback as feedback,
   robust,
+  transforms as t,
 )
 from fl_sketch.rounds.keys import round_keys
 import jax
@@ -158,12 +159,14 @@ def algorithm(name, **options):
 
 def test_groups_of_a_robust_mean_hold_what_was_decoded():
   rule, codec = robust.Rule('median', 2), codecs.int8()
-  encode, uplink = aggregation.mean_over_cohort(COUNT, robust=rule, codec=codec)
-  keys = round_keys(cases.KEY, 0)
-  table = COUNT.sketch(keys.round, PARAMS | {'b': f32(1, 3)})
-  payload, _ = encode.update(table, encode.init(PARAMS), PARAMS, keys=keys)
+  uplink = aggregation.mean_over_cohort(robust=rule, codec=codec)
+  chain = t.federated_chain(t.sketch(COUNT), uplink, t.broadcast())
+  keys, update = round_keys(cases.KEY, 0), PARAMS | {'b': f32(1, 3)}
+  table = COUNT.sketch(keys.round, update)
+  start = chain.encode.init(PARAMS)
+  payload, _ = chain.encode.update(update, start, PARAMS, keys=keys)
   assert comms.nbytes(payload) == 8 + 4
-  groups = uplink.decode(keys, payload, PARAMS)
+  groups = chain.decode(keys, payload, PARAMS)
   want = feedback.decoder(codec)(keys, payload, table)
   assert groups.shape == (2, *want.shape)
   np.testing.assert_array_equal(groups.sum(0), want)
@@ -184,7 +187,7 @@ def test_no_codec_with_privacy(name):
     name,
     sketch=cases.CYCLIC,
     codec=codecs.int8(),
-    privacy=private_aggregation.Release(4.0),
+    privacy=Release(4.0),
   )
   with pytest.raises(ValueError, match='Expected codec to be None with privac'):
     make(cases.HP)

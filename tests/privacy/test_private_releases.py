@@ -62,13 +62,13 @@ def test_shares_of_noise_add_up_to_that_of_a_sum(count):
 def test_noise_of_clients_is_each_ones_own():
   """Two clients' noises, in two releases of two rounds, are independent."""
   release = RELEASE._replace(trust='local')
-  send = aggregation.aggregate(HP, release)
 
   def one(secret, r, client, index):
     keys = keys_lib.for_lanes(
       keys_lib.noise_keys(secret, r), jnp.int32(client)[None]
     )
-    mean = lambda x: send(x, jnp.ones(1), noise=keys, index=index)[0]
+    take = release.at(HP).mean(index).take
+    mean = lambda x: take(x, weight=jnp.ones(1), noise=keys)[0]
     return jax.shard_map(
       mean, mesh=mesh_lib.cohort_mesh(1), in_specs=jax.P(comms.SHARD),
       out_specs=jax.P(),
@@ -215,10 +215,10 @@ def test_releases_that_mean_nothing_are_refused(change, message):
   """None is read as another one, with less noise or none."""
   release = RELEASE._replace(**change)
   with pytest.raises(ValueError, match=message):
-    aggregation.sketched_mean(cases.CYCLIC, HP, release)
+    release.at(HP).uplink()
   if 'count_stddev' not in message:
     with pytest.raises(ValueError, match='Expected'):
-      aggregation.aggregate(HP, release)
+      release.at(HP).mean(0)
 
 
 @pytest.mark.parametrize('lacks', ['clip_norm', 'noise_multiplier'])
@@ -226,9 +226,9 @@ def test_a_bound_and_noise_must_be_given(lacks):
   hp = HP._replace(**{lacks: None})
   before = RELEASE._replace(before_sketch=True)
   for build in (
-    lambda: aggregation.mean_over_cohort(hp, RELEASE),
-    lambda: aggregation.aggregate(hp, RELEASE),
-    lambda: aggregation.sketched_mean(cases.CYCLIC, hp, before),
+    lambda: RELEASE.at(hp),
+    lambda: make('safl', RELEASE)(hp),
+    lambda: make('before_srht', before)(hp),
   ):
     with pytest.raises(ValueError, match='clip_norm and noise_multiplier'):
       build()

@@ -8,8 +8,10 @@ import functools
 
 import cases
 from fl_sketch import algorithms, rounds, sketches
-from fl_sketch.privacy import aggregation, mechanisms
+from fl_sketch.privacy import mechanisms
+from fl_sketch.privacy.aggregation import Release
 from fl_sketch.rounds import (
+  aggregation,
   keys as keys_lib,
   mesh as mesh_lib,
   transforms as t,
@@ -31,7 +33,7 @@ HP = algorithms.Hyper(
 TREE = jax.tree.map(np.asarray, operators.TREE)
 STARTS = np.cumsum([x.size for x in jax.tree.leaves(TREE)])[:-1]
 KEYS = keys_lib.round_keys(cases.KEY, 0)
-RELEASE = aggregation.Release(R)
+RELEASE = Release(R)
 FAST = ('mean', 'srht')
 each = pytest.mark.parametrize(
   'name',
@@ -82,7 +84,7 @@ def adversaries(name):
 def moved(link, updates):
   """How far each of the updates moves what a round broadcasts."""
   send = lambda params, batches, key, drift: (batches, {})
-  make = lambda hp: federated(send, *link(hp), t.broadcast(), releases=1)
+  make = lambda hp: federated(send, *link(hp), t.broadcast())
   step = rounds.cohort_step(make, mesh_lib.cohort_mesh(1))
   others = np.random.default_rng(0).normal(size=(2, 64))
   state = rounds.init(make(HP), TREE, 3)
@@ -112,7 +114,7 @@ def bound_first(op):
   return lambda hp: (
     t.per_client(t.stateless(clip)),
     t.sketch(op),
-    t.mean_over_cohort(denominator=R),
+    aggregation.mean_over_cohort(denominator=R)._replace(releases=1),
   )
 
 
@@ -121,7 +123,8 @@ def bound_first(op):
 def test_no_update_moves_a_table_by_more_than_its_share(name):
   op = operators.OPERATORS[name].op
   updates = adversaries(name)
-  right = moved(lambda hp: aggregation.sketched_mean(op, hp, RELEASE), updates)
+  private = lambda hp: aggregation.mean_over_cohort(privacy=RELEASE.at(hp))
+  right = moved(lambda hp: (t.sketch(op), private(hp)), updates)
   assert (right <= C / R * (1 + 1e-5)).all()
   assert (right >= C / R * (1 - 1e-4)).all()  # they are long enough
   # What it was before the sketch, and what a sketch does to it, matters not.
@@ -129,7 +132,7 @@ def test_no_update_moves_a_table_by_more_than_its_share(name):
   late = lambda hp: (
     *bound_first(op)(hp)[:2],
     stretched,
-    aggregation.mean_over_cohort(hp, RELEASE),
+    private(hp),
   )
   assert (moved(late, updates) <= C / R * (1 + 1e-5)).all()
 
@@ -168,5 +171,11 @@ def test_layers_may_be_bounded_each_by_itself():
   op = sketches.layerwise(sketches.srht, 16)
   release = RELEASE._replace(per_leaf=True)
   updates = 1e3 * np.random.default_rng(0).normal(size=(3, 64))
-  right = moved(lambda hp: aggregation.sketched_mean(op, hp, release), updates)
+  right = moved(
+    lambda hp: (
+      t.sketch(op),
+      aggregation.mean_over_cohort(privacy=release.at(hp)),
+    ),
+    updates,
+  )
   np.testing.assert_allclose(right, C / R, rtol=1e-4)

@@ -3,7 +3,14 @@
 import cases
 import chex
 from fl_sketch import algorithms, local, rounds, sketches
-from fl_sketch.rounds import comms, keys, mesh as mesh_lib, transforms as t
+from fl_sketch.privacy.aggregation import Release
+from fl_sketch.rounds import (
+  aggregation,
+  comms,
+  keys,
+  mesh as mesh_lib,
+  transforms as t,
+)
 from fl_sketch.rounds.algorithm import federated
 import jax
 import jax.numpy as jnp
@@ -12,6 +19,7 @@ import optax
 import pytest
 
 NEGATE = optax.scale(-0.1)
+MEAN = aggregation.mean_over_cohort()
 
 
 def algorithm(*links, local_fn=None):
@@ -28,23 +36,31 @@ def trace(make):
 
 
 def stateless(fn):
-  return t.Transform(
+  return t.Exchange(
     optax.init_empty_state, lambda u, s, p=None, **_: (fn(u), s)
   )
 
 
 def test_a_chain_without_a_mean_over_the_cohort_is_refused():
-  with pytest.raises(ValueError, match='replicat'):
+  with pytest.raises(ValueError, match='got Broadcast'):
     trace(algorithm(t.broadcast(), NEGATE))
+  identity = stateless(lambda u: u)
+  with pytest.raises(ValueError, match='replicat'):
+    trace(algorithm(identity, t.broadcast(), NEGATE))
 
 
 def test_one_clients_value_kept_as_server_state_is_refused():
-  leak = t.Transform(
+  leak = t.Exchange(
     lambda params: optax.tree.zeros_like(params),
     lambda u, state, p=None, **_: (u, jax.tree.map(lambda x: x[0], u)),
   )
   with pytest.raises(ValueError, match='replicat'):
-    trace(algorithm(leak, t.mean_over_cohort(), t.broadcast(), NEGATE))
+    trace(algorithm(leak, t.broadcast(), NEGATE))
+
+
+def test_a_second_mean_is_refused():
+  with pytest.raises(ValueError, match='Expected one mean_over_cohort'):
+    t.federated_chain(stateless(lambda u: u), MEAN, t.broadcast())
 
 
 def test_averaging_the_lanes_of_one_shard_is_refused():
@@ -56,12 +72,102 @@ def test_averaging_the_lanes_of_one_shard_is_refused():
 def test_a_client_link_after_the_uplink_is_refused():
   op = sketches.block_cyclic(4)
   with pytest.raises(ValueError, match='before the uplink'):
-    t.federated_chain(t.mean_over_cohort(), t.sketch(op))
+    t.federated_chain(aggregation.mean_over_cohort(), t.sketch(op))
 
 
 def test_an_uplink_without_a_broadcast_is_refused():
   with pytest.raises(ValueError, match=r'Expected a broadcast\(\)'):
-    t.federated_chain(t.mean_over_cohort(), NEGATE)
+    t.federated_chain(aggregation.mean_over_cohort(), NEGATE)
+
+
+CLIP = optax.clip_by_global_norm(0.5)
+LEADING = {
+  'clip': [CLIP],
+  'trace': [optax.trace(0.9)],
+  'adam': [optax.scale_by_adam()],
+  'chain': [optax.chain(CLIP, optax.scale(2.0))],
+  'after a client link': [t.per_client(CLIP), CLIP],
+  'shared link': [t.stateless(lambda u, *_, **__: u)],
+}
+
+
+@pytest.mark.parametrize('links', LEADING.values(), ids=LEADING)
+def test_an_unmarked_link_before_the_uplink_is_refused(links):
+  """It ran on a shard's stacked clients: results depended on the devices."""
+  with pytest.raises(ValueError, match='wrap an optax transformation'):
+    t.federated_chain(*links, MEAN, t.broadcast())
+
+
+@pytest.mark.parametrize('shards', [1, 2])
+@pytest.mark.parametrize(
+  'links',
+  [
+    [t.per_client(CLIP)._replace(init=CLIP.init), MEAN, t.broadcast()],
+    [optax.chain(t.per_client(CLIP)), MEAN, t.broadcast()],
+    [optax.chain(t.per_client(CLIP), MEAN), t.broadcast()],
+    [optax.masked(t.per_client(CLIP), True), MEAN, t.broadcast()],
+    [t.per_client(CLIP), MEAN._replace(init=MEAN.init), t.broadcast()],
+    [t.per_client(CLIP), optax.chain(MEAN, t.broadcast(), NEGATE)],
+    [t.per_client(CLIP), MEAN, optax.masked(t.broadcast(), True)],
+  ],
+  ids=lambda links: None,
+)
+def test_links_survive_the_combinators_of_optax(links, shards):
+  """A lost mark changed the protocol, or failed without a word."""
+  if len(links) == 2 and 'chain' in links[1].update.__qualname__:
+    want = algorithm(t.per_client(CLIP), MEAN, t.broadcast(), NEGATE)
+    got = algorithm(*links)
+  else:
+    want = algorithm(t.per_client(CLIP), MEAN, t.broadcast())
+    got = algorithm(*links)
+  assert got(cases.HP).decode is not None
+  found, wanted = (cases.play(make, shards, count=2) for make in (got, want))
+  chex.assert_trees_all_equal(found[0].params, wanted[0].params)
+  assert found[1]['down'] == wanted[1]['down'] > 0
+
+
+def test_a_masked_mean_is_refused():
+  with pytest.raises(ValueError, match='outside of optax combinators'):
+    t.federated_chain(optax.masked(MEAN, True), t.broadcast())
+
+
+PRIVATE = Release(4.0).at(cases.HP)
+
+
+def sends(count):
+  """An exchange of two private means that takes the first `count` times."""
+
+  def update(payloads, state, params=None, *, means, **extra):
+    del params
+    results = [means[0](payloads, **extra) for _ in range(count)]
+    results.append(means[1](payloads, **extra))
+    return results[-1][0], comms.total_bill([bill for _, bill in results])
+
+  means = aggregation.cohort_means(2, privacy=PRIVATE)
+  init = lambda params: comms.bill()
+  return t.Exchange(init, update, means=means, broadcasts=True)
+
+
+def test_releases_of_links_add_up():
+  """An algorithm that forgot to count one under-stated its epsilon."""
+  mean = aggregation.mean_over_cohort(privacy=PRIVATE)
+  one = algorithm(mean, t.broadcast())(cases.HP)
+  two = algorithm(sends(1), NEGATE)(cases.HP)
+  assert (one.releases, two.releases) == (1, 2)
+  assert one.sensitivity == (cases.HP.clip_norm,)
+  assert two.sensitivity == 2 * one.sensitivity
+  assert algorithm(MEAN, t.broadcast())(cases.HP).releases == 0
+
+
+@pytest.mark.parametrize('count', [0, 2])
+def test_a_mean_of_an_exchange_is_taken_once(count):
+  """Taken twice it would release two sums under the same noise."""
+  make = algorithm(sends(count), NEGATE)
+  state = rounds.init(make(cases.HP), cases.PARAMS, cases.POPULATION)
+  step = rounds.run_round(make, mesh_lib.cohort_mesh(2))
+  args = cases.HP, state, cases.cohort(), cases.KEY, None, cases.SECRET
+  with pytest.raises(ValueError, match='Expected every mean to be taken once'):
+    jax.eval_shape(step, *args)
 
 
 def test_an_unknown_hash_key_is_refused():
@@ -89,7 +195,7 @@ def test_a_mismatched_sketch_index_fails_to_descend():
   def late(table, state, params=None, *, keys, **_):
     return op.desketch(jax.random.fold_in(keys.round, 1), table, params), state
 
-  links = t.sketch(op), t.mean_over_cohort(), t.broadcast()
+  links = t.sketch(op), aggregation.mean_over_cohort(), t.broadcast()
   wrong = algorithm(*links, t.Transform(optax.init_empty_state, late), NEGATE)
   right = algorithm(*links, t.desketch(op), NEGATE)
   same = lambda r: cases.cohort(1, 0)
@@ -103,17 +209,17 @@ def mean_then_spread():
 
   def update(updates, _, params=None, *, weight, **__):
     del params
-    mean, first = comms.uplink(updates, weight)
+    mean, first = comms.uplink_stacked(updates, weight)
     away = jax.tree.map(lambda u, m: u - m[None], updates, mean)
-    rest, second = comms.uplink(away, weight)
+    rest, second = comms.uplink_stacked(away, weight)
     return jax.tree.map(jnp.add, mean, rest), comms.bill(first + second)
 
-  return t.Transform(lambda params: comms.bill(), update)
+  return t.Exchange(lambda params: comms.bill(), update)
 
 
 def test_a_protocol_with_two_uplinks_keeps_the_payloads():
   twice = algorithm(mean_then_spread(), t.broadcast(), NEGATE)
-  once = algorithm(t.mean_over_cohort(), t.broadcast(), NEGATE)
+  once = algorithm(aggregation.mean_over_cohort(), t.broadcast(), NEGATE)
   assert twice(cases.HP).decode is None
   assert once(cases.HP).decode is not None
   state, metrics = cases.play(twice)
@@ -148,7 +254,7 @@ def unpack(keys, payload, like):
 
 feedback_make = algorithm(
   signs_with_feedback(),
-  t.mean_over_cohort(decode=unpack),
+  aggregation.mean_over_cohort(decode=unpack),
   t.broadcast(),
   NEGATE,
 )

@@ -13,8 +13,15 @@ from fl_sketch import (
   training,
 )
 from fl_sketch.data import byzantine
-from fl_sketch.privacy import aggregation
-from fl_sketch.rounds import comms, keys, mesh as mesh_lib, robust
+from fl_sketch.privacy.aggregation import Release
+from fl_sketch.rounds import (
+  aggregation,
+  client_loop,
+  comms,
+  keys,
+  mesh as mesh_lib,
+  robust,
+)
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -211,7 +218,7 @@ def test_of_an_identity_sketch_it_is_that_of_fedavg(name, options):
 
 def test_a_sum_that_overflows_is_left_out():
   """What was sent is finite, its sum in one of the groups is not."""
-  link = robust.mean_over_cohort(robust.Rule('geometric_median', 2))
+  link = aggregation.mean_over_cohort(robust=robust.Rule('geometric_median', 2))
   public = keys.round_keys(cases.KEY, 0)
   ids = jnp.arange(4)
   lanes = keys.for_lanes(public, ids)
@@ -221,7 +228,14 @@ def test_a_sum_that_overflows_is_left_out():
 
   def uplink(sent, client, weight):
     lanes = public._replace(client=client)
-    return link.update(sent, comms.bill(), keys=lanes, weight=weight)[0]
+
+    def one(lane):
+      key, x, weight = lane
+      grouped = link.decode(public._replace(client=key), x, None)
+      return x, grouped, weight, ()
+
+    sums, _ = client_loop.sum_over_lanes(one, (client, sent, weight), None)
+    return link.update(sums, comms.bill(), keys=lanes, weight=weight)[0]
 
   lane = jax.sharding.PartitionSpec(comms.SHARD)
   program = jax.shard_map(
@@ -236,15 +250,12 @@ def test_a_sum_that_overflows_is_left_out():
 
 def test_what_cannot_be_is_refused():
   with pytest.raises(ValueError, match="robust='krum' to be one of"):
-    robust.mean_over_cohort(robust.Rule('krum', 3))
+    aggregation.mean_over_cohort(robust=robust.Rule('krum', 3))
   with pytest.raises(ValueError, match='Expected groups=0 >= 1'):
-    robust.mean_over_cohort(robust.Rule('median', 0))
+    aggregation.mean_over_cohort(robust=robust.Rule('median', 0))
   with pytest.raises(ValueError, match='Expected robust to be None with priv'):
-    aggregation.sketched_mean(
-      cases.CYCLIC,
-      cases.HP,
-      aggregation.Release(4.0),
-      robust=robust.Rule('median', 3),
+    aggregation.mean_over_cohort(
+      privacy=Release(4.0).at(cases.HP), robust=robust.Rule('median', 3)
     )
 
 

@@ -4,7 +4,12 @@ import cases
 import chex
 from fl_sketch import algorithms, rounds, sketches
 from fl_sketch.algorithms import topology
-from fl_sketch.rounds import comms, mesh as mesh_lib, transforms as t
+from fl_sketch.rounds import (
+  aggregation,
+  comms,
+  mesh as mesh_lib,
+  transforms as t,
+)
 from fl_sketch.rounds.algorithm import federated
 import jax
 import jax.numpy as jnp
@@ -254,7 +259,7 @@ def test_server_state_that_overflows_is_reported():
   """Adam's second moment is infinite, so that its update would be zero."""
   make = lambda hp: federated(
     lambda params, *_: (jax.tree.map(lambda x: x + 1e25, params), {}),
-    t.mean_over_cohort(),
+    aggregation.mean_over_cohort(),
     t.broadcast(),
     optax.scale_by_adam(),
   )
@@ -266,7 +271,7 @@ def test_server_state_that_overflows_is_reported():
 def test_parameters_that_overflow_are_reported():
   make = lambda hp: federated(
     lambda params, *_: (jax.tree.map(lambda x: x + 1e30, params), {}),
-    t.mean_over_cohort(),
+    aggregation.mean_over_cohort(),
     t.broadcast(),
     optax.scale(1e30),
   )
@@ -284,10 +289,10 @@ def test_a_fixed_denominator_is_not_the_realised_cohort():
       optax.scale(-1.0),
     )
 
-  fixed = with_mean(t.mean_over_cohort(denominator=4.0))
+  fixed = with_mean(aggregation.mean_over_cohort(denominator=4.0))
   state, _ = cases.play(fixed, count=1)  # weights 0, 1, 2, 3
   np.testing.assert_allclose(state.params['b'], -6 / 4)
-  state, _ = cases.play(with_mean(t.mean_over_cohort()), count=1)
+  state, _ = cases.play(with_mean(aggregation.mean_over_cohort()), count=1)
   np.testing.assert_allclose(state.params['b'], -1)
 
 

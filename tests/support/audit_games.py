@@ -1,8 +1,9 @@
 """Mechanisms, right and broken, and their audits, which several tests play."""
 
 from fl_sketch import algorithms, local as local_work
-from fl_sketch.privacy import aggregation, canaries, mechanisms, types
-from fl_sketch.rounds import transforms as t
+from fl_sketch.privacy import canaries, mechanisms, types
+from fl_sketch.privacy.aggregation import Release
+from fl_sketch.rounds import aggregation, transforms as t
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,7 +33,7 @@ def hyper(claimed, noise=1.0):
 
 def release(claimed, **fields):
   expected = claimed.sampling_probability * claimed.population
-  return aggregation.Release(expected, **fields)
+  return Release(expected, **fields)
 
 
 def game_of(make, claimed, noise=1.0, d=8, canary=None):
@@ -86,11 +87,10 @@ def wrong_order(op, claimed):
       local,
       t.per_client(t.stateless(clip)),
       t.sketch(op),
-      t.mean_over_cohort(denominator=r),
-      t.stateless(add_noise),
+      aggregation.mean_over_cohort(denominator=r),
+      t.stateless(add_noise, releases=1),
       t.broadcast(),
       t.desketch(op),
-      releases=1,
     )
 
   return make
