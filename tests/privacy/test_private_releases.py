@@ -228,7 +228,7 @@ def test_a_bound_and_noise_must_be_given(lacks):
   for build in (
     lambda: RELEASE.at(hp),
     lambda: make('safl', RELEASE)(hp),
-    lambda: make('before_srht', before)(hp),
+    lambda: make('before_cyclic', before)(hp),
   ):
     with pytest.raises(ValueError, match='clip_norm and noise_multiplier'):
       build()
