@@ -60,9 +60,8 @@ class Transform(optax.GradientTransformationExtraArgs):
     return self
 
   def _replace(self, **fields):
-    """The link with another `init` or `update`, and the same attributes."""
-    both = self._asdict() | fields
-    return type(self)(both['init'], both['update'], **self.__dict__)
+    """The link with other functions or attributes, and all else as it was."""
+    return type(self)(**self._asdict() | self.__dict__ | fields)
 
 
 class ClientTransform(Transform):
