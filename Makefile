@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-long lint notebooks clean
+.PHONY: run test test-long lint notebooks page clean
 
 $(VENV)/installed: requirements.txt
 	$(PYTHON) -m venv $(VENV)
@@ -21,6 +21,9 @@ test-long: $(VENV)/installed
 
 notebooks: $(VENV)/installed
 	$(BIN)/python -m notebooks.build
+
+page: $(VENV)/installed
+	$(BIN)/python -m launch.reproduce --page
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

@@ -3,10 +3,13 @@
   python -m launch.reproduce --list
   python -m launch.reproduce NAME[:SCALE] --workdir=DIR [--data_dir=DIR]
   python -m launch.reproduce all[:SCALE] --workdir=DIR [--data_dir=DIR]
+  python -m launch.reproduce --page [--workdir=DIR]
 
 SCALE is quick (seconds), cpu (minutes on 2 cores; the default) or gpu. The
 workdir gets SCALE/NAME.json, .md and pictures, and index.html, one page of all
-that was run there. Started again it goes on with what is missing.
+that was run there. Started again it goes on with what is missing. --page builds
+the page of the results in docs/results, by default in runs/reproductions; there
+results get by copying the .json and .png files of DIR/cpu.
 """
 
 import pathlib
@@ -21,6 +24,7 @@ import launch
 import tqdm
 
 _LIST = flags.DEFINE_bool('list', False, 'Names, titles and minutes.')
+_PAGE = flags.DEFINE_bool('page', False, 'Builds the page of docs/results.')
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Where the results go.')
 _DATA_DIR = flags.DEFINE_string(
   'data_dir', None, 'Where tensorflow-datasets keeps its files.'
@@ -37,8 +41,12 @@ def main(argv):
     for s in catalog.STUDIES.values():
       print(f'{s.name:14} {s.minutes:5.1f} min  {s.title} ({s.source})')
     return
+  if _PAGE.value:
+    kept = results.collect([results.KEPT], catalog.STUDIES)
+    _write_page(pathlib.Path(_WORKDIR.value or 'runs/reproductions'), kept, {})
+    return
   if len(argv) < 2 or _WORKDIR.value is None:
-    raise app.UsageError('Expected --list, or NAME and --workdir.')
+    raise app.UsageError('Expected --list, --page, or NAME and --workdir.')
   name, _, scale = argv[1].partition(':')
   scale = scale or 'cpu'
   try:
@@ -55,24 +63,30 @@ def main(argv):
 def _run(studies, scale, root):
   # Configs name files of the lab: the same ones however it is called.
   lab = lab_lib.Lab(root.resolve() / scale, scale, _DATA_DIR.value)
-  found, missing = [], {}
+  played, missing = [], {}
   bar = tqdm.tqdm(studies, unit='study', disable=len(studies) == 1)
   for study in bar:
     bar.set_description(study.name)
     try:
-      found.append(results.play(study, lab))
+      played.append(results.play(study, lab))
     except (ValueError, files.SaveError, training.DivergedError) as e:
       if len(studies) == 1:
         launch.refuse(e)
       missing[study.name] = f'{type(e).__name__}: {e}'
-    written = page.write(root, list(catalog.STUDIES), lab_lib.SCALES, missing)
-  for result in found:
+  for result in played:
     print(results.text(result) if len(studies) == 1 else _line(result))
   for name, why in missing.items():
     print(f'{name:14} not run: {why}')
-  print(written)
-  failed = any(c['ok'] is False for r in found for c in r['claims'])
+  folders = [root / name for name in lab_lib.SCALES]
+  _write_page(root, results.collect(folders, catalog.STUDIES), missing)
+  failed = any(c['ok'] is False for r in played for c in r['claims'])
   sys.exit(1 if missing or (_STRICT.value and failed) else 0)
+
+
+def _write_page(folder, entries, missing):
+  path = folder / 'index.html'
+  page.write(path, entries, missing)
+  print(path)
 
 
 def _line(result) -> str:

@@ -1,7 +1,7 @@
-"""All studies as one page that needs nothing but itself."""
+"""All studies as one HTML page, its pictures inside."""
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import html
 import json
 import pathlib
@@ -35,34 +35,23 @@ _CLASSES = {
 
 
 def write(
-  root: pathlib.Path,
-  names: Sequence[str],
-  scales: Sequence[str],
-  missing: dict[str, str] | None = None,
-) -> pathlib.Path:
-  """Writes root/index.html of every study that there is, at every scale.
+  path: pathlib.Path,
+  entries: Sequence[tuple[results.Result, pathlib.Path]],
+  missing: Mapping[str, str] | None = None,
+):
+  """Writes the page of results.
 
   Args:
-    root: has a folder for each scale.
-    names: of the studies, in the order of the page.
-    scales: whose folders are looked through.
+    path: of the page.
+    entries: results, each with the folder of its pictures, in the order of
+      the page, as `results.collect` has them.
     missing: study -> why it has no result, for those that were tried.
-
-  Returns:
-    The page's path.
   """
-  missing, found = missing or {}, []
-  for name in names:
-    for scale in scales:
-      if (result := results.read(root / scale, name)) is not None:
-        found.append((result, root / scale))
-  claims = [c for result, _ in found for c in result['claims']]
-  absent = {name: missing[name] for name in names if name in missing}
   body = [
     '<h1>fl_sketch: figures and tables of the papers</h1>',
-    f'<p>{html.escape(_summary(found, claims))}</p>',
-    _contents(found, absent),
-    *(_section(result, folder) for result, folder in found),
+    f'<p>{html.escape(_summary([result for result, _ in entries]))}</p>',
+    _contents([result for result, _ in entries], missing or {}),
+    *(_section(result, folder) for result, folder in entries),
   ]
   page = (
     '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -70,25 +59,24 @@ def write(
     f'<title>fl_sketch: reproductions</title><style>{_STYLE}</style></head>\n'
     f'<body>{"".join(body)}</body></html>\n'
   )
-  path = root / 'index.html'
-  root.mkdir(parents=True, exist_ok=True)
+  path.parent.mkdir(parents=True, exist_ok=True)
   files.replace(path, page)
-  return path
 
 
-def _summary(found, claims) -> str:
-  devices = sorted({result['device'] for result, _ in found})
+def _summary(every) -> str:
+  devices = sorted({result['device'] for result in every})
+  verdicts = [c['verdict'] for result in every for c in result['claims']]
   return (
-    f'{len(found)} studies on {", ".join(devices) or "nothing yet"}: '
-    f'{study_lib.summary([c["verdict"] for c in claims])}. A claim is an '
+    f'{len(every)} studies on {", ".join(devices) or "nothing yet"}: '
+    f'{study_lib.summary(verdicts)}. A claim is an '
     'inequality between measured numbers; ± is the standard error over seeds. '
     'What does not hold says what was tried.'
   )
 
 
-def _contents(found, absent) -> str:
+def _contents(every, missing) -> str:
   rows = []
-  for result, _ in found:
+  for result in every:
     kinds = {c['verdict'] for c in result['claims']} - {study_lib.UNTESTABLE}
     kind = 'open' if not kinds else 'fails' if len(kinds) > 1 else ''
     kind = kind or _CLASSES[kinds.pop()]
@@ -98,7 +86,7 @@ def _contents(found, absent) -> str:
       f'<td>{result["scale"]}</td>'
       f'<td class="{kind}">{html.escape(result["verdict"])}</td></tr>'
     )
-  for name, why in absent.items():
+  for name, why in missing.items():
     rows.append(
       f'<tr><td>{html.escape(name)}</td><td>not run: {html.escape(why)}</td>'
       '<td></td><td class="open">not testable here</td></tr>'
@@ -110,14 +98,14 @@ def _section(result, folder) -> str:
   parts = [
     f'<h2 id="{_anchor(result)}">{html.escape(result["name"])}: '
     f'{html.escape(result["title"])}</h2>',
-    f'<p>{html.escape(result["source"])}. Scale {result["scale"]}, '
-    f'{html.escape(result["device"])}. '
+    f'<p>{html.escape(result["source"])}. '
+    f'{html.escape(results.origin(result))}. '
     f'<b>{html.escape(result["verdict"])}.</b></p>',
     f'<pre>{html.escape(result["command"])}</pre>',
     _claims(result['claims']),
     *(
-      f'<p><i>{html.escape(c["text"])}</i>: {html.escape(c["remark"])}</p>'
-      for c in results.remarked(result['claims'])
+      f'<p><i>{html.escape(claim)}</i>: {html.escape(remark)}</p>'
+      for claim, remark in results.remarks(result)
     ),
     *(_picture(picture, folder) for picture in result['pictures']),
     *(_table(**table) for table in result['tables']),

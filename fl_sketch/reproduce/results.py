@@ -1,15 +1,22 @@
-"""What a study leaves in its folder: numbers, pictures and text."""
+"""The results of a study as files: JSON, PNG and Markdown."""
 
 from collections.abc import Iterable
+import datetime
+import io
 import json
 import math
 import pathlib
+import subprocess
 from typing import Any
 
 from fl_sketch.reproduce import lab as lab_lib, study as study_lib
 from fl_sketch.utils import files, markdown
+from matplotlib import figure
+from PIL import Image
 
 Result = dict[str, Any]
+# Results at cpu scale, and NAME.md with the remarks on claims that fail there.
+KEPT = pathlib.Path(__file__).parents[2] / 'docs' / 'results'
 
 
 def play(study: study_lib.Study, lab: lab_lib.Lab) -> Result:
@@ -23,7 +30,8 @@ def play(study: study_lib.Study, lab: lab_lib.Lab) -> Result:
 
   Returns:
     What NAME.json holds: claims with their measured numbers and verdicts, the
-    numbers of every seed, the configs, tables, pictures, versions, device.
+    numbers of every seed, the configs, tables, pictures, versions, device,
+    commit and date.
 
   Raises:
     ValueError: data are missing, or the folder holds something else.
@@ -32,9 +40,9 @@ def play(study: study_lib.Study, lab: lab_lib.Lab) -> Result:
   report = study.run(lab)
   lab.folder.mkdir(parents=True, exist_ok=True)
   pictures = []
-  for i, (caption, figure) in enumerate(report.pictures, start=1):
+  for i, (caption, drawing) in enumerate(report.pictures, start=1):
     file = f'{study.name}-{i}.png'
-    figure.savefig(lab.folder / file, dpi=110)
+    _save(drawing, lab.folder / file)
     pictures.append({'caption': caption, 'file': file})
   result = {
     'name': study.name,
@@ -44,12 +52,14 @@ def play(study: study_lib.Study, lab: lab_lib.Lab) -> Result:
     'command': f'python -m launch.reproduce {study.name}:{lab.scale} '
     '--data_dir=DIR --workdir=DIR',
     'verdict': study_lib.summary([c.verdict for c in report.claims]),
-    'claims': [_claim(c, lab.scale) for c in report.claims],
+    'claims': [_claim(c) for c in report.claims],
     'tables': [t._asdict() for t in report.tables],
     'pictures': pictures,
     'notes': list(report.notes),
     'seeds': report.seeds,
     'configs': _anywhere(lab),
+    'commit': _commit(),
+    'date': datetime.datetime.now(datetime.UTC).date().isoformat(),
   } | files.measured_with()
   result = finite(result)
   files.replace(lab.folder / f'{study.name}.json', result)
@@ -58,9 +68,46 @@ def play(study: study_lib.Study, lab: lab_lib.Lab) -> Result:
 
 
 def read(folder: pathlib.Path, name: str) -> Result | None:
-  """What a study left in a folder; None if it left nothing."""
+  """The result of a study in a folder; None if there is none."""
   path = folder / f'{name}.json'
   return json.loads(path.read_text()) if path.exists() else None
+
+
+def collect(
+  folders: Iterable[pathlib.Path], names: Iterable[str]
+) -> list[tuple[Result, pathlib.Path]]:
+  """Every result of these studies in these folders, by study, with its folder.
+
+  Args:
+    folders: of one scale each, or `KEPT`.
+    names: of the studies.
+  """
+  pairs = [(name, folder) for name in names for folder in folders]
+  results = [(read(folder, name), folder) for name, folder in pairs]
+  return [(result, folder) for result, folder in results if result]
+
+
+def _save(drawing: figure.Figure, path: pathlib.Path):
+  """Writes a PNG of 256 colours, a third as large as one of all."""
+  full = io.BytesIO()
+  drawing.savefig(full, dpi=110)
+  Image.open(full).convert('RGB').quantize(256).save(path, optimize=True)
+
+
+def _commit() -> str | None:
+  """Hash of the commit that ran, '-dirty' if files differ; None without git."""
+  describe = ('describe', '--always', '--dirty', '--abbrev=40', '--exclude=*')
+  folder = str(pathlib.Path(__file__).parent)
+  try:
+    git = subprocess.run(
+      ['git', '-C', folder, *describe],
+      capture_output=True,
+      check=False,
+      text=True,
+    )
+  except FileNotFoundError:
+    return None
+  return git.stdout.strip() or None
 
 
 def _anywhere(lab: lab_lib.Lab) -> dict[str, Any]:
@@ -69,10 +116,8 @@ def _anywhere(lab: lab_lib.Lab) -> dict[str, Any]:
   return json.loads(text.replace(str(lab.folder), f'DIR/{lab.scale}'))
 
 
-def _claim(claim: study_lib.Claim, scale: str) -> dict[str, Any]:
+def _claim(claim: study_lib.Claim) -> dict[str, Any]:
   ok = claim.verdict != study_lib.UNTESTABLE or None
-  # What is said of a failure is said of the runs at cpu scale.
-  told = ok is None or (claim.verdict == study_lib.FAILS and scale == 'cpu')
   return {
     'text': claim.text,
     'measured': claim.measured,
@@ -82,7 +127,7 @@ def _claim(claim: study_lib.Claim, scale: str) -> dict[str, Any]:
     'margin': claim.margin,
     'ok': ok and claim.verdict == study_lib.HOLDS,
     'verdict': claim.verdict,
-    'remark': claim.remark if told else '',
+    'remark': claim.remark,
   }
 
 
@@ -124,11 +169,10 @@ def text(result: Result) -> str:
   """A study as Markdown: verdict, claims, remarks, pictures, tables."""
   lines = [
     f'# {result["name"]}: {result["title"]}',
-    f'{result["source"]}. Scale {result["scale"]}, {result["device"]}. '
-    f'{result["verdict"]}.',
+    f'{result["source"]}. {origin(result)}. {result["verdict"]}.',
     f'    {result["command"]}',
     markdown.table(CLAIM_HEAD, map(claim_cells, result['claims'])),
-    *(f'*{c["text"]}*: {c["remark"]}' for c in remarked(result['claims'])),
+    *(f'*{claim}*: {remark}' for claim, remark in remarks(result)),
     *(f'![{p["caption"]}]({p["file"]})' for p in result['pictures']),
   ]
   for table in result['tables']:
@@ -136,6 +180,31 @@ def text(result: Result) -> str:
   return '\n\n'.join(line.rstrip('\n') for line in [*lines, *result['notes']])
 
 
-def remarked(claims: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-  """The claims that have something to be said."""
-  return [c for c in claims if c['remark']]
+def origin(result: Result) -> str:
+  """Scale, machine, date and commit of a result, as far as it has them."""
+  parts = [f'Scale {result["scale"]}', result['device'], result.get('date')]
+  commit = result.get('commit')
+  return ', '.join(filter(None, [*parts, commit and f'commit {commit[:12]}']))
+
+
+def remarks(result: Result) -> list[tuple[str, str]]:
+  """Claims with a remark: why one is not testable, or what was tried.
+
+  The latter is a section of `KEPT`/NAME.md, of the longest heading with which
+  the claim begins. It is about claims that fail at cpu scale.
+
+  Returns:
+    (claim, remark) in the order of the claims.
+  """
+  path = KEPT / f'{result["name"]}.md'
+  text = path.read_text(encoding='utf-8') if path.exists() else ''
+  sections = [part.partition('\n') for part in text.split('\n## ')[1:]]
+  bodies = {heading: ' '.join(body.split()) for heading, _, body in sections}
+  pairs = []
+  for claim in result['claims']:
+    remark = claim['remark']
+    if claim['verdict'] == study_lib.FAILS and result['scale'] == 'cpu':
+      headings = filter(claim['text'].startswith, bodies)
+      remark = bodies.get(max(headings, key=len, default=''), '')
+    pairs.append((claim['text'], remark))
+  return [pair for pair in pairs if pair[1]]

@@ -27,8 +27,8 @@ class Claim(NamedTuple):
     relation: '>=' or '<='.
     bound: what `measured` is compared with.
     error: standard error of `measured` over seeds; NaN where there is one.
-    remark: if it does not hold at cpu scale, what was tried and what is likely;
-      if it cannot be tested, why.
+    remark: why it cannot be tested. What was tried where it does not hold is
+      in docs/results/NAME.md, under a heading with which `text` begins.
   """
 
   text: str

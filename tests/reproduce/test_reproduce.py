@@ -34,7 +34,7 @@ def test_every_study_runs_at_quick_scale(name, lab):
   for table in result['tables']:
     assert all(len(row) == len(table['head']) for row in table['rows'])
   for picture in result['pictures']:
-    assert (lab.folder / picture['file']).stat().st_size > 5000
+    assert (lab.folder / picture['file']).stat().st_size > 2000
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,7 @@ def made_up(lab):
   return study.Report(
     claims=[
       study.Claim('one & only <claim>', 1.0, '>=', 0.0, 0.25),
-      study.Claim(
-        'it diverged', math.nan, '<=', 1.0, remark='too long <steps>'
-      ),
+      study.Claim('it diverged', math.nan, '<=', 1.0),
     ],
     seeds={'a': [np.float32(1.5), math.inf]},
     tables=[study.Table('numbers', ('run', 'loss'), [['a', '<1']])],
@@ -97,20 +95,32 @@ class Reader(parser.HTMLParser):
     self.text += data
 
 
-def test_remarks_are_of_the_cpu_scale(tmp_path):
-  told = {}
+@pytest.fixture
+def remark(tmp_path, monkeypatch):
+  """A remark on the claim of `MADE_UP` that fails, one of two that fit."""
+  monkeypatch.setattr(results, 'KEPT', tmp_path)
+  sections = '# X-1', '## it', 'no', '## it di', 'too long\n<steps>', '## one'
+  (tmp_path / 'X-1.md').write_text('\n\n'.join([*sections, 'no']))
+  return [('it diverged', 'too long <steps>')]
+
+
+def test_remarks_are_of_the_cpu_scale(tmp_path, remark):
+  remarks = {}
   for scale in ('quick', 'cpu'):
     lab = lab_lib.Lab(tmp_path / scale, scale, progress=False)
-    told[scale] = results.play(MADE_UP, lab)['claims'][1]['remark']
-  assert told == {'quick': '', 'cpu': 'too long <steps>'}
+    remarks[scale] = results.remarks(results.play(MADE_UP, lab))
+  assert remarks == {'quick': [], 'cpu': remark}
 
 
+@pytest.mark.usefixtures('remark')
 def test_the_page_needs_nothing_but_itself(tmp_path):
   lab = lab_lib.Lab(tmp_path / 'cpu', 'cpu', progress=False)
   result = results.play(MADE_UP, lab)
   assert result['verdict'] == '1 of 2 claims hold'
   assert result['seeds'] == {'a': [1.5, None]}
-  path = page.write(tmp_path, ['X-1', 'X-2'], ['cpu'], {'X-2': 'no data'})
+  path = tmp_path / 'page' / 'index.html'
+  entries = results.collect([lab.folder], ['X-1', 'X-2'])
+  page.write(path, entries, {'X-2': 'no data'})
   reader = Reader()
   reader.feed(path.read_text())
   assert not reader.stack
@@ -121,6 +131,26 @@ def test_the_page_needs_nothing_but_itself(tmp_path):
     'not run: no data', '1 of 2 claims hold',
   ):  # fmt: skip
     assert words in reader.text
+
+
+def test_kept_results_are_small_and_every_failure_has_a_remark():
+  """Catches a study without a result, and a remark on a claim that is gone."""
+  kept = results.collect([results.KEPT], catalog.STUDIES)
+  assert [result['name'] for result, _ in kept] == list(catalog.STUDIES)
+  for result, folder in kept:
+    assert result['commit']
+    assert result['date']
+    claims = [claim['text'] for claim in result['claims']]
+    not_held = [c['text'] for c in result['claims'] if c['ok'] is not True]
+    assert [claim for claim, _ in results.remarks(result)] == not_held
+    path = folder / f'{result["name"]}.md'
+    lines = path.read_text().splitlines() if path.exists() else []
+    for heading in (x[3:] for x in lines if x.startswith('## ')):
+      assert any(claim.startswith(heading) for claim in claims)
+    files = folder.glob(f'{result["name"]}[.-]*')
+    assert sum(file.stat().st_size for file in files) < 500_000
+  sizes = [file.stat().st_size for file in results.KEPT.iterdir()]
+  assert sum(sizes) < 3_000_000
 
 
 def test_what_was_computed_is_found_again(tmp_path):
@@ -180,7 +210,7 @@ def test_runs_tell_where_they_reach_a_target(tmp_path):
   [
     (['S4-Fg1', '--workdir=x'], "Did you mean 'S4-Fig1'?"),
     (['S4-Fig1:tiny', '--workdir=x'], "Expected scale='tiny' in"),
-    (['S4-Fig1'], 'Expected --list, or NAME and --workdir'),
+    (['S4-Fig1'], 'Expected --list, --page, or NAME and --workdir'),
   ],
 )
 def test_the_command_names_what_it_does_not_know(flags, words):

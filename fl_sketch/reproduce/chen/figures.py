@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 from fl_sketch.reproduce import lab as lab_lib, study
-from fl_sketch.reproduce.chen import races, remarks, report, settings
+from fl_sketch.reproduce.chen import races, report, settings
 import numpy as np
 import scipy.stats
 
@@ -62,7 +62,6 @@ def figure_1(lab: lab_lib.Lab) -> study.Report:
       '<=',
       2.0,
       error,
-      remark=remarks.FIGURE_1_TENTH,
     ),
   ]
   lowest = (
@@ -110,7 +109,6 @@ def figure_2(lab: lab_lib.Lab) -> study.Report:
       '<=',
       0.5,
       error,
-      remark=remarks.FIGURE_2,
     )
   ]
   before = (
@@ -135,7 +133,6 @@ def figure_3(lab: lab_lib.Lab) -> study.Report:
         '<=',
         3.0,
         error,
-        remark=remarks.FIGURE_3_SIZES,
       )
     )
   rounds = report.over_seeds(sized, lambda run: run.reaches(0.75, x='round'))
@@ -148,7 +145,6 @@ def figure_3(lab: lab_lib.Lab) -> study.Report:
       float(np.mean(fewer)),
       '>=',
       1.0,
-      remark=remarks.FIGURE_3_ROUNDS,
     )
   )
   race = report.methods(lab, setting)
@@ -173,7 +169,6 @@ def figure_6(lab: lab_lib.Lab) -> study.Report:
         '<=',
         0.8,
         error,
-        remark=remarks.FIGURE_6_LOSS,
       )
     )
   rounds = list(report.over_seeds(sized, report.plateau).values())

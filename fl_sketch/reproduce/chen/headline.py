@@ -6,7 +6,7 @@ Chen, Li and Banerjee, arXiv:2411.06770.
 import math
 
 from fl_sketch.reproduce import lab as lab_lib, study
-from fl_sketch.reproduce.chen import figures, races, remarks, report, settings
+from fl_sketch.reproduce.chen import figures, races, report, settings
 import numpy as np
 
 _SETTINGS = {
@@ -61,7 +61,6 @@ def _point(name, race) -> study.Claim:
     '<=',
     1.0,
     error,
-    remark=remarks.HEADLINE_POINT.get(name, ''),
   )
 
 
@@ -81,7 +80,6 @@ def _bytes(name, found) -> study.Claim:
     '<=',
     1.0,
     error,
-    remark=remarks.HEADLINE_BYTES[name],
   )
 
 

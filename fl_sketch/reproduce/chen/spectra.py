@@ -31,7 +31,6 @@ def power_law(lab: lab_lib.Lab) -> study.Report:
       float(exponents.pop(0)),
       '>=',
       0.7,
-      remark=_START,
     ),
     study.Claim(
       'least exponent of the power law, all spectra after the start',
@@ -41,12 +40,6 @@ def power_law(lab: lab_lib.Lab) -> study.Report:
     ),
   ]
   return _report(lab, rows, claims)
-
-
-_START = (
-  'Before training the bulk is still near the outliers; the law has its '
-  'exponent once the network has learned.'
-)
 
 
 def densities(lab: lab_lib.Lab) -> study.Report:

@@ -6,7 +6,7 @@ Das, Hashemi, Sanghavi and Dhillon, arXiv:2106.07094, section 6, appendix G.
 from fl_sketch import experiment, models
 from fl_sketch.data import sources
 from fl_sketch.reproduce import lab as lab_lib, study
-from fl_sketch.reproduce.das import pictures, races, remarks
+from fl_sketch.reproduce.das import pictures, races
 import numpy as np
 
 _SOURCE = 'Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094'
@@ -78,8 +78,7 @@ def section_6(lab: lab_lib.Lab) -> study.Report:
     row, classes = _described(s, lab.data_dir)
     rows.append(row)
     text = f'{s.name}: classes that a client holds, at most'
-    remark = remarks.CLASSES.get(s.name, '')
-    claims.append(study.Claim(text, classes, '<=', 5.0, remark=remark))
+    claims.append(study.Claim(text, classes, '<=', 5.0))
   first = settings[0]
   for epsilon in first.epsilons:
     for accountant in _accountants(lab):
@@ -249,8 +248,7 @@ def _fixed(lab, setting, grid):
       f'{setting.name}: test accuracy of normalising {words}, C = {clip:g}, '
       f'rate {setting.rate:g}, equation 5 for {setting.epsilons[0]:g}, points'
     )
-    remark = remarks.TABLE_1_FIXED.get((setting.name, clip), '')
-    claims.append(study.Claim(text, value, relation, bound, error, remark))
+    claims.append(study.Claim(text, value, relation, bound, error))
   return claims
 
 

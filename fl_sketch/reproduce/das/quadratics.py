@@ -9,7 +9,7 @@ from fl_sketch import experiment
 from fl_sketch.data import synthetic
 from fl_sketch.experiment import config as config_lib
 from fl_sketch.reproduce import lab as lab_lib, study
-from fl_sketch.reproduce.das import grid, pictures, remarks
+from fl_sketch.reproduce.das import grid, pictures
 import numpy as np
 
 _SOURCE = 'Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094'
@@ -65,13 +65,13 @@ def _order(runs):
   """Normalising is ahead, by more the larger C."""
   noisy = [runs.at(runs.ratio, q=q) for q in runs.axes['q'] if q >= 1]
   claims = []
-  for clip, relation, bound, remark in (
-    (20.0, '<=', 1.0001, ''),
-    (20.0, '>=', 0.9999, ''),
-    (40.0, '<=', 1.002, remarks.FIGURE_1_40),
-    (40.0, '>=', 0.94, ''),
-    (50.0, '<=', 0.97, remarks.FIGURE_1_50),
-    (100.0, '<=', 0.75, ''),
+  for clip, relation, bound in (
+    (20.0, '<=', 1.0001),
+    (20.0, '>=', 0.9999),
+    (40.0, '<=', 1.002),
+    (40.0, '>=', 0.94),
+    (50.0, '<=', 0.97),
+    (100.0, '<=', 0.75),
   ):
     part = np.stack(noisy)[..., runs.axes['clip_norm'].index(clip), :]
     value, error = lab_lib.worst(_by_setting(part), relation)
@@ -79,7 +79,7 @@ def _order(runs):
       'last loss above the minimum, normalising over clipping, '
       f'C = {clip:g}, {"largest" if relation == "<=" else "smallest"} {_ALL}'
     )
-    claims.append(study.Claim(text, value, relation, bound, error, remark))
+    claims.append(study.Claim(text, value, relation, bound, error))
   return claims
 
 
@@ -114,8 +114,7 @@ def _reversed(lab, runs):
       'counter-claim: last loss above the minimum, normalising over clipping, '
       f'q = 0.01, from {name[:2]}, smallest over C = 40 and 50 and all rates'
     )
-    remark = remarks.FIGURE_1_REVERSED
-    claims.append(study.Claim(text, value, '>=', 1.0, error, remark))
+    claims.append(study.Claim(text, value, '>=', 1.0, error))
   clip, normalise = (found[1] for found in grid.floors(lab))
   text = (
     'counter-claim: the floor of normalising over that of clipping, without '

@@ -6,7 +6,7 @@ Haddadpour, Karimi, Li and Li, arXiv:2008.04975.
 import itertools
 
 from fl_sketch.reproduce import lab as lab_lib, study
-from fl_sketch.reproduce.haddadpour import remarks, report, runs as runs_lib
+from fl_sketch.reproduce.haddadpour import report, runs as runs_lib
 from fl_sketch.reproduce.haddadpour.runs import Cell
 import numpy as np
 
@@ -92,9 +92,8 @@ def figure_2(lab: lab_lib.Lab) -> study.Report:
       drop,
       '>=',
       0.0,
-      remarks.STEPS,
     ),
-    _larger_tables(lab, found, remarks.LARGER),
+    _larger_tables(lab, found),
   ]
   return _report(lab, 'unlike', claims, found, _RATES, _BYTES, _EVERYBODY)
 
@@ -132,7 +131,6 @@ def _behind(found, devices, dense, cell) -> study.Claim:
     '<=',
     2.0,
     error,
-    remark=remarks.HEADLINE if devices == 'unlike' else '',
   )
 
 
@@ -169,13 +167,12 @@ def _claims_of_heaprix(lab, devices, found) -> list[study.Claim]:
     ahead |= pair if table == small and tau > 1 else {}
   text = 'test accuracy of HEAPRIX above that of PRIVIX'
   return [
-    report.claim(f'{text}, points', every, '>=', -0.2, remarks.BEHIND[devices]),
+    report.claim(f'{text}, points', every, '>=', -0.2),
     report.claim(
       f'{text} at {small}, tau > 1, points',
       ahead,
       '>=',
       1.0,
-      remarks.AHEAD[devices],
     ),
   ]
 
@@ -192,7 +189,7 @@ def _transferred(lab, found, small) -> study.Claim:
     runs = runs_lib.play(lab, 'alike', five, given, '-rate-of-tau1')
   lost = runs_lib.accuracy(found[five]) - runs_lib.accuracy(runs)
   text = f'{text} at tau = 1, {given["client_lr"]:g}'
-  return report.claim(text, {'': lost}, '>=', 10.0, remarks.TRANSFERRED)
+  return report.claim(text, {'': lost}, '>=', 10.0)
 
 
 def _fewer_rounds(found, heaprix, tables) -> study.Claim:
@@ -220,7 +217,7 @@ def _fewer_rounds(found, heaprix, tables) -> study.Claim:
   )
 
 
-def _larger_tables(lab, found, remark='') -> study.Claim:
+def _larger_tables(lab, found) -> study.Claim:
   """Every method with the large table beside itself with the small one."""
   small, large = runs_lib.tables(lab)
   values = {}
@@ -232,7 +229,6 @@ def _larger_tables(lab, found, remark='') -> study.Claim:
     values,
     '>=',
     0.0,
-    remark,
   )
 
 

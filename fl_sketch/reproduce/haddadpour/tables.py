@@ -18,14 +18,6 @@ _NOTE = (
   'clients share, as the average of tables needs them, and one row. HEAPRIX is '
   'PRIVIX with omega - 1, which is no other number here.'
 )
-_NO_SAVING = (
-  'With hashes shared by the clients, equation (16) admits about omega + 1 '
-  'times the rounds of dense updates, and omega + 1 is d / m: what a table '
-  'saves in a round, the number of rounds undoes. The printed rate divides '
-  'omega by the number of clients, which needs hashes that differ between them '
-  'and tables that then cannot be averaged. The saving that Figures 1 and 2 '
-  'measure is real, but no bound on a worst case has it.'
-)
 
 
 def table_1(lab: lab_lib.Lab) -> study.Report:
@@ -69,7 +61,6 @@ def _report(
       max(saved),
       '<=',
       0.5,
-      remark=_NO_SAVING,
     ),
   ]
   return study.Report(claims, floats, tables, notes=[_NOTE])

@@ -46,7 +46,6 @@ def recovery(lab: lab_lib.Lab) -> study.Report:
       noisy[strongest]['median_error'],
       '>=',
       0.5,
-      remark=_NOISE,
     )
   )
   return study.Report(
@@ -70,25 +69,13 @@ def recovery(lab: lab_lib.Lab) -> study.Report:
 
 def _claim(share, row):
   """What must hold at b = share x m; nothing near m itself."""
-  known = {'measured': row['median_error'], 'remark': _REMARK}
+  error = row['median_error']
   text = f'b = {share:.3g} m: median relative error'
   if share >= 1.5:
-    return study.Claim(text, relation='<=', bound=1e-3, **known)
+    return study.Claim(text, error, '<=', 1e-3)
   if share <= 0.5:
-    return study.Claim(text, relation='>=', bound=0.5, **known)
+    return study.Claim(text, error, '>=', 0.5)
   return None
-
-
-_REMARK = (
-  'A search that gets stuck, of the few that a quick run makes, or a table '
-  'whose equations happen to be badly conditioned.'
-)
-_NOISE = (
-  'The noise lies in all directions of the table, and those in which the '
-  'inputs move it are only m of b: of noise half as long as the table '
-  '0.5 sqrt(m / b) = 0.16 of its length gets through at b = 10 m, and 0.17 is '
-  'what is measured. Noise of a given length hides less, the larger the table.'
-)
 
 
 def _table(plain, noisy, unknowns):

@@ -92,7 +92,6 @@ def table_2(lab: lab_lib.Lab) -> study.Report:
     float(agree),
     '>=',
     float(len(rows)),
-    remark=_TABLE_2,
   )
   caption = (
     'Properties that are falsified at every p; without a cross, not shown'
@@ -100,15 +99,6 @@ def table_2(lab: lab_lib.Lab) -> study.Report:
   return study.Report(
     [claim], {'agree': agree}, [study.Table(caption, head, rows)]
   )
-
-
-_TABLE_2 = (
-  'A cross here is a counterexample that a search found and that is checked '
-  'by the definition itself, so that more crosses than printed are proofs; '
-  'fewer mean that none was found. Domains are the largest that a row allows '
-  'where the paper names none, which costs sqrt and the wave their gradients; '
-  'tanh is semi-smooth, as the text of the paper says and its table does not.'
-)
 
 
 def _number(value) -> str:
