@@ -176,7 +176,7 @@ class _Player:
   """Plays rounds of one run; the constructor compiles and warms up."""
 
   def __init__(self, exp, mesh, folder, warm):
-    program = program_lib.program(exp, mesh).fn
+    program = program_lib.program(exp, mesh)
     self._runner = runner_lib.Runner(exp, mesh, folder, program)
     self._done, self.devices = 0, mesh.size
     self._play(warm)

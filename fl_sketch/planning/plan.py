@@ -112,7 +112,7 @@ def wire(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> Wire:
   )
   server_fn = rounds.server_step(exp.make)
   count = min(exp.config.rounds, _BILLED)
-  state = program_lib.state_of(exp, exp.config.population)
+  state = program_lib.abstract_state(exp, exp.config.population)
   cohort = program_lib.drawn(exp, mesh)
   noise = None if exp.guarantee is None else jax.random.key(0)
 
@@ -154,7 +154,7 @@ def dry_run(
   each, seconds = exp.config.rounds_per_dispatch, []
   with (
     tempfile.TemporaryDirectory() as folder,
-    contextlib.closing(runner_lib.Runner(exp, mesh, folder, run.fn)) as runner,
+    contextlib.closing(runner_lib.Runner(exp, mesh, folder, run)) as runner,
   ):
     if exp.guarantee is not None:  # nothing of it is released
       runner.use(noise_secret.reproducible(0, 0))

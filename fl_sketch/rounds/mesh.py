@@ -32,35 +32,35 @@ def cohort_mesh(shards: int | None = None) -> jax.sharding.Mesh:
 def place(mesh: jax.sharding.Mesh, tree: Tree, spec: P | None = None) -> Tree:
   """Puts host arrays, the same in every process, on the mesh.
 
-  Each process copies only what its own devices hold, and always copies, since a
-  round donates its state. Without a spec every device gets a copy, as server
-  state must have it: state that was never put on the mesh would compile the
-  second round anew.
+  Each process copies only what its own devices hold. A round may donate what is
+  placed: the arrays of `tree` outlive it. Without a spec every device gets a
+  copy, as server state must have it: state that was never put on the mesh would
+  compile the second round anew.
   """
   sharding = NamedSharding(mesh, P() if spec is None else spec)
 
   def put(x):
-    if sharding.is_fully_addressable:
-      # device_put alone may share the buffer with x on one of the devices.
-      own = jnp.array(x, copy=True) if isinstance(x, jax.Array) else x
-      return jax.device_put(own, sharding, may_alias=False)
     if isinstance(x, jax.Array) and jnp.issubdtype(
       x.dtype, jax.dtypes.prng_key
     ):
-      data = place(mesh, jax.random.key_data(x), spec)
+      data = put(jax.random.key_data(x))
       return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
+    # From host memory each device makes the one copy that it keeps. device_put
+    # of a device's array would share its buffer, which the round then donates.
     x = np.asarray(x)
+    if sharding.is_fully_addressable:
+      return jax.device_put(x, sharding, may_alias=False)
     return jax.make_array_from_callback(x.shape, sharding, lambda i: x[i])
 
   return jax.tree.map(put, tree)
 
 
-def place_own(mesh: jax.sharding.Mesh, tree: Tree, axis: int = 0) -> Tree:
-  """Puts on the mesh what this process alone has: the lanes of its devices.
+def place_local(mesh: jax.sharding.Mesh, tree: Tree, axis: int = 0) -> Tree:
+  """Puts on the mesh the lanes of this process, which no other process has.
 
   Args:
     mesh: its devices lie process by process.
-    tree: host arrays [..., own lanes, ...], as many in every process.
+    tree: host arrays [..., local lanes, ...], as many in every process.
     axis: where the lanes are.
   """
   sharding = NamedSharding(mesh, P(*[None] * axis, SHARD))
@@ -68,24 +68,24 @@ def place_own(mesh: jax.sharding.Mesh, tree: Tree, axis: int = 0) -> Tree:
   return jax.tree.map(lambda x: put(sharding, np.asarray(x)), tree)
 
 
-def own(x: jax.Array) -> np.ndarray:
-  """The rows of an array, spread over its leading axis, that lie here."""
+def local_shards(x: jax.Array) -> np.ndarray:
+  """Concatenates this process's addressable shards along axis 0."""
   shards = sorted(x.addressable_shards, key=lambda s: s.index[0].start or 0)
   return np.concatenate([np.asarray(s.data) for s in shards])
 
 
 def whole(mesh: jax.sharding.Mesh) -> NamedSharding:
-  """Of an array of which every device has a copy."""
+  """The sharding of an array of which every device has a copy."""
   return NamedSharding(mesh, P())
 
 
-def parts(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
+def shardings_over(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
   """Shardings under which every device holds its part of every large array.
 
   An array is cut along its longest axis that the devices divide evenly; what
   has none, such as a count, stays whole.
 
-  >>> tuple(parts(cohort_mesh(1), jnp.zeros((3, 8))).spec)
+  >>> tuple(shardings_over(cohort_mesh(1), jnp.zeros((3, 8))).spec)
   (None, 'shard')
   """
 

@@ -111,8 +111,8 @@ def run_round(
     mesh: from `mesh_lib.cohort_mesh`.
     schedule: (hp, round) -> the hyperparameters of a round; None keeps them.
     shard_server: whether the state after the broadcast lies in parts on the
-      devices, as `mesh.parts` says: each updates its slice of the parameters,
-      which are then gathered.
+      devices, as `mesh.shardings_over` says: each updates its slice of the
+      parameters, which are then gathered.
     **options: of `cohort_step`.
 
   Returns:
@@ -136,13 +136,13 @@ def run_round(
     shared, new, metrics = cohort_fn(hp, state, cohort, key, data, noise_key)
     if shard_server:
       new = new._replace(
-        server=pin(new.server, mesh_lib.parts(mesh, new.server))
+        server=pin(new.server, mesh_lib.shardings_over(mesh, new.server))
       )
     new = server_fn(hp, shared, new, key)
     if shard_server:
       new = new._replace(
         params=pin(new.params, mesh_lib.whole(mesh)),
-        server=pin(new.server, mesh_lib.parts(mesh, new.server)),
+        server=pin(new.server, mesh_lib.shardings_over(mesh, new.server)),
       )
     if noise_key is None:
       new = _unless_empty(metrics['participants'], new, state)

@@ -54,7 +54,8 @@ class Program:
     mesh: jax.sharding.Mesh,
     configs: Collection[config_lib.Config],
   ):
-    if not placement.data_on_device(exp):
+    # Points keep the state of all clients on the devices.
+    if placement.decide(exp, mesh, row=()).data == 'host':
       raise ValueError(
         f'Expected data of {comms.nbytes(exp.data):,} bytes, copied to every '
         f'device, to fit MAX_RESIDENT={placement.MAX_RESIDENT:,}: points share '
@@ -80,8 +81,8 @@ class Program:
     self._steps = {}
 
   def most_points(self, exp: experiment.Experiment) -> int:
-    """How many points to run at once on this backend."""
-    if jax.default_backend() == 'cpu':
+    """How many points to run at once on the devices of the mesh."""
+    if self.mesh.devices.flat[0].platform == 'cpu':
       return 1
     return self.points_that_fit(exp)
 

@@ -1,4 +1,4 @@
-"""What clients keep between rounds: on the devices, or on this host's disk."""
+"""Storage of per-client state: on the devices, or memory-mapped on the host."""
 
 from collections.abc import Iterable
 import os
@@ -15,7 +15,7 @@ import numpy as np
 
 
 class Saved(NamedTuple):
-  """Rows as a checkpoint keeps them; who is not there never took part.
+  """Client state in a checkpoint; clients that never took part are left out.
 
   Attributes:
     ids: int64[n], clients.
@@ -27,30 +27,28 @@ class Saved(NamedTuple):
 
 
 class OnDevice:
-  """Rows of the population in the state itself; rounds find them by id."""
-
-  rows_of = 'population'
+  """Keeps the state of all clients in `FedState`; rounds index it by id."""
 
   def __init__(self, mesh: jax.sharding.Mesh):
     self._mesh = mesh
 
   def attach(self, state: rounds.FedState, ids: np.ndarray) -> rounds.FedState:
-    """The state that a round takes."""
+    """Returns the state that a round takes, which is `state` itself."""
     del ids
     return state
 
   def keep(self, state: rounds.FedState, ids: np.ndarray):
-    """Takes note of what a round has changed."""
+    """Does nothing: the round has changed the rows in `state`."""
 
   def saved(self, state: rounds.FedState) -> Saved:
-    """What a checkpoint must hold."""
+    """The client state for a checkpoint."""
     rows = [np.asarray(x) for x in leaves(state)]
     return Saved(np.arange(len(rows[0]) if rows else 0), rows)
 
   def restored(
     self, state: rounds.FedState, parts: Iterable[Saved]
   ) -> rounds.FedState:
-    """The state before the first round, with the rows of a checkpoint."""
+    """Returns `state`, of the first round, with the rows of a checkpoint."""
     rows = [np.array(x) for x in leaves(state)]
     for part in parts:
       for row, saved in zip(rows, part.rows, strict=True):
@@ -59,12 +57,12 @@ class OnDevice:
 
 
 class OnHost:
-  """Rows of this process's clients in a file; only a cohort's travel.
+  """Memory-maps the state of this process's clients; a cohort's rows travel.
 
   The file is no checkpoint: it has no name, and goes with the process.
 
   Args:
-    mesh: over which a cohort is spread.
+    mesh: the devices over which a cohort is spread.
     state: of a population of one; its row is that of every client at first.
     clients: those of this process.
     folder: on the disk that shall hold the file.
@@ -72,8 +70,6 @@ class OnHost:
   Raises:
     SaveError: the disk has not enough space.
   """
-
-  rows_of = 'cohort'
 
   def __init__(
     self,
@@ -83,60 +79,60 @@ class OnHost:
     folder: str | os.PathLike,
   ):
     self._mesh, self._clients = mesh, clients
-    self._first = [np.asarray(x)[0] for x in leaves(state)]
-    self._rows = [_file(len(clients), row, folder) for row in self._first]
-    self._known = np.zeros(len(clients), bool)
+    self._initial = [np.asarray(x)[0] for x in leaves(state)]
+    self._rows = [_file(len(clients), row, folder) for row in self._initial]
+    self._written = np.zeros(len(clients), bool)
 
   def attach(self, state: rounds.FedState, ids: np.ndarray) -> rounds.FedState:
-    """The state that a round takes: with the rows of these clients.
+    """Returns the state that a round takes, with the rows of its clients.
 
     Args:
       state: with any rows.
       ids: int[lanes of this process]; of padding beyond the population.
     """
     place, held = self._places(ids)
-    known = held & self._known[place]
+    written = held & self._written[place]
     rows = []
-    for row, first in zip(self._rows, self._first, strict=True):
+    for row, initial in zip(self._rows, self._initial, strict=True):
       old = row[place]
-      rows.append(np.where(comms.beside(known, old), old, first[None]))
-    return _with(state, mesh_lib.place_own(self._mesh, rows))
+      rows.append(np.where(comms.beside(written, old), old, initial[None]))
+    return _with(state, mesh_lib.place_local(self._mesh, rows))
 
   def keep(self, state: rounds.FedState, ids: np.ndarray):
-    """Writes down what a round has changed; ids as in `attach`."""
+    """Stores the rows that a round has changed; ids as in `attach`."""
     place, held = self._places(ids)
     for row, new in zip(self._rows, leaves(state), strict=True):
-      row[place[held]] = mesh_lib.own(new)[held]
-    self._known[place[held]] = True
+      row[place[held]] = mesh_lib.local_shards(new)[held]
+    self._written[place[held]] = True
 
   def saved(self, state: rounds.FedState) -> Saved:
-    """What a checkpoint must hold of this process's clients."""
+    """The state of this process's clients for a checkpoint."""
     del state
-    place = np.flatnonzero(self._known)
+    place = np.flatnonzero(self._written)
     ids = place + self._clients.start
     return Saved(ids, [row[place] for row in self._rows])
 
   def restored(
     self, state: rounds.FedState, parts: Iterable[Saved]
   ) -> rounds.FedState:
-    """Takes over the rows of its clients from a checkpoint."""
-    self._known[:] = False
+    """Reads the rows of this process's clients from a checkpoint."""
+    self._written[:] = False
     for part in parts:
       place, held = self._places(part.ids)
       for row, saved in zip(self._rows, part.rows, strict=True):
         row[place[held]] = saved.view(row.dtype)[held]
-      self._known[place[held]] = True
+      self._written[place[held]] = True
     return state
 
   def _places(self, ids):
-    """Where rows lie, 0 for those of other processes; and whether they do."""
+    """Positions of clients' rows, 0 for other processes'; which are local."""
     place = np.asarray(ids, np.int64) - self._clients.start
     held = (place >= 0) & (place < len(self._clients))
     return np.where(held, place, 0), held
 
 
 def _file(count, row, folder):
-  """An array [count, ...] on disk, whose blocks are there from the start."""
+  """A memory-mapped array [count, ...] whose disk blocks are all allocated."""
   pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
   shape = count, *row.shape
   with tempfile.TemporaryFile(dir=folder) as file:
@@ -152,7 +148,7 @@ def _file(count, row, folder):
 
 
 def write(folder: pathlib.Path, saved: Saved):
-  """Writes the rows of this process's clients; all processes must call it."""
+  """Writes this process's part of a checkpoint; all processes must call it."""
   folder.mkdir(parents=True, exist_ok=True)
   name = f'part-{jax.process_index()}-of-{jax.process_count()}.npz'
   partial = folder / f'{name}.partial'
@@ -162,7 +158,7 @@ def write(folder: pathlib.Path, saved: Saved):
 
 
 def read(folder: pathlib.Path) -> list[Saved]:
-  """The rows that all processes wrote, none if there is no such folder.
+  """Reads the parts of all processes; none if there is no such folder.
 
   Raises:
     ValueError: a part is missing, or damaged: each has its checksums.
@@ -179,7 +175,7 @@ def read(folder: pathlib.Path) -> list[Saved]:
 
 
 def keep_only(folder: pathlib.Path, names: Iterable[int]):
-  """Removes the rows of checkpoints that are gone."""
+  """Removes the client state of checkpoints that are gone."""
   kept = {str(name) for name in names}
   if jax.process_index() == 0 and folder.exists():
     for path in folder.iterdir():
@@ -188,11 +184,11 @@ def keep_only(folder: pathlib.Path, names: Iterable[int]):
 
 
 def leaves(state: rounds.FedState) -> list[Any]:
-  """The arrays of clients' rows in a state."""
-  found: list[Any] = []
-  visit = lambda x: (found.append(x), x)[1]
+  """The arrays of per-client state in a state."""
+  arrays: list[Any] = []
+  visit = lambda x: (arrays.append(x), x)[1]
   comms.map_per_client(visit, (state.encode, state.protocol))
-  return found
+  return arrays
 
 
 def _with(state, rows):

@@ -1,9 +1,9 @@
-"""Feeds rounds: who takes part, on which lane, and with which samples.
+"""Samples, lays out and prefetches the cohort of each round.
 
-A process reads the samples, and holds the rows, of a block of the population
-and of nobody else: cohorts are laid out so that every client's lane is on a
-device of its process. What a round reads is made ready in the background while
-the round before runs.
+A process reads the samples, and holds the state, of a block of the population
+and of no other client: a cohort is laid out so that every client's lane (its
+slot on a shard) is on a device of its process. The next cohort is prefetched in
+the background while a round runs.
 """
 
 from concurrent import futures
@@ -19,26 +19,21 @@ import numpy as np
 _TAIL = 1e-9  # how rarely a process has more clients in a round than lanes
 
 
-class Feed:
-  """Cohorts of a run, in the order of its rounds.
+class CohortFeed:
+  """The cohorts of a run, in the order of its rounds.
 
   Args:
     exp: the experiment.
-    mesh: over which cohorts are spread.
-
-  Raises:
-    PlacementError: all data shall lie on all devices of several processes.
+    mesh: the devices over which cohorts are spread.
+    fetch: whether the samples of a cohort travel with it, not their indices.
   """
 
-  def __init__(self, exp: experiment.Experiment, mesh: jax.sharding.Mesh):
-    c = exp.config
-    self._exp, self._mesh = exp, mesh
-    self._processes, process = jax.process_count(), jax.process_index()
-    starts = placement.starts(c.population, self._processes)
-    self.clients = range(*starts[process : process + 2])
-    self.on_device = placement.data_on_device(exp)
-    placement.check_processes(c)
-    self._lanes = own_lanes(c, mesh.size, self._processes)
+  def __init__(
+    self, exp: experiment.Experiment, mesh: jax.sharding.Mesh, fetch: bool
+  ):
+    self._exp, self._mesh, self._fetch = exp, mesh, fetch
+    self._processes = jax.process_count()
+    self._lanes = lanes_per_process(exp.config, mesh.size, self._processes)
     self._pool = futures.ThreadPoolExecutor(1, 'feed')
     self._ahead: dict[int, futures.Future] = {}
     self.secret_root: int | None = None
@@ -56,7 +51,7 @@ class Feed:
       self._ahead[after] = self._pool.submit(self._make, after)
     return now.result()
 
-  def own(self, cohort: rounds.Cohort) -> rounds.Cohort:
+  def local_lanes(self, cohort: rounds.Cohort) -> rounds.Cohort:
     """The lanes of this process."""
     each = len(cohort.ids) // self._processes
     first = each * jax.process_index()
@@ -68,36 +63,36 @@ class Feed:
 
   def _make(self, done):
     c = self._exp.config
-    rounds_ahead = range(done, done + c.rounds_per_dispatch)
-    made = [self._exp.sample(r, self.secret_root) for r in rounds_ahead]
+    dispatch = range(done, done + c.rounds_per_dispatch)
+    cohorts = [self._exp.sample(r, self.secret_root) for r in dispatch]
     if self._processes == 1:
-      made = [rounds.pad_cohort(cohort, self._mesh.size) for cohort in made]
+      cohorts = [rounds.pad_cohort(x, self._mesh.size) for x in cohorts]
     else:
       sharing = c.population, self._processes
-      counts = [self._lanes, *(fullest(cohort, *sharing) for cohort in made)]
+      counts = [self._lanes, *(fullest(x, *sharing) for x in cohorts)]
       lanes = _multiple(max(counts), self._mesh.size // self._processes)
-      made = [by_process(cohort, *sharing, lanes) for cohort in made]
-    return made, self._placed(made)
+      cohorts = [by_process(x, *sharing, lanes) for x in cohorts]
+    return cohorts, self._placed(cohorts)
 
-  def _placed(self, made):
-    own = [self.own(cohort)._replace(outcome=None) for cohort in made]
-    if not self.on_device:
-      fetch = lambda c: self._exp.fetch(self._exp.data, c.batches)
-      own = [c._replace(batches=fetch(c)) for c in own]
-    if len(own) == 1:
-      return mesh_lib.place_own(self._mesh, own[0])
-    stacked = jax.tree.map(lambda *xs: np.stack(xs), *own)
-    return mesh_lib.place_own(self._mesh, stacked, axis=1)
+  def _placed(self, cohorts):
+    local = [self.local_lanes(x)._replace(outcome=None) for x in cohorts]
+    if self._fetch:
+      fetch = lambda x: self._exp.fetch(self._exp.data, x.batches)
+      local = [x._replace(batches=fetch(x)) for x in local]
+    if len(local) == 1:
+      return mesh_lib.place_local(self._mesh, local[0])
+    stacked = jax.tree.map(lambda *xs: np.stack(xs), *local)
+    return mesh_lib.place_local(self._mesh, stacked, axis=1)
 
 
 def leaves_lanes_empty(c: config_lib.Config) -> bool:
-  """Whether lanes of a round may have nobody on them, apart from padding."""
+  """Whether lanes of a round may hold no client, padding aside."""
   some = c.sampling != 'fixed_size' or availability.in_force(c)
   return some or jax.process_count() > 1
 
 
-def own_lanes(c: config_lib.Config, shards: int, processes: int) -> int:
-  """Lanes of each process: more of its clients come once in 1e9 rounds.
+def lanes_per_process(c: config_lib.Config, shards: int, processes: int) -> int:
+  """Lanes of each process, too few for its clients once in 1e9 rounds.
 
   Args:
     c: a config; for how cohorts are drawn.
@@ -115,14 +110,14 @@ def own_lanes(c: config_lib.Config, shards: int, processes: int) -> int:
 
 
 def fullest(cohort: rounds.Cohort, population: int, processes: int) -> int:
-  """How many clients of a cohort the process that has most of them has."""
+  """The largest number of clients that one process has in a cohort."""
   return int(np.diff(_edges(cohort.ids, population, processes)).max())
 
 
 def by_process(
   cohort: rounds.Cohort, population: int, processes: int, lanes: int
 ) -> rounds.Cohort:
-  """Lays a cohort out so that each client is with the process that has it.
+  """Lays a cohort out so that each client is on a lane of its process.
 
   >>> cohort = rounds.Cohort(np.array([0, 1, 3]), np.ones(3), np.arange(3))
   >>> by_process(cohort, 4, processes=2, lanes=2).ids.tolist()

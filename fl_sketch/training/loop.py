@@ -106,7 +106,7 @@ class _Loop:
     run = program_lib.program(exp, mesh)
     if jax.process_count() == 1:
       preflight.require(exp, mesh, run)
-    self.runner = runner.Runner(exp, mesh, self.files.folder, run.fn)
+    self.runner = runner.Runner(exp, mesh, self.files.folder, run)
     opened.callback(self.runner.close)
     self.evaluate_fn = run.evaluate
     self.test = mesh_lib.place(
@@ -142,7 +142,9 @@ class _Loop:
     found = self.store.restore(self.runner.state, empty)
     if found is None:
       return 0, empty
-    self.runner.state = self.runner.rows.restored(found.state, found.rows)
+    self.runner.state = self.runner.client_state.restored(
+      found.state, found.rows
+    )
     return found.rounds_done, found.ledger
 
   def _secret(self):
@@ -177,7 +179,7 @@ class _Loop:
     return Result(self.runner.state, self.row, done >= c.rounds)
 
   def _save(self, done):
-    state, rows = self.runner.state, self.runner.rows
+    state, rows = self.runner.state, self.runner.client_state
     self.store.save(done, state, self.ledger, rows.saved(state))
 
   def report(self, result: Result):

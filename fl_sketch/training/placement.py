@@ -1,4 +1,6 @@
-"""Where training data and clients' rows lie: on the devices, or on hosts."""
+"""Decides where a run keeps training data, client state and server state."""
+
+from typing import Any, NamedTuple
 
 from fl_sketch import experiment
 from fl_sketch.data import store
@@ -6,11 +8,76 @@ from fl_sketch.experiment import config as config_lib
 from fl_sketch.rounds import comms
 import jax
 
-MAX_RESIDENT = 2**30  # bytes of data, or of rows, that devices may hold
+MAX_RESIDENT = 2**30  # bytes of data, or of client state, for 'auto'
 
 
 class PlacementError(ValueError):
-  """What the config wants on the devices cannot lie there."""
+  """The devices cannot hold what the config places on them."""
+
+
+class Placement(NamedTuple):
+  """Where a run keeps its arrays between rounds.
+
+  Attributes:
+    data: 'device': every device has a copy of the training data; 'host': the
+      samples of each cohort travel to the devices.
+    client_state: 'device': every device has a copy of the state of all clients;
+      'host': it is memory-mapped, and that of each cohort travels.
+    server: 'replicated': every device has a copy of the server's state;
+      'sharded': each has its part.
+  """
+
+  data: str
+  client_state: str
+  server: str
+
+
+def decide(
+  exp: experiment.Experiment, mesh: jax.sharding.Mesh, row: comms.Tree
+) -> Placement:
+  """Decides the placement of a run from its config, its sizes and its mesh.
+
+  Args:
+    exp: the experiment.
+    mesh: the devices of the run.
+    row: shapes of what one client keeps between rounds.
+
+  Raises:
+    PlacementError: the config puts data or client state on the devices of
+      several processes; or rounds of one dispatch need client state from the
+      host, which cannot travel between them; or see `check_processes`.
+  """
+  c, per_client = exp.config, comms.nbytes(row)
+  check_processes(c)
+  data = _where('feed', c.feed, comms.nbytes(exp.data), mesh)
+  if c.feed == 'auto' and store.is_mapped(exp.data):
+    data = 'host'
+  clients = 'device'
+  if per_client:
+    size = c.population * per_client
+    clients = _where('client_state', c.client_state, size, mesh)
+  if clients == 'host' and c.rounds_per_dispatch > 1:
+    raise PlacementError(
+      f'Expected rounds_per_dispatch={c.rounds_per_dispatch} to be 1: '
+      "clients' rows, which stay on the host, travel between rounds."
+    )
+  return Placement(data, clients, c.server_state)
+
+
+def _where(field: str, value: str, size: int, mesh: Any) -> str:
+  """Resolves 'auto': on the devices of one process, if the copies are small."""
+  if jax.process_count() > 1:
+    if value == 'device':
+      raise PlacementError(
+        f"Expected {field}={value!r} to be 'auto' or 'host' with several "
+        'processes: each holds what belongs to its own clients alone.'
+      )
+    return 'host'
+  if value != 'auto':
+    return value
+  devices = mesh.local_devices  # a CPU's devices share one memory
+  copies = len(devices) if devices[0].platform == 'cpu' else 1
+  return 'device' if copies * size <= MAX_RESIDENT else 'host'
 
 
 def starts(population: int, processes: int) -> list[int]:
@@ -22,8 +89,15 @@ def starts(population: int, processes: int) -> list[int]:
   return [population * i // processes for i in range(processes + 1)]
 
 
+def local_clients(population: int) -> range:
+  """The clients whose data and state this process holds."""
+  edges = starts(population, jax.process_count())
+  process = jax.process_index()
+  return range(edges[process], edges[process + 1])
+
+
 def check_processes(c: config_lib.Config):
-  """Refuses what several processes cannot do.
+  """Refuses configs that several processes cannot run.
 
   Raises:
     PlacementError: a process would have no client; or clients would share masks
@@ -37,58 +111,3 @@ def check_processes(c: config_lib.Config):
       "Expected trust='secure_aggregation' on one process: neighbours are "
       'drawn among lanes, of which several processes leave many empty.'
     )
-
-
-def data_on_device(exp: experiment.Experiment) -> bool:
-  """Whether the training data is copied to every device, or fed from the host.
-
-  Raises:
-    PlacementError: the config wants them on those of several processes.
-  """
-  feed = exp.config.feed
-  if feed != 'host' and jax.process_count() == 1:
-    copies = _copies() * comms.nbytes(exp.data)
-    fits = copies <= MAX_RESIDENT and not store.is_mapped(exp.data)
-    return feed == 'device' or fits
-  return _refuse('feed', feed)
-
-
-def rows_on_device(c: config_lib.Config, row: comms.Tree) -> bool:
-  """Whether all clients' rows are copied to every device.
-
-  Args:
-    c: the config.
-    row: what one client keeps.
-
-  Raises:
-    PlacementError: the config wants them on those of several processes, or
-      several rounds in a dispatch, between which rows cannot travel.
-  """
-  size, where = comms.nbytes(row), c.client_state
-  if not size:
-    return True
-  if where != 'host' and jax.process_count() == 1:
-    fits = _copies() * c.population * size <= MAX_RESIDENT
-    if where == 'device' or fits:
-      return True
-  if c.rounds_per_dispatch > 1:
-    raise PlacementError(
-      f'Expected rounds_per_dispatch={c.rounds_per_dispatch} to be 1: '
-      "clients' rows, which stay on the host, travel between rounds."
-    )
-  return _refuse('client_state', where)
-
-
-def _copies():
-  """Of what every device holds, in one memory."""
-  return jax.local_device_count() if jax.default_backend() == 'cpu' else 1
-
-
-def _refuse(name, value):
-  """False, where it is not asked for."""
-  if value == 'device':
-    raise PlacementError(
-      f"Expected {name}={value!r} to be 'auto' or 'host' with several "
-      'processes: each holds what belongs to its own clients alone.'
-    )
-  return False

@@ -1,4 +1,4 @@
-"""A run in shapes alone: its program, and the memory that it takes."""
+"""Builds a run's jitted functions, abstractly, and estimates its memory."""
 
 from typing import Any, NamedTuple
 
@@ -8,31 +8,39 @@ from fl_sketch.training import (
   client_state,
   cohort_feed,
   memory as memory_lib,
-  placement,
+  placement as placement_lib,
 )
 import jax
+import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec as P
 import numpy as np
 
-# What a process holds besides, once it writes checkpoints and draws curves, as
-# measured: files, small programs, threads. XLA knows nothing of it.
+# Measured bytes of a process that writes checkpoints and draws curves, beside
+# arrays and programs: files, small programs, threads. XLA does not count them.
 OVERHEAD = 96 * 2**20
 
 
 class Program(NamedTuple):
-  """The jitted functions of a run, and what they take, without its values.
+  """The jitted functions of a run, and abstract values of their arguments.
 
   Attributes:
     fn: a dispatch of rounds.
-    args: shapes, types and places of its arguments.
+    args: shapes, types and shardings of its arguments.
+    init: parameters on the mesh -> the rest of the state before the first
+      round, each array made in its place.
     evaluate: (params, test batches) -> sums of metrics.
     test: as `args`, of the test batches.
+    placement: where data, client state and server state are kept.
+    row: shapes of what one client keeps between rounds.
   """
 
   fn: Any
   args: tuple[Any, ...]
+  init: Any
   evaluate: Any
   test: Any
+  placement: placement_lib.Placement
+  row: list[Any]
 
 
 def program(
@@ -40,46 +48,62 @@ def program(
   mesh: jax.sharding.Mesh,
   lanes: int | None = None,
 ) -> Program:
-  """The program of a run, for `runner.Runner`.
+  """Builds the program of a run, for `runner.Runner`.
 
-  What it takes is that of one process: several lay cohorts out by `feed`.
+  The arguments are those of one process: several lay cohorts out by
+  `cohort_feed`.
 
   Args:
     exp: the experiment.
-    mesh: over which devices.
+    mesh: the devices of the run.
     lanes: of a round, if not those of the config.
+
+  Raises:
+    PlacementError: the devices cannot hold what the config places on them.
   """
-  c, on_device = exp.config, placement.data_on_device(exp)
+  c = exp.config
+  one = abstract_state(exp, 1)
+  row = client_state.leaves(one)
+  where = placement_lib.decide(exp, mesh, row)
+  data_on_device = where.data == 'device'
+  on_device = where.client_state == 'device'
+  population = c.population if on_device else 1
   fn = rounds.run_round(
     exp.make,
     mesh,
-    fetch=exp.fetch if on_device else None,
-    shard_server=c.server_state == 'sharded',
+    fetch=exp.fetch if data_on_device else None,
+    shard_server=where.server == 'sharded',
     skip_absent=cohort_feed.leaves_lanes_empty(c),
-    rows_of='population' if _rows_on_device(exp) else 'cohort',
+    rows_of='population' if on_device else 'cohort',
     **exp.round_options,
   )
   cohort, spec = drawn(exp, mesh, lanes), P(comms.SHARD)
-  if not on_device:
+  if not data_on_device:
     fetched = jax.eval_shape(exp.fetch, exp.data, cohort.batches)
     cohort = cohort._replace(batches=fetched)
-  state = _placed_state(exp, mesh, len(cohort.ids))
+  first = _placed(mesh, one, where.server, population, P())
+  state = first
+  if not on_device:
+    lanes = len(cohort.ids)
+    state = _placed(mesh, one, where.server, lanes, P(comms.SHARD))
   if (many := c.rounds_per_dispatch) > 1:
     fn, spec = rounds.scan_rounds(fn), P(None, comms.SHARD)
     stack = lambda x: jax.ShapeDtypeStruct((many, *x.shape), x.dtype)
     cohort = jax.tree.map(stack, cohort)
   cohort = _abstract(mesh, cohort, spec)
   noise_key = None if exp.guarantee is None else jax.random.key(0)
+  data = exp.data if data_on_device else None
   hyper, *rest = _abstract(
-    mesh,
-    (exp.hyper, jax.random.key(0), exp.data if on_device else None, noise_key),
-    P(),
+    mesh, (exp.hyper, jax.random.key(0), data, noise_key), P()
   )
   return Program(
     fn=jax.jit(fn, donate_argnums=1),
     args=(hyper, state, cohort, *rest),
+    init=_init(exp, population, first),
     evaluate=jax.jit(rounds.run_evaluation(exp.metrics_fn, mesh)),
     test=_abstract(mesh, mesh_lib.pad(exp.test, mesh.size), P(comms.SHARD)),
+    placement=where,
+    row=row,
   )
 
 
@@ -88,23 +112,28 @@ def memory_of(
   mesh: jax.sharding.Mesh,
   run: Program | None = None,
   like: memory_lib.Memory | None = None,
+  compiled: bool = True,
 ) -> memory_lib.Memory:
-  """The memory of a run; compiles its round, and its evaluation.
+  """Estimates the memory of a run; compiles its round and its evaluation.
 
   Args:
     exp: the experiment.
-    mesh: over which devices.
+    mesh: the devices of the run.
     run: its program; None makes it.
     like: of the same process and evaluation, which is not compiled again.
+    compiled: False compiles nothing: a round works in as many bytes as `like`.
   """
   run = program(exp, mesh) if run is None else run
   state = run.args[1]
-  of_round = _besides(run.fn, *run.args)
-  if like is None:
-    evaluation = _besides(run.evaluate, state.params, run.test)
-    process = memory_lib.resident() + OVERHEAD
-  else:
-    evaluation, process = like.evaluation, like.process
+  process, evaluation, of_round = (
+    (memory_lib.resident() + OVERHEAD, None, None)
+    if like is None
+    else (like.process, like.evaluation, None if compiled else like.round)
+  )
+  if evaluation is None:
+    evaluation = _workspace(run.evaluate, state.params, run.test)
+  if of_round is None:
+    of_round = _workspace(run.fn, *run.args)
   return memory_lib.Memory(
     devices=len(mesh.local_devices),
     on_host=mesh.local_devices[0].platform == 'cpu',
@@ -113,12 +142,12 @@ def memory_of(
     round=of_round,
     evaluation=evaluation,
     process=process,
-    mapped=mapped(exp),
+    mapped=mapped(exp, run),
   )
 
 
 def held(run: Program) -> dict[str, int]:
-  """Bytes that lie on each device between rounds, by what they are."""
+  """Bytes on each device between rounds, by kind of array."""
   _, state, cohort, _, data, _ = run.args
   model, rows = _share(state.params), _share(client_state.leaves(state))
   return {
@@ -131,57 +160,71 @@ def held(run: Program) -> dict[str, int]:
   }
 
 
-def mapped(exp: experiment.Experiment) -> int:
-  """Bytes in files that are mapped into memory: data, and clients' rows."""
+def mapped(exp: experiment.Experiment, run: Program) -> int:
+  """Bytes in memory-mapped files: training data and client state."""
   data = [x.nbytes for x in exp.data.values() if isinstance(x, np.memmap)]
-  row = comms.nbytes(client_state.leaves(state_of(exp, 1)))
-  rows = 0 if _rows_on_device(exp) else exp.config.population * row
-  return sum(data) + rows
+  on_host = run.placement.client_state == 'host'
+  return sum(data) + on_host * exp.config.population * comms.nbytes(run.row)
 
 
 def drawn(
   exp: experiment.Experiment, mesh: jax.sharding.Mesh, lanes: int | None = None
 ) -> rounds.Cohort:
-  """The first cohort in host memory, or so many lanes of it."""
+  """The first cohort in host memory, cut to `lanes` lanes if they are given."""
   secret = None if exp.guarantee is None else 0  # nobody's data are released
   cohort = jax.tree.map(lambda x: x[:lanes], exp.sample(0, secret))
   return rounds.pad_cohort(cohort, mesh.size)._replace(outcome=None)
 
 
-def state_of(exp: experiment.Experiment, population: int) -> rounds.FedState:
+def abstract_state(
+  exp: experiment.Experiment, population: int
+) -> rounds.FedState:
   """The shapes and types of the state."""
   init = lambda params: rounds.init(exp.make(exp.hyper), params, population)
   return jax.eval_shape(init, exp.params)
 
 
-def _placed_state(exp, mesh, lanes):
-  """The state as it lies on the devices when a round begins."""
-  state = _abstract(mesh, state_of(exp, exp.config.population), P())
-  if not _rows_on_device(exp):
-    spread = NamedSharding(mesh, P(comms.SHARD))
+def _placed(mesh, one, server, clients, spec):
+  """Abstract state with sharding.
 
-    def of_cohort(x):
-      shape = (lanes, *x.shape[1:])
-      return jax.ShapeDtypeStruct(shape, x.dtype, sharding=spread)
+  Args:
+    mesh: the devices of the run.
+    one: the state of a population of one.
+    server: as of `Placement`.
+    clients: how many rows of client state there are.
+    spec: of these rows.
+  """
+  sharding = NamedSharding(mesh, spec)
 
-    state = comms.map_per_client(of_cohort, state)
-  if exp.config.server_state == 'sharded':
-    parts = mesh_lib.parts(mesh, state.server)
-    put = lambda x, part: x.update(sharding=part)
-    state = state._replace(server=jax.tree.map(put, state.server, parts))
+  def rows(x):
+    shape = (clients, *x.shape[1:])
+    return jax.ShapeDtypeStruct(shape, x.dtype, sharding=sharding)
+
+  state = comms.map_per_client(rows, _abstract(mesh, one, P()))
+  if server == 'sharded':
+    shardings = mesh_lib.shardings_over(mesh, state.server)
+    put = lambda x, sharding: x.update(sharding=sharding)
+    state = state._replace(server=jax.tree.map(put, state.server, shardings))
   return state
 
 
-def _rows_on_device(exp) -> bool:
-  row = client_state.leaves(state_of(exp, 1))
-  return placement.rows_on_device(exp.config, row)
+def _init(exp, population, first):
+  """Jits `Program.init`: no device holds more of the state than in a run."""
+
+  def init(params):
+    state = rounds.init(exp.make(exp.hyper), params, population)
+    # Copies, or jit would return the buffers of parameters that are in it.
+    return jax.tree.map(jnp.copy, state._replace(params=()))
+
+  shardings = jax.tree.map(lambda x: x.sharding, first._replace(params=()))
+  return jax.jit(init, out_shardings=shardings)
 
 
-def _besides(fn, *args) -> int:
-  """Bytes on a device that a program needs besides its arguments."""
-  found = fn.lower(*args).compile().memory_analysis()
-  new = found.output_size_in_bytes - found.alias_size_in_bytes
-  return new + found.temp_size_in_bytes
+def _workspace(fn, *args) -> int:
+  """Bytes on a device that a program needs beside its arguments."""
+  used = fn.lower(*args).compile().memory_analysis()
+  new = used.output_size_in_bytes - used.alias_size_in_bytes
+  return new + used.temp_size_in_bytes
 
 
 def _abstract(mesh, tree, spec):

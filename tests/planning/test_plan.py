@@ -98,17 +98,21 @@ def test_a_round_needs_some_models_besides(planned):
   assert 3 * 4 * D < planned.memory.round < 40 * 4 * D + 2**16
 
 
+def program_of(exp):
+  return program_lib.program(exp, mesh())
+
+
 def held_of(exp):
-  return program_lib.held(program_lib.program(exp, mesh()))
+  return program_lib.held(program_of(exp))
 
 
 def test_rows_of_clients_lie_where_the_config_wants_them(scaffold):
   host = built(**SCAFFOLD, client_state='host', feed='host')
   assert held_of(scaffold)["clients' rows"] == POPULATION * 4 * D
-  assert program_lib.mapped(scaffold) == 0
+  assert program_lib.mapped(scaffold, program_of(scaffold)) == 0
   held = held_of(host)
   assert held["clients' rows"] == COHORT // 2 * 4 * D
-  assert program_lib.mapped(host) == POPULATION * 4 * D
+  assert program_lib.mapped(host, program_of(host)) == POPULATION * 4 * D
   assert held['training data'] == 0
   lane = 4 + 4 + BATCH * (64 + 4)  # pixels and labels instead of indices
   assert held['batches'] == 2 * COHORT // 2 * lane
@@ -136,11 +140,13 @@ def test_the_abstract_run_is_that_of_the_runner(fields, tmp_path):
   """So that what is compiled to plan a run is not compiled again."""
   exp = built(**fields)
   run = program_lib.program(exp, mesh())
-  player = runner.Runner(exp, mesh(), tmp_path, run.fn)
+  player = runner.Runner(exp, mesh(), tmp_path, run)
   if exp.guarantee is not None:
     player.use(noise_secret.reproducible(0, 0))
   cohorts, placed = player.feed.take(0)
-  player.state = player.rows.attach(player.state, np.asarray(cohorts[0].ids))
+  player.state = player.client_state.attach(
+    player.state, np.asarray(cohorts[0].ids)
+  )
   given = player.arguments(placed)
   player.close()
   assert jax.tree.structure(given) == jax.tree.structure(run.args)
@@ -255,7 +261,7 @@ def refused(exp, limit):
   return str(e.value).partition('Change ')[2].split('; or ')[:-1]
 
 
-def invented(exp, mesh, run=None, like=None):
+def invented(exp, mesh, run=None, like=None, compiled=True):
   """Memory that is as simple as it looks, instead of what is compiled."""
   c, lanes = exp.config, len(run.args[2].ids) if run else COHORT
   return MEMORY._replace(

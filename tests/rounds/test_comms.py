@@ -166,6 +166,21 @@ def test_placed_values_survive_donation():
   chex.assert_trees_all_equal(x, jnp.arange(3.0))
 
 
+def test_placing_an_array_makes_no_copy_beside_those_that_stay(monkeypatch):
+  """Catches a second copy on the first device, as large as the first."""
+  x = jnp.arange(1000.0)
+  live = lambda: sum(a.nbytes for a in jax.live_arrays())
+  device_put, during = jax.device_put, []
+  monkeypatch.setattr(
+    jax,
+    'device_put',
+    lambda *a, **k: during.append(live()) or device_put(*a, **k),
+  )
+  before = live()
+  mesh_lib.place(MESH, x)
+  assert during == [before]
+
+
 COLLECTIVES = {
   'psum', 'pmean', 'pmax', 'pmin', 'pcast', 'ppermute', 'psum_scatter',
   'all_gather', 'all_to_all', 'process_allgather', 'shard_map',

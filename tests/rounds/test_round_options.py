@@ -51,7 +51,7 @@ def test_a_server_in_parts_is_the_server(make):
   chex.assert_trees_all_close(state.server, want.server, atol=1e-6)
   for x, sharding in zip(
     jax.tree.leaves(state.server),
-    jax.tree.leaves(mesh_lib.parts(mesh, state.server)),
+    jax.tree.leaves(mesh_lib.shardings_over(mesh, state.server)),
     strict=True,
   ):
     assert x.sharding.is_equivalent_to(sharding, x.ndim)

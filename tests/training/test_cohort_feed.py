@@ -58,7 +58,7 @@ def test_lanes_suffice_but_once_in_1e9(sampling):
   c = experiment.build(
     SMALL | {'population': 200, 'cohort': 40, 'sampling': sampling}
   )
-  lanes = cohort_feed.own_lanes(c.config, shards=4, processes=2)
+  lanes = cohort_feed.lanes_per_process(c.config, shards=4, processes=2)
   assert lanes % 2 == 0
   assert lanes <= (40 if sampling == 'fixed_size' else 100)
   counts = [cohort_feed.fullest(c.sample(r), 200, 2) for r in range(2000)]
@@ -70,9 +70,11 @@ def test_lanes_suffice_but_once_in_1e9(sampling):
 def test_the_feed_makes_what_the_sampler_draws(per_dispatch, where):
   fields = {'rounds_per_dispatch': per_dispatch, 'feed': where}
   exp = experiment.build(SMALL | fields)
-  own = cohort_feed.Feed(exp, mesh_lib.cohort_mesh(2))
+  feed = cohort_feed.CohortFeed(
+    exp, mesh_lib.cohort_mesh(2), fetch=where == 'host'
+  )
   for done in range(0, 4, per_dispatch):
-    cohorts, placed = own.take(done)
+    cohorts, placed = feed.take(done)
     for i, cohort in enumerate(cohorts):
       want = exp.sample(done + i)
       np.testing.assert_array_equal(cohort.ids, want.ids)
@@ -83,7 +85,7 @@ def test_the_feed_makes_what_the_sampler_draws(per_dispatch, where):
       if where == 'host':
         batches = exp.fetch(exp.data, batches)
       jax.tree.map(np.testing.assert_array_equal, one.batches, batches)
-  own.close()
+  feed.close()
 
 
 def test_an_error_while_making_a_cohort_reaches_the_loop(tmp_path):

@@ -8,12 +8,19 @@ import threading
 import time
 
 import chex
-from fl_sketch import experiment, training
+from fl_sketch import experiment, rounds, training
 from fl_sketch.data import sources
 from fl_sketch.experiment import config
 from fl_sketch.reporting import learning_curves
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.training import checkpoints, loop, runner, workdir
+from fl_sketch.training import (
+  checkpoints,
+  client_state,
+  loop,
+  program,
+  runner,
+  workdir,
+)
 import jax
 import numpy as np
 import pytest
@@ -142,6 +149,29 @@ def test_a_figure_that_cannot_be_written_loses_no_summary(
     result = train(tmp_path, rounds=1)
   summary = json.loads((tmp_path / 'summary.json').read_text())
   assert summary['train_loss'] == result.row['train_loss']
+
+
+def test_a_start_makes_the_state_of_all_clients_where_it_stays(
+  tmp_path, monkeypatch
+):
+  """Catches [population, ...] rows that are made on one device, then copied."""
+  populations = []
+
+  def init(algorithm, params, population):
+    if not isinstance(jax.tree.leaves(params)[0], jax.core.Tracer):
+      populations.append(population)
+    return made(algorithm, params, population)
+
+  made = rounds.init
+  monkeypatch.setattr(rounds, 'init', init)
+  exp = experiment.build(SMALL | {'algorithm': 'scaffold'})
+  mesh = mesh_lib.cohort_mesh(2)
+  run = program.program(exp, mesh)
+  player = runner.Runner(exp, mesh, tmp_path, run)
+  player.close()
+  rows = client_state.leaves(player.state)
+  assert {len(x) for x in rows} == {exp.config.population}
+  assert populations == []
 
 
 def test_rounds_may_not_change_where_the_learning_rate_decays_over_them(
