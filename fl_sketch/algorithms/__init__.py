@@ -23,18 +23,9 @@ from fl_sketch.rounds.algorithm import (
 )
 
 __all__ = [
-  'Algorithm',
-  'Hyper',
-  'describe',
-  'entry',
-  'federated',
-  'make',
-  'make_server_optimizer',
-  'measure',
-  'names',
-  'options',
-  'table',
-]
+  'Algorithm', 'Hyper', 'describe', 'entry', 'federated', 'make',
+  'make_server_optimizer', 'measure', 'names', 'options', 'table',
+]  # fmt: skip
 
 
 def names() -> tuple[str, ...]:

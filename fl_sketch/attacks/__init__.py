@@ -14,11 +14,6 @@ from fl_sketch.attacks.reconstruction import Reconstruction, reconstruct
 from fl_sketch.attacks.views import view
 
 __all__ = [
-  'Reconstruction',
-  'defences',
-  'dense_input',
-  'last_layer_label',
-  'reconstruct',
-  'scores',
-  'view',
-]
+  'Reconstruction', 'defences', 'dense_input', 'last_layer_label',
+  'reconstruct', 'scores', 'view',
+]  # fmt: skip

@@ -27,21 +27,9 @@ from fl_sketch.codecs.sparse import quantized_top_k, rand_k, top_k
 from fl_sketch.codecs.wrappers import contract, from_sketch
 
 __all__ = [
-  'Codec',
-  'bfloat16',
-  'contract',
-  'from_sketch',
-  'identity',
-  'int4',
-  'int8',
-  'make',
-  'options',
-  'qsgd',
-  'quantized_top_k',
-  'rand_k',
-  'sign',
-  'top_k',
-]
+  'Codec', 'bfloat16', 'contract', 'from_sketch', 'identity', 'int4', 'int8',
+  'make', 'options', 'qsgd', 'quantized_top_k', 'rand_k', 'sign', 'top_k',
+]  # fmt: skip
 
 _KINDS: dict[str, Callable[..., Codec]] = {
   'identity': identity,

@@ -18,12 +18,6 @@ from fl_sketch.experiment.build import (
 )
 
 __all__ = [
-  'Experiment',
-  'account',
-  'algorithm_options',
-  'assemble',
-  'build',
-  'guarantee_of',
-  'hyper_of',
-  'reconfigured',
-]
+  'Experiment', 'account', 'algorithm_options', 'assemble', 'build',
+  'guarantee_of', 'hyper_of', 'reconfigured',
+]  # fmt: skip

@@ -18,8 +18,5 @@ from fl_sketch.local.sgd import (
 )
 
 __all__ = [
-  'gradient',
-  'gram_sgd',
-  'private_sgd',
-  'sgd',
-]
+  'gradient', 'gram_sgd', 'private_sgd', 'sgd',
+]  # fmt: skip

@@ -21,22 +21,10 @@ import jax
 import jax.numpy as jnp
 
 __all__ = [
-  'CONVOLUTIONAL',
-  'MLP',
-  'LeNet5',
-  'Linear',
-  'ResNet8',
-  'ResNet18',
-  'ResNet101',
-  'SmoothLeNet',
-  'init_params',
-  'layers',
-  'losses',
-  'make',
-  'names',
-  'num_params',
-  'options',
-]
+  'CONVOLUTIONAL', 'MLP', 'LeNet5', 'Linear', 'ResNet8', 'ResNet18',
+  'ResNet101', 'SmoothLeNet', 'init_params', 'layers', 'losses', 'make',
+  'names', 'num_params', 'options',
+]  # fmt: skip
 
 Params = Any
 

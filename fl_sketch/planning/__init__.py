@@ -13,9 +13,5 @@ from fl_sketch.planning.plan import (
 )
 
 __all__ = [
-  'Plan',
-  'Wire',
-  'dry_run',
-  'plan',
-  'wire',
-]
+  'Plan', 'Wire', 'dry_run', 'plan', 'wire',
+]  # fmt: skip

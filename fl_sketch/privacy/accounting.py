@@ -32,25 +32,12 @@ from fl_sketch.privacy.types import (
 from fl_sketch.utils import checks
 
 __all__ = [
-  'Adjacency',
-  'CalibrationError',
-  'ComposedMechanism',
-  'GaussianMechanism',
-  'PrivacyStatement',
-  'Sampling',
-  'UnsupportedAccountingError',
-  'calibrate_noise_multiplier',
-  'calibrate_steps',
-  'compose',
-  'compute_delta',
-  'compute_epsilon',
-  'epsilon_curve',
-  'gaussian_delta',
-  'gaussian_epsilon',
-  'gaussian_noise_multiplier',
-  'parallel_composition',
-  'to_dp_event',
-]
+  'Adjacency', 'CalibrationError', 'ComposedMechanism', 'GaussianMechanism',
+  'PrivacyStatement', 'Sampling', 'UnsupportedAccountingError',
+  'calibrate_noise_multiplier', 'calibrate_steps', 'compose', 'compute_delta',
+  'compute_epsilon', 'epsilon_curve', 'gaussian_delta', 'gaussian_epsilon',
+  'gaussian_noise_multiplier', 'parallel_composition', 'to_dp_event',
+]  # fmt: skip
 
 
 def compute_epsilon(

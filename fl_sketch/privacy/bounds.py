@@ -20,19 +20,11 @@ from fl_sketch.privacy.lemmas import (
 from fl_sketch.utils import checks, markdown
 
 __all__ = [
-  'SETTINGS',
-  'advanced_composition',
-  'chain_noise_multiplier',
-  'count_sketch_heuristic_epsilon',
-  'das_noise_multiplier_of',
-  'das_rho',
-  'das_sigma_squared',
-  'gaussian_mechanism_sigma',
-  'song_sigma_squared',
-  'song_theorem_6_2',
-  'subsample_amplification',
-  'table',
-]
+  'SETTINGS', 'advanced_composition', 'chain_noise_multiplier',
+  'count_sketch_heuristic_epsilon', 'das_noise_multiplier_of', 'das_rho',
+  'das_sigma_squared', 'gaussian_mechanism_sigma', 'song_sigma_squared',
+  'song_theorem_6_2', 'subsample_amplification', 'table',
+]  # fmt: skip
 
 # Targets and configurations of the papers: (epsilon, delta, q, steps).
 SETTINGS = (

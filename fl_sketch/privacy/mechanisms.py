@@ -25,17 +25,10 @@ import jax
 import jax.numpy as jnp
 
 __all__ = [
-  'BOUNDS',
-  'clip_by_l2_norm',
-  'fixed_size_sample',
-  'gaussian_noise',
-  'l2_sensitivity',
-  'local_noise_stddev',
-  'normalize_by_l2_norm',
-  'per_sample_clipped_sum',
-  'poisson_sample',
-  'privatize_sum',
-]
+  'BOUNDS', 'clip_by_l2_norm', 'fixed_size_sample', 'gaussian_noise',
+  'l2_sensitivity', 'local_noise_stddev', 'normalize_by_l2_norm',
+  'per_sample_clipped_sum', 'poisson_sample', 'privatize_sum',
+]  # fmt: skip
 
 Tree = Any
 

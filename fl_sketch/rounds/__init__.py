@@ -25,22 +25,7 @@ from fl_sketch.rounds.round import (
 )
 
 __all__ = [
-  'NOBODY',
-  'Algorithm',
-  'Cohort',
-  'FedState',
-  'Fetch',
-  'Hyper',
-  'Make',
-  'Schedule',
-  'cohort_mesh',
-  'cohort_step',
-  'federated',
-  'init',
-  'pad_cohort',
-  'place',
-  'run_evaluation',
-  'run_round',
-  'scan_rounds',
-  'server_step',
-]
+  'NOBODY', 'Algorithm', 'Cohort', 'FedState', 'Fetch', 'Hyper', 'Make',
+  'Schedule', 'cohort_mesh', 'cohort_step', 'federated', 'init', 'pad_cohort',
+  'place', 'run_evaluation', 'run_round', 'scan_rounds', 'server_step',
+]  # fmt: skip

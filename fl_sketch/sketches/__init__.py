@@ -34,35 +34,12 @@ from fl_sketch.sketches.uniform_sampling import uniform_sampling
 from fl_sketch.sketches.verify import Verification, verify
 
 __all__ = [
-  'Properties',
-  'Sketch',
-  'Verification',
-  'allocate_by_norm',
-  'ams',
-  'block_cyclic',
-  'composed',
-  'count_sketch',
-  'dct',
-  'gaussian',
-  'heaprix',
-  'heavy_support',
-  'heavymix',
-  'identity',
-  'l2_norm',
-  'layerwise',
-  'make',
-  'options',
-  'properties',
-  'put',
-  'scaled',
-  'sparse_embedding',
-  'srft',
-  'srht',
-  'stacked',
-  'take',
-  'uniform_sampling',
-  'verify',
-]
+  'Properties', 'Sketch', 'Verification', 'allocate_by_norm', 'ams',
+  'block_cyclic', 'composed', 'count_sketch', 'dct', 'gaussian', 'heaprix',
+  'heavy_support', 'heavymix', 'identity', 'l2_norm', 'layerwise', 'make',
+  'options', 'properties', 'put', 'scaled', 'sparse_embedding', 'srft',
+  'srht', 'stacked', 'take', 'uniform_sampling', 'verify',
+]  # fmt: skip
 
 
 def _layerwise(

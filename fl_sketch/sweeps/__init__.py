@@ -12,8 +12,5 @@ from fl_sketch.sweeps.sweep import (
 )
 
 __all__ = [
-  'Point',
-  'groups',
-  'points',
-  'run',
-]
+  'Point', 'groups', 'points', 'run',
+]  # fmt: skip

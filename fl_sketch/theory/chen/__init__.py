@@ -14,9 +14,6 @@ from fl_sketch.theory.chen.rates import (
 )
 
 __all__ = [
-  'check_rate',
-  'constant_rate',
-  'corrected_budget',
-  'decaying_rate',
+  'check_rate', 'constant_rate', 'corrected_budget', 'decaying_rate',
   'printed_budget',
-]
+]  # fmt: skip

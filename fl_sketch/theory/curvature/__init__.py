@@ -16,10 +16,6 @@ from fl_sketch.theory.curvature import (
 )
 
 __all__ = [
-  'adviser',
-  'during_training',
-  'hessian',
-  'pseudo_hessian',
-  'spectrum',
+  'adviser', 'during_training', 'hessian', 'pseudo_hessian', 'spectrum',
   'spectrum_report',
-]
+]  # fmt: skip

@@ -15,11 +15,6 @@ from fl_sketch.theory.das.rates import (
 )
 
 __all__ = [
-  'Schedule',
-  'clip_left',
-  'normalize_left',
-  'right',
-  'rounds_needed',
-  'schedule',
-  'simplified_bound',
-]
+  'Schedule', 'clip_left', 'normalize_left', 'right', 'rounds_needed',
+  'schedule', 'simplified_bound',
+]  # fmt: skip

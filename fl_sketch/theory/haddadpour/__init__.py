@@ -15,10 +15,6 @@ from fl_sketch.theory.haddadpour.rates import (
 )
 
 __all__ = [
-  'condition',
-  'convex_bound',
-  'largest_client_lr',
-  'nonconvex_bound',
-  'pl_bound',
-  'regularizer',
-]
+  'condition', 'convex_bound', 'largest_client_lr', 'nonconvex_bound',
+  'pl_bound', 'regularizer',
+]  # fmt: skip

@@ -21,15 +21,7 @@ from fl_sketch.theory.song.convergence import (
 )
 
 __all__ = [
-  'check_convexity',
-  'check_step',
-  'convex',
-  'largest_step',
-  'nonconvex',
-  'nonconvex_step',
-  'single_step_convex',
-  'single_step_nonconvex',
-  'single_step_strongly_convex',
-  'slowdown',
-  'strongly_convex',
-]
+  'check_convexity', 'check_step', 'convex', 'largest_step', 'nonconvex',
+  'nonconvex_step', 'single_step_convex', 'single_step_nonconvex',
+  'single_step_strongly_convex', 'slowdown', 'strongly_convex',
+]  # fmt: skip
