@@ -123,57 +123,93 @@ class Checkpoints:
   ) -> Restored | None:
     """The newest checkpoint that can be read, or None if there is none.
 
-    A checkpoint that cannot be read is reported by a warning and moved out of
-    the folder, so that the run can write it again.
+    A checkpoint that is corrupt in any process is reported by a warning and
+    moved out of the folder, so that the run can write it again. One that the
+    disk or the memory keeps from being read stays, and no process goes on.
 
     Args:
       state: on the mesh, for structure, types and sharding.
       empty: the ledger before the first round.
 
     Raises:
-      CheckpointError: there are checkpoints but none can be read, or they are
-        of another format.
+      CheckpointError: there are checkpoints but none can be read, or the
+        newest cannot now, or they are of another format.
     """
     abstract = lambda x: jax.ShapeDtypeStruct(
       x.shape, x.dtype, sharding=x.sharding
     )
     shared = jax.tree.map(abstract, comms.drop_per_client(state))
     like = {'state': shared, 'heard': empty.heard}
-    broken = {}
+    corrupt = {}
     for step in sorted(self._manager.all_steps(), reverse=True):
-      try:
-        self._check_format(step)
-        found = self._read(step, like)
-        rows = client_state.read(self._rows / str(step))
-        if client_state.leaves(state) and not rows:
-          raise ValueError(f'There is nothing in {self._rows / str(step)}')
-      except (MemoryError, CheckpointError):
-        raise
-      # Orbax raises bare Exception for some truncated files, so nothing
-      # narrower covers a broken checkpoint; the reason is always passed on.
-      except Exception as e:
-        broken[step] = f'{type(e).__name__}: {str(e).splitlines()[0]}'
+      saved, why = self._agreed(step, like, state)
+      if saved is None:
+        corrupt[step] = why
         continue
-      self._set_aside(broken, step)
-      if found.counts['devices'] != self._devices:
+      self._set_aside(corrupt, step)
+      arrays, counts, rows = saved
+      if counts['devices'] != self._devices:
         warnings.warn(
           f'Going on with {self._devices} devices where the run had '
-          f'{found.counts["devices"]}: equal up to rounding, not bit for bit.',
+          f'{counts["devices"]}: equal up to rounding, not bit for bit.',
           stacklevel=2,
         )
-      heard = found.arrays['heard']
-      ledger = traffic.Ledger(empty.dense, heard, **found.counts['ledger'])
-      state = comms.with_per_client(found.arrays['state'], state)
+      ledger = traffic.Ledger(empty.dense, arrays['heard'], **counts['ledger'])
+      state = comms.with_per_client(arrays['state'], state)
       return Restored(step, state, ledger, rows)
-    if broken:
+    if corrupt:
       raise CheckpointError(
-        f'None of the checkpoints in {self._folder} can be read: {broken}. '
+        f'None of the checkpoints in {self._folder} can be read: {corrupt}. '
         'Delete the folder to start again, or name another workdir.'
       )
     return None
 
-  def _set_aside(self, broken: dict[int, str], step: int):
-    for bad, why in broken.items():
+  def _agreed(self, step: int, like: Any, state: rounds.FedState):
+    """(arrays, counts, rows) and None, or None and why it is corrupt.
+
+    All processes go back to the checkpoint before, or none, or none goes on.
+    """
+    saved, error = self._read_twice(step, like, state)
+    stops = error is not None and not _is_corrupt(error)
+    why = 'another process cannot read it'
+    if error is not None:
+      why = f'{type(error).__name__}: {(str(error) or "-").splitlines()[0]}'
+    if processes.any_process(stops):
+      if error is not None and stops and not _is_read_error(error):
+        raise error
+      raise CheckpointError(
+        f'Checkpoint {self._folder / str(step)} cannot be read now ({why}), '
+        'and stays where it is. Once it can be read, the same command goes '
+        'on from it; once it is moved away, from the one before.'
+      ) from error
+    if processes.any_process(error is not None):
+      return None, why
+    return saved, None
+
+  def _read_twice(self, step: int, like: Any, state: rounds.FedState):
+    """(arrays, counts, rows) and None, or None and the error; no collective.
+
+    A network drive may fail to read once.
+    """
+    error = None
+    for _ in range(2):
+      try:
+        self._check_format(step)
+        found = self._read(step, arrays=ocp.args.StandardRestore(like))
+        rows = client_state.read(self._rows / str(step))
+        if client_state.leaves(state) and not rows:
+          raise ValueError(f'There is nothing in {self._rows / str(step)}')
+        return (found.arrays, found.counts, rows), None
+      # Orbax raises bare Exception for some truncated files, so nothing
+      # narrower covers a corrupt checkpoint; the reason is always passed on.
+      except Exception as e:
+        error = e
+        if not _is_read_error(e):
+          break
+    return None, error
+
+  def _set_aside(self, corrupt: dict[int, str], step: int):
+    for bad, why in corrupt.items():
       path = self._folder / str(bad)
       aside = self._folder.parent / f'unreadable_checkpoint_{bad}'
       if jax.process_index() == 0:
@@ -185,13 +221,12 @@ class Checkpoints:
         f'going back to round {step}.',
         stacklevel=3,
       )
-    if broken:
+    if corrupt:
       self._manager.reload()
 
   def _check_format(self, step: int):
     """Asked first: other code may have made arrays of any other structure."""
-    only = ocp.args.Composite(counts=ocp.args.JsonRestore())
-    counts = self._manager.restore(step, args=only)['counts']
+    counts = self._read(step).counts
     if (found := counts.get('format', 1)) != FORMAT:
       raise CheckpointError(
         f'{self._folder / str(step)} is of format {found}, this version reads '
@@ -199,14 +234,20 @@ class Checkpoints:
         'another workdir.'
       )
 
-  def _read(self, step: int, like: Any) -> Any:
-    return self._manager.restore(
-      step,
-      args=ocp.args.Composite(
-        arrays=ocp.args.StandardRestore(like),
-        counts=ocp.args.JsonRestore(),
-      ),
+  def _read(self, step: int, **items: Any) -> Any:
+    """The counts and other items of a checkpoint, read by this process alone.
+
+    Orbax's manager would wait for the others, and so for one that has failed.
+    """
+    alone = ocp.options.MultiprocessingOptions(
+      primary_host=jax.process_index(), active_processes={jax.process_index()}
     )
+    handler = ocp.CompositeCheckpointHandler()
+    with ocp.Checkpointer(handler, multiprocessing_options=alone) as reader:
+      return reader.restore(
+        self._folder.absolute() / str(step),
+        args=ocp.args.Composite(counts=ocp.args.JsonRestore(), **items),
+      )
 
   @property
   def newest(self) -> int | None:
@@ -216,6 +257,21 @@ class Checkpoints:
   def close(self):
     """Waits for what is still being written."""
     self._manager.close()
+
+
+def _is_read_error(error: Exception) -> bool:
+  """Whether a file could not be read: it may be, a little later."""
+  missing = isinstance(error, FileNotFoundError)
+  # Tensorstore reports those of files as ValueError.
+  return (isinstance(error, OSError) and not missing) or (
+    'os_error_code' in str(error)
+  )
+
+
+def _is_corrupt(error: Exception) -> bool:
+  """Whether what was read is no checkpoint, so that another one is needed."""
+  kept = MemoryError, CheckpointError, jax.errors.JaxRuntimeError
+  return not (isinstance(error, kept) or _is_read_error(error))
 
 
 def parameters(folder: pathlib.Path, rounds_done: int, like: Any) -> Any:
