@@ -95,7 +95,7 @@ def private_iterative_sketching(
   z C \xi)`. The sketch of the result is post-processing.
 
   Args:
-    local: `private_local.private_sgd`, or work with the same guarantee, which
+    local: `local.private_sgd`, or work with the same guarantee, which
       draws its noise from the key that it is given.
     hp: ``clip_norm`` bounds the gradient of a sample.
     sketch: a linear operator whose desketch is its adjoint.

@@ -241,7 +241,7 @@ class Files(workdir.Records):
       number: of the point.
       values: of its swept fields.
       config: of its run.
-      result: a `sweep_program.Result`.
+      result: a `program.Result`.
     """
     run = workdir.Workdir(self.folder / 'points' / f'{number:03d}', config)
     run.begin(0)

@@ -1,4 +1,4 @@
-"""What the papers claim, as functions, and what each form of it is worth."""
+"""Registry of the papers' statements, each form labelled by its validity."""
 
 from collections.abc import Callable
 import importlib
@@ -42,7 +42,7 @@ _statements: dict[str, 'Statement'] = {}
 
 
 class Statement(NamedTuple):
-  """A statement of a paper: what it is called, computes, and is worth."""
+  """A statement of a paper: its id, function, source, and labels by form."""
 
   id: str
   function: Callable[..., Any]
@@ -53,7 +53,7 @@ class Statement(NamedTuple):
 def statement(
   identity: str, source: str, **labels: Label
 ) -> Callable[[_F], _F]:
-  """Enters a function under the name of the statement that it computes.
+  """Registers a function under the id of the statement that it computes.
 
   Where `labels` has both forms, the function takes form='printed' or
   form='corrected', and the latter by default.
@@ -77,7 +77,7 @@ def statement(
 
 
 def statements() -> tuple[Statement, ...]:
-  """All of them, ordered by id: S0 Song, S1 Das, S2 Haddadpour, S4 Chen.
+  """Returns all statements by id: S0 Song, S1 Das, S2 Haddadpour, S4 Chen.
 
   >>> sorted({s.id[:2] for s in statements()})
   ['S0', 'S1', 'S2', 'S4']
@@ -88,7 +88,7 @@ def statements() -> tuple[Statement, ...]:
 
 
 def table() -> str:
-  """Markdown: a row for each statement, with the label of each form.
+  """Returns a Markdown table: a row a statement, with the label of each form.
 
   >>> print(table().splitlines()[0])
   | id | function | printed | corrected | source |

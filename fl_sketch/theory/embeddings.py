@@ -1,4 +1,4 @@
-r"""The tails of `tails` beside what an operator does, by Monte Carlo.
+r"""Compares the bounds of `tails` with Monte Carlo runs of an operator.
 
 Of R as a matrix f[b, d], scaled so that :math:`E R^T R = I`, whatever scale its
 tables have. Operators are linear and real, and their vectors flat.
@@ -20,7 +20,7 @@ _ENTRIES = 2**22  # of matrices that are drawn at a time
 
 
 def matrix(op: sketches.Sketch, key: jax.Array, dimension: int) -> jax.Array:
-  """R of an operator under a key, f32[b, d].
+  """Returns the matrix R of an operator under a key, f32[b, d].
 
   >>> matrix(sketches.identity(), jax.random.key(0), 2).tolist()
   [[1.0, 0.0], [0.0, 1.0]]
@@ -39,7 +39,7 @@ def matrix(op: sketches.Sketch, key: jax.Array, dimension: int) -> jax.Array:
 
 
 def coherence(op: sketches.Sketch, key: jax.Array, dimension: int) -> jax.Array:
-  """The largest |<R_i, R_j>| of two columns of R, f32[]; d^2 numbers of memory.
+  """Returns the largest |<R_i, R_j>| of two columns of R, in d^2 memory.
 
   >>> float(coherence(sketches.identity(), jax.random.key(0), 4))
   0.0
@@ -56,7 +56,7 @@ def errors(
   h: np.ndarray,
   draws: int,
 ) -> np.ndarray:
-  """<R^T R g, h> - <g, h> of unit vectors along f[d], f64[draws].
+  """Draws <R^T R g, h> - <g, h> of unit vectors along f[d], f64[draws].
 
   >>> op, e = sketches.identity(), np.eye(1, 4)[0]
   >>> errors(op, jax.random.key(0), e, e, draws=2)
@@ -68,7 +68,7 @@ def errors(
 
 
 class Coherence(NamedTuple):
-  """`coherence` over fresh keys.
+  """Draws `coherence` over fresh keys.
 
   Attributes:
     name: of the operator's factory.
@@ -96,7 +96,7 @@ def coherence_quantiles(
   delta: float,
   quantiles: Sequence[float] = (0.5, 0.9, 0.99),
 ) -> Coherence:
-  """Lemmas D.18 to D.22 beside what is measured.
+  """Compares Lemmas D.18 to D.22 with measurements.
 
   >>> op, key = sketches.ams(8), jax.random.key(0)
   >>> found = coherence_quantiles(op, 16, key, draws=20, delta=0.1)
@@ -118,7 +118,7 @@ def coherence_quantiles(
 
 
 class Tail(NamedTuple):
-  """A bound on |<R^T R g, h> - <g, h>| at delta, and how often it is exceeded.
+  """Returns a bound on |<R^T R g, h> - <g, h>| and how often it is exceeded.
 
   Attributes:
     delta: the probability that the bound admits.
@@ -144,7 +144,7 @@ def tail_frequencies(
   draws: int,
   deltas: Sequence[float] = (0.1, 0.01, 0.001),
 ) -> list[Tail]:
-  """Lemmas D.23 to D.28 beside what is measured, for one pair of vectors.
+  """Compares Lemmas D.23 to D.28 with measurements for one pair of vectors.
 
   >>> e = np.eye(1, 64)[0]
   >>> found = tail_frequencies(
@@ -172,7 +172,7 @@ def tail_frequencies(
 
 
 def table(rows: Sequence[Coherence] | Sequence[Tail]) -> str:
-  """Markdown: a line for each row, numbers to four digits.
+  """Formats rows as a Markdown table, numbers to four digits.
 
   >>> print(table([Tail(0.1, 2.0, 0.0, 0.51234, 0.03)]).splitlines()[-1])
   | 0.1 | 2 | 0 | 0.5123 | 0.03 |
@@ -183,7 +183,7 @@ def table(rows: Sequence[Coherence] | Sequence[Tail]) -> str:
 
 
 def _column(op, key, dimension):
-  """How many entries a column of R has, and how many of them are not 0."""
+  """Counts the entries of a column of R, and those that are not 0."""
   column = np.ravel(op.sketch(key, jnp.zeros(dimension).at[0].set(1.0)))
   return column.size, int(np.count_nonzero(column))
 

@@ -1,4 +1,4 @@
-"""How far an inner product strays under a random operator, by family.
+"""Tail bounds on inner products under a random operator, by family.
 
 Of unit vectors g and h, n = `dimension`, b = `size`. The printed bounds are
 those of Song et al., arXiv:2210.08371, appendix D, which Chen et al.,
@@ -18,7 +18,7 @@ FAMILIES = (*OVERLAPPING, 'uniform_sampling')
 
 
 def coordinate_wise(family: str, dimension: int, size: int) -> float:
-  """The a in Var <R^T R g, h> <= a / b: 2, but n - b for uniform sampling.
+  """Returns a in Var <R^T R g, h> <= a / b: 2; n - b for uniform sampling.
 
   >>> coordinate_wise('srht', 64, 16)
   2.0
@@ -33,7 +33,7 @@ def coordinate_wise(family: str, dimension: int, size: int) -> float:
 def chebyshev(
   size: int, delta: float, *, a: float = 2.0, form: str = 'corrected'
 ) -> float:
-  """With probability 1 - delta, the error is below sqrt(a / (b delta)).
+  """Bounds the error by sqrt(a / (b delta)) with probability 1 - delta.
 
   By Chebyshev's inequality, for every operator of coordinate-wise constant a;
   printed without a, for the Count Sketch. There a = 2 is the least: the error
@@ -69,7 +69,7 @@ def tail(
   sparsity: int = 1,
   form: str = 'corrected',
 ) -> float:
-  r"""With probability 1 - delta, :math:`|g^T R^T R h - g^T h|` is at most this.
+  r"""Bounds :math:`|g^T R^T R h - g^T h|` with probability 1 - delta.
 
   Printed, with probability 1 - Theta(delta): log(n / delta)^1.5 / sqrt(b) for
   SRHT, AMS and Gaussian, log(1 / delta) for the Count Sketch of two buckets and
@@ -136,7 +136,7 @@ def coherence(
   sparsity: int = 1,
   form: str = 'corrected',
 ) -> float:
-  r"""With probability 1 - delta, no |<R_i, R_j>| of two columns is above this.
+  r"""Bounds all |<R_i, R_j>| of two columns with probability 1 - delta.
 
   Printed sqrt(log(n / delta) / b) for Gaussian, SRHT and AMS, the same with s
   in place of b for sparse embeddings, and 1 for the Count Sketch. But for the
@@ -179,7 +179,7 @@ def coherence(
   'S0-B6', 'Song, Lemma B.6, of Laurent and Massart', printed='holds'
 )
 def chi_square_interval(degrees: int, delta: float) -> tuple[float, float]:
-  """Where a chi square lies with probability 1 - delta.
+  """Returns an interval that holds a chi square with probability 1 - delta.
 
   Above k - 2 sqrt(k u) and below k + 2 sqrt(k u) + 2 u, for u = log(2 / delta).
   The Gaussian sketch of a unit vector has b ||R g||^2 of b degrees.
@@ -220,7 +220,7 @@ def bounded_products(
 
 
 def counterexample(size: int) -> tuple[float, float]:
-  """What Property 3 is worth for a Count Sketch: (error, its probability).
+  """Returns (error, its probability) of Property 3 for a Count Sketch.
 
   For g = h = (e_1 + e_2) / sqrt(2) the error is 0, or exactly 1 where the two
   coordinates collide, with probability 1 / b. At delta = 1 / b^2 the printed

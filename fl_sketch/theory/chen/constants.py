@@ -1,4 +1,4 @@
-"""What the bounds of Chen et al. are made of: a run, factors, a schedule.
+"""The terms of Chen et al.'s bounds: a run, factors, a schedule.
 
 Chen, Li and Banerjee, arXiv:2411.06770, sections 3 and 4; symbols as in `Run`,
 G the gradient_bound and delta the probability of failure. The printed bounds
@@ -17,7 +17,7 @@ SQUARE = 1 + math.log(2)  # E||xi||^2 <= SQUARE sigma^2 in Assumption 3
 
 
 class Run(NamedTuple):
-  r"""SAFL with AMSGrad on the server, and what its bounds ask of the loss.
+  r"""SAFL with AMSGrad on the server, and the loss's constants in its bounds.
 
   Attributes:
     dimension: d.
@@ -66,7 +66,7 @@ class Run(NamedTuple):
     checks.choice('family', self.family, tails.FAMILIES)
 
   def moved(self, gradient: float) -> float:
-    """How far a client moves if no gradient is longer: eta K G."""
+    """Bounds a client's pseudo-gradient: eta K G."""
     return self.client_lr * self.local_steps * gradient
 
   def longest(self, gradient: float, delta: float) -> float:
@@ -201,7 +201,7 @@ def martingale(
   nu: float = 1.0,
   form: str = 'corrected',
 ) -> float:
-  r"""Bounds the sum over rounds of what sketches and noise do to the descent.
+  r"""Bounds the sum over rounds of the errors by sketches and gradient noise.
 
   Of :math:`\langle \nabla L(x_t), \hat V_{t-1}^{-1/2} (R^T R \Delta_t - \bar
   \Delta_t) \rangle`, where Delta_t is the mean of what the clients moved and

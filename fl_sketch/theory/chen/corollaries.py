@@ -1,4 +1,4 @@
-"""Corollaries of `chen`, and how the methods compare: of Chen et al.
+"""Corollaries of Chen et al., and their comparison of methods.
 
 Chen, Li and Banerjee, arXiv:2411.06770, section 3, remarks and Table 1.
 """
@@ -133,7 +133,7 @@ def largest_rounds(
 
 
 def _paced(run):
-  """The run, if its client_lr is 1 / (K sqrt(T))."""
+  """Returns the run; ValueError unless its client_lr is 1 / (K sqrt(T))."""
   run.check()
   rates.check_rate(run, 1 / (run.local_steps * math.sqrt(run.rounds)))
   return run

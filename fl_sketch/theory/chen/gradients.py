@@ -1,4 +1,4 @@
-r"""That gradients stay bounded without being assumed to be: of Chen et al.
+r"""Bounds on gradient norms that Chen et al. derive rather than assume.
 
 Chen, Li and Banerjee, arXiv:2411.06770, section 4 and appendix C; losses are
 not negative there. Of the constants M1 to M8 the odd ones up to M7 are known
@@ -51,7 +51,7 @@ def local_gradient(
   noise_bound: float,
   delta: float,
 ) -> float:
-  """A bound on ||grad L^c|| at all K local points, from L^c at their start.
+  """Bounds ||grad L^c|| at all K local points, from L^c at their start.
 
   s + sqrt(s^2 + 4 L loss + D^2) with s = D sqrt(2 log(2 / delta)), where the
   noise of no gradient is longer than D. It fails with probability K delta. By
@@ -87,7 +87,7 @@ class LossConstants(NamedTuple):
 def loss_constants(
   run: Run, *, start_loss: float, delta: float, nu: float = 1.0
 ) -> LossConstants:
-  """The four of M1 to M7 that are known; what multiplies them is not.
+  """Returns M1, M3, M5 and M7, the known of M1 to M7, up to constants.
 
   2 sqrt(2) nu l K / eps with l = log(C K T d / delta)^1.5 / sqrt(b); 2 L(z_1) +
   8 eta b1 / ((1 - b1) eps), which depends on eta although the lemma says that
@@ -114,7 +114,7 @@ def loss_constants(
 
 
 class Bounded(NamedTuple):
-  """What holds along a whole run, with probability 1 - delta.
+  """Bounds along a whole run, with probability 1 - delta.
 
   Attributes:
     gradient_squared: G >= ||grad L(x_t)||^2 for all t <= T.

@@ -1,4 +1,4 @@
-r"""SAFL in NumPy, float64, and what the lemmas of Chen et al. say of its run.
+r"""Plays SAFL in NumPy, float64, and checks the lemmas of Chen et al. on it.
 
 Chen, Li and Banerjee, arXiv:2411.06770, Algorithms 1 and 2 with AMSGrad,
 section 3.1 and appendix B. `diagnostics.client_gradients` and
@@ -20,7 +20,7 @@ Project = Callable[[int, np.ndarray], np.ndarray]
 
 
 class Trajectory(NamedTuple):
-  """A run of T rounds; everything of a round is as it leaves it.
+  """A run of T rounds; the values of a round are those at its end.
 
   Attributes:
     params: f64[T + 1, d], x_0 to x_T.
@@ -126,7 +126,7 @@ def inverse_roots(run: Run, found: Trajectory) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Monitored(NamedTuple):
-  """What the lemmas bound, the largest of all rounds.
+  """The quantities that the lemmas bound, the largest of all rounds.
 
   Attributes:
     projection: of |<V_t^-1/2 m_t, v_j>|, Lemma 3.4.
@@ -149,7 +149,7 @@ def monitor(
   gradients: np.ndarray,
   basis: np.ndarray | None = None,
 ) -> Monitored:
-  """Holds a run against the lemmas.
+  """Measures the quantities of the lemmas on a run.
 
   >>> run = Run(1, 1, 2, 0.5, 0.1, 1.0, 1, 1)
   >>> found = play(run, lambda k, u: u, lambda r, x: x, np.ones(1))

@@ -1,10 +1,10 @@
-r"""How fast sketched adaptive learning converges: bounds of Chen et al.
+r"""Convergence bounds of sketched adaptive learning, by Chen et al.
 
 Chen, Li and Banerjee, arXiv:2411.06770, section 3. All of them bound a mean of
 :math:`\|\nabla L(x_t)\|^2` over the rounds, with probability 1 - delta; G is
 the gradient_bound of every client and of their mean, gap is L(x_0) less the
-least loss. `chen_constants` has the lemmas, `chen_corollaries` what follows,
-and `chen_gradients` section 4.
+least loss. `constants` has the lemmas, `corollaries` what follows from them,
+and `gradients` section 4.
 
 The corrected forms follow the paper's plan, with every constant. Let D be what
 bounds every coordinate of every estimate, r = b1 / (1 - b1) and :math:`z_t =
@@ -48,7 +48,7 @@ def constant_rate(
   nu: float = 1.0,
   form: str = 'corrected',
 ) -> float:
-  r"""The mean ||grad L(x_t)||^2 over T rounds at a constant eta.
+  r"""Bounds the mean ||grad L(x_t)||^2 over T rounds at a constant eta.
 
   Printed, with J1 of `preconditioner` and l of the three counts of
   `distortion`:
@@ -94,7 +94,7 @@ def decaying_rate(
   delta: float,
   gradient_l1: float | None = None,
 ) -> float:
-  """The mean of ||grad L(x_t)||^2 with weights eta_t of `client_schedule`.
+  """Bounds the mean ||grad L(x_t)||^2, weighted by eta_t of `client_schedule`.
 
   O(log(T) / sqrt(T)), corrected as `constant_rate` is.
 

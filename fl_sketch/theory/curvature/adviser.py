@@ -1,4 +1,4 @@
-"""A learning rate for sketched training, from the Hessian's spectrum."""
+"""Recommends a learning rate for sketched training from the Hessian."""
 
 import functools
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ _EXACT = ('ams', 'count_sketch')
 
 
 class Advice(NamedTuple):
-  """What `advise` found; `str` says it in words.
+  """The recommendation of `advise`; `str` puts it into words.
 
   Attributes:
     learning_rate: server_lr * client_lr at most.
@@ -64,7 +64,7 @@ def advise(
   steps: int = 32,
   probes: int = 4,
 ) -> Advice:
-  r"""The largest learning rate that a sketched descent is likely to bear.
+  r"""Estimates the largest stable learning rate of sketched descent.
 
   .. math:: \eta K \le 1 / (\lambda_{\max} + \tfrac{a}{2 b} \mathrm{tr}(H))
 
@@ -128,7 +128,7 @@ def advise(
 def sketched_curvature(
   curvature: float, square: float, trace: float, diagonal: float, size: int
 ) -> float:
-  r"""E y'Hy for y = R'R g, with R a CountSketch or AMS of `size` rows.
+  r"""Returns E y'Hy for y = R'R g, with R a CountSketch or AMS of `size` rows.
 
   .. math:: g^T H g + (\mathrm{tr}(H) \|g\|^2 + g^T H g
      - 2 \sum_i H_{ii} g_i^2) / b

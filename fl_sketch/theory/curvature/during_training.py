@@ -1,4 +1,4 @@
-"""Training watched by its Hessian: the spectrum every so many rounds."""
+"""Trains and estimates the Hessian's spectrum every `every` rounds."""
 
 from collections.abc import Iterable, Iterator, Mapping
 import dataclasses
@@ -20,7 +20,7 @@ _BATCH = 50  # samples that are differentiated at once
 
 
 class Options(NamedTuple):
-  """What is measured, the same for all spectra of a folder.
+  """Options of the estimates, the same for all spectra of a folder.
 
   Attributes:
     lanczos_steps: of each probe; a step is a pass over the samples, and a copy
@@ -129,7 +129,7 @@ def _check(exp: experiment.Experiment, options: Options):
 
 
 def _read(path: pathlib.Path, options: Options) -> dict[int, Any]:
-  """The spectra that an earlier start has taken, by round."""
+  """Reads the spectra of an earlier start, by round."""
   if not path.exists():
     return {}
   told = json.loads(path.read_text())
@@ -142,7 +142,7 @@ def _read(path: pathlib.Path, options: Options) -> dict[int, Any]:
 
 
 def _sampled(exp: experiment.Experiment, samples: int) -> dict[str, np.ndarray]:
-  """Random training samples, leaves [batches, _BATCH, ...], with a mask."""
+  """Draws training samples, leaves [batches, _BATCH, ...], with a mask."""
   size = len(next(iter(exp.data.values())))
   rng = seeding.generator(exp.config.seed, 'spectrum')
   chosen = rng.permutation(size)[:samples]
@@ -152,7 +152,7 @@ def _sampled(exp: experiment.Experiment, samples: int) -> dict[str, np.ndarray]:
 
 
 def _parameters(exp: experiment.Experiment, folder: pathlib.Path, done: int):
-  """The model after `done` rounds, in host memory."""
+  """Returns the model after `done` rounds, in host memory."""
   if not done:
     return exp.params
   path = folder.absolute() / 'checkpoints'

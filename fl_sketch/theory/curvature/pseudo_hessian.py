@@ -1,4 +1,4 @@
-"""How gradients move with the data: the pseudo-Hessian and its spectrum.
+"""The pseudo-Hessian: how gradients depend on the data, and its spectrum.
 
 For a loss F(w, x) of d parameters and m unknown inputs, J = d grad_w F / dx is
 f32[d, m]. The pseudo-Hessian of Song et al. is Phi = J^T (Definition 7.1; I.7
@@ -60,7 +60,7 @@ class Spectrum(NamedTuple):
 
 
 class Assumptions(NamedTuple):
-  """What the theorems of section 7 assume, measured at some points.
+  """The assumptions of section 7's theorems, measured at some points.
 
   Attributes:
     loss: the least L; 0 at the true inputs by Assumption J.1.
@@ -82,7 +82,7 @@ def gradient_of_inputs(
   sketch: sketches.Sketch | None = None,
   key: jax.Array | None = None,
 ) -> Callable[[jax.Array], jax.Array]:
-  """The map x -> grad_w F(w, x), or R of it, as f32[equations].
+  """Returns the map x -> grad_w F(w, x), or R of it, as f32[equations].
 
   >>> loss_fn = lambda params, batch: (params * batch['x']).sum() ** 2 / 2
   >>> f = gradient_of_inputs(loss_fn, jnp.ones(2), {'x': jnp.ones(2)})
@@ -117,7 +117,7 @@ def products(
   sketch: sketches.Sketch | None = None,
   key: jax.Array | None = None,
 ) -> tuple[Callable[[jax.Array], jax.Array], Callable[[jax.Array], jax.Array]]:
-  """The maps v -> J v and u -> J^T u without J, each in a few gradients' work.
+  """Returns v -> J v and u -> J^T u, each at the cost of a few gradients.
 
   The first composed with the second is the pseudo-kernel, u -> K u.
 
@@ -144,7 +144,7 @@ def dense(
   sketch: sketches.Sketch | None = None,
   key: jax.Array | None = None,
 ) -> jax.Array:
-  """J or R J itself, f32[equations, m]; Phi is its transpose.
+  """Returns J or R J, f32[equations, m]; Phi is its transpose.
 
   >>> loss_fn = lambda params, batch: (params * batch['x']).sum() ** 2 / 2
   >>> dense(loss_fn, jnp.ones(2), {'x': jnp.array([1.0, 2.0])})
@@ -165,7 +165,7 @@ def spectrum(
   sketch: sketches.Sketch | None = None,
   key: jax.Array | None = None,
 ) -> Spectrum:
-  """The singular values of J or R J, through the m x m matrix J^T J.
+  """Computes the singular values of J or R J by the m x m matrix J^T J.
 
   Takes m products with J and J^T, one after another, and memory for m^2 + d.
 
@@ -192,7 +192,7 @@ def assumptions(
   *,
   seen: jax.Array | np.ndarray | None = None,
 ) -> Assumptions:
-  """Assumptions J.1 to J.3, at the inputs of the batch and at some points.
+  """Measures assumptions J.1 to J.3 at the batch's inputs and at some points.
 
   >>> loss_fn = lambda params, batch: (params * batch['x']).sum() ** 2 / 2
   >>> batch = {'x': jnp.array([2.0])}

@@ -1,4 +1,4 @@
-"""The Hessian's spectrum, from products with it alone.
+"""Estimates the Hessian's spectrum by stochastic Lanczos quadrature.
 
 For losses, parameters and batches see `hessian`. The Lanczos iteration holds at
 most m + 5 vectors of d numbers for m steps, beside parameters, batches, and
@@ -284,7 +284,7 @@ def _lanczos(product, key, like, steps):
 
 
 def _normal(key, like):
-  """Normal numbers, made in blocks: all at once take six times their memory."""
+  """Draws normal numbers in blocks: all at once take six times their memory."""
   count, block = like.size, 2**12
   keys = jax.random.split(key, -(-count // block))
   blocks = jax.lax.map(

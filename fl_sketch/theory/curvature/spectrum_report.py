@@ -1,4 +1,4 @@
-"""Spectra over training, as rows, a table and a picture.
+"""Reports spectra over training: rows, a table and a figure.
 
 A row is a dict that JSON can hold: 'round', 'dimension', 'lambda_max',
 'lambda_min', 'trace' and 'trace_error', 'intrinsic_dimension', 'near_zero' (the
@@ -24,7 +24,7 @@ _POINTS = 400
 
 
 def row(done: int, found: spectrum.Spectrum, top: int) -> Row:
-  """What is kept of a spectrum.
+  """Returns the stored summary of a spectrum.
 
   Args:
     done: rounds before it.
@@ -59,7 +59,7 @@ def row(done: int, found: spectrum.Spectrum, top: int) -> Row:
 
 
 def table(rows: Sequence[Row]) -> str:
-  """Markdown: a row for each spectrum."""
+  """Returns a Markdown table: a row for each spectrum."""
   head = [
     'round',
     'λ max',

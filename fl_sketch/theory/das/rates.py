@@ -1,8 +1,8 @@
-"""Das et al.: how fast private averaging goes, with clipping or normalisation.
+"""Das et al.: convergence of private averaging by clipping or normalising.
 
 Das, Hashemi, Sanghavi and Dhillon, arXiv:2106.07094, Algorithms 1 and 2 on
 convex L-smooth f_i: clip is their C^ = C / E, rho as of `privacy.bounds`, gaps
-the Delta_i* of `das_lemmas.heterogeneity_gaps`. A round is
+the Delta_i* of `lemmas.heterogeneity_gaps`. A round is
 w - eta (mean g_i + z), with E|z|^2 = rounds (clip_norm rho)^2. What a bound
 bounds is an expectation, over a round drawn uniformly too. The paper proves its
 rates without the variance that a Poisson cohort adds, `cohort_variance` times
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 
 class Schedule(NamedTuple):
-  """What the rates speak of; from `schedule`, which checks it.
+  """The parameters that the rates take; made and checked by `schedule`.
 
   Attributes:
     smoothness: L, of every f_i.
@@ -62,7 +62,7 @@ class Schedule(NamedTuple):
     return self.rho * self.local_steps / self.alpha
 
   def noise_stddev(self, dimension: int) -> float:
-    """Of every coordinate of a round's mean: C rho sqrt(K / d)."""
+    """Noise on every coordinate of a round's mean: C rho sqrt(K / d)."""
     dimension = checks.count('dimension', dimension)
     return self.clip_norm * self.rho * math.sqrt(self.rounds / dimension)
 
@@ -148,7 +148,7 @@ def clip_left(
   *,
   form: str = 'corrected',
 ) -> npt.NDArray:
-  r"""Return what clipping keeps below `right`.
+  r"""Return the quantity that clipping keeps below `right`.
 
   The mean over the clients of
 
@@ -187,7 +187,7 @@ def normalize_left(
   *,
   form: str = 'corrected',
 ) -> npt.NDArray:
-  r"""Return what normalisation keeps below `right`.
+  r"""Return the quantity that normalisation keeps below `right`.
 
   The mean over the clients of
 

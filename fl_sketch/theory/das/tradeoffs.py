@@ -1,4 +1,4 @@
-"""Das et al.: how many local steps, and whether to clip or to normalise.
+"""Das et al.: the best number of local steps; clipping against normalising.
 
 Das, Hashemi, Sanghavi and Dhillon, arXiv:2106.07094, sections 4 and 5. Names
 are those of `das`; distance D is |w_0 - w*|, mean_gap the mean Delta_i*.
@@ -146,7 +146,7 @@ def _check_steps(local_steps, rho):
 
 
 class Comparison(NamedTuple):
-  """What each rate leaves of f_i(w) - f_i(w*), in Delta*: B and B2."""
+  """Bounds of both rates on f_i(w) - f_i(w*), in units of Delta*: B, B2."""
 
   normalize: float
   clip: float

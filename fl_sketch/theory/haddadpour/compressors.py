@@ -1,4 +1,4 @@
-"""FedSKETCH: what PRIVIX and HEAPRIX are worth as compressors.
+"""FedSKETCH: the compression constants of PRIVIX and HEAPRIX.
 
 Haddadpour, Karimi, Li and Li, arXiv:2008.04975, section 2. An unbiased C is in
 U(Delta) if E|C(x)|^2 <= Delta |x|^2, of variance omega = Delta - 1; any C is in
@@ -88,7 +88,7 @@ def mu_squared(cols: int, *, numerator: float = math.e) -> float:
 
 
 class Contraction(NamedTuple):
-  """How to use a compressor so that E|x - scale C(x)|^2 <= error |x|^2.
+  """A contraction: E|x - scale C(x)|^2 <= error |x|^2.
 
   Attributes:
     scale: what its output is to be multiplied by.
@@ -124,7 +124,7 @@ def scaled(delta: float, *, form: str = 'corrected') -> Contraction:
 def heavymix(
   dimension: int, k: int, *, rows: int, cols: int, form: str = 'corrected'
 ) -> Contraction:
-  r"""Return what HEAVYMIX of k coordinates leaves of x: 1 - k / d of it.
+  r"""Return the error of HEAVYMIX of k coordinates: 1 - k / d of |x|^2.
 
   Printed for Theta(k log(d / delta)) numbers, whatever the constant, and read
   from the sketch: those values expand, and a small table takes for heavy what
@@ -155,7 +155,7 @@ def heavymix(
 
 
 def _found(d, k, rows, cols):
-  """At most the probability that what passes for heavy is above the mean."""
+  """Lower bound on the probability that a coordinate taken as heavy is so."""
   if d <= 2 * k:
     return 0.0
   half = math.ceil(rows / 2) - 1

@@ -1,4 +1,4 @@
-"""FedSKETCH: what is run, its constants, and the lemmas on one round.
+"""FedSKETCH: a run, its constants, and the lemmas on one round.
 
 Haddadpour, Karimi, Li and Li, arXiv:2008.04975, Assumptions 2 to 5, Lemmas 4 to
 6: Algorithm 5 on losses that are alike.
@@ -51,10 +51,10 @@ def gradient_variance(gradients: npt.ArrayLike) -> float:
 
 
 class Run(NamedTuple):
-  """What is run, on what.
+  """The parameters of a run and the constants of its problem.
 
   Attributes:
-    omega: E|C(x) - x|^2 <= omega |x|^2, of `haddadpour_compressors`.
+    omega: E|C(x) - x|^2 <= omega |x|^2, of `compressors`.
     clients: k, in a round.
     smoothness: L.
     variance: sigma^2 = E|g - grad f|^2 of one stochastic gradient.

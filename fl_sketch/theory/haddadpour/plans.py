@@ -65,7 +65,7 @@ def fedsketch(
   hashes: str = 'shared',
   form: str = 'corrected',
 ) -> Run:
-  r"""Return what reaches an accuracy epsilon, times what is written below.
+  r"""Return the run that reaches accuracy epsilon, times the factor below.
 
   With b of `lemmas.spread`, kappa = L / mu, rounded up; as
   far as the theorems of `haddadpour` are proven:
@@ -154,7 +154,7 @@ def fedsketchgate(
   pl_constant: float | None = None,
   form: str = 'corrected',
 ) -> Run:
-  """Return what reaches an accuracy of the order of epsilon, unlike clients.
+  """Return the run for an accuracy of order epsilon, heterogeneous clients.
 
   That of `fedsketch` for shared hashes: tau = 1 / (p eps), squared eps where
   convex; R is (omega + 1) over eps, or kappa ln(1 / eps) times it, or

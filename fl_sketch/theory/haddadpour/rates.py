@@ -1,4 +1,4 @@
-"""FedSKETCH: what the theorems of Haddadpour et al. bound.
+"""FedSKETCH: the convergence bounds of Haddadpour et al.
 
 Haddadpour, Karimi, Li and Li, arXiv:2008.04975, appendices: Algorithm 5 on
 losses that are alike, L-smooth, their stochastic gradients of variance sigma^2.
@@ -78,7 +78,7 @@ def nonconvex_bound(run: Run, gap: float, *, form: str = 'corrected') -> float:
 
 
 def _noise(run):
-  """What the noise of the gradients adds to |grad f|^2 / 2."""
+  """Returns the term of |grad f|^2 / 2 from gradient noise."""
   step = run.client_lr * run.server_lr * run.smoothness
   sketched = step * (run.omega + 1) / run.clients
   local = (run.smoothness * run.client_lr) ** 2 * run.local_steps

@@ -1,4 +1,4 @@
-"""FedSKETCH: floats sent for an accuracy, and the comparisons of the paper.
+"""FedSKETCH: communication cost of an accuracy, and the paper's comparisons.
 
 Haddadpour, Karimi, Li and Li, arXiv:2008.04975, Corollaries 2 and 3, Tables 1
 and 2. Constants that are not named, L and sigma^2 among them, are 1, so that
@@ -16,7 +16,7 @@ from fl_sketch.utils import checks, markdown
 
 
 class Floats(NamedTuple):
-  """What is sent up in all rounds: by one client, by those of every round."""
+  """Floats of all uplinks: of one client, and of the cohorts of all rounds."""
 
   client: int
   total: int
@@ -98,7 +98,7 @@ class Setting(NamedTuple):
 
 @catalog.statement('S2-Tab1', 'FedSKETCH, Table 1', printed='order')
 def homogeneous_table(setting: Setting) -> str:
-  """Return Table 1 as Markdown: clients that are alike.
+  """Return Table 1 as Markdown: homogeneous clients.
 
   Beside what is printed are the corrected theorems, for shared hashes and one
   row, and dense updates. HEAPRIX is PRIVIX with omega - 1. The rates of others
@@ -116,7 +116,7 @@ def homogeneous_table(setting: Setting) -> str:
 
 @catalog.statement('S2-Tab2', 'FedSKETCH, Table 2', printed='order')
 def heterogeneous_table(setting: Setting) -> str:
-  """Return Table 2 as Markdown: clients that are not alike.
+  """Return Table 2 as Markdown: heterogeneous clients.
 
   Rows as of `homogeneous_table`; Rothchild et al. have one rate for updates
   that contract and one for heavy hitters in a window, whose length is 1 here.
@@ -141,7 +141,7 @@ def _omega(setting, form):
 
 
 def _ours(setting, name, plan):
-  """A plan of each objective: printed, corrected, and without a sketch."""
+  """Return plans of an objective: printed, corrected, and without a sketch."""
   printed, exact = (_omega(setting, form) for form in catalog.FORMS)
   for objective in plans.OBJECTIVES:
     build = functools.partial(

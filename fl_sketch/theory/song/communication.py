@@ -1,8 +1,8 @@
-"""What an accuracy costs, up to a constant: the corollaries of Song et al.
+"""Communication cost of an accuracy, up to a constant: Song et al.
 
 Song, Wang, Yu and Zhang, arXiv:2210.08371, section 5. Floats are those that all
 clients send up in all rounds, 32 bits each; the broadcasts are as long. The
-constants that the paper does not name are 1 here; `song_plans` has them.
+constants that the paper does not name are 1 here; `plans` has them.
 """
 
 from collections.abc import Sequence
@@ -86,7 +86,7 @@ def communication_table(
   sizes: Sequence[int] = (1,),
   steps: Sequence[int] = (1,),
 ) -> str:
-  """Markdown: floats to each target, by the corollaries and by `cheapest`.
+  """Returns a Markdown table of floats for each target, by corollary and plan.
 
   >>> print(communication_table(Problem(16, 2, 1.0, 1.0), [0.1]))
   | floats to f - f* = | 0.1 |

@@ -1,4 +1,4 @@
-"""How fast iterative sketching converges: the bounds of Song et al.
+"""Convergence bounds of iterative sketching, by Song et al.
 
 Song, Wang, Yu and Zhang, arXiv:2210.08371, sections 3 to 5 and appendices E to
 G: client_lr is their eta_local, server_lr eta_global, local_steps K, rounds T,

@@ -1,7 +1,7 @@
 """Runs of iterative sketching watched step by step, on the host.
 
 `trajectory` is the algorithm in NumPy, float64, one or many runs at once; every
-u_c^{t,k} and g_c^{t,k} is kept, so that `song_lemmas` can be held against them.
+u_c^{t,k} and g_c^{t,k} is kept, so that `lemmas` can be checked on them.
 `client_gradients` and `projection` let it play a loss and an operator of the
 library, with the hash functions that `algorithms.make('iterative_sketching',
 ...)` draws. Memory is rounds * local_steps * runs * clients * d numbers, twice.

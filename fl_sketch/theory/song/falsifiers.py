@@ -1,4 +1,4 @@
-"""Searches for pairs of points that no constants of a property allow.
+"""Falsifies properties: searches for pairs of points that violate them.
 
 A property that says «there are constants such that for all x and y» no single
 pair disproves: only pairs that need ever larger constants do.
@@ -20,7 +20,7 @@ _LARGEST = 1e150  # whose square float64 holds
 
 
 class Verdict(NamedTuple):
-  """What a falsifier found.
+  """The result of a falsifier.
 
   Attributes:
     falsified: whether the needed constants grow without bound.
@@ -107,7 +107,7 @@ def _needs(function, need, pairs):
 
 
 def _lengths(rng, dimension, count, low, high):
-  """Vectors of random directions, their lengths even on a log scale."""
+  """Draws vectors of random directions, lengths uniform on a log scale."""
   vectors = rng.standard_normal((count, dimension))
   lengths = np.exp(rng.uniform(np.log(low), np.log(high), (count, 1)))
   return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) * lengths

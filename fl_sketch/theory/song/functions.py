@@ -1,4 +1,4 @@
-"""The functions of Table 2 of Song et al., and what falsifies them.
+"""The functions of Table 2 of Song et al., and a falsifier of each property.
 
 The table has a row for each way in which four properties hold or fail: thirteen
 functions (eleven formulas, of which sin and cosh come with a bound on the norm
@@ -28,7 +28,7 @@ _Scalar = Callable[[np.ndarray], np.ndarray]
 
 
 def table2_functions(dimension: int = 2) -> tuple[properties.Function, ...]:
-  """The functions in the order of the table, |w| = 1 and b = 1.
+  """Returns the functions in the order of the table, |w| = 1 and b = 1.
 
   Where the table names no domain it is the largest one; sqrt(w'x + b) on w'x >=
   0 would have a Lipschitz gradient. Across w nothing changes, so that dimension
@@ -74,7 +74,7 @@ def table2_functions(dimension: int = 2) -> tuple[properties.Function, ...]:
 
 
 def table2(dimension: int = 2, seed: int = 0) -> str:
-  """Markdown: which properties of which function are falsified.
+  """Returns a Markdown table of the properties falsified for each function.
 
   A cross is a property that `falsifiers.falsify` falsifies at p = 1, and so for
   each p; without a cross nothing is proven. The last two columns count crosses,
@@ -140,7 +140,7 @@ _WAVE = (
 
 
 def _half_space(w, b):
-  """Reflects what has w'x < -b."""
+  """Reflects the points with w'x < -b."""
   return lambda x: x + (abs(x @ w + b) - (x @ w + b))[:, None] * w[None]
 
 

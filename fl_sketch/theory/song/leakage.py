@@ -1,4 +1,4 @@
-"""Gradient leakage after Song et al., section 7: what their theorems promise.
+"""Gradient leakage: the theorems of Song et al., section 7.
 
 The attacker descends L(x) = |R grad_w F(w, x) - R g|^2, g the gradient at the
 unknown inputs, R = I without sketching. J = d grad_w F / dx f64[d, m] is the
@@ -35,7 +35,7 @@ class Constants(NamedTuple):
 
 
 class Rate(NamedTuple):
-  """A step size, and the factor by which one step shrinks what is bounded."""
+  """A step size, and the contraction factor of one step."""
 
   step: float
   factor: float
@@ -194,7 +194,7 @@ def pl_decrease(
   gamma1: float = 1.0,
   step: float | None = None,
 ) -> Rate:
-  """L(x - step grad L(x)) <= (1 - 2 step theta1^2 gamma1^2) L(x): what holds.
+  """L(x - step grad L(x)) <= (1 - 2 step theta1^2 gamma1^2) L(x), corrected.
 
   As |grad L|^2 = 4 |(R J)^T s|^2 >= 4 theta1^2 gamma1^2 L and L(x - step grad
   L) <= L - step |grad L|^2 / 2, where grad L is `smoothness`-Lipschitz on the

@@ -1,4 +1,4 @@
-"""What the proofs of Song et al. stand on: constants, averages, lemmas.
+"""Constants, averages and lemmas of the proofs of Song et al.
 
 Song, Wang, Yu and Zhang, arXiv:2210.08371, section 4 and appendix F. Arrays are
 of NumPy; `diagnostics` has them of a run. Names are those of `song`.

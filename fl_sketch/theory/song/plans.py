@@ -1,4 +1,4 @@
-"""How to reach an accuracy: steps, rounds and floats by Song et al.
+"""Plans for an accuracy by Song et al.: step sizes, rounds and floats.
 
 Song, Wang, Yu and Zhang, arXiv:2210.08371: the choices in the proofs of
 Corollaries F.8 and F.10, and the best ones by the same theorems. target is eps,
@@ -20,14 +20,14 @@ SMALLER = 2 ** (-1 / 8)  # from one step size to the next
 
 
 class Problem(NamedTuple):
-  """What is to be learned, and by whom.
+  """A learning problem and its clients.
 
   Attributes:
     dimension: d, numbers in the model.
     clients: N, who all take part in every round.
     smoothness: L, of every client's loss.
     distance_squared: W, of the start from the optimum.
-    heterogeneity: sigma^2, `song_lemmas.heterogeneity`.
+    heterogeneity: sigma^2, `lemmas.heterogeneity`.
     strong_convexity: mu, of every client's loss.
   """
 
@@ -168,7 +168,7 @@ def cheapest(
   sizes: Sequence[int] = (1,),
   steps: Sequence[int] = (1,),
 ) -> Plan:
-  """The plan of fewest floats that a theorem promises to reach the target.
+  """Returns the plan of fewest floats by which a theorem reaches the target.
 
   By `convergence.strongly_convex` if the problem is that, else by
   `convergence.convex`, over all sizes, local steps, and step sizes 9 % apart.
@@ -181,7 +181,7 @@ def cheapest(
   Args:
     target: of f - f*.
     problem: what is to be learned.
-    alpha: size -> alpha, such as a `functools.partial` of `song_lemmas.alpha`.
+    alpha: size -> alpha, such as a `functools.partial` of `lemmas.alpha`.
     sizes: of tables, to choose from.
     steps: local steps, to choose from.
 

@@ -1,4 +1,4 @@
-"""Section 6 and appendix H of Song et al., from `privacy`, with their labels.
+"""The privacy statements of Song et al., section 6 and appendix H.
 
 Song, Wang, Yu and Zhang, arXiv:2210.08371. None of them is how a budget should
 be computed: `privacy.accounting` is exact.

@@ -1,4 +1,4 @@
-"""Smoothness and convexity up to the value of L: the constants of samples.
+"""Estimates the constants of Song et al.'s assumptions from sampled points.
 
 With e = L(y) - L(x) - <grad L(x), y - x> and r = |x - y|, for all x, y:
 
@@ -28,7 +28,7 @@ _ROUNDING = 16 * np.finfo(float).eps
 
 
 class Function(NamedTuple):
-  """A function on a part of space.
+  """A function and its domain.
 
   Attributes:
     name: for tables.
@@ -217,7 +217,7 @@ def _need_semi_lipschitz_gradient(pairs, p):
 
 
 def _need_semi_strongly_convex(pairs, p):
-  """The positive root t of r^2 / t - t r^(2-2p) |L|^p = e."""
+  """Returns the positive root t of r^2 / t - t r^(2-2p) |L|^p = e."""
   r2, e, rounding = _gap(pairs)
   e, mixed = e + rounding, _mixed(pairs, p)
   root = np.hypot(e, 2 * np.sqrt(mixed * r2))
