@@ -30,7 +30,7 @@ def lipschitz_bound(
   Where nothing is clipped: f_i is clip-Lipschitz, or clip as of Proposition 1.
   Of Poisson cohorts ours: 4 / (5 - 2 cohort_variance), and 3/2 more by it.
 
-  >>> s = das.Schedule(1.0, 4.0, 0.125, 4, 16, 2.0)  # alpha = 1, x = 1/2
+  >>> s = rates.Schedule(1.0, 4.0, 0.125, 4, 16, 2.0)  # alpha = 1, x = 1/2
   >>> lipschitz_bound(s, distance=2.0, mean_gap=1.0)
   2.2
   """

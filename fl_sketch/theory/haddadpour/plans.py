@@ -85,7 +85,7 @@ def fedsketch(
 
   >>> spec = {'omega': 7.0, 'clients': 4, 'smoothness': 1.0, 'variance': 1.0}
   >>> run = fedsketch('nonconvex', accuracy=0.0625, server_lr=4.0, **spec)
-  >>> run.local_steps, run.rounds, haddadpour.condition(run) <= 1
+  >>> run.local_steps, run.rounds, rates.condition(run) <= 1
   (4, 512, True)
 
   Raises:
