@@ -1,11 +1,13 @@
-"""Imports point one way, and modules import alone."""
+"""Imports point one way, modules import alone, type hints resolve."""
 
 import ast
 import functools
 import importlib
+import inspect
 import pathlib
 import subprocess
 import sys
+import typing
 
 import pytest
 
@@ -176,3 +178,30 @@ def test_every_package_has_the_names_that_it_exports():
       for public in getattr(package, '__all__', ()):
         assert getattr(package, public)
       assert not hasattr(package, 'absent')
+
+
+def annotated(module):
+  """The public functions, classes and methods that a module defines."""
+  for name, value in vars(module).items():
+    value = inspect.unwrap(value) if callable(value) else value
+    if getattr(value, '__module__', None) != module.__name__:
+      continue
+    if name.startswith('_') or not hasattr(value, '__annotations__'):
+      continue
+    yield value
+    if inspect.isclass(value):
+      yield from filter(inspect.isfunction, vars(value).values())
+
+
+def test_type_hints_resolve():
+  """Catches names of annotations that only a type checker can see."""
+  failures = []
+  for name in modules():
+    if not name.startswith('fl_sketch'):
+      continue  # flags are defined once, and notebooks play
+    for value in annotated(importlib.import_module(name)):
+      try:
+        typing.get_type_hints(value)
+      except NameError as error:
+        failures.append(f'{name}.{value.__qualname__}: {error}')
+  assert not failures
