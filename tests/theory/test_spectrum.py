@@ -72,6 +72,21 @@ def test_products_over_masked_batches_are_those_of_the_dense_hessian(dense):
   np.testing.assert_allclose(found, dense, atol=1e-5 * np.abs(dense).max())
 
 
+def test_batches_without_keys_are_batches_too():
+  """Catches the search for a mask in what is not a mapping: a TypeError."""
+  loss_fn, params, batches = symmetric(WIDE)
+  array = jnp.asarray(batches['matrix'])
+  of_array = lambda params, batch: loss_fn(params, {'matrix': batch})
+  of_tuple = lambda params, batch: of_array(params, batch[0])
+  product = hessian.hessian_vector_product(loss_fn, params, batches)(params)
+  for f, data in (of_array, array), (of_tuple, (array,)):
+    found = hessian.hessian_vector_product(f, params, data)(params)
+    np.testing.assert_array_equal(found, product)
+  found = spectrum.slq(of_array, params, array, KEY, steps=2)
+  want = spectrum.slq(loss_fn, params, batches, KEY, steps=2)
+  np.testing.assert_array_equal(found.nodes, want.nodes)
+
+
 def test_gradients_over_masked_batches_are_those_of_all_rows():
   params, batches, rows = mlp()
   both = lambda params: (

@@ -1,12 +1,13 @@
-"""Products with the Hessian, gradients and traces, a batch at a time.
+"""Hessian-vector products, gradients and traces, one batch at a time.
 
 Functions take a loss, (params, batch) -> f32[] (`losses`), its parameters, and
-batches with leaves [batches, batch, ...]. The Hessian H is that of the mean
-over all rows, masked ones left out; one batch at a time is differentiated.
-Weight decay is no part of a loss: its factor adds to every eigenvalue.
+batches: a tree, or a bare array, with leaves [batches, batch, ...]. The Hessian
+H is that of the mean over all rows that a 'mask' leaves; the loss is
+differentiated one batch at a time. Weight decay is not part of a loss: its
+factor adds to every eigenvalue.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import functools
 from typing import Any, NamedTuple
 
@@ -21,10 +22,7 @@ Tree = Any
 
 
 class Estimate(NamedTuple):
-  """The mean of a few random probes, and its standard error.
-
-  The error is NaN for a single probe.
-  """
+  """A mean over random probes, and its standard error (NaN for one probe)."""
 
   value: float
   error: float
@@ -116,18 +114,18 @@ def hutchinson(
 
 
 def _mean_over_rows(one: Callable[[Any], Tree], batches: Any) -> Tree:
-  """The mean of one(batch) over batches, weighed by rows that count."""
+  """The mean of one(batch) over batches, weighted by unmasked rows."""
 
-  def weighed(batch):
+  def weighted(batch):
     rows = jnp.float32(len(jax.tree.leaves(batch)[0]))
-    if 'mask' in batch:
+    if isinstance(batch, Mapping) and 'mask' in batch:
       rows = batch['mask'].astype(jnp.float32).sum()
     return jax.tree.map(lambda x: x * rows.astype(x.dtype), one(batch)), rows
 
   def add(total, batch):
-    return jax.tree.map(jnp.add, total, weighed(batch)), None
+    return jax.tree.map(jnp.add, total, weighted(batch)), None
 
-  shape = jax.eval_shape(weighed, jax.tree.map(lambda x: x[0], batches))
+  shape = jax.eval_shape(weighted, jax.tree.map(lambda x: x[0], batches))
   zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape)
   (total, rows), _ = jax.lax.scan(add, zero, batches)
   rows = jnp.where(rows > 0, rows, 1)

@@ -1,10 +1,11 @@
-"""Runs of iterative sketching watched step by step, on the host.
+"""Runs iterative sketching on the host and records every local step.
 
-`trajectory` is the algorithm in NumPy, float64, one or many runs at once; every
-u_c^{t,k} and g_c^{t,k} is kept, so that `lemmas` can be checked on them.
-`client_gradients` and `projection` let it play a loss and an operator of the
+`trajectory` is the algorithm in NumPy, float64, one or many runs at once; it
+keeps every u_c^{t,k} and g_c^{t,k}, so that `lemmas` can be checked on them.
+`client_gradients` and `projection` give it a loss and an operator of the
 library, with the hash functions that `algorithms.make('iterative_sketching',
-...)` draws. Memory is rounds * local_steps * runs * clients * d numbers, twice.
+...)` draws, in the dtype of the parameters: under `jax.enable_x64`, float64.
+Memory is rounds * local_steps * runs * clients * d numbers, twice.
 """
 
 from typing import Any, NamedTuple
@@ -70,17 +71,17 @@ def trajectory(
   checks.count('clients', clients)
   checks.count('local_steps', local_steps)
   w = np.asarray(start, np.float64)
-  params, models, found = [w], [], []
+  params, models, slopes = [w], [], []
   for r in range(checks.count('rounds', rounds)):
     u = np.repeat(w[..., None, :], clients, axis=-2)
     for k in range(local_steps):
       models.append(u)
-      found.append(gradients(k, u))
-      u = u - client_lr * found[-1]
+      slopes.append(gradients(k, u))
+      u = u - client_lr * slopes[-1]
     w = w - server_lr * project(r, (w[..., None, :] - u).mean(-2))
     params.append(w)
   steps = lambda xs: np.stack(xs).reshape(rounds, local_steps, *xs[0].shape)
-  return Trajectory(np.stack(params), steps(models), steps(found))
+  return Trajectory(np.stack(params), steps(models), steps(slopes))
 
 
 def client_gradients(loss_fn: LossFn, batches: Any, like: Any) -> Gradients:
@@ -97,7 +98,7 @@ def client_gradients(loss_fn: LossFn, batches: Any, like: Any) -> Gradients:
       takes batch k, from the first again when they are used up.
     like: params, or their types.
   """
-  unravel = ravel_pytree(like)[1]
+  dtype, unravel = _flat(like)
   flat_loss = lambda flat, batch: loss_fn(unravel(flat), batch)
   held = jax.tree.leaves(batches)[0].shape[1]
 
@@ -107,7 +108,7 @@ def client_gradients(loss_fn: LossFn, batches: Any, like: Any) -> Gradients:
     return jax.vmap(jax.vmap(jax.grad(flat_loss)), (0, None))(models, now)
 
   def gradients(k, models):
-    runs = models.reshape(-1, *models.shape[-2:]).astype(np.float32)
+    runs = models.reshape(-1, *models.shape[-2:]).astype(dtype)
     return np.float64(of(k % held, runs)).reshape(models.shape)
 
   return gradients
@@ -126,7 +127,7 @@ def projection(op: sketches.Sketch, keys: jax.Array, like: Any) -> Project:
     keys: key[...], the root of each run.
     like: params, or their types.
   """
-  unravel = ravel_pytree(like)[1]
+  dtype, unravel = _flat(like)
 
   @jax.jit
   def of(keys, r, x):
@@ -137,7 +138,13 @@ def projection(op: sketches.Sketch, keys: jax.Array, like: Any) -> Project:
     return jax.vmap(one)(keys, x)
 
   def project(r, x):
-    runs = x.reshape(-1, x.shape[-1]).astype(np.float32)
+    runs = x.reshape(-1, x.shape[-1]).astype(dtype)
     return np.float64(of(keys.reshape(-1), r, runs)).reshape(x.shape)
 
   return project
+
+
+def _flat(like):
+  """The dtype of flat models, float32 at least, and their unravel."""
+  flat, unravel = ravel_pytree(like)
+  return jnp.promote_types(flat.dtype, jnp.float32), unravel
