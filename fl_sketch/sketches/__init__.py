@@ -1,5 +1,9 @@
 """Keyed linear sketches of trees, by name or by factory.
 
+In this package a factory hides the module of its name, so that such a module
+holds its factory alone. What several modules or tests use stands in modules of
+other names (`hadamard`, `blocks`, `verification`, ...).
+
 To add an operator: write its file, export its factory here by an import, a line
 of `__all__` and one of `_KINDS`, and add it to tests/support/operators.py, the
 list over which all laws are tested.
@@ -31,7 +35,7 @@ from fl_sketch.sketches.sparse_embedding import sparse_embedding
 from fl_sketch.sketches.srft import srft
 from fl_sketch.sketches.srht import srht
 from fl_sketch.sketches.uniform_sampling import uniform_sampling
-from fl_sketch.sketches.verify import Verification, verify
+from fl_sketch.sketches.verification import Verification, verify
 
 __all__ = [
   'Properties', 'Sketch', 'Verification', 'allocate_by_norm', 'ams',

@@ -1,16 +1,8 @@
 """Block-cyclic Count Sketch: balanced buckets, contiguous memory."""
 
-from typing import NamedTuple
-
-from fl_sketch.sketches import base, hashing
+from fl_sketch.sketches import base, blocks
 from jax import lax
 import jax.numpy as jnp
-import numpy as np
-
-# Coordinates that are worked on at a time where a block has up to four times as
-# many: they fit into the first cache of a core. Of longer blocks a long read is
-# the faster one, as long as its hashes are small beside the tree.
-TILE, LONG = 2**11, 2**20
 
 
 def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
@@ -71,23 +63,23 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
 
       return tables
 
-    hashes = _hashes(key, cols, sparsity, vector.size)
+    hashes = blocks.copies_of(key, cols, sparsity, vector.size)
     tables = lax.platform_dependent(
       hashes,
       *[run.x for run in runs],
-      cpu=form(_sketch_loop),
-      default=form(_sketch_gather),
+      cpu=form(blocks.sketch_loop),
+      default=form(blocks.sketch_gather),
     )
     return scale * jnp.concatenate(tables)
 
   def desketch(key, table, spans, vector):
-    hashes = _hashes(key, cols, sparsity, vector.size)
+    hashes = blocks.copies_of(key, cols, sparsity, vector.size)
     form = lambda f: lambda hashes, tables: f(cols, hashes, tables, spans)
     return lax.platform_dependent(
       hashes,
       list(scale * table.reshape(sparsity, cols)),
-      cpu=form(_desketch_loop),
-      default=form(_desketch_gather),
+      cpu=form(blocks.desketch_loop),
+      default=form(blocks.desketch_gather),
     )
 
   promises = base.Properties(
@@ -106,172 +98,3 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
 def _alpha(d, cols):
   """Of one sketch: what collides with a coordinate is outside its block."""
   return (d - (d % cols or cols)) / cols
-
-
-def _hashes(key, cols, sparsity, d):
-  """For each copy int32[blocks] shifts, and the seed of the sign words."""
-  counter = jnp.arange(-(-d // cols), dtype=jnp.uint32)
-  shift = [
-    hashing.bucket(hashing.kwise(counter, family), cols)
-    for family in hashing.families(key, sparsity, 2, hashing.SHIFT)
-  ]
-  signs = hashing.seeds(key, sparsity, hashing.SIGN)
-  return list(zip(shift, signs, strict=True))
-
-
-def _words(group, u, cols, seed):
-  """The sign of coordinate u of block B is plane B % 32 of word(B // 32, u)."""
-  counter = jnp.uint32(group) * np.uint32(cols) + jnp.uint32(u)
-  return hashing.word(counter, seed)
-
-
-class _Blocks(NamedTuple):
-  """How blocks cut a run: pieces (start, size) at its ends, whole ones within.
-
-  Positions of pieces are coordinates; `first` and `last` + 1 bound the blocks.
-  """
-
-  pieces: list[tuple[int, int]]
-  first: int
-  stop: int
-
-
-def _cut(start, size, cols):
-  stop = start + size
-  first, last = -(-start // cols), stop // cols
-  if first > last:
-    return _Blocks(_pieces(start, stop), first, first)
-  ends = _pieces(start, first * cols) + _pieces(last * cols, stop)
-  return _Blocks(ends, first, last)
-
-
-def _pieces(start, stop):
-  return [(at, min(LONG, stop - at)) for at in range(start, stop, LONG)]
-
-
-def _for_blocks(first, stop, cols, words, body, carry):
-  """Runs body(block, u, words, plane, carry) for coordinates u of all blocks.
-
-  32 blocks are taken on the same words, a tile of them at a time.
-  """
-
-  def group(g, begin, end, carry):
-    def tile(u, n, carry):
-      w = words(g, u + jnp.arange(n))
-      block = lambda plane: g * hashing.PLANES + plane
-      step = lambda plane, c: body(block(plane), u, w, plane, c)
-      return lax.fori_loop(begin, end, step, carry)
-
-    size = TILE if cols <= 4 * TILE else LONG
-    return base.fold(cols, size, tile, carry)
-
-  (g, plane), (last, rest) = (divmod(i, hashing.PLANES) for i in (first, stop))
-  if g == last:
-    return group(g, plane, rest, carry) if plane < rest else carry
-  if plane:
-    carry = group(g, plane, hashing.PLANES, carry)
-    g += 1
-  step = lambda g, c: group(g, 0, hashing.PLANES, c)
-  carry = lax.fori_loop(g, last, step, carry) if g < last else carry
-  return group(last, 0, rest, carry) if rest else carry
-
-
-def _sketch_loop(cols, hashes, runs, vector):
-  """Adds block after block into doubled accumulators, folded at the end."""
-  xs = [run.x for run in runs]
-  accs = [
-    base.zeros((2 * cols,), vector.dtype, shift, *xs) for shift, _ in hashes
-  ]
-
-  def add(accs, words, plane, block, u, part):
-    part, out = part.astype(vector.dtype), []
-    for acc, w, (shift, _) in zip(accs, words, hashes, strict=True):
-      at = (u + shift[block],)
-      old = lax.dynamic_slice(acc, at, part.shape)
-      new = old + hashing.flip(part, w, plane)
-      out.append(lax.dynamic_update_slice(acc, new, at))
-    return out
-
-  def words_at(group, u):
-    return [_words(group, u, cols, seed) for _, seed in hashes]
-
-  for start, x in runs:
-    blocks = _cut(start, x.size, cols)
-    for at, size in blocks.pieces:
-      (block, u), i = divmod(at, cols), at - start
-      words = words_at(block // hashing.PLANES, u + jnp.arange(size))
-      part = x[i : i + size]
-      accs = add(accs, words, block % hashing.PLANES, block, u, part)
-
-    def tile(block, u, words, plane, accs, x=x, start=start):
-      at = block * cols - start + u
-      part = lax.dynamic_slice(x, (at,), words[0].shape)
-      return add(accs, words, plane, block, u, part)
-
-    first, stop = blocks.first, blocks.stop
-    accs = _for_blocks(first, stop, cols, words_at, tile, accs)
-  return [acc[:cols] + acc[cols:] for acc in accs]
-
-
-def _desketch_loop(cols, hashes, tables, spans):
-  """Reads every block as one slice of the tables written twice."""
-  doubled = [jnp.concatenate([table, table]) for table in tables]
-
-  def read(words, plane, block, u, size):
-    parts = [
-      hashing.flip(lax.dynamic_slice(t, (u + shift[block],), (size,)), w, plane)
-      for t, w, (shift, _) in zip(doubled, words, hashes, strict=True)
-    ]
-    return sum(parts[1:], start=parts[0])
-
-  def words_at(group, u):
-    return [_words(group, u, cols, seed) for _, seed in hashes]
-
-  def one_span(start, n, dtype):
-    out = base.zeros((n,), dtype, hashes[0][0], tables[0])
-    blocks = _cut(start, n, cols)
-    for at, size in blocks.pieces:
-      block, u = divmod(at, cols)
-      words = words_at(block // hashing.PLANES, u + jnp.arange(size))
-      part = read(words, block % hashing.PLANES, block, u, size).astype(dtype)
-      out = lax.dynamic_update_slice(out, part, (at - start,))
-
-    def tile(block, u, words, plane, out):
-      part = read(words, plane, block, u, words[0].size).astype(dtype)
-      return lax.dynamic_update_slice(out, part, (block * cols - start + u,))
-
-    return _for_blocks(blocks.first, blocks.stop, cols, words_at, tile, out)
-
-  return [one_span(*span) for span in spans]
-
-
-def _sketch_gather(cols, hashes, runs, vector):
-  """Fused gathers and column sums: no scatter, the same bits in every run."""
-
-  def one(run, shift, seed):
-    first, stop = run.start // cols, -(-(run.start + run.x.size) // cols)
-    block = jnp.arange(first, stop)[:, None]
-    source = (jnp.arange(cols)[None] - shift[first:stop, None]) % cols
-    i = block * cols + source - run.start
-    i = jnp.where(i < 0, run.x.size, i)  # past the end, where zeros are read
-    part = run.x.at[i].get(mode='fill', fill_value=0).astype(vector.dtype)
-    words = _words(block // hashing.PLANES, source, cols, seed)
-    return hashing.flip(part, words, block % hashing.PLANES).sum(0)
-
-  return [sum(one(run, shift, seed) for run in runs) for shift, seed in hashes]
-
-
-def _desketch_gather(cols, hashes, tables, spans):
-  """Fused gathers."""
-
-  def one(span, table, shift, seed):
-    block, u = jnp.divmod(span.start + jnp.arange(span.size), cols)
-    part = table.at[(u + shift[block]) % cols].get(mode='promise_in_bounds')
-    words = _words(block // hashing.PLANES, u, cols, seed)
-    return hashing.flip(part, words, block % hashing.PLANES)
-
-  copies = list(zip(tables, *zip(*hashes, strict=True), strict=True))
-  return [
-    jnp.asarray(sum(one(span, *copy) for copy in copies), span.dtype)
-    for span in spans
-  ]

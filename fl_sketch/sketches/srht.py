@@ -1,67 +1,6 @@
 """Subsampled randomised Hadamard transform."""
 
-from fl_sketch.sketches import base, hashing, signs
-import jax
-from jax import lax
-import jax.numpy as jnp
-
-# What a core works on at a time: levels below it are done without leaving it.
-CACHED = 2**18
-
-
-def fwht(x: jax.Array) -> jax.Array:
-  r"""Walsh-Hadamard transform without normalisation, in O(n log n) additions.
-
-  :math:`y_k = \sum_i (-1)^{\mathrm{popcount}(k \wedge i)} x_i`; applied twice
-  it multiplies by n. Butterflies of radix 4, one pass over memory for two
-  levels; on a CPU the levels that fit into its cache are done piece by piece.
-  Faster than radix 2, 8 or 16 and than Kronecker factors by matrix products,
-  and no product is rounded to bfloat16 anywhere.
-
-  >>> fwht(jnp.array([1.0, 0.0, 0.0, 2.0])).tolist()
-  [3.0, -1.0, -1.0, 3.0]
-
-  Args:
-    x: f32[n], n a power of two.
-
-  Returns:
-    f32[n].
-  """
-  return lax.platform_dependent(
-    x, cpu=_fwht_by_pieces, default=lambda x: _levels(x, x.size, 1)
-  )
-
-
-def _fwht_by_pieces(x):
-  piece = min(x.size, CACHED)
-
-  def one(i, x):
-    part = lax.dynamic_slice(x, (i * piece,), (piece,))
-    return lax.dynamic_update_slice(x, _levels(part, piece, 1), (i * piece,))
-
-  return _levels(lax.fori_loop(0, x.size // piece, one, x), x.size, piece)
-
-
-def _levels(x, stride, stop):
-  """The butterflies of strides below `stride`, down to `stop`."""
-  n = x.size
-  while stride > stop:
-    if (stride // stop) % 4:
-      stride //= 2
-      a, b = _parts(x, 2, stride)
-      parts = a + b, a - b
-    else:
-      stride //= 4
-      a, b, c, d = _parts(x, 4, stride)
-      a, b, c, d = a + c, b + d, a - c, b - d
-      parts = a + b, a - b, c + d, c - d
-    x = jnp.stack(parts, axis=1).reshape(n)
-  return x
-
-
-def _parts(x, radix, stride):
-  x = x.reshape(-1, radix, stride)
-  return [x[:, i] for i in range(radix)]
+from fl_sketch.sketches import base, hadamard, hashing, signs
 
 
 def srht(size: int) -> base.Sketch:
@@ -82,6 +21,8 @@ def srht(size: int) -> base.Sketch:
       (b (n - 1))) ||x||^2, which is (n / b) ||x||^2 at d = n.
     coordinate-wise constant 2 (n - b) / (n - 1).
 
+  >>> import jax
+  >>> import jax.numpy as jnp
   >>> op, key, x = srht(4), jax.random.key(0), {'w': jnp.ones(4)}
   >>> op.desketch(key, op.sketch(key, x), x)['w'].tolist()
   [1.0, 1.0, 1.0, 1.0]
@@ -99,7 +40,7 @@ def srht(size: int) -> base.Sketch:
 
   def sketch(key, runs, vector):
     n = _padded(vector.size)
-    x = fwht(signs.fill(key, runs, n, vector.dtype))
+    x = hadamard.fwht(signs.fill(key, runs, n, vector.dtype))
     rows = hashing.sample(key, size, n)
     return x.at[rows].get(mode='promise_in_bounds') / size**0.5
 
@@ -108,7 +49,7 @@ def srht(size: int) -> base.Sketch:
     rows = hashing.sample(key, size, n)
     x = base.zeros((n,), table.dtype, rows, table)
     x = x.at[rows].set(table / size**0.5, unique_indices=True)
-    return signs.read(key, fwht(x), spans)
+    return signs.read(key, hadamard.fwht(x), spans)
 
   def of(constant):
     def function(like):

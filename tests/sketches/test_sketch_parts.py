@@ -1,14 +1,30 @@
 """What operators are made of: hashes, permutations, medians, transforms."""
 
 import importlib
+import inspect
 import itertools
+import pkgutil
 
 from fl_sketch import sketches
-from fl_sketch.sketches import fourier, hashing, median
+from fl_sketch.sketches import fourier, hadamard, hashing, median
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
+
+def test_a_factory_hides_nothing_but_itself():
+  """Catches what nobody can import by its module's name: srht's transform."""
+  for _, name, _ in pkgutil.iter_modules(sketches.__path__):
+    if not inspect.isfunction(getattr(sketches, name, None)):
+      continue
+    module = importlib.import_module(f'fl_sketch.sketches.{name}')
+    hidden = {k: x for k, x in vars(module).items() if k[0] != '_'}
+    for export in sketches.__all__:
+      hidden.pop(export, None)
+    homes = [getattr(x, '__module__', None) for x in hidden.values()]
+    assert module.__name__ not in homes, name
+    assert not any(map(str.isupper, hidden)), name
 
 
 @pytest.mark.covers('S2-Alg2')
@@ -110,13 +126,12 @@ def test_samples_are_uniform_on_pairs(d):
 @pytest.mark.covers('S0-D3')
 @pytest.mark.parametrize('bits', [0, 1, 5, 9])
 def test_hadamard_transform_is_its_matrix(bits, monkeypatch):
-  module = importlib.import_module('fl_sketch.sketches.srht')
-  monkeypatch.setattr(module, 'CACHED', 16)
+  monkeypatch.setattr(hadamard, 'CACHED', 16)
   x = np.random.default_rng(0).normal(size=2**bits).astype(np.float32)
   h = np.ones((1, 1))
   for _ in range(bits):
     h = np.block([[h, h], [h, -h]])
-  for form in module.fwht, lambda x: module._levels(x, x.size, 1):
+  for form in hadamard.fwht, lambda x: hadamard._levels(x, x.size, 1):
     np.testing.assert_allclose(form(jnp.array(x)), h @ x, atol=1e-3)
 
 

@@ -1,13 +1,13 @@
 """What every operator does with trees, tiles, keys and devices."""
 
 import hashlib
-import importlib
 import os
 import subprocess
 import sys
 
 import chex
 from fl_sketch import sketches
+from fl_sketch.sketches import base, blocks, columns, dense, hadamard, signs
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,11 +20,6 @@ P = jax.sharding.PartitionSpec
 every = pytest.mark.parametrize('name', OPERATORS)
 keyed = pytest.mark.parametrize('name', operators.KEYED)
 linear = pytest.mark.parametrize('name', operators.LINEAR)
-
-
-def module(name):
-  """A module, where the package's attribute of that name is its factory."""
-  return importlib.import_module(f'fl_sketch.sketches.{name}')
 
 
 @every
@@ -72,12 +67,12 @@ def test_leaves_and_tiles_are_invisible(name, monkeypatch):
   cut = [x[:7], x[7:8], x[8:41].reshape(3, 11), x[41:41], x[41:]]
   cut[2] = cut[2].astype(jnp.bfloat16)
   rounded = jnp.concatenate([x[:8], cut[2].ravel().astype('float32'), x[41:]])
-  monkeypatch.setattr(module('base'), 'SMALL_LEAF', 8)
-  monkeypatch.setattr(module('block_cyclic'), 'TILE', 5)
-  monkeypatch.setattr(module('columns'), 'TILE', 20)
-  monkeypatch.setattr(module('dense'), 'TILE', 16 * 5)
-  monkeypatch.setattr(module('signs'), '_TILE', 5)
-  monkeypatch.setattr(module('srht'), 'CACHED', 8)
+  monkeypatch.setattr(base, 'SMALL_LEAF', 8)
+  monkeypatch.setattr(blocks, 'TILE', 5)
+  monkeypatch.setattr(columns, 'TILE', 20)
+  monkeypatch.setattr(dense, 'TILE', 16 * 5)
+  monkeypatch.setattr(signs, '_TILE', 5)
+  monkeypatch.setattr(hadamard, 'CACHED', 8)
   op = OPERATORS[name].make(16)  # not yet compiled with the usual sizes
   whole = op.sketch(KEY, x)
   again = op.desketch(KEY, table, x)
@@ -198,7 +193,6 @@ def test_lowers_for_accelerators(name):
   ('size', 'd', 'sparsity'), [(13, 77, 1), (2, 77, 1), (1, 3, 1), (12, 77, 3)]
 )
 def test_block_cyclic_has_one_law_on_all_backends(size, d, sparsity):
-  cyclic, base = module('block_cyclic'), module('base')
   x = jax.random.normal(KEY, (d,))
   starts = [0, d // 3, d - 1]
   vector = jax.ShapeDtypeStruct((d,), x.dtype)
@@ -206,13 +200,13 @@ def test_block_cyclic_has_one_law_on_all_backends(size, d, sparsity):
 
   @jax.jit
   def forms(key, x):
-    hashes = cyclic._hashes(key, cols, sparsity, d)
+    hashes = blocks.copies_of(key, cols, sparsity, d)
     ends = [*starts[1:], d]
     runs = [base.Run(a, x[a:b]) for a, b in zip(starts, ends, strict=True)]
     spans = [base.Span(r.start, r.x.size, x.dtype) for r in runs]
-    sketch = cyclic._sketch_loop, cyclic._sketch_gather
+    sketch = blocks.sketch_loop, blocks.sketch_gather
     tables = [form(cols, hashes, runs, vector) for form in sketch]
-    desketch = cyclic._desketch_loop, cyclic._desketch_gather
+    desketch = blocks.desketch_loop, blocks.desketch_gather
     return tables, [f(cols, hashes, tables[0], spans) for f in desketch]
 
   tables, estimates = forms(KEY, x)

@@ -8,7 +8,7 @@ this file together stays below 1e-6.
 import functools
 
 from fl_sketch import sketches
-from fl_sketch.sketches.verify import FALSE_ALARM, verify
+from fl_sketch.sketches.verification import FALSE_ALARM, verify
 import jax
 import jax.numpy as jnp
 import numpy as np

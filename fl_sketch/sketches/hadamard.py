@@ -1,0 +1,63 @@
+"""Fast Walsh-Hadamard transform, in pieces that fit a CPU's cache."""
+
+import jax
+from jax import lax
+import jax.numpy as jnp
+
+# What a core works on at a time: levels below it are done without leaving it.
+CACHED = 2**18
+
+
+def fwht(x: jax.Array) -> jax.Array:
+  r"""Walsh-Hadamard transform without normalisation, in O(n log n) additions.
+
+  :math:`y_k = \sum_i (-1)^{\mathrm{popcount}(k \wedge i)} x_i`; applied twice
+  it multiplies by n. Butterflies of radix 4, one pass over memory for two
+  levels; on a CPU the levels that fit into its cache are done piece by piece.
+  Faster than radix 2, 8 or 16 and than Kronecker factors by matrix products,
+  and no product is rounded to bfloat16 anywhere.
+
+  >>> fwht(jnp.array([1.0, 0.0, 0.0, 2.0])).tolist()
+  [3.0, -1.0, -1.0, 3.0]
+
+  Args:
+    x: f32[n], n a power of two.
+
+  Returns:
+    f32[n].
+  """
+  return lax.platform_dependent(
+    x, cpu=_fwht_by_pieces, default=lambda x: _levels(x, x.size, 1)
+  )
+
+
+def _fwht_by_pieces(x):
+  piece = min(x.size, CACHED)
+
+  def one(i, x):
+    part = lax.dynamic_slice(x, (i * piece,), (piece,))
+    return lax.dynamic_update_slice(x, _levels(part, piece, 1), (i * piece,))
+
+  return _levels(lax.fori_loop(0, x.size // piece, one, x), x.size, piece)
+
+
+def _levels(x, stride, stop):
+  """The butterflies of strides below `stride`, down to `stop`."""
+  n = x.size
+  while stride > stop:
+    if (stride // stop) % 4:
+      stride //= 2
+      a, b = _parts(x, 2, stride)
+      parts = a + b, a - b
+    else:
+      stride //= 4
+      a, b, c, d = _parts(x, 4, stride)
+      a, b, c, d = a + c, b + d, a - c, b - d
+      parts = a + b, a - b, c + d, c - d
+    x = jnp.stack(parts, axis=1).reshape(n)
+  return x
+
+
+def _parts(x, radix, stride):
+  x = x.reshape(-1, radix, stride)
+  return [x[:, i] for i in range(radix)]
