@@ -1,7 +1,7 @@
 """FedSKETCHGATE: FedSKETCH with gradient tracking, for unlike clients."""
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch import sketches
 from fl_sketch.algorithms import fedsketch
@@ -34,16 +34,16 @@ def fedsketchgate(
 
   :math:`x \leftarrow x - \gamma \Phi(\bar S)` and :math:`c_j \leftarrow c_j -
   \frac\beta{\eta\tau}(D(\bar S) - D(S_j))`, with D the mean over the rows of
-  the table that :math:`\Phi` may read by the median. A
-  linear D keeps :math:`\sum_j c_j = 0`, hence the fixed point is the optimum of
-  :math:`\sum_j f_j` however unlike they are. Every client takes part in every
-  round, with equal weights.
+  the table that :math:`\Phi` may read by the median (the sketch's
+  `linear_reader`). A linear D keeps :math:`\sum_j c_j = 0`, hence the fixed
+  point is the optimum of :math:`\sum_j f_j` however unlike they are. Every
+  client takes part in every round, with equal weights.
 
   Args:
     local: local work that adds the drift to its gradients.
     hp: hyperparameters.
     sketch: ``sketches.count_sketch(rows, cols)``, whose `combine` is that of
-      Phi, or any linear operator.
+      Phi, or any operator that is linear or has a `linear_reader`.
     local_steps: of local work.
     k: Phi is HEAPRIX with k heavy coordinates; None is the sketch's desketch.
     control_gain: beta; None is 1 / (1 + alpha) of D, which shrinks the error of
@@ -72,7 +72,8 @@ def fedsketchgate(
   if printed and control_gain is not None:
     raise ValueError(f'Expected {control_gain=} to be None if {printed=}.')
   scale = 1 / (local_steps if printed else hp.client_lr * local_steps)
-  track = functools.partial(_track, sketch, scale, control_gain, printed)
+  reader = sketch if printed else linear_reader(sketch)
+  track = functools.partial(_track, reader, scale, control_gain, printed)
   as_sent = privacy.bounded if privacy else lambda table: table
   means = aggregation.cohort_means(1 if k is None else 2, privacy=privacy)
   if k is None:
@@ -120,13 +121,12 @@ def _mean(tables, params, *, means, keys, **extra):
 
 
 def _track(
-  op, scale, gain, printed, variates, mean, tables, params, keys, per_step
+  reader, scale, gain, printed, variates, mean, tables, params, keys, per_step
 ):
-  control = op if printed else linear_reader(op, params)
   if gain is None:
-    alpha = sketches.properties(control).alpha
+    alpha = sketches.properties(reader).alpha
     gain = 1 if printed or alpha is None else 1 / (1 + alpha(params))
-  read = lambda table: control.desketch(keys.round, table, params)
+  read = lambda table: reader.desketch(keys.round, table, params)
   estimates = t.over_lanes(
     lambda _, table: read(table), keys, tables, lanes_per_step=per_step
   )
@@ -135,18 +135,18 @@ def _track(
   return comms.PerClient(rows)
 
 
-def linear_reader(op: sketches.Sketch, like: Any) -> sketches.Sketch:
-  """An operator that reads the tables of `op` linearly.
+def linear_reader(op: sketches.Sketch) -> sketches.Sketch:
+  """The operator itself if it is linear, else its linear reader.
 
   Raises:
-    ValueError: there is none.
+    ValueError: it has none.
   """
-  promises = sketches.properties(op)
-  if promises.linear:
+  properties = sketches.properties(op)
+  if properties.linear:
     return op
-  if promises.name != 'count_sketch':
+  if op.linear_reader is None:
     raise ValueError(
-      f'Expected a linear sketch, or a count_sketch, got {promises.name!r}.'
+      'Expected a linear sketch, or one with a linear_reader, got '
+      f'{properties.name!r}.'
     )
-  rows, cols = jax.eval_shape(op.like, like).shape
-  return sketches.count_sketch(rows, cols, combine='mean')
+  return op.linear_reader

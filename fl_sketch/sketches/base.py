@@ -65,12 +65,15 @@ class Sketch(NamedTuple):
       (arrays or `jax.ShapeDtypeStruct`), an estimate of what was sketched.
     like: tree -> a zero table, for building state that lives in table space.
     properties: what the operator promises, for `sketches.properties`.
+    linear_reader: an operator that reads the same tables linearly, where
+      desketch is not linear and there is one.
   """
 
   sketch: Callable[[jax.Array, Tree], Table]
   desketch: Callable[[jax.Array, Table, Tree], Tree]
   like: Callable[[Tree], Table]
   properties: Properties | None = None
+  linear_reader: 'Sketch | None' = None
 
 
 def properties(op: Sketch) -> Properties:
@@ -241,6 +244,8 @@ def from_runs(
   sketch: Callable[[jax.Array, Sequence[Run], Vector], Table],
   desketch: Callable[[jax.Array, Table, Sequence[Span], Vector], list],
   dtype: Any = jnp.float32,
+  *,
+  allow_larger: bool = False,
 ) -> Sketch:
   """Makes a `Sketch` of trees from functions of runs of coordinates.
 
@@ -266,10 +271,11 @@ def from_runs(
     desketch: (key, table, spans, that type) -> the values of each span, in the
       span's dtype.
     dtype: of tables of float32; those of float64 have its wider like.
+    allow_larger: whether a table may be larger than the tree.
 
   Returns:
     A `Sketch` whose functions raise ValueError if a table is larger than the
-    tree, or is not of the shape that the tree asks for.
+    tree, unless allowed, or is not of the shape that the tree asks for.
   """
 
   # Eagerly a loop is compiled at every call, by `jit` once.
@@ -305,7 +311,7 @@ def from_runs(
   def checked_type(tree):
     vector = vector_type(tree)
     want = shape(vector.size)
-    if math.prod(want) > vector.size:
+    if not allow_larger and math.prod(want) > vector.size:
       raise ValueError(f'Expected {label} <= d={vector.size}.')
     return jax.ShapeDtypeStruct(want, jnp.result_type(vector.dtype, dtype))
 

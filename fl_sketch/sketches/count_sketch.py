@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 
 def count_sketch(
-  rows: int, cols: int, *, combine: str = 'median'
+  rows: int, cols: int, *, combine: str = 'median', allow_larger: bool = False
 ) -> base.Sketch:
   r"""Count Sketch of Charikar, Chen and Farach-Colton (ICALP 2002).
 
@@ -38,10 +38,13 @@ def count_sketch(
       exp(-c rows).
     cols: buckets in a row.
     combine: 'median' (robust to heavy tails) or 'mean' (linear).
+    allow_larger: whether rows * cols may exceed d: no compression, but less
+      variance, which analyses such as FedSKETCHGATE's need for small models.
 
   Returns:
     A `Sketch` whose tables are f32[rows, cols]; it raises ValueError if
-    rows * cols > d.
+    rows * cols > d, unless allowed. With 'median' its `linear_reader` is the
+    same Count Sketch with 'mean'.
 
   Raises:
     ValueError: rows or cols is below 1, or `combine` is neither.
@@ -71,13 +74,18 @@ def count_sketch(
     linear=mean,
     adjoint_scale=float(rows) if mean else None,
   )
-  return base.from_runs(
+  op = base.from_runs(
     promises,
     f'{rows=} * {cols=}',
     lambda d: (rows, cols),
     sketch,
     desketch,
+    allow_larger=allow_larger,
   )
+  if mean:
+    return op
+  reader = count_sketch(rows, cols, combine='mean', allow_larger=allow_larger)
+  return op._replace(linear_reader=reader)
 
 
 def _columns(key, rows, cols):

@@ -5,7 +5,7 @@ import functools
 import cases
 import chex
 from fl_sketch import algorithms, codecs, rounds, sketches
-from fl_sketch.algorithms import topology
+from fl_sketch.algorithms import fedsketchgate, topology
 from fl_sketch.rounds import keys, mesh as mesh_lib
 import jax
 import jax.numpy as jnp
@@ -41,6 +41,24 @@ def test_tracking_reaches_the_optimum_of_unlike_clients(name):
   assert gap[-1] < 1e-6
   assert np.abs(variates).max() > 1
   np.testing.assert_allclose(variates.sum(0), 0, atol=1e-5)
+
+
+def test_gate_reads_tables_by_the_operator_that_it_is_given():
+  """Catches a Count Sketch that GATE builds anew, under the given one's name.
+
+  Its hashes need not be those of the given one, and its table, if larger than
+  the model, was refused.
+  """
+  op = sketches.count_sketch(5, 8, allow_larger=True)
+  mean = sketches.count_sketch(5, 8, combine='mean', allow_larger=True)
+  table = op.sketch(cases.KEY, cases.PARAMS)
+  read = lambda op: op.desketch(cases.KEY, table, cases.PARAMS)
+  reader = fedsketchgate.linear_reader(op)
+  chex.assert_trees_all_equal(read(reader), read(mean))
+  gate = lambda op: linear('fedsketchgate', sketch=op, local_steps=1)
+  gate(op._replace(linear_reader=MEAN))(HP)
+  with pytest.raises(ValueError, match="linear_reader, got 'count_sketch'"):
+    gate(op._replace(linear_reader=None))(HP)
 
 
 @pytest.mark.parametrize(

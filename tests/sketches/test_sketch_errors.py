@@ -53,6 +53,10 @@ def test_bad_arguments(make, message):
       lambda: sketches.count_sketch(4, 8, combine='mean'),
     ),
     (
+      {'kind': 'count_sketch', 'rows': 9, 'cols': 99, 'allow_larger': True},
+      lambda: sketches.count_sketch(9, 99, allow_larger=True),
+    ),
+    (
       {'kind': 'sparse_embedding_1', 'size': 8, 'sparsity': 3},
       lambda: sketches.sparse_embedding(8, 3, kind='I'),
     ),

@@ -21,6 +21,7 @@ OPERATORS = {
   'ams': sketches.ams(16),
   'mean': sketches.count_sketch(4, 4, combine='mean'),
   'median': sketches.count_sketch(4, 4),
+  'larger': sketches.count_sketch(4, 32, combine='mean', allow_larger=True),
   'sparse I': sketches.sparse_embedding(16, 4, kind='I'),
   'sparse II': sketches.sparse_embedding(16, 4),
   'uniform': sketches.uniform_sampling(16),
