@@ -7,11 +7,10 @@ has id = population and weight 0. Ids are sorted, padding is last. In a private
 run the sampling seed must be secret.
 """
 
-import bisect
 from collections.abc import Callable
 import inspect
 
-from fl_sketch.utils import seeding
+from fl_sketch.utils import search, seeding
 import numpy as np
 
 Cohort = tuple[np.ndarray, np.ndarray]
@@ -131,7 +130,7 @@ def default_max_cohort(
     raise ValueError(f'Expected 0 < {tail=} < 1.')
   # scipy's own inverse takes 1 - tail, which is 1 for a tail below 1e-16.
   rare = lambda size: special.bdtrc(size, population, probability) <= tail
-  return max(1, bisect.bisect_left(range(population), True, key=rare))
+  return max(1, search.least(rare, 0, population))
 
 
 KINDS: dict[str, Callable[..., Cohort]] = {

@@ -13,7 +13,7 @@ from fl_sketch.privacy.types import (
   Sampling,
   warn_if_large,
 )
-from fl_sketch.utils import checks
+from fl_sketch.utils import checks, search
 import scipy.optimize
 
 _MOST_STEPS = 2**30
@@ -102,15 +102,11 @@ def calibrate_steps(
       f'Expected noise_multiplier={noise_multiplier} to allow one step within '
       f'{epsilon=} at {delta=}.'
     )
-  low, high = 1, 2
-  while fits(high):
-    low, high = high, 2 * high
-    if high > _MOST_STEPS:
-      raise CalibrationError(f'Expected fewer than {_MOST_STEPS} steps to fit.')
-  while high - low > 1:
-    middle = (low + high) // 2
-    low, high = (middle, high) if fits(middle) else (low, middle)
-  return low
+  exceeds = lambda steps: not fits(steps)
+  fewest = search.least(exceeds, 2, _MOST_STEPS + 1, doubling=True)
+  if fewest > _MOST_STEPS:
+    raise CalibrationError(f'Expected fewer than {_MOST_STEPS} steps to fit.')
+  return fewest - 1
 
 
 def _mechanism(

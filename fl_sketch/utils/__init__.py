@@ -1,9 +1,9 @@
 """Host helpers that every other package may use.
 
 `checks` validates numbers, `files` writes files atomically, `lazy` loads
-modules on first use, `markdown` makes tables, `progress` shows bars, and
-`seeding` derives NumPy generators from seeds. None of them imports a sketch, a
-round or a config.
+modules on first use, `markdown` makes tables, `progress` shows bars, `search`
+bisects monotone predicates, and `seeding` derives NumPy generators from seeds.
+None of them imports a sketch, a round or a config.
 """
 
 from typing import TYPE_CHECKING
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     lazy,
     markdown,
     progress,
+    search,
     seeding,
   )
 
 __version__ = '0.1.0'  # in the lowest layer, so that files can record it
 __all__ = [
-  'checks', 'files', 'lazy', 'markdown', 'progress', 'seeding',
+  'checks', 'files', 'lazy', 'markdown', 'progress', 'search', 'seeding',
 ]  # fmt: skip
 
 __getattr__ = lazy.attach(__name__)

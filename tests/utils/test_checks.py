@@ -1,8 +1,8 @@
-"""Checks of numbers on the host."""
+"""Checks of numbers on the host, and searches of integers."""
 
 import math
 
-from fl_sketch.utils import checks
+from fl_sketch.utils import checks, search
 import numpy as np
 import pytest
 
@@ -21,3 +21,17 @@ def test_at_most_forgives_rounding_and_nothing_else():
   for bad in (True, '1', np.zeros(1)):
     with pytest.raises(TypeError, match='x to be a real number'):
       checks.at_most('x', bad, 1.0)
+
+
+@pytest.mark.parametrize('doubling', [False, True])
+def test_a_search_finds_the_least_integer(doubling):
+  for low in (1, 2, 7):
+    for want in (low, low + 1, 8, 16, 21, 40, 99):
+      calls, high = [], 40
+      rises = lambda n, calls=calls, want=want: calls.append(n) or n >= want
+      found = search.least(rises, low, high, doubling=doubling)
+      assert found == min(max(want, low), high)
+      assert all(low <= n < high for n in calls)
+      assert len(calls) <= 11
+      if doubling:
+        assert max(calls) <= 2 * max(want, low)

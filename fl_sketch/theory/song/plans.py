@@ -5,7 +5,6 @@ Corollaries F.8 and F.10, and the best ones by the same theorems. target is eps,
 a bound on f - f*.
 """
 
-import bisect
 from collections.abc import Callable, Sequence
 import functools
 import math
@@ -13,7 +12,7 @@ from typing import NamedTuple
 
 from fl_sketch.theory import catalog
 from fl_sketch.theory.song import convergence
-from fl_sketch.utils import checks
+from fl_sketch.utils import checks, search
 
 FOREVER = 2**60  # rounds
 SMALLER = 2 ** (-1 / 8)  # from one step size to the next
@@ -157,7 +156,7 @@ def rounds_to(target: float, bound: Callable[[int], float]) -> int:
   if bound(FOREVER) > target:
     raise ValueError(f'Expected {target=} >= {bound(FOREVER)}, in any round.')
   reached = lambda rounds: bound(rounds) <= target
-  return 1 + bisect.bisect_left(range(1, FOREVER), True, key=reached)
+  return search.least(reached, 1, FOREVER)
 
 
 def cheapest(

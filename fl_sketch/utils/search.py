@@ -1,0 +1,25 @@
+"""Binary search for the least integer that satisfies a monotone predicate."""
+
+import bisect
+from collections.abc import Callable
+
+
+def least(
+  predicate: Callable[[int], bool], low: int, high: int, *, doubling=False
+) -> int:
+  """Returns the least n in [low, high) with predicate(n), else `high`.
+
+  >>> least(lambda n: n * n > 50, 1, 100), least(lambda n: n > 9, 1, 5)
+  (8, 5)
+
+  Args:
+    predicate: false below some integer and true from it on.
+    low: the first candidate.
+    high: the end of the search, which is not evaluated.
+    doubling: first brackets the result by low, 2 low, 4 low, ...: for a
+      predicate that is expensive at large n, and low >= 1.
+  """
+  stop = low if doubling else high
+  while stop < high and not predicate(stop):
+    low, stop = stop + 1, min(2 * stop, high)
+  return low + bisect.bisect_left(range(low, stop), True, key=predicate)
