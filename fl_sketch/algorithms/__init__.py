@@ -23,9 +23,12 @@ from fl_sketch.rounds.algorithm import (
 )
 
 __all__ = [
-  'Algorithm', 'Hyper', 'describe', 'entry', 'federated', 'make',
-  'make_server_optimizer', 'measure', 'names', 'options', 'table',
+  'NOTE', 'Algorithm', 'Hyper', 'describe', 'entry', 'federated', 'make',
+  'make_server_optimizer', 'mark', 'measure', 'names', 'options', 'table',
 ]  # fmt: skip
+
+
+NOTE = '† From memory of the paper; not checked against its text or code.'
 
 
 def names() -> tuple[str, ...]:
@@ -57,17 +60,28 @@ def options(name: str) -> dict[str, inspect.Parameter]:
 
 def describe(name: str) -> str:
   """What the algorithm does, its options, source, departures, and its costs."""
-  found = entry(name)
+  known = entry(name)
   bare = lambda option: str(option.replace(annotation=option.empty))
   call = ', '.join(map(bare, options(name).values()))
-  report = costs.report(measure(name), found.example)
-  return f'{name}({call})\n\n{inspect.getdoc(found.factory)}\n\n{report}'
+  report = costs.report(measure(name), known.example)
+  return f'{name}({call})\n\n{inspect.getdoc(known.factory)}\n\n{report}'
 
 
 def table() -> str:
-  """What all algorithms cost, in Markdown; measured, which takes a minute."""
+  """The costs of all algorithms in Markdown; measured, which takes a minute."""
   examples = {name: entry(name).example for name in names()}
-  return costs.table({name: measure(name) for name in names()}, examples)
+  measured = {name: measure(name) for name in names()}
+  marks = {name: mark(name) for name in names()}
+  return f'{costs.table(measured, examples, marks)}\n\n{NOTE}'
+
+
+def mark(name: str) -> str:
+  """A dagger after the names that `NOTE` is about, in tables.
+
+  >>> mark('cd_adam'), mark('safl')
+  (' †', '')
+  """
+  return ' †' if name in ENTRIES and ENTRIES[name].from_memory else ''
 
 
 @functools.cache

@@ -218,9 +218,11 @@ def report(costs: Costs, example: Mapping[str, Any]) -> str:
 
 
 def table(
-  costs: Mapping[str, Costs], examples: Mapping[str, Mapping[str, Any]]
+  costs: Mapping[str, Costs],
+  examples: Mapping[str, Mapping[str, Any]],
+  marks: Mapping[str, str],
 ) -> str:
-  """The costs of several algorithms as a Markdown table."""
+  """The costs of several algorithms as a Markdown table; marks follow calls."""
   head = ['algorithm', 'up', 'down', 'each client', 'replicated', 'server']
   head += ['held until the uplink', 'keys']
   lines = []
@@ -229,7 +231,7 @@ def table(
     many = lambda sizes, of=floats: ', '.join(of(n / 4) for n in sizes)
     lines.append(
       (
-        f'`{name}({", ".join(call_texts(examples[name]))})`',
+        f'`{name}({", ".join(call_texts(examples[name]))})`{marks[name]}',
         *(many(c.up), many(c.down)),
         *map(floats, (c.client_state, c.replicated, c.server_state)),
         _held_text(c),

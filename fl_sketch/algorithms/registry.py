@@ -44,12 +44,15 @@ class Entry(NamedTuple):
       weights.
     example: the options of a typical call; a `functools.partial` stands for
       what it returns.
+    from_memory: whether it was written from memory of its paper, and checked
+      neither against its text nor against code of others.
   """
 
   factory: Callable[..., Algorithm]
   work: str = 'steps'
   everyone: bool = False
   example: Mapping[str, Any] = MappingProxyType({})
+  from_memory: bool = False
 
 
 _COUNT = {'sketch': partial(sketches.count_sketch, 5, 20)}
@@ -85,7 +88,9 @@ ENTRIES = {
     marina, 'gradient', example=_RANDOM | {'sync_probability': 0.1}
   ),
   'ef21': Entry(ef21, 'gradient', example=_LARGEST | _ALL),
-  'cd_adam': Entry(cd_adam, 'gradient', example=_LARGEST | _ALL),
+  'cd_adam': Entry(
+    cd_adam, 'gradient', example=_LARGEST | _ALL, from_memory=True
+  ),
   'onebit_adam': Entry(onebit_adam, 'gradient', example={'warmup': 2}),
   'cocktail_sgd': Entry(cocktail_sgd, example=_QUANTIZED | {'mask_ratio': 0.1}),
   'dp_fedavg': Entry(dp_fedavg, example=_PRIVATE),

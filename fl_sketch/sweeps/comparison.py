@@ -5,7 +5,7 @@ import itertools
 import pathlib
 from typing import Any, NamedTuple
 
-from fl_sketch import reporting
+from fl_sketch import algorithms, reporting
 from fl_sketch.sweeps import report, sweep
 from fl_sketch.utils import markdown
 from matplotlib import figure
@@ -137,11 +137,13 @@ def table(found: Mapping[str, Mapping[str, Outcome]]) -> str:
   order = sorted(first, key=lambda name: -np.nan_to_num(first[name].mean))
   for name in order:
     one = first[name]
-    line = [f'`{name}`', f'{one.uplink:,.0f}', f'{one.total / 1e6:,.1f}']
+    mark = algorithms.mark(name)
+    line = [f'`{name}`{mark}', f'{one.uplink:,.0f}', f'{one.total / 1e6:,.1f}']
     for outcomes in found.values():
       line += _cells(outcomes.get(name))
     lines.append(line)
-  return markdown.table(head, lines, left=1)
+  note = f'\n{algorithms.NOTE}\n' if any(map(algorithms.mark, order)) else ''
+  return markdown.table(head, lines, left=1) + note
 
 
 def _cells(one: Outcome | None) -> list[str]:

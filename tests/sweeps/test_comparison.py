@@ -4,10 +4,11 @@ import itertools
 import math
 
 from configs import mnist_comparison
-from fl_sketch import codecs, models, sketches
+from fl_sketch import algorithms, codecs, models, sketches
 from fl_sketch.experiment import config
 from fl_sketch.sweeps import comparison
 import jax
+import numpy as np
 import pytest
 from runs import SMALL
 
@@ -70,6 +71,15 @@ def test_what_is_finished_does_not_run_again(compared):
   table = comparison.table(again())
   assert [path.stat().st_mtime_ns for path in paths] == before
   assert table == comparison.table(found)
+
+
+def test_what_is_from_memory_has_a_mark():
+  outcome = comparison.Outcome({}, 0.5, 0.1, 8.0, 80, np.ones((1, 2)), 0)
+  table = comparison.table({'iid': {'cd_adam': outcome, 'safl': outcome}})
+  assert '| `cd_adam` † |' in table
+  assert '| `safl` |' in table
+  assert table.endswith(f'\n\n{algorithms.NOTE}\n')
+  assert '†' not in comparison.table({'iid': {'safl': outcome}})
 
 
 @pytest.mark.parametrize(
