@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import rounds as rounds_lib
 from fl_sketch.rounds import (
+  client_step,
   comms,
   keys as keys_lib,
   mesh as mesh_lib,
@@ -66,7 +67,7 @@ def quadratic(params: jax.Array, batch: jax.Array) -> jax.Array:
 def measure(
   make: Callable[[Any], Algorithm],
   params: Any,
-  cohort: 'rounds_lib.Cohort',  # quoted: `rounds` imports this package
+  cohort: rounds_lib.Cohort,
   *,
   rounds: int = 16,
   hp: Hyper | None = None,
@@ -191,8 +192,7 @@ def _held(algorithm, params, cohort) -> float:
       drift = first(drift.value)
     keys = keys_lib.round_keys(jax.random.key(0), state.round)
     moved, _ = algorithm.local(params, batches, keys.client, drift)
-    row, extra = first(state.encode.value), {'keys': keys, 'weight': 1.0}
-    return algorithm.encode.update(moved, row, params, **extra)[0]
+    return client_step.encode_once(algorithm, moved, params, keys)
 
   return comms.nbytes(jax.eval_shape(payload, first(cohort.batches))) / 4
 

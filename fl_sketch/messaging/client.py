@@ -38,7 +38,7 @@ def build(
     client_keys = keys_lib.for_client(keys, client_id)
     local_key = keys_lib.local_key(client_keys)
     moved, _ = algorithm.local(params, batches, local_key, None)
-    payload = _encode(algorithm, moved, params, client_keys)
+    payload = client_step.encode_once(algorithm, moved, params, client_keys)
     return payload, client_step.all_finite((moved, payload))
 
   def message(hp, params, round_index, client_id, batches, key):
@@ -61,7 +61,7 @@ def payload_types(make: rounds.Make, hp: Any, params: Any) -> Any:
 
   def encode(hp, params, key):
     keys = keys_lib.round_keys(key, jnp.int32(0))
-    return _encode(make(hp), params, params, keys)
+    return client_step.encode_once(make(hp), params, params, keys)
 
   return jax.eval_shape(encode, hp, params, jax.random.key(0))
 
@@ -86,12 +86,3 @@ def check(algorithm: Algorithm, params: Any):
     raise ValueError(
       'Expected clients that need nothing but the parameters of the round.'
     )
-
-
-def _encode(algorithm, moved, params, client_keys):
-  start = algorithm.encode.init(params)
-  weight = jnp.float32(1)  # read by private encoders only
-  payload, _ = algorithm.encode.update(
-    moved, start, params, keys=client_keys, weight=weight
-  )
-  return payload

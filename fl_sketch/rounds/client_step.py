@@ -141,6 +141,22 @@ def _decoded(work, decode, like, keys):
   return sent
 
 
+def encode_once(
+  algorithm: Algorithm, moved: Any, params: Any, keys: keys_lib.RoundKeys
+) -> Any:
+  """The payload of a client that keeps nothing from earlier rounds.
+
+  Args:
+    algorithm: whose encoder it is.
+    moved: what local work returned, a pseudo-gradient.
+    params: of the round.
+    keys: of the client.
+  """
+  row = algorithm.encode.init(params)
+  extra = {'keys': keys, 'weight': jnp.float32(1)}
+  return algorithm.encode.update(moved, row, params, **extra)[0]
+
+
 def all_finite(tree: Any) -> jax.Array:
   """Whether every number of a tree is finite, bool[]."""
   floats = [
