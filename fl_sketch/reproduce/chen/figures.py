@@ -7,7 +7,7 @@ import itertools
 import math
 from typing import Any
 
-from fl_sketch.reproduce import lab as lab_lib, study
+from fl_sketch.reproduce import lab as lab_lib, study, summaries
 from fl_sketch.reproduce.chen import races, report, settings
 import numpy as np
 import scipy.stats
@@ -47,7 +47,8 @@ def figure_1(lab: lab_lib.Lab) -> study.Report:
   setting = settings.resnet(lab)
   race = report.methods(lab, setting)
   sized = report.sizes(lab, setting, (0.001, 0.01, 0.1, 1.0))
-  gap, error = report.points_above(sized['fedadam', 1.0], sized['safl', 0.1])
+  points = report.points_above(sized['fedadam', 1.0], sized['safl', 0.1])
+  gap, error = lab_lib.mean_and_error(points)
   claims = [
     study.Claim(
       'rank correlation of the size of the table with the last training loss',
@@ -100,22 +101,19 @@ def figure_2(lab: lab_lib.Lab) -> study.Report:
     if name in _BASELINES and share in (races.SHARE, 1.0)
   }
   best = max(others, key=lambda name: np.nan_to_num(report.mean(others[name])))
-  gap, error = report.points_above(others[best], race['safl', races.SHARE])
-  claims = [
-    study.Claim(
-      f'test error of SAFL at d / 100 above that of {best}, the best baseline, '
-      'points',
-      gap,
-      '<=',
-      0.5,
-      error,
-    )
-  ]
+  points = report.points_above(others[best], race['safl', races.SHARE])
+  claim = summaries.claim(
+    f'test error of SAFL at d / 100 above that of {best}, the best baseline, '
+    'points',
+    points,
+    '<=',
+    0.5,
+  )
   before = (
     'The transformer was trained by dense Adam on other images of CIFAR-10, at '
     'cpu scale 20,000; its head is drawn anew before it is fine-tuned.'
   )
-  return _report(lab, setting, claims, race, sized, RATES, SUBSTITUTES, before)
+  return _report(lab, setting, [claim], race, sized, RATES, SUBSTITUTES, before)
 
 
 def figure_3(lab: lab_lib.Lab) -> study.Report:
@@ -125,16 +123,9 @@ def figure_3(lab: lab_lib.Lab) -> study.Report:
   dense = sized['fedadam', 1.0]
   claims = []
   for (_, share), runs in list(sized.items())[:-1]:
-    gap, error = report.points_above(dense, runs)
-    claims.append(
-      study.Claim(
-        f'accuracy of dense Adam above that of SAFL at {share:g} d, points',
-        gap,
-        '<=',
-        3.0,
-        error,
-      )
-    )
+    points = report.points_above(dense, runs)
+    text = f'accuracy of dense Adam above that of SAFL at {share:g} d, points'
+    claims.append(summaries.claim(text, points, '<=', 3.0))
   rounds = report.over_seeds(sized, lambda run: run.reaches(0.75, x='round'))
   times = list(rounds.values())
   fewer = [b <= a and b < math.inf for a, b in itertools.pairwise(times)]
@@ -161,16 +152,8 @@ def figure_6(lab: lab_lib.Lab) -> study.Report:
   for floats, runs in zip(tables, sized.values(), strict=True):
     first = [run.curve('train_loss')[1][0] for run in runs]
     last = [report.final(run, 'train_loss') for run in runs]
-    ratio, error = lab_lib.mean_and_error(np.divide(last, first))
-    claims.append(
-      study.Claim(
-        f'last training loss over that of the first round, b = {floats:,}',
-        ratio,
-        '<=',
-        0.8,
-        error,
-      )
-    )
+    text = f'last training loss over that of the first round, b = {floats:,}'
+    claims.append(summaries.claim(text, np.divide(last, first), '<=', 0.8))
   rounds = list(report.over_seeds(sized, report.plateau).values())
   claims.append(
     study.Claim(

@@ -5,7 +5,7 @@ Chen, Li and Banerjee, arXiv:2411.06770.
 
 import math
 
-from fl_sketch.reproduce import lab as lab_lib, study
+from fl_sketch.reproduce import lab as lab_lib, study, summaries
 from fl_sketch.reproduce.chen import figures, races, report, settings
 import numpy as np
 
@@ -53,14 +53,12 @@ _TRIED_HEAD = (
 
 def _point(name, race) -> study.Claim:
   safl, dense = race['safl', races.SHARE], race['fedadam', 1.0]
-  gap, error = report.points_above(dense, safl)
-  return study.Claim(
+  return summaries.claim(
     f'{name}: test accuracy of dense FedAdam above that of SAFL with 99 % less '
     'uplink, points',
-    gap,
+    report.points_above(dense, safl),
     '<=',
     1.0,
-    error,
   )
 
 

@@ -5,12 +5,12 @@ import math
 from typing import Any
 
 from fl_sketch import reporting
-from fl_sketch.reproduce import lab as lab_lib, study
+from fl_sketch.reproduce import lab as lab_lib, study, summaries
 from fl_sketch.reproduce.chen import races, settings
+from fl_sketch.reproduce.summaries import Runs
 from matplotlib import figure
 import numpy as np
 
-Runs = list[lab_lib.Run]
 Race = dict[tuple[str, float], Runs]  # (method, share of the floats) -> seeds
 _LINES = {1.0: '-', **dict(zip(races.SHARES, ('-', '--'), strict=True))}
 
@@ -41,10 +41,10 @@ def final(run: lab_lib.Run, metric: str = 'test_accuracy') -> float:
   return run.final(metric, last=2 if metric == 'test_accuracy' else 20)
 
 
-def points_above(some: Runs, others: Runs) -> tuple[float, float]:
-  """Test accuracy of some above that of others, in points, over seeds."""
+def points_above(some: Runs, others: Runs) -> np.ndarray:
+  """Test accuracy of some above that of others, in points, by seed."""
   pairs = zip(some, others, strict=True)
-  return lab_lib.mean_and_error(100 * (final(a) - final(b)) for a, b in pairs)
+  return np.array([100 * (final(a) - final(b)) for a, b in pairs])
 
 
 def uplink_to(runs: Runs, target: float) -> list[float]:
@@ -66,18 +66,15 @@ def tried(longer: lab_lib.Run, momentum: lab_lib.Run, race: Race) -> list[str]:
 
 def seeds(race: Race) -> dict[str, Any]:
   """The numbers of every seed, for the JSON."""
-  return {
-    f'{name} {share:g}': [
-      {
-        **run.values,
-        'test_accuracy': final(run),
-        'train_loss': final(run, 'train_loss'),
-        'total_uplink_bytes': run.row.get('total_uplink_bytes'),
-      }
-      for run in runs
-    ]
-    for (name, share), runs in race.items()
-  }
+  named = {f'{name} {share:g}': runs for (name, share), runs in race.items()}
+  return summaries.seeds(
+    named,
+    lambda run: {
+      'test_accuracy': final(run),
+      'train_loss': final(run, 'train_loss'),
+      'total_uplink_bytes': run.row.get('total_uplink_bytes'),
+    },
+  )
 
 
 def table(
@@ -112,21 +109,16 @@ def draw(race: Race, sized: Race) -> figure.Figure:
     race: of the methods.
     sized: SAFL by the size of its tables; without it there is one panel.
   """
-  fig = figure.Figure(figsize=(15 if sized else 6, 4.4), layout='constrained')
-  left, *rest = fig.subplots(1, 3 if sized else 1, squeeze=False)[0]
+  columns, width = (3, 15) if sized else (1, 6)
+  fig, (axes,) = summaries.panels([''] * columns, columns, (width, 4.4))
   for (name, share), runs in {**race, **sized}.items():
-    x, y = _curve(runs, 'test_accuracy', 'total_uplink_bytes')
     label = name if share == 1 else f'{name}, {share:g} d'
     look = reporting.look(races.METHODS.index(name))
     look['linestyle'] = _LINES.get(share, ':')
-    left.plot(x / 1e6, 100 * y, label=label, **look)
-  left.set(xlabel='uplink of all clients, MB', ylabel='test accuracy, %')
-  left.set_xscale('log')
-  reporting.plain_ticks(left.xaxis)
+    summaries.plot_against_bytes(axes[0], _finished(runs), label, **look)
   if sized:
-    _draw_sizes(rest[0], rest[1], sized)
-  for ax in (left, *rest):
-    ax.grid(color='0.9')
+    _draw_sizes(axes[1], axes[2], sized)
+  for ax in axes:
     if ax.lines:
       ax.legend(fontsize=7, frameon=False)
   return fig
@@ -135,21 +127,16 @@ def draw(race: Race, sized: Race) -> figure.Figure:
 def _draw_sizes(losses, accuracies, sized):
   for i, ((_, share), runs) in enumerate(sized.items()):
     label = 'd: dense' if share == 1 else f'{share:g} d'
-    x, y = _curve(runs, 'train_loss')
+    x, y = summaries.mean_curve(_finished(runs), 'train_loss')
     losses.plot(*_smooth(x, y), label=label, **reporting.look(i))
-    x, y = _curve(runs, 'test_accuracy')
+    x, y = summaries.mean_curve(_finished(runs), 'test_accuracy')
     accuracies.plot(x, 100 * y, label=label, **reporting.look(i))
   losses.set(xlabel='round', ylabel='training loss, SAFL by size of table')
   accuracies.set(xlabel='round', ylabel='test accuracy, %, the same')
 
 
-def _curve(runs, metric, x='round'):
-  """The mean over seeds that did not diverge."""
-  curves = [run.curve(metric, x) for run in runs if not run.diverged]
-  if not curves:
-    return np.empty(0), np.empty(0)
-  xs, ys = zip(*curves, strict=True)
-  return np.mean(xs, axis=0), np.mean(ys, axis=0)
+def _finished(runs: Runs) -> Runs:
+  return [run for run in runs if not run.diverged]
 
 
 def _smooth(x, y, width=10):

@@ -5,7 +5,7 @@ Das, Hashemi, Sanghavi and Dhillon, arXiv:2106.07094, section 6, appendix G.
 
 from fl_sketch import experiment, models
 from fl_sketch.data import sources
-from fl_sketch.reproduce import lab as lab_lib, study
+from fl_sketch.reproduce import lab as lab_lib, study, summaries
 from fl_sketch.reproduce.das import pictures, races
 import numpy as np
 
@@ -211,9 +211,8 @@ def _raced(lab, setting):
     pair = [races.best(lab, setting, grid, noise, a) for a in races.ALGORITHMS]
     clip, normalise = (p.accuracies for p in pair)
     clipped.append(clip)
-    value, error = lab_lib.mean_and_error(normalise - clip)
     text = _better(name, noise.epsilon, noise.kind)
-    claims.append(study.Claim(text, value, '>=', 0.0, error))
+    claims.append(summaries.claim(text, normalise - clip, '>=', 0.0))
     cells = []
     for p in pair:
       seeds[f'{noise.kind} {noise.epsilon:g} {p.values["algorithm"]}'] = (
@@ -228,10 +227,9 @@ def _raced(lab, setting):
     ])  # fmt: skip
   claims += _fixed(lab, setting, grid)
   strongest = max(clipped, key=np.mean)
-  value, error = lab_lib.mean_and_error(averaged.accuracies - strongest)
   text = f'{name}: FedAvg above the best of clipping, points'
-  claims.append(study.Claim(text, value, '>=', 0.0, error))
-  return claims, rows, seeds
+  points = averaged.accuracies - strongest
+  return [*claims, summaries.claim(text, points, '>=', 0.0)], rows, seeds
 
 
 def _fixed(lab, setting, grid):

@@ -5,7 +5,7 @@ import itertools
 from typing import Any
 
 from fl_sketch import reporting
-from fl_sketch.reproduce import lab
+from fl_sketch.reproduce import lab, summaries
 from fl_sketch.reproduce.das import grid as grid_lib, races
 from matplotlib import figure
 import numpy as np
@@ -36,10 +36,9 @@ def curves(
     values: f64[*axes, points].
     label: what they are.
   """
-  fig = figure.Figure(figsize=(12, 6.4), layout='constrained')
-  axes = fig.subplots(2, 3, sharex=True, sharey='row').flat
+  fig, axes = _panels(sharex=True, sharey='row')
   panels = itertools.product(grid_lib.STARTS, grid_lib.CLIPS)
-  for ax, (start, clip) in zip(axes, panels, strict=True):
+  for ax, (start, clip) in zip(axes.flat, panels, strict=True):
     for i, lr in enumerate(runs.axes['client_lr']):
       at = {'start_scale': start, 'clip_norm': clip, 'client_lr': lr}
       for part, line, name in zip(
@@ -51,7 +50,6 @@ def curves(
         ax.plot(x, y, label=f'{name}, rate {lr:g}', **look)
     ax.set_yscale('log')
     reporting.plain_ticks(ax.yaxis)
-    _titled(ax, start, clip)
   fig.supxlabel('round')
   fig.supylabel(label)
   fig.axes[0].legend(fontsize=7, frameon=False)
@@ -60,9 +58,9 @@ def curves(
 
 def paths(found: Sequence[dict[str, Any]]) -> figure.Figure:
   """Panels by start and C, of `grid_lib.trajectories` with the first noise."""
-  fig = figure.Figure(figsize=(12, 6.4), layout='constrained')
+  fig, axes = _panels()
   first = [f for f in found if f['noise_seed'] == 0]
-  for ax, one in zip(fig.subplots(2, 3).flat, first, strict=True):
+  for ax, one in zip(axes.flat, first, strict=True):
     names = grid_lib.ALGORITHMS.values()
     for i, (path, name) in enumerate(zip(one['paths'], names, strict=True)):
       x, y = np.transpose(path)
@@ -70,7 +68,6 @@ def paths(found: Sequence[dict[str, Any]]) -> figure.Figure:
       ax.plot(x, y, label=name, **look)
       ax.plot(x[-1], y[-1], 'o', color=look['color'])
     ax.plot(0, 0, 'kx', markersize=9, label='w*')
-    _titled(ax, one['start_scale'], one['clip_norm'])
   fig.supxlabel('first direction')
   fig.supylabel('second direction')
   fig.axes[0].legend(fontsize=8, frameon=False)
@@ -81,10 +78,14 @@ def grid(
   grids: Sequence[tuple[races.Setting, Sequence[lab.Run]]],
 ) -> figure.Figure:
   """Accuracy by clipping norm: rows by dataset, columns by noise."""
-  count = len(grids)
-  fig = figure.Figure(figsize=(14, 0.6 + 3 * count), layout='constrained')
-  columns = 2 * len(grids[0][0].epsilons)
-  axes = fig.subplots(count, columns, sharex=True, sharey='row', squeeze=False)
+  titles = [
+    f'{setting.name}, epsilon {noise.epsilon:g}, {noise.kind}'
+    for setting, _ in grids
+    for noise in races.noises(setting)
+  ]
+  size = 14, 0.6 + 3 * len(grids)
+  columns = len(titles) // len(grids)
+  fig, axes = summaries.panels(titles, columns, size, sharex=True, sharey='row')
   for row, (setting, runs) in zip(axes, grids, strict=True):
     for ax, noise in zip(row, races.noises(setting), strict=True):
       for i, (algorithm, name) in enumerate(races.ALGORITHMS.items()):
@@ -95,17 +96,16 @@ def grid(
         ax.plot(
           [*best], [*best.values()], marker='o', label=name, **reporting.look(i)
         )
-      title = f'{setting.name}, epsilon {noise.epsilon:g}, {noise.kind}'
-      ax.set_title(title, fontsize='medium')
       ax.set_xscale('log')
       reporting.plain_ticks(ax.xaxis)
-      ax.grid(color='0.9')
     row[0].set_ylabel('test accuracy, %')
   fig.supxlabel('clipping norm C')
   axes[0, 0].legend(fontsize=8, frameon=False)
   return fig
 
 
-def _titled(ax, start, clip):
-  ax.set_title(f'{grid_lib.STARTS[start]}, C = {clip:g}', fontsize='medium')
-  ax.grid(color='0.9')
+def _panels(**shared: Any) -> tuple[figure.Figure, np.ndarray]:
+  """Panels by start and C."""
+  pairs = itertools.product(grid_lib.STARTS.values(), grid_lib.CLIPS)
+  titles = [f'{start}, C = {clip:g}' for start, clip in pairs]
+  return summaries.panels(titles, 3, (12, 6.4), **shared)

@@ -8,7 +8,7 @@ import itertools
 from fl_sketch import experiment
 from fl_sketch.data import synthetic
 from fl_sketch.experiment import config as config_lib
-from fl_sketch.reproduce import lab as lab_lib, study
+from fl_sketch.reproduce import lab as lab_lib, study, summaries
 from fl_sketch.reproduce.das import grid, pictures
 import numpy as np
 
@@ -74,19 +74,12 @@ def _order(runs):
     (100.0, '<=', 0.75),
   ):
     part = np.stack(noisy)[..., runs.axes['clip_norm'].index(clip), :]
-    value, error = lab_lib.worst(_by_setting(part), relation)
     text = (
       'last loss above the minimum, normalising over clipping, '
       f'C = {clip:g}, {"largest" if relation == "<=" else "smallest"} {_ALL}'
     )
-    claims.append(study.Claim(text, value, relation, bound, error))
+    claims.append(summaries.claim(text, part, relation, bound))
   return claims
-
-
-def _by_setting(values):
-  """(mean, standard error) over the seeds, the last axis, of each setting."""
-  rows = np.reshape(values, (-1, np.shape(values)[-1]))
-  return [lab_lib.mean_and_error(row) for row in rows]
 
 
 def _no_progress(runs):
@@ -94,13 +87,11 @@ def _no_progress(runs):
   near = np.stack(
     [runs.at(x, q=1.0, start_scale=0.2) for x in runs.excess]
   )  # the least noise with q >= 1
-  ratios = _by_setting(near[..., -1] / near[..., 0])
-  value, error = lab_lib.worst(ratios, '>=')
   text = (
     'counter-claim: last loss above the minimum over the first, from I2, '
     'q = 1, smallest over both algorithms, C and rates'
   )
-  return study.Claim(text, value, '>=', 1.0, error)
+  return summaries.claim(text, near[..., -1] / near[..., 0], '>=', 1.0)
 
 
 def _reversed(lab, runs):
@@ -108,13 +99,11 @@ def _reversed(lab, runs):
   claims = []
   for scale, name in grid.STARTS.items():
     ratio = runs.at(runs.ratio, q=0.01, start_scale=scale)
-    at_40_and_50 = _by_setting(ratio[:, 1:3])
-    value, error = lab_lib.worst(at_40_and_50, '>=')
     text = (
       'counter-claim: last loss above the minimum, normalising over clipping, '
       f'q = 0.01, from {name[:2]}, smallest over C = 40 and 50 and all rates'
     )
-    claims.append(study.Claim(text, value, '>=', 1.0, error))
+    claims.append(summaries.claim(text, ratio[:, 1:3], '>=', 1.0))
   clip, normalise = (found[1] for found in grid.floors(lab))
   text = (
     'counter-claim: the floor of normalising over that of clipping, without '
@@ -183,12 +172,11 @@ def figure_2(lab: lab_lib.Lab) -> study.Report:
   ):
     at = {'q': 1.0, 'start_scale': 1.0, 'client_lr': 0.001, 'clip_norm': clip}
     clipped, normalised = (runs.at(x, **at) for x in means)
-    value, error = lab_lib.mean_and_error(normalised / clipped)
     text = (
       'signal-to-noise ratio, mean over the rounds, normalising over clipping, '
       f'C = {clip:g}, q = 1, I1, rate 0.001'
     )
-    claims.append(study.Claim(text, value, relation, bound, error))
+    claims.append(summaries.claim(text, normalised / clipped, relation, bound))
   caption = 'Mean over the rounds. Columns: algorithm, rate.'
   drawn = pictures.curves(runs, runs.snr, 'signal-to-noise ratio')
   return study.Report(
@@ -212,12 +200,12 @@ def figure_3(lab: lab_lib.Lab) -> study.Report:
       ends = np.array([f[place] for f in found if at.items() <= f.items()])
       cells += [lab_lib.shown(ends[:, i], digits=3) for i in (0, 1)]
       if clip == max(grid.CLIPS):
-        value, error = lab_lib.mean_and_error(ends[:, 1] / ends[:, 0])
         text = (
           f'distance from w* at the end, {words}, normalising over clipping, '
           f'C = {clip:g}, {name}'
         )
-        claims.append(study.Claim(text, value, '<=', 1.0, error))
+        ratio = ends[:, 1] / ends[:, 0]
+        claims.append(summaries.claim(text, ratio, '<=', 1.0))
     rows.append([name, f'{clip:g}', *cells])
   head = [f'{name}, {words}' for words in places.values() for name in _NAMES]
   caption = (

@@ -7,7 +7,7 @@ import functools
 from typing import Any
 
 from fl_sketch import algorithms, reporting, rounds, sketches
-from fl_sketch.reproduce import lab as lab_lib, study
+from fl_sketch.reproduce import lab as lab_lib, study, summaries
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.utils import seeding
 import jax
@@ -43,15 +43,20 @@ def drift(lab: lab_lib.Lab) -> study.Report:
   least = found[PRIVIX].min(1)
   ratio = end[PRINTED] / end[PRIVIX]
   claims = [
-    _claim('FedSKETCH stalls: its least excess over all rounds', least, 1e-4),
+    summaries.claim(
+      'FedSKETCH stalls: its least excess over all rounds', least, '>=', 1e-4
+    ),
     study.Claim(
       'FedSKETCHGATE with a linear decoder: excess at the end, the worst seed',
       float(found[GATE][:, -1].max()),
       '<=',
       1e-9,
     ),
-    _claim(
-      'FedSKETCHGATE as printed over FedSKETCH: excess at the end', ratio, 1.0
+    summaries.claim(
+      'FedSKETCHGATE as printed over FedSKETCH: excess at the end',
+      ratio,
+      '>=',
+      1.0,
     ),
   ]
   seeds = {name: x[:, -1].tolist() for name, x in found.items()}
@@ -63,11 +68,6 @@ def drift(lab: lab_lib.Lab) -> study.Report:
   caption = 'Excess of the loss over its start, geometric mean over seeds.'
   picture = study.drawn(caption, _draw(found))
   return study.Report(claims, seeds, [table], [picture], [_NOTE])
-
-
-def _claim(text, values, bound) -> study.Claim:
-  mean, error = lab_lib.mean_and_error(values)
-  return study.Claim(text, mean, '>=', bound, error)
 
 
 def _excess(lab, name, algorithm, options) -> np.ndarray:

@@ -5,7 +5,7 @@ Haddadpour, Karimi, Li and Li, arXiv:2008.04975.
 
 import itertools
 
-from fl_sketch.reproduce import lab as lab_lib, study
+from fl_sketch.reproduce import lab as lab_lib, study, summaries
 from fl_sketch.reproduce.haddadpour import report, runs as runs_lib
 from fl_sketch.reproduce.haddadpour.runs import Cell
 import numpy as np
@@ -56,7 +56,7 @@ def figure_1(lab: lab_lib.Lab) -> study.Report:
   claims = [
     *_claims_of_heaprix(lab, 'alike', found),
     _transferred(lab, found, small),
-    report.claim(
+    summaries.claim(
       f'test accuracy of FedSGD above that of HEAPRIX at {large}, points',
       against,
       '<=',
@@ -81,13 +81,13 @@ def figure_2(lab: lab_lib.Lab) -> study.Report:
     drop |= report.gap(found, Cell(name, 1, small), Cell(name, 5, small))
   claims = [
     *_claims_of_heaprix(lab, 'unlike', found),
-    report.claim(
+    summaries.claim(
       'test accuracy above that of SketchedSGD with the same table, points',
       above,
       '>=',
       10.0,
     ),
-    report.claim(
+    summaries.claim(
       f'test accuracy at tau = 1 above that at tau = 5, {small}, points',
       drop,
       '>=',
@@ -121,16 +121,12 @@ def headline(lab: lab_lib.Lab) -> study.Report:
 
 def _behind(found, devices, dense, cell) -> study.Claim:
   ratio = runs_lib.uplink(found[dense]) / runs_lib.uplink(found[cell])
-  mean, error = lab_lib.mean_and_error(
-    report.gap(found, dense, cell)[str(cell)]
-  )
-  return study.Claim(
+  return summaries.claim(
     f'{devices}: test accuracy of FedSGD above that of {cell}, {ratio:.1f} '
     'times fewer bytes up, points',
-    mean,
+    report.gap(found, dense, cell),
     '<=',
     2.0,
-    error,
   )
 
 
@@ -167,13 +163,8 @@ def _claims_of_heaprix(lab, devices, found) -> list[study.Claim]:
     ahead |= pair if table == small and tau > 1 else {}
   text = 'test accuracy of HEAPRIX above that of PRIVIX'
   return [
-    report.claim(f'{text}, points', every, '>=', -0.2),
-    report.claim(
-      f'{text} at {small}, tau > 1, points',
-      ahead,
-      '>=',
-      1.0,
-    ),
+    summaries.claim(f'{text}, points', every, '>=', -0.2),
+    summaries.claim(f'{text} at {small}, tau > 1, points', ahead, '>=', 1.0),
   ]
 
 
@@ -182,14 +173,14 @@ def _transferred(lab, found, small) -> study.Claim:
   text = f'points that PRIVIX loses at {small}, tau = 5, with the rate tuned'
   one, five = (Cell('FS-PRIVIX', tau, small) for tau in (1, 5))
   if five not in found:
-    return report.claim(f'{text} at tau = 1', {}, '>=', 10.0)
+    return summaries.claim(f'{text} at tau = 1', {}, '>=', 10.0)
   given = runs_lib.rates(lab, 'alike', one)
   runs = found[five]
   if given != runs_lib.rates(lab, 'alike', five):
     runs = runs_lib.play(lab, 'alike', five, given, '-rate-of-tau1')
   lost = runs_lib.accuracy(found[five]) - runs_lib.accuracy(runs)
   text = f'{text} at tau = 1, {given["client_lr"]:g}'
-  return report.claim(text, {'': lost}, '>=', 10.0)
+  return summaries.claim(text, lost, '>=', 10.0)
 
 
 def _fewer_rounds(found, heaprix, tables) -> study.Claim:
@@ -208,7 +199,7 @@ def _fewer_rounds(found, heaprix, tables) -> study.Claim:
     b < a for found in times.values() for a, b in itertools.pairwise(found)
   ]
   if not fewer:
-    return report.claim(f'{text} %', {}, '>=', 1.0)
+    return summaries.claim(f'{text} %', {}, '>=', 1.0)
   return study.Claim(
     f'{text} % ({"; ".join(told)})',
     float(np.mean(fewer)),
@@ -224,7 +215,7 @@ def _larger_tables(lab, found) -> study.Claim:
   for cell in found:
     if cell.table == large:
       values |= report.gap(found, cell, cell._replace(table=small))
-  return report.claim(
+  return summaries.claim(
     f'test accuracy with {large} above that with {small}, points',
     values,
     '>=',
