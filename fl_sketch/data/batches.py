@@ -1,4 +1,4 @@
-"""Which of its samples a client uses at each local step.
+"""Draws the samples that each client uses at each local step.
 
 Every index is a function of (seed, round, client id, position) alone, so a
 client's batches depend neither on who else is in the cohort nor on padding, and
@@ -75,7 +75,7 @@ def draw(
 def poisson_limits(
   partition: Partition, batch_size: int, tail: float = TAIL
 ) -> tuple[np.ndarray, int]:
-  """What an accountant has to know of `draw` with order 'poisson'.
+  """The sampling limits that an accountant needs of order 'poisson'.
 
   >>> p = Partition(np.arange(12), np.array([0, 4, 12]))
   >>> probability, max_batch = poisson_limits(p, 2, tail=1e-3)

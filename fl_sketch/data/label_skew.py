@@ -1,4 +1,4 @@
-"""Partitions in which clients hold different labels."""
+"""Label-skew partitions: shards, classes per client, and Dirichlet."""
 
 import heapq
 
@@ -10,7 +10,7 @@ import numpy as np
 def label_shards(
   labels, population: int, seed: int, *, shards_per_client: int = 5
 ) -> ragged.Partition:
-  """Das et al., arXiv:2106.07094, section 5: shards of the sorted samples.
+  """Deals shards of sorted samples: Das et al., arXiv:2106.07094, section 5.
 
   The samples are sorted by label and cut into population * shards_per_client
   contiguous shards, equal up to one sample; each client gets
@@ -45,7 +45,7 @@ def label_shards(
 def classes_per_client(
   labels, population: int, seed: int, *, classes: int = 2
 ) -> ragged.Partition:
-  """FedSKETCH's partition: exactly `classes` labels at every client.
+  """Gives every client exactly `classes` labels: FedSKETCH's partition.
 
   Haddadpour et al., arXiv:2008.04975, section 5, use one or two. All samples
   are used. The population * classes places go to the labels in proportion to

@@ -1,4 +1,4 @@
-"""Which client holds which training samples.
+"""Partitions training samples over clients.
 
 Every partition is a pure function of its arguments, gives each sample to at
 most one client and leaves no client empty. Inside a client the samples lie in
@@ -43,7 +43,7 @@ def iid(labels, population: int, seed: int) -> Partition:
 def size_skew(
   labels, population: int, seed: int, *, sigma: float = 1.0
 ) -> Partition:
-  """Clients of log-normal sizes whose samples are drawn alike.
+  """Gives clients i.i.d. samples, in log-normal numbers.
 
   Each client first gets one sample; the others are shared in proportion to
   exp(sigma * N(0, 1)).
@@ -72,7 +72,7 @@ def size_skew(
 
 
 def one_each(population: int) -> Partition:
-  """Sample i is client i: for problems whose data are the clients themselves.
+  """Gives client i sample i alone: for problems with one sample a client.
 
   >>> one_each(3).indices.tolist()
   [0, 1, 2]

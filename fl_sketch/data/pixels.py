@@ -1,4 +1,4 @@
-"""Mean and deviation of bytes, from sums that are exact."""
+"""Mean and standard deviation of image bytes, from exact sums."""
 
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ class Pixels(NamedTuple):
   squares: int = 0
 
   def plus(self, pixels: np.ndarray) -> 'Pixels':
-    """The sums with these bytes, uint8[...], added."""
+    """Adds bytes, uint8[...], to the sums."""
     total, squares = self.total, self.squares
     for part in np.array_split(pixels.ravel(), 64):  # squares take memory
       total += int(part.sum(dtype=np.uint64))
@@ -28,7 +28,7 @@ class Pixels(NamedTuple):
 
   @property
   def scale(self) -> dict[str, float]:
-    """Mean and deviation of the bytes / 255; 1 if they are all the same."""
+    """Mean and deviation of the bytes / 255; deviation 1 if it would be 0."""
     # In integers, or it might come out below 0.
     squares = self.count * self.squares - self.total**2
     variance = squares / (255 * self.count) ** 2

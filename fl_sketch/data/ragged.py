@@ -1,4 +1,4 @@
-"""A ragged array of clients' samples, and what builds it."""
+"""Ragged arrays of the indices of clients' samples."""
 
 import dataclasses
 import functools
@@ -42,12 +42,12 @@ class Partition:
 
   @functools.cached_property
   def smallest(self) -> int:
-    """Samples of the client that holds least."""
+    """Number of samples of the smallest client."""
     return int(self.sizes.min())
 
   @functools.cached_property
   def largest(self) -> int:
-    """Samples of the client that holds most."""
+    """Number of samples of the largest client."""
     return int(self.sizes.max())
 
   def take(self, places: np.ndarray) -> np.ndarray:

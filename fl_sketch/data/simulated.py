@@ -1,4 +1,4 @@
-"""Simulated clients: as many as one likes, with labels by a linear teacher.
+"""Simulated clients of any number, with labels by a linear teacher.
 
 Pixels are noise plus a shift of the client's own, labels the largest of ten
 scores that are linear in the pixels plus noise. All is drawn and computed in
@@ -27,7 +27,7 @@ _NOISE = 10_000  # in a score, whose other part has deviation about 34,000
 def load(
   population: int, cache_dir: str | os.PathLike | None = None
 ) -> store.Store:
-  """Opens the store of so many clients; makes it at first use.
+  """Opens the store of a number of clients; writes it at first use.
 
   1.4 GB for a million clients. The data of client i depend on i alone.
 
@@ -55,7 +55,7 @@ def load(
 
 
 def write(folder: str | os.PathLike, population: int, seed: int = 0):
-  """Writes the store of so many clients.
+  """Writes the store of a number of clients.
 
   A client holds 1 to 39 samples, 20 on average.
 

@@ -88,7 +88,7 @@ def load(
 def folder(
   given: str | os.PathLike | None, variable: str, default: str
 ) -> pathlib.Path:
-  """The folder that is given, or else one of a variable's, or the default."""
+  """The folder of the argument, of an environment variable, or the default."""
   # An empty variable counts as unset, as in the XDG rules.
   return pathlib.Path(given or os.environ.get(variable) or default).expanduser()
 
@@ -170,7 +170,7 @@ def _check_examples(name: str, split: str, y: np.ndarray, where) -> None:
 
 
 def _read_cache(name: str, path: pathlib.Path) -> tuple[Arrays, Arrays] | None:
-  """The arrays of both splits, or None where there is no sound cache."""
+  """The arrays of both splits, or None without a valid cache."""
   if not path.exists():
     return None
   try:

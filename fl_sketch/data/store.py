@@ -1,4 +1,4 @@
-"""Clients' own arrays in a folder, memory-mapped: populations beyond memory.
+"""Memory-mapped arrays of clients: populations larger than memory.
 
 The samples lie client by client, so that who holds what is one short array:
 
@@ -49,7 +49,7 @@ class Store(NamedTuple):
 
   @property
   def partition(self) -> Partition:
-    """Which samples each client holds."""
+    """The partition of the store's samples over its clients."""
     return Partition(None, self.offsets)
 
 
@@ -150,7 +150,7 @@ def open(folder: str | os.PathLike) -> Store:
 
 
 def is_mapped(arrays: Mapping[str, Any]) -> bool:
-  """Whether arrays lie on disk: then no device should hold all of them.
+  """Whether arrays are memory-mapped, and must not be placed on a device.
 
   >>> is_mapped({'x': np.zeros(3)})
   False

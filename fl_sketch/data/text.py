@@ -112,7 +112,7 @@ def _read(folder, split) -> tuple[list[str], np.ndarray]:
 
 
 def _trained(sentences, size) -> tokenizers.Tokenizer:
-  """A WordPiece vocabulary of these sentences.
+  """Trains a WordPiece vocabulary on sentences.
 
   Of pairs that are equally frequent, training joins the one of the smaller
   numbers first, and it numbers letters inside words as a hash map yields them.

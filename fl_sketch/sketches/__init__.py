@@ -74,7 +74,7 @@ _KINDS: dict[str, Callable[..., Sketch]] = _BY_SIZE | {
 
 
 def options() -> dict[str, type]:
-  """Every option of `make` and its type, whatever the kind.
+  """The options of all kinds of `make`, with their types.
 
   >>> options()['size']
   <class 'int'>
@@ -87,7 +87,7 @@ def options() -> dict[str, type]:
 
 
 def make(kind: str, **options: Any) -> Sketch:
-  """The operator that a config names.
+  """Builds the operator that a config names.
 
   >>> op = make('count_sketch', rows=2, cols=3, combine='mean')
   >>> op.like({'w': [0.5] * 8}).shape

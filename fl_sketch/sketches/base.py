@@ -1,4 +1,4 @@
-"""What a linear sketch is, and how it walks a tree leaf by leaf."""
+"""The type of linear sketches, and their walk over the leaves of a tree."""
 
 from collections.abc import Callable, Sequence
 import math
@@ -18,7 +18,7 @@ SMALL_LEAF = 2**16
 
 
 class Properties(NamedTuple):
-  """What an operator promises; R is its matrix, b the numbers in its table.
+  """Properties of an operator with matrix R and b numbers in its table.
 
   The functions take the number of coordinates d, or a tree of d numbers.
 
@@ -77,7 +77,7 @@ class Sketch(NamedTuple):
 
 
 def properties(op: Sketch) -> Properties:
-  """What an operator promises, as data; `verify` measures whether it keeps it.
+  """The stated properties of an operator, which `verify` measures.
 
   >>> from fl_sketch import sketches
   >>> properties(sketches.block_cyclic(8)).alpha(64)
@@ -214,7 +214,7 @@ def check_positive(**values: int) -> None:
 
 
 def _groups(types: Sequence[jax.ShapeDtypeStruct]) -> list[list[int]]:
-  """Which leaves, by index, are walked together; empty ones are left out."""
+  """Groups leaves, by index, that are walked together; omits empty ones."""
   groups, joining = [], False
   for i, t in enumerate(types):
     size = math.prod(t.shape)

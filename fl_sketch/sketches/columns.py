@@ -62,7 +62,7 @@ def desketch(
   spans: Sequence[base.Span],
   combine: Callable[[Any], Any],
 ) -> list[jax.Array]:
-  """What `combine` makes of the signed entries that each coordinate meets."""
+  """Combines, for each coordinate, the signed entries of its buckets."""
 
   def one_span(start, size, dtype):
     def read(at, n, out):

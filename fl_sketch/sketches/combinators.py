@@ -1,4 +1,4 @@
-"""New operators from old ones: rescaled, one after another, averaged."""
+"""Combines operators: rescaled, composed, or averaged."""
 
 import math
 from typing import Any
@@ -13,7 +13,7 @@ FIRST = 16
 
 
 def scaled(op: base.Sketch, factor: float) -> base.Sketch:
-  r"""The table times `factor`, which desketch takes out again.
+  r"""Multiplies the table by `factor`; desketch divides by it.
 
   With :math:`f = \sqrt{b / d}`, an operator whose rows are orthogonal gets
   spectral norm 1, which Assumption M.2 of Song et al. (ICML 2023) takes for

@@ -22,7 +22,7 @@ FILL, FRESH = 1, 2
 
 
 def l2_norm(table: jax.Array) -> jax.Array:
-  r"""The norm of what was sketched, from its table alone.
+  r"""Estimates the norm of a sketched tree from its table alone.
 
   .. math:: \Big(\mathrm{median}_j \sum_c |T_{j,c}|^2\Big)^{1/2}
 
@@ -105,7 +105,7 @@ def put(like: base.Tree, support: jax.Array, values: jax.Array) -> base.Tree:
 def heavy_support(
   op: base.Sketch, key: jax.Array, table: jax.Array, like: base.Tree, k: int
 ) -> jax.Array:
-  r"""Where HEAVYMIX keeps values: heavy coordinates, then random ones.
+  r"""The support of HEAVYMIX: heavy coordinates, then random ones.
 
   With g the desketched table, a coordinate is heavy if :math:`g_i^2 \geq \ell^2
   / k`, :math:`\ell` being the table's `l2_norm`, which is that of x only if
@@ -155,7 +155,7 @@ def heavymix(
   k: int,
   exact: jax.Array | None = None,
 ) -> base.Tree:
-  r"""HEAVYMIX: what was sketched at its `heavy_support`, and 0 elsewhere.
+  r"""HEAVYMIX: the sketched values at `heavy_support`, 0 elsewhere.
 
   Guarantees, with the exact values:
     contraction: :math:`E\|x - \mathrm{HM}\|^2 \leq (1 - k / d) \|x\|^2` where
@@ -203,7 +203,7 @@ def heaprix(
   hash: str = 'fresh',
   exact: bool = True,
 ) -> base.Tree:
-  r"""HEAPRIX: HEAVYMIX, plus what desketch makes of the rest.
+  r"""HEAPRIX: HEAVYMIX, plus the desketched estimate of the remainder.
 
   .. math:: y_1 + \mathrm{desk}_2(S_2 (x - y_1)), \quad y_1 = \mathrm{HM}(S_1 x)
 

@@ -1,4 +1,4 @@
-"""What the two sampled Fourier transforms share: a few rows of a long one.
+"""Computes a few rows of a long Fourier transform, for `srft` and `dct`.
 
 A transform of n = p m numbers is p transforms of m whose rows are combined with
 phases (Cooley and Tukey, 1965). As only b of n rows are wanted, only those are

@@ -1,4 +1,4 @@
-"""Gaussian sketch: the reference that theory is written for."""
+"""Gaussian sketch: independent normal entries, as theory assumes."""
 
 from fl_sketch.sketches import base, dense, hashing
 import jax

@@ -1,4 +1,4 @@
-"""The operator that sends everything: the reference for all others."""
+"""The identity operator: no compression, the reference for all others."""
 
 from fl_sketch.sketches import base
 

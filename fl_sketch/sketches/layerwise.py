@@ -1,4 +1,4 @@
-"""Layer-wise sketching: every leaf of a tree has an operator of its own."""
+"""Layer-wise sketching: a separate operator for every leaf of a tree."""
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction

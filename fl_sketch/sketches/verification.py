@@ -1,4 +1,4 @@
-"""Measures over fresh keys whether an operator keeps its promises."""
+"""Measures over fresh keys whether an operator has its stated properties."""
 
 from collections.abc import Callable
 import math
@@ -158,7 +158,7 @@ def _vectors(key, d):
 
 
 def _one(op, scale, like, vectors):
-  """What is measured in one draw."""
+  """The measurements of one draw."""
   tree, untable = ravel_pytree(like)[1], ravel_pytree(op.like(like))[1]
   to_table = lambda key, x: ravel_pytree(op.sketch(key, tree(x)))[0]
   back = lambda key, y: ravel_pytree(op.desketch(key, untable(y), like))[0]

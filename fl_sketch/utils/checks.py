@@ -1,4 +1,4 @@
-"""Checks of numbers on the host: what is not finite is refused first.
+"""Validates numbers on the host; non-finite values are refused first.
 
 A NaN passes `x <= 0`, so finiteness comes before any comparison. Python's and
 NumPy's numbers pass; bools, arrays and traced values are a TypeError.

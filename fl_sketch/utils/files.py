@@ -1,4 +1,4 @@
-"""Files that are written as a whole or not at all, and what they record."""
+"""Writes files atomically, and records the versions of a run."""
 
 from collections.abc import Mapping
 import dataclasses

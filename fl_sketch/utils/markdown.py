@@ -8,7 +8,7 @@ def table(
   rows: Iterable[Iterable[str]],
   left: int | None = None,
 ) -> str:
-  """A head, a rule and a line for each row, each of them ended.
+  """Formats rows as a Markdown table; every line ends with a newline.
 
   >>> print(table(['run', 'loss'], [['a', '0.5']], left=1), end='')
   | run | loss |

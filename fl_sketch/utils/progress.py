@@ -28,7 +28,7 @@ class Progress:
     self._accuracy: float | None = None
 
   def advance(self, row: dict[str, Any]):
-    """One more round; what the row lacks stays as it was."""
+    """Advances by one round; fields that the row lacks keep their values."""
     self._rounds += 1
     self._accuracy = row.get('test_accuracy', self._accuracy)
     moved = row['total_uplink_bytes'] + row['total_downlink_bytes']
@@ -42,5 +42,5 @@ class Progress:
     self._bar.update()
 
   def close(self):
-    """Leaves the bar as it stands."""
+    """Closes the bar and leaves its last line on the screen."""
     self._bar.close()

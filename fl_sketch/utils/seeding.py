@@ -12,7 +12,7 @@ _GAMMA = 0x9E3779B97F4A7C15  # splitmix64: 2^64 / golden ratio, made odd
 
 
 def generator(seed: int, tag: str, counter: int = 0) -> np.random.Generator:
-  """Returns a NumPy generator that depends on its three arguments only.
+  """Returns a NumPy generator, a pure function of its arguments.
 
   Philox4x64 with key (seed, crc32 of tag); `counter` is the highest word of
   its 256-bit counter, so streams of different counters cannot overlap.
