@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from fl_sketch import experiment, rounds
 from fl_sketch.experiment import config as config_lib
-from fl_sketch.rounds import comms, mesh as mesh_lib, traffic
-from fl_sketch.training import loop, noise_secret, placement
+from fl_sketch.rounds import comms, mesh as mesh_lib
+from fl_sketch.training import log as log_lib, noise_secret, placement
 from fl_sketch.utils import progress as progress_lib
 import jax
 import jax.numpy as jnp
@@ -74,10 +74,9 @@ class Program:
     )
     if c.rounds_per_dispatch > 1:
       self._round_fn = rounds.scan_rounds(self._round_fn)
-    self._evaluate = jax.jit(rounds.run_evaluation(exp.metrics_fn, mesh))
+    evaluate = jax.jit(rounds.run_evaluation(exp.metrics_fn, mesh))
+    self._evaluate = log_lib.evaluator(evaluate, exp, mesh)
     self._data = mesh_lib.place(mesh, exp.data)
-    test = mesh_lib.pad(exp.test, mesh.size)
-    self._test = mesh_lib.place(mesh, test, P(comms.SHARD))
     self._steps = {}
 
   def most_points(self, exp: experiment.Experiment) -> int:
@@ -194,32 +193,30 @@ class Program:
     for i, track in enumerate(tracks):
       own = leaves if count == 1 else [x[i] for x in leaves]
       one = jax.tree.unflatten(tree, own)
-      track.evaluated(loop.evaluated(self._evaluate, one, self._test))
+      track.evaluated(self._evaluate(one))
 
 
 class _Track:
-  """The rows of one point, until it diverges."""
+  """The records of one point, until it diverges."""
 
   def __init__(self, exp):
-    dense = comms.nbytes(exp.params)
     self.rows, self.diverged = [], False
-    self._exp = exp
-    self.about = loop.privacy_of(exp)
-    self._epsilons = loop.epsilons_by_round(exp)
-    self._ledger = traffic.Ledger.empty(exp.config.population, dense)
+    self.about = log_lib.privacy_summary(exp)
+    self._log, self._private = log_lib.RunLog(exp), exp.guarantee is not None
 
-  def enter(self, cohort, one):
-    """One more round, with its metrics."""
-    private = self._epsilons is not None
+  def enter(self, cohort, metrics):
+    """Adds the record of one more round."""
+    if self.diverged:
+      return
     # Whether a private run goes on must not depend on what has no noise.
-    bad_loss = not (private or math.isfinite(one['train_loss']))
-    if loop.lost(self._exp, cohort, one) or bad_loss:
-      self.diverged = True
-    if not self.diverged:
-      row = loop.row_of(len(self.rows), cohort, one, self._ledger)
-      if self._epsilons is not None:
-        row['epsilon'] = self._epsilons[len(self.rows)]
-      self.rows.append(row)
+    finite = self._private or math.isfinite(metrics['train_loss'])
+    try:
+      record = self._log.record(len(self.rows), cohort, metrics)
+    except log_lib.DivergedError:
+      finite = False
+    if finite:
+      self.rows.append(record)
+    self.diverged = not finite
 
   def evaluated(self, row):
     """Adds test metrics to the last round."""
@@ -245,14 +242,12 @@ def _stacked(trees, xp):
 
 
 def _enter(tracks, pending, bar):
-  """Enters the rounds of one dispatch into the points' rows."""
+  """Adds the rounds of one dispatch to the records of the points."""
   if pending is None:
     return
   cohorts, metrics = pending
-  metrics = jax.device_get(metrics)
-  shape = len(cohorts), len(cohorts[0])  # [points, rounds]
-  metrics = {k: v.reshape(shape) for k, v in metrics.items()}
+  metrics = log_lib.on_host(metrics, len(cohorts), len(cohorts[0]))
   for p, track in enumerate(tracks):
-    for r, cohort in enumerate(cohorts[p]):
-      track.enter(cohort, {k: v[p, r].item() for k, v in metrics.items()})
+    for cohort, one in zip(cohorts[p], metrics[p], strict=True):
+      track.enter(cohort, one)
       bar.advance(track.shown())

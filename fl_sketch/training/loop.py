@@ -1,6 +1,6 @@
 """The loop: sample, round, evaluate, log, checkpoint, resume."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 import contextlib
 import signal
 import threading
@@ -9,16 +9,11 @@ from typing import Any, NamedTuple
 import warnings
 
 from fl_sketch import experiment, reporting, rounds
-from fl_sketch.privacy import types
 from fl_sketch.reporting import label_distribution
-from fl_sketch.rounds import (
-  comms,
-  mesh as mesh_lib,
-  processes,
-  traffic,
-)
+from fl_sketch.rounds import mesh as mesh_lib, processes
 from fl_sketch.training import (
   checkpoints,
+  log as log_lib,
   noise_secret,
   preflight,
   program as program_lib,
@@ -27,12 +22,6 @@ from fl_sketch.training import (
 )
 from fl_sketch.utils import progress as progress_lib
 import jax
-from jax.sharding import PartitionSpec as P
-import numpy as np
-
-
-class DivergedError(FloatingPointError):
-  """The server's state, or the updates of all clients, are not finite."""
 
 
 class Result(NamedTuple):
@@ -84,9 +73,8 @@ def train(
   with _catch_signals() as caught, _Loop(exp, folder, mesh, progress) as loop:
     result = loop.run(caught)
     loop.report(result)
-    processes.wait_for_all(
-      'reported'
-    )  # or JAX would end those who wait for others
+    # Or JAX would end the processes that wait for others.
+    processes.wait_for_all('reported')
   return result
 
 
@@ -108,21 +96,18 @@ class _Loop:
       preflight.require(exp, mesh, run)
     self.runner = runner.Runner(exp, mesh, self.files.folder, run)
     opened.callback(self.runner.close)
-    self.evaluate_fn = run.evaluate
-    self.test = mesh_lib.place(
-      mesh, mesh_lib.pad(exp.test, mesh.size), P(comms.SHARD)
-    )
+    self.evaluate = log_lib.evaluator(run.evaluate, exp, mesh)
     self.store = checkpoints.Checkpoints(
       self.files.folder / 'checkpoints', c.keep_checkpoints, mesh.size
     )
     opened.callback(self.store.close)
-    self.start, self.ledger = self._restore()
+    self.start, ledger = self._restore()
     if self.start > c.rounds:
       raise workdir_lib.WorkdirError(
         f'Expected rounds={c.rounds} >= {self.start}, the rounds that are done.'
       )
     self.runner.use(self._secret())
-    self.epsilons = epsilons_by_round(exp)
+    self.log = log_lib.RunLog(exp, ledger)
     self.row = self.files.begin(self.start)
     self.begun = time.monotonic() - self.row.get('seconds', 0.0)
     shown = progress and jax.process_index() == 0
@@ -137,18 +122,16 @@ class _Loop:
 
   def _restore(self):
     """Rounds done and the ledger at the newest checkpoint, if there is one."""
-    dense = comms.nbytes(self.exp.params)
-    empty = traffic.Ledger.empty(self.exp.config.population, dense)
-    found = self.store.restore(self.runner.state, empty)
-    if found is None:
+    empty = log_lib.empty_ledger(self.exp)
+    saved = self.store.restore(self.runner.state, empty)
+    if saved is None:
       return 0, empty
-    self.runner.state = self.runner.client_state.restored(
-      found.state, found.rows
-    )
-    return found.rounds_done, found.ledger
+    rows = self.runner.client_state
+    self.runner.state = rows.restored(saved.state, saved.rows)
+    return saved.rounds_done, saved.ledger
 
   def _secret(self):
-    """Where noise and sampling of a private run come from; else None."""
+    """The root of noise and sampling of a private run; else None."""
     if self.exp.guarantee is None:
       return None
     # Rounds may be done though no checkpoint holds them.
@@ -163,24 +146,28 @@ class _Loop:
     c = self.exp.config
     done, pending = self.start, None
     while done < c.rounds and not _stopped(caught):
-      cohorts, metrics = self.runner.play(done)
+      dispatch = done, *self.runner.play(done)
       # The rounds just dispatched run while those before them are logged.
-      self._log(pending)
-      pending = done, cohorts, metrics
+      self._enter(pending)
+      pending = dispatch
       done += c.rounds_per_dispatch
-      if self._due(done, c.eval_every) or self._due(done, c.checkpoint_every):
-        self._log(pending, evaluate=self._due(done, c.eval_every))
+      evaluate, save = (
+        done % every == 0 or done >= c.rounds
+        for every in (c.eval_every, c.checkpoint_every)
+      )
+      if evaluate or save:
+        self._enter(pending, evaluate)
         pending = None
-      if self._due(done, c.checkpoint_every):
+      if save:
         self._save(done)
-    self._log(pending)
+    self._enter(pending)
     if self.store.newest != done and done:
       self._save(done)
     return Result(self.runner.state, self.row, done >= c.rounds)
 
   def _save(self, done):
     state, rows = self.runner.state, self.runner.client_state
-    self.store.save(done, state, self.ledger, rows.saved(state))
+    self.store.save(done, state, self.log.ledger, rows.saved(state))
 
   def report(self, result: Result):
     """Writes the summary of a finished run, then draws its figures.
@@ -192,7 +179,7 @@ class _Loop:
       return
     if result.finished:
       parameters = sum(x.size for x in jax.tree.leaves(self.exp.params))
-      about = privacy_of(self.exp)
+      about = log_lib.privacy_summary(self.exp)
       self.files.summarize(result.row, parameters=parameters, **about)
     try:
       self._draw()
@@ -213,25 +200,20 @@ class _Loop:
       )
     reporting.draw_run(self.files.folder)
 
-  def _due(self, done, every):
-    return done % every == 0 or done >= self.exp.config.rounds
-
-  def _log(self, pending, evaluate=False):
-    """Enters the rounds of one dispatch into the ledger and the files."""
+  def _enter(self, pending, evaluate=False):
+    """Logs the rounds of one dispatch, and an evaluation with the last."""
     if pending is None:
       return
     first, cohorts, metrics = pending
-    metrics = jax.tree.map(np.atleast_1d, jax.device_get(metrics))
+    (by_round,) = log_lib.on_host(metrics, 1, len(cohorts))
     for i, cohort in enumerate(cohorts):
-      one = {k: v[i].item() for k, v in metrics.items()}
-      if what := lost(self.exp, cohort, one):
-        raise DivergedError(self._diverged(first + i, what))
-      row = row_of(first + i, cohort, one, self.ledger)
-      if self.epsilons is not None:
-        row['epsilon'] = self.epsilons[first + i]
+      try:
+        record = self.log.record(first + i, cohort, by_round[i])
+      except log_lib.DivergedError as e:
+        raise log_lib.DivergedError(f'{e}; {self._remedy()}') from None
       if evaluate and i == len(cohorts) - 1:
-        row |= evaluated(self.evaluate_fn, self.runner.state.params, self.test)
-      self._write(row)
+        record |= self.evaluate(self.runner.state.params)
+      self._write(record)
 
   def _write(self, row):
     done = row['round'] + 1
@@ -242,74 +224,14 @@ class _Loop:
       self.files.write(row)
     self.bar.advance(row)
 
-  def _diverged(self, round_index, what):
-    good = self.store.newest
+  def _remedy(self):
+    good, folder = self.store.newest, self.files.folder
     where = (
       'there is no checkpoint yet'
       if good is None
-      else f'the last good checkpoint is {self.files.folder}/checkpoints/{good}'
+      else f'the last good checkpoint is {folder}/checkpoints/{good}'
     )
-    return (
-      f'Round {round_index}: {what} are not finite; {where}. '
-      'Try a smaller server_lr or client_lr, or a larger sketch.'
-    )
-
-
-def privacy_of(exp: experiment.Experiment) -> dict[str, Any]:
-  """What the summary of a run says of its privacy; empty if it claims none."""
-  if exp.guarantee is None:
-    return {}
-  return {'privacy': exp.guarantee.statement.as_dict()}
-
-
-def epsilons_by_round(exp: experiment.Experiment) -> list[Any] | None:
-  """Epsilon after every round of a private run; 'inf' without noise.
-
-  The accountant takes its time: it is asked for the last round and for numbers
-  m 2^k with m < 8, and a round in between is told the epsilon of the next.
-  """
-  if exp.guarantee is None:
-    return None
-  last = exp.config.rounds
-  some = {m << k for m in range(1, 8) for k in range(last.bit_length())}
-  asked = sorted({r for r in some if r < last} | {last})
-  known = types.plain(exp.guarantee.epsilons(asked))
-  return [known[i] for i in np.searchsorted(asked, np.arange(1, last + 1))]
-
-
-def lost(
-  exp: experiment.Experiment, cohort: rounds.Cohort, metrics: Mapping[str, Any]
-) -> str | None:
-  """What is not finite after a round, if anything is.
-
-  A private run must not stop for what its clients sent: that would tell. Where
-  clients are byzantine, or too long, all of a small cohort may be: a round in
-  which nobody took part.
-  """
-  if not metrics['finite']:
-    return 'parts of the server state'
-  defended = exp.attack is not None or exp.max_payload_norm is not None
-  if defended or exp.guarantee is not None:
-    return None
-  sent = int((cohort.weight > 0).sum())
-  return 'all updates' if 0 < sent == metrics['rejected_clients'] else None
-
-
-def row_of(
-  number: int, cohort: Any, metrics: Mapping[str, Any], ledger: Any
-) -> dict[str, Any]:
-  """The row of round `number`, whose bytes it enters into the ledger."""
-  one = dict(metrics)
-  _, up, down = (one.pop(name) for name in ('finite', 'up', 'down'))
-  moved = ledger.charge(cohort.ids, cohort.weight, up, down, cohort.outcome)
-  return {'round': number} | one | moved
-
-
-def evaluated(fn: Callable[..., Any], params: Any, test: Any) -> dict[str, Any]:
-  """Test metrics: sums over the test set, divided by their count."""
-  sums = jax.device_get(fn(params, test))
-  count = sums.pop('count')
-  return {f'test_{k}': float(v / count) for k, v in sums.items()}
+    return f'{where}. Try a smaller server_lr or client_lr, or a larger sketch.'
 
 
 @contextlib.contextmanager

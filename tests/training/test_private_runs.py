@@ -7,7 +7,7 @@ import chex
 from fl_sketch import experiment, sweeps, training
 from fl_sketch.privacy import accounting, types
 from fl_sketch.reporting import label_distribution, learning_curves
-from fl_sketch.training import noise_secret, workdir
+from fl_sketch.training import log, noise_secret, workdir
 import jax
 import numpy as np
 import pytest
@@ -245,7 +245,7 @@ def test_every_point_of_a_sweep_has_its_noise_and_its_epsilon(tmp_path):
 
 def test_no_noise_is_told_to_be_no_privacy():
   exp = experiment.build(PRIVATE | {'noise_multiplier': 0.0, 'rounds': 2})
-  assert training.epsilons_by_round(exp) == ['inf', 'inf']
+  assert log.epsilons_by_round(exp) == ['inf', 'inf']
   assert exp.guarantee.statement.as_dict()['epsilon'] == 'inf'
 
 

@@ -1,0 +1,142 @@
+"""Turns the metrics of rounds into records: bytes, epsilon, test metrics."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fl_sketch import experiment
+from fl_sketch.privacy import types
+from fl_sketch.rounds import comms, mesh as mesh_lib, traffic
+import jax
+from jax.sharding import PartitionSpec as P
+import numpy as np
+
+Record = dict[str, Any]
+
+
+class DivergedError(FloatingPointError):
+  """The server's state, or the updates of all clients, are not finite."""
+
+
+class RunLog:
+  """Makes the record of each round of one run, in order.
+
+  Args:
+    exp: the experiment.
+    ledger: of the bytes of rounds that are done; None is of none.
+
+  Attributes:
+    ledger: of the bytes of all rounds so far.
+  """
+
+  def __init__(
+    self, exp: experiment.Experiment, ledger: traffic.Ledger | None = None
+  ):
+    self._exp = exp
+    self.ledger = empty_ledger(exp) if ledger is None else ledger
+    self._epsilons = epsilons_by_round(exp)
+
+  def record(
+    self, number: int, cohort: Any, metrics: Mapping[str, Any]
+  ) -> Record:
+    """The record of round `number`, whose bytes it charges to the ledger.
+
+    Args:
+      number: rounds before it.
+      cohort: of the round, in host memory.
+      metrics: of the round, one of `on_host`.
+
+    Raises:
+      DivergedError: names the round and what is not finite.
+    """
+    if what := _not_finite(self._exp, cohort, metrics):
+      raise DivergedError(f'Round {number}: {what} are not finite')
+    rest = dict(metrics)
+    _, up, down = (rest.pop(name) for name in ('finite', 'up', 'down'))
+    record = {'round': number} | rest
+    record |= self.ledger.charge(
+      cohort.ids, cohort.weight, up, down, cohort.outcome
+    )
+    if self._epsilons is not None:
+      record['epsilon'] = self._epsilons[number]
+    return record
+
+
+def evaluator(
+  fn: Any, exp: experiment.Experiment, mesh: jax.sharding.Mesh
+) -> Callable[[Any], Record]:
+  """Builds evaluate(params) -> test metrics: means over the test set.
+
+  Args:
+    fn: jitted, as of `rounds.run_evaluation`.
+    exp: the experiment.
+    mesh: the devices, over which test batches are spread.
+  """
+  test = mesh_lib.pad(exp.test, mesh.size)
+  test = mesh_lib.place(mesh, test, P(comms.SHARD))
+
+  def evaluate(params):
+    sums = jax.device_get(fn(params, test))
+    count = sums.pop('count')
+    return {f'test_{k}': float(v / count) for k, v in sums.items()}
+
+  return evaluate
+
+
+def empty_ledger(exp: experiment.Experiment) -> traffic.Ledger:
+  """The ledger of bytes before the first round."""
+  dense = comms.nbytes(exp.params)
+  return traffic.Ledger.empty(exp.config.population, dense)
+
+
+def on_host(metrics: Any, points: int, count: int) -> list[list[Record]]:
+  """Waits for the metrics of a dispatch; [points][rounds] of numbers by name.
+
+  Args:
+    metrics: of a dispatch, leaves of points x rounds numbers, on the devices.
+    points: runs that were played at once.
+    count: rounds of the dispatch.
+  """
+  arrays = jax.device_get(metrics)
+  arrays = {k: v.reshape(points, count) for k, v in arrays.items()}
+  return [
+    [{k: v[p, r].item() for k, v in arrays.items()} for r in range(count)]
+    for p in range(points)
+  ]
+
+
+def privacy_summary(exp: experiment.Experiment) -> Record:
+  """The guarantee of a private run, for its summary; else empty."""
+  if exp.guarantee is None:
+    return {}
+  return {'privacy': exp.guarantee.statement.as_dict()}
+
+
+def epsilons_by_round(exp: experiment.Experiment) -> list[Any] | None:
+  """Epsilon after every round of a private run; 'inf' without noise.
+
+  The accountant is slow: it computes epsilon after the last round and after
+  m 2^k rounds with m < 8; a round in between has the epsilon of the next.
+  """
+  if exp.guarantee is None:
+    return None
+  last = exp.config.rounds
+  coarse = {m << k for m in range(1, 8) for k in range(last.bit_length())}
+  grid = sorted({r for r in coarse if r < last} | {last})
+  epsilons = types.plain(exp.guarantee.epsilons(grid))
+  return [epsilons[i] for i in np.searchsorted(grid, np.arange(1, last + 1))]
+
+
+def _not_finite(exp, cohort, metrics) -> str | None:
+  """What is not finite after a round, if anything is.
+
+  A private run must not stop for what its clients sent: that would leak. Where
+  clients are byzantine, or updates too long, all of a small cohort may be
+  rejected: a round without participants.
+  """
+  if not metrics['finite']:
+    return 'parts of the server state'
+  defended = exp.attack is not None or exp.max_payload_norm is not None
+  if defended or exp.guarantee is not None:
+    return None
+  sent = int((cohort.weight > 0).sum())
+  return 'all updates' if 0 < sent == metrics['rejected_clients'] else None
