@@ -13,10 +13,12 @@ from fl_sketch.models import precision
 from fl_sketch.privacy import types
 from fl_sketch.rounds import robust
 
-# What may differ when a run is resumed: it changes no number of any round.
-# `rounds` is among them unless something depends on them; `workdir.resumable`.
+# Fields that may differ when a run is resumed. They change no number of any
+# round, but for lanes_per_step, with which sums are equal up to rounding.
+# `workdir.resumable` leaves out those on which something else depends.
 RESUMABLE = (
-  'rounds', 'log_every', 'eval_every', 'checkpoint_every', 'keep_checkpoints',
+  'rounds', 'lanes_per_step', 'log_every', 'eval_every', 'checkpoint_every',
+  'keep_checkpoints',
 )  # fmt: skip
 PARTITION_OPTIONS = (
   'samples_per_client', 'shards_per_client', 'classes', 'alpha', 'sigma',
@@ -162,7 +164,9 @@ class Config:
   # The run.
   rounds: f.Count = 100
   rounds_per_dispatch: f.Count = 1  # more where a round is short
-  lanes_per_step: f.Size = 0  # clients a device trains at once; 0: by backend
+  # Clients that a device trains at once; 0: one or a few on a CPU, on
+  # accelerators as many as fit.
+  lanes_per_step: f.Size = 0
   feed: _Place = 'auto'  # training data: on every device, or fed from the host
   client_state: _Place = 'auto'  # of all clients: device, or on the host's disk
   # sharded: each device holds a part of the server's state

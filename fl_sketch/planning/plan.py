@@ -88,7 +88,7 @@ def plan(
   work = flops_lib.of_jaxpr(traced.jaxpr)
   found = program_lib.memory_of(exp, mesh, run)
   have = memory_lib.available(mesh.local_devices[0])
-  plays = dry_rounds > 0 and not memory_lib.lacks(found, have)
+  plays = dry_rounds > 0 and not memory_lib.shortfalls(found, have)
   return Plan(
     memory=found,
     have=have,

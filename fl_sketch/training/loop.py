@@ -93,7 +93,7 @@ class _Loop:
     opened.callback(self.files.close)
     run = program_lib.program(exp, mesh)
     if jax.process_count() == 1:
-      preflight.require(exp, mesh, run)
+      run = preflight.check(exp, mesh, run)
     self.runner = runner.Runner(exp, mesh, self.files.folder, run)
     opened.callback(self.runner.close)
     self.evaluate = log_lib.evaluator(run.evaluate, exp, mesh)

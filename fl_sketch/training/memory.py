@@ -1,4 +1,4 @@
-"""Bytes that a run takes, and bytes that a machine has."""
+"""The memory that a run needs, and the memory that a machine has."""
 
 import pathlib
 import re
@@ -53,20 +53,20 @@ class Memory(NamedTuple):
 
 
 class Available(NamedTuple):
-  """Bytes that a run may take, of one device and of the host; None: unknown."""
+  """Bytes that a run may use, of one device and of the host; None: unknown."""
 
   device: int | None
   host: int | None
 
 
 def available(device: Any = None) -> Available:
-  """What this process may hold in all, with what it holds already.
+  """The memory limits of this process, with what it holds already.
 
-  A host's is the least of what the kernel would give and of the limit of this
-  process's control group.
+  The host's limit is the least of what the kernel would give and of the limit
+  of this process's control group.
 
   Args:
-    device: of those of a run; the first one by default.
+    device: one of those of a run; the first one by default.
   """
   device = jax.local_devices()[0] if device is None else device
   stats = device.memory_stats() or {}
@@ -80,16 +80,16 @@ def resident() -> int:
   return _field(_PROC / 'self' / 'status', 'VmRSS') or 0
 
 
-def lacks(memory: Memory, have: Available) -> list[str]:
-  """What does not fit, in words; empty if all does, or nothing is known."""
-  found = []
+def shortfalls(memory: Memory, have: Available) -> list[str]:
+  """What does not fit, in words; empty if all does, or no limit is known."""
+  texts = []
   for where, need, limit in (
     ('each device', memory.device_peak, have.device),
     ('the host', memory.host_peak, have.host),
   ):
     if limit is not None and need > limit:
-      found.append(f'{units(need)} of {where}, which has {units(limit)}')
-  return found
+      texts.append(f'{units(need)} of {where}, which has {units(limit)}')
+  return texts
 
 
 def units(n: float) -> str:

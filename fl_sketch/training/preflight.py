@@ -1,117 +1,177 @@
-"""Refuses a run that does not fit, and says what to change."""
+"""Preflight memory check: raises TooLargeError and suggests config changes."""
 
 from collections.abc import Callable, Iterator
 import dataclasses
+import functools
 
 from fl_sketch import experiment
 from fl_sketch.training import memory as memory_lib, program as program_lib
+from fl_sketch.utils import progress
 import jax
 
+_HALVINGS = 2  # a compilation each, which can take minutes
 
-def require(
+
+def check(
   exp: experiment.Experiment,
   mesh: jax.sharding.Mesh,
   run: program_lib.Program | None = None,
   have: memory_lib.Available | None = None,
-):
-  """Refuses a run that does not fit, before it holds anything.
+) -> program_lib.Program:
+  """Checks that a run fits the memory, before it allocates anything.
+
+  Devices that would work on all their clients at once, as accelerators do with
+  ``lanes_per_step=0``, work on the largest chunk of them that fits. A private
+  run is refused instead: the rounding of rounds that are released must not
+  depend on the machine.
 
   Args:
     exp: from `experiment.build`.
-    mesh: over which devices.
+    mesh: the devices of the run.
     run: its program, which is compiled once for this and for the run.
-    have: what there is; None asks the machine.
+    have: the memory that is available; None asks the machine.
+
+  Returns:
+    The program that fits: `run`, or that of smaller chunks.
 
   Raises:
     TooLargeError: names what does not fit, and what to change.
   """
   have = memory_lib.available(mesh.local_devices[0]) if have is None else have
-  found = program_lib.memory_of(exp, mesh, run)
-  if memory_lib.lacks(found, have):
-    check(found, have, remedies(exp, mesh, found, have))
+  run = program_lib.program(exp, mesh) if run is None else run
+  memory = program_lib.memory_of(exp, mesh, run)
+  shortfalls = memory_lib.shortfalls(memory, have)
+  if not shortfalls:
+    return run
+  progress.note(
+    f'The run takes {" and ".join(shortfalls)}: compiling it up to '
+    f'{2 * _HALVINGS} times more to find what fits.'
+  )
+  search = _Search(exp, mesh, memory, have)
+  whole = exp.lanes_per_step is None and exp.config.lanes_per_step == 0
+  if whole and exp.guarantee is None and (lanes := search.lanes):
+    progress.note(f'It fits with lanes_per_step={lanes}, and runs so.')
+    return search.programs[lanes]
+  require_memory(memory, have, search.suggestions())
+  return run
 
 
-def check(
-  found: memory_lib.Memory,
+def require_memory(
+  memory: memory_lib.Memory,
   have: memory_lib.Available,
-  advice: list[str] | None = None,
+  suggestions: list[str] | None = None,
 ):
-  """Refuses what does not fit; what is not known is no bound.
+  """Raises if memory does not suffice; an unknown limit does.
 
   Args:
-    found: what a run takes.
-    have: what there is.
-    advice: what to change, of which the machine is always one.
+    memory: of a run.
+    have: the memory that is available.
+    suggestions: config changes, beside that of the machine.
 
   Raises:
     TooLargeError: names what does not fit, and what to change.
   """
-  if not (lacks := memory_lib.lacks(found, have)):
+  if not (shortfalls := memory_lib.shortfalls(memory, have)):
     return
-  machine = f'the machine, to one with {memory_lib.units(found.host_peak)}'
-  if not found.on_host:
-    machine += f' and {memory_lib.units(found.device_peak)} on each device'
+  machine = f'the machine, to one with {memory_lib.units(memory.host_peak)}'
+  if not memory.on_host:
+    machine += f' and {memory_lib.units(memory.device_peak)} on each device'
   raise memory_lib.TooLargeError(
-    f'The run takes {" and ".join(lacks)}. '
-    f'Change {"; or ".join([*(advice or []), machine])}.'
+    f'The run takes {" and ".join(shortfalls)}. '
+    f'Change {"; or ".join([*(suggestions or []), machine])}.'
   )
 
 
-def remedies(
-  exp: experiment.Experiment,
-  mesh: jax.sharding.Mesh,
-  found: memory_lib.Memory,
-  have: memory_lib.Available,
-) -> list[str]:
-  """Changes to a config under each of which the run fits, as compiled.
+class _Search:
+  """Changes to a config that does not fit, under which it does.
 
-  If none suffices alone they are tried together, and then with a smaller
-  cohort, which is another experiment.
+  Sizes are interpolated between those compiled, and compiled to be sure; where
+  arrays are kept is estimated: their bytes are known without.
 
   Args:
     exp: that does not fit.
-    mesh: over which devices.
-    found: what it takes.
-    have: what there is.
+    mesh: the devices of the run.
+    memory: of it.
+    have: the memory that is available.
+
+  Attributes:
+    programs: lanes_per_step -> the program, of those compiled.
   """
 
-  def lack(e, lanes=None):
-    run = program_lib.program(e, mesh, lanes)
-    return _lack(program_lib.memory_of(e, mesh, run, found), have)
+  def __init__(self, exp, mesh, memory, have):
+    self.programs: dict[int, program_lib.Program] = {}
+    self._exp, self._mesh, self._memory, self._have = exp, mesh, memory, have
+    self._cohort = len(program_lib.drawn(exp, mesh).ids)
+    at_once = exp.lanes_per_step or self._cohort
+    self._at_once = min(at_once, self._cohort // mesh.size)
+    self._one_by_one = memory  # with lanes_per_step=1, once it is compiled
 
-  alone, together, everything = [], [], exp
-  for field, value in _placements(exp, mesh, found):
-    text = f'{field} to {value!r}'
-    if lack(_with(exp, field, value)) <= 0:
-      alone.append(text)
-    everything = _with(everything, field, value)
-    together.append(text)
-  lanes = len(program_lib.drawn(exp, mesh).ids)
-  at_once = min(exp.lanes_per_step or lanes, lanes // mesh.size)
-  if at_once > 1:
-    fewer = lambda n: lack(exp._replace(lanes_per_step=n))
-    if n := _largest(at_once, 1, fewer):
-      alone.append(f'lanes_per_step to {n}')
-    everything = everything._replace(lanes_per_step=1)
-    together.append('lanes_per_step to 1')
-  if alone:
-    return alone
-  if together and lack(everything) <= 0:
-    return [' and '.join(together)]
-  n = _largest(lanes, mesh.size, lambda n: lack(everything, n))
-  cohort = exp.config.cohort * n // lanes
-  return [' and '.join([*together, f'cohort to {cohort}'])] if cohort else []
+  @functools.cached_property
+  def lanes(self) -> int:
+    """The largest smaller `lanes_per_step` that fits; 0 if there is none."""
+
+    def shortfall(lanes):
+      exp = self._exp._replace(lanes_per_step=lanes)
+      self.programs[lanes] = program_lib.program(exp, self._mesh)
+      memory = self._measured(exp, self.programs[lanes])
+      if lanes == 1:
+        self._one_by_one = memory
+      return _shortfall(memory, self._have)
+
+    above = _shortfall(self._memory, self._have)
+    return _largest(self._at_once, 1, above, shortfall)
+
+  def suggestions(self) -> list[str]:
+    """Changes under each of which the run fits.
+
+    If none suffices alone they are suggested together, and then with a smaller
+    cohort, which is another experiment.
+    """
+    alone, together, everything = [], [], self._exp
+    for field, value in _placements(self._exp, self._mesh, self._memory):
+      text = f'{field} to {value!r}'
+      if self._estimated(_with(self._exp, field, value), self._memory) <= 0:
+        alone.append(text)
+      everything = _with(everything, field, value)
+      together.append(text)
+    if self._at_once > 1:
+      if self.lanes:
+        alone.append(f'lanes_per_step to {self.lanes}')
+      everything = everything._replace(lanes_per_step=1)
+      together.append('lanes_per_step to 1')
+    if alone:
+      return alone
+    above = self._estimated(everything, self._one_by_one)
+    if together and above <= 0:
+      return [' and '.join(together)]
+
+    def shortfall(lanes):
+      run = program_lib.program(everything, self._mesh, lanes)
+      return _shortfall(self._measured(everything, run), self._have)
+
+    lanes = _largest(self._cohort, self._mesh.size, above, shortfall)
+    cohort = self._exp.config.cohort * lanes // self._cohort
+    together.append(f'cohort to {cohort}')
+    return [' and '.join(together)] if cohort else []
+
+  def _measured(self, exp, run):
+    return program_lib.memory_of(exp, self._mesh, run, self._memory)
+
+  def _estimated(self, exp, like):
+    run = program_lib.program(exp, self._mesh)
+    memory = program_lib.memory_of(exp, self._mesh, run, like, compiled=False)
+    return _shortfall(memory, self._have)
 
 
-def _placements(exp, mesh, found) -> Iterator[tuple[str, str]]:
+def _placements(exp, mesh, memory) -> Iterator[tuple[str, str]]:
   """Fields of a config that take something off the devices."""
-  if found.held['training data']:
+  if memory.held['training data']:
     yield 'feed', 'host'
-  c, rows = exp.config, found.held["clients' rows"]
+  c, rows = exp.config, memory.held["clients' rows"]
   if rows and c.client_state != 'host' and c.rounds_per_dispatch == 1:
     yield 'client_state', 'host'
   whole = c.server_state == 'replicated'
-  if found.held["server's state"] and whole and mesh.size > 1:
+  if memory.held["server's state"] and whole and mesh.size > 1:
     yield 'server_state', 'sharded'
 
 
@@ -119,22 +179,36 @@ def _with(exp, field, value):
   return exp._replace(config=dataclasses.replace(exp.config, **{field: value}))
 
 
-def _lack(found, have) -> int:
-  """Bytes that are missing, or, below 0, to spare."""
-  needs = zip((found.device_peak, found.host_peak), have, strict=True)
-  return max(need - limit for need, limit in needs if limit is not None)
+def _shortfall(memory, have) -> int:
+  """Bytes that are missing, or, below 0, to spare on a device.
 
-
-def _largest(most: int, least: int, lack: Callable[[int], int]) -> int:
-  """The largest number below `most` that lacks nothing; 0 if there is none.
-
-  As if what is lacked grew in a straight line, and less if it does not.
+  What the host has to spare changes from start to start: it must not decide how
+  large chunks are.
   """
-  low = lack(least)
-  if low > 0 or most <= least:
+  needs = zip((memory.device_peak, memory.host_peak), have, strict=True)
+  gaps = [need - limit for need, limit in needs if limit is not None]
+  return max(gaps) if max(gaps) > 0 else gaps[0]
+
+
+def _largest(
+  most: int, least: int, above: int, shortfall: Callable[[int], int]
+) -> int:
+  """The largest number below `most` without a shortfall; 0 if there is none.
+
+  As if shortfalls grew in a straight line, and less if they do not.
+
+  Args:
+    most: a number that is too large.
+    least: the smallest number to try.
+    above: the shortfall of `most`.
+    shortfall: number -> bytes that are missing, slow.
+  """
+  if most <= least or (low := shortfall(least)) > 0:
     return 0
-  slope = (lack(most) - low) / (most - least)
+  slope = (above - low) / (most - least)
   n = min(most - 1, least + int(-low / max(slope, 1e-9)))
-  while n > least and lack(n) > 0:
+  for _ in range(_HALVINGS):
+    if n <= least or shortfall(n) <= 0:
+      return n
     n = max(least, n // 2)
-  return n
+  return least

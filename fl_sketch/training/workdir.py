@@ -6,7 +6,7 @@ import os
 import pathlib
 from typing import Any
 
-from fl_sketch.experiment import config as config_lib
+from fl_sketch.experiment import config as config_lib, privacy_checks
 from fl_sketch.reporting import metrics
 from fl_sketch.utils import files
 import jax
@@ -22,6 +22,9 @@ def resumable(config: config_lib.Config) -> set[str]:
   if config.final_server_lr is not None or config.epsilon is not None:
     # The learning rate decays over them, the noise is calibrated to them.
     fields.remove('rounds')
+  if privacy_checks.is_private(config):
+    # Rounds that are released must not be played again with other rounding.
+    fields.remove('lanes_per_step')
   return fields
 
 

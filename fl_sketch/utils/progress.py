@@ -1,8 +1,14 @@
 """The progress bar of a run: loss, accuracy, speed, bytes, time left."""
 
+import sys
 from typing import Any
 
 import tqdm
+
+
+def note(text: str):
+  """Writes one line on stderr, above a bar if there is one."""
+  tqdm.tqdm.write(text, file=sys.stderr)
 
 
 class Progress:

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import tempfile
 
-from fl_sketch import experiment, planning
+import chex
+from fl_sketch import experiment, planning, training
 from fl_sketch.rounds import comms, mesh as mesh_lib
 from fl_sketch.training import (
   memory as memory_lib,
@@ -243,25 +244,25 @@ def test_peaks():
 def test_what_does_not_fit_is_refused(on_host, have, message):
   have = memory_lib.Available(*(n and n * GIB for n in have))
   with pytest.raises(memory_lib.TooLargeError, match=message):
-    preflight.check(MEMORY._replace(on_host=on_host), have, ['feed'])
+    preflight.require_memory(MEMORY._replace(on_host=on_host), have, ['feed'])
 
 
 @pytest.mark.parametrize('have', [(None, None), (9, 19), (None, 19)])
 def test_what_fits_or_is_not_known_is_not_refused(have):
   have = memory_lib.Available(*(n and n * GIB for n in have))
-  preflight.check(MEMORY, have)
+  preflight.require_memory(MEMORY, have)
 
 
 def refused(exp, limit):
   """The refusal by devices of so many bytes."""
   have = memory_lib.Available(limit, None)
   with pytest.raises(memory_lib.TooLargeError) as e:
-    preflight.require(exp, mesh(), have=have)
+    preflight.check(exp, mesh(), have=have)
   assert str(e.value).count('Change ') == 1
   return str(e.value).partition('Change ')[2].split('; or ')[:-1]
 
 
-def invented(exp, mesh, run=None, like=None, compiled=True):
+def invented(exp, mesh, run=None, like=None):
   """Memory that is as simple as it looks, instead of what is compiled."""
   c, lanes = exp.config, len(run.args[2].ids) if run else COHORT
   return MEMORY._replace(
@@ -271,7 +272,7 @@ def invented(exp, mesh, run=None, like=None, compiled=True):
       "clients' rows": 10 if c.client_state == 'host' else 300,
       "server's state": 100 if c.server_state == 'sharded' else 200,
     },
-    round=50 * exp.lanes_per_step + 10 * lanes,
+    round=50 * (exp.lanes_per_step or COHORT // 2) + 10 * lanes,
     evaluation=0,
   )
 
@@ -300,15 +301,50 @@ def invented(exp, mesh, run=None, like=None, compiled=True):
   ],
 )  # fmt: skip
 def test_the_mildest_change_is_advised(monkeypatch, scaffold, limit, advice):
-  monkeypatch.setattr(program_lib, 'memory_of', invented)
+  """At most four rounds are compiled for it, each of which takes minutes."""
+  compilations = []
+
+  def memory_of(*args, compiled=True):
+    compilations.append(compiled)
+    return invented(*args)
+
+  monkeypatch.setattr(program_lib, 'memory_of', memory_of)
   assert refused(scaffold._replace(lanes_per_step=10), limit) == advice
+  assert sum(compilations) <= 1 + 4
+
+
+def peak(exp):
+  return program_lib.memory_of(exp, mesh()).device_peak
+
+
+def test_devices_that_cannot_hold_all_clients_at_once_work_on_chunks(
+  monkeypatch, tmp_path, capsys
+):
+  """Catches accelerators that refuse a run; a private one they must refuse."""
+  chunks = built(**SAFL, widths=(256,))
+  whole = chunks._replace(lanes_per_step=None)
+  limit = (peak(whole) + peak(chunks._replace(lanes_per_step=1))) // 2
+  have = memory_lib.Available(limit, None)
+  monkeypatch.setattr(memory_lib, 'available', lambda device: have)
+  params = [
+    training.train(exp, tmp_path / name, progress=False).state.params
+    for name, exp in (('chunks', chunks), ('whole', whole))
+  ]
+  chex.assert_trees_all_close(*params, atol=1e-4)
+  (text,) = re.findall(
+    r'fits with lanes_per_step=(\d+)', capsys.readouterr().err
+  )
+  assert 1 <= int(text) < COHORT // 2
+  assert peak(whole._replace(lanes_per_step=int(text))) <= limit
+  monkeypatch.setattr(program_lib, 'memory_of', lambda *x, **_: invented(*x))
+  private = built(**PRIVATE)._replace(lanes_per_step=None)
+  assert any('lanes_per_step' in text for text in refused(private, 1195))
 
 
 @pytest.mark.long
 def test_advice_of_what_is_compiled_is_right():
   exp = built(**SAFL, lanes_per_step=10, widths=(256,))
   one_by_one = exp._replace(lanes_per_step=1)
-  peak = lambda e: program_lib.memory_of(e, mesh()).device_peak
   limit = (peak(exp) + peak(one_by_one)) // 2
   advice = dict(text.split(' to ') for text in refused(exp, limit))
   lanes = int(advice.pop('lanes_per_step'))
@@ -330,7 +366,7 @@ def test_advice_of_what_is_compiled_is_right():
   ],
 )
 def test_the_largest_number_that_fits(lack, n):
-  assert preflight._largest(100, 1, lack) == n
+  assert preflight._largest(100, 1, lack(100), lack) == n
 
 
 def kernel(tmp_path, monkeypatch, **files):

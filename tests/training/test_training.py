@@ -174,6 +174,18 @@ def test_a_start_makes_the_state_of_all_clients_where_it_stays(
   assert populations == []
 
 
+def test_a_run_goes_on_with_other_chunks_unless_it_is_private(whole, copy):
+  _, result = whole
+  shutil.rmtree(copy / 'checkpoints' / '8')
+  again = train(copy, lanes_per_step=2)
+  chex.assert_trees_all_close(again.state, result.state, atol=1e-4)
+  private = dict(
+    clip_norm=1.0, noise_multiplier=1.0, delta=1e-3, standardize=False
+  )
+  c = config.Config.from_mapping(SAFL | private)
+  assert 'lanes_per_step' not in workdir.resumable(c)
+
+
 def test_rounds_may_not_change_where_the_learning_rate_decays_over_them(
   tmp_path,
 ):
