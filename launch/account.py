@@ -17,6 +17,7 @@ from fl_sketch.privacy import audit, types
 from fl_sketch.training import devices
 from fl_sketch.utils import files
 import launch
+from launch import errors
 from ml_collections import config_flags
 
 _CONFIG = config_flags.DEFINE_config_file('config', lock_config=True)
@@ -42,7 +43,7 @@ def main(argv):
     fields = _CONFIG.value.to_dict() | {'sweep': None}
     c = config.Config.from_mapping(fields)
     guarantee = experiment.account(c, _DATA_DIR.value)
-  except ValueError as e:
+  except errors.REFUSALS as e:
     launch.refuse(e)
   epsilons = privacy_report.curve(guarantee, c.rounds)
   print(privacy_report.text(guarantee, epsilons))
@@ -55,7 +56,7 @@ def main(argv):
     options = {'samples': _SAMPLES.value, 'data': _DATA_DIR.value}
     try:
       result = config_audit.audit_config(c, **options)
-    except ValueError as e:
+    except errors.REFUSALS as e:
       launch.refuse(e)
     print(result.text())
     if folder is not None:

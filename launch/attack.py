@@ -10,6 +10,7 @@ from absl import app, flags
 from fl_sketch.attacks import campaign, report, settings
 from fl_sketch.training import devices
 import launch
+from launch import errors
 from ml_collections import config_flags
 
 _CONFIG = config_flags.DEFINE_config_file('config', lock_config=True)
@@ -27,7 +28,7 @@ def main(argv):
   try:
     c = settings.AttackConfig.from_mapping(_CONFIG.value.to_dict())
     rows = campaign.run(c, str(_WORKDIR.value), _DATA_DIR.value)
-  except ValueError as e:  # a config, folder or dataset is wrong
+  except errors.REFUSALS as e:
     launch.refuse(e)
   print(report.table(rows))
   print('Table and pictures are in', _WORKDIR.value)

@@ -12,6 +12,7 @@ from configs import mnist_comparison
 from fl_sketch.sweeps import comparison
 from fl_sketch.training import devices
 import launch
+from launch import errors
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Where the results go.')
 _DATA_DIR = flags.DEFINE_string(
@@ -42,7 +43,7 @@ def main(argv):
       models=('mlp', 'lenet5'),
       data_dir=_DATA_DIR.value,
     )
-  except ValueError as e:
+  except errors.REFUSALS as e:
     launch.refuse(e)
   print(comparison.table(results), _WORKDIR.value)
 

@@ -16,11 +16,10 @@ import pathlib
 import sys
 
 from absl import app, flags
-from fl_sketch import training
 from fl_sketch.reproduce import catalog, lab as lab_lib, page, results
 from fl_sketch.training import devices
-from fl_sketch.utils import files
 import launch
+from launch import errors
 import tqdm
 
 _LIST = flags.DEFINE_bool('list', False, 'Names, titles and minutes.')
@@ -69,7 +68,7 @@ def _run(studies, scale, root):
     bar.set_description(study.name)
     try:
       played.append(results.play(study, lab))
-    except (ValueError, files.SaveError, training.DivergedError) as e:
+    except errors.REFUSALS as e:
       if len(studies) == 1:
         launch.refuse(e)
       missing[study.name] = f'{type(e).__name__}: {e}'

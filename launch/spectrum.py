@@ -8,10 +8,10 @@ again with the same workdir it goes on with what is missing.
 """
 
 from absl import app, flags
-from fl_sketch import training
 from fl_sketch.theory.curvature import during_training, spectrum_report
 from fl_sketch.training import devices
 import launch
+from launch import errors
 from ml_collections import config_flags
 
 _CONFIG = config_flags.DEFINE_config_file('config', lock_config=True)
@@ -47,7 +47,7 @@ def main(argv):
       options=options,
       data_dir=_DATA_DIR.value,
     )
-  except (ValueError, training.DivergedError) as e:
+  except errors.REFUSALS as e:
     launch.refuse(e)
   print(spectrum_report.table(rows), _WORKDIR.value)
 

@@ -14,6 +14,7 @@ from fl_sketch import sweeps
 from fl_sketch.sweeps import lines as sweep_lines, report as sweep_report
 from fl_sketch.training import devices
 import launch
+from launch import errors
 from ml_collections import config_flags
 
 _CONFIG = config_flags.DEFINE_config_file('config', lock_config=True)
@@ -50,7 +51,7 @@ def main(argv):
     if _X.value is not None:
       rows = sweep_lines.last_rounds(rows, folder, _LAST.value)
       print(sweep_lines.report(rows, folder, _X.value, _LINES.value))
-  except ValueError as e:
+  except errors.REFUSALS as e:
     launch.refuse(e)
   print(sweep_report.sentence(rows), folder)
 

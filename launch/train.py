@@ -13,17 +13,10 @@ import sys
 from absl import app, flags
 from fl_sketch import experiment, planning, reporting, training
 from fl_sketch.rounds import processes
-from fl_sketch.training import (
-  checkpoints,
-  devices,
-  memory,
-  noise_secret,
-  placement,
-  workdir,
-)
-from fl_sketch.utils import files
+from fl_sketch.training import devices
 import jax
 import launch
+from launch import errors
 from ml_collections import config_flags
 
 _CONFIG = config_flags.DEFINE_config_file('config', lock_config=True)
@@ -44,15 +37,6 @@ _DETERMINISTIC = flags.DEFINE_boolean(
 )
 _PLAN = flags.DEFINE_boolean(
   'plan', False, 'Only say what the run takes: memory, bytes, work, time.'
-)
-_REFUSALS = (
-  checkpoints.CheckpointError,
-  memory.TooLargeError,
-  placement.PlacementError,
-  noise_secret.SecretError,
-  training.DivergedError,
-  files.SaveError,
-  workdir.WorkdirError,
 )
 flags.mark_flag_as_required('config')
 
@@ -82,14 +66,14 @@ def main(argv):
   try:
     fields = c.to_dict() | {'sweep': None}  # the run is one of its own
     exp = experiment.build(fields, _DATA_DIR.value)
-  except ValueError as e:  # a config or a dataset that is not as it should be
+  except errors.REFUSALS as e:
     launch.refuse(e)
   if _PLAN.value:
     print(planning.plan(exp).text(), end='')
     return
   try:
     result = training.train(exp, str(_WORKDIR.value))
-  except _REFUSALS as e:
+  except errors.REFUSALS as e:
     launch.refuse(e)
   except (jax.errors.JaxRuntimeError, processes.PeerLostError) as e:
     if _NUM_PROCESSES.value == 1:

@@ -15,6 +15,7 @@ from fl_sketch.attacks import (
   views,
 )
 from fl_sketch.attacks.settings import AttackConfig, Setting
+from fl_sketch.experiment.config import checked
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import workdir
 from fl_sketch.utils import files
@@ -27,6 +28,7 @@ Row = dict[str, Any]
 _SHOWN = 8  # examples whose images are kept
 
 
+@checked()
 def run(
   c: AttackConfig, folder: str | pathlib.Path, data_dir: str | None = None
 ) -> list[Row]:
@@ -38,7 +40,9 @@ def run(
   are not finished.
 
   Raises:
-    ValueError: the folder is that of another config, or the data is not there.
+    ConfigError: the data has too few samples, or a table does not suit it.
+    DataError: the dataset is not there.
+    WorkdirError: the folder is that of another config.
   """
   victim, grid = victims.load(c, data_dir), settings.grid(c)
   number = lambda row: grid.index(_setting(row))

@@ -10,6 +10,7 @@ from fl_sketch import models, sketches
 from fl_sketch.attacks import objectives, searches
 from fl_sketch.data import sources
 from fl_sketch.experiment import fields as f
+from fl_sketch.experiment.config import checked
 from fl_sketch.experiment.fields import choice
 from fl_sketch.privacy import accounting
 
@@ -73,11 +74,12 @@ class AttackConfig:
   success: f.Positive = 0.01  # largest relative error that counts as recovered
 
   @classmethod
+  @checked()
   def from_mapping(cls, fields: Mapping[str, Any]) -> 'AttackConfig':
     """The config with these fields, checked.
 
     Raises:
-      ValueError: a field is unknown, or has no such value.
+      ConfigError: a field is unknown, or has no such value.
     """
     names = {field.name for field in dataclasses.fields(cls)}
     if unknown := sorted(set(fields) - names):

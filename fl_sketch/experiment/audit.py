@@ -8,7 +8,7 @@ from typing import Any
 from fl_sketch import algorithms, experiment
 from fl_sketch.data import partitions
 from fl_sketch.experiment import privacy_checks, privacy_plan
-from fl_sketch.experiment.config import Config
+from fl_sketch.experiment.config import Config, checked
 from fl_sketch.privacy import audit, canaries, types
 import jax
 import numpy as np
@@ -19,6 +19,7 @@ _MOST = {'size': 32, 'cols': 8, 'rows': 4}  # of a sketch
 _K = 8
 
 
+@checked()
 def audit_config(
   c: Config,
   *,
@@ -48,7 +49,7 @@ def audit_config(
     significance: of the whole report.
 
   Raises:
-    ValueError: the config is not private, or no noise can give its epsilon.
+    ConfigError: the config is not private, or no noise can give its epsilon.
   """
   if not privacy_checks.is_private(c):
     raise ValueError('Expected epsilon or noise_multiplier in an audit.')

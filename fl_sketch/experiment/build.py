@@ -16,6 +16,7 @@ from fl_sketch.experiment.config import (
   ALGORITHM_OPTIONS,
   PARTITION_OPTIONS,
   Config,
+  checked,
 )
 from fl_sketch.experiment.config_checks import OPTIMIZER_OPTIONS
 from fl_sketch.local import gram
@@ -80,6 +81,7 @@ class Experiment(NamedTuple):
     }
 
 
+@checked()
 def build(
   config: Mapping[str, Any] | Config, data_dir: str | None = None
 ) -> Experiment:
@@ -90,7 +92,7 @@ def build(
     data_dir: where tensorflow-datasets keeps its files.
 
   Raises:
-    ValueError: the config is wrong; the message names the field.
+    ConfigError: the config is wrong; the message names the field.
     DataError: the dataset is missing or cannot be read.
   """
   c = config if isinstance(config, Config) else Config.from_mapping(config)
@@ -109,6 +111,7 @@ def build(
   return assemble(c, problem, partition)
 
 
+@checked()
 def assemble(
   c: Config, problem: problem_lib.Problem, partition: partitions.Partition
 ) -> Experiment:
@@ -121,7 +124,7 @@ def assemble(
     partition: which samples each client holds.
 
   Raises:
-    ValueError: the config does not suit the problem; the message names why.
+    ConfigError: the config does not suit the problem; the message names why.
   """
   if partition.population != c.population:
     raise ValueError(
@@ -207,6 +210,7 @@ def guarantee_of(
   return privacy_plan.guarantee(c, make(hyper).releases, partition)
 
 
+@checked()
 def account(
   c: Config, data_dir: str | None = None
 ) -> privacy_plan.PrivacyGuarantee:
@@ -216,7 +220,7 @@ def account(
   clients.
 
   Raises:
-    ValueError: no privacy is claimed, or nothing can be guaranteed.
+    ConfigError: no privacy is claimed, or nothing can be guaranteed.
   """
   if not privacy_checks.is_private(c):
     raise ValueError(

@@ -1,8 +1,10 @@
 """The fields of a config: their defaults, bounds and choices."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+import contextlib
 import dataclasses
 import difflib
+import traceback
 from typing import Annotated, Any
 
 from fl_sketch import algorithms
@@ -37,6 +39,33 @@ _ADJACENCIES = tuple(a.value for a in types.Adjacency)
 _Behaviour = Annotated[str, choice(byzantine.BEHAVIOURS)]
 _Place = Annotated[str, choice(('auto', 'device', 'host'))]
 _RobustMean = Annotated[str, choice(robust.KINDS)]
+
+
+_REFUSING = 'fl_sketch.', 'configs.'  # modules whose ValueErrors are refusals
+
+
+class ConfigError(ValueError):
+  """A config, or an option of a command, is wrong; the message names it."""
+
+
+@contextlib.contextmanager
+def checked() -> Iterator[None]:
+  """Raises what this library refuses as ConfigError; also a decorator.
+
+  A ValueError that other code raises, a library's or a user's, is a defect of
+  that code and passes as it is; so does one of a subclass.
+
+  Raises:
+    ConfigError: a module of this library raised a ValueError.
+  """
+  try:
+    yield
+  except ValueError as e:
+    *_, (frame, _) = traceback.walk_tb(e.__traceback__)
+    refused = frame.f_globals.get('__name__', '').startswith(_REFUSING)
+    if type(e) is not ValueError or not refused:
+      raise
+    raise ConfigError(str(e)) from e
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,16 +208,18 @@ class Config:
   # Field -> its values, for launch.sweep; launch.train does not look at it.
   sweep: Mapping[str, Any] | None = None
 
+  @checked()
   def __post_init__(self):
     f.check(self)
     config_checks.check(self)
 
   @classmethod
+  @checked()
   def from_mapping(cls, fields: Mapping[str, Any]) -> 'Config':
     """Checks a config's fields and values.
 
     Raises:
-      ValueError: a field is unknown or out of range; the message names it.
+      ConfigError: a field is unknown or out of range; the message names it.
     """
     names = [field.name for field in dataclasses.fields(cls)]
     for name in fields:
@@ -196,7 +227,11 @@ class Config:
         near = difflib.get_close_matches(name, names, n=1)
         hint = f' Did you mean {near[0]!r}?' if near else ''
         raise ValueError(f'Unknown config field {name!r}.{hint}')
-    mappings = {name: not_none(fields.get(name) or {}) for name in MAPPINGS}
+    mappings = {
+      name: not_none(value)
+      for name in MAPPINGS
+      if isinstance(value := fields.get(name), Mapping)
+    }
     return cls(**{**fields, **mappings})
 
   @property

@@ -6,6 +6,7 @@ import pathlib
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, reporting
+from fl_sketch.experiment.config import checked
 from fl_sketch.sweeps import report, sweep
 from fl_sketch.utils import markdown
 from matplotlib import figure
@@ -39,6 +40,7 @@ class Outcome(NamedTuple):
   diverged: int
 
 
+@checked()
 def run(
   config_of: Callable[[str, str, str], Mapping[str, Any]],
   names: Sequence[str],
@@ -68,8 +70,8 @@ def run(
     Partition -> contestant -> how it did.
 
   Raises:
-    ValueError: nothing is to be compared, a config is wrong, or the data is not
-      there.
+    ConfigError: nothing is to be compared, or a config is wrong.
+    DataError: the dataset is not there.
   """
   root, (small, large) = pathlib.Path(folder), models
   if not names or not partitions:

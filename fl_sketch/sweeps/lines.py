@@ -10,6 +10,7 @@ import pathlib
 from typing import Any, NamedTuple
 
 from fl_sketch import reporting
+from fl_sketch.experiment.config import checked
 from fl_sketch.sweeps import report as sweep_report
 from fl_sketch.utils import markdown
 import numpy as np
@@ -29,6 +30,7 @@ class Best(NamedTuple):
   rest: dict[str, Any]
 
 
+@checked()
 def lines(
   rows: list[sweep_report.Row], x: str, by: list[str]
 ) -> dict[str, dict[Any, Best]]:
@@ -40,7 +42,7 @@ def lines(
     by: fields whose values make the lines.
 
   Raises:
-    ValueError: a field is not swept.
+    ConfigError: a field is not swept.
   """
   found: dict[str, dict[Any, Best]] = {}
   for s in sweep_report.settings(rows):  # best first

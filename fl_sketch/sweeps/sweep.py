@@ -14,7 +14,7 @@ import typing
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, experiment
-from fl_sketch.experiment.config import MAPPINGS, Config
+from fl_sketch.experiment.config import MAPPINGS, Config, checked
 from fl_sketch.experiment.config_checks import SEEDS
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.sweeps import program as program_lib, report
@@ -36,6 +36,7 @@ class Point(NamedTuple):
   config: Config
 
 
+@checked()
 def points(config: Mapping[str, Any] | Config) -> list[Point]:
   r"""The product of all that a config's `sweep` lists; seeds vary fastest.
 
@@ -52,7 +53,7 @@ def points(config: Mapping[str, Any] | Config) -> list[Point]:
     config: a `Config`, or its fields.
 
   Raises:
-    ValueError: nothing is swept, a field is unknown or out of range, or draws
+    ConfigError: nothing is swept, a field is unknown or out of range, or draws
       and ranges do not belong together; the message names the field.
   """
   c = config if isinstance(config, Config) else Config.from_mapping(config)
@@ -136,6 +137,7 @@ def _replace(c: Config, values: dict[str, Any]) -> Config:
   return Config.from_mapping(fields)
 
 
+@checked()
 def run(
   config: Mapping[str, Any] | Config,
   folder: str,
@@ -168,8 +170,9 @@ def run(
     time that it and those beside it took.
 
   Raises:
-    ValueError: the config is wrong, the data is not there or too large for a
-      device, or there are several processes.
+    ConfigError: the config is wrong, the data is too large for a device, or
+      there are several processes.
+    DataError: the dataset is not there, or cannot be read.
     WorkdirError: the folder holds something else.
   """
   if jax.process_count() > 1:

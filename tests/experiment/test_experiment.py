@@ -2,7 +2,7 @@
 
 import importlib
 
-from fl_sketch import experiment, training
+from fl_sketch import experiment, models, training
 from fl_sketch.data import sources, synthetic
 from fl_sketch.experiment import config
 from fl_sketch.rounds import comms
@@ -65,6 +65,8 @@ def test_every_config_is_checked_and_documents_its_command(name):
     ({'server_lr': -1.0}, 'Expected server_lr=-1.0 > 0'),
     ({'server_lr': float('nan')}, 'Expected server_lr=nan > 0'),
     ({'client_lr': float('inf')}, 'Expected client_lr=inf > 0 and finite'),
+    ({'model_options': 'x'}, "Expected model_options='x' to be Mapping"),
+    ({'sweep': 3}, 'Expected sweep=3 to be Mapping'),
     ({'rounds': 0}, 'Expected rounds=0 >= 1'),
     ({'local_steps': 2.5}, 'Expected local_steps=2.5 to be int'),
     ({'population': True}, 'Expected population=True to be int'),
@@ -94,7 +96,7 @@ def test_every_config_is_checked_and_documents_its_command(name):
   ],
 )
 def test_bad_fields_are_named(fields, message):
-  with pytest.raises(ValueError, match=message):
+  with pytest.raises(config.ConfigError, match=message):
     config.Config.from_mapping(fields)
 
 
@@ -120,8 +122,20 @@ def test_bad_fields_are_named(fields, message):
   ],
 )
 def test_what_does_not_fit_together_is_refused_before_training(fields, message):
-  with pytest.raises(ValueError, match=message):
+  with pytest.raises(config.ConfigError, match=message):
     experiment.build(SMALL | fields)
+
+
+def test_a_defect_of_other_code_is_no_error_of_the_config(monkeypatch):
+  """Catches a ValueError of flax, or of a user's model, that is renamed."""
+
+  def broken(*_):
+    raise ValueError('a defect')
+
+  monkeypatch.setattr(models, 'init_params', broken)
+  with pytest.raises(ValueError, match='a defect') as error:
+    experiment.build(SMALL)
+  assert type(error.value) is ValueError
 
 
 def test_a_missing_dataset_says_what_to_do(tmp_path):

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 from runs import (
   EVERY_ROUND,
+  QUICK,
   ROOT,
   finish,
   kill_at,
   launch,
   parameters,
   rows,
+  start,
   wait_for_rows,
 )
 
@@ -65,6 +67,24 @@ def test_bad_flags_end_with_a_message_and_no_traceback(flag, message, tmp_path):
   assert process.wait(60) not in (0, None)
   assert message in log.read_text()
   assert 'Traceback' not in log.read_text()
+
+
+DEFECT = """
+import runpy
+from fl_sketch import models
+def broken(*_):
+  raise ValueError('a defect')
+models.init_params = broken
+runpy.run_module('launch.train', run_name='__main__')
+"""
+
+
+def test_a_defect_keeps_its_traceback(tmp_path):
+  """Catches a bug in flax, or in a user's loader, shown as a bad config."""
+  log = tmp_path / 'log'
+  process = start(['-c', DEFECT, QUICK, f'--workdir={tmp_path}/run'], log)
+  assert process.wait(60) == 1
+  assert 'in broken' in log.read_text()
 
 
 def in_small_disk(script, size='800k'):

@@ -36,6 +36,7 @@ class Options(NamedTuple):
   samples: int = 1000
 
 
+@config.checked()
 def run(
   fields: Mapping[str, Any],
   folder: str,
@@ -65,7 +66,7 @@ def run(
     the training.
 
   Raises:
-    ValueError: the config or the options are wrong, or the run is private: a
+    ConfigError: the config or the options are wrong, or the run is private: a
       spectrum is a release of the training data that no epsilon counts.
     WorkdirError: the folder holds another run, other spectra, or a run without
       the checkpoints.
