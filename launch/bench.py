@@ -36,9 +36,7 @@ import jax
 import tqdm
 
 _REPEATS = flags.DEFINE_integer(
-  'repeats',
-  None,
-  'Times each contestant runs; 7 sketches, else 5 if unset.',
+  'repeats', None, 'Times each contestant runs; 7 sketches, else 5 if unset.'
 )
 # round
 _WORKLOAD = flags.DEFINE_enum(
@@ -135,9 +133,7 @@ def _compare_sketches():
     tqdm.tqdm.write(sketch_report.table(result, jax.default_backend() != 'cpu'))
     # After each point, so that a run that is stopped leaves what it has.
     files = sketch_report.write(
-      results,
-      pathlib.Path(_OUT.value or 'runs/bench_sketch'),
-      _LIBRARIES.value,
+      results, pathlib.Path(_OUT.value or 'runs/bench_sketch'), _LIBRARIES.value
     )
   print('\n'.join(sketch_report.verdicts(results)))
   print('Written:', *files)

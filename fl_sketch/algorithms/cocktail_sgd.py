@@ -32,11 +32,7 @@ class Residuals(NamedTuple):
 
 
 def cocktail_sgd(
-  local: Local,
-  hp: Hyper,
-  *,
-  codec: codecs.Codec,
-  mask_ratio: float,
+  local: Local, hp: Hyper, *, codec: codecs.Codec, mask_ratio: float
 ) -> Algorithm:
   r"""Local steps from a client's own model, compressed thrice, both ways.
 

@@ -13,11 +13,7 @@ import optax
 
 
 def fedcom(
-  local: Local,
-  hp: Hyper,
-  *,
-  codec: codecs.Codec,
-  error_feedback: bool = False,
+  local: Local, hp: Hyper, *, codec: codecs.Codec, error_feedback: bool = False
 ) -> Algorithm:
   r"""Local steps, each client's own compression, the mean of what is decoded.
 

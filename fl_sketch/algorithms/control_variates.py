@@ -25,11 +25,7 @@ class Variates(NamedTuple):
 
 
 def scaffold(
-  local: Local,
-  hp: Hyper,
-  *,
-  local_steps: int,
-  population: int,
+  local: Local, hp: Hyper, *, local_steps: int, population: int
 ) -> Algorithm:
   r"""Local steps along :math:`g_i - c_i + c`, with both variates sent.
 

@@ -77,10 +77,7 @@ def fedsketch_privix(
 
 
 def diffsketch(
-  local: Local,
-  hp: Hyper,
-  *,
-  sketch: sketches.Sketch,
+  local: Local, hp: Hyper, *, sketch: sketches.Sketch
 ) -> Algorithm:
   r"""DiffSketch: FedSKETCH-PRIVIX with :math:`\gamma = 1` and local noise.
 

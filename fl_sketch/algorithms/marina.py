@@ -33,11 +33,7 @@ class State(NamedTuple):
 
 
 def marina(
-  local: Local,
-  hp: Hyper,
-  *,
-  codec: codecs.Codec,
-  sync_probability: float,
+  local: Local, hp: Hyper, *, codec: codecs.Codec, sync_probability: float
 ) -> Algorithm:
   r"""A gradient estimate that sends only how the gradient has changed.
 

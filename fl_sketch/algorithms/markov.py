@@ -24,11 +24,7 @@ class Estimates(NamedTuple):
 
 
 def ef21(
-  local: Local,
-  hp: Hyper,
-  *,
-  codec: codecs.Codec,
-  population: int,
+  local: Local, hp: Hyper, *, codec: codecs.Codec, population: int
 ) -> Algorithm:
   r"""Error feedback by estimates of the gradients.
 

@@ -14,8 +14,7 @@ def armijo(steps: int, learning_rate: float = 1.0) -> Search:
   """Gradient descent with Armijo's rule, as in the theory."""
   del steps
   return optax.chain(
-    optax.sgd(learning_rate),
-    _backtracking(max_learning_rate=jnp.inf),
+    optax.sgd(learning_rate), _backtracking(max_learning_rate=jnp.inf)
   )
 
 

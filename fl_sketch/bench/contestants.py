@@ -103,8 +103,7 @@ OPERATORS = {
     'sparse embedding', lambda b: sketches.sparse_embedding(b // 4 * 4, 4)
   ),
   'block_cyclic_4': _operator(
-    'sparse embedding',
-    lambda b: sketches.block_cyclic(b // 4 * 4, sparsity=4),
+    'sparse embedding', lambda b: sketches.block_cyclic(b // 4 * 4, sparsity=4)
   ),
   'srht': _operator('Hadamard transform', sketches.srht),
   'dct': _operator('cosine transform', sketches.dct),

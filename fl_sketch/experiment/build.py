@@ -275,10 +275,7 @@ def _algorithm(c: Config, problem: problem_lib.Problem) -> rounds.Make:
 
     return algorithms.make(c.algorithm, local=gram_steps, **options)
   return algorithms.make(
-    c.algorithm,
-    problem.loss_fn,
-    weight_decay=c.weight_decay,
-    **options,
+    c.algorithm, problem.loss_fn, weight_decay=c.weight_decay, **options
   )
 
 

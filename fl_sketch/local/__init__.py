@@ -6,16 +6,9 @@ every step. Each returns a function (params, batches, key, drift) ->
 (pseudo-gradient, metrics).
 """
 
-from fl_sketch.local.gram import (
-  gram_sgd,
-)
-from fl_sketch.local.private_sgd import (
-  private_sgd,
-)
-from fl_sketch.local.sgd import (
-  gradient,
-  sgd,
-)
+from fl_sketch.local.gram import gram_sgd
+from fl_sketch.local.private_sgd import private_sgd
+from fl_sketch.local.sgd import gradient, sgd
 
 __all__ = [
   'gradient', 'gram_sgd', 'private_sgd', 'sgd',

@@ -7,8 +7,4 @@ part. The transport itself is the caller's.
 
 from fl_sketch.messaging import client, server, wire
 
-__all__ = [
-  'client',
-  'server',
-  'wire',
-]
+__all__ = ['client', 'server', 'wire']

@@ -19,12 +19,7 @@ from typing import Any
 from fl_sketch import rounds
 from fl_sketch.data import availability
 from fl_sketch.messaging import client as client_lib, wire
-from fl_sketch.rounds import (
-  client_step,
-  comms,
-  keys as keys_lib,
-  traffic,
-)
+from fl_sketch.rounds import client_step, comms, keys as keys_lib, traffic
 from fl_sketch.utils import checks
 import jax
 import jax.numpy as jnp

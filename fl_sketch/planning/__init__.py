@@ -4,13 +4,7 @@
 the operations of a jaxpr, loops included.
 """
 
-from fl_sketch.planning.plan import (
-  Plan,
-  Wire,
-  dry_run,
-  plan,
-  wire,
-)
+from fl_sketch.planning.plan import Plan, Wire, dry_run, plan, wire
 
 __all__ = [
   'Plan', 'Wire', 'dry_run', 'plan', 'wire',

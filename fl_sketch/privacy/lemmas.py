@@ -6,10 +6,7 @@ from fl_sketch.utils import checks
 
 
 def gaussian_mechanism_sigma(
-  epsilon: float,
-  delta: float,
-  sensitivity: float,
-  allow_unproven: bool = False,
+  epsilon: float, delta: float, sensitivity: float, allow_unproven: bool = False
 ) -> float:
   """Return sigma = sqrt(2 ln(1.25 / delta)) sensitivity / epsilon; loose.
 
@@ -29,12 +26,7 @@ def gaussian_mechanism_sigma(
 
 
 def advanced_composition(
-  epsilon: float,
-  delta: float,
-  k: int,
-  *,
-  delta_slack: float,
-  form: str = 'h3',
+  epsilon: float, delta: float, k: int, *, delta_slack: float, form: str = 'h3'
 ) -> tuple[float, float]:
   """Return (epsilon, delta) of k adaptive steps of (epsilon, delta); loose.
 

@@ -66,9 +66,7 @@ class Algorithm(NamedTuple):
 
 
 def federated(
-  local: Local,
-  *links: Any,
-  drift: Callable[[Any], Any] | None = None,
+  local: Local, *links: Any, drift: Callable[[Any], Any] | None = None
 ) -> Algorithm:
   """An algorithm from its local work and the links of one chain.
 

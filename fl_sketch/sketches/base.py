@@ -177,10 +177,7 @@ def zeros(shape: tuple[int, ...], dtype: Any, *data: jax.Array) -> jax.Array:
 
 
 def fold(
-  n: int,
-  tile: int,
-  body: Callable[[Any, int, Any], Any],
-  carry: Any,
+  n: int, tile: int, body: Callable[[Any, int, Any], Any], carry: Any
 ) -> Any:
   """Runs body(start, size, carry) over [0, n) in tiles, the last one shorter.
 

@@ -71,10 +71,5 @@ def srft(size: int) -> base.Sketch:
     orthogonal_rows=True,
   )
   return base.from_runs(
-    promises,
-    f'{size=}',
-    lambda d: (size,),
-    sketch,
-    desketch,
-    jnp.complex64,
+    promises, f'{size=}', lambda d: (size,), sketch, desketch, jnp.complex64
   )

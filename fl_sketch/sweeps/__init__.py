@@ -4,12 +4,7 @@
 `report`, `lines` and `comparison` make tables and figures of the results.
 """
 
-from fl_sketch.sweeps.sweep import (
-  Point,
-  groups,
-  points,
-  run,
-)
+from fl_sketch.sweeps.sweep import Point, groups, points, run
 
 __all__ = [
   'Point', 'groups', 'points', 'run',

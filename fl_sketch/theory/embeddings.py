@@ -50,11 +50,7 @@ def coherence(op: sketches.Sketch, key: jax.Array, dimension: int) -> jax.Array:
 
 
 def errors(
-  op: sketches.Sketch,
-  key: jax.Array,
-  g: np.ndarray,
-  h: np.ndarray,
-  draws: int,
+  op: sketches.Sketch, key: jax.Array, g: np.ndarray, h: np.ndarray, draws: int
 ) -> np.ndarray:
   """Draws <R^T R g, h> - <g, h> of unit vectors along f[d], f64[draws].
 

@@ -10,8 +10,4 @@ anything is allocated.
 from fl_sketch.training.log import DivergedError
 from fl_sketch.training.loop import Result, train
 
-__all__ = [
-  'DivergedError',
-  'Result',
-  'train',
-]
+__all__ = ['DivergedError', 'Result', 'train']

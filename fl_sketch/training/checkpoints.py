@@ -98,8 +98,7 @@ class Checkpoints:
       self._manager.save(
         rounds_done,
         args=ocp.args.Composite(
-          arrays=ocp.args.StandardSave(arrays),
-          counts=ocp.args.JsonSave(counts),
+          arrays=ocp.args.StandardSave(arrays), counts=ocp.args.JsonSave(counts)
         ),
         force=True,
       )

@@ -44,9 +44,7 @@ class Program(NamedTuple):
 
 
 def program(
-  exp: experiment.Experiment,
-  mesh: jax.sharding.Mesh,
-  lanes: int | None = None,
+  exp: experiment.Experiment, mesh: jax.sharding.Mesh, lanes: int | None = None
 ) -> Program:
   """Builds the program of a run, for `runner.Runner`.
 

@@ -4,9 +4,7 @@ from collections.abc import Iterable, Sequence
 
 
 def table(
-  head: Sequence[str],
-  rows: Iterable[Iterable[str]],
-  left: int | None = None,
+  head: Sequence[str], rows: Iterable[Iterable[str]], left: int | None = None
 ) -> str:
   """Formats rows as a Markdown table; every line ends with a newline.
 

@@ -57,12 +57,7 @@ def test_armijo_stops_where_its_rule_says():
   grad = CURVED @ x
   value = value_fn(x)
   updates, _ = search.update(
-    grad,
-    search.init(x),
-    x,
-    value=value,
-    grad=grad,
-    value_fn=value_fn,
+    grad, search.init(x), x, value=value, grad=grad, value_fn=value_fn
   )
   sizes = 2.0 ** np.arange(1, -20, -1)
   good = [

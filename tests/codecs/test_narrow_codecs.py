@@ -184,10 +184,7 @@ def test_a_codec_that_does_not_suit_the_table_is_refused():
 )
 def test_no_codec_with_privacy(name):
   make = algorithm(
-    name,
-    sketch=cases.CYCLIC,
-    codec=codecs.int8(),
-    privacy=Release(4.0),
+    name, sketch=cases.CYCLIC, codec=codecs.int8(), privacy=Release(4.0)
   )
   with pytest.raises(ValueError, match='Expected codec to be None with privac'):
     make(cases.HP)

@@ -181,10 +181,7 @@ def test_other_sampling_keeps_multiplicities_and_waits_for_all(sampling):
 
 def test_byzantine_clients_are_the_same_in_every_round_and_as_many_as_said():
   fields = {'byzantine': 0.2, 'attack': 'nan', 'sampling': 'poisson'}
-  exp, want = (
-    experiment.build(FIELDS | fields),
-    byzantine.clients(0, N, 0.2),
-  )
+  exp, want = (experiment.build(FIELDS | fields), byzantine.clients(0, N, 0.2))
   assert want.sum() == 12
   assert (want <= byzantine.clients(0, N, 0.3)).all()
   assert (want != byzantine.clients(1, N, 0.2)).any()

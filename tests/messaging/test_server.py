@@ -206,10 +206,7 @@ def test_every_verdict_and_what_it_costs():
   assert then.receive(forged(TABLE, 1, 0)) is Verdict.TAKEN
   new, row = then.close()
   assert (row['late_clients'], row['total_uplink_bytes']) == (0, 48)
-  assert then.received == {
-    Verdict.LATE: 2 * (48 + 16),
-    Verdict.TAKEN: 48 + 16,
-  }
+  assert then.received == {Verdict.LATE: 2 * (48 + 16), Verdict.TAKEN: 48 + 16}
   assert int(new.round) == 2
   assert row['finite']
 

@@ -90,10 +90,7 @@ def by_hand(name, stored, prefix):
     'kernel': own[f'{key}.weight'].T,
     'bias': own[f'{key}.bias'],
   }
-  norm = lambda key: {
-    'scale': own[f'{key}.weight'],
-    'bias': own[f'{key}.bias'],
-  }
+  norm = lambda key: {'scale': own[f'{key}.weight'], 'bias': own[f'{key}.bias']}
   if name == 'vit_nano':
     patches = own['embeddings.patch_embeddings.projection.weight']
     params = {

@@ -146,10 +146,7 @@ def test_extremes_are_infinite_or_genuinely_zero():
       assert epsilon(poisson(1e-8, 3, q), accountant=accountant) > 1e15
 
 
-CALIBRATIONS = [
-  (5.0, 1e-5, 0.2, 100, 2.00684),
-  (1.5, 1e-5, 0.2, 500, 11.62897),
-]
+CALIBRATIONS = [(5.0, 1e-5, 0.2, 100, 2.00684), (1.5, 1e-5, 0.2, 500, 11.62897)]
 SLOW_CALIBRATIONS = [
   (5.0, 1e-5, 0.2, 200, 2.68778),
   (5.0, 1e-5, 0.2, 500, 4.09617),

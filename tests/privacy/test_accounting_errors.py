@@ -179,10 +179,7 @@ def test_a_delta_below_rounding_is_refused():
 
 
 def test_compositions_are_of_one_kind():
-  for other in (
-    mechanism(adjacency=REPLACE),
-    mechanism(unit='sample'),
-  ):
+  for other in (mechanism(adjacency=REPLACE), mechanism(unit='sample')):
     with pytest.raises(ValueError, match='in all parts, got'):
       accounting.compose([ONE, other])
   with pytest.raises(ValueError, match='len\\(parts\\)=0'):

@@ -267,12 +267,7 @@ GOOD = {
     epsilon_hat=0.5, delta_hat=1e-5, lipschitz=1.0, constant=2.0
   ),
   bounds.das_sigma_squared: dict(
-    epsilon=0.5,
-    delta=1e-5,
-    clip_norm=1.0,
-    population=9,
-    rounds=3,
-    constant=2.0,
+    epsilon=0.5, delta=1e-5, clip_norm=1.0, population=9, rounds=3, constant=2.0
   ),
   bounds.das_rho: dict(
     epsilon=0.5, delta=1e-5, dimension=9, population=3, constant=2.0

@@ -74,8 +74,7 @@ def test_the_norm_of_any_tree_is_bounded(bound, per_leaf, tree, max_norm):
 @pytest.mark.covers('S1-Eq4')
 @laws
 @given(
-  numbers=st.lists(FINITE, min_size=9, max_size=9),
-  factor=st.floats(1.001, 1e6),
+  numbers=st.lists(FINITE, min_size=9, max_size=9), factor=st.floats(1.001, 1e6)
 )
 def test_a_tree_within_the_bound_comes_back(numbers, factor):
   tree = tree_of(numbers)

@@ -129,11 +129,7 @@ def test_no_update_moves_a_table_by_more_than_its_share(name):
   assert (right >= C / R * (1 - 1e-4)).all()  # they are long enough
   # What it was before the sketch, and what a sketch does to it, matters not.
   stretched = t.per_client(t.stateless(lambda u, *_, **__: _times(u, 1e6)))
-  late = lambda hp: (
-    *bound_first(op)(hp)[:2],
-    stretched,
-    private(hp),
-  )
+  late = lambda hp: (*bound_first(op)(hp)[:2], stretched, private(hp))
   assert (moved(late, updates) <= C / R * (1 + 1e-5)).all()
 
 

@@ -9,10 +9,7 @@ import pytest
 WIDE, OUT = 1000, 100
 DENSE = 4 * WIDE * OUT  # bytes of the parameters
 HP = algorithms.Hyper(jnp.float32(0.1), jnp.float32(1.0))
-OPTIONS = {
-  'fedavg': {},
-  'safl': {'sketch': sketches.block_cyclic(20_000)},
-}
+OPTIONS = {'fedavg': {}, 'safl': {'sketch': sketches.block_cyclic(20_000)}}
 
 
 def loss_fn(params, batch):

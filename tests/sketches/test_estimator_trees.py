@@ -105,10 +105,7 @@ def test_put_and_take_numbers():
 
 @pytest.mark.parametrize(
   'op',
-  [
-    sketches.srft(40),
-    sketches.count_sketch(4, 8, combine='mean'),
-  ],
+  [sketches.srft(40), sketches.count_sketch(4, 8, combine='mean')],
   ids=lambda op: op.properties.name,
 )
 def test_other_operators(op):

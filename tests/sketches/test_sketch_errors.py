@@ -34,10 +34,7 @@ every = pytest.mark.parametrize('name', OPERATORS)
     ),
     (lambda: sketches.make('srht', rows=3), r"option='rows' .* \('size',\)"),
     (lambda: sketches.make('srht'), r"options \('size',\).*missing.*'size'"),
-    (
-      lambda: sketches.properties(sketches.Sketch(*[None] * 3)),
-      'states none',
-    ),
+    (lambda: sketches.properties(sketches.Sketch(*[None] * 3)), 'states none'),
   ],
 )
 def test_bad_arguments(make, message):
@@ -61,12 +58,7 @@ def test_bad_arguments(make, message):
       lambda: sketches.sparse_embedding(8, 3, kind='I'),
     ),
     (
-      {
-        'kind': 'layerwise',
-        'factory': 'srht',
-        'size': 9,
-        'allocation': 'sqrt',
-      },
+      {'kind': 'layerwise', 'factory': 'srht', 'size': 9, 'allocation': 'sqrt'},
       lambda: sketches.layerwise(sketches.srht, 9, 'sqrt'),
     ),
   ],

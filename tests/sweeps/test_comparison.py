@@ -13,10 +13,7 @@ import pytest
 from runs import SMALL
 
 WIDTHS = {'mlp': {'widths': (64,)}}
-RATES = {
-  'steady': (0.1, 0.5),
-  'diverging': (1e30,),
-}
+RATES = {'steady': (0.1, 0.5), 'diverging': (1e30,)}
 
 
 def config_of(name, model, partition):

@@ -46,10 +46,7 @@ VARIANCES = {
     lambda g, h: (g @ g * (h @ h) + (g @ h) ** 2) / B,
   ),
   'ams': (sketches.ams(B), of_ams),
-  'srht': (
-    sketches.srht(B),
-    lambda g, h: of_ams(g, h) * (D - B) / (D - 1),
-  ),
+  'srht': (sketches.srht(B), lambda g, h: of_ams(g, h) * (D - B) / (D - 1)),
   'count_sketch': (sketches.count_sketch(1, B, combine='mean'), of_ams),
   'embedding_1': (sketches.sparse_embedding(B, 2, kind='I'), of_ams),
   'embedding_2': (sketches.sparse_embedding(B, 2, kind='II'), of_ams),

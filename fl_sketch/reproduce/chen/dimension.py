@@ -157,10 +157,7 @@ def _draw(sizes, found):
   return axes
 
 
-_SPECTRA = {
-  'decaying': lambda d: np.arange(1.0, d + 1) ** -2,
-  'flat': np.ones,
-}
+_SPECTRA = {'decaying': lambda d: np.arange(1.0, d + 1) ** -2, 'flat': np.ones}
 
 
 def _rounds(curvature, most):

@@ -79,9 +79,7 @@ def vit(lab: lab_lib.Lab) -> Setting:
     },
   )
   first, second = lab.pick(
-    None,
-    ('0:20000', '20000:30000'),
-    ('0:25000', '25000:50000'),
+    None, ('0:20000', '20000:30000'), ('0:25000', '25000:50000')
   )
   longer = lab.pick(
     None,

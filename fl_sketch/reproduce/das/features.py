@@ -116,8 +116,7 @@ def features(
   scale = pixels.Pixels().plus(data.train['x'][:PUBLIC]).scale
   apply = jax.jit(
     lambda x: body.apply(
-      {'params': params | {'Dense_0': identity}},
-      losses.preprocess(x, **scale),
+      {'params': params | {'Dense_0': identity}}, losses.preprocess(x, **scale)
     )
   )
   splits = {'train': data.train['x'], 'test': data.test['x']}

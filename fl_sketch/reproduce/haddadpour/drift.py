@@ -21,9 +21,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
   GATE: ('fedsketchgate', {}),
   PRINTED: ('fedsketchgate', {'printed': True}),
 }
-MORE = {
-  'FedSKETCHGATE, HEAPRIX': ('fedsketchgate', {'k': TABLE[1]}),
-}
+MORE = {'FedSKETCHGATE, HEAPRIX': ('fedsketchgate', {'k': TABLE[1]})}
 _NOTE = (
   'Every client has a quadratic of its own: curvatures U(0.3, 2) and centres '
   'N(0, 1) in each of 64 coordinates, five full gradient steps, everybody in '

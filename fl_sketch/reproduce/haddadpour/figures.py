@@ -201,10 +201,7 @@ def _fewer_rounds(found, heaprix, tables) -> study.Claim:
   if not fewer:
     return summaries.claim(f'{text} %', {}, '>=', 1.0)
   return study.Claim(
-    f'{text} % ({"; ".join(told)})',
-    float(np.mean(fewer)),
-    '>=',
-    1.0,
+    f'{text} % ({"; ".join(told)})', float(np.mean(fewer)), '>=', 1.0
   )
 
 

@@ -165,11 +165,7 @@ def projection(
   'S4-Lem3.5', 'Chen, Lemma 3.5', printed='wrong', corrected='holds'
 )
 def preconditioner(
-  run: Run,
-  gradient_bound: float,
-  *,
-  delta: float,
-  form: str = 'corrected',
+  run: Run, gradient_bound: float, *, delta: float, form: str = 'corrected'
 ) -> float:
   r"""M of :math:`g^T \hat V_t^{-1/2} g \ge \|g\|^2 / M`, for every g and t.
 

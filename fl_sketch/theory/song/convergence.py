@@ -28,11 +28,7 @@ _LARGEST = {
 
 
 def largest_step(
-  theorem: str,
-  *,
-  smoothness: float,
-  alpha: float = 0.0,
-  local_steps: int = 1,
+  theorem: str, *, smoothness: float, alpha: float = 0.0, local_steps: int = 1
 ) -> float:
   """The largest step size of a theorem: 1 / (c (1 + alpha) L K).
 
@@ -117,12 +113,7 @@ def single_step_convex(
 
 @catalog.statement('S0-E3', 'Song, Theorem E.3', printed='holds')
 def single_step_nonconvex(
-  rounds: int,
-  *,
-  client_lr: float,
-  alpha: float,
-  smoothness: float,
-  gap: float,
+  rounds: int, *, client_lr: float, alpha: float, smoothness: float, gap: float
 ) -> float:
   """The least E||grad f(w^t)||^2, t <= T, is <= 2 gap / (eta (T + 1)); K = 1.
 
@@ -170,11 +161,7 @@ def convex(
   """
   rounds = checks.count('rounds', rounds)
   travelled = local_steps * check_step(
-    'F7',
-    client_lr,
-    smoothness=smoothness,
-    alpha=alpha,
-    local_steps=local_steps,
+    'F7', client_lr, smoothness=smoothness, alpha=alpha, local_steps=local_steps
   )
   distance = checks.at_least('distance_squared', distance_squared, 0)
   variance = checks.at_least('heterogeneity', heterogeneity, 0)
@@ -206,11 +193,7 @@ def strongly_convex(
   """
   rounds = checks.count('rounds', rounds)
   eta = check_step(
-    'F9',
-    client_lr,
-    smoothness=smoothness,
-    alpha=alpha,
-    local_steps=local_steps,
+    'F9', client_lr, smoothness=smoothness, alpha=alpha, local_steps=local_steps
   )
   mu = check_convexity(strong_convexity, smoothness)
   distance = checks.at_least('distance_squared', distance_squared, 0)

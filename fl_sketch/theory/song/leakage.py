@@ -65,11 +65,7 @@ def semi_smooth(
   'S0-7.6', 'Song, Lemma M.3', printed='wrong', corrected='holds'
 )
 def sketched_semi_smooth(
-  beta: float,
-  theta2: float,
-  tau: float,
-  gamma2: float,
-  form: str = 'corrected',
+  beta: float, theta2: float, tau: float, gamma2: float, form: str = 'corrected'
 ) -> tuple[float, float, float]:
   """(a, b, p) = (2 tau beta + 2 theta2 gamma2, tau^2 beta^2, 1/2) of L.
 

@@ -106,10 +106,7 @@ def convex_plan(
 
 
 @catalog.statement(
-  'S0-F10',
-  'Song, proof of Corollary F.10',
-  printed='wrong',
-  corrected='loose',
+  'S0-F10', 'Song, proof of Corollary F.10', printed='wrong', corrected='loose'
 )
 def strongly_convex_plan(
   target: float,
