@@ -1,5 +1,6 @@
 """Runs the attacks of a config; a stopped campaign resumes."""
 
+import contextlib
 import functools
 import pathlib
 from typing import Any
@@ -42,23 +43,24 @@ def run(
   Raises:
     ConfigError: the data has too few samples, or a table does not suit it.
     DataError: the dataset is not there.
-    WorkdirError: the folder is that of another config.
+    WorkdirError: the folder is that of another config, or in use.
   """
   victim, grid = victims.load(c, data_dir), settings.grid(c)
   number = lambda row: grid.index(_setting(row))
-  log = workdir.Records(folder, c, 'attacks.jsonl', number)
-  (log.folder / 'images').mkdir(exist_ok=True)
-  todo = [i for i in range(len(grid)) if i not in log.rows]
-  for i in tqdm.tqdm(todo, desc='attacks', disable=None):
-    row, images = attack(c, victim, grid[i])
-    if images is not None:
-      name = report.file_of(row)
-      np.savez_compressed(log.folder / 'images' / name, images=images)
-    log.add(i, row)
-  rows = [log.rows[i] for i in range(len(grid))]
-  report.write(c, victim, rows, log.folder)
-  files.replace(log.folder / 'measured_with.json', files.measured_with())
-  return rows
+  records = workdir.Records(folder, c, 'attacks.jsonl', number)
+  with contextlib.closing(records) as log:
+    (log.folder / 'images').mkdir(exist_ok=True)
+    todo = [i for i in range(len(grid)) if i not in log.rows]
+    for i in tqdm.tqdm(todo, desc='attacks', disable=None):
+      row, images = attack(c, victim, grid[i])
+      if images is not None:
+        name = report.file_of(row)
+        np.savez_compressed(log.folder / 'images' / name, images=images)
+      log.add(i, row)
+    rows = [log.rows[i] for i in range(len(grid))]
+    report.write(c, victim, rows, log.folder)
+    files.replace(log.folder / 'measured_with.json', files.measured_with())
+    return rows
 
 
 def attack(

@@ -6,6 +6,7 @@ it loops outside.
 """
 
 from collections.abc import Iterator, Mapping
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -173,7 +174,7 @@ def run(
     ConfigError: the config is wrong, the data is too large for a device, or
       there are several processes.
     DataError: the dataset is not there, or cannot be read.
-    WorkdirError: the folder holds something else.
+    WorkdirError: the folder holds something else, or another process uses it.
   """
   if jax.process_count() > 1:
     raise ValueError(
@@ -185,19 +186,19 @@ def run(
   todo = points(c)
   if c.feed == 'host':
     raise ValueError("Expected feed='auto' or 'device': points share the data.")
-  files = report.Files(folder, c)
-  total = sum(point.config.rounds for point in todo)
-  done = sum(todo[i].config.rounds for i in files.rows)
-  bar = progress_lib.Progress(total, done, c.cohort, progress)
-  try:
-    for group in groups(todo):
-      if not files.rows.keys() >= set(group):
-        _run_group(todo, group, files, data_dir, points_per_program, bar)
-  finally:
-    bar.close()
-  rows = [files.rows[i] for i in range(len(todo))]
-  files.report(rows)
-  return rows
+  with contextlib.closing(report.Files(folder, c)) as files:
+    total = sum(point.config.rounds for point in todo)
+    done = sum(todo[i].config.rounds for i in files.rows)
+    bar = progress_lib.Progress(total, done, c.cohort, progress)
+    try:
+      for group in groups(todo):
+        if not files.rows.keys() >= set(group):
+          _run_group(todo, group, files, data_dir, points_per_program, bar)
+    finally:
+      bar.close()
+    rows = [files.rows[i] for i in range(len(todo))]
+    files.report(rows)
+    return rows
 
 
 def groups(todo: list[Point]) -> Iterator[list[int]]:

@@ -1,19 +1,24 @@
 """The folder of one run: its config, its metrics, its summary."""
 
 from collections.abc import Callable, Collection
+import contextlib
+import fcntl
 import json
 import os
 import pathlib
+import platform
 from typing import Any
+import warnings
 
 from fl_sketch.experiment import config as config_lib, privacy_checks
 from fl_sketch.reporting import metrics
+from fl_sketch.rounds import processes
 from fl_sketch.utils import files
 import jax
 
 
 class WorkdirError(ValueError):
-  """The folder holds a run of another config."""
+  """The folder holds a run of another config, or another process uses it."""
 
 
 def resumable(config: config_lib.Config) -> set[str]:
@@ -60,6 +65,42 @@ def check(folder: pathlib.Path, config: Any, may_change: Collection[str]):
     )
 
 
+def lock(folder: pathlib.Path) -> contextlib.ExitStack:
+  """Locks a folder against other runs until the result is closed.
+
+  The first process of a run locks for all of them. The kernel unlocks when a
+  process ends, by SIGKILL too: a file that one left behind locks nothing.
+
+  Args:
+    folder: that exists.
+
+  Raises:
+    WorkdirError: a process uses the folder; the message names it.
+  """
+  path, locked, error = folder / 'lock', contextlib.ExitStack(), None
+  if jax.process_index() == 0:
+    file = locked.enter_context(open(path, 'a+'))
+    try:
+      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      if not path.exists() or not os.path.samefile(path, file.fileno()):
+        raise BlockingIOError  # the run before removed it a moment ago
+      file.truncate(0)
+      file.write(f'process {os.getpid()} on {platform.node()}')
+      file.flush()
+      locked.callback(path.unlink, missing_ok=True)
+    except BlockingIOError:
+      user = path.read_text() if path.exists() else 'another process'
+      error = WorkdirError(
+        f'{folder} is in use by {user}: end it, or name another workdir.'
+      )
+    except OSError as e:  # some network drives have no locks
+      warnings.warn(f'{folder} cannot be locked: {e}.', stacklevel=3)
+  if processes.any_process(error is not None):
+    locked.close()
+    raise error or WorkdirError(f'{folder} is in use.')
+  return locked
+
+
 class Workdir:
   """Files of a run; only the first process writes.
 
@@ -73,7 +114,7 @@ class Workdir:
       in `resumable`.
 
   Raises:
-    WorkdirError: it does not; the message names the fields.
+    WorkdirError: it does not, or another process uses the folder.
   """
 
   def __init__(self, folder: str | pathlib.Path, config: config_lib.Config):
@@ -84,6 +125,7 @@ class Workdir:
     self._file = None
     self._fields = files.as_json(config)
     check(self.folder, config, resumable(config))
+    self._lock = lock(self.folder)
 
   def begin(self, rounds_done: int) -> dict[str, Any]:
     """Writes the config, and cuts the metrics of rounds that are not done.
@@ -139,9 +181,10 @@ class Workdir:
     self._replace('summary.json', row | more | files.measured_with())
 
   def close(self):
-    """Closes metrics.jsonl."""
+    """Closes metrics.jsonl and unlocks the folder."""
     if self._file is not None:
       self._file.close()
+    self._lock.close()
 
   def _replace(self, name, content):
     if self._writes:
@@ -162,7 +205,8 @@ class Records:
     rows: of the finished points, by number.
 
   Raises:
-    WorkdirError: config.json is another config; the message names the fields.
+    WorkdirError: config.json is another config, or another process uses the
+      folder.
   """
 
   def __init__(
@@ -176,9 +220,14 @@ class Records:
     self.folder.mkdir(parents=True, exist_ok=True)
     # Finished points do not run again: no field may change.
     check(self.folder, config, may_change=())
+    self._lock = lock(self.folder)
     self._config, self._path = config, self.folder / name
     rows = metrics.read_metrics(self._path) if self._path.exists() else []
     self.rows = {number(row): row for row in rows}
+
+  def close(self):
+    """Unlocks the folder."""
+    self._lock.close()
 
   def add(self, number: int, row: dict[str, Any]):
     """Adds the row of a point, and writes config.json and the file."""

@@ -1,5 +1,6 @@
 """Sweeps: a point is a run of its own, whatever runs beside it."""
 
+import contextlib
 import json
 import math
 import shutil
@@ -7,6 +8,7 @@ import subprocess
 import sys
 
 from fl_sketch import experiment, sweeps, training
+from fl_sketch.experiment import config
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.sweeps import program as sweep_program, report as sweep_report
 from fl_sketch.training import placement, workdir
@@ -182,6 +184,15 @@ def test_another_config_is_refused(looped, tmp_path):
   (tmp_path / 'config.json').write_text('{"rounds"')
   with pytest.raises(workdir.WorkdirError, match='is not a config'):
     run(tmp_path, GRID)
+
+
+def test_a_folder_is_for_one_sweep_at_a_time(tmp_path):
+  """Catches two processes that play one sweep in one folder."""
+  c = config.Config.from_mapping(GRID)
+  with contextlib.closing(sweep_report.Files(tmp_path, c)):
+    with pytest.raises(workdir.WorkdirError, match='in use by process'):
+      run(tmp_path, GRID)
+  sweep_report.Files(tmp_path, c).close()
 
 
 def test_structural_fields_loop_outside(tmp_path):

@@ -2,8 +2,11 @@
 
 import errno
 import json
+import platform
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -24,7 +27,7 @@ from fl_sketch.training import (
 import jax
 import numpy as np
 import pytest
-from runs import SMALL
+from runs import ROOT, SMALL
 
 SAFL = SMALL | {
   'algorithm': 'safl',
@@ -131,7 +134,11 @@ def test_a_start_that_is_refused_closes_what_it_opened(copy, monkeypatch):
   """Catches a pool of threads and an orbax manager that nothing closes."""
   closed = []
   for cls in (workdir.Workdir, runner.Runner, checkpoints.Checkpoints):
-    close = lambda self, name=cls.__name__: closed.append(name)
+
+    def close(self, name=cls.__name__, close=cls.close):
+      closed.append(name)
+      close(self)
+
     monkeypatch.setattr(cls, 'close', close)
   with pytest.raises(workdir.WorkdirError, match='Expected rounds=7 >= 8'):
     train(copy, rounds=7)
@@ -192,6 +199,31 @@ def test_rounds_may_not_change_where_the_learning_rate_decays_over_them(
   train(tmp_path, rounds=2, final_server_lr=1e-5)
   with pytest.raises(workdir.WorkdirError, match='rounds: 2 there, 4 here'):
     train(tmp_path, rounds=4, final_server_lr=1e-5)
+
+
+USER = """
+import sys, time
+from fl_sketch.experiment import config
+from fl_sketch.training import workdir
+run = workdir.Workdir(sys.argv[1], config.Config())
+print('locked', flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_folder_is_for_one_run_at_a_time(tmp_path):
+  """Catches a requeued job that writes beside one that hangs."""
+  command = [sys.executable, '-c', USER, tmp_path]
+  with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as user:
+    try:
+      assert user.stdout.readline() == b'locked\n'
+      message = f'in use by process {user.pid} on {platform.node()}'
+      with pytest.raises(workdir.WorkdirError, match=message):
+        train(tmp_path)
+    finally:
+      user.kill()
+  for _ in range(2):  # a run unlocks where it ends
+    workdir.Workdir(tmp_path, config.Config()).close()
 
 
 def test_a_field_that_came_later_does_not_refuse_an_old_run(whole, copy):
