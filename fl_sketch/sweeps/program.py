@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
 
-# Where a device does not tell its memory, and how much of it points may take.
+# The memory of a device that does not report it; the share that points may use.
 DEVICE_MEMORY = 8 * 2**30
 MEMORY_SHARE = 0.7
 
@@ -24,10 +24,10 @@ class Result(NamedTuple):
   """How a point ended.
 
   Attributes:
-    rows: metrics of every round, up to the last that was finite.
+    rows: records of its rounds, up to the last that was finite.
     diverged: whether there are fewer of them than rounds.
     seconds: this point's share of the time of its chunk.
-    about: what its summary says beside metrics.
+    about: fields of its summary beside metrics.
   """
 
   rows: list[dict[str, Any]]
@@ -37,11 +37,11 @@ class Result(NamedTuple):
 
 
 class Program:
-  """Rounds and evaluation of any points like the one given.
+  """Compiles and runs points that differ in seeds and hyperparameters.
 
   Args:
     exp: of one point.
-    mesh: over which devices the clients of every point are spread.
+    mesh: the devices over which the clients of every point are spread.
     configs: of all points; they may differ in seeds and hyperparameters.
 
   Raises:
@@ -100,8 +100,9 @@ class Program:
       + used.output_size_in_bytes
       - data
     )
-    told = (self.mesh.devices.flat[0].memory_stats() or {}).get('bytes_limit')
-    memory = MEMORY_SHARE * (told or DEVICE_MEMORY) - data
+    stats = self.mesh.devices.flat[0].memory_stats() or {}
+    limit = stats.get('bytes_limit') or DEVICE_MEMORY
+    memory = MEMORY_SHARE * limit - data
     return max(1, int(memory / each))
 
   def run(
@@ -115,7 +116,7 @@ class Program:
 
     Args:
       exps: of the points.
-      count: the results of only so many of them are wanted.
+      count: how many of them, the first, have results; others fill a chunk.
       bar: advances by a round for every round of these.
       secrets: of private points, one each.
     """
@@ -147,13 +148,13 @@ class Program:
     return [Result(t.rows, t.diverged, seconds, t.about) for t in tracks]
 
   def _step(self, exps):
-    """The jitted rounds of so many points; cohorts and key may be shared."""
+    """The jitted rounds of as many points; cohorts and key may be shared."""
     if len(exps) not in self._steps:
       fn = self._round_fn
       if len(exps) > 1:
-        own = (None if one else 0 for one in (self._one_seed, self._one_key))
-        noise = (0,) * (self._private)
-        fn = jax.vmap(fn, (0, 0, *own, None, *noise))
+        axes = [None if one else 0 for one in (self._one_seed, self._one_key)]
+        noise_axis = [0] * self._private
+        fn = jax.vmap(fn, (0, 0, *axes, None, *noise_axis))
       self._steps[len(exps)] = jax.jit(fn, donate_argnums=1)
     return self._steps[len(exps)]
 
@@ -167,8 +168,8 @@ class Program:
     return mesh_lib.place(self.mesh, _stacked(starts, jnp))
 
   def _key(self, exps):
-    wanted = exps[:1] if self._one_key else exps
-    keys = [jax.random.key(exp.config.key_seed) for exp in wanted]
+    distinct = exps[:1] if self._one_key else exps
+    keys = [jax.random.key(exp.config.key_seed) for exp in distinct]
     return mesh_lib.place(self.mesh, _stacked(keys, jnp))
 
   def _cohorts(self, exps, done, roots):
@@ -181,19 +182,18 @@ class Program:
       (seed, root): [pad(sample(r, root)) for r in per_dispatch]
       for (seed, root), sample in samples.items()
     }
-    own = [sampled[draw] for draw in draws]
-    wanted = own[:1] if self._one_seed else own
-    stacked = _stacked([_stacked(cohorts, np) for cohorts in wanted], np)
-    axes = [None] * ((len(per_dispatch) > 1) + (len(wanted) > 1))
+    by_point = [sampled[draw] for draw in draws]
+    distinct = by_point[:1] if self._one_seed else by_point
+    stacked = _stacked([_stacked(cohorts, np) for cohorts in distinct], np)
+    axes = [None] * ((len(per_dispatch) > 1) + (len(distinct) > 1))
     stacked = stacked._replace(outcome=None)
-    return mesh_lib.place(self.mesh, stacked, P(*axes, comms.SHARD)), own
+    return mesh_lib.place(self.mesh, stacked, P(*axes, comms.SHARD)), by_point
 
   def _evaluate_all(self, tracks, params, count):
     leaves, tree = jax.tree.flatten(params)
     for i, track in enumerate(tracks):
-      own = leaves if count == 1 else [x[i] for x in leaves]
-      one = jax.tree.unflatten(tree, own)
-      track.evaluated(self._evaluate(one))
+      model = leaves if count == 1 else [x[i] for x in leaves]
+      track.evaluated(self._evaluate(jax.tree.unflatten(tree, model)))
 
 
 class _Track:

@@ -1,4 +1,4 @@
-"""The loop: sample, round, evaluate, log, checkpoint, resume."""
+"""The training loop: play rounds, evaluate, log, checkpoint, resume."""
 
 from collections.abc import Iterator
 import contextlib
@@ -45,17 +45,17 @@ def train(
   mesh: jax.sharding.Mesh | None = None,
   progress: bool = True,
 ) -> Result:
-  """Runs an experiment in a folder, or goes on where an earlier start ended.
+  """Trains an experiment in a folder, or resumes it where it ended.
 
   The folder gets config.json, metrics.jsonl, checkpoints/, pictures, secret/ if
   the run is private, and at the end summary.json; see `workdir.Workdir`. A
   resumed run ends with the same bits as one that was never stopped, `seconds`
-  apart.
+  apart; with other devices or another lanes_per_step, up to rounding.
 
   Args:
     exp: from `experiment.build`.
     folder: the workdir.
-    mesh: over which devices; all of them by default.
+    mesh: the devices of the run; all of them by default.
     progress: whether to show a bar on stderr.
 
   Raises:
@@ -67,7 +67,7 @@ def train(
     CheckpointError: it holds checkpoints, none of which can be read.
     SaveError: a file cannot be written, as on a full disk.
     TooLargeError: the run does not fit the machine; says what to change.
-    PlacementError: what the config wants on the devices cannot lie there.
+    PlacementError: the devices cannot hold what the config places on them.
   """
   mesh = mesh_lib.cohort_mesh() if mesh is None else mesh
   with _catch_signals() as caught, _Loop(exp, folder, mesh, progress) as loop:
@@ -261,5 +261,5 @@ def _catch_signals() -> Iterator[list[int]]:
 
 
 def _stopped(caught) -> bool:
-  """Whether any process was told to stop; all must leave the loop together."""
+  """Whether a signal stopped any process; all must leave the loop together."""
   return processes.any_process(bool(caught))
