@@ -77,7 +77,14 @@ class Program:
     evaluate = jax.jit(rounds.run_evaluation(exp.metrics_fn, mesh))
     self._evaluate = log_lib.evaluator(evaluate, exp, mesh)
     self._data = mesh_lib.place(mesh, exp.data)
-    self._steps = {}
+    self._programs = {}
+
+    def init(hyper, params):
+      state = rounds.init(exp.make(hyper), params, c.population)
+      # Copies, or jit would return the buffers of the parameters.
+      return jax.tree.map(jnp.copy, state)
+
+    self._init = init
 
   def most_points(self, exp: experiment.Experiment) -> int:
     """How many points to run at once on the devices of the mesh."""
@@ -149,23 +156,24 @@ class Program:
 
   def _step(self, exps):
     """The jitted rounds of as many points; cohorts and key may be shared."""
-    if len(exps) not in self._steps:
-      fn = self._round_fn
-      if len(exps) > 1:
-        axes = [None if one else 0 for one in (self._one_seed, self._one_key)]
-        noise_axis = [0] * self._private
-        fn = jax.vmap(fn, (0, 0, *axes, None, *noise_axis))
-      self._steps[len(exps)] = jax.jit(fn, donate_argnums=1)
-    return self._steps[len(exps)]
+    shared = (None if one else 0 for one in (self._one_seed, self._one_key))
+    axes = 0, 0, *shared, None, *[0] * self._private
+    return self._jitted(self._round_fn, len(exps), axes, donate_argnums=1)
 
   def _start(self, exps):
     """(hyperparameters, state before the first round) of the points."""
-    starts = []
-    for exp in exps:
-      algorithm = exp.make(exp.hyper)
-      state = rounds.init(algorithm, exp.params, exp.config.population)
-      starts.append((exp.hyper, state))
-    return mesh_lib.place(self.mesh, _stacked(starts, jnp))
+    starts = _stacked([(exp.hyper, exp.params) for exp in exps], jnp)
+    starts = mesh_lib.place(self.mesh, starts)
+    whole = mesh_lib.whole(self.mesh)
+    init = self._jitted(self._init, len(exps), (0, 0), out_shardings=whole)
+    return starts[0], init(*starts)
+
+  def _jitted(self, fn, points, axes, **options):
+    """Jits fn, of one point or vmapped over more, once for each number."""
+    if (fn, points) not in self._programs:
+      many = fn if points == 1 else jax.vmap(fn, axes)
+      self._programs[fn, points] = jax.jit(many, **options)
+    return self._programs[fn, points]
 
   def _key(self, exps):
     distinct = exps[:1] if self._one_key else exps

@@ -125,8 +125,7 @@ def test_vmapped_points_of_several_seeds_are_the_looped_ones(
   assert [row['values'] for row in again] == [row['values'] for row in rows]
   assert_close(numbers(again), numbers(rows))
   (program,) = made
-  (step,) = program._steps.values()
-  assert step._cache_size() == 1
+  assert [fn._cache_size() for fn in program._programs.values()] == [1, 1]
 
 
 def test_vmapped_points_of_one_seed_are_single_runs(diverging, tmp_path):
