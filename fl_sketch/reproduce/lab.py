@@ -121,13 +121,13 @@ class Lab:
     fields = json.loads(json.dumps(dict(fields)))
     self.played[name] = fields
     if path.exists():
-      known = json.loads(path.read_text())
-      if known['fields'] != fields:
+      record = json.loads(path.read_text())
+      if record['fields'] != fields:
         raise ValueError(
-          f'Expected {path} to be of {fields}, not of {known["fields"]}; take '
+          f'Expected {path} to be of {fields}, not of {record["fields"]}; take '
           'another workdir.'
         )
-      return known['result']
+      return record['result']
     result = json.loads(json.dumps(compute()))
     path.parent.mkdir(parents=True, exist_ok=True)
     files.replace(path, {'fields': fields, 'result': result})
@@ -172,8 +172,8 @@ class Run:
       f64[points], f64[points].
     """
     rows = reporting.read_metrics(self.folder / 'metrics.jsonl')
-    found = [(r[x], r[metric]) for r in rows if metric in r and x in r]
-    xs, ys = np.array(found, float).reshape(-1, 2).T
+    points = [(r[x], r[metric]) for r in rows if metric in r and x in r]
+    xs, ys = np.array(points, float).reshape(-1, 2).T
     return xs + (x == 'round'), ys
 
   def reaches(

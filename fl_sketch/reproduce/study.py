@@ -71,9 +71,9 @@ class Picture(NamedTuple):
 
 def drawn(caption: str, ax: axes.Axes) -> Picture:
   """The picture of its only axes."""
-  found = ax.get_figure(root=True)
-  assert found is not None
-  return Picture(caption, found)
+  fig = ax.get_figure(root=True)
+  assert fig is not None
+  return Picture(caption, fig)
 
 
 class Report(NamedTuple):

@@ -74,8 +74,8 @@ def figure_1(lab: lab_lib.Lab) -> study.Report:
 def _rank_correlation(sized) -> float:
   shares = [share for _, share in sized]
   losses = [report.mean(runs, 'train_loss') for runs in sized.values()]
-  found: Any = scipy.stats.spearmanr(shares, losses)
-  return float(found.statistic)
+  correlation: Any = scipy.stats.spearmanr(shares, losses)
+  return float(correlation.statistic)
 
 
 def _wins(race, name) -> study.Claim:

@@ -23,10 +23,10 @@ def headline(lab: lab_lib.Lab) -> study.Report:
     setting = make(lab)
     race = report.methods(lab, setting)
     target = 0.95 * report.mean(race['fedadam', 1.0])
-    found = {who: report.uplink_to(r, target) for who, r in race.items()}
-    claims += [_point(name, race), _bytes(name, found)]
+    uplinks = {who: report.uplink_to(r, target) for who, r in race.items()}
+    claims += [_point(name, race), _bytes(name, uplinks)]
     seeds[name] = report.seeds(race)
-    tables.append(_table(name, found, target))
+    tables.append(_table(name, uplinks, target))
     tables.append(report.table(lab, setting, race, name))
     caption = f'{name}: test accuracy against the uplink of all clients'
     pictures.append(study.Picture(caption, report.draw(race, {})))
@@ -62,14 +62,16 @@ def _point(name, race) -> study.Claim:
   )
 
 
-def _bytes(name, found) -> study.Claim:
+def _bytes(name, uplinks) -> study.Claim:
   """Each at its best share, a seed that never gets there counting as never."""
-  of_all = {key: sum(uplinks) for key, uplinks in found.items()}
-  ours = min((k for k in found if k[0] == 'safl'), key=of_all.__getitem__)
-  first = min((k for k in found if k[0] != 'safl'), key=of_all.__getitem__)
+  of_all = {key: sum(by_seed) for key, by_seed in uplinks.items()}
+  ours = min((k for k in uplinks if k[0] == 'safl'), key=of_all.__getitem__)
+  first = min((k for k in uplinks if k[0] != 'safl'), key=of_all.__getitem__)
   ratio, error = math.nan, math.nan
   if math.isfinite(of_all[ours]):
-    ratio, error = lab_lib.mean_and_error(np.divide(found[ours], found[first]))
+    ratio, error = lab_lib.mean_and_error(
+      np.divide(uplinks[ours], uplinks[first])
+    )
   return study.Claim(
     f"{name}: uplink to 95 % of FedAdam's accuracy, over that of the first "
     f'other method ({first[0]}, {first[1]:g} d), both at the better of d / 100 '
@@ -81,11 +83,11 @@ def _bytes(name, found) -> study.Claim:
   )
 
 
-def _table(name, found, target) -> study.Table:
+def _table(name, uplinks, target) -> study.Table:
   caption = f"{name}: uplink of all clients until 95 % of FedAdam's accuracy"
   rows = [
-    [who, f'{share:g}', ', '.join(map(_megabytes, uplinks))]
-    for (who, share), uplinks in found.items()
+    [who, f'{share:g}', ', '.join(map(_megabytes, by_seed))]
+    for (who, share), by_seed in uplinks.items()
   ]
   head = 'method', 'share of d', 'MB, of each seed'
   return study.Table(f'{caption}, {100 * target:.1f} %', head, rows)

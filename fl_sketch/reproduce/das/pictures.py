@@ -56,10 +56,10 @@ def curves(
   return fig
 
 
-def paths(found: Sequence[dict[str, Any]]) -> figure.Figure:
+def paths(trajectories: Sequence[dict[str, Any]]) -> figure.Figure:
   """Panels by start and C, of `grid_lib.trajectories` with the first noise."""
   fig, axes = _panels()
-  first = [f for f in found if f['noise_seed'] == 0]
+  first = [f for f in trajectories if f['noise_seed'] == 0]
   for ax, one in zip(axes.flat, first, strict=True):
     names = grid_lib.ALGORITHMS.values()
     for i, (path, name) in enumerate(zip(one['paths'], names, strict=True)):

@@ -104,7 +104,7 @@ def _reversed(lab, runs):
       f'q = 0.01, from {name[:2]}, smallest over C = 40 and 50 and all rates'
     )
     claims.append(summaries.claim(text, ratio[:, 1:3], '>=', 1.0))
-  clip, normalise = (found[1] for found in grid.floors(lab))
+  clip, normalise = (values[1] for values in grid.floors(lab))
   text = (
     'counter-claim: the floor of normalising over that of clipping, without '
     f'noise, C = 50, rate 0.004: {normalise:.2e} over {clip:.2e}'
@@ -136,8 +136,8 @@ def _privacy(runs):
   for q in runs.axes['q']:
     z = grid.noise_multiplier(q)
     fields = grid.FIELDS | {'rounds': 500, 'noise_multiplier': z}
-    told = experiment.account(config_lib.Config(**fields)).statement
-    rows.append([f'{q:g}', f'{z:.4f}', f'{told.epsilon:.4g}'])
+    statement = experiment.account(config_lib.Config(**fields)).statement
+    rows.append([f'{q:g}', f'{z:.4f}', f'{statement.epsilon:.4g}'])
   head = 'q', 'noise multiplier z', 'true epsilon at delta 1e-6'
   return study.Table('What the formula for epsilon 5 is worth.', head, rows)
 
@@ -190,14 +190,14 @@ def figure_2(lab: lab_lib.Lab) -> study.Report:
 
 def figure_3(lab: lab_lib.Lab) -> study.Report:
   """Trajectories in a plane."""
-  found = grid.trajectories(lab)
+  paths = grid.trajectories(lab)
   places = {'plane': 'in the plane of the figure', 'space': 'in all dimensions'}
   claims, rows = [], []
   for start, clip in itertools.product(grid.STARTS, grid.CLIPS):
     name, cells = grid.STARTS[start][:2], []
     at = {'start_scale': start, 'clip_norm': clip}
     for place, words in places.items():
-      ends = np.array([f[place] for f in found if at.items() <= f.items()])
+      ends = np.array([f[place] for f in paths if at.items() <= f.items()])
       cells += [lab_lib.shown(ends[:, i], digits=3) for i in (0, 1)]
       if clip == max(grid.CLIPS):
         text = (
@@ -211,12 +211,12 @@ def figure_3(lab: lab_lib.Lab) -> study.Report:
   caption = (
     f'Distance from w* at the end, of moving averages of {grid.SMOOTH} rounds.'
   )
-  ends = [{k: v for k, v in f.items() if k != 'paths'} for f in found]
+  ends = [{k: v for k, v in f.items() if k != 'paths'} for f in paths]
   return study.Report(
     claims,
     {'distance from w* at the end': ends},
     [study.Table(caption, ('start', 'C', *head), rows)],
-    [study.Picture(pictures.PATHS, pictures.paths(found))],
+    [study.Picture(pictures.PATHS, pictures.paths(paths))],
     [_SETTING, _PLANE],
   )
 

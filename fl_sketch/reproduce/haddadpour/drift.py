@@ -36,9 +36,9 @@ _NOTE = (
 def drift(lab: lab_lib.Lab) -> study.Report:
   """Which of the three ways finds the optimum of unlike clients."""
   ways = WAYS if lab.scale == 'quick' else WAYS | MORE
-  found = {name: _excess(lab, name, *way) for name, way in ways.items()}
-  end = {name: x[:, -len(x[0]) // 4 :].mean(1) for name, x in found.items()}
-  least = found[PRIVIX].min(1)
+  excess = {name: _excess(lab, name, *way) for name, way in ways.items()}
+  end = {name: x[:, -len(x[0]) // 4 :].mean(1) for name, x in excess.items()}
+  least = excess[PRIVIX].min(1)
   ratio = end[PRINTED] / end[PRIVIX]
   claims = [
     summaries.claim(
@@ -46,7 +46,7 @@ def drift(lab: lab_lib.Lab) -> study.Report:
     ),
     study.Claim(
       'FedSKETCHGATE with a linear decoder: excess at the end, the worst seed',
-      float(found[GATE][:, -1].max()),
+      float(excess[GATE][:, -1].max()),
       '<=',
       1e-9,
     ),
@@ -57,14 +57,14 @@ def drift(lab: lab_lib.Lab) -> study.Report:
       1.0,
     ),
   ]
-  seeds = {name: x[:, -1].tolist() for name, x in found.items()}
+  seeds = {name: x[:, -1].tolist() for name, x in excess.items()}
   table = study.Table(
     'Excess over the last quarter of the rounds, seeds 0 to 2',
     ('way', *(f'seed {i}' for i in range(len(least)))),
     [[name, *(f'{v:.2g}' for v in x)] for name, x in end.items()],
   )
   caption = 'Excess of the loss over its start, geometric mean over seeds.'
-  picture = study.drawn(caption, _draw(found))
+  picture = study.drawn(caption, _draw(excess))
   return study.Report(claims, seeds, [table], [picture], [_NOTE])
 
 
@@ -130,9 +130,9 @@ def _loss(params, batch):
   return 0.5 * (curvature * (params['w'][None] - center) ** 2).sum()
 
 
-def _draw(found):
+def _draw(excess):
   ax = reporting.new_axes('round', '(f - f*) / (start)')
-  for i, (name, x) in enumerate(found.items()):
+  for i, (name, x) in enumerate(excess.items()):
     ax.plot(np.exp(np.log(x + 1e-30).mean(0)), label=name, **reporting.look(i))
   ax.set_yscale('log')
   ax.legend(fontsize=8, frameon=False)

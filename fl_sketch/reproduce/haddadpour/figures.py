@@ -44,43 +44,43 @@ _PANELS = 'Means over seeds, as far as all of them went.'
 
 def figure_1(lab: lab_lib.Lab) -> study.Report:
   """Devices that are alike."""
-  found = _found(lab, 'alike')
+  race = _race(lab, 'alike')
   small, large = runs_lib.tables(lab)
   heaprix = lambda tau, table: Cell('FS-HEAPRIX', tau, table)
   against = {}
   for tau, table in runs_lib.panels(lab):
     if table == large:
       against |= report.gap(
-        found, Cell(runs_lib.FEDSGD, tau), heaprix(tau, table)
+        race, Cell(runs_lib.FEDSGD, tau), heaprix(tau, table)
       )
   claims = [
-    *_claims_of_heaprix(lab, 'alike', found),
-    _transferred(lab, found, small),
+    *_claims_of_heaprix(lab, 'alike', race),
+    _transferred(lab, race, small),
     summaries.claim(
       f'test accuracy of FedSGD above that of HEAPRIX at {large}, points',
       against,
       '<=',
       2.0,
     ),
-    _fewer_rounds(found, heaprix, (small, large)),
-    _larger_tables(lab, found),
+    _fewer_rounds(race, heaprix, (small, large)),
+    _larger_tables(lab, race),
   ]
-  return _report(lab, 'alike', claims, found, _RATES, _BYTES)
+  return _report(lab, 'alike', claims, race, _RATES, _BYTES)
 
 
 def figure_2(lab: lab_lib.Lab) -> study.Report:
   """Devices of two classes each, with gradient tracking."""
-  found = _found(lab, 'unlike')
+  race = _race(lab, 'unlike')
   small = runs_lib.tables(lab)[0]
   names = runs_lib.PRIVIX['unlike'], runs_lib.HEAPRIX['unlike']
   above, drop = {}, {}
   for name in names:
     for table in runs_lib.tables(lab):
       one = Cell(runs_lib.SKETCHED, 1, table)
-      above |= report.gap(found, Cell(name, 1, table), one)
-    drop |= report.gap(found, Cell(name, 1, small), Cell(name, 5, small))
+      above |= report.gap(race, Cell(name, 1, table), one)
+    drop |= report.gap(race, Cell(name, 1, small), Cell(name, 5, small))
   claims = [
-    *_claims_of_heaprix(lab, 'unlike', found),
+    *_claims_of_heaprix(lab, 'unlike', race),
     summaries.claim(
       'test accuracy above that of SketchedSGD with the same table, points',
       above,
@@ -93,9 +93,9 @@ def figure_2(lab: lab_lib.Lab) -> study.Report:
       '>=',
       0.0,
     ),
-    _larger_tables(lab, found),
+    _larger_tables(lab, race),
   ]
-  return _report(lab, 'unlike', claims, found, _RATES, _BYTES, _EVERYBODY)
+  return _report(lab, 'unlike', claims, race, _RATES, _BYTES, _EVERYBODY)
 
 
 def headline(lab: lab_lib.Lab) -> study.Report:
@@ -105,10 +105,10 @@ def headline(lab: lab_lib.Lab) -> study.Report:
     dense, rivals = Cell(runs_lib.FEDSGD, 5), _rivals(lab, devices)
     tried = [] if devices == 'alike' else [_small_gain(lab)]
     cells = (dense, *rivals, *tried)
-    found = {cell: runs_lib.race(lab, devices, cell) for cell in cells}
-    claims += [_behind(found, devices, dense, cell) for cell in rivals]
-    seeds[devices] = report.seeds(found)
-    table = report.table(lab, devices, found)
+    race = {cell: runs_lib.race(lab, devices, cell) for cell in cells}
+    claims += [_behind(race, devices, dense, cell) for cell in rivals]
+    seeds[devices] = report.seeds(race)
+    table = report.table(lab, devices, race)
     tables.append(table._replace(caption=f'{devices}: {table.caption}'))
   fair = (
     f'With tables of {runs_lib.matched(lab)} HEAPRIX sends, second uplink and '
@@ -119,12 +119,12 @@ def headline(lab: lab_lib.Lab) -> study.Report:
   return study.Report(claims, seeds, tables, notes=notes)
 
 
-def _behind(found, devices, dense, cell) -> study.Claim:
-  ratio = runs_lib.uplink(found[dense]) / runs_lib.uplink(found[cell])
+def _behind(race, devices, dense, cell) -> study.Claim:
+  ratio = runs_lib.uplink(race[dense]) / runs_lib.uplink(race[cell])
   return summaries.claim(
     f'{devices}: test accuracy of FedSGD above that of {cell}, {ratio:.1f} '
     'times fewer bytes up, points',
-    report.gap(found, dense, cell),
+    report.gap(race, dense, cell),
     '<=',
     2.0,
   )
@@ -147,18 +147,18 @@ def _small_gain(lab) -> Cell:
   return Cell(runs_lib.SMALL_GAIN, 5, runs_lib.tables(lab)[1])
 
 
-def _found(lab, devices) -> report.Found:
+def _race(lab, devices) -> report.Race:
   cells = runs_lib.cells(lab, devices)
   return {cell: runs_lib.race(lab, devices, cell) for cell in cells}
 
 
-def _claims_of_heaprix(lab, devices, found) -> list[study.Claim]:
+def _claims_of_heaprix(lab, devices, race) -> list[study.Claim]:
   """HEAPRIX beside PRIVIX: never behind, ahead with small tables."""
   small = runs_lib.tables(lab)[0]
   every, ahead = {}, {}
   for tau, table in runs_lib.panels(lab):
     names = runs_lib.HEAPRIX[devices], runs_lib.PRIVIX[devices]
-    pair = report.gap(found, *(Cell(name, tau, table) for name in names))
+    pair = report.gap(race, *(Cell(name, tau, table) for name in names))
     every |= pair
     ahead |= pair if table == small and tau > 1 else {}
   text = 'test accuracy of HEAPRIX above that of PRIVIX'
@@ -168,50 +168,50 @@ def _claims_of_heaprix(lab, devices, found) -> list[study.Claim]:
   ]
 
 
-def _transferred(lab, found, small) -> study.Claim:
+def _transferred(lab, race, small) -> study.Claim:
   """What PRIVIX loses at tau = 5 with the rate of tau = 1."""
   text = f'points that PRIVIX loses at {small}, tau = 5, with the rate tuned'
   one, five = (Cell('FS-PRIVIX', tau, small) for tau in (1, 5))
-  if five not in found:
+  if five not in race:
     return summaries.claim(f'{text} at tau = 1', {}, '>=', 10.0)
-  given = runs_lib.rates(lab, 'alike', one)
-  runs = found[five]
-  if given != runs_lib.rates(lab, 'alike', five):
-    runs = runs_lib.play(lab, 'alike', five, given, '-rate-of-tau1')
-  lost = runs_lib.accuracy(found[five]) - runs_lib.accuracy(runs)
-  text = f'{text} at tau = 1, {given["client_lr"]:g}'
+  rates = runs_lib.rates(lab, 'alike', one)
+  runs = race[five]
+  if rates != runs_lib.rates(lab, 'alike', five):
+    runs = runs_lib.play(lab, 'alike', five, rates, '-rate-of-tau1')
+  lost = runs_lib.accuracy(race[five]) - runs_lib.accuracy(runs)
+  text = f'{text} at tau = 1, {rates["client_lr"]:g}'
   return summaries.claim(text, lost, '>=', 10.0)
 
 
-def _fewer_rounds(found, heaprix, tables) -> study.Claim:
+def _fewer_rounds(race, heaprix, tables) -> study.Claim:
   """Whether HEAPRIX needs fewer rounds where clients take more steps."""
   text = 'share of the steps to a larger tau with fewer rounds of HEAPRIX to 90'
-  told, times = [], {}
+  texts, times = [], {}
   for table in tables:
     cells = [heaprix(tau, table) for tau in (1, 2, 5)]
     times[table] = [
-      float(np.mean([r.reaches(0.9, x='round') for r in found[cell]]))
+      float(np.mean([r.reaches(0.9, x='round') for r in race[cell]]))
       for cell in cells
-      if cell in found
+      if cell in race
     ]
-    told.append(f'{table}: {", ".join(map(study.rounds, times[table]))}')
+    texts.append(f'{table}: {", ".join(map(study.rounds, times[table]))}')
   fewer = [
-    b < a for found in times.values() for a, b in itertools.pairwise(found)
+    b < a for rounds in times.values() for a, b in itertools.pairwise(rounds)
   ]
   if not fewer:
     return summaries.claim(f'{text} %', {}, '>=', 1.0)
   return study.Claim(
-    f'{text} % ({"; ".join(told)})', float(np.mean(fewer)), '>=', 1.0
+    f'{text} % ({"; ".join(texts)})', float(np.mean(fewer)), '>=', 1.0
   )
 
 
-def _larger_tables(lab, found) -> study.Claim:
+def _larger_tables(lab, race) -> study.Claim:
   """Every method with the large table beside itself with the small one."""
   small, large = runs_lib.tables(lab)
   values = {}
-  for cell in found:
+  for cell in race:
     if cell.table == large:
-      values |= report.gap(found, cell, cell._replace(table=small))
+      values |= report.gap(race, cell, cell._replace(table=small))
   return summaries.claim(
     f'test accuracy with {large} above that with {small}, points',
     values,
@@ -220,17 +220,17 @@ def _larger_tables(lab, found) -> study.Claim:
   )
 
 
-def _report(lab, devices, claims, found, *notes) -> study.Report:
+def _report(lab, devices, claims, race, *notes) -> study.Report:
   pictures = [
-    study.Picture(_PANELS, report.draw(found)),
+    study.Picture(_PANELS, report.draw(race)),
     study.Picture(
-      f'{_PANELS} Dashed: the smaller table.', report.draw_bytes(found)
+      f'{_PANELS} Dashed: the smaller table.', report.draw_bytes(race)
     ),
   ]
   return study.Report(
     claims,
-    report.seeds(found),
-    [report.table(lab, devices, found)],
+    report.seeds(race),
+    [report.table(lab, devices, race)],
     pictures,
     notes,
   )

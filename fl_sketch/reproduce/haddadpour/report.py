@@ -9,30 +9,30 @@ from fl_sketch.reproduce.haddadpour.runs import Cell, Runs
 from matplotlib import figure
 import numpy as np
 
-Found = dict[Cell, Runs]
+Race = dict[Cell, Runs]
 _METHODS = (
   runs_lib.FEDSGD, runs_lib.SKETCHED, 'FS-PRIVIX', 'FS-HEAPRIX',
   'FSGATE-PRIVIX', 'FSGATE-HEAPRIX', runs_lib.LITERAL,
 )  # fmt: skip
 
 
-def gap(found: Found, some: Cell, other: Cell) -> dict[str, np.ndarray]:
+def gap(race: Race, some: Cell, other: Cell) -> dict[str, np.ndarray]:
   """Test accuracy of `some` above that of `other`, in points, by seed.
 
   Returns:
     One entry by the name of the cell, the one with a table, or none if one of
     the two was not run.
   """
-  if some not in found or other not in found:
+  if some not in race or other not in race:
     return {}
-  apart = [runs_lib.accuracy(found[cell]) for cell in (some, other)]
+  apart = [runs_lib.accuracy(race[cell]) for cell in (some, other)]
   return {str(some if some.table else other): apart[0] - apart[1]}
 
 
-def seeds(found: Found) -> dict[str, Any]:
+def seeds(race: Race) -> dict[str, Any]:
   """The numbers of every seed, for the JSON."""
   return summaries.seeds(
-    found,
+    race,
     lambda run: {
       'diverged': run.diverged,
       'test_accuracy': run.final(last=runs_lib.LAST),
@@ -43,11 +43,11 @@ def seeds(found: Found) -> dict[str, Any]:
   )
 
 
-def table(lab: lab_lib.Lab, devices: str, found: Found) -> study.Table:
+def table(lab: lab_lib.Lab, devices: str, race: Race) -> study.Table:
   """A row a cell: bytes, how much less they are, rates, loss, accuracy."""
-  dense = max(runs_lib.uplink(runs) for runs in found.values())
+  dense = max(runs_lib.uplink(runs) for runs in race.values())
   rows = []
-  for cell, runs in found.items():
+  for cell, runs in race.items():
     sent = runs_lib.uplink(runs)
     lost = sum(run.diverged for run in runs)
     loss = [r.final('train_loss', last=10) for r in runs if not r.diverged]
@@ -76,9 +76,9 @@ def table(lab: lab_lib.Lab, devices: str, found: Found) -> study.Table:
   return study.Table(caption, head, rows)
 
 
-def draw(found: Found) -> figure.Figure:
+def draw(race: Race) -> figure.Figure:
   """Training loss and test accuracy against rounds: a pair a tau and table."""
-  sizes, taus = _sizes_and_taus(found)
+  sizes, taus = _sizes_and_taus(race)
   titles = []
   for rows, cols in sizes:
     titles += [f'tau = {tau}, ({rows}, {cols})' for tau in taus]
@@ -90,7 +90,7 @@ def draw(found: Found) -> figure.Figure:
     sharex=True,
     sharey='row',
   )
-  for cell, runs in found.items():
+  for cell, runs in race.items():
     for size in [cell.table] if cell.table else sizes:
       row, column = 2 * sizes.index(size), taus.index(cell.steps)
       loss, accuracy = axes[row : row + 2, column]
@@ -109,13 +109,13 @@ def draw(found: Found) -> figure.Figure:
   return fig
 
 
-def draw_bytes(found: Found) -> figure.Figure:
+def draw_bytes(race: Race) -> figure.Figure:
   """Test accuracy against the bytes of all clients, a panel a tau."""
-  sizes, taus = _sizes_and_taus(found)
+  sizes, taus = _sizes_and_taus(race)
   titles = [f'tau = {tau}' for tau in taus]
   size = 2 + 4.6 * len(taus), 4.2
   fig, (axes,) = summaries.panels(titles, len(taus), size, sharey='row')
-  for cell, runs in found.items():
+  for cell, runs in race.items():
     table = f' ({cell.table[0]}, {cell.table[1]})' if cell.table else ''
     look = _look(cell)
     if cell.table == sizes[0] and len(sizes) > 1:
@@ -129,9 +129,9 @@ def draw_bytes(found: Found) -> figure.Figure:
   return fig
 
 
-def _sizes_and_taus(found: Found) -> tuple[list[runs_lib.Table], list[int]]:
-  sizes = sorted({cell.table for cell in found if cell.table})
-  return sizes, sorted({cell.steps for cell in found})
+def _sizes_and_taus(race: Race) -> tuple[list[runs_lib.Table], list[int]]:
+  sizes = sorted({cell.table for cell in race if cell.table})
+  return sizes, sorted({cell.steps for cell in race})
 
 
 def _look(cell: Cell) -> dict[str, Any]:

@@ -71,18 +71,18 @@ def cells(lab: lab_lib.Lab, devices: str) -> list[Cell]:
     lab: at whose scale.
     devices: 'alike' or 'unlike'.
   """
-  found = []
+  every = []
   for steps, table in panels(lab):
-    found += [
+    every += [
       Cell(FEDSGD, steps),
       Cell(PRIVIX[devices], steps, table),
       Cell(HEAPRIX[devices], steps, table),
     ]
     if steps == 1:
-      found.append(Cell(SKETCHED, 1, table))
+      every.append(Cell(SKETCHED, 1, table))
     if steps == 5 and devices == 'alike' and lab.scale != 'quick':
-      found.append(Cell(LITERAL, 5, table))
-  return list(dict.fromkeys(found))
+      every.append(Cell(LITERAL, 5, table))
+  return list(dict.fromkeys(every))
 
 
 def race(lab: lab_lib.Lab, devices: str, cell: Cell) -> Runs:
@@ -91,7 +91,7 @@ def race(lab: lab_lib.Lab, devices: str, cell: Cell) -> Runs:
 
 
 def play(
-  lab: lab_lib.Lab, devices: str, cell: Cell, given: Fields, label: str = ''
+  lab: lab_lib.Lab, devices: str, cell: Cell, rates: Fields, label: str = ''
 ) -> Runs:
   """The runs of a cell over seeds, at these rates.
 
@@ -99,10 +99,10 @@ def play(
     lab: where.
     devices: 'alike' or 'unlike'.
     cell: which.
-    given: client_lr and server_lr.
+    rates: client_lr and server_lr.
     label: tells runs from those at the cell's own rates.
   """
-  fields = _fields(lab, devices, cell) | given
+  fields = _fields(lab, devices, cell) | rates
   fields['sweep'] = {'seed': lab.pick((0, 1), (0, 1, 2), (0, 1, 2))}
   return lab.sweep(f'{_folder(devices, "race", cell)}{label}', fields)
 
@@ -122,8 +122,8 @@ def rates(lab: lab_lib.Lab, devices: str, cell: Cell) -> Fields:
 
 def accuracy(runs: Runs) -> np.ndarray:
   """Test accuracy of every seed in percent; that of guessing if it diverged."""
-  found = [run.final(last=LAST) for run in runs]
-  return 100 * np.nan_to_num(found, nan=0.1)
+  finals = [run.final(last=LAST) for run in runs]
+  return 100 * np.nan_to_num(finals, nan=0.1)
 
 
 def uplink(runs: Runs) -> float:
