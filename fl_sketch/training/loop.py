@@ -23,6 +23,8 @@ from fl_sketch.training import (
 from fl_sketch.utils import progress as progress_lib
 import jax
 
+_FAR = 10  # times the first loss: no noise of training takes a loss above it
+
 
 class Result(NamedTuple):
   """How a run ended.
@@ -175,6 +177,8 @@ class _Loop:
     A figure that cannot be written, as on a full disk, is reported by a
     warning: the run itself is complete.
     """
+    if result.finished:
+      self._check_loss(result.row)
     if jax.process_index() > 0 or not self.files.metrics.stat().st_size:
       return
     if result.finished:
@@ -189,6 +193,26 @@ class _Loop:
         'checkpoints are complete.',
         stacklevel=3,
       )
+
+  def _check_loss(self, row):
+    """Warns of a training loss that ended far above that of the first model.
+
+    The first row is no measure: its mean is over local steps that diverge.
+    """
+    last = row.get('train_loss', 0.0)
+    if not last > _FAR:  # spares ordinary runs the evaluation
+      return
+    params = mesh_lib.place(self.mesh, self.exp.params)
+    first = self.evaluate(params).get('test_loss', last)
+    if not last - first > _FAR * abs(first):
+      return
+    c = self.exp.config
+    warnings.warn(
+      f'The training loss ended at {last:.4g}, that of the model before the '
+      f'first round is {first:.4g}: try a smaller client_lr={c.client_lr:g} or '
+      f'server_lr={c.server_lr:g}.',
+      stacklevel=4,
+    )
 
   def _draw(self):
     if self.exp.labels is not None:

@@ -145,6 +145,13 @@ def test_a_start_that_is_refused_closes_what_it_opened(copy, monkeypatch):
   assert closed == ['Checkpoints', 'Runner', 'Workdir']
 
 
+def test_a_run_that_got_far_worse_says_which_rates(tmp_path):
+  """Catches a loss of 367,736 that ends with "Done" and nothing else."""
+  exp = experiment.build(SMALL | {'client_lr': 1e6})
+  with pytest.warns(UserWarning, match=r'client_lr=1e\+06 or server_lr=1\.'):
+    training.train(exp, tmp_path, progress=False)
+
+
 def test_a_figure_that_cannot_be_written_loses_no_summary(
   tmp_path, monkeypatch
 ):
