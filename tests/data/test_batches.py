@@ -6,6 +6,7 @@ from fl_sketch.data import batches, cohorts, partitions
 from fl_sketch.utils import seeding
 import numpy as np
 import pytest
+from refusals import refused_calls
 from scipy import stats
 
 RAGGED = partitions.size_skew(500, 30, seed=0, sigma=1.5)
@@ -264,15 +265,12 @@ def test_full_is_every_client_whole(p):
     assert np.all(own[len(held) :] == -1)
 
 
-def test_bad_arguments_are_refused():
-  with pytest.raises(ValueError, match=r"order='no' in \('replace', 'cycle'"):
-    batches.draw(EVEN, IDS, 0, 0, 1, 1, 'no')
-  with pytest.raises(ValueError, match='batch_size=0 >= 1'):
-    batches.draw(EVEN, IDS, 0, 0, 1, 0)
-  with pytest.raises(ValueError, match='1 <= batch_size=17 <= 16, the samples'):
-    batches.draw(EVEN, IDS, 0, 0, 1, 17, 'poisson')
-  with pytest.raises(ValueError, match='0 < tail=nan < 1'):
-    batches.poisson_limits(EVEN, 2, np.nan)
-  for ids in ([-1], [31]):
-    with pytest.raises(ValueError, match='0 <= ids <= population=30'):
-      batches.full(EVEN, np.array(ids))
+draw = lambda *rest: batches.draw(EVEN, IDS, 0, 0, 1, *rest)
+test_bad_arguments_are_refused = refused_calls(
+  (lambda: draw(1, 'no'), r"order='no' in \('replace', 'cycle'"),
+  (lambda: draw(0), 'batch_size=0 >= 1'),
+  (lambda: draw(17, 'poisson'), '1 <= batch_size=17 <= 16, the samples'),
+  (lambda: batches.poisson_limits(EVEN, 2, np.nan), '0 < tail=nan < 1'),
+  (lambda: batches.full(EVEN, np.array([-1])), '0 <= ids <= population=30'),
+  (lambda: batches.full(EVEN, np.array([31])), '0 <= ids <= population=30'),
+)

@@ -7,6 +7,7 @@ import tracemalloc
 from fl_sketch.data import cohorts
 import numpy as np
 import pytest
+from refusals import refused_calls
 from scipy import stats
 
 CASES = {
@@ -182,27 +183,29 @@ def test_with_replacement_counts_every_draw():
     assert np.all(weight == np.rint(weight))
 
 
-def test_bad_arguments_are_refused():
-  with pytest.raises(ValueError, match=r'Expected cohort=9 <= population=8\.'):
-    cohorts.fixed_size(0, 0, 8, 9)
-  with pytest.raises(ValueError, match=r'Expected cohort=9 <= population=8\.'):
-    cohorts.with_replacement(0, 0, 8, 9)
-  with pytest.raises(ValueError, match=r'Expected max_cohort=9 <= population'):
-    cohorts.poisson(0, 0, 8, 0.5, max_cohort=9)
-  with pytest.raises(ValueError, match=r'Expected cohort=0 >= 1'):
-    cohorts.fixed_size(0, 0, 8, 0)
-  with pytest.raises(ValueError, match=r'Expected round=-1 >= 0'):
-    cohorts.fixed_size(0, -1, 8, 2)
-  for probability in (0.0, 1.5, float('nan')):
-    with pytest.raises(ValueError, match='probability='):
-      cohorts.poisson(0, 0, 8, probability)
-  for tail in (0.0, 1.0, float('nan')):
-    with pytest.raises(ValueError, match='Expected 0 < tail='):
-      cohorts.default_max_cohort(8, 0.5, tail)
-  with pytest.raises(ValueError, match="kind='no' in"):
-    cohorts.sample('no', 0, 0, 8)
-  with pytest.raises(ValueError, match="option='size' of kind='fixed_size' in"):
-    cohorts.sample('fixed_size', 0, 0, 8, size=2)
+NAN = float('nan')
+TOO_MANY = r'Expected cohort=9 <= population=8\.'
+test_bad_arguments_are_refused = refused_calls(
+  (lambda: cohorts.fixed_size(0, 0, 8, 9), TOO_MANY),
+  (lambda: cohorts.with_replacement(0, 0, 8, 9), TOO_MANY),
+  (
+    lambda: cohorts.poisson(0, 0, 8, 0.5, max_cohort=9),
+    'Expected max_cohort=9',
+  ),
+  (lambda: cohorts.fixed_size(0, 0, 8, 0), 'Expected cohort=0 >= 1'),
+  (lambda: cohorts.fixed_size(0, -1, 8, 2), 'Expected round=-1 >= 0'),
+  (lambda: cohorts.poisson(0, 0, 8, 0.0), 'probability='),
+  (lambda: cohorts.poisson(0, 0, 8, 1.5), 'probability='),
+  (lambda: cohorts.poisson(0, 0, 8, NAN), 'probability='),
+  (lambda: cohorts.default_max_cohort(8, 0.5, 0.0), 'Expected 0 < tail='),
+  (lambda: cohorts.default_max_cohort(8, 0.5, 1.0), 'Expected 0 < tail='),
+  (lambda: cohorts.default_max_cohort(8, 0.5, NAN), 'Expected 0 < tail='),
+  (lambda: cohorts.sample('no', 0, 0, 8), "kind='no' in"),
+  (
+    lambda: cohorts.sample('fixed_size', 0, 0, 8, size=2),
+    "option='size' of kind='fixed_size' in",
+  ),
+)
 
 
 def _z(count, trials, probability):

@@ -9,6 +9,7 @@ from fl_sketch.experiment import config, sampler
 import jax
 import numpy as np
 import pytest
+from refusals import refused
 
 
 @pytest.fixture(scope='module')
@@ -125,17 +126,12 @@ def test_another_population_than_the_store_has_is_refused(fields):
 OWN = {'dataset': 'simulated'}
 
 
-@pytest.mark.parametrize(
-  ('fields', 'message'),
-  [
-    ({'dataset': 'stores'}, "Expected dataset='stores' in .*'store'"),
-    ({'dataset': 'store'}, "Expected store, a folder, with dataset='store'"),
-    ({'store': 'x'}, "Expected dataset='digits' to be 'store' beside store='x"),
-    (OWN | {'store': 'x'}, "dataset='simulated' to be 'store' beside"),
-    (OWN | {'partition': 'dirichlet'}, "no partition='dirichlet' or"),
-    (OWN | {'alpha': 0.1}, "no partition='iid' or .*'alpha'"),
-  ],
+test_fields_that_do_not_fit_a_store_are_named = refused(
+  config.Config.from_mapping,
+  ({'dataset': 'stores'}, "Expected dataset='stores' in .*'store'"),
+  ({'dataset': 'store'}, "Expected store, a folder, with dataset='store'"),
+  ({'store': 'x'}, "Expected dataset='digits' to be 'store' beside store='x"),
+  (OWN | {'store': 'x'}, "dataset='simulated' to be 'store' beside"),
+  (OWN | {'partition': 'dirichlet'}, "no partition='dirichlet' or"),
+  (OWN | {'alpha': 0.1}, "no partition='iid' or .*'alpha'"),
 )
-def test_fields_that_do_not_fit_a_store_are_named(fields, message):
-  with pytest.raises(ValueError, match=message):
-    config.Config.from_mapping(fields)

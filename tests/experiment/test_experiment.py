@@ -9,6 +9,7 @@ from fl_sketch.rounds import comms
 import jax
 import numpy as np
 import pytest
+from refusals import refused
 from runs import DATA, ROOT, SMALL
 
 CONFIGS = sorted(
@@ -53,77 +54,69 @@ def test_every_config_is_checked_and_documents_its_command(name):
     module.get_config('slow')
 
 
-@pytest.mark.parametrize(
-  ('fields', 'message'),
-  [
-    (
-      {'clint_lr': 0.1},
-      "Unknown config field 'clint_lr'. Did you mean 'client_l",
-    ),
-    ({'cohort': 51}, 'Expected cohort=51 <= population=50'),
-    ({'client_lr': 0.0}, 'Expected client_lr=0.0 > 0'),
-    ({'server_lr': -1.0}, 'Expected server_lr=-1.0 > 0'),
-    ({'server_lr': float('nan')}, 'Expected server_lr=nan > 0'),
-    ({'client_lr': float('inf')}, 'Expected client_lr=inf > 0 and finite'),
-    ({'model_options': 'x'}, "Expected model_options='x' to be Mapping"),
-    ({'sweep': 3}, 'Expected sweep=3 to be Mapping'),
-    ({'rounds': 0}, 'Expected rounds=0 >= 1'),
-    ({'local_steps': 2.5}, 'Expected local_steps=2.5 to be int'),
-    ({'population': True}, 'Expected population=True to be int'),
-    ({'batch_size': 2.5}, 'Expected batch_size=2.5 to be int'),
-    ({'seed': 'x'}, "Expected seed='x' to be int"),
-    ({'b2': '0.9'}, "Expected b2='0.9' to be float"),
-    ({'sketch': {'size': 3}}, r"Expected a kind in sketch=.'size': 3."),
-    ({'final_server_lr': 2.0}, 'Expected final_server_lr=2.0 <= server_lr=1'),
-    (
-      {'sampling': 'poisson', 'max_cohort': 51},
-      'Expected max_cohort=51 <= population=50',
-    ),
-    ({'feed': 'disk'}, "Expected feed='disk' in"),
-    ({'batch_size': -1}, 'Expected batch_size=-1 >= 0'),
-    ({'label_smoothing': 1.0}, 'Expected 0 <= label_smoothing=1.0 < 1'),
-    ({'weights': 'size'}, "Expected weights='size' in"),
-    ({'sampling': 'all'}, "Expected sampling='all' in"),
-    ({'batch_order': 'sorted'}, "Expected batch_order='sorted' in"),
-    ({'algorithm': 'fedprox'}, "Expected algorithm='fedprox' in"),
-    ({'local_work': 'gram'}, "Expected model='linear' and batch_size=0"),
-    ({'b1': 0.5}, r"Expected a server_optimizer beside .'b1'"),
-    ({'max_cohort': 9}, "Expected sampling='poisson' beside max_cohort"),
-    (
-      {'rounds_per_dispatch': 4, 'eval_every': 10},
-      'Expected eval_every=10 to be a multiple of rounds_per_dispatch=4',
-    ),
-  ],
+test_bad_fields_are_named = refused(
+  config.Config.from_mapping,
+  (
+    {'clint_lr': 0.1},
+    "Unknown config field 'clint_lr'. Did you mean 'client_l",
+  ),
+  ({'cohort': 51}, 'Expected cohort=51 <= population=50'),
+  ({'client_lr': 0.0}, 'Expected client_lr=0.0 > 0'),
+  ({'server_lr': -1.0}, 'Expected server_lr=-1.0 > 0'),
+  ({'server_lr': float('nan')}, 'Expected server_lr=nan > 0'),
+  ({'client_lr': float('inf')}, 'Expected client_lr=inf > 0 and finite'),
+  ({'model_options': 'x'}, "Expected model_options='x' to be Mapping"),
+  ({'sweep': 3}, 'Expected sweep=3 to be Mapping'),
+  ({'rounds': 0}, 'Expected rounds=0 >= 1'),
+  ({'local_steps': 2.5}, 'Expected local_steps=2.5 to be int'),
+  ({'population': True}, 'Expected population=True to be int'),
+  ({'batch_size': 2.5}, 'Expected batch_size=2.5 to be int'),
+  ({'seed': 'x'}, "Expected seed='x' to be int"),
+  ({'b2': '0.9'}, "Expected b2='0.9' to be float"),
+  ({'sketch': {'size': 3}}, r"Expected a kind in sketch=.'size': 3."),
+  ({'final_server_lr': 2.0}, 'Expected final_server_lr=2.0 <= server_lr=1'),
+  (
+    {'sampling': 'poisson', 'max_cohort': 51},
+    'Expected max_cohort=51 <= population=50',
+  ),
+  ({'feed': 'disk'}, "Expected feed='disk' in"),
+  ({'batch_size': -1}, 'Expected batch_size=-1 >= 0'),
+  ({'label_smoothing': 1.0}, 'Expected 0 <= label_smoothing=1.0 < 1'),
+  ({'weights': 'size'}, "Expected weights='size' in"),
+  ({'sampling': 'all'}, "Expected sampling='all' in"),
+  ({'batch_order': 'sorted'}, "Expected batch_order='sorted' in"),
+  ({'algorithm': 'fedprox'}, "Expected algorithm='fedprox' in"),
+  ({'local_work': 'gram'}, "Expected model='linear' and batch_size=0"),
+  ({'b1': 0.5}, r"Expected a server_optimizer beside .'b1'"),
+  ({'max_cohort': 9}, "Expected sampling='poisson' beside max_cohort"),
+  (
+    {'rounds_per_dispatch': 4, 'eval_every': 10},
+    'Expected eval_every=10 to be a multiple of rounds_per_dispatch=4',
+  ),
+  error=config.ConfigError,
 )
-def test_bad_fields_are_named(fields, message):
-  with pytest.raises(config.ConfigError, match=message):
-    config.Config.from_mapping(fields)
 
 
-@pytest.mark.parametrize(
-  ('fields', 'message'),
-  [
-    (
-      {'algorithm': 'safl', 'sketch': {'kind': 'block_cyclic', 'size': 10**6}},
-      'size=1000000',
-    ),
-    ({'sketch': {'kind': 'identity'}}, 'Expected options of fedavg'),
-    ({'algorithm': 'safl'}, r"Expected options \['sketch'\] for safl"),
-    ({'sketch': {'kind': 'hadamard'}}, 'hadamard'),
-    ({'model': 'resnet'}, 'resnet'),
-    (
-      {'server_optimizer': 'adam', 'momentum': 0.5},
-      r"Expected options of adam in .*, got .'momentum'",
-    ),
-    ({'partition': 'iid', 'alpha': 0.1}, 'alpha'),
-    ({'partition': 'by_colour'}, 'by_colour'),
-    ({'dataset': 'imagenet'}, 'imagenet'),
-    ({'population': 10**4, 'cohort': 2}, 'population=10000'),
-  ],
+test_what_does_not_fit_together_is_refused_before_training = refused(
+  lambda fields: experiment.build(SMALL | fields),
+  (
+    {'algorithm': 'safl', 'sketch': {'kind': 'block_cyclic', 'size': 10**6}},
+    'size=1000000',
+  ),
+  ({'sketch': {'kind': 'identity'}}, 'Expected options of fedavg'),
+  ({'algorithm': 'safl'}, r"Expected options \['sketch'\] for safl"),
+  ({'sketch': {'kind': 'hadamard'}}, 'hadamard'),
+  ({'model': 'resnet'}, 'resnet'),
+  (
+    {'server_optimizer': 'adam', 'momentum': 0.5},
+    r"Expected options of adam in .*, got .'momentum'",
+  ),
+  ({'partition': 'iid', 'alpha': 0.1}, 'alpha'),
+  ({'partition': 'by_colour'}, 'by_colour'),
+  ({'dataset': 'imagenet'}, 'imagenet'),
+  ({'population': 10**4, 'cohort': 2}, 'population=10000'),
+  error=config.ConfigError,
 )
-def test_what_does_not_fit_together_is_refused_before_training(fields, message):
-  with pytest.raises(config.ConfigError, match=message):
-    experiment.build(SMALL | fields)
 
 
 def test_a_defect_of_other_code_is_no_error_of_the_config(monkeypatch):

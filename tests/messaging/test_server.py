@@ -18,6 +18,7 @@ import messaging_clients
 from messaging_clients import RUN, forged
 import numpy as np
 import pytest
+from refusals import refused
 from runs import ROOT
 
 PAYLOAD = {
@@ -56,23 +57,19 @@ def test_whatever_is_cut_off_or_flipped_is_found():
       wire.unpack(message)
 
 
-@pytest.mark.parametrize(
-  ('message', 'reason'),
-  [
-    (MESSAGE[:9], 'Expected len.message.=9 >= 48'),
-    (b'GET ' + MESSAGE[4:], "magic=b'GET ' to be b'FLSK'"),
-    (MESSAGE[:4] + b'\2' + MESSAGE[5:], 'version=2 to be 1'),
-    (MESSAGE[:-1], 'Expected 20 bytes of payload, got 19'),
-    (messaging_clients.flipped(MESSAGE), 'Expected crc=0x'),
-    (forged(PAYLOAD['half'], 0, 0), 'got 12 bytes'),
-    (forged(PAYLOAD | {'number': jnp.int32(1)}, 0, 0), 'float32..'),
-    (forged(PAYLOAD | {'flag': jnp.ones((2, 1), bool)}, 0, 0), 'bool.2.'),
-    (forged(PAYLOAD | {'flag': np.array([1, 2], 'u1').view(bool)}, 0, 0), '2'),
-  ],
+test_the_reason_is_named = refused(
+  lambda message: wire.decode(message, PAYLOAD),
+  (MESSAGE[:9], 'Expected len.message.=9 >= 48'),
+  (b'GET ' + MESSAGE[4:], "magic=b'GET ' to be b'FLSK'"),
+  (MESSAGE[:4] + b'\2' + MESSAGE[5:], 'version=2 to be 1'),
+  (MESSAGE[:-1], 'Expected 20 bytes of payload, got 19'),
+  (messaging_clients.flipped(MESSAGE), 'Expected crc=0x'),
+  (forged(PAYLOAD['half'], 0, 0), 'got 12 bytes'),
+  (forged(PAYLOAD | {'number': jnp.int32(1)}, 0, 0), 'float32..'),
+  (forged(PAYLOAD | {'flag': jnp.ones((2, 1), bool)}, 0, 0), 'bool.2.'),
+  (forged(PAYLOAD | {'flag': np.array([1, 2], 'u1').view(bool)}, 0, 0), '2'),
+  error=wire.PayloadError,
 )
-def test_the_reason_is_named(message, reason):
-  with pytest.raises(wire.PayloadError, match=reason):
-    wire.decode(message, PAYLOAD)
 
 
 def test_a_run_has_sixteen_bytes():

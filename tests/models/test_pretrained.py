@@ -214,36 +214,24 @@ def test_our_own_file_is_held_to_the_same(tmp_path):
 def test_what_is_wrong_with_a_file_is_named(tmp_path):
   query = 'vit.encoder.layer.1.attention.attention.query.weight'
   stored = published('vit_nano', 'vit.')
-  load = lambda arrays, *start: pretrained.load(write(tmp_path, arrays), *start)
-
   without = {k: x for k, x in stored.items() if k != query}
-  with pytest.raises(
-    ValueError, match=f'ViTNano in .*: {query} is missing, of'
-  ):
-    load(without, *start('vit_nano'))
   wrong = stored | {query: np.zeros((WIDTH, 2), np.float32)}
-  with pytest.raises(
-    ValueError, match=r'shape \(2, 8\), of .*query/kernel \(8, 8'
-  ):
-    load(wrong, *start('vit_nano'))
+  linear = models.make('linear', 3), {'Dense_0': {'bias': jnp.zeros(3)}}
+  vit, bert = start('vit_nano'), start('bert_nano')
   # Patches of another side are of another shape, and their places as many.
-  with pytest.raises(
-    ValueError,
-    match=r'position_embeddings has shape \(5, 8\), of positions \(2, 8\)',
+  places = r'position_embeddings has shape \(5, 8\), of positions \(2, 8\)'
+  fewer = r'layer\.1\..* no place.*, and 11 more'
+  for arrays, model, message in (
+    (without, vit, f'ViTNano in .*: {query} is missing, of'),
+    (wrong, vit, r'shape \(2, 8\), of .*query/kernel \(8, 8'),
+    (stored, start('vit_nano', patch=4), places),
+    (stored, start('vit_nano', depth=1), fewer),
+    (stored, start('vit_nano', depth=3), r'layer\.2\..*bias is missing'),
+    (stored, bert, r'BertNano in .*is missing.*, and 66 more'),
+    (stored, linear, r"Linear, by its own names, not \['class"),
   ):
-    load(stored, *start('vit_nano', patch=4))
-  with pytest.raises(ValueError, match=r'layer\.1\..* no place.*, and 11 more'):
-    load(stored, *start('vit_nano', depth=1))
-  with pytest.raises(ValueError, match=r'layer\.2\..*bias is missing'):
-    load(stored, *start('vit_nano', depth=3))
-  with pytest.raises(
-    ValueError, match=r'BertNano in .*is missing.*, and 66 more'
-  ):
-    load(stored, *start('bert_nano'))
-  with pytest.raises(
-    ValueError, match=r"Linear, by its own names, not \['class"
-  ):
-    load(stored, models.make('linear', 3), {'Dense_0': {'bias': jnp.zeros(3)}})
+    with pytest.raises(ValueError, match=message):
+      pretrained.load(write(tmp_path, arrays), *model)
 
 
 def test_a_file_that_is_not_there_or_is_none(tmp_path):
