@@ -1,9 +1,9 @@
 """Simulates client availability: over-selection, dropouts and stragglers.
 
-The server selects more clients than the cohort (over-selection), keeps the
-first that answer and closes the round. Clients that answer later are
-stragglers, whose work is lost; clients that never answer are dropouts. Every
-draw is a pure function of (seed, round, client), and none depends on data.
+A cross-device server selects more clients than the cohort (over-selection),
+takes the first that answer and closes the round. A client that answers later is
+a straggler, whose work is lost; one that never answers is a dropout. Every draw
+is a pure function of (seed, round, client), and none depends on data.
 """
 
 from typing import Any
@@ -39,7 +39,7 @@ def outcomes(
   deadline: float | None = None,
   sigma: float = 1.0,
 ) -> np.ndarray:
-  """The outcome of a round for each client: participated, straggler, dropout.
+  """Draws the outcome of each client: participated, straggler or dropout.
 
   >>> ids = np.arange(5)
   >>> outcomes(0, 0, ids, ids < 4, cohort=2).tolist()
@@ -50,11 +50,11 @@ def outcomes(
     round: the round, >= 0.
     ids: int[C].
     present: bool[C]; False marks padding.
-    cohort: answers after which the round is closed; None waits for all.
+    cohort: number of answers that closes the round; None waits for all.
     dropout: the chance that a client never answers, each round anew.
     deadline: when the round is closed at the latest, in medians of
-      `response_times`; None waits.
-    sigma: as of `response_times`; where it is 0 the first are a random choice.
+      `response_times`; None for no deadline.
+    sigma: see `response_times`; if it is 0 the first are a random choice.
 
   Returns:
     int8[C] of `PARTICIPATED`, `STRAGGLER`, `DROPPED_OUT`, and `NOT_SELECTED`
@@ -78,11 +78,11 @@ def outcomes(
 def response_times(
   seed: int, round: int, ids: np.ndarray, sigma: float
 ) -> np.ndarray:
-  r"""Response time of each client, f64[C], in medians.
+  r"""Draws the response time of each client, f64[C], in medians.
 
   :math:`\exp(\sigma (a_i + b_{i, r}) / \sqrt2)` with standard normal a and b:
-  half the variance of the logarithm is a client's own, the same in every round,
-  so that slow clients are slow again; half is the round's.
+  half the variance of the logarithm belongs to the client and is the same in
+  every round, so that slow clients stay slow; half is drawn in every round.
 
   >>> response_times(0, 0, np.arange(3), sigma=0.0).tolist()
   [1.0, 1.0, 1.0]
@@ -93,7 +93,7 @@ def response_times(
 
 
 def _normal(seed, tag, round, ids):
-  """Box and Muller's transform of two uniform draws."""
+  """Standard normal draws: Box and Muller's transform of two uniform ones."""
   radius = np.sqrt(-2 * np.log(_uniform(seed, f'{tag}, radius', round, ids)))
   return radius * np.cos(
     2 * np.pi * _uniform(seed, f'{tag}, angle', round, ids)
@@ -101,7 +101,7 @@ def _normal(seed, tag, round, ids):
 
 
 def _uniform(seed, tag, round, ids):
-  """Numbers between 0 and 1, neither of them included; f64[C]."""
+  """Uniform draws from the open interval (0, 1), f64[C]."""
   root = int(seeding.generator(seed, tag).integers(2**63))
   bits = seeding.fold(seeding.fold(root, round), ids) >> np.uint64(11)
   return (bits + 0.5) * 2.0**-53

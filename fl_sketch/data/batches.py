@@ -13,8 +13,8 @@ from fl_sketch.utils import seeding
 import numpy as np
 
 ORDERS = ('replace', 'cycle', 'mask', 'poisson')
-# So rare that what a cut batch may give away is far below any delta, even
-# times e^epsilon and the number of batches of all rounds.
+# The probability that a batch is cut. What a cut batch may leak, times
+# e^epsilon and the number of batches of all rounds, is far below any delta.
 TAIL = 1e-18
 
 
@@ -35,24 +35,24 @@ def draw(
   [[[4, 4, 4, 4]], [[5, 6, 7, 5]]]
 
   Args:
-    partition: who holds what.
+    partition: of the samples over clients.
     ids: int[C]; id = population is padding.
     seed: root of the draw.
     round: the round, >= 0.
     local_steps: batches a client.
-    batch_size: samples a batch; under 'poisson' expected ones.
+    batch_size: samples a batch; under 'poisson' their expected number.
     order: 'replace', uniform and independent (relative error of a probability
       below size / 2^32); 'cycle', the client's samples in the partition's
-      order, going on where the round before ended; 'mask', one pass over a
-      permutation fresh in each round, then -1; 'poisson', each sample of the
-      client independently with the probability of `poisson_limits`, then -1. Of
-      a batch above its max_batch a uniformly random subset stays. Where a run
-      is private the seed must be secret.
+      order, from where the previous round ended; 'mask', one pass over a
+      permutation drawn in each round, then -1; 'poisson', each sample of the
+      client independently with the probability of `poisson_limits`, then -1. A
+      batch above its max_batch is cut to a uniformly random subset. In a
+      private run the seed must be secret.
     tail: of 'poisson', see `poisson_limits`.
 
   Returns:
     int32[C, local_steps, batch_size] indices into the training arrays, or
-    [C, local_steps, max_batch] under 'poisson'. Of padding 0, and -1 under
+    [C, local_steps, max_batch] under 'poisson'. Padding has 0, or -1 under
     'mask' and 'poisson'.
   """
   _check(round, local_steps, batch_size, order)
@@ -75,7 +75,7 @@ def draw(
 def poisson_limits(
   partition: Partition, batch_size: int, tail: float = TAIL
 ) -> tuple[np.ndarray, int]:
-  """The sampling limits that an accountant needs of order 'poisson'.
+  """Computes the sampling limits that the accountant needs of 'poisson'.
 
   >>> p = Partition(np.arange(12), np.array([0, 4, 12]))
   >>> probability, max_batch = poisson_limits(p, 2, tail=1e-3)
@@ -83,17 +83,17 @@ def poisson_limits(
   ([0.5, 0.25], 6)
 
   Args:
-    partition: who holds what.
+    partition: of the samples over clients.
     batch_size: expected samples of a batch, of every client.
     tail: see below.
 
   Returns:
-    The probability that one batch holds one given sample of a client,
+    The probability that a batch holds a particular sample of a client,
     batch_size / size, f64[population]; and the size that a batch of any client
-    passes with probability at most `tail`.
+    exceeds with probability at most `tail`.
 
   Raises:
-    ValueError: a client has less than batch_size samples.
+    ValueError: a client has fewer than batch_size samples.
   """
   limit = _max_batch(partition, batch_size, tail)
   return batch_size / partition.sizes, limit
@@ -106,27 +106,27 @@ def _max_batch(partition, batch_size, tail) -> int:
       f'Expected 1 <= {batch_size=} <= {least}, the samples of the smallest '
       'client.'
     )
-  # Of a binomial with a given mean, P[X > k] grows with the number of trials
-  # for k at the mean or above (Hoeffding, 1956; take one trial to be of
-  # probability 0). So the limit of the largest client holds for all.
+  # At a fixed mean P[X > k] of a binomial X grows with the number of trials, if
+  # k is at least the mean (Hoeffding, 1956; let one trial have probability 0).
+  # So the limit of the largest client holds for all.
   most = partition.largest
   limit = cohorts.default_max_cohort(most, batch_size / most, tail)
   return max(batch_size, limit)
 
 
 def full(partition: Partition, ids: np.ndarray) -> np.ndarray:
-  """Makes one batch of all samples of each client.
+  """Makes one batch of all samples of each client, padded.
 
   >>> p = Partition(np.array([4, 5, 6, 7]), np.array([0, 1, 4]))
   >>> full(p, np.array([0, 1])).tolist()
   [[[4, -1, -1]], [[5, 6, 7]]]
 
   Args:
-    partition: who holds what.
+    partition: of the samples over clients.
     ids: int[C]; id = population is padding.
 
   Returns:
-    int32[C, 1, size of the largest client of all], filled with -1.
+    int32[C, 1, size of the largest client of the population], padded with -1.
   """
   _, start, size = _rows(partition, ids)
   within = np.arange(partition.largest)
@@ -162,7 +162,7 @@ def _replace(state, size, length):
 
 
 def _mask(state, size, length):
-  """The first `length` places of a permutation of each client, then -1."""
+  """The first `length` entries of a permutation for each client, then -1."""
   place = np.arange(max(size.max(initial=1), length))
   bits = seeding.fold(state, place) >> np.uint64(1)
   bits[place >= size] = np.uint64(2**64 - 1)
@@ -172,27 +172,27 @@ def _mask(state, size, length):
 
 
 def _poisson(seed, round, ids, size, shape, batch_size):
-  """The places that a fair coin of each chose, in rising order, then -1."""
+  """Poisson batches: positions of the samples drawn, ascending, then -1."""
   within = np.full(shape, -1)
-  for own, client, held in zip(within, ids.flat, size.flat, strict=True):
+  for row, client, held in zip(within, ids.flat, size.flat, strict=True):
     if not held:
       continue
-    # Not `fold`: splitmix64 can be inverted, so whoever sees one index of a
-    # hash could tell all later coins, which amplification needs secret. Philox
-    # gives 64 bits a coin as well, in streams of (round, client) that cannot
-    # overlap. Python's integers, since a shift of NumPy's wraps around.
+    # Not `fold`: splitmix64 can be inverted, so an observer of one index could
+    # compute all later coins, which amplification needs to be secret. Philox
+    # also gives 64 bits a coin, in streams of (round, client) that cannot
+    # overlap. Python integers, since a shift in NumPy wraps around.
     counter = (operator.index(round) << 32) + int(client)
     rng = seeding.generator(seed, 'poisson batches', counter)
     coins = rng.bit_generator.random_raw((shape[1], int(held)))
-    # The lowest coins win. They are exchangeable, so that those which stay in
-    # a batch that is too large are a uniform choice. Rounded down, never above
-    # the probability that is accounted for, and by less than 2^-64.
+    # The lowest coins win. They are exchangeable, so that a batch that is too
+    # large is cut to a uniform choice. The threshold is rounded down: the
+    # probability is at most the one accounted for, by less than 2^-64.
     win = np.uint64((operator.index(batch_size) << 64) // int(held) - 1)
     width = min(shape[2], held)
     place = np.argpartition(coins, width - 1, axis=1)[:, :width]
     won = np.take_along_axis(coins, place, axis=1) <= win
     place = np.sort(np.where(won, place, held), axis=1)
-    own[:, :width] = np.where(place < held, place, -1)
+    row[:, :width] = np.where(place < held, place, -1)
   return within.reshape(len(ids), -1)
 
 

@@ -1,4 +1,4 @@
-"""Byzantine clients and the updates they send."""
+"""Simulates byzantine clients: which they are, and the updates they send."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,9 +14,9 @@ Behaviour = Callable[[Any, jax.Array], Any]
 
 
 def clients(seed: int, population: int, share: float) -> np.ndarray:
-  """The byzantine clients of all rounds: round(share x population) of them.
+  """Draws the byzantine clients of a run: round(share x population) of them.
 
-  The clients of a smaller share are among those of a larger one.
+  The clients of a smaller share are a subset of those of a larger one.
 
   >>> int(clients(0, population=10, share=0.2).sum())
   2
@@ -24,25 +24,25 @@ def clients(seed: int, population: int, share: float) -> np.ndarray:
   Returns:
     bool[population].
   """
-  # The tag is part of the draw: another one makes other clients byzantine.
+  # The tag is part of the draw: it keeps its name, so that runs do not change.
   rank = seeding.generator(seed, 'hostile').permutation(population)
   return rank < round(share * population)
 
 
 def sign_flip(moved: Any, key: jax.Array) -> Any:
-  """The pseudo-gradient times -10: Damaskinos et al., ICML 2018."""
+  """Multiplies the pseudo-gradient by -10: Damaskinos et al., ICML 2018."""
   del key
   return _scaled(moved, -10.0)
 
 
 def scale(moved: Any, key: jax.Array) -> Any:
-  """The pseudo-gradient times 1e12."""
+  """Multiplies the pseudo-gradient by 1e12."""
   del key
   return _scaled(moved, 1e12)
 
 
 def noise(moved: Any, key: jax.Array) -> Any:
-  """Gaussian noise of standard deviation 200 in place of the update.
+  """Replaces the update by Gaussian noise of standard deviation 200.
 
   Source: Blanchard et al., NeurIPS 2017, arXiv:1703.02757.
   """
@@ -50,7 +50,7 @@ def noise(moved: Any, key: jax.Array) -> Any:
 
 
 def nan(moved: Any, key: jax.Array) -> Any:
-  """NaN in every coordinate; every round rejects non-finite updates."""
+  """Replaces the update by NaN; every round rejects non-finite updates."""
   del key
   return jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), moved)
 

@@ -2,9 +2,9 @@
 
 Every draw is a pure function of (seed, round): the cohort of any round can be
 drawn alone, and does not depend on the number of devices. It takes time and
-memory O(cohort), however large the population is. Shapes are static; padding
-has id = population and weight 0. Ids are sorted, padding is last. In a private
-run the sampling seed must be secret.
+memory O(cohort), not O(population), as cross-device populations need. Shapes
+are static; padding has id = population and weight 0. Ids are sorted, padding is
+last. In a private run the sampling seed must be secret.
 """
 
 from collections.abc import Callable
@@ -109,7 +109,7 @@ def poisson(
 def default_max_cohort(
   population: int, probability: float, tail: float = 1e-9
 ) -> int:
-  """The size that a Poisson cohort exceeds with probability at most `tail`.
+  """Finds the size that a Poisson cohort exceeds with probability <= `tail`.
 
   >>> default_max_cohort(3000, 0.2)
   735
@@ -128,7 +128,7 @@ def default_max_cohort(
   _check_probability(probability)
   if not 0 < tail < 1:
     raise ValueError(f'Expected 0 < {tail=} < 1.')
-  # scipy's own inverse takes 1 - tail, which is 1 for a tail below 1e-16.
+  # SciPy's inverse takes 1 - tail, which is 1 for a tail below 1e-16.
   rare = lambda size: special.bdtrc(size, population, probability) <= tail
   return max(1, search.least(rare, 0, population))
 

@@ -1,4 +1,4 @@
-"""Label-skew partitions: shards, classes per client, and Dirichlet."""
+"""Makes label-skew partitions: shards, classes per client, and Dirichlet."""
 
 import heapq
 
@@ -48,8 +48,9 @@ def classes_per_client(
   """Gives every client exactly `classes` labels: FedSKETCH's partition.
 
   Haddadpour et al., arXiv:2008.04975, section 5, use one or two. All samples
-  are used. The population * classes places go to the labels in proportion to
-  their samples, and the samples of a label are dealt equally to its places.
+  are used. The population * classes places are shared among the labels in
+  proportion to their samples, and the samples of a label equally among its
+  places.
 
   >>> p = classes_per_client(np.arange(20) % 4, 6, seed=0, classes=2)
   >>> [len(set(p.client(i) % 4)) for i in range(6)]
@@ -71,16 +72,16 @@ def classes_per_client(
   rng = seeding.generator(seed, 'classes_per_client')
   left = _places(counts, population, classes)
   holders = [[] for _ in counts]
-  # To always take the labels with most places left never runs into a dead end
-  # (Havel and Hakimi); ties are broken at random.
+  # Taking the labels with most places left always succeeds (Havel and Hakimi);
+  # ties are broken at random.
   for i in rng.permutation(population):
     for label in np.lexsort((rng.random(len(left)), -left))[:classes]:
       left[label] -= 1
       holders[label].append(i)
   owner = np.empty(len(labels), np.int64)
   for label, clients in enumerate(holders):
-    own = rng.permutation(np.flatnonzero(labels == label))
-    owner[own] = np.resize(rng.permutation(clients), len(own))
+    samples = rng.permutation(np.flatnonzero(labels == label))
+    owner[samples] = np.resize(rng.permutation(clients), len(samples))
   return ragged.from_owner(owner, population, rng)
 
 
@@ -89,10 +90,10 @@ def dirichlet(
 ) -> ragged.Partition:
   """Splits each label over the clients in Dirichlet(alpha) proportions.
 
-  Small alpha: few labels at each client and ragged sizes; alpha to infinity:
-  iid (Yurochkin et al., ICML 2019). The usual code draws again until every
-  client has min_size samples, which never ends for many clients; here the
-  largest clients give samples, drawn at random, to those that lack some.
+  A small alpha gives each client few labels, and clients unequal sizes; alpha
+  to infinity is iid (Yurochkin et al., ICML 2019). The usual code draws again
+  until every client has min_size samples, which never ends for many clients;
+  this one moves random samples from the largest clients to those below it.
 
   >>> dirichlet(np.arange(60) % 3, 5, seed=0, alpha=0.1).indices.size
   60
@@ -116,16 +117,16 @@ def dirichlet(
   rng = seeding.generator(seed, 'dirichlet')
   owner = np.empty(samples, np.int64)
   for label in np.unique(labels):
-    own = rng.permutation(np.flatnonzero(labels == label))
+    group = rng.permutation(np.flatnonzero(labels == label))
     share = rng.dirichlet(np.full(population, float(alpha)))
-    bounds = np.floor(np.cumsum(share)[:-1] * len(own))
-    owner[own] = np.searchsorted(bounds, np.arange(len(own)), side='right')
+    bounds = np.floor(np.cumsum(share)[:-1] * len(group))
+    owner[group] = np.searchsorted(bounds, np.arange(len(group)), side='right')
   _fill_up(owner, population, min_size, rng)
   return ragged.from_owner(owner, population, rng)
 
 
 def _places(counts: np.ndarray, population: int, classes: int) -> np.ndarray:
-  """How many clients hold each label: int64[labels], each at least one."""
+  """The number of clients that hold each label, int64[labels], all >= 1."""
   most = np.minimum(counts, population)
   total, labels, room = population * classes, len(counts), most.sum()
   if not labels <= total <= room:
@@ -154,7 +155,7 @@ def _fill_up(owner: np.ndarray, population: int, min_size: int, rng) -> None:
   for sample in rng.permutation(len(owner)):
     if owner[sample] in held:
       held[int(owner[sample])].append(sample)
-  heap = [(-len(own), i) for i, own in held.items()]
+  heap = [(-len(samples), i) for i, samples in held.items()]
   heapq.heapify(heap)
   for client in short:
     i = heap[0][1]

@@ -1,8 +1,8 @@
 """Partitions training samples over clients.
 
 Every partition is a pure function of its arguments, gives each sample to at
-most one client and leaves no client empty. Inside a client the samples lie in
-random order, so that walking through them in order mixes the classes.
+most one client and leaves no client empty. The samples of a client are in
+random order, so that reading them in order mixes the classes.
 """
 
 from collections.abc import Callable
@@ -72,7 +72,7 @@ def size_skew(
 
 
 def one_each(population: int) -> Partition:
-  """Gives client i sample i alone: for problems with one sample a client.
+  """Gives client i only sample i: for problems with one sample a client.
 
   >>> one_each(3).indices.tolist()
   [0, 1, 2]
@@ -122,7 +122,7 @@ def partition(
     labels: int[samples].
     population: number of clients.
     seed: root of the draw.
-    samples_per_client: caps the clients' sizes, see `cap`; None for no bound.
+    samples_per_client: bounds the clients' sizes, see `cap`; None: no bound.
     **options: the keyword arguments of that partition.
 
   Returns:
@@ -131,10 +131,10 @@ def partition(
   if kind not in KINDS:
     raise ValueError(f'Expected {kind=} in {tuple(KINDS)}.')
   parameters = inspect.signature(KINDS[kind]).parameters.values()
-  known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+  allowed = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
   for option in options:
-    if option not in known:
-      known.append('samples_per_client')
-      raise ValueError(f'Expected {option=} of {kind=} in {known}.')
+    if option not in allowed:
+      allowed.append('samples_per_client')
+      raise ValueError(f'Expected {option=} of {kind=} in {allowed}.')
   p = KINDS[kind](labels, population, seed, **options)
   return p if samples_per_client is None else cap(p, samples_per_client)

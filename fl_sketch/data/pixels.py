@@ -1,4 +1,4 @@
-"""Mean and standard deviation of image bytes, from exact sums."""
+"""Computes mean and standard deviation of image bytes, from exact sums."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Pixels(NamedTuple):
-  """Exact sums over bytes, which add up over parts.
+  """Exact sums over bytes, which add up over parts of a dataset.
 
   >>> Pixels().plus(np.array([0, 255], np.uint8)).scale
   {'mean': 0.5, 'std': 0.5}
@@ -29,7 +29,7 @@ class Pixels(NamedTuple):
   @property
   def scale(self) -> dict[str, float]:
     """Mean and deviation of the bytes / 255; deviation 1 if it would be 0."""
-    # In integers, or it might come out below 0.
+    # In integers, since rounding could make the variance negative.
     squares = self.count * self.squares - self.total**2
     variance = squares / (255 * self.count) ** 2
     return {'mean': self.total / self.count / 255, 'std': variance**0.5 or 1.0}

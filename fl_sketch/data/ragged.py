@@ -1,4 +1,4 @@
-"""Ragged arrays of the indices of clients' samples."""
+"""Stores which samples each client holds, as a ragged array of indices."""
 
 import dataclasses
 import functools
@@ -8,7 +8,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Partition:
-  """The clients' samples, as rows of a ragged array.
+  """The samples of each client, as a ragged array of indices.
 
   >>> p = from_owner(np.array([1, 0, 1]), 2, np.random.default_rng(0))
   >>> p.population, p.sizes.tolist(), p.client(0).tolist()
@@ -16,7 +16,7 @@ class Partition:
 
   Attributes:
     indices: int64[samples], indices into the training arrays, client by client;
-      None where the arrays themselves lie so: it stands for arange(samples).
+      None stands for arange(samples): the arrays are in that order themselves.
     offsets: int64[population + 1]; client i holds
       indices[offsets[i]:offsets[i + 1]].
   """
@@ -34,7 +34,7 @@ class Partition:
     """The number of samples of all clients."""
     return int(self.offsets[-1])
 
-  # What takes a pass over the population is found once, not in every round.
+  # These take a pass over the population: computed once, not in every round.
   @functools.cached_property
   def sizes(self) -> np.ndarray:
     """Samples per client, int64[population]."""
@@ -51,7 +51,7 @@ class Partition:
     return int(self.sizes.max())
 
   def take(self, places: np.ndarray) -> np.ndarray:
-    """The entries of `indices` at these places."""
+    """The entries of `indices` at these positions."""
     return places if self.indices is None else self.indices[places]
 
   def client(self, i: int) -> np.ndarray:
@@ -84,7 +84,7 @@ def cap(p: Partition, samples_per_client: int) -> Partition:
 
 
 def check(labels, population: int) -> int:
-  """Returns the number of samples; refuses more clients than that.
+  """Returns the number of samples; refuses a larger number of clients.
 
   Args:
     labels: int[samples], or only the number of samples.
@@ -100,7 +100,7 @@ def check(labels, population: int) -> int:
 
 
 def at_least_one(**named: int) -> int:
-  """Returns the one value given by name; refuses one below 1."""
+  """Returns the value of the only keyword argument; refuses one below 1."""
   ((name, value),) = named.items()
   if value < 1:
     raise ValueError(f'Expected {name}={value} >= 1.')
@@ -108,12 +108,12 @@ def at_least_one(**named: int) -> int:
 
 
 def from_owner(owner: np.ndarray, population: int, rng) -> Partition:
-  """The partition in which client owner[i] holds sample i.
+  """Makes the partition in which client owner[i] holds sample i.
 
   Args:
     owner: int[samples].
     population: number of clients.
-    rng: draws the order inside the clients.
+    rng: draws the order of each client's samples.
 
   Returns:
     A `Partition` of all samples.
@@ -123,7 +123,7 @@ def from_owner(owner: np.ndarray, population: int, rng) -> Partition:
 
 
 def sorted_by(values: np.ndarray, rng) -> np.ndarray:
-  """Indices that sort the values, in random order inside equal ones."""
+  """Indices that sort the values, in random order among equal ones."""
   order = rng.permutation(len(values))
   return order[np.argsort(values[order], kind='stable')]
 

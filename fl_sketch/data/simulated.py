@@ -1,8 +1,8 @@
-"""Simulated clients of any number, with labels by a linear teacher.
+"""Simulates cross-device populations of any size, labelled by a linear teacher.
 
-Pixels are noise plus a shift of the client's own, labels the largest of ten
-scores that are linear in the pixels plus noise. All is drawn and computed in
-integers, so that every machine makes the same bytes.
+Pixels are noise plus a shift that each client draws; the label is the largest
+of ten scores that are linear in the pixels plus noise. All numbers are integers
+and every sum is exact, so that every machine makes the same bytes.
 """
 
 from collections.abc import Iterator
@@ -21,15 +21,15 @@ _VERSION = 1  # of the bytes; in the name of the folder
 _CLIENTS = 1024  # in a chunk
 _TEST = 10_000
 _CENTRE = 127  # mean of a pixel: (191 + 63) / 2
-_NOISE = 10_000  # in a score, whose other part has deviation about 34,000
+_NOISE = 10_000  # of a score; the linear part has deviation about 34,000
 
 
 def load(
   population: int, cache_dir: str | os.PathLike | None = None
 ) -> store.Store:
-  """Opens the store of a number of clients; writes it at first use.
+  """Opens the memory-mapped store of a population; writes it at first use.
 
-  1.4 GB for a million clients. The data of client i depend on i alone.
+  A million clients take 1.4 GB. The data of client i depend on i alone.
 
   >>> import tempfile
   >>> with tempfile.TemporaryDirectory() as cache:
@@ -38,7 +38,7 @@ def load(
 
   Args:
     population: number of clients.
-    cache_dir: as of `sources.load`.
+    cache_dir: see `sources.load`.
   """
   cache = sources.folder(cache_dir, 'FL_SKETCH_CACHE', '~/.cache/fl_sketch')
   folder = cache / f'simulated-{_VERSION}-{population}'
@@ -49,15 +49,15 @@ def load(
       _LOG.warning('Making the damaged store again: %s', error)
       shutil.rmtree(folder)
   _LOG.info('Making %d clients in %s, once.', population, folder)
-  with contextlib.suppress(FileExistsError):  # another process was faster
+  with contextlib.suppress(FileExistsError):  # another process has written it
     write(folder, population)
   return store.open(folder)
 
 
 def write(folder: str | os.PathLike, population: int, seed: int = 0):
-  """Writes the store of a number of clients.
+  """Writes the store of a population whose clients hold 1 to 39 samples each.
 
-  A client holds 1 to 39 samples, 20 on average.
+  They hold 20 on average.
 
   Args:
     folder: must not exist.
@@ -73,7 +73,7 @@ def write(folder: str | os.PathLike, population: int, seed: int = 0):
 
 
 def teacher(seed: int) -> np.ndarray:
-  """Weights of the scores, integers in f32[FEATURES, CLASSES]."""
+  """Draws the teacher's weights, integers in f32[FEATURES, CLASSES]."""
   rng = seeding.generator(seed, 'simulated teacher')
   return rng.integers(-127, 128, (FEATURES, CLASSES)).astype(np.float32)
 
@@ -81,8 +81,8 @@ def teacher(seed: int) -> np.ndarray:
 def _chunks(seed, population) -> Iterator[tuple[np.ndarray, sources.Arrays]]:
   for first in range(0, population, _CLIENTS):
     sizes, arrays = _chunk(seed, 'simulated clients', first // _CLIENTS)
-    # The last chunk is drawn whole as well, so that nobody's samples depend on
-    # the population.
+    # The last chunk is drawn whole and then cut, so that no client's samples
+    # depend on the population.
     sizes = sizes[: population - first]
     held = sizes.sum()
     yield sizes, {name: x[:held] for name, x in arrays.items()}

@@ -1,4 +1,4 @@
-"""Image datasets as plain arrays, read from disk and never from a network."""
+"""Reads image datasets as plain arrays, from disk and never from a network."""
 
 import json
 import logging
@@ -48,12 +48,12 @@ def load(
   data_dir: str | os.PathLike | None = None,
   cache_dir: str | os.PathLike | None = None,
 ) -> Dataset:
-  """Loads a dataset; nothing is ever downloaded.
+  """Loads an image dataset from disk; downloads nothing.
 
   'digits' comes with scikit-learn. The others must be on disk as
   tensorflow-datasets writes them. The first load decodes their images in
   seconds and caches the arrays; later ones read the cache and do not import
-  tensorflow-datasets. The files must still be there.
+  tensorflow-datasets, but the files must still exist.
 
   >>> digits = load('digits')
   >>> digits.train['x'].shape, digits.test['x'].shape
@@ -61,10 +61,10 @@ def load(
 
   Args:
     name: one of `NAMES`.
-    data_dir: where tensorflow-datasets keeps its data; None for the variable
+    data_dir: folder of tensorflow-datasets; None for the environment variable
       TFDS_DATA_DIR or else ~/tensorflow_datasets.
-    cache_dir: of the decoded arrays; None for the variable FL_SKETCH_CACHE or
-      else ~/.cache/fl_sketch.
+    cache_dir: folder of the decoded arrays; None for the environment variable
+      FL_SKETCH_CACHE or else ~/.cache/fl_sketch.
 
   Returns:
     A `Dataset`.
@@ -74,23 +74,23 @@ def load(
   if name == 'digits':
     return _digits()
   root = folder(data_dir, 'TFDS_DATA_DIR', '~/tensorflow_datasets')
-  found, mark = _locate(name, root)
+  version, mark = _locate(name, root)
   cache = folder(cache_dir, 'FL_SKETCH_CACHE', '~/.cache/fl_sketch')
-  cache = cache / f'{name}-{found.name}-{mark}.npz'
+  cache = cache / f'{name}-{version.name}-{mark}.npz'
   splits = _read_cache(name, cache)
   if splits is None:
-    _LOG.info('Decoding %s from %s, once; takes seconds.', name, found)
-    splits = tuple(_decode(name, root, found, s) for s in ('train', 'test'))
+    _LOG.info('Decoding %s from %s, once; takes seconds.', name, version)
+    splits = tuple(_decode(name, root, version, s) for s in ('train', 'test'))
     _write_cache(cache, *splits)
   return Dataset(name, *splits, num_classes=100 if name == 'cifar100' else 10)
 
 
 def folder(
-  given: str | os.PathLike | None, variable: str, default: str
+  path: str | os.PathLike | None, variable: str, default: str
 ) -> pathlib.Path:
-  """The folder of the argument, of an environment variable, or the default."""
+  """Returns `path`, or else an environment variable's folder or the default."""
   # An empty variable counts as unset, as in the XDG rules.
-  return pathlib.Path(given or os.environ.get(variable) or default).expanduser()
+  return pathlib.Path(path or os.environ.get(variable) or default).expanduser()
 
 
 def _digits() -> Dataset:
@@ -109,10 +109,10 @@ def _digits() -> Dataset:
 
 
 def _locate(name: str, root: pathlib.Path) -> tuple[pathlib.Path, str]:
-  """The newest complete version on disk, and a mark of its files.
+  """The folder of the newest complete version on disk, and its fingerprint.
 
-  Asking the disk before tensorflow-datasets is what keeps a missing dataset
-  from becoming a download, a search of bucket listings or a long traceback.
+  Without this check tensorflow-datasets answers a missing dataset by a
+  download, a search of bucket listings or a long traceback.
   """
   versions = [p.parent for p in root.glob(f'{name}/*.*.*/dataset_info.json')]
   versions.sort(
@@ -128,16 +128,16 @@ def _locate(name: str, root: pathlib.Path) -> tuple[pathlib.Path, str]:
   folder = versions[-1]
   shards = []
   for split in ('train', 'test'):
-    found = sorted(folder.glob(f'{name}-{split}.array_record-*-of-*'))
-    expected = int(found[0].name.rpartition('-of-')[2]) if found else 1
-    if len(found) != expected:
+    files = sorted(folder.glob(f'{name}-{split}.array_record-*-of-*'))
+    expected = int(files[0].name.rpartition('-of-')[2]) if files else 1
+    if len(files) != expected:
       raise DataError(
-        f'Found {len(found)} of {expected} files {name}-{split}.array_record* '
+        f'Found {len(files)} of {expected} files {name}-{split}.array_record* '
         f'in {folder}. {advice}'
       )
-    shards += found
-  # Sizes tell a damaged copy, or another encoding of the images, from the one
-  # that was cached under the same version.
+    shards += files
+  # The sizes of files distinguish a damaged copy, or another encoding of the
+  # images, from the one cached under the same version.
   sizes = json.dumps([[p.name, p.stat().st_size] for p in shards])
   return folder, f'{zlib.crc32(sizes.encode()):08x}'
 
@@ -153,9 +153,9 @@ def _decode(name: str, root, folder: pathlib.Path, split: str) -> Arrays:
     rows = source.__getitems__(range(len(source)))  # 2-3x faster than a loop
     x = np.stack([row['image'] for row in rows])
     y = np.array([row['label'] for row in rows], np.int32)
-  except (ImportError, MemoryError):  # pillow is missing; no fault of the data
+  except (ImportError, MemoryError):  # as without pillow: the data are not bad
     raise
-  except Exception as error:  # each reader and decoder raises its own kind
+  except Exception as error:  # readers and decoders raise errors of all types
     raise DataError(
       f'Dataset {name!r} cannot be read from {files}: {error}'
     ) from error
@@ -170,11 +170,11 @@ def _check_examples(name: str, split: str, y: np.ndarray, where) -> None:
 
 
 def _read_cache(name: str, path: pathlib.Path) -> tuple[Arrays, Arrays] | None:
-  """The arrays of both splits, or None without a valid cache."""
+  """The arrays of both splits, or None if there is no valid cache."""
   if not path.exists():
     return None
   try:
-    # Opened here, for np.load(path) leaks the file of an archive it rejects.
+    # Not np.load(path), which leaks the file of an archive that it rejects.
     # Reading an array checks its CRC.
     with path.open('rb') as f, np.load(f) as z:
       train = {k: z['train_' + k] for k in 'xy'}
@@ -188,7 +188,7 @@ def _read_cache(name: str, path: pathlib.Path) -> tuple[Arrays, Arrays] | None:
 
 
 def _write_cache(path: pathlib.Path, train: Arrays, test: Arrays) -> None:
-  # Written aside and renamed, so that no process ever sees half a cache.
+  # Written under another name and renamed: no process reads half a cache.
   aside = path.with_name(f'{path.name}.{os.getpid()}')
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -204,5 +204,5 @@ def _write_cache(path: pathlib.Path, train: Arrays, test: Arrays) -> None:
       aside.replace(path)
     finally:
       aside.unlink(missing_ok=True)
-  except OSError as error:  # a full or read-only disk costs time, not the run
+  except OSError as error:  # a run does without the cache
     _LOG.warning('Cannot cache the arrays in %s: %s', path, error)

@@ -1,13 +1,14 @@
-"""Memory-mapped arrays of clients: populations larger than memory.
+"""Memory-maps the arrays of all clients, for populations larger than memory.
 
-The samples lie client by client, so that who holds what is one short array:
+The samples are stored client by client, so that one short array has their
+owners:
 
-  store.json   what the other files must be, and sums that would take a pass
+  store.json   shapes, dtypes and sizes of the other files; sums of all pixels
   offsets.npy  int64[population + 1]; client i holds samples
                offsets[i] to offsets[i + 1] - 1
   x.npy        uint8[samples, ...]
   y.npy        labels, integers[samples]; any other array by its name
-  test_x.npy   and so on: the test examples, which belong to nobody
+  test_x.npy   and so on: the test examples, which belong to no client
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,7 +32,7 @@ _MOST = 2**31 - 1  # samples: batches are int32 indices
 
 
 class Store(NamedTuple):
-  """A folder of clients' arrays, opened.
+  """The memory-mapped arrays of all clients.
 
   Attributes:
     train: leaves [samples, ...], memory-mapped, client by client.
@@ -60,9 +61,9 @@ def write(
   num_classes: int,
   population: int | None = None,
 ):
-  """Writes a store, which appears whole or not at all.
+  """Writes a store atomically, with one chunk of clients in memory at a time.
 
-  One chunk is in memory at a time. A bar shows where stderr is a terminal.
+  It shows a bar if stderr is a terminal.
 
   >>> import tempfile
   >>> data = {'x': np.zeros((3, 2), np.uint8), 'y': np.array([1, 0, 1])}
@@ -78,11 +79,11 @@ def write(
       holds labels.
     test: the same arrays of the test examples.
     num_classes: number of labels.
-    population: clients of all chunks, if known, for the bar.
+    population: clients of all chunks, for the bar; None if it is unknown.
 
   Raises:
     ValueError: arrays do not fit together, or a client has no sample.
-    FileExistsError: the folder is there.
+    FileExistsError: the folder exists.
   """
   folder = pathlib.Path(folder).expanduser()
   if folder.exists():
@@ -107,10 +108,10 @@ def write(
 
 
 def open(folder: str | os.PathLike) -> Store:
-  """Opens a store; reads only its offsets.
+  """Opens a store; memory-maps its arrays and reads only its offsets.
 
   Args:
-    folder: that `write` has made.
+    folder: written by `write`.
 
   Raises:
     DataError: the folder is missing, not complete, or of another format.
@@ -159,7 +160,7 @@ def is_mapped(arrays: Mapping[str, Any]) -> bool:
 
 
 def _fill(folder, chunks, test, num_classes, bar) -> dict[str, Any]:
-  """Writes all arrays; returns what store.json says of them."""
+  """Writes all arrays; returns the content of store.json."""
   _check(test, test, num_classes)
   offsets, pixels = [np.zeros(1, np.int64)], Pixels()
   with contextlib.ExitStack() as stack:
@@ -198,10 +199,10 @@ def _fill(folder, chunks, test, num_classes, bar) -> dict[str, Any]:
 
 
 def _head(file, like, rows: int):
-  """Writes the head of a .npy file with so many rows that are as those of like.
+  """Writes a .npy header for `rows` rows of the shape and dtype of `like`.
 
   NumPy pads it to the same length for any number of rows, so that it can be
-  written again when their number is known.
+  overwritten after the last row.
   """
   file.seek(0)
   descr = np.lib.format.dtype_to_descr(like.dtype)
@@ -216,7 +217,7 @@ def _described(path) -> dict[str, Any]:
 
 
 def _check(arrays, like, num_classes, sizes=None):
-  """Refuses arrays that are not as those of the test, or not of these sizes."""
+  """Refuses arrays unlike those of the test examples, or of other sizes."""
   kinds, expected = (
     {k: (x.dtype.str, x.shape[1:]) for k, x in xs.items()}
     for xs in (arrays, like)
@@ -248,26 +249,26 @@ def _rename(aside, folder):
   except OSError as error:
     if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
       raise
-    raise FileExistsError(f'{folder} has appeared meanwhile.') from error
+    raise FileExistsError(f'Another process has written {folder}.') from error
 
 
 def _about(path) -> dict[str, Any]:
   try:
     about = json.loads(path.read_text())
-    found = about['format']
+    version = about['format']
   except OSError as error:
     raise DataError(f'No store of clients in {path.parent}.') from error
   except (ValueError, KeyError, TypeError) as error:
     raise DataError(f'{path} is damaged: {error!r}') from error
-  if found != FORMAT:
-    raise DataError(f'Expected format={found} == {FORMAT} in {path}.')
+  if version != FORMAT:
+    raise DataError(f'Expected format={version} == {FORMAT} in {path}.')
   return about
 
 
 def _mapped(path, shape, dtype, nbytes) -> np.ndarray:
-  found = path.stat().st_size if path.exists() else 0
-  if found != nbytes:
-    raise DataError(f'Expected {path} of {found} bytes to have {nbytes}.')
+  size = path.stat().st_size if path.exists() else 0
+  if size != nbytes:
+    raise DataError(f'Expected {path} of {size} bytes to have {nbytes}.')
   try:
     x = np.load(path, mmap_mode='r')
   except ValueError as error:

@@ -1,4 +1,4 @@
-"""The synthetic quadratics of Das et al., arXiv:2106.07094, section 5.3."""
+"""Draws the quadratics of Das et al., arXiv:2106.07094, section 5.3."""
 
 from typing import NamedTuple
 

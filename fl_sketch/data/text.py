@@ -1,4 +1,4 @@
-"""Sentences as tokens, read from disk and never from a network."""
+"""Reads sentences as tokens, from disk and never from a network."""
 
 import os
 import pathlib
@@ -24,28 +24,27 @@ def load(
   vocabulary: int | None = None,
   tokenizer: str | os.PathLike | None = None,
 ) -> sources.Dataset:
-  """Loads sentences and their labels; nothing is ever downloaded.
+  """Loads sentences and their labels from disk; downloads nothing.
 
   SST-2 at the level of sentences: train.tsv and test.tsv with a sentence, a tab
-  and 0 (negative) or 1 in each line, in DIR/sst2 or beside DIR. A WordPiece
-  vocabulary (Wu et al., arXiv:1609.08144) is made from the training sentences,
-  the same every time.
+  and 0 (negative) or 1 in each line, in DIR/sst2 or DIR/../sst2. The training
+  sentences determine a WordPiece vocabulary (Wu et al., arXiv:1609.08144).
 
   Args:
     name: one of `NAMES`.
-    data_dir: where datasets are; None for the variable TFDS_DATA_DIR or else
-      ~/tensorflow_datasets.
+    data_dir: folder of datasets; None for the environment variable
+      TFDS_DATA_DIR or else ~/tensorflow_datasets.
     length: tokens of a sentence, [CLS] and [SEP] among them; longer ones are
       cut, shorter ones padded with 0. None is `LENGTH`.
-    vocabulary: tokens at most; None is `VOCABULARY`.
+    vocabulary: the largest number of tokens; None is `VOCABULARY`.
     tokenizer: a published model's vocab.txt or tokenizer.json, in place of a
-      vocabulary made here.
+      trained vocabulary.
 
   Returns:
     A dataset with x int32[n, length].
 
   Raises:
-    DataError: the files are missing or not what they should be.
+    DataError: the files are missing or damaged.
     ValueError: a length or vocabulary is out of range, or there are both a
       vocabulary and a tokenizer.
   """
@@ -70,14 +69,14 @@ def load(
 def encode(
   encoder: tokenizers.Tokenizer, sentences: list[str], length: int
 ) -> np.ndarray:
-  """Sentences as int32[sentences, length]: [CLS] ... [SEP], then zeros."""
+  """Encodes sentences as int32[sentences, length]: [CLS] ... [SEP], then 0."""
   first, last = (encoder.token_to_id(name) for name in ('[CLS]', '[SEP]'))
-  found = np.zeros((len(sentences), length), np.int32)
+  x = np.zeros((len(sentences), length), np.int32)
   encoded = encoder.encode_batch(sentences, add_special_tokens=False)
-  for row, tokens in zip(found, encoded, strict=True):
+  for row, tokens in zip(x, encoded, strict=True):
     ids = [first, *tokens.ids[: length - 2], last]
     row[: len(ids)] = ids
-  return found
+  return x
 
 
 def _folder(name, data_dir) -> pathlib.Path:
@@ -114,14 +113,14 @@ def _read(folder, split) -> tuple[list[str], np.ndarray]:
 def _trained(sentences, size) -> tokenizers.Tokenizer:
   """Trains a WordPiece vocabulary on sentences.
 
-  Of pairs that are equally frequent, training joins the one of the smaller
-  numbers first, and it numbers letters inside words as a hash map yields them.
-  Here they get their numbers before it, and the vocabulary is sorted after it:
-  so both are the same every time.
+  Among equally frequent pairs the library joins the one of smaller numbers
+  first, and it numbers letters inside words in the order of a hash map. So
+  letters get their numbers before the training, and the vocabulary is sorted
+  after it: both are then the same every time.
   """
   checks.at_least('vocabulary', size, 100)
-  found = _bert(models.WordPiece(unk_token='[UNK]'))
-  words = _words(found, sentences)
+  encoder = _bert(models.WordPiece(unk_token='[UNK]'))
+  words = _words(encoder, sentences)
   letters = sorted({letter for word in words for letter in word})
   inner = sorted({f'##{letter}' for word in words for letter in word[1:]})
   trainer = trainers.WordPieceTrainer(
@@ -129,8 +128,8 @@ def _trained(sentences, size) -> tokenizers.Tokenizer:
     special_tokens=_SPECIAL + letters + inner,
     show_progress=False,
   )
-  found.train_from_iterator(sentences, trainer)
-  pieces = sorted(set(found.get_vocab()) - set(_SPECIAL))
+  encoder.train_from_iterator(sentences, trainer)
+  pieces = sorted(set(encoder.get_vocab()) - set(_SPECIAL))
   numbers = {piece: i for i, piece in enumerate(_SPECIAL + pieces)}
   return _bert(models.WordPiece(numbers, unk_token='[UNK]'))
 
@@ -142,10 +141,10 @@ def _words(encoder, sentences) -> set[str]:
 
 
 def _bert(model) -> tokenizers.Tokenizer:
-  found = tokenizers.Tokenizer(model)
-  found.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
-  found.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-  return found
+  encoder = tokenizers.Tokenizer(model)
+  encoder.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
+  encoder.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+  return encoder
 
 
 def _opened(path) -> tokenizers.Tokenizer:
@@ -153,16 +152,16 @@ def _opened(path) -> tokenizers.Tokenizer:
     raise sources.DataError(f'No tokenizer in {path}.')
   try:
     if path.suffix == '.json':
-      found = tokenizers.Tokenizer.from_file(str(path))
+      encoder = tokenizers.Tokenizer.from_file(str(path))
     else:
-      found = _bert(models.WordPiece.from_file(str(path), unk_token='[UNK]'))
+      encoder = _bert(models.WordPiece.from_file(str(path), unk_token='[UNK]'))
   except Exception as error:  # the library raises nothing narrower
     raise sources.DataError(f'{path} is no tokenizer: {error}') from error
-  if found.token_to_id('[PAD]') != 0:
+  if encoder.token_to_id('[PAD]') != 0:
     raise sources.DataError(f'Expected [PAD] to be token 0 of {path}.')
   for name in _SPECIAL:
-    if found.token_to_id(name) is None:
+    if encoder.token_to_id(name) is None:
       raise sources.DataError(f'Expected {name} among the tokens of {path}.')
-  found.no_padding()  # `encode` cuts and pads; a published file may as well
-  found.no_truncation()
-  return found
+  encoder.no_padding()  # `encode` pads and cuts; a published file may do so too
+  encoder.no_truncation()
+  return encoder

@@ -1,4 +1,4 @@
-"""Writes files atomically, and records the versions of a run."""
+"""Writes files atomically, and reads the versions and devices of a run."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -18,15 +18,15 @@ class SaveError(OSError):
 
 
 def as_json(config: Any) -> dict[str, Any]:
-  """The fields of a config, a dataclass, as its config.json has them."""
+  """Returns the fields of a config, a dataclass, as config.json has them."""
   return json.loads(json.dumps(dataclasses.asdict(config)))
 
 
 def replace(path: pathlib.Path, content: str | Mapping[str, Any]):
-  """Writes a text, or JSON, so that it is there as a whole or not at all.
+  """Writes a text, or JSON, to a file atomically.
 
   Raises:
-    SaveError: it cannot be written.
+    SaveError: the file cannot be written.
   """
   if not isinstance(content, str):
     content = json.dumps(content, indent=2) + '\n'
@@ -39,7 +39,7 @@ def replace(path: pathlib.Path, content: str | Mapping[str, Any]):
 
 
 def measured_with() -> dict[str, Any]:
-  """Versions, devices and processes, for a summary."""
+  """Returns versions, devices and processes, for a summary."""
   devices = jax.devices()
   return {
     'versions': {m.__name__: m.__version__ for m in (jax, np)}

@@ -1,4 +1,4 @@
-"""Attributes of a package that load their module on first use (PEP 562)."""
+"""Loads the modules of a package on first use of an attribute (PEP 562)."""
 
 from collections.abc import Callable, Mapping
 import importlib
@@ -12,7 +12,7 @@ def attach(
 ) -> Callable[[str], Any]:
   """Returns the `__getattr__` of a package that exports `__all__` lazily.
 
-  Type checkers read the exports from imports under `TYPE_CHECKING` beside it.
+  Type checkers read the exports from imports under `TYPE_CHECKING`.
 
   >>> attach('fl_sketch.utils')('checks').__name__
   'fl_sketch.utils.checks'
@@ -23,7 +23,7 @@ def attach(
       module; every other name of `__all__` is a module itself.
 
   Raises:
-    AttributeError: by the `__getattr__`, for a name outside `__all__`.
+    AttributeError: raised by the `__getattr__`, for a name outside `__all__`.
   """
 
   def load(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Tables in Markdown."""
+"""Formats tables in Markdown."""
 
 from collections.abc import Iterable, Sequence
 
@@ -15,8 +15,9 @@ def table(
 
   Args:
     head: names of the columns.
-    rows: their cells, as they shall stand there.
-    left: how many columns are flush left, the others right; None is all.
+    rows: the cells of each row, formatted.
+    left: number of left-aligned columns, the others being right-aligned; None
+      aligns all of them left.
   """
   left = len(head) if left is None else left
   rule = ['---'] * left + ['---:'] * (len(head) - left)

@@ -1,4 +1,4 @@
-"""The progress bar of a run: loss, accuracy, speed, bytes, time left."""
+"""Shows the progress of a run: loss, accuracy, speed, bytes, time left."""
 
 import sys
 from typing import Any
@@ -7,18 +7,18 @@ import tqdm
 
 
 def note(text: str):
-  """Writes one line on stderr, above a bar if there is one."""
+  """Writes one line to stderr, above a progress bar if there is one."""
   tqdm.tqdm.write(text, file=sys.stderr)
 
 
 class Progress:
-  """A bar on stderr.
+  """A progress bar on stderr.
 
   Args:
     total: rounds of the run.
     done: rounds that an earlier start has done.
     cohort: clients in a round.
-    shown: False for none.
+    shown: whether there is a bar.
   """
 
   def __init__(self, total: int, done: int, cohort: int, shown: bool):

@@ -1,4 +1,4 @@
-"""Binary search for the least integer that satisfies a monotone predicate."""
+"""Searches the least integer that satisfies a monotone predicate."""
 
 import bisect
 from collections.abc import Callable

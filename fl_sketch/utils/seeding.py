@@ -1,7 +1,7 @@
-"""Counter-based randomness: every draw is a pure function of integers.
+"""Draws random numbers by counter: every draw is a pure function of integers.
 
-Nothing here keeps a position in a stream, so round 900 can be drawn without
-drawing the rounds before it, on any host and for any number of devices.
+No generator keeps a position in a stream, so round 900 can be drawn without
+the rounds before it, on any host and for any number of devices.
 """
 
 import zlib
@@ -23,7 +23,7 @@ def generator(seed: int, tag: str, counter: int = 0) -> np.random.Generator:
 
   Args:
     seed: any integer, taken modulo 2^64.
-    tag: what the numbers are for; different uses of a seed must not share it.
+    tag: names the use of the numbers; each use of a seed needs another one.
     counter: the round, or 0.
 
   Returns:
