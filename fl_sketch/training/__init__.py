@@ -1,9 +1,9 @@
-"""One run: the training loop, its memory check, its files, and resuming.
+"""Trains one run: loop, memory preflight, prefetch, checkpoints, resuming.
 
 `loop` plays rounds and `log` makes their records; `runner` holds the compiled
 `program` and the state, `cohort_feed` samples and prefetches cohorts,
-`client_state` stores what clients keep, where `placement` decides.
-`checkpoints` and `workdir` write files. `preflight` checks the memory before
+`client_state` stores per-client state, and `placement` decides where.
+`checkpoints` and `workdir` write files. `preflight` checks the `memory` before
 anything is allocated.
 """
 

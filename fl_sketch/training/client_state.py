@@ -15,7 +15,7 @@ import numpy as np
 
 
 class Saved(NamedTuple):
-  """Client state in a checkpoint; clients that never took part are left out.
+  """Per-client state in a checkpoint, without clients that never took part.
 
   Attributes:
     ids: int64[n], clients.
@@ -27,28 +27,28 @@ class Saved(NamedTuple):
 
 
 class OnDevice:
-  """Keeps the state of all clients in `FedState`; rounds index it by id."""
+  """Keeps the state of all clients on the devices; rounds index it by id."""
 
   def __init__(self, mesh: jax.sharding.Mesh):
     self._mesh = mesh
 
   def attach(self, state: rounds.FedState, ids: np.ndarray) -> rounds.FedState:
-    """Returns the state that a round takes, which is `state` itself."""
+    """Returns `state`, which holds the state of every client."""
     del ids
     return state
 
   def keep(self, state: rounds.FedState, ids: np.ndarray):
-    """Does nothing: the round has changed the rows in `state`."""
+    """Does nothing: the round has updated `state`."""
 
   def saved(self, state: rounds.FedState) -> Saved:
-    """The client state for a checkpoint."""
+    """Returns the state of all clients for a checkpoint."""
     rows = [np.asarray(x) for x in leaves(state)]
     return Saved(np.arange(len(rows[0]) if rows else 0), rows)
 
   def restored(
     self, state: rounds.FedState, parts: Iterable[Saved]
   ) -> rounds.FedState:
-    """Returns `state`, of the first round, with the rows of a checkpoint."""
+    """Returns the initial `state` with the client state of a checkpoint."""
     rows = [np.array(x) for x in leaves(state)]
     for part in parts:
       for row, saved in zip(rows, part.rows, strict=True):
@@ -57,18 +57,19 @@ class OnDevice:
 
 
 class OnHost:
-  """Memory-maps the state of this process's clients; a cohort's rows travel.
+  """Keeps the state of this process's clients in a memory-mapped file.
 
-  The file is no checkpoint: it has no name, and goes with the process.
+  Only that of a cohort travels to the devices. The file is no checkpoint: it
+  has no name, and the kernel removes it when the process ends.
 
   Args:
     mesh: the devices over which a cohort is spread.
-    state: of a population of one; its row is that of every client at first.
+    state: of a population of one, whose client has every client's first state.
     clients: those of this process.
-    folder: on the disk that shall hold the file.
+    folder: for the file.
 
   Raises:
-    SaveError: the disk has not enough space.
+    SaveError: the disk is too small.
   """
 
   def __init__(
@@ -84,11 +85,11 @@ class OnHost:
     self._written = np.zeros(len(clients), bool)
 
   def attach(self, state: rounds.FedState, ids: np.ndarray) -> rounds.FedState:
-    """Returns the state that a round takes, with the rows of its clients.
+    """Returns `state` with the state of the clients of a round.
 
     Args:
-      state: with any rows.
-      ids: int[lanes of this process]; of padding beyond the population.
+      state: with the state of any clients.
+      ids: int[lanes of this process]; padding has ids beyond the population.
     """
     place, held = self._places(ids)
     written = held & self._written[place]
@@ -99,14 +100,14 @@ class OnHost:
     return _with(state, mesh_lib.place_local(self._mesh, rows))
 
   def keep(self, state: rounds.FedState, ids: np.ndarray):
-    """Stores the rows that a round has changed; ids as in `attach`."""
+    """Stores the client state after a round; ids as in `attach`."""
     place, held = self._places(ids)
     for row, new in zip(self._rows, leaves(state), strict=True):
       row[place[held]] = mesh_lib.local_shards(new)[held]
     self._written[place[held]] = True
 
   def saved(self, state: rounds.FedState) -> Saved:
-    """The state of this process's clients for a checkpoint."""
+    """Returns the state of this process's clients for a checkpoint."""
     del state
     place = np.flatnonzero(self._written)
     ids = place + self._clients.start
@@ -115,7 +116,7 @@ class OnHost:
   def restored(
     self, state: rounds.FedState, parts: Iterable[Saved]
   ) -> rounds.FedState:
-    """Reads the rows of this process's clients from a checkpoint."""
+    """Reads the state of this process's clients from a checkpoint."""
     self._written[:] = False
     for part in parts:
       place, held = self._places(part.ids)
@@ -136,19 +137,19 @@ def _file(count, row, folder):
   pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
   shape = count, *row.shape
   with tempfile.TemporaryFile(dir=folder) as file:
-    # A write to memory behind which there is no space would kill the process.
+    # A write to mapped memory without disk space would kill the process.
     size = max(1, count * row.nbytes)
     try:
       os.posix_fallocate(file.fileno(), 0, size)
     except OSError as e:
       raise files.SaveError(
-        f"{size:,} bytes of clients' rows cannot be kept in {folder}: {e}."
+        f'{size:,} bytes of client state cannot be kept in {folder}: {e}.'
       ) from e
     return np.memmap(file, row.dtype, 'r+', shape=shape)
 
 
 def write(folder: pathlib.Path, saved: Saved):
-  """Writes this process's part of a checkpoint; all processes must call it."""
+  """Writes this process's client state to a checkpoint; every process must."""
   folder.mkdir(parents=True, exist_ok=True)
   name = f'part-{jax.process_index()}-of-{jax.process_count()}.npz'
   partial = folder / f'{name}.partial'
@@ -158,10 +159,10 @@ def write(folder: pathlib.Path, saved: Saved):
 
 
 def read(folder: pathlib.Path) -> list[Saved]:
-  """Reads the parts of all processes; none if there is no such folder.
+  """Reads the client state of all processes; empty without the folder.
 
   Raises:
-    ValueError: a part is missing, or damaged: each has its checksums.
+    ValueError: a part is missing, or its checksum is wrong.
   """
   parts = []
   for path in sorted(folder.glob('part-*.npz')):
@@ -175,7 +176,7 @@ def read(folder: pathlib.Path) -> list[Saved]:
 
 
 def keep_only(folder: pathlib.Path, names: Iterable[int]):
-  """Removes the client state of checkpoints that are gone."""
+  """Removes the client state of checkpoints that no longer exist."""
   kept = {str(name) for name in names}
   if jax.process_index() == 0 and folder.exists():
     for path in folder.iterdir():
@@ -184,7 +185,7 @@ def keep_only(folder: pathlib.Path, names: Iterable[int]):
 
 
 def leaves(state: rounds.FedState) -> list[Any]:
-  """The arrays of per-client state in a state."""
+  """Lists the arrays of per-client state in a state."""
   arrays: list[Any] = []
   visit = lambda x: (arrays.append(x), x)[1]
   comms.map_per_client(visit, (state.encode, state.protocol))

@@ -1,9 +1,8 @@
 """Samples, lays out and prefetches the cohort of each round.
 
-A process reads the samples, and holds the state, of a block of the population
-and of no other client: a cohort is laid out so that every client's lane (its
-slot on a shard) is on a device of its process. The next cohort is prefetched in
-the background while a round runs.
+A process holds the samples and the state of one block of the population only: a
+cohort is laid out so that every client's lane (its slot on a shard) is on a
+device of its process. A thread prefetches the next cohort while a round runs.
 """
 
 from concurrent import futures
@@ -16,16 +15,18 @@ from fl_sketch.training import placement
 import jax
 import numpy as np
 
-_TAIL = 1e-9  # how rarely a process has more clients in a round than lanes
+_TAIL = (
+  1e-9  # probability that a process has more clients in a round than lanes
+)
 
 
 class CohortFeed:
-  """The cohorts of a run, in the order of its rounds.
+  """Samples and prefetches the cohorts of a run, in the order of its rounds.
 
   Args:
     exp: the experiment.
     mesh: the devices over which cohorts are spread.
-    fetch: whether the samples of a cohort travel with it, not their indices.
+    fetch: whether a cohort carries its samples or their indices.
   """
 
   def __init__(
@@ -39,7 +40,7 @@ class CohortFeed:
     self.secret_root: int | None = None
 
   def take(self, done: int):
-    """The cohorts of the next dispatch: in host memory, and on the mesh.
+    """Returns the cohorts of the next dispatch: in host memory, on the mesh.
 
     Args:
       done: rounds before it.
@@ -52,13 +53,13 @@ class CohortFeed:
     return now.result()
 
   def local_lanes(self, cohort: rounds.Cohort) -> rounds.Cohort:
-    """The lanes of this process."""
+    """Returns the lanes of this process."""
     each = len(cohort.ids) // self._processes
     first = each * jax.process_index()
     return jax.tree.map(lambda x: x[first : first + each], cohort)
 
   def close(self):
-    """Ends the background work."""
+    """Ends the prefetching."""
     self._pool.shutdown(cancel_futures=True)
 
   def _make(self, done):
@@ -86,31 +87,31 @@ class CohortFeed:
 
 
 def leaves_lanes_empty(c: config_lib.Config) -> bool:
-  """Whether lanes of a round may hold no client, padding aside."""
+  """Whether lanes other than padding may hold no client in a round."""
   some = c.sampling != 'fixed_size' or availability.in_force(c)
   return some or jax.process_count() > 1
 
 
 def lanes_per_process(c: config_lib.Config, shards: int, processes: int) -> int:
-  """Lanes of each process, too few for its clients once in 1e9 rounds.
+  """Computes the lanes of a process, too few with probability below 1e-9.
 
   Args:
-    c: a config; for how cohorts are drawn.
-    shards: devices of all processes.
-    processes: how many there are.
+    c: a config; its sampling and its numbers of clients count.
+    shards: number of devices of all processes.
+    processes: their number.
   """
   selected = availability.selected(c.cohort, c.over_sampling)
   most = int(np.diff(placement.starts(c.population, processes)).max())
   if c.sampling == 'poisson':
     trials, chance = most, c.cohort / c.population
-  else:  # without replacement numbers vary less than with it
+  else:  # without replacement, counts vary less than binomial ones
     trials, chance = selected, most / c.population
   lanes = cohorts_lib.default_max_cohort(trials, chance, _TAIL)
   return _multiple(min(lanes, most), shards // processes)
 
 
 def fullest(cohort: rounds.Cohort, population: int, processes: int) -> int:
-  """The largest number of clients that one process has in a cohort."""
+  """Counts the clients of a cohort on the process that has most of them."""
   return int(np.diff(_edges(cohort.ids, population, processes)).max())
 
 
@@ -124,10 +125,10 @@ def by_process(
   [0, 1, 3, 2147483647]
 
   Args:
-    cohort: ids in rising order, padding last.
-    population: clients in total.
-    processes: how many there are.
-    lanes: of each, at least `fullest`.
+    cohort: ids ascending, padding last.
+    population: number of clients in total.
+    processes: their number.
+    lanes: client slots of each process, at least `fullest`.
 
   Returns:
     A cohort of processes x lanes.
@@ -150,7 +151,7 @@ def by_process(
 
 
 def _edges(ids, population, processes):
-  """Where in rising ids the clients of each process begin, and all end."""
+  """Where in ascending ids each process's clients begin, and the last end."""
   return np.searchsorted(ids, placement.starts(population, processes))
 
 

@@ -1,4 +1,4 @@
-"""Turns the metrics of rounds into records: bytes, epsilon, test metrics."""
+"""Makes the records of rounds: metrics, communication cost and epsilon."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,10 +22,10 @@ class RunLog:
 
   Args:
     exp: the experiment.
-    ledger: of the bytes of rounds that are done; None is of none.
+    ledger: the bytes of earlier rounds; None if there are none.
 
   Attributes:
-    ledger: of the bytes of all rounds so far.
+    ledger: the bytes of all rounds so far.
   """
 
   def __init__(
@@ -38,12 +38,12 @@ class RunLog:
   def record(
     self, number: int, cohort: Any, metrics: Mapping[str, Any]
   ) -> Record:
-    """The record of round `number`, whose bytes it charges to the ledger.
+    """Makes the record of a round, and charges its bytes to the ledger.
 
     Args:
-      number: rounds before it.
+      number: of the round, from 0.
       cohort: of the round, in host memory.
-      metrics: of the round, one of `on_host`.
+      metrics: of the round, an element of `on_host`.
 
     Raises:
       DivergedError: names the round and what is not finite.
@@ -67,7 +67,7 @@ def evaluator(
   """Builds evaluate(params) -> test metrics: means over the test set.
 
   Args:
-    fn: jitted, as of `rounds.run_evaluation`.
+    fn: the jitted result of `rounds.run_evaluation`.
     exp: the experiment.
     mesh: the devices, over which test batches are spread.
   """
@@ -83,17 +83,17 @@ def evaluator(
 
 
 def empty_ledger(exp: experiment.Experiment) -> traffic.Ledger:
-  """The ledger of bytes before the first round."""
+  """Makes the ledger of bytes before the first round."""
   dense = comms.nbytes(exp.params)
   return traffic.Ledger.empty(exp.config.population, dense)
 
 
 def on_host(metrics: Any, points: int, count: int) -> list[list[Record]]:
-  """Waits for the metrics of a dispatch; [points][rounds] of numbers by name.
+  """Transfers the metrics of a dispatch to the host, by point and round.
 
   Args:
     metrics: of a dispatch, leaves of points x rounds numbers, on the devices.
-    points: runs that were played at once.
+    points: number of runs that were played at once.
     count: rounds of the dispatch.
   """
   arrays = jax.device_get(metrics)
@@ -105,17 +105,17 @@ def on_host(metrics: Any, points: int, count: int) -> list[list[Record]]:
 
 
 def privacy_summary(exp: experiment.Experiment) -> Record:
-  """The guarantee of a private run, for its summary; else empty."""
+  """The privacy statement of a private run, for its summary; else empty."""
   if exp.guarantee is None:
     return {}
   return {'privacy': exp.guarantee.statement.as_dict()}
 
 
 def epsilons_by_round(exp: experiment.Experiment) -> list[Any] | None:
-  """Epsilon after every round of a private run; 'inf' without noise.
+  """Computes epsilon after every round of a private run; 'inf' without noise.
 
   The accountant is slow: it computes epsilon after the last round and after
-  m 2^k rounds with m < 8; a round in between has the epsilon of the next.
+  m 2^k rounds with m < 8; other rounds have the epsilon of the next of these.
   """
   if exp.guarantee is None:
     return None
@@ -127,11 +127,11 @@ def epsilons_by_round(exp: experiment.Experiment) -> list[Any] | None:
 
 
 def _not_finite(exp, cohort, metrics) -> str | None:
-  """What is not finite after a round, if anything is.
+  """Names what is not finite after a round, or returns None.
 
-  A private run must not stop for what its clients sent: that would leak. Where
-  clients are byzantine, or updates too long, all of a small cohort may be
-  rejected: a round without participants.
+  A private run must not stop because of its clients' updates: that would leak.
+  If clients are byzantine, or norms are bounded, all of a small cohort may be
+  rejected: that is a round without participants.
   """
   if not metrics['finite']:
     return 'parts of the server state'

@@ -1,4 +1,4 @@
-"""The training loop: play rounds, evaluate, log, checkpoint, resume."""
+"""The training loop: plays rounds, evaluates, logs, checkpoints, resumes."""
 
 from collections.abc import Iterator
 import contextlib
@@ -23,16 +23,16 @@ from fl_sketch.training import (
 from fl_sketch.utils import progress as progress_lib
 import jax
 
-_FAR = 10  # times the first loss: no noise of training takes a loss above it
+_FAR = 10  # times the first loss: the noise of training stays below it
 
 
 class Result(NamedTuple):
   """How a run ended.
 
   Attributes:
-    state: after the last round that ran.
+    state: of the server and the clients after the last round.
     row: the last row of metrics.
-    finished: False if a signal stopped the run; started again, it goes on.
+    finished: False if a signal stopped the run, which can then be resumed.
   """
 
   state: rounds.FedState
@@ -47,12 +47,12 @@ def train(
   mesh: jax.sharding.Mesh | None = None,
   progress: bool = True,
 ) -> Result:
-  """Trains an experiment in a folder, or resumes it where it ended.
+  """Trains an experiment in a workdir, or resumes it from its last checkpoint.
 
-  The folder gets config.json, metrics.jsonl, checkpoints/, pictures, secret/ if
-  the run is private, and at the end summary.json; see `workdir.Workdir`. A
-  resumed run ends with the same bits as one that was never stopped, `seconds`
-  apart; with other devices or another lanes_per_step, up to rounding.
+  The folder gets config.json, metrics.jsonl, checkpoints/, figures, secret/ if
+  the run is private, and at the end summary.json; see `workdir.Workdir`. But
+  for `seconds`, a resumed run ends with the same bits as one that was never
+  stopped; with other devices or another lanes_per_step, up to rounding.
 
   Args:
     exp: from `experiment.build`.
@@ -65,23 +65,23 @@ def train(
       that is neither private nor attacked, are not finite; names the round and
       the last good checkpoint.
     WorkdirError: the folder holds another run.
-    SecretError: the secret of a private run is missing, or open to others.
-    CheckpointError: it holds checkpoints, none of which can be read.
+    SecretError: the secret of a private run is missing, or others can read it.
+    CheckpointError: the folder holds checkpoints, none of which can be read.
     SaveError: a file cannot be written, as on a full disk.
-    TooLargeError: the run does not fit the machine; says what to change.
+    TooLargeError: the run does not fit the machine; suggests config changes.
     PlacementError: the devices cannot hold what the config places on them.
   """
   mesh = mesh_lib.cohort_mesh() if mesh is None else mesh
   with _catch_signals() as caught, _Loop(exp, folder, mesh, progress) as loop:
     result = loop.run(caught)
     loop.report(result)
-    # Or JAX would end the processes that wait for others.
+    # JAX would end processes that still wait for one that has left.
     processes.wait_for_all('reported')
   return result
 
 
 class _Loop:
-  """One run's programs, files and counters."""
+  """The compiled functions, files and counters of one run."""
 
   def __init__(self, exp, folder, mesh, progress):
     self.exp, self.mesh = exp, mesh
@@ -123,7 +123,7 @@ class _Loop:
     self._opened.close()
 
   def _restore(self):
-    """Rounds done and the ledger at the newest checkpoint, if there is one."""
+    """Restores the newest checkpoint, if any; its rounds done and ledger."""
     empty = log_lib.empty_ledger(self.exp)
     saved = self.store.restore(self.runner.state, empty)
     if saved is None:
@@ -133,10 +133,10 @@ class _Loop:
     return saved.rounds_done, saved.ledger
 
   def _secret(self):
-    """The root of noise and sampling of a private run; else None."""
+    """The secret of a private run, else None."""
     if self.exp.guarantee is None:
       return None
-    # Rounds may be done though no checkpoint holds them.
+    # Rounds may have been released that no checkpoint holds.
     return noise_secret.of_run(
       self.exp.config,
       self.files.folder,
@@ -144,7 +144,7 @@ class _Loop:
     )
 
   def run(self, caught) -> Result:
-    """Plays the rounds that are left."""
+    """Plays the remaining rounds."""
     c = self.exp.config
     done, pending = self.start, None
     while done < c.rounds and not _stopped(caught):
@@ -195,12 +195,12 @@ class _Loop:
       )
 
   def _check_loss(self, row):
-    """Warns of a training loss that ended far above that of the first model.
+    """Warns if the training loss ended far above that of the first model.
 
-    The first row is no measure: its mean is over local steps that diverge.
+    The first row cannot tell: its loss is a mean over diverging local steps.
     """
     last = row.get('train_loss', 0.0)
-    if not last > _FAR:  # spares ordinary runs the evaluation
+    if not last > _FAR:  # ordinary runs need no evaluation
       return
     params = mesh_lib.place(self.mesh, self.exp.params)
     first = self.evaluate(params).get('test_loss', last)
@@ -262,8 +262,8 @@ class _Loop:
 def _catch_signals() -> Iterator[list[int]]:
   """Collects SIGINT and SIGTERM, so that the loop can save before it ends.
 
-  A second signal ends the process at once. Only the main thread may catch
-  signals; in any other the loop runs without.
+  A second signal ends the process at once. Python catches signals in the main
+  thread only; in any other the list stays empty.
   """
   caught: list[int] = []
   if threading.current_thread() is not threading.main_thread():
@@ -285,5 +285,5 @@ def _catch_signals() -> Iterator[list[int]]:
 
 
 def _stopped(caught) -> bool:
-  """Whether a signal stopped any process; all must leave the loop together."""
+  """Whether any process got a signal; all must leave the loop together."""
   return processes.any_process(bool(caught))

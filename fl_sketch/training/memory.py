@@ -1,4 +1,4 @@
-"""The memory that a run needs, and the memory that a machine has."""
+"""Compares the memory that a run needs with that of the machine."""
 
 import pathlib
 import re
@@ -11,22 +11,22 @@ _CGROUP = pathlib.Path('/sys/fs/cgroup')
 
 
 class TooLargeError(ValueError):
-  """A run does not fit; the message says what to change."""
+  """A run does not fit the memory; the message suggests config changes."""
 
 
 class Memory(NamedTuple):
   """Bytes of a run.
 
   Attributes:
-    devices: of this process.
+    devices: number of devices of this process.
     on_host: whether their memory is the host's, as a CPU's is.
-    held: name -> bytes that lie on each device between rounds.
-    state: bytes of the whole state, before it is on the devices and when a
-      checkpoint is written.
+    held: name -> bytes on each device between rounds.
+    state: bytes of the whole state, on the host before the first round and when
+      a checkpoint is written.
     round: bytes that a device needs besides `held` during a round.
     evaluation: the same, during an evaluation.
     process: resident bytes of this process without any of these.
-    mapped: bytes in files that are mapped into memory: data, clients' rows.
+    mapped: bytes in memory-mapped files: data, client state.
   """
 
   devices: int
@@ -40,12 +40,12 @@ class Memory(NamedTuple):
 
   @property
   def device_peak(self) -> int:
-    """Bytes on each device when it holds most."""
+    """Bytes on each device at its peak."""
     return sum(self.held.values()) + max(self.round, self.evaluation)
 
   @property
   def host_peak(self) -> int:
-    """Resident bytes of the process at its peak; of mapped files, none."""
+    """Resident bytes of the process at its peak, without mapped files."""
     if not self.on_host:
       return self.process + self.state
     work = max(self.devices * max(self.round, self.evaluation), self.state)
@@ -60,28 +60,28 @@ class Available(NamedTuple):
 
 
 def available(device: Any = None) -> Available:
-  """The memory limits of this process, with what it holds already.
+  """Reads the memory limits of this process, including what it holds already.
 
-  The host's limit is the least of what the kernel would give and of the limit
-  of this process's control group.
+  The host's limit is the least of free memory and of the limits of this
+  process's control groups.
 
   Args:
-    device: one of those of a run; the first one by default.
+    device: any of a run; the first one by default.
   """
   device = jax.local_devices()[0] if device is None else device
   stats = device.memory_stats() or {}
   limits = [_kernel_gives(), *_cgroup_limits()]
-  known = [limit for limit in limits if limit is not None]
-  return Available(stats.get('bytes_limit'), min(known, default=None))
+  finite = [limit for limit in limits if limit is not None]
+  return Available(stats.get('bytes_limit'), min(finite, default=None))
 
 
 def resident() -> int:
-  """Bytes of this process in memory; 0 where the kernel does not say."""
+  """Reads this process's resident bytes; 0 if the kernel does not report it."""
   return _field(_PROC / 'self' / 'status', 'VmRSS') or 0
 
 
 def shortfalls(memory: Memory, have: Available) -> list[str]:
-  """What does not fit, in words; empty if all does, or no limit is known."""
+  """Describes each memory that a run exceeds; unknown limits are skipped."""
   texts = []
   for where, need, limit in (
     ('each device', memory.device_peak, have.device),
@@ -93,7 +93,7 @@ def shortfalls(memory: Memory, have: Available) -> list[str]:
 
 
 def units(n: float) -> str:
-  """Bytes as people read them.
+  """Formats a number of bytes.
 
   >>> units(512), units(3 * 2**20), units(5.5 * 2**30)
   ('512 B', '3.0 MiB', '5.5 GiB')
@@ -142,9 +142,9 @@ def _number(path) -> list[int]:
 
 
 def _field(path, name) -> int | None:
-  """A line `name: 12 kB` of a file of the kernel, in bytes."""
+  """Reads a line `name: 12 kB` of a file in /proc, in bytes."""
   try:
-    found = re.search(rf'^{name}:\s+(\d+) kB', path.read_text(), re.MULTILINE)
+    match = re.search(rf'^{name}:\s+(\d+) kB', path.read_text(), re.MULTILINE)
   except OSError:
     return None
-  return None if found is None else int(found[1]) * 1024
+  return None if match is None else int(match[1]) * 1024

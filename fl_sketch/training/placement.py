@@ -24,7 +24,7 @@ class Placement(NamedTuple):
     client_state: 'device': every device has a copy of the state of all clients;
       'host': it is memory-mapped, and that of each cohort travels.
     server: 'replicated': every device has a copy of the server's state;
-      'sharded': each has its part.
+      'sharded': each has a part of it.
   """
 
   data: str
@@ -40,7 +40,7 @@ def decide(
   Args:
     exp: the experiment.
     mesh: the devices of the run.
-    row: shapes of what one client keeps between rounds.
+    row: shapes of one client's state.
 
   Raises:
     PlacementError: the config puts data or client state on the devices of
@@ -70,7 +70,7 @@ def _where(field: str, value: str, size: int, mesh: Any) -> str:
     if value == 'device':
       raise PlacementError(
         f"Expected {field}={value!r} to be 'auto' or 'host' with several "
-        'processes: each holds what belongs to its own clients alone.'
+        'processes: each holds the data and state of its clients only.'
       )
     return 'host'
   if value != 'auto':
@@ -81,7 +81,9 @@ def _where(field: str, value: str, size: int, mesh: Any) -> str:
 
 
 def starts(population: int, processes: int) -> list[int]:
-  """The first client of every process, and the number of clients.
+  """Splits a population into one block of clients for each process.
+
+  Returns the first client of every block, and the population.
 
   >>> starts(10, 3)
   [0, 3, 6, 10]
@@ -90,7 +92,7 @@ def starts(population: int, processes: int) -> list[int]:
 
 
 def local_clients(population: int) -> range:
-  """The clients whose data and state this process holds."""
+  """Returns the clients whose data and state this process holds."""
   edges = starts(population, jax.process_count())
   process = jax.process_index()
   return range(edges[process], edges[process + 1])
@@ -100,8 +102,8 @@ def check_processes(c: config_lib.Config):
   """Refuses configs that several processes cannot run.
 
   Raises:
-    PlacementError: a process would have no client; or clients would share masks
-      with padding, of which there is more than on one process.
+    PlacementError: a process would have no client; or clients of secure
+      aggregation would share masks with the padding of several processes.
   """
   processes = jax.process_count()
   if processes > c.population:

@@ -18,24 +18,24 @@ def check(
   run: program_lib.Program | None = None,
   have: memory_lib.Available | None = None,
 ) -> program_lib.Program:
-  """Checks that a run fits the memory, before it allocates anything.
+  """Checks that a run fits the memory, before anything is allocated.
 
-  Devices that would work on all their clients at once, as accelerators do with
-  ``lanes_per_step=0``, work on the largest chunk of them that fits. A private
-  run is refused instead: the rounding of rounds that are released must not
-  depend on the machine.
+  Devices that would train all their clients at once, as accelerators do with
+  ``lanes_per_step=0``, use the largest chunk of clients that fits. A private
+  run is refused instead: the rounding of released rounds must not depend on
+  the machine.
 
   Args:
     exp: from `experiment.build`.
     mesh: the devices of the run.
-    run: its program, which is compiled once for this and for the run.
-    have: the memory that is available; None asks the machine.
+    run: its program, which this and the run compile once; None builds it.
+    have: the memory that is available; None reads the machine's.
 
   Returns:
     The program that fits: `run`, or that of smaller chunks.
 
   Raises:
-    TooLargeError: names what does not fit, and what to change.
+    TooLargeError: names what does not fit, and suggests config changes.
   """
   have = memory_lib.available(mesh.local_devices[0]) if have is None else have
   run = program_lib.program(exp, mesh) if run is None else run
@@ -61,15 +61,15 @@ def require_memory(
   have: memory_lib.Available,
   suggestions: list[str] | None = None,
 ):
-  """Raises if memory does not suffice; an unknown limit does.
+  """Raises if a run exceeds the memory; an unknown limit is never exceeded.
 
   Args:
     memory: of a run.
     have: the memory that is available.
-    suggestions: config changes, beside that of the machine.
+    suggestions: config changes, named before a larger machine.
 
   Raises:
-    TooLargeError: names what does not fit, and what to change.
+    TooLargeError: names what does not fit, and the suggestions.
   """
   if not (shortfalls := memory_lib.shortfalls(memory, have)):
     return
@@ -83,15 +83,15 @@ def require_memory(
 
 
 class _Search:
-  """Changes to a config that does not fit, under which it does.
+  """Searches changes to a config under which a run fits the memory.
 
-  Sizes are interpolated between those compiled, and compiled to be sure; where
-  arrays are kept is estimated: their bytes are known without.
+  Numbers of lanes are interpolated, then compiled to be sure. Other placements
+  of arrays are not compiled: their bytes follow from shapes.
 
   Args:
-    exp: that does not fit.
+    exp: the experiment, which does not fit.
     mesh: the devices of the run.
-    memory: of it.
+    memory: of the run.
     have: the memory that is available.
 
   Attributes:
@@ -104,11 +104,11 @@ class _Search:
     self._cohort = len(program_lib.drawn(exp, mesh).ids)
     at_once = exp.lanes_per_step or self._cohort
     self._at_once = min(at_once, self._cohort // mesh.size)
-    self._one_by_one = memory  # with lanes_per_step=1, once it is compiled
+    self._one_by_one = memory  # that of lanes_per_step=1 after `lanes`
 
   @functools.cached_property
   def lanes(self) -> int:
-    """The largest smaller `lanes_per_step` that fits; 0 if there is none."""
+    """The largest smaller `lanes_per_step` that fits; 0 if none does."""
 
     def shortfall(lanes):
       exp = self._exp._replace(lanes_per_step=lanes)
@@ -122,9 +122,9 @@ class _Search:
     return _largest(self._at_once, 1, above, shortfall)
 
   def suggestions(self) -> list[str]:
-    """Changes under each of which the run fits.
+    """Lists changes each of which makes the run fit.
 
-    If none suffices alone they are suggested together, and then with a smaller
+    If no single change suffices they are combined, at last with a smaller
     cohort, which is another experiment.
     """
     alone, together, everything = [], [], self._exp
@@ -164,7 +164,7 @@ class _Search:
 
 
 def _placements(exp, mesh, memory) -> Iterator[tuple[str, str]]:
-  """Fields of a config that take something off the devices."""
+  """Config fields that move arrays off the devices, or shard them."""
   if memory.held['training data']:
     yield 'feed', 'host'
   c, rows = exp.config, memory.held["clients' rows"]
@@ -180,10 +180,10 @@ def _with(exp, field, value):
 
 
 def _shortfall(memory, have) -> int:
-  """Bytes that are missing, or, below 0, to spare on a device.
+  """Bytes that are missing, or, if negative, those to spare on a device.
 
-  What the host has to spare changes from start to start: it must not decide how
-  large chunks are.
+  The host's free memory changes from start to start: it must not decide the
+  size of chunks that fit.
   """
   needs = zip((memory.device_peak, memory.host_peak), have, strict=True)
   gaps = [need - limit for need, limit in needs if limit is not None]
@@ -195,13 +195,13 @@ def _largest(
 ) -> int:
   """The largest number below `most` without a shortfall; 0 if there is none.
 
-  As if shortfalls grew in a straight line, and less if they do not.
+  It interpolates linearly, then halves: the result may be smaller.
 
   Args:
     most: a number that is too large.
     least: the smallest number to try.
     above: the shortfall of `most`.
-    shortfall: number -> bytes that are missing, slow.
+    shortfall: number -> bytes that are missing; slow.
   """
   if most <= least or (low := shortfall(least)) > 0:
     return 0

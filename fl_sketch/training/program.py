@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec as P
 import numpy as np
 
-# Measured bytes of a process that writes checkpoints and draws curves, beside
-# arrays and programs: files, small programs, threads. XLA does not count them.
+# Measured bytes that a process takes besides arrays and the round: files, small
+# programs and threads, for checkpoints and curves. XLA does not count them.
 OVERHEAD = 96 * 2**20
 
 
@@ -24,14 +24,14 @@ class Program(NamedTuple):
   """The jitted functions of a run, and abstract values of their arguments.
 
   Attributes:
-    fn: a dispatch of rounds.
+    fn: plays a dispatch of rounds.
     args: shapes, types and shardings of its arguments.
     init: parameters on the mesh -> the rest of the state before the first
-      round, each array made in its place.
+      round, each array with its final sharding.
     evaluate: (params, test batches) -> sums of metrics.
-    test: as `args`, of the test batches.
+    test: shapes, types and shardings of the test batches.
     placement: where data, client state and server state are kept.
-    row: shapes of what one client keeps between rounds.
+    row: shapes of one client's state.
   """
 
   fn: Any
@@ -46,15 +46,15 @@ class Program(NamedTuple):
 def program(
   exp: experiment.Experiment, mesh: jax.sharding.Mesh, lanes: int | None = None
 ) -> Program:
-  """Builds the program of a run, for `runner.Runner`.
+  """Builds the jitted functions of a run, for `runner.Runner`.
 
-  The arguments are those of one process: several lay cohorts out by
-  `cohort_feed`.
+  `args` are those of a single process: several use other layouts of a cohort,
+  those of `cohort_feed`.
 
   Args:
     exp: the experiment.
     mesh: the devices of the run.
-    lanes: of a round, if not those of the config.
+    lanes: client slots of a round; None is as many as the config needs.
 
   Raises:
     PlacementError: the devices cannot hold what the config places on them.
@@ -117,9 +117,9 @@ def memory_of(
   Args:
     exp: the experiment.
     mesh: the devices of the run.
-    run: its program; None makes it.
-    like: of the same process and evaluation, which is not compiled again.
-    compiled: False compiles nothing: a round works in as many bytes as `like`.
+    run: its program; None builds it.
+    like: an estimate whose process and evaluation are reused.
+    compiled: False compiles nothing and reuses the round of `like` as well.
   """
   run = program(exp, mesh) if run is None else run
   state = run.args[1]
@@ -145,7 +145,7 @@ def memory_of(
 
 
 def held(run: Program) -> dict[str, int]:
-  """Bytes on each device between rounds, by kind of array."""
+  """Counts the bytes on each device between rounds, by kind of array."""
   _, state, cohort, _, data, _ = run.args
   model, rows = _share(state.params), _share(client_state.leaves(state))
   return {
@@ -159,7 +159,7 @@ def held(run: Program) -> dict[str, int]:
 
 
 def mapped(exp: experiment.Experiment, run: Program) -> int:
-  """Bytes in memory-mapped files: training data and client state."""
+  """Counts the bytes in memory-mapped files: training data and client state."""
   data = [x.nbytes for x in exp.data.values() if isinstance(x, np.memmap)]
   on_host = run.placement.client_state == 'host'
   return sum(data) + on_host * exp.config.population * comms.nbytes(run.row)
@@ -168,8 +168,8 @@ def mapped(exp: experiment.Experiment, run: Program) -> int:
 def drawn(
   exp: experiment.Experiment, mesh: jax.sharding.Mesh, lanes: int | None = None
 ) -> rounds.Cohort:
-  """The first cohort in host memory, cut to `lanes` lanes if they are given."""
-  secret = None if exp.guarantee is None else 0  # nobody's data are released
+  """Samples the first cohort in host memory, cut to `lanes` unless None."""
+  secret = None if exp.guarantee is None else 0  # only its shapes are used
   cohort = jax.tree.map(lambda x: x[:lanes], exp.sample(0, secret))
   return rounds.pad_cohort(cohort, mesh.size)._replace(outcome=None)
 
@@ -177,7 +177,7 @@ def drawn(
 def abstract_state(
   exp: experiment.Experiment, population: int
 ) -> rounds.FedState:
-  """The shapes and types of the state."""
+  """Computes shapes and types of the state, without allocating it."""
   init = lambda params: rounds.init(exp.make(exp.hyper), params, population)
   return jax.eval_shape(init, exp.params)
 
@@ -188,9 +188,9 @@ def _placed(mesh, one, server, clients, spec):
   Args:
     mesh: the devices of the run.
     one: the state of a population of one.
-    server: as of `Placement`.
-    clients: how many rows of client state there are.
-    spec: of these rows.
+    server: see `Placement`.
+    clients: number of clients whose state there is.
+    spec: sharding of their state.
   """
   sharding = NamedSharding(mesh, spec)
 
@@ -207,11 +207,11 @@ def _placed(mesh, one, server, clients, spec):
 
 
 def _init(exp, population, first):
-  """Jits `Program.init`: no device holds more of the state than in a run."""
+  """Jits `Program.init`, so that no device holds more of it than in a run."""
 
   def init(params):
     state = rounds.init(exp.make(exp.hyper), params, population)
-    # Copies, or jit would return the buffers of parameters that are in it.
+    # A copy: jit would return the buffers of parameters that the state holds.
     return jax.tree.map(jnp.copy, state._replace(params=()))
 
   shardings = jax.tree.map(lambda x: x.sharding, first._replace(params=()))
@@ -219,7 +219,7 @@ def _init(exp, population, first):
 
 
 def _workspace(fn, *args) -> int:
-  """Bytes on a device that a program needs beside its arguments."""
+  """Bytes on a device that a program needs besides its arguments."""
   used = fn.lower(*args).compile().memory_analysis()
   new = used.output_size_in_bytes - used.alias_size_in_bytes
   return new + used.temp_size_in_bytes
@@ -232,7 +232,7 @@ def _abstract(mesh, tree, spec):
 
 
 def _share(tree) -> int:
-  """Bytes of the part of a placed tree that lies on one device."""
+  """Bytes that a sharded tree takes on one device."""
 
   def part(x):
     return jax.ShapeDtypeStruct(x.sharding.shard_shape(x.shape), x.dtype)

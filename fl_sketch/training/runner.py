@@ -17,12 +17,12 @@ import numpy as np
 
 
 class Runner:
-  """Plays rounds; logging and checkpoints are the loop's.
+  """Plays rounds and holds their state; `loop` logs and checkpoints them.
 
   Args:
     exp: the experiment.
     mesh: the devices of the run.
-    folder: on the disk for the client state that the host holds, if it does.
+    folder: for the file of client state, if the host holds that.
     program: of the same experiment and mesh.
 
   Attributes:
@@ -31,7 +31,7 @@ class Runner:
     client_state: `client_state.OnDevice` or `client_state.OnHost`.
 
   Raises:
-    SaveError: the disk has not enough space.
+    SaveError: the disk is too small for the client state.
   """
 
   def __init__(
@@ -68,7 +68,7 @@ class Runner:
       done: rounds before it.
 
     Returns:
-      The cohorts, in host memory, and the metrics, which are still computed.
+      The cohorts in host memory, and the metrics, without waiting for them.
     """
     cohorts, placed = self.feed.take(done)
     ids = np.asarray(self.feed.local_lanes(cohorts[0]).ids)
@@ -78,7 +78,7 @@ class Runner:
     return cohorts, metrics
 
   def arguments(self, placed: rounds.Cohort) -> tuple[Any, ...]:
-    """The arguments of the program, for cohorts on the mesh."""
+    """Returns the arguments of the program, for cohorts on the mesh."""
     rest = self._key, self._data, self._noise_key
     return self._hyper, self.state, placed, *rest
 
