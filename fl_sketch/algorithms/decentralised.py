@@ -127,7 +127,7 @@ def _gossip(op, server_lr, graph, matrix, cost, resync_every) -> t.Exchange:
     return State(jnp.int32(0), rows, comms.bill())
 
   def update(tables, state, params=None, *, keys, weight, ids, **extra):
-    everyone, size = comms.exchange(tables, weight, ids, len(mixing))
+    everyone, size = comms.gather_tables(tables, weight, ids, len(mixing))
     heard = jnp.tensordot(mixing, everyone, 1)
     mean = heard.mean(0)
     read = lambda table: op.desketch(keys.round, table, params)

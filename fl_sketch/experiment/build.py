@@ -139,7 +139,7 @@ def assemble(
   # Shapes alone show whether the algorithm suits the model.
   init = lambda params: rounds.init(make(hyper), params, 1)
   state = jax.eval_shape(init, problem.params)
-  if c.sampling == 'with_replacement' and comms.has_rows(state):
+  if c.sampling == 'with_replacement' and comms.has_client_state(state):
     raise ValueError(
       f"Expected another sampling than 'with_replacement' with {c.algorithm}: "
       'what a client keeps changes once, however often it is drawn.'
@@ -242,7 +242,7 @@ def account(
 
 def _check_rows(c: Config, state: Any):
   fixed = c.sampling == 'fixed_size' and c.cohort < c.population
-  if privacy_checks.is_private(c) and fixed and comms.has_rows(state):
+  if privacy_checks.is_private(c) and fixed and comms.has_client_state(state):
     raise ValueError(
       f"Expected sampling='poisson', or everybody, with a private "
       f'{c.algorithm}: what clients keep depends on past cohorts, which one '

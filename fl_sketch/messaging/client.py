@@ -82,7 +82,7 @@ def check(algorithm: Algorithm, params: Any):
   if algorithm.decode is None:
     raise ValueError('Expected payloads that are summed as they come.')
   state = jax.eval_shape(lambda x: rounds.init(algorithm, x, 1), params)
-  if algorithm.drift is not None or comms.has_rows(state):
+  if algorithm.drift is not None or comms.has_client_state(state):
     raise ValueError(
       'Expected clients that need nothing but the parameters of the round.'
     )

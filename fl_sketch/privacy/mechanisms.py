@@ -261,7 +261,7 @@ def _check_cohort(population, cohort, name):
 
 def _sum_of(tree, taken):
   """Sums the rows of leaves [n, ...] whose bool[n] is true."""
-  keep = lambda x: jnp.where(comms.beside(taken, x), x, 0)
+  keep = lambda x: jnp.where(comms.expand_like(taken, x), x, 0)
   return jax.tree.map(lambda x: keep(x).sum(0), tree)
 
 

@@ -262,7 +262,7 @@ def secure_sum(
   )
   slots, peers, clients = _peers(tables, key, neighbours)
   taken = (weight > 0).astype(jnp.float32)
-  present, _ = comms.exchange(taken, taken, slots, clients)
+  present, _ = comms.gather_tables(taken, taken, slots, clients)
   revealed = (peers == slots[:, None]) | (present[peers] == 0)
   revealed &= (weight > 0)[:, None]  # no work on what does not arrive
   unmask = functools.partial(_add_masks, lanes_per_step, key, slots, peers)

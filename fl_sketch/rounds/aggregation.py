@@ -18,13 +18,13 @@ import optax
 
 
 class CohortMean(NamedTuple):
-  """One mean that an `Exchange` takes.
+  """A mean over the cohort that an `Exchange` takes, plain or private.
 
   Attributes:
     take: (payloads, **extra arguments of a link) -> (mean, its bill); payloads
-      have leaves [lanes, ...].
+      have leaves [lanes, ...], one lane a client slot of the shard.
     releases: 1 if it adds noise that protects the clients, else 0.
-    sensitivity: as of `transforms.Transform`.
+    sensitivity: see `transforms.Transform`.
   """
 
   take: Callable[..., tuple[Any, comms.Bill]]
@@ -33,22 +33,22 @@ class CohortMean(NamedTuple):
 
 
 class PrivateMean(Protocol):
-  """What the means take as ``privacy``; see `privacy.aggregation.Release`."""
+  """Type of ``privacy`` of the means; see `privacy.aggregation.Release`."""
 
   def uplink(self) -> t.Uplink | t.Exchange:
     """The link of one private mean."""
     ...
 
   def bounded(self, tree: Any) -> Any:
-    """A contribution as it is added up."""
+    """The contribution that enters the sum: clipped or scaled to the bound."""
     ...
 
   def normalizing(self) -> 'PrivateMean':
-    """The same with contributions scaled to the bound, short ones up."""
+    """The same mean with every contribution scaled to the norm of the bound."""
     ...
 
   def mean(self, index: int) -> CohortMean:
-    """One of several private means of a round, each with noise of its own."""
+    """One of several private means of a round, with independent noise."""
     ...
 
 
@@ -60,30 +60,29 @@ def mean_over_cohort(
   decode: comms.Decode | None = None,
   denominator: Any = None,
 ) -> t.Uplink | t.Exchange:
-  r"""The uplink: every client's payload -> the weighted mean, shared.
+  r"""The uplink: averages the clients' payloads by weight; the mean is shared.
 
-  With a codec Q, of which each client draws its own, fewer bytes go up than a
-  table or an update has. It is decoded before it is added to the sum, and what
-  the server broadcasts is the mean as it is. Of an unbiased Q and an operator
-  with orthogonal rows, :math:`E\|R^\top Q(R x)\|^2 \leq (1 + \omega) (1 +
-  \alpha) \|x\|^2`.
+  A codec Q, drawn independently on each client, compresses the payloads. They
+  are decoded before they are summed, and the server broadcasts the mean
+  uncompressed. Of an unbiased Q and an operator with orthogonal rows,
+  :math:`E\|R^\top Q(R x)\|^2 \leq (1 + \omega) (1 + \alpha) \|x\|^2`.
 
   >>> mean_over_cohort().releases
   0
 
   Args:
     privacy: bounds contributions and adds noise; None is no privacy.
-    robust: what takes the place of the mean; None is the mean.
-    codec: of what a client sends, of all its numbers as one; None sends them
-      as they are.
-    decode: (keys, payload, like) -> tree, undoes a non-linear encoding that an
-      earlier link made, one client at a time.
+    robust: byzantine-robust rule in place of the mean; None is the mean.
+    codec: compresses a client's payload, all its leaves as one vector; None
+      sends it uncompressed.
+    decode: (keys, payload, like) -> tree, undoes the non-linear encoding of an
+      earlier link, one client at a time.
     denominator: as in `comms.uplink_sum`.
 
   Raises:
-    ValueError: something else is given beside privacy, whose sensitivity is
-      known for plain sums alone; or the codec, when its state is made, cannot
-      encode what a client sends.
+    ValueError: privacy is combined with another option (its sensitivity holds
+      for plain sums alone); or the codec cannot encode a client's payload,
+      raised when the state is initialised.
   """
   if privacy is not None:
     others = {
@@ -106,10 +105,10 @@ def mean_over_cohort(
 def cohort_means(
   count: int, *, privacy: PrivateMean | None = None
 ) -> tuple[CohortMean, ...]:
-  """The means of an `Exchange` that takes several.
+  """Builds the means of an `Exchange` that takes several.
 
   Args:
-    count: how many; each is taken once a round.
+    count: number of means; each is taken once a round.
     privacy: as in `mean_over_cohort`; the means differ in their noise.
   """
   if privacy is not None:
@@ -133,31 +132,31 @@ def _plain(decode, denominator) -> t.Uplink:
 
 
 def _encoded(codec, robust) -> t.Uplink:
-  """Clients encode what their last link sends: a table, if it sketches."""
+  """Clients encode the payload of their last link: a table, if it sketches."""
 
   def attach(encoder):
     sketch = encoder[-1].sketch if encoder else None
     shapes = sketch.like if sketch else lambda params: params
     like = lambda params: jax.eval_shape(shapes, params)
-    read = feedback.decoder(codec)
+    decoder = feedback.decoder(codec)
 
     def init(params):
       feedback.check_codec(codec, like(params))
       return optax.EmptyState()
 
     encode = t.ClientTransform(init, feedback.compress(codec).update)
-    decode = lambda keys, sent, params: read(keys, sent, like(params))
+    decode = lambda keys, x, params: decoder(keys, x, like(params))
     return (*encoder, encode), mean_over_cohort(robust=robust, decode=decode)
 
   return t.attached(attach)
 
 
 def _robust(rule: robust_lib.Rule, decode) -> t.Uplink:
-  """The rule's mean of the means of groups.
+  """Applies a byzantine-robust rule to the means of random groups of clients.
 
-  Inside a group clients count by their weights; groups count alike, whatever
-  their weights, or else the largest would be the one to spoil. Groups that are
-  empty, or whose sum is not finite, are left out.
+  Clients are weighted inside their group, groups are not: one group of large
+  weight could outvote the others. Groups that are empty, or whose sum is not
+  finite, are left out.
 
   Raises:
     ValueError: there is no such rule, or no group.
@@ -169,8 +168,8 @@ def _robust(rule: robust_lib.Rule, decode) -> t.Uplink:
   def grouped(keys, payload, like):
     tree = payload if decode is None else decode(keys, payload, like)
     member = membership(keys.client)
-    rows = lambda x: jnp.where(comms.beside(member, x[None]), x[None], 0)
-    return jax.tree.map(rows, tree)
+    place = lambda x: jnp.where(comms.expand_like(member, x[None]), x[None], 0)
+    return jax.tree.map(place, tree)
 
   link = _plain(grouped, 1.0)
 

@@ -1,4 +1,4 @@
-"""What a federated algorithm is: local work and one chain."""
+"""Types of a federated algorithm: local work and one chain of links."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ Local = Callable[..., tuple[Any, dict[str, jax.Array]]]
 
 
 class Hyper(NamedTuple):
-  """The numbers a sweep may vary: arrays, so `vmap` can range over them.
+  """The hyperparameters that a sweep may vary: arrays, so that it can `vmap`.
 
   Attributes:
     client_lr: f32[], step size of local work.
@@ -20,8 +20,8 @@ class Hyper(NamedTuple):
     clip_norm: f32[], L2 bound where an algorithm clips; None where none does.
     noise_multiplier: f32[], standard deviation of the noise on a sum, in units
       of ``clip_norm``; None where no privacy is claimed.
-    noise_stddev: f32[], of DiffSketch's noise, which is no privacy; None where
-      there is none.
+    noise_stddev: f32[], of DiffSketch's noise, which gives no privacy; None
+      where there is none.
   """
 
   client_lr: jax.Array
@@ -41,17 +41,18 @@ class Algorithm(NamedTuple):
     local: (params, batches, key, drift) -> (pseudo-gradient, metrics), for one
       client.
     encode: pseudo-gradient -> payload, for one client.
-    protocol: from what the cohort sent to what the server broadcasts.
-    drift: protocol state -> what local work may read of it: a `PerClient`, or
+    protocol: the cohort's payloads -> what the server broadcasts.
+    drift: protocol state -> the part that local work reads: a `PerClient`, or
       anything shared; None for most algorithms.
-    server: from the broadcast to an update of params.
+    server: broadcast -> update of params.
     decode: (keys, payload, like) -> what the client loop adds up; None if the
       protocol takes the payloads themselves, leaves [lanes, ...].
-    releases: how often in a round noise protects something: a client, or, in
-      local work, a sample; those of the links are added up. If not 0 a round
-      takes a secret key, local work draws from it, weights count as 0 or 1, and
-      a round without participants is made all the same.
-    sensitivity: f32[] for each release of the links, as of
+    releases: number of noisy releases in a round that protect a client
+      (user-level DP) or, in local work, a sample (example-level DP); those of
+      the links are added up. If not 0, a round takes a secret key, local work
+      draws from it, weights count as 0 or 1, and a round without participants
+      updates the state as any other.
+    sensitivity: f32[] for each release of the links, see
       `transforms.Transform`.
   """
 
@@ -68,9 +69,9 @@ class Algorithm(NamedTuple):
 def federated(
   local: Local, *links: Any, drift: Callable[[Any], Any] | None = None
 ) -> Algorithm:
-  """An algorithm from its local work and the links of one chain.
+  """Builds an algorithm from its local work and the links of one chain.
 
-  Its releases are those that the links declare, so that none is forgotten.
+  Its releases are the sum of those that the links declare.
   """
   chain = transforms.federated_chain(*links)
   return Algorithm(local=local, drift=drift, **chain._asdict())

@@ -1,4 +1,4 @@
-"""The loop over a shard's clients: one by one, in chunks, or all at once."""
+"""Loop over a shard's lanes (client slots): singly, chunked or all at once."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,15 +14,15 @@ Present = Callable[[Tree], jax.Array]  # lane -> bool[]
 def default_lanes_per_step(
   platform: str | None = None, *, convolutions: bool = True
 ) -> int | None:
-  """How many lanes to work on at once; None is all of them.
+  """The default number of lanes to work on at once; None is all of them.
 
   On a CPU a client's work stays in cache when it runs alone, and vmap would
   turn convolutions into grouped ones, for which XLA:CPU has no good kernel.
-  Where there are none, a few clients at once are a little faster.
+  Without convolutions, a few clients at once are a little faster.
 
   Args:
     platform: of the devices of a mesh; None is that of the default backend.
-    convolutions: whether the model has some.
+    convolutions: whether the model has convolutions.
   """
   if (platform or jax.default_backend()) != 'cpu':
     return None
@@ -42,8 +42,8 @@ def map_clients(
     lanes: leaves [lanes, ...].
     lanes_per_step: 1 is a scan, None a vmap, 0 what suits the backend, any
       other number a scan over vmapped chunks; the results are the same.
-    present: lane -> bool[]; where it is false, and lanes are worked on one by
-      one, no work is done and results are zeros. None is everywhere.
+    present: lane -> bool[]; absent lanes are skipped, with zeros as results, if
+      lanes are worked on one by one. None: all lanes are present.
 
   Returns:
     The results, leaves [lanes, ...].
@@ -65,15 +65,15 @@ def sum_over_lanes(
   lanes_per_step: int | None,
   present: Present | None = None,
 ) -> tuple[comms.LaneSum, Tree]:
-  """Runs `fn` on every lane and adds up what the clients send as it comes.
+  """Runs `fn` on every lane and adds each decoded payload to a running sum.
 
   Memory is that of `lanes_per_step` clients, not of all lanes.
 
   Args:
-    fn: lane -> (payload, what it stands for, weight, rest), one client's work.
+    fn: lane -> (payload, decoded payload, weight, rest), one client's work.
     lanes: leaves [lanes, ...].
     lanes_per_step: as in `map_clients`.
-    present: as in `map_clients`; chunks without anybody are skipped as well.
+    present: as in `map_clients`; chunks of absent lanes are skipped as well.
 
   Returns:
     The shard's `LaneSum`, and every lane's `rest`, leaves [lanes, ...].
@@ -81,29 +81,29 @@ def sum_over_lanes(
   first = jax.tree.map(lambda x: x[0], lanes)
   size = comms.nbytes(jax.eval_shape(fn, first)[0])
 
-  def send(lane):
+  def one(lane):
     _, decoded, weight, rest = fn(lane)
     add = lambda x: comms.weighted(x, weight)
     return (jax.tree.map(add, decoded), comms.total_weight(weight)), rest
 
   def zeros():
-    shapes, _ = jax.eval_shape(send, first)
+    shapes, _ = jax.eval_shape(one, first)
     return comms.downlink(
       jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     )
 
-  def send_all(chunk):
-    sent, rest = jax.vmap(send)(chunk)
-    return jax.tree.map(lambda x: x.sum(0), sent), rest
+  def many(chunk):
+    terms, rest = jax.vmap(one)(chunk)
+    return jax.tree.map(lambda x: x.sum(0), terms), rest
 
-  work = send if lanes_per_step == 1 else send_all
+  work = one if lanes_per_step == 1 else many
   if present is not None:
-    anybody = lambda chunk: jax.vmap(present)(chunk).any()
-    work = _where_present(work, present if lanes_per_step == 1 else anybody)
+    any_present = lambda chunk: jax.vmap(present)(chunk).any()
+    work = _where_present(work, present if lanes_per_step == 1 else any_present)
 
   def step(total, chunk):
-    sent, rest = work(chunk)
-    return jax.tree.map(jnp.add, total, sent), rest
+    term, rest = work(chunk)
+    return jax.tree.map(jnp.add, total, term), rest
 
   count = jax.tree.leaves(lanes)[0].shape[0]
   if lanes_per_step == 1:
@@ -116,23 +116,23 @@ def sum_over_lanes(
 
 
 def _where_present(fn, present):
-  """Fn where `present` says so, and zeros elsewhere, without computing it."""
+  """Skips `fn` where `present` is false; the results are zeros there."""
 
   def work(lane):
-    here = present(lane)
-    # Both branches must be of one type: local, as `here` is.
-    local = lambda x: jnp.where(here, x, x)
+    is_present = present(lane)
+    # Both branches must have one type: local, as `is_present` is.
+    local = lambda x: jnp.where(is_present, x, x)
     return jax.tree.map(local, fn(lane))
 
-  def nothing(lane):
+  def skip(lane):
     zeros = lambda x: comms.downlink(jnp.zeros(x.shape, x.dtype))
     return jax.tree.map(zeros, jax.eval_shape(fn, lane))
 
-  return lambda lane: jax.lax.cond(present(lane), work, nothing, lane)
+  return lambda lane: jax.lax.cond(present(lane), work, skip, lane)
 
 
 def _scan_chunks(step, total, lanes, size):
-  """Scans `step` over chunks of `size` lanes, then over what is left."""
+  """Scans `step` over chunks of `size` lanes, then over the remaining lanes."""
   count = jax.tree.leaves(lanes)[0].shape[0]
   whole = count - count % size
   chunks = jax.tree.map(

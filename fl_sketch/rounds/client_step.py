@@ -1,4 +1,7 @@
-"""The first half of a round as one shard of the mesh sees it: its own lanes."""
+"""Body of `shard_map`: trains, encodes and aggregates one shard's clients.
+
+A lane is a client slot of the shard.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,34 +26,34 @@ def build(
   attack: byzantine.Behaviour | None,
   max_payload_norm: float | None,
 ):
-  """Builds the program; see `rounds.cohort_step`."""
+  """Builds the function that runs on each shard; see `round.cohort_step`."""
 
-  def program(hp, params, rows, cohort, keys, noise, data):
+  def program(hp, params, state, cohort, keys, noise, data):
     algorithm = make(hp)
     if max_payload_norm is not None and algorithm.decode is None:
       raise ValueError(
         f'Expected no {max_payload_norm=} with payloads that are not added up '
-        'as they come: what they stand for has no norm by itself.'
+        'as they come: they are not decoded one by one.'
       )
-    encode, protocol = rows
-    own, shared = _drift(algorithm, protocol)
-    start = comms.downlink((params, shared))
+    encode, protocol = state
+    lane_drift, shared_drift = _drift(algorithm, protocol)
+    start = comms.downlink((params, shared_drift))
     work = _client_work(
       algorithm, start, keys, noise, fetch, data, attack, max_payload_norm
     )
-    lanes = cohort, encode.value, own
-    present = (lambda lane: lane[0].weight > 0) if skip_absent else None
+    lanes = cohort, encode.value, lane_drift
+    is_present = (lambda lane: lane[0].weight > 0) if skip_absent else None
     if algorithm.decode is None:
       payload, weight, *rest = client_loop.map_clients(
-        work, lanes, lanes_per_step, present
+        work, lanes, lanes_per_step, is_present
       )
     else:
-      work = _decoded(work, algorithm.decode, start[0], keys)
+      work = _with_decoded(work, algorithm.decode, start[0], keys)
       payload, (weight, *rest) = client_loop.sum_over_lanes(
-        work, lanes, lanes_per_step, present
+        work, lanes, lanes_per_step, is_present
       )
-    row, metrics, accepted = rest
-    shared, new = algorithm.protocol.update(
+    encode, metrics, accepted = rest
+    broadcast, protocol = algorithm.protocol.update(
       payload,
       protocol,
       params,
@@ -61,28 +64,29 @@ def build(
       lanes_per_step=lanes_per_step,
     )
 
-    came = cohort.weight > 0
-    taken = came & accepted
+    present = cohort.weight > 0
+    participates = present & accepted
 
-    def keep(row, old):  # an absent client's row does not change
-      return jnp.where(comms.beside(taken, row), row, old)
+    def keep(new, old):  # the state of absent and rejected clients stays
+      return jnp.where(comms.expand_like(participates, new), new, old)
 
-    rows = comms.map_per_client(keep, (comms.PerClient(row), new), rows)
+    new_state = comms.PerClient(encode), protocol
+    state = comms.map_per_client(keep, new_state, state)
     metrics, _ = comms.uplink_stacked(
-      metrics, jnp.where(taken, cohort.weight, 0)
+      metrics, jnp.where(participates, cohort.weight, 0)
     )
-    count = lambda who: comms.sum_over_cohort(who.astype(jnp.int32))
-    who = {
-      'participants': count(taken),
-      'rejected_clients': count(came & ~taken),
+    count = lambda mask: comms.sum_over_cohort(mask.astype(jnp.int32))
+    counts = {
+      'participants': count(participates),
+      'rejected_clients': count(present & ~participates),
     }
-    return shared, rows, metrics | who
+    return broadcast, state, metrics | counts
 
   return program
 
 
 def _drift(algorithm, protocol):
-  """What local work reads of the protocol's state: (of its lane, shared)."""
+  """The protocol state that local work reads: (per client, shared)."""
   drift = None if algorithm.drift is None else algorithm.drift(protocol)
   if isinstance(drift, comms.PerClient):
     return drift.value, None
@@ -90,71 +94,68 @@ def _drift(algorithm, protocol):
 
 
 def _client_work(algorithm, start, keys, noise, fetch, data, attack, max_norm):
-  """One client: (its entry, row, drift) -> (payload, weight, row, ...).
+  """Builds the work of a lane: (cohort entry, state, drift) -> (payload, ...).
 
-  What is not finite is left out. A private client then sends zeros, with its
-  noise: that it does not take part would tell.
+  Non-finite or too long updates get weight 0. In a private run they become
+  zeros that keep weight and noise, since dropping the client would leak.
   """
-  params, shared = start
+  params, shared_drift = start
   private = noise is not None
 
   def work(lane):
-    client, row, drift = lane
-    own = keys_lib.for_client(keys, client.ids)
+    client, state, drift = lane
+    client_keys = keys_lib.for_client(keys, client.ids)
     batches = client.batches if fetch is None else fetch(data, client.batches)
-    drift = shared if drift is None else drift
-    source = own if noise is None else keys_lib.for_client(noise, client.ids)
+    drift = shared_drift if drift is None else drift
+    source = keys_lib.for_client(noise, client.ids) if private else client_keys
     key = keys_lib.local_key(source)  # secret in a private round
     moved, metrics = algorithm.local(params, batches, key, drift)
     if attack is not None and client.byzantine is not None:
-      other = attack(moved, keys_lib.attack_key(own))
+      other = attack(moved, keys_lib.attack_key(client_keys))
       pick = lambda x, y: jnp.where(client.byzantine, x, y)
       moved = jax.tree.map(pick, other, moved)
-    payload, row = algorithm.encode.update(
-      moved, row, params, keys=own, weight=client.weight
+    payload, state = algorithm.encode.update(
+      moved, state, params, keys=client_keys, weight=client.weight
     )
     accepted = all_finite((moved, payload))
     if max_norm is not None:
-      accepted &= _norm(algorithm, own, payload, params) <= max_norm
+      norm = optax.tree.norm(algorithm.decode(client_keys, payload, params))
+      accepted &= norm <= max_norm
     zero = lambda tree: jax.tree.map(lambda x: jnp.where(accepted, x, 0), tree)
     weight = client.weight if private else zero(client.weight)
     if algorithm.decode is None or private:
       payload = zero(payload)
-    return payload, weight, row, zero(metrics), accepted
+    return payload, weight, state, zero(metrics), accepted
 
   return work
 
 
-def _norm(algorithm, keys, payload, like):
-  """The Euclidean norm of what a payload stands for."""
-  return optax.tree.norm(algorithm.decode(keys, payload, like))
+def _with_decoded(work, decode, like, keys):
+  """Adds to the results of a lane the decoded payload, which is summed."""
 
-
-def _decoded(work, decode, like, keys):
-  """The same where payloads are summed as what they stand for, lane by lane."""
-
-  def sent(lane):
+  def decoded_work(lane):
     payload, weight, *rest = work(lane)
-    own = keys_lib.for_client(keys, lane[0].ids)
-    return payload, decode(own, payload, like), weight, (weight, *rest)
+    client_keys = keys_lib.for_client(keys, lane[0].ids)
+    decoded = decode(client_keys, payload, like)
+    return payload, decoded, weight, (weight, *rest)
 
-  return sent
+  return decoded_work
 
 
 def encode_once(
   algorithm: Algorithm, moved: Any, params: Any, keys: keys_lib.RoundKeys
 ) -> Any:
-  """The payload of a client that keeps nothing from earlier rounds.
+  """Encodes the payload of a client without state from earlier rounds.
 
   Args:
-    algorithm: whose encoder it is.
-    moved: what local work returned, a pseudo-gradient.
+    algorithm: has the encoder.
+    moved: the pseudo-gradient of local work.
     params: of the round.
-    keys: of the client.
+    keys: of the client, from `keys.for_client`.
   """
-  row = algorithm.encode.init(params)
+  state = algorithm.encode.init(params)
   extra = {'keys': keys, 'weight': jnp.float32(1)}
-  return algorithm.encode.update(moved, row, params, **extra)[0]
+  return algorithm.encode.update(moved, state, params, **extra)[0]
 
 
 def all_finite(tree: Any) -> jax.Array:

@@ -1,11 +1,11 @@
-"""The two verbs of a federated round, and what they cost.
+"""Collectives between clients and server, and their communication cost.
 
-A cohort of C clients is laid out as shards x lanes: `shard_map` splits it over
-the mesh axis `shard`, and each shard holds its clients on a leading axis, the
-lanes. A value is *shared* if every client holds the same copy and *local* if
-each holds its own; JAX's types say which, since a shared value is invariant
-over `shard`. The uplinks are the only way from local to shared and `downlink`
-the only way back; `shard_map` refuses a program that cheats.
+A cohort of C clients is laid out as shards x lanes (client slots of a shard):
+`shard_map` splits it over the mesh axis `shard`, and each shard holds its lanes
+on a leading axis. A value is *shared* if every client holds the same copy and
+*local* if each holds its own; JAX's types say which, since a shared value is
+invariant over `shard`. The uplinks are the only way from local to shared and
+`downlink` the only way back; `shard_map` refuses any other program.
 """
 
 from collections.abc import Callable
@@ -22,20 +22,20 @@ SHARD = 'shard'
 
 
 class Bill(NamedTuple):
-  """Bytes one participating client moves in one round; both uint32[]."""
+  """Communication cost of a round: bytes of one participant; both uint32[]."""
 
   up: jax.Array
   down: jax.Array
 
 
 class PerClient(NamedTuple):
-  """Marks state with one row per client; everything unmarked is shared."""
+  """Marks per-client state, one row a client; all unmarked state is shared."""
 
   value: Tree
 
 
 class LaneSum(NamedTuple):
-  """What one shard's lanes sent, decoded and added up as they came.
+  """Running sum of the decoded payloads of one shard's lanes.
 
   Attributes:
     total: sum over lanes of weight x decoded payload; f32 or better.
@@ -61,7 +61,7 @@ def nbytes(tree: Tree) -> int:
 
 
 def bill(up: int = 0, down: int = 0) -> Bill:
-  """The bill of payloads of these sizes; a few of them fit in its uint32.
+  """The bill of payloads of these sizes; uint32 holds the sum of a few bills.
 
   >>> bill(up=40).up
   Array(40, dtype=uint32)
@@ -87,15 +87,15 @@ def downlink(tree: Tree) -> Tree:
 def uplink_sum(
   lane_sum: LaneSum, denominator: jax.Array | float | None = None
 ) -> tuple[Tree, int]:
-  """Sends payloads that were added up as they came; returns their mean, shared.
+  """Averages running sums over the shards; the mean is shared.
 
   Args:
     lane_sum: of this shard.
-    denominator: what the weighted sum is divided by; the sum of the weights if
-      None. Under differential privacy it must be a constant.
+    denominator: divisor of the weighted sum; None is the sum of the weights.
+      Under differential privacy it must be a constant.
 
   Returns:
-    The mean of the decoded payloads (zeros if no client took part), and the
+    The mean of the decoded payloads (zeros if no client participated), and the
     bytes that one participating client sent.
   """
   total = jax.tree.map(lambda x: jax.lax.psum(x, SHARD), lane_sum.total)
@@ -115,17 +115,17 @@ def uplink_stacked(
   decoded: Tree | None = None,
   denominator: jax.Array | float | None = None,
 ) -> tuple[Tree, int]:
-  """Sends every client's payload; returns the weighted mean, shared.
+  """Averages the stacked payloads of all lanes by weight; the mean is shared.
 
   Args:
-    payloads: what goes on the wire, in wire dtypes; leaves [lanes, ...].
+    payloads: in wire dtypes; leaves [lanes, ...].
     weight: f32[lanes], aggregation weights; 0 for a client that is absent.
-    decoded: what the payloads stand for, leaves [lanes, ...], which is what is
-      summed; None for a linear encoding, whose payloads themselves are.
-    denominator: as of `uplink_sum`.
+    decoded: the decoded payloads, leaves [lanes, ...], which are summed; None
+      sums the payloads, for a linear encoding.
+    denominator: as in `uplink_sum`.
 
   Returns:
-    As of `uplink_sum`.
+    As in `uplink_sum`.
   """
   first = lambda tree: jax.tree.map(lambda x: x[0], tree)
   add = lambda x: jax.vmap(weighted)(x, weight).sum(0)
@@ -134,10 +134,10 @@ def uplink_stacked(
   return uplink_sum(LaneSum(total, total_weight(weight), size), denominator)
 
 
-def exchange(
+def gather_tables(
   tables: jax.Array, weight: jax.Array, ids: jax.Array, population: int
 ) -> tuple[jax.Array, int]:
-  """Shows every client's table to all, as averages over a graph need them.
+  """All-gathers the clients' tables by client id, for averages over a graph.
 
   Args:
     tables: leaves [lanes, ...].
@@ -146,13 +146,14 @@ def exchange(
     population: clients in total.
 
   Returns:
-    f32[population, ...], shared, zeros for who is absent; and the bytes of one
+    f32[population, ...], shared, zeros for absent clients; and the bytes of one
     table.
   """
-  shown = jax.vmap(weighted)(tables, jnp.sign(weight))
-  rows = jnp.zeros((population, *tables.shape[1:]), shown.dtype)
-  rows = jax.lax.psum(rows.at[ids].set(shown, mode='drop'), SHARD)
-  return rows, nbytes(jax.eval_shape(lambda x: x[0], tables))
+  present = jax.vmap(weighted)(tables, jnp.sign(weight))
+  gathered = jnp.zeros((population, *tables.shape[1:]), present.dtype)
+  gathered = gathered.at[ids].set(present, mode='drop')
+  size = nbytes(jax.eval_shape(lambda x: x[0], tables))
+  return jax.lax.psum(gathered, SHARD), size
 
 
 def sum_over_cohort(x: jax.Array) -> jax.Array:
@@ -189,10 +190,10 @@ def weighted(x: jax.Array, weight: jax.Array) -> jax.Array:
   return jnp.where(weight > 0, weight.astype(x.dtype) * x, 0)
 
 
-def beside(values: Any, x: Any) -> Any:
-  """Reshapes f[lanes] to [lanes, 1, ..., 1], to broadcast against x.
+def expand_like(values: Any, x: Any) -> Any:
+  """Reshapes f[lanes] to [lanes, 1, ..., 1] so that it broadcasts against x.
 
-  >>> beside(jnp.ones(3), jnp.ones((3, 2, 5))).shape
+  >>> expand_like(jnp.ones(3), jnp.ones((3, 2, 5))).shape
   (3, 1, 1)
   """
   return values.reshape((-1,) + (1,) * (x.ndim - 1))
@@ -203,7 +204,7 @@ def _is(kind):
 
 
 def specs(state: Tree) -> Tree:
-  """`shard_map` specs of a state: rows over `shard`, the rest replicated."""
+  """`shard_map` specs: per-client state over `shard`, the rest replicated."""
   spec = lambda node: P(SHARD) if isinstance(node, PerClient) else P()
   return jax.tree.map(spec, state, is_leaf=_is(PerClient))
 
@@ -220,26 +221,26 @@ def map_per_client(fn: Callable[..., Tree], state: Tree, *rest: Tree) -> Tree:
 
 
 def drop_per_client(state: Tree) -> Tree:
-  """`state` without the clients' rows."""
+  """Replaces per-client state by None."""
   drop = lambda node: None if isinstance(node, PerClient) else node
   return jax.tree.map(drop, state, is_leaf=_is(PerClient))
 
 
 def with_per_client(shared: Tree, state: Tree) -> Tree:
-  """`shared`, from `drop_per_client`, with the clients' rows of `state`."""
+  """Adds the per-client state of `state` to `shared` of `drop_per_client`."""
   pick = lambda old, new: old if isinstance(old, PerClient) else new
   return jax.tree.map(pick, state, shared, is_leaf=_is(PerClient))
 
 
-def has_rows(state: Tree) -> bool:
-  """Whether clients keep anything of their own in `state`."""
+def has_client_state(state: Tree) -> bool:
+  """Whether `state` has per-client state with at least one array."""
   nodes = jax.tree.leaves(state, is_leaf=_is(PerClient))
-  rows = [node for node in nodes if isinstance(node, PerClient)]
-  return bool(jax.tree.leaves(rows))
+  marked = [node for node in nodes if isinstance(node, PerClient)]
+  return bool(jax.tree.leaves(marked))
 
 
 def clear_bills(state: Tree) -> Tree:
-  """`state` with every `Bill` at zero, as a round begins."""
+  """Sets every `Bill` in `state` to zero, for the start of a round."""
   clear = lambda node: bill() if isinstance(node, Bill) else node
   return jax.tree.map(clear, state, is_leaf=_is(Bill))
 

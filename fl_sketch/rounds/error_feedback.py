@@ -1,4 +1,4 @@
-"""Links that encode one client's update, and remember what was not sent."""
+"""Compression of client updates, with error feedback or Markov estimates."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ import optax
 
 
 def decoder(codec: codecs.Codec) -> comms.Decode:
-  """What `compress` and `markov` sent -> tree; for `mean_over_cohort`."""
+  """The decoder of `compress` and `markov` payloads, for `mean_over_cohort`."""
 
   def decode(keys, payload, like):
     return codec.decode(keys_lib.codec_key(keys.client), payload, like)
@@ -25,14 +25,14 @@ def decode_lanes(
   like: Any,
   lanes_per_step: int | None = 0,
 ) -> Any:
-  """What the payloads of a protocol's lanes stand for, leaves [lanes, ...]."""
+  """Decodes the payloads of a protocol's lanes (client slots), [lanes, ...]."""
   decode = decoder(codec)
   one = lambda keys, x: decode(keys, x, like)
   return t.over_lanes(one, keys, payload, lanes_per_step=lanes_per_step)
 
 
 def check_codec(codec: codecs.Codec, params: Any) -> None:
-  """Raises ValueError if the codec cannot encode such a model."""
+  """Raises ValueError if the codec cannot encode trees like `params`."""
   jax.eval_shape(codec.encode, jax.random.key(0), params)
 
 
@@ -42,11 +42,11 @@ def compress(
   r"""Client: pseudo-gradient -> payload.
 
   With error feedback :math:`p = e + \Delta`, :math:`C(p)` is sent and
-  :math:`e \leftarrow p - C(p)`, so that what was sent and what is left add up
-  to all there was: :math:`\sum_t C(p_t) = \sum_t \Delta_t - e_T`.
+  :math:`e \leftarrow p - C(p)`, so that payloads and residual add up to the
+  updates: :math:`\sum_t C(p_t) = \sum_t \Delta_t - e_T`.
 
   Args:
-    codec: the encoding; each client draws its own.
+    codec: the encoding, drawn independently on each client.
     error_feedback: whether a client keeps e (d floats).
 
   Raises:
@@ -67,9 +67,9 @@ def compress(
     del params
     if not error_feedback:
       return codec.encode(keys_lib.codec_key(keys.client), moved), residual
-    wanted = jax.tree.map(jnp.add, moved, residual)
-    payload, sent = _send(codec, keys, wanted)
-    return payload, jax.tree.map(jnp.subtract, wanted, sent)
+    target = jax.tree.map(jnp.add, moved, residual)
+    payload, decoded = _encode(codec, keys, target)
+    return payload, jax.tree.map(jnp.subtract, target, decoded)
 
   return t.ClientTransform(init, update)
 
@@ -95,8 +95,8 @@ def markov(codec: codecs.Codec) -> t.ClientTransform:
   def update(grad, estimate, params=None, *, keys, **_):
     del params
     change = jax.tree.map(jnp.subtract, grad, estimate)
-    payload, sent = _send(codec, keys, change)
-    return payload, jax.tree.map(jnp.add, estimate, sent)
+    payload, decoded = _encode(codec, keys, change)
+    return payload, jax.tree.map(jnp.add, estimate, decoded)
 
   return t.ClientTransform(init, update)
 
@@ -110,8 +110,8 @@ def check_contraction(codec: codecs.Codec) -> None:
     )
 
 
-def _send(codec, keys, tree):
-  """The payload, and what the server will decode."""
+def _encode(codec, keys, tree):
+  """The payload, and the tree that the server decodes from it."""
   key = keys_lib.codec_key(keys.client)
   payload = codec.encode(key, tree)
   return payload, codec.decode(key, payload, tree)

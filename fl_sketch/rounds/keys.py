@@ -1,10 +1,10 @@
-"""Where every random number of a round comes from.
+"""Derives the keys of all random numbers of a round from counters.
 
 All keys are counters folded into a root, never split in a loop on the host, so
-results do not depend on the device count, on how lanes are chunked, or on where
-a run was resumed. The hash keys `run` and `round` are public: server and
-clients draw the same hash functions from them. Noise that protects has a secret
-root of its own, which a round takes as an argument: `NoiseKeys`.
+results do not depend on the device count, on how lanes (client slots of a
+shard) are chunked, or on where a run was resumed. The hash keys `run` and
+`round` are public: server and clients draw the same hash functions from them.
+Noise for privacy has a secret root, an argument of the round: `NoiseKeys`.
 """
 
 from typing import NamedTuple, TypeVar
@@ -26,8 +26,9 @@ class RoundKeys(NamedTuple):
   Attributes:
     run: key[], the same in every round; for hashes whose tables outlive one.
     round: key[], new in every round and the same on all clients.
-    client: key[], one client's own, new in every round. Before `for_client`,
-      the root that the clients' keys are folded from.
+    client: new in every round; by stage key[], the root of the clients' keys
+      (`round_keys`, server step); key[], one client's key (`for_client`, client
+      links); or key[lanes], a key for each lane (`for_lanes`, protocol).
   """
 
   run: jax.Array
@@ -36,14 +37,14 @@ class RoundKeys(NamedTuple):
 
 
 class NoiseKeys(NamedTuple):
-  """The secret typed keys of a round whose noise protects somebody.
+  """The secret typed keys of a private round's noise.
 
-  Who knows them can subtract the noise. They stand in no state, no checkpoint
-  and no constant of a program.
+  With them the noise can be subtracted: they are in no state, no checkpoint and
+  no constant of a program.
 
   Attributes:
     server: key[], of noise on the sum.
-    client: key[], of noise that one client adds; as `RoundKeys.client`.
+    client: of the clients' noise, by stage as `RoundKeys.client`.
   """
 
   server: jax.Array
@@ -77,23 +78,23 @@ def noise_keys(noise_key: jax.Array, round_index: jax.Array) -> NoiseKeys:
 
 
 def for_client(keys: Keys, client_id: jax.Array) -> Keys:
-  """The keys as the client with this id (int32[]) sees them."""
+  """From the keys of a round to those of the client with this id, int32[]."""
   return keys._replace(client=jax.random.fold_in(keys.client, client_id))
 
 
 def for_lanes(keys: Keys, client_ids: jax.Array) -> Keys:
-  """The keys with one client key a lane, key[lanes], for ids int32[lanes]."""
+  """From the keys of a round to those of its lanes, of clients int32[lanes]."""
   fold = jax.vmap(jax.random.fold_in, (None, 0))
   return keys._replace(client=fold(keys.client, client_ids))
 
 
 def local_key(keys: RoundKeys | NoiseKeys) -> jax.Array:
-  """What a client's local work draws from; secret if `keys` are."""
+  """Key of a client's local work; secret if `keys` are."""
   return jax.random.fold_in(keys.client, _LOCAL)
 
 
 def noise_key(keys: RoundKeys) -> jax.Array:
-  """For noise that protects nothing: whoever knows the run's seed has it."""
+  """Key of noise without privacy: it follows from the public seed of a run."""
   return jax.random.fold_in(keys.client, _NOISE)
 
 
@@ -103,22 +104,22 @@ def attack_key(keys: RoundKeys) -> jax.Array:
 
 
 def group(key: jax.Array, groups: int) -> jax.Array:
-  """int32[] in [0, groups), which one the client of this key falls into."""
+  """The random group, int32[] in [0, groups), of the client with this key."""
   return jax.random.randint(jax.random.fold_in(key, _GROUP), (), 0, groups)
 
 
 def codec_key(key: jax.Array) -> jax.Array:
-  """What a codec draws from: under a client's key its own, or the server's."""
+  """Key of a codec's draws on the side, client or server, that has `key`."""
   return jax.random.fold_in(key, _CODEC)
 
 
 def coin(keys: RoundKeys, probability: float) -> jax.Array:
-  """bool[], true with this probability, the same on all clients of a round."""
+  """Bernoulli draw, bool[], the same on all clients of a round."""
   return jax.random.bernoulli(
     jax.random.fold_in(keys.round, _COIN), probability
   )
 
 
 def subset_key(keys: RoundKeys) -> jax.Array:
-  """For a random subset of coordinates, the same on all clients of a round."""
+  """Key of a random subset of coordinates that all clients of a round share."""
   return jax.random.fold_in(keys.round, _SUBSET)

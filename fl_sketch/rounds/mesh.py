@@ -1,4 +1,4 @@
-"""The mesh of devices that holds a cohort, and arrays placed on it."""
+"""The device mesh of a cohort, and the placement of arrays on it."""
 
 from collections.abc import Callable
 
@@ -56,12 +56,12 @@ def place(mesh: jax.sharding.Mesh, tree: Tree, spec: P | None = None) -> Tree:
 
 
 def place_local(mesh: jax.sharding.Mesh, tree: Tree, axis: int = 0) -> Tree:
-  """Puts on the mesh the lanes of this process, which no other process has.
+  """Puts this process's lanes (client slots of its shards) on the mesh.
 
   Args:
     mesh: its devices lie process by process.
     tree: host arrays [..., local lanes, ...], as many in every process.
-    axis: where the lanes are.
+    axis: of the lanes.
   """
   sharding = NamedSharding(mesh, P(*[None] * axis, SHARD))
   put = jax.make_array_from_process_local_data
@@ -74,16 +74,16 @@ def local_shards(x: jax.Array) -> np.ndarray:
   return np.concatenate([np.asarray(s.data) for s in shards])
 
 
-def whole(mesh: jax.sharding.Mesh) -> NamedSharding:
+def replicated(mesh: jax.sharding.Mesh) -> NamedSharding:
   """The sharding of an array of which every device has a copy."""
   return NamedSharding(mesh, P())
 
 
 def shardings_over(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
-  """Shardings under which every device holds its part of every large array.
+  """Shardings that split every large array evenly over the devices.
 
-  An array is cut along its longest axis that the devices divide evenly; what
-  has none, such as a count, stays whole.
+  An array is split along its longest axis that the devices divide evenly; an
+  array without one, such as a count, is replicated.
 
   >>> tuple(shardings_over(cohort_mesh(1), jnp.zeros((3, 8))).spec)
   (None, 'shard')
@@ -92,7 +92,7 @@ def shardings_over(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
   def spec(x):
     axes = [i for i, n in enumerate(x.shape) if n and n % mesh.size == 0]
     if not axes:
-      return whole(mesh)
+      return replicated(mesh)
     longest = max(axes, key=lambda i: x.shape[i])
     return NamedSharding(mesh, P(*[None] * longest, SHARD))
 
@@ -100,7 +100,7 @@ def shardings_over(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
 
 
 def pad(tree: Tree, multiple: int) -> Tree:
-  """Adds zeros at the end of the leading axis until `multiple` divides it.
+  """Pads the leading axis with zeros to a multiple of `multiple`.
 
   >>> pad(np.array([3, 4, 5]), 2).tolist()
   [3, 4, 5, 0]
@@ -111,29 +111,29 @@ def pad(tree: Tree, multiple: int) -> Tree:
   """
 
   def grow(x):
-    short = -x.shape[0] % multiple
-    if not short:
+    padding = -x.shape[0] % multiple
+    if not padding:
       return x
     xp = np if isinstance(x, np.ndarray) else jnp
-    return xp.concatenate([x, xp.zeros((short, *x.shape[1:]), x.dtype)])
+    return xp.concatenate([x, xp.zeros((padding, *x.shape[1:]), x.dtype)])
 
   return jax.tree.map(grow, tree)
 
 
 def spread(fn: Callable[..., Tree], *rows: Tree) -> Tree:
-  """Calls fn on every device's share of rows that have nothing to exchange.
+  """Splits rows over all devices and calls fn on each share in parallel.
 
   >>> spread(lambda x: x**2, np.array([3.0, 4.0, 5.0])).tolist()
   [9.0, 16.0, 25.0]
 
   Args:
-    fn: of leaves [some, ...], which returns leaves [some, ...].
-    *rows: leaves [n, ...]; for n that the devices do not share evenly, fn is
-      called on rows of zeros too, and what it makes of them is dropped.
+    fn: leaves [share, ...] -> leaves [share, ...], row by row.
+    *rows: leaves [n, ...]; if the devices do not divide n, fn is called on rows
+      of zeros too, whose results are dropped.
   """
   mesh, count = cohort_mesh(), len(jax.tree.leaves(rows)[0])
   shares = jax.shard_map(
     fn, mesh=mesh, in_specs=P(SHARD), out_specs=P(SHARD), check_vma=False
   )
-  found = jax.device_get(jax.jit(shares)(*pad(rows, mesh.size)))
-  return jax.tree.map(lambda x: x[:count], found)
+  results = jax.device_get(jax.jit(shares)(*pad(rows, mesh.size)))
+  return jax.tree.map(lambda x: x[:count], results)

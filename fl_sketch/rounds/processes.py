@@ -1,4 +1,4 @@
-"""Agreement between the processes of one run."""
+"""Collectives on the host between the processes of one run."""
 
 import re
 
@@ -6,7 +6,7 @@ import jax
 from jax.experimental import multihost_utils
 import numpy as np
 
-# How the first line of such an error begins: with a status that only services
+# The first line of such an error begins with a status that only services
 # report, or with the collective that failed.
 _PEER_LOST = re.compile(
   r'UNAVAILABLE\b|DEADLINE_EXCEEDED\b|.*\b(Gloo\b|gloo::|NCCL\b)'
@@ -36,24 +36,24 @@ def any_process(flag: bool) -> bool:
   """Whether `flag` holds in any process; all of them must call it together."""
   if jax.process_count() == 1:
     return flag
-  flags = _together(multihost_utils.process_allgather, np.array(flag))
+  flags = _collective(multihost_utils.process_allgather, np.array(flag))
   return bool(flags.any())
 
 
 def wait_for_all(what: str):
-  """Returns when every process has come here."""
+  """Barrier: returns when every process has called it with the same `what`."""
   if jax.process_count() > 1:
-    _together(multihost_utils.sync_global_devices, what)
+    _collective(multihost_utils.sync_global_devices, what)
 
 
 def from_first_process(x: np.ndarray) -> np.ndarray:
-  """The array of process 0, in all of them; they must call it together."""
+  """Broadcasts the array of process 0 to all, which must call it together."""
   if jax.process_count() == 1:
     return x
-  return np.asarray(_together(multihost_utils.broadcast_one_to_all, x))
+  return np.asarray(_collective(multihost_utils.broadcast_one_to_all, x))
 
 
-def _together(fn, x):
+def _collective(fn, x):
   try:
     return fn(x)
   except (ValueError, jax.errors.JaxRuntimeError) as e:

@@ -1,12 +1,11 @@
 r"""Byzantine-robust aggregation (median of group means) for streamed sums.
 
-A running sum of tables shows no client's table, and a server that sees tables
-has no coordinates to vote on. So clients fall into random groups, fresh every
-round; the tables of a group are averaged, :math:`m_1, \ldots, m_G`, and a rule
-that tolerates some bad points takes the place of the mean of the means. A
-byzantine client spoils one group, hence fewer of them than half the groups that
-are not empty spoil nothing. A round holds G tables instead of one, times the
-lanes that are worked on at once.
+A running sum hides the single tables, and tables have no coordinates to vote
+on. So clients are assigned to random groups, fresh every round; the tables of a
+group are averaged, :math:`m_1, \ldots, m_G`, and a rule that tolerates outliers
+replaces the mean of these means. A byzantine client corrupts one group: up to
+a minority of the groups that are not empty is tolerated. A round holds G tables
+instead of one, times the lanes (client slots) that are worked on at once.
 """
 
 from collections.abc import Callable
@@ -17,15 +16,15 @@ import jax
 import jax.numpy as jnp
 
 STEPS = 32  # of Weiszfeld; each costs no more than a sum over the groups
-_SMOOTHING = 1e-6  # of a typical distance: nearer is not told apart
+_SMOOTHING = 1e-6  # least distance of Weiszfeld, in typical distances
 
 
 class Rule(NamedTuple):
-  """What takes the place of the mean over the cohort; public.
+  """A byzantine-robust rule that replaces the mean over the cohort.
 
   Attributes:
     kind: 'geometric_median' or 'median', the functions of these names.
-    groups: how many means it is taken over; 1 is the mean itself.
+    groups: number of group means; 1 is the mean itself.
   """
 
   kind: str
@@ -33,14 +32,14 @@ class Rule(NamedTuple):
 
 
 def geometric_median(points: Any, present: jax.Array) -> Any:
-  r"""The point of the least sum of distances, :math:`\sum_g \|m_g - v\|`.
+  r"""The geometric median: it minimises :math:`\sum_g \|m_g - v\|` over v.
 
-  By steps of Weiszfeld, each of them a weighted mean of the points with weights
+  Weiszfeld's iteration: each step is a weighted mean of the points with weights
   :math:`1 / \max(\nu, \|m_g - v\|)`. So the result is a convex combination: of
-  tables it is the table of that combination of updates, which is what a linear
-  sketch allows, and distances of tables are about those of updates. They start
-  from `median`, which byzantine points cannot move far: from the mean it would
-  take as many more steps as they are far.
+  tables it is the table of that combination of updates, since sketches are
+  linear, and distances of tables are about those of updates. It starts from
+  `median`, which byzantine points cannot move far: from the mean, the number of
+  steps would grow with their distance.
 
   With a share :math:`\alpha < 1/2` of the points byzantine and the others
   within r of any z, it is within
@@ -73,20 +72,20 @@ def geometric_median(points: Any, present: jax.Array) -> Any:
     near = jnp.where(present, near, 0)
     total = near.sum()  # 0 if the squares of all distances overflow
     share = near / jnp.where(total > 0, total, 1)
-    mean = lambda x: (comms.beside(share.astype(x.dtype), x) * x).sum(0)
+    mean = lambda x: (comms.expand_like(share.astype(x.dtype), x) * x).sum(0)
     move = lambda x, old: jnp.where(total > 0, mean(x), old)
     return jax.tree.map(move, points, center)
 
-  found = jax.lax.fori_loop(0, STEPS, step, start)
-  return jax.tree.map(lambda x: jnp.where(present.any(), x, 0), found)
+  center = jax.lax.fori_loop(0, STEPS, step, start)
+  return jax.tree.map(lambda x: jnp.where(present.any(), x, 0), center)
 
 
 def median(points: Any, present: jax.Array) -> Any:
-  """The median of every coordinate by itself: the median of means.
+  """The coordinate-wise median (median of means).
 
-  Robust, but of tables it is the table of no combination of updates, so that a
-  desketch estimates something that nobody sent, and of a rotated table another
-  thing than of the update.
+  Robust, but the median of tables is not the table of any combination of
+  updates, so its desketch estimates no update that a client sent; and medians
+  do not commute with the rotation of a table.
 
   >>> points, present = jnp.array([1.0, 2.0, 1e9]), jnp.ones(3, bool)
   >>> float(median(points, present))
@@ -104,8 +103,8 @@ def median(points: Any, present: jax.Array) -> Any:
   """
 
   def middle(x):
-    known = jnp.where(comms.beside(present, x), x, jnp.nan)
-    return jnp.where(present.any(), jnp.nanmedian(known, axis=0), 0)
+    values = jnp.where(comms.expand_like(present, x), x, jnp.nan)
+    return jnp.where(present.any(), jnp.nanmedian(values, axis=0), 0)
 
   return jax.tree.map(middle, points)
 
@@ -117,19 +116,19 @@ KINDS: dict[str, Callable[[Any, jax.Array], Any]] = {
 
 
 def group_means(totals: Any, weight: jax.Array) -> tuple[Any, jax.Array]:
-  """Sums of the groups, leaves [groups, ...] -> (their means, which count).
+  """Divides the groups' sums by their weights: (means, bool[groups] present).
 
-  Groups without weight, or with a sum that is not finite, do not count.
+  Groups without weight, or with a sum that is not finite, are absent.
   """
   scale = jnp.where(weight > 0, 1 / jnp.maximum(weight, 1e-38), 0)
   means = jax.tree.map(
-    lambda x: x * comms.beside(scale.astype(x.dtype), x), totals
+    lambda x: x * comms.expand_like(scale.astype(x.dtype), x), totals
   )
   finite = [
     jnp.isfinite(x).all(tuple(range(1, x.ndim))) for x in jax.tree.leaves(means)
   ]
   present = jnp.all(jnp.stack([weight > 0, *finite]), axis=0)
-  keep = lambda x: jnp.where(comms.beside(present, x), x, 0)
+  keep = lambda x: jnp.where(comms.expand_like(present, x), x, 0)
   return jax.tree.map(keep, means), present
 
 

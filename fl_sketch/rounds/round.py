@@ -20,17 +20,17 @@ import optax
 
 Make = client_step.Make
 Fetch = client_step.Fetch
-NOBODY = np.iinfo(np.int32).max  # the id of padding, beyond any population
+NOBODY = np.iinfo(np.int32).max  # client id of padding, beyond any population
 Schedule = Callable[[Any, jax.Array], Any]  # (hp, round) -> hp
 
 
 class FedState(NamedTuple):
-  """All that outlives a round; `PerClient` rows are indexed by client id.
+  """The state between rounds; `PerClient` rows are indexed by client id.
 
   Attributes:
     round: int32[], rounds done.
     params: the model.
-    encode: `PerClient`, the encoder's own state of each client.
+    encode: `PerClient`, the encoder's state of each client.
     protocol: state of the links up to the broadcast.
     server: state of the links after it.
   """
@@ -43,14 +43,16 @@ class FedState(NamedTuple):
 
 
 class Cohort(NamedTuple):
-  """The clients of one round; C = shards x lanes, short cohorts are padded.
+  """The clients of one cross-device round, padded to C = shards x lanes.
+
+  A lane is a client slot of a shard.
 
   Attributes:
     ids: int32[C]; padding holds the population size or more.
-    weight: f32[C]; 0 for a client that is absent, and for padding. Algorithms
-      with a sum over the population ask for weights of mean 1 over it.
-    batches: leaves [C, local_steps, batch, ...]: samples, or whatever `fetch`
-      turns into them, such as their indices.
+    weight: f32[C]; 0 for absent clients and padding. Algorithms with a sum over
+      the population expect weights of mean 1 over it.
+    batches: leaves [C, local_steps, batch, ...]: samples, or the input of
+      `fetch`, such as their indices.
     byzantine: bool[C], marks byzantine clients; None if there are none.
     outcome: int8[C], of `availability.outcomes`, for the ledger; stays on the
       host. None: clients of weight above 0 participated, no other was selected.
@@ -64,7 +66,7 @@ class Cohort(NamedTuple):
 
 
 def init(algorithm: Algorithm, params: Any, population: int) -> FedState:
-  """The state before the first round.
+  """Initialises the state before the first round.
 
   Raises:
     ValueError: the population is empty, or the parameters do not suit the
@@ -85,9 +87,9 @@ def init(algorithm: Algorithm, params: Any, population: int) -> FedState:
 
 
 def pad_cohort(cohort: Cohort, multiple: int) -> Cohort:
-  """Adds absent clients until `multiple` divides the cohort's size.
+  """Pads a cohort with absent clients to a multiple of `multiple`.
 
-  Their ids are beyond any population, their weight is 0.
+  Their id is `NOBODY`, beyond any population, and their weight 0.
   """
   padded = mesh_lib.pad(cohort, multiple)
   xp = np if isinstance(cohort.ids, np.ndarray) else jnp
@@ -110,21 +112,21 @@ def run_round(
     make: hp -> `Algorithm`; runs inside the trace.
     mesh: from `mesh_lib.cohort_mesh`.
     schedule: (hp, round) -> the hyperparameters of a round; None keeps them.
-    shard_server: whether the state after the broadcast lies in parts on the
-      devices, as `mesh.shardings_over` says: each updates its slice of the
-      parameters, which are then gathered.
+    shard_server: whether the server's state is split over the devices, see
+      `mesh.shardings_over`: each updates its slice of the parameters, which are
+      then gathered.
     **options: of `cohort_step`.
 
   Returns:
     A pure function to jit, vmap (over hp and state) or scan (`scan_rounds`). It
     takes ``data=None`` and, for a private algorithm, ``noise_key=None``: key[],
-    a secret root that is not that of ``key``.
-    Its metrics: the means over the cohort of what local work reports, `up` and
+    a secret root independent of ``key``.
+    Its metrics: the means over the cohort of those of local work, `up` and
     `down` (bytes of one client's payloads and of the broadcast, uint32[]),
-    `participants` (int32[]), `rejected_clients` (int32[]: their update was not
-    finite, or too long, and counts nothing), and `finite` (bool[]: the new
-    state is, clients' own apart). A round without participants changes nothing,
-    unless the algorithm is private: it must not show that nobody was there.
+    `participants` (int32[]), `rejected_clients` (int32[]: their updates were
+    not finite, or too long, and are left out), and `finite` (bool[]: the new
+    state is, per-client state apart). A round without participants keeps the
+    state, unless the algorithm is private: its absence would leak.
   """
   cohort_fn = cohort_step(make, mesh, **options)
   server_fn = server_step(make)
@@ -141,7 +143,7 @@ def run_round(
     new = server_fn(hp, shared, new, key)
     if shard_server:
       new = new._replace(
-        params=pin(new.params, mesh_lib.whole(mesh)),
+        params=pin(new.params, mesh_lib.replicated(mesh)),
         server=pin(new.server, mesh_lib.shardings_over(mesh, new.server)),
       )
     if noise_key is None:
@@ -153,9 +155,9 @@ def run_round(
 
 
 def scan_rounds(round_fn):
-  """Several rounds in one dispatch: cohort leaves and metrics gain [rounds].
+  """Builds a scan over rounds: leaves of cohorts and metrics gain [rounds].
 
-  Where a round is short, dispatch costs more than the work.
+  If rounds are short, the dispatch of each one takes longer than its work.
   """
 
   def rounds_fn(hp, state, cohorts, key, *rest):
@@ -176,7 +178,7 @@ def cohort_step(
   attack: byzantine.Behaviour | None = None,
   max_payload_norm: float | None = None,
 ):
-  """The first half of a round, from the parameters to the broadcast.
+  """Builds the first half of a round, from the parameters to the broadcast.
 
   Args:
     make: hp -> `Algorithm`; runs inside the trace.
@@ -184,21 +186,20 @@ def cohort_step(
     fetch: (data, one client's batches) -> its samples, when `data` lives on
       the devices and `Cohort.batches` holds indices into it.
     lanes_per_step: clients that a shard works on at once; None is all of them,
-      0 what suits the backend.
-    skip_absent: whether lanes of weight 0 cost nothing where clients are
-      worked on one after another or in chunks; the results are the same.
-    rows_of: whose rows the state has: of the 'population', by client id, or of
-      the 'cohort', lane by lane, when the host holds the others.
-    attack: what byzantine clients send in place of their pseudo-gradient.
-    max_payload_norm: the Euclidean norm above which what a client sent is
-      rejected, as what is not finite is, for algorithms with a `decode`; None
-      is no bound.
+      0 the default of the backend.
+    skip_absent: whether lanes of weight 0 are skipped where clients are worked
+      on one after another or in chunks; the results are the same.
+    rows_of: whose per-client state is passed: of the 'population', by client
+      id, or of the 'cohort', by lane, when the host holds the rest.
+    attack: behaviour of byzantine clients, replaces their pseudo-gradients.
+    max_payload_norm: rejects decoded payloads of a larger Euclidean norm, like
+      those that are not finite, for algorithms with a `decode`; None is no
+      bound.
 
   Returns:
-    A function (hp, state, cohort, key, data, noise_key) -> (what the server
-    broadcasts, state, metrics), in which all but the links after the broadcast
-    have run. It raises ValueError, when traced, if a private algorithm is given
-    no noise_key, or another one is.
+    A function (hp, state, cohort, key, data, noise_key) -> (broadcast, state,
+    metrics) that runs all links up to the broadcast. It raises ValueError, when
+    traced, unless noise_key is given for private algorithms and only for them.
   """
   if rows_of not in ('population', 'cohort'):
     raise ValueError(f"Expected {rows_of=} in ('population', 'cohort').")
@@ -248,10 +249,10 @@ def cohort_step(
 
 
 def server_step(make: Make):
-  """The second half: what the server, or any client that listens, does.
+  """Builds the second half of a round: the server's step, from the broadcast.
 
-  A client that holds the state of the round before and receives the broadcast
-  arrives at the server's parameters.
+  A client that holds the state of the previous round and receives the broadcast
+  can redo it and arrives at the server's parameters.
 
   Returns:
     A function (hp, broadcast, state, key) -> state.
@@ -293,13 +294,11 @@ def run_evaluation(metrics_fn, mesh: jax.sharding.Mesh):
 
 
 def _unless_empty(participants, new: FedState, old: FedState) -> FedState:
-  """The new state, or the old one, a round later, if nobody took part.
+  """Keeps the old state (but for the round counter) if no client participated.
 
-  A sum over nobody is 0, which is not what an optimiser or a majority should
-  take for an update.
+  The mean is then zero, which is not an update.
   """
-  some = participants > 0
-  rows = lambda x: isinstance(x, comms.PerClient)  # nobody's have changed
-  pick = lambda x, y: x if rows(x) else jnp.where(some, x, y)
-  kept = jax.tree.map(pick, new, old, is_leaf=rows)
-  return kept._replace(round=new.round)
+  per_client = lambda x: isinstance(x, comms.PerClient)  # unchanged anyway
+  pick = lambda x, y: x if per_client(x) else jnp.where(participants > 0, x, y)
+  state = jax.tree.map(pick, new, old, is_leaf=per_client)
+  return state._replace(round=new.round)

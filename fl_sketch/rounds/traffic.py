@@ -1,4 +1,4 @@
-"""The bytes of a run, counted on the host in exact integers."""
+"""Communication cost of a run: bytes, as exact integers on the host."""
 
 import dataclasses
 from typing import Any
@@ -9,23 +9,22 @@ import numpy as np
 
 @dataclasses.dataclass
 class Ledger:
-  r"""What every client has moved so far.
+  r"""Counts the bytes that clients have sent and received so far.
 
-  A client that takes part pays, at the start of its round, for the broadcasts
-  since it last did, or for the dense parameters where they are fewer bytes:
-  :math:`\min(\sum_s \mathrm{broadcast}_s, \mathrm{dense})`, yet never for less
-  than the broadcast of its own round, which may exceed them. Seeds are free,
-  and so are the initial parameters, which come from one; the broadcast of its
-  own round is among those it pays for. Stragglers and dropouts pay for them as
-  well; a straggler also for its upload.
+  A participant receives, at the start of its round, the broadcasts since it
+  last took part, or the dense parameters where they are fewer bytes:
+  :math:`\min(\sum_s \mathrm{broadcast}_s, \mathrm{dense})`, yet never less than
+  the broadcast of the present round, which is one of them. Seeds are free, and
+  so are the initial parameters, which follow from one. Stragglers and dropouts
+  receive as much; a straggler also sends its payload.
 
-  A client that falls back on the dense parameters is taken to go on from there;
-  where it replicates more (moments of the server's optimiser, MARINA's previous
-  parameters, CD-Adam's estimate), it would need that too.
+  A client that receives the dense parameters continues from them; what else it
+  replicates (moments of the server optimizer, MARINA's previous parameters,
+  CD-Adam's estimate) is not counted.
 
   Attributes:
     dense: bytes of the parameters.
-    broadcast_total: bytes of all broadcasts so far, had one client heard all.
+    broadcast_total: bytes of all broadcasts so far.
     heard: int64[population], `broadcast_total` when each client last took part.
     uplink_total: bytes that all clients sent so far.
     downlink_total: bytes that all clients received so far.
@@ -50,7 +49,7 @@ class Ledger:
     down: int,
     outcome: np.ndarray | None = None,
   ) -> dict[str, Any]:
-    """Enters one round; returns its row of metrics.
+    """Adds the bytes of one round; returns its row of metrics.
 
     Args:
       ids: int32[C].
@@ -65,22 +64,23 @@ class Ledger:
       all selected clients, and, where there are outcomes, how many of them were
       stragglers (late_clients) or dropouts (silent_clients).
     """
-    lost = {}
+    losses = {}
     if outcome is None:
       codes = availability.PARTICIPATED, availability.NOT_SELECTED
       outcome = np.where(weight > 0, *codes)
     else:
-      lost['late_clients'] = int((outcome == availability.STRAGGLER).sum())
-      lost['silent_clients'] = int((outcome == availability.DROPPED_OUT).sum())
+      losses['late_clients'] = int((outcome == availability.STRAGGLER).sum())
+      dropped_out = outcome == availability.DROPPED_OUT
+      losses['silent_clients'] = int(dropped_out.sum())
     selected = outcome != availability.NOT_SELECTED
-    who = ids[selected]
+    receivers = ids[selected]
     participated = outcome[selected] == availability.PARTICIPATED
     self.broadcast_total += int(down)
-    missed = self.broadcast_total - self.heard[who]
+    missed = self.broadcast_total - self.heard[receivers]
     received = np.minimum(missed, max(self.dense, int(down)))
-    self.heard[who] = self.broadcast_total
+    self.heard[receivers] = self.broadcast_total
     count = int(participated.sum())
-    self.uplink_total += int(up) * (count + lost.get('late_clients', 0))
+    self.uplink_total += int(up) * (count + losses.get('late_clients', 0))
     self.downlink_total += int(received.sum())
     mean = int(received[participated].sum()) / count if count else 0
     return {
@@ -88,7 +88,7 @@ class Ledger:
       'downlink_bytes': int(mean) if mean == int(mean) else mean,
       'total_uplink_bytes': self.uplink_total,
       'total_downlink_bytes': self.downlink_total,
-      **lost,
+      **losses,
     }
 
   def totals(self) -> dict[str, int]:

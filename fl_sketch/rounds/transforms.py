@@ -5,18 +5,18 @@ Links run from a client's pseudo-gradient to an update of the parameters:
     per_client(...), sketch(op)     one client at a time, in the client loop
     aggregation.mean_over_cohort()  the uplink: from every client to the server
     broadcast()                     the downlink: what every client receives
-    desketch(op), any optax tx      redone by every client and the server
+    desketch(op), any optax tx      the server step, which clients can redo
 
 Extra arguments, by keyword, to every link:
   keys: `keys.RoundKeys`; in a protocol `keys.client` is key[lanes].
   weight: aggregation weights, 0 for a client that is absent; f32[] before the
     uplink and f32[lanes] in it.
   ids: int32[lanes], in a protocol only: which clients the lanes are.
-  lanes_per_step: in a protocol only: as of `rounds.cohort_step`.
+  lanes_per_step: in a protocol only: as in `rounds.cohort_step`.
   noise: `keys.NoiseKeys` of a private round, else None; in a protocol only,
     with a client key of each lane.
 
-A lane is a client's place in a shard.
+A lane is a client slot of a shard.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,11 +31,11 @@ import optax
 
 
 class Transform(optax.GradientTransformationExtraArgs):
-  """A link; its `update` may ask for any of the extra arguments by keyword.
+  """A link of a chain; its `update` takes any of the extra arguments.
 
   Attributes:
     broadcasts: whether its result is what the clients receive.
-    releases: how often its noise protects what is released in a round.
+    releases: number of noisy releases that it makes in a round.
     sensitivity: for each release, the L2 norm by which one client can change
       the sum, f32[].
   """
@@ -65,7 +65,7 @@ class Transform(optax.GradientTransformationExtraArgs):
 
 
 class ClientTransform(Transform):
-  """A link that runs on one client; its state is that client's own.
+  """A link that runs on one client, with state of that client.
 
   Attributes:
     sketch: the operator, of a link that sketches.
@@ -83,14 +83,14 @@ class Broadcast(Transform):
 
 
 class Uplink(Transform):
-  """A mean over the cohort whose payloads are added up as they come.
+  """A mean over the cohort whose payloads are added to a running sum.
 
   Its `update` takes a `comms.LaneSum`.
 
   Attributes:
     decode: (keys, payload, like) -> what is summed, one client at a time.
-    attach: the client links before it -> (those with what clients do for this
-      uplink, the uplink after such clients); None if they have nothing to do.
+    attach: client links before the uplink -> (these and its own client links,
+      the uplink after them); None if it has no client links.
   """
 
   decode: comms.Decode = staticmethod(lambda keys, payload, like: payload)
@@ -98,10 +98,10 @@ class Uplink(Transform):
 
 
 def attached(attach: Callable[[tuple[Any, ...]], Any]) -> Uplink:
-  """An uplink that is made when a chain shows it the links of the clients.
+  """An uplink that `federated_chain` builds from the client links before it.
 
   Args:
-    attach: as of `Uplink`.
+    attach: as in `Uplink`.
   """
 
   def update(*_, **__):
@@ -111,14 +111,14 @@ def attached(attach: Callable[[tuple[Any, ...]], Any]) -> Uplink:
 
 
 class Exchange(Transform):
-  """A link in which all payloads of a shard meet, leaves [lanes, ...].
+  """A link with its own uplinks, one or several, of stacked payloads.
 
-  It does its uplinks itself, one or several; payloads are not added up as they
-  come, so that a round holds those of all lanes.
+  Payloads have leaves [lanes, ...] and are not added to a running sum, so that
+  a round holds those of all lanes.
 
   Args:
-    init: as of optax.
-    update: as of `Transform`; it takes ``means`` by keyword, as functions
+    init: as in optax.
+    update: as in `Transform`; it takes ``means`` by keyword, as functions
       (payloads, **extra arguments) -> (mean, bill), each to be called once.
     means: the private or plain means that it takes, from
       `aggregation.cohort_means`. The releases of the exchange are theirs.
@@ -153,11 +153,11 @@ class Exchange(Transform):
 
 
 class Chain(NamedTuple):
-  """A protocol in the parts that a round runs in different places.
+  """The parts of a chain: client loop, uplink and broadcast, server step.
 
   Attributes:
     encode: pseudo-gradient -> payload; one client, inside the client loop.
-    protocol: what the cohort sent -> what the server broadcasts, shared.
+    protocol: the cohort's payloads -> what the server broadcasts, shared.
     server: broadcast -> update of params; the same on server and clients.
     decode: (keys, payload, like) -> what the client loop adds up. None: the
       protocol takes the payloads themselves, leaves [lanes, ...].
@@ -174,12 +174,12 @@ class Chain(NamedTuple):
 
 
 def federated_chain(*links: Any) -> Chain:
-  """Splits one readable chain into the parts of a round.
+  """Splits one chain of links into the parts of a round.
 
-  Leading `ClientTransform`s become the encoder. If an `Uplink` follows, the
-  payloads are summed client by client as they are made, so that a round holds
-  O(d + b) numbers whatever the cohort. What follows `broadcast()` is the server
-  step, which a client that holds the broadcast can redo.
+  Leading `ClientTransform`s become the encoder. If an `Uplink` follows, each
+  payload is added to a running sum, so that a round holds O(d + b) numbers
+  whatever the cohort. The links after `broadcast()` are the server step, which
+  a client that holds the broadcast can redo.
 
   A plain optax transformation has no place before the uplink: it would see the
   stacked payloads of one shard, and clip or scale them jointly.
@@ -195,9 +195,8 @@ def federated_chain(*links: Any) -> Chain:
     *links: optax transformations in the order of the protocol.
 
   Raises:
-    ValueError: what stands before the uplink is no link of clients, a link of
-      clients or another uplink stands after it, or no `broadcast()` says what
-      the clients receive.
+    ValueError: a link before the uplink is no client link, a client link or
+      another uplink stands after it, or there is no `broadcast()`.
   """
   flat = [link for tx in links for link in _marked(tx)]
   count = 0
@@ -219,8 +218,8 @@ def federated_chain(*links: Any) -> Chain:
     raise ValueError('Expected a broadcast() after the uplink.')
   if isinstance(rest[0], Uplink) and rest[0].attach is not None:
     encode, rest[0] = rest[0].attach(encode)
-  sent = [getattr(link, 'broadcasts', False) for link in rest]
-  split = len(rest) - sent[::-1].index(True)
+  broadcasts = [getattr(link, 'broadcasts', False) for link in rest]
+  split = len(rest) - broadcasts[::-1].index(True)
   marked = [link for link in rest if isinstance(link, Transform)]
   return Chain(
     encode=_chain(encode),
@@ -238,22 +237,21 @@ def _chain(links) -> optax.GradientTransformationExtraArgs:
 
 
 def _marked(tx) -> list[Any]:
-  """The links that a transformation stands for, if optax combined some.
+  """Unpacks optax combinators into links, with their marks.
 
-  `optax.chain` is its links one after another; `optax.masked` and others are of
-  the kind of the one link that they wrap. Both keep only functions, in the
-  closure of their `update`.
+  `optax.chain` gives its links; `optax.masked` and others a link of the kind
+  that they wrap. Both keep only functions, in the closure of their `update`.
   """
   if isinstance(tx, Transform):
     return [tx]
-  held = inspect.getclosurevars(tx.update).nonlocals
-  if 'update_fns' in held:
+  closure = inspect.getclosurevars(tx.update).nonlocals
+  if 'update_fns' in closure:
     inits = inspect.getclosurevars(tx.init).nonlocals['init_fns']
-    pairs = zip(inits, held['update_fns'], strict=True)
+    pairs = zip(inits, closure['update_fns'], strict=True)
     parts = [optax.GradientTransformationExtraArgs(*pair) for pair in pairs]
     links = [getattr(part.update, 'link', part) for part in parts]
     return [link for part in links for link in _marked(part)]
-  wrapped = [x for x in held.values() if isinstance(x, Transform)]
+  wrapped = [x for x in closure.values() if isinstance(x, Transform)]
   if not wrapped:
     return [tx]
   if len(wrapped) > 1 or isinstance(wrapped[0], (Uplink, Exchange)):
@@ -265,7 +263,7 @@ def _marked(tx) -> list[Any]:
 
 
 def per_client(tx: optax.GradientTransformation) -> ClientTransform:
-  """Runs `tx` on each client by itself, with state of its own."""
+  """Runs `tx` on each client separately, with per-client state."""
   tx = optax.with_extra_args_support(tx)
   return ClientTransform(tx.init, tx.update)
 
@@ -289,9 +287,9 @@ def over_lanes(
 
   Args:
     fn: one client's work.
-    keys: with a client key of each lane, as a protocol is given them.
+    keys: of the lanes, from `keys.for_lanes`.
     *lanes: leaves [lanes, ...].
-    lanes_per_step: how many at once, as of `rounds.cohort_step`.
+    lanes_per_step: lanes at once, as in `rounds.cohort_step`.
   """
 
   def one(lane):

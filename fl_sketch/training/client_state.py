@@ -96,7 +96,7 @@ class OnHost:
     rows = []
     for row, initial in zip(self._rows, self._initial, strict=True):
       old = row[place]
-      rows.append(np.where(comms.beside(written, old), old, initial[None]))
+      rows.append(np.where(comms.expand_like(written, old), old, initial[None]))
     return _with(state, mesh_lib.place_local(self._mesh, rows))
 
   def keep(self, state: rounds.FedState, ids: np.ndarray):
