@@ -37,7 +37,7 @@ def names() -> tuple[str, ...]:
 
 
 def entry(name: str) -> Entry:
-  """What the registry knows of an algorithm.
+  """The registry's entry of an algorithm.
 
   Raises:
     ValueError: there is no algorithm of that name.
@@ -59,16 +59,16 @@ def options(name: str) -> dict[str, inspect.Parameter]:
 
 
 def describe(name: str) -> str:
-  """What the algorithm does, its options, source, departures, and its costs."""
-  known = entry(name)
+  """Describes an algorithm: options, docstring, and its measured costs."""
+  spec = entry(name)
   bare = lambda option: str(option.replace(annotation=option.empty))
   call = ', '.join(map(bare, options(name).values()))
-  report = costs.report(measure(name), known.example)
-  return f'{name}({call})\n\n{inspect.getdoc(known.factory)}\n\n{report}'
+  report = costs.report(measure(name), spec.example)
+  return f'{name}({call})\n\n{inspect.getdoc(spec.factory)}\n\n{report}'
 
 
 def table() -> str:
-  """The costs of all algorithms in Markdown; measured, which takes a minute."""
+  """Measures the costs of all algorithms, in a minute; a Markdown table."""
   examples = {name: entry(name).example for name in names()}
   measured = {name: measure(name) for name in names()}
   marks = {name: mark(name) for name in names()}
@@ -76,7 +76,7 @@ def table() -> str:
 
 
 def mark(name: str) -> str:
-  """A dagger after the names that `NOTE` is about, in tables.
+  """A dagger for tables, after the names of algorithms that `NOTE` is about.
 
   >>> mark('cd_adam'), mark('safl')
   (' †', '')
@@ -86,20 +86,21 @@ def mark(name: str) -> str:
 
 @functools.cache
 def measure(name: str) -> costs.Costs:
-  """What the call of `Entry.example` costs on a toy problem.
+  """Measures the costs of the call of `Entry.example` on a toy problem.
 
   >>> measure('scaffold').client_state
   1000.0
   """
-  built = {
+  arguments = {
     option: x() if isinstance(x, functools.partial) else x
     for option, x in entry(name).example.items()
   }
-  if entry(name).work == 'private_steps':  # noise moves no bytes
-    built['local'] = lambda hp: local_work.sgd(costs.quadratic, hp.client_lr)
+  if entry(name).work == 'private_steps':  # noise sends no bytes
+    local = lambda hp: local_work.sgd(costs.quadratic, hp.client_lr)
+    arguments['local'] = local
   else:
-    built['loss_fn'] = costs.quadratic
-  return costs.measure(make(name, **built), *costs.toy_problem())
+    arguments['loss_fn'] = costs.quadratic
+  return costs.measure(make(name, **arguments), *costs.toy_problem())
 
 
 def make(
@@ -111,7 +112,7 @@ def make(
   weight_decay: float = 0.0,
   expected_batch: int | None = None,
   local: Callable[[Hyper], Local] | None = None,
-  **given: Any,
+  **arguments: Any,
 ) -> Callable[[Hyper], Algorithm]:
   """Builds the function hp -> `Algorithm` that a round calls in its trace.
 
@@ -123,51 +124,51 @@ def make(
     loss_fn: (params, batch) -> f32[].
     local_steps: K steps of SGD on a client; None is one a batch. Algorithms
       that send one gradient take None or 1.
-    population: clients in total, for the algorithms that ask for it.
+    population: clients in total, for the algorithms that take it.
     weight_decay: of the local steps.
-    expected_batch: what private local steps divide by; None elsewhere.
+    expected_batch: divisor of private local steps; None elsewhere.
     local: hp -> local work, in place of SGD on `loss_fn`.
-    **given: the algorithm's own options; `describe(name)` lists them.
+    **arguments: the algorithm's options; `describe(name)` lists them.
 
   Raises:
     ValueError: no such algorithm, an option it does not take or lacks, more
       than one local step where it sends a gradient, or both or neither of
       `loss_fn` and `local`.
   """
-  found, known = entry(name), options(name)
-  if unknown := sorted(set(given) - set(known)):
+  spec, accepted = entry(name), options(name)
+  if unknown := sorted(set(arguments) - set(accepted)):
     raise ValueError(
-      f'Expected options of {name} in {sorted(known)}, got {unknown}.'
+      f'Expected options of {name} in {sorted(accepted)}, got {unknown}.'
     )
-  about = {'local_steps': local_steps, 'population': population}
-  given |= {k: v for k, v in about.items() if k in known and v is not None}
-  empty = inspect.Parameter.empty
-  missing = [
-    k for k, p in known.items() if p.default is empty and k not in given
-  ]
+  common = {'local_steps': local_steps, 'population': population}
+  arguments |= {
+    k: v for k, v in common.items() if k in accepted and v is not None
+  }
+  required = {k for k, p in accepted.items() if p.default is p.empty}
+  missing = [k for k in accepted if k in required - set(arguments)]
   if missing:
     raise ValueError(f'Expected options {missing} for {name}.')
-  if found.work == 'gradient' and local_steps not in (None, 1):
+  if spec.work == 'gradient' and local_steps not in (None, 1):
     raise ValueError(
       f'Expected {local_steps=} to be 1 for {name}, which sends one gradient.'
     )
   if loss_fn is not None and local is None:
-    if (found.work == 'private_steps') != (expected_batch is not None):
+    if (spec.work == 'private_steps') != (expected_batch is not None):
       raise ValueError(f'Expected {expected_batch=} only for private steps.')
-    work = _work(found.work, loss_fn, local_steps, weight_decay, expected_batch)
+    work = _work(spec.work, loss_fn, local_steps, weight_decay, expected_batch)
   elif loss_fn is None and local is not None:
     work = local
   else:
     raise ValueError('Expected either loss_fn or local.')
-  if (release := given.get('privacy')) is None:
-    return lambda hp: found.factory(work(hp), hp, **given)
-  return lambda hp: found.factory(
-    work(hp), hp, **given | {'privacy': release.at(hp)}
+  if (release := arguments.get('privacy')) is None:
+    return lambda hp: spec.factory(work(hp), hp, **arguments)
+  return lambda hp: spec.factory(
+    work(hp), hp, **arguments | {'privacy': release.at(hp)}
   )
 
 
 def _work(kind, loss_fn, local_steps, weight_decay, expected_batch):
-  """Hp -> local work of an `Entry.work`."""
+  """Builds hp -> local work for the `Entry.work` of an algorithm."""
   if kind == 'gradient':
     return lambda hp: local_work.gradient(loss_fn, weight_decay=weight_decay)
   if kind == 'private_steps':

@@ -1,4 +1,4 @@
-"""CocktailSGD: a shared random subset, top-k of it, few bits a value."""
+"""CocktailSGD: shared random subset, top-k and quantization, both ways."""
 
 from typing import Any, NamedTuple
 
@@ -18,11 +18,11 @@ import optax
 
 
 class Residuals(NamedTuple):
-  """What outlives a round.
+  """State between rounds.
 
   Attributes:
-    client: `PerClient`, how far each one's own model is from the shared one.
-    server: what the server has not yet sent.
+    client: `PerClient`, the shared model less the client's model.
+    server: residual of the server's compression.
     bill: of the uplink.
   """
 
@@ -34,12 +34,12 @@ class Residuals(NamedTuple):
 def cocktail_sgd(
   local: Local, hp: Hyper, *, codec: codecs.Codec, mask_ratio: float
 ) -> Algorithm:
-  r"""Local steps from a client's own model, compressed thrice, both ways.
+  r"""Local steps from each client's own model, compressed thrice, both ways.
 
   With M a random subset of the coordinates, the same for all and new in every
-  round, a client at :math:`x_i` sends :math:`c_i = Q((X - x_i)_M)` and takes
-  back what it sent: the rest stays in its own model. The server sends
-  :math:`C = Q(\frac1n \sum_i c_i + e_M)` and keeps the rest in e;
+  round, a client at :math:`x_i` sends :math:`c_i = Q((X - x_i)_M)` and adds
+  it to its model, which keeps the residual. The server sends
+  :math:`C = Q(\frac1n \sum_i c_i + e_M)` and keeps the residual in e;
   :math:`X_M \leftarrow X_M - \eta_g C`.
 
   Args:
@@ -84,7 +84,7 @@ def cocktail_sgd(
 
 
 def _subset(keys, ratio, like) -> jax.Array:
-  """int32[m], the coordinates of this round, distinct."""
+  """The distinct coordinates of this round, int32[m]."""
   d = dimension(like)
   return hashing.sample(keys_lib.subset_key(keys), _size(ratio, d), d)
 
@@ -94,21 +94,22 @@ def _size(ratio, d) -> int:
 
 
 def _send(codec, ratio) -> t.Transform:
-  """Client: how far its model is -> (payload, how far it is afterwards)."""
+  """Client: difference from the shared model -> (payload, residual)."""
 
-  def encode(away, _, *, keys, **__):
-    subset = _subset(keys, ratio, away)
-    values = sketches.take(away, subset)
+  def encode(difference, _, *, keys, **__):
+    subset = _subset(keys, ratio, difference)
+    values = sketches.take(difference, subset)
     key = keys_lib.codec_key(keys.client)
     payload = codec.encode(key, values)
-    sent = sketches.put(away, subset, codec.decode(key, payload, values))
-    return payload, jax.tree.map(jnp.subtract, away, sent)
+    values = codec.decode(key, payload, values)
+    decoded = sketches.put(difference, subset, values)
+    return payload, jax.tree.map(jnp.subtract, difference, decoded)
 
   return t.stateless(encode)
 
 
 def _mean_and_reply(codec, ratio) -> t.Exchange:
-  """What clients send -> what the server sends, with error feedback."""
+  """Payloads of clients -> message of the server, with error feedback."""
 
   def init(params):
     size = _size(ratio, dimension(params))
@@ -116,22 +117,21 @@ def _mean_and_reply(codec, ratio) -> t.Exchange:
     zeros = optax.tree.zeros_like(params)
     return Residuals(comms.PerClient(zeros), zeros, comms.bill())
 
-  def update(sent, state, params=None, *, keys, weight, **extra):
-    payload, client = sent
+  def update(updates, state, params=None, *, keys, weight, **extra):
+    payload, client = updates
     subset = _subset(keys, ratio, params)
     like = jax.ShapeDtypeStruct(subset.shape, jnp.float32)
     decoded = feedback.decode_lanes(
       codec, keys, payload, like, extra['lanes_per_step']
     )
     mean, up = comms.uplink_stacked(payload, weight, decoded)
-    held = sketches.take(state.server, subset)
-    wanted = mean + held
+    residual = sketches.take(state.server, subset)
+    target = mean + residual
     key = keys_lib.codec_key(keys.round)
-    message = codec.encode(key, wanted)
-    left = wanted - codec.decode(key, message, like) - held
-    server = jax.tree.map(
-      jnp.add, state.server, sketches.put(params, subset, left)
-    )
+    message = codec.encode(key, target)
+    change = target - codec.decode(key, message, like) - residual
+    change = sketches.put(params, subset, change)
+    server = jax.tree.map(jnp.add, state.server, change)
     bill = comms.bill(up)
     return message, Residuals(comms.PerClient(client), server, bill)
 

@@ -1,4 +1,4 @@
-"""FedCOM: any codec on the pseudo-gradient; and signs by majority vote."""
+"""FedCOM (any codec on the pseudo-gradient), and signSGD by majority vote."""
 
 from fl_sketch import codecs
 from fl_sketch.rounds import (
@@ -15,7 +15,7 @@ import optax
 def fedcom(
   local: Local, hp: Hyper, *, codec: codecs.Codec, error_feedback: bool = False
 ) -> Algorithm:
-  r"""Local steps, each client's own compression, the mean of what is decoded.
+  r"""Local steps, independent compression, the mean of the decoded payloads.
 
   :math:`w \leftarrow w - \gamma \frac1n \sum_j Q_j(\Delta_j)`, the
   :math:`Q_j` independent. With error feedback, :math:`Q_j(e_j + \Delta_j)`.
@@ -24,13 +24,13 @@ def fedcom(
     local: local work.
     hp: hyperparameters.
     codec: unbiased for the paper's theory; a contraction with error feedback.
-    error_feedback: whether a client keeps what was not sent.
+    error_feedback: whether a client keeps the residual of the compression.
 
   Symbols: client_lr eta; server_lr gamma; local_steps tau; codec Q.
 
   Departures: the paper sends :math:`\Delta_j / \eta` and steps by
   :math:`\eta\gamma`, which is the same. Biased codecs (top-k, signs) and error
-  feedback (Seide et al. 2014; Stich et al. 2018) are beside the paper.
+  feedback (Seide et al. 2014; Stich et al. 2018) are not in the paper.
 
   Source: Haddadpour et al., AISTATS 2021, arXiv:2007.01154, Algorithm 1.
   """

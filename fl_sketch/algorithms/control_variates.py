@@ -1,4 +1,4 @@
-"""SCAFFOLD and FedCOMGATE: local steps corrected for unlike clients."""
+"""SCAFFOLD and FedCOMGATE: local steps corrected for heterogeneous clients."""
 
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import optax
 
 
 class Variates(NamedTuple):
-  """What outlives a round.
+  """State between rounds.
 
   Attributes:
     client: `PerClient`, c_i of SCAFFOLD or delta_j of FedCOMGATE.
@@ -57,26 +57,26 @@ def scaffold(
     change = jax.tree.map(
       lambda m, c: factor * m - c[None], moved, state.server
     )
-    # The mean is over those who took part, the sum of changes over everybody.
+    # The mean is over participants, the sum of changes over the population.
     (mean, mean_change), up = comms.uplink_stacked((moved, change), weight)
     share = comms.sum_over_cohort(weight) / population
     add = lambda c, d: c + share * d
     server = jax.tree.map(add, state.server, mean_change)
     client = jax.tree.map(jnp.add, state.client.value, change)
     bill = comms.bill(up)
-    sent = {'moved': mean, 'variate': server}
-    return sent, Variates(comms.PerClient(client), server, bill)
+    message = {'moved': mean, 'variate': server}
+    return message, Variates(comms.PerClient(client), server, bill)
 
   def drift(protocol):
-    away = lambda c, c_i: c[None] - c_i
+    diff = lambda c, c_i: c[None] - c_i
     state = protocol[0]
-    return comms.PerClient(jax.tree.map(away, state.server, state.client.value))
+    return comms.PerClient(jax.tree.map(diff, state.server, state.client.value))
 
   return federated(
     local,
     t.Exchange(init, update),
     t.broadcast(),
-    t.stateless(lambda sent, _, **__: sent['moved']),
+    t.stateless(lambda message, _, **__: message['moved']),
     optax.scale_by_learning_rate(hp.server_lr),
     drift=drift,
   )

@@ -1,4 +1,4 @@
-"""What an algorithm costs and which keys it reads, measured by playing it."""
+"""Measures an algorithm: bytes, state, and the keys on which it depends."""
 
 from collections.abc import Callable, Mapping
 import functools
@@ -26,18 +26,18 @@ _RANDOMNESS = {
 
 
 class Costs(NamedTuple):
-  """Of one client in one round; floats are of 32 bits.
+  """Costs of one client in one round; floats are of 32 bits.
 
   Attributes:
     d: numbers of the model.
-    up: bytes that it sends, the distinct ones in order of appearance.
+    up: communication cost: bytes that it sends, distinct values in order.
     down: bytes of the broadcast, likewise.
-    client_state: floats of its own rows.
-    replicated: floats beside the model that the server keeps, and every client
-      that redoes its step; counters apart.
-    server_state: floats that the server alone keeps, bills and counters apart.
-    held: floats that a shard holds of each lane until the uplink; None where it
-      adds up payloads as they come and holds one sum.
+    client_state: floats of per-client state.
+    replicated: floats beside the model on the server and on clients that redo
+      its step; without counters.
+    server_state: floats on the server alone, without bills and counters.
+    held: floats that a shard holds for each lane (client slot) until the
+      uplink; None if it adds payloads to one running sum.
     keys: which of `keys.RoundKeys` the run depends on.
   """
 
@@ -72,9 +72,9 @@ def measure(
   rounds: int = 16,
   hp: Hyper | None = None,
 ) -> Costs:
-  """Plays some rounds, and again with one of the keys changed.
+  """Measures an algorithm by some rounds, and again with one key changed.
 
-  Bytes are those of the bills; a key is read if the state at the end differs.
+  Bytes are those of the bills; a key is read if the final state differs.
 
   >>> from fl_sketch import algorithms
   >>> make = algorithms.make('fedavg', quadratic)
@@ -84,8 +84,8 @@ def measure(
   Args:
     make: hp -> `Algorithm`.
     params: the model, of 32-bit floats.
-    cohort: every client there is, in the order of ids.
-    rounds: how many; rare coins want many.
+    cohort: the whole population, in the order of ids.
+    rounds: their number; rare events need many.
     hp: hyperparameters; None are rates of 0.1, and little noise.
 
   Raises:
@@ -108,23 +108,23 @@ def measure(
     same = jax.tree.map(np.array_equal, state, other)
     read += [] if all(jax.tree.leaves(same)) else [name]
   distinct = lambda sizes: tuple(dict.fromkeys(sizes.tolist()))
-  rows, alone = _split((state.encode, state.protocol))
+  client_state, server_state = _split((state.encode, state.protocol))
   _, replicated = _split(state.server)
   algorithm = make(hp)
   return Costs(
     d=comms.nbytes(params) // 4,
     up=distinct(metrics['up']),
     down=distinct(metrics['down']),
-    client_state=comms.nbytes(rows) / 4 / len(cohort.ids),
+    client_state=comms.nbytes(client_state) / 4 / len(cohort.ids),
     replicated=comms.nbytes(replicated) / 4,
-    server_state=comms.nbytes(alone) / 4,
+    server_state=comms.nbytes(server_state) / 4,
     held=None if algorithm.decode else _held(algorithm, params, cohort),
     keys=tuple(read),
   )
 
 
 def _player(make, params, cohort, rounds):
-  """The function (hp, shifts of the keys) -> (state, metrics of all rounds)."""
+  """Builds (hp, shifts of the keys) -> (state, metrics of all rounds)."""
   make_shifted = lambda hp: _shifted(make(hp[0]), hp[1])
   round_fn = rounds_lib.run_round(make_shifted, mesh_lib.cohort_mesh(1))
 
@@ -137,7 +137,7 @@ def _player(make, params, cohort, rounds):
     step = lambda state, _: round_fn(hp, state, cohort, *keys)
     return jax.lax.scan(step, state, length=rounds)
 
-  # It runs for a moment: compiling is what takes time.
+  # Compiling takes longer than running.
   fast = {'xla_backend_optimization_level': 0}
   return jax.jit(play, compiler_options=fast)
 
@@ -169,16 +169,16 @@ def _shifted(algorithm, shifts) -> Algorithm:
     encode=link(algorithm.encode),
     protocol=link(algorithm.protocol),
     server=link(algorithm.server),
-    decode=algorithm.decode and decode,
+    decode=None if algorithm.decode is None else decode,
   )
 
 
 def _split(state):
-  """(rows of the clients, all else but for bills and single numbers)."""
-  own = lambda x: isinstance(x, (comms.PerClient, comms.Bill))
-  nodes = jax.tree.leaves(state, is_leaf=own)
-  rows = [x for x in nodes if isinstance(x, comms.PerClient)]
-  return rows, [x for x in nodes if not own(x) and np.ndim(x)]
+  """(per-client state, all other arrays but for bills and single numbers)."""
+  marked = lambda x: isinstance(x, (comms.PerClient, comms.Bill))
+  nodes = jax.tree.leaves(state, is_leaf=marked)
+  per_client = [x for x in nodes if isinstance(x, comms.PerClient)]
+  return per_client, [x for x in nodes if not marked(x) and np.ndim(x)]
 
 
 def _held(algorithm, params, cohort) -> float:
@@ -187,7 +187,8 @@ def _held(algorithm, params, cohort) -> float:
 
   def payload(batches):
     state = rounds_lib.init(algorithm, params, 1)
-    drift = algorithm.drift and algorithm.drift(state.protocol)
+    protocol = state.protocol
+    drift = None if algorithm.drift is None else algorithm.drift(protocol)
     if isinstance(drift, comms.PerClient):
       drift = first(drift.value)
     keys = keys_lib.round_keys(jax.random.key(0), state.round)
@@ -198,15 +199,15 @@ def _held(algorithm, params, cohort) -> float:
 
 
 def report(costs: Costs, example: Mapping[str, Any]) -> str:
-  """The costs as lines of text; see `Entry` for `example`."""
-  given = ''.join(f', {text}' for text in call_texts(example))
+  """Writes the costs as lines of text; see `Entry` for `example`."""
+  options = ''.join(f', {text}' for text in call_texts(example))
   size = lambda n: f'{n / 4:,g} floats ({n:,} bytes)'
   sizes = lambda moved: ' or '.join(map(size, moved))
   state = lambda n: f'{n:,g} floats' + f' ({n / costs.d:g} d)' * (n > 0)
   keys = ', '.join(_RANDOMNESS[key] for key in costs.keys)
   return '\n'.join(
     [
-      f'Measured with d = {costs.d:,}{given}:',
+      f'Measured with d = {costs.d:,}{options}:',
       f'  up {sizes(costs.up)}; down {sizes(costs.down)}',
       f'  state of each client {state(costs.client_state)}',
       f'  of the server and those that redo its step {state(costs.replicated)}',
@@ -222,7 +223,7 @@ def table(
   examples: Mapping[str, Mapping[str, Any]],
   marks: Mapping[str, str],
 ) -> str:
-  """The costs of several algorithms as a Markdown table; marks follow calls."""
+  """Writes costs as a Markdown table; marks follow the algorithms' calls."""
   head = ['algorithm', 'up', 'down', 'each client', 'replicated', 'server']
   head += ['held until the uplink', 'keys']
   lines = []

@@ -1,4 +1,4 @@
-"""Iterative sketching without a server: averages over a graph of clients."""
+"""Decentralised iterative sketching: clients average sketches over a graph."""
 
 from typing import NamedTuple
 
@@ -13,16 +13,16 @@ import optax
 
 
 class State(NamedTuple):
-  """What outlives a round of gossip.
+  """State between rounds of gossip.
 
   Attributes:
     count: int32[], rounds done.
-    away: `PerClient`, each client's own model less the mean of all.
-    bill: what a client sends; what it receives is its neighbours' bill.
+    offset: `PerClient`, each client's model less the mean of all.
+    bill: bytes that a client sends; it receives those that neighbours send.
   """
 
   count: jax.Array
-  away: comms.PerClient
+  offset: comms.PerClient
   bill: comms.Bill
 
 
@@ -37,14 +37,14 @@ def decentralised(
   chebyshev: bool = False,
   resync_every: int | None = None,
 ) -> Algorithm:
-  r"""Clients average sketches over a graph; each goes on from its own model.
+  r"""Clients average sketches over a graph; each continues from its own model.
 
   :math:`w_i \leftarrow w_i - \eta_g R_t^\top (M R_t \Delta)_i`, where M is the
   exact average of a tree all-reduce, or :math:`W^q`, q steps of gossip with
   Metropolis weights W. The parameters of the run are the mean of all
   :math:`w_i`; under a tree all are equal. Every client takes part in every
-  round, with equal weights; one whose update is rejected sends zeros and stays
-  where it is. The uplink is what a client sends, in the mean over
+  round, with equal weights; one whose update is rejected sends zeros and keeps
+  its model. The uplink is the bytes that a client sends, in the mean over
   clients; `topology` counts hops and the floats over each edge.
 
   Args:
@@ -84,8 +84,8 @@ def decentralised(
     links = _tree_mean(graph), t.desketch(sketch), step
     return federated(local, t.sketch(sketch), *links)
 
-  def from_own_model(params, batches, key, away):
-    start = jax.tree.map(jnp.add, params, away)
+  def from_own_model(params, batches, key, offset):
+    start = jax.tree.map(jnp.add, params, offset)
     return local(start, batches, key, None)
 
   mix = topology.chebyshev if chebyshev else topology.gossip
@@ -97,55 +97,54 @@ def decentralised(
     _gossip(sketch, hp.server_lr, graph, matrix, cost, resync_every),
     t.desketch(sketch),
     step,
-    drift=lambda protocol: protocol[0].away,
+    drift=lambda protocol: protocol[0].offset,
   )
 
 
 def _tree_mean(graph) -> t.Exchange:
-  """Tables -> their mean, which every client has after 2 x depth hops."""
+  """Tables -> their mean, which reaches every client after 2 x depth hops."""
 
   def update(tables, _, params=None, *, weight, **__):
     del params
     mean, size = comms.uplink_stacked(tables, weight)
-    up = _sent(topology.tree_all_reduce(graph, size // 4))
+    up = _mean_upload(topology.tree_all_reduce(graph, size // 4))
     return mean, comms.bill(up)
 
   return t.Exchange(lambda params: comms.bill(), update, broadcasts=True)
 
 
-def _sent(cost: topology.Cost) -> int:
+def _mean_upload(cost: topology.Cost) -> int:
   """Bytes that a client sends, in the mean over clients, rounded up."""
   return -(-4 * cost.total // len(cost.sent))
 
 
 def _gossip(op, server_lr, graph, matrix, cost, resync_every) -> t.Exchange:
-  """Tables -> the mean of what clients end with; moves each from that mean."""
+  """Tables -> mean of the clients' averages; updates each client's offset."""
   mixing = np.asarray(matrix, np.float32)
 
   def init(params):
-    rows = comms.PerClient(optax.tree.zeros_like(params))
-    return State(jnp.int32(0), rows, comms.bill())
+    offset = comms.PerClient(optax.tree.zeros_like(params))
+    return State(jnp.int32(0), offset, comms.bill())
 
   def update(tables, state, params=None, *, keys, weight, ids, **extra):
-    everyone, size = comms.gather_tables(tables, weight, ids, len(mixing))
-    heard = jnp.tensordot(mixing, everyone, 1)
-    mean = heard.mean(0)
+    all_tables, size = comms.gather_tables(tables, weight, ids, len(mixing))
+    averages = jnp.tensordot(mixing, all_tables, 1)
+    mean = averages.mean(0)
     read = lambda table: op.desketch(keys.round, table, params)
+    read_one = lambda _, table: read(table)
+    per_step = extra['lanes_per_step']
     estimates = t.over_lanes(
-      lambda _, table: read(table),
-      keys,
-      heard[ids],
-      lanes_per_step=extra['lanes_per_step'],
+      read_one, keys, averages[ids], lanes_per_step=per_step
     )
-    move = lambda away, x, m: away - server_lr * (x - m[None])
-    away = jax.tree.map(move, state.away.value, estimates, read(mean))
-    bill = comms.bill(_sent(cost(size // 4)))
+    move = lambda offset, x, m: offset - server_lr * (x - m[None])
+    offset = jax.tree.map(move, state.offset.value, estimates, read(mean))
+    bill = comms.bill(_mean_upload(cost(size // 4)))
     if resync_every:
-      again = (state.count + 1) % resync_every == 0
-      away = jax.tree.map(lambda x: jnp.where(again, 0, x), away)
+      resync = (state.count + 1) % resync_every == 0
+      offset = jax.tree.map(lambda x: jnp.where(resync, 0, x), offset)
       dense = topology.tree_all_reduce(graph, comms.nbytes(params) // 4)
-      resync = comms.bill(_sent(dense)).up
-      bill = bill._replace(up=bill.up + jnp.where(again, resync, 0))
-    return mean, State(state.count + 1, comms.PerClient(away), bill)
+      up = comms.bill(_mean_upload(dense)).up
+      bill = bill._replace(up=bill.up + jnp.where(resync, up, 0))
+    return mean, State(state.count + 1, comms.PerClient(offset), bill)
 
   return t.Exchange(init, update, broadcasts=True)

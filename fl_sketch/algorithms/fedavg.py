@@ -1,4 +1,4 @@
-"""The dense algorithms: FedSGD and FedAvg, with any server optimiser."""
+"""The dense algorithms: FedSGD and FedAvg, with any server optimizer."""
 
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.rounds import aggregation, robust as robust_lib, transforms as t
@@ -14,7 +14,7 @@ def fedavg(
   schedule: optax.Schedule | None = None,
   robust: robust_lib.Rule | None = None,
 ) -> Algorithm:
-  r"""Federated averaging, with any optimiser on the server.
+  r"""Federated averaging (FedAvg, FedOpt), with any server optimizer.
 
   :math:`w \leftarrow w - \eta_g\,\mathrm{ADA}(\frac1n \sum_c \Delta_c)`. With
   ``server_lr = 1`` and 'sgd' the server takes the mean of the returned
@@ -25,7 +25,7 @@ def fedavg(
     hp: hyperparameters.
     server_optimizer: ADA, as of `server_step`.
     schedule: round -> factor on ``server_lr``.
-    robust: what takes the place of the mean; None is the mean.
+    robust: byzantine-robust rule in place of the mean; None is the mean.
 
   Symbols: client_lr eta_l; server_lr eta_g; eps tau; b1, b2 beta_1, beta_2.
 

@@ -18,15 +18,15 @@ import optax
 
 
 class Heaprix(NamedTuple):
-  """The tables and values of HEAPRIX: what a client makes, or their means.
+  """The tables and values of HEAPRIX: a client's, or the server's message.
 
   Attributes:
     table: f32[rows, cols], by the key of the round.
     fresh: f32[rows, cols], by a second key.
-    exact: all d values on a client; their mean at the heavy support, f32[k],
-      in what the server sends.
-    support: int32[k] in what the server sends, where every client derives it
-      from the table: it does not travel.
+    exact: all d values on a client; in the message their mean at the heavy
+      support, f32[k].
+    support: int32[k] in the message; clients derive it from the table, so that
+      it is not sent.
   """
 
   table: Any
@@ -44,7 +44,7 @@ def fedsketch_privix(
   robust: robust_lib.Rule | None = None,
   codec: codecs.Codec | None = None,
 ) -> Algorithm:
-  r"""FedSKETCH with the PRIVIX decoder: a count sketch read by its median.
+  r"""FedSKETCH with the PRIVIX decoder: a count sketch decoded by its median.
 
   :math:`x \leftarrow x - \gamma\,\mathrm{PRIVIX}(\frac1k \sum_j
   \mathrm{CS}(\Delta_j))`, hashes fresh every round.
@@ -54,8 +54,8 @@ def fedsketch_privix(
     hp: hyperparameters.
     sketch: ``sketches.count_sketch(rows, cols)``.
     privacy: bounds and noise on the tables; None is no privacy.
-    robust: what takes the place of the mean of the tables; None is the mean.
-    codec: of tables on their way up; None sends them as they are.
+    robust: byzantine-robust rule in place of the mean; None is the mean.
+    codec: compresses the clients' tables; None sends them uncompressed.
 
   Symbols: client_lr eta; server_lr gamma; local_steps tau; rows t; cols m, and
   k in the experiments.
@@ -87,13 +87,13 @@ def diffsketch(
   Args:
     local: local work.
     hp: hyperparameters; ``server_lr`` is not read; ``noise_stddev`` is that of
-      what a client adds to each coordinate, None for none.
+      the noise that a client adds to each coordinate, None for none.
     sketch: ``sketches.count_sketch(rows, cols)``.
 
   Symbols: noise_stddev sigma; as FedSKETCH for the rest.
 
-  Departures: no privacy is claimed. The paper's epsilon supposes that updates
-  are Gaussian; in the worst case a public hash of data gives none, and this
+  Departures: no privacy is claimed. The paper's epsilon assumes Gaussian
+  updates; in the worst case a public hash of data gives no privacy, and this
   noise is drawn from public keys.
 
   Source: Li, Liu, Sekar, Smith, arXiv:1911.00972.
@@ -130,7 +130,7 @@ def fedsketch_heaprix(
 
   :math:`x \leftarrow x - \gamma (y_1 + \mathrm{PRIVIX}(\bar S' - S' y_1))`,
   where :math:`y_1` has the mean at the heavy support of :math:`\bar S`. A
-  second uplink brings the values there and a table of independent hashes.
+  second uplink sends the values there and a table of independent hashes.
 
   Args:
     local: local work.
@@ -138,10 +138,9 @@ def fedsketch_heaprix(
     sketch: ``sketches.count_sketch(rows, cols)``.
     k: heavy coordinates.
     exact: False is the paper read literally: the values and the rest come from
-      the one table, no second uplink. It is biased: HEAVYMIX has emptied the
-      very buckets that are read again.
-    privacy: bounds and noise on what is sent, once for each uplink; None is no
-      privacy.
+      one table, without a second uplink. It is biased: HEAVYMIX has emptied
+      the buckets that are read again.
+    privacy: bounds and noise on both uplinks; None is no privacy.
 
   Symbols: client_lr eta; server_lr gamma; local_steps tau; rows t; cols and k
   both m.
@@ -156,8 +155,8 @@ def fedsketch_heaprix(
   if exact:
     exchange = t.Exchange(
       lambda params: comms.bill(),
-      lambda sent, _, params, **extra: heaprix_mean(
-        sketch, k, sent, params, **extra
+      lambda payloads, _, params, **extra: heaprix_mean(
+        sketch, k, payloads, params, **extra
       ),
       means=aggregation.cohort_means(2, privacy=privacy),
       broadcasts=True,
@@ -180,7 +179,7 @@ def fedsketch_heaprix(
 
 
 def heaprix_tables(op: sketches.Sketch) -> t.ClientTransform:
-  """Client: pseudo-gradient -> two tables of independent hashes, and itself.
+  """Client: pseudo-gradient -> two tables of independent hashes, and values.
 
   Args:
     op: a count sketch.
@@ -194,12 +193,12 @@ def heaprix_tables(op: sketches.Sketch) -> t.ClientTransform:
   return t.ClientTransform(link.init, tables)
 
 
-def heaprix_mean(op, k, sent, params, *, keys, means, **extra):
-  """Both uplinks and downlinks: (the mean message, shared; the bill)."""
-  table, first = means[0](sent.table, **extra)
+def heaprix_mean(op, k, payloads, params, *, keys, means, **extra):
+  """Runs both uplinks and downlinks: (the mean message, shared; the bill)."""
+  table, first = means[0](payloads.table, **extra)
   support = sketches.heavy_support(op, keys.round, table, params, k)
-  exact = jax.vmap(lambda x: sketches.take(x, support))(sent.exact)
-  (exact, fresh), second = means[1]((exact, sent.fresh), **extra)
+  exact = jax.vmap(lambda x: sketches.take(x, support))(payloads.exact)
+  (exact, fresh), second = means[1]((exact, payloads.fresh), **extra)
   down = comms.bill(down=comms.nbytes((table, exact, fresh)))
   bill = comms.total_bill([first, second, down])
   return Heaprix(table, fresh, exact, support), bill

@@ -1,4 +1,4 @@
-"""FedSKETCHGATE: FedSKETCH with gradient tracking, for unlike clients."""
+"""FedSKETCHGATE: FedSKETCH with gradient tracking for heterogeneous clients."""
 
 import functools
 from typing import NamedTuple
@@ -13,7 +13,7 @@ import optax
 
 
 class State(NamedTuple):
-  """What outlives a round: every client's c_j, and the bill."""
+  """State between rounds: every client's c_j, and the bill."""
 
   variates: comms.PerClient
   bill: comms.Bill
@@ -30,13 +30,13 @@ def fedsketchgate(
   printed: bool = False,
   privacy: aggregation.PrivateMean | None = None,
 ) -> Algorithm:
-  r"""Local steps along :math:`g_j - c_j`, which sketches keep up to date.
+  r"""Local steps along :math:`g_j - c_j`, with c_j updated from sketches.
 
   :math:`x \leftarrow x - \gamma \Phi(\bar S)` and :math:`c_j \leftarrow c_j -
   \frac\beta{\eta\tau}(D(\bar S) - D(S_j))`, with D the mean over the rows of
   the table that :math:`\Phi` may read by the median (the sketch's
   `linear_reader`). A linear D keeps :math:`\sum_j c_j = 0`, hence the fixed
-  point is the optimum of :math:`\sum_j f_j` however unlike they are. Every
+  point is the optimum of :math:`\sum_j f_j` whatever their heterogeneity. Every
   client takes part in every round, with equal weights.
 
   Args:
@@ -50,8 +50,8 @@ def fedsketchgate(
       c_j fastest.
     printed: the paper's own update of c_j: D is the sketch's desketch, which is
       the median, and the factor 1 / tau.
-    privacy: bounds and noise on what is sent, once for each uplink; None is no
-      privacy. The noise of every round enters all c_j alike, which then drift.
+    privacy: bounds and noise on every uplink; None is no privacy. The noise of
+      every round enters all c_j alike, which then drift.
 
   Symbols: client_lr eta; server_lr gamma; local_steps tau; control_gain beta;
   rows t; cols m.
@@ -74,17 +74,17 @@ def fedsketchgate(
   scale = 1 / (local_steps if printed else hp.client_lr * local_steps)
   reader = sketch if printed else linear_reader(sketch)
   track = functools.partial(_track, reader, scale, control_gain, printed)
-  as_sent = privacy.bounded if privacy else lambda table: table
+  bound = (lambda table: table) if privacy is None else privacy.bounded
   means = aggregation.cohort_means(1 if k is None else 2, privacy=privacy)
   if k is None:
     encode, read = t.sketch(sketch), t.desketch(sketch)
-    exchange = _exchange(_mean, lambda sent: sent, means, as_sent, track)
+    exchange = _exchange(_mean, lambda payload: payload, means, bound, track)
   else:
     encode = fedsketch.heaprix_tables(sketch)
     read = fedsketch.heaprix_reader(sketch)
     mean = functools.partial(fedsketch.heaprix_mean, sketch, k)
-    table_of = lambda sent: sent.table
-    exchange = _exchange(mean, table_of, means, as_sent, track)
+    table_of = lambda payload: payload.table
+    exchange = _exchange(mean, table_of, means, bound, track)
   return federated(
     local,
     encode,
@@ -95,16 +95,16 @@ def fedsketchgate(
   )
 
 
-def _exchange(mean, table_of, means, as_sent, track) -> t.Exchange:
-  """What clients send -> its mean, broadcast; updates c_j on the way."""
+def _exchange(mean, table_of, means, bound, track) -> t.Exchange:
+  """Payloads of clients -> their mean, broadcast; updates every c_j."""
 
   def init(params):
     zeros = optax.tree.zeros_like(params)
     return State(comms.PerClient(zeros), comms.bill())
 
-  def update(sent, state, params=None, *, keys, **extra):
-    message, bill = mean(sent, params, keys=keys, **extra)
-    tables = table_of(message), jax.vmap(as_sent)(table_of(sent))
+  def update(payloads, state, params=None, *, keys, **extra):
+    message, bill = mean(payloads, params, keys=keys, **extra)
+    tables = table_of(message), jax.vmap(bound)(table_of(payloads))
     per_step = extra['lanes_per_step']
     variates = track(state.variates, *tables, params, keys, per_step)
     return message, State(variates, bill)
@@ -131,8 +131,8 @@ def _track(
     lambda _, table: read(table), keys, tables, lanes_per_step=per_step
   )
   move = lambda c, phi, phi_j: c - gain * scale * (phi[None] - phi_j)
-  rows = jax.tree.map(move, variates.value, read(mean), estimates)
-  return comms.PerClient(rows)
+  moved = jax.tree.map(move, variates.value, read(mean), estimates)
+  return comms.PerClient(moved)
 
 
 def linear_reader(op: sketches.Sketch) -> sketches.Sketch:

@@ -44,8 +44,8 @@ def fetchsgd(
 
   :math:`U \leftarrow \rho U + \bar S`, :math:`E \leftarrow E + \eta U`,
   :math:`\Delta = \mathrm{top}_k(\mathrm{desk}(E))`, which then leaves E.
-  The hash is that of the run: U and E outlive the round, and under a fresh hash
-  they would be added to tables of other coordinates.
+  The hash is that of the run: U and E outlive the round, and tables of
+  different hashes must not be added.
 
   Args:
     local: one gradient.
@@ -58,8 +58,8 @@ def fetchsgd(
       'zero' empties every cell that :math:`\mathrm{CS}(\Delta)` hits, as the
       authors' code does, and is stable at larger rates.
     momentum_masking: whether U is emptied at those cells.
-    local_k: a client sketches only the so many largest coordinates of its
-      gradient; None is all.
+    local_k: number of largest coordinates of its gradient that a client
+      sketches; None is all.
     privacy: bounds and noise on the tables; None is no privacy.
 
   Symbols: server_lr eta; momentum rho; sketch S.
@@ -92,13 +92,13 @@ def fetchsgd(
     estimate = sketch.desketch(keys.run, error, params)
     payload = codec.encode(keys.run, estimate)
     delta = codec.decode(keys.run, payload, params)
-    taken = sketch.sketch(keys.run, delta)
+    cells = sketch.sketch(keys.run, delta)
     if error_update == 'zero':
-      error = jnp.where(taken != 0, 0, error)
+      error = jnp.where(cells != 0, 0, error)
     else:
-      error = error - taken
+      error = error - cells
     if momentum_masking:
-      velocity = jnp.where(taken != 0, 0, velocity)
+      velocity = jnp.where(cells != 0, 0, velocity)
     return payload, Tables(velocity, error)
 
   def init(params):
@@ -114,7 +114,7 @@ def fetchsgd(
     t.Transform(init, update),
     t.broadcast(),
     t.stateless(
-      lambda sent, params, *, keys, **_: codec.decode(keys.run, sent, params)
+      lambda top, params, *, keys, **_: codec.decode(keys.run, top, params)
     ),
     optax.scale(-1.0),
   )

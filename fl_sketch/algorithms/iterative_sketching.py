@@ -1,4 +1,4 @@
-"""Iterative sketching: Song, Wang, Yu, Zhang, ICML 2023."""
+"""Iterative sketching of updates: Song, Wang, Yu, Zhang, ICML 2023."""
 
 from fl_sketch import codecs, sketches
 from fl_sketch.algorithms import server_optimizers
@@ -16,7 +16,7 @@ def iterative_sketching(
   robust: robust_lib.Rule | None = None,
   codec: codecs.Codec | None = None,
 ) -> Algorithm:
-  r"""K local steps, one linear sketch, one de-sketch.
+  r"""K local steps, one linear sketch on clients, one de-sketch on the server.
 
   :math:`w \leftarrow w - \eta_g R_t^\top \sum_c p_c R_t \Delta_c` with a fresh
   :math:`R_t` every round; K = 1 is the paper's single-step scheme.
@@ -27,8 +27,8 @@ def iterative_sketching(
     sketch: a linear operator whose desketch is its adjoint.
     server_optimizer: 'momentum' is the extension that the paper names.
     privacy: bounds and noise on the tables; None is no privacy.
-    robust: what takes the place of the mean of the tables; None is the mean.
-    codec: of tables on their way up; None sends them as they are.
+    robust: byzantine-robust rule in place of the mean; None is the mean.
+    codec: compresses the clients' tables; None sends them uncompressed.
 
   Symbols: client_lr eta_local; server_lr eta_global; local_steps K; sketch R,
   sk and desk; its size b_sketch.

@@ -1,4 +1,4 @@
-"""MARINA: compressed differences of gradients, now and then a whole one."""
+"""MARINA: compressed differences of gradients, and sometimes full gradients."""
 
 from typing import Any, NamedTuple
 
@@ -17,12 +17,12 @@ import optax
 
 
 class State(NamedTuple):
-  """What outlives a round.
+  """State between rounds.
 
   Attributes:
     count: int32[], rounds done.
-    previous: the parameters of the round before.
-    gradient: the estimate g of it.
+    previous: the parameters of the previous round.
+    gradient: the estimate g.
     bill: of the uplink.
   """
 
@@ -35,7 +35,7 @@ class State(NamedTuple):
 def marina(
   local: Local, hp: Hyper, *, codec: codecs.Codec, sync_probability: float
 ) -> Algorithm:
-  r"""A gradient estimate that sends only how the gradient has changed.
+  r"""A gradient estimate, updated by compressed changes of the gradient.
 
   With probability p all clients send :math:`\nabla f_i(x^+)`, else
   :math:`Q_i(\nabla f_i(x^+) - \nabla f_i(x))` on the same batches, and :math:`g
@@ -65,13 +65,13 @@ def marina(
   if not 0 < sync_probability <= 1:
     raise ValueError(f'Expected 0 < {sync_probability=} <= 1.')
 
-  def both(params, batches, key, previous):
+  def gradients(params, batches, key, previous):
     new, metrics = local(params, batches, key, None)
     old, _ = local(previous, batches, key, None)
     return (new, old), metrics
 
   return federated(
-    both,
+    gradients,
     t.per_client(_change(codec)),
     _estimate(codec, sync_probability),
     t.broadcast(),
@@ -81,7 +81,7 @@ def marina(
 
 
 def _change(codec) -> t.Transform:
-  """Client: both gradients -> the new one, and the encoded change."""
+  """Client: new and old gradient -> the new one, and the encoded change."""
 
   def encode(gradients, _, *, keys, **__):
     new, old = gradients
@@ -92,7 +92,7 @@ def _change(codec) -> t.Transform:
 
 
 def _estimate(codec, probability) -> t.Exchange:
-  """What clients send -> g; the coin decides which half travels."""
+  """Payloads of clients -> g; the coin decides which half is sent."""
 
   def init(params):
     feedback.check_codec(codec, params)

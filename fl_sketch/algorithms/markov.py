@@ -1,4 +1,4 @@
-"""EF21 and CD-Adam: send the encoded change of an estimate that both keep."""
+"""EF21 and CD-Adam: Markov compression, by estimates on both sides."""
 
 from typing import Any, NamedTuple
 
@@ -17,16 +17,16 @@ import optax
 
 
 class Estimates(NamedTuple):
-  """Server state of CD-Adam: its estimate, and what clients know of it."""
+  """Server state of CD-Adam: its estimate, and the clients' copy of it."""
 
   server: Any
-  known: Any
+  copy: Any
 
 
 def ef21(
   local: Local, hp: Hyper, *, codec: codecs.Codec, population: int
 ) -> Algorithm:
-  r"""Error feedback by estimates of the gradients.
+  r"""EF21: error feedback by estimates of the clients' gradients.
 
   :math:`g_i \leftarrow g_i + C(\nabla f_i - g_i)` and :math:`w \leftarrow w -
   \gamma \frac1N \sum_i g_i`, of which the server keeps the sum: an absent
@@ -68,7 +68,7 @@ def cd_adam(
   b2: float = 0.999,
   eps: float = 1e-8,
 ) -> Algorithm:
-  r"""Compressed both ways, then AMSGrad on what everybody knows.
+  r"""CD-Adam: compression both ways, then AMSGrad on the shared estimate.
 
   :math:`\hat g_i \leftarrow \hat g_i + C(\nabla f_i - \hat g_i)` up,
   :math:`\tilde g \leftarrow \tilde g + C(\frac1N \sum_i \hat g_i - \tilde g)`
@@ -113,7 +113,7 @@ def cd_adam(
 
 
 def _markov_downlink(codec) -> t.Transform:
-  """Server: mean change -> encoded change of what the clients know."""
+  """Server: mean change -> encoded change of the clients' copy."""
 
   def init(params):
     zeros = optax.tree.zeros_like(params)
@@ -122,9 +122,10 @@ def _markov_downlink(codec) -> t.Transform:
   def update(change, state, params=None, *, keys, **_):
     server = jax.tree.map(jnp.add, state.server, change)
     key = keys_lib.codec_key(keys.round)
-    missing = jax.tree.map(jnp.subtract, server, state.known)
-    payload = codec.encode(key, missing)
-    sent = codec.decode(key, payload, params)
-    return payload, Estimates(server, jax.tree.map(jnp.add, state.known, sent))
+    difference = jax.tree.map(jnp.subtract, server, state.copy)
+    payload = codec.encode(key, difference)
+    decoded = codec.decode(key, payload, params)
+    copy = jax.tree.map(jnp.add, state.copy, decoded)
+    return payload, Estimates(server, copy)
 
   return t.Transform(init, update)

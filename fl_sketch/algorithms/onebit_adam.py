@@ -1,4 +1,4 @@
-"""1-bit Adam: dense Adam first, then signs of the momentum, both ways."""
+"""1-bit Adam: dense Adam as warm-up, then signs of the momentum, both ways."""
 
 from typing import Any, NamedTuple
 
@@ -12,13 +12,13 @@ import optax
 
 
 class State(NamedTuple):
-  """What outlives a round.
+  """State between rounds.
 
   Attributes:
     count: int32[], rounds done.
     momentum: m, the same on clients and server.
-    client_error: `PerClient`, what signs left out on the way up.
-    server_error: what they left out on the way down.
+    client_error: `PerClient`, residual of the clients' signs.
+    server_error: residual of the server's signs.
     bill: of both.
   """
 
@@ -84,7 +84,7 @@ def onebit_adam(
 
 
 def _exchange(warmup, b1) -> t.Exchange:
-  """Gradients -> the mean gradient while warm, the new momentum after."""
+  """Gradients -> the mean gradient in the warm-up, then the new momentum."""
   codec = codecs.sign('l2')
 
   def init(params):
@@ -100,26 +100,26 @@ def _exchange(warmup, b1) -> t.Exchange:
 
   def signs(grads, state, params, keys, weight):
     add = lambda m, g, e: b1 * m[None] + (1 - b1) * g + e
-    wanted = jax.tree.map(add, state.momentum, grads, state.client_error.value)
-    payload = jax.vmap(codec.encode)(keys.client, wanted)  # it draws nothing
-    decode = lambda key, sent: codec.decode(key, sent, params)
-    sent = jax.vmap(decode)(keys.client, payload)
-    mean, up = comms.uplink_stacked(payload, weight, sent)
-    missing = jax.tree.map(jnp.add, mean, state.server_error)
-    message = codec.encode(keys.round, missing)
+    target = jax.tree.map(add, state.momentum, grads, state.client_error.value)
+    payload = jax.vmap(codec.encode)(keys.client, target)  # it draws nothing
+    decode = lambda key, signs: codec.decode(key, signs, params)
+    decoded = jax.vmap(decode)(keys.client, payload)
+    mean, up = comms.uplink_stacked(payload, weight, decoded)
+    server_target = jax.tree.map(jnp.add, mean, state.server_error)
+    message = codec.encode(keys.round, server_target)
     momentum = codec.decode(keys.round, message, params)
-    error = jax.tree.map(jnp.subtract, wanted, sent)
+    error = jax.tree.map(jnp.subtract, target, decoded)
     return momentum, state._replace(
       momentum=momentum,
       client_error=comms.PerClient(error),
-      server_error=jax.tree.map(jnp.subtract, missing, momentum),
+      server_error=jax.tree.map(jnp.subtract, server_target, momentum),
       bill=comms.bill(up, comms.nbytes(message)),
     )
 
   def update(grads, state, params=None, *, keys, weight, **_):
     args = grads, state, params, keys, weight
-    sent, new = lax.cond(state.count < warmup, dense, signs, *args)
-    return sent, new._replace(count=state.count + 1)
+    message, new = lax.cond(state.count < warmup, dense, signs, *args)
+    return message, new._replace(count=state.count + 1)
 
   return t.Exchange(init, update, broadcasts=True)
 
@@ -129,18 +129,18 @@ def _decay(decay):
 
 
 def _frozen_adam(warmup, b1, b2, eps) -> t.Transform:
-  """What was sent -> direction; v changes only while warm."""
+  """Mean gradient or momentum -> direction; v changes in the warm-up only."""
 
   def init(params):
     zeros = optax.tree.zeros_like(params)
     return Moments(jnp.int32(0), zeros, zeros)
 
-  def update(sent, state, params=None, **_):
+  def update(mean, state, params=None, **_):
     del params
     warm = state.count < warmup
     pick = lambda x, y: jax.tree.map(lambda a, b: jnp.where(warm, a, b), x, y)
-    square = jax.tree.map(jnp.square, sent)
-    momentum = pick(jax.tree.map(_decay(b1), state.momentum, sent), sent)
+    square = jax.tree.map(jnp.square, mean)
+    momentum = pick(jax.tree.map(_decay(b1), state.momentum, mean), mean)
     variance = pick(
       jax.tree.map(_decay(b2), state.variance, square), state.variance
     )

@@ -1,4 +1,4 @@
-"""DP-FedAvg and DP-NormFedAvg, and private iterative sketching."""
+"""User-level DP: DP-FedAvg, DP-NormFedAvg; example-level: private sketching."""
 
 from fl_sketch import sketches
 from fl_sketch.algorithms import iterative_sketching as song, server_optimizers
@@ -14,17 +14,18 @@ def dp_fedavg(
   privacy: aggregation.PrivateMean,
   server_optimizer: server_optimizers.ServerOptimizer = 'sgd',
 ) -> Algorithm:
-  r"""FedAvg on clipped updates, with noise: private for each client as a whole.
+  r"""FedAvg with clipped updates and Gaussian noise: user-level DP.
 
   :math:`a = \frac1r (\sum_{i \in S} u_i \min(1, C / \|u_i\|) + z C \xi)` with
   :math:`u_i = (w - w_i) / \eta`, the sum of a client's gradients, and
-  :math:`w \leftarrow w - \beta a` with :math:`\beta = \eta_g \eta`. What is
-  kept of a is post-processing: momentum, the last iterate or any other.
+  :math:`w \leftarrow w - \beta a` with :math:`\beta = \eta_g \eta`. Functions
+  of a are post-processing: momentum, the last iterate or any other.
 
   Args:
     local: local work: K steps on all samples of a client in the paper.
     hp: ``clip_norm`` bounds :math:`u_i`, which grows with the local steps.
-    privacy: who sees what; its ``bound`` may follow a quantile.
+    privacy: central, local or distributed DP by its ``trust``; its ``bound``
+      may follow a quantile.
     server_optimizer: 'momentum' in the paper's experiments.
 
   Symbols: client_lr eta_k; server_lr beta_k / eta_k; local_steps E; rounds K;
@@ -64,7 +65,7 @@ def dp_normfedavg(
   Args:
     local: local work.
     hp: ``clip_norm`` is the norm of every contribution.
-    privacy: who sees what; its ``bound`` is set to 'normalize'.
+    privacy: as of `dp_fedavg`; its ``bound`` is set to 'normalize'.
     server_optimizer: 'momentum' in the paper's experiments.
 
   Symbols: those of `dp_fedavg`.
@@ -88,15 +89,15 @@ def private_iterative_sketching(
   local_steps: int,
   server_optimizer: server_optimizers.ServerOptimizer = 'sgd',
 ) -> Algorithm:
-  r"""Iterative sketching with noise in every local step: private samples.
+  r"""Iterative sketching with noise in every local step: example-level DP.
 
-  Each client protects each of its own samples against server and peers:
+  Each client protects each of its samples against server and peers (local DP):
   :math:`u \leftarrow u - \eta \frac1B (\sum_{z \in B_k} [\nabla f(u; z)]_C +
   z C \xi)`. The sketch of the result is post-processing.
 
   Args:
-    local: `local.private_sgd`, or work with the same guarantee, which
-      draws its noise from the key that it is given.
+    local: `local.private_sgd`, or work with the same guarantee, which draws
+      its noise from its key argument.
     hp: ``clip_norm`` bounds the gradient of a sample.
     sketch: a linear operator whose desketch is its adjoint.
     local_steps: K; every one of them is a release.
@@ -105,11 +106,11 @@ def private_iterative_sketching(
   Symbols: those of `iterative_sketching`; clip_norm l_c; noise_multiplier
   z = B sigma / l_c; batch_size B.
 
-  Departures: the paper supposes l_c-Lipschitz losses and takes l_c for the
+  Departures: the paper assumes l_c-Lipschitz losses and takes l_c for the
   sensitivity of a mean of gradients; we clip the gradient of every sample,
-  which makes l_c / B true, and divide by the expected batch, as the number of
+  which makes it l_c / B, and divide by the expected batch, as the number of
   samples drawn is private. Its theorem drops factors (`privacy.bounds`): use
-  `privacy.accounting`, with K T releases, whoever is sampled.
+  `privacy.accounting`, with K T releases, whichever clients are sampled.
 
   Source: Song, Wang, Yu, Zhang, ICML 2023, Algorithms 2 and 3.
   """

@@ -1,4 +1,4 @@
-"""Every algorithm by name, and what a run must know of it beforehand."""
+"""Registry of algorithms: factory, kind of local work, example options."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -21,7 +21,7 @@ def safl(
   robust: robust_lib.Rule | None = None,
   codec: codecs.Codec | None = None,
 ) -> Algorithm:
-  r"""Sketch, average, de-sketch, then any optax optimiser on the server.
+  r"""Sketch, average, de-sketch, then any optax server optimizer.
 
   :math:`D = R_t^\top \frac1n \sum_c R_t \Delta_c`, and
   :math:`x \leftarrow x - \kappa\,\mathrm{ADA}(D)` with moments that server and
@@ -30,8 +30,8 @@ def safl(
 
   ``clip`` is for heavy-tailed noise: 'client' bounds every
   :math:`\|\Delta_c\|` by ``clip_norm`` before the sketch, 'server' bounds
-  :math:`\|D\|` by ``clip_norm`` :math:`\sqrt{1 + \alpha}`, as much larger as D
-  is than what was sketched.
+  :math:`\|D\|` by ``clip_norm`` :math:`\sqrt{1 + \alpha}`, since de-sketching
+  raises norms by that factor.
 
   Args:
     local: local work.
@@ -41,8 +41,8 @@ def safl(
     schedule: round -> factor on ``server_lr``.
     clip: None, 'client' or 'server'.
     privacy: bounds and noise on the tables; None is no privacy.
-    robust: what takes the place of the mean of the tables; None is the mean.
-    codec: of tables on their way up; None sends them as they are.
+    robust: byzantine-robust rule in place of the mean; None is the mean.
+    codec: compresses the clients' tables; None sends them uncompressed.
 
   Symbols: client_lr eta_t; server_lr kappa; sketch R, sk and desk; its size b;
   b1, b2, eps beta_1, beta_2, epsilon; clip_norm tau.

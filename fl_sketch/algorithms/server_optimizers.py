@@ -1,4 +1,4 @@
-"""What the server does with its estimate of the mean pseudo-gradient."""
+"""Server optimizers: estimate of the mean pseudo-gradient -> update."""
 
 import functools
 
@@ -13,7 +13,7 @@ _paper_amsgrad = functools.partial(
 _paper_adagrad = functools.partial(
   optax.scale_by_rss, initial_accumulator_value=0.0
 )
-# Each with the options it takes.
+# Factory and the names of its options.
 _SERVER_OPTIMIZERS = {
   'adam': (optax.scale_by_adam, ('b1', 'b2', 'eps')),
   'amsgrad': (_paper_amsgrad, ('b1', 'b2', 'eps')),
@@ -25,7 +25,7 @@ _SERVER_OPTIMIZERS = {
 
 
 def make_server_optimizer(name: str, **options) -> optax.GradientTransformation:
-  """The preconditioner of the server step, without its learning rate.
+  """Builds a server optimizer, without its learning rate.
 
   'amsgrad' is the papers', without bias correction; 'adam', which all the
   experiments of SAFL use, has it.
@@ -41,11 +41,11 @@ def make_server_optimizer(name: str, **options) -> optax.GradientTransformation:
     ValueError: there is no optimiser of that name, or it lacks an option.
   """
   if name not in _SERVER_OPTIMIZERS:
-    known = tuple(_SERVER_OPTIMIZERS)
-    raise ValueError(f'Expected server_optimizer={name!r} in {known}.')
-  factory, takes = _SERVER_OPTIMIZERS[name]
-  if unknown := sorted(set(options) - set(takes)):
-    raise ValueError(f'Expected options of {name} in {takes}, got {unknown}.')
+    names = tuple(_SERVER_OPTIMIZERS)
+    raise ValueError(f'Expected server_optimizer={name!r} in {names}.')
+  factory, names = _SERVER_OPTIMIZERS[name]
+  if unknown := sorted(set(options) - set(names)):
+    raise ValueError(f'Expected options of {name} in {names}, got {unknown}.')
   return factory(**options)
 
 

@@ -1,4 +1,4 @@
-"""SketchedSGD: exact values where a sketch sees heavy coordinates."""
+"""SketchedSGD: exact values of the heavy coordinates that a sketch finds."""
 
 import functools
 from typing import Any, NamedTuple
@@ -14,10 +14,10 @@ import optax
 
 
 class State(NamedTuple):
-  """What outlives a round.
+  """State between rounds.
 
   Attributes:
-    residual: `PerClient`, what each has not yet got through.
+    residual: `PerClient`, e_i: the part of a_i that no step has used yet.
     momentum: `PerClient`, of each client's gradients.
     bill: of the two uplinks.
   """
@@ -28,17 +28,17 @@ class State(NamedTuple):
 
 
 class Message(NamedTuple):
-  """What the server sends.
+  """The server's message.
 
   Attributes:
-    candidates: int32[P k], whose exact values it asked for.
-    values: f32[k], the means of those kept, in the candidates' order.
-    kept: uint8[P k / 8], one bit a candidate.
+    candidates: int32[P k], coordinates whose exact values clients send.
+    values: f32[k], the means at the support, in the candidates' order.
+    support: uint8[P k / 8], one bit a candidate.
   """
 
   candidates: jax.Array
   values: jax.Array
-  kept: jax.Array
+  support: jax.Array
 
 
 def sketched_sgd(
@@ -51,10 +51,10 @@ def sketched_sgd(
   momentum: float = 0.0,
   privacy: aggregation.PrivateMean | None = None,
 ) -> Algorithm:
-  r"""Top-k of the mean of :math:`a_i = e_i + \eta u_i`, found by its sketch.
+  r"""Top-k of the mean of :math:`a_i = e_i + \eta u_i`, located by its sketch.
 
   The P k largest estimates of :math:`\bar S` are candidates; a second uplink
-  brings their exact values, whose mean's k largest are subtracted from w.
+  sends their exact values, whose mean's k largest are subtracted from w.
   There, and only there, :math:`e_i` and :math:`u_i` become 0.
 
   Args:
@@ -62,11 +62,10 @@ def sketched_sgd(
     hp: hyperparameters.
     sketch: ``sketches.count_sketch(rows, cols)``.
     k: coordinates of a step.
-    candidates: how many times k are asked for.
-    momentum: :math:`u_i \leftarrow \rho u_i + g_i` on a client, set to 0 where
-      its value got through (momentum factor masking); 0 is none.
-    privacy: bounds and noise on what is sent, once for each uplink; None is no
-      privacy.
+    candidates: P, the number of candidates in units of k.
+    momentum: :math:`u_i \leftarrow \rho u_i + g_i` on a client, set to 0 at the
+      coordinates of the step (momentum factor masking); 0 is none.
+    privacy: bounds and noise on both uplinks; None is no privacy.
 
   Symbols: server_lr eta; candidates P.
 
@@ -83,21 +82,21 @@ def sketched_sgd(
   if k < 1 or candidates < 1:
     raise ValueError(f'Expected {k=} >= 1 and {candidates=} >= 1.')
 
-  find = functools.partial(_find, sketch, k, candidates)
+  uplinks = functools.partial(_uplinks, sketch, k, candidates)
   means = aggregation.cohort_means(2, privacy=privacy)
   return federated(
     local,
-    _exchange(find, means, k, momentum, hp.server_lr),
+    _exchange(uplinks, means, k, momentum, hp.server_lr),
     t.stateless(
-      lambda sent, params, **_: sketches.put(
-        params, _support(sent), -sent.values
+      lambda message, params, **_: sketches.put(
+        params, _support(message), -message.values
       )
     ),
   )
 
 
-def _exchange(find, means, k, momentum, server_lr) -> t.Exchange:
-  """Gradients -> what the server sends; clears what got through."""
+def _exchange(uplinks, means, k, momentum, server_lr) -> t.Exchange:
+  """Gradients -> message; clears the clients' state at its coordinates."""
 
   def init(params):
     if k > (d := dimension(params)):
@@ -113,51 +112,50 @@ def _exchange(find, means, k, momentum, server_lr) -> t.Exchange:
       add = lambda u, g: momentum * u + g
       velocity = jax.tree.map(add, state.momentum.value, grads)
     add = lambda e, u: e + server_lr * u
-    wanted = jax.tree.map(add, state.residual.value, velocity)
-    message, bill = find(wanted, params, **extra)
-    sent = sketches.put(params, _support(message), jnp.ones(k))
+    total = jax.tree.map(add, state.residual.value, velocity)
+    message, bill = uplinks(total, params, **extra)
+    hits = sketches.put(params, _support(message), jnp.ones(k))
     clear = lambda rows: jax.tree.map(
-      lambda x, hit: jnp.where(hit[None] > 0, 0, x), rows, sent
+      lambda x, hit: jnp.where(hit[None] > 0, 0, x), rows, hits
     )
-    rows = clear(velocity) if momentum else ()
+    velocity = clear(velocity) if momentum else ()
     return message, State(
-      comms.PerClient(clear(wanted)), comms.PerClient(rows), bill
+      comms.PerClient(clear(total)), comms.PerClient(velocity), bill
     )
 
   return t.Exchange(init, update, means=means, broadcasts=True)
 
 
-def _find(op, k, candidates, wanted, params, *, keys, means, **extra):
-  """Both uplinks: (what the server sends, the bill)."""
+def _uplinks(op, k, candidates, total, params, *, keys, means, **extra):
+  """Runs both uplinks: (the server's message, the bill)."""
   sketch = lambda keys, x: op.sketch(keys.round, x)
   per_step = extra['lanes_per_step']
-  tables = t.over_lanes(sketch, keys, wanted, lanes_per_step=per_step)
+  tables = t.over_lanes(sketch, keys, total, lanes_per_step=per_step)
   table, first = means[0](tables, **extra)
   estimate = op.desketch(keys.round, table, params)
   top = _largest(estimate, candidates * k)
-  exact = jax.vmap(lambda x: sketches.take(x, top))(wanted)
+  exact = jax.vmap(lambda x: sketches.take(x, top))(total)
   mean, second = means[1](exact, **extra)
-  message = _keep(top, mean, k)
+  message = _message(top, mean, k)
   down = comms.bill(down=comms.nbytes(message))
   return message, comms.total_bill([first, second, down])
 
 
 def _largest(tree: Any, count: int) -> jax.Array:
-  """int32[count], where a tree is largest in magnitude; all of it at most."""
+  """The coordinates of the largest magnitudes of a tree, int32[count]."""
   vector = jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(tree)])
   return lax.top_k(jnp.abs(vector), min(count, vector.size))[1]
 
 
-def _keep(candidates, values, k) -> Message:
-  _, kept = lax.top_k(jnp.abs(values), k)
-  kept = jnp.sort(kept)
-  bits = jnp.zeros(values.size, bool).at[kept].set(True)
-  return Message(candidates, values[kept], jnp.packbits(bits))
+def _message(candidates, values, k) -> Message:
+  _, top = lax.top_k(jnp.abs(values), k)
+  top = jnp.sort(top)
+  bits = jnp.zeros(values.size, bool).at[top].set(True)
+  return Message(candidates, values[top], jnp.packbits(bits))
 
 
 def _support(message: Message) -> jax.Array:
-  """int32[k], where the values of a message belong."""
-  count = message.candidates.size
-  bits = jnp.unpackbits(message.kept, count=count)
-  (kept,) = jnp.nonzero(bits, size=message.values.size)
-  return message.candidates[kept]
+  """The coordinates of a message's values, int32[k]."""
+  bits = jnp.unpackbits(message.support, count=message.candidates.size)
+  (top,) = jnp.nonzero(bits, size=message.values.size)
+  return message.candidates[top]

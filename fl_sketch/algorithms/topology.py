@@ -1,8 +1,8 @@
-"""Graphs of clients without a server: who talks to whom, and what that costs.
+"""Communication graphs of decentralised clients, averages over them, and costs.
 
-Sketches are linear, so any average over a graph may stand for the server's
-mean. Exact ones are `tree_all_reduce` and `flooding`; `gossip` and `chebyshev`
-come near it and leave the clients apart by a known factor. A mixing matrix is
+Sketches are linear, so any average over a graph can replace the server's mean.
+`tree_all_reduce` and `flooding` are exact; `gossip` and `chebyshev` shrink the
+disagreement of the clients by a known factor. A mixing matrix is
 f64[n, n], symmetric with rows that sum to 1, and acts on the clients' payloads
 f64[n, b] from the left. All is NumPy on the host, and every function raises
 ValueError for an n, b or number of steps too small for it.
@@ -23,10 +23,10 @@ class Graph(NamedTuple):
 
 
 class Cost(NamedTuple):
-  """What one average over a graph costs.
+  """Communication cost of one average over a graph.
 
   Attributes:
-    hops: rounds of messages, one after the other.
+    hops: sequential rounds of messages.
     traffic: int64[n, n], the floats that client i sends to client j in all.
   """
 
@@ -91,7 +91,7 @@ def star(n: int) -> Graph:
 
 
 def complete(n: int) -> Graph:
-  """Everybody next to everybody; its `metropolis` is 11ᵀ/n, the server's mean.
+  """The complete graph; its `metropolis` is 11ᵀ/n, the server's mean.
 
   >>> metropolis(complete(4))[0].tolist()
   [0.25, 0.25, 0.25, 0.25]
@@ -143,11 +143,11 @@ def metropolis(graph: Graph) -> np.ndarray:
   on the diagonal what is missing to 1, which is above 0: gossip with W always
   converges. Source: Xiao, Boyd, Lall, IPSN 2005, Metropolis weights.
   """
-  own = 1 / (1 + graph.adjacency.sum(1))
-  mixing = np.where(graph.adjacency, np.minimum(own, own[:, None]), 0)
+  weight = 1 / (1 + graph.adjacency.sum(1))
+  mixing = np.where(graph.adjacency, np.minimum(weight, weight[:, None]), 0)
   # 1 minus the row's sum, without its rounding: a complete graph has 1/n.
-  excess = np.where(graph.adjacency, own[:, None] - mixing, 0).sum(1)
-  return mixing + np.diag(own + excess)
+  excess = np.where(graph.adjacency, weight[:, None] - mixing, 0).sum(1)
+  return mixing + np.diag(weight + excess)
 
 
 def second_eigenvalue(mixing: np.ndarray) -> float:
@@ -170,16 +170,16 @@ def second_eigenvalue(mixing: np.ndarray) -> float:
 
 
 def gossip(mixing: np.ndarray, steps: int) -> np.ndarray:
-  """W^steps, f64[n, n]: what `steps` rounds of y_i ← Σ_j W_ij y_j apply.
+  """W^steps, f64[n, n]: the matrix of `steps` rounds of y_i ← Σ_j W_ij y_j.
 
-  The sum stays; disagreement falls to `second_eigenvalue`^steps or less.
+  The sum is kept; disagreement falls to `second_eigenvalue`^steps or less.
   """
   _at_least(0, steps=steps)
   return np.linalg.matrix_power(mixing, steps)
 
 
 def chebyshev(mixing: np.ndarray, steps: int) -> np.ndarray:
-  r"""What `steps` rounds of Chebyshev-accelerated gossip apply, f64[n, n].
+  r"""The matrix of `steps` rounds of Chebyshev-accelerated gossip, f64[n, n].
 
   :math:`T_q(W/λ) / T_q(1/λ)`, with λ the `second_eigenvalue`, by recurrence:
   the messages are those of `gossip`, but a client keeps its last two values.
@@ -197,7 +197,7 @@ def chebyshev(mixing: np.ndarray, steps: int) -> np.ndarray:
 
 
 def steps_to(mixing: np.ndarray, tolerance: float) -> int:
-  """The fewest q with ‖W^q − 11ᵀ/n‖₂ = λ^q ≤ tolerance.
+  """The least number of steps q with ‖W^q − 11ᵀ/n‖₂ = λ^q ≤ tolerance.
 
   >>> steps_to(metropolis(ring(4)), 1e-6)  # 3^-13 < 1e-6 < 3^-12
   13
@@ -220,9 +220,9 @@ def steps_to(mixing: np.ndarray, tolerance: float) -> int:
 def tree_schedule(graph: Graph) -> list[list[tuple[int, int]]]:
   """The messages of an exact sum over a breadth-first tree, hop by hop.
 
-  First the converge-cast, in which a client sends its parent the sum of its own
-  and its children's, then the broadcast of the root's sum. The root has the
-  least eccentricity, r, which makes 2r ≤ 2·diameter hops.
+  First the converge-cast, in which a client sends its parent the sum of its
+  subtree, then the broadcast of the root's sum. The root has the least
+  eccentricity, r, which makes 2r ≤ 2·diameter hops.
 
   >>> tree_schedule(grid(1, 3))  # (sender, receiver)
   [[(0, 1), (2, 1)], [(1, 0), (1, 2)]]
@@ -237,7 +237,7 @@ def tree_schedule(graph: Graph) -> list[list[tuple[int, int]]]:
 
 
 def tree_all_reduce(graph: Graph, b: int) -> Cost:
-  """An exact sum of b floats by `tree_schedule`: 2(n − 1)b floats in all.
+  """Cost of an exact sum of b floats by `tree_schedule`: 2(n − 1)b in all.
 
   >>> cost = tree_all_reduce(star(5), b=10)
   >>> cost.hops, cost.total, cost.sent.tolist()
@@ -252,7 +252,7 @@ def tree_all_reduce(graph: Graph, b: int) -> Cost:
 
 
 def gossip_cost(graph: Graph, b: int, steps: int) -> Cost:
-  """`steps` rounds of `gossip` or `chebyshev`: 2·edges·b·steps floats in all.
+  """Cost of `steps` rounds of `gossip` or `chebyshev`: 2·edges·b·steps floats.
 
   >>> gossip_cost(ring(8), b=10, steps=3).total
   480
@@ -263,10 +263,10 @@ def gossip_cost(graph: Graph, b: int, steps: int) -> Cost:
 
 
 def flooding(graph: Graph, b: int) -> Cost:
-  """An exact sum in as few hops as there can be: the diameter D.
+  """Cost of an exact sum in the least number of hops, the diameter D.
 
-  Lest it counts one twice, a client keeps all sketches apart, and forwards each
-  when it first hears it to all neighbours that did not just send it: i sends j
+  So that none is counted twice, a client keeps all sketches apart, and forwards
+  each on first receipt to all neighbours that did not just send it: i sends j
   those of all k with d(i, k) ≤ d(j, k) and d(i, k) < D, up to n·b floats.
 
   >>> flooding(ring(8), b=1).total, tree_all_reduce(ring(8), b=1).total

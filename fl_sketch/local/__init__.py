@@ -1,4 +1,4 @@
-"""What one client does in a round: batches in, pseudo-gradient out.
+"""Local work: one client's batches -> its pseudo-gradient.
 
 `sgd` and `gradient` are the usual local work, `gram_sgd` an exact and faster
 form of full-batch steps of a linear model, and `private_sgd` clips and perturbs

@@ -1,4 +1,4 @@
-"""Full-batch softmax regression through the Gram matrix: exact, and faster.
+"""Full-batch softmax regression through the Gram matrix: exact and faster SGD.
 
 The gradient of a linear model is a combination of the samples, so gradient
 descent from W_0 stays on W_t = a^t W_0 - lr X^T A_t with A_t f32[n, classes]
@@ -110,7 +110,7 @@ def gram_sgd(
 
 
 def _row_weights(batch, targets):
-  """Returns f32[n, 1]: what each row counts for in the mean over a batch."""
+  """The weight of each row in the mean over a batch, f32[n, 1]."""
   mask = losses.row_mask(batch, targets[:, 0])[:, None]
   total = mask.sum()
   return mask / jnp.where(total > 0, total, 1)

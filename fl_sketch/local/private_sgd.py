@@ -1,4 +1,4 @@
-"""Private local work: one client's batches -> its noisy pseudo-gradient."""
+"""DP-SGD as local work: example-level, local DP for a client's samples."""
 
 from fl_sketch.privacy import mechanisms
 from fl_sketch.rounds.algorithm import Local, LossFn
@@ -41,12 +41,12 @@ def private_sgd(
     clip_norm: f32[], C, bound on the gradient of one sample.
     noise_multiplier: f32[], sigma.
     expected_batch: B, a constant: the batch_size of the batches' draw.
-    microbatch: gradients that are held at once; None is all of a batch.
-    weight_decay: lambda; outside of the sum, since it knows no sample.
+    microbatch: gradients in memory at once; None is all of a batch.
+    weight_decay: lambda; outside of the sum, as it does not depend on samples.
 
   Returns:
     local(params, batches, key, drift) -> (pseudo-gradient, metrics). Batches
-    are a dict with leaves [steps, max_batch, ...], of which 'mask' says who is
+    are a dict with leaves [steps, max_batch, ...], whose 'mask' marks samples
     present; the key is the client's secret one of the round; drift is None.
     'train_loss' is the mean over all samples present, 0 if there are none: a
     diagnostic without noise, which must not leave the client.
@@ -60,7 +60,7 @@ def private_sgd(
     Noise: of standard deviation client_lr * noise_multiplier * clip_norm /
       expected_batch in each coordinate of each step, an empty one included,
       independent between the steps, keys and parameters.
-    Denominator: does not depend on who is present.
+    Denominator: does not depend on which samples are present.
   """
   if not expected_batch >= 1:
     raise ValueError(f'Expected {expected_batch=} >= 1.')

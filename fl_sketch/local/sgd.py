@@ -1,4 +1,4 @@
-"""Local work: one client's batches -> its pseudo-gradient."""
+"""Local SGD: one client's batches -> its pseudo-gradient."""
 
 from fl_sketch.rounds.algorithm import Local, LossFn
 import jax
@@ -12,7 +12,7 @@ def sgd(
   local_steps: int | None = None,
   weight_decay: float = 0.0,
 ) -> Local:
-  r"""K steps of SGD; the pseudo-gradient is how far the parameters moved back.
+  r"""K steps of SGD; the pseudo-gradient is received minus final parameters.
 
   :math:`u \leftarrow u - \eta (\nabla f(u; B_k) + \lambda u + c)` from
   :math:`u = w`, and :math:`w - u` at the end; c is the drift correction.
@@ -52,20 +52,20 @@ def sgd(
       after = jax.tree.map(move, theta, grad)
       if not _has_mask(batch):
         return after, (loss, jnp.ones_like(loss))
-      held = (batch['mask'] > 0).any()
-      after = jax.tree.map(lambda p, q: jnp.where(held, p, q), after, theta)
-      return after, (loss, held.astype(loss.dtype))
+      filled = (batch['mask'] > 0).any()
+      after = jax.tree.map(lambda p, q: jnp.where(filled, p, q), after, theta)
+      return after, (loss, filled.astype(loss.dtype))
 
-    theta, (losses, held) = _over_batches(step, params, batches, local_steps)
+    theta, (losses, filled) = _over_batches(step, params, batches, local_steps)
     moved = jax.tree.map(jnp.subtract, params, theta)
-    mean = (losses * held).sum() / jnp.maximum(held.sum(), 1)
+    mean = (losses * filled).sum() / jnp.maximum(filled.sum(), 1)
     return moved, {'train_loss': mean}
 
   return local
 
 
 def gradient(loss_fn: LossFn, *, weight_decay: float = 0.0) -> Local:
-  r"""One gradient, of all batches as one; it stands for the pseudo-gradient.
+  r"""One gradient of all batches together, in place of the pseudo-gradient.
 
   :math:`\nabla f(w; B_1 \cup \dots \cup B_K) + \lambda w`
 
@@ -98,12 +98,12 @@ def _has_mask(batch):
 
 def _over_batches(step, params, batches, steps):
   """Scans `step` over the batches, again and again until `steps` are done."""
-  held = jax.tree.leaves(batches)[0].shape[0]
-  if steps is None or steps == held:
+  count = jax.tree.leaves(batches)[0].shape[0]
+  if steps is None or steps == count:
     return jax.lax.scan(step, params, batches)
-  if held == 1:  # the batch stays put: nothing is sliced inside the loop
+  if count == 1:  # avoids slicing inside the loop
     only = jax.tree.map(lambda x: x[0], batches)
     return jax.lax.scan(lambda p, _: step(p, only), params, length=steps)
   take = lambda x, k: jax.lax.dynamic_index_in_dim(x, k, keepdims=False)
-  pick = lambda k: jax.tree.map(lambda x: take(x, k % held), batches)
+  pick = lambda k: jax.tree.map(lambda x: take(x, k % count), batches)
   return jax.lax.scan(lambda p, k: step(p, pick(k)), params, jnp.arange(steps))

@@ -1,4 +1,4 @@
-"""A round over a real transport: messages in place of simulated clients.
+"""Rounds over a real transport: messages in place of simulated clients.
 
 `wire` encodes payloads as bytes with a checksum, `client` makes a client's
 message, and `server` collects the messages of a round and plays the server's

@@ -1,4 +1,4 @@
-"""The client's side of a round whose payloads are messages; see `server`."""
+"""Client side of rounds over messages: local work, encoding; see `server`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -57,7 +57,7 @@ def build(
 
 
 def payload_types(make: rounds.Make, hp: Any, params: Any) -> Any:
-  """Shapes and dtypes of a client's payload, as of `jax.eval_shape`."""
+  """Shapes and dtypes of a client's payload, as from `jax.eval_shape`."""
 
   def encode(hp, params, key):
     keys = keys_lib.round_keys(key, jnp.int32(0))

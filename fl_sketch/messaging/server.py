@@ -1,4 +1,4 @@
-"""The server's side of a round whose payloads arrive as messages.
+"""Server side of rounds over messages: checks payloads, sums them, steps.
 
 The server trusts no message: it refuses those that are late, duplicated,
 damaged, of another run or from a client that was not selected, and payloads
@@ -52,7 +52,7 @@ class Server:
     params: for their types.
     key: key[], the root of all keys of the run.
     run: its `wire.fingerprint`.
-    book: enters the bytes of every round, and of every late payload.
+    book: the ledger of the bytes of every round, and of every late payload.
     max_norm: the largest Euclidean norm of a decoded payload; None for no
       bound.
     schedule: see `rounds.run_round`.
@@ -61,8 +61,8 @@ class Server:
 
   Attributes:
     missing: (round, client) of the selected clients that did not answer, in the
-      last `late_rounds` rounds: their payloads are billed once, on arrival. To
-      restart a server, keep it with the ledger.
+      last `late_rounds` rounds (stragglers): their payloads are billed once, on
+      arrival. To restart a server, keep it with the ledger.
 
   Raises:
     ValueError: the algorithm is not accepted, the norm bound is not above 0, or
@@ -142,12 +142,12 @@ class Inbox:
 
   def receive(self, message: bytes) -> Verdict:
     """Adds a message's payload to the sum, or returns why it is refused."""
-    verdict = self._judge(message)
+    verdict = self._classify(message)
     self.counts[verdict] += 1
     self.received[verdict] += len(message)
     return verdict
 
-  def _judge(self, message):
+  def _classify(self, message):
     server = self._server
     try:
       header = wire.unpack(message)
@@ -217,21 +217,21 @@ class Inbox:
     return new, self._row(jax.device_get(bill)) | {'finite': bool(finite)}
 
   def _row(self, bill):
-    silent, server = (self._weight > 0) & ~self._answered, self._server
+    missing, server = (self._weight > 0) & ~self._answered, self._server
     oldest = self._round - server.late_rounds + 1
     server.missing = {
       sender for sender in server.missing if sender[0] >= oldest
     }
-    server.missing |= {(self._round, int(i)) for i in self._ids[silent]}
+    server.missing |= {(self._round, int(i)) for i in self._ids[missing]}
     outcome = np.select(
-      [self._answered, silent],
+      [self._answered, missing],
       [availability.PARTICIPATED, availability.DROPPED_OUT],
       availability.NOT_SELECTED,
     )
-    moved = server.book.charge(
+    record = server.book.charge(
       self._ids, self._weight, bill.up, bill.down, outcome
     )
-    return moved | {
+    return record | {
       'round': self._round,
       'participants': int(self._taken.sum()),
       'rejected_clients': int((self._answered & ~self._taken).sum()),
@@ -284,7 +284,7 @@ class _Programs:
         noise=None,
       )
 
-    # A server has one shard, whose sum is the total.
+    # The server is one shard, whose sum is the total.
     shards = jax.tree.map(lambda x: x[None], total)
     on_one_shard = jax.vmap(protocol, out_axes=None, axis_name=comms.SHARD)
     shared, links = on_one_shard(shards)

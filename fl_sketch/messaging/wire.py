@@ -1,8 +1,8 @@
-"""Encodes a client's payload as bytes: a header, then the tree's leaves.
+"""Wire format of a client's payload: a header, then the bytes of the leaves.
 
-Both sides know the shapes and dtypes of the leaves beforehand. The header is
-overhead that is not billed: the bill is `comms.nbytes` of the payload. Its
-crc32 detects damage, not forgery: the transport has to authenticate senders.
+Both sides know the shapes and dtypes of the leaves. The header is overhead that
+is not billed: the bill is `comms.nbytes` of the payload. Its CRC-32 detects
+corruption, not tampering; authentication is the transport's task.
 """
 
 from collections.abc import Mapping
@@ -140,8 +140,8 @@ def decode(message: bytes, like: Any) -> Any:
   """Decodes a message of `encode`: `unpack`, then `read`.
 
   >>> payload = {'table': np.arange(3, dtype=np.int8)}
-  >>> sent = encode(payload, run=bytes(16), round_index=0, client_id=7)
-  >>> decode(sent, payload)
+  >>> message = encode(payload, run=bytes(16), round_index=0, client_id=7)
+  >>> decode(message, payload)
   {'table': array([0, 1, 2], dtype=int8)}
 
   Raises:

@@ -71,7 +71,7 @@ def test_gate_reads_tables_by_the_operator_that_it_is_given():
 )
 def test_without_tracking_it_stalls(name, options):
   options |= {'local_steps': quadratics.STEPS}
-  _, gap = quadratics.play(name, quadratics.unlike(), 200, **options)
+  _, gap = quadratics.play(name, quadratics.heterogeneous(), 200, **options)
   assert (gap[100:] > 1e-2).all()
 
 
@@ -289,7 +289,7 @@ def test_fetchsgd_needs_a_table_that_is_large_enough_for_its_k():
 def test_emptied_cells_are_stable_at_a_larger_rate_than_subtracted_ones():
   options = {'sketch': sketches.count_sketch(3, 5), 'k': 2}
   worst = lambda error_update, server_lr: fetchsgd_gap(
-    quadratics.unlike(),
+    quadratics.heterogeneous(),
     error_update=error_update,
     server_lr=server_lr,
     **options,

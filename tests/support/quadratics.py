@@ -1,4 +1,4 @@
-"""Runs watched round by round: on quadratics, and on the problem of `cases`."""
+"""Runs recorded round by round: on quadratics and on the problem of `cases`."""
 
 import functools
 
@@ -23,8 +23,8 @@ def loss_fn(params, batch):
   return 0.5 * (curvature * (params['w'][None] - center) ** 2).sum()
 
 
-def unlike() -> rounds.Cohort:
-  """All the clients, full batches; the optimum of the mean is `BEST`."""
+def heterogeneous() -> rounds.Cohort:
+  """All clients, full batches; the optimum of their mean is `BEST`."""
   rng = np.random.default_rng(0)
   curvature = rng.uniform(0.3, 2.0, (CLIENTS, D))
   center = rng.standard_normal((CLIENTS, D))
@@ -32,7 +32,7 @@ def unlike() -> rounds.Cohort:
   return cohort(center + BEST[None] - best[None], curvature)
 
 
-def alike(center: np.ndarray, curvature: np.ndarray) -> rounds.Cohort:
+def homogeneous(center: np.ndarray, curvature: np.ndarray) -> rounds.Cohort:
   """Clients that all have the same quadratic, of f32[D]."""
   every = lambda x: np.broadcast_to(x, (CLIENTS, len(x)))
   return cohort(every(center), every(curvature))
@@ -81,7 +81,7 @@ def play(
   return state, gap / np.linalg.norm(best)
 
 
-# Gradient tracking finds the optimum of unlike clients.
+# Gradient tracking finds the optimum of heterogeneous clients.
 TRACKING = {
   'privix': ('fedsketchgate', {'sketch': COUNT}),
   'heaprix': ('fedsketchgate', {'sketch': COUNT, 'k': 4}),
@@ -93,9 +93,9 @@ TRACKING = {
 @functools.cache
 def tracked(name, **options):
   """Gaps after every round, and the clients' variates at the end."""
-  name, given = TRACKING[name]
-  options |= given | {'local_steps': STEPS}
-  state, gap = play(name, unlike(), 200, **options)
+  name, case = TRACKING[name]
+  options |= case | {'local_steps': STEPS}
+  state, gap = play(name, heterogeneous(), 200, **options)
   return gap, state.protocol[0][0].value['w']
 
 
@@ -104,7 +104,7 @@ def heavy_hitters(cols, error_update):
   best = np.zeros(64)
   best[[3, 17, 30, 55]] = 1.0, -1.0, 0.5, 0.7
   return fetchsgd_gap(
-    alike(best, np.linspace(0.5, 1.5, 64)),
+    homogeneous(best, np.linspace(0.5, 1.5, 64)),
     best=best,
     sketch=sketches.count_sketch(3, cols),
     k=8,
@@ -133,14 +133,14 @@ def trail(make, cohort_of=everyone, count=5):
   states, metrics = [jax.device_get(state)], []
   for r in range(count):
     rest = cases.KEY, *cases.secret(make)
-    state, found = round_fn(cases.HP, state, cohort_of(r), *rest)
+    state, row = round_fn(cases.HP, state, cohort_of(r), *rest)
     states.append(jax.device_get(state))
-    metrics.append(jax.device_get(found))
+    metrics.append(jax.device_get(row))
   return states, metrics
 
 
 def linear_loss(params, batch):
-  """Its gradient depends on the batch alone, whatever is sent of it."""
+  """A loss whose gradient depends on the batch alone."""
   x, y = batch
   return jnp.mean((x @ params['w'] + params['b'][None]) * y)
 
@@ -160,7 +160,7 @@ def rows(tree) -> np.ndarray:
 
 
 def moved(states) -> np.ndarray:
-  """f32[rounds, D], how far each round took the parameters back."""
+  """Pseudo-gradient of every round, f32[rounds, D]."""
   return -np.diff([flat(state.params) for state in states], axis=0)
 
 
@@ -177,5 +177,5 @@ def gossip(q, sketch=cases.MEAN, **options):
 
 
 def away(make, r):
-  """f32[clients, D], each client's model less their mean, after r rounds."""
-  return rows(trail(make)[0][r].protocol[0].away.value)
+  """Each client's model less their mean after r rounds, f32[clients, D]."""
+  return rows(trail(make)[0][r].protocol[0].offset.value)

@@ -277,7 +277,7 @@ def test_theorem_3_reaches_its_accuracy_in_the_library():
   )
   _, distance = quadratics.play(
     'fedsketchgate',
-    quadratics.unlike(),
+    quadratics.heterogeneous(),
     run.rounds,
     sketch=quadratics.COUNT,
     local_steps=run.local_steps,

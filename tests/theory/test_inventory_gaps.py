@@ -178,7 +178,7 @@ def test_equal_seeds_start_alike():
 def minibatches():
   """Every batch of every client curves otherwise around one optimum."""
   shape = quadratics.CLIENTS, 3, 1, quadratics.D
-  cohort = quadratics.alike(quadratics.BEST, np.ones(quadratics.D))
+  cohort = quadratics.homogeneous(quadratics.BEST, np.ones(quadratics.D))
   center = np.broadcast_to(quadratics.BEST, shape)
   curvature = np.random.default_rng(0).uniform(0.2, 1.8, shape)
   return cohort._replace(batches=(center, curvature.astype(np.float32)))

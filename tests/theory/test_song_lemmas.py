@@ -166,7 +166,7 @@ def test_updates_are_unified(operator):
 )
 def test_trajectories_are_those_of_the_algorithm(operator, local_steps):
   op, like = OPERATORS[operator], {'w': jnp.zeros(quadratics.D)}
-  cohort = quadratics.unlike()
+  cohort = quadratics.heterogeneous()
   options = {'sketch': op, 'local_steps': local_steps}
   state, gap = quadratics.play('iterative_sketching', cohort, 6, **options)
   run = diagnostics.trajectory(
