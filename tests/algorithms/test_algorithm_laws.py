@@ -1,4 +1,4 @@
-"""What each algorithm keeps, round by round, and where its rounds end."""
+"""Invariants of each algorithm's state, and its limits."""
 
 import functools
 
@@ -44,7 +44,7 @@ def test_tracking_reaches_the_optimum_of_unlike_clients(name):
 
 
 def test_gate_reads_tables_by_the_operator_that_it_is_given():
-  """Catches a Count Sketch that GATE builds anew, under the given one's name.
+  """Catches a Count Sketch that GATE builds in place of its argument.
 
   Its hashes need not be those of the given one, and its table, if larger than
   the model, was refused.
@@ -87,7 +87,7 @@ def test_a_median_in_the_variates_lets_their_sum_drift():
   'codec', [codecs.top_k(3), codecs.sign()], ids=['top_k', 'sign']
 )
 def test_what_was_sent_and_what_is_left_add_up(codec, clients):
-  """The server has moved by all that was decoded, hence the rest by hand."""
+  """The server has moved by all decoded payloads, hence the rest by hand."""
 
   def one(r):
     cohort = cases.cohort(0, r, 1)
@@ -136,17 +136,17 @@ def test_sketched_sgd_forgets_what_got_through_and_nothing_else(momentum):
   make = linear('sketched_sgd', sketch=COUNT, k=k, momentum=momentum)
   states, _ = trail(make)
   for state, step in zip(states[1:], moved(states), strict=True):
-    kept = step != 0
-    assert kept.sum() == k
+    support = step != 0
+    assert support.sum() == k
     links = state.protocol[0]
     for value in [links.residual.value] + [links.momentum.value] * bool(
       momentum
     ):
-      assert ((rows(value) == 0) == kept[None]).all()
+      assert ((rows(value) == 0) == support[None]).all()
 
 
 def test_marina_tosses_one_coin_and_the_bill_follows_it():
-  """Of a linear loss the same batches show no change: only heads tell news."""
+  """Equal batches of a linear loss have no change: only heads send news."""
   options = {'codec': codecs.rand_k(3), 'sync_probability': 0.4}
   states, metrics = trail(linear('marina', **options), count=12)
   whole = moved(trail(linear('fedsgd'), count=12)[0])
@@ -162,13 +162,13 @@ def test_marina_tosses_one_coin_and_the_bill_follows_it():
 
 
 def sent_in(make, r, client):
-  """What a client sends of one fixed update."""
+  """The payload of a client for one fixed update."""
   encode = make(HP).encode
-  own = keys.for_client(keys.round_keys(cases.KEY, r), client)
+  client_keys = keys.for_client(keys.round_keys(cases.KEY, r), client)
   update = jax.tree.map(jnp.ones_like, cases.PARAMS)
   state = encode.init(cases.PARAMS)
-  weight = jnp.float32(1)
-  return encode.update(update, state, cases.PARAMS, keys=own, weight=weight)[0]
+  extra = {'keys': client_keys, 'weight': jnp.float32(1)}
+  return encode.update(update, state, cases.PARAMS, **extra)[0]
 
 
 @pytest.mark.covers('S4-Rem3.1')
@@ -217,11 +217,11 @@ def test_a_client_that_listens_has_the_servers_moments(options):
     client = server_fn(HP, sent, client, cases.KEY)
     alone = own_fn(HP, jax.device_get(sent), alone, cases.KEY)
   assert optax.tree.norm(server.server) > 1e-3
-  for own, check in [
+  for replica, check in [
     (client, chex.assert_trees_all_equal),
     (alone, functools.partial(chex.assert_trees_all_close, atol=1e-6)),
   ]:
-    check((own.params, own.server), (server.params, server.server))
+    check((replica.params, replica.server), (server.params, server.server))
 
 
 @pytest.mark.covers('S4-Alg2')
@@ -248,10 +248,10 @@ def test_gossip_steps_shrink_the_disagreement(chebyshev):
   matrix = topology.metropolis(RING)
   rate, last = topology.second_eigenvalue(matrix), start
   for q in (2, 6):
-    found = np.linalg.norm(away(gossip(q, op, chebyshev=chebyshev), 1))
+    distance = np.linalg.norm(away(gossip(q, op, chebyshev=chebyshev), 1))
     bound = 1 / np.cosh(q * np.arccosh(1 / rate)) if chebyshev else rate**q
-    assert found <= min(last, bound * start * (1 + 1e-4))
-    last = found
+    assert distance <= min(last, bound * start * (1 + 1e-4))
+    last = distance
 
 
 def test_resync_brings_all_models_together():

@@ -1,4 +1,4 @@
-"""What algorithms are said to cost is what the formulas give by hand."""
+"""Measured costs of algorithms equal the formulas by hand."""
 
 import pathlib
 

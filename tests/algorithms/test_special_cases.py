@@ -1,4 +1,4 @@
-"""Where algorithms are one another: every option turned off, or all the way up.
+"""Limits in which algorithms coincide: each option off, or at its maximum.
 
 A row is a name, an algorithm, what it must be, and the cohorts it plays.
 """
@@ -25,7 +25,7 @@ def one_client(r: int) -> rounds.Cohort:
 
 
 def one_batch(r: int) -> rounds.Cohort:
-  """All of a client's samples in one batch, so that K = 1 sees them all."""
+  """All of a client's samples in one batch, for one full step."""
   cohort = cases.one_absent(r)
   whole = lambda x: x.reshape(len(x), 1, -1, x.shape[-1])
   return cohort._replace(batches=jax.tree.map(whole, cohort.batches))
@@ -39,10 +39,10 @@ def make(name, **options):
   return algorithms.make(name, cases.loss_fn, **options)
 
 
-def at(made, **numbers):
+def at(variant, **numbers):
   """The same algorithm where some hyperparameters have fixed values."""
   numbers = {k: jnp.float32(v) for k, v in numbers.items()}
-  return lambda hp: made(hp._replace(**numbers))
+  return lambda hp: variant(hp._replace(**numbers))
 
 
 def plain_adam(b1=0.9, b2=0.999, eps=1e-8) -> optax.GradientTransformation:
@@ -95,8 +95,8 @@ def fedavg_rows():
   for codec in COMPLETE + NO_CONTRACTION:
     yield f'fedcom {codec.name}', make('fedcom', codec=codec), FEDAVG
   for codec in COMPLETE:
-    made = make('fedcom', codec=codec, error_feedback=True)
-    yield f'fedcom feedback {codec.name}', made, FEDAVG
+    variant = make('fedcom', codec=codec, error_feedback=True)
+    yield f'fedcom feedback {codec.name}', variant, FEDAVG
   cocktail = make('cocktail_sgd', codec=codecs.top_k(D), mask_ratio=1.0)
   yield 'cocktail', cocktail, FEDAVG
   diffsketch = make('diffsketch', sketch=IDENTITY)
@@ -130,12 +130,12 @@ def fedsgd_rows():
   momentum = make('fedsgd', server_optimizer='momentum')
   for error_update in ('zero', 'subtract'):
     options = {'sketch': IDENTITY, 'k': D, 'error_update': error_update}
-    made = make('fetchsgd', momentum=0.0, **options)
-    yield f'fetchsgd {error_update}', made, FEDSGD
-    made = make('fetchsgd', momentum_masking=False, **options)
-    yield f'fetchsgd {error_update} momentum', made, momentum
-  made = make('fetchsgd', sketch=IDENTITY, k=D, local_k=D)
-  yield 'fetchsgd masked', made, FEDSGD
+    variant = make('fetchsgd', momentum=0.0, **options)
+    yield f'fetchsgd {error_update}', variant, FEDSGD
+    variant = make('fetchsgd', momentum_masking=False, **options)
+    yield f'fetchsgd {error_update} momentum', variant, momentum
+  variant = make('fetchsgd', sketch=IDENTITY, k=D, local_k=D)
+  yield 'fetchsgd masked', variant, FEDSGD
   adam = make('fedsgd', server_optimizer=plain_adam())
   yield 'onebit_adam warm', make('onebit_adam', warmup=99), adam
 
@@ -190,19 +190,19 @@ def tracking_rows():
 
 
 ROWS = [
-  pytest.param(made, want, cohort_of, id=f'{cohort_of.__name__}: {name}')
+  pytest.param(variant, want, cohort_of, id=f'{cohort_of.__name__}: {name}')
   for cohort_of, rows in [
     (cases.one_absent, [*fedavg_rows(), *other_steps_rows(), *fedsgd_rows()]),
     (everyone, everyone_rows()),
   ]
-  for name, made, want in rows
+  for name, variant, want in rows
 ]
 
 
-def check_same(made, want, cohort_of=cases.one_absent, after=-1, atol=1e-6):
-  got, want = (trail(m, cohort_of)[0][after].params for m in (made, want))
+def check_same(variant, want, cohort_of=cases.one_absent, after=-1, atol=1e-6):
+  result, want = (trail(m, cohort_of)[0][after].params for m in (variant, want))
   assert optax.tree.norm(want) > 2e-3, 'nothing moved'
-  chex.assert_trees_all_close(got, want, atol=atol)
+  chex.assert_trees_all_close(result, want, atol=atol)
 
 
 def check_differ(*both, cohort_of=cases.one_absent):
@@ -215,13 +215,13 @@ def check_differ(*both, cohort_of=cases.one_absent):
   'S2-Alg5[diffsketch is privix]', 'S2-6.4[diffsketch is privix]',
   'S4-Alg2[safl amsgrad]',
 )  # fmt: skip
-@pytest.mark.parametrize(('made', 'want', 'cohort_of'), ROWS)
-def test_a_special_case_is_the_other_algorithm(made, want, cohort_of):
-  check_same(made, want, cohort_of)
+@pytest.mark.parametrize(('variant', 'want', 'cohort_of'), ROWS)
+def test_a_special_case_is_the_other_algorithm(variant, want, cohort_of):
+  check_same(variant, want, cohort_of)
 
 
 @pytest.mark.parametrize(
-  ('made', 'want'),
+  ('variant', 'want'),
   [
     (make('scaffold', population=N, **STEPS), FEDAVG),
     (make('fedcomgate', codec=EXACT, **STEPS), FEDAVG),
@@ -233,9 +233,9 @@ def test_a_special_case_is_the_other_algorithm(made, want, cohort_of):
   ],
   ids=['scaffold', 'fedcomgate', 'rand_k', 'privix'],
 )
-def test_variates_of_zero_correct_nothing(made, want):
-  check_same(made, want, everyone, after=1)
-  check_differ(made, want, cohort_of=everyone)
+def test_variates_of_zero_correct_nothing(variant, want):
+  check_same(variant, want, everyone, after=1)
+  check_differ(variant, want, cohort_of=everyone)
 
 
 def test_fedsgd_is_one_local_step_of_size_one():
@@ -245,8 +245,8 @@ def test_fedsgd_is_one_local_step_of_size_one():
 
 def test_marina_follows_a_full_gradient_that_is_sent_whole():
   """On the same batches the changes add up to the gradient, heads or tails."""
-  made = make('marina', codec=EXACT, sync_probability=0.01)
-  check_same(made, FEDSGD, always(everyone(0)), atol=1e-5)
+  variant = make('marina', codec=EXACT, sync_probability=0.01)
+  check_same(variant, FEDSGD, always(everyone(0)), atol=1e-5)
 
 
 def test_signsgd_of_one_client_is_the_sign_of_its_gradient():
@@ -259,6 +259,6 @@ def test_signsgd_of_one_client_is_the_sign_of_its_gradient():
 )
 def test_error_feedback_is_none_in_the_first_round(codec):
   without = make('fedcom', codec=codec)
-  made = make('fedcom', codec=codec, error_feedback=True)
-  check_same(made, without, after=1)
-  check_differ(made, without)
+  variant = make('fedcom', codec=codec, error_feedback=True)
+  check_same(variant, without, after=1)
+  check_differ(variant, without)

@@ -105,9 +105,9 @@ def test_one_step_on_a_complete_graph_is_the_servers_mean(n):
 
 def test_second_eigenvalue_of_a_ring_is_its_closed_form():
   for n in range(3, 20):
-    found = topology.second_eigenvalue(topology.metropolis(topology.ring(n)))
+    value = topology.second_eigenvalue(topology.metropolis(topology.ring(n)))
     moduli = np.abs(1 + 2 * np.cos(2 * np.pi * np.arange(1, n) / n)) / 3
-    np.testing.assert_allclose(found, moduli.max(), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(value, moduli.max(), rtol=1e-12, atol=1e-14)
 
 
 @graphs
@@ -121,10 +121,10 @@ def test_gossip_keeps_the_sum_and_contracts_step_by_step(graph):
     np.testing.assert_allclose(y.sum(0), start.sum(0), atol=1e-10)
     bound = second**steps * disagreement(start)
     assert disagreement(y) <= bound + 1e-10
-    heard = [
+    inbox = [
       mixing[i, near] @ y[near] for i, near in enumerate(neighbours(graph))
     ]
-    y = mixing.diagonal()[:, None] * y + np.stack(heard)
+    y = mixing.diagonal()[:, None] * y + np.stack(inbox)
 
 
 @graphs
@@ -140,8 +140,8 @@ def test_chebyshev_keeps_the_sum_and_contracts_by_its_polynomial(graph, steps):
   rate = float(n > 1 and steps == 0)
   if second > 1e-9:
     rate = 1 / np.cosh(steps * np.arccosh(1 / second))
-  found = np.linalg.norm(applied - 1 / n, 2)
-  np.testing.assert_allclose(found, rate, rtol=1e-6, atol=1e-12)
+  value = np.linalg.norm(applied - 1 / n, 2)
+  np.testing.assert_allclose(value, rate, rtol=1e-6, atol=1e-12)
 
 
 @pytest.mark.parametrize('n', [5, 8, 16, 33])
@@ -209,22 +209,22 @@ def test_the_root_of_the_tree_is_in_the_middle():
 
 
 def run_flooding(graph):
-  """Hops until all know all, the floats counted, by passing sets around."""
+  """Simulates flooding with sets: hops until completion, and all floats."""
   n = len(graph.adjacency)
-  known = [{i} for i in range(n)]
+  sets = [{i} for i in range(n)]
   fresh = [{i: set()} for i in range(n)]  # sketch -> who just sent it
   counts = np.zeros((n, n), int)
   for hop in itertools.count():
-    if all(len(held) == n for held in known):
+    if all(len(ids) == n for ids in sets):
       return hop, counts
-    heard = [{} for _ in range(n)]
+    inbox = [{} for _ in range(n)]
     for i, j in np.argwhere(graph.adjacency).tolist():
-      for sketch in (k for k, came in fresh[i].items() if j not in came):
+      for sketch in (k for k, senders in fresh[i].items() if j not in senders):
         counts[i, j] += B
-        if sketch not in known[j]:
-          heard[j].setdefault(sketch, set()).add(i)
-    fresh = heard
-    known = [held | set(new) for held, new in zip(known, heard, strict=True)]
+        if sketch not in sets[j]:
+          inbox[j].setdefault(sketch, set()).add(i)
+    fresh = inbox
+    sets = [ids | set(new) for ids, new in zip(sets, inbox, strict=True)]
 
 
 @pytest.mark.covers('S0-Alg1-dec')

@@ -1,4 +1,4 @@
-"""The NumPy twins by hand: what they do to a loss that is linear."""
+"""The NumPy twins against steps by hand on linear losses."""
 
 from typing import NamedTuple
 
@@ -114,16 +114,16 @@ def test_momentum_of_sketched_sgd_by_hand(linear):
 
 @pytest.mark.parametrize('error_update', ['zero', 'subtract'])
 def test_fetchsgd_keeps_or_clears_what_collides(linear, error_update):
-  """One cell: whatever is extracted, the rest of the cell shares its fate."""
+  """One cell: the whole cell is cleared or kept with the coordinate."""
   op = sketches.count_sketch(1, 1)
   cohorts = constant([8.0] + [0] * (D - 1))[:1] + SILENT[:1]
   options = {'sketch': op, 'k': 3, 'momentum': 0.0, 'momentum_masking': True}
   first = play('fetchsgd', cohorts[:1], error_update=error_update, **options)
   both = play('fetchsgd', cohorts, error_update=error_update, **options)
   # Three estimates of +-8 are taken out of a cell that holds 8.
-  taken = np.abs(both - first).max()
+  change = np.abs(both - first).max()
   want = {'zero': 0.0, 'subtract': 2 * 8 * Hyper().server_lr}[error_update]
-  np.testing.assert_allclose(taken, want, rtol=1e-6)
+  np.testing.assert_allclose(change, want, rtol=1e-6)
 
 
 def test_client_codecs_are_independent_and_new_every_round(linear):
@@ -176,8 +176,8 @@ def test_sign_sgd_lets_the_majority_win(linear):
     x, y = (b.copy() for b in minus.batches)
     x[:against] = 100.0
     cohort = minus._replace(batches=(x, y))
-    got = START - play('signsgd', [cohort])
-    np.testing.assert_allclose(got, sign * Hyper().server_lr)
+    result = START - play('signsgd', [cohort])
+    np.testing.assert_allclose(result, sign * Hyper().server_lr)
   same(play('signsgd', SILENT[:1]), START - Hyper().server_lr)
 
 
@@ -190,13 +190,13 @@ def test_a_mean_over_the_population_remembers_the_absent(linear, name):
   x = np.broadcast_to(np.tile(g, 2).reshape(N, 1, 5, 4), (N, 3, 5, 4))
   half = lambda at: rounds.Cohort(ids[at], weight[at], (x[at], x[at][..., :2]))
   first, second = half(slice(0, 4)), half(slice(4, N))
-  known = np.cumsum(weight[:, None] * g, axis=0)[[3, 7]] / N
+  means = np.cumsum(weight[:, None] * g, axis=0)[[3, 7]] / N
   mean = lambda at: np.average(g[at], axis=0, weights=weight[at])
   if name == 'ef21':
-    options, steps = {'codec': EXACT}, [known[0], known[1], known[1]]
+    options, steps = {'codec': EXACT}, [means[0], means[1], means[1]]
   else:  # a client's control is its gradient from then on
     options = {'local_steps': 3}
-    steps = [mean(slice(0, 4)), mean(slice(4, N)) + known[0], known[1]]
+    steps = [mean(slice(0, 4)), mean(slice(4, N)) + means[0], means[1]]
     steps = [3 * Hyper().client_lr * step for step in steps]
   want = START - Hyper().server_lr * np.sum(steps, axis=0)
   same(play(name, [first, second, first], **options), want)

@@ -86,27 +86,25 @@ def noise_alone(key, mask):
 def test_without_noise_and_clipping_it_is_sgd():
   batches = make_batches(share=1.0)
   rest = {'weight_decay': 0.2}
-  got, metrics = run(batches, clip=1e6, expected=MAX_BATCH, **rest)
+  result, metrics = run(batches, clip=1e6, expected=MAX_BATCH, **rest)
   del batches['mask']
-  want, about = local.sgd(loss_fn, LR, **rest)(PARAMS, batches, KEY, None)
-  chex.assert_trees_all_close(got, want, atol=1e-6)
+  target, reference = local.sgd(loss_fn, LR, **rest)(PARAMS, batches, KEY, None)
+  chex.assert_trees_all_close(result, target, atol=1e-6)
   np.testing.assert_allclose(
-    metrics['train_loss'], about['train_loss'], rtol=1e-5
+    metrics['train_loss'], reference['train_loss'], rtol=1e-5
   )
 
 
 @pytest.mark.covers('S0-Alg2 = Alg3')
 def test_it_is_its_twin_given_the_noise():
   batches = make_batches()
-  got, metrics = run(batches, noise=1.5, weight_decay=0.2)
+  result, metrics = run(batches, noise=1.5, weight_decay=0.2)
   b, w = np.float64(PARAMS['b']), np.float64(PARAMS['w'])
   clipped, losses = [], []
   for k in range(STEPS):
     total = {'b': 0.0, 'w': np.zeros(DIMENSION)}
-    taken = batches['mask'][k]
-    for x, y in zip(
-      batches['x'][k][taken], batches['y'][k][taken], strict=True
-    ):
+    mask = batches['mask'][k]
+    for x, y in zip(batches['x'][k][mask], batches['y'][k][mask], strict=True):
       away = x @ w + b - y
       norm = abs(away) * np.sqrt(1 + x @ x)
       scale = min(1, CLIP / norm)
@@ -120,8 +118,8 @@ def test_it_is_its_twin_given_the_noise():
     b = b - LR * ((total['b'] + noise['b']) / 4 + 0.2 * b)
     w = w - LR * ((total['w'] + noise['w']) / 4 + 0.2 * w)
   assert 0 < np.mean(clipped) < 1
-  want = {'b': np.float64(PARAMS['b']) - b, 'w': np.float64(PARAMS['w']) - w}
-  chex.assert_trees_all_close(got, want, atol=1e-5)
+  target = {'b': np.float64(PARAMS['b']) - b, 'w': np.float64(PARAMS['w']) - w}
+  chex.assert_trees_all_close(result, target, atol=1e-5)
   np.testing.assert_allclose(metrics['train_loss'], np.mean(losses), rtol=1e-5)
 
 
@@ -173,12 +171,12 @@ def test_one_sample_moves_a_step_by_no_more_than_its_clip(huge):
 def test_a_sample_that_is_not_finite_changes_nothing(bad):
   batches = make_batches()
   batches['mask'][1, 2] = False
-  want, _ = run(batches, noise=1.0)
+  target, _ = run(batches, noise=1.0)
   batches['mask'][1, 2] = True
   batches['x'][1, 2, 1] = bad
-  got, _ = run(batches, noise=1.0)
-  chex.assert_trees_all_equal(got, want)
-  assert np.all(np.isfinite(got['w']))
+  result, _ = run(batches, noise=1.0)
+  chex.assert_trees_all_equal(result, target)
+  assert np.all(np.isfinite(result['w']))
 
 
 @pytest.mark.parametrize('present', [0, 1, 5])
@@ -197,17 +195,17 @@ def test_the_denominator_is_the_expected_batch(present):
 @pytest.mark.parametrize('microbatch', [4, None])
 def test_microbatches_change_nothing(microbatch):
   batches = make_batches()
-  got = run(batches, noise=1.0, microbatch=microbatch)
-  chex.assert_trees_all_close(got, run(batches, noise=1.0), atol=1e-6)
+  result = run(batches, noise=1.0, microbatch=microbatch)
+  chex.assert_trees_all_close(result, run(batches, noise=1.0), atol=1e-6)
 
 
 def test_hyperparameters_may_be_traced_and_vmapped():
   batches = make_batches()
   clips = jnp.array([0.5, CLIP])
   moved, _ = jax.vmap(lambda clip: run(batches, clip=clip, noise=1.0))(clips)
-  want, _ = run(batches, noise=1.0)
+  target, _ = run(batches, noise=1.0)
   chex.assert_trees_all_close(
-    jax.tree.map(lambda x: x[1], moved), want, atol=1e-6
+    jax.tree.map(lambda x: x[1], moved), target, atol=1e-6
   )
 
 

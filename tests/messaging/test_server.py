@@ -33,9 +33,9 @@ MESSAGE = forged(PAYLOAD, 3, 7)
 
 def test_a_payload_comes_back_with_its_bits_and_its_bytes_are_the_bill():
   assert len(MESSAGE) == wire.OVERHEAD + comms.nbytes(PAYLOAD)
-  found = wire.unpack(MESSAGE)
-  assert (found.run, found.round, found.client) == (RUN, 3, 7)
-  chex.assert_trees_all_equal(wire.read(found, PAYLOAD), PAYLOAD)
+  result = wire.unpack(MESSAGE)
+  assert (result.run, result.round, result.client) == (RUN, 3, 7)
+  chex.assert_trees_all_equal(wire.read(result, PAYLOAD), PAYLOAD)
   types = jax.eval_shape(lambda: PAYLOAD)
   chex.assert_trees_all_equal_dtypes(wire.decode(MESSAGE, types), PAYLOAD)
 
@@ -86,7 +86,7 @@ def server_of(make, **options):
 
 
 def answer(client, state, cohort, n):
-  """What the n-th of a cohort sends."""
+  """The message of the n-th client of a cohort."""
   return client(
     cases.HP,
     state.params,
@@ -98,7 +98,7 @@ def answer(client, state, cohort, n):
 
 
 def check_rounds(make):
-  """Three rounds of eight, of whom one is not asked and another is silent."""
+  """Three rounds of eight clients: one is not selected, another drops out."""
   server, book = server_of(make)
   client = client_lib.build(make, run=RUN)
   round_fn, want = cases.program(make, 2, 0)
@@ -111,8 +111,8 @@ def check_rounds(make):
     for n in (5, 1, 7, 2, 6, 4):
       assert box.receive(answer(client, state, cohort, n)) is Verdict.TAKEN
     state, row = box.close()
-    taken = cohort._replace(weight=np.where(outcome == 1, weight, 0))
-    want, metrics = round_fn(cases.HP, want, taken, cases.KEY)
+    participants = cohort._replace(weight=np.where(outcome == 1, weight, 0))
+    want, metrics = round_fn(cases.HP, want, participants, cases.KEY)
     chex.assert_trees_all_close(state, want, rtol=0, atol=1e-6)
     moved = simulated.charge(
       cohort.ids, weight, metrics['up'], metrics['down'], outcome
@@ -123,7 +123,7 @@ def check_rounds(make):
 
 
 def unfit(case):
-  """Why an algorithm cannot be played by messages."""
+  """The reason why an algorithm cannot run over messages."""
   try:
     server_of(case.make)
   except ValueError as e:
@@ -184,8 +184,8 @@ def test_every_verdict_and_what_it_costs():
   assert before is Verdict.TOO_LARGE  # the norm of TABLE is 2
   assert box.receive(forged(TABLE, 0, 0)) is Verdict.DUPLICATE
   assert box.receive(forged(TABLE, 0, 2)) is Verdict.UNKNOWN_CLIENT
-  kept, row = box.close()
-  chex.assert_trees_all_equal(kept._replace(round=jnp.int32(0)), state)
+  new_state, row = box.close()
+  chex.assert_trees_all_equal(new_state._replace(round=jnp.int32(0)), state)
   assert (row['participants'], row['rejected_clients']) == (0, 1)
   assert (row['silent_clients'], row['total_uplink_bytes']) == (1, 16)
   assert server.missing == {(0, 1)}
@@ -197,7 +197,7 @@ def test_every_verdict_and_what_it_costs():
   for _ in range(2):  # billed once
     assert box.receive(late) is Verdict.LATE
     assert book.uplink_total == 32
-  then = server.open(kept, IDS, np.ones(3))
+  then = server.open(new_state, IDS, np.ones(3))
   for message in (late, forged(TABLE, 0, 2)):
     assert then.receive(message) is Verdict.LATE
   assert then.receive(forged(TABLE, 1, 0)) is Verdict.TAKEN
@@ -223,12 +223,12 @@ def test_a_missing_payload_is_given_up_after_a_while():
 
 
 def test_an_empty_round_is_as_finite_as_the_state_that_is_kept():
-  """Catches a row that judges the state that the round throws away."""
+  """Catches a row about the state that an empty round throws away."""
   server, _ = server_of(SAFL)
   server.hp = cases.HP._replace(server_lr=np.inf)
   state = cases.start(SAFL, mesh_lib.cohort_mesh(1))
-  kept, row = server.open(state, IDS, np.ones(3)).close()
-  chex.assert_trees_all_equal(kept._replace(round=jnp.int32(0)), state)
+  new_state, row = server.open(state, IDS, np.ones(3)).close()
+  chex.assert_trees_all_equal(new_state._replace(round=jnp.int32(0)), state)
   assert row['finite']
 
 
@@ -266,7 +266,7 @@ def test_a_schedule_reaches_the_clients_and_the_server():
 
 
 def serve(listener, server, state):
-  """Plays the rounds that the clients ask for; returns what came of them."""
+  """Serves the rounds that the clients request: (state, rows, verdicts)."""
   box, rows, verdicts = None, [], []
   while True:
     peer, _ = listener.accept()
@@ -304,7 +304,7 @@ def test_clients_in_another_process_that_fail_in_every_way():
     finally:
       clients.kill()
 
-  counts = [collections.Counter(found) for found in verdicts]
+  counts = [collections.Counter(result) for result in verdicts]
   assert verdicts[0][0] is Verdict.CORRUPT  # died while it sent
   assert counts[0] == {
     Verdict.CORRUPT: 1, Verdict.TAKEN: 6, Verdict.DUPLICATE: 1,

@@ -1,4 +1,4 @@
-"""The two verbs, the loop over lanes, and where collectives may stand."""
+"""Uplinks, downlink, the client loop, and the files with collectives."""
 
 import ast
 import pathlib
@@ -29,16 +29,16 @@ def on_shards(fn, *args, out=None):
 def test_uplink_is_the_weighted_mean():
   x = np.arange(12.0, dtype=np.float32).reshape(6, 2)
   weight = np.array([1, 0, 2, 1, 0, 4], np.float32)
-  got = on_shards(lambda x, w: comms.uplink_stacked(x, w)[0], x, weight)
-  np.testing.assert_allclose(got, weight @ x / weight.sum(), rtol=1e-6)
+  result = on_shards(lambda x, w: comms.uplink_stacked(x, w)[0], x, weight)
+  np.testing.assert_allclose(result, weight @ x / weight.sum(), rtol=1e-6)
 
 
 def test_uplink_of_nobody_is_zero():
   x = np.ones((4, 2), np.float32)
-  got = on_shards(
+  result = on_shards(
     lambda x, w: comms.uplink_stacked(x, w)[0], x, np.zeros(4, 'f4')
   )
-  np.testing.assert_array_equal(got, 0)
+  np.testing.assert_array_equal(result, 0)
 
 
 def test_uplink_decodes_each_client_and_bills_the_wire_dtype():
@@ -52,8 +52,8 @@ def test_uplink_decodes_each_client_and_bills_the_wire_dtype():
     bill.append(size)
     return mean
 
-  got = on_shards(program, packed, np.ones(2, 'f4'))
-  np.testing.assert_array_equal(got, [0, -1, 1])
+  result = on_shards(program, packed, np.ones(2, 'f4'))
+  np.testing.assert_array_equal(result, [0, -1, 1])
   assert bill[-1] == 1  # three signs in one byte
 
 
@@ -71,9 +71,9 @@ def test_a_mean_of_64_bit_numbers_is_as_exact(streamed):
       sums, _ = client_loop.sum_over_lanes(one, (x, weight), 1)
       return comms.uplink_sum(sums)[0]
 
-    got = on_shards(mean, x, weight)
+    result = on_shards(mean, x, weight)
   want = np.float64(weight) @ x / np.float64(weight).sum()
-  np.testing.assert_allclose(got, want, rtol=1e-14)
+  np.testing.assert_allclose(result, want, rtol=1e-14)
 
 
 def test_absent_payloads_that_are_not_finite_weigh_nothing():
@@ -120,7 +120,7 @@ def test_low_precision_payloads_are_summed_in_float32():
 
 
 def test_without_downlink_a_gradient_is_already_summed_over_shards():
-  """The trap that `downlink` is there for."""
+  """The error that `downlink` prevents."""
   x = np.ones((2, 3), np.float32)
 
   def gradient(params, x, local):
@@ -192,10 +192,10 @@ FILES = 'comms', 'mesh', 'processes', 'round'
 
 def test_collectives_stand_in_the_engine_alone():
   root = pathlib.Path(comms.__file__).parents[1]
-  found = set()
+  modules = set()
   for path in root.rglob('*.py'):
     for node in ast.walk(ast.parse(path.read_text())):
       name = getattr(node, 'attr', None) or getattr(node, 'id', None)
       if name in COLLECTIVES:
-        found.add(str(path.relative_to(root)))
-  assert found == {f'rounds/{name}.py' for name in FILES}
+        modules.add(str(path.relative_to(root)))
+  assert modules == {f'rounds/{name}.py' for name in FILES}

@@ -11,19 +11,19 @@ def words(key):
 
 
 def test_every_stream_round_and_client_has_its_own_key():
-  seen = [words(keys.round_keys(ROOT, 0).run)]
+  bits = [words(keys.round_keys(ROOT, 0).run)]
   for r in range(20):
     k = keys.round_keys(ROOT, r)
-    assert words(k.run) == seen[0]
-    seen += [words(k.round), words(k.client)]
-    seen += [words(keys.for_client(k, i).client) for i in range(20)]
-  assert len(set(seen)) == len(seen)
+    assert words(k.run) == bits[0]
+    bits += [words(k.round), words(k.client)]
+    bits += [words(keys.for_client(k, i).client) for i in range(20)]
+  assert len(set(bits)) == len(bits)
 
 
 def test_a_client_sees_the_shared_hash_keys():
   k = keys.round_keys(ROOT, 3)
-  own = keys.for_client(k, 7)
-  chex.assert_trees_all_equal((own.run, own.round), (k.run, k.round))
+  keys_7 = keys.for_client(k, 7)
+  chex.assert_trees_all_equal((keys_7.run, keys_7.round), (k.run, k.round))
 
 
 def test_keys_are_those_of_the_round_however_it_is_reached():

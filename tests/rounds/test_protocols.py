@@ -115,15 +115,14 @@ def test_an_unmarked_link_before_the_uplink_is_refused(links):
 def test_links_survive_the_combinators_of_optax(links, shards):
   """A lost mark changed the protocol, or failed without a word."""
   if len(links) == 2 and 'chain' in links[1].update.__qualname__:
-    want = algorithm(t.per_client(CLIP), MEAN, t.broadcast(), NEGATE)
-    got = algorithm(*links)
+    plain = algorithm(t.per_client(CLIP), MEAN, t.broadcast(), NEGATE)
   else:
-    want = algorithm(t.per_client(CLIP), MEAN, t.broadcast())
-    got = algorithm(*links)
-  assert got(cases.HP).decode is not None
-  found, wanted = (cases.play(make, shards, count=2) for make in (got, want))
-  chex.assert_trees_all_equal(found[0].params, wanted[0].params)
-  assert found[1]['down'] == wanted[1]['down'] > 0
+    plain = algorithm(t.per_client(CLIP), MEAN, t.broadcast())
+  make = algorithm(*links)
+  assert make(cases.HP).decode is not None
+  result, want = (cases.play(x, shards, count=2) for x in (make, plain))
+  chex.assert_trees_all_equal(result[0].params, want[0].params)
+  assert result[1]['down'] == want[1]['down'] > 0
 
 
 def test_a_masked_mean_is_refused():
@@ -229,16 +228,16 @@ def test_a_protocol_with_two_uplinks_keeps_the_payloads():
 
 
 def signs_with_feedback():
-  """Packed signs of the mean magnitude, and what they leave out, by client."""
+  """Packed signs of the mean magnitude, and each client's residual."""
 
   def update(updates, residual, params=None, **_):
     del params
     flat, _ = jax.flatten_util.ravel_pytree(updates)
-    wanted = flat + residual
-    scale = jnp.abs(wanted).mean()
-    signs = wanted > 0
+    target = flat + residual
+    scale = jnp.abs(target).mean()
+    signs = target > 0
     sent = jnp.where(signs, scale, -scale)
-    return (jnp.packbits(signs), scale), wanted - sent
+    return (jnp.packbits(signs), scale), target - sent
 
   init = lambda params: jnp.zeros(cases.DIMENSION)
   return t.per_client(optax.GradientTransformationExtraArgs(init, update))

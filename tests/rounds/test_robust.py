@@ -1,4 +1,4 @@
-"""Means of tables that byzantine clients cannot move far, and some that can."""
+"""Robust aggregation of tables under byzantine clients, up to its breakdown."""
 
 import functools
 
@@ -61,8 +61,8 @@ TWINS = {
 @pytest.mark.parametrize('missing', [0, 1, 4, 7])
 def test_a_rule_is_its_twin_of_the_points_that_are_there(kind, missing):
   x, present = points(), np.arange(G) >= missing
-  found = RULES[kind](jnp.asarray(x), jnp.asarray(present))
-  np.testing.assert_allclose(found, TWINS[kind](x[missing:]), atol=1e-5)
+  result = RULES[kind](jnp.asarray(x), jnp.asarray(present))
+  np.testing.assert_allclose(result, TWINS[kind](x[missing:]), atol=1e-5)
 
 
 @of_kind
@@ -78,17 +78,17 @@ def test_nobody_is_zero_and_one_point_is_itself(kind):
 def test_distances_are_of_all_leaves_together():
   x = jnp.asarray(points())
   tree = {'a': x[:, :12].reshape(G, 3, 4), 'b': x[:, 12:]}
-  found = RULES['geometric_median'](tree, ALL)
+  result = RULES['geometric_median'](tree, ALL)
   want = RULES['geometric_median'](x, ALL)
-  flat = np.concatenate([np.ravel(found['a']), found['b']])
+  flat = np.concatenate([np.ravel(result['a']), result['b']])
   np.testing.assert_allclose(flat, want, atol=1e-6)
 
 
 @pytest.mark.parametrize('scale', [1e-12, 1.0, 1e12])
 def test_a_rule_has_no_unit_of_its_own(scale):
   x = points()
-  found = RULES['geometric_median'](jnp.asarray(scale * x), ALL)
-  np.testing.assert_allclose(found / scale, geometric_median(x), atol=1e-5)
+  result = RULES['geometric_median'](jnp.asarray(scale * x), ALL)
+  np.testing.assert_allclose(result / scale, geometric_median(x), atol=1e-5)
 
 
 def test_of_tables_it_is_the_table_of_a_combination_and_their_median_is_not():
@@ -97,10 +97,10 @@ def test_of_tables_it_is_the_table_of_a_combination_and_their_median_is_not():
   flat = np.float64(tables).reshape(G, -1)
 
   def left_over(kind):
-    found = np.ravel(RULES[kind](tables, ALL))
+    result = np.ravel(RULES[kind](tables, ALL))
     system = np.vstack([flat.T, np.ones(G)])
-    share, *_ = np.linalg.lstsq(system, np.append(found, 1.0), rcond=None)
-    return share, np.linalg.norm(system @ share - np.append(found, 1.0))
+    share, *_ = np.linalg.lstsq(system, np.append(result, 1.0), rcond=None)
+    return share, np.linalg.norm(system @ share - np.append(result, 1.0))
 
   share, rest = left_over('geometric_median')
   assert rest < 1e-5
@@ -120,24 +120,24 @@ def test_less_than_half_of_the_points_move_it_no_further_than_the_bound(
   """All byzantine points in one place; from one half on they win."""
   x = points(1)
   honest, x[:byzantine] = x[byzantine:], scale
-  found = np.float64(RULES[kind](jnp.asarray(x), ALL))
+  result = np.float64(RULES[kind](jnp.asarray(x), ALL))
   center, share = honest.mean(0), byzantine / G
   radius = np.linalg.norm(honest - center[None], axis=1).max()
   if byzantine > G / 2:
-    assert np.linalg.norm(found) > 0.9 * scale
+    assert np.linalg.norm(result) > 0.9 * scale
     return
   bound = radius * (1 - share) / (1 - 2 * share) ** 0.5
   if kind == 'geometric_median':
-    assert np.linalg.norm(found - center) <= bound
+    assert np.linalg.norm(result - center) <= bound
   else:
-    assert (found >= honest.min(0)).all()
-    assert (found <= honest.max(0)).all()
+    assert (result >= honest.min(0)).all()
+    assert (result <= honest.max(0)).all()
   mean = np.float64(x).mean(0)
   assert np.linalg.norm(mean - center) > 1e3 * bound
 
 
 def group_of(cohort, round, groups):
-  """Which group each client falls into, by hand."""
+  """The group of each client, by hand."""
   public = keys.round_keys(cases.KEY, round)
   one = lambda i: int(keys.group(keys.for_client(public, i).client, groups))
   return [one(i) for i in cohort.ids]
@@ -157,7 +157,7 @@ def case(name='fedavg', up=cases.DENSE, groups=3, kind='median', **options):
 
 
 def test_the_means_of_groups_by_hand():
-  """Alone, a client of FedAvg tells what it has sent."""
+  """The update of one client of FedAvg, from a round with it alone."""
   size, groups = cases.POPULATION, 7
   cohort = cases.cohort(1, 0, size)
   take = lambda i: cohort.weight * (np.arange(size) == i)
@@ -172,8 +172,8 @@ def test_the_means_of_groups_by_hand():
     np.average(moved, 0, cohort.weight * (np.array(group) == g)) for g in there
   ]
   for kind in RULES:
-    found = one(case(groups=groups, kind=kind).make, cohort)
-    np.testing.assert_allclose(found, TWINS[kind](means), atol=1e-6)
+    result = one(case(groups=groups, kind=kind).make, cohort)
+    np.testing.assert_allclose(result, TWINS[kind](means), atol=1e-6)
 
 
 def play_one(make, cohort):
@@ -188,8 +188,8 @@ def flat(tree):
 @of_kind
 def test_one_group_is_the_mean_to_the_last_bit(kind):
   want, _ = cases.play(case(groups=None).make, 1)
-  found, _ = cases.play(case(groups=1, kind=kind).make, 1)
-  np.testing.assert_array_equal(flat(found.params), flat(want.params))
+  result, _ = cases.play(case(groups=1, kind=kind).make, 1)
+  np.testing.assert_array_equal(flat(result.params), flat(want.params))
   assert np.abs(flat(want.params)).max() > 1e-3
 
 
@@ -208,16 +208,16 @@ def test_two_devices_are_one_and_the_bill_is_that_of_the_mean():
   ],
 )
 def test_of_an_identity_sketch_it_is_that_of_fedavg(name, options):
-  made = case(name, sketch=sketches.identity(), **options).make
-  found, _ = cases.play(made, 1)
+  make_one = case(name, sketch=sketches.identity(), **options).make
+  result, _ = cases.play(make_one, 1)
   want, _ = cases.play(case().make, 1)
   np.testing.assert_allclose(
-    flat(found.params), flat(want.params), rtol=1e-6, atol=1e-7
+    flat(result.params), flat(want.params), rtol=1e-6, atol=1e-7
   )
 
 
 def test_a_sum_that_overflows_is_left_out():
-  """What was sent is finite, its sum in one of the groups is not."""
+  """The payloads are finite, their sum in one of the groups is not."""
   link = aggregation.mean_over_cohort(robust=robust.Rule('geometric_median', 2))
   public = keys.round_keys(cases.KEY, 0)
   ids = jnp.arange(4)
@@ -263,7 +263,7 @@ CLIENTS, HOSTILE, GROUPS, ROUNDS = 20, 4, 15, 60
 
 
 def gap_after(rule, **options):
-  """How far from the optimum of alike clients, which was 1 at the start."""
+  """Distance to the optimum of homogeneous clients; 1 at the start."""
   rng = np.random.default_rng(0)
   size = CLIENTS, quadratics.D
   center = quadratics.BEST[None] + 0.05 * rng.standard_normal(size)
@@ -276,7 +276,7 @@ def gap_after(rule, **options):
     batches,
     np.arange(CLIENTS) < HOSTILE,
   )
-  made = algorithms.make(
+  make_one = algorithms.make(
     'safl',
     quadratics.loss_fn,
     sketch=sketches.block_cyclic(8),
@@ -285,8 +285,8 @@ def gap_after(rule, **options):
   )
   hp = algorithms.Hyper(jnp.float32(0.2), jnp.float32(0.5))
   mesh = mesh_lib.cohort_mesh(1)
-  round_fn = rounds.run_round(made, mesh, lanes_per_step=None, **options)
-  state = rounds.init(made(hp), {'w': jnp.zeros(quadratics.D)}, CLIENTS)
+  round_fn = rounds.run_round(make_one, mesh, lanes_per_step=None, **options)
+  state = rounds.init(make_one(hp), {'w': jnp.zeros(quadratics.D)}, CLIENTS)
   step = lambda state, _: round_fn(hp, state, cohort, cases.KEY)
   scan = lambda state: jax.lax.scan(step, state, length=ROUNDS)
   end, metrics = cases.jit(scan)(state)
@@ -324,17 +324,17 @@ def test_a_config_names_the_rule_and_the_attack():
 
 @pytest.mark.parametrize('name', ['fedcomgate', 'signsgd', 'safl'])
 def test_a_bound_that_nobody_exceeds_changes_nothing_or_is_refused(name):
-  made = cases.FIRST[name].make
+  make_one = cases.FIRST[name].make
   mesh = mesh_lib.cohort_mesh(1)
-  round_fn = cases.jit(rounds.run_round(made, mesh, max_payload_norm=1e30))
-  state = cases.start(made, mesh)
-  if made(cases.HP).decode is None:
+  round_fn = cases.jit(rounds.run_round(make_one, mesh, max_payload_norm=1e30))
+  state = cases.start(make_one, mesh)
+  if make_one(cases.HP).decode is None:
     with pytest.raises(ValueError, match='not added up as they come'):
       round_fn(cases.HP, state, cases.one_absent(0), cases.KEY)
     return
   for r in range(5):
     state, _ = round_fn(cases.HP, state, cases.one_absent(r), cases.KEY)
-  want, _ = cases.play(made, 1)
+  want, _ = cases.play(make_one, 1)
   chex.assert_trees_all_close(state.params, want.params, atol=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""Where a round keeps things, and what it skips, change no number of it."""
+"""Placement of state and skipped lanes change no number of a round."""
 
 import cases
 import chex
@@ -34,9 +34,9 @@ def test_rows_on_the_host_and_lanes_that_are_skipped(make, tmp_path):
     rows.keep(state, cohort.ids)
   chex.assert_trees_all_close(state.params, want.params, atol=1e-6)
   chex.assert_trees_all_close(state.server, want.server, atol=1e-6)
-  kept = rows.saved(state)
-  for row, all_rows in zip(kept.rows, client_state.leaves(want), strict=True):
-    np.testing.assert_allclose(row, all_rows[kept.ids], atol=1e-6)
+  host = rows.saved(state)
+  for row, all_rows in zip(host.rows, client_state.leaves(want), strict=True):
+    np.testing.assert_allclose(row, all_rows[host.ids], atol=1e-6)
 
 
 @pytest.mark.parametrize('make', cases.each(MAKES, MAKES.keys() - FAST))

@@ -1,4 +1,4 @@
-"""What a round means: the same on any mesh, its bytes, who leaves a trace."""
+"""Rounds: equal to the twins on any mesh, exact bytes, absent clients."""
 
 import cases
 import chex
@@ -39,12 +39,12 @@ def twin_options(case):
 
 
 def twin(case, cohorts):
-  """What the NumPy twin makes of these cohorts."""
-  options, known = twin_options(case), twins.TWINS
+  """The parameters of the NumPy twin after these cohorts."""
+  options, registry = twin_options(case), twins.TWINS
   if cases.secret(case.make):
-    options['noise_key'], known = cases.SECRET, twins.PRIVATE
+    options['noise_key'], registry = cases.SECRET, twins.PRIVATE
   start = reference.flat(PARAMS)
-  return known[case.name](case.hp, start, cohorts, KEY, **options)
+  return registry[case.name](case.hp, start, cohorts, KEY, **options)
 
 
 @pytest.mark.covers(
@@ -234,7 +234,7 @@ def nobody_after_the_first(r):
 
 @cases.each_case
 def test_a_round_without_participants_changes_nothing_or_is_noise(case):
-  """Be it a majority, a momentum that decays or a phase that advances.
+  """Majorities, decaying momentum and phases stay too.
 
   A private one must not show it: the server's noise is there all the same.
   """
@@ -246,11 +246,11 @@ def test_a_round_without_participants_changes_nothing_or_is_noise(case):
   assert state.round == 3
   if cases.secret(case.make):
     cohorts = [nobody_after_the_first(r) for r in range(3)]
-    found = reference.flat(state.params)
-    np.testing.assert_allclose(found, twin(case, cohorts), atol=2e-5)
+    params = reference.flat(state.params)
+    np.testing.assert_allclose(params, twin(case, cohorts), atol=2e-5)
     privacy = case.options.get('privacy')
     released = privacy is not None and privacy.trust == 'central'
-    assert released == (found != reference.flat(want.params)).any()
+    assert released == (params != reference.flat(want.params)).any()
   else:
     chex.assert_trees_all_equal(state, want._replace(round=state.round))
 

@@ -58,12 +58,12 @@ def case(name, up, down=None, clip_norm=None, **options) -> Case:
     steps['local'] = private_steps(loss_fn)
   else:
     steps['loss_fn'] = loss_fn
-  made = algorithms.make(name, population=POPULATION, **steps, **options)
+  make_base = algorithms.make(name, population=POPULATION, **steps, **options)
   down = up if down is None else down
   if clip_norm is None:
-    return Case(name, options, up, down, made)
+    return Case(name, options, up, down, make_base)
   bounded = lambda hp: hp._replace(clip_norm=jnp.float32(clip_norm))
-  make = lambda hp: made(bounded(hp))
+  make = lambda hp: make_base(bounded(hp))
   return Case(name, options, up, down, make, bounded(HP))
 
 

@@ -65,7 +65,7 @@ def decode(rng, x, rows, cols):
 
 
 class Round(NamedTuple):
-  """What a round did, by draw: see `haddadpour_lemmas`, 4 to 6.
+  """Statistics of a round by draw: see `haddadpour_lemmas`, 4 to 6.
 
   Attributes:
     moved: [draws, d], the mean over the clients of x - x_j^tau.

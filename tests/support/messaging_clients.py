@@ -60,11 +60,11 @@ if __name__ == '__main__':
     """Those of an honest cohort, by client."""
     params = wire.decode(send(b''), like)
     cohort = cases.everyone(r)
-    found = {}
+    payloads = {}
     for n, i in enumerate(cohort.ids):
       batches = jax.tree.map(lambda x, n=n: x[n], cohort.batches)
-      found[int(i)] = work(cases.HP, params, r, int(i), batches, cases.KEY)
-    return found
+      payloads[int(i)] = work(cases.HP, params, r, int(i), batches, cases.KEY)
+    return payloads
 
   table = np.ones(4, np.float32)
   first = messages(0)

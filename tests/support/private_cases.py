@@ -1,4 +1,4 @@
-"""Private rounds in which the cohort sends whatever it is told to send.
+"""Private rounds with prescribed updates of the clients.
 
 Local work is replaced, so that a client can be an adversary. Statistical tests
 compare chi-square with quantiles at 1e-7, or correlations with 5.5 standard
@@ -85,7 +85,7 @@ def make(name, release):
 
 
 def released(name, message, state):
-  """What a round makes public, one vector for each of its releases."""
+  """The public values of a round, one vector for each of its releases."""
   if name == 'fetchsgd':  # U, before the momentum of a second round
     message = state.protocol[1].momentum
   if name in ('heaprix_exact', 'gate_heaprix'):
@@ -129,8 +129,8 @@ def draws(name, sent, count=3000, *, release=RELEASE, hp=HP, key=cases.KEY):
   """Releases under many secrets, leaves [count, numbers]."""
   secrets = jax.random.split(SECRET, count)
   run = program(name, release, 1)[1]
-  got = run(hp, state_of(name, release), sent, key, secrets)
-  return [np.asarray(x, 'f8') for x in got]
+  releases = run(hp, state_of(name, release), sent, key, secrets)
+  return [np.asarray(x, 'f8') for x in releases]
 
 
 def cohort(weight, scale=1.0, seed=0):

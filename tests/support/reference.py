@@ -1,4 +1,4 @@
-"""What the NumPy twins stand on: gradients and server optimisers."""
+"""Gradients and server optimizers of the NumPy twins."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What the NumPy twins share: a cohort as a list, means, local work, the wire.
+"""Common parts of the NumPy twins: cohorts as lists, means, local work, codecs.
 
 Vectors are float64 [d], in the order of `reference.flat`. A sketch or a codec
 is the library's own, applied to float32: that it is right is the business of
@@ -61,22 +61,22 @@ def _add(weight, total, value):
 
 def rounds_of(cohorts, run_key) -> list[Round]:
   """The rounds of cohorts: those present, with float64 batches."""
-  found = []
+  result = []
   for r, cohort in enumerate(cohorts):
     keys_r = keys.round_keys(run_key, jnp.int32(r))
     clients = []
     for lane in np.flatnonzero(cohort.weight):
-      own = keys.for_client(keys_r, jnp.int32(cohort.ids[lane])).client
+      client_key = keys.for_client(keys_r, jnp.int32(cohort.ids[lane])).client
       x, y = (np.asarray(b[lane], np.float64) for b in cohort.batches)
       client = Client(
         id=int(cohort.ids[lane]),
         weight=float(cohort.weight[lane]),
         batches=list(zip(x, y, strict=True)),
-        codec_key=jax.random.fold_in(own, CODEC),
+        codec_key=jax.random.fold_in(client_key, CODEC),
       )
       clients.append(client)
-    found.append(Round(r, keys_r, clients))
-  return found
+    result.append(Round(r, keys_r, clients))
+  return result
 
 
 def gradient(theta, x, y):
@@ -91,9 +91,9 @@ def mean_gradient(theta, client):
 def moved(hp, theta, client, drift=0.0, steps=None):
   """Received minus returned, after SGD on the batches in turn."""
   local = theta.copy()
-  held = len(client.batches)
-  for k in range(held if steps is None else steps):
-    x, y = client.batches[k % held]
+  count = len(client.batches)
+  for k in range(count if steps is None else steps):
+    x, y = client.batches[k % count]
     local -= hp.client_lr * (gradient(local, x, y) + drift)
   return theta - local
 
@@ -174,17 +174,17 @@ def _support(op, k):
 
 
 def through(codec, key, x):
-  """What the receiver reads of a model's [d]."""
+  """The vector [d] that the receiver decodes."""
   return _ravel(_decoded(codec, key, _tree(x)))
 
 
 def through_table(codec, key, table):
-  """What the receiver reads of a float64 table."""
+  """The table that the receiver decodes of a float64 table."""
   return _wide(_decoded(codec, key, _narrow(table)))
 
 
 def through_vector(codec, key, x):
-  """What the receiver reads of a bare vector."""
+  """The vector that the receiver decodes of a bare vector."""
   return _ravel(_decoded(codec, key, jnp.asarray(x, jnp.float32)))
 
 

@@ -31,15 +31,15 @@ def fedavg(hp, theta, rounds, *, server_optimizer='sgd'):
 
 
 def scaffold(hp, theta, rounds, *, local_steps):
-  own = np.zeros((hp.population, theta.size))
+  variates = np.zeros((hp.population, theta.size))
   shared = np.zeros(theta.size)
   for this in rounds:
     sent, change = [], np.zeros(theta.size)
     for client in this.clients:
-      old = own[client.id].copy()
+      old = variates[client.id].copy()
       x = moved(hp, theta, client, shared - old, local_steps)
-      own[client.id] = old - shared + x / (local_steps * hp.client_lr)
-      change += client.weight * (own[client.id] - old)
+      variates[client.id] = old - shared + x / (local_steps * hp.client_lr)
+      change += client.weight * (variates[client.id] - old)
       sent.append(x)
     shared = shared + change / hp.population
     theta = theta - hp.server_lr * this.mean(sent, theta)
@@ -96,35 +96,35 @@ def marina(hp, theta, rounds, *, codec, sync_probability):
 
 
 class _Markov:
-  """What the server knows of each client's gradient, and of their mean."""
+  """The server's estimates of each client's gradient, and of their mean."""
 
   def __init__(self, hp, d):
-    self.own, self.mean = np.zeros((hp.population, d)), np.zeros(d)
+    self.estimates, self.mean = np.zeros((hp.population, d)), np.zeros(d)
 
-  def hear(self, theta, this, codec):
+  def receive(self, theta, this, codec):
     for client in this.clients:
-      news = mean_gradient(theta, client) - self.own[client.id]
-      seen = through(codec, client.codec_key, news)
-      self.own[client.id] += seen
-      self.mean += client.weight * seen / len(self.own)
+      news = mean_gradient(theta, client) - self.estimates[client.id]
+      decoded = through(codec, client.codec_key, news)
+      self.estimates[client.id] += decoded
+      self.mean += client.weight * decoded / len(self.estimates)
     return self.mean
 
 
 def ef21(hp, theta, rounds, *, codec):
   markov = _Markov(hp, theta.size)
   for this in rounds:
-    theta = theta - hp.server_lr * markov.hear(theta, this, codec)
+    theta = theta - hp.server_lr * markov.receive(theta, this, codec)
   return theta
 
 
 def cd_adam(hp, theta, rounds, *, codec, b1=0.9, b2=0.999, eps=1e-8):
   markov = _Markov(hp, theta.size)
-  known, m, v, top = np.zeros((4, theta.size))
+  copy, m, v, top = np.zeros((4, theta.size))
   for this in rounds:
-    news = markov.hear(theta, this, codec) - known
-    known = known + through(codec, server_codec_key(this.keys), news)
-    m = b1 * m + (1 - b1) * known
-    v = b2 * v + (1 - b2) * known**2
+    news = markov.receive(theta, this, codec) - copy
+    copy = copy + through(codec, server_codec_key(this.keys), news)
+    m = b1 * m + (1 - b1) * copy
+    v = b2 * v + (1 - b2) * copy**2
     top = np.maximum(top, v)
     theta = theta - hp.server_lr * m / (np.sqrt(top) + eps)
   return theta
@@ -167,18 +167,18 @@ def cocktail_sgd(hp, theta, rounds, *, codec, mask_ratio):
   size = max(1, round(mask_ratio * d))
   for this in rounds:
     mask = shared_mask(this.keys, size, d)
-    seen = []
+    decoded = []
     for client in this.clients:
       start = theta - residual[client.id]
       whole = theta - (start - moved(hp, start, client))
-      seen.append(through_vector(codec, client.codec_key, whole[mask]))
-      whole[mask] -= seen[-1]
+      decoded.append(through_vector(codec, client.codec_key, whole[mask]))
+      whole[mask] -= decoded[-1]
       residual[client.id] = whole
-    total = this.mean(seen, np.zeros(size)) + server_error[mask]
-    heard = through_vector(codec, server_codec_key(this.keys), total)
-    server_error[mask] = total - heard
+    total = this.mean(decoded, np.zeros(size)) + server_error[mask]
+    reply = through_vector(codec, server_codec_key(this.keys), total)
+    server_error[mask] = total - reply
     theta = theta.copy()
-    theta[mask] -= hp.server_lr * heard
+    theta[mask] -= hp.server_lr * reply
   return theta
 
 

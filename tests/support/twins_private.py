@@ -29,7 +29,7 @@ LOCAL = 0x10CA1  # folded into a client's key for its local work
 
 
 class Wire(NamedTuple):
-  """The private mean of one algorithm: what bounds, who adds noise."""
+  """The private mean of one algorithm: clip rule, trust model and noise."""
 
   hp: Any
   release: Any
@@ -185,8 +185,8 @@ def safl(
     key = this.keys.round
     sent = [moved(hp, theta, client) for client in this.clients]
     mean = wire.sketched(sketch, key, this, sent, theta)
-    seen = desketch(sketch, key, mean, theta)
-    theta = theta - server.step(seen, hp.server_lr)
+    estimate = desketch(sketch, key, mean, theta)
+    theta = theta - server.step(estimate, hp.server_lr)
   return theta
 
 
@@ -256,8 +256,8 @@ def fedsketchgate(
       step, mean = _heaprix(wire, sketch, k, this, sent, theta)
     shared = desketch(reader, key, mean, theta)
     for client, table in zip(this.clients, tables, strict=True):
-      own = desketch(reader, key, wire.bounded(table), theta)
-      control[client.id] -= scale * (shared - own)
+      estimate = desketch(reader, key, wire.bounded(table), theta)
+      control[client.id] -= scale * (shared - estimate)
     theta = theta - hp.server_lr * step
   return theta
 
@@ -293,8 +293,8 @@ def sketched_sgd(hp, theta, rounds, *, sketch, k, privacy, noise_key):
     top = largest(desketch(sketch, key, table, theta), 4 * k)
     exact = [error[j][top] for j in ids]
     values = wire.mean(this, exact, np.zeros(4 * k), index=1)
-    kept = largest(values, k)
+    support = largest(values, k)
     theta = theta.copy()
-    theta[top[kept]] -= values[kept]
-    error[np.ix_(ids, top[kept])] = 0
+    theta[top[support]] -= values[support]
+    error[np.ix_(ids, top[support])] = 0
   return theta

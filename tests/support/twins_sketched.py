@@ -55,11 +55,11 @@ def safl(
     if clip == 'client':
       sent = [clipped(x, hp.clip_norm) for x in sent]
     mean = _mean_table(sketch, key, this, sent, theta, codec)
-    seen = desketch(sketch, key, mean, theta)
+    estimate = desketch(sketch, key, mean, theta)
     if clip == 'server':
       alpha = sketches.properties(sketch).alpha(theta.size)
-      seen = clipped(seen, hp.clip_norm * np.sqrt(1 + alpha))
-    theta = theta - server.step(seen, hp.server_lr)
+      estimate = clipped(estimate, hp.clip_norm * np.sqrt(1 + alpha))
+    theta = theta - server.step(estimate, hp.server_lr)
   return theta
 
 
@@ -125,8 +125,8 @@ def fedsketchgate(
       step = _heaprix_exact(sketch, k, this, sent, theta)
     shared = desketch(reader, key, mean, theta)
     for client, table in zip(this.clients, tables, strict=True):
-      own = desketch(reader, key, table, theta)
-      control[client.id] -= scale * (shared - own)
+      estimate = desketch(reader, key, table, theta)
+      control[client.id] -= scale * (shared - estimate)
     theta = theta - hp.server_lr * step
   return theta
 
@@ -152,10 +152,10 @@ def sketched_sgd(hp, theta, rounds, *, sketch, k, candidates=4, momentum=0.0):
     estimate = desketch(sketch, key, table, theta)
     top = largest(estimate, min(candidates * k, theta.size))
     exact = only(this.mean(error[ids], theta), top)
-    kept = top[largest(exact[top], k)]
-    theta = theta - only(exact, kept)
-    error[np.ix_(ids, kept)] = 0
-    velocity[np.ix_(ids, kept)] = 0
+    support = top[largest(exact[top], k)]
+    theta = theta - only(exact, support)
+    error[np.ix_(ids, support)] = 0
+    velocity[np.ix_(ids, support)] = 0
   return theta
 
 
@@ -207,6 +207,6 @@ def decentralised(hp, theta, rounds, *, sketch, mixing):
       weighted = lambda *xs, row=row: sum(
         a * x for a, x in zip(row, xs, strict=True)
       )
-      heard = jax.tree.map(weighted, *tables)
-      models[j] -= hp.server_lr * desketch(sketch, key, heard, theta)
+      average = jax.tree.map(weighted, *tables)
+      models[j] -= hp.server_lr * desketch(sketch, key, average, theta)
   return models.mean(0)

@@ -33,6 +33,6 @@ if __name__ == '__main__':
       state, _ = round_fn(hp, state, cohort, *rest)
     return jax.device_get(state.params)
 
-  found = {name: play(cases.FIRST[name].make) for name in names}
+  results = {name: play(cases.FIRST[name].make) for name in names}
   with open(out, 'wb') as f:
-    pickle.dump(found, f)
+    pickle.dump(results, f)
