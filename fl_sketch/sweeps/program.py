@@ -164,7 +164,7 @@ class Program:
     """(hyperparameters, state before the first round) of the points."""
     starts = _stacked([(exp.hyper, exp.params) for exp in exps], jnp)
     starts = mesh_lib.place(self.mesh, starts)
-    whole = mesh_lib.whole(self.mesh)
+    whole = mesh_lib.replicated(self.mesh)
     init = self._jitted(self._init, len(exps), (0, 0), out_shardings=whole)
     return starts[0], init(*starts)
 
