@@ -298,7 +298,8 @@ def _unless_empty(participants, new: FedState, old: FedState) -> FedState:
 
   The mean is then zero, which is not an update.
   """
+  nonempty = participants > 0
   per_client = lambda x: isinstance(x, comms.PerClient)  # unchanged anyway
-  pick = lambda x, y: x if per_client(x) else jnp.where(participants > 0, x, y)
+  pick = lambda x, y: x if per_client(x) else jnp.where(nonempty, x, y)
   state = jax.tree.map(pick, new, old, is_leaf=per_client)
   return state._replace(round=new.round)
