@@ -207,11 +207,11 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
     variant: 'CONTESTANT,MODEL,PARTITION'; '' is 'safl,mlp,iid', and 'quick' is
       that with 6 rounds.
   """
-  known = ('', 'quick', 'CONTESTANT,MODEL,PARTITION')
-  if variant not in known and variant.count(',') != 2:
-    raise ValueError(f'Expected {variant=} in {known}.')
-  chosen = 'safl,mlp,iid' if variant in known else variant
-  name, model, partition = chosen.split(',')
+  variants = ('', 'quick', 'CONTESTANT,MODEL,PARTITION')
+  if variant not in variants and variant.count(',') != 2:
+    raise ValueError(f'Expected {variant=} in {variants}.')
+  point = 'safl,mlp,iid' if variant in variants else variant
+  name, model, partition = point.split(',')
   if partition not in PARTITIONS:
     raise ValueError(f'Expected {partition=} in {PARTITIONS}.')
   if model not in PARAMETERS:

@@ -98,8 +98,8 @@ def main(argv):
 def _compare_rounds(worker):
   names = [_WORKLOAD.value] if _WORKLOAD.value else list(workloads.WORKLOADS)
   if worker:
-    found = round_bench.measure(names[0], _VARIANT.value, _TIMED.value)
-    print(json.dumps(found))
+    measurement = round_bench.measure(names[0], _VARIANT.value, _TIMED.value)
+    print(json.dumps(measurement))
     return
   peers = pathlib.Path(_PEERS.value).absolute() if _PEERS.value else None
   repeats = 5 if _REPEATS.value is None else _REPEATS.value
@@ -109,25 +109,25 @@ def _compare_rounds(worker):
 
 
 def _compare_sketches():
-  known = contestants.OPERATORS
+  allowed = contestants.OPERATORS
   for name in _OPERATORS.value:
-    if name not in known:
+    if name not in allowed:
       raise app.UsageError(
-        f'Expected {name!r} of --operators in {list(known)}.'
+        f'Expected {name!r} of --operators in {list(allowed)}.'
       )
   sizes = _integers(_SIZES) if _SIZES.value else None
-  asked = []
+  points = []
   for point in sketch_bench.points(
     _integers(_DIMS), sizes, _integers(_CLIENTS)
   ):
     if why := sketch_bench.too_large(point, _MEMORY.value):
       print(f'Left out: {why}')
     else:
-      asked.append(point)
+      points.append(point)
   repeats = 7 if _REPEATS.value is None else _REPEATS.value
   results, files = [], []
   for result in sketch_bench.measure(
-    asked, _OPERATORS.value, repeats, _LIBRARIES.value
+    points, _OPERATORS.value, repeats, _LIBRARIES.value
   ):
     results.append(result)
     tqdm.tqdm.write(sketch_report.table(result, jax.default_backend() != 'cpu'))
@@ -140,15 +140,17 @@ def _compare_sketches():
 
 
 def _compare_scales():
-  known = scale_bench.axes(_QUICK.value)
-  names = _AXES.value or list(known)
+  benchmarks = scale_bench.axes(_QUICK.value)
+  names = _AXES.value or list(benchmarks)
   for name in names:
-    if name not in known:
-      raise app.UsageError(f'Expected {name!r} of --axes in {list(known)}.')
+    if name not in benchmarks:
+      raise app.UsageError(
+        f'Expected {name!r} of --axes in {list(benchmarks)}.'
+      )
   repeats = 5 if _REPEATS.value is None else _REPEATS.value
   results, files = [], []
   for name in names:
-    results.append(scale_bench.measure(name, known[name], repeats))
+    results.append(scale_bench.measure(name, benchmarks[name], repeats))
     # After each axis, so that a run that is stopped leaves what it has.
     files = scale_report.write(
       results, pathlib.Path(_OUT.value or 'runs/bench_scale')

@@ -1,7 +1,7 @@
-"""What a run will take: memory, bytes, operations and time.
+"""Predicts what a run takes: memory, communication cost, operations, time.
 
-`plan` asks the compiler and plays a few rounds without training; `flops` counts
-the operations of a jaxpr, loops included.
+`plan` reads them off the compiled round and times a dry run of a few rounds;
+`flops` counts the operations of a jaxpr, loops included.
 """
 
 from fl_sketch.planning.plan import Plan, Wire, dry_run, plan, wire

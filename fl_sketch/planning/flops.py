@@ -1,7 +1,7 @@
-"""Floating-point operations of a function, counted in its jaxpr.
+"""Counts the floating-point operations of a function in its jaxpr.
 
-XLA's own analysis counts the body of a loop once, and a round is loops: over
-clients, over local steps, over blocks of a sketch.
+XLA's analysis counts the body of a loop once, and a round is made of loops:
+over clients, over local steps, over blocks of a sketch.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import jax
 from jax.extend import core
 import jax.numpy as jnp
 
-# One operation an element of the result.
+# One operation for each element of the result.
 _ELEMENTWISE = frozenset(
   """
   abs acos acosh add add_any asin asinh atan atan2 atanh bessel_i0e bessel_i1e
@@ -22,14 +22,14 @@ _ELEMENTWISE = frozenset(
   tanh
   """.split()
 )
-# One an element of the operand.
+# One for each element of the operand.
 _REDUCTIONS = frozenset(
   """
   argmax argmin cumlogsumexp cummax cummin cumprod cumsum pmax pmin psum
   psum_invariant reduce_max reduce_min reduce_prod reduce_sum
   """.split()
 )
-# Numbers are moved, or made of bits.
+# None: these move numbers, or make them of bits.
 _FREE = frozenset(
   """
   all_gather all_gather_invariant all_to_all bitcast_convert_type
@@ -49,12 +49,12 @@ _CALLS = frozenset(
 
 
 class Flops(NamedTuple):
-  """How many operations, and whether that is all of them.
+  """A number of operations, which is a lower bound if some are uncounted.
 
   Attributes:
-    total: of all devices together.
+    total: operations on all devices together.
     uncounted: primitives that make it a lower bound: a `while`, whose body is
-      counted once, or what has no rule here.
+      counted once, or a primitive without a rule.
   """
 
   total: int
@@ -62,7 +62,7 @@ class Flops(NamedTuple):
 
 
 def count(fn: Callable[..., Any], *args: Any) -> Flops:
-  """The operations of one call of `fn`; nothing is run.
+  """Counts the operations of one call of `fn`, without running it.
 
   A product of [m, k] and [k, n] has 2 m n k; elementwise functions and
   reductions have one an element, a Fourier transform 5 n log2 n, a `scan` its
@@ -74,14 +74,14 @@ def count(fn: Callable[..., Any], *args: Any) -> Flops:
   60
 
   Args:
-    fn: of arrays.
+    fn: a function of arrays.
     *args: its arguments, or `jax.ShapeDtypeStruct` of them.
   """
   return of_jaxpr(jax.make_jaxpr(fn)(*args))
 
 
 def of_jaxpr(jaxpr: Any) -> Flops:
-  """The same of a jaxpr, such as that of `jax.jit(fn).trace(*args)`."""
+  """Counts the operations of a jaxpr, as of `jax.jit(fn).trace(*args)`."""
   jaxpr = getattr(jaxpr, 'jaxpr', jaxpr)
   parts = [_of_equation(eqn) for eqn in jaxpr.eqns]
   uncounted = frozenset().union(*(part.uncounted for part in parts))
@@ -143,12 +143,12 @@ def _is_float(var) -> bool:
 
 
 def _branches(params):
-  """The branches that this backend may take."""
+  """Returns the branches that this backend may take."""
   platforms = params.get('branches_platforms')
   if platforms is None:
     return params['branches']
-  here = jax.default_backend()
-  aliases = {here, 'cuda'} if here == 'gpu' else {here}
+  backend = jax.default_backend()
+  aliases = {backend, 'cuda'} if backend == 'gpu' else {backend}
   named = [i for i, names in enumerate(platforms) if aliases & set(names or ())]
   return [params['branches'][named[0] if named else platforms.index(None)]]
 
@@ -164,7 +164,7 @@ def _convolution(eqn) -> int:
       right[rhs[2 + i]],
       p['lhs_dilation'][i],
     )
-    # Where in the dilated input tap t of output o falls.
+    # Positions of tap t of output o in the dilated input.
     starts = range(0, out[res[2 + i]] * (s := p['window_strides'][i]), s)
     offsets = range(0, taps * (r := p['rhs_dilation'][i]), r)
     at = (o + t - low for o in starts for t in offsets)

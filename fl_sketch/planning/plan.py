@@ -1,7 +1,7 @@
-"""What a run takes, before it starts: memory, bytes on the wire, work, time.
+"""Predicts memory, communication cost, operations and time of a run.
 
-Memory is that of the compiled round, and bytes on the wire are the bills in its
-jaxpr: no client is played for them.
+Memory is that of the compiled round, and communication cost is the bills in its
+jaxpr: neither trains a client.
 """
 
 import contextlib
@@ -23,15 +23,15 @@ from fl_sketch.utils import markdown
 import jax
 import jax.numpy as jnp
 
-_BILLED = 64  # rounds whose bills are read: some sizes come now and then
+_BILLED = 64  # rounds whose bills are read: in some algorithms they differ
 
 
 class Wire(NamedTuple):
-  """Bytes of one participant in each of the first rounds.
+  """Communication cost of one participant in each of the first rounds.
 
   Attributes:
-    up: what it sends.
-    down: the broadcast.
+    up: bytes that it sends.
+    down: bytes that it receives.
   """
 
   up: list[int]
@@ -39,17 +39,17 @@ class Wire(NamedTuple):
 
 
 class Plan(NamedTuple):
-  """What a run takes.
+  """Memory, communication cost, operations and time of a run.
 
   Attributes:
-    memory: in bytes.
-    have: bytes that there are.
-    wire: of one participant.
-    flops: of a round, on all devices together.
+    memory: bytes of the run.
+    have: bytes of the machine.
+    wire: communication cost of one participant.
+    flops: operations of a round, on all devices together.
     parameters: numbers of the model.
     cohort: clients in a round.
     compiling: seconds.
-    seconds: of a round, the median of a dry run; None if there was none.
+    seconds: of a round, the median of a dry run; None without one.
   """
 
   memory: memory_lib.Memory
@@ -62,7 +62,7 @@ class Plan(NamedTuple):
   seconds: float | None = None
 
   def text(self) -> str:
-    """The plan as a Markdown table, in units that people read."""
+    """Formats the plan as a Markdown table."""
     return markdown.table(['what', 'how much'], _lines(self), left=1)
 
 
@@ -71,13 +71,13 @@ def plan(
   mesh: jax.sharding.Mesh | None = None,
   dry_rounds: int = 3,
 ) -> Plan:
-  """Plans a run; what it plays of it leaves no files.
+  """Plans a run; its dry run leaves no files.
 
   Args:
     exp: from `experiment.build`.
-    mesh: over which devices; all of them by default.
-    dry_rounds: dispatches that are timed, after one more; 0 plays none, and so
-      does a plan that does not fit.
+    mesh: the devices of the run; all of them by default.
+    dry_rounds: dispatches to time, after one that is not; 0 skips the dry run,
+      as does a run that does not fit the memory.
   """
   mesh = mesh_lib.cohort_mesh() if mesh is None else mesh
   run = program_lib.program(exp, mesh)
@@ -86,11 +86,11 @@ def plan(
   traced.lower().compile()
   compiling = time.perf_counter() - begun
   work = flops_lib.of_jaxpr(traced.jaxpr)
-  found = program_lib.memory_of(exp, mesh, run)
+  memory = program_lib.memory_of(exp, mesh, run)
   have = memory_lib.available(mesh.local_devices[0])
-  plays = dry_rounds > 0 and not memory_lib.shortfalls(found, have)
+  plays = dry_rounds > 0 and not memory_lib.shortfalls(memory, have)
   return Plan(
-    memory=found,
+    memory=memory,
     have=have,
     wire=wire(exp, mesh),
     flops=work._replace(total=work.total // exp.config.rounds_per_dispatch),
@@ -102,10 +102,10 @@ def plan(
 
 
 def wire(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> Wire:
-  """The bills of the first rounds.
+  """Computes the bills of the first rounds.
 
-  They alone are the results of a function without arguments, so that JAX's
-  elimination of dead code leaves out clients, model and data.
+  They are the only results of a jitted function without arguments, so that
+  dead-code elimination removes clients, model and data.
   """
   cohort_fn = rounds.cohort_step(
     exp.make, mesh, fetch=exp.fetch, lanes_per_step=1
@@ -118,7 +118,7 @@ def wire(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> Wire:
 
   @jax.jit
   def bills():
-    # Bills read counts of the state, and neither model nor data: zeros do.
+    # Bills depend on counters in the state, not on model or data: zeros do.
     first, data = jax.tree.map(
       lambda x: jnp.zeros(x.shape, x.dtype), (state, exp.data)
     )
@@ -143,20 +143,20 @@ def dry_run(
   run: program_lib.Program,
   timed: int,
 ) -> float:
-  """Median seconds of a round, sampling and transfers included.
+  """Measures the median seconds of a round, with sampling and transfers.
 
   Args:
     exp: the experiment.
-    mesh: over which devices.
+    mesh: the devices of the run.
     run: its program.
-    timed: dispatches, after one that is not.
+    timed: dispatches to time, after one that is not.
   """
   each, seconds = exp.config.rounds_per_dispatch, []
   with (
     tempfile.TemporaryDirectory() as folder,
     contextlib.closing(runner_lib.Runner(exp, mesh, folder, run)) as runner,
   ):
-    if exp.guarantee is not None:  # nothing of it is released
+    if exp.guarantee is not None:  # a dry run releases nothing
       runner.use(noise_secret.reproducible(0, 0))
     for i in range(timed + 1):
       begun = time.perf_counter()
@@ -166,29 +166,29 @@ def dry_run(
   return statistics.median(seconds[1:])
 
 
-def _lines(found: Plan):
-  m, wire_bytes = found.memory, found.wire
+def _lines(plan: Plan):
+  m, wire_bytes = plan.memory, plan.wire
   units = memory_lib.units
-  yield 'parameters', f'{found.parameters:,}'
+  yield 'parameters', f'{plan.parameters:,}'
   for name, size in m.held.items():
     if size:
       yield f'{name}, on each of {m.devices} devices', units(size)
   yield 'a round besides, on each', units(m.round)
   yield 'an evaluation besides, on each', units(m.evaluation)
-  yield 'each device at its peak', _of(m.device_peak, found.have.device)
-  yield 'the process at its peak', _of(m.host_peak, found.have.host)
+  yield 'each device at its peak', _of(m.device_peak, plan.have.device)
+  yield 'the process at its peak', _of(m.host_peak, plan.have.host)
   if m.mapped:
     yield 'files that it maps, apart', units(m.mapped)
   for name, sizes in zip(('up', 'down'), wire_bytes, strict=True):
     yield f'{name}, a participant and round', _sizes(sizes)
-    mean = sum(sizes) / len(sizes) * found.cohort / 1e6
-    yield f'{name}, a round of {found.cohort:,}', f'{mean:,.4g} MB'
-  least = 'at least ' if found.flops.uncounted else ''
-  yield 'floating-point operations a round', f'{least}{found.flops.total:.3g}'
-  yield 'to compile', f'{found.compiling:.3g} s'
-  if found.seconds is not None:
-    rate = found.flops.total / found.seconds / 1e9
-    yield 'a round', f'{found.seconds:.3g} s, {least}{rate:.3g} GFLOP/s'
+    mean = sum(sizes) / len(sizes) * plan.cohort / 1e6
+    yield f'{name}, a round of {plan.cohort:,}', f'{mean:,.4g} MB'
+  least = 'at least ' if plan.flops.uncounted else ''
+  yield 'floating-point operations a round', f'{least}{plan.flops.total:.3g}'
+  yield 'to compile', f'{plan.compiling:.3g} s'
+  if plan.seconds is not None:
+    rate = plan.flops.total / plan.seconds / 1e9
+    yield 'a round', f'{plan.seconds:.3g} s, {least}{rate:.3g} GFLOP/s'
 
 
 def _of(need, limit) -> str:

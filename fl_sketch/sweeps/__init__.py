@@ -1,6 +1,6 @@
-"""Many runs of one config, vmapped where their programs agree.
+"""Runs many points of one config, vmapped where they share a program.
 
-`points` lists the points of a grid or of random draws and `run` plays them;
+`points` lists the points of a grid or of random draws and `run` trains them;
 `report`, `lines` and `comparison` make tables and figures of the results.
 """
 

@@ -1,4 +1,4 @@
-"""Many algorithms on one problem: tuned on a small model, run on a large."""
+"""Compares algorithms: each is tuned on a small model and run on a large."""
 
 from collections.abc import Callable, Mapping, Sequence
 import itertools
@@ -17,18 +17,18 @@ _MARKERS = 'os^vD'
 
 
 class Outcome(NamedTuple):
-  """How a contestant did on one partition.
+  """The accuracy and communication cost of one algorithm on one partition.
 
   Attributes:
     values: of the tuned fields.
     mean: of the final test accuracy over seeds; NaN if every seed diverged.
-    error: standard error of it.
-    uplink: bytes that a client sent in a round, in the mean over rounds; 0 if
+    error: standard error of that mean.
+    uplink: bytes that a client sent in a round, averaged over rounds; 0 if
       every seed diverged.
-    total: bytes that all clients sent, likewise.
+    total: bytes that all clients sent; 0 if every seed diverged.
     curve: f64[points, 2], megabytes sent by all and accuracy, means over the
       seeds that did not diverge.
-    diverged: how many did.
+    diverged: number of seeds that diverged.
   """
 
   values: dict[str, Any]
@@ -51,56 +51,56 @@ def run(
   seeds: Sequence[int] = (0, 1, 2),
   data_dir: str | None = None,
 ) -> dict[str, dict[str, Outcome]]:
-  """Tunes every contestant and runs its best point over seeds.
+  """Tunes every contestant (an algorithm) and runs its best point over seeds.
 
-  The folder gets PARTITION/tune/NAME and PARTITION/final/NAME, each of them the
-  folder of a `sweep.run`, table.md and comparison.png. Started again, it goes
-  on with the points that are not finished.
+  The folder gets table.md, comparison.png, PARTITION/tune/NAME and
+  PARTITION/final/NAME, the folders of `sweep.run`. Started again, it resumes
+  with the points that are not finished.
 
   Args:
     config_of: (name, model, partition) -> config fields, `sweep` among them.
     names: of the contestants.
     partitions: of the data over clients.
     folder: of the results.
-    models: to tune on, and to run with the best point.
-    seeds: of the runs; tuning has the config's.
-    data_dir: where tensorflow-datasets keeps its files.
+    models: the model to tune, and the model to run with the best point.
+    seeds: of the runs; tuning uses the config's.
+    data_dir: folder of tensorflow-datasets.
 
   Returns:
-    Partition -> contestant -> how it did.
+    Partition -> contestant -> outcome.
 
   Raises:
-    ConfigError: nothing is to be compared, or a config is wrong.
-    DataError: the dataset is not there.
+    ConfigError: there are no names or no partitions, or a config is wrong.
+    DataError: the dataset is missing.
   """
   root, (small, large) = pathlib.Path(folder), models
   if not names or not partitions:
     raise ValueError(f'Expected {names=} and {partitions=} not to be empty.')
   for parts in itertools.product(names, models, partitions):
     sweep.points(config_of(*parts))  # raises before any time is spent
-  found: dict[str, dict[str, Outcome]] = {}
+  outcomes: dict[str, dict[str, Outcome]] = {}
   for partition in partitions:
-    found[partition] = {}
+    outcomes[partition] = {}
     for name in names:
-      here = root / partition
+      parent = root / partition
       print(f'{partition}, {name}', flush=True)
       tuned = sweep.run(
         config_of(name, small, partition),
-        str(here / 'tune' / name),
+        str(parent / 'tune' / name),
         data_dir=data_dir,
       )
       values = report.settings(tuned)[0].values
       config = {**config_of(name, large, partition), **values}
-      final = here / 'final' / name
+      final = parent / 'final' / name
       rows = sweep.run(
         config | {'sweep': {'seed': tuple(seeds)}},
         str(final),
         data_dir=data_dir,
       )
-      found[partition][name] = _outcome(values, rows, final)
-      (root / 'table.md').write_text(table(found))
-      draw(found, root / 'comparison.png')
-  return found
+      outcomes[partition][name] = _outcome(values, rows, final)
+      (root / 'table.md').write_text(table(outcomes))
+      draw(outcomes, root / 'comparison.png')
+  return outcomes
 
 
 def _outcome(values, rows, folder) -> Outcome:
@@ -129,11 +129,11 @@ def _outcome(values, rows, folder) -> Outcome:
   )
 
 
-def table(found: Mapping[str, Mapping[str, Outcome]]) -> str:
-  """A Markdown table: a line a contestant, the first partition's best first."""
-  first = next(iter(found.values()))
+def table(results: Mapping[str, Mapping[str, Outcome]]) -> str:
+  """Formats outcomes in Markdown, ranked by those of the first partition."""
+  first = next(iter(results.values()))
   head = ['algorithm', 'bytes up', 'all, MB']
-  for partition in found:
+  for partition in results:
     head += [f'{partition}, %', 'at']
   lines = []
   order = sorted(first, key=lambda name: -np.nan_to_num(first[name].mean))
@@ -141,7 +141,7 @@ def table(found: Mapping[str, Mapping[str, Outcome]]) -> str:
     one = first[name]
     mark = algorithms.mark(name)
     line = [f'`{name}`{mark}', f'{one.uplink:,.0f}', f'{one.total / 1e6:,.1f}']
-    for outcomes in found.values():
+    for outcomes in results.values():
       line += _cells(outcomes.get(name))
     lines.append(line)
   note = f'\n{algorithms.NOTE}\n' if any(map(algorithms.mark, order)) else ''
@@ -161,12 +161,12 @@ def _cells(one: Outcome | None) -> list[str]:
 
 
 def draw(
-  found: Mapping[str, Mapping[str, Outcome]], path: pathlib.Path
+  results: Mapping[str, Mapping[str, Outcome]], path: pathlib.Path
 ) -> None:
-  """Draws accuracy against the uplink of all clients, a panel a partition."""
-  fig = figure.Figure(figsize=(8 * len(found), 7), layout='constrained')
-  axes = fig.subplots(1, len(found), squeeze=False)[0]
-  for ax, (partition, outcomes) in zip(axes, found.items(), strict=True):
+  """Draws accuracy against communication cost, one panel per partition."""
+  fig = figure.Figure(figsize=(8 * len(results), 7), layout='constrained')
+  axes = fig.subplots(1, len(results), squeeze=False)[0]
+  for ax, (partition, outcomes) in zip(axes, results.items(), strict=True):
     order = sorted(outcomes, key=lambda n: -np.nan_to_num(outcomes[n].mean))
     for i, name in enumerate(sorted(outcomes)):
       megabytes, accuracy = outcomes[name].curve.T

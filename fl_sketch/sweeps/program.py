@@ -1,4 +1,4 @@
-"""The compiled rounds of points that differ in arrays alone."""
+"""Compiles and runs the points of a sweep that differ only in arrays."""
 
 from collections.abc import Collection
 import math
@@ -15,19 +15,19 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
 
-# The memory of a device that does not report it; the share that points may use.
+# Bytes of a device that does not report its memory; the share for points.
 DEVICE_MEMORY = 8 * 2**30
 MEMORY_SHARE = 0.7
 
 
 class Result(NamedTuple):
-  """How a point ended.
+  """The result of one point.
 
   Attributes:
-    rows: records of its rounds, up to the last that was finite.
-    diverged: whether there are fewer of them than rounds.
+    rows: records of its rounds, up to the last finite one.
+    diverged: whether a round was not finite.
     seconds: this point's share of the time of its chunk.
-    about: fields of its summary beside metrics.
+    about: fields of its summary besides metrics.
   """
 
   rows: list[dict[str, Any]]
@@ -40,12 +40,12 @@ class Program:
   """Compiles and runs points that differ in seeds and hyperparameters.
 
   Args:
-    exp: of one point.
+    exp: the experiment of any point.
     mesh: the devices over which the clients of every point are spread.
     configs: of all points; they may differ in seeds and hyperparameters.
 
   Raises:
-    ValueError: the training data are more than devices may hold.
+    ValueError: the training data are too large to be copied to every device.
   """
 
   def __init__(
@@ -58,14 +58,15 @@ class Program:
     if placement.decide(exp, mesh, row=()).data == 'host':
       raise ValueError(
         f'Expected data of {comms.nbytes(exp.data):,} bytes, copied to every '
-        f'device, to fit MAX_RESIDENT={placement.MAX_RESIDENT:,}: points share '
-        "them there. feed='device' copies them all the same."
+        f'device, to fit MAX_RESIDENT={placement.MAX_RESIDENT:,}; '
+        "feed='device' copies larger data too."
       )
     c = exp.config
     self.config, self.mesh = c, mesh
-    # Of all points and not of a chunk, so that every chunk is one program.
+    # Over all points, not those of a chunk: chunks then share one program.
     self._private = exp.guarantee is not None
-    # Private points draw their own cohorts, unless from a seed of the noise.
+    # Each private point has its secret, and so other cohorts, but for a
+    # noise_seed.
     self._one_seed = len({(c.seed, c.noise_seed) for c in configs}) == 1
     self._one_seed &= not self._private or c.noise_seed is not None
     self._one_key = len({c.key_seed for c in configs}) == 1
@@ -81,19 +82,19 @@ class Program:
 
     def init(hyper, params):
       state = rounds.init(exp.make(hyper), params, c.population)
-      # Copies, or jit would return the buffers of the parameters.
+      # A copy: jit would return the buffers of the parameters.
       return jax.tree.map(jnp.copy, state)
 
     self._init = init
 
   def most_points(self, exp: experiment.Experiment) -> int:
-    """How many points to run at once on the devices of the mesh."""
+    """The number of points to run at once on the devices of the mesh."""
     if self.mesh.devices.flat[0].platform == 'cpu':
       return 1
     return self.points_that_fit(exp)
 
   def points_that_fit(self, exp: experiment.Experiment) -> int:
-    """The points whose rounds fit the memory of a device, at least one."""
+    """The number of points whose rounds fit a device's memory, at least 1."""
     one = [exp]
     step = self._step(one)
     key, roots = self._key(one), [0 if self._private else None]
@@ -119,13 +120,13 @@ class Program:
     bar: progress_lib.Progress,
     secrets: list[noise_secret.Secret] | None = None,
   ) -> list[Result]:
-    """Runs points at once.
+    """Runs a chunk of points at once, vmapped if there are several.
 
     Args:
       exps: of the points.
-      count: how many of them, the first, have results; others fill a chunk.
-      bar: advances by a round for every round of these.
-      secrets: of private points, one each.
+      count: the first `count` points have results; the others are padding.
+      bar: advances by a round for every round of the first.
+      secrets: one for each point of a private sweep.
     """
     c, begun = self.config, time.monotonic()
     step = self._step(exps)
@@ -140,7 +141,7 @@ class Program:
     while done < c.rounds and not all(t.diverged for t in tracks):
       placed, cohorts = self._cohorts(exps, done, roots)
       state, metrics = step(hyper, state, placed, key, *rest)
-      # The rounds just dispatched run while those before them are entered.
+      # The devices play these rounds while the previous ones are recorded.
       _enter(tracks, pending, bar)
       pending = cohorts, metrics
       done += c.rounds_per_dispatch
@@ -155,13 +156,13 @@ class Program:
     return [Result(t.rows, t.diverged, seconds, t.about) for t in tracks]
 
   def _step(self, exps):
-    """The jitted rounds of as many points; cohorts and key may be shared."""
+    """Jits a dispatch for all points, which may share cohorts and key."""
     shared = (None if one else 0 for one in (self._one_seed, self._one_key))
     axes = 0, 0, *shared, None, *[0] * self._private
     return self._jitted(self._round_fn, len(exps), axes, donate_argnums=1)
 
   def _start(self, exps):
-    """(hyperparameters, state before the first round) of the points."""
+    """Returns hyperparameters and first states of the points, stacked."""
     starts = _stacked([(exp.hyper, exp.params) for exp in exps], jnp)
     starts = mesh_lib.place(self.mesh, starts)
     whole = mesh_lib.replicated(self.mesh)
@@ -169,7 +170,7 @@ class Program:
     return starts[0], init(*starts)
 
   def _jitted(self, fn, points, axes, **options):
-    """Jits fn, of one point or vmapped over more, once for each number."""
+    """Jits fn for one point, or vmapped over several; cached by number."""
     if (fn, points) not in self._programs:
       many = fn if points == 1 else jax.vmap(fn, axes)
       self._programs[fn, points] = jax.jit(many, **options)
@@ -181,7 +182,7 @@ class Program:
     return mesh_lib.place(self.mesh, _stacked(keys, jnp))
 
   def _cohorts(self, exps, done, roots):
-    """The cohorts of the next dispatch: placed, and on the host by point."""
+    """Returns the cohorts of a dispatch: on the mesh, and by point on host."""
     draws = [(e.config.seed, root) for e, root in zip(exps, roots, strict=True)]
     samples = dict(zip(draws, [exp.sample for exp in exps], strict=True))
     per_dispatch = range(done, done + self.config.rounds_per_dispatch)
@@ -216,7 +217,7 @@ class _Track:
     """Adds the record of one more round."""
     if self.diverged:
       return
-    # Whether a private run goes on must not depend on what has no noise.
+    # The training loss has no noise: stopping a private run by it would leak.
     finite = self._private or math.isfinite(metrics['train_loss'])
     try:
       record = self._log.record(len(self.rows), cohort, metrics)
@@ -227,7 +228,7 @@ class _Track:
     self.diverged = not finite
 
   def evaluated(self, row):
-    """Adds test metrics to the last round."""
+    """Adds test metrics to the record of the last round."""
     if self.diverged:
       return
     self.diverged = not all(math.isfinite(v) for v in row.values())
@@ -237,13 +238,13 @@ class _Track:
       self.rows[-1] |= row
 
   def shown(self):
-    """The last row, for the progress bar."""
+    """The last record, for the progress bar."""
     nothing = {'total_uplink_bytes': 0, 'total_downlink_bytes': 0}
     return self.rows[-1] if self.rows else {'train_loss': math.nan} | nothing
 
 
 def _stacked(trees, xp):
-  """Leaves with a new leading axis; a lone tree stays as it is."""
+  """Stacks trees along a new leading axis; a single tree stays unstacked."""
   if len(trees) == 1:
     return trees[0]
   return jax.tree.map(lambda *xs: xp.stack(xs), *trees)

@@ -1,4 +1,4 @@
-"""The folder of a sweep: its points, its best setting, table and picture."""
+"""Writes the folder of a sweep: records, best setting, table and figure."""
 
 import json
 import math
@@ -18,14 +18,14 @@ _MANY = 12  # values of a field; with more, a heat-map would have tiny cells
 
 
 class Setting(NamedTuple):
-  """Points that differ in their seeds alone.
+  """The mean over points that differ only in their seeds.
 
   Attributes:
-    values: of the swept fields, the seeds apart.
+    values: of the swept fields other than seeds.
     mean: of the metric over the points that did not diverge; NaN for none.
-    error: standard error of that mean; NaN for less than two points.
-    points: how many there are.
-    diverged: how many of these did.
+    error: standard error of that mean; NaN for fewer than two points.
+    points: number of points.
+    diverged: number of points that diverged.
   """
 
   values: Row
@@ -36,14 +36,14 @@ class Setting(NamedTuple):
 
 
 def metric_of(rows: list[Row]) -> str:
-  """What points are ranked by: test accuracy, or else a loss."""
+  """The metric that ranks points: test accuracy, or else a loss."""
   return next((m for m in _METRICS if any(m in r for r in rows)), 'train_loss')
 
 
 def settings(rows: list[Row]) -> list[Setting]:
-  r"""Mean and standard error :math:`s / \sqrt n` over seeds, best first.
+  r"""Computes mean and error :math:`s / \sqrt n` over seeds, best first.
 
-  Those of which a point diverged come last.
+  Settings with a diverged point come last.
 
   >>> rows = [dict(values={'seed': s}, train_loss=s, diverged=False)
   ...   for s in (1, 3)]
@@ -54,40 +54,40 @@ def settings(rows: list[Row]) -> list[Setting]:
     rows: of points.jsonl.
   """
   metric = metric_of(rows)
-  found: dict[str, tuple[Row, list[Row]]] = {}
+  groups: dict[str, tuple[Row, list[Row]]] = {}
   for row in rows:
     seeds = config_checks.SEEDS
     values = {k: v for k, v in row['values'].items() if k not in seeds}
-    found.setdefault(json.dumps(values), (values, []))[1].append(row)
-  made = []
-  for values, own in found.values():
-    x = np.array([row[metric] for row in own if not row['diverged']], float)
-    made.append(
+    groups.setdefault(json.dumps(values), (values, []))[1].append(row)
+  averages = []
+  for values, members in groups.values():
+    x = np.array([row[metric] for row in members if not row['diverged']], float)
+    averages.append(
       Setting(
         values,
         mean=float(x.mean()) if x.size else math.nan,
         error=float(x.std(ddof=1) / x.size**0.5) if x.size > 1 else math.nan,
-        points=len(own),
-        diverged=len(own) - x.size,
+        points=len(members),
+        diverged=len(members) - x.size,
       )
     )
   sign = -1 if _METRICS[metric] is max else 1
   return sorted(
-    made, key=lambda s: (math.isnan(s.mean), s.diverged, sign * s.mean)
+    averages, key=lambda s: (math.isnan(s.mean), s.diverged, sign * s.mean)
   )
 
 
 def table(rows: list[Row]) -> str:
-  """A Markdown table with one line a setting, best first."""
+  """Formats settings as a Markdown table, best first."""
   metric = metric_of(rows)
-  found = settings(rows)
-  names = list(found[0].values)
-  seeds = max(s.points for s in found) > 1
-  diverged = any(s.diverged for s in found)
+  ranking = settings(rows)
+  names = list(ranking[0].values)
+  seeds = max(s.points for s in ranking) > 1
+  diverged = any(s.diverged for s in ranking)
   head = [*names, metric.replace('_', ' ')]
   head += ['± standard error', 'seeds'] * seeds + ['diverged'] * diverged
   lines = []
-  for s in found:
+  for s in ranking:
     line = [shown(value) for value in s.values.values()] + [_number(s.mean)]
     line += [_number(s.error), str(s.points)] * seeds
     lines.append(line + [str(s.diverged)] * diverged)
@@ -95,15 +95,15 @@ def table(rows: list[Row]) -> str:
 
 
 def sentence(rows: list[Row]) -> str:
-  """The best setting in one line."""
-  found, metric = settings(rows), metric_of(rows)
-  best, diverged = found[0], sum(row['diverged'] for row in rows)
+  """Describes the best setting in one sentence."""
+  ranking, metric = settings(rows), metric_of(rows)
+  best, diverged = ranking[0], sum(row['diverged'] for row in rows)
   start = f'{len(rows)} points, {diverged} diverged'
   if diverged == len(rows):
     return f'{start}: none stayed finite. The table is in'
   values = ', '.join(f'{k}={shown(v)}' for k, v in best.values.items())
   error = '' if math.isnan(best.error) else f' ± {_number(best.error)}'
-  end = 'Table and picture are in' if _varied(found) else 'The table is in'
+  end = 'Table and picture are in' if _varied(ranking) else 'The table is in'
   return (
     f'{start}. Best: {values or "all seeds"}: '
     f'{metric} {_number(best.mean)}{error}. {end}'
@@ -111,7 +111,7 @@ def sentence(rows: list[Row]) -> str:
 
 
 def shown(value: Any) -> str:
-  """A value of a swept field, as tables and labels have it."""
+  """Formats a value of a swept field for tables and labels."""
   return f'{value:.4g}' if isinstance(value, float) else str(value)
 
 
@@ -120,25 +120,24 @@ def _number(value) -> str:
 
 
 def picture(rows: list[Row]) -> figure.Figure | None:
-  """One field as a curve, two as a heat-map; None without fields or numbers.
+  """Draws one field as a curve, two as a heat map; None if there is no number.
 
-  Of more than two fields, those with the most values; at each of their values
-  the best over the others. Settings that do not fill the grid of both, as drawn
-  ones, are points with the metric as their colour, and crosses if they
-  diverged.
+  Of more than two fields it shows the two with most values, at the best values
+  of the others. Settings that do not fill a grid, such as random draws, are
+  points coloured by the metric, or crosses if they diverged.
 
   Args:
     rows: of points.jsonl.
   """
-  found, metric = settings(rows), metric_of(rows)
-  varied = _varied(found)
+  ranking, metric = settings(rows), metric_of(rows)
+  varied = _varied(ranking)
   if not varied:
     return None
   over = ', best over the other fields' if len(varied) > 2 else ''
   label = metric.replace('_', ' ') + over
   values = dict(list(varied.items())[:2])
   unique: dict[str, Setting] = {}
-  for s in found:
+  for s in ranking:
     unique.setdefault(json.dumps([s.values[k] for k in values]), s)
   best = list(unique.values())
   ax = reporting.new_axes(*[*values, label][:2])
@@ -156,11 +155,11 @@ def picture(rows: list[Row]) -> figure.Figure | None:
   return ax.get_figure(root=True)
 
 
-def _varied(found: list[Setting]) -> dict[str, list]:
-  """The fields of several values, most first; none if no mean is a number."""
+def _varied(ranking: list[Setting]) -> dict[str, list]:
+  """Fields with several values, most first; none if every mean is NaN."""
   varied = {}
-  for name in () if math.isnan(found[0].mean) else found[0].values:
-    distinct = {json.dumps(s.values[name]): s.values[name] for s in found}
+  for name in () if math.isnan(ranking[0].mean) else ranking[0].values:
+    distinct = {json.dumps(s.values[name]): s.values[name] for s in ranking}
     if len(distinct) > 1:
       values = list(distinct.values())
       varied[name] = sorted(values) if _are_numbers(values) else values
@@ -171,14 +170,14 @@ def _are_numbers(values) -> bool:
   return all(type(v) in (int, float) for v in values)
 
 
-def _places(axis, values, own) -> list:
-  """Where some of a field's values stand on an axis, which is made for it."""
+def _places(axis, values, subset) -> list:
+  """Sets up an axis for a field; returns the positions of some values."""
   if not _are_numbers(values):
     axis.set_ticks(range(len(values)), [str(v) for v in values])
-    return [values.index(v) for v in own]
+    return [values.index(v) for v in subset]
   if 0 < 10 * min(values) < max(values):
     axis.axes.set(**{f'{axis.axis_name}scale': 'log'})
-  return own
+  return subset
 
 
 def _curve(ax, best, fields):
@@ -221,14 +220,14 @@ def _scatter(ax, best, values, colours):
 
 
 class Files(workdir.Records):
-  """Files of a sweep: its records, a folder of each point, and its report.
+  """Writes the files of a sweep: records, a folder for each point, a report.
 
   Args:
-    folder: made if it is not there.
-    config: must be that of the config.json that is there.
+    folder: created if it does not exist.
+    config: must equal an existing config.json.
 
   Raises:
-    WorkdirError: it is not; the message names the fields.
+    WorkdirError: it does not; the message names the fields.
   """
 
   def __init__(self, folder: str | os.PathLike, config: config_lib.Config):
@@ -253,20 +252,20 @@ class Files(workdir.Records):
         run.write(row)
     run.close()
     for metric, best in _METRICS.items():
-      seen = [row[metric] for row in result.rows if metric in row]
-      if seen and metric != 'train_loss':
-        last[f'best_{metric}'] = best(seen)
+      series = [row[metric] for row in result.rows if metric in row]
+      if series and metric != 'train_loss':
+        last[f'best_{metric}'] = best(series)
     run.summarize(last, diverged=result.diverged, **result.about)
     row = {'point': number, 'values': values} | last
     row |= {'diverged': result.diverged, 'seconds': round(result.seconds, 3)}
     self.add(number, row)
 
   def report(self, rows: list[Row]):
-    """Writes table.md, sweep.json and, where a field is swept, sweep.png."""
-    found, metric = settings(rows), metric_of(rows)
+    """Writes table.md, sweep.json and, if there is a figure, sweep.png."""
+    ranking, metric = settings(rows), metric_of(rows)
     best = {
       k: None if isinstance(v, float) and math.isnan(v) else v
-      for k, v in found[0]._asdict().items()
+      for k, v in ranking[0]._asdict().items()
     }
     summary = {
       'metric': metric,

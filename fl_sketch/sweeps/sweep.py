@@ -1,8 +1,8 @@
-"""Many runs of one config: every point of a grid, or of random draws.
+"""Runs a sweep of one config: every point of a grid, or of random draws.
 
-Points that differ in hyperparameters and seeds alone share one program, in
-which they run one after another or, vmapped, at once. All else changes shapes:
-it loops outside.
+Points that differ only in hyperparameters and seeds share one program, in which
+they run one after another or, vmapped, at once. Other fields change shapes: a
+loop compiles a program for each of their values.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,10 +39,10 @@ class Point(NamedTuple):
 
 @checked()
 def points(config: Mapping[str, Any] | Config) -> list[Point]:
-  r"""The product of all that a config's `sweep` lists; seeds vary fastest.
+  r"""Lists the points of a config's `sweep`; seeds vary fastest.
 
   A field has a tuple of values, or a range {'low': l, 'high': h} from which
-  ``sweep['draws']`` settings are drawn, all ranges together:
+  ``sweep['draws']`` settings are drawn, jointly for all ranges:
   :math:`\exp U(\log l, \log h)`, to four digits.
 
   >>> sweep = {'client_lr': (0.1, 0.3), 'sketch': {'size': (30, 60)}}
@@ -54,8 +54,8 @@ def points(config: Mapping[str, Any] | Config) -> list[Point]:
     config: a `Config`, or its fields.
 
   Raises:
-    ConfigError: nothing is swept, a field is unknown or out of range, or draws
-      and ranges do not belong together; the message names the field.
+    ConfigError: no field is swept, a field is unknown or out of range, or there
+      are draws without ranges or ranges without draws; names the field.
   """
   c = config if isinstance(config, Config) else Config.from_mapping(config)
   swept = dict(c.sweep or {})
@@ -80,16 +80,16 @@ def points(config: Mapping[str, Any] | Config) -> list[Point]:
     for name, values in axes.items()
     if name not in ranges
   ]
-  found = []
+  grid = []
   for some, rest in itertools.product(drawn, itertools.product(*listed)):
     values = some | dict(rest)
     values = {name: values[name] for name in axes}
-    found.append(Point(values, _replace(c, values)))
-  return found
+    grid.append(Point(values, _replace(c, values)))
+  return grid
 
 
 def _checked(name, values):
-  """The values of one field, if they are some and distinct."""
+  """Returns the values of one field; refuses an empty or repeated list."""
   if not isinstance(values, tuple | list):
     raise ValueError(f'Expected sweep.{name}={values!r} to be a tuple.')
   if not values or len({str(v) for v in values}) < len(values):
@@ -100,7 +100,7 @@ def _checked(name, values):
 
 
 def _draw(ranges, draws):
-  """Settings of the ranged fields; more draws begin with the same ones."""
+  """Draws values of the ranged fields; more draws extend the same sequence."""
   if not isinstance(draws, int) or draws < 1:
     raise ValueError(f'Expected sweep.draws={draws!r} >= 1.')
   if not ranges:
@@ -147,38 +147,38 @@ def run(
   points_per_program: int | None = None,
   progress: bool = True,
 ) -> list[dict[str, Any]]:
-  """Runs every point, or goes on where an earlier start ended.
+  """Runs every point of a sweep, or resumes with those not finished.
 
   The folder gets config.json, points.jsonl, points/NUMBER/, sweep.json,
-  table.md and, where a field beside the seeds is swept, sweep.png. Of each
-  point there are config.json, metrics.jsonl and summary.json as
-  `training.train` leaves them, but without `seconds` and `parameters`; the
-  summary has its best test metrics and whether it `diverged`. Stopped, a sweep
-  loses the points that run at that moment. A point that diverges keeps its last
-  finite numbers and stops no other.
+  table.md and, if a field other than seeds is swept, sweep.png. Each point gets
+  config.json, metrics.jsonl and summary.json as `training.train` writes them,
+  but without `seconds` and `parameters`; the summary adds its best test metrics
+  and whether it `diverged`. A sweep that is stopped loses the points that are
+  running. A point that diverges keeps its last finite numbers and stops no
+  other.
 
   Args:
     config: a `Config`, or its fields, with a `sweep`.
     folder: of the results.
-    data_dir: where tensorflow-datasets keeps its files.
-    points_per_program: how many run at once; None is one on a CPU, which
-      vmapped points make slower, and elsewhere what fits the device's memory.
+    data_dir: folder of tensorflow-datasets.
+    points_per_program: points that run at once; None is one on a CPU, where
+      vmapped points are slower, and elsewhere what fits the device's memory.
     progress: whether to show a bar on stderr.
 
   Returns:
     The rows of points.jsonl: of each point its `values`, last metrics, best
     test metric, exact total bytes, `diverged`, and `seconds`, its share of the
-    time that it and those beside it took.
+    time of its chunk.
 
   Raises:
     ConfigError: the config is wrong, the data is too large for a device, or
       there are several processes.
-    DataError: the dataset is not there, or cannot be read.
-    WorkdirError: the folder holds something else, or another process uses it.
+    DataError: the dataset is missing, or cannot be read.
+    WorkdirError: the folder holds another sweep, or another process uses it.
   """
   if jax.process_count() > 1:
     raise ValueError(
-      f'Expected processes={jax.process_count()} == 1: a sweep runs in one.'
+      f'Expected processes={jax.process_count()} == 1 for a sweep.'
     )
   c = config if isinstance(config, Config) else Config.from_mapping(config)
   if points_per_program is not None and points_per_program < 1:
@@ -202,18 +202,18 @@ def run(
 
 
 def groups(todo: list[Point]) -> Iterator[list[int]]:
-  """The numbers of the points that one program can run, program by program."""
-  found: dict[str, list[int]] = {}
+  """Yields, for each program, the numbers of the points that it can run."""
+  by_program: dict[str, list[int]] = {}
   for i, point in enumerate(todo):
     fields = dataclasses.asdict(point.config)
     for name in _array_fields(point.config):
-      fields[name] = fields[name] is None  # None is another program
-    found.setdefault(json.dumps(fields, sort_keys=True), []).append(i)
-  yield from found.values()
+      fields[name] = fields[name] is None  # None changes the program
+    by_program.setdefault(json.dumps(fields, sort_keys=True), []).append(i)
+  yield from by_program.values()
 
 
 def _array_fields(c: Config) -> set[str]:
-  """The fields that are arrays to a program."""
+  """The config fields that a program takes as arrays."""
   names = {*algorithms.Hyper._fields, *SEEDS}
   if c.final_server_lr is not None:
     names.remove('server_lr')  # the schedule decays relative to it
@@ -230,9 +230,9 @@ def _run_group(todo, group, files, data_dir, points_per_program, bar):
   exps = {first.config.seed: first}
 
   def prepared(i):
-    """The experiment of a point; those of equal seed differ in numbers."""
+    """The experiment of a point; those of equal seed share all but numbers."""
     c = todo[i].config
-    if c.seed not in exps:  # the data are the same, and large
+    if c.seed not in exps:  # every seed shares the data, which are large
       exps[c.seed] = experiment.build(c, data_dir)._replace(data=first.data)
     return experiment.reconfigured(exps[c.seed], c)
 
@@ -248,9 +248,11 @@ def _run_group(todo, group, files, data_dir, points_per_program, bar):
     chunk = group[start : start + size]
     if files.rows.keys() >= set(chunk):
       continue
-    # The last chunk is filled up, so that it needs no program of its own.
+    # Padding the last chunk avoids compiling a program for its size.
     filled = chunk + chunk[-1:] * (size - len(chunk))
-    own = first.guarantee and [secret(i) for i in filled]
-    results = program.run([prepared(i) for i in filled], len(chunk), bar, own)
+    secrets = first.guarantee and [secret(i) for i in filled]
+    results = program.run(
+      [prepared(i) for i in filled], len(chunk), bar, secrets
+    )
     for i, result in zip(chunk, results, strict=True):
       files.finish(i, todo[i].values, todo[i].config, result)

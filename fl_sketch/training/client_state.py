@@ -126,7 +126,7 @@ class OnHost:
     return state
 
   def _places(self, ids):
-    """Positions of clients' rows, 0 for other processes'; which are local."""
+    """Positions of clients' state, 0 if not local; which are local."""
     place = np.asarray(ids, np.int64) - self._clients.start
     held = (place >= 0) & (place < len(self._clients))
     return np.where(held, place, 0), held

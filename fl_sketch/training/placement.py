@@ -59,7 +59,7 @@ def decide(
   if clients == 'host' and c.rounds_per_dispatch > 1:
     raise PlacementError(
       f'Expected rounds_per_dispatch={c.rounds_per_dispatch} to be 1: '
-      "clients' rows, which stay on the host, travel between rounds."
+      'client state, which stays on the host, travels between rounds.'
     )
   return Placement(data, clients, c.server_state)
 

@@ -167,7 +167,7 @@ def _placements(exp, mesh, memory) -> Iterator[tuple[str, str]]:
   """Config fields that move arrays off the devices, or shard them."""
   if memory.held['training data']:
     yield 'feed', 'host'
-  c, rows = exp.config, memory.held["clients' rows"]
+  c, rows = exp.config, memory.held['client state']
   if rows and c.client_state != 'host' and c.rounds_per_dispatch == 1:
     yield 'client_state', 'host'
   whole = c.server_state == 'replicated'

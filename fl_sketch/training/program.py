@@ -151,7 +151,7 @@ def held(run: Program) -> dict[str, int]:
   return {
     'model': model,
     "server's state": _share(state) - model - rows,
-    "clients' rows": rows,
+    'client state': rows,
     'training data': _share(data),
     'batches': 2 * _share(cohort),  # of this round and of the next
     'test data': _share(run.test),

@@ -87,7 +87,7 @@ def test_what_lies_on_a_device(safl, planned):
   assert held['model'] == 4 * D
   # Two moments, and the counts of rounds and of bytes.
   assert 0 < held["server's state"] - 2 * 4 * D <= 32
-  assert held["clients' rows"] == 0
+  assert held['client state'] == 0
   assert held['training data'] == comms.nbytes(safl.data)
   lane = 4 + 4 + 4 * BATCH  # id, weight, indices
   assert held['batches'] == 2 * COHORT // 2 * lane
@@ -109,10 +109,10 @@ def held_of(exp):
 
 def test_rows_of_clients_lie_where_the_config_wants_them(scaffold):
   host = built(**SCAFFOLD, client_state='host', feed='host')
-  assert held_of(scaffold)["clients' rows"] == POPULATION * 4 * D
+  assert held_of(scaffold)['client state'] == POPULATION * 4 * D
   assert program_lib.mapped(scaffold, program_of(scaffold)) == 0
   held = held_of(host)
-  assert held["clients' rows"] == COHORT // 2 * 4 * D
+  assert held['client state'] == COHORT // 2 * 4 * D
   assert program_lib.mapped(host, program_of(host)) == POPULATION * 4 * D
   assert held['training data'] == 0
   lane = 4 + 4 + BATCH * (64 + 4)  # pixels and labels instead of indices
@@ -197,7 +197,7 @@ def test_the_text_of_a_plan(planned):
   rows = dict(line[2:-2].split(' | ') for line in lines)
   assert rows['parameters'] == f'{D}'
   assert rows['model, on each of 2 devices'] == '2.4 KiB'
-  assert "clients' rows, on each of 2 devices" not in rows
+  assert 'client state, on each of 2 devices' not in rows
   assert rows['the process at its peak'].endswith(' of 64.0 GiB')
   assert rows['up, a participant and round'] == '64 floats (256 bytes)'
   assert rows['up, a round of 20'] == '0.00512 MB'
@@ -269,7 +269,7 @@ def invented(exp, mesh, run=None, like=None):
     on_host=False,
     held={
       'training data': 0 if c.feed == 'host' else 100,
-      "clients' rows": 10 if c.client_state == 'host' else 300,
+      'client state': 10 if c.client_state == 'host' else 300,
       "server's state": 100 if c.server_state == 'sharded' else 200,
     },
     round=50 * (exp.lanes_per_step or COHORT // 2) + 10 * lanes,
