@@ -9,14 +9,14 @@ from absl import app, flags, logging
 from fl_sketch.rounds import processes
 import jax
 
-STOPPED = 75  # EX_TEMPFAIL: told to stop, and the same command goes on
+STOPPED = 75  # EX_TEMPFAIL: stopped by a signal; the same command resumes
 
 
 def parse_flags(argv):
-  """Parses the flags; a config field that is not there ends with its message.
+  """Parses the flags; ends with a message if a config field cannot be set.
 
-  For `app.run(main, flags_parser=parse_flags)`: config flags raise errors of
-  Python where others raise errors of absl.
+  For `app.run(main, flags_parser=parse_flags)`, which does not catch the errors
+  of config flags.
   """
   try:
     return app.parse_flags_with_usage(argv)
@@ -25,9 +25,9 @@ def parse_flags(argv):
 
 
 def begin(argv):
-  """Refuses stray arguments; quiets what libraries report of every step.
+  """Refuses unknown arguments; hides the libraries' log of every step.
 
-  --verbosity shows it all the same.
+  --verbosity shows it.
   """
   if len(argv) > 1:
     raise app.UsageError(f'Unknown arguments: {argv[1:]}')
@@ -36,21 +36,23 @@ def begin(argv):
 
 
 def refuse(error: Exception) -> NoReturn:
-  """Ends with the message of what is being handled: it says what to change."""
+  """Ends the program with the message of an error, without its traceback."""
   logging.debug('Traceback, shown by --verbosity=1:', exc_info=True)
   message = f'{type(error).__name__}: {error}'
-  if jax.distributed.is_initialized():  # at exit it would wait for the others
+  if (
+    jax.distributed.is_initialized()
+  ):  # sys.exit would wait for other processes
     _end(message)
   sys.exit(message)
 
 
 def leave(error: Exception) -> NoReturn:
-  """Ends one of several processes, at once: it must not wait for the others."""
+  """Ends one of several processes at once, without waiting for the others."""
   message = ''.join(traceback.format_exception(error))
   if processes.is_peer_lost(error):
     message += (
       '\nAnother process is gone, so that this one cannot go on. Start all of '
-      'them again: the same command goes on from the last checkpoint.'
+      'them again: the same command resumes from the last checkpoint.'
     )
   _end(message)
 

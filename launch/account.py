@@ -2,10 +2,10 @@
 
   python -m launch.account --config=configs/NAME.py [--workdir=DIR] [--audit]
 
-Prints the privacy statement of the run without its sweep, and epsilon over the
+Prints the privacy statement of a run (ignoring its sweep) and epsilon over the
 rounds; writes privacy.json and epsilon.png into a workdir. --audit attacks the
-mechanism: canaries go through the rounds of the config's own algorithm, on a
-small model; with a workdir it draws audit.png.
+mechanism with canaries, by rounds of the config's algorithm on a small model;
+with a workdir it draws audit.png.
 """
 
 import pathlib
@@ -21,7 +21,7 @@ from launch import errors
 from ml_collections import config_flags
 
 _CONFIG = config_flags.DEFINE_config_file('config', lock_config=True)
-_WORKDIR = flags.DEFINE_string('workdir', None, 'Where files go, if anywhere.')
+_WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the files, if any.')
 _DATA_DIR = flags.DEFINE_string(
   'data_dir', None, 'Where tensorflow-datasets keeps its files.'
 )
@@ -35,7 +35,7 @@ flags.mark_flags_as_required(['config'])
 
 
 def main(argv):
-  """Accounts for a config, and audits it if asked to."""
+  """Prints the account of a config, and its audit with --audit."""
   launch.begin(argv)
   devices.start()
   folder = None if _WORKDIR.value is None else pathlib.Path(_WORKDIR.value)
@@ -43,7 +43,7 @@ def main(argv):
     fields = _CONFIG.value.to_dict() | {'sweep': None}
     c = config.Config.from_mapping(fields)
     guarantee = experiment.account(c, _DATA_DIR.value)
-  except errors.REFUSALS as e:
+  except errors.USER_ERRORS as e:
     launch.refuse(e)
   epsilons = privacy_report.curve(guarantee, c.rounds)
   print(privacy_report.text(guarantee, epsilons))
@@ -56,7 +56,7 @@ def main(argv):
     options = {'samples': _SAMPLES.value, 'data': _DATA_DIR.value}
     try:
       result = config_audit.audit_config(c, **options)
-    except errors.REFUSALS as e:
+    except errors.USER_ERRORS as e:
       launch.refuse(e)
     print(result.text())
     if folder is not None:

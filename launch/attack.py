@@ -28,7 +28,7 @@ def main(argv):
   try:
     c = settings.AttackConfig.from_mapping(_CONFIG.value.to_dict())
     rows = campaign.run(c, str(_WORKDIR.value), _DATA_DIR.value)
-  except errors.REFUSALS as e:
+  except errors.USER_ERRORS as e:
     launch.refuse(e)
   print(report.table(rows))
   print('Table and pictures are in', _WORKDIR.value)

@@ -8,13 +8,13 @@
 training loop; with --peers also of the hand-written loops in that folder
 (bench_jax.py and, where PyTorch is installed, bench_torch.py).
 
-`sketch` prints milliseconds of every operator's sketch and desketch, beside
+`sketch` prints milliseconds of every operator's sketch and desketch, next to
 those of reading and copying the same numbers and of libraries that do the same
 work, and writes them and their curves to --out.
 
 `scale` prints how the time of a round grows with clients, parameters, the size
 of a sketch, devices and the population: slopes, expected and measured. On a
-CPU each device works with one thread, so that there is something to share.
+CPU each device has one thread, so that more devices use more cores.
 """
 
 import json
@@ -36,15 +36,15 @@ import jax
 import tqdm
 
 _REPEATS = flags.DEFINE_integer(
-  'repeats', None, 'Times each contestant runs; 7 sketches, else 5 if unset.'
+  'repeats', None, 'Runs of each contestant; if unset 7 of sketches, else 5.'
 )
 # round
 _WORKLOAD = flags.DEFINE_enum(
-  'workload', None, list(workloads.WORKLOADS), 'Which; both if unset.'
+  'workload', None, list(workloads.WORKLOADS), 'Workload; both if unset.'
 )
 _PEERS = flags.DEFINE_string('peers', None, 'Folder of hand-written loops.')
 _TIMED = flags.DEFINE_integer('timed', 20, 'Timed rounds in each of them.')
-_VARIANT = flags.DEFINE_string('variant', 'fedavg', 'Of a worker.')
+_VARIANT = flags.DEFINE_string('variant', 'fedavg', 'Variant of a worker.')
 # sketch
 _DIMS = flags.DEFINE_list(
   'dims',
@@ -58,10 +58,10 @@ _CLIENTS = flags.DEFINE_list(
   'clients', ['1', '32'], 'Numbers of clients at once.'
 )
 _OPERATORS = flags.DEFINE_list(
-  'operators', list(contestants.OPERATORS), 'Which take part.'
+  'operators', list(contestants.OPERATORS), 'Operators to measure.'
 )
 _LIBRARIES = flags.DEFINE_bool(
-  'libraries', True, 'Whether NumPy, SciPy, scikit-learn, PyTorch take part.'
+  'libraries', True, 'Also measures NumPy, SciPy, scikit-learn, PyTorch.'
 )
 _MEMORY = flags.DEFINE_float(
   'memory_gib', 1.0, 'Points whose input is larger are left out.'
@@ -71,14 +71,14 @@ _OUT = flags.DEFINE_string(
 )
 # scale
 _QUICK = flags.DEFINE_bool('quick', False, 'Fewer and smaller points.')
-_AXES = flags.DEFINE_list('axes', None, 'Which; all if unset.')
+_AXES = flags.DEFINE_list('axes', None, 'Axes to measure; all if unset.')
 
 
 def main(argv):
-  """Runs one comparison, or one worker of it."""
+  """Runs one benchmark, or one worker process of it."""
   logging.set_verbosity(logging.WARNING)
   if argv[1:] == ['sketch']:
-    # One device, so that a lone sketch has every core.
+    # One device, so that a single sketch uses every core.
     devices.start(cpu_devices=1)
     _compare_sketches()
   elif argv[1:] == ['scale']:

@@ -1,10 +1,10 @@
-"""Compares every algorithm on MNIST at matched uplink bytes.
+"""Compares every algorithm on MNIST at matched communication cost (uplink).
 
   python -m launch.compare --data_dir=DIR --workdir=runs/comparison
 
 Tunes each contestant of configs/mnist_comparison.py on an MLP, runs its best
-point with LeNet-5 over three seeds, and leaves table.md and comparison.png.
-Started again with the same workdir it goes on with what is not finished.
+point with LeNet-5 over three seeds, and writes table.md and comparison.png.
+Started again with the same workdir it resumes with the unfinished points.
 """
 
 from absl import app, flags
@@ -22,7 +22,7 @@ _NAMES = flags.DEFINE_list(
   'names', list(mnist_comparison.contestants(32)), 'The contestants.'
 )
 _PARTITIONS = flags.DEFINE_list(
-  'partitions', list(mnist_comparison.PARTITIONS), 'Of the data over clients.'
+  'partitions', list(mnist_comparison.PARTITIONS), 'The partitions of the data.'
 )
 flags.mark_flags_as_required(['workdir'])
 
@@ -43,7 +43,7 @@ def main(argv):
       models=('mlp', 'lenet5'),
       data_dir=_DATA_DIR.value,
     )
-  except errors.REFUSALS as e:
+  except errors.USER_ERRORS as e:
     launch.refuse(e)
   print(comparison.table(results), _WORKDIR.value)
 

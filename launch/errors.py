@@ -1,6 +1,6 @@
-"""Errors of which a program prints the message alone: it says what to change.
+"""Lists the errors of which a program prints only the message.
 
-Any other keeps its traceback.
+Their messages say what to change; every other error keeps its traceback.
 """
 
 from fl_sketch import training
@@ -16,7 +16,7 @@ from fl_sketch.training import (
 )
 from fl_sketch.utils import files
 
-REFUSALS = (
+USER_ERRORS = (
   config.ConfigError,
   sources.DataError,
   types.CalibrationError,

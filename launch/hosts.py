@@ -2,15 +2,16 @@
 
   python -m launch.hosts --hosts=a,b,c -- --config=FILE --workdir=DIR
 
-What follows `--` goes to every launch.train. `localhost` starts a process here,
-any other name one by ssh, which must not ask for a password. All have the same
-working folder, Python and PYTHONPATH, and the variables that begin with JAX_,
-XLA_, NCCL_ or FL_SKETCH_. The lines they print begin with their number.
+Every launch.train gets the flags after `--`. `localhost` starts a local
+process, any other name one by ssh, which must not ask for a password. All have
+the same working folder, Python and PYTHONPATH, and the variables that begin
+with JAX_, XLA_, NCCL_ or FL_SKETCH_. Each line of output begins with the number
+of its process.
 
-If one fails the others are told to end. A SIGTERM or SIGINT is passed on, once
-to save and stop, twice to end at once; if this program itself dies, they are
-told to stop too. The exit status is that of the first that failed, else 75 if
-one was stopped, so that the same command goes on, else 0.
+If one fails, the others get a SIGTERM. A SIGTERM or SIGINT is passed on: the
+first saves and stops, the second ends at once; if this program itself dies, the
+processes get a SIGTERM too. The exit status is that of the first that failed,
+else 75 if one was stopped and can be resumed, else 0.
 """
 
 from collections.abc import Sequence
@@ -31,23 +32,23 @@ import launch
 MODULE = 'launch.train'
 PORT = 8476
 PASSED_ON = ('JAX_', 'XLA_', 'NCCL_', 'FL_SKETCH_', 'PYTHONPATH')
-LAST_WAIT = 5.0  # seconds from SIGKILL until a process is given up
+LAST_WAIT = 5.0  # seconds from SIGKILL until a process is abandoned
 SSH = ('ssh', '-o', 'BatchMode=yes', '-o', 'ServerAliveInterval=15')
 _HOSTS = flags.DEFINE_list(
   'hosts',
   None,
-  'Where the processes run; the first is process 0.',
+  'Hosts of the processes; the first is that of process 0.',
   required=True,
 )
 _PORT = flags.DEFINE_integer(
-  'port', None, f'Of the coordinator; {PORT}, or a free one if all run here.'
+  'port', None, f'Of the coordinator; {PORT}, or a free one if all are local.'
 )
 _GRACE = flags.DEFINE_float(
   'grace', 30.0, 'Seconds from SIGTERM to SIGKILL, once a process has failed.'
 )
-# Runs on every host. Signals come by name on stdin, since ssh passes none on,
-# and its end means that nobody is left to send any. A shell that is not
-# interactive gives what it starts in the background no stdin, hence 3.
+# Runs on every host. It reads names of signals from stdin, since ssh passes no
+# signals on; the end of stdin means that the sender has died. A shell that is
+# not interactive gives background commands no stdin: they read descriptor 3.
 _SCRIPT = """\
 cd {folder} || exit
 exec 3<&0
@@ -64,7 +65,7 @@ exit $status
 def command(
   hosts: Sequence[str], index: int, port: int, args: Sequence[str]
 ) -> list[str]:
-  """What starts process `index`, on its host.
+  """Returns the command line that starts process `index` on its host.
 
   >>> command(['a', 'b'], 1, 8476, ['launch.train', '--config=c.py'])[-3:-1]
   ['--', 'b']
@@ -90,17 +91,17 @@ def command(
 
 
 def port_of(hosts: Sequence[str]) -> int:
-  """A port for the coordinator: a free one if all processes are here.
+  """Chooses the coordinator's port: a free one if all processes are local.
 
   Raises:
-    ValueError: the others cannot reach the first host by its name.
+    ValueError: other hosts cannot reach the first one by the name `localhost`.
   """
   if hosts[0] != 'localhost':
     return PORT
   if set(hosts) != {'localhost'}:
     raise ValueError(
-      f'Expected the first of hosts={",".join(hosts)} by a name that the '
-      'others can reach.'
+      f'Expected the first of hosts={",".join(hosts)} to have a name by which '
+      'the others reach it.'
     )
   with socket.socket() as s:
     s.bind(('127.0.0.1', 0))
@@ -108,10 +109,10 @@ def port_of(hosts: Sequence[str]) -> int:
 
 
 class _Process:
-  """One host's process, as seen from here: a shell, or ssh.
+  """The local process, a shell or ssh, that runs one host's process.
 
-  It has a session of its own, since a Ctrl-C in the terminal would otherwise
-  reach it twice, and a second signal ends a run at once.
+  It is in a new session: a Ctrl-C in the terminal would otherwise reach it
+  twice, and the second signal ends a run at once.
   """
 
   def __init__(self, index: int, command: Sequence[str], events):
@@ -126,12 +127,12 @@ class _Process:
     assert self._popen.stdin
     assert self._popen.stdout
     self._stdin = self._popen.stdin
-    # A progress bar ends its lines with \r, and goes on doing so.
+    # newline='' keeps the \r that ends the lines of a progress bar.
     lines = io.TextIOWrapper(self._popen.stdout, errors='replace', newline='')
     threading.Thread(target=self._follow, args=(lines,), daemon=True).start()
 
   def _follow(self, lines):
-    """Shows what it prints; when it has ended, enters its exit status."""
+    """Prints its output; when it has ended, queues its exit status."""
     try:
       with lines:
         for line in lines:
@@ -141,29 +142,29 @@ class _Process:
       self._events.put((self, status if status >= 0 else 128 - status))
 
   def tell(self, name: str):
-    """Sends a signal, by name, if there is somebody left to send it to."""
+    """Sends a signal, by name, unless the process has ended."""
     with contextlib.suppress(BrokenPipeError):
       os.write(self._stdin.fileno(), f'{name}\n'.encode())
 
   def abandon(self):
-    """Kills what is here of it."""
+    """Kills the local shell or ssh."""
     with contextlib.suppress(ProcessLookupError):
       os.killpg(self._popen.pid, signal.SIGKILL)
 
   def close(self):
-    """Lets go of it, once it has ended."""
+    """Closes its stdin, once it has ended."""
     self._stdin.close()
 
 
 def run(commands: Sequence[Sequence[str]], grace: float) -> int:
-  """Runs them side by side until all have ended; returns the exit status.
+  """Runs commands in parallel until all have ended; returns the exit status.
 
   Args:
     commands: from `command`.
     grace: seconds from SIGTERM to SIGKILL for the others, if one fails.
   """
-  # Signals, timers and what has ended; unlike others this queue may be filled
-  # from a signal handler.
+  # Signals, timers and exit statuses. A signal handler may put only into a
+  # SimpleQueue.
   events = queue.SimpleQueue()
   note = lambda number, frame: events.put((None, 'TERM'))
   before = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
@@ -189,7 +190,7 @@ def _watch(running, events, timers) -> int:
       who.close()
       running.remove(who)
       stopped = stopped or what == launch.STOPPED
-      # One that was stopped has told the others, who are still saving.
+      # The peers of a process that was stopped have the signal and still save.
       if failed or what in (0, launch.STOPPED):
         continue
       failed, what = what, 'TERM'
@@ -201,7 +202,7 @@ def _watch(running, events, timers) -> int:
 
 
 def main(argv):
-  """Starts the processes, and waits for them."""
+  """Starts the processes and waits for them."""
   try:
     port = _PORT.value or port_of(_HOSTS.value)
   except ValueError as e:

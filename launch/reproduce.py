@@ -6,10 +6,10 @@
   python -m launch.reproduce --page [--workdir=DIR]
 
 SCALE is quick (seconds), cpu (minutes on 2 cores; the default) or gpu. The
-workdir gets SCALE/NAME.json, .md and pictures, and index.html, one page of all
-that was run there. Started again it goes on with what is missing. --page builds
-the page of the results in docs/results, by default in runs/reproductions; there
-results get by copying the .json and .png files of DIR/cpu.
+workdir gets SCALE/NAME.json, .md and figures, and index.html, one page of all
+results in it. Started again it resumes. --page builds the page of the results
+in docs/results, copies of the .json and .png files of DIR/cpu, by default in
+runs/reproductions.
 """
 
 import pathlib
@@ -60,7 +60,7 @@ def main(argv):
 
 
 def _run(studies, scale, root):
-  # Configs name files of the lab: the same ones however it is called.
+  # An absolute path: configs name files of the lab, and must not change.
   lab = lab_lib.Lab(root.resolve() / scale, scale, _DATA_DIR.value)
   played, missing = [], {}
   bar = tqdm.tqdm(studies, unit='study', disable=len(studies) == 1)
@@ -68,7 +68,7 @@ def _run(studies, scale, root):
     bar.set_description(study.name)
     try:
       played.append(results.play(study, lab))
-    except errors.REFUSALS as e:
+    except errors.USER_ERRORS as e:
       if len(studies) == 1:
         launch.refuse(e)
       missing[study.name] = f'{type(e).__name__}: {e}'

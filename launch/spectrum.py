@@ -2,9 +2,9 @@
 
   python -m launch.spectrum --config=configs/NAME.py --workdir=DIR [--every=50]
 
-Takes the spectrum before round 0 and every so many rounds: a table, and in the
-workdir spectrum.json, .md and .png beside what launch.train leaves. Started
-again with the same workdir it goes on with what is missing.
+Estimates the spectrum before round 0 and then every --every rounds. Prints a
+table; writes spectrum.json, .md and .png and the files of launch.train. Started
+again with the same workdir it resumes.
 """
 
 from absl import app, flags
@@ -23,16 +23,16 @@ _EVERY = flags.DEFINE_integer(
   'every', None, 'Rounds; checkpoint_every of the config if unset.', 1
 )
 _STEPS = flags.DEFINE_integer(
-  'lanczos_steps', 192, 'And copies of the model that are held.', 3
+  'lanczos_steps', 192, 'Lanczos steps; as many vectors are in memory.', 3
 )
-_PROBES = flags.DEFINE_integer('probes', 2, 'Of each spectrum.', 2)
+_PROBES = flags.DEFINE_integer('probes', 2, 'Probes of each spectrum.', 2)
 _TOP = flags.DEFINE_integer('top', 50, 'Eigenvalues of the power law.', 3)
-_SAMPLES = flags.DEFINE_integer('samples', 1000, 'Of the training data.', 1)
+_SAMPLES = flags.DEFINE_integer('samples', 1000, 'Samples of the Hessian.', 1)
 flags.mark_flags_as_required(['config', 'workdir'])
 
 
 def main(argv):
-  """Trains, takes the spectra, prints their table."""
+  """Trains, estimates the spectra, prints their table."""
   launch.begin(argv)
   c = _CONFIG.value
   devices.start(cpu_devices=min(devices.cores(), c.cohort))
@@ -47,7 +47,7 @@ def main(argv):
       options=options,
       data_dir=_DATA_DIR.value,
     )
-  except errors.REFUSALS as e:
+  except errors.USER_ERRORS as e:
     launch.refuse(e)
   print(spectrum_report.table(rows), _WORKDIR.value)
 

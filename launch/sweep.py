@@ -2,11 +2,11 @@
 
   python -m launch.sweep --config=configs/digits_sweep.py --workdir=DIR
 
-Values of any field may come from the command line, with any config:
+The command line can sweep any field of any config:
 --config.sweep.client_lr='(0.1, 0.3)'. Started again with the same workdir it
-goes on with the points that are not finished. --x=FIELD --lines=FIELD,FIELD
-adds lines.md and lines.png: the best setting along one field, a line for each
-value of the others.
+resumes with the points that are not finished. --x=FIELD --lines=FIELD,FIELD
+adds lines.md and lines.png: the best setting for each value of one field, with
+one curve for each value of others.
 """
 
 from absl import app, flags
@@ -31,7 +31,7 @@ _POINTS = flags.DEFINE_integer(
 _X = flags.DEFINE_string('x', None, 'Field on the axis of lines.png.')
 _LINES = flags.DEFINE_list('lines', [], 'Fields whose values are its lines.')
 _LAST = flags.DEFINE_integer(
-  'last', 1, 'Evaluations that its test metrics are means over.', lower_bound=1
+  'last', 1, 'Evaluations over which its metrics are averaged.', lower_bound=1
 )
 flags.mark_flags_as_required(['config', 'workdir'])
 
@@ -51,7 +51,7 @@ def main(argv):
     if _X.value is not None:
       rows = sweep_lines.last_rounds(rows, folder, _LAST.value)
       print(sweep_lines.report(rows, folder, _X.value, _LINES.value))
-  except errors.REFUSALS as e:
+  except errors.USER_ERRORS as e:
     launch.refuse(e)
   print(sweep_report.sentence(rows), folder)
 

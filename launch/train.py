@@ -1,11 +1,11 @@
-"""Trains what a config describes.
+"""Trains the experiment of a config, after a preflight memory check.
 
   python -m launch.train --config=configs/quickstart.py --workdir=DIR [--plan]
 
-Started again with the same workdir it goes on from its last checkpoint. Told to
-stop, by Ctrl-C or SIGTERM, it saves one and ends with status 75. Several
-processes: the same command in each, with --coordinator=HOST:PORT,
---num_processes=N and --process_id=0 ... N-1; `launch.hosts` does it.
+Started again with the same workdir it resumes from its last checkpoint. On
+Ctrl-C or SIGTERM it writes a checkpoint and ends with status 75. For several
+processes start the same command in each, with --coordinator=HOST:PORT,
+--num_processes=N and --process_id=0 ... N-1, or use `launch.hosts`.
 """
 
 import sys
@@ -27,16 +27,18 @@ _DATA_DIR = flags.DEFINE_string(
 _COORDINATOR = flags.DEFINE_string(
   'coordinator', None, 'HOST:PORT of process 0, for several processes.'
 )
-_NUM_PROCESSES = flags.DEFINE_integer('num_processes', 1, 'How many there are.')
-_PROCESS_ID = flags.DEFINE_integer('process_id', 0, 'Which one this is.')
+_NUM_PROCESSES = flags.DEFINE_integer(
+  'num_processes', 1, 'Number of processes of the run.'
+)
+_PROCESS_ID = flags.DEFINE_integer('process_id', 0, 'Number of this process.')
 _CPU_DEVICES = flags.DEFINE_integer(
   'cpu_devices', None, 'Devices a process makes of a CPU; one a core if unset.'
 )
 _DETERMINISTIC = flags.DEFINE_boolean(
-  'deterministic', True, 'The same bits every time, on GPUs at some cost.'
+  'deterministic', True, 'Bit-identical results, on GPUs at some cost.'
 )
 _PLAN = flags.DEFINE_boolean(
-  'plan', False, 'Only say what the run takes: memory, bytes, work, time.'
+  'plan', False, 'Only print memory, bytes, operations and time of the run.'
 )
 flags.mark_flag_as_required('config')
 
@@ -49,12 +51,12 @@ def _has_workdir(values):
 
 
 def main(argv):
-  """Builds the experiment, trains, draws the curves."""
+  """Builds the experiment, trains it, prints its last metrics."""
   launch.begin(argv)
   c = _CONFIG.value
   try:
     devices.start(
-      # More devices than clients would only add padding.
+      # More devices than clients would only compute padding.
       cpu_devices=_CPU_DEVICES.value or min(devices.cores(), c.cohort),
       coordinator=_COORDINATOR.value,
       num_processes=_NUM_PROCESSES.value,
@@ -64,16 +66,16 @@ def main(argv):
   except ValueError as e:
     launch.refuse(e)
   try:
-    fields = c.to_dict() | {'sweep': None}  # the run is one of its own
+    fields = c.to_dict() | {'sweep': None}  # one run, whatever is swept
     exp = experiment.build(fields, _DATA_DIR.value)
-  except errors.REFUSALS as e:
+  except errors.USER_ERRORS as e:
     launch.refuse(e)
   if _PLAN.value:
     print(planning.plan(exp).text(), end='')
     return
   try:
     result = training.train(exp, str(_WORKDIR.value))
-  except errors.REFUSALS as e:
+  except errors.USER_ERRORS as e:
     launch.refuse(e)
   except (jax.errors.JaxRuntimeError, processes.PeerLostError) as e:
     if _NUM_PROCESSES.value == 1:

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: atomic, and the newest readable one is restored."""
+"""Writes checkpoints atomically, and restores the newest readable one."""
 
 import pathlib
 import shutil
@@ -13,21 +13,21 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-FORMAT = 2  # of what a checkpoint holds; 1 had clients' rows among the arrays
+FORMAT = 2  # of a checkpoint's contents; in 1 client state was in the arrays
 
 
 class CheckpointError(ValueError):
-  """There are checkpoints, and none of them can be read."""
+  """A folder holds checkpoints, none of which can be read."""
 
 
 class Restored(NamedTuple):
-  """What a checkpoint holds.
+  """The contents of a checkpoint.
 
   Attributes:
-    rounds_done: after how many rounds it was made.
-    state: without clients' rows, in whose place those of the template are.
+    rounds_done: rounds before it.
+    state: of the server; its per-client state is that of the template.
     ledger: of the bytes.
-    rows: clients' rows, from each process that wrote some.
+    rows: per-client state, from each process that wrote some.
   """
 
   rounds_done: int
@@ -37,13 +37,13 @@ class Restored(NamedTuple):
 
 
 class Checkpoints:
-  """The checkpoints below one folder, named by the number of rounds done.
+  """Writes and reads the checkpoints of a folder, named by their rounds done.
 
   Args:
-    folder: where they lie; made if it is not there.
-    keep: how many of the newest to keep.
-    devices: over which the run is spread now; the order of its sums, and so
-      the last bits of its results, depend on them.
+    folder: of the checkpoints; created if it does not exist.
+    keep: number of the newest checkpoints to keep.
+    devices: number over which the run is spread now; the order of its sums, and
+      so the last bits of its results, depend on it.
   """
 
   def __init__(self, folder: pathlib.Path, keep: int, devices: int):
@@ -66,16 +66,16 @@ class Checkpoints:
     ledger: traffic.Ledger,
     rows: client_state.Saved | None = None,
   ):
-    """Writes one checkpoint; all processes call it, each writes its part.
+    """Writes one checkpoint; every process must call it and writes its part.
 
     Args:
-      rounds_done: its name.
-      state: its clients' rows are not written.
+      rounds_done: the name of the checkpoint.
+      state: of the server; its per-client state is not written.
       ledger: of the bytes.
-      rows: those of this process's clients.
+      rows: the state of this process's clients.
 
     Raises:
-      SaveError: it cannot be written. The checkpoints before it stay.
+      SaveError: it cannot be written. The earlier checkpoints stay.
     """
     counts = {
       'ledger': ledger.totals(),
@@ -83,12 +83,12 @@ class Checkpoints:
       'format': FORMAT,
     }
     arrays = {'state': comms.drop_per_client(state), 'heard': ledger.heard}
-    # Rows of a start that died here, of perhaps more processes, must not be
-    # taken for some of this one.
+    # An earlier start, perhaps of more processes, may have died after it wrote
+    # its rows: they must not mix with these.
     client_state.keep_only(self._rows, self._manager.all_steps())
     processes.wait_for_all(f'no rows of checkpoint {rounds_done}')
     try:
-      # Before the rest, without which nobody reads them.
+      # First, since rows without the rest of a checkpoint are never read.
       if rows is not None and rows.rows:
         client_state.write(self._rows / str(rounds_done), rows)
     except OSError as e:
@@ -105,7 +105,7 @@ class Checkpoints:
     except OSError as e:
       raise self._no_room(rounds_done, e) from e
     except ValueError as e:
-      if 'os_error_code' not in str(e):  # as tensorstore tells those of files
+      if 'os_error_code' not in str(e):  # tensorstore's form of an OSError
         raise
       raise self._no_room(rounds_done, e) from e
 
@@ -114,25 +114,25 @@ class Checkpoints:
     return files.SaveError(
       f'The checkpoint of round {rounds_done} cannot be written to '
       f'{self._folder}: {why}. The last good one is {self.newest}. Make room; '
-      'the same command goes on from there.'
+      'the same command resumes from it.'
     )
 
   def restore(
     self, state: rounds.FedState, empty: traffic.Ledger
   ) -> Restored | None:
-    """The newest checkpoint that can be read, or None if there is none.
+    """Restores the newest checkpoint that can be read; None if there is none.
 
     A checkpoint that is corrupt in any process is reported by a warning and
-    moved out of the folder, so that the run can write it again. One that the
-    disk or the memory keeps from being read stays, and no process goes on.
+    moved out of the folder, so that the run can write it again. After an error
+    of the disk or the memory the checkpoint stays, and all processes stop.
 
     Args:
       state: on the mesh, for structure, types and sharding.
       empty: the ledger before the first round.
 
     Raises:
-      CheckpointError: there are checkpoints but none can be read, or the
-        newest cannot now, or they are of another format.
+      CheckpointError: there are checkpoints but none can be read, or the newest
+        cannot be read at the moment, or they are of another format.
     """
     abstract = lambda x: jax.ShapeDtypeStruct(
       x.shape, x.dtype, sharding=x.sharding
@@ -149,7 +149,7 @@ class Checkpoints:
       arrays, counts, rows = saved
       if counts['devices'] != self._devices:
         warnings.warn(
-          f'Going on with {self._devices} devices where the run had '
+          f'The run resumes on {self._devices} devices and had '
           f'{counts["devices"]}: equal up to rounding, not bit for bit.',
           stacklevel=2,
         )
@@ -164,9 +164,10 @@ class Checkpoints:
     return None
 
   def _agreed(self, step: int, like: Any, state: rounds.FedState):
-    """(arrays, counts, rows) and None, or None and why it is corrupt.
+    """Returns (arrays, counts, rows), None; or None, why it is corrupt.
 
-    All processes go back to the checkpoint before, or none, or none goes on.
+    All processes take the checkpoint, or all go back to the one before it, or
+    all of them stop.
     """
     saved, error = self._read_twice(step, like, state)
     stops = error is not None and not _is_corrupt(error)
@@ -186,21 +187,21 @@ class Checkpoints:
     return saved, None
 
   def _read_twice(self, step: int, like: Any, state: rounds.FedState):
-    """(arrays, counts, rows) and None, or None and the error; no collective.
+    """Returns (arrays, counts, rows), None; or None, error; no collective.
 
-    A network drive may fail to read once.
+    Two attempts, since a network drive may fail to read once.
     """
     error = None
     for _ in range(2):
       try:
         self._check_format(step)
-        found = self._read(step, arrays=ocp.args.StandardRestore(like))
+        items = self._read(step, arrays=ocp.args.StandardRestore(like))
         rows = client_state.read(self._rows / str(step))
         if client_state.leaves(state) and not rows:
           raise ValueError(f'There is nothing in {self._rows / str(step)}')
-        return (found.arrays, found.counts, rows), None
-      # Orbax raises bare Exception for some truncated files, so nothing
-      # narrower covers a corrupt checkpoint; the reason is always passed on.
+        return (items.arrays, items.counts, rows), None
+      # Orbax raises bare Exception for some truncated files: no narrower type
+      # covers a corrupt checkpoint. The reason is always passed on.
       except Exception as e:
         error = e
         if not _is_read_error(e):
@@ -224,19 +225,19 @@ class Checkpoints:
       self._manager.reload()
 
   def _check_format(self, step: int):
-    """Asked first: other code may have made arrays of any other structure."""
+    """Refuses another format, whose arrays may have any structure."""
     counts = self._read(step).counts
-    if (found := counts.get('format', 1)) != FORMAT:
+    if (number := counts.get('format', 1)) != FORMAT:
       raise CheckpointError(
-        f'{self._folder / str(step)} is of format {found}, this version reads '
-        f'{FORMAT}: go on with the version that made it, or start again in '
+        f'{self._folder / str(step)} is of format {number}, this version reads '
+        f'{FORMAT}: resume with the version that wrote it, or start again in '
         'another workdir.'
       )
 
   def _read(self, step: int, **items: Any) -> Any:
-    """The counts and other items of a checkpoint, read by this process alone.
+    """Reads counts and other items of a checkpoint, in this process alone.
 
-    Orbax's manager would wait for the others, and so for one that has failed.
+    Orbax's manager would wait for the other processes, one of which may fail.
     """
     alone = ocp.options.MultiprocessingOptions(
       primary_host=jax.process_index(), active_processes={jax.process_index()}
@@ -254,33 +255,33 @@ class Checkpoints:
     return self._manager.latest_step()
 
   def close(self):
-    """Waits for what is still being written."""
+    """Waits until all files are written."""
     self._manager.close()
 
 
 def _is_read_error(error: Exception) -> bool:
-  """Whether a file could not be read: it may be, a little later."""
+  """Whether reading a file failed, which may succeed a little later."""
   missing = isinstance(error, FileNotFoundError)
-  # Tensorstore reports those of files as ValueError.
+  # Tensorstore raises a ValueError with the code of an OSError.
   return (isinstance(error, OSError) and not missing) or (
     'os_error_code' in str(error)
   )
 
 
 def _is_corrupt(error: Exception) -> bool:
-  """Whether what was read is no checkpoint, so that another one is needed."""
+  """Whether the files were read but are no valid checkpoint."""
   kept = MemoryError, CheckpointError, jax.errors.JaxRuntimeError
   return not (isinstance(error, kept) or _is_read_error(error))
 
 
 def parameters(folder: pathlib.Path, rounds_done: int, like: Any) -> Any:
-  """The model of one checkpoint in host memory, or None if it is not there.
+  """Reads only the model of a checkpoint, to host memory; None if missing.
 
-  Nothing else of it is read, on whatever devices it was made.
+  Any number of devices may have written it.
 
   Args:
     folder: of the `Checkpoints`.
-    rounds_done: which one.
+    rounds_done: the name of the checkpoint.
     like: parameters of the same structure and types.
   """
   path = folder.absolute() / str(rounds_done) / 'arrays'

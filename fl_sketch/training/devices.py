@@ -1,18 +1,18 @@
-"""What a process tells JAX before it starts: devices, peers, determinism."""
+"""Configures JAX before it starts: devices, other processes, determinism."""
 
 import os
 
 from fl_sketch.rounds import processes
 import jax
 
-# How long until processes notice that one is gone whose connections stay open,
-# as those of a machine without power do; a killed one is noticed at once.
+# Time until processes notice a lost peer whose connections stay open, as those
+# of a machine without power do; a killed peer is noticed at once.
 HEARTBEAT = 20  # seconds
 _DETERMINISTIC = '--xla_gpu_deterministic_ops=true'
 
 
 def cores() -> int:
-  """The cores that this process may use."""
+  """Counts the cores that this process may use."""
   if hasattr(os, 'sched_getaffinity'):
     return len(os.sched_getaffinity(0))
   return os.cpu_count() or 1
@@ -26,22 +26,22 @@ def start(
   process_id: int = 0,
   deterministic: bool = True,
 ):
-  """Sets up the devices; call it before anything else touches JAX.
+  """Sets up the devices of a run; call it before any other use of JAX.
 
-  A CPU becomes one device a core: clients side by side beat threads inside the
-  small layers of one client.
+  A CPU becomes one device a core: parallel clients are faster than threads
+  inside the small layers of one client.
 
   Args:
     cpu_devices: devices to make of this process's CPU; None is one a core.
-    coordinator: HOST:PORT of process 0, where there are several processes.
-    num_processes: how many there are.
-    process_id: which one this is.
-    deterministic: whether GPUs may use only kernels that give the same bits
-      every time; those that add up in any order are faster. CPUs always do.
+    coordinator: HOST:PORT of process 0, for several processes.
+    num_processes: number of processes.
+    process_id: number of this process, from 0.
+    deterministic: whether GPUs may use only deterministic kernels; those that
+      add in any order are faster. CPUs are always deterministic.
 
   Raises:
-    ValueError: numbers out of range, processes without a coordinator, or with
-      unlike numbers of devices.
+    ValueError: a number is out of range, there is no coordinator for several
+      processes, or their numbers of devices differ.
   """
   if cpu_devices is not None and cpu_devices < 1:
     raise ValueError(f'Expected {cpu_devices=} >= 1.')
@@ -64,9 +64,9 @@ def start(
     )
     if jax.local_device_count() * num_processes != jax.device_count():
       raise ValueError(
-        f'Expected as many devices in every process, not '
+        f'Expected equal numbers of devices in all processes, got '
         f'{jax.local_device_count()} of {jax.device_count()} in process '
         f'{process_id} of {num_processes}: set cpu_devices.'
       )
-    # Connections are made now, while all are in step: they wait for 30 s only.
+    # Processes connect now, while all are in step: JAX waits for 30 s only.
     processes.wait_for_all('started')

@@ -1,4 +1,4 @@
-"""The secret of a private run: where its noise and its sampling come from."""
+"""Keeps the secret of a private run: its noise key and its sampling seed."""
 
 import hashlib
 import json
@@ -19,15 +19,17 @@ _BYTES = 32
 
 
 class SecretError(ValueError):
-  """The secret of a run is missing, damaged, or open to others."""
+  """The secret of a run is missing, damaged, or readable by others."""
 
 
 class Secret(NamedTuple):
-  """What must not be published; neither state, checkpoint nor config has it.
+  """The randomness that a private run must not publish.
+
+  No state, checkpoint or config contains it.
 
   Attributes:
     noise_key: key[], root of `keys.NoiseKeys`.
-    sampling: root of the draws of cohorts and of batches, < 2^64.
+    sampling: seed of the draws of cohorts and of batches, < 2^64.
   """
 
   noise_key: jax.Array
@@ -37,7 +39,7 @@ class Secret(NamedTuple):
 def of_run(
   c: config_lib.Config, folder: str | os.PathLike, *, resumed: bool
 ) -> Secret:
-  """The secret of a private run, or of a point of a sweep, in a folder.
+  """Reads or draws the secret of a private run, or of a point of a sweep.
 
   It depends on every field that a resumed run must not change, so that no other
   run, and no other point, has the same noise.
@@ -45,7 +47,7 @@ def of_run(
   Args:
     c: config of the run, or of the point.
     folder: of the run, or of the sweep.
-    resumed: as of `keep`.
+    resumed: see `keep`.
   """
   if c.noise_seed is not None:
     return reproducible(c.noise_seed, c.seed)
@@ -60,7 +62,7 @@ def of_run(
 
 
 def _number(value):
-  """1 as 1.0, at any depth: they are the same config."""
+  """Integers as floats, at any depth: 1 and 1.0 are the same config."""
   if isinstance(value, dict):
     return {k: _number(v) for k, v in value.items()}
   if isinstance(value, list):
@@ -69,7 +71,7 @@ def _number(value):
 
 
 def reproducible(noise_seed: int, seed: int = 0) -> Secret:
-  """A secret that anybody can make again, for tests and paired comparisons.
+  """Derives a secret from public seeds, for tests and paired comparisons.
 
   >>> reproducible(0).sampling == reproducible(1).sampling
   False
@@ -82,20 +84,20 @@ def keep(
 ) -> Secret:
   """Reads the secret of a run from its folder, or draws it there.
 
-  It lies in secret/entropy, which only its owner may read: 32 bytes from the
-  operating system. A run that goes on must find it, on the devices and with the
-  versions that it began with: else the rounds between its last checkpoint and
-  its end would be released twice, with other noise or other rounding. Several
-  processes share what the first one reads.
+  The file secret/entropy, which only its owner may read, has 32 bytes from the
+  operating system. A resumed run needs it, on the same devices and with the
+  same versions as before: else the rounds after its last checkpoint would be
+  released twice, with other noise or other rounding. The first process reads it
+  for all of them.
 
   Args:
     folder: of the run.
-    resumed: whether rounds of it are done.
-    owner: what the secret is for; different owners share nothing.
+    resumed: whether rounds of the run are done.
+    owner: name of the use of the secret; different owners share no randomness.
 
   Raises:
-    SecretError: it is missing though it must be there, was made elsewhere, is
-      not 32 bytes long, or can be read by others.
+    SecretError: a resumed run has none, it was drawn with other versions or
+      devices, is not 32 bytes long, or others can read it.
   """
   path = pathlib.Path(folder) / 'secret' / 'entropy'
   problem, entropy = None, bytes(_BYTES)

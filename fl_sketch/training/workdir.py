@@ -1,4 +1,4 @@
-"""The folder of one run: its config, its metrics, its summary."""
+"""Writes and locks the folder of a run: config, metrics, summary."""
 
 from collections.abc import Callable, Collection
 import contextlib
@@ -22,13 +22,13 @@ class WorkdirError(ValueError):
 
 
 def resumable(config: config_lib.Config) -> set[str]:
-  """The fields that may differ when a run is resumed."""
+  """Returns the fields that may differ when a run is resumed."""
   fields: set[str] = set(config_lib.RESUMABLE)
   if config.final_server_lr is not None or config.epsilon is not None:
-    # The learning rate decays over them, the noise is calibrated to them.
+    # The learning rate decays, and noise is calibrated, over all rounds.
     fields.remove('rounds')
   if privacy_checks.is_private(config):
-    # Rounds that are released must not be played again with other rounding.
+    # Released rounds must not be played again with other rounding.
     fields.remove('lanes_per_step')
   return fields
 
@@ -37,13 +37,12 @@ def check(folder: pathlib.Path, config: Any, may_change: Collection[str]):
   """Compares a config with the config.json of a folder, where there is one.
 
   Args:
-    folder: that may hold results.
-    config: of those that are to come, a dataclass of which every field has a
-      default.
+    folder: with or without results.
+    config: of the new results, a dataclass whose fields all have a default.
     may_change: fields that may differ.
 
   Raises:
-    WorkdirError: others do; the message names them.
+    WorkdirError: other fields differ; the message names them.
   """
   path, fields = folder / 'config.json', files.as_json(config)
   if not path.exists():
@@ -52,9 +51,9 @@ def check(folder: pathlib.Path, config: Any, may_change: Collection[str]):
     old = json.loads(path.read_text())
   except json.JSONDecodeError as e:
     raise WorkdirError(f'{path} is not a config: {e}.') from e
-  old = files.as_json(type(config)()) | old  # fields may have come later
+  old = files.as_json(type(config)()) | old  # an older version has fewer fields
   changed = [
-    f'{name}: {old.get(name)!r} there, {fields.get(name)!r} here'
+    f'{name}: {old.get(name)!r} there, {fields.get(name)!r} in this config'
     for name in sorted({*old, *fields} - {*may_change})
     if old.get(name) != fields.get(name)
   ]
@@ -68,14 +67,14 @@ def check(folder: pathlib.Path, config: Any, may_change: Collection[str]):
 def lock(folder: pathlib.Path) -> contextlib.ExitStack:
   """Locks a folder against other runs until the result is closed.
 
-  The first process of a run locks for all of them. The kernel unlocks when a
-  process ends, by SIGKILL too: a file that one left behind locks nothing.
+  The first process of a run locks for all of them. The kernel unlocks when that
+  process ends, even by SIGKILL: a file it leaves behind locks nothing.
 
   Args:
-    folder: that exists.
+    folder: must exist.
 
   Raises:
-    WorkdirError: a process uses the folder; the message names it.
+    WorkdirError: another process uses the folder; the message names it.
   """
   path, locked, error = folder / 'lock', contextlib.ExitStack(), None
   if jax.process_index() == 0:
@@ -83,7 +82,7 @@ def lock(folder: pathlib.Path) -> contextlib.ExitStack:
     try:
       fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
       if not path.exists() or not os.path.samefile(path, file.fileno()):
-        raise BlockingIOError  # the run before removed it a moment ago
+        raise BlockingIOError  # the previous run has just removed the file
       file.truncate(0)
       file.write(f'process {os.getpid()} on {platform.node()}')
       file.flush()
@@ -102,16 +101,16 @@ def lock(folder: pathlib.Path) -> contextlib.ExitStack:
 
 
 class Workdir:
-  """Files of a run; only the first process writes.
+  """Writes the files of a run, from the first process only.
 
   config.json: every field of the config. metrics.jsonl: one JSON object a
   logged round. summary.json: final numbers, versions, device. checkpoints/:
   see `checkpoints.Checkpoints`.
 
   Args:
-    folder: made if it is not there.
-    config: must agree with the config.json that is there, but for the fields
-      in `resumable`.
+    folder: created if it does not exist.
+    config: must agree with an existing config.json, but for the fields in
+      `resumable`.
 
   Raises:
     WorkdirError: it does not, or another process uses the folder.
@@ -128,11 +127,11 @@ class Workdir:
     self._lock = lock(self.folder)
 
   def begin(self, rounds_done: int) -> dict[str, Any]:
-    """Writes the config, and cuts the metrics of rounds that are not done.
+    """Writes the config, and cuts metrics after the restored checkpoint.
 
-    A process that is killed leaves rows past its last checkpoint, and perhaps
-    half a line. Nothing is written before: a start that is refused leaves the
-    folder as it was. The summary of a shorter run goes.
+    A killed process leaves rows past its last checkpoint, and perhaps half a
+    line. It is the first to write: a start that is refused leaves the folder as
+    it was. The summary of a shorter run is removed.
 
     Returns:
       The last row of metrics that stays, empty if there is none.
@@ -145,7 +144,7 @@ class Workdir:
     if self._writes and rounds_done < self._fields['rounds']:
       (self.folder / 'summary.json').unlink(missing_ok=True)
     if self._writes:
-      # Without a buffer, which would be written once more when it is closed.
+      # Unbuffered: closing would write what a full disk has refused once more.
       self._file = open(self.metrics, 'ab', buffering=0)
     return rows[-1] if rows else {}
 
@@ -157,7 +156,7 @@ class Workdir:
     """Appends one row of metrics.
 
     Raises:
-      SaveError: it cannot be written, or not all of it.
+      SaveError: it cannot be written completely.
     """
     if self._file is None:
       return
@@ -167,17 +166,17 @@ class Workdir:
     except OSError as e:
       raise files.SaveError(
         f'{self.metrics} cannot be written: {e}. Make room; the same command '
-        'goes on from the last checkpoint.'
+        'resumes from the last checkpoint.'
       ) from e
     if written != len(line):
       raise files.SaveError(
         f'Only {written} of {len(line)} bytes could be written to '
-        f'{self.metrics}. Make room; the same command goes on from the last '
+        f'{self.metrics}. Make room; the same command resumes from the last '
         'checkpoint.'
       )
 
   def summarize(self, row: dict[str, Any], **more: Any):
-    """Writes summary.json: the last row, and what it was measured with."""
+    """Writes summary.json: the last row, versions and devices."""
     self._replace('summary.json', row | more | files.measured_with())
 
   def close(self):
@@ -192,11 +191,11 @@ class Workdir:
 
 
 class Records:
-  """A file with one JSON object a finished point, in the order of the points.
+  """Writes one JSON object for each finished point, in the order of the points.
 
   Args:
-    folder: made if it is not there.
-    config: of the grid; must be that of the config.json that is there.
+    folder: created if it does not exist.
+    config: of the grid; must equal an existing config.json.
     name: of the file.
     number: row -> the number of its point.
 
@@ -218,7 +217,7 @@ class Records:
   ):
     self.folder = pathlib.Path(folder)
     self.folder.mkdir(parents=True, exist_ok=True)
-    # Finished points do not run again: no field may change.
+    # No field may change, since finished points do not run again.
     check(self.folder, config, may_change=())
     self._lock = lock(self.folder)
     self._config, self._path = config, self.folder / name
@@ -231,7 +230,7 @@ class Records:
 
   def add(self, number: int, row: dict[str, Any]):
     """Adds the row of a point, and writes config.json and the file."""
-    # Not before: a grid that is refused leaves nothing to disagree with.
+    # Not earlier: the config.json of a refused grid would refuse the next one.
     files.replace(self.folder / 'config.json', files.as_json(self._config))
     self.rows[number] = json.loads(json.dumps(row))
     lines = [json.dumps(self.rows[i]) + '\n' for i in sorted(self.rows)]
