@@ -53,7 +53,7 @@ def check(folder: pathlib.Path, config: Any, may_change: Collection[str]):
     raise WorkdirError(f'{path} is not a config: {e}.') from e
   old = files.as_json(type(config)()) | old  # an older version has fewer fields
   changed = [
-    f'{name}: {old.get(name)!r} there, {fields.get(name)!r} in this config'
+    f'{name}: {old.get(name)!r} there, {fields.get(name)!r} here'
     for name in sorted({*old, *fields} - {*may_change})
     if old.get(name) != fields.get(name)
   ]
