@@ -41,9 +41,9 @@ def count(outcome, code):
   return int((outcome == code).sum())
 
 
-def deviations(found, expected, variance):
+def deviations(estimate, expected, variance):
   """|z| > 5.4 has probability 7e-8."""
-  return abs(found - expected) / variance**0.5
+  return abs(estimate - expected) / variance**0.5
 
 
 def test_everybody_asked_has_one_fate_and_padding_none():
@@ -275,12 +275,12 @@ def test_drop_outs_leave_the_account_of_a_private_run_as_it_is():
 
 def test_who_fails_in_a_private_run_does_not_hang_on_its_secret():
   exp = experiment.build(FIELDS | PRIVATE | {'dropout': 0.5})
-  found = {}
+  outcome_of = {}
   for secret in range(1, 9):
     cohort = exp.sample(0, secret)
     assert cohort.outcome is not None
     for i, outcome in zip(cohort.ids, cohort.outcome, strict=True):
       if outcome != NOT_SELECTED:
-        assert found.setdefault(i, outcome) == outcome
-  assert {*found.values()} == {PARTICIPATED, DROPPED_OUT}
-  assert len(found) > N / 2
+        assert outcome_of.setdefault(i, outcome) == outcome
+  assert {*outcome_of.values()} == {PARTICIPATED, DROPPED_OUT}
+  assert len(outcome_of) > N / 2

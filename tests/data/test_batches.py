@@ -32,12 +32,12 @@ def test_clients_see_their_own_samples_only(p, order):
   assert index.shape == (7, 4, width)
   assert index.dtype == np.int32
   padded = order in ('mask', 'poisson')
-  for i, own in zip(IDS, index, strict=True):
+  for i, batch in zip(IDS, index, strict=True):
     if i == 30:
-      assert np.all(own == (-1 if padded else 0))
+      assert np.all(batch == (-1 if padded else 0))
     else:
       allowed = [-1] if padded else []
-      assert set(own.ravel()) <= {*p.client(i), *allowed}
+      assert set(batch.ravel()) <= {*p.client(i), *allowed}
 
 
 @each_order
@@ -47,8 +47,8 @@ def test_a_client_draws_the_same_in_any_cohort(order):
   together = draw(IDS)
   np.testing.assert_array_equal(draw(IDS[::-1]), together[::-1])
   np.testing.assert_array_equal(draw(np.append(IDS, 30))[:-1], together)
-  for i, own in zip(IDS, together, strict=True):
-    np.testing.assert_array_equal(draw(np.array([i]))[0], own)
+  for i, batch in zip(IDS, together, strict=True):
+    np.testing.assert_array_equal(draw(np.array([i]))[0], batch)
 
 
 @pytest.mark.parametrize('order', ['replace', 'mask', 'poisson'])
@@ -129,23 +129,23 @@ def test_mask_visits_each_sample_once_in_a_fresh_order():
   ]
   for index in rounds:
     for i in range(30):
-      own = index[i].ravel()
+      batch = index[i].ravel()
       size = RAGGED.sizes[i]
       np.testing.assert_array_equal(
-        np.sort(own[:size]), np.sort(RAGGED.client(i))
+        np.sort(batch[:size]), np.sort(RAGGED.client(i))
       )
-      assert np.all(own[size:] == -1)
+      assert np.all(batch[size:] == -1)
   assert not np.array_equal(rounds[0], rounds[1])
 
 
 def test_mask_of_less_than_a_pass_repeats_nothing_and_is_uniform():
   p = partitions.Partition(np.arange(20), np.array([0, 20]))
-  seen = np.zeros(20)
+  draws = np.zeros(20)
   for r in range(1000):
     index = batches.draw(p, np.array([0]), 0, r, 1, 4, 'mask').ravel()
     assert len(set(index)) == 4
-    seen[index] += 1
-  z = (seen - 200) / np.sqrt(1000 * 0.2 * 0.8)
+    draws[index] += 1
+  z = (draws - 200) / np.sqrt(1000 * 0.2 * 0.8)
   assert np.all(np.abs(z) < 6)
 
 
@@ -259,10 +259,10 @@ def test_full_is_every_client_whole(p):
   index = batches.full(p, IDS)
   assert index.shape == (7, 1, p.sizes.max())
   assert index.dtype == np.int32
-  for i, own in zip(IDS, index[:, 0], strict=True):
+  for i, batch in zip(IDS, index[:, 0], strict=True):
     held = p.client(i) if i < 30 else []
-    np.testing.assert_array_equal(own[: len(held)], held)
-    assert np.all(own[len(held) :] == -1)
+    np.testing.assert_array_equal(batch[: len(held)], held)
+    assert np.all(batch[len(held) :] == -1)
 
 
 draw = lambda *rest: batches.draw(EVEN, IDS, 0, 0, 1, *rest)

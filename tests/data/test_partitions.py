@@ -33,8 +33,8 @@ def make(kind, population, seed=0, **options):
 
 
 def label_counts(p):
-  own = [LABELS[p.client(i)] for i in range(p.population)]
-  return np.stack([np.bincount(labels, minlength=10) for labels in own])
+  labels_of = [LABELS[p.client(i)] for i in range(p.population)]
+  return np.stack([np.bincount(labels, minlength=10) for labels in labels_of])
 
 
 @each_case
@@ -131,8 +131,8 @@ def test_dirichlet_skew_grows_as_alpha_falls():
 
   def skew(alpha, seed):  # mean total variation from the overall shares
     counts = label_counts(make('dirichlet', 20, seed, alpha=alpha))
-    own = counts / counts.sum(1, keepdims=True)
-    return np.abs(own - share).sum(1).mean() / 2
+    shares = counts / counts.sum(1, keepdims=True)
+    return np.abs(shares - share).sum(1).mean() / 2
 
   means = [np.mean([skew(a, s) for s in range(5)]) for a in (100, 1, 0.1, 0.01)]
   assert np.all(np.diff(means) > 0.1)

@@ -60,9 +60,9 @@ def test_the_simulated_store_is_made_once_and_again_if_damaged(
 ):
   simulated.load(3, tmp_path)
   (folder,) = tmp_path.iterdir()
-  made = folder.stat().st_mtime_ns
+  mtime = folder.stat().st_mtime_ns
   simulated.load(3, tmp_path)
-  assert folder.stat().st_mtime_ns == made
+  assert folder.stat().st_mtime_ns == mtime
   (folder / 'x.npy').write_bytes(b'')
   assert simulated.load(3, tmp_path).partition.population == 3
   assert 'x.npy of 0 bytes' in caplog.text
@@ -103,10 +103,10 @@ def test_a_run_of_a_store_is_that_of_the_same_arrays_in_memory(fields):
   for r in range(3):
     a, b = exp.sample(r), sample(r)
     jax.tree.map(np.testing.assert_array_equal, a, b)
-    found = exp.fetch(exp.data, a.batches)
-    assert not store.is_mapped(found)
+    batches = exp.fetch(exp.data, a.batches)
+    assert not store.is_mapped(batches)
     expected = exp.fetch(arrays, b.batches)
-    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    jax.tree.map(np.testing.assert_array_equal, batches, expected)
 
 
 def test_samples_per_client_caps_a_store(fields):

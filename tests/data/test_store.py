@@ -28,14 +28,14 @@ def chunks_of(clients):
   """The same clients, so many at once."""
   ends = np.cumsum(SIZES)
   for first in range(0, len(SIZES), clients):
-    own = slice(first, first + clients)
-    rows = slice(ends[first] - SIZES[first], ends[own][-1])
-    yield SIZES[own], {name: x[rows] for name, x in TRAIN.items()}
+    block = slice(first, first + clients)
+    rows = slice(ends[first] - SIZES[first], ends[block][-1])
+    yield SIZES[block], {name: x[rows] for name, x in TRAIN.items()}
 
 
 def write(folder, clients=8, /, **changes):
-  given = {'chunks': chunks_of(clients), 'test': TEST, 'num_classes': 5}
-  store.write(folder, **given | changes)
+  fields = {'chunks': chunks_of(clients), 'test': TEST, 'num_classes': 5}
+  store.write(folder, **fields | changes)
   return folder
 
 
@@ -45,26 +45,33 @@ def folder(tmp_path):
 
 
 def test_what_is_written_is_read(folder):
-  found = store.open(folder)
-  for split, expected in ((found.train, TRAIN), (found.test, TEST)):
+  clients_store = store.open(folder)
+  for split, expected in (
+    (clients_store.train, TRAIN),
+    (clients_store.test, TEST),
+  ):
     assert split.keys() == expected.keys()
     assert store.is_mapped(split)
     for name, x in expected.items():
       assert split[name].dtype == x.dtype
       np.testing.assert_array_equal(split[name], x)
-  assert found.num_classes == 5
-  np.testing.assert_array_equal(found.partition.sizes, SIZES)
+  assert clients_store.num_classes == 5
+  np.testing.assert_array_equal(clients_store.partition.sizes, SIZES)
   pixels = TRAIN['x'] / 255
-  np.testing.assert_allclose(found.scale['mean'], pixels.mean(), rtol=1e-12)
-  np.testing.assert_allclose(found.scale['std'], pixels.std(), rtol=1e-12)
+  np.testing.assert_allclose(
+    clients_store.scale['mean'], pixels.mean(), rtol=1e-12
+  )
+  np.testing.assert_allclose(
+    clients_store.scale['std'], pixels.std(), rtol=1e-12
+  )
 
 
 def test_a_client_holds_its_own_samples(folder):
-  found = store.open(folder)
-  for i, (_, own) in enumerate(chunks_of(1)):
-    held = found.partition.client(i)
-    np.testing.assert_array_equal(found.train['x'][held], own['x'])
-    np.testing.assert_array_equal(found.train['y'][held], own['y'])
+  clients_store = store.open(folder)
+  for i, (_, arrays) in enumerate(chunks_of(1)):
+    held = clients_store.partition.client(i)
+    np.testing.assert_array_equal(clients_store.train['x'][held], arrays['x'])
+    np.testing.assert_array_equal(clients_store.train['y'][held], arrays['y'])
 
 
 @pytest.mark.parametrize('clients', [1, 7, 40])
@@ -138,9 +145,9 @@ def about(folder, **changes):
 
 def offsets(folder, change):
   path = folder / 'offsets.npy'
-  found = np.load(path)
-  change(found)
-  np.save(path, found)
+  array = np.load(path)
+  change(array)
+  np.save(path, array)
 
 
 DAMAGES = {

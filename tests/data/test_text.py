@@ -47,10 +47,10 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_sentences_are_framed_cut_and_padded(folder):
-  found = text.load('sst2', folder, length=8, vocabulary=120)
-  assert found.num_classes == 2
-  assert found.test['y'].tolist() == [0, 1] * 10
-  for x in (found.train['x'], found.test['x']):
+  loaded = text.load('sst2', folder, length=8, vocabulary=120)
+  assert loaded.num_classes == 2
+  assert loaded.test['y'].tolist() == [0, 1] * 10
+  for x in (loaded.train['x'], loaded.test['x']):
     assert x.dtype == np.int32
     assert (x[:, 0] == 2).all()  # [CLS]
     assert ((x == 3).sum(1) == 1).all()  # [SEP]
@@ -58,8 +58,8 @@ def test_sentences_are_framed_cut_and_padded(folder):
     assert (real[:, 1:] <= real[:, :-1]).all(), 'padding comes last'
     last = real.sum(1) - 1
     assert (x[np.arange(len(x)), last] == 3).all()
-  assert (found.train['x'][:, -1] == 3).any(), 'some are cut'
-  assert (found.train['x'][:, -1] == 0).any(), 'some are padded'
+  assert (loaded.train['x'][:, -1] == 3).any(), 'some are cut'
+  assert (loaded.train['x'][:, -1] == 0).any(), 'some are padded'
 
 
 def test_the_folder_may_stand_beside_the_images(folder):
@@ -77,7 +77,7 @@ print(text.load('sst2', sys.argv[1], vocabulary=120).train['x'].tolist())
 
 
 def test_another_process_makes_the_same_vocabulary(folder):
-  found = [
+  outputs = [
     subprocess.run(
       [sys.executable, '-c', SCRIPT, folder],
       cwd=pathlib.Path(__file__).parents[2],
@@ -87,17 +87,17 @@ def test_another_process_makes_the_same_vocabulary(folder):
     ).stdout
     for _ in range(2)
   ]
-  here = text.load('sst2', folder, vocabulary=120).train['x'].tolist()
-  assert found == [f'{here}\n'] * 2
+  tokens = text.load('sst2', folder, vocabulary=120).train['x'].tolist()
+  assert outputs == [f'{tokens}\n'] * 2
 
 
 def test_ties_are_broken_the_same_way_every_time():
   rng = np.random.default_rng(0)
   draw = lambda: ''.join(rng.choice(list('abcdefgh'), rng.integers(2, 9)))
   words = [draw() for _ in range(320)]
-  found = [text._trained(words, 150).get_vocab() for _ in range(6)]
-  assert len(found[0]) == 150
-  assert all(f == found[0] for f in found)
+  vocabularies = [text._trained(words, 150).get_vocab() for _ in range(6)]
+  assert len(vocabularies[0]) == 150
+  assert all(f == vocabularies[0] for f in vocabularies)
 
 
 def test_a_published_vocabulary_is_used(folder):
@@ -105,8 +105,8 @@ def test_a_published_vocabulary_is_used(folder):
   path = folder / 'vocab.txt'
   path.write_text('\n'.join(names) + '\n')
   encoder = text._opened(path)
-  found = text.encode(encoder, ['Good film !', 'bad'], 6)
-  assert found.tolist() == [[2, 4, 6, 1, 3, 0], [2, 5, 3, 0, 0, 0]]
+  encodings = text.encode(encoder, ['Good film !', 'bad'], 6)
+  assert encodings.tolist() == [[2, 4, 6, 1, 3, 0], [2, 5, 3, 0, 0, 0]]
   encoder.save(str(folder / 'tokenizer.json'))
   same = text.load('sst2', folder, tokenizer=folder / 'tokenizer.json')
   assert same.train['x'].max() <= 6
@@ -121,8 +121,8 @@ def test_what_a_published_file_cuts_and_pads_is_not_done_twice(folder):
   encoder.enable_padding(length=5)
   encoder.enable_truncation(max_length=2)
   encoder.save(str(path))
-  found = text.encode(text._opened(path), ['good bad good', 'bad'], 6)
-  assert found.tolist() == [[2, 4, 5, 4, 3, 0], [2, 5, 3, 0, 0, 0]]
+  tokens = text.encode(text._opened(path), ['good bad good', 'bad'], 6)
+  assert tokens.tolist() == [[2, 4, 5, 4, 3, 0], [2, 5, 3, 0, 0, 0]]
 
 
 @pytest.mark.parametrize(
@@ -210,8 +210,8 @@ def test_a_run_starts_from_a_file(tmp_path):
   exp = experiment.build({**SMALL, 'seed': 3})
   path = tmp_path / 'model.safetensors'
   pretrained.save(path, exp.params)
-  found = experiment.build({**SMALL, 'seed': 4, 'pretrained': str(path)})
-  same = jax.tree.map(np.array_equal, exp.params, found.params)
+  second = experiment.build({**SMALL, 'seed': 4, 'pretrained': str(path)})
+  same = jax.tree.map(np.array_equal, exp.params, second.params)
   assert jax.tree.all(same)
 
 
@@ -219,8 +219,8 @@ def test_a_private_run_says_that_it_starts_from_a_file():
   private = {'epsilon': 3.0, 'delta': 1e-4, 'clip_norm': 1.0}
   c = {'algorithm': 'dp_fedavg', 'standardize': False, **private}
   account = lambda **more: experiment.account(Config(**c, **more))
-  told, plain = account(pretrained='x').statement, account().statement
-  (more,) = set(told.caveats) - set(plain.caveats)
+  statement, plain = account(pretrained='x').statement, account().statement
+  (more,) = set(statement.caveats) - set(plain.caveats)
   assert 'not protected' in more
 
 
@@ -244,11 +244,11 @@ def test_a_token_past_the_end_of_the_model_is_refused(folder):
 
 @needs_sst2
 def test_sst2_is_the_usual_one():
-  found = text.load('sst2', DATA / 'tfds')
-  assert found.train['x'].shape == (6920, 48)
-  assert found.test['x'].shape == (1821, 48)
-  assert np.bincount(found.train['y']).tolist() == [3310, 3610]
-  assert np.bincount(found.test['y']).tolist() == [912, 909]
-  assert found.train['x'].max() == 3999
-  cut = (found.train['x'][:, -1] != 0).mean()
+  dataset = text.load('sst2', DATA / 'tfds')
+  assert dataset.train['x'].shape == (6920, 48)
+  assert dataset.test['x'].shape == (1821, 48)
+  assert np.bincount(dataset.train['y']).tolist() == [3310, 3610]
+  assert np.bincount(dataset.test['y']).tolist() == [912, 909]
+  assert dataset.train['x'].max() == 3999
+  cut = (dataset.train['x'][:, -1] != 0).mean()
   assert 0.05 < cut < 0.07

@@ -197,7 +197,7 @@ def test_algorithms_are_the_same_on_two_processes(names, tmp_path):
   for process in both:
     finish(process)
   for i in range(2):
-    found = pickle.loads((tmp_path / str(i)).read_bytes())
+    restored = pickle.loads((tmp_path / str(i)).read_bytes())
     for name in names:
       want, _ = cases.play(cases.FIRST[name].make, 1)
-      chex.assert_trees_all_close(found[name], want.params, atol=1e-5)
+      chex.assert_trees_all_close(restored[name], want.params, atol=1e-5)

@@ -16,9 +16,9 @@ def f32(*shape):
 
 
 def total(fn, *args):
-  found = flops.count(fn, *args)
-  assert not found.uncounted
-  return found.total
+  operations = flops.count(fn, *args)
+  assert not operations.uncounted
+  return operations.total
 
 
 def test_a_product_of_matrices():
@@ -64,9 +64,9 @@ def test_a_while_makes_it_a_lower_bound():
 
 
 def test_a_primitive_without_a_rule_is_named():
-  found = flops.count(lambda a: jnp.linalg.eigh(a)[0] * 2, f32(5, 5))
-  assert 'eigh' in found.uncounted
-  assert found.total >= 5
+  operations = flops.count(lambda a: jnp.linalg.eigh(a)[0] * 2, f32(5, 5))
+  assert 'eigh' in operations.uncounted
+  assert operations.total >= 5
 
 
 def test_the_larger_branch():

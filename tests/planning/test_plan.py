@@ -77,9 +77,9 @@ def planned(safl, tmp_path_factory):
   with pytest.MonkeyPatch.context() as patch:
     patch.chdir(folder)
     patch.setattr(tempfile, 'tempdir', str(folder))
-    found = planning.plan(safl, mesh(), dry_rounds=1)
+    plan = planning.plan(safl, mesh(), dry_rounds=1)
   assert not list(folder.iterdir())  # a dry run leaves no files
-  return found
+  return plan
 
 
 def test_what_lies_on_a_device(safl, planned):
@@ -148,10 +148,10 @@ def test_the_abstract_run_is_that_of_the_runner(fields, tmp_path):
   player.state = player.client_state.attach(
     player.state, np.asarray(cohorts[0].ids)
   )
-  given = player.arguments(placed)
+  arguments = player.arguments(placed)
   player.close()
-  assert jax.tree.structure(given) == jax.tree.structure(run.args)
-  for x, y in zip(*map(jax.tree.leaves, (given, run.args)), strict=True):
+  assert jax.tree.structure(arguments) == jax.tree.structure(run.args)
+  for x, y in zip(*map(jax.tree.leaves, (arguments, run.args)), strict=True):
     assert (x.shape, x.dtype) == (y.shape, y.dtype)
     assert x.sharding.is_equivalent_to(y.sharding, x.ndim)
 

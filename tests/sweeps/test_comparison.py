@@ -38,8 +38,8 @@ def compared(tmp_path_factory):
 
 
 def test_the_best_point_runs_over_the_seeds(compared):
-  folder, found, _ = compared
-  steady = found['iid']['steady']
+  folder, outcomes, _ = compared
+  steady = outcomes['iid']['steady']
   assert steady.values in [{'client_lr': rate} for rate in RATES['steady']]
   assert 0 < steady.mean <= 1
   assert steady.error >= 0
@@ -54,20 +54,20 @@ def test_the_best_point_runs_over_the_seeds(compared):
 
 
 def test_a_contestant_that_diverges_is_said_to(compared):
-  folder, found, _ = compared
-  assert math.isnan(found['iid']['diverging'].mean)
+  folder, outcomes, _ = compared
+  assert math.isnan(outcomes['iid']['diverging'].mean)
   lines = (folder / 'table.md').read_text().splitlines()
   assert 'diverged' in lines[-1]
   assert '`steady`' in lines[-2]
 
 
 def test_what_is_finished_does_not_run_again(compared):
-  folder, found, again = compared
+  folder, outcomes, again = compared
   paths = sorted(folder.rglob('points.jsonl'))
   before = [path.stat().st_mtime_ns for path in paths]
   table = comparison.table(again())
   assert [path.stat().st_mtime_ns for path in paths] == before
-  assert table == comparison.table(found)
+  assert table == comparison.table(outcomes)
 
 
 def test_what_is_from_memory_has_a_mark():

@@ -48,8 +48,8 @@ def numbers(rows):
   return [{k: v for k, v in row.items() if k not in drop} for row in rows]
 
 
-def assert_close(found, expected):
-  for a, b in zip(found, expected, strict=True):
+def assert_close(result, expected):
+  for a, b in zip(result, expected, strict=True):
     assert a.keys() == b.keys()
     for name in a:
       np.testing.assert_allclose(a[name], b[name], rtol=1e-5, err_msg=name)
@@ -98,14 +98,14 @@ def test_a_point_is_the_run_of_its_config(looped, tmp_path):
   exp = experiment.build(LINEAR | {'client_lr': 0.5, 'seed': 1})
   assert exp.config == one.config
   training.train(exp, tmp_path, progress=False)
-  own = folder / 'points' / '004'
-  assert_close(numbers(metrics(own)), numbers(metrics(tmp_path)))
+  point = folder / 'points' / '004'
+  assert_close(numbers(metrics(point)), numbers(metrics(tmp_path)))
   fields = [
-    json.loads((f / 'config.json').read_text()) for f in (own, tmp_path)
+    json.loads((f / 'config.json').read_text()) for f in (point, tmp_path)
   ]
   assert fields[0] == fields[1]
-  assert rows[4]['train_loss'] == metrics(own)[-1]['train_loss']
-  best = max(row.get('test_accuracy', 0) for row in metrics(own))
+  assert rows[4]['train_loss'] == metrics(point)[-1]['train_loss']
+  best = max(row.get('test_accuracy', 0) for row in metrics(point))
   assert rows[4]['best_test_accuracy'] == best
 
 
@@ -113,18 +113,16 @@ def test_vmapped_points_of_several_seeds_are_the_looped_ones(
   looped, tmp_path, monkeypatch
 ):
   """One program runs them all: also a last one, whose chunk is filled up."""
-  made = []
-  make = sweep_program.Program
-  monkeypatch.setattr(
-    sweep_program, 'Program', lambda *args: made.append(make(*args)) or made[-1]
-  )
+  programs, make = [], sweep_program.Program
+  record = lambda *args: programs.append(make(*args)) or programs[-1]
+  monkeypatch.setattr(sweep_program, 'Program', record)
   swept = {'seed': (0, 1, 2), 'client_lr': (0.5,)}
   fields = LINEAR | {'rounds_per_dispatch': 2, 'sweep': swept}
   again = run(tmp_path, fields, points_per_program=2)
   rows = looped[1][3:]
   assert [row['values'] for row in again] == [row['values'] for row in rows]
   assert_close(numbers(again), numbers(rows))
-  (program,) = made
+  (program,) = programs
   assert [fn._cache_size() for fn in program._programs.values()] == [1, 1]
 
 
@@ -132,8 +130,8 @@ def test_vmapped_points_of_one_seed_are_single_runs(diverging, tmp_path):
   folder, *_ = diverging
   exp = experiment.build(BOWLS | {'server_lr': 0.5})
   training.train(exp, tmp_path, progress=False)
-  own = metrics(folder / 'points' / '002')
-  assert_close(numbers(own), numbers(metrics(tmp_path)))
+  records = metrics(folder / 'points' / '002')
+  assert_close(numbers(records), numbers(metrics(tmp_path)))
 
 
 def test_a_diverging_point_is_recorded_and_stops_no_other(diverging):
@@ -252,11 +250,11 @@ def test_options_that_make_no_sense_are_refused(tmp_path, monkeypatch):
 def test_points_that_fit_grow_with_memory(monkeypatch):
   exp = experiment.build(BOWLS)
   program = sweep_program.Program(exp, mesh_lib.cohort_mesh(), [exp.config])
-  found = []
+  counts = []
   for mib in (1e-6, 10, 20):
     monkeypatch.setattr(sweep_program, 'DEVICE_MEMORY', mib * 2**20)
-    found.append(program.points_that_fit(exp))
-  few, some, more = found
+    counts.append(program.points_that_fit(exp))
+  few, some, more = counts
   assert few == 1
   # What all points share is taken off once.
   assert 1.9 * some < more < 4 * some

@@ -27,14 +27,14 @@ ROWS = [
 
 
 def test_the_best_of_the_rest_counts_in_the_mean_over_seeds():
-  found = sweep_lines.lines(ROWS, 'b', ['kind'])
-  assert list(found) == ['kind=x', 'kind=y']
-  assert list(found['kind=x']) == [1, 2]
-  best = found['kind=x'][1]
+  curves = sweep_lines.lines(ROWS, 'b', ['kind'])
+  assert list(curves) == ['kind=x', 'kind=y']
+  assert list(curves['kind=x']) == [1, 2]
+  best = curves['kind=x'][1]
   assert best.mean == pytest.approx(0.6)
   assert best.error == pytest.approx(0.1)
   assert best.rest == {'lr': 0.1}
-  assert found['kind=y'][1].rest == {'lr': 0.3}
+  assert curves['kind=y'][1].rest == {'lr': 0.3}
 
 
 def test_the_table_has_a_cell_for_every_value():
@@ -56,11 +56,11 @@ def test_a_field_that_is_not_swept_is_refused():
 def test_test_metrics_are_means_over_the_last_evaluations(tmp_path):
   folder = tmp_path / 'points' / '000'
   folder.mkdir(parents=True)
-  seen = [
+  records = [
     {'round': i, 'test_loss': i, 'test_accuracy': 2 * i} for i in range(6)
   ]
-  seen.insert(5, {'round': 4.5})  # a round without evaluation
-  text = ''.join(json.dumps(r) + '\n' for r in seen)
+  records.insert(5, {'round': 4.5})  # a round without evaluation
+  text = ''.join(json.dumps(r) + '\n' for r in records)
   (folder / 'metrics.jsonl').write_text(text)
   (mean,) = sweep_lines.last_rounds(ROWS[:1], tmp_path, 3)
   assert (mean['test_loss'], mean['test_accuracy']) == (4, 8)
@@ -70,6 +70,6 @@ def test_test_metrics_are_means_over_the_last_evaluations(tmp_path):
 def test_the_report_leaves_its_files(tmp_path):
   text = sweep_lines.report(ROWS, tmp_path, 'b', ['kind'])
   assert (tmp_path / 'lines.md').read_text() == text
-  told = json.loads((tmp_path / 'lines.json').read_text())
-  assert np.isclose(told['kind=x'][1]['mean'], 0.9)
+  points = json.loads((tmp_path / 'lines.json').read_text())
+  assert np.isclose(points['kind=x'][1]['mean'], 0.9)
   assert (tmp_path / 'lines.png').stat().st_size > 1000

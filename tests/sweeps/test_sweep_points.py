@@ -43,10 +43,10 @@ POISSON = dict(
   ],
 )
 def test_points_that_differ_in_arrays_share_a_program(fields, swept, programs):
-  found = sweeps.points(SMALL | fields | {'sweep': swept})
-  groups = list(sweeps.groups(found))
+  points = sweeps.points(SMALL | fields | {'sweep': swept})
+  groups = list(sweeps.groups(points))
   assert len(groups) == programs
-  assert sorted(itertools.chain(*groups)) == list(range(len(found)))
+  assert sorted(itertools.chain(*groups)) == list(range(len(points)))
 
 
 def test_draws_lie_within_bounds_and_more_begin_with_the_same():
@@ -72,15 +72,15 @@ def test_a_grid_is_the_product_and_leaves_the_rest_alone():
   fields = SMALL | {
     'sweep': {'seed': (4, 5), 'widths': ((3,), (4,)), 'b1': None}
   }
-  found = sweeps.points(fields)
-  assert [(p.config.widths, p.config.seed) for p in found] == [
+  points = sweeps.points(fields)
+  assert [(p.config.widths, p.config.seed) for p in points] == [
     ((3,), 4),
     ((3,), 5),
     ((4,), 4),
     ((4,), 5),
   ]
-  assert all(p.config.sweep is None for p in found)
-  assert all(p.config.local_steps == SMALL['local_steps'] for p in found)
+  assert all(p.config.sweep is None for p in points)
+  assert all(p.config.local_steps == SMALL['local_steps'] for p in points)
 
 
 LOW_HIGH = {'low': 0.1, 'high': 1.0}

@@ -60,8 +60,8 @@ def test_rows_of_a_start_that_died_are_not_taken_for_others(tmp_path):
   store = checkpoints.Checkpoints(tmp_path, keep=2, devices=2)
   book = traffic.Ledger.empty(cases.POPULATION, 40)
   store.save(2, state, book, rows.saved(state))
-  found = store.restore(cases.start(make, mesh), book)
-  assert [len(part.ids) for part in found.rows] == [cases.POPULATION]
+  checkpoint = store.restore(cases.start(make, mesh), book)
+  assert [len(part.ids) for part in checkpoint.rows] == [cases.POPULATION]
   store.close()
 
 
@@ -154,8 +154,12 @@ def test_processes_restore_the_same_checkpoint_or_none(
   """Catches a process that goes on from a round that another cannot read."""
   folder, restore = two_saved
   # What another process says of checkpoint 4: not to go on; to go back.
-  told = itertools.chain([fault == 'read error', True], itertools.repeat(False))
-  monkeypatch.setattr(processes, 'any_process', lambda flag: next(told) or flag)
+  others = itertools.chain(
+    [fault == 'read error', True], itertools.repeat(False)
+  )
+  monkeypatch.setattr(
+    processes, 'any_process', lambda flag: next(others) or flag
+  )
   if fault == 'corrupt':
     with pytest.warns(UserWarning, match='another process cannot read it'):
       assert restore() == 2

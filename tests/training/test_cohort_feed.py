@@ -142,13 +142,13 @@ def test_rows_written_by_any_processes_are_read_by_any_others(tmp_path):
     parts.append(rows.saved(play(rows, state_of(1), [ids, ids[:1]])))
   want = {1: 9.0, 3: 8.0, 4: 9.0, 7: 8.0}
   for processes in (1, 3):
-    found = {}
+    values_by_id = {}
     for first, stop in itertools.pairwise(placement.starts(8, processes)):
       rows = host_rows(tmp_path, range(first, stop))
       saved = rows.saved(rows.restored(state_of(1), parts))
       values = saved.rows[0][:, 0].tolist()
-      found |= dict(zip(saved.ids.tolist(), values, strict=True))
-    assert found == want
+      values_by_id |= dict(zip(saved.ids.tolist(), values, strict=True))
+    assert values_by_id == want
   on_device = client_state.OnDevice(mesh_lib.cohort_mesh(2))
   state = on_device.restored(state_of(8), parts)
   column = np.asarray(client_state.leaves(state)[0])[:, 0]

@@ -65,25 +65,25 @@ def test_the_secret_is_read_again(entropy):
 
 
 def test_every_run_draws_its_own(tmp_path):
-  made = [
+  roots = [
     noise_secret.keep(tmp_path / str(i), resumed=False) for i in range(20)
   ]
-  assert len({words(s.noise_key) for s in made}) == 20
-  assert len({s.sampling for s in made}) == 20
-  assert all(0 <= s.sampling < 2**64 for s in made)
+  assert len({words(s.noise_key) for s in roots}) == 20
+  assert len({s.sampling for s in roots}) == 20
+  assert all(0 <= s.sampling < 2**64 for s in roots)
 
 
 def test_every_bit_of_the_entropy_counts(entropy):
   whole = entropy.read_bytes()
   folder = entropy.parent.parent
-  made = [noise_secret.keep(folder, resumed=True)]
+  roots = [noise_secret.keep(folder, resumed=True)]
   for i in range(32):
     changed = bytearray(whole)
     changed[i] ^= 1
     entropy.write_bytes(changed)
-    made.append(noise_secret.keep(folder, resumed=True))
-  assert len({words(s.noise_key) for s in made}) == 33
-  assert len({s.sampling for s in made}) == 33
+    roots.append(noise_secret.keep(folder, resumed=True))
+  assert len({words(s.noise_key) for s in roots}) == 33
+  assert len({s.sampling for s in roots}) == 33
 
 
 def test_a_secret_made_elsewhere_is_refused(entropy):
@@ -147,12 +147,12 @@ def test_an_interrupted_write_leaves_nothing_half_made(
 
 
 def test_a_noise_seed_makes_the_same_secret_again():
-  made = [noise_secret.reproducible(i) for i in range(50)]
-  assert len({words(s.noise_key) for s in made}) == 50
-  assert len({s.sampling for s in made}) == 50
-  assert all(same(s, noise_secret.reproducible(i)) for i, s in enumerate(made))
+  roots = [noise_secret.reproducible(i) for i in range(50)]
+  assert len({words(s.noise_key) for s in roots}) == 50
+  assert len({s.sampling for s in roots}) == 50
+  assert all(same(s, noise_secret.reproducible(i)) for i, s in enumerate(roots))
   # It is not the key that a run of this seed hashes with.
-  assert words(made[0].noise_key) != words(jax.random.key(0))
+  assert words(roots[0].noise_key) != words(jax.random.key(0))
 
 
 def test_a_noise_seed_leaves_no_file(tmp_path):
@@ -173,17 +173,17 @@ def test_points_of_a_sweep_have_noise_of_their_own(tmp_path):
     dataclasses.replace(c, **changed)
     for changed in ({}, {'seed': 1}, {'clip_norm': 0.2}, {'server_lr': 0.3})
   ]
-  made = [noise_secret.of_run(p, tmp_path, resumed=False) for p in points]
-  assert len({s.sampling for s in made}) == len(points)
-  found = []
-  for root in made:
-    found.append(words(root.noise_key))
+  roots = [noise_secret.of_run(p, tmp_path, resumed=False) for p in points]
+  assert len({s.sampling for s in roots}) == len(points)
+  keys = []
+  for root in roots:
+    keys.append(words(root.noise_key))
     for r in range(5):
-      found += map(words, keys_lib.noise_keys(root.noise_key, r))
-  assert len(set(found)) == len(found)
+      keys += map(words, keys_lib.noise_keys(root.noise_key, r))
+  assert len(set(keys)) == len(keys)
   # A run that goes on, longer than it was to be, is the same one.
   longer = dataclasses.replace(c, rounds=99)
-  assert same(noise_secret.of_run(longer, tmp_path, resumed=True), made[0])
+  assert same(noise_secret.of_run(longer, tmp_path, resumed=True), roots[0])
 
 
 @pytest.mark.long
@@ -199,7 +199,7 @@ def test_no_file_of_a_run_but_its_secret_tells_its_noise(tmp_path):
       np.asarray(jax.random.key_data(k)).tobytes()
       for k in keys_lib.noise_keys(hidden.noise_key, r)
     ]
-  told = [
+  secrets_of_run = [
     *parts,
     str(hidden.sampling).encode(),
     *(p.hex().encode() for p in parts),
@@ -207,7 +207,7 @@ def test_no_file_of_a_run_but_its_secret_tells_its_noise(tmp_path):
   others = [p for p in tmp_path.rglob('*') if p.is_file() and p != path]
   assert any('checkpoints' in p.parts for p in others)
   for file in others:
-    assert not any(part in file.read_bytes() for part in told), file
+    assert not any(part in file.read_bytes() for part in secrets_of_run), file
   # The search finds what is there.
   assert parts[0] in path.read_bytes()
 

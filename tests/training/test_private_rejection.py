@@ -11,13 +11,13 @@ import pytest
 from runs import SMALL
 
 
-def played(name, given):
+def played(name, clients):
   make, mesh = ALGORITHMS[name].make, mesh_lib.cohort_mesh()
   round_fn = jit(rounds.run_round(make, mesh))
-  return round_fn(HP, start(make, mesh), given, KEY, None, SECRET)
+  return round_fn(HP, start(make, mesh), clients, KEY, None, SECRET)
 
 
-def spoiled(given, slots, value):
+def spoiled(clients, slots, value):
   """The cohort in which the batches of these slots hold only `value`."""
 
   def spoil(x):
@@ -25,7 +25,7 @@ def spoiled(given, slots, value):
     x[list(slots)] = value
     return x
 
-  return given._replace(batches=jax.tree.map(spoil, given.batches))
+  return clients._replace(batches=jax.tree.map(spoil, clients.batches))
 
 
 @pytest.mark.parametrize(
@@ -39,19 +39,19 @@ def spoiled(given, slots, value):
 )
 def test_nonsense_counts_as_an_update_of_zero(name):
   """Batches of zeros have a gradient of 0 where the parameters are 0."""
-  given = cohort(absent=0, size=4)
-  given = given._replace(weight=np.ones(4, np.float32))
-  state, metrics = played(name, spoiled(given, [1, 3], np.nan))
-  wanted, _ = played(name, spoiled(given, [1, 3], 0.0))
-  chex.assert_trees_all_equal(state.params, wanted.params)
+  clients = cohort(absent=0, size=4)
+  clients = clients._replace(weight=np.ones(4, np.float32))
+  state, metrics = played(name, spoiled(clients, [1, 3], np.nan))
+  expected, _ = played(name, spoiled(clients, [1, 3], 0.0))
+  chex.assert_trees_all_equal(state.params, expected.params)
   assert metrics['rejected_clients'] == 2
   assert metrics['participants'] == 2
   assert bool(metrics['finite'])
 
 
 def test_a_cohort_of_nonsense_leaves_its_noise_and_does_not_stop_the_run():
-  given = cohort(absent=0, size=4)
-  nonsense = spoiled(given, range(4), np.inf)
+  clients = cohort(absent=0, size=4)
+  nonsense = spoiled(clients, range(4), np.inf)
   state, metrics = played('dp_fedavg_local', nonsense)
   assert jnp.abs(state.params['w']).min() > 0
   one = {k: v.item() for k, v in jax.device_get(metrics).items()}

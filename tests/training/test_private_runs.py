@@ -57,15 +57,15 @@ def summary(folder):
 
 
 def clients(steps, **changed):
-  """What the accountant has to be told of `PRIVATE`."""
-  given = {
+  """The mechanism of `PRIVATE`, for the accountant."""
+  arguments = {
     'noise_multiplier': 2.0,
     'sampling': types.Sampling.POISSON,  # everybody fits in
     'sampling_probability': 4 / 6,
     'population': 6,
     'max_cohort': 6,
   }
-  return types.GaussianMechanism(steps=steps, **given | changed)
+  return types.GaussianMechanism(steps=steps, **arguments | changed)
 
 
 @pytest.fixture(scope='module')
@@ -89,17 +89,17 @@ def test_every_row_and_the_summary_tell_epsilon(whole):
     accounting.compute_epsilon(clients(steps), delta=1e-2)
     for steps in (1, 2, 3, 4)
   ]
-  found = [row['epsilon'] for row in rows(folder)]
-  np.testing.assert_allclose(found, want, rtol=1e-6)
-  told = summary(folder)['privacy']
-  assert told['epsilon'] == found[-1]
-  assert (told['delta'], told['trust']) == (1e-2, 'central')
-  assert (told['accountant'], told['noise']) == ('pld', 'secret')
+  epsilons = [row['epsilon'] for row in rows(folder)]
+  np.testing.assert_allclose(epsilons, want, rtol=1e-6)
+  privacy = summary(folder)['privacy']
+  assert privacy['epsilon'] == epsilons[-1]
+  assert (privacy['delta'], privacy['trust']) == (1e-2, 'central')
+  assert (privacy['accountant'], privacy['noise']) == ('pld', 'secret')
   mechanism = types.GaussianMechanism(
-    **told['mechanism']
+    **privacy['mechanism']
     | {
-      'sampling': types.Sampling(told['mechanism']['sampling']),
-      'adjacency': types.Adjacency(told['mechanism']['adjacency']),
+      'sampling': types.Sampling(privacy['mechanism']['sampling']),
+      'adjacency': types.Adjacency(privacy['mechanism']['adjacency']),
     }
   )
   assert mechanism == clients(4)
@@ -128,9 +128,9 @@ def test_a_resumed_run_is_the_run_that_was_never_stopped(whole, cut):
 
 def test_more_rounds_of_the_same_noise_cost_more(whole, cut):
   train(cut, rounds=6)
-  found = rows(cut)
-  assert found[:4] == rows(whole[0])
-  assert found[5]['epsilon'] > found[3]['epsilon']
+  records = rows(cut)
+  assert records[:4] == rows(whole[0])
+  assert records[5]['epsilon'] > records[3]['epsilon']
   want = accounting.compute_epsilon(clients(6), delta=1e-2)
   assert summary(cut)['privacy']['epsilon'] == pytest.approx(want)
 
@@ -153,10 +153,14 @@ def traces(kept, entropy):
   words = np.asarray(jax.random.key_data(kept.noise_key))
   key = int.from_bytes(words.tobytes(), 'little')
   swapped = int.from_bytes(words[::-1].tobytes(), 'little')
-  found = [entropy, entropy.hex().encode(), str(words.tolist()).encode()]
+  forms_of_secret = [
+    entropy,
+    entropy.hex().encode(),
+    str(words.tolist()).encode(),
+  ]
   for number in (key, swapped, kept.sampling):
-    found += forms(number, 8)
-  return found
+    forms_of_secret += forms(number, 8)
+  return forms_of_secret
 
 
 def test_no_published_file_holds_the_secret(whole):
@@ -164,19 +168,19 @@ def test_no_published_file_holds_the_secret(whole):
   entropy = (folder / 'secret' / 'entropy').read_bytes()
   c = experiment.build(PRIVATE).config
   kept = noise_secret.of_run(c, folder, resumed=True)
-  wanted = traces(kept, entropy)
+  secrets = traces(kept, entropy)
   searched = 0
   for path in folder.rglob('*'):
     if path.is_file() and path.parent.name != 'secret':
       content = path.read_bytes()
-      assert not any(trace in content for trace in wanted), path
+      assert not any(trace in content for trace in secrets), path
       searched += 1
   assert searched > 10
   # Files of checkpoints are compressed; this is what stands in them.
   words = np.asarray(jax.random.key_data(kept.noise_key))
   for leaf in jax.tree.leaves(jax.device_get(result.state)):
     bits = np.ascontiguousarray(leaf).tobytes()
-    assert not any(trace in bits for trace in (*wanted, words[:1].tobytes()))
+    assert not any(trace in bits for trace in (*secrets, words[:1].tobytes()))
 
 
 def test_only_a_noise_seed_makes_a_run_reproducible(whole, tmp_path):
@@ -192,8 +196,8 @@ def test_only_a_noise_seed_makes_a_run_reproducible(whole, tmp_path):
     away = np.abs(weights(again.state) - weights(other.state))
     assert away.max() > 0.1
   assert not (tmp_path / 'one' / 'secret').exists()
-  told = summary(tmp_path / 'one')['privacy']
-  assert told['noise'] == 'reproducible: not private'
+  privacy = summary(tmp_path / 'one')['privacy']
+  assert privacy['noise'] == 'reproducible: not private'
 
 
 @pytest.mark.covers('S0-Alg2 = Alg3')
@@ -203,10 +207,10 @@ def test_private_samples_from_config_to_summary(tmp_path):
   assert np.isfinite(result.row['test_loss'])
   exp = experiment.build(PRIVATE | SAMPLES | {'partition': 'size_skew'})
   smallest = int(exp.partition.sizes.min())
-  told = summary(tmp_path)['privacy']
-  assert (told['trust'], told['mechanism']['unit']) == ('local', 'sample')
-  assert told['mechanism']['steps'] == 4 * 2
-  assert told['mechanism']['sampling_probability'] == 8 / smallest
+  privacy = summary(tmp_path)['privacy']
+  assert (privacy['trust'], privacy['mechanism']['unit']) == ('local', 'sample')
+  assert privacy['mechanism']['steps'] == 4 * 2
+  assert privacy['mechanism']['sampling_probability'] == 8 / smallest
   # What it costs to be cut off is far below delta.
   poisson = clients(
     8,
@@ -216,7 +220,7 @@ def test_private_samples_from_config_to_summary(tmp_path):
     unit='sample',
   )
   least = accounting.compute_epsilon(poisson, delta=1e-2)
-  assert told['epsilon'] == pytest.approx(least, rel=1e-3)
+  assert privacy['epsilon'] == pytest.approx(least, rel=1e-3)
 
 
 @pytest.mark.long
@@ -235,8 +239,8 @@ def test_every_point_of_a_sweep_has_its_noise_and_its_epsilon(tmp_path):
   shutil.copytree(*kept)
   at_once = play('at_once', 3)
   for z, row, other in zip(multipliers, turns, at_once, strict=True):
-    own = clients(2, noise_multiplier=z)
-    want = accounting.compute_epsilon(own, delta=1e-2)
+    mechanism = clients(2, noise_multiplier=z)
+    want = accounting.compute_epsilon(mechanism, delta=1e-2)
     assert row['epsilon'] == other['epsilon'] == pytest.approx(want)
     assert row['test_loss'] == pytest.approx(other['test_loss'], rel=1e-4)
   first, near, _ = (row['test_loss'] for row in turns)

@@ -41,10 +41,10 @@ SAFL = SMALL | {
 
 def rows(folder):
   lines = (folder / 'metrics.jsonl').read_text().splitlines()
-  found = [json.loads(line) for line in lines]
-  for row in found:
+  records = [json.loads(line) for line in lines]
+  for row in records:
     del row['seconds']
-  return found
+  return records
 
 
 def train(folder, **fields):
@@ -90,15 +90,15 @@ def test_a_run_leaves_its_files(whole):
 
 def test_metrics_are_one_row_a_round_with_exact_bytes(whole):
   folder, _ = whole
-  found = rows(folder)
-  assert [row['round'] for row in found] == list(range(8))
-  evaluated = [row['round'] for row in found if 'test_accuracy' in row]
+  records = rows(folder)
+  assert [row['round'] for row in records] == list(range(8))
+  evaluated = [row['round'] for row in records if 'test_accuracy' in row]
   assert evaluated == [2, 5, 7]
-  assert {row['uplink_bytes'] for row in found} == {4 * 50}
-  assert found[-1]['total_uplink_bytes'] == 8 * 4 * 4 * 50
+  assert {row['uplink_bytes'] for row in records} == {4 * 50}
+  assert records[-1]['total_uplink_bytes'] == 8 * 4 * 4 * 50
   # Four of six take part: who was away pays for what was missed.
-  assert found[0]['downlink_bytes'] == 4 * 50
-  assert max(row['downlink_bytes'] for row in found) > 4 * 50
+  assert records[0]['downlink_bytes'] == 4 * 50
+  assert max(row['downlink_bytes'] for row in records) > 4 * 50
 
 
 @pytest.mark.parametrize('lost', [1, 2], ids=['last', 'last two'])
@@ -174,9 +174,9 @@ def test_a_start_makes_the_state_of_all_clients_where_it_stays(
   def init(algorithm, params, population):
     if not isinstance(jax.tree.leaves(params)[0], jax.core.Tracer):
       populations.append(population)
-    return made(algorithm, params, population)
+    return rounds_init(algorithm, params, population)
 
-  made = rounds.init
+  rounds_init = rounds.init
   monkeypatch.setattr(rounds, 'init', init)
   exp = experiment.build(SMALL | {'algorithm': 'scaffold'})
   mesh = mesh_lib.cohort_mesh(2)

@@ -10,8 +10,8 @@ import pytest
 def test_at_most_forgives_rounding_and_nothing_else():
   for bound in (3.0, 1e-300, 1e300, 0.0, -3.0, math.inf):
     assert checks.at_most('x', min(bound, 1e300), bound) <= bound
-  found = checks.at_most('x', np.float32(0.5), 0.5 * (1 - 5e-13))
-  assert (type(found), found) == (float, 0.5)
+  result = checks.at_most('x', np.float32(0.5), 0.5 * (1 - 5e-13))
+  assert (type(result), result) == (float, 0.5)
   for value, bound in ((1 + 2e-12, 1), (1e-300, 0), (-2.9, -3), (1, math.nan)):
     with pytest.raises(ValueError, match=f'x={value} <= {bound}\\.'):
       checks.at_most('x', value, bound)
@@ -29,8 +29,8 @@ def test_a_search_finds_the_least_integer(doubling):
     for want in (low, low + 1, 8, 16, 21, 40, 99):
       calls, high = [], 40
       rises = lambda n, calls=calls, want=want: calls.append(n) or n >= want
-      found = search.least(rises, low, high, doubling=doubling)
-      assert found == min(max(want, low), high)
+      result = search.least(rises, low, high, doubling=doubling)
+      assert result == min(max(want, low), high)
       assert all(low <= n < high for n in calls)
       assert len(calls) <= 11
       if doubling:
