@@ -1,4 +1,4 @@
-"""Experiments, one a file: source, command, expected result and time."""
+"""Configs of experiments, one a file: source, command, result and time."""
 
 import dataclasses
 import typing
@@ -11,10 +11,10 @@ from ml_collections import config_dict
 
 
 def new() -> ml_collections.ConfigDict:
-  """Every field of `config.Config` at its default.
+  """Returns every field of `config.Config` at its default.
 
-  A field that is None there has its type here, so that the command line can
-  set it. So does every value that a sweep may range over.
+  A field whose default is None becomes a placeholder of its type, so that the
+  command line can set it. So does every value that a sweep may range over.
   """
   c = _fields(config.Config)
   typed = lambda options: {
@@ -32,7 +32,7 @@ def new() -> ml_collections.ConfigDict:
 
 
 def attack() -> ml_collections.ConfigDict:
-  """Every field of `attacks.settings.AttackConfig` at its default."""
+  """Returns every field of `attacks.settings.AttackConfig` at its default."""
   return _fields(settings.AttackConfig)
 
 

@@ -3,15 +3,15 @@
   python -m launch.sweep --config=configs/fashion_dp_sweep.py \
       --data_dir=DIR --workdir=runs/fashion_dp_sweep
 
-Of both algorithms, under each of four noise multipliers: those of the paper's
+Both algorithms run under each of four noise multipliers: those of the paper's
 formula with its constant at 1, to four digits, for (5, 1e-5) and (1.5, 1e-5),
-which are worth 10.18 and 1.87, and those that make these two true.
+whose true epsilons are 10.18 and 1.87, and those calibrated to these two.
 """
 
 from configs import fashion_dp
 import ml_collections
 
-# The noise that makes (5, 1e-5) and (1.5, 1e-5) true over 60 rounds.
+# The noise calibrated to (5, 1e-5) and (1.5, 1e-5) over 60 rounds.
 CALIBRATED = (1.65398, 4.22342)
 
 

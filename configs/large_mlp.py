@@ -2,9 +2,9 @@
 
   python -m launch.train --config=configs/large_mlp.py --workdir=DIR
 
-Source: Chen, Li, Banerjee, arXiv:2411.06770, on MNIST, for its size: SAFL with
+Source: Chen, Li, Banerjee, arXiv:2411.06770, on MNIST, to test size: SAFL with
 Adam, one step on 16 images a client, a table of 65,536 numbers, 169 times fewer
-than the model has. Planned (--plan) and measured peak of the process: 2.1 GiB.
+than parameters. Planned (--plan) and measured peak of the process: 2.1 GiB.
 14 to 18 s a round on 2 cores; test accuracy 73.9 % after 3 rounds.
 """
 

@@ -8,7 +8,7 @@ runs all of them; one alone, with the learning rates it is tuned over:
       --data_dir=DIR --workdir=runs/safl
 
 Source: the setting of Haddadpour et al., arXiv:2008.04975, section 6: 50
-clients, half of them a round (all where the algorithm asks for it), equal
+clients, half of them a round (all if the algorithm needs it), equal
 shares or 2 classes a client; 60 rounds of 5 local steps of batch 32, or of one
 gradient of 160 samples. Four points of learning rates each, tuned on an MLP
 784-64-10, then LeNet-5 and three seeds. What a client sends is matched to
@@ -25,7 +25,7 @@ import ml_collections
 PARAMETERS = {'mlp': 50_890, 'lenet5': 61_706}
 PARTITIONS = ('iid', 'two_classes')
 _STEPS = {'client_lr': (0.05, 0.1), 'server_lr': (0.3, 1.0)}
-# SCAFFOLD's variates ask for K eta L < 1: LeNet-5 diverges at 0.05.
+# SCAFFOLD's variates need K eta L < 1: LeNet-5 diverges at 0.05.
 _SMALL_STEPS = {'client_lr': (0.01, 0.02), 'server_lr': (0.3, 1.0)}
 _ADAPTIVE = {'client_lr': (0.05, 0.1), 'server_lr': (0.01, 0.03)}
 _RATES = {'server_lr': (0.003, 0.01, 0.03, 0.1)}
@@ -33,7 +33,7 @@ _SMALL_RATES = {'server_lr': (0.0003, 0.001, 0.003, 0.01)}
 
 
 def contestants(floats: int) -> dict[str, dict[str, Any]]:
-  """Name -> config fields, `sweep` among them, for a budget of floats up."""
+  """Returns name -> config fields with `sweep`, for an uplink of `floats`."""
   one_gradient = {'local_steps': 1, 'batch_size': 160}
   cyclic = {'kind': 'block_cyclic', 'size': floats}
   adam = {'server_optimizer': 'adam', 'b2': 0.99}

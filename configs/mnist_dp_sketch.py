@@ -3,10 +3,10 @@
   python -m launch.sweep --config=configs/mnist_dp_sketch.py \
       --data_dir=DIR --workdir=runs/mnist_dp_sketch
 
-Iterative sketching (Song et al., ICML 2023) of an MLP on MNIST, made private
-for 1000 clients of 60 images each: either every client's table is clipped and
-noise added to the sum of tables, or every update is clipped and noise added on
-all coordinates, of which the sketch is sent.
+Iterative sketching (Song et al., ICML 2023) of an MLP on MNIST with user-level
+central DP for 1000 clients of 60 images each: either the server clips every
+client's table and adds noise to the sum of tables, or it is every update that
+is clipped, with noise on all coordinates, and the result is sketched.
 """
 
 import configs

@@ -43,7 +43,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   c.noises = (0.01, 0.03, 0.1, 0.3, 1.0)
   c.epsilons = (1.0, 8.0, 100.0, 1000.0, 10000.0)
   c.population = c.cohort = 100
-  c.rounds = 1  # in which everybody takes part
+  c.rounds = 1  # every client takes part in it
   c.defences = ('clip', 'normalize')
 
   c.optimizer = 'lbfgs'

@@ -46,7 +46,7 @@ def deviations(estimate, expected, variance):
   return abs(estimate - expected) / variance**0.5
 
 
-def test_everybody_asked_has_one_fate_and_padding_none():
+def test_every_selected_client_has_one_outcome_and_padding_none():
   present = IDS < MANY - 7
   outcome = outcomes(present=present, cohort=9_000, dropout=0.3, deadline=1.2)
   assert outcome.dtype == np.int8
@@ -60,7 +60,7 @@ def test_everybody_asked_has_one_fate_and_padding_none():
   assert count(outcome, PARTICIPATED) <= 9_000
 
 
-def test_without_faults_everybody_is_taken():
+def test_without_faults_every_client_participates():
   assert (outcomes() == PARTICIPATED).all()
   assert (outcomes(sigma=0.0, deadline=1.0) == PARTICIPATED).all()
   assert (outcomes(sigma=0.0, deadline=0.99) == STRAGGLER).all()
@@ -79,9 +79,9 @@ def test_dropouts_are_as_many_as_expected_and_others_every_round(dropout):
   assert deviations((dropped[0] & dropped[1]).sum(), MANY * both, spread) < 5.4
 
 
-def test_half_are_late_for_a_deadline_of_one_median():
-  late = count(outcomes(deadline=1.0, sigma=0.7), STRAGGLER)
-  assert deviations(late, MANY / 2, MANY / 4) < 5.4
+def test_a_deadline_of_one_median_makes_half_stragglers():
+  stragglers = count(outcomes(deadline=1.0, sigma=0.7), STRAGGLER)
+  assert deviations(stragglers, MANY / 2, MANY / 4) < 5.4
 
 
 def test_the_first_answers_are_taken():
@@ -112,7 +112,7 @@ def test_a_later_deadline_takes_more_and_a_larger_dropout_fewer():
     assert fewer.sum() < more.sum()
 
 
-def test_a_fate_depends_on_seed_round_and_client_alone():
+def test_an_outcome_depends_on_seed_round_and_client_alone():
   options = {'dropout': 0.3, 'deadline': 1.0}
   outcome, order = outcomes(**options), IDS[::-1]
   np.testing.assert_array_equal(outcome, outcomes(**options))
@@ -144,7 +144,7 @@ def test_over_sampling_fills_the_cohort_more_often():
   assert full(1.0) < 0.2 < 0.9 < full(1.5)
 
 
-def test_a_cohort_has_no_weight_where_its_fate_is_another():
+def test_only_participants_of_a_cohort_have_weight():
   exp = experiment.build(FIELDS | FAULTS | {'weights': 'samples'})
   cohort = exp.sample(5)
   assert len(set(cohort.ids.tolist())) == 30
@@ -261,8 +261,8 @@ test_what_means_nothing_is_refused = refused(
 )
 
 
-def test_drop_outs_leave_the_account_of_a_private_run_as_it_is():
-  """The sum is divided by what was expected, whoever is gone."""
+def test_dropouts_do_not_change_the_account_of_a_private_run():
+  """The sum is divided by the expected cohort, whoever drops out."""
   epsilon = []
   for faults in ({}, {'dropout': 0.5, 'deadline': 1.0}):
     exp = experiment.build(FIELDS | PRIVATE | faults)
@@ -273,7 +273,7 @@ def test_drop_outs_leave_the_account_of_a_private_run_as_it_is():
   assert epsilon[0] == epsilon[1]
 
 
-def test_who_fails_in_a_private_run_does_not_hang_on_its_secret():
+def test_outcomes_of_a_private_run_do_not_depend_on_its_secret():
   exp = experiment.build(FIELDS | PRIVATE | {'dropout': 0.5})
   outcome_of = {}
   for secret in range(1, 9):

@@ -1,4 +1,4 @@
-"""Clients on disk: what is written is read, and nothing by halves."""
+"""Clients on disk: files are read as they were written, and whole."""
 
 import json
 import shutil

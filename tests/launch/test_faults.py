@@ -1,4 +1,4 @@
-"""Real processes: killed, told to stop, and out of space."""
+"""Real processes: killed, stopped by a signal, and out of space."""
 
 import json
 import random

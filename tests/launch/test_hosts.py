@@ -137,7 +137,7 @@ def test_the_coordinator_must_be_reached_by_all():
     hosts.port_of(['localhost', 'a'])
 
 
-def test_one_here_and_one_by_ssh_end_well(place):
+def test_a_local_process_and_one_by_ssh_succeed(place):
   executable(place / 'bin' / 'ssh', FAKE_SSH)
   odd = '--odd=a "b" $c\'d'
   status, lines = ended(
@@ -159,7 +159,7 @@ def test_one_that_fails_ends_the_others_and_gives_the_status(place):
   assert (status, '[0] told 15' in lines) == (3, True)
 
 
-def test_who_does_not_listen_is_killed_after_the_grace_period(place):
+def test_a_process_that_ignores_sigterm_is_killed_after_the_grace_period(place):
   flags = ['--do1=3', '--times0=9']
   process = start(place, 'localhost,localhost', *flags, flags=['--grace=0.2'])
   status, lines = ended(process)
@@ -171,7 +171,7 @@ def test_a_signal_is_passed_on_and_75_comes_back(place):
   wait_for(place, '0', '1')
   process.send_signal(signal.SIGINT)
   wait_for(place, '0 told 1', '1 told 1')
-  # One that was stopped ends nobody: the other may still be saving.
+  # A stopped process does not end the others, which may still be saving.
   with pytest.raises(subprocess.TimeoutExpired):
     process.wait(0.3)
   process.terminate()
@@ -180,7 +180,7 @@ def test_a_signal_is_passed_on_and_75_comes_back(place):
   assert (status, told) == (75, [2, 1])
 
 
-def test_nobody_is_left_when_the_launcher_is_killed(place):
+def test_no_process_is_left_when_the_launcher_is_killed(place):
   executable(place / 'bin' / 'ssh', FAKE_SSH)
   process = start(place, 'far,localhost')
   wait_for(place, '0', '1')
@@ -252,10 +252,10 @@ def test_slurm_starts_one_task_a_node(place):
     args = [f'--folder={place / "marks"}', odd, '--do0=0', '--do1=0']
     args += ['--coordinator=n7:22345', '--num_processes=2', f'--process_id={i}']
     assert f"{args} {ROOT} it's here" in lines
-  asked = (place / 'log').read_text()
-  assert asked.startswith('scontrol show hostnames n[7-8]\nsrun ')
-  assert '--cpus-per-task=4 --kill-on-bad-exit=0 --wait=300' in asked
-  assert 'requeue' not in asked
+  log = (place / 'log').read_text()
+  assert log.startswith('scontrol show hostnames n[7-8]\nsrun ')
+  assert '--cpus-per-task=4 --kill-on-bad-exit=0 --wait=300' in log
+  assert 'requeue' not in log
 
 
 @pytest.mark.parametrize('then', [75, 1])
@@ -264,8 +264,8 @@ def test_slurm_queues_a_run_again_that_was_stopped_and_saved(place, then):
   script.send_signal(signal.SIGUSR1)  # the time is nearly up
   status, lines = ended(script)
   assert (status, lines.count('told 15')) == (then, 2)
-  asked = (place / 'log').read_text().splitlines()
-  assert ('scontrol requeue 12345' in asked) == (then == 75)
+  log = (place / 'log').read_text().splitlines()
+  assert ('scontrol requeue 12345' in log) == (then == 75)
 
 
 def test_slurm_leaves_a_cancelled_run_to_slurm(place):

@@ -111,7 +111,7 @@ def test_two_processes_train_the_model_that_one_does(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize('count', [1, 4])
-def test_trained_on_two_and_gone_on_with_on_others(count, tmp_path):
+def test_a_run_of_two_processes_resumes_on_other_numbers(count, tmp_path):
   """Clients' control variates too, which each process has for its own."""
   one, two = tmp_path / 'one', tmp_path / 'two'
   half, whole = ([*ROWS, f'--config.rounds={n}'] for n in (10, 20))
@@ -144,7 +144,7 @@ def test_a_process_ends_when_its_peer_is_killed(tmp_path):
 
 
 @pytest.mark.long
-def test_and_when_its_peer_hangs(tmp_path):
+def test_a_process_ends_when_its_peer_hangs(tmp_path):
   workdir = tmp_path / 'run'
   both = launch_all(workdir, 2, '--config.rounds=100000', *ENDLESS)
   wait_for_rows(workdir, 5, *both[0])

@@ -47,7 +47,7 @@ def test_a_scan_counts_its_body_every_time():
 
 
 def test_xla_counts_the_body_of_a_scan_once():
-  """So its own analysis would not do."""
+  """So the analysis of XLA would not do."""
   scan = lambda a: lax.scan(lambda y, _: (a @ y, None), a, length=100)[0]
   lowered = jax.jit(scan).lower(f32(8, 8))
   cost = lowered.compile().cost_analysis()
@@ -99,7 +99,7 @@ def with_vjp(fn):
 
 
 @pytest.mark.parametrize('wrap', [jax.jit, jax.checkpoint, with_jvp, with_vjp])
-def test_calls_are_looked_into(wrap):
+def test_operations_inside_calls_count(wrap):
   assert total(wrap(lambda a: a @ a), f32(4, 4)) == 2 * 4**3
 
 

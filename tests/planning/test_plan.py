@@ -82,7 +82,7 @@ def planned(safl, tmp_path_factory):
   return plan
 
 
-def test_what_lies_on_a_device(safl, planned):
+def test_bytes_held_on_a_device(safl, planned):
   held = planned.memory.held
   assert held['model'] == 4 * D
   # Two moments, and the counts of rounds and of bytes.

@@ -58,7 +58,7 @@ def test_totals_restore_a_ledger():
   assert charge(again, [0, 1]) == charge(book, [0, 1])
 
 
-def test_who_answers_in_vain_pays_for_it_and_who_is_silent_has_listened():
+def test_stragglers_are_billed_both_ways_and_dropouts_the_download():
   book = traffic.Ledger.empty(5, DENSE)
   charge(book, [0, 1])
   ids, weight = np.arange(5), np.float32([1, 0, 0, 0, 2])

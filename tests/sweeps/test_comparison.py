@@ -1,4 +1,4 @@
-"""Comparisons: tuned on one model, run on another, resumed, all said."""
+"""Comparisons: tuned on one model, run on another, resumed, reported."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Sweeps: a point is a run of its own, whatever runs beside it."""
+"""Sweeps: a point is the run of its config, whatever else runs."""
 
 import contextlib
 import json
@@ -112,7 +112,7 @@ def test_a_point_is_the_run_of_its_config(looped, tmp_path):
 def test_vmapped_points_of_several_seeds_are_the_looped_ones(
   looped, tmp_path, monkeypatch
 ):
-  """One program runs them all: also a last one, whose chunk is filled up."""
+  """One program runs all chunks, also the last, which is padded."""
   programs, make = [], sweep_program.Program
   record = lambda *args: programs.append(make(*args)) or programs[-1]
   monkeypatch.setattr(sweep_program, 'Program', record)

@@ -1,4 +1,4 @@
-"""A sweep along one field: the best of the rest, means over seeds."""
+"""Curves of a sweep along one field: best settings, means over seeds."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The points of a sweep, and what is made of their results."""
+"""The points of a sweep, their table and their figure."""
 
 import itertools
 import math

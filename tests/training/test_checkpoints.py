@@ -1,4 +1,4 @@
-"""Saved, restored and gone on with: the same bits, for every algorithm."""
+"""A restored checkpoint resumes at the same bits, for every algorithm."""
 
 import errno
 import itertools

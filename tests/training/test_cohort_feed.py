@@ -1,4 +1,4 @@
-"""Cohorts laid out by process, and rows of clients on the host."""
+"""Cohorts laid out by process, and per-client state on the host."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""What a process tells JAX before it starts."""
+"""How a process configures JAX before it starts."""
 
 import os
 import subprocess
@@ -48,6 +48,6 @@ def test_gpus_are_told_to_be_deterministic(deterministic, flags):
     ({'num_processes': 2}, 'a coordinator'),
   ],
 )
-def test_what_cannot_be_is_refused(options, message):
+def test_devices_out_of_range_are_refused(options, message):
   with pytest.raises(ValueError, match=message):
     devices.start(**options)

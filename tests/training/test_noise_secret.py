@@ -1,4 +1,4 @@
-"""The secret of a run: who may read it, and when it must be there."""
+"""The secret of a private run: its permissions, and when a run needs it."""
 
 import dataclasses
 import json
@@ -64,7 +64,7 @@ def test_the_secret_is_read_again(entropy):
   assert entropy.read_bytes() == before
 
 
-def test_every_run_draws_its_own(tmp_path):
+def test_every_run_draws_another_secret(tmp_path):
   roots = [
     noise_secret.keep(tmp_path / str(i), resumed=False) for i in range(20)
   ]
@@ -103,7 +103,7 @@ def test_a_secret_of_another_version_of_this_library_is_refused(
     noise_secret.keep(entropy.parent.parent, resumed=True)
 
 
-def test_a_run_that_goes_on_must_find_it(tmp_path):
+def test_a_resumed_run_without_its_secret_is_refused(tmp_path):
   with pytest.raises(noise_secret.SecretError, match='entropy is missing'):
     noise_secret.keep(tmp_path, resumed=True)
   assert not (tmp_path / 'secret').exists()
@@ -212,7 +212,7 @@ def test_no_file_of_a_run_but_its_secret_tells_its_noise(tmp_path):
   assert parts[0] in path.read_bytes()
 
 
-def test_a_secret_belongs_to_what_a_resumed_run_must_keep(tmp_path):
+def test_a_secret_depends_on_the_fields_that_a_resumed_run_must_keep(tmp_path):
   of = lambda **fields: noise_secret.of_run(
     config.Config(
       algorithm='dp_fedavg', standardize=False, delta=1e-5, **fields

@@ -1,4 +1,4 @@
-"""In a private round a client's nonsense counts as zeros, with its noise."""
+"""Non-finite updates of a private round count as zeros, with their noise."""
 
 from cases import ALGORITHMS, HP, KEY, SECRET, cohort, jit, start
 import chex

@@ -1,4 +1,4 @@
-"""Private runs from config to files: what they tell, and what they must not."""
+"""Private runs from config to files: what they report, and what they hide."""
 
 import json
 import shutil
@@ -60,7 +60,7 @@ def clients(steps, **changed):
   """The mechanism of `PRIVATE`, for the accountant."""
   arguments = {
     'noise_multiplier': 2.0,
-    'sampling': types.Sampling.POISSON,  # everybody fits in
+    'sampling': types.Sampling.POISSON,  # max_cohort is the population
     'sampling_probability': 4 / 6,
     'population': 6,
     'max_cohort': 6,
@@ -247,13 +247,13 @@ def test_every_point_of_a_sweep_has_its_noise_and_its_epsilon(tmp_path):
   assert abs(first - near) > 0.01  # not the size alone, which does 3e-4
 
 
-def test_no_noise_is_told_to_be_no_privacy():
+def test_zero_noise_is_reported_as_no_privacy():
   exp = experiment.build(PRIVATE | {'noise_multiplier': 0.0, 'rounds': 2})
   assert log.epsilons_by_round(exp) == ['inf', 'inf']
   assert exp.guarantee.statement.as_dict()['epsilon'] == 'inf'
 
 
-def test_nor_where_no_row_was_logged_yet(tmp_path):
+def test_nor_does_a_run_that_has_logged_no_round(tmp_path):
   """Rounds are done as soon as a checkpoint says so."""
   never = {'log_every': 100, 'eval_every': 100, 'checkpoint_every': 2}
   whole = train(tmp_path, **never, rounds=4)

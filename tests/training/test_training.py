@@ -1,4 +1,4 @@
-"""The loop: resume is exact, files are whole, faults are said."""
+"""The training loop: exact resume, whole files, messages of faults."""
 
 import errno
 import json
