@@ -178,7 +178,7 @@ class Config:
   bound: str | None = None  # clip; normalize, quantile
   per_layer: bool | None = None  # bound every array of a model by itself
   before_sketch: bool | None = None  # noise on updates instead of tables
-  # central; secure_aggregation, local
+  # central DP; secure_aggregation (distributed DP), local DP
   trust: Annotated[str, choice(types.TRUSTS)] | None = None
   # add_or_remove_one, replace_one, zero_out
   adjacency: Annotated[str, choice(_ADJACENCIES)] | None = None

@@ -27,9 +27,9 @@ class Release(NamedTuple):
     expected_cohort: what the sum is divided by, whoever takes part.
     bound: 'clip', 'normalize', or 'quantile': clip to a bound that follows a
       quantile of the norms.
-    trust: who may see what. 'central': the server sees contributions and adds
-      the noise; 'secure_aggregation': it sees their noisy sum, to which every
-      client adds its share; 'local': every client adds all of it by itself.
+    trust: 'central' DP: the server sees contributions and adds the noise;
+      'secure_aggregation' (distributed DP): it sees their noisy sum, to which
+      every client adds a share of it; 'local' DP: every client adds all of it.
     per_leaf: bound every leaf of a contribution by itself.
     before_sketch: bound updates, and add noise as if before they are sketched.
     min_honest: of secure aggregation: clients whose noise is sure to be there;

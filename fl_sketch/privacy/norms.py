@@ -1,4 +1,4 @@
-"""Bounds on the L2 norm of one contribution, safe for any input.
+"""Clips contributions: bounds on an L2 norm that are safe for any input.
 
 Squares under- or overflow float32 where numbers are below 1e-19 or above 1e19,
 and a norm in bfloat16 is off by a percent; neither makes these bounds too weak.

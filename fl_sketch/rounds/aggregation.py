@@ -1,4 +1,4 @@
-"""The mean over a cohort: plain, robust, of encoded payloads, or private."""
+"""Averages the tables of a cohort: plain, robust, encoded or private mean."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
