@@ -39,9 +39,7 @@ def refuse(error: Exception) -> NoReturn:
   """Ends the program with the message of an error, without its traceback."""
   logging.debug('Traceback, shown by --verbosity=1:', exc_info=True)
   message = f'{type(error).__name__}: {error}'
-  if (
-    jax.distributed.is_initialized()
-  ):  # sys.exit would wait for other processes
+  if jax.distributed.is_initialized():  # sys.exit would wait for the others
     _end(message)
   sys.exit(message)
 

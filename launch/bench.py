@@ -140,17 +140,15 @@ def _compare_sketches():
 
 
 def _compare_scales():
-  benchmarks = scale_bench.axes(_QUICK.value)
-  names = _AXES.value or list(benchmarks)
+  axes = scale_bench.axes(_QUICK.value)
+  names = _AXES.value or list(axes)
   for name in names:
-    if name not in benchmarks:
-      raise app.UsageError(
-        f'Expected {name!r} of --axes in {list(benchmarks)}.'
-      )
+    if name not in axes:
+      raise app.UsageError(f'Expected {name!r} of --axes in {list(axes)}.')
   repeats = 5 if _REPEATS.value is None else _REPEATS.value
   results, files = [], []
   for name in names:
-    results.append(scale_bench.measure(name, benchmarks[name], repeats))
+    results.append(scale_bench.measure(name, axes[name], repeats))
     # After each axis, so that a run that is stopped leaves what it has.
     files = scale_report.write(
       results, pathlib.Path(_OUT.value or 'runs/bench_scale')

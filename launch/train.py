@@ -27,9 +27,7 @@ _DATA_DIR = flags.DEFINE_string(
 _COORDINATOR = flags.DEFINE_string(
   'coordinator', None, 'HOST:PORT of process 0, for several processes.'
 )
-_NUM_PROCESSES = flags.DEFINE_integer(
-  'num_processes', 1, 'Number of processes of the run.'
-)
+_NUM_PROCESSES = flags.DEFINE_integer('num_processes', 1, 'Process count.')
 _PROCESS_ID = flags.DEFINE_integer('process_id', 0, 'Number of this process.')
 _CPU_DEVICES = flags.DEFINE_integer(
   'cpu_devices', None, 'Devices a process makes of a CPU; one a core if unset.'

@@ -51,9 +51,7 @@ def lines(
     rest = {k: v for k, v in s.values.items() if k not in (x, *by)}
     best = Best(s.mean, s.error, rest)
     curves.setdefault(label, {}).setdefault(s.values[x], best)
-  return {
-    label: dict(sorted(curves[label].items())) for label in sorted(curves)
-  }
+  return {k: dict(sorted(curves[k].items())) for k in sorted(curves)}
 
 
 def table(curves: dict[str, dict[Any, Best]], x: str) -> str:

@@ -65,8 +65,7 @@ class Program:
     self.config, self.mesh = c, mesh
     # Over all points, not those of a chunk: chunks then share one program.
     self._private = exp.guarantee is not None
-    # Each private point has its secret, and so other cohorts, but for a
-    # noise_seed.
+    # A private point draws cohorts from its secret, unless by noise_seed.
     self._one_seed = len({(c.seed, c.noise_seed) for c in configs}) == 1
     self._one_seed &= not self._private or c.noise_seed is not None
     self._one_key = len({c.key_seed for c in configs}) == 1

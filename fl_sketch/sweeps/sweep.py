@@ -153,9 +153,8 @@ def run(
   table.md and, if a field other than seeds is swept, sweep.png. Each point gets
   config.json, metrics.jsonl and summary.json as `training.train` writes them,
   but without `seconds` and `parameters`; the summary adds its best test metrics
-  and whether it `diverged`. A sweep that is stopped loses the points that are
-  running. A point that diverges keeps its last finite numbers and stops no
-  other.
+  and whether it `diverged`. Stopping a sweep loses the points that are running.
+  A point that diverges keeps its last finite numbers and stops no other.
 
   Args:
     config: a `Config`, or its fields, with a `sweep`.
@@ -229,7 +228,7 @@ def _run_group(todo, group, files, data_dir, points_per_program, bar):
   first = experiment.build(todo[group[0]].config, data_dir)
   exps = {first.config.seed: first}
 
-  def prepared(i):
+  def exp(i):
     """The experiment of a point; those of equal seed share all but numbers."""
     c = todo[i].config
     if c.seed not in exps:  # every seed shares the data, which are large
@@ -251,8 +250,6 @@ def _run_group(todo, group, files, data_dir, points_per_program, bar):
     # Padding the last chunk avoids compiling a program for its size.
     filled = chunk + chunk[-1:] * (size - len(chunk))
     secrets = first.guarantee and [secret(i) for i in filled]
-    results = program.run(
-      [prepared(i) for i in filled], len(chunk), bar, secrets
-    )
+    results = program.run([exp(i) for i in filled], len(chunk), bar, secrets)
     for i, result in zip(chunk, results, strict=True):
       files.finish(i, todo[i].values, todo[i].config, result)

@@ -23,9 +23,7 @@ class SecretError(ValueError):
 
 
 class Secret(NamedTuple):
-  """The randomness that a private run must not publish.
-
-  No state, checkpoint or config contains it.
+  """Randomness that a private run keeps out of state, checkpoint and config.
 
   Attributes:
     noise_key: key[], root of `keys.NoiseKeys`.

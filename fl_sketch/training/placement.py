@@ -81,9 +81,7 @@ def _where(field: str, value: str, size: int, mesh: Any) -> str:
 
 
 def starts(population: int, processes: int) -> list[int]:
-  """Splits a population into one block of clients for each process.
-
-  Returns the first client of every block, and the population.
+  """Returns the first client of each process's block, and the population.
 
   >>> starts(10, 3)
   [0, 3, 6, 10]

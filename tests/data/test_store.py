@@ -45,33 +45,26 @@ def folder(tmp_path):
 
 
 def test_what_is_written_is_read(folder):
-  clients_store = store.open(folder)
-  for split, expected in (
-    (clients_store.train, TRAIN),
-    (clients_store.test, TEST),
-  ):
+  data = store.open(folder)
+  for split, expected in ((data.train, TRAIN), (data.test, TEST)):
     assert split.keys() == expected.keys()
     assert store.is_mapped(split)
     for name, x in expected.items():
       assert split[name].dtype == x.dtype
       np.testing.assert_array_equal(split[name], x)
-  assert clients_store.num_classes == 5
-  np.testing.assert_array_equal(clients_store.partition.sizes, SIZES)
+  assert data.num_classes == 5
+  np.testing.assert_array_equal(data.partition.sizes, SIZES)
   pixels = TRAIN['x'] / 255
-  np.testing.assert_allclose(
-    clients_store.scale['mean'], pixels.mean(), rtol=1e-12
-  )
-  np.testing.assert_allclose(
-    clients_store.scale['std'], pixels.std(), rtol=1e-12
-  )
+  np.testing.assert_allclose(data.scale['mean'], pixels.mean(), rtol=1e-12)
+  np.testing.assert_allclose(data.scale['std'], pixels.std(), rtol=1e-12)
 
 
 def test_a_client_holds_its_own_samples(folder):
-  clients_store = store.open(folder)
+  data = store.open(folder)
   for i, (_, arrays) in enumerate(chunks_of(1)):
-    held = clients_store.partition.client(i)
-    np.testing.assert_array_equal(clients_store.train['x'][held], arrays['x'])
-    np.testing.assert_array_equal(clients_store.train['y'][held], arrays['y'])
+    held = data.partition.client(i)
+    np.testing.assert_array_equal(data.train['x'][held], arrays['x'])
+    np.testing.assert_array_equal(data.train['y'][held], arrays['y'])
 
 
 @pytest.mark.parametrize('clients', [1, 7, 40])

@@ -154,12 +154,8 @@ def test_processes_restore_the_same_checkpoint_or_none(
   """Catches a process that goes on from a round that another cannot read."""
   folder, restore = two_saved
   # What another process says of checkpoint 4: not to go on; to go back.
-  others = itertools.chain(
-    [fault == 'read error', True], itertools.repeat(False)
-  )
-  monkeypatch.setattr(
-    processes, 'any_process', lambda flag: next(others) or flag
-  )
+  peer = itertools.chain([fault == 'read error', True], itertools.repeat(False))
+  monkeypatch.setattr(processes, 'any_process', lambda flag: next(peer) or flag)
   if fault == 'corrupt':
     with pytest.warns(UserWarning, match='another process cannot read it'):
       assert restore() == 2

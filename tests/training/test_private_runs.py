@@ -153,14 +153,10 @@ def traces(kept, entropy):
   words = np.asarray(jax.random.key_data(kept.noise_key))
   key = int.from_bytes(words.tobytes(), 'little')
   swapped = int.from_bytes(words[::-1].tobytes(), 'little')
-  forms_of_secret = [
-    entropy,
-    entropy.hex().encode(),
-    str(words.tolist()).encode(),
-  ]
+  texts = [entropy, entropy.hex().encode(), str(words.tolist()).encode()]
   for number in (key, swapped, kept.sampling):
-    forms_of_secret += forms(number, 8)
-  return forms_of_secret
+    texts += forms(number, 8)
+  return texts
 
 
 def test_no_published_file_holds_the_secret(whole):
