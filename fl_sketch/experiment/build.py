@@ -39,8 +39,8 @@ class Experiment(NamedTuple):
     data: the training arrays, leaves [samples, ...].
     fetch: (data, one client's indices, or all clients') -> batches.
     lanes_per_step: see `rounds.run_round`.
-    sample: (round, secret) -> `Cohort` of indices into `data`, in host memory;
-      secret: sampling seed of a private run, else None.
+    sample: (round, sampling_seed) -> `Cohort` of indices into `data`, on the
+      host; sampling_seed is the secret of a private run, else None.
     loss_fn: (params, batch) -> the mean loss of training, weight decay apart.
     metrics_fn: (params, batch) -> sums of metrics, with 'count'.
     test: evaluation batches, leaves [batches, batch, ...].

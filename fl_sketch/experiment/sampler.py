@@ -12,9 +12,9 @@ import numpy as np
 def sampler(
   c: Config, partition: partitions.Partition
 ) -> Callable[..., rounds.Cohort]:
-  """Builds (round, secret) -> its `Cohort`, a pure function of both.
+  """Builds (round, sampling_seed) -> `Cohort`, a pure function of both.
 
-  secret: sampling seed of a private run, which must not be reproducible by
+  sampling_seed: secret of a private run, which must not be reproducible by
   others; None otherwise.
   """
   options = _sampling_options(c)
@@ -22,24 +22,24 @@ def sampler(
   if c.byzantine:
     clients = byzantine.clients(c.seed, c.population, c.byzantine)
 
-  def sample(round_index: int, secret: int | None = None) -> rounds.Cohort:
-    if privacy_checks.is_private(c) != (secret is not None):
+  def sample(number: int, sampling_seed: int | None = None) -> rounds.Cohort:
+    if privacy_checks.is_private(c) != (sampling_seed is not None):
       raise ValueError(
-        'Expected a secret root if and only if a run is private.'
+        'Expected a sampling_seed if and only if a run is private.'
       )
-    seed = c.seed + (secret or 0)
+    seed = c.seed + (sampling_seed or 0)
     ids, weight = cohorts.sample(
-      c.sampling, seed, round_index, c.population, **options
+      c.sampling, seed, number, c.population, **options
     )
     outcome = None
     if availability.in_force(c):
-      outcome = _outcomes(c, round_index, ids, weight)
+      outcome = _outcomes(c, number, ids, weight)
       participated = outcome == availability.PARTICIPATED
       weight = np.where(participated, weight, np.float32(0))
     # Only the batches of private steps must be unpredictable: a client sees its
     # own batches.
     batch_seed = seed if c.batch_order == 'poisson' else c.seed
-    cohort = with_batches(c, partition, ids, weight, round_index, batch_seed)
+    cohort = with_batches(c, partition, ids, weight, number, batch_seed)
     flags = None if clients is None else clients.take(ids, mode='clip')
     return cohort._replace(byzantine=flags, outcome=outcome)
 

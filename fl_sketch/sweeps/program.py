@@ -96,8 +96,8 @@ class Program:
     """The number of points whose rounds fit a device's memory, at least 1."""
     one = [exp]
     step = self._step(one)
-    key, roots = self._key(one), [0 if self._private else None]
-    cohorts, _ = self._cohorts(one, 0, roots)
+    key, seeds = self._key(one), [0 if self._private else None]
+    cohorts, _ = self._cohorts(one, 0, seeds)
     args = [*self._start(one), cohorts, key, self._data]
     compiled = step.lower(*args, *[key] * self._private).compile()
     used, data = compiled.memory_analysis(), comms.nbytes(self._data)
@@ -131,14 +131,14 @@ class Program:
     step = self._step(exps)
     hyper, state = self._start(exps)
     key, tracks = self._key(exps), [_Track(exp) for exp in exps[:count]]
-    rest, roots = [self._data], [None] * len(exps)
+    rest, seeds = [self._data], [None] * len(exps)
     if secrets is not None:
       noise = _stacked([s.noise_key for s in secrets], jnp)
       rest.append(mesh_lib.place(self.mesh, noise))
-      roots = [s.sampling for s in secrets]
+      seeds = [s.sampling_seed for s in secrets]
     pending, done = None, 0
     while done < c.rounds and not all(t.diverged for t in tracks):
-      placed, cohorts = self._cohorts(exps, done, roots)
+      placed, cohorts = self._cohorts(exps, done, seeds)
       state, metrics = step(hyper, state, placed, key, *rest)
       # The devices play these rounds while the previous ones are recorded.
       _enter(tracks, pending, bar)
@@ -180,9 +180,9 @@ class Program:
     keys = [jax.random.key(exp.config.key_seed) for exp in distinct]
     return mesh_lib.place(self.mesh, _stacked(keys, jnp))
 
-  def _cohorts(self, exps, done, roots):
+  def _cohorts(self, exps, done, seeds):
     """Returns the cohorts of a dispatch: on the mesh, and by point on host."""
-    draws = [(e.config.seed, root) for e, root in zip(exps, roots, strict=True)]
+    draws = [(e.config.seed, seed) for e, seed in zip(exps, seeds, strict=True)]
     samples = dict(zip(draws, [exp.sample for exp in exps], strict=True))
     per_dispatch = range(done, done + self.config.rounds_per_dispatch)
     pad = lambda cohort: rounds.pad_cohort(cohort, self.mesh.size)

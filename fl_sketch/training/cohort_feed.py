@@ -37,7 +37,7 @@ class CohortFeed:
     self._lanes = lanes_per_process(exp.config, mesh.size, self._processes)
     self._pool = futures.ThreadPoolExecutor(1, 'feed')
     self._ahead: dict[int, futures.Future] = {}
-    self.secret_root: int | None = None
+    self.sampling_seed: int | None = None
 
   def take(self, done: int):
     """Returns the cohorts of the next dispatch: in host memory, on the mesh.
@@ -65,7 +65,7 @@ class CohortFeed:
   def _make(self, done):
     c = self._exp.config
     dispatch = range(done, done + c.rounds_per_dispatch)
-    cohorts = [self._exp.sample(r, self.secret_root) for r in dispatch]
+    cohorts = [self._exp.sample(r, self.sampling_seed) for r in dispatch]
     if self._processes == 1:
       cohorts = [rounds.pad_cohort(x, self._mesh.size) for x in cohorts]
     else:

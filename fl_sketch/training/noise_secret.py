@@ -27,11 +27,11 @@ class Secret(NamedTuple):
 
   Attributes:
     noise_key: key[], root of `keys.NoiseKeys`.
-    sampling: seed of the draws of cohorts and of batches, < 2^64.
+    sampling_seed: root of the draws of cohorts and of batches, < 2^64.
   """
 
   noise_key: jax.Array
-  sampling: int
+  sampling_seed: int
 
 
 def of_run(
@@ -71,7 +71,7 @@ def _number(value):
 def reproducible(noise_seed: int, seed: int = 0) -> Secret:
   """Derives a secret from public seeds, for tests and paired comparisons.
 
-  >>> reproducible(0).sampling == reproducible(1).sampling
+  >>> reproducible(0).sampling_seed == reproducible(1).sampling_seed
   False
   """
   return _secret(b'', f'noise seed {noise_seed} of seed {seed}')

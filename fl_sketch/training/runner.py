@@ -58,7 +58,7 @@ class Runner:
   def use(self, secret: noise_secret.Secret | None):
     """Sets the secret of a private run, before its first round."""
     if secret is not None:
-      self.feed.secret_root = secret.sampling
+      self.feed.sampling_seed = secret.sampling_seed
       self._noise_key = mesh_lib.place(self.mesh, secret.noise_key)
 
   def play(self, done: int) -> tuple[list[rounds.Cohort], Any]:

@@ -33,7 +33,8 @@ def words(key):
 
 
 def same(a, b):
-  return words(a.noise_key) == words(b.noise_key) and a.sampling == b.sampling
+  keys = words(a.noise_key), words(b.noise_key)
+  return keys[0] == keys[1] and a.sampling_seed == b.sampling_seed
 
 
 @pytest.fixture
@@ -69,8 +70,8 @@ def test_every_run_draws_another_secret(tmp_path):
     noise_secret.keep(tmp_path / str(i), resumed=False) for i in range(20)
   ]
   assert len({words(s.noise_key) for s in roots}) == 20
-  assert len({s.sampling for s in roots}) == 20
-  assert all(0 <= s.sampling < 2**64 for s in roots)
+  assert len({s.sampling_seed for s in roots}) == 20
+  assert all(0 <= s.sampling_seed < 2**64 for s in roots)
 
 
 def test_every_bit_of_the_entropy_counts(entropy):
@@ -83,7 +84,7 @@ def test_every_bit_of_the_entropy_counts(entropy):
     entropy.write_bytes(changed)
     roots.append(noise_secret.keep(folder, resumed=True))
   assert len({words(s.noise_key) for s in roots}) == 33
-  assert len({s.sampling for s in roots}) == 33
+  assert len({s.sampling_seed for s in roots}) == 33
 
 
 def test_a_secret_made_elsewhere_is_refused(entropy):
@@ -149,7 +150,7 @@ def test_an_interrupted_write_leaves_nothing_half_made(
 def test_a_noise_seed_makes_the_same_secret_again():
   roots = [noise_secret.reproducible(i) for i in range(50)]
   assert len({words(s.noise_key) for s in roots}) == 50
-  assert len({s.sampling for s in roots}) == 50
+  assert len({s.sampling_seed for s in roots}) == 50
   assert all(same(s, noise_secret.reproducible(i)) for i, s in enumerate(roots))
   # It is not the key that a run of this seed hashes with.
   assert words(roots[0].noise_key) != words(jax.random.key(0))
@@ -174,7 +175,7 @@ def test_points_of_a_sweep_have_noise_of_their_own(tmp_path):
     for changed in ({}, {'seed': 1}, {'clip_norm': 0.2}, {'server_lr': 0.3})
   ]
   roots = [noise_secret.of_run(p, tmp_path, resumed=False) for p in points]
-  assert len({s.sampling for s in roots}) == len(points)
+  assert len({s.sampling_seed for s in roots}) == len(points)
   keys = []
   for root in roots:
     keys.append(words(root.noise_key))
@@ -201,7 +202,7 @@ def test_no_file_of_a_run_but_its_secret_tells_its_noise(tmp_path):
     ]
   secrets_of_run = [
     *parts,
-    str(hidden.sampling).encode(),
+    str(hidden.sampling_seed).encode(),
     *(p.hex().encode() for p in parts),
   ]
   others = [p for p in tmp_path.rglob('*') if p.is_file() and p != path]

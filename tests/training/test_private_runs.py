@@ -154,7 +154,7 @@ def traces(kept, entropy):
   key = int.from_bytes(words.tobytes(), 'little')
   swapped = int.from_bytes(words[::-1].tobytes(), 'little')
   texts = [entropy, entropy.hex().encode(), str(words.tolist()).encode()]
-  for number in (key, swapped, kept.sampling):
+  for number in (key, swapped, kept.sampling_seed):
     texts += forms(number, 8)
   return texts
 

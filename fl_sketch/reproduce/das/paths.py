@@ -125,7 +125,7 @@ def _program(c: config_lib.Config):
   round_fn = rounds.run_round(make, mesh, fetch=exp.fetch, lanes_per_step=None)
   key = jax.random.key(c.key_seed)
   # Everybody takes part in every round: one cohort serves all.
-  cohort = exp.sample(0, noise_secret.reproducible(0, c.seed).sampling)
+  cohort = exp.sample(0, noise_secret.reproducible(0, c.seed).sampling_seed)
   data = decomposed(exp.data)
 
   def path(hp, start, noise_key):
