@@ -94,7 +94,7 @@ def test_the_first_answers_are_taken():
 
 
 def test_equal_times_are_no_order_of_ids():
-  """Among the first and the second half of ids: hypergeometric."""
+  """Participants in the first half of ids are hypergeometric."""
   taken = outcomes(cohort=MANY // 2, sigma=0.0) == PARTICIPATED
   first = taken[: MANY // 2].sum()
   assert deviations(first, MANY / 4, MANY / 16) < 5.4

@@ -17,7 +17,7 @@ each_partition = pytest.mark.parametrize('p', [RAGGED, EVEN])
 
 
 def batch_size(order, size):
-  """What the smallest client of RAGGED has enough samples for."""
+  """The batch size that the smallest client of RAGGED allows."""
   return 1 if order == 'poisson' else size
 
 
@@ -209,7 +209,7 @@ def test_poisson_keeps_a_uniform_subset_of_a_batch_that_is_too_large():
 
 
 def test_poisson_compares_64_bits(monkeypatch):
-  # A third of 2^64, rounded down, is how many coins of a sample win.
+  # The number of winning coins of a sample: 2^64 / 3, rounded down.
   third = 2**64 // 3
   coins = np.array(
     [[third - 1, third, 0], [third, 2**64 - 1, third + 1]], np.uint64

@@ -88,7 +88,7 @@ def test_pairs_are_equally_likely():
 
 
 def test_poisson_takes_every_subset_with_its_probability():
-  """Catches a size, or a choice given the size, of another law."""
+  """Catches a wrong law of the size, or of the subset of that size."""
   p, values = 0.3, 2 ** np.arange(4)
   subsets = [
     values[ids[w > 0]] for ids, w in rounds_of('poisson', 4, probability=p)
@@ -162,7 +162,7 @@ def test_default_max_cohort_is_right_for_any_tail(probability, tail):
 
 
 def _binomial_tail(size, population, probability):
-  """P[Binomial > size] to 40 digits, a float's worth in the end."""
+  """P[Binomial > size] computed with 40 digits, then rounded."""
   with localcontext(prec=40):
     p, left = Decimal(probability), population - size - 1
     if left < 0:

@@ -25,7 +25,7 @@ TRAIN, TEST = arrays_of(HELD), arrays_of(7)
 
 
 def chunks_of(clients):
-  """The same clients, so many at once."""
+  """The same clients, in chunks of `clients`."""
   ends = np.cumsum(SIZES)
   for first in range(0, len(SIZES), clients):
     block = slice(first, first + clients)
@@ -113,7 +113,7 @@ def test_other_uses_are_those_of_explicit_indices(folder, monkeypatch):
 
 
 def test_a_round_takes_no_pass_over_the_population(monkeypatch):
-  """Sizes are found at most once, and only where the largest matters."""
+  """Sizes are computed at most once, and only where the largest matters."""
   p = partitions.Partition(None, np.append(0, np.cumsum(SIZES)))
   ids = np.arange(4)
   for order in ('replace', 'cycle', 'mask'):

@@ -33,7 +33,7 @@ PRIVATE = {'epsilon': 1.0, 'delta': 1e-5, 'clip_norm': 1.0}
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-  """Made-up sentences, as many as there are."""
+  """Files of artificial sentences in place of those of SST-2."""
   monkeypatch.setattr(text, '_SENTENCES', {'train': 60, 'test': 20})
   rng = np.random.default_rng(0)
   (tmp_path / 'sst2').mkdir()

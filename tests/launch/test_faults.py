@@ -94,7 +94,7 @@ def in_small_disk(script, size='800k'):
 
 
 def may_mount(folder):
-  """Whether this system lets us have a disk of our own."""
+  """Whether this system can mount a small disk for a test."""
   (folder / 'disk').mkdir()
   try:
     tried = subprocess.run(
@@ -107,7 +107,7 @@ def may_mount(folder):
 
 @pytest.mark.long
 def test_a_full_disk_loses_nothing(tmp_path):
-  """It fills while a checkpoint is written; with room the run goes on."""
+  """It fills while a checkpoint is written; with room the run resumes."""
   if not may_mount(tmp_path):
     pytest.skip('unshare --mount: this system has no small disks for users')
   flags = ['--config=configs/quickstart.py:quick', *EVERY_ROUND]

@@ -61,7 +61,7 @@ app.run(hosts.main, flags_parser=launch.parse_flags)
 
 @pytest.fixture
 def place(tmp_path):
-  """A folder with the stub, fakes on PATH, and one for the processes' marks."""
+  """A folder with the stub, fake commands on PATH, and marks of processes."""
   (tmp_path / 'marks').mkdir()
   (tmp_path / 'bin').mkdir()
   (tmp_path / 'stub.py').write_text(STUB)
@@ -215,7 +215,7 @@ exec '{python}' '{stub}' "$@"
 
 
 def slurm_script(place, *args):
-  """The script, once its tasks run."""
+  """The Slurm script, after its tasks have started."""
   executable(place / 'bin' / 'srun', FAKE_SRUN)
   executable(place / 'bin' / 'scontrol', FAKE_SCONTROL)
   python = FAKE_PYTHON.format(python=sys.executable, stub=place / 'stub.py')

@@ -112,7 +112,7 @@ def test_two_processes_train_the_model_that_one_does(tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize('count', [1, 4])
 def test_a_run_of_two_processes_resumes_on_other_numbers(count, tmp_path):
-  """Clients' control variates too, which each process has for its own."""
+  """Also for control variates, which each process has for its clients."""
   one, two = tmp_path / 'one', tmp_path / 'two'
   half, whole = ([*ROWS, f'--config.rounds={n}'] for n in (10, 20))
   finish(launch(one, *whole, config=DIGITS))
@@ -129,7 +129,7 @@ def test_a_run_of_two_processes_resumes_on_other_numbers(count, tmp_path):
 
 
 def end_one(workdir, victim, flags, count=5):
-  """Kills one of two processes; returns what the other said."""
+  """Kills one of two processes; returns the output of the other."""
   both = launch_all(workdir, 2, *flags)
   wait_for_rows(workdir, count, *both[0])
   both[victim][0].send_signal(signal.SIGKILL)

@@ -149,7 +149,7 @@ def test_a_convolution_does_not_multiply_with_padding(stride, padding, taps):
 
   x, w = f32(5, 6, 6, 2), f32(3, 3, 2, 7)
   assert total(conv, x, w) == 2 * 5 * 2 * 7 * taps
-  # Of every product there is one more in each gradient, whatever the dilation.
+  # Each of two gradients has as many products, for every dilation.
   out = jax.eval_shape(conv, x, w).size
   grads = jax.grad(lambda x, w: conv(x, w).sum(), (0, 1))
   assert total(grads, x, w) == 3 * total(conv, x, w) + out

@@ -138,7 +138,7 @@ def test_a_sharded_server_holds_its_part():
   ids=lambda fields: '-'.join(map(str, fields.values())),
 )
 def test_the_abstract_run_is_that_of_the_runner(fields, tmp_path):
-  """So that what is compiled to plan a run is not compiled again."""
+  """The run reuses what its plan has compiled."""
   exp = built(**fields)
   run = program_lib.program(exp, mesh())
   player = runner.Runner(exp, mesh(), tmp_path, run)
@@ -177,7 +177,7 @@ def test_bytes_that_change_from_round_to_round():
 
 
 def test_no_module_needs_the_inside_of_jax():
-  """Catches a library that one release of JAX away breaks."""
+  """Catches imports of private modules of JAX, which any release may move."""
   sources = {p: p.read_text() for p in (ROOT / 'fl_sketch').rglob('*.py')}
   inside = re.compile(r'jax[. ](import )?(_src|interpreters)')
   assert not [p for p, text in sources.items() if inside.search(text)]
@@ -254,7 +254,7 @@ def test_what_fits_or_is_not_known_is_not_refused(have):
 
 
 def refused(exp, limit):
-  """The refusal by devices of so many bytes."""
+  """The error on devices of so many bytes."""
   have = memory_lib.Available(limit, None)
   with pytest.raises(memory_lib.TooLargeError) as e:
     preflight.check(exp, mesh(), have=have)
@@ -263,7 +263,7 @@ def refused(exp, limit):
 
 
 def invented(exp, mesh, run=None, like=None):
-  """Memory that is as simple as it looks, instead of what is compiled."""
+  """Replaces compilation by a simple formula for memory."""
   c, lanes = exp.config, len(run.args[2].ids) if run else COHORT
   return MEMORY._replace(
     on_host=False,
@@ -370,7 +370,7 @@ def test_the_largest_number_that_fits(lack, n):
 
 
 def kernel(tmp_path, monkeypatch, **files):
-  """A kernel that says so much: names of files to texts."""
+  """A fake /proc and /sys: names of files -> texts."""
   for name, path in (('_PROC', 'proc'), ('_CGROUP', 'cgroup')):
     monkeypatch.setattr(memory_lib, name, tmp_path / path)
   files = {'proc/self/status': 'VmRSS:\t  100 kB\n'} | files
@@ -456,7 +456,7 @@ def printed(script, *options):
   ids=['wide', 'rows', 'lanes'],
 )
 def test_the_peak_of_a_real_process(fields, tmp_path):
-  """What a run takes is mostly not the interpreter's, and within 20 %."""
+  """The plan is within 20 %, and most of it is not the interpreter."""
   fields = BASE | {'batch_size': 2} | fields
   config = tmp_path / 'config.py'
   config.write_text(

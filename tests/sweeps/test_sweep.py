@@ -71,7 +71,7 @@ def diverging(tmp_path_factory):
 
 
 def test_sketch_seeds_vary_the_hashes_alone(tmp_path):
-  """At once as in turn: the same clients and data, other tables."""
+  """Vmapped points equal looped ones: same clients and data, other tables."""
   sketched = {
     'algorithm': 'iterative_sketching',
     'sketch': {'kind': 'gaussian', 'size': 20},
@@ -184,7 +184,7 @@ def test_another_config_is_refused(looped, tmp_path):
 
 
 def test_a_folder_is_for_one_sweep_at_a_time(tmp_path):
-  """Catches two processes that play one sweep in one folder."""
+  """Catches two processes that run one sweep in one folder."""
   c = config.Config.from_mapping(GRID)
   with contextlib.closing(sweep_report.Files(tmp_path, c)):
     with pytest.raises(workdir.WorkdirError, match='in use by process'):
@@ -256,7 +256,7 @@ def test_points_that_fit_grow_with_memory(monkeypatch):
     counts.append(program.points_that_fit(exp))
   few, some, more = counts
   assert few == 1
-  # What all points share is taken off once.
+  # The data, which all points share, are subtracted once.
   assert 1.9 * some < more < 4 * some
 
 

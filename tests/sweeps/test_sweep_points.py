@@ -29,14 +29,14 @@ POISSON = dict(
   [
     ({}, SEEDS | RATES | {'client_lr': (0.1, 0.2)}, 1),
     ({}, SEEDS | {'local_steps': (1, 2), 'widths': ((3,), (4,))}, 4),
-    # Seeds draw the bowls, and the sizes of clients that use all they hold.
+    # Seeds draw the quadratics, and the sizes of clients with full batches.
     ({'dataset': 'quadratics'}, SEEDS | RATES, 2),
     (FULL | {'partition': 'iid'}, SEEDS, 1),
     (FULL | {'partition': 'size_skew'}, SEEDS, 2),
     # Poisson batches are as wide as the largest client, too.
     (POISSON, SEEDS, 1),
     (POISSON | {'partition': 'size_skew'}, SEEDS, 2),
-    # The decay of the server's rate is relative to where it begins.
+    # The server's rate decays relative to its first value.
     ({'final_server_lr': 0.01}, SEEDS | RATES, 2),
     ({}, RATES | {'final_server_lr': (None, 0.01)}, 3),
     ({}, {'sketch': ({'kind': 'identity'}, {'kind': 'srht', 'size': 9})}, 2),
@@ -204,7 +204,7 @@ def test_a_full_grid_is_a_heat_map():
 
 
 def test_points_that_fill_no_grid_are_scattered():
-  """Diverged ones are crosses; what is no number has a tick of its own."""
+  """Diverged points are crosses; each value that is no number has a tick."""
   rows = grid_of(diverged=(1,))[:5]
   for row in rows:
     row['values']['server_lr'] = [int(row['values']['server_lr'])]
@@ -216,7 +216,7 @@ def test_points_that_fill_no_grid_are_scattered():
   assert sorted(map(tuple, points.get_offsets())) == [
     (2, 0), (2, 1), (4, 0), (8, 1),
   ]  # fmt: skip
-  # Best first: the tick of the last ones stands at 0.
+  # Best first: the tick of the last ones is at 0.
   assert [t.get_text() for t in ax.get_yticklabels()] == ['[9]', '[1]']
 
 

@@ -99,7 +99,7 @@ def two_saved(tmp_path):
 
 
 def failing(errors, monkeypatch):
-  """Reading checkpoints raises these errors, one each time, then no more."""
+  """Attempts to read a checkpoint raise these errors in turn, then succeed."""
   read, rest = client_state.read, iter(errors)
 
   def fail(folder):
@@ -114,7 +114,7 @@ EIO = OSError(errno.EIO, 'Input/output error')
 
 
 def test_a_read_error_that_passes_costs_no_checkpoint(two_saved, monkeypatch):
-  """Catches a network drive's hiccup that retires a good checkpoint."""
+  """Catches one read error that moves a good checkpoint away."""
   folder, restore = two_saved
   failing([EIO], monkeypatch)
   assert restore() == 4
@@ -137,7 +137,7 @@ def test_a_read_error_that_passes_costs_no_checkpoint(two_saved, monkeypatch):
 def test_what_could_not_be_read_is_not_moved(
   error, expected, two_saved, monkeypatch
 ):
-  """Catches a disk or a memory at fault that retires a good checkpoint."""
+  """Catches an error of the disk or memory that moves a checkpoint away."""
   folder, restore = two_saved
   failing([error] * 2, monkeypatch)
   with pytest.raises(expected):
@@ -151,9 +151,9 @@ def test_what_could_not_be_read_is_not_moved(
 def test_processes_restore_the_same_checkpoint_or_none(
   fault, two_saved, monkeypatch
 ):
-  """Catches a process that goes on from a round that another cannot read."""
+  """Catches a process that resumes from a round that another cannot read."""
   folder, restore = two_saved
-  # What another process says of checkpoint 4: not to go on; to go back.
+  # Answers of another process on checkpoint 4: whether to stop, to go back.
   peer = itertools.chain([fault == 'read error', True], itertools.repeat(False))
   monkeypatch.setattr(processes, 'any_process', lambda flag: next(peer) or flag)
   if fault == 'corrupt':

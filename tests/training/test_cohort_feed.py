@@ -54,7 +54,7 @@ def test_blocks_share_the_population_out():
 
 @pytest.mark.parametrize('sampling', ['fixed_size', 'poisson'])
 def test_lanes_suffice_but_once_in_1e9(sampling):
-  """Of 2,000 cohorts each fits, which fails by chance below 4e-6."""
+  """All of 2,000 cohorts fit; false alarms have probability below 4e-6."""
   c = experiment.build(
     SMALL | {'population': 200, 'cohort': 40, 'sampling': sampling}
   )
@@ -135,7 +135,7 @@ def test_rows_are_found_again_and_padding_has_none(tmp_path):
 
 
 def test_rows_written_by_any_processes_are_read_by_any_others(tmp_path):
-  """Two processes write; one, three and one with rows on devices read."""
+  """Two processes write; one, three, and one with state on devices read."""
   parts = []
   for clients, ids in ((range(0, 4), [1, 3]), (range(4, 8), [4, 7])):
     rows = host_rows(tmp_path, clients)

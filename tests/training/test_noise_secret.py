@@ -39,7 +39,7 @@ def same(a, b):
 
 @pytest.fixture
 def entropy(tmp_path):
-  """Where the secret of a run lies that has just begun."""
+  """The file of the secret of a run that has just begun."""
   noise_secret.keep(tmp_path, resumed=False)
   return tmp_path / 'secret' / 'entropy'
 
@@ -152,7 +152,7 @@ def test_a_noise_seed_makes_the_same_secret_again():
   assert len({words(s.noise_key) for s in roots}) == 50
   assert len({s.sampling_seed for s in roots}) == 50
   assert all(same(s, noise_secret.reproducible(i)) for i, s in enumerate(roots))
-  # It is not the key that a run of this seed hashes with.
+  # It differs from the hash key of a run of this seed.
   assert words(roots[0].noise_key) != words(jax.random.key(0))
 
 
@@ -168,7 +168,7 @@ def test_a_noise_seed_leaves_no_file(tmp_path):
 
 
 def test_points_of_a_sweep_have_noise_of_their_own(tmp_path):
-  """They share what lies in the folder, and nothing that is drawn from it."""
+  """They share the file in the folder, and no random number."""
   c = config.Config(**PRIVATE)
   points = [
     dataclasses.replace(c, **changed)
@@ -182,7 +182,7 @@ def test_points_of_a_sweep_have_noise_of_their_own(tmp_path):
     for r in range(5):
       keys += map(words, keys_lib.noise_keys(root.noise_key, r))
   assert len(set(keys)) == len(keys)
-  # A run that goes on, longer than it was to be, is the same one.
+  # A resumed run with more rounds keeps its secret.
   longer = dataclasses.replace(c, rounds=99)
   assert same(noise_secret.of_run(longer, tmp_path, resumed=True), roots[0])
 
@@ -209,7 +209,7 @@ def test_no_file_of_a_run_but_its_secret_tells_its_noise(tmp_path):
   assert any('checkpoints' in p.parts for p in others)
   for file in others:
     assert not any(part in file.read_bytes() for part in secrets_of_run), file
-  # The search finds what is there.
+  # The search finds the secret in its own file.
   assert parts[0] in path.read_bytes()
 
 
@@ -225,6 +225,6 @@ def test_a_secret_depends_on_the_fields_that_a_resumed_run_must_keep(tmp_path):
   first = of(clip_norm=1.0, rounds=50, **z)
   assert same(first, of(clip_norm=1, rounds=100, **z))
   assert not same(first, of(clip_norm=2.0, rounds=50, **z))
-  # Here the rounds set the noise.
+  # With epsilon the noise depends on the number of rounds.
   calibrated = [of(clip_norm=1.0, epsilon=8.0, rounds=r) for r in (50, 100)]
   assert not same(*calibrated)

@@ -18,7 +18,7 @@ def played(name, clients):
 
 
 def spoiled(clients, slots, value):
-  """The cohort in which the batches of these slots hold only `value`."""
+  """The cohort with `value` in all batches of the clients in `slots`."""
 
   def spoil(x):
     x = np.array(x)

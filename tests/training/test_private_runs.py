@@ -77,7 +77,7 @@ def whole(tmp_path_factory):
 
 @pytest.fixture
 def cut(whole, tmp_path):
-  """The same, killed after its first checkpoint."""
+  """The same run, killed after its first checkpoint."""
   shutil.copytree(whole[0], tmp_path, dirs_exist_ok=True)
   shutil.rmtree(tmp_path / 'checkpoints' / '4')
   return tmp_path
@@ -144,7 +144,7 @@ def test_without_its_secret_a_run_does_not_go_on(cut):
 
 
 def forms(number, size):
-  """How a number may stand in a file."""
+  """The ways to write a number in a file."""
   raw = [number.to_bytes(size, order) for order in ('little', 'big')]
   return [*raw, *(x.hex().encode() for x in raw), str(number).encode()]
 
@@ -172,7 +172,7 @@ def test_no_published_file_holds_the_secret(whole):
       assert not any(trace in content for trace in secrets), path
       searched += 1
   assert searched > 10
-  # Files of checkpoints are compressed; this is what stands in them.
+  # Files of checkpoints are compressed; these are the values in them.
   words = np.asarray(jax.random.key_data(kept.noise_key))
   for leaf in jax.tree.leaves(jax.device_get(result.state)):
     bits = np.ascontiguousarray(leaf).tobytes()
@@ -180,7 +180,7 @@ def test_no_published_file_holds_the_secret(whole):
 
 
 def test_only_a_noise_seed_makes_a_run_reproducible(whole, tmp_path):
-  """Also if its rounds are dispatched by two."""
+  """Also if a dispatch has two rounds."""
   again = train(tmp_path / 'again')
   one = train(tmp_path / 'one', noise_seed=3)
   two = train(tmp_path / 'two', noise_seed=3, rounds_per_dispatch=2)
@@ -207,7 +207,7 @@ def test_private_samples_from_config_to_summary(tmp_path):
   assert (privacy['trust'], privacy['mechanism']['unit']) == ('local', 'sample')
   assert privacy['mechanism']['steps'] == 4 * 2
   assert privacy['mechanism']['sampling_probability'] == 8 / smallest
-  # What it costs to be cut off is far below delta.
+  # The probability that a batch is cut is far below delta.
   poisson = clients(
     8,
     sampling_probability=8 / smallest,
@@ -221,7 +221,7 @@ def test_private_samples_from_config_to_summary(tmp_path):
 
 @pytest.mark.long
 def test_every_point_of_a_sweep_has_its_noise_and_its_epsilon(tmp_path):
-  """At once as in turn, under one secret."""
+  """Vmapped points equal looped ones, under one secret."""
   multipliers = (2.0, 2.0001, 4.0)
   fields = PRIVATE | {'rounds': 2, 'server_lr': 10.0}
   fields |= {'sweep': {'noise_multiplier': multipliers}}
@@ -250,7 +250,7 @@ def test_zero_noise_is_reported_as_no_privacy():
 
 
 def test_nor_does_a_run_that_has_logged_no_round(tmp_path):
-  """Rounds are done as soon as a checkpoint says so."""
+  """A checkpoint alone shows that rounds are done."""
   never = {'log_every': 100, 'eval_every': 100, 'checkpoint_every': 2}
   whole = train(tmp_path, **never, rounds=4)
   assert whole.finished

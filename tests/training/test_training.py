@@ -61,7 +61,7 @@ def whole(tmp_path_factory):
 
 @pytest.fixture
 def copy(whole, tmp_path):
-  """The files of that run, to tamper with."""
+  """A copy of the files of that run, which tests may damage."""
   shutil.copytree(whole[0], tmp_path, dirs_exist_ok=True)
   return tmp_path
 
@@ -96,7 +96,7 @@ def test_metrics_are_one_row_a_round_with_exact_bytes(whole):
   assert evaluated == [2, 5, 7]
   assert {row['uplink_bytes'] for row in records} == {4 * 50}
   assert records[-1]['total_uplink_bytes'] == 8 * 4 * 4 * 50
-  # Four of six take part: who was away pays for what was missed.
+  # Four of six take part: a client that was absent downloads more later.
   assert records[0]['downlink_bytes'] == 4 * 50
   assert max(row['downlink_bytes'] for row in records) > 4 * 50
 
