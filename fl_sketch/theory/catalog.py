@@ -4,7 +4,7 @@ from collections.abc import Callable
 import importlib
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from fl_sketch.utils import markdown
+from fl_sketch.utils import checks, markdown
 
 # How far a form of a statement may be trusted.
 Label = Literal[
@@ -74,6 +74,12 @@ def statement(
     return function
 
   return enter
+
+
+def is_printed(form: str) -> bool:
+  """Whether `form` is 'printed'; ValueError unless it is one of `FORMS`."""
+  checks.choice('form', form, FORMS)
+  return form == 'printed'
 
 
 def statements() -> tuple[Statement, ...]:

@@ -10,6 +10,7 @@ whose entries are as independent as their definitions say.
 import math
 
 from fl_sketch.theory import catalog
+from fl_sketch.theory.catalog import is_printed, statement
 from fl_sketch.utils import checks
 
 # Those whose columns are not all orthogonal, of which `coherence` speaks.
@@ -27,9 +28,7 @@ def coordinate_wise(family: str, dimension: int, size: int) -> float:
   return 2.0 if family != 'uniform_sampling' else float(dimension - size)
 
 
-@catalog.statement(
-  'S0-LemD26', 'Song, Lemma D.26', printed='order', corrected='holds'
-)
+@statement('S0-LemD26', 'Song, Lemma D.26', printed='order', corrected='holds')
 def chebyshev(
   size: int, delta: float, *, a: float = 2.0, form: str = 'corrected'
 ) -> float:
@@ -43,23 +42,16 @@ def chebyshev(
   0.5
   """
   size, delta = checks.count('size', size), checks.fraction('delta', delta)
-  checks.choice('form', form, catalog.FORMS)
-  a = checks.at_least('a', a, 0) if form == 'corrected' else 1.0
+  a = 1.0 if is_printed(form) else checks.at_least('a', a, 0)
   return math.sqrt(a / (size * delta))
 
 
-@catalog.statement(
+@statement(
   'S0-LemD23,24', 'Song, Lemmas D.23, D.24', printed='order', corrected='loose'
 )
-@catalog.statement(
-  'S0-LemD25', 'Song, Lemma D.25', printed='order', corrected='holds'
-)
-@catalog.statement(
-  'S0-LemD27', 'Song, Lemma D.27', printed='order', corrected='loose'
-)
-@catalog.statement(
-  'S0-LemD28', 'Song, Lemma D.28', printed='holds', corrected='holds'
-)
+@statement('S0-LemD25', 'Song, Lemma D.25', printed='order', corrected='holds')
+@statement('S0-LemD27', 'Song, Lemma D.27', printed='order', corrected='loose')
+@statement('S0-LemD28', 'Song, Lemma D.28', printed='holds', corrected='holds')
 def tail(
   family: str,
   dimension: int,
@@ -92,8 +84,7 @@ def tail(
   n, b = _sizes(family, dimension, size)
   delta = checks.fraction('delta', delta)
   sparsity = checks.count('sparsity', sparsity)
-  checks.choice('form', form, catalog.FORMS)
-  if form == 'printed':
+  if is_printed(form):
     return _printed_tail(family, n, b, delta, sparsity)
   if family == 'gaussian':
     u = math.log(2 / delta)
@@ -118,10 +109,10 @@ def _printed_tail(family, n, b, delta, sparsity):
   return math.log(n / delta) ** 1.5 / math.sqrt(rows)
 
 
-@catalog.statement(
+@statement(
   'S0-LemD18..22', 'Song, Lemmas D.18-D.22', printed='wrong', corrected='holds'
 )
-@catalog.statement(
+@statement(
   'S0-LemD18..22-count',
   'Song, the same for the Count Sketch',
   printed='holds',
@@ -175,9 +166,7 @@ def coherence(
   return math.sqrt(2 * u / b) + (u / b if family == 'gaussian' else 0.0)
 
 
-@catalog.statement(
-  'S0-B6', 'Song, Lemma B.6, of Laurent and Massart', printed='holds'
-)
+@statement('S0-B6', 'Song, Lemma B.6, of Laurent and Massart', printed='holds')
 def chi_square_interval(degrees: int, delta: float) -> tuple[float, float]:
   """Returns an interval that holds a chi square with probability 1 - delta.
 
@@ -194,9 +183,7 @@ def chi_square_interval(degrees: int, delta: float) -> tuple[float, float]:
   return k - spread, k + spread + 2 * u
 
 
-@catalog.statement(
-  'S4-Prop3', 'Chen, Property 3', printed='wrong', corrected='loose'
-)
+@statement('S4-Prop3', 'Chen, Property 3', printed='wrong', corrected='loose')
 def bounded_products(
   family: str,
   dimension: int,

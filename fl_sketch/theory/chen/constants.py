@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 import math
 from typing import Any, NamedTuple
 
-from fl_sketch.theory import catalog, tails
+from fl_sketch.theory import tails
+from fl_sketch.theory.catalog import is_printed, statement
 from fl_sketch.utils import checks
 
 SQUARE = 1 + math.log(2)  # E||xi||^2 <= SQUARE sigma^2 in Assumption 3
@@ -82,7 +83,7 @@ class Run(NamedTuple):
     return 1 + tails.tail(self.family, self.dimension, self.size, each)
 
 
-@catalog.statement('S4-Def3.1', 'Chen, Definition 3.1', printed='holds')
+@statement('S4-Def3.1', 'Chen, Definition 3.1', printed='holds')
 def intrinsic_dimension(eigenvalues: Iterable[float]) -> float:
   """I, the sum of |eigenvalues| over the largest.
 
@@ -94,7 +95,7 @@ def intrinsic_dimension(eigenvalues: Iterable[float]) -> float:
   return sum(sizes) / checks.positive('largest eigenvalue', max(sizes))
 
 
-@catalog.statement('S4-Asm3', 'Chen, Assumption 3', printed='holds')
+@statement('S4-Asm3', 'Chen, Assumption 3', printed='holds')
 def sub_gaussian_scale(norms: Iterable[float]) -> float:
   """The least sigma with share(norm >= t) <= 2 exp(-t^2 / sigma^2) for all t.
 
@@ -127,9 +128,7 @@ def distortion(run: Run, delta: float, *, d: int = 1, rounds: int = 0) -> float:
   return log**1.5 / math.sqrt(run.size)
 
 
-@catalog.statement(
-  'S4-Lem3.4', 'Chen, Lemma 3.4', printed='wrong', corrected='holds'
-)
+@statement('S4-Lem3.4', 'Chen, Lemma 3.4', printed='wrong', corrected='holds')
 def projection(
   run: Run,
   gradient_bound: float,
@@ -153,17 +152,14 @@ def projection(
   12.54
   """
   run.check()
-  checks.choice('form', form, catalog.FORMS)
   g = checks.at_least('gradient_bound', gradient_bound, 0)
-  if form == 'printed':
+  if is_printed(form):
     return (1 + distortion(run, delta)) * run.moved(g) / run.eps
   largest = run.entry(delta / 2) * run.moved(run.longest(g, delta / 2))
   return largest * checks.at_least('spread', spread, 1) / run.eps
 
 
-@catalog.statement(
-  'S4-Lem3.5', 'Chen, Lemma 3.5', printed='wrong', corrected='holds'
-)
+@statement('S4-Lem3.5', 'Chen, Lemma 3.5', printed='wrong', corrected='holds')
 def preconditioner(
   run: Run, gradient_bound: float, *, delta: float, form: str = 'corrected'
 ) -> float:
@@ -178,17 +174,14 @@ def preconditioner(
   0.15
   """
   run.check()
-  checks.choice('form', form, catalog.FORMS)
   g = checks.at_least('gradient_bound', gradient_bound, 0)
-  if form == 'corrected':
+  if not is_printed(form):
     return run.eps * (1 + projection(run, g, delta=delta))
   factor = math.sqrt(1 + distortion(run, delta, d=2, rounds=2))
   return factor * run.moved(g) + run.eps
 
 
-@catalog.statement(
-  'S4-Lem3.6', 'Chen, Lemma 3.6', printed='wrong', corrected='holds'
-)
+@statement('S4-Lem3.6', 'Chen, Lemma 3.6', printed='wrong', corrected='holds')
 def martingale(
   run: Run,
   gradient_bound: float,
@@ -214,8 +207,7 @@ def martingale(
   run.check()
   g = checks.at_least('gradient_bound', gradient_bound, 0)
   steps = run.moved(math.sqrt(run.rounds)) / run.eps
-  checks.choice('form', form, catalog.FORMS)
-  if form == 'corrected':
+  if not is_printed(form):
     deviation = deviation_of_round(run, g)
     return steps * g * deviation / math.sqrt(checks.fraction('delta', delta))
   sketched = distortion(run, delta, rounds=1) * g**2
@@ -236,7 +228,7 @@ def deviation_of_round(run: Run, gradient: float) -> float:
   return math.sqrt(a / run.size * (gradient + noise) ** 2 + noise**2)
 
 
-@catalog.statement('S4-LemB4', 'Chen, Lemma B.4', printed='holds')
+@statement('S4-LemB4', 'Chen, Lemma B.4', printed='holds')
 def momentum_factor(b1: float) -> float:
   """J of Lemma B.4: |m_t| <= J c eta_t if |update| <= c eta_t in every round.
 

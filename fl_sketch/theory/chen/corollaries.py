@@ -5,15 +5,14 @@ Chen, Li and Banerjee, arXiv:2411.06770, section 3, remarks and Table 1.
 
 import math
 
-from fl_sketch.theory import catalog, tails
+from fl_sketch.theory import tails
+from fl_sketch.theory.catalog import is_printed, statement
 from fl_sketch.theory.chen import constants, rates
 from fl_sketch.theory.chen.constants import Run
 from fl_sketch.utils import checks, markdown
 
 
-@catalog.statement(
-  'S4-Cor1', 'Chen, Corollary 1', printed='wrong', corrected='holds'
-)
+@statement('S4-Cor1', 'Chen, Corollary 1', printed='wrong', corrected='holds')
 def asymptotic(
   run: Run,
   *,
@@ -37,10 +36,9 @@ def asymptotic(
   Raises:
     ValueError: another client_lr, or T is below its bound.
   """
-  checks.choice('form', form, catalog.FORMS)
   run = _paced(run)
   scale = run.server_lr * math.sqrt(run.rounds)
-  if form == 'printed':
+  if is_printed(form):
     g = checks.at_least('gradient_bound', gradient_bound, 0)
     _check_rounds(run, (g / run.eps) ** 2, math.inf)
     budget = rates.printed_budget(run, gap, g, delta, nu)
@@ -53,9 +51,7 @@ def asymptotic(
   return 2 * run.eps / scale * budget
 
 
-@catalog.statement(
-  'S4-Cor2', 'Chen, Corollary 2', printed='wrong', corrected='holds'
-)
+@statement('S4-Cor2', 'Chen, Corollary 2', printed='wrong', corrected='holds')
 def near_start(
   run: Run,
   *,
@@ -81,9 +77,8 @@ def near_start(
   Raises:
     ValueError: another client_lr, b is too small, or T beyond its bound.
   """
-  checks.choice('form', form, catalog.FORMS)
   run = _paced(run)
-  if form == 'printed':
+  if is_printed(form):
     least = least_size(
       run.dimension, run.clients, run.local_steps, run.rounds, delta
     )
@@ -127,9 +122,8 @@ def largest_rounds(
   """
   if checks.real('j3', j3) <= length:
     raise ValueError(f'Expected {j3=} > {length}.')
-  checks.choice('form', form, catalog.FORMS)
   left = (j3 - length) / checks.positive('eps', eps)
-  return left**2 if form == 'corrected' else left / eps
+  return left / eps if is_printed(form) else left**2
 
 
 def _paced(run):
@@ -146,7 +140,7 @@ def _check_rounds(run, least, most):
     raise ValueError(f'Expected rounds={run.rounds} <= {most}.')
 
 
-@catalog.statement('S4-Rem3.4', 'Chen, Remark 3.4', corrected='holds')
+@statement('S4-Rem3.4', 'Chen, Remark 3.4', corrected='holds')
 def curvature(
   smoothness: float, intrinsic_dimension: float, size: int, a: float = 2.0
 ) -> float:
@@ -163,7 +157,7 @@ def curvature(
   return checks.positive('smoothness', smoothness) * (1 + share)
 
 
-@catalog.statement('S4-Tab1', 'Chen, Table 1', printed='order')
+@statement('S4-Tab1', 'Chen, Table 1', printed='order')
 def comparison(dimension: int, size: int, rounds: int, clients: int) -> str:
   """Table 1 in Markdown, with its numbers: bits of a client a round, rates.
 

@@ -18,7 +18,7 @@ Where the bound on L(x_t) that follows is below B, there is no such round.
 import math
 from typing import NamedTuple
 
-from fl_sketch.theory import catalog
+from fl_sketch.theory.catalog import is_printed, statement
 from fl_sketch.theory.chen import constants, rates
 from fl_sketch.theory.chen.constants import Run
 from fl_sketch.theory.das import lemmas as das_lemmas
@@ -27,7 +27,7 @@ from fl_sketch.utils import checks
 _HOPELESS = 1e12  # times L(x_0)
 
 
-@catalog.statement('S4-Lem4.1', 'Chen, Lemma 4.1', printed='holds')
+@statement('S4-Lem4.1', 'Chen, Lemma 4.1', printed='holds')
 def squared_gradient(loss: float, smoothness: float) -> float:
   """||grad L(x)||^2 <= 2 L L(x), of a smooth loss that is never negative.
 
@@ -41,7 +41,7 @@ def squared_gradient(loss: float, smoothness: float) -> float:
   )
 
 
-@catalog.statement('S4-Lem4.2', 'Chen, Lemma 4.2 = C.1', printed='holds')
+@statement('S4-Lem4.2', 'Chen, Lemma 4.2 = C.1', printed='holds')
 def local_gradient(
   loss: float,
   *,
@@ -83,7 +83,7 @@ class LossConstants(NamedTuple):
   m7: float
 
 
-@catalog.statement('S4-Lem4.3', 'Chen, Lemma 4.3', printed='order')
+@statement('S4-Lem4.3', 'Chen, Lemma 4.3', printed='order')
 def loss_constants(
   run: Run, *, start_loss: float, delta: float, nu: float = 1.0
 ) -> LossConstants:
@@ -125,9 +125,7 @@ class Bounded(NamedTuple):
   mean: float
 
 
-@catalog.statement(
-  'S4-Thm4.4', 'Chen, Theorem 4.4', printed='order', corrected='holds'
-)
+@statement('S4-Thm4.4', 'Chen, Theorem 4.4', printed='order', corrected='holds')
 def bounded_gradients(
   run: Run,
   *,
@@ -168,8 +166,7 @@ def bounded_gradients(
       log(C K T d^2 / delta)^1.5 / sqrt(b).
   """
   run.check()
-  checks.choice('form', form, catalog.FORMS)
-  if form == 'printed':
+  if is_printed(form):
     return _printed(run, gradient_squared, m8, delta)
   loss = checks.positive('start_loss', start_loss)
   trace = run.smoothness * run.intrinsic_dimension

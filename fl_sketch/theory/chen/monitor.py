@@ -9,7 +9,7 @@ the hash functions that `algorithms.make('safl', ...)` draws.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fl_sketch.theory import catalog
+from fl_sketch.theory.catalog import statement
 from fl_sketch.theory.chen.constants import Run
 import numpy as np
 
@@ -94,7 +94,7 @@ def auxiliary(params: np.ndarray, b1: float) -> np.ndarray:
   return params + b1 / (1 - b1) * (params - before)
 
 
-@catalog.statement('S4-Lem3.3', 'Chen, Lemma 3.3 = B.1, of z', printed='holds')
+@statement('S4-Lem3.3', 'Chen, Lemma 3.3 = B.1, of z', printed='holds')
 def auxiliary_step(run: Run, found: Trajectory) -> np.ndarray:
   r"""z_{t+1} - z_t from estimates and moments, f64[T, d].
 
@@ -177,7 +177,7 @@ def monitor(
   )
 
 
-@catalog.statement(
+@statement(
   'S4-Lem3.3-descent', 'Chen, Lemma 3.3 = B.1, of the loss', corrected='holds'
 )
 def descent_slack(

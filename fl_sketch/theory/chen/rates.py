@@ -28,16 +28,14 @@ to the loss without the gradient that it meets. A test breaks Theorem 3.2.
 
 import math
 
-from fl_sketch.theory import catalog
+from fl_sketch.theory.catalog import is_printed, statement
 from fl_sketch.theory.chen import constants
 from fl_sketch.theory.chen.constants import Run
 from fl_sketch.utils import checks
 import numpy as np
 
 
-@catalog.statement(
-  'S4-Thm3.2', 'Chen, Theorem 3.2', printed='wrong', corrected='holds'
-)
+@statement('S4-Thm3.2', 'Chen, Theorem 3.2', printed='wrong', corrected='holds')
 def constant_rate(
   run: Run,
   *,
@@ -76,16 +74,15 @@ def constant_rate(
     nu: of `martingale`. Only printed.
     form: 'printed' or 'corrected'.
   """
-  checks.choice('form', form, catalog.FORMS)
   scale = run.server_lr * run.moved(run.rounds)
-  if form == 'printed':
+  if is_printed(form):
     m = constants.preconditioner(run, gradient_bound, delta=delta, form=form)
     return m / scale * printed_budget(run, gap, gradient_bound, delta, nu)
   m, budget = corrected_budget(run, gap, gradient_bound, delta, gradient_l1)
   return m / scale * budget
 
 
-@catalog.statement('S4-ThmB3', 'Chen, Theorem B.3', corrected='holds')
+@statement('S4-ThmB3', 'Chen, Theorem B.3', corrected='holds')
 def decaying_rate(
   run: Run,
   *,

@@ -12,6 +12,7 @@ from typing import Any
 
 from fl_sketch.privacy import bounds
 from fl_sketch.theory import catalog
+from fl_sketch.theory.catalog import statement
 from fl_sketch.utils import checks
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,7 @@ sigma_squared = catalog.statement('S1-Thm1', 'Das, Theorem 1', printed='wrong')(
 )
 
 
-@catalog.statement('S1-Def1', 'Das, Definition 1', printed='holds')
+@statement('S1-Def1', 'Das, Definition 1', printed='holds')
 def heterogeneity_gaps(
   clients: Sequence[Callable[[npt.NDArray], tuple[Any, npt.NDArray]]],
   w_star: npt.NDArray,
@@ -75,7 +76,7 @@ def quadratic_heterogeneity(
   return 0.5 * (root**2).sum(1)
 
 
-@catalog.statement('S1-Def3', 'Das, Definition 3', printed='holds')
+@statement('S1-Def3', 'Das, Definition 3', printed='holds')
 def lipschitz(gradients: npt.ArrayLike) -> float:
   """Return the largest norm of gradients [..., d]: G is at least that.
 
@@ -85,7 +86,7 @@ def lipschitz(gradients: npt.ArrayLike) -> float:
   return float(np.linalg.norm(gradients, axis=-1).max())
 
 
-@catalog.statement('S1-Def4', 'Das, Definition 4', printed='holds')
+@statement('S1-Def4', 'Das, Definition 4', printed='holds')
 def smoothness(points: npt.ArrayLike, gradients: npt.ArrayLike) -> float:
   """Return max |g_a - g_b| / |w_a - w_b| over pairs: L is at least that.
 
@@ -109,7 +110,7 @@ def smoothness(points: npt.ArrayLike, gradients: npt.ArrayLike) -> float:
   return checks.real('smoothness', float(ratio.max()))
 
 
-@catalog.statement('S1-Asm1', 'Das, Assumption 1 (i)', printed='holds')
+@statement('S1-Asm1', 'Das, Assumption 1 (i)', printed='holds')
 def curvature(
   gradients: npt.ArrayLike, following: npt.ArrayLike, client_lr: float
 ) -> float:
@@ -136,7 +137,7 @@ def curvature(
   return checks.real('curvature', float(moved.min()) / client_lr)
 
 
-@catalog.statement('S1-Lem1', 'Das, Lemma 1', printed='holds')
+@statement('S1-Lem1', 'Das, Lemma 1', printed='holds')
 def distance_bound(
   distance_squared: Any,
   gradient_squares: Any,
@@ -172,7 +173,7 @@ def distance_bound(
   return distance_squared - eta / (2 * smoothness) * gradient_squares + spread
 
 
-@catalog.statement('S1-Lem2', 'Das, Lemma 2', printed='holds')
+@statement('S1-Lem2', 'Das, Lemma 2', printed='holds')
 def drift_bounds(
   suboptimality: Any, *, client_lr: float, smoothness: float, local_steps: int
 ) -> tuple[Any, Any]:
@@ -190,7 +191,7 @@ def drift_bounds(
   return eta**2 * norm, norm
 
 
-@catalog.statement('S1-Lem3', 'Das, Lemma 3', printed='holds')
+@statement('S1-Lem3', 'Das, Lemma 3', printed='holds')
 def next_gradient_bound(
   gradient_square: Any,
   difference_square: Any,
@@ -211,7 +212,7 @@ def next_gradient_bound(
   return gradient_square - (2 / (eta * smoothness) - 1) * difference_square
 
 
-@catalog.statement('S1-Lem4', 'Das, Lemma 4', printed='holds')
+@statement('S1-Lem4', 'Das, Lemma 4', printed='holds')
 def lipschitz_drift_bound(
   gradient_norm: Any,
   steps: Any,
@@ -232,7 +233,7 @@ def lipschitz_drift_bound(
   return 2 * _step(client_lr, 1, scale) * steps * gradient_norm
 
 
-@catalog.statement('S1-Fact1', 'Das, Fact 1', printed='holds')
+@statement('S1-Fact1', 'Das, Fact 1', printed='holds')
 def gradient_square_bound(suboptimality: Any, smoothness: float) -> Any:
   """Return 2 L (f(w) - min f) >= |g(w)|^2.
 
@@ -243,7 +244,7 @@ def gradient_square_bound(suboptimality: Any, smoothness: float) -> Any:
   return 2 * checks.positive('smoothness', smoothness) * suboptimality
 
 
-@catalog.statement('S1-Fact2', 'Das, Fact 2', printed='holds')
+@statement('S1-Fact2', 'Das, Fact 2', printed='holds')
 def sum_square_bound(vectors: npt.ArrayLike) -> npt.NDArray:
   """Return n sum_i |x_i|^2 >= |sum_i x_i|^2 for vectors [..., n, d].
 
@@ -254,7 +255,7 @@ def sum_square_bound(vectors: npt.ArrayLike) -> npt.NDArray:
   return x.shape[-2] * (x**2).sum((-2, -1))
 
 
-@catalog.statement('S1-Fact3', 'Das, Fact 3', printed='holds')
+@statement('S1-Fact3', 'Das, Fact 3', printed='holds')
 def geometric_sum_bound(x: float, count: int) -> float:
   """Return m (1 - 11 (m - 1) x / 24) >= (1 - (1 - x)^m) / x, m x <= 1/4.
 

@@ -12,7 +12,7 @@ the mean of |g_i|^2 in the second moment of a step: the corrected form has it.
 import math
 from typing import NamedTuple
 
-from fl_sketch.theory import catalog
+from fl_sketch.theory.catalog import is_printed, statement
 from fl_sketch.utils import checks
 import numpy as np
 import numpy.typing as npt
@@ -137,7 +137,7 @@ def right(s: Schedule, distance: float) -> float:
   return s.clip * (distance**2 / gamma + gamma) * s.rho
 
 
-@catalog.statement(
+@statement(
   'S1-Thm2', 'Das, Theorems 2 and 5', printed='order', corrected='holds'
 )
 def clip_left(
@@ -176,7 +176,7 @@ def clip_left(
   return _left(s, inside, np.asarray(norms, float), v)
 
 
-@catalog.statement(
+@statement(
   'S1-Thm4', 'Das, Theorems 4 and 6', printed='order', corrected='loose'
 )
 def normalize_left(
@@ -212,8 +212,7 @@ def normalize_left(
 
 
 def _cohort_variance(s, form):
-  checks.choice('form', form, catalog.FORMS)
-  return _checked(s).cohort_variance if form == 'corrected' else 0.0
+  return 0.0 if is_printed(form) else _checked(s).cohort_variance
 
 
 def _left(s, inside, norms, v):
@@ -222,7 +221,7 @@ def _left(s, inside, norms, v):
   return np.where(norms <= s.clip_norm, inside, outside).mean(-1)
 
 
-@catalog.statement('S1-Thm3', 'Das, Theorem 3', printed='order')
+@statement('S1-Thm3', 'Das, Theorem 3', printed='order')
 def simplified_bound(
   clip: float, distance: float, mean_gap: float, rho: float, local_steps: int
 ) -> float:

@@ -8,16 +8,14 @@ from collections.abc import Sequence
 import math
 from typing import NamedTuple
 
-from fl_sketch.theory import catalog
+from fl_sketch.theory.catalog import is_printed, statement
 from fl_sketch.theory.das import lemmas, rates
 from fl_sketch.utils import checks, markdown
 import numpy as np
 import numpy.typing as npt
 
 
-@catalog.statement(
-  'S1-Eq8', 'Das, equation (8)', printed='order', corrected='holds'
-)
+@statement('S1-Eq8', 'Das, equation (8)', printed='order', corrected='holds')
 def lipschitz_bound(
   s: rates.Schedule,
   distance: float,
@@ -34,14 +32,13 @@ def lipschitz_bound(
   >>> lipschitz_bound(s, distance=2.0, mean_gap=1.0)
   2.2
   """
-  checks.choice('form', form, catalog.FORMS)
   mean_gap = checks.at_least('mean_gap', mean_gap, 0)
   noise = rates.right(s, distance)
-  v = s.cohort_variance if form == 'corrected' else 0.0
+  v = 0.0 if is_printed(form) else s.cohort_variance
   return (noise + (1.5 + v) * s.load * mean_gap) / (1.25 - v / 2)
 
 
-@catalog.statement('S1-Prop1', 'Das, Proposition 1', printed='holds')
+@statement('S1-Prop1', 'Das, Proposition 1', printed='holds')
 def unclipped_threshold(
   lipschitz: float,
   curvature: float,
@@ -73,7 +70,7 @@ def unclipped_threshold(
   return lipschitz * mean
 
 
-@catalog.statement('S1-Eq11', 'Das, equation (11)', printed='holds')
+@statement('S1-Eq11', 'Das, equation (11)', printed='holds')
 def local_steps_bound(
   lipschitz: float,
   distance: float,
@@ -152,7 +149,7 @@ class Comparison(NamedTuple):
   clip: float
 
 
-@catalog.statement(
+@statement(
   'S1-Rem1',
   'Das, Remark 1, section 5.1, equations (15) to (17)',
   corrected='order',
@@ -226,7 +223,7 @@ def table(
   return markdown.table(head, lines)
 
 
-@catalog.statement('S1-Clow', 'Das, section 5', printed='holds')
+@statement('S1-Clow', 'Das, section 5', printed='holds')
 def lowest_clip_norm(norms: npt.ArrayLike) -> float:
   """Return min |u_i|: for C at most that, clipping is normalisation.
 

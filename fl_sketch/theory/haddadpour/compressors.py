@@ -10,13 +10,14 @@ import math
 from typing import NamedTuple
 
 from fl_sketch.theory import catalog
+from fl_sketch.theory.catalog import is_printed, statement
 from fl_sketch.utils import checks
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
 
-@catalog.statement('S2-Def1', 'FedSKETCH, Definition 1', printed='holds')
+@statement('S2-Def1', 'FedSKETCH, Definition 1', printed='holds')
 def unbiased_constant(
   x: npt.ArrayLike, draws: npt.ArrayLike
 ) -> tuple[float, float]:
@@ -32,7 +33,7 @@ def unbiased_constant(
   return _ratio(np.asarray(draws, float), x)
 
 
-@catalog.statement('S2-Def3', 'FedSKETCH, Definition 3', printed='holds')
+@statement('S2-Def3', 'FedSKETCH, Definition 3', printed='holds')
 def contraction_error(
   x: npt.ArrayLike, draws: npt.ArrayLike
 ) -> tuple[float, float]:
@@ -49,7 +50,7 @@ def _ratio(vectors, x):
   return float(squares.mean()), float(squares.std() / math.sqrt(len(squares)))
 
 
-@catalog.statement(
+@statement(
   'S2-Prop1',
   'FedSKETCH, Property 1 and Remark 2',
   printed='loose',
@@ -70,8 +71,7 @@ def privix_variance(
   >>> round(privix_variance(101, 25, form='printed'), 2)
   10.98
   """
-  checks.choice('form', form, catalog.FORMS)
-  if form == 'printed':
+  if is_printed(form):
     return checks.count('dimension', dimension) * mu_squared(cols)
   cols = checks.count('cols', cols)
   return (checks.count('dimension', dimension) - 1) / cols
@@ -102,9 +102,7 @@ class Contraction(NamedTuple):
   exact: bool = False
 
 
-@catalog.statement(
-  'S2-Lem1', 'FedSKETCH, Lemma 1', printed='wrong', corrected='holds'
-)
+@statement('S2-Lem1', 'FedSKETCH, Lemma 1', printed='wrong', corrected='holds')
 def scaled(delta: float, *, form: str = 'corrected') -> Contraction:
   """Return how C of U(Delta) is in C(Delta): scaled by 1 / Delta.
 
@@ -113,14 +111,11 @@ def scaled(delta: float, *, form: str = 'corrected') -> Contraction:
   >>> scaled(4.0)
   Contraction(scale=0.25, error=0.75, exact=False)
   """
-  checks.choice('form', form, catalog.FORMS)
   inverse = 1 / checks.at_least('delta', delta, 1)
-  return Contraction(inverse if form == 'corrected' else 1.0, 1 - inverse)
+  return Contraction(1.0 if is_printed(form) else inverse, 1 - inverse)
 
 
-@catalog.statement(
-  'S2-Lem2', 'FedSKETCH, Lemma 2', printed='wrong', corrected='holds'
-)
+@statement('S2-Lem2', 'FedSKETCH, Lemma 2', printed='wrong', corrected='holds')
 def heavymix(
   dimension: int, k: int, *, rows: int, cols: int, form: str = 'corrected'
 ) -> Contraction:
@@ -164,7 +159,7 @@ def _found(d, k, rows, cols):
   return max(0.0, 1 - d * tail(1 / (cols * margin**2)) - tail(8 / cols))
 
 
-@catalog.statement(
+@statement(
   'S2-Lem3',
   'FedSKETCH, Lemma 3 and Remark 3',
   printed='wrong',
@@ -185,8 +180,7 @@ def induced(
   Raises:
     ValueError: delta_1 < 1; if printed, delta_1 > 1.
   """
-  checks.choice('form', form, catalog.FORMS)
-  if form == 'corrected':
+  if not is_printed(form):
     delta_1 = checks.at_least('delta_1', delta_1, 1)
   elif checks.positive('delta_1', delta_1) > 1:
     raise ValueError(f'Expected {delta_1=} <= 1.')
@@ -194,7 +188,7 @@ def induced(
   return delta_2 + (1 - delta_2) / delta_1
 
 
-@catalog.statement(
+@statement(
   'S2-Cor1',
   'FedSKETCH, Corollary 1 and Remark 4',
   printed='wrong',
@@ -221,10 +215,9 @@ def heaprix_variance(
       which is not printed; 1 is always right.
     form: 'printed' or 'corrected'.
   """
-  checks.choice('form', form, catalog.FORMS)
   error = checks.at_least('error', error, 0)
   checks.at_most('error', error, 1)
-  if form == 'printed':
+  if is_printed(form):
     d = checks.count('dimension', dimension)
     return max(0.0, d * mu_squared(cols, numerator=1) - 1)
   return error * privix_variance(dimension, cols)

@@ -7,6 +7,7 @@ Haddadpour, Karimi, Li and Li, arXiv:2008.04975, Assumptions 2 to 5, Lemmas 4 to
 from typing import Any, NamedTuple
 
 from fl_sketch.theory import catalog
+from fl_sketch.theory.catalog import is_printed, statement
 from fl_sketch.theory.das import lemmas as das_lemmas
 from fl_sketch.utils import checks
 import numpy as np
@@ -19,7 +20,7 @@ smoothness = catalog.statement(
 )(das_lemmas.smoothness)
 
 
-@catalog.statement('S2-Asm3', 'FedSKETCH, Assumption 3', printed='holds')
+@statement('S2-Asm3', 'FedSKETCH, Assumption 3', printed='holds')
 def pl_constant(excess: npt.ArrayLike, gradients: npt.ArrayLike) -> float:
   """Return min |grad f|^2 / (2 (f - f*)): mu at most that; [...] and [..., d].
 
@@ -35,7 +36,7 @@ def pl_constant(excess: npt.ArrayLike, gradients: npt.ArrayLike) -> float:
   return checks.real('pl_constant', float(np.min(square / (2 * excess))))
 
 
-@catalog.statement('S2-Asm4', 'FedSKETCH, Assumptions 4, 5', printed='holds')
+@statement('S2-Asm4', 'FedSKETCH, Assumptions 4, 5', printed='holds')
 def gradient_variance(gradients: npt.ArrayLike) -> float:
   """Return an unbiased estimate of sigma^2 from [count, d], at one point.
 
@@ -103,9 +104,8 @@ def spread(
   omega = checks.at_least('omega', omega, 0)
   clients = checks.count('clients', clients)
   checks.choice('hashes', hashes, HASHES)
-  checks.choice('form', form, catalog.FORMS)
-  shared = hashes == 'shared' and form == 'corrected'
-  return 1 + omega / (1 if shared else clients)
+  apart = is_printed(form) or hashes == 'independent'
+  return 1 + omega / (clients if apart else 1)
 
 
 def spread_of(run: Run, form: str = 'corrected') -> float:
@@ -117,9 +117,7 @@ def spread_of(run: Run, form: str = 'corrected') -> float:
   return spread(check(run).omega, run.clients, run.hashes, form)
 
 
-@catalog.statement(
-  'S2-Lem4', 'FedSKETCH, Lemma 4', printed='wrong', corrected='holds'
-)
+@statement('S2-Lem4', 'FedSKETCH, Lemma 4', printed='wrong', corrected='holds')
 def second_moment(
   run: Run,
   gradient_squares: Any,
@@ -160,7 +158,7 @@ def _add_roots(a, b):
   return a + b + 2 * (a * b) ** 0.5
 
 
-@catalog.statement('S2-Lem5', 'FedSKETCH, Lemma 5', printed='holds')
+@statement('S2-Lem5', 'FedSKETCH, Lemma 5', printed='holds')
 def inner_product(
   run: Run, gradient_square: Any, gradient_squares: Any, drifts: Any
 ) -> Any:
@@ -181,9 +179,7 @@ def inner_product(
   return check(run).client_lr / 2 * (away - near)
 
 
-@catalog.statement(
-  'S2-Lem6', 'FedSKETCH, Lemma 6', printed='wrong', corrected='holds'
-)
+@statement('S2-Lem6', 'FedSKETCH, Lemma 6', printed='wrong', corrected='holds')
 def drift(
   run: Run,
   gradient_squares: Any,
@@ -199,7 +195,6 @@ def drift(
   >>> drift(run, 4.0), drift(run, 4.0, convex=True)
   (9.0, 5.0)
   """
-  checks.choice('form', form, catalog.FORMS)
   tau = check(run).local_steps
-  add = _add if convex or tau <= 2 or form == 'printed' else _add_roots
+  add = _add if is_printed(form) or convex or tau <= 2 else _add_roots
   return run.client_lr**2 * tau * add(gradient_squares, run.variance)

@@ -8,7 +8,7 @@ those of `haddadpour`.
 
 import math
 
-from fl_sketch.theory import catalog
+from fl_sketch.theory.catalog import is_printed, statement
 from fl_sketch.theory.haddadpour import lemmas, rates
 from fl_sketch.theory.haddadpour.lemmas import Run
 from fl_sketch.utils import checks
@@ -49,7 +49,7 @@ def step_size(
   return 1 / (2 * scale * factor * local_steps)
 
 
-@catalog.statement(
+@statement(
   'S2-Thm2', 'FedSKETCH, Theorem 2', printed='wrong', corrected='order'
 )
 def fedsketch(
@@ -139,7 +139,7 @@ def _printed(objective, delta, b, k, smoothness, kappa, eps):
   return checks.ceil(tau), checks.ceil(rounds), smoothness
 
 
-@catalog.statement(
+@statement(
   'S2-Thm3', 'FedSKETCH, Theorems 3 and 9', printed='wrong', corrected='order'
 )
 def fedsketchgate(
@@ -170,7 +170,6 @@ def fedsketchgate(
   Raises:
     ValueError: server_lr is below p or sqrt(p tau): the paper asks for either.
   """
-  checks.choice('form', form, catalog.FORMS)
   run = fedsketch(
     objective,
     omega=omega,
@@ -181,7 +180,7 @@ def fedsketchgate(
     server_lr=server_lr,
     pl_constant=pl_constant,
   )
-  if form == 'printed':
+  if is_printed(form):
     run = _printed_gate(objective, run, accuracy, smoothness, pl_constant)
   checks.at_least('server_lr', server_lr, math.sqrt(clients * run.local_steps))
   return run
@@ -208,9 +207,7 @@ def _printed_gate(objective, run, eps, smoothness, mu):
   )
 
 
-@catalog.statement(
-  'S2-Cor4', 'FedSKETCH, Corollaries 4 and 5', corrected='order'
-)
+@statement('S2-Cor4', 'FedSKETCH, Corollaries 4 and 5', corrected='order')
 def linear_speedup(
   *,
   clients: int,

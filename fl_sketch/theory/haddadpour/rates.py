@@ -9,13 +9,13 @@ stays omega: `hashes` tells. The printed form has omega / k whatever the hashes.
 
 import math
 
-from fl_sketch.theory import catalog
+from fl_sketch.theory.catalog import statement
 from fl_sketch.theory.haddadpour import lemmas
 from fl_sketch.theory.haddadpour.lemmas import Run
 from fl_sketch.utils import checks
 
 
-@catalog.statement(
+@statement(
   'S2-Eq16', 'FedSKETCH, equation (16)', printed='wrong', corrected='holds'
 )
 def condition(run: Run, *, form: str = 'corrected') -> float:
@@ -28,7 +28,7 @@ def condition(run: Run, *, form: str = 'corrected') -> float:
   return z**2 + lemmas.spread_of(run, form) * z * run.server_lr
 
 
-@catalog.statement(
+@statement(
   'S2-Rem7',
   'FedSKETCH, Remark 7 and equation (23)',
   printed='wrong',
@@ -53,7 +53,7 @@ def _meets(run, form):
   return run.client_lr * run.server_lr
 
 
-@catalog.statement(
+@statement(
   'S2-Thm5', 'FedSKETCH, Theorem 5', printed='wrong', corrected='order'
 )
 def nonconvex_bound(run: Run, gap: float, *, form: str = 'corrected') -> float:
@@ -85,7 +85,7 @@ def _noise(run):
   return (sketched + local) * run.variance / 2
 
 
-@catalog.statement(
+@statement(
   'S2-Thm6', 'FedSKETCH, Theorem 6', printed='wrong', corrected='order'
 )
 def pl_bound(
@@ -111,7 +111,7 @@ def pl_bound(
   return rate**run.rounds * checks.at_least('gap', gap, 0) + _noise(run) / mu
 
 
-@catalog.statement(
+@statement(
   'S2-Thm7', 'FedSKETCH, Theorem 7', printed='wrong', corrected='holds'
 )
 def convex_bound(

@@ -20,7 +20,7 @@ Source: Song, Wang, Yu and Zhang, arXiv:2210.08371, section 7, appendices I-M.
 import math
 from typing import NamedTuple
 
-from fl_sketch.theory import catalog
+from fl_sketch.theory.catalog import is_printed, statement
 from fl_sketch.utils import checks
 
 
@@ -41,7 +41,7 @@ class Rate(NamedTuple):
   factor: float
 
 
-@catalog.statement('S0-I9', 'Song, Lemmas I.8 and I.9', printed='holds')
+@statement('S0-I9', 'Song, Lemmas I.8 and I.9', printed='holds')
 def semi_smooth(
   alpha: float, beta: float, p: float
 ) -> tuple[float, float, float]:
@@ -61,9 +61,7 @@ def semi_smooth(
   return alpha, checks.at_least('beta', beta, 0) / 2, _exponent(p) / 2
 
 
-@catalog.statement(
-  'S0-7.6', 'Song, Lemma M.3', printed='wrong', corrected='holds'
-)
+@statement('S0-7.6', 'Song, Lemma M.3', printed='wrong', corrected='holds')
 def sketched_semi_smooth(
   beta: float, theta2: float, tau: float, gamma2: float, form: str = 'corrected'
 ) -> tuple[float, float, float]:
@@ -79,15 +77,14 @@ def sketched_semi_smooth(
   Raises:
     ValueError: a constant is negative.
   """
-  checks.choice('form', form, catalog.FORMS)
   named = {'beta': beta, 'theta2': theta2, 'tau': tau, 'gamma2': gamma2}
   for name, value in named.items():
     checks.at_least(name, value, 0)
-  b = tau**2 * (beta if form == 'printed' else beta**2)
+  b = tau**2 * (beta if is_printed(form) else beta**2)
   return 2 * tau * beta + 2 * theta2 * gamma2, b, 0.5
 
 
-@catalog.statement('S0-7.7', 'Song, Lemma M.4', printed='holds')
+@statement('S0-7.7', 'Song, Lemma M.4', printed='holds')
 def sketched_non_critical(
   theta1: float, theta2: float, gamma1: float, gamma2: float
 ) -> tuple[float, float]:
@@ -107,9 +104,7 @@ def sketched_non_critical(
   return 2 * theta1 * gamma1, 2 * theta2 * gamma2
 
 
-@catalog.statement(
-  'S0-7.4', 'Song, J.4 and J.5', printed='wrong', corrected='holds'
-)
+@statement('S0-7.4', 'Song, J.4 and J.5', printed='wrong', corrected='holds')
 def constants(
   beta: float, theta1: float, theta2: float, form: str = 'corrected'
 ) -> Constants:
@@ -145,10 +140,8 @@ def margin(c: Constants) -> float:
   return c.theta1**2 - c.a * c.theta2 ** (2 - 2 * c.p)
 
 
-@catalog.statement(
-  'S0-7.5', 'Song, Theorem L.1', printed='wrong', corrected='holds'
-)
-@catalog.statement(
+@statement('S0-7.5', 'Song, Theorem L.1', printed='wrong', corrected='holds')
+@statement(
   'S0-7.8', 'Song, 7.5 of a sketch', printed='wrong', corrected='holds'
 )
 def linear_decrease(
@@ -169,13 +162,12 @@ def linear_decrease(
     ValueError: the margin is not positive, the step or p too large, or the
       factor negative at the largest step: no L is so.
   """
-  checks.choice('form', form, catalog.FORMS)
   _ordered('theta', c.theta1, c.theta2)
   checks.at_least('a', c.a, 0)
   p = _exponent(c.p)
   gain = checks.positive('margin', margin(c))
   largest = gain / (2 * checks.positive('b', c.b) * c.theta2**2)
-  if form == 'corrected':
+  if not is_printed(form):
     checks.at_most('p', p, 0.5)
     largest = largest if p == 0.5 else min(largest, 1.0)
   checks.at_most('margin largest step / 2', gain * largest / 2, 1)
@@ -183,7 +175,7 @@ def linear_decrease(
   return Rate(step, 1 - step * gain / 2)
 
 
-@catalog.statement('S0-7.5-PL', 'Song, 7.5, by Polyak', corrected='holds')
+@statement('S0-7.5-PL', 'Song, 7.5, by Polyak', corrected='holds')
 def pl_decrease(
   smoothness: float,
   theta1: float,
@@ -212,7 +204,7 @@ def pl_decrease(
   return Rate(step, 1 - step * curvature)
 
 
-@catalog.statement('S0-K2', 'Song, Theorem K.2', corrected='holds')
+@statement('S0-K2', 'Song, Theorem K.2', corrected='holds')
 def quadratic_growth(c: float, d: float, p: float, theta1: float) -> float:
   """The h of L(x) >= h |x - x*|^2, so that x* is the only minimum.
 
@@ -231,7 +223,7 @@ def quadratic_growth(c: float, d: float, p: float, theta1: float) -> float:
   return checks.positive('growth', d - c if _exponent(p) == 0 else d)
 
 
-@catalog.statement('S0-K3', 'Song, Theorem K.3', corrected='holds')
+@statement('S0-K3', 'Song, Theorem K.3', corrected='holds')
 def recovery(
   alpha: float,
   beta: float,

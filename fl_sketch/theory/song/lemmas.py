@@ -7,7 +7,7 @@ of NumPy; `diagnostics` has them of a run. Names are those of `song`.
 import math
 from typing import Any, NamedTuple
 
-from fl_sketch.theory import catalog
+from fl_sketch.theory.catalog import is_printed, statement
 from fl_sketch.theory.song import convergence
 from fl_sketch.utils import checks
 import numpy as np
@@ -24,12 +24,8 @@ _ADDED = {'gaussian': 1, 'ams': -1, 'count_sketch': -1, 'sparse_embedding': -1}
 OPERATORS = tuple(_PRINTED)
 
 
-@catalog.statement(
-  'S0-Thm4.2', 'Song, Theorem 4.2', printed='holds', corrected='holds'
-)
-@catalog.statement(
-  'S0-Tab1', 'Song, Table 1', printed='holds', corrected='holds'
-)
+@statement('S0-Thm4.2', 'Song, Theorem 4.2', printed='holds', corrected='holds')
+@statement('S0-Tab1', 'Song, Table 1', printed='holds', corrected='holds')
 def alpha(
   operator: str, dimension: int, size: int, *, form: str = 'corrected'
 ) -> float:
@@ -46,10 +42,9 @@ def alpha(
     ValueError: size > dimension, as `tails.tail`, or another operator or form.
   """
   checks.choice('operator', operator, OPERATORS)
-  checks.choice('form', form, catalog.FORMS)
   d, b = checks.count('dimension', dimension), checks.count('size', size)
   checks.at_most('size', b, d)
-  if form == 'printed':
+  if is_printed(form):
     return _PRINTED[operator] * d / b
   if operator != 'srht':
     return (d + _ADDED[operator]) / b
@@ -57,7 +52,7 @@ def alpha(
   return (d - 1) * (n - b) / (b * (n - 1))
 
 
-@catalog.statement('S0-Asm3.1', 'Song, Assumption 3.1', printed='holds')
+@statement('S0-Asm3.1', 'Song, Assumption 3.1', printed='holds')
 def quadratic_constants(hessians: np.ndarray) -> tuple[float, float]:
   """(mu, L) of clients whose losses are quadratic, f[clients, d, d].
 
@@ -75,7 +70,7 @@ def quadratic_constants(hessians: np.ndarray) -> tuple[float, float]:
   return max(least, 0.0), largest
 
 
-@catalog.statement('S0-Eq1', 'Song, equation 1', printed='holds')
+@statement('S0-Eq1', 'Song, equation 1', printed='holds')
 def heterogeneity(gradients: np.ndarray) -> float:
   """sigma^2, the mean of ||grad f_c(w*)||^2 from f[clients, d]; 0 if alike.
 
@@ -103,7 +98,7 @@ class Averages(NamedTuple):
   variance: np.ndarray
 
 
-@catalog.statement('S0-DefF1', 'Song, Definition F.1', printed='holds')
+@statement('S0-DefF1', 'Song, Definition F.1', printed='holds')
 def averages(
   models: np.ndarray, gradients: np.ndarray, optimum: np.ndarray
 ) -> Averages:
@@ -118,7 +113,7 @@ def averages(
   return Averages(model, model - optimum, gradients.mean(-2), variance)
 
 
-@catalog.statement('S0-LemF2', 'Song, Lemma F.2', printed='holds')
+@statement('S0-LemF2', 'Song, Lemma F.2', printed='holds')
 def unified_update(
   model: np.ndarray, gradient: np.ndarray, client_lr: float, lost: Any = 0.0
 ) -> np.ndarray:
@@ -133,7 +128,7 @@ def unified_update(
   return model - client_lr * gradient + client_lr * lost
 
 
-@catalog.statement('S0-LemF3', 'Song, Lemma F.3', printed='holds')
+@statement('S0-LemF3', 'Song, Lemma F.3', printed='holds')
 def mean_gradient_squared(variance: Any, gap: Any, *, smoothness: float) -> Any:
   """||gbar||^2 <= 2 L^2 V + 4 L gap; gap = f(ubar) - f*.
 
@@ -145,7 +140,7 @@ def mean_gradient_squared(variance: Any, gap: Any, *, smoothness: float) -> Any:
   return 2 * smoothness**2 * variance + 4 * smoothness * gap
 
 
-@catalog.statement('S0-LemF4', 'Song, Lemma F.4', printed='holds')
+@statement('S0-LemF4', 'Song, Lemma F.4', printed='holds')
 def inner_product(
   variance: Any,
   gap: Any,
@@ -169,7 +164,7 @@ def inner_product(
   return gap - smoothness / 2 * variance + convex
 
 
-@catalog.statement('S0-LemF5', 'Song, Lemma F.5', printed='holds')
+@statement('S0-LemF5', 'Song, Lemma F.5', printed='holds')
 def drift(
   gaps: Any,
   *,
@@ -195,7 +190,7 @@ def drift(
   return 8 * eta**2 * smoothness * local_steps**2 * gaps + own
 
 
-@catalog.statement('S0-LemF6', 'Song, Lemma F.6', printed='holds')
+@statement('S0-LemF6', 'Song, Lemma F.6', printed='holds')
 def recursion(
   offset_squared: Any,
   variance: Any,

@@ -10,7 +10,7 @@ import functools
 import math
 from typing import NamedTuple
 
-from fl_sketch.theory import catalog
+from fl_sketch.theory.catalog import is_printed, statement
 from fl_sketch.theory.song import convergence
 from fl_sketch.utils import checks, search
 
@@ -75,7 +75,7 @@ def _plan(problem, rounds, local_steps, client_lr, size):
   return Plan(rounds, local_steps, client_lr, size, floats)
 
 
-@catalog.statement('S0-F8', 'Song, proof of Corollary F.8', printed='holds')
+@statement('S0-F8', 'Song, proof of Corollary F.8', printed='holds')
 def convex_plan(
   target: float,
   problem: Problem,
@@ -105,7 +105,7 @@ def convex_plan(
   return _plan(problem, rounds, local_steps, client_lr, size)
 
 
-@catalog.statement(
+@statement(
   'S0-F10', 'Song, proof of Corollary F.10', printed='wrong', corrected='loose'
 )
 def strongly_convex_plan(
@@ -129,10 +129,9 @@ def strongly_convex_plan(
   23
   """
   check(target, problem, strongly=True)
-  checks.choice('form', form, catalog.FORMS)
   _, _, smoothness, distance, variance, mu = problem
   client_lr = convergence.largest_step('F9', smoothness=smoothness, alpha=alpha)
-  number = 8 if form == 'corrected' else 16
+  number = 16 if is_printed(form) else 8
   if target * number * (1 + alpha) * (1 + alpha) * mu < variance:
     client_lr = math.sqrt(mu * target / 2 / variance) / (2 * smoothness)
   start = math.log(smoothness) + math.log(distance) - math.log(target)

@@ -6,7 +6,7 @@ be computed: `privacy.accounting` is exact.
 
 from fl_sketch.privacy import accounting, bounds
 from fl_sketch.theory import catalog
-from fl_sketch.utils import checks
+from fl_sketch.theory.catalog import is_printed, statement
 
 parallel = catalog.statement('S0-H2', 'Song, Lemma H.2', printed='holds')(
   accounting.parallel_composition
@@ -19,9 +19,7 @@ mechanism = catalog.statement('S0-H7', 'Song, Lemma H.7', printed='holds')(
 )
 
 
-@catalog.statement(
-  'S0-H4', 'Song, Lemma H.4', printed='holds', corrected='holds'
-)
+@statement('S0-H4', 'Song, Lemma H.4', printed='holds', corrected='holds')
 def amplification(
   epsilon: float, delta: float, q: float, *, form: str = 'corrected'
 ) -> tuple[float, float]:
@@ -32,13 +30,11 @@ def amplification(
   >>> round(amplification(1.0, 1e-5, 0.2, form='printed')[0], 3)
   1.2
   """
-  checks.choice('form', form, catalog.FORMS)
-  return bounds.subsample_amplification(
-    epsilon, delta, q, form='h4' if form == 'printed' else 'tight'
-  )
+  form = 'h4' if is_printed(form) else 'tight'
+  return bounds.subsample_amplification(epsilon, delta, q, form=form)
 
 
-@catalog.statement(
+@statement(
   'S0-6.1', 'Song, Theorem 6.1 = H.9', printed='wrong', corrected='holds'
 )
 def local_epsilon(
@@ -59,7 +55,7 @@ def local_epsilon(
   )
 
 
-@catalog.statement(
+@statement(
   'S0-6.2', 'Song, Theorem 6.2 = H.11', printed='wrong', corrected='holds'
 )
 def total_epsilon(
@@ -80,8 +76,7 @@ def total_epsilon(
   >>> total_epsilon(0.125, 1e-8, steps=4, rounds=16, form='printed')
   (1.0, 6.4e-07)
   """
-  checks.choice('form', form, catalog.FORMS)
-  if form == 'printed':
+  if is_printed(form):
     return bounds.song_theorem_6_2(epsilon_hat, delta_hat, steps, rounds)
   return bounds.song_theorem_6_2(
     epsilon_hat,
