@@ -51,8 +51,7 @@ def ams(size: int) -> base.Sketch:
     families = hashing.families(key, groups, 4, hashing.SIGN)
     words = jax.vmap(hashing.kwise, (None, 0))(counter, families)[:, None]
     plane = jnp.arange(1, 1 + _SIGNS, dtype=jnp.uint32)[None, :, None]
-    shape = groups, _SIGNS, counter.size
-    scale = jnp.full(shape, size**-0.5, jnp.float32)
+    scale = jnp.full((groups, _SIGNS, counter.size), size**-0.5, jnp.float32)
     signs = hashing.flip(scale, words, plane)  # bit 31 is never set
     return signs.reshape(-1, counter.size)[:size]
 

@@ -1,6 +1,6 @@
 """The type of linear sketches, and their walk over the leaves of a tree."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import math
 from typing import Any, NamedTuple
 
@@ -236,8 +236,7 @@ def _spans(types, groups, dtype):
 
 def from_runs(
   promises: Properties,
-  label: str,
-  shape: Callable[[int], tuple[int, ...]],
+  axes: Mapping[str, int] | None,
   sketch: Callable[[jax.Array, Sequence[Run], Vector], Table],
   desketch: Callable[[jax.Array, Table, Sequence[Span], Vector], list],
   dtype: Any = jnp.float32,
@@ -252,8 +251,7 @@ def from_runs(
 
   >>> op = from_runs(
   ...   Properties('all', dimension, lambda d: 0.0, lambda d: 0.0),
-  ...   'd',
-  ...   lambda d: (d,),
+  ...   None,
   ...   lambda key, runs, vector: join(runs, vector.size, vector.dtype),
   ...   lambda key, y, spans, vector: cut(y, spans),
   ... )
@@ -262,8 +260,8 @@ def from_runs(
 
   Args:
     promises: the operator's properties.
-    label: what the table's size is called in messages, such as 'size=8'.
-    shape: d -> shape of the table.
+    axes: the table's axes by the names that messages call them, such as
+      {'size': 8}; None for all d numbers in a row.
     sketch: (key, runs, type of the vector of all d numbers) -> table.
     desketch: (key, table, spans, that type) -> the values of each span, in the
       span's dtype.
@@ -307,8 +305,9 @@ def from_runs(
 
   def checked_type(tree):
     vector = vector_type(tree)
-    want = shape(vector.size)
+    want = vector.shape if axes is None else tuple(axes.values())
     if not allow_larger and math.prod(want) > vector.size:
+      label = ' * '.join(f'{name}={n}' for name, n in (axes or {}).items())
       raise ValueError(f'Expected {label} <= d={vector.size}.')
     return jax.ShapeDtypeStruct(want, jnp.result_type(vector.dtype, dtype))
 

@@ -90,9 +90,7 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
     exact_at_full_size=sparsity == 1,
     orthogonal_rows=sparsity == 1,
   )
-  return base.from_runs(
-    promises, f'{size=}', lambda d: (size,), sketch, desketch
-  )
+  return base.from_runs(promises, {'size': size}, sketch, desketch)
 
 
 def _alpha(d, cols):

@@ -37,12 +37,27 @@ class Columns(NamedTuple):
     return self.rows(counter), flip
 
 
+def hashed(
+  key: jax.Array, nonzeros: int, rows: Callable[[jax.Array], jax.Array]
+) -> Columns:
+  """`Columns` of hashed signs, their rows from pairwise independent words.
+
+  Args:
+    key: key[], domains `BUCKET` and `SIGN`.
+    nonzeros: of each column.
+    rows: words uint32[nonzeros, n] -> the rows that are not zero.
+  """
+  families = hashing.families(key, nonzeros, 2, hashing.BUCKET)
+  signs = hashing.seeds(key, -(-nonzeros // hashing.PLANES), hashing.SIGN)
+  words = jax.vmap(hashing.kwise, (None, 0))
+  return Columns(nonzeros, lambda c: rows(words(c, families)), signs)
+
+
 def sketch(
   columns: Columns, runs: Sequence[base.Run], size: int, dtype: Any
 ) -> jax.Array:
   """The product R x, for R of signs: f32[size]."""
-  xs = [run.x for run in runs]
-  table = base.zeros((size,), dtype, columns.signs, *xs)
+  table = base.zeros((size,), dtype, columns.signs, *[run.x for run in runs])
   for start, x in runs:
 
     def add(at, n, table, x=x, start=start):

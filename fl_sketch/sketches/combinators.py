@@ -184,8 +184,7 @@ def stacked(op: base.Sketch, copies: int) -> base.Sketch:
     d = base.dimension(tree)
     if copies * size > d:
       raise ValueError(f'Expected {copies=} * {size} <= {d=}.')
-    zeros = lambda x: jnp.zeros((copies, *x.shape), x.dtype)
-    return jax.tree.map(zeros, one)
+    return jax.tree.map(lambda x: jnp.zeros((copies, *x.shape), x.dtype), one)
 
   def sketch(key, tree):
     jax.eval_shape(zero_tables, tree)  # raises if the tables exceed the tree

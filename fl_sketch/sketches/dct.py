@@ -61,13 +61,7 @@ def dct(size: int) -> base.Sketch:
     values = phases(rows, n, table.dtype) * table
     return signs.read(key, fourier.place(values, rows, n, parts), spans)
 
-  def of(constant):
-    def function(like):
-      d = base.dimension(like)
-      return constant(d, fourier.split(d, size)[0])
-
-    return function
-
+  of = signs.of_padded(lambda d: fourier.split(d, size)[0])
   promises = base.Properties(
     'dct',
     floats=lambda like: size,
@@ -77,6 +71,4 @@ def dct(size: int) -> base.Sketch:
     exact_at_full_size=True,
     orthogonal_rows=True,
   )
-  return base.from_runs(
-    promises, f'{size=}', lambda d: (size,), sketch, desketch
-  )
+  return base.from_runs(promises, {'size': size}, sketch, desketch)

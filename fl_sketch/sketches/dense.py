@@ -41,8 +41,7 @@ def from_tiles(
 
   def sketch(key, runs, vector):
     xs = [run.x for run in runs]
-    words = jax.random.key_data(key)
-    table = base.zeros((size,), vector.dtype, words, *xs)
+    table = base.zeros((size,), vector.dtype, jax.random.key_data(key), *xs)
     for start, x in runs:
 
       def add(at, n, table, x=x, start=start):
@@ -63,6 +62,4 @@ def from_tiles(
 
     return [one_span(*span) for span in spans]
 
-  return base.from_runs(
-    promises, f'{size=}', lambda d: (size,), sketch, desketch
-  )
+  return base.from_runs(promises, {'size': size}, sketch, desketch)

@@ -46,12 +46,9 @@ def gaussian(size: int) -> base.Sketch:
   def tile(key, counter):
     seeds = hashing.seeds(key, size, hashing.ENTRY)
     words = jax.vmap(hashing.word, (None, 0))(counter, seeds)
-    return _normal(words) * (1 / size) ** 0.5
+    n = (words >> np.uint32(9)).astype(jnp.float32)
+    # The inverse of the normal distribution function at (n + 1/2) / 2**23.
+    normal = 2**0.5 * jax.scipy.special.erfinv((2 * n + 1) * 2.0**-23 - 1)
+    return normal * (1 / size) ** 0.5
 
   return dense.from_tiles(promises, size, tile)
-
-
-def _normal(words):
-  """The inverse of the normal distribution function at (n + 1/2) / 2**23."""
-  n = (words >> np.uint32(9)).astype(jnp.float32)
-  return 2**0.5 * jax.scipy.special.erfinv((2 * n + 1) * 2.0**-23 - 1)

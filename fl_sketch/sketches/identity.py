@@ -26,8 +26,7 @@ def identity() -> base.Sketch:
   )
   return base.from_runs(
     promises,
-    'd',
-    lambda d: (d,),
+    None,
     lambda key, runs, vector: base.join(runs, vector.size, vector.dtype),
     lambda key, table, spans, vector: base.cut(table, spans),
   )

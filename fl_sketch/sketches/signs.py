@@ -1,6 +1,6 @@
 """Random signs on all coordinates: the first step of every fast transform."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fl_sketch.sketches import base, hashing
@@ -54,6 +54,16 @@ def read(
     return hashing.flip(part, _words(seed, start, size), 0).astype(dtype)
 
   return [one_span(*span) for span in spans]
+
+
+def of_padded(padded: Callable[[int], int]) -> Callable[[Callable], Callable]:
+  """Turns a constant (d, n) -> c, for n = padded(d), into one of d or a tree.
+
+  >>> of_padded(lambda d: 2 * d)(lambda d, n: n - d)(3)
+  3
+  """
+  d = base.dimension
+  return lambda constant: lambda like: constant(d(like), padded(d(like)))
 
 
 def _words(seed, start, size):

@@ -1,7 +1,6 @@
 """Sparse embeddings: a fixed number of signed nonzeros in every column."""
 
 from fl_sketch.sketches import base, columns, hashing
-import jax
 from jax import lax
 import jax.numpy as jnp
 
@@ -53,10 +52,7 @@ def sparse_embedding(
   scale = sparsity**-0.5
 
   def matrix(key):
-    families = hashing.families(key, sparsity, 2, hashing.BUCKET)
-    groups = -(-sparsity // hashing.PLANES)
-    signs = hashing.seeds(key, groups, hashing.SIGN)
-    return columns.Columns(sparsity, lambda c: rows(c, families, size), signs)
+    return columns.hashed(key, sparsity, lambda words: rows(words, size))
 
   def sketch(key, runs, vector):
     return scale * columns.sketch(matrix(key), runs, size, vector.dtype)
@@ -71,26 +67,22 @@ def sparse_embedding(
     coordinate_wise=lambda like: 2.0,
     printed=lambda like: 2 * base.dimension(like) / size,
   )
-  return base.from_runs(
-    promises, f'{size=}', lambda d: (size,), sketch, desketch
-  )
+  return base.from_runs(promises, {'size': size}, sketch, desketch)
 
 
-def _banded(counter, families, size):
-  words = jax.vmap(hashing.kwise, (None, 0))(counter, families)
-  band = size // len(families)
-  start = band * jnp.arange(len(families), dtype=jnp.int32)[:, None]
+def _banded(words, size):
+  band = size // len(words)
+  start = band * jnp.arange(len(words), dtype=jnp.int32)[:, None]
   return start + hashing.bucket(words, band)
 
 
-def _distinct(counter, families, size):
+def _distinct(words, size):
   """Floyd's sampling without replacement (CACM 1987).
 
   Step j draws from the first size - s + j + 1 rows, and takes the last of them
   if what it drew was drawn before.
   """
-  s = len(families)
-  words = jax.vmap(hashing.kwise, (None, 0))(counter, families)
+  s = len(words)
   step = jnp.arange(s, dtype=jnp.int32)[:, None]
 
   def draw(j, rows):
@@ -99,5 +91,5 @@ def _distinct(counter, families, size):
     seen = ((rows == row[None]) & (step < j)).any(0)
     return rows.at[j].set(jnp.where(seen, limit, row))
 
-  rows = base.zeros(words.shape, jnp.int32, families, counter)
+  rows = base.zeros(words.shape, jnp.int32, words)
   return lax.fori_loop(0, s, draw, rows)

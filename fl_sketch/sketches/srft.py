@@ -53,23 +53,16 @@ def srft(size: int) -> base.Sketch:
     x = fourier.place(table / size**0.5, rows, n, parts)
     return signs.read(key, x, spans)
 
-  def alpha(like):
-    d = base.dimension(like)
-    n, _ = fourier.split(d, size)
-    return (d - n % 2) * (n - size) / (2 * size * max(n - 1, 1))
-
-  def coordinate_wise(like):
-    n, _ = fourier.split(base.dimension(like), size)
-    return (n - size) / max(n - 1, 1)
-
+  of = signs.of_padded(lambda d: fourier.split(d, size)[0])
   promises = base.Properties(
     'srft',
     floats=lambda like: 2 * size,
-    alpha=alpha,
-    coordinate_wise=coordinate_wise,
+    alpha=of(
+      lambda d, n: (d - n % 2) * (n - size) / (2 * size * max(n - 1, 1))
+    ),
+    coordinate_wise=of(lambda d, n: (n - size) / max(n - 1, 1)),
     exact_at_full_size=True,
     orthogonal_rows=True,
   )
-  return base.from_runs(
-    promises, f'{size=}', lambda d: (size,), sketch, desketch, jnp.complex64
-  )
+  shape = {'size': size}
+  return base.from_runs(promises, shape, sketch, desketch, jnp.complex64)

@@ -51,13 +51,7 @@ def srht(size: int) -> base.Sketch:
     x = x.at[rows].set(table / size**0.5, unique_indices=True)
     return signs.read(key, hadamard.fwht(x), spans)
 
-  def of(constant):
-    def function(like):
-      d = base.dimension(like)
-      return constant(d, _padded(d))
-
-    return function
-
+  of = signs.of_padded(_padded)
   promises = base.Properties(
     'srht',
     floats=lambda like: size,
@@ -67,9 +61,7 @@ def srht(size: int) -> base.Sketch:
     exact_at_full_size=True,
     orthogonal_rows=True,
   )
-  return base.from_runs(
-    promises, f'{size=}', lambda d: (size,), sketch, desketch
-  )
+  return base.from_runs(promises, {'size': size}, sketch, desketch)
 
 
 def _padded(d):

@@ -67,6 +67,4 @@ def uniform_sampling(size: int) -> base.Sketch:
     orthogonal_rows=True,
     embedding=False,
   )
-  return base.from_runs(
-    promises, f'{size=}', lambda d: (size,), sketch, desketch
-  )
+  return base.from_runs(promises, {'size': size}, sketch, desketch)
