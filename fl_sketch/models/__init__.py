@@ -36,19 +36,11 @@ _MODELS = {
   'resnet8': ResNet8,
   'resnet18': ResNet18,
   'resnet101': ResNet101,
-  'vit_nano': vit.ViTNano,
-  'vit_tiny': vit.ViTTiny,
-  'vit_small': vit.ViTSmall,
-  'vit_base': vit.ViTBase,
-  'bert_nano': bert.BertNano,
-  'bert_tiny': bert.BertTiny,
-  'bert_mini': bert.BertMini,
-  'bert_small': bert.BertSmall,
-  'bert_base': bert.BertBase,
+  **dict.fromkeys(vit.SIZES, vit.ViT),
+  **dict.fromkeys(bert.SIZES, bert.Bert),
 }
-CONVOLUTIONAL = (
-  'lenet5', 'smooth_lenet', 'resnet8', 'resnet18', 'resnet101',
-)  # fmt: skip
+_SIZES = vit.SIZES | bert.SIZES
+CONVOLUTIONAL = ('lenet5', 'smooth_lenet', 'resnet8', 'resnet18', 'resnet101')
 _NOT_OPTIONS = ('parent', 'name', 'num_classes')
 
 
@@ -93,6 +85,7 @@ def make(name: str, num_classes: int, **options) -> nn.Module:
   for f in fields:
     if f.default is dataclasses.MISSING and f.name not in options:
       raise ValueError(f'Expected option {f.name!r} of model {name!r}.')
+  options = {**_SIZES.get(name, {}), **options}
   return _MODELS[name](num_classes=num_classes, **options)
 
 

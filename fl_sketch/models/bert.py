@@ -4,6 +4,16 @@ from fl_sketch.models import precision, transformer
 import flax.linen as nn
 import jax.numpy as jnp
 
+# BERT-base; tiny, mini and small of Turc et al., arXiv:1908.08962; nano is for
+# experiments on a CPU.
+SIZES = {
+  'bert_nano': {'width': 64, 'depth': 2, 'heads': 2},
+  'bert_tiny': {'width': 128, 'depth': 2, 'heads': 2},
+  'bert_mini': {'width': 256, 'depth': 4, 'heads': 4},
+  'bert_small': {'width': 512, 'depth': 4, 'heads': 8},
+  'bert_base': {'width': 768, 'depth': 12, 'heads': 12},
+}
+
 
 class Bert(nn.Module):
   """A BERT encoder whose pooled first token gives the logits.
@@ -61,39 +71,3 @@ class Bert(nn.Module):
     pool = precision.dense(self.width, self.dtype, name='pooler')
     x = jnp.tanh(pool(x[:, 0]))
     return precision.dense(self.num_classes, self.dtype, name='head')(x)
-
-
-class BertNano(Bert):
-  """BERT of width 64, for experiments on a CPU."""
-
-  width: int = 64
-  depth: int = 2
-  heads: int = 2
-
-
-class BertTiny(Bert):
-  """BERT-tiny of Turc et al., arXiv:1908.08962."""
-
-  width: int = 128
-  depth: int = 2
-  heads: int = 2
-
-
-class BertMini(Bert):
-  """BERT-mini of Turc et al., arXiv:1908.08962."""
-
-  width: int = 256
-  depth: int = 4
-  heads: int = 4
-
-
-class BertSmall(Bert):
-  """BERT-small of Turc et al., arXiv:1908.08962."""
-
-  width: int = 512
-  depth: int = 4
-  heads: int = 8
-
-
-class BertBase(Bert):
-  """BERT-base."""

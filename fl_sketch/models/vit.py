@@ -4,6 +4,15 @@ from fl_sketch.models import precision, transformer
 import flax.linen as nn
 import jax.numpy as jnp
 
+# ViT-B/16; ViT-Ti and ViT-S of Touvron et al., arXiv:2012.12877; nano is for
+# experiments on a CPU.
+SIZES = {
+  'vit_nano': {'width': 64, 'depth': 4, 'heads': 4, 'patch': 4},
+  'vit_tiny': {'width': 192, 'heads': 3},
+  'vit_small': {'width': 384, 'heads': 6},
+  'vit_base': {'width': 768, 'heads': 12},
+}
+
 
 class ViT(nn.Module):
   """Vision transformer: patches, a class token and learned positions.
@@ -61,30 +70,3 @@ def _patches(x_BxHxWxC, side):
     batch, rows // side, side, cols // side, side, channels
   ).swapaxes(2, 3)
   return x.reshape(batch, -1, side * side * channels)
-
-
-class ViTNano(ViT):
-  """ViT of width 64, for experiments on a CPU."""
-
-  width: int = 64
-  depth: int = 4
-  heads: int = 4
-  patch: int = 4
-
-
-class ViTTiny(ViT):
-  """ViT-Ti of Touvron et al., arXiv:2012.12877."""
-
-  width: int = 192
-  heads: int = 3
-
-
-class ViTSmall(ViT):
-  """ViT-S of Touvron et al., arXiv:2012.12877."""
-
-  width: int = 384
-  heads: int = 6
-
-
-class ViTBase(ViT):
-  """ViT-B/16."""

@@ -222,12 +222,12 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path):
   places = r'position_embeddings has shape \(5, 8\), of positions \(2, 8\)'
   fewer = r'layer\.1\..* no place.*, and 11 more'
   for arrays, model, message in (
-    (without, vit, f'ViTNano in .*: {query} is missing, of'),
+    (without, vit, f'ViT in .*: {query} is missing, of'),
     (wrong, vit, r'shape \(2, 8\), of .*query/kernel \(8, 8'),
     (stored, start('vit_nano', patch=4), places),
     (stored, start('vit_nano', depth=1), fewer),
     (stored, start('vit_nano', depth=3), r'layer\.2\..*bias is missing'),
-    (stored, bert, r'BertNano in .*is missing.*, and 66 more'),
+    (stored, bert, r'Bert in .*is missing.*, and 66 more'),
     (stored, linear, r"Linear, by its own names, not \['class"),
   ):
     with pytest.raises(ValueError, match=message):
