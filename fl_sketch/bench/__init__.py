@@ -6,21 +6,7 @@ and `scale` times them while one dimension of a run grows (`scale_report`).
 against those of other `libraries` (`sketch_report`). No benchmark is a test.
 """
 
-from typing import TYPE_CHECKING
-
 from fl_sketch.utils import lazy
-
-if TYPE_CHECKING:
-  from fl_sketch.bench import (
-    contestants,
-    libraries,
-    round,
-    scale,
-    scale_report,
-    sketch,
-    sketch_report,
-    workloads,
-  )
 
 __all__ = [
   'contestants', 'libraries', 'round', 'scale', 'scale_report', 'sketch',

@@ -8,26 +8,7 @@ held as the arrays of `ragged`, and `batches` chooses those of each local step.
 stragglers and over-selection, and `byzantine` simulates malicious clients.
 """
 
-from typing import TYPE_CHECKING
-
 from fl_sketch.utils import lazy
-
-if TYPE_CHECKING:
-  from fl_sketch.data import (
-    availability,
-    batches,
-    byzantine,
-    cohorts,
-    label_skew,
-    partitions,
-    pixels,
-    ragged,
-    simulated,
-    sources,
-    store,
-    synthetic,
-    text,
-  )
 
 __all__ = [
   'availability', 'batches', 'byzantine', 'cohorts', 'label_skew', 'partitions',

@@ -22,14 +22,7 @@ __all__ = [
 
 __getattr__ = lazy.attach(
   __name__,
-  {
-    'curves': 'learning_curves',
-    'draw_run': 'learning_curves',
-    'look': 'plotting',
-    'new_axes': 'plotting',
-    'plain_ticks': 'plotting',
-    'read_metrics': 'metrics',
-    'sentence': 'metrics',
-    'table': 'metrics',
-  },
+  learning_curves=('curves', 'draw_run'),
+  metrics=('read_metrics', 'sentence', 'table'),
+  plotting=('look', 'new_axes', 'plain_ticks'),
 )

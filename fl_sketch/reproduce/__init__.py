@@ -6,22 +6,7 @@ caches runs, and returns a `study.Report`; `results` writes what it leaves in
 its folder, and `page` puts all studies on one HTML page.
 """
 
-from typing import TYPE_CHECKING
-
 from fl_sketch.utils import lazy
-
-if TYPE_CHECKING:
-  from fl_sketch.reproduce import (
-    catalog,
-    chen,
-    das,
-    haddadpour,
-    lab,
-    page,
-    results,
-    song,
-    study,
-  )
 
 __all__ = [
   'catalog', 'chen', 'das', 'haddadpour', 'lab', 'page', 'results', 'song',

@@ -7,21 +7,7 @@ a random operator and `embeddings` measures them. `curvature` estimates the
 Hessian's spectrum of the user's own model and recommends learning rates.
 """
 
-from typing import TYPE_CHECKING
-
 from fl_sketch.utils import lazy
-
-if TYPE_CHECKING:
-  from fl_sketch.theory import (
-    catalog,
-    chen,
-    curvature,
-    das,
-    embeddings,
-    haddadpour,
-    song,
-    tails,
-  )
 
 __all__ = [
   'catalog', 'chen', 'curvature', 'das', 'embeddings', 'haddadpour', 'song',

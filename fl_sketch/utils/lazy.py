@@ -1,15 +1,12 @@
 """Loads the modules of a package on first use of an attribute (PEP 562)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 import importlib
 import sys
-import types
 from typing import Any
 
 
-def attach(
-  package: str, modules: Mapping[str, str] = types.MappingProxyType({})
-) -> Callable[[str], Any]:
+def attach(package: str, **exports: Sequence[str]) -> Callable[[str], Any]:
   """Returns the `__getattr__` of a package that exports `__all__` lazily.
 
   Type checkers read the exports from imports under `TYPE_CHECKING`.
@@ -19,12 +16,13 @@ def attach(
 
   Args:
     package: its `__name__`.
-    modules: for names that are defined inside a module of the package, that
-      module; every other name of `__all__` is a module itself.
+    **exports: by module, the names of `__all__` that are defined inside it;
+      every other one is a module itself.
 
   Raises:
     AttributeError: raised by the `__getattr__`, for a name outside `__all__`.
   """
+  modules = {name: module for module in exports for name in exports[module]}
 
   def load(name: str) -> Any:
     if name not in sys.modules[package].__all__:
