@@ -133,8 +133,7 @@ def fedcomgate(
     mean, up = comms.uplink_stacked(payload, weight, decoded)
     track = lambda d, q, m: d + factor * (q - m[None])
     client = jax.tree.map(track, state.client.value, decoded, mean)
-    bill = comms.bill(up)
-    return mean, Variates(comms.PerClient(client), (), bill)
+    return mean, Variates(comms.PerClient(client), (), comms.bill(up))
 
   return federated(
     local,

@@ -164,16 +164,19 @@ def fedsketch_heaprix(
     return federated(
       local, heaprix_tables(sketch), exchange, heaprix_reader(sketch), step
     )
+
+  def read(table, params, *, keys, **_):
+    key = keys.round
+    top = sketches.heavymix(sketch, key, table, params, k)
+    rest = sketch.desketch(key, table - sketch.sketch(key, top), params)
+    return jax.tree.map(jnp.add, top, rest)
+
   return federated(
     local,
     t.sketch(sketch),
     aggregation.mean_over_cohort(privacy=privacy),
     t.broadcast(),
-    t.stateless(
-      lambda table, params, *, keys, **_: _literal(
-        sketch, keys.round, table, params, k
-      )
-    ),
+    t.stateless(read),
     step,
   )
 
@@ -214,12 +217,6 @@ def heaprix_reader(op: sketches.Sketch) -> t.Transform:
     return jax.tree.map(jnp.add, top, rest)
 
   return t.stateless(read)
-
-
-def _literal(op, key, table, params, k):
-  top = sketches.heavymix(op, key, table, params, k)
-  rest = op.desketch(key, table - op.sketch(key, top), params)
-  return jax.tree.map(jnp.add, top, rest)
 
 
 def _fresh(key):

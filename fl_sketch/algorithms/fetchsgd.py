@@ -124,7 +124,6 @@ def _keep_largest(k) -> t.ClientTransform:
   codec = codecs.top_k(k)
 
   def keep(tree, _, *, keys, **__):
-    payload = codec.encode(keys.client, tree)
-    return codec.decode(keys.client, payload, tree)
+    return codec.decode(keys.client, codec.encode(keys.client, tree), tree)
 
   return t.per_client(t.stateless(keep))

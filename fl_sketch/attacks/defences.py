@@ -103,8 +103,7 @@ def top_k(k: int) -> Defence:
     return codec.decode(key, codec.encode(key, message), message)
 
   def redo(message, observed):
-    keep = lambda m, o: jnp.where(o != 0, m, 0)
-    return jax.tree.map(keep, message, observed)
+    return jax.tree.map(lambda m, o: jnp.where(o != 0, m, 0), message, observed)
 
   return Defence(apply, redo)
 

@@ -127,7 +127,9 @@ def reconstruct(
 
   def mismatch(batch, params, observed, sketch_key):
     message = message_of(params, batch, sketch_key)
-    _check_shapes(message, observed)
+    expected, actual = (jax.tree.map(jnp.shape, m) for m in (message, observed))
+    if expected != actual:
+      raise ValueError(f'Expected observed of shapes {expected}, not {actual}.')
     return distance(redo(message, observed) if redo else message, observed)
 
   def value_fn(unknown, fixed_labels):
@@ -205,12 +207,6 @@ def _start(key, like, num_classes, scale):
     shape = like.shape[0], num_classes
     unknown['y'] = jax.random.normal(y_key, shape, like.dtype)
   return unknown
-
-
-def _check_shapes(message, observed):
-  expected, actual = (jax.tree.map(jnp.shape, x) for x in (message, observed))
-  if expected != actual:
-    raise ValueError(f'Expected observed of shapes {expected}, not {actual}.')
 
 
 def _check(labels, candidates, num_classes, sketch, sketch_key, objective):

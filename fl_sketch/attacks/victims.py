@@ -54,8 +54,7 @@ def load(c: AttackConfig, data_dir: str | None = None) -> Victim:
   if c.model == 'mlp':
     options = {'widths': tuple(c.widths), 'activation': c.activation}
   module = models.make(c.model, dataset.num_classes, **options)
-  key = jax.random.key(c.seed)
-  params = models.init_params(module, key, x.shape[1:])
+  params = models.init_params(module, jax.random.key(c.seed), x.shape[1:])
   loss_fn = losses.classification(module)
   x = x[:count].astype(np.float32) / 255
   return Victim(loss_fn, params, x, y[:count], dataset.num_classes)

@@ -205,8 +205,7 @@ def _many_nonzeros(d, b):
 
 
 def _no_torch(d, b):
-  module = importlib.util.find_spec('torch')
-  return '' if module else 'PyTorch is not installed'
+  return '' if importlib.util.find_spec('torch') else 'PyTorch is not installed'
 
 
 _Library = contestants.Contestant

@@ -121,16 +121,12 @@ def compare(
     for label, runs in results.items()
   }
   for label, result in medians.items():
-    _check_parity(name, label, result['norm'])
+    norm, want = result['norm'], workloads.WORKLOADS[name].norm
+    if 'block_cyclic' not in label and abs(norm - want) > 1e-5 * want:
+      raise RuntimeError(
+        f'{label} did other work on {name}: norm {norm}, not {want}.'
+      )
   return medians
-
-
-def _check_parity(name, label, norm):
-  want = workloads.WORKLOADS[name].norm
-  if 'block_cyclic' not in label and abs(norm - want) > 1e-5 * want:
-    raise RuntimeError(
-      f'{label} did other work on {name}: norm {norm}, not {want}.'
-    )
 
 
 def _contestants(

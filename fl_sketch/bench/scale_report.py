@@ -53,8 +53,7 @@ def write(
 
 def _draw(results) -> figure.Figure:
   """Draws one panel per axis; dashed lines have the expected slope."""
-  size = 3.4 * len(results), 3.4
-  fig = figure.Figure(figsize=size, layout='constrained')
+  fig = figure.Figure(figsize=(3.4 * len(results), 3.4), layout='constrained')
   panels = fig.subplots(1, len(results), squeeze=False)[0]
   for ax, result in zip(panels, results, strict=True):
     _panel(ax, result)

@@ -105,7 +105,8 @@ def table(result: sketch.Result, bandwidth: bool = False) -> str:
     down, up = _medians(row)
     line = [row.name, row.work, _milliseconds(row.sketch), _ratio(down, read)]
     line += [_milliseconds(row.desketch), _ratio(up, copy)]
-    line += [_ratio(size / 1e9, down), _mebibytes(row.extra)]
+    extra = ' / '.join(f'{n / 2**20:.3g}' for n in row.extra or ())
+    line += [_ratio(size / 1e9, down), extra]
     line += [_ratio(copy, 2 * down)] if bandwidth else []
     lines.append(line)
   text = f'd = {power(d)}, b = {power(b)}, {_count(clients)}\n\n'
@@ -189,10 +190,6 @@ def _milliseconds(seconds):
 
 def _ratio(a, b):
   return f'{a / b:.2f}' if a and b else ''
-
-
-def _mebibytes(extra):
-  return ' / '.join(f'{n / 2**20:.3g}' for n in extra) if extra else ''
 
 
 def write(

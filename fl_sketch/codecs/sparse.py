@@ -73,8 +73,7 @@ def rand_k(k: int) -> base.Codec:
     return base.flat(key, tree)[_sample(key, k, d)] * (d / k)
 
   def decode(key, payload, like):
-    support = _sample(key, k, _check(k, like))
-    return sketches.put(like, support, payload)
+    return sketches.put(like, _sample(key, k, _check(k, like)), payload)
 
   omega = lambda d: dimension(d) / k - 1
   return base.Codec(encode, decode, 'rand_k', omega, None)

@@ -95,8 +95,7 @@ def poisson_limits(
   Raises:
     ValueError: a client has fewer than batch_size samples.
   """
-  limit = _max_batch(partition, batch_size, tail)
-  return batch_size / partition.sizes, limit
+  return batch_size / partition.sizes, _max_batch(partition, batch_size, tail)
 
 
 def _max_batch(partition, batch_size, tail) -> int:
@@ -110,8 +109,9 @@ def _max_batch(partition, batch_size, tail) -> int:
   # k is at least the mean (Hoeffding, 1956; let one trial have probability 0).
   # So the limit of the largest client holds for all.
   most = partition.largest
-  limit = cohorts.default_max_cohort(most, batch_size / most, tail)
-  return max(batch_size, limit)
+  return max(
+    batch_size, cohorts.default_max_cohort(most, batch_size / most, tail)
+  )
 
 
 def full(partition: Partition, ids: np.ndarray) -> np.ndarray:

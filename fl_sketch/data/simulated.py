@@ -68,8 +68,7 @@ def write(folder: str | os.PathLike, population: int, seed: int = 0):
     raise ValueError(f'Expected {population=} >= 1.')
   _, test = _chunk(seed, 'simulated test', 0)
   test = {name: x[:_TEST] for name, x in test.items()}
-  chunks = _chunks(seed, population)
-  store.write(folder, chunks, test, CLASSES, population)
+  store.write(folder, _chunks(seed, population), test, CLASSES, population)
 
 
 def teacher(seed: int) -> np.ndarray:
@@ -92,8 +91,7 @@ def _chunk(seed, tag, number) -> tuple[np.ndarray, sources.Arrays]:
   rng = seeding.generator(seed, tag, number)
   sizes = rng.integers(1, 2 * MEAN_SIZE, _CLIENTS)
   shift = rng.integers(64, size=(_CLIENTS, FEATURES), dtype=np.uint8)
-  samples = sizes.sum()
-  x = rng.integers(192, size=(samples, FEATURES), dtype=np.uint8)
+  x = rng.integers(192, size=(sizes.sum(), FEATURES), dtype=np.uint8)
   x += np.repeat(shift, sizes, axis=0)
   # Sums of integers below 2^24 are exact in float32, in any order.
   scores = (x.astype(np.float32) - _CENTRE) @ teacher(seed)

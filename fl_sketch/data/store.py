@@ -185,7 +185,12 @@ def _fill(folder, chunks, test, num_classes, bar) -> dict[str, Any]:
     for name, file in files.items():
       _head(file, test[name], samples)
   np.save(folder / 'offsets.npy', np.concatenate(offsets))
-  described = lambda name: _described(folder / f'{name}.npy')
+
+  def described(name):
+    path = folder / f'{name}.npy'
+    x, size = np.load(path, mmap_mode='r'), path.stat().st_size
+    return {'shape': list(x.shape), 'dtype': x.dtype.str, 'nbytes': size}
+
   return {
     'format': FORMAT,
     'population': sum(map(len, offsets)) - 1,
@@ -209,11 +214,6 @@ def _head(file, like, rows: int):
   shape = (rows, *like.shape[1:])
   about = {'descr': descr, 'fortran_order': False, 'shape': shape}
   np.lib.format.write_array_header_1_0(file, about)
-
-
-def _described(path) -> dict[str, Any]:
-  x, size = np.load(path, mmap_mode='r'), path.stat().st_size
-  return {'shape': list(x.shape), 'dtype': x.dtype.str, 'nbytes': size}
 
 
 def _check(arrays, like, num_classes, sizes=None):

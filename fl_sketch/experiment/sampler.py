@@ -105,14 +105,9 @@ def _outcomes(c: Config, round_index, ids, weight):
 
 def fetch_of(c: Config, partition: partitions.Partition) -> rounds.Fetch:
   """The function that turns indices into samples, with a mask if padded."""
-  return _fetch_with_mask if _needs_mask(c, partition) else _fetch
-
-
-def _needs_mask(c: Config, partition: partitions.Partition) -> bool:
-  """Whether batches may hold padding, as ragged clients' do."""
-  ragged = partition.smallest < partition.largest
-  padded = c.batch_order in ('mask', 'poisson')
-  return padded or (c.batch_size == 0 and ragged)
+  ragged = c.batch_size == 0 and partition.smallest < partition.largest
+  padded = ragged or c.batch_order in ('mask', 'poisson')
+  return _fetch_with_mask if padded else _fetch
 
 
 def _fetch(data, index):

@@ -50,7 +50,7 @@ def sgd(
         grad = jax.tree.map(jnp.add, grad, drift)
       move = lambda p, g: p - client_lr * (g + weight_decay * p)
       after = jax.tree.map(move, theta, grad)
-      if not _has_mask(batch):
+      if not (isinstance(batch, dict) and 'mask' in batch):
         return after, (loss, jnp.ones_like(loss))
       filled = (batch['mask'] > 0).any()
       after = jax.tree.map(lambda p, q: jnp.where(filled, p, q), after, theta)
@@ -90,10 +90,6 @@ def gradient(loss_fn: LossFn, *, weight_decay: float = 0.0) -> Local:
     return jax.tree.map(decay, grad, params), {'train_loss': loss}
 
   return local
-
-
-def _has_mask(batch):
-  return isinstance(batch, dict) and 'mask' in batch
 
 
 def _over_batches(step, params, batches, steps):

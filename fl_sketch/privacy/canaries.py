@@ -270,8 +270,7 @@ def _draw(mechanism, key):
     return jnp.arange(n, dtype=jnp.int32), jnp.ones(n)
   if mechanism.sampling is types.Sampling.FIXED_WITHOUT_REPLACEMENT:
     return mechanisms.fixed_size_sample(key, n, size)
-  probability = mechanism.sampling_probability
-  return mechanisms.poisson_sample(key, n, probability, size)
+  return mechanisms.poisson_sample(key, n, mechanism.sampling_probability, size)
 
 
 def _units(mechanism) -> int:

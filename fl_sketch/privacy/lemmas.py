@@ -39,7 +39,7 @@ def advanced_composition(
   1.3045
   """
   epsilon = checks.positive('epsilon', epsilon)
-  delta = _zero_or_fraction('delta', delta)
+  delta = checks.zero_or_fraction('delta', delta)
   k = checks.count('k', k)
   slack = checks.fraction('delta_slack', delta_slack)
   checks.choice('form', form, ('h3', 'drv10'))
@@ -68,7 +68,7 @@ def subsample_amplification(
   0.295
   """
   epsilon = checks.positive('epsilon', epsilon)
-  delta = _zero_or_fraction('delta', delta)
+  delta = checks.zero_or_fraction('delta', delta)
   q = checks.positive('q', q)
   checks.choice('form', form, ('tight', 'h4'))
   bound = 1 if form == 'tight' else 0.5
@@ -79,9 +79,3 @@ def subsample_amplification(
   if epsilon > 1:
     raise ValueError(f'Expected epsilon={epsilon} <= 1 for {form=}.')
   return 6 * q * epsilon, 4 * q * math.exp(6 * q * epsilon) * delta
-
-
-def _zero_or_fraction(name: str, value: float) -> float:
-  """Return `value` as a float in [0, 1)."""
-  number = checks.at_least(name, value, 0)
-  return number and checks.fraction(name, number)

@@ -67,6 +67,12 @@ def fraction(name: str, value: Any) -> float:
   return number
 
 
+def zero_or_fraction(name: str, value: Any) -> float:
+  """Return `value` as a float in [0, 1)."""
+  number = at_least(name, value, 0)
+  return number and fraction(name, number)
+
+
 def count(name: str, value: Any) -> int:
   """Return `value` as an int >= 1; TypeError unless it is an integer."""
   if isinstance(value, bool) or not isinstance(value, numbers.Integral):

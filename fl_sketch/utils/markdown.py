@@ -21,5 +21,4 @@ def table(
   """
   left = len(head) if left is None else left
   rule = ['---'] * left + ['---:'] * (len(head) - left)
-  lines = head, rule, *rows
-  return ''.join(f'| {" | ".join(line)} |\n' for line in lines)
+  return ''.join(f'| {" | ".join(line)} |\n' for line in (head, rule, *rows))

@@ -63,7 +63,7 @@ class Run(NamedTuple):
     checks.at_most(
       'intrinsic_dimension', self.intrinsic_dimension, self.dimension
     )
-    _zero_or_fraction('b1', self.b1)
+    checks.zero_or_fraction('b1', self.b1)
     checks.choice('family', self.family, tails.FAMILIES)
 
   def moved(self, gradient: float) -> float:
@@ -238,8 +238,7 @@ def momentum_factor(b1: float) -> float:
   >>> round(momentum_factor(0.9), 3)
   3.586
   """
-  ratio = math.sqrt(1 + 1 / first_round(b1))
-  return (1 - b1) / (1 - b1 * ratio)
+  return (1 - b1) / (1 - b1 * math.sqrt(1 + 1 / first_round(b1)))
 
 
 def first_round(b1: float) -> int:
@@ -248,12 +247,7 @@ def first_round(b1: float) -> int:
   >>> first_round(0.9)
   6
   """
-  return math.ceil(1 / (1 - _zero_or_fraction('b1', b1) ** 2))
-
-
-def _zero_or_fraction(name, value):
-  number = checks.at_least(name, value, 0)
-  return number and checks.fraction(name, number)
+  return math.ceil(1 / (1 - checks.zero_or_fraction('b1', b1) ** 2))
 
 
 def client_schedule(local_steps: int, b1: float = 0.9) -> Callable[[Any], Any]:

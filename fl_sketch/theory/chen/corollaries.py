@@ -46,8 +46,7 @@ def asymptotic(
     m, budget = rates.corrected_budget(
       run, gap, gradient_bound, delta, gradient_l1
     )
-    least = run.rounds * (m / run.eps - 1) ** 2
-    _check_rounds(run, least, math.inf)
+    _check_rounds(run, run.rounds * (m / run.eps - 1) ** 2, math.inf)
   return 2 * run.eps / scale * budget
 
 

@@ -176,8 +176,7 @@ def _is_exact(sketch):
 def _at_gradient(loss_fn, params, batches, key, probes):
   """||g||^2, g'Hg and an unbiased estimate of the sum of H_ii g_i^2."""
   product = hessian.hessian_vector_product(loss_fn, params, batches)
-  gradient = hessian.mean_gradient(loss_fn, params, batches)
-  flat, unravel = ravel_pytree(gradient)
+  flat, unravel = ravel_pytree(hessian.mean_gradient(loss_fn, params, batches))
   flat_product = lambda v: ravel_pytree(product(unravel(v)))[0]
 
   def one(key):

@@ -57,8 +57,7 @@ def hessian_vector_product(
 
   def product(v):
     def one(batch):
-      gradient = lambda p: jax.grad(loss_fn)(p, batch)
-      return jax.jvp(gradient, (params,), (v,))[1]
+      return jax.jvp(lambda p: jax.grad(loss_fn)(p, batch), (params,), (v,))[1]
 
     return _mean_over_rows(one, batches)
 

@@ -249,8 +249,7 @@ def _tridiagonal(loss_fn, params, batches, keys, steps):
   product = hessian.hessian_vector_product(loss_fn, params, batches)
   flat, unravel = ravel_pytree(params)
   flat_product = lambda v: ravel_pytree(product(unravel(v)))[0]
-  lanczos = lambda key: _lanczos(flat_product, key, flat, steps)
-  return jax.lax.map(lanczos, keys)
+  return jax.lax.map(lambda key: _lanczos(flat_product, key, flat, steps), keys)
 
 
 def _lanczos(product, key, like, steps):

@@ -77,8 +77,7 @@ def rounds_needed(
   """
   alpha = checks.positive('alpha', alpha) * checks.positive('gamma', gamma)
   clip = checks.positive('clip', clip) * checks.count('steps', local_steps)
-  rounds = 2 * alpha / (clip * checks.fraction('rho', rho) ** 2)
-  return checks.ceil(rounds)
+  return checks.ceil(2 * alpha / (clip * checks.fraction('rho', rho) ** 2))
 
 
 def schedule(
@@ -107,8 +106,7 @@ def schedule(
   numbers = smoothness, clip, rho, local_steps, rounds, gamma
   made = _checked(Schedule(*numbers, cohort_variance))
   if made.load > 0.5 * (1 + 1e-9):
-    least = 4 * gamma / (clip * rho)
-    raise ValueError(f'Expected {rounds=} >= {least}.')
+    raise ValueError(f'Expected {rounds=} >= {4 * gamma / (clip * rho)}.')
   gap = checks.at_least('largest_gap', largest_gap, 0)
   checks.at_least('clip', clip, 4 * math.sqrt(smoothness * gap))
   return made

@@ -219,8 +219,7 @@ def table(
       b = compare(c, distance, rho, local_steps)
       numbers = c, distance, *b, b.normalize / b.clip
       lines.append([f'{v:.3g}' for v in numbers])
-  head = 'c', 'D', 'normalised', 'clipped', 'ratio'
-  return markdown.table(head, lines)
+  return markdown.table(('c', 'D', 'normalised', 'clipped', 'ratio'), lines)
 
 
 @statement('S1-Clow', 'Das, section 5', printed='holds')

@@ -37,6 +37,13 @@ def step_size(
   Raises:
     ValueError: a number is out of range; the factor is 1 at least.
   """
+  numbers = smoothness, factor, clients, local_steps, rounds, server_lr
+  return _step(objective, *numbers)
+
+
+def _step(
+  objective, smoothness, factor, clients, local_steps, rounds, server_lr
+):
   checks.choice('objective', objective, OBJECTIVES)
   scale = checks.positive('smoothness', smoothness)
   scale *= checks.positive('server_lr', server_lr)
@@ -104,15 +111,7 @@ def fedsketch(
   tau, rounds, smoothness = size(
     objective, omega + 1, b, clients, smoothness, kappa, eps
   )
-  eta = step_size(
-    objective,
-    smoothness=smoothness,
-    factor=b,
-    clients=clients,
-    local_steps=tau,
-    rounds=rounds,
-    server_lr=server_lr,
-  )
+  eta = _step(objective, smoothness, b, clients, tau, rounds, server_lr)
   numbers = omega, clients, smoothness, variance, tau, rounds, eta, server_lr
   return lemmas.check(Run(*numbers, hashes))
 
@@ -193,15 +192,8 @@ def _printed_gate(objective, run, eps, smoothness, mu):
   if objective != 'nonconvex':
     rounds = delta * smoothness / (mu or eps) * -math.log(eps)
   rounds = checks.ceil(rounds)
-  eta = step_size(
-    objective,
-    smoothness=smoothness,
-    factor=delta if objective == 'nonconvex' else run.omega / p + 1,
-    clients=p,
-    local_steps=tau,
-    rounds=rounds,
-    server_lr=run.server_lr,
-  )
+  factor = delta if objective == 'nonconvex' else run.omega / p + 1
+  eta = _step(objective, smoothness, factor, p, tau, rounds, run.server_lr)
   return run._replace(
     local_steps=tau, rounds=rounds, client_lr=eta, smoothness=smoothness
   )
@@ -234,14 +226,7 @@ def linear_speedup(
       k tau (omega + 1).
   """
   omega = checks.at_least('omega', omega, 0)
-  eta = step_size(
-    'nonconvex',
-    smoothness=smoothness,
-    factor=omega + 1,
-    clients=clients,
-    local_steps=local_steps,
-    rounds=rounds,
-    server_lr=server_lr,
-  )
+  setting = smoothness, omega + 1, clients, local_steps, rounds, server_lr
+  eta = _step('nonconvex', *setting)
   numbers = omega, clients, smoothness, variance, local_steps, rounds, eta
   return rates.nonconvex_bound(Run(*numbers, server_lr), gap)

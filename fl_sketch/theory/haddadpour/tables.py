@@ -180,5 +180,4 @@ def _row(
 
 def _markdown(rows):
   names = 'reference', 'objective', 'rounds', 'local steps'
-  head = *names, 'floats of a client', 'of all'
-  return markdown.table(head, rows)
+  return markdown.table((*names, 'floats of a client', 'of all'), rows)

@@ -83,8 +83,7 @@ def _search(function, need, rng):
   needs, largest, witnesses = np.zeros(0), [], []
   for radius in RADII:
     fresh = _fresh(rng, function.dimension, radius)
-    moved = _moved(rng, kept, radius)
-    pairs = np.concatenate([fresh, moved])
+    pairs = np.concatenate([fresh, _moved(rng, kept, radius)])
     pairs = np.stack([function.fold(pairs[:, i]) for i in (0, 1)], 1)
     kept = np.concatenate([kept, pairs])
     needs = np.concatenate([needs, _needs(function, need, pairs)])

@@ -68,7 +68,7 @@ def table2_functions(dimension: int = 2) -> tuple[properties.Function, ...]:
     _ridge("cosh(w'x)", '|w| |x| = 1', w, np.cosh, np.sinh, _sphere),
     _ridge("cosh(w'x)", 'R^n', w, np.cosh, np.sinh),
     _ridge('ReLU(x)', 'R', one, lambda u: np.maximum(u, 0), lambda u: u > 0),
-    _ridge('1/|x|', 'x != 0', one, lambda u: 1 / abs(u), _inverse_slope),
+    _ridge('1/|x|', 'x != 0', one, *_INVERSE),
     _ridge('tanh(x)', 'R', one, np.tanh, lambda u: 1 - np.tanh(u) ** 2),
   )
 
@@ -125,11 +125,8 @@ def _sigmoid(u):
   return np.exp(-np.logaddexp(0, -u))
 
 
-def _inverse_slope(u):
-  return -np.sign(u) / u**2
-
-
 # Values and slopes.
+_INVERSE = lambda u: 1 / abs(u), lambda u: -np.sign(u) / u**2
 _ROOT = lambda u: np.sqrt(u + 1), lambda u: 0.5 / np.sqrt(u + 1)
 _SOFTPLUS = lambda u: np.logaddexp(0, u), _sigmoid
 _SIGMOID = _sigmoid, lambda u: _sigmoid(u) * _sigmoid(-u)
@@ -144,13 +141,7 @@ def _half_space(w, b):
   return lambda x: x + (abs(x @ w + b) - (x @ w + b))[:, None] * w[None]
 
 
-def _interval(x):
-  return np.clip(x, -1, 1)
-
-
-def _ball(x):
-  return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1)
-
-
-def _sphere(x):
-  return x / np.linalg.norm(x, axis=1, keepdims=True)
+_norms = lambda x: np.linalg.norm(x, axis=1, keepdims=True)
+_interval = lambda x: np.clip(x, -1, 1)
+_ball = lambda x: x / np.maximum(_norms(x), 1)
+_sphere = lambda x: x / _norms(x)

@@ -101,8 +101,7 @@ def convex_plan(
     drift = math.sqrt(target / smoothness / problem.heterogeneity) / 8
     travelled = min(travelled, drift)
   rounds = _rounds(8 * problem.distance_squared / target, travelled)
-  client_lr = travelled / local_steps
-  return _plan(problem, rounds, local_steps, client_lr, size)
+  return _plan(problem, rounds, local_steps, travelled / local_steps, size)
 
 
 @statement(
@@ -135,8 +134,7 @@ def strongly_convex_plan(
   if target * number * (1 + alpha) * (1 + alpha) * mu < variance:
     client_lr = math.sqrt(mu * target / 2 / variance) / (2 * smoothness)
   start = math.log(smoothness) + math.log(distance) - math.log(target)
-  rounds = _rounds(start, mu * client_lr)
-  return _plan(problem, rounds, 1, client_lr, size)
+  return _plan(problem, _rounds(start, mu * client_lr), 1, client_lr, size)
 
 
 def rounds_to(target: float, bound: Callable[[int], float]) -> int:
@@ -151,8 +149,7 @@ def rounds_to(target: float, bound: Callable[[int], float]) -> int:
   checks.positive('target', target)
   if bound(FOREVER) > target:
     raise ValueError(f'Expected {target=} >= {bound(FOREVER)}, in any round.')
-  reached = lambda rounds: bound(rounds) <= target
-  return search.least(reached, 1, FOREVER)
+  return search.least(lambda rounds: bound(rounds) <= target, 1, FOREVER)
 
 
 def cheapest(
