@@ -6,7 +6,7 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 
-_LARGEST = float(jnp.finfo(jnp.bfloat16).max)
+_MOST = float(jnp.finfo(jnp.bfloat16).max)
 
 
 def bfloat16() -> base.Codec:
@@ -30,9 +30,7 @@ def bfloat16() -> base.Codec:
 
   def encode(key, tree):
     x = base.flat(key, tree)
-    bits = lax.bitcast_convert_type(
-      jnp.clip(x, -_LARGEST, _LARGEST), jnp.uint32
-    )
+    bits = lax.bitcast_convert_type(jnp.clip(x, -_MOST, _MOST), jnp.uint32)
     bits += jax.random.bits(key, x.shape, jnp.uint16).astype(jnp.uint32)
     upper = (bits >> 16).astype(jnp.uint16)
     rounded = lax.bitcast_convert_type(upper, jnp.bfloat16)

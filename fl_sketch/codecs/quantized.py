@@ -95,7 +95,5 @@ def sign(norm: str = 'l1') -> base.Codec:
     minus = jnp.unpackbits(packed, count=dimension(like))
     return base.VECTOR.desketch(key, jnp.where(minus, -scale, scale), like)
 
-  delta = lambda d: 1 / dimension(d)
-  return base.Codec(
-    encode, decode, 'sign', None, delta if norm == 'l1' else None
-  )
+  delta = (lambda d: 1 / dimension(d)) if norm == 'l1' else None
+  return base.Codec(encode, decode, 'sign', None, delta)

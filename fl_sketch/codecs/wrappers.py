@@ -54,10 +54,8 @@ def contract(codec: base.Codec) -> base.Codec:
     types = jax.tree.map(leaf_type, like)
     wider = lambda t: t.update(dtype=jnp.result_type(jnp.float32, t.dtype))
     x = codec.decode(key, payload, jax.tree.map(wider, types))
-    return jax.tree.map(
-      lambda x, t: (delta(like) * x).astype(t.dtype), x, types
-    )
+    scaled = lambda x, t: (delta(like) * x).astype(t.dtype)
+    return jax.tree.map(scaled, x, types)
 
-  return base.Codec(
-    codec.encode, decode, f'contract({codec.name})', None, delta
-  )
+  name = f'contract({codec.name})'
+  return base.Codec(codec.encode, decode, name, None, delta)

@@ -95,9 +95,8 @@ def response_times(
 def _normal(seed, tag, round, ids):
   """Standard normal draws: Box and Muller's transform of two uniform ones."""
   radius = np.sqrt(-2 * np.log(_uniform(seed, f'{tag}, radius', round, ids)))
-  return radius * np.cos(
-    2 * np.pi * _uniform(seed, f'{tag}, angle', round, ids)
-  )
+  angle = 2 * np.pi * _uniform(seed, f'{tag}, angle', round, ids)
+  return radius * np.cos(angle)
 
 
 def _uniform(seed, tag, round, ids):

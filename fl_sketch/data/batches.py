@@ -109,9 +109,8 @@ def _max_batch(partition, batch_size, tail) -> int:
   # k is at least the mean (Hoeffding, 1956; let one trial have probability 0).
   # So the limit of the largest client holds for all.
   most = partition.largest
-  return max(
-    batch_size, cohorts.default_max_cohort(most, batch_size / most, tail)
-  )
+  limit = cohorts.default_max_cohort(most, batch_size / most, tail)
+  return max(batch_size, limit)
 
 
 def full(partition: Partition, ids: np.ndarray) -> np.ndarray:
@@ -166,9 +165,8 @@ def _mask(state, size, length):
   place = np.arange(max(size.max(initial=1), length))
   bits = seeding.fold(state, place) >> np.uint64(1)
   bits[place >= size] = np.uint64(2**64 - 1)
-  return np.where(
-    place[:length] < size, np.argsort(bits, axis=1)[:, :length], -1
-  )
+  order = np.argsort(bits, axis=1)[:, :length]
+  return np.where(place[:length] < size, order, -1)
 
 
 def _poisson(seed, round, ids, size, shape, batch_size):

@@ -91,9 +91,7 @@ def release_of(c: Any) -> aggregation.Release | None:
     'quantile_lr': c.quantile_lr, 'count_stddev': c.count_stddev,
   }  # fmt: skip
   options = {k: v for k, v in options.items() if v is not None}
-  if (
-    options.get('bound') == 'quantile'
-  ):  # a twentieth of the cohort, as printed
+  if c.bound == 'quantile':  # a twentieth of the cohort, as printed
     options.setdefault('count_stddev', c.cohort / 20)
   return aggregation.Release(float(c.cohort), **options)
 

@@ -12,12 +12,9 @@ def curve(
   guarantee: privacy_plan.PrivacyGuarantee, rounds: int
 ) -> dict[int, float]:
   """Epsilon after up to 21 evenly spaced rounds, the last included."""
-  counts = np.unique(np.linspace(1, rounds, min(rounds, 21)).round()).astype(
-    int
-  )
-  return dict(
-    zip(counts.tolist(), guarantee.epsilons(counts.tolist()), strict=True)
-  )
+  even = np.linspace(1, rounds, min(rounds, 21)).round()
+  counts = np.unique(even).astype(int).tolist()
+  return dict(zip(counts, guarantee.epsilons(counts), strict=True))
 
 
 def text(

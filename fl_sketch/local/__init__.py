@@ -10,6 +10,4 @@ from fl_sketch.local.gram import gram_sgd
 from fl_sketch.local.private_sgd import private_sgd
 from fl_sketch.local.sgd import gradient, sgd
 
-__all__ = [
-  'gradient', 'gram_sgd', 'private_sgd', 'sgd',
-]  # fmt: skip
+__all__ = ['gradient', 'gram_sgd', 'private_sgd', 'sgd']

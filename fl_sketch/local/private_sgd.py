@@ -77,9 +77,8 @@ def private_sgd(
     def step(theta, inputs):
       k, batch, mask = inputs
       total, losses = clipped_sum(theta, batch, mask)
-      noise = mechanisms.gaussian_noise(
-        jax.random.fold_in(key, k), total, stddev
-      )
+      noise_key = jax.random.fold_in(key, k)
+      noise = mechanisms.gaussian_noise(noise_key, total, stddev)
 
       def move(p, g, n):
         moved = p - client_lr * ((g + n) / expected_batch + weight_decay * p)

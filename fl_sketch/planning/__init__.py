@@ -6,6 +6,4 @@
 
 from fl_sketch.planning.plan import Plan, Wire, dry_run, plan, wire
 
-__all__ = [
-  'Plan', 'Wire', 'dry_run', 'plan', 'wire',
-]  # fmt: skip
+__all__ = ['Plan', 'Wire', 'dry_run', 'plan', 'wire']

@@ -203,9 +203,7 @@ class PrivacyStatement:
 
   def as_dict(self) -> dict[str, Any]:
     """Return values for JSON: enums as their values, infinity as 'inf'."""
-    return {
-      name: plain(value) for name, value in dataclasses.asdict(self).items()
-    }
+    return {k: plain(v) for k, v in dataclasses.asdict(self).items()}
 
   def sentence(self) -> str:
     """Return the statement in one or two plain lines."""
@@ -226,12 +224,11 @@ class PrivacyStatement:
 def _sampling(part: GaussianMechanism) -> str:
   """Return how a mechanism samples, in words."""
   kind = part.sampling.value.replace('_', ' ')
-  some = f'{part.steps} steps, sampling {kind}'
+  words = f'{part.steps} steps, sampling {kind}'
   if part.sampling_probability < 1:
-    some += f' with probability {part.sampling_probability:.4g}'
-  return (
-    some if part.max_cohort is None else f'{some}, at most {part.max_cohort}'
-  )
+    words += f' with probability {part.sampling_probability:.4g}'
+  limit = part.max_cohort
+  return words if limit is None else f'{words}, at most {limit}'
 
 
 def parts_of(

@@ -110,9 +110,7 @@ def _heat_map(figure, counts: np.ndarray) -> None:
   rows = np.arange(num_classes + 1) - 0.5
   # A floor under the scale, or iid noise would look like structure.
   top = min(1, max(share.max(), 3 / num_classes))
-  image = below.pcolormesh(
-    edges, rows, share.T, cmap='YlGnBu', vmin=0, vmax=top
-  )
+  mesh = below.pcolormesh(edges, rows, share.T, cmap='YlGnBu', vmin=0, vmax=top)
   below.set(
     xlabel='clients, sorted by commonest label',
     ylabel='label',
@@ -121,4 +119,4 @@ def _heat_map(figure, counts: np.ndarray) -> None:
   below.xaxis.get_major_locator().set_params(integer=True)
   if num_classes <= 20:
     below.set_yticks(range(num_classes))
-  figure.colorbar(image, ax=below, label='share of the client')
+  figure.colorbar(mesh, ax=below, label='share of the client')

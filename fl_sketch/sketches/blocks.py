@@ -88,9 +88,7 @@ def _for_blocks(first, stop, cols, words, body, carry):
 def sketch_loop(cols, hashes, runs, vector):
   """Adds block after block into doubled accumulators, folded at the end."""
   xs = [run.x for run in runs]
-  accs = [
-    base.zeros((2 * cols,), vector.dtype, shift, *xs) for shift, _ in hashes
-  ]
+  accs = [base.zeros((2 * cols,), vector.dtype, s, *xs) for s, _ in hashes]
 
   def add(accs, words, plane, block, u, part):
     part, out = part.astype(vector.dtype), []

@@ -6,6 +6,4 @@
 
 from fl_sketch.sweeps.sweep import Point, groups, points, run
 
-__all__ = [
-  'Point', 'groups', 'points', 'run',
-]  # fmt: skip
+__all__ = ['Point', 'groups', 'points', 'run']

@@ -59,10 +59,8 @@ class Run(NamedTuple):
     for name in ('client_lr', 'server_lr', 'eps', 'smoothness'):
       checks.positive(name, getattr(self, name))
     checks.at_least('noise', self.noise, 0)
-    checks.at_least('intrinsic_dimension', self.intrinsic_dimension, 1)
-    checks.at_most(
-      'intrinsic_dimension', self.intrinsic_dimension, self.dimension
-    )
+    trace = checks.at_least('intrinsic_dimension', self.intrinsic_dimension, 1)
+    checks.at_most('intrinsic_dimension', trace, self.dimension)
     checks.zero_or_fraction('b1', self.b1)
     checks.choice('family', self.family, tails.FAMILIES)
 

@@ -66,9 +66,7 @@ def hessian_vector_product(
 
 def mean_gradient(loss_fn: losses.LossFn, params: Tree, batches: Any) -> Tree:
   """The gradient of the mean loss over all rows, a batch at a time."""
-  return _mean_over_rows(
-    lambda batch: jax.grad(loss_fn)(params, batch), batches
-  )
+  return _mean_over_rows(lambda b: jax.grad(loss_fn)(params, b), batches)
 
 
 def gradient_norms(

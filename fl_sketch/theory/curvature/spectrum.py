@@ -286,9 +286,8 @@ def _normal(key, like):
   """Draws normal numbers in blocks: all at once take six times their memory."""
   count, block = like.size, 2**12
   keys = jax.random.split(key, -(-count // block))
-  blocks = jax.lax.map(
-    lambda k: jax.random.normal(k, (block,), like.dtype), keys
-  )
+  draw = lambda key: jax.random.normal(key, (block,), like.dtype)
+  blocks = jax.lax.map(draw, keys)
   return blocks.ravel()[:count]
 
 

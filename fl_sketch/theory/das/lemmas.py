@@ -48,10 +48,8 @@ def heterogeneity_gaps(
 
 
 def _minimum(f, start):
-  options = {'gtol': 1e-9, 'ftol': 0, 'maxiter': 10_000}
-  found = optimize.minimize(
-    f, start, jac=True, method='L-BFGS-B', options=options
-  )
+  how = {'gtol': 1e-9, 'ftol': 0, 'maxiter': 10_000}
+  found = optimize.minimize(f, start, jac=True, method='L-BFGS-B', options=how)
   steepest = float(np.abs(found.jac).max())
   if steepest > 1e-6:
     raise ValueError(f'Expected a minimum, got a gradient of {steepest:.2g}.')
@@ -269,11 +267,9 @@ def geometric_sum_bound(x: float, count: int) -> float:
 
 def _step(client_lr, most, smoothness):
   """The step; ValueError unless it is positive and <= most / smoothness."""
-  smoothness = checks.positive('smoothness', smoothness)
-  bound = most / smoothness
-  return checks.at_most(
-    'client_lr', checks.positive('client_lr', client_lr), bound
-  )
+  bound = most / checks.positive('smoothness', smoothness)
+  rate = checks.positive('client_lr', client_lr)
+  return checks.at_most('client_lr', rate, bound)
 
 
 def _nonnegative(**arrays):

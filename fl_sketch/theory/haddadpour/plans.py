@@ -41,19 +41,17 @@ def step_size(
   return _step(objective, *numbers)
 
 
-def _step(
-  objective, smoothness, factor, clients, local_steps, rounds, server_lr
-):
+def _step(objective, smoothness, factor, clients, steps, rounds, server_lr):
   checks.choice('objective', objective, OBJECTIVES)
   scale = checks.positive('smoothness', smoothness)
   scale *= checks.positive('server_lr', server_lr)
   factor = checks.at_least('factor', factor, 1)
   clients = checks.count('clients', clients)
-  local_steps = checks.count('local_steps', local_steps)
+  steps = checks.count('local_steps', steps)
   rounds = checks.count('rounds', rounds)
   if objective == 'nonconvex':
-    return math.sqrt(clients / (rounds * local_steps * factor)) / scale
-  return 1 / (2 * scale * factor * local_steps)
+    return math.sqrt(clients / (rounds * steps * factor)) / scale
+  return 1 / (2 * scale * factor * steps)
 
 
 @statement(

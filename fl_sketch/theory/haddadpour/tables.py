@@ -162,9 +162,8 @@ def _ours(setting, name, plan):
       ('no sketch', build(omega=0.0), {'rows': 1, 'cols': setting.dimension}),
     )
     for label, run, table in runs:
-      yield _row(
-        setting, label, objective, run.rounds, run.local_steps, **table
-      )
+      length = run.rounds, run.local_steps
+      yield _row(setting, label, objective, *length, **table)
 
 
 def _row(

@@ -120,9 +120,8 @@ def non_critical(pairs: Pairs) -> tuple[float, float]:
   square, value = _square(pairs.gradient_x), pairs.value_x
   above = value > 0
   least = (square[above] / value[above]).min(initial=np.inf)
-  return float(np.sqrt(least)), float(
-    np.sqrt(_above(square, value).max(initial=0))
-  )
+  most = _above(square, value).max(initial=0)
+  return float(np.sqrt(least)), float(np.sqrt(most))
 
 
 def lipschitz(
