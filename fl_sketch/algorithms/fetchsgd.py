@@ -13,12 +13,9 @@ import jax.numpy as jnp
 import optax
 
 _SPARSE = (
-  'count_sketch',
-  'block_cyclic',
-  'sparse_embedding',
-  'uniform_sampling',
+  'count_sketch', 'block_cyclic', 'sparse_embedding', 'uniform_sampling',
   'identity',
-)
+)  # fmt: skip
 
 
 class Tables(NamedTuple):

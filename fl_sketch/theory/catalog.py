@@ -15,27 +15,13 @@ Label = Literal[
 ]
 FORMS = ('printed', 'corrected')
 MODULES = (
-  'chen.constants',
-  'chen.corollaries',
-  'chen.gradients',
-  'chen.monitor',
-  'chen.rates',
-  'das.lemmas',
-  'das.rates',
-  'das.tradeoffs',
-  'haddadpour.compressors',
-  'haddadpour.lemmas',
-  'haddadpour.plans',
-  'haddadpour.rates',
-  'haddadpour.tables',
-  'song.communication',
-  'song.convergence',
-  'song.leakage',
-  'song.lemmas',
-  'song.plans',
-  'song.privacy',
-  'tails',
-)
+  'chen.constants', 'chen.corollaries', 'chen.gradients', 'chen.monitor',
+  'chen.rates', 'das.lemmas', 'das.rates', 'das.tradeoffs',
+  'haddadpour.compressors', 'haddadpour.lemmas', 'haddadpour.plans',
+  'haddadpour.rates', 'haddadpour.tables', 'song.communication',
+  'song.convergence', 'song.leakage', 'song.lemmas', 'song.plans',
+  'song.privacy', 'tails',
+)  # fmt: skip
 
 _F = TypeVar('_F', bound=Callable[..., Any])
 _statements: dict[str, 'Statement'] = {}

@@ -61,15 +61,9 @@ def row(done: int, found: spectrum.Spectrum, top: int) -> Row:
 def table(rows: Sequence[Row]) -> str:
   """Returns a Markdown table: a row for each spectrum."""
   head = [
-    'round',
-    'λ max',
-    'λ min',
-    'trace',
-    'intrinsic dimension',
-    'near zero',
-    'power law',
-    'R²',
-  ]
+    'round', 'λ max', 'λ min', 'trace', 'intrinsic dimension', 'near zero',
+    'power law', 'R²',
+  ]  # fmt: skip
   lines = []
   for r in rows:
     law = ['', '']

@@ -16,11 +16,9 @@ from fl_sketch.utils import checks, markdown
 import numpy as np
 
 PROPERTIES = (
-  'semi-smooth',
-  'semi-Lipschitz gradient',
-  'semi-strongly convex',
+  'semi-smooth', 'semi-Lipschitz gradient', 'semi-strongly convex',
   'non-critical point',
-)
+)  # fmt: skip
 # Crosses in each row of the paper but `N/A`, in its order.
 PRINTED = (0, 1, 2, 1, 2, 2, 3, 3, 2, 3, 4, 4, 4)
 

@@ -14,12 +14,8 @@ import numpy as np
 
 # By operator, a of the printed alpha = a d / b.
 _PRINTED = {
-  'gaussian': 3,
-  'srht': 2,
-  'ams': 2,
-  'count_sketch': 3,
-  'sparse_embedding': 2,
-}
+  'gaussian': 3, 'srht': 2, 'ams': 2, 'count_sketch': 3, 'sparse_embedding': 2,
+}  # fmt: skip
 _ADDED = {'gaussian': 1, 'ams': -1, 'count_sketch': -1, 'sparse_embedding': -1}
 OPERATORS = tuple(_PRINTED)
 
