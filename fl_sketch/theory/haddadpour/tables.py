@@ -166,15 +166,13 @@ def _ours(setting, name, plan):
       yield _row(setting, label, objective, *length, **table)
 
 
-def _row(
-  setting, reference, objective, rounds, steps=1, *, rows=None, cols=None
-):
+def _row(setting, label, objective, rounds, steps=1, *, rows=None, cols=None):
   rounds = math.ceil(rounds)
   rows = rows or rows_needed(setting.dimension, rounds, setting.failure)
   run = Run(0.0, setting.clients, 1.0, 1.0, steps, rounds, 1.0, 1.0)
   sent = communication(run, rows=rows, cols=cols or setting.cols)
   numbers = str(rounds), str(steps), f'{sent.client:.3g}', f'{sent.total:.3g}'
-  return reference, objective, *numbers
+  return label, objective, *numbers
 
 
 def _markdown(rows):
