@@ -27,6 +27,7 @@ def count_sketch(
       (rows cols)) ||x||^2, and the coordinate-wise constant is 2.
     adjoint: with 'mean', <sketch x, y> = rows <x, desketch y>.
 
+  >>> import jax
   >>> op, x = count_sketch(5, 8), {'w': jnp.zeros(40).at[3].set(9.0)}
   >>> table = op.sketch(jax.random.key(0), x)
   >>> float(op.desketch(jax.random.key(0), table, x)['w'][3])

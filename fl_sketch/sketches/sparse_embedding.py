@@ -23,6 +23,7 @@ def sparse_embedding(
     coordinate-wise constant 2, were the signs 4-wise independent: a proof that
       a counter hash does not have.
 
+  >>> import jax
   >>> op = sparse_embedding(8, 4)
   >>> x = {'w': jnp.zeros(40).at[3].set(9.0)}
   >>> table = op.sketch(jax.random.key(0), x)
