@@ -250,7 +250,10 @@ def _marked(tx) -> list[Any]:
     pairs = zip(inits, closure['update_fns'], strict=True)
     parts = [optax.GradientTransformationExtraArgs(*pair) for pair in pairs]
     links = [getattr(part.update, 'link', part) for part in parts]
-    return [link for part in links for link in _marked(part)]
+    links = [link for part in links for link in _marked(part)]
+    # A chain of plain transformations stays one: so does its state.
+    marked = any(isinstance(link, Transform) for link in links)
+    return links if marked else [tx]
   wrapped = [x for x in closure.values() if isinstance(x, Transform)]
   if not wrapped:
     return [tx]
