@@ -7,12 +7,7 @@ from fl_sketch.data import pixels, sources, synthetic
 from fl_sketch.experiment import config as config_lib
 from fl_sketch.models import losses
 from fl_sketch.reproduce import lab as lab_lib
-from fl_sketch.reproduce.das import (
-  features as das_features,
-  grid as das_grid,
-  paths as das_paths,
-  races as das_races,
-)
+from fl_sketch.reproduce.das import features, grid, paths as das_paths, races
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -43,7 +38,7 @@ def test_local_steps_in_closed_form():
 
 
 def test_paths_tell_signal_and_noise():
-  config = das_grid.FIELDS | {
+  config = grid.FIELDS | {
     'population': 5,
     'cohort': 5,
     'rounds': 3,
@@ -85,8 +80,8 @@ def test_a_plane_holds_paths_that_lie_in_one():
   rng = np.random.default_rng(0)
   flat = rng.standard_normal((2, 40, 2)).cumsum(1)
   away = flat @ np.linalg.qr(rng.standard_normal((7, 2)))[0].T
-  found = das_grid.projected(away)
-  ends = np.linalg.norm(flat[:, -das_grid.SMOOTH :].mean(1), axis=-1)
+  found = grid.projected(away)
+  ends = np.linalg.norm(flat[:, -grid.SMOOTH :].mean(1), axis=-1)
   np.testing.assert_allclose(found['plane'], ends)
   np.testing.assert_allclose(found['space'], ends)
 
@@ -101,7 +96,7 @@ def test_features_are_what_the_last_layer_is_given():
   data = sources.Dataset('cifar10', part, part, 10)
   module = models.make('resnet8', 10, **c.model_options)  # type: ignore
   params = models.init_params(module, jax.random.key(0), (8, 8, 3))
-  found = das_features.features(c, params, data)
+  found = features.features(c, params, data)
   x = losses.preprocess(
     jnp.asarray(images), **pixels.Pixels().plus(images).scale
   )
@@ -112,13 +107,13 @@ def test_features_are_what_the_last_layer_is_given():
 
 
 def test_noise_of_the_formula():
-  fields = das_races.digits(LAB).fields | {
+  fields = races.digits(LAB).fields | {
     'population': 3000, 'cohort': 600, 'rounds': 60,
   }  # fmt: skip
-  setting = das_races.digits(LAB)._replace(fields=fields, accountant=None)
-  z = das_races.by_formula(setting, 5.0)
+  setting = races.digits(LAB)._replace(fields=fields, accountant=None)
+  z = races.by_formula(setting, 5.0)
   assert z == pytest.approx(1.05130, abs=1e-5)
-  assert das_races.worth(setting, z) == pytest.approx(10.18, abs=0.01)
+  assert races.worth(setting, z) == pytest.approx(10.18, abs=0.01)
 
 
 def test_cifar100_has_its_classes(monkeypatch):

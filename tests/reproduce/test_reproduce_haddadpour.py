@@ -10,7 +10,7 @@ from fl_sketch.reproduce import lab as lab_lib, study
 from fl_sketch.reproduce.haddadpour import (
   figures as haddadpour,
   runs as runs_lib,
-  tables as haddadpour_tables,
+  tables,
 )
 import jax
 import numpy as np
@@ -134,4 +134,4 @@ def test_the_tables_are_of_the_papers_model():
   module = models.make('lenet5', 10)
   key, shape = jax.random.key(0), (28, 28, 1)
   params = jax.eval_shape(lambda: models.init_params(module, key, shape))
-  assert models.num_params(params) == haddadpour_tables.LENET5
+  assert models.num_params(params) == tables.LENET5

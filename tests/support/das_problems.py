@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from fl_sketch.data import synthetic
 from fl_sketch.theory import das
-from fl_sketch.theory.das import lemmas as das_lemmas
+from fl_sketch.theory.das import lemmas
 import numpy as np
 from scipy import optimize, special
 
@@ -58,7 +58,7 @@ def quadratics(unlike=1.0):
   gradient = lambda w: np.einsum('nde,...ne->...nd', curved, w - optimum)
   value = lambda w: 0.5 * (gradient(w) * (w - optimum)).sum(-1)
   smoothness = float(np.linalg.eigvalsh(curved).max())
-  gaps = das_lemmas.quadratic_heterogeneity(factor, optimum, w_star)
+  gaps = lemmas.quadratic_heterogeneity(factor, optimum, w_star)
   return Clients(value, gradient, smoothness, w_star, gaps)
 
 
@@ -80,7 +80,7 @@ def logistic():
   mean = lambda w: (value(every(w)).mean(), gradient(every(w)).mean(0))
   own = lambda i: lambda w: (value(every(w))[i], gradient(every(w))[i])
   w_star = optimize.minimize(mean, np.zeros(5), jac=True, tol=1e-12).x
-  gaps = das_lemmas.heterogeneity_gaps([own(i) for i in range(6)], w_star)
+  gaps = lemmas.heterogeneity_gaps([own(i) for i in range(6)], w_star)
   lipschitz = np.linalg.norm(x, axis=-1).mean(-1).max()
   return Clients(value, gradient, smoothness, w_star, gaps, lipschitz)
 

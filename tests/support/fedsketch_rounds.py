@@ -3,10 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fl_sketch.theory.haddadpour import (
-  compressors as haddadpour_compressors,
-  lemmas as haddadpour_lemmas,
-)
+from fl_sketch.theory.haddadpour import compressors, lemmas
 import numpy as np
 
 
@@ -47,9 +44,9 @@ def ends(draws, side):
 
 
 def run_of(hashes='shared', cols=4, client_lr=0.2, clients=8):
-  omega = haddadpour_compressors.privix_variance(32, cols)
+  omega = compressors.privix_variance(32, cols)
   numbers = omega, clients, 1.0, 0.5, 3, 1, client_lr, 1.0
-  return haddadpour_lemmas.Run(*numbers, hashes)
+  return lemmas.Run(*numbers, hashes)
 
 
 def decode(rng, x, rows, cols):
@@ -65,7 +62,7 @@ def decode(rng, x, rows, cols):
 
 
 class Round(NamedTuple):
-  """Statistics of a round by draw: see `haddadpour_lemmas`, 4 to 6.
+  """Statistics of a round by draw: see `lemmas`, 4 to 6.
 
   Attributes:
     moved: [draws, d], the mean over the clients of x - x_j^tau.

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import sketches
 from fl_sketch.theory import song
-from fl_sketch.theory.song import diagnostics, lemmas as song_lemmas
+from fl_sketch.theory.song import diagnostics, lemmas
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,7 +42,7 @@ class Problem(NamedTuple):
     return {
       'gap': float(self.value(self.start)),
       'distance_squared': float(np.square(self.start - self.optimum).sum()),
-      'heterogeneity': song_lemmas.heterogeneity(self.gradients(0, models)),
+      'heterogeneity': lemmas.heterogeneity(self.gradients(0, models)),
       'smoothness': self.smoothness,
       'strong_convexity': self.strong_convexity,
       'gradient_bound': self.gradient_bound,

@@ -7,11 +7,7 @@ import math
 
 from fl_sketch import sketches
 from fl_sketch.theory import catalog, chen
-from fl_sketch.theory.chen import (
-  constants as chen_constants,
-  corollaries as chen_corollaries,
-  gradients as chen_gradients,
-)
+from fl_sketch.theory.chen import constants, corollaries, gradients
 from fl_sketch.theory.chen.constants import Run
 import jax.numpy as jnp
 import numpy as np
@@ -26,18 +22,18 @@ def test_distortions():
   """With the count of the lemma that they belong to."""
   run = RUN._replace(local_steps=3)
   log = math.log(5 * 3 * 2**24 * 10**8 / 0.01)
-  found = chen_constants.distortion(run, 0.01, d=2, rounds=2)
+  found = constants.distortion(run, 0.01, d=2, rounds=2)
   assert found == pytest.approx(log**1.5 / 16)
   # It falls below 1 at sizes of about 10^5 only.
   wide = Run(10**6, 306**2, 10**3, 1, 1, 1, 1, 1, clients=5, local_steps=10)
-  found = chen_constants.distortion(wide, 1e-3, d=2, rounds=1)
+  found = constants.distortion(wide, 1e-3, d=2, rounds=1)
   assert found == pytest.approx(1, rel=1e-2)
 
 
 @pytest.mark.covers('S4-Cor2')
 def test_the_size_of_corollary_2():
   """A ResNet's is 1.29 10^5, and grows with the logarithm of d alone."""
-  size = lambda d: chen_corollaries.least_size(d, 5, 1, 100, 0.01)
+  size = lambda d: corollaries.least_size(d, 5, 1, 100, 0.01)
   assert size(42_000_000) == pytest.approx(1.29e5, rel=1e-3)
   assert size(420_000_000) < 1.3 * size(42_000_000)
 
@@ -46,11 +42,11 @@ def test_the_size_of_corollary_2():
 @pytest.mark.parametrize('b1', [0.0, 0.1, 0.5, 0.9, 0.99])
 def test_the_momentum_of_a_decaying_rate(b1):
   """J is enough, and what the induction asks for from t = 0 to t = 1 on."""
-  rate = chen_constants.client_schedule(3, b1)
-  first = chen_constants.first_round(b1)
+  rate = constants.client_schedule(3, b1)
+  first = constants.first_round(b1)
   assert rate(-1) == pytest.approx(1 / (3 * math.sqrt(first)))
   asked = lambda r: (1 - b1) / (1 - b1 * rate(r - 1) / rate(r))
-  factor, m = chen_constants.momentum_factor(b1), 0.0
+  factor, m = constants.momentum_factor(b1), 0.0
   assert asked(0) == pytest.approx(factor)
   for r in range(2000):
     m = b1 * m + (1 - b1) * rate(r)
@@ -60,8 +56,8 @@ def test_the_momentum_of_a_decaying_rate(b1):
 
 @pytest.mark.covers('S4-ThmB3, LemB4')
 def test_the_schedule_is_one_of_optax():
-  rate = chen_constants.client_schedule(2)
-  assert chen_constants.first_round(0.9) == 6
+  rate = constants.client_schedule(2)
+  assert constants.first_round(0.9) == 6
   np.testing.assert_allclose(
     rate(jnp.arange(3)), [0.5 / (7 + r) ** 0.5 for r in range(3)], rtol=1e-6
   )
@@ -101,16 +97,16 @@ def test_rates(form):
       for t in rounds
     ]
 
-  long = bounds(chen_corollaries.asymptotic, (10**6, 10**8))
+  long = bounds(corollaries.asymptotic, (10**6, 10**8))
   assert long[0] / long[1] == pytest.approx(10, rel=0.2)
-  short = bounds(chen_corollaries.near_start, (100, 1000), j3=2000.0)
+  short = bounds(corollaries.near_start, (100, 1000), j3=2000.0)
   assert short[0] / short[1] == pytest.approx(10, rel=0.2)
 
 
 @pytest.mark.covers('S4-Cor2')
 def test_the_conditions_of_corollary_2():
   run = Run(10**6, 10**6, 100, 0.1, 0.1, 0.1, 1.0, 2.0)
-  near_start = chen_corollaries.near_start
+  near_start = corollaries.near_start
   with pytest.raises(ValueError, match='size=1000 >= 71198'):
     near_start(run._replace(size=1000), j3=9, form='printed', **NUMBER)
   with pytest.raises(ValueError, match=r'Expected a tail of 2\.\d+ <= 1'):
@@ -119,7 +115,7 @@ def test_the_conditions_of_corollary_2():
     near_start(run, j3=1, form='printed', **NUMBER)
   with pytest.raises(ValueError, match='rounds=100 <= 25'):
     near_start(run, j3=2.5, **NUMBER)
-  largest = chen_corollaries.largest_rounds
+  largest = corollaries.largest_rounds
   assert largest(1.5, 1.0, 0.1) == pytest.approx(25)
   # Below 1, what is left of J3 is more than its square.
   assert largest(1.5, 1.0, 0.1, form='printed') == pytest.approx(50)
@@ -149,7 +145,7 @@ def test_every_term_of_theorems_3_2_and_b_3(l1, decaying):
   etas, past, bound = np.full(t, 0.1), 9.0, chen.constant_rate
   if decaying:
     etas, bound = 1 / (k * np.sqrt(np.arange(7, 7 + t))), chen.decaying_rate
-    past = (chen_constants.momentum_factor(b1) - 0.1) / 0.1
+    past = (constants.momentum_factor(b1) - 0.1) / 0.1
   run = Run(d, b, t, etas[0], kappa, eps, smooth, trace, c, k, b1, sigma)
   found = bound(run, gap=gap, gradient_bound=g, delta=0.04, gradient_l1=l1)
   u = math.log(2 / (0.01 / (d * t)))
@@ -181,7 +177,7 @@ def test_lemma_4_1():
     (np.logaddexp(0, x), (1 + np.tanh(x / 2)) / 2, 0.25),
     (1.5 * x**2, 3 * x, 3.0),
   ):
-    bound = [chen_gradients.squared_gradient(y, smoothness) for y in loss]
+    bound = [gradients.squared_gradient(y, smoothness) for y in loss]
     assert np.all(slope**2 <= np.array(bound) * (1 + 1e-9))
   np.testing.assert_allclose(bound, slope**2)
 
@@ -200,14 +196,14 @@ def test_lemma_4_2():
     noise /= np.linalg.norm(noise, axis=1, keepdims=True)
     x = x - number['client_lr'] * (slope(x) + noise)
     found.append(np.linalg.norm(slope(x), axis=1))
-  bound = lambda y, noise: chen_gradients.local_gradient(
+  bound = lambda y, noise: gradients.local_gradient(
     y, local_steps=steps, noise_bound=noise, delta=1e-8, **number
   )
   bounds = np.array([bound(y, 1.0) for y in loss])
   assert np.all(np.max(found, 0) <= bounds)
   assert bound(0.5, 0.0) == pytest.approx(2.0)  # 2 sqrt(L loss)
   # A step that is the largest but for rounding will do.
-  chen_gradients.local_gradient(
+  gradients.local_gradient(
     1.0,
     smoothness=1.0,
     client_lr=0.25 * (1 + 1e-15),
@@ -216,7 +212,7 @@ def test_lemma_4_2():
     delta=0.1,
   )
   with pytest.raises(ValueError, match=r'client_lr=0\.0\d+ <= 0\.0079'):
-    chen_gradients.local_gradient(
+    gradients.local_gradient(
       1.0, local_steps=1000, noise_bound=1.0, delta=0.1, **number
     )
 
@@ -224,7 +220,7 @@ def test_lemma_4_2():
 @pytest.mark.covers('S4-Lem4.3, M1..M8', 'S4-Thm4.4')
 def test_the_conditions_of_theorem_4_4():
   run = Run(2**20, 2**20, 10**4, 1e-5, 0.5, 1.0, 1.0, 2.0)
-  printed = lambda **changes: chen_gradients.bounded_gradients(
+  printed = lambda **changes: gradients.bounded_gradients(
     run._replace(**changes),
     delta=0.1,
     gradient_squared=4.0,
@@ -241,19 +237,19 @@ def test_the_conditions_of_theorem_4_4():
   with pytest.raises(ValueError, match=r'eta0=100\.0 <= 50\.0'):
     printed(client_lr=1.0, eps=1e5)
   with pytest.raises(ValueError, match=r'server_lr=100\.0 and client_lr=1\.0'):
-    chen_gradients.bounded_gradients(
+    gradients.bounded_gradients(
       RUN._replace(server_lr=100.0, client_lr=1.0), delta=0.1, start_loss=1.0
     )
 
 
 def test_gradients_are_bounded_by_no_less_than_the_loss_says():
-  bound = lambda **changes: chen_gradients.bounded_gradients(
+  bound = lambda **changes: gradients.bounded_gradients(
     RUN._replace(client_lr=1e-4, server_lr=1e-3, **changes),
     delta=0.1,
     start_loss=1.0,
     root_trace=4.0,
   )
-  at_start = chen_gradients.squared_gradient(1.0, RUN.smoothness)
+  at_start = gradients.squared_gradient(1.0, RUN.smoothness)
   assert at_start < bound().gradient_squared < 1.2 * at_start
   assert bound(noise=1.0).gradient_squared > bound().gradient_squared
 
@@ -275,28 +271,28 @@ test_numbers_out_of_range = refused(
 def test_the_scale_of_noise():
   """The least that admits the samples: Gaussian noise has sqrt(2) at least."""
   norms = np.abs(np.random.default_rng(0).standard_normal(1000))
-  sigma = chen_constants.sub_gaussian_scale(norms)
+  sigma = constants.sub_gaussian_scale(norms)
   share = lambda t: np.mean(norms >= t)
   room = [2 * math.exp(-((t / sigma) ** 2)) / share(t) for t in norms]
   assert min(room) == pytest.approx(1)
   assert 1.2 < sigma < 1.6
   # What the corrected bounds take its mean square for.
-  assert np.mean(norms**2) < chen_constants.SQUARE * sigma**2
+  assert np.mean(norms**2) < constants.SQUARE * sigma**2
 
 
 @pytest.mark.covers('S4-Asm4, Def3.1')
 def test_intrinsic_dimensions():
-  power = lambda d: chen_constants.intrinsic_dimension(np.arange(1.0, d) ** -2)
+  power = lambda d: constants.intrinsic_dimension(np.arange(1.0, d) ** -2)
   assert power(10**5) == pytest.approx(power(10**3), rel=1e-3)
-  assert chen_constants.intrinsic_dimension(np.ones(7)) == 7
+  assert constants.intrinsic_dimension(np.ones(7)) == 7
   with pytest.raises(ValueError, match='number of eigenvalues=0 >= 1'):
-    chen_constants.intrinsic_dimension([])
+    constants.intrinsic_dimension([])
 
 
 @pytest.mark.covers('S4-Tab1')
 def test_table_1():
   d, b, t, c = 10**6, 10**4, 400, 5
-  table = chen_corollaries.comparison(d, b, t, c)
+  table = corollaries.comparison(d, b, t, c)
   lines = [line.split('|')[1:-1] for line in table.splitlines()[2:]]
   number = lambda cell: float(cell.rpartition('=')[2])
   rows = {name.strip(): [*map(number, cells)] for name, *cells in lines}

@@ -11,9 +11,9 @@ from fl_sketch import algorithms, rounds, sketches
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.theory import chen
 from fl_sketch.theory.chen import (
-  constants as chen_constants,
+  constants,
   gradients as chen_gradients,
-  monitor as chen_monitor,
+  monitor,
 )
 from fl_sketch.theory.chen.constants import Run
 from fl_sketch.theory.song import diagnostics
@@ -81,7 +81,7 @@ def described(client_lr, server_lr, d=D, count=ROUNDS, **more) -> Run:
   )
 
 
-RATE = chen_constants.client_schedule(STEPS)
+RATE = constants.client_schedule(STEPS)
 SLOW, FAST = described(0.02, 0.4), described(RATE(0), 0.03)
 CAUTIOUS = described(0.02, 0.05)
 
@@ -130,7 +130,7 @@ def program(scheduled):
 
 
 @functools.cache
-def played(run, scheduled=False) -> list[chen_monitor.Trajectory]:
+def played(run, scheduled=False) -> list[monitor.Trajectory]:
   """Independent runs of the library's SAFL."""
   keys = jax.random.split(KEY, RUNS)
   lrs = jnp.float32(run.client_lr), jnp.float32(run.server_lr)
@@ -148,16 +148,16 @@ def played(run, scheduled=False) -> list[chen_monitor.Trajectory]:
     u = u - etas[:, None, None] * client_gradients(u)
   clean = params[:, :-1] - u.mean(2)
   rows = zip(params, clean, estimates, mu, largest, strict=True)
-  return [chen_monitor.Trajectory(*row) for row in rows]
+  return [monitor.Trajectory(*row) for row in rows]
 
 
 def monitored(run):
   """What every run measured, a field an array."""
   found = [
-    chen_monitor.monitor(run, each, gradients(each.params[:-1]))
+    monitor.monitor(run, each, gradients(each.params[:-1]))
     for each in played(run)
   ]
-  return chen_monitor.Monitored(*np.transpose(found))
+  return monitor.Monitored(*np.transpose(found))
 
 
 def test_the_odds_of_a_miss():
@@ -207,7 +207,7 @@ def test_lemmas_3_4_to_3_6():
     ('preconditioner', 1.1),
     ('martingale', 5),
   ):
-    bound = getattr(chen_constants, lemma)(SLOW, **number)
+    bound = getattr(constants, lemma)(SLOW, **number)
     holds(getattr(found, lemma), bound, most)
 
 
@@ -232,7 +232,7 @@ def twin():
   """The first of the library's runs in NumPy, with its hash functions."""
   (key, *_) = jax.random.split(KEY, RUNS)
   project = diagnostics.projection(GAUSSIAN, key, jnp.zeros(D))
-  return chen_monitor.play(
+  return monitor.play(
     SLOW._replace(rounds=100),
     lambda step, models: client_gradients(models),
     project,
@@ -254,16 +254,16 @@ def test_the_twin_is_the_librarys_run():
 def test_lemma_3_3():
   """The auxiliary variable moves as it says, and the loss descends with it."""
   found = twin()
-  z = chen_monitor.auxiliary(found.params, SLOW.b1)
-  step = chen_monitor.auxiliary_step(SLOW, found)
+  z = monitor.auxiliary(found.params, SLOW.b1)
+  step = monitor.auxiliary_step(SLOW, found)
   np.testing.assert_allclose(np.diff(z, axis=0), step, rtol=0, atol=1e-9)
   assert np.abs(step).max() > 1e-4
-  slack = chen_monitor.descent_slack(
+  slack = monitor.descent_slack(
     SLOW, found, losses(z), gradients(found.params[:-1]), curvature(D)
   )
   assert slack.min() >= -1e-12
   # Without the terms of second order it would fail.
-  flat = chen_monitor.descent_slack(
+  flat = monitor.descent_slack(
     SLOW, found, losses(z), gradients(found.params[:-1]), np.zeros(D)
   )
   assert flat.min() < -1e-8
@@ -285,7 +285,7 @@ def test_the_dimension_enters_by_its_logarithm():
 
     work = lambda step, models: client_gradients(models)
     run = described(0.1, 2.0, d, 150)
-    found = chen_monitor.play(run, work, project, np.ones(d))
+    found = monitor.play(run, work, project, np.ones(d))
     squares = np.square(gradients(found.params)).sum(1)
     return squares[100:].mean()
 

@@ -7,12 +7,7 @@ certain, or up to the odds that a test states.
 import math
 
 from fl_sketch.theory import catalog, chen
-from fl_sketch.theory.chen import (
-  constants as chen_constants,
-  corollaries as chen_corollaries,
-  gradients as chen_gradients,
-  monitor as chen_monitor,
-)
+from fl_sketch.theory.chen import constants, corollaries, gradients, monitor
 from fl_sketch.theory.chen.constants import Run
 import numpy as np
 import pytest
@@ -54,7 +49,7 @@ def test_noise_breaks_theorem_3_2_and_corollary_1():
     x -= run.server_lr * estimate / (math.sqrt(v) + run.eps)
   mean = total / run.rounds
   number = {'gap': 0.0, 'gradient_bound': WIDTH, 'delta': 1e-8}
-  for bound in (chen.constant_rate, chen_corollaries.asymptotic):
+  for bound in (chen.constant_rate, corollaries.asymptotic):
     assert bound(run, nu=10.0, form='printed', **number) < mean / 3
   assert chen.constant_rate(run, gradient_l1=WIDTH, **number) > mean
 
@@ -67,13 +62,11 @@ def test_noise_breaks_lemmas_3_4_and_3_5():
   noise = lambda r, k: np.full((1, 1), 99.0)
   for lemma, eps in (('projection', 100.0), ('preconditioner', 0.1)):
     run = run._replace(eps=eps)
-    found = chen_monitor.play(
-      run, exact, lambda r, x: x, np.zeros(1), noise=noise
-    )
-    measured = getattr(chen_monitor.monitor(run, found, np.ones((1, 1))), lemma)
+    found = monitor.play(run, exact, lambda r, x: x, np.zeros(1), noise=noise)
+    measured = getattr(monitor.monitor(run, found, np.ones((1, 1))), lemma)
     if lemma == 'preconditioner':  # the next round's
       measured = math.sqrt(found.second[0, 0]) + eps
-    bound = getattr(chen_constants, lemma)
+    bound = getattr(constants, lemma)
     assert bound(run, 1.0, delta=0.01, form='printed') < measured / 1.5
     assert bound(run, 1.0, delta=0.01) > measured
 
@@ -90,7 +83,7 @@ def test_an_eigenvector_that_moves_breaks_lemma_3_4():
   run = Run(2**18, 16, 1, 0.1, 0.1, 100.0, 1.0, 2.0, b1=0.0)
   slope = np.ones((1, run.dimension)) / run.dimension**0.5
   matrix = np.random.default_rng(0).standard_normal((16, run.dimension)) / 4
-  found = chen_monitor.play(
+  found = monitor.play(
     run,
     lambda step, models: slope,
     lambda r, x: matrix.T @ (matrix @ x),
@@ -98,15 +91,15 @@ def test_an_eigenvector_that_moves_breaks_lemma_3_4():
   )
   (away,) = np.diff(found.params, axis=0)
   basis = away[:, None] / np.linalg.norm(away)
-  measured = chen_monitor.monitor(run, found, slope, basis).projection
+  measured = monitor.monitor(run, found, slope, basis).projection
   number = {'gradient_bound': 1.0, 'delta': 0.1}
-  assert chen_constants.projection(run, form='printed', **number) < measured
+  assert constants.projection(run, form='printed', **number) < measured
   # Of fixed axes it holds, and of this one with its length in the l1 norm.
   spread = float(np.abs(basis).sum())
-  bound = chen_constants.projection(run, spread=spread, **number)
+  bound = constants.projection(run, spread=spread, **number)
   assert measured < bound
-  axes = chen_monitor.monitor(run, found, slope).projection
-  assert axes < chen_constants.projection(run, **number) < bound
+  axes = monitor.monitor(run, found, slope).projection
+  assert axes < constants.projection(run, **number) < bound
 
 
 @pytest.mark.covers('S4-Lem3.6')
@@ -118,7 +111,7 @@ def test_lemma_3_6_lacks_the_gradient():
   run = Run(10**6, 10**6, 100, 1.0, 1.0, 1e20, 1.0, 1.0, noise=1.3e13)
   signs = np.random.default_rng(1).choice([-1.0, 1.0], run.rounds)
   slope = np.full((1, 1), 1e10)
-  found = chen_monitor.play(
+  found = monitor.play(
     run,
     lambda step, models: slope,
     lambda r, x: x,
@@ -126,11 +119,11 @@ def test_lemma_3_6_lacks_the_gradient():
     noise=lambda r, k: np.full((1, 1), 1e13 * signs[r]),
   )
   steep = np.full((run.rounds, 1), 1e10)
-  measured = chen_monitor.monitor(run, found, steep).martingale
+  measured = monitor.monitor(run, found, steep).martingale
   number = {'gradient_bound': 1e10, 'delta': 1e-7}
-  printed = chen_constants.martingale(run, nu=10.0, form='printed', **number)
+  printed = constants.martingale(run, nu=10.0, form='printed', **number)
   assert printed < measured / 3
-  assert measured < chen_constants.martingale(run, **number)
+  assert measured < constants.martingale(run, **number)
 
 
 @pytest.mark.covers('S4-Cor2')
@@ -148,12 +141,12 @@ def test_corollary_2_lacks_a_square():
     x -= run.server_lr * run.client_lr * gradient / (math.sqrt(v) + eps)
   j3 = math.sqrt(2) * g + 0.1001
   number = {'gap': start, 'gradient_bound': g, 'delta': 0.01, 'j3': j3}
-  printed = chen_corollaries.near_start(run, form='printed', **number)
+  printed = corollaries.near_start(run, form='printed', **number)
   assert printed < total / count / 1.5
   with pytest.raises(ValueError, match='rounds=1000 <='):
-    chen_corollaries.near_start(run, gradient_l1=g, **number)
+    corollaries.near_start(run, gradient_l1=g, **number)
   wide = number | {'j3': 0.5}
-  bound = chen_corollaries.near_start(run, gradient_l1=g, **wide)
+  bound = corollaries.near_start(run, gradient_l1=g, **wide)
   assert bound > total / count
 
 
@@ -161,9 +154,9 @@ def test_corollary_2_lacks_a_square():
 def test_the_conditions_of_corollary_1():
   """Printed, T = (G / eps)^2 will do: but M exceeds 2 eps there."""
   run = Run(2**12, 2**8, 10**4, 0.01, 0.1, 0.01, 1.0, 2.0)
-  asymptotic = chen_corollaries.asymptotic
+  asymptotic = corollaries.asymptotic
   assert asymptotic(run, form='printed', **NUMBER) > 0
-  m = chen_constants.preconditioner(run, 1.0, delta=0.01, form='printed')
+  m = constants.preconditioner(run, 1.0, delta=0.01, form='printed')
   assert m > 2.5 * run.eps
   with pytest.raises(ValueError, match='rounds=10000 >= 32552'):
     asymptotic(run, **NUMBER)
@@ -176,7 +169,7 @@ def test_the_conditions_of_corollary_1():
 @pytest.mark.covers('S4-Lem4.3, M1..M8')
 def test_lemma_4_3_depends_on_eta():
   """Which it denies."""
-  of = lambda lr: chen_gradients.loss_constants(
+  of = lambda lr: gradients.loss_constants(
     RUN._replace(client_lr=lr), start_loss=1.0, delta=0.1
   )
   assert of(0.02).m3 - 2 == pytest.approx(2 * (of(0.01).m3 - 2))
@@ -188,10 +181,10 @@ def test_lemma_4_3_depends_on_eta():
 def test_bounds_of_gradients_are_checked(form, bad):
   run = RUN._replace(b1=0.0, server_lr=1.0)
   for of in (
-    chen_constants.projection,
-    chen_constants.preconditioner,
-    chen_constants.martingale,
-    lambda *args, **more: chen_corollaries.asymptotic(
+    constants.projection,
+    constants.preconditioner,
+    constants.martingale,
+    lambda *args, **more: corollaries.asymptotic(
       run, gap=1.0, gradient_bound=args[1], **more
     ),
   ):

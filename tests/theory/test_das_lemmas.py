@@ -6,10 +6,7 @@ from typing import Any
 import das_problems
 from das_problems import logistic, quadratics, square
 from fl_sketch.theory import das
-from fl_sketch.theory.das import (
-  lemmas as das_lemmas,
-  tradeoffs as das_tradeoffs,
-)
+from fl_sketch.theory.das import lemmas, tradeoffs
 import numpy as np
 import pytest
 
@@ -22,29 +19,29 @@ def test_conditions_of_the_lemmas():
   steps: dict[str, Any] = spec | {'local_steps': 2}
   for bad, message in (
     (lambda: das.simplified_bound(4.0, 2.0, 0.5, 0.1, -4), 'local_steps=-4'),
-    (lambda: das_lemmas.distance_bound(-1.0, 1.0, 1.0, **steps), 'distance_sq'),
-    (lambda: das_lemmas.distance_bound(1.0, 1.0, np.nan, **steps), 'gap=nan'),
+    (lambda: lemmas.distance_bound(-1.0, 1.0, 1.0, **steps), 'distance_sq'),
+    (lambda: lemmas.distance_bound(1.0, 1.0, np.nan, **steps), 'gap=nan'),
     (
-      lambda: das_lemmas.distance_bound(1, 1, 1, **steps | {'smoothness': -1}),
+      lambda: lemmas.distance_bound(1, 1, 1, **steps | {'smoothness': -1}),
       'smoothness=-',
     ),
     (
-      lambda: das_lemmas.drift_bounds(
+      lambda: lemmas.drift_bounds(
         1, client_lr=2.1, smoothness=1, local_steps=2
       ),
       r'client_lr=2\.1 <= 2',
     ),
-    (lambda: das_lemmas.drift_bounds(-1.0, **steps), 'suboptimality='),
-    (lambda: das_lemmas.next_gradient_bound(1.0, -1.0, **spec), 'difference_'),
+    (lambda: lemmas.drift_bounds(-1.0, **steps), 'suboptimality='),
+    (lambda: lemmas.next_gradient_bound(1.0, -1.0, **spec), 'difference_'),
     (
-      lambda: das_lemmas.next_gradient_bound(1, 1, client_lr=1, smoothness=0),
+      lambda: lemmas.next_gradient_bound(1, 1, client_lr=1, smoothness=0),
       'smoothness=0',
     ),
-    (lambda: das_lemmas.lipschitz_drift_bound(1.0, 3, **steps), 'steps=3'),
-    (lambda: das_lemmas.gradient_square_bound(-1.0, 1.0), 'suboptimality='),
-    (lambda: das_lemmas.smoothness([[1.0]], [[1.0]]), r'len\(points\)=1'),
-    (lambda: das_lemmas.smoothness([[1], [1]], [[1], [2]]), 'distance of poi'),
-    (lambda: das_lemmas.curvature([[0.0]], [[1.0]], 0.1), 'norm of a grad'),
+    (lambda: lemmas.lipschitz_drift_bound(1.0, 3, **steps), 'steps=3'),
+    (lambda: lemmas.gradient_square_bound(-1.0, 1.0), 'suboptimality='),
+    (lambda: lemmas.smoothness([[1.0]], [[1.0]]), r'len\(points\)=1'),
+    (lambda: lemmas.smoothness([[1], [1]], [[1], [2]]), 'distance of poi'),
+    (lambda: lemmas.curvature([[0.0]], [[1.0]], 0.1), 'norm of a grad'),
   ):
     with pytest.raises(ValueError, match=message):
       bad()
@@ -55,10 +52,10 @@ def test_fact_3_holds_to_a_thirtieth():
   for m in (1, 2, 10, 1000):
     for x in np.array([1e-6, 0.1, 0.25]) / m:
       exact = -np.expm1(m * np.log1p(-x)) / x
-      bound = das_lemmas.geometric_sum_bound(x, m)
+      bound = lemmas.geometric_sum_bound(x, m)
       assert exact * (1 - 1e-9) <= bound < 1.03 * exact
   with pytest.raises(ValueError, match=r'x=0\.3 <= 0\.25'):
-    das_lemmas.geometric_sum_bound(0.3, 1)
+    lemmas.geometric_sum_bound(0.3, 1)
 
 
 @pytest.mark.covers('S1-Def1')
@@ -68,14 +65,12 @@ def test_heterogeneity_is_exact_and_numeric():
   own = lambda i: (
     lambda w: (clients.value(every(w))[i], clients.gradient(every(w))[i])
   )
-  found = das_lemmas.heterogeneity_gaps(
-    [own(i) for i in range(3)], clients.w_star
-  )
+  found = lemmas.heterogeneity_gaps([own(i) for i in range(3)], clients.w_star)
   np.testing.assert_allclose(found, clients.gaps[:3], atol=1e-8)
   assert clients.gaps.min() > 0.1
   line = lambda w: (w.sum(), np.ones(1))
   with pytest.raises(ValueError, match='a minimum'):
-    das_lemmas.heterogeneity_gaps([line], np.zeros(1))
+    lemmas.heterogeneity_gaps([line], np.zeros(1))
 
 
 @pytest.mark.covers('S1-Asm1', 'S1-Prop1')
@@ -85,10 +80,10 @@ def test_proposition_1_holds(low):
   clients, w = das_problems.bowls(low)
   eta, steps = 0.05, 10
   _, gradients = clients.path(w, eta, steps)
-  curvature = das_lemmas.curvature(gradients[:-1], gradients[1:], eta)
+  curvature = lemmas.curvature(gradients[:-1], gradients[1:], eta)
   assert low * (1 - 1e-9) <= curvature <= 1
-  clip = das_tradeoffs.unclipped_threshold(
-    das_lemmas.lipschitz(gradients[0]),
+  clip = tradeoffs.unclipped_threshold(
+    lemmas.lipschitz(gradients[0]),
     curvature,
     smoothness=1,
     rho=0.1,
@@ -114,7 +109,7 @@ def paths(problem, step):
 @each_problem
 def test_lemma_1_holds(problem):
   clients, points, gradients = paths(problem, 0.5)
-  bound = das_lemmas.distance_bound(
+  bound = lemmas.distance_bound(
     square(points[0] - clients.w_star),
     square(gradients).sum(0),
     clients.gaps,
@@ -136,14 +131,14 @@ def test_lemmas_2_and_3_hold(problem, step):
   }
   start = clients.excess(points[0][:, 0]) + clients.gaps
   for steps in range(1, 7):
-    moved, summed = das_lemmas.drift_bounds(start, local_steps=steps, **spec)
+    moved, summed = lemmas.drift_bounds(start, local_steps=steps, **spec)
     assert (square(points[steps] - points[0]) <= moved).all()
     assert (square(gradients[:steps].sum(0)) <= summed).all()
-  following = das_lemmas.next_gradient_bound(
+  following = lemmas.next_gradient_bound(
     square(gradients[:-1]), square(np.diff(gradients, axis=0)), **spec
   )
   assert (square(gradients[1:]) <= following * (1 + 1e-9) + 1e-12).all()
-  most = das_lemmas.gradient_square_bound(start, clients.smoothness)
+  most = lemmas.gradient_square_bound(start, clients.smoothness)
   assert (square(gradients[0]) <= most * (1 + 1e-9) + 1e-12).all()
 
 
@@ -151,7 +146,7 @@ def test_lemmas_2_and_3_hold(problem, step):
 @each_problem
 def test_lemma_4_and_fact_2_hold(problem):
   clients, points, gradients = paths(problem, 1 / 12)
-  bound = das_lemmas.lipschitz_drift_bound(
+  bound = lemmas.lipschitz_drift_bound(
     np.sqrt(square(gradients[0])),
     np.arange(1, 7)[:, None, None],
     client_lr=1 / (12 * clients.smoothness),
@@ -162,17 +157,17 @@ def test_lemma_4_and_fact_2_hold(problem):
   assert (moved <= bound).all()
   assert (moved[0] > 0.49 * bound[0]).all()
   stack = np.moveaxis(gradients, 0, -2)
-  assert (square(gradients.sum(0)) <= das_lemmas.sum_square_bound(stack)).all()
+  assert (square(gradients.sum(0)) <= lemmas.sum_square_bound(stack)).all()
 
 
 @pytest.mark.covers('S1-Def3,4', 'S1-Asm1')
 @each_problem
 def test_constants_are_between_what_is_known(problem):
   clients, points, gradients = paths(problem, 0.5)
-  found = das_lemmas.smoothness(points[1][:, 0], gradients[1][:, 0])
+  found = lemmas.smoothness(points[1][:, 0], gradients[1][:, 0])
   assert 0 < found <= clients.smoothness * (1 + 1e-9)
-  curvature = das_lemmas.curvature(
+  curvature = lemmas.curvature(
     gradients[:-1], gradients[1:], 0.5 / clients.smoothness
   )
   assert 0 <= curvature <= clients.smoothness * (1 + 1e-9)
-  assert das_lemmas.lipschitz(gradients) <= clients.lipschitz
+  assert lemmas.lipschitz(gradients) <= clients.lipschitz

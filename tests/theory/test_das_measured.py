@@ -13,7 +13,7 @@ from fl_sketch import algorithms, rounds as rounds_lib
 from fl_sketch.privacy import aggregation
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.theory import das
-from fl_sketch.theory.das import tradeoffs as das_tradeoffs
+from fl_sketch.theory.das import tradeoffs
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -142,13 +142,13 @@ def test_the_lipschitz_case_holds(cohort):
   run = das_problems.watch(clients, s, w)
   assert run.norms.max() <= s.clip_norm
   mean_gap = clients.gaps.mean()
-  bound = das_tradeoffs.lipschitz_bound(s, 14, mean_gap)
+  bound = tradeoffs.lipschitz_bound(s, 14, mean_gap)
   assert 0.05 * bound < ends(run.mean_excess(), 1) < bound
-  printed = das_tradeoffs.lipschitz_bound(s, 14, mean_gap, form='printed')
+  printed = tradeoffs.lipschitz_bound(s, 14, mean_gap, form='printed')
   assert (printed < bound) == (cohort is not None)
   if cohort is None:
     spec['lipschitz'] = spec.pop('clip')
-    simple = das_tradeoffs.local_steps_bound(
+    simple = tradeoffs.local_steps_bound(
       distance=14, mean_gap=mean_gap, curvature=0, **spec
     )
     assert bound < simple
@@ -161,10 +161,10 @@ def test_equation_11_holds_with_curvature():
   trade = {'lipschitz': 6 * distance, 'curvature': 0.9, 'smoothness': 1.0}
   trade |= {'rho': rho}
   over = {'distance': distance, 'mean_gap': 0.0}
-  assert das_tradeoffs.best_local_steps(**trade, **over) == 5
+  assert tradeoffs.best_local_steps(**trade, **over) == 5
   bounds = []
   for steps in (1, 5):
-    clip = das_tradeoffs.unclipped_threshold(**trade, local_steps=steps)
+    clip = tradeoffs.unclipped_threshold(**trade, local_steps=steps)
     spec = {'clip': clip, 'rho': rho, 'local_steps': steps, 'gamma': distance}
     rounds = das.rounds_needed(**spec)
     s = das.schedule(smoothness=1, rounds=rounds, largest_gap=0, **spec)
@@ -175,7 +175,7 @@ def test_equation_11_holds_with_curvature():
     )
     run = das_problems.watch(clients, s, w)
     assert run.norms.max() <= s.clip_norm
-    bound = das_tradeoffs.local_steps_bound(local_steps=steps, **trade, **over)
+    bound = tradeoffs.local_steps_bound(local_steps=steps, **trade, **over)
     assert ends(run.mean_excess(), 1) < bound
     bounds.append(bound)
   assert bounds[1] < bounds[0]
@@ -251,7 +251,7 @@ def test_below_the_shortest_update_clipping_is_normalisation():
   s, start = far(quadratics())
   small = [library(bound, s, start, scale=0.05) for bound in BOUNDS]
   norms = das_problems.watch(quadratics(), s, small[0]).norms
-  assert 0.05 * s.clip_norm < das_tradeoffs.lowest_clip_norm(norms)
+  assert 0.05 * s.clip_norm < tradeoffs.lowest_clip_norm(norms)
   np.testing.assert_allclose(*small, rtol=1e-4, atol=1e-4)
   clipped, normalized = (library(bound, s, start) for bound in BOUNDS)
   assert np.abs(clipped - normalized).max() > 1

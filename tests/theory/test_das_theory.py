@@ -6,10 +6,7 @@ import das_problems
 from das_problems import logistic, quadratics
 from fl_sketch.privacy import bounds
 from fl_sketch.theory import das
-from fl_sketch.theory.das import (
-  lemmas as das_lemmas,
-  tradeoffs as das_tradeoffs,
-)
+from fl_sketch.theory.das import lemmas, tradeoffs
 import numpy as np
 import pytest
 
@@ -44,7 +41,7 @@ def test_the_noise_is_that_of_theorem_1():
   spec = {'epsilon': 5.0, 'delta': 1e-5, 'population': 100, 'constant': 2.1}
   rho = bounds.das_rho(dimension=200, **spec)
   s = das.schedule(**GOOD | {'rho': rho, 'rounds': 50})
-  variance = das_lemmas.sigma_squared(clip_norm=36.0, rounds=50, **spec)
+  variance = lemmas.sigma_squared(clip_norm=36.0, rounds=50, **spec)
   assert s.noise_stddev(200) ** 2 == pytest.approx(variance)
 
 
@@ -135,7 +132,7 @@ def test_rates_check_their_schedule(change, message):
     lambda: das.right(s, 1.0),
     lambda: das.clip_left(s, [1.0], [1.0], [1.0]),
     lambda: das.normalize_left(s, [1.0], [1.0], [1.0]),
-    lambda: das_tradeoffs.lipschitz_bound(s, 1.0, 1.0),
+    lambda: tradeoffs.lipschitz_bound(s, 1.0, 1.0),
   ):
     with pytest.raises(ValueError, match=message):
       rate()
@@ -145,15 +142,15 @@ def test_rates_check_their_schedule(change, message):
 @pytest.mark.parametrize(('mean_gap', 'best'), [(0.05, 10), (0.2, 1)])
 def test_the_best_number_of_local_steps_is_found(mean_gap, best):
   spec = TRADE | {'mean_gap': mean_gap, 'curvature': 0.8}
-  at = lambda e: das_tradeoffs.local_steps_bound(local_steps=e, **spec)
-  assert das_tradeoffs.best_local_steps(**spec) == best
+  at = lambda e: tradeoffs.local_steps_bound(local_steps=e, **spec)
+  assert tradeoffs.best_local_steps(**spec) == best
   assert min(range(1, 11), key=at) == best
   with pytest.raises(ValueError, match='local_steps=11 <='):
     at(11)
   with pytest.raises(ValueError, match=r'local_steps=1 <= 1 / \(2 rho\)'):
-    das_tradeoffs.best_local_steps(**spec | {'rho': 0.6})
+    tradeoffs.best_local_steps(**spec | {'rho': 0.6})
   with pytest.raises(ValueError, match='curvature=2 <= smoothness'):
-    das_tradeoffs.best_local_steps(**spec | {'curvature': 2})
+    tradeoffs.best_local_steps(**spec | {'curvature': 2})
 
 
 @pytest.mark.covers('S1-Eq11')
@@ -161,11 +158,11 @@ def test_equation_11_is_above_equation_8():
   for curvature, rho in ((0.0, 0.05), (1.0, 0.05), (1.0, 0.49)):
     for steps in {1, math.floor(1 / (2 * rho))}:
       spec = {'smoothness': 1.0, 'rho': rho, 'local_steps': steps}
-      clip = das_tradeoffs.unclipped_threshold(3.0, curvature, **spec)
+      clip = tradeoffs.unclipped_threshold(3.0, curvature, **spec)
       rounds = das.rounds_needed(clip, rho, steps, 5.0)
       s = das.schedule(clip=clip, rounds=rounds, gamma=5, largest_gap=0, **spec)
-      tight = das_tradeoffs.lipschitz_bound(s, 5.0, 0.3)
-      simple = das_tradeoffs.local_steps_bound(3.0, 5.0, 0.3, curvature, **spec)
+      tight = tradeoffs.lipschitz_bound(s, 5.0, 0.3)
+      simple = tradeoffs.local_steps_bound(3.0, 5.0, 0.3, curvature, **spec)
       assert tight <= simple < 1.3 * tight
 
 
@@ -178,13 +175,13 @@ def test_remark_1_holds_from_a_distance_on_and_not_at_the_optimum():
       x = rho * steps
       near = (0.5 + c * x / 4) * steps
       for distance in (near, 1.5 * near):
-        b = das_tradeoffs.compare(c, distance, rho, steps)
+        b = tradeoffs.compare(c, distance, rho, steps)
         assert b.normalize < b.clip
         h, noise = b.normalize, 2 * distance * rho + x * c / 2
         solved = (2 - x**2) * h - x**2 - math.sqrt(2 * (h + 1)) * noise
         assert abs(solved) < 1e-9
         seen += 1
-      floor = das_tradeoffs.compare(c, 0.0, rho, steps)
+      floor = tradeoffs.compare(c, 0.0, rho, steps)
       assert floor.normalize > floor.clip * (1 if c > 4 else 0.99)
       assert floor.normalize > 0.99 * x * c / math.sqrt(8)
   assert seen == 40
@@ -200,19 +197,19 @@ def test_remark_1_holds_from_a_distance_on_and_not_at_the_optimum():
 )
 def test_conditions_of_the_comparison(change, message):
   good = {'ratio': 4.0, 'distance': 1.0, 'rho': 0.1, 'local_steps': 2}
-  das_tradeoffs.compare(**good)
+  tradeoffs.compare(**good)
   with pytest.raises(ValueError, match=message):
-    das_tradeoffs.compare(**good | change)
+    tradeoffs.compare(**good | change)
 
 
 @pytest.mark.covers('S1-Rem1, 5.1, Eq15-17')
 def test_the_table_has_the_comparison():
-  lines = das_tradeoffs.table(1e-3, 5).splitlines()
+  lines = tradeoffs.table(1e-3, 5).splitlines()
   assert len({line.count('|') for line in lines}) == 1
   rows = [[float(x) for x in line.split('|')[1:-1]] for line in lines[2:]]
   assert len(rows) == 9
   for c, distance, *found, ratio in rows:
-    b = das_tradeoffs.compare(c, distance, 1e-3, 5)
+    b = tradeoffs.compare(c, distance, 1e-3, 5)
     assert [*found, ratio] == pytest.approx(
       [*b, b.normalize / b.clip], rel=0.01
     )

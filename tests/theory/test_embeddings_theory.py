@@ -10,7 +10,7 @@ import math
 from fl_sketch import sketches
 from fl_sketch.sketches import hashing
 from fl_sketch.theory import embeddings, tails
-from fl_sketch.theory.chen import corollaries as chen_corollaries
+from fl_sketch.theory.chen import corollaries
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -273,7 +273,7 @@ def test_remark_3_4():
     keys = jax.random.split(KEY, 4000)
     found = np.float64(jax.jit(jax.vmap(squares))(keys))
     mean, error = found.mean(0), 6 * found.std(0) / len(found) ** 0.5
-    bound = chen_corollaries.curvature(1.0, weights.sum(), SIZE)
+    bound = corollaries.curvature(1.0, weights.sum(), SIZE)
     assert mean[0] - error[0] < bound < 1.1 * (mean[0] + error[0])
     alpha = sketches.properties(op).alpha(d)
     assert abs(mean[1] - 1 - alpha) < error[1]

@@ -7,13 +7,13 @@ their bound, or beyond it where a statement is wrong: 1e-9 to pass by chance.
 import fedsketch_rounds
 from fedsketch_rounds import cosine, ends, quadratic, run_of
 from fl_sketch.theory import haddadpour
-from fl_sketch.theory.haddadpour import lemmas as haddadpour_lemmas
+from fl_sketch.theory.haddadpour import lemmas
 import numpy as np
 import pytest
 
 D = 32
 FLAT = np.r_[np.zeros(8), np.linspace(0.2, 1, 24)]  # PL, not strongly convex
-each_hashes = pytest.mark.parametrize('hashes', haddadpour_lemmas.HASHES)
+each_hashes = pytest.mark.parametrize('hashes', lemmas.HASHES)
 
 
 def one_round(run, rows=1, draws=3000):
@@ -34,10 +34,10 @@ def test_lemma_4_holds_and_is_met_by_one_row(hashes):
     _, found = one_round(run, rows)
     moments[rows] = (found.phi**2).sum(1) / run.client_lr**2
   squares = found.squares.mean()
-  bound = haddadpour_lemmas.second_moment(run, squares, convex=True)
+  bound = lemmas.second_moment(run, squares, convex=True)
   assert ends(moments[3], 1) < bound
   assert ends(moments[1], -1) < bound < ends(moments[1], 1)
-  printed = haddadpour_lemmas.second_moment(run, squares, form='printed')
+  printed = lemmas.second_moment(run, squares, form='printed')
   if hashes == 'shared':
     assert ends(moments[1], -1) > 2 * printed
   else:
@@ -49,26 +49,26 @@ def test_lemmas_5_and_6_hold():
   run = run_of()
   loss, found = one_round(run)
   gradient = loss.gradient(np.ones(D))
-  right = haddadpour_lemmas.inner_product(
+  right = lemmas.inner_product(
     run, np.sum(gradient**2), found.squares, found.drifts.sum(1)
   )
   slack = right + found.moved @ gradient
   assert 0 < ends(slack, -1) < ends(slack, 1) < 0.05 * np.mean(-right)
-  bound = haddadpour_lemmas.drift(run, found.squares.mean(), convex=True)
+  bound = lemmas.drift(run, found.squares.mean(), convex=True)
   assert ends(found.drifts.max(1), 1) < bound < 3 * found.drifts.max(1).mean()
 
 
 @pytest.mark.covers('S2-Lem4-6')
 def test_lemmas_4_and_6_fail_where_gradients_follow_the_noise():
   """At a maximum of the cosine what noise begins, the gradients go on with."""
-  run = haddadpour_lemmas.Run(0.0, 1, 1.0, 0.01, 20, 1, 0.03, 1.0)
+  run = lemmas.Run(0.0, 1, 1.0, 0.01, 20, 1, 0.03, 1.0)
   assert haddadpour.condition(run) <= 1
   x, rng = np.zeros((40000, 1)), np.random.default_rng(0)
   found = fedsketch_rounds.one_round(rng, cosine(), run, x, 1, 1)
   squares = found.squares.mean()
   for bound, draws in (
-    (haddadpour_lemmas.second_moment, (found.phi / run.client_lr)[:, 0] ** 2),
-    (haddadpour_lemmas.drift, found.drifts[:, -1]),
+    (lemmas.second_moment, (found.phi / run.client_lr)[:, 0] ** 2),
+    (lemmas.drift, found.drifts[:, -1]),
   ):
     assert ends(draws, 1) < bound(run, squares)
     assert ends(draws, -1) > bound(run, squares, convex=True)
@@ -81,8 +81,8 @@ def test_constants_are_between_what_is_known():
   loss, rng = quadratic(FLAT), np.random.default_rng(0)
   x = rng.standard_normal((200, D)) * (rng.random((200, D)) < 0.1)
   x = x[loss.value(x) > 0]
-  mu = haddadpour_lemmas.pl_constant(loss.value(x), FLAT * x)
+  mu = lemmas.pl_constant(loss.value(x), FLAT * x)
   assert 0.2 - 1e-9 <= mu < 0.3
-  assert 0.9 < haddadpour_lemmas.smoothness(x, FLAT * x) < 1 + 1e-9
+  assert 0.9 < lemmas.smoothness(x, FLAT * x) < 1 + 1e-9
   noisy = FLAT + rng.standard_normal((3000, D)) * np.sqrt(2 / D)
-  assert haddadpour_lemmas.gradient_variance(noisy) == pytest.approx(2, rel=0.1)
+  assert lemmas.gradient_variance(noisy) == pytest.approx(2, rel=0.1)

@@ -13,11 +13,7 @@ from fedsketch_rounds import ends, quadratic, run_of, wells
 from fl_sketch import algorithms, rounds as rounds_lib, sketches
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.theory import catalog, haddadpour
-from fl_sketch.theory.haddadpour import (
-  compressors,
-  lemmas as haddadpour_lemmas,
-  plans,
-)
+from fl_sketch.theory.haddadpour import compressors, lemmas, plans
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,7 +22,7 @@ import quadratics
 
 D = 32
 FLAT = np.r_[np.zeros(8), np.linspace(0.2, 1, 24)]  # PL, not strongly convex
-each_hashes = pytest.mark.parametrize('hashes', haddadpour_lemmas.HASHES)
+each_hashes = pytest.mark.parametrize('hashes', lemmas.HASHES)
 
 
 SPEC: dict[str, Any] = {
@@ -63,7 +59,7 @@ def test_corollaries_4_and_5_hold(omega):
   spec |= {'local_steps': 3, 'rounds': 250}
   eta = plans.step_size('nonconvex', factor=omega + 1, **spec)
   spec['variance'] = 2.0
-  run = haddadpour_lemmas.Run(omega, client_lr=eta, **spec)
+  run = lemmas.Run(omega, client_lr=eta, **spec)
   gap = float(loss.value(start))
   bound = plans.linear_speedup(omega=omega, gap=gap, **spec)
   x = fedsketch_rounds.play(loss, run, start, 1, 8 if omega else 0, draws=60)[
@@ -247,9 +243,9 @@ def test_theorem_6_holds_of_the_library_and_its_printed_form_does_not():
   omega = compressors.privix_variance(D, 2)
   runs = {}
   for form in catalog.FORMS:
-    factor = haddadpour_lemmas.spread(omega, 16, form=form)
+    factor = lemmas.spread(omega, 16, form=form)
     eta = plans.step_size('pl', factor=factor, server_lr=16.0, **setting)
-    runs[form] = haddadpour_lemmas.Run(
+    runs[form] = lemmas.Run(
       omega, variance=0.0, client_lr=eta, server_lr=16.0, **setting
     )
   printed, corrected = library(list(runs.values()))

@@ -3,18 +3,14 @@
 import math
 
 from fl_sketch.theory import catalog, haddadpour
-from fl_sketch.theory.haddadpour import (
-  lemmas as haddadpour_lemmas,
-  plans,
-  tables,
-)
+from fl_sketch.theory.haddadpour import lemmas, plans, tables
 from fl_sketch.theory.haddadpour.lemmas import Run
 import pytest
 
 RUN = Run(7.0, 4, 2.0, 3.0, 5, 400, 0.001, 4.0)
 SPEC = {'omega': 30.0, 'clients': 4, 'smoothness': 2.0, 'variance': 3.0}
 SPEC |= {'accuracy': 0.1, 'server_lr': 40.0}
-each_hashes = pytest.mark.parametrize('hashes', haddadpour_lemmas.HASHES)
+each_hashes = pytest.mark.parametrize('hashes', lemmas.HASHES)
 each_objective = pytest.mark.parametrize('objective', plans.OBJECTIVES)
 
 
@@ -159,8 +155,8 @@ def test_conditions_of_a_run(change):
   for bound in (
     lambda run: haddadpour.nonconvex_bound(run, 1.0),
     lambda run: haddadpour.pl_bound(run, 1.0, 0.1),
-    lambda run: haddadpour_lemmas.second_moment(run, 1.0),
-    lambda run: haddadpour_lemmas.drift(run, 1.0),
+    lambda run: lemmas.second_moment(run, 1.0),
+    lambda run: lemmas.drift(run, 1.0),
   ):
     bound(RUN)
     with pytest.raises(ValueError, match=name):
@@ -190,9 +186,9 @@ def test_conditions_of_a_step(change):
 def test_conditions_of_the_constants():
   for excess in (0.0, -1.0, math.nan):
     with pytest.raises(ValueError, match='excess='):
-      haddadpour_lemmas.pl_constant([1.0, excess], [[1.0], [1.0]])
+      lemmas.pl_constant([1.0, excess], [[1.0], [1.0]])
   with pytest.raises(ValueError, match=r'len\(gradients\)=1 >= 2'):
-    haddadpour_lemmas.gradient_variance([[1.0, 2.0]])
+    lemmas.gradient_variance([[1.0, 2.0]])
 
 
 def test_conditions_of_the_bounds():

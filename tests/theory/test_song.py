@@ -7,7 +7,7 @@ from typing import Any
 
 from fl_sketch import sketches
 from fl_sketch.theory import catalog, song
-from fl_sketch.theory.song import lemmas as song_lemmas, plans as song_plans
+from fl_sketch.theory.song import lemmas, plans
 import numpy as np
 import pytest
 
@@ -104,7 +104,7 @@ def test_rounds_grow_as_1_plus_alpha():
   for theorem in ('E1', 'E2', 'E3'):
     for alpha in (1.0, 7.0, 63.0):
       rounds = [
-        song_plans.rounds_to(
+        plans.rounds_to(
           1e-3, bound(theorem, client_lr=largest(theorem, alpha=a), alpha=a)
         )
         for a in (0.0, alpha)
@@ -117,11 +117,11 @@ def test_rounds_to_is_the_first():
   for theorem in BOUNDS:
     of = bound(theorem, heterogeneity=0.0, gradient_bound=0.0)
     for target in (1.0, 0.1, 1e-5):
-      rounds = song_plans.rounds_to(target, of)
+      rounds = plans.rounds_to(target, of)
       assert of(rounds) <= target
       assert rounds == 1 or of(rounds - 1) > target
   with pytest.raises(ValueError, match=r'target=1e-05 >= 0\.'):
-    song_plans.rounds_to(1e-5, bound('F7'))
+    plans.rounds_to(1e-5, bound('F7'))
 
 
 def test_nonconvex_forms_differ_by_what_is_travelled():
@@ -153,11 +153,11 @@ def test_alpha_is_that_of_the_operators(d):
     'count_sketch': sketches.count_sketch(1, 8, combine='mean'),
     'sparse_embedding': sketches.sparse_embedding(8, 4),
   }
-  assert set(operators) == set(song_lemmas.OPERATORS)
+  assert set(operators) == set(lemmas.OPERATORS)
   for name, op in operators.items():
     found = sketches.properties(op)
-    exact = song_lemmas.alpha(name, d, 8)
-    printed = song_lemmas.alpha(name, d, 8, form='printed')
+    exact = lemmas.alpha(name, d, 8)
+    printed = lemmas.alpha(name, d, 8, form='printed')
     assert found.printed is not None
     assert found.alpha is not None
     assert exact == pytest.approx(found.alpha(d))
@@ -165,7 +165,7 @@ def test_alpha_is_that_of_the_operators(d):
     assert exact < printed < 4 * exact
   for name in operators:
     with pytest.raises(ValueError, match='size=101 <= 100'):
-      song_lemmas.alpha(name, 100, 101)
+      lemmas.alpha(name, 100, 101)
 
 
 @pytest.mark.covers('S0-Asm3.1')
@@ -173,20 +173,20 @@ def test_constants_of_quadratics():
   rng = np.random.default_rng(0)
   factors = rng.standard_normal((3, 4, 4))
   hessians = factors @ factors.transpose(0, 2, 1)
-  mu, smoothness = song_lemmas.quadratic_constants(hessians)
+  mu, smoothness = lemmas.quadratic_constants(hessians)
   x = rng.standard_normal((1000, 4))
   for h in hessians:
     curvature = np.einsum('ni,ij,nj->n', x, h, x) / np.square(x).sum(1)
     assert mu <= curvature.min()
     assert curvature.max() <= smoothness
-  assert song_lemmas.quadratic_constants(-hessians[:1] * 0)[0] == 0
+  assert lemmas.quadratic_constants(-hessians[:1] * 0)[0] == 0
   flat = factors[:, :, :1] @ factors[:, :, :1].transpose(0, 2, 1)
-  assert song_lemmas.quadratic_constants(flat.astype(np.float32))[0] < 1e-5
+  assert lemmas.quadratic_constants(flat.astype(np.float32))[0] < 1e-5
   for bad in (-np.eye(2), np.diag([1.0, -1e-9])):
     with pytest.raises(ValueError, match='least eigenvalue='):
-      song_lemmas.quadratic_constants(bad[None])
+      lemmas.quadratic_constants(bad[None])
   with pytest.raises(ValueError, match='hessians to be finite'):
-    song_lemmas.quadratic_constants(np.full((1, 2, 2), NAN))
+    lemmas.quadratic_constants(np.full((1, 2, 2), NAN))
 
 
 def test_a_step_is_a_float_whatever_it_came_as():
@@ -201,4 +201,4 @@ def test_a_step_is_a_float_whatever_it_came_as():
 @pytest.mark.covers('S0-Eq1')
 def test_heterogeneity_is_a_mean_over_clients():
   gradients = np.array([[3.0, 4.0], [-3.0, -4.0], [0.0, 0.0]])
-  assert song_lemmas.heterogeneity(gradients) == pytest.approx(50 / 3)
+  assert lemmas.heterogeneity(gradients) == pytest.approx(50 / 3)

@@ -5,7 +5,7 @@ import functools
 import cases
 from fl_sketch import sketches
 from fl_sketch.theory import song
-from fl_sketch.theory.song import diagnostics, lemmas as song_lemmas
+from fl_sketch.theory.song import diagnostics, lemmas
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,7 +27,7 @@ def watched(operator, index):
     'F5', smoothness=problem.smoothness, local_steps=STEPS
   )
   run = player(operator).play(problem, client_lr, 30, STEPS)
-  averages = song_lemmas.averages(run.models, run.gradients, problem.optimum)
+  averages = lemmas.averages(run.models, run.gradients, problem.optimum)
   return problem, client_lr, run, averages, problem.value(averages.model)
 
 
@@ -39,17 +39,17 @@ def test_lemmas_hold_in_every_step(operator):
   for index in range(len(LEMMAS)):
     problem, client_lr, _, at, gap = watched(operator, index)
     smoothness, constants = problem.smoothness, problem.constants()
-    gradient = song_lemmas.mean_gradient_squared(
+    gradient = lemmas.mean_gradient_squared(
       at.variance, gap, smoothness=smoothness
     )
-    inner = song_lemmas.inner_product(
+    inner = lemmas.inner_product(
       at.variance,
       gap,
       square(at.offset),
       smoothness=smoothness,
       strong_convexity=problem.strong_convexity,
     )
-    drift = song_lemmas.drift(
+    drift = lemmas.drift(
       gap.sum(1),
       client_lr=client_lr,
       smoothness=smoothness,
@@ -71,10 +71,10 @@ def excess(operator, index, alpha):
   problem, client_lr, run, at, gap = watched(operator, index)
   number = {'client_lr': client_lr, 'smoothness': problem.smoothness}
   sketched = np.zeros_like(gap)
-  sketched[:, -1] = song_lemmas.sketching_error(
+  sketched[:, -1] = lemmas.sketching_error(
     at.variance.sum(1), gap.sum(1), alpha=alpha, local_steps=STEPS, **number
   )
-  bound = song_lemmas.recursion(
+  bound = lemmas.recursion(
     square(at.offset),
     at.variance,
     gap,
@@ -104,21 +104,21 @@ def test_recursion_holds_in_expectation(operator):
 @pytest.mark.parametrize(
   ('lemma', 'known'),
   [
-    (song_lemmas.mean_gradient_squared, {'variance': 1.0, 'gap': 1.0}),
+    (lemmas.mean_gradient_squared, {'variance': 1.0, 'gap': 1.0}),
     (
-      song_lemmas.inner_product,
+      lemmas.inner_product,
       {'variance': 1.0, 'gap': 1.0, 'offset_squared': 1.0},
     ),
     (
-      song_lemmas.drift,
+      lemmas.drift,
       {'gaps': 1.0, 'client_lr': 0.1, 'heterogeneity': 1.0, 'local_steps': 1},
     ),
     (
-      song_lemmas.recursion,
+      lemmas.recursion,
       {'offset_squared': 1.0, 'variance': 1.0, 'gap': 1.0, 'client_lr': 0.1},
     ),
     (
-      song_lemmas.sketching_error,
+      lemmas.sketching_error,
       {'variances': 1.0, 'gaps': 1.0, 'client_lr': 0.1, 'alpha': 1.0}
       | {'local_steps': 1},
     ),
@@ -147,7 +147,7 @@ def test_updates_are_unified(operator):
   for shift in (0, 1):
     lost = np.zeros_like(at.model)
     lost[:, -1] = sums - [project(r + shift, x) for r, x in enumerate(sums)]
-    after = song_lemmas.unified_update(at.model, at.gradient, client_lr, lost)
+    after = lemmas.unified_update(at.model, at.gradient, client_lr, lost)
     want = np.concatenate([at.model[:, 1:], run.params[1:, None]], 1)
     errors.append(np.abs(after - want).max())
   assert errors[0] < 1e-6

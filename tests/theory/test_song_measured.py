@@ -10,7 +10,7 @@ import inspect
 
 from fl_sketch import sketches
 from fl_sketch.theory import catalog, song
-from fl_sketch.theory.song import plans as song_plans
+from fl_sketch.theory.song import plans
 import numpy as np
 import pytest
 import song_problems as problems
@@ -214,14 +214,14 @@ def test_plans_reach_their_targets():
   op = problems.OPERATORS['srht']
   this, ends = problems.Player(op, runs=16), {'S0-F8': [], 'S0-F10': []}
   for identity, plan_of, reading, on, part in (
-    ('S0-F8', song_plans.convex_plan, gap_of_all_models, CONVEX_PLANS, 0.4),
-    ('S0-F10', song_plans.strongly_convex_plan, last_gap, problems.STRONG, 0.1),
+    ('S0-F8', plans.convex_plan, gap_of_all_models, CONVEX_PLANS, 0.4),
+    ('S0-F10', plans.strongly_convex_plan, last_gap, problems.STRONG, 0.1),
   ):
     for problem in on:
       known = problem.constants()
       target = part * known.pop('gap')
       del known['gradient_bound']
-      setting = song_plans.Problem(problems.D, problems.CLIENTS, **known)
+      setting = plans.Problem(problems.D, problems.CLIENTS, **known)
       plan = plan_of(target, setting, alpha=this.alpha)
       run = this.play(problem, plan.client_lr, plan.rounds)
       mean, error = mean_and_error(reading(problem, run)[-1])

@@ -4,18 +4,14 @@ import functools
 import math
 
 from fl_sketch.theory import song
-from fl_sketch.theory.song import (
-  communication,
-  lemmas as song_lemmas,
-  plans as song_plans,
-)
+from fl_sketch.theory.song import communication, lemmas, plans
 from fl_sketch.theory.song.plans import Problem
 import numpy as np
 import pytest
 
 ALIKE = Problem(64, 10, 2.0, 3.0, 0.0, 0.1)
 UNLIKE = ALIKE._replace(heterogeneity=5.0)
-AMS = functools.partial(song_lemmas.alpha, 'ams', 64)
+AMS = functools.partial(lemmas.alpha, 'ams', 64)
 TARGETS = [10.0**-k for k in range(7)]
 
 
@@ -30,13 +26,11 @@ def test_plans_split_the_target(problem, target):
   for bound, plan in (
     (
       song.convex,
-      song_plans.convex_plan(
-        target, problem, alpha=AMS(4), size=4, local_steps=3
-      ),
+      plans.convex_plan(target, problem, alpha=AMS(4), size=4, local_steps=3),
     ),
     (
       functools.partial(song.strongly_convex, strong_convexity=mu),
-      song_plans.strongly_convex_plan(target, problem, alpha=AMS(4), size=4),
+      plans.strongly_convex_plan(target, problem, alpha=AMS(4), size=4),
     ),
   ):
     of = functools.partial(
@@ -56,7 +50,7 @@ def test_printed_threshold_is_half_of_the_true_one():
   edge = variance / (8 * (1 + AMS(4)) ** 2 * mu)
 
   def reached(target, form):
-    plan = song_plans.strongly_convex_plan(
+    plan = plans.strongly_convex_plan(
       target, UNLIKE, alpha=AMS(4), size=4, form=form
     )
     return target >= song.strongly_convex(
@@ -83,12 +77,12 @@ def test_cheapest_convex_plan_is_that_of_corollary_5_4():
     ratios = []
     for target in TARGETS:
       find = functools.partial(
-        song_plans.cheapest, target, convex, alpha=AMS, sizes=(1, 4, 16, 64)
+        plans.cheapest, target, convex, alpha=AMS, sizes=(1, 4, 16, 64)
       )
       plan, longer = find(), find(steps=(8,))
       assert (plan.size, longer.size) == (1, 1)
       assert longer.floats == pytest.approx(plan.floats, rel=1e-3, abs=20)
-      chosen = song_plans.convex_plan(target, convex, alpha=AMS(1))
+      chosen = plans.convex_plan(target, convex, alpha=AMS(1))
       assert 0.4 * chosen.floats < plan.floats <= chosen.floats
       order = communication.convex_floats(target, convex)
       ratios.append(plan.floats / order)
@@ -102,11 +96,11 @@ def test_cheapest_strongly_convex_plan_is_that_of_corollary_5_2():
   for problem in (ALIKE, UNLIKE):
     ratios = []
     for target in TARGETS:
-      plan = song_plans.cheapest(
+      plan = plans.cheapest(
         target, problem, alpha=AMS, sizes=(1, 4, 16, 64), steps=(1, 2, 8)
       )
       assert (plan.size, plan.local_steps) == (1, 1)
-      chosen = song_plans.strongly_convex_plan(target, problem, alpha=AMS(1))
+      chosen = plans.strongly_convex_plan(target, problem, alpha=AMS(1))
       assert 0.3 * chosen.floats < plan.floats <= chosen.floats
       order = communication.strongly_convex_floats(target, problem)
       ratios.append(plan.floats / order)
@@ -147,7 +141,7 @@ def test_table_has_what_the_functions_compute():
   ]
   assert head == ['floats to f - f* =', '0.1', '0.01']
   convex = UNLIKE._replace(strong_convexity=0.0)
-  cheapest = lambda t, p: song_plans.cheapest(t, p, alpha=AMS).floats
+  cheapest = lambda t, p: plans.cheapest(t, p, alpha=AMS).floats
   want = [
     [communication.convex_floats(t, UNLIKE) for t in targets],
     [communication.local_gradient_descent_floats(t, UNLIKE) for t in targets],
@@ -166,17 +160,17 @@ def test_what_no_plan_reaches_is_refused():
   """Too far, in more rounds than there are; and numbers that underflow."""
   far = Problem(4, 2, 1.0, 1e6)
   with pytest.raises(ValueError, match='target=1e-18 >= 1'):
-    song_plans.cheapest(1e-18, far, alpha=lambda size: 3.0)
+    plans.cheapest(1e-18, far, alpha=lambda size: 3.0)
   near = far._replace(heterogeneity=1.0)
   with pytest.raises(ValueError, match='target=1e-18 >= '):
-    song_plans.cheapest(1e-18, near, alpha=lambda size: 3.0)
+    plans.cheapest(1e-18, near, alpha=lambda size: 3.0)
   strong = far._replace(heterogeneity=1.0, strong_convexity=1.0)
   for target in (1e-300, 5e-324):
     for problem in (far, near, far._replace(distance_squared=1e300)):
       with pytest.raises(ValueError, match='rounds='):
-        song_plans.convex_plan(target, problem, alpha=3.0)
+        plans.convex_plan(target, problem, alpha=3.0)
     with pytest.raises(ValueError, match='rounds='):
-      song_plans.strongly_convex_plan(target, strong, alpha=3.0)
+      plans.strongly_convex_plan(target, strong, alpha=3.0)
 
 
 @pytest.mark.parametrize('field', Problem._fields)
@@ -185,7 +179,7 @@ def test_problems_are_checked(field):
     problem = UNLIKE._replace(**{field: bad})
     for of in (
       communication.strongly_convex_floats,
-      functools.partial(song_plans.strongly_convex_plan, alpha=1.0),
+      functools.partial(plans.strongly_convex_plan, alpha=1.0),
     ):
       with pytest.raises((ValueError, TypeError), match=field):
         of(0.1, problem)

@@ -3,7 +3,7 @@
 import functools
 import math
 
-from fl_sketch.theory.song import privacy as song_privacy
+from fl_sketch.theory.song import privacy
 import numpy as np
 import pytest
 from scipy import stats
@@ -23,26 +23,24 @@ def delta_of(epsilon_hat, steps, epsilon):
 def test_no_constant_mends_theorems_6_1_and_6_2(constant):
   """Steps of epsilon 0.09 < 1 / sqrt(K), and 10^-12 more than they need."""
   for steps, rounds in ((100, 1), (5, 20)):
-    of = functools.partial(
-      song_privacy.total_epsilon, 0.09, 1e-12, steps, rounds
-    )
+    of = functools.partial(privacy.total_epsilon, 0.09, 1e-12, steps, rounds)
     claimed, delta = of(form='printed')
     assert delta_of(0.09, 100, constant * claimed) > 1e4 * delta
     enough, slack = of(delta_slack=1e-6)
     assert delta_of(0.09, 100, enough) <= slack
   for form in ('printed', 'corrected'):
-    assert song_privacy.local_epsilon(
+    assert privacy.local_epsilon(
       0.09, 1e-12, 100, form=form
-    ) == song_privacy.total_epsilon(0.09, 1e-12, 100, 1, form=form)
+    ) == privacy.total_epsilon(0.09, 1e-12, 100, 1, form=form)
 
 
 def test_forms_of_amplification():
   loose, tight = (
-    song_privacy.amplification(1.0, 1e-5, 0.1, form=form)
+    privacy.amplification(1.0, 1e-5, 0.1, form=form)
     for form in ('printed', 'corrected')
   )
   assert loose[0] == pytest.approx(0.6)
   assert tight[0] == pytest.approx(math.log1p(0.1 * math.expm1(1)))
   assert tight[1] < loose[1]
   with pytest.raises(ValueError, match="form='h4'"):
-    song_privacy.amplification(1.0, 1e-5, 0.1, form='h4')
+    privacy.amplification(1.0, 1e-5, 0.1, form='h4')
