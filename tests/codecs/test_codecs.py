@@ -19,7 +19,7 @@ import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 import numpy as np
-from operators import KEY, TREE, vector
+from operators import KEY, TREE, two_shards, vector
 import pytest
 
 DRAWS = 20_000
@@ -210,13 +210,7 @@ def test_in_shards_and_loops(name):
   """Varying inputs and a key that is not, under `check_vma=True`."""
   fn = there_and_back(CODECS[name].codec)
   xs = np.stack([VECTORS['normal'] * i for i in (1, -1, 2, 3)])
-  mesh = jax.make_mesh((2,), ('shard',), (jax.sharding.AxisType.Auto,))
-  shards = jax.shard_map(
-    lambda key, xs: jax.lax.map(lambda x: fn(key, x), xs),
-    mesh=mesh,
-    in_specs=(jax.P(), jax.P('shard')),
-    out_specs=jax.P('shard'),
-  )
+  shards = two_shards(lambda key, xs: jax.lax.map(lambda x: fn(key, x), xs))
   want = np.stack([fn(KEY, x) for x in xs])
   np.testing.assert_allclose(jax.jit(shards)(KEY, xs), want, atol=1e-5)
 

@@ -9,6 +9,7 @@ from fl_sketch.models import losses
 import jax
 import jax.numpy as jnp
 import numpy as np
+from operators import two_shards
 import pytest
 from refusals import refused
 
@@ -93,13 +94,7 @@ def test_runs_in_a_scan_over_ragged_clients_on_two_shards():
     one = lambda _, batches: (None, local(params, batches, KEY, None))
     return jax.lax.scan(one, None, batches)[1]
 
-  sharded = jax.shard_map(
-    shard,
-    mesh=jax.make_mesh((2,), ('shard',), (jax.sharding.AxisType.Auto,)),
-    in_specs=(jax.P(), jax.P(), jax.P('shard')),
-    out_specs=jax.P('shard'),
-    check_vma=True,
-  )
+  sharded = two_shards(shard, split=(False, False, True))
   moved, metrics = jax.jit(sharded)(jnp.float32(LR), PARAMS, stacked)
   for i, batches in enumerate(clients):
     out = jax.tree.map(lambda leaf, i=i: leaf[i], (moved, metrics))

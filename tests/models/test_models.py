@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from operators import two_shards
 import optax
 import pytest
 from refusals import refused_calls
@@ -19,26 +20,27 @@ def normal(seed, *shape):
   return jnp.asarray(draws, jnp.float32)
 
 
+def shapes(model, x_shape, x_dtype=jnp.float32):
+  """Those of the parameters."""
+  init = lambda key: models.init_params(model, key, x_shape, x_dtype)
+  return jax.eval_shape(init, jax.random.key(0))
+
+
+def drawn(model, x_shape):
+  return models.init_params(model, jax.random.key(0), x_shape)
+
+
 def draw_params(model, x_shape):
   """Returns params drawn by NumPy: no initialiser has to be compiled."""
-  init = lambda key: models.init_params(model, key, x_shape)
-  params = jax.eval_shape(init, jax.random.key(0))
-  return jax.tree.map(lambda p: 0.2 * normal(0, *p.shape), params)
+  draw = lambda p: 0.2 * normal(0, *p.shape)
+  return jax.tree.map(draw, shapes(model, x_shape))
 
 
-def two_shards(fn, *args):
-  """Runs fn(params, ...) on two shards, where params vary as in a round."""
-  mesh = jax.make_mesh((2,), ('shard',), (jax.sharding.AxisType.Auto,))
-
-  def local(params, *args):
-    return fn(jax.lax.pcast(params, 'shard', to='varying'), *args)
-
-  rest = [jax.P('shard')] * (len(args) - 1)
-  specs = (jax.P(), *rest)
-  sharded = jax.shard_map(
-    local, mesh=mesh, in_specs=specs, out_specs=jax.P('shard'), check_vma=True
-  )
-  return jax.jit(sharded)(*args)
+def in_shards(fn, params, batches):
+  """Runs fn(params, batches) on two shards; params vary as in a round."""
+  varying = lambda params: jax.lax.pcast(params, 'shard', to='varying')
+  local = lambda params, batches: fn(varying(params), batches)
+  return jax.jit(two_shards(local))(params, batches)
 
 
 @pytest.mark.parametrize('padding', layers.PADDINGS)
@@ -127,29 +129,21 @@ def test_conv_starts_as_in_linen():
 
 
 @pytest.mark.parametrize(
-  ('x_shape', 'count'), [((28, 28, 1), 61_706), ((32, 32, 3), 83_126)]
+  ('name', 'x_shape', 'count'),
+  [
+    ('lenet5', (28, 28, 1), 61_706),
+    ('lenet5', (32, 32, 3), 83_126),
+    ('smooth_lenet', (28, 28, 1), 13_426),
+    ('smooth_lenet', (32, 32, 3), 15_826),
+  ],
 )
-def test_lenet5_has_the_known_number_of_parameters(x_shape, count):
-  lenet = models.make('lenet5', 10)
-  init = lambda key: models.init_params(lenet, key, x_shape)
-  params = jax.eval_shape(init, jax.random.key(0))
-  assert models.num_params(params) == count
-
-
-@pytest.mark.parametrize(
-  ('x_shape', 'count'), [((28, 28, 1), 13_426), ((32, 32, 3), 15_826)]
-)
-def test_smooth_lenet_has_the_known_number_of_parameters(x_shape, count):
-  module = models.make('smooth_lenet', 10)
-  init = lambda key: models.init_params(module, key, x_shape)
-  params = jax.eval_shape(init, jax.random.key(0))
+def test_lenets_have_the_known_number_of_parameters(name, x_shape, count):
+  params = shapes(models.make(name, 10), x_shape)
   assert models.num_params(params) == count
 
 
 def test_smooth_lenet_starts_uniform_between_halves():
-  params = models.init_params(
-    models.make('smooth_lenet', 10), jax.random.key(0), (8, 8, 1)
-  )
+  params = drawn(models.make('smooth_lenet', 10), (8, 8, 1))
   for layer in params.values():
     for leaf in (layer['kernel'], layer['bias']):
       assert abs(leaf).max() <= 0.5
@@ -185,9 +179,6 @@ def test_norms_without_state_are_accepted(norm):
   assert models.num_params(params) == 4 * 4 + 2 * 4
 
 
-drawn = lambda module, shape: models.init_params(
-  module, jax.random.key(0), shape
-)
 IMAGES = jnp.zeros((2, 1, 1, 1, 1))  # and a kernel
 
 
@@ -277,7 +268,7 @@ def test_layers_train_alike_under_vmap_and_scan_in_shards(form):
     return vmapped, scanned(params, batches)
 
   expected = jax.jit(scanned)(params, batches)
-  for out in two_shards(both, params, batches):
+  for out in in_shards(both, params, batches):
     chex.assert_trees_all_close(out, expected, atol=1e-5)
 
 
@@ -291,7 +282,7 @@ def test_lenet5_gradients_in_shards_are_those_of_lax_on_one_device():
     one = lambda _, b: (None, grad(params, b))
     return jax.lax.scan(one, None, batches)[1]
 
-  out = two_shards(scanned, params, batches)
+  out = in_shards(scanned, params, batches)
   one = jax.jit(jax.grad(losses.classification(lax)))
   for i in range(4):
     got, batch = jax.tree.map(lambda leaf, i=i: leaf[i], (out, batches))
@@ -330,8 +321,7 @@ def test_hessian_vector_product_goes_through_the_pool():
 @pytest.mark.parametrize('form', [None, 'lax'])
 def test_lenet5_gradient_lowers_for_accelerators(form):
   model = models.make('lenet5', 10, form=form)
-  init = lambda key: models.init_params(model, key, (28, 28, 1))
-  params = jax.eval_shape(init, jax.random.key(0))
+  params = shapes(model, (28, 28, 1))
   batch = {
     'x': jax.ShapeDtypeStruct((4, 28, 28, 1), jnp.uint8),
     'y': jax.ShapeDtypeStruct((4,), jnp.int32),

@@ -9,7 +9,11 @@ import jax
 from jax.extend import core
 import jax.numpy as jnp
 import numpy as np
+from operators import two_shards, vector
 import pytest
+
+from tests.models import test_models
+from tests.models.test_models import normal
 
 MODELS = {
   'linear': {},
@@ -26,11 +30,6 @@ PLACED = {'lenet5': 2, 'smooth_lenet': 1}
 each_model = pytest.mark.parametrize('name', MODELS)
 
 
-def normal(seed, *shape):
-  draws = np.random.default_rng(seed).standard_normal(shape)
-  return jnp.asarray(draws, jnp.float32)
-
-
 def rounded(x):
   return np.asarray(x.astype(jnp.bfloat16), np.float64)
 
@@ -44,9 +43,7 @@ def batch():
 
 
 def draw_params(name):
-  init = lambda key: models.init_params(make(name, 'float32'), key, (12, 12, 1))
-  params = jax.eval_shape(init, jax.random.key(0))
-  return jax.tree.map(lambda p: 0.2 * normal(0, *p.shape), params)
+  return test_models.draw_params(make(name, 'float32'), (12, 12, 1))
 
 
 def equations(jaxpr):
@@ -70,8 +67,7 @@ def products(fn, *args):
 
 def distance(a, b):
   """||a - b|| / ||b||, of trees."""
-  flat = lambda t: np.concatenate([np.ravel(x) for x in jax.tree.leaves(t)])
-  return np.linalg.norm(flat(a) - flat(b)) / np.linalg.norm(flat(b))
+  return np.linalg.norm(vector(a) - vector(b)) / np.linalg.norm(vector(b))
 
 
 NARROW = ('bfloat16', 'bfloat16', 'float32')
@@ -174,7 +170,6 @@ def test_in_shards_and_loops():
   """As local work runs: parameters that vary over shards, clients in a scan."""
   params = draw_params('mlp')
   grad = jax.grad(losses.classification(make('mlp', 'bfloat16')))
-  mesh = jax.make_mesh((2,), ('shard',), (jax.sharding.AxisType.Auto,))
 
   def local(params, x, y):
     start = jax.lax.pcast(params, 'shard', to='varying')
@@ -183,12 +178,7 @@ def test_in_shards_and_loops():
     )
 
   x, y = normal(1, 2, 3, 12, 12, 1), np.arange(6).reshape(2, 3) % 3
-  sharded = jax.shard_map(
-    local,
-    mesh=mesh,
-    in_specs=(jax.P(), jax.P('shard'), jax.P('shard')),
-    out_specs=jax.P('shard'),
-  )
+  sharded = two_shards(local, split=(False, True, True))
   found = cases.jit(sharded)(params, x, y)
   one = cases.jit(grad)(params, {'x': x[1], 'y': y[1]})
   last = jax.tree.map(lambda leaf: leaf[1], found)

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from safetensors import numpy as files
 
+from tests.models.test_models import shapes
+
 WIDTH, HIDDEN, CLASSES = 8, 32, 3
 VIT = {'width': WIDTH, 'depth': 2, 'heads': 2, 'patch': 2}
 BERT = {'width': WIDTH, 'depth': 2, 'vocab_size': 20, 'max_length': 6}
@@ -41,8 +43,7 @@ def start(name, classes=CLASSES, **options):
   """(module, params of zeros, but ones in the head)."""
   module = make(name, classes, **options)
   x = X[name]
-  init = lambda key: models.init_params(module, key, x.shape[1:], x.dtype)
-  params = jax.eval_shape(init, jax.random.key(0))
+  params = shapes(module, x.shape[1:], x.dtype)
   params = jax.tree.map(lambda p: jnp.zeros(p.shape), params)
   return module, params | {'head': jax.tree.map(jnp.ones_like, params['head'])}
 

@@ -8,12 +8,13 @@ import chex
 from fl_sketch import models
 from fl_sketch.models import losses
 import jax
-from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 import numpy as np
+from operators import two_shards
 import pytest
 
-from tests.models.test_precision import NARROW, products
+from tests.models.test_models import shapes
+from tests.models.test_precision import NARROW, distance, products
 
 OPTIONS = {
   'vit_nano': {'width': 8, 'depth': 2, 'heads': 2, 'patch': 2},
@@ -31,11 +32,6 @@ each_model = pytest.mark.parametrize('name', OPTIONS)
 
 def make(name, **options):
   return models.make(name, 3, **(OPTIONS[name] | options))
-
-
-def shapes(module, x_shape, x_dtype):
-  init = lambda key: models.init_params(module, key, x_shape, x_dtype)
-  return jax.eval_shape(init, jax.random.key(0))
 
 
 def draw_params(name):
@@ -234,9 +230,7 @@ def test_bfloat16_rounds_every_product_and_nothing_else(name):
   assert found == [NARROW] * (2 * 8 + 2)
   wide, narrow = gradient(name), gradient(name, 'bfloat16')
   chex.assert_trees_all_equal_shapes_and_dtypes(narrow, wide)
-  flat, flat_narrow = (ravel_pytree(tree)[0] for tree in (wide, narrow))
-  difference = np.linalg.norm(flat_narrow - flat) / np.linalg.norm(flat)
-  assert 1e-4 < difference < 2**-8 * 18  # 2^-8 for each product
+  assert 1e-4 < distance(narrow, wide) < 2**-8 * 18  # 2^-8 for each product
 
 
 @pytest.mark.parametrize(
@@ -255,13 +249,10 @@ def test_clients_in_shards_and_lanes_have_the_gradients_of_one(name, dtype):
     params = jax.lax.pcast(params, 'shard', to='varying')
     return jax.vmap(grad, (None, 0))(params, batches)
 
-  sharded = jax.shard_map(
-    lanes,
-    mesh=jax.make_mesh((2,), ('shard',), (jax.sharding.AxisType.Auto,)),
-    in_specs=(jax.P(), jax.P('shard')),
-    out_specs=jax.P('shard'),
+  together, alone = (
+    cases.jit(two_shards(lanes))(params, clients),
+    cases.jit(grad),
   )
-  together, alone = cases.jit(sharded)(params, clients), cases.jit(grad)
   for i in range(4):
     got, data = jax.tree.map(lambda x, i=i: x[i], (together, clients))
     chex.assert_trees_all_close(got, alone(params, data), atol=1e-5)

@@ -12,9 +12,10 @@ from fl_sketch.reproduce.haddadpour import (
   runs as runs_lib,
   tables,
 )
-import jax
 import numpy as np
 import pytest
+
+from tests.models.test_models import shapes
 
 EVERY = 5
 BYTES = {'fedavg': 246_824}
@@ -131,7 +132,5 @@ def test_a_run_that_diverged_is_a_guess(tmp_path):
 
 
 def test_the_tables_are_of_the_papers_model():
-  module = models.make('lenet5', 10)
-  key, shape = jax.random.key(0), (28, 28, 1)
-  params = jax.eval_shape(lambda: models.init_params(module, key, shape))
+  params = shapes(models.make('lenet5', 10), (28, 28, 1))
   assert models.num_params(params) == tables.LENET5

@@ -6,6 +6,7 @@ from fl_sketch.sketches import estimators
 import jax
 import jax.numpy as jnp
 import numpy as np
+from operators import two_shards
 import pytest
 
 from tests.sketches.test_estimators import (
@@ -19,8 +20,6 @@ from tests.sketches.test_estimators import (
   twin_support,
   vector,
 )
-
-P = jax.sharding.PartitionSpec
 
 
 def mean(xs):
@@ -148,14 +147,10 @@ def test_float64_stays_float64():
 
 def test_inside_shard_map():
   """Varying inputs and a key that is not, under `check_vma=True`."""
-  mesh = jax.make_mesh((2,), ('shard',), (jax.sharding.AxisType.Auto,))
   draw = lambda key, x: mixes(OP, key, x, 20)[1][True]
   cohort = mapped(lambda x: jnp.stack([x, x - 1]))
   lanes = jax.vmap(draw, (None, 0))
-  shards = jax.shard_map(
-    lanes, mesh=mesh, in_specs=(P(), P('shard')), out_specs=P('shard')
-  )
-  out = jax.jit(shards)(KEY, cohort)
+  out = jax.jit(two_shards(lanes))(KEY, cohort)
   for i in range(2):
     want = draw(KEY, lane(cohort, i))
     chex.assert_trees_all_close(lane(out, i), want, atol=1e-5)

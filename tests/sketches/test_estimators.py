@@ -9,9 +9,9 @@ from fl_sketch.sketches import estimators, hashing
 import jax
 import jax.numpy as jnp
 import numpy as np
+from operators import mean_and_error
 import pytest
 
-P = jax.sharding.PartitionSpec
 KEY = jax.random.key(7)
 OP = sketches.count_sketch(5, 8)
 TREE = {
@@ -60,11 +60,6 @@ def mapped(fn):
 
 def lane(tree, i):
   return jax.tree.map(lambda x: x[i], tree)
-
-
-def mean_and_error(draws):
-  draws = np.asarray(draws, np.float64)
-  return draws.mean(0), draws.std(0) / np.sqrt(len(draws))
 
 
 # Eagerly its loops would be compiled at every call.

@@ -16,7 +16,6 @@ from operators import KEY, OPERATORS, TREE, both, dot, normal_like, vector
 import pytest
 import runs
 
-P = jax.sharding.PartitionSpec
 every = pytest.mark.parametrize('name', OPERATORS)
 keyed = pytest.mark.parametrize('name', operators.KEYED)
 linear = pytest.mark.parametrize('name', operators.LINEAR)
@@ -153,10 +152,7 @@ def test_inside_shard_map_vmap_and_scan(name):
     total, out = jax.lax.scan(step, start, xs)
     return lanes(key, xs), total[None], out
 
-  mesh = jax.make_mesh((2,), ('shard',), (jax.sharding.AxisType.Auto,))
-  shards = jax.shard_map(
-    shard, mesh=mesh, in_specs=(P(), P('shard')), out_specs=P('shard')
-  )
+  shards = operators.two_shards(shard)
   want, want_out = jax.jit(lanes)(KEY, cohort)
   mapped, totals, out = jax.jit(shards)(KEY, cohort)
   chex.assert_trees_all_close(mapped, (want, want_out), atol=1e-4)
@@ -173,10 +169,7 @@ def test_a_key_of_its_own_for_each_client(name):
   op = OPERATORS[name].op
   keys = jax.random.split(KEY, 4)
   lanes = jax.vmap(lambda key: (op.sketch(key, TREE), both(op)(key, TREE)))
-  mesh = jax.make_mesh((2,), ('shard',), (jax.sharding.AxisType.Auto,))
-  shards = jax.shard_map(
-    lanes, mesh=mesh, in_specs=P('shard'), out_specs=P('shard')
-  )
+  shards = operators.two_shards(lanes, split=(True,))
   chex.assert_trees_all_close(
     jax.jit(shards)(keys), jax.jit(lanes)(keys), atol=1e-5
   )

@@ -85,15 +85,28 @@ def one_hash(op: sketches.Sketch) -> None:
   assert 'u32[23,' not in text
 
 
+def two_shards(fn: Callable[..., Any], split=(False, True)) -> Callable:
+  """`fn` over two devices, between which some of its arguments are split."""
+  return jax.shard_map(
+    fn,
+    mesh=jax.make_mesh((2,), ('shard',), (jax.sharding.AxisType.Auto,)),
+    in_specs=tuple(jax.P('shard') if each else jax.P() for each in split),
+    out_specs=jax.P('shard'),
+  )
+
+
+def mean_and_error(draws: Any) -> tuple[np.ndarray, np.ndarray]:
+  """Over the first axis: means, and their standard errors."""
+  draws = np.asarray(draws, np.float64)
+  return draws.mean(0), draws.std(0) / np.sqrt(len(draws))
+
+
 def same_in_shards(op: sketches.Sketch, atol: float) -> None:
   """Over two devices, the tables and estimates of each client by itself."""
   cohort = jax.tree.map(lambda x: jnp.stack([x, -x, 2 * x, x]), TREE)
   step = lambda key, x: (op.sketch(key, x), both(op)(key, x))
-  shards = jax.shard_map(
-    lambda key, xs: jax.lax.map(lambda x: step(key, x), xs, batch_size=1),
-    mesh=jax.make_mesh((2,), ('shard',), (jax.sharding.AxisType.Auto,)),
-    in_specs=(jax.P(), jax.P('shard')),
-    out_specs=jax.P('shard'),
+  shards = two_shards(
+    lambda key, xs: jax.lax.map(lambda x: step(key, x), xs, batch_size=1)
   )
   stack = lambda x: np.stack([x, -x, 2 * x, x])
   want = jax.tree.map(stack, jax.jit(step)(KEY, TREE))

@@ -18,6 +18,7 @@ from jax.extend import core
 import jax.numpy as jnp
 import numpy as np
 import operators
+from operators import mean_and_error
 import pytest
 import quadratics
 
@@ -60,10 +61,6 @@ def estimates(op):
   one = jax.vmap(operators.both(op, like), (None, 0))
   run = cases.jit(jax.vmap(one, (0, None)))
   return np.asarray(run(KEYS, VECTORS.astype(np.float32)), np.float64)
-
-
-def mean_and_error(x):
-  return x.mean(0), x.std(0) / np.sqrt(len(x))
 
 
 @pytest.mark.covers(
