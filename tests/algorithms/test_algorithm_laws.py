@@ -3,6 +3,7 @@
 import functools
 
 import cases
+from cases import everyone
 import chex
 from fl_sketch import algorithms, codecs, rounds, sketches
 from fl_sketch.algorithms import fedsketchgate, topology
@@ -10,24 +11,11 @@ from fl_sketch.rounds import keys, mesh as mesh_lib
 import jax
 import jax.numpy as jnp
 import numpy as np
+from operators import vector
 import optax
 import pytest
 import quadratics
-from quadratics import (
-  RING,
-  TRACKING,
-  away,
-  everyone,
-  fetchsgd_gap,
-  flat,
-  gossip,
-  heavy_hitters,
-  linear,
-  moved,
-  rows,
-  tracked,
-  trail,
-)
+from quadratics import away, gossip, linear, moved, rows, trail
 
 N, D = cases.POPULATION, cases.DIMENSION
 COUNT, MEAN, HP = cases.COUNT, cases.MEAN, cases.HP
@@ -35,9 +23,9 @@ CYCLIC_8 = sketches.block_cyclic(8)
 
 
 @pytest.mark.covers('S2-Alg6')
-@pytest.mark.parametrize('name', TRACKING)
+@pytest.mark.parametrize('name', quadratics.TRACKING)
 def test_tracking_reaches_the_optimum_of_unlike_clients(name):
-  gap, variates = tracked(name)
+  gap, variates = quadratics.tracked(name)
   assert gap[-1] < 1e-6
   assert np.abs(variates).max() > 1
   np.testing.assert_allclose(variates.sum(0), 0, atol=1e-5)
@@ -77,7 +65,7 @@ def test_without_tracking_it_stalls(name, options):
 
 @pytest.mark.covers('S2-Alg6')
 def test_a_median_in_the_variates_lets_their_sum_drift():
-  gap, variates = tracked('privix', printed=True)
+  gap, variates = quadratics.tracked('privix', printed=True)
   assert np.abs(variates.sum(0)).max() > 0.05
   assert gap[-1] > 1e-2
 
@@ -109,7 +97,7 @@ def test_cocktail_sgd_keeps_what_neither_side_has_sent():
   states, _ = trail(linear('cocktail_sgd', **options))
   whole = moved(trail(linear('fedavg'))[0]).sum(0)
   links = states[-1].protocol[0]
-  left = rows(links.client.value).mean(0), flat(links.server)
+  left = rows(links.client.value).mean(0), vector(links.server)
   assert min(np.abs(x).max() for x in left) > 1e-4
   want = whole - HP.server_lr * sum(left)
   np.testing.assert_allclose(moved(states).sum(0), want, atol=1e-7)
@@ -187,9 +175,9 @@ def test_a_hash_is_constant_only_where_its_tables_outlive_a_round(
   name, options, constant
 ):
   make = linear(name, sketch=MEAN, **options)
-  sent = [flat(sent_in(make, r, client=3)) for r in (0, 1)]
+  sent = [vector(sent_in(make, r, client=3)) for r in (0, 1)]
   assert (sent[0] == sent[1]).all() == constant
-  np.testing.assert_array_equal(flat(sent_in(make, 1, client=5)), sent[1])
+  np.testing.assert_array_equal(vector(sent_in(make, 1, client=5)), sent[1])
 
 
 REPLICATED = {
@@ -229,7 +217,7 @@ def test_a_client_that_listens_has_the_servers_moments(options):
 def test_the_largest_second_moment_of_amsgrad_never_falls(name):
   make = algorithms.make(loss_fn=cases.loss_fn, **REPLICATED[name])
   states, _ = trail(make, count=8)
-  largest = [flat(optax.tree.get(s.server, 'nu_max')) for s in states]
+  largest = [vector(optax.tree.get(s.server, 'nu_max')) for s in states]
   assert (np.diff(largest, axis=0) >= 0).all()
   assert (np.diff(largest, axis=0) > 0).any()
 
@@ -245,7 +233,7 @@ def test_gossip_steps_shrink_the_disagreement(chebyshev):
   """Per draw a block-cyclic desketch scales all norms by the same factor."""
   op = sketches.block_cyclic(5)
   start = np.linalg.norm(away(gossip(0, op), 1))
-  matrix = topology.metropolis(RING)
+  matrix = topology.metropolis(quadratics.RING)
   rate, last = topology.second_eigenvalue(matrix), start
   for q in (2, 6):
     distance = np.linalg.norm(away(gossip(q, op, chebyshev=chebyshev), 1))
@@ -263,11 +251,17 @@ def test_resync_brings_all_models_together():
 @pytest.mark.parametrize(
   ('options', 'floats'),
   [
-    ({'graph': RING}, 2 * 7 * 8 / 8),  # 14 messages of 8 floats, 8 clients
-    ({'graph': RING, 'gossip_steps': 3}, 2 * 3 * 8),  # two neighbours
+    (
+      {'graph': quadratics.RING},
+      2 * 7 * 8 / 8,
+    ),  # 14 messages of 8 floats, 8 clients
+    (
+      {'graph': quadratics.RING, 'gossip_steps': 3},
+      2 * 3 * 8,
+    ),  # two neighbours
     ({'graph': topology.complete(N), 'gossip_steps': 1}, 7 * 8),
     (
-      {'graph': RING, 'gossip_steps': 3, 'resync_every': 1},
+      {'graph': quadratics.RING, 'gossip_steps': 3, 'resync_every': 1},
       2 * 3 * 8 + 2 * 7 * D / 8,
     ),
   ],
@@ -280,15 +274,15 @@ def test_the_bill_of_a_graph_by_hand(options, floats):
 
 @pytest.mark.covers('S4-Base')
 def test_fetchsgd_needs_a_table_that_is_large_enough_for_its_k():
-  assert heavy_hitters(20, 'subtract')[-1] < 0.01
-  small = heavy_hitters(4, 'subtract')
+  assert quadratics.heavy_hitters(20, 'subtract')[-1] < 0.01
+  small = quadratics.heavy_hitters(4, 'subtract')
   assert not (small < 1e3).all()  # such as NaN
-  assert (heavy_hitters(4, 'zero') > 0.5).all()
+  assert (quadratics.heavy_hitters(4, 'zero') > 0.5).all()
 
 
 def test_emptied_cells_are_stable_at_a_larger_rate_than_subtracted_ones():
   options = {'sketch': sketches.count_sketch(3, 5), 'k': 2}
-  worst = lambda error_update, server_lr: fetchsgd_gap(
+  worst = lambda error_update, server_lr: quadratics.fetchsgd_gap(
     quadratics.heterogeneous(),
     error_update=error_update,
     server_lr=server_lr,

@@ -1,12 +1,11 @@
 """Measured costs of algorithms equal the formulas by hand."""
 
-import pathlib
-
 from fl_sketch import algorithms, codecs, sketches
 from fl_sketch.algorithms import costs
 from fl_sketch.privacy import aggregation
 import jax.numpy as jnp
 import pytest
+from runs import ROOT
 
 D = 1000
 TABLE = 5 * 20  # tm of the count sketch
@@ -171,5 +170,5 @@ def test_a_toy_of_another_size_costs_in_proportion():
 
 
 def test_the_readme_has_the_table():
-  readme = pathlib.Path(__file__).parents[2] / 'README.md'
-  assert algorithms.table() in readme.read_text(encoding='utf-8')
+  readme = (ROOT / 'README.md').read_text(encoding='utf-8')
+  assert algorithms.table() in readme

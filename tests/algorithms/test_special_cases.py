@@ -4,6 +4,7 @@ A row is a name, an algorithm, what it must be, and the cohorts it plays.
 """
 
 import cases
+from cases import everyone
 import chex
 from fl_sketch import algorithms, codecs, local, rounds, sketches
 from fl_sketch.algorithms import topology
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from quadratics import everyone, trail
+from quadratics import trail
 
 N, D, K = cases.POPULATION, cases.DIMENSION, 3
 COUNT, MEAN = cases.COUNT, cases.MEAN

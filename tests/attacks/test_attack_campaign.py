@@ -3,7 +3,6 @@
 import functools
 import importlib
 import json
-import pathlib
 
 from fl_sketch.attacks import (
   campaign,
@@ -18,8 +17,8 @@ from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import workdir
 import numpy as np
 import pytest
+from runs import ROOT
 
-ROOT = pathlib.Path(__file__).parents[2]
 CONFIGS = sorted(path.stem for path in (ROOT / 'configs').glob('*_attack.py'))
 from_mapping = settings.AttackConfig.from_mapping
 TINY = {

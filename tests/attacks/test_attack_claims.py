@@ -1,8 +1,6 @@
 """What is claimed of attacks: every operator, real images, the program."""
 
 import importlib
-import subprocess
-import sys
 
 from fl_sketch import sketches
 from fl_sketch.attacks import campaign, defences, settings, victims
@@ -10,7 +8,7 @@ from fl_sketch.attacks.settings import Setting
 import numpy as np
 from operators import KEYED, OPERATORS
 import pytest
-from runs import DATA, ROOT
+from runs import DATA, command
 
 from tests.attacks import test_attacks as small
 
@@ -118,10 +116,7 @@ def test_images_come_out_of_gradients_and_not_of_private_sketches(name, size):
 
 
 def test_the_program_runs_goes_on_and_refuses(tmp_path):
-  command = [
-    sys.executable,
-    '-m',
-    'launch.attack',
+  flags = [
     '--config=configs/tanh_attack.py:quick',
     f'--workdir={tmp_path}',
     '--config.examples=2',
@@ -134,9 +129,7 @@ def test_the_program_runs_goes_on_and_refuses(tmp_path):
     "--config.defences=('top_k',)",
     '--config.k=5',
   ]
-  play = lambda *more: subprocess.run(
-    [*command, *more], cwd=ROOT, capture_output=True, text=True, check=False
-  )
+  play = lambda *more: command('attack', *flags, *more)
   first, again = play(), play()
   for done in (first, again):
     assert done.returncode == 0

@@ -1,17 +1,13 @@
 """What `launch.account` says: the statement of a run, before it is run."""
 
 import json
-import pathlib
-import subprocess
-import sys
 
 from configs import das_quadratics
 from fl_sketch import experiment
 from fl_sketch.experiment import config, privacy_report
 from fl_sketch.privacy import accounting
 import pytest
-
-ROOT = pathlib.Path(__file__).parents[2]
+import runs
 
 
 def quadratics(**fields):
@@ -58,14 +54,9 @@ def test_a_config_without_privacy_is_refused():
 
 @pytest.mark.covers('S1-Thm1')
 def test_the_program_prints_and_leaves_its_files(tmp_path):
-  command = '-m', 'launch.account', '--config=configs/das_quadratics.py:quick'
-  done = subprocess.run(
-    [sys.executable, *command, f'--workdir={tmp_path}'],
-    cwd=ROOT,
-    capture_output=True,
-    text=True,
-    check=True,
-  )
+  flags = '--config=configs/das_quadratics.py:quick', f'--workdir={tmp_path}'
+  done = runs.command('account', *flags)
+  assert done.returncode == 0, done.stderr
   fields = json.loads((tmp_path / 'privacy.json').read_text())
   assert f'{fields["epsilon"]:.4f}' in done.stdout
   assert 'reproducible: not private' == fields['noise']

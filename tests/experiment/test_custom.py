@@ -1,6 +1,5 @@
 """Problems of one's own: the document runs, and what does not fit is named."""
 
-import pathlib
 import re
 
 from fl_sketch import experiment, models, training
@@ -12,22 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from runs import ROOT, SMALL
 
-ROOT = pathlib.Path(__file__).parents[2]
 DOCUMENT = (ROOT / 'docs' / 'bring_your_own.md').read_text()
 DATA, MODULE, RUN, READ, PLAIN = re.findall(
   r'```python\n(.*?)```', DOCUMENT, re.DOTALL
 )
-FIELDS = {
-  'widths': (8,),
-  'standardize': False,
-  'population': 6,
-  'cohort': 4,
-  'rounds': 4,
-  'local_steps': 2,
-  'batch_size': 8,
-  'eval_every': 2,
-}
+FIELDS = SMALL | {'standardize': False}
 
 
 def arrays(samples, seed=0, **other):

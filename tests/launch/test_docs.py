@@ -1,9 +1,8 @@
 """What the documents name is there."""
 
-import pathlib
 import re
 
-ROOT = pathlib.Path(__file__).parents[2]
+from runs import ROOT
 
 
 def test_every_line_of_the_fault_table_names_tests_that_are_there():

@@ -7,16 +7,15 @@ import subprocess
 import sys
 
 from launch import STOPPED
-import numpy as np
 import pytest
 from runs import (
   EVERY_ROUND,
   QUICK,
   ROOT,
   finish,
+  have_equal_parameters,
   kill_at,
   launch,
-  parameters,
   rows,
   start,
   wait_for_rows,
@@ -33,10 +32,7 @@ def test_killed_at_three_random_rounds_ends_with_the_same_bits(tmp_path):
   assert killed == [-signal.SIGKILL] * 3
   finish(launch(cut, *EVERY_ROUND))
   assert rows(cut) == rows(whole)
-  want, got = parameters(whole), parameters(cut)
-  assert want.keys() == got.keys()
-  for name in want:
-    np.testing.assert_array_equal(want[name], got[name])
+  have_equal_parameters(whole, cut)
 
 
 def test_sigterm_saves_and_asks_to_be_started_again(tmp_path):

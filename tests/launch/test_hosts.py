@@ -1,7 +1,6 @@
 """Several processes from one command: a list of hosts, and Slurm."""
 
 import os
-import pathlib
 import shlex
 import signal
 import subprocess
@@ -10,8 +9,8 @@ import time
 
 from launch import hosts
 import pytest
+from runs import ROOT
 
-ROOT = pathlib.Path(__file__).parents[2]
 # A module in place of launch.train, which waits until all are there. --do1=3:
 # process 1 exits with 3; others, --then=75, once they are told to stop, or,
 # --times0=2, only when they are told again. What happens leaves a file.

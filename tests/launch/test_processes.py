@@ -19,6 +19,7 @@ from runs import (
   finish,
   finish_all,
   free_port,
+  have_equal_parameters,
   launch,
   launch_all,
   parameters,
@@ -173,9 +174,7 @@ def test_lenet_killed_and_started_again_has_the_same_bits(
   end_one(cut, victim, flags, count=5)
   finish_all(launch_all(cut, 2, *flags))
   assert rows(cut) == rows(whole)
-  want, got = parameters(whole), parameters(cut)
-  for name in want:
-    np.testing.assert_array_equal(want[name], got[name])
+  have_equal_parameters(whole, cut)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import pathlib
 import re
 import subprocess
 import sys
@@ -21,8 +20,8 @@ from fl_sketch.training import (
 import jax
 import numpy as np
 import pytest
+from runs import ROOT
 
-ROOT = pathlib.Path(__file__).parents[2]
 GIB = 2**30
 POPULATION, COHORT, BATCH, WIDTH = 40, 20, 4, 8
 D = 64 * WIDTH + WIDTH + 10 * WIDTH + 10

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+from accounting_reference import epsilon
 from fl_sketch.privacy import accounting, bounds
 from fl_sketch.privacy.accounting import Adjacency, GaussianMechanism, Sampling
 import hypothesis
@@ -32,12 +33,6 @@ def full(draw):
     draw(st.floats(0.05, 1e4)),
     draw(st.integers(1, 10**6)),
     adjacency=draw(adjacencies),
-  )
-
-
-def epsilon(mechanism, delta, accountant='pld'):
-  return accounting.compute_epsilon(
-    mechanism, delta=delta, accountant=accountant
   )
 
 

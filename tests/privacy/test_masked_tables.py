@@ -9,12 +9,7 @@ import functools
 import itertools
 
 from fl_sketch.privacy import secure_aggregation as sa
-from fl_sketch.rounds import (
-  client_loop,
-  comms,
-  keys as keys_lib,
-  mesh as mesh_lib,
-)
+from fl_sketch.rounds import client_loop, keys as keys_lib, mesh as mesh_lib
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,12 +17,16 @@ import pytest
 from scipy import stats
 from scipy.sparse import csgraph
 
-LANES = jax.P(comms.SHARD)
-CLIENTS = 8
-SECRET = jax.random.key(2017)
+from tests.privacy.test_secure_aggregation import (
+  BOUND,
+  CLIENTS,
+  LANES,
+  SECRET,
+  STEP,
+  graph,
+)
+
 NUMBERS = 2**14  # enough for chi-square on bytes
-BOUND = 4.0
-STEP = sa.resolution(BOUND, CLIENTS)
 
 
 def fixed(x):
@@ -76,16 +75,6 @@ def masks():
   ids = jnp.arange(CLIENTS)
   both = jax.vmap(jax.vmap(draw, (None, 0)), (0, None))
   return np.asarray(jax.jit(both)(ids, ids))
-
-
-def graph(neighbours=None):
-  """bool[clients, clients], who is next to whom."""
-  draw = lambda key: sa.neighbour_slots(
-    key, jnp.arange(CLIENTS), CLIENTS, neighbours
-  )
-  adjacent = np.zeros((CLIENTS, CLIENTS), bool)
-  np.put_along_axis(adjacent, np.asarray(jax.jit(draw)(SECRET)), True, 1)
-  return adjacent
 
 
 def view(messages, present, neighbours=None):

@@ -12,17 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-KEY = jax.random.key(11)
-C = 1.5
-
-
-def flat(tree):
-  leaves = [np.ravel(np.asarray(x)) for x in jax.tree.leaves(tree)]
-  return np.concatenate(leaves)
-
-
-def distance(x, y):
-  return np.linalg.norm(flat(x).astype('f8') - flat(y).astype('f8'))
+from tests.privacy.test_mechanisms import KEY, C, distance, flat
 
 
 def counted(sample, n, draws=20000):

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from private_steps import private_steps
 import pytest
-from quadratics import everyone
 
 from tests.algorithms.test_special_cases import (
   FEDAVG,
@@ -91,7 +90,7 @@ ROWS = [
 @pytest.mark.parametrize(('made', 'want'), ROWS)
 def test_without_noise_and_bound_it_is_the_other_algorithm(made, want):
   """Where all that are expected take part."""
-  check_same(made, want, everyone)
+  check_same(made, want, cases.everyone)
 
 
 def still(hp):

@@ -8,6 +8,7 @@ from fl_sketch.data import synthetic
 from fl_sketch.theory import das
 from fl_sketch.theory.das import lemmas
 import numpy as np
+import pytest
 from scipy import optimize, special
 
 
@@ -83,6 +84,12 @@ def logistic():
   gaps = lemmas.heterogeneity_gaps([own(i) for i in range(6)], w_star)
   lipschitz = np.linalg.norm(x, axis=-1).mean(-1).max()
   return Clients(value, gradient, smoothness, w_star, gaps, lipschitz)
+
+
+PROBLEMS = {'quadratics': quadratics, 'logistic': logistic}
+BOUNDS = 'clip', 'normalize'
+each_problem = pytest.mark.parametrize('problem', PROBLEMS)
+each_bound = pytest.mark.parametrize('bound', BOUNDS)
 
 
 def bowls(low):

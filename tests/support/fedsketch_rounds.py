@@ -5,6 +5,11 @@ from typing import Any, NamedTuple
 
 from fl_sketch.theory.haddadpour import compressors, lemmas
 import numpy as np
+import pytest
+
+D = 32
+FLAT = np.r_[np.zeros(8), np.linspace(0.2, 1, 24)]  # PL, not strongly convex
+each_hashes = pytest.mark.parametrize('hashes', lemmas.HASHES)
 
 
 class Loss(NamedTuple):

@@ -9,6 +9,7 @@ from fl_sketch.rounds import mesh as mesh_lib
 import jax
 import jax.numpy as jnp
 import numpy as np
+from operators import vector
 
 CLIENTS, D, STEPS = 4, 16, 5
 QUICK = {'xla_backend_optimization_level': 0}  # to compile, not to run
@@ -118,14 +119,8 @@ def fetchsgd_gap(cohort, **options):
   return play('fetchsgd', cohort, 150, **options)[1]
 
 
-def everyone(r: int) -> rounds.Cohort:
-  """All clients of `cases`, of weight 1."""
-  cohort = cases.cohort(0, r, cases.POPULATION)
-  return cohort._replace(weight=np.ones(cases.POPULATION, np.float32))
-
-
 @functools.cache
-def trail(make, cohort_of=everyone, count=5):
+def trail(make, cohort_of=cases.everyone, count=5):
   """The states before and after every round, and every round's metrics."""
   mesh = mesh_lib.cohort_mesh(1)
   round_fn = jax.jit(rounds.run_round(make, mesh), compiler_options=QUICK)
@@ -149,10 +144,6 @@ def linear(name, **options):
   return algorithms.make(name, linear_loss, **options)
 
 
-def flat(tree) -> np.ndarray:
-  return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
-
-
 def rows(tree) -> np.ndarray:
   """Leaves [clients, ...] as f32[clients, D]."""
   leaves = jax.tree.leaves(tree)
@@ -161,7 +152,7 @@ def rows(tree) -> np.ndarray:
 
 def moved(states) -> np.ndarray:
   """Pseudo-gradient of every round, f32[rounds, D]."""
-  return -np.diff([flat(state.params) for state in states], axis=0)
+  return -np.diff([vector(state.params) for state in states], axis=0)
 
 
 def gossip(q, sketch=cases.MEAN, **options):

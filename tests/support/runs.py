@@ -102,6 +102,14 @@ def parameters(workdir):
     return dict(arrays)
 
 
+def have_equal_parameters(one, other):
+  """Checks that two runs end with the same bits."""
+  one, other = parameters(one), parameters(other)
+  assert one.keys() == other.keys()
+  for name in one:
+    np.testing.assert_array_equal(one[name], other[name])
+
+
 def kill_at(workdir, row, flags):
   """Starts a run and kills it with SIGKILL once it has logged `row` rows."""
   process, _ = launch(workdir, *flags)

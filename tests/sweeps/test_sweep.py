@@ -4,8 +4,6 @@ import contextlib
 import json
 import math
 import shutil
-import subprocess
-import sys
 
 from fl_sketch import experiment, sweeps, training
 from fl_sketch.experiment import config
@@ -16,7 +14,7 @@ from fl_sketch.utils import progress as progress_lib
 import jax
 import numpy as np
 import pytest
-from runs import ROOT, SMALL
+from runs import SMALL, command
 
 LINEAR = SMALL | {'model': 'linear'}
 GRID = LINEAR | {'sweep': {'seed': (0, 1, 2), 'client_lr': (0.1, 0.5)}}
@@ -273,15 +271,14 @@ def test_the_bar_reaches_its_end(tmp_path, monkeypatch):
 
 @pytest.mark.long
 def test_the_command_takes_values_and_ranges(tmp_path):
-  command = [sys.executable, '-m', 'launch.sweep', f'--workdir={tmp_path}']
-  command += [
+  done = command(
+    'sweep',
+    f'--workdir={tmp_path}',
     '--config=configs/digits_sweep.py:quick',
     '--config.sweep.client_lr={"low": 0.1, "high": 0.5}',
     '--config.sweep.draws=2',
     '--config.sweep.server_lr=(1.0,)',
-  ]
-  done = subprocess.run(
-    command, cwd=ROOT, capture_output=True, text=True, check=True
   )
+  assert done.returncode == 0, done.stderr
   assert '6 points, 0 diverged. Best: client_lr=0.' in done.stdout
   assert len((tmp_path / 'table.md').read_text().splitlines()) == 4

@@ -4,14 +4,11 @@ import functools
 from typing import Any
 
 import das_problems
-from das_problems import logistic, quadratics, square
+from das_problems import PROBLEMS, each_problem, quadratics, square
 from fl_sketch.theory import das
 from fl_sketch.theory.das import lemmas, tradeoffs
 import numpy as np
 import pytest
-
-PROBLEMS = {'quadratics': quadratics, 'logistic': logistic}
-each_problem = pytest.mark.parametrize('problem', PROBLEMS)
 
 
 def test_conditions_of_the_lemmas():

@@ -8,7 +8,8 @@ chance with 4e-9, with 40, the fewest, with 3e-7.
 import functools
 
 import das_problems
-from das_problems import logistic, quadratics
+from das_problems import BOUNDS, each_bound, each_problem, quadratics
+from fedsketch_rounds import ends
 from fl_sketch import algorithms, rounds as rounds_lib
 from fl_sketch.privacy import aggregation
 from fl_sketch.rounds import mesh as mesh_lib
@@ -19,16 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-PROBLEMS = {'quadratics': quadratics, 'logistic': logistic}
-BOUNDS = 'clip', 'normalize'
 QUICK = {'xla_backend_optimization_level': 0}  # to compile, not to run
-each_bound = pytest.mark.parametrize('bound', BOUNDS)
-each_problem = pytest.mark.parametrize('problem', PROBLEMS)
-
-
-def ends(draws, side):
-  """The end of 6 standard errors around a mean, on one side of it."""
-  return np.mean(draws) + side * 6 * np.std(draws) / np.sqrt(len(draws))
 
 
 def far(clients, rho=0.1, local_steps=4, distance=14.0, ratio=1.0, **options):
@@ -51,7 +43,7 @@ def far(clients, rho=0.1, local_steps=4, distance=14.0, ratio=1.0, **options):
 
 @functools.cache
 def played(problem, bound, cohort=None):
-  clients = PROBLEMS[problem]()
+  clients = das_problems.PROBLEMS[problem]()
   n = len(clients.gaps)
   extra = 0 if cohort is None else (1 - cohort / n) / cohort
   s, start = far(clients, cohort_variance=extra)
@@ -128,7 +120,7 @@ def test_theorem_3_has_a_constant_of_one_for_one_reading():
 @pytest.mark.parametrize('cohort', [None, 2], ids=['all', 'poisson'])
 def test_the_lipschitz_case_holds(cohort):
   """Equations 8 and 11: nothing is clipped, and f goes down."""
-  clients = logistic()
+  clients = das_problems.logistic()
   spec = {'clip': clients.lipschitz, 'rho': 0.1, 'local_steps': 4}
   spec |= {'smoothness': clients.smoothness}
   gamma = clients.smoothness * 14

@@ -3,15 +3,13 @@
 import math
 
 import das_problems
-from das_problems import logistic, quadratics
+from das_problems import PROBLEMS, each_bound, each_problem
 from fl_sketch.privacy import bounds
 from fl_sketch.theory import das
 from fl_sketch.theory.das import lemmas, tradeoffs
 import numpy as np
 import pytest
 
-PROBLEMS = {'quadratics': quadratics, 'logistic': logistic}
-each_problem = pytest.mark.parametrize('problem', PROBLEMS)
 GOOD = {
   'smoothness': 2.0,
   'clip': 9.0,
@@ -72,7 +70,7 @@ def test_the_best_gamma_is_that_of_the_distance():
   assert min(at(3.5), at(4.5)) > at(4.0)
 
 
-@pytest.mark.parametrize('bound', ['clip', 'normalize'])
+@each_bound
 @each_problem
 def test_a_poisson_cohort_is_paid_for_round_by_round(problem, bound):
   """E|w+ - w*|^2 <= |w - w*|^2 - eta E left, but for the noise, exactly."""

@@ -5,15 +5,11 @@ their bound, or beyond it where a statement is wrong: 1e-9 to pass by chance.
 """
 
 import fedsketch_rounds
-from fedsketch_rounds import cosine, ends, quadratic, run_of
+from fedsketch_rounds import FLAT, D, each_hashes, ends, quadratic, run_of
 from fl_sketch.theory import haddadpour
 from fl_sketch.theory.haddadpour import lemmas
 import numpy as np
 import pytest
-
-D = 32
-FLAT = np.r_[np.zeros(8), np.linspace(0.2, 1, 24)]  # PL, not strongly convex
-each_hashes = pytest.mark.parametrize('hashes', lemmas.HASHES)
 
 
 def one_round(run, rows=1, draws=3000):
@@ -64,7 +60,9 @@ def test_lemmas_4_and_6_fail_where_gradients_follow_the_noise():
   run = lemmas.Run(0.0, 1, 1.0, 0.01, 20, 1, 0.03, 1.0)
   assert haddadpour.condition(run) <= 1
   x, rng = np.zeros((40000, 1)), np.random.default_rng(0)
-  found = fedsketch_rounds.one_round(rng, cosine(), run, x, 1, 1)
+  found = fedsketch_rounds.one_round(
+    rng, fedsketch_rounds.cosine(), run, x, 1, 1
+  )
   squares = found.squares.mean()
   for bound, draws in (
     (lemmas.second_moment, (found.phi / run.client_lr)[:, 0] ** 2),

@@ -9,7 +9,7 @@ import functools
 from typing import Any
 
 import fedsketch_rounds
-from fedsketch_rounds import ends, quadratic, run_of, wells
+from fedsketch_rounds import FLAT, D, each_hashes, ends, quadratic, wells
 from fl_sketch import algorithms, rounds as rounds_lib, sketches
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.theory import catalog, haddadpour
@@ -19,11 +19,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import quadratics
-
-D = 32
-FLAT = np.r_[np.zeros(8), np.linspace(0.2, 1, 24)]  # PL, not strongly convex
-each_hashes = pytest.mark.parametrize('hashes', lemmas.HASHES)
-
 
 SPEC: dict[str, Any] = {
   'clients': 4,
@@ -88,7 +83,9 @@ def test_theorem_6_holds(hashes, rows):
 @each_hashes
 def test_theorems_5_and_6_are_nearly_met_at_the_largest_step(hashes):
   loss, start = quadratic(np.ones(D)), np.ones(D)
-  run = run_of(hashes, cols=8)._replace(local_steps=1, rounds=20, variance=0.0)
+  run = fedsketch_rounds.run_of(hashes, cols=8)._replace(
+    local_steps=1, rounds=20, variance=0.0
+  )
   run = run._replace(client_lr=haddadpour.largest_client_lr(run))
   x = fedsketch_rounds.play(loss, run, start, 1, 8, draws=2000)
   squares = np.square(loss.gradient(x[:-1])).sum(-1).mean(0)

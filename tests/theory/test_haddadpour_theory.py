@@ -2,6 +2,7 @@
 
 import math
 
+from fedsketch_rounds import each_hashes
 from fl_sketch.theory import catalog, haddadpour
 from fl_sketch.theory.haddadpour import lemmas, plans, tables
 from fl_sketch.theory.haddadpour.lemmas import Run
@@ -10,7 +11,6 @@ import pytest
 RUN = Run(7.0, 4, 2.0, 3.0, 5, 400, 0.001, 4.0)
 SPEC = {'omega': 30.0, 'clients': 4, 'smoothness': 2.0, 'variance': 3.0}
 SPEC |= {'accuracy': 0.1, 'server_lr': 40.0}
-each_hashes = pytest.mark.parametrize('hashes', lemmas.HASHES)
 each_objective = pytest.mark.parametrize('objective', plans.OBJECTIVES)
 
 

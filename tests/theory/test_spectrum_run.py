@@ -1,9 +1,6 @@
 """Training under watch: spectra over rounds, again, and from the shell."""
 
 import json
-import pathlib
-import subprocess
-import sys
 
 from configs import das_quadratics, mnist_fedavg
 from fl_sketch import experiment, training
@@ -17,9 +14,8 @@ from fl_sketch.training import workdir
 import jax
 import numpy as np
 import pytest
-from runs import DATA, SMALL
+from runs import DATA, SMALL, command
 
-ROOT = pathlib.Path(__file__).parents[2]
 OPTIONS = during_training.Options(lanczos_steps=12, probes=2, top=5, samples=70)
 FIELDS = SMALL | {'model': 'linear', 'eval_every': 4}
 
@@ -143,24 +139,17 @@ def test_the_table_says_nothing_of_a_law_that_is_not_there():
 
 @pytest.mark.long
 def test_from_the_shell_and_again(tmp_path):
-  command = [
-    sys.executable, '-m', 'launch.spectrum',
+  flags = [
     '--config=configs/digits_fedavg.py:quick', f'--workdir={tmp_path}',
     '--every=10', '--lanczos_steps=12', '--top=5', '--samples=60',
   ]  # fmt: skip
-  starts = [
-    subprocess.run(
-      command, cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    for _ in range(2)
-  ]
+  starts = [command('spectrum', *flags) for _ in range(2)]
+  assert [start.returncode for start in starts] == [0, 0]
   first, again = (start.stdout for start in starts)
   assert first == again
   assert first.startswith((tmp_path / 'spectrum.md').read_text())
   assert '3/3' in starts[0].stderr
-  wrong = subprocess.run(
-    [*command, '--top=13'], cwd=ROOT, capture_output=True, text=True
-  )
+  wrong = command('spectrum', *flags, '--top=13')
   assert wrong.returncode == 1
   assert 'Expected 3 <= top=13 <= lanczos_steps=12' in wrong.stderr
 
