@@ -4,15 +4,8 @@ import functools
 from operator import itemgetter
 
 import chex
-from codec_cases import (
-  CODECS,
-  LIKE,
-  QUANTIZED,
-  ROOT,
-  VECTORS,
-  D,
-  there_and_back,
-)
+import codec_cases
+from codec_cases import CODECS, LIKE, QUANTIZED, VECTORS, D, there_and_back
 from fl_sketch import codecs, sketches
 from fl_sketch.rounds import comms
 import jax
@@ -117,7 +110,7 @@ def test_contraction_of_quantized_top_k_is_reached(bits):
 
 def test_sign_with_the_norm_kept_expands_a_spike():
   mean, _ = squared_error('sign_l2', VECTORS['spike'])
-  assert mean == pytest.approx(2 * (1 - 1 / ROOT), rel=1e-5)
+  assert mean == pytest.approx(2 * (1 - 1 / codec_cases.ROOT), rel=1e-5)
 
 
 @pytest.mark.parametrize('levels', [1, 7, 8, 128])

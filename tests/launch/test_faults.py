@@ -8,18 +8,8 @@ import sys
 
 from launch import STOPPED
 import pytest
-from runs import (
-  EVERY_ROUND,
-  QUICK,
-  ROOT,
-  finish,
-  have_equal_parameters,
-  kill_at,
-  launch,
-  rows,
-  start,
-  wait_for_rows,
-)
+import runs
+from runs import EVERY_ROUND, QUICK, ROOT, finish, kill_at, launch, rows, start
 
 
 @pytest.mark.long
@@ -32,7 +22,7 @@ def test_killed_at_three_random_rounds_ends_with_the_same_bits(tmp_path):
   assert killed == [-signal.SIGKILL] * 3
   finish(launch(cut, *EVERY_ROUND))
   assert rows(cut) == rows(whole)
-  have_equal_parameters(whole, cut)
+  runs.have_equal_parameters(whole, cut)
 
 
 def test_sigterm_saves_and_asks_to_be_started_again(tmp_path):
@@ -42,7 +32,7 @@ def test_sigterm_saves_and_asks_to_be_started_again(tmp_path):
   endless += ['--config.alpha=0.5']
   workdir = tmp_path / 'run'
   process, log = launch(workdir, *EVERY_ROUND, *endless)
-  wait_for_rows(workdir, 1, process, log)
+  runs.wait_for_rows(workdir, 1, process, log)
   process.terminate()
   text = finish((process, log), status=STOPPED)
   assert 'the same command goes on' in text

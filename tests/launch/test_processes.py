@@ -13,20 +13,8 @@ from jax.experimental import multihost_utils
 import launch as programs
 import numpy as np
 import pytest
-from runs import (
-  DATA,
-  ROOT,
-  finish,
-  finish_all,
-  free_port,
-  have_equal_parameters,
-  launch,
-  launch_all,
-  parameters,
-  rows,
-  start,
-  wait_for_rows,
-)
+import runs
+from runs import DATA, finish, finish_all, launch, launch_all, parameters, rows
 
 ENDLESS = ['--config.rounds_per_dispatch=1', '--config.checkpoint_every=50']
 GONE = r'Another process is gone|another task died'
@@ -132,7 +120,7 @@ def test_a_run_of_two_processes_resumes_on_other_numbers(count, tmp_path):
 def end_one(workdir, victim, flags, count=5):
   """Kills one of two processes; returns the output of the other."""
   both = launch_all(workdir, 2, *flags)
-  wait_for_rows(workdir, count, *both[0])
+  runs.wait_for_rows(workdir, count, *both[0])
   both[victim][0].send_signal(signal.SIGKILL)
   survivor, log = both[1 - victim]
   both[victim][0].wait(60)
@@ -148,7 +136,7 @@ def test_a_process_ends_when_its_peer_is_killed(tmp_path):
 def test_a_process_ends_when_its_peer_hangs(tmp_path):
   workdir = tmp_path / 'run'
   both = launch_all(workdir, 2, '--config.rounds=100000', *ENDLESS)
-  wait_for_rows(workdir, 5, *both[0])
+  runs.wait_for_rows(workdir, 5, *both[0])
   both[1][0].send_signal(signal.SIGSTOP)
   try:
     assert both[0][0].wait(60) != 0
@@ -174,7 +162,7 @@ def test_lenet_killed_and_started_again_has_the_same_bits(
   end_one(cut, victim, flags, count=5)
   finish_all(launch_all(cut, 2, *flags))
   assert rows(cut) == rows(whole)
-  have_equal_parameters(whole, cut)
+  runs.have_equal_parameters(whole, cut)
 
 
 @pytest.mark.parametrize(
@@ -186,11 +174,11 @@ def test_lenet_killed_and_started_again_has_the_same_bits(
   ids=['few', 'all'],
 )
 def test_algorithms_are_the_same_on_two_processes(names, tmp_path):
-  port = str(free_port())
-  script = ROOT / 'tests' / 'support' / 'two_processes.py'
+  port = str(runs.free_port())
+  script = runs.ROOT / 'tests' / 'support' / 'two_processes.py'
   logs = [tmp_path / f'{i}.log' for i in range(2)]
   both = [
-    (start([script, port, str(i), tmp_path / str(i), *names], log), log)
+    (runs.start([script, port, str(i), tmp_path / str(i), *names], log), log)
     for i, log in enumerate(logs)
   ]
   for process in both:

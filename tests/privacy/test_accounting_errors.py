@@ -2,16 +2,8 @@
 
 import itertools
 
-from accounting_reference import (
-  ADD,
-  FOREIGN,
-  INF,
-  NAN,
-  ONE,
-  REPLACE,
-  SIZES,
-  mechanism,
-)
+import accounting_reference
+from accounting_reference import ADD, INF, NAN, ONE, REPLACE, SIZES, mechanism
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import (
   Adjacency,
@@ -55,7 +47,7 @@ def test_a_target_epsilon_is_positive_and_finite(epsilon):
       accounting.gaussian_delta(1.0, epsilon)
 
 
-@pytest.mark.parametrize('value', FOREIGN)
+@pytest.mark.parametrize('value', accounting_reference.FOREIGN)
 def test_numbers_of_the_host_only(value):
   for field in ('noise_multiplier', 'sampling_probability', 'steps'):
     with pytest.raises(TypeError, match=f'Expected {field} to be'):

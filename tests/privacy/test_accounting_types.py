@@ -5,11 +5,7 @@ import json
 
 from accounting_reference import INF, NAN, ONE, SIZES, mechanism
 from fl_sketch.privacy import accounting, types
-from fl_sketch.privacy.accounting import (
-  GaussianMechanism,
-  PrivacyStatement,
-  Sampling,
-)
+from fl_sketch.privacy.accounting import GaussianMechanism, Sampling
 import jax
 import numpy as np
 import pytest
@@ -87,7 +83,7 @@ def statement(**fields):
     'mechanism': ONE,
     'trust': 'central',
   }
-  return PrivacyStatement(**{**defaults, **fields})
+  return accounting.PrivacyStatement(**{**defaults, **fields})
 
 
 def test_a_statement_is_plain_json():

@@ -6,16 +6,8 @@ which something must be found have that of use, 0.05.
 
 import dataclasses
 
-from audit_games import (
-  NEVER,
-  adversarial,
-  algorithm,
-  claim,
-  game_of,
-  noise_of_clients,
-  play,
-  wrong_order,
-)
+import audit_games
+from audit_games import NEVER, adversarial, algorithm, claim, game_of, play
 from fl_sketch import experiment, rounds, sketches
 from fl_sketch.experiment import audit as config_audit
 from fl_sketch.experiment.config import Config
@@ -149,7 +141,7 @@ def test_noise_from_the_public_key_is_caught(monkeypatch):
 
 def test_noise_that_grows_with_a_poisson_cohort_is_caught():
   claimed = claim(1.5, steps=10, q=0.2, population=10)
-  make, share = noise_of_clients(claimed)
+  make, share = audit_games.noise_of_clients(claimed)
   game = game_of(make, claimed, noise=share, d=16)
   found = play(game, 0.05, samples=2_000, others=('opposite',))
   shown = found.measured['noise size, others opposite']
@@ -164,7 +156,9 @@ def test_noise_that_grows_with_a_poisson_cohort_is_caught():
 def test_clipping_before_the_sketch_is_caught():
   op, claimed = sketches.block_cyclic(4), claim()
   canary = adversarial(op, 1, 16)
-  game = game_of(wrong_order(op, claimed), claimed, d=16, canary=canary)
+  game = game_of(
+    audit_games.wrong_order(op, claimed), claimed, d=16, canary=canary
+  )
   found = play(game, 0.05, samples=2_000)
   assert found.measured['projection, others silent'][0] > 1.5 * found.theory[0]
 

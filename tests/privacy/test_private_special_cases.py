@@ -10,13 +10,8 @@ import numpy as np
 from private_steps import private_steps
 import pytest
 
-from tests.algorithms.test_special_cases import (
-  FEDAVG,
-  STEPS,
-  at,
-  check_same,
-  make,
-)
+from tests.algorithms import test_special_cases
+from tests.algorithms.test_special_cases import FEDAVG, STEPS, at, make
 
 N, COUNT, MEAN = cases.POPULATION, cases.COUNT, cases.MEAN
 
@@ -90,7 +85,7 @@ ROWS = [
 @pytest.mark.parametrize(('made', 'want'), ROWS)
 def test_without_noise_and_bound_it_is_the_other_algorithm(made, want):
   """Where all that are expected take part."""
-  check_same(made, want, cases.everyone)
+  test_special_cases.check_same(made, want, cases.everyone)
 
 
 def still(hp):

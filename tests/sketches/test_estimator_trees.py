@@ -9,17 +9,8 @@ import numpy as np
 from operators import two_shards
 import pytest
 
-from tests.sketches.test_estimators import (
-  KEY,
-  OP,
-  TREE,
-  fresh,
-  lane,
-  mapped,
-  mixes,
-  twin_support,
-  vector,
-)
+from tests.sketches import test_estimators
+from tests.sketches.test_estimators import KEY, OP, TREE, mapped, mixes, vector
 
 
 def mean(xs):
@@ -82,7 +73,9 @@ def test_trees_of_several_leaves_and_dtypes():
   x = vector(tree).astype(np.float32)
   support, values, *trees, whole = everything(tree, x)
   # The estimates are compared before they are rounded to bfloat16.
-  np.testing.assert_array_equal(support, twin_support(KEY, x, 6)[1])
+  np.testing.assert_array_equal(
+    support, test_estimators.twin_support(KEY, x, 6)[1]
+  )
   assert values.dtype == jnp.float32
   np.testing.assert_array_equal(values, x[support])
   for out in trees:
@@ -152,12 +145,14 @@ def test_inside_shard_map():
   lanes = jax.vmap(draw, (None, 0))
   out = jax.jit(two_shards(lanes))(KEY, cohort)
   for i in range(2):
-    want = draw(KEY, lane(cohort, i))
-    chex.assert_trees_all_close(lane(out, i), want, atol=1e-5)
+    want = draw(KEY, test_estimators.lane(cohort, i))
+    chex.assert_trees_all_close(test_estimators.lane(out, i), want, atol=1e-5)
 
 
 def test_lowers_for_accelerators():
-  export = jax.export.export(jax.jit(fresh), platforms=['tpu', 'cuda'])
+  export = jax.export.export(
+    jax.jit(test_estimators.fresh), platforms=['tpu', 'cuda']
+  )
   exported = export(KEY, TREE)
   assert exported.platforms == ('tpu', 'cuda')
 
