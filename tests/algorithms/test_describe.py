@@ -14,6 +14,7 @@ K = 10
 PK = 4 * K  # candidates of SketchedSGD
 SIGNS = D / 8 / 4
 HEAPRIX = 2 * TABLE + K
+SENT = 2 * TABLE + D  # of each lane: two tables, and the update itself
 TREE = 2 * 7 * B / 8  # N - 1 edges, both ways, in the mean over N clients
 VALUES = PK + K + PK / 8 / 4  # whom it asked, whom it kept, one bit a candidate
 COCKTAIL = K + K * 4 / 32 + 1  # where, 4-bit levels, the scale of a bucket
@@ -27,15 +28,7 @@ EXPECTED = {
   'iterative_sketching': ([B], [B], 0, 0, 0, None, ['round']),
   'decentralised': ([TREE], [0], 0, 0, 0, B, ['round']),
   'fedsketch_privix': ([TABLE], [TABLE], 0, 0, 0, None, ['round']),
-  'fedsketch_heaprix': (
-    [HEAPRIX],
-    [HEAPRIX],
-    0,
-    0,
-    0,
-    2 * TABLE + D,
-    ['round'],
-  ),
+  'fedsketch_heaprix': ([HEAPRIX], [HEAPRIX], 0, 0, 0, SENT, ['round']),
   'fedsketchgate': ([TABLE], [TABLE], D, 0, 0, TABLE, ['round']),
   'diffsketch': ([TABLE], [TABLE], 0, 0, 0, None, ['round']),
   'safl': ([B], [B], 0, 2 * D, 0, None, ['round']),
@@ -65,7 +58,7 @@ VARIANTS = {
   'gate_heaprix': (
     'fedsketchgate',
     {'sketch': COUNT, 'k': K, 'local_steps': 2},
-    ([HEAPRIX], [HEAPRIX], D, 0, 0, 2 * TABLE + D, ['round']),
+    ([HEAPRIX], [HEAPRIX], D, 0, 0, SENT, ['round']),
   ),
   'momentum': (
     'sketched_sgd',

@@ -1,18 +1,17 @@
 """Datasets from disk and from a seed."""
 
 import logging
-import os
 import pathlib
 import shutil
-import subprocess
 import sys
 
 from fl_sketch.data import sources, synthetic
 from fl_sketch.utils import seeding
 import numpy as np
 import pytest
+import runs
+from runs import DATA as TFDS
 
-TFDS = pathlib.Path(__file__).parents[3] / 'shared' / 'data' / 'tfds'
 needs_mnist = pytest.mark.skipif(
   not (TFDS / 'mnist').is_dir(), reason=f'MNIST is not in {TFDS}'
 )
@@ -100,13 +99,7 @@ assert mnist.train['x'].shape == (60_000, 28, 28, 1)
 for name in ('tensorflow_datasets', 'tensorflow', 'jax', 'scipy', 'matplotlib'):
   assert name not in sys.modules, name
 """
-  root = str(pathlib.Path(__file__).parents[2])
-  subprocess.run(
-    [sys.executable, '-c', code],
-    check=True,
-    cwd=root,
-    env={**os.environ, 'PYTHONPATH': root},
-  )
+  runs.python('-c', code)
 
 
 @needs_mnist

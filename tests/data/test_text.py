@@ -1,9 +1,5 @@
 """Sentences to tokens, and the config fields that choose data and models."""
 
-import pathlib
-import subprocess
-import sys
-
 from fl_sketch import experiment, sweeps
 from fl_sketch.data import sources, text
 from fl_sketch.experiment.config import Config
@@ -12,9 +8,10 @@ import jax
 import numpy as np
 import pytest
 from refusals import refused
+import runs
 from tokenizers import models
 
-DATA = pathlib.Path(__file__).parents[3] / 'shared' / 'data'
+DATA = runs.DATA.parent
 needs_sst2 = pytest.mark.skipif(
   not (DATA / 'sst2').is_dir(), reason=f'SST-2 is not in {DATA}'
 )
@@ -77,18 +74,9 @@ print(text.load('sst2', sys.argv[1], vocabulary=120).train['x'].tolist())
 
 
 def test_another_process_makes_the_same_vocabulary(folder):
-  outputs = [
-    subprocess.run(
-      [sys.executable, '-c', SCRIPT, folder],
-      cwd=pathlib.Path(__file__).parents[2],
-      capture_output=True,
-      check=True,
-      text=True,
-    ).stdout
-    for _ in range(2)
-  ]
+  outputs = [runs.python('-c', SCRIPT, folder) for _ in range(2)]
   tokens = text.load('sst2', folder, vocabulary=120).train['x'].tolist()
-  assert outputs == [f'{tokens}\n'] * 2
+  assert outputs == [str(tokens)] * 2
 
 
 def test_ties_are_broken_the_same_way_every_time():

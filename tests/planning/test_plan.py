@@ -1,10 +1,7 @@
 """The planner's bytes against counts by hand, and against a real process."""
 
 import dataclasses
-import os
 import re
-import subprocess
-import sys
 import tempfile
 
 import chex
@@ -20,7 +17,7 @@ from fl_sketch.training import (
 import jax
 import numpy as np
 import pytest
-from runs import ROOT
+from runs import ROOT, python
 
 GIB = 2**30
 POPULATION, COHORT, BATCH, WIDTH = 40, 20, 4, 8
@@ -421,10 +418,11 @@ def test_a_process_knows_its_size():
 
 PLAN = """
 import sys
-from fl_sketch import devices, experiment, planner
+from fl_sketch import experiment, planning
+from fl_sketch.training import devices
 devices.start(cpu_devices=2)
 exp = experiment.build(eval(sys.argv[1]))
-print(planner.plan(exp, dry_rounds=0).memory.host_peak)
+print(planning.plan(exp, dry_rounds=0).memory.host_peak)
 """
 # A small parent: a child's peak is never below its parent's at the fork.
 RUN = """
@@ -432,16 +430,6 @@ import resource, subprocess, sys
 subprocess.run([sys.executable, '-m', *sys.argv[1:]], check=True, stdout=2)
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
 """
-
-
-def printed(script, *options):
-  done = subprocess.run(
-    [sys.executable, '-c', script, *map(str, options)],
-    env=os.environ | {'PYTHONPATH': str(ROOT)},
-    check=True,
-    stdout=subprocess.PIPE,
-  )
-  return int(done.stdout)
 
 
 @pytest.mark.long
@@ -466,6 +454,7 @@ def test_the_peak_of_a_real_process(fields, tmp_path):
     '  return c\n'
   )
   options = f'--config={config}', f'--workdir={tmp_path}/run', '--cpu_devices=2'
-  measured = printed(RUN, 'launch.train', *options)
+  measured = int(python('-c', RUN, 'launch.train', *options))
   assert measured > 2**30
-  assert abs(printed(PLAN, fields) - measured) < 0.2 * measured
+  predicted = int(python('-c', PLAN, fields))
+  assert abs(predicted - measured) < 0.2 * measured

@@ -2,8 +2,6 @@
 
 import dataclasses
 import math
-import subprocess
-import sys
 
 from accounting_reference import (
   ADD,
@@ -17,8 +15,10 @@ from accounting_reference import (
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import Adjacency, GaussianMechanism
 import pytest
+import runs
 from scipy import integrate, stats
 
+in_the_slow_tier = lambda row: pytest.param(*row, marks=pytest.mark.long)
 REFERENCE = [
   (poisson(2.0068, 100, 0.2), 1e-5),
   (poisson(0.756, 2000, 0.01), 1e-5),
@@ -38,14 +38,10 @@ SLOW = [
 ]
 
 
-@pytest.mark.parametrize(('mechanism', 'delta'), REFERENCE)
+@pytest.mark.parametrize(
+  ('mechanism', 'delta'), [*REFERENCE, *map(in_the_slow_tier, SLOW)]
+)
 def test_losses_agree_with_a_fourier_transform(mechanism, delta):
-  check_reference([mechanism], delta)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(('mechanism', 'delta'), SLOW)
-def test_more_losses_agree_with_a_fourier_transform(mechanism, delta):
   check_reference([mechanism], delta)
 
 
@@ -146,16 +142,28 @@ def test_extremes_are_infinite_or_genuinely_zero():
       assert epsilon(poisson(1e-8, 3, q), accountant=accountant) > 1e15
 
 
-CALIBRATIONS = [(5.0, 1e-5, 0.2, 100, 2.00684), (1.5, 1e-5, 0.2, 500, 11.62897)]
+CALIBRATIONS = [
+  ('pld', 5.0, 1e-5, 0.2, 100, 2.00684),
+  ('pld', 1.5, 1e-5, 0.2, 500, 11.62897),
+  ('rdp', 5.0, 1e-6, 1.0, 500, 23.23536),
+  ('rdp', 5.0, 1e-5, 0.2, 100, 2.14608),
+  ('rdp', 1.5, 1e-5, 0.2, 500, 12.57182),
+]
 SLOW_CALIBRATIONS = [
-  (5.0, 1e-5, 0.2, 200, 2.68778),
-  (5.0, 1e-5, 0.2, 500, 4.09617),
-  (1.5, 1e-5, 0.2, 100, 5.33976),
-  (1.5, 1e-5, 0.2, 200, 7.42932),
+  ('pld', 5.0, 1e-5, 0.2, 200, 2.68778),
+  ('pld', 5.0, 1e-5, 0.2, 500, 4.09617),
+  ('pld', 1.5, 1e-5, 0.2, 100, 5.33976),
+  ('pld', 1.5, 1e-5, 0.2, 200, 7.42932),
 ]
 
 
-def check_calibration(eps, delta, q, steps, expected, accountant='pld'):
+@pytest.mark.parametrize(
+  ('accountant', 'eps', 'delta', 'q', 'steps', 'expected'),
+  [*CALIBRATIONS, *map(in_the_slow_tier, SLOW_CALIBRATIONS)],
+)
+def test_calibrated_noise_is_least_and_on_the_safe_side(
+  accountant, eps, delta, q, steps, expected
+):
   z = accounting.calibrate_noise_multiplier(
     epsilon=eps,
     delta=delta,
@@ -168,29 +176,6 @@ def check_calibration(eps, delta, q, steps, expected, accountant='pld'):
   assert epsilon(mechanism, delta, accountant) <= eps
   closer = dataclasses.replace(mechanism, noise_multiplier=z * (1 - 2.1e-4))
   assert epsilon(closer, delta, accountant) > eps
-
-
-@pytest.mark.parametrize('setting', CALIBRATIONS)
-def test_calibrated_noise_is_least_and_on_the_safe_side(setting):
-  check_calibration(*setting)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize('setting', SLOW_CALIBRATIONS)
-def test_more_calibrated_noise_is_least_and_on_the_safe_side(setting):
-  check_calibration(*setting)
-
-
-@pytest.mark.parametrize(
-  'setting',
-  [
-    (5.0, 1e-6, 1.0, 500, 23.23536),
-    (5.0, 1e-5, 0.2, 100, 2.14608),
-    (1.5, 1e-5, 0.2, 500, 12.57182),
-  ],
-)
-def test_calibration_by_renyi(setting):
-  check_calibration(*setting, accountant='rdp')
 
 
 def test_exact_calibration_of_full_participation():
@@ -218,7 +203,4 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 @pytest.mark.long
 def test_calibration_takes_less_than_a_gibibyte():
-  done = subprocess.run(
-    [sys.executable, '-c', MEMORY], capture_output=True, text=True, check=True
-  )
-  assert int(done.stdout) < 2**20
+  assert int(runs.python('-c', MEMORY)) < 2**20

@@ -1,9 +1,5 @@
 """Nothing of size rows x d or b x d is held, nor a copy of the tree."""
 
-import os
-import subprocess
-import sys
-
 import big_sketch
 from fl_sketch import sketches
 import jax
@@ -70,14 +66,7 @@ def test_the_measure_sees_a_copy():
 def peak(name, d):
   """MiB that a process held at most, with JAX, input and output."""
   script = runs.ROOT / 'tests' / 'support' / 'big_sketch.py'
-  done = subprocess.run(
-    [sys.executable, script, name, str(d)],
-    check=True,
-    capture_output=True,
-    text=True,
-    env=os.environ | {'PYTHONPATH': str(runs.ROOT)},
-  )
-  return int(done.stdout)
+  return int(runs.python(script, name, d))
 
 
 @pytest.mark.long

@@ -1,9 +1,6 @@
 """What every operator does with trees, tiles, keys and devices."""
 
 import hashlib
-import os
-import subprocess
-import sys
 
 import chex
 from fl_sketch import sketches
@@ -116,20 +113,8 @@ def test_same_bits_in_another_process():
   code = (
     'from tests.sketches import test_sketches as t; print(t.fingerprints())'
   )
-  done = subprocess.run(
-    [sys.executable, '-c', code],
-    check=True,
-    capture_output=True,
-    text=True,
-    cwd=runs.ROOT,
-    env=os.environ
-    | {
-      'PYTHONPATH': f'{runs.ROOT}:{runs.ROOT}/tests/support',
-      'JAX_PLATFORMS': 'cpu',
-      'JAX_THREEFRY_PARTITIONABLE': 'false',
-    },
-  )
-  assert done.stdout.strip() == str(fingerprints())
+  printed = runs.python('-c', code, JAX_THREEFRY_PARTITIONABLE='false')
+  assert printed == str(fingerprints())
 
 
 @pytest.mark.covers('S4-Rem3.1')

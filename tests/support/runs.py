@@ -83,6 +83,20 @@ def command(program, *flags):
   )
 
 
+def python(*args, **env):
+  """What a process that ends well has printed."""
+  paths = {'PYTHONPATH': f'{ROOT}:{ROOT}/tests/support'}
+  done = subprocess.run(
+    [sys.executable, *map(str, args)],
+    cwd=ROOT,
+    check=True,
+    stdout=subprocess.PIPE,
+    text=True,
+    env=os.environ | {'JAX_PLATFORMS': 'cpu'} | paths | env,
+  )
+  return done.stdout.strip()
+
+
 def rows(workdir):
   lines = (workdir / 'metrics.jsonl').read_text().splitlines()
   return [
