@@ -16,6 +16,8 @@ from operators import KEY, vector
 import pytest
 from refusals import refused_calls
 
+from tests.sketches.test_layerwise import OPERATORS as LAYERS
+
 TREE = {
   'w': jax.random.normal(jax.random.key(0), (6, 8)),
   'b': jax.random.normal(jax.random.key(1), (16,)),
@@ -49,10 +51,12 @@ FACTS = {
   'stacked median': Facts(stacked(count(4, 4), 3), 48, None, None),
   'stacked trees': Facts(stacked(layerwise(sample, 8), 3), 24, 7 / 3),
 }
+# Layer-wise operators as well: each, the tree that it takes, and the scale.
+LAWFUL = {name: (f.op, TREE, f.scale) for name, f in FACTS.items()} | {
+  name: (op, operators.TREE, 1.0) for name, (op, *_) in LAYERS.items()
+}
 every = pytest.mark.parametrize('name', FACTS)
-linear = pytest.mark.parametrize(
-  'name', [n for n, f in FACTS.items() if f.scale is not None]
-)
+lawful = pytest.mark.parametrize('name', LAWFUL)
 
 
 def promises_of(op) -> Any:
@@ -63,42 +67,46 @@ def numbers(tree):
   return sum(x.size for x in jax.tree.leaves(tree))
 
 
-@linear
+@pytest.mark.parametrize(
+  'name', [n for n, (*_, scale) in LAWFUL.items() if scale is not None]
+)
 def test_desketch_is_the_adjoint(name):
   """Of a linear map, since sketch x is its own derivative applied to x."""
-  op, _, _, scale = FACTS[name]
+  op, tree, scale = LAWFUL[name]
   assert promises_of(op).adjoint_scale == pytest.approx(scale)
   y = jax.tree.map(
-    lambda x: x + jnp.linspace(-1, 1, x.size).reshape(x.shape), op.like(TREE)
+    lambda x: x + jnp.linspace(-1, 1, x.size).reshape(x.shape), op.like(tree)
   )
 
   @jax.jit
   def both(y):
-    table, pull = jax.vjp(lambda x: op.sketch(KEY, x), TREE)
-    return table, pull(y)[0], op.desketch(KEY, y, TREE)
+    table, pull = jax.vjp(lambda x: op.sketch(KEY, x), tree)
+    return table, pull(y)[0], op.desketch(KEY, y, tree)
 
   table, pulled, back = both(y)
   back = jax.tree.map(lambda x: scale * x, back)
-  chex.assert_trees_all_close(pulled, back, atol=1e-4)
-  want = vector(TREE) @ vector(pulled)
+  chex.assert_trees_all_close(pulled, back, atol=1e-5 * min(scale, 10))
+  want = vector(tree) @ vector(pulled)
   np.testing.assert_allclose(vector(table) @ vector(y), want, rtol=1e-4)
 
 
 @functools.cache
 def draws(name):
-  """Estimates f64[4000, 64] of TREE, a key each."""
+  """Estimates f64[4000, 64] of the tree, a key each."""
+  op, tree, _ = LAWFUL[name]
   keys = jax.random.split(jax.random.key(1), 4000)
-  fn = jax.jit(jax.vmap(operators.both(FACTS[name].op, TREE), (0, None)))
-  flat = [np.reshape(x, (4000, -1)) for x in jax.tree.leaves(fn(keys, TREE))]
+  fn = jax.jit(jax.vmap(operators.both(op, tree), (0, None)))
+  flat = [np.reshape(x, (4000, -1)) for x in jax.tree.leaves(fn(keys, tree))]
   return np.concatenate(flat, axis=1).astype(np.float64)
 
 
-@every
+@pytest.mark.covers('S4-Layer[proportional, sqrt, explicit]')
+@lawful
 def test_unbiased(name):
   # 64 coordinates within 6 standard errors: 1.3e-7 to miss one, an operator.
-  estimates = draws(name)
-  error = np.abs(estimates.mean(0) - vector(TREE))
-  assert (error < 6 * estimates.std(0) / np.sqrt(len(estimates)) + 1e-5).all()
+  mean, error = operators.mean_and_error(draws(name))
+  slack = 1e-6 if name in LAYERS else 1e-5
+  assert (np.abs(mean - vector(LAWFUL[name][1])) < 6 * error + slack).all()
 
 
 @pytest.mark.parametrize(
@@ -113,6 +121,21 @@ def test_second_moment(name):
   assert abs(ratio.mean() - want) < 6 * error + 1e-5
 
 
+@pytest.mark.covers('S4-Layer')
+@pytest.mark.parametrize('name', LAYERS)
+def test_second_moments_add_up_over_the_leaves(name):
+  # 3 means within 6 standard errors: 6e-9 to miss one.
+  _, factory, sizes = LAYERS[name]
+  want = 0.0
+  for x, b in zip(jax.tree.leaves(operators.TREE), sizes, strict=True):
+    alpha = promises_of(factory(b)).alpha(x.size)
+    want += np.sum(np.square(x)) * (1 if b == x.size else 1 + alpha)
+  moments = np.square(draws(name)).sum(1)
+  error = moments.std() / np.sqrt(len(moments))
+  assert error < 0.02 * want
+  assert abs(moments.mean() - want) < 6 * error
+
+
 @every
 def test_properties_are_what_is_claimed(name):
   op, floats, alpha, scale = FACTS[name]
@@ -125,12 +148,12 @@ def test_properties_are_what_is_claimed(name):
     assert promises.alpha(TREE) == pytest.approx(alpha)
 
 
-@pytest.mark.parametrize('name', ['scaled', 'stacked'])
+@pytest.mark.parametrize('name', ['scaled', 'stacked', *LAYERS])
 def test_the_coordinate_wise_constant_bounds_the_variance(name):
-  # 8 variances above their bounds by 6 standard errors: 8e-9.
-  x = vector(TREE).astype(np.float64)
-  promises = promises_of(FACTS[name].op)
-  bound = promises.coordinate_wise(TREE) / promises.floats(TREE)
+  # 20 variances above their bounds by 6 standard errors: 2e-8.
+  op, tree, _ = LAWFUL[name]
+  x, promises = vector(tree).astype(np.float64), promises_of(op)
+  bound = promises.coordinate_wise(tree) / promises.floats(tree)
   for h in (x, *np.random.default_rng(0).standard_normal((3, 64))):
     square = np.square((draws(name) - x[None]) @ h)
     error = square.std() / np.sqrt(len(square))
@@ -252,14 +275,15 @@ def test_copies_are_added_in_float32():
   np.testing.assert_array_equal(narrow, wide.astype(jnp.bfloat16))
 
 
-@pytest.mark.parametrize('name', ['composed', 'stacked trees'])
+@pytest.mark.parametrize('name', ['composed', 'stacked trees', 'proportional'])
 def test_inside_shard_map_scan_and_vmap(name):
-  operators.same_in_shards(FACTS[name].op, atol=1e-4)
+  atol = 1e-5 if name in LAYERS else 1e-4
+  operators.same_in_shards(LAWFUL[name][0], atol=atol)
 
 
-@every
+@lawful
 def test_one_hash_for_the_whole_cohort(name):
-  operators.one_hash(FACTS[name].op)
+  operators.one_hash(LAWFUL[name][0])
 
 
 median = count(3, 4)
