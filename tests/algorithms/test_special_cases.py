@@ -32,10 +32,6 @@ def one_batch(r: int) -> rounds.Cohort:
   return cohort._replace(batches=jax.tree.map(whole, cohort.batches))
 
 
-def always(cohort: rounds.Cohort):
-  return lambda r: cohort
-
-
 def make(name, **options):
   return algorithms.make(name, cases.loss_fn, **options)
 
@@ -247,7 +243,7 @@ def test_fedsgd_is_one_local_step_of_size_one():
 def test_marina_follows_a_full_gradient_that_is_sent_whole():
   """On the same batches the changes add up to the gradient, heads or tails."""
   variant = make('marina', codec=EXACT, sync_probability=0.01)
-  check_same(variant, FEDSGD, always(everyone(0)), atol=1e-5)
+  check_same(variant, FEDSGD, lambda r: everyone(0), atol=1e-5)
 
 
 def test_signsgd_of_one_client_is_the_sign_of_its_gradient():

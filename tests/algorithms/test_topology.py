@@ -6,17 +6,10 @@ import pytest
 from refusals import refused_calls
 
 GRAPHS = [
-  topology.ring(3),
-  topology.ring(8),
-  topology.ring(9),
-  topology.grid(4, 4),
-  topology.grid(2, 5),
-  topology.grid(1, 6),
-  topology.grid(1, 1),
-  topology.star(2),
-  topology.star(7),
-  topology.complete(1),
-  topology.complete(6),
+  *map(topology.ring, (3, 8, 9)),
+  *(topology.grid(*sides) for sides in ((4, 4), (2, 5), (1, 6), (1, 1))),
+  *map(topology.star, (2, 7)),
+  *map(topology.complete, (1, 6)),
   topology.from_edges(
     6, [(5, 1), (1, 3), (3, 5), (3, 5), (3, 0), (0, 4), (4, 2)]
   ),

@@ -11,12 +11,9 @@ import numpy as np
 import pytest
 from refusals import refused_calls
 
+from tests.attacks.test_attack_parts import normal
+
 KEY = jax.random.key(0)
-
-
-def normal(seed, *shape):
-  draws = np.random.default_rng(seed).normal(size=shape)
-  return draws.astype(np.float32)
 
 
 CURVED = np.diag([10.0, 3.0, 1.0]).astype(np.float32)

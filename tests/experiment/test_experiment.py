@@ -2,6 +2,7 @@
 
 import importlib
 
+import cases
 from fl_sketch import experiment, models, training
 from fl_sketch.data import sources, synthetic
 from fl_sketch.experiment import config
@@ -27,13 +28,7 @@ def config_of(name, variant):
 
 
 @pytest.mark.covers('S1-Sec6')
-@pytest.mark.parametrize(
-  'name',
-  [
-    pytest.param(n, marks=[pytest.mark.long] if n in SLOW else [])
-    for n in CONFIGS
-  ],
-)
+@cases.by_name(CONFIGS, SLOW)
 def test_every_config_plays_its_quick_variant(name, tmp_path):
   fields = config_of(name, 'quick')
   if fields['dataset'] not in ('digits', 'quadratics') and not DATA.exists():

@@ -14,6 +14,7 @@ from fl_sketch.experiment.config import Config
 from fl_sketch.privacy import audit, gaussian
 import numpy as np
 import pytest
+from refusals import refused_calls
 
 
 def gaussians(seed, count, shift=1.0):
@@ -70,20 +71,21 @@ def test_a_bound_is_symmetric_in_the_worlds():
   assert forth == audit.epsilon_lower_bound(other, one, delta=0.1)
 
 
-@pytest.mark.parametrize(
-  ('scores', 'options', 'message'),
-  [
-    (np.full(9, np.nan), {}, 'NaN'),
-    (np.zeros(7), {}, 'n >= 8'),
-    (np.zeros((3, 9)), {}, 'n >= 8'),
-    (np.zeros(9), {'delta': 0.0}, 'delta=0.0'),
-    (np.zeros(9), {'delta': np.nan}, 'delta=nan'),
-    (np.zeros(9), {'significance': 1.0}, 'significance=1.0'),
-  ],
+ZEROS = np.zeros(9)
+
+
+def bound(scores=ZEROS, **options):
+  return audit.epsilon_lower_bound(scores, ZEROS, **{'delta': 0.1} | options)
+
+
+test_what_bounds_nothing_is_refused = refused_calls(
+  (lambda: bound(np.full(9, np.nan)), 'NaN'),
+  (lambda: bound(np.zeros(7)), 'n >= 8'),
+  (lambda: bound(np.zeros((3, 9))), 'n >= 8'),
+  (lambda: bound(delta=0.0), 'delta=0.0'),
+  (lambda: bound(delta=np.nan), 'delta=nan'),
+  (lambda: bound(significance=1.0), 'significance=1.0'),
 )
-def test_what_bounds_nothing_is_refused(scores, options, message):
-  with pytest.raises(ValueError, match=message):
-    audit.epsilon_lower_bound(scores, np.zeros(9), **{'delta': 0.1} | options)
 
 
 def test_a_report_says_what_it_found_and_draws_it(tmp_path):

@@ -35,13 +35,7 @@ STARTS = np.cumsum([x.size for x in jax.tree.leaves(TREE)])[:-1]
 KEYS = keys_lib.round_keys(cases.KEY, 0)
 RELEASE = Release(R)
 FAST = ('mean', 'srht')
-each = pytest.mark.parametrize(
-  'name',
-  [
-    pytest.param(n, marks=[] if n in FAST else [pytest.mark.long])
-    for n in operators.LINEAR
-  ],
-)
+each = cases.by_name(operators.LINEAR, {*operators.LINEAR} - {*FAST})
 
 
 def trees(rows):
@@ -128,13 +122,10 @@ def test_no_update_moves_a_table_by_more_than_its_share(name):
   assert (right <= C / R * (1 + 1e-5)).all()
   assert (right >= C / R * (1 - 1e-4)).all()  # they are long enough
   # What it was before the sketch, and what a sketch does to it, matters not.
-  stretched = t.per_client(t.stateless(lambda u, *_, **__: _times(u, 1e6)))
+  times = lambda tree, *_, **__: jax.tree.map(lambda x: 1e6 * x, tree)
+  stretched = t.per_client(t.stateless(times))
   late = lambda hp: (*bound_first(op)(hp)[:2], stretched, private(hp))
   assert (moved(late, updates) <= C / R * (1 + 1e-5)).all()
-
-
-def _times(tree, factor):
-  return jax.tree.map(lambda x: factor * x, tree)
 
 
 @pytest.mark.covers('S0-Alg2b')

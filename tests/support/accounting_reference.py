@@ -13,10 +13,8 @@ from scipy import special
 ADD, ZERO = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT
 REPLACE = Adjacency.REPLACE_ONE
 FULL, POISSON = Sampling.FULL, Sampling.POISSON
-TRUNCATED, FIXED = (
-  Sampling.TRUNCATED_POISSON,
-  Sampling.FIXED_WITHOUT_REPLACEMENT,
-)
+TRUNCATED = Sampling.TRUNCATED_POISSON
+FIXED = Sampling.FIXED_WITHOUT_REPLACEMENT
 
 NAN, INF = math.nan, math.inf
 ONE = GaussianMechanism(1.0, 1)

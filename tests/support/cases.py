@@ -239,6 +239,11 @@ def each(which: dict[str, Any], long: Collection[str]):
   return [pytest.param(x, id=k, marks=marks(k)) for k, x in which.items()]
 
 
+def by_name(names, long: Collection[str], parameter='name'):
+  """Parametrises a test: those named `long` in the slow tier."""
+  return pytest.mark.parametrize(parameter, each({n: n for n in names}, long))
+
+
 each_case = pytest.mark.parametrize('case', each(ALGORITHMS, LONG))
 LONG_FIRST = {'dp_normfedavg', 'private_iterative_sketching'}
 each_algorithm = pytest.mark.parametrize('case', each(FIRST, LONG_FIRST))

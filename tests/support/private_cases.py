@@ -15,7 +15,6 @@ from fl_sketch.rounds import keys as keys_lib, mesh as mesh_lib
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from scipy import stats
 
 C, Z, R = 0.5, 2.0, 4.0
@@ -64,12 +63,7 @@ SLOW = (
 )  # fmt: skip
 
 
-def by_name(names, slow=SLOW):
-  marks = lambda name: [pytest.mark.long] if name in slow else []
-  each = [pytest.param(name, marks=marks(name)) for name in names]
-  return pytest.mark.parametrize('name', each)
-
-
+by_name = lambda names, long=SLOW: cases.by_name(names, long)
 each, each_once = by_name(OPTIONS), by_name(ONCE)
 TRACES = []
 

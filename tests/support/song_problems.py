@@ -4,13 +4,13 @@ from collections.abc import Callable
 import functools
 from typing import Any, NamedTuple
 
+import cases
 from fl_sketch import sketches
 from fl_sketch.theory import song
 from fl_sketch.theory.song import diagnostics, lemmas
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 CLIENTS, D = 4, 16
 
@@ -166,13 +166,7 @@ class Player:
 
 
 FAST = 'srht', 'gaussian'
-operators = pytest.mark.parametrize(
-  'operator',
-  [
-    pytest.param(n, marks=[] if n in FAST else pytest.mark.long)
-    for n in OPERATORS
-  ],
-)
+operators = cases.by_name(OPERATORS, {*OPERATORS} - {*FAST}, 'operator')
 player = functools.cache(lambda name: Player(OPERATORS[name]))
 
 

@@ -19,11 +19,12 @@ from twins_base import (
   largest,
   mean_gradient,
   moved,
-  only,
   sketch as table_of,
   support as heavy,
   zero_table,
 )
+import twins_sketched
+from twins_sketched import heaprix_literal
 
 LOCAL = 0x10CA1  # folded into a client's key for its local work
 
@@ -176,18 +177,9 @@ def _private_steps(hp, theta, client, steps, key, least=-1.0, batch=4):
   return theta - u
 
 
-def safl(
-  hp, theta, rounds, *, sketch, privacy, noise_key, server_optimizer='adam'
-):
-  server = reference.Server(server_optimizer, theta.size)
-  wire = Wire(hp, privacy, noise_key)
-  for this in rounds:
-    key = this.keys.round
-    sent = [moved(hp, theta, client) for client in this.clients]
-    mean = wire.sketched(sketch, key, this, sent, theta)
-    estimate = desketch(sketch, key, mean, theta)
-    theta = theta - server.step(estimate, hp.server_lr)
-  return theta
+def safl(hp, theta, rounds, *, privacy, noise_key, **options):
+  mean_of = Wire(hp, privacy, noise_key).sketched
+  return twins_sketched.safl(hp, theta, rounds, mean_of=mean_of, **options)
 
 
 iterative_sketching = functools.partial(safl, server_optimizer='sgd')
@@ -203,7 +195,8 @@ def fedsketch_heaprix(
     if exact:
       step, _ = _heaprix(wire, sketch, k, this, sent, theta)
     else:
-      step = _literal(wire, sketch, k, this, sent, theta)
+      mean_of = wire.sketched
+      step = heaprix_literal(sketch, k, this, sent, theta, mean_of)
     theta = theta - hp.server_lr * step
   return theta
 
@@ -222,15 +215,6 @@ def _heaprix(wire, op, k, this, sent, theta):
   y1[top] = values
   rest = second - table_of(op, fresh, y1)
   return y1 + desketch(op, fresh, rest, theta), first
-
-
-def _literal(wire, op, k, this, sent, theta):
-  key = this.keys.round
-  table = wire.sketched(op, key, this, sent, theta)
-  estimate = desketch(op, key, table, theta)
-  heavymix = only(estimate, heavy(op, key, table, theta, k))
-  rest = table - table_of(op, key, heavymix)
-  return heavymix + desketch(op, key, rest, theta)
 
 
 def fedsketchgate(
@@ -262,22 +246,9 @@ def fedsketchgate(
   return theta
 
 
-def fetchsgd(hp, theta, rounds, *, sketch, k, privacy, noise_key):
-  velocity = error = zero_table(sketch, theta)
-  wire = Wire(hp, privacy, noise_key)
-  for this in rounds:
-    key = this.keys.run
-    sent = [mean_gradient(theta, client) for client in this.clients]
-    mean = wire.sketched(sketch, key, this, sent, theta)
-    velocity = 0.9 * velocity + mean
-    error = error + hp.server_lr * velocity
-    estimate = desketch(sketch, key, error, theta)
-    delta = only(estimate, largest(estimate, k))
-    spent = table_of(sketch, key, delta)
-    error = np.where(spent != 0, 0, error)
-    velocity = np.where(spent != 0, 0, velocity)
-    theta = theta - delta
-  return theta
+def fetchsgd(hp, theta, rounds, *, privacy, noise_key, **options):
+  mean_of = Wire(hp, privacy, noise_key).sketched
+  return twins_sketched.fetchsgd(hp, theta, rounds, mean_of=mean_of, **options)
 
 
 def sketched_sgd(hp, theta, rounds, *, sketch, k, privacy, noise_key):

@@ -46,15 +46,25 @@ def diffsketch(hp, theta, rounds, *, sketch):
 
 
 def safl(
-  hp, theta, rounds, *, sketch, server_optimizer='adam', clip=None, codec=None
+  hp,
+  theta,
+  rounds,
+  *,
+  sketch,
+  server_optimizer='adam',
+  clip=None,
+  codec=None,
+  mean_of=_mean_table,
 ):
+  """`mean_of` are means of tables, private ones of another's making."""
   server = reference.Server(server_optimizer, theta.size)
   for this in rounds:
     key = this.keys.round
     sent = [moved(hp, theta, client) for client in this.clients]
     if clip == 'client':
       sent = [clipped(x, hp.clip_norm) for x in sent]
-    mean = _mean_table(sketch, key, this, sent, theta, codec)
+    more = () if codec is None else (codec,)
+    mean = mean_of(sketch, key, this, sent, theta, *more)
     estimate = desketch(sketch, key, mean, theta)
     if clip == 'server':
       alpha = sketches.properties(sketch).alpha(theta.size)
@@ -66,7 +76,7 @@ def safl(
 def fedsketch_heaprix(hp, theta, rounds, *, sketch, k, exact=True):
   for this in rounds:
     sent = [moved(hp, theta, client) for client in this.clients]
-    read = _heaprix_exact if exact else _heaprix_literal
+    read = _heaprix_exact if exact else heaprix_literal
     theta = theta - hp.server_lr * read(sketch, k, this, sent, theta)
   return theta
 
@@ -83,10 +93,10 @@ def _heaprix_exact(op, k, this, sent, theta):
   return y1 + desketch(op, fresh, rest, theta)
 
 
-def _heaprix_literal(op, k, this, sent, theta):
+def heaprix_literal(op, k, this, sent, theta, mean_of=_mean_table):
   """One uplink, whose table is read twice under one hash."""
   key = this.keys.round
-  table = _mean_table(op, key, this, sent, theta)
+  table = mean_of(op, key, this, sent, theta)
   estimate = desketch(op, key, table, theta)
   heavymix = only(estimate, heavy(op, key, table, theta, k))
   rest = _minus(table, table_of(op, key, heavymix))
@@ -170,6 +180,7 @@ def fetchsgd(
   error_update='zero',
   momentum_masking=True,
   local_k=None,
+  mean_of=_mean_table,
 ):
   velocity = error = zero_table(sketch, theta)
   for this in rounds:
@@ -177,7 +188,7 @@ def fetchsgd(
     sent = [mean_gradient(theta, client) for client in this.clients]
     if local_k is not None:
       sent = [only(x, largest(x, local_k)) for x in sent]
-    velocity = momentum * velocity + _mean_table(sketch, key, this, sent, theta)
+    velocity = momentum * velocity + mean_of(sketch, key, this, sent, theta)
     error = error + hp.server_lr * velocity
     estimate = desketch(sketch, key, error, theta)
     delta = only(estimate, largest(estimate, k))

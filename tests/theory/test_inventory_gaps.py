@@ -35,10 +35,6 @@ def of_ams(g, h):
   return (g @ g * (h @ h) + (g @ h) ** 2 - both) / B
 
 
-def of_sampling(g, h):
-  return D**2 / B * (1 - B / D) * np.var(g * h, ddof=1)
-
-
 # (operator, the variance of h^T R^T R g): Song et al., Lemmas D.12 to D.16,
 # with the exact constants, of which the paper prints upper bounds.
 VARIANCES = {
@@ -51,7 +47,10 @@ VARIANCES = {
   'count_sketch': (sketches.count_sketch(1, B, combine='mean'), of_ams),
   'embedding_1': (sketches.sparse_embedding(B, 2, kind='I'), of_ams),
   'embedding_2': (sketches.sparse_embedding(B, 2, kind='II'), of_ams),
-  'sampling': (sketches.uniform_sampling(B), of_sampling),
+  'sampling': (
+    sketches.uniform_sampling(B),
+    lambda g, h: D**2 / B * (1 - B / D) * np.var(g * h, ddof=1),
+  ),
 }
 
 
