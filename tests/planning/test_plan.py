@@ -317,7 +317,7 @@ def test_devices_that_cannot_hold_all_clients_at_once_work_on_chunks(
   monkeypatch, tmp_path, capsys
 ):
   """Catches accelerators that refuse a run; a private one they must refuse."""
-  chunks = built(**SAFL, widths=(256,))
+  chunks = built(**SAFL, widths=(256,), server_lr=0.01)
   whole = chunks._replace(lanes_per_step=None)
   limit = (peak(whole) + peak(chunks._replace(lanes_per_step=1))) // 2
   have = memory_lib.Available(limit, None)

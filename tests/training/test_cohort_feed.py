@@ -178,7 +178,8 @@ def test_a_part_that_is_missing_or_damaged_is_refused(tmp_path):
 def test_a_run_with_rows_on_the_host_is_the_run(algorithm, tmp_path):
   fields = SMALL | {'algorithm': algorithm}
   if algorithm == 'cd_adam':
-    fields |= {'codec': {'kind': 'top_k', 'k': 20}, 'local_steps': 1}
+    fields |= {'codec': {'kind': 'top_k', 'k': 20}, 'server_lr': 0.01}
+    fields |= {'local_steps': 1}
 
   def run(name, where, count):
     exp = experiment.build(fields | {'client_state': where, 'rounds': count})
