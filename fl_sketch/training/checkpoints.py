@@ -149,7 +149,7 @@ class Checkpoints:
       arrays, counts, rows = saved
       if counts['devices'] != self._devices:
         warnings.warn(
-          f'The run resumes on {self._devices} devices and had '
+          f'Resuming on {self._devices} devices where the run had '
           f'{counts["devices"]}: equal up to rounding, not bit for bit.',
           stacklevel=2,
         )

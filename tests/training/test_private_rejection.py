@@ -2,8 +2,9 @@
 
 from cases import ALGORITHMS, HP, KEY, SECRET, cohort, jit, start
 import chex
-from fl_sketch import experiment, rounds, training
+from fl_sketch import experiment, rounds
 from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.training import log
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,5 +60,5 @@ def test_a_cohort_of_nonsense_leaves_its_noise_and_does_not_stop_the_run():
   claim = {'noise_multiplier': 1.0, 'delta': 1e-5, 'clip_norm': 1.0}
   claim |= {'algorithm': 'dp_fedavg', 'standardize': False}
   private = experiment.build(SMALL | claim)
-  assert training.lost(exp, nonsense, one) == 'all updates'
-  assert training.lost(private, nonsense, one) is None
+  assert log._not_finite(exp, nonsense, one) == 'all updates'
+  assert log._not_finite(private, nonsense, one) is None
