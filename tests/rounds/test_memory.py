@@ -1,9 +1,15 @@
 """Memory of rounds and evaluations: of chunks, not of cohorts or test sets."""
 
 from fl_sketch import algorithms, rounds, sketches
-from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.rounds import (
+  aggregation,
+  comms,
+  mesh as mesh_lib,
+  transforms as t,
+)
 import jax
 import jax.numpy as jnp
+import optax
 import pytest
 
 WIDE, OUT = 1000, 100
@@ -20,8 +26,12 @@ def loss_fn(params, batch):
 def temporary_bytes(name, clients, lanes_per_step, streamed=True):
   make = algorithms.make(name, loss_fn, **OPTIONS[name])
   if not streamed:
-    keep = make
-    make = lambda hp: keep(hp)._replace(decode=None)
+    means = aggregation.cohort_means(1)
+    update = lambda x, *_, means, **extra: means[0](x, **extra)
+    mean = t.Exchange(lambda _: comms.bill(), update, means=means)
+    protocol = optax.chain(mean, t.broadcast())
+    stream = make
+    make = lambda hp: stream(hp)._replace(decode=None, protocol=protocol)
   mesh = mesh_lib.cohort_mesh(2)
   round_fn = jax.jit(
     rounds.run_round(make, mesh, lanes_per_step=lanes_per_step)
