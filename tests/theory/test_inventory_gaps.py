@@ -12,7 +12,7 @@ from fl_sketch import codecs, experiment, rounds, sketches
 from fl_sketch.experiment import problem as problem_lib
 from fl_sketch.experiment.config import Config
 from fl_sketch.privacy import bounds
-from fl_sketch.rounds import comms, mesh as mesh_lib
+from fl_sketch.rounds import client_loop, comms, mesh as mesh_lib
 import jax
 from jax.extend import core
 import jax.numpy as jnp
@@ -144,9 +144,15 @@ def test_the_server_averages_without_a_model():
   assert {x.shape for x in jax.tree.leaves(state)} == {()}
   tables = np.random.default_rng(0).normal(size=(4, 2, 4)).astype(np.float32)
   weight = np.array([1, 0, 2, 5], np.float32)
+
+  def update(tables, weight):
+    one = lambda lane: (lane[0], lane[0], lane[1], ())
+    sums, _ = client_loop.sum_over_lanes(one, (tables, weight), 1)
+    return made.protocol.update(sums, state, None, weight=weight, keys=None)[0]
+
   mean: Any = cases.jit(
     jax.shard_map(
-      lambda t, w: made.protocol.update(t, state, None, weight=w, keys=None)[0],
+      update,
       mesh=mesh_lib.cohort_mesh(2),
       in_specs=jax.P(comms.SHARD),
       out_specs=jax.P(),
