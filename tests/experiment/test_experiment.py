@@ -27,6 +27,8 @@ def config_of(name, variant):
   return module.get_config(variant).to_dict()
 
 
+# A comparison sweeps its rates, of which the first one alone diverges.
+@pytest.mark.filterwarnings('ignore:The training loss ended:UserWarning')
 @pytest.mark.covers('S1-Sec6')
 @cases.by_name(CONFIGS, SLOW)
 def test_every_config_plays_its_quick_variant(name, tmp_path):
