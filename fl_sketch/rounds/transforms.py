@@ -220,7 +220,7 @@ def federated_chain(*links: Any) -> Chain:
     encode, rest[0] = rest[0].attach(encode)
   broadcasts = [getattr(link, 'broadcasts', False) for link in rest]
   split = len(rest) - broadcasts[::-1].index(True)
-  marked = [link for link in rest if isinstance(link, Transform)]
+  marked = [x for x in (*encode, *rest) if isinstance(x, Transform)]
   return Chain(
     encode=_chain(encode),
     protocol=_chain(rest[:split]),
