@@ -1,10 +1,13 @@
 """Two CPU devices always; silent broadcasting and warnings are errors."""
 
+import itertools
 import os
+import pathlib
 import shutil
 import tempfile
 
 import jax
+import pytest
 
 jax.config.update('jax_platforms', 'cpu')
 jax.config.update('jax_num_cpu_devices', 2)
@@ -18,6 +21,22 @@ os.environ['FL_SKETCH_CACHE'] = CACHE
 # share: JAX's cache lets one read what another has half written.
 jax.config.update('jax_compilation_cache_dir', f'{CACHE}/programs')
 jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
+
+
+# A loaded program takes dozens of memory maps. Linux lets a process have
+# 65,530; XLA crashes where it gets no more.
+MOST_MAPS = 30_000
+MAPS = pathlib.Path('/proc/self/maps')
+_tests = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def free_programs():
+  """Unloads programs of earlier tests before there are too many."""
+  yield
+  if next(_tests) % 20 == 0 and MAPS.exists():
+    if MAPS.read_bytes().count(b'\n') > MOST_MAPS:
+      jax.clear_caches()
 
 
 def pytest_unconfigure():
