@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import codecs, sketches
 from fl_sketch.rounds import (
+  chain,
   comms,
   error_feedback as feedback,
   keys as keys_lib,
@@ -93,7 +94,7 @@ def _size(ratio, d) -> int:
   return max(1, round(ratio * d))
 
 
-def _send(codec, ratio) -> t.Transform:
+def _send(codec, ratio) -> chain.Transform:
   """Client: difference from the shared model -> (payload, residual)."""
 
   def encode(difference, _, *, keys, **__):
@@ -108,7 +109,7 @@ def _send(codec, ratio) -> t.Transform:
   return t.stateless(encode)
 
 
-def _mean_and_reply(codec, ratio) -> t.Exchange:
+def _mean_and_reply(codec, ratio) -> chain.Exchange:
   """Payloads of clients -> message of the server, with error feedback."""
 
   def init(params):
@@ -135,4 +136,4 @@ def _mean_and_reply(codec, ratio) -> t.Exchange:
     bill = comms.bill(up)
     return message, Residuals(comms.PerClient(client), server, bill)
 
-  return t.Exchange(init, update)
+  return chain.Exchange(init, update)

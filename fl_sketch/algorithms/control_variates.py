@@ -3,7 +3,12 @@
 from typing import Any, NamedTuple
 
 from fl_sketch import codecs
-from fl_sketch.rounds import comms, error_feedback as feedback, transforms as t
+from fl_sketch.rounds import (
+  chain,
+  comms,
+  error_feedback as feedback,
+  transforms as t,
+)
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 import jax
 import jax.numpy as jnp
@@ -74,7 +79,7 @@ def scaffold(
 
   return federated(
     local,
-    t.Exchange(init, update),
+    chain.Exchange(init, update),
     t.broadcast(),
     t.stateless(lambda message, _, **__: message['moved']),
     optax.scale_by_learning_rate(hp.server_lr),
@@ -138,7 +143,7 @@ def fedcomgate(
   return federated(
     local,
     feedback.compress(codec),
-    t.Exchange(init, update),
+    chain.Exchange(init, update),
     t.broadcast(),
     optax.scale_by_learning_rate(hp.server_lr),
     drift=lambda protocol: jax.tree.map(jnp.negative, protocol[0].client),

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 from fl_sketch import rounds as rounds_lib
 from fl_sketch.rounds import (
+  chain,
   client_step,
   comms,
   keys as keys_lib,
   mesh as mesh_lib,
-  transforms as t,
 )
 from fl_sketch.rounds.algorithm import Algorithm, Hyper
 from fl_sketch.utils import markdown
@@ -162,7 +162,7 @@ def _shifted(algorithm, shifts) -> Algorithm:
       extra |= {'keys': shift(extra['keys'])}
       return tx.update(updates, state, params, **extra)
 
-    return t.Transform(tx.init, update)
+    return chain.Transform(tx.init, update)
 
   return algorithm._replace(
     local=local,

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from fl_sketch import sketches
 from fl_sketch.algorithms import topology
-from fl_sketch.rounds import comms, transforms as t
+from fl_sketch.rounds import chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 import jax
 import jax.numpy as jnp
@@ -101,7 +101,7 @@ def decentralised(
   )
 
 
-def _tree_mean(graph) -> t.Exchange:
+def _tree_mean(graph) -> chain.Exchange:
   """Tables -> their mean, which reaches every client after 2 x depth hops."""
 
   def update(tables, _, params=None, *, weight, **__):
@@ -110,7 +110,7 @@ def _tree_mean(graph) -> t.Exchange:
     up = _mean_upload(topology.tree_all_reduce(graph, size // 4))
     return mean, comms.bill(up)
 
-  return t.Exchange(lambda params: comms.bill(), update, broadcasts=True)
+  return chain.Exchange(lambda params: comms.bill(), update, broadcasts=True)
 
 
 def _mean_upload(cost: topology.Cost) -> int:
@@ -118,7 +118,7 @@ def _mean_upload(cost: topology.Cost) -> int:
   return -(-4 * cost.total // len(cost.sent))
 
 
-def _gossip(op, server_lr, graph, matrix, cost, resync_every) -> t.Exchange:
+def _gossip(op, server_lr, graph, matrix, cost, resync_every) -> chain.Exchange:
   """Tables -> mean of the clients' averages; updates each client's offset."""
   mixing = np.asarray(matrix, np.float32)
 
@@ -147,4 +147,4 @@ def _gossip(op, server_lr, graph, matrix, cost, resync_every) -> t.Exchange:
       bill = bill._replace(up=bill.up + jnp.where(resync, up, 0))
     return mean, State(state.count + 1, comms.PerClient(offset), bill)
 
-  return t.Exchange(init, update, broadcasts=True)
+  return chain.Exchange(init, update, broadcasts=True)

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from fl_sketch import codecs, sketches
 from fl_sketch.rounds import (
   aggregation,
+  chain,
   comms,
   keys as keys_lib,
   robust as robust_lib,
@@ -153,7 +154,7 @@ def fedsketch_heaprix(
   """
   step = optax.scale_by_learning_rate(hp.server_lr)
   if exact:
-    exchange = t.Exchange(
+    exchange = chain.Exchange(
       lambda params: comms.bill(),
       lambda payloads, _, params, **extra: heaprix_mean(
         sketch, k, payloads, params, **extra
@@ -181,7 +182,7 @@ def fedsketch_heaprix(
   )
 
 
-def heaprix_tables(op: sketches.Sketch) -> t.ClientTransform:
+def heaprix_tables(op: sketches.Sketch) -> chain.ClientTransform:
   """Client: pseudo-gradient -> two tables of independent hashes, and values.
 
   Args:
@@ -193,7 +194,7 @@ def heaprix_tables(op: sketches.Sketch) -> t.ClientTransform:
     table, state = link.update(moved, state, params, keys=keys, **extra)
     return Heaprix(table, op.sketch(_fresh(keys.round), moved), moved), state
 
-  return t.ClientTransform(link.init, tables)
+  return chain.ClientTransform(link.init, tables)
 
 
 def heaprix_mean(op, k, payloads, params, *, keys, means, **extra):
@@ -207,7 +208,7 @@ def heaprix_mean(op, k, payloads, params, *, keys, means, **extra):
   return Heaprix(table, fresh, exact, support), bill
 
 
-def heaprix_reader(op: sketches.Sketch) -> t.Transform:
+def heaprix_reader(op: sketches.Sketch) -> chain.Transform:
   """The mean message of HEAPRIX -> an estimate of the mean pseudo-gradient."""
 
   def read(mean, params, *, keys, **_):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from fl_sketch import sketches
 from fl_sketch.algorithms import fedsketch
-from fl_sketch.rounds import aggregation, comms, transforms as t
+from fl_sketch.rounds import aggregation, chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 import jax
 import jax.numpy as jnp
@@ -95,7 +95,7 @@ def fedsketchgate(
   )
 
 
-def _exchange(mean, table_of, means, bound, track) -> t.Exchange:
+def _exchange(mean, table_of, means, bound, track) -> chain.Exchange:
   """Payloads of clients -> their mean, broadcast; updates every c_j."""
 
   def init(params):
@@ -109,7 +109,7 @@ def _exchange(mean, table_of, means, bound, track) -> t.Exchange:
     variates = track(state.variates, *tables, params, keys, per_step)
     return message, State(variates, bill)
 
-  return t.Exchange(init, update, means=means, broadcasts=True)
+  return chain.Exchange(init, update, means=means, broadcasts=True)
 
 
 def _mean(tables, params, *, means, keys, **extra):

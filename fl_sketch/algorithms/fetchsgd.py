@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from fl_sketch import codecs, sketches
 from fl_sketch.rounds import (
   aggregation,
+  chain,
   error_feedback as feedback,
   transforms as t,
 )
@@ -108,7 +109,7 @@ def fetchsgd(
     *largest,
     t.sketch(sketch, hash_key='run'),
     aggregation.mean_over_cohort(privacy=privacy),
-    t.Transform(init, update),
+    chain.Transform(init, update),
     t.broadcast(),
     t.stateless(
       lambda top, params, *, keys, **_: codec.decode(keys.run, top, params)
@@ -117,7 +118,7 @@ def fetchsgd(
   )
 
 
-def _keep_largest(k) -> t.ClientTransform:
+def _keep_largest(k) -> chain.ClientTransform:
   codec = codecs.top_k(k)
 
   def keep(tree, _, *, keys, **__):

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import codecs
 from fl_sketch.rounds import (
+  chain,
   comms,
   error_feedback as feedback,
   keys as keys_lib,
@@ -80,7 +81,7 @@ def marina(
   )
 
 
-def _change(codec) -> t.Transform:
+def _change(codec) -> chain.Transform:
   """Client: new and old gradient -> the new one, and the encoded change."""
 
   def encode(gradients, _, *, keys, **__):
@@ -91,7 +92,7 @@ def _change(codec) -> t.Transform:
   return t.stateless(encode)
 
 
-def _estimate(codec, probability) -> t.Exchange:
+def _estimate(codec, probability) -> chain.Exchange:
   """Payloads of clients -> g; the coin decides which half is sent."""
 
   def init(params):
@@ -117,4 +118,4 @@ def _estimate(codec, probability) -> t.Exchange:
     gradient, bill = lax.cond(heads, synchronise, add_change)
     return gradient, State(state.count + 1, params, gradient, bill)
 
-  return t.Exchange(init, update)
+  return chain.Exchange(init, update)

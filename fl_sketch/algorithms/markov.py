@@ -6,6 +6,7 @@ from fl_sketch import codecs
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.rounds import (
   aggregation,
+  chain,
   error_feedback as feedback,
   keys as keys_lib,
   transforms as t,
@@ -112,7 +113,7 @@ def cd_adam(
   )
 
 
-def _markov_downlink(codec) -> t.Transform:
+def _markov_downlink(codec) -> chain.Transform:
   """Server: mean change -> encoded change of the clients' copy."""
 
   def init(params):
@@ -128,4 +129,4 @@ def _markov_downlink(codec) -> t.Transform:
     copy = jax.tree.map(jnp.add, state.copy, decoded)
     return payload, Estimates(server, copy)
 
-  return t.Transform(init, update)
+  return chain.Transform(init, update)

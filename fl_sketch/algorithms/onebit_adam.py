@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from fl_sketch import codecs
-from fl_sketch.rounds import comms, transforms as t
+from fl_sketch.rounds import chain, comms
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 import jax
 from jax import lax
@@ -83,7 +83,7 @@ def onebit_adam(
   )
 
 
-def _exchange(warmup, b1) -> t.Exchange:
+def _exchange(warmup, b1) -> chain.Exchange:
   """Gradients -> the mean gradient in the warm-up, then the new momentum."""
   codec = codecs.sign('l2')
 
@@ -121,14 +121,14 @@ def _exchange(warmup, b1) -> t.Exchange:
     message, new = lax.cond(state.count < warmup, dense, signs, *args)
     return message, new._replace(count=state.count + 1)
 
-  return t.Exchange(init, update, broadcasts=True)
+  return chain.Exchange(init, update, broadcasts=True)
 
 
 def _decay(decay):
   return lambda old, new: decay * old + (1 - decay) * new
 
 
-def _frozen_adam(warmup, b1, b2, eps) -> t.Transform:
+def _frozen_adam(warmup, b1, b2, eps) -> chain.Transform:
   """Mean gradient or momentum -> direction; v changes in the warm-up only."""
 
   def init(params):
@@ -148,4 +148,4 @@ def _frozen_adam(warmup, b1, b2, eps) -> t.Transform:
     out = jax.tree.map(direction, momentum, variance)
     return out, Moments(state.count + 1, momentum, variance)
 
-  return t.Transform(init, update)
+  return chain.Transform(init, update)

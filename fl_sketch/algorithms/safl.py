@@ -83,7 +83,7 @@ def safl(
   )
 
 
-def _clip(bound) -> t.Transform:
+def _clip(bound):
   """Scales a tree down to the norm `bound`, f32[], where it is longer."""
 
   def clip(updates, _, **__):
@@ -94,7 +94,7 @@ def _clip(bound) -> t.Transform:
   return t.stateless(clip)
 
 
-def _clip_estimate(op, clip_norm) -> t.Transform:
+def _clip_estimate(op, clip_norm):
   alpha = sketches.properties(op).alpha
   if alpha is None:
     raise ValueError("Expected a sketch that states alpha with clip='server'.")

@@ -4,7 +4,7 @@ import functools
 from typing import Any, NamedTuple
 
 from fl_sketch import sketches
-from fl_sketch.rounds import aggregation, comms, transforms as t
+from fl_sketch.rounds import aggregation, chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 from fl_sketch.sketches.base import dimension
 import jax
@@ -95,7 +95,7 @@ def sketched_sgd(
   )
 
 
-def _exchange(uplinks, means, k, momentum, server_lr) -> t.Exchange:
+def _exchange(uplinks, means, k, momentum, server_lr) -> chain.Exchange:
   """Gradients -> message; clears the clients' state at its coordinates."""
 
   def init(params):
@@ -123,7 +123,7 @@ def _exchange(uplinks, means, k, momentum, server_lr) -> t.Exchange:
       comms.PerClient(clear(total)), comms.PerClient(velocity), bill
     )
 
-  return t.Exchange(init, update, means=means, broadcasts=True)
+  return chain.Exchange(init, update, means=means, broadcasts=True)
 
 
 def _uplinks(op, k, candidates, total, params, *, keys, means, **extra):

@@ -11,7 +11,7 @@ import functools
 from typing import Any, NamedTuple
 
 from fl_sketch.privacy import mechanisms, secure_aggregation, types
-from fl_sketch.rounds import aggregation, comms, transforms as t
+from fl_sketch.rounds import aggregation, chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Hyper
 from fl_sketch.utils import checks
 import jax
@@ -107,7 +107,7 @@ class PrivateMean(NamedTuple):
     bound = mechanisms.BOUNDS[name]
     return bound(tree, self.hp.clip_norm, per_leaf=self.release.per_leaf)[0]
 
-  def uplink(self) -> t.Uplink | t.Exchange:
+  def uplink(self) -> chain.Uplink | chain.Exchange:
     """The link of one private mean, for `mean_over_cohort`."""
     release = self.release
     if release.before_sketch:
@@ -122,7 +122,7 @@ class PrivateMean(NamedTuple):
       del params
       return take(payloads, **extra)
 
-    return t.Exchange(lambda params: comms.bill(), update, **self.marks)
+    return chain.Exchange(lambda params: comms.bill(), update, **self.marks)
 
   def mean(self, index: int) -> aggregation.CohortMean:
     """One of several private means of a round, which differ in ``index``."""
@@ -181,7 +181,7 @@ class PrivateMean(NamedTuple):
     scale = largest / denominator
     return jax.tree.map(lambda x: x * scale, total), comms.bill(*moved)
 
-  def _central(self) -> t.Uplink:
+  def _central(self) -> chain.Uplink:
     """Contributions are bounded and added up one by one, as they come."""
     link = aggregation.mean_over_cohort(
       denominator=self.release.expected_cohort
@@ -192,9 +192,9 @@ class PrivateMean(NamedTuple):
       mean, state = link.update(lane_sum, state, params, **extra)
       return self._with_noise(mean, noise.server), state
 
-    return t.Uplink(link.init, update, decode=decode, **self.marks)
+    return chain.Uplink(link.init, update, decode=decode, **self.marks)
 
-  def _before_sketch(self) -> t.Uplink:
+  def _before_sketch(self) -> chain.Uplink:
     """Bounds updates, and adds the sketch of noise on all coordinates.
 
     By linearity that is noise on the updates, before they are sketched.
@@ -219,13 +219,13 @@ class PrivateMean(NamedTuple):
         table = sketch.sketch.sketch(getattr(keys, sketch.hash_key), xi)
         return jax.tree.map(jnp.add, mean, table), state
 
-      uplink = t.Uplink(link.init, update, **self.marks)
+      uplink = chain.Uplink(link.init, update, **self.marks)
       return (*encoder[:-1], t.per_client(bound), sketch), uplink
 
-    return t.attached(attach)
+    return chain.attached(attach)
 
 
-def _quantile_mean(private: PrivateMean) -> t.Exchange:
+def _quantile_mean(private: PrivateMean) -> chain.Exchange:
   r"""The bound follows a quantile of the norms, at a price of its own.
 
   :math:`C \leftarrow C \exp(-\eta (\tilde b - \gamma))`, where
@@ -270,4 +270,4 @@ def _quantile_mean(private: PrivateMean) -> t.Exchange:
     del params
     return QuantileState(jnp.float32(hp.clip_norm), comms.bill())
 
-  return t.Exchange(init, update, **private.marks)
+  return chain.Exchange(init, update, **private.marks)

@@ -1,9 +1,9 @@
 """The engine: one federated round as a pure function under `shard_map`.
 
-`algorithm` says what a federated algorithm is, `transforms` and `aggregation`
-are the links of its chain, and `round` plays it: `client_step` is the part of
-one shard, `client_loop` the loop over its clients, and `comms` holds the
-collectives. No module here knows an algorithm by name.
+`algorithm` says what a federated algorithm is, `chain` the kinds of its links,
+`transforms` and `aggregation` are these links, and `round` plays it:
+`client_step` is the part of one shard, `client_loop` the loop over its clients,
+and `comms` holds the collectives. No module here knows an algorithm by name.
 """
 
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated

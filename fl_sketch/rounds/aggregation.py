@@ -5,11 +5,11 @@ from typing import Any, NamedTuple, Protocol
 
 from fl_sketch import codecs
 from fl_sketch.rounds import (
+  chain,
   comms,
   error_feedback as feedback,
   keys as keys_lib,
   robust as robust_lib,
-  transforms as t,
 )
 from fl_sketch.utils import checks
 import jax
@@ -24,7 +24,7 @@ class CohortMean(NamedTuple):
     take: (payloads, **extra arguments of a link) -> (mean, its bill); payloads
       have leaves [lanes, ...], one lane a client slot of the shard.
     releases: 1 if it adds noise that protects the clients, else 0.
-    sensitivity: see `transforms.Transform`.
+    sensitivity: see `chain.Transform`.
   """
 
   take: Callable[..., tuple[Any, comms.Bill]]
@@ -35,7 +35,7 @@ class CohortMean(NamedTuple):
 class PrivateMean(Protocol):
   """Type of ``privacy`` of the means; see `privacy.aggregation.Release`."""
 
-  def uplink(self) -> t.Uplink | t.Exchange:
+  def uplink(self) -> chain.Uplink | chain.Exchange:
     """The link of one private mean."""
     ...
 
@@ -59,7 +59,7 @@ def mean_over_cohort(
   codec: codecs.Codec | None = None,
   decode: comms.Decode | None = None,
   denominator: Any = None,
-) -> t.Uplink | t.Exchange:
+) -> chain.Uplink | chain.Exchange:
   r"""The uplink: averages the clients' payloads by weight; the mean is shared.
 
   A codec Q, drawn independently on each client, compresses the payloads. They
@@ -121,17 +121,17 @@ def cohort_means(
   return (CohortMean(take),) * count
 
 
-def _plain(decode, denominator) -> t.Uplink:
+def _plain(decode, denominator) -> chain.Uplink:
   def update(lane_sum, _, params=None, **extra):
     del params, extra
     mean, up = comms.uplink_sum(lane_sum, denominator)
     return mean, comms.bill(up)
 
   marks = {} if decode is None else {'decode': decode}
-  return t.Uplink(lambda params: comms.bill(), update, **marks)
+  return chain.Uplink(lambda params: comms.bill(), update, **marks)
 
 
-def _encoded(codec, robust) -> t.Uplink:
+def _encoded(codec, robust) -> chain.Uplink:
   """Clients encode the payload of their last link: a table, if it sketches."""
 
   def attach(encoder):
@@ -144,14 +144,14 @@ def _encoded(codec, robust) -> t.Uplink:
       feedback.check_codec(codec, like(params))
       return optax.EmptyState()
 
-    encode = t.ClientTransform(init, feedback.compress(codec).update)
+    encode = chain.ClientTransform(init, feedback.compress(codec).update)
     decode = lambda keys, x, params: decoder(keys, x, like(params))
     return (*encoder, encode), mean_over_cohort(robust=robust, decode=decode)
 
-  return t.attached(attach)
+  return chain.attached(attach)
 
 
-def _robust(rule: robust_lib.Rule, decode) -> t.Uplink:
+def _robust(rule: robust_lib.Rule, decode) -> chain.Uplink:
   """Applies a byzantine-robust rule to the means of random groups of clients.
 
   Clients are weighted inside their group, groups are not: one group of large

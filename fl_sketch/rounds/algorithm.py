@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fl_sketch.rounds import comms, transforms
+from fl_sketch.rounds import chain, comms
 import jax
 import optax
 
@@ -53,7 +53,7 @@ class Algorithm(NamedTuple):
       draws from it, weights count as 0 or 1, and a round without participants
       updates the state as any other.
     sensitivity: f32[] for each release of the links, see
-      `transforms.Transform`.
+      `chain.Transform`.
   """
 
   local: Local
@@ -73,5 +73,5 @@ def federated(
 
   Its releases are the sum of those that the links declare.
   """
-  chain = transforms.federated_chain(*links)
-  return Algorithm(local=local, drift=drift, **chain._asdict())
+  parts = chain.federated_chain(*links)
+  return Algorithm(local=local, drift=drift, **parts._asdict())

@@ -3,7 +3,7 @@
 from typing import Any
 
 from fl_sketch import codecs
-from fl_sketch.rounds import comms, keys as keys_lib, transforms as t
+from fl_sketch.rounds import chain, comms, keys as keys_lib, transforms as t
 import jax
 import jax.numpy as jnp
 import optax
@@ -38,7 +38,7 @@ def check_codec(codec: codecs.Codec, params: Any) -> None:
 
 def compress(
   codec: codecs.Codec, *, error_feedback: bool = False
-) -> t.ClientTransform:
+) -> chain.ClientTransform:
   r"""Client: pseudo-gradient -> payload.
 
   With error feedback :math:`p = e + \Delta`, :math:`C(p)` is sent and
@@ -71,10 +71,10 @@ def compress(
     payload, decoded = _encode(codec, keys, target)
     return payload, jax.tree.map(jnp.subtract, target, decoded)
 
-  return t.ClientTransform(init, update)
+  return chain.ClientTransform(init, update)
 
 
-def markov(codec: codecs.Codec) -> t.ClientTransform:
+def markov(codec: codecs.Codec) -> chain.ClientTransform:
   r"""Client: gradient -> encoded change of its estimate.
 
   :math:`C(g - \hat g_i)` is sent and :math:`\hat g_i \leftarrow \hat g_i +
@@ -98,7 +98,7 @@ def markov(codec: codecs.Codec) -> t.ClientTransform:
     payload, decoded = _encode(codec, keys, change)
     return payload, jax.tree.map(jnp.add, estimate, decoded)
 
-  return t.ClientTransform(init, update)
+  return chain.ClientTransform(init, update)
 
 
 def check_contraction(codec: codecs.Codec) -> None:

@@ -19,265 +19,28 @@ Extra arguments, by keyword, to every link:
 A lane is a client slot of a shard.
 """
 
-from collections.abc import Callable, Sequence
-import functools
-import inspect
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 from fl_sketch import sketches
-from fl_sketch.rounds import client_loop, comms, keys as keys_lib
+from fl_sketch.rounds import chain, client_loop, comms, keys as keys_lib
 import jax
 import optax
 
 
-class Transform(optax.GradientTransformationExtraArgs):
-  """A link of a chain; its `update` takes any of the extra arguments.
-
-  Attributes:
-    broadcasts: whether its result is what the clients receive.
-    releases: number of noisy releases that it makes in a round.
-    sensitivity: for each release, the L2 norm by which one client can change
-      the sum, f32[].
-  """
-
-  broadcasts: bool = False
-  releases: int = 0
-  sensitivity: tuple[Any, ...] = ()
-
-  def __new__(
-    cls, init: Callable[..., Any], update: Callable[..., Any], **marks
-  ):
-    """Makes the link; `marks` are its attributes."""
-
-    @functools.wraps(update)
-    def marked(*args, **extra):
-      return update(*args, **extra)
-
-    self = super().__new__(cls, init, marked)
-    self.__dict__.update(marks)
-    # Combinators of optax keep only the function.
-    marked.__dict__['link'] = self
-    return self
-
-  def _replace(self, **fields):
-    """The link with other functions or attributes, and all else as it was."""
-    return type(self)(**self._asdict() | self.__dict__ | fields)
-
-
-class ClientTransform(Transform):
-  """A link that runs on one client, with state of that client.
-
-  Attributes:
-    sketch: the operator, of a link that sketches.
-    hash_key: which of `keys.RoundKeys` its hash functions are drawn from.
-  """
-
-  sketch: sketches.Sketch | None = None
-  hash_key: str | None = None
-
-
-class Broadcast(Transform):
-  """The downlink; clients that receive its result can redo all later links."""
-
-  broadcasts = True
-
-
-class Uplink(Transform):
-  """A mean over the cohort whose payloads are added to a running sum.
-
-  Its `update` takes a `comms.LaneSum`.
-
-  Attributes:
-    decode: (keys, payload, like) -> what is summed, one client at a time.
-    attach: client links before the uplink -> (these and its own client links,
-      the uplink after them); None if it has no client links.
-  """
-
-  decode: comms.Decode = staticmethod(lambda keys, payload, like: payload)
-  attach: Callable[..., Any] | None = None
-
-
-def attached(attach: Callable[[tuple[Any, ...]], Any]) -> Uplink:
-  """An uplink that `federated_chain` builds from the client links before it.
-
-  Args:
-    attach: as in `Uplink`.
-  """
-
-  def update(*_, **__):
-    raise ValueError('Expected this uplink in a federated_chain.')
-
-  return Uplink(optax.init_empty_state, update, attach=attach)
-
-
-class Exchange(Transform):
-  """A link with its own uplinks, one or several, of stacked payloads.
-
-  Payloads have leaves [lanes, ...] and are not added to a running sum, so that
-  a round holds those of all lanes.
-
-  Args:
-    init: as in optax.
-    update: as in `Transform`; it takes ``means`` by keyword, as functions
-      (payloads, **extra arguments) -> (mean, bill), each to be called once.
-    means: the private or plain means that it takes, from
-      `aggregation.cohort_means`. The releases of the exchange are theirs.
-    **marks: other attributes.
-
-  Raises (when it is traced):
-    ValueError: one of the means is not taken once: taken twice, it would add
-      the same noise to two sums.
-  """
-
-  def __new__(cls, init, update, *, means: Sequence[Any] = (), **marks):
-    """Makes the link."""
-
-    def counted(updates, state, params=None, **extra):
-      calls = [0] * len(means)
-
-      def take(i, payloads, **extra):
-        calls[i] += 1
-        return means[i].take(payloads, **extra)
-
-      takes = [functools.partial(take, i) for i in range(len(means))]
-      result = update(updates, state, params, means=takes, **extra)
-      if calls != [1] * len(means):
-        raise ValueError(f'Expected every mean to be taken once, not {calls=}.')
-      return result
-
-    marks = {
-      'releases': sum(mean.releases for mean in means),
-      'sensitivity': sum((mean.sensitivity for mean in means), ()),
-    } | marks
-    return super().__new__(cls, init, counted if means else update, **marks)
-
-
-class Chain(NamedTuple):
-  """The parts of a chain: client loop, uplink and broadcast, server step.
-
-  Attributes:
-    encode: pseudo-gradient -> payload; one client, inside the client loop.
-    protocol: the cohort's payloads -> what the server broadcasts, shared.
-    server: broadcast -> update of params; the same on server and clients.
-    decode: (keys, payload, like) -> what the client loop adds up. None: the
-      protocol takes the payloads themselves, leaves [lanes, ...].
-    releases: of all links together.
-    sensitivity: of every release.
-  """
-
-  encode: optax.GradientTransformationExtraArgs
-  protocol: optax.GradientTransformationExtraArgs
-  server: optax.GradientTransformationExtraArgs
-  decode: comms.Decode | None
-  releases: int
-  sensitivity: tuple[Any, ...]
-
-
-def federated_chain(*links: Any) -> Chain:
-  """Splits one chain of links into the parts of a round.
-
-  Leading `ClientTransform`s become the encoder. If an `Uplink` follows, each
-  payload is added to a running sum, so that a round holds O(d + b) numbers
-  whatever the cohort. The links after `broadcast()` are the server step, which
-  a client that holds the broadcast can redo.
-
-  A plain optax transformation has no place before the uplink: it would see the
-  stacked payloads of one shard, and clip or scale them jointly.
-
-  >>> chain = federated_chain(
-  ...   per_client(optax.clip(1.0)), Uplink(optax.init_empty_state, None),
-  ...   broadcast(), optax.scale(-1.0),
-  ... )
-  >>> chain.decode is not None
-  True
-
-  Args:
-    *links: optax transformations in the order of the protocol.
-
-  Raises:
-    ValueError: a link before the uplink is no client link, a client link or
-      another uplink stands after it, or there is no `broadcast()`.
-  """
-  flat = [link for tx in links for link in _marked(tx)]
-  count = 0
-  while count < len(flat) and isinstance(flat[count], ClientTransform):
-    count += 1
-  encode, rest = tuple(flat[:count]), flat[count:]
-  if any(isinstance(link, ClientTransform) for link in rest):
-    raise ValueError('Expected per-client links to stand before the uplink.')
-  if not rest or not isinstance(rest[0], (Uplink, Exchange)):
-    kind = type(rest[0]).__name__ if rest else 'nothing'
-    raise ValueError(
-      'Expected links before the uplink to be per_client(...) or sketch(...), '
-      f'and then mean_over_cohort(...) or an Exchange, got {kind}: wrap an '
-      'optax transformation in per_client.'
-    )
-  if any(isinstance(link, Uplink) for link in rest[1:]):
-    raise ValueError('Expected one mean_over_cohort, before all shared links.')
-  if not any(link.broadcasts for link in rest if isinstance(link, Transform)):
-    raise ValueError('Expected a broadcast() after the uplink.')
-  if isinstance(rest[0], Uplink) and rest[0].attach is not None:
-    encode, rest[0] = rest[0].attach(encode)
-  broadcasts = [getattr(link, 'broadcasts', False) for link in rest]
-  split = len(rest) - broadcasts[::-1].index(True)
-  marked = [x for x in (*encode, *rest) if isinstance(x, Transform)]
-  return Chain(
-    encode=_chain(encode),
-    protocol=_chain(rest[:split]),
-    server=_chain(rest[split:]),
-    decode=rest[0].decode if isinstance(rest[0], Uplink) else None,
-    releases=sum(link.releases for link in marked),
-    sensitivity=sum((link.sensitivity for link in marked), ()),
-  )
-
-
-def _chain(links) -> optax.GradientTransformationExtraArgs:
-  chain = optax.chain(*links) if links else optax.identity()
-  return optax.with_extra_args_support(chain)
-
-
-def _marked(tx) -> list[Any]:
-  """Unpacks optax combinators into links, with their marks.
-
-  `optax.chain` gives its links; `optax.masked` and others a link of the kind
-  that they wrap. Both keep only functions, in the closure of their `update`.
-  """
-  if isinstance(tx, Transform):
-    return [tx]
-  closure = inspect.getclosurevars(tx.update).nonlocals
-  if 'update_fns' in closure:
-    inits = inspect.getclosurevars(tx.init).nonlocals['init_fns']
-    pairs = zip(inits, closure['update_fns'], strict=True)
-    parts = [optax.GradientTransformationExtraArgs(*pair) for pair in pairs]
-    links = [getattr(part.update, 'link', part) for part in parts]
-    links = [link for part in links for link in _marked(part)]
-    # A chain of plain transformations stays one: so does its state.
-    marked = any(isinstance(link, Transform) for link in links)
-    return links if marked else [tx]
-  wrapped = [x for x in closure.values() if isinstance(x, Transform)]
-  if not wrapped:
-    return [tx]
-  if len(wrapped) > 1 or isinstance(wrapped[0], (Uplink, Exchange)):
-    raise ValueError(
-      'Expected means over the cohort outside of optax combinators such as '
-      'optax.masked, whose masks do not know sums of payloads.'
-    )
-  return [wrapped[0]._replace(init=tx.init, update=tx.update)]
-
-
-def per_client(tx: optax.GradientTransformation) -> ClientTransform:
+def per_client(tx: optax.GradientTransformation) -> chain.ClientTransform:
   """Runs `tx` on each client separately, with per-client state."""
   tx = optax.with_extra_args_support(tx)
-  return ClientTransform(tx.init, tx.update)
+  return chain.ClientTransform(tx.init, tx.update)
 
 
-def stateless(fn: Callable[..., Any], **marks: Any) -> Transform:
+def stateless(fn: Callable[..., Any], **marks: Any) -> chain.Transform:
   """A link without state from fn(updates, params, **extra) -> updates."""
 
   def update(updates, state, params=None, **extra):
     return fn(updates, params, **extra), state
 
-  return Transform(optax.init_empty_state, update, **marks)
+  return chain.Transform(optax.init_empty_state, update, **marks)
 
 
 def over_lanes(
@@ -302,7 +65,9 @@ def over_lanes(
   return client_loop.map_clients(one, (keys.client, *lanes), lanes_per_step)
 
 
-def sketch(op: sketches.Sketch, *, hash_key: str = 'round') -> ClientTransform:
+def sketch(
+  op: sketches.Sketch, *, hash_key: str = 'round'
+) -> chain.ClientTransform:
   """Client: pseudo-gradient -> table.
 
   Args:
@@ -320,10 +85,12 @@ def sketch(op: sketches.Sketch, *, hash_key: str = 'round') -> ClientTransform:
     del params
     return op.sketch(key_of(extra['keys']), updates), state
 
-  return ClientTransform(init, update, sketch=op, hash_key=hash_key)
+  return chain.ClientTransform(init, update, sketch=op, hash_key=hash_key)
 
 
-def desketch(op: sketches.Sketch, *, hash_key: str = 'round') -> Transform:
+def desketch(
+  op: sketches.Sketch, *, hash_key: str = 'round'
+) -> chain.Transform:
   """Server: mean table -> estimate of the mean pseudo-gradient."""
   key_of = _hash_key(hash_key)
   return stateless(
@@ -337,11 +104,11 @@ def _hash_key(name):
   return lambda keys: getattr(keys, name)
 
 
-def broadcast() -> Broadcast:
+def broadcast() -> chain.Broadcast:
   """The downlink: marks what the server sends; clients redo later links."""
 
   def update(updates, _, params=None, **extra):
     del params, extra
     return updates, comms.bill(down=comms.nbytes(updates))
 
-  return Broadcast(lambda params: comms.bill(), update)
+  return chain.Broadcast(lambda params: comms.bill(), update)

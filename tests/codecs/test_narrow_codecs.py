@@ -10,6 +10,7 @@ from fl_sketch.experiment import config
 from fl_sketch.privacy.aggregation import Release
 from fl_sketch.rounds import (
   aggregation,
+  chain,
   comms,
   error_feedback as feedback,
   robust,
@@ -160,13 +161,13 @@ def algorithm(name, **options):
 def test_groups_of_a_robust_mean_hold_what_was_decoded():
   rule, codec = robust.Rule('median', 2), codecs.int8()
   uplink = aggregation.mean_over_cohort(robust=rule, codec=codec)
-  chain = t.federated_chain(t.sketch(COUNT), uplink, t.broadcast())
+  parts = chain.federated_chain(t.sketch(COUNT), uplink, t.broadcast())
   keys, update = round_keys(cases.KEY, 0), PARAMS | {'b': f32(1, 3)}
   table = COUNT.sketch(keys.round, update)
-  start = chain.encode.init(PARAMS)
-  payload, _ = chain.encode.update(update, start, PARAMS, keys=keys)
+  start = parts.encode.init(PARAMS)
+  payload, _ = parts.encode.update(update, start, PARAMS, keys=keys)
   assert comms.nbytes(payload) == 8 + 4
-  groups = chain.decode(keys, payload, PARAMS)
+  groups = parts.decode(keys, payload, PARAMS)
   want = feedback.decoder(codec)(keys, payload, table)
   assert groups.shape == (2, *want.shape)
   np.testing.assert_array_equal(groups.sum(0), want)

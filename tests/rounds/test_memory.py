@@ -3,6 +3,7 @@
 from fl_sketch import algorithms, rounds, sketches
 from fl_sketch.rounds import (
   aggregation,
+  chain,
   comms,
   mesh as mesh_lib,
   transforms as t,
@@ -28,7 +29,7 @@ def temporary_bytes(name, clients, lanes_per_step, streamed=True):
   if not streamed:
     means = aggregation.cohort_means(1)
     update = lambda x, *_, means, **extra: means[0](x, **extra)
-    mean = t.Exchange(lambda _: comms.bill(), update, means=means)
+    mean = chain.Exchange(lambda _: comms.bill(), update, means=means)
     protocol = optax.chain(mean, t.broadcast())
     stream = make
     make = lambda hp: stream(hp)._replace(decode=None, protocol=protocol)

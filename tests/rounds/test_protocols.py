@@ -6,6 +6,7 @@ from fl_sketch import algorithms, local, rounds, sketches
 from fl_sketch.privacy.aggregation import Release
 from fl_sketch.rounds import (
   aggregation,
+  chain,
   comms,
   keys,
   mesh as mesh_lib,
@@ -36,7 +37,7 @@ def trace(make):
 
 
 def stateless(fn):
-  return t.Exchange(
+  return chain.Exchange(
     optax.init_empty_state, lambda u, s, p=None, **_: (fn(u), s)
   )
 
@@ -50,7 +51,7 @@ def test_a_chain_without_a_mean_over_the_cohort_is_refused():
 
 
 def test_one_clients_value_kept_as_server_state_is_refused():
-  leak = t.Exchange(
+  leak = chain.Exchange(
     lambda params: optax.tree.zeros_like(params),
     lambda u, state, p=None, **_: (u, jax.tree.map(lambda x: x[0], u)),
   )
@@ -60,7 +61,7 @@ def test_one_clients_value_kept_as_server_state_is_refused():
 
 def test_a_second_mean_is_refused():
   with pytest.raises(ValueError, match='Expected one mean_over_cohort'):
-    t.federated_chain(stateless(lambda u: u), MEAN, t.broadcast())
+    chain.federated_chain(stateless(lambda u: u), MEAN, t.broadcast())
 
 
 def test_averaging_the_lanes_of_one_shard_is_refused():
@@ -72,12 +73,12 @@ def test_averaging_the_lanes_of_one_shard_is_refused():
 def test_a_client_link_after_the_uplink_is_refused():
   op = sketches.block_cyclic(4)
   with pytest.raises(ValueError, match='before the uplink'):
-    t.federated_chain(aggregation.mean_over_cohort(), t.sketch(op))
+    chain.federated_chain(aggregation.mean_over_cohort(), t.sketch(op))
 
 
 def test_an_uplink_without_a_broadcast_is_refused():
   with pytest.raises(ValueError, match=r'Expected a broadcast\(\)'):
-    t.federated_chain(aggregation.mean_over_cohort(), NEGATE)
+    chain.federated_chain(aggregation.mean_over_cohort(), NEGATE)
 
 
 CLIP = optax.clip_by_global_norm(0.5)
@@ -95,7 +96,7 @@ LEADING = {
 def test_an_unmarked_link_before_the_uplink_is_refused(links):
   """It ran on a shard's stacked clients: results depended on the devices."""
   with pytest.raises(ValueError, match='wrap an optax transformation'):
-    t.federated_chain(*links, MEAN, t.broadcast())
+    chain.federated_chain(*links, MEAN, t.broadcast())
 
 
 @pytest.mark.parametrize('shards', [1, 2])
@@ -127,7 +128,7 @@ def test_links_survive_the_combinators_of_optax(links, shards):
 
 def test_a_masked_mean_is_refused():
   with pytest.raises(ValueError, match='outside of optax combinators'):
-    t.federated_chain(optax.masked(MEAN, True), t.broadcast())
+    chain.federated_chain(optax.masked(MEAN, True), t.broadcast())
 
 
 PRIVATE = Release(4.0).at(cases.HP)
@@ -144,7 +145,7 @@ def sends(count):
 
   means = aggregation.cohort_means(2, privacy=PRIVATE)
   init = lambda params: comms.bill()
-  return t.Exchange(init, update, means=means, broadcasts=True)
+  return chain.Exchange(init, update, means=means, broadcasts=True)
 
 
 def test_releases_of_links_add_up():
@@ -191,11 +192,11 @@ def test_a_mismatched_sketch_index_fails_to_descend():
   """Song's printed line 9, which decodes with the next round's operator."""
   op = sketches.block_cyclic(4)
 
-  def late(table, state, params=None, *, keys, **_):
-    return op.desketch(jax.random.fold_in(keys.round, 1), table, params), state
+  def late(table, params, *, keys, **_):
+    return op.desketch(jax.random.fold_in(keys.round, 1), table, params)
 
   links = t.sketch(op), aggregation.mean_over_cohort(), t.broadcast()
-  wrong = algorithm(*links, t.Transform(optax.init_empty_state, late), NEGATE)
+  wrong = algorithm(*links, t.stateless(late), NEGATE)
   right = algorithm(*links, t.desketch(op), NEGATE)
   same = lambda r: cases.cohort(1, 0)
   first = cases.play(right, count=1, cohort_of=same)[1]['train_loss']
@@ -213,7 +214,7 @@ def mean_then_spread():
     rest, second = comms.uplink_stacked(away, weight)
     return jax.tree.map(jnp.add, mean, rest), comms.bill(first + second)
 
-  return t.Exchange(lambda params: comms.bill(), update)
+  return chain.Exchange(lambda params: comms.bill(), update)
 
 
 def test_a_protocol_with_two_uplinks_keeps_the_payloads():
