@@ -14,6 +14,7 @@ Label = Literal[
   'wrong',  # does not hold, or cannot be met: a test shows it
 ]
 FORMS = ('printed', 'corrected')
+PAPERS = {'S0': 'Song', 'S1': 'Das', 'S2': 'FedSKETCH', 'S4': 'Chen'}
 MODULES = (
   'chen.constants', 'chen.corollaries', 'chen.gradients', 'chen.monitor',
   'chen.rates', 'das.lemmas', 'das.rates', 'das.tradeoffs',
@@ -36,19 +37,18 @@ class Statement(NamedTuple):
   labels: dict[str, Label]  # by form
 
 
-def statement(
-  identity: str, source: str, **labels: Label
-) -> Callable[[_F], _F]:
+def statement(identity: str, place: str, **labels: Label) -> Callable[[_F], _F]:
   """Registers a function under the id of the statement that it computes.
 
+  The id begins with a paper's, of `PAPERS`; `place` is where it stands there.
   Where `labels` has both forms, the function takes form='printed' or
   form='corrected', and the latter by default.
 
-  >>> @statement('S9-T1', 'Nobody, Theorem 1', printed='loose')
+  >>> @statement('S0-T1', 'Theorem 1', printed='loose')
   ... def bound(rounds):
   ...   return 1 / rounds
-  >>> _statements.pop('S9-T1').labels
-  {'printed': 'loose'}
+  >>> _statements.pop('S0-T1')[2:]
+  ('Song, Theorem 1', {'printed': 'loose'})
   """
   if not labels or not set(labels) <= set(FORMS):
     raise ValueError(f'Expected {labels=} for some of {FORMS}.')
@@ -56,6 +56,7 @@ def statement(
   def enter(function: _F) -> _F:
     if identity in _statements:
       raise ValueError(f'Expected {identity=} to be entered once.')
+    source = f'{PAPERS[identity[:2]]}, {place}'
     _statements[identity] = Statement(identity, function, source, labels)
     return function
 
@@ -69,10 +70,10 @@ def is_printed(form: str) -> bool:
 
 
 def statements() -> tuple[Statement, ...]:
-  """Returns all statements by id: S0 Song, S1 Das, S2 Haddadpour, S4 Chen.
+  """Returns all statements by id, which begins with a key of `PAPERS`.
 
-  >>> sorted({s.id[:2] for s in statements()})
-  ['S0', 'S1', 'S2', 'S4']
+  >>> sorted({s.id[:2] for s in statements()}) == list(PAPERS)
+  True
   """
   for name in MODULES:
     importlib.import_module(f'fl_sketch.theory.{name}')

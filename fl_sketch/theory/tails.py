@@ -28,7 +28,7 @@ def coordinate_wise(family: str, dimension: int, size: int) -> float:
   return 2.0 if family != 'uniform_sampling' else float(dimension - size)
 
 
-@statement('S0-LemD26', 'Song, Lemma D.26', printed='order', corrected='holds')
+@statement('S0-LemD26', 'Lemma D.26', printed='order', corrected='holds')
 def chebyshev(
   size: int, delta: float, *, a: float = 2.0, form: str = 'corrected'
 ) -> float:
@@ -47,11 +47,11 @@ def chebyshev(
 
 
 @statement(
-  'S0-LemD23,24', 'Song, Lemmas D.23, D.24', printed='order', corrected='loose'
+  'S0-LemD23,24', 'Lemmas D.23, D.24', printed='order', corrected='loose'
 )
-@statement('S0-LemD25', 'Song, Lemma D.25', printed='order', corrected='holds')
-@statement('S0-LemD27', 'Song, Lemma D.27', printed='order', corrected='loose')
-@statement('S0-LemD28', 'Song, Lemma D.28', printed='holds', corrected='holds')
+@statement('S0-LemD25', 'Lemma D.25', printed='order', corrected='holds')
+@statement('S0-LemD27', 'Lemma D.27', printed='order', corrected='loose')
+@statement('S0-LemD28', 'Lemma D.28', printed='holds', corrected='holds')
 def tail(
   family: str,
   dimension: int,
@@ -110,11 +110,11 @@ def _printed_tail(family, n, b, delta, sparsity):
 
 
 @statement(
-  'S0-LemD18..22', 'Song, Lemmas D.18-D.22', printed='wrong', corrected='holds'
+  'S0-LemD18..22', 'Lemmas D.18-D.22', printed='wrong', corrected='holds'
 )
 @statement(
   'S0-LemD18..22-count',
-  'Song, the same for the Count Sketch',
+  'the same for the Count Sketch',
   printed='holds',
   corrected='holds',
 )
@@ -166,7 +166,7 @@ def coherence(
   return math.sqrt(2 * u / b) + (u / b if family == 'gaussian' else 0.0)
 
 
-@statement('S0-B6', 'Song, Lemma B.6, of Laurent and Massart', printed='holds')
+@statement('S0-B6', 'Lemma B.6, of Laurent and Massart', printed='holds')
 def chi_square_interval(degrees: int, delta: float) -> tuple[float, float]:
   """Returns an interval that holds a chi square with probability 1 - delta.
 
@@ -183,7 +183,7 @@ def chi_square_interval(degrees: int, delta: float) -> tuple[float, float]:
   return k - spread, k + spread + 2 * u
 
 
-@statement('S4-Prop3', 'Chen, Property 3', printed='wrong', corrected='loose')
+@statement('S4-Prop3', 'Property 3', printed='wrong', corrected='loose')
 def bounded_products(
   family: str,
   dimension: int,

@@ -81,7 +81,7 @@ class Run(NamedTuple):
     return 1 + tails.tail(self.family, self.dimension, self.size, each)
 
 
-@statement('S4-Def3.1', 'Chen, Definition 3.1', printed='holds')
+@statement('S4-Def3.1', 'Definition 3.1', printed='holds')
 def intrinsic_dimension(eigenvalues: Iterable[float]) -> float:
   """I, the sum of |eigenvalues| over the largest.
 
@@ -93,7 +93,7 @@ def intrinsic_dimension(eigenvalues: Iterable[float]) -> float:
   return sum(sizes) / checks.positive('largest eigenvalue', max(sizes))
 
 
-@statement('S4-Asm3', 'Chen, Assumption 3', printed='holds')
+@statement('S4-Asm3', 'Assumption 3', printed='holds')
 def sub_gaussian_scale(norms: Iterable[float]) -> float:
   """The least sigma with share(norm >= t) <= 2 exp(-t^2 / sigma^2) for all t.
 
@@ -126,7 +126,7 @@ def distortion(run: Run, delta: float, *, d: int = 1, rounds: int = 0) -> float:
   return log**1.5 / math.sqrt(run.size)
 
 
-@statement('S4-Lem3.4', 'Chen, Lemma 3.4', printed='wrong', corrected='holds')
+@statement('S4-Lem3.4', 'Lemma 3.4', printed='wrong', corrected='holds')
 def projection(
   run: Run,
   gradient_bound: float,
@@ -157,7 +157,7 @@ def projection(
   return largest * checks.at_least('spread', spread, 1) / run.eps
 
 
-@statement('S4-Lem3.5', 'Chen, Lemma 3.5', printed='wrong', corrected='holds')
+@statement('S4-Lem3.5', 'Lemma 3.5', printed='wrong', corrected='holds')
 def preconditioner(
   run: Run, gradient_bound: float, *, delta: float, form: str = 'corrected'
 ) -> float:
@@ -179,7 +179,7 @@ def preconditioner(
   return factor * run.moved(g) + run.eps
 
 
-@statement('S4-Lem3.6', 'Chen, Lemma 3.6', printed='wrong', corrected='holds')
+@statement('S4-Lem3.6', 'Lemma 3.6', printed='wrong', corrected='holds')
 def martingale(
   run: Run,
   gradient_bound: float,
@@ -226,7 +226,7 @@ def deviation_of_round(run: Run, gradient: float) -> float:
   return math.sqrt(a / run.size * (gradient + noise) ** 2 + noise**2)
 
 
-@statement('S4-LemB4', 'Chen, Lemma B.4', printed='holds')
+@statement('S4-LemB4', 'Lemma B.4', printed='holds')
 def momentum_factor(b1: float) -> float:
   """J of Lemma B.4: |m_t| <= J c eta_t if |update| <= c eta_t in every round.
 

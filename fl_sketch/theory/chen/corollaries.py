@@ -12,7 +12,7 @@ from fl_sketch.theory.chen.constants import Run
 from fl_sketch.utils import checks, markdown
 
 
-@statement('S4-Cor1', 'Chen, Corollary 1', printed='wrong', corrected='holds')
+@statement('S4-Cor1', 'Corollary 1', printed='wrong', corrected='holds')
 def asymptotic(
   run: Run,
   *,
@@ -50,7 +50,7 @@ def asymptotic(
   return 2 * run.eps / scale * budget
 
 
-@statement('S4-Cor2', 'Chen, Corollary 2', printed='wrong', corrected='holds')
+@statement('S4-Cor2', 'Corollary 2', printed='wrong', corrected='holds')
 def near_start(
   run: Run,
   *,
@@ -139,7 +139,7 @@ def _check_rounds(run, least, most):
     raise ValueError(f'Expected rounds={run.rounds} <= {most}.')
 
 
-@statement('S4-Rem3.4', 'Chen, Remark 3.4', corrected='holds')
+@statement('S4-Rem3.4', 'Remark 3.4', corrected='holds')
 def curvature(
   smoothness: float, intrinsic_dimension: float, size: int, a: float = 2.0
 ) -> float:
@@ -156,7 +156,7 @@ def curvature(
   return checks.positive('smoothness', smoothness) * (1 + share)
 
 
-@statement('S4-Tab1', 'Chen, Table 1', printed='order')
+@statement('S4-Tab1', 'Table 1', printed='order')
 def comparison(dimension: int, size: int, rounds: int, clients: int) -> str:
   """Table 1 in Markdown, with its numbers: bits of a client a round, rates.
 

@@ -27,7 +27,7 @@ from fl_sketch.utils import checks
 _HOPELESS = 1e12  # times L(x_0)
 
 
-@statement('S4-Lem4.1', 'Chen, Lemma 4.1', printed='holds')
+@statement('S4-Lem4.1', 'Lemma 4.1', printed='holds')
 def squared_gradient(loss: float, smoothness: float) -> float:
   """||grad L(x)||^2 <= 2 L L(x), of a smooth loss that is never negative.
 
@@ -41,7 +41,7 @@ def squared_gradient(loss: float, smoothness: float) -> float:
   )
 
 
-@statement('S4-Lem4.2', 'Chen, Lemma 4.2 = C.1', printed='holds')
+@statement('S4-Lem4.2', 'Lemma 4.2 = C.1', printed='holds')
 def local_gradient(
   loss: float,
   *,
@@ -83,7 +83,7 @@ class LossConstants(NamedTuple):
   m7: float
 
 
-@statement('S4-Lem4.3', 'Chen, Lemma 4.3', printed='order')
+@statement('S4-Lem4.3', 'Lemma 4.3', printed='order')
 def loss_constants(
   run: Run, *, start_loss: float, delta: float, nu: float = 1.0
 ) -> LossConstants:
@@ -125,7 +125,7 @@ class Bounded(NamedTuple):
   mean: float
 
 
-@statement('S4-Thm4.4', 'Chen, Theorem 4.4', printed='order', corrected='holds')
+@statement('S4-Thm4.4', 'Theorem 4.4', printed='order', corrected='holds')
 def bounded_gradients(
   run: Run,
   *,

@@ -94,7 +94,7 @@ def auxiliary(params: np.ndarray, b1: float) -> np.ndarray:
   return params + b1 / (1 - b1) * (params - before)
 
 
-@statement('S4-Lem3.3', 'Chen, Lemma 3.3 = B.1, of z', printed='holds')
+@statement('S4-Lem3.3', 'Lemma 3.3 = B.1, of z', printed='holds')
 def auxiliary_step(run: Run, found: Trajectory) -> np.ndarray:
   r"""z_{t+1} - z_t from estimates and moments, f64[T, d].
 
@@ -178,7 +178,7 @@ def monitor(
 
 
 @statement(
-  'S4-Lem3.3-descent', 'Chen, Lemma 3.3 = B.1, of the loss', corrected='holds'
+  'S4-Lem3.3-descent', 'Lemma 3.3 = B.1, of the loss', corrected='holds'
 )
 def descent_slack(
   run: Run,

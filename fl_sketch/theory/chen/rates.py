@@ -35,7 +35,7 @@ from fl_sketch.utils import checks
 import numpy as np
 
 
-@statement('S4-Thm3.2', 'Chen, Theorem 3.2', printed='wrong', corrected='holds')
+@statement('S4-Thm3.2', 'Theorem 3.2', printed='wrong', corrected='holds')
 def constant_rate(
   run: Run,
   *,
@@ -82,7 +82,7 @@ def constant_rate(
   return m / scale * budget
 
 
-@statement('S4-ThmB3', 'Chen, Theorem B.3', corrected='holds')
+@statement('S4-ThmB3', 'Theorem B.3', corrected='holds')
 def decaying_rate(
   run: Run,
   *,

@@ -18,15 +18,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
-rho = catalog.statement('S1-Def5', 'Das, Definition 5', printed='order')(
+rho = catalog.statement('S1-Def5', 'Definition 5', printed='order')(
   bounds.das_rho
 )
-sigma_squared = catalog.statement('S1-Thm1', 'Das, Theorem 1', printed='wrong')(
+sigma_squared = catalog.statement('S1-Thm1', 'Theorem 1', printed='wrong')(
   bounds.das_sigma_squared
 )
 
 
-@statement('S1-Def1', 'Das, Definition 1', printed='holds')
+@statement('S1-Def1', 'Definition 1', printed='holds')
 def heterogeneity_gaps(
   clients: Sequence[Callable[[npt.NDArray], tuple[Any, npt.NDArray]]],
   w_star: npt.NDArray,
@@ -74,7 +74,7 @@ def quadratic_heterogeneity(
   return 0.5 * (root**2).sum(1)
 
 
-@statement('S1-Def3', 'Das, Definition 3', printed='holds')
+@statement('S1-Def3', 'Definition 3', printed='holds')
 def lipschitz(gradients: npt.ArrayLike) -> float:
   """Return the largest norm of gradients [..., d]: G is at least that.
 
@@ -84,7 +84,7 @@ def lipschitz(gradients: npt.ArrayLike) -> float:
   return float(np.linalg.norm(gradients, axis=-1).max())
 
 
-@statement('S1-Def4', 'Das, Definition 4', printed='holds')
+@statement('S1-Def4', 'Definition 4', printed='holds')
 def smoothness(points: npt.ArrayLike, gradients: npt.ArrayLike) -> float:
   """Return max |g_a - g_b| / |w_a - w_b| over pairs: L is at least that.
 
@@ -108,7 +108,7 @@ def smoothness(points: npt.ArrayLike, gradients: npt.ArrayLike) -> float:
   return checks.real('smoothness', float(ratio.max()))
 
 
-@statement('S1-Asm1', 'Das, Assumption 1 (i)', printed='holds')
+@statement('S1-Asm1', 'Assumption 1 (i)', printed='holds')
 def curvature(
   gradients: npt.ArrayLike, following: npt.ArrayLike, client_lr: float
 ) -> float:
@@ -135,7 +135,7 @@ def curvature(
   return checks.real('curvature', float(moved.min()) / client_lr)
 
 
-@statement('S1-Lem1', 'Das, Lemma 1', printed='holds')
+@statement('S1-Lem1', 'Lemma 1', printed='holds')
 def distance_bound(
   distance_squared: Any,
   gradient_squares: Any,
@@ -171,7 +171,7 @@ def distance_bound(
   return distance_squared - eta / (2 * smoothness) * gradient_squares + spread
 
 
-@statement('S1-Lem2', 'Das, Lemma 2', printed='holds')
+@statement('S1-Lem2', 'Lemma 2', printed='holds')
 def drift_bounds(
   suboptimality: Any, *, client_lr: float, smoothness: float, local_steps: int
 ) -> tuple[Any, Any]:
@@ -189,7 +189,7 @@ def drift_bounds(
   return eta**2 * norm, norm
 
 
-@statement('S1-Lem3', 'Das, Lemma 3', printed='holds')
+@statement('S1-Lem3', 'Lemma 3', printed='holds')
 def next_gradient_bound(
   gradient_square: Any,
   difference_square: Any,
@@ -210,7 +210,7 @@ def next_gradient_bound(
   return gradient_square - (2 / (eta * smoothness) - 1) * difference_square
 
 
-@statement('S1-Lem4', 'Das, Lemma 4', printed='holds')
+@statement('S1-Lem4', 'Lemma 4', printed='holds')
 def lipschitz_drift_bound(
   gradient_norm: Any,
   steps: Any,
@@ -231,7 +231,7 @@ def lipschitz_drift_bound(
   return 2 * _step(client_lr, 1, scale) * steps * gradient_norm
 
 
-@statement('S1-Fact1', 'Das, Fact 1', printed='holds')
+@statement('S1-Fact1', 'Fact 1', printed='holds')
 def gradient_square_bound(suboptimality: Any, smoothness: float) -> Any:
   """Return 2 L (f(w) - min f) >= |g(w)|^2.
 
@@ -242,7 +242,7 @@ def gradient_square_bound(suboptimality: Any, smoothness: float) -> Any:
   return 2 * checks.positive('smoothness', smoothness) * suboptimality
 
 
-@statement('S1-Fact2', 'Das, Fact 2', printed='holds')
+@statement('S1-Fact2', 'Fact 2', printed='holds')
 def sum_square_bound(vectors: npt.ArrayLike) -> npt.NDArray:
   """Return n sum_i |x_i|^2 >= |sum_i x_i|^2 for vectors [..., n, d].
 
@@ -253,7 +253,7 @@ def sum_square_bound(vectors: npt.ArrayLike) -> npt.NDArray:
   return x.shape[-2] * (x**2).sum((-2, -1))
 
 
-@statement('S1-Fact3', 'Das, Fact 3', printed='holds')
+@statement('S1-Fact3', 'Fact 3', printed='holds')
 def geometric_sum_bound(x: float, count: int) -> float:
   """Return m (1 - 11 (m - 1) x / 24) >= (1 - (1 - x)^m) / x, m x <= 1/4.
 

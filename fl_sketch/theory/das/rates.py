@@ -135,9 +135,7 @@ def right(s: Schedule, distance: float) -> float:
   return s.clip * (distance**2 / gamma + gamma) * s.rho
 
 
-@statement(
-  'S1-Thm2', 'Das, Theorems 2 and 5', printed='order', corrected='holds'
-)
+@statement('S1-Thm2', 'Theorems 2 and 5', printed='order', corrected='holds')
 def clip_left(
   s: Schedule,
   excess: npt.ArrayLike,
@@ -174,9 +172,7 @@ def clip_left(
   return _left(s, inside, np.asarray(norms, float), v)
 
 
-@statement(
-  'S1-Thm4', 'Das, Theorems 4 and 6', printed='order', corrected='loose'
-)
+@statement('S1-Thm4', 'Theorems 4 and 6', printed='order', corrected='loose')
 def normalize_left(
   s: Schedule,
   excess: npt.ArrayLike,
@@ -219,7 +215,7 @@ def _left(s, inside, norms, v):
   return np.where(norms <= s.clip_norm, inside, outside).mean(-1)
 
 
-@statement('S1-Thm3', 'Das, Theorem 3', printed='order')
+@statement('S1-Thm3', 'Theorem 3', printed='order')
 def simplified_bound(
   clip: float, distance: float, mean_gap: float, rho: float, local_steps: int
 ) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 
-@statement('S1-Eq8', 'Das, equation (8)', printed='order', corrected='holds')
+@statement('S1-Eq8', 'equation (8)', printed='order', corrected='holds')
 def lipschitz_bound(
   s: rates.Schedule,
   distance: float,
@@ -38,7 +38,7 @@ def lipschitz_bound(
   return (noise + (1.5 + v) * s.load * mean_gap) / (1.25 - v / 2)
 
 
-@statement('S1-Prop1', 'Das, Proposition 1', printed='holds')
+@statement('S1-Prop1', 'Proposition 1', printed='holds')
 def unclipped_threshold(
   lipschitz: float,
   curvature: float,
@@ -70,7 +70,7 @@ def unclipped_threshold(
   return lipschitz * mean
 
 
-@statement('S1-Eq11', 'Das, equation (11)', printed='holds')
+@statement('S1-Eq11', 'equation (11)', printed='holds')
 def local_steps_bound(
   lipschitz: float,
   distance: float,
@@ -150,9 +150,7 @@ class Comparison(NamedTuple):
 
 
 @statement(
-  'S1-Rem1',
-  'Das, Remark 1, section 5.1, equations (15) to (17)',
-  corrected='order',
+  'S1-Rem1', 'Remark 1, section 5.1, equations (15) to (17)', corrected='order'
 )
 def compare(
   ratio: float,
@@ -222,7 +220,7 @@ def table(
   return markdown.table(('c', 'D', 'normalised', 'clipped', 'ratio'), lines)
 
 
-@statement('S1-Clow', 'Das, section 5', printed='holds')
+@statement('S1-Clow', 'section 5', printed='holds')
 def lowest_clip_norm(norms: npt.ArrayLike) -> float:
   """Return min |u_i|: for C at most that, clipping is normalisation.
 

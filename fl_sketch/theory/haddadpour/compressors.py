@@ -17,7 +17,7 @@ import numpy.typing as npt
 from scipy import stats
 
 
-@statement('S2-Def1', 'FedSKETCH, Definition 1', printed='holds')
+@statement('S2-Def1', 'Definition 1', printed='holds')
 def unbiased_constant(
   x: npt.ArrayLike, draws: npt.ArrayLike
 ) -> tuple[float, float]:
@@ -33,7 +33,7 @@ def unbiased_constant(
   return _ratio(np.asarray(draws, float), x)
 
 
-@statement('S2-Def3', 'FedSKETCH, Definition 3', printed='holds')
+@statement('S2-Def3', 'Definition 3', printed='holds')
 def contraction_error(
   x: npt.ArrayLike, draws: npt.ArrayLike
 ) -> tuple[float, float]:
@@ -51,10 +51,7 @@ def _ratio(vectors, x):
 
 
 @statement(
-  'S2-Prop1',
-  'FedSKETCH, Property 1 and Remark 2',
-  printed='loose',
-  corrected='holds',
+  'S2-Prop1', 'Property 1 and Remark 2', printed='loose', corrected='holds'
 )
 def privix_variance(
   dimension: int, cols: int, *, form: str = 'corrected'
@@ -102,7 +99,7 @@ class Contraction(NamedTuple):
   exact: bool = False
 
 
-@statement('S2-Lem1', 'FedSKETCH, Lemma 1', printed='wrong', corrected='holds')
+@statement('S2-Lem1', 'Lemma 1', printed='wrong', corrected='holds')
 def scaled(delta: float, *, form: str = 'corrected') -> Contraction:
   """Return how C of U(Delta) is in C(Delta): scaled by 1 / Delta.
 
@@ -115,7 +112,7 @@ def scaled(delta: float, *, form: str = 'corrected') -> Contraction:
   return Contraction(1.0 if is_printed(form) else inverse, 1 - inverse)
 
 
-@statement('S2-Lem2', 'FedSKETCH, Lemma 2', printed='wrong', corrected='holds')
+@statement('S2-Lem2', 'Lemma 2', printed='wrong', corrected='holds')
 def heavymix(
   dimension: int, k: int, *, rows: int, cols: int, form: str = 'corrected'
 ) -> Contraction:
@@ -160,10 +157,7 @@ def _found(d, k, rows, cols):
 
 
 @statement(
-  'S2-Lem3',
-  'FedSKETCH, Lemma 3 and Remark 3',
-  printed='wrong',
-  corrected='holds',
+  'S2-Lem3', 'Lemma 3 and Remark 3', printed='wrong', corrected='holds'
 )
 def induced(
   delta_1: float, delta_2: float, *, form: str = 'corrected'
@@ -189,10 +183,7 @@ def induced(
 
 
 @statement(
-  'S2-Cor1',
-  'FedSKETCH, Corollary 1 and Remark 4',
-  printed='wrong',
-  corrected='holds',
+  'S2-Cor1', 'Corollary 1 and Remark 4', printed='wrong', corrected='holds'
 )
 def heaprix_variance(
   dimension: int, cols: int, error: float = 1.0, *, form: str = 'corrected'

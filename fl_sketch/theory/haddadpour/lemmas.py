@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 HASHES = ('shared', 'independent')
 
-smoothness = catalog.statement(
-  'S2-Asm2', 'FedSKETCH, Assumption 2', printed='holds'
-)(das_lemmas.smoothness)
+smoothness = catalog.statement('S2-Asm2', 'Assumption 2', printed='holds')(
+  das_lemmas.smoothness
+)
 
 
-@statement('S2-Asm3', 'FedSKETCH, Assumption 3', printed='holds')
+@statement('S2-Asm3', 'Assumption 3', printed='holds')
 def pl_constant(excess: npt.ArrayLike, gradients: npt.ArrayLike) -> float:
   """Return min |grad f|^2 / (2 (f - f*)): mu at most that; [...] and [..., d].
 
@@ -36,7 +36,7 @@ def pl_constant(excess: npt.ArrayLike, gradients: npt.ArrayLike) -> float:
   return checks.real('pl_constant', float(np.min(square / (2 * excess))))
 
 
-@statement('S2-Asm4', 'FedSKETCH, Assumptions 4, 5', printed='holds')
+@statement('S2-Asm4', 'Assumptions 4, 5', printed='holds')
 def gradient_variance(gradients: npt.ArrayLike) -> float:
   """Return an unbiased estimate of sigma^2 from [count, d], at one point.
 
@@ -117,7 +117,7 @@ def spread_of(run: Run, form: str = 'corrected') -> float:
   return spread(check(run).omega, run.clients, run.hashes, form)
 
 
-@statement('S2-Lem4', 'FedSKETCH, Lemma 4', printed='wrong', corrected='holds')
+@statement('S2-Lem4', 'Lemma 4', printed='wrong', corrected='holds')
 def second_moment(
   run: Run,
   gradient_squares: Any,
@@ -158,7 +158,7 @@ def _add_roots(a, b):
   return a + b + 2 * (a * b) ** 0.5
 
 
-@statement('S2-Lem5', 'FedSKETCH, Lemma 5', printed='holds')
+@statement('S2-Lem5', 'Lemma 5', printed='holds')
 def inner_product(
   run: Run, gradient_square: Any, gradient_squares: Any, drifts: Any
 ) -> Any:
@@ -179,7 +179,7 @@ def inner_product(
   return check(run).client_lr / 2 * (away - near)
 
 
-@statement('S2-Lem6', 'FedSKETCH, Lemma 6', printed='wrong', corrected='holds')
+@statement('S2-Lem6', 'Lemma 6', printed='wrong', corrected='holds')
 def drift(
   run: Run,
   gradient_squares: Any,

@@ -54,9 +54,7 @@ def _step(objective, smoothness, factor, clients, steps, rounds, server_lr):
   return 1 / (2 * scale * factor * steps)
 
 
-@statement(
-  'S2-Thm2', 'FedSKETCH, Theorem 2', printed='wrong', corrected='order'
-)
+@statement('S2-Thm2', 'Theorem 2', printed='wrong', corrected='order')
 def fedsketch(
   objective: str,
   *,
@@ -136,9 +134,7 @@ def _printed(objective, delta, b, k, smoothness, kappa, eps):
   return checks.ceil(tau), checks.ceil(rounds), smoothness
 
 
-@statement(
-  'S2-Thm3', 'FedSKETCH, Theorems 3 and 9', printed='wrong', corrected='order'
-)
+@statement('S2-Thm3', 'Theorems 3 and 9', printed='wrong', corrected='order')
 def fedsketchgate(
   objective: str,
   *,
@@ -197,7 +193,7 @@ def _printed_gate(objective, run, eps, smoothness, mu):
   )
 
 
-@statement('S2-Cor4', 'FedSKETCH, Corollaries 4 and 5', corrected='order')
+@statement('S2-Cor4', 'Corollaries 4 and 5', corrected='order')
 def linear_speedup(
   *,
   clients: int,

@@ -15,9 +15,7 @@ from fl_sketch.theory.haddadpour.lemmas import Run
 from fl_sketch.utils import checks
 
 
-@statement(
-  'S2-Eq16', 'FedSKETCH, equation (16)', printed='wrong', corrected='holds'
-)
+@statement('S2-Eq16', 'equation (16)', printed='wrong', corrected='holds')
 def condition(run: Run, *, form: str = 'corrected') -> float:
   """Return tau^2 L^2 eta^2 + b eta gamma L tau, which must be 1 at most.
 
@@ -29,10 +27,7 @@ def condition(run: Run, *, form: str = 'corrected') -> float:
 
 
 @statement(
-  'S2-Rem7',
-  'FedSKETCH, Remark 7 and equation (23)',
-  printed='wrong',
-  corrected='holds',
+  'S2-Rem7', 'Remark 7 and equation (23)', printed='wrong', corrected='holds'
 )
 def largest_client_lr(run: Run, *, form: str = 'corrected') -> float:
   """Return (sqrt(b^2 gamma^2 + 4) - b gamma) / (2 L tau): `condition` is 1.
@@ -53,9 +48,7 @@ def _meets(run, form):
   return run.client_lr * run.server_lr
 
 
-@statement(
-  'S2-Thm5', 'FedSKETCH, Theorem 5', printed='wrong', corrected='order'
-)
+@statement('S2-Thm5', 'Theorem 5', printed='wrong', corrected='order')
 def nonconvex_bound(run: Run, gap: float, *, form: str = 'corrected') -> float:
   """Return a bound on E of the mean over the rounds of |grad f(x)|^2.
 
@@ -85,9 +78,7 @@ def _noise(run):
   return (sketched + local) * run.variance / 2
 
 
-@statement(
-  'S2-Thm6', 'FedSKETCH, Theorem 6', printed='wrong', corrected='order'
-)
+@statement('S2-Thm6', 'Theorem 6', printed='wrong', corrected='order')
 def pl_bound(
   run: Run, gap: float, pl_constant: float, *, form: str = 'corrected'
 ) -> float:
@@ -111,9 +102,7 @@ def pl_bound(
   return rate**run.rounds * checks.at_least('gap', gap, 0) + _noise(run) / mu
 
 
-@statement(
-  'S2-Thm7', 'FedSKETCH, Theorem 7', printed='wrong', corrected='holds'
-)
+@statement('S2-Thm7', 'Theorem 7', printed='wrong', corrected='holds')
 def convex_bound(
   run: Run, gap: float, norm: float, *, form: str = 'corrected'
 ) -> float:

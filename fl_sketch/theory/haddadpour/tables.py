@@ -23,7 +23,7 @@ class Floats(NamedTuple):
   total: int
 
 
-@statement('S2-Cor2', 'FedSKETCH, Corollaries 2 and 3', printed='order')
+@statement('S2-Cor2', 'Corollaries 2 and 3', printed='order')
 def communication(run: Run, *, rows: int, cols: int) -> Floats:
   """Return R t cols, and k times it, for t rows.
 
@@ -50,7 +50,7 @@ def rows_needed(dimension: int, rounds: int, failure: float) -> int:
   return math.ceil(math.log(count / checks.fraction('failure', failure)))
 
 
-@statement('S2-Cor3', 'FedSKETCH, Corollary 3', printed='order')
+@statement('S2-Cor3', 'Corollary 3', printed='order')
 def scaffold_floats(
   objective: str,
   *,
@@ -97,7 +97,7 @@ class Setting(NamedTuple):
   failure: float
 
 
-@statement('S2-Tab1', 'FedSKETCH, Table 1', printed='order')
+@statement('S2-Tab1', 'Table 1', printed='order')
 def homogeneous_table(setting: Setting) -> str:
   """Return Table 1 as Markdown: homogeneous clients.
 
@@ -115,7 +115,7 @@ def homogeneous_table(setting: Setting) -> str:
   return _markdown([*others, *_ours(setting, 'Theorem 2', plans.fedsketch)])
 
 
-@statement('S2-Tab2', 'FedSKETCH, Table 2', printed='order')
+@statement('S2-Tab2', 'Table 2', printed='order')
 def heterogeneous_table(setting: Setting) -> str:
   """Return Table 2 as Markdown: heterogeneous clients.
 

@@ -20,7 +20,7 @@ def _drift(target, problem):
   return math.sqrt(problem.heterogeneity * problem.smoothness / target) / target
 
 
-@statement('S0-Cor5.4', 'Song, Corollary 5.4 = F.8', printed='order')
+@statement('S0-Cor5.4', 'Corollary 5.4 = F.8', printed='order')
 def convex_floats(target: float, problem: Problem) -> float:
   """O(W N max(L d / eps, sigma sqrt(L) / eps^1.5)), of tables of O(1) numbers.
 
@@ -33,7 +33,7 @@ def convex_floats(target: float, problem: Problem) -> float:
   return problem.distance_squared * problem.clients * each
 
 
-@statement('S0-KMR19', 'Song, section 5, on Khaled et al.', printed='order')
+@statement('S0-KMR19', 'section 5, on Khaled et al.', printed='order')
 def local_gradient_descent_floats(target: float, problem: Problem) -> float:
   """O(W N d max(L / eps, sigma sqrt(L) / eps^1.5)): no sketch, else convex.
 
@@ -49,7 +49,7 @@ def local_gradient_descent_floats(target: float, problem: Problem) -> float:
   return problem.distance_squared * everyone * each
 
 
-@statement('S0-Cor5.2', 'Song, Corollary 5.2 = F.10', printed='order')
+@statement('S0-Cor5.2', 'Corollary 5.2 = F.10', printed='order')
 def strongly_convex_floats(target: float, problem: Problem) -> float:
   """O((L N / mu) max(d, sqrt(sigma^2 / (mu eps))) log(L W / eps)), K = 1.
 
@@ -64,7 +64,7 @@ def strongly_convex_floats(target: float, problem: Problem) -> float:
   return condition * clients * size * math.log(smoothness * distance / target)
 
 
-@statement('S0-LinRate', 'Song, after Corollary 5.2', printed='order')
+@statement('S0-LinRate', 'after Corollary 5.2', printed='order')
 def linear_down_to(problem: Problem) -> float:
   """sigma^2 / (mu d^2): the target down to which floats grow as a logarithm.
 

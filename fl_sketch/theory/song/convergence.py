@@ -66,7 +66,7 @@ def check_convexity(strong_convexity: float, smoothness: float) -> float:
   return checks.at_most('strong_convexity', mu, smoothness)
 
 
-@statement('S0-E1', 'Song, Theorem E.1', printed='holds')
+@statement('S0-E1', 'Theorem E.1', printed='holds')
 def single_step_strongly_convex(
   rounds: int,
   *,
@@ -90,7 +90,7 @@ def single_step_strongly_convex(
   return (1 - mu * eta) ** rounds * checks.at_least('gap', gap, 0)
 
 
-@statement('S0-E2', 'Song, Theorem E.2', printed='holds')
+@statement('S0-E2', 'Theorem E.2', printed='holds')
 def single_step_convex(
   rounds: int,
   *,
@@ -111,7 +111,7 @@ def single_step_convex(
   return distance / (eta * (rounds + 1))
 
 
-@statement('S0-E3', 'Song, Theorem E.3', printed='holds')
+@statement('S0-E3', 'Theorem E.3', printed='holds')
 def single_step_nonconvex(
   rounds: int, *, client_lr: float, alpha: float, smoothness: float, gap: float
 ) -> float:
@@ -126,7 +126,7 @@ def single_step_nonconvex(
   return 2 * checks.at_least('gap', gap, 0) / (eta * (rounds + 1))
 
 
-@statement('S0-RemE4', 'Song, Remark E.4', printed='holds')
+@statement('S0-RemE4', 'Remark E.4', printed='holds')
 def slowdown(alpha: float) -> float:
   """1 + alpha: the rounds of E1 to E3 over those without a sketch.
 
@@ -139,7 +139,7 @@ def slowdown(alpha: float) -> float:
   return 1 + checks.at_least('alpha', alpha, 0)
 
 
-@statement('S0-Thm5.3', 'Song, Theorem 5.3 = F.7', printed='holds')
+@statement('S0-Thm5.3', 'Theorem 5.3 = F.7', printed='holds')
 def convex(
   rounds: int,
   *,
@@ -169,7 +169,7 @@ def convex(
   return 4 * distance / (travelled * rounds) + drift
 
 
-@statement('S0-Thm5.1', 'Song, Theorem 5.1 = F.9', printed='loose')
+@statement('S0-Thm5.1', 'Theorem 5.1 = F.9', printed='loose')
 def strongly_convex(
   rounds: int,
   *,
@@ -202,7 +202,7 @@ def strongly_convex(
   return smoothness / 2 * distance * math.exp(-mu * eta * rounds) + drift
 
 
-@statement('S0-G1', 'Song, Lemma G.1', printed='wrong', corrected='holds')
+@statement('S0-G1', 'Lemma G.1', printed='wrong', corrected='holds')
 def nonconvex_step(
   gradient_squared: float,
   *,
@@ -232,7 +232,7 @@ def nonconvex_step(
   return descent * noise - factor * square
 
 
-@statement('S0-G2', 'Song, Theorem G.2', printed='wrong', corrected='holds')
+@statement('S0-G2', 'Theorem G.2', printed='wrong', corrected='holds')
 def nonconvex(
   rounds: int,
   *,

@@ -41,7 +41,7 @@ class Rate(NamedTuple):
   factor: float
 
 
-@statement('S0-I9', 'Song, Lemmas I.8 and I.9', printed='holds')
+@statement('S0-I9', 'Lemmas I.8 and I.9', printed='holds')
 def semi_smooth(
   alpha: float, beta: float, p: float
 ) -> tuple[float, float, float]:
@@ -61,7 +61,7 @@ def semi_smooth(
   return alpha, checks.at_least('beta', beta, 0) / 2, _exponent(p) / 2
 
 
-@statement('S0-7.6', 'Song, Lemma M.3', printed='wrong', corrected='holds')
+@statement('S0-7.6', 'Lemma M.3', printed='wrong', corrected='holds')
 def sketched_semi_smooth(
   beta: float, theta2: float, tau: float, gamma2: float, form: str = 'corrected'
 ) -> tuple[float, float, float]:
@@ -84,7 +84,7 @@ def sketched_semi_smooth(
   return 2 * tau * beta + 2 * theta2 * gamma2, b, 0.5
 
 
-@statement('S0-7.7', 'Song, Lemma M.4', printed='holds')
+@statement('S0-7.7', 'Lemma M.4', printed='holds')
 def sketched_non_critical(
   theta1: float, theta2: float, gamma1: float, gamma2: float
 ) -> tuple[float, float]:
@@ -104,7 +104,7 @@ def sketched_non_critical(
   return 2 * theta1 * gamma1, 2 * theta2 * gamma2
 
 
-@statement('S0-7.4', 'Song, J.4 and J.5', printed='wrong', corrected='holds')
+@statement('S0-7.4', 'J.4 and J.5', printed='wrong', corrected='holds')
 def constants(
   beta: float, theta1: float, theta2: float, form: str = 'corrected'
 ) -> Constants:
@@ -140,10 +140,8 @@ def margin(c: Constants) -> float:
   return c.theta1**2 - c.a * c.theta2 ** (2 - 2 * c.p)
 
 
-@statement('S0-7.5', 'Song, Theorem L.1', printed='wrong', corrected='holds')
-@statement(
-  'S0-7.8', 'Song, 7.5 of a sketch', printed='wrong', corrected='holds'
-)
+@statement('S0-7.5', 'Theorem L.1', printed='wrong', corrected='holds')
+@statement('S0-7.8', '7.5 of a sketch', printed='wrong', corrected='holds')
 def linear_decrease(
   c: Constants, step: float | None = None, form: str = 'corrected'
 ) -> Rate:
@@ -175,7 +173,7 @@ def linear_decrease(
   return Rate(step, 1 - step * gain / 2)
 
 
-@statement('S0-7.5-PL', 'Song, 7.5, by Polyak', corrected='holds')
+@statement('S0-7.5-PL', '7.5, by Polyak', corrected='holds')
 def pl_decrease(
   smoothness: float,
   theta1: float,
@@ -204,7 +202,7 @@ def pl_decrease(
   return Rate(step, 1 - step * curvature)
 
 
-@statement('S0-K2', 'Song, Theorem K.2', corrected='holds')
+@statement('S0-K2', 'Theorem K.2', corrected='holds')
 def quadratic_growth(c: float, d: float, p: float, theta1: float) -> float:
   """The h of L(x) >= h |x - x*|^2, so that x* is the only minimum.
 
@@ -223,7 +221,7 @@ def quadratic_growth(c: float, d: float, p: float, theta1: float) -> float:
   return checks.positive('growth', d - c if _exponent(p) == 0 else d)
 
 
-@statement('S0-K3', 'Song, Theorem K.3', corrected='holds')
+@statement('S0-K3', 'Theorem K.3', corrected='holds')
 def recovery(
   alpha: float,
   beta: float,

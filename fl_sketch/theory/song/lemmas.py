@@ -20,8 +20,8 @@ _ADDED = {'gaussian': 1, 'ams': -1, 'count_sketch': -1, 'sparse_embedding': -1}
 OPERATORS = tuple(_PRINTED)
 
 
-@statement('S0-Thm4.2', 'Song, Theorem 4.2', printed='holds', corrected='holds')
-@statement('S0-Tab1', 'Song, Table 1', printed='holds', corrected='holds')
+@statement('S0-Thm4.2', 'Theorem 4.2', printed='holds', corrected='holds')
+@statement('S0-Tab1', 'Table 1', printed='holds', corrected='holds')
 def alpha(
   operator: str, dimension: int, size: int, *, form: str = 'corrected'
 ) -> float:
@@ -48,7 +48,7 @@ def alpha(
   return (d - 1) * (n - b) / (b * (n - 1))
 
 
-@statement('S0-Asm3.1', 'Song, Assumption 3.1', printed='holds')
+@statement('S0-Asm3.1', 'Assumption 3.1', printed='holds')
 def quadratic_constants(hessians: np.ndarray) -> tuple[float, float]:
   """(mu, L) of clients whose losses are quadratic, f[clients, d, d].
 
@@ -66,7 +66,7 @@ def quadratic_constants(hessians: np.ndarray) -> tuple[float, float]:
   return max(least, 0.0), largest
 
 
-@statement('S0-Eq1', 'Song, equation 1', printed='holds')
+@statement('S0-Eq1', 'equation 1', printed='holds')
 def heterogeneity(gradients: np.ndarray) -> float:
   """sigma^2, the mean of ||grad f_c(w*)||^2 from f[clients, d]; 0 if alike.
 
@@ -94,7 +94,7 @@ class Averages(NamedTuple):
   variance: np.ndarray
 
 
-@statement('S0-DefF1', 'Song, Definition F.1', printed='holds')
+@statement('S0-DefF1', 'Definition F.1', printed='holds')
 def averages(
   models: np.ndarray, gradients: np.ndarray, optimum: np.ndarray
 ) -> Averages:
@@ -109,7 +109,7 @@ def averages(
   return Averages(model, model - optimum, gradients.mean(-2), variance)
 
 
-@statement('S0-LemF2', 'Song, Lemma F.2', printed='holds')
+@statement('S0-LemF2', 'Lemma F.2', printed='holds')
 def unified_update(
   model: np.ndarray, gradient: np.ndarray, client_lr: float, lost: Any = 0.0
 ) -> np.ndarray:
@@ -124,7 +124,7 @@ def unified_update(
   return model - client_lr * gradient + client_lr * lost
 
 
-@statement('S0-LemF3', 'Song, Lemma F.3', printed='holds')
+@statement('S0-LemF3', 'Lemma F.3', printed='holds')
 def mean_gradient_squared(variance: Any, gap: Any, *, smoothness: float) -> Any:
   """||gbar||^2 <= 2 L^2 V + 4 L gap; gap = f(ubar) - f*.
 
@@ -136,7 +136,7 @@ def mean_gradient_squared(variance: Any, gap: Any, *, smoothness: float) -> Any:
   return 2 * smoothness**2 * variance + 4 * smoothness * gap
 
 
-@statement('S0-LemF4', 'Song, Lemma F.4', printed='holds')
+@statement('S0-LemF4', 'Lemma F.4', printed='holds')
 def inner_product(
   variance: Any,
   gap: Any,
@@ -160,7 +160,7 @@ def inner_product(
   return gap - smoothness / 2 * variance + convex
 
 
-@statement('S0-LemF5', 'Song, Lemma F.5', printed='holds')
+@statement('S0-LemF5', 'Lemma F.5', printed='holds')
 def drift(
   gaps: Any,
   *,
@@ -186,7 +186,7 @@ def drift(
   return 8 * eta**2 * smoothness * local_steps**2 * gaps + own
 
 
-@statement('S0-LemF6', 'Song, Lemma F.6', printed='holds')
+@statement('S0-LemF6', 'Lemma F.6', printed='holds')
 def recursion(
   offset_squared: Any,
   variance: Any,

@@ -75,7 +75,7 @@ def _plan(problem, rounds, local_steps, client_lr, size):
   return Plan(rounds, local_steps, client_lr, size, floats)
 
 
-@statement('S0-F8', 'Song, proof of Corollary F.8', printed='holds')
+@statement('S0-F8', 'proof of Corollary F.8', printed='holds')
 def convex_plan(
   target: float,
   problem: Problem,
@@ -105,7 +105,7 @@ def convex_plan(
 
 
 @statement(
-  'S0-F10', 'Song, proof of Corollary F.10', printed='wrong', corrected='loose'
+  'S0-F10', 'proof of Corollary F.10', printed='wrong', corrected='loose'
 )
 def strongly_convex_plan(
   target: float,

@@ -8,18 +8,18 @@ from fl_sketch.privacy import accounting, bounds
 from fl_sketch.theory import catalog
 from fl_sketch.theory.catalog import is_printed, statement
 
-parallel = catalog.statement('S0-H2', 'Song, Lemma H.2', printed='holds')(
+parallel = catalog.statement('S0-H2', 'Lemma H.2', printed='holds')(
   accounting.parallel_composition
 )
-composition = catalog.statement('S0-H3', 'Song, Lemma H.3', printed='holds')(
+composition = catalog.statement('S0-H3', 'Lemma H.3', printed='holds')(
   bounds.advanced_composition
 )
-mechanism = catalog.statement('S0-H7', 'Song, Lemma H.7', printed='holds')(
+mechanism = catalog.statement('S0-H7', 'Lemma H.7', printed='holds')(
   bounds.gaussian_mechanism_sigma
 )
 
 
-@statement('S0-H4', 'Song, Lemma H.4', printed='holds', corrected='holds')
+@statement('S0-H4', 'Lemma H.4', printed='holds', corrected='holds')
 def amplification(
   epsilon: float, delta: float, q: float, *, form: str = 'corrected'
 ) -> tuple[float, float]:
@@ -34,9 +34,7 @@ def amplification(
   return bounds.subsample_amplification(epsilon, delta, q, form=form)
 
 
-@statement(
-  'S0-6.1', 'Song, Theorem 6.1 = H.9', printed='wrong', corrected='holds'
-)
+@statement('S0-6.1', 'Theorem 6.1 = H.9', printed='wrong', corrected='holds')
 def local_epsilon(
   epsilon_hat: float,
   delta_hat: float,
@@ -55,9 +53,7 @@ def local_epsilon(
   )
 
 
-@statement(
-  'S0-6.2', 'Song, Theorem 6.2 = H.11', printed='wrong', corrected='holds'
-)
+@statement('S0-6.2', 'Theorem 6.2 = H.11', printed='wrong', corrected='holds')
 def total_epsilon(
   epsilon_hat: float,
   delta_hat: float,
