@@ -32,43 +32,22 @@ def _run(twin, hp, theta0, cohorts, run_key, *, population=8, **options):
   return twin(settings, np.array(theta0, np.float64), rounds, **options)
 
 
+PUBLIC = {
+  twins_compressed: (
+    'cd_adam', 'cocktail_sgd', 'ef21', 'fedavg', 'fedcom', 'fedcomgate',
+    'fedsgd', 'marina', 'onebit_adam', 'scaffold', 'signsgd',
+  ),
+  twins_sketched: (
+    'decentralised', 'diffsketch', 'fedsketch_heaprix', 'fedsketch_privix',
+    'fedsketchgate', 'fetchsgd', 'iterative_sketching', 'safl', 'sketched_sgd',
+  ),
+}  # fmt: skip
 TWINS = {
-  twin.__name__: functools.partial(_run, twin)
-  for twin in (
-    twins_compressed.cd_adam,
-    twins_compressed.cocktail_sgd,
-    twins_sketched.decentralised,
-    twins_sketched.diffsketch,
-    twins_compressed.ef21,
-    twins_compressed.fedavg,
-    twins_compressed.fedcom,
-    twins_compressed.fedcomgate,
-    twins_compressed.fedsgd,
-    twins_sketched.fedsketch_heaprix,
-    twins_sketched.fedsketch_privix,
-    twins_sketched.fedsketchgate,
-    twins_sketched.fetchsgd,
-    twins_sketched.iterative_sketching,
-    twins_compressed.marina,
-    twins_compressed.onebit_adam,
-    twins_sketched.safl,
-    twins_compressed.scaffold,
-    twins_compressed.signsgd,
-    twins_sketched.sketched_sgd,
-  )
+  name: functools.partial(_run, getattr(module, name))
+  for module, names in PUBLIC.items()
+  for name in names
 }
 PRIVATE = {
-  name: functools.partial(_run, getattr(twins_private, name))
-  for name in (
-    'dp_fedavg',
-    'dp_normfedavg',
-    'fedsketch_heaprix',
-    'fedsketch_privix',
-    'fedsketchgate',
-    'fetchsgd',
-    'iterative_sketching',
-    'private_iterative_sketching',
-    'safl',
-    'sketched_sgd',
-  )
+  name: functools.partial(_run, twin)
+  for name, twin in twins_private.TWINS.items()
 }

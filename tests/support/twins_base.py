@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import reference
+from reference import gradient
 
 CODEC, COIN, SUBSET = 0x10CA2, 0x10CA4, 0x10CA5  # folded into a key
 
@@ -49,14 +50,10 @@ class Round(NamedTuple):
     """The weighted mean of a value a client; `zero` if nobody is there."""
     total = jax.tree.map(lambda x: 0 * np.asarray(x), zero)
     for client, value in zip(self.clients, values, strict=True):
-      add = functools.partial(_add, client.weight)
+      add = lambda total, x, weight=client.weight: total + weight * x
       total = jax.tree.map(add, total, value)
     weight = sum(client.weight for client in self.clients)
     return jax.tree.map(lambda x: x / weight, total) if weight else total
-
-
-def _add(weight, total, value):
-  return total + weight * value
 
 
 def rounds_of(cohorts, run_key) -> list[Round]:
@@ -77,10 +74,6 @@ def rounds_of(cohorts, run_key) -> list[Round]:
       clients.append(client)
     result.append(Round(r, keys_r, clients))
   return result
-
-
-def gradient(theta, x, y):
-  return reference.gradient(theta, x, y)
 
 
 def mean_gradient(theta, client):
@@ -195,3 +188,29 @@ def _decoded(codec, key, tree):
 
 def server_codec_key(keys_r):
   return jax.random.fold_in(keys_r.round, CODEC)
+
+
+class Plain:
+  """What reaches the server: weighted means of what clients send.
+
+  `twins_private.Wire` bounds contributions and adds noise.
+  """
+
+  def bounded(self, tree):
+    """A contribution as it counts in a mean."""
+    return tree
+
+  def mean(self, this, sent, zero, index=0):
+    """The mean of trees like `zero`; `index` numbers the means of a round."""
+    return this.mean(sent, zero)
+
+  def sketched(self, op, key, this, sent, theta, codec=None):
+    """The mean of the tables of vectors."""
+    tables = [sketch(op, key, x) for x in sent]
+    if codec is not None:
+      clients = zip(this.clients, tables, strict=True)
+      tables = [through_table(codec, c.codec_key, x) for c, x in clients]
+    return this.mean(tables, zero_table(op, theta))
+
+
+PLAIN = Plain()

@@ -4,27 +4,15 @@ Only the Gaussian draws are the library's, under the keys that it documents. A
 weight above 0 counts as 1.
 """
 
-import functools
 from typing import Any, NamedTuple
 
-from fl_sketch import sketches
 from fl_sketch.privacy import mechanisms
 from fl_sketch.rounds import keys
 import jax
 import numpy as np
 import reference
-from twins_base import (
-  desketch,
-  gradient,
-  largest,
-  mean_gradient,
-  moved,
-  sketch as table_of,
-  support as heavy,
-  zero_table,
-)
+from twins_base import desketch, gradient, moved, sketch as table_of, zero_table
 import twins_sketched
-from twins_sketched import heaprix_literal
 
 LOCAL = 0x10CA1  # folded into a client's key for its local work
 
@@ -92,7 +80,7 @@ class Wire(NamedTuple):
   def vectors(self, this, sent, theta, index=None):
     """The private mean of models, leaf by leaf as they travel."""
     sent, zero = [_leaves(x) for x in sent], _leaves(0 * theta)
-    return _flat(self.mean(this, sent, zero, index))
+    return reference.flat(self.mean(this, sent, zero, index))
 
 
 def _plus(a, b):
@@ -101,10 +89,6 @@ def _plus(a, b):
 
 def _leaves(x):
   return {'b': x[:2], 'w': x[2:].reshape(4, 2)}
-
-
-def _flat(tree):
-  return np.concatenate([tree['b'], tree['w'].ravel()])
 
 
 def _noise(key, like, stddev):
@@ -172,100 +156,36 @@ def _private_steps(hp, theta, client, steps, key, least=-1.0, batch=4):
       g = gradient(u, x[one : one + 1], y[one : one + 1])
       total += g * min(1.0, hp.clip_norm / np.linalg.norm(g))
     stddev = hp.noise_multiplier * hp.clip_norm
-    xi = _flat(_noise(jax.random.fold_in(key, k), _leaves(0 * u), stddev))
+    xi = reference.flat(
+      _noise(jax.random.fold_in(key, k), _leaves(0 * u), stddev)
+    )
     u -= hp.client_lr * (total + xi) / batch
   return theta - u
 
 
-def safl(hp, theta, rounds, *, privacy, noise_key, **options):
-  mean_of = Wire(hp, privacy, noise_key).sketched
-  return twins_sketched.safl(hp, theta, rounds, mean_of=mean_of, **options)
+def _private(twin):
+  """The twin of the same algorithm without privacy, over a private wire."""
+
+  def play(hp, theta, rounds, *, privacy, noise_key, **options):
+    wire = Wire(hp, privacy, noise_key)
+    return twin(hp, theta, rounds, wire=wire, **options)
+
+  return play
 
 
-iterative_sketching = functools.partial(safl, server_optimizer='sgd')
-fedsketch_privix = functools.partial(safl, server_optimizer='sgd')
-
-
-def fedsketch_heaprix(
-  hp, theta, rounds, *, sketch, k, privacy, noise_key, exact=True
-):
-  wire = Wire(hp, privacy, noise_key)
-  for this in rounds:
-    sent = [moved(hp, theta, client) for client in this.clients]
-    if exact:
-      step, _ = _heaprix(wire, sketch, k, this, sent, theta)
-    else:
-      mean_of = wire.sketched
-      step = heaprix_literal(sketch, k, this, sent, theta, mean_of)
-    theta = theta - hp.server_lr * step
-  return theta
-
-
-def _heaprix(wire, op, k, this, sent, theta):
-  """Two releases: (the step, the first mean table)."""
-  key = this.keys.round
-  fresh = jax.random.fold_in(key, 2)
-  tables = [table_of(op, key, x) for x in sent]
-  zero = zero_table(op, theta)
-  first = wire.mean(this, tables, zero)
-  top = heavy(op, key, first, theta, k)
-  both = [(x[top], table_of(op, fresh, x)) for x in sent]
-  values, second = wire.mean(this, both, (np.zeros(k), zero), index=1)
-  y1 = np.zeros_like(theta)
-  y1[top] = values
-  rest = second - table_of(op, fresh, y1)
-  return y1 + desketch(op, fresh, rest, theta), first
-
-
-def fedsketchgate(
-  hp, theta, rounds, *, sketch, local_steps, privacy, noise_key, k=None
-):
-  control = np.zeros((hp.population, theta.size))
-  shape = zero_table(sketch, theta).shape
-  reader = sketches.count_sketch(*shape, combine='mean')
-  alpha = sketches.properties(reader).alpha(theta.size)
-  scale = 1 / ((1 + alpha) * hp.client_lr * local_steps)
-  wire = Wire(hp, privacy, noise_key)
-  for this in rounds:
-    key = this.keys.round
-    sent = [
-      moved(hp, theta, client, -control[client.id], local_steps)
-      for client in this.clients
-    ]
-    tables = [table_of(sketch, key, x) for x in sent]
-    if k is None:
-      mean = wire.mean(this, tables, zero_table(sketch, theta))
-      step = desketch(sketch, key, mean, theta)
-    else:
-      step, mean = _heaprix(wire, sketch, k, this, sent, theta)
-    shared = desketch(reader, key, mean, theta)
-    for client, table in zip(this.clients, tables, strict=True):
-      estimate = desketch(reader, key, wire.bounded(table), theta)
-      control[client.id] -= scale * (shared - estimate)
-    theta = theta - hp.server_lr * step
-  return theta
-
-
-def fetchsgd(hp, theta, rounds, *, privacy, noise_key, **options):
-  mean_of = Wire(hp, privacy, noise_key).sketched
-  return twins_sketched.fetchsgd(hp, theta, rounds, mean_of=mean_of, **options)
-
-
-def sketched_sgd(hp, theta, rounds, *, sketch, k, privacy, noise_key):
-  error = np.zeros((hp.population, theta.size))
-  wire = Wire(hp, privacy, noise_key)
-  for this in rounds:
-    key = this.keys.round
-    ids = [client.id for client in this.clients]
-    for client in this.clients:
-      error[client.id] += hp.server_lr * mean_gradient(theta, client)
-    tables = [table_of(sketch, key, error[j]) for j in ids]
-    table = wire.mean(this, tables, zero_table(sketch, theta))
-    top = largest(desketch(sketch, key, table, theta), 4 * k)
-    exact = [error[j][top] for j in ids]
-    values = wire.mean(this, exact, np.zeros(4 * k), index=1)
-    support = largest(values, k)
-    theta = theta.copy()
-    theta[top[support]] -= values[support]
-    error[np.ix_(ids, top[support])] = 0
-  return theta
+TWINS = {
+  'dp_fedavg': dp_fedavg,
+  'dp_normfedavg': dp_normfedavg,
+  'private_iterative_sketching': private_iterative_sketching,
+} | {
+  twin.__name__: _private(twin)
+  for twin in (
+    twins_sketched.fedsketch_heaprix,
+    twins_sketched.fedsketch_privix,
+    twins_sketched.fedsketchgate,
+    twins_sketched.fetchsgd,
+    twins_sketched.iterative_sketching,
+    twins_sketched.safl,
+    twins_sketched.sketched_sgd,
+  )
+}

@@ -5,6 +5,7 @@ import jax
 import numpy as np
 import reference
 from twins_base import (
+  PLAIN,
   clip as clipped,
   desketch,
   largest,
@@ -13,17 +14,8 @@ from twins_base import (
   only,
   sketch as table_of,
   support as heavy,
-  through_table,
   zero_table,
 )
-
-
-def _mean_table(op, key, this, values, theta, codec=None):
-  tables = [table_of(op, key, value) for value in values]
-  if codec is not None:
-    clients = zip(this.clients, tables, strict=True)
-    tables = [through_table(codec, c.codec_key, table) for c, table in clients]
-  return this.mean(tables, zero_table(op, theta))
 
 
 def _minus(a, b):
@@ -54,9 +46,8 @@ def safl(
   server_optimizer='adam',
   clip=None,
   codec=None,
-  mean_of=_mean_table,
+  wire=PLAIN,
 ):
-  """`mean_of` are means of tables, private ones of another's making."""
   server = reference.Server(server_optimizer, theta.size)
   for this in rounds:
     key = this.keys.round
@@ -64,7 +55,7 @@ def safl(
     if clip == 'client':
       sent = [clipped(x, hp.clip_norm) for x in sent]
     more = () if codec is None else (codec,)
-    mean = mean_of(sketch, key, this, sent, theta, *more)
+    mean = wire.sketched(sketch, key, this, sent, theta, *more)
     estimate = desketch(sketch, key, mean, theta)
     if clip == 'server':
       alpha = sketches.properties(sketch).alpha(theta.size)
@@ -73,30 +64,38 @@ def safl(
   return theta
 
 
-def fedsketch_heaprix(hp, theta, rounds, *, sketch, k, exact=True):
+def fedsketch_heaprix(hp, theta, rounds, *, sketch, k, exact=True, wire=PLAIN):
   for this in rounds:
     sent = [moved(hp, theta, client) for client in this.clients]
-    read = _heaprix_exact if exact else heaprix_literal
-    theta = theta - hp.server_lr * read(sketch, k, this, sent, theta)
+    read = _heaprix_exact if exact else _heaprix_literal
+    theta = theta - hp.server_lr * read(wire, sketch, k, this, sent, theta)
   return theta
 
 
-def _heaprix_exact(op, k, this, sent, theta):
+def _heaprix_exact(wire, op, k, this, sent, theta):
   """Two uplinks: a table; then values on its support, and a second table."""
-  key = this.keys.round
-  fresh = jax.random.fold_in(key, 2)
-  first = _mean_table(op, key, this, sent, theta)
-  top = heavy(op, key, first, theta, k)
-  y1 = only(this.mean(sent, theta), top)
-  second = _mean_table(op, fresh, this, sent, theta)
+  tables = [table_of(op, this.keys.round, x) for x in sent]
+  first = wire.mean(this, tables, zero_table(op, theta))
+  return _heaprix_rest(wire, op, k, this, sent, theta, first)
+
+
+def _heaprix_rest(wire, op, k, this, sent, theta, first):
+  """The second uplink, after the mean of the first tables."""
+  fresh = jax.random.fold_in(this.keys.round, 2)
+  top = heavy(op, this.keys.round, first, theta, k)
+  both = [(x[top], table_of(op, fresh, x)) for x in sent]
+  zero = np.zeros(k), zero_table(op, theta)
+  values, second = wire.mean(this, both, zero, index=1)
+  y1 = np.zeros_like(theta)
+  y1[top] = values
   rest = _minus(second, table_of(op, fresh, y1))
   return y1 + desketch(op, fresh, rest, theta)
 
 
-def heaprix_literal(op, k, this, sent, theta, mean_of=_mean_table):
+def _heaprix_literal(wire, op, k, this, sent, theta):
   """One uplink, whose table is read twice under one hash."""
   key = this.keys.round
-  table = mean_of(op, key, this, sent, theta)
+  table = wire.sketched(op, key, this, sent, theta)
   estimate = desketch(op, key, table, theta)
   heavymix = only(estimate, heavy(op, key, table, theta, k))
   rest = _minus(table, table_of(op, key, heavymix))
@@ -113,6 +112,7 @@ def fedsketchgate(
   k=None,
   control_gain=None,
   printed=False,
+  wire=PLAIN,
 ):
   control = np.zeros((hp.population, theta.size))
   reader = sketch if printed else _linear_reader(sketch, theta)
@@ -128,14 +128,14 @@ def fedsketchgate(
       for client in this.clients
     ]
     tables = [table_of(sketch, key, x) for x in sent]
-    mean = this.mean(tables, zero_table(sketch, theta))
+    mean = wire.mean(this, tables, zero_table(sketch, theta))
     if k is None:
       step = desketch(sketch, key, mean, theta)
     else:
-      step = _heaprix_exact(sketch, k, this, sent, theta)
+      step = _heaprix_rest(wire, sketch, k, this, sent, theta, mean)
     shared = desketch(reader, key, mean, theta)
     for client, table in zip(this.clients, tables, strict=True):
-      estimate = desketch(reader, key, table, theta)
+      estimate = desketch(reader, key, wire.bounded(table), theta)
       control[client.id] -= scale * (shared - estimate)
     theta = theta - hp.server_lr * step
   return theta
@@ -148,7 +148,9 @@ def _linear_reader(op, theta):
   return sketches.count_sketch(*zero_table(op, theta).shape, combine='mean')
 
 
-def sketched_sgd(hp, theta, rounds, *, sketch, k, candidates=4, momentum=0.0):
+def sketched_sgd(
+  hp, theta, rounds, *, sketch, k, candidates=4, momentum=0.0, wire=PLAIN
+):
   error = np.zeros((hp.population, theta.size))
   velocity = np.zeros((hp.population, theta.size))
   for this in rounds:
@@ -158,14 +160,16 @@ def sketched_sgd(hp, theta, rounds, *, sketch, k, candidates=4, momentum=0.0):
       j = client.id
       velocity[j] = momentum * velocity[j] + mean_gradient(theta, client)
       error[j] += hp.server_lr * velocity[j]
-    table = _mean_table(sketch, key, this, error[ids], theta)
+    tables = [table_of(sketch, key, x) for x in error[ids]]
+    table = wire.mean(this, tables, zero_table(sketch, theta))
     estimate = desketch(sketch, key, table, theta)
     top = largest(estimate, min(candidates * k, theta.size))
-    exact = only(this.mean(error[ids], theta), top)
-    support = top[largest(exact[top], k)]
-    theta = theta - only(exact, support)
-    error[np.ix_(ids, support)] = 0
-    velocity[np.ix_(ids, support)] = 0
+    exact = wire.mean(this, error[ids][:, top], np.zeros(len(top)), index=1)
+    best = largest(exact, k)
+    theta = theta.copy()
+    theta[top[best]] -= exact[best]
+    error[np.ix_(ids, top[best])] = 0
+    velocity[np.ix_(ids, top[best])] = 0
   return theta
 
 
@@ -180,7 +184,7 @@ def fetchsgd(
   error_update='zero',
   momentum_masking=True,
   local_k=None,
-  mean_of=_mean_table,
+  wire=PLAIN,
 ):
   velocity = error = zero_table(sketch, theta)
   for this in rounds:
@@ -188,7 +192,8 @@ def fetchsgd(
     sent = [mean_gradient(theta, client) for client in this.clients]
     if local_k is not None:
       sent = [only(x, largest(x, local_k)) for x in sent]
-    velocity = momentum * velocity + mean_of(sketch, key, this, sent, theta)
+    mean = wire.sketched(sketch, key, this, sent, theta)
+    velocity = momentum * velocity + mean
     error = error + hp.server_lr * velocity
     estimate = desketch(sketch, key, error, theta)
     delta = only(estimate, largest(estimate, k))
