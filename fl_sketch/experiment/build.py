@@ -73,12 +73,8 @@ class Experiment(NamedTuple):
   @property
   def round_options(self) -> dict[str, Any]:
     """The options of `rounds.run_round`."""
-    return {
-      'lanes_per_step': self.lanes_per_step,
-      'schedule': self.schedule,
-      'attack': self.attack,
-      'max_payload_norm': self.max_payload_norm,
-    }
+    names = 'lanes_per_step', 'schedule', 'attack', 'max_payload_norm'
+    return {name: getattr(self, name) for name in names}
 
 
 @checked()
@@ -251,32 +247,17 @@ def _check_rows(c: Config, state: Any):
 
 
 def _schedule(c: Config) -> rounds.Schedule | None:
-  if c.lr_decay is None:
-    return None
-
-  def decayed(hp, round_index):
-    return hp._replace(client_lr=hp.client_lr * c.lr_decay**round_index)
-
-  return decayed
+  decay = lambda hp, r: hp._replace(client_lr=hp.client_lr * c.lr_decay**r)
+  return None if c.lr_decay is None else decay
 
 
 def _algorithm(c: Config, problem: problem_lib.Problem) -> rounds.Make:
-  options = algorithm_options(c)
-  if c.local_work == 'gram':
-
-    def gram_steps(hp):
-      return gram.gram_sgd(
-        hp.client_lr,
-        c.local_steps,
-        label_smoothing=c.label_smoothing,
-        weight_decay=c.weight_decay,
-        **problem.scale,
-      )
-
-    return algorithms.make(c.algorithm, local=gram_steps, **options)
-  return algorithms.make(
-    c.algorithm, problem.loss_fn, weight_decay=c.weight_decay, **options
-  )
+  options, decay = algorithm_options(c), {'weight_decay': c.weight_decay}
+  if c.local_work != 'gram':
+    return algorithms.make(c.algorithm, problem.loss_fn, **decay, **options)
+  numbers = problem.scale | decay | {'label_smoothing': c.label_smoothing}
+  steps = lambda hp: gram.gram_sgd(hp.client_lr, c.local_steps, **numbers)
+  return algorithms.make(c.algorithm, local=steps, **options)
 
 
 def algorithm_options(c: Config) -> dict[str, Any]:

@@ -39,8 +39,6 @@ _ADJACENCIES = tuple(a.value for a in types.Adjacency)
 _Behaviour = Annotated[str, choice(byzantine.BEHAVIOURS)]
 _Place = Annotated[str, choice(('auto', 'device', 'host'))]
 _RobustMean = Annotated[str, choice(robust.KINDS)]
-
-
 _REFUSING = 'fl_sketch.', 'configs.'  # modules whose ValueErrors are refusals
 
 
@@ -113,9 +111,8 @@ class Config:
   weights: Annotated[str, choice(('equal', 'samples'))] = 'equal'
 
   # Client failures (`data.availability`, `data.byzantine`) and `rounds.robust`.
-  over_sampling: f.Multiple = (
-    1.0  # clients selected, in cohorts; the first count
-  )
+  # clients selected, in cohorts; the first to answer count
+  over_sampling: f.Multiple = 1.0
   dropout: f.Share = 0.0  # probability that a selected client never answers
   deadline: f.Positive | None = None  # of stragglers, in median response times
   response_sigma: f.Finite | None = None  # deviation of log response times
@@ -238,6 +235,11 @@ class Config:
   def key_seed(self) -> int:
     """The seed of `keys.RoundKeys`."""
     return self.seed if self.sketch_seed is None else self.sketch_seed
+
+  def refusal(self, text: str) -> ValueError:
+    """The error of a text in which {name} stands for name=value of a field."""
+    named = {name: f'{name}={value!r}' for name, value in vars(self).items()}
+    return ValueError(text.format(c=self, **named))
 
   def options(self, names: tuple[str, ...]) -> dict[str, Any]:
     """The fields of these names that are set."""

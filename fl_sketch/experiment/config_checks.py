@@ -24,10 +24,7 @@ def check(c: Any):
 
 def _check_numbers(c: Any):
   if c.final_server_lr is not None and c.final_server_lr > c.server_lr:
-    raise ValueError(
-      f'Expected final_server_lr={c.final_server_lr} <= '
-      f'server_lr={c.server_lr}.'
-    )
+    raise c.refusal('Expected {final_server_lr} <= {server_lr}.')
   for name in ('cohort', 'max_cohort'):
     if (getattr(c, name) or 0) > c.population:
       raise ValueError(
@@ -64,17 +61,19 @@ def _check_work(c: Any):
 
 def _check_data(c: Any):
   _check_text(c)
+  fixed = c.dataset in ('quadratics', 'simulated', 'store')
   for name in ('train_slice', 'test_slice'):
-    if getattr(c, name) is not None:
-      _check_fixed_partition(c, name)
+    if getattr(c, name) is not None and fixed:
+      raise ValueError(
+        f'Expected no {name} with dataset={c.dataset!r}, whose clients hold '
+        'what they hold.'
+      )
   if c.pretrained is not None and c.dataset == 'quadratics':
     raise ValueError("Expected no pretrained with dataset='quadratics'.")
   if c.dataset == 'store' and c.store is None:
     raise ValueError("Expected store, a folder, with dataset='store'.")
   if c.dataset != 'store' and c.store is not None:
-    raise ValueError(
-      f"Expected dataset={c.dataset!r} to be 'store' beside store={c.store!r}."
-    )
+    raise c.refusal("Expected {dataset} to be 'store' beside {store}.")
   if c.dataset not in ('simulated', 'store'):
     return
   options = ('shards_per_client', 'classes', 'alpha', 'sigma')
@@ -82,14 +81,6 @@ def _check_data(c: Any):
     raise ValueError(
       f'Expected no partition={c.partition!r} or {options} with '
       f'dataset={c.dataset!r}, whose clients hold what they hold.'
-    )
-
-
-def _check_fixed_partition(c: Any, name: str):
-  if c.dataset in ('quadratics', 'simulated', 'store'):
-    raise ValueError(
-      f'Expected no {name} with dataset={c.dataset!r}, whose clients hold what '
-      'they hold.'
     )
 
 
@@ -101,10 +92,7 @@ def _check_text(c: Any):
       f'Expected no {of_text} with dataset={c.dataset!r}, which is no text.'
     )
   if c.vocabulary is not None and c.tokenizer is not None:
-    raise ValueError(
-      f'Expected one of vocabulary={c.vocabulary} and '
-      f'tokenizer={c.tokenizer!r}.'
-    )
+    raise c.refusal('Expected one of {vocabulary} and {tokenizer}.')
   numbered = c.tokenizer or 'vocab_size' in (c.model_options or {})
   if c.dataset in text.NAMES and c.pretrained is not None and not numbered:
     raise ValueError(
@@ -112,9 +100,7 @@ def _check_text(c: Any):
       'words; or of a vocabulary made here, vocab_size in model_options.'
     )
   if c.dataset in text.NAMES and not c.model.startswith('bert'):
-    raise ValueError(
-      f'Expected model={c.model!r} to be a bert with dataset={c.dataset!r}.'
-    )
+    raise c.refusal('Expected {model} to be a bert with {dataset}.')
   if c.dataset not in text.NAMES and c.model.startswith('bert'):
     raise ValueError(
       f'Expected dataset={c.dataset!r} in {text.NAMES} with model={c.model!r}.'
@@ -129,9 +115,8 @@ def _check_algorithm(c: Any):
     raise ValueError(f'Expected a server_optimizer beside {tuple(unused)}.')
   private = privacy_checks.is_private(c)
   if c.clip_norm is not None and c.clip is None and not private:
-    raise ValueError(
-      f'Expected clip, epsilon or noise_multiplier beside '
-      f'clip_norm={c.clip_norm}.'
+    raise c.refusal(
+      'Expected clip, epsilon or noise_multiplier beside {clip_norm}.'
     )
   if c.batch_order == 'poisson' and entry.work != 'private_steps':
     raise ValueError(
@@ -144,10 +129,9 @@ def _check_algorithm(c: Any):
     raise ValueError(f'Expected no final_server_lr with {c.algorithm}.')
   everyone = c.cohort == c.population and c.sampling == 'fixed_size'
   if entry.everyone and not (everyone and c.weights == 'equal'):
-    raise ValueError(
-      f'Expected cohort={c.cohort} == population={c.population}, '
-      f"sampling='fixed_size' and weights='equal' with {c.algorithm}, in which "
-      'every client takes part in every round.'
+    raise c.refusal(
+      "Expected {cohort} == {population}, sampling='fixed_size' and weights="
+      "'equal' with {c.algorithm}: every client takes part in every round."
     )
   if entry.work == 'gradient' and c.local_work == 'gram':
     raise ValueError(f"Expected local_work='sgd' with {c.algorithm}.")
@@ -162,14 +146,10 @@ def _check_participation(c: Any):
   """Checks dropouts, stragglers and over-selection."""
   selected = availability.selected(c.cohort, c.over_sampling)
   if selected > c.population:
-    raise ValueError(
-      f'Expected cohort={c.cohort} x over_sampling={c.over_sampling} <= '
-      f'population={c.population}.'
-    )
+    raise c.refusal('Expected {cohort} x {over_sampling} <= {population}.')
   if c.over_sampling > 1 and c.sampling != 'fixed_size':
-    raise ValueError(
-      f"Expected sampling={c.sampling!r} to be 'fixed_size' beside "
-      f'over_sampling={c.over_sampling}.'
+    raise c.refusal(
+      "Expected {sampling} to be 'fixed_size' beside {over_sampling}."
     )
   if algorithms.entry(c.algorithm).everyone and availability.in_force(c):
     raise ValueError(
@@ -196,19 +176,13 @@ def _check_attacks(c: Any):
       f'Expected byzantine={c.byzantine} to leave one of {c.population} honest.'
     )
   if (c.byzantine > 0) != (c.attack is not None):
-    raise ValueError(
-      f'Expected an attack={c.attack!r} if and only if '
-      f'byzantine={c.byzantine} > 0.'
-    )
+    raise c.refusal('Expected an {attack} if and only if {byzantine} > 0.')
   if c.byzantine and not round(c.byzantine * c.population):
-    raise ValueError(
-      f'Expected byzantine={c.byzantine} to be a client of '
-      f'population={c.population} at least.'
+    raise c.refusal(
+      'Expected {byzantine} to be a client of {population} at least.'
     )
   if (c.robust is None) != (c.groups is None):
-    raise ValueError(
-      f'Expected robust={c.robust!r} if and only if groups={c.groups}.'
-    )
+    raise c.refusal('Expected {robust} if and only if {groups}.')
   selected = availability.selected(c.cohort, c.over_sampling)
   if c.groups is not None and not 3 <= c.groups <= selected:
     raise ValueError(

@@ -43,10 +43,7 @@ def check(c: Any):
       )
     return
   if c.epsilon is not None and c.noise_multiplier is not None:
-    raise ValueError(
-      f'Expected one of epsilon={c.epsilon} and '
-      f'noise_multiplier={c.noise_multiplier}.'
-    )
+    raise c.refusal('Expected one of {epsilon} and {noise_multiplier}.')
   if not must and 'privacy' not in takes:
     raise ValueError(
       f'Expected no epsilon or noise_multiplier: {c.algorithm} '
@@ -68,10 +65,10 @@ def check(c: Any):
       'of all pixels have no noise.'
     )
   if c.weights != 'equal' or c.sampling == 'with_replacement':
-    raise ValueError(
-      f"Expected weights={c.weights!r} to be 'equal' and "
-      f"sampling={c.sampling!r} 'poisson' or 'fixed_size' in a private config: "
-      'else a client may contribute more than once.'
+    raise c.refusal(
+      "Expected {weights} to be 'equal' and {sampling} 'poisson' or "
+      "'fixed_size' in a private config: else a client may contribute more "
+      'than once.'
     )
   _check_bound(c)
   _check_faults(c, unit)
@@ -128,22 +125,16 @@ def _check_clients(c):
       'of a contribution of 0 counts as any other.'
     )
   if c.min_honest is not None and c.min_honest > c.cohort:
-    raise ValueError(
-      f'Expected min_honest={c.min_honest} <= cohort={c.cohort}.'
-    )
+    raise c.refusal('Expected {min_honest} <= {cohort}.')
   k = c.neighbours
   if k is not None and (k % 2 or not k < c.cohort):
-    raise ValueError(
-      f'Expected neighbours={k} to be even and < cohort={c.cohort}.'
-    )
-  for name, owner in (
-    ('min_honest', c.trust == 'secure_aggregation'),
-    ('neighbours', c.trust == 'secure_aggregation'),
-    ('quantile', c.bound == 'quantile'),
-    ('quantile_lr', c.bound == 'quantile'),
-    ('count_stddev', c.bound == 'quantile'),
-  ):
-    if getattr(c, name) is not None and not owner:
+    raise c.refusal('Expected {neighbours} to be even and < {cohort}.')
+  masked = c.trust == 'secure_aggregation'
+  unused = [] if masked else ['min_honest', 'neighbours']
+  if c.bound != 'quantile':
+    unused += ['quantile', 'quantile_lr', 'count_stddev']
+  for name in unused:
+    if getattr(c, name) is not None:
       raise ValueError(f'Expected nothing in {name}={getattr(c, name)}.')
   central = c.trust in (None, 'central') and c.bound != 'quantile'
   if c.before_sketch and not (central and c.sketch is not None):
@@ -166,8 +157,7 @@ def _check_samples(c):
       'stands in the local steps.'
     )
   if c.batch_order != 'poisson' or c.batch_size < 1:
-    raise ValueError(
-      f"Expected batch_order={c.batch_order!r} to be 'poisson' and "
-      f'batch_size={c.batch_size} >= 1 with {c.algorithm}: its account '
-      'supposes them.'
+    raise c.refusal(
+      "Expected {batch_order} to be 'poisson' and {batch_size} >= 1 with "
+      '{c.algorithm}: its account supposes them.'
     )

@@ -72,9 +72,8 @@ class PrivacyGuarantee(NamedTuple):
     """Epsilon after each number of rounds, at the delta of the statement."""
     statement = self.statement
     steps = tuple(self.steps_per_round * r for r in rounds)
-    return list(
-      _curve(self.mechanism, steps, statement.delta, statement.accountant)
-    )
+    options = {'delta': statement.delta, 'accountant': statement.accountant}
+    return list(_curve(self.mechanism, steps, **options))
 
 
 def release_of(c: Any) -> aggregation.Release | None:
@@ -129,11 +128,12 @@ def guarantee(
     per_round, trust, spec = 1, c.trust or 'central', _clients(c, releases)
   fixed = spec['sampling'] is types.Sampling.FIXED_WITHOUT_REPLACEMENT
   accountant = c.accountant or ('rdp' if fixed else 'pld')
+  options = {'delta': c.delta, 'accountant': accountant}
   z = c.noise_multiplier
   if z is None:
-    z = _calibrated(c.epsilon, c.delta, accountant, **spec)
+    z = _calibrated(epsilon=c.epsilon, **options, **spec)
   mechanism = types.GaussianMechanism(noise_multiplier=z, **spec)
-  epsilon = _epsilon(mechanism, c.delta, accountant)
+  epsilon = _epsilon(mechanism, **options)
   if c.bound == 'quantile':
     _check_quantile(z, release_of(c))
   statement = types.PrivacyStatement(
@@ -161,25 +161,9 @@ def _check_quantile(z, release):
 
 
 # Points of a sweep repeat the same values.
-@functools.cache
-def _curve(mechanism, steps, delta, accountant):
-  return accounting.epsilon_curve(
-    mechanism, steps, delta=delta, accountant=accountant
-  )
-
-
-@functools.cache
-def _epsilon(mechanism, delta, accountant):
-  return accounting.compute_epsilon(
-    mechanism, delta=delta, accountant=accountant
-  )
-
-
-@functools.cache
-def _calibrated(epsilon, delta, accountant, **spec):
-  return accounting.calibrate_noise_multiplier(
-    epsilon=epsilon, delta=delta, accountant=accountant, **spec
-  )
+_curve = functools.cache(accounting.epsilon_curve)
+_epsilon = functools.cache(accounting.compute_epsilon)
+_calibrated = functools.cache(accounting.calibrate_noise_multiplier)
 
 
 def _clients(c, releases) -> dict[str, Any]:

@@ -25,8 +25,8 @@ def text(
   lines = [
     statement.sentence(),
     f'noise_multiplier {guarantee.noise_multiplier:.6g}',
+    f'\nrounds  epsilon at delta {statement.delta:g}',
   ]
-  lines += ['', f'rounds  epsilon at delta {statement.delta:g}']
   return '\n'.join(lines + [f'{r:6d}  {e:.4f}' for r, e in epsilons.items()])
 
 

@@ -77,11 +77,8 @@ def with_batches(
 
 def _sampling_options(c: Config):
   if c.sampling == 'poisson':
-    probability = c.cohort / c.population
-    return {
-      'probability': probability,
-      'max_cohort': privacy_plan.max_cohort(c),
-    }
+    most = privacy_plan.max_cohort(c)
+    return {'probability': c.cohort / c.population, 'max_cohort': most}
   return {'cohort': availability.selected(c.cohort, c.over_sampling)}
 
 
@@ -90,7 +87,6 @@ def _outcomes(c: Config, round_index, ids, weight):
 
   The seed is public: a private account holds even if it is known who fails.
   """
-  sigma = 1.0 if c.response_sigma is None else c.response_sigma
   return availability.outcomes(
     c.seed,
     round_index,
@@ -99,7 +95,7 @@ def _outcomes(c: Config, round_index, ids, weight):
     cohort=c.cohort if c.over_sampling > 1 else None,
     dropout=c.dropout,
     deadline=c.deadline,
-    sigma=sigma,
+    sigma=1.0 if c.response_sigma is None else c.response_sigma,
   )
 
 
