@@ -77,11 +77,8 @@ class Checkpoints:
     Raises:
       SaveError: it cannot be written. The earlier checkpoints stay.
     """
-    counts = {
-      'ledger': ledger.totals(),
-      'devices': self._devices,
-      'format': FORMAT,
-    }
+    counts = {'ledger': ledger.totals(), 'devices': self._devices}
+    counts |= {'format': FORMAT}
     arrays = {'state': comms.drop_per_client(state), 'heard': ledger.heard}
     # An earlier start, perhaps of more processes, may have died after it wrote
     # its rows: they must not mix with these.
@@ -91,10 +88,7 @@ class Checkpoints:
       # First, since rows without the rest of a checkpoint are never read.
       if rows is not None and rows.rows:
         client_state.write(self._rows / str(rounds_done), rows)
-    except OSError as e:
-      raise self._no_room(rounds_done, e) from e
-    processes.wait_for_all(f'rows of checkpoint {rounds_done}')
-    try:
+      processes.wait_for_all(f'rows of checkpoint {rounds_done}')
       self._manager.save(
         rounds_done,
         args=ocp.args.Composite(
@@ -102,20 +96,15 @@ class Checkpoints:
         ),
         force=True,
       )
-    except OSError as e:
-      raise self._no_room(rounds_done, e) from e
-    except ValueError as e:
-      if 'os_error_code' not in str(e):  # tensorstore's form of an OSError
+    except (OSError, ValueError) as e:
+      if not isinstance(e, OSError) and not _has_os_code(e):
         raise
-      raise self._no_room(rounds_done, e) from e
-
-  def _no_room(self, rounds_done, error) -> files.SaveError:
-    why = str(error).partition('\n')[0]
-    return files.SaveError(
-      f'The checkpoint of round {rounds_done} cannot be written to '
-      f'{self._folder}: {why}. The last good one is {self.newest}. Make room; '
-      'the same command resumes from it.'
-    )
+      why = str(e).partition('\n')[0]
+      raise files.SaveError(
+        f'The checkpoint of round {rounds_done} cannot be written to '
+        f'{self._folder}: {why}. The last good one is {self.newest}. Make '
+        'room; the same command resumes from it.'
+      ) from e
 
   def restore(
     self, state: rounds.FedState, empty: traffic.Ledger
@@ -262,10 +251,12 @@ class Checkpoints:
 def _is_read_error(error: Exception) -> bool:
   """Whether reading a file failed, which may succeed a little later."""
   missing = isinstance(error, FileNotFoundError)
-  # Tensorstore raises a ValueError with the code of an OSError.
-  return (isinstance(error, OSError) and not missing) or (
-    'os_error_code' in str(error)
-  )
+  return (isinstance(error, OSError) and not missing) or _has_os_code(error)
+
+
+def _has_os_code(error: Exception) -> bool:
+  """Whether it is tensorstore's form of an OSError, a ValueError."""
+  return 'os_error_code' in str(error)
 
 
 def _is_corrupt(error: Exception) -> bool:

@@ -15,9 +15,8 @@ from fl_sketch.training import placement
 import jax
 import numpy as np
 
-_TAIL = (
-  1e-9  # probability that a process has more clients in a round than lanes
-)
+# Probability that a process has more clients in a round than lanes.
+_TAIL = 1e-9
 
 
 class CohortFeed:

@@ -163,17 +163,13 @@ class Workdir:
     line = (json.dumps(row) + '\n').encode()
     try:
       written = self._file.write(line)
+      if written != len(line):
+        raise OSError(f'only {written} of {len(line)} bytes')
     except OSError as e:
       raise files.SaveError(
         f'{self.metrics} cannot be written: {e}. Make room; the same command '
         'resumes from the last checkpoint.'
       ) from e
-    if written != len(line):
-      raise files.SaveError(
-        f'Only {written} of {len(line)} bytes could be written to '
-        f'{self.metrics}. Make room; the same command resumes from the last '
-        'checkpoint.'
-      )
 
   def summarize(self, row: dict[str, Any], **more: Any):
     """Writes summary.json: the last row, versions and devices."""
