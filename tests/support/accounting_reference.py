@@ -72,17 +72,17 @@ def step_masses(mechanism, cell, size, swap):
 def reference_deltas(mechanisms, epsilons, cell=2e-5, size=2**21):
   """delta of the composition by the Fourier transform of the losses."""
   losses = (np.arange(size) - size // 2) * cell
-  found = []
+  deltas = []
   for swap in (False, True):
     transform = 1.0
     for mechanism in mechanisms:
       masses = step_masses(mechanism, cell, size, swap)
       transform = transform * np.fft.rfft(masses) ** mechanism.steps
     total = np.roll(np.fft.irfft(transform, size), size // 2)
-    found.append(
+    deltas.append(
       [-np.expm1(np.minimum(e - losses, 0)) @ total for e in epsilons]
     )
-  return np.max(found, axis=0)
+  return np.max(deltas, axis=0)
 
 
 def check_reference(mechanisms, delta):
@@ -100,16 +100,16 @@ ORDERS = [1 + k / 10 for k in range(1, 100)] + [*range(11, 65), 128, 256, 512]
 def renyi_epsilon(mechanism, delta):
   """Renyi's bound by quadrature, at the orders of the library."""
   z = mechanism.noise_multiplier
-  found = []
+  epsilons = []
   for order in [*ORDERS, 1024]:
     x = np.arange(-12 * z, order + 12 * z, z / 100)
     p, _ = step_pair(mechanism, x)
     log_density = -(x**2) / (2 * z**2) - math.log(z * math.sqrt(2 * math.pi))
     log_moment = special.logsumexp(order * p + log_density) + math.log(z / 100)
     divergence = mechanism.steps * log_moment / (order - 1)
-    found.append(
+    epsilons.append(
       divergence
       + math.log1p(-1 / order)
       - math.log(delta * order) / (order - 1)
     )
-  return min(found)
+  return min(epsilons)

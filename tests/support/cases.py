@@ -95,14 +95,8 @@ def dp_fedavg(
   up=DENSE, down=DENSE, name='dp_fedavg', server_optimizer='sgd', **release
 ) -> Case:
   """FedAvg with such a release; half of the clients exceed its bound."""
-  return case(
-    name,
-    up,
-    down,
-    clip_norm=2.0,
-    privacy=RELEASE._replace(**release),
-    server_optimizer=server_optimizer,
-  )
+  options = {'server_optimizer': server_optimizer, 'clip_norm': 2.0}
+  return case(name, up, down, privacy=RELEASE._replace(**release), **options)
 
 
 def feedback(up, codec) -> Case:
@@ -116,63 +110,42 @@ ALGORITHMS = {
   'iterative_sketching': case('iterative_sketching', 32, sketch=MEAN),
   **optimized('iterative_sketching', 16, ['momentum'], sketch=CYCLIC),
   # A tree over 8 clients has 7 edges; each is used once in both directions.
-  'decentralised_tree': case(
-    'decentralised', 2 * 7 * 32 // 8, 0, sketch=MEAN, graph=RING
-  ),
+  'decentralised_tree': case('decentralised', 2 * 7 * 32 // 8, 0, sketch=MEAN,
+    graph=RING),
   # Two neighbours, three steps.
-  'decentralised_gossip': case(
-    'decentralised', 2 * 3 * 16, 0, sketch=CYCLIC, graph=RING, gossip_steps=3
-  ),
+  'decentralised_gossip': case('decentralised', 2 * 3 * 16, 0, sketch=CYCLIC,
+    graph=RING, gossip_steps=3),
   'fedsketch_privix': case('fedsketch_privix', 32, sketch=COUNT),
   'heaprix_exact': case('fedsketch_heaprix', 76, sketch=COUNT, k=3),
-  'heaprix_literal': case(
-    'fedsketch_heaprix', 32, sketch=COUNT, k=3, exact=False
-  ),
+  'heaprix_literal': case('fedsketch_heaprix', 32, sketch=COUNT, k=3,
+    exact=False),
   'diffsketch': case('diffsketch', 32, sketch=COUNT),
   'fedsketchgate': case('fedsketchgate', 32, sketch=COUNT),
   'fedsketchgate_heaprix': case('fedsketchgate', 76, sketch=COUNT, k=3),
-  'fedsketchgate_printed': case(
-    'fedsketchgate', 32, sketch=COUNT, printed=True
-  ),
+  'fedsketchgate_printed': case('fedsketchgate', 32, sketch=COUNT,
+    printed=True),
   **optimized('safl', 16, EVERY, sketch=CYCLIC),
-  'safl_srht': case(
-    'safl', 16, sketch=sketches.srht(4), server_optimizer='sgd'
-  ),
+  'safl_srht': case('safl', 16, sketch=sketches.srht(4),
+    server_optimizer='sgd'),
   'safl_layerwise': case('safl', 16, sketch=LAYERS),
   'safl_clip_client': case('safl', 16, sketch=CYCLIC, clip='client'),
   'safl_clip_server': case('safl', 16, sketch=CYCLIC, clip='server'),
-  'safl_cosine': case(
-    'safl',
-    16,
-    sketch=CYCLIC,
-    server_optimizer='sgd',
-    schedule=optax.cosine_decay_schedule(1.0, 5, alpha=0.1),
-  ),
+  'safl_cosine': case('safl', 16, sketch=CYCLIC, server_optimizer='sgd',
+    schedule=optax.cosine_decay_schedule(1.0, 5, alpha=0.1)),
   # Tables in bytes and a scale, in nibbles and two, in 16 bits a number.
   'safl_int8': case('safl', 4 + 4, 16, sketch=CYCLIC, codec=codecs.int8()),
-  'song_int4': case(
-    'iterative_sketching', 2 + 2 * 4, 16, sketch=LAYERS, codec=codecs.int4(2)
-  ),
-  'privix_bfloat16': case(
-    'fedsketch_privix', 16, 32, sketch=COUNT, codec=codecs.bfloat16()
-  ),
+  'song_int4': case('iterative_sketching', 2 + 2 * 4, 16, sketch=LAYERS,
+    codec=codecs.int4(2)),
+  'privix_bfloat16': case('fedsketch_privix', 16, 32, sketch=COUNT,
+    codec=codecs.bfloat16()),
   # Eight candidates: a table and their values up; down their indices, two
   # values and one bit a candidate.
   'sketched_sgd': case('sketched_sgd', 64, 41, sketch=COUNT, k=2),
-  'sketched_sgd_momentum': case(
-    'sketched_sgd', 64, 41, sketch=COUNT, k=2, momentum=0.5
-  ),
+  'sketched_sgd_momentum': case('sketched_sgd', 64, 41, sketch=COUNT, k=2,
+    momentum=0.5),
   'fetchsgd': case('fetchsgd', 32, 16, sketch=COUNT, k=2),
-  'fetchsgd_subtract': case(
-    'fetchsgd',
-    32,
-    16,
-    sketch=COUNT,
-    k=2,
-    error_update='subtract',
-    momentum_masking=False,
-    local_k=5,
-  ),
+  'fetchsgd_subtract': case('fetchsgd', 32, 16, sketch=COUNT, k=2, local_k=5,
+    error_update='subtract', momentum_masking=False),
   'fedcom_top_k': case('fedcom', 16, DENSE, codec=TOP),
   'fedcom_rand_k': case('fedcom', 20, DENSE, codec=RANDOM),
   # Nine values of a half byte each, and a norm.
@@ -190,30 +163,22 @@ ALGORITHMS = {
   'cd_adam': case('cd_adam', 16, codec=TOP),
   'onebit_adam': case('onebit_adam', 2 + 4, warmup=2),
   # Four of the six coordinates of a round: indices, half bytes, two scales.
-  'cocktail_sgd': case(
-    'cocktail_sgd',
-    4 * 4 + 2 + 2 * 4,
-    codec=codecs.quantized_top_k(4, 4, 2),
-    mask_ratio=0.6,
-  ),
+  'cocktail_sgd': case('cocktail_sgd', 4 * 4 + 2 + 2 * 4, mask_ratio=0.6,
+    codec=codecs.quantized_top_k(4, 4, 2)),
   'dp_fedavg': dp_fedavg(),
   'dp_fedavg_per_leaf': dp_fedavg(per_leaf=True),
   # One bit up, whether it was clipped; the next bound down.
-  'dp_fedavg_quantile': dp_fedavg(
-    DENSE + 1, DENSE + 4, bound='quantile', quantile=0.3, count_stddev=0.5
-  ),
+  'dp_fedavg_quantile': dp_fedavg(DENSE + 1, DENSE + 4, bound='quantile',
+    quantile=0.3, count_stddev=0.5),
   'dp_fedavg_local': dp_fedavg(trust='local'),
-  'dp_fedavg_masked': dp_fedavg(
-    MASKED, RELAYED, trust='secure_aggregation', min_honest=2
-  ),
+  'dp_fedavg_masked': dp_fedavg(MASKED, RELAYED, trust='secure_aggregation',
+    min_honest=2),
   'dp_normfedavg': dp_fedavg(name='dp_normfedavg', server_optimizer='momentum'),
-  'private_iterative_sketching': case(
-    'private_iterative_sketching', 16, clip_norm=2.5, sketch=CYCLIC
-  ),
+  'private_iterative_sketching': case('private_iterative_sketching', 16,
+    clip_norm=2.5, sketch=CYCLIC),
   'private_song': case('iterative_sketching', 32, sketch=MEAN, privacy=RELEASE),
-  'private_before': case(
-    'iterative_sketching', 32, sketch=MEAN, privacy=BEFORE
-  ),
+  'private_before': case('iterative_sketching', 32, sketch=MEAN,
+    privacy=BEFORE),
   'private_safl': case('safl', 16, sketch=CYCLIC, privacy=RELEASE),
   'private_privix': case('fedsketch_privix', 32, **COUNTED),
   'private_heaprix': case('fedsketch_heaprix', 76, k=3, **COUNTED),
@@ -222,7 +187,7 @@ ALGORITHMS = {
   'private_gate_heaprix': case('fedsketchgate', 76, k=3, **COUNTED),
   'private_fetchsgd': case('fetchsgd', 32, 16, 1.0, k=2, **COUNTED),
   'private_sketched_sgd': case('sketched_sgd', 64, 41, k=2, **COUNTED),
-}
+}  # fmt: skip
 # Private cases whose parts others have as well, in the slow tier.
 LONG = (
   'dp_fedavg_per_leaf', 'dp_fedavg_local', 'private_song', 'private_safl',

@@ -79,9 +79,9 @@ def logistic():
   smoothness = float(np.linalg.eigvalsh(x.swapaxes(1, 2) @ x / 80).max())
   every = lambda w: np.broadcast_to(w, (6, 5))
   mean = lambda w: (value(every(w)).mean(), gradient(every(w)).mean(0))
-  own = lambda i: lambda w: (value(every(w))[i], gradient(every(w))[i])
+  of_client = lambda i: lambda w: (value(every(w))[i], gradient(every(w))[i])
   w_star = optimize.minimize(mean, np.zeros(5), jac=True, tol=1e-12).x
-  gaps = lemmas.heterogeneity_gaps([own(i) for i in range(6)], w_star)
+  gaps = lemmas.heterogeneity_gaps([of_client(i) for i in range(6)], w_star)
   lipschitz = np.linalg.norm(x, axis=-1).mean(-1).max()
   return Clients(value, gradient, smoothness, w_star, gaps, lipschitz)
 

@@ -19,8 +19,8 @@ def main(workdir, out):
   mesh = mesh_lib.cohort_mesh(1)
   state = mesh_lib.place(mesh, state)
   store = checkpoints.Checkpoints(folder / 'checkpoints', keep=100, devices=2)
-  found = store.restore(state, traffic.Ledger.empty(config['population'], 0))
-  state = client_state.OnDevice(mesh).restored(found.state, found.rows)
+  saved = store.restore(state, traffic.Ledger.empty(config['population'], 0))
+  state = client_state.OnDevice(mesh).restored(saved.state, saved.rows)
   leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(state))
   np.savez(out, **{jax.tree_util.keystr(path): x for path, x in leaves})
 

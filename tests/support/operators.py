@@ -36,18 +36,15 @@ def facts(make, alpha, *, prefix=True):
   return Facts(make, make(16), alpha, prefix)
 
 
+count, embedding = sketches.count_sketch, sketches.sparse_embedding
 OPERATORS = {
   'identity': facts(lambda b: sketches.identity(), 0.0, prefix=False),
   'gaussian': facts(sketches.gaussian, 65 / 16),
   'ams': facts(sketches.ams, 63 / 16),
-  'median': facts(lambda b: sketches.count_sketch(4, b // 4), None),
-  'mean': facts(
-    lambda b: sketches.count_sketch(4, b // 4, combine='mean'), 63 / 16
-  ),
-  'embedding_1': facts(
-    lambda b: sketches.sparse_embedding(b, 3, kind='I'), 63 / 16
-  ),
-  'embedding_2': facts(lambda b: sketches.sparse_embedding(b, 4), 63 / 16),
+  'median': facts(lambda b: count(4, b // 4), None),
+  'mean': facts(lambda b: count(4, b // 4, combine='mean'), 63 / 16),
+  'embedding_1': facts(lambda b: embedding(b, 3, kind='I'), 63 / 16),
+  'embedding_2': facts(lambda b: embedding(b, 4), 63 / 16),
   'sampling': facts(sketches.uniform_sampling, 3.0, prefix=False),
   'block_cyclic': facts(sketches.block_cyclic, 3.0),
   'block_cyclic_4': facts(lambda b: sketches.block_cyclic(b, sparsity=4), 3.75),

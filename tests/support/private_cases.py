@@ -36,9 +36,7 @@ OPTIONS = {
   'fedsketch_privix': {'sketch': cases.COUNT},
   'heaprix_literal': {'sketch': cases.COUNT, 'k': 3, 'exact': False},
   'fedsketchgate': {'sketch': cases.COUNT, 'local_steps': 1},
-  'fetchsgd': {
-    'sketch': cases.COUNT, 'k': 2, 'momentum_masking': False,
-  },
+  'fetchsgd': {'sketch': cases.COUNT, 'k': 2, 'momentum_masking': False},
   'heaprix_exact': {'sketch': cases.COUNT, 'k': 3},
   'gate_heaprix': {'sketch': cases.COUNT, 'k': 3, 'local_steps': 1},
   'sketched_sgd': {'sketch': cases.COUNT, 'k': cases.DIMENSION},

@@ -12,25 +12,17 @@ import numpy as np
 
 ROOT = pathlib.Path(__file__).parents[2]
 DATA = ROOT.parent / 'shared' / 'data' / 'tfds'
-SMALL = dict(
-  dataset='digits',
-  widths=(8,),
-  population=6,
-  cohort=4,
-  rounds=4,
-  local_steps=2,
-  batch_size=8,
-  eval_every=2,
-  checkpoint_every=2,
-)
+SMALL = {
+  'dataset': 'digits', 'widths': (8,), 'population': 6, 'cohort': 4,
+  'rounds': 4, 'local_steps': 2, 'batch_size': 8,
+  'eval_every': 2, 'checkpoint_every': 2,
+}  # fmt: skip
 QUICK = '--config=configs/quickstart.py:quick'
 # A row every round and many checkpoints: a kill lands between and in them.
 EVERY_ROUND = [
-  '--config.rounds=40',
-  '--config.rounds_per_dispatch=1',
-  '--config.eval_every=7',
-  '--config.checkpoint_every=3',
-]
+  '--config.rounds=40', '--config.rounds_per_dispatch=1',
+  '--config.eval_every=7', '--config.checkpoint_every=3',
+]  # fmt: skip
 
 
 def start(command, log):
@@ -109,9 +101,8 @@ def parameters(workdir):
   """The state of the newest checkpoint, read by another process."""
   out = workdir.with_suffix('.npz')
   log = workdir.with_suffix('.dump.log')
-  finish(
-    (start([ROOT / 'tests' / 'support' / 'dump.py', workdir, out], log), log)
-  )
+  command = [ROOT / 'tests' / 'support' / 'dump.py', workdir, out]
+  finish((start(command, log), log))
   with np.load(out) as arrays:
     return dict(arrays)
 

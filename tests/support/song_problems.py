@@ -66,11 +66,11 @@ def quadratics(curvatures: np.ndarray, *, spread: float) -> Problem:
     v = rng.standard_normal(n)
     return np.eye(n) - 2 / (v @ v) * np.outer(v, v)
 
-  onto, own = reflection(d)[:, :rank], []
+  onto, each = reflection(d)[:, :rank], []
   for _ in range(CLIENTS):
     basis = onto @ reflection(rank) if spread else onto
-    own.append(basis * curvatures[:rank] @ basis.T)
-  hessians = np.stack(own)
+    each.append(basis * curvatures[:rank] @ basis.T)
+  hessians = np.stack(each)
   centers = spread * rng.standard_normal((CLIENTS, d))
   pull = np.einsum('cij,cj->ci', hessians, centers)
   start, mean = rng.standard_normal(d), hessians.mean(0)
