@@ -53,10 +53,7 @@ def test_every_config_is_checked_and_documents_its_command(name):
 
 test_bad_fields_are_named = refused(
   config.Config.from_mapping,
-  (
-    {'clint_lr': 0.1},
-    "Unknown config field 'clint_lr'. Did you mean 'client_l",
-  ),
+  ({'clint_lr': 0.1}, "field 'clint_lr'. Did you mean 'client_l"),
   ({'cohort': 51}, 'Expected cohort=51 <= population=50'),
   ({'client_lr': 0.0}, 'Expected client_lr=0.0 > 0'),
   ({'server_lr': -1.0}, 'Expected server_lr=-1.0 > 0'),
@@ -72,10 +69,7 @@ test_bad_fields_are_named = refused(
   ({'b2': '0.9'}, "Expected b2='0.9' to be float"),
   ({'sketch': {'size': 3}}, r"Expected a kind in sketch=.'size': 3."),
   ({'final_server_lr': 2.0}, 'Expected final_server_lr=2.0 <= server_lr=1'),
-  (
-    {'sampling': 'poisson', 'max_cohort': 51},
-    'Expected max_cohort=51 <= population=50',
-  ),
+  ({'sampling': 'poisson', 'max_cohort': 51}, 'max_cohort=51 <= population=50'),
   ({'feed': 'disk'}, "Expected feed='disk' in"),
   ({'batch_size': -1}, 'Expected batch_size=-1 >= 0'),
   ({'label_smoothing': 1.0}, 'Expected 0 <= label_smoothing=1.0 < 1'),
@@ -106,7 +100,7 @@ test_what_does_not_fit_together_is_refused_before_training = refused(
   ({'model': 'resnet'}, 'resnet'),
   (
     {'server_optimizer': 'adam', 'momentum': 0.5},
-    r"Expected options of adam in .*, got .'momentum'",
+    "adam in .*, got .'momentum'",
   ),
   ({'partition': 'iid', 'alpha': 0.1}, 'alpha'),
   ({'partition': 'by_colour'}, 'by_colour'),
@@ -174,19 +168,12 @@ def test_gram_steps_are_the_direct_steps(tmp_path):
 
 def test_quadratics_reach_their_optimum(tmp_path):
   """FedAvg with one local step is gradient descent on the mean loss."""
-  exp = experiment.build(
-    {
-      'dataset': 'quadratics',
-      'population': 20,
-      'cohort': 20,
-      'local_steps': 1,
-      'batch_size': 0,
-      'client_lr': 0.3,
-      'rounds': 200,
-      'rounds_per_dispatch': 50,
-      'eval_every': 50,
-    }
-  )
+  fields = {
+    'dataset': 'quadratics', 'population': 20, 'cohort': 20, 'local_steps': 1,
+    'batch_size': 0, 'client_lr': 0.3, 'rounds': 200, 'rounds_per_dispatch': 50,
+    'eval_every': 50,
+  }  # fmt: skip
+  exp = experiment.build(fields)
   result = training.train(exp, tmp_path, progress=False)
   batch = {k: v[0] for k, v in exp.test.items()}
   best = synthetic.quadratics(0, population=20)

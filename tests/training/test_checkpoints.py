@@ -47,42 +47,44 @@ def test_a_restored_state_goes_on_with_the_same_bits(make, tmp_path):
   store.close()
 
 
-def test_rows_of_a_start_that_died_are_not_taken_for_others(tmp_path):
-  make, mesh = MAKES['scaffold'], mesh_lib.cohort_mesh(2)
-  rows, state = (
-    client_state.OnDevice(mesh),
-    cases.start(MAKES['scaffold'], mesh),
+@pytest.fixture
+def scaffold(tmp_path):
+  """A folder, how to save a state with rows as checkpoint 2, how to restore."""
+  mesh = mesh_lib.cohort_mesh(2)
+  rows = client_state.OnDevice(mesh)
+  state = cases.start(MAKES['scaffold'], mesh)
+  store = checkpoints.Checkpoints(tmp_path, keep=2, devices=2)
+  book = traffic.Ledger.empty(cases.POPULATION, 40)
+  assert store.newest is None
+  yield (
+    tmp_path,
+    lambda: store.save(2, state, book, rows.saved(state)),
+    lambda: store.restore(state, book),
   )
-  stale = tmp_path / 'client_rows' / '2'
+  store.close()
+
+
+def test_rows_of_a_start_that_died_are_not_taken_for_others(scaffold):
+  folder, save, restore = scaffold
+  stale = folder / 'client_rows' / '2'
   stale.mkdir(parents=True)
   for i in range(2):
     np.savez(stale / f'part-{i}-of-2.npz', np.arange(3), np.full((3, 10), 7.0))
-  store = checkpoints.Checkpoints(tmp_path, keep=2, devices=2)
-  book = traffic.Ledger.empty(cases.POPULATION, 40)
-  store.save(2, state, book, rows.saved(state))
-  checkpoint = store.restore(cases.start(make, mesh), book)
-  assert [len(part.ids) for part in checkpoint.rows] == [cases.POPULATION]
-  store.close()
+  save()
+  assert [len(part.ids) for part in restore().rows] == [cases.POPULATION]
 
 
-def test_without_checkpoints_there_is_nothing_to_restore(tmp_path):
-  store = checkpoints.Checkpoints(tmp_path, keep=1, devices=2)
-  state = cases.start(MAKES['fedavg'], mesh_lib.cohort_mesh(2))
-  assert store.restore(state, traffic.Ledger.empty(8, 40)) is None
-  assert store.newest is None
-  store.close()
+def test_without_checkpoints_there_is_nothing_to_restore(scaffold):
+  _, _, restore = scaffold
+  assert restore() is None
 
 
-def test_a_checkpoint_without_its_rows_is_not_taken_for_one(tmp_path):
-  make, mesh = MAKES['scaffold'], mesh_lib.cohort_mesh(2)
-  rows, state = client_state.OnDevice(mesh), cases.start(make, mesh)
-  store = checkpoints.Checkpoints(tmp_path, keep=2, devices=2)
-  book = traffic.Ledger.empty(cases.POPULATION, 40)
-  store.save(2, state, book, rows.saved(state))
-  shutil.rmtree(tmp_path / 'client_rows')
+def test_a_checkpoint_without_its_rows_is_not_taken_for_one(scaffold):
+  folder, save, restore = scaffold
+  save()
+  shutil.rmtree(folder / 'client_rows')
   with pytest.raises(checkpoints.CheckpointError, match='There is nothing in'):
-    store.restore(state, book)
-  store.close()
+    restore()
 
 
 @pytest.fixture
@@ -111,6 +113,7 @@ def failing(errors, monkeypatch):
 
 
 EIO = OSError(errno.EIO, 'Input/output error')
+NO_MEMORY = jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory')
 
 
 def test_a_read_error_that_passes_costs_no_checkpoint(two_saved, monkeypatch):
@@ -128,10 +131,7 @@ def test_a_read_error_that_passes_costs_no_checkpoint(two_saved, monkeypatch):
     (EIO, checkpoints.CheckpointError),
     (ValueError("os_error_code: '5'"), checkpoints.CheckpointError),
     (MemoryError(), MemoryError),
-    (
-      jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory'),
-      jax.errors.JaxRuntimeError,
-    ),
+    (NO_MEMORY, jax.errors.JaxRuntimeError),
   ],
 )
 def test_what_could_not_be_read_is_not_moved(

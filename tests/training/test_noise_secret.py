@@ -5,7 +5,6 @@ import json
 import os
 import stat
 
-from fl_sketch import experiment, training
 from fl_sketch.experiment import config
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.training import noise_secret
@@ -13,17 +12,8 @@ from fl_sketch.utils import files
 import jax
 import numpy as np
 import pytest
-from runs import SMALL
 
-PRIVATE = SMALL | {
-  'algorithm': 'dp_fedavg',
-  'cohort': 6,
-  'standardize': False,
-  'noise_multiplier': 2.0,
-  'delta': 1e-5,
-  'clip_norm': 0.1,
-  'rounds': 2,
-}
+from tests.training.test_private_runs import PRIVATE
 
 FILES = {'entropy', 'made_with.json'}
 
@@ -35,6 +25,11 @@ def words(key):
 def same(a, b):
   keys = words(a.noise_key), words(b.noise_key)
   return keys[0] == keys[1] and a.sampling_seed == b.sampling_seed
+
+
+def are_distinct(roots):
+  keys = {words(s.noise_key) for s in roots}
+  return len(keys) == len({s.sampling_seed for s in roots}) == len(roots)
 
 
 @pytest.fixture
@@ -66,11 +61,9 @@ def test_the_secret_is_read_again(entropy):
 
 
 def test_every_run_draws_another_secret(tmp_path):
-  roots = [
-    noise_secret.keep(tmp_path / str(i), resumed=False) for i in range(20)
-  ]
-  assert len({words(s.noise_key) for s in roots}) == 20
-  assert len({s.sampling_seed for s in roots}) == 20
+  folders = [tmp_path / str(i) for i in range(20)]
+  roots = [noise_secret.keep(folder, resumed=False) for folder in folders]
+  assert are_distinct(roots)
   assert all(0 <= s.sampling_seed < 2**64 for s in roots)
 
 
@@ -83,8 +76,7 @@ def test_every_bit_of_the_entropy_counts(entropy):
     changed[i] ^= 1
     entropy.write_bytes(changed)
     roots.append(noise_secret.keep(folder, resumed=True))
-  assert len({words(s.noise_key) for s in roots}) == 33
-  assert len({s.sampling_seed for s in roots}) == 33
+  assert are_distinct(roots)
 
 
 def test_a_secret_made_elsewhere_is_refused(entropy):
@@ -122,9 +114,8 @@ def test_a_secret_open_to_others_is_refused(entropy, mode):
 def test_a_secret_of_another_length_is_refused(entropy, length):
   entropy.write_bytes(bytes(length))
   for resumed in False, True:
-    with pytest.raises(
-      noise_secret.SecretError, match=f'32 bytes in .*not {length}'
-    ):
+    message = f'32 bytes in .*not {length}'
+    with pytest.raises(noise_secret.SecretError, match=message):
       noise_secret.keep(entropy.parent.parent, resumed=resumed)
 
 
@@ -149,8 +140,7 @@ def test_an_interrupted_write_leaves_nothing_half_made(
 
 def test_a_noise_seed_makes_the_same_secret_again():
   roots = [noise_secret.reproducible(i) for i in range(50)]
-  assert len({words(s.noise_key) for s in roots}) == 50
-  assert len({s.sampling_seed for s in roots}) == 50
+  assert are_distinct(roots)
   assert all(same(s, noise_secret.reproducible(i)) for i, s in enumerate(roots))
   # It differs from the hash key of a run of this seed.
   assert words(roots[0].noise_key) != words(jax.random.key(0))
@@ -187,44 +177,13 @@ def test_points_of_a_sweep_have_noise_of_their_own(tmp_path):
   assert same(noise_secret.of_run(longer, tmp_path, resumed=True), roots[0])
 
 
-@pytest.mark.long
-def test_no_file_of_a_run_but_its_secret_tells_its_noise(tmp_path):
-  exp = experiment.build(PRIVATE)
-  training.train(exp, tmp_path, progress=False)
-  path = tmp_path / 'secret' / 'entropy'
-  parts = [path.read_bytes()[i : i + 8] for i in (0, 8, 16, 24)]
-  hidden = noise_secret.of_run(exp.config, tmp_path, resumed=True)
-  parts.append(np.asarray(jax.random.key_data(hidden.noise_key)).tobytes())
-  for r in range(2):  # nor the keys of its rounds
-    parts += [
-      np.asarray(jax.random.key_data(k)).tobytes()
-      for k in keys_lib.noise_keys(hidden.noise_key, r)
-    ]
-  secrets_of_run = [
-    *parts,
-    str(hidden.sampling_seed).encode(),
-    *(p.hex().encode() for p in parts),
-  ]
-  others = [p for p in tmp_path.rglob('*') if p.is_file() and p != path]
-  assert any('checkpoints' in p.parts for p in others)
-  for file in others:
-    assert not any(part in file.read_bytes() for part in secrets_of_run), file
-  # The search finds the secret in its own file.
-  assert parts[0] in path.read_bytes()
-
-
 def test_a_secret_depends_on_the_fields_that_a_resumed_run_must_keep(tmp_path):
   of = lambda **fields: noise_secret.of_run(
-    config.Config(
-      algorithm='dp_fedavg', standardize=False, delta=1e-5, **fields
-    ),
-    tmp_path,
-    resumed=False,
+    config.Config(**PRIVATE | fields), tmp_path, resumed=False
   )
-  z = {'noise_multiplier': 1.0}
-  first = of(clip_norm=1.0, rounds=50, **z)
-  assert same(first, of(clip_norm=1, rounds=100, **z))
-  assert not same(first, of(clip_norm=2.0, rounds=50, **z))
+  first = of(clip_norm=1.0, rounds=50)
+  assert same(first, of(clip_norm=1, rounds=100))
+  assert not same(first, of(clip_norm=2.0, rounds=50))
   # With epsilon the noise depends on the number of rounds.
-  calibrated = [of(clip_norm=1.0, epsilon=8.0, rounds=r) for r in (50, 100)]
-  assert not same(*calibrated)
+  calibrated = {'epsilon': 8.0, 'noise_multiplier': None}
+  assert not same(of(**calibrated, rounds=50), of(**calibrated, rounds=100))

@@ -1,5 +1,8 @@
 """Private runs from config to files: what they report, and what they hide."""
 
+import dataclasses
+import functools
+import itertools
 import json
 import shutil
 
@@ -7,13 +10,12 @@ import chex
 from fl_sketch import experiment, sweeps, training
 from fl_sketch.privacy import accounting, types
 from fl_sketch.reporting import label_distribution, learning_curves
+from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.training import log, noise_secret, workdir
 import jax
 import numpy as np
 import pytest
-from runs import SMALL
-
-from tests.training.test_training import rows
+from runs import SMALL, rows
 
 PRIVATE = SMALL | {
   'standardize': False,
@@ -56,16 +58,13 @@ def summary(folder):
   return json.loads((folder / 'summary.json').read_text())
 
 
-def clients(steps, **changed):
-  """The mechanism of `PRIVATE`, for the accountant."""
-  arguments = {
-    'noise_multiplier': 2.0,
-    'sampling': types.Sampling.POISSON,  # max_cohort is the population
-    'sampling_probability': 4 / 6,
-    'population': 6,
-    'max_cohort': 6,
-  }
-  return types.GaussianMechanism(steps=steps, **arguments | changed)
+def clients(steps, noise_multiplier=2.0):
+  """The mechanism of `PRIVATE`, whose max_cohort is the population."""
+  drawn = types.Sampling.POISSON, 4 / 6, 6, 6
+  return types.GaussianMechanism(noise_multiplier, steps, *drawn)
+
+
+epsilon_of = functools.partial(accounting.compute_epsilon, delta=1e-2)
 
 
 @pytest.fixture(scope='module')
@@ -85,24 +84,14 @@ def cut(whole, tmp_path):
 
 def test_every_row_and_the_summary_tell_epsilon(whole):
   folder, _ = whole
-  want = [
-    accounting.compute_epsilon(clients(steps), delta=1e-2)
-    for steps in (1, 2, 3, 4)
-  ]
+  want = [epsilon_of(clients(steps)) for steps in (1, 2, 3, 4)]
   epsilons = [row['epsilon'] for row in rows(folder)]
   np.testing.assert_allclose(epsilons, want, rtol=1e-6)
   privacy = summary(folder)['privacy']
   assert privacy['epsilon'] == epsilons[-1]
   assert (privacy['delta'], privacy['trust']) == (1e-2, 'central')
   assert (privacy['accountant'], privacy['noise']) == ('pld', 'secret')
-  mechanism = types.GaussianMechanism(
-    **privacy['mechanism']
-    | {
-      'sampling': types.Sampling(privacy['mechanism']['sampling']),
-      'adjacency': types.Adjacency(privacy['mechanism']['adjacency']),
-    }
-  )
-  assert mechanism == clients(4)
+  assert privacy['mechanism'] == types.plain(dataclasses.asdict(clients(4)))
 
 
 def test_noise_is_calibrated_to_an_epsilon_and_its_rounds(tmp_path):
@@ -131,8 +120,8 @@ def test_more_rounds_of_the_same_noise_cost_more(whole, cut):
   records = rows(cut)
   assert records[:4] == rows(whole[0])
   assert records[5]['epsilon'] > records[3]['epsilon']
-  want = accounting.compute_epsilon(clients(6), delta=1e-2)
-  assert summary(cut)['privacy']['epsilon'] == pytest.approx(want)
+  epsilon = summary(cut)['privacy']['epsilon']
+  assert epsilon == pytest.approx(epsilon_of(clients(6)))
 
 
 def test_without_its_secret_a_run_does_not_go_on(cut):
@@ -150,13 +139,16 @@ def forms(number, size):
 
 
 def traces(kept, entropy):
-  words = np.asarray(jax.random.key_data(kept.noise_key))
-  key = int.from_bytes(words.tobytes(), 'little')
-  swapped = int.from_bytes(words[::-1].tobytes(), 'little')
-  texts = [entropy, entropy.hex().encode(), str(words.tolist()).encode()]
-  for number in (key, swapped, kept.sampling_seed):
-    texts += forms(number, 8)
-  return texts
+  """The ways to write a secret, and the noise keys of its rounds."""
+  pieces = [entropy[i : i + 8] for i in (0, 8, 16, 24)]
+  numbers, texts = [kept.sampling_seed], []
+  rounds_of_keys = (keys_lib.noise_keys(kept.noise_key, r) for r in range(4))
+  for key in (kept.noise_key, *itertools.chain(*rounds_of_keys)):
+    words = np.asarray(jax.random.key_data(key))
+    texts.append(str(words.tolist()).encode())
+    pieces += [words.tobytes(), words[::-1].tobytes()]
+  numbers += [int.from_bytes(piece, 'little') for piece in pieces]
+  return [*texts, *(text for x in numbers for text in forms(x, 8))]
 
 
 def test_no_published_file_holds_the_secret(whole):
@@ -165,6 +157,7 @@ def test_no_published_file_holds_the_secret(whole):
   c = experiment.build(PRIVATE).config
   kept = noise_secret.of_run(c, folder, resumed=True)
   secrets = traces(kept, entropy)
+  assert any(trace in entropy for trace in secrets)  # the search finds it
   searched = 0
   for path in folder.rglob('*'):
     if path.is_file() and path.parent.name != 'secret':
@@ -208,15 +201,10 @@ def test_private_samples_from_config_to_summary(tmp_path):
   assert privacy['mechanism']['steps'] == 4 * 2
   assert privacy['mechanism']['sampling_probability'] == 8 / smallest
   # The probability that a batch is cut is far below delta.
-  poisson = clients(
-    8,
-    sampling_probability=8 / smallest,
-    population=None,
-    max_cohort=None,
-    unit='sample',
+  poisson = types.GaussianMechanism(
+    2.0, 8, types.Sampling.POISSON, 8 / smallest, unit='sample'
   )
-  least = accounting.compute_epsilon(poisson, delta=1e-2)
-  assert privacy['epsilon'] == pytest.approx(least, rel=1e-3)
+  assert privacy['epsilon'] == pytest.approx(epsilon_of(poisson), rel=1e-3)
 
 
 @pytest.mark.long
@@ -235,8 +223,7 @@ def test_every_point_of_a_sweep_has_its_noise_and_its_epsilon(tmp_path):
   shutil.copytree(*kept)
   at_once = play('at_once', 3)
   for z, row, other in zip(multipliers, turns, at_once, strict=True):
-    mechanism = clients(2, noise_multiplier=z)
-    want = accounting.compute_epsilon(mechanism, delta=1e-2)
+    want = epsilon_of(clients(2, noise_multiplier=z))
     assert row['epsilon'] == other['epsilon'] == pytest.approx(want)
     assert row['test_loss'] == pytest.approx(other['test_loss'], rel=1e-4)
   first, near, _ = (row['test_loss'] for row in turns)

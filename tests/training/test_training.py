@@ -27,29 +27,17 @@ from fl_sketch.training import (
 import jax
 import numpy as np
 import pytest
-from runs import ROOT, SMALL
+from runs import ROOT, SMALL, rows
 
 SAFL = SMALL | {
-  'algorithm': 'safl',
-  'sketch': {'kind': 'block_cyclic', 'size': 50},
-  'server_lr': 0.01,
-  'rounds': 8,
-  'eval_every': 3,
-  'checkpoint_every': 2,
-}
+  'algorithm': 'safl', 'sketch': {'kind': 'block_cyclic', 'size': 50},
+  'server_lr': 0.01, 'rounds': 8, 'eval_every': 3, 'checkpoint_every': 2,
+}  # fmt: skip
 
 
-def rows(folder):
-  lines = (folder / 'metrics.jsonl').read_text().splitlines()
-  records = [json.loads(line) for line in lines]
-  for row in records:
-    del row['seconds']
-  return records
-
-
-def train(folder, **fields):
+def train(folder, mesh=None, **fields):
   exp = experiment.build(SAFL | fields)
-  return training.train(exp, folder, progress=False)
+  return training.train(exp, folder, mesh=mesh, progress=False)
 
 
 @pytest.fixture(scope='module')
@@ -71,14 +59,9 @@ def test_a_run_leaves_its_files(whole):
   assert result.finished
   names = {path.name for path in folder.iterdir()}
   assert names >= {
-    'config.json',
-    'metrics.jsonl',
-    'summary.json',
-    'checkpoints',
-    'accuracy_vs_rounds.png',
-    'accuracy_vs_bytes.png',
-    'labels.png',
-  }
+    'config.json', 'metrics.jsonl', 'summary.json', 'checkpoints', 'labels.png',
+    'accuracy_vs_rounds.png', 'accuracy_vs_bytes.png',
+  }  # fmt: skip
   fields = json.loads((folder / 'config.json').read_text())
   assert config.Config.from_mapping(fields).sketch == SAFL['sketch']
   summary = json.loads((folder / 'summary.json').read_text())
@@ -101,20 +84,18 @@ def test_metrics_are_one_row_a_round_with_exact_bytes(whole):
   assert max(row['downlink_bytes'] for row in records) > 4 * 50
 
 
-@pytest.mark.parametrize('lost', [1, 2], ids=['last', 'last two'])
+@pytest.mark.parametrize('lost', [(), (8,), (8, 6)])
 def test_a_resumed_run_is_the_run_that_was_never_stopped(whole, lost, copy):
+  """Also where it was killed in the middle of a line, by an older version."""
   folder, result = whole
-  for step in (8, 6)[:lost]:
+  for step in lost:
     shutil.rmtree(copy / 'checkpoints' / str(step))
-  with open(copy / 'metrics.jsonl', 'a') as f:
-    f.write('{"round": 8, "train_')  # killed in the middle of a line
-  again = train(copy)
-  chex.assert_trees_all_equal(again.state, result.state)
-  assert rows(copy) == rows(folder)
-
-
-def test_a_finished_run_stays_as_it_is(whole, copy):
-  folder, result = whole
+  if lost:
+    with open(copy / 'metrics.jsonl', 'a') as f:
+      f.write('{"round": 8, "train_')
+    fields = json.loads((copy / 'config.json').read_text())
+    del fields['feed']  # a field that came later
+    (copy / 'config.json').write_text(json.dumps(fields))
   again = train(copy)
   chex.assert_trees_all_equal(again.state, result.state)
   assert rows(copy) == rows(folder)
@@ -233,49 +214,19 @@ def test_a_folder_is_for_one_run_at_a_time(tmp_path):
     workdir.Workdir(tmp_path, config.Config()).close()
 
 
-def test_a_field_that_came_later_does_not_refuse_an_old_run(whole, copy):
-  _, result = whole
-  fields = json.loads((copy / 'config.json').read_text())
-  del fields['feed']
-  (copy / 'config.json').write_text(json.dumps(fields))
-  chex.assert_trees_all_equal(train(copy).state, result.state)
-
-
-def test_damaged_metrics_are_not_cut_silently(copy):
-  path = copy / 'metrics.jsonl'
-  lines = path.read_text().splitlines(keepends=True)
-  path.write_text(''.join(['{"round": 0, "tr\n', *lines[1:]]))
-  with pytest.raises(ValueError, match='metrics'):
-    train(copy)
-
-
-def test_training_data_may_stay_on_the_host(whole, tmp_path):
-  _, result = whole
-  fed = train(tmp_path, feed='host')
-  chex.assert_trees_all_close(
-    jax.device_get(fed.state.params),
-    jax.device_get(result.state.params),
-    atol=1e-5,
-  )
+@pytest.mark.parametrize('option', ['feed', 'mesh'])
+def test_neither_where_data_lie_nor_the_mesh_changes_the_model(
+  option, whole, tmp_path
+):
+  options = {'feed': 'host', 'mesh': mesh_lib.cohort_mesh(1)}
+  other = train(tmp_path, **{option: options[option]})
+  params = [jax.device_get(run.state.params) for run in (other, whole[1])]
+  chex.assert_trees_all_close(*params, atol=1e-5)
 
 
 def test_going_on_with_other_devices_is_said(copy):
-  exp = experiment.build(SAFL | {'rounds': 9})
-  mesh = mesh_lib.cohort_mesh(1)
   with pytest.warns(UserWarning, match='1 devices where the run had 2'):
-    training.train(exp, copy, mesh=mesh, progress=False)
-
-
-def test_another_config_is_refused(copy):
-  message = 'holds a run of another config .server_lr: 0.01 there, 0.02 here'
-  with pytest.raises(workdir.WorkdirError, match=message):
-    train(copy, server_lr=0.02)
-
-
-def test_a_config_that_is_not_json_is_refused(tmp_path):
-  (tmp_path / 'config.json').write_text('{"seed": ')
-  with pytest.raises(workdir.WorkdirError, match='is not a config'):
-    train(tmp_path)
+    train(copy, mesh_lib.cohort_mesh(1), rounds=9)
 
 
 def truncate(step):
@@ -294,11 +245,40 @@ def test_a_truncated_checkpoint_falls_back_to_the_one_before(whole, copy):
   assert rows(copy) == rows(folder)
 
 
-def test_no_readable_checkpoint_is_an_error_that_says_so(copy):
+def no_checkpoint(folder):
   for step in (4, 6, 8):
-    truncate(copy / 'checkpoints' / str(step))
-  with pytest.raises(checkpoints.CheckpointError, match='can be read'):
-    train(copy)
+    truncate(folder / 'checkpoints' / str(step))
+
+
+def no_config(folder):
+  (folder / 'config.json').write_text('{"seed": ')
+
+
+def no_metrics(folder):
+  path = folder / 'metrics.jsonl'
+  lines = path.read_text().splitlines(keepends=True)
+  path.write_text(''.join(['{"round": 0, "tr\n', *lines[1:]]))
+
+
+@pytest.mark.parametrize(
+  ('damage', 'fields', 'error', 'message'),
+  [
+    (no_checkpoint, {}, checkpoints.CheckpointError, 'can be read'),
+    (no_config, {}, workdir.WorkdirError, 'is not a config'),
+    (no_metrics, {}, ValueError, 'metrics'),
+    (
+      None,
+      {'server_lr': 0.02},
+      workdir.WorkdirError,
+      'holds a run of another config .server_lr: 0.01 there, 0.02 here',
+    ),
+  ],
+)
+def test_a_start_is_refused(damage, fields, error, message, copy):
+  if damage is not None:
+    damage(copy)
+  with pytest.raises(error, match=message):
+    train(copy, **fields)
 
 
 def test_fused_rounds_resume_at_the_same_bits(tmp_path):
@@ -309,18 +289,6 @@ def test_fused_rounds_resume_at_the_same_bits(tmp_path):
   again = train(tmp_path / 'cut', **fused)
   chex.assert_trees_all_equal(again.state, result.state)
   assert rows(tmp_path / 'cut') == rows(tmp_path / 'whole')
-
-
-def test_one_device_and_two_train_the_same_model(tmp_path):
-  params = []
-  for shards in (1, 2):
-    exp = experiment.build(SAFL | {'rounds': 5})
-    mesh = mesh_lib.cohort_mesh(shards)
-    result = training.train(
-      exp, tmp_path / str(shards), mesh=mesh, progress=False
-    )
-    params.append(jax.device_get(result.state.params))
-  chex.assert_trees_all_close(*params, atol=1e-5)
 
 
 def test_divergence_names_the_round_and_the_last_good_checkpoint(tmp_path):
