@@ -261,24 +261,23 @@ def no_metrics(folder):
 
 
 @pytest.mark.parametrize(
-  ('damage', 'fields', 'error', 'message'),
+  ('damage', 'error', 'message'),
   [
-    (no_checkpoint, {}, checkpoints.CheckpointError, 'can be read'),
-    (no_config, {}, workdir.WorkdirError, 'is not a config'),
-    (no_metrics, {}, ValueError, 'metrics'),
-    (
-      None,
-      {'server_lr': 0.02},
-      workdir.WorkdirError,
-      'holds a run of another config .server_lr: 0.01 there, 0.02 here',
-    ),
+    (no_checkpoint, checkpoints.CheckpointError, 'can be read'),
+    (no_config, workdir.WorkdirError, 'is not a config'),
+    (no_metrics, ValueError, 'metrics'),
   ],
 )
-def test_a_start_is_refused(damage, fields, error, message, copy):
-  if damage is not None:
-    damage(copy)
+def test_damaged_files_are_refused(damage, error, message, copy):
+  damage(copy)
   with pytest.raises(error, match=message):
-    train(copy, **fields)
+    train(copy)
+
+
+def test_another_config_is_refused(copy):
+  message = 'holds a run of another config .server_lr: 0.01 there, 0.02 here'
+  with pytest.raises(workdir.WorkdirError, match=message):
+    train(copy, server_lr=0.02)
 
 
 def test_fused_rounds_resume_at_the_same_bits(tmp_path):
