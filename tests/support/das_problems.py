@@ -26,9 +26,17 @@ class Clients(NamedTuple):
   gaps: np.ndarray
   lipschitz: float = np.inf
 
+  def start(self, distance):
+    """A point at this distance from w*."""
+    return self.w_star + distance / np.sqrt(len(self.w_star))
+
   def excess(self, w):
     """f_i(w) - f_i(w*) at points [..., d]: [..., n]."""
     return self.value(w[..., None, :]) - self.value(self.w_star[None])
+
+  def steepness(self, w):
+    """|grad f_i| at points [..., d]: [..., n]."""
+    return np.linalg.norm(self.gradient(w[..., None, :]), axis=-1)
 
   def path(self, w, client_lr, steps):
     """Points and gradients of local descent from [..., d], each a list."""
@@ -63,6 +71,12 @@ def quadratics(unlike=1.0):
   return Clients(value, gradient, smoothness, w_star, gaps)
 
 
+def separate(value, gradient, count):
+  """The losses of the first clients: w -> (f_i(w), its gradient)."""
+  one = lambda i: lambda w: (value(w[None])[i], gradient(w[None])[i])
+  return [one(i) for i in range(count)]
+
+
 @functools.cache
 def logistic():
   """Six clients with 20 labelled points each, of norm 1 at most."""
@@ -77,11 +91,9 @@ def logistic():
   value = lambda w: np.logaddexp(0, -margins(w)).mean(-1)
   gradient = lambda w: np.einsum('...nm,nmd->...nd', slope(w), x)
   smoothness = float(np.linalg.eigvalsh(x.swapaxes(1, 2) @ x / 80).max())
-  every = lambda w: np.broadcast_to(w, (6, 5))
-  mean = lambda w: (value(every(w)).mean(), gradient(every(w)).mean(0))
-  of_client = lambda i: lambda w: (value(every(w))[i], gradient(every(w))[i])
+  mean = lambda w: (value(w[None]).mean(), gradient(w[None]).mean(0))
   w_star = optimize.minimize(mean, np.zeros(5), jac=True, tol=1e-12).x
-  gaps = lemmas.heterogeneity_gaps([of_client(i) for i in range(6)], w_star)
+  gaps = lemmas.heterogeneity_gaps(separate(value, gradient, 6), w_star)
   lipschitz = np.linalg.norm(x, axis=-1).mean(-1).max()
   return Clients(value, gradient, smoothness, w_star, gaps, lipschitz)
 
@@ -104,22 +116,31 @@ def bowls(low):
   return Clients(value, gradient, 1, np.zeros(6), np.zeros(4)), w
 
 
+def schedule(smoothness, distance, **spec) -> das.Schedule:
+  """The schedule with gamma = L `distance`, and K for an alpha of about 1."""
+  spec = {'gamma': smoothness * distance, 'largest_gap': 0.0} | spec
+  names = 'clip', 'rho', 'local_steps', 'gamma'
+  rounds = das.rounds_needed(**{name: spec[name] for name in names})
+  return das.schedule(smoothness=smoothness, rounds=rounds, **spec)
+
+
 class Run(NamedTuple):
   """What a trajectory shows, by round, draw and client.
 
   Attributes:
+    w: [rounds + 1, draws, d].
     excess: [rounds + 1, draws, clients], f_i(w) - f_i(w*).
     norms: [rounds, draws, clients], |u_i|.
   """
 
+  w: np.ndarray
   excess: np.ndarray
   norms: np.ndarray
 
   def left(self, s, clients, bound='clip', form='corrected'):
-    """The left side of the theorem, f64[draws]."""
+    """The left side of the theorem, f64[rounds, draws]."""
     side = {'clip': das.clip_left, 'normalize': das.normalize_left}[bound]
-    excess = self.excess[:-1]
-    return side(s, excess, self.norms, clients.gaps, form=form).mean(0)
+    return side(s, self.excess[:-1], self.norms, clients.gaps, form=form)
 
   def mean_excess(self):
     """Of f, over the rounds: f64[draws]."""
@@ -129,11 +150,17 @@ class Run(NamedTuple):
 def watch(clients, s, w):
   """The `Run` of f64[rounds + 1, draws, d]."""
   norms = np.linalg.norm(clients.update(w[:-1], s), axis=-1)
-  return Run(clients.excess(w), norms)
+  return Run(w, clients.excess(w), norms)
+
+
+def bounded(u, s, bound):
+  """Updates clipped at C, or normalised to it."""
+  scale = s.clip_norm / np.linalg.norm(u, axis=-1, keepdims=True)
+  return u * (scale if bound == 'normalize' else np.minimum(1, scale))
 
 
 def play(clients, s, start, bound='clip', cohort=None, draws=200):
-  """Algorithms 1 and 2: f64[rounds + 1, draws, d].
+  """A `Run` of Algorithm 1 or 2.
 
   All clients take part, or a Poisson cohort of this expected size.
   """
@@ -141,11 +168,9 @@ def play(clients, s, start, bound='clip', cohort=None, draws=200):
   n, d = len(clients.gaps), len(start)
   w = [np.broadcast_to(start, (draws, d))]
   for _ in range(s.rounds):
-    u = clients.update(w[-1], s)
-    scale = s.clip_norm / np.linalg.norm(u, axis=-1, keepdims=True)
-    g = u * (scale if bound == 'normalize' else np.minimum(1, scale))
+    g = bounded(clients.update(w[-1], s), s, bound)
     if cohort is not None:
       g *= (rng.random((draws, n, 1)) < cohort / n) * n / cohort
     noise = s.noise_stddev(d) * rng.standard_normal((draws, d))
     w.append(w[-1] - s.client_lr * (g.mean(1) + noise))
-  return np.array(w)
+  return watch(clients, s, np.array(w))

@@ -40,10 +40,10 @@ def homogeneous(center: np.ndarray, curvature: np.ndarray) -> rounds.Cohort:
 
 
 def cohort(*leaves: np.ndarray) -> rounds.Cohort:
-  """All clients with one batch each, from leaves [clients, D]."""
+  """All clients with one batch each, from leaves [clients, ...]."""
   batches = tuple(x.astype(np.float32)[:, None, None] for x in leaves)
-  ids = np.arange(CLIENTS, dtype=np.int32)
-  return rounds.Cohort(ids, np.ones(CLIENTS, np.float32), batches)
+  ids = np.arange(len(leaves[0]), dtype=np.int32)
+  return rounds.Cohort(ids, np.ones(len(ids), np.float32), batches)
 
 
 def play(
@@ -80,6 +80,27 @@ def play(
   state, params = jax.device_get(run(mesh_lib.place(mesh, start)))
   gap = np.linalg.norm(np.float64(params) - best[None], axis=1)
   return state, gap / np.linalg.norm(best)
+
+
+def independent_runs(
+  make, cohort, count, record, rest=lambda key: (key,), **options
+):
+  """(hp, w_0, keys) -> record(state) after each round of a run for each key.
+
+  `rest(key)` are the arguments of a round that come after the cohort.
+  """
+  mesh = mesh_lib.cohort_mesh(1)
+  round_fn = rounds.run_round(make, mesh, lanes_per_step=None, **options)
+
+  def one(hp, start, key):
+    def step(state, _):
+      state, _ = round_fn(hp, state, cohort, *rest(key))
+      return state, record(state)
+
+    state = rounds.init(make(hp), {'w': start}, len(cohort.ids))
+    return jax.lax.scan(step, state, length=count)[1]
+
+  return jax.vmap(one, (None, None, 0))
 
 
 # Gradient tracking finds the optimum of heterogeneous clients.

@@ -7,8 +7,7 @@ All else is exact, or certain up to the odds that a test states.
 
 import functools
 
-from fl_sketch import algorithms, rounds, sketches
-from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch import algorithms, sketches
 from fl_sketch.theory import chen
 from fl_sketch.theory.chen import (
   constants,
@@ -22,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import quadratics
 from scipy import stats
 
 RUNS, DELTA, MISSES = 64, 0.1, 24
@@ -56,39 +56,32 @@ def gradients(x):
 
 
 def loss_fn(params, batch):
-  weights = jnp.asarray(curvature(params['w'].size), jnp.float32)
-  return (weights * jnp.log1p((params['w'] - batch) ** 2)).sum() / 2
+  (shifts,) = batch
+  weights = jnp.asarray(curvature(params['w'].size), jnp.float32)[None]
+  return (weights * jnp.log1p((params['w'][None] - shifts) ** 2)).sum() / 2
 
 
+START = np.ones(D)
 # No gradient is longer than half of A, nor any coordinate larger.
-G = np.linalg.norm(curvature(D)) / 2
-BOUNDED = {'gradient_bound': float(G), 'gradient_l1': curvature(D).sum() / 2}
+G = float(np.linalg.norm(curvature(D)) / 2)
+NUMBER = {'gap': float(losses(START)), 'gradient_bound': G, 'delta': DELTA}
+NUMBER['gradient_l1'] = curvature(D).sum() / 2
 
 
-def described(client_lr, server_lr, d=D, count=ROUNDS, **more) -> Run:
-  return Run(
-    dimension=d,
-    size=SIZE,
-    rounds=count,
-    client_lr=client_lr,
-    server_lr=server_lr,
-    eps=EPS,
-    smoothness=1.0,
-    intrinsic_dimension=float(curvature(d).sum()),
-    clients=CLIENTS,
-    local_steps=STEPS,
-    **more,
-  )
+def described(d, rounds, client_lr, server_lr) -> Run:
+  trace, rates = float(curvature(d).sum()), (client_lr, server_lr)
+  return Run(d, SIZE, rounds, *rates, EPS, 1.0, trace, CLIENTS, STEPS)
 
 
 RATE = constants.client_schedule(STEPS)
-SLOW, FAST = described(0.02, 0.4), described(RATE(0), 0.03)
-CAUTIOUS = described(0.02, 0.05)
+SLOW = described(D, ROUNDS, 0.02, 0.4)
+FAST = SLOW._replace(client_lr=RATE(0), server_lr=0.03)
+CAUTIOUS = SLOW._replace(server_lr=0.05)
 
 
 @functools.cache
 def program(scheduled):
-  """(client_lr, server_lr, keys) -> params, m and v of all rounds."""
+  """(hp, x_0, keys) -> params, m and v of all rounds."""
   amsgrad = algorithms.make_server_optimizer('amsgrad', eps=EPS)
   make = algorithms.make(
     'safl',
@@ -98,51 +91,31 @@ def program(scheduled):
     server_optimizer=amsgrad,
   )
   decay = lambda hp, r: hp._replace(client_lr=RATE(r))
-  round_fn = rounds.run_round(
-    make,
-    mesh_lib.cohort_mesh(1),
-    lanes_per_step=None,
-    schedule=decay if scheduled else None,
+
+  def record(state):
+    moments = (optax.tree.get(state.server, name) for name in ('mu', 'nu_max'))
+    return [tree['w'] for tree in (state.params, *moments)]
+
+  cohort = quadratics.cohort(SHIFTS[:, :D])
+  schedule = decay if scheduled else None
+  return jax.jit(
+    quadratics.independent_runs(make, cohort, ROUNDS, record, schedule=schedule)
   )
-  cohort = rounds.Cohort(
-    ids=np.arange(CLIENTS, dtype=np.int32),
-    weight=np.ones(CLIENTS, np.float32),
-    batches=SHIFTS[:, None, :D].astype(np.float32),
-  )
-
-  @jax.jit
-  def play(client_lr, server_lr, keys):
-    hp = algorithms.Hyper(client_lr, server_lr)
-    start = rounds.init(make(hp), {'w': jnp.ones(D)}, CLIENTS)
-
-    def step(state, _, key):
-      state, _ = round_fn(hp, state, cohort, key)
-      kept = ('mu', 'nu_max')
-      moments = [optax.tree.get(state.server, name)['w'] for name in kept]
-      return state, (state.params['w'], *moments)
-
-    one = lambda key: jax.lax.scan(
-      functools.partial(step, key=key), start, length=ROUNDS
-    )[1]
-    return jax.vmap(one)(keys)
-
-  return play
 
 
 @functools.cache
 def played(run, scheduled=False) -> list[monitor.Trajectory]:
   """Independent runs of the library's SAFL."""
   keys = jax.random.split(KEY, RUNS)
-  lrs = jnp.float32(run.client_lr), jnp.float32(run.server_lr)
-  found = jax.device_get(program(scheduled)(*lrs, keys))
-  params, mu, largest = (np.float64(x) for x in found)
+  hp = algorithms.Hyper(*map(jnp.float32, (run.client_lr, run.server_lr)))
+  arrays = program(scheduled)(hp, jnp.float32(START), keys)
+  params, mu, largest = map(np.float64, jax.device_get(arrays))
   start, zero = np.ones_like(params[:, :1]), np.zeros_like(mu[:, :1])
   params = np.concatenate([start, params], 1)
   before = np.concatenate([zero, mu[:, :-1]], 1)
   estimates = (mu - run.b1 * before) / (1 - run.b1)
-  etas = np.full(ROUNDS, run.client_lr)
-  if scheduled:
-    etas = RATE(np.arange(ROUNDS))
+  index = np.arange(ROUNDS)
+  etas = RATE(index) if scheduled else np.full(ROUNDS, run.client_lr)
   u = np.repeat(params[:, :-1, None], CLIENTS, axis=2)
   for _ in range(STEPS):
     u = u - etas[:, None, None] * client_gradients(u)
@@ -151,21 +124,15 @@ def played(run, scheduled=False) -> list[monitor.Trajectory]:
   return [monitor.Trajectory(*row) for row in rows]
 
 
+@functools.cache
 def monitored(run):
   """What every run measured, a field an array."""
-  found = [
-    monitor.monitor(run, each, gradients(each.params[:-1]))
-    for each in played(run)
-  ]
-  return monitor.Monitored(*np.transpose(found))
+  one = lambda each: monitor.monitor(run, each, gradients(each.params[:-1]))
+  return monitor.Monitored(*np.transpose([one(each) for each in played(run)]))
 
 
 def test_the_odds_of_a_miss():
   assert stats.binom.sf(MISSES, RUNS, DELTA) < 1e-7
-
-
-def gap(run):
-  return float(losses(np.ones(run.dimension)))
 
 
 def holds(measured, bound, looseness):
@@ -177,13 +144,9 @@ def holds(measured, bound, looseness):
 @pytest.mark.covers('S4-Thm3.2')
 def test_theorem_3_2():
   """Within a factor of five; printed, it is a thousand times above that."""
-  found = monitored(SLOW).mean
-  bound = chen.constant_rate(SLOW, gap=gap(SLOW), delta=DELTA, **BOUNDED)
-  holds(found, bound, 5)
-  printed = chen.constant_rate(
-    SLOW, gap=gap(SLOW), gradient_bound=G, delta=DELTA, form='printed'
-  )
-  assert printed > 500 * bound
+  bound = chen.constant_rate(SLOW, **NUMBER)
+  holds(monitored(SLOW).mean, bound, 5)
+  assert chen.constant_rate(SLOW, form='printed', **NUMBER) > 500 * bound
 
 
 @pytest.mark.covers('S4-ThmB3, LemB4')
@@ -194,35 +157,25 @@ def test_theorem_b_3():
     for each in played(FAST, scheduled=True)
   ]
   means = (np.array(norms) * weights).sum(1) / weights.sum()
-  bound = chen.decaying_rate(FAST, gap=gap(FAST), delta=DELTA, **BOUNDED)
-  holds(means, bound, 25)
+  holds(means, chen.decaying_rate(FAST, **NUMBER), 25)
 
 
 @pytest.mark.covers('S4-Lem3.4=B2=C2', 'S4-Lem3.5', 'S4-Lem3.6')
 def test_lemmas_3_4_to_3_6():
-  found = monitored(SLOW)
-  number = {'gradient_bound': G, 'delta': DELTA}
-  for lemma, most in (
-    ('projection', 4),
-    ('preconditioner', 1.1),
-    ('martingale', 5),
-  ):
-    bound = getattr(constants, lemma)(SLOW, **number)
-    holds(getattr(found, lemma), bound, most)
+  looseness = {'projection': 4, 'preconditioner': 1.1, 'martingale': 5}
+  for lemma, most in looseness.items():
+    bound = getattr(constants, lemma)(SLOW, G, delta=DELTA)
+    holds(getattr(monitored(SLOW), lemma), bound, most)
 
 
 @pytest.mark.covers('S4-Asm1,2', 'S4-Thm4.4')
 def test_theorem_4_4():
-  found = monitored(CAUTIOUS)
-  start = gap(CAUTIOUS)
+  start, root_trace = NUMBER['gap'], float(np.sqrt(curvature(D)).sum())
   bound = chen_gradients.bounded_gradients(
-    CAUTIOUS,
-    delta=DELTA,
-    start_loss=start,
-    root_trace=float(np.sqrt(curvature(D)).sum()),
+    CAUTIOUS, delta=DELTA, start_loss=start, root_trace=root_trace
   )
-  holds(found.gradient_squared, bound.gradient_squared, 10)
-  holds(found.mean, bound.mean, 20)
+  holds(monitored(CAUTIOUS).gradient_squared, bound.gradient_squared, 10)
+  holds(monitored(CAUTIOUS).mean, bound.mean, 20)
   # Nearly what the loss at the start says, which no bound can be below.
   assert bound.gradient_squared < 1.5 * 2 * start
 
@@ -232,12 +185,8 @@ def twin():
   """The first of the library's runs in NumPy, with its hash functions."""
   (key, *_) = jax.random.split(KEY, RUNS)
   project = diagnostics.projection(GAUSSIAN, key, jnp.zeros(D))
-  return monitor.play(
-    SLOW._replace(rounds=100),
-    lambda step, models: client_gradients(models),
-    project,
-    np.ones(D),
-  )
+  exact = lambda step, models: client_gradients(models)
+  return monitor.play(SLOW._replace(rounds=100), exact, project, START)
 
 
 def test_the_twin_is_the_librarys_run():
@@ -253,20 +202,17 @@ def test_the_twin_is_the_librarys_run():
 @pytest.mark.covers('S4-Lem3.3=B1')
 def test_lemma_3_3():
   """The auxiliary variable moves as it says, and the loss descends with it."""
-  found = twin()
-  z = monitor.auxiliary(found.params, SLOW.b1)
-  step = monitor.auxiliary_step(SLOW, found)
+  z = monitor.auxiliary(twin().params, SLOW.b1)
+  step = monitor.auxiliary_step(SLOW, twin())
   np.testing.assert_allclose(np.diff(z, axis=0), step, rtol=0, atol=1e-9)
   assert np.abs(step).max() > 1e-4
-  slack = monitor.descent_slack(
-    SLOW, found, losses(z), gradients(found.params[:-1]), curvature(D)
+  slopes = gradients(twin().params[:-1])
+  slack = functools.partial(
+    monitor.descent_slack, SLOW, twin(), losses(z), slopes
   )
-  assert slack.min() >= -1e-12
+  assert slack(curvature(D)).min() >= -1e-12
   # Without the terms of second order it would fail.
-  flat = monitor.descent_slack(
-    SLOW, found, losses(z), gradients(found.params[:-1]), np.zeros(D)
-  )
-  assert flat.min() < -1e-8
+  assert slack(np.zeros(D)).min() < -1e-8
 
 
 @pytest.mark.covers('S4-Thm3.2')
@@ -284,18 +230,16 @@ def test_the_dimension_enters_by_its_logarithm():
       return matrix.T @ (matrix @ x)
 
     work = lambda step, models: client_gradients(models)
-    run = described(0.1, 2.0, d, 150)
-    found = monitor.play(run, work, project, np.ones(d))
-    squares = np.square(gradients(found.params)).sum(1)
-    return squares[100:].mean()
+    run = described(d, 150, 0.1, 2.0)
+    params = monitor.play(run, work, project, np.ones(d)).params
+    return np.square(gradients(params)).sum(1)[100:].mean()
 
-  small, large = (
-    np.mean([settled(d, seed) for seed in range(8)]) for d in (D, 16 * D)
-  )
+  mean = lambda d: np.mean([settled(d, seed) for seed in range(8)])
+  small, large = mean(D), mean(16 * D)
   assert small < 0.01
   assert large == pytest.approx(small, rel=0.22)
-  bounds = [
-    chen.constant_rate(described(0.05, 0.003, d), gap=1, delta=DELTA, **BOUNDED)
+  small, large = (
+    chen.constant_rate(described(d, ROUNDS, 0.05, 0.003), **NUMBER | {'gap': 1})
     for d in (D, 2**20)
-  ]
-  assert bounds[1] < 1.6 * bounds[0]
+  )
+  assert large < 1.6 * small

@@ -44,13 +44,10 @@ def test_fact_3_holds_to_a_thirtieth():
 
 @pytest.mark.covers('S1-Def1')
 def test_heterogeneity_is_exact_and_numeric():
-  clients, d = quadratics(), 8
-  every = lambda w: np.broadcast_to(w, (12, d))
-  own = lambda i: (
-    lambda w: (clients.value(every(w))[i], clients.gradient(every(w))[i])
-  )
-  found = lemmas.heterogeneity_gaps([own(i) for i in range(3)], clients.w_star)
-  np.testing.assert_allclose(found, clients.gaps[:3], atol=1e-8)
+  clients = quadratics()
+  losses = das_problems.separate(clients.value, clients.gradient, 3)
+  gaps = lemmas.heterogeneity_gaps(losses, clients.w_star)
+  np.testing.assert_allclose(gaps, clients.gaps[:3], atol=1e-8)
   assert clients.gaps.min() > 0.1
   line = lambda w: (w.sum(), np.ones(1))
   with pytest.raises(ValueError, match='a minimum'):
@@ -66,27 +63,27 @@ def test_proposition_1_holds(low):
   _, gradients = clients.path(w, eta, steps)
   curvature = lemmas.curvature(gradients[:-1], gradients[1:], eta)
   assert low * (1 - 1e-9) <= curvature <= 1
-  clip = tradeoffs.unclipped_threshold(
-    lemmas.lipschitz(gradients[0]),
-    curvature,
-    smoothness=1,
-    rho=0.1,
-    local_steps=5,
-  )
+  lipschitz = lemmas.lipschitz(gradients[0])
+  spec = {'smoothness': 1, 'rho': 0.1, 'local_steps': 5}
+  clip = tradeoffs.unclipped_threshold(lipschitz, curvature, **spec)
   longest = np.linalg.norm(np.sum(gradients[:5], 0), axis=-1).max()
   assert 0.9 * 5 * clip < longest <= 5 * clip
 
 
 @functools.cache
 def paths(problem, step):
-  """Clients, squared distances, gradients: descent with eta L = `step`."""
+  """Six steps of descent with eta L = `step`: clients, points, gradients."""
   clients = PROBLEMS[problem]()
   rng = np.random.default_rng(1)
   scale = np.geomspace(0.1, 30, 100)[:, None]
   w = clients.w_star + scale * rng.standard_normal((100, len(clients.w_star)))
   points, gradients = clients.path(w, step / clients.smoothness, 6)
-  assert len(points) == 7
   return clients, points, np.array(gradients)
+
+
+def rates(clients, step):
+  smoothness = clients.smoothness
+  return {'client_lr': step / smoothness, 'smoothness': smoothness}
 
 
 @pytest.mark.covers('S1-Lem1')
@@ -97,9 +94,8 @@ def test_lemma_1_holds(problem):
     square(points[0] - clients.w_star),
     square(gradients).sum(0),
     clients.gaps,
-    client_lr=0.5 / clients.smoothness,
-    smoothness=clients.smoothness,
     local_steps=6,
+    **rates(clients, 0.5),
   )
   assert (square(points[6] - clients.w_star) <= bound).all()
 
@@ -109,10 +105,7 @@ def test_lemma_1_holds(problem):
 @each_problem
 def test_lemmas_2_and_3_hold(problem, step):
   clients, points, gradients = paths(problem, step)
-  spec = {
-    'client_lr': step / clients.smoothness,
-    'smoothness': clients.smoothness,
-  }
+  spec = rates(clients, step)
   start = clients.excess(points[0][:, 0]) + clients.gaps
   for steps in range(1, 7):
     moved, summed = lemmas.drift_bounds(start, local_steps=steps, **spec)
@@ -133,9 +126,8 @@ def test_lemma_4_and_fact_2_hold(problem):
   bound = lemmas.lipschitz_drift_bound(
     np.sqrt(square(gradients[0])),
     np.arange(1, 7)[:, None, None],
-    client_lr=1 / (12 * clients.smoothness),
-    smoothness=clients.smoothness,
     local_steps=6,
+    **rates(clients, 1 / 12),
   )
   moved = np.sqrt(square(np.array(points[1:]) - points[0]))
   assert (moved <= bound).all()
@@ -148,10 +140,7 @@ def test_lemma_4_and_fact_2_hold(problem):
 @each_problem
 def test_constants_are_between_what_is_known(problem):
   clients, points, gradients = paths(problem, 0.5)
-  found = lemmas.smoothness(points[1][:, 0], gradients[1][:, 0])
-  assert 0 < found <= clients.smoothness * (1 + 1e-9)
-  curvature = lemmas.curvature(
-    gradients[:-1], gradients[1:], 0.5 / clients.smoothness
-  )
-  assert 0 <= curvature <= clients.smoothness * (1 + 1e-9)
+  client_lr, most = 0.5 / clients.smoothness, clients.smoothness * (1 + 1e-9)
+  assert 0 < lemmas.smoothness(points[1][:, 0], gradients[1][:, 0]) <= most
+  assert 0 <= lemmas.curvature(gradients[:-1], gradients[1:], client_lr) <= most
   assert lemmas.lipschitz(gradients) <= clients.lipschitz
