@@ -11,7 +11,7 @@ Error feedback needs a codec with a `contraction`: around an unbiased one with
 omega > 1 the residual grows, so wrap that in `contract`.
 
 To add a codec: write it in the file of its family, export it here by an import,
-a line of `__all__` and one of `_KINDS`, and add it to
+an entry of `__all__` and of `_FACTORIES`, and add it to
 tests/support/codec_cases.py, the list over which all laws are tested.
 """
 
@@ -31,17 +31,10 @@ __all__ = [
   'make', 'options', 'qsgd', 'quantized_top_k', 'rand_k', 'sign', 'top_k',
 ]  # fmt: skip
 
-_KINDS: dict[str, Callable[..., Codec]] = {
-  'identity': identity,
-  'top_k': top_k,
-  'rand_k': rand_k,
-  'qsgd': qsgd,
-  'sign': sign,
-  'quantized_top_k': quantized_top_k,
-  'bfloat16': bfloat16,
-  'int8': int8,
-  'int4': int4,
-}
+_FACTORIES = (
+  identity, top_k, rand_k, qsgd, sign, quantized_top_k, bfloat16, int8, int4,
+)  # fmt: skip
+_KINDS: dict[str, Callable[..., Codec]] = {f.__name__: f for f in _FACTORIES}
 
 
 def options() -> dict[str, type]:

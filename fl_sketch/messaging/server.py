@@ -131,11 +131,8 @@ class Inbox:
     if len(self._slot) < len(selected):
       ids = self._ids[selected]
       raise ValueError(f'Expected every client once, got {ids}.')
-    self._answered = np.zeros(len(self._ids), bool)
-    self._taken = np.zeros(len(self._ids), bool)
-    self._total = jax.tree.map(
-      lambda x: jnp.zeros(x.shape, x.dtype), server.term
-    )
+    self._answered, self._taken = np.zeros((2, len(self._ids)), bool)
+    self._total = jax.tree.map(jnp.zeros_like, server.term)
     self._open, self._late = True, 0
     self.counts: collections.Counter[Verdict] = collections.Counter()
     self.received: collections.Counter[Verdict] = collections.Counter()
@@ -174,16 +171,9 @@ class Inbox:
 
   def _add(self, payload, slot):
     server, state = self._server, self._state
-    self._total, finite, small = server.add(
-      self._total,
-      server.hp,
-      state.round,
-      state.params,
-      server.key,
-      payload,
-      self._ids[slot],
-      self._weight[slot],
-    )
+    start = server.hp, state.round, state.params, server.key
+    sender = payload, self._ids[slot], self._weight[slot]
+    self._total, finite, small = server.add(self._total, *start, *sender)
     self._answered[slot] = True
     self._taken[slot] = finite & small
     if not finite:
@@ -219,9 +209,7 @@ class Inbox:
   def _row(self, bill):
     missing, server = (self._weight > 0) & ~self._answered, self._server
     oldest = self._round - server.late_rounds + 1
-    server.missing = {
-      sender for sender in server.missing if sender[0] >= oldest
-    }
+    server.missing = {(r, i) for r, i in server.missing if r >= oldest}
     server.missing |= {(self._round, int(i)) for i in self._ids[missing]}
     outcome = np.select(
       [self._answered, missing],
@@ -243,17 +231,15 @@ class _Programs:
   """The computations of a server, pure functions to jit."""
 
   def __init__(self, make, schedule, max_norm, size):
-    self._make, self._schedule, self._size = make, schedule, size
+    self._make, self._size = make, size
+    self._schedule = schedule or (lambda hp, round_index: hp)
     self._bound = math.inf
     if max_norm is not None:
       self._bound = checks.positive('max_norm', max_norm)
 
-  def _hyper(self, hp, round_index):
-    return hp if self._schedule is None else self._schedule(hp, round_index)
-
   def term(self, hp, round_index, params, key, payload, client_id, weight):
     """(weight x decoded payload, whether it is finite, and within bounds)."""
-    algorithm = self._make(self._hyper(hp, round_index))
+    algorithm = self._make(self._schedule(hp, round_index))
     keys = keys_lib.round_keys(key, round_index)
     client_keys = keys_lib.for_client(keys, client_id)
     decoded = algorithm.decode(client_keys, payload, params)
@@ -270,7 +256,7 @@ class _Programs:
 
   def finish(self, total, hp, state, key, ids, weight):
     """(state after the round, whether it is finite, bill)."""
-    hp = self._hyper(hp, state.round)
+    hp = self._schedule(hp, state.round)
     keys = keys_lib.round_keys(key, state.round)
 
     def protocol(total):

@@ -1,11 +1,10 @@
 """The type of linear sketches, and their walk over the leaves of a tree."""
 
 from collections.abc import Callable, Mapping, Sequence
-import math
+import itertools
 from typing import Any, NamedTuple
 
 import jax
-from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
@@ -140,7 +139,7 @@ def vector_type(tree: Tree) -> jax.ShapeDtypeStruct:
   """
   types = [leaf_type(leaf) for leaf in jax.tree.leaves(tree)]
   dtype = jnp.result_type(jnp.float32, *(t.dtype for t in types))
-  d = sum(math.prod(t.shape) for t in types)
+  d = sum(t.size for t in types)
   if d >= 2**31:
     raise ValueError(f'Expected {d=} < 2**31, the reach of an int32 index.')
   return jax.ShapeDtypeStruct((d,), dtype)
@@ -152,9 +151,8 @@ def dimension(like: Any) -> int:
   >>> dimension(7), dimension({'w': jnp.ones((2, 3))})
   (7, 6)
   """
-  if isinstance(like, int | np.integer):
-    return int(like)
-  return vector_type(like).shape[0]
+  is_number = isinstance(like, int | np.integer)
+  return int(like) if is_number else vector_type(like).size
 
 
 def as_tree(like: Any) -> Tree:
@@ -176,9 +174,7 @@ def zeros(shape: tuple[int, ...], dtype: Any, *data: jax.Array) -> jax.Array:
   return jnp.full(shape, zero, dtype)
 
 
-def fold(
-  n: int, tile: int, body: Callable[[Any, int, Any], Any], carry: Any
-) -> Any:
+def fold(n: int, tile: int, body: Callable[..., Any], carry: Any) -> Any:
   """Runs body(start, size, carry) over [0, n) in tiles, the last one shorter.
 
   >>> int(fold(5, 2, lambda start, size, c: c + 10 * start + size, 0))
@@ -187,7 +183,7 @@ def fold(
   full, rest = divmod(n, tile)
   if full:
     step = lambda i, c: body(i * tile, tile, c)
-    carry = lax.fori_loop(0, full, step, carry)
+    carry = jax.lax.fori_loop(0, full, step, carry)
   return body(full * tile, rest, carry) if rest else carry
 
 
@@ -198,11 +194,6 @@ def join(runs: Sequence[Run], size: int, dtype: Any) -> jax.Array:
   return jnp.concatenate([*parts, jnp.zeros(rest, dtype)])
 
 
-def cut(x: jax.Array, spans: Sequence[Span]) -> list[jax.Array]:
-  """Undoes `join`: the values of each span."""
-  return [x[s.start : s.start + s.size].astype(s.dtype) for s in spans]
-
-
 def check_positive(**values: int) -> None:
   """Raises ValueError unless every value is an integer of at least 1."""
   for name, value in values.items():
@@ -210,28 +201,24 @@ def check_positive(**values: int) -> None:
       raise ValueError(f'Expected {name}={value!r} to be an integer >= 1.')
 
 
-def _groups(types: Sequence[jax.ShapeDtypeStruct]) -> list[list[int]]:
-  """Groups leaves, by index, that are walked together; omits empty ones."""
-  groups, joining = [], False
-  for i, t in enumerate(types):
-    size = math.prod(t.shape)
-    small = size < SMALL_LEAF
-    if small and joining:
-      groups[-1].append(i)
-    elif size:
-      groups.append([i])
-      joining = small
-  return groups
+def split(values: jax.Array, types: Sequence[Any]) -> list[jax.Array]:
+  """Cuts numbers in a row into arrays of some shapes and dtypes."""
+  parts = jnp.split(values, np.cumsum([t.size for t in types])[:-1])
+  shaped = lambda part, t: part.reshape(t.shape).astype(t.dtype)
+  return list(map(shaped, parts, types))
 
 
-def _spans(types, groups, dtype):
-  spans, start = [], 0
-  for group in groups:
-    size = sum(math.prod(types[i].shape) for i in group)
-    kind = types[group[0]].dtype if len(group) == 1 else dtype
-    spans.append(Span(start, size, kind))
-    start += size
-  return spans
+def _walk(types, dtype) -> list[tuple[list[int], Span]]:
+  """Leaves, by index, that are walked as one, and their span; no empty ones."""
+  sizes = {i: t.size for i, t in enumerate(types) if t.size}
+  walk, start = [], 0
+  for small, run in itertools.groupby(sizes, lambda i: sizes[i] < SMALL_LEAF):
+    for group in [list(run)] if small else [[i] for i in run]:
+      size = sum(sizes[i] for i in group)
+      kind = types[group[0]].dtype if len(group) == 1 else dtype
+      walk.append((group, Span(start, size, kind)))
+      start += size
+  return walk
 
 
 def from_runs(
@@ -249,14 +236,11 @@ def from_runs(
   copied. Small ones are, side by side, so that a tree of hundreds of leaves
   does not become a program of hundreds of loops.
 
-  >>> op = from_runs(
-  ...   Properties('all', dimension, lambda d: 0.0, lambda d: 0.0),
-  ...   None,
-  ...   lambda key, runs, vector: join(runs, vector.size, vector.dtype),
-  ...   lambda key, y, spans, vector: cut(y, spans),
-  ... )
-  >>> op.like({'w': jnp.ones(3)}).shape
-  (3,)
+  >>> total = lambda key, runs, vector: sum(run.x.sum() for run in runs)[None]
+  >>> read = lambda key, y, spans, vector: [jnp.full(s.size, y) for s in spans]
+  >>> op = from_runs(Properties('sum', None, None, None), {'n': 1}, total, read)
+  >>> op.sketch(None, [jnp.ones(3), jnp.ones(2)]).tolist()
+  [5.0]
 
   Args:
     promises: the operator's properties.
@@ -273,47 +257,34 @@ def from_runs(
     tree, unless allowed, or is not of the shape that the tree asks for.
   """
 
+  def checked_type(tree):
+    vector = vector_type(tree)
+    shape = vector.shape if axes is None else tuple(axes.values())
+    table = jax.ShapeDtypeStruct(shape, jnp.result_type(vector.dtype, dtype))
+    if not allow_larger and table.size > vector.size:
+      label = ' * '.join(f'{name}={n}' for name, n in (axes or {}).items())
+      raise ValueError(f'Expected {label} <= d={vector.size}.')
+    return table
+
   # Eagerly a loop is compiled at every call, by `jit` once.
   @jax.jit
-  def sketch_leaves(key, leaves):
-    types = [leaf_type(leaf) for leaf in leaves]
-    vector, groups = vector_type(types), _groups(types)
-    runs = []
-    for group, span in zip(
-      groups, _spans(types, groups, vector.dtype), strict=True
-    ):
+  def sketch_tree(key, tree):
+    checked_type(tree)
+    leaves, vector, runs = jax.tree.leaves(tree), vector_type(tree), []
+    for group, span in _walk(list(map(leaf_type, leaves)), vector.dtype):
       parts = [jnp.ravel(leaves[i]).astype(span.dtype) for i in group]
-      whole = jnp.concatenate(parts) if len(parts) > 1 else parts[0]
-      runs.append(Run(span.start, whole))
+      runs.append(Run(span.start, jnp.concatenate(parts)))
     return sketch(key, runs, vector)
 
   @jax.jit(static_argnums=2)
   def desketch_leaves(key, table, types):
-    vector, groups = vector_type(types), _groups(types)
-    spans = _spans(types, groups, vector.dtype)
-    out = [jnp.zeros(t.shape, t.dtype) for t in types]
-    for group, values in zip(
-      groups, desketch(key, table, spans, vector), strict=True
-    ):
-      start = 0
-      for i in group:
-        stop = start + math.prod(types[i].shape)
-        part = values[start:stop].reshape(types[i].shape)
-        out[i] = part.astype(types[i].dtype)
-        start = stop
-    return out
-
-  def checked_type(tree):
-    vector = vector_type(tree)
-    want = vector.shape if axes is None else tuple(axes.values())
-    if not allow_larger and math.prod(want) > vector.size:
-      label = ' * '.join(f'{name}={n}' for name, n in (axes or {}).items())
-      raise ValueError(f'Expected {label} <= d={vector.size}.')
-    return jax.ShapeDtypeStruct(want, jnp.result_type(vector.dtype, dtype))
-
-  def sketch_tree(key, tree):
-    checked_type(tree)
-    return sketch_leaves(key, jax.tree.leaves(tree))
+    vector = vector_type(types)
+    walk = _walk(types, vector.dtype)
+    estimates = desketch(key, table, [span for _, span in walk], vector)
+    out = {i: jnp.zeros(t.shape, t.dtype) for i, t in enumerate(types)}
+    for (group, _), values in zip(walk, estimates, strict=True):
+      out |= zip(group, split(values, [types[i] for i in group]), strict=True)
+    return list(out.values())
 
   def desketch_tree(key, table, like):
     want = checked_type(like)
@@ -324,7 +295,6 @@ def from_runs(
     return treedef.unflatten(desketch_leaves(key, table, types))
 
   def zero_table(tree):
-    want = checked_type(tree)
-    return jnp.zeros(want.shape, want.dtype)
+    return jnp.zeros_like(checked_type(tree))
 
   return Sketch(sketch_tree, desketch_tree, zero_table, promises)

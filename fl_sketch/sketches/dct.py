@@ -18,8 +18,7 @@ def dct(size: int) -> base.Sketch:
 
   Guarantees, for independent signs (`hashing.word`) and uniform rows
   (`hashing.sample`):
-    linear, and desketch is the adjoint of sketch.
-    unbiased: E desketch(sketch(x)) = x.
+    linear and unbiased, and desketch is the adjoint of sketch.
     orthogonal rows: R R^T = (n / b) I in every draw; exact at b = d = n.
     second moment: E||desketch(sketch(x))||^2 <= (1 + d / b - d / n) ||x||^2,
       with equality at d = n.

@@ -13,7 +13,6 @@ server takes the sketch of the mean values, `put` in a tree, and reads the rest.
 
 from fl_sketch.sketches import base, hashing, median
 import jax
-from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
@@ -93,13 +92,10 @@ def put(like: base.Tree, support: jax.Array, values: jax.Array) -> base.Tree:
   shape, want = jnp.shape(values), jnp.shape(support)
   if shape != want:
     raise ValueError(f'Expected values.{shape=} == {want}, that of support.')
-  vector = base.vector_type(like)
-  values = jnp.asarray(values, vector.dtype)
-  flat = jnp.zeros(vector.shape, vector.dtype).at[support].set(values)
+  flat = jnp.zeros_like(base.vector_type(like))
+  flat = flat.at[support].set(jnp.asarray(values, flat.dtype))
   types, treedef = jax.tree.flatten(jax.tree.map(base.leaf_type, like))
-  parts = jnp.split(flat, np.cumsum([t.size for t in types])[:-1])
-  shaped = lambda part, t: part.reshape(t.shape).astype(t.dtype)
-  return treedef.unflatten(map(shaped, parts, types))
+  return treedef.unflatten(base.split(flat, types))
 
 
 def heavy_support(
@@ -110,8 +106,8 @@ def heavy_support(
   With g the desketched table, a coordinate is heavy if :math:`g_i^2 \geq \ell^2
   / k`, :math:`\ell` being the table's `l2_norm`, which is that of x only if
   E||S x||^2 = ||x||^2 in every row: for a `count_sketch` and for operators
-  whose adjoint_scale is 1. The papers print :math:`g_i`
-  for its square: that choice depends on scale, and misses what is negative.
+  whose adjoint_scale is 1. The papers print :math:`g_i` for its square: that
+  choice depends on scale, and misses what is negative.
 
   Guarantees:
     distinct: k different coordinates, in every draw.
@@ -261,9 +257,7 @@ def _heavy(op, key, table, like, k):
   same_norm = promises.adjoint_scale == 1 and table.ndim == 1
   if promises.name != 'count_sketch' and not same_norm:
     name, shape = promises.name, table.shape
-    raise ValueError(
-      f'Expected the table of {name=}, {shape=}, to have the norm of its tree.'
-    )
+    raise ValueError(f'Expected {name=}, {shape=}, to keep the norm of a tree.')
   base.check_positive(k=k)
   d = base.vector_type(like).size
   if k > d:
@@ -277,13 +271,12 @@ def _heavy(op, key, table, like, k):
 def _select(key, table, estimates, k):
   g = _vector(estimates)
   d = g.size
-  largest, heavy = lax.top_k(jnp.abs(g), k)
+  largest, heavy = jax.lax.top_k(jnp.abs(g), k)
   is_heavy = ~(largest < l2_norm(table) / k**0.5)  # so is a NaN, to be seen
-  count = is_heavy.sum()
   # At most k of these are heavy, so that enough are left to fill with.
   candidates = hashing.sample(jax.random.fold_in(key, FILL), min(2 * k, d), d)
   free = ~jnp.zeros(d, bool).at[heavy].set(is_heavy)[candidates]
-  at = jnp.where(free, count + jnp.cumsum(free) - 1, k)
+  at = jnp.where(free, is_heavy.sum() + jnp.cumsum(free) - 1, k)
   support = heavy.at[at].set(candidates, mode='drop')
   return support, g[support]
 

@@ -149,8 +149,8 @@ def allocate_by_norm(
   largest = max(norms, default=0) or 1.0  # or squares might overflow
   roots = map(math.sqrt, sizes)
   weights = [w / largest * r for w, r in zip(norms, roots, strict=True)]
-  found = _allocate(weights, sizes, min(size, sum(sizes)))
-  return tuple(_exchange(found, weights, sizes))
+  rounded = _allocate(weights, sizes, min(size, sum(sizes)))
+  return tuple(_exchange(rounded, weights, sizes))
 
 
 def _checked_rule(allocation: Any, size: int) -> str | tuple[int, ...]:
@@ -188,26 +188,21 @@ def _promises(promised, parts) -> base.Properties:
 
   def of_leaves(like) -> list[tuple[Any, int, int]]:
     """(properties, d, numbers in a table) of every leaf that is not empty."""
-    leaves, found = jax.tree.leaves(base.as_tree(like)), []
+    leaves, facts = jax.tree.leaves(base.as_tree(like)), []
     for op, leaf in zip(parts(leaves), leaves, strict=True):
       tables = jax.tree.leaves(jax.eval_shape(op.like, leaf))
       if b := sum(table.size for table in tables):
-        found.append((base.properties(op), base.dimension(leaf), b))
-    return found
-
-  def floats(like):
-    return sum(p.floats(d) for p, d, _ in of_leaves(like))
-
-  def alpha(like):
-    return max(p.alpha(d) for p, d, _ in of_leaves(like))
+        facts.append((base.properties(op), base.dimension(leaf), b))
+    return facts
 
   def coordinate_wise(like):
     worst = max(p.coordinate_wise(d) / b for p, d, b in of_leaves(like))
     return worst * sum(b for *_, b in of_leaves(like))
 
+  alpha = lambda like: max(p.alpha(d) for p, d, _ in of_leaves(like))
   return base.Properties(
     'layerwise',
-    floats=floats,
+    floats=lambda like: sum(p.floats(d) for p, d, _ in of_leaves(like)),
     alpha=alpha if promised.alpha else None,
     coordinate_wise=coordinate_wise if promised.coordinate_wise else None,
     linear=promised.linear,

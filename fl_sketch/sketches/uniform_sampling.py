@@ -12,8 +12,7 @@ def uniform_sampling(size: int) -> base.Sketch:
   cancel in :math:`R^T R` and are left out.
 
   Guarantees, for uniform distinct coordinates (`hashing.sample`):
-    linear, and desketch is the adjoint of sketch.
-    unbiased: E desketch(sketch(x)) = x.
+    linear and unbiased, and desketch is the adjoint of sketch.
     orthogonal rows: R R^T = (d / b) I in every draw; exact at b = d.
     second moment: E||desketch(sketch(x))||^2 = (d / b) ||x||^2, as small as
       any; so it may stand for a sketch where only that is used (item 4 of

@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 
 class Verification(NamedTuple):
-  """What `verify` found; in print, 'below' says that a promise has slack."""
+  """What `verify` measured; in print, 'below' says that a promise has slack."""
 
   rows: tuple[Row, ...]
   ok: bool  # whether no row fails
@@ -98,8 +98,9 @@ def verify(
   inequality, but with squares and ranges that are measured: nominally.
 
   >>> from fl_sketch import sketches
-  >>> found = verify(sketches.ams(8), 33, jax.random.key(0), out=len)
-  >>> found.ok, found.rows[2].quantity, found.rows[2].exact
+  >>> result = verify(sketches.ams(8), 33, jax.random.key(0), out=len)
+  >>> row = result.rows[2]
+  >>> result.ok, row.quantity, row.exact
   (True, 'second moment, first spike', 4.0)
 
   Args:
@@ -126,14 +127,14 @@ def verify(
   b = sum(y.size for y in jax.tree.leaves(op.like(like)))
   keys = jax.random.split(key)
   one = _one(op, promises.adjoint_scale or 0.0, like, _vectors(keys[0], size))
-  found = _draw(one, keys[1], size, draws, lanes=_DENSE // (b * size))
+  stats = _draw(one, keys[1], size, draws, lanes=_DENSE // (b * size))
   of = lambda constant: constant and float(constant(like))
   a, alpha = of(promises.coordinate_wise), of(promises.alpha)
   rows = (
-    _bias(found, (a or 0.0) / b),
-    *_moments(found, b, a, alpha, of(promises.printed)),
-    *_tails(np.abs(found.errors[:, -1]) * b**0.5),
-    *_algebra(found, b, promises, like),
+    _bias(stats, (a or 0.0) / b),
+    *_moments(stats, b, a, alpha, of(promises.printed)),
+    *_tails(np.abs(stats.errors[:, -1]) * b**0.5),
+    *_algebra(stats, b, promises, like),
   )
   sure = f'all intervals and verdicts at confidence 1 - {FALSE_ALARM:g}'
   title = f'{promises.name}: d={size}, {b=}, {draws=}, {sure}'
@@ -226,32 +227,32 @@ def _row(quantity, exact, ends, printed=None):
   return Row(quantity, printed, exact, measured, low, high, holds)
 
 
-def _bias(found, promised):
+def _bias(stats, promised):
   """In standard errors as Bernstein's inequality counts them."""
   # What is rarely met has a small square in most samples, so that others vouch
   # for it: the mean coordinate, and the promise where spikes may be lost.
-  each = np.maximum(found.square, found.square.mean())
-  pairs = np.square(found.errors).mean(0)
+  each = np.maximum(stats.square, stats.square.mean())
+  pairs = np.square(stats.errors).mean(0)
   pairs = np.where(_SPIKY, np.maximum(pairs, promised), pairs)
-  largest = np.abs(found.errors).max(0)
-  largest = np.append(np.full(each.size, found.largest), largest)
-  mean = np.abs(np.append(found.mean, found.errors.mean(0)))
+  largest = np.abs(stats.errors).max(0)
+  largest = np.append(np.full(each.size, stats.largest), largest)
+  mean = np.abs(np.append(stats.mean, stats.errors.mean(0)))
   mean = np.maximum(mean - 0.1 * TOLERANCE, 0)  # of rounding
   # A third of the range would do if it and the square were known.
   square = np.append(each, pairs) + largest * mean + 1e-30
-  score = (mean * np.sqrt(len(found.errors) / square)).max()
+  score = (mean * np.sqrt(len(stats.errors) / square)).max()
   # One exceeds the limit with probability 2 exp(-limit^2 / 2).
   limit = math.sqrt(2 * math.log(mean.size / _LEVEL))
   return _row('bias, in standard errors', limit, score)
 
 
-def _moments(found, b, a, alpha, printed):
-  for name, x in zip(_SKETCHED, found.norms.T, strict=True):
+def _moments(stats, b, a, alpha, printed):
+  for name, x in zip(_SKETCHED, stats.norms.T, strict=True):
     yield _row(f'second moment, {name}', alpha, _mean(x) - 1, printed)
-  pairs = [_mean(b * np.square(x)) for x in found.errors.T]
+  pairs = [_mean(b * np.square(x)) for x in stats.errors.T]
   for (h, g), ends in zip(_PAIRS, pairs, strict=True):
     yield _row(f'coordinate-wise, {h} and {g}', None, ends)
-  printed = printed and printed * b / found.mean.size
+  printed = printed and printed * b / stats.mean.size
   yield _row('coordinate-wise, largest', a, np.max(pairs, 0), printed)
 
 
@@ -283,8 +284,8 @@ def _tails(x):
     yield _row(f'tail, quantile {p}', None, x[[math.ceil(p * n), low, high]])
 
 
-def _algebra(found, b, promises, like):
-  d, (forth, back, adjoint, rows) = found.mean.size, found.algebra
+def _algebra(stats, b, promises, like):
+  d, (forth, back, adjoint, rows) = stats.mean.size, stats.algebra
   yield _row('sketch is linear', 0.0, forth)
   yield _row('desketch is linear', 0.0 if promises.linear else None, back)
   if promises.adjoint_scale is not None:
@@ -294,4 +295,4 @@ def _algebra(found, b, promises, like):
   if promises.orthogonal_rows:
     yield _row('rows are orthogonal', judged(rows), rows)
   if promises.exact_at_full_size and b == d:
-    yield _row('exact at b = d', judged(found.largest), found.largest)
+    yield _row('exact at b = d', judged(stats.largest), stats.largest)
