@@ -24,10 +24,10 @@ def packed_by_hand(q, bound):
   if bound > 7:
     return q
   bits = 2 if bound == 1 else 4
-  found = [0] * -(-len(q) * bits // 8)
+  packed = [0] * -(-len(q) * bits // 8)
   for i, value in enumerate(q):
-    found[i * bits // 8] += (int(value) + bound) << i * bits % 8
-  return found
+    packed[i * bits // 8] += (int(value) + bound) << i * bits % 8
+  return packed
 
 
 def largest(x, k):

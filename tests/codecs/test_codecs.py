@@ -1,6 +1,5 @@
 """Laws of every codec of tests/support/codec_cases.py."""
 
-import functools
 from operator import itemgetter
 
 import chex
@@ -12,10 +11,9 @@ import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 import numpy as np
-from operators import KEY, TREE, two_shards, vector
+from operators import KEY, TREE, mean_and_error, two_shards, vector
 import pytest
 
-DRAWS = 20_000
 every = pytest.mark.parametrize('name', CODECS)
 unbiased = pytest.mark.parametrize(
   'name', [n for n, f in CODECS.items() if f.omega is not None]
@@ -23,23 +21,6 @@ unbiased = pytest.mark.parametrize(
 contracting = pytest.mark.parametrize(
   'name', [n for n, f in CODECS.items() if f.contraction is not None]
 )
-
-
-@functools.cache
-def lanes(name, keys_alone):
-  fn = there_and_back(CODECS[name].codec)
-  return jax.jit(jax.vmap(fn, (0, None if keys_alone else 0)))
-
-
-def draws(name, x):
-  keys = jax.random.split(KEY, DRAWS)
-  return np.asarray(lanes(name, True)(keys, x), np.float64)
-
-
-def squared_error(name, x):
-  """Mean over keys of ||decode - x||^2 / ||x||^2, and its standard error."""
-  error = np.square(draws(name, x) - x).sum(1) / np.square(x).sum()
-  return error.mean(), error.std() / DRAWS**0.5
 
 
 @every
@@ -67,9 +48,8 @@ def test_bill_from_shapes_and_dtypes(name):
 def test_unbiased(name):
   # 57 means of 11 codecs within 6.5 standard errors: 5e-8 to miss one.
   x = VECTORS['bounded']
-  found = draws(name, x)
-  error = np.abs(found.mean(0) - x)
-  assert (error < 6.5 * found.std(0) / DRAWS**0.5 + 1e-6).all()
+  means, errors = mean_and_error(codec_cases.draws(name, x))
+  assert (np.abs(means - x) < 6.5 * errors + 1e-6).all()
 
 
 @pytest.mark.covers('S2-Def1')
@@ -77,7 +57,7 @@ def test_unbiased(name):
 @pytest.mark.parametrize('x', VECTORS)
 def test_squared_error_is_below_omega(name, x):
   # 55 means within 6 standard errors: 5e-8 to miss one; 5 beneath: 5e-9.
-  mean, error = squared_error(name, VECTORS[x])
+  mean, error = codec_cases.squared_error(name, VECTORS[x])
   omega = CODECS[name].omega
   assert mean < omega + 6 * error + 1e-6
   if name == 'rand_k':
@@ -89,7 +69,7 @@ def test_squared_error_is_below_omega(name, x):
 @pytest.mark.parametrize('x', VECTORS)
 def test_contraction(name, x):
   # 35 means that are random within 6 standard errors: 3e-8 to miss one.
-  mean, error = squared_error(name, VECTORS[x])
+  mean, error = codec_cases.squared_error(name, VECTORS[x])
   bound = 1 - CODECS[name].contraction
   assert mean < bound + 6 * error + 1e-6
   reached = {('top_k', 'flat'), ('sign_l1', 'spike')}
@@ -109,7 +89,7 @@ def test_contraction_of_quantized_top_k_is_reached(bits):
 
 
 def test_sign_with_the_norm_kept_expands_a_spike():
-  mean, _ = squared_error('sign_l2', VECTORS['spike'])
+  mean, _ = codec_cases.squared_error('sign_l2', VECTORS['spike'])
   assert mean == pytest.approx(2 * (1 - 1 / codec_cases.ROOT), rel=1e-5)
 
 
@@ -118,7 +98,7 @@ def test_variance_of_qsgd(levels):
   # 4 means at 6 standard errors: 8e-9 to miss one.
   x = VECTORS['bounded'].astype(np.float64)
   p = np.abs(x) / np.linalg.norm(x) * levels % 1
-  mean, error = squared_error(f'qsgd_{levels}', VECTORS['bounded'])
+  mean, error = codec_cases.squared_error(f'qsgd_{levels}', VECTORS['bounded'])
   assert abs(mean - (p * (1 - p)).sum() / levels**2) < 6 * error + 1e-9
 
 
@@ -189,7 +169,7 @@ def test_vmap_is_a_loop(name):
   keys = jax.random.split(KEY, len(VECTORS))
   xs = np.stack(list(VECTORS.values()))
   payloads = jax.jit(jax.vmap(codec.encode))(keys, xs)
-  out = lanes(name, False)(keys, xs)
+  out = codec_cases.lanes(name, False)(keys, xs)
   for i, (key, x) in enumerate(zip(keys, xs, strict=True)):
     payload = codec.encode(key, x)
     one = jax.tree.map(itemgetter(i), payloads)
@@ -240,7 +220,7 @@ def test_lowers_for_accelerators(name):
 
 
 def test_make_by_name():
-  made = {
+  by_name = {
     'identity': codecs.make('identity'),
     'top_k': codecs.make('top_k', k=8),
     'small_rand_k': codecs.make('rand_k', k=8, contract=True),
@@ -252,12 +232,12 @@ def test_make_by_name():
     'int4_blocks': codecs.make('int4', block=8),
   }
   x = VECTORS['normal']
-  for name, codec in made.items():
+  for name, codec in by_name.items():
     want = there_and_back(CODECS[name].codec)(KEY, x)
     np.testing.assert_array_equal(there_and_back(codec)(KEY, x), want)
   ints = dict.fromkeys(('k', 'levels', 'bits', 'bucket', 'block'), int)
-  known = {'kind': str, 'contract': bool, 'norm': str}
-  assert codecs.options() == ints | known
+  others = {'kind': str, 'contract': bool, 'norm': str}
+  assert codecs.options() == ints | others
 
 
 def test_contract_of_a_layerwise_sketch_reads_the_tree():

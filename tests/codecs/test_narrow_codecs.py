@@ -1,10 +1,8 @@
 """Tables in 16, 8 or 4 bits a number: their range, bounds, and the uplink."""
 
-import functools
-
 import cases
 import chex
-from codec_cases import U, there_and_back
+from codec_cases import CODECS, DRAWS, U, draws, squared_error, there_and_back
 from fl_sketch import algorithms, codecs, experiment, rounds, sketches
 from fl_sketch.experiment import config
 from fl_sketch.privacy.aggregation import Release
@@ -20,41 +18,26 @@ from fl_sketch.rounds.keys import round_keys
 import jax
 import jax.numpy as jnp
 import numpy as np
-from operators import KEY
+from operators import KEY, mean_and_error
 import pytest
 
 COUNT, PARAMS = cases.COUNT, cases.PARAMS
 LARGEST = np.finfo(np.float32).max
 NARROW = {
-  'bfloat16': codecs.bfloat16(),
-  'int8': codecs.int8(16),
-  'int4': codecs.int4(8),
+  n: CODECS[n].codec for n in ('bfloat16', 'int8_blocks', 'int4_blocks')
 }
 each_codec = pytest.mark.parametrize('name', NARROW)
-DRAWS = 20_000
 
 
 def f32(*values):
   return np.array(values, np.float32)
 
 
-@functools.cache
-def decoder(name):
-  """Maps keys and one vector to what is decoded, [keys, d]."""
-  fn = lambda key, x: there_and_back(NARROW[name], x)(key, x)
-  return jax.jit(jax.vmap(fn, (0, None)))
-
-
-def draws(name, x):
-  keys = jax.random.split(KEY, DRAWS)
-  return np.asarray(decoder(name)(keys, x), np.float64)
-
-
 def worst(name):
   """Numbers that reach omega, those of a block among them."""
   if name == 'bfloat16':
     return np.full(16, 1 + U / (2 + U), np.float32)
-  m, d = {'int8': (127, 16), 'int4': (7, 8)}[name]
+  m, d = {'int8_blocks': (127, 16), 'int4_blocks': (7, 8)}[name]
   root = (1 + (d - 1) / m**2) ** 0.5
   x = np.full(d, 1 / (root + 1), np.float32)
   x[3] = -m
@@ -65,10 +48,9 @@ def worst(name):
 def test_omega_is_reached(name):
   # 3 means within 6 standard errors on both sides: 6e-9 to miss one.
   x = worst(name)
-  errors = np.square(draws(name, x) - x).sum(1) / np.square(x).sum()
+  mean, error = squared_error(name, x)
   omega = NARROW[name].omega(x)
-  assert abs(errors.mean() - omega) < 6 * errors.std() / DRAWS**0.5
-  assert errors.std() / DRAWS**0.5 < omega / 50
+  assert abs(mean - omega) < 6 * error < 6 * omega / 50
 
 
 @each_codec
@@ -77,7 +59,7 @@ def test_huge_and_tiny_numbers(name):
   huge = f32(LARGEST, -LARGEST, 1e38, -1e30, 0, 2, 1, 1)
   fn = there_and_back(NARROW[name], huge)
   out = np.asarray(fn(KEY, huge), np.float64)
-  step = {'bfloat16': U, 'int8': 1 / 127, 'int4': 1 / 7}[name]
+  step = {'bfloat16': U, 'int8_blocks': 1 / 127, 'int4_blocks': 1 / 7}[name]
   assert (np.abs(out - huge) <= step * float(LARGEST)).all()
   tiny = f32(1e-45, -1e-40, 1e-38, -2e-38, 0, 0, 0, 0)
   for x in tiny, 2**20 * tiny:
@@ -119,9 +101,10 @@ def test_a_mean_over_clients_loses_the_rounding():
   """Rounded to nearest, equal clients would all err alike."""
   # A mean within 6 standard errors: 2e-9 to miss it.
   x = f32(1 + 2**-9)
-  found = draws('bfloat16', x)
-  assert set(found.ravel()) == {1, 1 + U}
-  assert abs(found.mean() - x[0]) < 6 * found.std() / DRAWS**0.5 < 2**-9 / 5
+  rounded = draws('bfloat16', x)
+  assert set(rounded.ravel()) == {1, 1 + U}
+  mean, error = mean_and_error(rounded.ravel())
+  assert abs(mean - x[0]) < 6 * error < 2**-9 / 5
   assert x.astype(jnp.bfloat16)[0] == 1
 
 
@@ -135,23 +118,23 @@ def test_error_feedback_takes_them_while_they_contract():
 
 def test_second_moment_of_a_sketch_sent_through_a_codec():
   # A mean, on one side, within 6 standard errors: 1e-9 to miss it.
-  op, codec = sketches.block_cyclic(8), NARROW['int4']
+  op, codec = sketches.block_cyclic(8), NARROW['int4_blocks']
   x = np.random.default_rng(1).standard_normal(32).astype(np.float32)
 
   @jax.jit
   @jax.vmap
   def received(key):
-    hashes, own = jax.random.split(key)
+    hashes, rounding = jax.random.split(key)
     table = op.sketch(hashes, x)
-    sent = codec.decode(own, codec.encode(own, table), table)
+    sent = there_and_back(codec, table)(rounding, table)
     return op.desketch(hashes, sent, x)
 
-  found = np.asarray(received(jax.random.split(KEY, DRAWS)), np.float64)
-  squares = np.square(found).sum(1) / np.square(x).sum()
+  estimates = np.asarray(received(jax.random.split(KEY, DRAWS)), np.float64)
+  squares = np.square(estimates).sum(1) / np.square(x).sum()
   alpha = sketches.properties(op).alpha(32)
   bound = (1 + codec.omega(8)) * (1 + alpha)
-  assert squares.mean() < bound + 6 * squares.std() / DRAWS**0.5
-  assert squares.mean() > bound / 2
+  mean, error = mean_and_error(squares)
+  assert bound / 2 < mean < bound + 6 * error
 
 
 def algorithm(name, **options):

@@ -1,5 +1,6 @@
 """The conformance list of codecs; at d = 57, which 2, 4 or 8 do not divide."""
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -7,8 +8,10 @@ from fl_sketch import codecs, sketches
 import jax
 import jax.numpy as jnp
 import numpy as np
+from operators import KEY, mean_and_error
 
 D = 57
+DRAWS = 20_000
 LIKE = jax.ShapeDtypeStruct((D,), jnp.float32)
 
 
@@ -79,3 +82,22 @@ VECTORS = {n: x.astype(np.float32) for n, x in VECTORS.items()}
 
 def there_and_back(codec, like=LIKE):
   return lambda key, x: codec.decode(key, codec.encode(key, x), like)
+
+
+@functools.cache
+def lanes(name, keys_alone):
+  """Maps keys, and vectors unless `keys_alone`, to what is decoded."""
+  fn = lambda key, x: there_and_back(CODECS[name].codec, x)(key, x)
+  return jax.jit(jax.vmap(fn, (0, None if keys_alone else 0)))
+
+
+def draws(name, x):
+  """What is decoded of a vector, a key each: f64[DRAWS, d]."""
+  keys = jax.random.split(KEY, DRAWS)
+  return np.asarray(lanes(name, True)(keys, x), np.float64)
+
+
+def squared_error(name, x):
+  """Mean over keys of ||decode - x||^2 / ||x||^2, and its standard error."""
+  errors = np.square(draws(name, x) - x).sum(1) / np.square(x).sum()
+  return mean_and_error(errors)
