@@ -47,12 +47,9 @@ def test_the_bytes_of_a_leaf_are_little_endian():
 
 def test_whatever_is_cut_off_or_flipped_is_found():
   cut = [MESSAGE[:n] for n in range(len(MESSAGE))]
-  damaged = np.frombuffer(MESSAGE, np.uint8)
-  for n in range(8 * len(MESSAGE)):
-    one = damaged.copy()
-    one[n // 8] ^= 1 << n % 8
-    cut.append(one.tobytes())
-  for message in [*cut, MESSAGE + b'\0']:
+  bits, whole = range(8 * len(MESSAGE)), int.from_bytes(MESSAGE)
+  flipped = [(whole ^ 1 << n).to_bytes(len(MESSAGE)) for n in bits]
+  for message in [*cut, *flipped, MESSAGE + b'\0']:
     with pytest.raises(wire.PayloadError):
       wire.unpack(message)
 
@@ -83,6 +80,11 @@ def server_of(make, **options):
     make, cases.HP, cases.PARAMS, cases.KEY, run=RUN, book=book, **options
   )
   return server, book
+
+
+def start(make, **options):
+  """A server, its ledger, and the state before the first round."""
+  return *server_of(make, **options), cases.start(make, mesh_lib.cohort_mesh(1))
 
 
 def answer(client, state, cohort, n):
@@ -169,14 +171,15 @@ SAFL = messaging_clients.CASE.make
 IDS = np.arange(3, dtype=np.int32)
 
 
-def test_a_bound_is_one_of_norms_above_zero():
-  with pytest.raises(ValueError, match=r'Expected max_norm=0\.0 > 0'):
-    server_of(SAFL, max_norm=0.0)
+test_bounds_are_positive = refused(
+  lambda options: server_of(SAFL, **options),
+  ({'max_norm': 0.0}, r'Expected max_norm=0\.0 > 0'),
+  ({'late_rounds': 0}, 'late_rounds=0 >= 1'),
+)
 
 
 def test_every_verdict_and_what_it_costs():
-  server, book = server_of(SAFL, max_norm=2.0)
-  state = cases.start(SAFL, mesh_lib.cohort_mesh(1))
+  server, book, state = start(SAFL, max_norm=2.0)
   box = server.open(state, IDS, np.array([1, 2, 0]))
   with pytest.raises(ValueError, match='Expected every client once'):
     server.open(state, IDS // 2, np.ones(3))
@@ -210,30 +213,26 @@ def test_every_verdict_and_what_it_costs():
 
 def test_a_missing_payload_is_given_up_after_a_while():
   """Catches a set of missing clients that grows for ever."""
-  server, book = server_of(SAFL, late_rounds=2)
-  state = cases.start(SAFL, mesh_lib.cohort_mesh(1))
+  server, book, state = start(SAFL, late_rounds=2)
   for r in range(4):
     box = server.open(state, IDS, np.ones(3))
     state, _ = box.close()
     assert server.missing == {(s, n) for s in (r - 1, r) if s >= 0 for n in IDS}
   assert box.receive(forged(TABLE, 1, 0)) is Verdict.LATE
   assert book.uplink_total == 0
-  with pytest.raises(ValueError, match='late_rounds=0 >= 1'):
-    server_of(SAFL, late_rounds=0)
 
 
 def test_an_empty_round_is_as_finite_as_the_state_that_is_kept():
   """Catches a row about the state that an empty round throws away."""
-  server, _ = server_of(SAFL)
+  server, _, state = start(SAFL)
   server.hp = cases.HP._replace(server_lr=np.inf)
-  state = cases.start(SAFL, mesh_lib.cohort_mesh(1))
   new_state, row = server.open(state, IDS, np.ones(3)).close()
   chex.assert_trees_all_equal(new_state._replace(round=jnp.int32(0)), state)
   assert row['finite']
 
 
 def test_a_client_without_a_finite_update_says_so():
-  state = cases.start(SAFL, mesh_lib.cohort_mesh(1))
+  _, _, state = start(SAFL)
   cohort = cases.everyone(0)
   broken = cohort._replace(
     batches=(cohort.batches[0] * np.nan, *cohort.batches[1:])
@@ -248,11 +247,9 @@ def test_a_schedule_reaches_the_clients_and_the_server():
     client_lr=hp.client_lr * 0.5**r, server_lr=hp.server_lr * 0.5**r
   )
   make = cases.ALGORITHMS['fedavg'].make
-  server, _ = server_of(make, schedule=decay)
+  server, _, state = start(make, schedule=decay)
   client = client_lib.build(make, run=RUN, schedule=decay)
-  state = cases.start(make, mesh_lib.cohort_mesh(1))._replace(
-    round=jnp.int32(1)
-  )
+  state = state._replace(round=jnp.int32(1))
   cohort = cases.everyone(0)
   box = server.open(state, cohort.ids, cohort.weight)
   box.receive(answer(client, state, cohort, 0))
@@ -327,8 +324,9 @@ def test_clients_in_another_process_that_fail_in_every_way():
   chex.assert_trees_all_close(state, want, rtol=0, atol=1e-6)
   # A table has 16 bytes. Billed are 6 payloads, then 1 late, 5 taken and 2 that
   # are not what they should be, then 6; each round all eight hear 16 bytes.
-  assert [row['total_uplink_bytes'] for row in rows] == [96, 224, 320]
-  assert [row['total_downlink_bytes'] for row in rows] == [128, 256, 384]
-  assert [row['late_clients'] for row in rows] == [0, 1, 0]
-  assert [row['silent_clients'] for row in rows] == [2, 1, 2]
-  assert [row['rejected_clients'] for row in rows] == [0, 2, 0]
+  columns = {
+    'total_uplink_bytes': [96, 224, 320], 'late_clients': [0, 1, 0],
+    'total_downlink_bytes': [128, 256, 384], 'silent_clients': [2, 1, 2],
+    'rejected_clients': [0, 2, 0],
+  }  # fmt: skip
+  assert columns == {name: [row[name] for row in rows] for name in columns}
