@@ -58,19 +58,21 @@ def test_allocation_by_norm_is_the_best_there_is():
     sizes = rng.integers(1, 8, 3).tolist()
     norms = (10 ** rng.uniform(-1, 1, 3) * (rng.random(3) > 0.2)).tolist()
     size = int(rng.integers(3, sum(sizes) + 1))
-    found = allocate_by_norm(norms, sizes, size)
+    allocation = allocate_by_norm(norms, sizes, size)
     every_b = itertools.product(*(range(1, d + 1) for d in sizes))
     best = min(variance(b, norms, sizes) for b in every_b if sum(b) == size)
-    assert sum(found) == size
-    assert variance(found, norms, sizes) <= best * (1 + 1e-9)
+    assert sum(allocation) == size
+    assert variance(allocation, norms, sizes) <= best * (1 + 1e-9)
 
 
 def test_allocation_by_norm_is_never_worse_than_the_rules():
   for sizes, norms, size in instances(200, 2):
-    found = allocate_by_norm(norms, sizes, size)
-    assert sum(found) == size
-    assert all(min(d, 1) <= b <= d for b, d in zip(found, sizes, strict=True))
-    least = variance(found, norms, sizes)
+    allocation = allocate_by_norm(norms, sizes, size)
+    assert sum(allocation) == size
+    assert all(
+      min(d, 1) <= b <= d for b, d in zip(allocation, sizes, strict=True)
+    )
+    least = variance(allocation, norms, sizes)
     for rule in ('proportional', 'sqrt'):
       other = handed_out(cyclic(size, rule), sizes)
       assert least <= variance(other, norms, sizes) * (1 + 1e-9)

@@ -27,9 +27,8 @@ def test_between_machines():
   y1 = estimators.put(TREE, support, values)
   table = mean(OP.sketch(second, x) for x in clients) - OP.sketch(second, y1)
   got = vector(y1) + vector(OP.desketch(second, table, TREE))
-  want = estimators.heaprix(
-    OP, KEY, jax.tree.map(lambda *x: mean(x), *clients), 20
-  )
+  whole = jax.tree.map(lambda *xs: mean(xs), *clients)
+  want = estimators.heaprix(OP, KEY, whole, 20)
   np.testing.assert_allclose(got, vector(want), atol=1e-5)
 
 
@@ -73,9 +72,8 @@ def test_trees_of_several_leaves_and_dtypes():
   x = vector(tree).astype(np.float32)
   support, values, *trees, whole = everything(tree, x)
   # The estimates are compared before they are rounded to bfloat16.
-  np.testing.assert_array_equal(
-    support, test_estimators.twin_support(KEY, x, 6)[1]
-  )
+  want = test_estimators.twin_support(KEY, x, 6)[1]
+  np.testing.assert_array_equal(support, want)
   assert values.dtype == jnp.float32
   np.testing.assert_array_equal(values, x[support])
   for out in trees:
@@ -84,9 +82,8 @@ def test_trees_of_several_leaves_and_dtypes():
   kept[support] = values
   for out in trees[:2]:
     np.testing.assert_array_equal(vector(out), kept)
-  np.testing.assert_allclose(
-    vector(trees[2]), whole, rtol=2**-8
-  )  # rounded once
+  # Rounded once.
+  np.testing.assert_allclose(vector(trees[2]), whole, rtol=2**-8)
 
 
 def test_put_and_take_numbers():
@@ -105,13 +102,13 @@ def test_other_operators(op):
   x = jnp.ones(64).at[20].set(-300.0)
 
   @jax.jit
-  def found(x):
+  def spike(x):
     table = op.sketch(KEY, x)
     support = estimators.heavy_support(op, KEY, table, x, 4)
     y = estimators.heaprix(op, KEY, x, 4)
     return estimators.l2_norm(table), support[0], y[20]
 
-  norm, first, y = found(x)
+  norm, first, y = spike(x)
   assert 200 < norm < 500
   assert first == 20
   assert y < -200
@@ -150,10 +147,8 @@ def test_inside_shard_map():
 
 
 def test_lowers_for_accelerators():
-  export = jax.export.export(
-    jax.jit(test_estimators.fresh), platforms=['tpu', 'cuda']
-  )
-  exported = export(KEY, TREE)
+  fn = jax.jit(test_estimators.fresh)
+  exported = jax.export.export(fn, platforms=['tpu', 'cuda'])(KEY, TREE)
   assert exported.platforms == ('tpu', 'cuda')
 
 

@@ -126,9 +126,9 @@ def test_support_has_what_is_heavy_and_is_distinct():
     assert support.shape == (k,)
     assert len(set(support.tolist()) & set(range(64))) == k
     g, _, count = twin_support(key, TREE, k)
-    sizes, found = np.abs(g), np.asarray(support)[:count]
-    assert (np.diff(sizes[found]) <= 0).all()
-    np.testing.assert_array_equal(sizes[found], -np.sort(-sizes)[: len(found)])
+    sizes, heavy = np.abs(g), np.asarray(support)[:count]
+    assert (np.diff(sizes[heavy]) <= 0).all()
+    np.testing.assert_array_equal(sizes[heavy], -np.sort(-sizes)[: len(heavy)])
     spare.append(k - count)
   assert min(spare) < 0 < max(spare)  # more are heavy than fit, and less
 

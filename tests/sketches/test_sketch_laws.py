@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import operators
-from operators import KEY, OPERATORS, TREE, both, dot, normal_like, vector
+from operators import KEY, OPERATORS, TREE, both, normal_like, vector
 import pytest
 
 DRAWS = 25_000
@@ -39,20 +39,7 @@ def test_linear(name):
 
 @linear
 def test_desketch_is_the_adjoint(name):
-  op, scale = OPERATORS[name].op, promises(name).adjoint_scale
-  sketch_at = lambda key: lambda x: op.sketch(key, x)
-  transpose = jax.jit(lambda key, y: jax.vjp(sketch_at(key), TREE)[1](y))
-  for seed in range(3):
-    key = jax.random.key(seed)
-    y = normal_like(seed, op.like(TREE))
-    back = op.desketch(key, y, TREE)
-    want = dot(op.sketch(key, TREE), y)
-    np.testing.assert_allclose(
-      scale * dot(TREE, back), want, rtol=1e-4, atol=1e-4
-    )
-    # Derivatives flow through sketches, as attacks on them need.
-    (grad,) = transpose(key, y.conj())
-    chex.assert_trees_all_close(vector(grad), scale * vector(back), atol=1e-4)
+  operators.adjoint(OPERATORS[name].op)
 
 
 @functools.cache
@@ -77,14 +64,14 @@ def test_moments(name, d):
   # 64 means within 6 standard errors, and one within 5: 7e-7 to miss one.
   x = vector(TREE)[:d]
   estimates = draws(name, x)
-  error = np.abs(estimates.mean(0) - x)
-  assert (error < 6 * estimates.std(0) / np.sqrt(DRAWS) + 1e-6).all()
+  means, errors = operators.mean_and_error(estimates)
+  assert (np.abs(means - x) < 6 * errors + 1e-6).all()
 
   if OPERATORS[name].alpha is None:
     assert promises(name).alpha is None
     return
   ratio = np.square(estimates).sum(1) / np.square(x, dtype=np.float64).sum()
-  mean, error = ratio.mean() - 1, ratio.std() / np.sqrt(DRAWS)
+  mean, error = operators.mean_and_error(ratio - 1)
   alpha = promises(name).alpha(d)
   if d == 64:
     assert alpha == pytest.approx(OPERATORS[name].alpha, rel=1e-12)
@@ -118,11 +105,10 @@ def test_coordinate_wise_constant(name):
   bound = promises(name).coordinate_wise(d) / b
   largest = 0.0
   for g in vectors.values():
-    found = draws(name, g.astype(np.float32), seed=2)
+    estimates = draws(name, g.astype(np.float32), seed=2)
     for h in vectors.values():
-      square = np.square(found @ h)
-      error = square.std() / np.sqrt(DRAWS)
-      excess = square.mean() - (h @ g) ** 2
+      mean, error = operators.mean_and_error(np.square(estimates @ h))
+      excess = mean - (h @ g) ** 2
       assert excess < bound + 6 * error + 1e-5
       largest = max(largest, excess)
   # Not a bound from afar: some pair comes near.
@@ -146,20 +132,15 @@ def test_second_derivatives(name):
   np.testing.assert_allclose(back / scale, forward / scale, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-  'name', [n for n in OPERATORS if promises(n).orthogonal_rows]
-)
-def test_rows_are_orthogonal_in_every_draw(name):
+@every
+def test_rows_are_orthogonal_in_every_draw_where_promised(name):
   sketch = jax.jit(jax.vmap(OPERATORS[name].op.sketch, (None, 0)))
+  errors = []
   for seed in range(5):
-    r = np.asarray(sketch(jax.random.key(seed), jnp.eye(64))).T
+    r = np.reshape(sketch(jax.random.key(seed), jnp.eye(64)), (64, -1)).T
     want = 64 / len(r) * np.eye(len(r))
-    np.testing.assert_allclose(r @ r.conj().T, want, atol=1e-5)
-
-
-def test_only_those_that_say_so_have_orthogonal_rows():
-  said = {n for n in OPERATORS if promises(n).orthogonal_rows}
-  assert said == {'identity', 'sampling', 'block_cyclic', 'srht', 'dct', 'srft'}
+    errors.append(np.abs(r @ r.conj().T - want).max())
+  assert (max(errors) < 2e-5) == promises(name).orthogonal_rows
 
 
 @every

@@ -8,7 +8,6 @@ import pytest
 import runs
 
 MIB = 2**20
-DENSE = {'gaussian': sketches.gaussian(1000), 'ams': sketches.ams(1000)}
 OPERATORS = {name: make() for name, make in big_sketch.OPERATORS.items()}
 COPIES = {'srht': 2 * 2**27, 'dct': 2 * 10**8, 'srft': 2 * 10**8}
 
@@ -39,18 +38,19 @@ def test_extra_memory_at_a_hundred_million(name):
   assert max(extra(OPERATORS[name], 10**8)) < limit
 
 
-@pytest.mark.covers('S0-D4')
-@pytest.mark.parametrize('name', DENSE)
-def test_dense_matrices_are_made_of_tiles(name):
-  assert max(extra(DENSE[name], 10**6)) < 64
-
-
-def test_a_thousand_million_coordinates():
-  assert max(extra(OPERATORS['block_cyclic'], 10**9)) < 256
-
-
-def test_a_table_of_half_the_tree():
-  assert max(extra(sketches.block_cyclic(5 * 10**7), 10**8)) < 512
+@pytest.mark.covers('S0-D4[gaussian, ams]')
+@pytest.mark.parametrize(
+  ('op', 'd', 'limit'),
+  [
+    (sketches.gaussian(1000), 10**6, 64),
+    (sketches.ams(1000), 10**6, 64),
+    (OPERATORS['block_cyclic'], 10**9, 256),
+    (sketches.block_cyclic(5 * 10**7), 10**8, 512),  # half of the tree
+  ],
+  ids=['gaussian', 'ams', 'a thousand million', 'half'],
+)
+def test_extra_memory_at_other_sizes(op, d, limit):
+  assert max(extra(op, d)) < limit
 
 
 def test_the_measure_sees_a_copy():
@@ -59,8 +59,8 @@ def test_the_measure_sees_a_copy():
     sketch=lambda key, x: op.sketch(key, x)[::-1].sort()[:1000]
   )
   like = tree(10**8)
-  found = jax.jit(copying.sketch).lower(jax.random.key(0), like).compile()
-  assert found.memory_analysis().temp_size_in_bytes > 10**8
+  program = jax.jit(copying.sketch).lower(jax.random.key(0), like).compile()
+  assert program.memory_analysis().temp_size_in_bytes > 10**8
 
 
 def peak(name, d):

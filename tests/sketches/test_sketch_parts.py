@@ -113,10 +113,10 @@ def test_samples_are_uniform_on_pairs(d):
   # 56 ordered pairs at most within 6 standard errors: 1e-7 to miss one.
   keys = jax.random.split(jax.random.key(3), 20_000)
   draw = lambda key: hashing.sample(key, d, d)
-  found = np.asarray(jax.jit(jax.vmap(draw))(keys))
-  assert (np.sort(found, 1) == np.arange(d)[None]).all()
+  samples = np.asarray(jax.jit(jax.vmap(draw))(keys))
+  assert (np.sort(samples, 1) == np.arange(d)[None]).all()
   counts = np.zeros((d, d))
-  np.add.at(counts, (found[:, 0], found[:, -1]), 1)
+  np.add.at(counts, (samples[:, 0], samples[:, -1]), 1)
   p = 1 / (d * (d - 1))
   error = np.sqrt(len(keys) * p * (1 - p))
   off_diagonal = counts[~np.eye(d, dtype=bool)]

@@ -33,8 +33,8 @@ def seeds(n, domain):
 
 
 def families(n, k, domain):
-  found = seeds(n * (k + 1), domain)
-  return [found[i * (k + 1) : (i + 1) * (k + 1)] for i in range(n)]
+  words = seeds(n * (k + 1), domain)
+  return [words[i * (k + 1) : (i + 1) * (k + 1)] for i in range(n)]
 
 
 def kwise(counter, family):
@@ -64,13 +64,13 @@ def sample(size, n):
       right ^= word(left, b) % 2 ** (bits - low)
     return right << low | left
 
-  found = []
+  sampled = []
   for j in range(size):
     row = permute(j)
     while row >= n:
       row = permute(row)
-    found.append(row)
-  return found
+    sampled.append(row)
+  return sampled
 
 
 def signs(n):
@@ -79,18 +79,18 @@ def signs(n):
 
 
 def gaussian(d, size):
-  found, r = seeds(size, ENTRY), np.zeros((size, d))
+  words, r = seeds(size, ENTRY), np.zeros((size, d))
   for j, i in itertools.product(range(size), range(d)):
     r[j, i] = statistics.NormalDist().inv_cdf(
-      ((word(i, found[j]) >> 9) + 0.5) / 2**23
+      ((word(i, words[j]) >> 9) + 0.5) / 2**23
     )
   return r / np.sqrt(size)
 
 
 def ams(d, size):
-  found = families(-(-size // 31), 4, SIGN)
+  rows = families(-(-size // 31), 4, SIGN)
   r = [
-    [sign(kwise(i, found[j // 31]), 1 + j % 31) for i in range(d)]
+    [sign(kwise(i, rows[j // 31]), 1 + j % 31) for i in range(d)]
     for j in range(size)
   ]
   return np.array(r) / np.sqrt(size)

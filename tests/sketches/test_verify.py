@@ -12,25 +12,14 @@ from fl_sketch.sketches.verification import FALSE_ALARM, verify
 import jax
 import jax.numpy as jnp
 import numpy as np
+import operators
 import pytest
+from refusals import refused_calls
 
 KEY = jax.random.key(5)
-OPERATORS = {
-  'identity': sketches.identity(),
-  'gaussian': sketches.gaussian(16),
-  'ams': sketches.ams(16),
-  'mean': sketches.count_sketch(4, 4, combine='mean'),
-  'median': sketches.count_sketch(4, 4),
-  'larger': sketches.count_sketch(4, 32, combine='mean', allow_larger=True),
-  'sparse I': sketches.sparse_embedding(16, 4, kind='I'),
-  'sparse II': sketches.sparse_embedding(16, 4),
-  'uniform': sketches.uniform_sampling(16),
-  'block_cyclic': sketches.block_cyclic(16),
-  'block_cyclic of two': sketches.block_cyclic(16, sparsity=2),
-  'srht': sketches.srht(16),
-  'dct': sketches.dct(16),
-  'srft': sketches.srft(16),
-}
+LARGER = sketches.count_sketch(4, 32, combine='mean', allow_larger=True)
+OPERATORS = {n: facts.op for n, facts in operators.OPERATORS.items()}
+OPERATORS |= {'larger': LARGER}
 
 
 def quiet(op, d, draws=2000):
@@ -47,18 +36,22 @@ def promising(name, **promises):
   return op._replace(properties=op.properties._replace(**promises))
 
 
-def of(found):
-  return {row.quantity: row for row in found.rows}
+def of(result):
+  return {row.quantity: row for row in result.rows}
+
+
+VECTORS = 'random', 'first spike', 'last spike', 'flat'
+MOMENTS = [f'second moment, {vector}' for vector in VECTORS]
 
 
 @pytest.mark.covers('S0-Def4.1/D9', 'S2-Def1')
 @pytest.mark.parametrize('name', OPERATORS)
 def test_kept_promises_hold(name):
-  found = kept(name)
-  assert found.ok
-  rows = of(found)
-  for vector in ('random', 'first spike', 'last spike', 'flat'):
-    row = rows[f'second moment, {vector}']
+  result = kept(name)
+  assert result.ok
+  rows = of(result)
+  for moment in MOMENTS:
+    row = rows[moment]
     if name == 'median':
       assert row.exact is row.holds is None
       assert 2 < row.low < row.high < 7
@@ -74,10 +67,6 @@ def test_kept_promises_hold(name):
   assert ('exact at b = d' in rows) is (name == 'identity')
 
 
-MOMENTS = [
-  f'second moment, {vector}'
-  for vector in ('random', 'first spike', 'last spike', 'flat')
-]
 ams = OPERATORS['ams']
 BROKEN = {
   'biased': (
@@ -107,10 +96,10 @@ BROKEN = {
 @pytest.mark.parametrize('name', BROKEN)
 def test_a_broken_promise_fails_its_row(name):
   op, want = BROKEN[name]
-  found = quiet(op, 64)
-  assert not found.ok
-  assert [r.quantity for r in found.rows if r.holds is False] == want
-  assert 'FAILS' in str(found)
+  result = quiet(op, 64)
+  assert not result.ok
+  assert [r.quantity for r in result.rows if r.holds is False] == want
+  assert 'FAILS' in str(result)
 
 
 @pytest.mark.parametrize(('size', 'verdict'), [(16, False), (12, None)])
@@ -129,8 +118,8 @@ def test_what_padding_may_break_is_judged_where_nothing_is_padded(
 
 @pytest.mark.covers('S0-Tab1')
 def test_the_table():
-  found = kept('mean')
-  title, empty, head, rule, *lines = str(found).splitlines()
+  result = kept('mean')
+  title, empty, head, rule, *lines = str(result).splitlines()
   assert title.startswith('count_sketch: d=64, b=16, draws=2000, ')
   assert f'1 - {FALSE_ALARM:g}' in title
   assert empty == ''
@@ -138,11 +127,11 @@ def test_the_table():
   cells = lambda line: [cell.strip() for cell in line.split('|')[1:-1]]
   assert cells(head) == list(columns)
   assert set(rule) == set('|- ')
-  assert len(lines) == len(found.rows)
+  assert len(lines) == len(result.rows)
   assert {len(line) for line in (head, rule, *lines)} == {len(head)}
   assert cells(lines[1])[:3] == ['second moment, random', '12', '3.938']
   assert cells(lines[4])[-1].startswith('holds')
-  row = of(found)['coordinate-wise, largest']
+  row = of(result)['coordinate-wise, largest']
   assert (row.printed, row.exact) == (3.0, 2.0)
   # Too few draws for the last quantile.
   assert cells(lines[17])[0] == 'tail, quantile 0.999'
@@ -158,32 +147,32 @@ def test_a_tree_and_tables_that_are_trees():
     like=lambda tree: [op.like(tree)],
   )
   bfloat16 = jax.ShapeDtypeStruct((6, 8), jnp.bfloat16)
-  found = quiet(listed, {'b': jnp.zeros(16), 'w': bfloat16})
-  for row, want in zip(found.rows, kept('mean').rows, strict=True):
+  result = quiet(listed, {'b': jnp.zeros(16), 'w': bfloat16})
+  for row, want in zip(result.rows, kept('mean').rows, strict=True):
     np.testing.assert_allclose(row[3:6], want[3:6], rtol=1e-3, atol=1e-5)
 
 
 def test_equal_keys_equal_numbers():
   texts, op = [], OPERATORS['gaussian']
-  found = verify(op, 64, jax.random.key(5), draws=2000, out=texts.append)
-  assert found == kept('gaussian')
-  assert texts == [str(found)]
+  result = verify(op, 64, jax.random.key(5), draws=2000, out=texts.append)
+  assert result == kept('gaussian')
+  assert texts == [str(result)]
   other = verify(op, 64, jax.random.key(6), draws=100, out=texts.append)
-  assert other.rows[1].measured != found.rows[1].measured
+  assert other.rows[1].measured != result.rows[1].measured
 
 
-def test_bad_arguments():
-  op = OPERATORS['mean']
-  with pytest.raises(ValueError, match=r'rows=4 \* cols=4 <= d=15'):
-    verify(op, 15, KEY)
-  with pytest.raises(ValueError, match='Expected draws=99 >= 100'):
-    verify(op, 64, KEY, draws=99)
-  with pytest.raises(ValueError, match='d=1 >= 2'):
-    verify(sketches.identity(), 1, KEY)
-  with pytest.raises(ValueError, match='states none'):
-    verify(op._replace(properties=None), 64, KEY)
-  with pytest.raises(TypeError, match="dtype='int32'"):
-    verify(op, jnp.zeros(64, jnp.int32), KEY)
-  for bad in (3, 'key', jax.random.split(KEY)):
-    with pytest.raises((TypeError, ValueError), match='key'):
-      verify(op, 64, bad)
+mean = OPERATORS['mean']
+stateless = mean._replace(properties=None)
+test_bad_arguments = refused_calls(
+  (lambda: verify(mean, 15, KEY), r'rows=4 \* cols=4 <= d=15'),
+  (lambda: verify(mean, 64, KEY, draws=99), 'Expected draws=99 >= 100'),
+  (lambda: verify(sketches.identity(), 1, KEY), 'd=1 >= 2'),
+  (lambda: verify(stateless, 64, KEY), 'states none'),
+)
+test_bad_types = refused_calls(
+  (lambda: verify(mean, jnp.zeros(64, jnp.int32), KEY), "dtype='int32'"),
+  (lambda: verify(mean, 64, 3), 'key'),
+  (lambda: verify(mean, 64, 'key'), 'key'),
+  (lambda: verify(mean, 64, jax.random.split(KEY)), 'key'),
+  error=(TypeError, ValueError),
+)

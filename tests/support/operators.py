@@ -8,6 +8,7 @@ from fl_sketch import sketches
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 KEY = jax.random.key(7)
 TREE = {
@@ -72,6 +73,63 @@ def vector(tree: Any) -> np.ndarray:
 def dot(x: Any, y: Any) -> float:
   """The real inner product of two trees."""
   return float(np.vdot(vector(x), vector(y)).real)
+
+
+def adjoint(op: sketches.Sketch) -> None:
+  """Desketch is the adjoint of sketch, and so is the derivative of sketch."""
+  scale: Any = sketches.properties(op).adjoint_scale
+
+  @jax.jit
+  def parts(key, y):
+    table, pull = jax.vjp(lambda x: op.sketch(key, x), TREE)
+    (slope,) = pull(jax.tree.map(jnp.conj, y))
+    return table, slope, op.desketch(key, y, TREE)
+
+  for seed in range(3):
+    y = normal_like(seed, op.like(TREE))
+    table, slope, back = parts(jax.random.key(seed), y)
+    inner = scale * dot(TREE, back)
+    np.testing.assert_allclose(inner, dot(table, y), rtol=1e-4, atol=1e-4)
+    chex.assert_trees_all_close(vector(slope), scale * vector(back), atol=1e-4)
+
+
+def structure(op: sketches.Sketch) -> Any:
+  """Shapes and dtypes of tables and estimates; returns the table."""
+  tree = {
+    'w': jnp.ones((8, 9), jnp.bfloat16),
+    'b': [jnp.float32(2.0), jnp.zeros((0, 3)), np.ones(5, np.float32)],
+    'c': 0.5,
+  }
+  like = jax.eval_shape(lambda t: jax.tree.map(jnp.asarray, t), tree)
+  table = op.sketch(KEY, tree)
+  chex.assert_trees_all_equal_shapes_and_dtypes(table, op.like(tree))
+  chex.assert_trees_all_equal(
+    op.like(like), jax.tree.map(jnp.zeros_like, table)
+  )
+  out = op.desketch(KEY, table, like)
+  chex.assert_trees_all_equal_shapes_and_dtypes(out, like)
+  # bfloat16 leaves are accumulated in float32.
+  wide = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), tree)
+  chex.assert_trees_all_equal(table, op.sketch(KEY, wide))
+  return table
+
+
+def bad_trees(op: sketches.Sketch) -> None:
+  """Trees of numbers that are not floats are refused."""
+  for bad in (jnp.ones(64, jnp.int32), jnp.ones(64, jnp.complex64)):
+    with pytest.raises(TypeError, match=f"dtype='{bad.dtype}'"):
+      op.sketch(KEY, {'w': bad})
+
+
+def refuses(op: sketches.Sketch, tree: Any, table: Any, message: str) -> None:
+  """Every function of an operator refuses a tree, in these words."""
+  for fn in (
+    lambda: op.like(tree),
+    lambda: op.sketch(KEY, tree),
+    lambda: op.desketch(KEY, table, tree),
+  ):
+    with pytest.raises(ValueError, match=message):
+      fn()
 
 
 def one_hash(op: sketches.Sketch) -> None:
