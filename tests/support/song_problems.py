@@ -145,24 +145,14 @@ class Player:
     self.runs = runs
 
   def step(self, theorem, problem, local_steps=1):
-    return song.largest_step(
-      theorem,
-      smoothness=problem.smoothness,
-      alpha=self.alpha,
-      local_steps=local_steps,
-    )
+    number = {'smoothness': problem.smoothness, 'alpha': self.alpha}
+    return song.largest_step(theorem, local_steps=local_steps, **number)
 
   def play(self, problem, client_lr, rounds, local_steps=1):
     start = np.tile(problem.start, (self.runs, 1))
-    return diagnostics.trajectory(
-      problem.gradients,
-      self.project,
-      start,
-      client_lr,
-      clients=CLIENTS,
-      rounds=rounds,
-      local_steps=local_steps,
-    )
+    run = problem.gradients, self.project, start, client_lr
+    length = {'rounds': rounds, 'local_steps': local_steps}
+    return diagnostics.trajectory(*run, clients=CLIENTS, **length)
 
 
 FAST = 'srht', 'gaussian'

@@ -11,7 +11,6 @@ import cases
 from fl_sketch import codecs, experiment, rounds, sketches
 from fl_sketch.experiment import problem as problem_lib
 from fl_sketch.experiment.config import Config
-from fl_sketch.privacy import bounds
 from fl_sketch.rounds import client_loop, comms, mesh as mesh_lib
 import jax
 from jax.extend import core
@@ -30,27 +29,28 @@ G, H = np.random.default_rng(0).normal(size=(2, D))
 VECTORS = np.stack([G, G + H, np.eye(D)[3], np.arange(D) < 5])
 
 
+def of_gaussian(g, h):
+  return (g @ g * (h @ h) + (g @ h) ** 2) / B
+
+
 def of_ams(g, h):
-  both = 2 * np.sum(g**2 * h**2)
-  return (g @ g * (h @ h) + (g @ h) ** 2 - both) / B
+  return of_gaussian(g, h) - 2 * np.sum(g**2 * h**2) / B
+
+
+def of_sampling(g, h):
+  return D**2 / B * (1 - B / D) * np.var(g * h, ddof=1)
 
 
 # (operator, the variance of h^T R^T R g): Song et al., Lemmas D.12 to D.16,
 # with the exact constants, of which the paper prints upper bounds.
 VARIANCES = {
-  'gaussian': (
-    sketches.gaussian(B),
-    lambda g, h: (g @ g * (h @ h) + (g @ h) ** 2) / B,
-  ),
+  'gaussian': (sketches.gaussian(B), of_gaussian),
   'ams': (sketches.ams(B), of_ams),
   'srht': (sketches.srht(B), lambda g, h: of_ams(g, h) * (D - B) / (D - 1)),
   'count_sketch': (sketches.count_sketch(1, B, combine='mean'), of_ams),
   'embedding_1': (sketches.sparse_embedding(B, 2, kind='I'), of_ams),
   'embedding_2': (sketches.sparse_embedding(B, 2, kind='II'), of_ams),
-  'sampling': (
-    sketches.uniform_sampling(B),
-    lambda g, h: D**2 / B * (1 - B / D) * np.var(g * h, ddof=1),
-  ),
+  'sampling': (sketches.uniform_sampling(B), of_sampling),
 }
 
 
@@ -70,25 +70,26 @@ def estimates(op):
 @pytest.mark.parametrize('name', VARIANCES)
 def test_exact_variances_and_projections(name):
   op, variance = VARIANCES[name]
-  found = estimates(op)
+  draws = estimates(op)
   for i, g in enumerate(VECTORS):
     for h in VECTORS:
-      square = np.square((found[:, i] - g) @ h)
+      square = np.square((draws[:, i] - g) @ h)
       mean, error = mean_and_error(square)
       assert abs(mean - variance(g, h)) < 6 * error + 1e-4
   # Remark D.10: a projection of rank 5 of an estimate of H + G.
   rng = np.random.default_rng(1)
   basis = np.linalg.qr(rng.normal(size=(D, 5)))[0]
-  seen, true = found[:, 1] @ basis @ basis.T, basis @ basis.T @ VECTORS[1]
-  mean, error = mean_and_error(seen)
+  projected = draws[:, 1] @ basis @ basis.T
+  true = basis @ basis.T @ VECTORS[1]
+  mean, error = mean_and_error(projected)
   assert (np.abs(mean - true) < 6 * error).all()
   promises: Any = sketches.properties(op)
   bound = promises.coordinate_wise(D) / B
-  mean, error = mean_and_error(np.square(seen))
+  mean, error = mean_and_error(np.square(projected))
   norm = VECTORS[1] @ VECTORS[1]
   assert (mean < true**2 + bound * norm + 6 * error).all()
   # The spike of Remark D.17: what is bounded for the others is d / b here.
-  spike = np.square(found[:, 2, 3]).mean()
+  spike = np.square(draws[:, 2, 3]).mean()
   assert (spike > 0.8 * D / B) == (name == 'sampling')
 
 
@@ -150,14 +151,9 @@ def test_the_server_averages_without_a_model():
     sums, _ = client_loop.sum_over_lanes(one, (tables, weight), 1)
     return made.protocol.update(sums, state, None, weight=weight, keys=None)[0]
 
-  mean: Any = cases.jit(
-    jax.shard_map(
-      update,
-      mesh=mesh_lib.cohort_mesh(2),
-      in_specs=jax.P(comms.SHARD),
-      out_specs=jax.P(),
-    )
-  )(tables, weight)
+  specs = {'in_specs': jax.P(comms.SHARD), 'out_specs': jax.P()}
+  over_shards = jax.shard_map(update, mesh=mesh_lib.cohort_mesh(2), **specs)
+  mean: Any = cases.jit(over_shards)(tables, weight)
   want = np.average(tables, axis=0, weights=weight)
   np.testing.assert_allclose(mean, want, rtol=1e-5, atol=1e-6)
 
@@ -188,38 +184,26 @@ def minibatches():
 
 CYCLIC, CODEC = sketches.block_cyclic(8), codecs.top_k(4)
 COUNT = sketches.count_sketch(3, 5)
-POPULATION = {'population': quadratics.CLIENTS}
 # Everything that SAFL is compared with, and Song et al. with local steps on
-# batches and momentum: name, options, learning rates.
+# batches and momentum: the arguments of `quadratics.play`.
 COMPARED = {
-  'momentum and batches': (
-    'iterative_sketching',
-    {'sketch': CYCLIC, 'server_optimizer': 'momentum'},
-    {'client_lr': 0.1, 'server_lr': 0.1},
-  ),
-  'sgd': ('fedsgd', {}, {'server_lr': 0.3}),
-  'sgdm': ('fedsgd', {'server_optimizer': 'momentum'}, {'server_lr': 0.1}),
-  'adam': ('fedavg', {'server_optimizer': 'adam'}, {'server_lr': 0.01}),
-  'sketched_sgd': (
-    'sketched_sgd',
-    {'sketch': COUNT, 'k': 2},
-    {'server_lr': 0.1},
-  ),
-  'marina': (
-    'marina',
-    {'codec': codecs.rand_k(8), 'sync_probability': 0.2},
-    {},
-  ),
-  'ef21': ('ef21', {'codec': CODEC, **POPULATION}, {}),
-  'top_k': ('fedcom', {'codec': CODEC, 'error_feedback': True}, {}),
-  'cocktail_sgd': (
-    'cocktail_sgd',
-    {'codec': codecs.quantized_top_k(4, 8, 4), 'mask_ratio': 0.5},
-    {'server_lr': 1.0},
-  ),
-  'cd_adam': ('cd_adam', {'codec': CODEC, **POPULATION}, {'server_lr': 0.01}),
-  'onebit_adam': ('onebit_adam', {'warmup': 30}, {'server_lr': 0.01}),
-}
+  'momentum and batches': dict(
+    name='iterative_sketching', sketch=CYCLIC, server_optimizer='momentum',
+    client_lr=0.1, server_lr=0.1),
+  'sgd': dict(name='fedsgd', server_lr=0.3),
+  'sgdm': dict(name='fedsgd', server_optimizer='momentum', server_lr=0.1),
+  'adam': dict(name='fedavg', server_optimizer='adam', server_lr=0.01),
+  'sketched_sgd': dict(name='sketched_sgd', sketch=COUNT, k=2, server_lr=0.1),
+  'marina': dict(name='marina', codec=codecs.rand_k(8), sync_probability=0.2),
+  'ef21': dict(name='ef21', codec=CODEC, population=quadratics.CLIENTS),
+  'top_k': dict(name='fedcom', codec=CODEC, error_feedback=True),
+  'cocktail_sgd': dict(
+    name='cocktail_sgd', codec=codecs.quantized_top_k(4, 8, 4), mask_ratio=0.5,
+    server_lr=1.0),
+  'cd_adam': dict(
+    name='cd_adam', codec=CODEC, population=quadratics.CLIENTS, server_lr=0.01),
+  'onebit_adam': dict(name='onebit_adam', warmup=30, server_lr=0.01),
+}  # fmt: skip
 
 
 @pytest.mark.covers(
@@ -227,10 +211,9 @@ COMPARED = {
 )  # fmt: skip
 @pytest.mark.parametrize('name', COMPARED)
 def test_all_that_is_compared_converges(name):
-  algorithm, options, rates = COMPARED[name]
   mean = lambda params, batch: quadratics.loss_fn(params, batch) / len(batch[0])
-  options = options | rates | {'loss_fn': mean}
-  _, gap = quadratics.play(algorithm, minibatches(), 300, **options)
+  options = COMPARED[name] | {'loss_fn': mean}
+  _, gap = quadratics.play(cohorts=minibatches(), count=300, **options)
   assert gap[0] > 0.5
   assert gap[-1] < 2e-3
 
@@ -245,18 +228,3 @@ def test_a_sketch_changes_no_epsilon(before_sketch):
   c = quadratics_config(**fields, before_sketch=before_sketch)
   assert experiment.account(c).mechanism == dense.mechanism
   assert experiment.account(c).statement.epsilon == dense.statement.epsilon
-
-
-@pytest.mark.covers('S0-6.1=H9')
-def test_epsilon_of_local_steps():
-  """Song et al., Theorem 6.1, is Theorem 6.2 of one round."""
-  steps, eps, delta = 9, 0.02, 1e-7
-  assert bounds.song_theorem_6_2(eps, delta, steps, 1) == pytest.approx(
-    (3 * eps, 9 * delta)
-  )
-  rigorous = bounds.song_theorem_6_2(
-    eps, delta, steps, 1, form='rigorous', delta_slack=1e-6
-  )
-  lemma = bounds.advanced_composition(eps, delta, steps, delta_slack=1e-6)
-  assert rigorous == lemma
-  assert rigorous[0] > 5 * 3 * eps

@@ -21,33 +21,33 @@ BOUNDS = {
   'G2': song.nonconvex,
 }
 VALUES: dict[str, Any] = {
-  'alpha': 3.0,
-  'smoothness': 2.0,
-  'strong_convexity': 0.5,
-  'gap': 1.5,
-  'distance_squared': 1.75,
-  'heterogeneity': 0.75,
-  'gradient_bound': 1.25,
+  'alpha': 3.0, 'smoothness': 2.0, 'strong_convexity': 0.5, 'gap': 1.5,
+  'distance_squared': 1.75, 'heterogeneity': 0.75, 'gradient_bound': 1.25,
   'local_steps': 5,
-}
+}  # fmt: skip
+# The largest steps of these numbers, by hand.
+LARGEST = {
+  'E1': 1 / 8, 'E2': 1 / 16, 'E3': 1 / 8, 'F5': 1 / 80, 'F6': 1 / 8,
+  'F7': 1 / 320, 'F9': 1 / 320, 'G1': 1 / 20, 'G2': 1 / 20,
+}  # fmt: skip
 every = pytest.mark.parametrize('theorem', BOUNDS)
 
 
-def setting(function, **given):
+def setting(function, **changes):
   """Values for all that a bound asks for but the rounds."""
-  values = VALUES | given
-  asked = list(inspect.signature(function).parameters)
-  return {k: values[k] for k in asked if k in values}
+  values = VALUES | changes
+  names = inspect.signature(function).parameters
+  return {k: values[k] for k in names if k in values}
 
 
-def largest(theorem, **given):
-  return song.largest_step(theorem, **setting(song.largest_step, **given))
+def largest(theorem, **changes):
+  return song.largest_step(theorem, **setting(song.largest_step, **changes))
 
 
-def bound(theorem, **given):
+def bound(theorem, **changes):
   function = BOUNDS[theorem]
-  lr = {'client_lr': given.pop('client_lr', largest(theorem))}
-  return functools.partial(function, **lr, **setting(function, **given))
+  changes = {'client_lr': largest(theorem)} | changes
+  return functools.partial(function, **setting(function, **changes))
 
 
 @pytest.mark.covers('S0-Thm5.3=F7')
@@ -62,8 +62,7 @@ def test_steps_are_checked(theorem):
 
 @every
 def test_bounds_refuse_bad_numbers(theorem):
-  known = setting(BOUNDS[theorem])
-  for name in known:
+  for name in setting(BOUNDS[theorem]):
     for bad in (NAN, INF, -1):
       with pytest.raises((ValueError, TypeError), match=name):
         bound(theorem, client_lr=1e-9, **{name: bad})(9)
@@ -80,22 +79,8 @@ def test_strong_convexity_is_at_most_the_smoothness():
       bound(theorem, client_lr=1e-9, strong_convexity=2.1)(9)
 
 
-@pytest.mark.parametrize(
-  ('theorem', 'client_lr'),
-  [
-    ('E1', 1 / 8),
-    ('E2', 1 / 16),
-    ('E3', 1 / 8),
-    ('F5', 1 / 80),
-    ('F6', 1 / 8),
-    ('F7', 1 / 320),
-    ('F9', 1 / 320),
-    ('G1', 1 / 20),
-    ('G2', 1 / 20),
-  ],
-)
-def test_largest_steps(theorem, client_lr):
-  assert largest(theorem) == pytest.approx(client_lr)
+def test_largest_steps():
+  assert {k: largest(k) for k in LARGEST} == pytest.approx(LARGEST)
 
 
 @pytest.mark.covers('S0-RemE4')
@@ -103,13 +88,12 @@ def test_rounds_grow_as_1_plus_alpha():
   """E1 to E3 at their largest steps, each to a twentieth of its first bound."""
   for theorem in ('E1', 'E2', 'E3'):
     for alpha in (1.0, 7.0, 63.0):
-      rounds = [
-        plans.rounds_to(
-          1e-3, bound(theorem, client_lr=largest(theorem, alpha=a), alpha=a)
-        )
+      plain, sketched = (
+        bound(theorem, client_lr=largest(theorem, alpha=a), alpha=a)
         for a in (0.0, alpha)
-      ]
-      ratio = rounds[1] / rounds[0] / song.slowdown(alpha)
+      )
+      ratio = plans.rounds_to(1e-3, sketched) / plans.rounds_to(1e-3, plain)
+      ratio /= song.slowdown(alpha)
       assert ratio == pytest.approx(1, abs=0.15)
 
 
@@ -134,13 +118,12 @@ def test_nonconvex_forms_differ_by_what_is_travelled():
 
 def test_descent_sums_to_the_nonconvex_bound():
   """At the mean of squares that it allows, T + 1 steps fall by the gap."""
-  known: dict[str, Any] = {'client_lr': 0.02, 'server_lr': 0.7}
-  known |= setting(song.nonconvex)
+  rates = {'client_lr': 0.02, 'server_lr': 0.7}
   for form in catalog.FORMS:
-    most = song.nonconvex(9, **known, form=form)
-    step = {k: v for k, v in known.items() if k != 'gap'}
-    fall = song.nonconvex_step(most, **step, form=form)
-    assert 10 * fall == pytest.approx(-known['gap'])
+    most = bound('G2', **rates, form=form)(9)
+    step = setting(song.nonconvex_step, **rates, form=form)
+    fall = song.nonconvex_step(most, **step)
+    assert 10 * fall == pytest.approx(-VALUES['gap'])
 
 
 @pytest.mark.covers('S0-Tab1')
@@ -155,15 +138,12 @@ def test_alpha_is_that_of_the_operators(d):
   }
   assert set(operators) == set(lemmas.OPERATORS)
   for name, op in operators.items():
-    found = sketches.properties(op)
+    promises: Any = sketches.properties(op)
     exact = lemmas.alpha(name, d, 8)
     printed = lemmas.alpha(name, d, 8, form='printed')
-    assert found.printed is not None
-    assert found.alpha is not None
-    assert exact == pytest.approx(found.alpha(d))
-    assert printed == pytest.approx(found.printed(d))
+    assert exact == pytest.approx(promises.alpha(d))
+    assert printed == pytest.approx(promises.printed(d))
     assert exact < printed < 4 * exact
-  for name in operators:
     with pytest.raises(ValueError, match='size=101 <= 100'):
       lemmas.alpha(name, 100, 101)
 
@@ -191,11 +171,9 @@ def test_constants_of_quadratics():
 
 def test_a_step_is_a_float_whatever_it_came_as():
   """And may be the largest one up to rounding."""
-  known: dict[str, Any] = {'theorem': 'E1', 'smoothness': 10.0}
-  given: Any = np.float32(0.0625)
-  found = song.check_step(step=given, **known)
-  assert type(found) is float
-  assert song.check_step(step=0.1 * (1 + 1e-15), **known) > 0.1
+  check = functools.partial(song.check_step, 'E1', smoothness=10.0)
+  assert type(check(np.float32(0.0625))) is float
+  assert check(0.1 * (1 + 1e-15)) > 0.1
 
 
 @pytest.mark.covers('S0-Eq1')

@@ -62,19 +62,19 @@ def ratios(identity, operator):
   """Measured, and measured and 5 errors, over the bound: f64[cases, T]."""
   theorem, reading, on, steps, rounds = BOUNDS[identity]
   bound = STATEMENTS[identity].function
-  asked = inspect.signature(bound).parameters
-  this, found = player(operator), []
+  names = inspect.signature(bound).parameters
+  this, parts = player(operator), []
   for problem in on:
     for local_steps in steps:
       client_lr = this.step(theorem, problem, local_steps)
       run = this.play(problem, client_lr, rounds, local_steps)
-      known = problem.constants() | {'client_lr': client_lr}
-      known |= {'alpha': this.alpha, 'local_steps': local_steps}
-      known = {k: v for k, v in known.items() if k in asked}
-      most = [bound(t, **known) for t in range(1, rounds + 1)]
+      number = problem.constants() | {'client_lr': client_lr}
+      number |= {'alpha': this.alpha, 'local_steps': local_steps}
+      number = {k: v for k, v in number.items() if k in names}
+      most = [bound(t, **number) for t in range(1, rounds + 1)]
       mean, error = mean_and_error(reading(problem, run))
-      found.append(np.stack([mean, mean + error]) / most)
-  return np.stack(found, 1)
+      parts.append(np.stack([mean, mean + error]) / most)
+  return np.stack(parts, 1)
 
 
 @pytest.mark.covers(
@@ -97,10 +97,10 @@ def test_e1_is_attained(operator):
   client_lr = this.step('E1', problem)
   run = this.play(problem, client_lr, 8)
   mean, error = mean_and_error(problem.value(run.params))
-  known = {'client_lr': client_lr, 'alpha': this.alpha, 'smoothness': 1.0}
-  known |= {'strong_convexity': 1.0, 'gap': problem.constants()['gap']}
+  number = {'client_lr': client_lr, 'alpha': this.alpha, 'smoothness': 1.0}
+  number |= {'strong_convexity': 1.0, 'gap': problem.constants()['gap']}
   for t in range(1, 9):
-    bound = song.single_step_strongly_convex(t, **known)
+    bound = song.single_step_strongly_convex(t, **number)
     assert abs(mean[t] - bound) < error[t]
     assert error[t] < 1.5 * bound
 
@@ -126,14 +126,17 @@ def test_rounds_grow_as_remark_e_4_says():
     assert (growth < 1.2).all()
 
 
+def label_of(identity):
+  labels = STATEMENTS[identity].labels
+  return labels.get('corrected', labels['printed'])
+
+
 @pytest.mark.covers('S0-Thm5.1=F9')
 @pytest.mark.parametrize('identity', [k for k in BOUNDS if k != 'S0-E1'])
 def test_labels_say_what_is_measured(identity):
   """Loose is what ends a hundred times above every run."""
   ends = max(ratios(identity, name)[0, :, -1].max() for name in FAST)
-  labels = STATEMENTS[identity].labels
-  label = labels.get('corrected', labels['printed'])
-  assert label == ('loose' if ends < LOOSE else 'holds')
+  assert label_of(identity) == ('loose' if ends < LOOSE else 'holds')
 
 
 @pytest.mark.covers('S0-G1, G2')
@@ -166,14 +169,9 @@ def test_corrected_nonconvex_step_holds(operator):
   for problem in problems.NONCONVEX:
     client_lr = this.step('G1', problem, 4)
     run = this.play(problem, client_lr, 20, 4)
-    step = functools.partial(
-      song.nonconvex_step,
-      client_lr=client_lr,
-      local_steps=4,
-      alpha=this.alpha,
-      smoothness=problem.smoothness,
-      gradient_bound=problem.gradient_bound,
-    )
+    number = {'client_lr': client_lr, 'local_steps': 4, 'alpha': this.alpha}
+    number |= {k: getattr(problem, k) for k in ('smoothness', 'gradient_bound')}
+    step = functools.partial(song.nonconvex_step, **number)
     most = np.vectorize(step)(problem.slopes(run.params[:-1]))
     falls = np.diff(problem.value(run.params), axis=0)
     mean, error = mean_and_error(falls - most)
@@ -218,16 +216,15 @@ def test_plans_reach_their_targets():
     ('S0-F10', plans.strongly_convex_plan, last_gap, problems.STRONG, 0.1),
   ):
     for problem in on:
-      known = problem.constants()
-      target = part * known.pop('gap')
-      del known['gradient_bound']
-      setting = plans.Problem(problems.D, problems.CLIENTS, **known)
+      number = problem.constants()
+      target = part * number.pop('gap')
+      del number['gradient_bound']
+      setting = plans.Problem(problems.D, problems.CLIENTS, **number)
       plan = plan_of(target, setting, alpha=this.alpha)
       run = this.play(problem, plan.client_lr, plan.rounds)
       mean, error = mean_and_error(reading(problem, run)[-1])
       assert mean + error < target
       ends[identity].append(mean / target)
-  for identity, found in ends.items():
-    labels = STATEMENTS[identity].labels
-    label = labels.get('corrected', labels['printed'])
-    assert label == ('loose' if max(found) < LOOSE else 'holds')
+  for identity, parts in ends.items():
+    label = 'loose' if max(parts) < LOOSE else 'holds'
+    assert label_of(identity) == label

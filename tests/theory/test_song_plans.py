@@ -21,23 +21,17 @@ TARGETS = [10.0**-k for k in range(7)]
 def test_plans_split_the_target(problem, target):
   """In two terms of at most a half each."""
   _, _, smoothness, distance, variance, mu = problem
-  known = {'alpha': AMS(4), 'smoothness': smoothness}
-  known['distance_squared'] = distance
+  number = {'alpha': AMS(4), 'smoothness': smoothness}
+  number['distance_squared'] = distance
+  strongly = functools.partial(song.strongly_convex, strong_convexity=mu)
+  table = {'alpha': AMS(4), 'size': 4}
   for bound, plan in (
-    (
-      song.convex,
-      plans.convex_plan(target, problem, alpha=AMS(4), size=4, local_steps=3),
-    ),
-    (
-      functools.partial(song.strongly_convex, strong_convexity=mu),
-      plans.strongly_convex_plan(target, problem, alpha=AMS(4), size=4),
-    ),
+    (song.convex, plans.convex_plan(target, problem, local_steps=3, **table)),
+    (strongly, plans.strongly_convex_plan(target, problem, **table)),
   ):
-    of = functools.partial(
-      bound, plan.rounds, client_lr=plan.client_lr, **known
-    )
-    first = of(heterogeneity=0.0, local_steps=plan.local_steps)
-    whole = of(heterogeneity=variance, local_steps=plan.local_steps)
+    number |= {'client_lr': plan.client_lr, 'local_steps': plan.local_steps}
+    of = functools.partial(bound, plan.rounds, **number)
+    first, whole = (of(heterogeneity=x) for x in (0.0, variance))
     assert 0.49 * target < first <= 0.5 * target * (1 + 1e-9)
     assert whole - first <= 0.5 * target * (1 + 1e-9)
     assert plan.floats == 10 * 4 * plan.rounds
@@ -46,27 +40,20 @@ def test_plans_split_the_target(problem, target):
 @pytest.mark.covers('S0-Cor5.2=F10')
 def test_printed_threshold_is_half_of_the_true_one():
   """Trap T16: in between, its larger step misses the target."""
-  _, _, smoothness, distance, variance, mu = UNLIKE
-  edge = variance / (8 * (1 + AMS(4)) ** 2 * mu)
+  alpha = {'alpha': AMS(4)}
+  edge = UNLIKE.heterogeneity / UNLIKE.strong_convexity / 8 / (1 + AMS(4)) ** 2
+  number = alpha | dict(zip(UNLIKE._fields[2:], UNLIKE[2:], strict=True))
 
   def reached(target, form):
-    plan = plans.strongly_convex_plan(
-      target, UNLIKE, alpha=AMS(4), size=4, form=form
-    )
-    return target >= song.strongly_convex(
-      plan.rounds,
-      client_lr=plan.client_lr,
-      alpha=AMS(4),
-      smoothness=smoothness,
-      strong_convexity=mu,
-      distance_squared=distance,
-      heterogeneity=variance,
-    )
+    plan = plans.strongly_convex_plan(target, UNLIKE, form=form, **alpha)
+    lr = plan.client_lr
+    return target >= song.strongly_convex(plan.rounds, client_lr=lr, **number)
 
-  found = [reached(edge * x, 'printed') for x in (0.4, 0.6, 0.9, 1.1)]
-  assert found == [True, False, False, True]
-  for x in (0.4, 0.6, 0.9, 1.1):
-    assert reached(edge * x, 'corrected')
+  for form, parts in (
+    ('printed', [True, False, False, True]),
+    ('corrected', [True] * 4),
+  ):
+    assert [reached(edge * x, form) for x in (0.4, 0.6, 0.9, 1.1)] == parts
 
 
 @pytest.mark.covers('S0-Cor5.4=F8')
@@ -135,10 +122,8 @@ def test_rate_is_linear_down_to_its_target():
 def test_table_has_what_the_functions_compute():
   targets = [0.1, 0.01]
   text = communication.communication_table(UNLIKE, targets, operator='ams')
-  head, _, *lines = [
-    [cell.strip() for cell in line.split('|')[1:-1]]
-    for line in text.splitlines()
-  ]
+  rows = [line.split('|')[1:-1] for line in text.splitlines()]
+  head, _, *lines = [[cell.strip() for cell in row] for row in rows]
   assert head == ['floats to f - f* =', '0.1', '0.01']
   convex = UNLIKE._replace(strong_convexity=0.0)
   cheapest = lambda t, p: plans.cheapest(t, p, alpha=AMS).floats
@@ -149,11 +134,10 @@ def test_table_has_what_the_functions_compute():
     [communication.strongly_convex_floats(t, UNLIKE) for t in targets],
     [cheapest(t, UNLIKE) for t in targets],
   ]
-  found = [[float(x) for x in line[1:]] for line in lines]
-  np.testing.assert_allclose(found, want, rtol=1e-3)
-  assert (
-    len(communication.communication_table(convex, targets).split('\n')) == 6
-  )
+  numbers = [[float(x) for x in line[1:]] for line in lines]
+  np.testing.assert_allclose(numbers, want, rtol=1e-3)
+  text = communication.communication_table(convex, targets)
+  assert len(text.split('\n')) == 6
 
 
 def test_what_no_plan_reaches_is_refused():

@@ -3,6 +3,7 @@
 import functools
 import math
 
+from fl_sketch.theory import catalog
 from fl_sketch.theory.song import privacy
 import numpy as np
 import pytest
@@ -28,16 +29,15 @@ def test_no_constant_mends_theorems_6_1_and_6_2(constant):
     assert delta_of(0.09, 100, constant * claimed) > 1e4 * delta
     enough, slack = of(delta_slack=1e-6)
     assert delta_of(0.09, 100, enough) <= slack
-  for form in ('printed', 'corrected'):
-    assert privacy.local_epsilon(
-      0.09, 1e-12, 100, form=form
-    ) == privacy.total_epsilon(0.09, 1e-12, 100, 1, form=form)
+  one = functools.partial(privacy.local_epsilon, 0.09, 1e-12, 100)
+  assert one(form='printed') == pytest.approx((10 * 0.09, 100 * 1e-12))
+  slack = {'delta_slack': 1e-6}
+  assert one(**slack) == privacy.composition(0.09, 1e-12, 100, **slack)
 
 
 def test_forms_of_amplification():
   loose, tight = (
-    privacy.amplification(1.0, 1e-5, 0.1, form=form)
-    for form in ('printed', 'corrected')
+    privacy.amplification(1.0, 1e-5, 0.1, form=f) for f in catalog.FORMS
   )
   assert loose[0] == pytest.approx(0.6)
   assert tight[0] == pytest.approx(math.log1p(0.1 * math.expm1(1)))

@@ -7,6 +7,7 @@ those of `haddadpour`.
 """
 
 import math
+from typing import Any
 
 from fl_sketch.theory.catalog import is_printed, statement
 from fl_sketch.theory.haddadpour import lemmas, rates
@@ -18,7 +19,6 @@ OBJECTIVES = ('nonconvex', 'pl', 'convex')
 
 def step_size(
   objective: str,
-  *,
   smoothness: float,
   factor: float,
   clients: int,
@@ -37,21 +37,16 @@ def step_size(
   Raises:
     ValueError: a number is out of range; the factor is 1 at least.
   """
-  numbers = smoothness, factor, clients, local_steps, rounds, server_lr
-  return _step(objective, *numbers)
-
-
-def _step(objective, smoothness, factor, clients, steps, rounds, server_lr):
   checks.choice('objective', objective, OBJECTIVES)
   scale = checks.positive('smoothness', smoothness)
   scale *= checks.positive('server_lr', server_lr)
   factor = checks.at_least('factor', factor, 1)
   clients = checks.count('clients', clients)
-  steps = checks.count('local_steps', steps)
+  local_steps = checks.count('local_steps', local_steps)
   rounds = checks.count('rounds', rounds)
   if objective == 'nonconvex':
-    return math.sqrt(clients / (rounds * steps * factor)) / scale
-  return 1 / (2 * scale * factor * steps)
+    return math.sqrt(clients / (rounds * local_steps * factor)) / scale
+  return 1 / (2 * scale * factor * local_steps)
 
 
 @statement('S2-Thm2', 'Theorem 2', printed='wrong', corrected='order')
@@ -107,7 +102,7 @@ def fedsketch(
   tau, rounds, smoothness = size(
     objective, omega + 1, b, clients, smoothness, kappa, eps
   )
-  eta = _step(objective, smoothness, b, clients, tau, rounds, server_lr)
+  eta = step_size(objective, smoothness, b, clients, tau, rounds, server_lr)
   numbers = omega, clients, smoothness, variance, tau, rounds, eta, server_lr
   return lemmas.check(Run(*numbers, hashes))
 
@@ -136,16 +131,7 @@ def _printed(objective, delta, b, k, smoothness, kappa, eps):
 
 @statement('S2-Thm3', 'Theorems 3 and 9', printed='wrong', corrected='order')
 def fedsketchgate(
-  objective: str,
-  *,
-  omega: float,
-  clients: int,
-  smoothness: float,
-  variance: float,
-  accuracy: float,
-  server_lr: float,
-  pl_constant: float | None = None,
-  form: str = 'corrected',
+  objective: str, *, form: str = 'corrected', **setting: Any
 ) -> Run:
   """Return the run for an accuracy of order epsilon, heterogeneous clients.
 
@@ -160,22 +146,22 @@ def fedsketchgate(
   >>> run.local_steps, run.rounds
   (4, 512)
 
+  Args:
+    objective: of `OBJECTIVES`.
+    form: 'printed' or 'corrected'.
+    **setting: what `fedsketch` takes, but the hashes, which are shared.
+
   Raises:
     ValueError: server_lr is below p or sqrt(p tau): the paper asks for either.
   """
-  run = fedsketch(
-    objective,
-    omega=omega,
-    clients=clients,
-    smoothness=smoothness,
-    variance=variance,
-    accuracy=accuracy,
-    server_lr=server_lr,
-    pl_constant=pl_constant,
-  )
+  run = fedsketch(objective, hashes='shared', **setting)
   if is_printed(form):
-    run = _printed_gate(objective, run, accuracy, smoothness, pl_constant)
-  checks.at_least('server_lr', server_lr, math.sqrt(clients * run.local_steps))
+    mu = setting.get('pl_constant')
+    run = _printed_gate(
+      objective, run, setting['accuracy'], setting['smoothness'], mu
+    )
+  least = math.sqrt(run.clients * run.local_steps)
+  checks.at_least('server_lr', setting['server_lr'], least)
   return run
 
 
@@ -187,7 +173,7 @@ def _printed_gate(objective, run, eps, smoothness, mu):
     rounds = delta * smoothness / (mu or eps) * -math.log(eps)
   rounds = checks.ceil(rounds)
   factor = delta if objective == 'nonconvex' else run.omega / p + 1
-  eta = _step(objective, smoothness, factor, p, tau, rounds, run.server_lr)
+  eta = step_size(objective, smoothness, factor, p, tau, rounds, run.server_lr)
   return run._replace(
     local_steps=tau, rounds=rounds, client_lr=eta, smoothness=smoothness
   )
@@ -221,6 +207,6 @@ def linear_speedup(
   """
   omega = checks.at_least('omega', omega, 0)
   setting = smoothness, omega + 1, clients, local_steps, rounds, server_lr
-  eta = _step('nonconvex', *setting)
+  eta = step_size('nonconvex', *setting)
   numbers = omega, clients, smoothness, variance, local_steps, rounds, eta
   return rates.nonconvex_bound(Run(*numbers, server_lr), gap)
