@@ -20,12 +20,18 @@ import numpy as np
 import pytest
 import quadratics
 
-SPEC: dict[str, Any] = {
-  'clients': 4,
-  'accuracy': 0.1,
-  'server_lr': 4.0,
-  'variance': 2.0,
-}
+SPEC: dict[str, Any] = {'clients': 4, 'server_lr': 4.0, 'variance': 2.0}
+SPEC |= {'accuracy': 0.1}
+
+
+def slopes(loss, x):
+  """|grad f|^2 of each draw, the mean over all rounds but the last."""
+  return np.square(loss.gradient(x[:-1])).sum(-1).mean(0)
+
+
+def below(squares, bound, share):
+  """Whether a mean is below its bound, and above that share of it."""
+  return share * bound < ends(squares, -1) < ends(squares, 1) < bound
 
 
 @pytest.mark.covers('S2-Thm5')
@@ -37,11 +43,10 @@ def test_theorem_5_holds(hashes, rows):
   omega = compressors.privix_variance(D, 8)
   spec = {'omega': omega, 'smoothness': loss.smoothness, 'hashes': hashes}
   run = plans.fedsketch('nonconvex', **spec, **SPEC)
-  x = fedsketch_rounds.play(loss, run, start, rows, 8, draws=60)[:-1]
-  found = np.square(loss.gradient(x)).sum(-1).mean(0)
+  x = fedsketch_rounds.play(loss, run, start, rows, 8, draws=60)
   gap = float(loss.value(start))
   bound = haddadpour.nonconvex_bound(run, gap)
-  assert 0.4 * bound < ends(found, -1) < ends(found, 1) < bound
+  assert below(slopes(loss, x), bound, 0.4)
   assert bound < (loss.smoothness * gap + run.variance) * SPEC['accuracy']
 
 
@@ -57,11 +62,8 @@ def test_corollaries_4_and_5_hold(omega):
   run = lemmas.Run(omega, client_lr=eta, **spec)
   gap = float(loss.value(start))
   bound = plans.linear_speedup(omega=omega, gap=gap, **spec)
-  x = fedsketch_rounds.play(loss, run, start, 1, 8 if omega else 0, draws=60)[
-    :-1
-  ]
-  found = np.square(loss.gradient(x)).sum(-1).mean(0)
-  assert 0.2 * bound < ends(found, -1) < ends(found, 1) < bound
+  x = fedsketch_rounds.play(loss, run, start, 1, 8 if omega else 0, draws=60)
+  assert below(slopes(loss, x), bound, 0.2)
 
 
 @pytest.mark.covers('S2-Thm6, Cor6')
@@ -73,9 +75,9 @@ def test_theorem_6_holds(hashes, rows):
   spec = {'omega': compressors.privix_variance(D, 8), 'hashes': hashes}
   run = plans.fedsketch('pl', smoothness=1.0, pl_constant=0.2, **spec, **SPEC)
   x = fedsketch_rounds.play(loss, run, start, rows, 8)
-  found, gap = loss.value(x[-1]), float(loss.value(start))
+  gap = float(loss.value(start))
   bound = haddadpour.pl_bound(run, gap, 0.2)
-  assert 0.005 * bound < ends(found, -1) < ends(found, 1) < bound
+  assert below(loss.value(x[-1]), bound, 0.005)
   assert bound < (gap + run.variance / 0.4) * SPEC['accuracy']
 
 
@@ -88,13 +90,9 @@ def test_theorems_5_and_6_are_nearly_met_at_the_largest_step(hashes):
   )
   run = run._replace(client_lr=haddadpour.largest_client_lr(run))
   x = fedsketch_rounds.play(loss, run, start, 1, 8, draws=2000)
-  squares = np.square(loss.gradient(x[:-1])).sum(-1).mean(0)
-  two = run._replace(rounds=2)
-  for found, bound in (
-    (squares, haddadpour.nonconvex_bound(run, D / 2)),
-    (loss.value(x[2]), haddadpour.pl_bound(two, D / 2, 1.0)),
-  ):
-    assert 0.5 * bound < ends(found, -1) < ends(found, 1) < bound
+  assert below(slopes(loss, x), haddadpour.nonconvex_bound(run, D / 2), 0.5)
+  bound = haddadpour.pl_bound(run._replace(rounds=2), D / 2, 1.0)
+  assert below(loss.value(x[2]), bound, 0.5)
 
 
 @pytest.mark.covers('S2-Thm7')
@@ -102,19 +100,17 @@ def test_theorem_7_holds():
   """On a loss with a flat part, whose regularised form is what is run."""
   center = np.linspace(0, 1, D)
   plain, start = quadratic(FLAT, center), np.full(D, 2.0)
-  omega = compressors.privix_variance(D, 8)
-  spec: dict[str, Any] = SPEC | {'omega': omega, 'smoothness': 1.0}
-  spec['accuracy'] = 0.2
-  run = plans.fedsketch('convex', **spec)
+  spec = SPEC | {'omega': compressors.privix_variance(D, 8), 'accuracy': 0.2}
+  run = plans.fedsketch('convex', smoothness=1.0, **spec)
   phi = haddadpour.regularizer(run.clients, run.local_steps)
   assert run.smoothness == 1 + phi
   best = FLAT * center / (FLAT + phi)
   regular = quadratic(FLAT + phi, best)
   x = fedsketch_rounds.play(regular, run, start, 1, 8)
-  found, gap = plain.value(x[-1]), float(regular.value(start))
+  gap = float(regular.value(start))
   norm = float(np.linalg.norm(np.where(FLAT > 0, center, 0)))
   bound = haddadpour.convex_bound(run, gap, norm)
-  assert 0.02 * bound < ends(found, -1) < ends(found, 1) < bound
+  assert below(plain.value(x[-1]), bound, 0.02)
   assert bound < (gap + (run.variance + norm**2) / 2) * 0.2
 
 
@@ -144,18 +140,18 @@ def test_the_printed_step_diverges_with_shared_hashes(plan):
     phi = haddadpour.regularizer(16, run.local_steps)
     last = loss.value(x[-1])
     assert haddadpour.condition(run, form=form) <= 1
-    for found, bound in (
-      (2 * loss.value(x[:-1]).mean(0), haddadpour.nonconvex_bound),
-      (last, functools.partial(haddadpour.pl_bound, pl_constant=1.0)),
-      (  # of (1 - phi) |x|^2 / 2, regularised
-        (1 - phi) * last,
-        functools.partial(haddadpour.convex_bound, norm=0.0),
-      ),
+    pl_bound = functools.partial(haddadpour.pl_bound, pl_constant=1.0)
+    # Of (1 - phi) |x|^2 / 2, regularised.
+    convex_bound = functools.partial(haddadpour.convex_bound, norm=0.0)
+    for losses, bound in (
+      (slopes(loss, x), haddadpour.nonconvex_bound),
+      (last, pl_bound),
+      ((1 - phi) * last, convex_bound),
     ):
       if form == 'corrected':
-        assert ends(found, 1) < bound(run, gap)
+        assert ends(losses, 1) < bound(run, gap)
       else:
-        assert diverges(found, bound(run, gap, form=form))
+        assert diverges(losses, bound(run, gap, form=form))
         with pytest.raises(ValueError, match='condition='):
           bound(run, gap)
 
@@ -173,33 +169,24 @@ def test_the_printed_rounds_of_a_nonconvex_loss_are_too_few(hashes):
     haddadpour.nonconvex_bound(run, D / 2, form='printed')
   loss = quadratic(np.ones(D))
   x = fedsketch_rounds.play(loss, run, np.ones(D), 1, 4, draws=60)
-  assert diverges(np.square(loss.gradient(x[:-1])).sum(-1).mean(0), D)
+  assert diverges(slopes(loss, x), D)
 
 
 @pytest.mark.covers('S2-Thm2 = Thm5-8')
 def test_the_printed_rounds_of_a_convex_loss_leave_it_where_it_was():
   """By the hashes it asks for: f is phi / 2 |x|^2, as what regularises it."""
   eps, clients = 0.05, 32
-  omega = compressors.privix_variance(D, 1)
-  run = plans.fedsketch(
-    'convex',
-    omega=omega,
-    clients=clients,
-    smoothness=1.0,
-    variance=0.0,
-    accuracy=eps,
-    server_lr=clients,
-    hashes='independent',
-    form='printed',
-  )
+  spec = {'omega': compressors.privix_variance(D, 1), 'smoothness': 1.0}
+  spec |= {'clients': clients, 'server_lr': clients, 'hashes': 'independent'}
+  spec |= {'variance': 0.0, 'accuracy': eps, 'form': 'printed'}
+  run = plans.fedsketch('convex', **spec)
   phi = haddadpour.regularizer(clients, run.local_steps)
   # Without noise, local steps on 2 phi |x|^2 / 2 are one, of this size.
   steps = -np.expm1(run.local_steps * np.log1p(-2 * phi * run.client_lr))
   one = run._replace(local_steps=1, client_lr=steps / (2 * phi))
   loss, start = quadratic(np.full(D, 2 * phi)), np.ones(D)
   x = fedsketch_rounds.play(loss, one, start, 1, 1, draws=60)
-  found, gap = loss.value(x[-1]) / 2, float(loss.value(start))
-  assert ends(found, -1) > 5 * eps * gap
+  assert ends(loss.value(x[-1]) / 2, -1) > 5 * eps * float(loss.value(start))
 
 
 def library(runs):
@@ -208,12 +195,9 @@ def library(runs):
   All runs have one number of clients, of rounds and of local steps.
   """
   run = runs[0]
-  make = algorithms.make(
-    'fedsketch_privix',
-    quadratics.loss_fn,
-    sketch=sketches.count_sketch(1, 2),
-    local_steps=run.local_steps,
-  )
+  name, options = 'fedsketch_privix', {'local_steps': run.local_steps}
+  options |= {'sketch': sketches.count_sketch(1, 2)}
+  make = algorithms.make(name, quadratics.loss_fn, **options)
   ones = np.ones((run.clients, 1, 1, D), np.float32)
   ids, weight = np.arange(run.clients, dtype=np.int32), ones[:, 0, 0, 0]
   cohort = rounds_lib.Cohort(ids, weight, (ones, ones))
@@ -238,44 +222,29 @@ def test_theorem_6_holds_of_the_library_and_its_printed_form_does_not():
   """It shares its hashes: with the printed step it diverges."""
   setting = {'clients': 16, 'local_steps': 2, 'rounds': 40, 'smoothness': 1.0}
   omega = compressors.privix_variance(D, 2)
-  runs = {}
+  setting |= {'server_lr': 16.0}
+  runs, bounds = [], []
   for form in catalog.FORMS:
     factor = lemmas.spread(omega, 16, form=form)
-    eta = plans.step_size('pl', factor=factor, server_lr=16.0, **setting)
-    runs[form] = lemmas.Run(
-      omega, variance=0.0, client_lr=eta, server_lr=16.0, **setting
-    )
-  printed, corrected = library(list(runs.values()))
-  bound = {
-    form: haddadpour.pl_bound(run, D / 2, 1.0, form=form)
-    for form, run in runs.items()
-  }
-  assert diverges(printed, bound['printed'])
-  assert ends(corrected, 1) < bound['corrected'] < 4 * corrected.mean()
+    eta = plans.step_size('pl', factor=factor, **setting)
+    runs.append(lemmas.Run(omega, variance=0.0, client_lr=eta, **setting))
+    bounds.append(haddadpour.pl_bound(runs[-1], D / 2, 1.0, form=form))
+  printed, corrected = library(runs)
+  assert diverges(printed, bounds[0])
+  assert ends(corrected, 1) < bounds[1] < 4 * corrected.mean()
 
 
 @pytest.mark.covers('S2-Thm3 = Thm9')
 def test_theorem_3_reaches_its_accuracy_in_the_library():
   """Clients are not alike; what stalls is in `test_algorithm_laws`."""
   eps, omega = 0.05, compressors.privix_variance(quadratics.D, 4)
-  run = plans.fedsketchgate(
-    'pl',
-    omega=omega,
-    clients=quadratics.CLIENTS,
-    smoothness=2.0,
-    variance=0.0,
-    accuracy=eps,
-    server_lr=5.0,
-    pl_constant=0.3,
-  )
-  _, distance = quadratics.play(
-    'fedsketchgate',
-    quadratics.heterogeneous(),
-    run.rounds,
-    sketch=quadratics.COUNT,
-    local_steps=run.local_steps,
-    client_lr=run.client_lr,
-    server_lr=run.server_lr,
-  )
+  spec = {'omega': omega, 'clients': quadratics.CLIENTS, 'variance': 0.0}
+  spec |= {'smoothness': 2.0, 'pl_constant': 0.3}
+  run = plans.fedsketchgate('pl', accuracy=eps, server_lr=5.0, **spec)
+  names = 'local_steps', 'client_lr', 'server_lr'
+  options = {name: getattr(run, name) for name in names}
+  options['sketch'] = quadratics.COUNT
+  cohort = quadratics.heterogeneous()
+  _, distance = quadratics.play('fedsketchgate', cohort, run.rounds, **options)
   # All curvatures are between 0.3 and 2: f - f* falls below eps of itself.
   assert distance[-1] ** 2 < 0.15 * eps

@@ -29,14 +29,8 @@ def test_plans_meet_their_conditions_and_promises(
   omega, clients, hashes, objective
 ):
   for eps in (0.3, 0.01):
-    run = planned(
-      plans.fedsketch,
-      objective,
-      omega=omega,
-      clients=clients,
-      hashes=hashes,
-      accuracy=eps,
-    )
+    setting = {'omega': omega, 'clients': clients, 'hashes': hashes}
+    run = planned(plans.fedsketch, objective, accuracy=eps, **setting)
     assert haddadpour.condition(run) <= 1
     bound, promise = promised(objective, run)
     assert bound <= promise * eps
@@ -68,11 +62,10 @@ def test_the_printed_rounds_of_a_convex_loss_are_too_few():
 
 def test_the_printed_plan_is_right_for_independent_hashes_and_pl():
   """Up to a constant in the rounds."""
-  runs = {
-    form: planned(plans.fedsketch, 'pl', form=form, hashes='independent')
+  printed, corrected = (
+    planned(plans.fedsketch, 'pl', form=form, hashes='independent')
     for form in catalog.FORMS
-  }
-  printed, corrected = runs.values()
+  )
   assert printed.client_lr == corrected.client_lr
   assert 2 * printed.rounds - corrected.rounds in (0, 1)
 
@@ -183,15 +176,13 @@ test_conditions_of_the_constants_and_bounds = refused_calls(
 @pytest.mark.covers('S2-Cor4,5')
 def test_the_speedup_is_linear():
   """Four times the gradients of all clients, half of the leading term."""
-  at = lambda k, tau, rounds, **rest: plans.linear_speedup(
-    clients=k,
-    smoothness=2.0,
-    variance=3.0,
-    local_steps=tau,
-    rounds=rounds,
-    gap=5.0,
-    **rest,
-  )
+
+  def at(k, tau, rounds, **rest):
+    rest |= {'smoothness': 2.0, 'variance': 3.0, 'gap': 5.0}
+    return plans.linear_speedup(
+      clients=k, local_steps=tau, rounds=rounds, **rest
+    )
+
   found = at(4, 5, 10**6, omega=8.0, server_lr=4.0)
   first = math.sqrt(9 / (20 * 10**6)) * (2 * 2 * 5 + 3)
   assert found == pytest.approx(first + 4 * 3 / (9 * 16 * 10**6))
@@ -218,11 +209,8 @@ def rows_of(table):
 
 @pytest.mark.covers('S2-Cor2,3', 'S2-Tab1, Tab2', 'S2-6.4')
 def test_tables_have_the_plans():
-  one, two = (
-    tables.homogeneous_table(SETTING),
-    tables.heterogeneous_table(SETTING),
-  )
-  one, two = rows_of(one), rows_of(two)
+  one = rows_of(tables.homogeneous_table(SETTING))
+  two = rows_of(tables.heterogeneous_table(SETTING))
   assert (len(one), len(two)) == (10, 12)
   mu_squared = math.e / 2000
   assert one['Theorem 2', 'nonconvex'][:2] == (
