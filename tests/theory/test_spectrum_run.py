@@ -1,6 +1,7 @@
 """Training under watch: spectra over rounds, again, and from the shell."""
 
 import json
+from unittest import mock
 
 from configs import das_quadratics, mnist_fedavg
 from fl_sketch import experiment, training
@@ -61,40 +62,29 @@ def test_the_last_spectrum_is_that_of_the_trained_model(watched):
   assert batches['x'].shape == (2, 50, 8, 8, 1)
   assert batches['mask'].sum() == 70
   last = training.train(exp, str(folder), progress=False).state.params
-  found = spectrum.slq(
-    problem_lib.load(exp.config, None).loss_fn,
-    jax.device_get(last),
-    batches,
-    jax.random.key(0),
-    steps=12,
-    probes=2,
-  )
-  np.testing.assert_allclose(found.nodes, rows[-1]['nodes'], rtol=1e-5)
+  loss_fn = problem_lib.load(exp.config, None).loss_fn
+  problem = loss_fn, jax.device_get(last), batches, jax.random.key(0)
+  nodes = spectrum.slq(*problem, steps=12, probes=2).nodes
+  np.testing.assert_allclose(nodes, rows[-1]['nodes'], rtol=1e-5)
 
 
 @pytest.mark.long
 def test_started_again_it_takes_only_what_is_missing(watched, monkeypatch):
   folder, rows = watched
-  taken = []
-  slq = spectrum.slq
-
-  def counted(*args, **options):
-    taken.append(1)
-    return slq(*args, **options)
-
-  monkeypatch.setattr(spectrum, 'slq', counted)
+  slq = mock.Mock(wraps=spectrum.slq)
+  monkeypatch.setattr(spectrum, 'slq', slq)
   assert run(folder) == rows
-  assert not taken
+  assert slq.call_count == 0
   path = folder / 'spectrum.json'
   told = json.loads(path.read_text())
   told['spectra'].pop(1)  # as if it had been stopped before
   path.write_text(json.dumps(told))
   assert run(folder) == rows
-  assert len(taken) == 1
+  assert slq.call_count == 1
   longer = run(folder, rounds=6)
   assert longer[:3] == rows
   assert [row['round'] for row in longer] == [0, 2, 4, 6]
-  assert len(taken) == 2
+  assert slq.call_count == 2
 
 
 @pytest.mark.long
@@ -131,9 +121,8 @@ def test_the_table_says_nothing_of_a_law_that_is_not_there():
   found = spectrum.Spectrum(nodes, np.full((2, 3), 1 / 3), 0 * nodes, 3)
   row = spectrum_report.row(7, found, 3)
   assert row['exponent'] is None
-  cells = [
-    c.strip() for c in spectrum_report.table([row]).splitlines()[2].split('|')
-  ]
+  line = spectrum_report.table([row]).splitlines()[2]
+  cells = [cell.strip() for cell in line.split('|')]
   assert cells[1:] == ['7', '1', '-2', '-2 ± 0', '2', '0.00%', '', '', '']
 
 
@@ -163,13 +152,10 @@ def test_eigenvalues_of_lenet_on_mnist_follow_a_power_law(tmp_path):
   At the start and after 150 rounds; about round 10 the law is worse (0.91).
   """
   fields = mnist_fedavg.get_config().to_dict() | {'rounds': 150}
+  options = during_training.Options(lanczos_steps=160)
+  place = {'data_dir': str(DATA), 'progress': False}
   rows = during_training.run(
-    fields,
-    str(tmp_path),
-    every=150,
-    options=during_training.Options(lanczos_steps=160),
-    data_dir=str(DATA),
-    progress=False,
+    fields, str(tmp_path), every=150, options=options, **place
   )
   for row in rows:
     assert row['eigenvalue_error'] < 0.1
