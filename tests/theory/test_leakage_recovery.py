@@ -4,18 +4,14 @@ from fl_sketch.theory.song import leakage, properties
 import numpy as np
 import pytest
 
+from tests.theory.test_leakage_theory import descend
+from tests.theory.test_properties import quadratic
+
 
 @pytest.mark.covers('S0-K3')
 def test_recovery_of_a_quadratic():
   """Theorem K.3 with alpha = c = 0: x'Ax, where x goes to x*."""
-  matrix = np.diag([1.0, 2.0, 5.0])
-  f = properties.Function(
-    "x'Ax",
-    'R^3',
-    3,
-    lambda x: np.einsum('ni,ij,nj->n', x, matrix, x),
-    lambda x: 2 * x @ matrix,
-  )
+  f = quadratic(np.diag([1.0, 2.0, 5.0]))
   x, y = np.random.default_rng(0).normal(size=(2, 400, 3))
   pairs = properties.at(f, x, y)
   d = properties.semi_strongly_convex(pairs)
@@ -23,11 +19,7 @@ def test_recovery_of_a_quadratic():
   beta, d, theta1 = 10.0, 1.0, 2.0  # exact
   rate = leakage.recovery(0.0, beta, 0.0, d, 0.5, theta1)
   assert rate == pytest.approx((d / beta**2, 1 - d**2 / beta**2))
-  points = [np.ones((1, 3))]
-  for _ in range(200):
-    points.append(points[-1] - rate.step * f.gradient(points[-1]))
-  points = np.concatenate(points)
-  values = f.value(points)
+  values, points = descend(f, np.ones(3), rate.step, 200)
   away = np.square(points).sum(1)
   assert (away[1:] <= away[:-1] * rate.factor).all()
   # Along the least eigenvector (1 - 2 step d)^2: about 4 times that fast.

@@ -14,13 +14,9 @@ from tests.theory.test_properties import gaps
 def attack(slope, map_fn, at, dimension):
   """L(x) = |map(x) - map(at)|^2, for map f64[n, m] -> f64[n, equations]."""
   off = lambda x: map_fn(x) - map_fn(at[None])
-  return properties.Function(
-    'L',
-    '',
-    dimension,
-    lambda x: np.square(off(x)).sum(1),
-    lambda x: 2 * np.einsum('nem,ne->nm', slope(x), off(x)),
-  )
+  value = lambda x: np.square(off(x)).sum(1)
+  gradient = lambda x: 2 * np.einsum('nem,ne->nm', slope(x), off(x))
+  return properties.Function('L', '', dimension, value, gradient)
 
 
 def linear(matrix, at):
@@ -186,22 +182,19 @@ def test_both_rates_hold_for_a_linear_gradient(sketched):
   f = linear(seen, at)
   sigma = singular(seen)
   c = leakage.Constants(0, sigma[0] ** 2, 0.5, 2 * sigma[-1], 2 * sigma[0])
-  rates = [
-    leakage.linear_decrease(c),
-    leakage.pl_decrease(2 * sigma[0] ** 2, sigma[-1]),
-  ]
-  for rate in rates:
+  slow = leakage.linear_decrease(c)
+  fast = leakage.pl_decrease(2 * sigma[0] ** 2, sigma[-1])
+  for rate in (slow, fast):
     values, points = descend(f, start, rate.step, 400)
     assert (values[1:] <= values[:-1] * rate.factor + 1e-25).all()
     assert rate.factor < 1
-  assert rates[1].step > rates[0].step
+  assert fast.step > slow.step
   # The slowest direction shrinks by (1 - 2 step sigma^2)^2: no rate is better
   # than twice the promised one.
   slowest = np.linalg.svd(seen)[2][len(seen) - 1]
-  values, _ = descend(f, at + slowest, rates[1].step, 5)
-  promised = 1 - rates[1].factor
+  values, _ = descend(f, at + slowest, fast.step, 5)
   fall = 1 - values[1:] / values[:-1]
-  assert (fall <= 2 * promised).all()
+  assert (fall <= 2 * (1 - fast.factor)).all()
   # Fewer equations than unknowns: L is all but 0 far from the true inputs.
   assert f.value(points[-1:])[0] < 1e-3 * f.value(start[None])[0]
   assert np.linalg.norm(points[-1] - at) > 0.3 * np.linalg.norm(start - at)
@@ -219,12 +212,8 @@ def test_the_sketched_constants_are_a_lower_bound_of_the_measured_one():
 def test_linear_decrease_holds_where_its_margin_is_met(form):
   """p = 1/2: x + sin(x) / 20 bends by at most r / 10. p = 0: a parabola."""
   small, at = 0.05, np.array([1.0, -2.0])
-  wavy = attack(
-    lambda x: np.eye(2)[None] * (1 + small * np.cos(x))[:, :, None],
-    lambda x: x + small * np.sin(x),
-    at,
-    2,
-  )
+  slope = lambda x: np.eye(2)[None] * (1 + small * np.cos(x))[:, :, None]
+  wavy = attack(slope, lambda x: x + small * np.sin(x), at, 2)
   low, high = 2 - 2 * small, 2 + 2 * small
   bent = leakage.Constants(4 * small, high**2 / 4, 0.5, low, high)
   x, y = draw(0, (2000, 2), (2000, 2))
@@ -239,6 +228,7 @@ def test_linear_decrease_holds_where_its_margin_is_met(form):
     assert rate.factor < 0.9
 
 
+NONE = leakage.Constants(0, 0.01, 0.5, 2, 2)
 test_what_cannot_be_is_refused = refused_calls(
   (lambda: leakage.constants(3.0, 2.0, 1.0), r'theta2=1\.0 >= 2'),
   (lambda: leakage.constants(3.0, 1.0, 2.0, 'proven'), "form='proven'"),
@@ -247,12 +237,6 @@ test_what_cannot_be_is_refused = refused_calls(
   (lambda: leakage.semi_smooth(1.0, 1.0, 2), r'p=2\.0 <= 1'),
   (lambda: leakage.recovery(0.0, 4.0, 0.0, 2.0, 1, 2.0), '0 < p=1'),
   # Constants of no function: they would shrink by less than nothing.
-  (
-    lambda: leakage.recovery(0.0, 1.0, 0.0, 10.0, 0.5, 1.0),
-    r'xi / 2=20\.0 <= 1\.0',
-  ),
-  (
-    lambda: leakage.linear_decrease(leakage.Constants(0, 0.01, 0.5, 2, 2)),
-    r'step / 2=100\.0 <= 1',
-  ),
+  (lambda: leakage.recovery(0.0, 1.0, 0.0, 10.0, 0.5, 1.0), r'xi / 2=20\.0 <='),
+  (lambda: leakage.linear_decrease(NONE), r'step / 2=100\.0 <= 1'),
 )
