@@ -97,19 +97,19 @@ def advise(
   checks.count('local_steps', local_steps)
   d = sum(x.size for x in jax.tree.leaves(params))
   b, alpha, a = _promises(sketch, params, d)
-  found = spectrum.slq(
+  estimate = spectrum.slq(
     loss_fn, params, batches, key, steps=min(steps, d), probes=probes
   )
-  dimension = found.intrinsic_dimension  # refuses a Hessian of 0
-  largest = max(found.largest, -found.smallest)
-  trace = found.trace_of(np.abs)
+  dimension = estimate.intrinsic_dimension  # refuses a Hessian of 0
+  largest = max(estimate.largest, -estimate.smallest)
+  trace = estimate.trace_of(np.abs)
   pessimistic = 1 / ((1 + alpha) * largest)
   rate = 0.0 if a is None else 1 / (largest + a / 2 * trace.value / b)
   descent = None
   if not isinstance(sketch, int) and _is_exact(sketch):
     terms = _at_gradient(loss_fn, params, batches, key, probes)
     square, curvature, diagonal = map(float, terms)
-    signed = found.trace_of(lambda x: x).value
+    signed = estimate.trace_of(lambda x: x).value
     bend = sketched_curvature(curvature, square, signed, diagonal, b)
     descent = square / bend / local_steps if bend > 0 else None
   return Advice(
@@ -154,17 +154,17 @@ def _promises(sketch, params, d):
   """b, alpha, and a or None: of the operator, or of any that has b numbers."""
   if isinstance(sketch, int):
     b = checks.count('sketch', sketch)
-    found = b, d / b, 2.0
+    alpha, a = d / b, 2.0
   else:
     promises = sketches.properties(sketch)
     b = promises.floats(params)
     if promises.alpha is None:
       raise ValueError(f'Expected an alpha of {promises.name}.')
     a = promises.coordinate_wise
-    found = b, promises.alpha(params), a and a(params)
+    alpha, a = promises.alpha(params), a and a(params)
   if b > d:
     raise ValueError(f'Expected a sketch of {b=} <= {d=}.')
-  return found
+  return b, alpha, a
 
 
 def _is_exact(sketch):

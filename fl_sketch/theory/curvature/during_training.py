@@ -1,6 +1,6 @@
 """Trains and estimates the Hessian's spectrum every `every` rounds."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 import dataclasses
 import json
 import pathlib
@@ -79,38 +79,28 @@ def run(
   exp = experiment.build(dataclasses.replace(c, **keep), data_dir)
   _check(exp, options)
   path = pathlib.Path(folder) / 'spectrum.json'
-  found = _read(path, options)
+  spectra = _read(path, options)
   if training.train(exp, folder, progress=progress).finished:
+    batches = _sampled(exp, options.samples)
     marks = sorted({*range(0, c.rounds, every), c.rounds})
     bar = tqdm.tqdm(marks, unit='spectrum', disable=not progress)
-    missing = (done for done in bar if done not in found)
-    for row in _rows(exp, path.parent, missing, options):
-      found[row['round']] = row
-      told = {'options': options._asdict(), 'spectra': list(found.values())}
-      files.replace(path, told)
-  rows = [found[done] for done in sorted(found)]
+    missing = (done for done in bar if done not in spectra)
+    for done in missing:
+      spectra[done] = _row(exp, path.parent, done, batches, options)
+      rows = list(spectra.values())
+      files.replace(path, {'options': options._asdict(), 'spectra': rows})
+  rows = [spectra[done] for done in sorted(spectra)]
   if rows:
     spectrum_report.write(rows, path.parent)
   return rows
 
 
-def _rows(
-  exp: experiment.Experiment,
-  folder: pathlib.Path,
-  marks: Iterable[int],
-  options: Options,
-) -> Iterator[spectrum_report.Row]:
-  batches = _sampled(exp, options.samples)
-  for done in marks:
-    found = spectrum.slq(
-      exp.loss_fn,
-      _parameters(exp, folder, done),
-      batches,
-      jax.random.key(exp.config.seed),
-      steps=options.lanczos_steps,
-      probes=options.probes,
-    )
-    yield spectrum_report.row(done, found, options.top)
+def _row(exp, folder, done, batches, options) -> spectrum_report.Row:
+  params = _parameters(exp, folder, done)
+  problem = exp.loss_fn, params, batches, jax.random.key(exp.config.seed)
+  steps, probes = options.lanczos_steps, options.probes
+  estimate = spectrum.slq(*problem, steps=steps, probes=probes)
+  return spectrum_report.row(done, estimate, options.top)
 
 
 def _check(exp: experiment.Experiment, options: Options):
@@ -119,9 +109,7 @@ def _check(exp: experiment.Experiment, options: Options):
       'Expected a config without privacy: a spectrum is a release of the '
       'training data that no epsilon counts.'
     )
-  top, lanczos_steps, probes, samples = (
-    options.top, options.lanczos_steps, options.probes, options.samples
-  )  # fmt: skip
+  lanczos_steps, probes, top, samples = options
   d = sum(x.size for x in jax.tree.leaves(exp.params))
   if not 3 <= top <= lanczos_steps <= d:
     raise ValueError(f'Expected 3 <= {top=} <= {lanczos_steps=} <= {d=}.')
@@ -133,13 +121,13 @@ def _read(path: pathlib.Path, options: Options) -> dict[int, Any]:
   """Reads the spectra of an earlier start, by round."""
   if not path.exists():
     return {}
-  told = json.loads(path.read_text())
-  if told['options'] != options._asdict():
+  kept = json.loads(path.read_text())
+  if kept['options'] != options._asdict():
     raise workdir.WorkdirError(
-      f'{path} has spectra with other options ({told["options"]} there, '
+      f'{path} has spectra with other options ({kept["options"]} there, '
       f'{options._asdict()} here). Name another workdir.'
     )
-  return {row['round']: row for row in told['spectra']}
+  return {row['round']: row for row in kept['spectra']}
 
 
 def _sampled(exp: experiment.Experiment, samples: int) -> dict[str, np.ndarray]:
@@ -157,10 +145,10 @@ def _parameters(exp: experiment.Experiment, folder: pathlib.Path, done: int):
   if not done:
     return exp.params
   path = folder.absolute() / 'checkpoints'
-  found = checkpoints.parameters(path, done, exp.params)
-  if found is None:
+  params = checkpoints.parameters(path, done, exp.params)
+  if params is None:
     raise workdir.WorkdirError(
       f'Expected a checkpoint in {path / str(done)}: the run kept none of '
       f'round {done}. Take the same --every, or name another workdir.'
     )
-  return found
+  return params

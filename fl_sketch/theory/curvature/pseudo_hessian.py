@@ -209,28 +209,21 @@ def assumptions(
     seen: f32[equations], the gradient that the attacker has: by default that of
       the batch. Noise makes the loss positive.
 
-  Returns:
-    `Assumptions`.
-
   Raises:
     TypeError, ValueError: as `gradient_of_inputs`.
   """
   f = gradient_of_inputs(loss_fn, params, batch, sketch, key)
   xs = jnp.concatenate([jnp.asarray(batch['x'])[None], jnp.asarray(points)])
-  found = jax.jit(lambda xs: jax.lax.map(lambda x: (f(x), _gram(f, x)), xs))
-  values, grams = map(np.asarray, found(xs))
+  measure = jax.jit(lambda xs: jax.lax.map(lambda x: (f(x), _gram(f, x)), xs))
+  values, grams = map(np.asarray, measure(xs))
   spectra = [_spectrum(gram, values.shape[1]) for gram in grams]
   theta2 = float(max(s.singular_values[0] for s in spectra))
   i, j = np.triu_indices(len(xs), 1)
   flat = np.asarray(xs).reshape(len(xs), -1)
   beta = properties.lipschitz(flat[i], flat[j], values[i], values[j])
   off = values - (values[0] if seen is None else np.asarray(seen))[None]
-  return Assumptions(
-    loss=float(np.square(off).sum(1).min()),
-    beta=max(beta, theta2),
-    theta1=min(s.decrease for s in spectra),
-    theta2=theta2,
-  )
+  loss, theta1 = np.square(off).sum(1).min(), min(s.decrease for s in spectra)
+  return Assumptions(float(loss), max(beta, theta2), theta1, theta2)
 
 
 def _products(f, x):

@@ -23,38 +23,38 @@ Row = dict[str, Any]
 _POINTS = 400
 
 
-def row(done: int, found: spectrum.Spectrum, top: int) -> Row:
+def row(done: int, estimate: spectrum.Spectrum, top: int) -> Row:
   """Returns the stored summary of a spectrum.
 
   Args:
     done: rounds before it.
-    found: of `spectrum.slq`.
+    estimate: of `spectrum.slq`.
     top: how many of the largest eigenvalues the power law is fitted to; of
       those, the positive ones.
 
   Raises:
     ValueError: top is more than the Lanczos steps.
   """
-  largest = found.top(top, 'largest')
+  largest = estimate.top(top, 'largest')
   positive = largest.values[largest.values > 0]
   law = spectrum.power_law(positive) if len(positive) > 2 else None
-  trace = found.trace_of(lambda x: x)
-  near = lambda x: np.abs(x) < 0.01 * np.abs(found.nodes).max()
+  trace = estimate.trace_of(lambda x: x)
+  near = lambda x: np.abs(x) < 0.01 * np.abs(estimate.nodes).max()
   return {
     'round': done,
-    'dimension': found.dimension,
-    'lambda_max': found.largest,
-    'lambda_min': found.smallest,
+    'dimension': estimate.dimension,
+    'lambda_max': estimate.largest,
+    'lambda_min': estimate.smallest,
     'trace': trace.value,
     'trace_error': trace.error,
-    'intrinsic_dimension': found.intrinsic_dimension,
-    'near_zero': found.trace_of(near).value / found.dimension,
+    'intrinsic_dimension': estimate.intrinsic_dimension,
+    'near_zero': estimate.trace_of(near).value / estimate.dimension,
     'exponent': law and law.exponent,
     'r_squared': law and law.r_squared,
     'eigenvalues': largest.values.tolist(),
     'eigenvalue_error': largest.errors.max(),
-    'nodes': found.nodes.tolist(),
-    'weights': found.weights.tolist(),
+    'nodes': estimate.nodes.tolist(),
+    'weights': estimate.weights.tolist(),
   }
 
 
@@ -64,22 +64,16 @@ def table(rows: Sequence[Row]) -> str:
     'round', 'λ max', 'λ min', 'trace', 'intrinsic dimension', 'near zero',
     'power law', 'R²',
   ]  # fmt: skip
+  cells = (
+    '{round}', '{lambda_max:.4g}', '{lambda_min:.3g}',
+    '{trace:.4g} ± {trace_error:.2g}', '{intrinsic_dimension:.3g}',
+    '{near_zero:.2%}',
+  )  # fmt: skip
+  law = 'rank^-{exponent:.2f}', '{r_squared:.3f}'
   lines = []
   for r in rows:
-    law = ['', '']
-    if r['exponent'] is not None:
-      law = [f'rank^-{r["exponent"]:.2f}', f'{r["r_squared"]:.3f}']
-    lines.append(
-      [
-        f'{r["round"]}',
-        f'{r["lambda_max"]:.4g}',
-        f'{r["lambda_min"]:.3g}',
-        f'{r["trace"]:.4g} ± {r["trace_error"]:.2g}',
-        f'{r["intrinsic_dimension"]:.3g}',
-        f'{r["near_zero"]:.2%}',
-        *law,
-      ]
-    )
+    ends = ('', '') if r['exponent'] is None else law
+    lines.append([cell.format(**r) for cell in (*cells, *ends)])
   return markdown.table(head, lines, left=0)
 
 
@@ -146,9 +140,5 @@ def _draw_laws(ax, rows, colours):
   ax.set(xlabel='rank', ylabel='eigenvalue')
   reporting.plain_ticks(ax.xaxis)
   reporting.plain_ticks(ax.yaxis)
-  ax.legend(
-    title='round: exponent, R²',
-    title_fontsize='small',
-    fontsize='x-small',
-    frameon=False,
-  )
+  style = {'title_fontsize': 'small', 'fontsize': 'x-small', 'frameon': False}
+  ax.legend(title='round: exponent, R²', **style)

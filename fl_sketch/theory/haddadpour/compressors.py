@@ -140,13 +140,13 @@ def heavymix(
   rows, cols = checks.count('rows', rows), checks.count('cols', cols)
   if k > dimension:
     raise ValueError(f'Expected {k=} <= {dimension=}.')
-  found = 1.0
+  chance = 1.0
   if form == 'corrected' and k < dimension:
-    found = _found(dimension, k, rows, cols)
-  return Contraction(1.0, 1 - found * k / dimension, form == 'corrected')
+    chance = _chance(dimension, k, rows, cols)
+  return Contraction(1.0, 1 - chance * k / dimension, form == 'corrected')
 
 
-def _found(d, k, rows, cols):
+def _chance(d, k, rows, cols):
   """Lower bound on the probability that a coordinate taken as heavy is so."""
   if d <= 2 * k:
     return 0.0

@@ -42,9 +42,9 @@ def largest_client_lr(run: Run, *, form: str = 'corrected') -> float:
 
 
 def _meets(run, form):
-  found = condition(run, form=form)
-  if found > 1 + 1e-9:
-    raise ValueError(f'Expected condition={found:.4g} <= 1.')
+  value = condition(run, form=form)
+  if value > 1 + 1e-9:
+    raise ValueError(f'Expected condition={value:.4g} <= 1.')
   return run.client_lr * run.server_lr
 
 

@@ -145,17 +145,12 @@ def _ours(setting, name, plan):
   """Return plans of an objective: printed, corrected, and without a sketch."""
   printed, exact = (_omega(setting, form) for form in catalog.FORMS)
   for objective in plans.OBJECTIVES:
-    build = functools.partial(
-      plan,
-      objective,
-      clients=setting.clients,
-      smoothness=1.0,
-      variance=1.0,
-      accuracy=setting.accuracy,
-      # Rounds and steps do not depend on it, if it is large enough.
-      server_lr=2 * setting.clients / setting.accuracy,
-      pl_constant=1 / setting.kappa if objective == 'pl' else None,
-    )
+    numbers = {'clients': setting.clients, 'accuracy': setting.accuracy}
+    # Rounds and steps do not depend on it, if it is large enough.
+    numbers['server_lr'] = 2 * setting.clients / setting.accuracy
+    numbers |= {'smoothness': 1.0, 'variance': 1.0}
+    numbers['pl_constant'] = 1 / setting.kappa if objective == 'pl' else None
+    build = functools.partial(plan, objective, **numbers)
     runs = (
       (name, build(omega=printed, form='printed'), {}),
       (f'{name}, corrected', build(omega=exact), {'rows': 1}),

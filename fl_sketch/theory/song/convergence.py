@@ -15,16 +15,10 @@ from fl_sketch.utils import checks
 
 # c, and whether alpha and K count, in 1 / (c (1 + alpha) L K).
 _LARGEST = {
-  'E1': (1, True, False),
-  'E2': (2, True, False),
-  'E3': (1, True, False),
-  'F5': (8, False, True),
-  'F6': (4, False, False),
-  'F7': (8, True, True),
-  'F9': (8, True, True),
-  'G1': (2, False, True),
-  'G2': (2, False, True),
-}
+  'E1': (1, True, False), 'E2': (2, True, False), 'E3': (1, True, False),
+  'F5': (8, False, True), 'F6': (4, False, False), 'F7': (8, True, True),
+  'F9': (8, True, True), 'G1': (2, False, True), 'G2': (2, False, True),
+}  # fmt: skip
 
 
 def largest_step(

@@ -63,16 +63,13 @@ def falsify(
     p: in [0, 1]; of the semi-properties.
     seed: of the points.
 
-  Returns:
-    `Verdict`.
-
   Raises:
     ValueError: unknown name, or p is outside [0, 1].
   """
   rng = np.random.default_rng(seed)
   need = lambda pairs: properties.needed(pairs, name, p)
-  found = [_search(function, need, rng) for _ in range(SEARCHES)]
-  needed, witnesses = (np.array(part) for part in zip(*found, strict=True))
+  searches = [_search(function, need, rng) for _ in range(SEARCHES)]
+  needed, witnesses = (np.array(part) for part in zip(*searches, strict=True))
   early, last = needed[:, len(RADII) // 2 - 1], needed[:, -1]
   grown = np.isinf(last) | (last > 0) & (last >= GROWTH * early)
   return Verdict(bool(grown.mean() > 0.5), needed, witnesses)
@@ -98,9 +95,9 @@ def _needs(function, need, pairs):
   x, y = pairs[:, 0], pairs[:, 1]
   # Overflow is no evidence.
   with np.errstate(all='ignore'):
-    found = properties.at(function, x, y)
-    needs = need(found)
-    sizes = [abs(v).reshape(len(x), -1).max(1) for v in found[2:]]
+    values = properties.at(function, x, y)
+    needs = need(values)
+    sizes = [abs(v).reshape(len(x), -1).max(1) for v in values[2:]]
     usable = np.all([size < _LARGEST for size in sizes], 0)
   return np.where(usable, needs, 0)
 

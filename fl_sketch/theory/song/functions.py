@@ -26,7 +26,7 @@ _Scalar = Callable[[np.ndarray], np.ndarray]
 
 
 def table2_functions(dimension: int = 2) -> tuple[properties.Function, ...]:
-  """Returns the functions in the order of the table, |w| = 1 and b = 1.
+  """Returns the table's thirteen functions in its order, |w| = 1 and b = 1.
 
   Where the table names no domain it is the largest one; sqrt(w'x + b) on w'x >=
   0 would have a Lipschitz gradient. Across w nothing changes, so that dimension
@@ -38,9 +38,6 @@ def table2_functions(dimension: int = 2) -> tuple[properties.Function, ...]:
   Args:
     dimension: of x in functions of w'x; A is f64[2, 2] always.
 
-  Returns:
-    Thirteen functions.
-
   Raises:
     ValueError: dimension < 1.
   """
@@ -48,15 +45,11 @@ def table2_functions(dimension: int = 2) -> tuple[properties.Function, ...]:
   one = np.ones(1)
   matrix = np.array([[3.0, 1.0], [1.0, 2.0]])
   least = np.linalg.eigvalsh(matrix)[0]
+  form = lambda x: np.einsum('ni,ij,nj->n', x, matrix, x) - least
+  slope = lambda x: 2 * x @ matrix
   return (
     _ridge('x^2', 'R', one, np.square, lambda u: 2 * u),
-    properties.Function(
-      "x'Ax - lmin(A)",
-      'R^2',
-      2,
-      lambda x: np.einsum('ni,ij,nj->n', x, matrix, x) - least,
-      lambda x: 2 * x @ matrix,
-    ),
+    properties.Function("x'Ax - lmin(A)", 'R^2', 2, form, slope),
     _ridge("sqrt(w'x + b)", "w'x > -b", w, *_ROOT, _half_space(w, 1)),
     _ridge('ln(1 + e^x)', '[-1, 1]', one, *_SOFTPLUS, _interval),
     _ridge('sigmoid(x)', 'R', one, *_SIGMOID),
@@ -72,7 +65,7 @@ def table2_functions(dimension: int = 2) -> tuple[properties.Function, ...]:
 
 
 def table2(dimension: int = 2, seed: int = 0) -> str:
-  """Returns a Markdown table of the properties falsified for each function.
+  """Returns a Markdown table: a row a function, with what is falsified of it.
 
   A cross is a property that `falsifiers.falsify` falsifies at p = 1, and so for
   each p; without a cross nothing is proven. The last two columns count crosses,
@@ -84,16 +77,13 @@ def table2(dimension: int = 2, seed: int = 0) -> str:
   Args:
     dimension: see `table2_functions`.
     seed: of the searches.
-
-  Returns:
-    A row for each function.
   """
   head = ['function', 'domain', *PROPERTIES, 'crosses', 'printed']
   lines = []
   functions = table2_functions(dimension)
   for f, printed in zip(functions, PRINTED, strict=True):
-    found = [falsifiers.falsify(f, name, seed=seed) for name in PROPERTIES]
-    marks = ['x' if verdict.falsified else '' for verdict in found]
+    verdicts = [falsifiers.falsify(f, name, seed=seed) for name in PROPERTIES]
+    marks = ['x' if verdict.falsified else '' for verdict in verdicts]
     count = str(marks.count('x'))
     names = [f'`{text}`'.replace('|', r'\|') for text in (f.name, f.domain)]
     lines.append([*names, *marks, count, str(printed)])
@@ -109,14 +99,9 @@ def _ridge(
   fold: _Scalar = lambda x: x,
 ) -> properties.Function:
   """A function of w'x."""
-  return properties.Function(
-    name,
-    domain,
-    len(w),
-    lambda x: value(x @ w),
-    lambda x: slope(x @ w)[:, None] * w[None],
-    fold,
-  )
+  of_x = lambda x: value(x @ w)
+  gradient = lambda x: slope(x @ w)[:, None] * w[None]
+  return properties.Function(name, domain, len(w), of_x, gradient, fold)
 
 
 def _sigmoid(u):

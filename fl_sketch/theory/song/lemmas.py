@@ -4,7 +4,6 @@ Song, Wang, Yu and Zhang, arXiv:2210.08371, section 4 and appendix F. Arrays are
 of NumPy; `diagnostics` has them of a run. Names are those of `song`.
 """
 
-import math
 from typing import Any, NamedTuple
 
 from fl_sketch.theory.catalog import is_printed, statement
@@ -58,7 +57,7 @@ def quadratic_constants(hessians: np.ndarray) -> tuple[float, float]:
   Raises:
     ValueError: not finite, or a loss is not convex.
   """
-  _check(hessians=(hessians, -math.inf))
+  _check(hessians=hessians)
   values = np.linalg.eigvalsh(hessians)
   least, largest = float(values.min()), float(np.abs(values).max())
   rounding = 8 * values.shape[-1] * float(np.finfo(values.dtype).eps)
@@ -131,7 +130,7 @@ def mean_gradient_squared(variance: Any, gap: Any, *, smoothness: float) -> Any:
   >>> mean_gradient_squared(0.5, 2.0, smoothness=1.0)
   9.0
   """
-  _check(variance=(variance, 0), gap=(gap, -math.inf))
+  _check(variance=variance, gap=gap)
   smoothness = checks.positive('smoothness', smoothness)
   return 2 * smoothness**2 * variance + 4 * smoothness * gap
 
@@ -150,11 +149,7 @@ def inner_product(
   >>> inner_product(1.0, 2.0, 4.0, smoothness=1.0, strong_convexity=0.5)
   2.5
   """
-  _check(
-    variance=(variance, 0),
-    gap=(gap, -math.inf),
-    offset_squared=(offset_squared, 0),
-  )
+  _check(variance=variance, gap=gap, offset_squared=offset_squared)
   smoothness = checks.positive('smoothness', smoothness)
   convex = _convexity(strong_convexity, smoothness) / 2 * offset_squared
   return gap - smoothness / 2 * variance + convex
@@ -180,7 +175,7 @@ def drift(
   eta = convergence.check_step(
     'F5', client_lr, smoothness=smoothness, local_steps=local_steps
   )
-  _check(gaps=(gaps, -math.inf))
+  _check(gaps=gaps)
   variance = checks.at_least('heterogeneity', heterogeneity, 0)
   own = 4 * eta**2 * local_steps**3 * variance
   return 8 * eta**2 * smoothness * local_steps**2 * gaps + own
@@ -206,12 +201,8 @@ def recursion(
   0.75
   """
   eta = convergence.check_step('F6', client_lr, smoothness=smoothness)
-  _check(
-    offset_squared=(offset_squared, 0),
-    variance=(variance, 0),
-    gap=(gap, -math.inf),
-    sketched=(sketched, -math.inf),
-  )
+  _check(offset_squared=offset_squared, variance=variance)
+  _check(gap=gap, sketched=sketched)
   shrunk = 1 - _convexity(strong_convexity, smoothness) * eta
   shrunk = shrunk * offset_squared
   return shrunk + 1.5 * eta * smoothness * variance - eta * gap + sketched
@@ -248,9 +239,9 @@ def _convexity(strong_convexity, smoothness):
 
 
 def _check(**named):
-  """Raises ValueError unless values are finite and not below their least."""
-  for name, (values, least) in named.items():
+  """Raises ValueError unless values are finite, variances and squares >= 0."""
+  for name, values in named.items():
     if not np.isfinite(values).all():
       raise ValueError(f'Expected {name} to be finite.')
-    if np.min(values, initial=np.inf) < least:
-      raise ValueError(f'Expected {name}={np.min(values)} >= {least}.')
+    if name in ('variance', 'offset_squared') and np.min(values, initial=0) < 0:
+      raise ValueError(f'Expected {name}={np.min(values)} >= 0.')

@@ -4,17 +4,18 @@ Song, Wang, Yu and Zhang, arXiv:2210.08371. None of them is how a budget should
 be computed: `privacy.accounting` is exact.
 """
 
+import functools
+
 from fl_sketch.privacy import accounting, bounds
-from fl_sketch.theory import catalog
 from fl_sketch.theory.catalog import is_printed, statement
 
-parallel = catalog.statement('S0-H2', 'Lemma H.2', printed='holds')(
+parallel = statement('S0-H2', 'Lemma H.2', printed='holds')(
   accounting.parallel_composition
 )
-composition = catalog.statement('S0-H3', 'Lemma H.3', printed='holds')(
+composition = statement('S0-H3', 'Lemma H.3', printed='holds')(
   bounds.advanced_composition
 )
-mechanism = catalog.statement('S0-H7', 'Lemma H.7', printed='holds')(
+mechanism = statement('S0-H7', 'Lemma H.7', printed='holds')(
   bounds.gaussian_mechanism_sigma
 )
 
@@ -72,13 +73,9 @@ def total_epsilon(
   >>> total_epsilon(0.125, 1e-8, steps=4, rounds=16, form='printed')
   (1.0, 6.4e-07)
   """
-  if is_printed(form):
-    return bounds.song_theorem_6_2(epsilon_hat, delta_hat, steps, rounds)
-  return bounds.song_theorem_6_2(
-    epsilon_hat,
-    delta_hat,
-    steps,
-    rounds,
-    form='rigorous',
-    delta_slack=delta_slack,
+  of = functools.partial(
+    bounds.song_theorem_6_2, epsilon_hat, delta_hat, steps, rounds
   )
+  if is_printed(form):
+    return of()
+  return of(form='rigorous', delta_slack=delta_slack)
