@@ -140,5 +140,5 @@ def _draw_laws(ax, rows, colours):
   ax.set(xlabel='rank', ylabel='eigenvalue')
   reporting.plain_ticks(ax.xaxis)
   reporting.plain_ticks(ax.yaxis)
-  style = {'title_fontsize': 'small', 'fontsize': 'x-small', 'frameon': False}
+  style: Any = dict(title_fontsize='small', fontsize='x-small', frameon=False)
   ax.legend(title='round: exponent, R²', **style)

@@ -4,6 +4,7 @@ Haddadpour, Karimi, Li and Li, arXiv:2008.04975, Assumptions 2 to 5, Lemmas 4 to
 6: Algorithm 5 on losses that are alike.
 """
 
+import operator
 from typing import Any, NamedTuple
 
 from fl_sketch.theory import catalog
@@ -142,15 +143,11 @@ def second_moment(
   """
   b, tau = spread_of(run, form), run.local_steps
   noise = tau * run.variance
-  add = _add if convex or tau == 1 or form == 'printed' else _add_roots
+  add = operator.add if convex or tau == 1 or form == 'printed' else _add_roots
   mean = add(tau * gradient_squares, noise / run.clients)
   if run.hashes == 'shared' and form == 'corrected':
     return b * mean
   return mean + (b - 1) * add(tau * gradient_squares, noise)
-
-
-def _add(a, b):
-  return a + b
 
 
 def _add_roots(a, b):
@@ -196,5 +193,5 @@ def drift(
   (9.0, 5.0)
   """
   tau = check(run).local_steps
-  add = _add if is_printed(form) or convex or tau <= 2 else _add_roots
+  add = operator.add if is_printed(form) or convex or tau <= 2 else _add_roots
   return run.client_lr**2 * tau * add(gradient_squares, run.variance)

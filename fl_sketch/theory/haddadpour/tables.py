@@ -7,7 +7,7 @@ ratios of rows mean more than rows.
 
 import functools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fl_sketch.theory import catalog
 from fl_sketch.theory.catalog import statement
@@ -145,10 +145,10 @@ def _ours(setting, name, plan):
   """Return plans of an objective: printed, corrected, and without a sketch."""
   printed, exact = (_omega(setting, form) for form in catalog.FORMS)
   for objective in plans.OBJECTIVES:
-    numbers = {'clients': setting.clients, 'accuracy': setting.accuracy}
+    numbers: dict[str, Any] = {'smoothness': 1.0, 'variance': 1.0}
+    numbers |= {'clients': setting.clients, 'accuracy': setting.accuracy}
     # Rounds and steps do not depend on it, if it is large enough.
     numbers['server_lr'] = 2 * setting.clients / setting.accuracy
-    numbers |= {'smoothness': 1.0, 'variance': 1.0}
     numbers['pl_constant'] = 1 / setting.kappa if objective == 'pl' else None
     build = functools.partial(plan, objective, **numbers)
     runs = (

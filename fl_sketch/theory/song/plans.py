@@ -193,19 +193,18 @@ def _fewest_rounds(target, problem, alpha, size, local_steps):
   """The best step size: rounds fall, and then rise, as it gets smaller."""
   number = {'smoothness': problem.smoothness, 'alpha': alpha}
   number['local_steps'] = local_steps
-  largest = convergence.largest_step('F9', **number)
+  client_lr = convergence.largest_step('F9', **number)
   number['distance_squared'] = problem.distance_squared
   number['heterogeneity'] = problem.heterogeneity
-  bound = functools.partial(convergence.convex, **number)
+  theorem = convergence.convex
   if mu := problem.strong_convexity:
-    bound = functools.partial(
-      convergence.strongly_convex, strong_convexity=mu, **number
-    )
-  rounds_at = lambda client_lr: rounds_to(
-    target, functools.partial(bound, client_lr=client_lr)
+    theorem = convergence.strongly_convex
+    number['strong_convexity'] = mu
+  bound = functools.partial(theorem, **number)
+  rounds_at = lambda lr: rounds_to(
+    target, functools.partial(bound, client_lr=lr)
   )
   least = functools.partial(bound, FOREVER)
-  client_lr = largest
   while target < least(client_lr=client_lr):  # clients drift too far
     if least(client_lr=client_lr * SMALLER) >= least(client_lr=client_lr):
       break  # no step reaches it, which `rounds_to` says
