@@ -156,21 +156,18 @@ def fedsketchgate(
   """
   run = fedsketch(objective, hashes='shared', **setting)
   if is_printed(form):
-    mu = setting.get('pl_constant')
-    run = _printed_gate(
-      objective, run, setting['accuracy'], setting['smoothness'], mu
-    )
+    run = _printed_gate(objective, run, **setting)
   least = math.sqrt(run.clients * run.local_steps)
   checks.at_least('server_lr', setting['server_lr'], least)
   return run
 
 
-def _printed_gate(objective, run, eps, smoothness, mu):
-  delta, p = run.omega + 1, run.clients
+def _printed_gate(objective, run, accuracy, smoothness, pl_constant=None, **_):
+  eps, delta, p = accuracy, run.omega + 1, run.clients
   tau = checks.ceil(1 / (p * eps ** (2 if objective == 'convex' else 1)))
   rounds = delta / eps
   if objective != 'nonconvex':
-    rounds = delta * smoothness / (mu or eps) * -math.log(eps)
+    rounds = delta * smoothness / (pl_constant or eps) * -math.log(eps)
   rounds = checks.ceil(rounds)
   factor = delta if objective == 'nonconvex' else run.omega / p + 1
   eta = step_size(objective, smoothness, factor, p, tau, rounds, run.server_lr)
