@@ -1,6 +1,7 @@
 """Runs recorded round by round: on quadratics and on the problem of `cases`."""
 
 import functools
+from typing import Any
 
 import cases
 from fl_sketch import algorithms, codecs, rounds, sketches
@@ -39,10 +40,11 @@ def homogeneous(center: np.ndarray, curvature: np.ndarray) -> rounds.Cohort:
   return cohort(every(center), every(curvature))
 
 
-def cohort(*leaves: np.ndarray) -> rounds.Cohort:
-  """All clients with one batch each, from leaves [clients, ...]."""
-  batches = tuple(x.astype(np.float32)[:, None, None] for x in leaves)
-  ids = np.arange(len(leaves[0]), dtype=np.int32)
+def cohort(*leaves: Any) -> rounds.Cohort:
+  """All clients with one batch each, from trees of leaves [clients, ...]."""
+  one_batch = lambda x: x.astype(np.float32)[:, None, None]
+  batches = jax.tree.map(one_batch, leaves)
+  ids = np.arange(len(jax.tree.leaves(leaves)[0]), dtype=np.int32)
   return rounds.Cohort(ids, np.ones(len(ids), np.float32), batches)
 
 

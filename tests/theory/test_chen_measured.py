@@ -83,13 +83,8 @@ CAUTIOUS = SLOW._replace(server_lr=0.05)
 def program(scheduled):
   """(hp, x_0, keys) -> params, m and v of all rounds."""
   amsgrad = algorithms.make_server_optimizer('amsgrad', eps=EPS)
-  make = algorithms.make(
-    'safl',
-    loss_fn,
-    sketch=GAUSSIAN,
-    local_steps=STEPS,
-    server_optimizer=amsgrad,
-  )
+  options = {'sketch': GAUSSIAN, 'local_steps': STEPS}
+  make = algorithms.make('safl', loss_fn, server_optimizer=amsgrad, **options)
   decay = lambda hp, r: hp._replace(client_lr=RATE(r))
 
   def record(state):
@@ -110,9 +105,10 @@ def played(run, scheduled=False) -> list[monitor.Trajectory]:
   hp = algorithms.Hyper(*map(jnp.float32, (run.client_lr, run.server_lr)))
   arrays = program(scheduled)(hp, jnp.float32(START), keys)
   params, mu, largest = map(np.float64, jax.device_get(arrays))
-  start, zero = np.ones_like(params[:, :1]), np.zeros_like(mu[:, :1])
-  params = np.concatenate([start, params], 1)
-  before = np.concatenate([zero, mu[:, :-1]], 1)
+  params, before = (
+    np.insert(params, 0, START, 1),
+    np.insert(mu, 0, 0, 1)[:, :-1],
+  )
   estimates = (mu - run.b1 * before) / (1 - run.b1)
   index = np.arange(ROUNDS)
   etas = RATE(index) if scheduled else np.full(ROUNDS, run.client_lr)

@@ -14,21 +14,31 @@ import pytest
 
 RUN = Run(2**12, 2**8, 10**4, 0.01, 0.1, 1.0, 1.0, 2.0, clients=5)
 NUMBER = {'gap': 1.0, 'gradient_bound': 1.0, 'delta': 0.01}
-# A wide valley: scale^2 log cosh(x / scale), in one of 10^6 coordinates, of
-# which the sketch loses none: gradients up to the scale, smoothness 1.
 WIDTH = 1e4
+# Of `descend`: in one of 10^6 coordinates, of which the sketch loses none.
 VALLEY = Run(
-  dimension=10**6,
-  size=10**6,
-  rounds=200_000,
-  client_lr=200_000**-0.5,
-  server_lr=0.2 * WIDTH,
-  eps=200 * 200_000**-0.5 * WIDTH,
-  smoothness=1.0,
-  intrinsic_dimension=1.0,
-  b1=0.0,
-  noise=60 * WIDTH / math.log(2) ** 0.5,
-)
+  10**6, 10**6, 200_000, client_lr=200_000**-0.5, server_lr=0.2 * WIDTH,
+  eps=200 * 200_000**-0.5 * WIDTH, smoothness=1.0, intrinsic_dimension=1.0,
+  b1=0.0, noise=60 * WIDTH / math.log(2) ** 0.5,
+)  # fmt: skip
+
+
+LOSSLESS = lambda r, x: x
+
+
+def descend(run, width, x, noises):
+  """The mean squared gradient of SAFL from x, where L = 1 and G = `width`.
+
+  The loss is width^2 log cosh(x / width), the operator loses nothing.
+  """
+  v, squares = 0.0, []
+  for noise in noises:
+    gradient = width * math.tanh(x / width)
+    squares.append(gradient**2)
+    estimate = run.client_lr * (gradient + noise)
+    v = max(v, 0.999 * v + 0.001 * estimate**2)
+    x -= run.server_lr * estimate / (math.sqrt(v) + run.eps)
+  return sum(squares) / run.rounds
 
 
 @pytest.mark.covers('S4-Thm3.2', 'S4-Cor1')
@@ -38,20 +48,12 @@ def test_noise_breaks_theorem_3_2_and_corollary_1():
   Gradients with noise of +-60 G, from the optimum on; nu = 10. Over 200 seeds
   the mean is 0.58 G^2 with deviation 0.04; the bounds are below 0.1 G^2.
   """
-  run = VALLEY
-  signs = np.random.default_rng(0).choice([-1.0, 1.0], run.rounds).tolist()
-  x = v = total = 0.0
-  for sign in signs:
-    gradient = WIDTH * math.tanh(x / WIDTH)
-    total += gradient**2
-    estimate = run.client_lr * (gradient + 60 * WIDTH * sign)
-    v = max(v, 0.999 * v + 0.001 * estimate**2)
-    x -= run.server_lr * estimate / (math.sqrt(v) + run.eps)
-  mean = total / run.rounds
+  signs = np.random.default_rng(0).choice([-1.0, 1.0], VALLEY.rounds)
+  mean = descend(VALLEY, WIDTH, 0.0, (60 * WIDTH * signs).tolist())
   number = {'gap': 0.0, 'gradient_bound': WIDTH, 'delta': 1e-8}
   for bound in (chen.constant_rate, corollaries.asymptotic):
-    assert bound(run, nu=10.0, form='printed', **number) < mean / 3
-  assert chen.constant_rate(run, gradient_l1=WIDTH, **number) > mean
+    assert bound(VALLEY, nu=10.0, form='printed', **number) < mean / 3
+  assert chen.constant_rate(VALLEY, gradient_l1=WIDTH, **number) > mean
 
 
 @pytest.mark.covers('S4-Lem3.5')
@@ -62,10 +64,10 @@ def test_noise_breaks_lemmas_3_4_and_3_5():
   noise = lambda r, k: np.full((1, 1), 99.0)
   for lemma, eps in (('projection', 100.0), ('preconditioner', 0.1)):
     run = run._replace(eps=eps)
-    found = monitor.play(run, exact, lambda r, x: x, np.zeros(1), noise=noise)
-    measured = getattr(monitor.monitor(run, found, np.ones((1, 1))), lemma)
+    trajectory = monitor.play(run, exact, LOSSLESS, np.zeros(1), noise=noise)
+    measured = getattr(monitor.monitor(run, trajectory, np.ones((1, 1))), lemma)
     if lemma == 'preconditioner':  # the next round's
-      measured = math.sqrt(found.second[0, 0]) + eps
+      measured = math.sqrt(trajectory.second[0, 0]) + eps
     bound = getattr(constants, lemma)
     assert bound(run, 1.0, delta=0.01, form='printed') < measured / 1.5
     assert bound(run, 1.0, delta=0.01) > measured
@@ -83,22 +85,19 @@ def test_an_eigenvector_that_moves_breaks_lemma_3_4():
   run = Run(2**18, 16, 1, 0.1, 0.1, 100.0, 1.0, 2.0, b1=0.0)
   slope = np.ones((1, run.dimension)) / run.dimension**0.5
   matrix = np.random.default_rng(0).standard_normal((16, run.dimension)) / 4
-  found = monitor.play(
-    run,
-    lambda step, models: slope,
-    lambda r, x: matrix.T @ (matrix @ x),
-    np.zeros(run.dimension),
-  )
-  (away,) = np.diff(found.params, axis=0)
+  exact = lambda step, models: slope
+  project = lambda r, x: matrix.T @ (matrix @ x)
+  trajectory = monitor.play(run, exact, project, np.zeros(run.dimension))
+  (away,) = np.diff(trajectory.params, axis=0)
   basis = away[:, None] / np.linalg.norm(away)
-  measured = monitor.monitor(run, found, slope, basis).projection
+  measured = monitor.monitor(run, trajectory, slope, basis).projection
   number = {'gradient_bound': 1.0, 'delta': 0.1}
   assert constants.projection(run, form='printed', **number) < measured
   # Of fixed axes it holds, and of this one with its length in the l1 norm.
   spread = float(np.abs(basis).sum())
   bound = constants.projection(run, spread=spread, **number)
   assert measured < bound
-  axes = monitor.monitor(run, found, slope).projection
+  axes = monitor.monitor(run, trajectory, slope).projection
   assert axes < constants.projection(run, **number) < bound
 
 
@@ -111,15 +110,11 @@ def test_lemma_3_6_lacks_the_gradient():
   run = Run(10**6, 10**6, 100, 1.0, 1.0, 1e20, 1.0, 1.0, noise=1.3e13)
   signs = np.random.default_rng(1).choice([-1.0, 1.0], run.rounds)
   slope = np.full((1, 1), 1e10)
-  found = monitor.play(
-    run,
-    lambda step, models: slope,
-    lambda r, x: x,
-    np.zeros(1),
-    noise=lambda r, k: np.full((1, 1), 1e13 * signs[r]),
-  )
+  exact = lambda step, models: slope
+  noise = lambda r, k: np.full((1, 1), 1e13 * signs[r])
+  trajectory = monitor.play(run, exact, LOSSLESS, np.zeros(1), noise=noise)
   steep = np.full((run.rounds, 1), 1e10)
-  measured = monitor.monitor(run, found, steep).martingale
+  measured = monitor.monitor(run, trajectory, steep).martingale
   number = {'gradient_bound': 1e10, 'delta': 1e-7}
   printed = constants.martingale(run, nu=10.0, form='printed', **number)
   assert printed < measured / 3
@@ -132,22 +127,17 @@ def test_corollary_2_lacks_a_square():
   g, count = 1e-4, 1000
   eps = math.sqrt(0.1 / count)
   run = Run(10**8, 10**8, count, count**-0.5, 0.01, eps, 1.0, 1.0, b1=0.0)
-  width, x, v, total = g, 0.01 * math.sqrt(count) * g / eps, 0.0, 0.0
-  start = g * (x + width * (math.log1p(math.exp(-2 * x / width)) - math.log(2)))
-  for _ in range(count):
-    gradient = g * math.tanh(x / width)
-    total += gradient**2
-    v = max(v, 0.999 * v + 0.001 * (run.client_lr * gradient) ** 2)
-    x -= run.server_lr * run.client_lr * gradient / (math.sqrt(v) + eps)
+  start = 0.01 * math.sqrt(count) * g / eps
+  mean = descend(run, g, start, [0.0] * count)
+  gap = g * (start + g * (math.log1p(math.exp(-2 * start / g)) - math.log(2)))
   j3 = math.sqrt(2) * g + 0.1001
-  number = {'gap': start, 'gradient_bound': g, 'delta': 0.01, 'j3': j3}
-  printed = corollaries.near_start(run, form='printed', **number)
-  assert printed < total / count / 1.5
+  number = {'gap': gap, 'gradient_bound': g, 'delta': 0.01}
+  printed = corollaries.near_start(run, j3=j3, form='printed', **number)
+  assert printed < mean / 1.5
+  number['gradient_l1'] = g
   with pytest.raises(ValueError, match='rounds=1000 <='):
-    corollaries.near_start(run, gradient_l1=g, **number)
-  wide = number | {'j3': 0.5}
-  bound = corollaries.near_start(run, gradient_l1=g, **wide)
-  assert bound > total / count
+    corollaries.near_start(run, j3=j3, **number)
+  assert corollaries.near_start(run, j3=0.5, **number) > mean
 
 
 @pytest.mark.covers('S4-Cor1')

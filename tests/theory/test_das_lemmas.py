@@ -90,13 +90,9 @@ def rates(clients, step):
 @each_problem
 def test_lemma_1_holds(problem):
   clients, points, gradients = paths(problem, 0.5)
-  bound = lemmas.distance_bound(
-    square(points[0] - clients.w_star),
-    square(gradients).sum(0),
-    clients.gaps,
-    local_steps=6,
-    **rates(clients, 0.5),
-  )
+  spec = rates(clients, 0.5) | {'local_steps': 6}
+  start, squares = square(points[0] - clients.w_star), square(gradients).sum(0)
+  bound = lemmas.distance_bound(start, squares, clients.gaps, **spec)
   assert (square(points[6] - clients.w_star) <= bound).all()
 
 
@@ -123,12 +119,9 @@ def test_lemmas_2_and_3_hold(problem, step):
 @each_problem
 def test_lemma_4_and_fact_2_hold(problem):
   clients, points, gradients = paths(problem, 1 / 12)
-  bound = lemmas.lipschitz_drift_bound(
-    np.sqrt(square(gradients[0])),
-    np.arange(1, 7)[:, None, None],
-    local_steps=6,
-    **rates(clients, 1 / 12),
-  )
+  spec = rates(clients, 1 / 12) | {'local_steps': 6}
+  norms, steps = np.sqrt(square(gradients[0])), np.arange(1, 7)[:, None, None]
+  bound = lemmas.lipschitz_drift_bound(norms, steps, **spec)
   moved = np.sqrt(square(np.array(points[1:]) - points[0]))
   assert (moved <= bound).all()
   assert (moved[0] > 0.49 * bound[0]).all()

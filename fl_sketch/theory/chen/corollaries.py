@@ -40,13 +40,13 @@ def asymptotic(
   scale = run.server_lr * math.sqrt(run.rounds)
   if is_printed(form):
     g = checks.at_least('gradient_bound', gradient_bound, 0)
-    _check_rounds(run, (g / run.eps) ** 2, math.inf)
+    checks.at_least('rounds', run.rounds, (g / run.eps) ** 2)
     budget = rates.printed_budget(run, gap, g, delta, nu)
   else:
     m, budget = rates.corrected_budget(
       run, gap, gradient_bound, delta, gradient_l1
     )
-    _check_rounds(run, run.rounds * (m / run.eps - 1) ** 2, math.inf)
+    checks.at_least('rounds', run.rounds, run.rounds * (m / run.eps - 1) ** 2)
   return 2 * run.eps / scale * budget
 
 
@@ -78,22 +78,18 @@ def near_start(
   """
   run = _paced(run)
   if is_printed(form):
-    least = least_size(
-      run.dimension, run.clients, run.local_steps, run.rounds, delta
-    )
-    if run.size < least:
-      raise ValueError(f'Expected size={run.size} >= {least}.')
+    numbers = run.dimension, run.clients, run.local_steps, run.rounds, delta
+    checks.at_least('size', run.size, least_size(*numbers))
     length = math.sqrt(2) * gradient_bound
     budget = rates.printed_budget(run, gap, gradient_bound, delta, nu)
   else:
-    entry = run.entry(delta / 4)
-    if entry > 2:
-      raise ValueError(f'Expected a tail of {entry - 1} <= 1 at {run.size=}.')
+    checks.at_most(f'tail at size={run.size}', run.entry(delta / 4) - 1, 1)
     length = 2 * run.longest(gradient_bound, delta / 4)
     _, budget = rates.corrected_budget(
       run, gap, gradient_bound, delta, gradient_l1
     )
-  _check_rounds(run, 1, largest_rounds(j3, length, run.eps, form=form))
+  most = largest_rounds(j3, length, run.eps, form=form)
+  checks.at_most('rounds', run.rounds, most)
   return j3 / (run.server_lr * run.rounds) * budget
 
 
@@ -132,13 +128,6 @@ def _paced(run):
   return run
 
 
-def _check_rounds(run, least, most):
-  if run.rounds < least:
-    raise ValueError(f'Expected rounds={run.rounds} >= {least}.')
-  if run.rounds > most:
-    raise ValueError(f'Expected rounds={run.rounds} <= {most}.')
-
-
 @statement('S4-Rem3.4', 'Remark 3.4', corrected='holds')
 def curvature(
   smoothness: float, intrinsic_dimension: float, size: int, a: float = 2.0
@@ -172,29 +161,27 @@ def comparison(dimension: int, size: int, rounds: int, clients: int) -> str:
   d, b = checks.count('dimension', dimension), checks.count('size', size)
   t, c = checks.count('rounds', rounds), checks.count('clients', clients)
   omega = tails.coordinate_wise('uniform_sampling', d, b) / b
-  floats, root = ('~O(1)', 32 * b), ('1/sqrt(T)', t**-0.5)
   marina = 1 / (1 + math.sqrt(omega * (d - b) / (b * c)))
+  root = '1/sqrt(T)', t**-0.5
+  like_sgd = '~O(1)', 32 * b, *root, *root
   rows = {
-    'FetchSGD': (floats, root, root),
+    'FetchSGD': like_sgd,
     'CocktailSGD': (
-      ('O(1)', 32 * b),
-      ('1/(sqrt(T)+T^(1/3)d^2+d^3)', 1 / (t**0.5 + t ** (1 / 3) * d**2 + d**3)),
-      ('1/sqrt(T)+d^2/T^(2/3)', t**-0.5 + d**2 / t ** (2 / 3)),
+      'O(1)', 32 * b,
+      '1/(sqrt(T)+T^(1/3)d^2+d^3)', 1 / (t**0.5 + t ** (1 / 3) * d**2 + d**3),
+      '1/sqrt(T)+d^2/T^(2/3)', t**-0.5 + d**2 / t ** (2 / 3),
     ),
     'CD-Adam': (
-      ('O(1)', 32 * b),
-      ('1/sqrt(d)', d**-0.5),
-      ('sqrt(d/T)', math.sqrt(d / t)),
+      'O(1)', 32 * b, '1/sqrt(d)', d**-0.5, 'sqrt(d/T)', math.sqrt(d / t),
     ),
-    '1-bit Adam': (('O(d)', d), root, root),
+    '1-bit Adam': ('O(d)', d, *root, *root),
     'MARINA': (
-      ('O(1)', 32 * b),
-      ('1/(1+sqrt(w(d-b)/(bC)))', marina),
-      ('sqrt(w/C (d/b-1))/T', math.sqrt(omega / c * (d / b - 1)) / t),
+      'O(1)', 32 * b, '1/(1+sqrt(w(d-b)/(bC)))', marina,
+      'sqrt(w/C (d/b-1))/T', math.sqrt(omega / c * (d / b - 1)) / t,
     ),
-    'SAFL': (floats, root, root),
-  }
+    'SAFL': like_sgd,
+  }  # fmt: skip
   head = ['method', 'bits', 'learning rate', 'rate']
-  text = lambda cells: (f'{symbol} = {number:.3g}' for symbol, number in cells)
-  lines = ([name, *text(cells)] for name, cells in rows.items())
+  text = lambda row: map('{} = {:.3g}'.format, row[::2], row[1::2])
+  lines = ([name, *text(row)] for name, row in rows.items())
   return markdown.table(head, lines).removesuffix('\n')

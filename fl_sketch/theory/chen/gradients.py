@@ -36,9 +36,8 @@ def squared_gradient(loss: float, smoothness: float) -> float:
   >>> squared_gradient(0.5, smoothness=2.0)
   2.0
   """
-  return das_lemmas.gradient_square_bound(
-    checks.at_least('loss', loss, 0), smoothness
-  )
+  loss = checks.at_least('loss', loss, 0)
+  return das_lemmas.gradient_square_bound(loss, smoothness)
 
 
 @statement('S4-Lem4.2', 'Lemma 4.2 = C.1', printed='holds')
@@ -67,7 +66,8 @@ def local_gradient(
   """
   smoothness = checks.positive('smoothness', smoothness)
   steps = checks.count('local_steps', local_steps)
-  _check_step('client_lr', client_lr, 0.5 / (smoothness * math.sqrt(steps)))
+  client_lr = checks.positive('client_lr', client_lr)
+  checks.at_most('client_lr', client_lr, 0.5 / (smoothness * math.sqrt(steps)))
   loss = checks.at_least('loss', loss, 0)
   noise = checks.at_least('noise_bound', noise_bound, 0)
   s = noise * math.sqrt(2 * math.log(2 / checks.fraction('delta', delta)))
@@ -176,38 +176,30 @@ def bounded_gradients(
   lag = run.b1 / (1 - run.b1) * run.server_lr / run.eps * math.sqrt(trace / 2)
   while loss < _HOPELESS * start_loss:
     length = math.sqrt(2 * run.smoothness * loss)
+    longest = growth * run.longest(length, delta / 4)
     m, budget = rates.corrected_budget(
-      run,
-      start_loss,
-      growth * run.longest(length, delta / 4),
-      delta,
-      root_trace * math.sqrt(2 * loss),
+      run, start_loss, longest, delta, root_trace * math.sqrt(2 * loss)
     )
-    found = (math.sqrt(budget) + lag * (m - run.eps)) ** 2
-    if found <= loss:
+    implied = (math.sqrt(budget) + lag * (m - run.eps)) ** 2
+    if implied <= loss:
       scale = run.server_lr * run.moved(run.rounds)
       return Bounded(2 * run.smoothness * loss, m / scale * budget)
-    loss = found * (1 + 1e-6)
+    loss = implied * (1 + 1e-6)
   steps = f'server_lr={run.server_lr} and client_lr={run.client_lr}'
   raise ValueError(f'Expected {steps} at which some loss bounds itself.')
 
 
 def _printed(run, gradient_squared, m8, delta):
   g = checks.positive('gradient_squared', gradient_squared)
-  if not math.isclose(run.server_lr, g**-0.5, rel_tol=1e-6):
-    raise ValueError(f'Expected server_lr={run.server_lr} == {g**-0.5}.')
+  rates.check_rate(run, g**-0.5, 'server_lr')
   twice = constants.distortion(run, delta, d=2, rounds=1)
   root, smoothness = math.sqrt(run.rounds), run.smoothness
   eta0, shrunk = run.client_lr * root, run.eps / (1 + twice)
-  _check_step('eta0', eta0, shrunk / (6 * math.sqrt(smoothness)))
+  checks.at_most('eta0', eta0, shrunk / (6 * math.sqrt(smoothness)))
   if run.b1:
     most = shrunk * (1 - run.b1) / (4 * run.b1 * smoothness)
-    _check_step('eta0', eta0, most)
-  _check_step('eta0', eta0, root / (2 * smoothness * run.local_steps**0.5))
+    checks.at_most('eta0', eta0, most)
+  checks.at_most('eta0', eta0, root / (2 * smoothness * run.local_steps**0.5))
   divisor = run.moved(checks.positive('m8', m8)) + run.eps
   mean = g * divisor / (2 * run.server_lr * eta0 * smoothness**2 * root)
   return Bounded(g, mean)
-
-
-def _check_step(name, value, most):
-  checks.at_most(name, checks.positive(name, value), most)

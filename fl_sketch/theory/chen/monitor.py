@@ -51,8 +51,8 @@ def play(
 
   >>> halves = lambda step, models: models
   >>> run = Run(1, 1, 2, 0.5, 0.1, 1.0, 1, 1, b1=0.0)
-  >>> found = play(run, halves, lambda r, x: x, np.ones(1), b2=0.0)
-  >>> found.params.ravel().round(4).tolist()
+  >>> trajectory = play(run, halves, lambda r, x: x, np.ones(1), b2=0.0)
+  >>> trajectory.params.ravel().round(4).tolist()
   [1.0, 0.9667, 0.9344]
 
   Args:
@@ -95,33 +95,35 @@ def auxiliary(params: np.ndarray, b1: float) -> np.ndarray:
 
 
 @statement('S4-Lem3.3', 'Lemma 3.3 = B.1, of z', printed='holds')
-def auxiliary_step(run: Run, found: Trajectory) -> np.ndarray:
+def auxiliary_step(run: Run, trajectory: Trajectory) -> np.ndarray:
   r"""z_{t+1} - z_t from estimates and moments, f64[T, d].
 
   .. math:: -\kappa \hat V_t^{-1/2} R^T R \Delta_t + \frac{\kappa b_1}{1 - b_1}
      (\hat V_{t-1}^{-1/2} - \hat V_t^{-1/2}) m_{t-1}
 
   >>> run = Run(1, 1, 2, 0.5, 0.1, 1.0, 1, 1, b1=0.5)
-  >>> found = play(run, lambda k, u: u, lambda r, x: x, np.ones(1))
-  >>> z = auxiliary(found.params, run.b1)
-  >>> bool(np.allclose(np.diff(z, axis=0), auxiliary_step(run, found)))
+  >>> trajectory = play(run, lambda k, u: u, lambda r, x: x, np.ones(1))
+  >>> z = auxiliary(trajectory.params, run.b1)
+  >>> bool(np.allclose(np.diff(z, axis=0), auxiliary_step(run, trajectory)))
   True
   """
-  now, before = inverse_roots(run, found)
-  lag = np.concatenate([np.zeros_like(now[:1]), found.momentum[:-1]])
+  now, before = inverse_roots(run, trajectory)
+  lag = np.concatenate([np.zeros_like(now[:1]), trajectory.momentum[:-1]])
   pull = run.b1 / (1 - run.b1) * (before - now) * lag
-  return run.server_lr * (pull - now * found.estimates)
+  return run.server_lr * (pull - now * trajectory.estimates)
 
 
-def inverse_roots(run: Run, found: Trajectory) -> tuple[np.ndarray, np.ndarray]:
+def inverse_roots(
+  run: Run, trajectory: Trajectory
+) -> tuple[np.ndarray, np.ndarray]:
   """The diagonals of V_t^-1/2 and of V_{t-1}^-1/2, f64[T, d] each.
 
   >>> run = Run(1, 1, 1, 0.5, 0.1, 1.0, 1, 1)
-  >>> found = play(run, lambda k, u: u, lambda r, x: x, np.ones(1), b2=0.0)
-  >>> [x.round(3).tolist() for x in inverse_roots(run, found)]
+  >>> trajectory = play(run, lambda k, u: u, lambda r, x: x, np.ones(1), b2=0.0)
+  >>> [x.round(3).tolist() for x in inverse_roots(run, trajectory)]
   [[[0.667]], [[1.0]]]
   """
-  now = 1 / (np.sqrt(found.second) + run.eps)
+  now = 1 / (np.sqrt(trajectory.second) + run.eps)
   return now, np.concatenate([np.full_like(now[:1], 1 / run.eps), now[:-1]])
 
 
@@ -145,28 +147,28 @@ class Monitored(NamedTuple):
 
 def monitor(
   run: Run,
-  found: Trajectory,
+  trajectory: Trajectory,
   gradients: np.ndarray,
   basis: np.ndarray | None = None,
 ) -> Monitored:
   """Measures the quantities of the lemmas on a run.
 
   >>> run = Run(1, 1, 2, 0.5, 0.1, 1.0, 1, 1)
-  >>> found = play(run, lambda k, u: u, lambda r, x: x, np.ones(1))
-  >>> monitor(run, found, found.params[:-1]).gradient_squared
+  >>> trajectory = play(run, lambda k, u: u, lambda r, x: x, np.ones(1))
+  >>> monitor(run, trajectory, trajectory.params[:-1]).gradient_squared
   1.0
 
   Args:
     run: its numbers.
-    found: of `play`.
+    trajectory: of `play`.
     gradients: f[T, d], of L at x_0 to x_{T-1}.
     basis: f[d, d], a v_j a column; None is the coordinate axes.
   """
-  now, before = inverse_roots(run, found)
-  step = now * found.momentum
+  now, before = inverse_roots(run, trajectory)
+  step = now * trajectory.momentum
   along = step if basis is None else step @ basis
   squares = np.square(gradients)
-  errors = gradients * before * (found.estimates - found.clean)
+  errors = gradients * before * (trajectory.estimates - trajectory.clean)
   norms, weighted = squares.sum(1), (squares * before).sum(1)
   return Monitored(
     projection=float(np.abs(along).max()),
@@ -182,7 +184,7 @@ def monitor(
 )
 def descent_slack(
   run: Run,
-  found: Trajectory,
+  trajectory: Trajectory,
   losses: np.ndarray,
   gradients: np.ndarray,
   curvature: np.ndarray,
@@ -195,21 +197,21 @@ def descent_slack(
   without which it fails.
 
   >>> run = Run(1, 1, 2, 0.5, 0.1, 1.0, 1, 1)
-  >>> found = play(run, lambda k, u: u, lambda r, x: x, np.ones(1))
-  >>> z, x = auxiliary(found.params, run.b1).ravel(), found.params[:-1]
-  >>> slack = descent_slack(run, found, z**2 / 2, x, np.ones(1))
+  >>> path = play(run, lambda k, u: u, lambda r, x: x, np.ones(1))
+  >>> z, x = auxiliary(path.params, run.b1).ravel(), path.params[:-1]
+  >>> slack = descent_slack(run, path, z**2 / 2, x, np.ones(1))
   >>> bool((slack > -1e-12).all())
   True
 
   Args:
     run: its numbers.
-    found: of `play`.
+    trajectory: of `play`.
     losses: f[T + 1], of L at z_0 to z_T (`auxiliary`).
     gradients: f[T, d], of L at x_0 to x_{T-1}.
     curvature: f[d], the diagonal A.
   """
-  z = auxiliary(found.params, run.b1)
-  u, away = np.diff(z, axis=0), (z - found.params)[:-1]
+  z = auxiliary(trajectory.params, run.b1)
+  u, away = np.diff(z, axis=0), (z - trajectory.params)[:-1]
   length = lambda x: np.sqrt((curvature * x**2).sum(1))
   bound = (gradients * u).sum(1) + length(away) * length(u) + length(u) ** 2 / 2
   return bound - np.diff(losses)

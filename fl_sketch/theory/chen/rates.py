@@ -110,15 +110,10 @@ def decaying_rate(
   rate = constants.client_schedule(run.local_steps, run.b1)
   check_rate(run, rate(0))
   rates = rate(np.arange(run.rounds))
-  m, budget = corrected_budget(
-    run,
-    gap,
-    gradient_bound,
-    delta,
-    gradient_l1,
-    squares=float(np.sum((rates / rates[0]) ** 2)),
-    j=constants.momentum_factor(run.b1),
-  )
+  squares = float(np.sum((rates / rates[0]) ** 2))
+  numbers = run, gap, gradient_bound, delta, gradient_l1
+  j = constants.momentum_factor(run.b1)
+  m, budget = corrected_budget(*numbers, squares=squares, j=j)
   return m / (run.server_lr * run.local_steps * float(rates.sum())) * budget
 
 
@@ -170,20 +165,20 @@ def printed_budget(
   """
   kappa, eps, rounds = run.server_lr, run.eps, run.rounds
   drift = kappa * run.moved(g) ** 2 * run.smoothness * rounds / eps
-  spread = kappa * constants.martingale(
-    run, g, delta=delta, nu=nu, form='printed'
-  )
+  spread = constants.martingale(run, g, delta=delta, nu=nu, form='printed')
   factor = (1 + constants.distortion(run, delta, rounds=2)) ** 2
   second = 8 * kappa * run.intrinsic_dimension * run.smoothness
   second = second * run.local_steps**2 + 2 * g
   second *= kappa * rounds * (run.client_lr * g / eps / (1 - run.b1)) ** 2
-  return checks.at_least('gap', gap, 0) + drift + spread + factor * second
+  once = checks.at_least('gap', gap, 0)
+  return once + drift + kappa * spread + factor * second
 
 
-def check_rate(run: Run, rate: float) -> None:
-  """Raises ValueError unless `rate` is the run's client_lr.
+def check_rate(run: Run, rate: float, name: str = 'client_lr') -> None:
+  """Raises ValueError unless `rate` is the run's client_lr, or what is named.
 
   >>> check_rate(Run(256, 64, 100, 0.1, 1e-4, 0.5, 1, 1.6), 0.1)
   """
-  if not math.isclose(run.client_lr, rate, rel_tol=1e-6):
-    raise ValueError(f'Expected client_lr={run.client_lr} == {rate}.')
+  value = getattr(run, name)
+  if not math.isclose(value, rate, rel_tol=1e-6):
+    raise ValueError(f'Expected {name}={value} == {rate}.')

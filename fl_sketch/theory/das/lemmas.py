@@ -11,17 +11,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fl_sketch.privacy import bounds
-from fl_sketch.theory import catalog
 from fl_sketch.theory.catalog import statement
 from fl_sketch.utils import checks
 import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
-rho = catalog.statement('S1-Def5', 'Definition 5', printed='order')(
-  bounds.das_rho
-)
-sigma_squared = catalog.statement('S1-Thm1', 'Theorem 1', printed='wrong')(
+rho = statement('S1-Def5', 'Definition 5', printed='order')(bounds.das_rho)
+sigma_squared = statement('S1-Thm1', 'Theorem 1', printed='wrong')(
   bounds.das_sigma_squared
 )
 
@@ -49,11 +46,11 @@ def heterogeneity_gaps(
 
 def _minimum(f, start):
   how = {'gtol': 1e-9, 'ftol': 0, 'maxiter': 10_000}
-  found = optimize.minimize(f, start, jac=True, method='L-BFGS-B', options=how)
-  steepest = float(np.abs(found.jac).max())
+  end = optimize.minimize(f, start, jac=True, method='L-BFGS-B', options=how)
+  steepest = float(np.abs(end.jac).max())
   if steepest > 1e-6:
     raise ValueError(f'Expected a minimum, got a gradient of {steepest:.2g}.')
-  return found.fun
+  return end.fun
 
 
 def quadratic_heterogeneity(

@@ -104,12 +104,12 @@ def schedule(
       where no update is longer than C.
   """
   numbers = smoothness, clip, rho, local_steps, rounds, gamma
-  made = _checked(Schedule(*numbers, cohort_variance))
-  if made.load > 0.5 * (1 + 1e-9):
+  s = _checked(Schedule(*numbers, cohort_variance))
+  if s.load > 0.5 * (1 + 1e-9):
     raise ValueError(f'Expected {rounds=} >= {4 * gamma / (clip * rho)}.')
   gap = checks.at_least('largest_gap', largest_gap, 0)
   checks.at_least('clip', clip, 4 * math.sqrt(smoothness * gap))
-  return made
+  return s
 
 
 def _checked(s):

@@ -90,9 +90,8 @@ def local_steps_bound(
   12.0
   """
   _check_steps(local_steps, rho)
-  slope = _steps_slope(
-    lipschitz, distance, mean_gap, curvature, smoothness, rho
-  )
+  numbers = lipschitz, distance, mean_gap, curvature, smoothness, rho
+  slope = _steps_slope(*numbers)
   return (2 * lipschitz * distance + 1.2 * local_steps * slope) * rho
 
 
@@ -194,10 +193,10 @@ def compare(
   clip = (c * noise + 1.5 * x) / (2 - x - x**2)
   slope, a = 2 - x**2, math.sqrt(2) * (noise + x * c / 2)
   root = (a + math.sqrt(a**2 + 8 * slope)) / (2 * slope)
-  found = Comparison(root**2 - 1, clip)
-  if max(found) > c**2 / 2 - 1:
-    raise ValueError(f'Expected {found} <= {c**2 / 2 - 1}.')
-  return found
+  comparison = Comparison(root**2 - 1, clip)
+  if max(comparison) > c**2 / 2 - 1:
+    raise ValueError(f'Expected {comparison} <= {c**2 / 2 - 1}.')
+  return comparison
 
 
 def table(
