@@ -1,39 +1,113 @@
 """Every study by its name, in the order of the papers."""
 
+from collections.abc import Callable
 import difflib
+import itertools
 
-from fl_sketch.reproduce import study
+from fl_sketch.reproduce import lab as lab_lib, study
 from fl_sketch.reproduce.chen import (
-  dimension as chen_dimension,
+  dimension,
   figures as chen,
   headline as chen_headline,
-  spectra as chen_spectra,
+  spectra,
 )
-from fl_sketch.reproduce.das import (
-  images as das_images,
-  quadratics as das_quadratics,
-)
+from fl_sketch.reproduce.das import images, quadratics
 from fl_sketch.reproduce.haddadpour import (
-  drift as haddadpour_drift,
+  drift,
   figures as haddadpour,
   tables as haddadpour_tables,
 )
-from fl_sketch.reproduce.song import figures as song
-
-_MODULES = (
-  song,
-  das_quadratics,
-  das_images,
-  haddadpour,
-  haddadpour_tables,
-  haddadpour_drift,
-  chen,
-  chen_headline,
-  chen_spectra,
-  chen_dimension,
+from fl_sketch.reproduce.song import (
+  attack,
+  figures as song,
+  tables as song_tables,
 )
+
+_Row = tuple[str, str, str, Callable[[lab_lib.Lab], study.Report], float]
+
+
+def _of(paper: str, *rows: _Row) -> list[study.Study]:
+  """The studies of a paper: name, title, place in it, run, minutes."""
+  return [
+    study.Study(name, title, f'{paper}, {place}', run, minutes)
+    for name, title, place, run, minutes in rows
+  ]
+
+
+_SONG = _of(
+  'Song, Wang, Yu, Zhang, arXiv:2210.08371',
+  ('S0-X1', 'Table 1: constants of the operators, printed, exact, measured',
+   'Table 1', song_tables.table_1, 2),
+  ('S0-X2', 'Convergence against the bounds, K = 1 and K > 1',
+   'sections 5, E, F', song.rates, 1),
+  ('S0-X3', 'Communication does not depend on the size of a table',
+   'section 5', song.communication, 0.5),
+  ('S0-X4', 'Privacy and accuracy of Algorithm 2',
+   'Algorithm 2, section 6', song.privacy, 1),
+  ('S0-X5', 'Gradient leakage: exact recovery begins at one number an unknown',
+   'section 7', attack.recovery, 5),
+  ('S0-X6', 'Without a server: the same as with one',
+   'section 8', song.decentralised, 0.5),
+  ('S0-Tab2', 'Table 2: properties of functions, falsified',
+   'Table 2', song_tables.table_2, 0.2),
+)  # fmt: skip
+_DAS = _of(
+  'Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094',
+  ('S1-Fig1', 'Clipping against normalising on quadratics: loss',
+   'Figure 1', quadratics.figure_1, 2),
+  ('S1-Fig2', 'Clipping against normalising on quadratics: signal over noise',
+   'Figure 2', quadratics.figure_2, 1),
+  ('S1-Fig3', 'Clipping against normalising on quadratics: trajectories',
+   'Figure 3', quadratics.figure_3, 0.3),
+  ('S1-Sec6', 'Clipping against normalising on images: setting, noise and grid',
+   'section 6 and appendix G', images.section_6, 6),
+  ('S1-Tab1', 'Clipping against normalising on images: test accuracy',
+   'Table 1', images.table_1, 5),
+)  # fmt: skip
+_FEDSKETCH = _of(
+  'Haddadpour, Karimi, Li, Li, arXiv:2008.04975',
+  ('S2-Fig1', 'FedSKETCH on MNIST, devices that are alike',
+   'Figure 1', haddadpour.figure_1, 30),
+  ('S2-Fig2', 'FedSKETCHGATE on MNIST, devices of two classes',
+   'Figure 2', haddadpour.figure_2, 50),
+  ('FedSKETCH-12x', 'Headline: within 2 points of FedSGD at 12 times '
+   'compression', 'section 6', haddadpour.headline, 30),
+)  # fmt: skip
+_HADDADPOUR = _of(
+  'Haddadpour et al., arXiv:2008.04975',
+  ('S2-Tab1', 'Floats for an accuracy, clients that are alike',
+   'Table 1', haddadpour_tables.table_1, 0.1),
+  ('S2-Tab2', 'Floats for an accuracy, clients that are not alike',
+   'Table 2', haddadpour_tables.table_2, 0.1),
+  ('S2-Drift', 'Gradient tracking with sketches on unlike quadratics, three '
+   'ways', 'Algorithm 6', drift.drift, 0.5),
+)  # fmt: skip
+_CHEN = _of(
+  'Chen, Li, Banerjee, arXiv:2411.06770',
+  ('S4-Fig1', 'ResNet on CIFAR-10: methods at equal bytes, and sizes of tables',
+   'Figure 1', chen.figure_1, 60),
+  ('S4-Fig2', 'Fine-tuning a vision transformer on CIFAR-10',
+   'Figure 2', chen.figure_2, 30),
+  ('S4-Fig3', 'An encoder on SST-2: tables over four decades of sizes',
+   'Figure 3', chen.figure_3, 60),
+  ('S4-Fig6', 'Tiny tables: SAFL learns as fast, to a lower plateau',
+   'Figure 6', chen.figure_6, 30),
+  ('SAFL-99', 'Headline: dense accuracy with 99 % less uplink, before every '
+   'baseline', 'sections 1 and 5', chen_headline.headline, 150),
+  ('S4-Fig4', 'The largest eigenvalues of the Hessian follow a power law',
+   'Figure 4', spectra.power_law, 2),
+  ('S4-Fig5', "The Hessian's spectrum over training: nearly all of it is near "
+   'zero', 'Figure 5', spectra.densities, 2),
+  ('S4-Tab1', 'Table 1: bits, rates and convergence of six methods',
+   'Table 1', dimension.table_1, 0.1),
+  ('S4-LogD', 'The dimension counts through the spectrum alone',
+   'section 3', dimension.dimension, 1),
+  ('S4-AppD', 'The defaults of the experiments, under three servers',
+   'appendix D', dimension.defaults, 1.5),
+)  # fmt: skip
 STUDIES: dict[str, study.Study] = {
-  s.name: s for module in _MODULES for s in module.STUDIES
+  s.name: s
+  for s in itertools.chain(_SONG, _DAS, _FEDSKETCH, _HADDADPOUR, _CHEN)
 }
 
 

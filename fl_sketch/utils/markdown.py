@@ -1,6 +1,7 @@
-"""Formats tables in Markdown."""
+"""Formats and reads tables in Markdown."""
 
 from collections.abc import Iterable, Sequence
+import re
 
 
 def table(
@@ -22,3 +23,16 @@ def table(
   left = len(head) if left is None else left
   rule = ['---'] * left + ['---:'] * (len(head) - left)
   return ''.join(f'| {" | ".join(line)} |\n' for line in (head, rule, *rows))
+
+
+def cells(text: str) -> list[list[str]]:
+  r"""The cells of a Markdown table: its head, then its rows.
+
+  >>> cells(table(['run', r'a\|b'], [['a', '0.5']]))
+  [['run', 'a|b'], ['a', '0.5']]
+  """
+  head, _, *rows = (
+    [cell.strip().replace(r'\|', '|') for cell in re.split(r'(?<!\\)\|', line)]
+    for line in text.strip().splitlines()
+  )
+  return [row[1:-1] for row in (head, *rows)]

@@ -7,20 +7,16 @@ from fl_sketch import algorithms, reporting, sketches
 from fl_sketch.reproduce import lab as lab_lib, study
 from fl_sketch.reproduce.song import runs as song_runs
 from fl_sketch.theory.chen import corollaries as chen_corollaries
+from fl_sketch.utils import markdown
 import jax.numpy as jnp
 import numpy as np
-
-_SOURCE = 'Chen, Li, Banerjee, arXiv:2411.06770'
 
 
 def table_1(lab: lab_lib.Lab) -> study.Report:
   """Bits, rates and convergence as printed, beside bytes that are counted."""
   dimension, size = 42_000_000, 400_000
   text = chen_corollaries.comparison(dimension, size, 600, 5)
-  head, _, *rows = (
-    [cell.strip() for cell in line.split('|')[1:-1]]
-    for line in text.splitlines()
-  )
+  head, *rows = markdown.cells(text)
   counted = _counted()
   lab.played['chen/bytes'] = {'d': 1000, **_COUNTED}
   claims = [
@@ -270,19 +266,3 @@ def defaults(lab: lab_lib.Lab) -> study.Report:
       'stand for its data and models; tables of a tenth of the parameters.'
     ],
   )
-
-
-STUDIES = (
-  study.Study(
-    'S4-Tab1', 'Table 1: bits, rates and convergence of six methods',
-    f'{_SOURCE}, Table 1', table_1, minutes=0.1,
-  ),
-  study.Study(
-    'S4-LogD', 'The dimension counts through the spectrum alone',
-    f'{_SOURCE}, section 3', dimension, minutes=1,
-  ),
-  study.Study(
-    'S4-AppD', 'The defaults of the experiments, under three servers',
-    f'{_SOURCE}, appendix D', defaults, minutes=1.5,
-  ),
-)  # fmt: skip

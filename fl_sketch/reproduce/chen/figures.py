@@ -12,7 +12,6 @@ from fl_sketch.reproduce.chen import races, report, settings
 import numpy as np
 import scipy.stats
 
-SOURCE = 'Chen, Li, Banerjee, arXiv:2411.06770'
 RATES = (
   'Every method has seven learning rates at each number of floats, and further '
   'ones while the best is at an edge; that with the least training loss after '
@@ -185,35 +184,3 @@ def _report(lab, setting, claims, race, sized, *notes) -> study.Report:
     [study.Picture(_CAPTION, report.draw(race, sized))],
     notes,
   )
-
-
-STUDIES = (
-  study.Study(
-    'S4-Fig1',
-    'ResNet on CIFAR-10: methods at equal bytes, and sizes of tables',
-    f'{SOURCE}, Figure 1',
-    figure_1,
-    minutes=60,
-  ),
-  study.Study(
-    'S4-Fig2',
-    'Fine-tuning a vision transformer on CIFAR-10',
-    f'{SOURCE}, Figure 2',
-    figure_2,
-    minutes=30,
-  ),
-  study.Study(
-    'S4-Fig3',
-    'An encoder on SST-2: tables over four decades of sizes',
-    f'{SOURCE}, Figure 3',
-    figure_3,
-    minutes=60,
-  ),
-  study.Study(
-    'S4-Fig6',
-    'Tiny tables: SAFL learns as fast, to a lower plateau',
-    f'{SOURCE}, Figure 6',
-    figure_6,
-    minutes=30,
-  ),
-)

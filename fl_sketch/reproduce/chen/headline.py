@@ -95,14 +95,3 @@ def _table(name, uplinks, target) -> study.Table:
 
 def _megabytes(uplink: float) -> str:
   return f'{uplink / 1e6:,.3f}' if math.isfinite(uplink) else 'not reached'
-
-
-STUDIES = (
-  study.Study(
-    'SAFL-99',
-    'Headline: dense accuracy with 99 % less uplink, before every baseline',
-    f'{figures.SOURCE}, sections 1 and 5',
-    headline,
-    minutes=150,
-  ),
-)

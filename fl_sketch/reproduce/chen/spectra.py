@@ -5,9 +5,8 @@ Chen, Li and Banerjee, arXiv:2411.06770.
 
 from fl_sketch.reproduce import lab as lab_lib, study
 from fl_sketch.theory.curvature import during_training, spectrum_report
+from fl_sketch.utils import markdown
 import numpy as np
-
-_SOURCE = 'Chen, Li, Banerjee, arXiv:2411.06770'
 
 
 def power_law(lab: lab_lib.Lab) -> study.Report:
@@ -102,10 +101,7 @@ def _spectra(lab: lab_lib.Lab) -> list[spectrum_report.Row]:
 
 
 def _report(lab, rows, claims) -> study.Report:
-  head, _, *lines = spectrum_report.table(rows).splitlines()
-  cells = [
-    [cell.strip() for cell in line.split('|')[1:-1]] for line in (head, *lines)
-  ]
+  head, *cells = markdown.cells(spectrum_report.table(rows))
   model = lab.pick(
     'an MLP on digits', 'LeNet-5 on MNIST', 'ViT-Small on CIFAR-10'
   )
@@ -113,7 +109,7 @@ def _report(lab, rows, claims) -> study.Report:
   return study.Report(
     claims,
     {f'round {row["round"]}': {k: row[k] for k in kept} for row in rows},
-    [study.Table(f'The Hessian of {model}, FedAvg', cells[0], cells[1:])],
+    [study.Table(f'The Hessian of {model}, FedAvg', head, cells)],
     [
       study.Picture(
         f'Densities of the eigenvalues of {model} over training, and the '
@@ -126,21 +122,3 @@ def _report(lab, rows, claims) -> study.Report:
       'epochs for Figure 5, and quotes Figure 4.'
     ],
   )
-
-
-STUDIES = (
-  study.Study(
-    'S4-Fig4',
-    'The largest eigenvalues of the Hessian follow a power law',
-    f'{_SOURCE}, Figure 4',
-    power_law,
-    minutes=2,
-  ),
-  study.Study(
-    'S4-Fig5',
-    "The Hessian's spectrum over training: nearly all of it is near zero",
-    f'{_SOURCE}, Figure 5',
-    densities,
-    minutes=2,
-  ),
-)

@@ -9,7 +9,6 @@ from fl_sketch.reproduce import lab as lab_lib, study, summaries
 from fl_sketch.reproduce.das import pictures, races
 import numpy as np
 
-_SOURCE = 'Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094'
 _PRINTED = {  # clip, normalise, FedAvg
   ('fashion_mnist', 5.0): (75.59, 77.72, 83.43),
   ('fashion_mnist', 1.5): (56.90, 57.80, 83.43),
@@ -248,21 +247,3 @@ def _fixed(lab, setting, grid):
     )
     claims.append(study.Claim(text, value, relation, bound, error))
   return claims
-
-
-STUDIES = (
-  study.Study(
-    'S1-Sec6',
-    'Clipping against normalising on images: setting, noise and grid',
-    f'{_SOURCE}, section 6 and appendix G',
-    section_6,
-    6.0,
-  ),
-  study.Study(
-    'S1-Tab1',
-    'Clipping against normalising on images: test accuracy',
-    f'{_SOURCE}, Table 1',
-    table_1,
-    5.0,
-  ),
-)

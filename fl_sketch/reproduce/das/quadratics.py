@@ -12,7 +12,6 @@ from fl_sketch.reproduce import lab as lab_lib, study, summaries
 from fl_sketch.reproduce.das import grid, pictures
 import numpy as np
 
-_SOURCE = 'Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094'
 _NAMES = tuple(grid.ALGORITHMS.values())
 _SETTING = (
   'One draw of 100 quadratics of rank 20 in 200 dimensions, everybody in each '
@@ -219,28 +218,3 @@ def figure_3(lab: lab_lib.Lab) -> study.Report:
     [study.Picture(pictures.PATHS, pictures.paths(paths))],
     [_SETTING, _PLANE],
   )
-
-
-STUDIES = (
-  study.Study(
-    'S1-Fig1',
-    'Clipping against normalising on quadratics: loss',
-    f'{_SOURCE}, Figure 1',
-    figure_1,
-    2.0,
-  ),
-  study.Study(
-    'S1-Fig2',
-    'Clipping against normalising on quadratics: signal over noise',
-    f'{_SOURCE}, Figure 2',
-    figure_2,
-    1.0,
-  ),
-  study.Study(
-    'S1-Fig3',
-    'Clipping against normalising on quadratics: trajectories',
-    f'{_SOURCE}, Figure 3',
-    figure_3,
-    0.3,
-  ),
-)

@@ -137,14 +137,3 @@ def _draw(excess):
   ax.set_yscale('log')
   ax.legend(fontsize=8, frameon=False)
   return ax
-
-
-STUDIES = (
-  study.Study(
-    'S2-Drift',
-    'Gradient tracking with sketches on unlike quadratics, three ways',
-    'Haddadpour et al., arXiv:2008.04975, Algorithm 6',
-    drift,
-    minutes=0.5,
-  ),
-)

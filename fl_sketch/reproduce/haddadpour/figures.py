@@ -10,7 +10,6 @@ from fl_sketch.reproduce.haddadpour import report, runs as runs_lib
 from fl_sketch.reproduce.haddadpour.runs import Cell
 import numpy as np
 
-_SOURCE = 'Haddadpour, Karimi, Li, Li, arXiv:2008.04975'
 _RATES = (
   'FedSGD is, as in the paper, local SGD without compression. Every method has '
   'four rates of the clients, 0.01 to 0.3, at each table and tau, and further '
@@ -234,28 +233,3 @@ def _report(lab, devices, claims, race, *notes) -> study.Report:
     pictures,
     notes,
   )
-
-
-STUDIES = (
-  study.Study(
-    'S2-Fig1',
-    'FedSKETCH on MNIST, devices that are alike',
-    f'{_SOURCE}, Figure 1',
-    figure_1,
-    minutes=30,
-  ),
-  study.Study(
-    'S2-Fig2',
-    'FedSKETCHGATE on MNIST, devices of two classes',
-    f'{_SOURCE}, Figure 2',
-    figure_2,
-    minutes=50,
-  ),
-  study.Study(
-    'FedSKETCH-12x',
-    'Headline: within 2 points of FedSGD at 12 times compression',
-    f'{_SOURCE}, section 6',
-    headline,
-    minutes=30,
-  ),
-)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from fl_sketch.reproduce import lab as lab_lib, study
 from fl_sketch.theory.haddadpour import tables as theory
+from fl_sketch.utils import markdown
 
 LENET5 = 61_706
 _COLS = (40, 100)
@@ -74,35 +75,6 @@ def _regenerated(lab, name, make, cols) -> study.Table:
   }  # fmt: skip
   file = f'haddadpour/{name.replace(" ", "-").lower()}-{cols}'
   text = lab.kept(file, fields, lambda: make(theory.Setting(**fields)))
-  head, *rows = _cells(text)
+  head, *rows = markdown.cells(text)
   about = ', '.join(f'{k} {v:g}' for k, v in fields.items())
   return study.Table(f'{name}: {about}', head, rows)
-
-
-def _cells(text: str) -> list[list[str]]:
-  r"""The cells of a Markdown table, its head first.
-
-  >>> _cells('| a | b |\n| --- | --- |\n| 1 | 2 |')
-  [['a', 'b'], ['1', '2']]
-  """
-  lines = text.strip().splitlines()
-  rows = [[x.strip() for x in line.strip('| ').split('|')] for line in lines]
-  return [rows[0], *rows[2:]]
-
-
-STUDIES = (
-  study.Study(
-    'S2-Tab1',
-    'Floats for an accuracy, clients that are alike',
-    'Haddadpour et al., arXiv:2008.04975, Table 1',
-    table_1,
-    minutes=0.1,
-  ),
-  study.Study(
-    'S2-Tab2',
-    'Floats for an accuracy, clients that are not alike',
-    'Haddadpour et al., arXiv:2008.04975, Table 2',
-    table_2,
-    minutes=0.1,
-  ),
-)

@@ -4,11 +4,9 @@ import math
 
 from fl_sketch import reporting
 from fl_sketch.reproduce import lab as lab_lib, study
-from fl_sketch.reproduce.song import attack, runs as runs_lib, tables
+from fl_sketch.reproduce.song import runs as runs_lib
 from fl_sketch.theory import song
 import numpy as np
-
-_SOURCE = 'Song, Wang, Yu, Zhang, arXiv:2210.08371'
 
 
 def rates(lab: lab_lib.Lab) -> study.Report:
@@ -206,35 +204,3 @@ def decentralised(lab: lab_lib.Lab) -> study.Report:
     )
     seeds[graph] = {'central': list(central), 'decentralised': list(spread)}
   return study.Report(claims, seeds)
-
-
-STUDIES = (
-  study.Study(
-    'S0-X1', 'Table 1: constants of the operators, printed, exact, measured',
-    f'{_SOURCE}, Table 1', tables.table_1, minutes=2,
-  ),
-  study.Study(
-    'S0-X2', 'Convergence against the bounds, K = 1 and K > 1',
-    f'{_SOURCE}, sections 5, E, F', rates, minutes=1,
-  ),
-  study.Study(
-    'S0-X3', 'Communication does not depend on the size of a table',
-    f'{_SOURCE}, section 5', communication, minutes=0.5,
-  ),
-  study.Study(
-    'S0-X4', 'Privacy and accuracy of Algorithm 2',
-    f'{_SOURCE}, Algorithm 2, section 6', privacy, minutes=1,
-  ),
-  study.Study(
-    'S0-X5', 'Gradient leakage: exact recovery begins at one number an unknown',
-    f'{_SOURCE}, section 7', attack.recovery, minutes=5,
-  ),
-  study.Study(
-    'S0-X6', 'Without a server: the same as with one',
-    f'{_SOURCE}, section 8', decentralised, minutes=0.5,
-  ),
-  study.Study(
-    'S0-Tab2', 'Table 2: properties of functions, falsified',
-    f'{_SOURCE}, Table 2', tables.table_2, minutes=0.2,
-  ),
-)  # fmt: skip

@@ -7,6 +7,7 @@ from fl_sketch import sketches
 from fl_sketch.reproduce import lab as lab_lib, study
 from fl_sketch.reproduce.song import runs
 from fl_sketch.theory.song import functions
+from fl_sketch.utils import markdown
 
 
 def table_1(lab: lab_lib.Lab) -> study.Report:
@@ -78,14 +79,8 @@ def table_2(lab: lab_lib.Lab) -> study.Report:
   """Which of four properties every function of the table lacks."""
   lab.played['song/table_2'] = {'dimension': 2, 'seed': 0}
   text = functions.table2(dimension=2, seed=0)
-  lines = [
-    [
-      cell.strip().strip('`').replace('\x00', '|')
-      for cell in line.split('|')[1:-1]
-    ]
-    for line in text.replace(r'\|', '\x00').splitlines()
-  ]
-  head, rows = lines[0], lines[2:]
+  lines = [[cell.strip('`') for cell in row] for row in markdown.cells(text)]
+  head, *rows = lines
   agree = sum(row[-1] == row[-2] for row in rows)
   claim = study.Claim(
     f'counts of crosses that are the printed ones, of {len(rows)}',
