@@ -32,9 +32,13 @@ class Lab:
   progress: bool = True
   played: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-  def pick(self, quick: Any, cpu: Any, gpu: Any) -> Any:
-    """The value for this scale."""
-    return {'quick': quick, 'cpu': cpu, 'gpu': gpu}[self.scale]
+  def pick(self, quick: Any, cpu: Any, *gpu: Any) -> Any:
+    """The value for this scale; that of cpu, where gpu has none of its own."""
+    return {'quick': quick, 'cpu': cpu, 'gpu': [cpu, *gpu][-1]}[self.scale]
+
+  def seeds(self, quick: int = 1) -> tuple[int, ...]:
+    """Three, or as many as the quick scale has."""
+    return tuple(range(self.pick(quick, 3)))
 
   def sweep(self, name: str, config: Mapping[str, Any]) -> list['Run']:
     """Plays a sweep in runs/NAME, or finds it there.
@@ -184,8 +188,16 @@ class Run:
   ) -> float:
     """The first x at which an accuracy is at least `target`; inf if never."""
     xs, ys = self.curve(metric, x)
-    there = np.flatnonzero(ys >= target)
-    return float(xs[there[0]]) if len(there) else float('inf')
+    return first(xs, ys >= target)
+
+
+def first(xs: np.ndarray, reached: np.ndarray) -> float:
+  """The first x at which something is reached; inf if never.
+
+  >>> first(np.array([1.0, 2.0]), np.array([False, True]))
+  2.0
+  """
+  return float(xs[reached.argmax()]) if reached.any() else float('inf')
 
 
 def mean_and_error(values: Any) -> tuple[float, float]:

@@ -8,7 +8,6 @@ from fl_sketch.reproduce import lab as lab_lib, study
 from fl_sketch.reproduce.song import runs as song_runs
 from fl_sketch.theory.chen import corollaries as chen_corollaries
 from fl_sketch.utils import markdown
-import jax.numpy as jnp
 import numpy as np
 
 
@@ -17,121 +16,94 @@ def table_1(lab: lab_lib.Lab) -> study.Report:
   dimension, size = 42_000_000, 400_000
   text = chen_corollaries.comparison(dimension, size, 600, 5)
   head, *rows = markdown.cells(text)
-  counted = _counted()
+  # Of one client, in the round that differs from the first if any.
+  counted = {
+    name: float(algorithms.measure(kind).up[-1])
+    for name, kind in _COUNTED.items()
+  }
   lab.played['chen/bytes'] = {'d': 1000, **_COUNTED}
   claims = [
     study.Claim(
       'bytes that a SAFL client sends in a round over 4 b',
-      counted['SAFL'] / 400,
-      '<=',
-      1.0,
+      counted['SAFL'] / 400, '<=', 1.0,
     ),
     study.Claim(
       'bytes of 1-bit Adam after its warm-up over d bits',
-      counted['1-bit Adam'] / 125,
-      '<=',
-      1.05,
+      counted['1-bit Adam'] / 125, '<=', 1.05,
     ),
-  ]
+  ]  # fmt: skip
   caption = f'd = {dimension:,}, b = {size:,}, T = 600, C = 5; constants are 1'
-  measured = [[name, f'{number:,.0f}'] for name, number in counted.items()]
-  return study.Report(
-    claims,
-    counted,
-    [
-      study.Table(caption, head, rows),
-      study.Table(
-        'Bytes up of a client in its last round, counted from what is sent: '
-        'd = 1,000, options as algorithms.describe has them',
-        ('method', 'bytes'),
-        measured,
-      ),
-    ],
-    notes=[
-      'Rates are those that the papers state, with their logarithms and '
-      'constants at 1: they order methods and predict nothing.'
-    ],
+  of_bytes = (
+    'Bytes up of a client in its last round, counted from what is sent: '
+    'd = 1,000, options as algorithms.describe has them'
   )
+  measured = [[name, f'{number:,.0f}'] for name, number in counted.items()]
+  tables = [
+    study.Table(caption, head, rows),
+    study.Table(of_bytes, ('method', 'bytes'), measured),
+  ]
+  note = (
+    'Rates are those that the papers state, with their logarithms and '
+    'constants at 1: they order methods and predict nothing.'
+  )
+  return study.Report(claims, counted, tables, notes=[note])
 
 
 _COUNTED = {
-  'FetchSGD': 'fetchsgd',
-  'CocktailSGD': 'cocktail_sgd',
-  'CD-Adam': 'cd_adam',
-  '1-bit Adam': 'onebit_adam',
-  'MARINA': 'marina',
-  'SAFL': 'safl',
-}
-
-
-def _counted() -> dict[str, float]:
-  """Bytes of one client, in the round that differs from the first if any."""
-  return {
-    name: float(algorithms.measure(kind).up[-1])
-    for name, kind in _COUNTED.items()
-  }
+  'FetchSGD': 'fetchsgd', 'CocktailSGD': 'cocktail_sgd', 'CD-Adam': 'cd_adam',
+  '1-bit Adam': 'onebit_adam', 'MARINA': 'marina', 'SAFL': 'safl',
+}  # fmt: skip
 
 
 def dimension(lab: lab_lib.Lab) -> study.Report:
   """At a fixed size of tables, rounds follow the spectrum and not d."""
-  sizes = lab.pick(
-    (64, 256), (256, 1024, 4096, 16_384), (256, 1024, 4096, 16_384)
-  )
-  found, widths = _quadratics(lab, sizes), _widths(lab)
-  grown = lambda times: (
-    times[-1] / times[0] if times[0] < math.inf else math.nan
-  )
+  large = (256, 1024, 4096, 16_384)
+  sizes = lab.pick((64, 256), large, large)
+  times, widths = _quadratics(lab, sizes), _widths(lab)
+  (least, _), *_, (most, _) = widths
+  growth = lambda x: x[-1] / x[0] if x[0] < math.inf else math.nan
   claims = [
     study.Claim(
       f'decaying spectrum: rounds at d = {sizes[-1]} over those at {sizes[0]}',
-      grown(found['decaying']),
-      '<=',
-      1.5,
+      growth(times['decaying']), '<=', 1.5,
     ),
     study.Claim(
       'flat spectrum: the same; not reached counts as infinite',
-      grown(found['flat']),
-      '>=',
-      1.5,
+      growth(times['flat']), '>=', 1.5,
     ),
     study.Claim(
       f'MLP on digits, b = {_table_of(lab):,}: rounds to a training loss of '
-      f'{_loss_of(lab):g} at d = {widths[-1][0]:,} over those at '
-      f'{widths[0][0]:,}',
-      grown([rounds for _, rounds in widths]),
-      '<=',
-      1.5,
+      f'{_loss_of(lab):g} at d = {most:,} over those at {least:,}',
+      growth([rounds for _, rounds in widths]), '<=', 1.5,
     ),
-  ]
+  ]  # fmt: skip
   rows = [
-    [f'{d:,}', *(study.rounds(times[i]) for times in found.values())]
-    for i, d in enumerate(sizes)
+    [f'{d:,}', *map(study.rounds, at_d)]
+    for d, *at_d in zip(sizes, *times.values(), strict=True)
   ]
+  of_widths = [[f'{d:,}', study.rounds(t)] for d, t in widths]
+  caption = 'MLP on digits: mean rounds of the seeds'
   tables = [
-    study.Table('Rounds, b = 64', ('d', *found), rows),
-    study.Table(
-      'MLP on digits: mean rounds of the seeds',
-      ('d', 'rounds'),
-      [[f'{d:,}', study.rounds(t)] for d, t in widths],
-    ),
+    study.Table('Rounds, b = 64', ('d', *times), rows),
+    study.Table(caption, ('d', 'rounds'), of_widths),
   ]
+  axes = reporting.new_axes('parameters', 'rounds to a tenth of the first gap')
+  for i, (name, y) in enumerate(times.items()):
+    axes.loglog(sizes, y, marker='o', label=name, **reporting.look(i))
+  axes.legend(frameon=False)
   caption = 'Rounds against the dimension, tables of 64 numbers.'
-  return study.Report(
-    claims,
-    found | {'mlp': widths},
-    tables,
-    [study.drawn(caption, _draw(sizes, found))],
-    [
-      'Quadratics, all coordinates equally far at first, SRHT, at the step '
-      '1 / (largest + trace / b).'
-    ],
+  note = (
+    'Quadratics, all coordinates equally far at first, SRHT, at the step '
+    '1 / (largest + trace / b).'
   )
+  pictures = [study.drawn(caption, axes)]
+  return study.Report(claims, times | {'mlp': widths}, tables, pictures, [note])
 
 
 def _quadratics(lab, sizes) -> dict[str, list[float]]:
   """Rounds at each of the sizes, by spectrum; infinite if not reached."""
   most = lab.pick(60, 600, 600)
-  found = {}
+  rounds = {}
   for name, curvature in _SPECTRA.items():
     times = [
       lab.kept(
@@ -141,16 +113,8 @@ def _quadratics(lab, sizes) -> dict[str, list[float]]:
       )
       for d in sizes
     ]
-    found[name] = [math.inf if t is None else t for t in times]
-  return found
-
-
-def _draw(sizes, found):
-  axes = reporting.new_axes('parameters', 'rounds to a tenth of the first gap')
-  for i, (name, times) in enumerate(found.items()):
-    axes.loglog(sizes, times, marker='o', label=name, **reporting.look(i))
-  axes.legend(frameon=False)
-  return axes
+    rounds[name] = [math.inf if t is None else t for t in times]
+  return rounds
 
 
 _SPECTRA = {'decaying': lambda d: np.arange(1.0, d + 1) ** -2, 'flat': np.ones}
@@ -158,19 +122,12 @@ _SPECTRA = {'decaying': lambda d: np.arange(1.0, d + 1) ** -2, 'flat': np.ones}
 
 def _rounds(curvature, most):
   """Mean rounds to a tenth of the first gap; None if they are not enough."""
-  d, weights = len(curvature), jnp.asarray(curvature, jnp.float32)
-  problem = song_runs.Problem(
-    lambda w, x: 0.5 * jnp.sum(weights * (w - x[0]) ** 2),
-    np.zeros((4, 1, d), np.float32),
-    lambda w: 0.5 * (w**2 @ curvature),
-    np.ones(d),
-    {},
-  )
+  problem = song_runs.quadratic(curvature)
   step = 1 / (curvature.max() + curvature.sum() / 64)
   path = song_runs.play(problem, sketches.srht(64), step, 1, most, runs=3)
   gap = problem.value(path)
-  there = gap <= 0.1 * gap[:, :1]
-  return float(there.argmax(1).mean()) if there.any(1).all() else None
+  reached = gap <= 0.1 * gap[:, :1]
+  return float(reached.argmax(1).mean()) if reached.any(1).all() else None
 
 
 def _table_of(lab) -> int:
@@ -183,36 +140,28 @@ def _loss_of(lab) -> float:
 
 def _widths(lab) -> list[tuple[int, float]]:
   """Parameters and rounds to a training loss, of MLPs of growing widths."""
-  found, rounds = [], lab.pick(20, 200, 200)
+  rounds, target = lab.pick(20, 200, 200), _loss_of(lab)
+  sketch = {'kind': 'block_cyclic', 'size': _table_of(lab)}
+  times = []
   for width in lab.pick((16, 32), (32, 64, 128, 256), (128, 256, 512, 1024)):
-    c = {
-      'widths': (width, width),
-      'population': 5,
-      'cohort': 5,
-      'rounds': rounds,
-      'eval_every': rounds,
-      'checkpoint_every': 200,
-      'local_steps': 1,
-      'algorithm': 'safl',
-      'sketch': {'kind': 'block_cyclic', 'size': _table_of(lab)},
-      'server_optimizer': 'adam',
-      'server_lr': 0.01,
-      'sweep': {'seed': lab.pick((0,), (0, 1, 2), (0, 1, 2))},
-    }
-    runs = lab.sweep(f'chen/widths/{width}', c)
+    fields = {
+      'widths': (width, width), 'population': 5, 'cohort': 5,
+      'rounds': rounds, 'eval_every': rounds, 'checkpoint_every': 200,
+      'local_steps': 1, 'algorithm': 'safl', 'sketch': sketch,
+      'server_optimizer': 'adam', 'server_lr': 0.01,
+      'sweep': {'seed': lab.seeds()},
+    }  # fmt: skip
+    runs = lab.sweep(f'chen/widths/{width}', fields)
     d = 65 * width + (width + 1) * width + 10 * (width + 1)
-    found.append(
-      (d, float(np.mean([_reaches(run, _loss_of(lab)) for run in runs])))
-    )
-  return found
+    times.append((d, float(np.mean([_reaches(run, target) for run in runs]))))
+  return times
 
 
 def _reaches(run, target) -> float:
   """The first round whose loss, the mean of five, is at most the target."""
   xs, losses = run.curve('train_loss')
   smooth = np.convolve(losses, np.ones(5) / 5, 'valid')
-  there = np.flatnonzero(smooth <= target)
-  return float(xs[4:][there[0]]) if len(there) else math.inf
+  return lab_lib.first(xs[4:], smooth <= target)
 
 
 def defaults(lab: lab_lib.Lab) -> study.Report:
@@ -222,47 +171,37 @@ def defaults(lab: lab_lib.Lab) -> study.Report:
     {'dataset': 'mnist', 'rounds': 100},
     {'dataset': 'cifar10', 'model': 'resnet18', 'rounds': 600},
   ) | {
-    'population': 5,
-    'cohort': 5,
-    'local_steps': lab.pick(1, 2, 4),
-    'batch_size': 128,
-    'label_smoothing': 0.1,
-    'weight_decay': 1e-4,
-    'algorithm': 'safl',
+    'population': 5, 'cohort': 5, 'local_steps': lab.pick(1, 2, 4),
+    'batch_size': 128, 'label_smoothing': 0.1, 'weight_decay': 1e-4,
+    'algorithm': 'safl', 'final_server_lr': 1e-5,
     'sketch': {'kind': 'block_cyclic', 'size': lab.pick(481, 5089, 400_000)},
-    'final_server_lr': 1e-5,
-    'eval_every': lab.pick(2, 20, 100),
-    'sweep': {'seed': lab.pick((0,), (0, 1, 2), (0, 1, 2))},
-  }
-  servers = {
-    'SGD, rate 1': {
-      'server_optimizer': 'momentum', 'momentum': 0.0, 'server_lr': 1.0,
-    },
-    'SGD with momentum 0.9, rate 1': {
-      'server_optimizer': 'momentum', 'momentum': 0.9, 'server_lr': 1.0,
-    },
-    'Adam, rate 0.01': {'server_optimizer': 'adam', 'server_lr': 0.01},
+    'eval_every': lab.pick(2, 20, 100), 'sweep': {'seed': lab.seeds()},
   }  # fmt: skip
   claims, rows, seeds = [], [], {}
-  for i, (name, fields) in enumerate(servers.items()):
+  for i, (name, fields) in enumerate(_SERVERS.items()):
     runs = lab.sweep(f'chen/defaults/{i}', base | fields)
     seeds[name] = [run.final() for run in runs]
     mean, error = lab_lib.mean_and_error(seeds[name])
-    claims.append(
-      study.Claim(
-        f'{name}: test accuracy, %', 100 * mean, '>=', 85, 100 * error
-      )
-    )
+    text = f'{name}: test accuracy, %'
+    claims.append(study.Claim(text, 100 * mean, '>=', 85, 100 * error))
     rows.append([name, lab_lib.shown(seeds[name], 100)])
-  return study.Report(
-    claims,
-    seeds,
-    [study.Table('Three servers', ('server', 'accuracy, %'), rows)],
-    notes=[
-      'Batch 128, label smoothing 0.1, weight decay 1e-4, a cosine to 1e-5, '
-      'five clients with equal shares, as in appendix D; the client rate '
-      f'(0.1), the local steps ({base["local_steps"]}) and beta_2 (0.999) it '
-      'does not print. At cpu scale MNIST and an MLP of 50,890 parameters '
-      'stand for its data and models; tables of a tenth of the parameters.'
-    ],
+  table = study.Table('Three servers', ('server', 'accuracy, %'), rows)
+  note = (
+    'Batch 128, label smoothing 0.1, weight decay 1e-4, a cosine to 1e-5, '
+    'five clients with equal shares, as in appendix D; the client rate '
+    f'(0.1), the local steps ({base["local_steps"]}) and beta_2 (0.999) it '
+    'does not print. At cpu scale MNIST and an MLP of 50,890 parameters '
+    'stand for its data and models; tables of a tenth of the parameters.'
   )
+  return study.Report(claims, seeds, [table], notes=[note])
+
+
+_SERVERS = {
+  'SGD, rate 1': {
+    'server_optimizer': 'momentum', 'momentum': 0.0, 'server_lr': 1.0,
+  },
+  'SGD with momentum 0.9, rate 1': {
+    'server_optimizer': 'momentum', 'momentum': 0.9, 'server_lr': 1.0,
+  },
+  'Adam, rate 0.01': {'server_optimizer': 'adam', 'server_lr': 0.01},
+}  # fmt: skip

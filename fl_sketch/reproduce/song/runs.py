@@ -1,10 +1,12 @@
 """Iterative sketching on problems whose constants are known."""
 
 from collections.abc import Callable
+import functools
 import inspect
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, rounds as rounds_lib, sketches
+from fl_sketch.reproduce import lab as lab_lib
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.theory import song
 import jax
@@ -18,11 +20,11 @@ SIZES = {'clients': _CLIENTS, 'd': _D, 'b': _B}  # of `ratios`
 
 def verified(op: sketches.Sketch, dimension: int, draws: int) -> dict[str, Any]:
   """What `sketches.verify` finds, as JSON has it."""
-  found = sketches.verify(
+  report = sketches.verify(
     op, dimension, jax.random.key(0), draws=draws, out=lambda text: None
   )
-  moments = [r for r in found.rows if r.quantity.startswith('second moment')]
-  return {'ok': found.ok, 'moments': [row._asdict() for row in moments]}
+  moments = [r for r in report.rows if r.quantity.startswith('second moment')]
+  return {'ok': report.ok, 'moments': [row._asdict() for row in moments]}
 
 
 class Problem(NamedTuple):
@@ -47,27 +49,37 @@ class Case(NamedTuple):
   mean_model: bool  # whether the bound is on the mean of the models
 
 
-def quadratics() -> Problem:
-  """(w - x_c)' H (w - x_c) / 2 with curvatures from 0.5 to 1."""
-  rng = np.random.default_rng(0)
-  curvature = np.linspace(0.5, 1.0, _D)
-  own = 0.1 * rng.standard_normal((_CLIENTS, _D))
-  best = own.mean(0)
-  loss_fn = lambda w, x: 0.5 * jnp.sum(curvature.astype('f4') * (w - x[0]) ** 2)
-  spread = curvature * (best - own)
+def quadratic(curvature: np.ndarray, centers: np.ndarray | None = None):
+  """The `Problem` of (w - x_c)' H (w - x_c) / 2, H diagonal, from w = 1.
+
+  Args:
+    curvature: f64[d], of H.
+    centers: f64[clients, d], x_c; zeros by default.
+  """
+  if centers is None:
+    centers = np.zeros((_CLIENTS, len(curvature)))
+  best, bent = centers.mean(0), curvature.astype(np.float32)
+  spread = curvature * (best - centers)
   return Problem(
-    loss_fn,
-    own[:, None].astype(np.float32),
+    lambda w, x: 0.5 * jnp.sum(bent * (w - x[0]) ** 2),
+    centers[:, None].astype(np.float32),
     lambda w: 0.5 * ((w - best) ** 2 @ curvature),
-    np.ones(_D),
+    np.ones(len(curvature)),
     {
-      'smoothness': 1.0,
-      'strong_convexity': 0.5,
+      'smoothness': float(curvature.max()),
+      'strong_convexity': float(curvature.min()),
       'distance_squared': float(((1 - best) ** 2).sum()),
       'heterogeneity': float((spread**2).sum(1).mean()),
       'gap': float(0.5 * (1 - best) ** 2 @ curvature),
     },
   )
+
+
+def quadratics() -> Problem:
+  """Curvatures from 0.5 to 1, and a center of its own for every client."""
+  rng = np.random.default_rng(0)
+  centers = 0.1 * rng.standard_normal((_CLIENTS, _D))
+  return quadratic(np.linspace(0.5, 1.0, _D), centers)
 
 
 def logistic() -> Problem:
@@ -124,28 +136,23 @@ def ratios(case: Case, rounds: int, runs: int) -> dict[str, list[float]]:
     Its mean over runs, the standard error of that, and the last of each run.
   """
   problem, alpha = case.problem(), _D / _B - 1
-  known: dict[str, Any] = problem.constants | {'alpha': alpha}
-  known['local_steps'] = case.local_steps
-  known['client_lr'] = song.largest_step(
+  steps = case.local_steps
+  client_lr = song.largest_step(
     case.theorem,
-    smoothness=known['smoothness'],
+    smoothness=problem.constants['smoothness'],
     alpha=alpha,
-    local_steps=case.local_steps,
+    local_steps=steps,
   )
-  asked = inspect.signature(case.bound).parameters
-  known = {name: value for name, value in known.items() if name in asked}
-  path = play(
-    problem,
-    sketches.srht(_B),
-    known['client_lr'],
-    case.local_steps,
-    rounds,
-    runs,
-  )
+  constants: dict[str, Any] = problem.constants | {
+    'alpha': alpha, 'local_steps': steps, 'client_lr': client_lr,
+  }  # fmt: skip
+  names = inspect.signature(case.bound).parameters.keys() & constants.keys()
+  path = play(problem, sketches.srht(_B), client_lr, steps, rounds, runs)
   if case.mean_model:
     weights = np.arange(1, rounds + 2)[None, :, None]
     path = np.cumsum(path, axis=1) / weights
-  bounds = [case.bound(t, **known) for t in range(1, rounds + 1)]
+  bound = functools.partial(case.bound, **{k: constants[k] for k in names})
+  bounds = [bound(t) for t in range(1, rounds + 1)]
   ratio = problem.value(path)[:, 1:] / bounds
   error = ratio.std(0, ddof=1) / runs**0.5
   return {
@@ -196,21 +203,12 @@ def rounds_to(
 
   Infinite if it is not there in three times what the theorem says.
   """
-  best = np.zeros(dimension)
-  problem = Problem(
-    lambda w, x: 0.5 * jnp.sum((w - x[0]) ** 2),
-    np.zeros((_CLIENTS, 1, dimension), np.float32),
-    lambda w: 0.5 * ((w - best) ** 2).sum(-1),
-    np.ones(dimension),
-    {},
-  )
-  found = []
+  problem, times = quadratic(np.ones(dimension)), []
   for size in sizes:
     alpha = dimension / size - 1
     step = song.largest_step('E1', smoothness=1.0, alpha=alpha)
     most = int(3 * (1 + alpha) * -np.log(target)) + 5
     path = play(problem, sketches.srht(size), step, 1, most, runs)
     gap = problem.value(path).mean(0)
-    there = np.flatnonzero(gap <= target * gap[0])
-    found.append(float(there[0]) if len(there) else float('inf'))
-  return found
+    times.append(lab_lib.first(np.arange(len(gap)), gap <= target * gap[0]))
+  return times
