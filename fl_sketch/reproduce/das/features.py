@@ -30,26 +30,16 @@ def network(lab: lab_lib.Lab, dataset: str) -> dict[str, Any]:
   """The config that trains the network: Adam on batches of two halves."""
   small = {'width': 16, 'stem_stride': 2}
   return {
-    'dataset': dataset,
-    'train_slice': f'0:{PUBLIC}',
+    'dataset': dataset, 'train_slice': f'0:{PUBLIC}',
     'model': lab.pick(None, 'resnet8', 'resnet18'),
     'model_options': lab.pick(None, small, None),
-    'population': 2,
-    'cohort': 2,
-    'rounds': lab.pick(None, 480, 4000),
-    'local_steps': 1,
-    'batch_size': 64,
-    'batch_order': 'cycle',
-    'client_lr': 1.0,
-    'weight_decay': 1e-4,
-    'algorithm': 'fedavg',
-    'server_optimizer': 'adam',
-    'b2': 0.99,
-    'server_lr': 0.003,
-    'final_server_lr': 1e-5,
-    'eval_every': lab.pick(None, 240, 400),
+    'population': 2, 'cohort': 2, 'rounds': lab.pick(None, 480, 4000),
+    'local_steps': 1, 'batch_size': 64, 'batch_order': 'cycle',
+    'client_lr': 1.0, 'weight_decay': 1e-4, 'algorithm': 'fedavg',
+    'server_optimizer': 'adam', 'b2': 0.99, 'server_lr': 0.003,
+    'final_server_lr': 1e-5, 'eval_every': lab.pick(None, 240, 400),
     'checkpoint_every': lab.pick(None, 240, 400),
-  }
+  }  # fmt: skip
 
 
 def folder(lab: lab_lib.Lab, dataset: str) -> pathlib.Path:
@@ -59,36 +49,33 @@ def folder(lab: lab_lib.Lab, dataset: str) -> pathlib.Path:
     DataError: the dataset is not there.
   """
   name = f'das/{dataset}-features'
-  made = lab.folder / 'runs' / name
-  trained = network(lab, dataset)
+  path, trained = lab.folder / 'runs' / name, network(lab, dataset)
   fields = {
-    'network': trained,
-    'public': PUBLIC,
-    'population': POPULATION,
+    'network': trained, 'public': PUBLIC, 'population': POPULATION,
     'shards': SHARDS,
-  }
+  }  # fmt: skip
   # Kept after the store is written, so that half a store is made again.
-  lab.kept(name, fields, lambda: _write(lab, dataset, trained, made))
-  return made
+  lab.kept(name, fields, lambda: _write(lab, dataset, trained, path))
+  return path
 
 
-def _write(lab, dataset, trained, made) -> int:
+def _write(lab, dataset, trained, path) -> int:
   """Trains the network and writes the store; how many features there are."""
-  shutil.rmtree(made, ignore_errors=True)
+  shutil.rmtree(path, ignore_errors=True)
   params = lab.train(f'das/{dataset}-network', trained).state.params
   c = config_lib.Config(**trained)
   data = sources.load(dataset, lab.data_dir)
-  found = features(c, params, data, lab.progress)
-  scale = np.quantile(found['train'][:PUBLIC], 0.999, axis=0)
+  outputs = features(c, params, data, lab.progress)
+  scale = np.quantile(outputs['train'][:PUBLIC], 0.999, axis=0)
   byte = lambda x: np.rint(255 * np.clip(x / scale, 0, 1)).astype(np.uint8)
   labels = data.train['y'][PUBLIC:]
   dealt = partitions.partition(
     'label_shards', labels, POPULATION, 0, shards_per_client=SHARDS
   )
   order = dealt.take(np.arange(dealt.samples))
-  held = {'x': byte(found['train'][PUBLIC:])[order], 'y': labels[order]}
-  test = {'x': byte(found['test']), 'y': data.test['y']}
-  store.write(made, [(dealt.sizes, held)], test, data.num_classes)
+  held = {'x': byte(outputs['train'][PUBLIC:])[order], 'y': labels[order]}
+  test = {'x': byte(outputs['test']), 'y': data.test['y']}
+  store.write(path, [(dealt.sizes, held)], test, data.num_classes)
   return held['x'].shape[-1]
 
 

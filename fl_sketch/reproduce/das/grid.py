@@ -1,5 +1,6 @@
 """What is run for Figures 1 to 3 of Das et al.: a grid, floors, paths."""
 
+from collections.abc import Iterable, Mapping
 import itertools
 import math
 from typing import Any, NamedTuple
@@ -16,18 +17,10 @@ STARTS = {1.0: 'I1: w* + z', 0.2: 'I2: w* + z / 5'}
 CLIPS = (40.0, 50.0, 100.0)  # of the figures
 SMOOTH = 10  # rounds of a moving average
 FIELDS = {
-  'dataset': 'quadratics',
-  'population': 100,
-  'cohort': 100,
-  'local_steps': 20,
-  'batch_size': 0,
-  'client_lr': 0.001,
-  'algorithm': 'dp_fedavg',
-  'clip_norm': 50.0,
-  'delta': 1e-6,
-  'noise_seed': 0,
-  'server_lr': 1.0,
-}
+  'dataset': 'quadratics', 'population': 100, 'cohort': 100, 'local_steps': 20,
+  'batch_size': 0, 'client_lr': 0.001, 'algorithm': 'dp_fedavg',
+  'clip_norm': 50.0, 'delta': 1e-6, 'noise_seed': 0, 'server_lr': 1.0,
+}  # fmt: skip
 
 
 class Grid(NamedTuple):
@@ -63,7 +56,7 @@ class Grid(NamedTuple):
 def fields(lab: lab_lib.Lab) -> dict[str, Any]:
   """Of the config that all runs start from: q = 1, I1, C = 50."""
   own = {'noise_multiplier': noise_multiplier(1.0)}
-  return FIELDS | own | {'rounds': lab.pick(20, 500, 500)}
+  return FIELDS | own | {'rounds': lab.pick(20, 500)}
 
 
 def noise_multiplier(constant: float) -> float:
@@ -78,14 +71,13 @@ def noise_multiplier(constant: float) -> float:
 
 def grid(lab: lab_lib.Lab) -> Grid:
   """Plays all runs, or finds them."""
-  lrs, seeds = (0.001, 0.002, 0.004), (0, 1, 2)
   axes = {
     'algorithm': list(ALGORITHMS),
-    'q': lab.pick([1.0, 0.01], [1.0, 2.35, 0.01], [1.0, 2.35, 0.01]),
+    'q': lab.pick([1.0, 0.01], [1.0, 2.35, 0.01]),
     'start_scale': list(STARTS),
-    'client_lr': lab.pick([0.001], list(lrs), list(lrs)),
+    'client_lr': lab.pick([0.001], [0.001, 0.002, 0.004]),
     'clip_norm': [20.0, *CLIPS],
-    'noise_seed': lab.pick([0, 1], list(seeds), list(seeds)),
+    'noise_seed': list(lab.seeds(2)),
   }
   base = fields(lab)
   every = max(1, base['rounds'] // 50)
@@ -99,17 +91,10 @@ def grid(lab: lab_lib.Lab) -> Grid:
 def _measured(base, axes, every, progress):
   """What `Grid` holds, run by run."""
   problem = synthetic.quadratics(0, base['population'])
-  names = list(axes)[1:]
-  points = [
-    dict(zip(names, p, strict=True))
-    for p in itertools.product(*(axes[n] for n in names))
-  ]
-  values = [
-    {k: v for k, v in p.items() if k != 'q'}
-    | {'noise_multiplier': noise_multiplier(p['q'])}
-    for p in points
-  ]
-  found = {'excess': [], 'snr': []}
+  values = product({k: v for k, v in axes.items() if k != 'algorithm'})
+  for point in values:
+    point['noise_multiplier'] = noise_multiplier(point.pop('q'))
+  measured = {'excess': [], 'snr': []}
   total = len(axes['algorithm']) * len(values)
   with tqdm.tqdm(
     desc='quadratics', total=total, unit='run', disable=not progress
@@ -118,25 +103,35 @@ def _measured(base, axes, every, progress):
       for paths in paths_lib.play(base | {'algorithm': algorithm}, values):
         w, snr = paths.w[:, ::every], paths.signal / paths.noise
         windows = snr.reshape(len(snr), -1, every).mean(-1)
-        found['excess'] += paths_lib.excess(problem, w).tolist()
-        found['snr'] += windows.tolist()
+        measured['excess'] += paths_lib.excess(problem, w).tolist()
+        measured['snr'] += windows.tolist()
         bar.update(len(w))
-  return found
+  return measured
+
+
+def product(axes: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
+  """The points of a grid, the last axis the fastest.
+
+  >>> product({'a': [1, 2], 'b': [3]})
+  [{'a': 1, 'b': 3}, {'a': 2, 'b': 3}]
+  """
+  points = itertools.product(*axes.values())
+  return [dict(zip(axes, point, strict=True)) for point in points]
 
 
 def floors(lab: lab_lib.Lab) -> list[list[float]]:
   """f(w) - f* without noise at C of `CLIPS`, of clipping and normalising."""
-  base = fields(lab) | {'rounds': lab.pick(20, 2000, 2000)}
+  base = fields(lab) | {'rounds': lab.pick(20, 2000)}
   at = {'client_lr': 0.004, 'start_scale': 0.2, 'noise_multiplier': 0.0}
   values = [at | {'clip_norm': c} for c in CLIPS]
   problem = synthetic.quadratics(0, base['population'])
 
   def compute():
-    found = []
+    ends = []
     for algorithm in ALGORITHMS:
       (paths,) = paths_lib.play(base | {'algorithm': algorithm}, values)
-      found.append(paths_lib.excess(problem, paths.w[:, -1]).tolist())
-    return found
+      ends.append(paths_lib.excess(problem, paths.w[:, -1]).tolist())
+    return ends
 
   return lab.kept('das/floors', base | {'values': values}, compute)
 
@@ -152,11 +147,8 @@ def trajectories(lab: lab_lib.Lab) -> list[dict[str, Any]]:
     they end, 'plane' and 'space' [algorithm].
   """
   base = fields(lab)
-  seeds = lab.pick((0, 1), (0, 1, 2), (0, 1, 2))
-  names = 'start_scale', 'clip_norm', 'noise_seed'
-  points = itertools.product(STARTS, CLIPS, seeds)
-  values: list[dict[str, Any]]
-  values = [dict(zip(names, p, strict=True)) for p in points]
+  axes = {'start_scale': STARTS, 'clip_norm': CLIPS}
+  values = product(axes | {'noise_seed': lab.seeds(2)})
   w_star = synthetic.quadratics(0, base['population']).w_star
 
   def compute():
@@ -165,8 +157,10 @@ def trajectories(lab: lab_lib.Lab) -> list[dict[str, Any]]:
       for a in ALGORITHMS
     ]
     pairs = zip(*map(np.concatenate, played), strict=True)
-    found = [projected(np.stack(pair) - w_star) for pair in pairs]
-    return [v | f for v, f in zip(values, found, strict=True)]
+    return [
+      value | projected(np.stack(pair) - w_star)
+      for value, pair in zip(values, pairs, strict=True)
+    ]
 
   return lab.kept('das/trajectories', base | {'values': values}, compute)
 

@@ -20,6 +20,7 @@ CLIPS = (15.625, 31.25, 62.5, 125.0, 250.0, 500.0)
 FIXED = (15.625, 125.0)  # C of the claims that do not tune it
 EPSILONS = (5.0, 1.5)
 LAST = 5  # evaluations, whose mean is what counts
+_SHARDS = {'partition': 'label_shards', 'shards_per_client': 5}
 _RATES = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064)
 
 
@@ -81,13 +82,9 @@ class Noise(NamedTuple):
 def fashion(lab: lab_lib.Lab) -> Setting:
   """Fashion-MNIST in full: raw pixels, 3,000 clients of 20 images."""
   own = {
-    'dataset': 'fashion_mnist',
-    'population': 3000,
-    'cohort': 600,
-    'samples_per_client': 20,
-    'partition': 'label_shards',
-    'shards_per_client': 5,
-  }
+    'dataset': 'fashion_mnist', 'population': 3000, 'cohort': 600,
+    'samples_per_client': 20, **_SHARDS,
+  }  # fmt: skip
   rates = lab.pick(None, _RATES[-2:], _RATES)
   return Setting('fashion_mnist', _fields(lab, own), CLIPS, rates, 0.008)
 
@@ -100,12 +97,9 @@ def features(lab: lab_lib.Lab, dataset: str) -> Setting:
   """
   population = features_lib.POPULATION
   own = {
-    'dataset': 'store',
-    'store': str(features_lib.folder(lab, dataset)),
-    'feed': 'device',
-    'population': population,
-    'cohort': population // 5,
-  }
+    'dataset': 'store', 'store': str(features_lib.folder(lab, dataset)),
+    'feed': 'device', 'population': population, 'cohort': population // 5,
+  }  # fmt: skip
   # Features in [0, 1] are shorter than images, and ask for larger rates; 512
   # of them for less than 64.
   rates = lab.pick(None, (0.064, 0.256, 0.512), (0.016, 0.064, 0.128))
@@ -115,38 +109,23 @@ def features(lab: lab_lib.Lab, dataset: str) -> Setting:
 def digits(lab: lab_lib.Lab) -> Setting:
   """A small one, which needs no data."""
   own = {
-    'dataset': 'digits',
-    'population': 60,
-    'cohort': 12,
-    'samples_per_client': 25,
-    'partition': 'label_shards',
-    'shards_per_client': 5,
-  }
-  return Setting(
-    'digits', _fields(lab, own), FIXED, (0.016,), 0.016, 'rdp', (1.5,)
-  )
+    'dataset': 'digits', 'population': 60, 'cohort': 12,
+    'samples_per_client': 25, **_SHARDS,
+  }  # fmt: skip
+  fields = _fields(lab, own)
+  return Setting('digits', fields, FIXED, (0.016,), 0.016, 'rdp', (1.5,))
 
 
 def _fields(lab, own):
   rounds = lab.pick(12, 60, 200)
   return own | {
-    'model': 'linear',
-    'standardize': False,
-    'sampling': 'poisson',
-    'rounds': rounds,
-    'local_steps': 20,
-    'batch_size': 0,
-    'local_work': 'gram',
-    'client_lr': 0.032,
-    'lr_decay': 0.99,
-    'weight_decay': 1e-4,
-    'server_optimizer': 'momentum',
-    'momentum': 0.8,
-    'server_lr': 1.0,
-    'algorithm': 'fedavg',
-    'eval_every': 1,
+    'model': 'linear', 'standardize': False, 'sampling': 'poisson',
+    'local_steps': 20, 'batch_size': 0, 'local_work': 'gram',
+    'client_lr': 0.032, 'lr_decay': 0.99, 'weight_decay': 1e-4,
+    'server_optimizer': 'momentum', 'momentum': 0.8, 'server_lr': 1.0,
+    'algorithm': 'fedavg', 'rounds': rounds, 'eval_every': 1,
     'checkpoint_every': rounds,
-  }
+  }  # fmt: skip
 
 
 def private(setting: Setting, noise: Noise | None = None, **own: Any) -> Fields:
@@ -165,23 +144,22 @@ def private(setting: Setting, noise: Noise | None = None, **own: Any) -> Fields:
 
 def noises(setting: Setting) -> list[Noise]:
   """Of the paper's formula with q = 1, and of the accountant, by epsilon."""
-  found = []
+  noises = []
   for epsilon in setting.epsilons:
     z = by_formula(setting, epsilon)
-    exact = told(setting, epsilon=epsilon).noise_multiplier
-    found += [
+    exact = guarantee(setting, epsilon=epsilon).noise_multiplier
+    noises += [
       Noise(epsilon, 'formula', z, worth(setting, z)),
       Noise(epsilon, 'calibrated', exact, epsilon),
     ]
-  return found
+  return noises
 
 
 def by_formula(setting: Setting, epsilon: float) -> float:
   """The noise multiplier of the paper's equation 5 with q = 1."""
   n, r, rounds = (setting.fields[k] for k in ('population', 'cohort', 'rounds'))
-  variance = bounds.das_sigma_squared(
-    epsilon, 1e-5, 1.0, n, rounds, constant=1.0
-  )
+  budget = epsilon, 1e-5
+  variance = bounds.das_sigma_squared(*budget, 1.0, n, rounds, constant=1.0)
   return bounds.das_noise_multiplier_of(math.sqrt(variance), r, 1.0)
 
 
@@ -190,23 +168,23 @@ def worth(
 ) -> float:
   """The true epsilon of a noise multiplier, at delta 1e-5."""
   own = {'accountant': accountant or setting.accountant}
-  guarantee = told(setting, noise_multiplier=multiplier, **own)
-  return guarantee.statement.epsilon
+  own['noise_multiplier'] = multiplier
+  return guarantee(setting, **own).statement.epsilon
 
 
-def told(setting: Setting, **own: Any) -> privacy_plan.PrivacyGuarantee:
-  """What the accountant says of a private config of the setting."""
+def guarantee(setting: Setting, **own: Any) -> privacy_plan.PrivacyGuarantee:
+  """The accountant's guarantee for a private config of the setting."""
   fields = private(setting, **own)
   return experiment.account(config_lib.Config.from_mapping(fields))
 
 
 def grid(lab: lab_lib.Lab, setting: Setting) -> list[lab_lib.Run]:
   """Both algorithms over every noise, C and rate, on one seed."""
-  known, rounds = noises(setting), setting.fields['rounds']
-  fields = private(setting, known[0], eval_every=max(1, rounds // 15))
+  every, rounds = noises(setting), setting.fields['rounds']
+  fields = private(setting, every[0], eval_every=max(1, rounds // 15))
   fields['sweep'] = {
     'algorithm': tuple(ALGORITHMS),
-    'noise_multiplier': tuple(n.multiplier for n in known),
+    'noise_multiplier': tuple(n.multiplier for n in every),
     'clip_norm': setting.clips,
     'client_lr': setting.rates,
   }
@@ -229,16 +207,16 @@ def best(
   algorithm: str,
 ) -> Point:
   """The best of the grid's runs, by its last evaluations, over seeds."""
-  point = _best(chosen(runs, noise, algorithm))
+  run = _best(chosen(runs, noise, algorithm))
   name = f'{ALGORITHMS[algorithm]}-{noise.kind}-{noise.epsilon:g}'
-  return _over_seeds(lab, setting, name, private(setting), point)
+  return _over_seeds(lab, setting, name, private(setting), run)
 
 
 def fixed(
   lab: lab_lib.Lab, setting: Setting, grid_runs: Sequence[lab_lib.Run]
 ) -> dict[tuple[str, float], Point]:
   """(algorithm, C) -> the formula's noise for the first epsilon."""
-  noise, seeds = noises(setting)[0], _seeds(lab)
+  noise, seeds = noises(setting)[0], lab.seeds()
   if len(seeds) == 1:  # of digits, whose grid has them
     runs = [r for a in ALGORITHMS for r in chosen(grid_runs, noise, a)]
   else:
@@ -246,11 +224,11 @@ def fixed(
     sweep = {'algorithm': tuple(ALGORITHMS), 'clip_norm': FIXED}
     fields['sweep'] = sweep | {'seed': seeds}
     runs = lab.sweep(f'das/{setting.name}/fixed', fields)
-  found: dict[tuple[str, float], Point] = {}
+  points: dict[tuple[str, float], Point] = {}
   for run in runs:
     at = run.values['algorithm'], run.values['clip_norm']
-    found.setdefault(at, Point(run.values, [])).runs.append(run)
-  return found
+    points.setdefault(at, Point(run.values, [])).runs.append(run)
+  return points
 
 
 def fedavg(lab: lab_lib.Lab, setting: Setting) -> Point:
@@ -266,13 +244,9 @@ def _best(runs):
 
 def _over_seeds(lab, setting, name, fields, run):
   """The point of a run over seeds; where there is one, the run itself."""
-  seeds = _seeds(lab)
+  seeds = lab.seeds()
   if len(seeds) == 1:
     return Point(run.values, [run])
   fields = fields | run.values | {'sweep': {'seed': seeds}}
   runs = lab.sweep(f'das/{setting.name}/{name}', fields)
   return Point(run.values, runs)
-
-
-def _seeds(lab):
-  return lab.pick((0,), (0, 1, 2), (0, 1, 2))
