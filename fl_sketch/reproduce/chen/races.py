@@ -40,46 +40,33 @@ def method(setting: settings.Setting, name: str, share: float = 1.0) -> Fields:
   own: dict[str, Fields] = {
     'fedadam': {'algorithm': 'fedavg', **settings.ADAM, 'sweep': _SMALL},
     'safl': {
-      'algorithm': 'safl',
+      'algorithm': 'safl', **settings.ADAM, 'sweep': _SMALL,
       'sketch': {'kind': 'block_cyclic', 'size': floats},
-      **settings.ADAM,
-      'sweep': _SMALL,
     },
     'fetchsgd': {
-      'algorithm': 'fetchsgd',
-      **one_gradient,
+      'algorithm': 'fetchsgd', **one_gradient, 'sweep': {'server_lr': _LARGE},
       'sketch': {'kind': 'count_sketch', 'rows': 5, 'cols': floats // 5},
       'k': max(1, floats // 16),
-      'sweep': {'server_lr': _LARGE},
     },
     'marina': {
-      'algorithm': 'marina',
-      **one_gradient,
+      'algorithm': 'marina', **one_gradient, 'sweep': {'server_lr': _LARGE},
       'codec': {'kind': 'rand_k', 'k': max(1, half)},
       'sync_probability': half / setting.dimension,
-      'sweep': {'server_lr': _LARGE},
     },
     'cocktail_sgd': {
-      'algorithm': 'cocktail_sgd',
+      'algorithm': 'cocktail_sgd', 'sweep': {'client_lr': _LARGE},
       'codec': {
         'kind': 'quantized_top_k', 'k': kept, 'bits': 4, 'bucket': 16,
       },
       'mask_ratio': 0.2,
-      'sweep': {'client_lr': _LARGE},
     },
     'cd_adam': {
-      'algorithm': 'cd_adam',
-      **one_gradient,
+      'algorithm': 'cd_adam', **one_gradient, 'b2': 0.99, 'sweep': _SMALL,
       'codec': {'kind': 'top_k', 'k': floats // 2},
-      'b2': 0.99,
-      'sweep': _SMALL,
     },
     'onebit_adam': {
-      'algorithm': 'onebit_adam',
-      **one_gradient,
+      'algorithm': 'onebit_adam', **one_gradient, 'b2': 0.99, 'sweep': _SMALL,
       'warmup': max(2, setting.fields['rounds'] // 5),
-      'b2': 0.99,
-      'sweep': _SMALL,
     },
   }  # fmt: skip
   return setting.fields | own[name]
@@ -89,13 +76,12 @@ def shares(lab: lab_lib.Lab, name: str) -> tuple[float, ...]:
   """The shares at which a method is tuned, and races."""
   if name in ('fedadam', 'onebit_adam'):
     return (1.0,)
-  return lab.pick((SHARE,), SHARES, SHARES)
+  return lab.pick((SHARE,), SHARES)
 
 
 def contestants(lab: lab_lib.Lab) -> list[tuple[str, float]]:
   """Every method with each of its shares; a few methods at quick scale."""
-  few = ('fedadam', 'safl', 'fetchsgd', 'cd_adam')
-  names = lab.pick(few, METHODS, METHODS)
+  names = lab.pick(('fedadam', 'safl', 'fetchsgd', 'cd_adam'), METHODS)
   return [(name, share) for name in names for share in shares(lab, name)]
 
 
@@ -125,7 +111,7 @@ def race(
 ) -> list[lab_lib.Run]:
   """A method's runs over seeds, with its best rates."""
   fields = method(setting, name, share) | rates(lab, setting, name, share)
-  fields['sweep'] = {'seed': lab.pick((0, 1), (0, 1, 2), (0, 1, 2))}
+  fields['sweep'] = {'seed': lab.seeds(2)}
   return lab.sweep(f'{setting.name}/race/{name}-{share:g}', fields)
 
 
@@ -134,13 +120,10 @@ def momentum(lab: lab_lib.Lab, setting: settings.Setting) -> lab_lib.Run:
 
   What is left of Adam where its second moments are as large everywhere.
   """
-  rates = lab.pick((0.1,), _MOMENTUM, _MOMENTUM)
   fields = setting.fields | {
-    'algorithm': 'fedavg',
-    'server_optimizer': 'momentum',
-    'momentum': 0.9,
-    'sweep': {'server_lr': rates},
-  }
+    'algorithm': 'fedavg', 'server_optimizer': 'momentum', 'momentum': 0.9,
+    'sweep': {'server_lr': lab.pick((0.1,), _MOMENTUM)},
+  }  # fmt: skip
   return max(lab.sweep(f'{setting.name}/momentum', fields), key=_score)
 
 

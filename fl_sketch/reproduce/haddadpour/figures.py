@@ -49,21 +49,18 @@ def figure_1(lab: lab_lib.Lab) -> study.Report:
   against = {}
   for tau, table in runs_lib.panels(lab):
     if table == large:
-      against |= report.gap(
-        race, Cell(runs_lib.FEDSGD, tau), heaprix(tau, table)
-      )
+      dense = Cell(runs_lib.FEDSGD, tau)
+      against |= report.gap(race, dense, heaprix(tau, table))
   claims = [
     *_claims_of_heaprix(lab, 'alike', race),
     _transferred(lab, race, small),
     summaries.claim(
       f'test accuracy of FedSGD above that of HEAPRIX at {large}, points',
-      against,
-      '<=',
-      2.0,
+      against, '<=', 2.0,
     ),
     _fewer_rounds(race, heaprix, (small, large)),
     _larger_tables(lab, race),
-  ]
+  ]  # fmt: skip
   return _report(lab, 'alike', claims, race, _RATES, _BYTES)
 
 
@@ -82,18 +79,14 @@ def figure_2(lab: lab_lib.Lab) -> study.Report:
     *_claims_of_heaprix(lab, 'unlike', race),
     summaries.claim(
       'test accuracy above that of SketchedSGD with the same table, points',
-      above,
-      '>=',
-      10.0,
+      above, '>=', 10.0,
     ),
     summaries.claim(
       f'test accuracy at tau = 1 above that at tau = 5, {small}, points',
-      drop,
-      '>=',
-      0.0,
+      drop, '>=', 0.0,
     ),
     _larger_tables(lab, race),
-  ]
+  ]  # fmt: skip
   return _report(lab, 'unlike', claims, race, _RATES, _BYTES, _EVERYBODY)
 
 
@@ -102,8 +95,9 @@ def headline(lab: lab_lib.Lab) -> study.Report:
   claims, seeds, tables = [], {}, []
   for devices in ('alike', 'unlike'):
     dense, rivals = Cell(runs_lib.FEDSGD, 5), _rivals(lab, devices)
-    tried = [] if devices == 'alike' else [_small_gain(lab)]
-    cells = (dense, *rivals, *tried)
+    cells = [dense, *rivals]
+    if devices == 'unlike':
+      cells.append(Cell(runs_lib.SMALL_GAIN, 5, runs_lib.tables(lab)[1]))
     race = {cell: runs_lib.race(lab, devices, cell) for cell in cells}
     claims += [_behind(race, devices, dense, cell) for cell in rivals]
     seeds[devices] = report.seeds(race)
@@ -140,10 +134,6 @@ def _rivals(lab, devices) -> list[Cell]:
     if devices == 'alike':
       rivals.append(Cell(runs_lib.LITERAL, 5, large))
   return rivals
-
-
-def _small_gain(lab) -> Cell:
-  return Cell(runs_lib.SMALL_GAIN, 5, runs_lib.tables(lab)[1])
 
 
 def _race(lab, devices) -> report.Race:
@@ -199,9 +189,8 @@ def _fewer_rounds(race, heaprix, tables) -> study.Claim:
   ]
   if not fewer:
     return summaries.claim(f'{text} %', {}, '>=', 1.0)
-  return study.Claim(
-    f'{text} % ({"; ".join(texts)})', float(np.mean(fewer)), '>=', 1.0
-  )
+  text = f'{text} % ({"; ".join(texts)})'
+  return study.Claim(text, float(np.mean(fewer)), '>=', 1.0)
 
 
 def _larger_tables(lab, race) -> study.Claim:
@@ -211,25 +200,15 @@ def _larger_tables(lab, race) -> study.Claim:
   for cell in race:
     if cell.table == large:
       values |= report.gap(race, cell, cell._replace(table=small))
-  return summaries.claim(
-    f'test accuracy with {large} above that with {small}, points',
-    values,
-    '>=',
-    0.0,
-  )
+  text = f'test accuracy with {large} above that with {small}, points'
+  return summaries.claim(text, values, '>=', 0.0)
 
 
 def _report(lab, devices, claims, race, *notes) -> study.Report:
+  dashed = f'{_PANELS} Dashed: the smaller table.'
   pictures = [
     study.Picture(_PANELS, report.draw(race)),
-    study.Picture(
-      f'{_PANELS} Dashed: the smaller table.', report.draw_bytes(race)
-    ),
+    study.Picture(dashed, report.draw_bytes(race)),
   ]
-  return study.Report(
-    claims,
-    report.seeds(race),
-    [report.table(lab, devices, race)],
-    pictures,
-    notes,
-  )
+  tables = [report.table(lab, devices, race)]
+  return study.Report(claims, report.seeds(race), tables, pictures, notes)

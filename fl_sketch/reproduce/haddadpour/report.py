@@ -52,19 +52,15 @@ def table(lab: lab_lib.Lab, devices: str, race: Race) -> study.Table:
     lost = sum(run.diverged for run in runs)
     loss = [r.final('train_loss', last=10) for r in runs if not r.diverged]
     rates = runs_lib.rates(lab, devices, cell).values()
-    rows.append(
-      [
-        cell.name,
-        str(cell.steps),
-        '{}, {}'.format(*cell.table) if cell.table else '',
-        f'{sent:,.0f}',
-        f'{dense / sent:.1f}',
-        ', '.join(f'{v:g}' for v in rates),
-        lab_lib.shown(loss, digits=3) if loss else '',
-        lab_lib.shown(runs_lib.accuracy(runs))
-        + (f', {lost} diverged' if lost else ''),
-      ]
-    )
+    accuracy = lab_lib.shown(runs_lib.accuracy(runs))
+    rows.append([
+      cell.name, str(cell.steps),
+      '{}, {}'.format(*cell.table) if cell.table else '',
+      f'{sent:,.0f}', f'{dense / sent:.1f}',
+      ', '.join(f'{v:g}' for v in rates),
+      lab_lib.shown(loss, digits=3) if loss else '',
+      f'{accuracy}, {lost} diverged' if lost else accuracy,
+    ])  # fmt: skip
   head = (
     'method', 'tau', 't, k', 'bytes up', 'compression', 'rates',
     'training loss', 'test accuracy, %',
@@ -83,22 +79,15 @@ def draw(race: Race) -> figure.Figure:
   for rows, cols in sizes:
     titles += [f'tau = {tau}, ({rows}, {cols})' for tau in taus]
     titles += [''] * len(taus)
-  fig, axes = summaries.panels(
-    titles,
-    len(taus),
-    (2 + 3.4 * len(taus), 5.2 * len(sizes)),
-    sharex=True,
-    sharey='row',
-  )
+  look = {'sharex': True, 'sharey': 'row'}
+  size = 2 + 3.4 * len(taus), 5.2 * len(sizes)
+  fig, axes = summaries.panels(titles, len(taus), size, **look)
   for cell, runs in race.items():
     for size in [cell.table] if cell.table else sizes:
       row, column = 2 * sizes.index(size), taus.index(cell.steps)
       loss, accuracy = axes[row : row + 2, column]
-      loss.plot(
-        *summaries.mean_curve(runs, 'train_loss'),
-        label=cell.name,
-        **_look(cell),
-      )
+      x, y = summaries.mean_curve(runs, 'train_loss')
+      loss.plot(x, y, label=cell.name, **_look(cell))
       x, y = summaries.mean_curve(runs, 'test_accuracy')
       accuracy.plot(x, 100 * y, label=cell.name, **_look(cell))
   for loss, accuracy in axes[:, 0].reshape(-1, 2):

@@ -45,7 +45,7 @@ class Cell(NamedTuple):
 def tables(lab: lab_lib.Lab) -> tuple[Table, Table]:
   """Those of the paper, with 75 and 12 times fewer floats than its model."""
   paper = ((20, 40), (50, 100))
-  return lab.pick(((4, 10), (8, 20)), paper, paper)
+  return lab.pick(((4, 10), (8, 20)), paper)
 
 
 def panels(lab: lab_lib.Lab) -> list[tuple[int, Table]]:
@@ -73,11 +73,8 @@ def cells(lab: lab_lib.Lab, devices: str) -> list[Cell]:
   """
   every = []
   for steps, table in panels(lab):
-    every += [
-      Cell(FEDSGD, steps),
-      Cell(PRIVIX[devices], steps, table),
-      Cell(HEAPRIX[devices], steps, table),
-    ]
+    every.append(Cell(FEDSGD, steps))
+    every += [Cell(who[devices], steps, table) for who in (PRIVIX, HEAPRIX)]
     if steps == 1:
       every.append(Cell(SKETCHED, 1, table))
     if steps == 5 and devices == 'alike' and lab.scale != 'quick':
@@ -103,7 +100,7 @@ def play(
     label: tells runs from those at the cell's own rates.
   """
   fields = _fields(lab, devices, cell) | rates
-  fields['sweep'] = {'seed': lab.pick((0, 1), (0, 1, 2), (0, 1, 2))}
+  fields['sweep'] = {'seed': lab.seeds(2)}
   return lab.sweep(f'{_folder(devices, "race", cell)}{label}', fields)
 
 
@@ -138,33 +135,17 @@ def _folder(devices: str, what: str, cell: Cell) -> str:
 
 
 def _fields(lab, devices, cell) -> Fields:
+  mnist = {
+    'dataset': 'mnist', 'model': 'lenet5', 'population': 50, 'batch_size': 32,
+  }  # fmt: skip
   base: Fields = lab.pick(
     {
-      'dataset': 'digits',
-      'widths': (16,),
-      'population': 10,
-      'batch_size': 8,
-      'rounds': 6,
-      'eval_every': 2,
+      'dataset': 'digits', 'widths': (16,), 'population': 10, 'batch_size': 8,
+      'rounds': 6, 'eval_every': 2,
     },
-    {
-      'dataset': 'mnist',
-      'test_slice': '0:2000',
-      'model': 'lenet5',
-      'population': 50,
-      'batch_size': 32,
-      'rounds': 60,
-      'eval_every': 5,
-    },
-    {
-      'dataset': 'mnist',
-      'model': 'lenet5',
-      'population': 50,
-      'batch_size': 32,
-      'rounds': 400,
-      'eval_every': 10,
-    },
-  )
+    mnist | {'test_slice': '0:2000', 'rounds': 60, 'eval_every': 5},
+    mnist | {'rounds': 400, 'eval_every': 10},
+  )  # fmt: skip
   fields = base | {'cohort': base['population'] // 2}
   if devices == 'unlike':
     # FedSKETCHGATE asks for everybody; as many updates a round as of the alike.

@@ -3,8 +3,6 @@
 Haddadpour, Karimi, Li and Li, arXiv:2008.04975.
 """
 
-from collections.abc import Callable
-
 from fl_sketch.reproduce import lab as lab_lib, study
 from fl_sketch.theory.haddadpour import tables as theory
 from fl_sketch.utils import markdown
@@ -33,13 +31,7 @@ def table_2(lab: lab_lib.Lab) -> study.Report:
   return _report(lab, 'Table 2', theory.heterogeneous_table, *names)
 
 
-def _report(
-  lab: lab_lib.Lab,
-  name: str,
-  make: Callable[[theory.Setting], str],
-  own: str,
-  rival: tuple[str, str],
-) -> study.Report:
+def _report(lab, name, make, own, rival) -> study.Report:
   tables, floats, printed, saved = [], {}, [], []
   for cols in _COLS:
     table = _regenerated(lab, name, make, cols)
@@ -53,17 +45,13 @@ def _report(
   claims = [
     study.Claim(
       f'{own} as printed over {rival[0]}, {rival[1]}: {text}',
-      max(printed),
-      '<=',
-      1.0,
+      max(printed), '<=', 1.0,
     ),
     study.Claim(
       f'{own} corrected over no sketch, nonconvex: {text}',
-      max(saved),
-      '<=',
-      0.5,
+      max(saved), '<=', 0.5,
     ),
-  ]
+  ]  # fmt: skip
   return study.Report(claims, floats, tables, notes=[_NOTE])
 
 
