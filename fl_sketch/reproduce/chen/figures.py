@@ -51,19 +51,14 @@ def figure_1(lab: lab_lib.Lab) -> study.Report:
   claims = [
     study.Claim(
       'rank correlation of the size of the table with the last training loss',
-      _rank_correlation(sized),
-      '<=',
-      -0.9,
+      _rank_correlation(sized), '<=', -0.9,
     ),
     *(_wins(race, name) for name in ('fetchsgd', 'cd_adam')),
     study.Claim(
       'test accuracy of dense Adam and of SAFL at d / 10: points apart',
-      abs(gap),
-      '<=',
-      2.0,
-      error,
+      abs(gap), '<=', 2.0, error,
     ),
-  ]
+  ]  # fmt: skip
   lowest = (
     'That the test error is least at the smallest tables is not asked for.'
   )
@@ -80,13 +75,11 @@ def _rank_correlation(sized) -> float:
 def _wins(race, name) -> study.Claim:
   pairs = zip(race['safl', races.SHARE], race[name, races.SHARE], strict=True)
   wins = [report.final(a) >= np.nan_to_num(report.final(b)) for a, b in pairs]
-  return study.Claim(
+  text = (
     'share of the seeds in which SAFL at d / 100 has no more test error than '
-    f'{name} at the same bytes',
-    float(np.mean(wins)),
-    '>=',
-    2 / 3,
+    f'{name} at the same bytes'
   )
+  return study.Claim(text, float(np.mean(wins)), '>=', 2 / 3)
 
 
 def figure_2(lab: lab_lib.Lab) -> study.Report:
@@ -101,13 +94,11 @@ def figure_2(lab: lab_lib.Lab) -> study.Report:
   }
   best = max(others, key=lambda name: np.nan_to_num(report.mean(others[name])))
   points = report.points_above(others[best], race['safl', races.SHARE])
-  claim = summaries.claim(
+  text = (
     f'test error of SAFL at d / 100 above that of {best}, the best baseline, '
-    'points',
-    points,
-    '<=',
-    0.5,
+    'points'
   )
+  claim = summaries.claim(text, points, '<=', 0.5)
   before = (
     'The transformer was trained by dense Adam on other images of CIFAR-10, at '
     'cpu scale 20,000; its head is drawn anew before it is fine-tuned.'
@@ -128,15 +119,11 @@ def figure_3(lab: lab_lib.Lab) -> study.Report:
   rounds = report.over_seeds(sized, lambda run: run.reaches(0.75, x='round'))
   times = list(rounds.values())
   fewer = [b <= a and b < math.inf for a, b in itertools.pairwise(times)]
-  claims.append(
-    study.Claim(
-      'share of the steps from a table to the next larger one that do not take '
-      f'more rounds to 75 % ({", ".join(map(study.rounds, times))})',
-      float(np.mean(fewer)),
-      '>=',
-      1.0,
-    )
+  text = (
+    'share of the steps from a table to the next larger one that do not take '
+    f'more rounds to 75 % ({", ".join(map(study.rounds, times))})'
   )
+  claims.append(study.Claim(text, float(np.mean(fewer)), '>=', 1.0))
   race = report.methods(lab, setting)
   return _report(lab, setting, claims, race, sized, RATES, SUBSTITUTES)
 
@@ -154,33 +141,23 @@ def figure_6(lab: lab_lib.Lab) -> study.Report:
     text = f'last training loss over that of the first round, b = {floats:,}'
     claims.append(summaries.claim(text, np.divide(last, first), '<=', 0.8))
   rounds = list(report.over_seeds(sized, report.plateau).values())
-  claims.append(
+  gains = 100 * np.diff([report.mean(runs) for runs in sized.values()])
+  claims += [
     study.Claim(
       'rounds to nine tenths of the fall of the training loss, most over least '
       f'of the sizes ({", ".join(map(study.rounds, rounds))})',
-      float(np.max(rounds) / np.min(rounds)),
-      '<=',
-      2.0,
-    )
-  )
-  gains = 100 * np.diff([report.mean(runs) for runs in sized.values()])
-  claims.append(
+      float(np.max(rounds) / np.min(rounds)), '<=', 2.0,
+    ),
     study.Claim(
       'least gain of test accuracy from a size to the next, points',
-      float(gains.min()),
-      '>=',
-      0.0,
-    )
-  )
+      float(gains.min()), '>=', 0.0,
+    ),
+  ]  # fmt: skip
   return _report(lab, setting, claims, {}, sized, SUBSTITUTES, _TINY)
 
 
 def _report(lab, setting, claims, race, sized, *notes) -> study.Report:
   every = race | sized
-  return study.Report(
-    claims,
-    report.seeds(every),
-    [report.table(lab, setting, every, setting.name)],
-    [study.Picture(_CAPTION, report.draw(race, sized))],
-    notes,
-  )
+  tables = [report.table(lab, setting, every, setting.name)]
+  pictures = [study.Picture(_CAPTION, report.draw(race, sized))]
+  return study.Report(claims, report.seeds(every), tables, pictures, notes)

@@ -47,23 +47,6 @@ def points_above(some: Runs, others: Runs) -> np.ndarray:
   return np.array([100 * (final(a) - final(b)) for a, b in pairs])
 
 
-def uplink_to(runs: Runs, target: float) -> list[float]:
-  """Bytes up of all clients until a test accuracy; infinite if not reached."""
-  return [run.reaches(target) for run in runs]
-
-
-def tried(longer: lab_lib.Run, momentum: lab_lib.Run, race: Race) -> list[str]:
-  """Accuracies of a longer run, of momentum and of Adam; bytes of the first."""
-  dense = race['fedadam', 1.0]
-  total = lambda run: run.row['total_uplink_bytes']
-  return [
-    f'{100 * final(longer):.1f}',
-    f'{total(longer) / total(dense[0]):.3f}',
-    f'{100 * final(momentum):.1f}',
-    f'{100 * mean(dense):.1f}',
-  ]
-
-
 def seeds(race: Race) -> dict[str, Any]:
   """The numbers of every seed, for the JSON."""
   named = {f'{name} {share:g}': runs for (name, share), runs in race.items()}
@@ -84,17 +67,13 @@ def table(
   rows = []
   for (name, share), runs in race.items():
     rates = races.rates(lab, setting, name, share)
-    sent = [r.row['total_uplink_bytes'] for r in runs if not r.diverged]
-    rows.append(
-      [
-        name,
-        f'{share:g}',
-        f'{np.mean(sent) / 1e6:,.3f}' if sent else '',
-        ', '.join(f'{k} {v:g}' for k, v in rates.items()),
-        lab_lib.shown([final(r, 'train_loss') for r in runs], digits=3),
-        lab_lib.shown([final(r) for r in runs], scale=100),
-      ]
-    )
+    sent = [r.row['total_uplink_bytes'] for r in _finished(runs)]
+    rows.append([
+      name, f'{share:g}', f'{np.mean(sent) / 1e6:,.3f}' if sent else '',
+      ', '.join(f'{k} {v:g}' for k, v in rates.items()),
+      lab_lib.shown([final(r, 'train_loss') for r in runs], digits=3),
+      lab_lib.shown([final(r) for r in runs], scale=100),
+    ])  # fmt: skip
   head = 'method', 'share of d', 'uplink, MB', 'rates', 'training loss'
   caption = f'{caption}, d = {setting.dimension:,}, means over seeds.'
   return study.Table(caption, (*head, 'test accuracy, %'), rows)
@@ -152,7 +131,7 @@ def plateau(run: lab_lib.Run) -> float:
   if run.diverged or not losses[-1] < losses[0]:
     return math.nan
   level = losses[0] - 0.9 * (losses[0] - losses[-1])
-  return float(xs[np.flatnonzero(losses <= level)[0]])
+  return lab_lib.first(xs, losses <= level)
 
 
 def over_seeds(race: Mapping[Any, Runs], of: Any) -> dict[Any, float]:

@@ -35,106 +35,72 @@ class Setting(NamedTuple):
 
 def resnet(lab: lab_lib.Lab) -> Setting:
   """A ResNet from scratch on CIFAR-10: Figures 1 and 6."""
-  if lab.scale == 'quick':
-    return _digits(lab)
-  fields = lab.pick(
-    None,
-    {
-      'dataset': 'cifar10',
-      'train_slice': '0:10000',
-      'test_slice': '0:2000',
-      'model': 'resnet8',
-      'model_options': {'width': 16, 'stem_stride': 2},
-      **_work(rounds=300, steps=1, batch=64),
-    },
-    {
-      'dataset': 'cifar10',
-      'model': 'resnet18',
-      'compute_dtype': 'bfloat16',
-      **_work(rounds=600, steps=4, batch=128),
-    },
-  )
-  return _setting('resnet', fields, lab)
+  small = {
+    'dataset': 'cifar10', 'train_slice': '0:10000', 'test_slice': '0:2000',
+    'model': 'resnet8', 'model_options': {'width': 16, 'stem_stride': 2},
+    **_work(rounds=300, steps=1, batch=64),
+  }  # fmt: skip
+  large = {
+    'dataset': 'cifar10', 'model': 'resnet18', 'compute_dtype': 'bfloat16',
+    **_work(rounds=600, steps=4, batch=128),
+  }  # fmt: skip
+  return _setting('resnet', lab.pick(_DIGITS, small, large), lab)
 
 
 def vit(lab: lab_lib.Lab) -> Setting:
   """A ViT on CIFAR-10 that was trained on other images before: Figure 2."""
   if lab.scale == 'quick':
-    return _digits(lab)
-  fields = lab.pick(
+    return _setting('vit', _DIGITS, lab)
+  small = {
+    'dataset': 'cifar10', 'test_slice': '0:2000', 'model': 'vit_nano',
+    'model_options': {'patch': 8}, **_work(rounds=200, steps=1, batch=32),
+  }  # fmt: skip
+  large = {
+    'dataset': 'cifar10', 'model': 'vit_tiny', 'model_options': {'patch': 4},
+    'compute_dtype': 'bfloat16', **_work(rounds=300, steps=4, batch=128),
+  }  # fmt: skip
+  fields, slices, longer = lab.pick(
     None,
-    {
-      'dataset': 'cifar10',
-      'test_slice': '0:2000',
-      'model': 'vit_nano',
-      'model_options': {'patch': 8},
-      **_work(rounds=200, steps=1, batch=32),
-    },
-    {
-      'dataset': 'cifar10',
-      'model': 'vit_tiny',
-      'model_options': {'patch': 4},
-      'compute_dtype': 'bfloat16',
-      **_work(rounds=300, steps=4, batch=128),
-    },
+    (small, ('0:20000', '20000:30000'), _work(200, steps=8, batch=32)),
+    (large, ('0:25000', '25000:50000'), _work(1000, steps=8, batch=128)),
   )
-  first, second = lab.pick(
-    None, ('0:20000', '20000:30000'), ('0:25000', '25000:50000')
-  )
-  longer = lab.pick(
-    None,
-    _work(rounds=200, steps=8, batch=32),
-    _work(rounds=1000, steps=8, batch=128),
-  )
-  before = fields | longer | {'train_slice': first}
+  before = fields | longer | {'train_slice': slices[0]}
   path = _trained_before(lab, _shared(before))
-  return _setting(
-    'vit', fields | {'train_slice': second, 'pretrained': path}, lab
-  )
+  fields |= {'train_slice': slices[1], 'pretrained': path}
+  return _setting('vit', fields, lab)
 
 
 def text(lab: lab_lib.Lab) -> Setting:
   """A BERT-style encoder from scratch on sentences of SST-2: Figure 3."""
-  if lab.scale == 'quick':
-    return _digits(lab)
-  fields = lab.pick(
-    None,
-    {
-      'dataset': 'sst2',
-      'text_length': 32,
-      'model': 'bert_nano',
-      **_work(rounds=600, steps=1, batch=16),
-    },
-    {
-      'dataset': 'sst2',
-      'model': 'bert_mini',
-      'vocabulary': 8000,
-      **_work(rounds=600, steps=4, batch=64),
-    },
-  )
-  return _setting('text', fields, lab)
+  small = {
+    'dataset': 'sst2', 'text_length': 32, 'model': 'bert_nano',
+    **_work(rounds=600, steps=1, batch=16),
+  }  # fmt: skip
+  large = {
+    'dataset': 'sst2', 'model': 'bert_mini', 'vocabulary': 8000,
+    **_work(rounds=600, steps=4, batch=64),
+  }  # fmt: skip
+  return _setting('text', lab.pick(_DIGITS, small, large), lab)
 
 
 def _work(rounds: int, steps: int, batch: int) -> Fields:
   return {
-    'rounds': rounds,
-    'local_steps': steps,
-    'batch_size': batch,
-    'rounds_per_dispatch': rounds // 20,
-    'eval_every': rounds // 20,
+    'rounds': rounds, 'local_steps': steps, 'batch_size': batch,
+    'rounds_per_dispatch': rounds // 20, 'eval_every': rounds // 20,
     'checkpoint_every': rounds,
-  }
+  }  # fmt: skip
 
 
-def _digits(lab) -> Setting:
-  """At quick scale the three are one, which needs no data."""
-  fields = {'dataset': 'digits', 'widths': (16,)}
-  return _setting('digits', fields | _work(rounds=20, steps=1, batch=8), lab)
+# At quick scale the three are one, which needs no data.
+_DIGITS = {
+  'dataset': 'digits', 'widths': (16,), **_work(rounds=20, steps=1, batch=8),
+}  # fmt: skip
 
 
 def _setting(name, fields, lab) -> Setting:
   fields = _shared(fields)
   params = experiment.build(fields, lab.data_dir).params
+  name = lab.pick('digits', name)
   return Setting(name, fields, models.num_params(params))
 
 
