@@ -52,16 +52,12 @@ def table(runs: Runs) -> str:
   """
   read = read_runs(runs)
   # A column stands where some run has a value for it.
-  columns = {
-    name: values
-    for name, column in _COLUMNS.items()
-    if any(values := [column(rows) for rows in read.values()])
-  }
-  lines = []
-  for i, label in enumerate(read):
-    cells = [values[i] for values in columns.values()]
-    lines.append([label.replace('|', r'\|'), *cells])
-  return markdown.table(['run', *columns], lines, left=1)
+  names = [n for n in _COLUMNS if any(_cell(r, n) for r in read.values())]
+  lines = [
+    [label.replace('|', r'\|'), *(_cell(rows, name) for name in names)]
+    for label, rows in read.items()
+  ]
+  return markdown.table(['run', *names], lines, left=1)
 
 
 def sentence(row: Row, finished: bool) -> str:
@@ -84,39 +80,27 @@ def values(rows: Iterable[Row], name: str) -> list:
   return [row[name] for row in rows if row.get(name) is not None]
 
 
-def _last(name: str, form: str, unit: float = 1) -> Callable[..., str]:
-  def column(rows):
-    logged = values(rows, name)
-    return format(logged[-1] / unit, form) if logged else ''
-
-  return column
-
-
-def _best_accuracy(rows: list[Row]) -> str:
-  logged = values(rows, 'test_accuracy')
-  return format(max(logged), '.2%') if logged else ''
-
-
-def _mean_bytes(name: str) -> Callable[..., str]:
-  def column(rows):
-    logged = values(rows, name)
-    return format(round(sum(logged) / len(logged)), ',') if logged else ''
-
-  return column
-
-
-_COLUMNS = {
-  'round': _last('round', '.0f'),
-  'test accuracy': _last('test_accuracy', '.2%'),
-  'best accuracy': _best_accuracy,
-  'test loss': _last('test_loss', '.4g'),
-  'train loss': _last('train_loss', '.4g'),
-  'uplink B/client/round': _mean_bytes('uplink_bytes'),
-  'downlink B/client/round': _mean_bytes('downlink_bytes'),
-  'total uplink MB': _last('total_uplink_bytes', ',.2f', 1e6),
-  'total downlink MB': _last('total_downlink_bytes', ',.2f', 1e6),
-  'epsilon': _last('epsilon', '.3g'),
+_last: Callable[[list], float] = lambda logged: logged[-1]
+_megabytes: Callable[[list], float] = lambda logged: logged[-1] / 1e6
+_mean: Callable[[list], float] = lambda logged: round(sum(logged) / len(logged))
+_COLUMNS = {  # metric, number of its values, format
+  'round': ('round', _last, '.0f'),
+  'test accuracy': ('test_accuracy', _last, '.2%'),
+  'best accuracy': ('test_accuracy', max, '.2%'),
+  'test loss': ('test_loss', _last, '.4g'),
+  'train loss': ('train_loss', _last, '.4g'),
+  'uplink B/client/round': ('uplink_bytes', _mean, ','),
+  'downlink B/client/round': ('downlink_bytes', _mean, ','),
+  'total uplink MB': ('total_uplink_bytes', _megabytes, ',.2f'),
+  'total downlink MB': ('total_downlink_bytes', _megabytes, ',.2f'),
+  'epsilon': ('epsilon', _last, '.3g'),
 }
+
+
+def _cell(rows: list[Row], column: str) -> str:
+  name, number, form = _COLUMNS[column]
+  logged = values(rows, name)
+  return format(number(logged), form) if logged else ''
 
 
 def read_runs(runs: Runs) -> dict[str, list[Row]]:

@@ -81,17 +81,14 @@ def _contents(every, missing) -> str:
     kind = 'open' if not kinds else 'fails' if len(kinds) > 1 else ''
     kind = kind or _CLASSES[kinds.pop()]
     rows.append(
-      f'<tr><td><a href="#{_anchor(result)}">{html.escape(result["name"])}'
-      f'</a></td><td>{html.escape(result["title"])}</td>'
-      f'<td>{result["scale"]}</td>'
-      f'<td class="{kind}">{html.escape(result["verdict"])}</td></tr>'
+      f'<td><a href="#{_anchor(result)}">{html.escape(result["name"])}</a></td>'
+      + _cells('td', (result['title'], result['scale']))
+      + f'<td class="{kind}">{html.escape(result["verdict"])}</td>'
     )
+  verdict = f'<td class="open">{study_lib.UNTESTABLE}</td>'
   for name, why in missing.items():
-    rows.append(
-      f'<tr><td>{html.escape(name)}</td><td>not run: {html.escape(why)}</td>'
-      '<td></td><td class="open">not testable here</td></tr>'
-    )
-  return f'<div class="wide"><table>{"".join(rows)}</table></div>'
+    rows.append(_cells('td', (name, f'not run: {why}', '')) + verdict)
+  return _rows('', (), rows)
 
 
 def _section(result, folder) -> str:
@@ -125,24 +122,24 @@ def _claims(claims) -> str:
   rows = []
   for claim in claims:
     *cells, verdict = results.claim_cells(claim)
-    plain = ''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)
-    kind = _CLASSES[verdict]
-    rows.append(f'<tr>{plain}<td class="verdict {kind}">{verdict}</td></tr>')
+    kind = f'<td class="verdict {_CLASSES[verdict]}">{verdict}</td>'
+    rows.append(_cells('td', cells) + kind)
   return _rows('', results.CLAIM_HEAD, rows)
 
 
 def _table(caption, head, rows) -> str:
-  cells = lambda row: ''.join(f'<td>{html.escape(c)}</td>' for c in row)
-  return _rows(caption, head, [f'<tr>{cells(row)}</tr>' for row in rows])
+  return _rows(caption, head, [_cells('td', row) for row in rows])
+
+
+def _cells(tag, texts) -> str:
+  return ''.join(f'<{tag}>{html.escape(text)}</{tag}>' for text in texts)
 
 
 def _rows(caption, head, rows) -> str:
   caption = f'<caption>{html.escape(caption)}</caption>' if caption else ''
-  top = ''.join(f'<th>{html.escape(cell)}</th>' for cell in head)
-  return (
-    f'<div class="wide"><table>{caption}<tr>{top}</tr>{"".join(rows)}'
-    '</table></div>'
-  )
+  lines = [_cells('th', head), *rows] if head else rows
+  body = ''.join(f'<tr>{line}</tr>' for line in lines)
+  return f'<div class="wide"><table>{caption}{body}</table></div>'
 
 
 def _picture(picture, folder) -> str:

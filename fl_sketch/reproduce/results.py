@@ -97,14 +97,9 @@ def _save(drawing: figure.Figure, path: pathlib.Path):
 def _commit() -> str | None:
   """Hash of the commit that ran, '-dirty' if files differ; None without git."""
   describe = ('describe', '--always', '--dirty', '--abbrev=40', '--exclude=*')
-  folder = str(pathlib.Path(__file__).parent)
+  command = ['git', '-C', str(pathlib.Path(__file__).parent), *describe]
   try:
-    git = subprocess.run(
-      ['git', '-C', folder, *describe],
-      capture_output=True,
-      check=False,
-      text=True,
-    )
+    git = subprocess.run(command, capture_output=True, check=False, text=True)
   except FileNotFoundError:
     return None
   return git.stdout.strip() or None
@@ -119,16 +114,11 @@ def _anywhere(lab: lab_lib.Lab) -> dict[str, Any]:
 def _claim(claim: study_lib.Claim) -> dict[str, Any]:
   ok = claim.verdict != study_lib.UNTESTABLE or None
   return {
-    'text': claim.text,
-    'measured': claim.measured,
-    'relation': claim.relation,
-    'threshold': claim.bound,
-    'error': claim.error,
-    'margin': claim.margin,
-    'ok': ok and claim.verdict == study_lib.HOLDS,
-    'verdict': claim.verdict,
+    'text': claim.text, 'measured': claim.measured, 'relation': claim.relation,
+    'threshold': claim.bound, 'error': claim.error, 'margin': claim.margin,
+    'ok': ok and claim.verdict == study_lib.HOLDS, 'verdict': claim.verdict,
     'remark': claim.remark,
-  }
+  }  # fmt: skip
 
 
 def finite(tree: Any) -> Any:

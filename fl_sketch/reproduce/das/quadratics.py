@@ -45,16 +45,12 @@ def figure_1(lab: lab_lib.Lab) -> study.Report:
     f'{first[0]:.3f} at I1 and {first[1]:.3f} at I2. Columns: algorithm, rate.'
   )
   drawn = pictures.curves(runs, runs.excess, 'loss above the minimum')
-  claims = [
-    *_order(runs),
-    _no_progress(runs),
-    *_reversed(lab, runs),
-    _literal(lab, runs),
-  ]
+  last = runs.excess[..., -1]
+  claims = [*_order(runs), _no_progress(runs), *_reversed(lab, runs)]
   return study.Report(
-    claims,
-    {'axes': runs.axes, 'last loss above the minimum': runs.excess[..., -1]},
-    [_privacy(runs), _table(caption, runs, runs.excess[..., -1], 3)],
+    [*claims, _literal(lab, runs)],
+    {'axes': runs.axes, 'last loss above the minimum': last},
+    [_privacy(runs), _table(caption, runs, last, 3)],
     [study.Picture(pictures.LOSS, drawn)],
     [_SETTING, _NOISE, _I2],
   )
@@ -64,14 +60,7 @@ def _order(runs):
   """Normalising is ahead, by more the larger C."""
   noisy = [runs.at(runs.ratio, q=q) for q in runs.axes['q'] if q >= 1]
   claims = []
-  for clip, relation, bound in (
-    (20.0, '<=', 1.0001),
-    (20.0, '>=', 0.9999),
-    (40.0, '<=', 1.002),
-    (40.0, '>=', 0.94),
-    (50.0, '<=', 0.97),
-    (100.0, '<=', 0.75),
-  ):
+  for clip, relation, bound in _ORDER:
     part = np.stack(noisy)[..., runs.axes['clip_norm'].index(clip), :]
     text = (
       'last loss above the minimum, normalising over clipping, '
@@ -81,11 +70,20 @@ def _order(runs):
   return claims
 
 
+# C, and bounds of normalising over clipping.
+_ORDER = (
+  (20.0, '<=', 1.0001), (20.0, '>=', 0.9999), (40.0, '<=', 1.002),
+  (40.0, '>=', 0.94), (50.0, '<=', 0.97), (100.0, '<=', 0.75),
+)  # fmt: skip
+_RATIOS = (
+  (40.0, '>=', 1.0), (40.0, '<=', 1.08), (50.0, '>=', 1.03),
+  (50.0, '<=', 1.25), (100.0, '>=', 1.4),
+)  # fmt: skip
+
+
 def _no_progress(runs):
-  """Every run from I2 ends above its start."""
-  near = np.stack(
-    [runs.at(x, q=1.0, start_scale=0.2) for x in runs.excess]
-  )  # the least noise with q >= 1
+  """Every run from I2 ends above its start, at the least noise with q >= 1."""
+  near = np.stack([runs.at(x, q=1.0, start_scale=0.2) for x in runs.excess])
   text = (
     'counter-claim: last loss above the minimum over the first, from I2, '
     'q = 1, smallest over both algorithms, C and rates'
@@ -120,13 +118,11 @@ def _literal(lab, runs):
   steps = run.final('test_loss') - problem.value(problem.w_star)
   at = {'q': 1.0, 'start_scale': 1.0, 'client_lr': 0.001, 'clip_norm': 50.0}
   closed = runs.at(runs.excess[0], **at, noise_seed=0)[-1]
-  return study.Claim(
+  text = (
     'last loss above the minimum, relative difference between literal steps '
-    'and their closed form, clipping, q = 1, I1, rate 0.001, C = 50',
-    abs(steps / closed - 1),
-    '<=',
-    1e-6,
+    'and their closed form, clipping, q = 1, I1, rate 0.001, C = 50'
   )
+  return study.Claim(text, abs(steps / closed - 1), '<=', 1e-6)
 
 
 def _privacy(runs):
@@ -144,14 +140,11 @@ def _privacy(runs):
 def _table(caption, runs, values, digits):
   """A row for each (q, start, C), a column for each rate and algorithm."""
   rates, rows = runs.axes['client_lr'], []
-  axes = ('q', 'start_scale', 'clip_norm')
-  for q, start, clip in itertools.product(*(runs.axes[n] for n in axes)):
-    at = {'q': q, 'start_scale': start, 'clip_norm': clip}
-    cells = [
-      lab_lib.shown(runs.at(x, **at, client_lr=lr), digits=digits)
-      for lr in rates
-      for x in values
-    ]
+  axes = {k: runs.axes[k] for k in ('q', 'start_scale', 'clip_norm')}
+  for at in grid.product(axes):
+    parts = [runs.at(x, **at, client_lr=lr) for lr in rates for x in values]
+    cells = [lab_lib.shown(part, digits=digits) for part in parts]
+    q, start, clip = at.values()
     rows.append([f'{q:g}', grid.STARTS[start][:2], f'{clip:g}', *cells])
   head = [f'{name}, {lr:g}' for lr in rates for name in _NAMES]
   return study.Table(caption, ('q', 'start', 'C', *head), rows)
@@ -162,13 +155,7 @@ def figure_2(lab: lab_lib.Lab) -> study.Report:
   runs = grid.grid(lab)
   means = runs.snr.mean(-1)
   claims = []
-  for clip, relation, bound in (
-    (40.0, '>=', 1.0),
-    (40.0, '<=', 1.08),
-    (50.0, '>=', 1.03),
-    (50.0, '<=', 1.25),
-    (100.0, '>=', 1.4),
-  ):
+  for clip, relation, bound in _RATIOS:
     at = {'q': 1.0, 'start_scale': 1.0, 'client_lr': 0.001, 'clip_norm': clip}
     clipped, normalised = (runs.at(x, **at) for x in means)
     text = (
