@@ -164,7 +164,7 @@ def test_what_was_computed_is_found_again(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ('best', 'found', 'beyond'),
+  ('best', 'tuned', 'beyond'),
   [
     (0.03, 0.03, []),
     (0.3, 0.3, ['a-0.3', 'a-1']),
@@ -172,7 +172,7 @@ def test_what_was_computed_is_found_again(tmp_path):
   ],
 )
 def test_a_grid_goes_on_where_the_best_is_at_its_edge(
-  tmp_path, best, found, beyond
+  tmp_path, best, tuned, beyond
 ):
   class Lab(lab_lib.Lab):
     def sweep(self, name, config):
@@ -185,7 +185,7 @@ def test_a_grid_goes_on_where_the_best_is_at_its_edge(
   lab = Lab(tmp_path)
   score = lambda run: -abs(run.values['client_lr'] - best)
   grid = {'client_lr': (0.01, 0.03, 0.1)}
-  assert lab.tune('a', {'rounds': 3}, grid, score) == {'client_lr': found}
+  assert lab.tune('a', {'rounds': 3}, grid, score) == {'client_lr': tuned}
   assert [*lab.played] == ['a', *beyond]
   assert all(config['rounds'] == 3 for config in lab.played.values())
 

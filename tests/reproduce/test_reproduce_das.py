@@ -39,14 +39,9 @@ def test_local_steps_in_closed_form():
 
 def test_paths_tell_signal_and_noise():
   config = grid.FIELDS | {
-    'population': 5,
-    'cohort': 5,
-    'rounds': 3,
-    'noise_multiplier': 0.5,
-  }
-  values = [
-    {'clip_norm': c, 'noise_seed': s} for c in (9.0, 90.0) for s in (0, 1)
-  ]
+    'population': 5, 'cohort': 5, 'rounds': 3, 'noise_multiplier': 0.5,
+  }  # fmt: skip
+  values = grid.product({'clip_norm': (9.0, 90.0), 'noise_seed': (0, 1)})
   (paths,) = das_paths.play(config, values)
   assert paths.w.shape == (4, 4, 200)
   curved = WIDE['factor'] @ WIDE['factor'].swapaxes(1, 2)
@@ -80,10 +75,10 @@ def test_a_plane_holds_paths_that_lie_in_one():
   rng = np.random.default_rng(0)
   flat = rng.standard_normal((2, 40, 2)).cumsum(1)
   away = flat @ np.linalg.qr(rng.standard_normal((7, 2)))[0].T
-  found = grid.projected(away)
+  projection = grid.projected(away)
   ends = np.linalg.norm(flat[:, -grid.SMOOTH :].mean(1), axis=-1)
-  np.testing.assert_allclose(found['plane'], ends)
-  np.testing.assert_allclose(found['space'], ends)
+  for distances in ('plane', 'space'):
+    np.testing.assert_allclose(projection[distances], ends)
 
 
 @pytest.mark.long
@@ -96,14 +91,16 @@ def test_features_are_what_the_last_layer_is_given():
   data = sources.Dataset('cifar10', part, part, 10)
   module = models.make('resnet8', 10, **c.model_options)  # type: ignore
   params = models.init_params(module, jax.random.key(0), (8, 8, 3))
-  found = features.features(c, params, data)
+  outputs = features.features(c, params, data)
   x = losses.preprocess(
     jnp.asarray(images), **pixels.Pixels().plus(images).scale
   )
   logits = jax.jit(module.apply)({'params': params}, x)
   kernel, bias = (np.asarray(params['Dense_0'][k]) for k in ('kernel', 'bias'))
   for split in ('train', 'test'):
-    np.testing.assert_allclose(found[split] @ kernel + bias, logits, atol=1e-5)
+    np.testing.assert_allclose(
+      outputs[split] @ kernel + bias, logits, atol=1e-5
+    )
 
 
 def test_noise_of_the_formula():

@@ -29,7 +29,7 @@ class MadeUp(lab_lib.Lab):
 
   def sweep(self, name, config):
     self.played[name] = config
-    found = []
+    runs = []
     for i, point in enumerate(sweeps.points(config)):
       folder = self.folder / name.replace('/', '-') / str(i)
       folder.mkdir(parents=True, exist_ok=True)
@@ -47,8 +47,8 @@ class MadeUp(lab_lib.Lab):
       lines = [json.dumps(row) + '\n' for row in rows]
       (folder / 'metrics.jsonl').write_text(''.join(lines))
       row = {'values': point.values, 'diverged': False}
-      found.append(lab_lib.Run(row, folder))
-    return found
+      runs.append(lab_lib.Run(row, folder))
+    return runs
 
 
 def paper(c):
@@ -86,10 +86,9 @@ def claims(tmp_path, run, world):
 def test_claims_hold_in_the_papers_world_and_fail_in_another(
   tmp_path, run, count
 ):
-  there, _ = claims(tmp_path / 'paper', run, paper)
-  assert [c.verdict for c in there] == [study.HOLDS] * count
-  here, _ = claims(tmp_path / 'contrary', run, contrary)
-  assert [c.verdict for c in here] == [study.FAILS] * count
+  for world, verdict in ((paper, study.HOLDS), (contrary, study.FAILS)):
+    of_world, _ = claims(tmp_path / world.__name__, run, world)
+    assert [c.verdict for c in of_world] == [verdict] * count
 
 
 def test_every_cell_is_tuned_and_its_rate_may_be_carried_over(tmp_path):
