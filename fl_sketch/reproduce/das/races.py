@@ -167,7 +167,7 @@ def worth(
   setting: Setting, multiplier: float, accountant: str | None = None
 ) -> float:
   """The true epsilon of a noise multiplier, at delta 1e-5."""
-  own = {'accountant': accountant or setting.accountant}
+  own: Fields = {'accountant': accountant or setting.accountant}
   own['noise_multiplier'] = multiplier
   return guarantee(setting, **own).statement.epsilon
 
