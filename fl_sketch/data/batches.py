@@ -9,7 +9,7 @@ import operator
 
 from fl_sketch.data import cohorts
 from fl_sketch.data.ragged import Partition
-from fl_sketch.utils import seeding
+from fl_sketch.utils import checks, seeding
 import numpy as np
 
 ORDERS = ('replace', 'cycle', 'mask', 'poisson')
@@ -55,7 +55,10 @@ def draw(
     [C, local_steps, max_batch] under 'poisson'. Padding has 0, or -1 under
     'mask' and 'poisson'.
   """
-  _check(round, local_steps, batch_size, order)
+  checks.choice('order', order, ORDERS)
+  checks.at_least('round', round, 0)
+  checks.count('local_steps', local_steps)
+  checks.count('batch_size', batch_size)
   ids, start, size = _rows(partition, ids)
   width, length = batch_size, local_steps * batch_size
   if order == 'poisson':
@@ -131,15 +134,6 @@ def full(partition: Partition, ids: np.ndarray) -> np.ndarray:
   within = np.arange(partition.largest)
   within = np.where(within < size, within, -1)
   return _take(partition, start, size, within, missing=-1)[:, None]
-
-
-def _check(round, local_steps, batch_size, order) -> None:
-  if order not in ORDERS:
-    raise ValueError(f'Expected {order=} in {ORDERS}.')
-  if round < 0 or local_steps < 1 or batch_size < 1:
-    raise ValueError(
-      f'Expected {round=} >= 0, {local_steps=} >= 1 and {batch_size=} >= 1.'
-    )
 
 
 def _rows(partition, ids):

@@ -10,7 +10,7 @@ last. In a private run the sampling seed must be secret.
 from collections.abc import Callable
 import inspect
 
-from fl_sketch.utils import search, seeding
+from fl_sketch.utils import checks, search, seeding
 import numpy as np
 
 Cohort = tuple[np.ndarray, np.ndarray]
@@ -126,8 +126,7 @@ def default_max_cohort(
 
   _check(population, 1)
   _check_probability(probability)
-  if not 0 < tail < 1:
-    raise ValueError(f'Expected 0 < {tail=} < 1.')
+  checks.fraction('tail', tail)
   # SciPy's inverse takes 1 - tail, which is 1 for a tail below 1e-16.
   rare = lambda size: special.bdtrc(size, population, probability) <= tail
   return max(1, search.least(rare, 0, population))
@@ -158,8 +157,7 @@ def sample(
   Returns:
     Ids and weights.
   """
-  if kind not in KINDS:
-    raise ValueError(f'Expected {kind=} in {tuple(KINDS)}.')
+  checks.choice('kind', kind, tuple(KINDS))
   allowed = tuple(inspect.signature(KINDS[kind]).parameters)[3:]
   for option in options:
     if option not in allowed:
@@ -168,15 +166,12 @@ def sample(
 
 
 def _generator(seed: int, round: int, tag: str) -> np.random.Generator:
-  if round < 0:
-    raise ValueError(f'Expected {round=} >= 0.')
+  checks.at_least('round', round, 0)
   return seeding.generator(seed, 'cohort ' + tag, round)
 
 
 def _check(population: int, cohort: int, name: str = 'cohort') -> None:
-  if cohort < 1:
-    raise ValueError(f'Expected {name}={cohort} >= 1.')
-  if cohort > population:
+  if checks.count(name, cohort) > population:
     raise ValueError(f'Expected {name}={cohort} <= {population=}.')
 
 

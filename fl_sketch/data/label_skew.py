@@ -3,7 +3,7 @@
 import heapq
 
 from fl_sketch.data import ragged
-from fl_sketch.utils import seeding
+from fl_sketch.utils import checks, seeding
 import numpy as np
 
 
@@ -29,7 +29,7 @@ def label_shards(
     A `Partition` of all samples.
   """
   samples = ragged.check(labels, population)
-  shards = population * ragged.at_least_one(shards_per_client=shards_per_client)
+  shards = population * checks.count('shards_per_client', shards_per_client)
   if shards > samples:
     raise ValueError(
       f'Expected {population=} * {shards_per_client=} <= {samples=}.'
@@ -66,7 +66,7 @@ def classes_per_client(
     A `Partition` of all samples.
   """
   ragged.check(labels, population)
-  ragged.at_least_one(classes=classes)
+  checks.count('classes', classes)
   labels = np.unique(np.asarray(labels), return_inverse=True)[1]
   counts = np.bincount(labels)
   rng = seeding.generator(seed, 'classes_per_client')
@@ -109,9 +109,8 @@ def dirichlet(
     A `Partition` of all samples.
   """
   samples = ragged.check(labels, population)
-  if not alpha > 0:
-    raise ValueError(f'Expected {alpha=} > 0.')
-  if population * ragged.at_least_one(min_size=min_size) > samples:
+  checks.positive('alpha', alpha)
+  if population * checks.count('min_size', min_size) > samples:
     raise ValueError(f'Expected {population=} * {min_size=} <= {samples=}.')
   labels = np.asarray(labels)
   rng = seeding.generator(seed, 'dirichlet')

@@ -15,7 +15,7 @@ from fl_sketch.data.label_skew import (
   label_shards,
 )
 from fl_sketch.data.ragged import Partition, cap
-from fl_sketch.utils import seeding
+from fl_sketch.utils import checks, seeding
 import numpy as np
 
 
@@ -61,8 +61,7 @@ def size_skew(
     A `Partition` of all samples.
   """
   samples = ragged.check(labels, population)
-  if not sigma >= 0:
-    raise ValueError(f'Expected {sigma=} >= 0.')
+  checks.at_least('sigma', sigma, 0)
   rng = seeding.generator(seed, 'size_skew')
   share = np.cumsum(np.exp(sigma * rng.standard_normal(population)))
   bounds = np.rint(share / share[-1] * (samples - population)).astype(np.int64)
@@ -83,7 +82,7 @@ def one_each(population: int) -> Partition:
   Returns:
     A `Partition` with one sample a client.
   """
-  ragged.at_least_one(population=population)
+  checks.count('population', population)
   return Partition(np.arange(population), np.arange(population + 1))
 
 
@@ -128,8 +127,7 @@ def partition(
   Returns:
     A `Partition`.
   """
-  if kind not in KINDS:
-    raise ValueError(f'Expected {kind=} in {tuple(KINDS)}.')
+  checks.choice('kind', kind, tuple(KINDS))
   parameters = inspect.signature(KINDS[kind]).parameters.values()
   allowed = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
   for option in options:

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 
+from fl_sketch.utils import checks
 import numpy as np
 
 
@@ -76,7 +77,7 @@ def cap(p: Partition, samples_per_client: int) -> Partition:
   Returns:
     A `Partition` of fewer samples.
   """
-  at_least_one(samples_per_client=samples_per_client)
+  checks.count('samples_per_client', samples_per_client)
   rank = np.arange(p.samples) - np.repeat(p.offsets[:-1], p.sizes)
   sizes = np.minimum(p.sizes, samples_per_client)
   kept = np.flatnonzero(rank < samples_per_client)
@@ -94,17 +95,9 @@ def check(labels, population: int) -> int:
     The number of samples.
   """
   samples = labels if np.ndim(labels) == 0 else len(labels)
-  if at_least_one(population=population) > samples:
+  if checks.count('population', population) > samples:
     raise ValueError(f'Expected {population=} <= {samples=}.')
   return int(samples)
-
-
-def at_least_one(**named: int) -> int:
-  """Returns the value of the only keyword argument; refuses one below 1."""
-  ((name, value),) = named.items()
-  if value < 1:
-    raise ValueError(f'Expected {name}={value} >= 1.')
-  return value
 
 
 def from_owner(owner: np.ndarray, population: int, rng) -> Partition:

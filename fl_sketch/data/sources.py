@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 import zipfile
 import zlib
 
+from fl_sketch.utils import checks
 import numpy as np
 
 _LOG = logging.getLogger(__name__)
 
-_EXAMPLES = {  # train and test
+_SPLITS = ('train', 'test')
+_EXAMPLES = {
   'mnist': (60_000, 10_000),
   'fashion_mnist': (60_000, 10_000),
   'cifar10': (50_000, 10_000),
@@ -69,8 +71,7 @@ def load(
   Returns:
     A `Dataset`.
   """
-  if name not in NAMES:
-    raise ValueError(f'Expected {name=} in {NAMES}.')
+  checks.choice('name', name, NAMES)
   if name == 'digits':
     return _digits()
   root = folder(data_dir, 'TFDS_DATA_DIR', '~/tensorflow_datasets')
@@ -80,9 +81,10 @@ def load(
   splits = _read_cache(name, cache)
   if splits is None:
     _LOG.info('Decoding %s from %s, once; takes seconds.', name, version)
-    splits = tuple(_decode(name, root, version, s) for s in ('train', 'test'))
-    _write_cache(cache, *splits)
-  return Dataset(name, *splits, num_classes=100 if name == 'cifar100' else 10)
+    splits = {s: _decode(name, root, version, s) for s in _SPLITS}
+    _write_cache(cache, splits)
+  num_classes = 100 if name == 'cifar100' else 10
+  return Dataset(name, **splits, num_classes=num_classes)
 
 
 def folder(
@@ -127,7 +129,7 @@ def _locate(name: str, root: pathlib.Path) -> tuple[pathlib.Path, str]:
     raise DataError(f'No dataset {name!r} in {root / name}. {advice}')
   folder = versions[-1]
   shards = []
-  for split in ('train', 'test'):
+  for split in _SPLITS:
     files = sorted(folder.glob(f'{name}-{split}.array_record-*-of-*'))
     expected = int(files[0].name.rpartition('-of-')[2]) if files else 1
     if len(files) != expected:
@@ -164,12 +166,12 @@ def _decode(name: str, root, folder: pathlib.Path, split: str) -> Arrays:
 
 
 def _check_examples(name: str, split: str, y: np.ndarray, where) -> None:
-  examples, expected = len(y), _EXAMPLES[name][split == 'test']
+  examples, expected = len(y), _EXAMPLES[name][_SPLITS.index(split)]
   if examples != expected:
     raise DataError(f'Expected {examples=} == {expected} in {where}.')
 
 
-def _read_cache(name: str, path: pathlib.Path) -> tuple[Arrays, Arrays] | None:
+def _read_cache(name: str, path: pathlib.Path) -> dict[str, Arrays] | None:
   """The arrays of both splits, or None if there is no valid cache."""
   if not path.exists():
     return None
@@ -177,30 +179,24 @@ def _read_cache(name: str, path: pathlib.Path) -> tuple[Arrays, Arrays] | None:
     # Not np.load(path), which leaks the file of an archive that it rejects.
     # Reading an array checks its CRC.
     with path.open('rb') as f, np.load(f) as z:
-      train = {k: z['train_' + k] for k in 'xy'}
-      test = {k: z['test_' + k] for k in 'xy'}
-    _check_examples(name, 'train', train['y'], path)
-    _check_examples(name, 'test', test['y'], path)
+      splits = {s: {k: z[f'{s}_{k}'] for k in 'xy'} for s in _SPLITS}
+    for split, arrays in splits.items():
+      _check_examples(name, split, arrays['y'], path)
   except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
     _LOG.warning('Rebuilding the damaged cache %s: %s', path, error)
     return None
-  return train, test
+  return splits
 
 
-def _write_cache(path: pathlib.Path, train: Arrays, test: Arrays) -> None:
+def _write_cache(path: pathlib.Path, splits: dict[str, Arrays]) -> None:
   # Written under another name and renamed: no process reads half a cache.
   aside = path.with_name(f'{path.name}.{os.getpid()}')
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
       with aside.open('wb') as f:
-        np.savez(
-          f,
-          train_x=train['x'],
-          train_y=train['y'],
-          test_x=test['x'],
-          test_y=test['y'],
-        )
+        named: Any = {f'{s}_{k}': splits[s][k] for s in splits for k in 'xy'}
+        np.savez(f, **named)
       aside.replace(path)
     finally:
       aside.unlink(missing_ok=True)

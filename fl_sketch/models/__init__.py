@@ -16,6 +16,7 @@ from fl_sketch.models.linear import Linear
 from fl_sketch.models.mlp import MLP
 from fl_sketch.models.resnet import ResNet8, ResNet18, ResNet101
 from fl_sketch.models.smooth_lenet import SmoothLeNet
+from fl_sketch.utils import checks
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -72,10 +73,8 @@ def make(name: str, num_classes: int, **options) -> nn.Module:
     num_classes: number of logits.
     **options: other fields of the module, e.g. `widths` of 'mlp'.
   """
-  if name not in _MODELS:
-    raise ValueError(f'Expected {name=} in {names()}.')
-  if num_classes < 1:
-    raise ValueError(f'Expected {num_classes=} >= 1.')
+  checks.choice('name', name, names())
+  checks.count('num_classes', num_classes)
   fields = dataclasses.fields(_MODELS[name])
   fields = [f for f in fields if f.init and f.name not in _NOT_OPTIONS]
   allowed = tuple(f.name for f in fields)

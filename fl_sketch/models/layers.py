@@ -6,6 +6,7 @@ are written with copies and matrix products; elsewhere they are what `lax` has.
 """
 
 from fl_sketch.models import precision
+from fl_sketch.utils import checks
 import flax.linen as nn
 import jax
 from jax import lax
@@ -24,8 +25,7 @@ def pick_form(form: str | None = None) -> str:
   """
   if form is None:
     return 'tiles' if jax.default_backend() == 'cpu' else 'lax'
-  if form not in FORMS:
-    raise ValueError(f'Expected {form=} in {FORMS}.')
+  checks.choice('form', form, FORMS)
   return form
 
 
@@ -63,10 +63,8 @@ def conv2d(
     f32[batch, rows / stride, cols / stride, features], rounded up; fewer rows
     and columns if 'VALID'.
   """
-  if padding not in PADDINGS:
-    raise ValueError(f'Expected {padding=} in {PADDINGS}.')
-  if stride < 1:
-    raise ValueError(f'Expected {stride=} >= 1.')
+  checks.choice('padding', padding, PADDINGS)
+  checks.count('stride', stride)
   if pick_form(form) == 'tiles':
     if stride > 1:
       return _conv_patches(x, kernel, padding, stride, dtype)

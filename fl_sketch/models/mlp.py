@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from fl_sketch.models import precision
+from fl_sketch.utils import checks
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -32,10 +33,7 @@ class MLP(nn.Module):
   dtype: str = 'float32'
 
   def __post_init__(self):
-    if self.activation not in ACTIVATIONS:
-      raise ValueError(
-        f'Expected activation={self.activation!r} in {tuple(ACTIVATIONS)}.'
-      )
+    checks.choice('activation', self.activation, tuple(ACTIVATIONS))
     if any(width < 1 for width in self.widths):
       raise ValueError(f'Expected every width of {self.widths} >= 1.')
     super().__post_init__()

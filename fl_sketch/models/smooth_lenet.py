@@ -1,7 +1,10 @@
 """LeNet with smooth activations: Zhu, Liu and Han, NeurIPS 2019."""
 
+from typing import Any
+
 from fl_sketch.models import layers, precision
 from fl_sketch.models.mlp import ACTIVATIONS
+from fl_sketch.utils import checks
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -37,10 +40,7 @@ class SmoothLeNet(nn.Module):
 
   def __post_init__(self):
     layers.pick_form(self.form)
-    if self.activation not in ACTIVATIONS:
-      raise ValueError(
-        f'Expected activation={self.activation!r} in {tuple(ACTIVATIONS)}.'
-      )
+    checks.choice('activation', self.activation, tuple(ACTIVATIONS))
     super().__post_init__()
 
   @nn.compact
@@ -49,19 +49,10 @@ class SmoothLeNet(nn.Module):
     if x_BxHxWxC.ndim != 4:
       raise ValueError(f'Expected {x_BxHxWxC.ndim=} == 4.')
     h_BxHxWxF = x_BxHxWxC
+    uniform: dict[str, Any] = {'kernel_init': _start, 'bias_init': _start}
+    options = {'form': self.form, 'dtype': self.dtype} | uniform
     for stride in _STRIDES:
-      conv = layers.Conv(
-        _FEATURES,
-        (5, 5),
-        stride=stride,
-        form=self.form,
-        dtype=self.dtype,
-        kernel_init=_start,
-        bias_init=_start,
-      )
+      conv = layers.Conv(_FEATURES, (5, 5), stride=stride, **options)
       h_BxHxWxF = ACTIVATIONS[self.activation](conv(h_BxHxWxF))
     h_BxD = h_BxHxWxF.reshape(h_BxHxWxF.shape[0], -1)
-    dense = precision.dense(
-      self.num_classes, self.dtype, kernel_init=_start, bias_init=_start
-    )
-    return dense(h_BxD)
+    return precision.dense(self.num_classes, self.dtype, **uniform)(h_BxD)

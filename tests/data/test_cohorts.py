@@ -45,16 +45,12 @@ def test_static_shapes_no_duplicates_and_padding_last(case):
 @each_case
 def test_a_round_depends_on_seed_and_round_only(case):
   kind, population, options = case
-  before = rounds_of(kind, population, 20, **options)
-  alone = cohorts.sample(kind, 3, 19, population, **options)
-  np.testing.assert_array_equal(before[19][0], alone[0])
-  np.testing.assert_array_equal(before[19][1], alone[1])
-  if len({ids.tobytes() for ids, _ in before}) > 1:
-    other = [
-      cohorts.sample(kind, 4, r, population, **options)[0].tobytes()
-      for r in range(20)
-    ]
-    assert other != [ids.tobytes() for ids, _ in before]
+  draw = lambda seed, r: cohorts.sample(kind, seed, r, population, **options)
+  before, other = ([draw(seed, r) for r in range(20)] for seed in (3, 4))
+  np.testing.assert_array_equal(before[19], draw(3, 19))
+  ids, others = ([x.tobytes() for x, _ in draws] for draws in (before, other))
+  if len(set(ids)) > 1:
+    assert others != ids
   else:
     assert len(np.flatnonzero(before[0][1])) == population
 
@@ -141,21 +137,12 @@ def test_poisson_overflow_keeps_the_bound_and_the_taken():
     assert weight.sum() == min(9, np.sum(taken < 40))
 
 
-@pytest.mark.parametrize('probability', [1e-6, 0.01, 0.2, 0.999, 1.0])
-def test_default_max_cohort_is_the_least_that_suffices(probability):
-  for population in (1, 5, 3000):
-    size = cohorts.default_max_cohort(population, probability)
-    assert 1 <= size <= population
-    assert stats.binom.sf(size, population, probability) <= 1e-9
-    if size > 1:
-      assert stats.binom.sf(size - 1, population, probability) > 1e-9
-
-
 @pytest.mark.parametrize('tail', [0.5, 1e-9, 1e-15, 1e-18, 1e-25])
-@pytest.mark.parametrize('probability', [1e-6, 0.01, 0.2, 0.5, 0.999])
-def test_default_max_cohort_is_right_for_any_tail(probability, tail):
-  for population in (1, 5, 100, 1000):
+@pytest.mark.parametrize('probability', [1e-6, 0.01, 0.2, 0.5, 0.999, 1.0])
+def test_default_max_cohort_is_the_least_for_any_tail(probability, tail):
+  for population in (1, 5, 100, 3000):
     size = cohorts.default_max_cohort(population, probability, tail)
+    assert 1 <= size <= population
     assert _binomial_tail(size, population, probability) <= tail
     if size > 1:
       assert _binomial_tail(size - 1, population, probability) > tail
@@ -165,8 +152,8 @@ def _binomial_tail(size, population, probability):
   """P[Binomial > size] computed with 40 digits, then rounded."""
   with localcontext(prec=40):
     p, left = Decimal(probability), population - size - 1
-    if left < 0:
-      return 0.0
+    if left < 0 or p == 1:
+      return float(left >= 0)
     term = math.comb(population, size + 1) * p ** (size + 1) * (1 - p) ** left
     total = term
     for k in range(size + 1, population):
@@ -184,23 +171,20 @@ def test_with_replacement_counts_every_draw():
 
 
 NAN = float('nan')
-TOO_MANY = r'Expected cohort=9 <= population=8\.'
+TOO_MANY = r'cohort=9 <= population=8\.'
 test_bad_arguments_are_refused = refused_calls(
   (lambda: cohorts.fixed_size(0, 0, 8, 9), TOO_MANY),
   (lambda: cohorts.with_replacement(0, 0, 8, 9), TOO_MANY),
-  (
-    lambda: cohorts.poisson(0, 0, 8, 0.5, max_cohort=9),
-    'Expected max_cohort=9',
-  ),
+  (lambda: cohorts.poisson(0, 0, 8, 0.5, max_cohort=9), 'max_' + TOO_MANY),
   (lambda: cohorts.fixed_size(0, 0, 8, 0), 'Expected cohort=0 >= 1'),
   (lambda: cohorts.fixed_size(0, -1, 8, 2), 'Expected round=-1 >= 0'),
   (lambda: cohorts.poisson(0, 0, 8, 0.0), 'probability='),
   (lambda: cohorts.poisson(0, 0, 8, 1.5), 'probability='),
   (lambda: cohorts.poisson(0, 0, 8, NAN), 'probability='),
-  (lambda: cohorts.default_max_cohort(8, 0.5, 0.0), 'Expected 0 < tail='),
-  (lambda: cohorts.default_max_cohort(8, 0.5, 1.0), 'Expected 0 < tail='),
-  (lambda: cohorts.default_max_cohort(8, 0.5, NAN), 'Expected 0 < tail='),
-  (lambda: cohorts.sample('no', 0, 0, 8), "kind='no' in"),
+  (lambda: cohorts.default_max_cohort(8, 0.5, 0.0), 'Expected .*tail='),
+  (lambda: cohorts.default_max_cohort(8, 0.5, 1.0), 'Expected .*tail='),
+  (lambda: cohorts.default_max_cohort(8, 0.5, NAN), 'Expected .*tail='),
+  (lambda: cohorts.sample('no', 0, 0, 8), "kind='no' to be"),
   (
     lambda: cohorts.sample('fixed_size', 0, 0, 8, size=2),
     "option='size' of kind='fixed_size' in",

@@ -1,5 +1,6 @@
 """Both forms of a layer are one function; every model trains anywhere."""
 
+import cases
 import chex
 from fl_sketch import models
 from fl_sketch.models import layers, losses
@@ -40,31 +41,26 @@ def in_shards(fn, params, batches):
   """Runs fn(params, batches) on two shards; params vary as in a round."""
   varying = lambda params: jax.lax.pcast(params, 'shard', to='varying')
   local = lambda params, batches: fn(varying(params), batches)
-  return jax.jit(two_shards(local))(params, batches)
+  return cases.jit(two_shards(local))(params, batches)
+
+
+def check_in_shards(fn, params, batches, one, **tolerances):
+  """What fn(params, batches) makes in shards of each batch is that of `one`."""
+  out, one = in_shards(fn, params, batches), cases.jit(one)
+  for i in range(len(batches['y'])):
+    result, batch = jax.tree.map(lambda leaf, i=i: leaf[i], (out, batches))
+    expected = one(params, batch)
+    chex.assert_trees_all_close(result, expected, **{'atol': 1e-5} | tolerances)
 
 
 @pytest.mark.parametrize('padding', layers.PADDINGS)
-@pytest.mark.parametrize('size', [(5, 5), (1, 4), (3, 2)], ids=str)
-def test_tiles_are_the_lax_convolution(padding, size):
-  x, kernel = normal(0, 2, 9, 8, 3), normal(1, *size, 3, 4) / 5
-
-  @jax.jit
-  def values_and_gradients(x, kernel):
-    forms = {}
-    for form in layers.FORMS:
-      conv = lambda x, k, f=form: layers.conv2d(x, k, padding, form=f)
-      y, pull = jax.vjp(conv, x, kernel)
-      forms[form] = (y, *pull(jnp.cos(y)))
-    return forms
-
-  forms = values_and_gradients(x, kernel)
-  chex.assert_trees_all_close(forms['tiles'], forms['lax'], atol=1e-5)
-
-
-@pytest.mark.parametrize('padding', layers.PADDINGS)
-@pytest.mark.parametrize('stride', [2, 3])
-def test_strided_tiles_are_the_lax_convolution_to_second_order(stride, padding):
-  x, kernel = normal(0, 2, 9, 8, 2), normal(1, 5, 4, 2, 3) / 5
+@pytest.mark.parametrize(
+  ('size', 'stride'),
+  [((5, 5), 1), ((1, 4), 1), ((3, 2), 1), ((5, 4), 2), ((5, 4), 3)],
+  ids=str,
+)
+def test_tiles_are_the_lax_convolution_to_second_order(padding, size, stride):
+  x, kernel = normal(0, 2, 9, 8, 2), normal(1, *size, 2, 3) / 5
 
   @jax.jit
   def derivatives(x, kernel):
@@ -75,21 +71,16 @@ def test_strided_tiles_are_the_lax_convolution_to_second_order(stride, padding):
       loss = lambda x, k, conv=conv: jnp.sin(conv(x, k)).sum()
       # The gradient of a gradient's square: what attacks on gradients take.
       square = lambda x, k, f=loss: jnp.square(jax.grad(f, 1)(x, k)).sum()
-      both = (0, 1)
-      forms[form] = (
-        conv(x, kernel),
-        jax.grad(loss, both)(x, kernel),
-        jax.grad(square, both)(x, kernel),
-      )
+      first, second = (jax.grad(f, (0, 1))(x, kernel) for f in (loss, square))
+      forms[form] = (conv(x, kernel), first), second
     return forms
 
-  forms = derivatives(x, kernel)
-  rows, cols = (9, 8) if padding == 'SAME' else (5, 5)  # without the strides
-  shape = 2, -(-rows // stride), -(-cols // stride), 3
-  chex.assert_shape(forms['tiles'][0], shape)
-  chex.assert_trees_all_close(
-    forms['tiles'], forms['lax'], rtol=1e-4, atol=1e-4
-  )
+  (tiles, second), (lax, lax_second) = derivatives(x, kernel).values()
+  unstrided = (9, 8) if padding == 'SAME' else (10 - size[0], 9 - size[1])
+  rows, cols = (-(-side // stride) for side in unstrided)
+  chex.assert_shape(tiles[0], (2, rows, cols, 3))
+  chex.assert_trees_all_close(tiles, lax, atol=1e-5)
+  chex.assert_trees_all_close(second, lax_second, rtol=1e-4, atol=1e-4)
 
 
 def test_max_pools_agree_on_ties_too():
@@ -129,16 +120,30 @@ def test_conv_starts_as_in_linen():
 
 
 @pytest.mark.parametrize(
-  ('name', 'x_shape', 'count'),
+  ('name', 'classes', 'x_shape', 'count'),
   [
-    ('lenet5', (28, 28, 1), 61_706),
-    ('lenet5', (32, 32, 3), 83_126),
-    ('smooth_lenet', (28, 28, 1), 13_426),
-    ('smooth_lenet', (32, 32, 3), 15_826),
+    ('lenet5', 10, (28, 28, 1), 61_706),
+    ('lenet5', 10, (32, 32, 3), 83_126),
+    ('smooth_lenet', 10, (28, 28, 1), 13_426),
+    ('smooth_lenet', 10, (32, 32, 3), 15_826),
+    ('resnet8', 10, (32, 32, 3), 78_042),
+    ('resnet18', 10, (32, 32, 3), 11_173_962),
+    ('resnet101', 10, (32, 32, 3), 42_512_970),
+    ('vit_tiny', 1000, (224, 224, 3), 5_717_416),
+    ('vit_small', 1000, (224, 224, 3), 22_050_664),
+    ('vit_base', 1000, (224, 224, 3), 86_567_656),
+    # The last term is the head's.
+    ('bert_tiny', 2, (128,), 4_385_920 + 129 * 2),
+    ('bert_mini', 2, (128,), 11_170_560 + 257 * 2),
+    ('bert_small', 2, (128,), 28_763_648 + 513 * 2),
+    ('bert_base', 2, (128,), 109_482_240 + 769 * 2),
   ],
 )
-def test_lenets_have_the_known_number_of_parameters(name, x_shape, count):
-  params = shapes(models.make(name, 10), x_shape)
+def test_models_have_the_published_number_of_parameters(
+  name, classes, x_shape, count
+):
+  x_dtype = jnp.int32 if name.startswith('bert') else jnp.float32
+  params = shapes(models.make(name, classes), x_shape, x_dtype)
   assert models.num_params(params) == count
 
 
@@ -183,7 +188,7 @@ IMAGES = jnp.zeros((2, 1, 1, 1, 1))  # and a kernel
 
 
 test_wrong_models_are_refused = refused_calls(
-  (lambda: models.make('lenet', 10), "name='lenet' in .*'lenet5'"),
+  (lambda: models.make('lenet', 10), "name='lenet' to be one of .*'lenet5'"),
   (lambda: models.make('linear', 0), 'num_classes=0 >= 1'),
   (
     lambda: models.make('mlp', 10, width=3),
@@ -192,20 +197,20 @@ test_wrong_models_are_refused = refused_calls(
   (lambda: models.make('mlp', 10), "option 'widths' of model 'mlp'"),
   (
     lambda: models.make('mlp', 10, widths=(3,), activation='elu'),
-    "activation='elu' in",
+    "activation='elu' to be",
   ),
   (lambda: models.make('mlp', 10, widths=(3, 0)), r'\(3, 0\) >= 1'),
   (
     lambda: models.make('smooth_lenet', 10, activation='elu'),
-    "activation='elu' in",
+    "activation='elu' to be",
   ),
-  (lambda: models.make('smooth_lenet', 10, form='rows'), "form='rows' in"),
-  (lambda: models.make('lenet5', 10, form='rows'), "Expected form='rows' in"),
+  (lambda: models.make('smooth_lenet', 10, form='rows'), "form='rows' to be"),
+  (lambda: models.make('lenet5', 10, form='rows'), "form='rows' to be"),
   (lambda: drawn(models.make('smooth_lenet', 10), (64,)), 'ndim=2 == 4'),
   (lambda: drawn(Normalised('batch'), (3,)), 'use GroupNorm or LayerNorm'),
   (lambda: layers.conv2d(*IMAGES, stride=0), 'stride=0 >= 1'),
-  (lambda: layers.conv2d(*IMAGES, form='rows'), "Expected form='rows' in"),
-  (lambda: layers.conv2d(*IMAGES, 'same'), "Expected padding='same' in"),
+  (lambda: layers.conv2d(*IMAGES, form='rows'), "Expected form='rows' to be"),
+  (lambda: layers.conv2d(*IMAGES, 'same'), "Expected padding='same' to be"),
   (lambda: layers.max_pool(jnp.zeros((1, 3, 4, 1))), 'even rows=3 and cols=4'),
   (lambda: layers.max_pool(jnp.zeros((1, 4, 5, 1))), 'even rows=4 and cols=5'),
 )
@@ -249,12 +254,7 @@ def cohort(side, clients=4, steps=2, size=2):
 def over_clients(model):
   """Returns (params, batches) -> what each client, in a scan, ends with."""
   client = sgd_steps(model)
-
-  def scanned(params, batches):
-    one = lambda _, b: (None, client(params, b))
-    return jax.lax.scan(one, None, batches)[1]
-
-  return scanned
+  return lambda params, xs: jax.lax.map(lambda x: client(params, x), xs)
 
 
 @each_form
@@ -276,30 +276,15 @@ def test_lenet5_gradients_in_shards_are_those_of_lax_on_one_device():
   ours, lax = (models.make('lenet5', 3, form=f) for f in (None, 'lax'))
   params = draw_params(ours, (12, 12, 1))
   batches = jax.tree.map(lambda leaf: leaf[:, 0], cohort(side=12))
-  grad = jax.grad(losses.classification(ours))
-
-  def scanned(params, batches):
-    one = lambda _, b: (None, grad(params, b))
-    return jax.lax.scan(one, None, batches)[1]
-
-  out = in_shards(scanned, params, batches)
-  one = jax.jit(jax.grad(losses.classification(lax)))
-  for i in range(4):
-    got, batch = jax.tree.map(lambda leaf, i=i: leaf[i], (out, batches))
-    chex.assert_trees_all_close(got, one(params, batch), atol=1e-5)
+  grad, one = (jax.grad(losses.classification(m)) for m in (ours, lax))
+  looped = lambda params, xs: jax.lax.map(lambda x: grad(params, x), xs)
+  check_in_shards(looped, params, batches, one)
 
 
 def test_gradient_of_shared_parameters_sums_over_shards():
   x = normal(0, 2, 4, 4, 1)
   loss = lambda scale, x: layers.max_pool(scale * x).sum()
-  mesh = jax.make_mesh((2,), ('shard',), (jax.sharding.AxisType.Auto,))
-  sharded = jax.shard_map(
-    jax.grad(loss),
-    mesh=mesh,
-    in_specs=(jax.P(), jax.P('shard')),
-    out_specs=jax.P(),
-  )
-  grad = jax.jit(sharded)(2.0, x)
+  grad = jax.jit(two_shards(jax.grad(loss), joined=False))(2.0, x)
   np.testing.assert_allclose(grad, jax.grad(loss)(2.0, x), rtol=1e-5)
 
 
@@ -318,14 +303,15 @@ def test_hessian_vector_product_goes_through_the_pool():
   np.testing.assert_allclose(ours, theirs, atol=1e-4)
 
 
-@pytest.mark.parametrize('form', [None, 'lax'])
-def test_lenet5_gradient_lowers_for_accelerators(form):
-  model = models.make('lenet5', 10, form=form)
-  params = shapes(model, (28, 28, 1))
-  batch = {
-    'x': jax.ShapeDtypeStruct((4, 28, 28, 1), jnp.uint8),
-    'y': jax.ShapeDtypeStruct((4,), jnp.int32),
-  }
+def check_lowering(model, params, batch):
+  """The gradient of a model compiles for accelerators."""
   grad = jax.jit(jax.grad(losses.classification(model)))
   exported = jax.export.export(grad, platforms=['tpu', 'cuda'])(params, batch)
   assert exported.platforms == ('tpu', 'cuda')
+
+
+@pytest.mark.parametrize('form', [None, 'lax'])
+def test_lenet5_gradient_lowers_for_accelerators(form):
+  model = models.make('lenet5', 10, form=form)
+  x, y = np.zeros((4, 28, 28, 1), np.uint8), np.zeros(4, np.int32)
+  check_lowering(model, shapes(model, x.shape[1:]), {'x': x, 'y': y})
