@@ -11,7 +11,7 @@ import importlib.metadata
 import importlib.util
 from typing import Any
 
-from fl_sketch.bench import contestants
+from fl_sketch.bench.contestants import Contestant, Runner, dense_entries
 import numpy as np
 import scipy.fft
 import scipy.linalg
@@ -37,7 +37,7 @@ def _numpy_count_sketch(add):
       bucket, sign = matrix
       return np.take(table, bucket, axis=1) * sign[None]
 
-    return contestants.Runner(sketch, desketch, b)
+    return Runner(sketch, desketch, b)
 
   return make
 
@@ -55,7 +55,7 @@ numpy_bincount = _numpy_count_sketch(
 )
 
 
-def torch_index_add(x: np.ndarray, b: int) -> contestants.Runner:
+def torch_index_add(x: np.ndarray, b: int) -> Runner:
   """Count Sketch by PyTorch's index_add on the CPU, hashes of torch.randint."""
   torch = importlib.import_module('torch')
   rows = torch.from_numpy(x)
@@ -74,10 +74,10 @@ def torch_index_add(x: np.ndarray, b: int) -> contestants.Runner:
     bucket, sign = matrix
     return torch.index_select(table, 1, bucket) * sign
 
-  return contestants.Runner(sketch, desketch, b)
+  return Runner(sketch, desketch, b)
 
 
-def scipy_clarkson_woodruff(x: np.ndarray, b: int) -> contestants.Runner:
+def scipy_clarkson_woodruff(x: np.ndarray, b: int) -> Runner:
   """Count Sketch by SciPy, which keeps no matrix and so has no desketch."""
   columns = np.ascontiguousarray(x.T)
 
@@ -85,7 +85,7 @@ def scipy_clarkson_woodruff(x: np.ndarray, b: int) -> contestants.Runner:
     rng = np.random.default_rng(draw)
     return scipy.linalg.clarkson_woodruff_transform(columns, b, rng).T, None
 
-  return contestants.Runner(sketch, None, b)
+  return Runner(sketch, None, b)
 
 
 def _dense(draw_matrix):
@@ -99,7 +99,7 @@ def _dense(draw_matrix):
     def desketch(table, matrix):
       return scale * (table @ matrix)
 
-    return contestants.Runner(sketch, desketch, b)
+    return Runner(sketch, desketch, b)
 
   return make
 
@@ -116,7 +116,7 @@ def _sklearn(projection):
       fitted = projection(b, random_state=draw).fit(x)
       return fitted.transform(x), fitted.components_
 
-    return contestants.Runner(sketch, lambda table, matrix: table @ matrix, b)
+    return Runner(sketch, lambda table, matrix: table @ matrix, b)
 
   return make
 
@@ -125,7 +125,7 @@ sklearn_sparse = _sklearn(random_projection.SparseRandomProjection)
 sklearn_normal = _sklearn(random_projection.GaussianRandomProjection)
 
 
-def numpy_choice(x: np.ndarray, b: int) -> contestants.Runner:
+def numpy_choice(x: np.ndarray, b: int) -> Runner:
   """Uniform sampling of b of d coordinates; the matrix is their indices."""
   d = x.shape[1]
   scale = np.float32((d / b) ** 0.5)
@@ -141,18 +141,14 @@ def numpy_choice(x: np.ndarray, b: int) -> contestants.Runner:
     out[:, rows] = scale * table
     return out
 
-  return contestants.Runner(sketch, desketch, b)
+  return Runner(sketch, desketch, b)
 
 
-def scipy_dct(x: np.ndarray, b: int) -> contestants.Runner:
+def scipy_dct(x: np.ndarray, b: int) -> Runner:
   """Subsampled orthonormal DCT-II by SciPy; the matrix is (signs, rows)."""
   d = x.shape[1]
   scale = np.float32((d / b) ** 0.5)
-  options: dict[str, Any] = {
-    'norm': 'ortho',
-    'overwrite_x': True,
-    'workers': -1,
-  }
+  options: dict[str, Any] = dict(norm='ortho', overwrite_x=True, workers=-1)
 
   def sketch(draw):
     rng = np.random.default_rng(draw)
@@ -166,10 +162,10 @@ def scipy_dct(x: np.ndarray, b: int) -> contestants.Runner:
     spread[:, rows] = scale * table
     return scipy.fft.idct(spread, **options) * sign[None]
 
-  return contestants.Runner(sketch, desketch, b)
+  return Runner(sketch, desketch, b)
 
 
-def numpy_fft(x: np.ndarray, b: int) -> contestants.Runner:
+def numpy_fft(x: np.ndarray, b: int) -> Runner:
   """Subsampled unitary FFT by NumPy: signs and b / 2 complex rows."""
   d, size = x.shape[1], b // 2
   scale = np.float32(size**-0.5)
@@ -196,7 +192,7 @@ def numpy_fft(x: np.ndarray, b: int) -> contestants.Runner:
       np.add.at(spectrum, at, values)
     return np.fft.irfft(half, d, norm='forward') * sign[None]
 
-  return contestants.Runner(sketch, desketch, 2 * size)
+  return Runner(sketch, desketch, 2 * size)
 
 
 def _many_nonzeros(d, b):
@@ -208,27 +204,24 @@ def _no_torch(d, b):
   return '' if importlib.util.find_spec('torch') else 'PyTorch is not installed'
 
 
-_Library = contestants.Contestant
 LIBRARIES = {
-  'numpy add.at': _Library('count sketch', numpy_add_at),
-  'numpy bincount': _Library('count sketch', numpy_bincount),
-  'scipy clarkson_woodruff': _Library('count sketch', scipy_clarkson_woodruff),
-  'torch index_add_': _Library('count sketch', torch_index_add, _no_torch),
-  'numpy normal': _Library(
-    'normal matrix', numpy_normal, contestants.dense_entries
+  'numpy add.at': Contestant('count sketch', numpy_add_at),
+  'numpy bincount': Contestant('count sketch', numpy_bincount),
+  'scipy clarkson_woodruff': Contestant(
+    'count sketch', scipy_clarkson_woodruff
   ),
-  'sklearn Gaussian': _Library(
-    'normal matrix', sklearn_normal, contestants.dense_entries
+  'torch index_add_': Contestant('count sketch', torch_index_add, _no_torch),
+  'numpy normal': Contestant('normal matrix', numpy_normal, dense_entries),
+  'sklearn Gaussian': Contestant(
+    'normal matrix', sklearn_normal, dense_entries
   ),
-  'numpy signs': _Library(
-    'sign matrix', numpy_signs, contestants.dense_entries
-  ),
-  'sklearn SparseRandom': _Library(
+  'numpy signs': Contestant('sign matrix', numpy_signs, dense_entries),
+  'sklearn SparseRandom': Contestant(
     'sparse embedding', sklearn_sparse, _many_nonzeros
   ),
-  'numpy choice': _Library('sampling', numpy_choice),
-  'scipy dct': _Library('cosine transform', scipy_dct),
-  'numpy rfft': _Library('Fourier transform', numpy_fft),
+  'numpy choice': Contestant('sampling', numpy_choice),
+  'scipy dct': Contestant('cosine transform', scipy_dct),
+  'numpy rfft': Contestant('Fourier transform', numpy_fft),
 }
 
 

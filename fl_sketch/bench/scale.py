@@ -11,12 +11,12 @@ import contextlib
 import os
 import tempfile
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch import experiment, models
+from fl_sketch.bench import workloads
 from fl_sketch.data import partitions
 from fl_sketch.experiment import config, problem as problem_lib
-from fl_sketch.models import losses
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import program as program_lib, runner as runner_lib
 import jax
@@ -25,6 +25,8 @@ import tqdm
 
 _FEATURES, _CLASSES, _SAMPLES = 784, 10, 16
 _ROUNDS = 3  # timed in a turn at least, after one more
+# A run that does not end while it is measured.
+_ENDLESS = dict.fromkeys(('rounds', 'eval_every', 'checkpoint_every'), 10**6)
 _TURN = 0.3  # seconds of a turn, about, where rounds are short
 
 Build = Callable[[], tuple[experiment.Experiment, jax.sharding.Mesh]]
@@ -236,12 +238,10 @@ def _noise(
       sketch={'kind': 'block_cyclic', 'size': size},
       server_optimizer='adam',
       server_lr=1e-3,
-      rounds=10**6,
-      eval_every=10**6,
-      checkpoint_every=10**6,
+      **_ENDLESS,
     )
     offsets = np.arange(0, cohort * _SAMPLES + 1, _SAMPLES)
-    partition = partitions.Partition(np.arange(offsets[-1]), offsets)
+    partition = partitions.Partition(None, offsets)
     exp = experiment.assemble(c, _problem(c), partition)
     return exp, mesh_lib.cohort_mesh(shards)
 
@@ -252,18 +252,10 @@ def _problem(c: config.Config) -> problem_lib.Problem:
   rng, count = np.random.default_rng(0), c.cohort * _SAMPLES
   x = rng.integers(256, size=(count, _FEATURES), dtype=np.uint8)
   y = rng.integers(_CLASSES, size=count, dtype=np.int32)
-  scale: dict[str, Any] = {'mean': 0.5, 'std': 0.29}
   module = models.make('mlp', _CLASSES, widths=tuple(c.widths))
-  key = jax.random.key(0)
-  return problem_lib.Problem(
-    data={'x': x, 'y': y},
-    test={'x': x[None, :1], 'y': y[None, :1], 'mask': np.ones((1, 1), bool)},
-    params=models.init_params(module, key, (_FEATURES,)),
-    loss_fn=losses.classification(module, **scale),
-    metrics_fn=losses.classification_metrics(module, **scale),
-    labels=None,
-    scale=scale,
-  )
+  params = models.init_params(module, jax.random.key(0), (_FEATURES,))
+  data = {'x': x, 'y': y}
+  return workloads.problem(module, params, data, 1, mean=0.5, std=0.29)
 
 
 def _simulated(population: int) -> Build:
@@ -279,10 +271,7 @@ def _simulated(population: int) -> Build:
       batch_size=10,
       algorithm='iterative_sketching',
       sketch={'kind': 'block_cyclic', 'size': 325},
-      rounds=10**6,
-      eval_every=10**6,
-      checkpoint_every=10**6,
     )
-    return experiment.build(fields), mesh_lib.cohort_mesh()
+    return experiment.build(fields | _ENDLESS), mesh_lib.cohort_mesh()
 
   return build

@@ -1,16 +1,13 @@
 """Tables, verdicts, curves and JSON of the sketch benchmark."""
 
 from collections.abc import Sequence
-import json
 import pathlib
-import platform
 import statistics
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch.bench import libraries, sketch
 from fl_sketch.training import devices
-from fl_sketch.utils import markdown
-import jax
+from fl_sketch.utils import files, markdown
 from matplotlib import figure, ticker
 
 
@@ -197,23 +194,19 @@ def write(
 ) -> list[pathlib.Path]:
   """Writes sketch.json and `curves` into a folder, created if missing."""
   out.mkdir(parents=True, exist_ok=True)
-  names = ['jax', 'numpy']
-  names += ['scipy', 'scikit-learn', 'torch'] if with_libraries else []
-  versions = libraries.versions(names)
-  text: dict[str, Any] = {
-    'versions': versions | {'python': platform.python_version()},
-    'device': f'{len(jax.devices())} x {jax.devices()[0].device_kind}',
-    'cores': devices.cores(),
-    'verdicts': verdicts(results),
-    'points': [
-      result.point._asdict()
-      | {'rows': [row._asdict() for row in result.rows]}
-      | {'skipped': result.skipped}
-      for result in results
-    ],
-  }
+  points = [
+    result.point._asdict()
+    | {'rows': [row._asdict() for row in result.rows]}
+    | {'skipped': result.skipped}
+    for result in results
+  ]
+  report = files.measured_with()
+  names = ['scipy', 'scikit-learn', 'torch'] if with_libraries else []
+  report['versions'] |= libraries.versions(names)
+  report |= {'cores': devices.cores(), 'verdicts': verdicts(results)}
+  report['points'] = points
   path = out / 'sketch.json'
-  path.write_text(json.dumps(text, indent=2) + '\n')
+  files.replace(path, report)
   return [path, *curves(results, out)]
 
 

@@ -10,9 +10,10 @@ the norm of the parameters after 5 rounds shows whether the work is equal.
 from typing import Any, NamedTuple
 
 from fl_sketch import experiment, models, rounds
-from fl_sketch.data import partitions
+from fl_sketch.data import partitions, sources
 from fl_sketch.experiment import config, problem as problem_lib, sampler
 from fl_sketch.models import losses
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -79,7 +80,9 @@ def build(name: str, variant: str, total: int) -> experiment.Experiment:
     **work.fields,
     **changes,
   )
-  exp = experiment.assemble(c, _problem(work, c), _partition(work, c))
+  offsets = np.arange(0, c.population * work.samples + 1, work.samples)
+  partition = partitions.Partition(None, offsets)
+  exp = experiment.assemble(c, _problem(work, c), partition)
 
   def sample(round_index, secret=None):
     """Cohorts that all compared simulators use."""
@@ -92,13 +95,6 @@ def build(name: str, variant: str, total: int) -> experiment.Experiment:
   return exp._replace(sample=sample)
 
 
-def _partition(work, c):
-  count = c.population * work.samples
-  return partitions.Partition(
-    np.arange(count), np.arange(0, count + 1, work.samples)
-  )
-
-
 def _problem(work, c):
   rng = np.random.default_rng(0)
   shape = (c.population, work.samples, *work.shape)
@@ -106,15 +102,30 @@ def _problem(work, c):
   y = rng.integers(0, 10, (c.population, work.samples)).astype(np.int32)
   data = {'x': x.reshape(-1, *work.shape), 'y': y.ravel()}
   module = models.make(work.model, 10)
-  few = {k: v[None, :100] for k, v in data.items()}
+  return problem(module, _parameters(module, work.shape), data, tested=100)
+
+
+def problem(
+  module: nn.Module, params: Any, data: sources.Arrays, tested: int, **scale
+) -> problem_lib.Problem:
+  """The classification of noise; the test data are the first `tested` rows.
+
+  Args:
+    module: the model.
+    params: of the module.
+    data: 'x' and 'y', the samples of all clients.
+    tested: number of test examples.
+    **scale: `mean` and `std` of the pixels; none if they are floats.
+  """
+  few = {k: v[None, :tested] for k, v in data.items()}
   return problem_lib.Problem(
     data=data,
-    test=few | {'mask': np.ones((1, 100), bool)},
-    params=_parameters(module, work.shape),
-    loss_fn=losses.classification(module),
-    metrics_fn=losses.classification_metrics(module),
+    test=few | {'mask': np.ones((1, tested), bool)},
+    params=params,
+    loss_fn=losses.classification(module, **scale),
+    metrics_fn=losses.classification_metrics(module, **scale),
     labels=None,
-    scale={},
+    scale=scale,
   )
 
 
