@@ -9,8 +9,9 @@ import jax
 from jax.extend import core
 import jax.numpy as jnp
 import numpy as np
-from operators import two_shards, vector
+from operators import vector
 import pytest
+from refusals import refused, refused_calls
 
 from tests.models import test_models
 from tests.models.test_models import normal
@@ -82,11 +83,11 @@ def test_every_product_is_of_bfloat16_and_every_sum_of_float32(name):
   loss_fn = losses.classification(make(name, 'bfloat16'))
   convs = {'lenet5': 2, 'smooth_lenet': 3}.get(kind, 0) if lax else 0
   placed = 0 if lax else PLACED.get(kind, 0)
-  found = products(loss_fn, params, data)
-  assert found.count(LAX) == convs
-  assert found.count(NARROW) == PRODUCTS[kind] - convs
-  assert found.count(WIDE) == placed
-  assert len(found) == PRODUCTS[kind] + placed
+  forward = products(loss_fn, params, data)
+  kinds = LAX, NARROW, WIDE
+  counts = convs, PRODUCTS[kind] - convs, placed
+  assert tuple(map(forward.count, kinds)) == counts
+  assert len(forward) == sum(counts)
   backward = products(jax.grad(loss_fn), params, data)
   # Twice as many backward, but for the first layer: nobody asks for its input.
   assert backward.count(NARROW) + backward.count(LAX) >= 3 * PRODUCTS[kind] - 1
@@ -129,11 +130,10 @@ def test_matmul_is_that_of_rounded_matrices_forward_and_backward():
     product, pull = jax.vjp(lambda *a: precision.matmul(*a, 'bfloat16'), x, y)
     return product, *pull(g)
 
-  got = both(x, y)
-  a, b, c = rounded(x), rounded(y), rounded(g)
-  for found, want in zip(got, (a @ b, c @ b.T, a.T @ c), strict=True):
-    np.testing.assert_allclose(found, want, atol=1e-5)
-  assert np.abs(got[0] - x @ y).max() > 1e-3
+  result, (a, b, c) = both(x, y), map(rounded, (x, y, g))
+  expected = a @ b, c @ b.T, a.T @ c
+  chex.assert_trees_all_close(result, expected, rtol=1e-7, atol=1e-5)
+  assert np.abs(result[0] - x @ y).max() > 1e-3
 
 
 def test_sums_do_not_stagnate():
@@ -168,31 +168,23 @@ def test_a_kernel_of_more_axes_and_its_hessian_vector_product():
 
 def test_in_shards_and_loops():
   """As local work runs: parameters that vary over shards, clients in a scan."""
-  params = draw_params('mlp')
   grad = jax.grad(losses.classification(make('mlp', 'bfloat16')))
-
-  def local(params, x, y):
-    start = jax.lax.pcast(params, 'shard', to='varying')
-    return jax.lax.map(
-      lambda b: grad(start, dict(zip('xy', b, strict=True))), (x, y)
-    )
-
-  x, y = normal(1, 2, 3, 12, 12, 1), np.arange(6).reshape(2, 3) % 3
-  sharded = two_shards(local, split=(False, True, True))
-  found = cases.jit(sharded)(params, x, y)
-  one = cases.jit(grad)(params, {'x': x[1], 'y': y[1]})
-  last = jax.tree.map(lambda leaf: leaf[1], found)
-  assert distance(last, one) < 1e-3
+  looped = lambda params, xs: jax.lax.map(lambda x: grad(params, x), xs)
+  clients = jax.tree.map(lambda x: x.reshape(2, 3, *x.shape[1:]), batch())
+  test_models.check_in_shards(
+    looped, draw_params('mlp'), clients, grad, rtol=1e-3
+  )
 
 
-def test_other_dtypes_are_refused():
-  x = jnp.ones((3, 3))
-  with pytest.raises(ValueError, match="dtype='float16' to be one of"):
-    precision.matmul(x, x, 'float16')
-  image, kernel = x.reshape(1, 3, 3, 1), x.reshape(3, 3, 1, 1)
-  for form in layers.FORMS:
-    with pytest.raises(ValueError, match="dtype='float16' to be one of"):
-      layers.conv2d(image, kernel, form=form, dtype='float16')
+ONES = jnp.ones((3, 3, 1, 1))
+HALF = {'dtype': 'float16'}
+test_other_dtypes_are_refused = refused_calls(
+  (lambda: precision.matmul(ONES, ONES, **HALF), "'float16' to be one of"),
+  *[
+    (lambda f=f: layers.conv2d(ONES, ONES, form=f, **HALF), "'float16' to be")
+    for f in layers.FORMS
+  ],
+)
 
 
 CONFIG = {'dataset': 'digits', 'model': 'linear', 'population': 20, 'cohort': 5}
@@ -206,18 +198,14 @@ def test_a_config_trains_in_bfloat16_and_is_judged_in_float32():
   assert products(problem.metrics_fn, problem.params, samples) == [WIDE]
 
 
-@pytest.mark.parametrize(
-  ('fields', 'message'),
-  [
-    ({'compute_dtype': 'float16'}, "compute_dtype='float16' in"),
-    ({'local_work': 'gram', 'batch_size': 0}, "to be 'float32' with"),
-    ({'dataset': 'quadratics'}, "to be 'float32' with"),
-  ],
+test_wrong_configs_are_refused = refused(
+  lambda fields: config.Config(
+    **CONFIG | {'compute_dtype': 'bfloat16'} | fields
+  ),
+  ({'compute_dtype': 'float16'}, "compute_dtype='float16' in"),
+  ({'local_work': 'gram', 'batch_size': 0}, "to be 'float32' with"),
+  ({'dataset': 'quadratics'}, "to be 'float32' with"),
 )
-def test_configs_that_are_refused(fields, message):
-  fields = {'compute_dtype': 'bfloat16'} | fields
-  with pytest.raises(ValueError, match=message):
-    config.Config(**(CONFIG | fields))
 
 
 @pytest.mark.long

@@ -31,19 +31,15 @@ NORMS = {
     'norm_mlp': 'output.LayerNorm',
   },
 }
+INNER = {'vit_nano': 'attention', 'bert_nano': 'self'}
 each_model = pytest.mark.parametrize('name', X)
-
-
-def make(name, classes=CLASSES, **options):
-  own = {'vit_nano': VIT, 'bert_nano': BERT}[name]
-  return models.make(name, classes, **(own | options))
 
 
 def start(name, classes=CLASSES, **options):
   """(module, params of zeros, but ones in the head)."""
-  module = make(name, classes, **options)
-  x = X[name]
-  params = shapes(module, x.shape[1:], x.dtype)
+  sizes = {'vit_nano': VIT, 'bert_nano': BERT}[name]
+  module = models.make(name, classes, **(sizes | options))
+  params = shapes(module, X[name].shape[1:], X[name].dtype)
   params = jax.tree.map(lambda p: jnp.zeros(p.shape), params)
   return module, params | {'head': jax.tree.map(jnp.ones_like, params['head'])}
 
@@ -72,9 +68,8 @@ def published(name, prefix):
     layer(f'{prefix}pooler.dense', WIDTH, WIDTH)
   for i in range(2):
     block = f'{prefix}encoder.layer.{i}'
-    own = 'attention.attention' if vit else 'attention.self'
-    for one in ('query', 'key', 'value'):
-      layer(f'{block}.{own}.{one}', WIDTH, WIDTH)
+    for product in ('query', 'key', 'value'):
+      layer(f'{block}.attention.{INNER[name]}.{product}', WIDTH, WIDTH)
     layer(f'{block}.attention.output.dense', WIDTH, WIDTH)
     layer(f'{block}.intermediate.dense', HIDDEN, WIDTH)
     layer(f'{block}.output.dense', WIDTH, HIDDEN)
@@ -86,39 +81,35 @@ def published(name, prefix):
 
 def by_hand(name, stored, prefix):
   """The parameters that a file's arrays are, with every transpose written."""
-  own = {k.removeprefix(prefix): x for k, x in stored.items()}
-  dense = lambda key: {
-    'kernel': own[f'{key}.weight'].T,
-    'bias': own[f'{key}.bias'],
-  }
-  norm = lambda key: {'scale': own[f'{key}.weight'], 'bias': own[f'{key}.bias']}
+  x = {k.removeprefix(prefix): x for k, x in stored.items()}
+  norm = lambda key: {'scale': x[f'{key}.weight'], 'bias': x[f'{key}.bias']}
+  dense = lambda key: {'kernel': x[f'{key}.weight'].T, 'bias': x[f'{key}.bias']}
   if name == 'vit_nano':
-    patches = own['embeddings.patch_embeddings.projection.weight']
+    patches = 'embeddings.patch_embeddings.projection'
+    kernel = np.einsum('ocij->ijco', x[f'{patches}.weight'])
     params = {
-      'class_token': own['embeddings.cls_token'][0],
-      'positions': own['embeddings.position_embeddings'][0],
+      'class_token': x['embeddings.cls_token'][0],
+      'positions': x['embeddings.position_embeddings'][0],
       'patches': {
-        'kernel': np.einsum('ocij->ijco', patches).reshape(12, WIDTH),
-        'bias': own['embeddings.patch_embeddings.projection.bias'],
+        'kernel': kernel.reshape(12, WIDTH),
+        'bias': x[f'{patches}.bias'],
       },
       'norm': norm('layernorm'),
     }
   else:
     params = {
-      'words': own['embeddings.word_embeddings.weight'],
-      'positions': own['embeddings.position_embeddings.weight'],
-      'token_types': own['embeddings.token_type_embeddings.weight'],
+      'words': x['embeddings.word_embeddings.weight'],
+      'positions': x['embeddings.position_embeddings.weight'],
+      'token_types': x['embeddings.token_type_embeddings.weight'],
       'norm': norm('embeddings.LayerNorm'),
       'pooler': dense('pooler.dense'),
     }
-  inner = 'attention' if name == 'vit_nano' else 'self'
   for i in range(2):
     block = f'encoder.layer.{i}'
+    attention = f'{block}.attention.{INNER[name]}'
     params[f'block_{i}'] = {
       'attention': {
-        'query': dense(f'{block}.attention.{inner}.query'),
-        'key': dense(f'{block}.attention.{inner}.key'),
-        'value': dense(f'{block}.attention.{inner}.value'),
+        **{k: dense(f'{attention}.{k}') for k in ('query', 'key', 'value')},
         'out': dense(f'{block}.attention.output.dense'),
       },
       'mlp_in': dense(f'{block}.intermediate.dense'),
@@ -128,10 +119,11 @@ def by_hand(name, stored, prefix):
   return params | {'head': dense('classifier')}
 
 
-def write(folder, stored):
+def load(folder, stored, model):
+  """Loads what a file with these arrays has for (module, params)."""
   path = folder / 'model.safetensors'
   files.save_file(stored, path)
-  return path
+  return pretrained.load(path, *model)
 
 
 @each_model
@@ -139,22 +131,19 @@ def write(folder, stored):
 def test_published_arrays_are_transposed_as_by_hand(name, prefixed, tmp_path):
   prefix = f'{name[:-5]}.' if prefixed else ''
   stored = published(name, prefix)
-  found = pretrained.load(write(tmp_path, stored), *start(name))
-  chex.assert_trees_all_equal(found, by_hand(name, stored, prefix))
+  params = load(tmp_path, stored, start(name))
+  chex.assert_trees_all_equal(params, by_hand(name, stored, prefix))
 
 
 def test_norms_by_their_old_names_are_those_by_the_new(tmp_path):
   stored = published('bert_nano', 'bert.')
-  new = {
-    'LayerNorm.gamma': 'LayerNorm.weight',
-    'LayerNorm.beta': 'LayerNorm.bias',
-  }
   old = dict(stored)
-  for before, after in new.items():
-    old = {k.replace(after, before): x for k, x in old.items()}
+  for new_name, old_name in (('weight', 'gamma'), ('bias', 'beta')):
+    new, before = f'LayerNorm.{new_name}', f'LayerNorm.{old_name}'
+    old = {k.replace(new, before): x for k, x in old.items()}
   assert len(old.keys() - stored.keys()) == 10
-  found = pretrained.load(write(tmp_path, old), *start('bert_nano'))
-  chex.assert_trees_all_equal(found, by_hand('bert_nano', stored, 'bert.'))
+  params = load(tmp_path, old, start('bert_nano'))
+  chex.assert_trees_all_equal(params, by_hand('bert_nano', stored, 'bert.'))
 
 
 @each_model
@@ -165,12 +154,12 @@ def test_other_heads_stay_as_drawn_and_are_logged(name, tmp_path, caplog):
     extra = {'pooler.dense.weight': np.zeros((WIDTH, WIDTH), np.float32)}
   headless = {k: x for k, x in stored.items() if 'classifier' not in k}
   for classes, arrays in ((CLASSES, headless | extra), (5, stored | extra)):
-    module, params = start(name, classes)
+    module, drawn = start(name, classes)
     caplog.clear()
     with caplog.at_level(logging.INFO):
-      found = pretrained.load(write(tmp_path, arrays), module, params)
-    expected = by_hand(name, stored, '') | {'head': params['head']}
-    chex.assert_trees_all_equal(found, expected)
+      params = load(tmp_path, arrays, (module, drawn))
+    expected = by_hand(name, stored, '') | {'head': drawn['head']}
+    chex.assert_trees_all_equal(params, expected)
     assert 'head/kernel stays as drawn' in caplog.text
     assert 'head/bias stays as drawn' in caplog.text
     assert f'{next(iter(extra))} of ' in caplog.text
@@ -181,9 +170,9 @@ def test_other_heads_stay_as_drawn_and_are_logged(name, tmp_path, caplog):
 def test_other_floats_become_those_of_the_model(dtype, tmp_path):
   stored = published('vit_nano', '')
   narrow = {k: x.astype(dtype) for k, x in stored.items()}
-  found = pretrained.load(write(tmp_path, narrow), *start('vit_nano'))
+  params = load(tmp_path, narrow, start('vit_nano'))
   stored = {k: x.astype(np.float32) for k, x in narrow.items()}
-  chex.assert_trees_all_equal(found, by_hand('vit_nano', stored, ''))
+  chex.assert_trees_all_equal(params, by_hand('vit_nano', stored, ''))
 
 
 @pytest.mark.parametrize('name', [*X, 'mlp'])
@@ -206,8 +195,8 @@ def test_our_own_file_is_held_to_the_same(tmp_path):
   saved = by_hand('vit_nano', published('vit_nano', ''), '')
   pretrained.save(path, saved)
   module, params = start('vit_nano', 5)
-  found = pretrained.load(path, module, params)
-  chex.assert_trees_all_equal(found, saved | {'head': params['head']})
+  loaded = pretrained.load(path, module, params)
+  chex.assert_trees_all_equal(loaded, saved | {'head': params['head']})
   with pytest.raises(ValueError, match='block_1/attention/key/bias has no pl'):
     pretrained.load(path, *start('vit_nano', depth=1))
 
@@ -232,19 +221,13 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path):
     (stored, linear, r"Linear, by its own names, not \['class"),
   ):
     with pytest.raises(ValueError, match=message):
-      pretrained.load(write(tmp_path, arrays), *model)
-
-
-def test_a_file_that_is_not_there_or_is_none(tmp_path):
-  path = tmp_path / 'model.safetensors'
-  with pytest.raises(
-    ValueError,
-    match=r'No file .*vit-base-patch16-224-in21k or bert-base-uncased',
-  ):
-    pretrained.load(path, *start('vit_nano'))
+      load(tmp_path, arrays, model)
+  path = tmp_path / 'other.safetensors'
+  with pytest.raises(ValueError, match=r'No file .*in21k or bert-base-uncased'):
+    pretrained.load(path, *vit)
   path.write_bytes(b'a page that says where to sign in')
   with pytest.raises(ValueError, match='is no safetensors file'):
-    pretrained.load(path, *start('vit_nano'))
+    pretrained.load(path, *vit)
 
 
 @each_model

@@ -10,9 +10,9 @@ from fl_sketch.models import losses
 import jax
 import jax.numpy as jnp
 import numpy as np
-from operators import two_shards
 import pytest
 
+from tests.models import test_models
 from tests.models.test_models import shapes
 from tests.models.test_precision import NARROW, distance, products
 
@@ -60,27 +60,6 @@ def gradient(name, dtype='float32'):
   grad = jax.grad(losses.classification(make(name, dtype=dtype)))
   found = cases.jit(grad)(draw_params(name), batch(name))
   return jax.tree.map(np.asarray, found)
-
-
-@pytest.mark.parametrize(
-  ('name', 'classes', 'x_shape', 'count'),
-  [
-    ('vit_tiny', 1000, (224, 224, 3), 5_717_416),
-    ('vit_small', 1000, (224, 224, 3), 22_050_664),
-    ('vit_base', 1000, (224, 224, 3), 86_567_656),
-    # The last term is the head's.
-    ('bert_tiny', 2, (128,), 4_385_920 + 129 * 2),
-    ('bert_mini', 2, (128,), 11_170_560 + 257 * 2),
-    ('bert_small', 2, (128,), 28_763_648 + 513 * 2),
-    ('bert_base', 2, (128,), 109_482_240 + 769 * 2),
-  ],
-)
-def test_presets_have_the_published_numbers_of_parameters(
-  name, classes, x_shape, count
-):
-  x_dtype = jnp.float32 if name.startswith('vit') else jnp.int32
-  params = shapes(models.make(name, classes), x_shape, x_dtype)
-  assert models.num_params(params) == count
 
 
 # Of width 64: four products of attention, two of the MLP, two norms.
@@ -245,26 +224,13 @@ def test_clients_in_shards_and_lanes_have_the_gradients_of_one(name, dtype):
     batch(name),
   )
 
-  def lanes(params, batches):
-    params = jax.lax.pcast(params, 'shard', to='varying')
-    return jax.vmap(grad, (None, 0))(params, batches)
-
-  together, alone = (
-    cases.jit(two_shards(lanes))(params, clients),
-    cases.jit(grad),
-  )
-  for i in range(4):
-    got, data = jax.tree.map(lambda x, i=i: x[i], (together, clients))
-    chex.assert_trees_all_close(got, alone(params, data), atol=1e-5)
+  test_models.check_in_shards(jax.vmap(grad, (None, 0)), params, clients, grad)
 
 
 @each_model
 def test_gradients_lower_for_accelerators(name):
-  grad = jax.jit(jax.grad(losses.classification(make(name, dtype='bfloat16'))))
-  exported = jax.export.export(grad, platforms=['tpu', 'cuda'])(
-    draw_params(name), batch(name)
-  )
-  assert exported.platforms == ('tpu', 'cuda')
+  module = make(name, dtype='bfloat16')
+  test_models.check_lowering(module, draw_params(name), batch(name))
 
 
 @pytest.mark.parametrize(
