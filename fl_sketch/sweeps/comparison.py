@@ -179,10 +179,8 @@ def draw(
         linewidth=1,
         label=name,
       )
-    ax.set_xscale('log')
-    ax.set_xlabel('total uplink of all clients (MB)')
-    ax.set_ylabel('test accuracy')
-    ax.set_title(partition.replace('_', ' '))
+    x, title = 'total uplink of all clients (MB)', partition.replace('_', ' ')
+    ax.set(xscale='log', xlabel=x, ylabel='test accuracy', title=title)
     ax.grid(alpha=0.3)
     handles = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
     ax.legend(

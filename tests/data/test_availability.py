@@ -51,12 +51,8 @@ def test_every_selected_client_has_one_outcome_and_padding_none():
   outcome = outcomes(present=present, cohort=9_000, dropout=0.3, deadline=1.2)
   assert outcome.dtype == np.int8
   assert ((outcome == NOT_SELECTED) == ~present).all()
-  assert {*outcome.tolist()} == {
-    NOT_SELECTED,
-    PARTICIPATED,
-    STRAGGLER,
-    DROPPED_OUT,
-  }
+  codes = {NOT_SELECTED, PARTICIPATED, STRAGGLER, DROPPED_OUT}
+  assert {*outcome.tolist()} == codes
   assert count(outcome, PARTICIPATED) <= 9_000
 
 
@@ -68,15 +64,12 @@ def test_without_faults_every_client_participates():
 
 @pytest.mark.parametrize('dropout', [0.05, 0.5])
 def test_dropouts_are_as_many_as_expected_and_others_every_round(dropout):
-  dropped = [
+  one, other = (
     outcomes(round=r, dropout=dropout) == DROPPED_OUT for r in range(2)
-  ]
-  for one in dropped:
-    spread = MANY * dropout * (1 - dropout)
-    assert deviations(one.sum(), MANY * dropout, spread) < 5.4
-  both = dropout**2
-  spread = MANY * both * (1 - both)
-  assert deviations((dropped[0] & dropped[1]).sum(), MANY * both, spread) < 5.4
+  )
+  both = one & other, dropout**2
+  for dropped, p in ((one, dropout), (other, dropout), both):
+    assert deviations(dropped.sum(), MANY * p, MANY * p * (1 - p)) < 5.4
 
 
 def test_a_deadline_of_one_median_makes_half_stragglers():
@@ -102,14 +95,12 @@ def test_equal_times_are_no_order_of_ids():
 
 def test_a_later_deadline_takes_more_and_a_larger_dropout_fewer():
   taken = lambda **options: outcomes(**options) == PARTICIPATED
-  rising = [taken(deadline=d, dropout=0.2) for d in (0.2, 1.0, 4.0, None)]
-  for fewer, more in itertools.pairwise(rising):
-    assert (fewer <= more).all()
-    assert fewer.sum() < more.sum()
-  falling = [taken(dropout=p, deadline=1.0) for p in (0.0, 0.3, 0.8)]
-  for more, fewer in itertools.pairwise(falling):
-    assert (fewer <= more).all()
-    assert fewer.sum() < more.sum()
+  later = [taken(deadline=d, dropout=0.2) for d in (0.2, 1.0, 4.0, None)]
+  present = [taken(dropout=p, deadline=1.0) for p in (0.8, 0.3, 0.0)]
+  for rising in (later, present):
+    for fewer, more in itertools.pairwise(rising):
+      assert (fewer <= more).all()
+      assert fewer.sum() < more.sum()
 
 
 def test_an_outcome_depends_on_seed_round_and_client_alone():

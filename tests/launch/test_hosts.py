@@ -58,6 +58,9 @@ app.run(hosts.main, flags_parser=launch.parse_flags)
 """
 
 
+ODD = ['--odd=a "b" $c\'d', '--do0=0', '--do1=0']
+
+
 @pytest.fixture
 def place(tmp_path):
   """A folder with the stub, fake commands on PATH, and marks of processes."""
@@ -72,25 +75,27 @@ def executable(path, text):
   path.chmod(0o755)
 
 
-def environment(place):
-  return os.environ | {
+def run(place, cwd, command, *args, **more):
+  """Starts a command, with args for the stub, where PATH has the fakes."""
+  environment = {
     'PATH': f'{place / "bin"}:{os.environ["PATH"]}',
     'PYTHONPATH': f'{place}:{ROOT}',
     'JAX_STUB': "it's here",
     'FAKE_LOG': str(place / 'ssh'),
   }
-
-
-def start(place, names, *args, flags=()):
-  command = [sys.executable, '-c', LAUNCH, f'--hosts={names}', *flags, '--']
   return subprocess.Popen(
     [*command, f'--folder={place / "marks"}', *args],
-    cwd=place,
-    env=environment(place),
+    cwd=cwd,
+    env=os.environ | environment | more,
     stdout=subprocess.PIPE,
     stderr=subprocess.STDOUT,
     text=True,
   )
+
+
+def start(place, names, *args, flags=()):
+  command = [sys.executable, '-c', LAUNCH, f'--hosts={names}', *flags, '--']
+  return run(place, place, command, *args)
 
 
 def ended(process):
@@ -138,14 +143,11 @@ def test_the_coordinator_must_be_reached_by_all():
 
 def test_a_local_process_and_one_by_ssh_succeed(place):
   executable(place / 'bin' / 'ssh', FAKE_SSH)
-  odd = '--odd=a "b" $c\'d'
-  status, lines = ended(
-    start(place, 'far,localhost', odd, '--do0=0', '--do1=0')
-  )
+  status, lines = ended(start(place, 'far,localhost', *ODD))
   assert status == 0
   rest = f"{place} it's here"
   for i in range(2):
-    args = [f'--folder={place / "marks"}', odd, '--do0=0', '--do1=0']
+    args = [f'--folder={place / "marks"}', *ODD]
     args += ['--coordinator=far:8476', '--num_processes=2', f'--process_id={i}']
     assert f'[{i}] {args} {rest}' in lines
   (log,) = place.glob('ssh.*')
@@ -219,36 +221,20 @@ def slurm_script(place, *args):
   executable(place / 'bin' / 'scontrol', FAKE_SCONTROL)
   python = FAKE_PYTHON.format(python=sys.executable, stub=place / 'stub.py')
   executable(place / 'bin' / 'python', python)
-  script = subprocess.Popen(
-    [
-      'bash',
-      ROOT / 'launch' / 'slurm.sh',
-      f'--folder={place / "marks"}',
-      *args,
-    ],
-    env=environment(place)
-    | {
-      'LOG': str(place / 'log'),
-      'PYTHON': 'python',
-      'SLURM_CPUS_PER_TASK': '4',
-      'SLURM_JOB_ID': '12345',
-      'SLURM_JOB_NODELIST': 'n[7-8]',
-      'SLURM_NTASKS': '2',
-    },
-    stdout=subprocess.PIPE,
-    stderr=subprocess.STDOUT,
-    text=True,
-  )
+  script = run(
+    place, ROOT, ['bash', ROOT / 'launch' / 'slurm.sh'], *args,
+    LOG=str(place / 'log'), PYTHON='python', SLURM_CPUS_PER_TASK='4',
+    SLURM_JOB_ID='12345', SLURM_JOB_NODELIST='n[7-8]', SLURM_NTASKS='2',
+  )  # fmt: skip
   wait_for(place, '0', '1')
   return script
 
 
 def test_slurm_starts_one_task_a_node(place):
-  odd = '--odd=a "b" $c\'d'
-  status, lines = ended(slurm_script(place, odd, '--do0=0', '--do1=0'))
+  status, lines = ended(slurm_script(place, *ODD))
   assert status == 0
   for i in range(2):
-    args = [f'--folder={place / "marks"}', odd, '--do0=0', '--do1=0']
+    args = [f'--folder={place / "marks"}', *ODD]
     args += ['--coordinator=n7:22345', '--num_processes=2', f'--process_id={i}']
     assert f"{args} {ROOT} it's here" in lines
   log = (place / 'log').read_text()

@@ -17,19 +17,16 @@ from fl_sketch.training import (
 import jax
 import numpy as np
 import pytest
-from runs import ROOT, python
+from runs import ROOT, SMALL, python
 
 GIB = 2**30
-POPULATION, COHORT, BATCH, WIDTH = 40, 20, 4, 8
+POPULATION, COHORT, BATCH, WIDTH = 40, 20, 4, *SMALL['widths']
 D = 64 * WIDTH + WIDTH + 10 * WIDTH + 10
-BASE = dict(
-  dataset='digits',
-  widths=(WIDTH,),
+BASE = SMALL | dict(
   population=POPULATION,
   cohort=COHORT,
   local_steps=1,
   batch_size=BATCH,
-  rounds=4,
   eval_every=4,
   checkpoint_every=4,
 )
@@ -89,34 +86,30 @@ def test_bytes_held_on_a_device(safl, planned):
   assert held['batches'] == 2 * COHORT // 2 * lane
   assert held['test data'] == comms.nbytes(mesh_lib.pad(safl.test, 2)) // 2
   assert planned.memory.mapped == 0
-
-
-def test_a_round_needs_some_models_besides(planned):
+  # A round needs some models besides.
   assert 3 * 4 * D < planned.memory.round < 40 * 4 * D + 2**16
 
 
-def program_of(exp):
-  return program_lib.program(exp, mesh())
-
-
 def held_of(exp):
-  return program_lib.held(program_of(exp))
+  """Bytes held on a device by name, and bytes of mapped files."""
+  program = program_lib.program(exp, mesh())
+  return program_lib.held(program), program_lib.mapped(exp, program)
 
 
 def test_rows_of_clients_lie_where_the_config_wants_them(scaffold):
+  held, mapped = held_of(scaffold)
+  assert (held['client state'], mapped) == (POPULATION * 4 * D, 0)
   host = built(**SCAFFOLD, client_state='host', feed='host')
-  assert held_of(scaffold)['client state'] == POPULATION * 4 * D
-  assert program_lib.mapped(scaffold, program_of(scaffold)) == 0
-  held = held_of(host)
+  held, mapped = held_of(host)
   assert held['client state'] == COHORT // 2 * 4 * D
-  assert program_lib.mapped(host, program_of(host)) == POPULATION * 4 * D
+  assert mapped == POPULATION * 4 * D
   assert held['training data'] == 0
   lane = 4 + 4 + BATCH * (64 + 4)  # pixels and labels instead of indices
   assert held['batches'] == 2 * COHORT // 2 * lane
 
 
 def test_a_sharded_server_holds_its_part():
-  held = held_of(built(**SAFL, server_state='sharded'))
+  held, _ = held_of(built(**SAFL, server_state='sharded'))
   assert held['model'] == 4 * D
   assert 0 < held["server's state"] - 4 * D <= 32
 
@@ -188,22 +181,20 @@ def test_the_work_of_a_round(planned):
 
 
 def test_the_text_of_a_plan(planned):
+  """It has every kind of payload, and nothing that takes no memory."""
   have = memory_lib.Available(None, 64 * GIB)
-  lines = planned._replace(have=have, seconds=0.5).text().splitlines()
-  rows = dict(line[2:-2].split(' | ') for line in lines)
+  wire = planned.wire._replace(down=[8, 4, 8])
+  lines = planned._replace(have=have, wire=wire, seconds=0.5).text()
+  rows = dict(line[2:-2].split(' | ') for line in lines.splitlines())
   assert rows['parameters'] == f'{D}'
   assert rows['model, on each of 2 devices'] == '2.4 KiB'
   assert 'client state, on each of 2 devices' not in rows
   assert rows['the process at its peak'].endswith(' of 64.0 GiB')
   assert rows['up, a participant and round'] == '64 floats (256 bytes)'
   assert rows['up, a round of 20'] == '0.00512 MB'
+  both = '1 floats (4 bytes) or 2 floats (8 bytes)'
+  assert rows['down, a participant and round'] == both
   assert rows['a round'].startswith('0.5 s, ')
-
-
-def test_kinds_of_payload_are_all_in_the_text(planned):
-  wire = planning.Wire(up=[8, 4, 8], down=[4, 4, 4])
-  text = planned._replace(wire=wire).text()
-  assert '| 1 floats (4 bytes) or 2 floats (8 bytes) |' in text
 
 
 MEMORY = memory_lib.Memory(
@@ -273,29 +264,22 @@ def invented(exp, mesh, run=None, like=None):
   )
 
 
+PLACES = [
+  "feed to 'host'", "client_state to 'host'", "server_state to 'sharded'",
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
   ('limit', 'advice'),
   [
-    (
-      1290,  # of 1300
-      ["feed to 'host'", "client_state to 'host'", "server_state to 'sharded'",
-       'lanes_per_step to 9'],
-    ),
-    (1195, ["client_state to 'host'", 'lanes_per_step to 7']),
+    (1290, [*PLACES, 'lanes_per_step to 9']),  # of 1300
+    (1195, [PLACES[1], 'lanes_per_step to 7']),
     (1000, ['lanes_per_step to 4']),
-    (
-      400,
-      ["feed to 'host' and client_state to 'host' and server_state to "
-       "'sharded' and lanes_per_step to 1"],
-    ),
-    (
-      300,
-      ["feed to 'host' and client_state to 'host' and server_state to "
-       "'sharded' and lanes_per_step to 1 and cohort to 14"],
-    ),
+    (400, [' and '.join([*PLACES, 'lanes_per_step to 1'])]),
+    (300, [' and '.join([*PLACES, 'lanes_per_step to 1', 'cohort to 14'])]),
     (150, []),
   ],
-)  # fmt: skip
+)
 def test_the_mildest_change_is_advised(monkeypatch, scaffold, limit, advice):
   """At most four rounds are compiled for it, each of which takes minutes."""
   compilations = []
@@ -327,11 +311,10 @@ def test_devices_that_cannot_hold_all_clients_at_once_work_on_chunks(
     for name, exp in (('chunks', chunks), ('whole', whole))
   ]
   chex.assert_trees_all_close(*params, atol=1e-4)
-  (text,) = re.findall(
-    r'fits with lanes_per_step=(\d+)', capsys.readouterr().err
-  )
-  assert 1 <= int(text) < COHORT // 2
-  assert peak(whole._replace(lanes_per_step=int(text))) <= limit
+  note = capsys.readouterr().err
+  (lanes,) = map(int, re.findall(r'fits with lanes_per_step=(\d+)', note))
+  assert 1 <= lanes < COHORT // 2
+  assert peak(whole._replace(lanes_per_step=lanes)) <= limit
   monkeypatch.setattr(program_lib, 'memory_of', lambda *x, **_: invented(*x))
   private = built(**PRIVATE)._replace(lanes_per_step=None)
   assert any('lanes_per_step' in text for text in refused(private, 1195))
@@ -365,19 +348,13 @@ def test_the_largest_number_that_fits(lack, n):
   assert preflight._largest(100, 1, lack(100), lack) == n
 
 
-def kernel(tmp_path, monkeypatch, **files):
-  """A fake /proc and /sys: names of files -> texts."""
-  for name, path in (('_PROC', 'proc'), ('_CGROUP', 'cgroup')):
-    monkeypatch.setattr(memory_lib, name, tmp_path / path)
-  files = {'proc/self/status': 'VmRSS:\t  100 kB\n'} | files
-  for name, text in files.items():
-    path = tmp_path / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
 FREE = {'proc/meminfo': 'MemTotal:  9000 kB\nMemAvailable:    4000 kB\n'}
-V1 = '4:memory:/a/b\n3:cpuset:/\n0::/\n'
+V1 = {
+  'proc/self/cgroup': '4:memory:/a/b\n3:cpuset:/\n0::/\n',
+  'cgroup/memory/a/b/memory.limit_in_bytes': '9223372036854771712',
+  'cgroup/memory/a/memory.limit_in_bytes': '3072',
+}
+V2 = {'proc/self/cgroup': '0::/x\n'}
 
 
 @pytest.mark.parametrize(
@@ -385,28 +362,22 @@ V1 = '4:memory:/a/b\n3:cpuset:/\n0::/\n'
   [
     ({}, None),
     (FREE, 4100),  # with what the process has
-    (
-      FREE | {'proc/self/cgroup': '0::/x\n', 'cgroup/x/memory.max': 'max'},
-      4100,
-    ),
-    (FREE | {'proc/self/cgroup': '0::/x\n', 'cgroup/x/memory.max': '1024'}, 1),
-    (FREE | {'proc/self/cgroup': '0::/x\n', 'cgroup/memory.max': '2048'}, 2),
-    (
-      FREE
-      | {
-        'proc/self/cgroup': V1,
-        'cgroup/memory/a/b/memory.limit_in_bytes': '9223372036854771712',
-        'cgroup/memory/a/memory.limit_in_bytes': '3072',
-      },
-      3,
-    ),
+    (FREE | V2 | {'cgroup/x/memory.max': 'max'}, 4100),
+    (FREE | V2 | {'cgroup/x/memory.max': '1024'}, 1),
+    (FREE | V2 | {'cgroup/memory.max': '2048'}, 2),
+    (FREE | V1, 3),
   ],
 )
 def test_memory_that_a_host_has(tmp_path, monkeypatch, files, kib):
-  kernel(tmp_path, monkeypatch, **files)
-  have = memory_lib.available()
-  assert have.device is None
-  assert have.host == (None if kib is None else kib * 1024)
+  """`files`: of a fake /proc and /sys, name -> text."""
+  for name, path in (('_PROC', 'proc'), ('_CGROUP', 'cgroup')):
+    monkeypatch.setattr(memory_lib, name, tmp_path / path)
+  files = {'proc/self/status': 'VmRSS:\t  100 kB\n'} | files
+  for name, text in files.items():
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+  assert memory_lib.available() == (None, kib and kib * 1024)
 
 
 def test_a_process_knows_its_size():
