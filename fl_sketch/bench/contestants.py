@@ -161,10 +161,8 @@ def check(name: str, runner: Runner, x: np.ndarray, b: int):
   table, matrix = runner.sketch(0)
   numbers = np.asarray(table).reshape(len(x), -1)
   floats = numbers.shape[1] * (2 if np.iscomplexobj(numbers) else 1)
-  if floats != runner.floats or floats not in (
-    *range(b - 4, b + 1),
-    x.shape[1],
-  ):
+  allowed = *range(b - 4, b + 1), x.shape[1]
+  if floats != runner.floats or floats not in allowed:
     raise RuntimeError(f'{name} makes a table of {floats=}, not {b=}.')
   energy = _dot(x, x)
   ratios = [_dot(np.abs(numbers), np.abs(numbers)) / runner.rows / energy]

@@ -90,11 +90,8 @@ def too_large(point: Point, gib: float) -> str:
   """
   d, _, clients = point
   need = 4 * d * clients / 2**30
-  return (
-    f'{d=:,} {clients=}: {need:g} GiB of input > memory_gib={gib:g}.'
-    if need > gib
-    else ''
-  )
+  text = f'{d=:,} {clients=}: {need:g} GiB of input > memory_gib={gib:g}.'
+  return text if need > gib else ''
 
 
 def measure(
