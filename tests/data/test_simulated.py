@@ -95,9 +95,8 @@ def fields(tmp_path):
 def test_a_run_of_a_store_is_that_of_the_same_arrays_in_memory(fields):
   exp = experiment.build(fields | {'weights': 'samples'})
   assert store.is_mapped(exp.data)
-  sizes = exp.partition.sizes
-  offsets = np.append(0, np.cumsum(sizes))
-  memory = partitions.Partition(np.arange(sizes.sum()), offsets)
+  offsets = exp.partition.offsets
+  memory = partitions.Partition(np.arange(offsets[-1]), offsets)
   arrays = {name: np.array(x) for name, x in exp.data.items()}
   sample = sampler.sampler(exp.config, memory)
   for r in range(3):
@@ -124,8 +123,6 @@ def test_another_population_than_the_store_has_is_refused(fields):
 
 
 OWN = {'dataset': 'simulated'}
-
-
 test_fields_that_do_not_fit_a_store_are_named = refused(
   config.Config.from_mapping,
   ({'dataset': 'stores'}, "Expected dataset='stores' in .*'store'"),

@@ -187,26 +187,21 @@ def test_norms_without_state_are_accepted(norm):
 IMAGES = jnp.zeros((2, 1, 1, 1, 1))  # and a kernel
 
 
+make = models.make
 test_wrong_models_are_refused = refused_calls(
-  (lambda: models.make('lenet', 10), "name='lenet' to be one of .*'lenet5'"),
-  (lambda: models.make('linear', 0), 'num_classes=0 >= 1'),
+  (lambda: make('lenet', 10), "name='lenet' to be one of .*'lenet5'"),
+  (lambda: make('linear', 0), 'num_classes=0 >= 1'),
   (
-    lambda: models.make('mlp', 10, width=3),
+    lambda: make('mlp', 10, width=3),
     r"option='width' of model 'mlp' in \('widths', 'activation', 'dtype'\)",
   ),
-  (lambda: models.make('mlp', 10), "option 'widths' of model 'mlp'"),
-  (
-    lambda: models.make('mlp', 10, widths=(3,), activation='elu'),
-    "activation='elu' to be",
-  ),
-  (lambda: models.make('mlp', 10, widths=(3, 0)), r'\(3, 0\) >= 1'),
-  (
-    lambda: models.make('smooth_lenet', 10, activation='elu'),
-    "activation='elu' to be",
-  ),
-  (lambda: models.make('smooth_lenet', 10, form='rows'), "form='rows' to be"),
-  (lambda: models.make('lenet5', 10, form='rows'), "form='rows' to be"),
-  (lambda: drawn(models.make('smooth_lenet', 10), (64,)), 'ndim=2 == 4'),
+  (lambda: make('mlp', 10), "option 'widths' of model 'mlp'"),
+  (lambda: make('mlp', 10, widths=(3,), activation='elu'), "activation='elu'"),
+  (lambda: make('mlp', 10, widths=(3, 0)), r'\(3, 0\) >= 1'),
+  (lambda: make('smooth_lenet', 10, activation='elu'), "activation='elu'"),
+  (lambda: make('smooth_lenet', 10, form='rows'), "form='rows' to be"),
+  (lambda: make('lenet5', 10, form='rows'), "form='rows' to be"),
+  (lambda: drawn(make('smooth_lenet', 10), (64,)), 'ndim=2 == 4'),
   (lambda: drawn(Normalised('batch'), (3,)), 'use GroupNorm or LayerNorm'),
   (lambda: layers.conv2d(*IMAGES, stride=0), 'stride=0 >= 1'),
   (lambda: layers.conv2d(*IMAGES, form='rows'), "Expected form='rows' to be"),

@@ -5,14 +5,15 @@ import json
 import math
 import shutil
 
+import chex
 from fl_sketch import experiment, sweeps, training
 from fl_sketch.experiment import config
+from fl_sketch.reporting import read_metrics
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.sweeps import program as sweep_program, report as sweep_report
 from fl_sketch.training import placement, workdir
 from fl_sketch.utils import progress as progress_lib
 import jax
-import numpy as np
 import pytest
 from runs import SMALL, command
 
@@ -36,21 +37,22 @@ def run(folder, fields, **options):
   return sweeps.run(fields, folder, progress=False, **options)
 
 
-def metrics(folder):
-  lines = (folder / 'metrics.jsonl').read_text().splitlines()
-  return [json.loads(line) for line in lines]
-
-
 def numbers(rows):
   drop = ('seconds', 'values', 'point')
   return [{k: v for k, v in row.items() if k not in drop} for row in rows]
 
 
 def assert_close(result, expected):
-  for a, b in zip(result, expected, strict=True):
-    assert a.keys() == b.keys()
-    for name in a:
-      np.testing.assert_allclose(a[name], b[name], rtol=1e-5, err_msg=name)
+  result, expected = numbers(result), numbers(expected)
+  chex.assert_trees_all_close(result, expected, rtol=1e-5, atol=0)
+
+
+def recorded(monkeypatch, module, name):
+  """A list of all that a class of a module makes from now on."""
+  instances, make = [], getattr(module, name)
+  record = lambda *args: instances.append(make(*args)) or instances[-1]
+  monkeypatch.setattr(module, name, record)
+  return instances
 
 
 @pytest.fixture(scope='module')
@@ -78,12 +80,10 @@ def test_sketch_seeds_vary_the_hashes_alone(tmp_path):
   fields = BOWLS | sketched | {'sweep': {'sketch_seed': (0, 7)}}
   turns = run(tmp_path / 'turns', fields)
   at_once = run(tmp_path / 'at_once', fields, points_per_program=2)
-  assert_close(numbers(at_once), numbers(turns))
-  first = [
-    metrics(tmp_path / 'turns' / 'points' / f'00{i}')[0]['train_loss']
-    for i in range(2)
-  ]
-  assert first[0] == first[1]
+  assert_close(at_once, turns)
+  points = [tmp_path / 'turns' / 'points' / f'00{i}' for i in range(2)]
+  first, other = (read_metrics(folder)[0] for folder in points)
+  assert first['train_loss'] == other['train_loss']
   assert turns[0]['train_loss'] != turns[1]['train_loss']
   (setting,) = sweep_report.settings(turns)
   assert setting.points == 2
@@ -97,13 +97,12 @@ def test_a_point_is_the_run_of_its_config(looped, tmp_path):
   assert exp.config == one.config
   training.train(exp, tmp_path, progress=False)
   point = folder / 'points' / '004'
-  assert_close(numbers(metrics(point)), numbers(metrics(tmp_path)))
-  fields = [
-    json.loads((f / 'config.json').read_text()) for f in (point, tmp_path)
-  ]
-  assert fields[0] == fields[1]
-  assert rows[4]['train_loss'] == metrics(point)[-1]['train_loss']
-  best = max(row.get('test_accuracy', 0) for row in metrics(point))
+  history = read_metrics(point)
+  assert_close(history, read_metrics(tmp_path))
+  a, b = ((f / 'config.json').read_bytes() for f in (point, tmp_path))
+  assert a == b
+  assert rows[4]['train_loss'] == history[-1]['train_loss']
+  best = max(row.get('test_accuracy', 0) for row in history)
   assert rows[4]['best_test_accuracy'] == best
 
 
@@ -111,15 +110,13 @@ def test_vmapped_points_of_several_seeds_are_the_looped_ones(
   looped, tmp_path, monkeypatch
 ):
   """One program runs all chunks, also the last, which is padded."""
-  programs, make = [], sweep_program.Program
-  record = lambda *args: programs.append(make(*args)) or programs[-1]
-  monkeypatch.setattr(sweep_program, 'Program', record)
+  programs = recorded(monkeypatch, sweep_program, 'Program')
   swept = {'seed': (0, 1, 2), 'client_lr': (0.5,)}
   fields = LINEAR | {'rounds_per_dispatch': 2, 'sweep': swept}
   again = run(tmp_path, fields, points_per_program=2)
   rows = looped[1][3:]
   assert [row['values'] for row in again] == [row['values'] for row in rows]
-  assert_close(numbers(again), numbers(rows))
+  assert_close(again, rows)
   (program,) = programs
   assert [fn._cache_size() for fn in program._programs.values()] == [1, 1]
 
@@ -128,8 +125,8 @@ def test_vmapped_points_of_one_seed_are_single_runs(diverging, tmp_path):
   folder, *_ = diverging
   exp = experiment.build(BOWLS | {'server_lr': 0.5})
   training.train(exp, tmp_path, progress=False)
-  records = metrics(folder / 'points' / '002')
-  assert_close(numbers(records), numbers(metrics(tmp_path)))
+  records = read_metrics(folder / 'points' / '002')
+  assert_close(records, read_metrics(tmp_path))
 
 
 def test_a_diverging_point_is_recorded_and_stops_no_other(diverging):
@@ -221,7 +218,7 @@ def test_divergence_in_the_first_round_leaves_no_rows(tmp_path):
   rows = run(tmp_path, fields | {'sweep': {'server_lr': (1.0, 2.0)}})
   assert [row['diverged'] for row in rows] == [True, True]
   assert 'train_loss' not in rows[0]
-  assert metrics(tmp_path / 'points' / '000') == []
+  assert read_metrics(tmp_path / 'points' / '000') == []
   assert 'none stayed finite' in sweep_report.sentence(rows)
   assert json.loads((tmp_path / 'sweep.json').read_text())['diverged'] == 2
   assert not (tmp_path / 'sweep.png').exists()
@@ -259,11 +256,7 @@ def test_points_that_fit_grow_with_memory(monkeypatch):
 
 
 def test_the_bar_reaches_its_end(tmp_path, monkeypatch):
-  bars = []
-  make = progress_lib.Progress
-  monkeypatch.setattr(
-    progress_lib, 'Progress', lambda *args: bars.append(make(*args)) or bars[-1]
-  )
+  bars = recorded(monkeypatch, progress_lib, 'Progress')
   fields = BOWLS | {'sweep': {'client_lr': (0.3, 1e30)}}
   run(tmp_path, fields)
   assert bars[0]._rounds == 2 * fields['rounds']

@@ -69,16 +69,11 @@ def test_draws_lie_within_bounds_and_more_begin_with_the_same():
 
 
 def test_a_grid_is_the_product_and_leaves_the_rest_alone():
-  fields = SMALL | {
-    'sweep': {'seed': (4, 5), 'widths': ((3,), (4,)), 'b1': None}
-  }
-  points = sweeps.points(fields)
-  assert [(p.config.widths, p.config.seed) for p in points] == [
-    ((3,), 4),
-    ((3,), 5),
-    ((4,), 4),
-    ((4,), 5),
-  ]
+  widths, seeds = ((3,), (4,)), (4, 5)
+  swept = {'seed': seeds, 'widths': widths, 'b1': None}
+  points = sweeps.points(SMALL | {'sweep': swept})
+  pairs = [(p.config.widths, p.config.seed) for p in points]
+  assert pairs == [*itertools.product(widths, seeds)]
   assert all(p.config.sweep is None for p in points)
   assert all(p.config.local_steps == SMALL['local_steps'] for p in points)
 
@@ -132,15 +127,12 @@ def test_mean_and_standard_error_by_hand():
   assert (c.mean, c.points, c.diverged) == (0.99, 2, 1)
   assert math.isnan(c.error)
   head, _, *lines = sweep_report.table(rows).splitlines()
-  assert head == (
-    '| client_lr | test accuracy | ± standard error | seeds | diverged |'
-  )
+  columns = 'client_lr', 'test accuracy', '± standard error', 'seeds'
+  assert head == f'| {" | ".join(columns)} | diverged |'
   assert lines[0] == '| 0.2 | 0.85 | 0.05 | 2 | 0 |'
   assert lines[2] == '| 0.3 | 0.99 |  | 2 | 1 |'
-  assert (
-    '7 points, 1 diverged. Best: client_lr=0.2: test_accuracy 0.85 ± 0.05.'
-    in (sweep_report.sentence(rows))
-  )
+  best = 'Best: client_lr=0.2: test_accuracy 0.85 ± 0.05.'
+  assert f'7 points, 1 diverged. {best}' in sweep_report.sentence(rows)
 
 
 def test_a_sweep_of_which_nothing_stayed_finite_says_so():
@@ -198,9 +190,8 @@ def test_a_full_grid_is_a_heat_map():
   assert [t.get_text() for t in ax.get_xticklabels()] == ['2', '4', '8']
   assert [t.get_text() for t in ax.get_yticklabels()] == ['1', '9']
   shades = {t.get_position(): t.get_color() for t in ax.texts}
-  assert (shades[0, 0], shades[1, 0], shades[2, 1]) == (
-    'white', 'black', 'black',
-  )  # fmt: skip
+  dark, lost, light = shades[0, 0], shades[1, 0], shades[2, 1]
+  assert (dark, lost, light) == ('white', 'black', 'black')
 
 
 def test_points_that_fill_no_grid_are_scattered():
@@ -213,9 +204,8 @@ def test_points_that_fill_no_grid_are_scattered():
   lost, points = ax.collections
   np.testing.assert_array_equal(lost.get_offsets(), [(4, 1)])
   assert lost.get_facecolor()[0, 3] == 1
-  assert sorted(map(tuple, points.get_offsets())) == [
-    (2, 0), (2, 1), (4, 0), (8, 1),
-  ]  # fmt: skip
+  places = sorted(map(tuple, points.get_offsets()))
+  assert places == [(2, 0), (2, 1), (4, 0), (8, 1)]
   # Best first: the tick of the last ones is at 0.
   assert [t.get_text() for t in ax.get_yticklabels()] == ['[9]', '[1]']
 
