@@ -177,8 +177,8 @@ def test_a_signal_is_passed_on_and_75_comes_back(place):
     process.wait(0.3)
   process.terminate()
   status, lines = ended(process)
-  told = [lines.count(f'[{i}] told 15') for i in range(2)]
-  assert (status, told) == (75, [2, 1])
+  counts = [lines.count(f'[{i}] told 15') for i in range(2)]
+  assert (status, counts) == (75, [2, 1])
 
 
 def test_no_process_is_left_when_the_launcher_is_killed(place):

@@ -97,10 +97,10 @@ def twin(p, x, bottleneck):
 @pytest.mark.parametrize('name', ['resnet8', 'resnet101'])
 def test_is_its_numpy_twin(name, form):
   module, params = small(name, form=form)
-  found = jax.jit(module.apply)({'params': params}, inputs())
+  logits = jax.jit(module.apply)({'params': params}, inputs())
   params = jax.tree.map(np.float64, params)
   expected = twin(params, np.asarray(inputs()), bottleneck=name == 'resnet101')
-  np.testing.assert_allclose(found, expected, rtol=1e-3, atol=2e-3)
+  np.testing.assert_allclose(logits, expected, rtol=1e-3, atol=2e-3)
 
 
 def test_a_stem_of_stride_2_costs_a_quarter():

@@ -58,8 +58,7 @@ def batch(name):
 @functools.cache
 def gradient(name, dtype='float32'):
   grad = jax.grad(losses.classification(make(name, dtype=dtype)))
-  found = cases.jit(grad)(draw_params(name), batch(name))
-  return jax.tree.map(np.asarray, found)
+  return jax.device_get(cases.jit(grad)(draw_params(name), batch(name)))
 
 
 # Of width 64: four products of attention, two of the MLP, two norms.
@@ -91,13 +90,14 @@ def norm(p, x):
 def attention(p, x, heads):
   """Of one sequence f64[length, width], a loop over heads and positions."""
   query, key, value = (dense(p[n], x) for n in ('query', 'key', 'value'))
-  seen, size = np.zeros_like(x), x.shape[1] // heads
+  attended, size = np.zeros_like(x), x.shape[1] // heads
   for h in range(heads):
-    own = slice(h * size, (h + 1) * size)
+    columns = slice(h * size, (h + 1) * size)
     for i in range(len(x)):
-      scores = np.exp(key[:, own] @ query[i, own] / math.sqrt(size))
-      seen[i, own] = scores / scores.sum() @ value[:, own]
-  return dense(p['out'], seen)
+      scores = np.exp(key[:, columns] @ query[i, columns] / math.sqrt(size))
+      weights = scores / scores.sum()
+      attended[i, columns] = weights @ value[:, columns]
+  return dense(p['out'], attended)
 
 
 def mlp(p, x):
@@ -205,8 +205,8 @@ def test_gradients_go_where_they_should(name):
 def test_bfloat16_rounds_every_product_and_nothing_else(name):
   narrow_loss = losses.classification(make(name, dtype='bfloat16'))
   # Of a block 4 and 2 layers and 2 of attention; the first and last layer.
-  found = products(narrow_loss, draw_params(name), batch(name))
-  assert found == [NARROW] * (2 * 8 + 2)
+  dtypes = products(narrow_loss, draw_params(name), batch(name))
+  assert dtypes == [NARROW] * (2 * 8 + 2)
   wide, narrow = gradient(name), gradient(name, 'bfloat16')
   chex.assert_trees_all_equal_shapes_and_dtypes(narrow, wide)
   assert 1e-4 < distance(narrow, wide) < 2**-8 * 18  # 2^-8 for each product
