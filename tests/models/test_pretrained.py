@@ -13,10 +13,9 @@ import pytest
 from safetensors import numpy as files
 
 from tests.models.test_models import shapes
+from tests.models.test_transformers_models import make
 
 WIDTH, HIDDEN, CLASSES = 8, 32, 3
-VIT = {'width': WIDTH, 'depth': 2, 'heads': 2, 'patch': 2}
-BERT = {'width': WIDTH, 'depth': 2, 'vocab_size': 20, 'max_length': 6}
 X = {
   'vit_nano': np.random.default_rng(0).normal(size=(3, 4, 4, 3)).astype('f4'),
   'bert_nano': np.array([[2, 7, 9, 3, 0, 0], [2, 3, 0, 0, 0, 0]], 'i4'),
@@ -37,8 +36,7 @@ each_model = pytest.mark.parametrize('name', X)
 
 def start(name, classes=CLASSES, **options):
   """(module, params of zeros, but ones in the head)."""
-  sizes = {'vit_nano': VIT, 'bert_nano': BERT}[name]
-  module = models.make(name, classes, **(sizes | options))
+  module = make(name, classes, **options)
   params = shapes(module, X[name].shape[1:], X[name].dtype)
   params = jax.tree.map(lambda p: jnp.zeros(p.shape), params)
   return module, params | {'head': jax.tree.map(jnp.ones_like, params['head'])}

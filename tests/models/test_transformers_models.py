@@ -30,8 +30,8 @@ INPUTS = {
 each_model = pytest.mark.parametrize('name', OPTIONS)
 
 
-def make(name, **options):
-  return models.make(name, 3, **(OPTIONS[name] | options))
+def make(name, classes=3, **options):
+  return models.make(name, classes, **(OPTIONS[name] | options))
 
 
 def draw_params(name):
