@@ -25,6 +25,7 @@ from fl_sketch.privacy.types import (
   CalibrationError,
   ComposedMechanism,
   GaussianMechanism,
+  Mechanism,
   PrivacyStatement,
   Sampling,
   UnsupportedAccountingError,
@@ -41,10 +42,7 @@ __all__ = [
 
 
 def compute_epsilon(
-  mechanism: GaussianMechanism | ComposedMechanism,
-  *,
-  delta: float,
-  accountant: str = 'pld',
+  mechanism: Mechanism, *, delta: float, accountant: str = 'pld'
 ) -> float:
   """Return an epsilon for which the mechanism is (epsilon, delta)-private.
 
@@ -74,10 +72,7 @@ def compute_epsilon(
 
 
 def compute_delta(
-  mechanism: GaussianMechanism | ComposedMechanism,
-  *,
-  epsilon: float,
-  accountant: str = 'pld',
+  mechanism: Mechanism, *, epsilon: float, accountant: str = 'pld'
 ) -> float:
   """Return a delta for which the mechanism is (epsilon, delta)-private.
 
@@ -124,15 +119,11 @@ def epsilon_curve(
     return []
   longest = max(lengths, key=lambda length: length.steps)
   cell = profiles.cell_width((longest,))
-  return [
-    profiles.profile(length, accountant, cell).epsilon(delta)
-    for length in lengths
-  ]
+  profile = lambda length: profiles.profile(length, accountant, cell)
+  return [profile(length).epsilon(delta) for length in lengths]
 
 
-def compose(
-  mechanisms: Iterable[GaussianMechanism | ComposedMechanism],
-) -> ComposedMechanism:
+def compose(mechanisms: Iterable[Mechanism]) -> ComposedMechanism:
   """Return mechanisms run one after another on the same data.
 
   Raises:
@@ -160,9 +151,7 @@ def parallel_composition(epsilons: Iterable[float]) -> float:
   return float(max(values))
 
 
-def to_dp_event(
-  mechanism: GaussianMechanism | ComposedMechanism, accountant: str = 'pld'
-):
+def to_dp_event(mechanism: Mechanism, accountant: str = 'pld'):
   """Return the mechanism as an event of dp_accounting, for its own analyses.
 
   It belongs to one accountant, whose adjacency must be the mechanism's: under
@@ -175,19 +164,14 @@ def to_dp_event(
   import dp_accounting
 
   checks.choice('accountant', accountant, ('pld', 'rdp'))
-  parts = types.parts_of(mechanism)
-  for part in parts:
+  composed = []
+  for part in types.parts_of(mechanism):
     events.check_supported(part, accountant)
     if events.untruncated(part) is not part:
       raise UnsupportedAccountingError(
         'No event stands for truncated Poisson sampling under add-or-remove-'
         'one; compute_epsilon couples it with exact Poisson.'
       )
-  return dp_accounting.ComposedDpEvent(
-    [
-      dp_accounting.SelfComposedDpEvent(
-        events.step_event(part, accountant), part.steps
-      )
-      for part in parts
-    ]
-  )
+    step = events.step_event(part, accountant)
+    composed.append(dp_accounting.SelfComposedDpEvent(step, part.steps))
+  return dp_accounting.ComposedDpEvent(composed)

@@ -153,39 +153,33 @@ class PrivateMean(NamedTuple):
     fold = lambda key: jax.random.fold_in(key, index)
     contributions = jax.vmap(self.bounded)(payloads)
     if release.trust == 'central':
-      mean, up = comms.uplink_stacked(
-        payloads, weight, contributions, denominator
-      )
+      sums = payloads, weight, contributions, denominator
+      mean, up = comms.uplink_stacked(*sums)
       return self._with_noise(mean, fold(noise.server)), comms.bill(up)
     honest = 1
     if release.trust == 'secure_aggregation':
       honest = release.min_honest or release.expected_cohort
     stddev = self._stddev_of_sum() / honest**0.5
     draw = functools.partial(mechanisms.gaussian_noise, stddev=stddev)
-    shares = jax.vmap(lambda key, x: draw(fold(key), x))(
-      noise.client, contributions
-    )
+    share = lambda key, x: draw(fold(key), x)
+    shares = jax.vmap(share)(noise.client, contributions)
     noisy = jax.tree.map(jnp.add, contributions, shares)
     if release.trust == 'local':
       mean, up = comms.uplink_stacked(noisy, weight, denominator=denominator)
       return mean, comms.bill(up)
     largest = self.hp.clip_norm + _TAIL * stddev  # no number is beyond it
+    tables = jax.tree.map(lambda x: x / largest, noisy)
+    graph = {'neighbours': release.neighbours, 'lanes_per_step': lanes_per_step}
     total, *moved = secure_aggregation.secure_sum(
-      jax.tree.map(lambda x: x / largest, noisy),
-      weight,
-      fold(noise.server),
-      max_abs=1.0,
-      neighbours=release.neighbours,
-      lanes_per_step=lanes_per_step,
+      tables, weight, fold(noise.server), max_abs=1.0, **graph
     )
     scale = largest / denominator
     return jax.tree.map(lambda x: x * scale, total), comms.bill(*moved)
 
   def _central(self) -> chain.Uplink:
     """Contributions are bounded and added up one by one, as they come."""
-    link = aggregation.mean_over_cohort(
-      denominator=self.release.expected_cohort
-    )
+    expected = self.release.expected_cohort
+    link = aggregation.mean_over_cohort(denominator=expected)
     decode = lambda keys, payload, like: self.bounded(payload)
 
     def update(lane_sum, state, params=None, *, noise, **extra):
@@ -246,22 +240,17 @@ def _quantile_mean(private: PrivateMean) -> chain.Exchange:
 
   def update(payload, state, params=None, *, weight, noise, **extra):
     del params
-    now = hp._replace(
-      clip_norm=state.clip_norm, noise_multiplier=sum_multiplier
-    )
-    fixed = PrivateMean(release._replace(bound='clip'), now)
-    mean, sent = fixed.mean(0).take(
-      payload, weight=weight, noise=noise, **extra
-    )
+    numbers = {'clip_norm': state.clip_norm, 'noise_multiplier': sum_multiplier}
+    clip = release._replace(bound='clip')
+    take = PrivateMean(clip, hp._replace(**numbers)).mean(0).take
+    mean, sent = take(payload, weight=weight, noise=noise, **extra)
     norms = jax.vmap(lambda x: mechanisms.clip_by_l2_norm(x, 1.0)[1])(payload)
     centred = (norms <= state.clip_norm) - 0.5
     bits, _ = comms.uplink_stacked(centred, weight, denominator=expected)
     key = jax.random.fold_in(noise.server, 1)
     noisy = bits + mechanisms.gaussian_noise(key, bits, sigma / expected)
-    share = noisy + 0.5
-    clip_norm = state.clip_norm * jnp.exp(
-      -release.quantile_lr * (share - release.quantile)
-    )
+    excess = noisy + 0.5 - release.quantile
+    clip_norm = state.clip_norm * jnp.exp(-release.quantile_lr * excess)
     # A bit more, which fills a byte; clients need the bound in the next round.
     more = comms.bill(up=1, down=comms.nbytes(clip_norm))
     return mean, QuantileState(clip_norm, comms.total_bill([sent, more]))

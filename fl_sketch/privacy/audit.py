@@ -12,6 +12,7 @@ is seen in 5,000. The theory is that of the same mechanism at the same delta.
 """
 
 from collections.abc import Mapping
+import functools
 import os
 from typing import NamedTuple
 
@@ -25,7 +26,6 @@ from scipy import stats
 DELTAS = (0.1, 0.01)
 _CANDIDATES = 512  # thresholds
 _MARKERS = 'o^sDvP'
-Mechanism = types.GaussianMechanism | types.ComposedMechanism
 
 
 class Report(NamedTuple):
@@ -41,7 +41,7 @@ class Report(NamedTuple):
     accountant: whose numbers the theory is.
   """
 
-  mechanism: Mechanism
+  mechanism: types.Mechanism
   deltas: tuple[float, ...]
   measured: Mapping[str, tuple[float, ...]]
   theory: tuple[float, ...]
@@ -62,15 +62,12 @@ class Report(NamedTuple):
       shown = [f'{row[i]:.3f} ({name})' for name, row in self.measured.items()]
       claim = f'delta={delta:g}: epsilon claimed {self.theory[i]:.3f}, shown '
       lines.append(claim + ', '.join(shown))
-    verdict = (
-      'VIOLATED: less private than claimed'
-      if self.violated
-      else ('nothing found, which proves nothing')
-    )
-    chance = (
-      f'{self.samples} runs a world, false alarm <= {self.significance:g}'
-    )
-    return '\n'.join([*lines, f'{verdict} ({chance})'])
+    verdict = 'nothing found, which proves nothing'
+    if self.violated:
+      verdict = 'VIOLATED: less private than claimed'
+    runs = f'{self.samples} runs a world'
+    chance = f'false alarm <= {self.significance:g}'
+    return '\n'.join([*lines, f'{verdict} ({runs}, {chance})'])
 
 
 def epsilon_lower_bound(
@@ -128,7 +125,7 @@ def epsilon_lower_bound(
 
 def assess(
   scores: Mapping[str, tuple[ArrayLike, ArrayLike]],
-  mechanism: Mechanism,
+  mechanism: types.Mechanism,
   *,
   deltas: tuple[float, ...] = DELTAS,
   significance: float = 0.05,
@@ -154,17 +151,15 @@ def assess(
     raise ValueError(f'Expected scores={list(scores)} at {deltas=}.')
   share = checks.fraction('significance', significance)
   share /= len(scores) * len(deltas)
+  bound = functools.partial(epsilon_lower_bound, significance=share)
   measured = {
-    name: tuple(
-      epsilon_lower_bound(*pair, delta=delta, significance=share)
-      for delta in deltas
-    )
+    name: tuple(bound(*pair, delta=delta) for delta in deltas)
     for name, pair in scores.items()
   }
   # Not `compute_epsilon`: it warns of a delta as large as an audit needs.
   claim = profiles.profile(mechanism, accountant).epsilon
   samples = min(len(np.asarray(x)) for pair in scores.values() for x in pair)
-  theory = tuple(claim(delta) for delta in deltas)
+  theory = tuple(map(claim, deltas))
   return Report(
     mechanism, deltas, measured, theory, significance, samples, accountant
   )
@@ -206,11 +201,8 @@ def _bounds(worlds, thresholds, delta, significance) -> np.ndarray:
   for x in worlds:
     below = np.searchsorted(x, thresholds, side='left')
     counts.append((np.stack([len(x) - below, below]), len(x)))
-  rows = [
-    _log_ratio(one, other, delta, significance)
-    for one, other in (counts, counts[::-1])
-  ]
-  return np.stack(rows)
+  ratio = lambda one, other: _log_ratio(one, other, delta, significance)
+  return np.stack([ratio(*counts), ratio(*counts[::-1])])
 
 
 def _log_ratio(one, other, delta, significance):

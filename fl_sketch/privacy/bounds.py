@@ -242,14 +242,11 @@ def table(settings=SETTINGS) -> str:
       chain_noise_multiplier(epsilon, delta, q, steps, form=form)
       for form in ('h4', 'none', 'tight')
     ]
-    spec = {'steps': steps, 'sampling_probability': q}
     tight = accounting.calibrate_noise_multiplier(
-      epsilon=epsilon, delta=delta, **spec
+      epsilon=epsilon, delta=delta, steps=steps, sampling_probability=q
     )
-    sampling = 'full' if q == 1 else 'poisson'
-    mechanism = accounting.GaussianMechanism(
-      chains[0], sampling=accounting.Sampling(sampling), **spec
-    )
+    sampling = accounting.Sampling('full' if q == 1 else 'poisson')
+    mechanism = accounting.GaussianMechanism(chains[0], steps, sampling, q)
     true = accounting.compute_epsilon(mechanism, delta=delta)
     cells = [f'{epsilon:g}, {delta:g}, {q:g}, {steps}']
     cells += [f'{chain:.1f}' for chain in chains]

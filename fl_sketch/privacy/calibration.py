@@ -132,14 +132,13 @@ def _least_noise(
 ) -> float:
   """Return the least multiplier, from a rough one to ever finer brackets."""
   profile = profiles.profile(mechanism, accountant)
+  noisy = lambda z: dataclasses.replace(mechanism, noise_multiplier=z)
 
   def gap(z: float, cell: float | None = None) -> float:
-    other = dataclasses.replace(mechanism, noise_multiplier=z)
-    return _log_ratio(_epsilon(other, delta, accountant, cell), epsilon)
+    return _log_ratio(_epsilon(noisy(z), delta, accountant, cell), epsilon)
 
   def rough(z: float) -> float:
-    other = dataclasses.replace(mechanism, noise_multiplier=z)
-    return _log_ratio(profiles.rough_epsilon((other,), delta), epsilon)
+    return _log_ratio(profiles.rough_epsilon((noisy(z),), delta), epsilon)
 
   full = gaussian.gaussian_noise_multiplier(epsilon, delta)
   if isinstance(profile.curve, profiles.Exact):

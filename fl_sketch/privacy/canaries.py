@@ -141,13 +141,8 @@ def audit(
     played = _play(game, jax.random.fold_in(key, number), samples, other)
     for name, values in _scores(game, *played, other).items():
       by_name[f'{name}, others {kind}'] = values[:samples], values[samples:]
-  return audit_lib.assess(
-    by_name,
-    claimed,
-    deltas=deltas,
-    significance=significance,
-    accountant=accountant,
-  )
+  options = {'significance': significance, 'accountant': accountant}
+  return audit_lib.assess(by_name, claimed, deltas=deltas, **options)
 
 
 def _scores(game, observed, shift, numbers, other) -> dict[str, np.ndarray]:
@@ -185,14 +180,12 @@ def _play(game: Game, key, samples, other):
   # Every chunk plays both rehearsals, since a second program compiles longer.
   kinds = np.where(np.arange(chunks * size) < samples, _WITH, _WITHOUT)
   rules = game._replace(hp=None, canary=None, public=None)
-  observed = []
+  observed, other = [], jnp.float32(other)
   for number, chunk in enumerate(kinds.reshape(chunks, size)):
     all_kinds = jnp.array([_ALONE, _NOBODY, *chunk])
     keys = jax.random.split(jax.random.fold_in(key, number), size + 2)
     arrays = game.hp, game.canary, game.public
-    sent = np.asarray(
-      _record(rules, arrays, keys, all_kinds, jnp.float32(other))
-    )
+    sent = np.asarray(_record(rules, arrays, keys, all_kinds, other))
     observed.append(canary_scores.look(sent[1:], sent[0], game.steps_per_round))
   shift, numbers = observed[0].along[:1], sent.shape[-1]
   join = lambda *parts: np.concatenate([x[1:] for x in parts])[:total]

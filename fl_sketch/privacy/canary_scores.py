@@ -69,10 +69,8 @@ def projection(observed: Observation, prior: Prior) -> np.ndarray:
   Sums over rounds the log-likelihood ratio of mixtures of Gaussians, whose
   weights are the probabilities of the sampling coins.
   """
-  ones = lambda participants: np.ones_like(participants)
-  return _log_ratio(
-    observed.along, np.zeros_like(observed.along), 1, prior, ones
-  )
+  across = np.zeros_like(observed.along)
+  return _log_ratio(observed.along, across, 1, prior, np.ones_like)
 
 
 def noise_size(observed: Observation, prior: Prior) -> np.ndarray:
@@ -81,13 +79,8 @@ def noise_size(observed: Observation, prior: Prior) -> np.ndarray:
   The energy across then reveals the number of participants, and thereby the
   sum of what they sent.
   """
-
-  def share(participants):
-    return np.maximum(participants / prior.honest, _NO_NOISE)
-
-  return _log_ratio(
-    observed.along, observed.across, prior.numbers, prior, share
-  )
+  share = lambda n: np.maximum(n / prior.honest, _NO_NOISE)
+  return _log_ratio(*observed, prior.numbers, prior, share)
 
 
 def _log_ratio(along, across, numbers, prior, relative_variance):

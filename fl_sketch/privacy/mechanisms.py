@@ -122,8 +122,7 @@ def privatize_sum(
     ``max_norm``, and one row replaced by at most twice that.
     Noise: its law does not depend on ``mask``; an empty one gives noise alone.
   """
-  if bound not in BOUNDS:
-    raise ValueError(f'Expected {bound=} in {tuple(BOUNDS)}.')
+  checks.choice('bound', bound, tuple(BOUNDS))
   bounded, _ = jax.vmap(BOUNDS[bound], (0, None))(stacked, max_norm)
   total = _sum_of(bounded, mask > 0)
   noise = gaussian_noise(key, total, noise_multiplier * max_norm)

@@ -17,8 +17,8 @@ from typing import Any
 from fl_sketch.privacy import events, gaussian
 from fl_sketch.privacy.types import (
   Adjacency,
-  ComposedMechanism,
   GaussianMechanism,
+  Mechanism,
   Sampling,
   UnsupportedAccountingError,
   parts_of,
@@ -26,6 +26,7 @@ from fl_sketch.privacy.types import (
 from fl_sketch.utils import checks
 import numpy as np
 
+Parts = tuple[GaussianMechanism, ...]
 _COARSE = (*range(2, 65), 128, 256, 512, 1024)
 # The library's own orders; those that do not converge say so and are dropped.
 _ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(11, 65), *_COARSE[-4:])
@@ -151,9 +152,7 @@ def _cost(epsilon: float) -> float:
 
 
 def profile(
-  mechanism: GaussianMechanism | ComposedMechanism,
-  accountant: str = 'pld',
-  cell: float | None = None,
+  mechanism: Mechanism, accountant: str = 'pld', cell: float | None = None
 ) -> Profile:
   """Return the mechanism's privacy profile.
 
@@ -179,9 +178,8 @@ def profile(
     return Profile(_exact(parts), overflow)
   if accountant == 'rdp':
     # Renyi's bound of a fixed size does not vanish with the noise.
-    fixed = any(
-      part.sampling is Sampling.FIXED_WITHOUT_REPLACEMENT for part in parts
-    )
+    schemes = {part.sampling for part in parts}
+    fixed = Sampling.FIXED_WITHOUT_REPLACEMENT in schemes
     ceiling = _exact(parts) if fixed else None
     curve = _renyi(parts, _ORDERS)
     return Profile(curve, overflow, _visible(parts), ceiling=ceiling)
@@ -191,7 +189,7 @@ def profile(
   return Profile(_losses(parts, cell), overflow, _visible(parts), _LEAST_DELTA)
 
 
-def _visible(parts: tuple[GaussianMechanism, ...]) -> float:
+def _visible(parts: Parts) -> float:
   """Return a lower bound of the total variation distance: of one step."""
   return max(
     events.probability_of(part)
@@ -200,21 +198,16 @@ def _visible(parts: tuple[GaussianMechanism, ...]) -> float:
   )
 
 
-def _exact(parts: tuple[GaussianMechanism, ...]) -> Exact:
+def _exact(parts: Parts) -> Exact:
   """Return the curve of full participation; replace-one moves 2C."""
-  return Exact(
-    math.hypot(
-      *(
-        math.sqrt(part.steps)
-        / events.noise_of(part)
-        * (2 if part.adjacency is Adjacency.REPLACE_ONE else 1)
-        for part in parts
-      )
-    )
-  )
+  distances = []
+  for part in parts:
+    moved = 2 if part.adjacency is Adjacency.REPLACE_ONE else 1
+    distances.append(math.sqrt(part.steps) / events.noise_of(part) * moved)
+  return Exact(math.hypot(*distances))
 
 
-def _renyi(parts: tuple[GaussianMechanism, ...], orders) -> Renyi:
+def _renyi(parts: Parts, orders) -> Renyi:
   """Return the Renyi curve; inf at orders that do not converge."""
   total = np.zeros(len(orders))
   for part in parts:
@@ -238,7 +231,7 @@ def _step_divergences(part: GaussianMechanism, orders) -> np.ndarray:
   return np.maximum(accountant.rdp, 0) + _RENYI_ROUNDING
 
 
-def rough_epsilon(parts: tuple[GaussianMechanism, ...], delta: float) -> float:
+def rough_epsilon(parts: Parts, delta: float) -> float:
   """Return a quick estimate, no bound, by few Renyi orders; inf past 1e4."""
   rough = []
   for part in map(events.untruncated, parts):
@@ -248,21 +241,14 @@ def rough_epsilon(parts: tuple[GaussianMechanism, ...], delta: float) -> float:
     noise = part.noise_multiplier / (2 if doubled else 1)
     if noise < _LEAST_NOISE:
       return math.inf
-    q = events.probability_of(part)
-    rough.append(
-      GaussianMechanism(
-        noise,
-        part.steps,
-        Sampling.FULL if q == 1 else Sampling.POISSON,
-        q,
-        releases_per_step=part.releases_per_step,
-      )
-    )
+    q, releases = events.probability_of(part), part.releases_per_step
+    spec = noise, part.steps, Sampling.FULL if q == 1 else Sampling.POISSON, q
+    rough.append(GaussianMechanism(*spec, releases_per_step=releases))
   epsilon = _renyi(tuple(rough), _COARSE).get_epsilon_for_delta(delta)
   return epsilon if epsilon < _HOPELESS else math.inf
 
 
-def cell_width(parts: tuple[GaussianMechanism, ...]) -> float:
+def cell_width(parts: Parts) -> float:
   """Return a width of cells that keeps their number bounded; inf if none."""
   return width(rough_epsilon(parts, 1e-6))
 
@@ -272,14 +258,12 @@ def width(epsilon: float) -> float:
   return _CELL * max(1.0, epsilon / _WIDE)
 
 
-def _losses(parts: tuple[GaussianMechanism, ...], cell: float):
+def _losses(parts: Parts, cell: float):
   """Return the privacy loss distribution of the composition."""
-  composed = [
-    _step_losses(dataclasses.replace(part, steps=1), cell).self_compose(
-      part.steps
-    )
-    for part in parts
-  ]
+  composed = []
+  for part in parts:
+    step = _step_losses(dataclasses.replace(part, steps=1), cell)
+    composed.append(step.self_compose(part.steps))
   return functools.reduce(lambda a, b: a.compose(b), composed)
 
 
@@ -288,6 +272,7 @@ def _step_losses(part: GaussianMechanism, cell: float):
   """Return one step's privacy loss distribution."""
   from dp_accounting.pld import privacy_loss_distribution as pld
 
+  noise, q = events.noise_of(part), part.sampling_probability
   spec = {
     'value_discretization_interval': cell,
     'neighboring_relation': events.relation(part.adjacency),
@@ -295,12 +280,6 @@ def _step_losses(part: GaussianMechanism, cell: float):
   if part.sampling is Sampling.TRUNCATED_POISSON:
     population, cohort = events.sizes(part)
     return pld.from_truncated_subsampled_gaussian_mechanism(
-      population,
-      part.sampling_probability,
-      cohort,
-      events.noise_of(part),
-      **spec,
+      population, q, cohort, noise, **spec
     )
-  return pld.from_gaussian_mechanism(
-    events.noise_of(part), sampling_prob=part.sampling_probability, **spec
-  )
+  return pld.from_gaussian_mechanism(noise, sampling_prob=q, **spec)

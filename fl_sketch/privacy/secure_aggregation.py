@@ -19,7 +19,6 @@ complete graph; Bell et al. (CCS 2020, ePrint 2020/704), Algorithm 2, with a
 Harary graph of few neighbours.
 """
 
-import functools
 import math
 from typing import Any
 
@@ -30,7 +29,6 @@ import jax.numpy as jnp
 import numpy as np
 
 Tree = Any
-
 _KEY = 32  # bytes of an X25519 public key
 _SHARE = 32  # bytes of a Shamir share of a secret of 256 bits
 _SEAL = 28  # nonce and tag that AES-GCM adds to what it encrypts
@@ -191,8 +189,7 @@ def masked_tables(
   slots, peers, clients = _peers(tables, key, neighbours)
   fixed = encode(tables, max_abs, resolution(max_abs, clients))
   every = jnp.ones_like(peers, bool)
-  mask = functools.partial(_add_masks, lanes_per_step, key, slots, peers)
-  return mask(fixed, every, 1)
+  return _add_masks(lanes_per_step, key, slots, peers, fixed, every, 1)
 
 
 def secure_sum(
@@ -253,20 +250,14 @@ def secure_sum(
   Source: Bonawitz et al. (CCS 2017, ePrint 2017/281); Bell et al. (CCS 2020,
   ePrint 2020/704).
   """
-  sent = masked_tables(
-    tables,
-    key,
-    max_abs=max_abs,
-    neighbours=neighbours,
-    lanes_per_step=lanes_per_step,
-  )
+  graph = {'neighbours': neighbours, 'lanes_per_step': lanes_per_step}
+  sent = masked_tables(tables, key, max_abs=max_abs, **graph)
   slots, peers, clients = _peers(tables, key, neighbours)
   taken = (weight > 0).astype(jnp.float32)
   present, _ = comms.gather_tables(taken, taken, slots, clients)
   revealed = (peers == slots[:, None]) | (present[peers] == 0)
   revealed &= (weight > 0)[:, None]  # no work on what does not arrive
-  unmask = functools.partial(_add_masks, lanes_per_step, key, slots, peers)
-  opened = unmask(sent, revealed, -1)
+  opened = _add_masks(lanes_per_step, key, slots, peers, sent, revealed, -1)
   arrived = lambda x: jax.vmap(jnp.multiply)(x, taken.astype(jnp.uint32))
   total = comms.sum_exactly(jax.tree.map(arrived, opened))
   bill = traffic(comms.nbytes(total), peers.shape[1] - 1)
@@ -287,18 +278,16 @@ def _add_masks(lanes_per_step, key, slots, peers, tables, chosen, sign):
   key = comms.downlink(key)  # a vmapped cond fails to make it local itself
   signs = sign * jnp.where(peers < slots[:, None], -1, 1)
   signs = jnp.where(chosen, signs, 0).astype(jnp.uint32)  # modulo 2^32
+  fold = jax.random.fold_in
 
   def one_client(lane):
     table, slot, peers, signs = lane
     leaves, treedef = jax.tree.flatten(table)
 
     def add(leaves, peer, sign):
-      seed = jax.random.fold_in(key, jnp.minimum(slot, peer))
-      seed = jax.random.fold_in(seed, jnp.maximum(slot, peer))
-      draw = lambda leaf, x: jax.random.bits(
-        jax.random.fold_in(seed, leaf), x.shape, jnp.uint32
-      )
-      return [x + sign * draw(leaf, x) for leaf, x in enumerate(leaves)]
+      seed = fold(fold(key, jnp.minimum(slot, peer)), jnp.maximum(slot, peer))
+      draw = lambda i, x: jax.random.bits(fold(seed, i), x.shape, jnp.uint32)
+      return [x + sign * draw(i, x) for i, x in enumerate(leaves)]
 
     def step(leaves, pair):
       keep = lambda leaves, *_: leaves

@@ -106,16 +106,11 @@ class GaussianMechanism:
     checks.choice('unit', self.unit, ('client', 'sample'))
     for name in 'noise_multiplier', 'sampling_probability':
       object.__setattr__(self, name, checks.real(name, getattr(self, name)))
-    for name in 'steps', 'population', 'max_cohort', 'releases_per_step':
-      if (
-        name in ('steps', 'releases_per_step')
-        or getattr(self, name) is not None
-      ):
-        object.__setattr__(self, name, checks.count(name, getattr(self, name)))
-    if self.noise_multiplier < 0:
-      raise ValueError(
-        f'Expected noise_multiplier={self.noise_multiplier} >= 0.'
-      )
+    for name in 'steps', 'releases_per_step', 'population', 'max_cohort':
+      value = getattr(self, name)
+      if value is not None or name in ('steps', 'releases_per_step'):
+        object.__setattr__(self, name, checks.count(name, value))
+    checks.at_least('noise_multiplier', self.noise_multiplier, 0)
     if not 0 < self.sampling_probability <= 1:
       raise ValueError(
         f'Expected 0 < sampling_probability={self.sampling_probability} <= 1.'
@@ -125,11 +120,8 @@ class GaussianMechanism:
   def _check_cohort(self):
     """Refuse fields that contradict the sampling."""
     capped = (Sampling.TRUNCATED_POISSON, Sampling.FIXED_WITHOUT_REPLACEMENT)
-    size, population, q = (
-      self.max_cohort,
-      self.population,
-      self.sampling_probability,
-    )
+    size, population = self.max_cohort, self.population
+    q = self.sampling_probability
     if size is not None and population is not None and size > population:
       raise ValueError(f'Expected max_cohort={size} <= {population=}.')
     if self.sampling in capped and (size is None or population is None):
@@ -181,6 +173,9 @@ class ComposedMechanism:
         raise ValueError(f'Expected one {field} in all parts, got {names}.')
 
 
+Mechanism = GaussianMechanism | ComposedMechanism
+
+
 @dataclasses.dataclass(frozen=True)
 class PrivacyStatement:
   """A DP guarantee: epsilon, delta, unit, adjacency, trust and conditions."""
@@ -188,7 +183,7 @@ class PrivacyStatement:
   epsilon: float
   delta: float
   accountant: str
-  mechanism: GaussianMechanism | ComposedMechanism
+  mechanism: Mechanism
   trust: Trust
   noise: str = 'secret'
   caveats: tuple[str, ...] = ()
@@ -196,10 +191,9 @@ class PrivacyStatement:
   def __post_init__(self):
     checks.choice('trust', self.trust, TRUSTS)
     checks.choice('noise', self.noise, NOISE)
+    checks.fraction('delta', self.delta)
     if not self.epsilon >= 0:
       raise ValueError(f'Expected epsilon={self.epsilon} >= 0.')
-    if not 0 < self.delta < 1:
-      raise ValueError(f'Expected 0 < delta={self.delta} < 1.')
 
   def as_dict(self) -> dict[str, Any]:
     """Return values for JSON: enums as their values, infinity as 'inf'."""
@@ -231,9 +225,7 @@ def _sampling(part: GaussianMechanism) -> str:
   return words if limit is None else f'{words}, at most {limit}'
 
 
-def parts_of(
-  mechanism: GaussianMechanism | ComposedMechanism,
-) -> tuple[GaussianMechanism, ...]:
+def parts_of(mechanism: Mechanism) -> tuple[GaussianMechanism, ...]:
   """Return the parts of a composition; a single mechanism is its only part.
 
   Raises:
@@ -243,10 +235,8 @@ def parts_of(
     return mechanism.parts
   if isinstance(mechanism, GaussianMechanism):
     return (mechanism,)
-  raise TypeError(
-    'Expected a GaussianMechanism or a ComposedMechanism, got '
-    f'{type(mechanism).__name__}.'
-  )
+  kinds = 'a GaussianMechanism or a ComposedMechanism'
+  raise TypeError(f'Expected {kinds}, got {type(mechanism).__name__}.')
 
 
 def warn_if_large(delta: float, parts: tuple[GaussianMechanism, ...]) -> None:

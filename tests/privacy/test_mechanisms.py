@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from private_cases import has_stddev, uncorrelated
 import pytest
+from refusals import refused_calls
 from scipy import stats
 
 KEY = jax.random.key(11)
@@ -133,11 +134,6 @@ def test_rows_that_are_absent_may_hold_anything():
     np.testing.assert_array_equal(flat(got), flat(want))
 
 
-def test_an_unknown_bound_is_refused():
-  with pytest.raises(ValueError, match="bound='clamp' in"):
-    m.privatize_sum(KEY, jnp.ones((2, 3)), jnp.ones(2), bound='clamp', **OFF)
-
-
 @pytest.mark.covers('S1-Def2')
 def test_noise_is_normal():
   n = 10**6
@@ -189,13 +185,13 @@ def test_noises_of_leaves_rounds_clients_and_releases_are_independent():
   like = {'a': jnp.zeros(n), 'b': jnp.zeros((2, n // 2)), 'c': jnp.zeros(n)}
   tree = noise_of(KEY, like, 1.0)
   draws = list(tree.values())
-  one = lambda key: noise_of(key, like, 1.0)['a']
   for r in 0, 1:
     keys = keys_lib.noise_keys(KEY, r)
-    draws.append(one(keys.server))
-    draws.append(one(jax.random.fold_in(keys.server, 1)))
-    draws += [one(keys_lib.for_client(keys, i).client) for i in (0, 1, 7)]
-    draws.append(one(keys_lib.local_key(keys_lib.for_client(keys, 1))))
+    clients = [keys_lib.for_client(keys, i) for i in (0, 1, 7)]
+    roots = [keys.server, jax.random.fold_in(keys.server, 1)]
+    roots += [client.client for client in clients]
+    roots.append(keys_lib.local_key(clients[1]))
+    draws += [noise_of(key, like, 1.0)['a'] for key in roots]
   # 105 pairs, each beyond 6 standard errors with probability 2e-9
   r = np.corrcoef([flat(x) for x in draws])[np.triu_indices(len(draws), 1)]
   assert abs(r).max() * n**0.5 < 6
@@ -211,10 +207,14 @@ def test_noise_follows_its_key_and_its_stddev():
 
 
 def test_sensitivity_by_adjacency():
-  kinds = types.Adjacency
-  assert m.l2_sensitivity(C, kinds.ADD_OR_REMOVE_ONE) == C
-  assert m.l2_sensitivity(C, kinds.ZERO_OUT) == C
-  assert m.l2_sensitivity(C, kinds.REPLACE_ONE) == 2 * C
+  for kind in types.Adjacency:
+    factor = 2 if kind is types.Adjacency.REPLACE_ONE else 1
+    assert m.l2_sensitivity(C, kind) == factor * C
+
+
+noise_of_clients = lambda z, bound=C, honest=3: m.local_noise_stddev(
+  z, bound, min_honest=honest
+)
 
 
 @pytest.mark.parametrize('bad', [0.0, -1.0, np.nan, np.inf])
@@ -222,31 +222,29 @@ def test_bounds_that_are_none_are_refused(bad):
   with pytest.raises(ValueError, match=f'max_norm={bad}'):
     m.l2_sensitivity(bad, types.Adjacency.ZERO_OUT)
   with pytest.raises(ValueError, match=f'max_norm={bad}'):
-    m.local_noise_stddev(1.0, bad, min_honest=2)
+    noise_of_clients(1.0, bad)
 
 
-def test_a_name_of_an_adjacency_is_not_taken_for_the_smaller_one():
-  with pytest.raises(TypeError, match="adjacency='replace_one'"):
-    m.l2_sensitivity(C, 'replace_one')  # ty: ignore
-
-
-@pytest.mark.parametrize(
-  ('z', 'honest', 'error', 'message'),
-  [
-    (1.0, 0, ValueError, 'min_honest=0 >= 1'),
-    (1.0, -3, ValueError, 'min_honest=-3 >= 1'),
-    (1.0, np.nan, TypeError, 'min_honest'),
-    (np.nan, 3, ValueError, 'noise_multiplier=nan'),
-    (np.inf, 3, ValueError, 'noise_multiplier=inf'),
-    (-1.0, 3, ValueError, 'noise_multiplier=-1.0 >= 0'),
-  ],
+test_what_is_no_mechanism_is_refused = refused_calls(
+  (
+    lambda: privatize(KEY, np.ones((2, 3)), np.ones(2), bound='clamp', **OFF),
+    "bound='clamp' to",
+  ),
+  (lambda: noise_of_clients(1.0, honest=0), 'min_honest=0 >= 1'),
+  (lambda: noise_of_clients(1.0, honest=-3), 'min_honest=-3 >= 1'),
+  (lambda: noise_of_clients(np.nan), 'noise_multiplier=nan'),
+  (lambda: noise_of_clients(np.inf), 'noise_multiplier=inf'),
+  (lambda: noise_of_clients(-1.0), 'noise_multiplier=-1.0 >= 0'),
 )
-def test_noise_of_clients_that_is_none_is_refused(z, honest, error, message):
-  with pytest.raises(error, match=message):
-    m.local_noise_stddev(z, C, min_honest=honest)
+# A name of an adjacency is not taken for the smaller one.
+test_other_types_are_refused = refused_calls(
+  (lambda: m.l2_sensitivity(C, 'replace_one'), "adjacency='replace_one'"),
+  (lambda: noise_of_clients(1.0, honest=np.nan), 'min_honest'),
+  error=TypeError,
+)
 
 
 def test_honest_clients_noise_adds_up_to_that_of_the_sum():
   for honest in 1, 7, 100:
-    stddev = m.local_noise_stddev(2.0, C, min_honest=honest)
+    stddev = noise_of_clients(2.0, honest=honest)
     assert (honest * stddev**2) ** 0.5 == pytest.approx(2.0 * C)
