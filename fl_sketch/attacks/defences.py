@@ -83,13 +83,10 @@ def gaussian_mechanism(
   """
 
   def apply(key, message):
+    alone = jax.tree.map(lambda x: x[None], message)
+    options = {'max_norm': clip_norm, 'noise_multiplier': noise_multiplier}
     return mechanisms.privatize_sum(
-      key,
-      jax.tree.map(lambda x: x[None], message),
-      jnp.ones(1),
-      max_norm=clip_norm,
-      noise_multiplier=noise_multiplier,
-      bound=name,
+      key, alone, jnp.ones(1), bound=name, **options
     )
 
   return Defence(apply, bound(name, clip_norm).redo)

@@ -8,6 +8,7 @@ from fl_sketch import sketches
 from fl_sketch.attacks import objectives, searches, views
 from fl_sketch.rounds.algorithm import Local, LossFn
 from fl_sketch.sketches.base import check_positive
+from fl_sketch.utils import checks
 import jax
 import jax.numpy as jnp
 import optax
@@ -152,10 +153,9 @@ def reconstruct(
     fn = lambda unknown: value_fn(unknown, fixed_labels)
     return _minimise(fn, unknown, search, steps, box)
 
+  starts = jax.random.split(key, len(tries)), tries
   unknowns, values, trace = jax.lax.map(
-    lambda args: attempt(*args),
-    (jax.random.split(key, len(tries)), tries),
-    batch_size=lanes_of(lanes, len(tries)),
+    lambda args: attempt(*args), starts, batch_size=lanes_of(lanes, len(tries))
   )
   best = jnp.argmin(jnp.where(jnp.isfinite(values), values, jnp.inf))
   pick = lambda leaf: leaf[best]
@@ -179,25 +179,24 @@ def _minimise(value_fn, unknown, search, steps, box):
       return unknown
     return unknown | {'x': jnp.clip(unknown['x'], *box)}
 
+  def better(unknown, value, best, least):
+    pick = lambda a, b: jnp.where(value < least, a, b)
+    # `fmin` ignores NaN.
+    return jax.tree.map(pick, unknown, best), jnp.fmin(value, least)
+
   def step(carry, _):
-    unknown, state, best, least = carry
+    unknown, state, *best = carry
     value, grad = jax.value_and_grad(value_fn)(unknown)
-    better = value < least
-    best = jax.tree.map(lambda a, b: jnp.where(better, a, b), unknown, best)
+    best = better(unknown, value, *best)
     updates, state = search.update(
       grad, state, unknown, value=value, grad=grad, value_fn=value_fn
     )
-    after = inside(optax.apply_updates(unknown, updates))
-    # `fmin` ignores NaN.
-    return (after, state, best, jnp.fmin(value, least)), value
+    return (inside(optax.apply_updates(unknown, updates)), state, *best), value
 
   unknown = inside(unknown)
   start = unknown, search.init(unknown), unknown, jnp.inf
-  (last, _, best, least), trace = jax.lax.scan(step, start, length=steps)
-  value = value_fn(last)
-  better = value < least
-  best = jax.tree.map(lambda a, b: jnp.where(better, a, b), last, best)
-  return best, jnp.fmin(value, least), trace
+  (last, _, *best), trace = jax.lax.scan(step, start, length=steps)
+  return *better(last, value_fn(last), *best), trace
 
 
 def _start(key, like, num_classes, scale):
@@ -217,7 +216,4 @@ def _check(labels, candidates, num_classes, sketch, sketch_key, objective):
     )
   if (sketch is None) != (sketch_key is None):
     raise ValueError('Expected sketch and sketch_key together.')
-  if objective not in objectives.OBJECTIVES:
-    raise ValueError(
-      f'Expected {objective=} in {tuple(objectives.OBJECTIVES)}.'
-    )
+  checks.choice('objective', objective, tuple(objectives.OBJECTIVES))

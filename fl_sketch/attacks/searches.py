@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from fl_sketch.utils import checks
 import jax.numpy as jnp
 import optax
 
@@ -20,18 +21,13 @@ def armijo(steps: int, learning_rate: float = 1.0) -> Search:
 
 def adam(steps: int, learning_rate: float = 0.1) -> Search:
   """Adam, its rate divided by 10 after 3/8, 5/8 and 7/8 of the steps."""
-  return optax.with_extra_args_support(
-    optax.adam(_falling(steps, learning_rate))
-  )
+  search = optax.adam(_falling(steps, learning_rate))
+  return optax.with_extra_args_support(search)
 
 
 def signed_adam(steps: int, learning_rate: float = 0.1) -> Search:
   """Adam on the signs of the gradient: Geiping et al., arXiv:2003.14053."""
-  return optax.with_extra_args_support(
-    optax.chain(
-      optax.scale_by_sign(), optax.adam(_falling(steps, learning_rate))
-    )
-  )
+  return optax.chain(optax.scale_by_sign(), adam(steps, learning_rate))
 
 
 def lbfgs(steps: int, learning_rate: float = 1.0) -> Search:
@@ -66,8 +62,7 @@ def make(name: str, steps: int, **options: float) -> Search:
   Raises:
     ValueError: there is no such search.
   """
-  if name not in SEARCHES:
-    raise ValueError(f'Expected optimizer={name!r} in {tuple(SEARCHES)}.')
+  checks.choice('optimizer', name, tuple(SEARCHES))
   return SEARCHES[name](steps, **options)
 
 

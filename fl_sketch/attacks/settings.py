@@ -48,7 +48,7 @@ class AttackConfig:
   pooled: tuple[f.Count, ...] = ()  # rounds of fresh sketches of the same batch
   defended_size: f.Count | None = None
   noises: tuple[f.Positive, ...] = ()  # lengths relative to the message's
-  defences: tuple[str, ...] = ()  # clip, normalize, top_k
+  defences: tuple[Annotated[str, choice(DEFENCES)], ...] = ()
   max_norm: f.Positive = 0.1  # of clip and normalize
   k: f.Count | None = None  # of top_k
 
@@ -184,6 +184,3 @@ def _check_names(c):
   for name, values in allowed.items():
     if getattr(c, name) not in values:
       raise ValueError(f'Expected {name}={getattr(c, name)!r} in {values}.')
-  for name in c.defences:
-    if name not in DEFENCES:
-      raise ValueError(f'Expected defences={c.defences} in {DEFENCES}.')

@@ -67,17 +67,10 @@ def test_noise_hides_inputs(name):
 
 def test_an_experiment_pools_rounds_of_local_steps():
   fields = {
-    'examples': 12,
-    'sketches': ['gaussian'],
-    'pooled_size': 12,
-    'pooled': [3],
-    'local_steps': 3,
-    'client_lr': 0.3,
-    'restarts': 3,
-    'start_scale': 0.3,
-    'rounds': 1,
-    'cohort': 1000,
-  }
+    'examples': 12, 'sketches': ['gaussian'], 'pooled_size': 12, 'pooled': [3],
+    'local_steps': 3, 'client_lr': 0.3, 'restarts': 3, 'start_scale': 0.3,
+    'rounds': 1, 'cohort': 1000,
+  }  # fmt: skip
   c = settings.AttackConfig.from_mapping(fields)
   victim, pooled = victims.load(c), Setting(1, 'gaussian', 12, 3)
   assert pooled in settings.grid(c)
@@ -116,19 +109,12 @@ def test_images_come_out_of_gradients_and_not_of_private_sketches(name, size):
 
 
 def test_the_program_runs_goes_on_and_refuses(tmp_path):
-  flags = [
-    '--config=configs/tanh_attack.py:quick',
-    f'--workdir={tmp_path}',
-    '--config.examples=2',
-    '--config.restarts=1',
-    '--config.steps=20',
-    '--config.sizes=(24,)',
-    '--config.pooled=(2,)',
-    '--config.noises=(0.1,)',
-    '--config.epsilons=()',
-    "--config.defences=('top_k',)",
-    '--config.k=5',
-  ]
+  fields = {
+    'examples': 2, 'restarts': 1, 'steps': 20, 'sizes': (24,), 'pooled': (2,),
+    'noises': (0.1,), 'epsilons': (), 'defences': ('top_k',), 'k': 5,
+  }  # fmt: skip
+  flags = ['--config=configs/tanh_attack.py:quick', f'--workdir={tmp_path}']
+  flags += [f'--config.{name}={value}' for name, value in fields.items()]
   play = lambda *more: command('attack', *flags, *more)
   first, again = play(), play()
   for done in (first, again):

@@ -29,27 +29,17 @@ def attack(x, y, **options):
 
   def one(args):
     key, x, y = args
-    return attacks.reconstruct(
-      LOSS_FN,
-      PARAMS,
-      see(PARAMS, {'x': x, 'y': y}, key),
-      x,
-      key,
-      sketch=OP,
-      sketch_key=key,
-      start_scale=0.3,
-      **options,
-    )
+    observed = see(PARAMS, {'x': x, 'y': y}, key)
+    shared = {'sketch': OP, 'sketch_key': key, 'start_scale': 0.3, **options}
+    return attacks.reconstruct(LOSS_FN, PARAMS, observed, x, key, **shared)
 
   keys = jax.random.split(jax.random.key(2), len(x))
   run = jax.jit(lambda *args: jax.lax.map(one, args))
   guesses = jax.device_get(run(keys, x, y))
-  judged = [
-    scores.score(guess, truth, labels=labels, true_labels=right)
-    for guess, truth, labels, right in zip(
-      guesses.x, x, guesses.labels, y, strict=True
-    )
-  ]
+  judge = lambda guess, truth, labels, right: scores.score(
+    guess, truth, labels=labels, true_labels=right
+  )
+  judged = list(map(judge, guesses.x, x, guesses.labels, y))
   judged = {k: np.concatenate([s[k] for s in judged]) for k in judged[0]}
   return judged | {'objective': guesses.objective}
 

@@ -55,11 +55,9 @@ def test_views_are_what_clients_send():
 
   @jax.jit
   def all_views():
-    views = {
-      name: attacks.view(victims.tanh_loss, **o) for name, o in options.items()
-    }
-    batch = {'x': x, 'y': y}
-    sent = {name: view(w, batch, KEY) for name, view in views.items()}
+    view, batch = attacks.view, {'x': x, 'y': y}
+    send = lambda options: view(victims.tanh_loss, **options)(w, batch, KEY)
+    sent = {name: send(kind) for name, kind in options.items()}
     sent['jax'] = jax.grad(victims.tanh_loss)(jnp.asarray(w), batch)
     return sent, op.sketch(KEY, sent['three steps'])
 
@@ -201,18 +199,15 @@ def test_guesses_are_matched_to_samples():
   matched = scores.match(guess, IMAGES)
   np.testing.assert_array_equal(order[matched], np.arange(3))
   labels = np.array([7, 8, 9])
-  score = scores.score(
-    guess, IMAGES, labels=labels[order], true_labels=labels, success=0.05
-  )
+  judge = functools.partial(scores.score, guess, IMAGES, true_labels=labels)
+  score = judge(labels=labels[order], success=0.05)
   assert score['label_accuracy'].tolist() == [1, 1, 1]
   assert score['success'].tolist() == [1, 1, 1]
   off = 0.01 * np.sqrt(IMAGES[0].size)
   expected = off / np.linalg.norm(IMAGES.reshape(3, -1), axis=1)
   np.testing.assert_allclose(score['relative_error'], expected, rtol=1e-6)
   np.testing.assert_allclose(score['mse'], 1e-4, rtol=1e-6)
-  wrong = scores.score(
-    guess, IMAGES, labels=labels, true_labels=labels, success=0.001
-  )
+  wrong = judge(labels=labels, success=0.001)
   assert wrong['label_accuracy'].tolist() == [0, 0, 0]
   assert wrong['success'].tolist() == [0, 0, 0]
 
@@ -229,9 +224,8 @@ def ssim_twin(x, y):
     mean = lambda z: signal.correlate2d(z, window, mode='valid')
     va, vb = mean(a * a) - mean(a) ** 2, mean(b * b) - mean(b) ** 2
     both = mean(a * b) - mean(a) * mean(b)
-    luminance = (2 * mean(a) * mean(b) + c1) / (
-      mean(a) ** 2 + mean(b) ** 2 + c1
-    )
+    luminance = 2 * mean(a) * mean(b) + c1
+    luminance /= mean(a) ** 2 + mean(b) ** 2 + c1
     terms.append((luminance * (2 * both + c2) / (va + vb + c2)).mean())
   return np.mean(terms)
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 M, D, SUCCESS = 12, 96, 0.01
+KEY = jax.random.key(0)
 VICTIM = victims.load(settings.AttackConfig())
 GAUSSIAN = sketches.gaussian(4 * M)
 FAST = {'steps': 150, 'restarts': 3, 'start_scale': 0.3}
@@ -62,19 +63,13 @@ def program(op, redo, local, options):
 
   def one(args):
     observed, hashes, params, x, y = args
+    shared = {'labels': y[None], 'pooled': True, 'local': local, 'redo': redo}
+    if op is not None:
+      shared |= {'sketch': op, 'sketch_key': hashes}
+    params = jnp.broadcast_to(params, (len(hashes), *params.shape))
+    key = jax.random.fold_in(hashes[0], 2)
     return attacks.reconstruct(
-      VICTIM.loss_fn,
-      jnp.broadcast_to(params, (len(hashes), *params.shape)),
-      observed,
-      x[None],
-      jax.random.fold_in(hashes[0], 2),
-      labels=y[None],
-      sketch=op,
-      sketch_key=None if op is None else hashes,
-      pooled=True,
-      local=local,
-      redo=redo,
-      **dict(options),
+      VICTIM.loss_fn, params, observed, x[None], key, **shared, **dict(options)
     )
 
   return jax.jit(lambda *args: jax.lax.map(one, args))
@@ -149,19 +144,10 @@ def test_pooled_rounds_weigh_alike_and_each_has_its_model():
   see = attacks.view(VICTIM.loss_fn, sketch=GAUSSIAN)
 
   def stay(params, observed, hashes, *, pooled):
+    sketch = {'sketch': GAUSSIAN, 'sketch_key': hashes, 'pooled': pooled}
+    options = {'optimizer': 'adam', 'learning_rate': 0.0, 'steps': 1}
     return attacks.reconstruct(
-      VICTIM.loss_fn,
-      params,
-      observed,
-      x,
-      jax.random.key(0),
-      labels=y,
-      sketch=GAUSSIAN,
-      sketch_key=hashes,
-      pooled=pooled,
-      optimizer='adam',
-      learning_rate=0.0,
-      steps=1,
+      VICTIM.loss_fn, params, observed, x, KEY, labels=y, **sketch, **options
     )
 
   @jax.jit
@@ -190,17 +176,10 @@ def exact_errors(op, points):
 
     def one(args):
       key, x, y = args
-      hash_key = None if op is None else key
+      observed = see(params, {'x': x, 'y': y}, key)
+      sketch = {} if op is None else {'sketch': op, 'sketch_key': key}
       return attacks.reconstruct(
-        VICTIM.loss_fn,
-        params,
-        see(params, {'x': x, 'y': y}, hash_key),
-        x,
-        key,
-        labels=y,
-        sketch=op,
-        sketch_key=hash_key,
-        **FAST,
+        VICTIM.loss_fn, params, observed, x, key, labels=y, **sketch, **FAST
       )
 
     run = jax.jit(lambda *args: jax.lax.map(one, args))
@@ -276,9 +255,7 @@ def test_a_private_round_hides_the_input():
   # A bound alone, which is public, hides nothing: the noise does.
   assert share(errors(hashes, sent(0.0), redo=redo)) >= 0.8
   for epsilon in (8.0, 1.0):  # of one round in which all take part
-    z = accounting.calibrate_noise_multiplier(
-      epsilon=epsilon, delta=1e-5, steps=1
-    )
+    z = accounting.gaussian_noise_multiplier(epsilon, delta=1e-5)
     assert (errors(hashes, sent(z), redo=redo) > 0.3).all()
 
 
