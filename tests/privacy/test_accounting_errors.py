@@ -2,29 +2,37 @@
 
 import itertools
 
-import accounting_reference
+import accounting_reference as ref
 from accounting_reference import ADD, INF, NAN, ONE, REPLACE, SIZES, mechanism
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import (
   Adjacency,
-  GaussianMechanism,
   Sampling,
   UnsupportedAccountingError,
 )
 import pytest
+from refusals import refused_calls
+
+
+def calls(mechanism, delta, accountant='pld', **spec):
+  """What takes a delta: of the mechanism, and of a calibration by `spec`."""
+  answer = {'delta': delta, 'accountant': accountant}
+  spec |= {'epsilon': 1, **answer}
+  return (
+    lambda: accounting.compute_epsilon(mechanism, **answer),
+    lambda: accounting.epsilon_curve(mechanism, [1], **answer),
+    lambda: accounting.calibrate_noise_multiplier(steps=1, **spec),
+    lambda: accounting.calibrate_steps(noise_multiplier=9.0, **spec),
+  )
 
 
 @pytest.mark.parametrize('accountant', ['pld', 'rdp'])
 @pytest.mark.parametrize('delta', [0, 1, -1e-5, 1.5, NAN, INF, -INF])
 def test_delta_is_a_fraction(delta, accountant):
-  spec = {'delta': delta, 'accountant': accountant}
   for call in (
-    lambda: accounting.compute_epsilon(ONE, **spec),
-    lambda: accounting.epsilon_curve(ONE, [1], **spec),
+    *calls(ONE, delta, accountant),
     lambda: accounting.gaussian_epsilon(1.0, delta),
     lambda: accounting.gaussian_noise_multiplier(1.0, delta),
-    lambda: accounting.calibrate_noise_multiplier(epsilon=1, steps=1, **spec),
-    lambda: accounting.calibrate_steps(epsilon=1, noise_multiplier=9.0, **spec),
   ):
     with pytest.raises(ValueError, match=f'delta={delta}'):
       call()
@@ -33,37 +41,35 @@ def test_delta_is_a_fraction(delta, accountant):
 @pytest.mark.parametrize('epsilon', [0, -1.0, NAN, INF])
 def test_a_target_epsilon_is_positive_and_finite(epsilon):
   spec = {'epsilon': epsilon, 'delta': 1e-5}
-  for call in (
+  targets = (
     lambda: accounting.gaussian_noise_multiplier(**spec),
     lambda: accounting.calibrate_noise_multiplier(steps=1, **spec),
     lambda: accounting.calibrate_steps(noise_multiplier=9.0, **spec),
-  ):
+  )
+  deltas = (
+    lambda: ref.delta_of(ONE, epsilon),
+    lambda: accounting.gaussian_delta(1.0, epsilon),
+  )
+  for call in (*targets, *(deltas if epsilon != 0 else ())):
     with pytest.raises(ValueError, match=f'epsilon={epsilon}'):
       call()
-  if epsilon != 0:
-    with pytest.raises(ValueError, match=f'epsilon={epsilon}'):
-      accounting.compute_delta(ONE, epsilon=epsilon)
-    with pytest.raises(ValueError, match=f'epsilon={epsilon}'):
-      accounting.gaussian_delta(1.0, epsilon)
 
 
-@pytest.mark.parametrize('value', accounting_reference.FOREIGN)
+@pytest.mark.parametrize('value', ref.FOREIGN)
 def test_numbers_of_the_host_only(value):
-  for field in ('noise_multiplier', 'sampling_probability', 'steps'):
+  numbers = 'noise_multiplier', 'sampling_probability', 'steps'
+  optional = () if value is None else SIZES
+  for field in (*numbers, 'releases_per_step', *optional):
     with pytest.raises(TypeError, match=f'Expected {field} to be'):
       mechanism(**{field: value})
-  for field in ('releases_per_step', 'population', 'max_cohort'):
-    if value is not None:
-      with pytest.raises(TypeError, match=f'Expected {field} to be'):
-        mechanism(**{field: value})
-  with pytest.raises(TypeError, match='Expected delta to be'):
-    accounting.compute_epsilon(ONE, delta=value)
-  with pytest.raises(TypeError, match='Expected epsilon to be'):
-    accounting.compute_delta(ONE, epsilon=value)
-  with pytest.raises(TypeError, match='got'):
-    accounting.compute_epsilon(value, delta=1e-5)
-  with pytest.raises(TypeError, match='got'):
-    accounting.epsilon_curve(value, [1], delta=1e-5)
+  for call, message in (
+    (lambda: accounting.compute_epsilon(ONE, delta=value), 'delta to be'),
+    (lambda: ref.delta_of(ONE, value), 'epsilon to be'),
+    (lambda: accounting.compute_epsilon(value, delta=1e-5), '.* got'),
+    (lambda: accounting.epsilon_curve(value, [1], delta=1e-5), '.* got'),
+  ):
+    with pytest.raises(TypeError, match=f'Expected {message}'):
+      call()
 
 
 def test_enums_are_not_guessed_from_strings():
@@ -73,7 +79,7 @@ def test_enums_are_not_guessed_from_strings():
     mechanism(adjacency='replace_one')
   for call in (
     lambda: accounting.compute_epsilon(ONE, delta=1e-5, accountant='gdp'),
-    lambda: accounting.compute_delta(ONE, epsilon=1, accountant=None),
+    lambda: ref.delta_of(ONE, 1, None),
     lambda: accounting.to_dp_event(ONE, 'gdp'),
   ):
     with pytest.raises(ValueError, match="one of \\('pld', 'rdp'\\)"):
@@ -83,13 +89,16 @@ def test_enums_are_not_guessed_from_strings():
 
 SUPPORTED = {
   *itertools.product([Sampling.FULL], Adjacency, ['pld', 'rdp']),
-  *itertools.product([Sampling.POISSON], Adjacency, ['pld']),
-  (Sampling.POISSON, ADD, 'rdp'),
-  (Sampling.POISSON, Adjacency.ZERO_OUT, 'rdp'),
-  (Sampling.TRUNCATED_POISSON, ADD, 'pld'),
-  (Sampling.TRUNCATED_POISSON, ADD, 'rdp'),
-  (Sampling.TRUNCATED_POISSON, Adjacency.ZERO_OUT, 'pld'),
-  (Sampling.FIXED_WITHOUT_REPLACEMENT, REPLACE, 'rdp'),
+  *itertools.product([ref.POISSON], Adjacency, ['pld']),
+  *itertools.product([ref.POISSON], [ADD, ref.ZERO], ['rdp']),
+  *itertools.product([ref.TRUNCATED], [ADD], ['pld', 'rdp']),
+  (ref.TRUNCATED, ref.ZERO, 'pld'),
+  (ref.FIXED, REPLACE, 'rdp'),
+}
+ADVICE = {
+  ref.POISSON: "replace-one needs accountant='pld'",
+  ref.TRUNCATED: "accountant='pld'.*choose add-or-remove-one",
+  ref.FIXED: "accountant='rdp'.*sample by Poisson",
 }
 
 
@@ -97,77 +106,43 @@ SUPPORTED = {
 @pytest.mark.parametrize('adjacency', Adjacency)
 @pytest.mark.parametrize('accountant', ['pld', 'rdp'])
 def test_only_analyses_that_exist(sampling, adjacency, accountant):
-  capped = sampling.value.startswith(('truncated', 'fixed'))
-  sizes = {'population': 10, 'max_cohort': 9} if capped else {}
-  q = 0.1 if sampling.value.endswith('poisson') else 1.0
-  given = mechanism(
-    noise_multiplier=8.0,
-    sampling=sampling,
-    sampling_probability=q,
-    adjacency=adjacency,
-    **sizes,
-  )
-  answers = {'delta': 1e-3, 'accountant': accountant}
+  spec = {'sampling': sampling, 'adjacency': adjacency}
+  if sampling in (ref.TRUNCATED, ref.FIXED):
+    spec |= {'population': 10, 'max_cohort': 9}
+  if sampling in (ref.POISSON, ref.TRUNCATED):
+    spec['sampling_probability'] = 0.1
+  part = mechanism(noise_multiplier=8.0, **spec)
   if (sampling, adjacency, accountant) in SUPPORTED:
-    assert 0 < accounting.compute_epsilon(given, **answers) < 5
+    assert 0 < ref.epsilon(part, 1e-3, accountant) < 5
     return
-  advice = {
-    Sampling.POISSON: "replace-one needs accountant='pld'",
-    Sampling.TRUNCATED_POISSON: "accountant='pld'.*choose add-or-remove-one",
-    Sampling.FIXED_WITHOUT_REPLACEMENT: "accountant='rdp'.*sample by Poisson",
-  }[sampling]
   for call in (
-    lambda: accounting.compute_epsilon(given, **answers),
-    lambda: accounting.compute_delta(given, epsilon=1, accountant=accountant),
-    lambda: accounting.epsilon_curve(given, [1], **answers),
-    lambda: accounting.to_dp_event(given, accountant),
-    lambda: accounting.calibrate_steps(
-      epsilon=1,
-      noise_multiplier=1.0,
-      sampling_probability=q,
-      sampling=sampling,
-      adjacency=adjacency,
-      **sizes,
-      **answers,
-    ),
+    *calls(part, 1e-3, accountant, **spec),
+    lambda: ref.delta_of(part, 1, accountant),
+    lambda: accounting.to_dp_event(part, accountant),
   ):
-    with pytest.raises(UnsupportedAccountingError, match=advice):
+    with pytest.raises(UnsupportedAccountingError, match=ADVICE[sampling]):
       call()
 
 
-def test_silence_is_no_way_around_the_table():
-  silent = GaussianMechanism(0.0, 1, Sampling.POISSON, 0.5, adjacency=REPLACE)
-  with pytest.raises(UnsupportedAccountingError, match='replace-one'):
-    accounting.compute_epsilon(silent, delta=1e-5, accountant='rdp')
+SILENT = ref.poisson(0.0, 1, 0.5, adjacency=REPLACE)
+CAPPED = mechanism(sampling=ref.TRUNCATED, sampling_probability=0.1, **SIZES)
+SAMPLED = ref.poisson(5.0, 10, 0.1)
+# Silence is no way around the table; truncation under add-or-remove has no
+# event; cohorts that overflow at any noise; a delta below rounding.
+test_what_has_no_analysis_is_refused = refused_calls(
+  (lambda: ref.epsilon(SILENT, accountant='rdp'), 'replace-one'),
+  (lambda: accounting.to_dp_event(CAPPED), 'No event stands'),
+  (
+    lambda: ref.calibrated(5, 1e-5, 100, 0.1, sampling=ref.TRUNCATED, **SIZES),
+    'max_cohort is too',
+  ),
+  (lambda: ref.epsilon(SAMPLED, 1e-13), "choose accountant='rdp"),
+  error=UnsupportedAccountingError,
+)
 
 
-def test_truncation_under_add_or_remove_has_no_event():
-  truncated = GaussianMechanism(
-    1.0, 1, Sampling.TRUNCATED_POISSON, 0.1, **SIZES
-  )
-  with pytest.raises(UnsupportedAccountingError, match='No event stands'):
-    accounting.to_dp_event(truncated)
-
-
-def test_calibration_refuses_a_cohort_that_overflows_at_any_noise():
-  with pytest.raises(UnsupportedAccountingError, match='max_cohort is too'):
-    accounting.calibrate_noise_multiplier(
-      epsilon=5,
-      delta=1e-5,
-      steps=100,
-      sampling_probability=0.1,
-      sampling=Sampling.TRUNCATED_POISSON,
-      **SIZES,
-    )
-
-
-def test_a_delta_below_rounding_is_refused():
-  sampled = GaussianMechanism(5.0, 10, Sampling.POISSON, 0.1)
-  with pytest.raises(
-    UnsupportedAccountingError, match="choose accountant='rdp"
-  ):
-    accounting.compute_epsilon(sampled, delta=1e-13)
-  assert accounting.compute_epsilon(sampled, delta=1e-13, accountant='rdp') > 0
+def test_renyi_answers_a_delta_below_the_rounding_of_losses():
+  assert ref.epsilon(SAMPLED, 1e-13, 'rdp') > 0
 
 
 def test_compositions_are_of_one_kind():
@@ -184,9 +159,9 @@ def test_compositions_are_of_one_kind():
 
 @pytest.mark.covers('S0-H2')
 def test_parallel_composition_refuses_what_is_no_epsilon():
-  for bad in ([NAN], [-1.0], [1.0, -INF]):
+  for epsilons in ([NAN], [-1.0], [1.0, -INF]):
     with pytest.raises(ValueError, match='epsilon='):
-      accounting.parallel_composition(bad)
+      accounting.parallel_composition(epsilons)
   with pytest.raises(ValueError, match='len'):
     accounting.parallel_composition([])
   with pytest.raises(TypeError, match='epsilon'):
@@ -194,47 +169,29 @@ def test_parallel_composition_refuses_what_is_no_epsilon():
 
 
 def test_a_delta_that_publishes_a_unit_is_warned_of():
-  known = mechanism(population=1000, noise_multiplier=9.0)
-  for call in (
-    lambda: accounting.compute_epsilon(known, delta=1e-3),
-    lambda: accounting.epsilon_curve(known, [1], delta=1e-3),
-    lambda: accounting.calibrate_noise_multiplier(
-      epsilon=1, delta=1e-3, steps=1, population=1000
-    ),
-    lambda: accounting.calibrate_steps(
-      epsilon=1, delta=1e-3, noise_multiplier=9.0, population=1000
-    ),
-  ):
+  part = mechanism(population=1000, noise_multiplier=9.0)
+  for call in calls(part, 1e-3, population=1000):
     with pytest.warns(UserWarning, match='delta=0.001 < 1 / population=1000'):
       call()
-  assert accounting.compute_epsilon(known, delta=0.9e-3) > 0
+  assert ref.epsilon(part, 0.9e-3) > 0
 
 
 def test_calibration_says_when_nothing_fits():
   budget = {'epsilon': 1.0, 'delta': 1e-5}
-  with pytest.raises(accounting.CalibrationError, match='one step'):
-    accounting.calibrate_steps(**budget, noise_multiplier=1.0)
-  with pytest.raises(accounting.CalibrationError, match='one step'):
-    accounting.calibrate_steps(**budget, noise_multiplier=0.0)
-  with pytest.raises(accounting.CalibrationError, match='fewer than'):
-    accounting.calibrate_steps(**budget, noise_multiplier=1e9)
+  for z, message in ((1.0, 'one step'), (0.0, 'one step'), (1e9, 'fewer than')):
+    with pytest.raises(accounting.CalibrationError, match=message):
+      accounting.calibrate_steps(**budget, noise_multiplier=z)
   with pytest.raises(ValueError, match='rtol=0'):
-    accounting.calibrate_noise_multiplier(**budget, steps=1, rtol=0)
+    ref.calibrated(**budget, steps=1, rtol=0)
   with pytest.raises(TypeError, match='cohort'):
-    accounting.calibrate_noise_multiplier(**budget, steps=1, cohort=5)
+    ref.calibrated(**budget, steps=1, cohort=5)
 
 
 @pytest.mark.long
 def test_calibration_says_when_no_noise_fits():
   """Renyi's orders end at 1024, which no epsilon this small survives."""
   with pytest.raises(accounting.CalibrationError, match='to meet the target'):
-    accounting.calibrate_noise_multiplier(
-      epsilon=1e-4,
-      delta=1e-9,
-      steps=10,
-      sampling_probability=0.5,
-      accountant='rdp',
-    )
+    ref.calibrated(1e-4, 1e-9, 10, 0.5, 'rdp')
 
 
 class Lossless:
@@ -248,12 +205,11 @@ class Lossless:
 def test_an_answer_that_cannot_be_is_refused(monkeypatch):
   from fl_sketch.privacy import profiles
 
-  sampled = GaussianMechanism(1.0, 10, Sampling.POISSON, 0.1)
+  sampled = ref.poisson(1.0, 10, 0.1)
   for epsilon in (0.0, NAN, -1.0):
-    monkeypatch.setattr(
-      profiles, '_losses', lambda *_, e=epsilon: Lossless(e, NAN)
-    )
+    lossless = lambda *_, e=epsilon: Lossless(e, NAN)
+    monkeypatch.setattr(profiles, '_losses', lossless)
     with pytest.raises(UnsupportedAccountingError, match='cannot be'):
       accounting.compute_epsilon(sampled, delta=1e-5)
   with pytest.raises(UnsupportedAccountingError, match='not a number'):
-    accounting.compute_delta(sampled, epsilon=1.0)
+    ref.delta_of(sampled, 1.0)

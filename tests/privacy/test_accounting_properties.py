@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from accounting_reference import epsilon
+from accounting_reference import calibrated, delta_of, epsilon
 from fl_sketch.privacy import accounting, bounds
 from fl_sketch.privacy.accounting import Adjacency, GaussianMechanism, Sampling
 import hypothesis
@@ -109,9 +109,8 @@ def test_replace_one_is_half_the_noise_for_both_accountants(mechanism, delta):
     noise_multiplier=mechanism.noise_multiplier / 2,
   )
   for accountant in ('pld', 'rdp'):
-    assert epsilon(replace, delta, accountant) == pytest.approx(
-      epsilon(half, delta, accountant), rel=1e-12
-    )
+    closed = epsilon(half, delta, accountant)
+    assert epsilon(replace, delta, accountant) == pytest.approx(closed, 1e-12)
   assert epsilon(replace, delta, 'rdp') >= epsilon(replace, delta) * (1 - 1e-9)
 
 
@@ -120,70 +119,57 @@ def test_replace_one_is_half_the_noise_for_both_accountants(mechanism, delta):
 def test_composition_is_that_of_the_list(mechanism, more, delta):
   other = dataclasses.replace(mechanism, steps=more)
   longer = dataclasses.replace(mechanism, steps=mechanism.steps + more)
+  both = accounting.compose([mechanism, other])
   for accountant in ('pld', 'rdp'):
-    assert epsilon(
-      accounting.compose([mechanism, other]), delta, accountant
-    ) == pytest.approx(epsilon(longer, delta, accountant), rel=1e-4, abs=1e-6)
+    eps = epsilon(longer, delta, accountant)
+    assert epsilon(both, delta, accountant) == pytest.approx(eps, 1e-4, 1e-6)
 
 
 @many
 @hypothesis.given(st.floats(1e-3, 500), deltas, st.integers(1, 10**5))
 def test_calibration_inverts_the_closed_form(target, delta, count):
   for adjacency in Adjacency:
-    z = accounting.calibrate_noise_multiplier(
-      epsilon=target, delta=delta, steps=count, adjacency=adjacency
-    )
-    made = GaussianMechanism(z, count, adjacency=adjacency)
-    assert target * (1 - 1e-6) <= epsilon(made, delta) <= target
+    z = calibrated(target, delta, count, adjacency=adjacency)
+    mechanism = GaussianMechanism(z, count, adjacency=adjacency)
+    assert target * (1 - 1e-6) <= epsilon(mechanism, delta) <= target
 
 
 @few
 @hypothesis.given(st.floats(0.3, 20), deltas, steps, probabilities)
 def test_calibration_inverts_renyi(target, delta, count, q):
-  z = accounting.calibrate_noise_multiplier(
-    epsilon=target,
-    delta=delta,
-    steps=count,
-    sampling_probability=q,
-    accountant='rdp',
-  )
-  made = GaussianMechanism(z, count, Sampling.POISSON, q)
-  assert epsilon(made, delta, 'rdp') <= target
-  lower = dataclasses.replace(made, noise_multiplier=z * (1 - 2.5e-4))
-  assert epsilon(lower, delta, 'rdp') > target
+  z = calibrated(target, delta, count, q, 'rdp')
+  with_noise = lambda z: GaussianMechanism(z, count, Sampling.POISSON, q)
+  assert epsilon(with_noise(z), delta, 'rdp') <= target
+  assert epsilon(with_noise(z * (1 - 2.5e-4)), delta, 'rdp') > target
 
 
 @few
 @hypothesis.given(sampled(), st.floats(0.1, 6))
 def test_epsilon_and_delta_are_inverse(mechanism, eps):
   for accountant in ('pld', 'rdp'):
-    delta = accounting.compute_delta(
-      mechanism, epsilon=eps, accountant=accountant
-    )
+    delta = delta_of(mechanism, eps, accountant)
     if 1e-11 < delta < 0.1:
-      assert epsilon(mechanism, delta, accountant) == pytest.approx(
-        eps, rel=1e-3, abs=1e-3
-      )
+      inverse = epsilon(mechanism, delta, accountant)
+      assert inverse == pytest.approx(eps, rel=1e-3, abs=1e-3)
 
 
 @many
 @hypothesis.given(st.floats(1e-6, 1e6), st.floats(0.1, 10), deltas)
 def test_only_the_ratio_of_noise_to_clip_norm_counts(scale, sigma, delta):
-  z = bounds.das_noise_multiplier_of(sigma, cohort=10, clip_norm=1.5)
-  scaled = bounds.das_noise_multiplier_of(
-    sigma * scale, cohort=10, clip_norm=1.5 * scale
+  eps, scaled = (
+    accounting.gaussian_epsilon(
+      bounds.das_noise_multiplier_of(sigma * unit, 10, 1.5 * unit), delta
+    )
+    for unit in (1, scale)
   )
-  assert accounting.gaussian_epsilon(scaled, delta) == pytest.approx(
-    accounting.gaussian_epsilon(z, delta), rel=1e-9, abs=1e-12
-  )
+  assert scaled == pytest.approx(eps, rel=1e-9, abs=1e-12)
 
 
 @many
 @hypothesis.given(full(), st.floats(0, 50))
 def test_no_epsilon_is_zero_by_accident(mechanism, eps):
-  delta = accounting.compute_delta(mechanism, epsilon=eps)
-  assert 0 <= delta <= 1
-  at_zero = accounting.compute_delta(mechanism, epsilon=0.0)
+  assert 0 <= delta_of(mechanism, eps) <= 1
+  at_zero = delta_of(mechanism, 0.0)
   for target in (1e-9, 1e-3):
     assert (epsilon(mechanism, target) == 0) == (at_zero <= target)
     assert not math.isnan(epsilon(mechanism, target, 'rdp'))

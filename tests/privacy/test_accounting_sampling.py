@@ -1,6 +1,5 @@
 """What a scheme of sampling costs, and what compositions of steps do."""
 
-import functools
 import itertools
 import math
 
@@ -10,6 +9,7 @@ from accounting_reference import (
   REPLACE,
   TRUNCATED,
   ZERO,
+  delta_of,
   epsilon,
   poisson,
 )
@@ -18,6 +18,14 @@ from fl_sketch.privacy.accounting import GaussianMechanism
 import numpy as np
 import pytest
 from scipy import optimize, stats
+
+LONG = pytest.mark.long
+
+
+def fixed(z, steps, population, cohort):
+  return GaussianMechanism(
+    z, steps, FIXED, population=population, max_cohort=cohort, adjacency=REPLACE
+  )
 
 
 @pytest.mark.parametrize(
@@ -29,30 +37,30 @@ def test_what_a_scheme_of_sampling_costs(z, steps, add, replace, upper):
   assert epsilon(poisson(z, steps, 0.2)) == pytest.approx(add, abs=1e-3)
   other = poisson(z, steps, 0.2, adjacency=REPLACE)
   assert epsilon(other) == pytest.approx(replace, abs=1e-3)
-  fixed = GaussianMechanism(
-    z, steps, FIXED, population=1000, max_cohort=200, adjacency=REPLACE
-  )
-  assert epsilon(fixed, accountant='rdp') == pytest.approx(upper, abs=5e-3)
+  eps = epsilon(fixed(z, steps, 1000, 200), accountant='rdp')
+  assert eps == pytest.approx(upper, abs=5e-3)
 
 
-@functools.cache
-def truncated(cap, adjacency=ZERO, z=1.21):
-  return GaussianMechanism(z, 100, TRUNCATED, 0.1, 100, cap, adjacency)
+def truncated(cap, adjacency=ZERO, z=1.21, steps=100, q=0.1, population=100):
+  return GaussianMechanism(z, steps, TRUNCATED, q, population, cap, adjacency)
 
 
-def test_truncation_under_zero_out():
-  assert epsilon(truncated(14)) == pytest.approx(9.88, abs=1e-2)
+WIDE = {'z': 4.09617, 'steps': 500, 'q': 0.2, 'population': 5000}
 
 
-@pytest.mark.long
-def test_more_truncation_under_zero_out():
-  assert epsilon(truncated(20)) == pytest.approx(5.50, abs=1e-2)
-  assert epsilon(truncated(30)) == pytest.approx(5.00, abs=1e-2)
-  wide = lambda cap: GaussianMechanism(
-    4.09617, 500, TRUNCATED, 0.2, 5000, cap, ZERO
-  )
-  assert epsilon(wide(1100)) == pytest.approx(5.011, abs=1e-3)
-  assert epsilon(wide(1200)) == pytest.approx(5.000, abs=1e-3)
+@pytest.mark.parametrize(
+  ('cap', 'spec', 'expected', 'tolerance'),
+  [
+    (14, {}, 9.88, 1e-2),
+    pytest.param(20, {}, 5.50, 1e-2, marks=LONG),
+    pytest.param(30, {}, 5.00, 1e-2, marks=LONG),
+    pytest.param(1100, WIDE, 5.011, 1e-3, marks=LONG),
+    pytest.param(1200, WIDE, 5.000, 1e-3, marks=LONG),
+  ],
+)
+def test_truncation_under_zero_out(cap, spec, expected, tolerance):
+  eps = epsilon(truncated(cap, **spec))
+  assert eps == pytest.approx(expected, abs=tolerance)
 
 
 @pytest.mark.parametrize('accountant', ['pld', 'rdp'])
@@ -65,13 +73,10 @@ def test_truncation_under_add_or_remove_pays_for_its_overflow(accountant):
   tight = epsilon(truncated(33, ADD), accountant=accountant)
   assert target < tight
   paid = (1 + math.exp(tight)) * overflow(33)
-  without = accounting.compute_delta(
-    exact, epsilon=tight, accountant=accountant
-  )
-  assert without + paid <= 1e-5
-  assert accounting.compute_delta(
-    truncated(33, ADD), epsilon=tight, accountant=accountant
-  ) == pytest.approx(without + paid, rel=1e-9)
+  total = delta_of(exact, tight, accountant) + paid
+  assert total <= 1e-5
+  capped = delta_of(truncated(33, ADD), tight, accountant)
+  assert capped == pytest.approx(total, rel=1e-9)
   with pytest.raises(
     accounting.UnsupportedAccountingError, match='max_cohort is too small'
   ):
@@ -84,9 +89,7 @@ def sampled_density(values, q, cap, z, x):
   for chosen in itertools.product((0, 1), repeat=len(values)):
     kept = [value for value, bit in zip(values, chosen, strict=True) if bit]
     weight = math.prod(q if bit else 1 - q for bit in chosen)
-    subsets = (
-      [kept] if len(kept) <= cap else [*itertools.combinations(kept, cap)]
-    )
+    subsets = [*itertools.combinations(kept, min(cap, len(kept)))]
     for subset in subsets:
       total += weight / len(subsets) * stats.norm.pdf(x, sum(subset), scale=z)
   return total
@@ -94,8 +97,8 @@ def sampled_density(values, q, cap, z, x):
 
 def test_an_epsilon_past_floats_leaves_truncation_no_delta():
   rare = GaussianMechanism(5.0, 100, TRUNCATED, 0.1, 310, 309)
-  assert accounting.compute_delta(rare, epsilon=5.0) < 1e-3
-  assert accounting.compute_delta(rare, epsilon=709.0) == 1.0
+  assert delta_of(rare, 5.0) < 1e-3
+  assert delta_of(rare, 709.0) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -106,13 +109,11 @@ def test_truncation_covers_a_case_by_hand(before, after, adjacency):
   """Two units of which one is kept: where truncation is the whole story."""
   x, z, q = np.linspace(-20, 20, 20_001), 2.0, 0.3
   densities = [sampled_density(v, q, 1, z, x) for v in (before, after)]
-  mechanism = GaussianMechanism(
-    z, 1, TRUNCATED, q, len(before), 1, adjacency=adjacency
-  )
+  mechanism = GaussianMechanism(z, 1, TRUNCATED, q, len(before), 1, adjacency)
   for p, other in (densities, densities[::-1]):
     for eps in (0.05, 0.2, 0.5):
       delta = np.sum(np.maximum(p - math.exp(eps) * other, 0)) * (x[1] - x[0])
-      assert delta <= accounting.compute_delta(mechanism, epsilon=eps)
+      assert delta <= delta_of(mechanism, eps)
 
 
 def test_a_fixed_cohort_covers_a_case_by_hand():
@@ -120,25 +121,20 @@ def test_a_fixed_cohort_covers_a_case_by_hand():
   x, z = np.linspace(-15, 15, 20_001), 1.5
   pdf = lambda v: 0.5 * stats.norm.pdf(x, v, z)
   p, other = pdf(-1) + pdf(1), pdf(-1) + pdf(-1)
-  mechanism = GaussianMechanism(
-    z, 1, FIXED, population=2, max_cohort=1, adjacency=REPLACE
-  )
   true = lambda eps: max(
     np.sum(np.maximum(a - math.exp(eps) * b, 0)) * (x[1] - x[0])
     for a, b in ((p, other), (other, p))
   )
   for delta in (1e-2, 1e-4):
-    eps = epsilon(mechanism, delta, 'rdp')
+    eps = epsilon(fixed(z, 1, 2, 1), delta, 'rdp')
     least = optimize.brentq(lambda e, delta=delta: true(e) - delta, 0, 20)
     assert least <= eps
     assert true(epsilon(poisson(z, 1, 0.5), delta)) > delta
 
 
 def test_a_fixed_cohort_of_everyone_is_full_participation():
-  everyone = GaussianMechanism(
-    2.0, 9, FIXED, population=5, max_cohort=5, adjacency=REPLACE
-  )
-  assert epsilon(everyone) == accounting.gaussian_epsilon(1.0, 1e-5, 9)
+  closed = accounting.gaussian_epsilon(1.0, 1e-5, 9)
+  assert epsilon(fixed(2.0, 9, 5, 5)) == closed
 
 
 def test_releases_of_one_cohort_count_as_one_of_less_noise():
@@ -153,16 +149,13 @@ def test_releases_of_one_cohort_count_as_one_of_less_noise():
 
 @pytest.mark.parametrize('accountant', ['pld', 'rdp'])
 def test_a_curve_has_the_epsilon_of_each_number_of_steps(accountant):
-  mechanism = poisson(4.0, 999, 0.2)
-  curve = accounting.epsilon_curve(
-    mechanism, [100, 1, 30], delta=1e-5, accountant=accountant
-  )
-  assert curve == [
-    epsilon(poisson(4.0, steps, 0.2), accountant=accountant)
-    for steps in (100, 1, 30)
-  ]
+  question = {'delta': 1e-5, 'accountant': accountant}
+  mechanism, lengths = poisson(4.0, 999, 0.2), [100, 1, 30]
+  curve = accounting.epsilon_curve(mechanism, lengths, **question)
+  parts = (poisson(4.0, steps, 0.2) for steps in lengths)
+  assert curve == [epsilon(part, **question) for part in parts]
   assert curve[1] < curve[2] < curve[0]
-  assert accounting.epsilon_curve(mechanism, [], delta=1e-5) == []
+  assert accounting.epsilon_curve(mechanism, [], **question) == []
 
 
 @pytest.mark.parametrize('accountant', ['pld', 'rdp'])
@@ -171,14 +164,12 @@ def test_composition_does_not_see_how_it_is_cut(accountant):
   parts = [poisson(2.0, 20, 0.2), poisson(2.0, 40, 0.2)]
   composed = accounting.compose(parts)
   assert accounting.compose([composed]) == composed
-  assert epsilon(composed, accountant=accountant) == pytest.approx(
-    epsilon(whole, accountant=accountant), rel=1e-6
-  )
+  eps = epsilon(whole, accountant=accountant)
+  assert epsilon(composed, accountant=accountant) == pytest.approx(eps, 1e-6)
   full = [GaussianMechanism(3.0, 3), GaussianMechanism(4.0, 2)]
   distance = math.sqrt(3 / 9 + 2 / 16)
-  assert epsilon(accounting.compose(full)) == pytest.approx(
-    accounting.gaussian_epsilon(1 / distance, 1e-5), rel=1e-12
-  )
+  closed = accounting.gaussian_epsilon(1 / distance, 1e-5)
+  assert epsilon(accounting.compose(full)) == pytest.approx(closed, 1e-12)
 
 
 @pytest.mark.covers('S0-H2')
@@ -206,19 +197,14 @@ def test_events_are_what_the_library_accounts_to_the_same():
   mechanism = poisson(2.0, 60, 0.2)
   losses = PLDAccountant().compose(accounting.to_dp_event(mechanism))
   assert losses.get_epsilon(1e-5) == pytest.approx(epsilon(mechanism), rel=1e-6)
-  fixed = GaussianMechanism(
-    2.0, 9, FIXED, population=50, max_cohort=5, adjacency=REPLACE
-  )
+  tenth = fixed(2.0, 9, 50, 5)
   renyi = RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE)
-  renyi.compose(accounting.to_dp_event(fixed, 'rdp'))
-  assert renyi.get_epsilon(1e-5) == pytest.approx(
-    epsilon(fixed, accountant='rdp'), rel=1e-6
-  )
+  renyi.compose(accounting.to_dp_event(tenth, 'rdp'))
+  eps = epsilon(tenth, accountant='rdp')
+  assert renyi.get_epsilon(1e-5) == pytest.approx(eps, rel=1e-6)
 
 
 def test_a_delta_below_rounding_is_not_reported():
   sampled = poisson(50.0, 10, 0.1)
-  assert accounting.compute_delta(sampled, epsilon=5.0) == 1e-12
-  assert (
-    accounting.compute_delta(sampled, epsilon=5.0, accountant='rdp') < 1e-12
-  )
+  assert delta_of(sampled, 5.0) == 1e-12
+  assert delta_of(sampled, 5.0, 'rdp') < 1e-12

@@ -39,6 +39,19 @@ def epsilon(mechanism, delta=1e-5, accountant='pld'):
   )
 
 
+def delta_of(mechanism, epsilon, accountant='pld'):
+  return accounting.compute_delta(
+    mechanism, epsilon=epsilon, accountant=accountant
+  )
+
+
+def calibrated(epsilon, delta, steps, q=1.0, accountant='pld', **spec):
+  spec |= {'sampling_probability': q, 'accountant': accountant}
+  return accounting.calibrate_noise_multiplier(
+    epsilon=epsilon, delta=delta, steps=steps, **spec
+  )
+
+
 def step_pair(mechanism, x):
   """Log densities of the dominating pair of a step, without the normal's."""
   z, q = mechanism.noise_multiplier, mechanism.sampling_probability
@@ -79,9 +92,8 @@ def reference_deltas(mechanisms, epsilons, cell=2e-5, size=2**21):
       masses = step_masses(mechanism, cell, size, swap)
       transform = transform * np.fft.rfft(masses) ** mechanism.steps
     total = np.roll(np.fft.irfft(transform, size), size // 2)
-    deltas.append(
-      [-np.expm1(np.minimum(e - losses, 0)) @ total for e in epsilons]
-    )
+    lost = lambda e, total=total: -np.expm1(np.minimum(e - losses, 0)) @ total
+    deltas.append([lost(e) for e in epsilons])
   return np.max(deltas, axis=0)
 
 
@@ -107,9 +119,6 @@ def renyi_epsilon(mechanism, delta):
     log_density = -(x**2) / (2 * z**2) - math.log(z * math.sqrt(2 * math.pi))
     log_moment = special.logsumexp(order * p + log_density) + math.log(z / 100)
     divergence = mechanism.steps * log_moment / (order - 1)
-    epsilons.append(
-      divergence
-      + math.log1p(-1 / order)
-      - math.log(delta * order) / (order - 1)
-    )
+    slack = math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
+    epsilons.append(divergence + slack)
   return min(epsilons)
