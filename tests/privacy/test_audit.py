@@ -7,8 +7,8 @@ which something must be found have that of use, 0.05.
 import dataclasses
 
 import audit_games
-from audit_games import NEVER, adversarial, algorithm, claim, game_of, play
-from fl_sketch import experiment, rounds, sketches
+from audit_games import NEVER, algorithm, claim, game_of, play
+from fl_sketch import experiment, rounds
 from fl_sketch.experiment import audit as config_audit
 from fl_sketch.experiment.config import Config
 from fl_sketch.privacy import audit, gaussian
@@ -47,8 +47,8 @@ def test_a_bound_holds_for_scores_with_atoms():
   rng = np.random.default_rng(0)
   p, delta = 0.8, 0.1  # randomised response
   exact = np.log((p - delta) / (1 - p))
-  told = [(rng.random(100_000) < chance) * 1.0 for chance in (p, 1 - p)]
-  safe = audit.epsilon_lower_bound(*told, delta=delta, significance=NEVER)
+  scores = [(rng.random(100_000) < chance) * 1.0 for chance in (p, 1 - p)]
+  safe = audit.epsilon_lower_bound(*scores, delta=delta, significance=NEVER)
   assert exact - 0.1 < safe <= exact
   same = np.zeros(1000)
   assert audit.epsilon_lower_bound(same, same, delta=delta) == 0
@@ -60,8 +60,8 @@ def test_the_choice_of_an_event_costs_no_validity():
   alarms = 0
   for seed in range(400):
     scores = gaussians(seed, 400, shift=0.0)
-    found = audit.epsilon_lower_bound(*scores, delta=1e-9, significance=0.5)
-    alarms += found > 0
+    options = {'delta': 1e-9, 'significance': 0.5}
+    alarms += audit.epsilon_lower_bound(*scores, **options) > 0
   assert 0 < alarms < 250
 
 
@@ -96,15 +96,13 @@ def test_a_report_says_what_it_found_and_draws_it(tmp_path):
   assert broken.violated
   assert 'nothing found' in fine.text()
   assert 'VIOLATED' in broken.text()
-  for delta, told in zip(audit.DELTAS, broken.theory, strict=True):
-    assert told == pytest.approx(gaussian.epsilon_at(1.0, delta))
+  exact = [gaussian.epsilon_at(1.0, delta) for delta in audit.DELTAS]
+  assert broken.theory == pytest.approx(exact)
   # One of four comparisons has a quarter of the significance.
-  alone = audit.epsilon_lower_bound(
-    *scores['low'], delta=0.1, significance=0.05 / 4
-  )
+  quarter = {'delta': 0.1, 'significance': 0.05 / 4}
+  alone = audit.epsilon_lower_bound(*scores['low'], **quarter)
   assert broken.measured['low'][0] == alone
-  unknown = fine._replace(theory=(np.nan, np.nan))
-  assert unknown.violated
+  assert fine._replace(theory=(np.nan, np.nan)).violated
   audit.draw(broken, tmp_path / 'audit.png')
   assert (tmp_path / 'audit.png').stat().st_size > 5_000
   with pytest.raises(ValueError, match='scores'):
@@ -114,12 +112,12 @@ def test_a_report_says_what_it_found_and_draws_it(tmp_path):
 def test_right_noise_passes_and_less_is_caught(full):
   make, claimed = full
   assert not play(game_of(make, claimed), NEVER).violated
-  found = play(game_of(make, claimed, noise=0.85), 0.05)
-  assert found.violated
-  assert found.measured['projection, others silent'][0] > found.theory[0]
+  report = play(game_of(make, claimed, noise=0.85), 0.05)
+  assert report.violated
   # The attack is as strong as it may be: the truth is 0.85 at most.
   truth = gaussian.epsilon_at(1 / 0.85, 0.1)
-  assert found.measured['projection, others silent'][0] > 0.85 * truth
+  bound = report.measured['projection, others silent'][0]
+  assert bound > max(report.theory[0], 0.85 * truth)
 
 
 def test_noise_from_the_public_key_is_caught(monkeypatch):
@@ -134,35 +132,23 @@ def test_noise_from_the_public_key_is_caught(monkeypatch):
 
   monkeypatch.setattr(rounds, 'cohort_step', broken)
   game = game_of(algorithm('dp_fedavg', claimed), claimed)
-  found = play(game, 0.05, samples=1_000)
-  shown = found.measured['public noise, others silent']
-  assert all(
-    low > told + 1 for low, told in zip(shown, found.theory, strict=True)
-  )
+  report = play(game, 0.05, samples=1_000)
+  bounds = np.array(report.measured['public noise, others silent'])
+  assert (bounds > np.array(report.theory) + 1).all()
 
 
 def test_noise_that_grows_with_a_poisson_cohort_is_caught():
   claimed = claim(1.5, steps=10, q=0.2, population=10)
   make, share = audit_games.noise_of_clients(claimed)
   game = game_of(make, claimed, noise=share, d=16)
-  found = play(game, 0.05, samples=2_000, others=('opposite',))
-  shown = found.measured['noise size, others opposite']
-  assert all(low > told for low, told in zip(shown, found.theory, strict=True))
-  central = game_of(algorithm('dp_fedavg', claimed), claimed, d=16)
   options = {'samples': 2_000, 'others': ('opposite',)}
+  report = play(game, 0.05, **options)
+  bounds = np.array(report.measured['noise size, others opposite'])
+  assert (bounds > np.array(report.theory)).all()
+  central = game_of(algorithm('dp_fedavg', claimed), claimed, d=16)
   assert not play(central, NEVER, **options).violated
   # Only who looks at the size of the noise sees it.
-  assert found.measured['projection, others opposite'][0] < found.theory[0]
-
-
-def test_clipping_before_the_sketch_is_caught():
-  op, claimed = sketches.block_cyclic(4), claim()
-  canary = adversarial(op, 1, 16)
-  game = game_of(
-    audit_games.wrong_order(op, claimed), claimed, d=16, canary=canary
-  )
-  found = play(game, 0.05, samples=2_000)
-  assert found.measured['projection, others silent'][0] > 1.5 * found.theory[0]
+  assert report.measured['projection, others opposite'][0] < report.theory[0]
 
 
 def test_an_audit_of_a_config_sees_the_noise_of_its_run(monkeypatch):
@@ -171,10 +157,10 @@ def test_an_audit_of_a_config_sees_the_noise_of_its_run(monkeypatch):
   shared |= {'standardize': False}
   c = Config(algorithm='dp_fedavg', **fields, **shared)
   options = {'samples': 1_000, 'rounds': 2}
-  found = config_audit.audit_config(c, **options, significance=NEVER)
-  assert not found.violated
-  assert found.mechanism.steps == 2
-  assert found.mechanism.sampling_probability == 0.5
+  report = config_audit.audit_config(c, **options, significance=NEVER)
+  assert not report.violated
+  assert report.mechanism.steps == 2
+  assert report.mechanism.sampling_probability == 0.5
   real = experiment.hyper_of
 
   def less(c, guarantee=None):
