@@ -53,9 +53,8 @@ def sent(tables, key=SECRET, *, shards=1, neighbours=None, chunk=1):
 def p_value(words):
   """The least over the four byte positions, or of numbers like sums of them."""
   data = np.ascontiguousarray(np.ravel(words), np.uint32).view(np.uint8)
-  counts = [
-    np.bincount(column, minlength=256) for column in data.reshape(-1, 4).T
-  ]
+  count = functools.partial(np.bincount, minlength=256)
+  counts = list(map(count, data.reshape(-1, 4).T))
   return stats.chisquare(counts, axis=1).pvalue.min()
 
 

@@ -17,9 +17,8 @@ from tests.privacy.test_mechanisms import KEY, C, distance, flat
 
 def counted(sample, n, draws=20000):
   """int[n, n], how often two were taken together; and the cohorts' sizes."""
-  ids, mask = jax.device_get(
-    cases.jit(jax.vmap(sample))(jax.random.split(KEY, draws))
-  )
+  draw = cases.jit(jax.vmap(sample))
+  ids, mask = jax.device_get(draw(jax.random.split(KEY, draws)))
   assert ids.dtype == np.int32
   assert set(np.unique(mask)) <= {0.0, 1.0}
   assert ((ids < n) == (mask > 0)).all()  # nobody is beyond all ids
@@ -108,10 +107,8 @@ def loss_fn(params, batch):
 
 def batch_of(n=7):
   rng = np.random.default_rng(1)
-  x = (10.0 ** rng.uniform(-2, 2, (n, 1)) * rng.normal(size=(n, 4))).astype(
-    'f4'
-  )
-  return x, rng.normal(size=n).astype('f4')
+  x = 10.0 ** rng.uniform(-2, 2, (n, 1)) * rng.normal(size=(n, 4))
+  return x.astype('f4'), rng.normal(size=n).astype('f4')
 
 
 def looped(params, batch, mask):
@@ -127,9 +124,8 @@ def looped(params, batch, mask):
 def test_clipped_sums_equal_a_loop_whatever_the_microbatch():
   batch, mask = batch_of(), np.float32([1, 1, 0, 1, 1, 0, 1])
   want = looped(PARAMS, batch, mask)
-  losses = [
-    loss_fn(PARAMS, (x[None], y[None])) for x, y in zip(*batch, strict=True)
-  ]
+  loss_of = lambda x, y: loss_fn(PARAMS, (x[None], y[None]))
+  losses = list(map(loss_of, *batch))
   for size in None, 1, 3, 50:
     fn = m.per_sample_clipped_sum(loss_fn, C, microbatch_size=size)
     total, seen = cases.jit(fn)(PARAMS, batch, mask)

@@ -26,21 +26,20 @@ def rows():
   private = lambda name, release=release, **options: off(
     make(name, privacy=release, **options)
   )
-  for which in ({}, {'trust': 'local'}, {'per_leaf': True}):
-    given = release._replace(**which)
-    yield f'dp_fedavg {which}', private('dp_fedavg', given), FEDAVG
   follows = {'bound': 'quantile', 'count_stddev': 1.0}
-  given = release._replace(**follows)
-  yield 'dp_fedavg quantile', private('dp_fedavg', given), FEDAVG
+  for terms in ({}, {'trust': 'local'}, {'per_leaf': True}, follows):
+    made = private('dp_fedavg', release._replace(**terms))
+    yield f'dp_fedavg {terms}', made, FEDAVG
   # Fixed point needs a bound that leaves it digits.
-  given = release._replace(trust='secure_aggregation')
-  masked = make('dp_fedavg', privacy=given)
+  secure = release._replace(trust='secure_aggregation')
+  masked = make('dp_fedavg', privacy=secure)
   masked = at(masked, clip_norm=16, noise_multiplier=0)
   yield 'dp_fedavg masked', masked, FEDAVG
-  clip = make('dp_fedavg', privacy=release)
-  norm = make('dp_normfedavg', privacy=release)
-  bound = {'clip_norm': 0.5}  # all are longer
-  yield 'dp_normfedavg', at(norm, **bound), at(clip, **bound)
+  clip, norm = (
+    at(make(name, privacy=release), clip_norm=0.5)  # all are longer
+    for name in ('dp_fedavg', 'dp_normfedavg')
+  )
+  yield 'dp_normfedavg', norm, clip
   steps = private_steps(cases.loss_fn, least=-np.inf, expected_batch=5)
   samples = algorithms.make(
     'private_iterative_sketching', local=steps, sketch=MEAN, **STEPS
@@ -114,8 +113,8 @@ def test_the_noise_on_a_servers_mean(release, scale):
 
   Of 50,000 numbers the standard deviation is off by 2 % with probability 3e-10.
   """
-  given = aggregation.Release(4.0, **release)
-  made = algorithms.make('dp_fedavg', local=still, privacy=given)
+  terms = aggregation.Release(4.0, **release)
+  made = algorithms.make('dp_fedavg', local=still, privacy=terms)
   mesh, hp = mesh_lib.cohort_mesh(1), cases.HP
   play = cases.jit(rounds.run_round(made, mesh))
   state = rounds.init(made(hp), jnp.zeros(50_000), N)

@@ -58,10 +58,8 @@ def unmasked_sum(tables, present):
 
 def graph(neighbours=None, key=SECRET, clients=CLIENTS):
   """bool[clients, clients], who is next to whom."""
-  draw = lambda key: sa.neighbour_slots(
-    key, jnp.arange(clients), clients, neighbours
-  )
-  others = jax.jit(draw)(key)
+  spec = jnp.arange(clients), clients, neighbours
+  others = jax.jit(lambda key: sa.neighbour_slots(key, *spec))(key)
   adjacent = np.zeros((clients, clients), bool)
   np.put_along_axis(adjacent, np.asarray(others), True, 1)
   return adjacent
@@ -200,15 +198,12 @@ def test_degrees_that_no_graph_has_are_refused(k):
     summed(1, k)(np.ones((CLIENTS, 1), 'f4'), np.ones(CLIENTS, 'f4'), SECRET)
 
 
-def test_keys_whose_masks_would_not_cancel_are_refused():
-  key = jax.random.key(0, impl='rbg')
+def test_keys_whose_masks_would_not_cancel_and_integers_are_refused():
+  ones = np.ones((CLIENTS, 1), 'f4')
   with pytest.raises(ValueError, match="kind='rbg' 'threefry2x32'"):
-    summed(1, None)(np.ones((CLIENTS, 1), 'f4'), np.ones(CLIENTS, 'f4'), key)
-
-
-def test_tables_of_integers_are_refused():
+    summed(1, None)(ones, ones[:, 0], jax.random.key(0, impl='rbg'))
   with pytest.raises(TypeError, match="dtype='int32'"):
-    summed(1, None)(np.ones((CLIENTS, 1), 'i4'), np.ones(CLIENTS, 'f4'), SECRET)
+    summed(1, None)(ones.astype('i4'), ones[:, 0], SECRET)
 
 
 @pytest.mark.parametrize(
@@ -223,10 +218,9 @@ def test_bytes_counted_by_hand(neighbours, up, down):
   """The wire holds 32-bit words, for bfloat16 as well."""
   bills = []
 
-  def fn(tables, weight, key):
-    total, *bill = sa.secure_sum(
-      tables, weight, key, max_abs=BOUND, neighbours=neighbours
-    )
+  def fn(*args):
+    options = dict(max_abs=BOUND, neighbours=neighbours)
+    total, *bill = sa.secure_sum(*args, **options)
     bills.append(bill)
     return total
 

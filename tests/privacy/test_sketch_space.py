@@ -7,7 +7,7 @@ singular vector of its matrix R, and the signs of the bucket that is fullest.
 import functools
 
 import cases
-from fl_sketch import algorithms, rounds, sketches
+from fl_sketch import rounds, sketches
 from fl_sketch.privacy import mechanisms
 from fl_sketch.privacy.aggregation import Release
 from fl_sketch.rounds import (
@@ -21,15 +21,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import operators
+import private_cases
 import pytest
 
-C, R = 0.5, 3.0
-HP = algorithms.Hyper(
-  jnp.float32(1),
-  jnp.float32(1),
-  clip_norm=jnp.float32(C),
-  noise_multiplier=jnp.float32(0),
-)
+C, R = private_cases.C, 3.0
+HP = private_cases.QUIET
 TREE = jax.tree.map(np.asarray, operators.TREE)
 STARTS = np.cumsum([x.size for x in jax.tree.leaves(TREE)])[:-1]
 KEYS = keys_lib.round_keys(cases.KEY, 0)
@@ -55,15 +51,10 @@ def real(table):
 def matrix(name):
   """f64[b, d], the operator of this round."""
   op = operators.OPERATORS[name].op
-  tables = jax.jit(jax.vmap(op.sketch, (None, 0)))(
-    KEYS.round, trees(np.eye(64))
-  )
-  rows = np.concatenate(
-    [np.asarray(x).reshape(64, -1) for x in jax.tree.leaves(tables)], 1
-  )
-  if np.iscomplexobj(rows):
-    rows = np.concatenate([rows.real, rows.imag], 1)
-  return np.float64(rows.T)
+  sketch = jax.jit(jax.vmap(op.sketch, (None, 0)))
+  tables = jax.device_get(sketch(KEYS.round, trees(np.eye(64))))
+  rows = [real(jax.tree.map(lambda x, i=i: x[i], tables)) for i in range(64)]
+  return np.float64(rows).T
 
 
 def adversaries(name):
@@ -158,11 +149,6 @@ def test_layers_may_be_bounded_each_by_itself():
   op = sketches.layerwise(sketches.srht, 16)
   release = RELEASE._replace(per_leaf=True)
   updates = 1e3 * np.random.default_rng(0).normal(size=(3, 64))
-  right = moved(
-    lambda hp: (
-      t.sketch(op),
-      aggregation.mean_over_cohort(privacy=release.at(hp)),
-    ),
-    updates,
-  )
+  mean = lambda hp: aggregation.mean_over_cohort(privacy=release.at(hp))
+  right = moved(lambda hp: (t.sketch(op), mean(hp)), updates)
   np.testing.assert_allclose(right, C / R, rtol=1e-4)
