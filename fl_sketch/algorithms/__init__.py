@@ -96,8 +96,8 @@ def measure(name: str) -> costs.Costs:
     for option, x in entry(name).example.items()
   }
   if entry(name).work == 'private_steps':  # noise sends no bytes
-    local = lambda hp: local_work.sgd(costs.quadratic, hp.client_lr)
-    arguments['local'] = local
+    sgd = lambda hp: local_work.sgd(costs.quadratic, hp.client_lr)
+    arguments['local'] = sgd
   else:
     arguments['loss_fn'] = costs.quadratic
   return costs.measure(make(name, **arguments), *costs.toy_problem())
@@ -160,11 +160,9 @@ def make(
     work = local
   else:
     raise ValueError('Expected either loss_fn or local.')
-  if (release := arguments.get('privacy')) is None:
-    return lambda hp: spec.factory(work(hp), hp, **arguments)
-  return lambda hp: spec.factory(
-    work(hp), hp, **arguments | {'privacy': release.at(hp)}
-  )
+  release = arguments.get('privacy')
+  private = lambda hp: {} if release is None else {'privacy': release.at(hp)}
+  return lambda hp: spec.factory(work(hp), hp, **arguments | private(hp))
 
 
 def _work(kind, loss_fn, local_steps, weight_decay, expected_batch):
@@ -172,13 +170,8 @@ def _work(kind, loss_fn, local_steps, weight_decay, expected_batch):
   if kind == 'gradient':
     return lambda hp: local_work.gradient(loss_fn, weight_decay=weight_decay)
   if kind == 'private_steps':
-    return lambda hp: private_sgd(
-      loss_fn,
-      hp.client_lr,
-      hp.clip_norm,
-      hp.noise_multiplier,
-      expected_batch=expected_batch,
-      weight_decay=weight_decay,
-    )
+    options = {'expected_batch': expected_batch, 'weight_decay': weight_decay}
+    numbers = lambda hp: (hp.client_lr, hp.clip_norm, hp.noise_multiplier)
+    return lambda hp: private_sgd(loss_fn, *numbers(hp), **options)
   steps = {'local_steps': local_steps, 'weight_decay': weight_decay}
   return lambda hp: local_work.sgd(loss_fn, hp.client_lr, **steps)

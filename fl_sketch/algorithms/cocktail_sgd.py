@@ -122,9 +122,7 @@ def _mean_and_reply(codec, ratio) -> chain.Exchange:
     payload, client = updates
     subset = _subset(keys, ratio, params)
     like = jax.ShapeDtypeStruct(subset.shape, jnp.float32)
-    decoded = feedback.decode_lanes(
-      codec, keys, payload, like, extra['lanes_per_step']
-    )
+    decoded = feedback.decode_lanes(codec, payload, like, keys=keys, **extra)
     mean, up = comms.uplink_stacked(payload, weight, decoded)
     residual = sketches.take(state.server, subset)
     target = mean + residual
@@ -133,7 +131,6 @@ def _mean_and_reply(codec, ratio) -> chain.Exchange:
     change = target - codec.decode(key, message, like) - residual
     change = sketches.put(params, subset, change)
     server = jax.tree.map(jnp.add, state.server, change)
-    bill = comms.bill(up)
-    return message, Residuals(comms.PerClient(client), server, bill)
+    return message, Residuals(comms.PerClient(client), server, comms.bill(up))
 
   return chain.Exchange(init, update)

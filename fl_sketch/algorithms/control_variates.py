@@ -59,18 +59,16 @@ def scaffold(
   def update(moved, state, params=None, *, weight, **_):
     del params
     factor = 1 / (local_steps * hp.client_lr)
-    change = jax.tree.map(
-      lambda m, c: factor * m - c[None], moved, state.server
-    )
+    less = lambda m, c: factor * m - c[None]
+    change = jax.tree.map(less, moved, state.server)
     # The mean is over participants, the sum of changes over the population.
     (mean, mean_change), up = comms.uplink_stacked((moved, change), weight)
     share = comms.sum_over_cohort(weight) / population
     add = lambda c, d: c + share * d
     server = jax.tree.map(add, state.server, mean_change)
     client = jax.tree.map(jnp.add, state.client.value, change)
-    bill = comms.bill(up)
     message = {'moved': mean, 'variate': server}
-    return message, Variates(comms.PerClient(client), server, bill)
+    return message, Variates(comms.PerClient(client), server, comms.bill(up))
 
   def drift(protocol):
     diff = lambda c, c_i: c[None] - c_i
@@ -132,9 +130,7 @@ def fedcomgate(
   def update(payload, state, params=None, *, keys, weight, **extra):
     gain = 1 / (1 + omega(params)) if control_gain is None else control_gain
     factor = gain / (local_steps * hp.client_lr)
-    decoded = feedback.decode_lanes(
-      codec, keys, payload, params, extra['lanes_per_step']
-    )
+    decoded = feedback.decode_lanes(codec, payload, params, keys=keys, **extra)
     mean, up = comms.uplink_stacked(payload, weight, decoded)
     track = lambda d, q, m: d + factor * (q - m[None])
     client = jax.tree.map(track, state.client.value, decoded, mean)

@@ -132,10 +132,7 @@ def _gossip(op, server_lr, graph, matrix, cost, resync_every) -> chain.Exchange:
     mean = averages.mean(0)
     read = lambda table: op.desketch(keys.round, table, params)
     read_one = lambda _, table: read(table)
-    per_step = extra['lanes_per_step']
-    estimates = t.over_lanes(
-      read_one, keys, averages[ids], lanes_per_step=per_step
-    )
+    estimates = t.over_lanes(read_one, averages[ids], keys=keys, **extra)
     move = lambda offset, x, m: offset - server_lr * (x - m[None])
     offset = jax.tree.map(move, state.offset.value, estimates, read(mean))
     bill = comms.bill(_mean_upload(cost(size // 4)))

@@ -72,23 +72,23 @@ def fedsketchgate(
   if printed and control_gain is not None:
     raise ValueError(f'Expected {control_gain=} to be None if {printed=}.')
   scale = 1 / (local_steps if printed else hp.client_lr * local_steps)
+  gain = 1 if printed else control_gain
   reader = sketch if printed else linear_reader(sketch)
-  track = functools.partial(_track, reader, scale, control_gain, printed)
+  track = functools.partial(_track, reader, scale, gain)
   bound = (lambda table: table) if privacy is None else privacy.bounded
   means = aggregation.cohort_means(1 if k is None else 2, privacy=privacy)
   if k is None:
-    encode, read = t.sketch(sketch), t.desketch(sketch)
-    exchange = _exchange(_mean, lambda payload: payload, means, bound, track)
+    encode, mean, read = t.sketch(sketch), _mean, t.desketch(sketch)
+    table_of = lambda payload: payload
   else:
     encode = fedsketch.heaprix_tables(sketch)
-    read = fedsketch.heaprix_reader(sketch)
     mean = functools.partial(fedsketch.heaprix_mean, sketch, k)
+    read = fedsketch.heaprix_reader(sketch)
     table_of = lambda payload: payload.table
-    exchange = _exchange(mean, table_of, means, bound, track)
   return federated(
     local,
     encode,
-    exchange,
+    _exchange(mean, table_of, means, bound, track),
     read,
     optax.scale_by_learning_rate(hp.server_lr),
     drift=lambda protocol: jax.tree.map(jnp.negative, protocol[0].variates),
@@ -105,8 +105,7 @@ def _exchange(mean, table_of, means, bound, track) -> chain.Exchange:
   def update(payloads, state, params=None, *, keys, **extra):
     message, bill = mean(payloads, params, keys=keys, **extra)
     tables = table_of(message), jax.vmap(bound)(table_of(payloads))
-    per_step = extra['lanes_per_step']
-    variates = track(state.variates, *tables, params, keys, per_step)
+    variates = track(state.variates, *tables, params, keys=keys, **extra)
     return message, State(variates, bill)
 
   return chain.Exchange(init, update, means=means, broadcasts=True)
@@ -121,15 +120,15 @@ def _mean(tables, params, *, means, keys, **extra):
 
 
 def _track(
-  reader, scale, gain, printed, variates, mean, tables, params, keys, per_step
+  reader, scale, gain, variates, mean, tables, params, *, keys, **extra
 ):
+  """The clients' c_j after a round with this mean of these tables."""
   if gain is None:
     alpha = sketches.properties(reader).alpha
-    gain = 1 if printed or alpha is None else 1 / (1 + alpha(params))
+    gain = 1 if alpha is None else 1 / (1 + alpha(params))
   read = lambda table: reader.desketch(keys.round, table, params)
-  estimates = t.over_lanes(
-    lambda _, table: read(table), keys, tables, lanes_per_step=per_step
-  )
+  read_one = lambda _, table: read(table)
+  estimates = t.over_lanes(read_one, tables, keys=keys, **extra)
   move = lambda c, phi, phi_j: c - gain * scale * (phi[None] - phi_j)
   moved = jax.tree.map(move, variates.value, read(mean), estimates)
   return comms.PerClient(moved)

@@ -108,9 +108,7 @@ def _estimate(codec, probability) -> chain.Exchange:
       return mean, comms.bill(up)
 
     def add_change():
-      decoded = feedback.decode_lanes(
-        codec, keys, change, params, extra['lanes_per_step']
-      )
+      decoded = feedback.decode_lanes(codec, change, params, keys=keys, **extra)
       mean, up = comms.uplink_stacked(change, weight, decoded)
       return jax.tree.map(jnp.add, state.gradient, mean), comms.bill(up)
 

@@ -6,28 +6,18 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fl_sketch import codecs, sketches
-from fl_sketch.algorithms import topology
+from fl_sketch.algorithms import fedsketch, private, topology
 from fl_sketch.algorithms.cocktail_sgd import cocktail_sgd
 from fl_sketch.algorithms.compressed import fedcom, signsgd
 from fl_sketch.algorithms.control_variates import fedcomgate, scaffold
 from fl_sketch.algorithms.decentralised import decentralised
 from fl_sketch.algorithms.fedavg import fedavg, fedsgd
-from fl_sketch.algorithms.fedsketch import (
-  diffsketch,
-  fedsketch_heaprix,
-  fedsketch_privix,
-)
 from fl_sketch.algorithms.fedsketchgate import fedsketchgate
 from fl_sketch.algorithms.fetchsgd import fetchsgd
 from fl_sketch.algorithms.iterative_sketching import iterative_sketching
 from fl_sketch.algorithms.marina import marina
 from fl_sketch.algorithms.markov import cd_adam, ef21
 from fl_sketch.algorithms.onebit_adam import onebit_adam
-from fl_sketch.algorithms.private import (
-  dp_fedavg,
-  dp_normfedavg,
-  private_iterative_sketching,
-)
 from fl_sketch.algorithms.safl import safl
 from fl_sketch.algorithms.sketched_sgd import sketched_sgd
 from fl_sketch.privacy.aggregation import Release
@@ -73,10 +63,10 @@ ENTRIES = {
   'decentralised': Entry(
     decentralised, everyone=True, example=_LINEAR | _GRAPH
   ),
-  'fedsketch_privix': Entry(fedsketch_privix, example=_COUNT),
-  'fedsketch_heaprix': Entry(fedsketch_heaprix, example=_COUNT | _K),
+  'fedsketch_privix': Entry(fedsketch.fedsketch_privix, example=_COUNT),
+  'fedsketch_heaprix': Entry(fedsketch.fedsketch_heaprix, example=_COUNT | _K),
   'fedsketchgate': Entry(fedsketchgate, everyone=True, example=_COUNT | _STEPS),
-  'diffsketch': Entry(diffsketch, example=_COUNT),
+  'diffsketch': Entry(fedsketch.diffsketch, example=_COUNT),
   'safl': Entry(safl, example=_LINEAR),
   'sketched_sgd': Entry(sketched_sgd, 'gradient', example=_COUNT | _K),
   'fetchsgd': Entry(fetchsgd, 'gradient', example=_COUNT | _K),
@@ -93,9 +83,11 @@ ENTRIES = {
   ),
   'onebit_adam': Entry(onebit_adam, 'gradient', example={'warmup': 2}),
   'cocktail_sgd': Entry(cocktail_sgd, example=_QUANTIZED | {'mask_ratio': 0.1}),
-  'dp_fedavg': Entry(dp_fedavg, example=_PRIVATE),
-  'dp_normfedavg': Entry(dp_normfedavg, example=_PRIVATE),
+  'dp_fedavg': Entry(private.dp_fedavg, example=_PRIVATE),
+  'dp_normfedavg': Entry(private.dp_normfedavg, example=_PRIVATE),
   'private_iterative_sketching': Entry(
-    private_iterative_sketching, 'private_steps', example=_LINEAR | _STEPS
+    private.private_iterative_sketching,
+    'private_steps',
+    example=_LINEAR | _STEPS,
   ),
 }

@@ -129,8 +129,7 @@ def _exchange(uplinks, means, k, momentum, server_lr) -> chain.Exchange:
 def _uplinks(op, k, candidates, total, params, *, keys, means, **extra):
   """Runs both uplinks: (the server's message, the bill)."""
   sketch = lambda keys, x: op.sketch(keys.round, x)
-  per_step = extra['lanes_per_step']
-  tables = t.over_lanes(sketch, keys, total, lanes_per_step=per_step)
+  tables = t.over_lanes(sketch, total, keys=keys, **extra)
   table, first = means[0](tables, **extra)
   estimate = op.desketch(keys.round, table, params)
   top = _largest(estimate, candidates * k)

@@ -11,6 +11,7 @@ ValueError for an n, b or number of steps too small for it.
 import math
 from typing import NamedTuple
 
+from fl_sketch.utils import checks
 import numpy as np
 from scipy.sparse import csgraph, csr_array
 
@@ -58,7 +59,7 @@ def from_edges(n: int, edges, name: str = 'edges') -> Graph:
   Raises:
     ValueError: an edge is no pair of clients, or the graph is not connected.
   """
-  _at_least(1, n=n)
+  checks.at_least('n', n, 1)
   adjacency = np.zeros((n, n), bool)
   for i, j in edges:
     if not 0 <= i < n or not 0 <= j < n or i == j:
@@ -72,13 +73,14 @@ def from_edges(n: int, edges, name: str = 'edges') -> Graph:
 
 def ring(n: int) -> Graph:
   """A cycle of n >= 3 clients; its diameter is ⌊n / 2⌋."""
-  _at_least(3, n=n)
+  checks.at_least('n', n, 3)
   return from_edges(n, [(i, (i + 1) % n) for i in range(n)], f'ring-{n}')
 
 
 def grid(rows: int, cols: int) -> Graph:
   """A grid of diameter rows + cols - 2, client r·cols + c at (r, c)."""
-  _at_least(1, rows=rows, cols=cols)
+  checks.at_least('rows', rows, 1)
+  checks.at_least('cols', cols, 1)
   ids = np.arange(rows * cols).reshape(rows, cols)
   along = zip(ids[:, :-1].flat, ids[:, 1:].flat, strict=True)
   down = zip(ids[:-1].flat, ids[1:].flat, strict=True)
@@ -174,7 +176,7 @@ def gossip(mixing: np.ndarray, steps: int) -> np.ndarray:
 
   The sum is kept; disagreement falls to `second_eigenvalue`^steps or less.
   """
-  _at_least(0, steps=steps)
+  checks.at_least('steps', steps, 0)
   return np.linalg.matrix_power(mixing, steps)
 
 
@@ -187,7 +189,7 @@ def chebyshev(mixing: np.ndarray, steps: int) -> np.ndarray:
   :math:`1/T_q(1/λ)` or less, after about the square root of gossip's rounds.
   Source: Golub, Varga, Numer. Math. 3, 1961; Scaman et al., arXiv:1702.08704.
   """
-  _at_least(0, steps=steps)
+  checks.at_least('steps', steps, 0)
   half = second_eigenvalue(mixing) / 2
   last, now, omega = np.eye(len(mixing)), mixing, 2.0
   for _ in range(steps - 1):
@@ -243,7 +245,7 @@ def tree_all_reduce(graph: Graph, b: int) -> Cost:
   >>> cost.hops, cost.total, cost.sent.tolist()
   (2, 80, [40, 10, 10, 10, 10])
   """
-  _at_least(1, b=b)
+  checks.at_least('b', b, 1)
   schedule = tree_schedule(graph)
   traffic = np.zeros(graph.adjacency.shape, np.int64)
   for message in (message for hop in schedule for message in hop):
@@ -257,8 +259,8 @@ def gossip_cost(graph: Graph, b: int, steps: int) -> Cost:
   >>> gossip_cost(ring(8), b=10, steps=3).total
   480
   """
-  _at_least(1, b=b)
-  _at_least(0, steps=steps)
+  checks.at_least('b', b, 1)
+  checks.at_least('steps', steps, 0)
   return Cost(steps, graph.adjacency.astype(np.int64) * b * steps)
 
 
@@ -272,7 +274,7 @@ def flooding(graph: Graph, b: int) -> Cost:
   >>> flooding(ring(8), b=1).total, tree_all_reduce(ring(8), b=1).total
   (64, 14)
   """
-  _at_least(1, b=b)
+  checks.at_least('b', b, 1)
   distances, depth = _distances(graph), diameter(graph)
   traffic = np.zeros(graph.adjacency.shape, np.int64)
   for i, j in np.argwhere(graph.adjacency):
@@ -282,7 +284,7 @@ def flooding(graph: Graph, b: int) -> Cost:
 
 
 def _square(n):
-  _at_least(1, n=n)
+  checks.at_least('n', n, 1)
   rows = max(k for k in range(1, math.isqrt(n) + 1) if n % k == 0)
   if rows == 1:
     raise ValueError(f'Expected {n=} with rows, cols >= 2; 1 x n is a path.')
@@ -291,9 +293,3 @@ def _square(n):
 
 def _distances(graph):
   return csgraph.shortest_path(graph.adjacency, unweighted=True).astype(int)
-
-
-def _at_least(bound, **values):
-  for name, value in values.items():
-    if value < bound:
-      raise ValueError(f'Expected {name}={value} >= {bound}.')

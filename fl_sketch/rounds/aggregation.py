@@ -85,13 +85,8 @@ def mean_over_cohort(
       raised when the state is initialised.
   """
   if privacy is not None:
-    others = {
-      'robust': robust,
-      'codec': codec,
-      'decode': decode,
-      'denominator': denominator,
-    }
-    for name, option in others.items():
+    others = dict(robust=robust, codec=codec, decode=decode)
+    for name, option in (others | {'denominator': denominator}).items():
       if option is not None:
         raise ValueError(f'Expected {name} to be None with privacy.')
     return privacy.uplink()

@@ -19,16 +19,18 @@ def decoder(codec: codecs.Codec) -> comms.Decode:
 
 
 def decode_lanes(
-  codec: codecs.Codec,
-  keys: keys_lib.RoundKeys,
-  payload: Any,
-  like: Any,
-  lanes_per_step: int | None = 0,
+  codec: codecs.Codec, payload: Any, like: Any, **extra: Any
 ) -> Any:
-  """Decodes the payloads of a protocol's lanes (client slots), [lanes, ...]."""
+  """Decodes the payloads of a protocol's lanes (client slots), [lanes, ...].
+
+  Args:
+    codec: the encoding.
+    payload: leaves [lanes, ...].
+    like: what one client encoded, or its shapes.
+    **extra: extra arguments of a link, `keys` and `lanes_per_step` among them.
+  """
   decode = decoder(codec)
-  one = lambda keys, x: decode(keys, x, like)
-  return t.over_lanes(one, keys, payload, lanes_per_step=lanes_per_step)
+  return t.over_lanes(lambda keys, x: decode(keys, x, like), payload, **extra)
 
 
 def check_codec(codec: codecs.Codec, params: Any) -> None:

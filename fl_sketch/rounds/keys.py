@@ -115,9 +115,8 @@ def codec_key(key: jax.Array) -> jax.Array:
 
 def coin(keys: RoundKeys, probability: float) -> jax.Array:
   """Bernoulli draw, bool[], the same on all clients of a round."""
-  return jax.random.bernoulli(
-    jax.random.fold_in(keys.round, _COIN), probability
-  )
+  key = jax.random.fold_in(keys.round, _COIN)
+  return jax.random.bernoulli(key, probability)
 
 
 def subset_key(keys: RoundKeys) -> jax.Array:

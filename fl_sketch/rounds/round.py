@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fl_sketch.data import byzantine
 from fl_sketch.rounds import (
   client_loop,
   client_step,
@@ -131,20 +130,19 @@ def run_round(
   cohort_fn = cohort_step(make, mesh, **options)
   server_fn = server_step(make)
   pin = jax.lax.with_sharding_constraint
+  slices = lambda server: mesh_lib.shardings_over(mesh, server)
 
   def round_fn(hp, state, cohort, key, data=None, noise_key=None):
     if schedule is not None:
       hp = schedule(hp, state.round)
     shared, new, metrics = cohort_fn(hp, state, cohort, key, data, noise_key)
     if shard_server:
-      new = new._replace(
-        server=pin(new.server, mesh_lib.shardings_over(mesh, new.server))
-      )
+      new = new._replace(server=pin(new.server, slices(new.server)))
     new = server_fn(hp, shared, new, key)
     if shard_server:
       new = new._replace(
         params=pin(new.params, mesh_lib.replicated(mesh)),
-        server=pin(new.server, mesh_lib.shardings_over(mesh, new.server)),
+        server=pin(new.server, slices(new.server)),
       )
     if noise_key is None:
       new = _unless_empty(metrics['participants'], new, state)
@@ -171,30 +169,21 @@ def cohort_step(
   make: Make,
   mesh: jax.sharding.Mesh,
   *,
-  fetch: Fetch | None = None,
   lanes_per_step: int | None = 0,
-  skip_absent: bool = False,
   rows_of: str = 'population',
-  attack: byzantine.Behaviour | None = None,
-  max_payload_norm: float | None = None,
+  **options: Any,
 ):
   """Builds the first half of a round, from the parameters to the broadcast.
 
   Args:
     make: hp -> `Algorithm`; runs inside the trace.
     mesh: from `mesh_lib.cohort_mesh`.
-    fetch: (data, one client's batches) -> its samples, when `data` lives on
-      the devices and `Cohort.batches` holds indices into it.
     lanes_per_step: clients that a shard works on at once; None is all of them,
       0 the default of the backend.
-    skip_absent: whether lanes of weight 0 are skipped where clients are worked
-      on one after another or in chunks; the results are the same.
     rows_of: whose per-client state is passed: of the 'population', by client
       id, or of the 'cohort', by lane, when the host holds the rest.
-    attack: behaviour of byzantine clients, replaces their pseudo-gradients.
-    max_payload_norm: rejects decoded payloads of a larger Euclidean norm, like
-      those that are not finite, for algorithms with a `decode`; None is no
-      bound.
+    **options: `fetch`, `skip_absent`, `attack` and `max_payload_norm` of
+      `client_step.build`.
 
   Returns:
     A function (hp, state, cohort, key, data, noise_key) -> (broadcast, state,
@@ -206,14 +195,7 @@ def cohort_step(
   if lanes_per_step == 0:
     platform = mesh.devices.flat[0].platform
     lanes_per_step = client_loop.default_lanes_per_step(platform)
-  program = client_step.build(
-    make,
-    fetch=fetch,
-    lanes_per_step=lanes_per_step,
-    skip_absent=skip_absent,
-    attack=attack,
-    max_payload_norm=max_payload_norm,
-  )
+  program = client_step.build(make, lanes_per_step=lanes_per_step, **options)
 
   def step(hp, state, cohort, key, data=None, noise_key=None):
     keys = keys_lib.round_keys(key, state.round)

@@ -45,17 +45,19 @@ def stateless(fn: Callable[..., Any], **marks: Any) -> chain.Transform:
 
 def over_lanes(
   fn: Callable[..., Any],
-  keys: keys_lib.RoundKeys,
   *lanes: Any,
-  lanes_per_step: int | None = 0,
+  keys: keys_lib.RoundKeys,
+  lanes_per_step: int | None,
+  **_: Any,
 ) -> Any:
   """Applies fn(keys of one client, ...) to every lane of a protocol.
 
   Args:
     fn: one client's work.
-    keys: of the lanes, from `keys.for_lanes`.
     *lanes: leaves [lanes, ...].
+    keys: of the lanes, from `keys.for_lanes`.
     lanes_per_step: lanes at once, as in `rounds.cohort_step`.
+    **_: the other extra arguments of a link.
   """
 
   def one(lane):
