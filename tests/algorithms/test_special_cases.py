@@ -76,10 +76,7 @@ FULL_SIZE = [
 ]
 # Codecs that send all of a tree, as far as float32 goes.
 COMPLETE = [EXACT, codecs.contract(codecs.rand_k(D))]
-NO_CONTRACTION = [
-  codecs.rand_k(D),
-  codecs.from_sketch(sketches.block_cyclic(D)),
-]
+NO_CONTRACTION = [codecs.rand_k(D), codecs.from_sketch(FULL_SIZE[0])]
 
 
 def fedavg_rows():
@@ -96,8 +93,8 @@ def fedavg_rows():
     yield f'fedcom feedback {codec.name}', variant, FEDAVG
   cocktail = make('cocktail_sgd', codec=codecs.top_k(D), mask_ratio=1.0)
   yield 'cocktail', cocktail, FEDAVG
-  diffsketch = make('diffsketch', sketch=IDENTITY)
-  yield 'diffsketch', diffsketch, at(FEDAVG, server_lr=1)
+  gamma_one = at(FEDAVG, server_lr=1)
+  yield 'diffsketch', make('diffsketch', sketch=IDENTITY), gamma_one
 
 
 def other_steps_rows():
@@ -144,23 +141,16 @@ def everyone_rows():
     amsgrad = make('fedsgd', server_optimizer='amsgrad')
     yield f'cd_adam {codec.name}', make('cd_adam', **options), amsgrad
   song = make('iterative_sketching', sketch=MEAN)
-  over = lambda graph, q: make(
-    'decentralised', sketch=MEAN, graph=graph, population=N, gossip_steps=q
+  options = {'sketch': MEAN, 'population': N}
+  over = lambda graph, q, **gossip: make(
+    'decentralised', graph=graph, gossip_steps=q, **options, **gossip
   )
   yield 'tree', over(topology.grid(2, 4), None), song
   yield 'complete graph', over(topology.complete(N), 1), song
   ring = topology.ring(N)
   steps = topology.steps_to(topology.metropolis(ring), 1e-7)
   yield 'long gossip', over(ring, steps), song
-  chebyshev = make(
-    'decentralised',
-    sketch=MEAN,
-    graph=ring,
-    population=N,
-    gossip_steps=60,
-    chebyshev=True,
-  )
-  yield 'chebyshev', chebyshev, song
+  yield 'chebyshev', over(ring, 60, chebyshev=True), song
   yield from tracking_rows()
 
 
@@ -177,12 +167,9 @@ def tracking_rows():
   single = make('fedavg', **one)
   yield 'scaffold K=1', make('scaffold', population=N, **one), single
   yield 'fedcomgate K=1', make('fedcomgate', codec=EXACT, **one), single
-  for name, op, options in [
-    ('privix', COUNT, {}),
-    ('heaprix', COUNT, {'k': 3}),
-  ]:
-    gate = make('fedsketchgate', sketch=op, **options, **one)
-    plain = make(f'fedsketch_{name}', sketch=op, **options, **one)
+  for name, options in [('privix', {}), ('heaprix', {'k': 3})]:
+    gate = make('fedsketchgate', sketch=COUNT, **options, **one)
+    plain = make(f'fedsketch_{name}', sketch=COUNT, **options, **one)
     yield f'gate {name} K=1', gate, plain
 
 

@@ -14,6 +14,7 @@ N, D = cases.POPULATION, cases.DIMENSION
 START = np.linspace(-0.5, 0.4, D)
 IDENTITY, EXACT = sketches.identity(), codecs.identity()
 COUNT = cases.COUNT
+SUBTRACT = {'error_update': 'subtract', 'momentum_masking': False}
 
 
 class Hyper(NamedTuple):
@@ -75,17 +76,8 @@ def test_error_feedback_sends_all_in_the_end(linear, name, options):
     ('sketched_sgd', {'sketch': COUNT, 'k': 1}, 1),
     ('sketched_sgd', {'sketch': IDENTITY, 'k': 2, 'candidates': 1}, 1),
     ('fetchsgd', {'sketch': IDENTITY, 'k': 2, 'momentum': 0.0}, 1),
-    (
-      'fetchsgd',
-      {
-        'sketch': IDENTITY,
-        'k': 2,
-        'momentum': 0.5,
-        'error_update': 'subtract',
-        'momentum_masking': False,
-      },
-      2,  # 1 + 1/2 + 1/4 + ...
-    ),
+    # 1 + 1/2 + 1/4 + ... = 2.
+    ('fetchsgd', SUBTRACT | {'sketch': IDENTITY, 'k': 2, 'momentum': 0.5}, 2),
   ],
 )
 def test_error_in_gradients_is_sent_in_the_end(linear, name, options, gain):

@@ -21,9 +21,8 @@ def by_hand(order, weight_decay=0.0, drift=0.0):
     batch = tuple(x[k] for x in BATCHES)
     loss, grad = jax.value_and_grad(cases.loss_fn)(theta, batch)
     losses.append(loss)
-    theta = jax.tree.map(
-      lambda p, g: p - 0.1 * (g + weight_decay * p + drift), theta, grad
-    )
+    move = lambda p, g: p - 0.1 * (g + weight_decay * p + drift)
+    theta = jax.tree.map(move, theta, grad)
   moved = jax.tree.map(jnp.subtract, cases.PARAMS, theta)
   return moved, np.mean(losses)
 
@@ -61,9 +60,8 @@ def test_no_step_is_made_on_a_batch_of_padding():
   moved, metrics = work(jnp.ones(1), {'mask': masks}, cases.KEY, None)
   want, _ = work(jnp.ones(1), {'mask': masks[jnp.array([0, 2])]}, None, None)
   np.testing.assert_allclose(moved, want, rtol=1e-6)
-  np.testing.assert_allclose(
-    metrics['train_loss'], (1 + 0.75**2) / 2, rtol=1e-6
-  )
+  loss = (1 + 0.75**2) / 2
+  np.testing.assert_allclose(metrics['train_loss'], loss, rtol=1e-6)
 
 
 def test_no_steps_are_refused():

@@ -34,32 +34,20 @@ def make_batches(share=0.6, seed=0):
 
 
 @functools.cache
-def program(expected, microbatch, weight_decay):
+def program(expected=4, microbatch=16, weight_decay=0.0):
+  options = {'microbatch': microbatch, 'weight_decay': weight_decay}
+
   def work(clip, noise, params, batches):
-    return local.private_sgd(
-      loss_fn,
-      LR,
-      clip,
-      noise,
-      expected_batch=expected,
-      microbatch=microbatch,
-      weight_decay=weight_decay,
-    )(params, batches, KEY, None)
+    steps = local.private_sgd(
+      loss_fn, LR, clip, noise, expected_batch=expected, **options
+    )
+    return steps(params, batches, KEY, None)
 
   return cases.jit(work)
 
 
-def run(
-  batches,
-  *,
-  clip=CLIP,
-  noise=0.0,
-  expected=4,
-  microbatch=16,
-  weight_decay=0.0,
-  params=PARAMS,
-):
-  work = program(expected, microbatch, weight_decay)
+def run(batches, *, clip=CLIP, noise=0.0, params=PARAMS, **options):
+  work = program(**options)
   # Done before it returns: tests change the arrays that JAX reads in place.
   return jax.block_until_ready(work(clip, noise, params, batches))
 
@@ -71,14 +59,8 @@ def first_step(batches):
 @cases.jit
 def noise_alone(key, mask):
   """The pseudo-gradient of f32[MANY] parameters with gradients of zero."""
-  work = local.private_sgd(
-    lambda params, batch: jnp.mean(batch['x']) + 0 * params.sum(),
-    LR,
-    CLIP,
-    1.5,
-    expected_batch=4,
-    microbatch=1,
-  )
+  flat = lambda params, batch: jnp.mean(batch['x']) + 0 * params.sum()
+  work = local.private_sgd(flat, LR, CLIP, 1.5, expected_batch=4, microbatch=1)
   batches = {'x': jnp.ones(mask.shape), 'mask': mask}
   return work(jnp.zeros(MANY), batches, key, None)[0]
 
@@ -135,18 +117,14 @@ def test_the_noise_has_its_standard_deviation_whoever_is_there():
 
 
 def test_noises_of_steps_clients_and_rounds_are_independent():
-  key = lambda client, round: jax.random.fold_in(
-    jax.random.fold_in(KEY, round), client
-  )
   mask = np.zeros((2, 1), bool)
-  one, two = noise_alone(key(0, 0), mask[:1]), noise_alone(key(0, 0), mask)
-  noises = [
-    one,
-    two - one,  # the second step's
-    noise_alone(key(1, 0), mask[:1]),
-    noise_alone(key(0, 1), mask[:1]),
-    noise_alone(key(1, 1), mask[:1]),
-  ]
+
+  def noise(client, round, steps=1):
+    key = jax.random.fold_in(jax.random.fold_in(KEY, round), client)
+    return noise_alone(key, mask[:steps])
+
+  noises = [noise(0, 0), noise(1, 0), noise(0, 1), noise(1, 1)]
+  noises.append(noise(0, 0, steps=2) - noises[0])  # the second step's
   correlation = np.corrcoef(noises)[np.triu_indices(5, 1)]
   assert np.all(np.abs(correlation) < 6 / np.sqrt(MANY))  # 10 * 2e-9
 
@@ -204,9 +182,8 @@ def test_hyperparameters_may_be_traced_and_vmapped():
   clips = jnp.array([0.5, CLIP])
   moved, _ = jax.vmap(lambda clip: run(batches, clip=clip, noise=1.0))(clips)
   target, _ = run(batches, noise=1.0)
-  chex.assert_trees_all_close(
-    jax.tree.map(lambda x: x[1], moved), target, atol=1e-6
-  )
+  last = jax.tree.map(lambda x: x[1], moved)
+  chex.assert_trees_all_close(last, target, atol=1e-6)
 
 
 def test_types_of_parameters_stay():

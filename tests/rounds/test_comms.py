@@ -1,6 +1,7 @@
 """Uplinks, downlink, the client loop, and the files with collectives."""
 
 import ast
+import functools
 import pathlib
 
 import chex
@@ -16,29 +17,27 @@ LANES = jax.P(comms.SHARD)
 
 def on_shards(fn, *args, out=None):
   """Runs fn over lanes split between two shards."""
-  program = jax.shard_map(
-    fn,
-    mesh=MESH,
-    in_specs=tuple(LANES for _ in args),
-    out_specs=jax.P() if out is None else out,
-  )
+  out = jax.P() if out is None else out
+  program = jax.shard_map(fn, mesh=MESH, in_specs=LANES, out_specs=out)
   return jax.device_get(jax.jit(program)(*args))
 
 
 @pytest.mark.covers('S2-Eq1')
-def test_uplink_is_the_weighted_mean():
-  x = np.arange(12.0, dtype=np.float32).reshape(6, 2)
-  weight = np.array([1, 0, 2, 1, 0, 4], np.float32)
-  result = on_shards(lambda x, w: comms.uplink_stacked(x, w)[0], x, weight)
-  np.testing.assert_allclose(result, weight @ x / weight.sum(), rtol=1e-6)
-
-
-def test_uplink_of_nobody_is_zero():
-  x = np.ones((4, 2), np.float32)
-  result = on_shards(
-    lambda x, w: comms.uplink_stacked(x, w)[0], x, np.zeros(4, 'f4')
-  )
-  np.testing.assert_array_equal(result, 0)
+@pytest.mark.parametrize(
+  ('x', 'weight', 'want'),
+  [
+    ([0, 2, 4, 6], [1, 0, 2, 5], (2 * 4 + 5 * 6) / 8),
+    ([1, 1, 1, 1], [0, 0, 0, 0], 0),
+    ([np.nan, 2, np.inf, 4], [0, 1, 0, 1], 3),
+  ],
+  ids=['some', 'nobody', 'absent ones not finite'],
+)
+def test_uplink_is_the_weighted_mean_of_those_present(x, weight, want):
+  columns = np.float32([1, 2, 3])
+  mean = lambda x, weight: comms.uplink_stacked(x, weight)[0]
+  x = np.float32(x)[:, None] * columns[None]
+  result = on_shards(mean, x, np.float32(weight))
+  np.testing.assert_allclose(result, want * columns, rtol=1e-6)
 
 
 def test_uplink_decodes_each_client_and_bills_the_wire_dtype():
@@ -74,12 +73,6 @@ def test_a_mean_of_64_bit_numbers_is_as_exact(streamed):
     result = on_shards(mean, x, weight)
   want = np.float64(weight) @ x / np.float64(weight).sum()
   np.testing.assert_allclose(result, want, rtol=1e-14)
-
-
-def test_absent_payloads_that_are_not_finite_weigh_nothing():
-  x = np.array([[np.nan], [2], [np.inf], [4]], np.float32)
-  weight = np.array([0, 1, 0, 1], np.float32)
-  assert on_shards(lambda x, w: comms.uplink_stacked(x, w)[0], x, weight) == 3
 
 
 @pytest.mark.parametrize('lanes_per_step', [1, 2, 3, 5, 9, None])
@@ -127,17 +120,11 @@ def test_without_downlink_a_gradient_is_already_summed_over_shards():
     params = comms.downlink(params) if local else params
     return jax.grad(lambda p: jnp.sum(p * x))(params)
 
-  def run(local, out):
-    fn = jax.shard_map(
-      lambda p, x: gradient(p, x[0], local),
-      mesh=MESH,
-      in_specs=(jax.P(), LANES),
-      out_specs=out,
-    )
-    return jax.device_get(jax.jit(fn)(np.ones(3, 'f4'), x))
-
-  np.testing.assert_array_equal(run(False, jax.P()), 2)
-  np.testing.assert_array_equal(run(True, LANES), 1)
+  fn = lambda x, local: gradient(jnp.ones(3), x[0], local)
+  summed = on_shards(functools.partial(fn, local=False), x)
+  np.testing.assert_array_equal(summed, 2)
+  per_shard = on_shards(functools.partial(fn, local=True), x, out=LANES)
+  np.testing.assert_array_equal(per_shard, 1)
 
 
 def test_bytes_of_types():
@@ -171,11 +158,8 @@ def test_placing_an_array_makes_no_copy_beside_those_that_stay(monkeypatch):
   x = jnp.arange(1000.0)
   live = lambda: sum(a.nbytes for a in jax.live_arrays())
   device_put, during = jax.device_put, []
-  monkeypatch.setattr(
-    jax,
-    'device_put',
-    lambda *a, **k: during.append(live()) or device_put(*a, **k),
-  )
+  measured = lambda *a, **k: during.append(live()) or device_put(*a, **k)
+  monkeypatch.setattr(jax, 'device_put', measured)
   before = live()
   mesh_lib.place(MESH, x)
   assert during == [before]
@@ -185,8 +169,6 @@ COLLECTIVES = {
   'psum', 'pmean', 'pmax', 'pmin', 'pcast', 'ppermute', 'psum_scatter',
   'all_gather', 'all_to_all', 'process_allgather', 'shard_map',
 }  # fmt: skip
-
-
 FILES = 'comms', 'mesh', 'processes', 'round'
 
 

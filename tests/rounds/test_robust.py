@@ -4,30 +4,26 @@ import functools
 
 import cases
 import chex
-from fl_sketch import (
-  algorithms,
-  experiment,
-  reporting,
-  rounds,
-  sketches,
-  training,
-)
+from fl_sketch import algorithms, experiment, rounds, sketches, training
 from fl_sketch.data import byzantine
 from fl_sketch.privacy.aggregation import Release
 from fl_sketch.rounds import (
   aggregation,
-  client_loop,
-  comms,
   keys,
   mesh as mesh_lib,
   robust,
+  transforms as t,
 )
+from fl_sketch.rounds.algorithm import federated
 import jax
 import jax.numpy as jnp
 import numpy as np
+from operators import vector
+import optax
 import pytest
 import quadratics
-from runs import SMALL
+from refusals import refused_calls
+import runs
 
 G, D = 9, 40
 ALL = jnp.ones(G, bool)
@@ -80,8 +76,7 @@ def test_distances_are_of_all_leaves_together():
   tree = {'a': x[:, :12].reshape(G, 3, 4), 'b': x[:, 12:]}
   result = RULES['geometric_median'](tree, ALL)
   want = RULES['geometric_median'](x, ALL)
-  flat = np.concatenate([np.ravel(result['a']), result['b']])
-  np.testing.assert_allclose(flat, want, atol=1e-6)
+  np.testing.assert_allclose(vector(result), want, atol=1e-6)
 
 
 @pytest.mark.parametrize('scale', [1e-12, 1.0, 1e12])
@@ -161,8 +156,7 @@ def test_the_means_of_groups_by_hand():
   size, groups = cases.POPULATION, 7
   cohort = cases.cohort(1, 0, size)
   take = lambda i: cohort.weight * (np.arange(size) == i)
-  start = flat(cases.PARAMS)
-  one = lambda make, c: start - flat(play_one(make, c))
+  one = lambda make, c: vector(cases.PARAMS) - vector(play_one(make, c))
   plain = case(groups=None).make
   moved = [one(plain, cohort._replace(weight=take(i))) for i in range(size)]
   group = group_of(cohort, 0, groups)
@@ -181,82 +175,63 @@ def play_one(make, cohort):
   return round_fn(cases.HP, state, cohort, cases.KEY)[0].params
 
 
-def flat(tree):
-  return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
-
-
 @of_kind
 def test_one_group_is_the_mean_to_the_last_bit(kind):
   want, _ = cases.play(case(groups=None).make, 1)
   result, _ = cases.play(case(groups=1, kind=kind).make, 1)
-  np.testing.assert_array_equal(flat(result.params), flat(want.params))
-  assert np.abs(flat(want.params)).max() > 1e-3
+  chex.assert_trees_all_equal(result.params, want.params)
+  assert np.abs(vector(want.params)).max() > 1e-3
 
 
 def test_two_devices_are_one_and_the_bill_is_that_of_the_mean():
   (one, _), (two, metrics) = (cases.play(case().make, k) for k in (1, 2))
-  np.testing.assert_allclose(flat(two.params), flat(one.params), atol=1e-6)
+  chex.assert_trees_all_close(two.params, one.params, atol=1e-6)
   assert (metrics['up'], metrics['down']) == (cases.DENSE, cases.DENSE)
 
 
 @pytest.mark.parametrize(
-  ('name', 'options'),
-  [
-    ('safl', {'server_optimizer': 'sgd'}),
-    ('iterative_sketching', {}),
-    ('fedsketch_privix', {}),
-  ],
+  'name', ['safl', 'iterative_sketching', 'fedsketch_privix']
 )
-def test_of_an_identity_sketch_it_is_that_of_fedavg(name, options):
+def test_of_an_identity_sketch_it_is_that_of_fedavg(name):
+  options = {'server_optimizer': 'sgd'} if name == 'safl' else {}
   make_one = case(name, sketch=sketches.identity(), **options).make
   result, _ = cases.play(make_one, 1)
   want, _ = cases.play(case().make, 1)
-  np.testing.assert_allclose(
-    flat(result.params), flat(want.params), rtol=1e-6, atol=1e-7
-  )
+  chex.assert_trees_all_close(result.params, want.params, rtol=1e-6, atol=1e-7)
 
 
 def test_a_sum_that_overflows_is_left_out():
   """The payloads are finite, their sum in one of the groups is not."""
-  link = aggregation.mean_over_cohort(robust=robust.Rule('geometric_median', 2))
-  public = keys.round_keys(cases.KEY, 0)
-  ids = jnp.arange(4)
-  lanes = keys.for_lanes(public, ids)
-  group = jax.vmap(lambda key: keys.group(key, 2))(lanes.client)
-  assert {*np.asarray(group).tolist()} == {0, 1}
-  sent = jnp.where(group == group[0], 3e38, 1.0)
-
-  def uplink(sent, client, weight):
-    lanes = public._replace(client=client)
-
-    def one(lane):
-      key, x, weight = lane
-      grouped = link.decode(public._replace(client=key), x, None)
-      return x, grouped, weight, ()
-
-    sums, _ = client_loop.sum_over_lanes(one, (client, sent, weight), None)
-    return link.update(sums, comms.bill(), keys=lanes, weight=weight)[0]
-
-  lane = jax.sharding.PartitionSpec(comms.SHARD)
-  program = jax.shard_map(
-    uplink,
-    mesh=mesh_lib.cohort_mesh(1),
-    in_specs=lane,
-    out_specs=jax.sharding.PartitionSpec(),
+  cohort = cases.everyone(0)
+  group = np.array(group_of(cohort, 0, 2))
+  assert {*group} == {0, 1}
+  update = jnp.where(group == group[0], 3e38, 1.0)
+  assert not jnp.isfinite(update[group == group[0]].sum())
+  fill = lambda params, x: jax.tree.map(lambda p: jnp.full_like(p, x), params)
+  rule = robust.Rule('geometric_median', 2)
+  make = lambda hp: federated(
+    lambda params, x, *_: (fill(params, x), {}),
+    aggregation.mean_over_cohort(robust=rule),
+    t.broadcast(),
+    optax.scale(-1.0),
   )
-  assert cases.jit(program)(sent, lanes.client, jnp.full(4, 2.0)) == 1.0
-  assert not np.isfinite((2 * sent).sum())
+  params = play_one(make, cohort._replace(batches=update))
+  np.testing.assert_allclose(vector(params), -1, rtol=1e-6)
 
 
-def test_what_cannot_be_is_refused():
-  with pytest.raises(ValueError, match="robust='krum' to be one of"):
-    aggregation.mean_over_cohort(robust=robust.Rule('krum', 3))
-  with pytest.raises(ValueError, match='Expected groups=0 >= 1'):
-    aggregation.mean_over_cohort(robust=robust.Rule('median', 0))
-  with pytest.raises(ValueError, match='Expected robust to be None with priv'):
-    aggregation.mean_over_cohort(
-      privacy=Release(4.0).at(cases.HP), robust=robust.Rule('median', 3)
-    )
+def mean_by(kind, groups, **options):
+  rule = robust.Rule(kind, groups)
+  return lambda: aggregation.mean_over_cohort(robust=rule, **options)
+
+
+test_what_cannot_be_is_refused = refused_calls(
+  (mean_by('krum', 3), "robust='krum' to be one of"),
+  (mean_by('median', 0), 'Expected groups=0 >= 1'),
+  (
+    mean_by('median', 3, privacy=Release(4.0).at(cases.HP)),
+    'Expected robust to be None with privacy',
+  ),
+)
 
 
 CLIENTS, HOSTILE, GROUPS, ROUNDS = 20, 4, 15, 60
@@ -267,22 +242,11 @@ def gap_after(rule, **options):
   rng = np.random.default_rng(0)
   size = CLIENTS, quadratics.D
   center = quadratics.BEST[None] + 0.05 * rng.standard_normal(size)
-  batches = tuple(
-    np.float32(x)[:, None, None] for x in (center, rng.uniform(0.5, 1.5, size))
-  )
-  cohort = rounds.Cohort(
-    np.arange(CLIENTS, dtype=np.int32),
-    np.ones(CLIENTS, np.float32),
-    batches,
-    np.arange(CLIENTS) < HOSTILE,
-  )
-  make_one = algorithms.make(
-    'safl',
-    quadratics.loss_fn,
-    sketch=sketches.block_cyclic(8),
-    server_optimizer='sgd',
-    robust=rule,
-  )
+  cohort = quadratics.cohort(center, rng.uniform(0.5, 1.5, size))
+  cohort = cohort._replace(byzantine=np.arange(CLIENTS) < HOSTILE)
+  op = sketches.block_cyclic(8)
+  safl = {'sketch': op, 'server_optimizer': 'sgd', 'robust': rule}
+  make_one = algorithms.make('safl', quadratics.loss_fn, **safl)
   hp = algorithms.Hyper(jnp.float32(0.2), jnp.float32(0.5))
   mesh = mesh_lib.cohort_mesh(1)
   round_fn = rounds.run_round(make_one, mesh, lanes_per_step=None, **options)
@@ -290,9 +254,8 @@ def gap_after(rule, **options):
   step = lambda state, _: round_fn(hp, state, cohort, cases.KEY)
   scan = lambda state: jax.lax.scan(step, state, length=ROUNDS)
   end, metrics = cases.jit(scan)(state)
-  assert (
-    metrics['participants'] + metrics['rejected_clients'] == CLIENTS
-  ).all()
+  clients = metrics['participants'] + metrics['rejected_clients']
+  assert (clients == CLIENTS).all()
   gap = np.linalg.norm(np.float64(end.params['w']) - quadratics.BEST)
   return gap, metrics
 
@@ -325,32 +288,25 @@ def test_a_config_names_the_rule_and_the_attack():
 @pytest.mark.parametrize('name', ['fedcomgate', 'signsgd', 'safl'])
 def test_a_bound_that_nobody_exceeds_changes_nothing_or_is_refused(name):
   make_one = cases.FIRST[name].make
-  mesh = mesh_lib.cohort_mesh(1)
-  round_fn = cases.jit(rounds.run_round(make_one, mesh, max_payload_norm=1e30))
-  state = cases.start(make_one, mesh)
   if make_one(cases.HP).decode is None:
     with pytest.raises(ValueError, match='not added up as they come'):
-      round_fn(cases.HP, state, cases.one_absent(0), cases.KEY)
+      cases.play(make_one, 1, max_payload_norm=1e30)
     return
-  for r in range(5):
-    state, _ = round_fn(cases.HP, state, cases.one_absent(r), cases.KEY)
+  state, _ = cases.play(make_one, 1, max_payload_norm=1e30)
   want, _ = cases.play(make_one, 1)
   chex.assert_trees_all_close(state.params, want.params, atol=1e-6)
 
 
 def test_a_round_of_liars_alone_is_not_the_end(tmp_path):
-  fields = SMALL | dict(rounds=8, byzantine=0.5, attack='nan', cohort=1)
+  fields = runs.SMALL | dict(rounds=8, byzantine=0.5, attack='nan', cohort=1)
   exp = experiment.build(fields)
   result = training.train(exp, str(tmp_path / 'run'), progress=False)
-  rows = reporting.read_metrics(tmp_path / 'run' / 'metrics.jsonl')
+  rows = runs.rows(tmp_path / 'run')
   assert {0, 1} == {row['participants'] for row in rows}
   assert result.finished
+  gate = dict(algorithm='fedcomgate', cohort=6, codec={'kind': 'int8'})
   with pytest.raises(ValueError, match='no max_payload_norm with fedcomgate'):
-    experiment.build(
-      SMALL
-      | dict(algorithm='fedcomgate', cohort=6, codec={'kind': 'int8'})
-      | dict(max_payload_norm=1.0)
-    )
+    experiment.build(runs.SMALL | gate | dict(max_payload_norm=1.0))
 
 
 def test_points_whose_squares_overflow_leave_it_finite():

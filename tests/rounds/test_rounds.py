@@ -185,9 +185,14 @@ def test_a_vmapped_sweep_is_its_single_runs(case):
   chex.assert_trees_all_close(middle, alone, atol=1e-5)
 
 
-@pytest.mark.covers('S0-w0')
-@cases.each_algorithm
-def test_a_client_that_hears_the_broadcasts_has_the_servers_parameters(case):
+REPLICATED = cases.FIRST | {
+  name: cases.ALGORITHMS[name] for name in ('safl_amsgrad', 'safl_yogi')
+}
+
+
+@pytest.mark.covers('S0-w0', 'S4-Alg1')
+@pytest.mark.parametrize('case', cases.each(REPLICATED, cases.LONG_FIRST))
+def test_a_client_that_hears_the_broadcasts_has_the_servers_state(case):
   """Bit for bit through the same compiled server step; 1e-6 through its own."""
   mesh = mesh_lib.cohort_mesh(2)
   cohort_fn = cases.jit(rounds.cohort_step(case.make, mesh))
@@ -201,10 +206,9 @@ def test_a_client_that_hears_the_broadcasts_has_the_servers_parameters(case):
     server = server_fn(HP, table, server, KEY)
     client = server_fn(HP, table, client, KEY)
     alone = own_fn(HP, jax.device_get(table), alone, KEY)
-  chex.assert_trees_all_equal(client.params, server.params)
-  chex.assert_trees_all_close(
-    alone.params, jax.device_get(server.params), atol=1e-6
-  )
+  replicated = lambda state: jax.device_get((state.params, state.server))
+  chex.assert_trees_all_equal(replicated(client), replicated(server))
+  chex.assert_trees_all_close(replicated(alone), replicated(server), atol=1e-6)
   fused, _ = cases.play(case.make)
   chex.assert_trees_all_close(alone.params, fused.params, atol=1e-6)
 
@@ -255,45 +259,34 @@ def test_a_round_without_participants_changes_nothing_or_is_noise(case):
     chex.assert_trees_all_equal(state, want._replace(round=state.round))
 
 
+def first_round(update, server_link, denominator=None):
+  """A round in which every coordinate of a client's update is the same."""
+  make = lambda hp: federated(
+    lambda params, *_: (jax.tree.map(lambda x: x + update, params), {}),
+    aggregation.mean_over_cohort(denominator=denominator),
+    t.broadcast(),
+    server_link,
+  )
+  return cases.play(make, count=1)
+
+
 def test_server_state_that_overflows_is_reported():
   """Adam's second moment is infinite, so that its update would be zero."""
-  make = lambda hp: federated(
-    lambda params, *_: (jax.tree.map(lambda x: x + 1e25, params), {}),
-    aggregation.mean_over_cohort(),
-    t.broadcast(),
-    optax.scale_by_adam(),
-  )
-  state, metrics = cases.play(make, count=1)
+  state, metrics = first_round(1e25, optax.scale_by_adam())
   assert np.isfinite(state.params['w']).all()
   assert not metrics['finite']
 
 
 def test_parameters_that_overflow_are_reported():
-  make = lambda hp: federated(
-    lambda params, *_: (jax.tree.map(lambda x: x + 1e30, params), {}),
-    aggregation.mean_over_cohort(),
-    t.broadcast(),
-    optax.scale(1e30),
-  )
-  _, metrics = cases.play(make, count=1)
+  _, metrics = first_round(1e30, optax.scale(1e30))
   assert not metrics['finite']
   assert metrics['rejected_clients'] == 0
 
 
-def test_a_fixed_denominator_is_not_the_realised_cohort():
-  def with_mean(mean):
-    return lambda hp: federated(
-      lambda params, *_: (jax.tree.map(jnp.ones_like, params), {}),
-      mean,
-      t.broadcast(),
-      optax.scale(-1.0),
-    )
-
-  fixed = with_mean(aggregation.mean_over_cohort(denominator=4.0))
-  state, _ = cases.play(fixed, count=1)  # weights 0, 1, 2, 3
-  np.testing.assert_allclose(state.params['b'], -6 / 4)
-  state, _ = cases.play(with_mean(aggregation.mean_over_cohort()), count=1)
-  np.testing.assert_allclose(state.params['b'], -1)
+@pytest.mark.parametrize(('denominator', 'want'), [(4.0, -6 / 4), (None, -1)])
+def test_a_fixed_denominator_is_not_the_realised_cohort(denominator, want):
+  state, _ = first_round(1.0, optax.scale(-1.0), denominator)
+  np.testing.assert_allclose(state.params['b'], want)  # weights 0, 1, 2, 3
 
 
 def test_population_must_not_be_empty():

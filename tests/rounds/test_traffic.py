@@ -1,14 +1,11 @@
-from fl_sketch.data.availability import (
-  DROPPED_OUT,
-  NOT_SELECTED,
-  PARTICIPATED,
-  STRAGGLER,
-)
+from fl_sketch.data import availability
 from fl_sketch.rounds import traffic
 import numpy as np
 import pytest
 
 UP, DOWN, DENSE = 100, 40, 100
+JOINED, SKIPPED = availability.PARTICIPATED, availability.NOT_SELECTED
+LATE, SILENT = availability.STRAGGLER, availability.DROPPED_OUT
 
 
 def charge(book, ids, up=UP, down=DOWN):
@@ -41,12 +38,10 @@ def test_an_empty_round_costs_the_clients_nothing():
 
 
 def test_totals_are_exact_past_31_and_63_bits():
-  book = traffic.Ledger.empty(3, 2**31)
-  row = {}
-  for _ in range(5):
-    row = charge(book, [0, 1, 2], up=2**31 - 1, down=2**31 - 1)
-  assert row['total_uplink_bytes'] == 15 * (2**31 - 1)
-  assert row['total_downlink_bytes'] == 15 * (2**31 - 1)
+  book, most = traffic.Ledger.empty(3, 2**31), 2**31 - 1
+  row = [charge(book, [0, 1, 2], most, most) for _ in range(5)][-1]
+  assert row['total_uplink_bytes'] == 15 * most
+  assert row['total_downlink_bytes'] == 15 * most
   book.uplink_total = 2**63
   assert charge(book, [0])['total_uplink_bytes'] == 2**63 + UP
 
@@ -62,9 +57,7 @@ def test_stragglers_are_billed_both_ways_and_dropouts_the_download():
   book = traffic.Ledger.empty(5, DENSE)
   charge(book, [0, 1])
   ids, weight = np.arange(5), np.float32([1, 0, 0, 0, 2])
-  outcome = np.int8(
-    [PARTICIPATED, STRAGGLER, DROPPED_OUT, NOT_SELECTED, PARTICIPATED]
-  )
+  outcome = np.int8([JOINED, LATE, SILENT, SKIPPED, JOINED])
   row = book.charge(ids, weight, UP, DOWN, outcome)
   assert row == {
     'uplink_bytes': UP,
@@ -83,15 +76,15 @@ def test_stragglers_are_billed_both_ways_and_dropouts_the_download():
 def test_fates_of_a_round_in_which_all_take_part_change_nothing():
   books = [traffic.Ledger.empty(4, DENSE) for _ in range(2)]
   ids, weight = np.arange(4), np.float32([3, 1, 1, 0])
-  outcome = np.int8([PARTICIPATED, PARTICIPATED, PARTICIPATED, NOT_SELECTED])
+  outcome = np.int8([JOINED, JOINED, JOINED, SKIPPED])
   plain = books[0].charge(ids, weight, UP, DOWN)
-  found = books[1].charge(ids, weight, UP, DOWN, outcome)
-  assert found == plain | {'late_clients': 0, 'silent_clients': 0}
+  row = books[1].charge(ids, weight, UP, DOWN, outcome)
+  assert row == plain | {'late_clients': 0, 'silent_clients': 0}
 
 
 def test_a_round_that_nobody_answers_in_time_is_not_free():
   book = traffic.Ledger.empty(2, DENSE)
-  outcome = np.int8([STRAGGLER, DROPPED_OUT])
+  outcome = np.int8([LATE, SILENT])
   row = book.charge(np.arange(2), np.zeros(2), UP, DOWN, outcome)
   assert (row['uplink_bytes'], row['downlink_bytes']) == (0, 0)
   assert row['total_uplink_bytes'] == UP

@@ -251,10 +251,12 @@ jit = functools.partial(
 
 
 @functools.cache
-def program(make: rounds.Make, shards: int, lanes_per_step: int | None):
+def program(
+  make: rounds.Make, shards: int, lanes_per_step: int | None = 0, **options
+):
   mesh = mesh_lib.cohort_mesh(shards)
-  round_fn = rounds.run_round(make, mesh, lanes_per_step=lanes_per_step)
-  return jit(round_fn), start(make, mesh)
+  options['lanes_per_step'] = lanes_per_step
+  return jit(rounds.run_round(make, mesh, **options)), start(make, mesh)
 
 
 @functools.cache
@@ -263,10 +265,10 @@ def play(
   shards: int = 2,
   count: int = 5,
   cohort_of: Callable[[int], rounds.Cohort] = one_absent,
-  lanes_per_step: int | None = 0,
+  **options,
 ):
   """Plays rounds; returns the state and the last metrics, on the host."""
-  round_fn, state = program(make, shards, lanes_per_step)
+  round_fn, state = program(make, shards, **options)
   metrics = {}
   for r in range(count):
     cohort = cohort_of(r)
