@@ -19,7 +19,7 @@ import optax
 
 
 class Residuals(NamedTuple):
-  """State between rounds.
+  """CocktailSGD's residuals between rounds.
 
   Attributes:
     client: `PerClient`, the shared model less the client's model.
@@ -123,7 +123,7 @@ def _mean_and_reply(codec, ratio) -> chain.Exchange:
     subset = _subset(keys, ratio, params)
     like = jax.ShapeDtypeStruct(subset.shape, jnp.float32)
     decoded = feedback.decode_lanes(codec, payload, like, keys=keys, **extra)
-    mean, up = comms.uplink_stacked(payload, weight, decoded)
+    mean, up = comms.uplink_stacked_mean(payload, weight, decoded)
     residual = sketches.take(state.server, subset)
     target = mean + residual
     key = keys_lib.codec_key(keys.round)

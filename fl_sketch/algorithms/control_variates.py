@@ -16,7 +16,7 @@ import optax
 
 
 class Variates(NamedTuple):
-  """State between rounds.
+  """Control variates between rounds.
 
   Attributes:
     client: `PerClient`, c_i of SCAFFOLD or delta_j of FedCOMGATE.
@@ -62,7 +62,7 @@ def scaffold(
     less = lambda m, c: factor * m - c[None]
     change = jax.tree.map(less, moved, state.server)
     # The mean is over participants, the sum of changes over the population.
-    (mean, mean_change), up = comms.uplink_stacked((moved, change), weight)
+    (mean, mean_change), up = comms.uplink_stacked_mean((moved, change), weight)
     share = comms.sum_over_cohort(weight) / population
     add = lambda c, d: c + share * d
     server = jax.tree.map(add, state.server, mean_change)
@@ -131,7 +131,7 @@ def fedcomgate(
     gain = 1 / (1 + omega(params)) if control_gain is None else control_gain
     factor = gain / (local_steps * hp.client_lr)
     decoded = feedback.decode_lanes(codec, payload, params, keys=keys, **extra)
-    mean, up = comms.uplink_stacked(payload, weight, decoded)
+    mean, up = comms.uplink_stacked_mean(payload, weight, decoded)
     track = lambda d, q, m: d + factor * (q - m[None])
     client = jax.tree.map(track, state.client.value, decoded, mean)
     return mean, Variates(comms.PerClient(client), (), comms.bill(up))

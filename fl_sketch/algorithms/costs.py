@@ -52,7 +52,7 @@ class Costs(NamedTuple):
 
 
 def toy_problem(d: int = 1000, clients: int = 8):
-  """(params f32[d], cohort of all clients), least squares by `quadratic`."""
+  """Makes least squares: params f32[d] and a cohort of all clients."""
   centres = np.random.default_rng(0).standard_normal((clients, 2, 1, d))
   ids, weight = np.arange(clients, dtype=np.int32), np.ones(clients, np.float32)
   cohort = rounds_lib.Cohort(ids, weight, centres.astype(np.float32))

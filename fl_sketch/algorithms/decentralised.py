@@ -106,7 +106,7 @@ def _tree_mean(graph) -> chain.Exchange:
 
   def update(tables, _, params=None, *, weight, **__):
     del params
-    mean, size = comms.uplink_stacked(tables, weight)
+    mean, size = comms.uplink_stacked_mean(tables, weight)
     up = _mean_upload(topology.tree_all_reduce(graph, size // 4))
     return mean, comms.bill(up)
 

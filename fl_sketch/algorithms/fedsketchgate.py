@@ -75,7 +75,7 @@ def fedsketchgate(
   gain = 1 if printed else control_gain
   reader = sketch if printed else linear_reader(sketch)
   track = functools.partial(_track, reader, scale, gain)
-  bound = (lambda table: table) if privacy is None else privacy.bounded
+  bound = (lambda table: table) if privacy is None else privacy.clipped
   means = aggregation.cohort_means(1 if k is None else 2, privacy=privacy)
   if k is None:
     encode, mean, read = t.sketch(sketch), _mean, t.desketch(sketch)

@@ -18,7 +18,7 @@ import optax
 
 
 class State(NamedTuple):
-  """State between rounds.
+  """MARINA's state between rounds.
 
   Attributes:
     count: int32[], rounds done.
@@ -104,12 +104,12 @@ def _estimate(codec, probability) -> chain.Exchange:
     whole, change = payload
 
     def synchronise():
-      mean, up = comms.uplink_stacked(whole, weight)
+      mean, up = comms.uplink_stacked_mean(whole, weight)
       return mean, comms.bill(up)
 
     def add_change():
       decoded = feedback.decode_lanes(codec, change, params, keys=keys, **extra)
-      mean, up = comms.uplink_stacked(change, weight, decoded)
+      mean, up = comms.uplink_stacked_mean(change, weight, decoded)
       return jax.tree.map(jnp.add, state.gradient, mean), comms.bill(up)
 
     heads = keys_lib.coin(keys, probability) | (state.count == 0)

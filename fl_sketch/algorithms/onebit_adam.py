@@ -12,7 +12,7 @@ import optax
 
 
 class State(NamedTuple):
-  """State between rounds.
+  """1-bit Adam's state between rounds.
 
   Attributes:
     count: int32[], rounds done.
@@ -93,7 +93,7 @@ def _exchange(warmup, b1) -> chain.Exchange:
     return State(jnp.int32(0), zeros, rows, zeros, comms.bill())
 
   def dense(grads, state, params, keys, weight):
-    mean, up = comms.uplink_stacked(grads, weight)
+    mean, up = comms.uplink_stacked_mean(grads, weight)
     momentum = jax.tree.map(_decay(b1), state.momentum, mean)
     bill = comms.bill(up, comms.nbytes(mean))
     return mean, state._replace(momentum=momentum, bill=bill)
@@ -104,7 +104,7 @@ def _exchange(warmup, b1) -> chain.Exchange:
     payload = jax.vmap(codec.encode)(keys.client, target)  # it draws nothing
     decode = lambda key, signs: codec.decode(key, signs, params)
     decoded = jax.vmap(decode)(keys.client, payload)
-    mean, up = comms.uplink_stacked(payload, weight, decoded)
+    mean, up = comms.uplink_stacked_mean(payload, weight, decoded)
     server_target = jax.tree.map(jnp.add, mean, state.server_error)
     message = codec.encode(keys.round, server_target)
     momentum = codec.decode(keys.round, message, params)

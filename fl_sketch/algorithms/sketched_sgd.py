@@ -14,7 +14,7 @@ import optax
 
 
 class State(NamedTuple):
-  """State between rounds.
+  """SketchedSGD's state between rounds.
 
   Attributes:
     residual: `PerClient`, e_i: the part of a_i that no step has used yet.
@@ -28,7 +28,7 @@ class State(NamedTuple):
 
 
 class Message(NamedTuple):
-  """The server's message.
+  """What the server sends to every client.
 
   Attributes:
     candidates: int32[P k], coordinates whose exact values clients send.

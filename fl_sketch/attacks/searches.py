@@ -52,7 +52,7 @@ SEARCHES: dict[str, Callable[..., Any]] = {
 
 
 def make(name: str, steps: int, **options: float) -> Search:
-  """The search called `name`.
+  """Makes the search called `name`.
 
   Args:
     name: 'armijo', 'adam', 'signed_adam' or 'lbfgs'.

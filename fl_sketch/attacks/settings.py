@@ -91,7 +91,7 @@ class AttackConfig:
 
 
 class Setting(NamedTuple):
-  """One attack on all examples.
+  """Setting of one attack on all examples.
 
   Attributes:
     batch_size: samples behind a message.

@@ -56,7 +56,7 @@ class Contestant(NamedTuple):
 
 
 def dense_entries(d: int, b: int) -> str:
-  """The reason why a dense matrix is left out; empty if it is not."""
+  """Explains why a dense matrix is left out; empty where it is timed."""
   return f'b d > {_ENTRIES:,}' if b * d > _ENTRIES else ''
 
 

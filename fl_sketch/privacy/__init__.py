@@ -3,8 +3,8 @@
 On the host, without JAX: `types` describes what a run releases, `accounting`
 computes epsilon and calibrates noise (from `events`, `profiles`, `gaussian` and
 `calibration`), and `bounds` and `lemmas` have the formulas of papers. In JAX:
-`mechanisms` and `norms` clip and add noise, `aggregation` is the uplink that
-makes a cohort's mean private, and `secure_aggregation` simulates masks.
+`clipping` bounds contributions, `mechanisms` add noise, `aggregation` is the
+uplink that makes a cohort's mean private, `secure_aggregation` simulates masks.
 `canaries`, `canary_scores` and `audit` attack private rounds and bound epsilon
 from below.
 """
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     calibration,
     canaries,
     canary_scores,
+    clipping,
     events,
     gaussian,
     lemmas,
     mechanisms,
-    norms,
     profiles,
     secure_aggregation,
     types,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
   'accounting', 'aggregation', 'audit', 'bounds', 'calibration', 'canaries',
-  'canary_scores', 'events', 'gaussian', 'lemmas', 'mechanisms', 'norms',
+  'canary_scores', 'clipping', 'events', 'gaussian', 'lemmas', 'mechanisms',
   'profiles', 'secure_aggregation', 'types',
 ]  # fmt: skip
 

@@ -95,14 +95,14 @@ class PrivateMean(NamedTuple):
 
   @property
   def marks(self) -> dict[str, Any]:
-    """What a link that makes this release says of itself.
+    """Marks of a link that makes this release: their number, sensitivity.
 
     The sensitivity is that of the first round where it follows a quantile.
     """
     return {'releases': 1, 'sensitivity': (self.hp.clip_norm,)}
 
-  def bounded(self, tree: Any) -> Any:
-    """What a client does to its contribution before it is added up."""
+  def clipped(self, tree: Any) -> Any:
+    """Clips or normalises a client's contribution before it is added up."""
     name = 'normalize' if self.release.bound == 'normalize' else 'clip'
     bound = mechanisms.BOUNDS[name]
     return bound(tree, self.hp.clip_norm, per_leaf=self.release.per_leaf)[0]
@@ -125,7 +125,7 @@ class PrivateMean(NamedTuple):
     return chain.Exchange(lambda params: comms.bill(), update, **self.marks)
 
   def mean(self, index: int) -> aggregation.CohortMean:
-    """One of several private means of a round, which differ in ``index``."""
+    """Makes one of several private means of a round, by ``index``."""
     if self.release.bound == 'quantile' or self.release.before_sketch:
       raise ValueError(
         f'Expected a fixed bound={self.release.bound!r} on what is sent, and '
@@ -135,7 +135,7 @@ class PrivateMean(NamedTuple):
     return aggregation.CohortMean(take, **self.marks)
 
   def stddev(self) -> jax.Array:
-    """Of the noise on the mean, f32[]."""
+    """Standard deviation of the noise on the mean, f32[]."""
     return self._stddev_of_sum() / self.release.expected_cohort
 
   def _stddev_of_sum(self) -> jax.Array:
@@ -151,10 +151,10 @@ class PrivateMean(NamedTuple):
   def _take(self, index, payloads, *, weight, noise, lanes_per_step=0, **_):
     release, denominator = self.release, self.release.expected_cohort
     fold = lambda key: jax.random.fold_in(key, index)
-    contributions = jax.vmap(self.bounded)(payloads)
+    contributions = jax.vmap(self.clipped)(payloads)
     if release.trust == 'central':
       sums = payloads, weight, contributions, denominator
-      mean, up = comms.uplink_stacked(*sums)
+      mean, up = comms.uplink_stacked_mean(*sums)
       return self._with_noise(mean, fold(noise.server)), comms.bill(up)
     honest = 1
     if release.trust == 'secure_aggregation':
@@ -165,7 +165,9 @@ class PrivateMean(NamedTuple):
     shares = jax.vmap(share)(noise.client, contributions)
     noisy = jax.tree.map(jnp.add, contributions, shares)
     if release.trust == 'local':
-      mean, up = comms.uplink_stacked(noisy, weight, denominator=denominator)
+      mean, up = comms.uplink_stacked_mean(
+        noisy, weight, denominator=denominator
+      )
       return mean, comms.bill(up)
     largest = self.hp.clip_norm + _TAIL * stddev  # no number is beyond it
     tables = jax.tree.map(lambda x: x / largest, noisy)
@@ -180,7 +182,7 @@ class PrivateMean(NamedTuple):
     """Contributions are bounded and added up one by one, as they come."""
     expected = self.release.expected_cohort
     link = aggregation.mean_over_cohort(denominator=expected)
-    decode = lambda keys, payload, like: self.bounded(payload)
+    decode = lambda keys, payload, like: self.clipped(payload)
 
     def update(lane_sum, state, params=None, *, noise, **extra):
       mean, state = link.update(lane_sum, state, params, **extra)
@@ -204,7 +206,7 @@ class PrivateMean(NamedTuple):
       if not encoder or encoder[-1].sketch is None:
         raise ValueError('Expected a sketch of the updates with before_sketch.')
       sketch = encoder[-1]
-      bound = t.stateless(lambda update, *_, **__: self.bounded(update))
+      bound = t.stateless(lambda update, *_, **__: self.clipped(update))
       link = aggregation.mean_over_cohort(denominator=release.expected_cohort)
 
       def update(lane_sum, state, params=None, *, keys, noise, **extra):
@@ -246,7 +248,7 @@ def _quantile_mean(private: PrivateMean) -> chain.Exchange:
     mean, sent = take(payload, weight=weight, noise=noise, **extra)
     norms = jax.vmap(lambda x: mechanisms.clip_by_l2_norm(x, 1.0)[1])(payload)
     centred = (norms <= state.clip_norm) - 0.5
-    bits, _ = comms.uplink_stacked(centred, weight, denominator=expected)
+    bits, _ = comms.uplink_stacked_mean(centred, weight, denominator=expected)
     key = jax.random.fold_in(noise.server, 1)
     noisy = bits + mechanisms.gaussian_noise(key, bits, sigma / expected)
     excess = noisy + 0.5 - release.quantile

@@ -13,7 +13,7 @@ import math
 from typing import Any
 
 from fl_sketch.privacy import types
-from fl_sketch.privacy.norms import (
+from fl_sketch.privacy.clipping import (
   BOUNDS,
   clip_by_l2_norm,
   finite,

@@ -1,4 +1,4 @@
-"""Where studies run: their scale, their folder, and runs that they share."""
+"""Runs sweeps for studies: their scale, their folder, shared runs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
@@ -111,7 +111,7 @@ class Lab:
   def kept(
     self, name: str, fields: Mapping[str, Any], compute: Callable[[], Any]
   ) -> Any:
-    """What `compute` returns, or returned before under the same fields.
+    """Computes a result once; later calls with the same fields read its file.
 
     Args:
       name: of the file, runs/NAME.json.
@@ -152,7 +152,7 @@ class Run:
 
   @property
   def values(self) -> dict[str, Any]:
-    """Of the swept fields."""
+    """Values of the swept fields."""
     return self.row['values']
 
   @property
@@ -217,7 +217,7 @@ def mean_and_error(values: Any) -> tuple[float, float]:
 def worst(
   pairs: Iterable[tuple[float, float]], relation: str
 ) -> tuple[float, float]:
-  """Of means with errors, the one nearest to breaking a bound; NaN before all.
+  """Picks the mean nearest to breaking a bound; NaN counts as nearest.
 
   >>> worst([(1.0, 0.1), (2.0, 0.3)], '<=')
   (2.0, 0.3)

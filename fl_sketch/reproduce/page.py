@@ -1,4 +1,4 @@
-"""All studies as one HTML page, its pictures inside."""
+"""Writes all studies as one HTML page, its pictures inside."""
 
 import base64
 from collections.abc import Mapping, Sequence

@@ -76,7 +76,7 @@ def read(folder: pathlib.Path, name: str) -> Result | None:
 def collect(
   folders: Iterable[pathlib.Path], names: Iterable[str]
 ) -> list[tuple[Result, pathlib.Path]]:
-  """Every result of these studies in these folders, by study, with its folder.
+  """Reads every result of these studies in these folders, by study.
 
   Args:
     folders: of one scale each, or `KEPT`.

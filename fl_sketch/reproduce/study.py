@@ -1,4 +1,4 @@
-"""What a reproduction is: an experiment, what it showed, and its claims."""
+"""Types of a reproduction: a study, its report and its claims."""
 
 from collections.abc import Callable, Sequence
 import math
@@ -40,7 +40,7 @@ class Claim(NamedTuple):
 
   @property
   def margin(self) -> float | None:
-    """How far on the right side of the bound; negative on the wrong one."""
+    """Distance from the bound; negative where the claim fails."""
     if self.measured is None:
       return None
     over = self.measured - self.bound
@@ -77,7 +77,7 @@ def drawn(caption: str, ax: axes.Axes) -> Picture:
 
 
 class Report(NamedTuple):
-  """What an experiment showed.
+  """Result of a study: claims, numbers, tables and pictures.
 
   Attributes:
     claims: in the order of EXPERIMENTS.
@@ -113,7 +113,7 @@ class Study(NamedTuple):
 
 
 def rounds(value: float) -> str:
-  """Rounds in words.
+  """Formats a number of rounds; infinity is 'not reached'.
 
   >>> rounds(14.0), rounds(math.inf)
   ('14', 'not reached')

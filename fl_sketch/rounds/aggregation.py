@@ -39,7 +39,7 @@ class PrivateMean(Protocol):
     """The link of one private mean."""
     ...
 
-  def bounded(self, tree: Any) -> Any:
+  def clipped(self, tree: Any) -> Any:
     """The contribution that enters the sum: clipped or scaled to the bound."""
     ...
 
@@ -48,7 +48,7 @@ class PrivateMean(Protocol):
     ...
 
   def mean(self, index: int) -> CohortMean:
-    """One of several private means of a round, with independent noise."""
+    """Makes one of several private means of a round, with independent noise."""
     ...
 
 
@@ -77,7 +77,7 @@ def mean_over_cohort(
       sends it uncompressed.
     decode: (keys, payload, like) -> tree, undoes the non-linear encoding of an
       earlier link, one client at a time.
-    denominator: as in `comms.uplink_sum`.
+    denominator: as in `comms.uplink_mean`.
 
   Raises:
     ValueError: privacy is combined with another option (its sensitivity holds
@@ -110,7 +110,7 @@ def cohort_means(
     return tuple(privacy.mean(index) for index in range(count))
 
   def take(payloads, *, weight, **_):
-    mean, up = comms.uplink_stacked(payloads, weight)
+    mean, up = comms.uplink_stacked_mean(payloads, weight)
     return mean, comms.bill(up)
 
   return (CohortMean(take),) * count
@@ -119,7 +119,7 @@ def cohort_means(
 def _plain(decode, denominator) -> chain.Uplink:
   def update(lane_sum, _, params=None, **extra):
     del params, extra
-    mean, up = comms.uplink_sum(lane_sum, denominator)
+    mean, up = comms.uplink_mean(lane_sum, denominator)
     return mean, comms.bill(up)
 
   marks = {} if decode is None else {'decode': decode}
@@ -171,7 +171,7 @@ def _robust(rule: robust_lib.Rule, decode) -> chain.Uplink:
   def update(lane_sum, state, params=None, *, keys, weight, **extra):
     sums, state = link.update(lane_sum, state, params, **extra)
     members = jax.vmap(membership)(keys.client)
-    weights, _ = comms.uplink_stacked(members, weight, None, 1.0)
+    weights, _ = comms.uplink_stacked_mean(members, weight, None, 1.0)
     means = robust_lib.group_means(sums, weights)
     return robust_lib.KINDS[rule.kind](*means), state
 

@@ -85,7 +85,7 @@ def build(
 
     new_state = comms.PerClient(encode), protocol
     state = comms.map_per_client(keep, new_state, state)
-    metrics, _ = comms.uplink_stacked(
+    metrics, _ = comms.uplink_stacked_mean(
       metrics, jnp.where(participates, cohort.weight, 0)
     )
     count = lambda mask: comms.sum_over_cohort(mask.astype(jnp.int32))

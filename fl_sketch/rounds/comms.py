@@ -84,7 +84,7 @@ def downlink(tree: Tree) -> Tree:
   return jax.tree.map(lambda x: jax.lax.pcast(x, SHARD, to='varying'), tree)
 
 
-def uplink_sum(
+def uplink_mean(
   lane_sum: LaneSum, denominator: jax.Array | float | None = None
 ) -> tuple[Tree, int]:
   """Averages running sums over the shards; the mean is shared.
@@ -109,7 +109,7 @@ def uplink_sum(
   return mean, lane_sum.nbytes
 
 
-def uplink_stacked(
+def uplink_stacked_mean(
   payloads: Tree,
   weight: jax.Array,
   decoded: Tree | None = None,
@@ -122,16 +122,16 @@ def uplink_stacked(
     weight: f32[lanes], aggregation weights; 0 for a client that is absent.
     decoded: the decoded payloads, leaves [lanes, ...], which are summed; None
       sums the payloads, for a linear encoding.
-    denominator: as in `uplink_sum`.
+    denominator: as in `uplink_mean`.
 
   Returns:
-    As in `uplink_sum`.
+    As in `uplink_mean`.
   """
   first = lambda tree: jax.tree.map(lambda x: x[0], tree)
   add = lambda x: jax.vmap(weighted)(x, weight).sum(0)
   total = jax.tree.map(add, payloads if decoded is None else decoded)
   size = nbytes(jax.eval_shape(first, payloads))
-  return uplink_sum(LaneSum(total, total_weight(weight), size), denominator)
+  return uplink_mean(LaneSum(total, total_weight(weight), size), denominator)
 
 
 def gather_tables(

@@ -78,12 +78,12 @@ def noise_keys(noise_key: jax.Array, round_index: jax.Array) -> NoiseKeys:
 
 
 def for_client(keys: Keys, client_id: jax.Array) -> Keys:
-  """From the keys of a round to those of the client with this id, int32[]."""
+  """Derives a client's keys from those of a round; its id is int32[]."""
   return keys._replace(client=jax.random.fold_in(keys.client, client_id))
 
 
 def for_lanes(keys: Keys, client_ids: jax.Array) -> Keys:
-  """From the keys of a round to those of its lanes, of clients int32[lanes]."""
+  """Derives the keys of lanes from those of a round; ids are int32[lanes]."""
   fold = jax.vmap(jax.random.fold_in, (None, 0))
   return keys._replace(client=fold(keys.client, client_ids))
 

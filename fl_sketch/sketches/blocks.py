@@ -18,7 +18,7 @@ TILE, LONG = 2**11, 2**20
 
 
 def copies_of(key, cols, sparsity, d):
-  """For each copy int32[blocks] shifts, and the seed of the sign words."""
+  """Draws int32[blocks] shifts and the seed of the sign words of each copy."""
   counter = jnp.arange(-(-d // cols), dtype=jnp.uint32)
   shift = [
     hashing.bucket(hashing.kwise(counter, family), cols)
@@ -153,7 +153,7 @@ def desketch_loop(cols, hashes, tables, spans):
 
 
 def sketch_gather(cols, hashes, runs, vector):
-  """Fused gathers and column sums: no scatter, the same bits in every run."""
+  """Sketches runs by gathers and column sums, not scatters: deterministic."""
 
   def one(run, shift, seed):
     first, stop = run.start // cols, -(-(run.start + run.x.size) // cols)
@@ -169,7 +169,7 @@ def sketch_gather(cols, hashes, runs, vector):
 
 
 def desketch_gather(cols, hashes, tables, spans):
-  """Fused gathers."""
+  """Desketches spans of coordinates by gathers that XLA fuses."""
 
   def one(span, table, shift, seed):
     block, u = jnp.divmod(span.start + jnp.arange(span.size), cols)

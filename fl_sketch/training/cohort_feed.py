@@ -58,7 +58,7 @@ class CohortFeed:
     return jax.tree.map(lambda x: x[first : first + each], cohort)
 
   def close(self):
-    """Ends the prefetching."""
+    """Stops the prefetch thread."""
     self._pool.shutdown(cancel_futures=True)
 
   def _make(self, done):

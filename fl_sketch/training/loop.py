@@ -27,7 +27,7 @@ _FAR = 10  # times the first loss: the noise of training stays below it
 
 
 class Result(NamedTuple):
-  """How a run ended.
+  """Outcome of a run.
 
   Attributes:
     state: of the server and the clients after the last round.

@@ -34,7 +34,7 @@ def on_shards(fn, *args, out=None):
 )
 def test_uplink_is_the_weighted_mean_of_those_present(x, weight, want):
   columns = np.float32([1, 2, 3])
-  mean = lambda x, weight: comms.uplink_stacked(x, weight)[0]
+  mean = lambda x, weight: comms.uplink_stacked_mean(x, weight)[0]
   x = np.float32(x)[:, None] * columns[None]
   result = on_shards(mean, x, np.float32(weight))
   np.testing.assert_allclose(result, want * columns, rtol=1e-6)
@@ -47,7 +47,7 @@ def test_uplink_decodes_each_client_and_bills_the_wire_dtype():
   bill = []
 
   def program(p, w):
-    mean, size = comms.uplink_stacked(p, w, decode(p))
+    mean, size = comms.uplink_stacked_mean(p, w, decode(p))
     bill.append(size)
     return mean
 
@@ -65,10 +65,10 @@ def test_a_mean_of_64_bit_numbers_is_as_exact(streamed):
 
     def mean(x, weight):
       if not streamed:
-        return comms.uplink_stacked(x, weight)[0]
+        return comms.uplink_stacked_mean(x, weight)[0]
       one = lambda lane: (lane[0], lane[0], lane[1], ())
       sums, _ = client_loop.sum_over_lanes(one, (x, weight), 1)
-      return comms.uplink_sum(sums)[0]
+      return comms.uplink_mean(sums)[0]
 
     result = on_shards(mean, x, weight)
   want = np.float64(weight) @ x / np.float64(weight).sum()
@@ -83,7 +83,7 @@ def test_the_lane_loop_sums_what_uplink_would(lanes_per_step):
   def program(x, weight):
     fn = lambda lane: (lane[0], 2 * lane[0], lane[1], lane[0].sum())
     sums, rest = client_loop.sum_over_lanes(fn, (x, weight), lanes_per_step)
-    mean, size = comms.uplink_sum(sums)
+    mean, size = comms.uplink_mean(sums)
     assert size == 12
     return mean, rest
 
@@ -105,7 +105,7 @@ def test_low_precision_payloads_are_summed_in_float32():
   def program(x):
     fn = lambda x: (x, x, jnp.float32(1) + 0 * x[0], 0 * x)
     sums, _ = client_loop.sum_over_lanes(fn, x, 1)
-    return comms.uplink_sum(sums)[0], jax.lax.psum(sums.total, comms.SHARD)
+    return comms.uplink_mean(sums)[0], jax.lax.psum(sums.total, comms.SHARD)
 
   mean, total = on_shards(program, x, out=(jax.P(), jax.P()))
   assert (mean, total) == (1, 512)

@@ -186,9 +186,9 @@ def mean_then_spread():
 
   def update(updates, _, params=None, *, weight, **__):
     del params
-    mean, first = comms.uplink_stacked(updates, weight)
+    mean, first = comms.uplink_stacked_mean(updates, weight)
     away = jax.tree.map(lambda u, m: u - m[None], updates, mean)
-    rest, second = comms.uplink_stacked(away, weight)
+    rest, second = comms.uplink_stacked_mean(away, weight)
     return jax.tree.map(jnp.add, mean, rest), comms.bill(first + second)
 
   return chain.Exchange(lambda params: comms.bill(), update)

@@ -196,7 +196,7 @@ class Plain:
   `twins_private.Wire` bounds contributions and adds noise.
   """
 
-  def bounded(self, tree):
+  def clipped(self, tree):
     """A contribution as it counts in a mean."""
     return tree
 

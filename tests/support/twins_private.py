@@ -35,7 +35,7 @@ class Wire(NamedTuple):
     secret = keys.noise_keys(self.noise_key, np.int32(this.index))
     return keys.for_client(secret, np.int32(client.id)).client
 
-  def bounded(self, tree):
+  def clipped(self, tree):
     """A contribution of norm at most C; leaves are arrays."""
     leaves, structure = jax.tree.flatten(tree)
     if self.release.per_leaf:
@@ -57,7 +57,7 @@ class Wire(NamedTuple):
     total = zero
     expected, trust = self.release.expected_cohort, self.release.trust
     for client, x in zip(this.clients, sent, strict=True):
-      total = _plus(total, self.bounded(x))
+      total = _plus(total, self.clipped(x))
       if trust != 'central':
         share = self.release.min_honest or expected
         key = jax.random.fold_in(self.client_key(this, client), index)

@@ -135,7 +135,7 @@ def fedsketchgate(
       step = _heaprix_rest(wire, sketch, k, this, sent, theta, mean)
     shared = desketch(reader, key, mean, theta)
     for client, table in zip(this.clients, tables, strict=True):
-      estimate = desketch(reader, key, wire.bounded(table), theta)
+      estimate = desketch(reader, key, wire.clipped(table), theta)
       control[client.id] -= scale * (shared - estimate)
     theta = theta - hp.server_lr * step
   return theta

@@ -42,7 +42,7 @@ _TINY = (
 
 
 def figure_1(lab: lab_lib.Lab) -> study.Report:
-  """A ResNet from scratch: methods at equal bytes, and sizes of tables."""
+  """Reproduces Figure 1: a ResNet, methods at equal bytes, table sizes."""
   setting = settings.resnet(lab)
   race = report.methods(lab, setting)
   sized = report.sizes(lab, setting, (0.001, 0.01, 0.1, 1.0))
@@ -107,7 +107,7 @@ def figure_2(lab: lab_lib.Lab) -> study.Report:
 
 
 def figure_3(lab: lab_lib.Lab) -> study.Report:
-  """Sentences: tables over four decades of sizes."""
+  """Reproduces Figure 3 on sentences: table sizes over four decades."""
   setting = settings.text(lab)
   sized = report.sizes(lab, setting, (2e-4, 2e-3, 2e-2, 1.0))
   dense = sized['fedadam', 1.0]
@@ -129,7 +129,7 @@ def figure_3(lab: lab_lib.Lab) -> study.Report:
 
 
 def figure_6(lab: lab_lib.Lab) -> study.Report:
-  """Tiny tables: they learn, about as fast, to a plateau that is lower."""
+  """Reproduces Figure 6: tiny tables learn as fast to a lower plateau."""
   setting = settings.resnet(lab)
   tables = lab.pick((50, 500), (20, 200, 2000), (400, 4000, 40_000, 400_000))
   shares = [floats / setting.dimension for floats in tables]

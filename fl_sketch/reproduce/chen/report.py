@@ -1,4 +1,4 @@
-"""What the races of Chen et al.'s settings show: numbers, tables, pictures."""
+"""Reports the races of Chen et al.'s settings: numbers, tables, pictures."""
 
 from collections.abc import Mapping, Sequence
 import math
@@ -16,7 +16,7 @@ _LINES = {1.0: '-', **dict(zip(races.SHARES, ('-', '--'), strict=True))}
 
 
 def methods(lab: lab_lib.Lab, setting: settings.Setting) -> Race:
-  """Every method at every share at which it races."""
+  """Runs every method at every share of the bytes at which it races."""
   return {
     (name, share): races.race(lab, setting, name, share)
     for name, share in races.contestants(lab)
@@ -32,12 +32,12 @@ def sizes(
 
 
 def mean(runs: Runs, metric: str = 'test_accuracy') -> float:
-  """Over seeds, at the end; NaN if one of them diverged."""
+  """Mean of a final metric over seeds; NaN if one of the runs diverged."""
   return lab_lib.mean_and_error([final(run, metric) for run in runs])[0]
 
 
 def final(run: lab_lib.Run, metric: str = 'test_accuracy') -> float:
-  """Over the last evaluations, or training losses of as many rounds."""
+  """Final metric of a run: mean of its last 2 accuracies, or 20 values."""
   return run.final(metric, last=2 if metric == 'test_accuracy' else 20)
 
 
@@ -80,7 +80,7 @@ def table(
 
 
 def draw(race: Race, sized: Race) -> figure.Figure:
-  """Accuracy against bytes; of sizes of tables, loss and accuracy over rounds.
+  """Draws accuracy against bytes; by table size, loss and accuracy by round.
 
   A method has its colour, a share its line.
 

@@ -16,7 +16,7 @@ ADAM = {'server_optimizer': 'adam', 'b2': 0.99}
 
 
 class Setting(NamedTuple):
-  """What all methods learn.
+  """The problem that all methods of a race learn.
 
   Attributes:
     name: of its folder.
@@ -29,7 +29,7 @@ class Setting(NamedTuple):
   dimension: int
 
   def floats(self, share: float) -> int:
-    """How many a client may send in a round."""
+    """Number of floats that a client may send in a round."""
     return max(20, round(share * self.dimension))
 
 

@@ -85,7 +85,7 @@ def features(
   data: sources.Dataset,
   progress: bool = False,
 ) -> dict[str, np.ndarray]:
-  """What the last layer of a ResNet is given.
+  """Computes the inputs of the last layer of a ResNet.
 
   Args:
     c: names the network.

@@ -1,4 +1,4 @@
-"""What is run for Figures 1 to 3 of Das et al.: a grid, floors, paths."""
+"""Runs behind Figures 1 to 3 of Das et al.: a grid, floors, paths."""
 
 from collections.abc import Iterable, Mapping
 import itertools
@@ -49,18 +49,18 @@ class Grid(NamedTuple):
 
   @property
   def ratio(self) -> np.ndarray:
-    """Of normalising to clipping at the end, f64[q, start, lr, C, seed]."""
+    """Excess loss of normalising over clipping, f64[q, start, lr, C, seed]."""
     return self.excess[1, ..., -1] / self.excess[0, ..., -1]
 
 
 def fields(lab: lab_lib.Lab) -> dict[str, Any]:
-  """Of the config that all runs start from: q = 1, I1, C = 50."""
+  """Config fields that all runs share: q = 1, start I1, clip norm 50."""
   own = {'noise_multiplier': noise_multiplier(1.0)}
   return FIELDS | own | {'rounds': lab.pick(20, 500)}
 
 
 def noise_multiplier(constant: float) -> float:
-  """That of the paper's formula for (5, 1e-6) over 500 rounds, with this q.
+  """Noise multiplier by the paper's formula, (5, 1e-6)-DP over 500 rounds.
 
   >>> round(noise_multiplier(1.0), 4)
   16.6226
@@ -137,7 +137,7 @@ def floors(lab: lab_lib.Lab) -> list[list[float]]:
 
 
 def trajectories(lab: lab_lib.Lab) -> list[dict[str, Any]]:
-  """Where both algorithms went, q = 1 and rate 0.001, in a plane.
+  """Projects both algorithms' trajectories (q = 1, rate 0.001) on a plane.
 
   The plane is that of the two main directions of both, smoothed, and w* its
   origin; the paper does not say how it projects.

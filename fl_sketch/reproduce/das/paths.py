@@ -23,7 +23,7 @@ AT_ONCE = 24  # runs, whose states fit a cache
 
 
 class Paths(NamedTuple):
-  """What runs of R rounds did.
+  """Trajectories of runs of R rounds.
 
   Attributes:
     w: f32[runs, R + 1, d], the parameters before each round and at the end.

@@ -77,7 +77,7 @@ def paths(trajectories: Sequence[dict[str, Any]]) -> figure.Figure:
 def grid(
   grids: Sequence[tuple[races.Setting, Sequence[lab.Run]]],
 ) -> figure.Figure:
-  """Accuracy by clipping norm: rows by dataset, columns by noise."""
+  """Draws accuracy by clipping norm: rows by dataset, columns by noise."""
   titles = [
     f'{setting.name}, epsilon {noise.epsilon:g}, {noise.kind}'
     for setting, _ in grids

@@ -37,7 +37,7 @@ _ALL = 'over q >= 1, both starts and all rates'
 
 
 def figure_1(lab: lab_lib.Lab) -> study.Report:
-  """How far from the optimum clipping and normalising end."""
+  """Reproduces Figure 1: final excess loss of clipping and normalising."""
   runs = grid.grid(lab)
   first = runs.excess[0, 0, :, 0, 0, 0, 0]
   caption = (
@@ -175,7 +175,7 @@ def figure_2(lab: lab_lib.Lab) -> study.Report:
 
 
 def figure_3(lab: lab_lib.Lab) -> study.Report:
-  """Trajectories in a plane."""
+  """Reproduces Figure 3: trajectories in a plane."""
   paths = grid.trajectories(lab)
   places = {'plane': 'in the plane of the figure', 'space': 'in all dimensions'}
   claims, rows = [], []

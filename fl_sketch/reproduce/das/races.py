@@ -59,7 +59,7 @@ class Point(NamedTuple):
 
   @property
   def accuracies(self) -> np.ndarray:
-    """In percent, of each seed, the mean of the last evaluations."""
+    """Final accuracy of each seed in percent: mean of the last evaluations."""
     return np.array([100 * run.final(last=LAST) for run in self.runs])
 
 
@@ -143,7 +143,7 @@ def private(setting: Setting, noise: Noise | None = None, **own: Any) -> Fields:
 
 
 def noises(setting: Setting) -> list[Noise]:
-  """Of the paper's formula with q = 1, and of the accountant, by epsilon."""
+  """Noise for each epsilon: by the paper's formula (q = 1), the accountant."""
   noises = []
   for epsilon in setting.epsilons:
     z = by_formula(setting, epsilon)
@@ -179,7 +179,7 @@ def guarantee(setting: Setting, **own: Any) -> privacy_plan.PrivacyGuarantee:
 
 
 def grid(lab: lab_lib.Lab, setting: Setting) -> list[lab_lib.Run]:
-  """Both algorithms over every noise, C and rate, on one seed."""
+  """Runs both algorithms over every noise, C and rate, on one seed."""
   every, rounds = noises(setting), setting.fields['rounds']
   fields = private(setting, every[0], eval_every=max(1, rounds // 15))
   fields['sweep'] = {
@@ -232,7 +232,7 @@ def fixed(
 
 
 def fedavg(lab: lab_lib.Lab, setting: Setting) -> Point:
-  """Without privacy, at the best of the rates, over seeds."""
+  """Runs FedAvg without privacy at its best client rate, over seeds."""
   fields = setting.fields | {'sweep': {'client_lr': setting.rates}}
   runs = lab.sweep(f'das/{setting.name}/fedavg-grid', fields)
   return _over_seeds(lab, setting, 'fedavg', setting.fields, _best(runs))

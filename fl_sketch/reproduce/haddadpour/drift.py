@@ -34,7 +34,7 @@ _NOTE = (
 
 
 def drift(lab: lab_lib.Lab) -> study.Report:
-  """Which of the three ways finds the optimum of unlike clients."""
+  """Compares how near algorithms get to unlike clients' optimum."""
   ways = WAYS if lab.scale == 'quick' else WAYS | MORE
   excess = {name: _excess(lab, name, *way) for name, way in ways.items()}
   end = {name: x[:, -len(x[0]) // 4 :].mean(1) for name, x in excess.items()}

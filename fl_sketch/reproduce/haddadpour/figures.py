@@ -42,7 +42,7 @@ _PANELS = 'Means over seeds, as far as all of them went.'
 
 
 def figure_1(lab: lab_lib.Lab) -> study.Report:
-  """Devices that are alike."""
+  """Reproduces Figure 1: homogeneous clients."""
   race = _race(lab, 'alike')
   small, large = runs_lib.tables(lab)
   heaprix = lambda tau, table: Cell('FS-HEAPRIX', tau, table)

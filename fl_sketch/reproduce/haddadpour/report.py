@@ -1,4 +1,4 @@
-"""What runs of Haddadpour et al.'s cells show: numbers, tables, figures."""
+"""Reports the runs of Haddadpour et al.'s cells: numbers, tables, figures."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def seeds(race: Race) -> dict[str, Any]:
 
 
 def table(lab: lab_lib.Lab, devices: str, race: Race) -> study.Table:
-  """A row a cell: bytes, how much less they are, rates, loss, accuracy."""
+  """Tabulates a row a cell: bytes, compression, rates, loss, accuracy."""
   dense = max(runs_lib.uplink(runs) for runs in race.values())
   rows = []
   for cell, runs in race.items():

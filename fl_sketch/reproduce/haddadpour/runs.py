@@ -1,4 +1,4 @@
-"""What is run for Figures 1 and 2 of Haddadpour et al.: cells, rates, seeds.
+"""Runs behind Figures 1 and 2 of Haddadpour et al.: cells, rates, seeds.
 
 Haddadpour, Karimi, Li and Li, arXiv:2008.04975, section 6: LeNet-5 on MNIST,
 50 devices, half of them a round, batches of 32.
@@ -43,7 +43,7 @@ class Cell(NamedTuple):
 
 
 def tables(lab: lab_lib.Lab) -> tuple[Table, Table]:
-  """Those of the paper, with 75 and 12 times fewer floats than its model."""
+  """Table sizes of the paper, 75 and 12 times smaller than its model."""
   paper = ((20, 40), (50, 100))
   return lab.pick(((4, 10), (8, 20)), paper)
 
@@ -65,7 +65,7 @@ def matched(lab: lab_lib.Lab) -> Table:
 
 
 def cells(lab: lab_lib.Lab, devices: str) -> list[Cell]:
-  """Every method in every panel.
+  """Lists every method in every panel.
 
   Args:
     lab: at whose scale.

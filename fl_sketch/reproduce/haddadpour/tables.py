@@ -20,13 +20,13 @@ _NOTE = (
 
 
 def table_1(lab: lab_lib.Lab) -> study.Report:
-  """Clients that are alike."""
+  """Reproduces Table 1: communication with homogeneous clients."""
   names = 'Theorem 2', ('Ivkin et al. 2019', 'pl')
   return _report(lab, 'Table 1', theory.homogeneous_table, *names)
 
 
 def table_2(lab: lab_lib.Lab) -> study.Report:
-  """Clients that are not."""
+  """Reproduces Table 2: communication with heterogeneous clients."""
   names = 'Theorem 3', ('Li et al. 2019', 'convex')
   return _report(lab, 'Table 2', theory.heterogeneous_table, *names)
 

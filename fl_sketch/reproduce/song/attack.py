@@ -1,4 +1,4 @@
-"""What is recovered from tables of more and more numbers: Song, section 7."""
+"""Attacks tables of growing size and measures the recovery: Song, section 7."""
 
 import dataclasses
 

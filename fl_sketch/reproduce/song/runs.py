@@ -19,7 +19,7 @@ SIZES = {'clients': _CLIENTS, 'd': _D, 'b': _B}  # of `ratios`
 
 
 def verified(op: sketches.Sketch, dimension: int, draws: int) -> dict[str, Any]:
-  """What `sketches.verify` finds, as JSON has it."""
+  """Verifies an operator by `sketches.verify` and returns it as JSON."""
   report = sketches.verify(
     op, dimension, jax.random.key(0), draws=draws, out=lambda text: None
   )

@@ -68,7 +68,7 @@ _OPERATORS: dict[str, Callable[[int], dict[str, Any]]] = {
 
 
 def table_2(lab: lab_lib.Lab) -> study.Report:
-  """Which of four properties every function of the table lacks."""
+  """Reproduces Table 2: which of four properties each function lacks."""
   lab.played['song/table_2'] = {'dimension': 2, 'seed': 0}
   text = functions.table2(dimension=2, seed=0)
   lines = [[cell.strip('`') for cell in row] for row in markdown.cells(text)]

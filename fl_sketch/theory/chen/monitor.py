@@ -189,7 +189,7 @@ def descent_slack(
   gradients: np.ndarray,
   curvature: np.ndarray,
 ) -> np.ndarray:
-  r"""By how much Lemma 3.3 exceeds L(z_{t+1}) - L(z_t); never negative, f64[T].
+  r"""Slack of Lemma 3.3 over L(z_{t+1}) - L(z_t), f64[T] >= 0.
 
   With u = z_{t+1} - z_t it is at most :math:`\langle \nabla L(x_t), u \rangle +
   \|z_t - x_t\|_A \|u\|_A + \|u\|_A^2 / 2`, where :math:`-A \preceq \nabla^2 L

@@ -78,7 +78,7 @@ def scaffold_floats(
 
 
 class Setting(NamedTuple):
-  """Whose tables: with L, sigma^2 and all constants 1.
+  """Problem sizes of the paper's tables; L, sigma^2 and constants are 1.
 
   Attributes:
     dimension: d.

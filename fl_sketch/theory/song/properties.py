@@ -138,7 +138,7 @@ def lipschitz(
 
 
 def needed(pairs: Pairs, name: str, p: float = 1.0) -> np.ndarray:
-  """The least t >= 0 that each pair allows, one number for all constants.
+  """Computes the least t >= 0 for which each pair has the property.
 
   t is each of a, b, alpha^2, beta^2, c, 1 / d, theta2^2 and 1 / theta1^2 (of a
   Lipschitz function, beta). A pair that allows some allows more, so that there

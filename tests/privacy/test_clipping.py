@@ -1,6 +1,6 @@
 """Bounds on a norm hold for any float there is, measured in float64."""
 
-from fl_sketch.privacy import norms
+from fl_sketch.privacy import clipping
 from hypothesis import given, settings, strategies as st
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ FULL = np.finfo(np.float32).max
 # As many shapes as trees, or every example would compile anew.
 clip, normalize = (
   jax.jit(f, static_argnames='per_leaf')
-  for f in (norms.clip_by_l2_norm, norms.normalize_by_l2_norm)
+  for f in (clipping.clip_by_l2_norm, clipping.normalize_by_l2_norm)
 )
 BOTH = pytest.mark.parametrize('bound', [clip, normalize], ids=['clip', 'norm'])
 PER_LEAF = pytest.mark.parametrize('per_leaf', [False, True])
@@ -224,6 +224,6 @@ def test_rows_are_bounded_one_by_one():
 
 
 def test_a_traced_bound_counts():
-  f = jax.jit(lambda x, c: norms.clip_by_l2_norm(x, c)[0])
+  f = jax.jit(lambda x, c: clipping.clip_by_l2_norm(x, c)[0])
   for c in 0.1, 3.0:
     assert size(f(np.ones(5, 'f4'), jnp.float32(c))) <= c * SLACK
