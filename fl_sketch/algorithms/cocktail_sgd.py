@@ -118,11 +118,13 @@ def _mean_and_reply(codec, ratio) -> chain.Exchange:
     zeros = optax.tree.zeros_like(params)
     return Residuals(comms.PerClient(zeros), zeros, comms.bill())
 
-  def update(updates, state, params=None, *, keys, weight, **extra):
+  def update(updates, state, params=None, *, keys, weight, lanes_per_step, **_):
     payload, client = updates
     subset = _subset(keys, ratio, params)
     like = jax.ShapeDtypeStruct(subset.shape, jnp.float32)
-    decoded = feedback.decode_lanes(codec, payload, like, keys=keys, **extra)
+    decoded = feedback.decode_lanes(
+      codec, payload, like, keys=keys, lanes_per_step=lanes_per_step
+    )
     mean, up = comms.uplink_stacked_mean(payload, weight, decoded)
     residual = sketches.take(state.server, subset)
     target = mean + residual

@@ -126,13 +126,17 @@ def _gossip(op, server_lr, graph, matrix, cost, resync_every) -> chain.Exchange:
     offset = comms.PerClient(optax.tree.zeros_like(params))
     return State(jnp.int32(0), offset, comms.bill())
 
-  def update(tables, state, params=None, *, keys, weight, ids, **extra):
+  def update(
+    tables, state, params=None, *, keys, weight, ids, lanes_per_step, **_
+  ):
     all_tables, size = comms.gather_tables(tables, weight, ids, len(mixing))
     averages = jnp.tensordot(mixing, all_tables, 1)
     mean = averages.mean(0)
     read = lambda table: op.desketch(keys.round, table, params)
     read_one = lambda _, table: read(table)
-    estimates = t.over_lanes(read_one, averages[ids], keys=keys, **extra)
+    estimates = t.over_lanes(
+      read_one, averages[ids], keys=keys, lanes_per_step=lanes_per_step
+    )
     move = lambda offset, x, m: offset - server_lr * (x - m[None])
     offset = jax.tree.map(move, state.offset.value, estimates, read(mean))
     bill = comms.bill(_mean_upload(cost(size // 4)))

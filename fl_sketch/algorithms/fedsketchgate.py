@@ -105,7 +105,8 @@ def _exchange(mean, table_of, means, bound, track) -> chain.Exchange:
   def update(payloads, state, params=None, *, keys, **extra):
     message, bill = mean(payloads, params, keys=keys, **extra)
     tables = table_of(message), jax.vmap(bound)(table_of(payloads))
-    variates = track(state.variates, *tables, params, keys=keys, **extra)
+    per_step = extra['lanes_per_step']
+    variates = track(state.variates, *tables, params, keys, per_step)
     return message, State(variates, bill)
 
   return chain.Exchange(init, update, means=means, broadcasts=True)
@@ -120,7 +121,7 @@ def _mean(tables, params, *, means, keys, **extra):
 
 
 def _track(
-  reader, scale, gain, variates, mean, tables, params, *, keys, **extra
+  reader, scale, gain, variates, mean, tables, params, keys, lanes_per_step
 ):
   """The clients' c_j after a round with this mean of these tables."""
   if gain is None:
@@ -128,7 +129,9 @@ def _track(
     gain = 1 if alpha is None else 1 / (1 + alpha(params))
   read = lambda table: reader.desketch(keys.round, table, params)
   read_one = lambda _, table: read(table)
-  estimates = t.over_lanes(read_one, tables, keys=keys, **extra)
+  estimates = t.over_lanes(
+    read_one, tables, keys=keys, lanes_per_step=lanes_per_step
+  )
   move = lambda c, phi, phi_j: c - gain * scale * (phi[None] - phi_j)
   moved = jax.tree.map(move, variates.value, read(mean), estimates)
   return comms.PerClient(moved)

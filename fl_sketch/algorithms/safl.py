@@ -2,7 +2,12 @@
 
 from fl_sketch import codecs, sketches
 from fl_sketch.algorithms import server_optimizers
-from fl_sketch.rounds import aggregation, robust as robust_lib, transforms as t
+from fl_sketch.rounds import (
+  aggregation,
+  chain,
+  robust as robust_lib,
+  transforms as t,
+)
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 import jax
 import jax.numpy as jnp
@@ -83,7 +88,7 @@ def safl(
   )
 
 
-def _clip(bound):
+def _clip(bound) -> chain.Transform:
   """Scales a tree down to the norm `bound`, f32[], where it is longer."""
 
   def clip(updates, _, **__):
@@ -94,7 +99,7 @@ def _clip(bound):
   return t.stateless(clip)
 
 
-def _clip_estimate(op, clip_norm):
+def _clip_estimate(op, clip_norm) -> chain.Transform:
   alpha = sketches.properties(op).alpha
   if alpha is None:
     raise ValueError("Expected a sketch that states alpha with clip='server'.")

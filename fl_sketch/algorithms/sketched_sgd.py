@@ -129,7 +129,8 @@ def _exchange(uplinks, means, k, momentum, server_lr) -> chain.Exchange:
 def _uplinks(op, k, candidates, total, params, *, keys, means, **extra):
   """Runs both uplinks: (the server's message, the bill)."""
   sketch = lambda keys, x: op.sketch(keys.round, x)
-  tables = t.over_lanes(sketch, total, keys=keys, **extra)
+  per_step = extra['lanes_per_step']
+  tables = t.over_lanes(sketch, total, keys=keys, lanes_per_step=per_step)
   table, first = means[0](tables, **extra)
   estimate = op.desketch(keys.round, table, params)
   top = _largest(estimate, candidates * k)

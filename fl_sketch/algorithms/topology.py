@@ -5,7 +5,8 @@ Sketches are linear, so any average over a graph can replace the server's mean.
 disagreement of the clients by a known factor. A mixing matrix is
 f64[n, n], symmetric with rows that sum to 1, and acts on the clients' payloads
 f64[n, b] from the left. All is NumPy on the host, and every function raises
-ValueError for an n, b or number of steps too small for it.
+ValueError for an n, b or number of steps too small for it, and TypeError for
+what is no number.
 """
 
 import math

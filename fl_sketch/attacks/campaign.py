@@ -77,12 +77,20 @@ def attack(
   x, y = batches(victim.x), batches(victim.y)
   guesses = _attacked(c, victim, setting, x, y)
   orders = list(map(scores.match, guesses.x, x))
-  judged, scored = c.labels != 'known', []
-  for i, order in enumerate(orders):
-    options = {'order': order, 'success': c.success}
-    if judged:
-      options |= {'labels': guesses.labels[i], 'true_labels': y[i]}
-    scored.append(scores.score(guesses.x[i], x[i], **options))
+  guessed = c.labels != 'known'
+  scored = [
+    scores.score(
+      guess,
+      truth,
+      order=order,
+      labels=labels if guessed else None,
+      true_labels=right,
+      success=c.success,
+    )
+    for guess, truth, order, labels, right in zip(
+      guesses.x, x, orders, guesses.labels, y, strict=True
+    )
+  ]
   every = {k: np.concatenate([s[k] for s in scored]) for k in scored[0]}
   images = None
   if x.ndim == 5:  # in the order of the originals

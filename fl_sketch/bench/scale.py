@@ -241,7 +241,7 @@ def _noise(
       **_ENDLESS,
     )
     offsets = np.arange(0, cohort * _SAMPLES + 1, _SAMPLES)
-    partition = partitions.Partition(None, offsets)
+    partition = partitions.Partition(np.arange(offsets[-1]), offsets)
     exp = experiment.assemble(c, _problem(c), partition)
     return exp, mesh_lib.cohort_mesh(shards)
 

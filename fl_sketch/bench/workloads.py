@@ -81,7 +81,7 @@ def build(name: str, variant: str, total: int) -> experiment.Experiment:
     **changes,
   )
   offsets = np.arange(0, c.population * work.samples + 1, work.samples)
-  partition = partitions.Partition(None, offsets)
+  partition = partitions.Partition(np.arange(offsets[-1]), offsets)
   exp = experiment.assemble(c, _problem(work, c), partition)
 
   def sample(round_index, secret=None):

@@ -20,25 +20,15 @@ Fetch = Callable[[Any, Any], Any]  # (data, one client's batches) -> batches
 def build(
   make: Make,
   *,
+  fetch: Fetch | None,
   lanes_per_step: int | None,
-  fetch: Fetch | None = None,
-  skip_absent: bool = False,
-  attack: byzantine.Behaviour | None = None,
-  max_payload_norm: float | None = None,
+  skip_absent: bool,
+  attack: byzantine.Behaviour | None,
+  max_payload_norm: float | None,
 ):
   """Builds the function that `round.cohort_step` runs on each shard.
 
-  Args:
-    make: hp -> `Algorithm`; runs inside the trace.
-    lanes_per_step: clients that a shard works on at once; None is all of them.
-    fetch: (data, one client's batches) -> its samples, when `data` lives on
-      the devices and `Cohort.batches` holds indices into it.
-    skip_absent: whether lanes of weight 0 are skipped where clients are worked
-      on one after another or in chunks; the results are the same.
-    attack: behaviour of byzantine clients, replaces their pseudo-gradients.
-    max_payload_norm: rejects decoded payloads of a larger Euclidean norm, like
-      those that are not finite, for algorithms with a `decode`; None is no
-      bound.
+  The arguments are those of `cohort_step`, but `lanes_per_step` is never 0.
   """
 
   def program(hp, params, state, cohort, keys, noise, data):

@@ -19,7 +19,12 @@ def decoder(codec: codecs.Codec) -> comms.Decode:
 
 
 def decode_lanes(
-  codec: codecs.Codec, payload: Any, like: Any, **extra: Any
+  codec: codecs.Codec,
+  payload: Any,
+  like: Any,
+  *,
+  keys: keys_lib.RoundKeys,
+  lanes_per_step: int | None,
 ) -> Any:
   """Decodes the payloads of a protocol's lanes (client slots), [lanes, ...].
 
@@ -27,10 +32,12 @@ def decode_lanes(
     codec: the encoding.
     payload: leaves [lanes, ...].
     like: what one client encoded, or its shapes.
-    **extra: extra arguments of a link, `keys` and `lanes_per_step` among them.
+    keys: of the lanes, from `keys.for_lanes`.
+    lanes_per_step: lanes at once, as in `rounds.cohort_step`.
   """
   decode = decoder(codec)
-  return t.over_lanes(lambda keys, x: decode(keys, x, like), payload, **extra)
+  one = lambda keys, x: decode(keys, x, like)
+  return t.over_lanes(one, payload, keys=keys, lanes_per_step=lanes_per_step)
 
 
 def check_codec(codec: codecs.Codec, params: Any) -> None:

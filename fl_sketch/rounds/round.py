@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from fl_sketch.data import byzantine
 from fl_sketch.rounds import (
   client_loop,
   client_step,
@@ -169,21 +170,30 @@ def cohort_step(
   make: Make,
   mesh: jax.sharding.Mesh,
   *,
+  fetch: Fetch | None = None,
   lanes_per_step: int | None = 0,
+  skip_absent: bool = False,
   rows_of: str = 'population',
-  **options: Any,
+  attack: byzantine.Behaviour | None = None,
+  max_payload_norm: float | None = None,
 ):
   """Builds the first half of a round, from the parameters to the broadcast.
 
   Args:
     make: hp -> `Algorithm`; runs inside the trace.
     mesh: from `mesh_lib.cohort_mesh`.
+    fetch: (data, one client's batches) -> its samples, when `data` lives on
+      the devices and `Cohort.batches` holds indices into it.
     lanes_per_step: clients that a shard works on at once; None is all of them,
       0 the default of the backend.
+    skip_absent: whether lanes of weight 0 are skipped where clients are worked
+      on one after another or in chunks; the results are the same.
     rows_of: whose per-client state is passed: of the 'population', by client
       id, or of the 'cohort', by lane, when the host holds the rest.
-    **options: `fetch`, `skip_absent`, `attack` and `max_payload_norm` of
-      `client_step.build`.
+    attack: behaviour of byzantine clients, replaces their pseudo-gradients.
+    max_payload_norm: rejects decoded payloads of a larger Euclidean norm, like
+      those that are not finite, for algorithms with a `decode`; None is no
+      bound.
 
   Returns:
     A function (hp, state, cohort, key, data, noise_key) -> (broadcast, state,
@@ -195,7 +205,14 @@ def cohort_step(
   if lanes_per_step == 0:
     platform = mesh.devices.flat[0].platform
     lanes_per_step = client_loop.default_lanes_per_step(platform)
-  program = client_step.build(make, lanes_per_step=lanes_per_step, **options)
+  program = client_step.build(
+    make,
+    fetch=fetch,
+    lanes_per_step=lanes_per_step,
+    skip_absent=skip_absent,
+    attack=attack,
+    max_payload_norm=max_payload_norm,
+  )
 
   def step(hp, state, cohort, key, data=None, noise_key=None):
     keys = keys_lib.round_keys(key, state.round)

@@ -48,7 +48,6 @@ def over_lanes(
   *lanes: Any,
   keys: keys_lib.RoundKeys,
   lanes_per_step: int | None,
-  **_: Any,
 ) -> Any:
   """Applies fn(keys of one client, ...) to every lane of a protocol.
 
@@ -57,7 +56,6 @@ def over_lanes(
     *lanes: leaves [lanes, ...].
     keys: of the lanes, from `keys.for_lanes`.
     lanes_per_step: lanes at once, as in `rounds.cohort_step`.
-    **_: the other extra arguments of a link.
   """
 
   def one(lane):

@@ -16,7 +16,8 @@ def ams(size: int) -> base.Sketch:
   Guarantees. The signs of any four coordinates are provably independent, in one
   row and in any two, since 31 rows are the bits of one 4-wise independent word
   (`hashing.kwise`); this is all that the moments below use:
-    linear and unbiased, and desketch is the adjoint of sketch.
+    linear, and desketch is the adjoint of sketch.
+    unbiased: E desketch(sketch(x)) = x.
     second moment: E||desketch(sketch(x))||^2 = (1 + (d - 1) / b) ||x||^2.
     coordinate-wise constant 2: the variance of <h, R^T R g> is (||g||^2
       ||h||^2 + <g, h>^2 - 2 sum_i g_i^2 h_i^2) / b.

@@ -174,7 +174,9 @@ def zeros(shape: tuple[int, ...], dtype: Any, *data: jax.Array) -> jax.Array:
   return jnp.full(shape, zero, dtype)
 
 
-def fold(n: int, tile: int, body: Callable[..., Any], carry: Any) -> Any:
+def fold(
+  n: int, tile: int, body: Callable[[Any, int, Any], Any], carry: Any
+) -> Any:
   """Runs body(start, size, carry) over [0, n) in tiles, the last one shorter.
 
   >>> int(fold(5, 2, lambda start, size, c: c + 10 * start + size, 0))

@@ -15,7 +15,8 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
 
   Guarantees, for s = `sparsity` and b = `size`; the shifts are provably
   pairwise independent (`hashing.kwise`), the signs hashed by `hashing.word`:
-    linear and unbiased, and desketch is the adjoint of sketch.
+    linear, and desketch is the adjoint of sketch.
+    unbiased: E desketch(sketch(x)) = x.
     second moment: E||desketch(sketch(x))||^2 = (1 + alpha) ||x||^2 with alpha =
       d / b - 1 / s where m divides d. A short last block of r coordinates has
       ((d - r) / m) / s instead of ((d - m) / m) / s.

@@ -140,7 +140,8 @@ def stacked(op: base.Sketch, copies: int) -> base.Sketch:
   ``block_cyclic(size // copies)``.
 
   Guarantees, where `op` has them:
-    linear and unbiased, and desketch is the adjoint of sketch up to its scale.
+    linear, and desketch is the adjoint of sketch up to the scale of `op`.
+    unbiased: E desketch(sketch(x)) = x.
     second moment: alpha / copies, as independent errors of mean zero add up.
     coordinate-wise constant a of `op`, for the b of all tables together.
     A desketch that is not linear is asked for positive homogeneity only: that

@@ -18,7 +18,8 @@ def dct(size: int) -> base.Sketch:
 
   Guarantees, for independent signs (`hashing.word`) and uniform rows
   (`hashing.sample`):
-    linear and unbiased, and desketch is the adjoint of sketch.
+    linear, and desketch is the adjoint of sketch.
+    unbiased: E desketch(sketch(x)) = x.
     orthogonal rows: R R^T = (n / b) I in every draw; exact at b = d = n.
     second moment: E||desketch(sketch(x))||^2 <= (1 + d / b - d / n) ||x||^2,
       with equality at d = n.

@@ -14,7 +14,8 @@ def gaussian(size: int) -> base.Sketch:
   standard deviations.
 
   Guarantees, for words that are independent (`hashing.word`):
-    linear and unbiased, and desketch is the adjoint of sketch.
+    linear, and desketch is the adjoint of sketch.
+    unbiased: E desketch(sketch(x)) = x.
     second moment: E||desketch(sketch(x))||^2 = (1 + (d + 1) / b) ||x||^2.
     coordinate-wise constant 2: the variance of <h, R^T R g> is
       (||g||^2 ||h||^2 + <g, h>^2) / b.

@@ -16,7 +16,8 @@ def sparse_embedding(
 
   Guarantees, for buckets provably pairwise independent (`hashing.kwise`) and
   signs hashed by `hashing.word`:
-    linear and unbiased, and desketch is the adjoint of sketch.
+    linear, and desketch is the adjoint of sketch.
+    unbiased: E desketch(sketch(x)) = x.
     second moment: E||desketch(sketch(x))||^2 = (1 + (d - 1) / b) ||x||^2, for
       every s; a larger s brings lighter tails.
     coordinate-wise constant 2, were the signs 4-wise independent: a proof that

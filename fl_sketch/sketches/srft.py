@@ -14,8 +14,9 @@ def srft(size: int) -> base.Sketch:
 
   Guarantees, for independent signs (`hashing.word`) and uniform rows
   (`hashing.sample`), n being that of `fourier.split`:
-    linear and unbiased, and desketch is the adjoint of sketch in the inner
-      product Re(conj(y) . R x).
+    linear, and desketch is the adjoint of sketch in the inner product
+      Re(conj(y) . R x).
+    unbiased: E desketch(sketch(x)) = x.
     orthogonal rows: R R^* = (n / b) I in every draw; exact at b = d = n.
     second moment: E||desketch(sketch(x))||^2 = (1 + alpha) ||x||^2 with alpha =
       n (n - b) / (2 b (n - 1)) at d = n even, about half of what b real rows

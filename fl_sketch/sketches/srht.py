@@ -13,7 +13,8 @@ def srht(size: int) -> base.Sketch:
 
   Guarantees, for independent signs (`hashing.word`, as fast as memory) and
   uniform rows (`hashing.sample`):
-    linear and unbiased, and desketch is the adjoint of sketch.
+    linear, and desketch is the adjoint of sketch.
+    unbiased: E desketch(sketch(x)) = x.
     orthogonal rows: R R^T = (n / size) I in every draw where d = n, and R is
       exact at size = d = n.
     second moment: E||desketch(sketch(x))||^2 = (1 + (d - 1)(n - b) /

@@ -12,7 +12,8 @@ def uniform_sampling(size: int) -> base.Sketch:
   cancel in :math:`R^T R` and are left out.
 
   Guarantees, for uniform distinct coordinates (`hashing.sample`):
-    linear and unbiased, and desketch is the adjoint of sketch.
+    linear, and desketch is the adjoint of sketch.
+    unbiased: E desketch(sketch(x)) = x.
     orthogonal rows: R R^T = (d / b) I in every draw; exact at b = d.
     second moment: E||desketch(sketch(x))||^2 = (d / b) ||x||^2, as small as
       any; so it may stand for a sketch where only that is used (item 4 of
