@@ -49,14 +49,19 @@ def statement(identity: str, place: str, **labels: Label) -> Callable[[_F], _F]:
   ...   return 1 / rounds
   >>> _statements.pop('S0-T1')[2:]
   ('Song, Theorem 1', {'printed': 'loose'})
+
+  Raises:
+    ValueError: an unknown paper or form, or an id that is entered already.
   """
   if not labels or not set(labels) <= set(FORMS):
     raise ValueError(f'Expected {labels=} for some of {FORMS}.')
+  paper = identity[:2]
+  checks.choice('paper', paper, tuple(PAPERS))
 
   def enter(function: _F) -> _F:
     if identity in _statements:
       raise ValueError(f'Expected {identity=} to be entered once.')
-    source = f'{PAPERS[identity[:2]]}, {place}'
+    source = f'{PAPERS[paper]}, {place}'
     _statements[identity] = Statement(identity, function, source, labels)
     return function
 

@@ -149,9 +149,9 @@ def corrected_budget(
   step = 1 + past * largest / m
   second = run.smoothness * run.intrinsic_dimension
   second *= (past * step + step**2 / 2) * (kappa * largest / eps) ** 2
-  once = checks.at_least('gap', gap, 0) + stale
+  start_gap = checks.at_least('gap', gap, 0)
   spread *= math.sqrt(squares / run.rounds)
-  return m, once + spread + (drift + second) * squares
+  return m, start_gap + stale + spread + (drift + second) * squares
 
 
 def printed_budget(
@@ -170,8 +170,8 @@ def printed_budget(
   second = 8 * kappa * run.intrinsic_dimension * run.smoothness
   second = second * run.local_steps**2 + 2 * g
   second *= kappa * rounds * (run.client_lr * g / eps / (1 - run.b1)) ** 2
-  once = checks.at_least('gap', gap, 0)
-  return once + drift + kappa * spread + factor * second
+  start_gap = checks.at_least('gap', gap, 0)
+  return start_gap + drift + kappa * spread + factor * second
 
 
 def check_rate(run: Run, rate: float, name: str = 'client_lr') -> None:

@@ -209,6 +209,9 @@ def assumptions(
     seen: f32[equations], the gradient that the attacker has: by default that of
       the batch. Noise makes the loss positive.
 
+  Returns:
+    `Assumptions`.
+
   Raises:
     TypeError, ValueError: as `gradient_of_inputs`.
   """

@@ -7,7 +7,6 @@ those of `haddadpour`.
 """
 
 import math
-from typing import Any
 
 from fl_sketch.theory.catalog import is_printed, statement
 from fl_sketch.theory.haddadpour import lemmas, rates
@@ -19,6 +18,7 @@ OBJECTIVES = ('nonconvex', 'pl', 'convex')
 
 def step_size(
   objective: str,
+  *,
   smoothness: float,
   factor: float,
   clients: int,
@@ -102,7 +102,15 @@ def fedsketch(
   tau, rounds, smoothness = size(
     objective, omega + 1, b, clients, smoothness, kappa, eps
   )
-  eta = step_size(objective, smoothness, b, clients, tau, rounds, server_lr)
+  eta = step_size(
+    objective,
+    smoothness=smoothness,
+    factor=b,
+    clients=clients,
+    local_steps=tau,
+    rounds=rounds,
+    server_lr=server_lr,
+  )
   numbers = omega, clients, smoothness, variance, tau, rounds, eta, server_lr
   return lemmas.check(Run(*numbers, hashes))
 
@@ -131,7 +139,16 @@ def _printed(objective, delta, b, k, smoothness, kappa, eps):
 
 @statement('S2-Thm3', 'Theorems 3 and 9', printed='wrong', corrected='order')
 def fedsketchgate(
-  objective: str, *, form: str = 'corrected', **setting: Any
+  objective: str,
+  *,
+  omega: float,
+  clients: int,
+  smoothness: float,
+  variance: float,
+  accuracy: float,
+  server_lr: float,
+  pl_constant: float | None = None,
+  form: str = 'corrected',
 ) -> Run:
   """Return the run for an accuracy of order epsilon, heterogeneous clients.
 
@@ -146,31 +163,42 @@ def fedsketchgate(
   >>> run.local_steps, run.rounds
   (4, 512)
 
-  Args:
-    objective: of `OBJECTIVES`.
-    form: 'printed' or 'corrected'.
-    **setting: what `fedsketch` takes, but the hashes, which are shared.
-
   Raises:
     ValueError: server_lr is below p or sqrt(p tau): the paper asks for either.
   """
-  run = fedsketch(objective, hashes='shared', **setting)
+  run = fedsketch(
+    objective,
+    omega=omega,
+    clients=clients,
+    smoothness=smoothness,
+    variance=variance,
+    accuracy=accuracy,
+    server_lr=server_lr,
+    pl_constant=pl_constant,
+  )
   if is_printed(form):
-    run = _printed_gate(objective, run, **setting)
-  least = math.sqrt(run.clients * run.local_steps)
-  checks.at_least('server_lr', setting['server_lr'], least)
+    run = _printed_gate(objective, run, accuracy, smoothness, pl_constant)
+  checks.at_least('server_lr', server_lr, math.sqrt(clients * run.local_steps))
   return run
 
 
-def _printed_gate(objective, run, accuracy, smoothness, pl_constant=None, **_):
-  eps, delta, p = accuracy, run.omega + 1, run.clients
+def _printed_gate(objective, run, eps, smoothness, mu):
+  delta, p = run.omega + 1, run.clients
   tau = checks.ceil(1 / (p * eps ** (2 if objective == 'convex' else 1)))
   rounds = delta / eps
   if objective != 'nonconvex':
-    rounds = delta * smoothness / (pl_constant or eps) * -math.log(eps)
+    rounds = delta * smoothness / (mu or eps) * -math.log(eps)
   rounds = checks.ceil(rounds)
   factor = delta if objective == 'nonconvex' else run.omega / p + 1
-  eta = step_size(objective, smoothness, factor, p, tau, rounds, run.server_lr)
+  eta = step_size(
+    objective,
+    smoothness=smoothness,
+    factor=factor,
+    clients=p,
+    local_steps=tau,
+    rounds=rounds,
+    server_lr=run.server_lr,
+  )
   return run._replace(
     local_steps=tau, rounds=rounds, client_lr=eta, smoothness=smoothness
   )
@@ -203,7 +231,14 @@ def linear_speedup(
       k tau (omega + 1).
   """
   omega = checks.at_least('omega', omega, 0)
-  setting = smoothness, omega + 1, clients, local_steps, rounds, server_lr
-  eta = step_size('nonconvex', *setting)
+  eta = step_size(
+    'nonconvex',
+    smoothness=smoothness,
+    factor=omega + 1,
+    clients=clients,
+    local_steps=local_steps,
+    rounds=rounds,
+    server_lr=server_lr,
+  )
   numbers = omega, clients, smoothness, variance, local_steps, rounds, eta
   return rates.nonconvex_bound(Run(*numbers, server_lr), gap)

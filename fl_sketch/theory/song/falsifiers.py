@@ -63,6 +63,9 @@ def falsify(
     p: in [0, 1]; of the semi-properties.
     seed: of the points.
 
+  Returns:
+    `Verdict`.
+
   Raises:
     ValueError: unknown name, or p is outside [0, 1].
   """

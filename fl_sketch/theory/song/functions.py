@@ -26,7 +26,7 @@ _Scalar = Callable[[np.ndarray], np.ndarray]
 
 
 def table2_functions(dimension: int = 2) -> tuple[properties.Function, ...]:
-  """Returns the table's thirteen functions in its order, |w| = 1 and b = 1.
+  """Returns the functions in the order of the table, |w| = 1 and b = 1.
 
   Where the table names no domain it is the largest one; sqrt(w'x + b) on w'x >=
   0 would have a Lipschitz gradient. Across w nothing changes, so that dimension
@@ -37,6 +37,9 @@ def table2_functions(dimension: int = 2) -> tuple[properties.Function, ...]:
 
   Args:
     dimension: of x in functions of w'x; A is f64[2, 2] always.
+
+  Returns:
+    Thirteen functions.
 
   Raises:
     ValueError: dimension < 1.
@@ -65,7 +68,7 @@ def table2_functions(dimension: int = 2) -> tuple[properties.Function, ...]:
 
 
 def table2(dimension: int = 2, seed: int = 0) -> str:
-  """Returns a Markdown table: a row a function, with what is falsified of it.
+  """Returns a Markdown table of the properties falsified for each function.
 
   A cross is a property that `falsifiers.falsify` falsifies at p = 1, and so for
   each p; without a cross nothing is proven. The last two columns count crosses,
@@ -77,6 +80,9 @@ def table2(dimension: int = 2, seed: int = 0) -> str:
   Args:
     dimension: see `table2_functions`.
     seed: of the searches.
+
+  Returns:
+    A row for each function.
   """
   head = ['function', 'domain', *PROPERTIES, 'crosses', 'printed']
   lines = []

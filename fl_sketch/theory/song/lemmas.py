@@ -57,7 +57,7 @@ def quadratic_constants(hessians: np.ndarray) -> tuple[float, float]:
   Raises:
     ValueError: not finite, or a loss is not convex.
   """
-  _check(hessians=hessians)
+  _check_finite(hessians=hessians)
   values = np.linalg.eigvalsh(hessians)
   least, largest = float(values.min()), float(np.abs(values).max())
   rounding = 8 * values.shape[-1] * float(np.finfo(values.dtype).eps)
@@ -130,7 +130,8 @@ def mean_gradient_squared(variance: Any, gap: Any, *, smoothness: float) -> Any:
   >>> mean_gradient_squared(0.5, 2.0, smoothness=1.0)
   9.0
   """
-  _check(variance=variance, gap=gap)
+  _check_squares(variance=variance)
+  _check_finite(gap=gap)
   smoothness = checks.positive('smoothness', smoothness)
   return 2 * smoothness**2 * variance + 4 * smoothness * gap
 
@@ -149,7 +150,8 @@ def inner_product(
   >>> inner_product(1.0, 2.0, 4.0, smoothness=1.0, strong_convexity=0.5)
   2.5
   """
-  _check(variance=variance, gap=gap, offset_squared=offset_squared)
+  _check_squares(variance=variance, offset_squared=offset_squared)
+  _check_finite(gap=gap)
   smoothness = checks.positive('smoothness', smoothness)
   convex = _convexity(strong_convexity, smoothness) / 2 * offset_squared
   return gap - smoothness / 2 * variance + convex
@@ -175,7 +177,7 @@ def drift(
   eta = convergence.check_step(
     'F5', client_lr, smoothness=smoothness, local_steps=local_steps
   )
-  _check(gaps=gaps)
+  _check_finite(gaps=gaps)
   variance = checks.at_least('heterogeneity', heterogeneity, 0)
   own = 4 * eta**2 * local_steps**3 * variance
   return 8 * eta**2 * smoothness * local_steps**2 * gaps + own
@@ -201,8 +203,8 @@ def recursion(
   0.75
   """
   eta = convergence.check_step('F6', client_lr, smoothness=smoothness)
-  _check(offset_squared=offset_squared, variance=variance)
-  _check(gap=gap, sketched=sketched)
+  _check_squares(offset_squared=offset_squared, variance=variance)
+  _check_finite(gap=gap, sketched=sketched)
   shrunk = 1 - _convexity(strong_convexity, smoothness) * eta
   shrunk = shrunk * offset_squared
   return shrunk + 1.5 * eta * smoothness * variance - eta * gap + sketched
@@ -238,10 +240,16 @@ def _convexity(strong_convexity, smoothness):
   )
 
 
-def _check(**named):
-  """Raises ValueError unless values are finite, variances and squares >= 0."""
+def _check_finite(**named):
+  """Raises ValueError unless all values are finite."""
   for name, values in named.items():
     if not np.isfinite(values).all():
       raise ValueError(f'Expected {name} to be finite.')
-    if name in ('variance', 'offset_squared') and np.min(values, initial=0) < 0:
+
+
+def _check_squares(**named):
+  """Raises ValueError unless all values are finite and >= 0."""
+  _check_finite(**named)
+  for name, values in named.items():
+    if np.min(values, initial=0) < 0:
       raise ValueError(f'Expected {name}={np.min(values)} >= 0.')

@@ -73,9 +73,9 @@ def total_epsilon(
   >>> total_epsilon(0.125, 1e-8, steps=4, rounds=16, form='printed')
   (1.0, 6.4e-07)
   """
-  of = functools.partial(
+  theorem = functools.partial(
     bounds.song_theorem_6_2, epsilon_hat, delta_hat, steps, rounds
   )
   if is_printed(form):
-    return of()
-  return of(form='rigorous', delta_slack=delta_slack)
+    return theorem()
+  return theorem(form='rigorous', delta_slack=delta_slack)
