@@ -11,12 +11,13 @@ from fl_sketch.utils import files
 import numpy as np
 
 SCALES = ('quick', 'cpu', 'gpu')
+_AS_CPU: Any = object()  # None is a value that a study may pick
 _HALF_DECADES = tuple(float(f'{m}e{k}') for k in range(-9, 6) for m in (1, 3))
 
 
 @dataclasses.dataclass(frozen=True)
 class Lab:
-  """A scale and a folder.
+  """A lab plays the runs of studies at a scale, in a folder.
 
   Attributes:
     folder: of this scale; runs/NAME has what was run, shared by the studies.
@@ -32,12 +33,13 @@ class Lab:
   progress: bool = True
   played: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-  def pick(self, quick: Any, cpu: Any, *gpu: Any) -> Any:
-    """The value for this scale; that of cpu, where gpu has none of its own."""
-    return {'quick': quick, 'cpu': cpu, 'gpu': [cpu, *gpu][-1]}[self.scale]
+  def pick(self, quick: Any, cpu: Any, gpu: Any = _AS_CPU) -> Any:
+    """Returns the value for this scale; by default gpu takes that of cpu."""
+    gpu = cpu if gpu is _AS_CPU else gpu
+    return {'quick': quick, 'cpu': cpu, 'gpu': gpu}[self.scale]
 
   def seeds(self, quick: int = 1) -> tuple[int, ...]:
-    """Three, or as many as the quick scale has."""
+    """Returns the seeds 0, 1, 2, or the first `quick` at the quick scale."""
     return tuple(range(self.pick(quick, 3)))
 
   def sweep(self, name: str, config: Mapping[str, Any]) -> list['Run']:
@@ -67,7 +69,7 @@ class Lab:
     grid: Mapping[str, Sequence[float]],
     score: Callable[['Run'], float],
   ) -> dict[str, float]:
-    """The best of a grid of one rate, half decades apart.
+    """Tunes one rate over a grid, half decades apart.
 
     Where the best is the smallest or the largest the grid goes on, three times
     at most, so that no method is held back by an edge.
@@ -186,13 +188,13 @@ class Run:
     metric: str = 'test_accuracy',
     x: str = 'total_uplink_bytes',
   ) -> float:
-    """The first x at which an accuracy is at least `target`; inf if never."""
+    """Returns the first x with an accuracy >= `target`; inf if never."""
     xs, ys = self.curve(metric, x)
     return first(xs, ys >= target)
 
 
 def first(xs: np.ndarray, reached: np.ndarray) -> float:
-  """The first x at which something is reached; inf if never.
+  """Returns the first x at which something is reached; inf if never.
 
   >>> first(np.array([1.0, 2.0]), np.array([False, True]))
   2.0

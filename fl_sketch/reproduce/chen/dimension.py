@@ -60,7 +60,7 @@ def dimension(lab: lab_lib.Lab) -> study.Report:
   large = (256, 1024, 4096, 16_384)
   sizes = lab.pick((64, 256), large, large)
   times, widths = _quadratics(lab, sizes), _widths(lab)
-  (least, _), *_, (most, _) = widths
+  least, most = widths[0][0], widths[-1][0]
   growth = lambda x: x[-1] / x[0] if x[0] < math.inf else math.nan
   claims = [
     study.Claim(
@@ -101,7 +101,7 @@ def dimension(lab: lab_lib.Lab) -> study.Report:
 
 
 def _quadratics(lab, sizes) -> dict[str, list[float]]:
-  """Rounds at each of the sizes, by spectrum; infinite if not reached."""
+  """Counts rounds at each size, by spectrum; infinite if not reached."""
   most = lab.pick(60, 600, 600)
   rounds = {}
   for name, curvature in _SPECTRA.items():
@@ -121,7 +121,7 @@ _SPECTRA = {'decaying': lambda d: np.arange(1.0, d + 1) ** -2, 'flat': np.ones}
 
 
 def _rounds(curvature, most):
-  """Mean rounds to a tenth of the first gap; None if they are not enough."""
+  """Returns mean rounds to a tenth of the first gap; None if never there."""
   problem = song_runs.quadratic(curvature)
   step = 1 / (curvature.max() + curvature.sum() / 64)
   path = song_runs.play(problem, sketches.srht(64), step, 1, most, runs=3)

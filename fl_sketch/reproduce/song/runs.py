@@ -49,8 +49,10 @@ class Case(NamedTuple):
   mean_model: bool  # whether the bound is on the mean of the models
 
 
-def quadratic(curvature: np.ndarray, centers: np.ndarray | None = None):
-  """The `Problem` of (w - x_c)' H (w - x_c) / 2, H diagonal, from w = 1.
+def quadratic(
+  curvature: np.ndarray, centers: np.ndarray | None = None
+) -> Problem:
+  """Returns the problem (w - x_c)' H (w - x_c) / 2, H diagonal, from w = 1.
 
   Args:
     curvature: f64[d], of H.
@@ -76,14 +78,14 @@ def quadratic(curvature: np.ndarray, centers: np.ndarray | None = None):
 
 
 def quadratics() -> Problem:
-  """Curvatures from 0.5 to 1, and a center of its own for every client."""
+  """Returns quadratics of curvatures 0.5 to 1, a center for each client."""
   rng = np.random.default_rng(0)
   centers = 0.1 * rng.standard_normal((_CLIENTS, _D))
   return quadratic(np.linspace(0.5, 1.0, _D), centers)
 
 
 def logistic() -> Problem:
-  """Logistic regression of noisy labels, 64 samples a client."""
+  """Returns a logistic regression of noisy labels, 64 samples a client."""
   rng = np.random.default_rng(1)
   x = rng.standard_normal((_CLIENTS, 64, _D)) / _D**0.5
   teacher = 3 * rng.standard_normal(_D)
@@ -130,7 +132,7 @@ CASES = (
 
 
 def ratios(case: Case, rounds: int, runs: int) -> dict[str, list[float]]:
-  """Measured gap over the bound, after every round.
+  """Measures the gap over the bound, after every round.
 
   Returns:
     Its mean over runs, the standard error of that, and the last of each run.
@@ -170,7 +172,7 @@ def play(
   rounds: int,
   runs: int,
 ) -> np.ndarray:
-  """The models of every round, the start first: f64[runs, rounds + 1, d]."""
+  """Returns each round's model, the start first: f64[runs, rounds + 1, d]."""
   make = algorithms.make('iterative_sketching', problem.loss_fn, sketch=op)
   hp = algorithms.Hyper(
     client_lr=jnp.float32(client_lr), server_lr=jnp.float32(1)
@@ -199,11 +201,13 @@ def play(
 def rounds_to(
   target: float, dimension: int, sizes: tuple[int, ...], runs: int
 ) -> list[float]:
-  """Rounds until the mean gap is a part of the first, for each size of SRHT.
+  """Counts rounds until the mean gap is `target` of the first, by SRHT size.
 
   Infinite if it is not there in three times what the theorem says.
   """
   problem, times = quadratic(np.ones(dimension)), []
+  # A sum rounds otherwise than the product with ones.
+  problem = problem._replace(value=lambda w: 0.5 * (w**2).sum(-1))
   for size in sizes:
     alpha = dimension / size - 1
     step = song.largest_step('E1', smoothness=1.0, alpha=alpha)
