@@ -86,7 +86,7 @@ def attacked(image, label, key, op, defence):
   hashes, noise, start = jax.random.split(key, 3)
   batch = {'x': image[None], 'y': label[None]}
   table = attacks.view(loss_fn, sketch=op)(params, batch, hashes)
-  found = attacks.reconstruct(
+  result = attacks.reconstruct(
     loss_fn,
     params,
     defence.apply(noise, table),
@@ -99,7 +99,7 @@ def attacked(image, label, key, op, defence):
     box=(0.0, 1.0),
     steps=STEPS,
   )
-  return found.x[0]
+  return result.x[0]
 
 
 def attack(size, defence):

@@ -47,9 +47,9 @@ def notebook(script: pathlib.Path) -> str:
   ]
   for i, cell in enumerate(cells):
     cell.id, cell.metadata = f'cell-{i}', {}
-  found = nbformat.v4.new_notebook(cells=cells, metadata=_ABOUT)
-  nbformat.validate(found)
-  return nbformat.writes(found) + '\n'
+  document = nbformat.v4.new_notebook(cells=cells, metadata=_ABOUT)
+  nbformat.validate(document)
+  return nbformat.writes(document) + '\n'
 
 
 def main():

@@ -89,8 +89,8 @@ rows = {name: play(fields) for name, fields in runs.items()}
 
 # %%
 plt.figure(figsize=(6, 3.5))
-for name, found in rows.items():
-  tested = [row for row in found if 'test_accuracy' in row]
+for name, history in rows.items():
+  tested = [row for row in history if 'test_accuracy' in row]
   sent = [row['total_uplink_bytes'] / 1e6 for row in tested]
   plt.semilogx(sent, [row['test_accuracy'] for row in tested], label=name)
 plt.xlabel('uplink of all clients, MB')
@@ -98,7 +98,7 @@ plt.ylabel('test accuracy')
 plt.legend()
 plt.show()
 
-last = {name: found[-1] for name, found in rows.items()}
+last = {name: history[-1] for name, history in rows.items()}
 for name, row in last.items():
   print(
     f'{name:12} {row["test_accuracy"]:.1%} with {row["uplink_bytes"]:6,} bytes '

@@ -111,8 +111,8 @@ print(guarantees[8.0].statement.sentence())
 
 # %%
 plt.figure(figsize=(5, 3))
-for epsilon, found in rows.items():
-  tested = [row for row in found if 'test_accuracy' in row]
+for epsilon, history in rows.items():
+  tested = [row for row in history if 'test_accuracy' in row]
   spent = [row['epsilon'] for row in tested]
   accuracy = [row['test_accuracy'] for row in tested]
   plt.plot(spent, accuracy, marker='.', label=f'ends at {epsilon:g}')
@@ -120,8 +120,8 @@ plt.xlabel('epsilon spent')
 plt.ylabel('test accuracy')
 plt.legend()
 plt.show()
-for epsilon, found in rows.items():
-  accuracy = found[-1]['test_accuracy']
+for epsilon, history in rows.items():
+  accuracy = history[-1]['test_accuracy']
   print(f'epsilon {epsilon:g}: {accuracy:.1%}')
 
 # %% [markdown]
@@ -139,7 +139,7 @@ for epsilon, found in rows.items():
 #   subtract the noise.
 
 # %%
-final = {epsilon: found[-1] for epsilon, found in rows.items()}
+final = {epsilon: history[-1] for epsilon, history in rows.items()}
 assert sampled < alone / 2
 assert all(row['epsilon'] <= eps + 1e-6 for eps, row in final.items())
 assert all(row['epsilon'] > eps - 0.05 for eps, row in final.items())

@@ -102,9 +102,9 @@ plt.figure(figsize=(5, 3))
 gaps = {}
 for i, (name, make) in enumerate(OPERATORS.items()):
   stated = [sketches.properties(make(int(b))).alpha(D) for b in SIZES]
-  found = [squared_errors(make(int(b)), keys[:300]) for b in SIZES]
-  means = np.array([f.mean() for f in found])
-  deviations = np.array([f.std() for f in found]) / np.sqrt(300)
+  samples = [squared_errors(make(int(b)), keys[:300]) for b in SIZES]
+  means = np.array([f.mean() for f in samples])
+  deviations = np.array([f.std() for f in samples]) / np.sqrt(300)
   gaps[name] = np.abs(means - stated) / (deviations + 1e-6)
   plt.plot(SIZES, stated, f'C{i}{"-:"[i % 2]}')
   plt.plot(SIZES, means, f'C{i}{"o+"[i % 2]}', markersize=10 - i, label=name)

@@ -130,9 +130,9 @@ with tempfile.TemporaryDirectory() as folder:
 # %%
 plt.figure(figsize=(5, 3))
 for size in (40, 160):
-  found = [row for row in rows if row['values']['sketch.size'] == size]
-  rates = [row['values']['server_lr'] for row in found]
-  accuracy = [row['test_accuracy'] for row in found]
+  matches = [row for row in rows if row['values']['sketch.size'] == size]
+  rates = [row['values']['server_lr'] for row in matches]
+  accuracy = [row['test_accuracy'] for row in matches]
   plt.semilogx(rates, accuracy, 'o', label=f'a table of {size}')
 plt.xticks(rates, rates)
 plt.minorticks_off()

@@ -1,4 +1,7 @@
-"""SAFL: Chen, Li, Banerjee, Sketched Adaptive FL, arXiv:2411.06770."""
+"""SAFL: clients send sketches, an adaptive optimizer takes the server's step.
+
+Chen, Li and Banerjee, Sketched Adaptive Federated Learning, arXiv:2411.06770.
+"""
 
 from fl_sketch import codecs, sketches
 from fl_sketch.algorithms import server_optimizers

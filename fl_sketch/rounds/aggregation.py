@@ -33,7 +33,7 @@ class CohortMean(NamedTuple):
 
 
 class PrivateMean(Protocol):
-  """Type of ``privacy`` of the means; see `privacy.aggregation.Release`."""
+  """Type of ``privacy`` of the means: `privacy.aggregation.PrivateMean`."""
 
   def uplink(self) -> chain.Uplink | chain.Exchange:
     """The link of one private mean."""

@@ -89,8 +89,8 @@ def _distinct(words, size):
   def draw(j, rows):
     limit = size - s + j
     row = (words[j] % (limit + 1).astype(jnp.uint32)).astype(jnp.int32)
-    seen = ((rows == row[None]) & (step < j)).any(0)
-    return rows.at[j].set(jnp.where(seen, limit, row))
+    repeated = ((rows == row[None]) & (step < j)).any(0)
+    return rows.at[j].set(jnp.where(repeated, limit, row))
 
   rows = base.zeros(words.shape, jnp.int32, words)
   return lax.fori_loop(0, s, draw, rows)

@@ -95,13 +95,15 @@ def coherence_quantiles(
   """Compares Lemmas D.18 to D.22 with measurements.
 
   >>> op, key = sketches.ams(8), jax.random.key(0)
-  >>> found = coherence_quantiles(op, 16, key, draws=20, delta=0.1)
-  >>> found.beyond_printed > 0.5  # and not at most 0.1
+  >>> values = coherence_quantiles(op, 16, key, draws=20, delta=0.1)
+  >>> values.beyond_printed > 0.5  # and not at most 0.1
   True
   """
   name = sketches.properties(op).name
-  found = _draw(lambda key: coherence(op, key, dimension), key, draws, _ENTRIES)
-  measured = np.quantile(found, quantiles)
+  values = _draw(
+    lambda key: coherence(op, key, dimension), key, draws, _ENTRIES
+  )
+  measured = np.quantile(values, quantiles)
   if name not in tails.OVERLAPPING:
     return Coherence(name, measured, None, None, None, None)
   size, sparsity = _column(op, key, dimension)
@@ -109,7 +111,7 @@ def coherence_quantiles(
     tails.coherence(name, dimension, size, delta, sparsity=sparsity, form=form)
     for form in catalog.FORMS
   )
-  shares = (float(np.mean(found > bound)) for bound in (printed, corrected))
+  shares = (float(np.mean(values > bound)) for bound in (printed, corrected))
   return Coherence(name, measured, printed, corrected, *shares)
 
 
@@ -143,10 +145,10 @@ def tail_frequencies(
   """Compares Lemmas D.23 to D.28 with measurements for one pair of vectors.
 
   >>> e = np.eye(1, 64)[0]
-  >>> found = tail_frequencies(
+  >>> values = tail_frequencies(
   ...   sketches.gaussian(16), jax.random.key(0), e, e, draws=500
   ... )
-  >>> found[0].beyond_corrected <= 0.1
+  >>> values[0].beyond_corrected <= 0.1
   True
 
   Raises:

@@ -1,5 +1,6 @@
 """Writes checkpoints atomically, and restores the newest readable one."""
 
+import contextlib
 import pathlib
 import shutil
 from typing import Any, NamedTuple
@@ -84,11 +85,12 @@ class Checkpoints:
     # its rows: they must not mix with these.
     client_state.keep_only(self._rows, self._manager.all_steps())
     processes.wait_for_all(f'no rows of checkpoint {rounds_done}')
-    try:
-      # First, since rows without the rest of a checkpoint are never read.
+    # First, since rows without the rest of a checkpoint are never read.
+    with self._errors_named(rounds_done):
       if rows is not None and rows.rows:
         client_state.write(self._rows / str(rounds_done), rows)
-      processes.wait_for_all(f'rows of checkpoint {rounds_done}')
+    processes.wait_for_all(f'rows of checkpoint {rounds_done}')
+    with self._errors_named(rounds_done):
       self._manager.save(
         rounds_done,
         args=ocp.args.Composite(
@@ -96,6 +98,12 @@ class Checkpoints:
         ),
         force=True,
       )
+
+  @contextlib.contextmanager
+  def _errors_named(self, rounds_done: int):
+    """Turns an error of the operating system into a SaveError."""
+    try:
+      yield
     except (OSError, ValueError) as e:
       if not isinstance(e, OSError) and not _has_os_code(e):
         raise

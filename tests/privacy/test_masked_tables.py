@@ -156,12 +156,12 @@ def test_connected_survivors_show_their_sum_alone():
   for neighbours, gone in (None, 0), (None, 5), (4, 0), (4, 3):
     present = np.ones(CLIENTS, bool)
     present[rng.permutation(CLIENTS)[:gone]] = False
-    seen = view(sent(x, neighbours=neighbours), present, neighbours)
-    assert not seen.sum(0, dtype=np.uint32).any()
+    visible = view(sent(x, neighbours=neighbours), present, neighbours)
+    assert not visible.sum(0, dtype=np.uint32).any()
     for _ in range(5):
-      factors = 2 * rng.integers(1, 9, (len(seen), 1), np.uint32)
+      factors = 2 * rng.integers(1, 9, (len(visible), 1), np.uint32)
       factors[0] += 1  # all equal is the sum; an odd difference keeps all bits
-      assert looks_uniform((factors * seen).sum(0, dtype=np.uint32))
+      assert looks_uniform((factors * visible).sum(0, dtype=np.uint32))
 
 
 def test_survivors_in_two_parts_show_two_sums():
@@ -173,9 +173,9 @@ def test_survivors_in_two_parts_show_two_sums():
   present[[0, opposite]] = False
   count, part = csgraph.connected_components(adjacent[present][:, present])
   assert count == 2
-  seen = view(messages, present, 2)
+  visible = view(messages, present, 2)
   for one in range(count):
-    got = seen[part == one].sum(0, dtype=np.uint32)
+    got = visible[part == one].sum(0, dtype=np.uint32)
     want = fixed(x)[present][part == one].sum(0, dtype=np.uint32)
     np.testing.assert_array_equal(got, want)
 

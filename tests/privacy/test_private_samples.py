@@ -128,9 +128,9 @@ def test_clipped_sums_equal_a_loop_whatever_the_microbatch():
   losses = list(map(loss_of, *batch))
   for size in None, 1, 3, 50:
     fn = m.per_sample_clipped_sum(loss_fn, C, microbatch_size=size)
-    total, seen = cases.jit(fn)(PARAMS, batch, mask)
+    total, reported = cases.jit(fn)(PARAMS, batch, mask)
     np.testing.assert_allclose(flat(total), want, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(seen, np.array(losses), rtol=1e-5)
+    np.testing.assert_allclose(reported, np.array(losses), rtol=1e-5)
 
 
 @pytest.mark.covers('S0-H8')

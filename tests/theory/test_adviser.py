@@ -73,17 +73,17 @@ def test_local_steps_share_the_rate():
 @pytest.mark.long
 @pytest.mark.parametrize('name', OPERATORS)
 def test_the_advised_rate_converges_over_local_steps(name):
-  found = advise(OPERATORS[name], local_steps=4)
-  end = descend(OPERATORS[name], [found.learning_rate], local_steps=4)
+  choice = advise(OPERATORS[name], local_steps=4)
+  end = descend(OPERATORS[name], [choice.learning_rate], local_steps=4)
   assert end[0] < 0.01
 
 
 def test_no_embedding_gets_the_pessimistic_rule():
   """1 / (L + tr(H) / b) does not hold for uniform sampling: it diverges."""
   op = sketches.uniform_sampling(B)
-  found = advise(op)
-  assert found.learning_rate == found.pessimistic
-  advised, embedding = descend(op, [found.learning_rate, 0.86])
+  choice = advise(op)
+  assert choice.learning_rate == choice.pessimistic
+  advised, embedding = descend(op, [choice.learning_rate, 0.86])
   assert advised < 0.2
   assert not embedding < 1e4
 
@@ -106,8 +106,8 @@ def test_both_signs_of_curvature_count(signs):
 
 def test_the_rate_of_steepest_expected_descent():
   """Where all eigenvalues are c the estimates are exact."""
-  found = advise(OPERATORS['ams'], FLAT)
-  assert found.descent == pytest.approx(1 / (2 + 2 * (D - 1) / B), 1e-4)
+  choice = advise(OPERATORS['ams'], FLAT)
+  assert choice.descent == pytest.approx(1 / (2 + 2 * (D - 1) / B), 1e-4)
   assert advise(OPERATORS['srht']).descent is None
 
 

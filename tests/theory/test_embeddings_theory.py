@@ -60,31 +60,31 @@ def coherence(name):
 @pytest.mark.parametrize('name', ['ams', 'gaussian', 'srht'])
 def test_printed_coherence_is_that_of_a_single_pair(name):
   """Of all pairs it is exceeded far more often than delta = 0.01 says."""
-  found = coherence(name)
-  assert not at_most(found.beyond_printed, 0.01, 1000)
-  assert at_most(found.beyond_corrected, 0.01, 1000)
-  median, _ = found.quantiles
-  assert found.corrected < 2 * median
-  assert found.printed == pytest.approx((math.log(D / 0.01) / SIZE) ** 0.5)
+  measured = coherence(name)
+  assert not at_most(measured.beyond_printed, 0.01, 1000)
+  assert at_most(measured.beyond_corrected, 0.01, 1000)
+  median, _ = measured.quantiles
+  assert measured.corrected < 2 * median
+  assert measured.printed == pytest.approx((math.log(D / 0.01) / SIZE) ** 0.5)
   if name != 'srht':  # whose 255 products are far fewer
-    assert median > found.printed
+    assert median > measured.printed
 
 
 def test_a_smaller_delta_does_not_help_printed_coherence():
   """No Theta(delta) makes it true: more than 50 times delta at 10^-4."""
-  found = embeddings.coherence_quantiles(
+  measured = embeddings.coherence_quantiles(
     OPERATORS['ams'], 512, KEY, draws=100, delta=1e-4
   )
-  assert not at_most(found.beyond_printed, 50e-4, 100)
+  assert not at_most(measured.beyond_printed, 50e-4, 100)
 
 
 @pytest.mark.covers('S0-LemD18..22')
 def test_printed_coherence_of_sparse_columns_is_as_wrong():
   """With s = b entries a column it is that of AMS; with few it is above 1."""
   op = sketches.sparse_embedding(16, 16)
-  found = embeddings.coherence_quantiles(op, 32, KEY, draws=64, delta=0.01)
-  assert not at_most(found.beyond_printed, 0.01, 50)
-  assert at_most(found.beyond_corrected, 0.01, 50)
+  measured = embeddings.coherence_quantiles(op, 32, KEY, draws=64, delta=0.01)
+  assert not at_most(measured.beyond_printed, 0.01, 50)
+  assert at_most(measured.beyond_corrected, 0.01, 50)
   assert coherence('sparse_embedding').printed > 1
 
 
@@ -92,27 +92,29 @@ def test_printed_coherence_of_sparse_columns_is_as_wrong():
 @pytest.mark.parametrize('name', ['count_sketch', 'sparse_embedding'])
 def test_coherence_of_sparse_columns(name):
   """A multiple of 1 / s, at most 1, which the Count Sketch attains."""
-  found = coherence(name)
-  steps = found.quantiles * (SPARSITY if name == 'sparse_embedding' else 1)
+  measured = coherence(name)
+  steps = measured.quantiles * (SPARSITY if name == 'sparse_embedding' else 1)
   np.testing.assert_allclose(steps, np.round(steps), atol=1e-5)
-  assert found.quantiles[1] <= found.corrected <= 1
+  assert measured.quantiles[1] <= measured.corrected <= 1
   if name == 'count_sketch':
-    assert found.quantiles[0] == found.corrected == 1
-    assert found.beyond_printed == 0
+    assert measured.quantiles[0] == measured.corrected == 1
+    assert measured.beyond_printed == 0
   wide = tails.coherence('sparse_embedding', D, D, 0.1, sparsity=D)
   assert wide < 0.6
 
 
 def test_coherence_where_the_paper_has_none():
-  found = embeddings.coherence_quantiles(
+  measured = embeddings.coherence_quantiles(
     sketches.block_cyclic(16), 64, KEY, draws=10, delta=0.1
   )
-  assert found.printed is found.corrected is found.beyond_corrected is None
-  assert found.quantiles[-1] == 1
+  assert (
+    measured.printed is measured.corrected is measured.beyond_corrected is None
+  )
+  assert measured.quantiles[-1] == 1
   with pytest.raises(ValueError, match="family='uniform_sampling'"):
     tails.coherence('uniform_sampling', 64, 16, 0.1)
   assert not embeddings.coherence(OPERATORS['uniform_sampling'], KEY, D)
-  text = embeddings.table([coherence('srht'), found]).splitlines()
+  text = embeddings.table([coherence('srht'), measured]).splitlines()
   assert text[2].startswith('| srht | 0.')
   assert text[3].endswith('| - | - | - |')
 
@@ -160,9 +162,9 @@ def test_what_uniform_sampling_may_do():
   """It attains the corrected bound where it keeps a spike."""
   spike = np.eye(1, D)[0]
   op = OPERATORS['uniform_sampling']
-  found = np.abs(embeddings.errors(op, KEY, spike, spike, 256))
+  measured = np.abs(embeddings.errors(op, KEY, spike, spike, 256))
   bound = tails.tail('uniform_sampling', D, SIZE, 0.1)
-  assert found.max() == pytest.approx(bound) == D / SIZE - 1
+  assert measured.max() == pytest.approx(bound) == D / SIZE - 1
   assert bound < tails.tail('uniform_sampling', D, SIZE, 0.1, form='printed')
   assert tails.tail('uniform_sampling', D, D - 1, 0.1) == 1
   assert tails.coordinate_wise('uniform_sampling', D, SIZE) == D - SIZE
@@ -176,13 +178,15 @@ def test_property_3_is_not_of_the_count_sketch():
   """
   size, draws = 16, 4096
   pair = np.eye(2, 64).sum(0)
-  found = embeddings.errors(
+  measured = embeddings.errors(
     sketches.count_sketch(1, size), KEY, pair, pair, draws
   )
   error, probability = tails.counterexample(size)
-  np.testing.assert_allclose(np.abs(found), np.round(np.abs(found)), atol=1e-5)
-  assert np.abs(found).max() == pytest.approx(error)
-  hits = int((np.abs(found) > error / 2).sum())
+  np.testing.assert_allclose(
+    np.abs(measured), np.round(np.abs(measured)), atol=1e-5
+  )
+  assert np.abs(measured).max() == pytest.approx(error)
+  hits = int((np.abs(measured) > error / 2).sum())
   two_sided = stats.binomtest(hits, draws, probability).pvalue
   assert two_sided > ALARM
   # Where the printed bound is below that error, by the hash functions alone.
@@ -230,11 +234,11 @@ def test_the_constant_of_lemma_d_26():
   size, k, draws = 1024, 8, 20_480
   flat = np.eye(k, size).sum(0)
   op = sketches.count_sketch(1, size)
-  found = np.abs(embeddings.errors(op, KEY, flat, flat, draws))
+  measured = np.abs(embeddings.errors(op, KEY, flat, flat, draws))
   delta = k**2 / (4 * size)
   printed = tails.chebyshev(size, delta, form='printed')
   assert printed == pytest.approx(2 / k)
-  share = float(np.mean(found > printed - 1e-5))
+  share = float(np.mean(measured > printed - 1e-5))
   assert not at_most(share, delta, draws)
   assert tails.chebyshev(size, 2 * delta) == pytest.approx(printed)
   assert at_most(share, 2 * delta, draws)
@@ -271,8 +275,8 @@ def test_remark_3_4():
       return jnp.stack([(weights * y**2).sum(), (y**2).sum()])
 
     keys = jax.random.split(KEY, 4000)
-    found = np.float64(jax.jit(jax.vmap(squares))(keys))
-    mean, error = found.mean(0), 6 * found.std(0) / len(found) ** 0.5
+    measured = np.float64(jax.jit(jax.vmap(squares))(keys))
+    mean, error = measured.mean(0), 6 * measured.std(0) / len(measured) ** 0.5
     bound = corollaries.curvature(1.0, weights.sum(), SIZE)
     assert mean[0] - error[0] < bound < 1.1 * (mean[0] + error[0])
     alpha = sketches.properties(op).alpha(d)

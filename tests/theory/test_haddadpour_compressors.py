@@ -82,12 +82,12 @@ def test_lemma_1_wants_its_scale():
   delta = 1 + compressors.privix_variance(D, 8)
   for form in ('printed', 'corrected'):
     scale, error, _ = compressors.scaled(delta, form=form)
-    found = compressors.contraction_error(x, scale * draws)
+    measured = compressors.contraction_error(x, scale * draws)
     if form == 'printed':
-      assert between(found, 4 * error, np.inf)
-      assert between(found, 0.9 * (delta - 1), 1.1 * (delta - 1))
+      assert between(measured, 4 * error, np.inf)
+      assert between(measured, 0.9 * (delta - 1), 1.1 * (delta - 1))
     else:
-      assert between(found, 0.9 * error, 1.1 * error)
+      assert between(measured, 0.9 * error, 1.1 * error)
   # Nor does an alpha other than 1 in Definition 3 help.
   for alpha in (0.5, 2.0):
     other = np.square(alpha * x - draws).sum(1).mean()
@@ -103,20 +103,22 @@ def test_lemma_3_and_corollary_1_hold(k):
   rng = np.random.default_rng(0)
   rest = np.repeat((x - top)[None], 3000, axis=0)
   draws = top + fedsketch_rounds.decode(rng, rest, 1, 8)
-  found = compressors.unbiased_constant(x, draws)
+  measured = compressors.unbiased_constant(x, draws)
   error, _ = compressors.contraction_error(x, top[None])
   delta_2 = 1 + compressors.privix_variance(D, 8)
   met = compressors.induced(1 / (1 - error), delta_2)
-  assert between(found, 0.9 * met, 1.1 * met)
+  assert between(measured, 0.9 * met, 1.1 * met)
   bound = compressors.induced(D / k, delta_2)
-  assert between(found, 1 - 1e-9, bound)
+  assert between(measured, 1 - 1e-9, bound)
   omega = compressors.heaprix_variance(D, 8, 1 - k / D)
   assert bound == pytest.approx(1 + omega)
   if k == 8:
     printed = 1 + compressors.heaprix_variance(D, 8, form='printed')
-    assert between(found, 1, printed)
+    assert between(measured, 1, printed)
   # Remark 3's Delta_1 <= 1 would have less than a second moment of 1.
-  assert between(found, compressors.induced(0.9, 99.0, form='printed'), np.inf)
+  assert between(
+    measured, compressors.induced(0.9, 99.0, form='printed'), np.inf
+  )
 
 
 def test_the_table_of_heavymix_has_to_be_large():
@@ -143,8 +145,8 @@ def library(rows, cols, d, k, power, draws):
 
   keys = jax.random.split(jax.random.key(0), draws)
   options = {'xla_backend_optimization_level': 0}
-  found = jax.jit(jax.vmap(one), compiler_options=options)(keys)
-  return np.asarray(x, float), *(np.asarray(y, float) for y in found)
+  measured = jax.jit(jax.vmap(one), compiler_options=options)(keys)
+  return np.asarray(x, float), *(np.asarray(y, float) for y in measured)
 
 
 @pytest.mark.covers('S2-Lem2', 'S2-Cor1, Rem4')

@@ -27,9 +27,9 @@ def test_lemma_4_holds_and_is_met_by_one_row(hashes):
   run = run_of(hashes, client_lr=0.01)._replace(variance=50.0)
   moments = {}
   for rows in (1, 3):
-    _, found = one_round(run, rows)
-    moments[rows] = (found.phi**2).sum(1) / run.client_lr**2
-  squares = found.squares.mean()
+    _, sample = one_round(run, rows)
+    moments[rows] = (sample.phi**2).sum(1) / run.client_lr**2
+  squares = sample.squares.mean()
   bound = lemmas.second_moment(run, squares, convex=True)
   assert ends(moments[3], 1) < bound
   assert ends(moments[1], -1) < bound < ends(moments[1], 1)
@@ -43,15 +43,15 @@ def test_lemma_4_holds_and_is_met_by_one_row(hashes):
 @pytest.mark.covers('S2-Lem4-6')
 def test_lemmas_5_and_6_hold():
   run = run_of()
-  loss, found = one_round(run)
+  loss, sample = one_round(run)
   gradient = loss.gradient(np.ones(D))
   right = lemmas.inner_product(
-    run, np.sum(gradient**2), found.squares, found.drifts.sum(1)
+    run, np.sum(gradient**2), sample.squares, sample.drifts.sum(1)
   )
-  slack = right + found.moved @ gradient
+  slack = right + sample.moved @ gradient
   assert 0 < ends(slack, -1) < ends(slack, 1) < 0.05 * np.mean(-right)
-  bound = lemmas.drift(run, found.squares.mean(), convex=True)
-  assert ends(found.drifts.max(1), 1) < bound < 3 * found.drifts.max(1).mean()
+  bound = lemmas.drift(run, sample.squares.mean(), convex=True)
+  assert ends(sample.drifts.max(1), 1) < bound < 3 * sample.drifts.max(1).mean()
 
 
 @pytest.mark.covers('S2-Lem4-6')
@@ -60,13 +60,13 @@ def test_lemmas_4_and_6_fail_where_gradients_follow_the_noise():
   run = lemmas.Run(0.0, 1, 1.0, 0.01, 20, 1, 0.03, 1.0)
   assert haddadpour.condition(run) <= 1
   x, rng = np.zeros((40000, 1)), np.random.default_rng(0)
-  found = fedsketch_rounds.one_round(
+  sample = fedsketch_rounds.one_round(
     rng, fedsketch_rounds.cosine(), run, x, 1, 1
   )
-  squares = found.squares.mean()
+  squares = sample.squares.mean()
   for bound, draws in (
-    (lemmas.second_moment, (found.phi / run.client_lr)[:, 0] ** 2),
-    (lemmas.drift, found.drifts[:, -1]),
+    (lemmas.second_moment, (sample.phi / run.client_lr)[:, 0] ** 2),
+    (lemmas.drift, sample.drifts[:, -1]),
   ):
     assert ends(draws, 1) < bound(run, squares)
     assert ends(draws, -1) > bound(run, squares, convex=True)

@@ -114,13 +114,13 @@ def test_theorem_7_holds():
   assert bound < (gap + (run.variance + norm**2) / 2) * 0.2
 
 
-def diverges(found, bound):
+def diverges(values, bound):
   """Three quarters of 60 draws are above ten times it.
 
   Were the mean below the bound, a tenth would be at most: 1e-28 by chance.
   """
-  assert len(found) == 60
-  return np.quantile(found, 0.25) > 10 * bound
+  assert len(values) == 60
+  return np.quantile(values, 0.25) > 10 * bound
 
 
 @pytest.mark.covers('S2-Eq16, Rem7/Eq23')

@@ -183,9 +183,9 @@ def test_the_speedup_is_linear():
       clients=k, local_steps=tau, rounds=rounds, **rest
     )
 
-  found = at(4, 5, 10**6, omega=8.0, server_lr=4.0)
+  value = at(4, 5, 10**6, omega=8.0, server_lr=4.0)
   first = math.sqrt(9 / (20 * 10**6)) * (2 * 2 * 5 + 3)
-  assert found == pytest.approx(first + 4 * 3 / (9 * 16 * 10**6))
+  assert value == pytest.approx(first + 4 * 3 / (9 * 16 * 10**6))
   one, four = at(1, 1, 10**6), at(4, 1, 10**6)
   assert four == pytest.approx(one / 2, rel=0.01)
   assert at(1, 4, 10**6) == pytest.approx(one / 2, rel=0.01)

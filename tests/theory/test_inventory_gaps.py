@@ -118,14 +118,14 @@ def shapes_sent(name):
   step = rounds.cohort_step(make, mesh_lib.cohort_mesh(2))
   state = rounds.init(make(cases.HP), cases.PARAMS, cases.POPULATION)
   args = cases.HP, state, cases.cohort(), cases.KEY
-  found, todo = [], [jax.make_jaxpr(step)(*args).jaxpr]
+  shapes, todo = [], [jax.make_jaxpr(step)(*args).jaxpr]
   while todo:
     for eqn in todo.pop().eqns:
       todo += core.jaxprs_in_params(eqn.params)
       if eqn.primitive.name.startswith('psum'):
-        found += [x.aval.shape for x in eqn.invars]
+        shapes += [x.aval.shape for x in eqn.invars]
   message = jax.tree.leaves(jax.eval_shape(step, *args)[0])
-  return {x for x in found if x}, {x.shape for x in message}
+  return {x for x in shapes if x}, {x.shape for x in message}
 
 
 @pytest.mark.covers('S0-Alg1')

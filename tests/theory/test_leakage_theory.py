@@ -99,9 +99,9 @@ def test_constants_of_a_sketched_nonlinear_gradient(seed):
 def test_the_printed_constant_of_sketched_semi_smoothness_is_too_small():
   matrix, sketch, at = draw(0, (6, 9), (3, 6), (9,))
   beta, tau = singular(matrix)[0], singular(sketch)[0]
-  seen = sketch @ matrix
-  best = np.linalg.svd(seen)[2][0]
-  pairs = properties.at(linear(seen, at), at[None], (at + best)[None])
+  observed = sketch @ matrix
+  best = np.linalg.svd(observed)[2][0]
+  pairs = properties.at(linear(observed, at), at[None], (at + best)[None])
   a, b, p = leakage.sketched_semi_smooth(beta, beta, tau, tau)
   assert b == pytest.approx(tau**2 * beta**2)
   assert allows(pairs, a, b, p).all()
@@ -178,9 +178,9 @@ def descend(f, start, step, count):
 def test_both_rates_hold_for_a_linear_gradient(sketched):
   """a = 0 and b = the largest eigenvalue, measured; L falls, x goes astray."""
   matrix, sketch, at, start = draw(4, (6, 9), (4, 6), (9,), (9,))
-  seen = sketch @ matrix if sketched else matrix
-  f = linear(seen, at)
-  sigma = singular(seen)
+  observed = sketch @ matrix if sketched else matrix
+  f = linear(observed, at)
+  sigma = singular(observed)
   c = leakage.Constants(0, sigma[0] ** 2, 0.5, 2 * sigma[-1], 2 * sigma[0])
   slow = leakage.linear_decrease(c)
   fast = leakage.pl_decrease(2 * sigma[0] ** 2, sigma[-1])
@@ -191,7 +191,7 @@ def test_both_rates_hold_for_a_linear_gradient(sketched):
   assert fast.step > slow.step
   # The slowest direction shrinks by (1 - 2 step sigma^2)^2: no rate is better
   # than twice the promised one.
-  slowest = np.linalg.svd(seen)[2][len(seen) - 1]
+  slowest = np.linalg.svd(observed)[2][len(observed) - 1]
   values, _ = descend(f, at + slowest, fast.step, 5)
   fall = 1 - values[1:] / values[:-1]
   assert (fall <= 2 * (1 - fast.factor)).all()

@@ -184,8 +184,8 @@ falsified = functools.cache(
 )
 def test_falsifiers_find_what_is_false_and_nothing_else(f, kept):
   for seed in range(3):
-    found = {name for name in properties.NAMES if falsified(f, name, seed)}
-    assert found == set(properties.NAMES) - kept
+    result = {name for name in properties.NAMES if falsified(f, name, seed)}
+    assert result == set(properties.NAMES) - kept
 
 
 def test_overflow_is_no_evidence():
@@ -195,12 +195,12 @@ def test_overflow_is_no_evidence():
 
 
 def test_witnesses_need_ever_larger_constants():
-  found = falsifiers.falsify(KINK, 'semi-smooth')
-  assert found.falsified
-  x, y = found.witnesses[:, -1].transpose(1, 0, 2)
+  result = falsifiers.falsify(KINK, 'semi-smooth')
+  assert result.falsified
+  x, y = result.witnesses[:, -1].transpose(1, 0, 2)
   needed = properties.needed(properties.at(KINK, x, y), 'semi-smooth')
-  np.testing.assert_array_equal(needed, found.needed[:, -1])
-  assert (np.diff(found.needed, axis=1) >= 0).all()
+  np.testing.assert_array_equal(needed, result.needed[:, -1])
+  assert (np.diff(result.needed, axis=1) >= 0).all()
   # All straddle the kink, from where L is small.
   assert ((x - 1) * (y - 1) < 0).all()
   assert (abs(x - 1) < 0.1).all()

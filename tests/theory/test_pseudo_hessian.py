@@ -52,10 +52,10 @@ def test_autodiff_equals_finite_differences():
   for i in range(x.size):
     step = h * np.eye(x.size)[i].reshape(x.shape)
     columns.append((f(x + step) - f(x - step)) / (2 * h))
-  found = pseudo_hessian.dense(loss_fn, params, batch)
-  assert found.shape == (8, 12)
-  assert found.dtype == np.float64
-  np.testing.assert_allclose(found, np.stack(columns, 1), atol=1e-8)
+  measured = pseudo_hessian.dense(loss_fn, params, batch)
+  assert measured.shape == (8, 12)
+  assert measured.dtype == np.float64
+  np.testing.assert_allclose(measured, np.stack(columns, 1), atol=1e-8)
 
 
 OPERATORS = {
@@ -85,16 +85,16 @@ def test_products_and_spectrum_are_those_of_the_matrix(name):
   kernel = times(back)
   np.testing.assert_allclose(kernel, matrix @ matrix.T @ u, atol=1e-12)
 
-  found = pseudo_hessian.spectrum(*problem)
+  measured = pseudo_hessian.spectrum(*problem)
   exact = np.zeros(12)
   exact[: len(matrix)] = np.linalg.svd(matrix, compute_uv=False)
-  np.testing.assert_allclose(found.singular_values, exact, atol=1e-7)
-  assert found.equations == len(matrix)
-  assert found.rank == np.linalg.matrix_rank(matrix)
+  np.testing.assert_allclose(measured.singular_values, exact, atol=1e-7)
+  assert measured.equations == len(matrix)
+  assert measured.rank == np.linalg.matrix_rank(matrix)
   # Of fewer equations than unknowns: no recovery, whatever the decrease.
-  assert found.rank <= len(matrix) < 12
-  assert found.recovery == 0
-  assert found.decrease == pytest.approx(exact[len(matrix) - 1], abs=1e-7)
+  assert measured.rank <= len(matrix) < 12
+  assert measured.recovery == 0
+  assert measured.decrease == pytest.approx(exact[len(matrix) - 1], abs=1e-7)
 
 
 def test_recovery_takes_as_many_numbers_as_unknowns():
@@ -108,10 +108,10 @@ def test_recovery_takes_as_many_numbers_as_unknowns():
   assert whole.recovery > 0
   assert whole.decrease == 0
   for b in (5, 6):
-    found = pseudo_hessian.spectrum(*problem, sketches.gaussian(b), KEY)
-    assert (found.equations, found.rank) == (b, b)
-    assert (found.recovery > 0) == (b == 6)
-    assert found.decrease > 0
+    measured = pseudo_hessian.spectrum(*problem, sketches.gaussian(b), KEY)
+    assert (measured.equations, measured.rank) == (b, b)
+    assert (measured.recovery > 0) == (b == 6)
+    assert measured.decrease > 0
 
 
 @pytest.mark.covers('S0-7.5=L1')
@@ -123,8 +123,8 @@ def test_loss_falls_as_promised_on_a_network(op, step):
   """`leakage.pl_decrease`, its constants measured along the way."""
   params, batch = network(16)
   f = pseudo_hessian.gradient_of_inputs(loss_fn, params, batch, op, KEY)
-  seen = f(batch['x'])
-  loss = jax.value_and_grad(lambda x: jnp.square(f(x) - seen).sum())
+  observed = f(batch['x'])
+  loss = jax.value_and_grad(lambda x: jnp.square(f(x) - observed).sum())
 
   def move(x, _):
     value, slope = loss(x)
@@ -136,8 +136,8 @@ def test_loss_falls_as_promised_on_a_network(op, step):
   i, j = np.triu_indices(60, 1)
   flat = xs.reshape(60, -1)
   smoothness = properties.lipschitz(flat[i], flat[j], slopes[i], slopes[j])
-  found = pseudo_hessian.assumptions(loss_fn, params, batch, xs, op, KEY)
-  rate = leakage.pl_decrease(smoothness, found.theta1, step=step)
+  measured = pseudo_hessian.assumptions(loss_fn, params, batch, xs, op, KEY)
+  rate = leakage.pl_decrease(smoothness, measured.theta1, step=step)
   assert (values[1:] <= rate.factor * values[:-1]).all()
   assert rate.factor**60 < 0.98
   # L all but vanishes and the inputs are no closer: 48 unknowns, few equations.
@@ -156,11 +156,11 @@ def test_assumptions_are_exact_where_the_gradient_is_linear():
   ask = functools.partial(
     pseudo_hessian.assumptions, linear_loss, jnp.ones(3), batch, points
   )
-  found = ask()
-  assert found == pytest.approx((0, sigma[0], theta1, sigma[0]), abs=1e-12)
+  measured = ask()
+  assert measured == pytest.approx((0, sigma[0], theta1, sigma[0]), abs=1e-12)
   noisy = ask(seen=matrix @ batch['x'] + 1)
   assert 0 < noisy.loss <= 3
-  assert noisy[1:] == found[1:]
+  assert noisy[1:] == measured[1:]
 
 
 @pytest.mark.covers('S0-def')
@@ -170,14 +170,14 @@ def test_noise_moves_what_is_recovered_by_at_most_its_size():
   rng = np.random.default_rng(0)
   matrix = rng.normal(size=(9, 5))
   batch = {'x': jnp.asarray(rng.normal(size=5)), 'matrix': jnp.asarray(matrix)}
-  found = pseudo_hessian.spectrum(linear_loss, jnp.ones(9), batch)
+  measured = pseudo_hessian.spectrum(linear_loss, jnp.ones(9), batch)
   left, sigma, _ = np.linalg.svd(matrix)
   worst, noise = left[:, 4], rng.normal(size=(9, 100))
   solve = np.linalg.pinv(matrix)
-  assert np.linalg.norm(solve @ worst) == pytest.approx(1 / found.recovery)
+  assert np.linalg.norm(solve @ worst) == pytest.approx(1 / measured.recovery)
   moved = np.linalg.norm(solve @ noise, axis=0)
-  assert (moved <= np.linalg.norm(noise, axis=0) / found.recovery).all()
-  assert found.recovery == pytest.approx(sigma[-1])
+  assert (moved <= np.linalg.norm(noise, axis=0) / measured.recovery).all()
+  assert measured.recovery == pytest.approx(sigma[-1])
 
 
 def test_bad_questions_are_refused():

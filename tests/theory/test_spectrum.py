@@ -69,8 +69,8 @@ def test_products_over_masked_batches_are_those_of_the_dense_hessian(dense):
   flat, unravel = ravel_pytree(params)
   product = hessian.hessian_vector_product(mlp_loss, params, batches)
   one = lambda v: ravel_pytree(product(unravel(v)))[0]
-  found = jax.jit(lambda vs: jax.lax.map(one, vs))(jnp.eye(flat.size))
-  np.testing.assert_allclose(found, dense, atol=1e-5 * np.abs(dense).max())
+  estimate = jax.jit(lambda vs: jax.lax.map(one, vs))(jnp.eye(flat.size))
+  np.testing.assert_allclose(estimate, dense, atol=1e-5 * np.abs(dense).max())
 
 
 def test_batches_without_keys_are_batches_too():
@@ -81,11 +81,11 @@ def test_batches_without_keys_are_batches_too():
   of_tuple = lambda params, batch: of_array(params, batch[0])
   product = hessian.hessian_vector_product(loss_fn, params, batches)(params)
   for f, data in (of_array, array), (of_tuple, (array,)):
-    found = hessian.hessian_vector_product(f, params, data)(params)
-    np.testing.assert_array_equal(found, product)
-  found = spectrum.slq(of_array, params, array, KEY, steps=2)
+    estimate = hessian.hessian_vector_product(f, params, data)(params)
+    np.testing.assert_array_equal(estimate, product)
+  estimate = spectrum.slq(of_array, params, array, KEY, steps=2)
   want = spectrum.slq(loss_fn, params, batches, KEY, steps=2)
-  np.testing.assert_array_equal(found.nodes, want.nodes)
+  np.testing.assert_array_equal(estimate.nodes, want.nodes)
 
 
 def test_gradients_over_masked_batches_are_those_of_all_rows():
@@ -94,23 +94,25 @@ def test_gradients_over_masked_batches_are_those_of_all_rows():
     hessian.mean_gradient(mlp_loss, params, batches),
     jax.grad(mlp_loss)(params, rows),
   )
-  found, want = jax.jit(both)(params)
-  jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, 1e-5), found, want)
+  estimate, want = jax.jit(both)(params)
+  jax.tree.map(
+    lambda x, y: np.testing.assert_allclose(x, y, 1e-5), estimate, want
+  )
 
 
 def test_top_eigenvalues_of_a_model_are_within_a_hundredth(dense):
   params, batches, _ = mlp()
   true = np.linalg.eigvalsh(np.float64(dense))
   d = len(true)
-  found = spectrum.slq(mlp_loss, params, batches, KEY, steps=d, probes=2)
+  estimate = spectrum.slq(mlp_loss, params, batches, KEY, steps=d, probes=2)
   by_magnitude = true[np.argsort(-np.abs(true))]
   ends = {'largest': true[::-1], 'smallest': true, 'magnitude': by_magnitude}
   for which, want in ends.items():
-    top = found.top(5, which)
+    top = estimate.top(5, which)
     np.testing.assert_allclose(top.values, want[:5], rtol=0.01)
   # With all steps they are the eigenvalues, up to rounding.
   scale = np.abs(true).max()
-  for nodes in found.nodes:
+  for nodes in estimate.nodes:
     np.testing.assert_allclose(nodes, true, atol=3e-6 * scale)
 
 
@@ -148,14 +150,14 @@ def interlaces(nodes, eigenvalues):
 
 @pytest.mark.parametrize(('steps', 'probes'), [(8, 1), (D, PROBES)])
 def test_exhausted_directions_leave_neither_nan_nor_ghosts(steps, probes):
-  found = slq(MULTIPLE, steps, probes)
-  for nodes, weights in zip(found.nodes, found.weights, strict=True):
+  estimate = slq(MULTIPLE, steps, probes)
+  for nodes, weights in zip(estimate.nodes, estimate.weights, strict=True):
     assert interlaces(nodes, MULTIPLE)
     np.testing.assert_allclose(weights.sum(), 1)
     # The density is on the five eigenvalues, whatever has been added.
-    seen = nodes[weights > 1e-6]
-    assert np.abs(seen[:, None] - MULTIPLE[None]).min(1).max() < 1e-4
-    assert len({*seen.round(2)}) == 5
+    nonzero = nodes[weights > 1e-6]
+    assert np.abs(nonzero[:, None] - MULTIPLE[None]).min(1).max() < 1e-4
+    assert len({*nonzero.round(2)}) == 5
 
 
 def test_all_steps_find_multiple_eigenvalues():
@@ -170,8 +172,8 @@ def test_without_reorthogonalisation_there_would_be_ghosts():
   _, start, batches = symmetric(eigenvalues)
   matrix = batches['matrix'][0, 0]
   run = decomp.tridiag_sym(40, reortho='none', custom_vjp=False)
-  found = jax.jit(lambda v: run(lambda x: matrix @ x, v).J_small)(start)
-  nodes = np.linalg.eigvalsh(np.float64(found))
+  estimate = jax.jit(lambda v: run(lambda x: matrix @ x, v).J_small)(start)
+  nodes = np.linalg.eigvalsh(np.float64(estimate))
   assert not interlaces(nodes, eigenvalues)
   assert interlaces(slq(eigenvalues, 40, 1).nodes[0], eigenvalues)
 
@@ -199,20 +201,20 @@ def test_intrinsic_dimensions():
   signs = np.repeat([-3.0, 3.0], D // 2)
   assert slq(signs).intrinsic_dimension == pytest.approx(D)
   geometric = 0.6 ** np.arange(D)[::-1]
-  found = slq(geometric)
-  error = found.trace_of(np.abs).error  # lambda_max is 1
+  estimate = slq(geometric)
+  error = estimate.trace_of(np.abs).error  # lambda_max is 1
   bound = stats.t.isf(0.5e-7, PROBES - 1)
-  assert abs(found.intrinsic_dimension - geometric.sum()) < bound * error
+  assert abs(estimate.intrinsic_dimension - geometric.sum()) < bound * error
 
 
 def test_the_density_has_mass_one_and_the_mean_of_the_nodes():
-  found = slq(WIDE)
+  estimate = slq(WIDE)
   grid = np.linspace(-60, 130, 4000)
-  density = found.density(grid, 2.0)
+  density = estimate.density(grid, 2.0)
   mass = density.sum() * (grid[1] - grid[0])
   mean = (grid * density).sum() * (grid[1] - grid[0])
   assert mass == pytest.approx(1, abs=1e-6)
-  trace = found.trace_of(lambda x: x).value
+  trace = estimate.trace_of(lambda x: x).value
   assert mean == pytest.approx(trace / D, rel=1e-4)
 
 
@@ -266,14 +268,14 @@ def temporary_bytes(steps, batches=2, probes=3):
   data = {'x': jax.ShapeDtypeStruct((batches, 4, 1000), jnp.float32)}
   keys = jax.eval_shape(lambda: jax.random.split(KEY, probes))
   lowered = spectrum._tridiagonal.lower(linear_loss, params, data, keys, steps)
-  found = lowered.compile().memory_analysis()
-  assert found is not None
-  return found.temp_size_in_bytes + found.output_size_in_bytes
+  estimate = lowered.compile().memory_analysis()
+  assert estimate is not None
+  return estimate.temp_size_in_bytes + estimate.output_size_in_bytes
 
 
 def test_m_steps_hold_m_and_five_vectors():
   vector, batch, slack = 4 * 1000 * 50, 4 * 4 * 1000, 2**14
-  found = temporary_bytes(32)
-  assert found <= (32 + 5) * vector + batch + slack
+  estimate = temporary_bytes(32)
+  assert estimate <= (32 + 5) * vector + batch + slack
   # More batches add nothing: one is differentiated at a time.
-  assert temporary_bytes(32, batches=64) <= found + slack
+  assert temporary_bytes(32, batches=64) <= estimate + slack

@@ -38,9 +38,9 @@ def watched(tmp_path_factory):
 def test_every_other_round_has_its_spectrum(watched):
   folder, rows = watched
   assert [row['round'] for row in rows] == [0, 2, 4]
-  told = json.loads((folder / 'spectrum.json').read_text())
-  assert told['spectra'] == rows
-  assert told['options'] == OPTIONS._asdict()
+  record = json.loads((folder / 'spectrum.json').read_text())
+  assert record['spectra'] == rows
+  assert record['options'] == OPTIONS._asdict()
   table = (folder / 'spectrum.md').read_text()
   assert table == spectrum_report.table(rows)
   assert [line.split()[1] for line in table.splitlines()[2:]] == ['0', '2', '4']
@@ -76,9 +76,9 @@ def test_started_again_it_takes_only_what_is_missing(watched, monkeypatch):
   assert run(folder) == rows
   assert slq.call_count == 0
   path = folder / 'spectrum.json'
-  told = json.loads(path.read_text())
-  told['spectra'].pop(1)  # as if it had been stopped before
-  path.write_text(json.dumps(told))
+  record = json.loads(path.read_text())
+  record['spectra'].pop(1)  # as if it had been stopped before
+  path.write_text(json.dumps(record))
   assert run(folder) == rows
   assert slq.call_count == 1
   longer = run(folder, rounds=6)
@@ -118,8 +118,8 @@ def test_what_cannot_be_measured_is_refused_before_training(tmp_path):
 
 def test_the_table_says_nothing_of_a_law_that_is_not_there():
   nodes = np.array([[-2.0, -1.0, 1.0], [-2.0, -1.0, 1.0]])
-  found = spectrum.Spectrum(nodes, np.full((2, 3), 1 / 3), 0 * nodes, 3)
-  row = spectrum_report.row(7, found, 3)
+  estimate = spectrum.Spectrum(nodes, np.full((2, 3), 1 / 3), 0 * nodes, 3)
+  row = spectrum_report.row(7, estimate, 3)
   assert row['exponent'] is None
   line = spectrum_report.table([row]).splitlines()[2]
   cells = [cell.strip() for cell in line.split('|')]

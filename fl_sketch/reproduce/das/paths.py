@@ -111,8 +111,8 @@ def play(
     part = runs[i : i + AT_ONCE]
     filled = part + part[-1:] * (AT_ONCE - len(part))  # for one program
     stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *filled)
-    found = jax.device_get(program(*stacked))
-    yield Paths(*(x[: len(part)] for x in found))
+    arrays = jax.device_get(program(*stacked))
+    yield Paths(*(x[: len(part)] for x in arrays))
 
 
 @functools.cache

@@ -151,11 +151,11 @@ def slq(
   if checks.count('steps', steps) > d:
     raise ValueError(f'Expected {steps=} <= {d=}.')
   keys = jax.random.split(key, checks.count('probes', probes))
-  found = _tridiagonal(loss_fn, params, batches, keys, steps)
-  found = [np.float64(x) for x in found]
-  if not np.isfinite(found).all():
+  estimates = _tridiagonal(loss_fn, params, batches, keys, steps)
+  estimates = [np.float64(x) for x in estimates]
+  if not np.isfinite(estimates).all():
     raise ValueError('Expected a finite Hessian.')
-  parts = [_quadrature(*one) for one in zip(*found, strict=True)]
+  parts = [_quadrature(*one) for one in zip(*estimates, strict=True)]
   nodes, weights, errors = map(np.stack, zip(*parts, strict=True))
   return Spectrum(nodes, weights, errors, d)
 
@@ -194,8 +194,8 @@ def smoothness(
   et al., arXiv:2210.08371, Assumption 3.1; Das et al., arXiv:2106.07094,
   Definition 4), never below what as many power iterations find from there.
   """
-  found = top_eigenvalues(loss_fn, params, batches, key, k=1, steps=steps)
-  return float(abs(found.values[0]))
+  estimates = top_eigenvalues(loss_fn, params, batches, key, k=1, steps=steps)
+  return float(abs(estimates.values[0]))
 
 
 def strong_convexity(
@@ -210,10 +210,10 @@ def strong_convexity(
 
   At steps = d of a quadratic it is the mu of Song et al., Assumption 3.1.
   """
-  found = top_eigenvalues(
+  estimates = top_eigenvalues(
     loss_fn, params, batches, key, k=1, steps=steps, which='smallest'
   )
-  return float(found.values[0])
+  return float(estimates.values[0])
 
 
 def power_law(eigenvalues: np.ndarray) -> PowerLaw:

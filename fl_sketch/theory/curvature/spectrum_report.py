@@ -112,8 +112,8 @@ def _draw_densities(ax, rows, colours):
   bases = -0.6 * decades * np.arange(len(rows))
   for r, base, colour in zip(rows, bases, colours, strict=True):
     nodes, weights = np.array(r['nodes']), np.array(r['weights'])
-    found = spectrum.Spectrum(nodes, weights, nodes, r['dimension'])
-    density = found.density(grid, (high - low) / 150)
+    measured = spectrum.Spectrum(nodes, weights, nodes, r['dimension'])
+    density = measured.density(grid, (high - low) / 150)
     density = np.maximum(density / density.max(), 10**-decades)
     top = base + decades + np.log10(density)
     ax.fill_between(grid, base, top, color=colour, alpha=0.85, linewidth=0)
