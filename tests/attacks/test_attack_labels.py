@@ -39,7 +39,8 @@ def attack(x, y, **options):
   judge = lambda guess, truth, labels, right: scores.score(
     guess, truth, labels=labels, true_labels=right
   )
-  judged = list(map(judge, guesses.x, x, guesses.labels, y))
+  rows = zip(guesses.x, x, guesses.labels, y, strict=True)
+  judged = [judge(*row) for row in rows]
   judged = {k: np.concatenate([s[k] for s in judged]) for k in judged[0]}
   return judged | {'objective': guesses.objective}
 

@@ -61,6 +61,7 @@ def damaged(file, damage):
   return {
     'truncated': half,
     'emptied': b'',
+    'flipped': half + bytes([rest[0] ^ 1]) + rest[1:],
     'overwritten': half + b'no number' + rest[9:],
     'another kind': b'not an archive',
   }[damage]
@@ -131,7 +132,7 @@ def test_environment_names_the_folders(mnist_cache, monkeypatch):
 
 @needs_mnist
 @pytest.mark.usefixtures('three_images')
-@pytest.mark.parametrize('damage', ['truncated', 'overwritten', 'another kind'])
+@pytest.mark.parametrize('damage', ['truncated', 'flipped', 'another kind'])
 def test_a_damaged_cache_is_rebuilt(damage, mnist_cache, tmp_path, caplog):
   (sound,) = mnist_cache.iterdir()
   cache = tmp_path / sound.name

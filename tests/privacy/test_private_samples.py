@@ -125,7 +125,7 @@ def test_clipped_sums_equal_a_loop_whatever_the_microbatch():
   batch, mask = batch_of(), np.float32([1, 1, 0, 1, 1, 0, 1])
   want = looped(PARAMS, batch, mask)
   loss_of = lambda x, y: loss_fn(PARAMS, (x[None], y[None]))
-  losses = list(map(loss_of, *batch))
+  losses = [loss_of(x, y) for x, y in zip(*batch, strict=True)]
   for size in None, 1, 3, 50:
     fn = m.per_sample_clipped_sum(loss_fn, C, microbatch_size=size)
     total, reported = cases.jit(fn)(PARAMS, batch, mask)

@@ -171,6 +171,9 @@ test_bad_arguments = refused_calls(
 )
 test_bad_types = refused_calls(
   (lambda: verify(mean, jnp.zeros(64, jnp.int32), KEY), "dtype='int32'"),
+  error=TypeError,
+)
+test_bad_keys = refused_calls(
   (lambda: verify(mean, 64, 3), 'key'),
   (lambda: verify(mean, 64, 'key'), 'key'),
   (lambda: verify(mean, 64, jax.random.split(KEY)), 'key'),

@@ -75,7 +75,7 @@ def dot(x: Any, y: Any) -> float:
   return float(np.vdot(vector(x), vector(y)).real)
 
 
-def adjoint(op: sketches.Sketch) -> None:
+def adjoint(op: sketches.Sketch, atol: float = 1e-4) -> None:
   """Desketch is the adjoint of sketch, and so is the derivative of sketch."""
   scale: Any = sketches.properties(op).adjoint_scale
 
@@ -89,8 +89,8 @@ def adjoint(op: sketches.Sketch) -> None:
     y = normal_like(seed, op.like(TREE))
     table, slope, back = parts(jax.random.key(seed), y)
     inner = scale * dot(TREE, back)
-    np.testing.assert_allclose(inner, dot(table, y), rtol=1e-4, atol=1e-4)
-    chex.assert_trees_all_close(vector(slope), scale * vector(back), atol=1e-4)
+    np.testing.assert_allclose(inner, dot(table, y), rtol=1e-4, atol=atol)
+    chex.assert_trees_all_close(vector(slope), scale * vector(back), atol=atol)
 
 
 def structure(op: sketches.Sketch) -> Any:

@@ -10,6 +10,8 @@ from fl_sketch import sketches
 from fl_sketch.theory import catalog, chen
 from fl_sketch.theory.chen import constants, corollaries, gradients
 from fl_sketch.theory.chen.constants import Run
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from refusals import refused, refused_calls
@@ -45,6 +47,8 @@ def test_the_momentum_of_a_decaying_rate(b1):
   rate = constants.client_schedule(3, b1)
   first = constants.first_round(b1)
   assert rate(-1) == pytest.approx(1 / (3 * math.sqrt(first)))
+  jitted = jax.jit(rate)(jnp.arange(3))  # as a round calls it
+  np.testing.assert_allclose(jitted, rate(np.arange(3)), rtol=1e-6)
   least = lambda r: (1 - b1) / (1 - b1 * rate(r - 1) / rate(r))
   factor, m = constants.momentum_factor(b1), 0.0
   assert least(0) == pytest.approx(factor)
@@ -89,13 +93,16 @@ SPARSE, SMALL = NEAR._replace(size=1000), NEAR._replace(size=50)
 PRINTED = NUMBER | {'form': 'printed'}
 test_conditions_of_the_theorems = refused_calls(
   (lambda: chen.decaying_rate(RUN, **NUMBER), r'client_lr=0\.01 == 0\.37796'),
-  (lambda: corollaries.near_start(SPARSE, j3=9, **PRINTED), '1000 >= 71198'),
+  (
+    lambda: corollaries.near_start(SPARSE, j3=9, **PRINTED),
+    'size=1000 >= 71198',
+  ),
   (
     lambda: corollaries.near_start(SMALL, j3=9, **NUMBER),
     r'a tail of 2\.\d+ <= 1',
   ),
   (lambda: corollaries.near_start(NEAR, j3=1, **PRINTED), r'j3=1 > 1\.4142'),
-  (lambda: corollaries.near_start(NEAR, j3=2.5, **NUMBER), 's=100 <= 25'),
+  (lambda: corollaries.near_start(NEAR, j3=2.5, **NUMBER), 'rounds=100 <= 25'),
   (lambda: constants.intrinsic_dimension([]), 'number of eigenvalues=0 >= 1'),
   (
     lambda: gradients.bounded_gradients(

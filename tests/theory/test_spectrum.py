@@ -253,7 +253,7 @@ ends = lambda **options: spectrum.top_eigenvalues(
 test_wrong_arguments_are_named = refused_calls(
   (lambda: slq(WIDE, steps=25), f'Expected steps=25 <= d={D}'),
   (lambda: ends(k=9), 'Expected k=9 <= steps=8'),
-  (lambda: ends(k=1, which='both'), 'one of'),
+  (lambda: ends(k=1, which='both'), "which='both' to be one of"),
   (lambda: slq(WIDE * np.nan, 8, 1), 'finite Hessian'),
   (lambda: slq(np.zeros(D)).intrinsic_dimension, 'other than 0'),
 )

@@ -92,6 +92,7 @@ def test_every_row_and_the_summary_tell_epsilon(whole):
   assert (privacy['delta'], privacy['trust']) == (1e-2, 'central')
   assert (privacy['accountant'], privacy['noise']) == ('pld', 'secret')
   assert privacy['mechanism'] == types.plain(dataclasses.asdict(clients(4)))
+  assert privacy['mechanism']['sampling'] == types.Sampling.POISSON.value
 
 
 def test_noise_is_calibrated_to_an_epsilon_and_its_rounds(tmp_path):

@@ -265,7 +265,7 @@ def no_metrics(folder):
   [
     (no_checkpoint, checkpoints.CheckpointError, 'can be read'),
     (no_config, workdir.WorkdirError, 'is not a config'),
-    (no_metrics, ValueError, 'metrics'),
+    (no_metrics, ValueError, 'Expected JSON in line'),
   ],
 )
 def test_damaged_files_are_refused(damage, error, message, copy):
