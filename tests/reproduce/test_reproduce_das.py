@@ -118,5 +118,6 @@ def test_cifar100_has_its_classes(monkeypatch):
   monkeypatch.setattr(
     sources, '_locate', lambda *_: (types.SimpleNamespace(name='3.0.2'), '0')
   )
-  monkeypatch.setattr(sources, '_read_cache', lambda *_: (split, split))
+  splits = {'train': split, 'test': split}
+  monkeypatch.setattr(sources, '_read_cache', lambda *_: splits)
   assert sources.load('cifar100').num_classes == 100
