@@ -22,6 +22,7 @@ import json
 import os
 import pathlib
 import pkgutil
+import re
 import subprocess
 import sys
 import tempfile
@@ -513,7 +514,8 @@ def known(field):
   try:
     build(SMALL | extra | {field: value})
   except ValueError as e:
-    return ast.literal_eval(str(e).rpartition(' in ')[2].rstrip('.'))
+    values = re.split(' in | to be one of ', str(e))[-1]
+    return ast.literal_eval(values.rstrip('.'))
   raise AssertionError(f'Expected {field}={value!r} to be refused.')
 
 
