@@ -52,7 +52,7 @@ SEARCHES: dict[str, Callable[..., Any]] = {
 
 
 def make(name: str, steps: int, **options: float) -> Search:
-  """Makes the search called `name`.
+  """Makes the optimizer of an attack by its name.
 
   Args:
     name: 'armijo', 'adam', 'signed_adam' or 'lbfgs'.

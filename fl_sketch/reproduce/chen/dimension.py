@@ -121,7 +121,7 @@ _SPECTRA = {'decaying': lambda d: np.arange(1.0, d + 1) ** -2, 'flat': np.ones}
 
 
 def _rounds(curvature, most):
-  """Returns mean rounds to a tenth of the first gap; None if never there."""
+  """Mean rounds over runs until the loss gap is a tenth; None if one fails."""
   problem = song_runs.quadratic(curvature)
   step = 1 / (curvature.max() + curvature.sum() / 64)
   path = song_runs.play(problem, sketches.srht(64), step, 1, most, runs=3)

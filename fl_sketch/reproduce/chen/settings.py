@@ -16,7 +16,7 @@ ADAM = {'server_optimizer': 'adam', 'b2': 0.99}
 
 
 class Setting(NamedTuple):
-  """The problem that all methods of a race learn.
+  """Learning problem of a race: config fields and model size.
 
   Attributes:
     name: of its folder.

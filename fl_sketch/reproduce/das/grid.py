@@ -60,7 +60,7 @@ def fields(lab: lab_lib.Lab) -> dict[str, Any]:
 
 
 def noise_multiplier(constant: float) -> float:
-  """Noise multiplier by the paper's formula, (5, 1e-6)-DP over 500 rounds.
+  """Computes the paper's noise multiplier for (5, 1e-6)-DP in 500 rounds.
 
   >>> round(noise_multiplier(1.0), 4)
   16.6226
