@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-long lint notebooks page clean
+.PHONY: run test test-all test-long smoke mutations lint notebooks page clean
 
 $(VENV)/installed: requirements.txt
 	$(PYTHON) -m venv $(VENV)
@@ -13,11 +13,29 @@ $(VENV)/installed: requirements.txt
 run: $(VENV)/installed
 	$(BIN)/python -m launch.train --config=configs/quickstart.py --workdir=runs/quickstart
 
+# Tests of one case share its compiled programs, and so its process.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
+
 test: $(VENV)/installed
-	$(BIN)/python -m pytest -n 2
+	$(PYTEST)
+
+test-all: $(VENV)/installed
+	$(PYTEST) -m 'not long'
 
 test-long: $(VENV)/installed
-	$(BIN)/python -m pytest -m long
+	$(PYTEST) -m long
+
+# With another Python: make smoke PYTHON=python3.13
+smoke:
+	$(MAKE) smoke-installed VENV=.venv-$(shell $(PYTHON) -c \
+	  'import sys; print("%d.%d" % sys.version_info[:2])')
+
+smoke-installed: $(VENV)/installed
+	$(BIN)/python -c 'import sys, jax; print(sys.version, "JAX", jax.__version__)'
+	$(BIN)/python -m pytest tests -m smoke
+
+mutations: $(VENV)/installed
+	$(BIN)/python tests/support/mutations.py
 
 notebooks: $(VENV)/installed
 	$(BIN)/python -m notebooks.build

@@ -6,6 +6,13 @@ import pathlib
 import shutil
 import tempfile
 
+from costs import (  # noqa: F401
+  pytest_runtest_logreport,
+  pytest_runtest_makereport,
+  pytest_runtest_protocol,
+  pytest_sessionfinish,
+  pytest_terminal_summary,
+)
 import jax
 import pytest
 

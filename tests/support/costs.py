@@ -1,0 +1,86 @@
+"""CPU time of the tests: the slowest, their total, and a budget.
+
+Hooks of pytest, which `conftest.py` takes over. CPU time is of all threads of a
+worker, and of the processes that it started and waited for: unlike seconds on a
+clock, it is about the same on a busy machine.
+"""
+
+import os
+
+import pytest
+
+MOST_OF_ONE = 8.0  # seconds of CPU, of the call of a test in the fast tier
+MOST_OF_ALL = 560.0  # of the fast tier, fixtures among them
+SHOWN = 10
+_start = 0.0
+_calls: dict[str, float] = {}
+_total = 0.0
+_is_fast = True
+
+
+def cpu_seconds() -> float:
+  """CPU time of this process, and of its children that have ended."""
+  times = os.times()
+  return sum(times[:4])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+  global _start
+  _start = cpu_seconds()
+  return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+  """Adds to the report of a phase what it took; xdist sends it along."""
+  global _start
+  report = yield
+  now = cpu_seconds()
+  report.cpu_seconds, _start = now - _start, now
+  return report
+
+
+def pytest_runtest_logreport(report):
+  global _total, _is_fast
+  _total += report.cpu_seconds
+  if report.when == 'call':
+    _calls[report.nodeid] = report.cpu_seconds
+  if not report.keywords.keys().isdisjoint({'nightly', 'long'}):
+    _is_fast = False
+
+
+def pytest_sessionfinish(session):
+  """Fails above the budget where the environment says so, as .ci/run does."""
+  enforced = os.environ.get('TEST_BUDGET') == 'fail'
+  if enforced and _excess() and session.exitstatus == pytest.ExitCode.OK:
+    session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter):
+  if not _calls:
+    return
+  write = terminalreporter.write_line
+  slowest = sorted(_calls.items(), key=lambda pair: -pair[1])[:SHOWN]
+  for name, seconds in slowest:
+    write(f'{seconds:6.1f} s of CPU: {name}')
+  write(f'{_total:6.0f} s of CPU: all {len(_calls)} tests and their fixtures')
+  for line in _excess():
+    write(line, red=True)
+
+
+def _excess() -> list[str]:
+  """What exceeds the budget of the fast tier."""
+  if not _is_fast:
+    return []
+  lines = [
+    f'{name} takes {seconds:.1f} s of CPU, above {MOST_OF_ONE}: make it '
+    'cheaper, or mark it nightly.'
+    for name, seconds in _calls.items()
+    if seconds > MOST_OF_ONE
+  ]
+  if _total > MOST_OF_ALL:
+    lines.append(
+      f'The fast tier takes {_total:.0f} s of CPU, above {MOST_OF_ALL:.0f}.'
+    )
+  return lines

@@ -1,0 +1,107 @@
+"""Plants the bugs of `mutants.py` one at a time; shows which tier catches each.
+
+Each bug goes into a copy of the last commit, where the tests near it run first,
+then all others of the fast tier, and of the nightly one where the fast tier
+passes; all until the first failure. Results are kept by commit, so that the
+same command goes on where it was interrupted.
+"""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+
+from mutants import MUTANTS, Mutant
+
+ROOT = pathlib.Path(__file__).parents[2]
+# The tests of a tier, from those of the tiers below it.
+TIERS = {'fast': 'not nightly and not long', 'nightly': 'nightly and not long'}
+
+
+def check(root: pathlib.Path):
+  """Raises ValueError unless every bug can be planted in exactly one place."""
+  for mutant in MUTANTS:
+    found = _file(root, mutant).read_text(encoding='utf-8').count(mutant.old)
+    if found != 1:
+      raise ValueError(
+        f'Expected {mutant.old!r} once in {mutant.path}, found it {found} '
+        f'times: the bug {mutant.name!r} no longer applies.'
+      )
+
+
+def run(results: pathlib.Path) -> dict[str, dict[str, str]]:
+  """The tier and the test that catch each bug, by its name."""
+  rows = json.loads(results.read_text()) if results.exists() else {}
+  for number, mutant in enumerate(MUTANTS, 1):
+    if mutant.name not in rows:
+      rows[mutant.name] = _caught(mutant)
+      results.write_text(json.dumps(rows, indent=1))
+    print(f'{number}/{len(MUTANTS)}', mutant.name, rows[mutant.name])
+  return rows
+
+
+def table(rows: dict[str, dict[str, str]]) -> str:
+  """The Markdown table of CONTRIBUTING.md."""
+  lines = ['| bug | in | caught by | tier |', '| --- | --- | --- | --- |']
+  for mutant in MUTANTS:
+    row = rows[mutant.name]
+    test = f'`{row["test"]}`' if row['test'] else 'nothing'
+    lines.append(f'| {mutant.name} | {mutant.path} | {test} | {row["tier"]} |')
+  return '\n'.join(lines)
+
+
+def _caught(mutant: Mutant) -> dict[str, str]:
+  with tempfile.TemporaryDirectory() as folder:
+    copy = pathlib.Path(folder) / 'repo'
+    _copy_last_commit(copy)
+    check(copy)
+    file = _file(copy, mutant)
+    text = file.read_text(encoding='utf-8')
+    file.write_text(text.replace(mutant.old, mutant.new), encoding='utf-8')
+    near = [f'tests/{mutant.near}', f'fl_sketch/{mutant.path}']
+    for tier, marks in TIERS.items():
+      for paths in (near, []):
+        if test := _first_failure(copy, marks, paths):
+          return {'tier': tier, 'test': test}
+  return {'tier': 'none', 'test': ''}
+
+
+def _copy_last_commit(folder: pathlib.Path):
+  command = ['git', 'archive', 'HEAD']
+  with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as archive:
+    with tarfile.open(fileobj=archive.stdout, mode='r|') as tar:
+      tar.extractall(folder, filter='data')
+
+
+def _first_failure(copy: pathlib.Path, marks: str, paths: list[str]) -> str:
+  """The first test that fails; '' if all pass.
+
+  Raises:
+    RuntimeError: pytest did not run to its end, and no test failed.
+  """
+  command = [
+    *(sys.executable, '-m', 'pytest', '-n', '2', '--dist', 'loadgroup', '-x'),
+    *('-m', marks, '--deselect', 'tests/test_mutants.py', *paths),
+  ]
+  done = subprocess.run(command, cwd=copy, capture_output=True, text=True)
+  if failed := re.search(r'^(?:FAILED|ERROR) (\S+)', done.stdout, re.MULTILINE):
+    return failed[1]
+  if done.returncode not in (0, 5):  # 5: the tier has no test in these paths
+    raise RuntimeError(f'{command} failed:\n{done.stdout}\n{done.stderr}')
+  return ''
+
+
+def _file(root: pathlib.Path, mutant: Mutant) -> pathlib.Path:
+  return root / 'fl_sketch' / mutant.path
+
+
+if __name__ == '__main__':
+  check(ROOT)
+  head = ['git', 'rev-parse', '--short', 'HEAD']
+  commit = subprocess.check_output(head, cwd=ROOT, text=True).strip()
+  out = ROOT / 'runs' / 'mutations' / f'{commit}.json'
+  out.parent.mkdir(parents=True, exist_ok=True)
+  print(table(run(out)))
