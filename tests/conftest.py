@@ -1,20 +1,15 @@
 """Two CPU devices always; silent broadcasting and warnings are errors."""
 
+import gc
 import itertools
 import os
 import pathlib
 import shutil
 import tempfile
 
-from costs import (  # noqa: F401
-  pytest_runtest_logreport,
-  pytest_runtest_makereport,
-  pytest_runtest_protocol,
-  pytest_sessionfinish,
-  pytest_terminal_summary,
-)
 import jax
 import pytest
+import tiers
 
 jax.config.update('jax_platforms', 'cpu')
 jax.config.update('jax_num_cpu_devices', 2)
@@ -37,6 +32,12 @@ MAPS = pathlib.Path('/proc/self/maps')
 _tests = itertools.count()
 
 
+def pytest_collection_finish():
+  """Spares the collector of garbage the thousands of tests it would visit."""
+  gc.collect()
+  gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def free_programs():
   """Unloads programs of earlier tests before there are too many."""
@@ -44,6 +45,11 @@ def free_programs():
   if next(_tests) % 20 == 0 and MAPS.exists():
     if MAPS.read_bytes().count(b'\n') > MOST_MAPS:
       jax.clear_caches()
+
+
+def pytest_configure(config):
+  # A plugin's hooks see doctests too; those of this file see tests/ alone.
+  config.pluginmanager.register(tiers)
 
 
 def pytest_unconfigure():

@@ -143,7 +143,7 @@ FAST = ('fedavg', 'iterative_sketching', 'safl_adam')
 NAMED = {'identity': IDENTITY} | {k: cases.ALGORITHMS[k] for k in FAST}
 
 
-@pytest.mark.parametrize('case', cases.each(NAMED, ()))
+@pytest.mark.parametrize('case', NAMED.values(), ids=NAMED)
 def test_a_round_of_messages_is_the_simulated_one(case):
   check_rounds(case.make)
 

@@ -70,7 +70,7 @@ def test_agrees_with_its_numpy_twin(case):
   )
 
 
-@cases.each_case
+@cases.each_structure
 def test_the_mesh_is_invisible(case):
   chex.assert_trees_all_close(
     cases.play(case.make, 1), cases.play(case.make, 2), atol=1e-5
@@ -94,7 +94,7 @@ def test_bytes_are_those_counted_by_hand(case):
   assert (metrics['up'], metrics['down']) == (case.up, case.down)
 
 
-@cases.each_case
+@cases.each_structure
 def test_absent_clients_leave_no_trace(case):
   def tampered(r):
     cohort = cases.cohort(1, r)
@@ -185,13 +185,11 @@ def test_a_vmapped_sweep_is_its_single_runs(case):
   chex.assert_trees_all_close(middle, alone, atol=1e-5)
 
 
-REPLICATED = cases.FIRST | {
-  name: cases.ALGORITHMS[name] for name in ('safl_amsgrad', 'safl_yogi')
-}
+REPLICATED = *cases.ONE_EACH, 'safl_amsgrad', 'safl_yogi'
 
 
 @pytest.mark.covers('S0-w0', 'S4-Alg1')
-@pytest.mark.parametrize('case', cases.each(REPLICATED, cases.LONG_FIRST))
+@cases.law(REPLICATED, fast=cases.STRUCTURES)
 def test_a_client_that_hears_the_broadcasts_has_the_servers_state(case):
   """Bit for bit through the same compiled server step; 1e-6 through its own."""
   mesh = mesh_lib.cohort_mesh(2)
@@ -238,7 +236,7 @@ def nobody_after_the_first(r):
   return cases.cohort(4 if r else 1, r)
 
 
-@cases.each_case
+@cases.each_structure
 def test_a_round_without_participants_changes_nothing_or_is_noise(case):
   """Majorities, decaying momentum and phases stay too.
 

@@ -3,7 +3,7 @@
 A new algorithm gets every law of the tests by an entry in `ALGORITHMS`.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 import functools
 from typing import Any, NamedTuple
 
@@ -188,6 +188,21 @@ ALGORITHMS = {
   'private_fetchsgd': case('fetchsgd', 32, 16, 1.0, k=2, **COUNTED),
   'private_sketched_sgd': case('sketched_sgd', 64, 41, k=2, **COUNTED),
 }  # fmt: skip
+# A case for each way in which the engine treats an algorithm: its laws are fast
+# for these, and nightly for all others.
+STRUCTURES = {
+  'safl_adam': 'a sum of payloads as they come',
+  'safl_int8': 'payloads that are decoded first',
+  'feedback_top_k': 'state of clients in the encoder',
+  'scaffold': 'state of clients in the protocol, which local work reads',
+  'fedsketchgate_heaprix': 'two uplinks',
+  'marina': 'a branch that differs from round to round',
+  'onebit_adam': 'phases',
+  'decentralised_gossip': 'an exchange without a server',
+  'dp_fedavg': 'noise by the server',
+  'dp_fedavg_masked': 'masked tables and noise by the clients',
+  'private_iterative_sketching': 'noise in every local step',
+}
 # Private cases whose parts others have as well, in the slow tier.
 LONG = (
   'dp_fedavg_per_leaf', 'dp_fedavg_local', 'private_song', 'private_safl',
@@ -196,22 +211,45 @@ LONG = (
 )  # fmt: skip
 # One case of each, for laws that its options have no part in.
 FIRST = {case.name: case for case in reversed(ALGORITHMS.values())}
+ONE_EACH = [
+  name
+  for name, case in ALGORITHMS.items()
+  if case is FIRST[case.name] or name in STRUCTURES
+]
 
 
-def each(which: dict[str, Any], long: Collection[str]):
-  """Parameters of a test: those named `long` in the slow tier."""
-  marks = lambda name: [pytest.mark.long] if name in long else []
-  return [pytest.param(x, id=k, marks=marks(k)) for k, x in which.items()]
+def law(names: Iterable[str], *, fast: Collection[str], field='case', smoke=()):
+  """Parametrises a law: cases that are not `fast` are in the nightly tier.
+
+  The laws of one case run in one process, where its programs are compiled.
+  """
+
+  def parameter(name):
+    tier = [] if name in fast else [pytest.mark.nightly]
+    tier = [pytest.mark.long] if name in LONG else tier
+    tier += [pytest.mark.smoke] if name in smoke else []
+    case = ALGORITHMS[name]
+    value = case if field == 'case' else getattr(case, field)
+    return pytest.param(
+      value, id=name, marks=[pytest.mark.xdist_group(name), *tier]
+    )
+
+  return pytest.mark.parametrize(field, [parameter(name) for name in names])
 
 
-def by_name(names, long: Collection[str], parameter='name'):
-  """Parametrises a test: those named `long` in the slow tier."""
-  return pytest.mark.parametrize(parameter, each({n: n for n in names}, long))
+# A law of each algorithm, at the cost of one program that its laws share.
+each_case = law(ALGORITHMS, fast=ALGORITHMS, smoke=STRUCTURES)
+# Laws of the engine; in those of `each_algorithm` options have no part.
+each_structure = law(ALGORITHMS, fast=STRUCTURES)
+each_algorithm = law(ONE_EACH, fast=STRUCTURES)
+each_make = law(ONE_EACH, fast=STRUCTURES, field='make')
 
 
-each_case = pytest.mark.parametrize('case', each(ALGORITHMS, LONG))
-LONG_FIRST = {'dp_normfedavg', 'private_iterative_sketching'}
-each_algorithm = pytest.mark.parametrize('case', each(FIRST, LONG_FIRST))
+def by_name(names: Iterable[str], long: Collection[str], parameter='name'):
+  """Parametrises a test by names, those in `long` in the slow tier."""
+  tier = lambda name: [pytest.mark.long] if name in long else []
+  rows = [pytest.param(n, id=n, marks=tier(n)) for n in names]
+  return pytest.mark.parametrize(parameter, rows)
 
 
 def cohort(absent: int = 0, seed: int = 0, size: int = 4) -> rounds.Cohort:

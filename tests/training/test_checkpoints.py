@@ -12,13 +12,11 @@ import jax
 import numpy as np
 import pytest
 
-from tests.rounds.test_protocols import feedback_make
-
-MAKES = {name: case.make for name, case in cases.FIRST.items()}
-MAKES['client state'] = feedback_make
+# Rows of clients in both places, moments of the server, noise.
+SAVED = 'scaffold', 'feedback_top_k', 'safl_adam', 'dp_fedavg'
 
 
-@pytest.mark.parametrize('make', cases.each(MAKES, cases.LONG_FIRST))
+@cases.law(cases.ONE_EACH, fast=SAVED, field='make')
 def test_a_restored_state_goes_on_with_the_same_bits(make, tmp_path):
   mesh = mesh_lib.cohort_mesh(2)
   rest = cases.KEY, *cases.secret(make)
@@ -52,7 +50,7 @@ def scaffold(tmp_path):
   """A folder, how to save a state with rows as checkpoint 2, how to restore."""
   mesh = mesh_lib.cohort_mesh(2)
   rows = client_state.OnDevice(mesh)
-  state = cases.start(MAKES['scaffold'], mesh)
+  state = cases.start(cases.ALGORITHMS['scaffold'].make, mesh)
   store = checkpoints.Checkpoints(tmp_path, keep=2, devices=2)
   book = traffic.Ledger.empty(cases.POPULATION, 40)
   assert store.newest is None
@@ -90,7 +88,7 @@ def test_a_checkpoint_without_its_rows_is_not_taken_for_one(scaffold):
 @pytest.fixture
 def two_saved(tmp_path):
   """Checkpoints of rounds 2 and 4, their folder, and how to restore one."""
-  state = cases.start(MAKES['fedavg'], mesh_lib.cohort_mesh(2))
+  state = cases.start(cases.ALGORITHMS['fedavg'].make, mesh_lib.cohort_mesh(2))
   book = traffic.Ledger.empty(cases.POPULATION, 40)
   folder = tmp_path / 'checkpoints'
   store = checkpoints.Checkpoints(folder, keep=2, devices=2)

@@ -1,8 +1,7 @@
-"""CPU time of the tests: the slowest, their total, and a budget.
+"""Plugin of pytest: tiers of parametrised laws, and the CPU time of tests.
 
-Hooks of pytest, which `conftest.py` takes over. CPU time is of all threads of a
-worker, and of the processes that it started and waited for: unlike seconds on a
-clock, it is about the same on a busy machine.
+CPU time is of all threads of a worker, and of the processes that it started and
+waited for: unlike seconds on a clock, it is about the same on a busy machine.
 """
 
 import os
@@ -16,6 +15,27 @@ _start = 0.0
 _calls: dict[str, float] = {}
 _total = 0.0
 _is_fast = True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+  """Makes what `representatives(*ids)` does not name nightly.
+
+  Raises:
+    ValueError: a law has no case of such an id.
+  """
+  laws, is_whole = {}, not any('::' in arg for arg in config.args)
+  for item in items:
+    if mark := item.get_closest_marker('representatives'):
+      laws.setdefault(item.nodeid.partition('[')[0], (mark, []))[1].append(item)
+  for name, (mark, of_law) in laws.items():
+    ids = {item.callspec.id for item in of_law}
+    unknown = set(mark.args) - ids
+    if unknown and is_whole:
+      raise ValueError(f'Expected {unknown} of {name} in {ids}.')
+    for item in of_law:
+      if item.callspec.id not in mark.args:
+        item.add_marker('nightly')
 
 
 def cpu_seconds() -> float:
