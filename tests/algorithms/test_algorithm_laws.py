@@ -20,6 +20,7 @@ COUNT, MEAN, HP = cases.COUNT, cases.MEAN, cases.HP
 CYCLIC_8 = sketches.block_cyclic(8)
 
 
+@pytest.mark.representatives('scaffold', 'fedcomgate')
 @pytest.mark.covers('S2-Alg6')
 @pytest.mark.parametrize('name', quadratics.TRACKING)
 def test_tracking_reaches_the_optimum_of_unlike_clients(name):
@@ -47,6 +48,7 @@ def test_gate_reads_tables_by_the_operator_that_it_is_given():
     gate(op._replace(linear_reader=None))(HP)
 
 
+@pytest.mark.representatives('fedavg-options0')
 @pytest.mark.parametrize(
   ('name', 'options'),
   [
@@ -61,6 +63,7 @@ def test_without_tracking_it_stalls(name, options):
   assert (gap[100:] > 1e-2).all()
 
 
+@pytest.mark.nightly
 @pytest.mark.covers('S2-Alg6')
 def test_a_median_in_the_variates_lets_their_sum_drift():
   gap, variates = quadratics.tracked('privix', printed=True)
@@ -73,6 +76,7 @@ def client_3(r):
   return cohort._replace(ids=np.int32([3]), weight=np.ones(1, np.float32))
 
 
+@pytest.mark.representatives('sign-everyone')
 @pytest.mark.parametrize('clients', [everyone, client_3])
 @pytest.mark.parametrize(
   'codec', [codecs.top_k(3), codecs.sign()], ids=['top_k', 'sign']
@@ -114,6 +118,7 @@ def test_cocktail_sgd_has_one_subset_for_all_and_a_new_one_every_round():
   assert len(set(subsets)) > 1
 
 
+@pytest.mark.representatives('0.5')
 @pytest.mark.covers('S2-Base')
 @pytest.mark.parametrize('momentum', [0.0, 0.5])
 def test_sketched_sgd_forgets_what_got_through_and_nothing_else(momentum):
@@ -172,6 +177,7 @@ def test_a_hash_is_constant_only_where_its_tables_outlive_a_round(
   np.testing.assert_array_equal(vector(sent_in(make, 1, client=5)), sent[1])
 
 
+@pytest.mark.representatives('cd_adam')
 @pytest.mark.covers('S4-Alg2')
 @pytest.mark.parametrize('name', ['safl_amsgrad', 'cd_adam'])
 def test_the_largest_second_moment_of_amsgrad_never_falls(name):
@@ -181,12 +187,14 @@ def test_the_largest_second_moment_of_amsgrad_never_falls(name):
   assert (np.diff(largest, axis=0) > 0).any()
 
 
+@pytest.mark.nightly
 def test_models_of_a_graph_lie_around_their_mean():
   spread = [away(gossip(2), r) for r in range(1, 6)]
   assert min(np.abs(x).max() for x in spread) > 1e-4
   np.testing.assert_allclose([x.sum(0) for x in spread], 0, atol=1e-6)
 
 
+@pytest.mark.representatives('True')
 @pytest.mark.parametrize('chebyshev', [False, True])
 def test_gossip_steps_shrink_the_disagreement(chebyshev):
   """Per draw a block-cyclic desketch scales all norms by the same factor."""
@@ -207,6 +215,7 @@ def test_resync_brings_all_models_together():
   assert apart == [True, False, True, False, True]
 
 
+@pytest.mark.representatives('graph0-options0-14.0')
 @pytest.mark.parametrize(
   ('graph', 'options', 'floats'),
   [
@@ -228,6 +237,7 @@ def test_the_bill_of_a_graph_by_hand(graph, options, floats):
   assert (metrics['up'], metrics['down']) == (np.ceil(4 * floats), 0)
 
 
+@pytest.mark.nightly
 @pytest.mark.covers('S4-Base')
 def test_fetchsgd_needs_a_table_that_is_large_enough_for_its_k():
   assert quadratics.heavy_hitters(20, 'subtract')[-1] < 0.01
@@ -236,6 +246,7 @@ def test_fetchsgd_needs_a_table_that_is_large_enough_for_its_k():
   assert (quadratics.heavy_hitters(4, 'zero') > 0.5).all()
 
 
+@pytest.mark.nightly
 def test_emptied_cells_are_stable_at_a_larger_rate_than_subtracted_ones():
   options = {'sketch': sketches.count_sketch(3, 5), 'k': 2}
   worst = lambda error_update, server_lr: quadratics.fetchsgd_gap(
@@ -249,6 +260,7 @@ def test_emptied_cells_are_stable_at_a_larger_rate_than_subtracted_ones():
   assert not worst('subtract', 0.1) < 1e3
 
 
+@pytest.mark.nightly
 def test_clipping_survives_heavy_tails_that_stall_safl():
   """The noise has no variance; SGD on the server, lest Adam hides it."""
   turns, seed = 1000, 0

@@ -75,12 +75,14 @@ def check(measured, name):
   assert measured == costs.Costs(D, up, down, *floats, tuple(keys))
 
 
+@pytest.mark.representatives('fedsketch_heaprix', 'safl', 'fedcom')
 @pytest.mark.covers('S0-Alg1-mem[iterative_sketching]')
 @pytest.mark.parametrize('name', algorithms.names())
 def test_the_example_costs_what_the_formulas_say(name):
   check(algorithms.measure(name), name)
 
 
+@pytest.mark.representatives('feedback')
 @pytest.mark.parametrize('variant', VARIANTS)
 def test_other_options_cost_what_the_formulas_say(variant):
   name, options = VARIANTS[variant]
@@ -88,6 +90,7 @@ def test_other_options_cost_what_the_formulas_say(variant):
   check(costs.measure(make, *costs.toy_problem()), variant)
 
 
+@pytest.mark.representatives('marina')
 @pytest.mark.parametrize('name', algorithms.names())
 def test_a_description_is_complete(name):
   text = algorithms.describe(name)
@@ -108,6 +111,7 @@ def test_the_report_states_the_numbers_and_keys():
   assert "keys round (shared, fresh), client (each client's own" in text
 
 
+@pytest.mark.nightly
 def test_the_table_has_a_row_for_each_algorithm():
   head, _, *rows, blank, note = algorithms.table().split('\n')
   assert len(rows) == len(algorithms.names())
@@ -134,6 +138,7 @@ def test_a_toy_of_another_size_costs_in_proportion():
   assert few == costs.Costs(8, (64,), (64,), 8, 0, 8, 8, ())
 
 
+@pytest.mark.nightly
 def test_the_readme_has_the_table():
   readme = (ROOT / 'README.md').read_text(encoding='utf-8')
   assert algorithms.table() in readme

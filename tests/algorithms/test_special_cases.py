@@ -194,6 +194,14 @@ def check_differ(*both, cohort_of=cases.one_absent):
   assert optax.tree.norm(jax.tree.map(jnp.subtract, *ends)) > 1e-5
 
 
+@pytest.mark.representatives(
+  'one_absent: iterative_sketching {}', 'one_absent: dct b=d',
+  'one_absent: heaprix k=d', 'one_absent: fedcom feedback identity',
+  'one_absent: safl clip=server', 'one_absent: sketched_sgd 0.9',
+  'one_absent: fetchsgd zero', 'one_absent: onebit_adam warm',
+  'everyone: ef21 identity', 'everyone: complete graph',
+  'everyone: gate is scaffold', 'everyone: fedcomgate K=1',
+)  # fmt: skip
 @pytest.mark.covers(
   'S0-Alg1-dec[tree]', 'S2-Cor1, Rem4[heaprix k=d]',
   'S2-Alg5[diffsketch is privix]', 'S2-6.4[diffsketch is privix]',
@@ -204,6 +212,7 @@ def test_a_special_case_is_the_other_algorithm(variant, want, cohort_of):
   check_same(variant, want, cohort_of)
 
 
+@pytest.mark.representatives('scaffold', 'fedcomgate')
 @pytest.mark.parametrize(
   ('variant', 'want'),
   [
@@ -238,6 +247,7 @@ def test_signsgd_of_one_client_is_the_sign_of_its_gradient():
   check_same(make('signsgd'), signs, one_client)
 
 
+@pytest.mark.representatives('sign')
 @pytest.mark.parametrize(
   'codec', [codecs.sign(), codecs.top_k(2)], ids=['sign', 'top_k']
 )

@@ -70,6 +70,7 @@ def test_error_feedback_sends_all_in_the_end(linear, name, options):
   assert np.abs(short).max() > 1e-3
 
 
+@pytest.mark.representatives('fetchsgd-options2-1')
 @pytest.mark.parametrize(
   ('name', 'options', 'gain'),
   [

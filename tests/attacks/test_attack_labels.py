@@ -45,6 +45,7 @@ def attack(x, y, **options):
   return judged | {'objective': guesses.objective}
 
 
+@pytest.mark.nightly
 def test_the_right_set_of_labels_is_found_among_all():
   x, y = samples(5, 2)
   assert len({tuple(sorted(row)) for row in y}) > 3
@@ -54,6 +55,7 @@ def test_the_right_set_of_labels_is_found_among_all():
   assert result['success'].mean() >= 0.8
 
 
+@pytest.mark.nightly
 def test_labels_are_found_with_the_inputs():
   """Deep leakage from gradients: where it converges, both are right."""
   x, _ = samples(8, 1)

@@ -114,6 +114,7 @@ def test_no_defence_changes_nothing():
   chex.assert_trees_all_equal(defences.none().apply(KEY, MESSAGE), MESSAGE)
 
 
+@pytest.mark.representatives('complex table')
 @pytest.mark.parametrize('kind', ['tree', 'complex table'])
 def test_noise_has_the_length_that_is_asked_for(kind):
   table = kind == 'complex table'

@@ -35,6 +35,7 @@ def trace(name, start, steps=100):
   return jax.lax.scan(step, (start, search.init(start)), length=steps)[1]
 
 
+@pytest.mark.representatives('adam', 'lbfgs')
 @pytest.mark.parametrize('name', searches.SEARCHES)
 def test_searches_go_down_a_quadratic(name):
   # Of starts that differ, under `vmap`, where line searches end at different
@@ -80,6 +81,7 @@ def find(observed, key=KEY, **options):
   )
 
 
+@pytest.mark.nightly
 def test_examples_together_are_as_one_by_one_and_so_are_tries():
   observed, keys = normal(0, 4, 3), jax.random.split(KEY, 4)
   run = functools.partial(find, optimizer='adam', steps=100)
@@ -129,6 +131,7 @@ def test_a_try_that_fails_late_keeps_what_it_had():
 STAY = {'optimizer': 'adam', 'learning_rate': 0.0, 'steps': 1}
 
 
+@pytest.mark.representatives('adam')
 @pytest.mark.parametrize('optimizer', ['adam', 'lbfgs'])
 def test_what_is_found_is_in_its_box(optimizer):
   """A diagonal quadratic: the least in the box is the clipped solution."""

@@ -138,6 +138,7 @@ def test_the_objective_and_its_gradient_are_their_formulas(op):
   np.testing.assert_allclose(grad, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_pooled_rounds_weigh_alike_and_each_has_its_model():
   hashes, x, y = keys(1, 2)[0], VICTIM.x[:1], VICTIM.y[:1]
   params = jnp.stack([VICTIM.params, 2 * VICTIM.params])
@@ -193,6 +194,7 @@ def test_the_whole_gradient_gives_the_input_away():
   assert (exact_errors(None, 12) < 1e-6).all()
 
 
+@pytest.mark.representatives('op0')
 @pytest.mark.covers('S0-7.2')
 @pytest.mark.parametrize('op', [GAUSSIAN, sketches.block_cyclic(4 * M)])
 def test_four_numbers_for_each_unknown_give_the_input_away(op):
@@ -206,6 +208,7 @@ def test_fewer_numbers_than_unknowns_hide_the_input():
   assert share(errors(hashes, observe(hashes, op), op)) == 0
 
 
+@pytest.mark.nightly
 def test_fresh_sketches_add_up_and_the_same_one_does_not():
   op, fresh, same = sketches.gaussian(6), keys(12, 4), keys(12, 4, same=True)
   assert share(errors(fresh, observe(fresh, op), op)) >= 0.5
@@ -244,6 +247,7 @@ def test_much_noise_hides_the_input():
     assert np.median(distances) > scale / 4
 
 
+@pytest.mark.nightly
 def test_a_private_round_hides_the_input():
   hashes = keys(12)
 
@@ -259,6 +263,7 @@ def test_a_private_round_hides_the_input():
     assert (errors(hashes, sent(z), redo=redo) > 0.3).all()
 
 
+@pytest.mark.nightly
 def test_updates_of_several_steps_need_an_attacker_who_unrolls_them():
   hashes, client_lr = keys(12), 0.3
   local = local_work.sgd(VICTIM.loss_fn, client_lr, local_steps=3)

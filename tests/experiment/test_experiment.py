@@ -28,6 +28,7 @@ def config_of(name, variant):
 
 
 # A comparison sweeps its rates, of which the first one alone diverges.
+@pytest.mark.representatives('das_quadratics', 'digits_sweep')
 @pytest.mark.filterwarnings('ignore:The training loss ended:UserWarning')
 @pytest.mark.covers('S1-Sec6')
 @cases.by_name(CONFIGS, SLOW)
@@ -145,6 +146,7 @@ def test_weights_by_samples():
   np.testing.assert_allclose(cohort.weight, sizes / sizes.mean(), rtol=1e-6)
 
 
+@pytest.mark.representatives('poisson-cycle', 'with_replacement-cycle')
 @pytest.mark.parametrize('order', ['replace', 'cycle', 'mask'])
 @pytest.mark.parametrize('sampling', ['with_replacement', 'poisson'])
 def test_every_way_to_sample_plays(order, sampling, tmp_path):
@@ -154,6 +156,7 @@ def test_every_way_to_sample_plays(order, sampling, tmp_path):
   assert result.row['test_accuracy'] > 0
 
 
+@pytest.mark.nightly
 def test_gram_steps_are_the_direct_steps(tmp_path):
   fields = {'model': 'linear', 'batch_size': 0, 'local_steps': 5}
   fields |= {'partition': 'size_skew', 'weight_decay': 0.01, 'client_lr': 0.02}

@@ -69,6 +69,7 @@ def direct_sgd(params, batches, *, label_smoothing=0.0, weight_decay=0.0):
   return moved, {'train_loss': sum(values) / STEPS}
 
 
+@pytest.mark.representatives('ragged', 'no row')
 @pytest.mark.parametrize(
   ('options', 'mask'),
   [({}, None), *((ALL, mask) for mask in MASKS.values())],

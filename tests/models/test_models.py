@@ -53,6 +53,7 @@ def check_in_shards(fn, params, batches, one, **tolerances):
     chex.assert_trees_all_close(result, expected, **{'atol': 1e-5} | tolerances)
 
 
+@pytest.mark.representatives('(5, 5)-1-SAME', '(5, 4)-2-VALID')
 @pytest.mark.parametrize('padding', layers.PADDINGS)
 @pytest.mark.parametrize(
   ('size', 'stride'),
@@ -147,6 +148,7 @@ def test_models_have_the_published_number_of_parameters(
   assert models.num_params(params) == count
 
 
+@pytest.mark.nightly
 def test_smooth_lenet_starts_uniform_between_halves():
   params = drawn(models.make('smooth_lenet', 10), (8, 8, 1))
   for layer in params.values():
@@ -252,6 +254,7 @@ def over_clients(model):
   return lambda params, xs: jax.lax.map(lambda x: client(params, x), xs)
 
 
+@pytest.mark.representatives('tiles')
 @each_form
 def test_layers_train_alike_under_vmap_and_scan_in_shards(form):
   model = Layers(form)
@@ -267,6 +270,7 @@ def test_layers_train_alike_under_vmap_and_scan_in_shards(form):
     chex.assert_trees_all_close(out, expected, atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_lenet5_gradients_in_shards_are_those_of_lax_on_one_device():
   ours, lax = (models.make('lenet5', 3, form=f) for f in (None, 'lax'))
   params = draw_params(ours, (12, 12, 1))

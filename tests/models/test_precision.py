@@ -104,6 +104,7 @@ def test_a_model_that_names_no_dtype_knows_no_bfloat16(name):
   assert 'bf16' not in str(program(params, data))
 
 
+@pytest.mark.representatives('mlp', 'linear')
 @pytest.mark.parametrize('name', [n for n in MODELS if n != 'smooth_lenet lax'])
 def test_gradients_are_within_the_rounding_of_bfloat16(name):
   params, data = draw_params(name), batch()

@@ -28,6 +28,7 @@ def small(name='resnet8', **options):
   return module, jax.tree.map(draw, shapes(module, (8, 8, 3)))
 
 
+@pytest.mark.nightly
 def test_a_sample_does_not_see_the_others():
   module, params = small()
   x = inputs()
@@ -36,6 +37,7 @@ def test_a_sample_does_not_see_the_others():
   chex.assert_trees_all_close(logits(x), alone, atol=1e-3)
 
 
+@pytest.mark.nightly
 def test_bfloat16_is_near_and_gradients_are_finite():
   values = []
   for dtype in ('float32', 'bfloat16'):
@@ -93,6 +95,7 @@ def twin(p, x, bottleneck):
   return h.mean((1, 2)) @ head['kernel'] + head['bias']
 
 
+@pytest.mark.representatives('resnet8-tiles')
 @pytest.mark.parametrize('form', ['tiles', 'lax'])
 @pytest.mark.parametrize('name', ['resnet8', 'resnet101'])
 def test_is_its_numpy_twin(name, form):

@@ -56,6 +56,7 @@ def batch(name):
   return {'x': INPUTS[name], 'y': np.arange(3, dtype=np.int32)}
 
 
+@pytest.mark.smoke
 def test_gelu_and_its_slope_in_shards_are_those_of_jax():
   """JAX 0.12 cannot derive its own exact GELU inside `shard_map`."""
   x = jnp.linspace(-5, 5, 64).reshape(2, 32)
@@ -195,6 +196,7 @@ def test_only_positions_tell_the_order_of_tokens(name):
   np.testing.assert_allclose(*same, atol=1e-5)
 
 
+@pytest.mark.representatives('vit_nano')
 @each_model
 def test_gradients_go_where_they_should(name):
   grad = gradient(name)
@@ -211,6 +213,7 @@ def test_gradients_go_where_they_should(name):
     assert key_bias or abs(leaf).max() > 1e-4
 
 
+@pytest.mark.representatives('vit_nano')
 @each_model
 def test_bfloat16_rounds_every_product_and_nothing_else(name):
   narrow_loss = losses.classification(make(name, dtype='bfloat16'))
@@ -222,6 +225,7 @@ def test_bfloat16_rounds_every_product_and_nothing_else(name):
   assert 1e-4 < distance(narrow, wide) < 2**-8 * 18  # 2^-8 for each product
 
 
+@pytest.mark.representatives('bert_nano-float32')
 @pytest.mark.parametrize(
   ('name', 'dtype'), [('vit_nano', 'bfloat16'), ('bert_nano', 'float32')]
 )

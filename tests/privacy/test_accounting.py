@@ -39,6 +39,7 @@ SLOW = [
 ]
 
 
+@pytest.mark.representatives('mechanism0-1e-05', 'mechanism3-1e-08')
 @pytest.mark.parametrize(
   ('mechanism', 'delta'), [*REFERENCE, *map(in_the_slow_tier, SLOW)]
 )
@@ -50,6 +51,7 @@ def test_composition_of_different_parts_agrees_with_a_fourier_transform():
   check_reference([poisson(2.0, 50, 0.2), poisson(20.0, 20, 1.0)], 1e-5)
 
 
+@pytest.mark.representatives('mechanism3-1e-08', 'mechanism4-1e-05')
 @pytest.mark.parametrize(('mechanism', 'delta'), REFERENCE[:5])
 def test_renyi_is_above_quadrature_and_above_the_losses(mechanism, delta):
   """The library adds an alternating series by magnitude at broken orders."""
@@ -146,6 +148,8 @@ SLOW_CALIBRATIONS = [
 ]
 
 
+@pytest.mark.smoke
+@pytest.mark.representatives('pld-1.5-1e-05-0.2-500-11.62897', 'rdp-1.5-1e-05-0.2-500-12.57182')
 @pytest.mark.parametrize(
   ('accountant', 'eps', 'delta', 'q', 'steps', 'expected'),
   [*CALIBRATIONS, *map(in_the_slow_tier, SLOW_CALIBRATIONS)],
@@ -162,15 +166,15 @@ def test_calibrated_noise_is_least_and_on_the_safe_side(
 
 
 MEMORY = """
-import resource
 from fl_sketch.privacy import accounting
+from peak import peak_kib
 for eps, steps in ((5, 100), (5, 500), (1.5, 100), (1.5, 500)):
   accounting.calibrate_noise_multiplier(
     epsilon=eps, delta=1e-5, steps=steps, sampling_probability=0.2)
 noisy = accounting.GaussianMechanism(
   0.3, 500, accounting.Sampling.POISSON, 0.2)
 assert 400 < accounting.compute_epsilon(noisy, delta=1e-5) < 800
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(peak_kib())
 """
 
 

@@ -52,6 +52,7 @@ def check_monotone(mechanism, delta, accountant, slack):
     assert epsilon(rarer, delta, accountant) <= eps * (1 + slack) + slack
 
 
+@pytest.mark.nightly
 @few
 @hypothesis.given(sampled(), deltas)
 def test_losses_are_monotone(mechanism, delta):
@@ -134,6 +135,7 @@ def test_calibration_inverts_the_closed_form(target, delta, count):
     assert target * (1 - 1e-6) <= epsilon(mechanism, delta) <= target
 
 
+@pytest.mark.nightly
 @few
 @hypothesis.given(st.floats(0.3, 20), deltas, steps, probabilities)
 def test_calibration_inverts_renyi(target, delta, count, q):

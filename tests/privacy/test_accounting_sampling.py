@@ -101,6 +101,7 @@ def test_an_epsilon_past_floats_leaves_truncation_no_delta():
   assert delta_of(rare, 709.0) == 1.0
 
 
+@pytest.mark.representatives('before0-after0-Adjacency.ADD_OR_REMOVE_ONE')
 @pytest.mark.parametrize(
   ('before', 'after', 'adjacency'),
   [((-1.0,), (-1.0, 1.0), ADD), ((-1.0, 1.0), (-1.0, 0.0), ZERO)],

@@ -137,6 +137,7 @@ def test_noise_from_the_public_key_is_caught(monkeypatch):
   assert (bounds > np.array(report.theory) + 1).all()
 
 
+@pytest.mark.nightly
 def test_noise_that_grows_with_a_poisson_cohort_is_caught():
   claimed = claim(1.5, steps=10, q=0.2, population=10)
   make, share = audit_games.noise_of_clients(claimed)
@@ -151,6 +152,7 @@ def test_noise_that_grows_with_a_poisson_cohort_is_caught():
   assert report.measured['projection, others opposite'][0] < report.theory[0]
 
 
+@pytest.mark.nightly
 def test_an_audit_of_a_config_sees_the_noise_of_its_run(monkeypatch):
   fields = {'clip_norm': 1.0, 'delta': 1e-5, 'epsilon': 2.0, 'rounds': 3}
   shared = {'sampling': 'poisson', 'population': 100, 'cohort': 50}

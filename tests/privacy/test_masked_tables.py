@@ -99,6 +99,7 @@ def test_what_a_message_is_made_of():
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.representatives('2-None')
 @pytest.mark.parametrize(('shards', 'chunk'), [(1, 3), (2, None)])
 def test_messages_do_not_depend_on_shards_and_lanes(monkeypatch, shards, chunk):
   x = np.random.default_rng(0).normal(size=(CLIENTS, NUMBERS)).astype('f4')

@@ -40,6 +40,7 @@ from private_cases import (
 import pytest
 
 
+@pytest.mark.representatives('dp_fedavg')
 @each_once
 def test_one_client_moves_the_mean_by_at_most_its_share(name):
   base = broadcast(name, SOME, hp=QUIET)[0]
@@ -58,6 +59,7 @@ def test_each_release_of_two_is_bounded_by_itself(name):
       assert np.linalg.norm(np.float64(one)) <= C / R * (1 + 1e-5)
 
 
+@pytest.mark.representatives('dp_fedavg', 'heaprix_exact')
 @pytest.mark.covers('S0-Alg2b')
 @each
 def test_the_noise_is_of_the_stated_size_whoever_takes_part(name):

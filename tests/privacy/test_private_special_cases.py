@@ -77,6 +77,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.representatives('dp_fedavg {}')
 @pytest.mark.covers(
   'S0-Alg2 = Alg3[private_iterative_sketching]', 'S1-Alg3[dp_fedavg {}]',
   'S1-Clow[dp_normfedavg]',

@@ -73,6 +73,8 @@ def dropouts():
   return [everybody, ~everybody, padded, alone, *some]
 
 
+@pytest.mark.smoke
+@pytest.mark.representatives('2-4')
 @pytest.mark.parametrize(
   ('shards', 'neighbours'), [(1, None), (2, None), (2, 4)]
 )

@@ -52,6 +52,7 @@ def test_a_line_cut_short_is_left_out_only_at_the_end(tmp_path):
     reporting.read_metrics(path)
 
 
+@pytest.mark.representatives('True-2')
 @pytest.mark.parametrize('rounds', [2, 120])
 @pytest.mark.parametrize('accuracy', [True, False])
 def test_draws_a_run(tmp_path, rounds, accuracy):

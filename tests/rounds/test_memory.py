@@ -47,6 +47,7 @@ def temporary_bytes(name, clients, lanes_per_step, streamed=True):
   return lowered.compile().memory_analysis().temp_size_in_bytes
 
 
+@pytest.mark.representatives('1-fedavg')
 @pytest.mark.parametrize('name', OPTIONS)
 @pytest.mark.parametrize('lanes_per_step', [1, 4])
 def test_memory_does_not_grow_with_the_cohort(name, lanes_per_step):
@@ -59,6 +60,7 @@ def test_memory_does_not_grow_with_the_cohort(name, lanes_per_step):
   assert small <= (2 + 4 * lanes_per_step) * DENSE
 
 
+@pytest.mark.representatives('fedavg-400000')
 @pytest.mark.parametrize(
   ('name', 'payload'), [('fedavg', DENSE), ('safl', 4 * 20_000)]
 )

@@ -87,6 +87,7 @@ def test_an_unmarked_link_before_the_uplink_is_refused(links):
     chain.federated_chain(*links, MEAN, t.broadcast())
 
 
+@pytest.mark.representatives('links6-2', 'links0-2')
 @pytest.mark.parametrize('shards', [1, 2])
 @pytest.mark.parametrize(
   'links',

@@ -175,6 +175,7 @@ def play_one(make, cohort):
   return round_fn(cases.HP, state, cohort, cases.KEY)[0].params
 
 
+@pytest.mark.representatives('median')
 @of_kind
 def test_one_group_is_the_mean_to_the_last_bit(kind):
   want, _ = cases.play(case(groups=None).make, 1)
@@ -183,6 +184,7 @@ def test_one_group_is_the_mean_to_the_last_bit(kind):
   assert np.abs(vector(want.params)).max() > 1e-3
 
 
+@pytest.mark.nightly
 def test_two_devices_are_one_and_the_bill_is_that_of_the_mean():
   (one, _), (two, metrics) = (cases.play(case().make, k) for k in (1, 2))
   chex.assert_trees_all_close(two.params, one.params, atol=1e-6)
@@ -260,6 +262,7 @@ def gap_after(rule, **options):
   return gap, metrics
 
 
+@pytest.mark.representatives('geometric_median')
 @pytest.mark.parametrize('rule', [None, *RULES])
 def test_training_with_a_fifth_of_the_clients_walking_back(rule):
   rule = rule and robust.Rule(rule, GROUPS)
@@ -285,6 +288,7 @@ def test_a_config_names_the_rule_and_the_attack():
   assert (exp.attack, exp.max_payload_norm) == (byzantine.scale, 3.0)
 
 
+@pytest.mark.representatives('safl', 'fedcomgate')
 @pytest.mark.parametrize('name', ['fedcomgate', 'signsgd', 'safl'])
 def test_a_bound_that_nobody_exceeds_changes_nothing_or_is_refused(name):
   make_one = cases.FIRST[name].make

@@ -70,7 +70,7 @@ def test_agrees_with_its_numpy_twin(case):
   )
 
 
-@cases.each_structure
+@cases.each_core
 def test_the_mesh_is_invisible(case):
   chex.assert_trees_all_close(
     cases.play(case.make, 1), cases.play(case.make, 2), atol=1e-5
@@ -79,9 +79,9 @@ def test_the_mesh_is_invisible(case):
 
 @cases.each_algorithm
 def test_how_lanes_are_chunked_is_invisible(case):
-  """The default on a CPU is one lane at a time."""
+  """The default on a CPU is one lane at a time; here it is on two shards."""
   chunks = cases.play(case.make, 1, lanes_per_step=3)
-  chex.assert_trees_all_close(cases.play(case.make, 1), chunks, atol=1e-5)
+  chex.assert_trees_all_close(cases.play(case.make), chunks, atol=1e-5)
 
 
 @pytest.mark.covers(
@@ -108,6 +108,7 @@ def test_absent_clients_leave_no_trace(case):
   chex.assert_trees_all_equal(metrics, other_metrics)
 
 
+@pytest.mark.representatives('3')
 @pytest.mark.parametrize('size', [1, 3, 5])
 def test_a_cohort_that_the_shards_do_not_divide_is_padded(size):
   case = cases.ALGORITHMS['safl_adam']
@@ -128,7 +129,7 @@ def test_padding_is_absent_clients(multiple):
   assert (padded.weight[5:] == 0).all()
 
 
-@cases.each_algorithm
+@cases.each_core_algorithm
 def test_one_compilation_for_all_rounds(case):
   mesh = mesh_lib.cohort_mesh(2)
   chex.clear_trace_counter()
@@ -142,7 +143,7 @@ def test_one_compilation_for_all_rounds(case):
     state, _ = round_fn(HP, state, cohort, KEY, *cases.secret(case.make))
 
 
-@cases.each_algorithm
+@cases.each_core_algorithm
 def test_fused_rounds_are_the_same_rounds(case):
   mesh = mesh_lib.cohort_mesh(2)
   fused = cases.jit(rounds.scan_rounds(rounds.run_round(case.make, mesh)))
@@ -166,7 +167,7 @@ def test_lowers_for_accelerators(case):
   assert exported.platforms == ('tpu', 'cuda')
 
 
-@cases.each_algorithm
+@cases.each_core_algorithm
 def test_a_vmapped_sweep_is_its_single_runs(case):
   mesh = mesh_lib.cohort_mesh(2)
   rates = jnp.array([0.02, 0.1, 0.3])
@@ -189,7 +190,7 @@ REPLICATED = *cases.ONE_EACH, 'safl_amsgrad', 'safl_yogi'
 
 
 @pytest.mark.covers('S0-w0', 'S4-Alg1')
-@cases.law(REPLICATED, fast=cases.STRUCTURES)
+@cases.law(REPLICATED, fast=cases.CORE)
 def test_a_client_that_hears_the_broadcasts_has_the_servers_state(case):
   """Bit for bit through the same compiled server step; 1e-6 through its own."""
   mesh = mesh_lib.cohort_mesh(2)

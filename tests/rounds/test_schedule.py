@@ -18,6 +18,7 @@ def test_a_decayed_rate_is_that_rate():
   assert experiment.build(SMALL).schedule is None
 
 
+@pytest.mark.representatives('safl_adam')
 @pytest.mark.parametrize('name', ['fedavg', 'safl_adam'])
 def test_a_schedule_sets_what_a_round_is_given(name):
   make, mesh = ALGORITHMS[name].make, mesh_lib.cohort_mesh()

@@ -237,12 +237,22 @@ def law(names: Iterable[str], *, fast: Collection[str], field='case', smoke=()):
   return pytest.mark.parametrize(field, [parameter(name) for name in names])
 
 
+# Steps of the server's optimisers have tests of their own, without rounds.
+OPTIMIZED = {f'{n}_{each}' for n in ('safl', 'fedavg') for each in EVERY} - {
+  *STRUCTURES
+}
+# Of the structures, those that differ most: for laws that compile a program for
+# each case, where the others look at the program of the twin.
+CORE = 'safl_adam', 'scaffold', 'marina', 'dp_fedavg'
 # A law of each algorithm, at the cost of one program that its laws share.
-each_case = law(ALGORITHMS, fast=ALGORITHMS, smoke=STRUCTURES)
+each_case = law(
+  ALGORITHMS, fast=ALGORITHMS.keys() - OPTIMIZED, smoke=STRUCTURES
+)
 # Laws of the engine; in those of `each_algorithm` options have no part.
 each_structure = law(ALGORITHMS, fast=STRUCTURES)
 each_algorithm = law(ONE_EACH, fast=STRUCTURES)
-each_make = law(ONE_EACH, fast=STRUCTURES, field='make')
+each_core = law(ALGORITHMS, fast=CORE)
+each_core_algorithm = law(ONE_EACH, fast=CORE)
 
 
 def by_name(names: Iterable[str], long: Collection[str], parameter='name'):

@@ -48,6 +48,7 @@ def descend(op, rates, rounds=100, local_steps=1):
   return np.asarray(losses) / CURVATURE.sum()
 
 
+@pytest.mark.representatives('srht')
 @pytest.mark.parametrize('name', OPERATORS)
 def test_the_advised_rate_converges_and_more_than_twice_it_diverges(name):
   """At d=256, b=16 and intrinsic dimension 2.5; L = 1."""
@@ -64,6 +65,7 @@ def test_the_advised_rate_converges_and_more_than_twice_it_diverges(name):
   assert pessimistic > 5 * advised
 
 
+@pytest.mark.nightly
 def test_local_steps_share_the_rate():
   one, four = (advise(OPERATORS['ams'], local_steps=k) for k in (1, 4))
   assert 4 * four.learning_rate == pytest.approx(one.learning_rate)
@@ -133,6 +135,7 @@ SIX = {
 }
 
 
+@pytest.mark.representatives('ams')
 @pytest.mark.parametrize('name', SIX)
 def test_the_second_moment(name):
   """The mean of 40,000 draws is within 6 standard errors: 2e-9 a false alarm.

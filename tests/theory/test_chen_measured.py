@@ -137,6 +137,7 @@ def holds(measured, bound, looseness):
   assert bound < looseness * measured.mean()
 
 
+@pytest.mark.nightly
 @pytest.mark.covers('S4-Thm3.2')
 def test_theorem_3_2():
   """Within a factor of five; printed, it is a thousand times above that."""
@@ -145,6 +146,7 @@ def test_theorem_3_2():
   assert chen.constant_rate(SLOW, form='printed', **NUMBER) > 500 * bound
 
 
+@pytest.mark.nightly
 @pytest.mark.covers('S4-ThmB3, LemB4')
 def test_theorem_b_3():
   weights = RATE(np.arange(ROUNDS))

@@ -43,6 +43,7 @@ def played(problem, bound, cohort=None):
   return s, clients, das_problems.play(clients, s, start, bound, cohort)
 
 
+@pytest.mark.representatives('logistic-clip-all', 'quadratics-normalize-poisson')
 @pytest.mark.covers('S1-Thm2=Thm5[clip]', 'S1-Thm4=Thm6[normalize]')
 @pytest.mark.parametrize('cohort', [None, 2], ids=['all', 'poisson'])
 @each_bound
@@ -174,6 +175,7 @@ def library(bound, clients, s, start, scale=1.0):
   return das_problems.watch(clients, s, w)
 
 
+@pytest.mark.representatives('normalize')
 @pytest.mark.covers('S1-Thm2=Thm5[clip]', 'S1-Thm4=Thm6[normalize]')
 @each_bound
 def test_rates_hold_of_the_library(bound):

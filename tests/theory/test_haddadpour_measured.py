@@ -217,6 +217,7 @@ def library(runs):
     yield np.asarray(play(algorithms.Hyper(*numbers), keys))
 
 
+@pytest.mark.nightly
 @pytest.mark.covers('S2-Thm6, Cor6')
 def test_theorem_6_holds_of_the_library_and_its_printed_form_does_not():
   """It shares its hashes: with the printed step it diverges."""
@@ -234,6 +235,7 @@ def test_theorem_6_holds_of_the_library_and_its_printed_form_does_not():
   assert ends(corrected, 1) < bounds[1] < 4 * corrected.mean()
 
 
+@pytest.mark.nightly
 @pytest.mark.covers('S2-Thm3 = Thm9')
 def test_theorem_3_reaches_its_accuracy_in_the_library():
   """Clients are not alike; what stalls is in `test_algorithm_laws`."""

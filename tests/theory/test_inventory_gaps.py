@@ -62,6 +62,7 @@ def estimates(op):
   return np.asarray(run(KEYS, VECTORS.astype(np.float32)), np.float64)
 
 
+@pytest.mark.representatives('gaussian', 'srht')
 @pytest.mark.covers(
   'S0-RemD10', 'S0-LemD12[srht, ams]', 'S0-LemD13[gaussian]',
   'S0-LemD14[count_sketch]', 'S0-LemD15[embedding_1, embedding_2]',
@@ -206,6 +207,7 @@ COMPARED = {
 }  # fmt: skip
 
 
+@pytest.mark.representatives('sgd', 'ef21')
 @pytest.mark.covers(
   'S0-ext[momentum and batches]', 'S2-Base[sketched_sgd]', 'S4-Base',
 )  # fmt: skip

@@ -64,6 +64,7 @@ OPERATORS = {
 }
 
 
+@pytest.mark.representatives('none')
 @pytest.mark.covers('S0-Def7.1/I7')
 @pytest.mark.usefixtures('x64')
 @pytest.mark.parametrize('name', OPERATORS)
@@ -97,6 +98,7 @@ def test_products_and_spectrum_are_those_of_the_matrix(name):
   assert measured.decrease == pytest.approx(exact[len(matrix) - 1], abs=1e-7)
 
 
+@pytest.mark.nightly
 def test_recovery_takes_as_many_numbers_as_unknowns():
   """A network with d = 59 and one sample of m = 6; b = m - 1 and m."""
   model = models.MLP(widths=(5,), num_classes=4, activation='tanh')
@@ -114,6 +116,7 @@ def test_recovery_takes_as_many_numbers_as_unknowns():
     assert measured.decrease > 0
 
 
+@pytest.mark.representatives('op1-0.3')
 @pytest.mark.covers('S0-7.5=L1')
 @pytest.mark.usefixtures('x64')
 @pytest.mark.parametrize(

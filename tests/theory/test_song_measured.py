@@ -77,6 +77,7 @@ def ratios(identity, operator):
   return np.stack(parts, 1)
 
 
+@pytest.mark.representatives('S0-E1-srht', 'S0-E3-gaussian')
 @pytest.mark.covers(
   'S0-E1[S0-E1]', 'S0-E2[S0-E2]', 'S0-E3[S0-E3]', 'S0-Thm5.3=F7[S0-Thm5.3]',
   'S0-Thm5.1=F9[S0-Thm5.1]', 'S0-G1, G2[S0-G2]',
@@ -178,6 +179,7 @@ def test_corrected_nonconvex_step_holds(operator):
     assert (mean + error < 0).all()
 
 
+@pytest.mark.nightly
 @pytest.mark.covers('S0-Cor5.2=F10')
 def test_rounds_times_size_is_constant():
   """Corollary 5.2: as many floats whatever the size, over a factor of 16."""

@@ -273,6 +273,7 @@ def temporary_bytes(steps, batches=2, probes=3):
   return estimate.temp_size_in_bytes + estimate.output_size_in_bytes
 
 
+@pytest.mark.nightly
 def test_m_steps_hold_m_and_five_vectors():
   vector, batch, slack = 4 * 1000 * 50, 4 * 4 * 1000, 2**14
   estimate = temporary_bytes(32)

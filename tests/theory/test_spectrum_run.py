@@ -126,7 +126,7 @@ def test_the_table_says_nothing_of_a_law_that_is_not_there():
   assert cells[1:] == ['7', '1', '-2', '-2 ± 0', '2', '0.00%', '', '', '']
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_from_the_shell_and_again(tmp_path):
   flags = [
     '--config=configs/digits_fedavg.py:quick', f'--workdir={tmp_path}',

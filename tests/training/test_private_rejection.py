@@ -29,6 +29,7 @@ def spoiled(clients, slots, value):
   return clients._replace(batches=jax.tree.map(spoil, clients.batches))
 
 
+@pytest.mark.representatives('dp_fedavg')
 @pytest.mark.parametrize(
   'name',
   [

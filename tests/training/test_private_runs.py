@@ -173,6 +173,7 @@ def test_no_published_file_holds_the_secret(whole):
     assert not any(trace in bits for trace in (*secrets, words[:1].tobytes()))
 
 
+@pytest.mark.nightly
 def test_only_a_noise_seed_makes_a_run_reproducible(whole, tmp_path):
   """Also if a dispatch has two rounds."""
   again = train(tmp_path / 'again')
@@ -190,6 +191,7 @@ def test_only_a_noise_seed_makes_a_run_reproducible(whole, tmp_path):
   assert privacy['noise'] == 'reproducible: not private'
 
 
+@pytest.mark.nightly
 @pytest.mark.covers('S0-Alg2 = Alg3')
 def test_private_samples_from_config_to_summary(tmp_path):
   """The worst client is the smallest: every step draws each of its samples."""

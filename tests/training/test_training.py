@@ -84,6 +84,8 @@ def test_metrics_are_one_row_a_round_with_exact_bytes(whole):
   assert max(row['downlink_bytes'] for row in records) > 4 * 50
 
 
+@pytest.mark.smoke
+@pytest.mark.representatives('lost1')
 @pytest.mark.parametrize('lost', [(), (8,), (8, 6)])
 def test_a_resumed_run_is_the_run_that_was_never_stopped(whole, lost, copy):
   """Also where it was killed in the middle of a line, by an older version."""
@@ -126,6 +128,7 @@ def test_a_start_that_is_refused_closes_what_it_opened(copy, monkeypatch):
   assert closed == ['Checkpoints', 'Runner', 'Workdir']
 
 
+@pytest.mark.nightly
 def test_a_run_that_got_far_worse_says_which_rates(tmp_path):
   """Catches a loss of 367,736 that ends with "Done" and nothing else."""
   exp = experiment.build(SMALL | {'client_lr': 1e6})
@@ -181,6 +184,7 @@ def test_a_run_goes_on_with_other_chunks_unless_it_is_private(whole, copy):
   assert 'lanes_per_step' not in workdir.resumable(c)
 
 
+@pytest.mark.nightly
 def test_rounds_may_not_change_where_the_learning_rate_decays_over_them(
   tmp_path,
 ):
@@ -214,6 +218,7 @@ def test_a_folder_is_for_one_run_at_a_time(tmp_path):
     workdir.Workdir(tmp_path, config.Config()).close()
 
 
+@pytest.mark.representatives('feed')
 @pytest.mark.parametrize('option', ['feed', 'mesh'])
 def test_neither_where_data_lie_nor_the_mesh_changes_the_model(
   option, whole, tmp_path
@@ -280,6 +285,7 @@ def test_another_config_is_refused(copy):
     train(copy, server_lr=0.02)
 
 
+@pytest.mark.nightly
 def test_fused_rounds_resume_at_the_same_bits(tmp_path):
   fused = {'rounds_per_dispatch': 2, 'eval_every': 4, 'checkpoint_every': 4}
   result = train(tmp_path / 'whole', **fused)
@@ -300,20 +306,23 @@ def test_divergence_names_the_round_and_the_last_good_checkpoint(tmp_path):
     train(tmp_path / 'one', **wild, checkpoint_every=1)
 
 
+@pytest.mark.representatives('15')
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_the_next_start_goes_on(whole, number, tmp_path):
   folder, _ = whole
   metrics = tmp_path / 'metrics.jsonl'
 
   def interrupt():
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
       if metrics.exists() and metrics.stat().st_size:
         signal.raise_signal(number)
         return
       time.sleep(0.01)
 
-  exp = experiment.build(SAFL | {'rounds': 2000, 'checkpoint_every': 2000})
+  exp = experiment.build(
+    SAFL | {'rounds': 100_000, 'checkpoint_every': 100_000}
+  )
   before = signal.getsignal(number)
   thread = threading.Thread(target=interrupt, daemon=True)
   thread.start()

@@ -1,0 +1,42 @@
+"""Steps of the server's optimisers, without the rounds around them."""
+
+import cases
+from fl_sketch.algorithms import server_optimizers
+import numpy as np
+import optax
+import pytest
+import reference
+
+RATE = cases.HP.server_lr
+
+
+def steps(link, gradients):
+  """The parameters after a step along each gradient, from zeros."""
+  params = np.zeros_like(gradients[0])
+  state = link.init(params)
+  for gradient in gradients:
+    updates, state = link.update(gradient, state, params)
+    params = optax.apply_updates(params, updates)
+  return params
+
+
+@pytest.mark.covers('S4-Alg2[adam, amsgrad]')
+@pytest.mark.parametrize('name', cases.EVERY)
+def test_each_is_its_numpy_twin(name):
+  """Catches bias correction in AMSGrad, and moments that start elsewhere."""
+  rng = np.random.default_rng(0)
+  gradients = rng.standard_normal((6, 10)).astype(np.float32)
+  gradients[3:] *= 0.01  # the largest second moment of AMSGrad stays
+  twin, want = reference.Server(name, 10), np.zeros(10)
+  for gradient in gradients:
+    want = want - twin.step(gradient, float(RATE))
+  link = server_optimizers.server_step(cases.HP, name)
+  np.testing.assert_allclose(steps(link, gradients), want, rtol=1e-4)
+
+
+def test_a_schedule_multiplies_the_rate_of_a_round():
+  """Catches a schedule that starts one round late."""
+  schedule = lambda count: 1.0 / (1 + count)
+  link = server_optimizers.server_step(cases.HP, 'sgd', schedule)
+  out = steps(link, np.ones((3, 2), np.float32))
+  np.testing.assert_allclose(out, -RATE * (1 + 1 / 2 + 1 / 3), rtol=1e-6)
