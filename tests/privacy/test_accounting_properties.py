@@ -73,6 +73,7 @@ def test_renyi_is_monotone_and_above_the_losses(mechanism, delta):
   assert epsilon(mechanism, delta, 'rdp') >= eps - 1e-3
 
 
+@pytest.mark.nightly
 @few
 @hypothesis.given(sampled(), deltas)
 def test_sampling_by_poisson_is_at_most_full_participation(mechanism, delta):

@@ -47,6 +47,7 @@ SLOW_TABLES = [
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize('op', [TABLE, *SLOW_TABLES])
 def test_clipping_before_the_sketch_is_caught(op):
   claimed = common.claim()

@@ -118,6 +118,7 @@ def test_the_check_of_uniformity_has_power():
   assert not looks_uniform(np.where(rng.random(NUMBERS) < 0.1, 0, words))
 
 
+@pytest.mark.representatives('2')
 @pytest.mark.parametrize('neighbours', [None, 2])
 def test_a_message_alone_is_uniform(neighbours):
   for value in 0, BOUND:

@@ -80,6 +80,7 @@ def test_the_advised_rate_converges_over_local_steps(name):
   assert end[0] < 0.01
 
 
+@pytest.mark.nightly
 def test_no_embedding_gets_the_pessimistic_rule():
   """1 / (L + tr(H) / b) does not hold for uniform sampling: it diverges."""
   op = sketches.uniform_sampling(B)

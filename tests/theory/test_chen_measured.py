@@ -158,6 +158,7 @@ def test_theorem_b_3():
   holds(means, chen.decaying_rate(FAST, **NUMBER), 25)
 
 
+@pytest.mark.nightly
 @pytest.mark.covers('S4-Lem3.4=B2=C2', 'S4-Lem3.5', 'S4-Lem3.6')
 def test_lemmas_3_4_to_3_6():
   looseness = {'projection': 4, 'preconditioner': 1.1, 'martingale': 5}

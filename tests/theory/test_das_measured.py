@@ -72,6 +72,7 @@ def test_the_rate_of_normalisation_may_have_content():
   assert 0.3 * right < ends(left, -1) < ends(left, 1) < 0.5 * right
 
 
+@pytest.mark.nightly
 @pytest.mark.covers('S1-Rem1, 5.1, Eq15-17')
 @pytest.mark.parametrize('distance', [14.0, 0.01])
 def test_normalisation_is_better_far_and_worse_near(distance):
@@ -189,6 +190,7 @@ def test_rates_hold_of_the_library(bound):
   assert ends(twin, -1) < ends(run.mean_excess(), 1)
 
 
+@pytest.mark.nightly
 @pytest.mark.covers('S1-Clow')
 def test_below_the_shortest_update_clipping_is_normalisation():
   clients = das_problems.quadratics()

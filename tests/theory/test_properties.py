@@ -230,6 +230,7 @@ CROSSES = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.covers('S0-Tab2')
 def test_table_2():
   """Seven of the thirteen printed counts are not those of the definitions."""

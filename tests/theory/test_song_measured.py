@@ -132,6 +132,7 @@ def label_of(identity):
   return labels.get('corrected', labels['printed'])
 
 
+@pytest.mark.representatives('S0-E3')
 @pytest.mark.covers('S0-Thm5.1=F9')
 @pytest.mark.parametrize('identity', [k for k in BOUNDS if k != 'S0-E1'])
 def test_labels_say_what_is_measured(identity):

@@ -73,6 +73,7 @@ def test_products_over_masked_batches_are_those_of_the_dense_hessian(dense):
   np.testing.assert_allclose(estimate, dense, atol=1e-5 * np.abs(dense).max())
 
 
+@pytest.mark.nightly
 def test_batches_without_keys_are_batches_too():
   """Catches the search for a mask in what is not a mapping: a TypeError."""
   loss_fn, params, batches = symmetric(WIDE)
@@ -100,6 +101,7 @@ def test_gradients_over_masked_batches_are_those_of_all_rows():
   )
 
 
+@pytest.mark.nightly
 def test_top_eigenvalues_of_a_model_are_within_a_hundredth(dense):
   params, batches, _ = mlp()
   true = np.linalg.eigvalsh(np.float64(dense))
