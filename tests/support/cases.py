@@ -298,16 +298,20 @@ jit = functools.partial(
 )
 
 
-@functools.cache
 def program(
   make: rounds.Make, shards: int, lanes_per_step: int | None = 0, **options
 ):
+  """The compiled round, and a state before the first one."""
+  return _program(make, shards, lanes_per_step, **options)
+
+
+@functools.cache
+def _program(make, shards, lanes_per_step, **options):
   mesh = mesh_lib.cohort_mesh(shards)
   options['lanes_per_step'] = lanes_per_step
   return jit(rounds.run_round(make, mesh, **options)), start(make, mesh)
 
 
-@functools.cache
 def play(
   make: rounds.Make,
   shards: int = 2,
@@ -316,6 +320,12 @@ def play(
   **options,
 ):
   """Plays rounds; returns the state and the last metrics, on the host."""
+  return _play(make, shards, count, cohort_of, **options)
+
+
+# Caches are behind functions, since they tell a default from an argument.
+@functools.cache
+def _play(make, shards, count, cohort_of, **options):
   round_fn, state = program(make, shards, **options)
   metrics = {}
   for r in range(count):
