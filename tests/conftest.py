@@ -1,7 +1,7 @@
 """Two CPU devices always; silent broadcasting and warnings are errors."""
 
+import ctypes
 import gc
-import itertools
 import os
 import pathlib
 import shutil
@@ -25,11 +25,11 @@ jax.config.update('jax_compilation_cache_dir', f'{CACHE}/programs')
 jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
 
 
-# A loaded program takes dozens of memory maps. Linux lets a process have
-# 65,530; XLA crashes where it gets no more.
-MOST_MAPS = 30_000
-MAPS = pathlib.Path('/proc/self/maps')
-_tests = itertools.count()
+# Compiled programs are what a worker holds. They go when it reaches the one size,
+# or has grown by the other since they went last.
+MOST_MIB, MORE_MIB = 1000, 300
+STATM = pathlib.Path('/proc/self/statm')
+_limit = MOST_MIB
 
 
 def pytest_collection_finish():
@@ -41,10 +41,20 @@ def pytest_collection_finish():
 @pytest.fixture(autouse=True)
 def free_programs():
   """Unloads programs of earlier tests before there are too many."""
+  global _limit
   yield
-  if next(_tests) % 20 == 0 and MAPS.exists():
-    if MAPS.read_bytes().count(b'\n') > MOST_MAPS:
-      jax.clear_caches()
+  if STATM.exists() and _resident_mib() > _limit:
+    jax.clear_caches()
+    gc.collect()
+    # Else the C library keeps what was freed.
+    trim = getattr(ctypes.CDLL(None), 'malloc_trim', lambda pad: None)
+    trim(0)
+    _limit = max(MOST_MIB, _resident_mib() + MORE_MIB)
+
+
+def _resident_mib():
+  pages = int(STATM.read_text(encoding='ascii').split()[1])
+  return pages * os.sysconf('SC_PAGE_SIZE') / 2**20
 
 
 # XLA's former code generator, in JAX below 0.11, takes half the time. Only the
