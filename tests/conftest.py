@@ -25,7 +25,7 @@ jax.config.update('jax_compilation_cache_dir', f'{CACHE}/programs')
 jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
 
 
-# Compiled programs are what a worker holds. They go when it reaches the one size,
+# Compiled programs are what fills a worker. They go when it has the one size,
 # or has grown by the other since they went last.
 MOST_MIB, MORE_MIB = 1000, 300
 STATM = pathlib.Path('/proc/self/statm')

@@ -209,6 +209,7 @@ def test_gossip_steps_shrink_the_disagreement(chebyshev):
     last = distance
 
 
+@pytest.mark.nightly
 def test_resync_brings_all_models_together():
   make = gossip(1, resync_every=2)
   apart = [bool(away(make, r).any()) for r in range(1, 6)]

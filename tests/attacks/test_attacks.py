@@ -202,6 +202,7 @@ def test_four_numbers_for_each_unknown_give_the_input_away(op):
   assert share(errors(hashes, observe(hashes, op), op)) >= 0.8
 
 
+@pytest.mark.nightly
 @pytest.mark.covers('S0-7.2')
 def test_fewer_numbers_than_unknowns_hide_the_input():
   op, hashes = sketches.gaussian(8), keys(12)

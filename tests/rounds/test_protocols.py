@@ -165,6 +165,7 @@ def test_hashes_are_fresh_every_round_unless_of_the_run():
   chex.assert_trees_all_equal(table(k[0], 'run'), table(k[1], 'run'))
 
 
+@pytest.mark.nightly
 @pytest.mark.covers('S0-Alg1')
 def test_a_mismatched_sketch_index_fails_to_descend():
   """Song's printed line 9, which decodes with the next round's operator."""

@@ -191,6 +191,7 @@ def test_two_devices_are_one_and_the_bill_is_that_of_the_mean():
   assert (metrics['up'], metrics['down']) == (cases.DENSE, cases.DENSE)
 
 
+@pytest.mark.representatives('fedsketch_privix')
 @pytest.mark.parametrize(
   'name', ['safl', 'iterative_sketching', 'fedsketch_privix']
 )
@@ -262,7 +263,7 @@ def gap_after(rule, **options):
   return gap, metrics
 
 
-@pytest.mark.representatives('geometric_median')
+@pytest.mark.nightly
 @pytest.mark.parametrize('rule', [None, *RULES])
 def test_training_with_a_fifth_of_the_clients_walking_back(rule):
   rule = rule and robust.Rule(rule, GROUPS)
@@ -301,6 +302,7 @@ def test_a_bound_that_nobody_exceeds_changes_nothing_or_is_refused(name):
   chex.assert_trees_all_close(state.params, want.params, atol=1e-6)
 
 
+@pytest.mark.nightly
 def test_a_round_of_liars_alone_is_not_the_end(tmp_path):
   fields = runs.SMALL | dict(rounds=8, byzantine=0.5, attack='nan', cohort=1)
   exp = experiment.build(fields)

@@ -10,6 +10,7 @@ import pytest
 from runs import SMALL
 
 
+@pytest.mark.nightly
 @pytest.mark.covers('S1-AppG')
 def test_a_decayed_rate_is_that_rate():
   exp = experiment.build(SMALL | {'lr_decay': 0.5, 'client_lr': 0.8})

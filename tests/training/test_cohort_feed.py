@@ -170,7 +170,7 @@ def test_a_part_that_is_missing_or_damaged_is_refused(tmp_path):
   assert not (tmp_path / '4').exists()
 
 
-@pytest.mark.representatives('scaffold')
+@pytest.mark.nightly
 @pytest.mark.parametrize('algorithm', ['scaffold', 'cd_adam'])
 def test_a_run_with_rows_on_the_host_is_the_run(algorithm, tmp_path):
   fields = SMALL | {'algorithm': algorithm}

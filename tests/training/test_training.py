@@ -103,6 +103,7 @@ def test_a_resumed_run_is_the_run_that_was_never_stopped(whole, lost, copy):
   assert rows(copy) == rows(folder)
 
 
+@pytest.mark.nightly
 def test_more_rounds_may_be_asked_for_but_not_fewer(whole, copy):
   folder, _ = whole
   again = train(copy, rounds=10)
@@ -172,6 +173,7 @@ def test_a_start_makes_the_state_of_all_clients_where_it_stays(
   assert populations == []
 
 
+@pytest.mark.nightly
 def test_a_run_goes_on_with_other_chunks_unless_it_is_private(whole, copy):
   _, result = whole
   shutil.rmtree(copy / 'checkpoints' / '8')
@@ -229,6 +231,7 @@ def test_neither_where_data_lie_nor_the_mesh_changes_the_model(
   chex.assert_trees_all_close(*params, atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_going_on_with_other_devices_is_said(copy):
   with pytest.warns(UserWarning, match='1 devices where the run had 2'):
     train(copy, mesh_lib.cohort_mesh(1), rounds=9)
@@ -296,6 +299,7 @@ def test_fused_rounds_resume_at_the_same_bits(tmp_path):
   assert rows(tmp_path / 'cut') == rows(tmp_path / 'whole')
 
 
+@pytest.mark.nightly
 def test_divergence_names_the_round_and_the_last_good_checkpoint(tmp_path):
   wild = {'algorithm': 'iterative_sketching', 'server_lr': 1e30}
   message = r'Round 1: all updates are not finite; there is no checkpoint yet'
@@ -351,6 +355,7 @@ def test_the_library_cannot_be_handed_a_mesh_it_does_not_have():
     mesh_lib.cohort_mesh(8)
 
 
+@pytest.mark.nightly
 @pytest.mark.covers('S1-Eq1')
 def test_evaluation_covers_the_test_set_once(tmp_path):
   exp = experiment.build(SAFL | {'rounds': 1})
