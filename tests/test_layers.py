@@ -139,7 +139,9 @@ def import_alone(names) -> None:
   assert not done.returncode, done.stderr
 
 
+@pytest.mark.nightly
 def test_every_package_imports_alone():
+  """Fast: rooms import lower rooms alone, and a few that are loaded first."""
   import_alone(
     [name for name, path in modules().items() if path.stem == '__init__']
   )
@@ -151,17 +153,23 @@ def test_every_module_imports_alone():
   import_alone([name for name in modules() if room_of(name) != 'notebooks'])
 
 
+@pytest.mark.representatives('fl_sketch', 'accountant')
 @pytest.mark.parametrize(
   ('code', 'absent'),
   [
-    ('import fl_sketch', 'jax matplotlib'),
-    (
+    pytest.param('import fl_sketch', 'jax matplotlib', id='fl_sketch'),
+    pytest.param(
       f'from fl_sketch.privacy import {ACCOUNTANT}\n'
       'accounting.gaussian_epsilon(1.0, 1e-5)',
       'jax dp_accounting',
+      id='accountant',
     ),
-    ('import fl_sketch.rounds', 'fl_sketch.algorithms fl_sketch.privacy'),
-    ('import fl_sketch.training', 'matplotlib'),
+    pytest.param(
+      'import fl_sketch.rounds',
+      'fl_sketch.algorithms fl_sketch.privacy',
+      id='rounds',
+    ),
+    pytest.param('import fl_sketch.training', 'matplotlib', id='training'),
   ],
 )
 def test_a_package_loads_only_what_it_needs(code, absent):

@@ -3,6 +3,7 @@
 import functools
 import json
 
+import draws
 from fl_sketch import experiment
 from fl_sketch.bench import scale, scale_report
 from fl_sketch.rounds import mesh as mesh_lib
@@ -73,7 +74,8 @@ def test_axes_grow_and_are_smaller_when_quick():
   assert list(full['population'].points) == [10**i for i in range(3, 7)]
 
 
-def test_points_are_what_they_are_called():
+def test_points_are_what_they_are_called(monkeypatch):
+  draws.by_numpy(monkeypatch)
   exp, mesh = scale.axes()['devices'].points[1]()
   assert mesh.size == 1
   axis = scale.axes()['parameters']
@@ -101,8 +103,26 @@ def test_medians_are_over_turns():
   assert scale_report.medians(times).tolist() == [2, 5, 9, 2]
 
 
-def test_a_tiny_run_writes_its_files(tmp_path):
-  fields = dict(dataset='digits', widths=(8,), local_steps=1, eval_every=100)
+def test_results_become_files(tmp_path):
+  results = [result(1.0), result(0.0, name='devices')]
+  files = scale_report.write(results, tmp_path / 'new')
+  assert sorted(p.name for p in (tmp_path / 'new').iterdir()) == sorted(
+    p.name for p in files
+  )
+  read = json.loads((tmp_path / 'new' / 'scale.json').read_text())
+  assert [a['name'] for a in read['axes']] == ['clients', 'devices']
+  assert read['axes'][0]['seconds'] == results[0].seconds
+  assert read['axes'][1]['mean'] == pytest.approx(0, abs=1e-9)
+  assert read['axes'][0]['expected'] == 1
+  assert read['cores'] >= 1
+  with Image.open(tmp_path / 'new' / 'scale.png') as image:
+    assert image.size == (1020, 510)
+
+
+@pytest.mark.nightly
+def test_a_tiny_run_is_measured(monkeypatch):
+  monkeypatch.setattr(scale, '_TURN', 0.01)
+  fields = dict(dataset='digits', model='linear', local_steps=1, eval_every=100)
   build = lambda n: (
     lambda: (
       experiment.build(fields | {'population': n, 'cohort': n}),
@@ -115,19 +135,6 @@ def test_a_tiny_run_writes_its_files(tmp_path):
   assert times.xs == [2, 4]
   assert np.shape(times.seconds) == (2, 2)
   assert np.min(times.seconds) > 0
-  results = [times, result(0.0, name='devices')]
-  files = scale_report.write(results, tmp_path / 'new')
-  assert sorted(p.name for p in (tmp_path / 'new').iterdir()) == sorted(
-    p.name for p in files
-  )
-  read = json.loads((tmp_path / 'new' / 'scale.json').read_text())
-  assert [a['name'] for a in read['axes']] == ['clients', 'devices']
-  assert read['axes'][0]['seconds'] == times.seconds
-  assert read['axes'][1]['mean'] == pytest.approx(0, abs=1e-9)
-  assert read['axes'][0]['expected'] == 1
-  assert read['cores'] >= 1
-  with Image.open(tmp_path / 'new' / 'scale.png') as image:
-    assert image.size == (1020, 510)
 
 
 command = functools.partial(runs.command, 'bench', 'scale')

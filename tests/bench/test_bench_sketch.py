@@ -4,6 +4,7 @@ import functools
 import json
 
 from fl_sketch.bench import contestants, libraries, sketch, sketch_report
+import jax
 import jax.numpy as jnp
 import numpy as np
 from PIL import Image
@@ -247,31 +248,45 @@ def test_curves_need_two_dimensions(tmp_path):
     assert image.size == (1650, 750)
 
 
-def test_the_command(tmp_path):
+@pytest.mark.representatives('uniform_sampling')
+@pytest.mark.parametrize(
+  ('operators', 'others'),
+  [
+    ('uniform_sampling', {'numpy choice'}),
+    (
+      'block_cyclic,uniform_sampling',
+      {'textbook', 'numpy bincount', 'numpy choice'},
+    ),
+  ],
+  ids=['uniform_sampling', 'both'],
+)
+def test_the_command(operators, others, tmp_path):
   done = command(
     '--dims=1024,2048',
     '--sizes=64,4096',
     '--clients=1,3',
     '--memory_gib=1e-5',
-    '--operators=block_cyclic,uniform_sampling',
+    f'--operators={operators}',
     '--repeats=1',
     f'--out={tmp_path}/new/out',
   )
   assert done.returncode == 0, done.stderr
+  assert done.devices == {'cpu_devices': 1}  # a sketch uses every core
   assert 'Left out: d=2,048 clients=3: 2.28882e-05 GiB of input' in done.stdout
-  assert done.stdout.count('| block_cyclic | count sketch |') == 2
+  both = operators.count(',')
+  assert done.stdout.count('| block_cyclic | count sketch |') == 2 * both
   assert done.stdout.count('| uniform_sampling | numpy choice |') == 2
   assert 'sklearn' not in done.stdout
   out = tmp_path / 'new' / 'out'
   report = json.loads((out / 'sketch.json').read_text())
   assert {'jax', 'numpy', 'scipy', 'python'} <= set(report['versions'])
-  assert report['device'].startswith('1 x ')
+  assert report['device'].startswith(f'{jax.device_count()} x ')
   assert [(p['d'], p['b'], p['clients']) for p in report['points']] == [
     (1024, 64, 1),
     (2048, 64, 1),
   ]
   names = {row['name'] for row in report['points'][0]['rows']}
-  assert names >= {'read', 'copy', 'block_cyclic', 'textbook', 'numpy bincount'}
+  assert names >= {'read', 'copy', *operators.split(','), *others}
   files = sorted(path.name for path in out.iterdir())
   assert files == ['seconds_b64_c1.png', 'sketch.json']
 

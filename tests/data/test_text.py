@@ -1,5 +1,6 @@
 """Sentences to tokens, and the config fields that choose data and models."""
 
+import draws
 from fl_sketch import experiment, sweeps
 from fl_sketch.data import sources, text
 from fl_sketch.experiment.config import Config
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from refusals import refused
 import runs
-from tokenizers import models
+import tokenizers
 
 DATA = runs.DATA.parent
 needs_sst2 = pytest.mark.skipif(
@@ -41,6 +42,11 @@ def folder(tmp_path, monkeypatch):
     ]
     (tmp_path / 'sst2' / f'{split}.tsv').write_text(''.join(lines))
   return tmp_path
+
+
+@pytest.fixture
+def drawn_by_numpy(monkeypatch):
+  draws.by_numpy(monkeypatch)
 
 
 def test_sentences_are_framed_cut_and_padded(folder):
@@ -105,7 +111,8 @@ def test_a_published_vocabulary_is_used(folder):
 
 def test_what_a_published_file_cuts_and_pads_is_not_done_twice(folder):
   path = folder / 'tokenizer.json'
-  encoder = text._bert(models.WordPiece(NUMBERS, unk_token='[UNK]'))
+  word_piece = tokenizers.models.WordPiece(NUMBERS, unk_token='[UNK]')
+  encoder = text._bert(word_piece)
   encoder.enable_padding(length=5)
   encoder.enable_truncation(max_length=2)
   encoder.save(str(path))
@@ -169,6 +176,7 @@ def test_a_private_config_may_use_a_published_tokenizer():
   assert Config(**fields, algorithm='dp_fedavg').tokenizer == 'x'
 
 
+@pytest.mark.usefixtures('drawn_by_numpy')
 def test_slices_are_taken_before_anything_is_shared():
   c = Config(**SMALL, train_slice='100:180', test_slice=':50')
   exp = experiment.build(c)
@@ -180,6 +188,7 @@ def test_slices_are_taken_before_anything_is_shared():
     experiment.build(Config(**SMALL, train_slice='1400:1500'))
 
 
+@pytest.mark.usefixtures('drawn_by_numpy')
 def test_model_options_reach_the_model_and_sweeps():
   c = {**SMALL, 'model': 'vit_nano', 'model_options': {'depth': 1, 'patch': 4}}
   blocks = lambda exp: [k for k in exp.params if k.startswith('block')]
@@ -195,16 +204,17 @@ def test_model_options_reach_the_model_and_sweeps():
 
 
 def test_a_run_starts_from_a_file(tmp_path):
-  exp = experiment.build({**SMALL, 'seed': 3})
+  linear = {**SMALL, 'model': 'linear'}
+  exp = experiment.build({**linear, 'seed': 3})
   path = tmp_path / 'model.safetensors'
   pretrained.save(path, exp.params)
-  second = experiment.build({**SMALL, 'seed': 4, 'pretrained': str(path)})
+  second = experiment.build({**linear, 'seed': 4, 'pretrained': str(path)})
   same = jax.tree.map(np.array_equal, exp.params, second.params)
   assert jax.tree.all(same)
 
 
 def test_a_private_run_says_that_it_starts_from_a_file():
-  private = {'epsilon': 3.0, 'delta': 1e-4, 'clip_norm': 1.0}
+  private = {'noise_multiplier': 1.0, 'delta': 1e-4, 'clip_norm': 1.0}
   c = {'algorithm': 'dp_fedavg', 'standardize': False, **private}
   account = lambda **more: experiment.account(Config(**c, **more))
   statement, plain = account(pretrained='x').statement, account().statement
@@ -212,6 +222,7 @@ def test_a_private_run_says_that_it_starts_from_a_file():
   assert 'not protected' in more
 
 
+@pytest.mark.usefixtures('drawn_by_numpy')
 def test_sentences_train_a_bert(folder):
   exp = experiment.build({**SMALL, **BERT}, str(folder))
   assert exp.params['words'].shape == (120, 8)
@@ -230,6 +241,7 @@ def test_a_token_past_the_end_of_the_model_is_refused(folder):
     experiment.build(c, str(folder))
 
 
+@pytest.mark.nightly
 @needs_sst2
 def test_sst2_is_the_usual_one():
   dataset = text.load('sst2', DATA / 'tfds')

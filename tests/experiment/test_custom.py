@@ -37,6 +37,7 @@ def test_the_document_keeps_to_forty_lines():
   assert lines(DATA, RUN, PLAIN, READ) <= 40
 
 
+@pytest.mark.nightly
 def test_the_document_runs_and_says_what_comes_out(
   tmp_path, monkeypatch, capsys
 ):
@@ -75,6 +76,7 @@ def test_own_arrays_and_module_make_the_run_that_a_config_makes():
   assert loss(mine) == loss(named)
 
 
+@pytest.mark.nightly
 def test_a_run_goes_on_from_its_checkpoint(tmp_path):
   clients = [arrays(5, seed) for seed in range(6)]
   problem = custom.problem((np.zeros(3), squares), clients, arrays(7))

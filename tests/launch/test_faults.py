@@ -1,4 +1,4 @@
-"""Real processes: killed, stopped by a signal, and out of space."""
+"""Runs that are killed, stopped by a signal, out of space, or wrong."""
 
 import json
 import random
@@ -6,10 +6,11 @@ import signal
 import subprocess
 import sys
 
+from fl_sketch import models
 from launch import STOPPED
 import pytest
 import runs
-from runs import EVERY_ROUND, QUICK, ROOT, finish, kill_at, launch, rows, start
+from runs import EVERY_ROUND, QUICK, ROOT, finish, kill_at, launch, rows
 
 
 @pytest.mark.long
@@ -25,19 +26,44 @@ def test_killed_at_three_random_rounds_ends_with_the_same_bits(tmp_path):
   runs.have_equal_parameters(whole, cut)
 
 
-def test_sigterm_saves_and_asks_to_be_started_again(tmp_path):
+# Small, without an import of the images; and fields that a config leaves open.
+BOWLS = [
+  '--config.dataset=quadratics', '--config.population=2', '--config.cohort=2',
+  '--config.local_steps=1', '--config.batch_size=0', '--config.client_lr=0.01',
+  '--cpu_devices=1',
+]  # fmt: skip
+OPEN = [
+  '--config.server_optimizer=yogi', '--config.eps=0.01',
+  '--config.sketch.size=400', '--config.partition=dirichlet',
+  '--config.alpha=0.5',
+]  # fmt: skip
+
+
+@pytest.mark.representatives('quadratics')
+@pytest.mark.parametrize(
+  ('config', 'flags'),
+  [('digits_fedavg.py', BOWLS), ('quickstart.py:quick', OPEN)],
+  ids=['quadratics', 'digits'],
+)
+def test_sigterm_saves_and_asks_to_be_started_again(config, flags, tmp_path):
   endless = ['--config.rounds=100000', '--config.checkpoint_every=99999']
-  endless += ['--config.server_optimizer=yogi', '--config.eps=0.01']
-  endless += ['--config.sketch.size=400', '--config.partition=dirichlet']
-  endless += ['--config.alpha=0.5']
-  workdir = tmp_path / 'run'
-  process, log = launch(workdir, *EVERY_ROUND, *endless)
+  flags, workdir = [*EVERY_ROUND, *endless, *flags], tmp_path / 'run'
+  config = f'--config=configs/{config}'
+  process, log = launch(workdir, *flags, config=config)
   runs.wait_for_rows(workdir, 1, process, log)
   process.terminate()
   text = finish((process, log), status=STOPPED)
   assert 'the same command goes on' in text
   done = len(rows(workdir))
   assert (workdir / 'checkpoints' / str(done)).is_dir()
+
+
+def test_flags_set_what_a_config_leaves_open(tmp_path):
+  """Catches a field whose default is None and that no flag can set."""
+  wrong = '--config.server_lr=-1'  # to go no further
+  done = runs.command('train', QUICK, f'--workdir={tmp_path}', *OPEN, wrong)
+  assert done.returncode == 1
+  assert 'Expected server_lr=-1' in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -49,27 +75,23 @@ def test_sigterm_saves_and_asks_to_be_started_again(tmp_path):
   ],
 )
 def test_bad_flags_end_with_a_message_and_no_traceback(flag, message, tmp_path):
-  run = launch(tmp_path / 'run', flag, f'--data_dir={tmp_path}')
-  text = finish(run, status=1)
-  assert message in text
-  assert 'Traceback' not in text
+  flags = flag, f'--workdir={tmp_path}/run', f'--data_dir={tmp_path}'
+  done = runs.command('train', QUICK, *flags)
+  assert done.returncode == 1
+  assert message in done.stderr
+  assert 'Traceback' not in done.stderr
 
 
-DEFECT = """
-import runpy
-from fl_sketch import models
-def broken(*_):
-  raise ValueError('a defect')
-models.init_params = broken
-runpy.run_module('launch.train', run_name='__main__')
-"""
-
-
-def test_a_defect_keeps_its_traceback(tmp_path):
+def test_a_defect_keeps_its_traceback(tmp_path, monkeypatch):
   """Catches a bug in flax, or in a user's loader, shown as a bad config."""
-  log = tmp_path / 'log'
-  process = start(['-c', DEFECT, QUICK, f'--workdir={tmp_path}/run'], log)
-  assert 'in broken' in finish((process, log), status=1)
+
+  def broken(*_):
+    raise ValueError('a defect')
+
+  monkeypatch.setattr(models, 'init_params', broken)
+  done = runs.command('train', QUICK, f'--workdir={tmp_path}/run')
+  assert done.returncode == 1
+  assert 'in broken' in done.stderr
 
 
 def fill_disk(folder, size, *flags):

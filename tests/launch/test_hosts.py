@@ -141,6 +141,7 @@ def test_the_coordinator_must_be_reached_by_all():
     hosts.port_of(['localhost', 'a'])
 
 
+@pytest.mark.nightly
 def test_a_local_process_and_one_by_ssh_succeed(place):
   executable(place / 'bin' / 'ssh', FAKE_SSH)
   status, lines = ended(start(place, 'far,localhost', *ODD))
@@ -160,6 +161,7 @@ def test_one_that_fails_ends_the_others_and_gives_the_status(place):
   assert (status, '[0] told 15' in lines) == (3, True)
 
 
+@pytest.mark.nightly
 def test_a_process_that_ignores_sigterm_is_killed_after_the_grace_period(place):
   flags = ['--do1=3', '--times0=9']
   process = start(place, 'localhost,localhost', *flags, flags=['--grace=0.2'])
@@ -167,6 +169,7 @@ def test_a_process_that_ignores_sigterm_is_killed_after_the_grace_period(place):
   assert (status, lines.count('[0] told 15')) == (3, 1)
 
 
+@pytest.mark.nightly
 def test_a_signal_is_passed_on_and_75_comes_back(place):
   process = start(place, 'localhost,localhost', '--then=75', '--times0=2')
   wait_for(place, '0', '1')
@@ -181,6 +184,7 @@ def test_a_signal_is_passed_on_and_75_comes_back(place):
   assert (status, counts) == (75, [2, 1])
 
 
+@pytest.mark.nightly
 def test_no_process_is_left_when_the_launcher_is_killed(place):
   executable(place / 'bin' / 'ssh', FAKE_SSH)
   process = start(place, 'far,localhost')

@@ -51,6 +51,7 @@ def test_a_notebook_begins_with_a_badge_and_installs_on_colab_alone(name):
   assert last.source.count('assert ') >= 3
 
 
+@pytest.mark.nightly
 @each
 def test_a_script_runs_from_top_to_bottom(name, tmp_path, monkeypatch):
   monkeypatch.setenv('MPLBACKEND', 'Agg')

@@ -125,6 +125,7 @@ def end_one(workdir, victim, flags, count=5):
   assert re.search(GONE, log.read_text()), log.read_text()[-3000:]
 
 
+@pytest.mark.nightly
 def test_a_process_ends_when_its_peer_is_killed(tmp_path):
   end_one(tmp_path / 'run', 1, ['--config.rounds=100000', *ENDLESS])
 
@@ -165,10 +166,11 @@ def test_lenet_killed_and_started_again_has_the_same_bits(
 @pytest.mark.parametrize(
   'names',
   [
-    ('fetchsgd', 'safl', 'scaffold'),
+    ('fedavg',),
+    pytest.param(('fetchsgd', 'safl', 'scaffold'), marks=pytest.mark.nightly),
     pytest.param(tuple(cases.FIRST), marks=pytest.mark.long),
   ],
-  ids=['few', 'all'],
+  ids=['one', 'few', 'all'],
 )
 def test_algorithms_are_the_same_on_two_processes(names, tmp_path):
   port = str(runs.free_port())

@@ -9,9 +9,9 @@ import sys
 import cases
 import chex
 from fl_sketch import sketches
-from fl_sketch.messaging import client as client_lib, server as server_lib, wire
+from fl_sketch.messaging import client as client_lib, server as server_lib
 from fl_sketch.messaging.server import Verdict
-from fl_sketch.rounds import comms, mesh as mesh_lib, traffic
+from fl_sketch.rounds import mesh as mesh_lib, traffic
 import jax
 import jax.numpy as jnp
 import messaging_clients
@@ -20,61 +20,6 @@ import numpy as np
 import pytest
 from refusals import refused
 from runs import ROOT
-
-PAYLOAD = {
-  'half': jnp.arange(6, dtype=jnp.bfloat16).reshape(2, 3),
-  'byte': jnp.array([-1, 2], jnp.int8),
-  'flag': jnp.array([True, False]),
-  'none': jnp.zeros((0, 3)),
-  'number': jnp.float32(0.1),
-}
-MESSAGE = forged(PAYLOAD, 3, 7)
-
-
-def test_a_payload_comes_back_with_its_bits_and_its_bytes_are_the_bill():
-  assert len(MESSAGE) == wire.OVERHEAD + comms.nbytes(PAYLOAD)
-  result = wire.unpack(MESSAGE)
-  assert (result.run, result.round, result.client) == (RUN, 3, 7)
-  chex.assert_trees_all_equal(wire.read(result, PAYLOAD), PAYLOAD)
-  types = jax.eval_shape(lambda: PAYLOAD)
-  chex.assert_trees_all_equal_dtypes(wire.decode(MESSAGE, types), PAYLOAD)
-
-
-def test_the_bytes_of_a_leaf_are_little_endian():
-  body = forged(np.array([1, 258], '>i4'), 0, 0)[wire.OVERHEAD :]
-  assert body == bytes([1, 0, 0, 0, 2, 1, 0, 0])
-
-
-def test_whatever_is_cut_off_or_flipped_is_found():
-  cut = [MESSAGE[:n] for n in range(len(MESSAGE))]
-  bits, whole = range(8 * len(MESSAGE)), int.from_bytes(MESSAGE)
-  flipped = [(whole ^ 1 << n).to_bytes(len(MESSAGE)) for n in bits]
-  for message in [*cut, *flipped, MESSAGE + b'\0']:
-    with pytest.raises(wire.PayloadError):
-      wire.unpack(message)
-
-
-test_the_reason_is_named = refused(
-  lambda message: wire.decode(message, PAYLOAD),
-  (MESSAGE[:9], 'Expected len.message.=9 >= 48'),
-  (b'GET ' + MESSAGE[4:], "magic=b'GET ' to be b'FLSK'"),
-  (MESSAGE[:4] + b'\2' + MESSAGE[5:], 'version=2 to be 1'),
-  (MESSAGE[:-1], 'Expected 20 bytes of payload, got 19'),
-  (messaging_clients.flipped(MESSAGE), 'Expected crc=0x'),
-  (forged(PAYLOAD['half'], 0, 0), 'got 12 bytes'),
-  (forged(PAYLOAD | {'number': jnp.int32(1)}, 0, 0), 'float32..'),
-  (forged(PAYLOAD | {'flag': jnp.ones((2, 1), bool)}, 0, 0), 'bool.2.'),
-  (
-    forged(PAYLOAD | {'flag': np.array([1, 2], 'u1').view(bool)}, 0, 0),
-    'got 2',
-  ),
-  error=wire.PayloadError,
-)
-
-
-def test_a_run_has_sixteen_bytes():
-  with pytest.raises(ValueError, match=r'len\(run\)=3 to be 16'):
-    forged(PAYLOAD, 0, 0, b'run')
 
 
 def server_of(make, **options):
@@ -143,6 +88,7 @@ FAST = ('fedavg', 'iterative_sketching', 'safl_adam')
 NAMED = {'identity': IDENTITY} | {k: cases.ALGORITHMS[k] for k in FAST}
 
 
+@pytest.mark.representatives('identity', 'fedavg')
 @pytest.mark.parametrize('case', NAMED.values(), ids=NAMED)
 def test_a_round_of_messages_is_the_simulated_one(case):
   check_rounds(case.make)
@@ -288,6 +234,7 @@ def serve(listener, server, state):
       peer.sendall(forged(jax.device_get(state.params), len(rows), 0))
 
 
+@pytest.mark.nightly
 def test_clients_in_another_process_that_fail_in_every_way():
   server, _ = server_of(SAFL, max_norm=1e6)
   round_fn, want = cases.program(SAFL, 2, 0)

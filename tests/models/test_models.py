@@ -120,7 +120,11 @@ def test_conv_starts_as_in_linen():
   chex.assert_trees_all_close(y, z, atol=1e-5)
 
 
-@pytest.mark.representatives('resnet8-10-x_shape4-78042', 'bert_tiny-2-x_shape10-4386178', 'vit_tiny-1000-x_shape7-5717416')
+@pytest.mark.representatives(
+  'resnet8-10-x_shape4-78042',
+  'bert_tiny-2-x_shape10-4386178',
+  'vit_tiny-1000-x_shape7-5717416',
+)
 @pytest.mark.parametrize(
   ('name', 'classes', 'x_shape', 'count'),
   [

@@ -149,7 +149,9 @@ SLOW_CALIBRATIONS = [
 
 
 @pytest.mark.smoke
-@pytest.mark.representatives('pld-1.5-1e-05-0.2-500-11.62897', 'rdp-1.5-1e-05-0.2-500-12.57182')
+@pytest.mark.representatives(
+  'pld-1.5-1e-05-0.2-500-11.62897', 'rdp-1.5-1e-05-0.2-500-12.57182'
+)
 @pytest.mark.parametrize(
   ('accountant', 'eps', 'delta', 'q', 'steps', 'expected'),
   [*CALIBRATIONS, *map(in_the_slow_tier, SLOW_CALIBRATIONS)],

@@ -4,7 +4,7 @@ from html import parser
 import json
 import math
 
-from fl_sketch import reporting
+from fl_sketch import reporting, sweeps
 from fl_sketch.reproduce import catalog, lab as lab_lib, page, results, study
 import numpy as np
 import pytest
@@ -18,8 +18,13 @@ def lab(tmp_path_factory):
   return lab_lib.Lab(folder, 'quick', None, progress=False)
 
 
+@pytest.mark.representatives('S0-X3', 'S2-Tab1')
 @pytest.mark.parametrize('name', catalog.STUDIES)
 def test_every_study_runs_at_quick_scale(name, lab):
+  """A smoke test: its sizes are too small for a verdict to mean anything.
+
+  Fast, of all studies: configs and claims, in test_studies.py.
+  """
   result = results.play(catalog.find(name), lab)
   assert result == results.read(lab.folder, name)
   assert result['name'] == name
@@ -151,6 +156,30 @@ def test_kept_results_are_small_and_every_failure_has_a_remark():
     assert sum(file.stat().st_size for file in files) < 500_000
   sizes = [file.stat().st_size for file in results.KEPT.iterdir()]
   assert sum(sizes) < 3_000_000
+
+
+def test_a_lab_finds_runs_where_they_were_played(tmp_path, monkeypatch):
+  """Catches a study that reads the metrics of another point."""
+
+  def play(config, folder, **options):
+    assert options == {'data_dir': None, 'progress': False}
+    return [
+      {'point': i, 'values': {'seed': seed}, 'folder': folder}
+      for i, seed in enumerate(config['sweep']['seed'])
+    ]
+
+  monkeypatch.setattr(sweeps, 'run', play)
+  lab = lab_lib.Lab(tmp_path, 'quick', progress=False)
+  (run,) = lab.sweep('a', {'seed': 5})
+  assert run.values == {'seed': 5}
+  assert run.row['folder'] == str(tmp_path / 'runs' / 'a')
+  assert run.folder == tmp_path / 'runs' / 'a' / 'points' / '000'
+  runs = lab.sweep('b', {'sweep': {'seed': (3, 4)}})
+  assert [r.values['seed'] for r in runs] == [3, 4]
+  assert lab.played == {
+    'a': {'seed': 5, 'sweep': {'seed': (5,)}},
+    'b': {'sweep': {'seed': (3, 4)}},
+  }
 
 
 def test_what_was_computed_is_found_again(tmp_path):

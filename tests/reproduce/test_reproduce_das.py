@@ -37,6 +37,7 @@ def test_local_steps_in_closed_form():
   assert (off <= 1e-9 * np.linalg.norm(ends['steps'], axis=1)).all()
 
 
+@pytest.mark.nightly
 def test_paths_tell_signal_and_noise():
   config = grid.FIELDS | {
     'population': 5, 'cohort': 5, 'rounds': 3, 'noise_multiplier': 0.5,

@@ -1,13 +1,23 @@
-"""Runs of launch.train in processes of their own."""
+"""Programs of launch/, in this process or in processes of their own."""
 
+import contextlib
+import io
 import json
 import os
 import pathlib
+import runpy
 import socket
 import subprocess
 import sys
 import time
+import traceback
+from typing import Any, NamedTuple
+from unittest import mock
+import warnings
 
+from absl import app, flags
+from absl.testing import flagsaver
+from fl_sketch.training import devices
 import numpy as np
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -64,14 +74,71 @@ def finish_all(started):
       process.wait()
 
 
-def command(program, *flags):
-  """Runs one of launch/ to its end, whatever that is."""
-  return subprocess.run(
-    [sys.executable, '-m', f'launch.{program}', *flags],
-    cwd=ROOT,
-    check=False,
-    capture_output=True,
-    text=True,
+@contextlib.contextmanager
+def new_flags():
+  """absl's flags without those of programs; restores what they were."""
+  programs = [
+    (module, flag)
+    for module, defined in flags.FLAGS.flags_by_module_dict().items()
+    if module.startswith('launch.')
+    for flag in defined
+  ]
+  flags.FLAGS.remove_flag_values([flag.name for _, flag in programs])
+  try:
+    with flagsaver.flagsaver():  # of absl's own; deletes those of the program
+      yield
+  finally:
+    for module, flag in programs:
+      flags.DEFINE_flag(flag, module_name=module)
+
+
+class Ended(NamedTuple):
+  """A program of launch/ that has ended.
+
+  Attributes:
+    returncode: its exit status.
+    stdout: what it printed there.
+    stderr: the same.
+    devices: the devices that it asked for, as `devices.start` has them.
+  """
+
+  returncode: int
+  stdout: str
+  stderr: str
+  devices: Any
+
+
+def command(program, *args) -> Ended:
+  """Runs one of launch/ to its end, whatever that is, in this process.
+
+  As `python -m` does, but on the devices of the tests; its log goes to theirs.
+  """
+  out, err, status = io.StringIO(), io.StringIO(), 0
+  with (
+    contextlib.chdir(ROOT),
+    contextlib.redirect_stdout(out),
+    contextlib.redirect_stderr(err),
+    mock.patch.dict(os.environ),
+    mock.patch.object(sys, 'argv', [program, *args]),
+    mock.patch.object(devices, 'start') as start_devices,
+    mock.patch.object(app._run_init, 'done', True),  # of the process
+    new_flags(),
+    warnings.catch_warnings(),
+  ):
+    # Of ml_collections, which loads config files so.
+    warnings.filterwarnings('ignore', r'the load_module\(\)')
+    try:
+      runpy.run_module(f'launch.{program}', run_name='__main__', alter_sys=True)
+    except SystemExit as e:
+      status = e.code
+    except Exception:
+      status = traceback.format_exc()
+  if isinstance(status, str):
+    err.write(status)
+    status = 1
+  asked = start_devices.call_args
+  return Ended(
+    status or 0, out.getvalue(), err.getvalue(), asked and asked.kwargs
   )
 
 

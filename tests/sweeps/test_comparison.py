@@ -7,19 +7,20 @@ from configs import mnist_comparison
 from fl_sketch import algorithms, codecs, models, sketches
 from fl_sketch.experiment import config
 from fl_sketch.sweeps import comparison
-import jax
 import numpy as np
 import pytest
 from runs import SMALL
+
+from tests.models.test_models import shapes
 
 WIDTHS = {'mlp': {'widths': (64,)}}
 RATES = {'steady': (0.1, 0.5), 'diverging': (1e30,)}
 
 
 def config_of(name, model, partition):
-  """A contestant on a model of 4 or of 8 hidden numbers."""
+  """A contestant on a linear model or on one of 8 hidden numbers."""
   del partition
-  fields = {'widths': (4,) if model == 'small' else (8,)}
+  fields = {'model': 'linear' if model == 'small' else 'mlp'}
   return SMALL | fields | {'sweep': {'client_lr': RATES[name]}}
 
 
@@ -115,5 +116,5 @@ def test_unknown_contestants_are_refused():
 def test_budgets_are_those_of_the_models():
   for model, parameters in mnist_comparison.PARAMETERS.items():
     module = models.make(model, 10, **WIDTHS.get(model, {}))
-    params = models.init_params(module, jax.random.key(0), (28, 28, 1))
-    assert sum(x.size for x in jax.tree.leaves(params)) == parameters
+    params = shapes(module, (28, 28, 1))
+    assert models.num_params(params) == parameters

@@ -70,23 +70,32 @@ def diverging(tmp_path_factory):
   return folder, run(folder, fields, points_per_program=2), fields
 
 
-def test_sketch_seeds_vary_the_hashes_alone(tmp_path):
-  """Vmapped points equal looped ones: same clients and data, other tables."""
-  sketched = {
-    'algorithm': 'iterative_sketching',
-    'sketch': {'kind': 'gaussian', 'size': 20},
-    'cohort': 2,
-  }
-  fields = BOWLS | sketched | {'sweep': {'sketch_seed': (0, 7)}}
-  turns = run(tmp_path / 'turns', fields)
-  at_once = run(tmp_path / 'at_once', fields, points_per_program=2)
-  assert_close(at_once, turns)
-  points = [tmp_path / 'turns' / 'points' / f'00{i}' for i in range(2)]
+SKETCHED = BOWLS | {
+  'algorithm': 'iterative_sketching',
+  'sketch': {'kind': 'gaussian', 'size': 20},
+  'cohort': 2,
+  'sweep': {'sketch_seed': (0, 7)},
+}
+
+
+@pytest.mark.representatives('at once')
+@pytest.mark.parametrize('count', [1, 2], ids=['in turns', 'at once'])
+def test_sketch_seeds_vary_the_hashes_alone(count, tmp_path):
+  """The same clients and data, other tables."""
+  rows = run(tmp_path, SKETCHED, points_per_program=count)
+  points = [tmp_path / 'points' / f'00{i}' for i in range(2)]
   first, other = (read_metrics(folder)[0] for folder in points)
   assert first['train_loss'] == other['train_loss']
-  assert turns[0]['train_loss'] != turns[1]['train_loss']
-  (setting,) = sweep_report.settings(turns)
+  assert rows[0]['train_loss'] != rows[1]['train_loss']
+  (setting,) = sweep_report.settings(rows)
   assert setting.points == 2
+
+
+@pytest.mark.nightly
+def test_vmapped_sketch_seeds_are_the_looped_ones(tmp_path):
+  turns = run(tmp_path / 'turns', SKETCHED)
+  at_once = run(tmp_path / 'at_once', SKETCHED, points_per_program=2)
+  assert_close(at_once, turns)
 
 
 def test_a_point_is_the_run_of_its_config(looped, tmp_path):
@@ -187,7 +196,9 @@ def test_a_folder_is_for_one_sweep_at_a_time(tmp_path):
   sweep_report.Files(tmp_path, c).close()
 
 
+@pytest.mark.nightly
 def test_structural_fields_loop_outside(tmp_path):
+  """Fast: how points are grouped into programs, in test_sweep_points.py."""
   fields = BOWLS | {
     'algorithm': 'safl',
     'server_lr': 0.1,
@@ -262,7 +273,7 @@ def test_the_bar_reaches_its_end(tmp_path, monkeypatch):
   assert bars[0]._rounds == 2 * fields['rounds']
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_command_takes_values_and_ranges(tmp_path):
   done = command(
     'sweep',

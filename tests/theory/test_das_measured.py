@@ -43,7 +43,9 @@ def played(problem, bound, cohort=None):
   return s, clients, das_problems.play(clients, s, start, bound, cohort)
 
 
-@pytest.mark.representatives('logistic-clip-all', 'quadratics-normalize-poisson')
+@pytest.mark.representatives(
+  'logistic-clip-all', 'quadratics-normalize-poisson'
+)
 @pytest.mark.covers('S1-Thm2=Thm5[clip]', 'S1-Thm4=Thm6[normalize]')
 @pytest.mark.parametrize('cohort', [None, 2], ids=['all', 'poisson'])
 @each_bound

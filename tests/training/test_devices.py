@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 from fl_sketch.training import devices
+import jax
 import pytest
 
 CODE = """
@@ -17,15 +18,33 @@ print(jax.device_count(), os.environ['XLA_FLAGS'])
 """
 
 
+@pytest.fixture
+def told(monkeypatch):
+  """What JAX is told; nothing reaches it."""
+  told = {}
+  monkeypatch.setattr(jax.config, 'update', told.__setitem__)
+  monkeypatch.setenv('XLA_FLAGS', '--mine')
+  return told
+
+
+def test_a_start_asks_for_devices_and_keeps_the_flags_of_users(told):
+  """Catches a second start that appends the flag again."""
+  devices.start(cpu_devices=3, deterministic=False)
+  assert told == {'jax_num_cpu_devices': 3}
+  assert os.environ['XLA_FLAGS'] == '--mine'
+  for _ in range(2):
+    devices.start()
+  assert told == {'jax_num_cpu_devices': devices.cores()}
+  assert os.environ['XLA_FLAGS'] == '--mine --xla_gpu_deterministic_ops=true'
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize(
   ('deterministic', 'flags'),
   [(True, 'MINE --xla_gpu_deterministic_ops=true'), (False, 'MINE')],
 )
 def test_gpus_are_told_to_be_deterministic(deterministic, flags):
-  """A flag that XLA does not know would end the process.
-
-  Catches a second start that appends the flag again.
-  """
+  """A flag that XLA does not know would end the process."""
   mine = '--xla_cpu_enable_fast_math=false'
   done = subprocess.run(
     [sys.executable, '-c', CODE.format(deterministic)],

@@ -1,0 +1,230 @@
+"""Memory before a run: what fits, what is refused, what is advised."""
+
+import dataclasses
+import re
+
+import chex
+from fl_sketch import training
+from fl_sketch.training import (
+  memory as memory_lib,
+  preflight,
+  program as program_lib,
+)
+import numpy as np
+import pytest
+
+from tests.planning.test_plan import (
+  COHORT,
+  GIB,
+  PRIVATE,
+  SAFL,
+  SCAFFOLD,
+  built,
+  mesh,
+)
+
+
+@pytest.fixture(scope='module')
+def scaffold():
+  return built(**SCAFFOLD)
+
+
+MEMORY = memory_lib.Memory(
+  devices=2,
+  on_host=True,
+  held={'model': GIB, 'training data': 3 * GIB},
+  state=GIB,
+  round=5 * GIB,
+  evaluation=2 * GIB,
+  process=GIB,
+  mapped=100 * GIB,
+)
+
+
+def test_peaks():
+  assert MEMORY.device_peak == 9 * GIB
+  assert MEMORY.host_peak == GIB + 2 * 9 * GIB  # a CPU's devices are the host
+  elsewhere = MEMORY._replace(on_host=False)
+  assert elsewhere.host_peak == GIB + GIB  # what a checkpoint takes
+  idle = MEMORY._replace(round=0, evaluation=0)
+  assert idle.host_peak == GIB + 2 * 4 * GIB + GIB
+
+
+@pytest.mark.parametrize(
+  ('on_host', 'have', 'message'),
+  [
+    (True, (None, 18), r'takes 19.0 GiB of the host, which has 18.0 GiB\.'),
+    (True, (None, 18), r'Change feed; or the machine, to one with 19.0 GiB\.'),
+    (False, (8, 18), r'takes 9.0 GiB of each device, which has 8.0 GiB\.'),
+    (False, (8, 18), r'to one with 2.0 GiB and 9.0 GiB on each device\.'),
+    (False, (8, 1), r'each device, which .* and 2.0 GiB of the host, which'),
+  ],
+)
+def test_what_does_not_fit_is_refused(on_host, have, message):
+  have = memory_lib.Available(*(n and n * GIB for n in have))
+  with pytest.raises(memory_lib.TooLargeError, match=message):
+    preflight.require_memory(MEMORY._replace(on_host=on_host), have, ['feed'])
+
+
+@pytest.mark.parametrize('have', [(None, None), (9, 19), (None, 19)])
+def test_what_fits_or_is_not_known_is_not_refused(have):
+  have = memory_lib.Available(*(n and n * GIB for n in have))
+  preflight.require_memory(MEMORY, have)
+
+
+def refused(exp, limit):
+  """The error on devices of so many bytes."""
+  have = memory_lib.Available(limit, None)
+  with pytest.raises(memory_lib.TooLargeError) as e:
+    preflight.check(exp, mesh(), have=have)
+  assert str(e.value).count('Change ') == 1
+  return str(e.value).partition('Change ')[2].split('; or ')[:-1]
+
+
+def invented(exp, mesh, run=None, like=None):
+  """Replaces compilation by a simple formula for memory."""
+  c, lanes = exp.config, len(run.args[2].ids) if run else COHORT
+  return MEMORY._replace(
+    on_host=False,
+    held={
+      'training data': 0 if c.feed == 'host' else 100,
+      'client state': 10 if c.client_state == 'host' else 300,
+      "server's state": 100 if c.server_state == 'sharded' else 200,
+    },
+    round=50 * (exp.lanes_per_step or COHORT // 2) + 10 * lanes,
+    evaluation=0,
+  )
+
+
+PLACES = [
+  "feed to 'host'", "client_state to 'host'", "server_state to 'sharded'",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+  ('limit', 'advice'),
+  [
+    (1290, [*PLACES, 'lanes_per_step to 9']),  # of 1300
+    (1195, [PLACES[1], 'lanes_per_step to 7']),
+    (1000, ['lanes_per_step to 4']),
+    (400, [' and '.join([*PLACES, 'lanes_per_step to 1'])]),
+    (300, [' and '.join([*PLACES, 'lanes_per_step to 1', 'cohort to 14'])]),
+    (150, []),
+  ],
+)
+def test_the_mildest_change_is_advised(monkeypatch, scaffold, limit, advice):
+  """At most four rounds are compiled for it, each of which takes minutes."""
+  compilations = []
+
+  def memory_of(*args, compiled=True):
+    compilations.append(compiled)
+    return invented(*args)
+
+  monkeypatch.setattr(program_lib, 'memory_of', memory_of)
+  assert refused(scaffold._replace(lanes_per_step=10), limit) == advice
+  assert sum(compilations) <= 1 + 4
+
+
+def peak(exp):
+  return program_lib.memory_of(exp, mesh()).device_peak
+
+
+def test_chunks_are_chosen_unless_a_run_is_private(
+  monkeypatch, scaffold, capsys
+):
+  """Catches accelerators that refuse a run; a private one they must refuse."""
+  monkeypatch.setattr(program_lib, 'memory_of', lambda *x, **_: invented(*x))
+  whole = scaffold._replace(lanes_per_step=None)
+  have = memory_lib.Available(1000, None)
+  preflight.check(whole, mesh(), have=have)
+  assert 'It fits with lanes_per_step=4' in capsys.readouterr().err
+  private = built(**PRIVATE)._replace(lanes_per_step=None)
+  assert any('lanes_per_step' in text for text in refused(private, 1195))
+
+
+@pytest.mark.nightly
+def test_devices_that_cannot_hold_all_clients_at_once_work_on_chunks(
+  monkeypatch, tmp_path, capsys
+):
+  """Catches chunks that do not fit, and ones that train another model."""
+  chunks = built(**SAFL, widths=(256,), server_lr=0.01)
+  whole = chunks._replace(lanes_per_step=None)
+  limit = (peak(whole) + peak(chunks._replace(lanes_per_step=1))) // 2
+  have = memory_lib.Available(limit, None)
+  monkeypatch.setattr(memory_lib, 'available', lambda device: have)
+  params = [
+    training.train(exp, tmp_path / name, progress=False).state.params
+    for name, exp in (('chunks', chunks), ('whole', whole))
+  ]
+  chex.assert_trees_all_close(*params, atol=1e-4)
+  note = capsys.readouterr().err
+  (lanes,) = map(int, re.findall(r'fits with lanes_per_step=(\d+)', note))
+  assert 1 <= lanes < COHORT // 2
+  assert peak(whole._replace(lanes_per_step=lanes)) <= limit
+
+
+@pytest.mark.long
+def test_advice_of_what_is_compiled_is_right():
+  exp = built(**SAFL, lanes_per_step=10, widths=(256,))
+  one_by_one = exp._replace(lanes_per_step=1)
+  limit = (peak(exp) + peak(one_by_one)) // 2
+  advice = dict(text.split(' to ') for text in refused(exp, limit))
+  lanes = int(advice.pop('lanes_per_step'))
+  assert 1 <= lanes < 10
+  assert peak(exp._replace(lanes_per_step=lanes)) <= limit
+  for field, value in advice.items():
+    config = dataclasses.replace(exp.config, **{field: value.strip("'")})
+    assert peak(exp._replace(config=config)) <= limit
+
+
+@pytest.mark.parametrize(
+  ('lack', 'n'),
+  [
+    (lambda n: 10 * n - 55, 5),
+    (lambda n: n - 1000, 99),
+    (lambda n: n + 1, 0),
+    (lambda n: n**0.5 - 5.5, 25),  # no straight line: 50, then 25
+    (lambda n: -5 if n == 1 else 0.1 * n, 1),
+  ],
+)
+def test_the_largest_number_that_fits(lack, n):
+  assert preflight._largest(100, 1, lack(100), lack) == n
+
+
+FREE = {'proc/meminfo': 'MemTotal:  9000 kB\nMemAvailable:    4000 kB\n'}
+V1 = {
+  'proc/self/cgroup': '4:memory:/a/b\n3:cpuset:/\n0::/\n',
+  'cgroup/memory/a/b/memory.limit_in_bytes': '9223372036854771712',
+  'cgroup/memory/a/memory.limit_in_bytes': '3072',
+}
+V2 = {'proc/self/cgroup': '0::/x\n'}
+
+
+@pytest.mark.parametrize(
+  ('files', 'kib'),
+  [
+    ({}, None),
+    (FREE, 4100),  # with what the process has
+    (FREE | V2 | {'cgroup/x/memory.max': 'max'}, 4100),
+    (FREE | V2 | {'cgroup/x/memory.max': '1024'}, 1),
+    (FREE | V2 | {'cgroup/memory.max': '2048'}, 2),
+    (FREE | V1, 3),
+  ],
+)
+def test_memory_that_a_host_has(tmp_path, monkeypatch, files, kib):
+  """`files`: of a fake /proc and /sys, name -> text."""
+  for name, path in (('_PROC', 'proc'), ('_CGROUP', 'cgroup')):
+    monkeypatch.setattr(memory_lib, name, tmp_path / path)
+  files = {'proc/self/status': 'VmRSS:\t  100 kB\n'} | files
+  for name, text in files.items():
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+  assert memory_lib.available() == (None, kib and kib * 1024)
+
+
+def test_a_process_knows_its_size():
+  before = memory_lib.resident()
+  held = np.ones(2**25, np.uint8)
+  assert 2**24 < memory_lib.resident() - before < 2**26
+  assert held.all()
