@@ -1,23 +1,34 @@
 """Codecs against NumPy twins: payload by payload, bit by bit."""
 
-from codec_cases import CODECS, LIKE, VECTORS, D
+import codec_cases
+from codec_cases import CODECS, VECTORS, D
 from fl_sketch.codecs import packing
 import jax
-import jax.numpy as jnp
 import numpy as np
+import operators
 from operators import KEY
 import pytest
 
 
-@pytest.mark.parametrize('n', range(1, 10))
 @pytest.mark.parametrize('bound', [1, 7, 127, 128, 2**15 - 1])
-def test_packing_there_and_back(bound, n):
-  q = np.random.default_rng(n).integers(-bound, bound + 1, n)
-  q[0], q[-1] = bound, -bound
-  packed = packing.pack(jnp.asarray(q, jnp.float32), bound)
-  np.testing.assert_array_equal(packing.unpack(packed, bound, n), q)
+def test_packing_there_and_back(bound):
+  """Of 1 to 9 numbers: whole bytes, and bytes that are filled up."""
+  vectors = []
+  for n in range(1, 10):
+    q = np.random.default_rng(n).integers(-bound, bound + 1, n)
+    q[0], q[-1] = bound, -bound
+    vectors.append(np.float32(q))
+
+  @operators.jit
+  def both(vectors):
+    packed = [packing.pack(q, bound) for q in vectors]
+    sizes = range(1, 10)
+    return packed, list(map(packing.unpack, packed, [bound] * 9, sizes))
+
   bits = {1: 2, 7: 4, 127: 8}.get(bound, 16)
-  assert packed.nbytes == -(-n * bits // 8)
+  for q, packed, back in zip(vectors, *both(vectors), strict=True):
+    np.testing.assert_array_equal(back, q)
+    assert packed.nbytes == -(-q.size * bits // 8)
 
 
 def packed_by_hand(q, bound):
@@ -97,15 +108,16 @@ TWINS = {
 }
 
 
-@pytest.mark.parametrize('x', VECTORS)
-@pytest.mark.parametrize(
-  'name', [n for n, f in CODECS.items() if f.codec.name in TWINS]
+@operators.law(
+  (n for n, f in CODECS.items() if f.codec.name in TWINS),
+  fast=CODECS,
+  group='codec',
 )
-def test_numpy_twins(name, x):
-  codec, x = CODECS[name].codec, VECTORS[x]
-  payload = codec.encode(KEY, x)
-  want, out = TWINS[codec.name](name, x)
-  for got, expected in zip(jax.tree.leaves(payload), want, strict=True):
-    np.testing.assert_allclose(got, expected, rtol=1e-6)
-  decoded = codec.decode(KEY, payload, LIKE)
-  np.testing.assert_allclose(decoded, out, rtol=1e-5, atol=1e-7)
+def test_numpy_twins(name):
+  payloads, decoded = codec_cases.lanes(name, KEY, list(VECTORS.values()))
+  payloads = jax.tree.leaves(payloads)
+  for i, x in enumerate(VECTORS.values()):
+    want, out = TWINS[CODECS[name].codec.name](name, x)
+    for got, expected in zip(payloads, want, strict=True):
+      np.testing.assert_allclose(got[i], expected, rtol=1e-6)
+    np.testing.assert_allclose(decoded[i], out, rtol=1e-5, atol=1e-7)

@@ -11,19 +11,12 @@ import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 import numpy as np
+import operators
 from operators import KEY, TREE, mean_and_error, two_shards, vector
 import pytest
 
-every = pytest.mark.parametrize('name', CODECS)
-unbiased = pytest.mark.parametrize(
-  'name', [n for n, f in CODECS.items() if f.omega is not None]
-)
-contracting = pytest.mark.parametrize(
-  'name', [n for n, f in CODECS.items() if f.contraction is not None]
-)
 
-
-@every
+@codec_cases.each
 def test_laws_are_those_computed_by_hand(name):
   codec, _, omega, contraction, _ = CODECS[name]
   for law, want in ((codec.omega, omega), (codec.contraction, contraction)):
@@ -33,18 +26,18 @@ def test_laws_are_those_computed_by_hand(name):
       assert law(LIKE) == law(D)
 
 
-@every
+@codec_cases.each
 def test_bill_from_shapes_and_dtypes(name):
   codec, nbytes, *_ = CODECS[name]
-  assert comms.nbytes(jax.eval_shape(codec.encode, KEY, LIKE)) == nbytes
+  bill = lambda like: comms.nbytes(jax.eval_shape(codec.encode, KEY, like))
+  assert bill(LIKE) == nbytes
   if name not in ('identity', 'sketch', 'small_sketch'):
     with jax.enable_x64(True):
-      payload = codec.encode(KEY, jnp.ones(D, jnp.float64))
-      assert comms.nbytes(payload) == nbytes
+      assert bill(jax.ShapeDtypeStruct((D,), jnp.float64)) == nbytes
 
 
 @pytest.mark.covers('S2-Def1')
-@unbiased
+@codec_cases.unbiased
 def test_unbiased(name):
   # 57 means of 11 codecs within 6.5 standard errors: 5e-8 to miss one.
   x = VECTORS['bounded']
@@ -53,28 +46,30 @@ def test_unbiased(name):
 
 
 @pytest.mark.covers('S2-Def1')
-@unbiased
-@pytest.mark.parametrize('x', VECTORS)
-def test_squared_error_is_below_omega(name, x):
+@codec_cases.unbiased
+@codec_cases.each_count
+def test_squared_error_is_below_omega(name, count):
   # 55 means within 6 standard errors: 5e-8 to miss one; 5 beneath: 5e-9.
-  mean, error = codec_cases.squared_error(name, VECTORS[x])
   omega = CODECS[name].omega
-  assert mean < omega + 6 * error + 1e-6
-  if name == 'rand_k':
-    assert mean > omega - 6 * error - 1e-6
+  for x in VECTORS.values():
+    mean, error = codec_cases.squared_error(name, x, count)
+    assert mean < omega + 6 * error + 1e-6
+    if name == 'rand_k':
+      assert mean > omega - 6 * error - 1e-6
 
 
 @pytest.mark.covers('S2-Def3', 'S2-Lem1[small_sketch]')
-@contracting
-@pytest.mark.parametrize('x', VECTORS)
-def test_contraction(name, x):
+@codec_cases.contracting
+@codec_cases.each_count
+def test_contraction(name, count):
   # 35 means that are random within 6 standard errors: 3e-8 to miss one.
-  mean, error = codec_cases.squared_error(name, VECTORS[x])
   bound = 1 - CODECS[name].contraction
-  assert mean < bound + 6 * error + 1e-6
   reached = {('top_k', 'flat'), ('sign_l1', 'spike')}
-  if name == 'small_rand_k' or (name, x) in reached:
-    assert mean > bound - 6 * error - 1e-6
+  for shape, x in VECTORS.items():
+    mean, error = codec_cases.squared_error(name, x, count)
+    assert mean < bound + 6 * error + 1e-6
+    if name == 'small_rand_k' or (name, shape) in reached:
+      assert mean > bound - 6 * error - 1e-6
 
 
 @pytest.mark.parametrize('bits', [2, 4, 8])
@@ -83,7 +78,7 @@ def test_contraction_of_quantized_top_k_is_reached(bits):
   x = np.full(6, 0.4999 / m, np.float32)
   x[4] = -1
   codec = QUANTIZED(6, bits, 6)
-  out = np.asarray(there_and_back(codec, x)(KEY, x))
+  out = operators.jit(there_and_back(codec, x))(KEY, x)
   error = np.square(out - x).sum() / np.square(x).sum()
   assert error == pytest.approx(1 - codec.contraction(6), rel=1e-3)
 
@@ -106,48 +101,63 @@ def test_variance_of_qsgd(levels):
 def test_omega_of_qsgd_is_reached(levels):
   """Odd multiples of half a level err by half a level in every draw."""
   codec, x = codecs.qsgd(levels), np.array([1, -1, 1, -1], np.float32)
-  error = np.square(there_and_back(codec, x)(KEY, x) - x).mean()
+  out = operators.jit(there_and_back(codec, x))(KEY, x)
+  error = np.square(out - x).mean()
   assert error == pytest.approx(codec.omega(4), rel=1e-4)
 
 
-@every
+@codec_cases.each_structure
 def test_tree_is_its_numbers_in_a_row(name):
   codec = CODECS[name].codec
   x, unravel = ravel_pytree(TREE)
-  payload, flat = codec.encode(KEY, TREE), codec.encode(KEY, x)
-  if name != 'identity':
-    chex.assert_trees_all_equal(payload, flat)
-  out = codec.decode(KEY, payload, jax.eval_shape(lambda: TREE))
-  chex.assert_trees_all_equal(out, unravel(codec.decode(KEY, flat, x)))
+
+  @operators.jit
+  def both(tree, x):
+    payload, flat = codec.encode(KEY, tree), codec.encode(KEY, x)
+    out = codec.decode(KEY, payload, jax.eval_shape(lambda: TREE))
+    return payload, flat, out, codec.decode(KEY, flat, x)
+
+  payload, flat, out, want = both(TREE, x)
+  chex.assert_trees_all_equal(payload, flat)
+  chex.assert_trees_all_equal(out, unravel(want))
 
 
-@every
+@codec_cases.each_structure
 def test_dtypes_of_leaves(name):
   codec = CODECS[name].codec
-  tree = {
-    'w': jnp.linspace(-1, 1, 72).astype(jnp.bfloat16).reshape(8, 9),
+  w = jnp.linspace(-1, 1, 72).astype(jnp.bfloat16).reshape(8, 9)
+  rest = {
     'b': [jnp.float32(2.0), jnp.zeros((0, 3)), np.ones(5, np.float32)],
     'c': 0.5,
   }
-  arrays = jax.tree.map(jnp.asarray, tree)
-  out = there_and_back(codec, tree)(KEY, tree)
+  arrays = jax.tree.map(jnp.asarray, rest | {'w': w})
+
+  @operators.jit
+  def both(w, wide):
+    trees = rest | {'w': w}, jax.tree.map(jnp.float32, rest) | {'w': wide}
+    return [there_and_back(codec, tree)(KEY, tree) for tree in trees]
+
+  out, exact = both(w, w.astype(jnp.float32))
   chex.assert_trees_all_equal_shapes_and_dtypes(out, arrays)
-  wide = jax.tree.map(lambda x: x.astype(jnp.float32), arrays)
-  exact = there_and_back(codec, wide)(KEY, wide)
   rounded = jax.tree.map(lambda x, y: x.astype(y.dtype), exact, arrays)
   chex.assert_trees_all_equal(out, rounded)
 
 
-@every
+@codec_cases.each
 def test_zero_is_zero(name):
-  codec, x = CODECS[name].codec, np.zeros(D, np.float32)
-  with jax.debug_nans(True):  # 0 / 0 as an integer is 0 on some backends
-    payload = codec.encode(KEY, x)
+  payload, out = codec_cases.lanes(name, KEY, np.zeros((1, D)))
   assert all(np.isfinite(p).all() for p in jax.tree.leaves(payload))
-  np.testing.assert_array_equal(codec.decode(KEY, payload, x), x)
+  np.testing.assert_array_equal(out, 0)
 
 
-@every
+@codec_cases.each_structure
+def test_no_zero_is_divided_by_zero(name):
+  """Which as an integer is 0 on some backends."""
+  with jax.debug_nans(True):
+    CODECS[name].codec.encode(KEY, np.zeros(D, np.float32))
+
+
+@codec_cases.each_structure
 @pytest.mark.parametrize('bad', [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_stays_visible(name, bad):
   x = VECTORS['normal'].copy()
@@ -163,13 +173,12 @@ def test_a_nan_stays_in_its_bucket(bits):
   np.testing.assert_array_equal(out, [np.nan] * 3 + [1, 1, 1])
 
 
-@every
+@codec_cases.each_structure
 def test_vmap_is_a_loop(name):
   codec = CODECS[name].codec
   keys = jax.random.split(KEY, len(VECTORS))
   xs = np.stack(list(VECTORS.values()))
-  payloads = jax.jit(jax.vmap(codec.encode))(keys, xs)
-  out = codec_cases.lanes(name, False)(keys, xs)
+  payloads, out = codec_cases.lanes(name, keys, xs)
   for i, (key, x) in enumerate(zip(keys, xs, strict=True)):
     payload = codec.encode(key, x)
     one = jax.tree.map(itemgetter(i), payloads)
@@ -178,32 +187,31 @@ def test_vmap_is_a_loop(name):
     np.testing.assert_allclose(out[i], again, rtol=1e-5, atol=1e-6)
 
 
-@every
+@codec_cases.each_structure
 def test_in_shards_and_loops(name):
   """Varying inputs and a key that is not, under `check_vma=True`."""
   fn = there_and_back(CODECS[name].codec)
   xs = np.stack([VECTORS['normal'] * i for i in (1, -1, 2, 3)])
   shards = two_shards(lambda key, xs: jax.lax.map(lambda x: fn(key, x), xs))
-  want = np.stack([fn(KEY, x) for x in xs])
-  np.testing.assert_allclose(jax.jit(shards)(KEY, xs), want, atol=1e-5)
+  _, want = codec_cases.lanes(name, KEY, xs)
+  got = operators.jit(shards)(KEY, xs)
+  np.testing.assert_allclose(got, want, atol=1e-5)
 
 
-@every
+@codec_cases.each
 def test_equal_keys_equal_draws(name):
-  codec, x = CODECS[name].codec, VECTORS['bounded']
-  first, again, other = (
-    there_and_back(codec)(jax.random.key(seed), x) for seed in (7, 7, 8)
-  )
+  keys = jnp.stack([jax.random.key(seed) for seed in (7, 7, 8)])
+  vectors = [VECTORS['bounded']] * 3
+  first, again, other = codec_cases.lanes(name, keys, vectors)[1]
   np.testing.assert_array_equal(first, again)
   assert (np.abs(first - other).max() > 1e-3) == CODECS[name].random
 
 
-@every
-@pytest.mark.parametrize('factor', [-1, 2**-20, -(2**20)])
-def test_scale_and_sign_equivariant(name, factor):
-  fn, x = there_and_back(CODECS[name].codec), VECTORS['normal']
-  got = fn(KEY, np.float32(factor) * x)
-  np.testing.assert_array_equal(got, factor * fn(KEY, x))
+@codec_cases.each
+def test_scale_and_sign_equivariant(name):
+  factors = np.float32([1, -1, 2**-20, -(2**20)])[:, None]
+  _, out = codec_cases.lanes(name, KEY, factors * VECTORS['normal'][None])
+  np.testing.assert_array_equal(out, factors * out[:1])
 
 
 @pytest.mark.parametrize('zero', [0.0, -0.0])
@@ -212,7 +220,7 @@ def test_a_zero_travels_as_plus_one(zero):
   np.testing.assert_array_equal(there_and_back(codec, x)(KEY, x), [1, -1])
 
 
-@every
+@codec_cases.each_structure
 def test_lowers_for_accelerators(name):
   fn = jax.jit(there_and_back(CODECS[name].codec, TREE))
   exported = jax.export.export(fn, platforms=['tpu', 'cuda'])(KEY, TREE)
@@ -246,7 +254,11 @@ def test_contract_of_a_layerwise_sketch_reads_the_tree():
   codec = codecs.contract(codecs.from_sketch(op))
   alpha = sketches.properties(op).alpha(TREE)
   assert codec.contraction(TREE) == 1 / (1 + alpha)
-  table = codec.encode(KEY, TREE)
-  want = op.desketch(KEY, table, TREE)
-  got = vector(codec.decode(KEY, table, TREE))
-  np.testing.assert_allclose(got, vector(want) / (1 + alpha), rtol=1e-6)
+
+  @operators.jit
+  def both(tree):
+    table = codec.encode(KEY, tree)
+    return codec.decode(KEY, table, tree), op.desketch(KEY, table, tree)
+
+  got, want = map(vector, both(TREE))
+  np.testing.assert_allclose(got, want / (1 + alpha), rtol=1e-6)

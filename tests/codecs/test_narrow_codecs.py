@@ -18,6 +18,7 @@ from fl_sketch.rounds.keys import round_keys
 import jax
 import jax.numpy as jnp
 import numpy as np
+import operators
 from operators import KEY, mean_and_error
 import pytest
 
@@ -57,7 +58,7 @@ def test_omega_is_reached(name):
 def test_huge_and_tiny_numbers(name):
   """No scale overflows, nor does its reciprocal vanish."""
   huge = f32(LARGEST, -LARGEST, 1e38, -1e30, 0, 2, 1, 1)
-  fn = there_and_back(NARROW[name], huge)
+  fn = operators.jit(there_and_back(NARROW[name], huge))
   out = np.asarray(fn(KEY, huge), np.float64)
   step = {'bfloat16': U, 'int8_blocks': 1 / 127, 'int4_blocks': 1 / 7}[name]
   assert (np.abs(out - huge) <= step * float(LARGEST)).all()
@@ -92,7 +93,7 @@ def test_numbers_of_a_bfloat16_are_exact():
 def test_a_nan_stays_in_its_block(name):
   codec = codecs.make(name, block=3)
   x = f32(1, np.nan, 5, 2, 0, -2, -np.inf)
-  out = np.asarray(there_and_back(codec, x)(KEY, x))
+  out = np.asarray(operators.jit(there_and_back(codec, x))(KEY, x))
   assert not np.isfinite(out[[0, 1, 2, 6]]).any()
   np.testing.assert_array_equal(out[3:6], [2, 0, -2])
 
@@ -121,7 +122,7 @@ def test_second_moment_of_a_sketch_sent_through_a_codec():
   op, codec = sketches.block_cyclic(8), NARROW['int4_blocks']
   x = np.random.default_rng(1).standard_normal(32).astype(np.float32)
 
-  @jax.jit
+  @operators.jit
   @jax.vmap
   def received(key):
     hashes, rounding = jax.random.split(key)

@@ -103,6 +103,7 @@ def bound_first(op):
   )
 
 
+@pytest.mark.representatives('srht')
 @pytest.mark.covers('S0-Alg2b')
 @each
 def test_no_update_moves_a_table_by_more_than_its_share(name):
@@ -119,6 +120,7 @@ def test_no_update_moves_a_table_by_more_than_its_share(name):
   assert (moved(late, updates) <= C / R * (1 + 1e-5)).all()
 
 
+@pytest.mark.representatives('srht')
 @pytest.mark.covers('S0-Alg2b')
 @each
 def test_the_wrong_order_is_caught(name):

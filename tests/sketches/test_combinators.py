@@ -62,11 +62,15 @@ FACTS = {
   name: Facts(op, sum(sizes), alpha_of(factory, sizes))
   for name, (op, factory, sizes) in test_layerwise.OPERATORS.items()
 }
+LINEAR = [name for name, facts in FACTS.items() if facts.scale is not None]
 every = pytest.mark.parametrize('name', FACTS)
+# One of each way to combine; others differ by what is combined.
+structures = pytest.mark.representatives('composed', 'stacked', 'proportional')
+two = pytest.mark.representatives('composed', 'proportional')
 
 
 @every
-def test_laws_of_all_operators(name):
+def test_promises(name):
   op, floats, alpha, scale = FACTS[name]
   promises, table = promises_of(op), op.like(TREE)
   assert sum(x.size for x in jax.tree.leaves(table)) == floats
@@ -77,16 +81,32 @@ def test_laws_of_all_operators(name):
   assert (promises.coordinate_wise is None) == unproven
   if scale is not None:
     assert promises.adjoint_scale == pytest.approx(scale)
-    operators.adjoint(op, atol=2e-5 * min(scale, 5))
-  operators.one_hash(op)
-  if name != 'explicit':  # its sizes are those of TREE's leaves
-    operators.structure(op)
   operators.bad_trees(op)
   wrong = jax.tree.map(lambda x: x[..., :-1], table)
   with pytest.raises(ValueError, match=r'table\.shape'):
     op.desketch(KEY, wrong, TREE)
 
 
+@structures
+@pytest.mark.parametrize('name', LINEAR)
+def test_desketch_is_the_adjoint(name):
+  operators.adjoint(FACTS[name].op, atol=2e-5 * min(FACTS[name].scale, 5))
+
+
+@structures
+@every
+def test_one_hash_for_the_whole_cohort(name):
+  operators.one_hash(FACTS[name].op)
+
+
+@two
+@pytest.mark.parametrize('name', [n for n in FACTS if n != 'explicit'])
+def test_structure_and_dtype(name):
+  """Not where sizes are those of TREE's leaves."""
+  operators.structure(FACTS[name].op)
+
+
+@two
 @pytest.mark.covers('S4-Layer')
 @every
 def test_moments(name):
@@ -95,7 +115,7 @@ def test_moments(name):
   # 1.4e-7 to miss one.
   op, _, alpha, _ = FACTS[name]
   keys = jax.random.split(jax.random.key(1), 4000)
-  fn = jax.jit(jax.vmap(operators.both(op), (0, None)))
+  fn = operators.jit(jax.vmap(operators.both(op), (0, None)))
   flat = [np.reshape(x, (4000, -1)) for x in jax.tree.leaves(fn(keys, TREE))]
   draws = np.concatenate(flat, axis=1).astype(np.float64)
   means, errors = operators.mean_and_error(draws)
@@ -125,7 +145,7 @@ def test_stacked_trees_divide_the_alpha_of_the_worst_leaf():
 
 def matrix(op, d=64):
   """R f64[b, d] of one draw, for tables that are one array."""
-  rows = jax.jit(jax.vmap(op.sketch, (None, 0)))(KEY, jnp.eye(d))
+  rows = operators.jit(jax.vmap(op.sketch, (None, 0)))(KEY, jnp.eye(d))
   return np.asarray(rows, np.float64).reshape(d, -1).T
 
 
@@ -142,7 +162,7 @@ def test_composed_is_one_after_the_other():
   op = composed(outer, inner)
   one, two = (jax.random.fold_in(KEY, 16 + i) for i in range(2))
 
-  @jax.jit
+  @operators.jit
   def both():
     table, middle = op.sketch(KEY, TREE), inner.sketch(one, TREE)
     back = outer.desketch(two, table, middle)
@@ -161,7 +181,7 @@ def test_composed_is_one_after_the_other():
 
 def test_composed_is_exact_at_full_size():
   op = composed(sample(64), cyclic(64))
-  out = jax.jit(operators.both(op, TREE))(KEY, TREE)
+  out = operators.jit(operators.both(op, TREE))(KEY, TREE)
   chex.assert_trees_all_close(out, TREE, atol=1e-5)
 
 
@@ -171,12 +191,13 @@ def test_an_inner_table_may_be_a_tree():
   assert [table.shape for table in tables] == [(2,), (1,), (5,)]
 
 
+@pytest.mark.representatives('3')
 @pytest.mark.parametrize('copies', [1, 3])
 def test_stacked_is_the_mean_of_its_copies(copies):
   op = count(4, 4)  # not linear
   stack = stacked(op, copies)
 
-  @jax.jit
+  @operators.jit
   def both():
     keys = [jax.random.fold_in(KEY, 16 + i) for i in range(copies)]
     each = [operators.both(op, TREE)(key, TREE) for key in keys]
@@ -213,7 +234,7 @@ def test_copies_are_added_in_float32():
   x = jnp.linspace(1, 2, 64)
   op = stacked(mean(1, 2), 32)
 
-  @jax.jit
+  @operators.jit
   def both():
     table = op.sketch(KEY, x)
     likes = x, x.astype(jnp.bfloat16)
@@ -223,6 +244,7 @@ def test_copies_are_added_in_float32():
   np.testing.assert_array_equal(narrow, wide.astype(jnp.bfloat16))
 
 
+@pytest.mark.representatives('composed')
 @pytest.mark.parametrize('name', ['composed', 'stacked trees', 'proportional'])
 def test_inside_shard_map_scan_and_vmap(name):
   atol = 1e-5 if name in test_layerwise.OPERATORS else 1e-4

@@ -9,6 +9,7 @@ from fl_sketch.sketches import estimators, hashing
 import jax
 import jax.numpy as jnp
 import numpy as np
+import operators
 from operators import mean_and_error
 import pytest
 
@@ -47,11 +48,16 @@ def mixes(op, key, x, k):
   return support, {False: mix(), True: mix(estimators.take(x, support))}
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def over_keys(fn, n, *args):
+def over_keys(fn, n, *args, jit=jax.jit):
   """fn(key, *args) under n keys: leaves [n, ...]."""
   keys = jax.random.split(jax.random.key(1), n)
-  return jax.vmap(lambda key: fn(key, *args))(keys)
+  return _over_keys(fn, jit)(keys, *args)
+
+
+@functools.cache
+def _over_keys(fn, jit):
+  many = jax.vmap(lambda key, args: fn(key, *args), (0, None))
+  return jit(lambda keys, *args: many(keys, args))
 
 
 def mapped(fn):
@@ -87,6 +93,7 @@ def twin_mix(key, x, k, exact):
   return out
 
 
+@pytest.mark.representatives('1', '20')
 @pytest.mark.covers('S2-Alg3')
 @pytest.mark.parametrize('k', [1, 20, 64])
 def test_heavymix_is_its_twin(k):
@@ -141,7 +148,7 @@ def test_fill_is_uniform_on_the_complement():
   x = jnp.zeros(50).at[jnp.array(heavy)].set(jnp.array([-9.0, 7, 5]))
   fn = lambda key: estimators.heavy_support(op, key, x, x, 8)
   keys = jax.random.split(jax.random.key(1), n)
-  supports = np.asarray(jax.jit(jax.vmap(fn))(keys))
+  supports = np.asarray(operators.jit(jax.vmap(fn))(keys))
   np.testing.assert_array_equal(supports[:, :3], np.tile(heavy, (n, 1)))
   counts = np.stack([np.bincount(c, minlength=50) for c in supports[:, 3:].T])
   assert counts[:, heavy].sum() == 0
@@ -160,44 +167,52 @@ def test_scale_and_sign():
     chex.assert_trees_all_equal(mixes(OP, key, times_c(TREE), 20), want)
 
 
-def one_draw(key, x):
-  """By `exact`: ||x - HM||^2, and <y, x> of HEAPRIX with a shared hash."""
+def mix_draw(key, x):
+  """By `exact`: ||x - HM||^2."""
   _, mix = mixes(WIDE, key, x, K)
-  shared = functools.partial(estimators.heaprix, WIDE, key, x, K, 'shared')
-  return {
-    exact: (jnp.square(mix[exact] - x).sum(), shared(exact) @ x)
-    for exact in (True, False)
-  }
+  return {exact: jnp.square(mix[exact] - x).sum() for exact in mix}
+
+
+def shared_draw(key, x):
+  """By `exact`: <y, x> of HEAPRIX with a shared hash."""
+  draw = functools.partial(estimators.heaprix, WIDE, key, x, K, 'shared')
+  return {exact: draw(exact) @ x for exact in (True, False)}
+
+
+measures = pytest.mark.xdist_group('mix_draw')  # shares the program of:
 
 
 @functools.cache
-def measured(name):
-  """The means and standard errors of `one_draw`, over 500 keys."""
-  draws = over_keys(one_draw, 500, shape(name))
-  return jax.tree.map(mean_and_error, draws)
+def measured(fn, name):
+  """The means and standard errors of what is drawn, over 500 keys."""
+  return jax.tree.map(mean_and_error, over_keys(fn, 500, shape(name)))
 
 
+@measures
 @pytest.mark.covers('S2-Lem2')
 def test_heavymix_contracts_with_exact_values():
   # 6 standard errors below the bound: 1e-9 to pass by chance.
   for name, want in (('heavy', 0.395), ('normal', 0.917)):
-    mean, error = measured(name)[True][0]
+    mean, error = measured(mix_draw, name)[True]
     assert mean + 6 * error < 1 - K / D
     assert abs(mean - want) < 0.01
-  left = measured('flat')[True][0]  # in every draw
+  left = measured(mix_draw, 'flat')[True]  # in every draw
   np.testing.assert_allclose(left, [1 - K / D, 0], atol=1e-5)
 
 
+@measures
 @pytest.mark.covers('S2-Lem2')
 def test_heavymix_expands_with_estimates():
   # 6 standard errors above 1: 1e-9 to pass by chance.
   for name, want in (('normal', 2.31), ('flat', 2.37)):
-    mean, error = measured(name)[False][0]
+    mean, error = measured(mix_draw, name)[False]
     assert mean - 6 * error > 1
     assert abs(mean - want) < 0.05
-  assert abs(measured('heavy')[False][0][0] - 1.03) < 0.05
+  assert abs(measured(mix_draw, 'heavy')[False][0] - 1.03) < 0.05
 
 
+@pytest.mark.nightly  # its twin and the law of the fresh one are fast
+@pytest.mark.xdist_group('shared_draw')
 @pytest.mark.covers('S2-Alg4')
 @pytest.mark.parametrize(
   ('name', 'exact', 'want'),
@@ -210,7 +225,7 @@ def test_heavymix_expands_with_estimates():
 )
 def test_shared_heaprix_shrinks(name, exact, want):
   # 8 comparisons at 6 standard errors: 2e-8 that one of them errs.
-  mean, error = measured(name)[exact][1]
+  mean, error = measured(shared_draw, name)[exact]
   assert error < 0.005
   assert mean + 6 * error < 1
   assert abs(mean - want) < 0.005 + 6 * error
@@ -221,13 +236,14 @@ def fresh(key, x):
   return {exact: draw(exact=exact) for exact in (True, False)}
 
 
+@pytest.mark.xdist_group('fresh')
 @pytest.mark.covers('S2-Cor1, Rem4')
 @pytest.mark.parametrize('name', ['heavy', 'normal'])
 def test_fresh_heaprix_is_unbiased(name):
   # 4 cases x 64 coordinates within 6 standard errors: 5e-7 to miss one.
   x = shape(name, 64)
   tree = estimators.put(TREE, jnp.arange(64), x)
-  draws = over_keys(fresh, 4000, tree)
+  draws = over_keys(fresh, 4000, tree, jit=operators.jit)
   for out in draws.values():
     leaves = [np.reshape(leaf, (4000, -1)) for leaf in jax.tree.leaves(out)]
     mean, error = mean_and_error(np.concatenate(leaves, 1))
@@ -247,7 +263,7 @@ def norms(key, x):
 def test_norm_has_its_law(name):
   # Two moments of two vectors within 6 standard errors: 8e-9 to miss one.
   x = shape(name, 500)
-  tables, squares = over_keys(norms, 400, x)
+  tables, squares = over_keys(norms, 400, x, jit=operators.jit)
   rows = np.square(np.asarray(tables, np.float64)).sum(2)
   np.testing.assert_allclose(squares, np.median(rows, 1), rtol=1e-5)
   mean, error = mean_and_error(rows.ravel())

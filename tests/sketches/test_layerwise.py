@@ -39,6 +39,7 @@ def handed_out(op, sizes):
   return tuple(table.size for table in tables)
 
 
+@pytest.mark.representatives('proportional', 'explicit')
 @pytest.mark.parametrize('name', OPERATORS)
 def test_each_leaf_has_its_own_operator(name):
   op, factory, sizes = OPERATORS[name]
@@ -50,7 +51,7 @@ def test_each_leaf_has_its_own_operator(name):
     one, key = factory(b), jax.random.fold_in(key, i)
     return (table := one.sketch(key, x)), one.desketch(key, table, x)
 
-  @jax.jit
+  @operators.jit
   def both(key):
     tables = op.sketch(key, TREE)
     out = jax.tree.leaves(op.desketch(key, tables, TREE))

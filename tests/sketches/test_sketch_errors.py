@@ -1,7 +1,7 @@
 """Operators by name, and what bad arguments, trees and tables are told."""
 
-import chex
 from fl_sketch import sketches
+import jax
 import jax.numpy as jnp
 import operators
 from operators import KEY, OPERATORS, TREE
@@ -60,8 +60,11 @@ MADE = (
 
 @pytest.mark.parametrize(('options', 'want'), MADE)
 def test_make_is_the_factory(options, want):
-  table = sketches.make(**options).sketch(KEY, TREE)
-  chex.assert_trees_all_equal(table, want.sketch(KEY, TREE))
+  program = lambda op: str(
+    jax.make_jaxpr(lambda *args: operators.table_and_back(op, *args))(KEY, TREE)
+  )
+  assert program(sketches.make(**options)) == program(want)
+  assert program(sketches.srht(8)) != program(want)
 
 
 @every

@@ -4,6 +4,7 @@ import big_sketch
 from fl_sketch import sketches
 import jax
 import jax.numpy as jnp
+import operators
 import pytest
 import runs
 
@@ -24,13 +25,14 @@ def extra(op, d):
   table = jax.eval_shape(op.like, like)
   back = lambda key, table: op.desketch(key, table, like)
   programs = (
-    jax.jit(op.sketch).lower(key, like),
-    jax.jit(back).lower(key, table),
+    operators.jit(op.sketch).lower(key, like),
+    operators.jit(back).lower(key, table),
   )
   analyses = [p.compile().memory_analysis() for p in programs]
   return [a.temp_size_in_bytes / MIB for a in analyses]
 
 
+@pytest.mark.representatives('count_sketch', 'block_cyclic', 'srht')
 @pytest.mark.covers('S0-D3[srht]')
 @pytest.mark.parametrize('name', OPERATORS)
 def test_extra_memory_at_a_hundred_million(name):
@@ -38,6 +40,7 @@ def test_extra_memory_at_a_hundred_million(name):
   assert max(extra(OPERATORS[name], 10**8)) < limit
 
 
+@pytest.mark.representatives('gaussian')
 @pytest.mark.covers('S0-D4[gaussian, ams]')
 @pytest.mark.parametrize(
   ('op', 'd', 'limit'),

@@ -10,6 +10,7 @@ from fl_sketch.sketches import fourier, hadamard, hashing, median
 import jax
 import jax.numpy as jnp
 import numpy as np
+import operators
 import pytest
 
 
@@ -44,7 +45,7 @@ def test_network_finds_the_middle():
 @pytest.mark.parametrize('n', [1, 2, 5, 20, 50, median.MAX_NETWORK + 1])
 def test_median_is_numpys(n):
   x = np.random.default_rng(n).integers(-9, 9, (n, 200)).astype(np.float32)
-  got = jax.jit(median.median)(x)
+  got = operators.jit(median.median)(x)
   np.testing.assert_allclose(got, np.median(x, 0), rtol=1e-6)
 
 
@@ -72,6 +73,7 @@ def words_of(counters, k, draws):
   return np.asarray(jax.jit(jax.vmap(one))(keys)).astype(np.int64)
 
 
+@pytest.mark.representatives('counters0')
 @pytest.mark.covers('S0-D1', 'S0-D5')
 @pytest.mark.parametrize('counters', [(0, 1), (1, 2), (3, 2**31 - 2)])
 def test_two_words_are_independent(counters):
@@ -84,6 +86,7 @@ def test_two_words_are_independent(counters):
   assert np.abs(counts - len(words) * p).max() < 6 * error
 
 
+@pytest.mark.representatives('counters0')
 @pytest.mark.covers('S0-D1')
 @pytest.mark.parametrize(
   'counters', [(0, 1, 2, 3), (0, 1, 4, 5), (7, 8, 9, 64)]
@@ -108,6 +111,7 @@ def test_three_neighbours_meet_as_seldom_as_any_three():
   assert abs(meet.mean() - p) < 6 * np.sqrt(p * (1 - p) / len(words))
 
 
+@pytest.mark.representatives('5')
 @pytest.mark.parametrize('d', [5, 8])
 def test_samples_are_uniform_on_pairs(d):
   # 56 ordered pairs at most within 6 standard errors: 1e-7 to miss one.
@@ -132,7 +136,7 @@ def test_hadamard_transform_is_its_matrix(bits, monkeypatch):
   for _ in range(bits):
     h = np.block([[h, h], [h, -h]])
   for form in hadamard.fwht, lambda x: hadamard._levels(x, x.size, 1):
-    np.testing.assert_allclose(form(jnp.array(x)), h @ x, atol=1e-3)
+    np.testing.assert_allclose(operators.jit(form)(x), h @ x, atol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -143,17 +147,17 @@ def test_rows_of_a_transform_in_parts(n, parts):
   rows = np.arange(n)[::-1].copy()
   number = np.arange(n).reshape(n // parts, parts).T.ravel()
   matrix = np.exp(-2j * np.pi * np.outer(rows, number) / n)
-  got = fourier.pick(jnp.array(x), jnp.array(rows), parts)
-  np.testing.assert_allclose(got, matrix @ x, atol=1e-4)
   some = rows[: n - n // 3]
-  values = np.array([1, 1j]) @ np.random.default_rng(1).normal(
-    size=(2, some.size)
+  draw = np.random.default_rng(1).normal(size=(2, some.size))
+  values = np.complex64(np.array([1, 1j]) @ draw)
+  both = lambda x, values, rows: (
+    fourier.pick(x, rows, parts),
+    fourier.place(values, rows[: some.size], n, parts),
   )
-  got = fourier.place(
-    jnp.array(values, jnp.complex64), jnp.array(some), n, parts
-  )
+  picked, placed = operators.jit(both)(x, values, rows)
+  np.testing.assert_allclose(picked, matrix @ x, atol=1e-4)
   want = (matrix[: some.size].conj().T @ values).real
-  np.testing.assert_allclose(got, want, atol=1e-4)
+  np.testing.assert_allclose(placed, want, atol=1e-4)
 
 
 def test_lengths_of_transforms_are_products_of_small_primes():
@@ -178,16 +182,20 @@ def test_long_transforms_keep_the_laws(make):
   d, size = 20_011, 16
   op, key = make(size), jax.random.key(0)
   assert fourier.split(d, size)[1] > 1
-  x = jax.random.normal(jax.random.key(1), (d,))
-  table = op.sketch(key, x)
-  out = op.desketch(key, table, x)
+  x = np.random.default_rng(1).normal(size=d).astype(np.float32)
+  # Zeros up to the padded length change nothing.
+  padded = np.pad(x, (0, fourier.split(d, size)[0] - d))
+  parts = lambda key, x, padded: (
+    *operators.table_and_back(op, key, x),
+    op.sketch(key, padded),
+  )
+  table, out, same = operators.jit(parts)(key, x, padded)
   norm = np.square(np.abs(table)).sum()
   np.testing.assert_allclose(np.vdot(x, out), norm, rtol=1e-4)
-  # Zeros up to the padded length change nothing.
-  padded = jnp.pad(x, (0, fourier.split(d, size)[0] - d))
-  np.testing.assert_allclose(op.sketch(key, padded), table, atol=1e-3)
+  np.testing.assert_allclose(same, table, atol=1e-3)
   if make is sketches.dct:  # R R^T = (n / b) I where nothing is padded
-    x = x[: 2**14]
-    assert fourier.split(x.size, size)[0] == x.size
-    again = op.sketch(key, op.desketch(key, table, x))
-    np.testing.assert_allclose(again, x.size / size * table, rtol=1e-3)
+    n = 2**14
+    assert fourier.split(n, size)[0] == n
+    back = lambda key, y: op.sketch(key, op.desketch(key, y, x[:n]))
+    again = operators.jit(back)(key, table)
+    np.testing.assert_allclose(again, n / size * table, rtol=1e-3)

@@ -8,10 +8,12 @@ from fl_sketch import codecs, sketches
 import jax
 import jax.numpy as jnp
 import numpy as np
+import operators
 from operators import KEY, mean_and_error
+import pytest
 
 D = 57
-DRAWS = 20_000
+FEW, DRAWS = 2000, 20_000  # in the fast tier, where it spares time, and all
 LIKE = jax.ShapeDtypeStruct((D,), jnp.float32)
 
 
@@ -85,19 +87,58 @@ def there_and_back(codec, like=LIKE):
 
 
 @functools.cache
-def lanes(name, keys_alone):
-  """Maps keys, and vectors unless `keys_alone`, to what is decoded."""
-  fn = lambda key, x: there_and_back(CODECS[name].codec, x)(key, x)
-  return jax.jit(jax.vmap(fn, (0, None if keys_alone else 0)))
+def _lanes(name):
+  codec = CODECS[name].codec
+
+  def one(key_data, x):
+    key = jax.random.wrap_key_data(key_data)
+    payload = codec.encode(key, x)
+    return payload, codec.decode(key, payload, x)
+
+  return operators.jit(jax.vmap(one))
 
 
-def draws(name, x):
-  """What is decoded of a vector, a key each: f64[DRAWS, d]."""
-  keys = jax.random.split(KEY, DRAWS)
-  return np.asarray(lanes(name, True)(keys, x), np.float64)
+def lanes(name, keys, xs):
+  """Payloads and what is decoded of f32[n, d], each under a key of its own.
+
+  All laws of a codec share this one program.
+  """
+  return operators.in_lanes(_lanes(name), FEW, keys, xs)
 
 
-def squared_error(name, x):
+def draws(name, x, count=DRAWS):
+  """What is decoded of a vector, a key each: f64[count, d]."""
+  keys = jax.random.split(KEY, count)
+  return np.float64(lanes(name, keys, np.tile(x, (count, 1)))[1])
+
+
+def squared_error(name, x, count=DRAWS):
   """Mean over keys of ||decode - x||^2 / ||x||^2, and its standard error."""
-  errors = np.square(draws(name, x) - x).sum(1) / np.square(x).sum()
+  errors = np.square(draws(name, x, count) - x).sum(1) / np.square(x).sum()
   return mean_and_error(errors)
+
+
+each_count = pytest.mark.parametrize(
+  'count', [FEW, pytest.param(DRAWS, marks=pytest.mark.nightly)]
+)
+# A codec of each way to encode: laws that compile programs of their own are
+# fast for these, and nightly for all others.
+STRUCTURES = {
+  'qsgd_7': 'levels, packed',
+  'top_4_bits': 'levels and indices',
+  'bfloat16': 'numbers of another type',
+  'int4_blocks': 'blocks, of which the last is short',
+  'small_sketch': 'a factor, and tables of a sketch',
+}
+each = operators.law(CODECS, fast=CODECS, group='codec')
+each_structure = operators.law(CODECS, fast=STRUCTURES, group='codec')
+unbiased = operators.law(
+  (n for n, f in CODECS.items() if f.omega is not None),
+  fast=CODECS,
+  group='codec',
+)
+contracting = operators.law(
+  (n for n, f in CODECS.items() if f.contraction is not None),
+  fast=CODECS,
+  group='codec',
+)

@@ -88,7 +88,7 @@ def _first_failure(copy: pathlib.Path, marks: str, paths: list[str]) -> str:
   ]
   done = subprocess.run(command, cwd=copy, capture_output=True, text=True)
   if failed := re.search(r'^(?:FAILED|ERROR) (\S+)', done.stdout, re.MULTILINE):
-    return failed[1]
+    return failed[1].rpartition('@')[0] or failed[1]
   if done.returncode not in (0, 5):  # 5: the tier has no test in these paths
     raise RuntimeError(f'{command} failed:\n{done.stdout}\n{done.stderr}')
   return ''

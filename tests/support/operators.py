@@ -1,6 +1,7 @@
 """The conformance list: a new operator gets its tests by a line here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+import functools
 from typing import Any, NamedTuple
 
 import chex
@@ -55,6 +56,100 @@ OPERATORS = {
 }
 LINEAR = [n for n in OPERATORS if n != 'median']
 KEYED = [n for n in OPERATORS if n != 'identity']
+# An operator for each way in which the code works: laws of the machinery are
+# fast for these, and nightly for all others.
+STRUCTURES = {
+  'gaussian': 'dense columns',
+  'median': 'sparse columns, under a median',
+  'sampling': 'rows of the identity',
+  'block_cyclic_4': 'blocks of coordinates, in several copies',
+  'srht': 'a fast transform',
+  'srft': 'a complex transform, and complex tables',
+}
+# Where desketch must be linear, a mean takes the place of the median.
+LINEAR_STRUCTURES = {*STRUCTURES, 'mean'} - {'median'}
+
+
+def law(names: Iterable[str], fast: Collection[str], group='operator'):
+  """Parametrises a law: cases that are not `fast` are in the nightly tier.
+
+  The laws of one case run in one process, where its programs are compiled.
+  """
+  tier = lambda name: [] if name in fast else [pytest.mark.nightly]
+  place = lambda name: pytest.mark.xdist_group(f'{group} {name}')
+  rows = [pytest.param(n, id=n, marks=[place(n), *tier(n)]) for n in names]
+  return pytest.mark.parametrize('name', rows)
+
+
+# Laws of each operator, at the cost of the program behind `lanes`.
+each = law(OPERATORS, fast=OPERATORS)
+each_linear = law(LINEAR, fast=LINEAR)
+# Laws of the machinery, which compile programs of their own.
+each_structure = law(OPERATORS, fast=STRUCTURES)
+each_keyed_structure = law(KEYED, fast=STRUCTURES)
+each_linear_structure = law(LINEAR, fast=LINEAR_STRUCTURES)
+
+# Hardly optimised programs, since compiling is what takes time.
+jit = functools.partial(
+  jax.jit, compiler_options={'xla_backend_optimization_level': 0}
+)
+LANES = 256
+
+
+@functools.cache
+def _lanes(name):
+  op = OPERATORS[name].op
+
+  def one(key_data, x):
+    return table_and_back(op, jax.random.wrap_key_data(key_data), x)
+
+  return jit(jax.vmap(one))
+
+
+def lanes(name: str, keys: jax.Array, xs: np.ndarray):
+  """Tables and estimates of vectors f32[n, d], each under a key of its own.
+
+  All laws of an operator share this one program.
+
+  Args:
+    name: of the operator.
+    keys: key[n], or key[] for all vectors.
+    xs: f32[n, d].
+
+  Returns:
+    Arrays [n, ...] and f32[n, d].
+  """
+  return in_lanes(_lanes(name), LANES, keys, xs)
+
+
+def in_lanes(program: Callable[..., Any], size: int, keys: jax.Array, xs: Any):
+  """Runs program(key data u32[size, 2], f32[size, d]) over all keys and rows.
+
+  Of the last lanes those that nobody needs are cut off.
+  """
+  xs = np.float32(xs)
+  data = np.broadcast_to(jax.random.key_data(keys), (len(xs), 2))
+  parts = []
+  for at in range(0, len(xs), size):
+    rows = (x[at : at + size] for x in (data, xs))
+    full = [np.resize(x, (size, *x.shape[1:])) for x in rows]
+    parts.append(jax.device_get(program(*full)))
+  join = lambda *part: np.concatenate(part)[: len(xs)]
+  return jax.tree.map(join, *parts)
+
+
+@functools.cache
+def matrix(name: str, seed: int = 7) -> tuple[np.ndarray, np.ndarray]:
+  """R [b, 64] of one draw, and what is read of the columns, f64[64, 64]."""
+  tables, estimates = lanes(name, jax.random.key(seed), np.eye(64))
+  wide = np.result_type(tables.dtype, np.float64)
+  return tables.reshape(64, -1).T.astype(wide), estimates.T.astype(np.float64)
+
+
+def table_and_back(op: sketches.Sketch, key: jax.Array, x: Any) -> Any:
+  """The table of a tree, and what is read of it."""
+  table = op.sketch(key, x)
+  return table, op.desketch(key, table, x)
 
 
 def normal_like(seed: int, tree: Any) -> Any:
@@ -79,7 +174,7 @@ def adjoint(op: sketches.Sketch, atol: float = 1e-4) -> None:
   """Desketch is the adjoint of sketch, and so is the derivative of sketch."""
   scale: Any = sketches.properties(op).adjoint_scale
 
-  @jax.jit
+  @jit
   def parts(key, y):
     table, pull = jax.vjp(lambda x: op.sketch(key, x), TREE)
     (slope,) = pull(jax.tree.map(jnp.conj, y))
@@ -95,22 +190,28 @@ def adjoint(op: sketches.Sketch, atol: float = 1e-4) -> None:
 
 def structure(op: sketches.Sketch) -> Any:
   """Shapes and dtypes of tables and estimates; returns the table."""
-  tree = {
-    'w': jnp.ones((8, 9), jnp.bfloat16),
+  rest = {
     'b': [jnp.float32(2.0), jnp.zeros((0, 3)), np.ones(5, np.float32)],
     'c': 0.5,
   }
+  w = jnp.ones((8, 9), jnp.bfloat16)
+  tree = rest | {'w': w}
   like = jax.eval_shape(lambda t: jax.tree.map(jnp.asarray, t), tree)
-  table = op.sketch(KEY, tree)
+
+  @jit
+  def tables(key, w, wide):
+    table = op.sketch(key, rest | {'w': w})
+    same = op.sketch(key, rest | {'w': wide})
+    return table, same, op.desketch(key, table, like)
+
+  table, same, out = tables(KEY, w, w.astype(jnp.float32))
   chex.assert_trees_all_equal_shapes_and_dtypes(table, op.like(tree))
   chex.assert_trees_all_equal(
     op.like(like), jax.tree.map(jnp.zeros_like, table)
   )
-  out = op.desketch(KEY, table, like)
   chex.assert_trees_all_equal_shapes_and_dtypes(out, like)
   # bfloat16 leaves are accumulated in float32.
-  wide = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), tree)
-  chex.assert_trees_all_equal(table, op.sketch(KEY, wide))
+  chex.assert_trees_all_equal(table, same)
   return table
 
 
@@ -161,13 +262,13 @@ def mean_and_error(draws: Any) -> tuple[np.ndarray, np.ndarray]:
 def same_in_shards(op: sketches.Sketch, atol: float) -> None:
   """Over two devices, the tables and estimates of each client by itself."""
   cohort = jax.tree.map(lambda x: jnp.stack([x, -x, 2 * x, x]), TREE)
-  step = lambda key, x: (op.sketch(key, x), both(op)(key, x))
+  step = lambda key, x: table_and_back(op, key, x)
   shards = two_shards(
     lambda key, xs: jax.lax.map(lambda x: step(key, x), xs, batch_size=1)
   )
   stack = lambda x: np.stack([x, -x, 2 * x, x])
-  want = jax.tree.map(stack, jax.jit(step)(KEY, TREE))
-  got = jax.jit(shards)(KEY, cohort)
+  want = jax.tree.map(stack, jit(step)(KEY, TREE))
+  got = jit(shards)(KEY, cohort)
   chex.assert_trees_all_close(got, want, atol=atol)
 
 

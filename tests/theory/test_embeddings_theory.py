@@ -19,6 +19,7 @@ import pytest
 from refusals import refused_calls
 from scipy import stats
 
+pytestmark = pytest.mark.xdist_group('embeddings')  # share draws
 ALARM, KEY = 1e-8, jax.random.key(2)
 D, SIZE, SPARSITY = 256, 64, 4
 OPERATORS = {
@@ -37,6 +38,7 @@ def at_most(share, probability, draws):
   return stats.binom.sf(round(share * draws) - 1, draws, probability) > ALARM
 
 
+@pytest.mark.representatives('mean')
 @pytest.mark.parametrize('name', ['mean', 'sparse_embedding', 'srht'])
 def test_the_matrix_is_the_operator(name):
   op = OPERATORS.get(name, sketches.count_sketch(4, 16, combine='mean'))
@@ -56,6 +58,7 @@ def coherence(name):
   )
 
 
+@pytest.mark.representatives('gaussian')
 @pytest.mark.covers('S0-LemD18..22')
 @pytest.mark.parametrize('name', ['ams', 'gaussian', 'srht'])
 def test_printed_coherence_is_that_of_a_single_pair(name):
@@ -70,6 +73,7 @@ def test_printed_coherence_is_that_of_a_single_pair(name):
     assert median > measured.printed
 
 
+@pytest.mark.nightly  # at one delta it is fast
 def test_a_smaller_delta_does_not_help_printed_coherence():
   """No Theta(delta) makes it true: more than 50 times delta at 10^-4."""
   measured = embeddings.coherence_quantiles(
@@ -78,6 +82,7 @@ def test_a_smaller_delta_does_not_help_printed_coherence():
   assert not at_most(measured.beyond_printed, 50e-4, 100)
 
 
+@pytest.mark.nightly  # as that of other operators, which is fast
 @pytest.mark.covers('S0-LemD18..22')
 def test_printed_coherence_of_sparse_columns_is_as_wrong():
   """With s = b entries a column it is that of AMS; with few it is above 1."""
@@ -88,6 +93,7 @@ def test_printed_coherence_of_sparse_columns_is_as_wrong():
   assert coherence('sparse_embedding').printed > 1
 
 
+@pytest.mark.representatives('count_sketch')
 @pytest.mark.covers('S0-LemD18..22')
 @pytest.mark.parametrize('name', ['count_sketch', 'sparse_embedding'])
 def test_coherence_of_sparse_columns(name):
@@ -114,8 +120,8 @@ def test_coherence_where_the_paper_has_none():
   with pytest.raises(ValueError, match="family='uniform_sampling'"):
     tails.coherence('uniform_sampling', 64, 16, 0.1)
   assert not embeddings.coherence(OPERATORS['uniform_sampling'], KEY, D)
-  text = embeddings.table([coherence('srht'), measured]).splitlines()
-  assert text[2].startswith('| srht | 0.')
+  text = embeddings.table([coherence('gaussian'), measured]).splitlines()
+  assert text[2].startswith('| gaussian | 0.')
   assert text[3].endswith('| - | - | - |')
 
 
@@ -125,6 +131,7 @@ def sizes(name):
   return np.abs(embeddings.errors(OPERATORS[name], KEY, *PAIR, 2048))
 
 
+@pytest.mark.representatives('count_sketch', 'gaussian')
 @pytest.mark.covers(
   'S0-LemD23,24[srht, ams, gaussian]', 'S0-LemD25,26[count_sketch]',
   'S0-LemD27[sparse_embedding]', 'S0-LemD28[uniform_sampling]', 'S4-Prop1-3',
@@ -259,29 +266,30 @@ def test_the_norms_of_gaussian_sketches_are_chi_squares():
   assert stats.kstest(squares, stats.chi2(SIZE).cdf).pvalue > ALARM
 
 
+@pytest.mark.representatives(str(D))
 @pytest.mark.covers('S4-Rem3.4')
-def test_remark_3_4():
+@pytest.mark.parametrize('d', [D, 4 * D])
+def test_remark_3_4(d):
   """E y'Ay of y = R'Rg grows with the intrinsic dimension, not with d.
 
   Means of 4000 draws, to six standard errors.
   """
   op = OPERATORS['count_sketch']
-  for d in (D, 4 * D):
-    weights = np.arange(1.0, d + 1) ** -2
-    g = np.eye(1, d, dtype=np.float32)[0]
+  weights = np.arange(1.0, d + 1) ** -2
+  g = np.eye(1, d, dtype=np.float32)[0]
 
-    def squares(key, g=g, weights=weights):
-      y = both(op, g)(key, g)
-      return jnp.stack([(weights * y**2).sum(), (y**2).sum()])
+  def squares(key):
+    y = both(op, g)(key, g)
+    return jnp.stack([(weights * y**2).sum(), (y**2).sum()])
 
-    keys = jax.random.split(KEY, 4000)
-    measured = np.float64(jax.jit(jax.vmap(squares))(keys))
-    mean, error = measured.mean(0), 6 * measured.std(0) / len(measured) ** 0.5
-    bound = corollaries.curvature(1.0, weights.sum(), SIZE)
-    assert mean[0] - error[0] < bound < 1.1 * (mean[0] + error[0])
-    alpha = sketches.properties(op).alpha(d)
-    assert abs(mean[1] - 1 - alpha) < error[1]
-    assert alpha == (d - 1) / SIZE
+  keys = jax.random.split(KEY, 4000)
+  measured = np.float64(jax.jit(jax.vmap(squares))(keys))
+  mean, error = measured.mean(0), 6 * measured.std(0) / len(measured) ** 0.5
+  bound = corollaries.curvature(1.0, weights.sum(), SIZE)
+  assert mean[0] - error[0] < bound < 1.1 * (mean[0] + error[0])
+  alpha = sketches.properties(op).alpha(d)
+  assert abs(mean[1] - 1 - alpha) < error[1]
+  assert alpha == (d - 1) / SIZE
 
 
 MEDIAN = sketches.count_sketch(5, 8)
