@@ -75,7 +75,7 @@ def check(measured, name):
   assert measured == costs.Costs(D, up, down, *floats, tuple(keys))
 
 
-@pytest.mark.representatives('fedsketch_heaprix', 'safl', 'fedcom')
+@pytest.mark.representatives('safl')
 @pytest.mark.covers('S0-Alg1-mem[iterative_sketching]')
 @pytest.mark.parametrize('name', algorithms.names())
 def test_the_example_costs_what_the_formulas_say(name):

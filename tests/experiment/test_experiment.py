@@ -28,7 +28,7 @@ def config_of(name, variant):
 
 
 # A comparison sweeps its rates, of which the first one alone diverges.
-@pytest.mark.representatives('das_quadratics', 'digits_sweep')
+@pytest.mark.representatives('das_quadratics')
 @pytest.mark.filterwarnings('ignore:The training loss ended:UserWarning')
 @pytest.mark.covers('S1-Sec6')
 @cases.by_name(CONFIGS, SLOW)
@@ -146,7 +146,7 @@ def test_weights_by_samples():
   np.testing.assert_allclose(cohort.weight, sizes / sizes.mean(), rtol=1e-6)
 
 
-@pytest.mark.representatives('poisson-cycle', 'with_replacement-cycle')
+@pytest.mark.representatives('poisson-cycle')
 @pytest.mark.parametrize('order', ['replace', 'cycle', 'mask'])
 @pytest.mark.parametrize('sampling', ['with_replacement', 'poisson'])
 def test_every_way_to_sample_plays(order, sampling, tmp_path):

@@ -72,6 +72,7 @@ def planned(safl, tmp_path_factory):
   return plan
 
 
+@pytest.mark.nightly
 def test_bytes_held_on_a_device(safl, planned):
   held = planned.memory.held
   assert held['model'] == 4 * D

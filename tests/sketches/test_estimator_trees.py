@@ -53,6 +53,7 @@ def test_zeros_and_nans():
     assert np.isnan(vector(mix[False])).any() == np.isnan(vector(x)).any()
 
 
+@pytest.mark.nightly
 def test_trees_of_several_leaves_and_dtypes():
   tree = {
     'a': jnp.arange(60.0, dtype=jnp.bfloat16).reshape(6, 10) / 7,

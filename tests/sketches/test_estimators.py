@@ -188,6 +188,7 @@ def measured(fn, name):
   return jax.tree.map(mean_and_error, over_keys(fn, 500, shape(name)))
 
 
+@pytest.mark.nightly
 @measures
 @pytest.mark.covers('S2-Lem2')
 def test_heavymix_contracts_with_exact_values():

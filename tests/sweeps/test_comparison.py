@@ -62,6 +62,7 @@ def test_a_contestant_that_diverges_is_said_to(compared):
   assert '`steady`' in lines[-2]
 
 
+@pytest.mark.nightly
 def test_what_is_finished_does_not_run_again(compared):
   folder, outcomes, again = compared
   paths = sorted(folder.rglob('points.jsonl'))

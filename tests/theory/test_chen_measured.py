@@ -167,6 +167,7 @@ def test_lemmas_3_4_to_3_6():
     holds(getattr(monitored(SLOW), lemma), bound, most)
 
 
+@pytest.mark.nightly
 @pytest.mark.covers('S4-Asm1,2', 'S4-Thm4.4')
 def test_theorem_4_4():
   start, root_trace = NUMBER['gap'], float(np.sqrt(curvature(D)).sum())

@@ -109,6 +109,7 @@ def test_noise_is_calibrated_to_an_epsilon_and_its_rounds(tmp_path):
     train(tmp_path, **fields | {'rounds': 4})
 
 
+@pytest.mark.nightly
 def test_a_resumed_run_is_the_run_that_was_never_stopped(whole, cut):
   folder, result = whole
   chex.assert_trees_all_equal(train(cut).state, result.state)

@@ -220,7 +220,7 @@ def test_a_folder_is_for_one_run_at_a_time(tmp_path):
     workdir.Workdir(tmp_path, config.Config()).close()
 
 
-@pytest.mark.representatives('feed')
+@pytest.mark.nightly
 @pytest.mark.parametrize('option', ['feed', 'mesh'])
 def test_neither_where_data_lie_nor_the_mesh_changes_the_model(
   option, whole, tmp_path
