@@ -104,6 +104,7 @@ def test_cocktail_sgd_keeps_what_neither_side_has_sent():
   np.testing.assert_allclose(moved(states).sum(0), want, atol=1e-7)
 
 
+@pytest.mark.nightly
 def test_cocktail_sgd_has_one_subset_for_all_and_a_new_one_every_round():
   """A codec that sends all of the subset leaves zeros there and only there."""
   size = 5
@@ -118,7 +119,7 @@ def test_cocktail_sgd_has_one_subset_for_all_and_a_new_one_every_round():
   assert len(set(subsets)) > 1
 
 
-@pytest.mark.representatives('0.5')
+@pytest.mark.nightly
 @pytest.mark.covers('S2-Base')
 @pytest.mark.parametrize('momentum', [0.0, 0.5])
 def test_sketched_sgd_forgets_what_got_through_and_nothing_else(momentum):
@@ -194,7 +195,7 @@ def test_models_of_a_graph_lie_around_their_mean():
   np.testing.assert_allclose([x.sum(0) for x in spread], 0, atol=1e-6)
 
 
-@pytest.mark.representatives('True')
+@pytest.mark.nightly
 @pytest.mark.parametrize('chebyshev', [False, True])
 def test_gossip_steps_shrink_the_disagreement(chebyshev):
   """Per draw a block-cyclic desketch scales all norms by the same factor."""

@@ -195,12 +195,9 @@ def check_differ(*both, cohort_of=cases.one_absent):
 
 
 @pytest.mark.representatives(
-  'one_absent: iterative_sketching {}', 'one_absent: dct b=d',
-  'one_absent: heaprix k=d', 'one_absent: fedcom feedback identity',
-  'one_absent: safl clip=server', 'one_absent: sketched_sgd 0.9',
-  'one_absent: fetchsgd zero', 'one_absent: onebit_adam warm',
-  'everyone: ef21 identity', 'everyone: complete graph',
-  'everyone: gate is scaffold', 'everyone: fedcomgate K=1',
+  'one_absent: iterative_sketching {}', 'one_absent: heaprix k=d',
+  'one_absent: fedcom feedback identity', 'one_absent: safl clip=server',
+  'everyone: gate is scaffold',
 )  # fmt: skip
 @pytest.mark.covers(
   'S0-Alg1-dec[tree]', 'S2-Cor1, Rem4[heaprix k=d]',

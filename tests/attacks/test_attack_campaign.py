@@ -153,6 +153,7 @@ def finished(tmp_path_factory):
     return folder, campaign.run(from_mapping(TINY), folder)
 
 
+@pytest.mark.nightly
 def test_a_finished_folder_has_rows_table_and_pictures(finished):
   folder, rows = finished
   lines = (folder / 'attacks.jsonl').read_text().splitlines()

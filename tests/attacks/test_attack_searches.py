@@ -103,6 +103,7 @@ def test_examples_together_are_as_one_by_one_and_so_are_tries():
   assert (together.objectives <= together.trace.min(axis=2)).all()
 
 
+@pytest.mark.nightly
 def test_tries_that_fail_lose_against_others():
   factors = jnp.array([[jnp.nan], [1.0]])
   make_batch = lambda x, y: {'x': x * y[:, None]}
@@ -141,6 +142,7 @@ def test_what_is_found_is_in_its_box(optimizer):
   np.testing.assert_allclose(guess[0], [2.0, -0.2, -0.1], atol=1e-3)
 
 
+@pytest.mark.nightly
 def test_a_start_outside_of_the_box_is_not_found():
   options = {'start_scale': 9.0, 'restarts': 1} | STAY
   start = find(jnp.ones(3), **options).x

@@ -221,6 +221,7 @@ def noisy(hashes, scale):
   return observe(hashes, defence=defences.noise(scale))
 
 
+@pytest.mark.nightly
 @pytest.mark.covers('S0-def')
 def test_noise_moves_what_is_found_as_in_the_linear_problem():
   """By pinv(R J) xi, to first order."""
@@ -239,6 +240,7 @@ def test_noise_moves_what_is_found_as_in_the_linear_problem():
   assert near.mean() >= 0.8
 
 
+@pytest.mark.nightly
 @pytest.mark.covers('S0-def')
 def test_much_noise_hides_the_input():
   hashes = keys(12)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize('name', list(workloads.WORKLOADS))
 def test_the_loop_can_draw_a_cohort(name):
   exp = workloads.build(name, 'fedavg', 5)

@@ -169,6 +169,7 @@ def test_gram_steps_are_the_direct_steps(tmp_path):
     np.testing.assert_allclose(a, b, atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_quadratics_reach_their_optimum(tmp_path):
   """FedAvg with one local step is gradient descent on the mean loss."""
   fields = {

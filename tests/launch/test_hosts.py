@@ -101,7 +101,7 @@ def start(place, names, *args, flags=()):
 def ended(process):
   """(exit status, lines), of a process that ends by itself."""
   try:
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=600)
   finally:
     process.kill()
   return process.returncode, out.splitlines()

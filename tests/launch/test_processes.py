@@ -166,7 +166,7 @@ def test_lenet_killed_and_started_again_has_the_same_bits(
 @pytest.mark.parametrize(
   'names',
   [
-    ('fedavg',),
+    pytest.param(('fedavg',), marks=pytest.mark.xdist_group('fedavg')),
     pytest.param(('fetchsgd', 'safl', 'scaffold'), marks=pytest.mark.nightly),
     pytest.param(tuple(cases.FIRST), marks=pytest.mark.long),
   ],

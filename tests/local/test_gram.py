@@ -84,6 +84,7 @@ def test_gram_form_equals_direct_steps(options, mask):
   chex.assert_trees_all_close(out, expected, atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_runs_in_a_scan_over_ragged_clients_on_two_shards():
   masks = [[True] * n + [False] * (7 - n) for n in (7, 3, 1, 5)]
   clients = [full_batch(i, mask) for i, mask in enumerate(masks)]

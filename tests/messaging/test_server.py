@@ -217,7 +217,7 @@ def serve(listener, server, state):
   while True:
     peer, _ = listener.accept()
     with peer:
-      peer.settimeout(60)
+      peer.settimeout(600)
       message = peer.makefile('rb').read()
       if message:
         verdict = box.receive(message)
@@ -239,7 +239,7 @@ def test_clients_in_another_process_that_fail_in_every_way():
   server, _ = server_of(SAFL, max_norm=1e6)
   round_fn, want = cases.program(SAFL, 2, 0)
   with socket.create_server(('127.0.0.1', 0)) as listener:
-    listener.settimeout(60)
+    listener.settimeout(600)
     port = str(listener.getsockname()[1])
     clients = subprocess.Popen(
       [sys.executable, messaging_clients.__file__, port],

@@ -86,7 +86,7 @@ def test_quadratic_is_its_numpy_twin():
   assert sums['count'] == 6
 
 
-@pytest.mark.representatives('quadratic', 'smooth')
+@pytest.mark.representatives('quadratic')
 @each_case
 def test_masked_rows_are_as_if_absent(case):
   """With a mask of ones the numbers are the same, of zeros they are 0."""

@@ -94,6 +94,7 @@ def test_max_pools_agree_on_ties_too():
   chex.assert_trees_all_equal(forms['tiles'], forms['lax'])
 
 
+@pytest.mark.representatives('1-tiles', '3-tiles', '4-tiles')
 @each_form
 @pytest.mark.parametrize('tied', [1, 2, 3, 4])
 def test_the_first_of_tied_maxima_gets_the_gradient(form, tied):

@@ -76,6 +76,7 @@ WIDE = ('float32',) * 3
 LAX = ('bfloat16',) * 3
 
 
+@pytest.mark.representatives('mlp', 'lenet5')
 @each_model
 def test_every_product_is_of_bfloat16_and_every_sum_of_float32(name):
   params, data = draw_params(name), batch()
@@ -167,6 +168,7 @@ def test_a_kernel_of_more_axes_and_its_hessian_vector_product():
   assert distance(hvp('bfloat16'), hvp('float32')) < 0.02
 
 
+@pytest.mark.nightly
 def test_in_shards_and_loops():
   """As local work runs: parameters that vary over shards, clients in a scan."""
   grad = jax.grad(losses.classification(make('mlp', 'bfloat16')))

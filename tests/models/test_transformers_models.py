@@ -213,7 +213,7 @@ def test_gradients_go_where_they_should(name):
     assert key_bias or abs(leaf).max() > 1e-4
 
 
-@pytest.mark.representatives('vit_nano')
+@pytest.mark.nightly
 @each_model
 def test_bfloat16_rounds_every_product_and_nothing_else(name):
   narrow_loss = losses.classification(make(name, dtype='bfloat16'))
@@ -225,7 +225,7 @@ def test_bfloat16_rounds_every_product_and_nothing_else(name):
   assert 1e-4 < distance(narrow, wide) < 2**-8 * 18  # 2^-8 for each product
 
 
-@pytest.mark.representatives('bert_nano-float32')
+@pytest.mark.nightly
 @pytest.mark.parametrize(
   ('name', 'dtype'), [('vit_nano', 'bfloat16'), ('bert_nano', 'float32')]
 )

@@ -147,6 +147,7 @@ def wire_of(**fields):
   return planning.wire(built(**fields), mesh())
 
 
+@pytest.mark.nightly
 def test_bytes_on_the_wire(planned, scaffold):
   assert planned.wire == ([4 * 64] * 4, [4 * 64] * 4)
   assert wire_of(algorithm='fedavg') == ([4 * D] * 4, [4 * D] * 4)
@@ -170,6 +171,7 @@ def test_no_module_needs_the_inside_of_jax():
   assert not [p for p, text in sources.items() if inside.search(text)]
 
 
+@pytest.mark.nightly
 def test_the_work_of_a_round(planned):
   """Forward, backward, but for the gradient by the pixels; 20 clients."""
   products = 2 * BATCH * (3 * (64 + 10) - 64) * WIDTH * COHORT

@@ -116,6 +116,7 @@ def test_replace_one_is_half_the_noise_for_both_accountants(mechanism, delta):
   assert epsilon(replace, delta, 'rdp') >= epsilon(replace, delta) * (1 - 1e-9)
 
 
+@pytest.mark.nightly
 @few
 @hypothesis.given(sampled(), st.integers(1, 50), deltas)
 def test_composition_is_that_of_the_list(mechanism, more, delta):
@@ -146,6 +147,7 @@ def test_calibration_inverts_renyi(target, delta, count, q):
   assert epsilon(with_noise(z * (1 - 2.5e-4)), delta, 'rdp') > target
 
 
+@pytest.mark.nightly
 @few
 @hypothesis.given(sampled(), st.floats(0.1, 6))
 def test_epsilon_and_delta_are_inverse(mechanism, eps):

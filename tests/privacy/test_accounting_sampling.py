@@ -48,6 +48,7 @@ def truncated(cap, adjacency=ZERO, z=1.21, steps=100, q=0.1, population=100):
 WIDE = {'z': 4.09617, 'steps': 500, 'q': 0.2, 'population': 5000}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
   ('cap', 'spec', 'expected', 'tolerance'),
   [
@@ -63,6 +64,7 @@ def test_truncation_under_zero_out(cap, spec, expected, tolerance):
   assert eps == pytest.approx(expected, abs=tolerance)
 
 
+@pytest.mark.representatives('rdp')
 @pytest.mark.parametrize('accountant', ['pld', 'rdp'])
 def test_truncation_under_add_or_remove_pays_for_its_overflow(accountant):
   exact = poisson(1.21, 100, 0.1)
@@ -190,6 +192,7 @@ def test_most_steps_within_a_budget(eps):
   assert epsilon(poisson(z, steps + 1, 0.2), accountant='rdp') > eps
 
 
+@pytest.mark.nightly
 def test_events_are_what_the_library_accounts_to_the_same():
   from dp_accounting import NeighboringRelation
   from dp_accounting.pld import PLDAccountant

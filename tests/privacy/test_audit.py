@@ -28,6 +28,7 @@ def full():
   return algorithm('dp_fedavg', claimed), claimed
 
 
+@pytest.mark.representatives('0.5-0.01', '2.0-0.01')
 @pytest.mark.covers('S0-H1')
 @pytest.mark.parametrize('delta', audit.DELTAS)
 @pytest.mark.parametrize('shift', [0.5, 1.0, 2.0])
@@ -54,6 +55,7 @@ def test_a_bound_holds_for_scores_with_atoms():
   assert audit.epsilon_lower_bound(same, same, delta=delta) == 0
 
 
+@pytest.mark.nightly
 def test_the_choice_of_an_event_costs_no_validity():
   # Equal worlds: any bound above 0 is a false alarm, and at most half of 400
   # may be; 250 has a chance below 1e-6. Chosen on the same scores it is > 390.
@@ -109,6 +111,7 @@ def test_a_report_says_what_it_found_and_draws_it(tmp_path):
     audit.assess({}, claim())
 
 
+@pytest.mark.nightly
 def test_right_noise_passes_and_less_is_caught(full):
   make, claimed = full
   assert not play(game_of(make, claimed), NEVER).violated

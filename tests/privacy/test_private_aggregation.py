@@ -52,6 +52,7 @@ def test_one_client_moves_the_mean_by_at_most_its_share(name):
   assert max(moved) >= C / R * (1 - 1e-3)  # and by no less
 
 
+@pytest.mark.nightly
 @by_name(TWICE)
 def test_each_release_of_two_is_bounded_by_itself(name):
   for u in adversaries():
@@ -59,7 +60,7 @@ def test_each_release_of_two_is_bounded_by_itself(name):
       assert np.linalg.norm(np.float64(one)) <= C / R * (1 + 1e-5)
 
 
-@pytest.mark.representatives('dp_fedavg', 'heaprix_exact')
+@pytest.mark.representatives('dp_fedavg')
 @pytest.mark.covers('S0-Alg2b')
 @each
 def test_the_noise_is_of_the_stated_size_whoever_takes_part(name):

@@ -83,6 +83,7 @@ def test_noise_of_clients_is_each_ones_own():
   assert has_stddev(x, Z * C / R)
 
 
+@pytest.mark.nightly
 def test_a_secure_mean_is_the_plain_one_to_its_resolution():
   release = RELEASE._replace(trust='secure_aggregation')
   for sent in SOME, EVERYONE, NOBODY:
@@ -94,6 +95,7 @@ def test_a_secure_mean_is_the_plain_one_to_its_resolution():
     np.testing.assert_allclose(got, want, rtol=0, atol=most)
 
 
+@pytest.mark.nightly
 @by_name(OPTIONS_BEFORE, ['before_gaussian'])
 def test_noise_before_the_sketch_has_the_covariance_of_the_sketch(name):
   op = OPTIONS_BEFORE[name]['sketch']

@@ -100,6 +100,7 @@ def test_the_sum_is_near_the_real_one():
       assert (abs(got - want) <= most).all()
 
 
+@pytest.mark.nightly
 @pytest.mark.covers('S0-Alg1-lin')
 def test_the_secure_sum_of_sketches_is_the_sketch_of_the_sum():
   op = sketches.count_sketch(*TABLE)
@@ -111,6 +112,7 @@ def test_the_secure_sum_of_sketches_is_the_sketch_of_the_sum():
   np.testing.assert_allclose(got, want, atol=CLIENTS * STEP / 2 + 1e-6)
 
 
+@pytest.mark.nightly
 def test_a_sum_is_the_same_under_vmapped_keys():
   tables = tables_of(0)['w']
   present = np.arange(CLIENTS) % 3 > 0

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 
+@pytest.mark.representatives('60-20')
 @pytest.mark.parametrize(
   ('population', 'num_classes'), [(5, 2), (60, 20), (61, 10), (3000, 30)]
 )

@@ -75,7 +75,7 @@ def claims(tmp_path, run, world):
   return run(lab).claims, lab.played
 
 
-@pytest.mark.representatives('figure_2-5', 'headline-6')
+@pytest.mark.representatives('headline-6')
 @pytest.mark.parametrize(
   ('run', 'count'),
   [

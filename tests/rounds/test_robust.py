@@ -151,6 +151,7 @@ def case(name='fedavg', up=cases.DENSE, groups=3, kind='median', **options):
   return cases.case(name, up, robust=rule, **options)
 
 
+@pytest.mark.nightly
 def test_the_means_of_groups_by_hand():
   """The update of one client of FedAvg, from a round with it alone."""
   size, groups = cases.POPULATION, 7
@@ -191,7 +192,7 @@ def test_two_devices_are_one_and_the_bill_is_that_of_the_mean():
   assert (metrics['up'], metrics['down']) == (cases.DENSE, cases.DENSE)
 
 
-@pytest.mark.representatives('fedsketch_privix')
+@pytest.mark.nightly
 @pytest.mark.parametrize(
   'name', ['safl', 'iterative_sketching', 'fedsketch_privix']
 )

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 # Clients that keep rows, in both places; moments of the server; tables.
-PLACED = 'scaffold', 'safl_adam', 'feedback_top_k'
+PLACED = 'scaffold', 'safl_adam'
 each_make = cases.law(cases.ONE_EACH, fast=PLACED, field='make')
 
 

@@ -77,7 +77,7 @@ def test_the_mesh_is_invisible(case):
   )
 
 
-@cases.each_algorithm
+@cases.each_core_algorithm
 def test_how_lanes_are_chunked_is_invisible(case):
   """The default on a CPU is one lane at a time; here it is on two shards."""
   chunks = cases.play(case.make, 1, lanes_per_step=3)
@@ -157,7 +157,7 @@ def test_fused_rounds_are_the_same_rounds(case):
   np.testing.assert_allclose(metrics['train_loss'][-1], last['train_loss'])
 
 
-@cases.each_algorithm
+@cases.each_core_algorithm
 def test_lowers_for_accelerators(case):
   mesh = mesh_lib.cohort_mesh(2)
   round_fn = jax.jit(rounds.run_round(case.make, mesh, lanes_per_step=None))
@@ -167,7 +167,7 @@ def test_lowers_for_accelerators(case):
   assert exported.platforms == ('tpu', 'cuda')
 
 
-@cases.each_core_algorithm
+@cases.law(cases.ONE_EACH, fast=['safl_adam', 'scaffold'])
 def test_a_vmapped_sweep_is_its_single_runs(case):
   mesh = mesh_lib.cohort_mesh(2)
   rates = jnp.array([0.02, 0.1, 0.3])

@@ -66,7 +66,7 @@ LINEAR = [name for name, facts in FACTS.items() if facts.scale is not None]
 every = pytest.mark.parametrize('name', FACTS)
 # One of each way to combine; others differ by what is combined.
 structures = pytest.mark.representatives('composed', 'stacked', 'proportional')
-two = pytest.mark.representatives('composed', 'proportional')
+two = pytest.mark.representatives('proportional')
 
 
 @every
@@ -87,7 +87,7 @@ def test_promises(name):
     op.desketch(KEY, wrong, TREE)
 
 
-@structures
+@pytest.mark.representatives('composed')
 @pytest.mark.parametrize('name', LINEAR)
 def test_desketch_is_the_adjoint(name):
   operators.adjoint(FACTS[name].op, atol=2e-5 * min(FACTS[name].scale, 5))
@@ -191,7 +191,7 @@ def test_an_inner_table_may_be_a_tree():
   assert [table.shape for table in tables] == [(2,), (1,), (5,)]
 
 
-@pytest.mark.representatives('3')
+@pytest.mark.nightly
 @pytest.mark.parametrize('copies', [1, 3])
 def test_stacked_is_the_mean_of_its_copies(copies):
   op = count(4, 4)  # not linear
@@ -244,7 +244,7 @@ def test_copies_are_added_in_float32():
   np.testing.assert_array_equal(narrow, wide.astype(jnp.bfloat16))
 
 
-@pytest.mark.representatives('composed')
+@pytest.mark.nightly
 @pytest.mark.parametrize('name', ['composed', 'stacked trees', 'proportional'])
 def test_inside_shard_map_scan_and_vmap(name):
   atol = 1e-5 if name in test_layerwise.OPERATORS else 1e-4

@@ -18,6 +18,7 @@ def mean(xs):
   return sum(xs) / 3
 
 
+@pytest.mark.nightly
 def test_between_machines():
   """Supports and values sent, tables subtracted: HEAPRIX of the mean."""
   clients = [TREE, mapped(lambda x: x - 1), mapped(lambda x: 3 * x)]
@@ -33,6 +34,7 @@ def test_between_machines():
   np.testing.assert_allclose(got, vector(want), atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_one_coordinate_and_all():
   support, mix = mixes(OP, KEY, TREE, 64)
   assert sorted(support.tolist()) == list(range(64))
@@ -144,6 +146,7 @@ def test_float64_stays_float64():
   chex.assert_trees_all_equal(y, tree)
 
 
+@pytest.mark.nightly
 def test_inside_shard_map():
   """Varying inputs and a key that is not, under `check_vma=True`."""
   op = sketches.identity()  # others have such a test of their own

@@ -123,6 +123,7 @@ def test_heaprix_is_its_twin():
       np.testing.assert_allclose(got, y1 + y2, atol=1e-5)
 
 
+@pytest.mark.nightly
 @pytest.mark.covers('S2-Alg3')
 def test_support_has_what_is_heavy_and_is_distinct():
   spare = []
@@ -201,6 +202,7 @@ def test_heavymix_contracts_with_exact_values():
   np.testing.assert_allclose(left, [1 - K / D, 0], atol=1e-5)
 
 
+@pytest.mark.nightly
 @measures
 @pytest.mark.covers('S2-Lem2')
 def test_heavymix_expands_with_estimates():
@@ -212,7 +214,7 @@ def test_heavymix_expands_with_estimates():
   assert abs(measured(mix_draw, 'heavy')[False][0] - 1.03) < 0.05
 
 
-@pytest.mark.nightly  # its twin and the law of the fresh one are fast
+@pytest.mark.nightly  # its twin is fast
 @pytest.mark.xdist_group('shared_draw')
 @pytest.mark.covers('S2-Alg4')
 @pytest.mark.parametrize(
@@ -237,6 +239,7 @@ def fresh(key, x):
   return {exact: draw(exact=exact) for exact in (True, False)}
 
 
+@pytest.mark.nightly
 @pytest.mark.xdist_group('fresh')
 @pytest.mark.covers('S2-Cor1, Rem4')
 @pytest.mark.parametrize('name', ['heavy', 'normal'])

@@ -32,7 +32,7 @@ def extra(op, d):
   return [a.temp_size_in_bytes / MIB for a in analyses]
 
 
-@pytest.mark.representatives('count_sketch', 'block_cyclic', 'srht')
+@pytest.mark.representatives('block_cyclic')
 @pytest.mark.covers('S0-D3[srht]')
 @pytest.mark.parametrize('name', OPERATORS)
 def test_extra_memory_at_a_hundred_million(name):
@@ -40,7 +40,7 @@ def test_extra_memory_at_a_hundred_million(name):
   assert max(extra(OPERATORS[name], 10**8)) < limit
 
 
-@pytest.mark.representatives('gaussian')
+@pytest.mark.nightly
 @pytest.mark.covers('S0-D4[gaussian, ams]')
 @pytest.mark.parametrize(
   ('op', 'd', 'limit'),

@@ -176,6 +176,7 @@ def test_lengths_of_transforms_are_products_of_small_primes():
   assert fourier.split(4093, 10) == (4093, 1)
 
 
+@pytest.mark.representatives('srft')
 @pytest.mark.parametrize('make', [sketches.dct, sketches.srft])
 def test_long_transforms_keep_the_laws(make):
   """Two parts and more, with padding, by the adjoint and by rows."""

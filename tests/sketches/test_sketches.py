@@ -24,13 +24,13 @@ import pytest
 import runs
 
 
-@operators.each_structure
+@operators.law(OPERATORS, fast=['gaussian', 'median', 'srft'])
 def test_structure_and_dtype(name):
   table = operators.structure(OPERATORS[name].op)
   assert table.dtype == (jnp.complex64 if name == 'srft' else jnp.float32)
 
 
-@operators.each_linear_structure
+@operators.law(operators.LINEAR, fast=['gaussian', 'mean'])
 def test_float64_stays_float64(name):
   op = OPERATORS[name].op
   scale = sketches.properties(op).adjoint_scale
@@ -55,7 +55,7 @@ def small_tiles(monkeypatch):
   return lambda name: OPERATORS[name].make(16)  # not compiled with the usual
 
 
-@operators.each_structure
+@operators.law(OPERATORS, fast=['gaussian', 'median', 'srft'])
 def test_leaves_and_tiles_are_invisible(name, small_tiles):
   """A vector that is cut into leaves, runs and tiles of odd sizes."""
   x = vector(TREE)
@@ -134,7 +134,7 @@ def rows_of(trees):
   return np.concatenate(flat, 1)
 
 
-@operators.each_structure
+@operators.law(OPERATORS, fast=['gaussian', 'median', 'srft'])
 def test_inside_shard_map_vmap_and_scan(name):
   """Varying inputs and a key that is not, under `check_vma=True`."""
   op, (trees, rows) = OPERATORS[name].op, cohort()
@@ -182,7 +182,7 @@ def test_lowers_for_accelerators(name):
   assert exported.platforms == ('tpu', 'cuda')
 
 
-@pytest.mark.representatives('12-77-3')
+@pytest.mark.nightly
 @pytest.mark.parametrize(
   ('size', 'd', 'sparsity'), [(13, 77, 1), (2, 77, 1), (1, 3, 1), (12, 77, 3)]
 )

@@ -53,7 +53,7 @@ def launch(workdir, *flags, log=None, config=QUICK):
   return start(command, log), log
 
 
-def finish(started, timeout=120, status=0):
+def finish(started, timeout=600, status=0):
   process, log = started
   try:
     assert process.wait(timeout) == status, log.read_text()[-3000:]

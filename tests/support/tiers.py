@@ -9,7 +9,9 @@ import os
 import pytest
 
 MOST_OF_ONE = 8.0  # seconds of CPU, of the call of a test in the fast tier
-MOST_OF_ALL = 560.0  # of the fast tier, fixtures among them
+# Of the fast tier with its fixtures: 450 on quiet cores, up to half as much again
+# on those that other machines share.
+MOST_OF_ALL = 700.0
 SHOWN = 10
 _start = 0.0
 _calls: dict[str, float] = {}

@@ -38,6 +38,7 @@ def compared(tmp_path_factory):
   return folder, run(), run
 
 
+@pytest.mark.nightly
 def test_the_best_point_runs_over_the_seeds(compared):
   folder, outcomes, _ = compared
   steady = outcomes['iid']['steady']
@@ -54,6 +55,7 @@ def test_the_best_point_runs_over_the_seeds(compared):
   assert (folder / 'comparison.png').stat().st_size > 1000
 
 
+@pytest.mark.nightly
 def test_a_contestant_that_diverges_is_said_to(compared):
   folder, outcomes, _ = compared
   assert math.isnan(outcomes['iid']['diverging'].mean)

@@ -78,7 +78,7 @@ SKETCHED = BOWLS | {
 }
 
 
-@pytest.mark.representatives('at once')
+@pytest.mark.nightly
 @pytest.mark.parametrize('count', [1, 2], ids=['in turns', 'at once'])
 def test_sketch_seeds_vary_the_hashes_alone(count, tmp_path):
   """The same clients and data, other tables."""
@@ -115,6 +115,7 @@ def test_a_point_is_the_run_of_its_config(looped, tmp_path):
   assert rows[4]['best_test_accuracy'] == best
 
 
+@pytest.mark.nightly
 def test_vmapped_points_of_several_seeds_are_the_looped_ones(
   looped, tmp_path, monkeypatch
 ):
@@ -130,6 +131,7 @@ def test_vmapped_points_of_several_seeds_are_the_looped_ones(
   assert [fn._cache_size() for fn in program._programs.values()] == [1, 1]
 
 
+@pytest.mark.nightly
 def test_vmapped_points_of_one_seed_are_single_runs(diverging, tmp_path):
   folder, *_ = diverging
   exp = experiment.build(BOWLS | {'server_lr': 0.5})

@@ -189,6 +189,7 @@ def twin():
   return monitor.play(SLOW._replace(rounds=100), exact, project, START)
 
 
+@pytest.mark.nightly
 def test_the_twin_is_the_librarys_run():
   library, numpy = played(SLOW)[0], twin()
   for name in ('params', 'momentum', 'second', 'clean'):
@@ -215,6 +216,7 @@ def test_lemma_3_3():
   assert slack(np.zeros(D)).min() < -1e-8
 
 
+@pytest.mark.nightly
 @pytest.mark.covers('S4-Thm3.2')
 def test_the_dimension_enters_by_its_logarithm():
   """Sixteen times d and the same curve: the intrinsic dimension is the same.

@@ -178,7 +178,7 @@ def library(bound, clients, s, start, scale=1.0):
   return das_problems.watch(clients, s, w)
 
 
-@pytest.mark.representatives('normalize')
+@pytest.mark.nightly
 @pytest.mark.covers('S1-Thm2=Thm5[clip]', 'S1-Thm4=Thm6[normalize]')
 @each_bound
 def test_rates_hold_of_the_library(bound):

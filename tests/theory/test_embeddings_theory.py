@@ -58,7 +58,7 @@ def coherence(name):
   )
 
 
-@pytest.mark.representatives('gaussian')
+@pytest.mark.nightly
 @pytest.mark.covers('S0-LemD18..22')
 @pytest.mark.parametrize('name', ['ams', 'gaussian', 'srht'])
 def test_printed_coherence_is_that_of_a_single_pair(name):
@@ -93,7 +93,7 @@ def test_printed_coherence_of_sparse_columns_is_as_wrong():
   assert coherence('sparse_embedding').printed > 1
 
 
-@pytest.mark.representatives('count_sketch')
+@pytest.mark.nightly
 @pytest.mark.covers('S0-LemD18..22')
 @pytest.mark.parametrize('name', ['count_sketch', 'sparse_embedding'])
 def test_coherence_of_sparse_columns(name):
@@ -109,6 +109,7 @@ def test_coherence_of_sparse_columns(name):
   assert wide < 0.6
 
 
+@pytest.mark.nightly
 def test_coherence_where_the_paper_has_none():
   measured = embeddings.coherence_quantiles(
     sketches.block_cyclic(16), 64, KEY, draws=10, delta=0.1
@@ -131,7 +132,7 @@ def sizes(name):
   return np.abs(embeddings.errors(OPERATORS[name], KEY, *PAIR, 2048))
 
 
-@pytest.mark.representatives('count_sketch', 'gaussian')
+@pytest.mark.representatives('count_sketch')
 @pytest.mark.covers(
   'S0-LemD23,24[srht, ams, gaussian]', 'S0-LemD25,26[count_sketch]',
   'S0-LemD27[sparse_embedding]', 'S0-LemD28[uniform_sampling]', 'S4-Prop1-3',
@@ -177,6 +178,7 @@ def test_what_uniform_sampling_may_do():
   assert tails.coordinate_wise('uniform_sampling', D, SIZE) == D - SIZE
 
 
+@pytest.mark.nightly
 @pytest.mark.covers('S0-LemD25,26', 'S4-Prop1-3')
 def test_property_3_is_not_of_the_count_sketch():
   """An error of 1 with probability 1 / b, at every b: 20 delta and more.
@@ -235,6 +237,7 @@ def test_lemma_d_25_needs_two_buckets():
   assert tails.tail('count_sketch', n, 1, 0.125) == 4
 
 
+@pytest.mark.nightly
 @pytest.mark.covers('S0-LemD25,26')
 def test_the_constant_of_lemma_d_26():
   """Of k equal coordinates: above delta, printed, and near 2 delta."""
@@ -251,6 +254,7 @@ def test_the_constant_of_lemma_d_26():
   assert at_most(share, 2 * delta, draws)
 
 
+@pytest.mark.nightly
 @pytest.mark.covers('S0-B1..B8')
 def test_the_norms_of_gaussian_sketches_are_chi_squares():
   """By Laurent and Massart, and by the distribution itself."""

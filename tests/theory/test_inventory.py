@@ -21,6 +21,7 @@ def test_every_row_is_covered_and_no_other():
   assert all('.py::test_' in name for _, name in inventory.marks())
 
 
+@pytest.mark.nightly
 def test_parameters_of_marks_are_in_the_tests():
   """A part of a parameter that is renamed is in no other string of a test."""
   nodes = (

@@ -62,7 +62,7 @@ def estimates(op):
   return np.asarray(run(KEYS, VECTORS.astype(np.float32)), np.float64)
 
 
-@pytest.mark.representatives('gaussian', 'srht')
+@pytest.mark.representatives('gaussian')
 @pytest.mark.covers(
   'S0-RemD10', 'S0-LemD12[srht, ams]', 'S0-LemD13[gaussian]',
   'S0-LemD14[count_sketch]', 'S0-LemD15[embedding_1, embedding_2]',

@@ -116,7 +116,7 @@ def test_recovery_takes_as_many_numbers_as_unknowns():
     assert measured.decrease > 0
 
 
-@pytest.mark.representatives('op1-0.3')
+@pytest.mark.nightly
 @pytest.mark.covers('S0-7.5=L1')
 @pytest.mark.usefixtures('x64')
 @pytest.mark.parametrize(

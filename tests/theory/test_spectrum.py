@@ -97,7 +97,7 @@ def test_gradients_over_masked_batches_are_those_of_all_rows():
   )
   estimate, want = jax.jit(both)(params)
   jax.tree.map(
-    lambda x, y: np.testing.assert_allclose(x, y, 1e-5), estimate, want
+    lambda x, y: np.testing.assert_allclose(x, y, 1e-5, 1e-6), estimate, want
   )
 
 
@@ -131,6 +131,7 @@ def test_few_steps_find_the_ends_and_know_how_far_they_are():
   assert least == pytest.approx(-30, rel=1e-4)
 
 
+@pytest.mark.nightly
 def test_it_is_the_iteration_of_matfree():
   loss_fn, params, batches = symmetric(WIDE)
   keys = jax.random.split(KEY, 1)
@@ -162,12 +163,14 @@ def test_exhausted_directions_leave_neither_nan_nor_ghosts(steps, probes):
     assert len({*nonzero.round(2)}) == 5
 
 
+@pytest.mark.nightly
 def test_all_steps_find_multiple_eigenvalues():
   for eigenvalues in (MULTIPLE, np.zeros(D), np.full(D, 2.0)):
     for nodes in slq(eigenvalues).nodes:
       np.testing.assert_allclose(nodes, eigenvalues, atol=1e-4)
 
 
+@pytest.mark.nightly
 def test_without_reorthogonalisation_there_would_be_ghosts():
   d = 64
   eigenvalues = np.sort(np.append(0.7 ** np.arange(d - 1), 10.0))
@@ -197,6 +200,7 @@ def test_moments_agree_with_hutchinson_and_the_truth(power):
     assert 0.3 * expected < lanczos.error < 3 * expected
 
 
+@pytest.mark.nightly
 @pytest.mark.covers('S4-Asm4, Def3.1')
 def test_intrinsic_dimensions():
   assert slq(np.full(D, 2.0)).intrinsic_dimension == pytest.approx(D)

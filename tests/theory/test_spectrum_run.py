@@ -34,6 +34,7 @@ def watched(tmp_path_factory):
   return folder, run(folder)
 
 
+@pytest.mark.nightly
 @pytest.mark.covers('S4-Fig5')
 def test_every_other_round_has_its_spectrum(watched):
   folder, rows = watched

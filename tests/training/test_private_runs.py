@@ -117,6 +117,7 @@ def test_a_resumed_run_is_the_run_that_was_never_stopped(whole, cut):
   assert summary(cut)['privacy'] == summary(folder)['privacy']
 
 
+@pytest.mark.nightly
 def test_more_rounds_of_the_same_noise_cost_more(whole, cut):
   train(cut, rounds=6)
   records = rows(cut)
@@ -240,6 +241,7 @@ def test_zero_noise_is_reported_as_no_privacy():
   assert exp.guarantee.statement.as_dict()['epsilon'] == 'inf'
 
 
+@pytest.mark.nightly
 def test_nor_does_a_run_that_has_logged_no_round(tmp_path):
   """A checkpoint alone shows that rounds are done."""
   never = {'log_every': 100, 'eval_every': 100, 'checkpoint_every': 2}

@@ -310,7 +310,7 @@ def test_divergence_names_the_round_and_the_last_good_checkpoint(tmp_path):
     train(tmp_path / 'one', **wild, checkpoint_every=1)
 
 
-@pytest.mark.representatives('15')
+@pytest.mark.nightly
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_the_next_start_goes_on(whole, number, tmp_path):
   folder, _ = whole

@@ -1,0 +1,70 @@
+"""Plugin of pytest: compiles the programs of tests fast, and frees them."""
+
+import ctypes
+import gc
+import os
+import pathlib
+import shutil
+import tempfile
+
+import jax
+import pytest
+
+# XLA's former code generator, in JAX below 0.11, takes half the time.
+COMPILE_FAST = '--xla_cpu_use_fusion_emitters=false'
+# Programs are what fills a worker. They go when it has the one size, or has
+# grown by the other since they went last.
+MOST_MIB, MORE_MIB = 800, 300
+CACHE = tempfile.mkdtemp(prefix='fl_sketch_programs_')
+STATM = pathlib.Path('/proc/self/statm')
+_limit = MOST_MIB
+
+
+def pytest_configure(config):
+  # A program that a worker builds anew it compiles once. Workers do not share
+  # theirs: JAX's cache lets one read what another has half written.
+  jax.config.update('jax_compilation_cache_dir', CACHE)
+  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.05)
+  # Most of the fast tier is compiling, and a program that runs once is not
+  # worth much of it. The other tiers compile as users do.
+  if 'not nightly' in config.option.markexpr:
+    if jax.__version_info__ < (0, 11):
+      before = os.environ.get('XLA_FLAGS', '')
+      os.environ['XLA_FLAGS'] = f'{before} {COMPILE_FAST}'.strip()
+    jax.config.update('jax_disable_most_optimizations', True)
+    os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = 'true'  # of subprocesses
+
+
+def pytest_unconfigure():
+  shutil.rmtree(CACHE)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+  """Runs the tests of a file, or of a group, in one process: they share."""
+  for item in items:
+    if not item.get_closest_marker('xdist_group'):
+      item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+def pytest_collection_finish():
+  """Spares the collector of garbage the thousands of tests it would visit."""
+  gc.collect()
+  gc.freeze()
+
+
+def pytest_runtest_teardown():
+  """Unloads programs of earlier tests before there are too many."""
+  global _limit
+  if STATM.exists() and _resident_mib() > _limit:
+    jax.clear_caches()
+    gc.collect()
+    # Else the C library keeps what was freed.
+    trim = getattr(ctypes.CDLL(None), 'malloc_trim', lambda pad: None)
+    trim(0)
+    _limit = max(MOST_MIB, _resident_mib() + MORE_MIB)
+
+
+def _resident_mib():
+  pages = int(STATM.read_text(encoding='ascii').split()[1])
+  return pages * os.sysconf('SC_PAGE_SIZE') / 2**20
