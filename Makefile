@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-all test-long smoke mutations lint notebooks page clean
+.PHONY: run test test-all test-long smoke smoke-installed mutations lint notebooks page clean
 
 $(VENV)/installed: requirements.txt
 	$(PYTHON) -m venv $(VENV)
@@ -32,7 +32,7 @@ smoke:
 
 smoke-installed: $(VENV)/installed
 	$(BIN)/python -c 'import sys, jax; print(sys.version, "JAX", jax.__version__)'
-	$(BIN)/python -m pytest tests -m smoke
+	$(BIN)/python -m pytest tests -m 'smoke and not nightly and not long'
 
 mutations: $(VENV)/installed
 	$(BIN)/python tests/support/mutations.py
@@ -49,4 +49,4 @@ lint: $(VENV)/installed
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) .venv-* runs

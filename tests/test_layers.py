@@ -141,7 +141,7 @@ def import_alone(names) -> None:
 
 @pytest.mark.nightly
 def test_every_package_imports_alone():
-  """Fast: rooms import lower rooms alone, and a few that are loaded first."""
+  """The fast tier checks the direction of imports by their text."""
   import_alone(
     [name for name, path in modules().items() if path.stem == '__init__']
   )

@@ -119,7 +119,8 @@ def test_tree_is_its_numbers_in_a_row(name):
     return payload, flat, out, codec.decode(KEY, flat, x)
 
   payload, flat, out, want = both(TREE, x)
-  chex.assert_trees_all_equal(payload, flat)
+  if name != 'identity':  # whose payload is the tree
+    chex.assert_trees_all_equal(payload, flat)
   chex.assert_trees_all_equal(out, unravel(want))
 
 
@@ -153,7 +154,7 @@ def test_zero_is_zero(name):
 
 @codec_cases.each_structure
 def test_no_zero_is_divided_by_zero(name):
-  """Which as an integer is 0 on some backends."""
+  """Catches 0 / 0, which cast to an integer is 0 on some backends."""
   with jax.debug_nans(True):
     CODECS[name].codec.encode(KEY, np.zeros(D, np.float32))
 

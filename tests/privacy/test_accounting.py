@@ -19,7 +19,7 @@ import pytest
 import runs
 from scipy import integrate, stats
 
-in_the_slow_tier = lambda row: pytest.param(*row, marks=pytest.mark.long)
+in_the_long_tier = lambda row: pytest.param(*row, marks=pytest.mark.long)
 REFERENCE = [
   (poisson(2.0068, 100, 0.2), 1e-5),
   (poisson(0.756, 2000, 0.01), 1e-5),
@@ -41,7 +41,7 @@ SLOW = [
 
 @pytest.mark.representatives('mechanism0-1e-05')
 @pytest.mark.parametrize(
-  ('mechanism', 'delta'), [*REFERENCE, *map(in_the_slow_tier, SLOW)]
+  ('mechanism', 'delta'), [*REFERENCE, *map(in_the_long_tier, SLOW)]
 )
 def test_losses_agree_with_a_fourier_transform(mechanism, delta):
   check_reference([mechanism], delta)
@@ -153,7 +153,7 @@ SLOW_CALIBRATIONS = [
 @pytest.mark.representatives('pld-1.5-1e-05-0.2-500-11.62897')
 @pytest.mark.parametrize(
   ('accountant', 'eps', 'delta', 'q', 'steps', 'expected'),
-  [*CALIBRATIONS, *map(in_the_slow_tier, SLOW_CALIBRATIONS)],
+  [*CALIBRATIONS, *map(in_the_long_tier, SLOW_CALIBRATIONS)],
 )
 def test_calibrated_noise_is_least_and_on_the_safe_side(
   accountant, eps, delta, q, steps, expected

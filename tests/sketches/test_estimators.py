@@ -180,7 +180,8 @@ def shared_draw(key, x):
   return {exact: draw(exact) @ x for exact in (True, False)}
 
 
-measures = pytest.mark.xdist_group('mix_draw')  # shares the program of:
+# Of the tests that share the program of `measured`.
+shares_draws = pytest.mark.xdist_group('mix_draw')
 
 
 @functools.cache
@@ -190,7 +191,7 @@ def measured(fn, name):
 
 
 @pytest.mark.nightly
-@measures
+@shares_draws
 @pytest.mark.covers('S2-Lem2')
 def test_heavymix_contracts_with_exact_values():
   # 6 standard errors below the bound: 1e-9 to pass by chance.
@@ -203,7 +204,7 @@ def test_heavymix_contracts_with_exact_values():
 
 
 @pytest.mark.nightly
-@measures
+@shares_draws
 @pytest.mark.covers('S2-Lem2')
 def test_heavymix_expands_with_estimates():
   # 6 standard errors above 1: 1e-9 to pass by chance.

@@ -41,7 +41,7 @@ def test_linear(name):
 
 @operators.each_linear_structure
 def test_desketch_is_the_adjoint(name):
-  """Of whatever an operator sketches, read by R^H / c."""
+  """R^H y / c, for tables y = R x of any x."""
   for seed in range(3):
     r, read = operators.matrix(name, seed)
     want = (r.conj().T @ r).real / promises(name).adjoint_scale
@@ -50,7 +50,7 @@ def test_desketch_is_the_adjoint(name):
 
 @operators.law(operators.LINEAR, fast=['mean', 'srft'])
 def test_derivative_is_the_adjoint(name):
-  """And desketch is it of any table, sketched or not."""
+  """R^H y / c, for tables y that no vector has."""
   operators.adjoint(OPERATORS[name].op)
 
 

@@ -46,13 +46,18 @@ def test_float64_stays_float64(name):
 
 @pytest.fixture
 def small_tiles(monkeypatch):
-  monkeypatch.setattr(base, 'SMALL_LEAF', 8)
-  monkeypatch.setattr(blocks, 'TILE', 5)
-  monkeypatch.setattr(columns, 'TILE', 20)
-  monkeypatch.setattr(dense, 'TILE', 16 * 5)
-  monkeypatch.setattr(signs, '_TILE', 5)
-  monkeypatch.setattr(hadamard, 'CACHED', 8)
-  return lambda name: OPERATORS[name].make(16)  # not compiled with the usual
+  """Makes an operator of small tiles; called after what it is compared with."""
+
+  def make(name):
+    monkeypatch.setattr(base, 'SMALL_LEAF', 8)
+    monkeypatch.setattr(blocks, 'TILE', 5)
+    monkeypatch.setattr(columns, 'TILE', 20)
+    monkeypatch.setattr(dense, 'TILE', 16 * 5)
+    monkeypatch.setattr(signs, '_TILE', 5)
+    monkeypatch.setattr(hadamard, 'CACHED', 8)
+    return OPERATORS[name].make(16)
+
+  return make
 
 
 @operators.law(OPERATORS, fast=['gaussian', 'median', 'srft'])
@@ -105,7 +110,7 @@ def fingerprints():
   return digests
 
 
-@pytest.mark.nightly  # integers of NumPy, as twins have them, are the same
+@pytest.mark.nightly  # twins in NumPy pin the same integers in the fast tier
 def test_same_bits_in_another_process():
   """One device there and two here, and another threefry."""
   code = (

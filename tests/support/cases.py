@@ -203,7 +203,7 @@ STRUCTURES = {
   'dp_fedavg_masked': 'masked tables and noise by the clients',
   'private_iterative_sketching': 'noise in every local step',
 }
-# Private cases whose parts others have as well, in the slow tier.
+# Private cases whose parts others have as well, in the long tier.
 LONG = (
   'dp_fedavg_per_leaf', 'dp_fedavg_local', 'private_song', 'private_safl',
   'private_privix', 'private_heaprix', 'private_literal', 'private_gate',
@@ -222,7 +222,13 @@ def law(names: Iterable[str], *, fast: Collection[str], field='case', smoke=()):
   """Parametrises a law: cases that are not `fast` are in the nightly tier.
 
   The laws of one case run in one process, where its programs are compiled.
+
+  Raises:
+    ValueError: no case is fast.
   """
+  names = list(names)
+  if not set(names) & set(fast):
+    raise ValueError(f'Expected one of {names} in fast={fast}.')
 
   def parameter(name):
     tier = [] if name in fast else [pytest.mark.nightly]
@@ -256,7 +262,7 @@ each_core_algorithm = law(ONE_EACH, fast=CORE)
 
 
 def by_name(names: Iterable[str], long: Collection[str], parameter='name'):
-  """Parametrises a test by names, those in `long` in the slow tier."""
+  """Parametrises a test by names, those in `long` in the long tier."""
   tier = lambda name: [pytest.mark.long] if name in long else []
   rows = [pytest.param(n, id=n, marks=tier(n)) for n in names]
   return pytest.mark.parametrize(parameter, rows)

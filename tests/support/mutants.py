@@ -88,7 +88,8 @@ MUTANTS = (
     'the last chunk of lanes is summed twice',
     'rounds/client_loop.py',
     'total, last = step(total, jax.tree.map(lambda x: x[whole:], lanes))',
-    'total, last = step(total, jax.tree.map(lambda x: x[-size:], lanes))',
+    'chunk = jax.tree.map(lambda x: x[whole:], lanes)\n'
+    '    total, last = step(step(total, chunk)[0], chunk)',
     'rounds',
   ),
   Mutant(

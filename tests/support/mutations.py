@@ -2,10 +2,13 @@
 
 Each bug goes into a copy of the last commit, where the tests near it run first,
 then all others of the fast tier, and of the nightly one where the fast tier
-passes; all until the first failure. Results are kept by commit, so that the
-same command goes on where it was interrupted.
+passes; all until the first failure. A tier must pass without a bug before it is
+used. Results are kept by commit, so that the same command goes on where it was
+interrupted.
 """
 
+from collections.abc import Iterator
+import contextlib
 import json
 import pathlib
 import re
@@ -32,14 +35,19 @@ def check(root: pathlib.Path):
       )
 
 
-def run(results: pathlib.Path) -> dict[str, dict[str, str]]:
+def run(commit: str, results: pathlib.Path) -> dict[str, dict[str, str]]:
   """The tier and the test that catch each bug, by its name."""
   rows = json.loads(results.read_text()) if results.exists() else {}
+  passing = rows.setdefault('tiers that pass', [])
   for number, mutant in enumerate(MUTANTS, 1):
     if mutant.name not in rows:
-      rows[mutant.name] = _caught(mutant)
-      results.write_text(json.dumps(rows, indent=1))
-    print(f'{number}/{len(MUTANTS)}', mutant.name, rows[mutant.name])
+      rows[mutant.name] = _caught(mutant, commit, passing)
+      partial = results.with_suffix('.partial')
+      partial.write_text(json.dumps(rows, indent=1))
+      partial.replace(results)
+    print(
+      f'{number}/{len(MUTANTS)}', mutant.name, rows[mutant.name], flush=True
+    )
   return rows
 
 
@@ -53,30 +61,44 @@ def table(rows: dict[str, dict[str, str]]) -> str:
   return '\n'.join(lines)
 
 
-def _caught(mutant: Mutant) -> dict[str, str]:
-  with tempfile.TemporaryDirectory() as folder:
-    copy = pathlib.Path(folder) / 'repo'
-    _copy_last_commit(copy)
-    check(copy)
-    file = _file(copy, mutant)
-    text = file.read_text(encoding='utf-8')
-    file.write_text(text.replace(mutant.old, mutant.new), encoding='utf-8')
-    near = [f'tests/{mutant.near}', f'fl_sketch/{mutant.path}']
-    for tier, marks in TIERS.items():
+def _caught(mutant: Mutant, commit: str, passing: list[str]) -> dict[str, str]:
+  """The tier and the test that catch a bug; adds to the tiers that pass.
+
+  Raises:
+    RuntimeError: a tier does not pass without the bug.
+  """
+  near = [f'tests/{mutant.near}', f'fl_sketch/{mutant.path}']
+  for tier in TIERS:
+    if tier not in passing:
+      with _copy(commit) as copy:
+        if test := _first_failure(copy, tier, []):
+          raise RuntimeError(f'{test} fails without a bug.')
+      passing.append(tier)
+    with _copy(commit) as copy:
+      check(copy)
+      file = _file(copy, mutant)
+      text = file.read_text(encoding='utf-8')
+      file.write_text(text.replace(mutant.old, mutant.new), encoding='utf-8')
       for paths in (near, []):
-        if test := _first_failure(copy, marks, paths):
+        if test := _first_failure(copy, tier, paths):
           return {'tier': tier, 'test': test}
-  return {'tier': 'none', 'test': ''}
+  return {'tier': 'none below long', 'test': ''}
 
 
-def _copy_last_commit(folder: pathlib.Path):
-  command = ['git', 'archive', 'HEAD']
-  with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as archive:
-    with tarfile.open(fileobj=archive.stdout, mode='r|') as tar:
-      tar.extractall(folder, filter='data')
+@contextlib.contextmanager
+def _copy(commit: str) -> Iterator[pathlib.Path]:
+  """The files of a commit, in a folder of their own."""
+  command = ['git', 'archive', commit]
+  with (
+    tempfile.TemporaryDirectory() as folder,
+    subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as archive,
+    tarfile.open(fileobj=archive.stdout, mode='r|') as tar,
+  ):
+    tar.extractall(folder, filter='data')
+    yield pathlib.Path(folder)
 
 
-def _first_failure(copy: pathlib.Path, marks: str, paths: list[str]) -> str:
+def _first_failure(copy: pathlib.Path, tier: str, paths: list[str]) -> str:
   """The first test that fails; '' if all pass.
 
   Raises:
@@ -84,11 +106,12 @@ def _first_failure(copy: pathlib.Path, marks: str, paths: list[str]) -> str:
   """
   command = [
     *(sys.executable, '-m', 'pytest', '-n', '2', '--dist', 'loadgroup', '-x'),
-    *('-m', marks, '--deselect', 'tests/test_mutants.py', *paths),
+    *('-m', TIERS[tier], '--deselect', 'tests/test_mutants.py', *paths),
   ]
   done = subprocess.run(command, cwd=copy, capture_output=True, text=True)
-  if failed := re.search(r'^(?:FAILED|ERROR) (\S+)', done.stdout, re.MULTILINE):
-    return failed[1].rpartition('@')[0] or failed[1]
+  line = r'^(?:FAILED|ERROR) (.+?)(?:@[^@]*?)?(?: - .*)?$'
+  if failed := re.search(line, done.stdout, re.MULTILINE):
+    return failed[1]
   if done.returncode not in (0, 5):  # 5: the tier has no test in these paths
     raise RuntimeError(f'{command} failed:\n{done.stdout}\n{done.stderr}')
   return ''
@@ -99,9 +122,13 @@ def _file(root: pathlib.Path, mutant: Mutant) -> pathlib.Path:
 
 
 if __name__ == '__main__':
+  git = lambda *args: subprocess.check_output(
+    ['git', *args], cwd=ROOT, text=True
+  )
+  if git('status', '--porcelain', '--untracked-files=no'):
+    sys.exit('Expected no uncommitted changes: bugs go into the last commit.')
   check(ROOT)
-  head = ['git', 'rev-parse', '--short', 'HEAD']
-  commit = subprocess.check_output(head, cwd=ROOT, text=True).strip()
-  out = ROOT / 'runs' / 'mutations' / f'{commit}.json'
+  head = git('rev-parse', 'HEAD').strip()
+  out = ROOT / 'runs' / 'mutations' / f'{head[:7]}.json'
   out.parent.mkdir(parents=True, exist_ok=True)
-  print(table(run(out)))
+  print(table(run(head, out)))

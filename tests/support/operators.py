@@ -74,7 +74,13 @@ def law(names: Iterable[str], fast: Collection[str], group='operator'):
   """Parametrises a law: cases that are not `fast` are in the nightly tier.
 
   The laws of one case run in one process, where its programs are compiled.
+
+  Raises:
+    ValueError: no case is fast.
   """
+  names = list(names)
+  if not set(names) & set(fast):
+    raise ValueError(f'Expected one of {names} in fast={fast}.')
   tier = lambda name: [] if name in fast else [pytest.mark.nightly]
   place = lambda name: pytest.mark.xdist_group(f'{group} {name}')
   rows = [pytest.param(n, id=n, marks=[place(n), *tier(n)]) for n in names]

@@ -10,6 +10,7 @@ import tempfile
 import jax
 import pytest
 
+FAST = 'not nightly and not long'
 # XLA's former code generator, in JAX below 0.11, takes half the time.
 COMPILE_FAST = '--xla_cpu_use_fusion_emitters=false'
 # Programs are what fills a worker. They go when it has the one size, or has
@@ -26,8 +27,8 @@ def pytest_configure(config):
   jax.config.update('jax_compilation_cache_dir', CACHE)
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.05)
   # Most of the fast tier is compiling, and a program that runs once is not
-  # worth much of it. The other tiers compile as users do.
-  if 'not nightly' in config.option.markexpr:
+  # worth much of it. The other tiers leave XLA's defaults.
+  if config.option.markexpr == FAST:
     if jax.__version_info__ < (0, 11):
       before = os.environ.get('XLA_FLAGS', '')
       os.environ['XLA_FLAGS'] = f'{before} {COMPILE_FAST}'.strip()
@@ -48,7 +49,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-  """Spares the collector of garbage the thousands of tests it would visit."""
+  """Keeps the garbage collector from visiting thousands of tests."""
   gc.collect()
   gc.freeze()
 

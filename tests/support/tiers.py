@@ -9,8 +9,8 @@ import os
 import pytest
 
 MOST_OF_ONE = 8.0  # seconds of CPU, of the call of a test in the fast tier
-# Of the fast tier with its fixtures: 450 on quiet cores, up to half as much again
-# on those that other machines share.
+# Of the fast tier with its fixtures: 450 on quiet cores, and up to half as much
+# more on cores that others share.
 MOST_OF_ALL = 700.0
 SHOWN = 10
 _start = 0.0
@@ -24,17 +24,18 @@ def pytest_collection_modifyitems(config, items):
   """Makes what `representatives(*ids)` does not name nightly.
 
   Raises:
-    ValueError: a law has no case of such an id.
+    pytest.UsageError: a law has no case of such an id.
   """
-  laws, is_whole = {}, not any('::' in arg for arg in config.args)
+  selects = config.getoption('lf') or any('::' in arg for arg in config.args)
+  laws = {}
   for item in items:
     if mark := item.get_closest_marker('representatives'):
       laws.setdefault(item.nodeid.partition('[')[0], (mark, []))[1].append(item)
   for name, (mark, of_law) in laws.items():
     ids = {item.callspec.id for item in of_law}
     unknown = set(mark.args) - ids
-    if unknown and is_whole:
-      raise ValueError(f'Expected {unknown} of {name} in {ids}.')
+    if unknown and not selects:
+      raise pytest.UsageError(f'Expected {unknown} of {name} in {ids}.')
     for item in of_law:
       if item.callspec.id not in mark.args:
         item.add_marker('nightly')
@@ -65,9 +66,10 @@ def pytest_runtest_makereport():
 
 def pytest_runtest_logreport(report):
   global _total, _is_fast
-  _total += report.cpu_seconds
+  seconds = getattr(report, 'cpu_seconds', 0.0)  # none where a worker crashed
+  _total += seconds
   if report.when == 'call':
-    _calls[report.nodeid] = report.cpu_seconds
+    _calls[report.nodeid] = seconds
   if not report.keywords.keys().isdisjoint({'nightly', 'long'}):
     _is_fast = False
 

@@ -58,7 +58,7 @@ def coherence(name):
   )
 
 
-@pytest.mark.nightly
+@pytest.mark.representatives('gaussian')
 @pytest.mark.covers('S0-LemD18..22')
 @pytest.mark.parametrize('name', ['ams', 'gaussian', 'srht'])
 def test_printed_coherence_is_that_of_a_single_pair(name):
