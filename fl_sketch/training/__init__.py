@@ -7,7 +7,16 @@
 anything is allocated.
 """
 
-from fl_sketch.training.log import DivergedError
-from fl_sketch.training.loop import Result, train
+from typing import TYPE_CHECKING
+
+from fl_sketch.utils import lazy
+
+if TYPE_CHECKING:
+  from fl_sketch.training.log import DivergedError
+  from fl_sketch.training.loop import Result, train
 
 __all__ = ['DivergedError', 'Result', 'train']
+
+__getattr__ = lazy.attach(
+  __name__, log=('DivergedError',), loop=('Result', 'train')
+)
