@@ -1,4 +1,4 @@
-"""Programs of launch/, in this process or in processes of their own."""
+"""A small run, and the programs of launch/ in this process or in others."""
 
 import contextlib
 import io
@@ -17,6 +17,7 @@ import warnings
 
 from absl import app, flags
 from absl.testing import flagsaver
+from fl_sketch import experiment, training
 from fl_sketch.training import devices
 import numpy as np
 
@@ -27,12 +28,21 @@ SMALL = {
   'rounds': 4, 'local_steps': 2, 'batch_size': 8,
   'eval_every': 2, 'checkpoint_every': 2,
 }  # fmt: skip
+SAFL = SMALL | {
+  'algorithm': 'safl', 'sketch': {'kind': 'block_cyclic', 'size': 50},
+  'server_lr': 0.01, 'rounds': 8, 'eval_every': 3, 'checkpoint_every': 2,
+}  # fmt: skip
 QUICK = '--config=configs/quickstart.py:quick'
 # A row every round and many checkpoints: a kill lands between and in them.
 EVERY_ROUND = [
   '--config.rounds=40', '--config.rounds_per_dispatch=1',
   '--config.eval_every=7', '--config.checkpoint_every=3',
 ]  # fmt: skip
+
+
+def train(folder, mesh=None, **fields):
+  exp = experiment.build(SAFL | fields)
+  return training.train(exp, folder, mesh=mesh, progress=False)
 
 
 def start(command, log):

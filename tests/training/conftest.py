@@ -1,0 +1,20 @@
+"""A finished run, for tests of the group `training`."""
+
+import shutil
+
+import pytest
+import runs
+
+
+@pytest.fixture(scope='session')
+def whole(tmp_path_factory):
+  """A run that was never stopped: its folder and its result."""
+  folder = tmp_path_factory.mktemp('whole')
+  return folder, runs.train(folder)
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+  """A copy of the files of that run, which tests may damage."""
+  shutil.copytree(whole[0], tmp_path, dirs_exist_ok=True)
+  return tmp_path
