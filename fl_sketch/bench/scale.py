@@ -206,11 +206,15 @@ def _cores(count: int | None):
   """Pins all threads of this process to `count` cores; None leaves all."""
   threads = os.listdir('/proc/self/task') if count is not None else []
   cores = os.sched_getaffinity(0) if threads else set()
-  for thread in threads:
-    os.sched_setaffinity(int(thread), sorted(cores)[:count])
+  _pin(threads, sorted(cores)[:count])
   yield
+  _pin(threads, cores)
+
+
+def _pin(threads, cores):
   for thread in threads:
-    os.sched_setaffinity(int(thread), cores)
+    with contextlib.suppress(ProcessLookupError):  # one that has ended
+      os.sched_setaffinity(int(thread), cores)
 
 
 def _shards() -> Sequence[int]:
