@@ -13,6 +13,8 @@ from fl_sketch.privacy import aggregation
 from fl_sketch.rounds import mesh as mesh_lib
 import jax
 import jax.numpy as jnp
+import laws
+from laws import jit
 import numpy as np
 import optax
 from private_steps import private_steps
@@ -219,28 +221,13 @@ ONE_EACH = [
 
 
 def law(names: Iterable[str], *, fast: Collection[str], field='case', smoke=()):
-  """Parametrises a law: cases that are not `fast` are in the nightly tier.
+  """A law of algorithms, given their case or a field of it; see `laws.law`."""
 
-  The laws of one case run in one process, where its programs are compiled.
-
-  Raises:
-    ValueError: no case is fast.
-  """
-  names = list(names)
-  if not set(names) & set(fast):
-    raise ValueError(f'Expected one of {names} in fast={fast}.')
-
-  def parameter(name):
-    tier = [] if name in fast else [pytest.mark.nightly]
-    tier = [pytest.mark.long] if name in LONG else tier
-    tier += [pytest.mark.smoke] if name in smoke else []
+  def value(name):
     case = ALGORITHMS[name]
-    value = case if field == 'case' else getattr(case, field)
-    return pytest.param(
-      value, id=name, marks=[pytest.mark.xdist_group(name), *tier]
-    )
+    return case if field == 'case' else getattr(case, field)
 
-  return pytest.mark.parametrize(field, [parameter(name) for name in names])
+  return laws.law(names, fast, field, value, long=LONG, smoke=smoke)
 
 
 # Steps of the server's optimisers have tests of their own, without rounds.
@@ -296,12 +283,6 @@ def one_absent(r: int) -> rounds.Cohort:
 def secret(make: rounds.Make) -> tuple[Any, ...]:
   """What a round takes after its key: no data, and if private `SECRET`."""
   return (None, SECRET) if make(HP).releases else ()
-
-
-# Hardly optimised programs, since compiling is what takes time.
-jit = functools.partial(
-  jax.jit, compiler_options={'xla_backend_optimization_level': 0}
-)
 
 
 def program(

@@ -1,6 +1,6 @@
 """The conformance list: a new operator gets its tests by a line here."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 import functools
 from typing import Any, NamedTuple
 
@@ -8,6 +8,8 @@ import chex
 from fl_sketch import sketches
 import jax
 import jax.numpy as jnp
+import laws
+from laws import jit
 import numpy as np
 import pytest
 
@@ -69,33 +71,11 @@ STRUCTURES = {
 # Where desketch must be linear, a mean takes the place of the median.
 LINEAR_STRUCTURES = {*STRUCTURES, 'mean'} - {'median'}
 
-
-def law(names: Iterable[str], fast: Collection[str], group='operator'):
-  """Parametrises a law: cases that are not `fast` are in the nightly tier.
-
-  The laws of one case run in one process, where its programs are compiled.
-
-  Raises:
-    ValueError: no case is fast.
-  """
-  names = list(names)
-  if not set(names) & set(fast):
-    raise ValueError(f'Expected one of {names} in fast={fast}.')
-  tier = lambda name: [] if name in fast else [pytest.mark.nightly]
-  place = lambda name: pytest.mark.xdist_group(f'{group} {name}')
-  rows = [pytest.param(n, id=n, marks=[place(n), *tier(n)]) for n in names]
-  return pytest.mark.parametrize('name', rows)
-
-
+law = functools.partial(laws.law, group='operator')
 each = law(OPERATORS, fast=OPERATORS)
 each_structure = law(OPERATORS, fast=STRUCTURES)
 each_keyed_structure = law(KEYED, fast=STRUCTURES)
 each_linear_structure = law(LINEAR, fast=LINEAR_STRUCTURES)
-
-# Hardly optimised programs, since compiling is what takes time.
-jit = functools.partial(
-  jax.jit, compiler_options={'xla_backend_optimization_level': 0}
-)
 LANES = 256
 
 

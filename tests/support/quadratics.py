@@ -9,11 +9,11 @@ from fl_sketch.algorithms import topology
 from fl_sketch.rounds import mesh as mesh_lib
 import jax
 import jax.numpy as jnp
+import laws
 import numpy as np
 from operators import vector
 
 CLIENTS, D, STEPS = 4, 16, 5
-QUICK = {'xla_backend_optimization_level': 0}  # to compile, not to run
 RING = topology.ring(cases.POPULATION)
 COUNT = sketches.count_sketch(3, 4)
 BEST = np.full(D, 1 / D**0.5, np.float32)
@@ -146,7 +146,7 @@ def fetchsgd_gap(cohort, **options):
 def trail(make, cohort_of=cases.everyone, count=5):
   """The states before and after every round, and every round's metrics."""
   mesh = mesh_lib.cohort_mesh(1)
-  round_fn = jax.jit(rounds.run_round(make, mesh), compiler_options=QUICK)
+  round_fn = laws.jit(rounds.run_round(make, mesh))
   state = cases.start(make, mesh)
   states, metrics = [jax.device_get(state)], []
   for r in range(count):

@@ -17,6 +17,7 @@ from fl_sketch.theory import das
 from fl_sketch.theory.das import tradeoffs
 import jax
 import jax.numpy as jnp
+import laws
 import numpy as np
 import pytest
 import quadratics
@@ -162,7 +163,7 @@ def program(bound, rounds, local_steps):
   params = lambda state: state.params['w']
   rest = lambda secret: (jax.random.key(0), None, secret)
   play = quadratics.independent_runs(make, cohort, rounds, params, rest)
-  return jax.jit(play, compiler_options=quadratics.QUICK)
+  return laws.jit(play)
 
 
 def library(bound, clients, s, start, scale=1.0):

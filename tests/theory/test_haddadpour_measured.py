@@ -16,6 +16,7 @@ from fl_sketch.theory import catalog, haddadpour
 from fl_sketch.theory.haddadpour import compressors, lemmas, plans
 import jax
 import jax.numpy as jnp
+import laws
 import numpy as np
 import pytest
 import quadratics
@@ -210,7 +211,7 @@ def library(runs):
     state, _ = jax.lax.scan(step, state, length=run.rounds)
     return jnp.square(state.params['w'] - 1).sum() / 2
 
-  play = jax.jit(jax.vmap(one, (None, 0)), compiler_options=quadratics.QUICK)
+  play = laws.jit(jax.vmap(one, (None, 0)))
   keys = jax.random.split(jax.random.key(0), 60)
   for run in runs:
     numbers = map(jnp.float32, (run.client_lr, run.server_lr))

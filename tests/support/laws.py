@@ -1,0 +1,52 @@
+"""Laws over lists of cases: the tier of each case, and its programs."""
+
+from collections.abc import Callable, Collection, Iterable
+import functools
+from typing import Any
+
+import jax
+import pytest
+
+# Hardly optimised programs, since compiling is what takes time.
+jit = functools.partial(
+  jax.jit, compiler_options={'xla_backend_optimization_level': 0}
+)
+
+
+def law(
+  names: Iterable[str],
+  fast: Collection[str],
+  parameter: str = 'name',
+  value: Callable[[str], Any] = lambda name: name,
+  group: str = '',
+  long: Collection[str] = (),
+  smoke: Collection[str] = (),
+):
+  """Parametrises a law: cases that are not `fast` are in the nightly tier.
+
+  The laws of one case run in one process, where its programs are compiled.
+
+  Args:
+    names: of the cases.
+    fast: those of the fast tier; others may be among them.
+    parameter: of the test.
+    value: name -> what the test gets for it.
+    group: what all cases are, where their names may be those of others.
+    long: cases of the long tier, whether they are in `fast` or not.
+    smoke: cases that show that a version of Python and JAX works.
+
+  Raises:
+    ValueError: no case is fast.
+  """
+  names = list(names)
+  if not set(names) & set(fast):
+    raise ValueError(f'Expected one of {names} in fast={fast}.')
+
+  def row(name):
+    tier = [] if name in fast else [pytest.mark.nightly]
+    tier = [pytest.mark.long] if name in long else tier
+    tier += [pytest.mark.smoke] if name in smoke else []
+    place = pytest.mark.xdist_group(f'{group} {name}'.strip())
+    return pytest.param(value(name), id=name, marks=[place, *tier])
+
+  return pytest.mark.parametrize(parameter, [row(name) for name in names])
