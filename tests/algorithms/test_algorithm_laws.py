@@ -20,7 +20,7 @@ COUNT, MEAN, HP = cases.COUNT, cases.MEAN, cases.HP
 CYCLIC_8 = sketches.block_cyclic(8)
 
 
-@pytest.mark.representatives('scaffold', 'fedcomgate')
+@pytest.mark.representatives('scaffold')
 @pytest.mark.covers('S2-Alg6')
 @pytest.mark.parametrize('name', quadratics.TRACKING)
 def test_tracking_reaches_the_optimum_of_unlike_clients(name):

@@ -167,7 +167,7 @@ def test_lowers_for_accelerators(case):
   assert exported.platforms == ('tpu', 'cuda')
 
 
-@cases.law(cases.ONE_EACH, fast=['safl_adam', 'scaffold'])
+@cases.law(cases.ONE_EACH, fast=['safl_adam'])
 def test_a_vmapped_sweep_is_its_single_runs(case):
   mesh = mesh_lib.cohort_mesh(2)
   rates = jnp.array([0.02, 0.1, 0.3])

@@ -93,7 +93,7 @@ def twin_mix(key, x, k, exact):
   return out
 
 
-@pytest.mark.representatives('1', '20')
+@pytest.mark.representatives('20')
 @pytest.mark.covers('S2-Alg3')
 @pytest.mark.parametrize('k', [1, 20, 64])
 def test_heavymix_is_its_twin(k):

@@ -236,7 +236,7 @@ OPTIMIZED = {f'{n}_{each}' for n in ('safl', 'fedavg') for each in EVERY} - {
 }
 # Of the structures, those that differ most: for laws that compile a program for
 # each case, where the others look at the program of the twin.
-CORE = 'safl_adam', 'scaffold', 'marina', 'dp_fedavg'
+CORE = 'safl_adam', 'scaffold', 'dp_fedavg'
 # A law of each algorithm, at the cost of one program that its laws share.
 each_case = law(
   ALGORITHMS, fast=ALGORITHMS.keys() - OPTIMIZED, smoke=STRUCTURES

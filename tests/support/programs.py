@@ -11,8 +11,11 @@ import jax
 import pytest
 
 FAST = 'not nightly and not long'
-# XLA's former code generator, in JAX below 0.11, takes half the time.
-COMPILE_FAST = '--xla_cpu_use_fusion_emitters=false'
+# One part of a program after another: the other cores test, too.
+COMPILE_FAST = '--xla_cpu_parallel_codegen_split_count=1'
+# XLA's former code generator takes half the time; JAX 0.11 has it no more.
+if jax.__version_info__ < (0, 11):
+  COMPILE_FAST += ' --xla_cpu_use_fusion_emitters=false'
 # Programs are what fills a worker. They go when it has the one size, or has
 # grown by the other since they went last.
 MOST_MIB, MORE_MIB = 800, 300
@@ -29,9 +32,8 @@ def pytest_configure(config):
   # Most of the fast tier is compiling, and a program that runs once is not
   # worth much of it. The other tiers leave XLA's defaults.
   if config.option.markexpr == FAST:
-    if jax.__version_info__ < (0, 11):
-      before = os.environ.get('XLA_FLAGS', '')
-      os.environ['XLA_FLAGS'] = f'{before} {COMPILE_FAST}'.strip()
+    before = os.environ.get('XLA_FLAGS', '')
+    os.environ['XLA_FLAGS'] = f'{before} {COMPILE_FAST}'.strip()
     jax.config.update('jax_disable_most_optimizations', True)
     os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = 'true'  # of subprocesses
 
