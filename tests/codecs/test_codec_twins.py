@@ -108,6 +108,7 @@ TWINS = {
 }
 
 
+@pytest.mark.smoke
 @operators.law(
   (n for n, f in CODECS.items() if f.codec.name in TWINS),
   fast=CODECS,

@@ -190,6 +190,7 @@ MATRICES = {
 }
 
 
+@pytest.mark.smoke
 @pytest.mark.covers(
   'S0-D2[gaussian]', 'S0-D3[srht]', 'S0-D4[ams]', 'S0-D6[embedding_1]',
   'S0-D7[embedding_2]', 'S0-D8[sampling]',
