@@ -89,7 +89,7 @@ MUTANTS = (
     'rounds/client_loop.py',
     'total, last = step(total, jax.tree.map(lambda x: x[whole:], lanes))',
     'chunk = jax.tree.map(lambda x: x[whole:], lanes)\n'
-    '    total, last = step(step(total, chunk)[0], chunk)',
+    '  total, last = step(step(total, chunk)[0], chunk)',
     'rounds',
   ),
   Mutant(

@@ -25,14 +25,21 @@ TIERS = {'fast': 'not nightly and not long', 'nightly': 'nightly and not long'}
 
 
 def check(root: pathlib.Path):
-  """Raises ValueError unless every bug can be planted in exactly one place."""
+  """Checks that every bug can be planted in exactly one place.
+
+  Raises:
+    SyntaxError: the file with the bug is not Python.
+    ValueError: the bug is for another version of the file.
+  """
   for mutant in MUTANTS:
-    found = _file(root, mutant).read_text(encoding='utf-8').count(mutant.old)
+    text = _file(root, mutant).read_text(encoding='utf-8')
+    found = text.count(mutant.old)
     if found != 1:
       raise ValueError(
         f'Expected {mutant.old!r} once in {mutant.path}, found it {found} '
         f'times: the bug {mutant.name!r} no longer applies.'
       )
+    compile(text.replace(mutant.old, mutant.new), mutant.path, 'exec')
 
 
 def run(commit: str, results: pathlib.Path) -> dict[str, dict[str, str]]:
