@@ -136,6 +136,7 @@ def test_every_verdict_and_what_it_costs():
   assert before is Verdict.TOO_LARGE  # the norm of TABLE is 2
   assert box.receive(forged(TABLE, 0, 0)) is Verdict.DUPLICATE
   assert box.receive(forged(TABLE, 0, 2)) is Verdict.UNKNOWN_CLIENT
+  assert box.receive(forged(TABLE, 1, 1)) is Verdict.EARLY
   new_state, row = box.close()
   chex.assert_trees_all_equal(new_state._replace(round=jnp.int32(0)), state)
   assert (row['participants'], row['rejected_clients']) == (0, 1)
