@@ -3,27 +3,33 @@
   python -m launch.reproduce --list
   python -m launch.reproduce NAME[:SCALE] --workdir=DIR [--data_dir=DIR]
   python -m launch.reproduce all[:SCALE] --workdir=DIR [--data_dir=DIR]
-  python -m launch.reproduce --page [--workdir=DIR]
+  python -m launch.reproduce --draw
 
-SCALE is quick (seconds), cpu (minutes on 2 cores; the default) or gpu. The
-workdir gets SCALE/NAME.json, .md and figures, and index.html, one page of all
-results in it. Started again it resumes. --page builds the page of the results
-in docs/results, copies of the .json and .png files of DIR/cpu, by default in
-runs/reproductions.
+SCALE is quick (a rehearsal in seconds, without verdicts), cpu (minutes on 2
+cores; the default) or gpu. The workdir gets SCALE/NAME.json, NAME.md and
+figures, and SCALE/index.md of all results in it. Started again it resumes.
+--draw draws the figures of docs/results again, from the numbers kept there.
 """
 
+import json
 import pathlib
 import sys
 
 from absl import app, flags
-from fl_sketch.reproduce import catalog, lab as lab_lib, page, results
+from fl_sketch.reproduce import (
+  catalog,
+  lab as lab_lib,
+  pages,
+  results,
+  verdicts,
+)
 from fl_sketch.training import devices
 import launch
 from launch import errors
 import tqdm
 
 _LIST = flags.DEFINE_bool('list', False, 'Names, titles and minutes.')
-_PAGE = flags.DEFINE_bool('page', False, 'Builds the page of docs/results.')
+_DRAW = flags.DEFINE_bool('draw', False, 'Draws docs/results again.')
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Where the results go.')
 _DATA_DIR = flags.DEFINE_string(
   'data_dir', None, 'Where tensorflow-datasets keeps its files.'
@@ -40,12 +46,12 @@ def main(argv):
     for s in catalog.STUDIES.values():
       print(f'{s.name:14} {s.minutes:5.1f} min  {s.title} ({s.source})')
     return
-  if _PAGE.value:
-    kept = results.collect([results.KEPT], catalog.STUDIES)
-    _write_page(pathlib.Path(_WORKDIR.value or 'runs/reproductions'), kept, {})
+  if _DRAW.value:
+    for path in results.KEPT.glob('*.json'):
+      print(*results.draw(json.loads(path.read_text()), path.parent), sep='\n')
     return
   if len(argv) < 2 or _WORKDIR.value is None:
-    raise app.UsageError('Expected --list, --page, or NAME and --workdir.')
+    raise app.UsageError('Expected --list, --draw, or NAME and --workdir.')
   name, _, scale = argv[1].partition(':')
   scale = scale or 'cpu'
   try:
@@ -67,29 +73,27 @@ def _run(studies, scale, root):
   for study in bar:
     bar.set_description(study.name)
     try:
-      played.append(results.play(study, lab))
+      results.play(study, lab)
+      played.append(study.name)
     except errors.USER_ERRORS as e:
       if len(studies) == 1:
         launch.refuse(e)
       missing[study.name] = f'{type(e).__name__}: {e}'
-  for result in played:
-    print(results.text(result) if len(studies) == 1 else _line(result))
+  page = [r for r, _ in results.collect([lab.folder], catalog.STUDIES)]
+  pages.write(page, lab.folder, missing)
+  for result in page:
+    if result['name'] in played:
+      alone = len(studies) == 1
+      print(pages.text(result) if alone else _line(result))
   for name, why in missing.items():
     print(f'{name:14} not run: {why}')
-  folders = [root / name for name in lab_lib.SCALES]
-  _write_page(root, results.collect(folders, catalog.STUDIES), missing)
-  failed = any(c['ok'] is False for r in played for c in r['claims'])
-  sys.exit(1 if missing or (_STRICT.value and failed) else 0)
-
-
-def _write_page(folder, entries, missing):
-  path = folder / 'index.html'
-  page.write(path, entries, missing)
-  print(path)
+  print(lab.folder / 'index.md')
+  fails = [c['verdict'] == verdicts.FAILS for r in page for c in r['claims']]
+  sys.exit(1 if missing or (_STRICT.value and any(fails)) else 0)
 
 
 def _line(result) -> str:
-  return f'{result["name"]:14} {result["verdict"]}'
+  return f'{result["name"]:14} {pages.summary([result])}'
 
 
 if __name__ == '__main__':

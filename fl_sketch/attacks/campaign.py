@@ -69,7 +69,8 @@ def attack(
   """Attacks all examples in one setting.
 
   Returns:
-    The setting with its mean and median scores; and the reconstructions of the
+    The setting with its mean and median scores, the relative error of every
+    example; and the reconstructions of the
     first examples if they are images, f32[examples, batch, ...].
   """
   n = c.examples * setting.batch_size
@@ -100,7 +101,8 @@ def attack(
   if setting.defence == 'epsilon':
     row['noise_multiplier'] = settings.noise_multiplier(c, setting.strength)
   row |= {k: float(v.mean()) for k, v in every.items()}
-  row['median_error'] = float(np.median(every['relative_error']))
+  row['errors'] = every['relative_error'].tolist()
+  row['median_error'] = float(np.median(row['errors']))
   row['objective'] = float(np.median(guesses.objective))
   return row, images
 

@@ -1,5 +1,7 @@
-"""Common style of figures: axes, colours and ticks."""
+"""Common style of figures: axes, colours, markers and ticks."""
 
+from collections.abc import Iterable
+import itertools
 from typing import Any
 
 from matplotlib import axes, figure, ticker
@@ -8,7 +10,18 @@ from matplotlib import axes, figure, ticker
 _COLOURS = (
   '#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#000000',
 )  # fmt: skip
-_STYLES = ('-', '--', ':')
+# Families of algorithms keep their colours in all figures.
+_FAMILIES = {
+  'dense': '#000000',
+  'safl': '#0072b2',
+  'sketching': '#56b4e9',
+  'fedsketch': '#d55e00',
+  'heavy hitters': '#e69f00',
+  'codecs': '#009e73',
+  'adaptive codecs': '#cc79a7',
+}
+STYLES = ('-', '--', ':', '-.', (0, (5, 1, 1, 1, 1, 1)))
+MARKERS = 'osD^vPX'
 
 
 def new_axes(x_label: str, y_label: str) -> axes.Axes:
@@ -16,10 +29,15 @@ def new_axes(x_label: str, y_label: str) -> axes.Axes:
   fig = figure.Figure(figsize=(6, 3.8), layout='constrained')
   ax = fig.add_subplot()
   ax.set(xlabel=x_label, ylabel=y_label)
+  dress(ax)
+  return ax
+
+
+def dress(ax: axes.Axes) -> None:
+  """Gives axes their grid, and takes the upper and the right frame away."""
   ax.spines[['top', 'right']].set_visible(False)
   ax.grid(color='0.9')
   ax.set_axisbelow(True)
-  return ax
 
 
 def look(i: int) -> dict[str, Any]:
@@ -27,9 +45,22 @@ def look(i: int) -> dict[str, Any]:
   turn, colour = divmod(i, len(_COLOURS))
   return {
     'color': _COLOURS[colour],
-    'linestyle': _STYLES[turn % len(_STYLES)],
+    'linestyle': STYLES[turn % 3],
     'linewidth': 1.6,
   }
+
+
+def colours(names: Iterable[str]) -> dict[str, str]:
+  """A colour for each name: a family's own, or the next that is free.
+
+  >>> colours(['rate 1', 'dense', 'rate 1'])
+  {'rate 1': '#0072b2', 'dense': '#000000'}
+  """
+  named = dict.fromkeys(names)
+  own = {name: _FAMILIES[name] for name in named if name in _FAMILIES}
+  free = [c for c in _COLOURS if c not in own.values()] or list(_COLOURS)
+  following = itertools.cycle(free)
+  return {name: own.get(name) or next(following) for name in named}
 
 
 def plain_ticks(axis: Any) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 import difflib
 import itertools
 
-from fl_sketch.reproduce import lab as lab_lib, study
+from fl_sketch.reproduce import lab as lab_lib, project, study
 from fl_sketch.reproduce.chen import (
   dimension,
   figures as chen,
@@ -105,9 +105,18 @@ _CHEN = _of(
   ('S4-AppD', 'The defaults of the experiments, under three servers',
    'appendix D', dimension.defaults, 1.5),
 )  # fmt: skip
+_PROJECT = _of(
+  'This project',
+  ('MNIST-Bytes', 'Accuracy against bytes: dense, SAFL, FedSKETCH',
+   'LeNet-5 on MNIST', project.bytes_to_accuracy, 30),
+  ('Digits-Precision', 'Tables in fewer bits', 'SAFL on the digits',
+   project.precisions, 4),
+)  # fmt: skip
 STUDIES: dict[str, study.Study] = {
   s.name: s
-  for s in itertools.chain(_SONG, _DAS, _FEDSKETCH, _HADDADPOUR, _CHEN)
+  for s in itertools.chain(
+    _SONG, _DAS, _FEDSKETCH, _HADDADPOUR, _CHEN, _PROJECT
+  )
 }
 
 

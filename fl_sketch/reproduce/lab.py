@@ -1,6 +1,6 @@
 """Runs sweeps for studies: their scale, their folder, shared runs."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import json
 import pathlib
@@ -12,6 +12,7 @@ import numpy as np
 
 SCALES = ('quick', 'cpu', 'gpu')
 _AS_CPU: Any = object()  # None is a value that a study may pick
+_TOTALS = 'total_uplink_bytes', 'total_downlink_bytes'
 _HALF_DECADES = tuple(float(f'{m}e{k}') for k in range(-9, 6) for m in (1, 3))
 
 
@@ -172,12 +173,15 @@ class Run:
   ) -> tuple[np.ndarray, np.ndarray]:
     """A metric over the rounds, or over another metric, where both are known.
 
-    Rounds are those that were played: the first is 1.
+    Rounds are those that were played: the first is 1. 'total_bytes' are those
+    of all clients, up and down.
 
     Returns:
       f64[points], f64[points].
     """
     rows = reporting.read_metrics(self.folder / 'metrics.jsonl')
+    for row in rows:
+      row['total_bytes'] = sum(row[name] for name in _TOTALS)
     points = [(r[x], r[metric]) for r in rows if metric in r and x in r]
     xs, ys = np.array(points, float).reshape(-1, 2).T
     return xs + (x == 'round'), ys
@@ -214,22 +218,6 @@ def mean_and_error(values: Any) -> tuple[float, float]:
   x = np.asarray(list(values), float)
   error = x.std(ddof=1) / len(x) ** 0.5 if len(x) > 1 else float('nan')
   return float(x.mean()), float(error)
-
-
-def worst(
-  pairs: Iterable[tuple[float, float]], relation: str
-) -> tuple[float, float]:
-  """Picks the mean nearest to breaking a bound; NaN counts as nearest.
-
-  >>> worst([(1.0, 0.1), (2.0, 0.3)], '<=')
-  (2.0, 0.3)
-
-  Args:
-    pairs: (mean, standard error) of each.
-    relation: '>=' or '<=', what they shall be to the bound.
-  """
-  sign = 1 if relation == '>=' else -1
-  return min(pairs, key=lambda p: -np.inf if np.isnan(p[0]) else sign * p[0])
 
 
 def shown(values: Any, scale: float = 1.0, digits: int = 1) -> str:

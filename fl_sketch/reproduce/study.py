@@ -1,57 +1,11 @@
-"""Types of a reproduction: a study, its report and its claims."""
+"""Types of a reproduction: a study and its report."""
 
 from collections.abc import Callable, Sequence
 import math
 from typing import Any, NamedTuple
 
-from fl_sketch.reproduce import lab as lab_lib
-from matplotlib import axes, figure
-
-HOLDS = 'holds'
-FAILS = 'does not hold'
-UNTESTABLE = 'not testable here'
-
-
-class Claim(NamedTuple):
-  """A claim of a paper as an inequality between numbers.
-
-  >>> claim = Claim('SAFL is no worse than FedAvg', 0.3, '>=', 0.0, error=0.1)
-  >>> claim.verdict, claim.margin
-  ('holds', 0.3)
-  >>> Claim('It converges', math.nan, '<=', 1.0).verdict  # it diverged
-  'does not hold'
-
-  Attributes:
-    text: what must hold, in words, with the unit of the numbers.
-    measured: mean over seeds; NaN if a run diverged, None if it cannot be had.
-    relation: '>=' or '<='.
-    bound: what `measured` is compared with.
-    error: standard error of `measured` over seeds; NaN where there is one.
-    remark: why it cannot be tested. What was tried where it does not hold is
-      in docs/results/NAME.md, under a heading with which `text` begins.
-  """
-
-  text: str
-  measured: float | None
-  relation: str = '>='
-  bound: float = 0.0
-  error: float = math.nan
-  remark: str = ''
-
-  @property
-  def margin(self) -> float | None:
-    """Distance from the bound; negative where the claim fails."""
-    if self.measured is None:
-      return None
-    over = self.measured - self.bound
-    return over if self.relation == '>=' else -over
-
-  @property
-  def verdict(self) -> str:
-    """'holds', 'does not hold' or 'not testable here'."""
-    if self.margin is None:
-      return UNTESTABLE
-    return HOLDS if self.margin >= 0 else FAILS
+from fl_sketch.reporting import figures
+from fl_sketch.reproduce import lab as lab_lib, verdicts
 
 
 class Table(NamedTuple):
@@ -63,17 +17,17 @@ class Table(NamedTuple):
 
 
 class Picture(NamedTuple):
-  """A figure with its caption."""
+  """A figure as data, with its caption.
+
+  Attributes:
+    caption: what it shows, below it.
+    panels: its axes and lines.
+    columns: most panels beside one another.
+  """
 
   caption: str
-  figure: figure.Figure
-
-
-def drawn(caption: str, ax: axes.Axes) -> Picture:
-  """The picture of its only axes."""
-  fig = ax.get_figure(root=True)
-  assert fig is not None
-  return Picture(caption, fig)
+  panels: Sequence[figures.Panel]
+  columns: int = 3
 
 
 class Report(NamedTuple):
@@ -87,7 +41,7 @@ class Report(NamedTuple):
     notes: paragraphs: what the paper leaves open, where we depart.
   """
 
-  claims: Sequence[Claim]
+  claims: Sequence[verdicts.Claim]
   seeds: dict[str, Any]
   tables: Sequence[Table] = ()
   pictures: Sequence[Picture] = ()
@@ -119,17 +73,3 @@ def rounds(value: float) -> str:
   ('14', 'not reached')
   """
   return f'{value:.0f}' if math.isfinite(value) else 'not reached'
-
-
-def summary(verdicts: Sequence[str]) -> str:
-  """The verdicts of many claims in a line.
-
-  >>> summary([HOLDS, FAILS, UNTESTABLE])
-  '1 of 2 claims hold, 1 not testable here'
-  """
-  untestable = sum(v == UNTESTABLE for v in verdicts)
-  tested = len(verdicts) - untestable
-  held = sum(v == HOLDS for v in verdicts)
-  parts = [f'{held} of {tested} claims hold'] if tested else []
-  parts += [f'{untestable} {UNTESTABLE}'] if untestable else []
-  return ', '.join(parts)

@@ -1,15 +1,15 @@
-"""Summaries of runs over seeds: their numbers, claims, curves and panels."""
+"""Summaries of runs over seeds: their numbers and curves."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fl_sketch import reporting
-from fl_sketch.reproduce import lab as lab_lib, study
-from matplotlib import figure
+from fl_sketch.reporting import figures
+from fl_sketch.reproduce import lab as lab_lib, verdicts
 import numpy as np
+import scipy.stats
 
 Runs = Sequence[lab_lib.Run]  # one a seed
-_NOT_RUN = 'This scale does not run the cells that it compares.'
+MEGABYTES = 'bytes of all clients, up and down (MB)'
 
 
 def seeds(
@@ -22,65 +22,65 @@ def seeds(
   }
 
 
-def claim(
-  text: str,
-  values: Mapping[str, np.ndarray] | np.ndarray,
-  relation: str,
-  bound: float,
-) -> study.Claim:
-  """A claim on the mean over seeds of each number, by the worst of them.
+def interval(values: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Mean over seeds and the ends of its 95 % t-interval.
 
-  >>> pair = {'a': np.array([1.0, 3.0]), 'b': np.array([0.0, 0.5])}
-  >>> claim('points', pair, '>=', 0)[:2]
-  ('points; the worst: b', 0.25)
+  >>> [end.round(2).tolist() for end in interval([[0.9], [1.0], [1.1]])]
+  [[1.0], [0.75], [1.25]]
 
   Args:
-    text: with the unit of the numbers.
-    values: numbers by seed, the last axis; names are told of the worst. Without
-      any, the claim cannot be tested.
-    relation: '>=' or '<='.
-    bound: what each mean is compared with.
-  """
-  named = isinstance(values, Mapping)
-  rows = list(values.values()) if named else values
-  if not len(rows):
-    return study.Claim(text, None, relation, bound, remark=_NOT_RUN)
-  rows = np.reshape(rows, (-1, np.shape(rows)[-1]))
-  means = [lab_lib.mean_and_error(row) for row in rows]
-  mean, error = lab_lib.worst(means, relation)
-  if named and len(means) > 1:
-    text = f'{text}; the worst: {list(values)[means.index((mean, error))]}'
-  return study.Claim(text, mean, relation, bound, error)
-
-
-def mean_curve(runs: Runs, metric: str, x: str = 'round') -> np.ndarray:
-  """The mean of a metric over seeds, as far as all of them went.
+    values: f64[seeds, ...].
 
   Returns:
-    f64[2, points], x and the metric; no points without runs.
+    f64[...] each; the ends are NaN where there is one seed.
   """
-  curves = [run.curve(metric, x) for run in runs]
+  x = np.asarray(values, float)
+  mean, count = x.mean(0), len(x)
+  if count < 2:
+    return mean, np.full_like(mean, np.nan), np.full_like(mean, np.nan)
+  t = float(scipy.stats.t(count - 1).isf(verdicts.LEVEL / 2))
+  half = t * x.std(0, ddof=1) / count**0.5
+  return mean, mean - half, mean + half
+
+
+def curve(
+  label: str,
+  runs: Runs,
+  metric: str,
+  x: str = 'round',
+  scale: float = 1.0,
+  window: int = 1,
+  **look: Any,
+) -> figures.Line:
+  """The mean of a metric over seeds with its interval, as far as all went.
+
+  Args:
+    label: in the legend.
+    runs: one a seed; those that diverged are left out.
+    metric: of the metrics files.
+    x: 'round', or a metric; bytes become MB.
+    scale: what the metric is multiplied with.
+    window: how many values a running mean is of.
+    **look: further fields of the line.
+  """
+  curves = [run.curve(metric, x) for run in runs if not run.diverged]
   length = min((len(xs) for xs, _ in curves), default=0)
-  cut = [[xs[:length], ys[:length]] for xs, ys in curves]
-  return np.mean(cut, axis=0) if cut else np.empty((2, 0))
+  width = min(window, length) or 1
+  kernel = np.ones(width) / width
+  smooth = lambda v: np.convolve(v[:length], kernel, 'valid')
+  if not length:
+    return figures.Line(label, [], [], **look)
+  xs = np.mean([smooth(xs) for xs, _ in curves], axis=0)
+  xs = xs / 1e6 if x.endswith('bytes') else xs
+  mean, low, high = interval([scale * smooth(ys) for _, ys in curves])
+  return figures.Line(label, xs, mean, low, high, **look)
 
 
-def panels(
-  titles: Sequence[str], columns: int, size: tuple[float, float], **shared: Any
-) -> tuple[figure.Figure, np.ndarray]:
-  """A figure of panels with grids, titled row by row, and its axes."""
-  fig = figure.Figure(figsize=size, layout='constrained')
-  axes = fig.subplots(len(titles) // columns, columns, squeeze=False, **shared)
-  for ax, title in zip(axes.flat, titles, strict=True):
-    ax.set_title(title, fontsize='medium')
-    ax.grid(color='0.9')
-  return fig, axes
-
-
-def plot_against_bytes(ax: Any, runs: Runs, label: str, **look: Any) -> None:
-  """Plots the mean test accuracy against the uplink of all clients."""
-  x, y = mean_curve(runs, 'test_accuracy', 'total_uplink_bytes')
-  ax.plot(x / 1e6, 100 * y, label=label, **look)
-  ax.set(xlabel='uplink of all clients, MB', ylabel='test accuracy, %')
-  ax.set_xscale('log')
-  reporting.plain_ticks(ax.xaxis)
+def final(
+  label: str, x: float, values: figures.Values, cell: str, **look: Any
+) -> figures.Line:
+  """A point: the mean over seeds with its interval, which a table has too."""
+  mean, low, high = interval(np.reshape(values, (-1, 1)))
+  return figures.Line(
+    label, [x], mean, low, high, points=True, cell=cell, **look
+  )  # fmt: skip

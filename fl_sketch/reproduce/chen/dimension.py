@@ -1,10 +1,10 @@
 """Table 1, the dimension, and the defaults of Chen et al., arXiv:2411.06770."""
 
 import functools
-import math
 
-from fl_sketch import algorithms, reporting, sketches
-from fl_sketch.reproduce import lab as lab_lib, study
+from fl_sketch import algorithms, sketches
+from fl_sketch.reporting import figures
+from fl_sketch.reproduce import lab as lab_lib, study, summaries, verdicts
 from fl_sketch.reproduce.song import runs as song_runs
 from fl_sketch.theory.chen import corollaries as chen_corollaries
 from fl_sketch.utils import markdown
@@ -23,11 +23,11 @@ def table_1(lab: lab_lib.Lab) -> study.Report:
   }
   lab.played['chen/bytes'] = {'d': 1000, **_COUNTED}
   claims = [
-    study.Claim(
+    verdicts.exact(
       'bytes that a SAFL client sends in a round over 4 b',
       counted['SAFL'] / 400, '<=', 1.0,
     ),
-    study.Claim(
+    verdicts.exact(
       'bytes of 1-bit Adam after its warm-up over d bits',
       counted['1-bit Adam'] / 125, '<=', 1.05,
     ),
@@ -60,52 +60,58 @@ def dimension(lab: lab_lib.Lab) -> study.Report:
   large = (256, 1024, 4096, 16_384)
   sizes = lab.pick((64, 256), large, large)
   times, widths = _quadratics(lab, sizes), _widths(lab)
-  least, most = widths[0][0], widths[-1][0]
-  growth = lambda x: x[-1] / x[0] if x[0] < math.inf else math.nan
+  (least, few), *_, (most, many) = widths.items()
+  growth = lambda name: np.divide(times[name][-1], times[name][0])
   claims = [
-    study.Claim(
+    verdicts.of_seeds(
       f'decaying spectrum: rounds at d = {sizes[-1]} over those at {sizes[0]}',
-      growth(times['decaying']), '<=', 1.5,
+      growth('decaying'), '<=', 1.5,
     ),
-    study.Claim(
-      'flat spectrum: the same; not reached counts as infinite',
-      growth(times['flat']), '>=', 1.5,
+    verdicts.of_seeds(
+      'flat spectrum: the same; not reached counts as the last round',
+      growth('flat'), '>=', 1.5,
     ),
-    study.Claim(
+    verdicts.of_seeds(
       f'MLP on digits, b = {_table_of(lab):,}: rounds to a training loss of '
       f'{_loss_of(lab):g} at d = {most:,} over those at {least:,}',
-      growth([rounds for _, rounds in widths]), '<=', 1.5,
+      np.divide(many, few), '<=', 1.5,
     ),
   ]  # fmt: skip
+  cells = {name: [lab_lib.shown(t) for t in at] for name, at in times.items()}
   rows = [
-    [f'{d:,}', *map(study.rounds, at_d)]
-    for d, *at_d in zip(sizes, *times.values(), strict=True)
+    [f'{d:,}', *at_d] for d, *at_d in zip(sizes, *cells.values(), strict=True)
   ]
-  of_widths = [[f'{d:,}', study.rounds(t)] for d, t in widths]
-  caption = 'MLP on digits: mean rounds of the seeds'
   tables = [
-    study.Table('Rounds, b = 64', ('d', *times), rows),
-    study.Table(caption, ('d', 'rounds'), of_widths),
-  ]
-  axes = reporting.new_axes('parameters', 'rounds to a tenth of the first gap')
-  for i, (name, y) in enumerate(times.items()):
-    axes.loglog(sizes, y, marker='o', label=name, **reporting.look(i))
-  axes.legend(frameon=False)
+    study.Table('Rounds, b = 64, three runs', ('d', *times), rows),
+    study.Table(
+      'MLP on digits: rounds', ('d', 'rounds'),
+      [[f'{d:,}', lab_lib.shown(t)] for d, t in widths.items()],
+    ),
+  ]  # fmt: skip
+  lines = [
+    figures.Line(
+      f'{name} spectrum', sizes, *summaries.interval(np.transpose(at)),
+      cell=cells[name][-1],
+    )
+    for name, at in times.items()
+  ]  # fmt: skip
+  labels = 'parameters', 'rounds to a tenth of the first gap'
+  panel = figures.Panel(*labels, lines, x_scale='log', y_scale='log')
   caption = 'Rounds against the dimension, tables of 64 numbers.'
   note = (
     'Quadratics, all coordinates equally far at first, SRHT, at the step '
     '1 / (largest + trace / b).'
   )
-  pictures = [study.drawn(caption, axes)]
-  return study.Report(claims, times | {'mlp': widths}, tables, pictures, [note])
+  seeds = times | {'mlp': widths}
+  pictures = [study.Picture(caption, [panel])]
+  return study.Report(claims, seeds, tables, pictures, [note])
 
 
-def _quadratics(lab, sizes) -> dict[str, list[float]]:
-  """Counts rounds at each size, by spectrum; infinite if not reached."""
+def _quadratics(lab, sizes) -> dict[str, list[list[float]]]:
+  """Counts rounds at each size, of each run, by spectrum."""
   most = lab.pick(60, 600, 600)
-  rounds = {}
-  for name, curvature in _SPECTRA.items():
-    times = [
+  return {
+    name: [
       lab.kept(
         f'chen/dimension/{name}-{d}',
         {'spectrum': name, 'd': d, 'b': 64, 'most': most, 'runs': 3},
@@ -113,21 +119,21 @@ def _quadratics(lab, sizes) -> dict[str, list[float]]:
       )
       for d in sizes
     ]
-    rounds[name] = [math.inf if t is None else t for t in times]
-  return rounds
+    for name, curvature in _SPECTRA.items()
+  }
 
 
 _SPECTRA = {'decaying': lambda d: np.arange(1.0, d + 1) ** -2, 'flat': np.ones}
 
 
 def _rounds(curvature, most):
-  """Mean rounds over runs until the loss gap is a tenth; None if one fails."""
+  """Rounds of each run until the gap is a tenth; the last if it is not."""
   problem = song_runs.quadratic(curvature)
   step = 1 / (curvature.max() + curvature.sum() / 64)
   path = song_runs.play(problem, sketches.srht(64), step, 1, most, runs=3)
-  gap = problem.value(path)
-  reached = gap <= 0.1 * gap[:, :1]
-  return float(reached.argmax(1).mean()) if reached.any(1).all() else None
+  gaps = problem.value(path)
+  reached = [lab_lib.first(np.arange(most + 1), g <= 0.1 * g[0]) for g in gaps]
+  return [min(r, float(most)) for r in reached]
 
 
 def _table_of(lab) -> int:
@@ -138,11 +144,11 @@ def _loss_of(lab) -> float:
   return lab.pick(3.0, 0.5, 0.5)
 
 
-def _widths(lab) -> list[tuple[int, float]]:
-  """Parameters and rounds to a training loss, of MLPs of growing widths."""
+def _widths(lab) -> dict[int, list[float]]:
+  """Rounds of each seed to a training loss, by parameters of an MLP."""
   rounds, target = lab.pick(20, 200, 200), _loss_of(lab)
   sketch = {'kind': 'block_cyclic', 'size': _table_of(lab)}
-  times = []
+  times = {}
   for width in lab.pick((16, 32), (32, 64, 128, 256), (128, 256, 512, 1024)):
     fields = {
       'widths': (width, width), 'population': 5, 'cohort': 5,
@@ -153,7 +159,7 @@ def _widths(lab) -> list[tuple[int, float]]:
     }  # fmt: skip
     runs = lab.sweep(f'chen/widths/{width}', fields)
     d = 65 * width + (width + 1) * width + 10 * (width + 1)
-    times.append((d, float(np.mean([_reaches(run, target) for run in runs]))))
+    times[d] = [_reaches(run, target) for run in runs]
   return times
 
 
@@ -180,11 +186,10 @@ def defaults(lab: lab_lib.Lab) -> study.Report:
   claims, rows, seeds = [], [], {}
   for i, (name, fields) in enumerate(_SERVERS.items()):
     runs = lab.sweep(f'chen/defaults/{i}', base | fields)
-    seeds[name] = [run.final() for run in runs]
-    mean, error = lab_lib.mean_and_error(seeds[name])
+    seeds[name] = [100 * run.final() for run in runs]
     text = f'{name}: test accuracy, %'
-    claims.append(study.Claim(text, 100 * mean, '>=', 85, 100 * error))
-    rows.append([name, lab_lib.shown(seeds[name], 100)])
+    claims.append(verdicts.of_seeds(text, seeds[name], '>=', 85.0))
+    rows.append([name, lab_lib.shown(seeds[name])])
   table = study.Table('Three servers', ('server', 'accuracy, %'), rows)
   note = (
     'Batch 128, label smoothing 0.1, weight decay 1e-4, a cosine to 1e-5, '

@@ -1,18 +1,17 @@
 """Reports the races of Chen et al.'s settings: numbers, tables, pictures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import math
 from typing import Any
 
-from fl_sketch import reporting
+from fl_sketch.reporting import figures
 from fl_sketch.reproduce import lab as lab_lib, study, summaries
 from fl_sketch.reproduce.chen import races, settings
 from fl_sketch.reproduce.summaries import Runs
-from matplotlib import figure
 import numpy as np
 
 Race = dict[tuple[str, float], Runs]  # (method, share of the floats) -> seeds
-_LINES = {1.0: '-', **dict(zip(races.SHARES, ('-', '--'), strict=True))}
+WINDOW = 10  # rounds whose mean a training loss is
 
 
 def methods(lab: lab_lib.Lab, setting: settings.Setting) -> Race:
@@ -56,6 +55,7 @@ def seeds(race: Race) -> dict[str, Any]:
       'test_accuracy': final(run),
       'train_loss': final(run, 'train_loss'),
       'total_uplink_bytes': run.row.get('total_uplink_bytes'),
+      'total_downlink_bytes': run.row.get('total_downlink_bytes'),
     },
   )
 
@@ -67,75 +67,90 @@ def table(
   rows = []
   for (name, share), runs in race.items():
     rates = races.rates(lab, setting, name, share)
-    sent = [r.row['total_uplink_bytes'] for r in _finished(runs)]
+    moved = [
+      [r.row[f'total_{way}link_bytes'] / 1e6 for way in ('up', 'down')]
+      for r in runs
+      if not r.diverged
+    ]
+    bytes_ = [f'{mb:,.3f}' for mb in np.mean(moved, 0)] if moved else ['', '']
     rows.append([
-      name, f'{share:g}', f'{np.mean(sent) / 1e6:,.3f}' if sent else '',
+      name, f'{share:g}', *bytes_,
       ', '.join(f'{k} {v:g}' for k, v in rates.items()),
       lab_lib.shown([final(r, 'train_loss') for r in runs], digits=3),
       lab_lib.shown([final(r) for r in runs], scale=100),
     ])  # fmt: skip
-  head = 'method', 'share of d', 'uplink, MB', 'rates', 'training loss'
+  head = 'method', 'share of d', 'MB up', 'MB down', 'rates', 'training loss'
   caption = f'{caption}, d = {setting.dimension:,}, means over seeds.'
   return study.Table(caption, (*head, 'test accuracy, %'), rows)
 
 
-def draw(race: Race, sized: Race) -> figure.Figure:
-  """Draws accuracy against bytes; by table size, loss and accuracy by round.
-
-  A method has its colour, a share its line.
+def panels(race: Race, sized: Race) -> list[figures.Panel]:
+  """Accuracy against bytes; by table size, loss and accuracy by round.
 
   Args:
     race: of the methods.
     sized: SAFL by the size of its tables; without it there is one panel.
   """
-  columns, width = (3, 15) if sized else (1, 6)
-  fig, (axes,) = summaries.panels([''] * columns, columns, (width, 4.4))
-  for (name, share), runs in {**race, **sized}.items():
-    label = name if share == 1 else f'{name}, {share:g} d'
-    look = reporting.look(races.METHODS.index(name))
-    look['linestyle'] = _LINES.get(share, ':')
-    summaries.plot_against_bytes(axes[0], _finished(runs), label, **look)
-  if sized:
-    _draw_sizes(axes[1], axes[2], sized)
-  for ax in axes:
-    if ax.lines:
-      ax.legend(fontsize=7, frameon=False)
-  return fig
+  looks = _looks([*race, *sized])
+  lines = []
+  for key, runs in {**race, **sized}.items():
+    lines += _against_bytes(runs, looks[key])
+  labels = summaries.MEGABYTES, 'test accuracy, %'
+  every = [figures.Panel(*labels, lines, x_scale='log')]
+  for metric, label, scale, window in _BY_ROUND if sized else ():
+    options = {'metric': metric, 'scale': scale, 'window': window}
+    lines = [
+      summaries.curve(runs=runs, **options, **looks[key])
+      for key, runs in sized.items()
+    ]
+    every.append(figures.Panel('round', label, lines))
+  return every
 
 
-def _draw_sizes(losses, accuracies, sized):
-  for i, ((_, share), runs) in enumerate(sized.items()):
-    label = 'd: dense' if share == 1 else f'{share:g} d'
-    x, y = summaries.mean_curve(_finished(runs), 'train_loss')
-    losses.plot(*_smooth(x, y), label=label, **reporting.look(i))
-    x, y = summaries.mean_curve(_finished(runs), 'test_accuracy')
-    accuracies.plot(x, 100 * y, label=label, **reporting.look(i))
-  losses.set(xlabel='round', ylabel='training loss, SAFL by size of table')
-  accuracies.set(xlabel='round', ylabel='test accuracy, %, the same')
+_BY_ROUND = (
+  ('train_loss', 'training loss', 1, WINDOW),
+  ('test_accuracy', 'test accuracy, %', 100, 1),
+)
 
 
-def _finished(runs: Runs) -> Runs:
-  return [run for run in runs if not run.diverged]
+def _looks(keys: Sequence[tuple[str, float]]) -> dict[Any, dict[str, Any]]:
+  """Label, colour (of the method) and line (of the share) of every curve."""
+  looks = {}
+  for name, share in keys:
+    shares = sorted({s for n, s in keys if n == name}, reverse=True)
+    looks[name, share] = {
+      'label': name if share == 1 else f'{name}, {share:g} d',
+      'family': _FAMILIES.get(name, name), 'variant': shares.index(share),
+    }  # fmt: skip
+  return looks
 
 
-def _smooth(x, y, width=10):
-  """Means over windows: a training loss is that of a few samples."""
-  width = min(width, len(y)) or 1
-  kernel = np.ones(width) / width
-  return np.convolve(x, kernel, 'valid'), np.convolve(y, kernel, 'valid')
+_FAMILIES = {
+  'fedadam': 'dense', 'fetchsgd': 'heavy hitters', 'marina': 'codecs',
+}  # fmt: skip
+
+
+def _against_bytes(runs, look) -> list[figures.Line]:
+  """A curve, and the point that the table has."""
+  options = {'metric': 'test_accuracy', 'x': 'total_bytes', 'scale': 100}
+  line = summaries.curve(runs=runs, **options, **look)
+  ends = [100 * final(run) for run in runs]
+  if not len(line.x) or not np.isfinite(ends).all():
+    return [line]
+  point = {'x': line.x[-1], 'values': ends, 'cell': lab_lib.shown(ends)}
+  return [line, summaries.final(**point, **look | {'label': ''})]
 
 
 def plateau(run: lab_lib.Run) -> float:
   """Rounds until nine tenths of the fall of the training loss are done."""
-  xs, losses = _smooth(*run.curve('train_loss'))
+  xs, losses = (smooth(v) for v in run.curve('train_loss'))
   if run.diverged or not losses[-1] < losses[0]:
     return math.nan
   level = losses[0] - 0.9 * (losses[0] - losses[-1])
   return lab_lib.first(xs, losses <= level)
 
 
-def over_seeds(race: Mapping[Any, Runs], of: Any) -> dict[Any, float]:
-  """The mean over seeds of a number of each run."""
-  return {
-    key: float(np.mean([of(r) for r in runs])) for key, runs in race.items()
-  }
+def smooth(values: np.ndarray) -> np.ndarray:
+  """Means over windows: a training loss is that of a few samples."""
+  width = min(WINDOW, len(values)) or 1
+  return np.convolve(values, np.ones(width) / width, 'valid')

@@ -5,7 +5,7 @@ Das, Hashemi, Sanghavi and Dhillon, arXiv:2106.07094, section 6, appendix G.
 
 from fl_sketch import experiment, models
 from fl_sketch.data import sources
-from fl_sketch.reproduce import lab as lab_lib, study, summaries
+from fl_sketch.reproduce import lab as lab_lib, study, verdicts
 from fl_sketch.reproduce.das import pictures, races
 import numpy as np
 
@@ -77,7 +77,7 @@ def section_6(lab: lab_lib.Lab) -> study.Report:
     row, classes = _described(s, lab.data_dir)
     rows.append(row)
     text = f'{s.name}: classes that a client holds, at most'
-    claims.append(study.Claim(text, classes, '<=', 5.0))
+    claims.append(verdicts.exact(text, classes, '<=', 5.0))
   first = settings[0]
   for epsilon in first.epsilons:
     for accountant in _accountants(lab):
@@ -87,7 +87,7 @@ def section_6(lab: lab_lib.Lab) -> study.Report:
         f'counter-claim: true epsilon ({accountant.upper()}) of the noise of '
         f'equation 5 for {epsilon:g}, q = 1, {first.fields["rounds"]} rounds'
       )
-      claims.append(study.Claim(text, value, '>=', epsilon))
+      claims.append(verdicts.exact(text, value, '>=', epsilon))
   head = (
     'dataset', 'clients', 'expected in a round', 'images of a client',
     'classes of a client, at most', 'parameters', 'rounds',
@@ -99,7 +99,7 @@ def section_6(lab: lab_lib.Lab) -> study.Report:
       for s, runs in grids
     },
     [study.Table('The settings.', head, rows), _noise(lab, first)],
-    [study.Picture(pictures.GRID, pictures.grid(grids))],
+    [pictures.grid(grids)],
     _NOTES,
   )
 
@@ -157,7 +157,7 @@ def table_1(lab: lab_lib.Lab) -> study.Report:
   for name, setting in _settings(lab).items():
     if isinstance(setting, str):
       claims += [
-        study.Claim(_better(name, e, kind), None, remark=setting)
+        verdicts.untestable(_better(name, e, kind), '>=', 0.0, setting)
         for e in races.EPSILONS
         for kind in ('formula', 'calibrated')
       ]
@@ -185,7 +185,7 @@ def _better(name, epsilon, kind):
 
 
 def _untested(name, epsilon):
-  none = study.UNTESTABLE
+  none = verdicts.UNTESTABLE
   cells = name, f'{epsilon:g}', '', '', '', none, '', none, '', none
   return [*cells, _printed(name, epsilon)]
 
@@ -206,7 +206,7 @@ def _raced(lab, setting):
     clip, normalise = (p.accuracies for p in pair)
     clipped.append(clip)
     text = _better(name, noise.epsilon, noise.kind)
-    claims.append(summaries.claim(text, normalise - clip, '>=', 0.0))
+    claims.append(verdicts.of_seeds(text, normalise - clip, '>=', 0.0))
     cells = []
     for p in pair:
       key = f'{noise.kind} {noise.epsilon:g} {p.values["algorithm"]}'
@@ -222,7 +222,7 @@ def _raced(lab, setting):
   strongest = max(clipped, key=np.mean)
   text = f'{name}: FedAvg above the best of clipping, points'
   points = averaged.accuracies - strongest
-  return [*claims, summaries.claim(text, points, '>=', 0.0)], rows, seeds
+  return [*claims, verdicts.of_seeds(text, points, '>=', 0.0)], rows, seeds
 
 
 def _fixed(lab, setting, grid):
@@ -231,13 +231,12 @@ def _fixed(lab, setting, grid):
   claims = []
   for clip, relation, bound in ((125.0, '>=', 1.5), (15.625, '<=', 0.3)):
     one, two = (runs[a, clip].accuracies for a in races.ALGORITHMS)
-    value, error = lab_lib.mean_and_error(two - one)
-    words = 'above that of clipping'
+    values, words = two - one, 'above that of clipping'
     if relation == '<=':
-      value, words = abs(value), 'and of clipping, difference'
+      values, words = verdicts.both_ways(values), 'and of clipping, difference'
     text = (
       f'{setting.name}: test accuracy of normalising {words}, C = {clip:g}, '
       f'rate {setting.rate:g}, equation 5 for {setting.epsilons[0]:g}, points'
     )
-    claims.append(study.Claim(text, value, relation, bound, error))
+    claims.append(verdicts.of_seeds(text, values, relation, bound))
   return claims

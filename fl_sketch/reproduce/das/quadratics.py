@@ -8,7 +8,7 @@ import itertools
 from fl_sketch import experiment
 from fl_sketch.data import synthetic
 from fl_sketch.experiment import config as config_lib
-from fl_sketch.reproduce import lab as lab_lib, study, summaries
+from fl_sketch.reproduce import lab as lab_lib, study, verdicts
 from fl_sketch.reproduce.das import grid, pictures
 import numpy as np
 
@@ -44,14 +44,13 @@ def figure_1(lab: lab_lib.Lab) -> study.Report:
     'Loss after the last round above the minimum; before the first it is '
     f'{first[0]:.3f} at I1 and {first[1]:.3f} at I2. Columns: algorithm, rate.'
   )
-  drawn = pictures.curves(runs, runs.excess, 'loss above the minimum')
   last = runs.excess[..., -1]
   claims = [*_order(runs), _no_progress(runs), *_reversed(lab, runs)]
   return study.Report(
     [*claims, _literal(lab, runs)],
     {'axes': runs.axes, 'last loss above the minimum': last},
     [_privacy(runs), _table(caption, runs, last, 3)],
-    [study.Picture(pictures.LOSS, drawn)],
+    [pictures.losses(runs)],
     [_SETTING, _NOISE, _I2],
   )
 
@@ -66,7 +65,7 @@ def _order(runs):
       'last loss above the minimum, normalising over clipping, '
       f'C = {clip:g}, {"largest" if relation == "<=" else "smallest"} {_ALL}'
     )
-    claims.append(summaries.claim(text, part, relation, bound))
+    claims.append(verdicts.of_seeds(text, part, relation, bound))
   return claims
 
 
@@ -88,7 +87,7 @@ def _no_progress(runs):
     'counter-claim: last loss above the minimum over the first, from I2, '
     'q = 1, smallest over both algorithms, C and rates'
   )
-  return summaries.claim(text, near[..., -1] / near[..., 0], '>=', 1.0)
+  return verdicts.of_seeds(text, near[..., -1] / near[..., 0], '>=', 1.0)
 
 
 def _reversed(lab, runs):
@@ -100,13 +99,13 @@ def _reversed(lab, runs):
       'counter-claim: last loss above the minimum, normalising over clipping, '
       f'q = 0.01, from {name[:2]}, smallest over C = 40 and 50 and all rates'
     )
-    claims.append(summaries.claim(text, ratio[:, 1:3], '>=', 1.0))
+    claims.append(verdicts.of_seeds(text, ratio[:, 1:3], '>=', 1.0))
   clip, normalise = (values[1] for values in grid.floors(lab))
   text = (
     'counter-claim: the floor of normalising over that of clipping, without '
     f'noise, C = 50, rate 0.004: {normalise:.2e} over {clip:.2e}'
   )
-  return [*claims, study.Claim(text, normalise / clip, '>=', 5.0)]
+  return [*claims, verdicts.exact(text, normalise / clip, '>=', 5.0)]
 
 
 def _literal(lab, runs):
@@ -122,7 +121,7 @@ def _literal(lab, runs):
     'last loss above the minimum, relative difference between literal steps '
     'and their closed form, clipping, q = 1, I1, rate 0.001, C = 50'
   )
-  return study.Claim(text, abs(steps / closed - 1), '<=', 1e-6)
+  return verdicts.exact(text, abs(steps / closed - 1), '<=', 1e-6)
 
 
 def _privacy(runs):
@@ -162,14 +161,15 @@ def figure_2(lab: lab_lib.Lab) -> study.Report:
       'signal-to-noise ratio, mean over the rounds, normalising over clipping, '
       f'C = {clip:g}, q = 1, I1, rate 0.001'
     )
-    claims.append(summaries.claim(text, normalised / clipped, relation, bound))
+    claims.append(
+      verdicts.of_seeds(text, normalised / clipped, relation, bound)
+    )
   caption = 'Mean over the rounds. Columns: algorithm, rate.'
-  drawn = pictures.curves(runs, runs.snr, 'signal-to-noise ratio')
   return study.Report(
     claims,
     {'axes': runs.axes, 'mean over the rounds': means},
     [_table(caption, runs, means, 4)],
-    [study.Picture(pictures.RATIO, drawn)],
+    [pictures.ratios(runs)],
     [_SETTING],
   )
 
@@ -191,7 +191,7 @@ def figure_3(lab: lab_lib.Lab) -> study.Report:
           f'C = {clip:g}, {name}'
         )
         ratio = ends[:, 1] / ends[:, 0]
-        claims.append(summaries.claim(text, ratio, '<=', 1.0))
+        claims.append(verdicts.of_seeds(text, ratio, '<=', 1.0))
     rows.append([name, f'{clip:g}', *cells])
   head = [f'{name}, {words}' for words in places.values() for name in _NAMES]
   caption = (
@@ -202,6 +202,6 @@ def figure_3(lab: lab_lib.Lab) -> study.Report:
     claims,
     {'distance from w* at the end': ends},
     [study.Table(caption, ('start', 'C', *head), rows)],
-    [study.Picture(pictures.PATHS, pictures.paths(paths))],
+    [pictures.paths(paths)],
     [_SETTING, _PLANE],
   )

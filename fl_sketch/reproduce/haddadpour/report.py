@@ -1,19 +1,16 @@
 """Reports the runs of Haddadpour et al.'s cells: numbers, tables, figures."""
 
+import itertools
 from typing import Any
 
-from fl_sketch import reporting
+from fl_sketch.reporting import figures
 from fl_sketch.reproduce import lab as lab_lib, study, summaries
 from fl_sketch.reproduce.haddadpour import runs as runs_lib
 from fl_sketch.reproduce.haddadpour.runs import Cell, Runs
-from matplotlib import figure
 import numpy as np
 
 Race = dict[Cell, Runs]
-_METHODS = (
-  runs_lib.FEDSGD, runs_lib.SKETCHED, 'FS-PRIVIX', 'FS-HEAPRIX',
-  'FSGATE-PRIVIX', 'FSGATE-HEAPRIX', runs_lib.LITERAL,
-)  # fmt: skip
+_FAMILIES = {runs_lib.FEDSGD: 'dense', runs_lib.SKETCHED: 'heavy hitters'}
 
 
 def gap(race: Race, some: Cell, other: Cell) -> dict[str, np.ndarray]:
@@ -39,6 +36,7 @@ def seeds(race: Race) -> dict[str, Any]:
       'train_loss': run.final('train_loss', last=10),
       'rounds_to_90': run.reaches(0.9, x='round'),
       'total_uplink_bytes': run.row.get('total_uplink_bytes'),
+      'total_downlink_bytes': run.row.get('total_downlink_bytes'),
     },
   )
 
@@ -72,50 +70,62 @@ def table(lab: lab_lib.Lab, devices: str, race: Race) -> study.Table:
   return study.Table(caption, head, rows)
 
 
-def draw(race: Race) -> figure.Figure:
+def rounds_to_90(runs: Runs) -> np.ndarray:
+  """Rounds of each seed to 90 %; the last round where it is not reached."""
+  return np.array(
+    [min(run.reaches(0.9, x='round'), run.curve()[0].max()) for run in runs]
+  )
+
+
+def by_round(race: Race) -> list[figures.Panel]:
   """Training loss and test accuracy against rounds: a pair a tau and table."""
   sizes, taus = _sizes_and_taus(race)
-  titles = []
-  for rows, cols in sizes:
-    titles += [f'tau = {tau}, ({rows}, {cols})' for tau in taus]
-    titles += [''] * len(taus)
-  look = {'sharex': True, 'sharey': 'row'}
-  size = 2 + 3.4 * len(taus), 5.2 * len(sizes)
-  fig, axes = summaries.panels(titles, len(taus), size, **look)
-  for cell, runs in race.items():
-    for size in [cell.table] if cell.table else sizes:
-      row, column = 2 * sizes.index(size), taus.index(cell.steps)
-      loss, accuracy = axes[row : row + 2, column]
-      x, y = summaries.mean_curve(runs, 'train_loss')
-      loss.plot(x, y, label=cell.name, **_look(cell))
-      x, y = summaries.mean_curve(runs, 'test_accuracy')
-      accuracy.plot(x, 100 * y, label=cell.name, **_look(cell))
-  for loss, accuracy in axes[:, 0].reshape(-1, 2):
-    loss.set(ylabel='training loss', ylim=(0, 2.5))
-    accuracy.set(ylabel='test accuracy, %', ylim=(0, 100))
-  fig.supxlabel('round')
-  _legend(fig)
-  return fig
+  panels = []
+  for size, (metric, label, scale) in itertools.product(sizes, _METRICS):
+    for tau in taus:
+      lines = [
+        summaries.curve(cell.name, runs, metric, scale=scale, **_look(cell))
+        for cell, runs in race.items()
+        if cell.steps == tau and cell.table in (None, size)
+      ]
+      title = f'tau = {tau}, {size}'
+      panels.append(figures.Panel('round', label, lines, title))
+  return panels
 
 
-def draw_bytes(race: Race) -> figure.Figure:
+_METRICS = (
+  ('train_loss', 'training loss', 1),
+  ('test_accuracy', 'test accuracy, %', 100),
+)
+
+
+def by_bytes(race: Race) -> list[figures.Panel]:
   """Test accuracy against the bytes of all clients, a panel a tau."""
   sizes, taus = _sizes_and_taus(race)
-  titles = [f'tau = {tau}' for tau in taus]
-  size = 2 + 4.6 * len(taus), 4.2
-  fig, (axes,) = summaries.panels(titles, len(taus), size, sharey='row')
-  for cell, runs in race.items():
-    table = f' ({cell.table[0]}, {cell.table[1]})' if cell.table else ''
-    look = _look(cell)
-    if cell.table == sizes[0] and len(sizes) > 1:
-      look['linestyle'] = '--'
-    ax = axes[taus.index(cell.steps)]
-    summaries.plot_against_bytes(ax, runs, cell.name + table, **look)
-  for ax in axes[1:]:
-    ax.set(ylabel='')
-  axes[0].set(ylim=(0, 100))
-  _legend(fig)
-  return fig
+  panels = []
+  for tau in taus:
+    lines = []
+    for cell, runs in race.items():
+      if cell.steps == tau:
+        lines += _against_bytes(cell, runs, cell.table == sizes[0])
+    labels = summaries.MEGABYTES, 'test accuracy, %'
+    panels.append(figures.Panel(*labels, lines, f'tau = {tau}', x_scale='log'))
+  return panels
+
+
+def _against_bytes(cell, runs, small) -> list[figures.Line]:
+  """A curve, and the point that the table has."""
+  table = f' {cell.table}' if cell.table else ''
+  look = _look(cell) | {'variant': int(small)}
+  x = 'total_bytes'
+  line = summaries.curve(
+    cell.name + table, runs, 'test_accuracy', x, scale=100, **look
+  )
+  accuracy = runs_lib.accuracy(runs)
+  if not len(line.x) or any(run.diverged for run in runs):
+    return [line]
+  shown = lab_lib.shown(accuracy)
+  return [line, summaries.final('', line.x[-1], accuracy, shown, **look)]
 
 
 def _sizes_and_taus(race: Race) -> tuple[list[runs_lib.Table], list[int]]:
@@ -124,15 +134,4 @@ def _sizes_and_taus(race: Race) -> tuple[list[runs_lib.Table], list[int]]:
 
 
 def _look(cell: Cell) -> dict[str, Any]:
-  return reporting.look(_METHODS.index(cell.name)) | {'linestyle': '-'}
-
-
-def _legend(fig: figure.Figure) -> None:
-  """One legend for all axes."""
-  names = {}
-  for ax in fig.axes:
-    lines, labels = ax.get_legend_handles_labels()
-    names |= dict(zip(labels, lines, strict=True))
-  fig.legend(
-    names.values(), names, loc='outside right center', fontsize=8, frameon=False
-  )
+  return {'family': _FAMILIES.get(cell.name, cell.name)}

@@ -3,7 +3,7 @@
 Haddadpour, Karimi, Li and Li, arXiv:2008.04975.
 """
 
-from fl_sketch.reproduce import lab as lab_lib, study
+from fl_sketch.reproduce import lab as lab_lib, study, verdicts
 from fl_sketch.theory.haddadpour import tables as theory
 from fl_sketch.utils import markdown
 
@@ -43,11 +43,11 @@ def _report(lab, name, make, own, rival) -> study.Report:
     tables.append(table)
   text = 'floats that a client sends for the accuracy, the worse of both tables'
   claims = [
-    study.Claim(
+    verdicts.exact(
       f'{own} as printed over {rival[0]}, {rival[1]}: {text}',
       max(printed), '<=', 1.0,
     ),
-    study.Claim(
+    verdicts.exact(
       f'{own} corrected over no sketch, nonconvex: {text}',
       max(saved), '<=', 0.5,
     ),

@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from fl_sketch import reporting
 from fl_sketch.attacks import campaign, settings
-from fl_sketch.reproduce import lab as lab_lib, study
+from fl_sketch.reporting import figures
+from fl_sketch.reproduce import lab as lab_lib, study, verdicts
 import numpy as np
 
 _SHARES = (0.25, 0.5, 1.0, 1.5, 3.0, 10.0)
@@ -40,20 +40,19 @@ def recovery(lab: lab_lib.Lab) -> study.Report:
   for size, row in plain.items():
     text = f'b = {size / unknowns:.3g} m: median relative error'
     if size >= 1.5 * unknowns:
-      claims.append(study.Claim(text, row['median_error'], '<=', 1e-3))
+      claims.append(verdicts.of_medians(text, row['errors'], '<=', 1e-3))
     elif size <= 0.5 * unknowns:
-      claims.append(study.Claim(text, row['median_error'], '>=', 0.5))
+      claims.append(verdicts.of_medians(text, row['errors'], '>=', 0.5))
   strongest = max(noisy)
   text = f'noise of {strongest:g} of the length: median relative error'
-  error = noisy[strongest]['median_error']
-  claims.append(study.Claim(text, error, '>=', 0.5))
-  caption = 'Median relative error of what is recovered.'
+  errors = noisy[strongest]['errors']
+  claims.append(verdicts.of_medians(text, errors, '>=', 0.5))
   return study.Report(
     claims,
-    {f'b = {size}': row['median_error'] for size, row in plain.items()}
-    | {f'noise {s:g}': row['median_error'] for s, row in noisy.items()},
+    {f'b = {size}': row['errors'] for size, row in plain.items()}
+    | {f'noise {s:g}': row['errors'] for s, row in noisy.items()},
     [_table(plain, noisy, unknowns)],
-    [study.drawn(caption, _draw(plain, unknowns))],
+    [study.Picture(_CAPTION, [_panel(plain, unknowns)])],
     [
       'Gaussian tables, L-BFGS, known labels; noise beside tables of the '
       'largest size. At b = m itself nothing is claimed. Images of MNIST, 784 '
@@ -61,6 +60,12 @@ def recovery(lab: lab_lib.Lab) -> study.Report:
       'launch.attack has them.'
     ],
   )
+
+
+_CAPTION = (
+  'Median relative error of what is recovered, with its interval; the line is '
+  'at one number for each unknown.'
+)
 
 
 def _table(plain, noisy, unknowns):
@@ -74,11 +79,15 @@ def _table(plain, noisy, unknowns):
   return study.Table(f'{unknowns} unknowns', head, rows)
 
 
-def _draw(plain, unknowns):
-  axes = reporting.new_axes('numbers seen for each unknown', 'relative error')
+def _panel(plain, unknowns):
+  claims = [
+    verdicts.of_medians('', row['errors'], '<=', 0.0) for row in plain.values()
+  ]
+  medians, low, high = zip(
+    *((c.measured, c.low, c.high) for c in claims), strict=True
+  )
   shares = np.array(list(plain)) / unknowns
-  errors = [row['median_error'] for row in plain.values()]
-  axes.loglog(shares, errors, marker='o', **reporting.look(0))
-  axes.axvline(1, color='0.5', linewidth=1)
-  reporting.plain_ticks(axes.xaxis)
-  return axes
+  line = figures.Line('', shares, medians, low, high, cell=f'{medians[-1]:.2g}')
+  labels = 'numbers seen for each unknown', 'relative error'
+  scales = {'x_scale': 'log', 'y_scale': 'log', 'x_mark': 1.0}
+  return figures.Panel(*labels, [line], **scales)

@@ -1,10 +1,12 @@
 """Experiments for the theory of Song et al., arXiv:2210.08371."""
 
 import functools
+import itertools
 import math
+from typing import Any
 
-from fl_sketch import reporting
-from fl_sketch.reproduce import lab as lab_lib, study
+from fl_sketch.reporting import figures
+from fl_sketch.reproduce import lab as lab_lib, study, summaries, verdicts
 from fl_sketch.reproduce.song import runs as runs_lib
 from fl_sketch.theory import song
 import numpy as np
@@ -13,34 +15,31 @@ import numpy as np
 def rates(lab: lab_lib.Lab) -> study.Report:
   """Measured gaps against the bounds of sections 5 and E."""
   rounds, runs = lab.pick(20, 200), lab.pick(4, 64)
-  axes = reporting.new_axes('round', 'measured over bound')
-  claims, rows, seeds = [], [], {}
-  for i, case in enumerate(runs_lib.CASES):
+  claims, rows, seeds, lines = [], [], {}, []
+  for case in runs_lib.CASES:
     fields = {'case': case.name, 'rounds': rounds, 'runs': runs}
     fields |= runs_lib.SIZES
     compute = functools.partial(runs_lib.ratios, case, rounds, runs)
-    ratios = lab.kept(f'song/rates/{case.name}', fields, compute)
-    mean, error = np.array(ratios['mean']), np.array(ratios['error'])
-    upper = mean + 5 * error
-    worst = int(np.argmax(upper))
+    ratios = np.array(lab.kept(f'song/rates/{case.name}', fields, compute))
     text = (
-      f'{case.text}: measured and 5 standard errors over the bound, the '
-      'largest of all rounds'
+      f'{case.text}: measured gap over the bound, the largest of all rounds'
     )
-    measured, error = float(upper[worst]), float(error[worst])
-    claims.append(study.Claim(text, measured, '<=', 1.0, error))
-    rows.append([case.text, f'{mean.max():.3g}', f'{mean[-1]:.3g}'])
-    seeds[case.name] = ratios['last']
-    axes.plot(1 + np.arange(rounds), mean, label=case.text, **reporting.look(i))
-  axes.set_yscale('log')
-  axes.axhline(1, color='0.3', linewidth=1)
-  axes.legend(fontsize=7, frameon=False)
+    claims.append(verdicts.of_seeds(text, ratios.T, '<=', 1.0))
+    mean, low, high = summaries.interval(ratios)
+    cell = f'{mean[-1]:.3g}'
+    rows.append([case.text, f'{mean.max():.3g}', cell])
+    seeds[case.name] = ratios[:, -1]
+    xs = 1 + np.arange(rounds)
+    lines.append(figures.Line(case.text, xs, mean, low, high, cell=cell))
+  panel = figures.Panel(
+    'round', 'measured gap over the bound', lines, y_scale='log', y_mark=1.0
+  )
   caption = f'Measured over bound: how loose the bounds are; {runs} runs'
   head = 'theorem', 'largest', 'after the last'
-  picture = study.drawn(
-    'Measured gap over its bound, SRHT of 8 of 32 numbers. Below the line '
-    'the theorem holds; far below, it says little.',
-    axes,
+  picture = study.Picture(
+    'Measured gap over its bound, SRHT of 8 of 32 numbers, with intervals of '
+    '95 %. Below the line the theorem holds; far below, it says little.',
+    [panel],
   )
   tables = [study.Table(caption, head, rows)]
   return study.Report(claims, seeds, tables, [picture])
@@ -54,25 +53,36 @@ def communication(lab: lab_lib.Lab) -> study.Report:
     {'d': dimension, 'sizes': list(sizes), 'runs': 16, 'target': 0.01},
     lambda: runs_lib.rounds_to(0.01, dimension, sizes, runs=16),
   )
+  sent = np.multiply(times, np.reshape(sizes, (-1, 1)))  # [sizes, runs]
+  ratios = {
+    f'b = {a} over b = {b}': x / y
+    for (a, x), (b, y) in itertools.permutations(
+      zip(sizes, sent, strict=True), 2
+    )
+  }
+  claim = verdicts.of_seeds(
+    'b T of a size over b T of another', ratios, '<=', 1.5
+  )
   slowdown = lambda b: song.slowdown(dimension / b - 1)
-  product = np.multiply(sizes, times).tolist()
-  rows = [
-    [str(b), study.rounds(t), f'{bt:,.0f}', f'{slowdown(b):g}']
-    for b, t, bt in zip(sizes, times, product, strict=True)
-  ]
-  axes = reporting.new_axes('numbers in a table, b', 'rounds T, and b T')
-  axes.loglog(sizes, times, marker='o', label='T', **reporting.look(0))
-  axes.loglog(sizes, product, marker='s', label='b T', **reporting.look(1))
-  reporting.plain_ticks(axes.xaxis)
-  axes.legend(frameon=False)
-  spread = np.max(product) / np.min(product)
-  claim = study.Claim('largest over smallest b T', spread, '<=', 1.5)
+  rows, cells = [], []
+  for b, t, bt in zip(sizes, times, sent, strict=True):
+    cells.append(lab_lib.shown(bt, digits=0))
+    rows.append([str(b), lab_lib.shown(t), cells[-1], f'{slowdown(b):g}'])
+  lines = []
+  for name, numbers in (('T', np.array(times)), ('b T', sent)):
+    mean, low, high = summaries.interval(numbers.T)
+    cell = cells[-1] if name == 'b T' else ''
+    lines.append(figures.Line(name, sizes, mean, low, high, cell=cell))
+  scales: dict[str, Any] = {'x_scale': 'log', 'y_scale': 'log'}
+  panel = figures.Panel(
+    'numbers in a table, b', 'rounds T, and b T', lines, **scales
+  )
   caption = f'SRHT, d = {dimension}: rounds to a hundredth of the first gap'
   return study.Report(
     [claim],
-    {'rounds': times},
+    {'rounds': dict(zip(sizes, times, strict=True))},
     [study.Table(caption, ('b', 'T', 'b T', '1 + alpha'), rows)],
-    [study.drawn('What is sent in all, b T, against b.', axes)],
+    [study.Picture('What is sent in all, b T, against b; 16 runs.', [panel])],
     ['Each b at the largest step of Theorem E.1, on equal curvatures.'],
   )
 
@@ -80,32 +90,38 @@ def communication(lab: lab_lib.Lab) -> study.Report:
 def privacy(lab: lab_lib.Lab) -> study.Report:
   """Accuracy against epsilon, of samples, by private iterative sketching."""
   accuracy, promised = _private_runs(lab)
-  means = [100 * float(np.mean(x)) for x in accuracy.values()]
+  named = {f'{e:g}': 100 * np.array(x) for e, x in accuracy.items()}
+  cells = [lab_lib.shown(x) for x in named.values()]
   rows = [
-    [f'{e:g}', f'{promised.get(e, math.inf):.3g}', lab_lib.shown(x, 100)]
-    for e, x in accuracy.items()
+    [name, f'{promised.get(e, math.inf):.3g}', cell]
+    for (name, e), cell in zip(
+      zip(named, accuracy, strict=True), cells, strict=True
+    )
   ]
-  label = 'epsilon of a sample (the last is none)'
-  axes = reporting.new_axes(label, 'accuracy, %')
-  named = {f'{e:g}': x for e, x in accuracy.items()}
-  axes.plot([*named], means, marker='o', **reporting.look(0))
+  gains = {
+    f'{a} to {b}': named[b] - named[a] for a, b in itertools.pairwise(named)
+  }
   shares = [epsilon / wanted for wanted, epsilon in promised.items()]
   claims = [
-    study.Claim(
-      'least gain in test accuracy from an epsilon to the next, points',
-      float(np.diff(means).min()), '>=', 0.0,
+    verdicts.of_seeds(
+      'gain in test accuracy from an epsilon to the next, points', gains,
+      '>=', 0.0,
     ),
-    study.Claim(
+    verdicts.exact(
       "largest share of the asked epsilon that the accountant's is",
       max(shares), '<=', 1.0,
     ),
   ]  # fmt: skip
+  ends = summaries.interval(np.transpose([*named.values()]))
+  label = 'epsilon of a sample (inf: no noise)'
+  line = figures.Line('', [*named], *ends, cell=cells[-1])
+  panel = figures.Panel(label, 'test accuracy, %', [line])
   head = 'epsilon asked', "the accountant's", 'test accuracy, %'
   return study.Report(
     claims,
     named,
     [study.Table('Algorithm 2 on logistic regression, digits', head, rows)],
-    [study.drawn('Accuracy against epsilon.', axes)],
+    [study.Picture('Test accuracy against epsilon.', [panel])],
     ['Samples are protected, at zero-out; delta 1e-5; ten clients.'],
   )
 
@@ -159,6 +175,6 @@ def decentralised(lab: lab_lib.Lab) -> study.Report:
       'loss to the central algorithm'
     )
     apart = float(np.abs(spread / central - 1).max())
-    claims.append(study.Claim(text, apart, '<=', 1e-4))
+    claims.append(verdicts.exact(text, apart, '<=', 1e-4))
     seeds[graph] = {'central': list(central), 'decentralised': list(spread)}
   return study.Report(claims, seeds)

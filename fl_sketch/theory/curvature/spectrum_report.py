@@ -12,10 +12,9 @@ from collections.abc import Sequence
 import pathlib
 from typing import Any
 
-from fl_sketch import reporting
+from fl_sketch.reporting import figures
 from fl_sketch.theory.curvature import spectrum
 from fl_sketch.utils import markdown
-from matplotlib import colormaps, figure
 import numpy as np
 
 Row = dict[str, Any]
@@ -77,68 +76,56 @@ def table(rows: Sequence[Row]) -> str:
   return markdown.table(head, lines, left=0)
 
 
-def draw(rows: Sequence[Row]) -> figure.Figure:
-  """Draws the densities over training, and the largest eigenvalues by rank.
+def panels(rows: Sequence[Row]) -> list[figures.Panel]:
+  """The densities over training, and the largest eigenvalues by rank.
 
-  Densities are logarithmic, one below the other, smoothed by a 150th of
-  the range of all. Beside them are the eigenvalues with their power laws.
+  Densities are over their largest value, smoothed by a 150th of the range of
+  all. The lines beside the eigenvalues are their power laws.
 
   Args:
     rows: in the order of rounds.
   """
-  fig = figure.Figure(figsize=(9, 4.2), layout='constrained')
-  left, right = fig.subplots(1, 2, width_ratios=(1.3, 1))
-  colours = colormaps['viridis'](np.linspace(0, 0.85, len(rows)))
-  _draw_densities(left, rows, colours)
-  _draw_laws(right, rows, colours)
-  for ax in (left, right):
-    ax.spines[['top', 'right']].set_visible(False)
-  return fig
-
-
-def write(rows: Sequence[Row], folder: pathlib.Path) -> None:
-  """Writes spectrum.md and spectrum.png."""
-  (folder / 'spectrum.md').write_text(table(rows))
-  draw(rows).savefig(folder / 'spectrum.png', dpi=110)
-
-
-def _draw_densities(ax, rows, colours):
   low = min(r['lambda_min'] for r in rows)
   high = max(r['lambda_max'] for r in rows)
   margin = 0.03 * (high - low)
   grid = np.linspace(low - margin, high + margin, _POINTS)
   # A lone eigenvalue is to be seen, though a probe may hardly point at it.
-  decades = np.log10(100 * rows[0]['dimension'])
-  bases = -0.6 * decades * np.arange(len(rows))
-  for r, base, colour in zip(rows, bases, colours, strict=True):
+  least = 1 / (100 * rows[0]['dimension'])
+  densities, laws = [], []
+  for r in rows:
     nodes, weights = np.array(r['nodes']), np.array(r['weights'])
     measured = spectrum.Spectrum(nodes, weights, nodes, r['dimension'])
     density = measured.density(grid, (high - low) / 150)
-    density = np.maximum(density / density.max(), 10**-decades)
-    top = base + decades + np.log10(density)
-    ax.fill_between(grid, base, top, color=colour, alpha=0.85, linewidth=0)
-    ax.plot(grid, top, color='white', linewidth=0.6)
-  ax.set_yticks(bases, [r['round'] for r in rows])
-  ax.set(xlabel='eigenvalue', ylabel='round')
-  title = f'Density, logarithmic over {decades:.1f} decades'
-  ax.set_title(title, loc='left', fontsize='medium')
+    relative = np.maximum(density / density.max(), least)
+    name = f'round {r["round"]}'
+    densities.append(figures.Line(name, grid, relative))
+    laws += _laws(r, name)
+  return [
+    figures.Panel(
+      'eigenvalue', 'density over its largest', densities, y_scale='log'
+    ),
+    figures.Panel(
+      'rank', 'eigenvalue', laws, x_scale='log', y_scale='log'
+    ),
+  ]  # fmt: skip
 
 
-def _draw_laws(ax, rows, colours):
-  named = -(-len(rows) // 8)  # of how many spectra one stands in the legend
-  for i, (r, colour) in enumerate(zip(rows, colours, strict=True)):
-    if r['exponent'] is None:
-      continue
-    values = np.array(r['eigenvalues'])
-    values = values[values > 0]
-    ranks = np.arange(1, len(values) + 1)
-    centre = np.exp(np.mean(np.log(values) + r['exponent'] * np.log(ranks)))
-    label = f'{r["round"]}: {r["exponent"]:.2f}, {r["r_squared"]:.3f}'
-    label = None if i % named else label
-    ax.loglog(ranks, values, '.', color=colour, markersize=3, label=label)
-    ax.loglog(ranks, centre * ranks ** -r['exponent'], color=colour, lw=0.8)
-  ax.set(xlabel='rank', ylabel='eigenvalue')
-  reporting.plain_ticks(ax.xaxis)
-  reporting.plain_ticks(ax.yaxis)
-  style: Any = dict(title_fontsize='small', fontsize='x-small', frameon=False)
-  ax.legend(title='round: exponent, R²', **style)
+def _laws(r: Row, name: str) -> list[figures.Line]:
+  if r['exponent'] is None:
+    return []
+  values = np.array(r['eigenvalues'])
+  values = values[values > 0]
+  ranks = np.arange(1, len(values) + 1)
+  centre = np.exp(np.mean(np.log(values) + r['exponent'] * np.log(ranks)))
+  law = centre * ranks ** -r['exponent']
+  ends = [0, -1]
+  return [
+    figures.Line('', ranks, values, family=name, points=True),
+    figures.Line('', ranks[ends], law[ends], family=name),
+  ]
+
+
+def write(rows: Sequence[Row], folder: pathlib.Path) -> None:
+  """Writes spectrum.md and spectrum.png."""
+  (folder / 'spectrum.md').write_text(table(rows))
+  figures.draw(panels(rows)).savefig(folder / 'spectrum.png', dpi=110)

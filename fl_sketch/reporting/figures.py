@@ -1,0 +1,212 @@
+"""Figures as data: panels of lines and points, drawn in one style.
+
+A figure that is kept as numbers can be drawn again, and be compared with the
+table beside it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+import math
+from typing import Any, NamedTuple
+
+from fl_sketch.reporting import plotting
+from matplotlib import figure
+import numpy as np
+
+Values = Sequence[Any] | np.ndarray
+_DIGITS = 5  # of the numbers that are kept
+_COLUMNS = 3
+
+
+class Line(NamedTuple):
+  """A curve or points of a panel.
+
+  Attributes:
+    label: in the legend; '' for none.
+    x: numbers, or names.
+    y: as many numbers, NaN leaving a gap; or names.
+    low: lower ends of intervals of y (of x where y has names), drawn as a band,
+      of points as bars.
+    high: upper ends.
+    family: lines of one family have one colour; the label by default.
+    variant: line style in a family: 0 solid, 1 dashed, 2 dotted.
+    points: whether markers stand alone, without a line.
+    cell: what the last point is in the table beside the figure, if it is there.
+  """
+
+  label: str
+  x: Values
+  y: Values
+  low: Values = ()
+  high: Values = ()
+  family: str = ''
+  variant: int = 0
+  points: bool = False
+  cell: str = ''
+
+
+class Panel(NamedTuple):
+  """Axes with lines.
+
+  Attributes:
+    x_label: what x is, with its unit.
+    y_label: what y is, with its unit.
+    lines: in the order of the legend.
+    title: above the panel.
+    x_scale: 'linear' or 'log'.
+    y_scale: 'linear' or 'log'.
+    x_mark: where a vertical line stands; NaN for none.
+    y_mark: where a horizontal line stands; NaN for none.
+    y_limits: of the axis; by default those of the numbers.
+  """
+
+  x_label: str
+  y_label: str
+  lines: Sequence[Line]
+  title: str = ''
+  x_scale: str = 'linear'
+  y_scale: str = 'linear'
+  x_mark: float = math.nan
+  y_mark: float = math.nan
+  y_limits: tuple[float, float] | None = None
+
+
+def as_json(panels: Iterable[Panel]) -> list[dict[str, Any]]:
+  """The panels as JSON has them, without defaults, to five digits.
+
+  >>> line = Line('a', [1, 2], [0.123456, math.nan])
+  >>> kept = as_json([Panel('round', 'loss', [line])])
+  >>> kept[0]['lines']
+  [{'label': 'a', 'x': [1, 2], 'y': [0.12346, None]}]
+  >>> as_json(from_json(kept)) == kept
+  True
+  """
+  return [
+    _told(panel) | {'lines': [_told(line) for line in panel.lines]}
+    for panel in panels
+  ]
+
+
+def from_json(panels: Iterable[Mapping[str, Any]]) -> list[Panel]:
+  """The panels that `as_json` has written."""
+  read = []
+  for panel in panels:
+    lines = [Line(**line) for line in panel['lines']]
+    read.append(Panel(**{**panel, 'lines': lines}))
+  return read
+
+
+def _told(part: Line | Panel) -> dict[str, Any]:
+  """Fields that differ from their defaults, rounded."""
+  told = {}
+  for name, value in part._asdict().items():
+    if isinstance(value, (list, tuple, np.ndarray)) and name != 'lines':
+      value = [_rounded(v) for v in value]
+    if repr(value) not in (repr(part._field_defaults.get(name)), '[]'):
+      told[name] = value
+  return told
+
+
+def _rounded(value: Any) -> Any:
+  value = value.item() if hasattr(value, 'item') else value
+  if isinstance(value, float):
+    return float(f'{value:.{_DIGITS}g}') if math.isfinite(value) else None
+  return value
+
+
+def draw(panels: Sequence[Panel], columns: int = _COLUMNS) -> figure.Figure:
+  """Draws panels row by row, with one legend for all of them.
+
+  Args:
+    panels: at least one.
+    columns: most panels beside one another.
+  """
+  columns = min(columns, len(panels))
+  rows = -(-len(panels) // columns)
+  size = 1.9 + 3.6 * columns, 3.3 * rows
+  fig = figure.Figure(figsize=size, layout='constrained')
+  axes = fig.subplots(rows, columns, squeeze=False)
+  for ax in axes.flat[len(panels) :]:
+    ax.remove()
+  colours = plotting.colours(
+    line.family or line.label for panel in panels for line in panel.lines
+  )
+  for ax, panel in zip(axes.flat, panels, strict=False):
+    plotting.dress(ax)
+    for line in panel.lines:
+      _plot(ax, line, colours[line.family or line.label])
+    _frame(ax, panel)
+  _legend(fig, axes.flat[: len(panels)])
+  return fig
+
+
+def _plot(ax: Any, line: Line, colour: str) -> None:
+  look: dict[str, Any] = {'color': colour, 'label': line.label or '_'}
+  x, y, *spread = (_array(v) for v in (line.x, line.y, line.low, line.high))
+  if line.points:
+    along, values = ('xerr', x) if y.dtype.kind == 'U' else ('yerr', y)
+    if len(line.low):
+      look[along] = [values - spread[0], spread[1] - values]
+    marker = plotting.MARKERS[line.variant % len(plotting.MARKERS)]
+    ax.errorbar(x, y, fmt=marker, markersize=5, capsize=2.5, **look)
+    return
+  style = plotting.STYLES[line.variant % len(plotting.STYLES)]
+  marker = 'o' if len(x) <= 12 else None
+  ax.plot(
+    x, y, linestyle=style, marker=marker, markersize=3.5, linewidth=1.6, **look
+  )
+  if len(line.low):
+    ax.fill_between(x, *spread, color=colour, alpha=0.16, linewidth=0)
+
+
+def _array(values: Values) -> np.ndarray:
+  """Names, or numbers with NaN for None."""
+  named = any(isinstance(v, str) for v in values)
+  return np.array(values, str if named else float)
+
+
+def _frame(ax: Any, panel: Panel) -> None:
+  ax.set_title(panel.title, fontsize='medium')
+  ax.set(xlabel=panel.x_label, ylabel=panel.y_label)
+  for axis, scale in ((ax.xaxis, panel.x_scale), (ax.yaxis, panel.y_scale)):
+    if scale == 'log':
+      ax.set(**{f'{axis.axis_name}scale': 'log'})
+      plotting.plain_ticks(axis)
+  if limits := panel.y_limits or _limits(panel):
+    ax.set_ylim(limits)
+  mark = {'color': '0.45', 'linewidth': 1, 'zorder': 1}
+  if math.isfinite(panel.x_mark):
+    ax.axvline(panel.x_mark, **mark)
+  if math.isfinite(panel.y_mark):
+    ax.axhline(panel.y_mark, **mark)
+
+
+def _limits(panel: Panel) -> tuple[float, float] | None:
+  """Those of the lines: of few seeds, bands are much wider and are cut off."""
+  if not any(len(line.low) for line in panel.lines):
+    return None
+  ys = [_array(line.y) for line in panel.lines]
+  ys = np.concatenate([y for y in ys if y.dtype.kind == 'f'] or [np.empty(0)])
+  ys = ys[np.isfinite(ys)]
+  if not ys.size or ys.min() == ys.max():
+    return None
+  log = panel.y_scale == 'log'
+  ys = np.log(ys[ys > 0]) if log else ys
+  margin = 0.15 * (ys.max() - ys.min())
+  ends = float(ys.min() - margin), float(ys.max() + margin)
+  return (math.exp(ends[0]), math.exp(ends[1])) if log else ends
+
+
+def _legend(fig: figure.Figure, axes: Iterable[Any]) -> None:
+  """One legend of every label, beside the panels."""
+  handles: dict[str, Any] = {}
+  for ax in axes:
+    for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+      handles.setdefault(label, handle)
+  if len(handles) > 1:
+    fig.legend(
+      handles.values(),
+      handles,
+      loc='outside right center',
+      frameon=False,
+      fontsize='small',
+    )

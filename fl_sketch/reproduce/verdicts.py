@@ -1,0 +1,263 @@
+"""Three-valued verdicts on claims: intervals over seeds, one error rate a page.
+
+A claim is an inequality between a measured number and a bound. Its numbers over
+seeds give an interval and a two-sided p-value; which claims of a page are
+decided is chosen for all of them together, so that of the decided ones 5 % are
+wrong in the mean at most, however they depend on one another (Benjamini and
+Yekutieli, Annals of Statistics 29, 2001).
+"""
+
+from collections.abc import Mapping, Sequence
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.stats
+
+HOLDS = 'holds'
+FAILS = 'does not hold'
+UNDECIDED = 'undecided'
+UNTESTABLE = 'not testable here'
+LEVEL = 0.05  # of intervals, and the false discovery rate of a page
+
+
+class Claim(NamedTuple):
+  """A claim of a paper as an inequality between numbers.
+
+  Made by `of_seeds`, `of_medians`, `exact` and `untestable`.
+
+  Attributes:
+    text: what must hold, in words, with the unit of the numbers.
+    measured: mean over seeds, or median; NaN if a run diverged, None if it
+      cannot be had.
+    relation: '>=' or '<='.
+    bound: what `measured` is compared with.
+    low: lower end of the 95 % interval of `measured`; NaN without one.
+    high: its upper end.
+    p: two-sided p-value of `measured` being the bound; 1 without replicates.
+    exact: a proof or an exact count, which no randomness can change.
+    remark: why it cannot be tested. What was tried where it does not hold is
+      in docs/results/NAME.md, under a heading with which `text` begins.
+  """
+
+  text: str
+  measured: float | None
+  relation: str
+  bound: float
+  low: float = math.nan
+  high: float = math.nan
+  p: float = 1.0
+  exact: bool = False
+  remark: str = ''
+
+  @property
+  def met(self) -> bool:
+    """Whether the measured number itself satisfies the inequality."""
+    return self.measured is not None and (
+      self.measured >= self.bound
+      if self.relation == '>='
+      else self.measured <= self.bound
+    )
+
+
+def exact(text: str, value: float, relation: str, bound: float) -> Claim:
+  """A claim about a proof, a formula or an exact count.
+
+  >>> decide([exact('bytes of a table over 4 b', 1.0, '<=', 1.0)])
+  ['holds']
+  """
+  return Claim(text, float(value), relation, bound, p=0.0, exact=True)
+
+
+def untestable(text: str, relation: str, bound: float, remark: str) -> Claim:
+  """A claim whose numbers cannot be had, and why."""
+  return Claim(text, None, relation, bound, remark=remark)
+
+
+def of_seeds(
+  text: str, values: Mapping[str, Any] | Any, relation: str, bound: float
+) -> Claim:
+  r"""A claim on means over seeds; of several cells, on the worst of them.
+
+  Each cell has a t-interval over its seeds, on their differences or ratios
+  where seeds are shared. That the worst of m cells keeps the bound is shown
+  where each of them does, so that this side needs no correction; that it breaks
+  the bound is shown where one of them does at a level of 1 / m:
+
+  .. math:: p = 2 \min(\max_i p_i^{keeps}, m \min_i p_i^{breaks})
+
+  The interval is that of the bounds which this test does not reject. Where a
+  cell's values are all equal or not all finite, as of a run that diverged, the
+  sign test takes the place of the t-test, and there is no interval.
+
+  >>> claim = of_seeds('loss', [0.9, 1.0, 1.1], '<=', 2.0)
+  >>> round(claim.measured, 2), round(claim.high, 2), round(claim.p, 4)
+  (1.0, 1.25, 0.0033)
+  >>> pair = {'a': [1.0, 3.0], 'b': [0.0, 0.5]}
+  >>> of_seeds('points', pair, '>=', 0)[:2]
+  ('points; the worst: b', 0.25)
+
+  Args:
+    text: with the unit of the numbers.
+    values: numbers by seed, the last axis; cells may have names, of which the
+      text gets that of the worst. Without any, the claim cannot be tested.
+    relation: '>=' or '<='.
+    bound: what each mean is compared with.
+  """
+  named = isinstance(values, Mapping)
+  rows = [*values.values()] if named else values
+  if not len(rows):
+    return untestable(text, relation, bound, _NOT_RUN)
+  x = np.reshape(np.asarray(rows, float), (-1, np.shape(rows)[-1]))
+  cells = [_cell(row, relation, bound) for row in x]
+  # NaN, of a run that diverged, is the worst.
+  sign = 1 if relation == '>=' else -1
+  means = np.array([c.mean for c in cells])
+  worst = int(np.argmin(np.where(np.isnan(means), -np.inf, sign * means)))
+  if named and len(cells) > 1:
+    text = f'{text}; the worst: {[*values][worst]}'
+  sure, cautious = LEVEL / 2, LEVEL / 2 / len(cells)
+  ends = (
+    [_end(c, sign, sure) for c in cells],
+    [_end(c, -sign, cautious) for c in cells],
+  )
+  # Of '>=' the worst is the least. NaN, of a cell without an interval, stays.
+  extreme = np.min if sign == 1 else np.max
+  low, high = (
+    float(extreme(ends[i])) for i in ((0, 1) if sign == 1 else (1, 0))
+  )
+  p = 2 * min(
+    max(c.keeps for c in cells), len(cells) * min(c.breaks for c in cells)
+  )
+  mean = float(means[worst])
+  return Claim(text, mean, relation, bound, low, high, min(1.0, p))
+
+
+_NOT_RUN = 'This scale does not run the cells that it compares.'
+
+
+def both_ways(values: Any) -> np.ndarray:
+  """Two cells, whose worst of '<=' is the absolute mean of a difference.
+
+  >>> round(of_seeds('apart', both_ways([-1.0, -2.0]), '<=', 0.5).measured, 1)
+  1.5
+  """
+  return np.stack([values, np.negative(values)])
+
+
+class _Cell(NamedTuple):
+  """One-sided p-values that a mean keeps or breaks a bound; its t-interval."""
+
+  mean: float
+  error: float
+  freedom: int
+  keeps: float
+  breaks: float
+
+
+def _cell(x: np.ndarray, relation: str, bound: float) -> _Cell:
+  over = x - bound if relation == '>=' else bound - x
+  freedom, mean = len(x) - 1, float(x.mean())
+  error = x.std(ddof=1) / len(x) ** 0.5 if freedom else math.nan
+  # Equal but for rounding have no spread to judge by.
+  if freedom and math.isfinite(error) and error > 1e-12 * abs(x).max():
+    t = over.mean() / error
+    law = scipy.stats.t(freedom)
+    keeps, breaks = float(law.sf(t)), float(law.cdf(t))
+    return _Cell(mean, float(error), freedom, keeps, breaks)
+  return _Cell(mean, math.nan, 0, *_signs(over))
+
+
+def _signs(over: np.ndarray) -> tuple[float, float]:
+  """One-sided p-values of the sign test; what is not a number breaks it."""
+  if len(over) < 2:
+    return 1.0, 1.0
+  keeps = int((over > 0).sum())
+  law = scipy.stats.binom(len(over), 0.5)
+  breaks = int((over < 0).sum() + np.isnan(over).sum())
+  return float(law.sf(keeps - 1)), float(law.sf(breaks - 1))
+
+
+def _end(cell: _Cell, side: int, level: float) -> float:
+  """The lower (side 1) or upper (-1) end of a cell's one-sided interval."""
+  if not cell.freedom:
+    return math.nan
+  quantile = scipy.stats.t(cell.freedom).isf(level)
+  return cell.mean - side * float(quantile) * cell.error
+
+
+def of_medians(
+  text: str, points: Sequence[float], relation: str, bound: float
+) -> Claim:
+  """A claim on the median of independent points, by the sign test.
+
+  Its interval is of two order statistics, of a level of 95 % at least.
+
+  >>> claim = of_medians('error', [1e-7] * 9 + [1.0], '<=', 1e-3)
+  >>> claim.measured, round(claim.p, 3)
+  (1e-07, 0.021)
+
+  Args:
+    text: with the unit of the numbers.
+    points: one number of each.
+    relation: '>=' or '<='.
+    bound: what the median is compared with.
+  """
+  x = np.sort(np.asarray(points, float))
+  keeps, breaks = _signs(x - bound if relation == '>=' else bound - x)
+  # P(at most k of n below the median) <= 2.5 %.
+  k = int(scipy.stats.binom(len(x), 0.5).ppf(LEVEL / 2))
+  low, high = (x[k - 1], x[len(x) - k]) if k else (math.nan, math.nan)
+  p = min(1.0, 2 * min(keeps, breaks))
+  median = float(np.median(x))
+  return Claim(text, median, relation, bound, float(low), float(high), p)
+
+
+def decide(claims: Sequence[Claim]) -> list[str]:
+  """The verdict on each claim of a page.
+
+  Decided are exact claims, and those that survive Benjamini and Yekutieli's
+  procedure at 5 % over all claims of the page that randomness can change.
+
+  >>> sure = Claim('a', 2.0, '>=', 1.0, p=1e-4)
+  >>> decide([sure, sure._replace(relation='<='), sure._replace(p=0.04)])
+  ['holds', 'does not hold', 'undecided']
+
+  Args:
+    claims: of all studies of the page.
+  """
+  tested = [c for c in claims if c.measured is not None and not c.exact]
+  adjusted = (
+    scipy.stats.false_discovery_control([c.p for c in tested], method='by')
+    if tested
+    else ()
+  )
+  sure = {id(c): q <= LEVEL for c, q in zip(tested, adjusted, strict=True)}
+  return [_verdict(c, c.exact or sure.get(id(c), False)) for c in claims]
+
+
+def _verdict(claim: Claim, sure: bool) -> str:
+  if claim.measured is None:
+    return UNTESTABLE
+  if not sure:
+    return UNDECIDED
+  return HOLDS if claim.met else FAILS
+
+
+def summary(verdicts: Sequence[str]) -> str:
+  """The verdicts of many claims in a line.
+
+  >>> summary([HOLDS, FAILS, UNDECIDED, HOLDS])
+  '2 hold, 1 does not, 1 undecided'
+  """
+  counts = {v: sum(w == v for w in verdicts) for v in _WORDS}
+  parts = [f'{n} {_WORDS[v][n > 1]}' for v, n in counts.items() if n]
+  return ', '.join(parts) or 'no claims'
+
+
+_WORDS = {
+  HOLDS: ('holds', 'hold'),
+  FAILS: ('does not', 'do not'),
+  UNDECIDED: (UNDECIDED, UNDECIDED),
+  UNTESTABLE: (UNTESTABLE, UNTESTABLE),
+}
