@@ -3,9 +3,9 @@
 import pathlib
 from typing import Any
 
-from fl_sketch import reporting
 from fl_sketch.attacks.settings import AttackConfig
 from fl_sketch.attacks.victims import Victim
+from fl_sketch.reporting import figures
 from fl_sketch.utils import files, markdown
 from matplotlib import figure
 import numpy as np
@@ -23,7 +23,6 @@ _COLUMNS = {  # heads of the table, and how a number of it is written
 }
 _NAMES = {'clip': 'clipped to', 'normalize': 'scaled to', 'top_k': 'top'}
 _NOISES = {'noise': 'length of the noise in the message', 'epsilon': 'epsilon'}
-_MARKERS = 'os^vDP*X'
 
 
 def write(
@@ -32,9 +31,9 @@ def write(
   """Writes table.md and the figures that apply to the rows."""
   files.replace(folder / 'table.md', table(rows))
   if any(row['size'] for row in rows):
-    _success(rows).savefig(folder / 'success.png', dpi=110)
+    figures.draw([_success(rows)]).savefig(folder / 'success.png', dpi=110)
   if any(row['defence'] in ('noise', 'epsilon') for row in rows):
-    _errors(rows).savefig(folder / 'error.png', dpi=110)
+    figures.draw(_errors(rows)).savefig(folder / 'error.png', dpi=110)
   if victim.x.ndim == 4:
     for n in c.batch_sizes:
       some = [row for row in rows if row['batch_size'] == n]
@@ -84,57 +83,51 @@ def file_of(row: Row) -> str:
   return f'{row["batch_size"]}_{name}.npz'
 
 
-def _success(rows):
-  """Plots the share of recovered inputs over observed numbers per unknown."""
-  picture = figure.Figure(figsize=(7.5, 4.2), layout='constrained')
-  ax = picture.subplots()
+def _success(rows) -> figures.Panel:
+  """The share of recovered inputs over observed numbers per unknown."""
   plain = [row for row in rows if row['size'] and row['defence'] == 'none']
   groups: dict[tuple[str, int, bool], list[tuple[float, float]]] = {}
   for row in plain:
     key = row['sketch'], row['batch_size'], row['rounds'] > 1
     groups.setdefault(key, []).append((row['per_unknown'], row['success']))
   several = len({n for _, n, _ in groups}) > 1
-  for i, ((sketch, n, pooled), points) in enumerate(groups.items()):
+  lines = []
+  for (sketch, n, pooled), points in groups.items():
     name = f'{sketch}, pooled over rounds' if pooled else sketch
-    ax.plot(
-      *zip(*sorted(points), strict=True),
-      marker=_MARKERS[i % len(_MARKERS)],
-      linestyle='--' if pooled else '-',
-      label=f'{name}, batch of {n}' if several else name,
-    )
-  ax.axvline(1, color='0.6', linewidth=1)
-  ax.set_xscale('log')
-  reporting.plain_ticks(ax.xaxis)
-  ax.set(
-    xlabel='numbers seen for each unknown: in all rounds / (m · batch)',
-    ylabel='share of inputs recovered',
-    ylim=(-0.03, 1.03),
+    name = f'{name}, batch of {n}' if several else name
+    xs, ys = zip(*sorted(points), strict=True)
+    lines.append(figures.Line(name, xs, ys, variant=int(pooled)))
+  label = 'numbers seen for each unknown: in all rounds / (m · batch)'
+  return figures.Panel(
+    label, 'share of inputs recovered', lines, x_scale='log', x_mark=1.0
   )
-  picture.legend(loc='outside right upper', frameon=False, fontsize='small')
-  return picture
 
 
-def _errors(rows):
-  """Plots the reconstruction error against noise and against epsilon."""
+def _errors(rows) -> list[figures.Panel]:
+  """The reconstruction error against noise and against epsilon."""
   defences = {row['defence'] for row in rows}
-  kinds = {k: words for k, words in _NOISES.items() if k in defences}
-  picture = figure.Figure(figsize=(4 * len(kinds), 3.6), layout='constrained')
-  axes = picture.subplots(1, len(kinds), squeeze=False, sharey=True)[0]
-  for ax, (kind, words) in zip(axes, kinds.items(), strict=True):
+  panels = []
+  for kind, words in _NOISES.items():
+    if kind not in defences:
+      continue
+    lines = []
     for n in dict.fromkeys(row['batch_size'] for row in rows):
       points = sorted(
         (row['strength'], row['median_error'])
         for row in rows
         if row['defence'] == kind and row['batch_size'] == n
       )
-      line = ax.plot(*zip(*points, strict=True), 'o-', label=f'batch of {n}')
+      xs, ys = zip(*points, strict=True)
+      name = f'batch of {n}'
+      lines.append(figures.Line(name, xs, ys))
       for row in _undefended(rows, kind, n):
-        ax.axhline(row['median_error'], color=line[0].get_color(), ls=':')
-    ax.set(xscale='log', yscale='log', xlabel=words)
-    reporting.plain_ticks(ax.xaxis)
-  axes[0].set_ylabel('median relative error (dotted: no noise)')
-  axes[0].legend(frameon=False)
-  return picture
+        flat = [row['median_error']] * 2
+        ends = [xs[0], xs[-1]]
+        lines.append(figures.Line('', ends, flat, family=name, variant=2))
+    scales: dict[str, Any] = {'x_scale': 'log', 'y_scale': 'log'}
+    label = 'median relative error (dotted: no noise)'
+    panels.append(figures.Panel(words, label, lines, **scales))
+  return panels
 
 
 def _undefended(rows, kind, n):

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 import pathlib
+from typing import Any
 
 from fl_sketch.bench import scale
+from fl_sketch.reporting import figures
 from fl_sketch.training import devices
 from fl_sketch.utils import files, markdown
-from matplotlib import figure, ticker
 import numpy as np
-
-_COLOUR = '#0072b2'  # of Okabe and Ito (2008)
 
 
 def table(results: Sequence[scale.Result]) -> str:
@@ -47,39 +46,26 @@ def write(
   about = files.measured_with() | {'cores': devices.cores(), 'axes': axes}
   files.replace(out / 'scale.json', about)
   files.replace(out / 'scale.md', table(results))
-  _draw(results).savefig(out / 'scale.png', dpi=150)
+  figures.draw(panels(results)).savefig(out / 'scale.png', dpi=150)
   return [out / name for name in ('scale.json', 'scale.md', 'scale.png')]
 
 
-def _draw(results) -> figure.Figure:
-  """Draws one panel per axis; dashed lines have the expected slope."""
-  fig = figure.Figure(figsize=(3.4 * len(results), 3.4), layout='constrained')
-  panels = fig.subplots(1, len(results), squeeze=False)[0]
-  for ax, result in zip(panels, results, strict=True):
-    _panel(ax, result)
-  panels[0].set_ylabel('ms a round: median, least, most')
-  return fig
-
-
-def _panel(ax, result):
-  xs, seconds = np.array(result.xs, float), 1e3 * np.array(result.seconds)
-  low, middle, high = (f(seconds, axis=0) for f in (np.min, np.median, np.max))
-  away = np.log(xs) - np.log(xs).mean()
-  line = np.exp(np.log(middle).mean() + result.expected * away)
-  ax.plot(xs, line, '--', color='0.6', label=f'slope {result.expected:g}')
-  slope = scale.slope(result)
-  label = f'measured {slope.mean:.2f} ± {slope.error:.2f}'
-  spread = [middle - low, high - middle]
-  ax.errorbar(
-    xs, middle, spread, fmt='o-', color=_COLOUR, markersize=4, label=label
-  )
-  ax.set(xscale='log', yscale='log', xlabel=result.label)
-  ends = xs[[0, -1]]
-  ax.set_xticks(ends, [f'{x:,.0f}' for x in ends])
-  least, most = min(low.min(), line.min()), max(high.max(), line.max())
-  ax.set_ylim(least / 1.5, most * 2.5)  # the legend is at the top
-  ax.set_yticks(np.geomspace(least, most, 4))
-  ax.yaxis.set_major_formatter(ticker.FuncFormatter(lambda y, _: f'{y:.3g}'))
-  ax.minorticks_off()
-  ax.spines[['top', 'right']].set_visible(False)
-  ax.legend(frameon=False, fontsize='small', loc='upper left')
+def panels(results: Sequence[scale.Result]) -> list[figures.Panel]:
+  """A panel for each axis: medians, least and most, and the expected slope."""
+  every = []
+  for result in results:
+    xs, times = np.array(result.xs, float), 1e3 * np.array(result.seconds)
+    low, middle, high = (f(times, axis=0) for f in (np.min, np.median, np.max))
+    away = np.log(xs) - np.log(xs).mean()
+    line = np.exp(np.log(middle).mean() + result.expected * away)
+    slope = scale.slope(result)
+    title = f'slope {slope.mean:.2f} ± {slope.error:.2f}'
+    title += f', expected {result.expected:g}'
+    lines = [
+      figures.Line('expected slope', xs, line, variant=1),
+      figures.Line('median', xs, middle, low, high),
+    ]
+    labels = result.label, 'ms a round'
+    scales: dict[str, Any] = {'x_scale': 'log', 'y_scale': 'log'}
+    every.append(figures.Panel(*labels, lines, title, **scales))
+  return every

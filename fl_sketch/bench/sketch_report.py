@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 import pathlib
 import statistics
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fl_sketch.bench import libraries, sketch
+from fl_sketch.reporting import figures
 from fl_sketch.training import devices
 from fl_sketch.utils import files, markdown
-from matplotlib import figure, ticker
 
 
 class Target(NamedTuple):
@@ -28,24 +28,6 @@ TARGETS = (
   Target('count_sketch', 'sketch', 'textbook', 1 / 5),
   Target('srht', 'sketch', 'read', 100),
 )
-
-# Okabe and Ito (2008): told apart also by the colour-blind. One a kind of work;
-# what shares one differs by its marker, and libraries are dashed.
-_COLOURS = {
-  'bound': '0.55',
-  'identity': '0.55',
-  'count sketch': '#0072b2',
-  'median of 5': '#56b4e9',
-  'sparse embedding': '#d55e00',
-  'Hadamard transform': '#cc79a7',
-  'cosine transform': '#009e73',
-  'Fourier transform': '#009e73',
-  'sampling': '#e69f00',
-  'normal matrix': '#000000',
-  'sign matrix': '#000000',
-}
-_STYLES = {'bound': ':', 'operator': '-', 'textbook': '-.', 'library': '--'}
-_MARKERS = 'os^Dv<>'
 
 
 class Faster(NamedTuple):
@@ -221,17 +203,25 @@ def curves(
   for (b, clients), group in groups.items():
     if len({result.point.d for result in group}) > 1:
       paths.append(out / f'seconds_b{b}_c{clients}.png')
-      _draw(group, b, clients).savefig(paths[-1], dpi=150)
+      figures.draw(panels(group)).savefig(paths[-1], dpi=150)
   return paths
 
 
-def _draw(group, b, clients):
-  fig = figure.Figure(figsize=(11, 5), layout='constrained')
-  panels = fig.subplots(1, 2, sharey=True)
+def panels(group: Sequence[sketch.Result]) -> list[figures.Panel]:
+  """Milliseconds of a sketch and of a desketch against d, the slowest first.
+
+  Args:
+    group: results of several d, with one size of tables and number of clients.
+  """
   group = sorted(group, key=lambda result: result.point.d)
-  looks, handles = _looks(group), {}
-  for i, ax in enumerate(panels):
-    for name, look in looks.items():
+  rows = {row.name: row for result in group for row in result.rows}
+  time = lambda row: _medians(row)[0] or _medians(row)[1]
+  names = sorted(rows, key=lambda name: time(rows[name]), reverse=True)
+  _, b, clients = group[0].point
+  every = []
+  for i, half in enumerate(('sketch', 'desketch')):
+    lines = []
+    for name in names:
       curve = [
         (result.point.d, 1e3 * _medians(row)[i])
         for result in group
@@ -240,42 +230,12 @@ def _draw(group, b, clients):
       ]
       if curve:
         xs, ys = zip(*curve, strict=True)
-        (handles[name],) = ax.plot(xs, ys, **look)
-    ax.set_xscale('log', base=2)
-    ax.set_yscale('log')
-    ax.yaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: f'{v:,g}'))
-    ax.set(xlabel='coordinates d', title=('sketch', 'desketch')[i])
-    ax.spines[['top', 'right']].set_visible(False)
-    ax.grid(color='0.9')
-    ax.set_axisbelow(True)
-  panels[0].set_ylabel('milliseconds, median')
-  names = [name for name in looks if name in handles]
-  fig.legend(
-    [handles[name] for name in names],
-    names,
-    loc='outside right center',
-    frameon=False,
-    fontsize='small',
-    handlelength=3.5,
-    title=f'b = {b:,}, {_count(clients)}',
-  )
-  return fig
-
-
-def _looks(group):
-  """Colour, line style and marker of every contestant, the slowest first."""
-  rows = {row.name: row for result in group for row in result.rows}
-  time = lambda row: _medians(row)[0] or _medians(row)[1]
-  used: dict[str, int] = {}
-  looks = {}
-  for row in sorted(rows.values(), key=time, reverse=True):
-    colour = _COLOURS[row.work]
-    used[colour] = used.get(colour, -1) + 1
-    looks[row.name] = {
-      'color': colour,
-      'linestyle': _STYLES[row.kind],
-      'marker': _MARKERS[used[colour] % len(_MARKERS)],
-      'markersize': 4,
-      'linewidth': 1.4,
-    }
-  return looks
+        work = rows[name].work
+        alike = [n for n in names if rows[n].work == work]
+        look = {'family': work, 'variant': alike.index(name)}
+        lines.append(figures.Line(name, xs, ys, **look))
+    title = f'{half}, b = {b:,}, {_count(clients)}'
+    scales: dict[str, Any] = {'x_scale': 'log', 'y_scale': 'log'}
+    labels = 'coordinates d', 'milliseconds, median'
+    every.append(figures.Panel(*labels, lines, title, **scales))
+  return every

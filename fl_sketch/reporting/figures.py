@@ -122,7 +122,8 @@ def draw(panels: Sequence[Panel], columns: int = _COLUMNS) -> figure.Figure:
   """
   columns = min(columns, len(panels))
   rows = -(-len(panels) // columns)
-  size = 1.9 + 3.6 * columns, 3.3 * rows
+  height = max(3.3, 0.8 + 0.2 * max(map(_names, panels)))
+  size = 1.9 + 3.6 * columns, height * rows
   fig = figure.Figure(figsize=size, layout='constrained')
   axes = fig.subplots(rows, columns, squeeze=False)
   for ax in axes.flat[len(panels) :]:
@@ -137,6 +138,11 @@ def draw(panels: Sequence[Panel], columns: int = _COLUMNS) -> figure.Figure:
     _frame(ax, panel)
   _legend(fig, axes.flat[: len(panels)])
   return fig
+
+
+def _names(panel: Panel) -> int:
+  """How many names stand along y."""
+  return len({y for line in panel.lines for y in line.y if isinstance(y, str)})
 
 
 def _plot(ax: Any, line: Line, colour: str) -> None:

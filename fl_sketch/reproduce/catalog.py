@@ -3,8 +3,9 @@
 from collections.abc import Callable
 import difflib
 import itertools
+import pathlib
 
-from fl_sketch.reproduce import lab as lab_lib, project, study
+from fl_sketch.reproduce import lab as lab_lib, project, results, study
 from fl_sketch.reproduce.chen import (
   dimension,
   figures as chen,
@@ -118,6 +119,13 @@ STUDIES: dict[str, study.Study] = {
     _SONG, _DAS, _FEDSKETCH, _HADDADPOUR, _CHEN, _PROJECT
   )
 }
+
+
+def kept() -> list[tuple[results.Result, pathlib.Path]]:
+  """The results in docs/results: of the studies, then of other programs."""
+  others = sorted({path.stem for path in results.KEPT.glob('*.json')})
+  names = dict.fromkeys([*STUDIES, *others])
+  return results.collect([results.KEPT], names)
 
 
 def find(name: str) -> study.Study:

@@ -12,7 +12,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.stats
+from scipy import special, stats
 
 HOLDS = 'holds'
 FAILS = 'does not hold'
@@ -162,8 +162,7 @@ def _cell(x: np.ndarray, relation: str, bound: float) -> _Cell:
   # Equal but for rounding have no spread to judge by.
   if freedom and math.isfinite(error) and error > 1e-12 * abs(x).max():
     t = over.mean() / error
-    law = scipy.stats.t(freedom)
-    keeps, breaks = float(law.sf(t)), float(law.cdf(t))
+    breaks, keeps = (float(special.stdtr(freedom, v)) for v in (t, -t))
     return _Cell(mean, float(error), freedom, keeps, breaks)
   return _Cell(mean, math.nan, 0, *_signs(over))
 
@@ -173,16 +172,17 @@ def _signs(over: np.ndarray) -> tuple[float, float]:
   if len(over) < 2:
     return 1.0, 1.0
   keeps = int((over > 0).sum())
-  law = scipy.stats.binom(len(over), 0.5)
   breaks = int((over < 0).sum() + np.isnan(over).sum())
-  return float(law.sf(keeps - 1)), float(law.sf(breaks - 1))
+  # P(at least `count` of the signs), each being a fair coin.
+  tail = lambda count: special.bdtrc(count - 1, len(over), 0.5) if count else 1
+  return float(tail(keeps)), float(tail(breaks))
 
 
 def _end(cell: _Cell, side: int, level: float) -> float:
   """The lower (side 1) or upper (-1) end of a cell's one-sided interval."""
   if not cell.freedom:
     return math.nan
-  quantile = scipy.stats.t(cell.freedom).isf(level)
+  quantile = special.stdtrit(cell.freedom, 1 - level)
   return cell.mean - side * float(quantile) * cell.error
 
 
@@ -206,7 +206,7 @@ def of_medians(
   x = np.sort(np.asarray(points, float))
   keeps, breaks = _signs(x - bound if relation == '>=' else bound - x)
   # P(at most k of n below the median) <= 2.5 %.
-  k = int(scipy.stats.binom(len(x), 0.5).ppf(LEVEL / 2))
+  k = int(stats.binom.ppf(LEVEL / 2, len(x), 0.5))
   low, high = (x[k - 1], x[len(x) - k]) if k else (math.nan, math.nan)
   p = min(1.0, 2 * min(keeps, breaks))
   median = float(np.median(x))
@@ -228,7 +228,7 @@ def decide(claims: Sequence[Claim]) -> list[str]:
   """
   tested = [c for c in claims if c.measured is not None and not c.exact]
   adjusted = (
-    scipy.stats.false_discovery_control([c.p for c in tested], method='by')
+    stats.false_discovery_control([c.p for c in tested], method='by')
     if tested
     else ()
   )

@@ -2,18 +2,28 @@
 
 from collections.abc import Callable, Mapping, Sequence
 import itertools
+import math
 import pathlib
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, reporting
 from fl_sketch.experiment.config import checked
+from fl_sketch.reporting import figures
 from fl_sketch.sweeps import report, sweep
-from fl_sketch.utils import markdown
-from matplotlib import figure
+from fl_sketch.utils import files, markdown
 import numpy as np
+from scipy import stats
 
-_STYLES = ('-', '--', ':')
-_MARKERS = 'os^vD'
+_WAYS = 'up', 'down'
+_FAMILIES = {
+  'fedsgd': 'dense', 'fedavg': 'dense', 'scaffold': 'dense', 'safl': 'safl',
+  'iterative_sketching': 'sketching', 'decentralised': 'sketching',
+  'fedsketch_privix': 'fedsketch', 'fedsketch_heaprix': 'fedsketch',
+  'fedsketchgate': 'fedsketch', 'diffsketch': 'fedsketch',
+  'fetchsgd': 'heavy hitters', 'sketched_sgd': 'heavy hitters',
+  'cd_adam': 'adaptive codecs', 'onebit_adam': 'adaptive codecs',
+  'cocktail_sgd': 'adaptive codecs',
+}  # fmt: skip
 
 
 class Outcome(NamedTuple):
@@ -25,10 +35,10 @@ class Outcome(NamedTuple):
     error: standard error of that mean.
     uplink: bytes that a client sent in a round, averaged over rounds; 0 if
       every seed diverged.
-    total: bytes that all clients sent; 0 if every seed diverged.
-    curve: f64[points, 2], megabytes sent by all and accuracy, means over the
-      seeds that did not diverge.
-    diverged: number of seeds that diverged.
+    total: bytes of all clients, up and down; 0 if every seed diverged.
+    seeds: number of runs.
+    diverged: how many of them diverged.
+    family: of the algorithm, in figures.
   """
 
   values: dict[str, Any]
@@ -36,8 +46,9 @@ class Outcome(NamedTuple):
   error: float
   uplink: float
   total: int
-  curve: np.ndarray
+  seeds: int
   diverged: int
+  family: str
 
 
 @checked()
@@ -53,9 +64,9 @@ def run(
 ) -> dict[str, dict[str, Outcome]]:
   """Tunes every contestant (an algorithm) and runs its best point over seeds.
 
-  The folder gets table.md, comparison.png, PARTITION/tune/NAME and
-  PARTITION/final/NAME, the folders of `sweep.run`. Started again, it resumes
-  with the points that are not finished.
+  The folder gets comparison.json, table.md, comparison.png, and the folders of
+  `sweep.run`, PARTITION/tune/NAME and PARTITION/final/NAME. Started again, it
+  resumes with the points that are not finished.
 
   Args:
     config_of: (name, model, partition) -> config fields, `sweep` among them.
@@ -97,42 +108,48 @@ def run(
         str(final),
         data_dir=data_dir,
       )
-      outcomes[partition][name] = _outcome(values, rows, final)
-      (root / 'table.md').write_text(table(outcomes))
-      draw(outcomes, root / 'comparison.png')
+      outcomes[partition][name] = _outcome(config, values, rows, final)
+      _write(outcomes, root)
   return outcomes
 
 
-def _outcome(values, rows, folder) -> Outcome:
+def _write(outcomes, root) -> None:
+  numbers = {
+    partition: {
+      name: {k: None if v != v else v for k, v in one._asdict().items()}
+      for name, one in by_name.items()
+    }
+    for partition, by_name in outcomes.items()
+  }
+  files.replace(root / 'comparison.json', numbers)
+  files.replace(root / 'table.md', table(outcomes))
+  picture = figures.draw(panels(outcomes), columns=2)
+  picture.savefig(root / 'comparison.png', dpi=120)
+
+
+def _outcome(config, values, rows, folder) -> Outcome:
   (setting,) = report.settings(rows)
   runs = [
     reporting.read_metrics(folder / 'points' / f'{row["point"]:03d}')
     for row in rows
     if not row['diverged']
   ]
-  curves = [
-    [
-      (row['total_uplink_bytes'] / 1e6, row['test_accuracy'])
-      for row in run
-      if 'test_accuracy' in row
-    ]
-    for run in runs
-  ]
   return Outcome(
     values,
     setting.mean,
     setting.error,
     float(np.mean([row['uplink_bytes'] for row in runs[0]])) if runs else 0.0,
-    runs[0][-1]['total_uplink_bytes'] if runs else 0,
-    np.mean(curves, axis=0) if runs else np.empty((0, 2)),
+    sum(runs[0][-1][f'total_{way}link_bytes'] for way in _WAYS) if runs else 0,
+    len(rows),
     setting.diverged,
+    _FAMILIES.get(config['algorithm'], 'codecs'),
   )
 
 
 def table(results: Mapping[str, Mapping[str, Outcome]]) -> str:
   """Formats outcomes in Markdown, ranked by those of the first partition."""
   first = next(iter(results.values()))
-  head = ['algorithm', 'bytes up', 'all, MB']
+  head = ['algorithm', 'bytes up', 'MB in all']
   for partition in results:
     head += [f'{partition}, %', 'at']
   lines = []
@@ -160,35 +177,37 @@ def _cells(one: Outcome | None) -> list[str]:
   return [score, rates]
 
 
-def draw(
-  results: Mapping[str, Mapping[str, Outcome]], path: pathlib.Path
-) -> None:
-  """Draws accuracy against communication cost, one panel per partition."""
-  fig = figure.Figure(figsize=(8 * len(results), 7), layout='constrained')
-  axes = fig.subplots(1, len(results), squeeze=False)[0]
-  for ax, (partition, outcomes) in zip(axes, results.items(), strict=True):
-    order = sorted(outcomes, key=lambda n: -np.nan_to_num(outcomes[n].mean))
-    for i, name in enumerate(sorted(outcomes)):
-      megabytes, accuracy = outcomes[name].curve.T
-      ax.plot(
-        megabytes,
-        accuracy,
-        _STYLES[i // 10 % 3] + _MARKERS[i % 5],
-        color=f'C{i % 10}',
-        markersize=3,
-        linewidth=1,
-        label=name,
-      )
-    x, title = 'total uplink of all clients (MB)', partition.replace('_', ' ')
-    ax.set(xscale='log', xlabel=x, ylabel='test accuracy', title=title)
-    ax.grid(alpha=0.3)
-    handles = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
-    ax.legend(
-      [handles[name] for name in order],
-      order,
-      fontsize=7,
-      loc='center left',
-      bbox_to_anchor=(1, 0.5),
-    )
-  path.parent.mkdir(parents=True, exist_ok=True)
-  fig.savefig(path, dpi=120)
+def panels(results: Mapping[str, Mapping[str, Outcome]]) -> list[figures.Panel]:
+  """Accuracy of every contestant, and against bytes: a row a partition."""
+  every = []
+  for partition, outcomes in results.items():
+    title = partition.replace('_', ' ')
+    order = sorted(outcomes, key=lambda n: np.nan_to_num(outcomes[n].mean))
+    # Names stand in the order in which they come.
+    ranked = [figures.Line('', [math.nan] * len(order), order, points=True)]
+    by_bytes = []
+    for family in dict.fromkeys(one.family for one in outcomes.values()):
+      some = {n: o for n, o in outcomes.items() if o.family == family}
+      means = [100 * o.mean for o in some.values()]
+      half = [100 * _quantile(o) * o.error for o in some.values()]
+      ends = np.subtract(means, half), np.add(means, half)
+      look: dict[str, Any] = {'family': family, 'points': True}
+      ranked.append(figures.Line(family, means, list(some), *ends, **look))
+      spent = [o.total / 1e6 for o in some.values()]
+      by_bytes.append(figures.Line(family, spent, means, *ends, **look))
+    accuracy = 'test accuracy, %'
+    every += [
+      figures.Panel(accuracy, '', ranked, title),
+      figures.Panel(
+        'bytes of all clients, up and down (MB)', accuracy, by_bytes, title,
+        x_scale='log',
+      ),
+    ]  # fmt: skip
+  return every
+
+
+def _quantile(one: Outcome) -> float:
+  """Of the t-distribution: the half width of a 95 % interval in errors."""
+  if math.isnan(one.error):
+    return math.nan
+  return float(stats.t.isf(0.025, max(1, one.seeds - one.diverged - 1)))

@@ -6,7 +6,7 @@ import json
 
 from fl_sketch import models, sweeps
 from fl_sketch.experiment import config as config_lib
-from fl_sketch.reproduce import lab as lab_lib, study
+from fl_sketch.reproduce import lab as lab_lib
 from fl_sketch.reproduce.haddadpour import (
   figures as haddadpour,
   runs as runs_lib,
@@ -40,6 +40,7 @@ class MadeUp(lab_lib.Lab):
           'train_loss': 2.0 - r / c.rounds,
           'uplink_bytes': (sent := BYTES.get(c.algorithm, 3200)),
           'total_uplink_bytes': sent * (r + 1) * c.cohort,
+          'total_downlink_bytes': sent * (r + 1) * c.cohort,
           'test_accuracy': end / 100 * min(1, (r + 1) * c.local_steps / 45),
         }
         for r in range(EVERY - 1, c.rounds, EVERY)
@@ -87,9 +88,13 @@ def claims(tmp_path, run, world):
 def test_claims_hold_in_the_papers_world_and_fail_in_another(
   tmp_path, run, count
 ):
-  for world, verdict in ((paper, study.HOLDS), (contrary, study.FAILS)):
+  """Catches a sign that is turned, and cells that are exchanged.
+
+  All seeds of a world are alike, which decides nothing: `met` is what counts.
+  """
+  for world, met in ((paper, True), (contrary, False)):
     of_world, _ = claims(tmp_path / world.__name__, run, world)
-    assert [c.verdict for c in of_world] == [verdict] * count
+    assert [c.met for c in of_world] == [met] * count
 
 
 def test_every_cell_is_tuned_and_its_rate_may_be_carried_over(tmp_path):

@@ -22,6 +22,8 @@ import numpy as np
 import pytest
 
 BYTES = 3200  # of a client in a round
+LINKS = 'uplink_bytes', 'downlink_bytes'
+TOTALS = 'total_uplink_bytes', 'total_downlink_bytes'
 DIMENSION = 100_000
 SAME = 20  # characters with which a claim begins, whatever was measured
 NODES = np.tile(np.linspace(0.0, 1.0, 60), (2, 1))
@@ -33,12 +35,10 @@ MOMENT = dict(printed=1.0, exact=1.0, measured=1.0, low=0.9, high=1.1)
 # What a file of the lab holds, by the beginning of its name.
 KEPT = {
   'song/table_1': lambda fields: {'ok': True, 'moments': [MOMENT]},
-  'song/rates': lambda fields: {
-    'mean': [0.5] * fields['rounds'],
-    'error': [0.1] * fields['rounds'],
-    'last': [0.5] * fields['runs'],
-  },
-  'song/communication': lambda fields: [256 / b for b in fields['sizes']],
+  'song/rates': lambda fields: [[0.5] * fields['rounds']] * fields['runs'],
+  'song/communication': lambda fields: [
+    [256 / b] * fields['runs'] for b in fields['sizes']
+  ],
   'das/quadratics': lambda fields: {
     name: np.ones((math.prod(map(len, fields['sweep'].values())), 50))
     for name in ('excess', 'snr')
@@ -49,7 +49,7 @@ KEPT = {
     for value in fields['values']
   ],
   'das/noise': lambda fields: [['1'] * 7],
-  'chen/dimension': lambda fields: 5.0,
+  'chen/dimension': lambda fields: [5.0] * fields['runs'],
   'haddadpour/drift': lambda fields: [[1.0, 0.5, 0.2, 0.1]] * fields['seeds'],
 }
 
@@ -85,7 +85,8 @@ class Lab(lab_lib.Lab):
         {
           'values': point.values,
           'round': point.config.rounds,
-          'total_uplink_bytes': BYTES * point.config.rounds,
+          **dict.fromkeys(LINKS, BYTES),
+          **dict.fromkeys(TOTALS, BYTES * point.config.rounds),
           'diverged': False,
           'epsilon': point.config.epsilon,
           'more': 1e-13 * zlib.crc32(name.encode()),
@@ -129,7 +130,7 @@ def guaranteed(setting, **own):
 
 
 def attacked(c, folder, data_dir):
-  scores = {'median_error': 0.1, 'success': 1.0}
+  scores = {'errors': [0.1] * c.examples, 'median_error': 0.1, 'success': 1.0}
   return [setting._asdict() | scores for setting in settings.grid(c)]
 
 

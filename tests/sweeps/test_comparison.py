@@ -1,13 +1,13 @@
 """Comparisons: tuned on one model, run on another, resumed, reported."""
 
 import itertools
+import json
 import math
 
 from configs import mnist_comparison
 from fl_sketch import algorithms, codecs, models, sketches
 from fl_sketch.experiment import config
 from fl_sketch.sweeps import comparison
-import numpy as np
 import pytest
 from runs import SMALL
 
@@ -48,10 +48,9 @@ def test_the_best_point_runs_over_the_seeds(compared):
   assert not steady.diverged
   # 64 x 8 + 8 + 8 x 10 + 10 numbers, from 4 clients in each of 4 rounds.
   assert steady.uplink == 4 * 610
-  assert steady.total == 4 * 4 * steady.uplink
-  assert steady.curve[-1].tolist() == pytest.approx(
-    [steady.total / 1e6, steady.mean]
-  )
+  assert steady.total == 2 * 4 * 4 * steady.uplink  # up and down
+  kept = json.loads((folder / 'comparison.json').read_text())['iid']
+  assert kept['steady']['mean'] == steady.mean
   assert (folder / 'comparison.png').stat().st_size > 1000
 
 
@@ -74,8 +73,19 @@ def test_what_is_finished_does_not_run_again(compared):
   assert table == comparison.table(outcomes)
 
 
+def test_names_stand_in_the_order_of_their_accuracy():
+  """Catches names that are exchanged, and an interval of standard errors."""
+  outcome = comparison.Outcome({}, 0.5, 0.1, 8.0, 80, 3, 0, 'safl')
+  better = outcome._replace(mean=0.9, family='dense')
+  first, second = comparison.panels({'iid': {'b': better, 'a': outcome}})
+  assert first.lines[0].y == ['a', 'b']
+  ends = {line.label: (line.low[0], line.high[0]) for line in first.lines[1:]}
+  assert ends['dense'] == pytest.approx((90 - 43.0, 90 + 43.0), abs=0.1)
+  assert [line.x for line in second.lines] == [[80 / 1e6]] * 2
+
+
 def test_what_is_from_memory_has_a_mark():
-  outcome = comparison.Outcome({}, 0.5, 0.1, 8.0, 80, np.ones((1, 2)), 0)
+  outcome = comparison.Outcome({}, 0.5, 0.1, 8.0, 80, 3, 0, 'safl')
   table = comparison.table({'iid': {'cd_adam': outcome, 'safl': outcome}})
   assert '| `cd_adam` † |' in table
   assert '| `safl` |' in table
