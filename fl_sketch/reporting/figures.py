@@ -187,10 +187,11 @@ def _frame(ax: Any, panel: Panel) -> None:
 
 
 def _limits(panel: Panel) -> tuple[float, float] | None:
-  """Those of the lines: of few seeds, bands are much wider and are cut off."""
-  if not any(len(line.low) for line in panel.lines):
+  """Those of lines and bars: of few seeds, bands are wider and are cut off."""
+  if not any(len(line.low) and not line.points for line in panel.lines):
     return None
-  ys = [_array(line.y) for line in panel.lines]
+  bars = [v for n in panel.lines if n.points for v in (n.low, n.high)]
+  ys = [_array(y) for y in (*(line.y for line in panel.lines), *bars)]
   ys = np.concatenate([y for y in ys if y.dtype.kind == 'f'] or [np.empty(0)])
   ys = ys[np.isfinite(ys)]
   if not ys.size or ys.min() == ys.max():

@@ -16,6 +16,8 @@ _FAMILIES = {
   'safl': '#0072b2',
   'sketching': '#56b4e9',
   'fedsketch': '#d55e00',
+  'privix': '#56b4e9',
+  'heaprix': '#d55e00',
   'heavy hitters': '#e69f00',
   'codecs': '#009e73',
   'adaptive codecs': '#cc79a7',

@@ -13,9 +13,10 @@ _RATES = (
   'FedSGD is, as in the paper, local SGD without compression. Every method has '
   'four rates of the clients, 0.01 to 0.3, at each table and tau, and further '
   'ones while the best is at an edge (of SketchedSGD of the server, 0.03 to '
-  '1), tuned on one seed by the test accuracy after all rounds. The best runs '
-  'on three seeds; at cpu scale the first 2,000 test images are evaluated. A '
-  'run that diverged counts as guessing, 10 %.'
+  '1), tuned on one seed, one of the three that are reported, by the test '
+  'accuracy after all rounds; the global rate of FedSKETCH stays 1, where the '
+  'paper tunes it. The best runs on three seeds; at cpu scale the first 2,000 '
+  'test images are evaluated. A run that diverged counts as guessing, 10 %.'
 )
 _BYTES = (
   'Compression is that of floats of LeNet-5, 61,706, where the paper has 75 '

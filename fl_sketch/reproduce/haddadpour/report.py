@@ -10,7 +10,11 @@ from fl_sketch.reproduce.haddadpour.runs import Cell, Runs
 import numpy as np
 
 Race = dict[Cell, Runs]
-_FAMILIES = {runs_lib.FEDSGD: 'dense', runs_lib.SKETCHED: 'heavy hitters'}
+_FAMILIES = {
+  runs_lib.FEDSGD: 'dense', runs_lib.SKETCHED: 'heavy hitters',
+  **dict.fromkeys(runs_lib.PRIVIX.values(), 'privix'),
+  **dict.fromkeys(runs_lib.HEAPRIX.values(), 'heaprix'),
+}  # fmt: skip
 
 
 def gap(race: Race, some: Cell, other: Cell) -> dict[str, np.ndarray]:
