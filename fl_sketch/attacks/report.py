@@ -6,8 +6,7 @@ from typing import Any
 from fl_sketch import reporting
 from fl_sketch.attacks.settings import AttackConfig
 from fl_sketch.attacks.victims import Victim
-from fl_sketch.utils import files, markdown
-from matplotlib import figure
+from fl_sketch.utils import extras, files, markdown
 import numpy as np
 
 Row = dict[str, Any]
@@ -31,6 +30,11 @@ def write(
 ):
   """Writes table.md and the figures that apply to the rows."""
   files.replace(folder / 'table.md', table(rows))
+  with extras.optional_figures():
+    _write_figures(c, victim, rows, folder)
+
+
+def _write_figures(c, victim, rows, folder):
   if any(row['size'] for row in rows):
     _success(rows).savefig(folder / 'success.png', dpi=110)
   if any(row['defence'] in ('noise', 'epsilon') for row in rows):
@@ -86,7 +90,7 @@ def file_of(row: Row) -> str:
 
 def _success(rows):
   """Plots the share of recovered inputs over observed numbers per unknown."""
-  picture = figure.Figure(figsize=(7.5, 4.2), layout='constrained')
+  picture = reporting.new_figure(7.5, 4.2)
   ax = picture.subplots()
   plain = [row for row in rows if row['size'] and row['defence'] == 'none']
   groups: dict[tuple[str, int, bool], list[tuple[float, float]]] = {}
@@ -118,7 +122,7 @@ def _errors(rows):
   """Plots the reconstruction error against noise and against epsilon."""
   defences = {row['defence'] for row in rows}
   kinds = {k: words for k, words in _NOISES.items() if k in defences}
-  picture = figure.Figure(figsize=(4 * len(kinds), 3.6), layout='constrained')
+  picture = reporting.new_figure(4 * len(kinds), 3.6)
   axes = picture.subplots(1, len(kinds), squeeze=False, sharey=True)[0]
   for ax, (kind, words) in zip(axes, kinds.items(), strict=True):
     for n in dict.fromkeys(row['batch_size'] for row in rows):
@@ -153,7 +157,7 @@ def _images(c, victim, rows, folder):
   truth = victim.x[:columns].reshape(-1, *victim.x.shape[1:])
   images_of = {'original': truth} | images_of
   size = 0.85 * columns + 2.2, 0.85 * len(images_of)
-  picture = figure.Figure(figsize=size, layout='constrained')
+  picture = reporting.new_figure(*size)
   axes = picture.subplots(len(images_of), columns, squeeze=False)
   scores = {label(row): row for row in rows}
   for line, (name, images) in zip(axes, images_of.items(), strict=True):

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 import pathlib
 
+from fl_sketch import reporting
 from fl_sketch.bench import scale
 from fl_sketch.training import devices
-from fl_sketch.utils import files, markdown
-from matplotlib import figure, ticker
+from fl_sketch.utils import extras, files, markdown
 import numpy as np
 
 _COLOUR = '#0072b2'  # of Okabe and Ito (2008)
@@ -47,13 +47,15 @@ def write(
   about = files.measured_with() | {'cores': devices.cores(), 'axes': axes}
   files.replace(out / 'scale.json', about)
   files.replace(out / 'scale.md', table(results))
-  _draw(results).savefig(out / 'scale.png', dpi=150)
-  return [out / name for name in ('scale.json', 'scale.md', 'scale.png')]
+  with extras.optional_figures():
+    _draw(results).savefig(out / 'scale.png', dpi=150)
+  paths = [out / f'scale.{kind}' for kind in ('json', 'md', 'png')]
+  return [path for path in paths if path.exists()]
 
 
-def _draw(results) -> figure.Figure:
+def _draw(results):
   """Draws one panel per axis; dashed lines have the expected slope."""
-  fig = figure.Figure(figsize=(3.4 * len(results), 3.4), layout='constrained')
+  fig = reporting.new_figure(3.4 * len(results), 3.4)
   panels = fig.subplots(1, len(results), squeeze=False)[0]
   for ax, result in zip(panels, results, strict=True):
     _panel(ax, result)
@@ -79,7 +81,7 @@ def _panel(ax, result):
   least, most = min(low.min(), line.min()), max(high.max(), line.max())
   ax.set_ylim(least / 1.5, most * 2.5)  # the legend is at the top
   ax.set_yticks(np.geomspace(least, most, 4))
-  ax.yaxis.set_major_formatter(ticker.FuncFormatter(lambda y, _: f'{y:.3g}'))
+  ax.yaxis.set_major_formatter(lambda y, _: f'{y:.3g}')
   ax.minorticks_off()
   ax.spines[['top', 'right']].set_visible(False)
   ax.legend(frameon=False, fontsize='small', loc='upper left')

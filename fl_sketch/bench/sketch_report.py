@@ -5,10 +5,10 @@ import pathlib
 import statistics
 from typing import NamedTuple
 
+from fl_sketch import reporting
 from fl_sketch.bench import libraries, sketch
 from fl_sketch.training import devices
-from fl_sketch.utils import files, markdown
-from matplotlib import figure, ticker
+from fl_sketch.utils import extras, files, markdown
 
 
 class Target(NamedTuple):
@@ -220,13 +220,15 @@ def curves(
   paths = []
   for (b, clients), group in groups.items():
     if len({result.point.d for result in group}) > 1:
-      paths.append(out / f'seconds_b{b}_c{clients}.png')
-      _draw(group, b, clients).savefig(paths[-1], dpi=150)
+      path = out / f'seconds_b{b}_c{clients}.png'
+      with extras.optional_figures():
+        _draw(group, b, clients).savefig(path, dpi=150)
+        paths.append(path)
   return paths
 
 
 def _draw(group, b, clients):
-  fig = figure.Figure(figsize=(11, 5), layout='constrained')
+  fig = reporting.new_figure(11, 5)
   panels = fig.subplots(1, 2, sharey=True)
   group = sorted(group, key=lambda result: result.point.d)
   looks, handles = _looks(group), {}
@@ -243,7 +245,7 @@ def _draw(group, b, clients):
         (handles[name],) = ax.plot(xs, ys, **look)
     ax.set_xscale('log', base=2)
     ax.set_yscale('log')
-    ax.yaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: f'{v:,g}'))
+    ax.yaxis.set_major_formatter(lambda v, _: f'{v:,g}')
     ax.set(xlabel='coordinates d', title=('sketch', 'desketch')[i])
     ax.spines[['top', 'right']].set_visible(False)
     ax.grid(color='0.9')

@@ -13,16 +13,21 @@ if TYPE_CHECKING:
   from fl_sketch.reporting import label_distribution
   from fl_sketch.reporting.learning_curves import curves, draw_run
   from fl_sketch.reporting.metrics import read_metrics, sentence, table
-  from fl_sketch.reporting.plotting import look, new_axes, plain_ticks
+  from fl_sketch.reporting.plotting import (
+    look,
+    new_axes,
+    new_figure,
+    plain_ticks,
+  )
 
 __all__ = [
-  'curves', 'draw_run', 'label_distribution', 'look', 'new_axes', 'plain_ticks',
-  'read_metrics', 'sentence', 'table',
+  'curves', 'draw_run', 'label_distribution', 'look', 'new_axes', 'new_figure',
+  'plain_ticks', 'read_metrics', 'sentence', 'table',
 ]  # fmt: skip
 
 __getattr__ = lazy.attach(
   __name__,
   learning_curves=('curves', 'draw_run'),
   metrics=('read_metrics', 'sentence', 'table'),
-  plotting=('look', 'new_axes', 'plain_ticks'),
+  plotting=('look', 'new_axes', 'new_figure', 'plain_ticks'),
 )

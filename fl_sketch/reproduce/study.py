@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 import math
 from typing import Any, NamedTuple
 
+from fl_sketch.reporting.plotting import axes, figure
 from fl_sketch.reproduce import lab as lab_lib
-from matplotlib import axes, figure
 
 HOLDS = 'holds'
 FAILS = 'does not hold'

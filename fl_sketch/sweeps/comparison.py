@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from fl_sketch import algorithms, reporting
 from fl_sketch.experiment.config import checked
 from fl_sketch.sweeps import report, sweep
-from fl_sketch.utils import markdown
-from matplotlib import figure
+from fl_sketch.utils import extras, markdown
 import numpy as np
 
 _STYLES = ('-', '--', ':')
@@ -99,7 +98,8 @@ def run(
       )
       outcomes[partition][name] = _outcome(values, rows, final)
       (root / 'table.md').write_text(table(outcomes))
-      draw(outcomes, root / 'comparison.png')
+      with extras.optional_figures():
+        draw(outcomes, root / 'comparison.png')
   return outcomes
 
 
@@ -164,7 +164,7 @@ def draw(
   results: Mapping[str, Mapping[str, Outcome]], path: pathlib.Path
 ) -> None:
   """Draws accuracy against communication cost, one panel per partition."""
-  fig = figure.Figure(figsize=(8 * len(results), 7), layout='constrained')
+  fig = reporting.new_figure(8 * len(results), 7)
   axes = fig.subplots(1, len(results), squeeze=False)[0]
   for ax, (partition, outcomes) in zip(axes, results.items(), strict=True):
     order = sorted(outcomes, key=lambda n: -np.nan_to_num(outcomes[n].mean))

@@ -14,8 +14,7 @@ from typing import Any
 
 from fl_sketch import reporting
 from fl_sketch.theory.curvature import spectrum
-from fl_sketch.utils import markdown
-from matplotlib import colormaps, figure
+from fl_sketch.utils import extras, markdown
 import numpy as np
 
 Row = dict[str, Any]
@@ -77,7 +76,7 @@ def table(rows: Sequence[Row]) -> str:
   return markdown.table(head, lines, left=0)
 
 
-def draw(rows: Sequence[Row]) -> figure.Figure:
+def draw(rows: Sequence[Row]) -> Any:
   """Draws the densities over training, and the largest eigenvalues by rank.
 
   Densities are logarithmic, one below the other, smoothed by a 150th of
@@ -85,8 +84,13 @@ def draw(rows: Sequence[Row]) -> figure.Figure:
 
   Args:
     rows: in the order of rounds.
+
+  Returns:
+    A figure of matplotlib.
   """
-  fig = figure.Figure(figsize=(9, 4.2), layout='constrained')
+  with extras.needed('plots'):
+    from matplotlib import colormaps
+  fig = reporting.new_figure(9, 4.2)
   left, right = fig.subplots(1, 2, width_ratios=(1.3, 1))
   colours = colormaps['viridis'](np.linspace(0, 0.85, len(rows)))
   _draw_densities(left, rows, colours)
@@ -99,7 +103,8 @@ def draw(rows: Sequence[Row]) -> figure.Figure:
 def write(rows: Sequence[Row], folder: pathlib.Path) -> None:
   """Writes spectrum.md and spectrum.png."""
   (folder / 'spectrum.md').write_text(table(rows))
-  draw(rows).savefig(folder / 'spectrum.png', dpi=110)
+  with extras.optional_figures():
+    draw(rows).savefig(folder / 'spectrum.png', dpi=110)
 
 
 def _draw_densities(ax, rows, colours):
