@@ -1,15 +1,14 @@
 """Runs experiments of the papers and prints which of their claims hold.
 
-  python -m launch.reproduce --list
-  python -m launch.reproduce NAME[:SCALE] --workdir=DIR [--data_dir=DIR]
-  python -m launch.reproduce all[:SCALE] --workdir=DIR [--data_dir=DIR]
-  python -m launch.reproduce --page [--workdir=DIR]
+  fl-sketch reproduce --list
+  fl-sketch reproduce NAME[:SCALE] [--workdir=DIR] [--data_dir=DIR]
+  fl-sketch reproduce all[:SCALE] [--workdir=DIR] [--data_dir=DIR]
+  fl-sketch reproduce --page [--workdir=DIR]
 
 SCALE is quick (seconds), cpu (minutes on 2 cores; the default) or gpu. The
 workdir gets SCALE/NAME.json, .md and figures, and index.html, one page of all
 results in it. Started again it resumes. --page builds the page of the results
-in docs/results, copies of the .json and .png files of DIR/cpu, by default in
-runs/reproductions.
+in docs/results, copies of the .json and .png files of DIR/cpu.
 """
 
 import pathlib
@@ -18,13 +17,15 @@ import sys
 from absl import app, flags
 from fl_sketch.reproduce import catalog, lab as lab_lib, page, results
 from fl_sketch.training import devices
-import launch
-from launch import errors
 import tqdm
+
+from . import begin, errors, parse_flags, refuse
 
 _LIST = flags.DEFINE_bool('list', False, 'Names, titles and minutes.')
 _PAGE = flags.DEFINE_bool('page', False, 'Builds the page of docs/results.')
-_WORKDIR = flags.DEFINE_string('workdir', None, 'Where the results go.')
+_WORKDIR = flags.DEFINE_string(
+  'workdir', 'runs/reproductions', 'Where the results go.'
+)
 _DATA_DIR = flags.DEFINE_string(
   'data_dir', None, 'Where tensorflow-datasets keeps its files.'
 )
@@ -35,17 +36,18 @@ _STRICT = flags.DEFINE_bool(
 
 def main(argv):
   """Runs one study, or all, and prints verdicts."""
-  launch.begin(argv[:1] + argv[2:])
+  begin(argv[:1] + argv[2:])
   if _LIST.value:
     for s in catalog.STUDIES.values():
       print(f'{s.name:14} {s.minutes:5.1f} min  {s.title} ({s.source})')
     return
+  folder = pathlib.Path(str(_WORKDIR.value))
   if _PAGE.value:
     kept = results.collect([results.KEPT], catalog.STUDIES)
-    _write_page(pathlib.Path(_WORKDIR.value or 'runs/reproductions'), kept, {})
+    _write_page(folder, kept, {})
     return
-  if len(argv) < 2 or _WORKDIR.value is None:
-    raise app.UsageError('Expected --list, --page, or NAME and --workdir.')
+  if len(argv) < 2:
+    raise app.UsageError('Expected --list, --page, or NAME.')
   name, _, scale = argv[1].partition(':')
   scale = scale or 'cpu'
   try:
@@ -54,9 +56,9 @@ def main(argv):
     names = list(catalog.STUDIES) if name == 'all' else [name]
     studies = [catalog.find(n) for n in names]
   except ValueError as e:
-    launch.refuse(e)
+    refuse(e)
   devices.start(cpu_devices=devices.cores())
-  _run(studies, scale, pathlib.Path(_WORKDIR.value))
+  _run(studies, scale, folder)
 
 
 def _run(studies, scale, root):
@@ -70,7 +72,7 @@ def _run(studies, scale, root):
       played.append(results.play(study, lab))
     except errors.USER_ERRORS as e:
       if len(studies) == 1:
-        launch.refuse(e)
+        refuse(e)
       missing[study.name] = f'{type(e).__name__}: {e}'
   for result in played:
     print(results.text(result) if len(studies) == 1 else _line(result))
@@ -93,4 +95,4 @@ def _line(result) -> str:
 
 
 if __name__ == '__main__':
-  app.run(main, flags_parser=launch.parse_flags)
+  app.run(main, flags_parser=parse_flags)
