@@ -49,4 +49,4 @@ lint: $(VENV)/installed
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 clean:
-	rm -rf $(VENV) .venv-* runs
+	rm -rf $(VENV) .venv-* *.egg-info runs

@@ -46,9 +46,9 @@ def begin(argv):
 
 def refuse(error: Exception) -> NoReturn:
   """Ends the program with the message of an error, without its traceback."""
-  logging.debug('Traceback, shown by --verbosity=1:', exc_info=True)
   import jax
 
+  logging.debug('Traceback, shown by --verbosity=1:', exc_info=True)
   message = f'{type(error).__name__}: {error}'
   if jax.distributed.is_initialized():  # sys.exit would wait for the others
     _end(message)

@@ -97,11 +97,7 @@ def _result(seconds, norm):
 
 
 def compare(
-  name: str,
-  peers: pathlib.Path | None,
-  repeats: int,
-  timed: int,
-  program: str = 'launch.bench',
+  name: str, peers: pathlib.Path | None, repeats: int, timed: int, program: str
 ) -> dict[str, dict[str, float]]:
   """Measures every contestant `repeats` times in turn, each in a new process.
 
