@@ -25,8 +25,7 @@ def parse_flags(argv):
   of config flags. The first argument may be the value of --config.
   """
   if 'config' in flags.FLAGS and argv[1:] and not argv[1].startswith('-'):
-    # The flags of config fields read sys.argv.
-    argv = sys.argv = [argv[0], f'--config={argv[1]}', *argv[2:]]
+    argv = [argv[0], f'--config={argv[1]}', *argv[2:]]
   try:
     return app.parse_flags_with_usage(argv)
   except (AttributeError, KeyError, TypeError, ValueError) as e:
