@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 .PHONY: run test test-all test-long smoke smoke-installed mutations lint notebooks page clean
 
-$(VENV)/installed: requirements.txt
+$(VENV)/installed: requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	touch $@
@@ -49,4 +49,4 @@ lint: $(VENV)/installed
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 clean:
-	rm -rf $(VENV) .venv-* runs
+	rm -rf $(VENV) .venv-* *.egg-info runs

@@ -8,8 +8,9 @@ d / 64 numbers, batches of four with 22 dB from gradients; a grey image has 11
 and 12 dB. 10 minutes on 2 busy cores.
 """
 
-from configs import mnist_attack
 import ml_collections
+
+from . import mnist_attack
 
 
 def get_config(variant: str = '') -> ml_collections.ConfigDict:

@@ -10,8 +10,9 @@ noise is that of its formula with the constant at 1, whose true guarantee is
 (6.87, 1e-6), and that of (5, 1e-6). A noise_seed pairs the two algorithms.
 """
 
-import configs
 import ml_collections
+
+from . import new
 
 # The formula's with constant 1, and the exact one, for (5, 1e-6).
 NOISE_MULTIPLIERS = (16.6226, 21.9146)
@@ -22,7 +23,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   if variant not in ('', 'quick'):
     raise ValueError(f"Expected {variant=} in ('', 'quick').")
   quick = variant == 'quick'
-  c = configs.new()
+  c = new()
   c.dataset = 'quadratics'
   c.population = 100
   c.cohort = 100

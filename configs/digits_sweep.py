@@ -5,8 +5,9 @@
 Source: the tuning behind configs/digits_fedavg.py.
 """
 
-from configs import digits_fedavg
 import ml_collections
+
+from . import digits_fedavg
 
 
 def get_config(variant: str = '') -> ml_collections.ConfigDict:

@@ -8,8 +8,9 @@ formula with its constant at 1, to four digits, for (5, 1e-5) and (1.5, 1e-5),
 whose true epsilons are 10.18 and 1.87, and those calibrated to these two.
 """
 
-from configs import fashion_dp
 import ml_collections
+
+from . import fashion_dp
 
 # The noise calibrated to (5, 1e-5) and (1.5, 1e-5) over 60 rounds.
 CALIBRATED = (1.65398, 4.22342)

@@ -11,8 +11,9 @@ of the teacher itself 85 %; 20 s for the data and 10 s for the run on 2 cores,
 with 0.36 GiB of anonymous memory during it.
 """
 
-import configs
 import ml_collections
+
+from . import new
 
 
 def get_config(variant: str = '') -> ml_collections.ConfigDict:
@@ -20,7 +21,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   if variant not in ('', 'quick'):
     raise ValueError(f"Expected {variant=} in ('', 'quick').")
   quick = variant == 'quick'
-  c = configs.new()
+  c = new()
   c.dataset = 'simulated'
   c.model = 'linear'
 

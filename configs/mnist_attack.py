@@ -11,8 +11,9 @@ come back with 67 dB from gradients and 24 dB from tables of d / 64 numbers; 15
 minutes on 2 busy cores.
 """
 
-import configs
 import ml_collections
+
+from . import attack
 
 
 def get_config(variant: str = '') -> ml_collections.ConfigDict:
@@ -20,7 +21,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   if variant not in ('', 'quick'):
     raise ValueError(f"Expected {variant=} in ('', 'quick').")
   quick = variant == 'quick'
-  c = configs.attack()
+  c = attack()
   c.dataset = 'mnist'
   c.model = 'smooth_lenet'
   c.examples = 2 if quick else 8

@@ -19,8 +19,9 @@ cannot send so little. The README has the table.
 from collections.abc import Mapping
 from typing import Any
 
-import configs
 import ml_collections
+
+from . import new
 
 PARAMETERS = {'mlp': 50_890, 'lenet5': 61_706}
 PARTITIONS = ('iid', 'two_classes')
@@ -216,7 +217,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
     raise ValueError(f'Expected {partition=} in {PARTITIONS}.')
   if model not in PARAMETERS:
     raise ValueError(f'Expected {model=} in {tuple(PARAMETERS)}.')
-  c = configs.new()
+  c = new()
   c.dataset = 'mnist'
   c.model = model
   c.population = 50

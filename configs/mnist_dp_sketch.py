@@ -9,8 +9,9 @@ client's table and adds noise to the sum of tables, or it is every update that
 is clipped, with noise on all coordinates, and the result is sketched.
 """
 
-import configs
 import ml_collections
+
+from . import new
 
 
 def get_config(variant: str = '') -> ml_collections.ConfigDict:
@@ -18,7 +19,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   if variant not in ('', 'quick'):
     raise ValueError(f"Expected {variant=} in ('', 'quick').")
   quick = variant == 'quick'
-  c = configs.new()
+  c = new()
   c.dataset = 'mnist'
   c.model = 'mlp'
   c.widths = (64,)

@@ -8,8 +8,9 @@ Source: Haddadpour et al., arXiv:2008.04975, Algorithm 5 and section 6 with
 98.5 %; 60 s on 2 cores.
 """
 
-from configs import mnist_fedavg
 import ml_collections
+
+from . import mnist_fedavg
 
 
 def get_config(variant: str = '') -> ml_collections.ConfigDict:

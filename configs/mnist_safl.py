@@ -8,8 +8,9 @@ of configs/mnist_fedavg.py. Test accuracy 99.0 %; at 100 times fewer bytes, with
 `--config.sketch.size=617`, 98.6 %. 40 s on 2 cores.
 """
 
-from configs import mnist_fedavg
 import ml_collections
+
+from . import mnist_fedavg
 
 
 def get_config(variant: str = '') -> ml_collections.ConfigDict:

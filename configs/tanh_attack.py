@@ -9,8 +9,9 @@ b = 4 m, none below one number for each unknown, and none with noise of a tenth
 of the message's length; 3 minutes on 2 cores.
 """
 
-import configs
 import ml_collections
+
+from . import attack
 
 
 def get_config(variant: str = '') -> ml_collections.ConfigDict:
@@ -18,7 +19,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   if variant not in ('', 'quick'):
     raise ValueError(f"Expected {variant=} in ('', 'quick').")
   quick = variant == 'quick'
-  c = configs.attack()
+  c = attack()
   c.dataset = 'gaussian'
   c.inputs, c.outputs = 12, 8
   c.examples = 8 if quick else 60

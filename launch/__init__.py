@@ -1,13 +1,19 @@
-"""Command-line programs; absl flags live only here."""
+"""Command-line programs; absl flags live only here.
 
+`fl-sketch NAME` runs one where the package is installed, `python -m
+launch.NAME` in a checkout.
+"""
+
+import ast
+from collections.abc import Iterable
+import difflib
 import os
+import pathlib
 import sys
 import traceback
 from typing import NoReturn
 
 from absl import app, flags, logging
-from fl_sketch.rounds import processes
-import jax
 
 STOPPED = 75  # EX_TEMPFAIL: stopped by a signal; the same command resumes
 
@@ -16,8 +22,10 @@ def parse_flags(argv):
   """Parses the flags; ends with a message if a config field cannot be set.
 
   For `app.run(main, flags_parser=parse_flags)`, which does not catch the errors
-  of config flags.
+  of config flags. The first argument may be the value of --config.
   """
+  if 'config' in flags.FLAGS and argv[1:] and not argv[1].startswith('-'):
+    argv = [argv[0], f'--config={argv[1]}', *argv[2:]]
   try:
     return app.parse_flags_with_usage(argv)
   except (AttributeError, KeyError, TypeError, ValueError) as e:
@@ -37,6 +45,8 @@ def begin(argv):
 
 def refuse(error: Exception) -> NoReturn:
   """Ends the program with the message of an error, without its traceback."""
+  import jax
+
   logging.debug('Traceback, shown by --verbosity=1:', exc_info=True)
   message = f'{type(error).__name__}: {error}'
   if jax.distributed.is_initialized():  # sys.exit would wait for the others
@@ -46,6 +56,8 @@ def refuse(error: Exception) -> NoReturn:
 
 def leave(error: Exception) -> NoReturn:
   """Ends one of several processes at once, without waiting for the others."""
+  from fl_sketch.rounds import processes
+
   message = ''.join(traceback.format_exception(error))
   if processes.is_peer_lost(error):
     message += (
@@ -53,6 +65,38 @@ def leave(error: Exception) -> NoReturn:
       'them again: the same command resumes from the last checkpoint.'
     )
   _end(message)
+
+
+def summaries(folder: pathlib.Path, function: str) -> dict[str, str]:
+  """The first line of each module's docstring, without importing it.
+
+  Args:
+    folder: of the modules.
+    function: that a module must define to be listed.
+  """
+  found = {}
+  for path in sorted(folder.glob('[!_]*.py')):
+    module = ast.parse(path.read_text(encoding='utf-8'))
+    defined = {x.name for x in module.body if isinstance(x, ast.FunctionDef)}
+    if function in defined:
+      found[path.stem] = (ast.get_docstring(module) or '').partition('\n')[0]
+  return found
+
+
+def unknown(
+  kind: str, name: str, known: Iterable[str], near: str | None = None
+) -> str:
+  """The message for a name that is not known: the nearest one, and all.
+
+  Args:
+    kind: what it names.
+    name: as it was given.
+    known: all names.
+    near: what the nearest one is like, if not `name`.
+  """
+  nearest = difflib.get_close_matches(near or name, known := list(known), 1)
+  hint = f'; did you mean {nearest[0]!r}?' if nearest else '.'
+  return f'No {kind} {name!r}{hint} There are: {", ".join(known)}.'
 
 
 def _end(message: str) -> NoReturn:

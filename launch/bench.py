@@ -1,8 +1,8 @@
 """Measures speed as ratios of medians taken in one run.
 
-  python -m launch.bench round [--peers=DIR] [--workload=lenet]
-  python -m launch.bench sketch [--dims=65536,...] [--sizes=4096,...]
-  python -m launch.bench scale [--quick] [--axes=clients,...]
+  fl-sketch bench round [--peers=DIR] [--workload=lenet]
+  fl-sketch bench sketch [--dims=65536,...] [--sizes=4096,...]
+  fl-sketch bench scale [--quick] [--axes=clients,...]
 
 `round` prints seconds a round of FedAvg, of a sketched round and of the whole
 training loop; with --peers also of the hand-written loops in that folder
@@ -104,7 +104,9 @@ def _compare_rounds(worker):
   peers = pathlib.Path(_PEERS.value).absolute() if _PEERS.value else None
   repeats = 5 if _REPEATS.value is None else _REPEATS.value
   for name in names:
-    medians = round_bench.compare(name, peers, repeats, _TIMED.value)
+    medians = round_bench.compare(
+      name, peers, repeats, _TIMED.value, f'{__package__}.bench'
+    )
     print(f'\n{name}\n\n{round_bench.table(medians)}\n')
 
 

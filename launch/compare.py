@@ -1,6 +1,6 @@
-"""Compares every algorithm on MNIST at matched communication cost (uplink).
+"""Compares every algorithm on MNIST at matched uplink bytes.
 
-  python -m launch.compare --data_dir=DIR --workdir=runs/comparison
+  fl-sketch compare [--data_dir=DIR] [--workdir=DIR]
 
 Tunes each contestant of configs/mnist_comparison.py on an MLP, runs its best
 point with LeNet-5 over three seeds, and writes table.md and comparison.png.
@@ -8,32 +8,31 @@ Started again with the same workdir it resumes with the unfinished points.
 """
 
 from absl import app, flags
-from configs import mnist_comparison
 from fl_sketch.sweeps import comparison
 from fl_sketch.training import devices
-import launch
-from launch import errors
 
-_WORKDIR = flags.DEFINE_string('workdir', None, 'Where the results go.')
+from . import begin, configs, errors, parse_flags, refuse
+
+_COMPARISON = configs.load('mnist_comparison')
+_WORKDIR = flags.DEFINE_string(
+  'workdir', 'runs/comparison', 'Where the results go.'
+)
 _DATA_DIR = flags.DEFINE_string(
   'data_dir', None, 'Where tensorflow-datasets keeps its files.'
 )
 _NAMES = flags.DEFINE_list(
-  'names', list(mnist_comparison.contestants(32)), 'The contestants.'
+  'names', list(_COMPARISON.contestants(32)), 'The contestants.'
 )
 _PARTITIONS = flags.DEFINE_list(
-  'partitions', list(mnist_comparison.PARTITIONS), 'The partitions of the data.'
+  'partitions', list(_COMPARISON.PARTITIONS), 'The partitions of the data.'
 )
-flags.mark_flags_as_required(['workdir'])
 
 
 def main(argv):
   """Runs the comparison and prints its table."""
-  launch.begin(argv)
+  begin(argv)
   devices.start(cpu_devices=devices.cores())
-  config_of = lambda *parts: mnist_comparison.get_config(
-    ','.join(parts)
-  ).to_dict()
+  config_of = lambda *parts: _COMPARISON.get_config(','.join(parts)).to_dict()
   try:
     results = comparison.run(
       config_of,
@@ -44,9 +43,9 @@ def main(argv):
       data_dir=_DATA_DIR.value,
     )
   except errors.USER_ERRORS as e:
-    launch.refuse(e)
+    refuse(e)
   print(comparison.table(results), _WORKDIR.value)
 
 
 if __name__ == '__main__':
-  app.run(main, flags_parser=launch.parse_flags)
+  app.run(main, flags_parser=parse_flags)

@@ -14,7 +14,7 @@ from fl_sketch.training import (
   placement,
   workdir,
 )
-from fl_sketch.utils import files
+from fl_sketch.utils import extras, files
 
 USER_ERRORS = (
   config.ConfigError,
@@ -27,5 +27,6 @@ USER_ERRORS = (
   placement.PlacementError,
   training.DivergedError,
   workdir.WorkdirError,
+  extras.MissingExtraError,
   files.SaveError,
 )

@@ -1,8 +1,8 @@
-"""Runs launch.train on a list of hosts, one process each.
+"""Trains on a list of hosts, one process each.
 
-  python -m launch.hosts --hosts=a,b,c -- --config=FILE --workdir=DIR
+  fl-sketch hosts --hosts=a,b,c -- CONFIG --workdir=DIR
 
-Every launch.train gets the flags after `--`. `localhost` starts a local
+Every `fl-sketch train` gets the flags after `--`. `localhost` starts a local
 process, any other name one by ssh, which must not ask for a password. All have
 the same working folder, Python and PYTHONPATH, and the variables that begin
 with JAX_, XLA_, NCCL_ or FL_SKETCH_. Each line of output begins with the number
@@ -27,9 +27,10 @@ import sys
 import threading
 
 from absl import app, flags
-import launch
 
-MODULE = 'launch.train'
+from . import STOPPED, parse_flags, refuse
+
+MODULE = f'{__package__}.train'
 PORT = 8476
 PASSED_ON = ('JAX_', 'XLA_', 'NCCL_', 'FL_SKETCH_', 'PYTHONPATH')
 LAST_WAIT = 5.0  # seconds from SIGKILL until a process is abandoned
@@ -189,16 +190,16 @@ def _watch(running, events, timers) -> int:
     if who is not None:
       who.close()
       running.remove(who)
-      stopped = stopped or what == launch.STOPPED
+      stopped = stopped or what == STOPPED
       # The peers of a process that was stopped have the signal and still save.
-      if failed or what in (0, launch.STOPPED):
+      if failed or what in (0, STOPPED):
         continue
       failed, what = what, 'TERM'
       for timer in timers:
         timer.start()
     for process in running:
       process.abandon() if what == 'abandon' else process.tell(what)
-  return failed or launch.STOPPED * stopped
+  return failed or STOPPED * stopped
 
 
 def main(argv):
@@ -206,7 +207,7 @@ def main(argv):
   try:
     port = _PORT.value or port_of(_HOSTS.value)
   except ValueError as e:
-    launch.refuse(e)
+    refuse(e)
   args = [MODULE, *argv[1:]]
   count = range(len(_HOSTS.value))
   commands = [command(_HOSTS.value, i, port, args) for i in count]
@@ -214,4 +215,4 @@ def main(argv):
 
 
 if __name__ == '__main__':
-  app.run(main, flags_parser=launch.parse_flags)
+  app.run(main, flags_parser=parse_flags)

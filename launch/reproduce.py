@@ -1,9 +1,9 @@
 """Runs experiments of the papers and prints which of their claims hold.
 
-  python -m launch.reproduce --list
-  python -m launch.reproduce NAME[:SCALE] --workdir=DIR [--data_dir=DIR]
-  python -m launch.reproduce all[:SCALE] --workdir=DIR [--data_dir=DIR]
-  python -m launch.reproduce --draw
+  fl-sketch reproduce --list
+  fl-sketch reproduce NAME[:SCALE] [--workdir=DIR] [--data_dir=DIR]
+  fl-sketch reproduce all[:SCALE] [--workdir=DIR] [--data_dir=DIR]
+  fl-sketch reproduce --draw
 
 SCALE is quick (a rehearsal in seconds, without verdicts), cpu (minutes on 2
 cores; the default) or gpu. The workdir gets SCALE/NAME.json, NAME.md and
@@ -24,13 +24,15 @@ from fl_sketch.reproduce import (
   verdicts,
 )
 from fl_sketch.training import devices
-import launch
-from launch import errors
 import tqdm
+
+from . import begin, errors, parse_flags, refuse
 
 _LIST = flags.DEFINE_bool('list', False, 'Names, titles and minutes.')
 _DRAW = flags.DEFINE_bool('draw', False, 'Draws docs/results again.')
-_WORKDIR = flags.DEFINE_string('workdir', None, 'Where the results go.')
+_WORKDIR = flags.DEFINE_string(
+  'workdir', 'runs/reproductions', 'Where the results go.'
+)
 _DATA_DIR = flags.DEFINE_string(
   'data_dir', None, 'Where tensorflow-datasets keeps its files.'
 )
@@ -41,7 +43,7 @@ _STRICT = flags.DEFINE_bool(
 
 def main(argv):
   """Runs one study, or all, and prints verdicts."""
-  launch.begin(argv[:1] + argv[2:])
+  begin(argv[:1] + argv[2:])
   if _LIST.value:
     for s in catalog.STUDIES.values():
       print(f'{s.name:14} {s.minutes:5.1f} min  {s.title} ({s.source})')
@@ -50,8 +52,8 @@ def main(argv):
     for path in results.KEPT.glob('*.json'):
       print(*results.draw(json.loads(path.read_text()), path.parent), sep='\n')
     return
-  if len(argv) < 2 or _WORKDIR.value is None:
-    raise app.UsageError('Expected --list, --draw, or NAME and --workdir.')
+  if len(argv) < 2:
+    raise app.UsageError('Expected --list, --draw, or NAME.')
   name, _, scale = argv[1].partition(':')
   scale = scale or 'cpu'
   try:
@@ -60,9 +62,9 @@ def main(argv):
     names = list(catalog.STUDIES) if name == 'all' else [name]
     studies = [catalog.find(n) for n in names]
   except ValueError as e:
-    launch.refuse(e)
+    refuse(e)
   devices.start(cpu_devices=devices.cores())
-  _run(studies, scale, pathlib.Path(_WORKDIR.value))
+  _run(studies, scale, pathlib.Path(str(_WORKDIR.value)))
 
 
 def _run(studies, scale, root):
@@ -77,7 +79,7 @@ def _run(studies, scale, root):
       played.append(study.name)
     except errors.USER_ERRORS as e:
       if len(studies) == 1:
-        launch.refuse(e)
+        refuse(e)
       missing[study.name] = f'{type(e).__name__}: {e}'
   page = [r for r, _ in results.collect([lab.folder], catalog.STUDIES)]
   pages.write(page, lab.folder, missing)
@@ -97,4 +99,4 @@ def _line(result) -> str:
 
 
 if __name__ == '__main__':
-  app.run(main, flags_parser=launch.parse_flags)
+  app.run(main, flags_parser=parse_flags)

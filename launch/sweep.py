@@ -1,6 +1,6 @@
 """Runs every point of a config's `sweep`: a grid, or random draws.
 
-  python -m launch.sweep --config=configs/digits_sweep.py --workdir=DIR
+  fl-sketch sweep digits_sweep [--workdir=DIR]
 
 The command line can sweep any field of any config:
 --config.sweep.client_lr='(0.1, 0.3)'. Started again with the same workdir it
@@ -13,12 +13,13 @@ from absl import app, flags
 from fl_sketch import sweeps
 from fl_sketch.sweeps import lines as sweep_lines, report as sweep_report
 from fl_sketch.training import devices
-import launch
-from launch import errors
-from ml_collections import config_flags
 
-_CONFIG = config_flags.DEFINE_config_file('config', lock_config=True)
-_WORKDIR = flags.DEFINE_string('workdir', None, 'Where the results go.')
+from . import begin, configs, errors, parse_flags, refuse
+
+_CONFIG = configs.define_flag()
+_WORKDIR = flags.DEFINE_string(
+  'workdir', None, 'Where the results go; runs/sweep_CONFIG if unset.'
+)
 _DATA_DIR = flags.DEFINE_string(
   'data_dir', None, 'Where tensorflow-datasets keeps its files.'
 )
@@ -33,13 +34,12 @@ _LINES = flags.DEFINE_list('lines', [], 'Fields whose values are its lines.')
 _LAST = flags.DEFINE_integer(
   'last', 1, 'Evaluations over which its metrics are averaged.', lower_bound=1
 )
-flags.mark_flags_as_required(['config', 'workdir'])
 
 
 def main(argv):
   """Runs the sweep and prints its best setting."""
-  launch.begin(argv)
-  c, folder = _CONFIG.value, str(_WORKDIR.value)
+  begin(argv)
+  c, folder = _CONFIG.value, _WORKDIR.value or configs.workdir('sweep_')
   devices.start(cpu_devices=min(devices.cores(), c.cohort))
   try:
     rows = sweeps.run(
@@ -52,9 +52,9 @@ def main(argv):
       rows = sweep_lines.last_rounds(rows, folder, _LAST.value)
       print(sweep_lines.report(rows, folder, _X.value, _LINES.value))
   except errors.USER_ERRORS as e:
-    launch.refuse(e)
+    refuse(e)
   print(sweep_report.sentence(rows), folder)
 
 
 if __name__ == '__main__':
-  app.run(main, flags_parser=launch.parse_flags)
+  app.run(main, flags_parser=parse_flags)

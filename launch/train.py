@@ -1,11 +1,11 @@
 """Trains the experiment of a config, after a preflight memory check.
 
-  python -m launch.train --config=configs/quickstart.py --workdir=DIR [--plan]
+  fl-sketch train quickstart [--workdir=DIR] [--config.FIELD=VALUE] [--plan]
 
 Started again with the same workdir it resumes from its last checkpoint. On
 Ctrl-C or SIGTERM it writes a checkpoint and ends with status 75. For several
 processes start the same command in each, with --coordinator=HOST:PORT,
---num_processes=N and --process_id=0 ... N-1, or use `launch.hosts`.
+--num_processes=N and --process_id=0 ... N-1, or use `fl-sketch hosts`.
 """
 
 import sys
@@ -15,12 +15,13 @@ from fl_sketch import experiment, planning, reporting, training
 from fl_sketch.rounds import processes
 from fl_sketch.training import devices
 import jax
-import launch
-from launch import errors
-from ml_collections import config_flags
 
-_CONFIG = config_flags.DEFINE_config_file('config', lock_config=True)
-_WORKDIR = flags.DEFINE_string('workdir', None, 'Where the results go.')
+from . import STOPPED, begin, configs, errors, leave, parse_flags, refuse
+
+_CONFIG = configs.define_flag()
+_WORKDIR = flags.DEFINE_string(
+  'workdir', None, 'Where the results go; runs/CONFIG if unset.'
+)
 _DATA_DIR = flags.DEFINE_string(
   'data_dir', None, 'Where tensorflow-datasets keeps its files.'
 )
@@ -38,20 +39,12 @@ _DETERMINISTIC = flags.DEFINE_boolean(
 _PLAN = flags.DEFINE_boolean(
   'plan', False, 'Only print memory, bytes, operations and time of the run.'
 )
-flags.mark_flag_as_required('config')
-
-
-@flags.multi_flags_validator(
-  ['plan', 'workdir'], '--workdir is required without --plan.'
-)
-def _has_workdir(values):
-  return values['plan'] or values['workdir'] is not None
 
 
 def main(argv):
   """Builds the experiment, trains it, prints its last metrics."""
-  launch.begin(argv)
-  c = _CONFIG.value
+  begin(argv)
+  c, folder = _CONFIG.value, _WORKDIR.value or configs.workdir()
   try:
     devices.start(
       # More devices than clients would only compute padding.
@@ -62,30 +55,30 @@ def main(argv):
       deterministic=_DETERMINISTIC.value,
     )
   except ValueError as e:
-    launch.refuse(e)
+    refuse(e)
   try:
     fields = c.to_dict() | {'sweep': None}  # one run, whatever is swept
     exp = experiment.build(fields, _DATA_DIR.value)
   except errors.USER_ERRORS as e:
-    launch.refuse(e)
+    refuse(e)
   if _PLAN.value:
     print(planning.plan(exp).text(), end='')
     return
   try:
-    result = training.train(exp, str(_WORKDIR.value))
+    result = training.train(exp, folder)
   except errors.USER_ERRORS as e:
-    launch.refuse(e)
+    refuse(e)
   except (jax.errors.JaxRuntimeError, processes.PeerLostError) as e:
     if _NUM_PROCESSES.value == 1:
       raise
-    launch.leave(e)
+    leave(e)
   if jax.process_index() == 0:
-    print(reporting.sentence(result.row, result.finished), _WORKDIR.value)
+    print(reporting.sentence(result.row, result.finished), folder)
     if exp.guarantee is not None:
       print(exp.guarantee.statement.sentence())
   if not result.finished:
-    sys.exit(launch.STOPPED)
+    sys.exit(STOPPED)
 
 
 if __name__ == '__main__':
-  app.run(main, flags_parser=launch.parse_flags)
+  app.run(main, flags_parser=parse_flags)

@@ -13,6 +13,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 TOPS = ('fl_sketch', 'configs', 'notebooks', 'launch')
+RENAMED = ('configs', 'launch')  # fl_sketch.configs, ... in the wheel
 # Lowest first. A room imports itself and rooms of lower layers; rooms of one
 # layer do not import one another. The last is fl_sketch/__init__.py.
 LAYERS = (
@@ -52,22 +53,32 @@ def modules() -> dict[str, pathlib.Path]:
   }
 
 
-def imports_of(source: str) -> set[str]:
-  """Dotted names that a module imports anywhere, functions included."""
-  names = set()
+def imports_of(source: str, module: str = '') -> set[str]:
+  """Dotted names that a module imports anywhere, functions included.
+
+  Modules of `RENAMED` import one another by relative names, others by absolute.
+  """
+  names, neighbours, top = set(), set(), module.split('.')[0]
   for node in ast.walk(ast.parse(source)):
     if isinstance(node, ast.Import):
       names |= {alias.name for alias in node.names}
     elif isinstance(node, ast.ImportFrom):
-      assert not node.level, 'imports are absolute'
-      names |= {f'{node.module}.{alias.name}' for alias in node.names}
-  return {name for name in names if name.split('.')[0] in TOPS}
+      assert node.level <= (top in RENAMED), 'imports are absolute'
+      found = names if node.level == 0 else neighbours
+      base = [part for part in (node.level and top, node.module) if part]
+      found |= {'.'.join([*base, alias.name]) for alias in node.names}
+  names = {name for name in names if name.split('.')[0] in TOPS}
+  if top in RENAMED:
+    assert {*map(room_of, names)}.isdisjoint(RENAMED), 'imports are relative'
+  return names | neighbours
 
 
 @functools.cache
 def graph() -> dict[str, set[str]]:
   """What each module imports."""
-  return {name: imports_of(p.read_text()) for name, p in modules().items()}
+  return {
+    name: imports_of(p.read_text(), name) for name, p in modules().items()
+  }
 
 
 def against_the_direction(imports: dict[str, set[str]]) -> list[str]:
@@ -96,6 +107,7 @@ def test_imports_point_to_lower_layers():
     ('models.mlp', 'from fl_sketch.codecs import base'),
     ('training.loop', 'import fl_sketch'),
     ('training.loop', 'from launch import train'),
+    ('training.loop', 'from fl_sketch.configs import quickstart'),
   ],
 )
 def test_an_arrow_against_the_direction_is_reported(module, code):
@@ -104,6 +116,22 @@ def test_an_arrow_against_the_direction_is_reported(module, code):
   imports = graph()[module] | imports_of(code)
   (arrow,) = against_the_direction(graph() | {module: imports})
   assert arrow.startswith(f'{module} -> ')
+
+
+@pytest.mark.parametrize(
+  ('module', 'code'),
+  [
+    ('fl_sketch.rounds.round', 'from . import comms'),
+    ('configs.quickstart', 'import configs'),
+    ('configs.quickstart', 'from .. import launch'),
+    ('launch.compare', 'from fl_sketch.configs import mnist_comparison'),
+  ],
+)
+def test_an_import_that_the_wheel_would_break_is_refused(module, code):
+  """Catches names that are right in a checkout and wrong in the wheel."""
+  with pytest.raises(AssertionError, match='imports are'):
+    imports_of(code, module)
+  assert imports_of('from . import x', 'launch.train') == {'launch.x'}
 
 
 def test_rooms_are_packages_and_few():

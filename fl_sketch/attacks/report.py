@@ -3,11 +3,11 @@
 import pathlib
 from typing import Any
 
+from fl_sketch import reporting
 from fl_sketch.attacks.settings import AttackConfig
 from fl_sketch.attacks.victims import Victim
 from fl_sketch.reporting import figures
-from fl_sketch.utils import files, markdown
-from matplotlib import figure
+from fl_sketch.utils import extras, files, markdown
 import numpy as np
 
 Row = dict[str, Any]
@@ -30,6 +30,11 @@ def write(
 ):
   """Writes table.md and the figures that apply to the rows."""
   files.replace(folder / 'table.md', table(rows))
+  with extras.optional_figures():
+    _write_figures(c, victim, rows, folder)
+
+
+def _write_figures(c, victim, rows, folder):
   if any(row['size'] for row in rows):
     figures.draw([_success(rows)]).savefig(folder / 'success.png', dpi=110)
   if any(row['defence'] in ('noise', 'epsilon') for row in rows):
@@ -146,7 +151,7 @@ def _images(c, victim, rows, folder):
   truth = victim.x[:columns].reshape(-1, *victim.x.shape[1:])
   images_of = {'original': truth} | images_of
   size = 0.85 * columns + 2.2, 0.85 * len(images_of)
-  picture = figure.Figure(figsize=size, layout='constrained')
+  picture = reporting.new_figure(*size)
   axes = picture.subplots(len(images_of), columns, squeeze=False)
   scores = {label(row): row for row in rows}
   for line, (name, images) in zip(axes, images_of.items(), strict=True):

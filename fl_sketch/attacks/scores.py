@@ -1,6 +1,6 @@
 """Scores of reconstructions, computed on the host."""
 
-import dm_pix
+from fl_sketch.utils import extras
 import numpy as np
 from scipy import optimize
 
@@ -74,6 +74,8 @@ def score(
     'mse': np.square(np.float64(guess) - truth).mean(axes),
   }
   if truth.ndim == 4:
+    with extras.needed('attacks'):
+      import dm_pix
     pixels = np.clip(guess, 0, 1).astype(np.float32)
     side = min(_FILTER, min(truth.shape[1:3]) // 2 * 2 - 1)
     ssim = dm_pix.ssim(pixels, np.float32(truth), filter_size=side)

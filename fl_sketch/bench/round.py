@@ -97,9 +97,16 @@ def _result(seconds, norm):
 
 
 def compare(
-  name: str, peers: pathlib.Path | None, repeats: int, timed: int
+  name: str, peers: pathlib.Path | None, repeats: int, timed: int, program: str
 ) -> dict[str, dict[str, float]]:
   """Measures every contestant `repeats` times in turn, each in a new process.
+
+  Args:
+    name: of the workload.
+    peers: folder of hand-written loops, if any.
+    repeats: runs of each contestant.
+    timed: rounds that are timed in each of them.
+    program: the module that runs `measure` as its command `worker`.
 
   Returns:
     For each contestant its median seconds a round and its parity norm.
@@ -107,7 +114,7 @@ def compare(
   Raises:
     RuntimeError: a contestant failed, or did not do the same work.
   """
-  contestants = _contestants(name, peers, timed)
+  contestants = _contestants(name, peers, timed, program)
   results: dict[str, list[dict[str, float]]] = {key: [] for key in contestants}
   bar = tqdm.tqdm(total=repeats * len(contestants), desc=name)
   for _ in range(repeats):
@@ -130,13 +137,14 @@ def compare(
 
 
 def _contestants(
-  name: str, peers: pathlib.Path | None, timed: int
+  name: str, peers: pathlib.Path | None, timed: int, program: str
 ) -> dict[str, Callable[[], dict[str, float]]]:
   def ours(variant):
-    command = f'-m launch.bench worker --workload={name} --variant={variant}'
-    return lambda: json.loads(
-      _run([*command.split(), f'--timed={timed}']).splitlines()[-1]
+    command = (
+      f'-m {program} worker --workload={name} --variant={variant} '
+      f'--timed={timed}'
     )
+    return lambda: json.loads(_run(command.split()).splitlines()[-1])
 
   def peer(script, options):
     return lambda: _run_peer(peers, script, f'--config {name} {options}', timed)

@@ -7,7 +7,7 @@ from typing import Any
 from fl_sketch.bench import scale
 from fl_sketch.reporting import figures
 from fl_sketch.training import devices
-from fl_sketch.utils import files, markdown
+from fl_sketch.utils import extras, files, markdown
 import numpy as np
 
 
@@ -46,8 +46,10 @@ def write(
   about = files.measured_with() | {'cores': devices.cores(), 'axes': axes}
   files.replace(out / 'scale.json', about)
   files.replace(out / 'scale.md', table(results))
-  figures.draw(panels(results)).savefig(out / 'scale.png', dpi=150)
-  return [out / name for name in ('scale.json', 'scale.md', 'scale.png')]
+  with extras.optional_figures():
+    figures.draw(panels(results)).savefig(out / 'scale.png', dpi=150)
+  paths = [out / f'scale.{kind}' for kind in ('json', 'md', 'png')]
+  return [path for path in paths if path.exists()]
 
 
 def panels(results: Sequence[scale.Result]) -> list[figures.Panel]:

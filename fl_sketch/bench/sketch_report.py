@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from fl_sketch.bench import libraries, sketch
 from fl_sketch.reporting import figures
 from fl_sketch.training import devices
-from fl_sketch.utils import files, markdown
+from fl_sketch.utils import extras, files, markdown
 
 
 class Target(NamedTuple):
@@ -202,8 +202,10 @@ def curves(
   paths = []
   for (b, clients), group in groups.items():
     if len({result.point.d for result in group}) > 1:
-      paths.append(out / f'seconds_b{b}_c{clients}.png')
-      figures.draw(panels(group)).savefig(paths[-1], dpi=150)
+      path = out / f'seconds_b{b}_c{clients}.png'
+      with extras.optional_figures():
+        figures.draw(panels(group)).savefig(path, dpi=150)
+        paths.append(path)
   return paths
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import zipfile
 import zlib
 
-from fl_sketch.utils import checks
+from fl_sketch.utils import checks, extras
 import numpy as np
 
 _LOG = logging.getLogger(__name__)
@@ -145,7 +145,8 @@ def _locate(name: str, root: pathlib.Path) -> tuple[pathlib.Path, str]:
 
 
 def _decode(name: str, root, folder: pathlib.Path, split: str) -> Arrays:
-  import tensorflow_datasets as tfds
+  with extras.needed('data'):
+    import tensorflow_datasets as tfds
 
   files = folder / f'{name}-{split}.array_record*'
   try:

@@ -2,12 +2,11 @@
 
 import os
 import pathlib
+from typing import Any
 
 from fl_sketch.data import sources
-from fl_sketch.utils import checks
+from fl_sketch.utils import checks, extras
 import numpy as np
-import tokenizers
-from tokenizers import models, trainers
 
 NAMES = ('sst2',)
 LENGTH = 48  # tokens of a sentence; 6 % of those of SST-2 are longer
@@ -66,9 +65,7 @@ def load(
   return sources.Dataset(name, train, test, num_classes=2)
 
 
-def encode(
-  encoder: tokenizers.Tokenizer, sentences: list[str], length: int
-) -> np.ndarray:
+def encode(encoder: Any, sentences: list[str], length: int) -> np.ndarray:
   """Encodes sentences as int32[sentences, length]: [CLS] ... [SEP], then 0."""
   first, last = (encoder.token_to_id(name) for name in ('[CLS]', '[SEP]'))
   x = np.zeros((len(sentences), length), np.int32)
@@ -110,7 +107,7 @@ def _read(folder, split) -> tuple[list[str], np.ndarray]:
   return sentences, np.array(labels, np.int32)
 
 
-def _trained(sentences, size) -> tokenizers.Tokenizer:
+def _trained(sentences, size):
   """Trains a WordPiece vocabulary on sentences.
 
   Among equally frequent pairs the library joins the one of smaller numbers
@@ -118,6 +115,8 @@ def _trained(sentences, size) -> tokenizers.Tokenizer:
   letters get their numbers before the training, and the vocabulary is sorted
   after it: both are then the same every time.
   """
+  with extras.needed('text'):
+    from tokenizers import models, trainers
   checks.at_least('vocabulary', size, 100)
   encoder = _bert(models.WordPiece(unk_token='[UNK]'))
   words = _words(encoder, sentences)
@@ -140,21 +139,27 @@ def _words(encoder, sentences) -> set[str]:
   return {word for sentence in plain for word, _ in split(sentence)}
 
 
-def _bert(model) -> tokenizers.Tokenizer:
+def _bert(model):
+  import tokenizers
+
   encoder = tokenizers.Tokenizer(model)
   encoder.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
   encoder.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
   return encoder
 
 
-def _opened(path) -> tokenizers.Tokenizer:
+def _opened(path):
+  with extras.needed('text'):
+    import tokenizers
   if not path.is_file():
     raise sources.DataError(f'No tokenizer in {path}.')
   try:
     if path.suffix == '.json':
       encoder = tokenizers.Tokenizer.from_file(str(path))
     else:
-      encoder = _bert(models.WordPiece.from_file(str(path), unk_token='[UNK]'))
+      encoder = _bert(
+        tokenizers.models.WordPiece.from_file(str(path), unk_token='[UNK]')
+      )
   except Exception as error:  # the library raises nothing narrower
     raise sources.DataError(f'{path} is no tokenizer: {error}') from error
   if encoder.token_to_id('[PAD]') != 0:

@@ -3,8 +3,8 @@
 import os
 import pathlib
 
+from fl_sketch import reporting
 from fl_sketch.experiment import privacy_plan
-from matplotlib import figure
 import numpy as np
 
 
@@ -36,7 +36,7 @@ def draw(
   path: str | os.PathLike,
 ) -> pathlib.Path:
   """Draws epsilon over the rounds into a file."""
-  statement, picture = guarantee.statement, figure.Figure(figsize=(5, 3.5))
+  statement, picture = guarantee.statement, reporting.new_figure(5, 3.5)
   ax = picture.subplots()
   ax.plot(list(epsilons), list(epsilons.values()), marker='.')
   ax.set(xlabel='round', ylabel=f'epsilon at delta {statement.delta:g}', ylim=0)

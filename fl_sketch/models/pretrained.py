@@ -8,12 +8,11 @@ import re
 from typing import Any
 
 from fl_sketch.models import bert, vit
+from fl_sketch.utils import extras
 from flax import traverse_util
 import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
-import safetensors
-from safetensors import numpy as files
 
 _LOG = logging.getLogger(__name__)
 _HEAD = 'head/'
@@ -72,6 +71,8 @@ def save(path: str | os.PathLike, params: Any) -> None:
     path: of the file, whose folder must be there.
     params: a tree of arrays.
   """
+  with extras.needed('weights'):
+    from safetensors import numpy as files
   flat = traverse_util.flatten_dict(params, sep='/')
   # What is written is the memory: of a transposed view, in another order.
   files.save_file({k: np.asarray(x, order='C') for k, x in flat.items()}, path)
@@ -128,6 +129,8 @@ def load(path: str | os.PathLike, module: nn.Module, params: Any) -> Any:
 
 
 def _read(path) -> dict[str, np.ndarray]:
+  with extras.needed('weights'):
+    from safetensors import SafetensorError, numpy as files
   if not path.is_file():
     raise ValueError(
       f'No file {path}. Download model.safetensors of the model, as of '
@@ -135,7 +138,7 @@ def _read(path) -> dict[str, np.ndarray]:
     )
   try:
     stored = files.load_file(path)
-  except safetensors.SafetensorError as e:
+  except SafetensorError as e:
     raise ValueError(f'{path} is no safetensors file: {e}') from e
   for old, new in _OLD.items():  # of bert-base-uncased
     stored = {name.replace(old, new): x for name, x in stored.items()}

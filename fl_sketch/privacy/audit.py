@@ -16,9 +16,9 @@ import functools
 import os
 from typing import NamedTuple
 
+from fl_sketch import reporting
 from fl_sketch.privacy import profiles, types
 from fl_sketch.utils import checks
-from matplotlib import figure
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
@@ -174,7 +174,7 @@ def draw(report: Report, path: str | os.PathLike) -> None:
   """
   claim = profiles.profile(report.mechanism, report.accountant).epsilon
   deltas = np.geomspace(min(report.deltas) / 10, max(max(report.deltas), 0.3))
-  fig = figure.Figure(figsize=(5, 3.6), layout='constrained')
+  fig = reporting.new_figure(5, 3.6)
   ax = fig.subplots()
   ax.semilogx(deltas, [claim(x) for x in deltas], 'k-', label='claimed')
   for i, (name, row) in enumerate(report.measured.items()):

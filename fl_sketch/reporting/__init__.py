@@ -1,8 +1,9 @@
 """Tables and figures of the metrics of runs.
 
 `metrics` reads metrics files and makes tables without matplotlib.
-`learning_curves` and `label_distribution` draw figures in the style of
-`plotting`. Names load when they are first used.
+`figures` are panels of lines as data, which `drawing` draws; `learning_curves`
+and `label_distribution` draw those of runs; all in the style of `plotting`.
+Names load when they are first used.
 """
 
 from typing import TYPE_CHECKING
@@ -13,16 +14,21 @@ if TYPE_CHECKING:
   from fl_sketch.reporting import label_distribution
   from fl_sketch.reporting.learning_curves import curves, draw_run
   from fl_sketch.reporting.metrics import read_metrics, sentence, table
-  from fl_sketch.reporting.plotting import look, new_axes, plain_ticks
+  from fl_sketch.reporting.plotting import (
+    look,
+    new_axes,
+    new_figure,
+    plain_ticks,
+  )
 
 __all__ = [
-  'curves', 'draw_run', 'label_distribution', 'look', 'new_axes', 'plain_ticks',
-  'read_metrics', 'sentence', 'table',
+  'curves', 'draw_run', 'label_distribution', 'look', 'new_axes', 'new_figure',
+  'plain_ticks', 'read_metrics', 'sentence', 'table',
 ]  # fmt: skip
 
 __getattr__ = lazy.attach(
   __name__,
   learning_curves=('curves', 'draw_run'),
   metrics=('read_metrics', 'sentence', 'table'),
-  plotting=('look', 'new_axes', 'plain_ticks'),
+  plotting=('look', 'new_axes', 'new_figure', 'plain_ticks'),
 )

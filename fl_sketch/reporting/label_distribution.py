@@ -3,6 +3,7 @@
 import os
 
 from fl_sketch.data.ragged import Partition
+from fl_sketch.utils import extras
 import numpy as np
 
 # Beyond either, bars or their colours run together: a heat map takes over.
@@ -34,8 +35,9 @@ def draw(
     num_classes: number of labels.
     title: above the picture.
   """
-  from matplotlib.backends.backend_agg import FigureCanvasAgg
-  from matplotlib.figure import Figure
+  with extras.needed('plots'):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
   counts = _counts(np.asarray(labels), partition, num_classes)
   few = partition.population <= _MOST_BARS and num_classes <= _MOST_COLORS

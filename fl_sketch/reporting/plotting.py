@@ -4,7 +4,10 @@ from collections.abc import Iterable
 import itertools
 from typing import Any
 
-from matplotlib import axes, figure, ticker
+from fl_sketch.utils import extras
+
+with extras.needed('plots'):
+  from matplotlib import axes, figure, ticker
 
 # Okabe and Ito (2008): told apart also by the colour-blind, and in print.
 _COLOURS = (
@@ -26,10 +29,14 @@ STYLES = ('-', '--', ':', '-.', (0, (5, 1, 1, 1, 1, 1)))
 MARKERS = 'osD^vPX'
 
 
+def new_figure(width: float, height: float) -> figure.Figure:
+  """Creates a figure of this size in inches."""
+  return figure.Figure(figsize=(width, height), layout='constrained')
+
+
 def new_axes(x_label: str, y_label: str) -> axes.Axes:
   """Creates a figure and returns its axes."""
-  fig = figure.Figure(figsize=(6, 3.8), layout='constrained')
-  ax = fig.add_subplot()
+  ax = new_figure(6, 3.8).add_subplot()
   ax.set(xlabel=x_label, ylabel=y_label)
   dress(ax)
   return ax

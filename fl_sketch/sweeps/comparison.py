@@ -10,7 +10,7 @@ from fl_sketch import algorithms, reporting
 from fl_sketch.experiment.config import checked
 from fl_sketch.reporting import figures
 from fl_sketch.sweeps import report, sweep
-from fl_sketch.utils import files, markdown
+from fl_sketch.utils import extras, files, markdown
 import numpy as np
 from scipy import stats
 
@@ -123,8 +123,9 @@ def _write(outcomes, root) -> None:
   }
   files.replace(root / 'comparison.json', numbers)
   files.replace(root / 'table.md', table(outcomes))
-  picture = figures.draw(panels(outcomes), columns=2)
-  picture.savefig(root / 'comparison.png', dpi=120)
+  with extras.optional_figures():
+    picture = figures.draw(panels(outcomes), columns=2)
+    picture.savefig(root / 'comparison.png', dpi=120)
 
 
 def _outcome(config, values, rows, folder) -> Outcome:

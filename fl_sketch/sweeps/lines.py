@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from fl_sketch import reporting
 from fl_sketch.experiment.config import checked
 from fl_sketch.sweeps import report as sweep_report
-from fl_sketch.utils import markdown
+from fl_sketch.utils import extras, markdown
 import numpy as np
 
 
@@ -97,7 +97,13 @@ def report(
     for label, line in curves.items()
   }
   (folder / 'lines.json').write_text(json.dumps(plain, indent=2) + '\n')
-  metric = sweep_report.metric_of(rows).replace('_', ' ')
+  with extras.optional_figures():
+    metric = sweep_report.metric_of(rows).replace('_', ' ')
+    _draw(curves, x, metric, folder / 'lines.png')
+  return text
+
+
+def _draw(curves, x, metric, path):
   ax = reporting.new_axes(x, metric)
   for i, (label, line) in enumerate(curves.items()):
     means, errors, _ = zip(*line.values(), strict=True)
@@ -111,8 +117,7 @@ def report(
   ax.legend(frameon=False, fontsize='small')
   picture = ax.get_figure(root=True)
   assert picture is not None
-  picture.savefig(folder / 'lines.png', dpi=150)
-  return text
+  picture.savefig(path, dpi=150)
 
 
 def _cell(best: Best | None) -> str:

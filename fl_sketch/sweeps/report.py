@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from fl_sketch import reporting
 from fl_sketch.experiment import config as config_lib, config_checks
 from fl_sketch.training import workdir
-from fl_sketch.utils import files, markdown
-from matplotlib import figure
+from fl_sketch.utils import extras, files, markdown
 import numpy as np
 
 Row = dict[str, Any]
@@ -119,7 +118,7 @@ def _number(value) -> str:
   return '' if math.isnan(value) else f'{value:.4g}'
 
 
-def picture(rows: list[Row]) -> figure.Figure | None:
+def picture(rows: list[Row]) -> Any:
   """Draws one field as a curve, two as a heat map; None if there is no number.
 
   Of more than two fields it shows the two with most values, at the best values
@@ -128,6 +127,9 @@ def picture(rows: list[Row]) -> figure.Figure | None:
 
   Args:
     rows: of points.jsonl.
+
+  Returns:
+    A figure of matplotlib, or None.
   """
   ranking, metric = settings(rows), metric_of(rows)
   varied = _varied(ranking)
@@ -275,5 +277,6 @@ class Files(workdir.Records):
     }
     files.replace(self.folder / 'sweep.json', summary | files.measured_with())
     files.replace(self.folder / 'table.md', table(rows))
-    if fig := picture(rows):
-      fig.savefig(self.folder / 'sweep.png', dpi=150)
+    with extras.optional_figures():
+      if fig := picture(rows):
+        fig.savefig(self.folder / 'sweep.png', dpi=150)

@@ -20,7 +20,7 @@ from fl_sketch.training import (
   runner,
   workdir as workdir_lib,
 )
-from fl_sketch.utils import progress as progress_lib
+from fl_sketch.utils import extras, progress as progress_lib
 import jax
 
 _FAR = 10  # times the first loss: the noise of training stays below it
@@ -186,7 +186,8 @@ class _Loop:
       about = log_lib.privacy_summary(self.exp)
       self.files.summarize(result.row, parameters=parameters, **about)
     try:
-      self._draw()
+      with extras.optional_figures():
+        self._draw()
     except OSError as e:
       warnings.warn(
         f'Figures of {self.files.folder} cannot be written: {e}. Metrics and '

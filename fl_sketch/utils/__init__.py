@@ -1,8 +1,9 @@
 """Host helpers that every other package may use.
 
-`checks` validates numbers, `files` writes files atomically, `lazy` loads
-modules on first use, `markdown` makes tables, `progress` shows bars, `search`
-bisects monotone predicates, and `seeding` derives NumPy generators from seeds.
+`checks` validates numbers, `extras` names optional packages that are missing,
+`files` writes files atomically, `lazy` loads modules on first use, `markdown`
+makes tables, `progress` shows bars, `search` bisects monotone predicates, and
+`seeding` derives NumPy generators from seeds.
 None of them imports a sketch, a round or a config.
 """
 
@@ -13,6 +14,7 @@ from fl_sketch.utils import lazy
 if TYPE_CHECKING:
   from fl_sketch.utils import (
     checks,
+    extras,
     files,
     lazy,
     markdown,
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
 
 __version__ = '0.1.0'  # in the lowest layer, so that files can record it
 __all__ = [
-  'checks', 'files', 'lazy', 'markdown', 'progress', 'search', 'seeding',
+  'checks', 'extras', 'files', 'lazy', 'markdown', 'progress', 'search',
+  'seeding',
 ]  # fmt: skip
 
 __getattr__ = lazy.attach(__name__)

@@ -1,8 +1,64 @@
 """Programs that tests run in their own process."""
 
+import sys
+
 from absl import flags
-from launch import hosts
+from fl_sketch.utils import __version__
+from launch import __main__ as command_line, hosts
+import pytest
 import runs
+
+COMMANDS = sorted(
+  path.stem
+  for path in (runs.ROOT / 'launch').glob('*.py')
+  if path.stem not in ('__init__', '__main__', 'errors')
+)
+LIGHT = """
+import sys
+from launch import __main__
+for sys.argv in (['fl-sketch'], ['fl-sketch', 'configs']):
+  try:
+    __main__.main()
+  except SystemExit as e:
+    assert not e.code, e
+assert not {'jax', 'flax', 'numpy'} & set(sys.modules)
+"""
+
+
+def fl_sketch(monkeypatch, *args):
+  monkeypatch.setattr(sys, 'argv', ['fl-sketch', *args])
+  command_line.main()
+
+
+def test_every_program_is_a_command(monkeypatch, capsys):
+  """Catches a program that the list leaves out, or a helper that is in it."""
+  for args in ((), ('--help',)):
+    fl_sketch(monkeypatch, *args)
+    usage, *lines, _ = capsys.readouterr().out.splitlines()
+    assert usage == 'fl-sketch COMMAND [CONFIG] [--flags]'
+    named = [line.split(maxsplit=1) for line in lines if line]
+    assert [name for name, _ in named] == COMMANDS
+    assert all(text.endswith('.') for _, text in named)
+
+
+def test_a_command_gets_its_words(monkeypatch, capsys):
+  """Catches a command line whose words do not reach the program."""
+  with runs.new_flags(), pytest.raises(SystemExit) as e:
+    fl_sketch(monkeypatch, 'bench', 'ruond')
+  assert e.value.code == 1
+  assert "got ['ruond']" in capsys.readouterr().err
+
+
+def test_a_command_that_is_not_there_names_the_nearest(monkeypatch, capsys):
+  with pytest.raises(SystemExit, match="'trian'; did you mean 'train'"):
+    fl_sketch(monkeypatch, 'trian', 'quickstart')
+  fl_sketch(monkeypatch, '--version')
+  assert capsys.readouterr().out == f'fl_sketch {__version__}\n'
+
+
+def test_lists_load_no_library():
+  """Catches a list of names that takes the seconds of importing JAX."""
+  runs.python('-c', LIGHT)
 
 
 def test_programs_do_not_share_flags():
@@ -16,8 +72,8 @@ def test_programs_do_not_share_flags():
   done = runs.command('reproduce')
   assert done.returncode == 1
   assert 'Expected --list, --page, or NAME' in done.stderr
-  done = runs.command('train', runs.QUICK)
+  done = runs.command('train')
   assert done.returncode == 1
-  assert '--workdir is required without --plan' in done.stderr
+  assert 'Name a config, such as quickstart' in done.stderr
   assert sorted(flags.FLAGS) == sorted(before)
   assert hosts.__name__ in flags.FLAGS.flags_by_module_dict()

@@ -264,7 +264,7 @@ def test_runs_tell_where_they_reach_a_target(tmp_path):
   [
     (['S4-Fg1', '--workdir=x'], "Did you mean 'S4-Fig1'?"),
     (['S4-Fig1:tiny', '--workdir=x'], "Expected scale='tiny' in"),
-    (['S4-Fig1'], 'Expected --list, --draw, or NAME and --workdir'),
+    ([], 'Expected --list, --draw, or NAME'),
   ],
 )
 def test_the_command_names_what_it_does_not_know(flags, words):

@@ -13,7 +13,6 @@ import time
 import traceback
 from typing import Any, NamedTuple
 from unittest import mock
-import warnings
 
 from absl import app, flags
 from absl.testing import flagsaver
@@ -133,10 +132,7 @@ def command(program, *args) -> Ended:
     mock.patch.object(devices, 'start') as start_devices,
     mock.patch.object(app._run_init, 'done', True),  # of the process
     new_flags(),
-    warnings.catch_warnings(),
   ):
-    # Of ml_collections, which loads config files so.
-    warnings.filterwarnings('ignore', r'the load_module\(\)')
     try:
       runpy.run_module(f'launch.{program}', run_name='__main__', alter_sys=True)
     except SystemExit as e:

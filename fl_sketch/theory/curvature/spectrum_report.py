@@ -14,7 +14,7 @@ from typing import Any
 
 from fl_sketch.reporting import figures
 from fl_sketch.theory.curvature import spectrum
-from fl_sketch.utils import markdown
+from fl_sketch.utils import extras, markdown
 import numpy as np
 
 Row = dict[str, Any]
@@ -128,4 +128,5 @@ def _laws(r: Row, name: str) -> list[figures.Line]:
 def write(rows: Sequence[Row], folder: pathlib.Path) -> None:
   """Writes spectrum.md and spectrum.png."""
   (folder / 'spectrum.md').write_text(table(rows))
-  figures.draw(panels(rows)).savefig(folder / 'spectrum.png', dpi=110)
+  with extras.optional_figures():
+    figures.draw(panels(rows)).savefig(folder / 'spectrum.png', dpi=110)

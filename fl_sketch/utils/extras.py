@@ -1,0 +1,48 @@
+"""Packages that only some features need: the extras of pyproject.toml."""
+
+from collections.abc import Iterator
+import contextlib
+import functools
+
+from fl_sketch.utils import progress
+
+
+class MissingExtraError(ImportError):
+  """A package of an extra is not installed; the message says how to get it."""
+
+
+@contextlib.contextmanager
+def needed(extra: str) -> Iterator[None]:
+  """Names the extra where an import inside it finds no package.
+
+  >>> with needed('plots'):
+  ...   import absent
+  Traceback (most recent call last):
+  fl_sketch.utils.extras.MissingExtraError: The package 'absent' is not ...
+
+  Raises:
+    MissingExtraError: in place of a ModuleNotFoundError.
+  """
+  try:
+    yield
+  except ModuleNotFoundError as e:
+    raise MissingExtraError(
+      f'The package {e.name!r} is not installed: run '
+      f"`pip install 'fl_sketch[{extra}]'`, or 'fl_sketch[all]' for every "
+      'optional feature.',
+      name=e.name,
+    ) from e
+
+
+@contextlib.contextmanager
+def optional_figures() -> Iterator[None]:
+  """Leaves out the figures drawn inside it, and says so, without matplotlib."""
+  try:
+    yield
+  except MissingExtraError as e:
+    _note_once(f'Figures are not drawn. {e}')
+
+
+@functools.cache
+def _note_once(text: str):
+  progress.note(text)

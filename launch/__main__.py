@@ -1,0 +1,45 @@
+"""The command line `fl-sketch COMMAND [CONFIG] [--flags]`.
+
+Every module beside this one that has a `main` is a command.
+"""
+
+import pathlib
+import runpy
+import sys
+
+from fl_sketch.utils import __version__, extras
+
+from . import summaries, unknown
+
+FOLDER = pathlib.Path(__file__).parent
+_USAGE = """\
+fl-sketch COMMAND [CONFIG] [--flags]
+
+{}
+
+`fl-sketch COMMAND --help` describes a command; `fl-sketch --version`."""
+
+
+def main() -> None:
+  """Runs the command that the command line names, as `python -m` would."""
+  name = sys.argv[1] if sys.argv[1:] else '--help'
+  commands = summaries(FOLDER, 'main')
+  if name in ('--help', '-h', 'help'):
+    lines = (f'  {name:10} {text}' for name, text in commands.items())
+    print(_USAGE.format('\n'.join(lines)))
+  elif name == '--version':
+    print('fl_sketch', __version__)
+  elif name not in commands:
+    sys.exit(unknown('command', name, commands))
+  else:
+    del sys.argv[1]
+    try:
+      runpy.run_module(
+        f'{__package__}.{name}', run_name='__main__', alter_sys=True
+      )
+    except extras.MissingExtraError as e:
+      sys.exit(f'{e}')
+
+
+if __name__ == '__main__':
+  main()

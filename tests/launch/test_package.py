@@ -1,0 +1,120 @@
+"""What pyproject.toml, requirements.txt, CITATION.cff and the wheel hold."""
+
+import email
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+
+from fl_sketch.utils import __version__
+import pytest
+from runs import ROOT
+import yaml
+
+PYPROJECT = tomllib.loads((ROOT / 'pyproject.toml').read_text())
+PROJECT = PYPROJECT['project']
+GROUPS = PYPROJECT['dependency-groups'].values()
+TOOLS = {tool for group in GROUPS for tool in group if isinstance(tool, str)}
+CONFIGS = [path.name for path in (ROOT / 'configs').glob('*.py')]
+
+
+def name_of(requirement):
+  return re.match(r'[\w-]+', requirement)[0].lower()
+
+
+def test_requirements_are_the_package_and_the_tools_of_every_group():
+  """Catches a tool, or a bound, that is changed in one file of the two."""
+  lines = (ROOT / 'requirements.txt').read_text().splitlines()
+  package, *tools = [line for line in lines if not line.startswith('#')]
+  assert package == '-e .[all]'
+  assert tools == sorted(TOOLS, key=name_of)
+
+
+def test_the_extra_of_everything_has_every_extra():
+  """Catches a new extra that `all`, and so the tests, would lack."""
+  extras = PROJECT['optional-dependencies']
+  (everything,) = extras.pop('all')
+  extras.pop('cuda')  # not for every machine
+  assert everything == f'fl_sketch[{",".join(sorted(extras))}]'
+
+
+def test_every_package_goes_into_the_wheel():
+  """Catches a new package that only a checkout would have."""
+  listed = PYPROJECT['tool']['setuptools']['packages']
+  folders = [path.parent for path in (ROOT / 'fl_sketch').rglob('__init__.py')]
+  found = ['.'.join(folder.relative_to(ROOT).parts) for folder in folders]
+  assert sorted(listed) == sorted(
+    [*found, 'fl_sketch.configs', 'fl_sketch.launch']
+  )
+
+
+def test_the_citation_is_of_this_version():
+  """Catches a release that is cited by the version before it."""
+  citation = yaml.safe_load((ROOT / 'CITATION.cff').read_text())
+  assert citation['cff-version'] == '1.2.0'
+  assert citation['title'] == PROJECT['name']
+  assert citation['version'] == __version__
+  assert citation['license'] == PROJECT['license'] == 'Apache-2.0'
+  assert citation['authors'] == PROJECT['authors']
+  assert citation['message'].endswith('.')
+  assert citation['abstract'].endswith('.')
+
+
+@pytest.fixture(scope='module')
+def wheel(tmp_path_factory):
+  """The wheel, built from a copy: a build leaves files in its folder."""
+  source, out = (tmp_path_factory.mktemp(name) for name in ('source', 'out'))
+  for path in ('pyproject.toml', 'README.md', 'LICENSE'):
+    shutil.copy(ROOT / path, source)
+  for folder in ('fl_sketch', 'configs', 'launch', 'notebooks', 'tests'):
+    shutil.copytree(ROOT / folder, source / folder)
+  pip = [sys.executable, '-m', 'pip', 'wheel', '--no-deps', '--no-index']
+  subprocess.run(
+    [*pip, '--no-build-isolation', '-w', out, source],
+    check=True,
+    capture_output=True,
+  )
+  (path,) = out.glob('*.whl')
+  return path
+
+
+@pytest.mark.nightly
+def test_the_wheel_has_one_package_with_configs_and_programs(wheel):
+  """Catches packages `tests` or `configs` in the environment of a user."""
+  with zipfile.ZipFile(wheel) as z:
+    names = set(z.namelist())
+    about = f'fl_sketch-{__version__}.dist-info'
+    metadata = email.message_from_bytes(z.read(f'{about}/METADATA'))
+  assert {name.split('/')[0] for name in names} == {'fl_sketch', about}
+  assert {'fl_sketch/py.typed', f'{about}/licenses/LICENSE'} <= names
+  assert {f'fl_sketch/configs/{name}' for name in CONFIGS} <= names
+  needed = metadata.get_all('Requires-Dist')
+  always = {name_of(line) for line in needed if 'extra ==' not in line}
+  assert always == {name_of(line) for line in PROJECT['dependencies']}
+  assert always.isdisjoint(map(name_of, TOOLS))
+
+
+@pytest.mark.nightly
+def test_a_program_of_the_wheel_finds_its_configs_anywhere(wheel, tmp_path):
+  """Catches a program that needs the checkout, or its folder."""
+  with zipfile.ZipFile(wheel) as z:
+    z.extractall(tmp_path / 'site')
+  own = tmp_path / 'own.py'
+  own.write_text(
+    'from fl_sketch.configs import quickstart\n'
+    'get_config = quickstart.get_config\n'
+  )
+  for config, folder in (
+    ('quickstart:quick', 'runs/quickstart-quick'),
+    (f'{own}:quick', 'runs/own-quick'),
+  ):
+    command = [sys.executable, '-m', 'fl_sketch.launch', 'train', config]
+    subprocess.run(
+      [*command, '--config.rounds=10'],
+      check=True,
+      cwd=tmp_path,
+      env={'PYTHONPATH': str(tmp_path / 'site'), 'JAX_PLATFORMS': 'cpu'},
+    )
+    assert (tmp_path / folder / 'summary.json').exists()

@@ -1,0 +1,71 @@
+"""What works without the packages of extras, and what the rest says."""
+
+import sys
+
+from fl_sketch.utils import extras
+import pytest
+import runs
+
+PACKAGES = (
+  'PIL', 'dm_pix', 'matplotlib', 'safetensors', 'tensorflow_datasets',
+  'tokenizers',
+)  # fmt: skip
+# Loads every module without them; prints those that cannot be loaded.
+LOAD = f"""
+import importlib, sys
+import test_layers
+from fl_sketch.utils import extras
+sys.modules |= dict.fromkeys({PACKAGES})
+for name in test_layers.modules():
+  if name.split('.')[0] in ('fl_sketch', 'configs'):
+    try:
+      importlib.import_module(name)
+    except extras.MissingExtraError:
+      print(name)
+"""
+
+
+@pytest.fixture
+def no_matplotlib(monkeypatch):
+  """As if it were not installed, and nothing had used it."""
+  drawing = ('plotting', 'learning_curves')
+  for name in drawing:
+    monkeypatch.delitem(sys.modules, f'fl_sketch.reporting.{name}', False)
+  for name in [*sys.modules]:
+    if name.partition('.')[0] == 'matplotlib':
+      monkeypatch.delitem(sys.modules, name)
+  monkeypatch.setitem(sys.modules, 'matplotlib', None)
+  extras._note_once.cache_clear()
+
+
+@pytest.mark.nightly
+def test_only_what_draws_does_not_load_without_extras():
+  """Catches an import that makes an optional package a needed one."""
+  names = runs.python('-c', LOAD, PYTHONPATH=f'{runs.ROOT}/tests').split()
+  drawing = ('learning_curves', 'plotting')
+  rest = set(names) - {f'fl_sketch.reporting.{name}' for name in drawing}
+  assert len(names) > len(rest) > 0
+  assert all(name.startswith('fl_sketch.reproduce.') for name in rest)
+
+
+def test_a_run_without_matplotlib_ends_and_says_how_to_get_curves(
+  no_matplotlib, tmp_path, capsys
+):
+  """Catches a run that is lost for its figures."""
+  assert runs.train(tmp_path).finished
+  assert (tmp_path / 'summary.json').exists()
+  assert not [*tmp_path.glob('*.png')]
+  (line,) = [x for x in capsys.readouterr().err.splitlines() if x]
+  assert 'Figures are not drawn' in line
+  assert "pip install 'fl_sketch[plots]'" in line
+
+
+def test_only_a_missing_package_is_an_extra():
+  """Catches a misspelt name of an installed package that is called missing."""
+  with pytest.raises(extras.MissingExtraError) as e, extras.needed('text'):
+    import absent
+  assert (e.value.name, 'fl_sketch[text]' in str(e.value)) == ('absent', True)
+  with pytest.raises(ImportError, match='cannot import name') as e:
+    with extras.needed('text'):
+      from json import absent  # noqa: F401
+  assert type(e.value) is ImportError
