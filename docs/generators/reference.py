@@ -1,0 +1,7 @@
+"""Reference pages: algorithms, sketches, codecs, config fields, commands."""
+
+import pathlib
+
+
+def write(folder: pathlib.Path):
+  """Writes all of them."""
