@@ -43,9 +43,10 @@ notebooks: $(VENV)/installed
 page: $(VENV)/installed
 	$(BIN)/python -m launch.reproduce --page
 
-# The site of docs/ in runs/site; a warning is an error. The second one checks
-# the links to other sites, for which it needs the network.
-SPHINX := $(BIN)/python -m sphinx -W --keep-going -q -j 2 -d runs/site/.doctrees
+# The site of docs/ in runs/site; a warning is an error. In one process: pages
+# are generated with JAX, after which a fork may deadlock. docs-links checks the
+# links to other sites, for which it needs the network.
+SPHINX := $(BIN)/python -m sphinx -W --keep-going -q -d runs/site/.doctrees
 
 docs: $(VENV)/installed
 	$(SPHINX) -b html docs runs/site

@@ -1,6 +1,7 @@
 """Sphinx configuration of the documentation site, built by `make docs`."""
 
 import pathlib
+import shutil
 import sys
 
 HERE = pathlib.Path(__file__).parent
@@ -17,7 +18,8 @@ release = version = __version__
 extensions = [
   'myst_nb', 'sphinx.ext.autodoc', 'sphinx.ext.napoleon',
 ]  # fmt: skip
-exclude_patterns = ['results/*.md']  # remarks, which the pages of results show
+# Remarks, which the pages of results show, and what other pages include.
+exclude_patterns = ['results/*.md', 'generated/parts']
 suppress_warnings = ['config.cache', 'mystnb.mime_priority']
 
 html_theme = 'furo'
@@ -26,6 +28,7 @@ html_static_path = ['static']
 html_css_files = ['site.css']
 html_math_renderer = 'mathml'
 html_show_sourcelink = False
+smartquotes = False  # would change the -- of flags
 
 myst_enable_extensions = ['colon_fence', 'dollarmath']
 myst_heading_anchors = 4
@@ -37,6 +40,7 @@ nb_render_markdown_format = 'myst'
 default_role = 'py:obj'
 autodoc_typehints_format = 'short'
 autodoc_preserve_defaults = True
+add_module_names = False
 napoleon_use_ivar = True
 napoleon_use_rtype = False
 python_maximum_signature_line_length = 76
@@ -56,5 +60,9 @@ def setup(app):
 
 def _generate(app):
   folder = HERE / 'generated'
+  shutil.rmtree(folder, ignore_errors=True)
   for generator in (api, reference, papers):
     generator.write(folder)
+  (folder / 'notebooks').mkdir()
+  for notebook in (HERE.parent / 'notebooks').glob('*.ipynb'):
+    shutil.copy(notebook, folder / 'notebooks')

@@ -2,14 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 import pathlib
-import textwrap
 
 
 def save(path: pathlib.Path, text: str):
-  """Writes a page unless it is there already: Sphinx reads what is newer."""
+  """Writes a page, and its folder where it is not there."""
   path.parent.mkdir(parents=True, exist_ok=True)
-  if not path.exists() or path.read_text(encoding='utf-8') != text:
-    path.write_text(text, encoding='utf-8')
+  path.write_text(text, encoding='utf-8')
 
 
 def title(text: str, underline: str = '=') -> str:
@@ -33,11 +31,6 @@ def table(
       cell = ' '.join(cell.split())
       lines.append(f'   {"  " if i else "* "}- {cell}'.rstrip())
   return '\n'.join([*lines, ''])
-
-
-def block(directive: str, text: str) -> str:
-  """A directive with a body, such as 'code-block:: text'."""
-  return f'.. {directive}\n\n{textwrap.indent(text, "   ")}\n'
 
 
 def object_link(text: str, function) -> str:

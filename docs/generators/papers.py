@@ -1,7 +1,9 @@
 """Pages of the papers, and of the stored results of their experiments."""
 
 import inspect
+import itertools
 import pathlib
+import re
 import shutil
 
 from fl_sketch import algorithms
@@ -42,7 +44,11 @@ def write(folder: pathlib.Path):
     page = _paper(key, title, arxiv, authors, found)
     pages.save(folder / 'papers' / f'{_stem(key)}.rst', page)
   names = [_stem(key) for key in PAPERS]
-  index = [pages.title('Papers'), pages.toctree(names)]
+  text = (
+    'What each paper states, in its printed and in a corrected form, where our '
+    'algorithms depart from it, and what its experiments gave.\n'
+  )
+  index = [pages.title('Papers'), text, pages.toctree(names)]
   pages.save(folder / 'papers' / 'index.rst', '\n'.join(index))
 
 
@@ -85,11 +91,13 @@ def _paper(key, title, arxiv, authors, found) -> str:
     f'{authors}: *{title}*, `arXiv:{arxiv} <https://arxiv.org/abs/{arxiv}>`__.\n',
     pages.title('Algorithms', '-'), *_departures(authors),
     pages.title('Statements', '-'), _LABELS, _statements(statements),
+    pages.title('Corrections', '-'), *_corrections(statements),
     pages.title('Studies', '-'), _studies(own),
   ]  # fmt: skip
   return '\n'.join(parts)
 
 
+_EXAMPLES = re.compile('>>>|(Args|Attributes|Returns|Raises):')
 _LABELS = """\
 Each statement is a function, in the form that the paper prints, in a corrected
 form, or in both. *holds*: it is proven, and met by every measurement of the
@@ -110,6 +118,21 @@ def _statements(statements) -> str:
   return pages.table(('id', 'place', 'statement', *catalog.FORMS), rows)
 
 
+def _corrections(statements) -> list[str]:
+  """What the docstring of a wrong statement says, without its examples."""
+  parts = []
+  for s in statements:
+    if s.labels.get('printed') != 'wrong':
+      continue
+    sections = inspect.getdoc(s.function).split('\n\n')
+    prose = itertools.takewhile(lambda x: not _EXAMPLES.match(x), sections)
+    link = pages.object_link(s.function.__name__, s.function)
+    text = docstrings.markup('\n\n'.join(prose))
+    place = s.source.partition(', ')[2]
+    parts.append(f'**{s.id}**, {place}, {link}. {text}\n')
+  return parts
+
+
 def _departures(authors: str) -> list[str]:
   """What differs from the paper, of every algorithm that has it as source."""
   parts = []
@@ -118,7 +141,7 @@ def _departures(authors: str) -> list[str]:
     sections = inspect.getdoc(factory).split('\n\n')
     source = [s for s in sections if s.startswith('Source:')]
     if any(authors in ' '.join(s.split()) for s in source):
-      link = pages.object_link(name, factory)
       text = [s for s in sections if s.startswith('Departures:')]
-      parts += [f'{link}. {docstrings.markup(" ".join([*source, *text]))}\n']
+      parts += [f'{pages.object_link(name, factory)}\n']
+      parts += [f'{docstrings.markup(part)}\n' for part in source + text]
   return parts
