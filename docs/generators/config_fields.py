@@ -49,9 +49,7 @@ def _sections(cls: type) -> list[_Section]:
   lines = source.splitlines()
   comments = {
     token.start[0]: token.string.lstrip('# ')
-    for token in tokenize.generate_tokens(
-      iter(source.splitlines(True)).__next__
-    )
+    for token in tokenize.generate_tokens(io.StringIO(source).readline)
     if token.type == tokenize.COMMENT
   }
   hints = typing.get_type_hints(cls, include_extras=True)

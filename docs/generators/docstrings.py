@@ -44,7 +44,7 @@ def markup(text: str) -> str:
     parts += [_escape(text[end : kept.start()]), kept.group()]
     end = kept.end()
   escaped = ''.join([*parts, _escape(text[end:])])
-  return _HEADINGS.sub(r'**\1.**', _LIST.sub(_bullets, escaped))
+  return _HEADINGS.sub(r'**\1:**', _LIST.sub(_bullets, escaped))
 
 
 def _bullets(found: re.Match) -> str:

@@ -114,7 +114,7 @@ def _docstring(path: pathlib.Path) -> str:
       lines = re.sub(' {3,}(?=-)', ' \\\n    ', textwrap.dedent(block))
       blocks.append(f'```text\n{lines}\n```')
     else:
-      blocks.append(re.sub('[*<]', r'\\\g<0>', block))
+      blocks.append(re.sub('[*<$]', r'\\\g<0>', block))
   return '\n\n'.join(blocks)
 
 
