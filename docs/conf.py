@@ -41,6 +41,7 @@ default_role = 'py:obj'
 autodoc_typehints_format = 'short'
 autodoc_preserve_defaults = True
 add_module_names = False
+napoleon_attr_annotations = False
 napoleon_use_ivar = True
 napoleon_use_rtype = False
 python_maximum_signature_line_length = 76

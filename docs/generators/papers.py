@@ -20,7 +20,8 @@ PAPERS = {
     'Channel and Vulnerability', '2210.08371', 'Song, Wang, Yu, Zhang',
   ),
   'S1': (
-    'Differentially Private Federated Learning with Normalized Updates',
+    'On the Convergence of Differentially Private Federated Learning on '
+    'Non-Lipschitz Objectives, and with Normalized Client Updates',
     '2106.07094', 'Das, Hashemi, Sanghavi, Dhillon',
   ),
   'S2': (
@@ -50,6 +51,10 @@ def write(folder: pathlib.Path):
   )
   index = [pages.title('Papers'), text, pages.toctree(names)]
   pages.save(folder / 'papers' / 'index.rst', '\n'.join(index))
+
+
+def _doc(function) -> str:
+  return inspect.getdoc(function) or ''
 
 
 def _stem(key: str) -> str:
@@ -110,7 +115,7 @@ does not hold or cannot be met, which a test shows.
 def _statements(statements) -> str:
   rows = []
   for s in statements:
-    what = docstrings.markup(inspect.getdoc(s.function)).partition('\n\n')[0]
+    what = docstrings.markup(_doc(s.function)).partition('\n\n')[0]
     link = pages.object_link(s.function.__name__, s.function)
     place = s.source.partition(', ')[2]
     labels = [s.labels.get(form, '') for form in catalog.FORMS]
@@ -124,7 +129,7 @@ def _corrections(statements) -> list[str]:
   for s in statements:
     if s.labels.get('printed') != 'wrong':
       continue
-    sections = inspect.getdoc(s.function).split('\n\n')
+    sections = _doc(s.function).split('\n\n')
     prose = itertools.takewhile(lambda x: not _EXAMPLES.match(x), sections)
     link = pages.object_link(s.function.__name__, s.function)
     text = docstrings.markup('\n\n'.join(prose))
@@ -138,7 +143,7 @@ def _departures(authors: str) -> list[str]:
   parts = []
   for name in algorithms.names():
     factory = algorithms.entry(name).factory
-    sections = inspect.getdoc(factory).split('\n\n')
+    sections = _doc(factory).split('\n\n')
     source = [s for s in sections if s.startswith('Source:')]
     if any(authors in ' '.join(s.split()) for s in source):
       text = [s for s in sections if s.startswith('Departures:')]
