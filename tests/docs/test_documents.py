@@ -131,25 +131,33 @@ def test_a_command_has_flags_and_a_config_that_are_valid(command, monkeypatch):
       assert word.startswith('all') or catalog.find(word.partition(':')[0])
 
 
+def to_run():
+  """Commands that a test can run, once each, in variants of a few rounds."""
+  cases = {}
+  for _, command in SHOWN:
+    if command.is_excepted or command.program not in (*CONFIGURED, 'reproduce'):
+      continue
+    arguments = [a for a in command.arguments if not a.startswith('--workdir')]
+    for i, argument in enumerate(arguments):
+      if argument.startswith('--config=') and ':' not in argument:
+        arguments[i] += ':quick'
+    marks = [pytest.mark.long] if command.program == 'attack' else []
+    cases[(command.program, *arguments)] = pytest.param(
+      command._replace(arguments=arguments), id=command.text, marks=marks
+    )
+  return list(cases.values())
+
+
 @pytest.mark.nightly
-@each_command
+@pytest.mark.parametrize('command', to_run())
 def test_a_command_runs(command, tmp_path, monkeypatch):
   """Catches a command whose flags are valid but that ends with an error."""
   monkeypatch.chdir(ROOT)
-  if command.is_excepted or command.program not in (*CONFIGURED, 'reproduce'):
-    pytest.skip('It stands in EXCEPTIONS, shows a form, or needs no run.')
+  arguments = [*command.arguments, f'--workdir={tmp_path}']
   if command.program in CONFIGURED:
-    if checked_config(command).dataset not in HERE:
+    full = command._replace(arguments=arguments)
+    if checked_config(full).dataset not in HERE:
       pytest.skip('Its data may be absent; the fast test checks its config.')
-  arguments = []
-  for argument in command.arguments:
-    flag, _, value = argument.partition('=')
-    if flag == '--config' and ':' not in value:
-      argument += ':quick'
-    if flag != '--workdir':
-      arguments.append(argument)
-  if '--list' not in arguments:
-    arguments.append(f'--workdir={tmp_path}')
   done = runs.command(command.program, *arguments)
   assert done.returncode == 0, done.stderr[-3000:]
 

@@ -14,7 +14,7 @@ import pytest
 from runs import ROOT
 from sphinx.util import inventory
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(scope='module')
