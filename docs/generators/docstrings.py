@@ -49,7 +49,7 @@ def markup(text: str) -> str:
 
 def _bullets(found: re.Match) -> str:
   """The items of a list, which are indented by two, as reStructuredText."""
-  items = re.sub(r'^  (?=\S)', '* ', found[2], flags=re.MULTILINE)
+  items = re.sub(r'^  (?:\* )?(?=\S)', '* ', found[2], flags=re.MULTILINE)
   return f'{found[1]}\n\n{items}\n'
 
 
