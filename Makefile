@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-all test-long smoke smoke-installed mutations lint notebooks page clean
+.PHONY: run test test-all test-long smoke smoke-installed mutations lint notebooks page docs docs-links clean
 
 $(VENV)/installed: requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -42,6 +42,17 @@ notebooks: $(VENV)/installed
 
 page: $(VENV)/installed
 	$(BIN)/python -m launch.reproduce --page
+
+# The site of docs/ in runs/site; a warning is an error. In one process: pages
+# are generated with JAX, after which a fork may deadlock. docs-links checks the
+# links to other sites, for which it needs the network.
+SPHINX := $(BIN)/python -m sphinx -W --keep-going -q -d runs/site/.doctrees
+
+docs: $(VENV)/installed
+	$(SPHINX) -b html docs runs/site
+
+docs-links: $(VENV)/installed
+	$(SPHINX) -b linkcheck docs runs/site/links
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

@@ -175,7 +175,8 @@ def second_eigenvalue(mixing: np.ndarray) -> float:
 def gossip(mixing: np.ndarray, steps: int) -> np.ndarray:
   """W^steps, f64[n, n]: the matrix of `steps` rounds of y_i ← Σ_j W_ij y_j.
 
-  The sum is kept; disagreement falls to `second_eigenvalue`^steps or less.
+  The sum is kept; disagreement falls to `second_eigenvalue` to that power or
+  less.
   """
   checks.at_least('steps', steps, 0)
   return np.linalg.matrix_power(mixing, steps)

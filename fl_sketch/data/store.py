@@ -1,7 +1,7 @@
 """Memory-maps the arrays of all clients, for populations larger than memory.
 
 The samples are stored client by client, so that one short array has their
-owners:
+owners::
 
   store.json   shapes, dtypes and sizes of the other files; sums of all pixels
   offsets.npy  int64[population + 1]; client i holds samples

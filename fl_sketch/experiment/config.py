@@ -202,7 +202,7 @@ class Config:
   checkpoint_every: f.Count = 50
   keep_checkpoints: f.Count = 3
 
-  # Field -> its values, for launch.sweep; launch.train does not look at it.
+  # A sweep: field -> its values, for launch.sweep; launch.train ignores it.
   sweep: Mapping[str, Any] | None = None
 
   @checked()

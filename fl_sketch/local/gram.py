@@ -3,7 +3,7 @@
 The gradient of a linear model is a combination of the samples, so gradient
 descent from W_0 stays on W_t = a^t W_0 - lr X^T A_t with A_t f32[n, classes]
 (X has a constant column for the bias, and a = 1 - lr weight_decay). The steps
-can then be made on the n logits of each class, with K = X X^T:
+can then be made on the n logits of each class, with K = X X^T::
 
   G_t = (softmax(Z_t) - Y) / n,   Z_{t+1} = a Z_t - lr K G_t,
   A_steps = sum_t a^(steps - 1 - t) G_t.

@@ -67,7 +67,7 @@ def sgd(
 def gradient(loss_fn: LossFn, *, weight_decay: float = 0.0) -> Local:
   r"""One gradient of all batches together, in place of the pseudo-gradient.
 
-  :math:`\nabla f(w; B_1 \cup \dots \cup B_K) + \lambda w`
+  :math:`\nabla f(w; B_1 \cup \ldots \cup B_K) + \lambda w`
 
   >>> local = gradient(lambda w, x: 0.5 * jnp.mean((w[None] - x) ** 2))
   >>> local(jnp.zeros(1), jnp.ones((2, 3, 1)), None, None)[0].tolist()

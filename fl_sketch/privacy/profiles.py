@@ -4,9 +4,11 @@ The numbers are upper bounds that dp_accounting computes; what it does not check
 is checked here.
 
 Coupling: the truncated run equals the exact one but for a probability of
-b <= steps P[Binom(population + 1, q) > max_cohort], so that for neighbours D, E
-P[D in S] <= P'[D in S] + b <= e^eps P'[E in S] + delta'(eps) + b
-          <= e^eps P[E in S] + delta'(eps) + (1 + e^eps) b.
+b <= steps P[Binom(population + 1, q) > max_cohort], so that for any two
+neighbours D, E::
+
+  P[D in S] <= P'[D in S] + b <= e^eps P'[E in S] + delta'(eps) + b
+            <= e^eps P[E in S] + delta'(eps) + (1 + e^eps) b.
 """
 
 import dataclasses

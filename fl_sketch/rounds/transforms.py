@@ -1,6 +1,6 @@
 """Protocol steps as optax transformations, for use in one `federated_chain`.
 
-Links run from a client's pseudo-gradient to an update of the parameters:
+Links run from a client's pseudo-gradient to an update of the parameters::
 
     per_client(...), sketch(op)     one client at a time, in the client loop
     aggregation.mean_over_cohort()  the uplink: from every client to the server

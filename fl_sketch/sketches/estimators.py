@@ -23,7 +23,7 @@ FILL, FRESH = 1, 2
 def l2_norm(table: jax.Array) -> jax.Array:
   r"""Estimates the norm of a sketched tree from its table alone.
 
-  .. math:: \Big(\mathrm{median}_j \sum_c |T_{j,c}|^2\Big)^{1/2}
+  .. math:: \Bigl(\mathrm{median}_j \sum_c |T_{j,c}|^2\Bigr)^{1/2}
 
   A row's sum of squares has mean :math:`\|x\|_2^2` and, in a `count_sketch`,
   variance :math:`(2 / \mathrm{cols}) (\|x\|_2^4 - \|x\|_4^4)`. Hence one row

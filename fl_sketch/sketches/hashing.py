@@ -113,7 +113,7 @@ def families(key: jax.Array, n: int, k: int, domain: int) -> jax.Array:
 def kwise(counter: jax.Array, family: jax.Array) -> jax.Array:
   r"""Words any k of which are independent: a polynomial plus a `word`.
 
-  :math:`c_1 x^{k-1} + \dots + c_k + \mathrm{word}(x) \bmod 2^{31} - 1`. The
+  :math:`c_1 x^{k-1} + \ldots + c_k + \mathrm{word}(x) \bmod 2^{31} - 1`. The
   polynomial makes any k words of distinct counters independent and uniform on
   the field, and adding what does not depend on the c keeps them so; `word`
   breaks the pattern that bare polynomials have beyond k, such as three

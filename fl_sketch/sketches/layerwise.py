@@ -21,7 +21,7 @@ def layerwise(
 ) -> base.Sketch:
   r"""Sketches each leaf by itself, so that no leaf's noise reaches another.
 
-  :math:`R = \mathrm{blockdiag}(R_1, \dots, R_L)`, where :math:`R_l` is
+  :math:`R = \mathrm{blockdiag}(R_1, \ldots, R_L)`, where :math:`R_l` is
   ``factory(b_l)`` under the key ``fold_in(key, l)`` and the :math:`b_l` add up
   to `size`. The future work of SAFL (Chen, Li, Banerjee, arXiv:2411.06770).
 

@@ -3,7 +3,7 @@
 The attacker descends L(x) = |R grad_w F(w, x) - R g|^2, g the gradient at the
 unknown inputs, R = I without sketching. J = d grad_w F / dx f64[d, m] is the
 transpose of the paper's pseudo-Hessian Phi, K = Phi^T Phi = J J^T its
-pseudo-kernel, and F has the constants
+pseudo-kernel, and F has the constants::
 
   beta: |grad_w F(w, x) - grad_w F(w, y)| <= beta |x - y|,
   theta1^2 I <= K <= theta2^2 I, so that theta2 <= beta,
@@ -235,7 +235,7 @@ def recovery(
 
   For step <= xi / (2 zeta), the default, where L has an (alpha, beta, p)-semi-
   Lipschitz gradient, is (c, d, p)-semi-strongly convex, |grad L|^2 >= theta1^2
-  L, and
+  L, and::
 
     zeta = theta1 / (theta1 - alpha^(1/p)) (beta^2 +
       (alpha / theta1^p)^(1 / (1 - p))), so |grad L|^2 <= zeta |x - x*|^2,

@@ -1,6 +1,6 @@
 """Estimates the constants of Song et al.'s assumptions from sampled points.
 
-With e = L(y) - L(x) - <grad L(x), y - x> and r = |x - y|, for all x, y:
+With e = L(y) - L(x) - <grad L(x), y - x> and r = |x - y|, for all x, y::
 
   semi-smooth                 e <= b r^2 + a r^(2-2p) |L(x)|^p,
   semi-Lipschitz gradient     |grad L(x) - grad L(y)|^2 <=

@@ -1,0 +1,1 @@
+"""Pages of the site that are generated from code and from stored results."""

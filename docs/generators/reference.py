@@ -1,0 +1,160 @@
+"""Parts of reference pages: tables that are computed, and lists from code.
+
+The pages include them: docs/algorithms.md has generated/parts/algorithms.md.
+"""
+
+import ast
+import importlib
+import pathlib
+import re
+import textwrap
+
+from absl import flags
+from fl_sketch import algorithms, codecs, sketches
+from fl_sketch.utils import markdown
+
+from generators import config_fields, pages
+
+ROOT = pathlib.Path(__file__).parents[2]
+D = 1024  # coordinates, at which functions of d are shown
+_SIZED = {'size': 128}
+_OPERATORS = {
+  'ams': _SIZED, 'block_cyclic': _SIZED, 'dct': _SIZED, 'gaussian': _SIZED,
+  'srft': _SIZED, 'srht': _SIZED, 'uniform_sampling': _SIZED, 'identity': {},
+  'count_sketch': {'rows': 4, 'cols': 32},
+  'sparse_embedding': {'size': 128, 'sparsity': 4, 'kind': 'II'},
+}  # fmt: skip
+_CODECS = {
+  'identity': {}, 'top_k': {'k': 32}, 'rand_k': {'k': 32},
+  'qsgd': {'levels': 7}, 'sign': {},
+  'quantized_top_k': {'k': 32, 'bits': 4, 'bucket': 32},
+  'bfloat16': {}, 'int8': {}, 'int4': {},
+}  # fmt: skip
+
+
+def write(folder: pathlib.Path):
+  """Writes all parts."""
+  parts = {
+    'algorithms': _algorithms(),
+    'sketches': _sketches(),
+    'codecs': _codecs(),
+    'config_fields': config_fields.experiment(),
+    'attack_fields': config_fields.attack(),
+    'commands': _commands(),
+    'configs': _configs(),
+  }
+  for name, text in parts.items():
+    pages.save(folder / 'parts' / f'{name}.md', text + '\n')
+
+
+def _function(function) -> str:
+  """The documentation of a function, which has its entry on an API page."""
+  name = f'{function.__module__}::{function.__name__}'
+  directive = f'```{{eval-rst}}\n.. autofunction:: {name}\n   :no-index:\n```\n'
+  return f'## {function.__name__}\n\n{directive}'
+
+
+def _algorithms() -> str:
+  parts = [algorithms.table(), '']
+  for name in algorithms.names():
+    costs = algorithms.describe(name).rpartition('\n\n')[2]
+    function = _function(algorithms.entry(name).factory)
+    parts += [function, f'```text\n{costs}\n```\n']
+  return '\n'.join(parts)
+
+
+def _call(name: str, options: dict) -> str:
+  return f'`{name}({", ".join(f"{k}={v!r}" for k, v in options.items())})`'
+
+
+def _yes(value: bool) -> str:
+  return 'yes' if value else 'no'
+
+
+def _at_d(function) -> str:
+  return '' if function is None else f'{function(D):.4g}'
+
+
+def _sketches() -> str:
+  rows = []
+  for name, options in _OPERATORS.items():
+    p = sketches.properties(getattr(sketches, name)(**options))
+    rows.append([
+      _call(name, options), str(p.floats(D)), _at_d(p.alpha), _at_d(p.printed),
+      _at_d(p.coordinate_wise), _yes(p.linear), _yes(p.exact_at_full_size),
+      _yes(p.orthogonal_rows), _yes(p.embedding),
+    ])  # fmt: skip
+  head = (
+    'operator', 'floats', 'alpha', 'printed alpha', 'coordinate-wise constant',
+    'desketch is linear', 'exact at b = d', 'orthogonal rows', 'embedding',
+  )  # fmt: skip
+  combinators = ('scaled', 'composed', 'stacked', 'layerwise')
+  functions = [getattr(sketches, name) for name in (*_OPERATORS, *combinators)]
+  return '\n'.join([markdown.table(head, rows), *map(_function, functions)])
+
+
+def _codecs() -> str:
+  rows = []
+  for name, options in _CODECS.items():
+    codec = getattr(codecs, name)(**options)
+    laws = _at_d(codec.omega), _at_d(codec.contraction)
+    rows.append([_call(name, options), *laws])
+  head = 'codec', 'omega', 'contraction'
+  names = (*_CODECS, 'contract', 'from_sketch')
+  functions = [getattr(codecs, name) for name in names]
+  return '\n'.join([markdown.table(head, rows), *map(_function, functions)])
+
+
+def _docstring(path: pathlib.Path) -> str:
+  """A module's docstring as Markdown: indented lines become code."""
+  text = ast.get_docstring(ast.parse(path.read_text(encoding='utf-8'))) or ''
+  blocks = []
+  for block in text.split('\n\n'):
+    if block.startswith(' '):  # a backslash has joined the lines of a command
+      lines = re.sub(' {3,}(?=-)', ' \\\n    ', textwrap.dedent(block))
+      blocks.append(f'```text\n{lines}\n```')
+    else:
+      blocks.append(re.sub('[*<$]', r'\\\g<0>', block))
+  return '\n\n'.join(blocks)
+
+
+def _commands() -> str:
+  parts = []
+  for path in sorted((ROOT / 'launch').glob('*.py')):
+    tree = ast.parse(path.read_text(encoding='utf-8'))
+    if path.stem.startswith('_') or 'main' not in _functions(tree):
+      continue
+    rows = [
+      [f'`--{f.name}`', f.flag_type(), f'`{f.default}`', _cell(f.help)]
+      for f in _flags(f'launch.{path.stem}')
+    ]
+    table = markdown.table(('flag', 'type', 'default', 'meaning'), rows)
+    parts += [f'## {path.stem}', _docstring(path), table]
+  return '\n\n'.join(parts)
+
+
+def _functions(tree: ast.Module) -> set[str]:
+  return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+def _cell(text: str | None) -> str:
+  return (text or '').replace('|', '\\|').replace('<', '\\<')
+
+
+def _flags(module: str) -> list[flags.Flag]:
+  """The flags that a program defines, which other programs may define too."""
+  before = set(flags.FLAGS)
+  importlib.import_module(module)
+  own = sorted(set(flags.FLAGS) - before)
+  defined = [flags.FLAGS[name] for name in own]
+  flags.FLAGS.remove_flag_values(own)
+  return [f for f in defined if not f.name.startswith('experimental_orbax')]
+
+
+def _configs() -> str:
+  paths = sorted((ROOT / 'configs').glob('*.py'))
+  return '\n\n'.join(
+    f'## {path.stem}\n\n{_docstring(path)}'
+    for path in paths
+    if not path.stem.startswith('_')
+  )

@@ -1,0 +1,200 @@
+"""What the documents show is there and runs: Python, commands and links."""
+
+import doctest
+import re
+import runpy
+import shlex
+import sys
+from typing import NamedTuple
+from unittest import mock
+import warnings
+
+from absl import flags
+from fl_sketch import sweeps
+from fl_sketch.attacks import settings
+from fl_sketch.experiment import config
+from fl_sketch.reproduce import catalog
+import pytest
+import runs
+from runs import ROOT
+
+DOCS = ROOT / 'docs'
+PAGES = [ROOT / 'README.md'] + [
+  path
+  for path in sorted(DOCS.rglob('*.md'))
+  if path.parent in (DOCS, DOCS / 'measured')
+]
+# Python and commands that do not run here, and why.
+EXCEPTIONS = {
+  'docs/bring_your_own.md': 'tests/experiment/test_custom.py runs its blocks',
+  'fl-sketch hosts': 'starts processes; tests/launch/test_hosts.py does',
+  'sbatch': 'needs Slurm; tests/launch/test_hosts.py runs launch/slurm.sh',
+  '--coordinator=': 'needs other processes; tests/launch/test_processes.py',
+  '/NAME.py': 'shows the form of a command: any config',
+  'reproduce NAME': 'shows the form of a command: any study',
+  '/CONFIG': 'shows the form of a command: any row of the table below it',
+}
+HERE = 'digits', 'quadratics', 'simulated', 'gaussian'  # data without a file
+CONFIGURED = 'account', 'attack', 'spectrum', 'sweep', 'train'
+STARTS = 'fl-sketch ', 'python -m launch.', 'make ', 'sbatch '
+
+
+class Command(NamedTuple):
+  """A line of a page: a program of launch/ (or of make), its arguments."""
+
+  text: str
+  program: str
+  arguments: list[str]
+
+  @property
+  def is_excepted(self):
+    return any(part in self.text for part in EXCEPTIONS)
+
+
+def name_of(path):
+  return str(path.relative_to(ROOT))
+
+
+def blocks(path, *languages):
+  found = re.findall(r'^```(\w*)\n(.*?)^```', path.read_text(), re.M | re.S)
+  return [body for language, body in found if language in languages]
+
+
+def commands(path):
+  """The commands of a page; optional parts and comments are left out."""
+  for body in blocks(path, '', 'bash', 'sh', 'console'):
+    for line in re.sub(r'\\\n\s*', ' ', body).splitlines():
+      text = re.sub(r'\[[^\]]*\]', '', line.removeprefix('$ '))
+      if text.startswith(STARTS):
+        yield parsed(text)
+
+
+def parsed(text):
+  """Maps `fl-sketch train quickstart` to --config and --workdir of train."""
+  words = shlex.split(text, comments=True)
+  if words[0] != 'fl-sketch':
+    start = 3 if words[0] == 'python' else 2
+    return Command(text, words[start - 1].split('.')[-1], words[start:])
+  program, arguments = words[1], words[2:]
+  if program in CONFIGURED and not arguments[0].startswith('-'):
+    name, _, variant = arguments.pop(0).partition(':')
+    file = f'configs/{name}.py' + (f':{variant}' if variant else '')
+    arguments.insert(0, f'--config={file}')
+    if not any(a.startswith(('--workdir', '--plan')) for a in arguments):
+      arguments.append(f'--workdir=runs/{name}')
+  return Command(text, program, arguments)
+
+
+SHOWN = [(name_of(path), c) for path in PAGES for c in commands(path)]
+each_command = pytest.mark.parametrize(
+  'command', [c for _, c in SHOWN], ids=[f'{p}: {c.text}' for p, c in SHOWN]
+)
+
+
+def checked_config(command):
+  """Parses the flags of a command and checks its config, which it returns."""
+  argv = [command.program, *command.arguments]
+  with (
+    runs.new_flags(),
+    warnings.catch_warnings(),
+    mock.patch.object(sys, 'argv', argv),  # where fields of a config are read
+  ):
+    # Of ml_collections, which loads config files so.
+    warnings.filterwarnings('ignore', r'the load_module\(\)')
+    module = f'launch.{command.program}'
+    runpy.run_module(module, run_name=module)
+    words = flags.FLAGS(argv)[1:]
+    if command.program not in CONFIGURED:
+      return words
+    assert not words, words
+    fields = flags.FLAGS['config'].value.to_dict()
+  if command.program == 'attack':
+    return settings.AttackConfig.from_mapping(fields)
+  if command.program == 'sweep':
+    assert len(sweeps.points(fields)) > 1
+  return config.Config.from_mapping(fields | {'sweep': None})
+
+
+@each_command
+def test_a_command_has_flags_and_a_config_that_are_valid(command, monkeypatch):
+  """Catches a command with a flag, a field or a config that is not there."""
+  monkeypatch.chdir(ROOT)
+  if command.is_excepted:
+    return
+  if command.text.startswith('make '):
+    makefile = (ROOT / 'Makefile').read_text()
+    assert re.search(f'^{command.program}:', makefile, re.M), command.text
+    return
+  words = checked_config(command)
+  if command.program == 'reproduce' and words:
+    for word in words:
+      assert word.startswith('all') or catalog.find(word.partition(':')[0])
+
+
+def to_run():
+  """Commands that a test can run, once each, in variants of a few rounds."""
+  cases = {}
+  for _, command in SHOWN:
+    if command.is_excepted or command.program not in (*CONFIGURED, 'reproduce'):
+      continue
+    arguments = [a for a in command.arguments if not a.startswith('--workdir')]
+    for i, argument in enumerate(arguments):
+      if argument.startswith('--config=') and ':' not in argument:
+        arguments[i] += ':quick'
+    marks = [pytest.mark.long] if command.program == 'attack' else []
+    cases[(command.program, *arguments)] = pytest.param(
+      command._replace(arguments=arguments), id=command.text, marks=marks
+    )
+  return list(cases.values())
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize('command', to_run())
+def test_a_command_runs(command, tmp_path, monkeypatch):
+  """Catches a command whose flags are valid but that ends with an error."""
+  monkeypatch.chdir(ROOT)
+  arguments = [*command.arguments, f'--workdir={tmp_path}']
+  if command.program in CONFIGURED:
+    full = command._replace(arguments=arguments)
+    if checked_config(full).dataset not in HERE:
+      pytest.skip('Its data may be absent; the fast test checks its config.')
+  done = runs.command(command.program, *arguments)
+  assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.parametrize('path', PAGES, ids=name_of)
+def test_python_of_a_page_runs(path, tmp_path, monkeypatch):
+  """Catches an example that no longer runs, or prints something else."""
+  monkeypatch.chdir(tmp_path)
+  if name_of(path) in EXCEPTIONS:
+    return
+  namespace = {'__name__': 'page'}
+  runner = doctest.DocTestRunner()
+  for body in blocks(path, 'python'):
+    if '>>>' not in body:
+      exec(body, namespace)
+    elif path.name != 'README.md':  # whose doctests pytest collects
+      test = doctest.DocTestParser().get_doctest(
+        body, namespace, name_of(path), str(path), 0
+      )
+      runner.run(test, clear_globs=False)
+      namespace |= test.globs
+  assert runner.summarize().failed == 0
+
+
+@pytest.mark.parametrize('path', PAGES, ids=name_of)
+def test_links_to_files_lead_somewhere(path):
+  """Catches a link to a file that was moved; the site test sees its pages."""
+  links = re.findall(r'\]\((?!https?:|#)([^)\s#]+)', path.read_text())
+  missing = [
+    link
+    for link in links
+    if not (path.parent / link).exists() and 'generated/' not in link
+  ]
+  assert not missing
+
+
+def test_every_exception_is_of_something_that_is_shown():
+  """Catches an exception whose command or page is gone."""
+  shown = '\n'.join([c.text for _, c in SHOWN] + [name_of(p) for p in PAGES])
+  assert not [start for start in EXCEPTIONS if start not in shown]
