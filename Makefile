@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-all test-long smoke smoke-installed mutations lint notebooks page docs docs-links clean
+.PHONY: run test test-all test-long smoke smoke-installed mutations lint notebooks pictures docs docs-links clean
 
 $(VENV)/installed: requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -40,8 +40,8 @@ mutations: $(VENV)/installed
 notebooks: $(VENV)/installed
 	$(BIN)/python -m notebooks.build
 
-page: $(VENV)/installed
-	$(BIN)/python -m launch.reproduce --page
+pictures: $(VENV)/installed
+	$(BIN)/python -m launch.reproduce --draw
 
 # The site of docs/ in runs/site; a warning is an error. In one process: pages
 # are generated with JAX, after which a fork may deadlock. docs-links checks the

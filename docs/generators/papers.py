@@ -7,7 +7,7 @@ import re
 import shutil
 
 from fl_sketch import algorithms
-from fl_sketch.reproduce import catalog as studies, results
+from fl_sketch.reproduce import catalog as studies, pages as texts, results
 from fl_sketch.theory import catalog
 
 from generators import docstrings, pages
@@ -37,9 +37,7 @@ PAPERS = {
 
 def write(folder: pathlib.Path):
   """Writes a page for each paper and each result, and both indices."""
-  found = [
-    result for result, _ in results.collect([results.KEPT], studies.STUDIES)
-  ]
+  found = [result for result, _ in studies.kept()]
   _write_results(folder / 'results', found)
   for key, (title, arxiv, authors) in PAPERS.items():
     page = _paper(key, title, arxiv, authors, found)
@@ -63,14 +61,14 @@ def _stem(key: str) -> str:
 
 def _write_results(folder: pathlib.Path, found: list[results.Result]):
   for result in found:
-    pages.save(folder / f'{result["name"]}.md', results.text(result) + '\n')
+    pages.save(folder / f'{result["name"]}.md', texts.text(result))
     for picture in result['pictures']:
       shutil.copy(results.KEPT / picture['file'], folder)
   names = [result['name'] for result in found]
   parts = [
-    pages.title('Results of the studies'),
-    'Each study runs an experiment of a paper and compares its claims with '
-    'measured numbers.\n',
+    pages.title('Results'),
+    docstrings.markup(texts.INTRODUCTION) + '\n',
+    f'In all: {texts.summary(found)}.\n',
     _studies(found),
     pages.toctree(names, 'hidden'),
   ]
@@ -79,10 +77,10 @@ def _write_results(folder: pathlib.Path, found: list[results.Result]):
 
 def _studies(found: list[results.Result]) -> str:
   return pages.table(
-    ('study', 'what it shows', 'source', 'verdict'),
+    ('study', 'what it shows', 'source', 'claims'),
     [
       (f':doc:`{r["name"]} </generated/results/{r["name"]}>`',
-       r['title'], r['source'], r['verdict'])
+       r['title'], r['source'], texts.summary([r]))
       for r in found
     ],
   )  # fmt: skip

@@ -191,7 +191,7 @@ def panels(results: Mapping[str, Mapping[str, Outcome]]) -> list[figures.Panel]:
       some = {n: o for n, o in outcomes.items() if o.family == family}
       means = [100 * o.mean for o in some.values()]
       half = [100 * _quantile(o) * o.error for o in some.values()]
-      ends = np.subtract(means, half), np.add(means, half)
+      ends = np.clip([np.subtract(means, half), np.add(means, half)], 0, 100)
       look: dict[str, Any] = {'family': family, 'points': True}
       ranked.append(figures.Line(family, means, list(some), *ends, **look))
       spent = [o.total / 1e6 for o in some.values()]

@@ -22,17 +22,14 @@ DOCS = ROOT / 'docs'
 PAGES = [ROOT / 'README.md'] + [
   path
   for path in sorted(DOCS.rglob('*.md'))
-  if path.parent in (DOCS, DOCS / 'measured')
+  if path.relative_to(DOCS).parts[0] not in ('generated', 'results')
 ]
 # Python and commands that do not run here, and why.
 EXCEPTIONS = {
-  'docs/bring_your_own.md': 'tests/experiment/test_custom.py runs its blocks',
+  'docs/guides/bring_your_own.md': 'tests/experiment/test_custom.py runs it',
   'fl-sketch hosts': 'starts processes; tests/launch/test_hosts.py does',
   'sbatch': 'needs Slurm; tests/launch/test_hosts.py runs launch/slurm.sh',
   '--coordinator=': 'needs other processes; tests/launch/test_processes.py',
-  '/NAME.py': 'shows the form of a command: any config',
-  'reproduce NAME': 'shows the form of a command: any study',
-  '/CONFIG': 'shows the form of a command: any row of the table below it',
 }
 HERE = 'digits', 'quadratics', 'simulated', 'gaussian'  # data without a file
 CONFIGURED = 'account', 'attack', 'spectrum', 'sweep', 'train'

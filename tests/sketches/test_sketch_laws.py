@@ -118,7 +118,6 @@ def test_coordinate_wise_constant(name, draws, near):
   assert largest >= near * bound - 1e-6
 
 
-# Several copies of blocks have the derivatives of one.
 @operators.law(operators.LINEAR, fast=['gaussian', 'srft'])
 def test_second_derivatives(name):
   """Forward over reverse and reverse over reverse, as attacks take them.

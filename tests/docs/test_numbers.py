@@ -1,0 +1,83 @@
+"""Numbers in the README are those of stored results; guides have none."""
+
+import re
+
+from fl_sketch.experiment import config
+from fl_sketch.reproduce import catalog, pages, project
+from fl_sketch.utils import markdown
+import pytest
+from runs import ROOT
+
+from tests.docs import test_documents as documents
+
+README = ROOT / 'README.md'
+KEPT = {result['name']: result for result, _ in catalog.kept()}
+BYTES = KEPT['MNIST-Bytes']
+# Numbers of the README that nobody measured, and where they are from.
+STATED = {
+  '50': 'MNIST', '25': 'MNIST', '300': 'MNIST', '28': 'its table',
+  '3.11': 'pyproject.toml', '3.13': 'pyproject.toml', '0.10': 'tests',
+  '10': 'operators and codecs, counted below', '29': 'lines of a guide',
+  '2.0': 'the licence', '5': 'LeNet-5', '2026': 'when others were read',
+}  # fmt: skip
+MEASURED = re.compile(r'\d\s?(%|ms|MB|GiB|MiB|points?|times)(?![\w-])')
+
+
+def rows():
+  """The table of the README."""
+  (table,) = re.findall(r'^\| method .*?\n\n', README.read_text(), re.M | re.S)
+  return markdown.cells(table)
+
+
+def test_the_table_is_of_the_stored_result():
+  """Catches a number that was typed, and one of an earlier run."""
+  (stored,) = BYTES['tables']
+  head, *shown = rows()
+  assert len(shown) == 5
+  places = [stored['head'].index(name) for name in head]
+  wanted = [[row[i] for i in places] for row in stored['rows']]
+  assert [row for row in wanted if row in shown] == shown
+
+
+def test_a_command_is_of_the_config_behind_its_row():
+  """Catches a command that trains something else than the row above it."""
+  blocks = documents.blocks(README, '')
+  (block,) = [body for body in blocks if 'MNIST-Bytes' in body]
+  lines = [line for line in block.splitlines() if ' train ' in line]
+  names = [row[0] for row in rows()[1:]]
+  assert [line.partition('# ')[2].strip() for line in lines] == names
+  for line, name in zip(lines, names, strict=True):
+    _, fields, _ = project.METHODS[name]
+    rate = {'server_lr': BYTES['seeds'][name]['server_lr']}
+    wanted = config.Config.from_mapping(project.MNIST | fields | rate)
+    found = documents.checked_config(documents.parsed(line))
+    for field in ('checkpoint_every', 'eval_every'):  # what is logged
+      object.__setattr__(found, field, getattr(wanted, field))
+    assert found == wanted, line
+
+
+def test_the_verdicts_are_those_of_the_page():
+  papers = [r for n, r in KEPT.items() if n in catalog.STUDIES]
+  text = ' '.join(README.read_text().split())
+  assert f'rate, {pages.summary(papers)}.' in text
+
+
+def test_every_other_number_of_the_readme_has_a_source():
+  """Catches a measured number in a sentence, which nothing would compare."""
+  text = re.sub(r'^```.*?^```', '', README.read_text(), flags=re.M | re.S)
+  text = re.sub(
+    r'^\| (?!fl_sketch|use|linear|other|bytes).*$', '', text, flags=re.M
+  )
+  text = text.replace(pages.summary(KEPT.values()), '')
+  text = re.sub(r'\[[^\]]*\]\([^)]*\)|`[^`]*`', '', text)
+  claims = pages.summary([r for n, r in KEPT.items() if n in catalog.STUDIES])
+  text = ' '.join(text.split()).replace(claims, '')
+  found = set(re.findall(r'\d+(?:[.,]\d+)*', text))
+  assert found <= set(STATED), found - set(STATED)
+
+
+@pytest.mark.parametrize('path', documents.PAGES[1:], ids=documents.name_of)
+def test_a_guide_has_no_measured_number(path):
+  """Catches a number that goes stale: they belong to results."""
+  text = re.sub(r'^```.*?^```', '', path.read_text(), flags=re.M | re.S)
+  assert not [m[0] for m in MEASURED.finditer(text)]
