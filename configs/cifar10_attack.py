@@ -1,7 +1,6 @@
 """Reconstructs CIFAR-10 images from gradients and sketches, as mnist_attack.py.
 
-  python -m launch.attack --config=configs/cifar10_attack.py \
-      --data_dir=DIR --workdir=runs/cifar10_attack
+  fl-sketch attack cifar10_attack --data_dir=DIR --workdir=runs/cifar10_attack
 
 Single images come back with 32 dB from gradients and 15 dB from tables of
 d / 64 numbers, batches of four with 22 dB from gradients; a grey image has 11

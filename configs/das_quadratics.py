@@ -1,7 +1,6 @@
 """DP-FedAvg against DP-NormFedAvg on the synthetic quadratics of Das et al.
 
-  python -m launch.sweep --config=configs/das_quadratics.py \
-      --workdir=runs/das_quadratics
+  fl-sketch sweep das_quadratics --workdir=runs/das_quadratics
 
 Source: Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094, section 5.3 and
 Figure 1: 100 clients with quadratics of rank 20 in 200 dimensions, all of them

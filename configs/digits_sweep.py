@@ -1,6 +1,6 @@
 """FedAvg on scikit-learn's digits over two learning rates and three seeds.
 
-  python -m launch.sweep --config=configs/digits_sweep.py --workdir=DIR
+  fl-sketch sweep digits_sweep --workdir=DIR
 
 Source: the tuning behind configs/digits_fedavg.py.
 """

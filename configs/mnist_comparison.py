@@ -1,11 +1,10 @@
 """Every algorithm on MNIST at one uplink bit a parameter, tuned on an MLP.
 
-  python -m launch.compare --data_dir=DIR --workdir=runs/comparison
+  fl-sketch compare --data_dir=DIR --workdir=runs/comparison
 
 runs all of them; one alone, with the learning rates it is tuned over:
 
-  python -m launch.sweep --config=configs/mnist_comparison.py:safl,mlp,iid \
-      --data_dir=DIR --workdir=runs/safl
+  fl-sketch sweep mnist_comparison:safl,mlp,iid --data_dir=DIR --workdir=runs/safl
 
 Source: the setting of Haddadpour et al., arXiv:2008.04975, section 6: 50
 clients, half of them a round (all if the algorithm needs it), equal
@@ -13,7 +12,7 @@ shares or 2 classes a client; 60 rounds of 5 local steps of batch 32, or of one
 gradient of 160 samples. Four points of learning rates each, tuned on an MLP
 784-64-10, then LeNet-5 and three seeds. What a client sends is matched to
 d / 32 floats, as many bits as parameters; FedSGD, FedAvg, SCAFFOLD and QSGD
-cannot send so little. The README has the table.
+cannot send so little. The table is docs/results/MNIST-Comparison.json.
 """
 
 from collections.abc import Mapping

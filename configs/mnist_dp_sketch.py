@@ -1,7 +1,6 @@
 """Noise in sketch space against noise before the sketch, at equal epsilon.
 
-  python -m launch.sweep --config=configs/mnist_dp_sketch.py \
-      --data_dir=DIR --workdir=runs/mnist_dp_sketch
+  fl-sketch sweep mnist_dp_sketch --data_dir=DIR --workdir=runs/mnist_dp_sketch
 
 Iterative sketching (Song et al., ICML 2023) of an MLP on MNIST with user-level
 central DP for 1000 clients of 60 images each: either the server clips every

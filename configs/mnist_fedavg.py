@@ -1,11 +1,11 @@
 """FedAvg with LeNet-5 on MNIST: the dense baseline of the sketched configs.
 
-  python -m launch.train --config=configs/mnist_fedavg.py \
-      --data_dir=DIR --workdir=runs/mnist_fedavg
+  fl-sketch train mnist_fedavg --data_dir=DIR --workdir=runs/mnist_fedavg
 
 Source: the setting of Haddadpour et al., arXiv:2008.04975, section 6: 50
 clients, half of them a round, here with equal iid shares of the 60,000 images
-and 5 local steps of batch 32. Test accuracy 98.6 %; 40 s on 2 cores.
+and 5 local steps of batch 32. Test accuracy: docs/results/MNIST-Bytes.json;
+40 s on 2 cores.
 """
 
 import ml_collections

@@ -1,11 +1,11 @@
 """SAFL on scikit-learn's digits: 8 x 8 images, no download, under a minute.
 
-  python -m launch.train --config=configs/quickstart.py --workdir=DIR
+  fl-sketch train quickstart --workdir=DIR
 
 Source: Chen, Li, Banerjee, arXiv:2411.06770, on a problem of ours. 40 clients
 with 36 images each, 20 a round, an MLP of 4,810 parameters, a sketch of a
-sixteenth of that. Test accuracy 98.1 %, as FedAvg (configs/digits_fedavg.py);
-97.6 % in the mean of seeds 0 to 2. 10 s on 2 cores, 2 s of it training.
+sixteenth of that. Test accuracy: docs/results/Digits-Precision.json, in
+float32. 10 s on 2 cores, 2 s of it training.
 """
 
 import ml_collections
