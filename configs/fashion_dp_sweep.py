@@ -1,6 +1,6 @@
 """The grid of DP-FedAvg against DP-NormFedAvg on Fashion-MNIST.
 
-  fl-sketch sweep fashion_dp_sweep --data_dir=DIR --workdir=runs/fashion_dp_sweep
+  fl-sketch sweep fashion_dp_sweep --data_dir=DIR
 
 Both algorithms run under each of four noise multipliers: those of the paper's
 formula with its constant at 1, to four digits, for (5, 1e-5) and (1.5, 1e-5),

@@ -4,7 +4,7 @@
 
 runs all of them; one alone, with the learning rates it is tuned over:
 
-  fl-sketch sweep mnist_comparison:safl,mlp,iid --data_dir=DIR --workdir=runs/safl
+  fl-sketch sweep mnist_comparison:safl,mlp,iid --data_dir=DIR
 
 Source: the setting of Haddadpour et al., arXiv:2008.04975, section 6: 50
 clients, half of them a round (all if the algorithm needs it), equal

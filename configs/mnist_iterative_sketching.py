@@ -1,6 +1,6 @@
 """Iterative sketching: LeNet-5 on MNIST at 12 times fewer bytes up.
 
-  fl-sketch train mnist_iterative_sketching --data_dir=DIR --workdir=runs/mnist_iterative_sketching
+  fl-sketch train mnist_iterative_sketching --data_dir=DIR
 
 Source: Song, Wang, Yu, Zhang, ICML 2023, Algorithm 1, on the data of
 configs/mnist_fedavg.py; the paper has no experiments. Test accuracy:
