@@ -72,15 +72,18 @@ def table(
       for r in runs
       if not r.diverged
     ]
-    bytes_ = [f'{mb:,.3f}' for mb in np.mean(moved, 0)] if moved else ['', '']
+    sent = [f'{mb:,.3f}' for mb in np.mean(moved, 0)] if moved else ['', '']
     rows.append([
-      name, f'{share:g}', *bytes_,
+      name, f'{share:g}', *sent,
       ', '.join(f'{k} {v:g}' for k, v in rates.items()),
       lab_lib.shown([final(r, 'train_loss') for r in runs], digits=3),
       lab_lib.shown([final(r) for r in runs], scale=100),
     ])  # fmt: skip
   head = 'method', 'share of d', 'MB up', 'MB down', 'rates', 'training loss'
-  caption = f'{caption}, d = {setting.dimension:,}, means over seeds.'
+  caption = (
+    f'{caption}, d = {setting.dimension:,}; MB of all clients, means over '
+    'seeds ± standard errors.'
+  )
   return study.Table(caption, (*head, 'test accuracy, %'), rows)
 
 
