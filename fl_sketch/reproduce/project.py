@@ -36,9 +36,6 @@ METHODS: dict[str, tuple[str, Fields, Fields]] = {
     },
     _RATES,
   ),
-  'iterative sketching, d / 12': (
-    'sketching', {'algorithm': 'iterative_sketching', **_cyclic(5142)}, _RATES,
-  ),
 }  # fmt: skip
 MNIST = {
   'dataset': 'mnist', 'model': 'lenet5', 'population': 50, 'cohort': 25,
@@ -58,7 +55,7 @@ def bytes_to_accuracy(lab: lab_lib.Lab) -> study.Report:
   for i, (name, (family, *method)) in enumerate(METHODS.items()):
     runs, rate = _raced(lab, f'project/bytes/{i}', *method)
     accuracy = [100 * run.final() for run in runs]
-    look = {'family': family, 'variant': int(i % 2 and family != 'sketching')}
+    look = {'family': family, 'variant': i % 2}
     cell = lab_lib.shown(accuracy, digits=2)
     line = summaries.curve(
       name, runs, 'test_accuracy', 'total_bytes', scale=100, **look

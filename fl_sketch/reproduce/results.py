@@ -11,8 +11,7 @@ from typing import Any
 
 from fl_sketch.reporting import figures
 from fl_sketch.reproduce import lab as lab_lib, study as study_lib, verdicts
-from fl_sketch.utils import files
-from PIL import Image
+from fl_sketch.utils import extras, files
 
 Result = dict[str, Any]
 # Results at cpu scale, and NAME.md with the remarks on claims that fail there.
@@ -74,12 +73,19 @@ def play(study: study_lib.Study, lab: lab_lib.Lab) -> Result:
   result = finite(result)
   lab.folder.mkdir(parents=True, exist_ok=True)
   files.replace(lab.folder / f'{study.name}.json', result)
-  draw(result, lab.folder)
+  with extras.optional_figures():
+    draw(result, lab.folder)
   return result
 
 
 def draw(result: Result, folder: pathlib.Path) -> list[pathlib.Path]:
-  """Draws the pictures of a result from its numbers, in 256 colours."""
+  """Draws the pictures of a result from its numbers, in 256 colours.
+
+  Raises:
+    MissingExtraError: matplotlib is not installed.
+  """
+  with extras.needed('plots'):
+    from PIL import Image
   paths = []
   for picture in result['pictures']:
     if 'panels' not in picture:  # of images
