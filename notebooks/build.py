@@ -27,8 +27,8 @@ _INSTALL = f"""import importlib.metadata
 import sys
 
 if 'google.colab' in sys.modules:
-  # pip keeps an installed package that is new enough. JAX and NumPy stay as
-  # they are: where fl_sketch needs other versions, pip stops with an error.
+  # pip keeps what is in range ('only-if-needed', its default), so the kernel
+  # needs no restart. Where JAX or NumPy would have to change, pip stops.
   kept = ('jax', 'jaxlib', 'numpy')
   kept = ' '.join(f'{{p}}=={{importlib.metadata.version(p)}}' for p in kept)
   %pip install -q {{kept}} "fl_sketch[plots] @ git+https://github.com/{REPOSITORY}"
