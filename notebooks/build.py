@@ -1,14 +1,19 @@
-"""Writes the .ipynb of every script of this folder beside it.
+"""Writes the .ipynb of every script of this folder beside it, with outputs.
 
-  python -m notebooks.build
+  python -m notebooks.build [NAME ...]
 
-The script is what is edited and read; the notebook has a badge and a line that
-installs the package on Colab before its first cell, and no outputs.
+The script is what is edited and read. The notebook has a badge and a cell for
+Colab before its first cell, and the outputs of a run on a CPU.
 """
 
+import os
 import pathlib
+import sys
+import tempfile
+import time
 
 import jupytext
+import nbclient
 import nbformat
 
 REPOSITORY = 'fl-sketch/fl_sketch'
@@ -18,10 +23,17 @@ _BADGE = (
   f'[![Open in Colab]({_COLAB}/assets/colab-badge.svg)]'
   f'({_COLAB}/github/{REPOSITORY}/blob/main/notebooks/NAME.ipynb)'
 )
-_INSTALL = f"""import sys
+_INSTALL = f"""import importlib.metadata
+import sys
 
 if 'google.colab' in sys.modules:
-  %pip install -q git+https://github.com/{REPOSITORY}"""
+  # pip keeps what is in range ('only-if-needed', its default), so the kernel
+  # needs no restart. Where JAX or NumPy would have to change, pip stops.
+  kept = ('jax', 'jaxlib', 'numpy')
+  kept = ' '.join(f'{{p}}=={{importlib.metadata.version(p)}}' for p in kept)
+  %pip install -q {{kept}} "fl_sketch[plots] @ git+https://github.com/{REPOSITORY}"
+
+%matplotlib inline"""
 _ABOUT = {
   'kernelspec': {
     'display_name': 'Python 3',
@@ -38,8 +50,8 @@ def scripts() -> list[pathlib.Path]:
   return sorted(p for p in FOLDER.glob('*.py') if p.stem not in ours)
 
 
-def notebook(script: pathlib.Path) -> str:
-  """The text of the .ipynb that a script becomes, the same every time."""
+def notebook(script: pathlib.Path) -> nbformat.NotebookNode:
+  """The notebook that a script becomes, without outputs."""
   cells = [
     nbformat.v4.new_markdown_cell(_BADGE.replace('NAME', script.stem)),
     nbformat.v4.new_code_cell(_INSTALL),
@@ -47,16 +59,43 @@ def notebook(script: pathlib.Path) -> str:
   ]
   for i, cell in enumerate(cells):
     cell.id, cell.metadata = f'cell-{i}', {}
-  document = nbformat.v4.new_notebook(cells=cells, metadata=_ABOUT)
-  nbformat.validate(document)
-  return nbformat.writes(document) + '\n'
+  return nbformat.v4.new_notebook(cells=cells, metadata=_ABOUT)
 
 
-def main():
-  """Writes all of them."""
+def execute(document: nbformat.NotebookNode) -> None:
+  """Adds the outputs of every cell, run on a CPU in an empty folder.
+
+  Raises:
+    CellExecutionError: a cell fails.
+  """
+  env = os.environ | {
+    'JAX_DISABLE_MOST_OPTIMIZATIONS': 'true',  # most of the time is compiling
+    'JAX_PLATFORMS': 'cpu',
+    'PYTHONPATH': str(FOLDER.parent),
+  }
+  with tempfile.TemporaryDirectory() as folder:
+    nbclient.NotebookClient(
+      document,
+      record_timing=False,
+      coalesce_streams=True,
+      resources={'metadata': {'path': folder}},
+    ).execute(env=env)
+  document.metadata = _ABOUT  # without the version of this Python
+
+
+def main(names: list[str]):
+  """Writes the notebooks of these names, or all."""
   for script in scripts():
-    script.with_suffix('.ipynb').write_text(notebook(script))
+    if names and script.stem not in names:
+      continue
+    start = time.perf_counter()
+    document = notebook(script)
+    execute(document)
+    nbformat.validate(document)
+    text = nbformat.writes(document) + '\n'
+    script.with_suffix('.ipynb').write_text(text)
+    print(f'{script.stem}: {time.perf_counter() - start:.0f} s')
 
 
 if __name__ == '__main__':
-  main()
+  main(sys.argv[1:])

@@ -1,7 +1,9 @@
-"""Notebooks run from top to bottom, and are what their scripts generate."""
+"""Notebooks are what their scripts generate, run, and keep their outputs."""
 
-import jupytext
-import nbclient
+import base64
+import re
+
+import nbformat
 import pytest
 import runs
 
@@ -16,17 +18,41 @@ NAMES = (
   'sketch',
   'sweep',
 )
+KB = 1000
+LOCAL = re.compile(
+  r'(?<![\w:/.])/\w+/\w'  # /home/name, not https:// nor bytes/s
+  r'|[A-Z]:\\'
+  r'|<[\w.]+ object at 0x'
+)
 each = pytest.mark.parametrize('name', NAMES)
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-  for variable, value in (
-    ('FL_SKETCH_QUICK', '1'),
-    ('JAX_PLATFORMS', 'cpu'),
-    ('PYTHONPATH', str(runs.ROOT)),
-  ):
-    monkeypatch.setenv(variable, value)
+def kept(name):
+  return nbformat.read(build.FOLDER / f'{name}.ipynb', as_version=4)
+
+
+def code_cells(notebook):
+  return [cell for cell in notebook.cells if cell.cell_type == 'code']
+
+
+def outputs_of(notebook):
+  return [out for cell in code_cells(notebook) for out in cell.outputs]
+
+
+def pictures_of(notebook):
+  data = [out.get('data', {}) for out in outputs_of(notebook)]
+  return [base64.b64decode(d['image/png']) for d in data if 'image/png' in d]
+
+
+def texts_of(notebook):
+  """What is printed, and other text that a reader sees."""
+  for out in outputs_of(notebook):
+    yield out.get('text', '')
+    # The best form is shown; text/plain stands behind pictures and Markdown.
+    data = {k: v for k, v in out.get('data', {}).items() if k != 'image/png'}
+    yield from (
+      v for k, v in data.items() if k != 'text/plain' or len(data) < 2
+    )
 
 
 def test_every_notebook_has_a_script_and_runs_here():
@@ -37,17 +63,50 @@ def test_every_notebook_has_a_script_and_runs_here():
 
 @each
 def test_a_notebook_is_what_its_script_generates(name):
-  script = build.FOLDER / f'{name}.py'
-  text = script.with_suffix('.ipynb').read_text()
-  assert text == build.notebook(script), 'Run python -m notebooks.build.'
+  """Catches a script that was edited without running its notebook again."""
+  bare = kept(name)
+  for cell in code_cells(bare):
+    cell.outputs, cell.execution_count = [], None
+  generated = build.notebook(build.FOLDER / f'{name}.py')
+  assert bare == generated, 'Run python -m notebooks.build.'
+
+
+@each
+def test_outputs_are_kept_and_hold_nothing_of_the_machine(name):
+  """Catches missing outputs, warnings, local paths and too large pictures."""
+  notebook = kept(name)
+  counts = [cell.execution_count for cell in code_cells(notebook)]
+  assert counts == list(range(1, len(counts) + 1))
+  assert len(counts) <= 12
+  assert {out.get('name') for out in outputs_of(notebook)} <= {None, 'stdout'}
+  assert 'error' not in {out.output_type for out in outputs_of(notebook)}
+  assert not [text for text in texts_of(notebook) if LOCAL.search(text)]
+  sizes = [len(picture) for picture in pictures_of(notebook)]
+  assert sizes
+  assert max(sizes) <= 60 * KB
+  assert (build.FOLDER / f'{name}.ipynb').stat().st_size <= 300 * KB
+
+
+@pytest.mark.parametrize(
+  'text', ['in /home/me/runs', '/tmp/x', r'C:\x', '<jax.Array object at 0x7f>']
+)
+def test_what_belongs_to_a_machine_is_found(text):
+  """Catches a pattern that finds nothing in any output."""
+  assert LOCAL.search(text)
+  assert not LOCAL.search('x/y, d / 4, https://a.org/b/c, bytes/s')
 
 
 @each
 def test_a_notebook_begins_with_a_badge_and_installs_on_colab_alone(name):
-  badge, install, *_, last = jupytext.read(build.FOLDER / f'{name}.ipynb').cells
+  """Catches a cell that would replace JAX, or install outside Colab."""
+  badge, install, *_, last = kept(name).cells
   assert f'{build.REPOSITORY}/blob/main/notebooks/{name}.ipynb' in badge.source
-  assert f'github.com/{build.REPOSITORY}' in install.source
-  assert "if 'google.colab' in sys.modules:\n  %pip" in install.source
+  before, on_colab = install.source.split("if 'google.colab' in sys.modules:\n")
+  assert '%pip' not in before
+  pip = next(line for line in on_colab.splitlines() if '%pip' in line)
+  assert pip.startswith('  %pip install -q {kept} "fl_sketch[plots] @ git+')
+  assert f'github.com/{build.REPOSITORY}"' in pip
+  assert "('jax', 'jaxlib', 'numpy')" in on_colab
   assert last.source.count('assert ') >= 3
 
 
@@ -61,15 +120,7 @@ def test_a_script_runs_from_top_to_bottom(name, tmp_path, monkeypatch):
 
 @pytest.mark.long
 @each
-def test_a_notebook_runs_from_top_to_bottom(name, tmp_path, monkeypatch):
-  monkeypatch.delenv('MPLBACKEND', raising=False)  # pictures go inline
-  notebook = jupytext.read(build.FOLDER / f'{name}.ipynb')
-  where = {'metadata': {'path': str(tmp_path)}}
-  nbclient.NotebookClient(notebook, resources=where).execute()
-  pictures = [
-    output
-    for cell in notebook.cells
-    for output in cell.get('outputs', ())
-    if 'image/png' in output.get('data', ())
-  ]
-  assert pictures
+def test_a_notebook_runs_from_top_to_bottom(name):
+  notebook = build.notebook(build.FOLDER / f'{name}.py')
+  build.execute(notebook)
+  assert pictures_of(notebook)
