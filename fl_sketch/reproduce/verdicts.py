@@ -248,7 +248,7 @@ def summary(verdicts: Sequence[str]) -> str:
   """The verdicts of many claims in a line.
 
   >>> summary([HOLDS, FAILS, UNDECIDED, HOLDS])
-  '2 hold, 1 does not, 1 undecided'
+  '2 hold, 1 does not, 1 is undecided'
   """
   counts = {v: sum(w == v for w in verdicts) for v in _WORDS}
   parts = [f'{n} {_WORDS[v][n > 1]}' for v, n in counts.items() if n]
@@ -258,6 +258,6 @@ def summary(verdicts: Sequence[str]) -> str:
 _WORDS = {
   HOLDS: ('holds', 'hold'),
   FAILS: ('does not', 'do not'),
-  UNDECIDED: (UNDECIDED, UNDECIDED),
-  UNTESTABLE: (UNTESTABLE, UNTESTABLE),
+  UNDECIDED: ('is undecided', 'are undecided'),
+  UNTESTABLE: ('is not testable here', 'are not testable here'),
 }

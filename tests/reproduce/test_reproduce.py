@@ -108,7 +108,7 @@ def test_a_page_has_every_claim_with_its_interval_and_verdict(tmp_path):
   ):  # fmt: skip
     assert words in text
   index = (tmp_path / 'page' / 'index.md').read_text()
-  verdict = '2 hold, 1 does not, 1 undecided, 1 not testable here'
+  verdict = '2 hold, 1 does not, 1 is undecided, 1 is not testable here'
   for words in (f'| made up | {verdict} |', 'X-2 | not run | no disk'):
     assert words in index
 
