@@ -43,7 +43,8 @@ def test_a_command_is_of_the_config_behind_its_row():
   """Catches a command that trains something else than the row above it."""
   blocks = documents.blocks(README, '')
   (block,) = [body for body in blocks if 'MNIST-Bytes' in body]
-  lines = [line for line in block.splitlines() if ' train ' in line]
+  joined = re.sub(r'\\\n\s*', '', block)
+  lines = [line for line in joined.splitlines() if ' train ' in line]
   names = [row[0] for row in rows()[1:]]
   assert [line.partition('# ')[2].strip() for line in lines] == names
   for line, name in zip(lines, names, strict=True):
