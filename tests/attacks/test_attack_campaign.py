@@ -77,7 +77,7 @@ def test_every_setting_has_a_file_of_its_own(name, variant):
 @pytest.mark.parametrize('name', CONFIGS)
 def test_every_config_documents_its_command(name):
   module = importlib.import_module(f'configs.{name}')
-  assert f'launch.attack --config=configs/{name}.py' in module.__doc__
+  assert f'fl-sketch attack {name}' in module.__doc__
   with pytest.raises(ValueError, match="variant='slow'"):
     module.get_config('slow')
 

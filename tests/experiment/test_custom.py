@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from runs import ROOT, SMALL
 
-DOCUMENT = (ROOT / 'docs' / 'bring_your_own.md').read_text()
+DOCUMENT = (ROOT / 'docs' / 'guides' / 'bring_your_own.md').read_text()
 DATA, MODULE, RUN, READ, PLAIN = re.findall(
   r'```python\n(.*?)```', DOCUMENT, re.DOTALL
 )

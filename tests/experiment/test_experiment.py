@@ -1,6 +1,7 @@
 """Configs: every one builds and plays; bad input is named."""
 
 import importlib
+import re
 
 import cases
 from fl_sketch import experiment, models, training
@@ -47,7 +48,7 @@ def test_every_config_plays_its_quick_variant(name, tmp_path):
 def test_every_config_is_checked_and_documents_its_command(name):
   config.Config.from_mapping(config_of(name, ''))
   module = importlib.import_module(f'configs.{name}')
-  assert f'--config=configs/{name}.py' in module.__doc__
+  assert re.search(rf'fl-sketch (train|sweep) {name}\b', module.__doc__)
   with pytest.raises(ValueError, match="variant='slow'"):
     module.get_config('slow')
 
