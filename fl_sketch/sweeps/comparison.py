@@ -7,7 +7,7 @@ import pathlib
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, reporting
-from fl_sketch.experiment.config import checked
+from fl_sketch.experiment.config import Config, checked
 from fl_sketch.reporting import figures
 from fl_sketch.sweeps import report, sweep
 from fl_sketch.utils import extras, files, markdown
@@ -108,7 +108,8 @@ def run(
         str(final),
         data_dir=data_dir,
       )
-      outcomes[partition][name] = _outcome(config, values, rows, final)
+      algorithm = Config.from_mapping(config | {'sweep': None}).algorithm
+      outcomes[partition][name] = _outcome(algorithm, values, rows, final)
       _write(outcomes, root)
   return outcomes
 
@@ -128,7 +129,7 @@ def _write(outcomes, root) -> None:
     picture.savefig(root / 'comparison.png', dpi=120)
 
 
-def _outcome(config, values, rows, folder) -> Outcome:
+def _outcome(algorithm, values, rows, folder) -> Outcome:
   (setting,) = report.settings(rows)
   runs = [
     reporting.read_metrics(folder / 'points' / f'{row["point"]:03d}')
@@ -143,7 +144,7 @@ def _outcome(config, values, rows, folder) -> Outcome:
     sum(runs[0][-1][f'total_{way}link_bytes'] for way in _WAYS) if runs else 0,
     len(rows),
     setting.diverged,
-    _FAMILIES.get(config['algorithm'], 'codecs'),
+    _FAMILIES.get(algorithm, 'codecs'),
   )
 
 

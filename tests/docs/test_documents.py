@@ -136,7 +136,8 @@ def to_run():
       continue
     arguments = [a for a in command.arguments if not a.startswith('--workdir')]
     for i, argument in enumerate(arguments):
-      if argument.startswith('--config=') and ':' not in argument:
+      named = argument.startswith('--config=') or not argument.startswith('-')
+      if named and ':' not in argument:
         arguments[i] += ':quick'
     marks = [pytest.mark.long] if command.program == 'attack' else []
     cases[(command.program, *arguments)] = pytest.param(
