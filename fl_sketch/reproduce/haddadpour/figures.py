@@ -184,7 +184,7 @@ def _fewer_rounds(race, heaprix, tables) -> verdicts.Claim:
     'rounds of HEAPRIX to 90 % at a larger tau less those at a smaller, not '
     'reached counting as the last round'
   )
-  return verdicts.of_seeds(text, more, '<=', 0.0)
+  return verdicts.of_seeds(text, more, '<=', -1.0)
 
 
 def _larger_tables(lab, race) -> verdicts.Claim:
