@@ -112,7 +112,7 @@ def _growth(few, many) -> np.ndarray:
     return np.divide(many, few)
 
 
-def _interval(times) -> tuple[np.ndarray, ...]:
+def _interval(times) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """As of `summaries.interval`; a gap where a run is not there."""
   x = np.transpose(times)
   return summaries.interval(np.where(np.isfinite(x), x, np.nan))
