@@ -63,8 +63,7 @@ def write(
 
 def summary(page: Iterable[results.Result]) -> str:
   """The verdicts on all claims of these results in a line."""
-  found = [c['verdict'] for r in page for c in r['claims']]
-  return verdicts.summary(found) if found else ''
+  return verdicts.summary([c['verdict'] for r in page for c in r['claims']])
 
 
 def text(result: results.Result) -> str:

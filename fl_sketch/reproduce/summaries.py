@@ -3,10 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fl_sketch.reporting import figures
-from fl_sketch.reproduce import lab as lab_lib, verdicts
+from fl_sketch.reporting import figures, intervals
+from fl_sketch.reproduce import lab as lab_lib
 import numpy as np
-import scipy.stats
 
 Runs = Sequence[lab_lib.Run]  # one a seed
 MEGABYTES = 'bytes of all clients, up and down (MB)'
@@ -36,10 +35,8 @@ def interval(values: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """
   x = np.asarray(values, float)
   mean, count = x.mean(0), len(x)
-  if count < 2:
-    return mean, np.full_like(mean, np.nan), np.full_like(mean, np.nan)
-  t = float(scipy.stats.t(count - 1).isf(verdicts.LEVEL / 2))
-  half = t * x.std(0, ddof=1) / count**0.5
+  error = x.std(0, ddof=int(count > 1)) / count**0.5
+  half = error * intervals.half_width(1.0, count)
   return mean, mean - half, mean + half
 
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 import math
 from typing import Any, NamedTuple
 
+from fl_sketch.reporting import intervals
+from fl_sketch.reporting.intervals import LEVEL
 import numpy as np
 from scipy import special, stats
 
@@ -18,7 +20,6 @@ HOLDS = 'holds'
 FAILS = 'does not hold'
 UNDECIDED = 'undecided'
 UNTESTABLE = 'not testable here'
-LEVEL = 0.05  # of intervals, and the false discovery rate of a page
 
 
 class Claim(NamedTuple):
@@ -52,7 +53,7 @@ class Claim(NamedTuple):
 
   @property
   def met(self) -> bool:
-    """Whether the measured number itself satisfies the inequality."""
+    """Whether `measured` satisfies the inequality, however uncertain it is."""
     return self.measured is not None and (
       self.measured >= self.bound
       if self.relation == '>='
@@ -111,26 +112,28 @@ def of_seeds(
   x = np.reshape(np.asarray(rows, float), (-1, np.shape(rows)[-1]))
   cells = [_cell(row, relation, bound) for row in x]
   # NaN, of a run that diverged, is the worst.
-  sign = 1 if relation == '>=' else -1
-  means = np.array([c.mean for c in cells])
-  worst = int(np.argmin(np.where(np.isnan(means), -np.inf, sign * means)))
+  worst = int(np.argmin([np.nan_to_num(c.mean, nan=-np.inf) for c in cells]))
   if named and len(cells) > 1:
     text = f'{text}; the worst: {[*values][worst]}'
-  sure, cautious = LEVEL / 2, LEVEL / 2 / len(cells)
-  ends = (
-    [_end(c, sign, sure) for c in cells],
-    [_end(c, -sign, cautious) for c in cells],
-  )
-  # Of '>=' the worst is the least. NaN, of a cell without an interval, stays.
-  extreme = np.min if sign == 1 else np.max
-  low, high = (
-    float(extreme(ends[i])) for i in ((0, 1) if sign == 1 else (1, 0))
-  )
+  # The least is above `keeps` and below `breaks`. NaN, of a cell without an
+  # interval, stays.
+  keeps = np.min([c.mean - c.half(LEVEL / 2) for c in cells])
+  breaks = np.min([c.mean + c.half(LEVEL / 2 / len(cells)) for c in cells])
+  low, high = sorted(bound + _SIGN[relation] * np.array([keeps, breaks]))
   p = 2 * min(
     max(c.keeps for c in cells), len(cells) * min(c.breaks for c in cells)
   )
-  mean = float(means[worst])
-  return Claim(text, mean, relation, bound, low, high, min(1.0, p))
+  mean = float(x[worst].mean())
+  ends = float(low), float(high)
+  return Claim(text, mean, relation, bound, *ends, min(1.0, p))
+
+
+_SIGN = {'>=': 1, '<=': -1}
+
+
+def _over(x: np.ndarray, relation: str, bound: float) -> np.ndarray:
+  """How far each number is on the side of the bound that the claim wants."""
+  return _SIGN[relation] * (x - bound)
 
 
 _NOT_RUN = 'This scale does not run the cells that it compares.'
@@ -146,25 +149,28 @@ def both_ways(values: Any) -> np.ndarray:
 
 
 class _Cell(NamedTuple):
-  """One-sided p-values that a mean keeps or breaks a bound; its t-interval."""
+  """The mean of a cell over its bound, and one-sided p-values of its sign."""
 
   mean: float
   error: float
-  freedom: int
+  count: int
   keeps: float
   breaks: float
 
+  def half(self, tail: float) -> float:
+    """Half the width of its t-interval; NaN without one."""
+    return intervals.half_width(self.error, self.count, tail)
+
 
 def _cell(x: np.ndarray, relation: str, bound: float) -> _Cell:
-  over = x - bound if relation == '>=' else bound - x
-  freedom, mean = len(x) - 1, float(x.mean())
-  error = x.std(ddof=1) / len(x) ** 0.5 if freedom else math.nan
+  over, count = _over(x, relation, bound), len(x)
+  mean = float(over.mean())
+  error = float(over.std(ddof=1)) / count**0.5 if count > 1 else math.nan
   # Equal but for rounding have no spread to judge by.
-  if freedom and math.isfinite(error) and error > 1e-12 * abs(x).max():
-    t = over.mean() / error
-    breaks, keeps = (float(special.stdtr(freedom, v)) for v in (t, -t))
-    return _Cell(mean, float(error), freedom, keeps, breaks)
-  return _Cell(mean, math.nan, 0, *_signs(over))
+  if not (math.isfinite(error) and error > 1e-12 * abs(x).max()):
+    return _Cell(mean, math.nan, count, *_signs(over))
+  breaks, keeps = special.stdtr(count - 1, np.array([1, -1]) * mean / error)
+  return _Cell(mean, error, count, float(keeps), float(breaks))
 
 
 def _signs(over: np.ndarray) -> tuple[float, float]:
@@ -176,14 +182,6 @@ def _signs(over: np.ndarray) -> tuple[float, float]:
   # P(at least `count` of the signs), each being a fair coin.
   tail = lambda count: special.bdtrc(count - 1, len(over), 0.5) if count else 1
   return float(tail(keeps)), float(tail(breaks))
-
-
-def _end(cell: _Cell, side: int, level: float) -> float:
-  """The lower (side 1) or upper (-1) end of a cell's one-sided interval."""
-  if not cell.freedom:
-    return math.nan
-  quantile = special.stdtrit(cell.freedom, 1 - level)
-  return cell.mean - side * float(quantile) * cell.error
 
 
 def of_medians(
@@ -204,8 +202,8 @@ def of_medians(
     bound: what the median is compared with.
   """
   x = np.sort(np.asarray(points, float))
-  keeps, breaks = _signs(x - bound if relation == '>=' else bound - x)
-  # P(at most k of n below the median) <= 2.5 %.
+  keeps, breaks = _signs(_over(x, relation, bound))
+  # P(fewer than k of n are below the median) < 2.5 %.
   k = int(stats.binom.ppf(LEVEL / 2, len(x), 0.5))
   low, high = (x[k - 1], x[len(x) - k]) if k else (math.nan, math.nan)
   p = min(1.0, 2 * min(keeps, breaks))
@@ -249,10 +247,13 @@ def summary(verdicts: Sequence[str]) -> str:
 
   >>> summary([HOLDS, FAILS, UNDECIDED, HOLDS])
   '2 hold, 1 does not, 1 is undecided'
+
+  Returns:
+    '' without claims.
   """
   counts = {v: sum(w == v for w in verdicts) for v in _WORDS}
   parts = [f'{n} {_WORDS[v][n > 1]}' for v, n in counts.items() if n]
-  return ', '.join(parts) or 'no claims'
+  return ', '.join(parts)
 
 
 _WORDS = {

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, reporting
 from fl_sketch.experiment.config import Config, checked
-from fl_sketch.reporting import figures
+from fl_sketch.reporting import figures, intervals
 from fl_sketch.sweeps import report, sweep
 from fl_sketch.utils import extras, files, markdown
 import numpy as np
-from scipy import stats
 
 _WAYS = 'up', 'down'
 _FAMILIES = {
@@ -191,7 +190,10 @@ def panels(results: Mapping[str, Mapping[str, Outcome]]) -> list[figures.Panel]:
     for family in dict.fromkeys(one.family for one in outcomes.values()):
       some = {n: o for n, o in outcomes.items() if o.family == family}
       means = [100 * o.mean for o in some.values()]
-      half = [100 * _quantile(o) * o.error for o in some.values()]
+      half = [
+        intervals.half_width(100 * o.error, o.seeds - o.diverged)
+        for o in some.values()
+      ]
       ends = np.clip([np.subtract(means, half), np.add(means, half)], 0, 100)
       look: dict[str, Any] = {'family': family, 'points': True}
       ranked.append(figures.Line(family, means, list(some), *ends, **look))
@@ -206,10 +208,3 @@ def panels(results: Mapping[str, Mapping[str, Outcome]]) -> list[figures.Panel]:
       ),
     ]  # fmt: skip
   return every
-
-
-def _quantile(one: Outcome) -> float:
-  """Of the t-distribution: the half width of a 95 % interval in errors."""
-  if math.isnan(one.error):
-    return math.nan
-  return float(stats.t.isf(0.025, max(1, one.seeds - one.diverged - 1)))
