@@ -129,9 +129,10 @@ def _errors(rows) -> list[figures.Panel]:
         flat = [row['median_error']] * 2
         ends = [xs[0], xs[-1]]
         lines.append(figures.Line('', ends, flat, family=name, variant=2))
-    scales: dict[str, Any] = {'x_scale': 'log', 'y_scale': 'log'}
     label = 'median relative error (dotted: no noise)'
-    panels.append(figures.Panel(words, label, lines, **scales))
+    panels.append(
+      figures.Panel(words, label, lines, x_scale='log', y_scale='log')
+    )
   return panels
 
 

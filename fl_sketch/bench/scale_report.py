@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 import pathlib
-from typing import Any
 
 from fl_sketch.bench import scale
 from fl_sketch.reporting import figures
@@ -68,6 +67,7 @@ def panels(results: Sequence[scale.Result]) -> list[figures.Panel]:
       figures.Line('median', xs, middle, low, high),
     ]
     labels = result.label, 'ms a round'
-    scales: dict[str, Any] = {'x_scale': 'log', 'y_scale': 'log'}
-    every.append(figures.Panel(*labels, lines, title, **scales))
+    every.append(
+      figures.Panel(*labels, lines, title, x_scale='log', y_scale='log')
+    )
   return every

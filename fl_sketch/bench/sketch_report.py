@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 import pathlib
 import statistics
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch.bench import libraries, sketch
 from fl_sketch.reporting import figures
@@ -237,7 +237,8 @@ def panels(group: Sequence[sketch.Result]) -> list[figures.Panel]:
         look = {'family': work, 'variant': alike.index(name)}
         lines.append(figures.Line(name, xs, ys, **look))
     title = f'{half}, b = {b:,}, {_count(clients)}'
-    scales: dict[str, Any] = {'x_scale': 'log', 'y_scale': 'log'}
     labels = 'coordinates d', 'milliseconds, median'
-    every.append(figures.Panel(*labels, lines, title, **scales))
+    every.append(
+      figures.Panel(*labels, lines, title, x_scale='log', y_scale='log')
+    )
   return every

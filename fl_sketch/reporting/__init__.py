@@ -13,7 +13,12 @@ from fl_sketch.utils import lazy
 if TYPE_CHECKING:
   from fl_sketch.reporting import label_distribution
   from fl_sketch.reporting.learning_curves import curves, draw_run
-  from fl_sketch.reporting.metrics import read_metrics, sentence, table
+  from fl_sketch.reporting.metrics import (
+    read_metrics,
+    sentence,
+    table,
+    total_bytes,
+  )
   from fl_sketch.reporting.plotting import (
     look,
     new_axes,
@@ -23,12 +28,12 @@ if TYPE_CHECKING:
 
 __all__ = [
   'curves', 'draw_run', 'label_distribution', 'look', 'new_axes', 'new_figure',
-  'plain_ticks', 'read_metrics', 'sentence', 'table',
+  'plain_ticks', 'read_metrics', 'sentence', 'table', 'total_bytes',
 ]  # fmt: skip
 
 __getattr__ = lazy.attach(
   __name__,
   learning_curves=('curves', 'draw_run'),
-  metrics=('read_metrics', 'sentence', 'table'),
+  metrics=('read_metrics', 'sentence', 'table', 'total_bytes'),
   plotting=('look', 'new_axes', 'new_figure', 'plain_ticks'),
 )

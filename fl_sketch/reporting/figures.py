@@ -13,6 +13,7 @@ import numpy as np
 Values = Sequence[Any] | np.ndarray
 _DIGITS = 5  # of the numbers that are kept
 COLUMNS = 3
+MEGABYTES = 'bytes of all clients, up and down (MB)'
 
 
 class Line(NamedTuple):

@@ -42,6 +42,15 @@ def read_metrics(path: PathLike) -> list[Row]:
   return rows
 
 
+def total_bytes(row: Row) -> int:
+  """Bytes of all clients up to a row of a metrics file, up and down.
+
+  >>> total_bytes({'total_uplink_bytes': 8, 'total_downlink_bytes': 16})
+  24
+  """
+  return row['total_uplink_bytes'] + row['total_downlink_bytes']
+
+
 def table(runs: Runs) -> str:
   """A Markdown table with one line per run, from its last rows.
 

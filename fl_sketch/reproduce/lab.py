@@ -12,7 +12,6 @@ import numpy as np
 
 SCALES = ('quick', 'cpu', 'gpu')
 _AS_CPU: Any = object()  # None is a value that a study may pick
-_TOTALS = 'total_uplink_bytes', 'total_downlink_bytes'
 _HALF_DECADES = tuple(float(f'{m}e{k}') for k in range(-9, 6) for m in (1, 3))
 
 
@@ -181,7 +180,7 @@ class Run:
     """
     rows = reporting.read_metrics(self.folder / 'metrics.jsonl')
     for row in rows:
-      row['total_bytes'] = sum(row[name] for name in _TOTALS)
+      row['total_bytes'] = reporting.total_bytes(row)
     points = [(r[x], r[metric]) for r in rows if metric in r and x in r]
     xs, ys = np.array(points, float).reshape(-1, 2).T
     return xs + (x == 'round'), ys

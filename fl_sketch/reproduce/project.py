@@ -57,11 +57,8 @@ def bytes_to_accuracy(lab: lab_lib.Lab) -> study.Report:
     accuracy = [100 * run.final() for run in runs]
     look = {'family': family, 'variant': i % 2}
     cell = lab_lib.shown(accuracy, digits=2)
-    line = summaries.curve(
-      name, runs, 'test_accuracy', 'total_bytes', scale=100, **look
-    )
-    spent = float(line.x[-1])
-    lines += [line, summaries.final('', spent, accuracy, cell, **look)]
+    lines += summaries.against_bytes(name, runs, accuracy, digits=2, **look)
+    spent = float(lines[-1].x[-1])
     _, low, high = summaries.interval(accuracy)
     sent = {way: runs[0].row[f'{way}link_bytes'] for way in ('up', 'down')}
     rows.append([
@@ -70,7 +67,7 @@ def bytes_to_accuracy(lab: lab_lib.Lab) -> study.Report:
       f'{rate:g}',
     ])  # fmt: skip
     seeds[name] = {'%': accuracy, 'MB': spent, 'server_lr': rate, **sent}
-  labels = summaries.MEGABYTES, 'test accuracy, %'
+  labels = figures.MEGABYTES, 'test accuracy, %'
   limits = lab.pick(None, (90.0, 99.5))
   panel = figures.Panel(*labels, lines, x_scale='log', y_limits=limits)
   table = study.Table(_CAPTION, _HEAD, rows)

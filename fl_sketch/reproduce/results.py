@@ -70,7 +70,7 @@ def play(study: study_lib.Study, lab: lab_lib.Lab) -> Result:
     'commit': _commit(),
     'date': datetime.datetime.now(datetime.UTC).date().isoformat(),
   } | files.measured_with()
-  result = finite(result)
+  result = files.finite(result)
   lab.folder.mkdir(parents=True, exist_ok=True)
   files.replace(lab.folder / f'{study.name}.json', result)
   with extras.optional_figures():
@@ -157,14 +157,3 @@ def _anywhere(lab: lab_lib.Lab) -> dict[str, Any]:
   """The configs that were played, without the place where they were."""
   text = json.dumps(lab.played)
   return json.loads(text.replace(str(lab.folder), f'DIR/{lab.scale}'))
-
-
-def finite(tree: Any) -> Any:
-  """The tree as JSON has it: no NaN and no infinity, which become None."""
-  if isinstance(tree, dict):
-    return {str(k): finite(v) for k, v in tree.items()}
-  if isinstance(tree, list | tuple):
-    return [finite(v) for v in tree]
-  if hasattr(tree, 'tolist'):  # of NumPy
-    return finite(tree.tolist())
-  return None if isinstance(tree, float) and not math.isfinite(tree) else tree

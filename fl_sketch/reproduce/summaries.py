@@ -8,7 +8,6 @@ from fl_sketch.reproduce import lab as lab_lib
 import numpy as np
 
 Runs = Sequence[lab_lib.Run]  # one a seed
-MEGABYTES = 'bytes of all clients, up and down (MB)'
 
 
 def seeds(
@@ -62,22 +61,37 @@ def curve(
   """
   curves = [run.curve(metric, x) for run in runs if not run.diverged]
   length = min((len(xs) for xs, _ in curves), default=0)
-  width = min(window, length) or 1
-  kernel = np.ones(width) / width
-  smooth = lambda v: np.convolve(v[:length], kernel, 'valid')
   if not length:
     return figures.Line(label, [], [], **look)
-  xs = np.mean([smooth(xs) for xs, _ in curves], axis=0)
+  shorter = lambda values: smooth(values[:length], window)
+  xs = np.mean([shorter(xs) for xs, _ in curves], axis=0)
   xs = xs / 1e6 if x.endswith('bytes') else xs
-  mean, low, high = interval([scale * smooth(ys) for _, ys in curves])
+  mean, low, high = interval([scale * shorter(ys) for _, ys in curves])
   return figures.Line(label, xs, mean, low, high, **look)
 
 
-def final(
-  label: str, x: float, values: figures.Values, cell: str, **look: Any
-) -> figures.Line:
-  """A point: the mean over seeds with its interval, which a table has too."""
-  mean, low, high = interval(np.reshape(values, (-1, 1)))
-  return figures.Line(
-    label, [x], mean, low, high, points=True, cell=cell, **look
-  )  # fmt: skip
+def smooth(values: np.ndarray, window: int) -> np.ndarray:
+  """Running means of at most `window` values, of which fewer are returned."""
+  width = min(window, len(values)) or 1
+  return np.convolve(values, np.ones(width) / width, 'valid')
+
+
+def against_bytes(
+  label: str, runs: Runs, finals: figures.Values, digits: int = 1, **look: Any
+) -> list[figures.Line]:
+  """Test accuracy by MB of all clients, and the point that a table has too.
+
+  Args:
+    label: in the legend.
+    runs: one a seed; if one of them diverged, the point is missing.
+    finals: final accuracy of every seed, %.
+    digits: of the accuracy in the table.
+    **look: further fields of the lines.
+  """
+  line = curve(label, runs, 'test_accuracy', 'total_bytes', scale=100, **look)
+  if not len(line.x) or any(run.diverged for run in runs):
+    return [line]
+  ends = interval(np.reshape(finals, (-1, 1)))
+  cell = lab_lib.shown(finals, digits=digits)
+  point = figures.Line('', line.x[-1:], *ends, points=True, cell=cell, **look)
+  return [line, point]

@@ -13,7 +13,6 @@ from fl_sketch.sweeps import report, sweep
 from fl_sketch.utils import extras, files, markdown
 import numpy as np
 
-_WAYS = 'up', 'down'
 _FAMILIES = {
   'fedsgd': 'dense', 'fedavg': 'dense', 'scaffold': 'dense', 'safl': 'safl',
   'iterative_sketching': 'sketching', 'decentralised': 'sketching',
@@ -115,13 +114,10 @@ def run(
 
 def _write(outcomes, root) -> None:
   numbers = {
-    partition: {
-      name: {k: None if v != v else v for k, v in one._asdict().items()}
-      for name, one in by_name.items()
-    }
+    partition: {name: one._asdict() for name, one in by_name.items()}
     for partition, by_name in outcomes.items()
   }
-  files.replace(root / 'comparison.json', numbers)
+  files.replace(root / 'comparison.json', files.finite(numbers))
   files.replace(root / 'table.md', table(outcomes))
   with extras.optional_figures():
     picture = figures.draw(panels(outcomes), columns=2)
@@ -140,7 +136,7 @@ def _outcome(algorithm, values, rows, folder) -> Outcome:
     setting.mean,
     setting.error,
     float(np.mean([row['uplink_bytes'] for row in runs[0]])) if runs else 0.0,
-    sum(runs[0][-1][f'total_{way}link_bytes'] for way in _WAYS) if runs else 0,
+    reporting.total_bytes(runs[0][-1]) if runs else 0,
     len(rows),
     setting.diverged,
     _FAMILIES.get(algorithm, 'codecs'),
@@ -203,7 +199,7 @@ def panels(results: Mapping[str, Mapping[str, Outcome]]) -> list[figures.Panel]:
     every += [
       figures.Panel(accuracy, '', ranked, title),
       figures.Panel(
-        'bytes of all clients, up and down (MB)', accuracy, by_bytes, title,
+        figures.MEGABYTES, accuracy, by_bytes, title,
         x_scale='log',
       ),
     ]  # fmt: skip

@@ -265,13 +265,9 @@ class Files(workdir.Records):
   def report(self, rows: list[Row]):
     """Writes table.md, sweep.json and, if there is a figure, sweep.png."""
     ranking, metric = settings(rows), metric_of(rows)
-    best = {
-      k: None if isinstance(v, float) and math.isnan(v) else v
-      for k, v in ranking[0]._asdict().items()
-    }
     summary = {
       'metric': metric,
-      'best': best,
+      'best': files.finite(ranking[0]._asdict()),
       'points': len(rows),
       'diverged': sum(row['diverged'] for row in rows),
     }

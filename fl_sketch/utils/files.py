@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import platform
@@ -20,6 +21,21 @@ class SaveError(OSError):
 def as_json(config: Any) -> dict[str, Any]:
   """Returns the fields of a config, a dataclass, as config.json has them."""
   return json.loads(json.dumps(dataclasses.asdict(config)))
+
+
+def finite(tree: Any) -> Any:
+  """The tree with lists for arrays and None for NaN and infinity, for JSON.
+
+  >>> finite({'mean': np.float64('nan'), 2: (1, np.inf)})
+  {'mean': None, '2': [1, None]}
+  """
+  if isinstance(tree, Mapping):
+    return {str(k): finite(v) for k, v in tree.items()}
+  if isinstance(tree, list | tuple):
+    return [finite(v) for v in tree]
+  if hasattr(tree, 'tolist'):  # of NumPy
+    return finite(tree.tolist())
+  return None if isinstance(tree, float) and not math.isfinite(tree) else tree
 
 
 def replace(path: pathlib.Path, content: str | Mapping[str, Any]):

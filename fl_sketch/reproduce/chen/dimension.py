@@ -184,8 +184,7 @@ def _widths(lab) -> dict[int, list[float]]:
 def _reaches(run, target) -> float:
   """The first round whose loss, the mean of five, is at most the target."""
   xs, losses = run.curve('train_loss')
-  smooth = np.convolve(losses, np.ones(5) / 5, 'valid')
-  return lab_lib.first(xs[4:], smooth <= target)
+  return lab_lib.first(xs[4:], summaries.smooth(losses, 5) <= target)
 
 
 def defaults(lab: lab_lib.Lab) -> study.Report:

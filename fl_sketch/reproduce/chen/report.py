@@ -11,7 +11,7 @@ from fl_sketch.reproduce.summaries import Runs
 import numpy as np
 
 Race = dict[tuple[str, float], Runs]  # (method, share of the floats) -> seeds
-WINDOW = 10  # rounds whose mean a training loss is
+WINDOW = 10  # rounds whose mean a training loss, of a few samples, is
 
 
 def methods(lab: lab_lib.Lab, setting: settings.Setting) -> Race:
@@ -97,8 +97,9 @@ def panels(race: Race, sized: Race) -> list[figures.Panel]:
   looks = _looks([*race, *sized])
   lines = []
   for key, runs in {**race, **sized}.items():
-    lines += _against_bytes(runs, looks[key])
-  labels = summaries.MEGABYTES, 'test accuracy, %'
+    ends = [100 * final(run) for run in runs]
+    lines += summaries.against_bytes(runs=runs, finals=ends, **looks[key])
+  labels = figures.MEGABYTES, 'test accuracy, %'
   every = [figures.Panel(*labels, lines, x_scale='log')]
   for metric, label, scale, window in _BY_ROUND if sized else ():
     options = {'metric': metric, 'scale': scale, 'window': window}
@@ -133,27 +134,10 @@ _FAMILIES = {
 }  # fmt: skip
 
 
-def _against_bytes(runs, look) -> list[figures.Line]:
-  """A curve, and the point that the table has."""
-  options = {'metric': 'test_accuracy', 'x': 'total_bytes', 'scale': 100}
-  line = summaries.curve(runs=runs, **options, **look)
-  ends = [100 * final(run) for run in runs]
-  if not len(line.x) or not np.isfinite(ends).all():
-    return [line]
-  point = {'x': line.x[-1], 'values': ends, 'cell': lab_lib.shown(ends)}
-  return [line, summaries.final(**point, **look | {'label': ''})]
-
-
 def plateau(run: lab_lib.Run) -> float:
   """Rounds until nine tenths of the fall of the training loss are done."""
-  xs, losses = (smooth(v) for v in run.curve('train_loss'))
+  xs, losses = (summaries.smooth(v, WINDOW) for v in run.curve('train_loss'))
   if run.diverged or not losses[-1] < losses[0]:
     return math.nan
   level = losses[0] - 0.9 * (losses[0] - losses[-1])
   return lab_lib.first(xs, losses <= level)
-
-
-def smooth(values: np.ndarray) -> np.ndarray:
-  """Means over windows: a training loss is that of a few samples."""
-  width = min(WINDOW, len(values)) or 1
-  return np.convolve(values, np.ones(width) / width, 'valid')

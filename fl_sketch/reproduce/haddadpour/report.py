@@ -111,25 +111,13 @@ def by_bytes(race: Race) -> list[figures.Panel]:
     lines = []
     for cell, runs in race.items():
       if cell.steps == tau:
-        lines += _against_bytes(cell, runs, cell.table == sizes[0])
-    labels = summaries.MEGABYTES, 'test accuracy, %'
+        look = _look(cell) | {'variant': int(cell.table == sizes[0])}
+        label = f'{cell.name} {cell.table or ""}'.strip()
+        finals = runs_lib.accuracy(runs)
+        lines += summaries.against_bytes(label, runs, finals, **look)
+    labels = figures.MEGABYTES, 'test accuracy, %'
     panels.append(figures.Panel(*labels, lines, f'tau = {tau}', x_scale='log'))
   return panels
-
-
-def _against_bytes(cell, runs, small) -> list[figures.Line]:
-  """A curve, and the point that the table has."""
-  table = f' {cell.table}' if cell.table else ''
-  look = _look(cell) | {'variant': int(small)}
-  x = 'total_bytes'
-  line = summaries.curve(
-    cell.name + table, runs, 'test_accuracy', x, scale=100, **look
-  )
-  accuracy = runs_lib.accuracy(runs)
-  if not len(line.x) or any(run.diverged for run in runs):
-    return [line]
-  shown = lab_lib.shown(accuracy)
-  return [line, summaries.final('', line.x[-1], accuracy, shown, **look)]
 
 
 def _sizes_and_taus(race: Race) -> tuple[list[runs_lib.Table], list[int]]:

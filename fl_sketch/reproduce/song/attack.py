@@ -89,5 +89,6 @@ def _panel(plain, unknowns):
   shares = np.array(list(plain)) / unknowns
   line = figures.Line('', shares, medians, low, high, cell=f'{medians[-1]:.2g}')
   labels = 'numbers seen for each unknown', 'relative error'
-  scales = {'x_scale': 'log', 'y_scale': 'log', 'x_mark': 1.0}
-  return figures.Panel(*labels, [line], **scales)
+  return figures.Panel(
+    *labels, [line], x_scale='log', y_scale='log', x_mark=1.0
+  )

@@ -3,7 +3,6 @@
 import functools
 import itertools
 import math
-from typing import Any
 
 from fl_sketch.reporting import figures
 from fl_sketch.reproduce import lab as lab_lib, study, summaries, verdicts
@@ -73,9 +72,12 @@ def communication(lab: lab_lib.Lab) -> study.Report:
     mean, low, high = summaries.interval(numbers.T)
     cell = cells[-1] if name == 'b T' else ''
     lines.append(figures.Line(name, sizes, mean, low, high, cell=cell))
-  scales: dict[str, Any] = {'x_scale': 'log', 'y_scale': 'log'}
   panel = figures.Panel(
-    'numbers in a table, b', 'rounds T, and b T', lines, **scales
+    'numbers in a table, b',
+    'rounds T, and b T',
+    lines,
+    x_scale='log',
+    y_scale='log',
   )
   caption = f'SRHT, d = {dimension}: rounds to a hundredth of the first gap'
   return study.Report(
@@ -90,13 +92,11 @@ def communication(lab: lab_lib.Lab) -> study.Report:
 def privacy(lab: lab_lib.Lab) -> study.Report:
   """Accuracy against epsilon, of samples, by private iterative sketching."""
   accuracy, promised = _private_runs(lab)
-  named = {f'{e:g}': 100 * np.array(x) for e, x in accuracy.items()}
-  cells = [lab_lib.shown(x) for x in named.values()]
+  accuracy = {e: np.array(x) for e, x in accuracy.items()}
+  named = {f'{e:g}': 100 * x for e, x in accuracy.items()}
   rows = [
-    [name, f'{promised.get(e, math.inf):.3g}', cell]
-    for (name, e), cell in zip(
-      zip(named, accuracy, strict=True), cells, strict=True
-    )
+    [f'{e:g}', f'{promised.get(e, math.inf):.3g}', lab_lib.shown(100 * x)]
+    for e, x in accuracy.items()
   ]
   gains = {
     f'{a} to {b}': named[b] - named[a] for a, b in itertools.pairwise(named)
@@ -114,7 +114,7 @@ def privacy(lab: lab_lib.Lab) -> study.Report:
   ]  # fmt: skip
   ends = summaries.interval(np.transpose([*named.values()]))
   label = 'epsilon of a sample (inf: no noise)'
-  line = figures.Line('', [*named], *ends, cell=cells[-1])
+  line = figures.Line('', [*named], *ends, cell=rows[-1][-1])
   panel = figures.Panel(label, 'test accuracy, %', [line])
   head = 'epsilon asked', "the accountant's", 'test accuracy, %'
   return study.Report(
