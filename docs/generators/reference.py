@@ -12,6 +12,8 @@ import textwrap
 from absl import flags
 from fl_sketch import algorithms, codecs, sketches
 from fl_sketch.utils import markdown
+import launch
+from launch import configs
 
 from generators import config_fields, pages
 
@@ -120,21 +122,15 @@ def _docstring(path: pathlib.Path) -> str:
 
 def _commands() -> str:
   parts = []
-  for path in sorted((ROOT / 'launch').glob('*.py')):
-    tree = ast.parse(path.read_text(encoding='utf-8'))
-    if path.stem.startswith('_') or 'main' not in _functions(tree):
-      continue
+  for name in launch.summaries(ROOT / 'launch', 'main'):
     rows = [
       [f'`--{f.name}`', f.flag_type(), f'`{f.default}`', _cell(f.help)]
-      for f in _flags(f'launch.{path.stem}')
+      for f in _flags(f'launch.{name}')
     ]
     table = markdown.table(('flag', 'type', 'default', 'meaning'), rows)
-    parts += [f'## {path.stem}', _docstring(path), table]
+    text = _docstring(ROOT / 'launch' / f'{name}.py')
+    parts += [f'## {name}', text, table]
   return '\n\n'.join(parts)
-
-
-def _functions(tree: ast.Module) -> set[str]:
-  return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
 def _cell(text: str | None) -> str:
@@ -152,9 +148,7 @@ def _flags(module: str) -> list[flags.Flag]:
 
 
 def _configs() -> str:
-  paths = sorted((ROOT / 'configs').glob('*.py'))
   return '\n\n'.join(
-    f'## {path.stem}\n\n{_docstring(path)}'
-    for path in paths
-    if not path.stem.startswith('_')
+    f'## {name}\n\n{_docstring(ROOT / "configs" / f"{name}.py")}'
+    for name in configs.names()
   )

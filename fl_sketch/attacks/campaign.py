@@ -69,9 +69,9 @@ def attack(
   """Attacks all examples in one setting.
 
   Returns:
-    The setting with its mean and median scores, the relative error of every
-    example; and the reconstructions of the
-    first examples if they are images, f32[examples, batch, ...].
+    The setting with its mean and median scores; the relative error of every
+    example; and the reconstructions of the first examples if they are images,
+    f32[examples, batch, ...].
   """
   n = c.examples * setting.batch_size
   batches = lambda x: x[:n].reshape(c.examples, -1, *x.shape[1:])

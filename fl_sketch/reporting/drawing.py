@@ -78,7 +78,7 @@ def _frame(ax: Any, panel: Panel) -> None:
 
 
 def _limits(panel: Panel) -> tuple[float, float] | None:
-  """Those of lines and bars: of few seeds, bands are wider and are cut off."""
+  """Limits of y: those of lines and bars. Bands of few seeds are cut off."""
   if not any(len(line.low) and not line.points for line in panel.lines):
     return None
   bars = [v for n in panel.lines if n.points for v in (n.low, n.high)]

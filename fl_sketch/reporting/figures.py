@@ -70,7 +70,7 @@ class Panel(NamedTuple):
 
 
 def as_json(panels: Iterable[Panel]) -> list[dict[str, Any]]:
-  """The panels as JSON has them, without defaults, to five digits.
+  """Converts panels for JSON, without defaults, to five digits.
 
   >>> line = Line('a', [1, 2], [0.123456, math.nan])
   >>> kept = as_json([Panel('round', 'loss', [line])])
@@ -86,7 +86,7 @@ def as_json(panels: Iterable[Panel]) -> list[dict[str, Any]]:
 
 
 def from_json(panels: Iterable[Mapping[str, Any]]) -> list[Panel]:
-  """The panels that `as_json` has written."""
+  """Converts what `as_json` returns to panels."""
   read = []
   for panel in panels:
     lines = [Line(**line) for line in panel['lines']]

@@ -43,7 +43,7 @@ def new_axes(x_label: str, y_label: str) -> axes.Axes:
 
 
 def dress(ax: axes.Axes) -> None:
-  """Gives axes their grid, and takes the upper and the right frame away."""
+  """Adds a grid to axes, and removes their upper and right spines."""
   ax.spines[['top', 'right']].set_visible(False)
   ax.grid(color='0.9')
   ax.set_axisbelow(True)

@@ -43,7 +43,7 @@ def index(
   return '\n\n'.join(
     (
       '# Results',
-      f'{INTRODUCTION} In all: {summary(page)}.',
+      f'{INTRODUCTION} In all: {summary(page) or "no claims"}.',
       markdown.table(('study', 'what it shows', 'claims'), rows),
     )
   )

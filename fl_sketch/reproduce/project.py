@@ -50,7 +50,7 @@ _QUICK = _DIGITS | {'widths': (128,), 'rounds': 4, 'eval_every': 2}
 
 
 def bytes_to_accuracy(lab: lab_lib.Lab) -> study.Report:
-  """LeNet-5 on MNIST: test accuracy against the bytes of all clients."""
+  """Measures test accuracy against bytes, of LeNet-5 on MNIST."""
   lines, rows, seeds = [], [], {}
   for i, (name, (family, *method)) in enumerate(METHODS.items()):
     runs, rate = _raced(lab, f'project/bytes/{i}', *method)

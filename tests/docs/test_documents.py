@@ -14,6 +14,7 @@ from fl_sketch import sweeps
 from fl_sketch.attacks import settings
 from fl_sketch.experiment import config
 from fl_sketch.reproduce import catalog
+import launch
 import pytest
 import runs
 from runs import ROOT
@@ -67,19 +68,9 @@ def commands(path):
 
 
 def parsed(text):
-  """Maps `fl-sketch train quickstart` to --config and --workdir of train."""
   words = shlex.split(text, comments=True)
-  if words[0] != 'fl-sketch':
-    start = 3 if words[0] == 'python' else 2
-    return Command(text, words[start - 1].split('.')[-1], words[start:])
-  program, arguments = words[1], words[2:]
-  if program in CONFIGURED and not arguments[0].startswith('-'):
-    name, _, variant = arguments.pop(0).partition(':')
-    file = f'configs/{name}.py' + (f':{variant}' if variant else '')
-    arguments.insert(0, f'--config={file}')
-    if not any(a.startswith(('--workdir', '--plan')) for a in arguments):
-      arguments.append(f'--workdir=runs/{name}')
-  return Command(text, program, arguments)
+  start = 3 if words[0] == 'python' else 2
+  return Command(text, words[start - 1].split('.')[-1], words[start:])
 
 
 SHOWN = [(name_of(path), c) for path in PAGES for c in commands(path)]
@@ -100,7 +91,7 @@ def checked_config(command):
     warnings.filterwarnings('ignore', r'the load_module\(\)')
     module = f'launch.{command.program}'
     runpy.run_module(module, run_name=module)
-    words = flags.FLAGS(argv)[1:]
+    words = launch.parse_flags(argv)[1:]
     if command.program not in CONFIGURED:
       return words
     assert not words, words
@@ -154,8 +145,9 @@ def test_a_command_runs(command, tmp_path, monkeypatch):
   arguments = [*command.arguments, f'--workdir={tmp_path}']
   if command.program in CONFIGURED:
     full = command._replace(arguments=arguments)
-    if checked_config(full).dataset not in HERE:
-      pytest.skip('Its data may be absent; the fast test checks its config.')
+    dataset = checked_config(full).dataset
+    if dataset not in HERE:
+      pytest.skip(f'{dataset} may be absent; the fast test checks the config.')
   done = runs.command(command.program, *arguments)
   assert done.returncode == 0, done.stderr[-3000:]
 

@@ -163,7 +163,7 @@ def _loss_of(lab) -> float:
 
 
 def _widths(lab) -> dict[int, list[float]]:
-  """Rounds of each seed to a training loss, by parameters of an MLP."""
+  """Rounds to a training loss, of each seed, by number of parameters."""
   rounds, target = lab.pick(20, 200, 200), _loss_of(lab)
   sketch = {'kind': 'block_cyclic', 'size': _table_of(lab)}
   times = {}

@@ -88,7 +88,7 @@ def table(
 
 
 def panels(race: Race, sized: Race) -> list[figures.Panel]:
-  """Accuracy against bytes; by table size, loss and accuracy by round.
+  """Panels: accuracy by bytes; loss and accuracy by round and table size.
 
   Args:
     race: of the methods.

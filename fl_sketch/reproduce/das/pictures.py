@@ -26,12 +26,12 @@ _GRID = (
 
 
 def losses(runs: grid_lib.Grid) -> study.Picture:
-  """Loss over the rounds, by start, C, rate and algorithm, at q = 1."""
+  """Draws loss by round, for each start, C, rate and algorithm, at q = 1."""
   return study.Picture(_LOSS, _curves(runs, runs.excess, 'loss − minimum', 3))
 
 
 def ratios(runs: grid_lib.Grid) -> study.Picture:
-  """The signal-to-noise ratio over the rounds."""
+  """Draws the signal-to-noise ratio by round."""
   panels = _curves(runs, runs.snr, 'signal-to-noise ratio', None)
   return study.Picture(_RATIO, panels)
 
