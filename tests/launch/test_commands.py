@@ -50,6 +50,7 @@ def test_a_command_gets_its_words(monkeypatch, capsys):
 
 
 def test_a_command_that_is_not_there_names_the_nearest(monkeypatch, capsys):
+  """Catches a misspelt command that ends in the traceback of an import."""
   with pytest.raises(SystemExit, match="'trian'; did you mean 'train'"):
     fl_sketch(monkeypatch, 'trian', 'quickstart')
   fl_sketch(monkeypatch, '--version')

@@ -28,6 +28,7 @@ def parsed(*args):
 
 
 def test_all_are_listed():
+  """Catches a config that the list and the wheel lack."""
   assert configs.names() == sorted(NAMES)
 
 
@@ -92,6 +93,7 @@ def test_a_file_of_the_user_with_functions_of_the_package(tmp_path):
   ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest(given, message):
+  """Catches a misspelt config that only says that a file is missing."""
   with pytest.raises(ValueError, match=message):
     configs.load(given)
 

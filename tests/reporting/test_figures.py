@@ -59,6 +59,7 @@ def test_bands_do_not_stretch_the_axis():
 
 
 def test_names_stand_in_their_order():
+  """Catches names sorted by family, and names too many for their axis."""
   order = figures.Line('', [math.nan] * 3, ['c', 'a', 'b'], points=True)
   some = figures.Line('dense', [1.0], ['a'], [0.5], [1.5], points=True)
   (ax,) = figures.draw([figures.Panel('x', '', [order, some])]).axes

@@ -66,6 +66,7 @@ def by_hand(p, level=0.05):
 
 
 def test_decided_are_those_of_the_procedure():
+  """Catches exact claims that count, and steps of p in a wrong order."""
   rng = np.random.default_rng(2)
   p = 10 ** rng.uniform(-6, 0, 50)
   claims = [verdicts.Claim('', 1.0, '>=', 0.0, p=x) for x in p]
@@ -127,7 +128,7 @@ def test_a_median_is_between_its_ends():
   """The interval of 1,000 medians of 60 contains the truth 95 % of the time.
 
   At least: 92 % are 4 standard errors fewer, and order statistics of 60 have
-  96 % (a false alarm below 1e-8).
+  96 % (a false alarm below 1e-8). Catches ends exchanged, or two ranks inwards.
   """
   x = np.random.default_rng(4).exponential(size=(1000, 60))
   claims = [verdicts.of_medians('', points, '<=', 1.0) for points in x]
