@@ -80,7 +80,7 @@ def sentence(row: Row, finished: bool) -> str:
     f'{end} after {row["round"] + 1} rounds: {name} {row[name]:.4f}, '
     f'{row["total_uplink_bytes"] / 1e6:.2f} MB up and '
     f'{row["total_downlink_bytes"] / 1e6:.2f} MB down in all. '
-    'Metrics and curves are in'
+    'Its files are in'
   )
 
 
