@@ -5,7 +5,6 @@ from fl_sketch.algorithms import costs
 from fl_sketch.privacy import aggregation
 import jax.numpy as jnp
 import pytest
-from runs import ROOT
 
 D = 1000
 TABLE = 5 * 20  # tm of the count sketch
@@ -136,9 +135,3 @@ def test_a_toy_of_another_size_costs_in_proportion():
   make = algorithms.make('scaffold', costs.quadratic, **options)
   few = costs.measure(make, *costs.toy_problem(d=8, clients=4), rounds=2)
   assert few == costs.Costs(8, (64,), (64,), 8, 0, 8, 8, ())
-
-
-@pytest.mark.nightly
-def test_the_readme_has_the_table():
-  readme = (ROOT / 'README.md').read_text(encoding='utf-8')
-  assert algorithms.table() in readme
