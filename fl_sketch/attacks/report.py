@@ -89,7 +89,7 @@ def file_of(row: Row) -> str:
 
 
 def _success(rows) -> figures.Panel:
-  """The share of recovered inputs over observed numbers per unknown."""
+  """Plots the share of recovered inputs over observed numbers per unknown."""
   plain = [row for row in rows if row['size'] and row['defence'] == 'none']
   groups: dict[tuple[str, int, bool], list[tuple[float, float]]] = {}
   for row in plain:
@@ -109,7 +109,7 @@ def _success(rows) -> figures.Panel:
 
 
 def _errors(rows) -> list[figures.Panel]:
-  """The reconstruction error against noise and against epsilon."""
+  """Plots the reconstruction error against noise and against epsilon."""
   defences = {row['defence'] for row in rows}
   panels = []
   for kind, words in _NOISES.items():

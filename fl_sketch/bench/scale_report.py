@@ -52,7 +52,7 @@ def write(
 
 
 def panels(results: Sequence[scale.Result]) -> list[figures.Panel]:
-  """A panel for each axis: medians, least and most, and the expected slope."""
+  """Plots median, least and most ms on each axis, and the expected slope."""
   every = []
   for result in results:
     xs, times = np.array(result.xs, float), 1e3 * np.array(result.seconds)

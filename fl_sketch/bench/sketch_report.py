@@ -210,7 +210,7 @@ def curves(
 
 
 def panels(group: Sequence[sketch.Result]) -> list[figures.Panel]:
-  """Milliseconds of a sketch and of a desketch against d, the slowest first.
+  """Plots milliseconds of a sketch and a desketch against d, slowest first.
 
   Args:
     group: results of several d, with one size of tables and number of clients.

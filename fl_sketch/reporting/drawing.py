@@ -32,7 +32,7 @@ def draw(panels: Sequence[Panel], columns: int) -> Any:
 
 
 def _names(panel: Panel) -> int:
-  """How many names stand along y."""
+  """Counts the names along y."""
   return len({y for line in panel.lines for y in line.y if isinstance(y, str)})
 
 
@@ -56,7 +56,7 @@ def _plot(ax: Any, line: Line, colour: str) -> None:
 
 
 def _array(values: Values) -> np.ndarray:
-  """Names, or numbers with NaN for None."""
+  """Converts values to an array of names, or of numbers with NaN for None."""
   named = any(isinstance(v, str) for v in values)
   return np.array(values, str if named else float)
 
@@ -78,7 +78,7 @@ def _frame(ax: Any, panel: Panel) -> None:
 
 
 def _limits(panel: Panel) -> tuple[float, float] | None:
-  """Limits of y: those of lines and bars. Bands of few seeds are cut off."""
+  """Computes limits of y from lines and error bars; long bands are cut off."""
   if not any(len(line.low) and not line.points for line in panel.lines):
     return None
   bars = [v for n in panel.lines if n.points for v in (n.low, n.high)]
@@ -95,7 +95,7 @@ def _limits(panel: Panel) -> tuple[float, float] | None:
 
 
 def _legend(fig: Any, axes: Iterable[Any]) -> None:
-  """One legend of every label, beside the panels."""
+  """Adds one legend of all labels beside the panels."""
   handles: dict[str, Any] = {}
   for ax in axes:
     for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):

@@ -70,7 +70,7 @@ class Panel(NamedTuple):
 
 
 def as_json(panels: Iterable[Panel]) -> list[dict[str, Any]]:
-  """Converts panels for JSON, without defaults, to five digits.
+  """Converts panels to JSON values: numbers to five digits, no defaults.
 
   >>> line = Line('a', [1, 2], [0.123456, math.nan])
   >>> kept = as_json([Panel('round', 'loss', [line])])

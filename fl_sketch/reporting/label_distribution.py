@@ -2,8 +2,8 @@
 
 import os
 
+from fl_sketch import reporting
 from fl_sketch.data.ragged import Partition
-from fl_sketch.utils import extras
 import numpy as np
 
 # Beyond either, bars or their colours run together: a heat map takes over.
@@ -35,15 +35,10 @@ def draw(
     num_classes: number of labels.
     title: above the picture.
   """
-  with extras.needed('plots'):
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
   counts = _counts(np.asarray(labels), partition, num_classes)
   few = partition.population <= _MOST_BARS and num_classes <= _MOST_COLORS
   height = 1.6 + 0.17 * max(partition.population, 8) if few else 4.8
-  figure = Figure(figsize=(7.5, height), layout='constrained')
-  FigureCanvasAgg(figure)
+  figure = reporting.new_figure(7.5, height)
   (_bars if few else _heat_map)(figure, counts)
   figure.suptitle(title)
   figure.savefig(path, dpi=130, format='png')

@@ -43,7 +43,7 @@ def read_metrics(path: PathLike) -> list[Row]:
 
 
 def total_bytes(row: Row) -> int:
-  """Bytes of all clients up to a row of a metrics file, up and down.
+  """Adds uplink and downlink bytes of all clients up to a metrics row.
 
   >>> total_bytes({'total_uplink_bytes': 8, 'total_downlink_bytes': 16})
   24

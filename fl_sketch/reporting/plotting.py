@@ -60,7 +60,7 @@ def look(i: int) -> dict[str, Any]:
 
 
 def colours(names: Iterable[str]) -> dict[str, str]:
-  """A colour for each name: a family's own, or the next that is free.
+  """Assigns each name a colour: a family's own, or the next that is free.
 
   >>> colours(['rate 1', 'dense', 'rate 1'])
   {'rate 1': '#0072b2', 'dense': '#000000'}

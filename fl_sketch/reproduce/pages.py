@@ -19,7 +19,7 @@ INTRODUCTION = (
 
 
 def number(value: float | None) -> str:
-  """A number as tables have it, '' for none.
+  """Formats a number for tables; None as ''.
 
   >>> number(0.123456), number(12345.6), number(None)
   ('0.1235', '1.235e+04', '')
@@ -30,7 +30,7 @@ def number(value: float | None) -> str:
 def index(
   page: Sequence[results.Result], missing: Mapping[str, str] | None = None
 ) -> str:
-  """Results in a table, each linked to its page NAME.md, and all verdicts.
+  """Formats results as a table with links to NAME.md, and all verdicts.
 
   Args:
     page: results with verdicts, as `results.collect` has them.
@@ -62,12 +62,12 @@ def write(
 
 
 def summary(page: Iterable[results.Result]) -> str:
-  """The verdicts on all claims of these results in a line."""
+  """Counts the verdicts on all claims of these results in a line."""
   return verdicts.summary([c['verdict'] for r in page for c in r['claims']])
 
 
 def text(result: results.Result) -> str:
-  """A result as Markdown: claims, remarks, pictures, tables, origin."""
+  """Formats a result: claims, remarks, pictures, tables, origin."""
   tested = [c for c in result['claims'] if not c['exact']]
   exact = [c for c in result['claims'] if c['exact']]
   held = summary([result])
@@ -93,7 +93,7 @@ def _claims(heading: str, claims: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _cells(claim: Mapping[str, Any]) -> list[str]:
-  """A row of the table of claims."""
+  """Formats a claim as a row of the table of claims."""
   measured = number(claim['measured'])
   if claim['verdict'] != verdicts.UNTESTABLE and not measured:
     measured = 'not finite'
@@ -107,7 +107,7 @@ _SIGNS = {'<=': '≤', '>=': '≥'}
 
 
 def origin(result: results.Result) -> str:
-  """Command, scale, machine, date and commit, as far as a result has them."""
+  """Formats command, scale, machine, date and commit, as far as known."""
   parts = [
     f'Scale {result["scale"]}' if 'scale' in result else None,
     result['device'],

@@ -78,7 +78,7 @@ def bytes_to_accuracy(lab: lab_lib.Lab) -> study.Report:
 def _raced(
   lab: lab_lib.Lab, folder: str, fields: Fields, grid: Fields
 ) -> tuple[list[lab_lib.Run], float]:
-  """Runs over seeds at the best server rate, and that rate."""
+  """Tunes the server rate; returns runs over seeds at the best, and it."""
   fields = lab.pick(_QUICK, MNIST) | fields
   rates = {k: v[1] for k, v in grid.items()}
   if lab.scale != 'quick':
@@ -132,7 +132,7 @@ QUICKSTART = _DIGITS | {
 
 
 def precisions(lab: lab_lib.Lab) -> study.Report:
-  """Tables in fewer bits, on the digits."""
+  """Measures test accuracy with tables of fewer bits, on the digits."""
   rounds = lab.pick({'rounds': 20}, {})
   rows, seeds = [], {}
   for i, (name, fields) in enumerate(PRECISIONS.items()):

@@ -1,4 +1,4 @@
-"""The results of a study as files: JSON, PNG and Markdown."""
+"""The results of a study as files, JSON and PNG, and their verdicts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 import datetime
@@ -134,7 +134,7 @@ def judge(page: Sequence[Result]) -> None:
 
 
 def _claim(claim: Mapping[str, Any]) -> verdicts.Claim:
-  """A claim as it was before it became JSON, where NaN is None."""
+  """Restores a claim from JSON, where None stands for NaN."""
   fields = {k: claim[k] for k in verdicts.Claim._fields}
   for name in ('measured', 'low', 'high'):
     if fields[name] is None and not (name == 'measured' and claim['remark']):

@@ -1,7 +1,6 @@
 """Types of a reproduction: a study and its report."""
 
 from collections.abc import Callable, Sequence
-import math
 from typing import Any, NamedTuple
 
 from fl_sketch.reporting import figures
@@ -27,7 +26,7 @@ class Picture(NamedTuple):
 
   caption: str
   panels: Sequence[figures.Panel]
-  columns: int = 3
+  columns: int = figures.COLUMNS
 
 
 class Report(NamedTuple):
@@ -64,12 +63,3 @@ class Study(NamedTuple):
   source: str
   run: Callable[[lab_lib.Lab], Report]
   minutes: float
-
-
-def rounds(value: float) -> str:
-  """Formats a number of rounds; infinity is 'not reached'.
-
-  >>> rounds(14.0), rounds(math.inf)
-  ('14', 'not reached')
-  """
-  return f'{value:.0f}' if math.isfinite(value) else 'not reached'

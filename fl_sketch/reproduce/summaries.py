@@ -71,7 +71,7 @@ def curve(
 
 
 def smooth(values: np.ndarray, window: int) -> np.ndarray:
-  """Running means of at most `window` values, of which fewer are returned."""
+  """Running means over `window` values; one mean where there are fewer."""
   width = min(window, len(values)) or 1
   return np.convolve(values, np.ones(width) / width, 'valid')
 
@@ -79,7 +79,7 @@ def smooth(values: np.ndarray, window: int) -> np.ndarray:
 def against_bytes(
   label: str, runs: Runs, finals: figures.Values, digits: int = 1, **look: Any
 ) -> list[figures.Line]:
-  """Test accuracy by MB of all clients, and the point that a table has too.
+  """Plots test accuracy by MB of all clients, and its last value of a table.
 
   Args:
     label: in the legend.

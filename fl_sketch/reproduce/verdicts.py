@@ -71,7 +71,7 @@ def exact(text: str, value: float, relation: str, bound: float) -> Claim:
 
 
 def untestable(text: str, relation: str, bound: float, remark: str) -> Claim:
-  """A claim whose numbers cannot be had, and why."""
+  """Makes a claim whose numbers cannot be had, with the reason."""
   return Claim(text, None, relation, bound, remark=remark)
 
 
@@ -243,7 +243,7 @@ def _verdict(claim: Claim, sure: bool) -> str:
 
 
 def summary(verdicts: Sequence[str]) -> str:
-  """The verdicts of many claims in a line.
+  """Counts the verdicts of many claims in a line.
 
   >>> summary([HOLDS, FAILS, UNDECIDED, HOLDS])
   '2 hold, 1 does not, 1 is undecided'

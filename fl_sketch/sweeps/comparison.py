@@ -175,7 +175,7 @@ def _cells(one: Outcome | None) -> list[str]:
 
 
 def panels(results: Mapping[str, Mapping[str, Outcome]]) -> list[figures.Panel]:
-  """Accuracy of every contestant, and against bytes: a row a partition."""
+  """Plots accuracy by contestant and by bytes: a row for each partition."""
   every = []
   for partition, outcomes in results.items():
     title = partition.replace('_', ' ')

@@ -24,7 +24,7 @@ def as_json(config: Any) -> dict[str, Any]:
 
 
 def finite(tree: Any) -> Any:
-  """The tree with lists for arrays and None for NaN and infinity, for JSON.
+  """Converts a tree for JSON: arrays to lists, NaN and infinity to None.
 
   >>> finite({'mean': np.float64('nan'), 2: (1, np.inf)})
   {'mean': None, '2': [1, None]}

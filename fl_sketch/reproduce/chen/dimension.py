@@ -107,13 +107,13 @@ def dimension(lab: lab_lib.Lab) -> study.Report:
 
 
 def _growth(few, many) -> np.ndarray:
-  """Rounds over rounds, by run; NaN, which breaks a claim, if none is there."""
+  """Divides rounds by rounds, by run; inf / inf is NaN and breaks a claim."""
   with np.errstate(invalid='ignore'):
     return np.divide(many, few)
 
 
 def _interval(times) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """As of `summaries.interval`; a gap where a run is not there."""
+  """Mean and interval over runs; NaN where one never reaches its target."""
   x = np.transpose(times)
   return summaries.interval(np.where(np.isfinite(x), x, np.nan))
 
@@ -146,7 +146,7 @@ _SPECTRA = {'decaying': lambda d: np.arange(1.0, d + 1) ** -2, 'flat': np.ones}
 
 
 def _rounds(curvature, most):
-  """Rounds of each run until the gap is a tenth; infinite if it is not."""
+  """Counts rounds of each run until the gap is a tenth; infinite if never."""
   problem = song_runs.quadratic(curvature)
   step = 1 / (curvature.max() + curvature.sum() / 64)
   path = song_runs.play(problem, sketches.srht(64), step, 1, most, runs=3)
@@ -163,7 +163,7 @@ def _loss_of(lab) -> float:
 
 
 def _widths(lab) -> dict[int, list[float]]:
-  """Rounds to a training loss, of each seed, by number of parameters."""
+  """Counts rounds to a training loss, of each seed, by parameters."""
   rounds, target = lab.pick(20, 200, 200), _loss_of(lab)
   sketch = {'kind': 'block_cyclic', 'size': _table_of(lab)}
   times = {}

@@ -66,7 +66,7 @@ def figure_1(lab: lab_lib.Lab) -> study.Report:
 
 
 def _rank_correlations(sized) -> list[float]:
-  """Of each seed."""
+  """Rank correlation of table size and last training loss, of each seed."""
   shares = [share for _, share in sized]
   losses = [
     [report.final(run, 'train_loss') for run in runs] for runs in sized.values()
@@ -125,7 +125,7 @@ def figure_3(lab: lab_lib.Lab) -> study.Report:
 
 
 def _fewer_rounds(sized) -> verdicts.Claim:
-  """Larger tables reach 75 % no later."""
+  """Claims that a larger table reaches 75 % in no more rounds."""
   rounds = [
     [run.reaches(0.75, x='round') for run in runs] for runs in sized.values()
   ]

@@ -54,7 +54,7 @@ def densities(lab: lab_lib.Lab) -> study.Report:
 def _by_round(
   runs: list[list[spectrum_report.Row]], name: str
 ) -> dict[str, np.ndarray]:
-  """A number of each seed's spectrum; NaN, where there is none, is worst."""
+  """Collects a number of all seeds' spectra by round; NaN where it is None."""
   return {
     f'round {at[0]["round"]}': np.array([row[name] for row in at], float)
     for at in zip(*runs, strict=True)
@@ -62,7 +62,7 @@ def _by_round(
 
 
 def _spectra(lab: lab_lib.Lab) -> list[list[spectrum_report.Row]]:
-  """The spectra of a run of each seed, for both figures."""
+  """Trains a run of each seed and estimates its spectra, for both figures."""
   fields = {
     'population': 50, 'cohort': 25, 'local_steps': 5, 'batch_size': 32,
     'client_lr': 0.05,

@@ -37,7 +37,7 @@ def ratios(runs: grid_lib.Grid) -> study.Picture:
 
 
 def _curves(runs, values, label, digits):
-  """Panels by start and C; `digits` are those of the table of last values."""
+  """Draws a panel for each start and C; `digits` are those of its table."""
   panels = []
   for start, clip in itertools.product(grid_lib.STARTS, grid_lib.CLIPS):
     lines = []

@@ -75,7 +75,7 @@ def table(lab: lab_lib.Lab, devices: str, race: Race) -> study.Table:
 
 
 def rounds_to_90(runs: Runs) -> np.ndarray:
-  """Rounds of each seed to 90 %; the last round where it is not reached."""
+  """Counts rounds of each seed to 90 %; the last round if it is not reached."""
   return np.array(
     [min(run.reaches(0.9, x='round'), run.curve()[0].max()) for run in runs]
   )

@@ -77,7 +77,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def panels(rows: Sequence[Row]) -> list[figures.Panel]:
-  """The densities over training, and the largest eigenvalues by rank.
+  """Plots densities over training, and the largest eigenvalues by rank.
 
   Densities are over their largest value, smoothed by a 150th of the range of
   all. The lines beside the eigenvalues are their power laws.
