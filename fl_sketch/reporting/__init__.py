@@ -2,7 +2,7 @@
 
 `metrics` reads metrics files and makes tables without matplotlib.
 `figures` are panels of lines as data, which `drawing` draws; `learning_curves`
-and `label_distribution` draw those of runs; all in the style of `plotting`.
+and `label_distribution` draw those of runs; `style` has what all share.
 Names load when they are first used.
 """
 
@@ -19,12 +19,7 @@ if TYPE_CHECKING:
     table,
     total_bytes,
   )
-  from fl_sketch.reporting.plotting import (
-    look,
-    new_axes,
-    new_figure,
-    plain_ticks,
-  )
+  from fl_sketch.reporting.style import look, new_axes, new_figure, plain_ticks
 
 __all__ = [
   'curves', 'draw_run', 'label_distribution', 'look', 'new_axes', 'new_figure',
@@ -35,5 +30,5 @@ __getattr__ = lazy.attach(
   __name__,
   learning_curves=('curves', 'draw_run'),
   metrics=('read_metrics', 'sentence', 'table', 'total_bytes'),
-  plotting=('look', 'new_axes', 'new_figure', 'plain_ticks'),
+  style=('look', 'new_axes', 'new_figure', 'plain_ticks'),
 )

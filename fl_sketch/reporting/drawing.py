@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 import math
 from typing import Any
 
-from fl_sketch.reporting import plotting
+from fl_sketch.reporting import style
 from fl_sketch.reporting.figures import Line, Panel, Values
 import numpy as np
 
@@ -15,15 +15,15 @@ def draw(panels: Sequence[Panel], columns: int) -> Any:
   rows = -(-len(panels) // columns)
   height = max(3.3, 0.8 + 0.2 * max(map(_names, panels)))
   size = 1.9 + 3.6 * columns, height * rows
-  fig = plotting.new_figure(*size)
+  fig = style.new_figure(*size)
   axes = fig.subplots(rows, columns, squeeze=False)
   for ax in axes.flat[len(panels) :]:
     ax.remove()
-  colours = plotting.colours(
+  colours = style.colours(
     line.family or line.label for panel in panels for line in panel.lines
   )
   for ax, panel in zip(axes.flat, panels, strict=False):
-    plotting.dress(ax)
+    style.dress(ax)
     for line in panel.lines:
       _plot(ax, line, colours[line.family or line.label])
     _frame(ax, panel)
@@ -43,13 +43,13 @@ def _plot(ax: Any, line: Line, colour: str) -> None:
     along, values = ('xerr', x) if y.dtype.kind == 'U' else ('yerr', y)
     if len(line.low):
       look[along] = [values - spread[0], spread[1] - values]
-    marker = plotting.MARKERS[line.variant % len(plotting.MARKERS)]
+    marker = style.MARKERS[line.variant % len(style.MARKERS)]
     ax.errorbar(x, y, fmt=marker, markersize=5, capsize=2.5, **look)
     return
-  style = plotting.STYLES[line.variant % len(plotting.STYLES)]
+  dashes = style.STYLES[line.variant % len(style.STYLES)]
   marker = 'o' if len(x) <= 12 else None
   ax.plot(
-    x, y, linestyle=style, marker=marker, markersize=3.5, linewidth=1.6, **look
+    x, y, linestyle=dashes, marker=marker, markersize=3.5, linewidth=1.6, **look
   )
   if len(line.low):
     ax.fill_between(x, *spread, color=colour, alpha=0.16, linewidth=0)
@@ -67,7 +67,7 @@ def _frame(ax: Any, panel: Panel) -> None:
   for axis, scale in ((ax.xaxis, panel.x_scale), (ax.yaxis, panel.y_scale)):
     if scale == 'log':
       ax.set(**{f'{axis.axis_name}scale': 'log'})
-      plotting.plain_ticks(axis)
+      style.plain_ticks(axis)
   if limits := panel.y_limits or _limits(panel):
     ax.set_ylim(limits)
   mark = {'color': '0.45', 'linewidth': 1, 'zorder': 1}

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from fl_sketch.reporting import metrics, plotting
+from fl_sketch.reporting import metrics, style
 from matplotlib import axes, ticker
 import numpy as np
 
@@ -62,19 +62,17 @@ def _points(
 
 
 def _draw_test(read: dict[str, list[metrics.Row]], x: str, y: str) -> axes.Axes:
-  ax = plotting.new_axes(_LABELS[x], y.replace('_', ' '))
+  ax = style.new_axes(_LABELS[x], y.replace('_', ' '))
   for i, (label, rows) in enumerate(read.items()):
     xs, ys = _points(rows, x, y)
     if x == 'uplink':
       xs, ys = xs[xs > 0], ys[xs > 0]
     # A curve of few evaluations shows where they are.
     marker = 'o' if len(xs) <= 25 else None
-    ax.plot(
-      xs, ys, **plotting.look(i), marker=marker, markersize=3.5, label=label
-    )
+    ax.plot(xs, ys, **style.look(i), marker=marker, markersize=3.5, label=label)
   if x == 'uplink':
     ax.set_xscale('log')
-    plotting.plain_ticks(ax.xaxis)
+    style.plain_ticks(ax.xaxis)
   if y == 'test_accuracy':
     ax.yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
   else:
@@ -83,13 +81,13 @@ def _draw_test(read: dict[str, list[metrics.Row]], x: str, y: str) -> axes.Axes:
 
 
 def _draw_losses(read: dict[str, list[metrics.Row]]) -> axes.Axes:
-  ax = plotting.new_axes('round', 'train loss')
+  ax = style.new_axes('round', 'train loss')
   for i, (label, rows) in enumerate(read.items()):
     _plot_smoothed(ax, i, 'train' if len(read) == 1 else label, rows)
   if len(read) == 1:
     xs, ys = _points(rows, 'round', 'test_loss')
     if len(xs):
-      ax.plot(xs, ys, **plotting.look(1), label='test')
+      ax.plot(xs, ys, **style.look(1), label='test')
       ax.set_ylabel('loss')
   _log_if_wide(ax)
   return ax
@@ -102,12 +100,12 @@ def _plot_smoothed(
   xs, ys = _points(rows, 'round', 'train_loss')
   width = len(ys) // 50
   if width > 1:
-    ax.plot(xs, ys, color=plotting.look(i)['color'], linewidth=0.5, alpha=0.3)
+    ax.plot(xs, ys, color=style.look(i)['color'], linewidth=0.5, alpha=0.3)
     ys = np.convolve(ys, np.full(width, 1 / width), 'valid')
     # A mean stands at the last of its rows: it knows no later one.
     xs = xs[width - 1 :]
     label = f'{label} (mean of {width})'
-  ax.plot(xs, ys, **plotting.look(i), label=label)
+  ax.plot(xs, ys, **style.look(i), label=label)
 
 
 def _log_if_wide(ax: axes.Axes) -> None:
@@ -116,7 +114,7 @@ def _log_if_wide(ax: axes.Axes) -> None:
   values = values[np.isfinite(values)]
   if values.size and 0 < 10 * values.min() < values.max():
     ax.set_yscale('log')
-    plotting.plain_ticks(ax.yaxis)
+    style.plain_ticks(ax.yaxis)
 
 
 def _save(ax: axes.Axes, path: pathlib.Path, labels: list[str]) -> None:

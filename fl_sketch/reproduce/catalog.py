@@ -5,7 +5,7 @@ import difflib
 import itertools
 import pathlib
 
-from fl_sketch.reproduce import lab as lab_lib, project, results, study
+from fl_sketch.reproduce import lab as lab_lib, own_studies, results, study
 from fl_sketch.reproduce.chen import (
   dimension,
   figures as chen,
@@ -109,9 +109,9 @@ _CHEN = _of(
 _PROJECT = _of(
   'This project',
   ('MNIST-Bytes', 'Accuracy against bytes: dense, SAFL, FedSKETCH',
-   'LeNet-5 on MNIST', project.bytes_to_accuracy, 30),
+   'LeNet-5 on MNIST', own_studies.bytes_to_accuracy, 30),
   ('Digits-Precision', 'Tables in fewer bits', 'SAFL on the digits',
-   project.precisions, 4),
+   own_studies.precisions, 4),
 )  # fmt: skip
 STUDIES: dict[str, study.Study] = {
   s.name: s

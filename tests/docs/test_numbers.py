@@ -3,7 +3,7 @@
 import re
 
 from fl_sketch.experiment import config
-from fl_sketch.reproduce import catalog, pages, project
+from fl_sketch.reproduce import catalog, own_studies, pages
 from fl_sketch.utils import markdown
 import pytest
 from runs import ROOT
@@ -49,9 +49,9 @@ def test_a_command_is_of_the_config_behind_its_row():
   names = [row[0] for row in rows()[1:]]
   assert [line.partition('# ')[2].strip() for line in lines] == names
   for line, name in zip(lines, names, strict=True):
-    _, fields, _ = project.METHODS[name]
+    _, fields, _ = own_studies.METHODS[name]
     rate = {'server_lr': BYTES['seeds'][name]['server_lr']}
-    wanted = config.Config.from_mapping(project.MNIST | fields | rate)
+    wanted = config.Config.from_mapping(own_studies.MNIST | fields | rate)
     found = documents.checked_config(documents.parsed(line))
     for field in ('checkpoint_every', 'eval_every'):  # what is logged
       object.__setattr__(found, field, getattr(wanted, field))

@@ -24,7 +24,7 @@ for name in test_layers.modules():
       print(name)
 """
 
-DRAWING = 'drawing', 'learning_curves', 'plotting'  # of fl_sketch.reporting
+DRAWING = 'drawing', 'learning_curves', 'style'  # of fl_sketch.reporting
 
 
 @pytest.fixture
