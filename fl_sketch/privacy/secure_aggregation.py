@@ -275,7 +275,6 @@ def _peers(tables, key, neighbours):
 
 def _add_masks(lanes_per_step, key, slots, peers, tables, chosen, sign):
   """Adds `sign` x the `chosen` masks of every slot, one at a time."""
-  key = comms.downlink(key)  # a vmapped cond fails to make it local itself
   signs = sign * jnp.where(peers < slots[:, None], -1, 1)
   signs = jnp.where(chosen, signs, 0).astype(jnp.uint32)  # modulo 2^32
   fold = jax.random.fold_in

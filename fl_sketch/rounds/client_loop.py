@@ -1,9 +1,13 @@
-"""Loop over a shard's lanes (client slots): singly, chunked or all at once."""
+"""Loop over a shard's lanes (client slots): singly, chunked or all at once.
+
+All of it is `unchecked`: a lane's work may be any function of JAX.
+"""
 
 from collections.abc import Callable
 from typing import Any
 
 from fl_sketch.rounds import comms
+from fl_sketch.rounds.unchecked import unchecked
 import jax
 import jax.numpy as jnp
 
@@ -38,7 +42,7 @@ def map_clients(
   """Applies `fn` to every lane, `lanes_per_step` at a time (None: all).
 
   Args:
-    fn: one client's work.
+    fn: one client's work, in which local values come from its lane alone.
     lanes: leaves [lanes, ...].
     lanes_per_step: 1 is a scan, None a vmap, 0 what suits the backend, any
       other number a scan over vmapped chunks; the results are the same.
@@ -53,10 +57,9 @@ def map_clients(
   if present is not None and lanes_per_step == 1:
     fn = _where_present(fn, present)
   if lanes_per_step is None:
-    return jax.vmap(fn)(lanes)
-  if lanes_per_step == 1:
-    return jax.lax.map(fn, lanes)
-  return jax.lax.map(fn, lanes, batch_size=lanes_per_step)
+    return unchecked(jax.vmap(fn))(lanes)
+  size = None if lanes_per_step == 1 else lanes_per_step
+  return unchecked(lambda xs: jax.lax.map(fn, xs, batch_size=size))(lanes)
 
 
 def sum_over_lanes(
@@ -70,7 +73,7 @@ def sum_over_lanes(
   Memory is that of `lanes_per_step` clients, not of all lanes.
 
   Args:
-    fn: lane -> (payload, decoded payload, weight, rest), one client's work.
+    fn: lane -> (payload, decoded payload, weight, rest), as in `map_clients`.
     lanes: leaves [lanes, ...].
     lanes_per_step: as in `map_clients`.
     present: as in `map_clients`; chunks of absent lanes are skipped as well.
@@ -78,19 +81,13 @@ def sum_over_lanes(
   Returns:
     The shard's `LaneSum`, and every lane's `rest`, leaves [lanes, ...].
   """
-  first = jax.tree.map(lambda x: x[0], lanes)
-  size = comms.nbytes(jax.eval_shape(fn, first)[0])
+  first = lambda lanes: jax.tree.map(lambda x: x[0], lanes)
+  size = comms.nbytes(jax.eval_shape(unchecked(fn), first(lanes))[0])
 
   def one(lane):
     _, decoded, weight, rest = fn(lane)
     add = lambda x: comms.weighted(x, weight)
     return (jax.tree.map(add, decoded), comms.total_weight(weight)), rest
-
-  def zeros():
-    shapes, _ = jax.eval_shape(one, first)
-    return comms.downlink(
-      jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    )
 
   def many(chunk):
     terms, rest = jax.vmap(one)(chunk)
@@ -105,30 +102,27 @@ def sum_over_lanes(
     term, rest = work(chunk)
     return jax.tree.map(jnp.add, total, term), rest
 
-  count = jax.tree.leaves(lanes)[0].shape[0]
-  if lanes_per_step == 1:
-    (total, weight), rest = jax.lax.scan(step, zeros(), lanes)
-  elif lanes_per_step is None or lanes_per_step >= count:
-    (total, weight), rest = step(zeros(), lanes)
-  else:
-    (total, weight), rest = _scan_chunks(step, zeros(), lanes, lanes_per_step)
+  def loop(lanes):
+    count = jax.tree.leaves(lanes)[0].shape[0]
+    zeros = _zeros(jax.eval_shape(one, first(lanes))[0])
+    if lanes_per_step == 1:
+      return jax.lax.scan(step, zeros, lanes)
+    if lanes_per_step is None or lanes_per_step >= count:
+      return step(zeros, lanes)
+    return _scan_chunks(step, zeros, lanes, lanes_per_step)
+
+  (total, weight), rest = unchecked(loop)(lanes)
   return comms.LaneSum(total, weight, size), rest
 
 
 def _where_present(fn, present):
   """Skips `fn` where `present` is false; the results are zeros there."""
+  skip = lambda lane: _zeros(jax.eval_shape(fn, lane))
+  return lambda lane: jax.lax.cond(present(lane), fn, skip, lane)
 
-  def work(lane):
-    is_present = present(lane)
-    # Both branches must have one type: local, as `is_present` is.
-    local = lambda x: jnp.where(is_present, x, x)
-    return jax.tree.map(local, fn(lane))
 
-  def skip(lane):
-    zeros = lambda x: comms.downlink(jnp.zeros(x.shape, x.dtype))
-    return jax.tree.map(zeros, jax.eval_shape(fn, lane))
-
-  return lambda lane: jax.lax.cond(present(lane), work, skip, lane)
+def _zeros(shapes):
+  return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
 
 def _scan_chunks(step, total, lanes, size):

@@ -40,7 +40,7 @@ def build(
       )
     encode, protocol = state
     lane_drift, shared_drift = _drift(algorithm, protocol)
-    start = comms.downlink((params, shared_drift))
+    start = params, shared_drift
     work = _client_work(
       algorithm, start, keys, noise, fetch, data, attack, max_payload_norm
     )
@@ -51,7 +51,7 @@ def build(
         work, lanes, lanes_per_step, is_present
       )
     else:
-      work = _with_decoded(work, algorithm.decode, start[0], keys)
+      work = _with_decoded(work, algorithm.decode, params, keys)
       payload, (weight, *rest) = client_loop.sum_over_lanes(
         work, lanes, lanes_per_step, is_present
       )

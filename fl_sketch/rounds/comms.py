@@ -79,7 +79,8 @@ def downlink(tree: Tree) -> Tree:
   """Hands each shard its own copy of a shared `tree`.
 
   Not a no-op: with respect to a *shared* array, `jax.grad` inside `shard_map`
-  returns gradients already summed over `shard`. Local work must start here.
+  returns gradients already summed over `shard`. In the work of clients, which
+  is `unchecked`, no array is shared.
   """
   return jax.tree.map(lambda x: jax.lax.pcast(x, SHARD, to='varying'), tree)
 

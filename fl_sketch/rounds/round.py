@@ -283,8 +283,8 @@ def run_evaluation(metrics_fn, mesh: jax.sharding.Mesh):
   """
 
   def program(params, batches):
-    start = comms.downlink(params)
-    sums = jax.lax.map(lambda batch: metrics_fn(start, batch), batches)
+    one = lambda batch: metrics_fn(params, batch)
+    sums = client_loop.map_clients(one, batches, lanes_per_step=1)
     return jax.tree.map(comms.sum_over_cohort, sums)
 
   return jax.shard_map(

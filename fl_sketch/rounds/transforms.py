@@ -52,7 +52,7 @@ def over_lanes(
   """Applies fn(keys of one client, ...) to every lane of a protocol.
 
   Args:
-    fn: one client's work.
+    fn: one client's work; it closes over shared values alone.
     *lanes: leaves [lanes, ...].
     keys: of the lanes, from `keys.for_lanes`.
     lanes_per_step: lanes at once, as in `rounds.cohort_step`.

@@ -53,11 +53,25 @@ LEAK = chain.Exchange(
 )
 # An uplink that is none, the mean of one shard's lanes, and one client's value
 # that is kept as server state.
+WRONG = KEEP, stateless(lambda u: jax.tree.map(lambda x: x.mean(0), u)), LEAK
 test_an_uplink_whose_result_is_not_shared_is_refused = refused(
   lambda link: trace(algorithm(link, t.broadcast(), NEGATE)),
-  (KEEP, 'replicat'),
-  (stateless(lambda u: jax.tree.map(lambda x: x.mean(0), u)), 'replicat'),
-  (LEAK, 'replicat'),
+  *((link, 'replicat') for link in WRONG),
+)
+
+
+def looping(params, batches, key, drift):
+  """Local work that the check would refuse: it loops from zeros."""
+  del key, drift
+  zeros = optax.tree.zeros_like(params)
+  add = lambda total, x: (jax.tree.map(lambda t: t + x.sum(), total), None)
+  return jax.lax.scan(add, zeros, batches[0])[0], {}
+
+
+# What the check is not shown must not make a wrong protocol pass.
+test_so_it_is_with_local_work_that_is_not_checked = refused(
+  lambda link: trace(algorithm(link, t.broadcast(), local_fn=looping)),
+  *((link, 'replicat') for link in WRONG),
 )
 test_a_chain_in_the_wrong_order_is_refused = refused(
   lambda links: chain.federated_chain(*links),

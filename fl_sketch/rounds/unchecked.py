@@ -1,0 +1,50 @@
+"""Hides the work of clients from `shard_map`'s check, which is for protocols.
+
+A loop that starts from zeros, as that of a recurrent model does, has a carry
+that is shared before its first step and local after it. The check refuses that,
+and a cast outside of the model cannot prevent it. Nor is the check needed: the
+work of one client reads no value of another, and its results are local.
+"""
+
+from collections.abc import Callable
+
+from fl_sketch.rounds import comms
+import jax
+from jax.extend import core
+
+_NO_MESH = jax.sharding.AbstractMesh((), ())
+
+
+def unchecked(fn: Callable[..., comms.Tree]) -> Callable[..., comms.Tree]:
+  """Makes fn one operation of a program in `shard_map`, with local results.
+
+  It is traced without a mesh, where no value is shared or local.
+
+  Args:
+    fn: a function of arrays without collectives. Values that it closes over are
+      shared: what is local must be an argument.
+
+  Raises (when it is traced):
+    NotImplementedError: the result is differentiated. JAX would have to add up
+      the gradients of all shards, and cannot see where.
+  """
+  hidden = jax.custom_jvp(fn)
+
+  @hidden.defjvp
+  def refuse(primals, tangents):
+    del primals, tangents
+    raise NotImplementedError('Expected no derivative of the work of clients.')
+
+  def run(*args):
+    like = jax.tree.map(_like, args)
+    with jax.sharding.use_abstract_mesh(_NO_MESH):
+      program, out = jax.make_jaxpr(jax.jit(hidden), return_shape=True)(*like)
+    results = core.jaxpr_as_fun(program)(*jax.tree.leaves(args))
+    return comms.downlink(jax.tree.unflatten(jax.tree.structure(out), results))
+
+  return run
+
+
+def _like(x):
+  weak_type = jax.typeof(x).weak_type
+  return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=weak_type)

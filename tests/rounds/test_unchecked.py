@@ -1,0 +1,88 @@
+"""The work of clients may have any loop; its results are local all the same."""
+
+from fl_sketch.rounds import client_loop, comms, mesh as mesh_lib
+from fl_sketch.rounds.unchecked import unchecked
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+LANES = jax.P(comms.SHARD)
+X = np.random.default_rng(0).standard_normal((6, 4, 3), dtype=np.float32)
+
+
+def on_shards(fn, shards=2, out=LANES):
+  mesh = mesh_lib.cohort_mesh(shards)
+  specs = jax.P(), LANES
+  return jax.shard_map(fn, mesh=mesh, in_specs=specs, out_specs=out)
+
+
+def recurrent(w, x):
+  """A loss whose state starts from zeros."""
+  step = lambda h, row: (jnp.tanh(h + row * w), None)
+  return jnp.sum(jax.lax.scan(step, jnp.zeros(3), x)[0] ** 2)
+
+
+def gradients(lanes_per_step):
+  def fn(w, x):
+    one = lambda lane: jax.grad(recurrent)(w, lane)
+    return client_loop.map_clients(one, x, lanes_per_step)
+
+  return fn
+
+
+@pytest.mark.parametrize('shards', [1, 2])
+@pytest.mark.parametrize('lanes_per_step', [1, 2, None])
+def test_a_carry_of_zeros_is_like_that_outside_of_shard_map(
+  lanes_per_step, shards
+):
+  """The check refused it; a gradient of shared weights was a sum of shards."""
+  w = jnp.arange(3.0)
+  want = np.stack([jax.grad(recurrent)(w, x) for x in X])
+  fn = on_shards(gradients(lanes_per_step), shards)
+  np.testing.assert_allclose(jax.jit(fn)(w, X), want, rtol=1e-5)
+  ws = jnp.stack([w, w + 1])  # as in a sweep
+  swept = jax.jit(jax.vmap(fn, (0, None)))(ws, X)
+  np.testing.assert_allclose(swept[0], want, rtol=1e-5)
+
+
+def test_the_results_are_local():
+  """Were they shared, a client's value could become the server's state."""
+  with pytest.raises(ValueError, match='replicat'):
+    jax.eval_shape(on_shards(gradients(1), out=jax.P()), jnp.ones(3), X)
+
+
+@pytest.mark.parametrize('transform', [jax.grad, jax.jacfwd])
+def test_a_derivative_is_refused(transform):
+  """With respect to a shared value it would lack the other shards."""
+  total = lambda w: on_shards(gradients(1))(w, X).sum()
+  with pytest.raises(NotImplementedError, match='Expected no derivative'):
+    transform(total)(jnp.ones(3))
+
+
+def test_a_collective_is_refused():
+  """A sum over shards inside of the work of clients would have no bill."""
+  total = unchecked(lambda x: jax.lax.psum(x, comms.SHARD))
+  with pytest.raises(AssertionError, match='ManualAxisType'):
+    jax.eval_shape(on_shards(lambda w, x: total(x)), 0.0, X)
+
+
+def test_effects_and_typed_keys_pass():
+  """Prints of a user's loss were lost where an effect was not declared."""
+  seen = []
+
+  def one(lane):
+    x, key = lane
+    jax.debug.callback(lambda: seen.append(1))
+    return x[0] + jax.random.normal(key, (3,))
+
+  def fn(w, x):
+    keys = jax.random.split(jax.random.key(w), x.shape[0])
+    return client_loop.map_clients(one, (x, keys), 1)
+
+  result = jax.jit(on_shards(fn, 1))(0, X)
+  jax.effects_barrier()
+  keys = jax.random.split(jax.random.key(0), len(X))
+  draws = np.stack([jax.random.normal(key, (3,)) for key in keys])
+  np.testing.assert_allclose(result, X[:, 0] + draws, rtol=1e-6)
+  assert len(seen) == len(X)
