@@ -104,8 +104,10 @@ def _small(c: Config, rounds: int, whole: partitions.Partition | None):
     'rounds_per_dispatch': 1,
     'max_cohort': None,
     'neighbours': None,
-    'k': c.k and min(c.k, _K),
-    'local_k': c.local_k and min(c.local_k, _K),
+    'options': {
+      name: min(value, _K) if name in ('k', 'local_k') else value
+      for name, value in (c.options or {}).items()
+    },
   }
   if c.sketch is not None:
     fields['sketch'] = {

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, codecs, models, rounds, sketches
-from fl_sketch.algorithms import topology
 from fl_sketch.data import byzantine, partitions
 from fl_sketch.experiment import (
   privacy_checks,
@@ -12,12 +11,7 @@ from fl_sketch.experiment import (
   problem as problem_lib,
   sampler,
 )
-from fl_sketch.experiment.config import (
-  ALGORITHM_OPTIONS,
-  PARTITION_OPTIONS,
-  Config,
-  checked,
-)
+from fl_sketch.experiment.config import PARTITION_OPTIONS, Config, checked
 from fl_sketch.experiment.config_checks import OPTIMIZER_OPTIONS
 from fl_sketch.local import gram
 from fl_sketch.models import losses
@@ -95,13 +89,16 @@ def build(
   problem = problem_lib.load(c, data_dir)
   partition = problem.partition
   if partition is None:
+    samples = len(next(iter(problem.data.values())))
     partition = partitions.partition(
-      'one_each' if c.dataset == 'quadratics' else c.partition,
-      c.population if problem.labels is None else problem.labels,
+      c.partition,
+      samples if problem.labels is None else problem.labels,
       c.population,
       c.seed,
-      **c.options(PARTITION_OPTIONS),
+      **c.given(PARTITION_OPTIONS),
     )
+  elif c.partition != 'iid':
+    raise c.refusal('Expected no {partition} with {dataset}, which has one.')
   elif c.samples_per_client is not None:
     partition = partitions.cap(partition, c.samples_per_client)
   return assemble(c, problem, partition)
@@ -184,10 +181,17 @@ def hyper_of(
     c: the config.
     guarantee: of a private run, whose noise may be calibrated.
   """
-  numbers = c.options(algorithms.Hyper._fields)
+  shared = [name for name in algorithms.Hyper._fields if name != 'extra']
+  numbers = c.given(tuple(shared))
   if guarantee is not None:
     numbers['noise_multiplier'] = guarantee.noise_multiplier
-  return algorithms.Hyper(**{k: jnp.float32(v) for k, v in numbers.items()})
+  own = {
+    k: (c.options or {}).get(k) for k in algorithms.entry(c.algorithm).hyper
+  }
+  arrays = lambda xs: {
+    k: jnp.float32(v) for k, v in xs.items() if v is not None
+  }
+  return algorithms.Hyper(**arrays(numbers), extra=arrays(own) or None)
 
 
 def guarantee_of(
@@ -225,9 +229,9 @@ def account(
   if privacy_checks.unit_of(c) == 'sample':
     guarantee = build(c, data_dir).guarantee
   else:
-    no_work: Any = lambda hp: None
+    no_loss: Any = None  # nothing is trained
     options = algorithm_options(c)
-    make = algorithms.make(c.algorithm, local=no_work, **options)
+    make = algorithms.make(c.algorithm, lambda *_: no_loss, **options)
     guarantee = guarantee_of(c, make)
     large = jax.ShapeDtypeStruct((2**26,), jnp.float32)  # any sketch fits
     init = lambda params: rounds.init(make(hyper_of(c, guarantee)), params, 1)
@@ -262,7 +266,7 @@ def _algorithm(c: Config, problem: problem_lib.Problem) -> rounds.Make:
 
 def algorithm_options(c: Config) -> dict[str, Any]:
   """The arguments of the algorithm's factory, built from config fields."""
-  options: dict[str, Any] = c.options(ALGORITHM_OPTIONS)
+  options: dict[str, Any] = c.given(OPTIMIZER_OPTIONS) | dict(c.options or {})
   if c.server_optimizer is not None:
     names = [name for name in OPTIMIZER_OPTIONS if name in options]
     options['server_optimizer'] = algorithms.make_server_optimizer(
@@ -278,8 +282,8 @@ def algorithm_options(c: Config) -> dict[str, Any]:
     options['codec'] = codecs.make(**c.codec)
   if c.robust is not None and c.groups is not None:
     options['robust'] = robust.Rule(c.robust, c.groups)
-  if c.graph is not None:
-    options['graph'] = topology.make(c.graph, c.population)
+  if c.local_optimizer is not None:
+    options['local_optimizer'] = c.local_optimizer
   if (release := privacy_plan.release_of(c)) is not None:
     options['privacy'] = release
   if c.batch_order == 'poisson':
@@ -289,7 +293,7 @@ def algorithm_options(c: Config) -> dict[str, Any]:
 
 def _lanes_per_step(c: Config) -> int | None:
   default = client_loop.default_lanes_per_step(
-    convolutions=c.model in models.CONVOLUTIONAL
+    convolutions=models.REGISTRY.entry(c.model).convolutional
   )
   if default is not None and c.local_work == 'gram':
     default = gram.LANES_PER_STEP

@@ -20,15 +20,35 @@ class Hyper(NamedTuple):
     clip_norm: f32[], L2 bound where an algorithm clips; None where none does.
     noise_multiplier: f32[], standard deviation of the noise on a sum, in units
       of ``clip_norm``; None where no privacy is claimed.
-    noise_stddev: f32[], of DiffSketch's noise, which gives no privacy; None
-      where there is none.
+    extra: other hyperparameters by name, f32[] each: the options of an
+      algorithm that it declares as such; None where there are none.
   """
 
   client_lr: jax.Array
   server_lr: jax.Array
   clip_norm: jax.Array | None = None
   noise_multiplier: jax.Array | None = None
-  noise_stddev: jax.Array | None = None
+  extra: dict[str, jax.Array] | None = None
+
+
+class StatefulLocal(NamedTuple):
+  """Local work that keeps state of each client between its rounds.
+
+  Attributes:
+    init: params -> the state of a client before its first round.
+    apply: (params, batches, key, drift, state) -> (pseudo-gradient, metrics,
+      state).
+  """
+
+  init: Callable[[Any], Any]
+  apply: Callable[..., tuple[Any, dict[str, jax.Array], Any]]
+
+  def __call__(self, *_):
+    """Refuses what would lose the state, as of an algorithm that wraps it."""
+    raise ValueError(
+      'Expected a local_optimizer without keep: this algorithm plays local '
+      'work in a way of its own.'
+    )
 
 
 _IDENTITY = optax.with_extra_args_support(optax.identity())
@@ -39,7 +59,7 @@ class Algorithm(NamedTuple):
 
   Attributes:
     local: (params, batches, key, drift) -> (pseudo-gradient, metrics), for one
-      client.
+      client; or a `StatefulLocal`.
     encode: pseudo-gradient -> payload, for one client.
     protocol: the cohort's payloads -> what the server broadcasts.
     drift: protocol state -> the part that local work reads: a `PerClient`, or
@@ -56,7 +76,7 @@ class Algorithm(NamedTuple):
       `chain.Transform`.
   """
 
-  local: Local
+  local: Local | StatefulLocal
   encode: optax.GradientTransformationExtraArgs = _IDENTITY
   protocol: optax.GradientTransformationExtraArgs = _IDENTITY
   drift: Callable[[Any], Any] | None = None
@@ -67,7 +87,9 @@ class Algorithm(NamedTuple):
 
 
 def federated(
-  local: Local, *links: Any, drift: Callable[[Any], Any] | None = None
+  local: Local | StatefulLocal,
+  *links: Any,
+  drift: Callable[[Any], Any] | None = None,
 ) -> Algorithm:
   """Builds an algorithm from its local work and the links of one chain.
 
