@@ -27,13 +27,13 @@ from fl_sketch.codecs.wrappers import contract, from_sketch
 from fl_sketch.utils import registry
 
 __all__ = [
-  'Codec', 'bfloat16', 'contract', 'from_sketch', 'identity', 'int4', 'int8',
-  'make', 'options', 'qsgd', 'quantized_top_k', 'rand_k', 'register', 'sign',
-  'top_k',
+  'REGISTRY', 'Codec', 'bfloat16', 'contract', 'from_sketch', 'identity',
+  'int4', 'int8', 'make', 'options', 'qsgd', 'quantized_top_k', 'rand_k',
+  'register', 'sign', 'top_k',
 ]  # fmt: skip
 
-_REGISTRY = registry.Registry('codec')
-register = _REGISTRY.register
+REGISTRY = registry.Registry('codec')
+register = REGISTRY.register
 for _factory in (
   identity, top_k, rand_k, qsgd, sign, quantized_top_k, bfloat16, int8, int4,
 ):  # fmt: skip
@@ -46,7 +46,7 @@ def options() -> dict[str, type]:
   >>> options()['levels']
   <class 'int'>
   """
-  return {registry.KIND: str, 'contract': bool} | _REGISTRY.types()
+  return {registry.KIND: str, 'contract': bool} | REGISTRY.types()
 
 
 def make(kind: str, **options: Any) -> Codec:
@@ -67,5 +67,5 @@ def make(kind: str, **options: Any) -> Codec:
     ValueError: unknown kind, or options that the factory does not take.
   """
   wrap = options.pop('contract', False)
-  codec = _REGISTRY.make(kind, **options)
+  codec = REGISTRY.make(kind, **options)
   return contract(codec) if wrap else codec

@@ -235,6 +235,21 @@ class Config:
     """The seed of `keys.RoundKeys`."""
     return self.seed if self.sketch_seed is None else self.sketch_seed
 
+  def dispatch(self, done: int) -> range:
+    """The rounds of the next dispatch, which ends where something is due.
+
+    >>> c = Config(rounds=25, rounds_per_dispatch=10, eval_every=15)
+    >>> [len(c.dispatch(done)) for done in (0, 10, 15)]
+    [10, 5, 10]
+
+    Args:
+      done: rounds before it.
+    """
+    ends = [done + self.rounds_per_dispatch, self.rounds]
+    for every in (self.eval_every, self.checkpoint_every):
+      ends.append(done - done % every + every)
+    return range(done, min(ends))
+
   def refusal(self, text: str) -> ValueError:
     """The error of a text in which {name} stands for name=value of a field."""
     named = {name: f'{name}={value!r}' for name, value in vars(self).items()}

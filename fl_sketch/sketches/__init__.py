@@ -40,7 +40,7 @@ from fl_sketch.sketches.verification import Verification, verify
 from fl_sketch.utils import registry
 
 __all__ = [
-  'Properties', 'Sketch', 'Verification', 'allocate_by_norm', 'ams',
+  'REGISTRY', 'Properties', 'Sketch', 'Verification', 'allocate_by_norm', 'ams',
   'block_cyclic', 'composed', 'count_sketch', 'dct', 'gaussian', 'heaprix',
   'heavy_support', 'heavymix', 'identity', 'l2_norm', 'layerwise', 'make',
   'names', 'options', 'properties', 'put', 'register', 'scaled',
@@ -49,15 +49,15 @@ __all__ = [
 ]  # fmt: skip
 
 
-_REGISTRY = registry.Registry('sketch', context=('kind',))
-register = _REGISTRY.register
+REGISTRY = registry.Registry('sketch', context=('kind',))
+register = REGISTRY.register
 
 
 def _layerwise(
   factory: str, size: int, allocation: str = 'proportional'
 ) -> Sketch:
   """`layerwise` of an operator that a config names."""
-  sized = [name for name in names() if _REGISTRY.required(name) == ['size']]
+  sized = [name for name in names() if REGISTRY.required(name) == ['size']]
   if factory not in sized:
     raise ValueError(f'Expected {factory=} in {tuple(sized)}.')
   return layerwise(functools.partial(make, factory), size, allocation)
@@ -79,7 +79,7 @@ register(
 
 def names() -> tuple[str, ...]:
   """The kinds that `make` knows."""
-  return _REGISTRY.names()
+  return REGISTRY.names()
 
 
 def options() -> dict[str, type]:
@@ -88,7 +88,7 @@ def options() -> dict[str, type]:
   >>> options()['size']
   <class 'int'>
   """
-  return {registry.KIND: str} | _REGISTRY.types()
+  return {registry.KIND: str} | REGISTRY.types()
 
 
 def make(kind: str, **options: Any) -> Sketch:
@@ -111,4 +111,4 @@ def make(kind: str, **options: Any) -> Sketch:
     ValueError: unknown kind, or options that the factory does not take or
       lacks; the message lists the known ones.
   """
-  return _REGISTRY.make(kind, **options)
+  return REGISTRY.make(kind, **options)

@@ -7,6 +7,7 @@ any module; the built-in ones are added in the same way.
 import ast
 from collections.abc import Callable, Collection, Mapping
 import difflib
+import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -19,6 +20,8 @@ from fl_sketch.utils import fields
 
 E = TypeVar('E')
 KIND = 'kind'  # in a config, the option that names the factory
+_PACKAGES = 'fl_sketch.configs', 'configs'  # installed, or a checkout
+_FILES: set[str] = set()  # that have registered a factory
 _BY_NAME = (
   inspect.Parameter.KEYWORD_ONLY,
   inspect.Parameter.POSITIONAL_OR_KEYWORD,
@@ -91,6 +94,7 @@ class Registry(Generic[E]):
           f'which {there} has.'
         )
     self._entries[name] = self._entry(factory, **marks)
+    _FILES.add(_file(getattr(factory, 'func', factory)))
     return factory
 
   def names(self) -> tuple[str, ...]:
@@ -206,12 +210,13 @@ def parse_call(text: str) -> dict[str, Any]:
   return {KIND: call.func.id} | {f'{k}': v for k, v in options.items()}
 
 
-def load(plugin: str, package: str | None = None) -> types.ModuleType:
+def load(plugin: str) -> types.ModuleType:
   """Imports a module, or a Python file, for the factories that it registers.
+
+  A config file may be one, with its ``from . import new``.
 
   Args:
     plugin: dotted name of a module, or the path of a file that ends in .py.
-    package: to which relative imports of a file refer.
 
   Raises:
     ValueError: there is no such module or file.
@@ -223,18 +228,29 @@ def load(plugin: str, package: str | None = None) -> types.ModuleType:
       if e.name is None or not f'{plugin}.'.startswith(f'{e.name}.'):
         raise  # the module is there, and imports one that is not
       raise ValueError(f'Expected plugin={plugin!r} to be a module.') from None
-  path = pathlib.Path(plugin)
+  path = pathlib.Path(plugin).resolve()
   if not path.is_file():
     raise ValueError(f'Expected plugin={plugin!r} to be a file.')
-  spec = importlib.util.spec_from_file_location(f'_plugin_{path.stem}', path)
+  there = (p for p in _PACKAGES if importlib.util.find_spec(p) is not None)
+  name = f'{next(there)}._{hashlib.sha256(bytes(path)).hexdigest()[:16]}'
+  if name in sys.modules:
+    return sys.modules[name]
+  spec = importlib.util.spec_from_file_location(name, path)
   assert spec is not None  # it ends in .py
   assert spec.loader is not None
   module = importlib.util.module_from_spec(spec)
-  if package is not None:
-    module.__package__ = package
-  sys.modules[spec.name] = module  # dataclasses look for it there
-  spec.loader.exec_module(module)
+  sys.modules[name] = module  # dataclasses look for it there
+  try:
+    spec.loader.exec_module(module)
+  except BaseException:
+    del sys.modules[name]
+    raise
   return module
+
+
+def is_plugin(path: str) -> bool:
+  """Whether a file that was loaded has registered a factory."""
+  return str(pathlib.Path(path).resolve()) in _FILES
 
 
 def _hint(p: inspect.Parameter) -> Any:
@@ -245,9 +261,12 @@ def _hint(p: inspect.Parameter) -> Any:
   return hint
 
 
-def _origin(factory: Any) -> str:
-  """The name of a factory and the file that defines it."""
-  factory = getattr(factory, 'func', factory)  # of a partial
+def _file(factory: Any) -> str:
+  """The file that defines a factory, or the name of its module."""
   module = sys.modules.get(factory.__module__)
-  file = getattr(module, '__file__', None) or factory.__module__
-  return f'{factory.__qualname__} of {file}'
+  return getattr(module, '__file__', None) or factory.__module__
+
+
+def _origin(factory: Any) -> str:
+  factory = getattr(factory, 'func', factory)  # of a partial
+  return f'{factory.__qualname__} of {_file(factory)}'
