@@ -213,13 +213,16 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
 """
 
 
+wide = lambda *widths: {'model_options': {'widths': widths}}
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
   'fields',
   [
-    SAFL | {'widths': (4096, 2048)},
-    SCAFFOLD | {'widths': (2048,), 'population': 400},
-    SAFL | {'widths': (4096, 1024), 'feed': 'host', 'lanes_per_step': 10},
+    SAFL | wide(4096, 2048),
+    SCAFFOLD | wide(2048) | {'population': 400},
+    SAFL | wide(4096, 1024) | {'feed': 'host', 'lanes_per_step': 10},
   ],
   ids=['wide', 'rows', 'lanes'],
 )

@@ -12,6 +12,7 @@ from runs import SMALL
 
 SEEDS = {'seed': (0, 1)}
 RATES = {'server_lr': (0.1, 0.2)}
+WIDTHS = {'widths': ((3,), (4,))}
 FULL = {'batch_size': 0}
 POISSON = dict(
   algorithm='private_iterative_sketching',
@@ -28,7 +29,7 @@ POISSON = dict(
   ('fields', 'swept', 'programs'),
   [
     ({}, SEEDS | RATES | {'client_lr': (0.1, 0.2)}, 1),
-    ({}, SEEDS | {'local_steps': (1, 2), 'widths': ((3,), (4,))}, 4),
+    ({}, SEEDS | {'local_steps': (1, 2), 'model_options': WIDTHS}, 4),
     # Seeds draw the quadratics, and the sizes of clients with full batches.
     ({'dataset': 'quadratics'}, SEEDS | RATES, 2),
     (FULL | {'partition': 'iid'}, SEEDS, 1),
@@ -69,10 +70,10 @@ def test_draws_lie_within_bounds_and_more_begin_with_the_same():
 
 
 def test_a_grid_is_the_product_and_leaves_the_rest_alone():
-  widths, seeds = ((3,), (4,)), (4, 5)
-  swept = {'seed': seeds, 'widths': widths, 'b1': None}
+  widths, seeds = WIDTHS['widths'], (4, 5)
+  swept = {'seed': seeds, 'model_options': WIDTHS, 'b1': None}
   points = sweeps.points(SMALL | {'sweep': swept})
-  pairs = [(p.config.widths, p.config.seed) for p in points]
+  pairs = [(p.config.model_options['widths'], p.config.seed) for p in points]
   assert pairs == [*itertools.product(widths, seeds)]
   assert all(p.config.sweep is None for p in points)
   assert all(p.config.local_steps == SMALL['local_steps'] for p in points)
