@@ -14,7 +14,6 @@ import types
 from typing import Any
 
 from absl import app, flags
-from fl_sketch.experiment import switching
 from fl_sketch.utils import registry
 from ml_collections import config_dict, config_flags
 
@@ -124,16 +123,17 @@ def fields() -> dict[str, Any]:
 
   Says on one line which those are.
   """
-  config, given = flags.FLAGS['config'], config_flags.get_override_values
-  overrides = given(config)
+  from fl_sketch.experiment import switching  # `configs` loads no JAX
+
+  config = flags.FLAGS['config']
+  overrides = config_flags.get_override_values(config)
   path = config_flags.get_config_filename(config).partition(':')[0]
   kept, left_out = switching.switched(config.value.to_dict(), overrides)
   if left_out:
     print('Left out, as the config no longer takes it:', ', '.join(left_out))
   own = [path] if path.endswith('.py') and registry.is_plugin(path) else []
-  return kept | {
-    'plugins': (*kept['plugins'], *flags.FLAGS['plugins'].value, *own)
-  }
+  plugins = (*kept['plugins'], *flags.FLAGS['plugins'].value, *own)
+  return kept | {'plugins': plugins}
 
 
 def workdir(prefix: str = '') -> str:

@@ -50,7 +50,7 @@ def options(name: str) -> dict[str, inspect.Parameter]:
   """The keyword arguments of an algorithm's factory.
 
   >>> list(options('diffsketch'))
-  ['sketch']
+  ['sketch', 'noise_stddev']
   """
   return REGISTRY.arguments(name)
 

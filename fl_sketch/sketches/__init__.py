@@ -60,7 +60,7 @@ def _layerwise(
   sized = [name for name in names() if REGISTRY.required(name) == ['size']]
   if factory not in sized:
     raise ValueError(f'Expected {factory=} in {tuple(sized)}.')
-  return layerwise(functools.partial(make, factory), size, allocation)
+  return layerwise(lambda b: make(factory, size=b), size, allocation)
 
 
 for _factory in (

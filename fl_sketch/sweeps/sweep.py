@@ -15,6 +15,7 @@ import typing
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, experiment
+from fl_sketch.data import registry as datasets
 from fl_sketch.experiment.config import MAPPINGS, Config, checked
 from fl_sketch.experiment.config_checks import SEEDS
 from fl_sketch.rounds import mesh as mesh_lib
@@ -206,19 +207,23 @@ def groups(todo: list[Point]) -> Iterator[list[int]]:
   for i, point in enumerate(todo):
     fields = dataclasses.asdict(point.config)
     for name in _array_fields(point.config):
-      fields[name] = fields[name] is None  # None changes the program
+      field, _, option = name.partition('.')
+      holder = fields if not option else (fields[field] or {})
+      holder[option or field] = holder.get(option or field) is None
     by_program.setdefault(json.dumps(fields, sort_keys=True), []).append(i)
   yield from by_program.values()
 
 
 def _array_fields(c: Config) -> set[str]:
-  """The config fields that a program takes as arrays."""
-  names = {*algorithms.Hyper._fields, *SEEDS}
+  """The config fields that a program takes as arrays; options with a dot."""
+  names = {*algorithms.Hyper._fields, *SEEDS} - {'extra'}
+  names |= {f'options.{k}' for k in algorithms.entry(c.algorithm).hyper}
   if c.final_server_lr is not None:
     names.remove('server_lr')  # the schedule decays relative to it
   # Full batches and Poisson batches are as wide as the largest client.
   by_size = c.batch_size == 0 or c.batch_order == 'poisson'
-  if c.dataset == 'quadratics' or (by_size and c.partition != 'iid'):
+  draws = 'seed' in datasets.REGISTRY.arguments(c.dataset)
+  if draws or (by_size and c.partition != 'iid'):
     names.remove('seed')  # it draws the data, or the sizes of clients
   return names
 

@@ -161,7 +161,7 @@ test_configs_that_mean_nothing_are_refused = refused(
   ),
   ({'dataset_options': {'length': 9}}, "options of dataset 'digits' in"),
   ({'model': 'bert_nano'}, "dataset='digits' in .'sst2',. with model="),
-  (BERT | {'model': 'mlp'}, "model='mlp' to be a bert"),
+  (BERT | {'model': 'mlp', 'model_options': None}, "model='mlp' to be a bert"),
   (
     BERT | {'dataset_options': {'vocabulary': 120, 'tokenizer': 'x'}},
     'one of vocabulary and tokenizer',
@@ -202,7 +202,9 @@ def test_model_options_reach_the_model_and_sweeps():
   ]  # fmt: skip
   assert blocks(experiment.build(swept[1].config)) == ['block_0', 'block_1']
   c['model_options'] = {'stem_stride': 2}
-  with pytest.raises(ValueError, match="option='stem_stride' of model"):
+  with pytest.raises(
+    ValueError, match=r"of model 'vit_nano' in .*'stem_stride'"
+  ):
     experiment.build(c)
 
 

@@ -17,7 +17,7 @@ import jax
 import pytest
 from runs import SMALL, command
 
-LINEAR = SMALL | {'model': 'linear'}
+LINEAR = SMALL | {'model': 'linear', 'model_options': None}
 GRID = LINEAR | {'sweep': {'seed': (0, 1, 2), 'client_lr': (0.1, 0.5)}}
 BOWLS = {
   'dataset': 'quadratics',
