@@ -125,14 +125,14 @@ def fields() -> dict[str, Any]:
   """
   from fl_sketch.experiment import switching  # `configs` loads no JAX
 
-  config = flags.FLAGS['config']
+  config: Any = flags.FLAGS['config']
   overrides = config_flags.get_override_values(config)
   path = config_flags.get_config_filename(config).partition(':')[0]
   kept, left_out = switching.switched(config.value.to_dict(), overrides)
   if left_out:
     print('Left out, as the config no longer takes it:', ', '.join(left_out))
   own = [path] if path.endswith('.py') and registry.is_plugin(path) else []
-  plugins = (*kept['plugins'], *flags.FLAGS['plugins'].value, *own)
+  plugins = (*kept['plugins'], *flags.FLAGS.plugins, *own)
   return kept | {'plugins': plugins}
 
 

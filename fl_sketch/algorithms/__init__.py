@@ -147,25 +147,25 @@ def make(
     raise ValueError(
       f'Expected {local_steps=} to be 1 for {name}, which sends one gradient.'
     )
-  if (loss_fn is None) == (local is None):
-    raise ValueError('Expected either loss_fn or local.')
   optimizer = optimizers.of(local_optimizer)
   if optimizer is not None and not takes_optimizer(name, local):
     raise ValueError(
       f'Expected {local_optimizer=} to be None with {name} or with local work '
       'that is given: the steps are not free, or not ours.'
     )
-  if loss_fn is None:
+  if loss_fn is None and local is not None:
     work = local
     if spec.work == 'task':
       raise ValueError(f'Expected loss_fn with {name}, not local.')
-  else:
+  elif loss_fn is not None and local is None:
     if (spec.work == 'private_steps') != (expected_batch is not None):
       raise ValueError(f'Expected {expected_batch=} only for private steps.')
     task = local_work.Task(
       loss_fn, local_steps, weight_decay, expected_batch, optimizer
     )
     work = _WORK[spec.work](task)
+  else:
+    raise ValueError('Expected either loss_fn or local.')
 
   def algorithm(hp):
     given = arguments | {

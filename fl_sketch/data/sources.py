@@ -88,7 +88,7 @@ def load(
     splits = {s: _decode(name, root, version, s) for s in _SPLITS}
     _write_cache(cache, splits)
   num_classes = 100 if name == 'cifar100' else 10
-  return Dataset(name, **splits, num_classes=num_classes)
+  return Dataset(name, splits['train'], splits['test'], num_classes)
 
 
 def folder(

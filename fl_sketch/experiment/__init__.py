@@ -8,6 +8,7 @@ derives mechanism and account together, and `build` assembles an `Experiment`.
 
 from fl_sketch.experiment.build import (
   Experiment,
+  OwnProblem,
   account,
   algorithm_options,
   assemble,
@@ -18,6 +19,6 @@ from fl_sketch.experiment.build import (
 )
 
 __all__ = [
-  'Experiment', 'account', 'algorithm_options', 'assemble', 'build',
-  'guarantee_of', 'hyper_of', 'reconfigured',
+  'Experiment', 'OwnProblem', 'account', 'algorithm_options', 'assemble',
+  'build', 'guarantee_of', 'hyper_of', 'reconfigured',
 ]  # fmt: skip

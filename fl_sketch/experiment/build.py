@@ -21,6 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+OwnProblem = problem_lib.Problem | Callable[[Config], problem_lib.Problem]
+
 
 class Experiment(NamedTuple):
   """Everything that `training.train` needs.
@@ -73,20 +75,27 @@ class Experiment(NamedTuple):
 
 @checked()
 def build(
-  config: Mapping[str, Any] | Config, data_dir: str | None = None
+  config: Mapping[str, Any] | Config,
+  data_dir: str | None = None,
+  problem: OwnProblem | None = None,
 ) -> Experiment:
   """Builds the experiment of a config; reads its data.
 
   Args:
     config: a `Config`, or its fields.
     data_dir: where tensorflow-datasets keeps its files.
+    problem: in place of the one that the config names, as of `custom.problem`;
+      or a function of the config that makes it.
 
   Raises:
     ConfigError: the config is wrong; the message names the field.
     DataError: the dataset is missing or cannot be read.
   """
   c = config if isinstance(config, Config) else Config.from_mapping(config)
-  problem = problem_lib.load(c, data_dir)
+  if problem is None:
+    problem = problem_lib.load(c, data_dir)
+  elif not isinstance(problem, problem_lib.Problem):
+    problem = problem(c)
   partition = problem.partition
   if partition is None:
     samples = len(next(iter(problem.data.values())))

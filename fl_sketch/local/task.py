@@ -50,13 +50,7 @@ class Task(NamedTuple):
 
   def private_steps(self, hp: Hyper) -> Local:
     """Steps with noise; see `local.private_sgd`."""
-    if self.expected_batch is None:
-      raise ValueError('Expected expected_batch with private steps.')
-    return private_sgd(
-      self.loss_fn,
-      hp.client_lr,
-      hp.clip_norm,
-      hp.noise_multiplier,
-      expected_batch=self.expected_batch,
-      weight_decay=self.weight_decay,
-    )
+    numbers: Any = hp.client_lr, hp.clip_norm, hp.noise_multiplier
+    expected: Any = self.expected_batch
+    options = {'expected_batch': expected, 'weight_decay': self.weight_decay}
+    return private_sgd(self.loss_fn, *numbers, **options)

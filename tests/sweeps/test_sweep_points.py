@@ -45,7 +45,7 @@ POISSON = dict(
 )
 def test_points_that_differ_in_arrays_share_a_program(fields, swept, programs):
   points = sweeps.points(SMALL | fields | {'sweep': swept})
-  groups = list(sweeps.groups(points))
+  groups = list(sweeps.groups(dict(enumerate(points))))
   assert len(groups) == programs
   assert sorted(itertools.chain(*groups)) == list(range(len(points)))
 
