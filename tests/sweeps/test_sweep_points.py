@@ -12,6 +12,7 @@ from runs import SMALL
 
 SEEDS = {'seed': (0, 1)}
 RATES = {'server_lr': (0.1, 0.2)}
+PROX = {'algorithm': 'fedprox'}
 WIDTHS = {'widths': ((3,), (4,))}
 FULL = {'batch_size': 0}
 POISSON = dict(
@@ -40,6 +41,8 @@ POISSON = dict(
     # The server's rate decays relative to its first value.
     ({'final_server_lr': 0.01}, SEEDS | RATES, 2),
     ({}, RATES | {'final_server_lr': (None, 0.01)}, 3),
+    # A hyperparameter that an algorithm declares is an array of a program.
+    (PROX, {'options': {'mu': (0.0, 0.1, 1.0)}} | RATES, 1),
     ({}, {'sketch': ({'kind': 'identity'}, {'kind': 'srht', 'size': 9})}, 2),
   ],
 )
