@@ -19,6 +19,7 @@ from fl_sketch.rounds.algorithm import (
   Hyper,
   Local,
   LossFn,
+  at,
   federated,
 )
 
@@ -163,14 +164,15 @@ def make(
     task = local_work.Task(
       loss_fn, local_steps, weight_decay, expected_batch, optimizer
     )
-    work = _WORK[spec.work](task)
+    own = lambda hp: task._replace(loss_fn=at(loss_fn, hp))
+    work = lambda hp: _WORK[spec.work](own(hp), hp)
   else:
     raise ValueError('Expected either loss_fn or local.')
 
   def algorithm(hp):
-    given = arguments | {
-      k: v for k, v in (hp.extra or {}).items() if k in spec.hyper
-    }
+    extra = hp.extra or {}
+    given = arguments | {k: extra[k] for k in spec.hyper if k in extra}
+    given = {k: at(part, hp) for k, part in given.items()}
     if (release := given.get('privacy')) is not None:
       given['privacy'] = release.at(hp)
     return spec.factory(work(hp), hp, **given)
@@ -179,10 +181,10 @@ def make(
 
 
 _WORK = {
-  'steps': lambda task: task.steps,
-  'gradient': lambda task: lambda hp: task.gradient(),
-  'private_steps': lambda task: task.private_steps,
-  'task': lambda task: lambda hp: task,
+  'steps': local_work.Task.steps,
+  'gradient': lambda task, hp: task.gradient(),
+  'private_steps': local_work.Task.private_steps,
+  'task': lambda task, hp: task,
 }
 
 

@@ -13,6 +13,7 @@ from fl_sketch.experiment.build import (
   algorithm_options,
   assemble,
   build,
+  declared,
   guarantee_of,
   hyper_of,
   reconfigured,
@@ -20,5 +21,5 @@ from fl_sketch.experiment.build import (
 
 __all__ = [
   'Experiment', 'OwnProblem', 'account', 'algorithm_options', 'assemble',
-  'build', 'guarantee_of', 'hyper_of', 'reconfigured',
+  'build', 'declared', 'guarantee_of', 'hyper_of', 'reconfigured',
 ]  # fmt: skip

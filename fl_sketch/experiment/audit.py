@@ -145,6 +145,6 @@ def _canary(c: Config, public: jax.Array) -> np.ndarray:
   shape = c.rounds, _NUMBERS
   if c.sketch is not None:
     hashes = 'run' if c.algorithm == 'fetchsgd' else 'round'
-    op = experiment.algorithm_options(c)['sketch']
+    op = at(experiment.algorithm_options(c)['sketch'], experiment.hyper_of(c))
     return canaries.stretched(op, public, shape, hashes)
   return np.full(shape, _NUMBERS**-0.5, np.float32)

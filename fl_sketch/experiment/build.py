@@ -16,6 +16,7 @@ from fl_sketch.experiment.config_checks import OPTIMIZER_OPTIONS
 from fl_sketch.local import gram
 from fl_sketch.models import losses
 from fl_sketch.rounds import client_loop, comms, robust
+from fl_sketch.rounds.algorithm import FromHyper
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -194,13 +195,27 @@ def hyper_of(
   numbers = c.given(tuple(shared))
   if guarantee is not None:
     numbers['noise_multiplier'] = guarantee.noise_multiplier
-  own = {
-    k: (c.options or {}).get(k) for k in algorithms.entry(c.algorithm).hyper
-  }
-  arrays = lambda xs: {
-    k: jnp.float32(v) for k, v in xs.items() if v is not None
-  }
+  arrays = lambda xs: {k: jnp.float32(v) for k, v in xs.items()}
+  own = {k.removeprefix('options.'): v for k, v in declared(c).items()}
   return algorithms.Hyper(**arrays(numbers), extra=arrays(own) or None)
+
+
+def declared(c: Config) -> dict[str, Any]:
+  """The options of a config that are hyperparameters, as FIELD.NAME."""
+  parts = {
+    'options': algorithms.entry(c.algorithm),
+    'model_options': models.REGISTRY.entry(c.model),
+  }
+  if c.sketch is not None:
+    parts['sketch'] = sketches.REGISTRY.entry(c.sketch['kind'])
+  if c.codec is not None:
+    parts['codec'] = codecs.REGISTRY.entry(c.codec['kind'])
+  return {
+    f'{field}.{name}': getattr(c, field)[name]
+    for field, entry in parts.items()
+    for name in entry.hyper
+    if name in (getattr(c, field) or {})
+  }
 
 
 def guarantee_of(
@@ -286,9 +301,9 @@ def algorithm_options(c: Config) -> dict[str, Any]:
       1.0, c.rounds, alpha=c.final_server_lr / c.server_lr
     )
   if c.sketch is not None:
-    options['sketch'] = sketches.make(**c.sketch)
+    options['sketch'] = _made('sketch', c.sketch, sketches)
   if c.codec is not None:
-    options['codec'] = codecs.make(**c.codec)
+    options['codec'] = _made('codec', c.codec, codecs)
   if c.robust is not None and c.groups is not None:
     options['robust'] = robust.Rule(c.robust, c.groups)
   if c.local_optimizer is not None:
@@ -298,6 +313,13 @@ def algorithm_options(c: Config) -> dict[str, Any]:
   if c.batch_order == 'poisson':
     options['expected_batch'] = c.batch_size
   return options | {'local_steps': c.local_steps, 'population': c.population}
+
+
+def _made(field, options, package):
+  """A sketch or codec; a `FromHyper` if it declares hyperparameters."""
+  if package.REGISTRY.entry(options['kind']).hyper:
+    return FromHyper(package.make, options, field)
+  return package.make(**options)
 
 
 def _lanes_per_step(c: Config) -> int | None:

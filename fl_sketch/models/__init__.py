@@ -51,10 +51,12 @@ class Entry(NamedTuple):
     factory: (num_classes, **options) -> the model; it may leave out the number.
     convolutional: whether a CPU works on one client at a time: it has no good
       kernel for convolutions of several.
+    hyper: see `registry.Factory`.
   """
 
   factory: Callable[..., Any]
   convolutional: bool = False
+  hyper: tuple[str, ...] = ()
 
 
 REGISTRY = registry.Registry(

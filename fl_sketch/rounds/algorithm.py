@@ -1,6 +1,6 @@
 """Types of a federated algorithm: local work and one chain of links."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from fl_sketch.rounds import chain, comms
@@ -20,8 +20,9 @@ class Hyper(NamedTuple):
     clip_norm: f32[], L2 bound where an algorithm clips; None where none does.
     noise_multiplier: f32[], standard deviation of the noise on a sum, in units
       of ``clip_norm``; None where no privacy is claimed.
-    extra: other hyperparameters by name, f32[] each: the options of an
-      algorithm that it declares as such; None where there are none.
+    extra: other hyperparameters by name, f32[] each: the options that an
+      algorithm declares as such; those of a sketch, a codec or a model are
+      'sketch.NAME', 'codec.NAME' or 'model_options.NAME'. None for none.
   """
 
   client_lr: jax.Array
@@ -29,6 +30,36 @@ class Hyper(NamedTuple):
   clip_norm: jax.Array | None = None
   noise_multiplier: jax.Array | None = None
   extra: dict[str, jax.Array] | None = None
+
+
+class FromHyper(NamedTuple):
+  """What has hyperparameters of its own, and is built anew in every trace.
+
+  Attributes:
+    build: (**options) -> the sketch, codec or loss.
+    options: their values, unless `Hyper.extra` has others.
+    field: before the names there: 'sketch', 'codec' or 'model_options'.
+  """
+
+  build: Callable[..., Any]
+  options: Mapping[str, Any]
+  field: str
+
+  def at(self, hp: Hyper) -> Any:
+    """Builds it with the hyperparameters of a run."""
+    extra = hp.extra or {}
+    keys = {name: f'{self.field}.{name}' for name in self.options}
+    given = {name: extra[key] for name, key in keys.items() if key in extra}
+    return self.build(**{**self.options, **given})
+
+  def __call__(self, *args: Any) -> Any:
+    """Calls what its own options make, as of a loss."""
+    return self.build(**self.options)(*args)
+
+
+def at(part: Any, hp: Hyper) -> Any:
+  """A part of a run with its hyperparameters, which most parts do not have."""
+  return part.at(hp) if isinstance(part, FromHyper) else part
 
 
 class StatefulLocal(NamedTuple):

@@ -247,7 +247,7 @@ def _check(todo, groups, build):
 def _array_fields(c: Config) -> set[str]:
   """The config fields that a program takes as arrays; options with a dot."""
   names = {*algorithms.Hyper._fields, *SEEDS} - {'extra'}
-  names |= {f'options.{k}' for k in algorithms.entry(c.algorithm).hyper}
+  names |= experiment.declared(c).keys()
   if c.final_server_lr is not None:
     names.remove('server_lr')  # the schedule decays relative to it
   # Full batches and Poisson batches are as wide as the largest client.

@@ -29,9 +29,16 @@ _BY_NAME = (
 
 
 class Factory(NamedTuple):
-  """The entry of a factory that has no other marks."""
+  """The entry of a factory that has no other marks.
+
+  Attributes:
+    factory: (**options) -> what it makes.
+    hyper: the options that are hyperparameters: arrays, which one program of a
+      sweep varies.
+  """
 
   factory: Callable[..., Any]
+  hyper: tuple[str, ...] = ()
 
 
 class Registry(Generic[E]):
@@ -94,6 +101,10 @@ class Registry(Generic[E]):
           f'which {there} has.'
         )
     self._entries[name] = self._entry(factory, **marks)
+    hyper = getattr(self._entries[name], 'hyper', ())
+    if unknown := [x for x in hyper if x not in self.options(name)]:
+      del self._entries[name]
+      raise ValueError(f'Expected hyper={unknown} to be options of {name!r}.')
     _FILES.add(_file(getattr(factory, 'func', factory)))
     return factory
 
