@@ -79,6 +79,9 @@ def define_flag() -> flags.FlagHolder:
     'config', help_string='Name of a config, or the path of its file.'
   )
   flags.FLAGS['config'].parser = _Parser()
+  flags.DEFINE_boolean(
+    'config_help', False, 'Print all fields and options of the config, and end.'
+  )
   flags.DEFINE_list(
     'plugins', [], 'Modules or files that register parts of your own.'
   )
@@ -123,9 +126,12 @@ def fields() -> dict[str, Any]:
 
   Says on one line which those are.
   """
-  from fl_sketch.experiment import switching  # `configs` loads no JAX
+  from fl_sketch.experiment import listing, switching  # they load JAX
 
   config: Any = flags.FLAGS['config']
+  if flags.FLAGS.config_help:
+    print(listing.text(config.value.to_dict()))
+    sys.exit()
   overrides = config_flags.get_override_values(config)
   path = config_flags.get_config_filename(config).partition(':')[0]
   kept, left_out = switching.switched(config.value.to_dict(), overrides)

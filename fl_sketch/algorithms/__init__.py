@@ -57,11 +57,18 @@ def options(name: str) -> dict[str, inspect.Parameter]:
 
 
 def describe(name: str) -> str:
-  """Describes an algorithm: options, docstring, and its measured costs."""
-  spec = entry(name)
+  """Describes an algorithm: options, docstring, and its measured costs.
+
+  Costs are measured with the options of the example of its entry.
+  """
+  spec, known = entry(name), options(name)
   bare = lambda option: str(option.replace(annotation=option.empty))
-  call = ', '.join(map(bare, options(name).values()))
-  report = costs.report(measure(name), spec.example)
+  call = ', '.join(map(bare, known.values()))
+  lacking = {k for k, p in known.items() if p.default is p.empty}
+  if lacking := lacking - spec.example.keys():
+    report = f'Costs: register it with an example of {sorted(lacking)}.'
+  else:
+    report = costs.report(measure(name), spec.example)
   return f'{name}({call})\n\n{inspect.getdoc(spec.factory)}\n\n{report}'
 
 

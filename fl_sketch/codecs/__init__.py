@@ -27,13 +27,13 @@ from fl_sketch.codecs.wrappers import contract, from_sketch
 from fl_sketch.utils import registry
 
 __all__ = [
-  'REGISTRY', 'Codec', 'bfloat16', 'contract', 'from_sketch', 'identity',
-  'int4', 'int8', 'make', 'options', 'qsgd', 'quantized_top_k', 'rand_k',
-  'register', 'sign', 'top_k',
+  'REGISTRY', 'Codec', 'bfloat16', 'contract', 'describe', 'from_sketch',
+  'identity', 'int4', 'int8', 'make', 'options', 'qsgd', 'quantized_top_k',
+  'rand_k', 'register', 'sign', 'top_k',
 ]  # fmt: skip
 
 REGISTRY = registry.Registry('codec')
-register = REGISTRY.register
+register, describe = REGISTRY.register, REGISTRY.describe
 for _factory in (
   identity, top_k, rand_k, qsgd, sign, quantized_top_k, bfloat16, int8, int4,
 ):  # fmt: skip

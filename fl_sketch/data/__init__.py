@@ -13,9 +13,11 @@ clients.
 from fl_sketch.utils import lazy
 
 __all__ = [
-  'availability', 'batches', 'byzantine', 'cohorts', 'from_clients',
+  'availability', 'batches', 'byzantine', 'cohorts', 'describe', 'from_clients',
   'label_skew', 'partitions', 'pixels', 'ragged', 'register', 'registry',
   'simulated', 'sources', 'store', 'synthetic', 'text',
 ]  # fmt: skip
 
-__getattr__ = lazy.attach(__name__, registry=['from_clients', 'register'])
+__getattr__ = lazy.attach(
+  __name__, registry=['describe', 'from_clients', 'register']
+)

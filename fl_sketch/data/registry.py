@@ -25,7 +25,7 @@ class Entry(NamedTuple):
 REGISTRY = registry.Registry(
   'dataset', Entry, context=('data_dir', 'population', 'seed')
 )
-register = REGISTRY.register
+register, describe = REGISTRY.register, REGISTRY.describe
 
 
 def from_clients(

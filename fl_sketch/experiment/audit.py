@@ -10,6 +10,7 @@ from fl_sketch.data import partitions
 from fl_sketch.experiment import privacy_checks, privacy_plan
 from fl_sketch.experiment.config import Config, checked
 from fl_sketch.privacy import audit, canaries, types
+from fl_sketch.rounds.algorithm import at
 import jax
 import numpy as np
 

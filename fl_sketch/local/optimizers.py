@@ -7,7 +7,7 @@ from fl_sketch.utils import registry
 import optax
 
 REGISTRY = registry.Registry('local_optimizer', context=('learning_rate',))
-register = REGISTRY.register
+register, describe = REGISTRY.register, REGISTRY.describe
 for _name in (
   'adabelief', 'adafactor', 'adagrad', 'adam', 'adamax', 'adamw', 'lamb',
   'lars', 'lion', 'nadam', 'nadamw', 'novograd', 'radam', 'rmsprop', 'sgd',

@@ -23,22 +23,9 @@ import jax
 import jax.numpy as jnp
 
 __all__ = [
-  'MLP',
-  'OF_IMAGES',
-  'LeNet5',
-  'Linear',
-  'ResNet8',
-  'ResNet18',
-  'ResNet101',
-  'SmoothLeNet',
-  'init_params',
-  'layers',
-  'losses',
-  'make',
-  'names',
-  'num_params',
-  'options',
-  'register',
+  'MLP', 'OF_IMAGES', 'REGISTRY', 'LeNet5', 'Linear', 'ResNet8', 'ResNet18',
+  'ResNet101', 'SmoothLeNet', 'describe', 'init_params', 'layers', 'losses',
+  'make', 'names', 'num_params', 'options', 'register',
 ]  # fmt: skip
 
 Params = Any

@@ -16,7 +16,7 @@ import functools
 from typing import Any
 
 from fl_sketch.sketches.ams import ams
-from fl_sketch.sketches.base import Properties, Sketch, properties
+from fl_sketch.sketches.base import Properties, Sketch, dimension, properties
 from fl_sketch.sketches.block_cyclic import block_cyclic
 from fl_sketch.sketches.combinators import composed, scaled, stacked
 from fl_sketch.sketches.count_sketch import count_sketch
@@ -40,17 +40,17 @@ from fl_sketch.sketches.verification import Verification, verify
 from fl_sketch.utils import registry
 
 __all__ = [
-  'REGISTRY', 'Properties', 'Sketch', 'Verification', 'allocate_by_norm', 'ams',
-  'block_cyclic', 'composed', 'count_sketch', 'dct', 'gaussian', 'heaprix',
-  'heavy_support', 'heavymix', 'identity', 'l2_norm', 'layerwise', 'make',
-  'names', 'options', 'properties', 'put', 'register', 'scaled',
-  'sparse_embedding', 'srft', 'srht', 'stacked', 'take', 'uniform_sampling',
-  'verify',
+  'REGISTRY', 'Properties', 'Sketch', 'Verification', 'allocate_by_norm',
+  'ams', 'block_cyclic', 'composed', 'count_sketch', 'dct', 'describe',
+  'dimension', 'gaussian', 'heaprix', 'heavy_support', 'heavymix', 'identity',
+  'l2_norm', 'layerwise', 'make', 'names', 'options', 'properties', 'put',
+  'register', 'scaled', 'sparse_embedding', 'srft', 'srht', 'stacked', 'take',
+  'uniform_sampling', 'verify',
 ]  # fmt: skip
 
 
 REGISTRY = registry.Registry('sketch', context=('kind',))
-register = REGISTRY.register
+register, describe = REGISTRY.register, REGISTRY.describe
 
 
 def _layerwise(

@@ -160,6 +160,20 @@ class Registry(Generic[E]):
         kinds[option] = kind if kinds.get(option, kind) is kind else object
     return kinds
 
+  def call(self, name: str) -> str:
+    """The call of a factory with its options, as a config can have it."""
+    texts = (
+      k if p.default is p.empty else f'{k}={p.default!r}'
+      for k, p in self.options(name).items()
+    )
+    return f'{name}({", ".join(texts)})'
+
+  def describe(self, name: str) -> str:
+    """The call of a factory, and its docstring."""
+    entry: Any = self.entry(name)
+    factory = getattr(entry.factory, 'func', entry.factory)  # of a partial
+    return f'{self.call(name)}\n\n{inspect.getdoc(factory) or ""}'.rstrip()
+
   def check(self, name: str, options: Mapping[str, Any]) -> None:
     """Checks the names, types and bounds of options.
 
