@@ -2,28 +2,28 @@
 
 from fl_sketch import sketches
 import jax
-from jax import flatten_util
 import jax.numpy as jnp
 
 from . import new
+
+VECTOR = sketches.identity()  # flattens a tree, and back
 
 
 @sketches.register(hyper=('shrink',))
 def folded(size: int, shrink: float = 1.0):
   """Coordinate i goes to bucket i mod size; what is read is shrunk."""
   signs = lambda key, d: jax.random.rademacher(key, (d,), jnp.float32)
-  flat = lambda tree: flatten_util.ravel_pytree(tree)[0].astype(jnp.float32)
   alpha = lambda like: -(-sketches.dimension(like) // size) - 1
 
   def sketch(key, tree):
-    x = flat(tree)
+    x = VECTOR.sketch(key, tree)
     signed = jnp.pad(signs(key, x.size) * x, (0, -x.size % size))
     return signed.reshape(-1, size).sum(0)
 
   def desketch(key, table, like):
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
-    x, unravel = flatten_util.ravel_pytree(zeros)
-    return unravel(shrink * signs(key, x.size) * jnp.resize(table, x.shape))
+    d = sketches.dimension(like)
+    estimate = shrink * signs(key, d) * jnp.resize(table, d)
+    return VECTOR.desketch(key, estimate, like)
 
   stated = sketches.Properties('folded', lambda like: size, alpha, None)
   return sketches.Sketch(sketch, desketch, lambda _: jnp.zeros(size), stated)
