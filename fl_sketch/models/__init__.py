@@ -49,7 +49,7 @@ class Entry(NamedTuple):
 REGISTRY = registry.Registry(
   'model', Entry, context=('num_classes', 'dtype', 'parent', 'name')
 )
-register = REGISTRY.register
+register, describe = REGISTRY.register, REGISTRY.describe
 register(Linear, name='linear')
 register(MLP, name='mlp')
 register(LeNet5, name='lenet5', convolutional=True)
