@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 EVAL_BATCH = 500
+_FULL = {'dtype': 'float32'}
 
 
 class Problem(NamedTuple):
@@ -80,7 +81,8 @@ def load(c: Config, data_dir: str | None) -> Problem:
   if c.standardize and x.dtype == np.uint8:
     is_store = isinstance(dataset, store.Store)
     scale = dataset.scale if is_store else pixels.Pixels().plus(x).scale
-  module = models.make(c.model, dataset.num_classes, **_model_options(c))
+  options = _model_options(c)
+  module = models.make(c.model, dataset.num_classes, **options)
   _check_tokens(c, dataset, module)
   tokens = np.issubdtype(x.dtype, np.integer) and x.dtype != np.uint8
   params = models.init_params(
@@ -100,7 +102,7 @@ def load(c: Config, data_dir: str | None) -> Problem:
     ),
     # Of the float32 model, whichever way it was trained.
     metrics_fn=losses.classification_metrics(
-      module.clone(dtype='float32'), **scale
+      models.make(c.model, dataset.num_classes, **options | _FULL), **scale
     ),
     labels=dataset.train['y'],
     scale=scale,
