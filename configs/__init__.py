@@ -3,9 +3,11 @@
 import dataclasses
 import typing
 
-from fl_sketch import codecs, models, sketches
+from fl_sketch import algorithms, codecs, models, sketches
 from fl_sketch.attacks import settings
+from fl_sketch.data import registry as datasets
 from fl_sketch.experiment import config
+from fl_sketch.local import optimizers
 import ml_collections
 from ml_collections import config_dict
 
@@ -14,20 +16,24 @@ def new() -> ml_collections.ConfigDict:
   """Returns every field of `config.Config` at its default.
 
   A field whose default is None becomes a placeholder of its type, so that the
-  command line can set it. So does every value that a sweep may range over.
+  command line can set it. So does every option of a registered factory, and
+  every value that a sweep may range over.
   """
-  c = _fields(config.Config)
-  typed = lambda options: {
-    name: config_dict.placeholder(kind) for name, kind in options.items()
+  c, unset = _fields(config.Config), config_dict.placeholder
+  options = {
+    'dataset_options': datasets.REGISTRY.types(),
+    'model_options': models.options(),
+    'local_optimizer': optimizers.options(),
+    'options': algorithms.REGISTRY.types(),
+    'sketch': sketches.options(),
+    'codec': codecs.options(),
   }
-  c.sketch = typed(sketches.options())
-  c.codec = typed(codecs.options())
-  c.model_options = typed(models.options())
-  unset = lambda names: {n: config_dict.placeholder(object) for n in names}
-  c.sweep = unset(name for name in c if name not in config.MAPPINGS)
-  for name in set(config.MAPPINGS) - {'sweep'}:
-    c.sweep[name] = unset(c[name])
-  c.sweep.draws = config_dict.placeholder(int)
+  for name, kinds in options.items():
+    c[name] = {option: unset(kind) for option, kind in kinds.items()}
+  c.sweep = {name: unset(object) for name in c if name not in config.MAPPINGS}
+  for name, kinds in options.items():
+    c.sweep[name] = {option: unset(object) for option in kinds}
+  c.sweep.draws = unset(int)
   return c
 
 

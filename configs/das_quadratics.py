@@ -44,7 +44,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   c.checkpoint_every = 10 if quick else 250
   c.sweep.algorithm = ('dp_fedavg', 'dp_normfedavg')
   if not quick:
-    c.sweep.start_scale = (1.0, 0.2)
+    c.sweep.dataset_options.start_scale = (1.0, 0.2)
     c.sweep.noise_multiplier = NOISE_MULTIPLIERS
     c.sweep.clip_norm = (20.0, 40.0, 50.0, 100.0)
     c.sweep.client_lr = (0.001, 0.002, 0.004)

@@ -20,7 +20,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   c = new()
   c.dataset = 'digits' if quick else 'mnist'
   c.model = 'mlp'
-  c.widths = (64, 32) if quick else (3072, 2816)
+  c.model_options.widths = (64, 32) if quick else (3072, 2816)
 
   c.population = c.cohort = 40 if quick else 1000
   c.rounds = 2 if quick else 3

@@ -54,7 +54,7 @@ def contestants(floats: int) -> dict[str, dict[str, Any]]:
     'decentralised': {
       'algorithm': 'decentralised',
       'cohort': 50,
-      'graph': 'grid',
+      'options': {'graph': 'grid'},
       # A tree over 50 clients sends 2 x 49 tables.
       'sketch': {'kind': 'block_cyclic', 'size': floats * 50 // 98},
       'sweep': _STEPS,
@@ -67,7 +67,7 @@ def contestants(floats: int) -> dict[str, dict[str, Any]]:
     'fedsketch_heaprix': {
       'algorithm': 'fedsketch_heaprix',
       'sketch': _rows(20, 3 * floats // 8),
-      'k': floats // 4,
+      'options': {'k': floats // 4},
       'sweep': _STEPS,
     },
     'fedsketchgate': {
@@ -102,14 +102,14 @@ def contestants(floats: int) -> dict[str, dict[str, Any]]:
       'algorithm': 'sketched_sgd',
       **one_gradient,
       'sketch': _rows(5, 3 * floats // 4),
-      'k': floats // 16,
+      'options': {'k': floats // 16},
       'sweep': _RATES,
     },
     'fetchsgd': {
       'algorithm': 'fetchsgd',
       **one_gradient,
       'sketch': _rows(5, floats),
-      'k': floats // 16,
+      'options': {'k': floats // 16},
       'sweep': _RATES,
     },
     'fedcom_rand_k': {'algorithm': 'fedcom', 'codec': rand_k, 'sweep': _STEPS},
@@ -121,13 +121,13 @@ def contestants(floats: int) -> dict[str, dict[str, Any]]:
     'feedback_top_k': {
       'algorithm': 'fedcom',
       'codec': top_k,
-      'error_feedback': True,
+      'options': {'error_feedback': True},
       'sweep': _STEPS,
     },
     'feedback_sign': {
       'algorithm': 'fedcom',
       'codec': {'kind': 'sign', 'norm': 'l1'},
-      'error_feedback': True,
+      'options': {'error_feedback': True},
       'sweep': _STEPS,
     },
     'fedcomgate': {
@@ -145,7 +145,7 @@ def contestants(floats: int) -> dict[str, dict[str, Any]]:
       'algorithm': 'marina',
       **one_gradient,
       'codec': {'kind': 'rand_k', 'k': floats // 2},
-      'sync_probability': 1 / 64,
+      'options': {'sync_probability': 1 / 64},
       'sweep': _RATES,
     },
     'ef21': {
@@ -164,7 +164,7 @@ def contestants(floats: int) -> dict[str, dict[str, Any]]:
     'onebit_adam': {
       'algorithm': 'onebit_adam',
       **one_gradient,
-      'warmup': 10,
+      'options': {'warmup': 10},
       'b2': 0.99,
       'sweep': _SMALL_RATES,
     },
@@ -173,7 +173,7 @@ def contestants(floats: int) -> dict[str, dict[str, Any]]:
       'codec': {
         'kind': 'quantized_top_k', 'k': kept, 'bits': 4, 'bucket': 16,
       },
-      'mask_ratio': 0.2,
+      'options': {'mask_ratio': 0.2},
       'sweep': _STEPS,
     },
     # Beside the budget: the tables of the FedSKETCH paper.
@@ -185,7 +185,7 @@ def contestants(floats: int) -> dict[str, dict[str, Any]]:
     'heaprix_20x40': {
       'algorithm': 'fedsketch_heaprix',
       'sketch': _rows(20, 800),
-      'k': 40,
+      'options': {'k': 40},
       'sweep': _STEPS,
     },
     'privix_20x82': {

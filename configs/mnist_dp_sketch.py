@@ -21,7 +21,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   c = new()
   c.dataset = 'mnist'
   c.model = 'mlp'
-  c.widths = (64,)
+  c.model_options.widths = (64,)
   c.standardize = False
 
   c.population = 1000

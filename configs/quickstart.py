@@ -20,7 +20,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   c = new()
   c.dataset = 'digits'
   c.model = 'mlp'
-  c.widths = (64,)
+  c.model_options.widths = (64,)
 
   c.population = 40
   c.cohort = 20

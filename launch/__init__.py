@@ -14,6 +14,7 @@ import traceback
 from typing import NoReturn
 
 from absl import app, flags, logging
+from fl_sketch.utils import registry
 
 STOPPED = 75  # EX_TEMPFAIL: stopped by a signal; the same command resumes
 
@@ -27,9 +28,29 @@ def parse_flags(argv):
   if 'config' in flags.FLAGS and argv[1:] and not argv[1].startswith('-'):
     argv = [argv[0], f'--config={argv[1]}', *argv[2:]]
   try:
+    for plugin in _plugins(argv):  # before the config, which may name them
+      registry.load(plugin)
     return app.parse_flags_with_usage(argv)
   except (AttributeError, KeyError, TypeError, ValueError) as e:
-    sys.exit(f'Cannot set a config field: {e}')
+    sys.exit(f'Cannot set a config field: {_moved(argv) or e}')
+
+
+def _moved(argv) -> str | None:
+  """Says where the value of a config field of the past stands now."""
+  from fl_sketch.experiment.config import MOVED
+
+  for name, place in MOVED.items():
+    if any(x.startswith(f'--config.{name}=') for x in argv):
+      return f'{name!r} is {place!r} now.'
+  return None
+
+
+def _plugins(argv) -> list[str]:
+  """The values of --plugins, of modules in the working folder among others."""
+  values = [x.partition('=')[2] for x in argv if x.startswith('--plugins=')]
+  if values and os.getcwd() not in sys.path:
+    sys.path.insert(0, os.getcwd())
+  return [name for value in values for name in value.split(',') if name]
 
 
 def begin(argv):

@@ -38,7 +38,7 @@ def main(argv):
   devices.start()
   folder = None if _WORKDIR.value is None else pathlib.Path(_WORKDIR.value)
   try:
-    fields = _CONFIG.value.to_dict() | {'sweep': None}
+    fields = configs.fields() | {'sweep': None}
     c = config.Config.from_mapping(fields)
     guarantee = experiment.account(c, _DATA_DIR.value)
   except errors.USER_ERRORS as e:

@@ -6,14 +6,16 @@ Other programs take one of these names, or the path of a Python file that has a
 function `get_config`, with its argument after a colon: quickstart:quick.
 """
 
-import importlib.util
+import importlib
 import pathlib
 import re
 import sys
 import types
+from typing import Any
 
 from absl import app, flags
-from ml_collections import config_flags
+from fl_sketch.utils import registry
+from ml_collections import config_dict, config_flags
 
 from . import begin, parse_flags, summaries, unknown
 
@@ -21,6 +23,39 @@ FOLDER = pathlib.Path(__file__).parents[1] / 'configs'
 # `configs` in a checkout, `fl_sketch.configs` where the package is installed.
 PACKAGE = f'{__package__}'.removesuffix('launch') + 'configs'
 flags.disclaim_key_flags()  # `define_flag` defines it for the program
+
+
+def _or_none(parser: type[flags.ArgumentParser]) -> flags.ArgumentParser:
+  """A parser of a field that `none` unsets."""
+
+  class Parser(parser):
+    def parse(self, argument):
+      unset = str(argument).lower() == 'none'
+      return None if unset else super().parse(argument)
+
+  return Parser()
+
+
+class _CallParser(flags.ArgumentParser):
+  """Parses NAME(OPTION=VALUE, ...), or none, as a nested field."""
+
+  def parse(self, argument):
+    if isinstance(argument, config_dict.ConfigDict):  # what there was
+      return argument
+    unset = argument.lower() == 'none'
+    fields = {'kind': None} if unset else registry.parse_call(argument)
+    return config_dict.ConfigDict(fields)
+
+
+for _type, _parser in {
+  float: flags.FloatParser,
+  int: flags.IntegerParser,
+  str: flags.ArgumentParser,
+}.items():
+  config_flags.register_flag_parser_for_type(_type, _or_none(_parser))
+config_flags.register_flag_parser_for_type(
+  config_dict.ConfigDict, _CallParser()
+)
 
 
 class _Parser(flags.ArgumentParser):
@@ -31,6 +66,8 @@ class _Parser(flags.ArgumentParser):
     try:
       config = load(name).get_config(*variant)
       config.lock()
+    except ValueError as e:
+      sys.exit(f'Cannot load the config: {e}')
     except (AttributeError, KeyError, TypeError) as e:  # a defect of the file
       raise RuntimeError(f'Cannot load the config {argument!r}.') from e
     return config
@@ -42,6 +79,12 @@ def define_flag() -> flags.FlagHolder:
     'config', help_string='Name of a config, or the path of its file.'
   )
   flags.FLAGS['config'].parser = _Parser()
+  flags.DEFINE_boolean(
+    'config_help', False, 'Print all fields and options of the config, and end.'
+  )
+  flags.DEFINE_list(
+    'plugins', [], 'Modules or files that register parts of your own.'
+  )
   flags.register_validator(
     'config',
     lambda config: config is not None,
@@ -73,13 +116,30 @@ def load(name: str) -> types.ModuleType:
     raise ValueError(unknown('config', name, names(), path.stem))
   if path.resolve().parent == FOLDER.resolve():
     return importlib.import_module(f'{PACKAGE}.{path.stem}')
-  spec = importlib.util.spec_from_file_location(f'{PACKAGE}._own', path)
-  if spec is None or spec.loader is None:
+  if path.suffix != '.py':
     raise ValueError(f'Expected config={name!r} to be a Python file.')
-  module = importlib.util.module_from_spec(spec)
-  sys.modules[module.__name__] = module  # dataclasses look for it there
-  spec.loader.exec_module(module)
-  return module
+  return registry.load(str(path))
+
+
+def fields() -> dict[str, Any]:
+  """The fields of --config, without what a switched part does not take.
+
+  Says on one line which those are.
+  """
+  from fl_sketch.experiment import listing, switching  # they load JAX
+
+  config: Any = flags.FLAGS['config']
+  if flags.FLAGS.config_help:
+    print(listing.text(config.value.to_dict()))
+    sys.exit()
+  overrides = config_flags.get_override_values(config)
+  path = config_flags.get_config_filename(config).partition(':')[0]
+  kept, left_out = switching.switched(config.value.to_dict(), overrides)
+  if left_out:
+    print('Left out, as the config no longer takes it:', ', '.join(left_out))
+  own = [path] if path.endswith('.py') and registry.is_plugin(path) else []
+  plugins = (*kept['plugins'], *flags.FLAGS.plugins, *own)
+  return kept | {'plugins': plugins}
 
 
 def workdir(prefix: str = '') -> str:

@@ -41,7 +41,7 @@ def main(argv):
   )
   try:
     rows = during_training.run(
-      c.to_dict(),
+      configs.fields(),
       folder,
       every=_EVERY.value,
       options=options,

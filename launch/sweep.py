@@ -43,7 +43,7 @@ def main(argv):
   devices.start(cpu_devices=min(devices.cores(), c.cohort))
   try:
     rows = sweeps.run(
-      c.to_dict(),
+      configs.fields(),
       folder,
       data_dir=_DATA_DIR.value,
       points_per_program=_POINTS.value,

@@ -57,7 +57,7 @@ def main(argv):
   except ValueError as e:
     refuse(e)
   try:
-    fields = c.to_dict() | {'sweep': None}  # one run, whatever is swept
+    fields = configs.fields() | {'sweep': None}  # one run, whatever is swept
     exp = experiment.build(fields, _DATA_DIR.value)
   except errors.USER_ERRORS as e:
     refuse(e)

@@ -26,7 +26,7 @@ from IPython.display import Markdown
 COMMON = {
   'dataset': 'digits',  # 8 x 8 images, from scikit-learn
   'model': 'mlp',
-  'widths': (64,),
+  'model_options': {'widths': (64,)},
   'population': 40,
   'cohort': 20,
   'rounds': 100,
@@ -66,7 +66,7 @@ METHODS = {
   'top-k, k = d / 32': {
     'algorithm': 'fedcom',
     'codec': {'kind': 'top_k', 'k': d // 32},
-    'error_feedback': True,
+    'options': {'error_feedback': True},
   },
   'FedSKETCH, d / 16': {
     'algorithm': 'fedsketch_privix',

@@ -31,7 +31,7 @@ import numpy as np
 ROUNDS = 40
 PRIVATE = {
   'dataset': 'digits',
-  'widths': (32,),
+  'model_options': {'widths': (32,)},
   'standardize': False,
   'population': 400,
   'cohort': 100,

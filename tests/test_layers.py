@@ -17,7 +17,8 @@ RENAMED = ('configs', 'launch')  # fl_sketch.configs, ... in the wheel
 # Lowest first. A room imports itself and rooms of lower layers; rooms of one
 # layer do not import one another. The last is fl_sketch/__init__.py.
 LAYERS = (
-  ('utils', 'sketches'),
+  ('utils',),
+  ('sketches',),
   ('codecs', 'models', 'data'),
   ('rounds', 'reporting'),
   ('privacy', 'messaging'),

@@ -10,8 +10,8 @@ import typing
 from typing import Any, NamedTuple
 
 from fl_sketch.attacks import settings
-from fl_sketch.experiment import config, fields
-from fl_sketch.utils import markdown
+from fl_sketch.experiment import config
+from fl_sketch.utils import fields, markdown
 
 _HEAD = ('field', 'type', 'default', 'allowed', 'meaning')
 

@@ -11,20 +11,22 @@ from typing import Any
 
 from fl_sketch import local as local_work
 from fl_sketch.algorithms import costs
-from fl_sketch.algorithms.registry import ENTRIES, Entry
+from fl_sketch.algorithms.registry import REGISTRY, Entry, register
 from fl_sketch.algorithms.server_optimizers import make_server_optimizer
-from fl_sketch.local import private_sgd
+from fl_sketch.local import optimizers
 from fl_sketch.rounds.algorithm import (
   Algorithm,
   Hyper,
   Local,
   LossFn,
+  at,
   federated,
 )
 
 __all__ = [
-  'NOTE', 'Algorithm', 'Hyper', 'describe', 'entry', 'federated', 'make',
-  'make_server_optimizer', 'mark', 'measure', 'names', 'options', 'table',
+  'NOTE', 'REGISTRY', 'Algorithm', 'Hyper', 'describe', 'entry', 'federated',
+  'make', 'make_server_optimizer', 'mark', 'measure', 'names', 'options',
+  'register', 'table', 'takes_optimizer',
 ]  # fmt: skip
 
 
@@ -33,7 +35,7 @@ NOTE = '† From memory of the paper; not checked against its text or code.'
 
 def names() -> tuple[str, ...]:
   """The algorithms that `make` knows."""
-  return tuple(ENTRIES)
+  return REGISTRY.names()
 
 
 def entry(name: str) -> Entry:
@@ -42,28 +44,31 @@ def entry(name: str) -> Entry:
   Raises:
     ValueError: there is no algorithm of that name.
   """
-  if name not in ENTRIES:
-    raise ValueError(f'Expected algorithm={name!r} in {names()}.')
-  return ENTRIES[name]
+  return REGISTRY.entry(name)
 
 
 def options(name: str) -> dict[str, inspect.Parameter]:
   """The keyword arguments of an algorithm's factory.
 
   >>> list(options('diffsketch'))
-  ['sketch']
+  ['sketch', 'noise_stddev']
   """
-  parameters = inspect.signature(entry(name).factory).parameters
-  keyword = inspect.Parameter.KEYWORD_ONLY
-  return {k: p for k, p in parameters.items() if p.kind is keyword}
+  return REGISTRY.arguments(name)
 
 
 def describe(name: str) -> str:
-  """Describes an algorithm: options, docstring, and its measured costs."""
-  spec = entry(name)
+  """Describes an algorithm: options, docstring, and its measured costs.
+
+  Costs are measured with the options of the example of its entry.
+  """
+  spec, known = entry(name), options(name)
   bare = lambda option: str(option.replace(annotation=option.empty))
-  call = ', '.join(map(bare, options(name).values()))
-  report = costs.report(measure(name), spec.example)
+  call = ', '.join(map(bare, known.values()))
+  lacking = {k for k, p in known.items() if p.default is p.empty}
+  if lacking := lacking - spec.example.keys():
+    report = f'Costs: register it with an example of {sorted(lacking)}.'
+  else:
+    report = costs.report(measure(name), spec.example)
   return f'{name}({call})\n\n{inspect.getdoc(spec.factory)}\n\n{report}'
 
 
@@ -81,7 +86,7 @@ def mark(name: str) -> str:
   >>> mark('cd_adam'), mark('safl')
   (' †', '')
   """
-  return ' †' if name in ENTRIES and ENTRIES[name].from_memory else ''
+  return ' †' if name in names() and entry(name).from_memory else ''
 
 
 @functools.cache
@@ -111,6 +116,7 @@ def make(
   population: int | None = None,
   weight_decay: float = 0.0,
   expected_batch: int | None = None,
+  local_optimizer: Any = None,
   local: Callable[[Hyper], Local] | None = None,
   **arguments: Any,
 ) -> Callable[[Hyper], Algorithm]:
@@ -122,56 +128,97 @@ def make(
   Args:
     name: one of `names()`.
     loss_fn: (params, batch) -> f32[].
-    local_steps: K steps of SGD on a client; None is one a batch. Algorithms
-      that send one gradient take None or 1.
+    local_steps: K steps of a client; None is one a batch. Algorithms that send
+      one gradient take None or 1.
     population: clients in total, for the algorithms that take it.
     weight_decay: of the local steps.
     expected_batch: divisor of private local steps; None elsewhere.
-    local: hp -> local work, in place of SGD on `loss_fn`.
+    local_optimizer: of the local steps, in any form of `local.optimizers.of`;
+      None is SGD.
+    local: hp -> local work, in place of steps on `loss_fn`.
     **arguments: the algorithm's options; `describe(name)` lists them.
 
   Raises:
     ValueError: no such algorithm, an option it does not take or lacks, more
-      than one local step where it sends a gradient, or both or neither of
-      `loss_fn` and `local`.
+      than one local step where it sends a gradient, an optimizer where there
+      are no steps or the algorithm knows them to be of SGD, or both or neither
+      of `loss_fn` and `local`.
   """
-  spec, accepted = entry(name), options(name)
-  if unknown := sorted(set(arguments) - set(accepted)):
-    raise ValueError(
-      f'Expected options of {name} in {sorted(accepted)}, got {unknown}.'
-    )
+  spec = entry(name)
   common = {'local_steps': local_steps, 'population': population}
+  accepted = options(name)
   arguments |= {
     k: v for k, v in common.items() if k in accepted and v is not None
   }
-  required = {k for k, p in accepted.items() if p.default is p.empty}
-  missing = [k for k in accepted if k in required - set(arguments)]
-  if missing:
-    raise ValueError(f'Expected options {missing} for {name}.')
+  _check_arguments(name, arguments)
   if spec.work == 'gradient' and local_steps not in (None, 1):
     raise ValueError(
       f'Expected {local_steps=} to be 1 for {name}, which sends one gradient.'
     )
-  if loss_fn is not None and local is None:
+  optimizer = optimizers.of(local_optimizer)
+  if optimizer is not None and not takes_optimizer(name, local):
+    raise ValueError(
+      f'Expected {local_optimizer=} to be None with {name} or with local work '
+      'that is given: the steps are not free, or not ours.'
+    )
+  if loss_fn is None and local is not None:
+    work = local
+    if spec.work == 'task':
+      raise ValueError(f'Expected loss_fn with {name}, not local.')
+  elif loss_fn is not None and local is None:
     if (spec.work == 'private_steps') != (expected_batch is not None):
       raise ValueError(f'Expected {expected_batch=} only for private steps.')
-    work = _work(spec.work, loss_fn, local_steps, weight_decay, expected_batch)
-  elif loss_fn is None and local is not None:
-    work = local
+    task = local_work.Task(
+      loss_fn, local_steps, weight_decay, expected_batch, optimizer
+    )
+    own = lambda hp: task._replace(loss_fn=at(loss_fn, hp))
+    work = lambda hp: _WORK[spec.work](own(hp), hp)
   else:
     raise ValueError('Expected either loss_fn or local.')
-  release = arguments.get('privacy')
-  private = lambda hp: {} if release is None else {'privacy': release.at(hp)}
-  return lambda hp: spec.factory(work(hp), hp, **arguments | private(hp))
+
+  def algorithm(hp):
+    extra = hp.extra or {}
+    given = arguments | {k: extra[k] for k in spec.hyper if k in extra}
+    given = {k: at(part, hp) for k, part in given.items()}
+    if (release := given.get('privacy')) is not None:
+      given['privacy'] = release.at(hp)
+    return spec.factory(work(hp), hp, **given)
+
+  return algorithm
 
 
-def _work(kind, loss_fn, local_steps, weight_decay, expected_batch):
-  """Builds hp -> local work for the `Entry.work` of an algorithm."""
-  if kind == 'gradient':
-    return lambda hp: local_work.gradient(loss_fn, weight_decay=weight_decay)
-  if kind == 'private_steps':
-    options = {'expected_batch': expected_batch, 'weight_decay': weight_decay}
-    numbers = lambda hp: (hp.client_lr, hp.clip_norm, hp.noise_multiplier)
-    return lambda hp: private_sgd(loss_fn, *numbers(hp), **options)
-  steps = {'local_steps': local_steps, 'weight_decay': weight_decay}
-  return lambda hp: local_work.sgd(loss_fn, hp.client_lr, **steps)
+_WORK = {
+  'steps': local_work.Task.steps,
+  'gradient': lambda task, hp: task.gradient(),
+  'private_steps': local_work.Task.private_steps,
+  'task': lambda task, hp: task,
+}
+
+
+def takes_optimizer(name: str, local: Any = None) -> bool:
+  """Whether the local steps may be those of any optimizer.
+
+  Algorithms that take ``local_steps`` divide by that number of steps of SGD.
+
+  >>> takes_optimizer('safl'), takes_optimizer('scaffold')
+  (True, False)
+  """
+  free = entry(name).work in ('steps', 'task') and name != 'fednova'
+  return free and local is None and 'local_steps' not in options(name)
+
+
+def _check_arguments(name, arguments):
+  """Checks the names of all arguments, and the options by their annotations."""
+  accepted, context = options(name), REGISTRY.context
+  if unknown := [k for k in arguments if k in context and k not in accepted]:
+    raise ValueError(
+      f'Expected options of {name} in {sorted(accepted)}, got {unknown}.'
+    )
+  lacking = [
+    k
+    for k, p in accepted.items()
+    if p.default is p.empty and k in context and k not in arguments
+  ]
+  if lacking:
+    raise ValueError(f'Expected options {lacking} for {name}.')
+  REGISTRY.check(name, {k: v for k, v in arguments.items() if k not in context})

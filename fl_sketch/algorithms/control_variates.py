@@ -10,6 +10,7 @@ from fl_sketch.rounds import (
   transforms as t,
 )
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.utils import fields
 import jax
 import jax.numpy as jnp
 import optax
@@ -91,7 +92,7 @@ def fedcomgate(
   *,
   codec: codecs.Codec,
   local_steps: int,
-  control_gain: float | None = None,
+  control_gain: fields.Positive | None = None,
 ) -> Algorithm:
   r"""FedCOM with gradient tracking: local steps along :math:`g_j - \delta_j`.
 

@@ -6,6 +6,7 @@ from fl_sketch import sketches
 from fl_sketch.algorithms import topology
 from fl_sketch.rounds import chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.utils import fields
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,11 +32,11 @@ def decentralised(
   hp: Hyper,
   *,
   sketch: sketches.Sketch,
-  graph: topology.Graph,
+  graph: topology.Graph | str,
   population: int,
-  gossip_steps: int | None = None,
+  gossip_steps: fields.Count | None = None,
   chebyshev: bool = False,
-  resync_every: int | None = None,
+  resync_every: fields.Count | None = None,
 ) -> Algorithm:
   r"""Clients average sketches over a graph; each continues from its own model.
 
@@ -51,7 +52,7 @@ def decentralised(
     local: local work.
     hp: hyperparameters.
     sketch: a linear operator whose table is one array.
-    graph: of the clients, by id.
+    graph: of the clients, by id; or its name, as of `topology.make`.
     population: clients in total, as many as the graph has.
     gossip_steps: q; None is a tree all-reduce.
     chebyshev: whether gossip is accelerated.
@@ -69,6 +70,8 @@ def decentralised(
     ValueError: the sketch is not linear, the graph is of another size, or
       options of gossip come without it.
   """
+  if isinstance(graph, str):
+    graph = topology.make(graph, population)
   if (n := len(graph.adjacency)) != population:
     raise ValueError(f'Expected a graph of {n=} == {population=} clients.')
   if not sketches.properties(sketch).linear:

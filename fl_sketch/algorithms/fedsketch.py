@@ -13,6 +13,7 @@ from fl_sketch.rounds import (
 )
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 from fl_sketch.sketches import estimators
+from fl_sketch.utils import fields
 import jax
 import jax.numpy as jnp
 import optax
@@ -78,7 +79,11 @@ def fedsketch_privix(
 
 
 def diffsketch(
-  local: Local, hp: Hyper, *, sketch: sketches.Sketch
+  local: Local,
+  hp: Hyper,
+  *,
+  sketch: sketches.Sketch,
+  noise_stddev: fields.NonNegative | None = None,
 ) -> Algorithm:
   r"""DiffSketch: FedSKETCH-PRIVIX with :math:`\gamma = 1` and local noise.
 
@@ -87,9 +92,10 @@ def diffsketch(
 
   Args:
     local: local work.
-    hp: hyperparameters; ``server_lr`` is not read; ``noise_stddev`` is that of
-      the noise that a client adds to each coordinate, None for none.
+    hp: hyperparameters; ``server_lr`` is not read.
     sketch: ``sketches.count_sketch(rows, cols)``.
+    noise_stddev: of the noise that a client adds to each coordinate; None is
+      none.
 
   Symbols: noise_stddev sigma; as FedSKETCH for the rest.
 
@@ -103,9 +109,9 @@ def diffsketch(
   def add_noise(updates, _, *, keys, **__):
     key = keys_lib.noise_key(keys)
     z = optax.tree.random_like(key, updates, jax.random.normal)
-    return jax.tree.map(lambda x, n: x + hp.noise_stddev * n, updates, z)
+    return jax.tree.map(lambda x, n: x + noise_stddev * n, updates, z)
 
-  noisy = hp.noise_stddev is not None
+  noisy = noise_stddev is not None
   noise = [t.per_client(t.stateless(add_noise))] if noisy else []
   return federated(
     local,
@@ -123,7 +129,7 @@ def fedsketch_heaprix(
   hp: Hyper,
   *,
   sketch: sketches.Sketch,
-  k: int,
+  k: fields.Count,
   exact: bool = True,
   privacy: aggregation.PrivateMean | None = None,
 ) -> Algorithm:

@@ -7,6 +7,7 @@ from fl_sketch import sketches
 from fl_sketch.algorithms import fedsketch
 from fl_sketch.rounds import aggregation, chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.utils import fields
 import jax
 import jax.numpy as jnp
 import optax
@@ -25,8 +26,8 @@ def fedsketchgate(
   *,
   sketch: sketches.Sketch,
   local_steps: int,
-  k: int | None = None,
-  control_gain: float | None = None,
+  k: fields.Count | None = None,
+  control_gain: fields.Positive | None = None,
   printed: bool = False,
   privacy: aggregation.PrivateMean | None = None,
 ) -> Algorithm:

@@ -10,6 +10,7 @@ from fl_sketch.rounds import (
   transforms as t,
 )
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.utils import fields
 import jax.numpy as jnp
 import optax
 
@@ -31,11 +32,11 @@ def fetchsgd(
   hp: Hyper,
   *,
   sketch: sketches.Sketch,
-  k: int,
+  k: fields.Count,
   momentum: float = 0.9,
   error_update: str = 'zero',
   momentum_masking: bool = True,
-  local_k: int | None = None,
+  local_k: fields.Count | None = None,
   privacy: aggregation.PrivateMean | None = None,
 ) -> Algorithm:
   r"""Heavy hitters of an error table, :math:`w \leftarrow w - \Delta`.

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from fl_sketch import codecs
 from fl_sketch.rounds import chain, comms
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.utils import fields
 import jax
 from jax import lax
 import jax.numpy as jnp
@@ -41,7 +42,7 @@ def onebit_adam(
   local: Local,
   hp: Hyper,
   *,
-  warmup: int,
+  warmup: fields.Count,
   b1: float = 0.9,
   b2: float = 0.999,
   eps: float = 1e-8,

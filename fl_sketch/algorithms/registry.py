@@ -12,16 +12,19 @@ from fl_sketch.algorithms.compressed import fedcom, signsgd
 from fl_sketch.algorithms.control_variates import fedcomgate, scaffold
 from fl_sketch.algorithms.decentralised import decentralised
 from fl_sketch.algorithms.fedavg import fedavg, fedsgd
+from fl_sketch.algorithms.fednova import fednova
 from fl_sketch.algorithms.fedsketchgate import fedsketchgate
 from fl_sketch.algorithms.fetchsgd import fetchsgd
 from fl_sketch.algorithms.iterative_sketching import iterative_sketching
 from fl_sketch.algorithms.marina import marina
 from fl_sketch.algorithms.markov import cd_adam, ef21
 from fl_sketch.algorithms.onebit_adam import onebit_adam
+from fl_sketch.algorithms.proximal import feddyn, fedprox
 from fl_sketch.algorithms.safl import safl
 from fl_sketch.algorithms.sketched_sgd import sketched_sgd
 from fl_sketch.privacy.aggregation import Release
 from fl_sketch.rounds.algorithm import Algorithm
+from fl_sketch.utils import registry
 
 
 class Entry(NamedTuple):
@@ -29,9 +32,12 @@ class Entry(NamedTuple):
 
   Attributes:
     factory: (local work, hp, **options) -> `Algorithm`.
-    work: 'steps' of SGD on a client, one 'gradient', or 'private_steps'.
+    work: what local work is: 'steps', one 'gradient', 'private_steps', or a
+      'task', the `local.Task` of which the factory builds its own.
     everyone: whether every client must take part in every round, with equal
       weights.
+    hyper: the options that are hyperparameters: arrays of `Hyper.extra`, which
+      one program of a sweep varies.
     example: the options of a typical call; a `functools.partial` stands for
       what it returns.
     from_memory: whether it was written from memory of its paper, and checked
@@ -41,9 +47,18 @@ class Entry(NamedTuple):
   factory: Callable[..., Algorithm]
   work: str = 'steps'
   everyone: bool = False
+  hyper: tuple[str, ...] = ()
   example: Mapping[str, Any] = MappingProxyType({})
   from_memory: bool = False
 
+
+# What a config gives by fields that several algorithms share.
+CONTEXT = (
+  'sketch', 'codec', 'privacy', 'robust', 'server_optimizer', 'schedule',
+  'local_steps', 'population', 'b1', 'b2', 'eps', 'momentum',
+)  # fmt: skip
+REGISTRY = registry.Registry('algorithm', Entry, context=CONTEXT, leading=2)
+register = REGISTRY.register
 
 _COUNT = {'sketch': partial(sketches.count_sketch, 5, 20)}
 _LINEAR = {'sketch': partial(sketches.block_cyclic, 100)}
@@ -56,38 +71,33 @@ _K = {'k': 10}
 _STEPS = {'local_steps': 2}
 _ALL = {'population': 8}
 
-ENTRIES = {
-  'fedsgd': Entry(fedsgd, 'gradient'),
-  'fedavg': Entry(fedavg),
-  'iterative_sketching': Entry(iterative_sketching, example=_LINEAR),
-  'decentralised': Entry(
-    decentralised, everyone=True, example=_LINEAR | _GRAPH
-  ),
-  'fedsketch_privix': Entry(fedsketch.fedsketch_privix, example=_COUNT),
-  'fedsketch_heaprix': Entry(fedsketch.fedsketch_heaprix, example=_COUNT | _K),
-  'fedsketchgate': Entry(fedsketchgate, everyone=True, example=_COUNT | _STEPS),
-  'diffsketch': Entry(fedsketch.diffsketch, example=_COUNT),
-  'safl': Entry(safl, example=_LINEAR),
-  'sketched_sgd': Entry(sketched_sgd, 'gradient', example=_COUNT | _K),
-  'fetchsgd': Entry(fetchsgd, 'gradient', example=_COUNT | _K),
-  'fedcom': Entry(fedcom, example=_RANDOM),
-  'fedcomgate': Entry(fedcomgate, everyone=True, example=_RANDOM | _STEPS),
-  'scaffold': Entry(scaffold, example=_STEPS | _ALL),
-  'signsgd': Entry(signsgd, 'gradient'),
-  'marina': Entry(
-    marina, 'gradient', example=_RANDOM | {'sync_probability': 0.1}
-  ),
-  'ef21': Entry(ef21, 'gradient', example=_LARGEST | _ALL),
-  'cd_adam': Entry(
-    cd_adam, 'gradient', example=_LARGEST | _ALL, from_memory=True
-  ),
-  'onebit_adam': Entry(onebit_adam, 'gradient', example={'warmup': 2}),
-  'cocktail_sgd': Entry(cocktail_sgd, example=_QUANTIZED | {'mask_ratio': 0.1}),
-  'dp_fedavg': Entry(private.dp_fedavg, example=_PRIVATE),
-  'dp_normfedavg': Entry(private.dp_normfedavg, example=_PRIVATE),
-  'private_iterative_sketching': Entry(
-    private.private_iterative_sketching,
-    'private_steps',
-    example=_LINEAR | _STEPS,
-  ),
-}
+register(fedsgd, work='gradient')
+register(fedavg)
+register(fedprox, work='task', hyper=('mu',))
+register(feddyn, work='task', hyper=('alpha',), example=_ALL)
+register(fednova, work='task')
+register(iterative_sketching, example=_LINEAR)
+register(decentralised, everyone=True, example=_LINEAR | _GRAPH)
+register(fedsketch.fedsketch_privix, example=_COUNT)
+register(fedsketch.fedsketch_heaprix, example=_COUNT | _K)
+register(fedsketchgate, everyone=True, example=_COUNT | _STEPS)
+register(fedsketch.diffsketch, hyper=('noise_stddev',), example=_COUNT)
+register(safl, example=_LINEAR)
+register(sketched_sgd, work='gradient', example=_COUNT | _K)
+register(fetchsgd, work='gradient', example=_COUNT | _K)
+register(fedcom, example=_RANDOM)
+register(fedcomgate, everyone=True, example=_RANDOM | _STEPS)
+register(scaffold, example=_STEPS | _ALL)
+register(signsgd, work='gradient')
+register(marina, work='gradient', example=_RANDOM | {'sync_probability': 0.1})
+register(ef21, work='gradient', example=_LARGEST | _ALL)
+register(cd_adam, work='gradient', example=_LARGEST | _ALL, from_memory=True)
+register(onebit_adam, work='gradient', example={'warmup': 2})
+register(cocktail_sgd, example=_QUANTIZED | {'mask_ratio': 0.1})
+register(private.dp_fedavg, example=_PRIVATE)
+register(private.dp_normfedavg, example=_PRIVATE)
+register(
+  private.private_iterative_sketching,
+  work='private_steps',
+  example=_LINEAR | _STEPS,
+)

@@ -40,13 +40,25 @@ def make_server_optimizer(name: str, **options) -> optax.GradientTransformation:
   Raises:
     ValueError: there is no optimiser of that name, or it lacks an option.
   """
+  names = options_of(name)
+  if unknown := sorted(set(options) - set(names)):
+    raise ValueError(f'Expected options of {name} in {names}, got {unknown}.')
+  return _SERVER_OPTIMIZERS[name][0](**options)
+
+
+def options_of(name: str) -> tuple[str, ...]:
+  """The options of a server optimizer.
+
+  >>> options_of('momentum')
+  ('momentum',)
+
+  Raises:
+    ValueError: there is none of that name.
+  """
   if name not in _SERVER_OPTIMIZERS:
     names = tuple(_SERVER_OPTIMIZERS)
     raise ValueError(f'Expected server_optimizer={name!r} in {names}.')
-  factory, names = _SERVER_OPTIMIZERS[name]
-  if unknown := sorted(set(options) - set(names)):
-    raise ValueError(f'Expected options of {name} in {names}, got {unknown}.')
-  return factory(**options)
+  return _SERVER_OPTIMIZERS[name][1]
 
 
 def server_step(

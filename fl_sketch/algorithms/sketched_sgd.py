@@ -7,6 +7,7 @@ from fl_sketch import sketches
 from fl_sketch.rounds import aggregation, chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 from fl_sketch.sketches.base import dimension
+from fl_sketch.utils import fields
 import jax
 from jax import lax
 import jax.numpy as jnp
@@ -46,8 +47,8 @@ def sketched_sgd(
   hp: Hyper,
   *,
   sketch: sketches.Sketch,
-  k: int,
-  candidates: int = 4,
+  k: fields.Count,
+  candidates: fields.Count = 4,
   momentum: float = 0.0,
   privacy: aggregation.PrivateMean | None = None,
 ) -> Algorithm:

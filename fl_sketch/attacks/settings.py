@@ -9,10 +9,10 @@ from typing import Annotated, Any, NamedTuple
 from fl_sketch import models, sketches
 from fl_sketch.attacks import objectives, searches
 from fl_sketch.data import sources
-from fl_sketch.experiment import fields as f
 from fl_sketch.experiment.config import checked
-from fl_sketch.experiment.fields import choice
 from fl_sketch.privacy import accounting
+from fl_sketch.utils import fields as f
+from fl_sketch.utils.fields import choice
 
 LABELS = ('known', 'candidates', 'optimised')
 DEFENCES = ('clip', 'normalize', 'top_k')

@@ -237,7 +237,6 @@ def _noise(
       cohort=cohort,
       local_steps=1,
       batch_size=_SAMPLES,
-      widths=(round(parameters / (_FEATURES + _CLASSES + 1)),),
       algorithm='safl',
       sketch={'kind': 'block_cyclic', 'size': size},
       server_optimizer='adam',
@@ -246,17 +245,18 @@ def _noise(
     )
     offsets = np.arange(0, cohort * _SAMPLES + 1, _SAMPLES)
     partition = partitions.Partition(np.arange(offsets[-1]), offsets)
-    exp = experiment.assemble(c, _problem(c), partition)
+    width = round(parameters / (_FEATURES + _CLASSES + 1))
+    exp = experiment.assemble(c, _problem(c, width), partition)
     return exp, mesh_lib.cohort_mesh(shards)
 
   return build
 
 
-def _problem(c: config.Config) -> problem_lib.Problem:
+def _problem(c: config.Config, width: int) -> problem_lib.Problem:
   rng, count = np.random.default_rng(0), c.cohort * _SAMPLES
   x = rng.integers(256, size=(count, _FEATURES), dtype=np.uint8)
   y = rng.integers(_CLASSES, size=count, dtype=np.int32)
-  module = models.make('mlp', _CLASSES, widths=tuple(c.widths))
+  module = models.make('mlp', _CLASSES, widths=(width,))
   params = models.init_params(module, jax.random.key(0), (_FEATURES,))
   data = {'x': x, 'y': y}
   return workloads.problem(module, params, data, 1, mean=0.5, std=0.29)

@@ -10,13 +10,12 @@ shares its scale.
 Error feedback needs a codec with a `contraction`: around an unbiased one with
 omega > 1 the residual grows, so wrap that in `contract`.
 
-To add a codec: write it in the file of its family, export it here by an import,
-an entry of `__all__` and of `_FACTORIES`, and add it to
-tests/support/codec_cases.py, the list over which all laws are tested.
+`register` adds a codec of another module. To add one to the package: write it
+in the file of its family, export it here by an import and an entry of
+`__all__`, register it, and add it to tests/support/codec_cases.py, the list
+over which all laws are tested.
 """
 
-from collections.abc import Callable
-import inspect
 from typing import Any
 
 from fl_sketch.codecs.base import Codec
@@ -25,16 +24,20 @@ from fl_sketch.codecs.narrow import bfloat16, int4, int8
 from fl_sketch.codecs.quantized import qsgd, sign
 from fl_sketch.codecs.sparse import quantized_top_k, rand_k, top_k
 from fl_sketch.codecs.wrappers import contract, from_sketch
+from fl_sketch.utils import registry
 
 __all__ = [
-  'Codec', 'bfloat16', 'contract', 'from_sketch', 'identity', 'int4', 'int8',
-  'make', 'options', 'qsgd', 'quantized_top_k', 'rand_k', 'sign', 'top_k',
+  'REGISTRY', 'Codec', 'bfloat16', 'contract', 'describe', 'from_sketch',
+  'identity', 'int4', 'int8', 'make', 'options', 'qsgd', 'quantized_top_k',
+  'rand_k', 'register', 'sign', 'top_k',
 ]  # fmt: skip
 
-_FACTORIES = (
+REGISTRY = registry.Registry('codec')
+register, describe = REGISTRY.register, REGISTRY.describe
+for _factory in (
   identity, top_k, rand_k, qsgd, sign, quantized_top_k, bfloat16, int8, int4,
-)  # fmt: skip
-_KINDS: dict[str, Callable[..., Codec]] = {f.__name__: f for f in _FACTORIES}
+):  # fmt: skip
+  register(_factory)
 
 
 def options() -> dict[str, type]:
@@ -43,11 +46,7 @@ def options() -> dict[str, type]:
   >>> options()['levels']
   <class 'int'>
   """
-  types: dict[str, type] = {'kind': str, 'contract': bool}
-  for factory in _KINDS.values():
-    parameters = inspect.signature(factory).parameters
-    types |= {option: p.annotation for option, p in parameters.items()}
-  return types
+  return {registry.KIND: str, 'contract': bool} | REGISTRY.types()
 
 
 def make(kind: str, **options: Any) -> Codec:
@@ -57,7 +56,7 @@ def make(kind: str, **options: Any) -> Codec:
   'contract(rand_k)'
 
   Args:
-    kind: the name of a factory.
+    kind: the name of a registered factory.
     **options: the arguments of that factory; and contract, whether to wrap the
       codec in `contract`, by default not.
 
@@ -67,15 +66,6 @@ def make(kind: str, **options: Any) -> Codec:
   Raises:
     ValueError: unknown kind, or options that the factory does not take.
   """
-  if kind not in _KINDS:
-    raise ValueError(f'Expected {kind=} in {tuple(_KINDS)}.')
   wrap = options.pop('contract', False)
-  signature = inspect.signature(_KINDS[kind])
-  try:
-    signature.bind(**options)
-  except TypeError as error:
-    allowed = (*signature.parameters, 'contract')
-    message = f'Expected {kind=} with options {allowed}: {error}.'
-    raise ValueError(message) from None
-  codec = _KINDS[kind](**options)
+  codec = REGISTRY.make(kind, **options)
   return contract(codec) if wrap else codec

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import zipfile
 import zlib
 
+from fl_sketch.data import ragged
 from fl_sketch.utils import checks, extras
 import numpy as np
 
@@ -29,16 +30,19 @@ class Dataset(NamedTuple):
   """A dataset in memory.
 
   Attributes:
-    name: one of `NAMES`.
-    train: {'x': uint8[n, height, width, channels], 'y': int32[n]}.
+    name: of messages.
+    train: {'x': uint8[n, height, width, channels], 'y': int32[n]}; of a data
+      set of the user's own any arrays, leaves [n, ...].
     test: the same, of the test examples.
-    num_classes: labels are 0 to num_classes - 1.
+    num_classes: labels are 0 to num_classes - 1; None if they are no classes.
+    partition: which samples each client holds, where the data set says it.
   """
 
   name: str
   train: Arrays
   test: Arrays
-  num_classes: int
+  num_classes: int | None = None
+  partition: ragged.Partition | None = None
 
 
 class DataError(ValueError):
@@ -84,7 +88,7 @@ def load(
     splits = {s: _decode(name, root, version, s) for s in _SPLITS}
     _write_cache(cache, splits)
   num_classes = 100 if name == 'cifar100' else 10
-  return Dataset(name, **splits, num_classes=num_classes)
+  return Dataset(name, splits['train'], splits['test'], num_classes)
 
 
 def folder(

@@ -8,16 +8,18 @@ derives mechanism and account together, and `build` assembles an `Experiment`.
 
 from fl_sketch.experiment.build import (
   Experiment,
+  OwnProblem,
   account,
   algorithm_options,
   assemble,
   build,
+  declared,
   guarantee_of,
   hyper_of,
   reconfigured,
 )
 
 __all__ = [
-  'Experiment', 'account', 'algorithm_options', 'assemble', 'build',
-  'guarantee_of', 'hyper_of', 'reconfigured',
+  'Experiment', 'OwnProblem', 'account', 'algorithm_options', 'assemble',
+  'build', 'declared', 'guarantee_of', 'hyper_of', 'reconfigured',
 ]  # fmt: skip

@@ -10,6 +10,7 @@ from fl_sketch.data import partitions
 from fl_sketch.experiment import privacy_checks, privacy_plan
 from fl_sketch.experiment.config import Config, checked
 from fl_sketch.privacy import audit, canaries, types
+from fl_sketch.rounds.algorithm import at
 import jax
 import numpy as np
 
@@ -104,8 +105,10 @@ def _small(c: Config, rounds: int, whole: partitions.Partition | None):
     'rounds_per_dispatch': 1,
     'max_cohort': None,
     'neighbours': None,
-    'k': c.k and min(c.k, _K),
-    'local_k': c.local_k and min(c.local_k, _K),
+    'options': {
+      name: min(value, _K) if name in ('k', 'local_k') else value
+      for name, value in (c.options or {}).items()
+    },
   }
   if c.sketch is not None:
     fields['sketch'] = {
@@ -143,6 +146,6 @@ def _canary(c: Config, public: jax.Array) -> np.ndarray:
   shape = c.rounds, _NUMBERS
   if c.sketch is not None:
     hashes = 'run' if c.algorithm == 'fetchsgd' else 'round'
-    op = experiment.algorithm_options(c)['sketch']
+    op = at(experiment.algorithm_options(c)['sketch'], experiment.hyper_of(c))
     return canaries.stretched(op, public, shape, hashes)
   return np.full(shape, _NUMBERS**-0.5, np.float32)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, codecs, models, rounds, sketches
-from fl_sketch.algorithms import topology
 from fl_sketch.data import byzantine, partitions
 from fl_sketch.experiment import (
   privacy_checks,
@@ -12,20 +11,18 @@ from fl_sketch.experiment import (
   problem as problem_lib,
   sampler,
 )
-from fl_sketch.experiment.config import (
-  ALGORITHM_OPTIONS,
-  PARTITION_OPTIONS,
-  Config,
-  checked,
-)
+from fl_sketch.experiment.config import PARTITION_OPTIONS, Config, checked
 from fl_sketch.experiment.config_checks import OPTIMIZER_OPTIONS
 from fl_sketch.local import gram
 from fl_sketch.models import losses
 from fl_sketch.rounds import client_loop, comms, robust
+from fl_sketch.rounds.algorithm import FromHyper
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+
+OwnProblem = problem_lib.Problem | Callable[[Config], problem_lib.Problem]
 
 
 class Experiment(NamedTuple):
@@ -79,29 +76,39 @@ class Experiment(NamedTuple):
 
 @checked()
 def build(
-  config: Mapping[str, Any] | Config, data_dir: str | None = None
+  config: Mapping[str, Any] | Config,
+  data_dir: str | None = None,
+  problem: OwnProblem | None = None,
 ) -> Experiment:
   """Builds the experiment of a config; reads its data.
 
   Args:
     config: a `Config`, or its fields.
     data_dir: where tensorflow-datasets keeps its files.
+    problem: in place of the one that the config names, as of `custom.problem`;
+      or a function of the config that makes it.
 
   Raises:
     ConfigError: the config is wrong; the message names the field.
     DataError: the dataset is missing or cannot be read.
   """
   c = config if isinstance(config, Config) else Config.from_mapping(config)
-  problem = problem_lib.load(c, data_dir)
+  if problem is None:
+    problem = problem_lib.load(c, data_dir)
+  elif not isinstance(problem, problem_lib.Problem):
+    problem = problem(c)
   partition = problem.partition
   if partition is None:
+    samples = len(next(iter(problem.data.values())))
     partition = partitions.partition(
-      'one_each' if c.dataset == 'quadratics' else c.partition,
-      c.population if problem.labels is None else problem.labels,
+      c.partition,
+      samples if problem.labels is None else problem.labels,
       c.population,
       c.seed,
-      **c.options(PARTITION_OPTIONS),
+      **c.given(PARTITION_OPTIONS),
     )
+  elif c.partition != 'iid':
+    raise c.refusal('Expected no {partition} with {dataset}, which has one.')
   elif c.samples_per_client is not None:
     partition = partitions.cap(partition, c.samples_per_client)
   return assemble(c, problem, partition)
@@ -184,10 +191,31 @@ def hyper_of(
     c: the config.
     guarantee: of a private run, whose noise may be calibrated.
   """
-  numbers = c.options(algorithms.Hyper._fields)
+  shared = [name for name in algorithms.Hyper._fields if name != 'extra']
+  numbers = c.given(tuple(shared))
   if guarantee is not None:
     numbers['noise_multiplier'] = guarantee.noise_multiplier
-  return algorithms.Hyper(**{k: jnp.float32(v) for k, v in numbers.items()})
+  arrays = lambda xs: {k: jnp.float32(v) for k, v in xs.items()}
+  own = {k.removeprefix('options.'): v for k, v in declared(c).items()}
+  return algorithms.Hyper(**arrays(numbers), extra=arrays(own) or None)
+
+
+def declared(c: Config) -> dict[str, Any]:
+  """The options of a config that are hyperparameters, as FIELD.NAME."""
+  parts = {
+    'options': algorithms.entry(c.algorithm),
+    'model_options': models.REGISTRY.entry(c.model),
+  }
+  if c.sketch is not None:
+    parts['sketch'] = sketches.REGISTRY.entry(c.sketch['kind'])
+  if c.codec is not None:
+    parts['codec'] = codecs.REGISTRY.entry(c.codec['kind'])
+  return {
+    f'{field}.{name}': getattr(c, field)[name]
+    for field, entry in parts.items()
+    for name in entry.hyper
+    if name in (getattr(c, field) or {})
+  }
 
 
 def guarantee_of(
@@ -225,9 +253,9 @@ def account(
   if privacy_checks.unit_of(c) == 'sample':
     guarantee = build(c, data_dir).guarantee
   else:
-    no_work: Any = lambda hp: None
+    no_loss: Any = None  # nothing is trained
     options = algorithm_options(c)
-    make = algorithms.make(c.algorithm, local=no_work, **options)
+    make = algorithms.make(c.algorithm, lambda *_: no_loss, **options)
     guarantee = guarantee_of(c, make)
     large = jax.ShapeDtypeStruct((2**26,), jnp.float32)  # any sketch fits
     init = lambda params: rounds.init(make(hyper_of(c, guarantee)), params, 1)
@@ -262,7 +290,7 @@ def _algorithm(c: Config, problem: problem_lib.Problem) -> rounds.Make:
 
 def algorithm_options(c: Config) -> dict[str, Any]:
   """The arguments of the algorithm's factory, built from config fields."""
-  options: dict[str, Any] = c.options(ALGORITHM_OPTIONS)
+  options: dict[str, Any] = c.given(OPTIMIZER_OPTIONS) | dict(c.options or {})
   if c.server_optimizer is not None:
     names = [name for name in OPTIMIZER_OPTIONS if name in options]
     options['server_optimizer'] = algorithms.make_server_optimizer(
@@ -273,13 +301,13 @@ def algorithm_options(c: Config) -> dict[str, Any]:
       1.0, c.rounds, alpha=c.final_server_lr / c.server_lr
     )
   if c.sketch is not None:
-    options['sketch'] = sketches.make(**c.sketch)
+    options['sketch'] = _made('sketch', c.sketch, sketches)
   if c.codec is not None:
-    options['codec'] = codecs.make(**c.codec)
+    options['codec'] = _made('codec', c.codec, codecs)
   if c.robust is not None and c.groups is not None:
     options['robust'] = robust.Rule(c.robust, c.groups)
-  if c.graph is not None:
-    options['graph'] = topology.make(c.graph, c.population)
+  if c.local_optimizer is not None:
+    options['local_optimizer'] = c.local_optimizer
   if (release := privacy_plan.release_of(c)) is not None:
     options['privacy'] = release
   if c.batch_order == 'poisson':
@@ -287,9 +315,16 @@ def algorithm_options(c: Config) -> dict[str, Any]:
   return options | {'local_steps': c.local_steps, 'population': c.population}
 
 
+def _made(field, options, package):
+  """A sketch or codec; a `FromHyper` if it declares hyperparameters."""
+  if package.REGISTRY.entry(options['kind']).hyper:
+    return FromHyper(package.make, options, field)
+  return package.make(**options)
+
+
 def _lanes_per_step(c: Config) -> int | None:
   default = client_loop.default_lanes_per_step(
-    convolutions=c.model in models.CONVOLUTIONAL
+    convolutions=models.REGISTRY.entry(c.model).convolutional
   )
   if default is not None and c.local_work == 'gram':
     default = gram.LANES_PER_STEP

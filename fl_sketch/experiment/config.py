@@ -7,33 +7,50 @@ import difflib
 import traceback
 from typing import Annotated, Any
 
-from fl_sketch import algorithms
-from fl_sketch.data import batches, byzantine, cohorts, sources, text
-from fl_sketch.experiment import config_checks, fields as f
-from fl_sketch.experiment.fields import choice
+from fl_sketch.data import batches, byzantine, cohorts
+from fl_sketch.experiment import config_checks
 from fl_sketch.models import precision
 from fl_sketch.privacy import types
 from fl_sketch.rounds import robust
+from fl_sketch.utils import fields as f, registry
+from fl_sketch.utils.fields import choice
 
 # Fields that may differ when a run is resumed. They change no number of any
 # round, but for lanes_per_step, with which sums are equal up to rounding.
 # `workdir.resumable` leaves out those on which something else depends.
 RESUMABLE = (
   'rounds', 'lanes_per_step', 'log_every', 'eval_every', 'checkpoint_every',
-  'keep_checkpoints',
+  'keep_checkpoints', 'plugins',
 )  # fmt: skip
 PARTITION_OPTIONS = (
   'samples_per_client', 'shards_per_client', 'classes', 'alpha', 'sigma',
 )  # fmt: skip
-DATASETS = (*sources.NAMES, *text.NAMES, 'quadratics', 'simulated', 'store')
-MAPPINGS = ('sketch', 'codec', 'model_options', 'sweep')
-# Fields that an algorithm's factory takes by the same name.
-ALGORITHM_OPTIONS = (
-  *config_checks.OPTIMIZER_OPTIONS, 'k', 'exact', 'printed', 'clip',
-  'control_gain', 'candidates', 'error_update', 'momentum_masking', 'local_k',
-  'error_feedback', 'sync_probability', 'warmup', 'mask_ratio',
-  'gossip_steps', 'chebyshev', 'resync_every',
+# Fields of one level of nesting: options of what another field names.
+MAPPINGS = (
+  'dataset_options', 'model_options', 'local_optimizer', 'options', 'sketch',
+  'codec', 'sweep',
 )  # fmt: skip
+# Those that name their factory themselves; a text such as 'srht(size=60)' will
+# do in their place.
+CALLS = ('local_optimizer', 'sketch', 'codec')
+# Fields of the past, and where their values stand now.
+MOVED = {
+  **{
+    name: f'options.{name}'
+    for name in (
+      'k', 'exact', 'printed', 'clip', 'control_gain', 'noise_stddev',
+      'candidates', 'error_update', 'momentum_masking', 'local_k',
+      'error_feedback', 'sync_probability', 'warmup', 'mask_ratio', 'graph',
+      'gossip_steps', 'chebyshev', 'resync_every',
+    )
+  },
+  'widths': 'model_options.widths',
+  'store': 'dataset_options.folder',
+  'text_length': 'dataset_options.length',
+  'vocabulary': 'dataset_options.vocabulary',
+  'tokenizer': 'dataset_options.tokenizer',
+  'start_scale': 'dataset_options.start_scale',
+}  # fmt: skip
 
 _ADJACENCIES = tuple(a.value for a in types.Adjacency)
 _Behaviour = Annotated[str, choice(byzantine.BEHAVIOURS)]
@@ -74,22 +91,17 @@ class Config:
   sketch_seed: f.Size | None = None  # of hashes and codecs; None is the seed
 
   # The problem.
-  # digits, mnist, fashion_mnist, cifar10, cifar100, sst2, quadratics; or
-  # simulated, store
-  dataset: Annotated[str, choice(DATASETS)] = 'digits'
-  store: str | None = None  # folder of the clients' own arrays; `data.store`
+  # digits, mnist, fashion_mnist, cifar10, cifar100, sst2, quadratics,
+  # simulated, store; or a registered one
+  dataset: str = 'digits'
+  dataset_options: Mapping[str, Any] | None = None  # by name
   train_slice: f.Slice | None = None  # '0:10000': only these training samples
   test_slice: f.Slice | None = None  # likewise
-  text_length: f.Count | None = None  # tokens of a sentence
-  vocabulary: f.Count | None = None  # tokens made from the sentences
-  tokenizer: str | None = None  # or a published one's vocab.txt, tokenizer.json
   model: str = 'mlp'  # one of models.names()
-  widths: tuple[int, ...] = (64,)  # hidden layers of the mlp
-  model_options: Mapping[str, Any] | None = None  # of other models, by name
+  model_options: Mapping[str, Any] | None = None  # by name
   pretrained: str | None = None  # a safetensors file to start from
   label_smoothing: f.Share = 0.0
   standardize: bool = True  # False: pixels from 0 to 1, as they are
-  start_scale: f.Positive = 1.0  # of quadratics: distance from the optimum
   # bfloat16: parameters and sums stay float32
   compute_dtype: Annotated[str, choice(precision.DTYPES)] = 'float32'
 
@@ -132,11 +144,14 @@ class Config:
   client_lr: f.Positive = 0.1
   lr_decay: f.Decay | None = None  # factor on client_lr, every round
   weight_decay: f.NonNegative = 0.0
+  # kind, and the options of that kind; keep=True keeps its state of a client
+  local_optimizer: Mapping[str, Any] | None = None
   # gram: exact and faster for full batches and linear
   local_work: Annotated[str, choice(('sgd', 'gram'))] = 'sgd'
 
   # The protocol.
-  algorithm: Annotated[str, choice(algorithms.names())] = 'fedavg'
+  algorithm: str = 'fedavg'  # one of algorithms.names()
+  options: Mapping[str, Any] | None = None  # its own; algorithms.describe
   sketch: Mapping[str, Any] | None = None  # kind, and the options of that kind
   codec: Mapping[str, Any] | None = None  # likewise
   server_lr: f.Positive = 1.0
@@ -147,26 +162,7 @@ class Config:
   momentum: f.Share | None = None
   final_server_lr: f.Positive | None = None  # cosine decay to it over the run
 
-  # Options of some algorithms; `algorithms.describe` says which, and what.
-  clip_norm: f.Positive | None = None
-  clip: str | None = None  # of safl: client, server
-  k: f.Count | None = None  # heavy coordinates
-  exact: bool | None = None  # of fedsketch_heaprix
-  printed: bool | None = None  # of fedsketchgate
-  control_gain: f.Positive | None = None  # of fedsketchgate and fedcomgate
-  noise_stddev: f.NonNegative | None = None  # of diffsketch
-  candidates: f.Count | None = None  # of sketched_sgd
-  error_update: str | None = None  # of fetchsgd: zero, subtract
-  momentum_masking: bool | None = None  # of fetchsgd
-  local_k: f.Count | None = None  # of fetchsgd
-  error_feedback: bool | None = None  # of fedcom
-  sync_probability: float | None = None  # of marina
-  warmup: f.Count | None = None  # of onebit_adam
-  mask_ratio: float | None = None  # of cocktail_sgd
-  graph: str | None = None  # of decentralised: ring, path, grid, star, complete
-  gossip_steps: f.Count | None = None  # of decentralised
-  chebyshev: bool | None = None  # of decentralised
-  resync_every: f.Count | None = None  # of decentralised
+  clip_norm: f.Positive | None = None  # where updates are clipped
 
   # Privacy, claimed where epsilon or noise_multiplier is set.
   epsilon: f.Positive | None = None  # the noise is calibrated to it
@@ -202,6 +198,9 @@ class Config:
   checkpoint_every: f.Count = 50
   keep_checkpoints: f.Count = 3
 
+  # Modules or Python files that register parts of one's own.
+  plugins: tuple[str, ...] = ()
+
   # A sweep: field -> its values, for launch.sweep; launch.train ignores it.
   sweep: Mapping[str, Any] | None = None
 
@@ -220,28 +219,43 @@ class Config:
     """
     names = [field.name for field in dataclasses.fields(cls)]
     for name in fields:
+      if name in MOVED:
+        raise ValueError(f'The config field {name!r} is {MOVED[name]!r} now.')
       if name not in names:
         near = difflib.get_close_matches(name, names, n=1)
         hint = f' Did you mean {near[0]!r}?' if near else ''
         raise ValueError(f'Unknown config field {name!r}.{hint}')
-    mappings = {
-      name: not_none(value)
-      for name in MAPPINGS
-      if isinstance(value := fields.get(name), Mapping)
-    }
-    return cls(**{**fields, **mappings})
+    given = {name: _normalized(name, x) for name, x in fields.items()}
+    for plugin in given.get('plugins', ()):
+      registry.load(plugin)
+    return cls(**given)
 
   @property
   def key_seed(self) -> int:
     """The seed of `keys.RoundKeys`."""
     return self.seed if self.sketch_seed is None else self.sketch_seed
 
+  def dispatch(self, done: int) -> range:
+    """The rounds of the next dispatch, which ends where something is due.
+
+    >>> c = Config(rounds=25, rounds_per_dispatch=10, eval_every=15)
+    >>> [len(c.dispatch(done)) for done in (0, 10, 15)]
+    [10, 5, 10]
+
+    Args:
+      done: rounds before it.
+    """
+    ends = [done + self.rounds_per_dispatch, self.rounds]
+    for every in (self.eval_every, self.checkpoint_every):
+      ends.append(done - done % every + every)
+    return range(done, min(ends))
+
   def refusal(self, text: str) -> ValueError:
     """The error of a text in which {name} stands for name=value of a field."""
     named = {name: f'{name}={value!r}' for name, value in vars(self).items()}
     return ValueError(text.format(c=self, **named))
 
-  def options(self, names: tuple[str, ...]) -> dict[str, Any]:
+  def given(self, names: tuple[str, ...]) -> dict[str, Any]:
     """The fields of these names that are set."""
     return not_none({name: getattr(self, name) for name in names}) or {}
 
@@ -252,3 +266,10 @@ def not_none(options: Mapping[str, Any]) -> dict[str, Any] | None:
     k: not_none(v) if isinstance(v, Mapping) else v for k, v in options.items()
   }
   return {k: v for k, v in kept.items() if v is not None} or None
+
+
+def _normalized(name: str, value: Any) -> Any:
+  """A field of a mapping, as it stands in a `Config`."""
+  if name in CALLS and isinstance(value, str):
+    value = registry.parse_call(value)
+  return not_none(value) if isinstance(value, Mapping) else value

@@ -2,9 +2,11 @@
 
 from typing import Any
 
-from fl_sketch import algorithms
-from fl_sketch.data import availability, text
+from fl_sketch import algorithms, models
+from fl_sketch.data import availability, registry as datasets, sources, text
 from fl_sketch.experiment import privacy_checks
+from fl_sketch.local import optimizers
+from fl_sketch.models import bert
 
 OPTIMIZER_OPTIONS = ('b1', 'b2', 'eps', 'momentum')
 SEEDS = ('seed', 'sketch_seed', 'noise_seed')
@@ -30,12 +32,6 @@ def _check_numbers(c: Any):
       raise ValueError(
         f'Expected {name}={getattr(c, name)} <= population={c.population}.'
       )
-  for name in ('rounds', 'eval_every', 'checkpoint_every'):
-    if getattr(c, name) % c.rounds_per_dispatch:
-      raise ValueError(
-        f'Expected {name}={getattr(c, name)} to be a multiple of '
-        f'rounds_per_dispatch={c.rounds_per_dispatch}.'
-      )
 
 
 def _check_work(c: Any):
@@ -49,9 +45,11 @@ def _check_work(c: Any):
       f"Expected compute_dtype={c.compute_dtype!r} to be 'float32' with "
       "local_work='gram' or dataset='quadratics'."
     )
-  for name in ('sketch', 'codec'):
+  for name in ('sketch', 'codec', 'local_optimizer'):
     if (options := getattr(c, name)) is not None and 'kind' not in options:
       raise ValueError(f'Expected a kind in {name}={dict(options)}.')
+  datasets.REGISTRY.check(c.dataset, c.dataset_options or {})
+  models.REGISTRY.check(c.model, c.model_options or {})
   _check_data(c)
   _check_algorithm(c)
   privacy_checks.check(c)
@@ -61,7 +59,7 @@ def _check_work(c: Any):
 
 def _check_data(c: Any):
   _check_text(c)
-  fixed = c.dataset in ('quadratics', 'simulated', 'store')
+  fixed = datasets.REGISTRY.entry(c.dataset).clients
   for name in ('train_slice', 'test_slice'):
     if getattr(c, name) is not None and fixed:
       raise ValueError(
@@ -70,14 +68,10 @@ def _check_data(c: Any):
       )
   if c.pretrained is not None and c.dataset == 'quadratics':
     raise ValueError("Expected no pretrained with dataset='quadratics'.")
-  if c.dataset == 'store' and c.store is None:
-    raise ValueError("Expected store, a folder, with dataset='store'.")
-  if c.dataset != 'store' and c.store is not None:
-    raise c.refusal("Expected {dataset} to be 'store' beside {store}.")
-  if c.dataset not in ('simulated', 'store'):
+  if not fixed:
     return
   options = ('shards_per_client', 'classes', 'alpha', 'sigma')
-  if c.partition != 'iid' or c.options(options):
+  if c.partition != 'iid' or c.given(options):
     raise ValueError(
       f'Expected no partition={c.partition!r} or {options} with '
       f'dataset={c.dataset!r}, whose clients hold what they hold.'
@@ -85,23 +79,21 @@ def _check_data(c: Any):
 
 
 def _check_text(c: Any):
-  names = 'text_length', 'vocabulary', 'tokenizer'
-  of_text = [name for name in names if getattr(c, name)]
-  if of_text and c.dataset not in text.NAMES:
+  is_text = c.dataset in text.NAMES
+  given = c.dataset_options or {}
+  if {'vocabulary', 'tokenizer'} <= given.keys():
     raise ValueError(
-      f'Expected no {of_text} with dataset={c.dataset!r}, which is no text.'
+      f'Expected one of vocabulary and tokenizer in dataset_options={given}.'
     )
-  if c.vocabulary is not None and c.tokenizer is not None:
-    raise c.refusal('Expected one of {vocabulary} and {tokenizer}.')
-  numbered = c.tokenizer or 'vocab_size' in (c.model_options or {})
-  if c.dataset in text.NAMES and c.pretrained is not None and not numbered:
+  numbered = 'tokenizer' in given or 'vocab_size' in (c.model_options or {})
+  if is_text and c.pretrained is not None and not numbered:
     raise ValueError(
       f'Expected a tokenizer beside pretrained={c.pretrained!r}, that of its '
       'words; or of a vocabulary made here, vocab_size in model_options.'
     )
-  if c.dataset in text.NAMES and not c.model.startswith('bert'):
+  if is_text and c.model in models.OF_IMAGES:
     raise c.refusal('Expected {model} to be a bert with {dataset}.')
-  if c.dataset not in text.NAMES and c.model.startswith('bert'):
+  if c.dataset in sources.NAMES and c.model in bert.SIZES:
     raise ValueError(
       f'Expected dataset={c.dataset!r} in {text.NAMES} with model={c.model!r}.'
     )
@@ -110,21 +102,21 @@ def _check_text(c: Any):
 def _check_algorithm(c: Any):
   """Checks the algorithm, its options and the local work."""
   entry, takes = algorithms.entry(c.algorithm), algorithms.options(c.algorithm)
-  unused = [name for name in c.options(OPTIMIZER_OPTIONS) if name not in takes]
+  given = c.options or {}
+  algorithms.REGISTRY.check(c.algorithm, given)
+  unused = [name for name in c.given(OPTIMIZER_OPTIONS) if name not in takes]
   if unused and c.server_optimizer is None:
     raise ValueError(f'Expected a server_optimizer beside {tuple(unused)}.')
   private = privacy_checks.is_private(c)
-  if c.clip_norm is not None and c.clip is None and not private:
+  if c.clip_norm is not None and 'clip' not in given and not private:
     raise c.refusal(
-      'Expected clip, epsilon or noise_multiplier beside {clip_norm}.'
+      'Expected options.clip, epsilon or noise_multiplier beside {clip_norm}.'
     )
   if c.batch_order == 'poisson' and entry.work != 'private_steps':
     raise ValueError(
       "Expected algorithm='private_iterative_sketching' with "
       "batch_order='poisson'."
     )
-  if c.noise_stddev is not None and c.algorithm != 'diffsketch':
-    raise ValueError("Expected algorithm='diffsketch' beside noise_stddev.")
   if c.final_server_lr is not None and 'schedule' not in takes:
     raise ValueError(f'Expected no final_server_lr with {c.algorithm}.')
   everyone = c.cohort == c.population and c.sampling == 'fixed_size'
@@ -133,12 +125,28 @@ def _check_algorithm(c: Any):
       "Expected {cohort} == {population}, sampling='fixed_size' and weights="
       "'equal' with {c.algorithm}: every client takes part in every round."
     )
-  if entry.work == 'gradient' and c.local_work == 'gram':
+  if entry.work in ('gradient', 'task') and c.local_work == 'gram':
     raise ValueError(f"Expected local_work='sgd' with {c.algorithm}.")
+  if c.local_optimizer is not None:
+    _check_optimizer(c)
   if 'local_steps' in takes and c.batch_order == 'mask':
     raise ValueError(
       f"Expected another batch_order than 'mask' with {c.algorithm}: it "
       'divides by local_steps, and a client with few samples makes fewer.'
+    )
+
+
+def _check_optimizer(c: Any):
+  if c.local_work == 'gram' or not algorithms.takes_optimizer(c.algorithm):
+    raise c.refusal(
+      'Expected no {local_optimizer} with {algorithm} and {local_work}: its '
+      'steps are those of SGD.'
+    )
+  optimizers.make(**c.local_optimizer)  # checks its options
+  takes = optimizers.REGISTRY.options(c.local_optimizer['kind'])
+  if 'weight_decay' in takes and c.weight_decay:
+    raise c.refusal(
+      'Expected {weight_decay} to be 0: that of {local_optimizer} is its own.'
     )
 
 

@@ -54,7 +54,7 @@ def check(c: Any):
       raise ValueError(f'Expected {name} in a private config.')
   if not 1e-30 < c.clip_norm < 1e30:  # float32 must hold it, and its multiples
     raise ValueError(f'Expected 1e-30 < clip_norm={c.clip_norm} < 1e30.')
-  if c.dataset == 'sst2' and c.tokenizer is None:
+  if c.dataset == 'sst2' and 'tokenizer' not in (c.dataset_options or {}):
     raise ValueError(
       'Expected a tokenizer in a private config: a vocabulary that is made of '
       'the sentences has no noise.'

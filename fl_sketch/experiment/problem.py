@@ -5,22 +5,23 @@ from typing import Any, NamedTuple
 
 from fl_sketch import models
 from fl_sketch.data import (
+  partitions,
   pixels,
   ragged,
-  simulated,
-  sources,
+  registry as datasets,
   store,
   synthetic,
   text,
 )
-from fl_sketch.experiment import fields
 from fl_sketch.experiment.config import Config
 from fl_sketch.models import losses, pretrained
+from fl_sketch.utils import fields
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 EVAL_BATCH = 500
+_FULL = {'dtype': 'float32'}
 
 
 class Problem(NamedTuple):
@@ -36,22 +37,59 @@ class Problem(NamedTuple):
   partition: ragged.Partition | None = None  # where the data set defines it
 
 
+@datasets.register(clients=True)
+def quadratics(
+  seed: int, population: int, start_scale: fields.Positive = 1.0
+) -> Problem:
+  """`data.synthetic.quadratics`, one sample a client, and their losses.
+
+  Args:
+    seed: of the draw.
+    population: number of clients.
+    start_scale: distance of the start from the optimum.
+  """
+  problem = synthetic.quadratics(seed, population=population)
+  return Problem(
+    data=problem.data,
+    test=evaluation_batches(problem.data),
+    params={'w': jnp.asarray(problem.start(seed, start_scale))},
+    loss_fn=losses.quadratic(),
+    metrics_fn=losses.quadratic_metrics,
+    labels=None,
+    scale={},
+    partition=partitions.partition('one_each', population, population, seed),
+  )
+
+
 def load(c: Config, data_dir: str | None) -> Problem:
   """Loads the problem of a config; see `experiment.build`."""
-  if c.dataset == 'quadratics':
-    return _quadratics(c)
-  dataset = _dataset(c, data_dir)
-  is_store = isinstance(dataset, store.Store)
-  scale = {'mean': 0.0, 'std': 1.0}
-  if c.standardize and dataset.train['x'].dtype == np.uint8:
-    sums = pixels.Pixels()
-    scale = dataset.scale if is_store else sums.plus(dataset.train['x']).scale
-  module = models.make(c.model, dataset.num_classes, **_model_options(c))
-  x = dataset.train['x']
+  dataset = datasets.REGISTRY.make(
+    c.dataset,
+    data_dir=data_dir,
+    population=c.population,
+    seed=c.seed,
+    **(c.dataset_options or {}),
+  )
+  if isinstance(dataset, Problem):
+    return dataset
+  if c.train_slice or c.test_slice:
+    dataset = dataset._replace(
+      train=_sliced('train_slice', c.train_slice, dataset.train),
+      test=_sliced('test_slice', c.test_slice, dataset.test),
+    )
+  x, scale = dataset.train['x'], {'mean': 0.0, 'std': 1.0}
+  if c.standardize and x.dtype == np.uint8:
+    is_store = isinstance(dataset, store.Store)
+    scale = dataset.scale if is_store else pixels.Pixels().plus(x).scale
+  options = _model_options(c)
+  module = models.make(c.model, dataset.num_classes, **options)
   _check_tokens(c, dataset, module)
-  tokens = x.dtype if c.dataset in text.NAMES else jnp.float32
+  tokens = np.issubdtype(x.dtype, np.integer) and x.dtype != np.uint8
   params = models.init_params(
-    module, jax.random.key(c.seed), x.shape[1:], tokens
+    module,
+    jax.random.key(c.seed),
+    x.shape[1:],
+    x.dtype if tokens else jnp.float32,
   )
   if c.pretrained is not None:
     params = pretrained.load(c.pretrained, module, params)
@@ -64,11 +102,11 @@ def load(c: Config, data_dir: str | None) -> Problem:
     ),
     # Of the float32 model, whichever way it was trained.
     metrics_fn=losses.classification_metrics(
-      module.clone(dtype='float32'), **scale
+      models.make(c.model, dataset.num_classes, **options | _FULL), **scale
     ),
     labels=dataset.train['y'],
     scale=scale,
-    partition=dataset.partition if is_store else None,
+    partition=dataset.partition,
   )
 
 
@@ -83,34 +121,12 @@ def _check_tokens(c: Config, dataset, module):
 
 def _model_options(c: Config) -> dict[str, Any]:
   options: dict[str, Any] = {'dtype': c.compute_dtype}
-  if c.model == 'mlp':
-    options['widths'] = tuple(c.widths)
+  given = c.dataset_options or {}
   if c.dataset in text.NAMES and c.pretrained is None:  # no more than there is
-    options['max_length'] = c.text_length or text.LENGTH
-    if c.tokenizer is None:
-      options['vocab_size'] = c.vocabulary or text.VOCABULARY
+    options['max_length'] = given.get('length', text.LENGTH)
+    if 'tokenizer' not in given:
+      options['vocab_size'] = given.get('vocabulary', text.VOCABULARY)
   return options | dict(c.model_options or {})
-
-
-def _dataset(c: Config, data_dir: str | None) -> sources.Dataset | store.Store:
-  if c.dataset == 'simulated':
-    return simulated.load(c.population)
-  if c.store is not None:
-    return store.open(c.store)
-  if c.dataset in text.NAMES:
-    dataset = text.load(
-      c.dataset,
-      data_dir,
-      length=c.text_length,
-      vocabulary=c.vocabulary,
-      tokenizer=c.tokenizer,
-    )
-  else:
-    dataset = sources.load(c.dataset, data_dir)
-  return dataset._replace(
-    train=_sliced('train_slice', c.train_slice, dataset.train),
-    test=_sliced('test_slice', c.test_slice, dataset.test),
-  )
 
 
 def _sliced(name, bounds, arrays):
@@ -120,19 +136,6 @@ def _sliced(name, bounds, arrays):
   if (part.stop or samples) > samples or (part.start or 0) >= samples:
     raise ValueError(f'Expected {name}={bounds!r} in {samples} samples.')
   return {k: x[part] for k, x in arrays.items()}
-
-
-def _quadratics(c: Config) -> Problem:
-  problem = synthetic.quadratics(c.seed, population=c.population)
-  return Problem(
-    data=problem.data,
-    test=evaluation_batches(problem.data),
-    params={'w': jnp.asarray(problem.start(c.seed, c.start_scale))},
-    loss_fn=losses.quadratic(),
-    metrics_fn=losses.quadratic_metrics,
-    labels=None,
-    scale={},
-  )
 
 
 def evaluation_batches(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

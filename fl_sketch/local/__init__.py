@@ -1,13 +1,19 @@
 """Local work: one client's batches -> its pseudo-gradient.
 
-`sgd` and `gradient` are the usual local work, `gram_sgd` an exact and faster
-form of full-batch steps of a linear model, and `private_sgd` clips and perturbs
-every step. Each returns a function (params, batches, key, drift) ->
-(pseudo-gradient, metrics).
+`sgd` (with any optimizer of `optimizers`) and `gradient` are the usual local
+work, `gram_sgd` an exact and faster form of full-batch steps of a linear model,
+and `private_sgd` clips and perturbs every step. Each returns a function
+(params, batches, key, drift) -> (pseudo-gradient, metrics). A `Task` is the
+loss and the steps of a client, of which algorithms make such local work.
 """
 
 from fl_sketch.local.gram import gram_sgd
+from fl_sketch.local.optimizers import Optimizer, register
 from fl_sketch.local.private_sgd import private_sgd
-from fl_sketch.local.sgd import gradient, sgd
+from fl_sketch.local.sgd import gradient, sgd, steps_made
+from fl_sketch.local.task import Task
 
-__all__ = ['gradient', 'gram_sgd', 'private_sgd', 'sgd']
+__all__ = [
+  'Optimizer', 'Task', 'gradient', 'gram_sgd', 'private_sgd', 'register', 'sgd',
+  'steps_made',
+]  # fmt: skip

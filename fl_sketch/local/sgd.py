@@ -1,8 +1,11 @@
-"""Local SGD: one client's batches -> its pseudo-gradient."""
+"""Local steps: one client's batches -> its pseudo-gradient."""
 
-from fl_sketch.rounds.algorithm import Local, LossFn
+from typing import Any
+
+from fl_sketch.rounds.algorithm import Local, LossFn, StatefulLocal
 import jax
 import jax.numpy as jnp
+import optax
 
 
 def sgd(
@@ -11,11 +14,14 @@ def sgd(
   *,
   local_steps: int | None = None,
   weight_decay: float = 0.0,
+  proximal: jax.Array | float | None = None,
+  optimizer: optax.GradientTransformation | None = None,
+  keep: bool = False,
 ) -> Local:
   r"""K steps of SGD; the pseudo-gradient is received minus final parameters.
 
-  :math:`u \leftarrow u - \eta (\nabla f(u; B_k) + \lambda u + c)` from
-  :math:`u = w`, and :math:`w - u` at the end; c is the drift correction.
+  :math:`u \leftarrow u - \eta (\nabla f(u; B_k) + \lambda u + c + \mu (u - w))`
+  from :math:`u = w`, and :math:`w - u` at the end; c is the drift correction.
 
   >>> local = sgd(lambda w, x: 0.5 * jnp.sum((w - x) ** 2), 0.5)
   >>> moved, _ = local(jnp.zeros(1), jnp.ones((2, 1)), None, None)
@@ -24,16 +30,21 @@ def sgd(
 
   Args:
     loss_fn: (params, batch) -> f32[].
-    client_lr: f32[], step size.
+    client_lr: f32[], step size; not read beside an optimizer.
     local_steps: K; None is one step a batch. If K exceeds the number of
       batches, they are used again in the same order: with one batch that holds
       all of a client's samples this is full-batch gradient descent.
     weight_decay: lambda.
+    proximal: mu, of a proximal term :math:`\mu \|u - w\|^2 / 2` of the loss.
+    optimizer: makes the step from what is in the bracket, with its own learning
+      rate; None is SGD.
+    keep: whether a client keeps the state of the optimizer between rounds.
 
   Returns:
     local(params, batches, key, drift) -> (pseudo-gradient, metrics), where
     batches have leaves [steps, batch, ...]. A batch that is a dict whose 'mask'
-    is zero throughout is padding: no step is made on it.
+    is zero throughout is padding: no step is made on it. With ``keep``, a
+    `StatefulLocal`.
 
   Raises:
     ValueError: local_steps is below one.
@@ -41,27 +52,62 @@ def sgd(
   if local_steps is not None and local_steps < 1:
     raise ValueError(f'Expected {local_steps=} >= 1.')
 
-  def local(params, batches, key, drift):
+  def descend(grad, state, theta):
+    if optimizer is None:
+      move = lambda p, g: p - client_lr * (g + weight_decay * p)
+      return jax.tree.map(move, theta, grad), state
+    grad = jax.tree.map(lambda g, p: g + weight_decay * p, grad, theta)
+    updates, state = optimizer.update(grad, state, theta)
+    return optax.apply_updates(theta, updates), state
+
+  def apply(params, batches, key, drift, state):
     del key
 
-    def step(theta, batch):
+    def step(carry, batch):
+      theta, state = carry
       loss, grad = jax.value_and_grad(loss_fn)(theta, batch)
       if drift is not None:
         grad = jax.tree.map(jnp.add, grad, drift)
-      move = lambda p, g: p - client_lr * (g + weight_decay * p)
-      after = jax.tree.map(move, theta, grad)
+      if proximal is not None:
+        pull = lambda g, p, start: g + proximal * (p - start)
+        grad = jax.tree.map(pull, grad, theta, params)
+      after = descend(grad, state, theta)
       if not (isinstance(batch, dict) and 'mask' in batch):
         return after, (loss, jnp.ones_like(loss))
       filled = (batch['mask'] > 0).any()
-      after = jax.tree.map(lambda p, q: jnp.where(filled, p, q), after, theta)
+      after = jax.tree.map(lambda p, q: jnp.where(filled, p, q), after, carry)
       return after, (loss, filled.astype(loss.dtype))
 
-    theta, (losses, filled) = _over_batches(step, params, batches, local_steps)
+    (theta, state), (losses, filled) = _over_batches(
+      step, (params, state), batches, local_steps
+    )
     moved = jax.tree.map(jnp.subtract, params, theta)
     mean = (losses * filled).sum() / jnp.maximum(filled.sum(), 1)
-    return moved, {'train_loss': mean}
+    return moved, {'train_loss': mean}, state
 
+  def local(params, batches, key, drift):
+    state = None if optimizer is None else optimizer.init(params)
+    moved, metrics, _ = apply(params, batches, key, drift, state)
+    return moved, metrics
+
+  if keep and optimizer is not None:
+    return StatefulLocal(optimizer.init, apply)
   return local
+
+
+def steps_made(batches: Any, local_steps: int | None) -> jax.Array:
+  """The number of steps that `sgd` makes on a client's batches, f32[].
+
+  >>> batches = {'mask': jnp.array([[1, 1], [1, 0], [0, 0]])}
+  >>> float(steps_made(batches, None)), float(steps_made(batches, 5))
+  (2.0, 4.0)
+  """
+  count = jax.tree.leaves(batches)[0].shape[0]
+  steps = jnp.arange(count if local_steps is None else local_steps)
+  if not (isinstance(batches, dict) and 'mask' in batches):
+    return jnp.float32(steps.size)
+  filled = (batches['mask'] > 0).reshape(count, -1).any(1)
+  return filled[steps % count].sum().astype(jnp.float32)
 
 
 def gradient(loss_fn: LossFn, *, weight_decay: float = 0.0) -> Local:

@@ -1,14 +1,15 @@
 """Models by name: flax linen modules, used only through pure init and apply.
 
-`make` builds a model, `init_params` its parameters, which `pretrained` reads
-from safetensors files instead; `losses` has losses and metrics of one batch.
+`make` builds a model, `register` adds one of another module, `init_params`
+draws parameters, which `pretrained` reads from safetensors files instead;
+`losses` has losses and metrics of one batch.
 `linear`, `mlp`, `lenet`, `smooth_lenet`, `resnet`, `vit` and `bert` have the
 modules; `layers`, `transformer` and `precision` are what these share.
 """
 
-from collections.abc import Sequence
-import dataclasses
-from typing import Any
+from collections.abc import Callable, Sequence
+import functools
+from typing import Any, NamedTuple
 
 from fl_sketch.models import bert, layers, losses, vit
 from fl_sketch.models.lenet import LeNet5
@@ -16,53 +17,67 @@ from fl_sketch.models.linear import Linear
 from fl_sketch.models.mlp import MLP
 from fl_sketch.models.resnet import ResNet8, ResNet18, ResNet101
 from fl_sketch.models.smooth_lenet import SmoothLeNet
-from fl_sketch.utils import checks
+from fl_sketch.utils import checks, registry
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 __all__ = [
-  'CONVOLUTIONAL', 'MLP', 'LeNet5', 'Linear', 'ResNet8', 'ResNet18',
-  'ResNet101', 'SmoothLeNet', 'init_params', 'layers', 'losses', 'make',
-  'names', 'num_params', 'options',
+  'MLP', 'OF_IMAGES', 'REGISTRY', 'LeNet5', 'Linear', 'ResNet8', 'ResNet18',
+  'ResNet101', 'SmoothLeNet', 'describe', 'init_params', 'layers', 'losses',
+  'make', 'names', 'num_params', 'options', 'register',
 ]  # fmt: skip
 
 Params = Any
 
-_MODELS = {
-  'linear': Linear,
-  'mlp': MLP,
-  'lenet5': LeNet5,
-  'smooth_lenet': SmoothLeNet,
-  'resnet8': ResNet8,
-  'resnet18': ResNet18,
-  'resnet101': ResNet101,
-  **dict.fromkeys(vit.SIZES, vit.ViT),
-  **dict.fromkeys(bert.SIZES, bert.Bert),
-}
-_SIZES = vit.SIZES | bert.SIZES
-CONVOLUTIONAL = ('lenet5', 'smooth_lenet', 'resnet8', 'resnet18', 'resnet101')
-_NOT_OPTIONS = ('parent', 'name', 'num_classes')
+
+class Entry(NamedTuple):
+  """A model of the registry.
+
+  Attributes:
+    factory: (num_classes, **options) -> the model; it may leave out the number.
+    convolutional: whether a CPU works on one client at a time: it has no good
+      kernel for convolutions of several.
+    hyper: see `registry.Factory`.
+  """
+
+  factory: Callable[..., Any]
+  convolutional: bool = False
+  hyper: tuple[str, ...] = ()
+
+
+REGISTRY = registry.Registry(
+  'model', Entry, context=('num_classes', 'dtype', 'parent', 'name')
+)
+register, describe = REGISTRY.register, REGISTRY.describe
+register(Linear, name='linear')
+register(MLP, name='mlp')
+register(LeNet5, name='lenet5', convolutional=True)
+register(SmoothLeNet, name='smooth_lenet', convolutional=True)
+for _resnet in (ResNet8, ResNet18, ResNet101):
+  register(_resnet, name=_resnet.__name__.lower(), convolutional=True)
+for _module, _sizes in ((vit.ViT, vit.SIZES), (bert.Bert, bert.SIZES)):
+  for _name, _size in _sizes.items():
+    register(functools.partial(_module, **_size), name=_name)
+# Not of tokens.
+OF_IMAGES = tuple(n for n in REGISTRY.names() if n not in bert.SIZES)
 
 
 def names() -> tuple[str, ...]:
   """The names of all models."""
-  return tuple(_MODELS)
+  return REGISTRY.names()
 
 
 def options() -> dict[str, type]:
-  """Returns every integer option of `make` and its type, over all models.
+  """Returns every option of `make` and its type, over all models.
 
   >>> options()['patch']
   <class 'int'>
   """
-  types = {}
-  for module in _MODELS.values():
-    types |= {f.name: f.type for f in dataclasses.fields(module) if f.init}
-  return {k: v for k, v in types.items() if v is int and k not in _NOT_OPTIONS}
+  return REGISTRY.types()
 
 
-def make(name: str, num_classes: int, **options) -> nn.Module:
+def make(name: str, num_classes: int | None, **options) -> Any:
   """Builds a model by name.
 
   >>> make('mlp', 10, widths=(200, 200), activation='tanh').widths
@@ -70,22 +85,16 @@ def make(name: str, num_classes: int, **options) -> nn.Module:
 
   Args:
     name: one of `names()`.
-    num_classes: number of logits.
-    **options: other fields of the module, e.g. `widths` of 'mlp'.
+    num_classes: number of logits; None where there are no classes.
+    **options: other arguments of its factory, e.g. `widths` of 'mlp'.
   """
-  checks.choice('name', name, names())
-  checks.count('num_classes', num_classes)
-  fields = dataclasses.fields(_MODELS[name])
-  fields = [f for f in fields if f.init and f.name not in _NOT_OPTIONS]
-  allowed = tuple(f.name for f in fields)
-  for option in options:
-    if option not in allowed:
-      raise ValueError(f'Expected {option=} of model {name!r} in {allowed}.')
-  for f in fields:
-    if f.default is dataclasses.MISSING and f.name not in options:
-      raise ValueError(f'Expected option {f.name!r} of model {name!r}.')
-  options = {**_SIZES.get(name, {}), **options}
-  return _MODELS[name](num_classes=num_classes, **options)
+  if num_classes is not None:
+    checks.count('num_classes', num_classes)
+  takes = REGISTRY.arguments(name)
+  dtype = options.get('dtype', 'float32')
+  if 'dtype' not in takes and dtype != 'float32':
+    raise ValueError(f'Expected {dtype=} to be float32 with model {name!r}.')
+  return REGISTRY.make(name, num_classes=num_classes, **options)
 
 
 def init_params(

@@ -21,14 +21,14 @@ class MLP(nn.Module):
   """Multi-layer perceptron on the flattened input.
 
   Attributes:
-    widths: units of each hidden layer; none makes it softmax regression.
     num_classes: number of logits.
+    widths: units of each hidden layer; none makes it softmax regression.
     activation: one of `ACTIVATIONS`.
     dtype: of what is multiplied, see `precision`.
   """
 
-  widths: Sequence[int]
   num_classes: int
+  widths: Sequence[int] = (64,)
   activation: str = 'relu'
   dtype: str = 'float32'
 

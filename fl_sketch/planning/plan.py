@@ -151,18 +151,19 @@ def dry_run(
     run: its program.
     timed: dispatches to time, after one that is not.
   """
-  each, seconds = exp.config.rounds_per_dispatch, []
+  done, seconds = 0, []
   with (
     tempfile.TemporaryDirectory() as folder,
     contextlib.closing(runner_lib.Runner(exp, mesh, folder, run)) as runner,
   ):
     if exp.guarantee is not None:  # a dry run releases nothing
       runner.use(noise_secret.reproducible(0, 0))
-    for i in range(timed + 1):
+    for _ in range(timed + 1):
       begun = time.perf_counter()
-      runner.play(i * each)
+      cohorts, _ = runner.play(done)
       jax.block_until_ready(runner.state)
-      seconds.append((time.perf_counter() - begun) / each)
+      seconds.append((time.perf_counter() - begun) / len(cohorts))
+      done = (done + len(cohorts)) % exp.config.rounds
   return statistics.median(seconds[1:])
 
 

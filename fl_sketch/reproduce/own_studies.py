@@ -43,10 +43,14 @@ MNIST = {
   'eval_every': 20, 'checkpoint_every': 300,
 }  # fmt: skip
 _DIGITS = {
-  'dataset': 'digits', 'widths': (64,), 'population': 40, 'cohort': 20,
-  'local_steps': 5, 'batch_size': 16,
+  'dataset': 'digits', 'model_options': {'widths': (64,)}, 'population': 40,
+  'cohort': 20, 'local_steps': 5, 'batch_size': 16,
 }  # fmt: skip
-_QUICK = _DIGITS | {'widths': (128,), 'rounds': 4, 'eval_every': 2}
+_QUICK = _DIGITS | {
+  'model_options': {'widths': (128,)},
+  'rounds': 4,
+  'eval_every': 2,
+}
 
 
 def bytes_to_accuracy(lab: lab_lib.Lab) -> study.Report:

@@ -6,7 +6,12 @@
 and `comms` holds the collectives. No module here knows an algorithm by name.
 """
 
-from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
+from fl_sketch.rounds.algorithm import (
+  Algorithm,
+  Hyper,
+  StatefulLocal,
+  federated,
+)
 from fl_sketch.rounds.mesh import cohort_mesh, place
 from fl_sketch.rounds.round import (
   NOBODY,
@@ -26,6 +31,7 @@ from fl_sketch.rounds.round import (
 
 __all__ = [
   'NOBODY', 'Algorithm', 'Cohort', 'FedState', 'Fetch', 'Hyper', 'Make',
-  'Schedule', 'cohort_mesh', 'cohort_step', 'federated', 'init', 'pad_cohort',
-  'place', 'run_evaluation', 'run_round', 'scan_rounds', 'server_step',
+  'Schedule', 'StatefulLocal', 'cohort_mesh', 'cohort_step', 'federated',
+  'init', 'pad_cohort', 'place', 'run_evaluation', 'run_round', 'scan_rounds',
+  'server_step',
 ]  # fmt: skip

@@ -1,6 +1,6 @@
 """Types of a federated algorithm: local work and one chain of links."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from fl_sketch.rounds import chain, comms
@@ -20,15 +20,66 @@ class Hyper(NamedTuple):
     clip_norm: f32[], L2 bound where an algorithm clips; None where none does.
     noise_multiplier: f32[], standard deviation of the noise on a sum, in units
       of ``clip_norm``; None where no privacy is claimed.
-    noise_stddev: f32[], of DiffSketch's noise, which gives no privacy; None
-      where there is none.
+    extra: other hyperparameters by name, f32[] each: the options that an
+      algorithm declares as such; those of a sketch, a codec or a model are
+      'sketch.NAME', 'codec.NAME' or 'model_options.NAME'. None for none.
   """
 
   client_lr: jax.Array
   server_lr: jax.Array
   clip_norm: jax.Array | None = None
   noise_multiplier: jax.Array | None = None
-  noise_stddev: jax.Array | None = None
+  extra: dict[str, jax.Array] | None = None
+
+
+class FromHyper(NamedTuple):
+  """What has hyperparameters of its own, and is built anew in every trace.
+
+  Attributes:
+    build: (**options) -> the sketch, codec or loss.
+    options: their values, unless `Hyper.extra` has others.
+    field: before the names there: 'sketch', 'codec' or 'model_options'.
+  """
+
+  build: Callable[..., Any]
+  options: Mapping[str, Any]
+  field: str
+
+  def at(self, hp: Hyper) -> Any:
+    """Builds it with the hyperparameters of a run."""
+    extra = hp.extra or {}
+    keys = {name: f'{self.field}.{name}' for name in self.options}
+    given = {name: extra[key] for name, key in keys.items() if key in extra}
+    return self.build(**{**self.options, **given})
+
+  def __call__(self, *args: Any) -> Any:
+    """Calls what its own options make, as of a loss."""
+    return self.build(**self.options)(*args)
+
+
+def at(part: Any, hp: Hyper) -> Any:
+  """A part of a run with its hyperparameters, which most parts do not have."""
+  return part.at(hp) if isinstance(part, FromHyper) else part
+
+
+class StatefulLocal(NamedTuple):
+  """Local work that keeps state of each client between its rounds.
+
+  Attributes:
+    init: params -> the state of a client before its first round.
+    apply: (params, batches, key, drift, state) -> (pseudo-gradient, metrics,
+      state).
+  """
+
+  init: Callable[[Any], Any]
+  apply: Callable[..., tuple[Any, dict[str, jax.Array], Any]]
+
+  def __call__(self, *_):
+    """Refuses what would lose the state, as of an algorithm that wraps it."""
+    raise ValueError(
+      'Expected a local_optimizer without keep: this algorithm plays local '
+      'work in a way of its own.'
+    )
 
 
 _IDENTITY = optax.with_extra_args_support(optax.identity())
@@ -39,7 +90,7 @@ class Algorithm(NamedTuple):
 
   Attributes:
     local: (params, batches, key, drift) -> (pseudo-gradient, metrics), for one
-      client.
+      client; or a `StatefulLocal`.
     encode: pseudo-gradient -> payload, for one client.
     protocol: the cohort's payloads -> what the server broadcasts.
     drift: protocol state -> the part that local work reads: a `PerClient`, or
@@ -56,7 +107,7 @@ class Algorithm(NamedTuple):
       `chain.Transform`.
   """
 
-  local: Local
+  local: Local | StatefulLocal
   encode: optax.GradientTransformationExtraArgs = _IDENTITY
   protocol: optax.GradientTransformationExtraArgs = _IDENTITY
   drift: Callable[[Any], Any] | None = None
@@ -67,7 +118,9 @@ class Algorithm(NamedTuple):
 
 
 def federated(
-  local: Local, *links: Any, drift: Callable[[Any], Any] | None = None
+  local: Local | StatefulLocal,
+  *links: Any,
+  drift: Callable[[Any], Any] | None = None,
 ) -> Algorithm:
   """Builds an algorithm from its local work and the links of one chain.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from fl_sketch.data import byzantine
 from fl_sketch.rounds import client_loop, comms, keys as keys_lib
-from fl_sketch.rounds.algorithm import Algorithm
+from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal
 import jax
 import jax.numpy as jnp
 import optax
@@ -112,7 +112,13 @@ def _client_work(algorithm, start, keys, noise, fetch, data, attack, max_norm):
     drift = shared_drift if drift is None else drift
     source = keys_lib.for_client(noise, client.ids) if private else client_keys
     key = keys_lib.local_key(source)  # secret in a private round
-    moved, metrics = algorithm.local(params, batches, key, drift)
+    if keeps := isinstance(algorithm.local, StatefulLocal):
+      kept, state = state
+      moved, metrics, kept = algorithm.local.apply(
+        params, batches, key, drift, kept
+      )
+    else:
+      moved, metrics = algorithm.local(params, batches, key, drift)
     if attack is not None and client.byzantine is not None:
       other = attack(moved, keys_lib.attack_key(client_keys))
       pick = lambda x, y: jnp.where(client.byzantine, x, y)
@@ -120,6 +126,8 @@ def _client_work(algorithm, start, keys, noise, fetch, data, attack, max_norm):
     payload, state = algorithm.encode.update(
       moved, state, params, keys=client_keys, weight=client.weight
     )
+    if keeps:
+      state = kept, state
     accepted = all_finite((moved, payload))
     if max_norm is not None:
       norm = optax.tree.norm(algorithm.decode(client_keys, payload, params))

@@ -11,7 +11,7 @@ from fl_sketch.rounds import (
   keys as keys_lib,
   mesh as mesh_lib,
 )
-from fl_sketch.rounds.algorithm import Algorithm
+from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -30,7 +30,8 @@ class FedState(NamedTuple):
   Attributes:
     round: int32[], rounds done.
     params: the model.
-    encode: `PerClient`, the encoder's state of each client.
+    encode: `PerClient`, the encoder's state of each client; after that of a
+      `StatefulLocal`, where local work is one.
     protocol: state of the links up to the broadcast.
     server: state of the links after it.
   """
@@ -76,11 +77,13 @@ def init(algorithm: Algorithm, params: Any, population: int) -> FedState:
     raise ValueError(f'Expected {population=} >= 1.')
   rows = lambda x: jnp.broadcast_to(x, (population, *x.shape))
   protocol = comms.map_per_client(rows, algorithm.protocol.init(params))
-  encode = jax.tree.map(rows, algorithm.encode.init(params))
+  encode = algorithm.encode.init(params)
+  if isinstance(algorithm.local, StatefulLocal):
+    encode = algorithm.local.init(params), encode
   return FedState(
     round=jnp.int32(0),
     params=params,
-    encode=comms.PerClient(encode),
+    encode=comms.PerClient(jax.tree.map(rows, encode)),
     protocol=protocol,
     server=algorithm.server.init(params),
   )

@@ -6,18 +6,17 @@ In this package a factory hides the module of its name, so that such a module
 holds its factory alone. What several modules or tests use stands in modules of
 other names (`hadamard`, `blocks`, `verification`, ...).
 
-To add an operator: write its file, export its factory here by an import, a line
-of `__all__` and one of `_KINDS`, and add it to tests/support/operators.py, the
-list over which all laws are tested.
+`register` adds an operator of another module. To add one to the package: write
+its file, export its factory here by an import and a line of `__all__`, register
+it, and add it to tests/support/operators.py, the list over which all laws are
+tested.
 """
 
-from collections.abc import Callable
 import functools
-import inspect
 from typing import Any
 
 from fl_sketch.sketches.ams import ams
-from fl_sketch.sketches.base import Properties, Sketch, properties
+from fl_sketch.sketches.base import Properties, Sketch, dimension, properties
 from fl_sketch.sketches.block_cyclic import block_cyclic
 from fl_sketch.sketches.combinators import composed, scaled, stacked
 from fl_sketch.sketches.count_sketch import count_sketch
@@ -38,34 +37,49 @@ from fl_sketch.sketches.srft import srft
 from fl_sketch.sketches.srht import srht
 from fl_sketch.sketches.uniform_sampling import uniform_sampling
 from fl_sketch.sketches.verification import Verification, verify
+from fl_sketch.utils import registry
 
 __all__ = [
-  'Properties', 'Sketch', 'Verification', 'allocate_by_norm', 'ams',
-  'block_cyclic', 'composed', 'count_sketch', 'dct', 'gaussian', 'heaprix',
-  'heavy_support', 'heavymix', 'identity', 'l2_norm', 'layerwise', 'make',
-  'options', 'properties', 'put', 'scaled', 'sparse_embedding', 'srft',
-  'srht', 'stacked', 'take', 'uniform_sampling', 'verify',
+  'REGISTRY', 'Properties', 'Sketch', 'Verification', 'allocate_by_norm',
+  'ams', 'block_cyclic', 'composed', 'count_sketch', 'dct', 'describe',
+  'dimension', 'gaussian', 'heaprix', 'heavy_support', 'heavymix', 'identity',
+  'l2_norm', 'layerwise', 'make', 'names', 'options', 'properties', 'put',
+  'register', 'scaled', 'sparse_embedding', 'srft', 'srht', 'stacked', 'take',
+  'uniform_sampling', 'verify',
 ]  # fmt: skip
+
+
+REGISTRY = registry.Registry('sketch', context=('kind',))
+register, describe = REGISTRY.register, REGISTRY.describe
 
 
 def _layerwise(
   factory: str, size: int, allocation: str = 'proportional'
 ) -> Sketch:
   """`layerwise` of an operator that a config names."""
-  if factory not in _BY_SIZE:
-    raise ValueError(f'Expected {factory=} in {tuple(_BY_SIZE)}.')
-  return layerwise(_BY_SIZE[factory], size, allocation)
+  sized = [name for name in names() if REGISTRY.required(name) == ['size']]
+  if factory not in sized:
+    raise ValueError(f'Expected {factory=} in {tuple(sized)}.')
+  return layerwise(lambda b: make(factory, size=b), size, allocation)
 
 
-_SIZED = ams, block_cyclic, dct, gaussian, srft, srht, uniform_sampling
-_BY_SIZE: dict[str, Callable[[int], Sketch]] = {f.__name__: f for f in _SIZED}
-_KINDS: dict[str, Callable[..., Sketch]] = _BY_SIZE | {
-  'count_sketch': count_sketch,
-  'identity': identity,
-  'layerwise': _layerwise,
-  'sparse_embedding_1': functools.partial(sparse_embedding, kind='I'),
-  'sparse_embedding_2': functools.partial(sparse_embedding, kind='II'),
-}
+for _factory in (
+  ams, block_cyclic, count_sketch, dct, gaussian, identity, srft, srht,
+  uniform_sampling,
+):  # fmt: skip
+  register(_factory)
+register(_layerwise, name='layerwise')
+register(
+  functools.partial(sparse_embedding, kind='I'), name='sparse_embedding_1'
+)
+register(
+  functools.partial(sparse_embedding, kind='II'), name='sparse_embedding_2'
+)
+
+
+def names() -> tuple[str, ...]:
+  """The kinds that `make` knows."""
+  return REGISTRY.names()
 
 
 def options() -> dict[str, type]:
@@ -74,11 +88,7 @@ def options() -> dict[str, type]:
   >>> options()['size']
   <class 'int'>
   """
-  types: dict[str, type] = {'kind': str}
-  for factory in _KINDS.values():
-    parameters = inspect.signature(factory).parameters
-    types |= {option: p.annotation for option, p in parameters.items()}
-  return types
+  return {registry.KIND: str} | REGISTRY.types()
 
 
 def make(kind: str, **options: Any) -> Sketch:
@@ -89,7 +99,7 @@ def make(kind: str, **options: Any) -> Sketch:
   (2, 3)
 
   Args:
-    kind: the name of an operator's factory. `sparse_embedding` has one for each
+    kind: the name of a registered factory. `sparse_embedding` has one for each
       of its kinds; 'layerwise' has the options factory (the name of an operator
       that takes a size), size and allocation.
     **options: the arguments of that factory.
@@ -98,16 +108,7 @@ def make(kind: str, **options: Any) -> Sketch:
     A `Sketch`.
 
   Raises:
-    ValueError: unknown kind, or options that the factory does not take; the
-      message lists the known ones.
+    ValueError: unknown kind, or options that the factory does not take or
+      lacks; the message lists the known ones.
   """
-  if kind not in _KINDS:
-    raise ValueError(f'Expected {kind=} in {tuple(_KINDS)}.')
-  signature = inspect.signature(_KINDS[kind])
-  try:
-    signature.bind(**options)
-  except TypeError as error:
-    allowed = tuple(signature.parameters)
-    message = f'Expected {kind=} with options {allowed}: {error}.'
-    raise ValueError(message) from None
-  return _KINDS[kind](**options)
+  return REGISTRY.make(kind, **options)

@@ -111,7 +111,7 @@ def _draw(curves, x, metric, path):
     ax.errorbar(
       list(line), means, errors, marker='o', capsize=3, label=label, **look
     )
-  if len(xs := [*next(iter(curves.values()))]) > 2 and xs[-1] > 4 * xs[0] > 0:
+  if sweep_report.on_log_axis(x, [*next(iter(curves.values()))]):
     ax.set_xscale('log')
     reporting.plain_ticks(ax.xaxis)
   ax.legend(frameon=False, fontsize='small')

@@ -72,7 +72,8 @@ class Program:
     self._round_fn = rounds.run_round(
       exp.make, mesh, fetch=exp.fetch, **exp.round_options
     )
-    if c.rounds_per_dispatch > 1:
+    self._scanned = c.rounds_per_dispatch > 1
+    if self._scanned:
       self._round_fn = rounds.scan_rounds(self._round_fn)
     evaluate = jax.jit(rounds.run_evaluation(exp.metrics_fn, mesh))
     self._evaluate = log_lib.evaluator(evaluate, exp, mesh)
@@ -143,7 +144,7 @@ class Program:
       # The devices play these rounds while the previous ones are recorded.
       _enter(tracks, pending, bar)
       pending = cohorts, metrics
-      done += c.rounds_per_dispatch
+      done = c.dispatch(done).stop
       if done % c.eval_every == 0 or done >= c.rounds:
         _enter(tracks, pending, bar)
         pending = None
@@ -184,16 +185,16 @@ class Program:
     """Returns the cohorts of a dispatch: on the mesh, and by point on host."""
     draws = [(e.config.seed, seed) for e, seed in zip(exps, seeds, strict=True)]
     samples = dict(zip(draws, [exp.sample for exp in exps], strict=True))
-    per_dispatch = range(done, done + self.config.rounds_per_dispatch)
+    dispatch, scanned = self.config.dispatch(done), self._scanned
     pad = lambda cohort: rounds.pad_cohort(cohort, self.mesh.size)
     sampled = {
-      (seed, root): [pad(sample(r, root)) for r in per_dispatch]
+      (seed, root): [pad(sample(r, root)) for r in dispatch]
       for (seed, root), sample in samples.items()
     }
     by_point = [sampled[draw] for draw in draws]
     distinct = by_point[:1] if self._one_seed else by_point
-    stacked = _stacked([_stacked(cohorts, np) for cohorts in distinct], np)
-    axes = [None] * ((len(per_dispatch) > 1) + (len(distinct) > 1))
+    stacked = _stacked([_stacked(x, np, scanned) for x in distinct], np)
+    axes = [None] * (scanned + (len(distinct) > 1))
     stacked = stacked._replace(outcome=None)
     return mesh_lib.place(self.mesh, stacked, P(*axes, comms.SHARD)), by_point
 
@@ -242,9 +243,9 @@ class _Track:
     return self.rows[-1] if self.rows else {'train_loss': math.nan} | nothing
 
 
-def _stacked(trees, xp):
-  """Stacks trees along a new leading axis; a single tree stays unstacked."""
-  if len(trees) == 1:
+def _stacked(trees, xp, always=False):
+  """Stacks trees along a new leading axis; one alone stays, unless `always`."""
+  if len(trees) == 1 and not always:
     return trees[0]
   return jax.tree.map(lambda *xs: xp.stack(xs), *trees)
 

@@ -1,8 +1,11 @@
 """Writes the folder of a sweep: records, best setting, table and figure."""
 
+from collections.abc import Iterable
+import itertools
 import json
 import math
 import os
+import pathlib
 from typing import Any, NamedTuple
 
 from fl_sketch import reporting
@@ -172,12 +175,22 @@ def _are_numbers(values) -> bool:
   return all(type(v) in (int, float) for v in values)
 
 
-def _places(axis, values, subset) -> list:
+def on_log_axis(field: str, values: list[Any]) -> bool:
+  """Whether an axis of a field is logarithmic: rates, and what varies widely.
+
+  >>> on_log_axis('server_lr', [0.1, 0.3]), on_log_axis('rounds', [10, 30])
+  (True, False)
+  """
+  least, most = min(values), max(values)
+  return 0 < least < most and (field.endswith('_lr') or 10 * least < most)
+
+
+def _places(axis, field, values, subset) -> list:
   """Sets up an axis for a field; returns the positions of some values."""
   if not _are_numbers(values):
     axis.set_ticks(range(len(values)), [str(v) for v in values])
     return [values.index(v) for v in subset]
-  if 0 < 10 * min(values) < max(values):
+  if on_log_axis(field, values):
     axis.axes.set(**{f'{axis.axis_name}scale': 'log'})
   return subset
 
@@ -185,7 +198,7 @@ def _places(axis, values, subset) -> list:
 def _curve(ax, best, fields):
   ((name, values),) = fields.items()
   best = sorted(best, key=lambda s: values.index(s.values[name]))
-  xs = _places(ax.xaxis, values, values)
+  xs = _places(ax.xaxis, name, values, values)
   means, errors = zip(*[(s.mean, s.error) for s in best], strict=True)
   ax.errorbar(xs, means, errors, marker='o', capsize=3, **reporting.look(0))
 
@@ -210,8 +223,8 @@ def _heat_map(ax, best, values, colours):
 
 def _scatter(ax, best, values, colours):
   (x, xs), (y, ys) = values.items()
-  at_x = _places(ax.xaxis, xs, [s.values[x] for s in best])
-  at_y = _places(ax.yaxis, ys, [s.values[y] for s in best])
+  at_x = _places(ax.xaxis, x, xs, [s.values[x] for s in best])
+  at_y = _places(ax.yaxis, y, ys, [s.values[y] for s in best])
   at = np.array([at_x, at_y])
   means = np.array([s.mean for s in best])
   lost = np.isnan(means)
@@ -226,14 +239,43 @@ class Files(workdir.Records):
 
   Args:
     folder: created if it does not exist.
-    config: must equal an existing config.json.
+    config: must equal an existing config.json, but for what is swept.
 
   Raises:
     WorkdirError: it does not; the message names the fields.
   """
 
   def __init__(self, folder: str | os.PathLike, config: config_lib.Config):
-    super().__init__(folder, config, 'points.jsonl', lambda row: row['point'])
+    path, swept = pathlib.Path(folder) / 'config.json', {**(config.sweep or {})}
+    if path.exists():
+      swept |= workdir.read(path).get('sweep') or {}
+    number = lambda row: row['point']
+    super().__init__(
+      folder, config, 'points.jsonl', number, {'sweep', 'plugins', *swept}
+    )
+
+  def numbered(self, points: Iterable[Any]) -> dict[int, Any]:
+    """Numbers points: those of the folder keep theirs, known by their config.
+
+    Args:
+      points: of a sweep.
+    """
+    known = {self._config_of(number): number for number in self.rows}
+    todo: dict[int, Any] = {}
+    for point in points:
+      key = json.dumps(files.as_json(point.config))
+      fits = lambda n, key=key: (
+        n not in self.rows | todo and self._config_of(n) in (None, key)
+      )
+      number = known.get(key)
+      if number is None:
+        number = next(filter(fits, itertools.count()))
+      todo[number] = point
+    return todo
+
+  def _config_of(self, number: int) -> str | None:
+    path = self.folder / 'points' / f'{number:03d}' / 'config.json'
+    return json.dumps(workdir.read(path)) if path.exists() else None
 
   def finish(self, number: int, values: Row, config: config_lib.Config, result):
     """Writes the folder of a finished point and its row of points.jsonl.

@@ -15,12 +15,18 @@ import typing
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, experiment
+from fl_sketch.data import registry as datasets
+from fl_sketch.experiment import config as config_lib
 from fl_sketch.experiment.config import MAPPINGS, Config, checked
 from fl_sketch.experiment.config_checks import SEEDS
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.sweeps import program as program_lib, report
-from fl_sketch.training import noise_secret
-from fl_sketch.utils import progress as progress_lib, seeding
+from fl_sketch.training import noise_secret, program as run_program
+from fl_sketch.utils import (
+  files as files_lib,
+  progress as progress_lib,
+  seeding,
+)
 import jax
 import numpy as np
 
@@ -144,6 +150,7 @@ def run(
   folder: str,
   *,
   data_dir: str | None = None,
+  problem: experiment.OwnProblem | None = None,
   points_per_program: int | None = None,
   progress: bool = True,
 ) -> list[dict[str, Any]]:
@@ -153,13 +160,16 @@ def run(
   table.md and, if a field other than seeds is swept, sweep.png. Each point gets
   config.json, metrics.jsonl and summary.json as `training.train` writes them,
   but without `seconds` and `parameters`; the summary adds its best test metrics
-  and whether it `diverged`. Stopping a sweep loses the points that are running.
-  A point that diverges keeps its last finite numbers and stops no other.
+  and whether it `diverged`. The best point gets params.safetensors. Stopping a
+  sweep loses the points that are running. A point that diverges keeps its last
+  finite numbers and stops no other. A sweep with other values of its fields, or
+  with further fields, runs the points that the folder does not have.
 
   Args:
     config: a `Config`, or its fields, with a `sweep`.
     folder: of the results.
     data_dir: folder of tensorflow-datasets.
+    problem: as of `experiment.build`.
     points_per_program: points that run at once; None is one on a CPU, where
       vmapped points are slower, and elsewhere what fits the device's memory.
     progress: whether to show a bar on stderr.
@@ -171,7 +181,7 @@ def run(
 
   Raises:
     ConfigError: the config is wrong, the data is too large for a device, or
-      there are several processes.
+      there are several processes. No point has run then.
     DataError: the dataset is missing, or cannot be read.
     WorkdirError: the folder holds another sweep, or another process uses it.
   """
@@ -182,57 +192,82 @@ def run(
   c = config if isinstance(config, Config) else Config.from_mapping(config)
   if points_per_program is not None and points_per_program < 1:
     raise ValueError(f'Expected {points_per_program=} >= 1.')
-  todo = points(c)
   if c.feed == 'host':
     raise ValueError("Expected feed='auto' or 'device': points share the data.")
   with contextlib.closing(report.Files(folder, c)) as files:
-    total = sum(point.config.rounds for point in todo)
-    done = sum(todo[i].config.rounds for i in files.rows)
+    todo = files.numbered(points(c))
+    build = lambda c: experiment.build(c, data_dir, problem)
+    left = [g for g in groups(todo) if not files.rows.keys() >= set(g)]
+    if len(left) > 1:  # else the first program is built at once
+      _check(todo, left, build)
+    total = sum(point.config.rounds for point in todo.values())
+    done = sum(todo[i].config.rounds for i in files.rows.keys() & todo.keys())
     bar = progress_lib.Progress(total, done, c.cohort, progress)
     try:
-      for group in groups(todo):
-        if not files.rows.keys() >= set(group):
-          _run_group(todo, group, files, data_dir, points_per_program, bar)
+      for group in left:
+        _run_group(todo, group, files, build, points_per_program, bar)
     finally:
       bar.close()
-    rows = [files.rows[i] for i in range(len(todo))]
+    # A folder's points may be older than some of the swept fields.
+    rows = [files.rows[i] | {'values': p.values} for i, p in todo.items()]
     files.report(rows)
     return rows
 
 
-def groups(todo: list[Point]) -> Iterator[list[int]]:
+def groups(todo: Mapping[int, Point]) -> Iterator[list[int]]:
   """Yields, for each program, the numbers of the points that it can run."""
   by_program: dict[str, list[int]] = {}
-  for i, point in enumerate(todo):
-    fields = dataclasses.asdict(point.config)
+  for i, point in todo.items():
+    fields = files_lib.as_json(point.config)
     for name in _array_fields(point.config):
-      fields[name] = fields[name] is None  # None changes the program
+      field, _, option = name.partition('.')
+      holder = fields if not option else (fields[field] or {})
+      holder[option or field] = holder.get(option or field) is None
     by_program.setdefault(json.dumps(fields, sort_keys=True), []).append(i)
   yield from by_program.values()
 
 
+def _check(todo, groups, build):
+  """Traces a round of every program, by shapes: the first point loses no time.
+
+  Raises:
+    ConfigError: a point cannot be played; names its values.
+  """
+  mesh = mesh_lib.cohort_mesh()
+  for group in groups:
+    try:
+      with checked():
+        run = run_program.program(build(todo[group[0]].config), mesh)
+        jax.eval_shape(run.fn, *run.args)
+    except config_lib.ConfigError as e:
+      values = todo[group[0]].values
+      raise config_lib.ConfigError(f'Point {values}: {e}') from e
+
+
 def _array_fields(c: Config) -> set[str]:
-  """The config fields that a program takes as arrays."""
-  names = {*algorithms.Hyper._fields, *SEEDS}
+  """The config fields that a program takes as arrays; options with a dot."""
+  names = {*algorithms.Hyper._fields, *SEEDS} - {'extra'}
+  names |= experiment.declared(c).keys()
   if c.final_server_lr is not None:
     names.remove('server_lr')  # the schedule decays relative to it
   # Full batches and Poisson batches are as wide as the largest client.
   by_size = c.batch_size == 0 or c.batch_order == 'poisson'
-  if c.dataset == 'quadratics' or (by_size and c.partition != 'iid'):
+  draws = 'seed' in datasets.REGISTRY.arguments(c.dataset)
+  if draws or (by_size and c.partition != 'iid'):
     names.remove('seed')  # it draws the data, or the sizes of clients
   return names
 
 
-def _run_group(todo, group, files, data_dir, points_per_program, bar):
+def _run_group(todo, group, files, build, points_per_program, bar):
   """Runs the unfinished chunks of points that share a program."""
-  first = experiment.build(todo[group[0]].config, data_dir)
+  first = build(todo[group[0]].config)
   exps = {first.config.seed: first}
 
   def exp(i):
     """The experiment of a point; those of equal seed share all but numbers."""
     c = todo[i].config
     if c.seed not in exps:  # every seed shares the data, which are large
-      exps[c.seed] = experiment.build(c, data_dir)._replace(data=first.data)
+      exps[c.seed] = build(c)._replace(data=first.data)
     return experiment.reconfigured(exps[c.seed], c)
 
   def secret(i):
@@ -252,4 +287,5 @@ def _run_group(todo, group, files, data_dir, points_per_program, bar):
     secrets = first.guarantee and [secret(i) for i in filled]
     results = program.run([exp(i) for i in filled], len(chunk), bar, secrets)
     for i, result in zip(chunk, results, strict=True):
-      files.finish(i, todo[i].values, todo[i].config, result)
+      if i not in files.rows:
+        files.finish(i, todo[i].values, todo[i].config, result)

@@ -44,10 +44,10 @@ class CohortFeed:
     Args:
       done: rounds before it.
     """
-    step = self._exp.config.rounds_per_dispatch
+    c = self._exp.config
     now = self._ahead.pop(done, None) or self._pool.submit(self._make, done)
-    after = done + step
-    if after < self._exp.config.rounds and after not in self._ahead:
+    after = c.dispatch(done).stop
+    if after < c.rounds and after not in self._ahead:
       self._ahead[after] = self._pool.submit(self._make, after)
     return now.result()
 
@@ -63,8 +63,9 @@ class CohortFeed:
 
   def _make(self, done):
     c = self._exp.config
-    dispatch = range(done, done + c.rounds_per_dispatch)
-    cohorts = [self._exp.sample(r, self.sampling_seed) for r in dispatch]
+    cohorts = [
+      self._exp.sample(r, self.sampling_seed) for r in c.dispatch(done)
+    ]
     if self._processes == 1:
       cohorts = [rounds.pad_cohort(x, self._mesh.size) for x in cohorts]
     else:
@@ -79,7 +80,7 @@ class CohortFeed:
     if self._fetch:
       fetch = lambda x: self._exp.fetch(self._exp.data, x.batches)
       local = [x._replace(batches=fetch(x)) for x in local]
-    if len(local) == 1:
+    if self._exp.config.rounds_per_dispatch == 1:
       return mesh_lib.place_local(self._mesh, local[0])
     stacked = jax.tree.map(lambda *xs: np.stack(xs), *local)
     return mesh_lib.place_local(self._mesh, stacked, axis=1)

@@ -149,10 +149,10 @@ class _Loop:
     done, pending = self.start, None
     while done < c.rounds and not _stopped(caught):
       dispatch = done, *self.runner.play(done)
+      done = c.dispatch(done).stop
       # The rounds just dispatched run while those before them are logged.
       self._enter(pending)
       pending = dispatch
-      done += c.rounds_per_dispatch
       evaluate, save = (
         done % every == 0 or done >= c.rounds
         for every in (c.eval_every, c.checkpoint_every)

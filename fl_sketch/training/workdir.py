@@ -47,10 +47,10 @@ def check(folder: pathlib.Path, config: Any, may_change: Collection[str]):
   path, fields = folder / 'config.json', files.as_json(config)
   if not path.exists():
     return
-  try:
-    old = json.loads(path.read_text())
-  except json.JSONDecodeError as e:
-    raise WorkdirError(f'{path} is not a config: {e}.') from e
+  old = read(path)
+  if moved := sorted(old.keys() & config_lib.MOVED.keys()):
+    places = ', '.join(f'{k} is {config_lib.MOVED[k]} now' for k in moved)
+    raise WorkdirError(f'{path} is of an older version: {places}.')
   old = files.as_json(type(config)()) | old  # an older version has fewer fields
   changed = [
     f'{name}: {old.get(name)!r} there, {fields.get(name)!r} here'
@@ -62,6 +62,18 @@ def check(folder: pathlib.Path, config: Any, may_change: Collection[str]):
       f'{folder} holds a run of another config '
       f'({"; ".join(changed)}). Name another workdir.'
     )
+
+
+def read(path: pathlib.Path) -> dict[str, Any]:
+  """Reads a config.json.
+
+  Raises:
+    WorkdirError: it is none.
+  """
+  try:
+    return json.loads(path.read_text())
+  except json.JSONDecodeError as e:
+    raise WorkdirError(f'{path} is not a config: {e}.') from e
 
 
 def lock(folder: pathlib.Path) -> contextlib.ExitStack:
@@ -194,6 +206,7 @@ class Records:
     config: of the grid; must equal an existing config.json.
     name: of the file.
     number: row -> the number of its point.
+    may_change: fields in which the config may differ.
 
   Attributes:
     folder: as a path.
@@ -210,11 +223,12 @@ class Records:
     config: Any,
     name: str,
     number: Callable[[dict[str, Any]], int],
+    may_change: Collection[str] = (),
   ):
     self.folder = pathlib.Path(folder)
     self.folder.mkdir(parents=True, exist_ok=True)
-    # No field may change, since finished points do not run again.
-    check(self.folder, config, may_change=())
+    # Finished points do not run again.
+    check(self.folder, config, may_change)
     self._lock = lock(self.folder)
     self._config, self._path = config, self.folder / name
     rows = metrics.read_metrics(self._path) if self._path.exists() else []

@@ -24,6 +24,9 @@ COCKTAIL = K + K * 4 / 32 + 1  # where, 4-bit levels, the scale of a bucket
 EXPECTED = {
   'fedsgd': ([D], [D], 0, 0, 0, None, []),
   'fedavg': ([D], [D], 0, 0, 0, None, []),
+  'fedprox': ([D], [D], 0, 0, 0, None, []),
+  'feddyn': ([D], [D], D, 0, D, D, []),
+  'fednova': ([D + 1], [D + 1], 0, 0, 0, None, []),
   'iterative_sketching': ([B], [B], 0, 0, 0, None, ['round']),
   'decentralised': ([TREE], [0], 0, 0, 0, B, ['round']),
   'fedsketch_privix': ([TABLE], [TABLE], 0, 0, 0, None, ['round']),

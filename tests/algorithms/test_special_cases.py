@@ -93,6 +93,10 @@ def fedavg_rows():
     yield f'fedcom feedback {codec.name}', variant, FEDAVG
   cocktail = make('cocktail_sgd', codec=codecs.top_k(D), mask_ratio=1.0)
   yield 'cocktail', cocktail, FEDAVG
+  sgd = {'kind': 'sgd', 'keep': True}
+  yield 'fedavg local sgd', make('fedavg', local_optimizer=sgd), FEDAVG
+  yield 'fedprox mu=0', make('fedprox', mu=0.0), FEDAVG
+  yield 'fednova', make('fednova'), FEDAVG
   gamma_one = at(FEDAVG, server_lr=1)
   yield 'diffsketch', make('diffsketch', sketch=IDENTITY), gamma_one
 

@@ -92,7 +92,7 @@ def test_every_config_documents_its_command(name):
     ({'labels': 'optimised'}, r"labels='optimised' in \('known',\)"),
     ({'objective': 'l1'}, r"objective='l1' in \('l2', 'cosine'\)"),
     ({'optimizer': 'sgd'}, r"optimizer='sgd' in \('armijo'"),
-    ({'sketches': ['fft'], 'sizes': [8]}, "kind='fft' in"),
+    ({'sketches': ['fft'], 'sizes': [8]}, "sketch='fft' in"),
     ({'defences': ['prune']}, r"defences='prune' in \('clip'"),
     ({'examples': 0}, 'examples=0 >= 1'),
     ({'restarts': 0}, 'restarts=0 >= 1'),

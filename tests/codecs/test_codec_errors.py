@@ -37,9 +37,11 @@ REFUSED = {
   'linear with an alpha': lambda: codecs.from_sketch(
     sketches.composed(sketches.block_cyclic(2), sketches.block_cyclic(4))
   ),
-  "kind='zip' in": lambda: codecs.make('zip'),
-  "kind='top_k' with options .*'k'": lambda: codecs.make('top_k'),
-  "'contract'.*'levels'": lambda: codecs.make('top_k', k=1, levels=1),
+  "codec='zip' in": lambda: codecs.make('zip'),
+  "options .'k'. of codec 'top_k'": lambda: codecs.make('top_k'),
+  "codec 'top_k' in .'k',., not .'levels'": lambda: codecs.make(
+    'top_k', k=1, levels=1
+  ),
 }
 
 

@@ -188,6 +188,7 @@ def test_byzantine_clients_are_the_same_in_every_round_and_as_many_as_said():
 
 
 NAN = {'attack': 'nan'}
+GOSSIP = {'algorithm': 'decentralised', 'options': {'graph': 'ring'}}
 test_what_means_nothing_is_refused = refused(
   lambda fields: config.Config.from_mapping(FIELDS | fields),
   ({'over_sampling': 0.9}, 'Expected 1 <= over_sampling=0.9'),
@@ -203,7 +204,7 @@ test_what_means_nothing_is_refused = refused(
   ({'response_sigma': 1.0}, 'Expected over_sampling or deadline beside'),
   ({'response_sigma': -1.0, 'deadline': 1.0}, '0 <= response_sigma=-1.0 < inf'),
   (
-    {'cohort': N, 'algorithm': 'decentralised', 'dropout': 0.1},
+    {'cohort': N, 'dropout': 0.1} | GOSSIP,
     'Expected no over_sampling, dropout or deadline with decentralised',
   ),
   ({'byzantine': 1.0}, 'Expected 0 <= byzantine=1.0 < 1'),

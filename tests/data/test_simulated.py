@@ -88,7 +88,8 @@ def test_logistic_regression_learns_from_simulated_clients():
 def fields(tmp_path):
   """Of a config with a store of 40 clients."""
   simulated.write(tmp_path / 'clients', 40)
-  where = {'dataset': 'store', 'store': str(tmp_path / 'clients')}
+  folder = str(tmp_path / 'clients')
+  where = {'dataset': 'store', 'dataset_options': {'folder': folder}}
   return where | {'model': 'linear', 'population': 40, 'cohort': 12}
 
 
@@ -126,9 +127,12 @@ OWN = {'dataset': 'simulated'}
 test_fields_that_do_not_fit_a_store_are_named = refused(
   config.Config.from_mapping,
   ({'dataset': 'stores'}, "Expected dataset='stores' in .*'store'"),
-  ({'dataset': 'store'}, "Expected store, a folder, with dataset='store'"),
-  ({'store': 'x'}, "Expected dataset='digits' to be 'store' beside store='x"),
-  (OWN | {'store': 'x'}, "dataset='simulated' to be 'store' beside"),
+  ({'dataset': 'store'}, r"Expected options \['folder'\] of dataset 'store'"),
+  ({'store': 'x'}, "'store' is 'dataset_options.folder' now"),
+  (
+    OWN | {'dataset_options': {'folder': 'x'}},
+    "options of dataset 'simulated' in",
+  ),
   (OWN | {'partition': 'dirichlet'}, "no partition='dirichlet' or"),
   (OWN | {'alpha': 0.1}, "no partition='iid' or .*'alpha'"),
 )

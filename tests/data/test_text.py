@@ -23,8 +23,7 @@ BERT = {
   'dataset': 'sst2',
   'model': 'bert_nano',
   'model_options': {'width': 8, 'heads': 1, 'depth': 1},
-  'text_length': 10,
-  'vocabulary': 120,
+  'dataset_options': {'length': 10, 'vocabulary': 120},
 }
 PRIVATE = {'epsilon': 1.0, 'delta': 1e-5, 'clip_norm': 1.0}
 
@@ -160,10 +159,13 @@ test_configs_that_mean_nothing_are_refused = refused(
     {'dataset': 'sst2', 'model': 'bert_nano', 'pretrained': 'x'},
     'Expected a tokenizer beside',
   ),
-  ({'text_length': 9}, r"no \['text_length'\] with dataset='digits'"),
+  ({'dataset_options': {'length': 9}}, "options of dataset 'digits' in"),
   ({'model': 'bert_nano'}, "dataset='digits' in .'sst2',. with model="),
-  (BERT | {'model': 'mlp'}, "model='mlp' to be a bert"),
-  (BERT | {'tokenizer': 'x'}, 'one of vocabulary=120 and tokenizer='),
+  (BERT | {'model': 'mlp', 'model_options': None}, "model='mlp' to be a bert"),
+  (
+    BERT | {'dataset_options': {'vocabulary': 120, 'tokenizer': 'x'}},
+    'one of vocabulary and tokenizer',
+  ),
   (
     BERT | PRIVATE | {'algorithm': 'dp_fedavg', 'standardize': False},
     'Expected a tokenizer in a private config',
@@ -172,8 +174,9 @@ test_configs_that_mean_nothing_are_refused = refused(
 
 
 def test_a_private_config_may_use_a_published_tokenizer():
-  fields = {**SMALL, **BERT, **PRIVATE, 'vocabulary': None, 'tokenizer': 'x'}
-  assert Config(**fields, algorithm='dp_fedavg').tokenizer == 'x'
+  fields = {**SMALL, **BERT, **PRIVATE, 'dataset_options': {'tokenizer': 'x'}}
+  c = Config(**fields, algorithm='dp_fedavg', standardize=False)
+  assert c.dataset_options == {'tokenizer': 'x'}
 
 
 @pytest.mark.usefixtures('drawn_by_numpy')
@@ -199,7 +202,9 @@ def test_model_options_reach_the_model_and_sweeps():
   ]  # fmt: skip
   assert blocks(experiment.build(swept[1].config)) == ['block_0', 'block_1']
   c['model_options'] = {'stem_stride': 2}
-  with pytest.raises(ValueError, match="option='stem_stride' of model"):
+  with pytest.raises(
+    ValueError, match=r"of model 'vit_nano' in .*'stem_stride'"
+  ):
     experiment.build(c)
 
 

@@ -15,6 +15,7 @@ from fl_sketch.attacks import settings
 from fl_sketch.experiment import config
 from fl_sketch.reproduce import catalog
 import launch
+from launch import configs
 import pytest
 import runs
 from runs import ROOT
@@ -95,9 +96,10 @@ def checked_config(command):
     if command.program not in CONFIGURED:
       return words
     assert not words, words
-    fields = flags.FLAGS['config'].value.to_dict()
-  if command.program == 'attack':
-    return settings.AttackConfig.from_mapping(fields)
+    if command.program == 'attack':
+      fields = flags.FLAGS['config'].value.to_dict()
+      return settings.AttackConfig.from_mapping(fields)
+    fields = configs.fields()
   if command.program == 'sweep':
     assert len(sweeps.points(fields)) > 1
   return config.Config.from_mapping(fields | {'sweep': None})

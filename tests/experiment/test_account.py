@@ -36,10 +36,12 @@ def test_the_curve_ends_at_the_statement():
 
 
 def test_uplinks_of_a_round_count_all():
-  fields = {'algorithm': 'fedsketch_heaprix', 'k': 5}
+  fields = {'algorithm': 'fedsketch_heaprix', 'options': {'k': 5}}
   fields |= {'sketch': {'kind': 'count_sketch', 'rows': 5, 'cols': 10}}
   both = experiment.account(quadratics(**fields))
-  one = experiment.account(quadratics(**fields, exact=False))
+  one = experiment.account(
+    quadratics(**fields | {'options': {'k': 5, 'exact': False}})
+  )
   assert both.mechanism.releases_per_step == 2
   assert one.mechanism.releases_per_step == 1
   exact = accounting.gaussian_epsilon(both.noise_multiplier, 1e-6, steps=2 * 20)

@@ -77,7 +77,8 @@ test_what_has_no_account_is_refused_before_training = refused(
 def test_an_account_is_refused_where_the_run_is():
   """What a client keeps depends on fixed-size cohorts of the past."""
   fields = PRIVATE | FIXED | {'algorithm': 'sketched_sgd', 'local_steps': 1}
-  fields |= {'sketch': {'kind': 'count_sketch', 'rows': 3, 'cols': 20}, 'k': 5}
+  fields |= {'sketch': {'kind': 'count_sketch', 'rows': 3, 'cols': 20}}
+  fields |= {'options': {'k': 5}}
   for attempt in experiment.account, experiment.build:
     with pytest.raises(ValueError, match='what clients keep depends on past'):
       attempt(config.Config.from_mapping(fields))

@@ -5,6 +5,8 @@ import shutil
 import sys
 from unittest import mock
 
+from fl_sketch import sweeps
+from fl_sketch.experiment import config
 from launch import configs, parse_flags
 import pytest
 import runs
@@ -108,3 +110,129 @@ def test_a_defect_of_a_file_keeps_its_traceback(tmp_path):
   ):
     pass
   assert isinstance(e.value.__cause__, TypeError)
+
+
+def fields(*args):
+  """The fields that a program builds its experiment from."""
+  with parsed(*args):
+    return configs.fields()
+
+
+QUICK = 'quickstart:quick'
+
+
+@pytest.mark.parametrize(
+  ('args', 'left_out', 'want'),
+  [
+    (['algorithm=fedavg'], 'sketch', {'sketch': None, 'b2': 0.99}),
+    (
+      ['algorithm=fedavg', 'server_optimizer=none', 'final_server_lr=none'],
+      'b2, sketch',
+      {'b2': None, 'server_optimizer': None, 'final_server_lr': None},
+    ),
+    (
+      ['sketch=count_sketch(rows=5, cols=60)'],
+      '',
+      {'sketch': {'kind': 'count_sketch', 'rows': 5, 'cols': 60}},
+    ),
+    (
+      ['sketch.kind=count_sketch', 'sketch.rows=5'],
+      'sketch.size',
+      {'sketch': {'kind': 'count_sketch', 'rows': 5}},
+    ),
+    (['sketch=none'], '', {'sketch': None}),
+    (['server_optimizer=momentum'], 'b2', {'b2': None}),
+    (['model=linear'], 'model_options.widths', {'model_options': None}),
+    (['model=linear', 'model_options.widths=(3,)'], '', {'model': 'linear'}),
+    (
+      ['local_optimizer=adamw(b2=0.9, keep=True)'],
+      '',
+      {'local_optimizer': {'kind': 'adamw', 'b2': 0.9, 'keep': True}},
+    ),
+  ],
+)
+def test_parts_are_switched_and_unset(args, left_out, want, capsys):
+  """Catches options of the old part that stay, or given ones that go."""
+  got = fields(QUICK, *(f'--config.{arg}' for arg in args))
+  said = capsys.readouterr().out.strip().partition(': ')[2]
+  assert said == left_out
+  plain = config.Config.from_mapping
+  kept = {k: v for k, v in got.items() if k not in ('model_options', 'sweep')}
+  for name, value in want.items():
+    if name == 'model_options':
+      assert not any(got[name].values())
+    else:
+      assert getattr(plain(kept), name) == value
+
+
+OWN = """
+from fl_sketch import algorithms, sketches
+from . import new
+
+@sketches.register
+def folded(size, shift: float = 0.5):
+  return sketches.block_cyclic(size)
+
+@algorithms.register(hyper=('beta',))
+def mine(local, hp, *, beta=0.5):
+  return algorithms.entry('fedavg').factory(local, hp)
+
+def get_config():
+  c = new()
+  c.algorithm = 'mine'
+  c.options.beta = 0.9
+  c.sketch.kind = 'folded'
+  c.sketch.shift = 2.0
+  return c
+"""
+
+
+@pytest.fixture
+def own(tmp_path, request):
+  """The path of the file, whose names no other test registers."""
+  path = tmp_path / 'own_parts.py'
+  mark = request.node.name
+  path.write_text(
+    OWN.replace('mine', f'mine_{mark}').replace('folded', f'folded_{mark}')
+  )
+  return str(path)
+
+
+def test_a_config_file_registers_parts_of_its_own(own):
+  """Catches options of one's own that no flag sets and no sweep knows."""
+  flags = [
+    '--config.options.beta=0.1',
+    '--config.sweep.options.beta=(1.0, 2.0)',
+  ]
+  got = fields(own, *flags, '--config.sketch.size=7')
+  assert got['plugins'] == (own,)
+  assert got['options']['beta'] == 0.1
+  assert got['sketch']['shift'] == 2.0
+  c = config.Config.from_mapping(got | {'sketch': None})
+  assert [p.config.options for p in sweeps.points(c)] == [
+    {'beta': 1.0}, {'beta': 2.0},
+  ]  # fmt: skip
+
+
+def test_plugins_are_loaded_before_the_config(own):
+  """Catches a flag that comes too late for the options that it brings."""
+  got = fields('quickstart', f'--plugins={own}', '--config.options.beta=0.3')
+  assert got['plugins'] == (own,)
+  assert got['options']['beta'] == 0.3
+
+
+@pytest.mark.parametrize(
+  ('args', 'message'),
+  [
+    ([QUICK, '--config.k=3'], "'k' is 'options.k' now"),
+    (['quickstart:quik'], "Cannot load the config: .*variant='quik'"),
+    (['quikstart'], "No config 'quikstart'; did you mean 'quickstart'"),
+    ([QUICK, '--plugins=no_such'], "plugin='no_such' to be a module"),
+    ([QUICK, '--config.alorithm=safl'], 'Did you mean "algorithm"'),
+  ],
+)
+def test_what_cannot_be_read_ends_with_one_line(args, message):
+  """Catches tracebacks, and advice about other flags, for a misspelt name."""
+  with pytest.raises(SystemExit, match=message) as error:
+    fields(*args)
+  assert '\n' not in str(error.value).strip()

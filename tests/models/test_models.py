@@ -197,13 +197,12 @@ IMAGES = jnp.zeros((2, 1, 1, 1, 1))  # and a kernel
 
 make = models.make
 test_wrong_models_are_refused = refused_calls(
-  (lambda: make('lenet', 10), "name='lenet' to be one of .*'lenet5'"),
+  (lambda: make('lenet', 10), "model='lenet' in .* Did you mean 'lenet5'"),
   (lambda: make('linear', 0), 'num_classes=0 >= 1'),
   (
     lambda: make('mlp', 10, width=3),
-    r"option='width' of model 'mlp' in \('widths', 'activation', 'dtype'\)",
+    r"of model 'mlp' in \('widths', 'activation'\), not .'width'",
   ),
-  (lambda: make('mlp', 10), "option 'widths' of model 'mlp'"),
   (lambda: make('mlp', 10, widths=(3,), activation='elu'), "activation='elu'"),
   (lambda: make('mlp', 10, widths=(3, 0)), r'\(3, 0\) >= 1'),
   (lambda: make('smooth_lenet', 10, activation='elu'), "activation='elu'"),

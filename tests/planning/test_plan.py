@@ -17,7 +17,7 @@ import pytest
 from runs import ROOT, SMALL, python
 
 GIB = 2**30
-POPULATION, COHORT, BATCH, WIDTH = 40, 20, 4, *SMALL['widths']
+POPULATION, COHORT, BATCH, WIDTH = 40, 20, 4, *SMALL['model_options']['widths']
 D = 64 * WIDTH + WIDTH + 10 * WIDTH + 10
 BASE = SMALL | dict(
   population=POPULATION,
@@ -158,7 +158,9 @@ def test_bytes_on_the_wire(planned, scaffold):
 
 
 def test_bytes_that_change_from_round_to_round():
-  fields = dict(algorithm='onebit_adam', warmup=3, batch_size=BATCH)
+  fields = dict(
+    algorithm='onebit_adam', options={'warmup': 3}, batch_size=BATCH
+  )
   up, _ = wire_of(**fields, population=COHORT)
   assert up[:3] == [4 * D] * 3
   assert up[3] < 4 * D / 16
@@ -213,13 +215,16 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
 """
 
 
+wide = lambda *widths: {'model_options': {'widths': widths}}
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
   'fields',
   [
-    SAFL | {'widths': (4096, 2048)},
-    SCAFFOLD | {'widths': (2048,), 'population': 400},
-    SAFL | {'widths': (4096, 1024), 'feed': 'host', 'lanes_per_step': 10},
+    SAFL | wide(4096, 2048),
+    SCAFFOLD | wide(2048) | {'population': 400},
+    SAFL | wide(4096, 1024) | {'feed': 'host', 'lanes_per_step': 10},
   ],
   ids=['wide', 'rows', 'lanes'],
 )

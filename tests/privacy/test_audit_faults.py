@@ -123,7 +123,10 @@ def test_samples_are_hidden_by_private_local_steps():
 
 
 BLOCKS = {'sketch': {'kind': 'block_cyclic', 'size': 500}}
-HASHED = {'sketch': {'kind': 'count_sketch', 'rows': 5, 'cols': 100}, 'k': 50}
+HASHED = {
+  'sketch': {'kind': 'count_sketch', 'rows': 5, 'cols': 100},
+  'options': {'k': 50},
+}
 CONFIGS = [
   {'algorithm': 'dp_fedavg', 'epsilon': 5.0, 'noise_multiplier': None},
   {'algorithm': 'dp_fedavg', 'bound': 'quantile'},

@@ -56,7 +56,7 @@ def paper(c):
   """As the paper has it."""
   if c.algorithm in ('fedavg', 'sketched_sgd'):
     return 98 if c.algorithm == 'fedavg' else 60 + c.sketch['rows'] / 50
-  small, heaprix = c.sketch['rows'] == 20, c.k is not None
+  small, heaprix = c.sketch['rows'] == 20, 'k' in (c.options or {})
   fast = c.client_lr * c.server_lr > 0.05
   if c.algorithm == 'fedsketch_privix' and small and c.local_steps * fast == 5:
     return 40
@@ -68,7 +68,7 @@ def contrary(c):
   """Nothing of what the paper has; more steps are slower and better."""
   if c.algorithm in ('fedavg', 'sketched_sgd'):
     return 99
-  return 60 + 4 * c.local_steps + (c.sketch['rows'] == 20) - 2 * bool(c.k)
+  return 60 + 4 * c.local_steps + (c.sketch['rows'] == 20) - 2 * bool(c.options)
 
 
 def claims(tmp_path, run, world):

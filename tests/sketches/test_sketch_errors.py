@@ -27,13 +27,13 @@ test_bad_arguments = refused_calls(
   (lambda: sketches.count_sketch(0, 3), r'Expected rows=0'),
   (lambda: sketches.count_sketch(3, -1), r'Expected cols=-1'),
   (lambda: sketches.count_sketch(3, 3, combine='max'), "combine='max'"),
-  (lambda: sketches.make('sha', size=3), "kind='sha' in .*'srht'"),
+  (lambda: sketches.make('sha', size=3), "sketch='sha' in .*'srht'"),
   (
     lambda: sketches.make('layerwise', factory='identity', size=3),
     "factory='identity' in .*'srht'",
   ),
   (lambda: sketches.make('dct', size=3, rows=3), r"\('size',\).*'rows'"),
-  (lambda: sketches.make('srht'), r"options \('size',\).*missing.*'size'"),
+  (lambda: sketches.make('srht'), r"options \['size'\] of sketch 'srht'"),
   (lambda: sketches.properties(sketches.Sketch(*[None] * 3)), 'states none'),
 )
 

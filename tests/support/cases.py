@@ -109,6 +109,14 @@ ALGORITHMS = {
   'fedsgd': case('fedsgd', DENSE),
   'fedavg': case('fedavg', DENSE),
   **optimized('fedavg', DENSE, ADAPTIVE),
+  'fedavg_adamw': case('fedavg', DENSE, local_optimizer={'kind': 'adamw',
+    'eps': 1e-3}),
+  'fedavg_adamw_kept': case('fedavg', DENSE, local_optimizer={'kind': 'adamw',
+    'eps': 1e-3, 'keep': True}),
+  'fedprox': case('fedprox', DENSE, mu=0.3),
+  'feddyn': case('feddyn', DENSE, alpha=0.5),
+  # Beside the direction one number of steps.
+  'fednova': case('fednova', DENSE + 4),
   'iterative_sketching': case('iterative_sketching', 32, sketch=MEAN),
   **optimized('iterative_sketching', 16, ['momentum'], sketch=CYCLIC),
   # A tree over 8 clients has 7 edges; each is used once in both directions.
@@ -196,6 +204,7 @@ STRUCTURES = {
   'safl_adam': 'a sum of payloads as they come',
   'safl_int8': 'payloads that are decoded first',
   'feedback_top_k': 'state of clients in the encoder',
+  'fedavg_adamw_kept': 'state of clients in local work',
   'scaffold': 'state of clients in the protocol, which local work reads',
   'fedsketchgate_heaprix': 'two uplinks',
   'marina': 'a branch that differs from round to round',

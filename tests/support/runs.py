@@ -23,8 +23,8 @@ import numpy as np
 ROOT = pathlib.Path(__file__).parents[2]
 DATA = ROOT.parent / 'shared' / 'data' / 'tfds'
 SMALL = {
-  'dataset': 'digits', 'widths': (8,), 'population': 6, 'cohort': 4,
-  'rounds': 4, 'local_steps': 2, 'batch_size': 8,
+  'dataset': 'digits', 'model_options': {'widths': (8,)},
+  'population': 6, 'cohort': 4, 'rounds': 4, 'local_steps': 2, 'batch_size': 8,
   'eval_every': 2, 'checkpoint_every': 2,
 }  # fmt: skip
 SAFL = SMALL | {

@@ -35,7 +35,8 @@ def _run(twin, hp, theta0, cohorts, run_key, *, population=8, **options):
 PUBLIC = {
   twins_compressed: (
     'cd_adam', 'cocktail_sgd', 'ef21', 'fedavg', 'fedcom', 'fedcomgate',
-    'fedsgd', 'marina', 'onebit_adam', 'scaffold', 'signsgd',
+    'feddyn', 'fednova', 'fedprox', 'fedsgd', 'marina', 'onebit_adam',
+    'scaffold', 'signsgd',
   ),
   twins_sketched: (
     'decentralised', 'diffsketch', 'fedsketch_heaprix', 'fedsketch_privix',

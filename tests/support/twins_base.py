@@ -81,14 +81,36 @@ def mean_gradient(theta, client):
   return np.mean([gradient(theta, x, y) for x, y in client.batches], axis=0)
 
 
-def moved(hp, theta, client, drift=0.0, steps=None):
-  """Received minus returned, after SGD on the batches in turn."""
+def moved(hp, theta, client, drift=0.0, steps=None, proximal=0.0, step=None):
+  """Received minus returned, after steps on the batches in turn.
+
+  A step is that of SGD, or (gradient, theta) -> theta.
+  """
   local = theta.copy()
   count = len(client.batches)
   for k in range(count if steps is None else steps):
     x, y = client.batches[k % count]
-    local -= hp.client_lr * (gradient(local, x, y) + drift)
+    pull = gradient(local, x, y) + drift + proximal * (local - theta)
+    local = local - hp.client_lr * pull if not step else step(pull, local)
   return theta - local
+
+
+class AdamW:
+  """AdamW as its paper has it, with the defaults of optax."""
+
+  def __init__(self, rate, b1=0.9, b2=0.999, eps=1e-8, weight_decay=1e-4):
+    self.rate, self.b1, self.b2 = rate, b1, b2
+    self.eps, self.weight_decay = eps, weight_decay
+    self.count, self.m, self.v = 0, 0.0, 0.0
+
+  def step(self, grad, theta):
+    self.count += 1
+    self.m = self.b1 * self.m + (1 - self.b1) * grad
+    self.v = self.b2 * self.v + (1 - self.b2) * grad**2
+    m = self.m / (1 - self.b1**self.count)
+    v = self.v / (1 - self.b2**self.count)
+    scaled = m / (np.sqrt(v) + self.eps)
+    return theta - self.rate * (scaled + self.weight_decay * theta)
 
 
 def clip(x, bound):

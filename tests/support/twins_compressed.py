@@ -5,6 +5,7 @@ import numpy as np
 import reference
 from twins_base import (
   COIN,
+  AdamW,
   mean_gradient,
   moved,
   server_codec_key,
@@ -22,11 +23,54 @@ def fedsgd(hp, theta, rounds, *, server_optimizer='sgd'):
   return theta
 
 
-def fedavg(hp, theta, rounds, *, server_optimizer='sgd'):
+def fedavg(hp, theta, rounds, *, server_optimizer='sgd', local_optimizer=None):
+  server = reference.Server(server_optimizer, theta.size)
+  own = dict(local_optimizer or {})
+  numbers = {k: own[k] for k in own.keys() - {'kind', 'keep'}}
+  kept = {}
+  for this in rounds:
+    if not own.get('keep'):
+      kept = {}
+    sent = []
+    for client in this.clients:
+      adamw = kept.setdefault(client.id, AdamW(hp.client_lr, **numbers))
+      sent.append(moved(hp, theta, client, step=own and adamw.step))
+    theta = theta - server.step(this.mean(sent, theta), hp.server_lr)
+  return theta
+
+
+def fedprox(hp, theta, rounds, *, mu=0.01, server_optimizer='sgd'):
   server = reference.Server(server_optimizer, theta.size)
   for this in rounds:
-    sent = [moved(hp, theta, client) for client in this.clients]
+    sent = [moved(hp, theta, x, proximal=mu) for x in this.clients]
     theta = theta - server.step(this.mean(sent, theta), hp.server_lr)
+  return theta
+
+
+def feddyn(hp, theta, rounds, *, alpha=0.1):
+  own, shared = np.zeros((hp.population, theta.size)), np.zeros(theta.size)
+  for this in rounds:
+    if not this.clients:
+      continue
+    ends = []
+    for client in this.clients:
+      end = theta - moved(hp, theta, client, -own[client.id], proximal=alpha)
+      own[client.id] -= alpha * (end - theta)
+      shared -= alpha * client.weight * (end - theta) / hp.population
+      ends.append(end)
+    target = this.mean(ends, theta) - shared / alpha
+    theta = theta + hp.server_lr * (target - theta)
+  return theta
+
+
+def fednova(hp, theta, rounds):
+  for this in rounds:
+    steps = [float(len(client.batches)) for client in this.clients]
+    ways = [
+      moved(hp, theta, client) / len(client.batches) for client in this.clients
+    ]
+    made = this.mean(steps, 0.0)
+    theta = theta - hp.server_lr * made * this.mean(ways, theta)
   return theta
 
 

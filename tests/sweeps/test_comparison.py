@@ -20,7 +20,8 @@ RATES = {'steady': (0.1, 0.5), 'diverging': (1e30,)}
 def config_of(name, model, partition):
   """A contestant on a linear model or on one of 8 hidden numbers."""
   del partition
-  fields = {'model': 'linear' if model == 'small' else 'mlp'}
+  fields = {'model': 'linear', 'model_options': None}
+  fields = fields if model == 'small' else {'model': 'mlp'}
   return SMALL | fields | {'sweep': {'client_lr': RATES[name]}}
 
 

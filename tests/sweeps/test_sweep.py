@@ -7,17 +7,19 @@ import shutil
 
 import chex
 from fl_sketch import experiment, sweeps, training
-from fl_sketch.experiment import config
+from fl_sketch.experiment import config, custom
 from fl_sketch.reporting import read_metrics
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.sweeps import program as sweep_program, report as sweep_report
 from fl_sketch.training import placement, workdir
 from fl_sketch.utils import progress as progress_lib
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from runs import SMALL, command
 
-LINEAR = SMALL | {'model': 'linear'}
+LINEAR = SMALL | {'model': 'linear', 'model_options': None}
 GRID = LINEAR | {'sweep': {'seed': (0, 1, 2), 'client_lr': (0.1, 0.5)}}
 BOWLS = {
   'dataset': 'quadratics',
@@ -181,12 +183,49 @@ def test_a_finished_sweep_runs_nothing(looped, monkeypatch):
 def test_another_config_is_refused(looped, tmp_path):
   folder, _ = looped
   with pytest.raises(
-    workdir.WorkdirError, match='rounds: 4 there, 6 here; sweep'
+    workdir.WorkdirError, match=r'rounds: 4 there, 6 here.\. Name'
   ):
     run(folder, GRID | {'rounds': 6, 'sweep': {'seed': (0,)}})
   (tmp_path / 'config.json').write_text('{"rounds"')
   with pytest.raises(workdir.WorkdirError, match='is not a config'):
     run(tmp_path, GRID)
+
+
+def test_an_extended_grid_runs_what_is_new(tmp_path):
+  """Catches points known by their number, which another grid shifts."""
+  fields = BOWLS | {'sweep': {'server_lr': (0.5, 1.0)}}
+  first = run(tmp_path, fields)
+  wider = fields | {
+    'sweep': {'server_lr': (0.25, 0.5), 'client_lr': (0.1, 0.3)}
+  }
+  rows = run(tmp_path, wider)
+  assert [row['point'] for row in rows] == [2, 3, 4, 0]
+  assert rows[3] == first[0] | {'values': {'server_lr': 0.5, 'client_lr': 0.3}}
+  assert len(read_metrics(tmp_path / 'points.jsonl')) == 5
+  again = run(tmp_path, wider)
+  assert again == rows
+
+
+def test_no_point_runs_where_one_cannot(tmp_path):
+  """Catches hours of points before the first that does not fit the model."""
+  sizes = {'sketch': {'size': (20, 10**6)}}
+  fields = SKETCHED | {'sweep': sizes}
+  message = r"Point .'sketch.size': 1000000.: .*size=1000000 <= d=200"
+  with pytest.raises(config.ConfigError, match=message):
+    run(tmp_path, fields)
+  assert not (tmp_path / 'points').exists()
+
+
+def test_a_problem_of_ones_own_is_swept(tmp_path):
+  """Catches sweeps that load what the config names instead."""
+  loss = lambda w, batch: {'loss': jnp.square(batch['x'] @ w - batch['y'])}
+  client = {'x': np.ones((3, 2), np.float32), 'y': np.ones(3, np.float32)}
+  mine = custom.problem((np.zeros(2), loss), [client] * 4, test=client)
+  fields = BOWLS | {'dataset': 'digits', 'sweep': {'client_lr': (0.1, 0.2)}}
+  rows = run(tmp_path, fields, problem=mine)
+  # A step goes to w - lr (2 * 2 (w - 0.5)) in both coordinates.
+  want = [(1 - 4 * rate) ** 8 for rate in (0.1, 0.2)]
+  np.testing.assert_allclose([r['test_loss'] for r in rows], want, rtol=1e-4)
 
 
 def test_a_folder_is_for_one_sweep_at_a_time(tmp_path):

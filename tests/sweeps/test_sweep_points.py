@@ -12,6 +12,8 @@ from runs import SMALL
 
 SEEDS = {'seed': (0, 1)}
 RATES = {'server_lr': (0.1, 0.2)}
+PROX = {'algorithm': 'fedprox'}
+WIDTHS = {'widths': ((3,), (4,))}
 FULL = {'batch_size': 0}
 POISSON = dict(
   algorithm='private_iterative_sketching',
@@ -28,7 +30,7 @@ POISSON = dict(
   ('fields', 'swept', 'programs'),
   [
     ({}, SEEDS | RATES | {'client_lr': (0.1, 0.2)}, 1),
-    ({}, SEEDS | {'local_steps': (1, 2), 'widths': ((3,), (4,))}, 4),
+    ({}, SEEDS | {'local_steps': (1, 2), 'model_options': WIDTHS}, 4),
     # Seeds draw the quadratics, and the sizes of clients with full batches.
     ({'dataset': 'quadratics'}, SEEDS | RATES, 2),
     (FULL | {'partition': 'iid'}, SEEDS, 1),
@@ -39,12 +41,14 @@ POISSON = dict(
     # The server's rate decays relative to its first value.
     ({'final_server_lr': 0.01}, SEEDS | RATES, 2),
     ({}, RATES | {'final_server_lr': (None, 0.01)}, 3),
+    # A hyperparameter that an algorithm declares is an array of a program.
+    (PROX, {'options': {'mu': (0.0, 0.1, 1.0)}} | RATES, 1),
     ({}, {'sketch': ({'kind': 'identity'}, {'kind': 'srht', 'size': 9})}, 2),
   ],
 )
 def test_points_that_differ_in_arrays_share_a_program(fields, swept, programs):
   points = sweeps.points(SMALL | fields | {'sweep': swept})
-  groups = list(sweeps.groups(points))
+  groups = list(sweeps.groups(dict(enumerate(points))))
   assert len(groups) == programs
   assert sorted(itertools.chain(*groups)) == list(range(len(points)))
 
@@ -69,10 +73,10 @@ def test_draws_lie_within_bounds_and_more_begin_with_the_same():
 
 
 def test_a_grid_is_the_product_and_leaves_the_rest_alone():
-  widths, seeds = ((3,), (4,)), (4, 5)
-  swept = {'seed': seeds, 'widths': widths, 'b1': None}
+  widths, seeds = WIDTHS['widths'], (4, 5)
+  swept = {'seed': seeds, 'model_options': WIDTHS, 'b1': None}
   points = sweeps.points(SMALL | {'sweep': swept})
-  pairs = [(p.config.widths, p.config.seed) for p in points]
+  pairs = [(p.config.model_options['widths'], p.config.seed) for p in points]
   assert pairs == [*itertools.product(widths, seeds)]
   assert all(p.config.sweep is None for p in points)
   assert all(p.config.local_steps == SMALL['local_steps'] for p in points)

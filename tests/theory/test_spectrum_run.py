@@ -18,7 +18,8 @@ import pytest
 from runs import DATA, SMALL, command
 
 OPTIONS = during_training.Options(lanczos_steps=12, probes=2, top=5, samples=70)
-FIELDS = SMALL | {'model': 'linear', 'eval_every': 4}
+LINEAR = {'model': 'linear', 'model_options': None}
+FIELDS = SMALL | LINEAR | {'eval_every': 4}
 
 
 def run(folder, every=2, options=OPTIONS, **fields):

@@ -148,7 +148,7 @@ def test_devices_that_cannot_hold_all_clients_at_once_work_on_chunks(
   monkeypatch, tmp_path, capsys
 ):
   """Catches chunks that do not fit, and ones that train another model."""
-  chunks = built(**SAFL, widths=(256,), server_lr=0.01)
+  chunks = built(**SAFL, model_options={'widths': (256,)}, server_lr=0.01)
   whole = chunks._replace(lanes_per_step=None)
   limit = (peak(whole) + peak(chunks._replace(lanes_per_step=1))) // 2
   have = memory_lib.Available(limit, None)
@@ -166,7 +166,7 @@ def test_devices_that_cannot_hold_all_clients_at_once_work_on_chunks(
 
 @pytest.mark.long
 def test_advice_of_what_is_compiled_is_right():
-  exp = built(**SAFL, lanes_per_step=10, widths=(256,))
+  exp = built(**SAFL, lanes_per_step=10, model_options={'widths': (256,)})
   one_by_one = exp._replace(lanes_per_step=1)
   limit = (peak(exp) + peak(one_by_one)) // 2
   advice = dict(text.split(' to ') for text in refused(exp, limit))

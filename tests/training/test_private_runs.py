@@ -21,6 +21,7 @@ PRIVATE = SMALL | {
   'standardize': False,
   'algorithm': 'dp_fedavg',
   'model': 'linear',
+  'model_options': None,
   'sampling': 'poisson',
   'noise_multiplier': 2.0,
   'clip_norm': 1.0,

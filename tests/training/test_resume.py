@@ -128,7 +128,8 @@ def test_another_config_is_refused(copy):
 
 @pytest.mark.nightly
 def test_fused_rounds_resume_at_the_same_bits(tmp_path):
-  fused = {'rounds_per_dispatch': 2, 'eval_every': 4, 'checkpoint_every': 4}
+  """Catches dispatches that do not end where an evaluation is due."""
+  fused = {'rounds_per_dispatch': 3, 'eval_every': 4, 'checkpoint_every': 4}
   result = train(tmp_path / 'whole', **fused)
   shutil.copytree(tmp_path / 'whole', tmp_path / 'cut')
   shutil.rmtree(tmp_path / 'cut' / 'checkpoints' / '8')

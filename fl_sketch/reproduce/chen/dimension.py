@@ -169,7 +169,7 @@ def _widths(lab) -> dict[int, list[float]]:
   times = {}
   for width in lab.pick((16, 32), (32, 64, 128, 256), (128, 256, 512, 1024)):
     fields = {
-      'widths': (width, width), 'population': 5, 'cohort': 5,
+      'model_options': {'widths': (width, width)}, 'population': 5, 'cohort': 5,
       'rounds': rounds, 'eval_every': rounds, 'checkpoint_every': 200,
       'local_steps': 1, 'algorithm': 'safl', 'sketch': sketch,
       'server_optimizer': 'adam', 'server_lr': 0.01,

@@ -46,19 +46,19 @@ def method(setting: settings.Setting, name: str, share: float = 1.0) -> Fields:
     'fetchsgd': {
       'algorithm': 'fetchsgd', **one_gradient, 'sweep': {'server_lr': _LARGE},
       'sketch': {'kind': 'count_sketch', 'rows': 5, 'cols': floats // 5},
-      'k': max(1, floats // 16),
+      'options': {'k': max(1, floats // 16)},
     },
     'marina': {
       'algorithm': 'marina', **one_gradient, 'sweep': {'server_lr': _LARGE},
       'codec': {'kind': 'rand_k', 'k': max(1, half)},
-      'sync_probability': half / setting.dimension,
+      'options': {'sync_probability': half / setting.dimension},
     },
     'cocktail_sgd': {
       'algorithm': 'cocktail_sgd', 'sweep': {'client_lr': _LARGE},
       'codec': {
         'kind': 'quantized_top_k', 'k': kept, 'bits': 4, 'bucket': 16,
       },
-      'mask_ratio': 0.2,
+      'options': {'mask_ratio': 0.2},
     },
     'cd_adam': {
       'algorithm': 'cd_adam', **one_gradient, 'b2': 0.99, 'sweep': _SMALL,
@@ -66,7 +66,7 @@ def method(setting: settings.Setting, name: str, share: float = 1.0) -> Fields:
     },
     'onebit_adam': {
       'algorithm': 'onebit_adam', **one_gradient, 'b2': 0.99, 'sweep': _SMALL,
-      'warmup': max(2, setting.fields['rounds'] // 5),
+      'options': {'warmup': max(2, setting.fields['rounds'] // 5)},
     },
   }  # fmt: skip
   return setting.fields | own[name]

@@ -73,11 +73,12 @@ def vit(lab: lab_lib.Lab) -> Setting:
 def text(lab: lab_lib.Lab) -> Setting:
   """A BERT-style encoder from scratch on sentences of SST-2: Figure 3."""
   small = {
-    'dataset': 'sst2', 'text_length': 32, 'model': 'bert_nano',
+    'dataset': 'sst2', 'dataset_options': {'length': 32}, 'model': 'bert_nano',
     **_work(rounds=600, steps=1, batch=16),
   }  # fmt: skip
   large = {
-    'dataset': 'sst2', 'model': 'bert_mini', 'vocabulary': 8000,
+    'dataset': 'sst2', 'dataset_options': {'vocabulary': 8000},
+    'model': 'bert_mini',
     **_work(rounds=600, steps=4, batch=64),
   }  # fmt: skip
   return _setting('text', lab.pick(_DIGITS, small, large), lab)
@@ -93,7 +94,8 @@ def _work(rounds: int, steps: int, batch: int) -> Fields:
 
 # At quick scale the three are one, which needs no data.
 _DIGITS = {
-  'dataset': 'digits', 'widths': (16,), **_work(rounds=20, steps=1, batch=8),
+  'dataset': 'digits', 'model_options': {'widths': (16,)},
+  **_work(rounds=20, steps=1, batch=8),
 }  # fmt: skip
 
 

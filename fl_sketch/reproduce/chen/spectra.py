@@ -67,7 +67,10 @@ def _spectra(lab: lab_lib.Lab) -> list[list[spectrum_report.Row]]:
     'population': 50, 'cohort': 25, 'local_steps': 5, 'batch_size': 32,
     'client_lr': 0.05,
   } | lab.pick(
-    {'dataset': 'digits', 'widths': (8,), 'rounds': 2, 'eval_every': 2},
+    {
+      'dataset': 'digits', 'model_options': {'widths': (8,)}, 'rounds': 2,
+      'eval_every': 2,
+    },
     {'dataset': 'mnist', 'model': 'lenet5', 'rounds': 100, 'eval_every': 50},
     {
       'dataset': 'cifar10', 'model': 'vit_small', 'model_options': {'patch': 4},

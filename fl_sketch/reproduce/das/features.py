@@ -75,7 +75,8 @@ def _write(lab, dataset, trained, path) -> int:
   order = dealt.take(np.arange(dealt.samples))
   held = {'x': byte(outputs['train'][PUBLIC:])[order], 'y': labels[order]}
   test = {'x': byte(outputs['test']), 'y': data.test['y']}
-  store.write(path, [(dealt.sizes, held)], test, data.num_classes)
+  classes = int(data.train['y'].max()) + 1
+  store.write(path, [(dealt.sizes, held)], test, classes)
   return held['x'].shape[-1]
 
 

@@ -92,7 +92,7 @@ def play(
 
   Args:
     config: fields of a private config of 'quadratics' with everybody in it.
-    values: the fields in which each run differs.
+    values: the fields in which each run differs, ``start_scale`` among them.
 
   Yields:
     The `Paths` of the next runs.
@@ -102,9 +102,10 @@ def play(
   problem = synthetic.quadratics(c.seed, c.population)
   runs = []
   for some in values:
-    own = dataclasses.replace(c, **some)
+    fields = {k: v for k, v in some.items() if k != 'start_scale'}
+    own = dataclasses.replace(c, **fields)
     hyper = experiment.reconfigured(exp, own).hyper
-    start = jnp.asarray(problem.start(c.seed, own.start_scale))
+    start = jnp.asarray(problem.start(c.seed, some.get('start_scale', 1.0)))
     noise_key = noise_secret.reproducible(own.noise_seed or 0, c.seed).noise_key
     runs.append((hyper, start, noise_key))
   for i in range(0, len(runs), AT_ONCE):

@@ -97,7 +97,8 @@ def features(lab: lab_lib.Lab, dataset: str) -> Setting:
   """
   population = features_lib.POPULATION
   own = {
-    'dataset': 'store', 'store': str(features_lib.folder(lab, dataset)),
+    'dataset': 'store',
+    'dataset_options': {'folder': str(features_lib.folder(lab, dataset))},
     'feed': 'device', 'population': population, 'cohort': population // 5,
   }  # fmt: skip
   # Features in [0, 1] are shorter than images, and ask for larger rates; 512

@@ -140,8 +140,8 @@ def _fields(lab, devices, cell) -> Fields:
   }  # fmt: skip
   base: Fields = lab.pick(
     {
-      'dataset': 'digits', 'widths': (16,), 'population': 10, 'batch_size': 8,
-      'rounds': 6, 'eval_every': 2,
+      'dataset': 'digits', 'model_options': {'widths': (16,)},
+      'population': 10, 'batch_size': 8, 'rounds': 6, 'eval_every': 2,
     },
     mnist | {'test_slice': '0:2000', 'rounds': 60, 'eval_every': 5},
     mnist | {'rounds': 400, 'eval_every': 10},
@@ -161,14 +161,15 @@ def _method(cell) -> Fields:
     return {'algorithm': 'fedavg'}
   rows, cols = cell.table
   sketch = {'kind': 'count_sketch', 'rows': rows, 'cols': cols}
-  own: dict[str, Fields] = {
-    SKETCHED: {'algorithm': 'sketched_sgd', 'k': cols},
-    'FS-PRIVIX': {'algorithm': 'fedsketch_privix'},
-    'FS-HEAPRIX': {'algorithm': 'fedsketch_heaprix', 'k': cols},
-    LITERAL: {'algorithm': 'fedsketch_heaprix', 'k': cols, 'exact': False},
-    'FSGATE-PRIVIX': {'algorithm': 'fedsketchgate'},
-    'FSGATE-HEAPRIX': {'algorithm': 'fedsketchgate', 'k': cols},
+  own: dict[str, tuple[str, Fields]] = {
+    SKETCHED: ('sketched_sgd', {'k': cols}),
+    'FS-PRIVIX': ('fedsketch_privix', {}),
+    'FS-HEAPRIX': ('fedsketch_heaprix', {'k': cols}),
+    LITERAL: ('fedsketch_heaprix', {'k': cols, 'exact': False}),
+    'FSGATE-PRIVIX': ('fedsketchgate', {}),
+    'FSGATE-HEAPRIX': ('fedsketchgate', {'k': cols}),
     # 1 / (1 + alpha) of (20, 40), where the default is that of the table.
-    SMALL_GAIN: {'algorithm': 'fedsketchgate', 'control_gain': 1 / 78},
+    SMALL_GAIN: ('fedsketchgate', {'control_gain': 1 / 78}),
   }
-  return own[cell.name] | {'sketch': sketch}
+  algorithm, options = own[cell.name]
+  return {'algorithm': algorithm, 'options': options, 'sketch': sketch}

@@ -166,7 +166,7 @@ def decentralised(lab: lab_lib.Lab) -> study.Report:
     losses = []
     own = {'iterative_sketching': {}, 'decentralised': {'graph': graph}}
     for algorithm, options in own.items():
-      fields = base | options | {'algorithm': algorithm}
+      fields = base | {'algorithm': algorithm, 'options': options}
       (run,) = lab.sweep(f'song/{graph}/{algorithm}', fields)
       losses.append(run.curve('test_loss')[1])
     central, spread = losses

@@ -1,10 +1,12 @@
 """Annotated types of config fields, with bounds and choices, and their check.
 
-A field is annotated `Count`, `Positive | None`, `tuple[Count, ...]` or
-`Annotated[str, choice(NAMES)]`. None, where the type allows it, satisfies every
-rule; the rules of a tuple hold for each element.
+A field, or an option of a registered factory, is annotated `Count`, `Positive |
+None`, `tuple[Count, ...]` or `Annotated[str, choice(NAMES)]`. None, where the
+type allows it, satisfies every rule; the rules of a tuple hold for each
+element.
 """
 
+import collections.abc
 from collections.abc import Callable, Iterable
 import itertools
 import math
@@ -46,6 +48,8 @@ def _holds_a_sample(text: str) -> bool:
   return part.stop is None or (part.start or 0) < part.stop
 
 
+# Of the values that a command line or a config.json can hold.
+_PLAIN = {bool, int, float, str, tuple, list, types.NoneType}
 _SLICE = re.compile('[0-9]*:[0-9]*')
 _POSITIVE = Rule('{} > 0 and finite', lambda x: 0 < x < math.inf)
 Count = Annotated[int, Rule('{} >= 1', lambda x: x >= 1)]
@@ -77,11 +81,43 @@ def check(config: Any):
   for name, (kinds, _) in parts.items():
     _require(_of_type(kinds), name, getattr(config, name))
   for name, (_, rules) in parts.items():
-    value = getattr(config, name)
-    elements = value if isinstance(value, tuple | list) else (value,)
-    for element, rule in itertools.product(elements, rules):
-      if element is not None:
-        _require(rule, name, element)
+    _check_rules(name, getattr(config, name), rules)
+
+
+def check_option(name: str, value: Any, hint: Any):
+  """Checks the value of an option against its annotation.
+
+  An annotation with other types than those of config fields says nothing, nor
+  is an array of a hyperparameter checked, which may be traced.
+
+  >>> check_option('k', 3, Count | None)
+
+  Raises:
+    ValueError: as of `check`.
+  """
+  kinds, rules = _types_and_rules(hint)
+  if {*kinds} <= _PLAIN and not hasattr(value, 'dtype'):
+    _require(_of_type(kinds), name, value)
+    _check_rules(name, value, rules)
+
+
+def plain_type(hint: Any) -> type:
+  """The type of a command-line flag for values of an annotation.
+
+  >>> plain_type(Count | None), plain_type(tuple[int, ...]), plain_type(Any)
+  (<class 'int'>, <class 'tuple'>, <class 'object'>)
+  """
+  kinds = {*_types_and_rules(hint)[0]} - {types.NoneType, list}
+  if float in kinds:
+    kinds -= {int}
+  return kinds.pop() if len(kinds) == 1 and kinds <= _PLAIN else object
+
+
+def _check_rules(name: str, value: Any, rules: Iterable[Rule]):
+  elements = value if isinstance(value, tuple | list) else (value,)
+  for element, rule in itertools.product(elements, rules):
+    if element is not None:
+      _require(rule, name, element)
 
 
 def _require(rule: Rule, name: str, value: Any):
@@ -97,7 +133,7 @@ def _types_and_rules(hint: Any) -> tuple[list[type], list[Rule]]:
   if origin is Annotated:
     kinds, rules = _types_and_rules(args[0])
     return kinds, [*rules, *hint.__metadata__]
-  if origin is tuple:
+  if origin in (tuple, collections.abc.Sequence):
     kinds, rules = _types_and_rules(args[0])
     return [tuple, list], [_of_type(kinds), *rules]
   return [float, int] if hint is float else [origin or hint], []

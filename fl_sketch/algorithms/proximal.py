@@ -1,0 +1,111 @@
+"""FedProx and FedDyn: local losses with a proximal term."""
+
+from typing import Any, NamedTuple
+
+from fl_sketch import local as local_work
+from fl_sketch.algorithms import server_optimizers
+from fl_sketch.rounds import aggregation, chain, comms, transforms as t
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
+from fl_sketch.utils import fields
+import jax
+import jax.numpy as jnp
+import optax
+
+
+def fedprox(
+  task: local_work.Task,
+  hp: Hyper,
+  *,
+  mu: fields.NonNegative = 0.01,
+  server_optimizer: server_optimizers.ServerOptimizer = 'sgd',
+  schedule: optax.Schedule | None = None,
+) -> Algorithm:
+  r"""FedAvg whose clients minimise :math:`f_i(u) + \frac\mu2 \|u - w\|^2`.
+
+  Args:
+    task: loss and steps of the clients.
+    hp: hyperparameters.
+    mu: of the proximal term; 0 is FedAvg.
+    server_optimizer: as of `fedavg`.
+    schedule: round -> factor on ``server_lr``.
+
+  Symbols: client_lr eta; mu mu.
+
+  Departures: K steps of SGD in place of a gamma-inexact minimiser.
+
+  Source: Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, MLSys 2020,
+  arXiv:1812.06127, Algorithm 2.
+  """
+  return federated(
+    task.steps(hp, proximal=mu),
+    aggregation.mean_over_cohort(),
+    t.broadcast(),
+    server_optimizers.server_step(hp, server_optimizer, schedule),
+  )
+
+
+class Multipliers(NamedTuple):
+  """State of FedDyn between rounds.
+
+  Attributes:
+    client: `PerClient`, g_i, the gradient of client i where it ended last.
+    server: h, the mean of all g_i.
+    bill: of the uplink.
+  """
+
+  client: comms.PerClient
+  server: Any
+  bill: comms.Bill
+
+
+def feddyn(
+  task: local_work.Task,
+  hp: Hyper,
+  *,
+  population: int,
+  alpha: fields.Positive = 0.1,
+) -> Algorithm:
+  r"""Local losses whose linear term makes the optimum a fixed point.
+
+  A client minimises :math:`f_i(u) - \langle g_i, u \rangle + \frac\alpha2 \|u -
+  w\|^2`; then :math:`g_i \leftarrow g_i + \alpha \Delta_i`, :math:`h
+  \leftarrow h + \alpha \frac1N \sum_{i \in S} \Delta_i` and :math:`w \leftarrow
+  w - \eta_g (\bar\Delta + h / \alpha)`.
+
+  Args:
+    task: loss and steps of the clients.
+    hp: hyperparameters.
+    population: clients in total.
+    alpha: of the proximal term.
+
+  Symbols: client_lr of the local solver; alpha alpha; population m; g_i
+  :math:`\nabla L_i(\theta_i)`; h :math:`-h`.
+
+  Departures: K steps of SGD in place of the minimiser; the optimum stays the
+  fixed point. The server sends its update, d floats.
+
+  Source: Acar, Zhao, Matas, Mattina, Whatmough, Saligrama, ICLR 2021,
+  arXiv:2111.04263, Algorithm 1.
+  """
+
+  def init(params):
+    zeros = optax.tree.zeros_like(params)
+    return Multipliers(comms.PerClient(zeros), zeros, comms.bill())
+
+  def update(moved, state, params=None, *, weight, **_):
+    del params
+    mean, up = comms.uplink_stacked_mean(moved, weight)
+    share = comms.sum_over_cohort(weight) / population
+    add = lambda scale: lambda g, x: g + scale * x
+    client = jax.tree.map(add(alpha), state.client.value, moved)
+    server = jax.tree.map(add(alpha * share), state.server, mean)
+    step = jax.tree.map(add(1 / alpha), mean, server)
+    return step, Multipliers(comms.PerClient(client), server, comms.bill(up))
+
+  return federated(
+    task.steps(hp, proximal=alpha),
+    chain.Exchange(init, update),
+    t.broadcast(),
+    optax.scale_by_learning_rate(hp.server_lr),
+    drift=lambda protocol: jax.tree.map(jnp.negative, protocol[0].client),
+  )

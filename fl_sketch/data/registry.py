@@ -1,0 +1,110 @@
+"""Data sets by name."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from fl_sketch.data import ragged, simulated, sources, store, text
+from fl_sketch.utils import fields, registry
+import jax
+import numpy as np
+
+
+class Entry(NamedTuple):
+  """A data set of the registry.
+
+  Attributes:
+    factory: (**options) -> `sources.Dataset`, `store.Store`, or an
+      `experiment.problem.Problem`, which has a model and losses of its own.
+    clients: whether it says itself which samples each client holds.
+  """
+
+  factory: Callable[..., Any]
+  clients: bool = False
+
+
+REGISTRY = registry.Registry(
+  'dataset', Entry, context=('data_dir', 'population', 'seed')
+)
+register, describe = REGISTRY.register, REGISTRY.describe
+
+
+def from_clients(
+  clients: Sequence[sources.Arrays],
+  test: sources.Arrays,
+  num_classes: int | None = None,
+) -> sources.Dataset:
+  """A data set of the arrays that each client holds.
+
+  >>> client = {'x': np.ones((3, 2)), 'y': np.ones(3)}
+  >>> from_clients([client, client], test=client).partition.population
+  2
+
+  Args:
+    clients: the arrays of every client by name, leaves [samples, ...]; 64-bit
+      ones become 32-bit ones. They are copied: `data.store` maps them.
+    test: the same arrays, of examples that no client holds.
+    num_classes: labels are 0 to num_classes - 1; None if they are no classes.
+
+  Raises:
+    ValueError: there is no client, or one has no sample or other arrays than
+      the test.
+  """
+  parts, test = [_narrow(arrays) for arrays in clients], _narrow(test)
+  offsets = np.concatenate([[0], np.cumsum(_sizes(parts, test))])
+  train = {k: np.concatenate([arrays[k] for arrays in parts]) for k in test}
+  partition = ragged.Partition(None, offsets)
+  return sources.Dataset('clients', train, test, num_classes, partition)
+
+
+def _narrow(arrays: sources.Arrays) -> sources.Arrays:
+  """Converts arrays to the dtypes of JAX."""
+  type_of = jax.dtypes.canonicalize_dtype
+  return {
+    name: np.asarray(x).astype(type_of(np.asarray(x).dtype), copy=False)
+    for name, x in arrays.items()
+  }
+
+
+def _sizes(clients, test) -> list[int]:
+  """The number of samples of each client, whose arrays must agree."""
+  if not clients:
+    raise ValueError('Expected at least one client.')
+  if 'mask' in test:
+    raise ValueError("Expected another name of an array than 'mask'.")
+  kinds = lambda xs: {k: (str(x.dtype), x.shape[1:]) for k, x in xs.items()}
+  expected, sizes = kinds(test), []
+  for i, arrays in enumerate([test, *clients]):
+    who = f'client {i - 1}' if i else 'the test'
+    if kinds(arrays) != expected:
+      raise ValueError(
+        f'Expected {kinds(arrays)} of {who} to be {expected}, as in the test.'
+      )
+    lengths = {k: len(x) for k, x in arrays.items()}
+    if len({*lengths.values()}) != 1 or not min(lengths.values()):
+      raise ValueError(f'Expected {lengths} of {who} to be equal, and >= 1.')
+    sizes.append(min(lengths.values()))
+  return sizes[1:]
+
+
+def _images(name):
+  return lambda data_dir=None: sources.load(name, data_dir)
+
+
+def _sst2(
+  data_dir: Any = None,
+  *,
+  length: fields.Count | None = None,
+  vocabulary: fields.Count | None = None,
+  tokenizer: str | None = None,
+) -> sources.Dataset:
+  options = {'vocabulary': vocabulary, 'tokenizer': tokenizer}
+  return text.load('sst2', data_dir, length=length, **options)
+
+
+for _name in sources.NAMES:
+  register(_images(_name), name=_name)
+register(_sst2, name='sst2')
+register(
+  lambda population: simulated.load(population), name='simulated', clients=True
+)
+register(lambda folder: store.open(folder), name='store', clients=True)

@@ -1,0 +1,49 @@
+"""Lists the fields of a config, and the options of all registered factories."""
+
+from collections.abc import Mapping
+import dataclasses
+import textwrap
+import typing
+from typing import Any
+
+from fl_sketch import algorithms, codecs, models, sketches
+from fl_sketch.data import registry as datasets
+from fl_sketch.experiment.config import MAPPINGS, Config
+from fl_sketch.local import optimizers
+from fl_sketch.utils import fields, registry
+
+REGISTRIES: dict[str, tuple[str, registry.Registry]] = {
+  'dataset_options': ('dataset', datasets.REGISTRY),
+  'model_options': ('model', models.REGISTRY),
+  'local_optimizer': ('local_optimizer.kind', optimizers.REGISTRY),
+  'options': ('algorithm', algorithms.REGISTRY),
+  'sketch': ('sketch.kind', sketches.REGISTRY),
+  'codec': ('codec.kind', codecs.REGISTRY),
+}
+
+
+def text(values: Mapping[str, Any]) -> str:
+  """Lists fields with their values, and what each nested field may hold.
+
+  >>> 'fedprox(mu=0.01)' in text({'algorithm': 'fedprox'})
+  True
+
+  Args:
+    values: of the fields that are set.
+  """
+  hints = typing.get_type_hints(Config, include_extras=True)
+  lines = ['Fields, with their values here and their types:']
+  for field in dataclasses.fields(Config):
+    if field.name not in MAPPINGS:
+      value = values.get(field.name, field.default)
+      kind = fields.plain_type(hints[field.name]).__name__
+      lines.append(f'  --config.{field.name}={value!r}  {kind}')
+  for field, (named_by, parts) in REGISTRIES.items():
+    lines += ['', f'--config.{field}.OPTION=VALUE, by --config.{named_by}:']
+    lines += [_wrapped(parts.call(name)) for name in parts.names()]
+  return '\n'.join(lines)
+
+
+def _wrapped(call: str) -> str:
+  indent = {'initial_indent': '  ', 'subsequent_indent': '      '}
+  return textwrap.fill(call, 80, **indent)

@@ -1,0 +1,297 @@
+"""Registries of factories by name, which users extend.
+
+A config names a factory and its options. `Registry.register` adds a factory of
+any module; the built-in ones are added in the same way.
+"""
+
+import ast
+from collections.abc import Callable, Collection, Mapping
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import pathlib
+import sys
+import types
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from fl_sketch.utils import fields
+
+E = TypeVar('E')
+KIND = 'kind'  # in a config, the option that names the factory
+_PACKAGES = 'fl_sketch.configs', 'configs'  # installed, or a checkout
+_FILES: set[str] = set()  # that have registered a factory
+_BY_NAME = (
+  inspect.Parameter.KEYWORD_ONLY,
+  inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
+
+
+class Factory(NamedTuple):
+  """The entry of a factory that has no other marks.
+
+  Attributes:
+    factory: (**options) -> what it makes.
+    hyper: the options that are hyperparameters: arrays, which one program of a
+      sweep varies.
+  """
+
+  factory: Callable[..., Any]
+  hyper: tuple[str, ...] = ()
+
+
+class Registry(Generic[E]):
+  """Factories of one kind by name.
+
+  >>> shapes = Registry('shape')
+  >>> @shapes.register
+  ... def square(side=1.0):
+  ...   return side * side
+  >>> shapes.make('square', side=3.0)
+  9.0
+
+  Args:
+    kind: what a factory makes, for messages.
+    entry: (factory, **marks) -> the entry, which has the factory.
+    context: names of arguments that the caller gives, not a config.
+    leading: number of leading arguments that are not options either.
+  """
+
+  def __init__(
+    self,
+    kind: str,
+    entry: Callable[..., E] = Factory,
+    *,
+    context: Collection[str] = (),
+    leading: int = 0,
+  ):
+    self.kind, self.context = kind, tuple(context)
+    self._entry, self._leading = entry, leading
+    self._entries: dict[str, E] = {}
+
+  def register(
+    self,
+    factory: Callable[..., Any] | None = None,
+    *,
+    name: str | None = None,
+    **marks: Any,
+  ) -> Any:
+    """Adds a factory under its own name; also a decorator.
+
+    A module that is loaded again replaces its own factories.
+
+    Args:
+      factory: any callable.
+      name: of the factory; None is its `__name__`.
+      **marks: other fields of the entry.
+
+    Raises:
+      ValueError: another factory has that name.
+    """
+    if factory is None:
+      return lambda factory: self.register(factory, name=name, **marks)
+    name = name or factory.__name__
+    if name in self._entries:
+      old: Any = self._entries[name]
+      here, there = _origin(factory), _origin(old.factory)
+      if here != there:
+        raise ValueError(
+          f'Expected another name of the {self.kind} {here} than {name!r}, '
+          f'which {there} has.'
+        )
+    self._entries[name] = self._entry(factory, **marks)
+    hyper = getattr(self._entries[name], 'hyper', ())
+    if unknown := [x for x in hyper if x not in self.options(name)]:
+      del self._entries[name]
+      raise ValueError(f'Expected hyper={unknown} to be options of {name!r}.')
+    _FILES.add(_file(getattr(factory, 'func', factory)))
+    return factory
+
+  def names(self) -> tuple[str, ...]:
+    """The names of all factories, in the order of their registration."""
+    return tuple(self._entries)
+
+  def entry(self, name: str) -> E:
+    """The entry of a factory.
+
+    Raises:
+      ValueError: there is none of that name.
+    """
+    if name not in self._entries:
+      near = difflib.get_close_matches(str(name), self._entries, n=1)
+      hint = f' Did you mean {near[0]!r}?' if near else ''
+      raise ValueError(
+        f'Expected {self.kind}={name!r} in {self.names()}.{hint}'
+      )
+    return self._entries[name]
+
+  def arguments(self, name: str) -> dict[str, inspect.Parameter]:
+    """The arguments of a factory that are given by name, context included."""
+    factory: Any = self.entry(name)
+    try:  # annotations of a module may be strings
+      signature = inspect.signature(factory.factory, eval_str=True)
+    except NameError:
+      signature = inspect.signature(factory.factory)
+    parameters = list(signature.parameters.items())[self._leading :]
+    return {k: p for k, p in parameters if p.kind in _BY_NAME}
+
+  def options(self, name: str) -> dict[str, inspect.Parameter]:
+    """The options that a config can give to a factory.
+
+    >>> list(Registry('shape').options('circle'))
+    Traceback (most recent call last):
+    ValueError: Expected shape='circle' in ().
+    """
+    arguments = self.arguments(name)
+    return {k: p for k, p in arguments.items() if k not in self.context}
+
+  def required(self, name: str) -> list[str]:
+    """The options that have no default."""
+    options = self.options(name)
+    return [k for k, p in options.items() if p.default is p.empty]
+
+  def types(self) -> dict[str, type]:
+    """The options of all factories, with the types of their flags."""
+    kinds: dict[str, type] = {}
+    for name in self._entries:
+      for option, p in self.options(name).items():
+        kind = fields.plain_type(_hint(p))
+        kinds[option] = kind if kinds.get(option, kind) is kind else object
+    return kinds
+
+  def call(self, name: str) -> str:
+    """The call of a factory with its options, as a config can have it."""
+    texts = (
+      k if p.default is p.empty else f'{k}={p.default!r}'
+      for k, p in self.options(name).items()
+    )
+    return f'{name}({", ".join(texts)})'
+
+  def describe(self, name: str) -> str:
+    """The call of a factory, and its docstring."""
+    entry: Any = self.entry(name)
+    factory = getattr(entry.factory, 'func', entry.factory)  # of a partial
+    return f'{self.call(name)}\n\n{inspect.getdoc(factory) or ""}'.rstrip()
+
+  def check(self, name: str, options: Mapping[str, Any]) -> None:
+    """Checks the names, types and bounds of options.
+
+    Raises:
+      ValueError: the factory does not take an option, lacks one, or an option
+        has another type than its annotation or default; names the option.
+    """
+    known = self.options(name)
+    if unknown := [option for option in options if option not in known]:
+      near = difflib.get_close_matches(unknown[0], known, n=1)
+      hint = f' Did you mean {near[0]!r}?' if near else ''
+      raise ValueError(
+        f'Expected options of {self.kind} {name!r} in {tuple(known)}, not '
+        f'{unknown}.{hint}'
+      )
+    if lacking := [x for x in self.required(name) if x not in options]:
+      raise ValueError(f'Expected options {lacking} of {self.kind} {name!r}.')
+    for option, value in options.items():
+      fields.check_option(option, value, _hint(known[option]))
+
+  def make(self, name: str, **arguments: Any) -> Any:
+    """Checks the options and calls the factory.
+
+    Args:
+      name: of the factory.
+      **arguments: its options; and of the context what it may take.
+    """
+    context = {k: v for k, v in arguments.items() if k in self.context}
+    options = {k: v for k, v in arguments.items() if k not in context}
+    self.check(name, options)
+    taken = {k: context[k] for k in self.arguments(name) if k in context}
+    entry: Any = self.entry(name)
+    return entry.factory(**taken, **options)
+
+
+def parse_call(text: str) -> dict[str, Any]:
+  """Parses NAME or NAME(OPTION=VALUE, ...) as a config has it.
+
+  >>> parse_call('count_sketch(rows=5, cols=60)')
+  {'kind': 'count_sketch', 'rows': 5, 'cols': 60}
+
+  Raises:
+    ValueError: the text is neither.
+  """
+  refusal = f'Expected {text!r} to be NAME or NAME(OPTION=VALUE, ...).'
+  try:
+    node = ast.parse(text.strip(), mode='eval').body
+  except SyntaxError as e:
+    raise ValueError(refusal) from e
+  call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
+  if not isinstance(call.func, ast.Name) or call.args:
+    raise ValueError(refusal)
+  try:
+    options = {k.arg: ast.literal_eval(k.value) for k in call.keywords}
+  except ValueError as e:
+    raise ValueError(refusal) from e
+  if None in options:
+    raise ValueError(refusal)
+  return {KIND: call.func.id} | {f'{k}': v for k, v in options.items()}
+
+
+def load(plugin: str) -> types.ModuleType:
+  """Imports a module, or a Python file, for the factories that it registers.
+
+  A config file may be one, with its ``from . import new``.
+
+  Args:
+    plugin: dotted name of a module, or the path of a file that ends in .py.
+
+  Raises:
+    ValueError: there is no such module or file.
+  """
+  if not plugin.endswith('.py'):
+    try:
+      return importlib.import_module(plugin)
+    except ModuleNotFoundError as e:
+      if e.name is None or not f'{plugin}.'.startswith(f'{e.name}.'):
+        raise  # the module is there, and imports one that is not
+      raise ValueError(f'Expected plugin={plugin!r} to be a module.') from None
+  path = pathlib.Path(plugin).resolve()
+  if not path.is_file():
+    raise ValueError(f'Expected plugin={plugin!r} to be a file.')
+  there = (p for p in _PACKAGES if importlib.util.find_spec(p) is not None)
+  name = f'{next(there)}._{hashlib.sha256(bytes(path)).hexdigest()[:16]}'
+  if name in sys.modules:
+    return sys.modules[name]
+  spec = importlib.util.spec_from_file_location(name, path)
+  assert spec is not None  # it ends in .py
+  assert spec.loader is not None
+  module = importlib.util.module_from_spec(spec)
+  sys.modules[name] = module  # dataclasses look for it there
+  try:
+    spec.loader.exec_module(module)
+  except BaseException:
+    del sys.modules[name]
+    raise
+  return module
+
+
+def is_plugin(path: str) -> bool:
+  """Whether a file that was loaded has registered a factory."""
+  return str(pathlib.Path(path).resolve()) in _FILES
+
+
+def _hint(p: inspect.Parameter) -> Any:
+  """The annotation of an option, or the type of its default if it says more."""
+  hint = Any if isinstance(p.annotation, str) else p.annotation
+  if p.annotation is p.empty or fields.plain_type(hint) is object:
+    return Any if p.default in (p.empty, None) else type(p.default)
+  return hint
+
+
+def _file(factory: Any) -> str:
+  """The file that defines a factory, or the name of its module."""
+  module = sys.modules.get(factory.__module__)
+  return getattr(module, '__file__', None) or factory.__module__
+
+
+def _origin(factory: Any) -> str:
+  factory = getattr(factory, 'func', factory)  # of a partial
+  return f'{factory.__qualname__} of {_file(factory)}'

@@ -1,0 +1,154 @@
+"""FedProx, FedDyn, FedNova, and optimizers of optax on clients."""
+
+import cases
+import chex
+from fl_sketch import algorithms, local, rounds
+from fl_sketch.rounds import mesh as mesh_lib
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import quadratics
+from quadratics import trail
+from refusals import refused_calls
+
+N = cases.POPULATION
+ADAMW = {'kind': 'adamw', 'b2': 0.9, 'eps': 1e-3}
+
+
+def make(name, **options):
+  return algorithms.make(name, cases.loss_fn, **options)
+
+
+def test_fedprox_without_its_term_is_fedavg_bit_for_bit():
+  """Catches a proximal term that rounds, or reads another point, at mu = 0."""
+  zero = lambda hp: make('fedprox')(hp._replace(extra={'mu': jnp.float32(0)}))
+  ends = (trail(m, cases.one_absent)[0][-1] for m in (zero, make('fedavg')))
+  chex.assert_trees_all_equal(*(end.params for end in ends))
+
+
+def test_fednova_with_equal_steps_is_fedavg():
+  """Catches directions that are not multiplied by the mean steps again."""
+  ends = (trail(make(m))[0][-1].params for m in ('fednova', 'fedavg'))
+  chex.assert_trees_all_close(*ends, atol=1e-6)
+
+
+def test_fednova_weighs_directions_not_lengths():
+  """Catches a mean in which a client with more steps counts more."""
+  steps = np.array([1, 2, 4])
+  mask = np.arange(4)[None] < steps[:, None]
+  targets = np.array([[1.0], [-2.0], [5.0]])
+  batches = {'mask': mask[..., None], 'x': np.repeat(targets, 4, 1)[..., None]}
+  loss = lambda w, batch: 0.5 * jnp.mean((w - batch['x']) ** 2)
+  cohort = rounds.Cohort(np.arange(3), np.array([1.0, 1.0, 2.0]), batches)
+  cohort = jax.tree.map(lambda x: x.astype(np.float32), cohort)
+  cohort = cohort._replace(ids=np.arange(3, dtype=np.int32))
+  build = algorithms.make('fednova', loss)
+  hp = algorithms.Hyper(jnp.float32(0.5), jnp.float32(1.0))
+  mesh = mesh_lib.cohort_mesh(1)
+  state = rounds.init(build(hp), jnp.zeros(1), 3)
+  state, _ = rounds.run_round(build, mesh)(hp, state, cohort, cases.KEY)
+  ways = (1 - 0.5**steps) * targets[:, 0] / steps
+  weight = np.array([0.25, 0.25, 0.5])
+  want = (weight * steps).sum() * (weight * ways).sum()
+  np.testing.assert_allclose(state.params, [want], rtol=1e-6)
+
+
+def test_feddyn_reaches_the_optimum_of_unlike_clients():
+  """Catches a fixed point that local steps or the server's h move away."""
+  with jax.enable_x64(True):
+    cohort = quadratics.heterogeneous()
+    batches = jax.tree.map(np.float64, cohort.batches)
+    center, curvature = (x[:, 0, 0] for x in batches)
+    best = (curvature * center).sum(0) / curvature.sum(0)
+    build = algorithms.make(
+      'feddyn', quadratics.loss_fn, population=len(best[:4]), local_steps=5
+    )
+    hp = algorithms.Hyper(jnp.float64(0.2), jnp.float64(1.0))
+    hp = hp._replace(extra={'alpha': jnp.float64(0.5)})
+    round_fn = rounds.run_round(build, mesh_lib.cohort_mesh(1))
+    everybody = cohort._replace(batches=batches)
+    step = lambda s, _: (round_fn(hp, s, everybody, cases.KEY)[0], None)
+    start = rounds.init(build(hp), {'w': jnp.zeros(len(best))}, 4)
+    run = jax.jit(lambda s: jax.lax.scan(step, s, length=400)[0])
+    gap = np.linalg.norm(run(start).params['w'] - best)
+  assert gap < 1e-6
+
+
+@pytest.mark.parametrize(
+  'form',
+  [
+    'adamw(b2=0.9, eps=1e-3)',
+    local.Optimizer(lambda rate: optax.adamw(rate, b2=0.9, eps=1e-3)),
+    optax.adamw(float(cases.HP.client_lr), b2=0.9, eps=1e-3),
+  ],
+  ids=['text', 'optimizer', 'transformation'],
+)
+def test_every_form_of_an_optimizer_is_the_optimizer(form):
+  """Catches options or a learning rate that get lost in one of the forms."""
+  one, other = (
+    trail(make('fedavg', local_optimizer=x))[0][-1].params
+    for x in (form, ADAMW)
+  )
+  chex.assert_trees_all_close(one, other, atol=1e-6)
+  assert optax.tree.norm(one) > 0.01
+
+
+def test_adamw_on_clients_is_that_of_optax():
+  """Catches decay, drift or padding that enters a step of another optimizer."""
+  tx = optax.adamw(cases.HP.client_lr, b2=0.9, eps=1e-3)
+  states, _ = trail(make('fedavg', local_optimizer=ADAMW | {'keep': True}))
+  params, kept = cases.PARAMS, [tx.init(cases.PARAMS)] * N
+  for r in range(5):
+    cohort, ends = cases.everyone(r), []
+    for i, client in enumerate(cohort.ids):
+      theta = params
+      for k in range(jax.tree.leaves(cohort.batches)[0].shape[1]):
+        batch = jax.tree.map(lambda x, i=i, k=k: x[i, k], cohort.batches)
+        grads = jax.grad(cases.loss_fn)(theta, batch)
+        updates, kept[client] = tx.update(grads, kept[client], theta)
+        theta = optax.apply_updates(theta, updates)
+      ends.append(theta)
+    weight = cohort.weight / cohort.weight.sum()
+    mean = jax.tree.map(
+      lambda *xs, w=weight: sum(c * x for c, x in zip(w, xs, strict=True)),
+      *ends,
+    )
+    toward = lambda p, m: p + cases.HP.server_lr * (m - p)
+    params = jax.tree.map(toward, params, mean)
+    chex.assert_trees_all_close(states[r + 1].params, params, atol=1e-6)
+
+
+test_steps_that_are_not_free_take_no_optimizer = refused_calls(
+  (lambda: make('fedsgd', local_optimizer='adam'), 'to be None with fedsgd'),
+  (
+    lambda: make(
+      'scaffold', local_optimizer='adam', local_steps=2, population=N
+    ),
+    'to be None with scaffold',
+  ),
+  (lambda: make('fednova', local_optimizer='adam'), 'to be None with fednova'),
+  (
+    lambda: algorithms.make(
+      'fedavg', local=lambda hp: None, local_optimizer='adam'
+    ),
+    'local work that is given',
+  ),
+  (
+    lambda: algorithms.make('fedprox', local=lambda hp: None),
+    'Expected loss_fn with fedprox',
+  ),
+  (lambda: make('fedavg', local_optimizer='adam(b3=1)'), "not .'b3'"),
+  (lambda: make('fedavg', local_optimizer='adamm'), "Did you mean 'adam'"),
+)
+
+
+def test_algorithms_with_work_of_their_own_refuse_state_that_they_would_lose():
+  """Catches an optimizer whose state is dropped without a word."""
+  build = make(
+    'cocktail_sgd', codec=cases.TOP, mask_ratio=0.5,
+    local_optimizer=ADAMW | {'keep': True},
+  )  # fmt: skip
+  with pytest.raises(ValueError, match='local_optimizer without keep'):
+    trail(build)

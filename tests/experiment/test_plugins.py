@@ -1,0 +1,181 @@
+"""Registered parts play in runs and sweeps as the built-in ones do."""
+
+import chex
+from fl_sketch import (
+  algorithms,
+  codecs,
+  data,
+  experiment,
+  models,
+  sketches,
+  sweeps,
+  training,
+)
+from fl_sketch.experiment import config, custom
+from fl_sketch.rounds import aggregation, federated, transforms as t
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+BASE = {
+  'dataset': 'plugin_waves', 'dataset_options': {'noise': 0.1},
+  'model': 'plugin_net', 'model_options': {'units': 4},
+  'population': 6, 'cohort': 4, 'rounds': 4, 'eval_every': 2, 'batch_size': 4,
+  'local_steps': 2, 'rounds_per_dispatch': 3,
+}  # fmt: skip
+
+
+def waves(noise: float, clients=6, seed=0):
+  """Sines and cosines of 8 numbers, of clients with 3 to 8 samples."""
+  rng = np.random.default_rng(seed)
+
+  def samples(count):
+    y = rng.integers(2, size=count)
+    phase = rng.uniform(0, 1, (count, 1)) + np.pi / 2 * y[:, None]
+    x = np.sin(phase + np.arange(8)[None])
+    return {'x': x + noise * rng.standard_normal(x.shape), 'y': y}
+
+  every = [samples(3 + i % 6) for i in range(clients)]
+  return data.from_clients(every, samples(20), num_classes=2)
+
+
+class Net(nn.Module):
+  """One hidden layer."""
+
+  num_classes: int
+  units: int = 8
+
+  @nn.compact
+  def __call__(self, x):
+    return nn.Dense(self.num_classes)(nn.relu(nn.Dense(self.units)(x)))
+
+
+def heavy(local, hp, *, sketch, beta: float = 0.5, nesterov: bool = False):
+  """Sketched FedAvg with momentum on the server."""
+  return federated(
+    local,
+    t.sketch(sketch),
+    aggregation.mean_over_cohort(),
+    t.broadcast(),
+    t.desketch(sketch),
+    optax.trace(beta, nesterov=nesterov),
+    optax.scale_by_learning_rate(hp.server_lr),
+  )
+
+
+def shrunk(size: int, factor=1.0):
+  """A block-cyclic sketch whose estimates are multiplied by a factor."""
+  op = sketches.block_cyclic(size)
+  times = lambda tree: jax.tree.map(lambda x: factor * x, tree)
+  return op._replace(desketch=lambda *args: times(op.desketch(*args)))
+
+
+def half(steps: int = 1):
+  """Rounds to multiples of 2^-steps."""
+  encode = lambda key, tree: jax.tree.map(
+    lambda x: jnp.round(x * 2.0**steps).astype(jnp.int8), tree
+  )
+  decode = lambda key, payload, like: jax.tree.map(
+    lambda x, p: x.astype(p.dtype) / 2.0**steps, payload, like
+  )
+  return codecs.Codec(encode, decode, 'half', None, None)
+
+
+@pytest.fixture(scope='module', autouse=True)
+def parts():
+  data.register(waves, name='plugin_waves')
+  models.register(Net, name='plugin_net')
+  algorithms.register(heavy, name='plugin_heavy', hyper=('beta',))
+  sketches.register(shrunk, name='plugin_shrunk', hyper=('factor',))
+  codecs.register(half, name='plugin_half')
+
+
+HEAVY = BASE | {
+  'algorithm': 'plugin_heavy', 'options': {'beta': 0.3},
+  'sketch': {'kind': 'plugin_shrunk', 'size': 20, 'factor': 0.5},
+}  # fmt: skip
+
+
+def test_a_run_of_own_parts_is_that_of_the_same_parts_by_hand(tmp_path):
+  """Catches options that do not reach a factory, or a hidden default."""
+  result = training.train(experiment.build(HEAVY), tmp_path, progress=False)
+  c = config.Config.from_mapping(HEAVY)
+  task = waves(0.1)
+  by_client = [
+    {k: x[task.partition.client(i)] for k, x in task.train.items()}
+    for i in range(6)
+  ]
+  problem = custom.problem(Net(2, 4), by_client, task.test)
+  own = algorithms.make('plugin_heavy', problem.loss_fn, local_steps=2,
+    sketch=shrunk(20, 0.5), beta=0.3)  # fmt: skip
+  exp = experiment.assemble(c, problem, problem.partition)._replace(
+    make=own, hyper=algorithms.Hyper(jnp.float32(0.1), jnp.float32(1.0))
+  )
+  again = training.train(exp, tmp_path / 'by_hand', progress=False)
+  chex.assert_trees_all_close(
+    again.state.params, result.state.params, rtol=1e-5
+  )
+  assert result.row['uplink_bytes'] == 4 * 20
+
+
+def test_own_hyperparameters_are_arrays_of_one_program(tmp_path):
+  """Catches a declared hyperparameter that compiles a program a value."""
+  swept = {'options': {'beta': (0.0, 0.9)}, 'sketch': {'factor': (0.5, 1.0)}}
+  fields = HEAVY | {'sweep': swept}
+  points = sweeps.points(fields)
+  assert len(list(sweeps.groups(dict(enumerate(points))))) == 1
+  rows = sweeps.run(fields, tmp_path, points_per_program=4, progress=False)
+  for row, point in zip(rows, points, strict=True):
+    alone = training.train(
+      experiment.build(point.config),
+      tmp_path / str(row['point']),
+      progress=False,
+    )
+    np.testing.assert_allclose(
+      row['train_loss'], alone.row['train_loss'], rtol=1e-4
+    )
+  assert len({row['train_loss'] for row in rows}) == 4
+
+
+def test_an_own_codec_is_billed(tmp_path):
+  """Catches bytes that are counted from names, not from arrays."""
+  fields = BASE | {'algorithm': 'fedcom', 'codec': 'plugin_half(steps=4)'}
+  exp = experiment.build(fields)
+  row = training.train(exp, tmp_path, progress=False).row
+  assert row['uplink_bytes'] == models.num_params(exp.params)
+
+
+def test_descriptions_name_what_a_config_can_set():
+  """Catches a part whose options cannot be looked up."""
+  text = algorithms.describe('plugin_heavy')
+  assert text.startswith('plugin_heavy(sketch, beta=0.5, nesterov=False)')
+  assert "register it with an example of ['sketch']" in text
+  assert sketches.describe('plugin_shrunk').startswith(
+    'plugin_shrunk(size, fac'
+  )
+  assert 'Rounds to multiples' in codecs.describe('plugin_half')
+
+
+@pytest.mark.parametrize(
+  ('fields', 'message'),
+  [
+    ({'dataset_options': {'noise': 'x'}}, "Expected noise='x' to be float"),
+    ({'dataset_options': None}, r"options \['noise'\] of dataset 'plugin_wav"),
+    ({'model_options': {'unit': 4}}, "Did you mean 'units'"),
+    ({'options': {'nesterov': 1}}, 'Expected nesterov=1 to be bool'),
+    ({'partition': 'dirichlet'}, "no partition='dirichlet' with dataset='plug"),
+    ({'population': 7}, 'Expected population=7 == 6'),
+    ({'local_optimizer': {'b2': 0.9}}, 'Expected a kind in local_optimizer'),
+    (
+      {'local_optimizer': 'adamw', 'weight_decay': 0.1},
+      'Expected weight_decay=0.1 to be 0',
+    ),
+  ],
+)
+def test_what_does_not_fit_own_parts_is_named(fields, message):
+  """Catches a wrong option of one's own that is ignored."""
+  with pytest.raises(config.ConfigError, match=message):
+    experiment.build(HEAVY | fields)

@@ -1,0 +1,105 @@
+"""Registries: what they accept, list and refuse."""
+
+from typing import Annotated
+
+from fl_sketch.utils import fields, registry
+import pytest
+from refusals import refused_calls
+
+
+@pytest.fixture
+def shapes():
+  shapes = registry.Registry('shape', context=('seed',))
+
+  @shapes.register
+  def box(
+    width: fields.Positive, depth=2, name: str | None = None, *, seed=0, rest=()
+  ):
+    return width, depth, name, seed, rest
+
+  shapes.register(lambda corners: corners, name='star')
+  return shapes
+
+
+def test_options_are_typed_by_annotations_or_defaults(shapes):
+  """Catches flags of the wrong type, or of arguments that are no options."""
+  assert shapes.types() == {
+    'width': float, 'depth': int, 'name': str, 'rest': tuple, 'corners': object,
+  }  # fmt: skip
+  assert shapes.required('box') == ['width']
+  assert shapes.names() == ('box', 'star')
+
+
+def test_the_context_is_given_to_those_who_take_it(shapes):
+  """Catches a context that a factory must name, or an option that is lost."""
+  assert shapes.make('box', width=1, seed=7) == (1, 2, None, 7, ())
+  assert shapes.make('star', corners=5, seed=7) == 5
+
+
+def test_a_type_that_two_factories_read_otherwise_is_open(shapes):
+  """Catches a flag that refuses the values of one of them."""
+  shapes.register(lambda depth='low': depth, name='pit')
+  assert shapes.types()['depth'] is object
+
+
+def test_a_module_that_is_loaded_again_replaces_its_factories(tmp_path):
+  """Catches a notebook cell that can be run only once."""
+  shapes = registry.Registry('shape')
+  for _ in range(2):
+
+    @shapes.register
+    def box():
+      return 1
+
+  with pytest.raises(
+    ValueError, match=r"another name of the shape .* than 'box'"
+  ):
+    shapes.register(pytest.fixture, name='box')
+
+
+def test_a_string_annotation_is_read(shapes):
+  """Catches modules with postponed annotations, whose options have no type."""
+  names = {'Annotated': Annotated, 'Count': fields.Count}
+  exec('def hole(depth: "Count | None" = None): return depth', names)
+  shapes.register(names['hole'])
+  with pytest.raises(ValueError, match='Expected depth=0 >= 1'):
+    shapes.make('hole', depth=0)
+
+
+make = lambda **options: lambda shapes: shapes.make('box', **options)
+
+
+@pytest.mark.parametrize(
+  ('call', 'message'),
+  [
+    (make(), r"Expected options \['width'\] of shape 'box'"),
+    (make(width=1.0, dept=3), r"not \['dept'\]. Did you mean 'depth'"),
+    (make(width='1'), "Expected width='1' to be float or int"),
+    (make(width=-1.0), 'Expected width=-1.0 > 0'),
+    (make(width=1.0, depth='x'), "Expected depth='x' to be int"),
+    (lambda shapes: shapes.make('bax'), "shape='bax' in .* Did you mean 'box'"),
+  ],
+)
+def test_options_that_do_not_fit_are_named(call, message, shapes):
+  """Catches a wrong option that reaches the factory, or is ignored."""
+  with pytest.raises(ValueError, match=message):
+    call(shapes)
+
+
+test_texts_that_are_no_call_are_refused = refused_calls(
+  (lambda: registry.parse_call('srht(60)'), 'to be NAME or NAME'),
+  (lambda: registry.parse_call('srht(size='), 'to be NAME or NAME'),
+  (lambda: registry.parse_call('srht(size=f())'), 'to be NAME or NAME'),
+  (lambda: registry.parse_call('srht(**{})'), 'to be NAME or NAME'),
+  (lambda: registry.parse_call('a.b'), 'to be NAME or NAME'),
+  (lambda: registry.load('no_such.module'), "plugin='no_such.module'"),
+  (lambda: registry.load('no_such.py'), "plugin='no_such.py' to be a file"),
+)
+
+
+def test_a_module_that_lacks_another_says_so_itself(tmp_path, monkeypatch):
+  """Catches a missing import of a plugin that is taken for a missing plugin."""
+  (tmp_path / 'plugin_without.py').write_text('import no_such_library\n')
+  monkeypatch.syspath_prepend(tmp_path)
+  with pytest.raises(ModuleNotFoundError, match='no_such_library'):
+    registry.load('plugin_without')
