@@ -5,9 +5,10 @@ from typing import Any
 from fl_sketch import algorithms
 from fl_sketch.data import availability, text
 from fl_sketch.experiment import privacy_checks
+from fl_sketch.utils import seeding
 
 OPTIMIZER_OPTIONS = ('b1', 'b2', 'eps', 'momentum')
-SEEDS = ('seed', 'sketch_seed', 'noise_seed')
+SEEDS = seeding.FIELDS
 
 
 def check(c: Any):
