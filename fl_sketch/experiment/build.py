@@ -50,6 +50,8 @@ class Experiment(NamedTuple):
     guarantee: of a private run, else None.
     attack: what byzantine clients send, as of `rounds.cohort_step`.
     max_payload_norm: above it a payload is rejected, as of the same.
+    apply_fn: (params, inputs) -> the model's outputs; None where the problem
+      has only a loss.
   """
 
   config: Config
@@ -69,6 +71,7 @@ class Experiment(NamedTuple):
   guarantee: privacy_plan.PrivacyGuarantee | None = None
   attack: byzantine.Behaviour | None = None
   max_payload_norm: float | None = None
+  apply_fn: Callable[[Any, Any], Any] | None = None
 
   @property
   def round_options(self) -> dict[str, Any]:
@@ -164,6 +167,7 @@ def assemble(
     guarantee=guarantee,
     attack=None if c.attack is None else byzantine.BEHAVIOURS[c.attack],
     max_payload_norm=c.max_payload_norm,
+    apply_fn=problem.apply_fn,
   )
 
 

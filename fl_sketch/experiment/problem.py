@@ -1,5 +1,6 @@
 """Loads the data, model and losses of a config, before partitioning."""
 
+from collections.abc import Callable
 import math
 from typing import Any, NamedTuple
 
@@ -34,6 +35,8 @@ class Problem(NamedTuple):
   labels: np.ndarray | None
   scale: dict[str, float]  # mean and std of the inputs
   partition: ragged.Partition | None = None  # where the data set defines it
+  # (params, inputs) -> the float32 model's outputs
+  apply_fn: Callable[[Any, Any], Any] | None = None
 
 
 def load(c: Config, data_dir: str | None) -> Problem:
@@ -55,6 +58,8 @@ def load(c: Config, data_dir: str | None) -> Problem:
   )
   if c.pretrained is not None:
     params = pretrained.load(c.pretrained, module, params)
+  # What is evaluated is the float32 model, whichever way it was trained.
+  whole = module.clone(dtype='float32')
   return Problem(
     data=dataset.train,
     test=evaluation_batches(dataset.test),
@@ -62,13 +67,11 @@ def load(c: Config, data_dir: str | None) -> Problem:
     loss_fn=losses.classification(
       module, label_smoothing=c.label_smoothing, **scale
     ),
-    # Of the float32 model, whichever way it was trained.
-    metrics_fn=losses.classification_metrics(
-      module.clone(dtype='float32'), **scale
-    ),
+    metrics_fn=losses.classification_metrics(whole, **scale),
     labels=dataset.train['y'],
     scale=scale,
     partition=dataset.partition if is_store else None,
+    apply_fn=losses.outputs(whole, **scale),
   )
 
 

@@ -1,6 +1,6 @@
 """The training loop: plays rounds, evaluates, logs, checkpoints, resumes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import contextlib
 import signal
 import threading
@@ -46,6 +46,7 @@ def train(
   *,
   mesh: jax.sharding.Mesh | None = None,
   progress: bool = True,
+  on_row: Callable[[dict[str, Any]], None] | None = None,
 ) -> Result:
   """Trains an experiment in a workdir, or resumes it from its last checkpoint.
 
@@ -59,6 +60,8 @@ def train(
     folder: the workdir.
     mesh: the devices of the run; all of them by default.
     progress: whether to show a bar on stderr.
+    on_row: called with each row that this start logs, after it is written, in
+      the first process; see `sinks`.
 
   Raises:
     DivergedError: the server's state, or the updates of a whole cohort of a run
@@ -72,7 +75,10 @@ def train(
     PlacementError: the devices cannot hold what the config places on them.
   """
   mesh = mesh_lib.cohort_mesh() if mesh is None else mesh
-  with _catch_signals() as caught, _Loop(exp, folder, mesh, progress) as loop:
+  with (
+    _catch_signals() as caught,
+    _Loop(exp, folder, mesh, progress, on_row) as loop,
+  ):
     result = loop.run(caught)
     loop.report(result)
     # JAX would end processes that still wait for one that has left.
@@ -83,8 +89,8 @@ def train(
 class _Loop:
   """The compiled functions, files and counters of one run."""
 
-  def __init__(self, exp, folder, mesh, progress):
-    self.exp, self.mesh = exp, mesh
+  def __init__(self, exp, folder, mesh, progress, on_row):
+    self.exp, self.mesh, self.on_row = exp, mesh, on_row
     with contextlib.ExitStack() as opened:
       self._open(opened, folder, progress)
       self._opened = opened.pop_all()  # no step has raised: they stay open
@@ -247,6 +253,8 @@ class _Loop:
     logged = done % self.exp.config.log_every == 0
     if logged or 'test_loss' in row or done == self.exp.config.rounds:
       self.files.write(row)
+      if self.on_row is not None and jax.process_index() == 0:
+        self.on_row(dict(row))
     self.bar.advance(row)
 
   def _remedy(self):
