@@ -17,6 +17,7 @@ from fl_sketch.data import (
 from fl_sketch.experiment import fields
 from fl_sketch.experiment.config import Config
 from fl_sketch.models import losses, pretrained
+from fl_sketch.reporting import client_metrics
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -136,6 +137,23 @@ def _quadratics(c: Config) -> Problem:
     labels=None,
     scale={},
   )
+
+
+def check_metric(c: Config, problem: Problem):
+  """Refuses `keep_best` of a metric that no evaluation has.
+
+  Raises:
+    ValueError: the message names the metrics.
+  """
+  if c.keep_best is None:
+    return
+  batch = {k: x[0] for k, x in problem.test.items()}
+  sums = jax.eval_shape(problem.metrics_fn, problem.params, batch)
+  names = [f'test_{k}' for k in sums if k != 'count']
+  if c.client_holdout:
+    names += client_metrics.over_clients(dict.fromkeys(sums, np.ones(1)))
+  if c.keep_best not in names:
+    raise ValueError(f'Expected keep_best={c.keep_best!r} in {names}.')
 
 
 def evaluation_batches(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

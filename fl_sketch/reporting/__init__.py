@@ -3,7 +3,7 @@
 `metrics` reads metrics files and makes tables without matplotlib.
 `figures` are panels of lines as data, which `drawing` draws; `learning_curves`
 and `label_distribution` draw those of a run, `over_seeds` means over runs with
-bands; `style` has what all share.
+bands; `style` has what all share. `client_metrics` summarises many clients.
 Names load when they are first used.
 """
 

@@ -218,7 +218,8 @@ def _array_fields(c: Config) -> set[str]:
     names.remove('server_lr')  # the schedule decays relative to it
   # Full batches and Poisson batches are as wide as the largest client.
   by_size = c.batch_size == 0 or c.batch_order == 'poisson'
-  if c.dataset == 'quadratics' or (by_size and c.partition != 'iid'):
+  draws_data = c.dataset == 'quadratics' or c.client_holdout > 0
+  if draws_data or (by_size and c.partition != 'iid'):
     names.remove('seed')  # it draws the data, or the sizes of clients
   return names
 

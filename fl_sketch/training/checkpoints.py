@@ -237,6 +237,11 @@ class Checkpoints:
       )
 
   @property
+  def rounds(self) -> list[int]:
+    """Rounds done at every checkpoint."""
+    return list(self._manager.all_steps())
+
+  @property
   def newest(self) -> int | None:
     """Rounds done at the newest checkpoint, None if there is none."""
     return self._manager.latest_step()

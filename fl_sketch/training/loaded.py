@@ -191,7 +191,7 @@ class Run:
     exp, mesh = self.experiment, mesh_lib.cohort_mesh()
     if test is not None:
       batches = problem_lib.evaluation_batches({**test})
-      exp = exp._replace(test=batches)
+      exp = exp._replace(test=batches, held_out=None)
     fn = jax.jit(rounds.run_evaluation(exp.metrics_fn, mesh))
     return log.evaluator(fn, exp, mesh)(mesh_lib.place(mesh, self._trained))
 

@@ -12,6 +12,7 @@ from fl_sketch import experiment, reporting, rounds
 from fl_sketch.reporting import label_distribution
 from fl_sketch.rounds import mesh as mesh_lib, processes
 from fl_sketch.training import (
+  best as best_lib,
   checkpoints,
   log as log_lib,
   noise_secret,
@@ -50,8 +51,9 @@ def train(
 ) -> Result:
   """Trains an experiment in a workdir, or resumes it from its last checkpoint.
 
-  The folder gets config.json, metrics.jsonl, checkpoints/, figures, secret/ if
-  the run is private, and at the end summary.json; see `workdir.Workdir`. But
+  The folder gets config.json, metrics.jsonl, checkpoints/, best/ (`keep_best`),
+  figures, secret/ if the run is private, and at the end summary.json; see
+  `workdir.Workdir`. But
   for `seconds`, a resumed run ends with the same bits as one that was never
   stopped; with other devices or another lanes_per_step, up to rounding.
 
@@ -117,6 +119,8 @@ class _Loop:
     self.runner.use(self._secret())
     self.log = log_lib.RunLog(exp, ledger)
     self.row = self.files.begin(self.start)
+    kept = self.store.rounds
+    self.best = best_lib.Best(self.files.folder, c.keep_best, kept)
     self.begun = time.monotonic() - self.row.get('seconds', 0.0)
     shown = progress and jax.process_index() == 0
     self.bar = progress_lib.Progress(c.rounds, self.start, c.cohort, shown)
@@ -176,6 +180,7 @@ class _Loop:
   def _save(self, done):
     state, rows = self.runner.state, self.runner.client_state
     self.store.save(done, state, self.log.ledger, rows.saved(state))
+    self.best.keep_only(self.store.rounds)
 
   def report(self, result: Result):
     """Writes the summary of a finished run, then draws its figures.
@@ -189,7 +194,7 @@ class _Loop:
       return
     if result.finished:
       parameters = sum(x.size for x in jax.tree.leaves(self.exp.params))
-      about = log_lib.privacy_summary(self.exp)
+      about = log_lib.privacy_summary(self.exp) | self.best.summary()
       self.files.summarize(result.row, parameters=parameters, **about)
     try:
       with extras.optional_figures():
@@ -245,6 +250,7 @@ class _Loop:
       if evaluate and i == len(cohorts) - 1:
         record |= self.evaluate(self.runner.state.params)
       self._write(record)
+      self.best.consider(record, self.runner.state.params)
 
   def _write(self, row):
     done = row['round'] + 1
