@@ -3,7 +3,8 @@
   fl-sketch train quickstart [--workdir=DIR] [--config.FIELD=VALUE] [--plan]
 
 Started again with the same workdir it resumes from its last checkpoint. On
-Ctrl-C or SIGTERM it writes a checkpoint and ends with status 75. For several
+Ctrl-C or SIGTERM it writes a checkpoint and ends with status 75.
+--log_to=tensorboard,wandb writes its metrics for these as well. For several
 processes start the same command in each, with --coordinator=HOST:PORT,
 --num_processes=N and --process_id=0 ... N-1, or use `fl-sketch hosts`.
 """
@@ -13,7 +14,7 @@ import sys
 from absl import app, flags
 from fl_sketch import experiment, planning, reporting, training
 from fl_sketch.rounds import processes
-from fl_sketch.training import devices
+from fl_sketch.training import devices, sinks
 import jax
 
 from . import STOPPED, begin, configs, errors, leave, parse_flags, refuse
@@ -38,6 +39,9 @@ _DETERMINISTIC = flags.DEFINE_boolean(
 )
 _PLAN = flags.DEFINE_boolean(
   'plan', False, 'Only print memory, bytes, operations and time of the run.'
+)
+_LOG_TO = flags.DEFINE_list(
+  'log_to', [], f'Where rows go beside metrics.jsonl: {", ".join(sinks.NAMES)}.'
 )
 
 
@@ -65,7 +69,8 @@ def main(argv):
     print(planning.plan(exp).text(), end='')
     return
   try:
-    result = training.train(exp, folder)
+    with sinks.opened(_LOG_TO.value, folder, exp.config) as on_row:
+      result = training.train(exp, folder, on_row=on_row)
   except errors.USER_ERRORS as e:
     refuse(e)
   except (jax.errors.JaxRuntimeError, processes.PeerLostError) as e:

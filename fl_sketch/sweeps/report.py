@@ -10,12 +10,16 @@ from typing import Any, NamedTuple
 
 from fl_sketch import reporting
 from fl_sketch.experiment import config as config_lib, config_checks
+from fl_sketch.reporting import metrics
 from fl_sketch.training import workdir
 from fl_sketch.utils import extras, files, markdown
 import numpy as np
 
 Row = dict[str, Any]
-_METRICS = {'test_accuracy': max, 'test_loss': min, 'train_loss': min}
+_METRICS = {
+  name: metrics.best_of(name)
+  for name in ('test_accuracy', 'test_loss', 'train_loss')
+}
 _MANY = 12  # values of a field; with more, a heat-map would have tiny cells
 
 

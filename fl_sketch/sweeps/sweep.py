@@ -252,8 +252,9 @@ def _array_fields(c: Config) -> set[str]:
     names.remove('server_lr')  # the schedule decays relative to it
   # Full batches and Poisson batches are as wide as the largest client.
   by_size = c.batch_size == 0 or c.batch_order == 'poisson'
-  draws = 'seed' in datasets.REGISTRY.arguments(c.dataset)
-  if draws or (by_size and c.partition != 'iid'):
+  draws_data = 'seed' in datasets.REGISTRY.arguments(c.dataset)
+  draws_data |= c.client_holdout > 0
+  if draws_data or (by_size and c.partition != 'iid'):
     names.remove('seed')  # it draws the data, or the sizes of clients
   return names
 

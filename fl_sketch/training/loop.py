@@ -1,6 +1,6 @@
 """The training loop: plays rounds, evaluates, logs, checkpoints, resumes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import contextlib
 import signal
 import threading
@@ -12,6 +12,7 @@ from fl_sketch import experiment, reporting, rounds
 from fl_sketch.reporting import label_distribution
 from fl_sketch.rounds import mesh as mesh_lib, processes
 from fl_sketch.training import (
+  best as best_lib,
   checkpoints,
   log as log_lib,
   noise_secret,
@@ -46,11 +47,13 @@ def train(
   *,
   mesh: jax.sharding.Mesh | None = None,
   progress: bool = True,
+  on_row: Callable[[dict[str, Any]], None] | None = None,
 ) -> Result:
   """Trains an experiment in a workdir, or resumes it from its last checkpoint.
 
-  The folder gets config.json, metrics.jsonl, checkpoints/, figures, secret/ if
-  the run is private, and at the end summary.json; see `workdir.Workdir`. But
+  The folder gets config.json, metrics.jsonl, checkpoints/, best/ (`keep_best`),
+  figures, secret/ if the run is private, and at the end summary.json; see
+  `workdir.Workdir`. But
   for `seconds`, a resumed run ends with the same bits as one that was never
   stopped; with other devices or another lanes_per_step, up to rounding.
 
@@ -59,6 +62,8 @@ def train(
     folder: the workdir.
     mesh: the devices of the run; all of them by default.
     progress: whether to show a bar on stderr.
+    on_row: called with each row that this start logs, after it is written, in
+      the first process; see `sinks`.
 
   Raises:
     DivergedError: the server's state, or the updates of a whole cohort of a run
@@ -72,7 +77,10 @@ def train(
     PlacementError: the devices cannot hold what the config places on them.
   """
   mesh = mesh_lib.cohort_mesh() if mesh is None else mesh
-  with _catch_signals() as caught, _Loop(exp, folder, mesh, progress) as loop:
+  with (
+    _catch_signals() as caught,
+    _Loop(exp, folder, mesh, progress, on_row) as loop,
+  ):
     result = loop.run(caught)
     loop.report(result)
     # JAX would end processes that still wait for one that has left.
@@ -83,8 +91,8 @@ def train(
 class _Loop:
   """The compiled functions, files and counters of one run."""
 
-  def __init__(self, exp, folder, mesh, progress):
-    self.exp, self.mesh = exp, mesh
+  def __init__(self, exp, folder, mesh, progress, on_row):
+    self.exp, self.mesh, self.on_row = exp, mesh, on_row
     with contextlib.ExitStack() as opened:
       self._open(opened, folder, progress)
       self._opened = opened.pop_all()  # no step has raised: they stay open
@@ -111,6 +119,8 @@ class _Loop:
     self.runner.use(self._secret())
     self.log = log_lib.RunLog(exp, ledger)
     self.row = self.files.begin(self.start)
+    kept = self.store.rounds
+    self.best = best_lib.Best(self.files.folder, c.keep_best, kept)
     self.begun = time.monotonic() - self.row.get('seconds', 0.0)
     shown = progress and jax.process_index() == 0
     self.bar = progress_lib.Progress(c.rounds, self.start, c.cohort, shown)
@@ -170,6 +180,7 @@ class _Loop:
   def _save(self, done):
     state, rows = self.runner.state, self.runner.client_state
     self.store.save(done, state, self.log.ledger, rows.saved(state))
+    self.best.keep_only(self.store.rounds)
 
   def report(self, result: Result):
     """Writes the summary of a finished run, then draws its figures.
@@ -183,7 +194,7 @@ class _Loop:
       return
     if result.finished:
       parameters = sum(x.size for x in jax.tree.leaves(self.exp.params))
-      about = log_lib.privacy_summary(self.exp)
+      about = log_lib.privacy_summary(self.exp) | self.best.summary()
       self.files.summarize(result.row, parameters=parameters, **about)
     try:
       with extras.optional_figures():
@@ -239,6 +250,7 @@ class _Loop:
       if evaluate and i == len(cohorts) - 1:
         record |= self.evaluate(self.runner.state.params)
       self._write(record)
+      self.best.consider(record, self.runner.state.params)
 
   def _write(self, row):
     done = row['round'] + 1
@@ -247,6 +259,8 @@ class _Loop:
     logged = done % self.exp.config.log_every == 0
     if logged or 'test_loss' in row or done == self.exp.config.rounds:
       self.files.write(row)
+      if self.on_row is not None and jax.process_index() == 0:
+        self.on_row(dict(row))
     self.bar.advance(row)
 
   def _remedy(self):
