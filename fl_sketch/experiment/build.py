@@ -79,20 +79,25 @@ class Experiment(NamedTuple):
 
 @checked()
 def build(
-  config: Mapping[str, Any] | Config, data_dir: str | None = None
+  config: Mapping[str, Any] | Config,
+  data_dir: str | None = None,
+  *,
+  draw: bool = True,
 ) -> Experiment:
   """Builds the experiment of a config; reads its data.
 
   Args:
     config: a `Config`, or its fields.
     data_dir: where tensorflow-datasets keeps its files.
+    draw: whether to draw the first parameters. Else they may be only shapes,
+      which identify an experiment but cannot be trained.
 
   Raises:
     ConfigError: the config is wrong; the message names the field.
     DataError: the dataset is missing or cannot be read.
   """
   c = config if isinstance(config, Config) else Config.from_mapping(config)
-  problem = problem_lib.load(c, data_dir)
+  problem = problem_lib.load(c, data_dir, draw)
   partition = problem.partition
   if partition is None:
     partition = partitions.partition(

@@ -36,7 +36,7 @@ class Problem(NamedTuple):
   partition: ragged.Partition | None = None  # where the data set defines it
 
 
-def load(c: Config, data_dir: str | None) -> Problem:
+def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
   """Loads the problem of a config; see `experiment.build`."""
   if c.dataset == 'quadratics':
     return _quadratics(c)
@@ -50,9 +50,11 @@ def load(c: Config, data_dir: str | None) -> Problem:
   x = dataset.train['x']
   _check_tokens(c, dataset, module)
   tokens = x.dtype if c.dataset in text.NAMES else jnp.float32
-  params = models.init_params(
+  init = lambda: models.init_params(
     module, jax.random.key(c.seed), x.shape[1:], tokens
   )
+  # To draw them a program is compiled.
+  params = init() if draw or c.pretrained else jax.eval_shape(init)
   if c.pretrained is not None:
     params = pretrained.load(c.pretrained, module, params)
   return Problem(

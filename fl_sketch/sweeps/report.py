@@ -3,11 +3,12 @@
 import json
 import math
 import os
+import pathlib
 from typing import Any, NamedTuple
 
 from fl_sketch import reporting
 from fl_sketch.experiment import config as config_lib, config_checks
-from fl_sketch.training import workdir
+from fl_sketch.training import identity, workdir
 from fl_sketch.utils import extras, files, markdown
 import numpy as np
 
@@ -235,16 +236,28 @@ class Files(workdir.Records):
   def __init__(self, folder: str | os.PathLike, config: config_lib.Config):
     super().__init__(folder, config, 'points.jsonl', lambda row: row['point'])
 
-  def finish(self, number: int, values: Row, config: config_lib.Config, result):
+  def point(self, number: int) -> pathlib.Path:
+    """Returns the folder of a point."""
+    return self.folder / 'points' / f'{number:03d}'
+
+  def finish(
+    self,
+    number: int,
+    values: Row,
+    config: config_lib.Config,
+    problem: identity.Record,
+    result: Any,
+  ):
     """Writes the folder of a finished point and its row of points.jsonl.
 
     Args:
       number: of the point.
       values: of its swept fields.
       config: of its run.
+      problem: of its run.
       result: a `program.Result`.
     """
-    run = workdir.Workdir(self.folder / 'points' / f'{number:03d}', config)
+    run = workdir.Workdir(self.point(number), config, problem)
     run.begin(0)
     last = {}
     for row in result.rows:

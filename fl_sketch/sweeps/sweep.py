@@ -8,6 +8,7 @@ loop compiles a program for each of their values.
 from collections.abc import Iterator, Mapping
 import contextlib
 import dataclasses
+import functools
 import itertools
 import json
 import math
@@ -19,7 +20,7 @@ from fl_sketch.experiment.config import MAPPINGS, Config, checked
 from fl_sketch.experiment.config_checks import SEEDS
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.sweeps import program as program_lib, report
-from fl_sketch.training import noise_secret
+from fl_sketch.training import identity, noise_secret, workdir_checks
 from fl_sketch.utils import progress as progress_lib, seeding
 import jax
 import numpy as np
@@ -151,8 +152,8 @@ def run(
 
   The folder gets config.json, points.jsonl, points/NUMBER/, sweep.json,
   table.md and, if a field other than seeds is swept, sweep.png. Each point gets
-  config.json, metrics.jsonl and summary.json as `training.train` writes them,
-  but without `seconds` and `parameters`; the summary adds its best test metrics
+  config, problem, metrics and summary as `training.train` writes them, but
+  without `seconds` and `parameters`; the summary adds its best test metrics
   and whether it `diverged`. Stopping a sweep loses the points that are running.
   A point that diverges keeps its last finite numbers and stops no other.
 
@@ -173,7 +174,8 @@ def run(
     ConfigError: the config is wrong, the data is too large for a device, or
       there are several processes.
     DataError: the dataset is missing, or cannot be read.
-    WorkdirError: the folder holds another sweep, or another process uses it.
+    WorkdirError: the folder holds another sweep, or points of another problem,
+      or another process uses it.
   """
   if jax.process_count() > 1:
     raise ValueError(
@@ -186,6 +188,8 @@ def run(
   if c.feed == 'host':
     raise ValueError("Expected feed='auto' or 'device': points share the data.")
   with contextlib.closing(report.Files(folder, c)) as files:
+    for group in groups(todo):
+      _check_finished(todo, group, files, data_dir)
     total = sum(point.config.rounds for point in todo)
     done = sum(todo[i].config.rounds for i in files.rows)
     bar = progress_lib.Progress(total, done, c.cohort, progress)
@@ -223,6 +227,14 @@ def _array_fields(c: Config) -> set[str]:
   return names
 
 
+def _check_finished(todo, group, files, data_dir):
+  """Compares the problem of the first finished point of a program."""
+  number = next((i for i in group if i in files.rows), None)
+  if number is not None:
+    exp = experiment.build(todo[number].config, data_dir, draw=False)
+    workdir_checks.check_run(files.point(number), exp.config, identity.of(exp))
+
+
 def _run_group(todo, group, files, data_dir, points_per_program, bar):
   """Runs the unfinished chunks of points that share a program."""
   first = experiment.build(todo[group[0]].config, data_dir)
@@ -235,9 +247,14 @@ def _run_group(todo, group, files, data_dir, points_per_program, bar):
       exps[c.seed] = experiment.build(c, data_dir)._replace(data=first.data)
     return experiment.reconfigured(exps[c.seed], c)
 
+  @functools.cache
+  def problem(seed):
+    return identity.of(exps[seed])
+
   def secret(i):
-    resumed = bool(files.rows)
-    return noise_secret.of_run(todo[i].config, files.folder, resumed=resumed)
+    c, resumed = todo[i].config, bool(files.rows)
+    of_point = problem(c.seed)
+    return noise_secret.of_run(c, of_point, files.folder, resumed=resumed)
 
   configs = [todo[i].config for i in group]
   program = program_lib.Program(first, mesh_lib.cohort_mesh(), configs)
@@ -249,7 +266,9 @@ def _run_group(todo, group, files, data_dir, points_per_program, bar):
       continue
     # Padding the last chunk avoids compiling a program for its size.
     filled = chunk + chunk[-1:] * (size - len(chunk))
+    of_points = [exp(i) for i in filled]
     secrets = first.guarantee and [secret(i) for i in filled]
-    results = program.run([exp(i) for i in filled], len(chunk), bar, secrets)
+    results = program.run(of_points, len(chunk), bar, secrets)
     for i, result in zip(chunk, results, strict=True):
-      files.finish(i, todo[i].values, todo[i].config, result)
+      c = todo[i].config
+      files.finish(i, todo[i].values, c, problem(c.seed), result)

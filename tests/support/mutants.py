@@ -317,8 +317,8 @@ MUTANTS = (
   Mutant(
     'the points of a private sweep share their noise',
     'training/noise_secret.py',
-    'owner=json.dumps(kept, sort_keys=True)',
-    "owner=''",
+    'resumed=resumed, owner=owner',
+    "resumed=resumed, owner=''",
     'training',
   ),
   Mutant(

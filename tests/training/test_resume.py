@@ -10,7 +10,7 @@ import chex
 from fl_sketch import experiment, training
 from fl_sketch.experiment import config
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.training import checkpoints, loop, workdir
+from fl_sketch.training import checkpoints, loop, workdir, workdir_checks
 import pytest
 from runs import SAFL, rows, train
 
@@ -57,7 +57,7 @@ def test_a_run_goes_on_with_other_chunks_unless_it_is_private(whole, copy):
     clip_norm=1.0, noise_multiplier=1.0, delta=1e-3, standardize=False
   )
   c = config.Config.from_mapping(SAFL | private)
-  assert 'lanes_per_step' not in workdir.resumable(c)
+  assert 'lanes_per_step' not in workdir_checks.resumable(c)
 
 
 @pytest.mark.nightly
