@@ -8,7 +8,6 @@ loop compiles a program for each of their values.
 from collections.abc import Iterator, Mapping
 import contextlib
 import dataclasses
-import functools
 import itertools
 import json
 import math
@@ -247,14 +246,19 @@ def _run_group(todo, group, files, data_dir, points_per_program, bar):
       exps[c.seed] = experiment.build(c, data_dir)._replace(data=first.data)
     return experiment.reconfigured(exps[c.seed], c)
 
-  @functools.cache
-  def problem(seed):
-    return identity.of(exps[seed])
+  problems: dict[Any, identity.Record] = {}
+
+  def problem(i):
+    """The problem of a point, which depends on its seed and its noise."""
+    one = exp(i)
+    noise = one.guarantee and one.guarantee.noise_multiplier
+    if (key := (one.config.seed, noise)) not in problems:
+      problems[key] = identity.of(one)
+    return problems[key]
 
   def secret(i):
     c, resumed = todo[i].config, bool(files.rows)
-    of_point = problem(c.seed)
-    return noise_secret.of_run(c, of_point, files.folder, resumed=resumed)
+    return noise_secret.of_run(c, problem(i), files.folder, resumed=resumed)
 
   configs = [todo[i].config for i in group]
   program = program_lib.Program(first, mesh_lib.cohort_mesh(), configs)
@@ -266,9 +270,7 @@ def _run_group(todo, group, files, data_dir, points_per_program, bar):
       continue
     # Padding the last chunk avoids compiling a program for its size.
     filled = chunk + chunk[-1:] * (size - len(chunk))
-    of_points = [exp(i) for i in filled]
     secrets = first.guarantee and [secret(i) for i in filled]
-    results = program.run(of_points, len(chunk), bar, secrets)
+    results = program.run([exp(i) for i in filled], len(chunk), bar, secrets)
     for i, result in zip(chunk, results, strict=True):
-      c = todo[i].config
-      files.finish(i, todo[i].values, c, problem(c.seed), result)
+      files.finish(i, todo[i].values, todo[i].config, problem(i), result)

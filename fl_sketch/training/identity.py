@@ -20,13 +20,16 @@ Record = dict[str, Any]
 
 _ADDRESS = re.compile(r' at 0x[0-9a-f]+')
 _PROGRAM, _START, _SOURCE = 'model and loss', 'start', 'source of fl_sketch'
+_NOISE = 'noise multiplier'
 _VERSIONS = ('fl_sketch', 'jax', 'numpy', 'python', 'device', 'processes')
 
 
 def of(exp: experiment.Experiment) -> Record:
   """Returns the record of an experiment.
 
-  The arrays of a store are read only if the run is private.
+  If the run is private, the arrays of a store are read, and the noise
+  multiplier is an entry, since another version of the accountant may calibrate
+  another one.
 
   Raises:
     DataError: arrays of a store were changed.
@@ -42,7 +45,10 @@ def of(exp: experiment.Experiment) -> Record:
     for path, x in jax.tree.leaves_with_path(tree):
       name = jax.tree_util.keystr(path, simple=True, separator='.')
       arrays[f'{kind} {name}'] = [x]
-  return record(programs, exp.params, arrays, read=exp.guarantee is not None)
+  if exp.guarantee is None:
+    return record(programs, exp.params, arrays)
+  noise = {_NOISE: exp.guarantee.noise_multiplier}
+  return record(programs, exp.params, arrays, read=True) | noise
 
 
 def record(
@@ -95,8 +101,9 @@ def compare(
   differ = [k for k in {**here, **there} if here.get(k) != there.get(k)]
   if _START not in here:
     differ = [k for k in differ if k != _START]
-  values = {k: f': {there.get(k)} there, {here.get(k)} here' for k in _VERSIONS}
-  named = {k: k + values.get(k, '') for k in differ}
+  named = {k: k for k in differ}
+  for k in named.keys() & {*_VERSIONS, _NOISE}:
+    named[k] = f'{k}: {there.get(k)} there, {here.get(k)} here'
   if private:
     return list(named.values()), []
   kinds = {str(r.get('device')).partition(' x ')[2] for r in (there, here)}

@@ -92,10 +92,11 @@ class Workdir:
     self._writes = jax.process_index() == 0
     self._file = None
     self._fields, self._problem = files.as_json(config), problem
-    with workdir_checks.in_all_processes(self.folder):
-      workdir_checks.check_run(self.folder, config, problem)
+    with lock(self.folder) as locked:  # nobody else writes what is compared
+      with workdir_checks.in_all_processes(self.folder):
+        workdir_checks.check_run(self.folder, config, problem)
+      self._lock = locked.pop_all()
     self.finished = workdir_checks.is_finished(self.folder, config.rounds)
-    self._lock = lock(self.folder)
 
   def begin(self, rounds_done: int) -> dict[str, Any]:
     """Writes config and problem, and cuts metrics after the checkpoint.

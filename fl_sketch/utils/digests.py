@@ -19,7 +19,7 @@ def of_array(x: np.ndarray) -> str:
   True
   """
   raw = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
-  return hashlib.sha256(raw).hexdigest()
+  return hashlib.sha256(raw.data).hexdigest()
 
 
 @functools.cache

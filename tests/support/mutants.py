@@ -322,6 +322,20 @@ MUTANTS = (
     'training',
   ),
   Mutant(
+    'the noise of a private run is the same for other data',
+    'training/noise_secret.py',
+    '[kept, problem]',
+    '[kept]',
+    'training',
+  ),
+  Mutant(
+    'a private run goes on with another version',
+    'training/identity.py',
+    'if private:',
+    'if False:',
+    'training',
+  ),
+  Mutant(
     'a message of a round to come is taken',
     'messaging/server.py',
     'if header.round > self._round:',

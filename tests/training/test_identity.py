@@ -234,6 +234,18 @@ def compare(name, folder, exp, message):
     start(folder, exp)
 
 
+def test_another_noise_multiplier_is_refused(tmp_path):
+  """Catches an accountant that calibrates otherwise: two scales of one noise."""
+  calibrated = {'noise_multiplier': None, 'epsilon': 3.0, 'cohort': 3}
+  exp = build(PRIVATE | calibrated | {'sampling': 'fixed_size'})
+  assert exp.guarantee.noise_multiplier > 0
+  begin(tmp_path, exp)
+  edit(tmp_path, **{'noise multiplier': 9.0})
+  message = r'\(noise multiplier: 9\.0 there, .* here\)'
+  with pytest.raises(workdir.WorkdirError, match=message):
+    start(tmp_path, exp)
+
+
 @pytest.mark.parametrize('other', [{'jax': '0.0.0'}, {'device': '2 x H100'}])
 def test_jaxprs_of_another_jax_are_not_compared(other, tmp_path):
   """Catches a refusal because another version prints or rounds otherwise."""

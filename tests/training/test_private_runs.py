@@ -135,6 +135,16 @@ def test_without_its_secret_a_run_does_not_go_on(cut):
   assert (cut / 'metrics.jsonl').read_bytes() == before
 
 
+def test_a_finished_run_needs_no_secret(whole, tmp_path):
+  """Catches a start that asks for what may be deleted after the last round."""
+  folder, result = whole
+  shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+  shutil.rmtree(tmp_path / 'secret')
+  again = train(tmp_path)
+  chex.assert_trees_all_equal(again.state, result.state)
+  assert not (tmp_path / 'secret').exists()
+
+
 def forms(number, size):
   """The ways to write a number in a file."""
   raw = [number.to_bytes(size, order) for order in ('little', 'big')]
