@@ -84,6 +84,8 @@ def build(
   config: Mapping[str, Any] | Config,
   data_dir: str | None = None,
   problem: OwnProblem | None = None,
+  *,
+  draw: bool = True,
 ) -> Experiment:
   """Builds the experiment of a config; reads its data.
 
@@ -92,6 +94,8 @@ def build(
     data_dir: where tensorflow-datasets keeps its files.
     problem: in place of the one that the config names, as of `custom.problem`;
       or a function of the config that makes it.
+    draw: whether to draw the first parameters. Else they may be only shapes,
+      which identify an experiment but cannot be trained.
 
   Raises:
     ConfigError: the config is wrong; the message names the field.
@@ -99,7 +103,7 @@ def build(
   """
   c = config if isinstance(config, Config) else Config.from_mapping(config)
   if problem is None:
-    problem = problem_lib.load(c, data_dir)
+    problem = problem_lib.load(c, data_dir, draw)
   elif not isinstance(problem, problem_lib.Problem):
     problem = problem(c)
   partition = problem.partition

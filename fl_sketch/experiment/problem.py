@@ -65,7 +65,7 @@ def quadratics(
   )
 
 
-def load(c: Config, data_dir: str | None) -> Problem:
+def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
   """Loads the problem of a config; see `experiment.build`."""
   dataset = datasets.REGISTRY.make(
     c.dataset,
@@ -91,12 +91,14 @@ def load(c: Config, data_dir: str | None) -> Problem:
   whole = models.make(c.model, dataset.num_classes, **options | _FULL)
   _check_tokens(c, dataset, module)
   tokens = np.issubdtype(x.dtype, np.integer) and x.dtype != np.uint8
-  params = models.init_params(
+  init = lambda: models.init_params(
     module,
     jax.random.key(c.seed),
     x.shape[1:],
     x.dtype if tokens else jnp.float32,
   )
+  # To draw them a program is compiled.
+  params = init() if draw or c.pretrained else jax.eval_shape(init)
   if c.pretrained is not None:
     params = pretrained.load(c.pretrained, module, params)
   return Problem(

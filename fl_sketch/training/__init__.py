@@ -4,7 +4,8 @@
 `program` and the state, `cohort_feed` samples and prefetches cohorts,
 `client_state` stores per-client state, and `placement` decides where.
 `checkpoints` and `workdir` write files, `sinks` copies rows elsewhere, and
-`loaded` reads a run again. `preflight` checks the `memory` before anything is
+`loaded` reads a run again; `identity` and `workdir_checks` refuse a folder of
+another problem. `preflight` checks the `memory` before anything is
 allocated.
 """
 

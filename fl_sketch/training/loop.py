@@ -14,6 +14,7 @@ from fl_sketch.rounds import mesh as mesh_lib, processes
 from fl_sketch.training import (
   best as best_lib,
   checkpoints,
+  identity,
   log as log_lib,
   noise_secret,
   preflight,
@@ -51,11 +52,12 @@ def train(
 ) -> Result:
   """Trains an experiment in a workdir, or resumes it from its last checkpoint.
 
-  The folder gets config.json, metrics.jsonl, checkpoints/, best/ (`keep_best`),
-  figures, secret/ if the run is private, and at the end summary.json; see
-  `workdir.Workdir`. But
-  for `seconds`, a resumed run ends with the same bits as one that was never
-  stopped; with other devices or another lanes_per_step, up to rounding.
+  The folder gets config.json, problem.json, metrics.jsonl, checkpoints/, best/
+  (`keep_best`), figures, secret/ if the run is private, and at the end
+  summary.json; see `workdir.Workdir`. Of a finished run it only restores the
+  state. But for `seconds`, a resumed run ends with the same bits as one that
+  was never stopped; with other devices or another lanes_per_step, up to
+  rounding.
 
   Args:
     exp: from `experiment.build`.
@@ -69,7 +71,8 @@ def train(
     DivergedError: the server's state, or the updates of a whole cohort of a run
       that is neither private nor attacked, are not finite; names the round and
       the last good checkpoint.
-    WorkdirError: the folder holds another run.
+    WorkdirError: the folder holds a run of another config or another problem,
+      is in use, or cannot be written.
     SecretError: the secret of a private run is missing, or others can read it.
     CheckpointError: the folder holds checkpoints, none of which can be read.
     SaveError: a file cannot be written, as on a full disk.
@@ -82,7 +85,8 @@ def train(
     _Loop(exp, folder, mesh, progress, on_row) as loop,
   ):
     result = loop.run(caught)
-    loop.report(result)
+    if not loop.was_finished:
+      loop.report(result)
     # JAX would end processes that still wait for one that has left.
     processes.wait_for_all('reported')
   return result
@@ -99,10 +103,11 @@ class _Loop:
 
   def _open(self, opened, folder, progress):
     exp, mesh, c = self.exp, self.mesh, self.exp.config
-    self.files = workdir_lib.Workdir(folder, c)
+    self.problem = identity.of(exp)
+    self.files = workdir_lib.Workdir(folder, c, self.problem)
     opened.callback(self.files.close)
     run = program_lib.program(exp, mesh)
-    if jax.process_count() == 1:
+    if jax.process_count() == 1 and not self.files.finished:
       run = preflight.check(exp, mesh, run)
     self.runner = runner.Runner(exp, mesh, self.files.folder, run)
     opened.callback(self.runner.close)
@@ -116,6 +121,7 @@ class _Loop:
       raise workdir_lib.WorkdirError(
         f'Expected rounds={c.rounds} >= {self.start}, the rounds that are done.'
       )
+    self.was_finished = self.files.finished and self.start == c.rounds
     self.runner.use(self._secret())
     self.log = log_lib.RunLog(exp, ledger)
     self.row = self.files.begin(self.start)
@@ -143,12 +149,13 @@ class _Loop:
     return saved.rounds_done, saved.ledger
 
   def _secret(self):
-    """The secret of a private run, else None."""
-    if self.exp.guarantee is None:
+    """The secret of a private run with rounds to play, else None."""
+    if self.exp.guarantee is None or self.was_finished:
       return None
     # Rounds may have been released that no checkpoint holds.
     return noise_secret.of_run(
       self.exp.config,
+      self.problem,
       self.files.folder,
       resumed=self.start > 0 or self.files.has_metrics(),
     )
