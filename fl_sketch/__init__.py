@@ -30,11 +30,12 @@ if TYPE_CHECKING:
     training,
     utils,
   )
+  from fl_sketch.training.loaded import load
 
 __all__ = [
-  'algorithms', 'attacks', 'bench', 'codecs', 'data', 'experiment', 'local',
-  'messaging', 'models', 'planning', 'privacy', 'reporting', 'reproduce',
-  'rounds', 'sketches', 'sweeps', 'theory', 'training', 'utils',
+  'algorithms', 'attacks', 'bench', 'codecs', 'data', 'experiment', 'load',
+  'local', 'messaging', 'models', 'planning', 'privacy', 'reporting',
+  'reproduce', 'rounds', 'sketches', 'sweeps', 'theory', 'training', 'utils',
 ]  # fmt: skip
 
-__getattr__ = lazy.attach(__name__)
+__getattr__ = lazy.attach(__name__, **{'training.loaded': ('load',)})

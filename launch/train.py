@@ -2,10 +2,12 @@
 
   fl-sketch train quickstart [--workdir=DIR] [--config.FIELD=VALUE] [--plan]
 
-Started again with the same workdir it resumes from its last checkpoint. On
-Ctrl-C or SIGTERM it writes a checkpoint and ends with status 75. For several
-processes start the same command in each, with --coordinator=HOST:PORT,
---num_processes=N and --process_id=0 ... N-1, or use `fl-sketch hosts`.
+Started again with the same workdir it resumes from its last checkpoint; of a
+finished run it only compares config, model and data. On Ctrl-C or SIGTERM it
+writes a checkpoint and ends with status 75. --log_to=tensorboard,wandb writes
+its metrics for these as well. For several processes start the same command in
+each, with --coordinator=HOST:PORT, --num_processes=N and --process_id=0 ...
+N-1, or use `fl-sketch hosts`.
 """
 
 import sys
@@ -13,7 +15,7 @@ import sys
 from absl import app, flags
 from fl_sketch import experiment, planning, reporting, training
 from fl_sketch.rounds import processes
-from fl_sketch.training import devices
+from fl_sketch.training import devices, identity, sinks, workdir_checks
 import jax
 
 from . import STOPPED, begin, configs, errors, leave, parse_flags, refuse
@@ -39,6 +41,9 @@ _DETERMINISTIC = flags.DEFINE_boolean(
 _PLAN = flags.DEFINE_boolean(
   'plan', False, 'Only print memory, bytes, operations and time of the run.'
 )
+_LOG_TO = flags.DEFINE_list(
+  'log_to', [], f'Where rows go beside metrics.jsonl: {", ".join(sinks.NAMES)}.'
+)
 
 
 def main(argv):
@@ -56,16 +61,22 @@ def main(argv):
     )
   except ValueError as e:
     refuse(e)
+  alone = _NUM_PROCESSES.value == 1 and not _PLAN.value
   try:
     fields = configs.fields() | {'sweep': None}  # one run, whatever is swept
-    exp = experiment.build(fields, _DATA_DIR.value)
+    done = alone and workdir_checks.is_finished(folder, fields['rounds'])
+    exp = experiment.build(fields, _DATA_DIR.value, draw=not done)
   except errors.USER_ERRORS as e:
     refuse(e)
   if _PLAN.value:
     print(planning.plan(exp).text(), end='')
     return
   try:
-    result = training.train(exp, folder)
+    if done:
+      row = workdir_checks.last_row(folder, exp.config, identity.of(exp))
+    else:
+      with sinks.opened(_LOG_TO.value, folder, exp.config) as on_row:
+        _, row, done = training.train(exp, folder, on_row=on_row)
   except errors.USER_ERRORS as e:
     refuse(e)
   except (jax.errors.JaxRuntimeError, processes.PeerLostError) as e:
@@ -73,10 +84,10 @@ def main(argv):
       raise
     leave(e)
   if jax.process_index() == 0:
-    print(reporting.sentence(result.row, result.finished), folder)
+    print(reporting.sentence(row, done), folder)
     if exp.guarantee is not None:
       print(exp.guarantee.statement.sentence())
-  if not result.finished:
+  if not done:
     sys.exit(STOPPED)
 
 

@@ -141,8 +141,8 @@ errors = train(experiment.assemble(c, plain, plain.partition))
 #
 # Rows of metrics are those of any run; `test_NAME` is the mean of what the
 # model reports. With a folder of your own the same call resumes from its last
-# checkpoint. The folder does not record your model and data: use another folder
-# for others.
+# checkpoint. The folder knows model, loss, first parameters and data by their
+# digests: with others the call is refused, by the name of what differs.
 
 
 # %%

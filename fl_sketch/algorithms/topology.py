@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from fl_sketch.utils import checks
 import numpy as np
-from scipy.sparse import csgraph, csr_array
+import scipy  # its packages load on first use
 
 
 class Graph(NamedTuple):
@@ -66,7 +66,8 @@ def from_edges(n: int, edges, name: str = 'edges') -> Graph:
     if not 0 <= i < n or not 0 <= j < n or i == j:
       raise ValueError(f'Expected edge=({i}, {j}) of two clients below {n=}.')
     adjacency[i, j] = adjacency[j, i] = True
-  parts = csgraph.connected_components(csr_array(adjacency))[0]
+  matrix = scipy.sparse.csr_array(adjacency)
+  parts = scipy.sparse.csgraph.connected_components(matrix)[0]
   if parts > 1:
     raise ValueError(f'Expected a connected graph, got {parts=}.')
   return Graph(name, adjacency)
@@ -233,7 +234,8 @@ def tree_schedule(graph: Graph) -> list[list[tuple[int, int]]]:
   """
   distances = _distances(graph)
   root = int(distances.max(1).argmin())
-  _, parents = csgraph.breadth_first_order(csr_array(graph.adjacency), root)
+  matrix = scipy.sparse.csr_array(graph.adjacency)
+  _, parents = scipy.sparse.csgraph.breadth_first_order(matrix, root)
   level = lambda k: np.flatnonzero(distances[root] == k).tolist()
   levels = [level(k) for k in range(1, distances[root].max() + 1)]
   up = [[(i, int(parents[i])) for i in nodes] for nodes in reversed(levels)]
@@ -294,4 +296,5 @@ def _square(n):
 
 
 def _distances(graph):
-  return csgraph.shortest_path(graph.adjacency, unweighted=True).astype(int)
+  paths = scipy.sparse.csgraph.shortest_path
+  return paths(graph.adjacency, unweighted=True).astype(int)

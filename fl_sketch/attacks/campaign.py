@@ -35,19 +35,20 @@ def run(
 ) -> list[Row]:
   """Attacks all examples in every setting of a config.
 
-  The folder gets config.json, attacks.jsonl with a row for each setting,
-  images/*.npz of the first examples, table.md, pictures, and versions and
-  device in measured_with.json. Started again it goes on with the settings that
-  are not finished.
+  The folder gets config.json, problem.json, attacks.jsonl with a row for each
+  setting, images/*.npz of the first examples, table.md, pictures, and versions
+  and device in measured_with.json. Started again it goes on with the settings
+  that are not finished.
 
   Raises:
     ConfigError: the data has too few samples, or a table does not suit it.
     DataError: the dataset is not there.
-    WorkdirError: the folder is that of another config, or in use.
+    WorkdirError: the folder is that of another config or problem, or in use.
   """
   victim, grid = victims.load(c, data_dir), settings.grid(c)
   number = lambda row: grid.index(_setting(row))
-  records = workdir.Records(folder, c, 'attacks.jsonl', number)
+  problem = victims.identify(victim)
+  records = workdir.Records(folder, c, 'attacks.jsonl', number, problem)
   with contextlib.closing(records) as log:
     (log.folder / 'images').mkdir(exist_ok=True)
     todo = [i for i in range(len(grid)) if i not in log.rows]

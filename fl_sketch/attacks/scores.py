@@ -2,7 +2,7 @@
 
 from fl_sketch.utils import extras
 import numpy as np
-from scipy import optimize
+import scipy  # its packages load on first use
 
 _MOST_PSNR = 100.0  # dB, of equal images, for which it is infinite
 _FILTER = 11  # pixels across the window of SSIM, fewer in smaller images
@@ -26,7 +26,7 @@ def match(guess: np.ndarray, truth: np.ndarray) -> np.ndarray:
   finite = lambda x: np.nan_to_num(np.float64(x), posinf=0, neginf=0)
   flat = lambda x: finite(x).reshape(len(x), -1)
   squares = np.square(flat(truth)[:, None] - flat(guess)[None]).sum(-1)
-  return optimize.linear_sum_assignment(squares)[1]
+  return scipy.optimize.linear_sum_assignment(squares)[1]
 
 
 def relative_error(guess: np.ndarray, truth: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ from fl_sketch import models
 from fl_sketch.attacks.settings import AttackConfig
 from fl_sketch.data import sources
 from fl_sketch.models import losses
+from fl_sketch.training import identity
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -58,6 +59,14 @@ def load(c: AttackConfig, data_dir: str | None = None) -> Victim:
   loss_fn = losses.classification(module)
   x = x[:count].astype(np.float32) / 255
   return Victim(loss_fn, params, x, y[:count], dataset.num_classes)
+
+
+def identify(victim: Victim) -> identity.Record:
+  """Returns the record of its model, loss and samples."""
+  batch = {'x': victim.x[:2], 'y': victim.y[:2]}
+  data = {'data': [victim.x, victim.y]}
+  loss = jax.value_and_grad(victim.loss_fn)
+  return identity.record([(loss, batch)], victim.params, data)
 
 
 def candidates(num_classes: int, batch_size: int) -> np.ndarray:

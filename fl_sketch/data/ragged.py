@@ -3,8 +3,10 @@
 import dataclasses
 import functools
 
-from fl_sketch.utils import checks
+from fl_sketch.utils import checks, seeding
 import numpy as np
+
+_HOLD_OUT = 2**40  # a use of a seed: rounds, the other use, are fewer
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -82,6 +84,41 @@ def cap(p: Partition, samples_per_client: int) -> Partition:
   sizes = np.minimum(p.sizes, samples_per_client)
   kept = np.flatnonzero(rank < samples_per_client)
   return Partition(p.take(kept), _offsets(sizes))
+
+
+def hold_out(
+  p: Partition, share: float, seed: int
+) -> tuple[Partition, Partition]:
+  """Splits a partition into what clients train on and what they hold out.
+
+  A client of n samples holds out round(share n) of them, at most n - 1. Which
+  is a uniform choice, and depends on no other client.
+
+  >>> p = Partition(None, np.array([0, 1, 11]))
+  >>> kept, held = hold_out(p, 0.2, seed=0)
+  >>> kept.sizes.tolist(), held.sizes.tolist()
+  ([1, 8], [0, 2])
+
+  Args:
+    p: a `Partition`.
+    share: of each client's samples, below 1.
+    seed: root of the draw.
+
+  Returns:
+    Two partitions of the same clients, in the order of p.
+  """
+  most = np.maximum(p.sizes - 1, 0)
+  counts = np.minimum(np.rint(share * p.sizes).astype(np.int64), most)
+  client = np.repeat(np.arange(p.population), p.sizes)
+  rank = np.arange(p.samples) - np.repeat(p.offsets[:-1], p.sizes)
+  state = seeding.fold(seeding.fold(seed, _HOLD_OUT), client)
+  order = np.lexsort((seeding.fold(state, rank), client))
+  held = np.zeros(p.samples, bool)
+  held[order] = rank < np.repeat(counts, p.sizes)
+  part = lambda chosen, sizes: Partition(
+    p.take(np.flatnonzero(chosen)), _offsets(sizes)
+  )
+  return part(~held, p.sizes - counts), part(held, counts)
 
 
 def check(labels, population: int) -> int:

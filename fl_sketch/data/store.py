@@ -3,7 +3,8 @@
 The samples are stored client by client, so that one short array has their
 owners::
 
-  store.json   shapes, dtypes and sizes of the other files; sums of all pixels
+  store.json   shapes, dtypes, sizes and digests of the arrays; sums of pixels
+  checked.json times of the files when they last agreed with their digests
   offsets.npy  int64[population + 1]; client i holds samples
                offsets[i] to offsets[i + 1] - 1
   x.npy        uint8[samples, ...]
@@ -21,13 +22,15 @@ import shutil
 from typing import Any, NamedTuple
 import uuid
 
+from fl_sketch.data import store_digests
 from fl_sketch.data.pixels import Pixels
 from fl_sketch.data.ragged import Partition
 from fl_sketch.data.sources import Arrays, DataError
+from fl_sketch.utils import digests
 import numpy as np
 import tqdm
 
-FORMAT = 1
+FORMAT = 2  # 1 had no digests
 _MOST = 2**31 - 1  # samples: batches are int32 indices
 
 
@@ -84,12 +87,16 @@ def write(
   Raises:
     ValueError: arrays do not fit together, or a client has no sample.
     FileExistsError: the folder exists.
+    DataError: there is no permission to write it.
   """
   folder = pathlib.Path(folder).expanduser()
   if folder.exists():
     raise FileExistsError(f'Expected {folder} not to exist.')
   aside = folder.with_name(f'{folder.name}.{uuid.uuid4().hex[:8]}')
-  aside.mkdir(parents=True)
+  try:
+    aside.mkdir(parents=True)
+  except (PermissionError, NotADirectoryError) as error:
+    raise DataError(f'{folder} cannot be written: {error}.') from error
   bar = tqdm.tqdm(
     desc=folder.name,
     total=population,
@@ -102,6 +109,7 @@ def write(
     with bar:
       about = _fill(aside, chunks, test, num_classes, bar)
     (aside / 'store.json').write_text(json.dumps(about, indent=2))
+    store_digests.note_times(aside, about['sha256'])
     _rename(aside, folder)
   finally:
     shutil.rmtree(aside, ignore_errors=True)
@@ -110,11 +118,14 @@ def write(
 def open(folder: str | os.PathLike) -> Store:
   """Opens a store; memory-maps its arrays and reads only its offsets.
 
+  A file whose time has changed, as that of a copy, is read whole, once.
+
   Args:
     folder: written by `write`.
 
   Raises:
-    DataError: the folder is missing, not complete, or of another format.
+    DataError: the folder is missing, not complete, changed since it was
+      written, or of another format, or there is no permission to read it.
   """
   folder = pathlib.Path(folder).expanduser()
   about = _about(folder / 'store.json')
@@ -129,6 +140,7 @@ def open(folder: str | os.PathLike) -> Store:
       for split, prefix in (('train', ''), ('test', 'test_'))
     )
     num_classes, scale = about['num_classes'], Pixels(**about['pixels']).scale
+    recorded = dict(about['sha256'])
     if num_classes < 1 or not {'x', 'y'} <= train.keys() == test.keys():
       raise ValueError(f'{num_classes=} and arrays {sorted(train)}')
     expected = int(population) + 1
@@ -147,6 +159,8 @@ def open(folder: str | os.PathLike) -> Store:
       f'Expected {folder}/offsets.npy to rise from 0 to {samples=} in '
       f'{population=} steps, none of them empty.'
     )
+  arrays = train | {f'test_{name}': x for name, x in test.items()}
+  store_digests.check(folder, arrays | {'offsets': offsets}, recorded)
   return Store(train, test, offsets, num_classes, scale)
 
 
@@ -200,6 +214,10 @@ def _fill(folder, chunks, test, num_classes, bar) -> dict[str, Any]:
     'offsets': described('offsets'),
     'train': {name: described(name) for name in test},
     'test': {name: described(f'test_{name}') for name in test},
+    'sha256': {
+      path.stem: digests.of_array(np.load(path, mmap_mode='r'))
+      for path in sorted(folder.glob('*.npy'))
+    },
   }
 
 
@@ -256,12 +274,16 @@ def _about(path) -> dict[str, Any]:
   try:
     about = json.loads(path.read_text())
     version = about['format']
+  except PermissionError as error:
+    raise DataError(f'{path} cannot be read: {error}.') from error
   except OSError as error:
     raise DataError(f'No store of clients in {path.parent}.') from error
   except (ValueError, KeyError, TypeError) as error:
     raise DataError(f'{path} is damaged: {error!r}') from error
   if version != FORMAT:
-    raise DataError(f'Expected format={version} == {FORMAT} in {path}.')
+    raise DataError(
+      f'Expected format={version} == {FORMAT} in {path}: write the store again.'
+    )
   return about
 
 
@@ -273,6 +295,8 @@ def _mapped(path, shape, dtype, nbytes) -> np.ndarray:
     x = np.load(path, mmap_mode='r')
   except ValueError as error:
     raise DataError(f'{path} is damaged: {error}') from error
+  except OSError as error:
+    raise DataError(f'{path} cannot be read: {error}.') from error
   if [*x.shape] != shape or x.dtype.str != dtype:
     raise DataError(
       f'Expected {path} of {x.dtype.str}{[*x.shape]} to be of {dtype}{shape}.'

@@ -41,12 +41,15 @@ class Experiment(NamedTuple):
     loss_fn: (params, batch) -> the mean loss of training, weight decay apart.
     metrics_fn: (params, batch) -> sums of metrics, with 'count'.
     test: evaluation batches, leaves [batches, batch, ...].
-    partition: which samples each client holds.
+    partition: which samples each client trains on.
     labels: int[samples], or None where there are none.
     schedule: (hp, round) -> the hyperparameters of a round.
     guarantee: of a private run, else None.
     attack: what byzantine clients send, as of `rounds.cohort_step`.
     max_payload_norm: above it a payload is rejected, as of the same.
+    apply_fn: (params, inputs) -> the model's outputs; None where the problem
+      has only a loss.
+    held_out: which samples each client evaluates on instead; None for none.
   """
 
   config: Config
@@ -66,6 +69,8 @@ class Experiment(NamedTuple):
   guarantee: privacy_plan.PrivacyGuarantee | None = None
   attack: byzantine.Behaviour | None = None
   max_payload_norm: float | None = None
+  apply_fn: Callable[[Any, Any], Any] | None = None
+  held_out: partitions.Partition | None = None
 
   @property
   def round_options(self) -> dict[str, Any]:
@@ -79,6 +84,8 @@ def build(
   config: Mapping[str, Any] | Config,
   data_dir: str | None = None,
   problem: OwnProblem | None = None,
+  *,
+  draw: bool = True,
 ) -> Experiment:
   """Builds the experiment of a config; reads its data.
 
@@ -87,6 +94,8 @@ def build(
     data_dir: where tensorflow-datasets keeps its files.
     problem: in place of the one that the config names, as of `custom.problem`;
       or a function of the config that makes it.
+    draw: whether to draw the first parameters. Else they may be only shapes,
+      which identify an experiment but cannot be trained.
 
   Raises:
     ConfigError: the config is wrong; the message names the field.
@@ -94,7 +103,7 @@ def build(
   """
   c = config if isinstance(config, Config) else Config.from_mapping(config)
   if problem is None:
-    problem = problem_lib.load(c, data_dir)
+    problem = problem_lib.load(c, data_dir, draw)
   elif not isinstance(problem, problem_lib.Problem):
     problem = problem(c)
   partition = problem.partition
@@ -134,6 +143,9 @@ def assemble(
       f'Expected population={c.population} == {partition.population}, the '
       'clients that hold data.'
     )
+  problem_lib.check_metric(c, problem)
+  # Everything else, the account too, knows only what clients train on.
+  partition, held_out = sampler.hold_out(c, partition)
   make = _algorithm(c, problem)
   guarantee = guarantee_of(c, make, partition)
   hyper = hyper_of(c, guarantee)
@@ -171,6 +183,8 @@ def assemble(
     guarantee=guarantee,
     attack=None if c.attack is None else byzantine.BEHAVIOURS[c.attack],
     max_payload_norm=c.max_payload_norm,
+    apply_fn=problem.apply_fn,
+    held_out=held_out,
   )
 
 

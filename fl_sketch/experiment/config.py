@@ -197,6 +197,10 @@ class Config:
   eval_every: f.Count = 10
   checkpoint_every: f.Count = 50
   keep_checkpoints: f.Count = 3
+  # A metric of evaluations, as test_accuracy: best/ keeps the parameters where
+  # it was lowest (of a loss or an error) or highest (of any other).
+  keep_best: str | None = None
+  client_holdout: f.Share = 0.0  # of each client's samples: only evaluated
 
   # Modules or Python files that register parts of one's own.
   plugins: tuple[str, ...] = ()

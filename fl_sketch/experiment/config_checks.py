@@ -7,9 +7,10 @@ from fl_sketch.data import availability, registry as datasets, sources, text
 from fl_sketch.experiment import privacy_checks
 from fl_sketch.local import optimizers
 from fl_sketch.models import bert
+from fl_sketch.utils import seeding
 
 OPTIMIZER_OPTIONS = ('b1', 'b2', 'eps', 'momentum')
-SEEDS = ('seed', 'sketch_seed', 'noise_seed')
+SEEDS = seeding.FIELDS
 
 
 def check(c: Any):

@@ -59,8 +59,10 @@ def problem(
     _check_labels(model, params, data, test)
     loss_fn = losses.classification(model)
     metrics_fn = losses.classification_metrics(model)
+    apply_fn = losses.outputs(model)
   else:
     params, values_fn = jax.tree.map(jnp.asarray, model[0]), model[1]
+    apply_fn = None  # its values are of a batch: it has no outputs
     _check_values(values_fn, params, data)
     loss_fn, metrics_fn = _plain(values_fn)
   offsets = np.concatenate([[0], np.cumsum(sizes)])
@@ -73,6 +75,7 @@ def problem(
     labels=data['y'] if isinstance(model, nn.Module) else None,
     scale={},
     partition=Partition(None, offsets),
+    apply_fn=apply_fn,
   )
 
 

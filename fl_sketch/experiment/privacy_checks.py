@@ -70,6 +70,11 @@ def check(c: Any):
       "'fixed_size' in a private config: else a client may contribute more "
       'than once.'
     )
+  if (c.keep_best or '').startswith('client_'):
+    raise c.refusal(
+      'Expected {keep_best} to be a test metric in a private config: a choice '
+      'by samples of the clients is a release without noise.'
+    )
   _check_bound(c)
   _check_faults(c, unit)
   (_check_samples if unit == 'sample' else _check_clients)(c)

@@ -39,6 +39,10 @@ _PRETRAINED = (
   'Training starts from the parameters of a file; what they were fitted to is '
   'not protected.',
 )
+_HELD_OUT = (
+  'Metrics of clients (client_...) are of samples that they hold out, without '
+  'noise; training does not see these samples.',
+)
 _OF_TRUST = {
   'central': (),
   'secure_aggregation': _HONEST + _KNOWN,
@@ -146,6 +150,7 @@ def guarantee(
     caveats=_OF_TRUST[trust]
     + _FAULTS * availability.in_force(c)
     + _PRETRAINED * (c.pretrained is not None)
+    + _HELD_OUT * (c.client_holdout > 0)
     + _CAVEATS,
   )
   return PrivacyGuarantee(mechanism, statement, per_round)

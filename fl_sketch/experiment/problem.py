@@ -1,5 +1,6 @@
 """Loads the data, model and losses of a config, before partitioning."""
 
+from collections.abc import Callable
 import math
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from fl_sketch.data import (
 )
 from fl_sketch.experiment.config import Config
 from fl_sketch.models import losses, pretrained
+from fl_sketch.reporting import client_metrics
 from fl_sketch.utils import fields
 import jax
 import jax.numpy as jnp
@@ -35,6 +37,8 @@ class Problem(NamedTuple):
   labels: np.ndarray | None
   scale: dict[str, float]  # mean and std of the inputs
   partition: ragged.Partition | None = None  # where the data set defines it
+  # (params, inputs) -> the float32 model's outputs
+  apply_fn: Callable[[Any, Any], Any] | None = None
 
 
 @datasets.register(clients=True)
@@ -61,7 +65,7 @@ def quadratics(
   )
 
 
-def load(c: Config, data_dir: str | None) -> Problem:
+def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
   """Loads the problem of a config; see `experiment.build`."""
   dataset = datasets.REGISTRY.make(
     c.dataset,
@@ -83,14 +87,18 @@ def load(c: Config, data_dir: str | None) -> Problem:
     scale = dataset.scale if is_store else pixels.Pixels().plus(x).scale
   options = _model_options(c)
   module = models.make(c.model, dataset.num_classes, **options)
+  # Evaluation is of the float32 model, whichever way it was trained.
+  whole = models.make(c.model, dataset.num_classes, **options | _FULL)
   _check_tokens(c, dataset, module)
   tokens = np.issubdtype(x.dtype, np.integer) and x.dtype != np.uint8
-  params = models.init_params(
+  init = lambda: models.init_params(
     module,
     jax.random.key(c.seed),
     x.shape[1:],
     x.dtype if tokens else jnp.float32,
   )
+  # To draw them a program is compiled.
+  params = init() if draw or c.pretrained else jax.eval_shape(init)
   if c.pretrained is not None:
     params = pretrained.load(c.pretrained, module, params)
   return Problem(
@@ -100,13 +108,11 @@ def load(c: Config, data_dir: str | None) -> Problem:
     loss_fn=losses.classification(
       module, label_smoothing=c.label_smoothing, **scale
     ),
-    # Of the float32 model, whichever way it was trained.
-    metrics_fn=losses.classification_metrics(
-      models.make(c.model, dataset.num_classes, **options | _FULL), **scale
-    ),
+    metrics_fn=losses.classification_metrics(whole, **scale),
     labels=dataset.train['y'],
     scale=scale,
     partition=dataset.partition,
+    apply_fn=losses.outputs(whole, **scale),
   )
 
 
@@ -136,6 +142,23 @@ def _sliced(name, bounds, arrays):
   if (part.stop or samples) > samples or (part.start or 0) >= samples:
     raise ValueError(f'Expected {name}={bounds!r} in {samples} samples.')
   return {k: x[part] for k, x in arrays.items()}
+
+
+def check_metric(c: Config, problem: Problem):
+  """Refuses `keep_best` of a metric that no evaluation has.
+
+  Raises:
+    ValueError: the message names the metrics.
+  """
+  if c.keep_best is None:
+    return
+  batch = {k: x[0] for k, x in problem.test.items()}
+  sums = jax.eval_shape(problem.metrics_fn, problem.params, batch)
+  names = [f'test_{k}' for k in sums if k != 'count']
+  if c.client_holdout:
+    names += client_metrics.over_clients(dict.fromkeys(sums, np.ones(1)))
+  if c.keep_best not in names:
+    raise ValueError(f'Expected keep_best={c.keep_best!r} in {names}.')
 
 
 def evaluation_batches(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

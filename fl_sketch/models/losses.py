@@ -100,6 +100,19 @@ def classification(
   return loss_fn
 
 
+def outputs(
+  module: nn.Module, *, mean: Scale = 0.0, std: Scale = 1.0
+) -> Callable[[Any, jax.Array], Any]:
+  """Builds (params, x) -> the module's outputs.
+
+  Args:
+    module: of one argument.
+    mean: see `preprocess`.
+    std: see `preprocess`.
+  """
+  return lambda params, x: _logits(module, params, x, mean, std)
+
+
 def _logits(module, params, x, mean, std) -> Any:
   return module.apply({'params': params}, preprocess(x, mean, std))
 

@@ -11,6 +11,7 @@ from fl_sketch.models import bert, vit
 from fl_sketch.utils import extras
 from flax import traverse_util
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -65,7 +66,7 @@ _OLD = {
 
 
 def save(path: str | os.PathLike, params: Any) -> None:
-  """Writes parameters by path, such as 'block_0/mlp_in/kernel'.
+  """Writes parameters by path, such as 'block_0/mlp_in/kernel' or '0/1'.
 
   Args:
     path: of the file, whose folder must be there.
@@ -73,7 +74,10 @@ def save(path: str | os.PathLike, params: Any) -> None:
   """
   with extras.needed('weights'):
     from safetensors import numpy as files
-  flat = traverse_util.flatten_dict(params, sep='/')
+  flat = {
+    jax.tree_util.keystr(path, simple=True, separator='/'): x
+    for path, x in jax.tree.leaves_with_path(params)
+  }
   # What is written is the memory: of a transposed view, in another order.
   files.save_file({k: np.asarray(x, order='C') for k, x in flat.items()}, path)
 

@@ -14,7 +14,7 @@ from fl_sketch.privacy.types import (
   warn_if_large,
 )
 from fl_sketch.utils import checks, search
-import scipy.optimize
+import scipy  # its packages load on first use
 
 _MOST_STEPS = 2**30
 

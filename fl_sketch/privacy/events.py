@@ -22,7 +22,7 @@ from fl_sketch.privacy.types import (
   Sampling,
   UnsupportedAccountingError,
 )
-import scipy.stats
+import scipy  # its packages load on first use
 
 _RARE = 1e-15  # a chance of truncation at which the coupling is as tight
 _ADD, _ZERO = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT

@@ -8,8 +8,7 @@ import math
 from typing import Any
 
 from fl_sketch.utils import checks
-import scipy.optimize
-import scipy.special
+import scipy  # its packages load on first use
 
 # Roots are found to 4e-16, of a function that rounding blurs; this much, all
 # relative, is put on their safe side.

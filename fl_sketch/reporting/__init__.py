@@ -2,7 +2,8 @@
 
 `metrics` reads metrics files and makes tables without matplotlib.
 `figures` are panels of lines as data, which `drawing` draws; `learning_curves`
-and `label_distribution` draw those of runs; `style` has what all share.
+and `label_distribution` draw those of a run, `over_seeds` means over runs with
+bands; `style` has what all share. `client_metrics` summarises many clients.
 Names load when they are first used.
 """
 
@@ -14,21 +15,25 @@ if TYPE_CHECKING:
   from fl_sketch.reporting import label_distribution
   from fl_sketch.reporting.learning_curves import curves, draw_run
   from fl_sketch.reporting.metrics import (
+    as_array,
     read_metrics,
     sentence,
     table,
     total_bytes,
   )
+  from fl_sketch.reporting.over_seeds import plot
   from fl_sketch.reporting.style import look, new_axes, new_figure, plain_ticks
 
 __all__ = [
-  'curves', 'draw_run', 'label_distribution', 'look', 'new_axes', 'new_figure',
-  'plain_ticks', 'read_metrics', 'sentence', 'table', 'total_bytes',
+  'as_array', 'curves', 'draw_run', 'label_distribution', 'look', 'new_axes',
+  'new_figure', 'plain_ticks', 'plot', 'read_metrics', 'sentence', 'table',
+  'total_bytes',
 ]  # fmt: skip
 
 __getattr__ = lazy.attach(
   __name__,
   learning_curves=('curves', 'draw_run'),
-  metrics=('read_metrics', 'sentence', 'table', 'total_bytes'),
+  metrics=('as_array', 'read_metrics', 'sentence', 'table', 'total_bytes'),
+  over_seeds=('plot',),
   style=('look', 'new_axes', 'new_figure', 'plain_ticks'),
 )

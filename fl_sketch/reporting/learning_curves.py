@@ -31,7 +31,7 @@ def curves(runs: metrics.Runs, out_dir: metrics.PathLike) -> list[pathlib.Path]:
   read = metrics.read_runs(runs)
   out_dir = pathlib.Path(out_dir)
   out_dir.mkdir(parents=True, exist_ok=True)
-  metric = _test_metric(read)
+  metric = metrics.shared_metric(read.values())
   pictures = {'loss.png': _draw_losses(read)}
   if metric:
     for name, x in (('rounds', 'round'), ('bytes', 'uplink')):
@@ -39,13 +39,6 @@ def curves(runs: metrics.Runs, out_dir: metrics.PathLike) -> list[pathlib.Path]:
   for name, ax in pictures.items():
     _save(ax, out_dir / name, list(read))
   return [out_dir / name for name in pictures]
-
-
-def _test_metric(read: dict[str, list[metrics.Row]]) -> str | None:
-  for metric in ('test_accuracy', 'test_loss'):
-    if all(metrics.values(rows, metric) for rows in read.values()):
-      return metric
-  return None
 
 
 def _points(

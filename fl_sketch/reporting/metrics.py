@@ -11,6 +11,7 @@ import pathlib
 from typing import Any
 
 from fl_sketch.utils import markdown
+import numpy as np
 
 PathLike = str | os.PathLike
 Runs = Mapping[str, PathLike] | Sequence[PathLike]
@@ -40,6 +41,46 @@ def read_metrics(path: PathLike) -> list[Row]:
         break
       raise ValueError(f'Expected JSON in line {number} of {path}.') from e
   return rows
+
+
+def as_array(rows: Sequence[Row]) -> np.ndarray:
+  """Converts rows to a structured array with a field for every metric.
+
+  A metric is int64 where every row has a whole number that fits, else float64
+  with NaN for what is missing.
+
+  >>> rows = {'round': 0, 'up': 2**60 + 1}, {'round': 1, 'test_loss': 0.5}
+  >>> as_array(rows)['test_loss'].tolist(), as_array(rows)['round'].tolist()
+  ([nan, 0.5], [0, 1])
+
+  Args:
+    rows: of `read_metrics`.
+  """
+  names = dict.fromkeys(['round', *(name for row in rows for name in row)])
+  columns = {name: _column([row.get(name) for row in rows]) for name in names}
+  kinds = [(name, column.dtype) for name, column in columns.items()]
+  array = np.empty(len(rows), kinds)
+  for name, column in columns.items():
+    array[name] = column
+  return array
+
+
+def _column(cells: list) -> np.ndarray:
+  whole = all(type(v) is int and abs(v) < 2**63 for v in cells)
+  # Epsilon without noise is 'inf'.
+  numbers = (
+    cells if whole else [float('nan' if v is None else v) for v in cells]
+  )
+  return np.array(numbers, np.int64 if whole else np.float64)
+
+
+def best_of(metric: str) -> Callable[..., Any]:
+  """`min` for a loss or an error, by its name, and `max` for any other metric.
+
+  >>> best_of('test_loss')(2.0, 1.0), best_of('test_accuracy')(0.1, 0.2)
+  (1.0, 0.2)
+  """
+  return min if {'loss', 'error'} & {*metric.split('_')} else max
 
 
 def total_bytes(row: Row) -> int:
@@ -87,6 +128,15 @@ def sentence(row: Row, finished: bool) -> str:
 def values(rows: Iterable[Row], name: str) -> list:
   """The values of a metric, of the rows that have it."""
   return [row[name] for row in rows if row.get(name) is not None]
+
+
+def shared_metric(runs: Iterable[list[Row]]) -> str | None:
+  """The test metric to compare runs by, which all of them have, if any."""
+  runs = list(runs)
+  for metric in ('test_accuracy', 'test_loss'):
+    if all(values(rows, metric) for rows in runs):
+      return metric
+  return None
 
 
 _last: Callable[[list], float] = lambda logged: logged[-1]

@@ -3,7 +3,8 @@
 `algorithm` says what a federated algorithm is, `chain` the kinds of its links,
 `transforms` and `aggregation` are these links, and `round` plays it:
 `client_step` is the part of one shard, `client_loop` the loop over its clients,
-and `comms` holds the collectives. No module here knows an algorithm by name.
+and `comms` holds the collectives. `client_evaluation` sums metrics by client.
+No module here knows an algorithm by name.
 """
 
 from fl_sketch.rounds.algorithm import (
@@ -12,6 +13,7 @@ from fl_sketch.rounds.algorithm import (
   StatefulLocal,
   federated,
 )
+from fl_sketch.rounds.client_evaluation import run_client_evaluation
 from fl_sketch.rounds.mesh import cohort_mesh, place
 from fl_sketch.rounds.round import (
   NOBODY,
@@ -32,6 +34,6 @@ from fl_sketch.rounds.round import (
 __all__ = [
   'NOBODY', 'Algorithm', 'Cohort', 'FedState', 'Fetch', 'Hyper', 'Make',
   'Schedule', 'StatefulLocal', 'cohort_mesh', 'cohort_step', 'federated',
-  'init', 'pad_cohort', 'place', 'run_evaluation', 'run_round', 'scan_rounds',
-  'server_step',
+  'init', 'pad_cohort', 'place', 'run_client_evaluation', 'run_evaluation',
+  'run_round', 'scan_rounds', 'server_step',
 ]  # fmt: skip

@@ -162,6 +162,11 @@ def sum_over_cohort(x: jax.Array) -> jax.Array:
   return jax.lax.psum(x.sum(), SHARD)
 
 
+def sum_over_shards(tree: Tree) -> Tree:
+  """Adds up local arrays over the shards, element by element; for metrics."""
+  return jax.tree.map(lambda x: jax.lax.psum(x, SHARD), tree)
+
+
 def slots(lanes: int) -> tuple[jax.Array, int]:
   """The positions in the cohort of this shard's lanes, and the cohort's size.
 

@@ -10,12 +10,16 @@ from typing import Any, NamedTuple
 
 from fl_sketch import reporting
 from fl_sketch.experiment import config as config_lib, config_checks
-from fl_sketch.training import workdir
+from fl_sketch.reporting import metrics
+from fl_sketch.training import identity, workdir, workdir_checks
 from fl_sketch.utils import extras, files, markdown
 import numpy as np
 
 Row = dict[str, Any]
-_METRICS = {'test_accuracy': max, 'test_loss': min, 'train_loss': min}
+_METRICS = {
+  name: metrics.best_of(name)
+  for name in ('test_accuracy', 'test_loss', 'train_loss')
+}
 _MANY = 12  # values of a field; with more, a heat-map would have tiny cells
 
 
@@ -247,12 +251,11 @@ class Files(workdir.Records):
 
   def __init__(self, folder: str | os.PathLike, config: config_lib.Config):
     path, swept = pathlib.Path(folder) / 'config.json', {**(config.sweep or {})}
-    if path.exists():
-      swept |= workdir.read(path).get('sweep') or {}
+    if (old := workdir_checks.read(path, 'a config')) is not None:
+      swept |= old.get('sweep') or {}
     number = lambda row: row['point']
-    super().__init__(
-      folder, config, 'points.jsonl', number, {'sweep', 'plugins', *swept}
-    )
+    changes = {'sweep', 'plugins', *swept}
+    super().__init__(folder, config, 'points.jsonl', number, may_change=changes)
 
   def numbered(self, points: Iterable[Any]) -> dict[int, Any]:
     """Numbers points: those of the folder keep theirs, known by their config.
@@ -274,19 +277,31 @@ class Files(workdir.Records):
     return todo
 
   def _config_of(self, number: int) -> str | None:
-    path = self.folder / 'points' / f'{number:03d}' / 'config.json'
-    return json.dumps(workdir.read(path)) if path.exists() else None
+    old = workdir_checks.read(self.point(number) / 'config.json', 'a config')
+    return None if old is None else json.dumps(old)
 
-  def finish(self, number: int, values: Row, config: config_lib.Config, result):
+  def point(self, number: int) -> pathlib.Path:
+    """Returns the folder of a point."""
+    return self.folder / 'points' / f'{number:03d}'
+
+  def finish(
+    self,
+    number: int,
+    values: Row,
+    config: config_lib.Config,
+    problem: identity.Record,
+    result: Any,
+  ):
     """Writes the folder of a finished point and its row of points.jsonl.
 
     Args:
       number: of the point.
       values: of its swept fields.
       config: of its run.
+      problem: of its run.
       result: a `program.Result`.
     """
-    run = workdir.Workdir(self.folder / 'points' / f'{number:03d}', config)
+    run = workdir.Workdir(self.point(number), config, problem)
     run.begin(0)
     last = {}
     for row in result.rows:

@@ -21,7 +21,12 @@ from fl_sketch.experiment.config import MAPPINGS, Config, checked
 from fl_sketch.experiment.config_checks import SEEDS
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.sweeps import program as program_lib, report
-from fl_sketch.training import noise_secret, program as run_program
+from fl_sketch.training import (
+  identity,
+  noise_secret,
+  program as run_program,
+  workdir_checks,
+)
 from fl_sketch.utils import (
   files as files_lib,
   progress as progress_lib,
@@ -158,8 +163,8 @@ def run(
 
   The folder gets config.json, points.jsonl, points/NUMBER/, sweep.json,
   table.md and, if a field other than seeds is swept, sweep.png. Each point gets
-  config.json, metrics.jsonl and summary.json as `training.train` writes them,
-  but without `seconds` and `parameters`; the summary adds its best test metrics
+  config, problem, metrics and summary as `training.train` writes them, but
+  without `seconds` and `parameters`; the summary adds its best test metrics
   and whether it `diverged`. The best point gets params.safetensors. Stopping a
   sweep loses the points that are running. A point that diverges keeps its last
   finite numbers and stops no other. A sweep with other values of its fields, or
@@ -183,7 +188,8 @@ def run(
     ConfigError: the config is wrong, the data is too large for a device, or
       there are several processes. No point has run then.
     DataError: the dataset is missing, or cannot be read.
-    WorkdirError: the folder holds another sweep, or another process uses it.
+    WorkdirError: the folder holds another sweep, or points of another problem,
+      or another process uses it.
   """
   if jax.process_count() > 1:
     raise ValueError(
@@ -196,8 +202,11 @@ def run(
     raise ValueError("Expected feed='auto' or 'device': points share the data.")
   with contextlib.closing(report.Files(folder, c)) as files:
     todo = files.numbered(points(c))
-    build = lambda c: experiment.build(c, data_dir, problem)
-    left = [g for g in groups(todo) if not files.rows.keys() >= set(g)]
+    build = lambda c, **how: experiment.build(c, data_dir, problem, **how)
+    left = []
+    for group in groups(todo):
+      _check_finished(todo, group, files, build)
+      left += [group] * (not files.rows.keys() >= set(group))
     if len(left) > 1:  # else the first program is built at once
       _check(todo, left, build)
     total = sum(point.config.rounds for point in todo.values())
@@ -252,10 +261,19 @@ def _array_fields(c: Config) -> set[str]:
     names.remove('server_lr')  # the schedule decays relative to it
   # Full batches and Poisson batches are as wide as the largest client.
   by_size = c.batch_size == 0 or c.batch_order == 'poisson'
-  draws = 'seed' in datasets.REGISTRY.arguments(c.dataset)
-  if draws or (by_size and c.partition != 'iid'):
+  draws_data = 'seed' in datasets.REGISTRY.arguments(c.dataset)
+  draws_data |= c.client_holdout > 0
+  if draws_data or (by_size and c.partition != 'iid'):
     names.remove('seed')  # it draws the data, or the sizes of clients
   return names
+
+
+def _check_finished(todo, group, files, build):
+  """Compares the problem of the first finished point of a program."""
+  number = next((i for i in group if i in files.rows), None)
+  if number is not None:
+    exp = build(todo[number].config, draw=False)
+    workdir_checks.check_run(files.point(number), exp.config, identity.of(exp))
 
 
 def _run_group(todo, group, files, build, points_per_program, bar):
@@ -270,9 +288,19 @@ def _run_group(todo, group, files, build, points_per_program, bar):
       exps[c.seed] = build(c)._replace(data=first.data)
     return experiment.reconfigured(exps[c.seed], c)
 
+  problems: dict[Any, identity.Record] = {}
+
+  def problem(i):
+    """The problem of a point, which depends on its seed and its noise."""
+    one = exp(i)
+    noise = one.guarantee and one.guarantee.noise_multiplier
+    if (key := (one.config.seed, noise)) not in problems:
+      problems[key] = identity.of(one)
+    return problems[key]
+
   def secret(i):
-    resumed = bool(files.rows)
-    return noise_secret.of_run(todo[i].config, files.folder, resumed=resumed)
+    c, resumed = todo[i].config, bool(files.rows)
+    return noise_secret.of_run(c, problem(i), files.folder, resumed=resumed)
 
   configs = [todo[i].config for i in group]
   program = program_lib.Program(first, mesh_lib.cohort_mesh(), configs)
@@ -288,4 +316,4 @@ def _run_group(todo, group, files, build, points_per_program, bar):
     results = program.run([exp(i) for i in filled], len(chunk), bar, secrets)
     for i, result in zip(chunk, results, strict=True):
       if i not in files.rows:
-        files.finish(i, todo[i].values, todo[i].config, result)
+        files.finish(i, todo[i].values, todo[i].config, problem(i), result)

@@ -1,6 +1,5 @@
 """Writes checkpoints atomically, and restores the newest readable one."""
 
-import contextlib
 import pathlib
 import shutil
 from typing import Any, NamedTuple
@@ -8,10 +7,9 @@ import warnings
 
 from fl_sketch import rounds
 from fl_sketch.rounds import comms, processes, traffic
-from fl_sketch.training import client_state
+from fl_sketch.training import client_state, saved_params
 from fl_sketch.utils import files
 import jax
-import numpy as np
 import orbax.checkpoint as ocp
 
 FORMAT = 2  # of a checkpoint's contents; in 1 client state was in the arrays
@@ -99,20 +97,14 @@ class Checkpoints:
         force=True,
       )
 
-  @contextlib.contextmanager
   def _errors_named(self, rounds_done: int):
-    """Turns an error of the operating system into a SaveError."""
-    try:
-      yield
-    except (OSError, ValueError) as e:
-      if not isinstance(e, OSError) and not _has_os_code(e):
-        raise
-      why = str(e).partition('\n')[0]
-      raise files.SaveError(
+    return files.save_errors(
+      lambda why: (
         f'The checkpoint of round {rounds_done} cannot be written to '
         f'{self._folder}: {why}. The last good one is {self.newest}. Make '
         'room; the same command resumes from it.'
-      ) from e
+      )
+    )
 
   def restore(
     self, state: rounds.FedState, empty: traffic.Ledger
@@ -236,15 +228,18 @@ class Checkpoints:
 
     Orbax's manager would wait for the other processes, one of which may fail.
     """
-    alone = ocp.options.MultiprocessingOptions(
-      primary_host=jax.process_index(), active_processes={jax.process_index()}
-    )
+    alone = saved_params.this_process()
     handler = ocp.CompositeCheckpointHandler()
     with ocp.Checkpointer(handler, multiprocessing_options=alone) as reader:
       return reader.restore(
         self._folder.absolute() / str(step),
         args=ocp.args.Composite(counts=ocp.args.JsonRestore(), **items),
       )
+
+  @property
+  def rounds(self) -> list[int]:
+    """Rounds done at every checkpoint."""
+    return list(self._manager.all_steps())
 
   @property
   def newest(self) -> int | None:
@@ -258,36 +253,12 @@ class Checkpoints:
 
 def _is_read_error(error: Exception) -> bool:
   """Whether reading a file failed, which may succeed a little later."""
-  missing = isinstance(error, FileNotFoundError)
-  return (isinstance(error, OSError) and not missing) or _has_os_code(error)
-
-
-def _has_os_code(error: Exception) -> bool:
-  """Whether it is tensorstore's form of an OSError, a ValueError."""
-  return 'os_error_code' in str(error)
+  if isinstance(error, FileNotFoundError):
+    return False
+  return isinstance(error, OSError) or files.has_os_code(error)
 
 
 def _is_corrupt(error: Exception) -> bool:
   """Whether the files were read but are no valid checkpoint."""
   kept = MemoryError, CheckpointError, jax.errors.JaxRuntimeError
   return not (isinstance(error, kept) or _is_read_error(error))
-
-
-def parameters(folder: pathlib.Path, rounds_done: int, like: Any) -> Any:
-  """Reads only the model of a checkpoint, to host memory; None if missing.
-
-  Any number of devices may have written it.
-
-  Args:
-    folder: of the `Checkpoints`.
-    rounds_done: the name of the checkpoint.
-    like: parameters of the same structure and types.
-  """
-  path = folder.absolute() / str(rounds_done) / 'arrays'
-  if not path.exists():
-    return None
-  only = {'state': {'params': like}}
-  host = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), only)
-  how = ocp.args.PyTreeRestore(only, restore_args=host, partial_restore=True)
-  with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
-    return reader.restore(path, args=how)['state']['params']

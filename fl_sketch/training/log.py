@@ -6,6 +6,7 @@ from typing import Any
 from fl_sketch import experiment
 from fl_sketch.privacy import types
 from fl_sketch.rounds import comms, mesh as mesh_lib, traffic
+from fl_sketch.training import client_metrics
 import jax
 from jax.sharding import PartitionSpec as P
 import numpy as np
@@ -64,7 +65,7 @@ class RunLog:
 def evaluator(
   fn: Any, exp: experiment.Experiment, mesh: jax.sharding.Mesh
 ) -> Callable[[Any], Record]:
-  """Builds evaluate(params) -> test metrics: means over the test set.
+  """Builds evaluate(params) -> metrics: test means, and those over clients.
 
   Args:
     fn: the jitted result of `rounds.run_evaluation`.
@@ -73,11 +74,13 @@ def evaluator(
   """
   test = mesh_lib.pad(exp.test, mesh.size)
   test = mesh_lib.place(mesh, test, P(comms.SHARD))
+  of_clients = client_metrics.evaluator(exp, mesh)
 
   def evaluate(params):
     sums = jax.device_get(fn(params, test))
     count = sums.pop('count')
-    return {f'test_{k}': float(v / count) for k, v in sums.items()}
+    means = {f'test_{k}': float(v / count) for k, v in sums.items()}
+    return means | of_clients(params)
 
   return evaluate
 

@@ -1,6 +1,6 @@
 """The training loop: plays rounds, evaluates, logs, checkpoints, resumes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import contextlib
 import signal
 import threading
@@ -12,7 +12,9 @@ from fl_sketch import experiment, reporting, rounds
 from fl_sketch.reporting import label_distribution
 from fl_sketch.rounds import mesh as mesh_lib, processes
 from fl_sketch.training import (
+  best as best_lib,
   checkpoints,
+  identity,
   log as log_lib,
   noise_secret,
   preflight,
@@ -46,25 +48,31 @@ def train(
   *,
   mesh: jax.sharding.Mesh | None = None,
   progress: bool = True,
+  on_row: Callable[[dict[str, Any]], None] | None = None,
 ) -> Result:
   """Trains an experiment in a workdir, or resumes it from its last checkpoint.
 
-  The folder gets config.json, metrics.jsonl, checkpoints/, figures, secret/ if
-  the run is private, and at the end summary.json; see `workdir.Workdir`. But
-  for `seconds`, a resumed run ends with the same bits as one that was never
-  stopped; with other devices or another lanes_per_step, up to rounding.
+  The folder gets config.json, problem.json, metrics.jsonl, checkpoints/, best/
+  (`keep_best`), figures, secret/ if the run is private, and at the end
+  summary.json; see `workdir.Workdir`. Of a finished run it only restores the
+  state. But for `seconds`, a resumed run ends with the same bits as one that
+  was never stopped; with other devices or another lanes_per_step, up to
+  rounding.
 
   Args:
     exp: from `experiment.build`.
     folder: the workdir.
     mesh: the devices of the run; all of them by default.
     progress: whether to show a bar on stderr.
+    on_row: called with each row that this start logs, after it is written, in
+      the first process; see `sinks`.
 
   Raises:
     DivergedError: the server's state, or the updates of a whole cohort of a run
       that is neither private nor attacked, are not finite; names the round and
       the last good checkpoint.
-    WorkdirError: the folder holds another run.
+    WorkdirError: the folder holds a run of another config or another problem,
+      is in use, or cannot be written.
     SecretError: the secret of a private run is missing, or others can read it.
     CheckpointError: the folder holds checkpoints, none of which can be read.
     SaveError: a file cannot be written, as on a full disk.
@@ -72,9 +80,13 @@ def train(
     PlacementError: the devices cannot hold what the config places on them.
   """
   mesh = mesh_lib.cohort_mesh() if mesh is None else mesh
-  with _catch_signals() as caught, _Loop(exp, folder, mesh, progress) as loop:
+  with (
+    _catch_signals() as caught,
+    _Loop(exp, folder, mesh, progress, on_row) as loop,
+  ):
     result = loop.run(caught)
-    loop.report(result)
+    if not loop.was_finished:
+      loop.report(result)
     # JAX would end processes that still wait for one that has left.
     processes.wait_for_all('reported')
   return result
@@ -83,18 +95,19 @@ def train(
 class _Loop:
   """The compiled functions, files and counters of one run."""
 
-  def __init__(self, exp, folder, mesh, progress):
-    self.exp, self.mesh = exp, mesh
+  def __init__(self, exp, folder, mesh, progress, on_row):
+    self.exp, self.mesh, self.on_row = exp, mesh, on_row
     with contextlib.ExitStack() as opened:
       self._open(opened, folder, progress)
       self._opened = opened.pop_all()  # no step has raised: they stay open
 
   def _open(self, opened, folder, progress):
     exp, mesh, c = self.exp, self.mesh, self.exp.config
-    self.files = workdir_lib.Workdir(folder, c)
+    self.problem = identity.of(exp)
+    self.files = workdir_lib.Workdir(folder, c, self.problem)
     opened.callback(self.files.close)
     run = program_lib.program(exp, mesh)
-    if jax.process_count() == 1:
+    if jax.process_count() == 1 and not self.files.finished:
       run = preflight.check(exp, mesh, run)
     self.runner = runner.Runner(exp, mesh, self.files.folder, run)
     opened.callback(self.runner.close)
@@ -108,9 +121,12 @@ class _Loop:
       raise workdir_lib.WorkdirError(
         f'Expected rounds={c.rounds} >= {self.start}, the rounds that are done.'
       )
+    self.was_finished = self.files.finished and self.start == c.rounds
     self.runner.use(self._secret())
     self.log = log_lib.RunLog(exp, ledger)
     self.row = self.files.begin(self.start)
+    kept = self.store.rounds
+    self.best = best_lib.Best(self.files.folder, c.keep_best, kept)
     self.begun = time.monotonic() - self.row.get('seconds', 0.0)
     shown = progress and jax.process_index() == 0
     self.bar = progress_lib.Progress(c.rounds, self.start, c.cohort, shown)
@@ -133,12 +149,13 @@ class _Loop:
     return saved.rounds_done, saved.ledger
 
   def _secret(self):
-    """The secret of a private run, else None."""
-    if self.exp.guarantee is None:
+    """The secret of a private run with rounds to play, else None."""
+    if self.exp.guarantee is None or self.was_finished:
       return None
     # Rounds may have been released that no checkpoint holds.
     return noise_secret.of_run(
       self.exp.config,
+      self.problem,
       self.files.folder,
       resumed=self.start > 0 or self.files.has_metrics(),
     )
@@ -170,6 +187,7 @@ class _Loop:
   def _save(self, done):
     state, rows = self.runner.state, self.runner.client_state
     self.store.save(done, state, self.log.ledger, rows.saved(state))
+    self.best.keep_only(self.store.rounds)
 
   def report(self, result: Result):
     """Writes the summary of a finished run, then draws its figures.
@@ -183,7 +201,7 @@ class _Loop:
       return
     if result.finished:
       parameters = sum(x.size for x in jax.tree.leaves(self.exp.params))
-      about = log_lib.privacy_summary(self.exp)
+      about = log_lib.privacy_summary(self.exp) | self.best.summary()
       self.files.summarize(result.row, parameters=parameters, **about)
     try:
       with extras.optional_figures():
@@ -239,6 +257,7 @@ class _Loop:
       if evaluate and i == len(cohorts) - 1:
         record |= self.evaluate(self.runner.state.params)
       self._write(record)
+      self.best.consider(record, self.runner.state.params)
 
   def _write(self, row):
     done = row['round'] + 1
@@ -247,6 +266,8 @@ class _Loop:
     logged = done % self.exp.config.log_every == 0
     if logged or 'test_loss' in row or done == self.exp.config.rounds:
       self.files.write(row)
+      if self.on_row is not None and jax.process_index() == 0:
+        self.on_row(dict(row))
     self.bar.advance(row)
 
   def _remedy(self):

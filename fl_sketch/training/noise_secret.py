@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fl_sketch.experiment import config as config_lib
 from fl_sketch.rounds import processes
-from fl_sketch.training import workdir
+from fl_sketch.training import identity, workdir_checks
 from fl_sketch.utils import files
 import jax
 import jax.numpy as jnp
@@ -35,28 +35,36 @@ class Secret(NamedTuple):
 
 
 def of_run(
-  c: config_lib.Config, folder: str | os.PathLike, *, resumed: bool
+  c: config_lib.Config,
+  problem: identity.Record,
+  folder: str | os.PathLike,
+  *,
+  resumed: bool,
 ) -> Secret:
   """Reads or draws the secret of a private run, or of a point of a sweep.
 
-  It depends on every field that a resumed run must not change, so that no other
-  run, and no other point, has the same noise.
+  The same noise under two updates would cancel in their difference, and leave
+  it unprotected. So the secret depends on all that decides an update: on every
+  field of the config that a resumed run must not change, defaults included,
+  since these may be others in another version; on model, loss, first
+  parameters, data and partition; on the source of fl_sketch; and on versions
+  and devices, which decide the rounding. `workdir_checks.check_run` refuses a
+  run in which one of them differs. Were it not to, as where problem.json was
+  replaced, that run would have noise of its own: one more release, which
+  composes.
 
   Args:
     c: config of the run, or of the point.
+    problem: of the run, or of the point.
     folder: of the run, or of the sweep.
     resumed: see `keep`.
   """
   if c.noise_seed is not None:
     return reproducible(c.noise_seed, c.seed)
-  default, fields = files.as_json(config_lib.Config()), files.as_json(c)
-  free = workdir.resumable(c)
-  kept = {
-    name: _number(value)
-    for name, value in fields.items()
-    if value != default[name] and name not in free
-  }
-  return keep(folder, resumed=resumed, owner=json.dumps(kept, sort_keys=True))
+  fields, free = files.as_json(c), workdir_checks.resumable(c)
+  kept = {k: _number(v) for k, v in fields.items() if k not in free}
+  owner = json.dumps([kept, problem], sort_keys=True)
+  return keep(folder, resumed=resumed, owner=owner)
 
 
 def _number(value):
@@ -74,7 +82,7 @@ def reproducible(noise_seed: int, seed: int = 0) -> Secret:
   >>> reproducible(0).sampling_seed == reproducible(1).sampling_seed
   False
   """
-  return _secret(b'', f'noise seed {noise_seed} of seed {seed}')
+  return _secret(_digest(b'', f'noise seed {noise_seed} of seed {seed}'))
 
 
 def keep(
@@ -83,10 +91,9 @@ def keep(
   """Reads the secret of a run from its folder, or draws it there.
 
   The file secret/entropy, which only its owner may read, has 32 bytes from the
-  operating system. A resumed run needs it, on the same devices and with the
-  same versions as before: else the rounds after its last checkpoint would be
-  released twice, with other noise or other rounding. The first process reads it
-  for all of them.
+  operating system. A resumed run needs it: else the rounds after its last
+  checkpoint would be released twice, with other noise. The first process reads
+  it for all of them.
 
   Args:
     folder: of the run.
@@ -94,24 +101,30 @@ def keep(
     owner: name of the use of the secret; different owners share no randomness.
 
   Raises:
-    SecretError: a resumed run has none, it was drawn with other versions or
-      devices, is not 32 bytes long, or others can read it.
+    SecretError: a resumed run has none, it is not 32 bytes long, others can
+      read it, or there is no permission to read or write it.
   """
   path = pathlib.Path(folder) / 'secret' / 'entropy'
-  problem, entropy = None, bytes(_BYTES)
+  error, digest = None, bytes(_BYTES)
   if jax.process_index() == 0:
     try:
       entropy = _read(path) if path.exists() or resumed else _draw(path)
+      digest = _digest(entropy, owner)
     except SecretError as e:
-      problem = e
-  if processes.any_process(problem is not None):  # all of them must stop
-    raise problem or SecretError(f'Process 0 cannot read {path}.')
-  shared = processes.from_first_process(np.frombuffer(entropy, np.uint8))
-  return _secret(shared.tobytes(), owner)
+      error = e
+    except OSError as e:
+      error = SecretError(f'{path} cannot be read or written: {e}.')
+  if processes.any_process(error is not None):  # all of them must stop
+    raise error or SecretError(f'Process 0 cannot read {path}.')
+  shared = processes.from_first_process(np.frombuffer(digest, np.uint8))
+  return _secret(shared.tobytes())
 
 
-def _secret(entropy: bytes, owner: str) -> Secret:
-  digest = hashlib.sha256(entropy + owner.encode()).digest()
+def _digest(entropy: bytes, owner: str) -> bytes:
+  return hashlib.sha256(entropy + owner.encode()).digest()
+
+
+def _secret(digest: bytes) -> Secret:
   words = jnp.asarray(np.frombuffer(digest[:8], np.uint32))
   key = jax.random.wrap_key_data(words, impl='threefry2x32')
   return Secret(key, int.from_bytes(digest[8:16], 'big'))
@@ -119,7 +132,6 @@ def _secret(entropy: bytes, owner: str) -> Secret:
 
 def _draw(path) -> bytes:
   path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-  files.replace(path.with_name('made_with.json'), files.measured_with())
   entropy = secrets.token_bytes(_BYTES)
   partial = path.with_name('entropy.partial')
   partial.unlink(missing_ok=True)
@@ -140,16 +152,6 @@ def _read(path) -> bytes:
     raise SecretError(
       f'{path} can be read by others (mode {path.stat().st_mode & 0o777:o}): '
       'who knows the noise has no privacy. Start in another workdir.'
-    )
-  beside = path.with_name('made_with.json')
-  try:
-    made_with = json.loads(beside.read_text())
-  except (OSError, json.JSONDecodeError) as e:
-    raise SecretError(f'{beside} cannot be read: {e}.') from e
-  if made_with != (now := files.measured_with()):
-    raise SecretError(
-      f'{path} was drawn with {made_with}, not with {now}: resumed with other '
-      'rounding, rounds would be released twice. Start in another workdir.'
     )
   entropy = path.read_bytes()
   if len(entropy) != _BYTES:

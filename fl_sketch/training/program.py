@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from fl_sketch import experiment, rounds
 from fl_sketch.rounds import comms, mesh as mesh_lib
 from fl_sketch.training import (
+  client_metrics,
   client_state,
   cohort_feed,
   memory as memory_lib,
@@ -135,7 +136,7 @@ def memory_of(
   return memory_lib.Memory(
     devices=len(mesh.local_devices),
     on_host=mesh.local_devices[0].platform == 'cpu',
-    held=held(run),
+    held=held(run) | client_metrics.held(exp, mesh),
     state=comms.nbytes(state),
     round=of_round,
     evaluation=evaluation,

@@ -1,4 +1,4 @@
-"""Writes and locks the folder of a run: config, metrics, summary."""
+"""Writes and locks the folder of a run: config, problem, metrics, summary."""
 
 from collections.abc import Callable, Collection
 import contextlib
@@ -10,70 +10,12 @@ import platform
 from typing import Any
 import warnings
 
-from fl_sketch.experiment import config as config_lib, privacy_checks
+from fl_sketch.experiment import config as config_lib
 from fl_sketch.reporting import metrics
-from fl_sketch.rounds import processes
+from fl_sketch.training import identity, workdir_checks
+from fl_sketch.training.workdir_checks import WorkdirError
 from fl_sketch.utils import files
 import jax
-
-
-class WorkdirError(ValueError):
-  """The folder holds a run of another config, or another process uses it."""
-
-
-def resumable(config: config_lib.Config) -> set[str]:
-  """Returns the fields that may differ when a run is resumed."""
-  fields: set[str] = set(config_lib.RESUMABLE)
-  if config.final_server_lr is not None or config.epsilon is not None:
-    # The learning rate decays, and noise is calibrated, over all rounds.
-    fields.remove('rounds')
-  if privacy_checks.is_private(config):
-    # Released rounds must not be played again with other rounding.
-    fields.remove('lanes_per_step')
-  return fields
-
-
-def check(folder: pathlib.Path, config: Any, may_change: Collection[str]):
-  """Compares a config with the config.json of a folder, where there is one.
-
-  Args:
-    folder: with or without results.
-    config: of the new results, a dataclass whose fields all have a default.
-    may_change: fields that may differ.
-
-  Raises:
-    WorkdirError: other fields differ; the message names them.
-  """
-  path, fields = folder / 'config.json', files.as_json(config)
-  if not path.exists():
-    return
-  old = read(path)
-  if moved := sorted(old.keys() & config_lib.MOVED.keys()):
-    places = ', '.join(f'{k} is {config_lib.MOVED[k]} now' for k in moved)
-    raise WorkdirError(f'{path} is of an older version: {places}.')
-  old = files.as_json(type(config)()) | old  # an older version has fewer fields
-  changed = [
-    f'{name}: {old.get(name)!r} there, {fields.get(name)!r} here'
-    for name in sorted({*old, *fields} - {*may_change})
-    if old.get(name) != fields.get(name)
-  ]
-  if changed:
-    raise WorkdirError(
-      f'{folder} holds a run of another config '
-      f'({"; ".join(changed)}). Name another workdir.'
-    )
-
-
-def read(path: pathlib.Path) -> dict[str, Any]:
-  """Reads a config.json.
-
-  Raises:
-    WorkdirError: it is none.
-  """
-  try:
-    return json.loads(path.read_text())
-  except json.JSONDecodeError as e:
-    raise WorkdirError(f'{path} is not a config: {e}.') from e
 
 
 def lock(folder: pathlib.Path) -> contextlib.ExitStack:
@@ -86,71 +28,94 @@ def lock(folder: pathlib.Path) -> contextlib.ExitStack:
     folder: must exist.
 
   Raises:
-    WorkdirError: another process uses the folder; the message names it.
+    WorkdirError: another process uses the folder, which the message names, or
+      there is no permission to write there.
   """
-  path, locked, error = folder / 'lock', contextlib.ExitStack(), None
-  if jax.process_index() == 0:
+  with workdir_checks.in_all_processes(folder):
+    with contextlib.ExitStack() as locked:
+      if jax.process_index() == 0:
+        _lock(folder / 'lock', locked)
+      return locked.pop_all()
+
+
+def _lock(path: pathlib.Path, locked: contextlib.ExitStack):
+  try:
     file = locked.enter_context(open(path, 'a+'))
-    try:
-      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-      if not path.exists() or not os.path.samefile(path, file.fileno()):
-        raise BlockingIOError  # the previous run has just removed the file
-      file.truncate(0)
-      file.write(f'process {os.getpid()} on {platform.node()}')
-      file.flush()
-      locked.callback(path.unlink, missing_ok=True)
-    except BlockingIOError:
-      user = path.read_text() if path.exists() else 'another process'
-      error = WorkdirError(
-        f'{folder} is in use by {user}: end it, or name another workdir.'
-      )
-    except OSError as e:  # some network drives have no locks
-      warnings.warn(f'{folder} cannot be locked: {e}.', stacklevel=3)
-  if processes.any_process(error is not None):
-    locked.close()
-    raise error or WorkdirError(f'{folder} is in use.')
-  return locked
+  except OSError as e:
+    raise WorkdirError(f'{path.parent} cannot be written: {e}.') from e
+  try:
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if not path.exists() or not os.path.samefile(path, file.fileno()):
+      raise BlockingIOError  # the previous run has just removed the file
+    file.truncate(0)
+    file.write(f'process {os.getpid()} on {platform.node()}')
+    file.flush()
+    locked.callback(path.unlink, missing_ok=True)
+  except BlockingIOError as e:
+    user = path.read_text() if path.exists() else 'another process'
+    raise WorkdirError(
+      f'{path.parent} is in use by {user}: end it, or name another workdir.'
+    ) from e
+  except OSError as e:  # some network drives have no locks
+    warnings.warn(f'{path.parent} cannot be locked: {e}.', stacklevel=4)
 
 
 class Workdir:
   """Writes the files of a run, from the first process only.
 
-  config.json: every field of the config. metrics.jsonl: one JSON object a
-  logged round. summary.json: final numbers, versions, device. checkpoints/:
-  see `checkpoints.Checkpoints`.
+  config.json: every field of the config. problem.json: see `identity.of`.
+  metrics.jsonl: one JSON object a logged round. summary.json: final numbers,
+  versions, device. checkpoints/: see `checkpoints.Checkpoints`.
 
   Args:
     folder: created if it does not exist.
     config: must agree with an existing config.json, but for the fields in
-      `resumable`.
+      `workdir_checks.resumable`.
+    problem: must agree with problem.json, as `identity.compare` says.
+
+  Attributes:
+    finished: whether an earlier start has played all rounds.
 
   Raises:
-    WorkdirError: it does not, or another process uses the folder.
+    WorkdirError: they do not, another process uses the folder, or there is no
+      permission to write there.
   """
 
-  def __init__(self, folder: str | pathlib.Path, config: config_lib.Config):
-    self.folder = pathlib.Path(folder)
-    self.folder.mkdir(parents=True, exist_ok=True)
+  def __init__(
+    self,
+    folder: str | pathlib.Path,
+    config: config_lib.Config,
+    problem: identity.Record,
+  ):
+    self.folder = workdir_checks.make(folder)
     self.metrics = self.folder / 'metrics.jsonl'
     self._writes = jax.process_index() == 0
     self._file = None
-    self._fields = files.as_json(config)
-    check(self.folder, config, resumable(config))
-    self._lock = lock(self.folder)
+    self._fields, self._problem = files.as_json(config), problem
+    with lock(self.folder) as locked:  # nobody else writes what is compared
+      with workdir_checks.in_all_processes(self.folder):
+        workdir_checks.check_run(self.folder, config, problem)
+      self._lock = locked.pop_all()
+    self.finished = workdir_checks.is_finished(self.folder, config.rounds)
 
   def begin(self, rounds_done: int) -> dict[str, Any]:
-    """Writes the config, and cuts metrics after the restored checkpoint.
+    """Writes config and problem, and cuts metrics after the checkpoint.
 
     A killed process leaves rows past its last checkpoint, and perhaps half a
     line. It is the first to write: a start that is refused leaves the folder as
-    it was. The summary of a shorter run is removed.
+    it was, and so does that of a finished run. The summary of a shorter run is
+    removed.
 
     Returns:
       The last row of metrics that stays, empty if there is none.
     """
     rows = metrics.read_metrics(self.metrics) if self.metrics.exists() else []
     rows = [row for row in rows if row['round'] < rounds_done]
+    if self.finished and rounds_done == self._fields['rounds']:
+      return rows[-1] if rows else {}
     text = ''.join(json.dumps(row) + '\n' for row in rows)
+    # Before any round: no later start may release it with another problem.
+    self._replace('problem.json', self._problem)
     self._replace('config.json', self._fields)
     self._replace('metrics.jsonl', text)
     if self._writes and rounds_done < self._fields['rounds']:
@@ -206,6 +171,7 @@ class Records:
     config: of the grid; must equal an existing config.json.
     name: of the file.
     number: row -> the number of its point.
+    problem: must agree with problem.json; None if each point has its own.
     may_change: fields in which the config may differ.
 
   Attributes:
@@ -213,8 +179,8 @@ class Records:
     rows: of the finished points, by number.
 
   Raises:
-    WorkdirError: config.json is another config, or another process uses the
-      folder.
+    WorkdirError: config.json or problem.json is another, another process uses
+      the folder, or there is no permission to write there.
   """
 
   def __init__(
@@ -223,14 +189,17 @@ class Records:
     config: Any,
     name: str,
     number: Callable[[dict[str, Any]], int],
+    problem: identity.Record | None = None,
     may_change: Collection[str] = (),
   ):
-    self.folder = pathlib.Path(folder)
-    self.folder.mkdir(parents=True, exist_ok=True)
+    self.folder = workdir_checks.make(folder)
     # Finished points do not run again.
-    check(self.folder, config, may_change)
+    workdir_checks.check(self.folder, config, may_change)
+    if problem is not None:
+      workdir_checks.check_problem(self.folder, problem, private=False)
     self._lock = lock(self.folder)
-    self._config, self._path = config, self.folder / name
+    self._config, self._problem = config, problem
+    self._path = self.folder / name
     rows = metrics.read_metrics(self._path) if self._path.exists() else []
     self.rows = {number(row): row for row in rows}
 
@@ -241,6 +210,8 @@ class Records:
   def add(self, number: int, row: dict[str, Any]):
     """Adds the row of a point, and writes config.json and the file."""
     # Not earlier: the config.json of a refused grid would refuse the next one.
+    if self._problem is not None:
+      files.replace(self.folder / 'problem.json', self._problem)
     files.replace(self.folder / 'config.json', files.as_json(self._config))
     self.rows[number] = json.loads(json.dumps(row))
     lines = [json.dumps(self.rows[i]) + '\n' for i in sorted(self.rows)]

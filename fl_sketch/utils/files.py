@@ -1,6 +1,7 @@
 """Writes files atomically, and reads the versions and devices of a run."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+import contextlib
 import dataclasses
 import json
 import math
@@ -52,6 +53,26 @@ def replace(path: pathlib.Path, content: str | Mapping[str, Any]):
     os.replace(partial, path)
   except OSError as e:
     raise SaveError(f'{path} cannot be written: {e}.') from e
+
+
+@contextlib.contextmanager
+def save_errors(message: Callable[[str], str]) -> Iterator[None]:
+  """Raises an error of the operating system, while Orbax writes, as SaveError.
+
+  Args:
+    message: the reason, in one line -> the message.
+  """
+  try:
+    yield
+  except (OSError, ValueError) as e:
+    if not isinstance(e, OSError) and not has_os_code(e):
+      raise
+    raise SaveError(message(str(e).partition('\n')[0])) from e
+
+
+def has_os_code(error: Exception) -> bool:
+  """Whether it is tensorstore's form of an OSError, a ValueError."""
+  return 'os_error_code' in str(error)
 
 
 def measured_with() -> dict[str, Any]:

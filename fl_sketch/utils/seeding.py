@@ -8,6 +8,7 @@ import zlib
 
 import numpy as np
 
+FIELDS = ('seed', 'sketch_seed', 'noise_seed')  # of a config
 _GAMMA = 0x9E3779B97F4A7C15  # splitmix64: 2^64 / golden ratio, made odd
 
 

@@ -3,6 +3,7 @@
 import functools
 import importlib
 import json
+import shutil
 
 from accounting_reference import epsilon, poisson
 from fl_sketch.attacks import (
@@ -180,8 +181,8 @@ def test_a_stopped_experiment_goes_on_with_fewer_devices_to_the_same_rows(
 ):
   folder, rows = finished  # three examples on two devices
   lines = (folder / 'attacks.jsonl').read_text().splitlines(keepends=True)
-  config = (folder / 'config.json').read_text()
-  (tmp_path / 'config.json').write_text(config)
+  for name in ('config.json', 'problem.json'):
+    shutil.copy(folder / name, tmp_path)
   (tmp_path / 'attacks.jsonl').write_text(''.join(lines[:-1]))
   one, calls, attack = mesh_lib.cohort_mesh(1), [], campaign.attack
   monkeypatch.setattr(mesh_lib, 'cohort_mesh', lambda: one)
@@ -199,12 +200,18 @@ def test_a_stopped_experiment_goes_on_with_fewer_devices_to_the_same_rows(
   assert (tmp_path / 'table.md').read_text() == table
 
 
-def test_nothing_is_done_again_and_another_config_is_refused(
+def test_nothing_is_done_again_and_another_config_or_victim_is_refused(
   finished, monkeypatch
 ):
   folder, rows = finished
   monkeypatch.setattr(campaign, 'attack', None)
   assert campaign.run(from_mapping(TINY), folder) == rows
+  victim = victims.load(from_mapping(TINY))
+  other = victim._replace(x=victim.x + 1)
+  with monkeypatch.context() as patch:
+    patch.setattr(victims, 'load', lambda *_: other)
+    with pytest.raises(workdir.WorkdirError, match=r'another problem \(data\)'):
+      campaign.run(from_mapping(TINY), folder)
   with pytest.raises(workdir.WorkdirError, match='steps: 3 there, 4 here'):
     campaign.run(from_mapping(TINY | {'steps': 4}), folder)
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import runs
 from runs import DATA as TFDS
+from sklearn import datasets
 
 needs_mnist = pytest.mark.skipif(
   not (TFDS / 'mnist').is_dir(), reason=f'MNIST is not in {TFDS}'
@@ -90,6 +91,11 @@ def test_digits_are_split_alike_in_every_class():
   assert len(np.unique(everything)) == 17
   counts = [np.bincount(part['y']) for part in (train, test)]
   assert np.all(np.abs(counts[0] - 4 * counts[1]) <= 4)
+  x, y = datasets.load_digits(return_X_y=True)
+  rows = lambda x, y: {*map(tuple, np.column_stack([x, y]))}
+  images = np.rint(everything.reshape(-1, 64) * (16 / 255))
+  labels = np.concatenate([train['y'], test['y']])
+  assert rows(images, labels) == rows(x, y)  # those of scikit-learn
   again = sources.load('digits')
   np.testing.assert_array_equal(again.test['x'], test['x'])
 

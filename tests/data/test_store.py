@@ -1,11 +1,13 @@
 """Clients on disk: files are read as they were written, and whole."""
 
 import json
+import os
 import shutil
 
 import chex
-from fl_sketch.data import batches, partitions, sources, store
+from fl_sketch.data import batches, partitions, sources, store, store_digests
 from fl_sketch.reporting import label_distribution
+from fl_sketch.utils import digests, files
 import numpy as np
 import pytest
 
@@ -73,8 +75,8 @@ def test_the_files_do_not_depend_on_the_chunks(clients, folder, tmp_path):
   other = write(tmp_path / 'other', clients)
   names = sorted(path.name for path in folder.iterdir())
   assert names == sorted(path.name for path in other.iterdir())
-  assert len(names) == 8
-  for name in names:
+  assert len(names) == 9
+  for name in set(names) - {'checked.json'}:  # it has the times
     assert (folder / name).read_bytes() == (other / name).read_bytes()
 
 
@@ -131,6 +133,15 @@ def about(folder, **changes):
   path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
+def flip(folder, name, index=-1):
+  """Changes a byte of an array in place."""
+  with open(folder / f'{name}.npy', 'r+b') as file:
+    file.seek(index, 2)
+    (byte,) = file.read(1)
+    file.seek(index, 2)
+    file.write(bytes([byte ^ 1]))
+
+
 def offsets(folder, to, source):
   path = folder / 'offsets.npy'
   array = np.load(path)
@@ -157,7 +168,7 @@ DAMAGES = {
   ),
   'classes': (lambda f: about(f, num_classes='x'), 'json is damaged: Type'),
   'no labels': (lambda f: about(f, train={}), 'json is damaged: Value'),
-  'format': (lambda f: about(f, format=2), 'Expected format=2 == 1 in .*json'),
+  'format': (lambda f: about(f, format=1), 'Expected format=1 == 2 in .*json'),
   'truncated': (
     lambda f: cut(f / 'x.npy', 300),
     r'Expected .*clients/x.npy of 300 bytes to have \d+\.',
@@ -180,6 +191,12 @@ DAMAGES |= {
   'empty client': (lambda f: offsets(f, 5, 6), RISE),
   'late': (lambda f: offsets(f, 0, 1), RISE),
 }
+CHANGED = '.npy was changed after it was written: write the store again'
+DAMAGES |= {
+  f'changed {name}': (lambda f, name=name: flip(f, name), f'{name}{CHANGED}')
+  for name in ('x', 'y', 'age', 'test_x', 'test_y', 'test_age')
+}
+DAMAGES['no digests'] = (lambda f: about(f, sha256=None), 'damaged: TypeError')
 
 
 @pytest.mark.parametrize('name', DAMAGES)
@@ -188,6 +205,69 @@ def test_damage_is_named(name, folder):
   store.open(folder)
   damage(folder)
   with pytest.raises(sources.DataError, match=message):
+    store.open(folder)
+
+
+@pytest.fixture
+def reads(monkeypatch):
+  """The shapes of the arrays that were read whole."""
+  shapes, of_array = [], digests.of_array
+  record = lambda x: shapes.append(x.shape) or of_array(x)
+  monkeypatch.setattr(digests, 'of_array', record)
+  return shapes
+
+
+def test_a_store_is_read_whole_only_where_times_changed(folder, reads):
+  """Catches a start that reads a huge store, and a copy that is not checked."""
+  store.open(folder)
+  assert not reads
+  os.utime(folder / 'x.npy')
+  for _ in range(2):  # the second finds the new time
+    store.open(folder)
+    assert reads == [TRAIN['x'].shape]
+  (folder / 'checked.json').write_text('[')
+  store.open(folder)
+  assert len(reads) == 1 + 7
+
+
+def test_a_digest_on_record_is_that_of_the_array(folder, reads):
+  """Catches a digest of another array, or of a part of it."""
+  data = store.open(folder)
+  arrays = {**data.train, 'offsets': data.offsets}
+  for name, x in arrays.items():
+    recorded = store_digests.of_array(x)
+    assert not reads, name
+    assert recorded == store_digests.of_array(x, read=True)
+    assert recorded == digests.of_array(np.array(x))
+    assert store_digests.of_array(x[1:]) == digests.of_array(np.array(x[1:]))
+    reads.clear()
+  flip(folder, 'y')
+  with pytest.raises(sources.DataError, match=f'y{CHANGED}'):
+    store_digests.of_array(data.train['y'], read=True)
+
+
+def test_a_store_without_permissions_is_named(folder, monkeypatch):
+  """Catches a traceback where a store cannot be read or written."""
+  with pytest.raises(sources.DataError, match='new cannot be written'):
+    write(folder / 'y.npy' / 'new')
+
+  def forbidden(*_, **__):
+    raise PermissionError(13, 'Permission denied')
+
+  monkeypatch.setattr(np, 'load', forbidden)
+  with pytest.raises(sources.DataError, match='cannot be read: '):
+    store.open(folder)
+
+
+def test_a_copy_in_a_folder_without_permissions_is_used(folder, monkeypatch):
+  """It is read whole at each start, and says so."""
+  os.utime(folder / 'x.npy')
+
+  def forbidden(*_):
+    raise files.SaveError('checked.json cannot be written.')
+
+  monkeypatch.setattr(files, 'replace', forbidden)
+  with pytest.warns(UserWarning, match='checked.json .* reads .* whole'):
     store.open(folder)
 
 

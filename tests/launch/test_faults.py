@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 from fl_sketch import models
+from fl_sketch.training import loop
 from launch import STOPPED
 import pytest
 import runs
@@ -64,6 +65,29 @@ def test_flags_set_what_a_config_leaves_open(tmp_path):
   done = runs.command('train', QUICK, f'--workdir={tmp_path}', *OPEN, wrong)
   assert done.returncode == 1
   assert 'Expected server_lr=-1' in done.stderr
+
+
+def test_a_finished_run_is_compared_and_not_computed(tmp_path, monkeypatch):
+  """Catches a second start that computes, writes, or does not compare."""
+  flags = ['--config=configs/digits_fedavg.py', f'--workdir={tmp_path}', *BOWLS]
+  flags += [f'--config.{name}=2' for name in ('rounds', 'eval_every')]
+  flags += ['--config.rounds_per_dispatch=1']
+  first = runs.command('train', *flags)
+  assert first.returncode == 0, first.stderr
+  files = {p: p.stat().st_mtime_ns for p in tmp_path.rglob('*')}
+  monkeypatch.delattr(loop, 'train')
+  again = runs.command('train', *flags)
+  assert (again.returncode, again.stdout) == (0, first.stdout)
+  assert again.stdout.startswith('Done after ')
+  rate = runs.command('train', *flags, '--config.client_lr=2')
+  assert 'client_lr: 0.01 there, 2.0 here' in rate.stderr
+  path = tmp_path / 'problem.json'
+  record = path.read_text().replace('"training data', '"other data')
+  path.write_text(record)
+  other = runs.command('train', *flags)
+  assert 'another problem (training data factor; ' in other.stderr
+  after = {p: p.stat().st_mtime_ns for p in files}
+  assert {p for p in files if files[p] != after[p]} <= {path, tmp_path}
 
 
 @pytest.mark.parametrize(

@@ -317,8 +317,22 @@ MUTANTS = (
   Mutant(
     'the points of a private sweep share their noise',
     'training/noise_secret.py',
-    'owner=json.dumps(kept, sort_keys=True)',
-    "owner=''",
+    'resumed=resumed, owner=owner',
+    "resumed=resumed, owner=''",
+    'training',
+  ),
+  Mutant(
+    'the noise of a private run is the same for other data',
+    'training/noise_secret.py',
+    '[kept, problem]',
+    '[kept]',
+    'training',
+  ),
+  Mutant(
+    'a private run goes on with another version',
+    'training/identity.py',
+    'if private:',
+    'if False:',
     'training',
   ),
   Mutant(

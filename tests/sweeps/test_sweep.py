@@ -7,6 +7,7 @@ import shutil
 
 import chex
 from fl_sketch import experiment, sweeps, training
+from fl_sketch.data import sources
 from fl_sketch.experiment import config, custom
 from fl_sketch.reporting import read_metrics
 from fl_sketch.rounds import mesh as mesh_lib
@@ -175,9 +176,28 @@ def test_a_resumed_sweep_is_the_one_that_was_never_stopped(
 
 
 def test_a_finished_sweep_runs_nothing(looped, monkeypatch):
-  monkeypatch.delattr(experiment, 'build')
+  monkeypatch.delattr(sweep_program, 'Program')
   folder, rows = looped
   assert run(folder, GRID) == rows
+
+
+@pytest.mark.parametrize('kept', [1, 6], ids=['stopped', 'finished'])
+def test_a_sweep_of_another_problem_is_refused(
+  kept, looped, tmp_path, monkeypatch
+):
+  """Catches points of one sweep that were trained on other data."""
+  shutil.copytree(looped[0], tmp_path, dirs_exist_ok=True)
+  path = tmp_path / 'points.jsonl'
+  lines = path.read_text().splitlines(keepends=True)
+  path.write_text(''.join(lines[:kept]))
+  digits = sources.load('digits')
+  x = digits.train['x'].copy()
+  x[[0, 1]] = x[[1, 0]]  # whose mean is the same
+  other = digits._replace(train=digits.train | {'x': x})
+  monkeypatch.setattr(sources, 'load', lambda *_: other)
+  message = r'000 holds a run of another problem \(training data x\)'
+  with pytest.raises(workdir.WorkdirError, match=message):
+    run(tmp_path, GRID)
 
 
 def test_another_config_is_refused(looped, tmp_path):

@@ -11,7 +11,7 @@ from fl_sketch import experiment, sweeps, training
 from fl_sketch.privacy import accounting, types
 from fl_sketch.reporting import label_distribution, learning_curves
 from fl_sketch.rounds import keys as keys_lib
-from fl_sketch.training import log, noise_secret, workdir
+from fl_sketch.training import identity, log, noise_secret, workdir
 import jax
 import numpy as np
 import pytest
@@ -103,7 +103,7 @@ def test_noise_is_calibrated_to_an_epsilon_and_its_rounds(tmp_path):
   want = accounting.gaussian_noise_multiplier(3.0, delta=1e-2, steps=2)
   np.testing.assert_allclose(exp.hyper.noise_multiplier, want, rtol=1e-3)
   assert 2.99 < exp.guarantee.statement.epsilon <= 3
-  files = workdir.Workdir(tmp_path, exp.config)
+  files = workdir.Workdir(tmp_path, exp.config, identity.of(exp))
   files.begin(0)
   files.close()
   with pytest.raises(workdir.WorkdirError, match='rounds: 2 there, 4 here'):
@@ -136,6 +136,16 @@ def test_without_its_secret_a_run_does_not_go_on(cut):
   assert (cut / 'metrics.jsonl').read_bytes() == before
 
 
+def test_a_finished_run_needs_no_secret(whole, tmp_path):
+  """Catches a start that asks for what may be deleted after the last round."""
+  folder, result = whole
+  shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+  shutil.rmtree(tmp_path / 'secret')
+  again = train(tmp_path)
+  chex.assert_trees_all_equal(again.state, result.state)
+  assert not (tmp_path / 'secret').exists()
+
+
 def forms(number, size):
   """The ways to write a number in a file."""
   raw = [number.to_bytes(size, order) for order in ('little', 'big')]
@@ -158,8 +168,9 @@ def traces(kept, entropy):
 def test_no_published_file_holds_the_secret(whole):
   folder, result = whole
   entropy = (folder / 'secret' / 'entropy').read_bytes()
-  c = experiment.build(PRIVATE).config
-  kept = noise_secret.of_run(c, folder, resumed=True)
+  exp = experiment.build(PRIVATE)
+  of_run = functools.partial(noise_secret.of_run, exp.config, identity.of(exp))
+  kept = of_run(folder, resumed=True)
   secrets = traces(kept, entropy)
   assert any(trace in entropy for trace in secrets)  # the search finds it
   searched = 0

@@ -10,7 +10,13 @@ import chex
 from fl_sketch import experiment, training
 from fl_sketch.experiment import config
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.training import checkpoints, loop, workdir
+from fl_sketch.training import (
+  checkpoints,
+  loop,
+  preflight,
+  workdir,
+  workdir_checks,
+)
 import pytest
 from runs import SAFL, rows, train
 
@@ -36,6 +42,18 @@ def test_a_resumed_run_is_the_run_that_was_never_stopped(whole, lost, copy):
   assert rows(copy) == rows(folder)
 
 
+def test_a_finished_run_only_restores_its_state(whole, copy, monkeypatch):
+  """Catches a start that compiles or writes where all rounds are done."""
+  times = lambda: {p: p.stat().st_mtime_ns for p in copy.rglob('*.*')}
+  before, (_, result) = times(), whole
+  monkeypatch.delattr(preflight, 'check')
+  monkeypatch.delattr(loop._Loop, 'report')
+  again = train(copy)
+  chex.assert_trees_all_equal(again.state, result.state)
+  assert (again.row, again.finished) == (result.row, True)
+  assert times() == before
+
+
 @pytest.mark.nightly
 def test_more_rounds_may_be_asked_for_but_not_fewer(whole, copy):
   folder, _ = whole
@@ -57,7 +75,7 @@ def test_a_run_goes_on_with_other_chunks_unless_it_is_private(whole, copy):
     clip_norm=1.0, noise_multiplier=1.0, delta=1e-3, standardize=False
   )
   c = config.Config.from_mapping(SAFL | private)
-  assert 'lanes_per_step' not in workdir.resumable(c)
+  assert 'lanes_per_step' not in workdir_checks.resumable(c)
 
 
 @pytest.mark.nightly

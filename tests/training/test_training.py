@@ -32,7 +32,8 @@ def test_a_run_leaves_its_files(whole):
   assert result.finished
   names = {path.name for path in folder.iterdir()}
   assert names >= {
-    'config.json', 'metrics.jsonl', 'summary.json', 'checkpoints', 'labels.png',
+    'config.json', 'problem.json', 'metrics.jsonl', 'summary.json',
+    'checkpoints', 'labels.png',
     'accuracy_vs_rounds.png', 'accuracy_vs_bytes.png',
   }  # fmt: skip
   fields = json.loads((folder / 'config.json').read_text())
@@ -120,7 +121,7 @@ USER = """
 import sys, time
 from fl_sketch.experiment import config
 from fl_sketch.training import workdir
-run = workdir.Workdir(sys.argv[1], config.Config())
+run = workdir.Workdir(sys.argv[1], config.Config(), {})
 print('locked', flush=True)
 time.sleep(600)
 """
@@ -138,7 +139,7 @@ def test_a_folder_is_for_one_run_at_a_time(tmp_path):
     finally:
       user.kill()
   for _ in range(2):  # a run unlocks where it ends
-    workdir.Workdir(tmp_path, config.Config()).close()
+    workdir.Workdir(tmp_path, config.Config(), {}).close()
 
 
 @pytest.mark.nightly

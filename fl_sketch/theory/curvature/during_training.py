@@ -10,7 +10,7 @@ from fl_sketch import experiment, training
 from fl_sketch.experiment import config
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.theory.curvature import spectrum, spectrum_report
-from fl_sketch.training import checkpoints, workdir
+from fl_sketch.training import saved_params, workdir
 from fl_sketch.utils import checks, files, seeding
 import jax
 import numpy as np
@@ -145,7 +145,7 @@ def _parameters(exp: experiment.Experiment, folder: pathlib.Path, done: int):
   if not done:
     return exp.params
   path = folder.absolute() / 'checkpoints'
-  params = checkpoints.parameters(path, done, exp.params)
+  params = saved_params.read(path, done, exp.params)
   if params is None:
     raise workdir.WorkdirError(
       f'Expected a checkpoint in {path / str(done)}: the run kept none of '

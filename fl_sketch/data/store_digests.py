@@ -1,0 +1,94 @@
+"""Tells by their digests whether the arrays of a store are those written.
+
+A store may be huge: as long as its files have the times that are in
+checked.json, its arrays are not read.
+"""
+
+from collections.abc import Iterable, Mapping
+import json
+import mmap
+import pathlib
+import warnings
+
+from fl_sketch.data.sources import DataError
+from fl_sketch.utils import digests, files
+import numpy as np
+
+
+def of_array(x: np.ndarray, *, read: bool = False) -> str:
+  """Returns the SHA-256 digest of an array's bytes; a store's has it on record.
+
+  Args:
+    x: any array, or one of an open store.
+    read: whether to compare an array of a store with its record.
+
+  Raises:
+    DataError: it is not the array that was written to the store.
+  """
+  if (recorded := _recorded(x)) is None:
+    return digests.of_array(x)
+  if read:
+    _compare(x, recorded)
+  return recorded
+
+
+def note_times(folder: pathlib.Path, names: Iterable[str]):
+  """Writes checked.json, of files that agree with their digests.
+
+  Raises:
+    SaveError: it cannot be written.
+  """
+  files.replace(folder / 'checked.json', _times(folder, names))
+
+
+def check(
+  folder: pathlib.Path,
+  arrays: Mapping[str, np.ndarray],
+  recorded: Mapping[str, str],
+):
+  """Compares arrays whose files have other times than those of checked.json.
+
+  Args:
+    folder: of the store.
+    arrays: the memory-mapped arrays by the names of their files.
+    recorded: their digests.
+
+  Raises:
+    DataError: an array was changed; names its file.
+  """
+  try:
+    checked = dict(json.loads((folder / 'checked.json').read_text()))
+  except (OSError, ValueError, TypeError):
+    checked = {}  # it saves time, nothing else
+  if (now := _times(folder, arrays)) == checked:
+    return
+  for name, x in arrays.items():
+    if now[name] != checked.get(name):
+      _compare(x, recorded.get(name))
+  try:
+    note_times(folder, arrays)
+  except files.SaveError as error:
+    warnings.warn(f'{error} Each start reads {folder} whole.', stacklevel=3)
+
+
+def _times(folder, names) -> dict[str, int]:
+  """Times of the last change of the arrays' files, in nanoseconds."""
+  return {name: (folder / f'{name}.npy').stat().st_mtime_ns for name in names}
+
+
+def _recorded(x) -> str | None:
+  """The digest that an array had when it was written, if it is a store's."""
+  if not isinstance(x, np.memmap) or not isinstance(x.base, mmap.mmap):
+    return None  # not a whole file
+  path = pathlib.Path(x.filename or '')
+  about = path.with_name('store.json')
+  if not about.exists():
+    return None
+  return json.loads(about.read_text())['sha256'].get(path.stem)
+
+
+def _compare(x, recorded):
+  if digests.of_array(x) != recorded:
+    raise DataError(
+      f'{x.filename} was changed after it was written: write the store again.'
+    )

@@ -1,0 +1,34 @@
+"""Evaluates a model on samples of many clients, with sums for each client."""
+
+from fl_sketch.rounds import comms
+import jax
+from jax.sharding import PartitionSpec as P
+
+
+def run_client_evaluation(metrics_fn, mesh: jax.sharding.Mesh, clients: int):
+  """Builds evaluate(params, batches, owners) -> sums of metrics by client.
+
+  A batch may hold samples of any clients: metrics are computed for each sample
+  as a batch of its own, one vmapped program for all of them.
+
+  Args:
+    metrics_fn: (params, batch) -> dict of f32[], sums over the batch.
+    mesh: batches, leaves [batches, batch, ...] with a mask, and the owners of
+      their samples, int32[batches, batch], are split over its shards.
+    clients: number of clients; each sum is f32[clients].
+  """
+
+  def program(params, batches, owners):
+    start = comms.downlink(params)
+    alone = lambda sample: jax.tree.map(lambda x: x[None], sample)
+    of_samples = jax.vmap(lambda sample: metrics_fn(start, alone(sample)))
+    values = jax.lax.map(of_samples, batches)
+    by_client = lambda x: jax.ops.segment_sum(
+      x.reshape(-1), owners.reshape(-1), clients
+    )
+    return comms.sum_over_shards(jax.tree.map(by_client, values))
+
+  lanes = P(comms.SHARD)
+  return jax.shard_map(
+    program, mesh=mesh, in_specs=(P(), lanes, lanes), out_specs=P()
+  )

@@ -1,0 +1,77 @@
+"""Keeps the parameters of the best evaluation of a run."""
+
+from collections.abc import Iterable
+import math
+import pathlib
+import shutil
+from typing import Any
+
+from fl_sketch.reporting import metrics
+from fl_sketch.training import saved_params
+import jax
+
+
+class Best:
+  """Writes best/ROUNDS of rounds done when a metric was better than before.
+
+  Which evaluation is the best follows from the logged rows alone, and that
+  before every checkpoint stays: wherever a run goes on, it knows the best of
+  the rounds that are done, and replays the others.
+
+  Args:
+    folder: of the run, with the rows up to the restored checkpoint.
+    metric: of an evaluation, see `metrics.best_of`; None keeps nothing.
+    checkpoints: rounds done at those that are kept.
+  """
+
+  def __init__(
+    self, folder: pathlib.Path, metric: str | None, checkpoints: Iterable[int]
+  ):
+    self._folder, self._metric = folder / 'best', metric
+    self._rounds: list[int] = []  # at which the metric was better than before
+    self._value = math.nan
+    self._writes = metric is not None and jax.process_index() == 0
+    if self._writes:
+      for row in metrics.read_metrics(folder):
+        self._note(row)
+      self.keep_only(checkpoints)
+
+  def consider(self, row: metrics.Row, params: Any):
+    """Writes the parameters of a row that was just logged, if it is the best.
+
+    Raises:
+      SaveError: they cannot be written.
+    """
+    if self._writes and self._note(row):
+      saved_params.write(self._folder, self._rounds[-1], params)
+
+  def keep_only(self, checkpoints: Iterable[int]):
+    """Deletes what is the best neither now nor at one of these checkpoints."""
+    if not self._writes:
+      return
+    kept = {*self._rounds[-1:]}
+    for done in checkpoints:
+      kept.update([rounds for rounds in self._rounds if rounds <= done][-1:])
+    for path in self._folder.glob('*'):
+      if path.name not in map(str, kept):
+        shutil.rmtree(path)
+
+  def summary(self) -> dict[str, Any]:
+    """The metric, its best value and when it was, for summary.json."""
+    if not self._rounds:
+      return {}
+    about = {'metric': self._metric, 'value': self._value}
+    return {'best': about | {'rounds_done': self._rounds[-1]}}
+
+  def _note(self, row: metrics.Row) -> bool:
+    """Whether the metric of a row is better than in all before it."""
+    assert self._metric is not None
+    value = row.get(self._metric)
+    if value is None or math.isnan(value):
+      return False
+    better = metrics.best_of(self._metric)
+    if self._rounds and better(self._value, value) == self._value:
+      return False
+    self._rounds.append(row['round'] + 1)
+    self._value = value
+    return True

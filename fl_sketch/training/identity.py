@@ -1,0 +1,171 @@
+"""Identifies what a run computes: its problem, and the code that computes it.
+
+`of` makes a record of named entries, which a workdir holds beside its config;
+`compare` names the entries in which two records differ. They are equal in every
+process, and but for 'device' and the rounding of 'start' on every machine.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+import re
+from typing import Any
+
+from fl_sketch import experiment
+from fl_sketch.data import store_digests
+from fl_sketch.utils import digests, files
+import jax
+from jax.extend import core
+import numpy as np
+
+Record = dict[str, Any]
+
+_ADDRESS = re.compile(r' at 0x[0-9a-f]+')
+_PROGRAM, _START, _SOURCE = 'model and loss', 'start', 'source of fl_sketch'
+_NOISE = 'noise multiplier'
+_VERSIONS = ('fl_sketch', 'jax', 'numpy', 'python', 'device', 'processes')
+
+
+def of(exp: experiment.Experiment) -> Record:
+  """Returns the record of an experiment.
+
+  If the run is private, the arrays of a store are read, and the noise
+  multiplier is an entry, since another version of the accountant may calibrate
+  another one.
+
+  Raises:
+    DataError: arrays of a store were changed.
+  """
+  two = lambda x: jax.ShapeDtypeStruct((2, *x.shape[1:]), x.dtype)
+  one = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
+  programs = (
+    (jax.value_and_grad(exp.loss_fn), jax.tree.map(two, exp.data)),
+    (exp.metrics_fn, jax.tree.map(one, exp.test)),
+  )
+  arrays = {'partition': [exp.partition.offsets, exp.partition.indices]}
+  for kind, tree in (('training data', exp.data), ('test data', exp.test)):
+    for path, x in jax.tree.leaves_with_path(tree):
+      name = jax.tree_util.keystr(path, simple=True, separator='.')
+      arrays[f'{kind} {name}'] = [x]
+  if exp.guarantee is None:
+    return record(programs, exp.params, arrays)
+  noise = {_NOISE: exp.guarantee.noise_multiplier}
+  return record(programs, exp.params, arrays, read=True) | noise
+
+
+def record(
+  programs: Iterable[tuple[Callable[..., Any], Any]],
+  params: Any,
+  arrays: Mapping[str, list[Any]],
+  read: bool = False,
+) -> Record:
+  """Returns the record of functions of parameters, and of arrays.
+
+  Its entries are a digest of the jaxprs, 'model and loss', one of the bytes of
+  the parameters, 'start', unless they are not drawn, one for each name of
+  `arrays`, one of the source of fl_sketch, and versions and devices.
+
+  Args:
+    programs: functions of parameters and a batch, each with the batch or its
+      shapes.
+    params: of the model, or their shapes, if they are not drawn.
+    arrays: by name.
+    read: whether to read arrays of a store, whose digests are on record.
+  """
+  texts = [_traced(fn, params, batch) for fn, batch in programs]
+  found: Record = {_PROGRAM: digests.of_text('\n'.join(texts))}
+  leaves = jax.tree.leaves(params)
+  if not any(isinstance(x, jax.ShapeDtypeStruct) for x in leaves):
+    arrays = {_START: leaves, **arrays}
+  for name, several in arrays.items():
+    texts = [_array(x, read) for x in several if x is not None]
+    found[name] = digests.of_text('\n'.join(texts))
+  about = files.measured_with()
+  return found | {_SOURCE: digests.of_source()} | about.pop('versions') | about
+
+
+def compare(
+  there: Record, here: Record, *, private: bool
+) -> tuple[list[str], list[str]]:
+  """Compares the record of a folder with that of a new start.
+
+  Args:
+    there: of the folder.
+    here: of the start; parameters that are not drawn are not compared.
+    private: whether to refuse every difference. Otherwise another fl_sketch or
+      JAX is only to be warned of, and devices may change. Jaxprs and the
+      rounding of first parameters depend on JAX and on the kind of device:
+      where one of them has changed, both are only to be warned of as well.
+
+  Returns:
+    What is to be refused, and what is to be warned of.
+  """
+  differ = [k for k in {**here, **there} if here.get(k) != there.get(k)]
+  if _START not in here:
+    differ = [k for k in differ if k != _START]
+  named = {k: k for k in differ}
+  for k in named.keys() & {*_VERSIONS, _NOISE}:
+    named[k] = f'{k}: {there.get(k)} there, {here.get(k)} here'
+  if private:
+    return list(named.values()), []
+  kinds = {str(r.get('device')).partition(' x ')[2] for r in (there, here)}
+  allowed = {'fl_sketch', 'jax', _SOURCE}
+  if 'jax' in differ or len(kinds) > 1:
+    vague = {_PROGRAM, _START} & named.keys()
+    named |= {k: f'{k} cannot be compared' for k in vague}
+    allowed |= vague
+  refused = [named[k] for k in differ if k not in {*allowed, *_VERSIONS}]
+  return refused, [named[k] for k in differ if k in allowed]
+
+
+def _traced(fn, params, batch) -> str:
+  """Text of a function's jaxpr and of the trees of its arguments and result."""
+  jaxpr, result = jax.make_jaxpr(fn, return_shape=True)(params, batch)
+  trees = jax.tree.structure((params, batch, result))
+  return _ADDRESS.sub('', str(trees)) + _text(jaxpr)
+
+
+def _text(x: Any) -> str:
+  """Text of a jaxpr or of a parameter of its equations, without addresses."""
+  if isinstance(x, core.ClosedJaxpr):
+    return _text([x.jaxpr, *x.consts])
+  if isinstance(x, core.Jaxpr):
+    return _equations(x)
+  if isinstance(x, Mapping):
+    return _text(sorted((str(k), _text(v)) for k, v in x.items()))
+  if isinstance(x, set | frozenset):
+    return _text(sorted(map(_text, x)))
+  if isinstance(x, tuple | list):
+    return f'[{", ".join(map(_text, x))}]'
+  if isinstance(x, jax.Array) or hasattr(x, '__array__'):
+    return _array(x)
+  if callable(x):
+    return getattr(x, '__name__', type(x).__name__)
+  return _ADDRESS.sub('', str(x))
+
+
+def _equations(jaxpr: core.Jaxpr) -> str:
+  """Text of a jaxpr, whose variables are numbered as they come."""
+  numbers: dict[Any, int] = {}
+
+  def atoms(several):
+    texts = []
+    for v in several:
+      literal = isinstance(v, core.Literal)
+      name = _text(v.val) if literal else numbers.setdefault(v, len(numbers))
+      texts.append(f'{name}:{v.aval}')
+    return ' '.join(texts)
+
+  lines = [atoms([*jaxpr.constvars, *jaxpr.invars])]
+  for e in jaxpr.eqns:
+    inputs = f'{e.primitive}{_text(e.params)} {atoms(e.invars)}'
+    lines.append(f'{atoms(e.outvars)} = {inputs}')
+  return '\n'.join([*lines, atoms(jaxpr.outvars)])
+
+
+def _array(x: Any, read: bool = False) -> str:
+  """Type, shape and digest of an array."""
+  kind = f'{x.dtype}{[*x.shape]}'
+  if kind.startswith('key<'):
+    x = jax.random.key_data(x)
+  mapped = isinstance(x, np.memmap)  # np.asarray would hide that
+  digest = store_digests.of_array(x if mapped else np.asarray(x), read=read)
+  return f'{kind} {digest}'

@@ -1,0 +1,258 @@
+"""Reads a run from its folder: config, parameters, metrics, model."""
+
+from collections.abc import Mapping
+import functools
+import itertools
+import json
+import os
+import pathlib
+from typing import Any
+
+from fl_sketch import experiment, rounds
+from fl_sketch.experiment import config as config_lib, problem as problem_lib
+from fl_sketch.models import pretrained
+from fl_sketch.reporting import metrics
+from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.training import checkpoints, log, saved_params, workdir
+from fl_sketch.utils import extras
+import jax
+import numpy as np
+
+_KEPT, _BEST = ('checkpoints', 'params'), 'best'  # folders of parameters
+
+
+def load(
+  folder: str | os.PathLike,
+  *,
+  round: int | None = None,
+  best: bool = False,
+  problem: problem_lib.Problem | None = None,
+  data_dir: str | None = None,
+) -> 'Run':
+  """Loads a run: finished, stopped or still running, or a point of a sweep.
+
+  Nothing is written or locked. Of a run that goes on, `Run.metrics` has the
+  rows of the moment at which they are read. Data and model are read only for
+  `Run.experiment`, `Run.apply` and `Run.evaluate`.
+
+  Args:
+    folder: its workdir, or points/NUMBER of a sweep.
+    round: take the parameters after so many rounds, the name of a checkpoint;
+      None is the last checkpoint.
+    best: take those that `keep_best` of the config kept.
+    problem: of a run of one's own problem, as `experiment.assemble` took it.
+    data_dir: where tensorflow-datasets keeps its files.
+
+  Raises:
+    WorkdirError: the folder holds no run.
+    ConfigError: its config is one of another version.
+    CheckpointError: there are no parameters of that round.
+  """
+  folder = pathlib.Path(folder)
+  config = _config(folder)
+  if best and round is not None:
+    raise ValueError(f'Expected {round=} or {best=}, not both.')
+  there = rounds_of(folder)
+  if best:
+    kept = saved_params.rounds_in(folder / _BEST)
+    if not kept:
+      raise checkpoints.CheckpointError(
+        f'{folder} holds no best parameters: keep_best={config.keep_best!r}.'
+      )
+    round = kept[-1]
+  if round is not None and round not in there:
+    raise checkpoints.CheckpointError(
+      f'Expected {round=} in {there}, of which {folder} holds parameters.'
+    )
+  return Run(folder, config, round, problem, data_dir)
+
+
+def rounds_of(folder: pathlib.Path, best: bool = True) -> list[int]:
+  """Rounds done of all parameters of a run, ascending.
+
+  Args:
+    folder: of the run.
+    best: whether those count that `keep_best` kept.
+  """
+  names = (*_KEPT, _BEST) if best else _KEPT
+  found = (saved_params.rounds_in(folder / name) for name in names)
+  return sorted({*itertools.chain(*found)})
+
+
+class Run:
+  """A run as its folder holds it; each part is read when it is asked for.
+
+  Args:
+    folder: of the run.
+    config: of the run.
+    round: see `load`; None is the last checkpoint when parameters are read.
+    problem: of a run of one's own problem.
+    data_dir: see `load`.
+
+  Attributes:
+    folder: of the run.
+    config: of the run.
+  """
+
+  def __init__(
+    self,
+    folder: pathlib.Path,
+    config: config_lib.Config,
+    round: int | None = None,
+    problem: problem_lib.Problem | None = None,
+    data_dir: str | None = None,
+  ):
+    self.folder, self.config = folder, config
+    self._round, self._problem, self._data_dir = round, problem, data_dir
+
+  @property
+  def round(self) -> int:
+    """Rounds done when the model had `params`."""
+    return self._saved[0]
+
+  @property
+  def params(self) -> Any:
+    """The model, in host memory: the tree that was trained.
+
+    Without the problem of a run of one's own, tuples and classes are lists and
+    dicts.
+
+    Raises:
+      CheckpointError: there is none yet, or it cannot be read.
+    """
+    return self._saved[1]
+
+  @property
+  def metrics(self) -> np.ndarray:
+    """The logged rounds, a structured array: see `metrics.as_array`."""
+    path = self.folder / 'metrics.jsonl'
+    return metrics.as_array(metrics.read_metrics(path) if path.exists() else [])
+
+  def frame(self) -> Any:
+    """Returns `metrics` as a DataFrame of pandas.
+
+    Raises:
+      MissingExtraError: pandas is not installed.
+    """
+    with extras.needed('pandas'):
+      import pandas
+    return pandas.DataFrame(self.metrics)
+
+  @property
+  def summary(self) -> dict[str, Any]:
+    """summary.json: final numbers, versions, device; empty until the end."""
+    path = self.folder / 'summary.json'
+    return json.loads(path.read_text()) if path.exists() else {}
+
+  @functools.cached_property
+  def experiment(self) -> experiment.Experiment:
+    """The experiment of the config, with its data and its first parameters."""
+    return experiment.build(self.config, self._data_dir, self._problem)
+
+  def apply(self, inputs: Any) -> np.ndarray:
+    """Computes the outputs of the float32 model, for inference.
+
+    Args:
+      inputs: leaves [samples, ...], as the model took them in training.
+
+    Returns:
+      f32[samples, ...], such as the logits of each sample.
+
+    Raises:
+      ValueError: the problem is a plain function of whole batches.
+    """
+    if self.experiment.apply_fn is None:
+      raise ValueError(
+        'Expected a model with outputs, not a plain function of a batch: call '
+        'it with `params`.'
+      )
+    leaves, tree = jax.tree.flatten(inputs)
+    named = {f'{i}': leaf for i, leaf in enumerate(leaves)}
+    batches = problem_lib.evaluation_batches(named)
+    x = jax.tree.unflatten(tree, [batches[name] for name in named])
+    outputs = np.asarray(self._apply(self._trained, x), np.float32)
+    return outputs.reshape(-1, *outputs.shape[2:])[: len(leaves[0])]
+
+  def evaluate(
+    self, test: Mapping[str, np.ndarray] | None = None
+  ) -> dict[str, float]:
+    """Computes the metrics that the run logs at an evaluation.
+
+    Args:
+      test: arrays of labelled samples, leaves [samples, ...], by the names of
+        the training data, in place of the test set and of what clients hold
+        out.
+    """
+    exp, mesh = self.experiment, mesh_lib.cohort_mesh()
+    if test is not None:
+      batches = problem_lib.evaluation_batches({**test})
+      exp = exp._replace(test=batches, held_out=None)
+    fn = jax.jit(rounds.run_evaluation(exp.metrics_fn, mesh))
+    return log.evaluator(fn, exp, mesh)(mesh_lib.place(mesh, self._trained))
+
+  def save_safetensors(self, path: str | os.PathLike) -> None:
+    """Writes `params` for the config field `pretrained`."""
+    pretrained.save(path, self.params)
+
+  @functools.cached_property
+  def _apply(self) -> Any:
+    """Jits (params, batches of inputs) -> batches of outputs."""
+    apply_fn: Any = self.experiment.apply_fn
+    return jax.jit(
+      lambda params, x: jax.lax.map(lambda one: apply_fn(params, one), x)
+    )
+
+  @property
+  def _trained(self) -> Any:
+    """The parameters, checked to be of the experiment's model."""
+    shapes = lambda params: jax.tree.map(np.shape, params)
+    if shapes(self.params) != shapes(self.experiment.params):
+      raise workdir.WorkdirError(
+        f'{self.folder} has parameters of another model than '
+        f'{"its config" if self._problem is None else "the problem"}.'
+      )
+    return self.params
+
+  @functools.cached_property
+  def _saved(self) -> tuple[int, Any]:
+    """Rounds done, and the parameters after them."""
+    only = [] if self._round is None else [self._round]
+    while there := only or rounds_of(self.folder, best=False):
+      if (params := self._read(there[-1])) is not None:
+        return there[-1], params
+      if only:
+        break  # else the run has deleted them, and written newer ones
+    raise checkpoints.CheckpointError(
+      f'{self.folder} holds no parameters{" any more" if only else " yet"}.'
+    )
+
+  def _read(self, rounds_done: int) -> Any:
+    like = None if self._problem is None else self._problem.params
+    for folder in (self.folder / name for name in (*_KEPT, _BEST)):
+      try:
+        params = saved_params.read(folder, rounds_done, like)
+      # Orbax raises bare Exception for some truncated files.
+      except Exception as e:
+        if rounds_done not in saved_params.rounds_in(folder):
+          continue
+        why = str(e).partition('\n')[0]
+        raise checkpoints.CheckpointError(
+          f'{folder / str(rounds_done)} cannot be read: {why}'
+        ) from e
+      if params is not None:
+        return params
+    return None
+
+
+def _config(folder: pathlib.Path) -> config_lib.Config:
+  path = folder / 'config.json'
+  if not path.exists():
+    raise workdir.WorkdirError(f'{folder} holds no run: there is no {path}.')
+  if (folder / 'points.jsonl').exists():
+    raise workdir.WorkdirError(
+      f'{folder} holds a sweep: load one of its runs, {folder}/points/NUMBER.'
+    )
+  try:
+    return config_lib.Config.from_mapping(json.loads(path.read_text()))
+  except json.JSONDecodeError as e:
+    raise workdir.WorkdirError(f'{path} is not a config: {e}.') from e

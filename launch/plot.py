@@ -1,0 +1,44 @@
+"""Plots metrics of several runs: means over seeds, with bands.
+
+  fl-sketch plot RUN... [--x=up] [--y=test_accuracy,train_loss] [--out=FILE.png]
+
+A run is a workdir, or the folder of a sweep with all of its points. Configs
+that differ in seeds alone make one line. The numbers go to FILE.json.
+"""
+
+from absl import app, flags
+from fl_sketch import reporting
+from fl_sketch.experiment import config
+from fl_sketch.reporting import over_seeds
+
+from . import begin, errors, parse_flags, refuse
+
+_X = flags.DEFINE_enum(
+  'x', 'rounds', list(over_seeds.X), 'Rounds, or bytes of all clients.'
+)
+_Y = flags.DEFINE_list(
+  'y', [], 'Metrics, a panel each; the test accuracy, or loss, if unset.'
+)
+_BAND = flags.DEFINE_enum(
+  'band',
+  'interval',
+  list(over_seeds.BANDS),
+  'The 95 % t-interval of the mean over seeds, or the range of their values.',
+)
+_OUT = flags.DEFINE_string('out', 'runs/plot.png', 'Where the figure goes.')
+
+
+def main(argv):
+  """Draws the figure and prints where it is."""
+  begin(argv[:1])
+  options = {'x': _X.value, 'y': _Y.value, 'band': _BAND.value}
+  try:
+    with config.checked():
+      reporting.plot(argv[1:], str(_OUT.value), **options)
+  except errors.USER_ERRORS as e:
+    refuse(e)
+  print(_OUT.value)
+
+
+if __name__ == '__main__':
+  app.run(main, flags_parser=parse_flags)

@@ -1,0 +1,146 @@
+"""Curves over seeds: which runs make one line, its numbers, its band."""
+
+import json
+import re
+
+from fl_sketch import reporting
+from fl_sketch.reporting import intervals, over_seeds
+import numpy as np
+from PIL import Image
+import pytest
+import refusals
+import runs
+
+
+def write_run(folder, values, seed=0, up=1000, **fields):
+  """A run with a test accuracy in every second round, from the second."""
+  folder.mkdir(parents=True)
+  config = {'seed': seed, 'algorithm': 'safl', 'sketch': {'size': 50}} | fields
+  (folder / 'config.json').write_text(json.dumps(config))
+  lines = []
+  for r in range(2 * len(values)):
+    row = {'round': r, 'train_loss': 2.0 / (r + 1)}
+    row |= {'total_uplink_bytes': up * (r + 1)}
+    row |= {'total_downlink_bytes': 3 * up * (r + 1)}
+    if r % 2:
+      row['test_accuracy'] = values[r // 2]
+    lines.append(json.dumps(row) + '\n')
+  (folder / 'metrics.jsonl').write_text(''.join(lines))
+  return folder
+
+
+@pytest.fixture
+def folders(tmp_path):
+  """Three seeds of one config, one of which has more rounds, and another."""
+  values = [0.1, 0.2, 0.4], [0.3, 0.2, 0.5], [0.2, 0.5, 0.3, 0.9]
+  same = [
+    write_run(tmp_path / f'{i}', v, seed=i, up=1000 * (i + 1))
+    for i, v in enumerate(values)
+  ]
+  other = {'sketch': {'size': 20}, 'client_lr': 0.3}
+  return [*same, write_run(tmp_path / 'other', [0.5, 0.6], **other)]
+
+
+@pytest.mark.parametrize('band', over_seeds.BANDS)
+@pytest.mark.parametrize('x', over_seeds.X)
+def test_a_line_is_the_mean_over_seeds_against_each_axis(
+  x, band, folders, tmp_path
+):
+  """Catches bytes of one seed, a round that one lacks, and a wrong band."""
+  path = tmp_path / 'new' / 'plot.png'
+  y = ['test_accuracy', 'train_loss']
+  panels = reporting.plot(folders, path, x=x, y=y, band=band)
+  ys = np.array([[0.1, 0.2, 0.4], [0.3, 0.2, 0.5], [0.2, 0.5, 0.3]])
+  size = {'rounds': 1, 'up': 2e-3, 'down': 6e-3, 'bytes': 8e-3}[x]
+  line, other = panels[0].lines
+  np.testing.assert_allclose(line.x, size * np.array([2, 4, 6]))
+  np.testing.assert_allclose(line.y, ys.mean(0))
+  low, high = ys.min(0), ys.max(0)
+  if band == 'interval':
+    error = ys.std(0, ddof=1) / 3**0.5
+    half = error * intervals.half_width(1.0, 3)
+    low, high = ys.mean(0) - half, ys.mean(0) + half
+  np.testing.assert_allclose([line.low, line.high], [low, high])
+  assert (len(other.low), len(other.x)) == (0, 2)
+  assert [len(line.x) for line in panels[1].lines] == [6, 4]
+  with Image.open(path) as image:
+    assert len(set(image.convert('L').tobytes())) > 10
+  kept = json.loads(path.with_suffix('.json').read_text())
+  assert kept['panels'][0]['lines'][1]['y'] == [0.5, 0.6]
+  assert [*kept['runs'].values()] == [
+    [str(folder) for folder in folders[:3]], [str(folders[3])],
+  ]  # fmt: skip
+
+
+def test_lines_are_called_after_what_differs(folders):
+  """Catches labels of seeds, of equal fields, and of none."""
+  labels = [group.label for group in over_seeds.groups(folders)]
+  assert labels == ['sketch.size=50', 'sketch.size=20, client_lr=0.3']
+  (alone,) = over_seeds.groups(folders[:1])
+  assert alone.label == ''
+
+
+def test_a_sweep_stands_for_its_points(tmp_path):
+  """Catches points that are left out, or a sweep that is no run."""
+  for i in range(3):
+    write_run(tmp_path / 'sweep' / 'points' / f'00{i}', [0.1, 0.2], seed=i)
+  (tmp_path / 'sweep' / 'points.jsonl').touch()
+  (group,) = over_seeds.groups([tmp_path / 'sweep'])
+  assert len(group.rows) == 3
+
+
+def bad(tmp_path, name):
+  one = write_run(tmp_path / 'one', [0.1, 0.2])
+  kinds = {
+    'none': [],
+    'absent': [tmp_path / 'two'],
+    'twice': [one, one],
+    'damaged': [write_run(tmp_path / 'three', [0.1], seed=1)],
+    'empty': [write_run(tmp_path / 'four', [], seed=1)],
+    'metric': [one],
+    'apart': [one, write_run(tmp_path / 'five', [None, None, 0.1], seed=1)],
+  }
+  if name == 'damaged':
+    (tmp_path / 'three' / 'config.json').write_text('{"seed": ')
+  return [str(path) for path in kinds[name]]
+
+
+@pytest.mark.parametrize(
+  ('name', 'message'),
+  [
+    ('none', 'Expected at least one run'),
+    ('absent', r'there is no .*two/config\.json'),
+    ('twice', 'Expected other seeds in .*one than in .*one'),
+    ('damaged', 'Expected a config in .*three'),
+    ('empty', "Expected at least one row of metrics of 'four'"),
+    ('metric', "y='test_los' among the metrics of .*: round, train_loss"),
+    ('apart', 'Expected test_accuracy of one round in all of'),
+  ],
+)
+def test_what_cannot_be_drawn_ends_with_one_line(name, message, tmp_path):
+  """Catches an empty figure, an interval of one run twice, a traceback."""
+  y = ['--y=test_los'] if name == 'metric' else ['--y=test_accuracy']
+  out = f'--out={tmp_path}/plot.png'
+  done = runs.command('plot', *bad(tmp_path, name), *y, out)
+  assert done.returncode == 1
+  assert 'Traceback' not in done.stderr
+  assert re.search(message, done.stderr), done.stderr
+  assert not (tmp_path / 'plot.png').exists()
+
+
+def test_the_command_says_where_the_figure_is(folders, tmp_path):
+  """Catches flags that do not reach the figure."""
+  out = tmp_path / 'plot.png'
+  flags = '--x=down', '--y=train_loss', '--band=range', f'--out={out}'
+  done = runs.command('plot', *map(str, folders), *flags)
+  assert (done.returncode, done.stdout) == (0, f'{out}\n'), done.stderr
+  kept = json.loads(out.with_suffix('.json').read_text())
+  assert kept['panels'][0]['x_label'] == over_seeds.X['down'][0]
+  assert kept['band'] == 'range'
+
+
+test_an_unknown_axis_is_refused = refusals.refused(
+  lambda options: reporting.plot(['x'], 'plot.png', **options),
+  ({'x': 'seconds'}, "Expected x='seconds' in"),
+  ({'band': 'sigma'}, "Expected band='sigma' in"),
+)

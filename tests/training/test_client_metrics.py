@@ -1,0 +1,216 @@
+"""Clients are evaluated on what they hold out, and never train on it."""
+
+import json
+import math
+
+import fl_sketch
+from fl_sketch import experiment, sweeps
+from fl_sketch.data import ragged
+from fl_sketch.experiment import config
+from fl_sketch.reporting import client_metrics as over
+from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.training import client_metrics, program
+import jax
+import numpy as np
+import pytest
+import refusals
+import runs
+
+pytestmark = pytest.mark.xdist_group('training')
+FIELDS = runs.SAFL | {
+  'partition': 'size_skew', 'sigma': 2.5, 'population': 30,
+  'client_holdout': 0.3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('share', [0.01, 0.3, 0.5, 0.99])
+@pytest.mark.parametrize('indices', [True, False])
+def test_a_split_loses_no_sample_and_leaves_each_client_one(share, indices):
+  """Catches a sample in both parts or in none, and a client without any."""
+  sizes = np.array([1, 2, 3, 10, 500, 1, 40])
+  offsets = np.concatenate([[0], np.cumsum(sizes)])
+  order = np.random.default_rng(0).permutation(sizes.sum())
+  p = ragged.Partition(order if indices else None, offsets)
+  split = lambda seed: ragged.hold_out(p, share, seed)
+  kept, held = split(0)
+  for i, size in enumerate(sizes):
+    both = np.concatenate([kept.client(i), held.client(i)])
+    assert sorted(both) == sorted(p.client(i))
+    assert held.sizes[i] == min(round(share * size), size - 1)
+  np.testing.assert_array_equal(held.indices, split(0)[1].indices)
+  assert not np.array_equal(held.indices, split(1)[1].indices)
+  # In whichever order a client's samples stand: the first of 500 and the last
+  # are held out at about the same rate. |z| < 5: false alarms below 1e-6.
+  draws = np.array(
+    [np.isin(p.client(4), split(s)[1].indices) for s in range(9)]
+  )
+  rate, half = round(share * 500) / 500, draws[:, :250].mean()
+  assert abs(half - rate) < 5 * (rate * (1 - rate) / (9 * 250)) ** 0.5 + 1e-9
+
+
+def test_nothing_is_held_out_by_default(whole):
+  """Catches a run of today that trains on other samples, or logs more."""
+  exp = experiment.build(runs.SAFL)
+  assert exp.held_out is None
+  names = {name for row in runs.rows(whole[0]) for name in row}
+  assert not [name for name in names if name.startswith('client_')]
+
+
+@pytest.mark.parametrize(
+  'fields',
+  [{}, {'batch_order': 'cycle'}, {'batch_order': 'mask'}, {'batch_size': 0}],
+  ids=['replace', 'cycle', 'mask', 'full'],
+)
+def test_no_client_trains_on_what_it_holds_out(fields):
+  """Catches batches that are drawn from the whole partition."""
+  exp = experiment.build(FIELDS | fields)
+  drawn = {i for r in range(30) for i in exp.sample(r).batches.ravel().tolist()}
+  assert len(drawn) > 100
+  assert drawn.isdisjoint(exp.held_out.indices.tolist())
+
+
+def by_hand(exp, params):
+  """The metrics of each client that holds out a sample, one after another."""
+  values, metrics_fn = [], jax.jit(exp.metrics_fn)
+  for i in np.flatnonzero(exp.held_out.sizes):
+    ids = exp.held_out.client(i)
+    batch = {k: x[np.resize(ids, 500)] for k, x in exp.data.items()}
+    sums = metrics_fn(params, batch | {'mask': np.arange(500) < len(ids)})
+    values.append({k: float(v / sums['count']) for k, v in sums.items()})
+  return {k: np.array([v[k] for v in values]) for k in ('loss', 'accuracy')}
+
+
+@pytest.mark.parametrize(
+  ('devices', 'most'), [(1, 4000), (2, 4000), (2, 70), (1, 101)]
+)
+def test_metrics_are_those_of_each_client_alone(devices, most, monkeypatch):
+  """Catches a sample of a neighbour, of the padding, or of a chunk twice."""
+  monkeypatch.setattr(client_metrics, '_MOST', most)
+  exp = experiment.build(FIELDS)
+  mesh = mesh_lib.cohort_mesh(devices)
+  found = client_metrics.evaluator(exp, mesh)(exp.params)
+  assert 1 < len(np.flatnonzero(exp.held_out.sizes)) < 30
+  for name, values in by_hand(exp, exp.params).items():
+    values.sort()
+    worst = math.ceil(len(values) / 10)
+    worst = values[:worst] if name == 'accuracy' else values[-worst:]
+    expected = {'mean': values.mean(), 'worst_decile': worst.mean()}
+    expected |= {f'q{q}': np.quantile(values, q / 100) for q in (10, 50, 90)}
+    for how, value in expected.items():
+      assert found.pop(f'client_{name}_{how}') == pytest.approx(value, rel=1e-5)
+  assert not found
+
+
+def test_data_on_the_host_or_mapped_give_the_same(tmp_path):
+  """Catches an evaluation that needs the data on the devices."""
+  exp = experiment.build(FIELDS)
+  np.save(tmp_path / 'x.npy', exp.data['x'])
+  mapped = exp.data | {'x': np.load(tmp_path / 'x.npy', mmap_mode='r')}
+  mesh = mesh_lib.cohort_mesh(2)
+  one, other = (
+    client_metrics.evaluator(e, mesh)(exp.params)
+    for e in (exp, exp._replace(data=mapped))
+  )
+  assert one == other
+
+
+def test_the_worst_clients_are_those_of_high_losses():
+  """Catches a decile of the wrong end, and clients that count by size."""
+  count = np.array([1, 2, 0, *range(1, 18)])
+  sums = {'loss': count * np.arange(20), 'error': count * 1.0, 'count': count}
+  sums |= {'f1': count * np.arange(20)}
+  found = over.over_clients(sums)
+  assert found['client_loss_worst_decile'] == 18.5
+  assert found['client_f1_worst_decile'] == 0.5
+  assert found['client_error_q50'] == 1.0
+  assert found['client_loss_mean'] == np.delete(np.arange(20), 2).mean()
+
+
+PRIVATE = {
+  'noise_multiplier': 2.0, 'delta': 1e-3, 'clip_norm': 1.0,
+  'standardize': False,
+}  # fmt: skip
+
+
+def test_the_account_is_of_the_samples_that_are_trained_on():
+  """Catches an epsilon of more samples than clients train on."""
+  fields = FIELDS | PRIVATE | {
+    'algorithm': 'private_iterative_sketching', 'batch_order': 'poisson',
+    'batch_size': 4, 'partition': 'iid', 'sigma': None, 'server_lr': 1.0,
+    'rounds': 1,
+  }  # fmt: skip
+  whole = experiment.build(fields | {'client_holdout': 0.0})
+  exp = experiment.build(fields)
+  before, after = (e.guarantee.mechanism for e in (whole, exp))
+  least = exp.partition.smallest
+  assert after.population == least < before.population
+  assert after.sampling_probability == 4 / least > before.sampling_probability
+  assert exp.guarantee.statement.epsilon > whole.guarantee.statement.epsilon
+  assert exp.guarantee == experiment.account(exp.config)
+
+
+@pytest.mark.parametrize('share', [0.0, 0.3])
+def test_a_private_run_says_that_metrics_of_clients_have_no_noise(share):
+  """Catches a guarantee that seems to cover them."""
+  fields = FIELDS | PRIVATE | {'client_holdout': share}
+  c = config.Config.from_mapping(fields | {'rounds': 1})
+  caveats = experiment.account(c).statement.caveats
+  assert any('client_' in caveat for caveat in caveats) == bool(share)
+
+
+@pytest.mark.nightly
+def test_a_run_logs_them_and_counts_their_memory(tmp_path):
+  """Catches columns that are missing, and samples that preflight forgets."""
+  result = runs.train(tmp_path, **FIELDS | {'rounds': 2, 'eval_every': 1})
+  rows = runs.rows(tmp_path)
+  names = [name for name in rows[0] if name.startswith('client_')]
+  assert len(names) == 10
+  assert all(names == [n for n in r if n.startswith('client_')] for r in rows)
+  assert result.row['client_loss_q10'] <= result.row['client_loss_q90']
+  exp, mesh = experiment.build(FIELDS), mesh_lib.cohort_mesh(2)
+  held = program.memory_of(exp, mesh).held
+  most = -(-exp.held_out.samples // 2)
+  assert held['held-out data'] == most * (64 + 4)
+
+
+@pytest.mark.nightly
+def test_a_sweep_over_seeds_evaluates_each_on_its_own_samples(tmp_path):
+  """Catches a seed that is evaluated on what another one trains on."""
+  fields = FIELDS | {'rounds': 2, 'sweep': {'seed': (0, 1)}}
+  rows = sweeps.run(fields, str(tmp_path / 'sweep'), progress=False)
+  for seed, row in enumerate(rows):
+    folder = tmp_path / str(seed)
+    runs.train(folder, **fields | {'sweep': None, 'seed': seed})
+    summary = json.loads((folder / 'summary.json').read_text())
+    name = 'client_loss_mean'
+    assert row[name] == pytest.approx(summary[name], rel=1e-4)
+
+
+@pytest.mark.nightly
+def test_processes_evaluate_their_shares_together(tmp_path):
+  """Catches sums of one process, and a best that two of them write."""
+  flags = [
+    '--config.rounds_per_dispatch=1', '--config.rounds=4',
+    '--config.eval_every=2', '--config.checkpoint_every=4',
+    '--config.client_holdout=0.2', '--config.keep_best=client_loss_mean',
+  ]  # fmt: skip
+  one, two = tmp_path / 'one', tmp_path / 'two'
+  runs.finish_all(runs.launch_all(two, 2, *flags))
+  runs.finish(runs.launch(one, *flags, '--cpu_devices=2'))
+  for ours, theirs in zip(runs.rows(one), runs.rows(two), strict=True):
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+      if name.startswith('client_'):
+        assert ours[name] == pytest.approx(theirs[name], rel=1e-4)
+  assert fl_sketch.load(two, best=True).round == 4
+
+
+test_a_share_of_nothing_is_refused = refusals.refused(
+  lambda fields: experiment.build(runs.SMALL | fields),
+  (
+    {'dataset': 'quadratics', 'client_holdout': 0.5},
+    r'client_holdout=0.5 to be a sample of a client: the largest .* holds 1',
+  ),
+  ({'client_holdout': 1.0}, 'client_holdout=1.0 < 1'),
+  error=config.ConfigError,
+)

@@ -1,0 +1,214 @@
+"""A run is read from its folder: all of it, lazily, and without a trace."""
+
+import shutil
+
+import chex
+import fl_sketch
+from fl_sketch import experiment, models, reporting, sweeps, training
+from fl_sketch.data import sources
+from fl_sketch.experiment import custom
+from fl_sketch.models import losses, pretrained
+from fl_sketch.training import checkpoints, saved_params, workdir
+from fl_sketch.utils import files
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import runs
+
+pytestmark = pytest.mark.xdist_group('training')  # shares `whole`
+
+
+def files_of(folder):
+  """Every file and folder: its size and the time of its last change."""
+  paths = [folder, *folder.rglob('*')]
+  stats = {path: path.stat() for path in paths}
+  return {path: (s.st_size, s.st_mtime_ns) for path, s in stats.items()}
+
+
+def test_a_run_is_loaded_as_it_was_trained(whole):
+  """Catches parameters of another round, and an evaluation that differs."""
+  folder, result = whole
+  run = fl_sketch.load(folder)
+  assert run.round == 8
+  chex.assert_trees_all_equal(run.params, jax.device_get(result.state.params))
+  wanted = experiment.build(runs.SAFL).config
+  assert files.as_json(run.config) == files.as_json(wanted)
+  assert run.summary['test_loss'] == result.row['test_loss']
+  logged = {k: v for k, v in result.row.items() if k.startswith('test_')}
+  assert run.evaluate() == logged
+  test = sources.load('digits').test
+  assert run.evaluate(test) == pytest.approx(logged)
+  outputs = run.apply(test['x'])
+  assert outputs.dtype == np.float32
+  right = outputs.argmax(1) == test['y']
+  np.testing.assert_allclose(right.mean(), logged['test_accuracy'], rtol=1e-6)
+  # One more than a batch of the evaluation: the rest is padded, and cut.
+  x = np.concatenate([test['x'], test['x'][:141]])
+  np.testing.assert_allclose(
+    run.apply(x), np.concatenate([outputs, outputs[:141]]), rtol=1e-5
+  )
+
+
+def test_reading_a_run_leaves_no_trace_and_reads_no_data(copy, monkeypatch):
+  """Catches a lock, a folder that is tidied, and seconds spent on data."""
+  monkeypatch.setattr(experiment, 'build', None)
+  (copy / 'checkpoints' / '9.orbax-checkpoint-tmp-1').mkdir()
+  locked = workdir.lock(copy)  # as by the run itself
+  before = files_of(copy)
+  run = fl_sketch.load(copy)
+  assert run.round == 8
+  assert models.num_params(run.params) == 610
+  assert len(run.metrics) == 8
+  assert run.summary['round'] == 7
+  assert files_of(copy) == before
+  locked.close()
+
+
+def test_a_round_may_be_named(whole):
+  """Catches a checkpoint other than the one that was asked for."""
+  folder, _ = whole
+  early, late = (fl_sketch.load(folder, round=r) for r in (4, 8))
+  assert (early.round, late.round) == (4, 8)
+  parts = jax.tree.map(np.array_equal, early.params, late.params)
+  assert not any(jax.tree.leaves(parts))
+
+
+def test_a_run_that_goes_on_may_delete_what_is_read(copy, monkeypatch):
+  """Catches an error of a reader that is slower than the run."""
+  read = saved_params.read
+
+  def overtaken(folder, rounds_done, like=None):
+    if rounds_done == 8 and (folder / '8').exists():
+      (folder / '8').rename(folder / '10')
+      raise FileNotFoundError(folder / '8')
+    return read(folder, rounds_done, like)
+
+  monkeypatch.setattr(saved_params, 'read', overtaken)
+  assert fl_sketch.load(copy).round == 10
+
+
+def test_a_checkpoint_that_cannot_be_read_is_named(copy):
+  """Catches the error of a library about a file that nobody knows."""
+  for path in (copy / 'checkpoints' / '8').rglob('*'):
+    if path.is_file():
+      path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+  with pytest.raises(checkpoints.CheckpointError, match='checkpoints/8 cannot'):
+    _ = fl_sketch.load(copy).params
+  assert fl_sketch.load(copy, round=6).round == 6
+
+
+def test_what_is_not_there_is_said(copy, tmp_path_factory):
+  """Catches a traceback, or another run's parameters, for what is missing."""
+  with pytest.raises(checkpoints.CheckpointError, match=r'=5 in \[4, 6, 8\]'):
+    fl_sketch.load(copy, round=5)
+  with pytest.raises(checkpoints.CheckpointError, match='keep_best=None'):
+    fl_sketch.load(copy, best=True)
+  with pytest.raises(ValueError, match='round=4 or best=True, not both'):
+    fl_sketch.load(copy, round=4, best=True)
+  shutil.rmtree(copy / 'checkpoints')
+  for name in ('metrics.jsonl', 'summary.json'):
+    (copy / name).unlink()
+  run = fl_sketch.load(copy)
+  assert (len(run.metrics), run.summary) == (0, {})
+  with pytest.raises(checkpoints.CheckpointError, match='no parameters yet'):
+    _ = run.params
+  (copy / 'points.jsonl').touch()
+  with pytest.raises(workdir.WorkdirError, match='holds a sweep: load one of'):
+    fl_sketch.load(copy)
+  (copy / 'config.json').unlink()
+  with pytest.raises(workdir.WorkdirError, match='holds no run'):
+    fl_sketch.load(copy)
+
+
+def linear(params, x):
+  weight, bias = params
+  return x @ weight + bias[None]
+
+
+def values(params, batch):
+  logits = linear(params, batch['x'])
+  return {'loss': losses.cross_entropy(logits, batch['y'])}
+
+
+@pytest.fixture
+def own():
+  """A problem whose parameters are a tuple, of a plain function."""
+  rng = np.random.default_rng(0)
+  arrays = lambda n: {'x': rng.normal(size=(n, 3)), 'y': rng.integers(0, 2, n)}
+  clients = [arrays(5) for _ in range(6)]
+  model = (np.zeros((3, 2)), np.zeros(2)), values
+  return custom.problem(model, clients, arrays(7))
+
+
+def test_a_run_of_ones_own_is_loaded_with_its_problem(own, tmp_path):
+  """Catches a tuple that becomes a list, and a model of another problem."""
+  fields = runs.SMALL | {'rounds': 2, 'standardize': False}
+  c = experiment.build(fields).config
+  exp = experiment.assemble(c, own, own.partition)
+  result = training.train(exp, tmp_path, progress=False)
+  run = fl_sketch.load(tmp_path, problem=own)
+  assert isinstance(run.params, tuple)
+  chex.assert_trees_all_equal(run.params, jax.device_get(result.state.params))
+  assert run.evaluate() == {'test_loss': result.row['test_loss']}
+  with pytest.raises(ValueError, match='not a plain function of a batch'):
+    run.apply(np.zeros((1, 3)))
+  alone = fl_sketch.load(tmp_path)
+  assert isinstance(alone.params, list)
+  with pytest.raises(workdir.WorkdirError, match='of another model than its'):
+    alone.evaluate()
+  alone.save_safetensors(tmp_path / 'own.safetensors')
+
+
+def test_exported_parameters_start_a_run(whole, tmp_path):
+  """Catches names in a file that `pretrained` does not read back."""
+  run = fl_sketch.load(whole[0])
+  run.save_safetensors(tmp_path / 'model.safetensors')
+  module = models.make('mlp', 10, widths=(8,))
+  drawn = jax.tree.map(jnp.zeros_like, run.params)
+  path = tmp_path / 'model.safetensors'
+  chex.assert_trees_all_equal(pretrained.load(path, module, drawn), run.params)
+  exp = experiment.build(runs.SAFL | {'pretrained': str(path)})
+  chex.assert_trees_all_equal(exp.params, run.params)
+
+
+@pytest.mark.nightly
+def test_a_point_of_a_sweep_is_a_run(tmp_path):
+  """Catches parameters beside a point that load does not find."""
+  fields = runs.SMALL | {'rounds': 2, 'sweep': {'client_lr': (0.1, 0.2)}}
+  sweeps.run(fields, str(tmp_path), progress=False)
+  point = tmp_path / 'points' / '001'
+  run = fl_sketch.load(point)
+  assert run.config.client_lr == 0.2
+  params = run.experiment.params
+  saved_params.write(point / 'params', 2, params)
+  run = fl_sketch.load(point)
+  assert run.round == 2
+  chex.assert_trees_all_equal(run.params, jax.device_get(params))
+  assert run.evaluate().keys() == {'test_loss', 'test_accuracy'}
+
+
+def test_metrics_hold_every_number_of_every_row():
+  """Catches a count that is rounded, and a missing value that becomes 0."""
+  rows = [
+    {'round': 0, 'bytes': 2**60 + 1, 'epsilon': 'inf', 'huge': 2**70},
+    {'round': 1, 'bytes': 2**60 + 2, 'test_loss': 0.1, 'huge': 1},
+    {'round': 2, 'bytes': 2**60 + 3, 'test_loss': None, 'huge': 2},
+  ]
+  array = reporting.as_array(rows)
+  assert array['bytes'].tolist() == [row['bytes'] for row in rows]
+  assert array['huge'].tolist() == [2.0**70, 1, 2]
+  np.testing.assert_array_equal(array['epsilon'], [np.inf, np.nan, np.nan])
+  np.testing.assert_array_equal(array['test_loss'], [np.nan, 0.1, np.nan])
+  assert reporting.as_array([]).tolist() == []
+
+
+@pytest.mark.nightly
+def test_metrics_are_a_frame_of_pandas(whole):
+  """Catches a frame that differs from the file."""
+  frame = fl_sketch.load(whole[0]).frame()
+  rows = runs.rows(whole[0])
+  assert frame['round'].tolist() == [row['round'] for row in rows]
+  assert frame['test_loss'].dropna().tolist() == [
+    row['test_loss'] for row in rows if 'test_loss' in row
+  ]

@@ -1,0 +1,163 @@
+"""Rows reach a callback, TensorBoard and Weights & Biases, files alone."""
+
+import json
+import shutil
+import socket
+import struct
+import sys
+import threading
+
+from fl_sketch import experiment, training
+from fl_sketch.experiment import config
+from fl_sketch.training import sinks
+from fl_sketch.utils import extras
+import pytest
+import runs
+
+pytestmark = pytest.mark.xdist_group('training')  # shares `whole`
+PACKAGES = {'tensorboard': 'tensorboardX', 'wandb': 'wandb'}
+
+
+def test_each_new_row_is_handed_on_once(copy):
+  """Catches rows of an earlier start, and a callback that changes the run."""
+  before = runs.rows(copy)
+  shutil.rmtree(copy / 'checkpoints' / '8')
+  seen, rounds = [], []
+
+  def on_row(row):
+    rounds.append(row['round'])
+    assert len(runs.rows(copy)) == row['round'] + 1  # it is written already
+    seen.append(dict(row))
+    row.clear()
+
+  exp = experiment.build(runs.SAFL)
+  training.train(exp, copy, progress=False, on_row=on_row)
+  assert rounds == [6, 7]
+  assert runs.rows(copy) == before
+  assert [{k: v for k, v in row.items() if k != 'seconds'} for row in seen] == (
+    before[6:]
+  )
+
+
+@pytest.mark.parametrize('name', sinks.NAMES)
+def test_a_sink_needs_its_package_and_nothing_else_does(
+  name, monkeypatch, tmp_path
+):
+  """Catches an import that every run would need, or a bare ImportError."""
+  for package in PACKAGES.values():
+    monkeypatch.setitem(sys.modules, package, None)
+  c = config.Config()
+  with sinks.opened([], tmp_path, c) as on_row:
+    assert on_row is None
+  with pytest.raises(extras.MissingExtraError, match=rf'fl_sketch\[{name}\]'):
+    with sinks.opened([name], tmp_path, c):
+      pass
+  assert not [*tmp_path.iterdir()]
+
+
+def test_a_sink_that_does_not_exist_is_refused(tmp_path):
+  """Catches a misspelt name that is passed over, or ends in a traceback."""
+  done = runs.command('train', runs.QUICK, '--log_to=wandb,tensorbord')
+  assert done.returncode == 1
+  assert "log_to=['wandb', 'tensorbord'] in ('tensorb" in done.stderr
+  assert 'Traceback' not in done.stderr
+
+
+def test_a_sink_writes_nothing_before_the_first_row(tmp_path):
+  """Catches files of a start that is refused."""
+  with sinks.opened(['tensorboard'], tmp_path, config.Config()):
+    pass
+  assert not [*tmp_path.iterdir()]
+
+
+def scalars(folder):
+  """{metric: {round: value}} of TensorBoard, which drops what is purged."""
+  from tensorboardX.proto import event_pb2
+
+  found = {}
+  for path in sorted(folder.iterdir()):
+    data, at = path.read_bytes(), 0
+    while at < len(data):
+      (size,) = struct.unpack_from('<Q', data, at)
+      event = event_pb2.Event.FromString(data[at + 12 : at + 12 + size])
+      at += 16 + size
+      if event.session_log.status == event.session_log.START:
+        for series in found.values():
+          for number in [n for n in series if n >= event.step]:
+            del series[number]
+      for value in event.summary.value:
+        series = found.setdefault(value.tag, {})
+        series[event.step] = value.simple_value
+  return found
+
+
+@pytest.mark.nightly
+def test_tensorboard_has_every_number_once_after_a_resume(tmp_path):
+  """Catches rounds that stand there twice, or are lost with their process."""
+  exp = experiment.build(runs.SAFL | {'rounds': 4})
+  for lost in ((), ('4',)):
+    for step in lost:
+      shutil.rmtree(tmp_path / 'checkpoints' / step)
+    with sinks.opened(['tensorboard'], tmp_path, exp.config) as on_row:
+      training.train(exp, tmp_path, progress=False, on_row=on_row)
+  found = scalars(tmp_path / 'tensorboard')
+  rows = runs.rows(tmp_path)
+  del found['seconds']
+  assert found.keys() == {name for row in rows for name in row}
+  for name, series in found.items():
+    values = {row['round']: row[name] for row in rows if name in row}
+    assert series == pytest.approx(values, rel=1e-6)
+
+
+# A run with both sinks; prints what else of the system it has written to.
+BOTH = """
+import sys
+from fl_sketch import experiment, training
+from fl_sketch.training import sinks
+import runs
+exp = experiment.build(runs.SMALL)
+with sinks.opened(sinks.NAMES, sys.argv[1], exp.config) as on_row:
+  training.train(exp, sys.argv[1], progress=False, on_row=on_row)
+"""
+
+
+@pytest.mark.nightly
+def test_weights_and_biases_stays_offline_and_below_the_workdir(tmp_path):
+  """Catches a run that is sent somewhere, or leaves files in the home."""
+  home, folder = tmp_path / 'home', tmp_path / 'run'
+  home.mkdir()
+  calls = []
+  with socket.create_server(('127.0.0.1', 0)) as server:
+
+    def answer():
+      while True:
+        try:
+          connection, _ = server.accept()
+        except OSError:  # closed
+          return
+        calls.append(connection.recv(100))
+        connection.close()
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    address = f'http://127.0.0.1:{server.getsockname()[1]}'
+    proxies = dict.fromkeys(
+      ('HTTP_PROXY', 'HTTPS_PROXY', 'http_proxy', 'https_proxy'), address
+    )
+    runs.python(
+      '-W', 'error', '-c', BOTH, folder,
+      HOME=str(home), WANDB_BASE_URL=address, NO_PROXY='', **proxies,
+    )  # fmt: skip
+    server.shutdown(socket.SHUT_RDWR)
+  thread.join()
+  assert not calls
+  assert not [path for path in home.rglob('*') if 'wandb' in path.name]
+  (log,) = folder.glob('wandb/offline-run-*/run-*.wandb')
+  written = log.read_bytes()
+  fields = json.loads((folder / 'config.json').read_text())
+  assert all(name.encode() in written for name in fields)
+  for row in runs.rows(folder):
+    for name, value in row.items():
+      assert name.encode() in written
+      assert str(float(value)).rstrip('0').rstrip('.').encode() in written
+  assert scalars(folder / 'tensorboard')['round'] == {0: 0, 1: 1, 2: 2, 3: 3}
