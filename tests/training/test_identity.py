@@ -333,8 +333,9 @@ def test_a_store_is_read_in_private_runs_alone(tmp_path, monkeypatch):
   """Catches a private run on a store that was changed under its times."""
   x = np.arange(48, dtype=np.uint8).reshape(12, 4)
   write_store(tmp_path / 'store', x)
-  fields = {'dataset': 'store', 'store': str(tmp_path / 'store')}
-  fields |= {'model': 'linear'}
+  folder = {'folder': str(tmp_path / 'store')}
+  fields = {'dataset': 'store', 'dataset_options': folder}
+  fields |= {'model': 'linear', 'model_options': None}
   plain, private = (experiment.build(f | fields) for f in (FIELDS, PRIVATE))
   read, of_array = [], digests.of_array
   note = lambda x: read.append(isinstance(x, np.memmap)) or of_array(x)
@@ -344,7 +345,7 @@ def test_a_store_is_read_in_private_runs_alone(tmp_path, monkeypatch):
     records.append(identity.of(exp))
     assert any(read) == is_private
     read.clear()
-  assert records[0] == records[1]
+  assert records[1] == records[0] | {'noise multiplier': 1.0}
   in_memory = plain._replace(data={k: v[:] for k, v in plain.data.items()})
   assert identity.of(in_memory) == records[0]
 
@@ -358,7 +359,7 @@ def test_points_of_a_problem_share_a_record():
 
 def test_parameters_that_are_not_drawn_are_not_compared():
   """Catches a finished run that is refused because nothing is drawn again."""
-  fields = SMALL | {'model': 'linear'}
+  fields = SMALL | {'model': 'linear', 'model_options': None}
   drawn, shapes = (experiment.build(fields, draw=d) for d in (True, False))
   records = identity.of(drawn), identity.of(shapes)
   assert records[0].keys() - records[1].keys() == {'start'}
