@@ -31,6 +31,7 @@ from fl_sketch.sketches.estimators import (
   take,
 )
 from fl_sketch.sketches.gaussian import gaussian
+from fl_sketch.sketches.hadamard import fwht
 from fl_sketch.sketches.identity import identity
 from fl_sketch.sketches.layerwise import allocate_by_norm, layerwise
 from fl_sketch.sketches.sparse_embedding import sparse_embedding
@@ -41,9 +42,9 @@ from fl_sketch.sketches.verification import Verification, verify
 
 __all__ = [
   'Properties', 'Sketch', 'Verification', 'allocate_by_norm', 'ams',
-  'block_cyclic', 'composed', 'count_sketch', 'dct', 'gaussian', 'heaprix',
-  'heavy_support', 'heavymix', 'identity', 'l2_norm', 'layerwise', 'make',
-  'options', 'properties', 'put', 'scaled', 'sparse_embedding', 'srft',
+  'block_cyclic', 'composed', 'count_sketch', 'dct', 'fwht', 'gaussian',
+  'heaprix', 'heavy_support', 'heavymix', 'identity', 'l2_norm', 'layerwise',
+  'make', 'options', 'properties', 'put', 'scaled', 'sparse_embedding', 'srft',
   'srht', 'stacked', 'take', 'uniform_sampling', 'verify',
 ]  # fmt: skip
 
