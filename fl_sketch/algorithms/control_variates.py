@@ -72,7 +72,7 @@ def scaffold(
 
   def drift(protocol):
     diff = lambda c, c_i: c[None] - c_i
-    state = protocol[0]
+    state = chain.state_of(protocol, Variates)
     return comms.PerClient(jax.tree.map(diff, state.server, state.client.value))
 
   return federated(
@@ -144,5 +144,7 @@ def fedcomgate(
     chain.Exchange(init, update),
     t.broadcast(),
     optax.scale_by_learning_rate(hp.server_lr),
-    drift=lambda protocol: jax.tree.map(jnp.negative, protocol[0].client),
+    drift=lambda protocol: jax.tree.map(
+      jnp.negative, chain.state_of(protocol, Variates).client
+    ),
   )

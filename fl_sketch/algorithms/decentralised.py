@@ -97,7 +97,7 @@ def decentralised(
     _gossip(sketch, hp.server_lr, graph, matrix, cost, resync_every),
     t.desketch(sketch),
     step,
-    drift=lambda protocol: protocol[0].offset,
+    drift=lambda protocol: chain.state_of(protocol, State).offset,
   )
 
 

@@ -7,6 +7,7 @@ and `comms` holds the collectives. No module here knows an algorithm by name.
 """
 
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
+from fl_sketch.rounds.chain import state_of
 from fl_sketch.rounds.mesh import cohort_mesh, place
 from fl_sketch.rounds.round import (
   NOBODY,
@@ -28,4 +29,5 @@ __all__ = [
   'NOBODY', 'Algorithm', 'Cohort', 'FedState', 'Fetch', 'Hyper', 'Make',
   'Schedule', 'cohort_mesh', 'cohort_step', 'federated', 'init', 'pad_cohort',
   'place', 'run_evaluation', 'run_round', 'scan_rounds', 'server_step',
+  'state_of',
 ]  # fmt: skip

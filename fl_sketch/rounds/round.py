@@ -153,15 +153,28 @@ def run_round(
   return round_fn
 
 
-def scan_rounds(round_fn):
+def scan_rounds(round_fn, trajectory: Callable[[FedState], Any] | None = None):
   """Builds a scan over rounds: leaves of cohorts and metrics gain [rounds].
 
   If rounds are short, the dispatch of each one takes longer than its work.
+
+  Args:
+    round_fn: of `run_round`.
+    trajectory: state -> what is kept of it after every round, such as
+      ``lambda state: state.params``; None keeps nothing.
+
+  Returns:
+    A function like round_fn; with a trajectory it returns (state, metrics,
+    values), the leaves of values [rounds, ...].
   """
 
   def rounds_fn(hp, state, cohorts, key, *rest):
-    step = lambda state, cohort: round_fn(hp, state, cohort, key, *rest)
-    return jax.lax.scan(step, state, cohorts)
+    def step(state, cohort):
+      state, metrics = round_fn(hp, state, cohort, key, *rest)
+      return state, (metrics, trajectory and trajectory(state))
+
+    state, (metrics, values) = jax.lax.scan(step, state, cohorts)
+    return (state, metrics, values) if trajectory else (state, metrics)
 
   return rounds_fn
 
