@@ -117,7 +117,7 @@ def fedcomgate(
   Source: Haddadpour et al., AISTATS 2021, arXiv:2007.01154, Algorithm 2.
 
   Raises:
-    ValueError: the codec is biased.
+    ValueError: the codec is biased; or, in a round, the cohort is partial.
   """
   omega = codec.omega
   if omega is None:
@@ -147,4 +147,5 @@ def fedcomgate(
     drift=lambda protocol: jax.tree.map(
       jnp.negative, chain.state_of(protocol, Variates).client
     ),
+    everyone=True,
   )

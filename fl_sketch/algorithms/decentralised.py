@@ -67,7 +67,7 @@ def decentralised(
 
   Raises:
     ValueError: the sketch is not linear, the graph is of another size, or
-      options of gossip come without it.
+      options of gossip come without it; or, in a round, the cohort is partial.
   """
   if (n := len(graph.adjacency)) != population:
     raise ValueError(f'Expected a graph of {n=} == {population=} clients.')
@@ -82,7 +82,7 @@ def decentralised(
   step = optax.scale_by_learning_rate(hp.server_lr)
   if gossip_steps is None:
     links = _tree_mean(graph), t.desketch(sketch), step
-    return federated(local, t.sketch(sketch), *links)
+    return federated(local, t.sketch(sketch), *links, everyone=population)
 
   def from_own_model(params, batches, key, offset):
     start = jax.tree.map(jnp.add, params, offset)
@@ -98,6 +98,7 @@ def decentralised(
     t.desketch(sketch),
     step,
     drift=lambda protocol: chain.state_of(protocol, State).offset,
+    everyone=population,
   )
 
 

@@ -67,7 +67,7 @@ def fedsketchgate(
 
   Raises:
     ValueError: the sketch is not linear and has no linear reader, or a gain is
-      given to the printed form.
+      given to the printed form; or, in a round, the cohort is partial.
   """
   if printed and control_gain is not None:
     raise ValueError(f'Expected {control_gain=} to be None if {printed=}.')
@@ -94,6 +94,7 @@ def fedsketchgate(
     drift=lambda protocol: jax.tree.map(
       jnp.negative, chain.state_of(protocol, State).variates
     ),
+    everyone=True,
   )
 
 

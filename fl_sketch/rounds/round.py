@@ -11,7 +11,7 @@ from fl_sketch.rounds import (
   keys as keys_lib,
   mesh as mesh_lib,
 )
-from fl_sketch.rounds.algorithm import Algorithm
+from fl_sketch.rounds.algorithm import Algorithm, check_cohort
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -211,7 +211,8 @@ def cohort_step(
   Returns:
     A function (hp, state, cohort, key, data, noise_key) -> (broadcast, state,
     metrics) that runs all links up to the broadcast. It raises ValueError, when
-    traced, unless noise_key is given for private algorithms and only for them.
+    traced, unless noise_key is given for private algorithms and only for them,
+    and if the cohort is partial where `Algorithm.everyone` must take part.
   """
   if rows_of not in ('population', 'cohort'):
     raise ValueError(f"Expected {rows_of=} in ('population', 'cohort').")
@@ -229,7 +230,9 @@ def cohort_step(
 
   def step(hp, state, cohort, key, data=None, noise_key=None):
     keys = keys_lib.round_keys(key, state.round)
-    private = make(hp).releases > 0
+    algorithm = make(hp)
+    check_cohort(algorithm, state, cohort.ids.shape[0])
+    private = algorithm.releases > 0
     if private != (noise_key is not None):
       raise ValueError(f'Expected a noise_key if and only if {private=}.')
     noise = None

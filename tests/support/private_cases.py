@@ -105,7 +105,7 @@ def program(name, release, shards):
 
 
 def state_of(name, release=RELEASE, hp=HP):
-  return rounds.init(make(name, release)(hp), cases.PARAMS, cases.POPULATION)
+  return rounds.init(make(name, release)(hp), cases.PARAMS, LANES)
 
 
 def broadcast(

@@ -7,7 +7,7 @@ All else is exact, or certain up to the odds that a test states.
 
 import functools
 
-from fl_sketch import algorithms, sketches
+from fl_sketch import algorithms, rounds, sketches
 from fl_sketch.theory import chen
 from fl_sketch.theory.chen import (
   constants,
