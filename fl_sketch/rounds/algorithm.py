@@ -49,7 +49,8 @@ class Algorithm(NamedTuple):
       protocol takes the payloads themselves, leaves [lanes, ...].
     releases: number of noisy releases in a round that protect a client
       (user-level DP) or, in local work, a sample (example-level DP); those of
-      the links are added up. If not 0, a round takes a secret key, local work
+      the links are added up, and infinite if their noise is not of a law that
+      is accounted for. If not 0, a round takes a secret key, local work
       draws from it, weights count as 0 or 1, and a round without participants
       updates the state as any other.
     sensitivity: f32[] for each release of the links, see
@@ -64,7 +65,7 @@ class Algorithm(NamedTuple):
   drift: Callable[[Any], Any] | None = None
   server: optax.GradientTransformationExtraArgs = _IDENTITY
   decode: comms.Decode | None = None
-  releases: int = 0
+  releases: float = 0
   sensitivity: tuple[Any, ...] = ()
   everyone: int = False
 

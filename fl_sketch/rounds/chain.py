@@ -27,7 +27,7 @@ class Transform(optax.GradientTransformationExtraArgs):
   """
 
   broadcasts: bool = False
-  releases: int = 0
+  releases: float = 0
   sensitivity: tuple[Any, ...] = ()
 
   def __new__(
@@ -155,7 +155,7 @@ class Chain(NamedTuple):
   protocol: optax.GradientTransformationExtraArgs
   server: optax.GradientTransformationExtraArgs
   decode: comms.Decode | None
-  releases: int
+  releases: float
   sensitivity: tuple[Any, ...]
 
 

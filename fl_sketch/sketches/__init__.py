@@ -30,6 +30,7 @@ from fl_sketch.sketches.estimators import (
   put,
   take,
 )
+from fl_sketch.sketches.explicit import from_hashes, from_matrix
 from fl_sketch.sketches.gaussian import gaussian
 from fl_sketch.sketches.hadamard import fwht
 from fl_sketch.sketches.identity import identity
@@ -42,10 +43,11 @@ from fl_sketch.sketches.verification import Verification, verify
 
 __all__ = [
   'Properties', 'Sketch', 'Verification', 'allocate_by_norm', 'ams',
-  'block_cyclic', 'composed', 'count_sketch', 'dct', 'fwht', 'gaussian',
-  'heaprix', 'heavy_support', 'heavymix', 'identity', 'l2_norm', 'layerwise',
-  'make', 'options', 'properties', 'put', 'scaled', 'sparse_embedding', 'srft',
-  'srht', 'stacked', 'take', 'uniform_sampling', 'verify',
+  'block_cyclic', 'composed', 'count_sketch', 'dct', 'from_hashes',
+  'from_matrix', 'fwht', 'gaussian', 'heaprix', 'heavy_support', 'heavymix',
+  'identity', 'l2_norm', 'layerwise', 'make', 'options', 'properties', 'put',
+  'scaled', 'sparse_embedding', 'srft', 'srht', 'stacked', 'take',
+  'uniform_sampling', 'verify',
 ]  # fmt: skip
 
 
