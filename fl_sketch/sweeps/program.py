@@ -28,12 +28,14 @@ class Result(NamedTuple):
     diverged: whether a round was not finite.
     seconds: this point's share of the time of its chunk.
     about: fields of its summary besides metrics.
+    params: the model after its last round.
   """
 
   rows: list[dict[str, Any]]
   diverged: bool
   seconds: float
   about: dict[str, Any]
+  params: Any
 
 
 class Program:
@@ -153,7 +155,11 @@ class Program:
     seconds = (time.monotonic() - begun) / count
     for _ in range((c.rounds - done) * count):
       bar.advance(tracks[0].shown())
-    return [Result(t.rows, t.diverged, seconds, t.about) for t in tracks]
+    models = _each(state.params, len(exps))
+    return [
+      Result(t.rows, t.diverged, seconds, t.about, params)
+      for t, params in zip(tracks, models, strict=False)
+    ]
 
   def _step(self, exps):
     """Jits a dispatch for all points, which may share cohorts and key."""
@@ -199,10 +205,8 @@ class Program:
     return mesh_lib.place(self.mesh, stacked, P(*axes, comms.SHARD)), by_point
 
   def _evaluate_all(self, tracks, params, count):
-    leaves, tree = jax.tree.flatten(params)
-    for i, track in enumerate(tracks):
-      model = leaves if count == 1 else [x[i] for x in leaves]
-      track.evaluated(self._evaluate(jax.tree.unflatten(tree, model)))
+    for track, model in zip(tracks, _each(params, count), strict=False):
+      track.evaluated(self._evaluate(model))
 
 
 class _Track:
@@ -248,6 +252,13 @@ def _stacked(trees, xp, always=False):
   if len(trees) == 1 and not always:
     return trees[0]
   return jax.tree.map(lambda *xs: xp.stack(xs), *trees)
+
+
+def _each(params, count):
+  """The parameters of every point of a chunk, which has `count`."""
+  if count == 1:
+    return [params]
+  return [jax.tree.map(lambda x, i=i: x[i], params) for i in range(count)]
 
 
 def _enter(tracks, pending, bar):
