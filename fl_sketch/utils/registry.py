@@ -105,7 +105,7 @@ class Registry(Generic[E]):
     if unknown := [x for x in hyper if x not in self.options(name)]:
       del self._entries[name]
       raise ValueError(f'Expected hyper={unknown} to be options of {name!r}.')
-    _FILES.add(_file(getattr(factory, 'func', factory)))
+    _FILES.add(source_of(factory))
     return factory
 
   def names(self) -> tuple[str, ...]:
@@ -286,12 +286,13 @@ def _hint(p: inspect.Parameter) -> Any:
   return hint
 
 
-def _file(factory: Any) -> str:
+def source_of(factory: Any) -> str:
   """The file that defines a factory, or the name of its module."""
+  factory = getattr(factory, 'func', factory)  # of a partial
   module = sys.modules.get(factory.__module__)
   return getattr(module, '__file__', None) or factory.__module__
 
 
 def _origin(factory: Any) -> str:
-  factory = getattr(factory, 'func', factory)  # of a partial
-  return f'{factory.__qualname__} of {_file(factory)}'
+  name = getattr(factory, 'func', factory).__qualname__
+  return f'{name} of {source_of(factory)}'
