@@ -108,6 +108,12 @@ class Registry(Generic[E]):
     _FILES.add(source_of(factory))
     return factory
 
+  def is_own(self, name: str) -> bool:
+    """Whether a factory is of another package than fl_sketch."""
+    entry: Any = self.entry(name)
+    factory = getattr(entry.factory, 'func', entry.factory)  # of a partial
+    return __package__.split('.')[0] != factory.__module__.split('.')[0]
+
   def names(self) -> tuple[str, ...]:
     """The names of all factories, in the order of their registration."""
     return tuple(self._entries)
@@ -128,12 +134,15 @@ class Registry(Generic[E]):
 
   def arguments(self, name: str) -> dict[str, inspect.Parameter]:
     """The arguments of a factory that are given by name, context included."""
-    factory: Any = self.entry(name)
+    entry: Any = self.entry(name)
+    factory, skipped = entry.factory, self._leading
+    if inspect.isclass(factory):  # some metaclasses hide its arguments
+      factory, skipped = factory.__init__, skipped + 1
     try:  # annotations of a module may be strings
-      signature = inspect.signature(factory.factory, eval_str=True)
+      signature = inspect.signature(factory, eval_str=True)
     except NameError:
-      signature = inspect.signature(factory.factory)
-    parameters = list(signature.parameters.items())[self._leading :]
+      signature = inspect.signature(factory)
+    parameters = list(signature.parameters.items())[skipped:]
     return {k: p for k, p in parameters if p.kind in _BY_NAME}
 
   def options(self, name: str) -> dict[str, inspect.Parameter]:
