@@ -87,7 +87,10 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
   module = models.make(c.model, classes, **options)
   _check_tokens(c, dataset, module)
   model = models.as_model(module)
-  one = {k: jnp.zeros((1, *x.shape[1:]), x.dtype) for k, x in data.items()}
+  type_of = jax.dtypes.canonicalize_dtype
+  one = {
+    k: jnp.zeros((1, *x.shape[1:]), type_of(x.dtype)) for k, x in data.items()
+  }
   inputs = losses.inputs(one, **scale)
   init = lambda: model.init(jax.random.key(c.seed), inputs)
   # To draw them a program is compiled.
