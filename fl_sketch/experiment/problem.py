@@ -179,7 +179,7 @@ def check_labels(kind: str, outputs: Any, *labels: np.ndarray):
   if kind == 'tokens':
     every = every[every >= 0]
   top = 1 if kind == 'labels' else outputs.shape[-1] - 1
-  low, high = every.min(initial=top), every.max(initial=0)
+  low, high = (every.min(), every.max()) if every.size else (0, 0)
   if not (low >= 0 and high <= top):
     raise ValueError(
       f"Expected 'y' from {low} to {high} in 0 to {top} with loss={kind!r}."

@@ -181,7 +181,7 @@ def test_every_structure_is_a_loop_over_clients(case):
   chex.assert_trees_all_close(got, want, rtol=1e-4, atol=1e-5)
 
 
-@law(PLAYED, fast=['gru in chunks', 'dict scanned'])
+@law(PLAYED, fast=['gru without absent', 'dict in chunks'])
 def test_every_way_to_play_is_a_loop_over_clients(case):
   """A loop from zeros was refused, whichever way clients were worked on."""
   name, how = case
