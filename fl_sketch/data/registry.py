@@ -1,12 +1,14 @@
 """Data sets by name."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fl_sketch.data import ragged, simulated, sources, store, text
 from fl_sketch.utils import fields, registry
 import jax
 import numpy as np
+
+Arrays = Mapping[str, np.ndarray]
 
 
 class Entry(NamedTuple):
@@ -29,9 +31,7 @@ register, describe = REGISTRY.register, REGISTRY.describe
 
 
 def from_clients(
-  clients: Sequence[sources.Arrays],
-  test: sources.Arrays,
-  num_classes: int | None = None,
+  clients: Sequence[Arrays], test: Arrays, num_classes: int | None = None
 ) -> sources.Dataset:
   """A data set of the arrays that each client holds.
 
@@ -56,7 +56,7 @@ def from_clients(
   return sources.Dataset('clients', train, test, num_classes, partition)
 
 
-def _narrow(arrays: sources.Arrays) -> sources.Arrays:
+def _narrow(arrays: Arrays) -> sources.Arrays:
   """Converts arrays to the dtypes of JAX."""
   type_of = jax.dtypes.canonicalize_dtype
   return {

@@ -112,7 +112,7 @@ class Registry(Generic[E]):
     """Whether a factory is of another package than fl_sketch."""
     entry: Any = self.entry(name)
     factory = getattr(entry.factory, 'func', entry.factory)  # of a partial
-    return __package__.split('.')[0] != factory.__module__.split('.')[0]
+    return __name__.split('.')[0] != factory.__module__.split('.')[0]
 
   def names(self) -> tuple[str, ...]:
     """The names of all factories, in the order of their registration."""
