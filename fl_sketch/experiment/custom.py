@@ -1,26 +1,25 @@
 """Builds a Problem from a user's model and per-client NumPy arrays."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fl_sketch import models
 from fl_sketch.data.ragged import Partition
 from fl_sketch.experiment import problem as problem_lib
-from fl_sketch.models import losses
-import flax.linen as nn
+from fl_sketch.models import kinds, losses
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 Arrays = Mapping[str, np.ndarray]
-ValuesFn = Callable[[Any, losses.Batch], Mapping[str, jax.Array]]
 
 
 def problem(
-  model: nn.Module | tuple[Any, ValuesFn],
+  model: Any,
   clients: Sequence[Arrays],
   test: Arrays,
   *,
+  loss: str | kinds.Kind = 'classes',
   seed: int = 0,
 ) -> problem_lib.Problem:
   """Builds a problem, with its partition, for `experiment.assemble`.
@@ -32,39 +31,34 @@ def problem(
   (1.0, 2)
 
   Args:
-    model: a flax module from 'x' to logits of the labels 'y', where x of uint8
-      becomes x / 255; or parameters and a plain function of them and a batch,
+    model: a model of any library, see `models.as_model`. Its inputs are 'x', or
+      where there is none the dict of all arrays but 'y', and of uint8 they
+      become x / 255. Or parameters and a plain function of them and a batch,
       (params, batch) -> {'loss': f32[batch], ...}: the loss of each sample,
-      whose mean is minimised, and other values of each to be evaluated.
+      whose mean is minimised, and other values of each to be evaluated; with an
+      argument `key` it is given keys to draw by, and None in evaluation.
     clients: the arrays of every client by name, leaves [samples, ...]; 64-bit
       ones become 32-bit ones. They are copied: `data.store` maps them.
     test: the same arrays, of examples that no client holds.
-    seed: of the parameters of a module.
+    loss: of a model's outputs and the labels 'y': 'classes', 'tokens', 'labels'
+      or 'regression' of `losses.KINDS`, or a function such as they are.
+    seed: of the parameters of a model.
 
   Returns:
     A `problem_lib.Problem`.
 
   Raises:
+    TypeError: it is no model that is known.
     ValueError: there is no client, one has no sample or other arrays than the
-      test, labels are not among a module's logits, or a function does not give
-      a value of each sample.
+      test, labels do not suit the outputs of the model, it has state besides
+      parameters, or a function does not give a value of each sample.
   """
   parts, test = [_narrow(arrays) for arrays in clients], _narrow(test)
   sizes = _sizes(parts, test)
   data = {k: np.concatenate([arrays[k] for arrays in parts]) for k in test}
-  if isinstance(model, nn.Module):
-    if not {'x', 'y'} <= data.keys():
-      raise ValueError(f"Expected 'x' and 'y' among the arrays {list(data)}.")
-    params = _init(model, data['x'], seed)
-    _check_labels(model, params, data, test)
-    loss_fn = losses.classification(model)
-    metrics_fn = losses.classification_metrics(model)
-    apply_fn = losses.outputs(model)
-  else:
-    params, values_fn = jax.tree.map(jnp.asarray, model[0]), model[1]
-    apply_fn = None  # its values are of a batch: it has no outputs
-    _check_values(values_fn, params, data)
-    loss_fn, metrics_fn = _plain(values_fn)
+  plain = isinstance(model, tuple) and not isinstance(model, models.Model)
+  build = _of_function if plain else _of_model
+  params, loss_fn, metrics_fn, apply_fn = build(model, data, test, loss, seed)
   offsets = np.concatenate([[0], np.cumsum(sizes)])
   return problem_lib.Problem(
     data=data,
@@ -72,55 +66,67 @@ def problem(
     params=params,
     loss_fn=loss_fn,
     metrics_fn=metrics_fn,
-    labels=data['y'] if isinstance(model, nn.Module) else None,
+    labels=data['y'] if loss == 'classes' and not plain else None,
     scale={},
     partition=Partition(None, offsets),
     apply_fn=apply_fn,
   )
 
 
-def _init(module, x, seed):
-  """Draws parameters; images of bytes are converted to floats first."""
-  dtype = jnp.float32 if x.dtype == np.uint8 else x.dtype
-  return models.init_params(module, jax.random.key(seed), x.shape[1:], dtype)
+def _of_function(model, data, test, loss, seed):
+  del test, loss, seed
+  params, values_fn = jax.tree.map(jnp.asarray, model[0]), model[1]
+  _check_values(losses.keyed(values_fn), params, data)
+  # Its values are of a batch: it has no outputs.
+  return params, *losses.of_values(values_fn), None
 
 
-def _check_labels(module, params, data, test):
-  """Checks that labels are integers, one a sample, among the logits."""
-  x, y = data['x'][:1], data['y']
-  logits = jax.eval_shape(
-    lambda params: module.apply({'params': params}, losses.preprocess(x)),
-    params,
+def _of_model(model, data, test, loss, seed):
+  model, of = models.as_model(model), losses.kind_of(loss)
+  one = lambda x: jnp.zeros((1, *x.shape[1:]), x.dtype)
+  inputs = losses.inputs(jax.tree.map(one, data))
+  named = not callable(loss)
+  if not jax.tree.leaves(inputs) or (named and 'y' not in data):
+    raise ValueError(
+      f"Expected inputs such as 'x' and 'y' among the arrays {list(data)}."
+    )
+  params = model.init(jax.random.key(seed), inputs)
+  if named:
+    outputs = jax.eval_shape(model.apply, params, inputs, None)
+    _check_labels(loss, outputs, data['y'], test['y'])
+  values = lambda params, batch, key: of(
+    model.apply(params, losses.inputs(batch), key), batch
   )
-  if logits.ndim != 2:
-    raise ValueError(f'Expected logits[batch, classes], not {logits.shape}.')
-  if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer):
+  _check_values(values, params, data)
+  return params, *losses.of_values(values), losses.outputs(model)
+
+
+def _check_labels(kind, outputs, *labels):
+  """Checks labels, of clients and test, against the outputs of one sample."""
+  if not hasattr(outputs, 'shape'):
+    shapes = jax.tree.map(jnp.shape, outputs)
+    raise ValueError(f'Expected one array of outputs, not {shapes}.')
+  axes = {'classes': ['samples'], 'tokens': ['samples', 'length']}.get(kind)
+  if axes is not None:
+    y, shape = labels[0], ', '.join(['batch', *axes[1:], 'classes'])
+    if outputs.ndim != len(axes) + 1:
+      raise ValueError(f'Expected logits[{shape}], not {outputs.shape}.')
+    if y.ndim != len(axes) or not np.issubdtype(y.dtype, np.integer):
+      raise ValueError(
+        f"Expected 'y' to be whole numbers[{', '.join(axes)}], not "
+        f'{y.dtype}{y.shape}.'
+      )
+  if kind == 'regression':
+    return
+  every = np.concatenate([y.ravel() for y in labels])
+  if kind == 'tokens':
+    every = every[every >= 0]
+  top = 1 if kind == 'labels' else outputs.shape[-1] - 1
+  low, high = (every.min(), every.max()) if every.size else (0, 0)
+  if not (low >= 0 and high <= top):
     raise ValueError(
-      f"Expected 'y' to be whole numbers[samples], not {y.dtype}{y.shape}."
+      f"Expected 'y' from {low} to {high} in 0 to {top} with loss={kind!r}."
     )
-  every = np.concatenate([y, test['y']])
-  low, high = every.min(), every.max()
-  if low < 0 or high >= logits.shape[1]:
-    raise ValueError(
-      f"Expected 'y' from {low} to {high} in 0 to {logits.shape[1] - 1}, the "
-      'logits.'
-    )
-
-
-def _plain(values_fn: ValuesFn) -> tuple[losses.LossFn, losses.MetricsFn]:
-  """Loss and metrics functions: mean loss and sums over unmasked rows."""
-
-  def loss_fn(params, batch):
-    values = values_fn(params, batch)['loss']
-    return losses.masked_mean(values, losses.row_mask(batch, values))
-
-  def metrics_fn(params, batch):
-    values = values_fn(params, batch)
-    mask = losses.row_mask(batch, values['loss'])
-    sums = {k: losses.masked_sum(v, mask) for k, v in values.items()}
-    return sums | {'count': mask.sum()}
-
-  return loss_fn, metrics_fn
 
 
 def _narrow(arrays: Arrays) -> dict[str, np.ndarray]:
@@ -155,7 +161,8 @@ def _sizes(clients, test) -> list[int]:
 
 def _check_values(values_fn, params, data):
   two = lambda x: jax.ShapeDtypeStruct((2, *x.shape[1:]), x.dtype)
-  values = jax.eval_shape(values_fn, params, jax.tree.map(two, data))
+  batch = jax.tree.map(two, data)
+  values = jax.eval_shape(lambda p, b: values_fn(p, b, None), params, batch)
   shapes = jax.tree.map(jnp.shape, values)
   named = isinstance(values, Mapping) and 'loss' in values
   named = named and 'count' not in values  # of samples, which is ours

@@ -1,6 +1,10 @@
 """DP-SGD as local work: example-level, local DP for a client's samples."""
 
+import functools
+
+from fl_sketch.models import losses as losses_lib
 from fl_sketch.privacy import mechanisms
+from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.rounds.algorithm import Local, LossFn
 import jax
 import jax.numpy as jnp
@@ -36,7 +40,8 @@ def private_sgd(
 
   Args:
     loss_fn: (params, batch) -> f32[], a mean over the batch; the batch is a
-      dict without its 'mask'.
+      dict without its 'mask'. What it draws by an argument `key` is the same
+      for all samples of a step: it must not depend on who is present.
     client_lr: f32[], eta.
     clip_norm: f32[], C, bound on the gradient of one sample.
     noise_multiplier: f32[], sigma.
@@ -64,10 +69,16 @@ def private_sgd(
   """
   if not expected_batch >= 1:
     raise ValueError(f'Expected {expected_batch=} >= 1.')
-  clipped_sum = mechanisms.per_sample_clipped_sum(
-    loss_fn, clip_norm, microbatch_size=microbatch
-  )
+  takes_key = losses_lib.takes_key(loss_fn)
   stddev = noise_multiplier * clip_norm
+
+  def clipped_sum(key, k, *args):
+    of_step = loss_fn
+    if takes_key:
+      of_step = functools.partial(loss_fn, key=keys_lib.step_key(key, k))
+    return mechanisms.per_sample_clipped_sum(
+      of_step, clip_norm, microbatch_size=microbatch
+    )(*args)
 
   def local(params, batches, key, drift):
     _check(batches, drift)
@@ -76,7 +87,7 @@ def private_sgd(
 
     def step(theta, inputs):
       k, batch, mask = inputs
-      total, losses = clipped_sum(theta, batch, mask)
+      total, losses = clipped_sum(key, k, theta, batch, mask)
       noise_key = jax.random.fold_in(key, k)
       noise = mechanisms.gaussian_noise(noise_key, total, stddev)
 

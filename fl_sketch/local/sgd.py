@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from fl_sketch.models import losses as losses_lib
+from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.rounds.algorithm import Local, LossFn, StatefulLocal
 import jax
 import jax.numpy as jnp
@@ -29,7 +31,8 @@ def sgd(
   [-0.75]
 
   Args:
-    loss_fn: (params, batch) -> f32[].
+    loss_fn: (params, batch) -> f32[]. If it has an argument `key`, every step
+      of every client and round gives it another one, as for dropout.
     client_lr: f32[], step size; not read beside an optimizer.
     local_steps: K; None is one step a batch. If K exceeds the number of
       batches, they are used again in the same order: with one batch that holds
@@ -61,11 +64,9 @@ def sgd(
     return optax.apply_updates(theta, updates), state
 
   def apply(params, batches, key, drift, state):
-    del key
-
-    def step(carry, batch):
+    def step(carry, batch, draw):
       theta, state = carry
-      loss, grad = jax.value_and_grad(loss_fn)(theta, batch)
+      loss, grad = jax.value_and_grad(loss_fn)(theta, batch, **draw)
       if drift is not None:
         grad = jax.tree.map(jnp.add, grad, drift)
       if proximal is not None:
@@ -78,8 +79,9 @@ def sgd(
       after = jax.tree.map(lambda p, q: jnp.where(filled, p, q), after, carry)
       return after, (loss, filled.astype(loss.dtype))
 
+    steps = local_steps or jax.tree.leaves(batches)[0].shape[0]
     (theta, state), (losses, filled) = _over_batches(
-      step, (params, state), batches, local_steps
+      step, (params, state), batches, _draws(loss_fn, key, steps), steps
     )
     moved = jax.tree.map(jnp.subtract, params, theta)
     mean = (losses * filled).sum() / jnp.maximum(filled.sum(), 1)
@@ -120,7 +122,7 @@ def gradient(loss_fn: LossFn, *, weight_decay: float = 0.0) -> Local:
   [-1.0]
 
   Args:
-    loss_fn: (params, batch) -> f32[], a mean over the batch.
+    loss_fn: as of `sgd`, a mean over the batch.
     weight_decay: lambda.
 
   Returns:
@@ -129,23 +131,34 @@ def gradient(loss_fn: LossFn, *, weight_decay: float = 0.0) -> Local:
   """
 
   def local(params, batches, key, drift):
-    del key, drift
+    del drift
     batch = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batches)
-    loss, grad = jax.value_and_grad(loss_fn)(params, batch)
+    draw = jax.tree.map(lambda x: x[0], _draws(loss_fn, key, steps=1))
+    loss, grad = jax.value_and_grad(loss_fn)(params, batch, **draw)
     decay = lambda g, p: g + weight_decay * p
     return jax.tree.map(decay, grad, params), {'train_loss': loss}
 
   return local
 
 
-def _over_batches(step, params, batches, steps):
+def _draws(loss_fn, key, steps):
+  """Arguments by which a loss draws in each of the steps; none for most."""
+  if key is None or not losses_lib.takes_key(loss_fn):
+    return {}
+  each = jax.vmap(keys_lib.step_key, (None, 0))
+  return {'key': each(key, jnp.arange(steps))}
+
+
+def _over_batches(step, params, batches, draws, steps):
   """Scans `step` over the batches, again and again until `steps` are done."""
   count = jax.tree.leaves(batches)[0].shape[0]
-  if steps is None or steps == count:
-    return jax.lax.scan(step, params, batches)
+  if steps == count:
+    return jax.lax.scan(lambda p, x: step(p, *x), params, (batches, draws))
   if count == 1:  # avoids slicing inside the loop
     only = jax.tree.map(lambda x: x[0], batches)
-    return jax.lax.scan(lambda p, _: step(p, only), params, length=steps)
+    again = lambda p, draw: step(p, only, draw)
+    return jax.lax.scan(again, params, draws, length=steps)
   take = lambda x, k: jax.lax.dynamic_index_in_dim(x, k, keepdims=False)
   pick = lambda k: jax.tree.map(lambda x: take(x, k % count), batches)
-  return jax.lax.scan(lambda p, k: step(p, pick(k)), params, jnp.arange(steps))
+  picked = lambda p, x: step(p, pick(x[0]), x[1])
+  return jax.lax.scan(picked, params, (jnp.arange(steps), draws))

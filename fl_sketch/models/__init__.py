@@ -1,8 +1,9 @@
-"""Models by name: flax linen modules, used only through pure init and apply.
+"""Models by name, or of any library, as pure functions init and apply.
 
-`make` builds a model, `register` adds one of another module, `init_params`
-draws parameters, which `pretrained` reads from safetensors files instead;
-`losses` has losses and metrics of one batch.
+`as_model` writes a module of a library as a `Model`. `make` builds a model by
+name, `register` adds one of another module, `init_params` draws parameters,
+which `pretrained` reads from safetensors files instead; `losses` has losses and
+metrics of one batch, and `kinds` what they are of.
 `linear`, `mlp`, `lenet`, `smooth_lenet`, `resnet`, `vit` and `bert` have the
 modules; `layers`, `transformer` and `precision` are what these share.
 """
@@ -15,17 +16,17 @@ from fl_sketch.models import bert, layers, losses, vit
 from fl_sketch.models.lenet import LeNet5
 from fl_sketch.models.linear import Linear
 from fl_sketch.models.mlp import MLP
+from fl_sketch.models.model import Model, as_model
 from fl_sketch.models.resnet import ResNet8, ResNet18, ResNet101
 from fl_sketch.models.smooth_lenet import SmoothLeNet
 from fl_sketch.utils import checks, registry
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 __all__ = [
-  'MLP', 'OF_IMAGES', 'REGISTRY', 'LeNet5', 'Linear', 'ResNet8', 'ResNet18',
-  'ResNet101', 'SmoothLeNet', 'describe', 'init_params', 'layers', 'losses',
-  'make', 'names', 'num_params', 'options', 'register',
+  'MLP', 'OF_IMAGES', 'REGISTRY', 'LeNet5', 'Linear', 'Model', 'ResNet8',
+  'ResNet18', 'ResNet101', 'SmoothLeNet', 'as_model', 'describe', 'init_params',
+  'layers', 'losses', 'make', 'names', 'num_params', 'options', 'register',
 ]  # fmt: skip
 
 Params = Any
@@ -98,7 +99,7 @@ def make(name: str, num_classes: int | None, **options) -> Any:
 
 
 def init_params(
-  module: nn.Module,
+  module: Any,
   key: jax.Array,
   x_shape: Sequence[int],
   x_dtype: Any = jnp.float32,
@@ -110,7 +111,7 @@ def init_params(
   7850
 
   Args:
-    module: any linen module of one argument.
+    module: a model of any library, see `as_model`.
     key: key[].
     x_shape: shape of one sample: no batch axis.
     x_dtype: integers for tokens.
@@ -119,14 +120,7 @@ def init_params(
     ValueError: the module has collections other than parameters, such as
       running statistics: a client's statistics have no mean over the clients.
   """
-  variables = jax.jit(module.init)(key, jnp.zeros((1, *x_shape), x_dtype))
-  collections = tuple(c for c in variables if c != 'params')
-  if collections:
-    raise ValueError(
-      f'Expected a model with parameters only, not {collections=}: use '
-      'GroupNorm or LayerNorm in place of BatchNorm.'
-    )
-  return variables['params']
+  return as_model(module).init(key, jnp.zeros((1, *x_shape), x_dtype))
 
 
 def num_params(params: Params) -> int:

@@ -5,19 +5,25 @@ A batch is a dict of arrays with the samples leading, e.g. {'x': u8 or f32
 with mask 0 are padding. They weigh nothing, but should hold finite numbers.
 
 A loss is a mean over the batch, as the local steps need it. Metrics are sums,
-with 'count', so that they add up over batches, clients and shards.
+with 'count', so that they add up over batches, clients and shards; 'perplexity'
+is a sum of losses, the exponential of whose mean is reported.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+import inspect
 from typing import Any
 
+from fl_sketch.models import kinds
+from fl_sketch.models.model import as_model
+from fl_sketch.utils import checks
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import optax
 
-Batch = Mapping[str, Any]
-LossFn = Callable[[Any, Batch], jax.Array]
+KINDS = kinds.KINDS
+cross_entropy = kinds.cross_entropy
+Batch = kinds.Batch
+LossFn = Callable[..., jax.Array]  # (params, batch), and a key if it draws
 MetricsFn = Callable[[Any, Batch], dict[str, jax.Array]]
 Scale = float | Sequence[float]
 
@@ -71,6 +77,35 @@ def preprocess(x: jax.Array, mean: Scale = 0.0, std: Scale = 1.0) -> jax.Array:
   return (x.astype(jnp.float32) / 255 - offset) / scale
 
 
+def inputs(batch: Batch, mean: Scale = 0.0, std: Scale = 1.0) -> Any:
+  """The inputs of a model: 'x', or else all arrays but 'y' and 'mask'.
+
+  Args:
+    batch: its uint8 inputs are preprocessed.
+    mean: see `preprocess`.
+    std: see `preprocess`.
+  """
+  rest = {k: x for k, x in batch.items() if k not in ('y', 'mask')}
+  scaled = lambda x: preprocess(x, mean, std)
+  return jax.tree.map(scaled, rest.get('x', rest))
+
+
+def takes_key(loss_fn: Callable[..., Any]) -> bool:
+  """Whether a loss has an argument `key`, by which it draws dropout.
+
+  >>> takes_key(lambda params, batch, key=None: 0.0)
+  True
+  """
+  return 'key' in inspect.signature(loss_fn).parameters
+
+
+def keyed(fn: Callable[..., Any]) -> Callable[..., Any]:
+  """Returns fn as a function (params, batch, key), if it draws or not."""
+  if takes_key(fn):
+    return lambda params, batch, key: fn(params, batch, key=key)
+  return lambda params, batch, key: fn(params, batch)
+
+
 def classification(
   module: nn.Module,
   *,
@@ -78,7 +113,7 @@ def classification(
   mean: Scale = 0.0,
   std: Scale = 1.0,
 ) -> LossFn:
-  """Mean softmax cross-entropy of the module's logits.
+  """Mean softmax cross-entropy of the module's logits; without dropout.
 
   Args:
     module: from x to f32[batch, classes].
@@ -91,9 +126,10 @@ def classification(
   """
   if not 0 <= label_smoothing < 1:
     raise ValueError(f'Expected 0 <= {label_smoothing=} < 1.')
+  outputs_of = outputs(module, mean=mean, std=std)
 
   def loss_fn(params, batch):
-    logits = _logits(module, params, batch['x'], mean, std)
+    logits = outputs_of(params, batch['x'])
     values = cross_entropy(logits, batch['y'], label_smoothing)
     return masked_mean(values, row_mask(batch, values))
 
@@ -101,42 +137,17 @@ def classification(
 
 
 def outputs(
-  module: nn.Module, *, mean: Scale = 0.0, std: Scale = 1.0
-) -> Callable[[Any, jax.Array], Any]:
-  """Builds (params, x) -> the module's outputs.
+  model: Any, *, mean: Scale = 0.0, std: Scale = 1.0
+) -> Callable[[Any, Any], Any]:
+  """Builds (params, x) -> the outputs of a model in evaluation.
 
   Args:
-    module: of one argument.
+    model: of any library, see `as_model`.
     mean: see `preprocess`.
     std: see `preprocess`.
   """
-  return lambda params, x: _logits(module, params, x, mean, std)
-
-
-def _logits(module, params, x, mean, std) -> Any:
-  return module.apply({'params': params}, preprocess(x, mean, std))
-
-
-def cross_entropy(
-  logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0
-) -> jax.Array:
-  """Softmax cross-entropy of each row.
-
-  Args:
-    logits: f32[batch, classes].
-    labels: i32[batch], or f32[batch, classes]: a share for every class.
-    label_smoothing: share of each label that is spread over all classes.
-
-  Returns:
-    f32[batch].
-  """
-  hard = labels.ndim < logits.ndim
-  if hard and not label_smoothing:
-    return optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-  if hard:
-    labels = jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype)
-  targets = optax.smooth_labels(labels, label_smoothing)
-  return optax.softmax_cross_entropy(logits, targets)
+  apply = as_model(model).apply
+  return lambda params, x: apply(params, inputs({'x': x}, mean, std), None)
 
 
 def classification_metrics(
@@ -153,19 +164,71 @@ def classification_metrics(
     (params, batch) -> {'loss', 'accuracy', 'count'}, each an f32[] summed over
     the samples: divide the first two by the last.
   """
+  return make(module, 'classes', mean=mean, std=std)[1]
+
+
+def make(
+  model: Any, kind: str | kinds.Kind, *, mean: Scale = 0.0, std: Scale = 1.0
+) -> tuple[LossFn, MetricsFn]:
+  """Builds the loss and the metrics of a model.
+
+  >>> loss_fn, metrics_fn = make(nn.Dense(1), 'regression')
+  >>> params = {'kernel': jnp.ones((2, 1)), 'bias': jnp.zeros(1)}
+  >>> batch = {'x': jnp.ones((3, 2)), 'y': jnp.zeros((3, 1))}
+  >>> float(loss_fn(params, batch)), float(metrics_fn(params, batch)['loss'])
+  (4.0, 12.0)
+
+  Args:
+    model: of any library, see `as_model`; its inputs are those of `inputs`.
+    kind: the name of one of `KINDS`, or a function such as they are.
+    mean: see `preprocess`.
+    std: see `preprocess`.
+
+  Returns:
+    (params, batch, key=None) -> f32[], which draws nothing without a key; and
+    (params, batch) -> sums of each value, with 'count'.
+  """
+  apply, of = as_model(model).apply, kind_of(kind)
+
+  def values_fn(params, batch, key):
+    return of(apply(params, inputs(batch, mean, std), key), batch)
+
+  return of_values(values_fn)
+
+
+def kind_of(kind: str | kinds.Kind) -> kinds.Kind:
+  """The function of a loss that is given by name, or as it is."""
+  if callable(kind):
+    return kind
+  checks.choice('loss', kind, tuple(KINDS))
+  return KINDS[kind]
+
+
+def of_values(values_fn: Callable[..., Any]) -> tuple[LossFn, MetricsFn]:
+  """Builds the loss and the metrics that `make` returns.
+
+  Args:
+    values_fn: (params, batch) -> values of each sample, as of a kind; with an
+      argument `key`, which is None in evaluation, it may draw.
+  """
+  with_key = keyed(values_fn)
+
+  def sums(params, batch, key):
+    values = dict(with_key(params, batch, key))
+    mask = row_mask(batch, values['loss'])
+    terms = values.pop('terms', None)
+    count = mask.sum() if terms is None else masked_sum(terms, mask)
+    return {k: masked_sum(v, mask) for k, v in values.items()}, count
+
+  def loss_fn(params, batch, key=None):
+    total, count = sums(params, batch, key)
+    return total['loss'] / jnp.where(count > 0, count, 1)
 
   def metrics_fn(params, batch):
-    logits = _logits(module, params, batch['x'], mean, std)
-    values = cross_entropy(logits, batch['y'])
-    mask = row_mask(batch, values)
-    right = (logits.argmax(-1) == batch['y']).astype(values.dtype)
-    return {
-      'loss': masked_sum(values, mask),
-      'accuracy': masked_sum(right, mask),
-      'count': mask.sum(),
-    }
+    total, count = sums(params, batch, None)
+    return total | {'count': count}
 
-  return metrics_fn
+  return loss_fn, metrics_fn
 
 
 def quadratic() -> LossFn:

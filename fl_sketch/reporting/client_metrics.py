@@ -25,7 +25,8 @@ def over_clients(sums: Mapping[str, np.ndarray]) -> dict[str, float]:
   some = sums['count'] > 0
   found = {}
   for name in sorted(sums.keys() - {'count'}):
-    values = np.sort(sums[name][some] / sums['count'][some])
+    values = metrics.mean(name, sums[name][some], sums['count'][some])
+    values = np.sort(values)
     tenth = -(-len(values) // 10)
     lowest = metrics.best_of(name) is max
     worst = values[:tenth] if lowest else values[-tenth:]

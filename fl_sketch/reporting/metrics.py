@@ -74,13 +74,23 @@ def _column(cells: list) -> np.ndarray:
   return np.array(numbers, np.int64 if whole else np.float64)
 
 
+def mean(metric: str, total: Any, count: Any) -> Any:
+  """The mean of sums of a metric; of 'perplexity', sums of losses, its exp.
+
+  >>> mean('loss', 6.0, 4), float(mean('perplexity', 0.0, 4))
+  (1.5, 1.0)
+  """
+  return np.exp(total / count) if metric == 'perplexity' else total / count
+
+
 def best_of(metric: str) -> Callable[..., Any]:
   """`min` for a loss or an error, by its name, and `max` for any other metric.
 
   >>> best_of('test_loss')(2.0, 1.0), best_of('test_accuracy')(0.1, 0.2)
   (1.0, 0.2)
   """
-  return min if {'loss', 'error'} & {*metric.split('_')} else max
+  small = {'loss', 'error', 'perplexity'}
+  return min if small & {*metric.split('_')} else max
 
 
 def total_bytes(row: Row) -> int:

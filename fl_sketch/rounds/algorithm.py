@@ -7,7 +7,7 @@ from fl_sketch.rounds import chain, comms
 import jax
 import optax
 
-LossFn = Callable[[Any, Any], jax.Array]  # (params, batch) -> f32[]
+LossFn = Callable[..., jax.Array]  # (params, batch) -> f32[]; may take a key
 Local = Callable[..., tuple[Any, dict[str, jax.Array]]]
 
 

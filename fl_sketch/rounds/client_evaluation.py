@@ -1,6 +1,6 @@
 """Evaluates a model on samples of many clients, with sums for each client."""
 
-from fl_sketch.rounds import comms
+from fl_sketch.rounds import client_loop, comms
 import jax
 from jax.sharding import PartitionSpec as P
 
@@ -19,10 +19,9 @@ def run_client_evaluation(metrics_fn, mesh: jax.sharding.Mesh, clients: int):
   """
 
   def program(params, batches, owners):
-    start = comms.downlink(params)
     alone = lambda sample: jax.tree.map(lambda x: x[None], sample)
-    of_samples = jax.vmap(lambda sample: metrics_fn(start, alone(sample)))
-    values = jax.lax.map(of_samples, batches)
+    of_samples = jax.vmap(lambda sample: metrics_fn(params, alone(sample)))
+    values = client_loop.map_clients(of_samples, batches, lanes_per_step=1)
     by_client = lambda x: jax.ops.segment_sum(
       x.reshape(-1), owners.reshape(-1), clients
     )

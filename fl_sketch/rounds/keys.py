@@ -15,8 +15,8 @@ Keys = TypeVar('Keys', 'RoundKeys', 'NoiseKeys')
 _RUN, _ROUND, _CLIENT = range(3)
 # Folded into the key of a round or of a client. Far from the small numbers that
 # sketches fold in and that `jax.random.split` may be equal to.
-_LOCAL, _CODEC, _NOISE, _COIN, _SUBSET, _ATTACK, _GROUP = range(
-  0x10CA1, 0x10CA8
+_LOCAL, _CODEC, _NOISE, _COIN, _SUBSET, _ATTACK, _GROUP, _DRAW = range(
+  0x10CA1, 0x10CA9
 )
 
 
@@ -91,6 +91,16 @@ def for_lanes(keys: Keys, client_ids: jax.Array) -> Keys:
 def local_key(keys: RoundKeys | NoiseKeys) -> jax.Array:
   """Key of a client's local work; secret if `keys` are."""
   return jax.random.fold_in(keys.client, _LOCAL)
+
+
+def step_key(key: jax.Array, step: jax.Array | int) -> jax.Array:
+  """Key of what a loss draws, such as dropout, in a step of local work.
+
+  Args:
+    key: of the local work; other numbers may be folded into it for noise.
+    step: int32[], from 0.
+  """
+  return jax.random.fold_in(jax.random.fold_in(key, _DRAW), step)
 
 
 def noise_key(keys: RoundKeys) -> jax.Array:

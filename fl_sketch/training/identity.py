@@ -6,11 +6,13 @@ process, and but for 'device' and the rounding of 'start' on every machine.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+import functools
 import re
 from typing import Any
 
 from fl_sketch import experiment
 from fl_sketch.data import store_digests
+from fl_sketch.models import losses
 from fl_sketch.utils import digests, files
 import jax
 from jax.extend import core
@@ -36,8 +38,11 @@ def of(exp: experiment.Experiment) -> Record:
   """
   two = lambda x: jax.ShapeDtypeStruct((2, *x.shape[1:]), x.dtype)
   one = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
+  draws = losses.takes_key(exp.loss_fn)
+  key = {'key': jax.random.key(0)} if draws else {}
+  loss_fn = functools.partial(exp.loss_fn, **key)
   programs = (
-    (jax.value_and_grad(exp.loss_fn), jax.tree.map(two, exp.data)),
+    (jax.value_and_grad(loss_fn), jax.tree.map(two, exp.data)),
     (exp.metrics_fn, jax.tree.map(one, exp.test)),
   )
   arrays = {'partition': [exp.partition.offsets, exp.partition.indices]}

@@ -5,6 +5,7 @@ from typing import Any
 
 from fl_sketch import experiment
 from fl_sketch.privacy import types
+from fl_sketch.reporting import metrics as metrics_lib
 from fl_sketch.rounds import comms, mesh as mesh_lib, traffic
 from fl_sketch.training import client_metrics
 import jax
@@ -79,7 +80,8 @@ def evaluator(
   def evaluate(params):
     sums = jax.device_get(fn(params, test))
     count = sums.pop('count')
-    means = {f'test_{k}': float(v / count) for k, v in sums.items()}
+    mean = lambda name: float(metrics_lib.mean(name, sums[name], count))
+    means = {f'test_{name}': mean(name) for name in sums}
     return means | of_clients(params)
 
   return evaluate

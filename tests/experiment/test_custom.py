@@ -6,6 +6,8 @@ from fl_sketch import experiment, models, training
 from fl_sketch.data import sources
 from fl_sketch.experiment import config, custom
 from fl_sketch.models import losses
+from fl_sketch.training import loaded
+from flax import nnx
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -134,6 +136,102 @@ def test_a_plain_function_is_what_a_module_of_the_same_function_is():
   assert plain.metrics_fn(plain.params, batch) == problem.metrics_fn(
     problem.params, batch
   )
+
+
+class OwnNnx(nnx.Module):
+  def __init__(self, rngs):
+    self.hidden = nnx.Linear(3, 8, rngs=rngs)
+    self.dropout = nnx.Dropout(0.2, rngs=rngs)
+    self.last = nnx.Linear(8, 2, rngs=rngs)
+
+  def __call__(self, x):
+    return self.last(self.dropout(nnx.tanh(self.hidden(x))))
+
+
+def both(params, batch, key):
+  """A plain function with noise in training."""
+  noise = 0.0 if key is None else jax.random.normal(key)
+  return {'loss': batch['y'] * (params + noise)}
+
+
+@pytest.mark.parametrize('model', [OwnNnx, OwnNnx(nnx.Rngs(1)), (1.0, both)])
+def test_models_that_draw_do_so_in_training_alone(model):
+  """Dropout in evaluation, or none in training, went unnoticed."""
+  task = custom.problem(model, [arrays(4)], arrays(4))
+  batch = jax.tree.map(lambda x: x[0], task.test)
+  loss = lambda key: task.loss_fn(task.params, batch, key)
+  assert loss(jax.random.key(0)) != loss(jax.random.key(1))
+  sums = task.metrics_fn(task.params, batch)
+  np.testing.assert_allclose(sums['loss'] / 4, loss(None), rtol=1e-6)
+
+
+class Tagger(nn.Module):
+  """Logits of every word, of a dict of inputs."""
+
+  @nn.compact
+  def __call__(self, inputs):
+    words = nn.Embed(9, 4)(inputs['words'])
+    return nn.Dense(3)(nn.RNN(nn.GRUCell(4))(words) + inputs['shift'])
+
+
+def sentences(samples, low=-1):
+  rng = np.random.default_rng(samples)
+  words = rng.integers(0, 9, (samples, 5))
+  tags = np.where(words < 6, words // 2, low)
+  shift = rng.normal(size=(samples, 1, 1))
+  return {'words': words, 'shift': shift, 'y': tags}
+
+
+@pytest.mark.nightly
+def test_a_recurrent_model_of_a_dict_of_inputs_learns(tmp_path):
+  """Perplexity is the exponential of the mean loss of all tokens."""
+  clients = [sentences(8 + i) for i in range(6)]
+  task = custom.problem(Tagger(), clients, sentences(40), loss='tokens')
+  fields = {'rounds': 30, 'local_steps': 5, 'client_lr': 1.0, 'cohort': 6}
+  c = config.Config(**FIELDS | fields | {'population': 6, 'server_lr': 1.0})
+  exp = experiment.assemble(c, task, task.partition)
+  row = training.train(exp, tmp_path, progress=False).row
+  assert row['test_accuracy'] > 0.9
+  np.testing.assert_allclose(
+    row['test_perplexity'], np.exp(row['test_loss']), rtol=1e-6
+  )
+  run = loaded.load(tmp_path, problem=task)
+  test = sentences(40)
+  inputs = {k: np.float32(x) if k == 'shift' else x for k, x in test.items()}
+  del inputs['y']
+  right = run.apply(inputs).argmax(-1) == test['y']
+  mean = right[test['y'] >= 0].mean()
+  np.testing.assert_allclose(mean, row['test_accuracy'], rtol=1e-6)
+
+
+def tagged(y):
+  return sentences(3) | {'y': np.asarray(y)}
+
+
+Twice = lambda rngs: nnx.Sequential(nnx.Linear(3, 2, rngs=rngs))
+
+
+@pytest.mark.parametrize(
+  ('model', 'loss', 'arrays', 'message'),
+  [
+    (Tagger(), 'tokens', tagged(np.full((3, 5), 3)), "'y' from 3 to 3 in 0 to"),
+    (Tagger(), 'tokens', tagged(np.zeros(3, int)), 'numbers[samples, length]'),
+    (Tagger(), 'classes', sentences(3), 'logits[batch, classes], not (1, 5'),
+    (Twice, 'labels', {'x': np.zeros((4, 3)), 'y': np.full((4, 2), 2)}, 'to 1'),
+    (Twice, 'labels', {'x': np.zeros((4, 3)), 'y': np.ones(4)}, 'shape (2, 2)'),
+    (Twice, 'regression', arrays(4), "'y' of shape (2, 2), not (2,)"),
+    (Twice, 'hinge', arrays(4), "Expected loss='hinge' to be one of"),
+    (Twice, 'classes', {'y': np.zeros(4, int)}, "'y' among the arrays ['y']"),
+    (Twice, lambda out, batch: {'loss': out}, arrays(4), "'loss': (2, 2)"),
+    (nn.BatchNorm(True), 'classes', arrays(4), "('batch_stats',)"),
+  ],
+)
+def test_models_and_labels_that_do_not_fit_are_refused(
+  model, loss, arrays, message
+):
+  """In one line, before anything is compiled."""
+  with pytest.raises(ValueError, match=re.escape(message)):
+    custom.problem(model, [arrays], arrays, loss=loss)
 
 
 def test_a_module_may_take_tokens():

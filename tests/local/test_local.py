@@ -1,6 +1,7 @@
 import cases
 import chex
 from fl_sketch import local
+from fl_sketch.rounds import keys
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -62,6 +63,36 @@ def test_no_step_is_made_on_a_batch_of_padding():
   np.testing.assert_allclose(moved, want, rtol=1e-6)
   loss = (1 + 0.75**2) / 2
   np.testing.assert_allclose(metrics['train_loss'], loss, rtol=1e-6)
+
+
+def drawing(params, batch, key):
+  """Its gradient is a draw."""
+  del batch
+  return params * jax.random.normal(key)
+
+
+def draws(round_index, client, steps):
+  """What the loss draws in each step of a client in a round."""
+  roots = keys.round_keys(cases.KEY, round_index)
+  key = keys.local_key(keys.for_client(roots, client))
+  work = lambda k: local.sgd(drawing, 1.0, local_steps=k)
+  only = tuple(x[:1] for x in BATCHES)
+  ends = [work(k)(0.0, only, key, None)[0] for k in range(1, steps + 1)]
+  return np.diff([0.0, *ends])
+
+
+def test_a_loss_draws_anew_in_every_round_client_and_step():
+  """A dropout mask that stays would train a part of the model alone."""
+  found = np.ravel([draws(r, c, 3) for r in range(2) for c in range(2)])
+  apart = np.abs(np.subtract.outer(found, found))[np.triu_indices(12, 1)]
+  assert apart.min() > 1e-4
+  three = local.sgd(drawing, 1.0)(0.0, BATCHES, cases.KEY, None)[0]
+  again = local.sgd(drawing, 1.0, local_steps=3)
+  only = tuple(x[:1] for x in BATCHES)
+  np.testing.assert_allclose(three, again(0.0, only, cases.KEY, None)[0])
+  one = local.gradient(drawing)(0.0, BATCHES, cases.KEY, None)[0]
+  first = keys.step_key(cases.KEY, 0)
+  np.testing.assert_allclose(one, jax.random.normal(first), rtol=1e-6)
 
 
 def test_no_steps_are_refused():

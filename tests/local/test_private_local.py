@@ -6,8 +6,10 @@ import cases
 import chex
 from fl_sketch import local
 from fl_sketch.privacy import mechanisms
+from fl_sketch.rounds.keys import step_key
 import jax
 import jax.numpy as jnp
+from jax.random import fold_in
 import numpy as np
 import pytest
 
@@ -184,6 +186,39 @@ def test_hyperparameters_may_be_traced_and_vmapped():
   target, _ = run(batches, noise=1.0)
   last = jax.tree.map(lambda x: x[1], moved)
   chex.assert_trees_all_close(last, target, atol=1e-6)
+
+
+def drawing(params, batch, key):
+  """A loss with a mask as of dropout, which it scales by a sample's x."""
+  kept = jax.random.bernoulli(key, 0.5, (len(batch['x']), DIMENSION))
+  return jnp.mean((kept * batch['x']) @ params['w']) + 0 * params['b']
+
+
+def test_what_a_loss_draws_does_not_depend_on_who_is_there():
+  """Masks by position would move with a sample, and its neighbours' sums."""
+  work = local.private_sgd(drawing, LR, CLIP, 0.0, expected_batch=4)
+  batches = first_step(make_batches(share=1.0))
+  every, _ = work(PARAMS, batches, KEY, None)
+  alone = []
+  for i in range(MAX_BATCH):
+    batches['mask'][0] = np.arange(MAX_BATCH) == i
+    alone.append(work(PARAMS, batches, KEY, None)[0])
+  total = jax.tree.map(lambda *xs: sum(xs), *alone)
+  chex.assert_trees_all_close(total, every, atol=1e-6)
+
+
+def test_a_loss_that_draws_leaves_the_noise_as_it_is():
+  """Noise under the key of a mask could be told from it."""
+  ignoring = lambda params, batch, key: loss_fn(params, batch)
+  batches = make_batches()
+  options = {'expected_batch': 4, 'microbatch': 16}
+  work = local.private_sgd(ignoring, LR, CLIP, 1.5, **options)
+  result = cases.jit(work)(PARAMS, batches, KEY, None)
+  chex.assert_trees_all_close(result, run(batches, noise=1.5), atol=1e-7)
+  steps = range(100)
+  drawn, noise = ([f(KEY, k) for k in steps] for f in (step_key, fold_in))
+  data = [jax.random.key_data(key).tolist() for key in (*drawn, *noise)]
+  assert len({*map(tuple, data)}) == 2 * len(steps)
 
 
 def test_types_of_parameters_stay():

@@ -1,0 +1,113 @@
+"""Losses by kind: of outputs and a batch, the values of each sample.
+
+A kind is a function (outputs, batch) -> {'loss': f32[batch], ...}, whose other
+values are metrics. With 'terms', f32[batch], its values are sums of so many
+terms of a sample, as of its tokens, and means are over terms.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+Batch = Mapping[str, Any]
+Kind = Callable[[Any, Batch], Mapping[str, jax.Array]]
+
+
+def cross_entropy(
+  logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0
+) -> jax.Array:
+  """Softmax cross-entropy of each row.
+
+  Args:
+    logits: f32[batch, classes].
+    labels: i32[batch], or f32[batch, classes]: a share for every class.
+    label_smoothing: share of each label that is spread over all classes.
+
+  Returns:
+    f32[batch].
+  """
+  hard = labels.ndim < logits.ndim
+  if hard and not label_smoothing:
+    return optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+  if hard:
+    labels = jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype)
+  targets = optax.smooth_labels(labels, label_smoothing)
+  return optax.softmax_cross_entropy(logits, targets)
+
+
+def classes(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
+  """Softmax cross-entropy of one label a sample, and whether it is the largest.
+
+  Args:
+    logits: f32[batch, classes].
+    batch: with 'y', i32[batch].
+  """
+  values = cross_entropy(logits, batch['y'])
+  right = (logits.argmax(-1) == batch['y']).astype(values.dtype)
+  return {'loss': values, 'accuracy': right}
+
+
+def tokens(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
+  """Softmax cross-entropy of a label a token; means are over tokens.
+
+  Args:
+    logits: f32[batch, length, classes].
+    batch: with 'y', i32[batch, length], below 0 for padding; and possibly
+      'token_mask', bool[batch, length], false for more padding.
+  """
+  y = _of_shape(logits.shape[:-1], batch['y'])
+  real = (y >= 0) & (batch.get('token_mask', y >= 0) > 0)
+  values = cross_entropy(logits, jnp.where(real, y, 0))
+  total = lambda x: jnp.where(real, x, 0).astype(values.dtype).sum(-1)
+  loss, right = total(values), total(logits.argmax(-1) == y)
+  return {
+    'loss': loss, 'perplexity': loss, 'accuracy': right, 'terms': total(1),
+  }  # fmt: skip
+
+
+def labels(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
+  """Sigmoid cross-entropy of several labels a sample, and which are right.
+
+  Its 'accuracy' is the share of a sample's labels, and 'exact_match' whether
+  all of them are right.
+
+  Args:
+    logits: f32[batch, labels], above 0 where a label is predicted.
+    batch: with 'y', [batch, labels], from 0 to 1.
+  """
+  y = _of_shape(logits.shape, batch['y']).astype(logits.dtype)
+  right = ((logits > 0) == (y > 0.5)).astype(logits.dtype)
+  return {
+    'loss': optax.sigmoid_binary_cross_entropy(logits, y).mean(-1),
+    'accuracy': right.mean(-1),
+    'exact_match': right.min(-1),
+  }
+
+
+def regression(outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
+  """Squared error, the mean over the numbers of a sample.
+
+  Args:
+    outputs: f32[batch, ...].
+    batch: with 'y', of the same shape.
+  """
+  away = outputs - _of_shape(outputs.shape, batch['y'])
+  return {'loss': jnp.square(away).reshape(len(away), -1).mean(-1)}
+
+
+KINDS: dict[str, Kind] = {
+  'classes': classes,
+  'tokens': tokens,
+  'labels': labels,
+  'regression': regression,
+}
+
+
+def _of_shape(shape, y):
+  """The labels; others than the outputs' would be broadcast."""
+  if y.shape != shape:
+    raise ValueError(f"Expected 'y' of shape {shape}, not {y.shape}.")
+  return y

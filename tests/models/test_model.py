@@ -1,0 +1,124 @@
+"""Models of every library are pure functions, with what they draw by a key."""
+
+import any_models
+import chex
+from fl_sketch import models
+from flax import nnx
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from refusals import refused
+
+X = np.random.default_rng(0).standard_normal((3, 4, 3), dtype=np.float32)
+KEYS = jax.random.split(jax.random.key(0), 2)
+
+
+class Trains(nn.Module):
+  @nn.compact
+  def __call__(self, x, training):
+    return nn.Dropout(0.5, deterministic=not training)(nn.Dense(64)(x))
+
+
+class Deterministic(nn.Module):
+  @nn.compact
+  def __call__(self, x, deterministic):
+    return nn.Dropout(0.5)(nn.Dense(64)(x), deterministic=deterministic)
+
+
+class HasKey(nn.Module):
+  @nn.compact
+  def __call__(self, x):
+    off = not self.has_rng('dropout')
+    return nn.Dropout(0.5, deterministic=off)(nn.Dense(64)(x))
+
+
+class Told(nnx.Module):
+  """A module of nnx that hands the argument on."""
+
+  def __init__(self, *, rngs):
+    self.dropout = nnx.Dropout(0.5, rngs=rngs)
+    self.dense = nnx.Linear(3, 64, rngs=rngs)
+
+  def __call__(self, x, deterministic):
+    return self.dropout(self.dense(x), deterministic=deterministic)
+
+
+DRAWING = {
+  'training': Trains(),
+  'deterministic': Deterministic(),
+  'has_rng': HasKey(),
+  'nnx': any_models.Nnx,
+  'nnx deterministic': Told,
+  'nnx module': any_models.Nnx(nnx.Rngs(3)),
+}
+
+
+@pytest.mark.parametrize('model', DRAWING.values(), ids=DRAWING.keys())
+def test_a_key_is_all_that_is_random(model):
+  """Dropout in evaluation, or the same in every step, went unnoticed."""
+  model = models.as_model(model)
+  params = model.init(KEYS[0], jnp.asarray(X))
+  apply = jax.jit(model.apply)
+  one, other = (apply(params, X, key) for key in KEYS)
+  none = apply(params, X, None)
+  chex.assert_trees_all_equal(one, apply(params, X, KEYS[0]))
+  chex.assert_trees_all_equal(none, apply(params, X, None))
+  assert (one != other).any()
+  assert (one != none).any()
+  each = jax.vmap(model.apply, (None, None, 0))(params, X, KEYS)
+  chex.assert_trees_all_close(each, jnp.stack([one, other]), atol=1e-6)
+
+
+def test_without_a_key_it_is_the_module():
+  """Parameters that came back in another order would give other outputs."""
+  module = any_models.Nnx(nnx.Rngs(3))
+  model = models.as_model(module)
+  params = model.init(KEYS[0], None)
+  want = nnx.view(module, deterministic=True)(jnp.asarray(X))
+  np.testing.assert_allclose(model.apply(params, X, None), want, atol=1e-6)
+  linen = Trains()
+  params = models.as_model(linen).init(KEYS[0], jnp.asarray(X))
+  chex.assert_trees_all_equal(
+    models.as_model(linen).apply(params, X, None),
+    linen.apply({'params': params}, X, training=False),
+  )
+
+
+def test_first_parameters_of_nnx_are_a_modules_own_or_follow_the_key():
+  own = models.as_model(any_models.Nnx(nnx.Rngs(3)))
+  drawn = models.as_model(lambda rngs: any_models.Nnx(rngs))
+  first = own.init(KEYS[0], None)
+  chex.assert_trees_all_equal(first, own.init(KEYS[1], None))
+  one, other = (drawn.init(key, None) for key in KEYS)
+  assert (one['layers']['0']['kernel'] != other['layers']['0']['kernel']).any()
+  chex.assert_trees_all_equal_shapes(first, one)
+
+
+class Statistics(nnx.Module):
+  def __init__(self, rngs):
+    self.norm = nnx.BatchNorm(3, rngs=rngs)
+
+
+class Counter(nn.Module):
+  @nn.compact
+  def __call__(self, x):
+    self.variable('counts', 'calls', lambda: 0)
+    return x
+
+
+test_state_besides_parameters_is_refused_by_name = refused(
+  lambda model: models.as_model(model).init(KEYS[0], jnp.asarray(X)),
+  (nn.BatchNorm(use_running_average=False), r"not collections=\('batch_stats'"),
+  (Counter(), r"not collections=\('counts'"),
+  (Statistics, r"not collections=\('BatchStat'"),
+  (Statistics(nnx.Rngs(0)), r"not collections=\('BatchStat'"),
+)
+test_what_is_no_model_is_refused = refused(
+  models.as_model,
+  (Trains, 'Expected a Model, a flax linen module'),
+  (jnp.tanh, 'Expected a Model, a flax linen module'),
+  ('mlp', "not 'mlp'"),
+  error=TypeError,
+)

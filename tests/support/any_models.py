@@ -1,0 +1,154 @@
+"""Models of every loop and library, for the law that all of them train."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from fl_sketch import models
+from fl_sketch.models import losses
+from flax import nnx
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+LENGTH, WIDTH, CLASSES = 4, 3, 5
+
+
+class Case(NamedTuple):
+  """A model, the kind of its loss, and how its samples are drawn."""
+
+  model: Any
+  kind: str = 'classes'
+  arrays: Callable[..., dict[str, np.ndarray]] | None = None
+
+
+class Recurrent(nn.Module):
+  """Logits after the last input, or after every one."""
+
+  cell: Any
+  each: bool = False
+
+  @nn.compact
+  def __call__(self, x):
+    h = nn.RNN(self.cell)(x)
+    return nn.Dense(CLASSES)(h if self.each else h[:, -1])
+
+
+class Dropped(nn.Module):
+  @nn.compact
+  def __call__(self, x, train):
+    x = nn.relu(nn.Dense(6)(x.reshape(len(x), -1)))
+    return nn.Dense(CLASSES)(nn.Dropout(0.5, deterministic=not train)(x))
+
+
+class Nnx(nnx.Module):
+  def __init__(self, rngs):
+    self.rnn = nnx.RNN(nnx.GRUCell(WIDTH, 4, rngs=rngs))
+    self.dropout = nnx.Dropout(0.3, rngs=rngs)
+    self.layers = nnx.List([nnx.Linear(4, CLASSES, rngs=rngs)])
+
+  def __call__(self, x):
+    return self.layers[0](self.dropout(self.rnn(x)[:, -1]))
+
+
+def plain(fn, kind='regression', arrays=None):
+  """A model of one matrix w, and of fn(w, inputs)."""
+
+  def init(key, inputs):
+    del inputs
+    return {'w': jax.random.normal(key, (WIDTH, WIDTH)) / 2}
+
+  model = models.Model(init, lambda params, x, key: fn(params['w'], x))
+  return Case(model, kind, arrays)
+
+
+def with_fori_loop(w, x):
+  step = lambda i, h: jnp.tanh(x[:, i] + h @ w)
+  return jax.lax.fori_loop(0, LENGTH, step, jnp.zeros((len(x), WIDTH)))
+
+
+def with_remat(w, x):
+  step = jax.checkpoint(lambda h, row: (jax.nn.relu(row + h @ w), None))
+  rows = jnp.moveaxis(x, 1, 0)
+  return jax.lax.scan(step, jnp.zeros((len(x), WIDTH)), rows)[0]
+
+
+def power(w, times):
+  """w to this power, by a loop that JAX cannot differentiate in reverse."""
+  more = lambda carry: carry[0] < times
+  step = lambda carry: (carry[0] + 1, carry[1] @ w)
+  return jax.lax.while_loop(more, step, (0, jnp.eye(WIDTH)))[1]
+
+
+@jax.custom_vjp
+def with_while_loop(w, x):
+  return x[:, 0] @ power(w, 2)
+
+
+def backward(residuals, grad):
+  w, x = residuals
+  into = x[:, 0].T @ grad
+  return power(w, 1).T @ into + into @ power(w, 1).T, jnp.zeros_like(x)
+
+
+with_while_loop.defvjp(lambda w, x: (with_while_loop(w, x), (w, x)), backward)
+
+
+def with_cond(w, x):
+  """A branch that differs from sample to sample."""
+  branch = lambda row: jax.lax.cond(
+    row.sum() > 0, lambda row: row @ w, lambda row: jnp.zeros(WIDTH), row
+  )
+  return jax.vmap(branch)(x[:, 0])
+
+
+def from_dict(w, inputs):
+  embedded = jnp.take(w, inputs['words'], axis=0)
+  return embedded.sum(1) + inputs['numbers']
+
+
+def sequences(rng, shape):
+  y = rng.integers(0, CLASSES, shape).astype(np.int32)
+  return {'x': normal(rng, *shape, LENGTH, WIDTH), 'y': y}
+
+
+def vectors(rng, shape):
+  x = normal(rng, *shape, LENGTH, WIDTH)
+  return {'x': x, 'y': normal(rng, *shape, WIDTH)}
+
+
+def texts(rng, shape):
+  """Labels of every token, some of which are padding."""
+  y = rng.integers(-2, CLASSES, (*shape, LENGTH)).astype(np.int32)
+  return {'x': normal(rng, *shape, LENGTH, WIDTH), 'y': y}
+
+
+def several(rng, shape):
+  words = rng.integers(0, WIDTH, (*shape, LENGTH)).astype(np.int32)
+  numbers, y = normal(rng, *shape, WIDTH), rng.integers(0, 2, (*shape, WIDTH))
+  return {'words': words, 'numbers': numbers, 'y': y.astype(np.int32)}
+
+
+def normal(rng, *shape):
+  return rng.standard_normal(shape, dtype=np.float32)
+
+
+CASES: Mapping[str, Case] = {
+  'gru': Case(Recurrent(nn.GRUCell(4)), 'classes', sequences),
+  'lstm': Case(Recurrent(nn.OptimizedLSTMCell(4), each=True), 'tokens', texts),
+  'fori_loop': plain(with_fori_loop, arrays=vectors),
+  'while_loop': plain(with_while_loop, arrays=vectors),
+  'remat': plain(with_remat, arrays=vectors),
+  'cond': plain(with_cond, arrays=vectors),
+  'dropout': Case(Dropped(), 'classes', sequences),
+  'dict': plain(from_dict, 'labels', several),
+  'nnx': Case(Nnx, 'classes', sequences),
+}
+
+
+def start(case: Case) -> tuple[Any, losses.LossFn, losses.MetricsFn]:
+  """First parameters, loss and metrics of a case."""
+  arrays = case.arrays(np.random.default_rng(0), (1,))
+  inputs = losses.inputs(jax.tree.map(jnp.asarray, arrays))
+  params = models.as_model(case.model).init(jax.random.key(0), inputs)
+  return params, *losses.make(case.model, case.kind)
