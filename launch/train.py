@@ -64,7 +64,7 @@ def main(argv):
   alone = _NUM_PROCESSES.value == 1 and not _PLAN.value
   try:
     fields = configs.fields() | {'sweep': None}  # one run, whatever is swept
-    done = alone and workdir_checks.is_finished(folder, fields['rounds'])
+    done = alone and workdir_checks.is_finished(folder, c.rounds)
     exp = experiment.build(fields, _DATA_DIR.value, draw=not done)
   except errors.USER_ERRORS as e:
     refuse(e)

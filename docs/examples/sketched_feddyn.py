@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, sketches
-from fl_sketch.rounds import chain, comms, federated, transforms as t
+from fl_sketch.rounds import chain, comms, federated, state_of, transforms as t
 import jax
 import jax.numpy as jnp
 import optax
@@ -41,13 +41,16 @@ def sketched_feddyn(task, hp, *, sketch, population, alpha=0.1):
     step = jax.tree.map(add(1 / alpha), step, server)
     return step, State(comms.PerClient(clients), server, comms.bill(up))
 
+  def drift(protocol):
+    return jax.tree.map(jnp.negative, state_of(protocol, State).clients)
+
   return federated(
     task.steps(hp, proximal=alpha),
     t.sketch(sketch),
     chain.Exchange(init, update),
     t.broadcast(),
     optax.scale_by_learning_rate(hp.server_lr),
-    drift=lambda protocol: jax.tree.map(jnp.negative, protocol[0].clients),
+    drift=drift,
   )
 
 

@@ -80,7 +80,7 @@ def cocktail_sgd(
     t.broadcast(),
     t.stateless(read),
     optax.scale_by_learning_rate(hp.server_lr),
-    drift=lambda protocol: protocol[0].client,
+    drift=lambda protocol: chain.state_of(protocol, Residuals).client,
   )
 
 

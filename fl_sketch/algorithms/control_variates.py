@@ -73,7 +73,7 @@ def scaffold(
 
   def drift(protocol):
     diff = lambda c, c_i: c[None] - c_i
-    state = protocol[0]
+    state = chain.state_of(protocol, Variates)
     return comms.PerClient(jax.tree.map(diff, state.server, state.client.value))
 
   return federated(
@@ -118,7 +118,7 @@ def fedcomgate(
   Source: Haddadpour et al., AISTATS 2021, arXiv:2007.01154, Algorithm 2.
 
   Raises:
-    ValueError: the codec is biased.
+    ValueError: the codec is biased; or, in a round, the cohort is partial.
   """
   omega = codec.omega
   if omega is None:
@@ -145,5 +145,8 @@ def fedcomgate(
     chain.Exchange(init, update),
     t.broadcast(),
     optax.scale_by_learning_rate(hp.server_lr),
-    drift=lambda protocol: jax.tree.map(jnp.negative, protocol[0].client),
+    drift=lambda protocol: jax.tree.map(
+      jnp.negative, chain.state_of(protocol, Variates).client
+    ),
+    everyone=True,
   )

@@ -68,7 +68,7 @@ def decentralised(
 
   Raises:
     ValueError: the sketch is not linear, the graph is of another size, or
-      options of gossip come without it.
+      options of gossip come without it; or, in a round, the cohort is partial.
   """
   if isinstance(graph, str):
     graph = topology.make(graph, population)
@@ -85,7 +85,7 @@ def decentralised(
   step = optax.scale_by_learning_rate(hp.server_lr)
   if gossip_steps is None:
     links = _tree_mean(graph), t.desketch(sketch), step
-    return federated(local, t.sketch(sketch), *links)
+    return federated(local, t.sketch(sketch), *links, everyone=population)
 
   def from_own_model(params, batches, key, offset):
     start = jax.tree.map(jnp.add, params, offset)
@@ -100,7 +100,8 @@ def decentralised(
     _gossip(sketch, hp.server_lr, graph, matrix, cost, resync_every),
     t.desketch(sketch),
     step,
-    drift=lambda protocol: protocol[0].offset,
+    drift=lambda protocol: chain.state_of(protocol, State).offset,
+    everyone=population,
   )
 
 

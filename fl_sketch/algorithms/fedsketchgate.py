@@ -68,7 +68,7 @@ def fedsketchgate(
 
   Raises:
     ValueError: the sketch is not linear and has no linear reader, or a gain is
-      given to the printed form.
+      given to the printed form; or, in a round, the cohort is partial.
   """
   if printed and control_gain is not None:
     raise ValueError(f'Expected {control_gain=} to be None if {printed=}.')
@@ -92,7 +92,10 @@ def fedsketchgate(
     _exchange(mean, table_of, means, bound, track),
     read,
     optax.scale_by_learning_rate(hp.server_lr),
-    drift=lambda protocol: jax.tree.map(jnp.negative, protocol[0].variates),
+    drift=lambda protocol: jax.tree.map(
+      jnp.negative, chain.state_of(protocol, State).variates
+    ),
+    everyone=True,
   )
 
 

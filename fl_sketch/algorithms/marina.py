@@ -77,7 +77,7 @@ def marina(
     _estimate(codec, sync_probability),
     t.broadcast(),
     optax.scale_by_learning_rate(hp.server_lr),
-    drift=lambda protocol: protocol[0].previous,
+    drift=lambda protocol: chain.state_of(protocol, State).previous,
   )
 
 

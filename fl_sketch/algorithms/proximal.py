@@ -107,5 +107,7 @@ def feddyn(
     chain.Exchange(init, update),
     t.broadcast(),
     optax.scale_by_learning_rate(hp.server_lr),
-    drift=lambda protocol: jax.tree.map(jnp.negative, protocol[0].client),
+    drift=lambda protocol: jax.tree.map(
+      jnp.negative, chain.state_of(protocol, Multipliers).client
+    ),
   )

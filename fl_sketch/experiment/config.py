@@ -100,6 +100,7 @@ class Config:
   model: str = 'mlp'  # one of models.names()
   model_options: Mapping[str, Any] | None = None  # by name
   pretrained: str | None = None  # a safetensors file to start from
+  loss: str = 'classes'  # of losses.KINDS
   label_smoothing: f.Share = 0.0
   standardize: bool = True  # False: pixels from 0 to 1, as they are
   # bfloat16: parameters and sums stay float32

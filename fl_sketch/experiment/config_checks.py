@@ -6,7 +6,7 @@ from fl_sketch import algorithms, models
 from fl_sketch.data import availability, registry as datasets, sources, text
 from fl_sketch.experiment import privacy_checks
 from fl_sketch.local import optimizers
-from fl_sketch.models import bert
+from fl_sketch.models import bert, losses
 from fl_sketch.utils import seeding
 
 OPTIMIZER_OPTIONS = ('b1', 'b2', 'eps', 'momentum')
@@ -51,6 +51,12 @@ def _check_work(c: Any):
       raise ValueError(f'Expected a kind in {name}={dict(options)}.')
   datasets.REGISTRY.check(c.dataset, c.dataset_options or {})
   models.REGISTRY.check(c.model, c.model_options or {})
+  if c.loss not in losses.KINDS:
+    raise c.refusal(f'Expected {{loss}} in {tuple(losses.KINDS)}.')
+  if c.label_smoothing and c.loss != 'classes':
+    raise c.refusal("Expected {loss} to be 'classes' with {label_smoothing}.")
+  if c.local_work == 'gram' and c.loss != 'classes':
+    raise c.refusal("Expected {loss} to be 'classes' with {local_work}.")
   _check_data(c)
   _check_algorithm(c)
   privacy_checks.check(c)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fl_sketch import models
-from fl_sketch.data.ragged import Partition
+from fl_sketch.data import registry
 from fl_sketch.experiment import problem as problem_lib
 from fl_sketch.models import kinds, losses
 import jax
@@ -53,13 +53,11 @@ def problem(
       test, labels do not suit the outputs of the model, it has state besides
       parameters, or a function does not give a value of each sample.
   """
-  parts, test = [_narrow(arrays) for arrays in clients], _narrow(test)
-  sizes = _sizes(parts, test)
-  data = {k: np.concatenate([arrays[k] for arrays in parts]) for k in test}
+  dataset = registry.from_clients(clients, test)
+  data, test = dataset.train, dataset.test
   plain = isinstance(model, tuple) and not isinstance(model, models.Model)
   build = _of_function if plain else _of_model
   params, loss_fn, metrics_fn, apply_fn = build(model, data, test, loss, seed)
-  offsets = np.concatenate([[0], np.cumsum(sizes)])
   return problem_lib.Problem(
     data=data,
     test=problem_lib.evaluation_batches(test),
@@ -68,7 +66,7 @@ def problem(
     metrics_fn=metrics_fn,
     labels=data['y'] if loss == 'classes' and not plain else None,
     scale={},
-    partition=Partition(None, offsets),
+    partition=dataset.partition,
     apply_fn=apply_fn,
   )
 
@@ -93,70 +91,12 @@ def _of_model(model, data, test, loss, seed):
   params = model.init(jax.random.key(seed), inputs)
   if named:
     outputs = jax.eval_shape(model.apply, params, inputs, None)
-    _check_labels(loss, outputs, data['y'], test['y'])
+    problem_lib.check_labels(loss, outputs, data['y'], test['y'])
   values = lambda params, batch, key: of(
     model.apply(params, losses.inputs(batch), key), batch
   )
   _check_values(values, params, data)
   return params, *losses.of_values(values), losses.outputs(model)
-
-
-def _check_labels(kind, outputs, *labels):
-  """Checks labels, of clients and test, against the outputs of one sample."""
-  if not hasattr(outputs, 'shape'):
-    shapes = jax.tree.map(jnp.shape, outputs)
-    raise ValueError(f'Expected one array of outputs, not {shapes}.')
-  axes = {'classes': ['samples'], 'tokens': ['samples', 'length']}.get(kind)
-  if axes is not None:
-    y, shape = labels[0], ', '.join(['batch', *axes[1:], 'classes'])
-    if outputs.ndim != len(axes) + 1:
-      raise ValueError(f'Expected logits[{shape}], not {outputs.shape}.')
-    if y.ndim != len(axes) or not np.issubdtype(y.dtype, np.integer):
-      raise ValueError(
-        f"Expected 'y' to be whole numbers[{', '.join(axes)}], not "
-        f'{y.dtype}{y.shape}.'
-      )
-  if kind == 'regression':
-    return
-  every = np.concatenate([y.ravel() for y in labels])
-  if kind == 'tokens':
-    every = every[every >= 0]
-  top = 1 if kind == 'labels' else outputs.shape[-1] - 1
-  low, high = (every.min(), every.max()) if every.size else (0, 0)
-  if not (low >= 0 and high <= top):
-    raise ValueError(
-      f"Expected 'y' from {low} to {high} in 0 to {top} with loss={kind!r}."
-    )
-
-
-def _narrow(arrays: Arrays) -> dict[str, np.ndarray]:
-  """Converts arrays to the dtypes of JAX."""
-  type_of = jax.dtypes.canonicalize_dtype
-  return {
-    name: np.asarray(x).astype(type_of(np.asarray(x).dtype), copy=False)
-    for name, x in arrays.items()
-  }
-
-
-def _sizes(clients, test) -> list[int]:
-  """The number of samples of each client, whose arrays must agree."""
-  if not clients:
-    raise ValueError('Expected at least one client.')
-  if 'mask' in test:
-    raise ValueError("Expected another name of an array than 'mask'.")
-  kinds = lambda xs: {k: (str(x.dtype), x.shape[1:]) for k, x in xs.items()}
-  expected, sizes = kinds(test), []
-  for i, arrays in enumerate([test, *clients]):
-    who = f'client {i - 1}' if i else 'the test'
-    if kinds(arrays) != expected:
-      raise ValueError(
-        f'Expected {kinds(arrays)} of {who} to be {expected}, as in the test.'
-      )
-    lengths = {k: len(x) for k, x in arrays.items()}
-    if len({*lengths.values()}) != 1 or not min(lengths.values()):
-      raise ValueError(f'Expected {lengths} of {who} to be equal, and >= 1.')
-    sizes.append(min(lengths.values()))
-  return sizes[1:]
 
 
 def _check_values(values_fn, params, data):

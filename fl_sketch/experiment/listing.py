@@ -8,7 +8,7 @@ from typing import Any
 
 from fl_sketch import algorithms, codecs, models, sketches
 from fl_sketch.data import registry as datasets
-from fl_sketch.experiment.config import MAPPINGS, Config
+from fl_sketch.experiment.config import CALLS, MAPPINGS, Config
 from fl_sketch.local import optimizers
 from fl_sketch.utils import fields, registry
 
@@ -44,6 +44,22 @@ def text(values: Mapping[str, Any]) -> str:
   return '\n'.join(lines)
 
 
+def factories(c: Config) -> list[Any]:
+  """The registered factories that a config names."""
+  named = [
+    (algorithms.REGISTRY, c.algorithm),
+    (datasets.REGISTRY, c.dataset),
+    (models.REGISTRY, c.model),
+    *(
+      (REGISTRIES[field][1], options['kind'])
+      for field in CALLS
+      if (options := getattr(c, field)) is not None
+    ),
+  ]
+  return [parts.entry(name).factory for parts, name in named]
+
+
 def _wrapped(call: str) -> str:
-  indent = {'initial_indent': '  ', 'subsequent_indent': '      '}
-  return textwrap.fill(call, 80, **indent)
+  return textwrap.fill(
+    call, 80, initial_indent='  ', subsequent_indent='      '
+  )

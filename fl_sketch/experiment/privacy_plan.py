@@ -8,6 +8,7 @@ disagree. A combination whose epsilon is not known is refused, here or in
 
 from collections.abc import Sequence
 import functools
+import math
 from typing import Any, NamedTuple
 
 from fl_sketch.data import availability, batches, cohorts
@@ -110,7 +111,7 @@ def max_cohort(c: Any) -> int | None:
 
 
 def guarantee(
-  c: Any, releases: int, partition: Any = None
+  c: Any, releases: float, partition: Any = None
 ) -> PrivacyGuarantee | None:
   """The DP guarantee of a config; None if it claims no privacy.
 
@@ -125,6 +126,7 @@ def guarantee(
   """
   if not privacy_checks.is_private(c):
     return None
+  releases = accounted(releases)
   unit = privacy_checks.unit_of(c)
   if unit == 'sample':
     per_round, trust, spec = releases, 'local', _samples(c, releases, partition)
@@ -154,6 +156,20 @@ def guarantee(
     + _CAVEATS,
   )
   return PrivacyGuarantee(mechanism, statement, per_round)
+
+
+def accounted(releases: float) -> int:
+  """The releases of an algorithm, all of whose noise has a known law.
+
+  Raises:
+    UnsupportedAccountingError: there are infinitely many.
+  """
+  if math.isinf(releases):
+    raise types.UnsupportedAccountingError(
+      'Expected the noise of a private run to be that of its releases, not '
+      'injected by Release.noise, of which no epsilon is known.'
+    )
+  return int(releases)
 
 
 def _check_quantile(z, release):

@@ -17,13 +17,13 @@ from fl_sketch.data import (
 from fl_sketch.experiment.config import Config
 from fl_sketch.models import losses, pretrained
 from fl_sketch.reporting import client_metrics
+from fl_sketch.rounds.algorithm import FromHyper
 from fl_sketch.utils import fields
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 EVAL_BATCH = 500
-_FULL = {'dtype': 'float32'}
 
 
 class Problem(NamedTuple):
@@ -81,39 +81,109 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
       train=_sliced('train_slice', c.train_slice, dataset.train),
       test=_sliced('test_slice', c.test_slice, dataset.test),
     )
-  x, scale = dataset.train['x'], {'mean': 0.0, 'std': 1.0}
-  if c.standardize and x.dtype == np.uint8:
-    is_store = isinstance(dataset, store.Store)
-    scale = dataset.scale if is_store else pixels.Pixels().plus(x).scale
+  data, test, classes = dataset.train, dataset.test, dataset.num_classes
+  scale = _scale(c, dataset)
   options = _model_options(c)
-  module = models.make(c.model, dataset.num_classes, **options)
-  # Evaluation is of the float32 model, whichever way it was trained.
-  whole = models.make(c.model, dataset.num_classes, **options | _FULL)
+  module = models.make(c.model, classes, **options)
   _check_tokens(c, dataset, module)
-  tokens = np.issubdtype(x.dtype, np.integer) and x.dtype != np.uint8
-  init = lambda: models.init_params(
-    module,
-    jax.random.key(c.seed),
-    x.shape[1:],
-    x.dtype if tokens else jnp.float32,
-  )
+  model = models.as_model(module)
+  type_of = jax.dtypes.canonicalize_dtype
+  one = {
+    k: jnp.zeros((1, *x.shape[1:]), type_of(x.dtype)) for k, x in data.items()
+  }
+  inputs = losses.inputs(one, **scale)
+  init = lambda: model.init(jax.random.key(c.seed), inputs)
   # To draw them a program is compiled.
   params = init() if draw or c.pretrained else jax.eval_shape(init)
   if c.pretrained is not None:
     params = pretrained.load(c.pretrained, module, params)
+  if datasets.REGISTRY.is_own(c.dataset) or models.REGISTRY.is_own(c.model):
+    outputs = jax.eval_shape(model.apply, params, inputs, None)
+    check_labels(c.loss, outputs, data['y'], test['y'])
+  # Evaluation is of the float32 model, whichever way it was trained.
+  whole = options | {'dtype': 'float32'}
   return Problem(
-    data=dataset.train,
-    test=evaluation_batches(dataset.test),
+    data=data,
+    test=evaluation_batches(test),
     params=params,
-    loss_fn=losses.classification(
-      module, label_smoothing=c.label_smoothing, **scale
+    loss_fn=_of_options(c, options, lambda o: _losses(c, classes, o, scale)[0]),
+    metrics_fn=_of_options(
+      c, whole, lambda o: _losses(c, classes, o, scale)[1]
     ),
-    metrics_fn=losses.classification_metrics(whole, **scale),
-    labels=dataset.train['y'],
+    labels=data['y'] if c.loss == 'classes' else None,
     scale=scale,
     partition=dataset.partition,
-    apply_fn=losses.outputs(whole, **scale),
+    apply_fn=_of_options(
+      c,
+      whole,
+      lambda o: losses.outputs(models.make(c.model, classes, **o), **scale),
+    ),
   )
+
+
+def _scale(c: Config, dataset) -> dict[str, float]:
+  """Mean and deviation of pixels."""
+  x = dataset.train.get('x')
+  if not c.standardize or x is None or x.dtype != np.uint8:
+    return {'mean': 0.0, 'std': 1.0}
+  is_store = isinstance(dataset, store.Store)
+  return dataset.scale if is_store else pixels.Pixels().plus(x).scale
+
+
+def _losses(c, classes, options, scale):
+  """Loss and metrics of the model with these options."""
+  model = models.make(c.model, classes, **options)
+  if c.loss != 'classes':
+    return losses.make(model, c.loss, **scale)
+  smoothing = {'label_smoothing': c.label_smoothing}
+  loss_fn = losses.classification(model, **smoothing, **scale)
+  return loss_fn, losses.classification_metrics(model, **scale)
+
+
+def _of_options(c, options, build):
+  """What `build` makes; a `FromHyper` if the model declares hyperparameters."""
+  declared = models.REGISTRY.entry(c.model).hyper
+  if own := {k: v for k, v in options.items() if k in declared}:
+    again = lambda **given: build(options | given)
+    return FromHyper(again, own, 'model_options')
+  return build(options)
+
+
+def check_labels(kind: str, outputs: Any, *labels: np.ndarray):
+  """Checks labels, of clients and test, against the outputs of one sample.
+
+  Args:
+    kind: the name of a loss.
+    outputs: of a model for one sample, or their shapes.
+    *labels: of all samples.
+
+  Raises:
+    ValueError: they do not suit each other.
+  """
+  if not hasattr(outputs, 'shape'):
+    shapes = jax.tree.map(jnp.shape, outputs)
+    raise ValueError(f'Expected one array of outputs, not {shapes}.')
+  axes = {'classes': ['samples'], 'tokens': ['samples', 'length']}.get(kind)
+  if axes is not None:
+    y, shape = labels[0], ', '.join(['batch', *axes[1:], 'classes'])
+    if outputs.ndim != len(axes) + 1:
+      raise ValueError(f'Expected logits[{shape}], not {outputs.shape}.')
+    if y.ndim != len(axes) or not np.issubdtype(y.dtype, np.integer):
+      raise ValueError(
+        f"Expected 'y' to be whole numbers[{', '.join(axes)}], not "
+        f'{y.dtype}{y.shape}.'
+      )
+  if kind == 'regression':
+    return
+  every = np.concatenate([y.ravel() for y in labels])
+  if kind == 'tokens':
+    every = every[every >= 0]
+  top = 1 if kind == 'labels' else outputs.shape[-1] - 1
+  low, high = (every.min(), every.max()) if every.size else (0, 0)
+  if not (low >= 0 and high <= top):
+    raise ValueError(
+      f"Expected 'y' from {low} to {high} in 0 to {top} with loss={kind!r}."
+    )
 
 
 def _check_tokens(c: Config, dataset, module):

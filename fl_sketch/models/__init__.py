@@ -48,7 +48,7 @@ class Entry(NamedTuple):
 
 
 REGISTRY = registry.Registry(
-  'model', Entry, context=('num_classes', 'dtype', 'parent', 'name')
+  'model', Entry, context=('num_classes', 'dtype', 'parent', 'name', 'rngs')
 )
 register, describe = REGISTRY.register, REGISTRY.describe
 register(Linear, name='linear')
@@ -95,7 +95,12 @@ def make(name: str, num_classes: int | None, **options) -> Any:
   dtype = options.get('dtype', 'float32')
   if 'dtype' not in takes and dtype != 'float32':
     raise ValueError(f'Expected {dtype=} to be float32 with model {name!r}.')
-  return REGISTRY.make(name, num_classes=num_classes, **options)
+  if 'rngs' not in takes:
+    return REGISTRY.make(name, num_classes=num_classes, **options)
+  # A module of nnx, made anew for every seed.
+  return lambda rngs: REGISTRY.make(
+    name, num_classes=num_classes, rngs=rngs, **options
+  )
 
 
 def init_params(

@@ -196,6 +196,21 @@ def make(
   return of_values(values_fn)
 
 
+def register(kind: kinds.Kind, name: str | None = None) -> kinds.Kind:
+  """Adds a loss to `KINDS` under its own name; also a decorator.
+
+  >>> @register
+  ... def absolute(outputs, batch):
+  ...   return {'loss': abs(outputs - batch['y']).mean(-1)}
+
+  Args:
+    kind: a function such as those of `kinds`.
+    name: of the loss; None is its `__name__`.
+  """
+  KINDS[name or kind.__name__] = kind
+  return kind
+
+
 def kind_of(kind: str | kinds.Kind) -> kinds.Kind:
   """The function of a loss that is given by name, or as it is."""
   if callable(kind):

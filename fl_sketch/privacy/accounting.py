@@ -19,6 +19,7 @@ from fl_sketch.privacy.gaussian import (
   gaussian_delta,
   gaussian_epsilon,
   gaussian_noise_multiplier,
+  signal_to_noise,
 )
 from fl_sketch.privacy.types import (
   Adjacency,
@@ -31,13 +32,15 @@ from fl_sketch.privacy.types import (
   UnsupportedAccountingError,
 )
 from fl_sketch.utils import checks
+import numpy as np
 
 __all__ = [
   'Adjacency', 'CalibrationError', 'ComposedMechanism', 'GaussianMechanism',
   'PrivacyStatement', 'Sampling', 'UnsupportedAccountingError',
   'calibrate_noise_multiplier', 'calibrate_steps', 'compose', 'compute_delta',
   'compute_epsilon', 'epsilon_curve', 'gaussian_delta', 'gaussian_epsilon',
-  'gaussian_noise_multiplier', 'parallel_composition', 'to_dp_event',
+  'gaussian_noise_multiplier', 'parallel_composition', 'renyi_divergences',
+  'signal_to_noise', 'to_dp_event',
 ]  # fmt: skip
 
 
@@ -121,6 +124,47 @@ def epsilon_curve(
   cell = profiles.cell_width((longest,))
   profile = lambda length: profiles.profile(length, accountant, cell)
   return [profile(length).epsilon(delta) for length in lengths]
+
+
+def renyi_divergences(
+  mechanism: Mechanism, *, orders: Sequence[float] = profiles.ORDERS
+) -> np.ndarray:
+  r"""Return the Renyi divergence of the mechanism at each order, f64[orders].
+
+  Upper bounds of :math:`D_\alpha(P \| Q)` over neighbours, the epsilon of
+  (alpha, epsilon)-RDP: :math:`\alpha k / (2 z^2)` for k steps of everybody; inf
+  where one does not converge or there is no noise. By dp_accounting: Mironov,
+  arXiv:1702.07476; of Poisson samples Mironov, Talwar and Zhang,
+  arXiv:1908.10530; of a fixed size Wang, Balle and Kasiviswanathan,
+  arXiv:1808.00087, Theorem 27.
+
+  Args:
+    mechanism: What is released.
+    orders: alpha, each > 1.
+
+  Raises:
+    ValueError: if an order is not above 1.
+    UnsupportedAccountingError: if there is no valid analysis, as for truncated
+      Poisson sampling, whose coupling bounds delta but no divergence.
+
+  >>> m = GaussianMechanism(noise_multiplier=2.0, steps=8)
+  >>> renyi_divergences(m, orders=[2.0, 32.0])
+  array([ 2., 32.])
+  """
+  for order in orders:
+    if not checks.real('order', order) > 1:
+      raise ValueError(f'Expected {order=} > 1.')
+  parts = tuple(map(events.simplest, types.parts_of(mechanism)))
+  for part in parts:
+    events.check_supported(part, 'rdp')
+    if part.sampling is Sampling.TRUNCATED_POISSON:
+      raise UnsupportedAccountingError(
+        'No Renyi divergence of truncated Poisson sampling is known; leave out '
+        'max_cohort, or take compute_epsilon, which couples it with Poisson.'
+      )
+  if any(part.noise_multiplier == 0 for part in parts):
+    return np.full(len(orders), np.inf)
+  return profiles.renyi(parts, tuple(map(float, orders))).divergences
 
 
 def compose(mechanisms: Iterable[Mechanism]) -> ComposedMechanism:

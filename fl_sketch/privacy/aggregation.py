@@ -7,7 +7,9 @@ would be wrong by the operator norm of the sketch, about sqrt(d / b), since a
 public sketch stretches some update by as much.
 """
 
+from collections.abc import Callable
 import functools
+import math
 from typing import Any, NamedTuple
 
 from fl_sketch.privacy import mechanisms, secure_aggregation, types
@@ -18,6 +20,29 @@ import jax
 import jax.numpy as jnp
 
 _TAIL = 10.9  # standard deviations that `gaussian_noise` does not reach
+
+
+class Draw(NamedTuple):
+  """Which draw of noise is asked for.
+
+  Attributes:
+    key: key[], secret, of this draw alone.
+    client: int32[], the id of the client that adds it; None is the server.
+    index: 0, or which of several noisy sums of a round it is for; 1 for the
+      count of norms of 'quantile'.
+  """
+
+  key: jax.Array
+  client: jax.Array | None = None
+  index: int = 0
+
+
+Noise = Callable[[Draw, Any, Any], Any]  # (draw, like, stddev) -> noise
+
+
+def gaussian(draw: Draw, like: Any, stddev: jax.Array | float) -> Any:
+  """Draws the noise of a `Release`: `mechanisms.gaussian_noise`."""
+  return mechanisms.gaussian_noise(draw.key, like, stddev)
 
 
 class Release(NamedTuple):
@@ -39,6 +64,9 @@ class Release(NamedTuple):
     quantile: of norms that the bound is to be, for 'quantile'.
     quantile_lr: step size of the bound's logarithm.
     count_stddev: of the noise on how many norms are within the bound.
+    noise: (draw, like, stddev) -> the noise to add, leaves like `like`. Any
+      but `gaussian` is for reference trajectories with known noise: nothing
+      bounds the releases, whose number is infinite, and no epsilon is stated.
   """
 
   expected_cohort: float
@@ -51,6 +79,7 @@ class Release(NamedTuple):
   quantile: float = 0.5
   quantile_lr: float = 0.2
   count_stddev: float | None = None
+  noise: Noise = gaussian
 
   def at(self, hp: Hyper) -> 'PrivateMean':
     """The mechanism under hyperparameters, for `mean_over_cohort(privacy=)`.
@@ -99,7 +128,9 @@ class PrivateMean(NamedTuple):
 
     The sensitivity is that of the first round where it follows a quantile.
     """
-    return {'releases': 1, 'sensitivity': (self.hp.clip_norm,)}
+    known = self.release.noise is gaussian
+    count = 1 if known else math.inf
+    return {'releases': count, 'sensitivity': (self.hp.clip_norm,)}
 
   def clipped(self, tree: Any) -> Any:
     """Clips or normalises a client's contribution before it is added up."""
@@ -144,25 +175,31 @@ class PrivateMean(NamedTuple):
     assert clip_norm is not None
     return multiplier * clip_norm
 
-  def _with_noise(self, mean, key):
-    noise = mechanisms.gaussian_noise(key, mean, self.stddev())
+  def _with_noise(self, mean, key, index=0):
+    draw = Draw(key, index=index)
+    noise = self.release.noise(draw, mean, self.stddev())
     return jax.tree.map(jnp.add, mean, noise)
 
-  def _take(self, index, payloads, *, weight, noise, lanes_per_step=0, **_):
+  def _take(
+    self, index, payloads, *, weight, noise, ids=None, lanes_per_step=0, **_
+  ):
     release, denominator = self.release, self.release.expected_cohort
     fold = lambda key: jax.random.fold_in(key, index)
     contributions = jax.vmap(self.clipped)(payloads)
     if release.trust == 'central':
       sums = payloads, weight, contributions, denominator
       mean, up = comms.uplink_stacked_mean(*sums)
-      return self._with_noise(mean, fold(noise.server)), comms.bill(up)
+      mean = self._with_noise(mean, fold(noise.server), index)
+      return mean, comms.bill(up)
     honest = 1
     if release.trust == 'secure_aggregation':
       honest = release.min_honest or release.expected_cohort
     stddev = self._stddev_of_sum() / honest**0.5
-    draw = functools.partial(mechanisms.gaussian_noise, stddev=stddev)
-    share = lambda key, x: draw(fold(key), x)
-    shares = jax.vmap(share)(noise.client, contributions)
+
+    def share(key, client, x):
+      return release.noise(Draw(fold(key), client, index), x, stddev)
+
+    shares = jax.vmap(share)(noise.client, ids, contributions)
     noisy = jax.tree.map(jnp.add, contributions, shares)
     if release.trust == 'local':
       mean, up = comms.uplink_stacked_mean(
@@ -211,7 +248,7 @@ class PrivateMean(NamedTuple):
 
       def update(lane_sum, state, params=None, *, keys, noise, **extra):
         mean, state = link.update(lane_sum, state, params, **extra)
-        xi = mechanisms.gaussian_noise(noise.server, params, self.stddev())
+        xi = release.noise(Draw(noise.server), params, self.stddev())
         table = sketch.sketch.sketch(getattr(keys, sketch.hash_key), xi)
         return jax.tree.map(jnp.add, mean, table), state
 
@@ -249,8 +286,8 @@ def _quantile_mean(private: PrivateMean) -> chain.Exchange:
     norms = jax.vmap(lambda x: mechanisms.clip_by_l2_norm(x, 1.0)[1])(payload)
     centred = (norms <= state.clip_norm) - 0.5
     bits, _ = comms.uplink_stacked_mean(centred, weight, denominator=expected)
-    key = jax.random.fold_in(noise.server, 1)
-    noisy = bits + mechanisms.gaussian_noise(key, bits, sigma / expected)
+    draw = Draw(jax.random.fold_in(noise.server, 1), index=1)
+    noisy = bits + release.noise(draw, bits, sigma / expected)
     excess = noisy + 0.5 - release.quantile
     clip_norm = state.clip_norm * jnp.exp(-release.quantile_lr * excess)
     # A bit more, which fills a byte; clients need the bound in the next round.

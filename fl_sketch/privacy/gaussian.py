@@ -1,4 +1,4 @@
-"""Exact privacy of a composed Gaussian mechanism, in closed form.
+"""Exact privacy of a composed Gaussian mechanism, and how loud its noise is.
 
 Source: Balle and Wang, arXiv:1805.06530, Theorem 8; that n steps of multiplier
 z equal one of z / sqrt(n): Dong, Roth and Su, arXiv:1905.02383, Corollary 2.
@@ -73,6 +73,48 @@ def gaussian_noise_multiplier(
     lambda m: _log_delta(m, epsilon) - math.log(delta), low, high, xtol=1e-300
   )
   return math.sqrt(steps) / root * (1 + _SAFE)
+
+
+def signal_to_noise(
+  noise_multiplier: float,
+  clip_norm: float,
+  *,
+  expected_cohort: float,
+  size: int,
+  mean_norm: float | None = None,
+) -> float:
+  r"""Return the norm of a private round's mean update over that of its noise.
+
+  :math:`\|ar u\| / (z C \sqrt b / r)`, the root mean square of the noise on a
+  mean over r clients under central DP, in the space where it is added. In local
+  DP every participant adds as much: divide by the root of their number.
+
+  >>> signal_to_noise(2.0, 1.0, expected_cohort=100, size=2500)
+  1.0
+
+  Args:
+    noise_multiplier: z, of the sum.
+    clip_norm: C.
+    expected_cohort: r, what the sum is divided by.
+    size: numbers that get noise: b of a table, d of updates and of noise before
+      they are sketched.
+    mean_norm: of the mean of clipped updates, or tables; None is C, the largest
+      it can be, if all of r take part.
+
+  Returns:
+    The ratio; inf without noise.
+
+  Raises:
+    TypeError: not a number.
+    ValueError: not finite, or below its bound.
+  """
+  z = checks.at_least('noise_multiplier', noise_multiplier, 0)
+  bound = checks.positive('clip_norm', clip_norm)
+  cohort = checks.positive('expected_cohort', expected_cohort)
+  noise = z * bound * checks.count('size', size) ** 0.5 / cohort
+  signal = bound if mean_norm is None else mean_norm
+  signal = checks.at_least('mean_norm', signal, 0)
+  return signal / noise if noise else math.inf
 
 
 def delta_at(distance: float, epsilon: float) -> float:

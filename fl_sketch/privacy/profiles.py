@@ -31,7 +31,7 @@ import numpy as np
 Parts = tuple[GaussianMechanism, ...]
 _COARSE = (*range(2, 65), 128, 256, 512, 1024)
 # The library's own orders; those that do not converge say so and are dropped.
-_ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(11, 65), *_COARSE[-4:])
+ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(11, 65), *_COARSE[-4:])
 # Rounding of the logarithms that a sampled Renyi divergence is a sum of.
 _RENYI_ROUNDING = 1e-12
 # Below it a delta is the rounding of a Fourier transform.
@@ -183,7 +183,7 @@ def profile(
     schemes = {part.sampling for part in parts}
     fixed = Sampling.FIXED_WITHOUT_REPLACEMENT in schemes
     ceiling = _exact(parts) if fixed else None
-    curve = _renyi(parts, _ORDERS)
+    curve = renyi(parts, ORDERS)
     return Profile(curve, overflow, _visible(parts), ceiling=ceiling)
   cell = cell or cell_width(parts)
   if math.isinf(cell):
@@ -209,7 +209,7 @@ def _exact(parts: Parts) -> Exact:
   return Exact(math.hypot(*distances))
 
 
-def _renyi(parts: Parts, orders) -> Renyi:
+def renyi(parts: Parts, orders) -> Renyi:
   """Return the Renyi curve; inf at orders that do not converge."""
   total = np.zeros(len(orders))
   for part in parts:
@@ -246,7 +246,7 @@ def rough_epsilon(parts: Parts, delta: float) -> float:
     q, releases = events.probability_of(part), part.releases_per_step
     spec = noise, part.steps, Sampling.FULL if q == 1 else Sampling.POISSON, q
     rough.append(GaussianMechanism(*spec, releases_per_step=releases))
-  epsilon = _renyi(tuple(rough), _COARSE).get_epsilon_for_delta(delta)
+  epsilon = renyi(tuple(rough), _COARSE).get_epsilon_for_delta(delta)
   return epsilon if epsilon < _HOPELESS else math.inf
 
 

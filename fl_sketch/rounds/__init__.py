@@ -13,6 +13,7 @@ from fl_sketch.rounds.algorithm import (
   StatefulLocal,
   federated,
 )
+from fl_sketch.rounds.chain import state_of
 from fl_sketch.rounds.client_evaluation import run_client_evaluation
 from fl_sketch.rounds.mesh import cohort_mesh, place
 from fl_sketch.rounds.round import (
@@ -35,5 +36,5 @@ __all__ = [
   'NOBODY', 'Algorithm', 'Cohort', 'FedState', 'Fetch', 'Hyper', 'Make',
   'Schedule', 'StatefulLocal', 'cohort_mesh', 'cohort_step', 'federated',
   'init', 'pad_cohort', 'place', 'run_client_evaluation', 'run_evaluation',
-  'run_round', 'scan_rounds', 'server_step',
+  'run_round', 'scan_rounds', 'server_step', 'state_of',
 ]  # fmt: skip

@@ -23,12 +23,13 @@ class CohortMean(NamedTuple):
   Attributes:
     take: (payloads, **extra arguments of a link) -> (mean, its bill); payloads
       have leaves [lanes, ...], one lane a client slot of the shard.
-    releases: 1 if it adds noise that protects the clients, else 0.
+    releases: 1 if it adds noise that protects the clients, else 0; infinite if
+      the noise is not of a law that is accounted for.
     sensitivity: see `chain.Transform`.
   """
 
   take: Callable[..., tuple[Any, comms.Bill]]
-  releases: int = 0
+  releases: float = 0
   sensitivity: tuple[Any, ...] = ()
 
 

@@ -100,11 +100,14 @@ class Algorithm(NamedTuple):
       protocol takes the payloads themselves, leaves [lanes, ...].
     releases: number of noisy releases in a round that protect a client
       (user-level DP) or, in local work, a sample (example-level DP); those of
-      the links are added up. If not 0, a round takes a secret key, local work
+      the links are added up, and infinite if their noise is not of a law that
+      is accounted for. If not 0, a round takes a secret key, local work
       draws from it, weights count as 0 or 1, and a round without participants
       updates the state as any other.
     sensitivity: f32[] for each release of the links, see
       `chain.Transform`.
+    everyone: how many clients must take part in every round; True is as many
+      as have a row of state, False any number.
   """
 
   local: Local | StatefulLocal
@@ -113,18 +116,49 @@ class Algorithm(NamedTuple):
   drift: Callable[[Any], Any] | None = None
   server: optax.GradientTransformationExtraArgs = _IDENTITY
   decode: comms.Decode | None = None
-  releases: int = 0
+  releases: float = 0
   sensitivity: tuple[Any, ...] = ()
+  everyone: int = False
 
 
 def federated(
   local: Local | StatefulLocal,
   *links: Any,
   drift: Callable[[Any], Any] | None = None,
+  everyone: int = False,
 ) -> Algorithm:
   """Builds an algorithm from its local work and the links of one chain.
 
   Its releases are the sum of those that the links declare.
+
+  Args:
+    local: as in `Algorithm`.
+    *links: as in `chain.federated_chain`.
+    drift: as in `Algorithm`.
+    everyone: as in `Algorithm`.
   """
   parts = chain.federated_chain(*links)
-  return Algorithm(local=local, drift=drift, **parts._asdict())
+  return Algorithm(local, drift=drift, everyone=everyone, **parts._asdict())
+
+
+def check_cohort(algorithm: Algorithm, state: Any, size: int) -> None:
+  """Refuses a cohort with too few slots for those who must all take part.
+
+  Shapes alone tell, so that it costs nothing when a round runs.
+
+  Args:
+    algorithm: of the round.
+    state: a `rounds.FedState`.
+    size: slots of the cohort.
+
+  Raises:
+    ValueError: there are fewer than `Algorithm.everyone`.
+  """
+  expected = algorithm.everyone
+  if expected is True:
+    expected = len(comms.client_rows(state)[0])
+  if size < expected:
+    raise ValueError(
+      f'Expected a cohort of {size=} to be all {expected} clients: each takes '
+      'part in every round of this algorithm.'
+    )

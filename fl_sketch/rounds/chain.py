@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import sketches
 from fl_sketch.rounds import comms
+import jax
 import optax
 
 
@@ -26,7 +27,7 @@ class Transform(optax.GradientTransformationExtraArgs):
   """
 
   broadcasts: bool = False
-  releases: int = 0
+  releases: float = 0
   sensitivity: tuple[Any, ...] = ()
 
   def __new__(
@@ -154,7 +155,7 @@ class Chain(NamedTuple):
   protocol: optax.GradientTransformationExtraArgs
   server: optax.GradientTransformationExtraArgs
   decode: comms.Decode | None
-  releases: int
+  releases: float
   sensitivity: tuple[Any, ...]
 
 
@@ -213,6 +214,36 @@ def federated_chain(*links: Any) -> Chain:
     releases=sum(link.releases for link in marked),
     sensitivity=sum((link.sensitivity for link in marked), ()),
   )
+
+
+def state_of(state: Any, which: str | type) -> Any:
+  """Finds the state of one link, or a field of it, by name instead of place.
+
+  >>> from fl_sketch.rounds import transforms as t
+  >>> links = optax.chain(optax.trace(0.9), t.broadcast())
+  >>> state_of(links.init({'w': 0.0}), 'TraceState')
+  TraceState(trace={'w': Array(0., dtype=float32, weak_type=True)})
+  >>> state_of(links.init({'w': 0.0}), comms.Bill).down
+  Array(0, dtype=uint32)
+
+  Args:
+    state: a `rounds.FedState`, or its `protocol` or `server`.
+    which: the type of the link's state, the name of that type, or the name of
+      a field, such as 'momentum'; a type is never mixed up with the names of
+      the model's parameters.
+
+  Raises:
+    ValueError: there is no such part, or more than one.
+  """
+  if isinstance(which, str):
+    found = [x for _, x in optax.tree.get_all_with_path(state, which)]
+  else:
+    is_it = lambda node: isinstance(node, which)
+    found = list(filter(is_it, jax.tree.leaves(state, is_leaf=is_it)))
+  if len(found) != 1:
+    name = which if isinstance(which, str) else which.__name__
+    raise ValueError(f'Expected one {name!r} in the state, not {len(found)}.')
+  return found[0]
 
 
 def _chain(links) -> optax.GradientTransformationExtraArgs:

@@ -238,11 +238,15 @@ def with_per_client(shared: Tree, state: Tree) -> Tree:
   return jax.tree.map(pick, state, shared, is_leaf=_is(PerClient))
 
 
+def client_rows(state: Tree) -> list[jax.Array]:
+  """The arrays of per-client state, one row a client."""
+  nodes = jax.tree.leaves(state, is_leaf=_is(PerClient))
+  return jax.tree.leaves([x for x in nodes if isinstance(x, PerClient)])
+
+
 def has_client_state(state: Tree) -> bool:
   """Whether `state` has per-client state with at least one array."""
-  nodes = jax.tree.leaves(state, is_leaf=_is(PerClient))
-  marked = [node for node in nodes if isinstance(node, PerClient)]
-  return bool(jax.tree.leaves(marked))
+  return bool(client_rows(state))
 
 
 def clear_bills(state: Tree) -> Tree:

@@ -11,7 +11,7 @@ from fl_sketch.rounds import (
   keys as keys_lib,
   mesh as mesh_lib,
 )
-from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal
+from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal, check_cohort
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -156,15 +156,28 @@ def run_round(
   return round_fn
 
 
-def scan_rounds(round_fn):
+def scan_rounds(round_fn, trajectory: Callable[[FedState], Any] | None = None):
   """Builds a scan over rounds: leaves of cohorts and metrics gain [rounds].
 
   If rounds are short, the dispatch of each one takes longer than its work.
+
+  Args:
+    round_fn: of `run_round`.
+    trajectory: state -> what is kept of it after every round, such as
+      ``lambda state: state.params``; None keeps nothing.
+
+  Returns:
+    A function like round_fn; with a trajectory it returns (state, metrics,
+    values), the leaves of values [rounds, ...].
   """
 
   def rounds_fn(hp, state, cohorts, key, *rest):
-    step = lambda state, cohort: round_fn(hp, state, cohort, key, *rest)
-    return jax.lax.scan(step, state, cohorts)
+    def step(state, cohort):
+      state, metrics = round_fn(hp, state, cohort, key, *rest)
+      return state, (metrics, trajectory and trajectory(state))
+
+    state, (metrics, values) = jax.lax.scan(step, state, cohorts)
+    return (state, metrics, values) if trajectory else (state, metrics)
 
   return rounds_fn
 
@@ -201,7 +214,8 @@ def cohort_step(
   Returns:
     A function (hp, state, cohort, key, data, noise_key) -> (broadcast, state,
     metrics) that runs all links up to the broadcast. It raises ValueError, when
-    traced, unless noise_key is given for private algorithms and only for them.
+    traced, unless noise_key is given for private algorithms and only for them,
+    and if the cohort is partial where `Algorithm.everyone` must take part.
   """
   if rows_of not in ('population', 'cohort'):
     raise ValueError(f"Expected {rows_of=} in ('population', 'cohort').")
@@ -219,7 +233,9 @@ def cohort_step(
 
   def step(hp, state, cohort, key, data=None, noise_key=None):
     keys = keys_lib.round_keys(key, state.round)
-    private = make(hp).releases > 0
+    algorithm = make(hp)
+    check_cohort(algorithm, state, cohort.ids.shape[0])
+    private = algorithm.releases > 0
     if private != (noise_key is not None):
       raise ValueError(f'Expected a noise_key if and only if {private=}.')
     noise = None

@@ -29,7 +29,9 @@ from fl_sketch.sketches.estimators import (
   put,
   take,
 )
+from fl_sketch.sketches.explicit import from_hashes, from_matrix
 from fl_sketch.sketches.gaussian import gaussian
+from fl_sketch.sketches.hadamard import fwht
 from fl_sketch.sketches.identity import identity
 from fl_sketch.sketches.layerwise import allocate_by_norm, layerwise
 from fl_sketch.sketches.sparse_embedding import sparse_embedding
@@ -42,9 +44,10 @@ from fl_sketch.utils import registry
 __all__ = [
   'REGISTRY', 'Properties', 'Sketch', 'Verification', 'allocate_by_norm',
   'ams', 'block_cyclic', 'composed', 'count_sketch', 'dct', 'describe',
-  'dimension', 'gaussian', 'heaprix', 'heavy_support', 'heavymix', 'identity',
-  'l2_norm', 'layerwise', 'make', 'names', 'options', 'properties', 'put',
-  'register', 'scaled', 'sparse_embedding', 'srft', 'srht', 'stacked', 'take',
+  'dimension', 'from_hashes', 'from_matrix', 'fwht', 'gaussian', 'heaprix',
+  'heavy_support', 'heavymix', 'identity', 'l2_norm', 'layerwise', 'make',
+  'names', 'options', 'properties', 'put', 'register', 'scaled',
+  'sparse_embedding', 'srft', 'srht', 'stacked', 'take',
   'uniform_sampling', 'verify',
 ]  # fmt: skip
 

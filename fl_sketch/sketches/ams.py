@@ -1,6 +1,6 @@
 """AMS sketch: dense signs, with the independence that its proofs use."""
 
-from fl_sketch.sketches import base, dense, hashing
+from fl_sketch.sketches import base, dense, hashing, variances
 import jax
 import jax.numpy as jnp
 
@@ -43,6 +43,7 @@ def ams(size: int) -> base.Sketch:
     floats=lambda like: size,
     alpha=lambda like: (base.dimension(like) - 1) / size,
     coordinate_wise=lambda like: 2.0,
+    variance=variances.of(lambda g, h: variances.pairs(g, h) / size),
     printed=lambda like: 2 * base.dimension(like) / size,
   )
 

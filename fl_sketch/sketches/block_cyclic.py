@@ -1,6 +1,6 @@
 """Block-cyclic Count Sketch: balanced buckets, contiguous memory."""
 
-from fl_sketch.sketches import base, blocks
+from fl_sketch.sketches import base, blocks, variances
 from jax import lax
 import jax.numpy as jnp
 
@@ -87,6 +87,9 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
     floats=lambda like: size,
     alpha=lambda like: _alpha(base.dimension(like), cols) / sparsity,
     coordinate_wise=lambda like: 2.0,
+    variance=variances.of(
+      lambda g, h: variances.across_blocks(g, h, cols) / size
+    ),
     exact_at_full_size=sparsity == 1,
     orthogonal_rows=sparsity == 1,
   )

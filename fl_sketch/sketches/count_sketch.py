@@ -1,6 +1,6 @@
 """Count Sketch: a few independent hash rows, read back by median or mean."""
 
-from fl_sketch.sketches import base, columns, hashing, median
+from fl_sketch.sketches import base, columns, hashing, median, variances
 import jax.numpy as jnp
 
 
@@ -66,11 +66,13 @@ def count_sketch(
     return columns.desketch(matrix, table.ravel(), spans, reduce)
 
   alpha = lambda like: (base.dimension(like) - 1) / size
+  variance = variances.of(lambda g, h: variances.pairs(g, h) / size)
   promises = base.Properties(
     'count_sketch',
     floats=lambda like: size,
     alpha=alpha if mean or rows <= 2 else None,
     coordinate_wise=(lambda like: 2.0) if mean or rows <= 2 else None,
+    variance=variance if mean or rows <= 2 else None,
     printed=(lambda like: 3 * base.dimension(like) / size) if mean else None,
     linear=mean,
     adjoint_scale=float(rows) if mean else None,

@@ -1,6 +1,6 @@
 """Subsampled randomised cosine transform: the real Fourier sketch."""
 
-from fl_sketch.sketches import base, fourier, hashing, signs
+from fl_sketch.sketches import base, fourier, hashing, signs, variances
 from jax import lax
 import jax.numpy as jnp
 import numpy as np
@@ -67,6 +67,7 @@ def dct(size: int) -> base.Sketch:
     floats=lambda like: size,
     alpha=of(lambda d, n: d / size - d / n),
     coordinate_wise=of(lambda d, n: 2 * (n - size) / max(n - 1, 1)),
+    variance=variances.of(lambda g, h: variances.cosines(g, h, size)),
     printed=lambda like: 2 * base.dimension(like) / size,
     exact_at_full_size=True,
     orthogonal_rows=True,

@@ -1,6 +1,6 @@
 """Gaussian sketch: independent normal entries, as theory assumes."""
 
-from fl_sketch.sketches import base, dense, hashing
+from fl_sketch.sketches import base, dense, hashing, variances
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -40,6 +40,9 @@ def gaussian(size: int) -> base.Sketch:
     floats=lambda like: size,
     alpha=lambda like: (base.dimension(like) + 1) / size,
     coordinate_wise=lambda like: 2.0,
+    variance=variances.of(
+      lambda g, h: float(g @ g * (h @ h) + (g @ h) ** 2) / size
+    ),
     printed=lambda like: 3 * base.dimension(like) / size,
   )
 

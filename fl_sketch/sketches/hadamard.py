@@ -25,7 +25,12 @@ def fwht(x: jax.Array) -> jax.Array:
 
   Returns:
     f32[n].
+
+  Raises:
+    ValueError: x is no vector, or n no power of two.
   """
+  if x.ndim != 1 or x.size.bit_count() != 1:
+    raise ValueError(f'Expected {x.shape=} to be (n,), n a power of two.')
   return lax.platform_dependent(
     x, cpu=_fwht_by_pieces, default=lambda x: _levels(x, x.size, 1)
   )

@@ -21,6 +21,7 @@ def identity() -> base.Sketch:
     floats=base.dimension,
     alpha=lambda like: 0.0,
     coordinate_wise=lambda like: 0.0,
+    variance=lambda g, h: 0.0,
     exact_at_full_size=True,
     orthogonal_rows=True,
   )

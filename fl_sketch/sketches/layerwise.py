@@ -172,7 +172,8 @@ def _checked_rule(allocation: Any, size: int) -> str | tuple[int, ...]:
 
 def _check_kept(b, promises, size, promised):
   """What is claimed of all leaves is what ``factory(size)`` claims."""
-  for claim in ('linear', 'alpha', 'coordinate_wise', 'embedding'):
+  claims = 'linear', 'alpha', 'coordinate_wise', 'variance', 'embedding'
+  for claim in claims:
     if getattr(promised, claim) and not getattr(promises, claim):
       raise ValueError(f'Expected {claim} of factory({b}), as at {size=}.')
   if promised.adjoint_scale == 1 and promises.adjoint_scale != 1:
@@ -199,12 +200,18 @@ def _promises(promised, parts) -> base.Properties:
     worst = max(p.coordinate_wise(d) / b for p, d, b in of_leaves(like))
     return worst * sum(b for *_, b in of_leaves(like))
 
+  def variance(g, h):
+    leaves = jax.tree.leaves(g)
+    ops = zip(parts(leaves), leaves, jax.tree.leaves(h), strict=True)
+    return sum(base.properties(op).variance(*x) for op, *x in ops)
+
   alpha = lambda like: max(p.alpha(d) for p, d, _ in of_leaves(like))
   return base.Properties(
     'layerwise',
     floats=lambda like: sum(p.floats(d) for p, d, _ in of_leaves(like)),
     alpha=alpha if promised.alpha else None,
     coordinate_wise=coordinate_wise if promised.coordinate_wise else None,
+    variance=variance if promised.variance else None,
     linear=promised.linear,
     adjoint_scale=1.0 if promised.adjoint_scale == 1 else None,
     exact_at_full_size=True,

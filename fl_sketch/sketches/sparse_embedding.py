@@ -1,6 +1,6 @@
 """Sparse embeddings: a fixed number of signed nonzeros in every column."""
 
-from fl_sketch.sketches import base, columns, hashing
+from fl_sketch.sketches import base, columns, hashing, variances
 from jax import lax
 import jax.numpy as jnp
 
@@ -66,6 +66,7 @@ def sparse_embedding(
     floats=lambda like: size,
     alpha=lambda like: (base.dimension(like) - 1) / size,
     coordinate_wise=lambda like: 2.0,
+    variance=variances.of(lambda g, h: variances.pairs(g, h) / size),
     printed=lambda like: 2 * base.dimension(like) / size,
   )
   return base.from_runs(promises, {'size': size}, sketch, desketch)

@@ -1,6 +1,6 @@
 """Subsampled randomised Fourier transform, with complex tables."""
 
-from fl_sketch.sketches import base, fourier, hashing, signs
+from fl_sketch.sketches import base, fourier, hashing, signs, variances
 import jax.numpy as jnp
 
 
@@ -61,6 +61,7 @@ def srft(size: int) -> base.Sketch:
       lambda d, n: (d - n % 2) * (n - size) / (2 * size * max(n - 1, 1))
     ),
     coordinate_wise=of(lambda d, n: (n - size) / max(n - 1, 1)),
+    variance=variances.of(lambda g, h: variances.spectrum(g, h, size)),
     exact_at_full_size=True,
     orthogonal_rows=True,
   )

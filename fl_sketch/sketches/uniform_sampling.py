@@ -1,6 +1,6 @@
 """Uniform sampling: an unbiased compressor, not an embedding."""
 
-from fl_sketch.sketches import base, hashing
+from fl_sketch.sketches import base, hashing, variances
 import jax.numpy as jnp
 
 
@@ -63,6 +63,7 @@ def uniform_sampling(size: int) -> base.Sketch:
     floats=lambda like: size,
     alpha=lambda like: base.dimension(like) / size - 1,
     coordinate_wise=lambda like: float(base.dimension(like) - size),
+    variance=variances.of(lambda g, h: variances.sampled(g, h, size)),
     exact_at_full_size=True,
     orthogonal_rows=True,
     embedding=False,

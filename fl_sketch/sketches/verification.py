@@ -83,8 +83,9 @@ def verify(
     bias: of :math:`R^T R g` at each coordinate of a random g and in a few
       directions; the largest, in standard errors, and how many are allowed.
     second moment: :math:`E\|R^T R x\|^2 - 1` <= `alpha`, for a few x.
-    coordinate-wise: :math:`b\,E(h^T R^T R g - h^T g)^2` <= `coordinate_wise`,
-      for a few pairs; the largest counts (Song et al., Definition 4.1).
+    coordinate-wise: :math:`b\,E(h^T R^T R g - h^T g)^2` <= b `variance`, for a
+      few pairs, and the largest <= `coordinate_wise` (Song et al., Definition
+      4.1).
     tail: quantiles of :math:`\sqrt b\,|h^T R^T R g - h^T g|`; no promise.
     algebra: the largest relative deviation. Orthogonal rows and exactness,
       which padding may break, can fail only at one leaf of d = 2^k, b | d.
@@ -126,13 +127,15 @@ def verify(
   like = zeros(np.zeros(size)) if vector else jax.tree.map(zeros, d)
   b = sum(y.size for y in jax.tree.leaves(op.like(like)))
   keys = jax.random.split(key)
-  one = _one(op, promises.adjoint_scale or 0.0, like, _vectors(keys[0], size))
+  vectors = _vectors(keys[0], size)
+  one = _one(op, promises.adjoint_scale or 0.0, like, vectors)
   stats = _draw(one, keys[1], size, draws, lanes=_DENSE // (b * size))
   of = lambda constant: constant and float(constant(like))
   a, alpha = of(promises.coordinate_wise), of(promises.alpha)
+  exact = _exact(promises.variance, vectors, like, b)
   rows = (
     _bias(stats, (a or 0.0) / b),
-    *_moments(stats, b, a, alpha, of(promises.printed)),
+    *_moments(stats, b, a, alpha, of(promises.printed), exact),
     *_tails(np.abs(stats.errors[:, -1]) * b**0.5),
     *_algebra(stats, b, promises, like),
   )
@@ -246,12 +249,20 @@ def _bias(stats, promised):
   return _row('bias, in standard errors', limit, score)
 
 
-def _moments(stats, b, a, alpha, printed):
+def _exact(variance, vectors, like, b):
+  """By pair, b times the variance; None where it is not known."""
+  if variance is None:
+    return [None] * len(_PAIRS)
+  trees = {name: ravel_pytree(like)[1](x) for name, x in vectors.items()}
+  return [b * variance(trees[g], trees[h]) for h, g in _PAIRS]
+
+
+def _moments(stats, b, a, alpha, printed, exact):
   for name, x in zip(_SKETCHED, stats.norms.T, strict=True):
     yield _row(f'second moment, {name}', alpha, _mean(x) - 1, printed)
   pairs = [_mean(b * np.square(x)) for x in stats.errors.T]
-  for (h, g), ends in zip(_PAIRS, pairs, strict=True):
-    yield _row(f'coordinate-wise, {h} and {g}', None, ends)
+  for (h, g), value, ends in zip(_PAIRS, exact, pairs, strict=True):
+    yield _row(f'coordinate-wise, {h} and {g}', value, ends)
   printed = printed and printed * b / stats.mean.size
   yield _row('coordinate-wise, largest', a, np.max(pairs, 0), printed)
 

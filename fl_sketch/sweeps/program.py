@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from fl_sketch import experiment, rounds
 from fl_sketch.experiment import config as config_lib
 from fl_sketch.rounds import comms, mesh as mesh_lib
+from fl_sketch.rounds.algorithm import at
 from fl_sketch.training import log as log_lib, noise_secret, placement
 from fl_sketch.utils import progress as progress_lib
 import jax
@@ -28,12 +29,14 @@ class Result(NamedTuple):
     diverged: whether a round was not finite.
     seconds: this point's share of the time of its chunk.
     about: fields of its summary besides metrics.
+    params: the model after its last round.
   """
 
   rows: list[dict[str, Any]]
   diverged: bool
   seconds: float
   about: dict[str, Any]
+  params: Any
 
 
 class Program:
@@ -75,8 +78,11 @@ class Program:
     self._scanned = c.rounds_per_dispatch > 1
     if self._scanned:
       self._round_fn = rounds.scan_rounds(self._round_fn)
-    evaluate = jax.jit(rounds.run_evaluation(exp.metrics_fn, mesh))
-    self._evaluate = log_lib.evaluator(evaluate, exp, mesh)
+    # The metrics of a model and the hyperparameters of its point.
+    own = lambda both, batch: at(exp.metrics_fn, both[1])(both[0], batch)
+    evaluate = jax.jit(rounds.run_evaluation(own, mesh))
+    with_own = exp._replace(metrics_fn=own)
+    self._evaluate = log_lib.evaluator(evaluate, with_own, mesh)
     self._data = mesh_lib.place(mesh, exp.data)
     self._programs = {}
 
@@ -153,7 +159,11 @@ class Program:
     seconds = (time.monotonic() - begun) / count
     for _ in range((c.rounds - done) * count):
       bar.advance(tracks[0].shown())
-    return [Result(t.rows, t.diverged, seconds, t.about) for t in tracks]
+    models = _each(state.params, len(exps))
+    return [
+      Result(t.rows, t.diverged, seconds, t.about, params)
+      for t, params in zip(tracks, models, strict=False)
+    ]
 
   def _step(self, exps):
     """Jits a dispatch for all points, which may share cohorts and key."""
@@ -199,17 +209,15 @@ class Program:
     return mesh_lib.place(self.mesh, stacked, P(*axes, comms.SHARD)), by_point
 
   def _evaluate_all(self, tracks, params, count):
-    leaves, tree = jax.tree.flatten(params)
-    for i, track in enumerate(tracks):
-      model = leaves if count == 1 else [x[i] for x in leaves]
-      track.evaluated(self._evaluate(jax.tree.unflatten(tree, model)))
+    for track, model in zip(tracks, _each(params, count), strict=False):
+      track.evaluated(self._evaluate((model, track.hyper)))
 
 
 class _Track:
   """The records of one point, until it diverges."""
 
   def __init__(self, exp):
-    self.rows, self.diverged = [], False
+    self.rows, self.diverged, self.hyper = [], False, exp.hyper
     self.about = log_lib.privacy_summary(exp)
     self._log, self._private = log_lib.RunLog(exp), exp.guarantee is not None
 
@@ -248,6 +256,13 @@ def _stacked(trees, xp, always=False):
   if len(trees) == 1 and not always:
     return trees[0]
   return jax.tree.map(lambda *xs: xp.stack(xs), *trees)
+
+
+def _each(params, count):
+  """The parameters of every point of a chunk, which has `count`."""
+  if count == 1:
+    return [params]
+  return [jax.tree.map(lambda x, i=i: x[i], params) for i in range(count)]
 
 
 def _enter(tracks, pending, bar):

@@ -6,12 +6,13 @@ import json
 import math
 import os
 import pathlib
+import shutil
 from typing import Any, NamedTuple
 
 from fl_sketch import reporting
 from fl_sketch.experiment import config as config_lib, config_checks
 from fl_sketch.reporting import metrics
-from fl_sketch.training import identity, workdir, workdir_checks
+from fl_sketch.training import identity, saved_params, workdir, workdir_checks
 from fl_sketch.utils import extras, files, markdown
 import numpy as np
 
@@ -318,6 +319,23 @@ class Files(workdir.Records):
     row = {'point': number, 'values': values} | last
     row |= {'diverged': result.diverged, 'seconds': round(result.seconds, 3)}
     self.add(number, row)
+    self._keep_best(number, result)
+
+  def _keep_best(self, number: int, result: Any):
+    """Keeps the parameters of the best point in its folder, and no others."""
+    finite = [row for row in self.rows.values() if not row['diverged']]
+    metric = metric_of(list(self.rows.values()))
+    ranked = [row for row in finite if metric in row]
+    if not ranked:
+      return
+    best = _METRICS[metric](ranked, key=lambda row: row[metric])['point']
+    if best != number:
+      return
+    saved_params.write(
+      self.point(number) / 'params', len(result.rows), result.params
+    )
+    for other in self.rows.keys() - {number}:
+      shutil.rmtree(self.point(other) / 'params', ignore_errors=True)
 
   def report(self, rows: list[Row]):
     """Writes table.md, sweep.json and, if there is a figure, sweep.png."""

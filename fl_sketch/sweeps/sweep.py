@@ -165,10 +165,11 @@ def run(
   table.md and, if a field other than seeds is swept, sweep.png. Each point gets
   config, problem, metrics and summary as `training.train` writes them, but
   without `seconds` and `parameters`; the summary adds its best test metrics
-  and whether it `diverged`. The best point gets params.safetensors. Stopping a
-  sweep loses the points that are running. A point that diverges keeps its last
-  finite numbers and stops no other. A sweep with other values of its fields, or
-  with further fields, runs the points that the folder does not have.
+  and whether it `diverged`. The best point keeps its parameters, for
+  `fl_sketch.load`. Stopping a sweep loses the points that are running. A point
+  that diverges keeps its last finite numbers and stops no other. A sweep with
+  other values of its fields, or with further fields, runs the points that the
+  folder does not have.
 
   Args:
     config: a `Config`, or its fields, with a `sweep`.

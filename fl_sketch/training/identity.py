@@ -7,22 +7,27 @@ process, and but for 'device' and the rounding of 'start' on every machine.
 
 from collections.abc import Callable, Iterable, Mapping
 import functools
+import pathlib
 import re
 from typing import Any
 
 from fl_sketch import experiment
 from fl_sketch.data import store_digests
+from fl_sketch.experiment import listing
 from fl_sketch.models import losses
-from fl_sketch.utils import digests, files
+from fl_sketch.utils import digests, files, registry
 import jax
 from jax.extend import core
 import numpy as np
+import optax
 
 Record = dict[str, Any]
 
 _ADDRESS = re.compile(r' at 0x[0-9a-f]+')
 _PROGRAM, _START, _SOURCE = 'model and loss', 'start', 'source of fl_sketch'
 _NOISE = 'noise multiplier'
+_PLUGINS = 'source of plug-ins'  # of the registered parts that a config names
+_OPTAX = pathlib.Path(optax.__file__).parent
 _VERSIONS = ('fl_sketch', 'jax', 'numpy', 'python', 'device', 'processes')
 
 
@@ -50,10 +55,21 @@ def of(exp: experiment.Experiment) -> Record:
     for path, x in jax.tree.leaves_with_path(tree):
       name = jax.tree_util.keystr(path, simple=True, separator='.')
       arrays[f'{kind} {name}'] = [x]
-  if exp.guarantee is None:
-    return record(programs, exp.params, arrays)
-  noise = {_NOISE: exp.guarantee.noise_multiplier}
-  return record(programs, exp.params, arrays, read=True) | noise
+  more: Record = _plugins(exp.config)
+  if exp.guarantee is not None:
+    more |= {_NOISE: exp.guarantee.noise_multiplier}
+  private = exp.guarantee is not None
+  return record(programs, exp.params, arrays, read=private) | more
+
+
+def _plugins(c: Any) -> Record:
+  """The digest of the files of parts that are not of fl_sketch or optax."""
+  own, texts = digests.ROOT, []
+  for file in sorted({*map(registry.source_of, listing.factories(c))}):
+    path = pathlib.Path(file)
+    if path.is_file() and not {own, _OPTAX} & {*path.parents}:
+      texts.append(path.read_text())
+  return {_PLUGINS: digests.of_text('\n'.join(texts))} if texts else {}
 
 
 def record(
@@ -112,7 +128,7 @@ def compare(
   if private:
     return list(named.values()), []
   kinds = {str(r.get('device')).partition(' x ')[2] for r in (there, here)}
-  allowed = {'fl_sketch', 'jax', _SOURCE}
+  allowed = {'fl_sketch', 'jax', _SOURCE, _PLUGINS}
   if 'jax' in differ or len(kinds) > 1:
     vague = {_PROGRAM, _START} & named.keys()
     named |= {k: f'{k} cannot be compared' for k in vague}

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fl_sketch import experiment
+from fl_sketch.experiment import privacy_plan
 from fl_sketch.privacy import types
 from fl_sketch.reporting import metrics as metrics_lib
 from fl_sketch.rounds import comms, mesh as mesh_lib, traffic
@@ -124,6 +125,7 @@ def epsilons_by_round(exp: experiment.Experiment) -> list[Any] | None:
   """
   if exp.guarantee is None:
     return None
+  privacy_plan.accounted(exp.make(exp.hyper).releases)
   last = exp.config.rounds
   coarse = {m << k for m in range(1, 8) for k in range(last.bit_length())}
   grid = sorted({r for r in coarse if r < last} | {last})

@@ -31,11 +31,11 @@ def lock(folder: pathlib.Path) -> contextlib.ExitStack:
     WorkdirError: another process uses the folder, which the message names, or
       there is no permission to write there.
   """
-  with workdir_checks.in_all_processes(folder):
-    with contextlib.ExitStack() as locked:
+  with contextlib.ExitStack() as locked:
+    with workdir_checks.in_all_processes(folder):
       if jax.process_index() == 0:
         _lock(folder / 'lock', locked)
-      return locked.pop_all()
+    return locked.pop_all()
 
 
 def _lock(path: pathlib.Path, locked: contextlib.ExitStack):

@@ -74,10 +74,10 @@ def check(folder: pathlib.Path, config: Any, may_change: Collection[str]):
   """
   if (old := read(folder / 'config.json', 'a config')) is None:
     return
-  if moved := sorted(old.keys() & config_lib.MOVED.keys()):
+  fields = files.as_json(config)
+  if moved := sorted(old.keys() & config_lib.MOVED.keys() - fields.keys()):
     places = ', '.join(f'{k} is {config_lib.MOVED[k]} now' for k in moved)
     raise WorkdirError(f'{folder} is of an older version: {places}.')
-  fields = files.as_json(config)
   old = files.as_json(type(config)()) | old  # an older version has fewer fields
   changed = [
     f'{name}: {old.get(name)!r} there, {fields.get(name)!r} here'

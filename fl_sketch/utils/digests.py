@@ -6,6 +6,8 @@ import pathlib
 
 import numpy as np
 
+ROOT = pathlib.Path(__file__).parents[1]  # of the package
+
 
 def of_text(text: str) -> str:
   """Returns the digest of a text, 64 hexadecimal digits."""
@@ -25,8 +27,8 @@ def of_array(x: np.ndarray) -> str:
 @functools.cache
 def of_source() -> str:
   """Returns the digest of the names and the text of fl_sketch's modules."""
-  root, digest = pathlib.Path(__file__).parents[1], hashlib.sha256()
-  for path in sorted(root.rglob('*.py')):
-    digest.update(f'{path.relative_to(root).as_posix()}\n'.encode())
+  digest = hashlib.sha256()
+  for path in sorted(ROOT.rglob('*.py')):
+    digest.update(f'{path.relative_to(ROOT).as_posix()}\n'.encode())
     digest.update(hashlib.sha256(path.read_bytes()).digest())
   return digest.hexdigest()

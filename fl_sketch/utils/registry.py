@@ -105,8 +105,14 @@ class Registry(Generic[E]):
     if unknown := [x for x in hyper if x not in self.options(name)]:
       del self._entries[name]
       raise ValueError(f'Expected hyper={unknown} to be options of {name!r}.')
-    _FILES.add(_file(getattr(factory, 'func', factory)))
+    _FILES.add(source_of(factory))
     return factory
+
+  def is_own(self, name: str) -> bool:
+    """Whether a factory is of another package than fl_sketch."""
+    entry: Any = self.entry(name)
+    factory = getattr(entry.factory, 'func', entry.factory)  # of a partial
+    return __package__.split('.')[0] != factory.__module__.split('.')[0]
 
   def names(self) -> tuple[str, ...]:
     """The names of all factories, in the order of their registration."""
@@ -128,12 +134,15 @@ class Registry(Generic[E]):
 
   def arguments(self, name: str) -> dict[str, inspect.Parameter]:
     """The arguments of a factory that are given by name, context included."""
-    factory: Any = self.entry(name)
+    entry: Any = self.entry(name)
+    factory, skipped = entry.factory, self._leading
+    if inspect.isclass(factory):  # some metaclasses hide its arguments
+      factory, skipped = factory.__init__, skipped + 1
     try:  # annotations of a module may be strings
-      signature = inspect.signature(factory.factory, eval_str=True)
+      signature = inspect.signature(factory, eval_str=True)
     except NameError:
-      signature = inspect.signature(factory.factory)
-    parameters = list(signature.parameters.items())[self._leading :]
+      signature = inspect.signature(factory)
+    parameters = list(signature.parameters.items())[skipped:]
     return {k: p for k, p in parameters if p.kind in _BY_NAME}
 
   def options(self, name: str) -> dict[str, inspect.Parameter]:
@@ -286,12 +295,13 @@ def _hint(p: inspect.Parameter) -> Any:
   return hint
 
 
-def _file(factory: Any) -> str:
+def source_of(factory: Any) -> str:
   """The file that defines a factory, or the name of its module."""
+  factory = getattr(factory, 'func', factory)  # of a partial
   module = sys.modules.get(factory.__module__)
   return getattr(module, '__file__', None) or factory.__module__
 
 
 def _origin(factory: Any) -> str:
-  factory = getattr(factory, 'func', factory)  # of a partial
-  return f'{factory.__qualname__} of {_file(factory)}'
+  name = getattr(factory, 'func', factory).__qualname__
+  return f'{name} of {source_of(factory)}'

@@ -3,7 +3,7 @@
 import cases
 from cases import everyone
 import chex
-from fl_sketch import codecs, sketches
+from fl_sketch import codecs, rounds, sketches
 from fl_sketch.algorithms import fedsketchgate, topology
 from fl_sketch.rounds import client_step, keys
 import jax
@@ -97,7 +97,7 @@ def test_cocktail_sgd_keeps_what_neither_side_has_sent():
   options = {'codec': codecs.quantized_top_k(4, 4, 2), 'mask_ratio': 0.6}
   states, _ = trail(linear('cocktail_sgd', **options))
   whole = moved(trail(linear('fedavg'))[0]).sum(0)
-  links = states[-1].protocol[0]
+  links = rounds.state_of(states[-1], 'Residuals')
   left = rows(links.client.value).mean(0), vector(links.server)
   assert min(np.abs(x).max() for x in left) > 1e-4
   want = whole - HP.server_lr * sum(left)
@@ -112,7 +112,7 @@ def test_cocktail_sgd_has_one_subset_for_all_and_a_new_one_every_round():
   states, _ = trail(make)
   subsets = []
   for state, step in zip(states[1:], moved(states), strict=True):
-    empty = rows(state.protocol[0].client.value) == 0
+    empty = rows(rounds.state_of(state.protocol, 'client').value) == 0
     assert (empty == (step != 0)[None]).all()
     assert empty.sum() == N * size
     subsets.append(tuple(empty[0]))
@@ -129,7 +129,7 @@ def test_sketched_sgd_forgets_what_got_through_and_nothing_else(momentum):
   for state, step in zip(states[1:], moved(states), strict=True):
     support = step != 0
     assert support.sum() == k
-    links = state.protocol[0]
+    links = rounds.state_of(state, 'State')
     for kept in [links.residual, links.momentum][: 2 if momentum else 1]:
       assert ((rows(kept.value) == 0) == support[None]).all()
 

@@ -114,7 +114,7 @@ def test_a_defect_of_other_code_is_no_error_of_the_config(monkeypatch):
   def broken(*_):
     raise ValueError('a defect')
 
-  monkeypatch.setattr(models, 'init_params', broken)
+  monkeypatch.setattr(models, 'as_model', broken)
   with pytest.raises(ValueError, match='a defect') as error:
     experiment.build(SMALL)
   assert type(error.value) is ValueError

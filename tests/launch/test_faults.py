@@ -112,7 +112,7 @@ def test_a_defect_keeps_its_traceback(tmp_path, monkeypatch):
   def broken(*_):
     raise ValueError('a defect')
 
-  monkeypatch.setattr(models, 'init_params', broken)
+  monkeypatch.setattr(models, 'as_model', broken)
   done = runs.command('train', QUICK, f'--workdir={tmp_path}/run')
   assert done.returncode == 1
   assert 'in broken' in done.stderr

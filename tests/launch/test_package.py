@@ -2,7 +2,6 @@
 
 import email
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -60,24 +59,6 @@ def test_the_citation_is_of_this_version():
   assert citation['authors'] == PROJECT['authors']
   assert citation['message'].endswith('.')
   assert citation['abstract'].endswith('.')
-
-
-@pytest.fixture(scope='module')
-def wheel(tmp_path_factory):
-  """The wheel, built from a copy: a build leaves files in its folder."""
-  source, out = (tmp_path_factory.mktemp(name) for name in ('source', 'out'))
-  for path in ('pyproject.toml', 'README.md', 'LICENSE'):
-    shutil.copy(ROOT / path, source)
-  for folder in ('fl_sketch', 'configs', 'launch', 'notebooks', 'tests'):
-    shutil.copytree(ROOT / folder, source / folder)
-  pip = [sys.executable, '-m', 'pip', 'wheel', '--no-deps', '--no-index']
-  subprocess.run(
-    [*pip, '--no-build-isolation', '-w', out, source],
-    check=True,
-    capture_output=True,
-  )
-  (path,) = out.glob('*.whl')
-  return path
 
 
 @pytest.mark.nightly

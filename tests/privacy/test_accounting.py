@@ -13,8 +13,9 @@ from accounting_reference import (
   poisson,
   renyi_epsilon,
 )
-from fl_sketch.privacy import accounting
+from fl_sketch.privacy import accounting, profiles
 from fl_sketch.privacy.accounting import Adjacency, GaussianMechanism
+import numpy as np
 import pytest
 import runs
 from scipy import integrate, stats
@@ -60,6 +61,56 @@ def test_renyi_is_above_quadrature_and_above_the_losses(mechanism, delta):
   by_hand = renyi_epsilon(mechanism, delta)
   assert by_hand * (1 - 1e-6) <= eps <= 1.01 * by_hand
   assert eps >= epsilon(mechanism, delta)
+
+
+def by_integer_orders(z, q, order):
+  """Mironov, Talwar and Zhang, arXiv:1908.10530, section 3.3."""
+  terms = [
+    math.log(math.comb(order, k))
+    + k * math.log(q)
+    + (order - k) * math.log(1 - q)
+    + k * (k - 1) / (2 * z**2)
+    for k in range(order + 1)
+  ]
+  return np.logaddexp.reduce(terms) / (order - 1)
+
+
+@pytest.mark.parametrize(('z', 'q', 'steps'), [(1.0, 0.2, 7), (4.0, 0.01, 100)])
+def test_divergences_of_samples_are_those_of_the_closed_form(z, q, steps):
+  """Catches steps, or the sampling, that are left out."""
+  orders = 2, 5, 30
+  want = [steps * by_integer_orders(z, q, order) for order in orders]
+  got = accounting.renyi_divergences(poisson(z, steps, q), orders=orders)
+  np.testing.assert_allclose(got, want, rtol=1e-6)
+  assert (got > want).all()  # by what rounding may cost
+
+
+@pytest.mark.parametrize('adjacency', Adjacency)
+def test_divergences_of_everybody_grow_by_the_order_and_add_up(adjacency):
+  """Catches the sensitivity of another adjacency, and releases of one step."""
+  moved = 2 if adjacency is REPLACE else 1
+  spec = {'adjacency': adjacency}
+  one = GaussianMechanism(2.0, 3, **spec)
+  two = GaussianMechanism(5.0, 4, releases_per_step=2, **spec)
+  orders = np.array([1.01, 1.5, 2.0, 77.0])
+  of = lambda m: accounting.renyi_divergences(m, orders=orders)
+  np.testing.assert_allclose(of(one), orders * moved**2 * 3 / 8)
+  both = orders * moved**2 * (3 / 8 + 8 / 50)
+  np.testing.assert_allclose(of(accounting.compose([one, two])), both)
+
+
+@pytest.mark.parametrize(
+  'mechanism', [GaussianMechanism(3.0, 20), poisson(1.0, 50, 0.1)]
+)
+def test_divergences_give_the_epsilon_of_the_accountant(mechanism):
+  """At most Mironov's conversion: log(1 / delta) / (alpha - 1) more."""
+  orders = np.array([o for o in profiles.ORDERS if o == int(o)])
+  divergences = accounting.renyi_divergences(mechanism, orders=orders)
+  converted = divergences + math.log(1e5) / (orders - 1)
+  eps = epsilon(mechanism, 1e-5, 'rdp')
+  assert 0.5 * converted.min() < eps <= converted.min()
+  silent = dataclasses.replace(mechanism, noise_multiplier=0.0)
+  assert np.isinf(accounting.renyi_divergences(silent)).all()
 
 
 @pytest.mark.parametrize('adjacency', Adjacency)

@@ -141,6 +141,13 @@ test_what_has_no_analysis_is_refused = refused_calls(
 )
 
 
+test_a_divergence_that_nobody_knows_is_refused = refused_calls(
+  (lambda: accounting.renyi_divergences(SAMPLED, orders=[2, 1.0]), 'order=1.0'),
+  (lambda: accounting.renyi_divergences(SILENT), 'replace-one needs'),
+  (lambda: accounting.renyi_divergences(CAPPED), 'truncated Poisson'),
+)
+
+
 def test_renyi_answers_a_delta_below_the_rounding_of_losses():
   assert ref.epsilon(SAMPLED, 1e-13, 'rdp') > 0
 

@@ -3,6 +3,7 @@
 import cases
 import chex
 from fl_sketch import algorithms, rounds
+from fl_sketch.privacy import accounting
 from fl_sketch.rounds import keys as keys_lib, mesh as mesh_lib
 import jax
 import jax.numpy as jnp
@@ -195,3 +196,15 @@ def test_clients_of_rejected_updates_still_leave_the_noise():
   chex.assert_trees_all_equal(
     broadcast('dp_fedavg', sent), broadcast('dp_fedavg', NOBODY)
   )
+
+
+@pytest.mark.parametrize('name', ['dp_fedavg', 'safl', 'fedsketchgate'])
+def test_the_noise_is_as_loud_as_signal_to_noise_says(name):
+  """Catches a norm of one number for that of all, or the noise of the sum."""
+  noise = draws(name, NOBODY)[0]
+  spec = {'expected_cohort': R, 'size': noise.shape[1]}
+  ratio = accounting.signal_to_noise(Z, C, **spec)
+  assert has_stddev(noise, C / ratio / noise.shape[1] ** 0.5)
+  half = accounting.signal_to_noise(Z, C, mean_norm=C / 2, **spec)
+  assert half == pytest.approx(ratio / 2)
+  assert accounting.signal_to_noise(0.0, C, **spec) == np.inf

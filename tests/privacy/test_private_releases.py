@@ -137,7 +137,7 @@ def test_a_bound_by_quantile_spends_no_more_than_it_says():
     state = state_of('dp_fedavg', QUANTILE)
     args = HP, state, NOBODY, cases.KEY, None, secret
     mean, state, _ = step(*args)
-    return vector(mean), state.protocol[0].clip_norm
+    return vector(mean), rounds.state_of(state, 'clip_norm')
 
   secrets = jax.random.split(SECRET, 20000)
   means, norms = map(np.asarray, cases.jit(jax.vmap(one))(secrets))
@@ -162,7 +162,7 @@ def quantile_program(gamma):
   def run(hp, sent):
     def one(state, _):
       state, _ = step(hp, state, sent, cases.KEY, None, SECRET)
-      return state, state.protocol[0].clip_norm
+      return state, rounds.state_of(state, 'clip_norm')
 
     start = state_of('dp_fedavg', release, hp)
     return jax.lax.scan(one, start, length=120)[1]

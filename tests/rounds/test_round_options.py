@@ -24,7 +24,7 @@ def test_rows_on_the_host_and_lanes_that_are_skipped(make, tmp_path):
   rows = client_state.OnHost(mesh, one, range(cases.POPULATION), tmp_path)
   state = mesh_lib.place(mesh, one)
   for r in range(5):
-    cohort = cases.one_absent(r)
+    cohort = cases.cohorts_of(make)(r)
     state = rows.attach(state, cohort.ids)
     state, _ = round_fn(cases.HP, state, cohort, cases.KEY, *cases.secret(make))
     rows.keep(state, cohort.ids)
@@ -40,7 +40,7 @@ def test_a_server_in_parts_is_the_server(make):
   want, _ = cases.play(make)
   round_fn, state = cases.program(make, 2, shard_server=True)
   for r in range(5):
-    rest = cases.one_absent(r), cases.KEY, *cases.secret(make)
+    rest = cases.cohorts_of(make)(r), cases.KEY, *cases.secret(make)
     state, _ = round_fn(cases.HP, state, *rest)
   chex.assert_trees_all_close(state.params, want.params, atol=1e-6)
   chex.assert_trees_all_close(state.server, want.server, atol=1e-6)

@@ -60,7 +60,7 @@ def twin(case, cohorts):
 @cases.each_case
 def test_agrees_with_its_numpy_twin(case):
   """Five rounds, of which all but the decentralised ones miss clients."""
-  cohort_of = cases.one_absent
+  cohort_of = cases.cohorts_of(case.make)
   if case.name == 'decentralised':
     cohort_of = cases.everyone
   state, _ = cases.play(case.make, cohort_of=cohort_of)
@@ -97,7 +97,7 @@ def test_bytes_are_those_counted_by_hand(case):
 @cases.each_structure
 def test_absent_clients_leave_no_trace(case):
   def tampered(r):
-    cohort = cases.cohort(1, r)
+    cohort = cases.cohorts_of(case.make)(r)
     for x in cohort.batches:
       x[0] = np.nan
     return cohort
@@ -139,7 +139,8 @@ def test_one_compilation_for_all_rounds(case):
   )
   state = cases.start(case.make, mesh)
   for r in range(3):
-    cohort = mesh_lib.place(mesh, cases.cohort(1, r), jax.P(comms.SHARD))
+    cohort = cases.cohorts_of(case.make)(r)
+    cohort = mesh_lib.place(mesh, cohort, jax.P(comms.SHARD))
     state, _ = round_fn(HP, state, cohort, KEY, *cases.secret(case.make))
 
 
@@ -147,7 +148,7 @@ def test_one_compilation_for_all_rounds(case):
 def test_fused_rounds_are_the_same_rounds(case):
   mesh = mesh_lib.cohort_mesh(2)
   fused = cases.jit(rounds.scan_rounds(rounds.run_round(case.make, mesh)))
-  cohorts = [cases.cohort(1, r) for r in range(5)]
+  cohorts = [cases.cohorts_of(case.make)(r) for r in range(5)]
   stacked = jax.tree.map(lambda *xs: np.stack(xs), *cohorts)
   state = cases.start(case.make, mesh)
   state, metrics = fused(HP, state, stacked, KEY, *cases.secret(case.make))
@@ -162,7 +163,8 @@ def test_lowers_for_accelerators(case):
   mesh = mesh_lib.cohort_mesh(2)
   round_fn = jax.jit(rounds.run_round(case.make, mesh, lanes_per_step=None))
   rest = KEY, *cases.secret(case.make)
-  args = HP, cases.start(case.make, mesh), cases.cohort(), *rest
+  cohort = cases.cohorts_of(case.make)(0)
+  args = HP, cases.start(case.make, mesh), cohort, *rest
   exported = jax.export.export(round_fn, platforms=['tpu', 'cuda'])(*args)
   assert exported.platforms == ('tpu', 'cuda')
 
@@ -179,7 +181,7 @@ def test_a_vmapped_sweep_is_its_single_runs(case):
     lambda hp: rounds.init(case.make(hp), PARAMS, cases.POPULATION)
   )(hps)
   for r in range(3):
-    states, _ = sweep(hps, states, cases.cohort(1, r), *rest)
+    states, _ = sweep(hps, states, cases.cohorts_of(case.make)(r), *rest)
   # The middle point is the run that `cases.play` makes.
   alone, _ = cases.play(case.make, count=3)
   middle = jax.tree.map(lambda x: x[1], jax.device_get(states))
@@ -201,7 +203,8 @@ def test_a_client_that_hears_the_broadcasts_has_the_servers_state(case):
   client, alone = server, jax.device_get(server)
   rest = KEY, *cases.secret(case.make)
   for r in range(5):
-    table, server, _ = cohort_fn(HP, server, cases.cohort(1, r), *rest)
+    cohort = cases.cohorts_of(case.make)(r)
+    table, server, _ = cohort_fn(HP, server, cohort, *rest)
     server = server_fn(HP, table, server, KEY)
     client = server_fn(HP, table, client, KEY)
     alone = own_fn(HP, jax.device_get(table), alone, KEY)
@@ -233,8 +236,12 @@ def test_a_client_whose_update_is_not_finite_is_rejected():
   chex.assert_trees_all_equal(state, want)
 
 
-def nobody_after_the_first(r):
-  return cases.cohort(4 if r else 1, r)
+def nobody_after_the_first(r, size=4):
+  return cases.cohort(size if r else 1, r, size)
+
+
+def nobody_of_all_after_the_first(r):
+  return nobody_after_the_first(r, cases.POPULATION)
 
 
 @cases.each_structure
@@ -243,14 +250,15 @@ def test_a_round_without_participants_changes_nothing_or_is_noise(case):
 
   A private one must not show it: the server's noise is there all the same.
   """
+  cohort_of = nobody_after_the_first
+  if case.make(HP).everyone:
+    cohort_of = nobody_of_all_after_the_first
   want, _ = cases.play(case.make, count=1)
-  state, metrics = cases.play(
-    case.make, count=3, cohort_of=nobody_after_the_first
-  )
+  state, metrics = cases.play(case.make, count=3, cohort_of=cohort_of)
   assert metrics['participants'] == metrics['train_loss'] == 0
   assert state.round == 3
   if cases.secret(case.make):
-    cohorts = [nobody_after_the_first(r) for r in range(3)]
+    cohorts = [cohort_of(r) for r in range(3)]
     params = reference.flat(state.params)
     np.testing.assert_allclose(params, twin(case, cohorts), atol=2e-5)
     privacy = case.options.get('privacy')
@@ -282,6 +290,28 @@ def test_parameters_that_overflow_are_reported():
   _, metrics = first_round(1e30, optax.scale(1e30))
   assert not metrics['finite']
   assert metrics['rejected_clients'] == 0
+
+
+EVERYONE = [n for n in cases.FIRST if cases.FIRST[n].make(HP).everyone]
+
+
+def test_who_must_all_take_part_is_what_the_registry_says():
+  """The config refuses by the one, Python users are refused by the other."""
+  said = [
+    n for n in cases.FIRST if algorithms.entry(cases.FIRST[n].name).everyone
+  ]
+  assert EVERYONE == said != []
+
+
+@pytest.mark.parametrize('size', [1, cases.POPULATION - 1])
+@pytest.mark.parametrize('name', EVERYONE)
+def test_a_partial_cohort_is_refused_where_everyone_must_take_part(name, size):
+  """Absent clients' variates would no longer add up to 0, without a word."""
+  make, mesh = cases.FIRST[name].make, mesh_lib.cohort_mesh(2)
+  args = HP, cases.start(make, mesh), cases.cohort(0, 0, size), KEY
+  message = f'Expected a cohort of {size=} to be all {cases.POPULATION} clients'
+  with pytest.raises(ValueError, match=message):
+    jax.eval_shape(rounds.run_round(make, mesh), *args)
 
 
 @pytest.mark.parametrize(('denominator', 'want'), [(4.0, -6 / 4), (None, -1)])

@@ -104,7 +104,8 @@ def short_block_alpha(x, cols):
   [(FEW, 0.35), pytest.param(MANY, 0.7, marks=pytest.mark.nightly)],
 )
 def test_coordinate_wise_constant(name, draws, near):
-  # 16 pairs at 6 standard errors: 2e-8 to miss one.
+  """Catches a bound that is too small or from afar, or another variance."""
+  # 16 pairs at 6 standard errors, nominally: 5e-8 to miss one of two sides.
   bound = promises(name).coordinate_wise(64) / 16
   largest = 0.0
   for g in VECTORS:
@@ -113,6 +114,10 @@ def test_coordinate_wise_constant(name, draws, near):
       mean, error = operators.mean_and_error(np.square(sample @ h))
       excess = mean - (h @ g) ** 2
       assert excess < bound + 6 * error + 1e-5
+      errors = np.square((sample - g[None]) @ h)
+      mean, error = operators.mean_and_error(errors)
+      exact = promises(name).variance(g, h)
+      assert abs(mean - exact) < 6 * error + 1e-5
       largest = max(largest, excess)
   # Not a bound from afar: some pair comes near.
   assert largest >= near * bound - 1e-6

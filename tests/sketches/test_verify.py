@@ -8,6 +8,7 @@ this file together stays below 1e-6.
 import functools
 
 from fl_sketch import sketches
+from fl_sketch.sketches import verification
 from fl_sketch.sketches.verification import FALSE_ALARM, verify
 import jax
 import jax.numpy as jnp
@@ -70,12 +71,22 @@ def test_kept_promises_hold(name):
 
 
 ams = OPERATORS['ams']
+gaussian = OPERATORS['gaussian'].properties.variance
+PAIRS = [f'coordinate-wise, {h} and {g}' for h, g in verification._PAIRS]
 BROKEN = {
   'biased': (
     promising('ams', adjoint_scale=1 / 0.9)._replace(
       desketch=lambda *args: 0.9 * ams.desketch(*args)
     ),
-    ['bias, in standard errors'],
+    [
+      'bias, in standard errors',
+      'coordinate-wise, first spike and first spike',
+      'coordinate-wise, last spike and last spike',
+    ],
+  ),
+  'variance': (
+    promising('gaussian', variance=lambda g, h: 0.6 * gaussian(g, h)),
+    PAIRS,
   ),
   'alpha': (promising('gaussian', alpha=lambda like: 3.2), MOMENTS),
   'coordinate-wise': (

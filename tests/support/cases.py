@@ -289,6 +289,15 @@ def one_absent(r: int) -> rounds.Cohort:
   return cohort(1, r)
 
 
+def one_of_all_absent(r: int) -> rounds.Cohort:
+  return cohort(1, r, POPULATION)
+
+
+def cohorts_of(make: rounds.Make) -> Callable[[int], rounds.Cohort]:
+  """Cohorts that the algorithm takes, in which one client has weight 0."""
+  return one_of_all_absent if make(HP).everyone else one_absent
+
+
 def secret(make: rounds.Make) -> tuple[Any, ...]:
   """What a round takes after its key: no data, and if private `SECRET`."""
   return (None, SECRET) if make(HP).releases else ()
@@ -312,11 +321,11 @@ def play(
   make: rounds.Make,
   shards: int = 2,
   count: int = 5,
-  cohort_of: Callable[[int], rounds.Cohort] = one_absent,
+  cohort_of: Callable[[int], rounds.Cohort] | None = None,
   **options,
 ):
   """Plays rounds; returns the state and the last metrics, on the host."""
-  return _play(make, shards, count, cohort_of, **options)
+  return _play(make, shards, count, cohort_of or cohorts_of(make), **options)
 
 
 # Caches are behind functions, since they tell a default from an argument.

@@ -79,7 +79,7 @@ def make(name, release):
 def released(name, message, state):
   """The public values of a round, one vector for each of its releases."""
   if name == 'fetchsgd':  # U, before the momentum of a second round
-    message = state.protocol[1].momentum
+    message = rounds.state_of(state.protocol, 'momentum')
   if name in ('heaprix_exact', 'gate_heaprix'):
     return [message.table.ravel(), vector((message.exact, message.fresh))]
   if name == 'sketched_sgd':
@@ -105,7 +105,7 @@ def program(name, release, shards):
 
 
 def state_of(name, release=RELEASE, hp=HP):
-  return rounds.init(make(name, release)(hp), cases.PARAMS, cases.POPULATION)
+  return rounds.init(make(name, release)(hp), cases.PARAMS, LANES)
 
 
 def broadcast(

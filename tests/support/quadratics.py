@@ -6,7 +6,7 @@ from typing import Any
 import cases
 from fl_sketch import algorithms, codecs, rounds, sketches
 from fl_sketch.algorithms import topology
-from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.rounds import comms, mesh as mesh_lib
 import jax
 import jax.numpy as jnp
 import laws
@@ -120,7 +120,7 @@ def tracked(name, **options):
   name, case = TRACKING[name]
   options |= case | {'local_steps': STEPS}
   state, gap = play(name, heterogeneous(), 200, **options)
-  return gap, state.protocol[0][0].value['w']
+  return gap, rounds.state_of(state.protocol, comms.PerClient).value['w']
 
 
 def heavy_hitters(cols, error_update):
@@ -192,4 +192,4 @@ def gossip(q, sketch=cases.MEAN, **options):
 
 def away(make, r):
   """Each client's model less their mean after r rounds, f32[clients, D]."""
-  return rows(trail(make)[0][r].protocol[0].offset.value)
+  return rows(rounds.state_of(trail(make)[0][r], 'offset').value)

@@ -29,7 +29,9 @@ if __name__ == '__main__':
     rest = cases.KEY, *cases.secret(make)
     hp, rest = mesh_lib.place(mesh, (cases.HP, rest))
     for r in range(5):
-      cohort = mesh_lib.place(mesh, cases.cohort(1, r), jax.P(comms.SHARD))
+      cohort = mesh_lib.place(
+        mesh, cases.cohorts_of(make)(r), jax.P(comms.SHARD)
+      )
       state, _ = round_fn(hp, state, cohort, *rest)
     return jax.device_get(state.params)
 

@@ -6,6 +6,7 @@ import math
 import shutil
 
 import chex
+import fl_sketch
 from fl_sketch import experiment, sweeps, training
 from fl_sketch.data import sources
 from fl_sketch.experiment import config, custom
@@ -224,6 +225,19 @@ def test_an_extended_grid_runs_what_is_new(tmp_path):
   assert len(read_metrics(tmp_path / 'points.jsonl')) == 5
   again = run(tmp_path, wider)
   assert again == rows
+
+
+@pytest.mark.parametrize('count', [1, 2])
+def test_the_parameters_of_the_best_point_are_kept(count, tmp_path):
+  """Catches parameters of another point, or those of every point."""
+  fields = BOWLS | {'sweep': {'server_lr': (0.5, 1e30, 1.0, 0.1)}}
+  rows = run(tmp_path, fields, points_per_program=count)
+  best = min(rows, key=lambda row: row.get('test_loss', math.inf))['point']
+  kept = [path.parent.name for path in tmp_path.glob('points/*/params')]
+  assert kept == [f'{best:03d}']
+  loaded = fl_sketch.load(tmp_path / 'points' / kept[0])
+  want = pytest.approx(rows[best]['test_loss'], rel=1e-5)
+  assert loaded.evaluate()['test_loss'] == want
 
 
 def test_no_point_runs_where_one_cannot(tmp_path):

@@ -7,7 +7,7 @@ All else is exact, or certain up to the odds that a test states.
 
 import functools
 
-from fl_sketch import algorithms, sketches
+from fl_sketch import algorithms, rounds, sketches
 from fl_sketch.theory import chen
 from fl_sketch.theory.chen import (
   constants,
@@ -19,7 +19,6 @@ from fl_sketch.theory.song import diagnostics
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 import quadratics
 from scipy import stats
@@ -88,7 +87,7 @@ def program(scheduled):
   decay = lambda hp, r: hp._replace(client_lr=RATE(r))
 
   def record(state):
-    moments = (optax.tree.get(state.server, name) for name in ('mu', 'nu_max'))
+    moments = (rounds.state_of(state, name) for name in ('mu', 'nu_max'))
     return [tree['w'] for tree in (state.params, *moments)]
 
   cohort = quadratics.cohort(SHIFTS[:, :D])

@@ -28,7 +28,7 @@ def test_a_restored_state_goes_on_with_the_same_bits(make, tmp_path):
     if r == 2:
       book.charge(np.arange(3), np.ones(3), 2**40, 2**40)
       store.save(r, state, book, rows.saved(state))
-    state, _ = round_fn(cases.HP, state, cases.cohort(1, r), *rest)
+    state, _ = round_fn(cases.HP, state, cases.cohorts_of(make)(r), *rest)
 
   programs = round_fn._cache_size()  # other tests may share them
   fresh = cases.start(make, mesh)
@@ -39,7 +39,7 @@ def test_a_restored_state_goes_on_with_the_same_bits(make, tmp_path):
   chex.assert_trees_all_equal(totals.heard, book.heard)
   assert totals.totals() == book.totals()
   for r in (2, 3):
-    restored, _ = round_fn(cases.HP, restored, cases.cohort(1, r), *rest)
+    restored, _ = round_fn(cases.HP, restored, cases.cohorts_of(make)(r), *rest)
   chex.assert_trees_all_equal(restored, state)
   assert round_fn._cache_size() == programs  # it is placed as it was
   store.close()

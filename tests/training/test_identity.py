@@ -235,7 +235,7 @@ def compare(name, folder, exp, message):
 
 
 def test_another_noise_multiplier_is_refused(tmp_path):
-  """Catches an accountant that calibrates otherwise: one noise, two scales."""
+  """Catches one noise in two sizes, by two versions of the accountant."""
   calibrated = {'noise_multiplier': None, 'epsilon': 3.0, 'cohort': 3}
   exp = build(PRIVATE | calibrated | {'sampling': 'fixed_size'})
   assert exp.guarantee.noise_multiplier > 0
@@ -262,7 +262,7 @@ def test_every_file_of_the_source_counts(tmp_path, monkeypatch):
   """Catches an upgrade under the same version number."""
   package = tmp_path / 'fl_sketch' / 'utils'
   package.mkdir(parents=True)
-  monkeypatch.setattr(digests, '__file__', str(package / 'digests.py'))
+  monkeypatch.setattr(digests, 'ROOT', package.parent)
   of_source = digests.of_source.__wrapped__
   found = [of_source()]
   for name, text in (('a.py', ''), ('a.py', '1'), ('b.py', ''), ('c.txt', '')):
@@ -319,7 +319,10 @@ def test_a_folder_without_permissions_is_named(tmp_path):
 def test_an_error_of_one_process_stops_all(tmp_path, monkeypatch):
   """Catches processes that wait for one that has found other data."""
   begin(tmp_path, build())
-  monkeypatch.setattr(workdir_checks.processes, 'any_process', lambda _: True)
+  flags = iter([False, True])  # of the lock, and of what is compared
+  monkeypatch.setattr(
+    workdir_checks.processes, 'any_process', lambda _: next(flags)
+  )
   with pytest.raises(workdir.WorkdirError, match='Another process refuses'):
     start(tmp_path, build())
 
@@ -333,8 +336,9 @@ def test_a_store_is_read_in_private_runs_alone(tmp_path, monkeypatch):
   """Catches a private run on a store that was changed under its times."""
   x = np.arange(48, dtype=np.uint8).reshape(12, 4)
   write_store(tmp_path / 'store', x)
-  fields = {'dataset': 'store', 'store': str(tmp_path / 'store')}
-  fields |= {'model': 'linear'}
+  folder = {'folder': str(tmp_path / 'store')}
+  fields = {'dataset': 'store', 'dataset_options': folder}
+  fields |= {'model': 'linear', 'model_options': None}
   plain, private = (experiment.build(f | fields) for f in (FIELDS, PRIVATE))
   read, of_array = [], digests.of_array
   note = lambda x: read.append(isinstance(x, np.memmap)) or of_array(x)
@@ -344,6 +348,7 @@ def test_a_store_is_read_in_private_runs_alone(tmp_path, monkeypatch):
     records.append(identity.of(exp))
     assert any(read) == is_private
     read.clear()
+  assert records[1].pop('noise multiplier') == 1
   assert records[0] == records[1]
   in_memory = plain._replace(data={k: v[:] for k, v in plain.data.items()})
   assert identity.of(in_memory) == records[0]
@@ -358,7 +363,7 @@ def test_points_of_a_problem_share_a_record():
 
 def test_parameters_that_are_not_drawn_are_not_compared():
   """Catches a finished run that is refused because nothing is drawn again."""
-  fields = SMALL | {'model': 'linear'}
+  fields = SMALL | {'model': 'linear', 'model_options': None}
   drawn, shapes = (experiment.build(fields, draw=d) for d in (True, False))
   records = identity.of(drawn), identity.of(shapes)
   assert records[0].keys() - records[1].keys() == {'start'}

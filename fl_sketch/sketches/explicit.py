@@ -1,0 +1,125 @@
+"""Operators of given numbers: a matrix, or the hash functions of Count Sketch.
+
+They ignore the key. The arrays may be traced, so that a `lax.scan` over rounds
+may build its operators of one array a round inside its body.
+"""
+
+from fl_sketch.sketches import base, median
+import jax
+import jax.numpy as jnp
+
+
+def from_matrix(matrix: jax.Array) -> base.Sketch:
+  r"""The operator of one matrix R: :math:`x \mapsto R x`, read by :math:`R^T`.
+
+  For reference trajectories of other code, and for tests.
+
+  >>> op = from_matrix(jnp.array([[1.0, -1.0, 0.0], [0.0, 0.0, 2.0]]))
+  >>> op.sketch(jax.random.key(0), jnp.array([3.0, 1.0, 5.0])).tolist()
+  [2.0, 10.0]
+
+  Args:
+    matrix: f32[size, d].
+
+  Returns:
+    A `Sketch` of trees of d numbers with tables f32[size], linear and with its
+    adjoint for desketch; its functions raise ValueError for another d, or if
+    size > d.
+
+  Raises:
+    ValueError: the matrix has not two axes.
+  """
+  if matrix.ndim != 2:
+    raise ValueError(f'Expected {matrix.shape=} to be (size, d).')
+  size, columns = matrix.shape
+  dot = lambda a, b: jnp.dot(a, b, precision='highest')
+
+  def sketch(key, runs, vector):
+    _check(vector, columns, 'matrix')
+    x = base.join(runs, vector.size, vector.dtype)
+    return dot(jnp.asarray(matrix, vector.dtype), x)
+
+  def desketch(key, table, spans, vector):
+    _check(vector, columns, 'matrix')
+    return _cut(dot(table, jnp.asarray(matrix, vector.dtype)), spans)
+
+  promises = base.Properties('from_matrix', lambda like: size, None, None)
+  return base.from_runs(promises, {'size': size}, sketch, desketch)
+
+
+def from_hashes(
+  buckets: jax.Array, signs: jax.Array, cols: int, *, combine: str = 'median'
+) -> base.Sketch:
+  """The Count Sketch of these hash functions, as of another library.
+
+  The law is that of `count_sketch`, with h_j(i) = buckets[j, i] and s_j(i) =
+  signs[j, i].
+
+  >>> buckets, signs = jnp.array([[0, 1, 0]]), jnp.array([[1, -1, -1]])
+  >>> op, key = from_hashes(buckets, signs, cols=2), jax.random.key(0)
+  >>> op.sketch(key, jnp.array([3.0, 1.0, 5.0])).tolist()
+  [[-2.0, -1.0]]
+
+  Args:
+    buckets: int32[rows, d] in [0, cols).
+    signs: [rows, d] of 1 and -1.
+    cols: buckets in a row.
+    combine: 'median' or 'mean', as of `count_sketch`.
+
+  Returns:
+    A `Sketch` of trees of d numbers with tables f32[rows, cols]; its functions
+    raise ValueError for another d, or if rows * cols > d. With 'median' its
+    `linear_reader` is the same with 'mean'.
+
+  Raises:
+    ValueError: buckets and signs are not of one shape (rows, d), cols is below
+      1, or `combine` is neither.
+  """
+  base.check_positive(cols=cols)
+  if combine not in ('median', 'mean'):
+    raise ValueError(f"Expected {combine=} in ('median', 'mean').")
+  if buckets.ndim != 2 or buckets.shape != signs.shape:
+    raise ValueError(
+      f'Expected {buckets.shape=} == {signs.shape=} to be (rows, d).'
+    )
+  (rows, columns), linear = buckets.shape, combine == 'mean'
+  row = jnp.arange(rows)[:, None]
+
+  def sketch(key, runs, vector):
+    _check(vector, columns, 'hashes')
+    x = base.join(runs, vector.size, vector.dtype)
+    table = jnp.zeros((rows, cols), x.dtype)
+    return table.at[row, buckets].add(jnp.asarray(signs, x.dtype) * x[None])
+
+  def desketch(key, table, spans, vector):
+    _check(vector, columns, 'hashes')
+    values = jnp.asarray(signs, table.dtype) * table[row, buckets]
+    reduce = jnp.mean if linear else lambda x, axis: median.median(list(x))
+    return _cut(reduce(values, axis=0), spans)
+
+  promises = base.Properties(
+    'from_hashes',
+    lambda like: rows * cols,
+    None,
+    None,
+    linear=linear,
+    adjoint_scale=float(rows) if linear else None,
+  )
+  shape = {'rows': rows, 'cols': cols}
+  op = base.from_runs(promises, shape, sketch, desketch)
+  if linear:
+    return op
+  reader = from_hashes(buckets, signs, cols, combine='mean')
+  return op._replace(linear_reader=reader)
+
+
+def _check(vector, columns, what):
+  if vector.size != columns:
+    d = vector.size
+    raise ValueError(f'Expected {d=} == {columns}, the columns of the {what}.')
+
+
+def _cut(values, spans):
+  return [
+    values[start : start + size].astype(dtype) for start, size, dtype in spans
+  ]

@@ -1,0 +1,115 @@
+r"""Exact variances of :math:`\langle g, R^\top R h \rangle` of two vectors.
+
+Each function takes f64[d] and returns a number; `of` makes a
+`Properties.variance` of it. What all have in common is `pairs`, the squares of
+the coefficients of :math:`\sigma_i \sigma_k` for random signs.
+"""
+
+from collections.abc import Callable
+
+from fl_sketch.sketches import base, fourier
+import jax
+import numpy as np
+
+Exact = Callable[[np.ndarray, np.ndarray], float]
+
+
+def of(exact: Exact) -> Callable[[base.Tree, base.Tree], float]:
+  """Turns a function of vectors into one of trees of d numbers.
+
+  >>> of(pairs)({'w': [1.0, 2.0]}, {'w': [3.0, 1.0]})
+  49.0
+  """
+  flat = lambda x: np.concatenate(list(map(np.ravel, jax.tree.leaves(x))))
+  vector = lambda tree: flat(tree).astype(np.float64)
+  return lambda g, h: exact(vector(g), vector(h))
+
+
+def pairs(g: np.ndarray, h: np.ndarray) -> float:
+  r"""Returns :math:`\sum_{i<k} (g_i h_k + g_k h_i)^2`.
+
+  It is :math:`\|g\|^2 \|h\|^2 + \langle g, h \rangle^2 - 2 \sum_i g_i^2 h_i^2`.
+
+  >>> pairs(np.array([1.0, 2.0]), np.array([3.0, 1.0]))
+  49.0
+  """
+  return float(g @ g * (h @ h) + (g @ h) ** 2 - 2 * (g * h) @ (g * h))
+
+
+def across_blocks(g: np.ndarray, h: np.ndarray, cols: int) -> float:
+  """Returns `pairs` of coordinates of different blocks of `cols`.
+
+  >>> across_blocks(np.array([1.0, 2.0]), np.array([3.0, 1.0]), 2)
+  0.0
+  """
+  g, h = (np.append(x, np.zeros(-x.size % cols)) for x in (g, h))
+  inside = map(pairs, g.reshape(-1, cols), h.reshape(-1, cols))
+  return pairs(g, h) - sum(inside)
+
+
+def sampled(g: np.ndarray, h: np.ndarray, size: int) -> float:
+  """Returns that of (d / b) times the sum of b of the d products g_i h_i.
+
+  >>> sampled(np.ones(2), np.array([1.0, 0.0]), 1)  # 2 or 0
+  1.0
+  """
+  d = g.size
+  spread = np.var(g * h, ddof=1) if d > 1 else 0.0
+  return float(d * (d - size) / size * spread)
+
+
+def hadamard(g: np.ndarray, h: np.ndarray, size: int, n: int) -> float:
+  """Returns that of `srht`: every product of the transform has `pairs`.
+
+  >>> hadamard(np.array([1.0, 2.0]), np.array([3.0, 1.0]), 1, 2)
+  49.0
+  """
+  return _of_rows(n, size, pairs(g, h) / n)
+
+
+def spectrum(g: np.ndarray, h: np.ndarray, size: int) -> float:
+  """Returns that of `srft`: coordinates n / 2 apart, if n is even, count twice.
+
+  >>> spectrum(np.array([1.0, 2.0]), np.array([3.0, 1.0]), 1)
+  49.0
+  """
+  g, h = (_in_order(x, size) for x in (g, h))
+  n, far = g.size, 0.0
+  if n % 2 == 0:
+    (g0, g1), (h0, h1) = (np.split(x, 2) for x in (g, h))
+    far = np.square(g0 * h1 + g1 * h0).sum()
+  return _of_rows(n, size, (pairs(g, h) + far) / (2 * n))
+
+
+def cosines(g: np.ndarray, h: np.ndarray, size: int) -> float:
+  r"""Returns that of `dct`, in whose order coordinates i and n - 1 - i mirror.
+
+  With :math:`\sum_r C_{ri}^2 C_{rk}^2 = (n - 1 + (n / 2) (1_{i = k} + 1_{i + k
+  = n - 1})) / n^2`; the variance over rows has a part that is not random signs.
+
+  >>> round(cosines(np.array([1.0, 2.0]), np.array([3.0, 1.0]), 1), 9)
+  49.0
+  """
+  n = fourier.split(g.size, size)[0]
+  order = np.append(np.arange(0, n, 2), np.arange(1, n, 2)[::-1])
+  g, h = (_in_order(x, size)[np.argsort(order)] for x in (g, h))
+  x, g2, h2 = g * h, g[::-1], h[::-1]
+  mirrored = np.square(g * h2 + g2 * h)[: n // 2].sum()
+  signs = (n - 1) / n**2 * pairs(g, h) + mirrored / (2 * n)
+  rows = (x @ x + x @ x[::-1]) / (2 * n) - x.sum() ** 2 / n**2
+  return _of_rows(n, size, signs + rows)
+
+
+def _of_rows(n, size, squares):
+  """The variance of n / size times the sum of `size` of n products.
+
+  `squares` is the expected sum of their squares about their mean.
+  """
+  return float(n * (n - size) / (size * max(n - 1, 1)) * squares)
+
+
+def _in_order(x, size):
+  """The coordinates as a transform numbers them, padded by zeros."""
+  n, parts = fourier.split(x.size, size)
+  x = np.append(x, np.zeros(n - x.size))
+  return x.reshape(parts, n // parts).T.ravel()

@@ -1,0 +1,112 @@
+"""The examples of the documentation run as a user's own files do."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+
+import pytest
+from runs import ROOT
+
+EXAMPLES = ROOT / 'docs' / 'examples'
+# Lines that are neither empty nor imports, and the hyperparameter of its own.
+SCRIPTS = {
+  'sketched_feddyn': (45, 'options.alpha=(0.03, 0.1)'),
+  'folded_sketch': (25, 'sketch.shrink=(0.5, 1.0)'),
+  'gru_text': (40, 'model_options.gain=(0.5, 1.0)'),
+  'nnx_cnn': (40, 'model_options.slope=(0.0, 0.1)'),
+}
+FEW = ('--config.rounds=12', '--config.checkpoint_every=2')
+# Checks that all points share a program, and that a model can be used again.
+LOADED = """
+import json, pathlib, sys
+import fl_sketch
+from fl_sketch import sweeps
+from fl_sketch.experiment.config import Config
+fields = json.loads(pathlib.Path('swept/config.json').read_text())
+points = sweeps.points(Config.from_mapping(fields))
+assert len([*sweeps.groups(dict(enumerate(points)))]) == 1
+run, sweep = (fl_sketch.load(folder) for folder in sys.argv[1:3])
+x = {k: v[:3] for k, v in run.experiment.data.items()}
+outputs = run.apply(x['x'])
+assert outputs.shape[0] == 3 and outputs.dtype == 'float32', outputs
+assert run.evaluate()['test_loss'] == run.metrics['test_loss'][-1]
+assert sweep.params is not None
+"""
+
+
+def lines(path):
+  """Lines that are neither empty nor imports."""
+  rest = (line for line in path.read_text().splitlines() if line.strip())
+  return [x for x in rest if not x.startswith(('from ', 'import '))]
+
+
+@pytest.mark.parametrize('name', SCRIPTS)
+def test_an_example_is_short(name):
+  """Catches an interface that needs more code for the same thing."""
+  assert len(lines(EXAMPLES / f'{name}.py')) <= SCRIPTS[name][0]
+
+
+def test_every_example_is_run():
+  """Catches an example that no test runs."""
+  assert {path.stem for path in EXAMPLES.glob('*.py')} == SCRIPTS.keys()
+
+
+@pytest.fixture(scope='module')
+def site(wheel, tmp_path_factory):
+  """The wheel, installed outside of the checkout."""
+  folder = tmp_path_factory.mktemp('site')
+  with zipfile.ZipFile(wheel) as z:
+    z.extractall(folder)
+  return folder
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize('name', SCRIPTS)
+def test_an_example_is_trained_swept_resumed_and_loaded(name, site, tmp_path):
+  """Catches a registered part that a command, a resume or `load` cannot use."""
+  config = tmp_path / f'{name}.py'
+  config.write_text((EXAMPLES / f'{name}.py').read_text())
+  text = 'the quick brown fox jumps over the lazy dog. ' * 60
+  (tmp_path / 'text.txt').write_text(text)
+  env = os.environ | {'PYTHONPATH': str(site), 'JAX_PLATFORMS': 'cpu'}
+
+  def start(program, folder, *more):
+    command = [sys.executable, '-m', 'fl_sketch.launch', program, str(config)]
+    return subprocess.Popen(
+      [*command, f'--workdir={folder}', *FEW, *more],
+      cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+  def finish(process):
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors[-3000:]
+
+  rows = lambda folder: [
+    {k: v for k, v in json.loads(row).items() if k != 'seconds'}
+    for row in (tmp_path / folder / 'metrics.jsonl').read_text().splitlines()
+  ]
+  finish(start('train', 'whole'))
+  process = start('train', 'cut')
+  metrics = tmp_path / 'cut' / 'metrics.jsonl'
+  while not metrics.exists() or len(metrics.read_text().splitlines()) < 3:
+    assert process.poll() is None, process.communicate()[1][-3000:]
+    time.sleep(0.01)
+  process.send_signal(signal.SIGKILL)
+  process.communicate()
+  finish(start('train', 'cut'))
+  assert rows('cut') == rows('whole')
+  field, _, values = SCRIPTS[name][1].partition('=')
+  swept = f'--config.sweep.{field}={values}'
+  finish(start('sweep', 'swept', swept, '--points_per_program=2'))
+  points = (tmp_path / 'swept' / 'points.jsonl').read_text().splitlines()
+  assert len({json.loads(row)['train_loss'] for row in points}) == 2
+  (best,) = (tmp_path / 'swept').glob('points/*/params')
+  script = [sys.executable, '-c', LOADED, 'whole', str(best.parent)]
+  done = subprocess.run(
+    script, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+  )
+  assert done.returncode == 0, done.stderr[-3000:]

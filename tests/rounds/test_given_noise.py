@@ -1,0 +1,140 @@
+"""Reference trajectories: noise and hash functions come from elsewhere."""
+
+import functools
+import math
+
+import cases
+from fl_sketch import algorithms, experiment, rounds, sketches
+from fl_sketch.privacy import accounting, aggregation
+from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.training import log
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.training.test_private_runs import PRIVATE
+
+TURNS, N, D, ROWS, COLS, STEPS = 3, 4, 12, 2, 3, 2
+C, Z, LR, SERVER_LR = 0.7, 0.5, 0.2, 0.9
+RNG = np.random.default_rng(3)
+TARGETS = RNG.normal(size=(N, STEPS, 1, D))
+BUCKETS = RNG.integers(0, COLS, (TURNS, ROWS, D))
+SIGNS = RNG.choice([-1.0, 1.0], (TURNS, ROWS, D))
+ON_SUM = RNG.normal(size=(TURNS, ROWS, COLS))
+ON_EACH = RNG.normal(size=(TURNS, N, ROWS, COLS))
+ON_UPDATES = RNG.normal(size=(TURNS, D))
+HYPER = algorithms.Hyper(
+  *map(jnp.float32, (LR, SERVER_LR)),
+  clip_norm=jnp.float32(C),
+  noise_multiplier=jnp.float32(Z),
+)
+
+
+def loss_fn(w, target):
+  return 0.5 * jnp.sum((w - target[0]) ** 2)
+
+
+def clipped(x):
+  return x * min(1.0, C / np.linalg.norm(x))
+
+
+def noise_of(trust, r, matrix):
+  """The noise on the sum, from the same numbers: standard deviation z C."""
+  if trust == 'before':
+    return Z * C * (matrix @ ON_UPDATES[r]).reshape(ROWS, COLS)
+  if trust == 'central':
+    return Z * C * ON_SUM[r]
+  share = {'local': 1.0, 'secure_aggregation': 0.5}[trust]  # of four: 1 / 2
+  return Z * C * share * ON_EACH[r].sum(0)
+
+
+def reference(trust):
+  """The trajectory in NumPy, f64[TURNS, D]."""
+  w, path = np.zeros(D), []
+  for r in range(TURNS):
+    matrix = np.zeros((ROWS, COLS, D))
+    for j in range(ROWS):
+      matrix[j, BUCKETS[r, j], np.arange(D)] = SIGNS[r, j]
+    matrix = matrix.reshape(-1, D)
+    total = np.zeros(ROWS * COLS)
+    for targets in TARGETS:
+      u = w
+      for target in targets:
+        u = u - LR * (u - target[0])
+      if trust == 'before':
+        total += matrix @ clipped(w - u)
+      else:
+        total += clipped(matrix @ (w - u))
+    mean = (total + noise_of(trust, r, matrix).ravel()) / N
+    w = w - SERVER_LR * matrix.T @ mean / ROWS
+    path.append(w)
+  return np.stack(path)
+
+
+def given(values, draw, like, stddev):
+  """The noise of a draw, from f[C, ...] where clients add it."""
+  one = values if draw.client is None else values[draw.client]
+  return stddev * one.astype(like.dtype)
+
+
+@pytest.mark.parametrize('shards', [1, 2])
+@pytest.mark.parametrize(
+  'trust', ['central', 'local', 'secure_aggregation', 'before']
+)
+def test_a_trajectory_of_given_noise_and_hashes_is_numpys(trust, shards):
+  """Catches noise of another client, size or place, and hashes of a key."""
+  mesh = mesh_lib.cohort_mesh(shards)
+  drawn = ON_SUM if trust == 'central' else ON_EACH
+  drawn = jnp.asarray(ON_UPDATES if trust == 'before' else drawn)
+  terms = {'trust': trust} if trust != 'before' else {'before_sketch': True}
+  cohort = rounds.Cohort(np.arange(N), np.ones(N, 'f'), np.float32(TARGETS))
+
+  def make(buckets, signs, values):
+    op = sketches.from_hashes(buckets, signs, COLS, combine='mean')
+    noise = functools.partial(given, values)
+    release = aggregation.Release(N, noise=noise, **terms)
+    options = {'sketch': op, 'privacy': release}
+    return algorithms.make('iterative_sketching', loss_fn, **options)
+
+  def step(state, this):
+    round_fn = rounds.run_round(make(*this), mesh)
+    rest = jax.random.key(0), None, jax.random.key(1)
+    state, _ = round_fn(HYPER, state, cohort, *rest)
+    return state, state.params
+
+  every = jnp.asarray(BUCKETS), jnp.asarray(SIGNS), drawn
+  first = make(*(x[0] for x in every))(HYPER)
+  state = mesh_lib.place(mesh, rounds.init(first, jnp.zeros(D), N))
+  _, path = cases.jit(lambda state: jax.lax.scan(step, state, every))(state)
+  np.testing.assert_allclose(path, reference(trust), atol=1e-5)
+
+
+def test_a_run_of_given_noise_has_no_epsilon():
+  """Catches a statement of privacy about noise that anybody may know."""
+  exp = experiment.build(PRIVATE)
+  assert exp.guarantee is not None
+  noise = lambda draw, like, stddev: jax.tree.map(jnp.zeros_like, like)
+  release = aggregation.Release(float(exp.config.cohort), noise=noise)
+  make = algorithms.make('dp_fedavg', loss_fn, privacy=release)
+  releases = make(exp.hyper).releases
+  assert releases == math.inf
+  refused = pytest.raises(
+    accounting.UnsupportedAccountingError, match='not injected'
+  )
+  with refused:
+    experiment.guarantee_of(exp.config, make)
+  with refused:
+    log.epsilons_by_round(exp._replace(make=make))
+  with pytest.raises((TypeError, ValueError), match='releases_per_step'):
+    accounting.GaussianMechanism(1.0, 1, releases_per_step=releases)
+
+
+def test_one_given_release_of_two_is_as_if_all_were_given():
+  """Catches a sum of releases that forgets the infinite one."""
+  noise = lambda draw, like, stddev: like
+  private = aggregation.Release(N, noise=noise).at(HYPER)
+  mean = private.mean(0)
+  assert mean.releases == private.uplink().releases == math.inf
+  known = aggregation.Release(N).at(HYPER)
+  assert known.mean(1).releases == known.uplink().releases == 1

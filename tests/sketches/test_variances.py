@@ -1,0 +1,145 @@
+"""Exact variances of inner products, against every draw there is.
+
+The laws of `test_sketch_laws` hold operators to them by Monte Carlo.
+"""
+
+import itertools
+
+from fl_sketch import sketches
+from fl_sketch.sketches import fourier
+import jax
+import jax.numpy as jnp
+import numpy as np
+import operators
+import pytest
+
+PAIRS = np.random.default_rng(2).normal(size=(3, 2, 5))
+
+
+def signs(count):
+  return map(np.array, itertools.product([-1.0, 1.0], repeat=count))
+
+
+def dense(d, b):
+  """All matrices of signs."""
+  for row in signs(b * d):
+    yield row.reshape(b, d) / b**0.5
+
+
+def hashed(d, b, supports):
+  """All columns with signs in one of these supports each."""
+  for chosen in itertools.product(supports, repeat=d):
+    s = len(chosen[0])
+    for row in signs(d * s):
+      r = np.zeros((b, d))
+      for i, support in enumerate(chosen):
+        r[list(support), i] = row[i * s : (i + 1) * s] / s**0.5
+      yield r
+
+
+def shifted(d, cols):
+  """All shifts of blocks, all signs."""
+  blocks = -(-d // cols)
+  for shift in itertools.product(range(cols), repeat=blocks):
+    for row in signs(d):
+      r = np.zeros((cols, d))
+      for i in range(d):
+        r[(i + shift[i // cols]) % cols, i] = row[i]
+      yield r
+
+
+def transformed(rows, b):
+  """All signs of the columns of a unitary matrix, and all b of its rows."""
+  n, d = rows.shape
+  for chosen in itertools.combinations(range(n), b):
+    for row in signs(d):
+      yield (n / b) ** 0.5 * rows[list(chosen)] * row[None]
+
+
+def unitary(make, d):
+  """A transform with some signs: the operator of full size."""
+  op = make(d)
+  like = jnp.zeros(d)
+  columns = [op.sketch(operators.KEY, jnp.eye(d)[i]) for i in range(d)]
+  assert op.like(like).shape == (d,)
+  return np.stack(columns, axis=1)
+
+
+HADAMARD = np.kron(*[np.array([[1, 1], [1, -1]])] * 2) / 2
+DRAWS = (
+  {  # by operator, d and every matrix
+    'identity': (sketches.identity(), 3, [np.eye(3)]),
+    'ams': (sketches.ams(2), 4, dense(4, 2)),
+    'count': (
+      sketches.count_sketch(1, 3, combine='mean'),
+      4,
+      hashed(4, 3, [(0,), (1,), (2,)]),
+    ),
+    'embedding_1': (
+      sketches.sparse_embedding(3, 2, kind='I'),
+      3,
+      hashed(3, 3, list(itertools.combinations(range(3), 2))),
+    ),
+    'embedding_2': (
+      sketches.sparse_embedding(4, 2),
+      3,
+      hashed(3, 4, list(itertools.product((0, 1), (2, 3)))),
+    ),
+    'cyclic': (sketches.block_cyclic(2), 5, shifted(5, 2)),
+    'cyclic, whole': (sketches.block_cyclic(2), 4, shifted(4, 2)),
+    'sampling': (
+      sketches.uniform_sampling(2),
+      5,
+      (
+        (5 / 2) ** 0.5 * np.eye(5)[list(x)]
+        for x in itertools.combinations(range(5), 2)
+      ),
+    ),
+    'srht': (sketches.srht(3), 4, transformed(HADAMARD, 3)),
+    'srht, padded': (sketches.srht(2), 3, transformed(HADAMARD[:, :3], 2)),
+  }
+  | {
+    f'{make.__name__} of {d}': (make(b), d, transformed(unitary(make, d), b))
+    for make in (sketches.dct, sketches.srft)
+    for d, b in ((1, 1), (2, 1), (4, 3), (5, 2))
+  }
+)
+
+
+@pytest.mark.parametrize('name', DRAWS)
+def test_variances_are_those_of_all_draws(name):
+  """Catches a pair of coordinates that counts twice, or not at all."""
+  op, d, matrices = DRAWS[name]
+  every = np.stack(list(matrices))
+  for g, h in PAIRS[:, :, :d]:
+    values = ((every @ g).conj() * (every @ h)).real.sum(1)
+    assert values.mean() == pytest.approx(g @ h)
+    exact = sketches.properties(op).variance(g, h)
+    assert exact == pytest.approx(values.var(), rel=1e-5, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+  ('make', 'ratio'), [(sketches.dct, 1.5), (sketches.srft, 2.0)]
+)
+def test_mirrored_coordinates_are_found_in_transforms_of_several_parts(
+  make, ratio
+):
+  """Catches another order of the numbers than that of `fourier`."""
+  # 2 means within 6 standard errors, nominally: 4e-9 to miss one.
+  op, d, size = make(4), 2**13, 4
+  assert fourier.split(d, size)[1] == 2
+  first, others = jnp.eye(1, d)[0], np.array([1, d // 4])
+  keys = jax.random.split(jax.random.key(3), 2000)
+
+  def one(key, k):
+    y, z = (op.sketch(key, x) for x in (first, jnp.zeros(d).at[k].set(1.0)))
+    return jnp.vdot(y, z).real
+
+  products = operators.jit(jax.vmap(jax.vmap(one, (None, 0)), (0, None)))
+  squares = np.square(np.float64(products(keys, others)))
+  mean, error = operators.mean_and_error(squares)
+  spikes = [np.eye(1, d, k)[0] for k in (0, *others)]
+  variance = sketches.properties(op).variance
+  exact = np.array([variance(spikes[0], spike) for spike in spikes[1:]])
+  assert (np.abs(mean - exact) < 6 * error).all()
+  assert exact[1] == pytest.approx(ratio * exact[0], rel=1e-3)
