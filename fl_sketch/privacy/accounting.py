@@ -70,7 +70,7 @@ def compute_epsilon(
   """
   delta = checks.fraction('delta', delta)
   profile = profiles.profile(mechanism, accountant)
-  types.warn_if_large(delta, types.parts_of(mechanism))
+  types.warn_if_large(types.parts_of(mechanism), delta)
   return profile.epsilon(delta)
 
 
@@ -117,7 +117,7 @@ def epsilon_curve(
       f'Expected a GaussianMechanism, got {type(mechanism).__name__}.'
     )
   lengths = [dataclasses.replace(mechanism, steps=count) for count in steps]
-  types.warn_if_large(delta, types.parts_of(mechanism))
+  types.warn_if_large(types.parts_of(mechanism), delta)
   if not lengths:
     return []
   longest = max(lengths, key=lambda length: length.steps)
@@ -195,7 +195,7 @@ def parallel_composition(epsilons: Iterable[float]) -> float:
   return float(max(values))
 
 
-def to_dp_event(mechanism: Mechanism, accountant: str = 'pld'):
+def to_dp_event(mechanism: Mechanism, *, accountant: str = 'pld'):
   """Return the mechanism as an event of dp_accounting, for its own analyses.
 
   It belongs to one accountant, whose adjacency must be the mechanism's: under

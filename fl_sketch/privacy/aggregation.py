@@ -210,7 +210,7 @@ class PrivateMean(NamedTuple):
     tables = jax.tree.map(lambda x: x / largest, noisy)
     graph = {'neighbours': release.neighbours, 'lanes_per_step': lanes_per_step}
     total, *moved = secure_aggregation.secure_sum(
-      tables, weight, fold(noise.server), max_abs=1.0, **graph
+      fold(noise.server), tables, weight, max_abs=1.0, **graph
     )
     scale = largest / denominator
     return jax.tree.map(lambda x: x * scale, total), comms.bill(*moved)

@@ -62,7 +62,7 @@ def song_theorem_6_2(
   epsilon_hat = checks.positive('epsilon_hat', epsilon_hat)
   delta_hat = checks.fraction('delta_hat', delta_hat)
   if (delta_slack is None) != (form == 'headline'):
-    raise ValueError(
+    raise checks.ChoiceError(
       f"Expected delta_slack={delta_slack} with form='rigorous' and only there."
     )
   if delta_slack is None:
@@ -95,10 +95,10 @@ def song_sigma_squared(
 def das_sigma_squared(
   epsilon: float,
   delta: float,
+  *,
   clip_norm: float,
   population: int,
   rounds: int,
-  *,
   constant: float,
 ) -> float:
   """Return constant rounds clip_norm^2 ln(1 / delta) / (population epsilon)^2.
@@ -107,7 +107,8 @@ def das_sigma_squared(
   absolute constant does not exist: the values that are right run from 1.3 to
   10, so that there is no default. Source: Das, Theorem 1.
 
-  >>> round(das_sigma_squared(5.0, 1e-5, 1.0, 50, 100, constant=2.0), 4)
+  >>> spec = {'clip_norm': 1.0, 'population': 50, 'rounds': 100}
+  >>> round(das_sigma_squared(5.0, 1e-5, constant=2.0, **spec), 4)
   0.0368
   """
   epsilon = checks.positive('epsilon', epsilon)
@@ -122,9 +123,9 @@ def das_sigma_squared(
 def das_rho(
   epsilon: float,
   delta: float,
+  *,
   dimension: int,
   population: int,
-  *,
   constant: float,
 ) -> float:
   """Return sqrt(constant dimension ln(1 / delta)) / (population epsilon).
@@ -132,7 +133,8 @@ def das_rho(
   The key quantity of the rates, which need it below 1. Source: Das,
   Definition 5, where the population is that of clients.
 
-  >>> round(das_rho(5.0, 1e-5, 200, 100, constant=1.0), 4)
+  >>> spec = {'dimension': 200, 'population': 100}
+  >>> round(das_rho(5.0, 1e-5, constant=1.0, **spec), 4)
   0.096
   """
   epsilon = checks.positive('epsilon', epsilon)
@@ -144,7 +146,7 @@ def das_rho(
 
 
 def das_noise_multiplier_of(
-  sigma: float, cohort: float, clip_norm: float
+  sigma: float, *, cohort: float, clip_norm: float
 ) -> float:
   """Return cohort sigma / clip_norm, the accountant's noise multiplier.
 

@@ -59,7 +59,7 @@ def calibrate_noise_multiplier(
   delta = checks.fraction('delta', delta)
   rtol = checks.fraction('rtol', rtol)
   mechanism = _mechanism(1.0, steps, sampling_probability, spec)
-  warn_if_large(delta, (mechanism,))
+  warn_if_large((mechanism,), delta)
   return _least_noise(mechanism, epsilon, delta, accountant, rtol)
 
 
@@ -91,7 +91,7 @@ def calibrate_steps(
   epsilon = checks.positive('epsilon', epsilon)
   delta = checks.fraction('delta', delta)
   mechanism = _mechanism(noise_multiplier, 1, sampling_probability, spec)
-  warn_if_large(delta, (mechanism,))
+  warn_if_large((mechanism,), delta)
 
   def fits(steps: int) -> bool:
     longer = dataclasses.replace(mechanism, steps=steps)

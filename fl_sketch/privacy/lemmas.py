@@ -6,7 +6,11 @@ from fl_sketch.utils import checks
 
 
 def gaussian_mechanism_sigma(
-  epsilon: float, delta: float, sensitivity: float, allow_unproven: bool = False
+  epsilon: float,
+  delta: float,
+  sensitivity: float,
+  *,
+  allow_unproven: bool = False,
 ) -> float:
   """Return sigma = sqrt(2 ln(1.25 / delta)) sensitivity / epsilon; loose.
 
@@ -21,7 +25,7 @@ def gaussian_mechanism_sigma(
   delta = checks.fraction('delta', delta)
   sensitivity = checks.positive('sensitivity', sensitivity)
   if epsilon > 1 and not allow_unproven:
-    raise ValueError(f'Expected epsilon={epsilon} <= 1, where it is proven.')
+    checks.refuse(f'Expected epsilon={epsilon} <= 1, where it is proven.')
   return math.sqrt(2 * math.log(1.25 / delta)) * sensitivity / epsilon
 
 
@@ -46,10 +50,10 @@ def advanced_composition(
   spread = math.sqrt(2 * k * math.log(1 / slack)) * epsilon
   if form == 'drv10':
     drift = k * epsilon * math.expm1(epsilon)
-  elif epsilon <= 1:
-    drift = 2 * k * epsilon**2
   else:
-    raise ValueError(f"Expected epsilon={epsilon} <= 1 for form='h3'.")
+    drift = 2 * k * epsilon**2
+    if epsilon > 1:
+      checks.refuse(f"Expected epsilon={epsilon} <= 1 for form='h3'.")
   return spread + drift, slack + k * delta
 
 
@@ -73,9 +77,9 @@ def subsample_amplification(
   checks.choice('form', form, ('tight', 'h4'))
   bound = 1 if form == 'tight' else 0.5
   if q > bound:
-    raise ValueError(f'Expected q={q} <= {bound} for {form=}.')
+    checks.refuse(f'Expected q={q} <= {bound} for {form=}.')
   if form == 'tight':
     return math.log1p(q * math.expm1(epsilon)), q * delta
   if epsilon > 1:
-    raise ValueError(f'Expected epsilon={epsilon} <= 1 for {form=}.')
+    checks.refuse(f'Expected epsilon={epsilon} <= 1 for {form=}.')
   return 6 * q * epsilon, 4 * q * math.exp(6 * q * epsilon) * delta

@@ -160,8 +160,8 @@ def traffic(table_bytes: int, neighbours: int) -> tuple[int, int]:
 
 
 def masked_tables(
-  tables: Tree,
   key: jax.Array,
+  tables: Tree,
   *,
   max_abs: float,
   neighbours: int | None = None,
@@ -177,8 +177,8 @@ def masked_tables(
     what happens to a client that was taken for a dropout.
 
   Args:
-    tables: float leaves [lanes, ...], local.
     key: as in `secure_sum`, which also says what is raised.
+    tables: float leaves [lanes, ...], local.
     max_abs: as there.
     neighbours: as there.
     lanes_per_step: as there.
@@ -193,9 +193,9 @@ def masked_tables(
 
 
 def secure_sum(
+  key: jax.Array,
   tables: Tree,
   weight: jax.Array,
-  key: jax.Array,
   *,
   max_abs: float,
   neighbours: int | None = None,
@@ -221,17 +221,17 @@ def secure_sum(
 
   >>> from fl_sketch.rounds import mesh as mesh_lib
   >>> mesh, lanes = mesh_lib.cohort_mesh(1), jax.P(comms.SHARD)
-  >>> fn = lambda x, w: secure_sum(x, w, jax.random.key(0), max_abs=4.0)[0]
+  >>> fn = lambda x, w: secure_sum(jax.random.key(0), x, w, max_abs=4.0)[0]
   >>> fn = jax.shard_map(fn, mesh=mesh, in_specs=lanes, out_specs=jax.P())
   >>> jax.jit(fn)(jnp.array([1.0, 2.5, 3.9]), jnp.array([1.0, 1.0, 0.0]))
   Array(3.5, dtype=float32)
 
   Args:
+    key: key[], secret and new in every round. Two messages under one key
+      differ by their tables.
     tables: float leaves [lanes, ...], local, already scaled where clients are
       to weigh differently.
     weight: f32[lanes]; above 0 is present.
-    key: key[], secret and new in every round. Two messages under one key
-      differ by their tables.
     max_abs: bound on every number, to which larger ones are clipped. A bound
       that is traced goes into the tables: divide by it and take 1.
     neighbours: even k, each client's number of masks; None is all others.
@@ -251,7 +251,7 @@ def secure_sum(
   ePrint 2020/704).
   """
   graph = {'neighbours': neighbours, 'lanes_per_step': lanes_per_step}
-  sent = masked_tables(tables, key, max_abs=max_abs, **graph)
+  sent = masked_tables(key, tables, max_abs=max_abs, **graph)
   slots, peers, clients = _peers(tables, key, neighbours)
   taken = (weight > 0).astype(jnp.float32)
   present, _ = comms.gather_tables(taken, taken, slots, clients)

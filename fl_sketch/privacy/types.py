@@ -239,7 +239,7 @@ def parts_of(mechanism: Mechanism) -> tuple[GaussianMechanism, ...]:
   raise TypeError(f'Expected {kinds}, got {type(mechanism).__name__}.')
 
 
-def warn_if_large(delta: float, parts: tuple[GaussianMechanism, ...]) -> None:
+def warn_if_large(parts: tuple[GaussianMechanism, ...], delta: float) -> None:
   """Warn where delta >= 1 / population, which allows to publish one unit."""
   sizes = [part.population for part in parts if part.population is not None]
   if sizes and delta >= 1 / max(sizes):

@@ -202,8 +202,9 @@ def _promises(promised, parts) -> base.Properties:
 
   def variance(g, h):
     leaves = jax.tree.leaves(g)
-    ops = zip(parts(leaves), leaves, jax.tree.leaves(h), strict=True)
-    return sum(base.properties(op).variance(*x) for op, *x in ops)
+    each: Any = [base.properties(op).variance for op in parts(leaves)]
+    pairs = zip(each, leaves, jax.tree.leaves(h), strict=True)
+    return sum(exact(*pair) for exact, *pair in pairs)
 
   alpha = lambda like: max(p.alpha(d) for p, d, _ in of_leaves(like))
   return base.Properties(

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 import importlib
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
 
+from fl_sketch.theory import evaluation
 from fl_sketch.utils import checks, markdown
 
 # How far a form of a statement may be trusted.
@@ -24,7 +25,8 @@ MODULES = (
   'song.privacy', 'tails',
 )  # fmt: skip
 
-_F = TypeVar('_F', bound=Callable[..., Any])
+P = ParamSpec('P')
+R = TypeVar('R')
 _statements: dict[str, 'Statement'] = {}
 
 
@@ -37,8 +39,13 @@ class Statement(NamedTuple):
   labels: dict[str, Label]  # by form
 
 
-def statement(identity: str, place: str, **labels: Label) -> Callable[[_F], _F]:
+def statement(
+  identity: str, place: str, **labels: Label
+) -> Callable[[Callable[P, R]], evaluation.Formula[P, R]]:
   """Registers a function under the id of the statement that it computes.
+
+  It becomes an `evaluation.formula`, with ``check`` and arrays, unless its
+  result is text.
 
   The id begins with a paper's, of `PAPERS`; `place` is where it stands there.
   Where `labels` has both forms, the function takes form='printed' or
@@ -58,12 +65,14 @@ def statement(identity: str, place: str, **labels: Label) -> Callable[[_F], _F]:
   paper = identity[:2]
   checks.choice('paper', paper, tuple(PAPERS))
 
-  def enter(function: _F) -> _F:
+  def enter(function: Callable[P, R]) -> evaluation.Formula[P, R]:
     if identity in _statements:
       raise ValueError(f'Expected {identity=} to be entered once.')
     source = f'{PAPERS[paper]}, {place}'
-    _statements[identity] = Statement(identity, function, source, labels)
-    return function
+    text = function.__annotations__.get('return') is str
+    extended: Any = function if text else evaluation.formula(function)
+    _statements[identity] = Statement(identity, extended, source, labels)
+    return extended
 
   return enter
 

@@ -85,8 +85,8 @@ class Coherence(NamedTuple):
 
 def coherence_quantiles(
   op: sketches.Sketch,
-  dimension: int,
   key: jax.Array,
+  dimension: int,
   *,
   draws: int,
   delta: float,
@@ -95,7 +95,7 @@ def coherence_quantiles(
   """Compares Lemmas D.18 to D.22 with measurements.
 
   >>> op, key = sketches.ams(8), jax.random.key(0)
-  >>> values = coherence_quantiles(op, 16, key, draws=20, delta=0.1)
+  >>> values = coherence_quantiles(op, key, 16, draws=20, delta=0.1)
   >>> values.beyond_printed > 0.5  # and not at most 0.1
   True
   """

@@ -11,6 +11,7 @@ import math
 
 from fl_sketch.theory import catalog
 from fl_sketch.theory.catalog import is_printed, statement
+from fl_sketch.theory.evaluation import formula
 from fl_sketch.utils import checks
 
 # Those whose columns are not all orthogonal, of which `coherence` speaks.
@@ -18,6 +19,7 @@ OVERLAPPING = ('ams', 'count_sketch', 'gaussian', 'sparse_embedding', 'srht')
 FAMILIES = (*OVERLAPPING, 'uniform_sampling')
 
 
+@formula
 def coordinate_wise(family: str, dimension: int, size: int) -> float:
   """Returns a in Var <R^T R g, h> <= a / b: 2; n - b for uniform sampling.
 

@@ -80,7 +80,7 @@ def test_enums_are_not_guessed_from_strings():
   for call in (
     lambda: accounting.compute_epsilon(ONE, delta=1e-5, accountant='gdp'),
     lambda: ref.delta_of(ONE, 1, None),
-    lambda: accounting.to_dp_event(ONE, 'gdp'),
+    lambda: accounting.to_dp_event(ONE, accountant='gdp'),
   ):
     with pytest.raises(ValueError, match="one of \\('pld', 'rdp'\\)"):
       call()
@@ -118,7 +118,7 @@ def test_only_analyses_that_exist(sampling, adjacency, accountant):
   for call in (
     *calls(part, 1e-3, accountant, **spec),
     lambda: ref.delta_of(part, 1, accountant),
-    lambda: accounting.to_dp_event(part, accountant),
+    lambda: accounting.to_dp_event(part, accountant=accountant),
   ):
     with pytest.raises(UnsupportedAccountingError, match=ADVICE[sampling]):
       call()

@@ -203,7 +203,7 @@ def test_events_are_what_the_library_accounts_to_the_same():
   assert losses.get_epsilon(1e-5) == pytest.approx(epsilon(mechanism), rel=1e-6)
   tenth = fixed(2.0, 9, 50, 5)
   renyi = RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE)
-  renyi.compose(accounting.to_dp_event(tenth, 'rdp'))
+  renyi.compose(accounting.to_dp_event(tenth, accountant='rdp'))
   eps = epsilon(tenth, accountant='rdp')
   assert renyi.get_epsilon(1e-5) == pytest.approx(eps, rel=1e-6)
 

@@ -15,13 +15,15 @@ def test_the_gaussian_lemma_is_loose(eps, ratio):
   sigma = bounds.gaussian_mechanism_sigma(eps, 1e-5, 1.0, allow_unproven=True)
   exact = accounting.gaussian_noise_multiplier(eps, 1e-5)
   assert sigma / exact == pytest.approx(ratio, abs=5e-3)
-  scaled = bounds.gaussian_mechanism_sigma(eps, 1e-5, 3.0, True)
+  scaled = bounds.gaussian_mechanism_sigma(eps, 1e-5, 3.0, allow_unproven=True)
   assert scaled == pytest.approx(3 * sigma)
 
 
 @pytest.mark.covers('S0-H6, H7')
 def test_the_gaussian_lemma_fails_at_a_large_epsilon():
-  sigma = lambda eps: bounds.gaussian_mechanism_sigma(eps, 1e-5, 1.0, True)
+  sigma = lambda eps: bounds.gaussian_mechanism_sigma(
+    eps, 1e-5, 1.0, allow_unproven=True
+  )
   assert accounting.gaussian_delta(sigma(8.41), 8.41) < 1e-5
   assert accounting.gaussian_delta(sigma(8.43), 8.43) > 1e-5
   for eps, delta in ((10, 2.3e-5), (20, 1.5e-3)):
@@ -138,17 +140,21 @@ def test_song_variance_is_lemma_h7_at_its_constant():
 def test_das_constant_is_not_one_number(setting, constant):
   eps, delta, q, rounds = setting
   variance = bounds.das_sigma_squared(
-    eps, delta, 4.0, population=50, rounds=rounds, constant=constant
+    eps, delta, clip_norm=4.0, population=50, rounds=rounds, constant=constant
   )
-  z = bounds.das_noise_multiplier_of(math.sqrt(variance), q * 50, 4.0)
+  z = bounds.das_noise_multiplier_of(
+    math.sqrt(variance), cohort=q * 50, clip_norm=4.0
+  )
   assert epsilon(poisson(z, rounds, q), delta) == pytest.approx(eps, rel=1e-3)
 
 
 @pytest.mark.covers('S1-Def5')
 def test_das_key_quantity_is_the_noise_of_one_round():
   """rho^2 = sigma^2 d / (K C^2)."""
-  rho = bounds.das_rho(5.0, 1e-5, 200, 100, constant=1.7)
-  variance = bounds.das_sigma_squared(5.0, 1e-5, 2.0, 100, 30, constant=1.7)
+  rho = bounds.das_rho(5.0, 1e-5, dimension=200, population=100, constant=1.7)
+  variance = bounds.das_sigma_squared(
+    5.0, 1e-5, clip_norm=2.0, population=100, rounds=30, constant=1.7
+  )
   assert rho**2 == pytest.approx(variance * 200 / (30 * 4))
 
 

@@ -39,7 +39,7 @@ def program(shards, neighbours, chunk):
 
   def fn(tables, key):
     options = dict(max_abs=BOUND, neighbours=neighbours)
-    return sa.masked_tables(tables, key, **options)
+    return sa.masked_tables(key, tables, **options)
 
   mesh, specs = mesh_lib.cohort_mesh(shards), (LANES, jax.P())
   return jax.jit(jax.shard_map(fn, mesh=mesh, in_specs=specs, out_specs=LANES))

@@ -32,7 +32,7 @@ def on_shards(shards, fn):
 def summed(shards, neighbours, keys=False):
   def fn(tables, weight, key):
     options = dict(max_abs=BOUND, neighbours=neighbours)
-    return sa.secure_sum(tables, weight, key, **options)[0]
+    return sa.secure_sum(key, tables, weight, **options)[0]
 
   program = on_shards(shards, fn)
   return jax.jit(jax.vmap(program, (None, None, 0)) if keys else program)
@@ -222,9 +222,9 @@ def test_bytes_counted_by_hand(neighbours, up, down):
   """The wire holds 32-bit words, for bfloat16 as well."""
   bills = []
 
-  def fn(*args):
+  def fn(tables, weight, key):
     options = dict(max_abs=BOUND, neighbours=neighbours)
-    total, *bill = sa.secure_sum(*args, **options)
+    total, *bill = sa.secure_sum(key, tables, weight, **options)
     bills.append(bill)
     return total
 

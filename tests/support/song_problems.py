@@ -150,9 +150,11 @@ class Player:
 
   def play(self, problem, client_lr, rounds, local_steps=1):
     start = np.tile(problem.start, (self.runs, 1))
-    run = problem.gradients, self.project, start, client_lr
+    run = problem.gradients, self.project, start
     length = {'rounds': rounds, 'local_steps': local_steps}
-    return diagnostics.trajectory(*run, clients=CLIENTS, **length)
+    return diagnostics.trajectory(
+      *run, client_lr=client_lr, clients=CLIENTS, **length
+    )
 
 
 FAST = 'srht', 'gaussian'

@@ -35,7 +35,9 @@ def test_distortions():
 @pytest.mark.covers('S4-Cor2')
 def test_the_size_of_corollary_2():
   """A ResNet's is 1.29 10^5, and grows with the logarithm of d alone."""
-  size = lambda d: corollaries.least_size(d, 5, 1, 100, 0.01)
+  size = lambda d: corollaries.least_size(
+    d, clients=5, local_steps=1, rounds=100, delta=0.01
+  )
   assert size(42_000_000) == pytest.approx(1.29e5, rel=1e-3)
   assert size(420_000_000) < 1.3 * size(42_000_000)
 
@@ -170,7 +172,7 @@ def test_lemma_4_1():
     (np.logaddexp(0, x), (1 + np.tanh(x / 2)) / 2, 0.25),
     (1.5 * x**2, 3 * x, 3.0),
   ):
-    bound = [gradients.squared_gradient(y, smoothness) for y in loss]
+    bound = [gradients.squared_gradient(y, smoothness=smoothness) for y in loss]
     assert np.all(slope**2 <= np.array(bound) * (1 + 1e-9))
   np.testing.assert_allclose(bound, slope**2)
 
@@ -219,7 +221,7 @@ def test_gradients_are_bounded_by_no_less_than_the_loss_says():
   slow = RUN._replace(client_lr=1e-4, server_lr=1e-3)
   number = {'delta': 0.1, 'start_loss': 1.0, 'root_trace': 4.0}
   bound = gradients.bounded_gradients(slow, **number)
-  at_start = gradients.squared_gradient(1.0, RUN.smoothness)
+  at_start = gradients.squared_gradient(1.0, smoothness=RUN.smoothness)
   assert at_start < bound.gradient_squared < 1.2 * at_start
   noisy = gradients.bounded_gradients(slow._replace(noise=1.0), **number)
   assert noisy.gradient_squared > bound.gradient_squared
@@ -261,7 +263,7 @@ def test_intrinsic_dimensions():
 @pytest.mark.covers('S4-Tab1')
 def test_table_1():
   d, b, t, c = 10**6, 10**4, 400, 5
-  table = corollaries.comparison(d, b, t, c)
+  table = corollaries.comparison(d, b, rounds=t, clients=c)
   lines = [line.split('|')[1:-1] for line in table.splitlines()[2:]]
   number = lambda cell: float(cell.rpartition('=')[2])
   rows = {name.strip(): [*map(number, cells)] for name, *cells in lines}

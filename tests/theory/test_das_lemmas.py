@@ -15,7 +15,10 @@ STEPS = RATES | {'local_steps': 2}
 BENT, FAR = STEPS | {'smoothness': -1}, STEPS | {'client_lr': 2.1}
 FLAT = {'client_lr': 1, 'smoothness': 0}
 test_conditions_of_the_lemmas = refused_calls(
-  (lambda: das.simplified_bound(4.0, 2.0, 0.5, 0.1, -4), 'local_steps=-4'),
+  (
+    lambda: das.simplified_bound(4.0, 2.0, 0.5, rho=0.1, local_steps=-4),
+    'local_steps=-4',
+  ),
   (lambda: lemmas.distance_bound(-1.0, 1.0, 1.0, **STEPS), 'distance_sq'),
   (lambda: lemmas.distance_bound(1.0, 1.0, np.nan, **STEPS), 'gap=nan'),
   (lambda: lemmas.distance_bound(1, 1, 1, **BENT), 'smoothness=-'),
@@ -24,10 +27,13 @@ test_conditions_of_the_lemmas = refused_calls(
   (lambda: lemmas.next_gradient_bound(1.0, -1.0, **RATES), 'difference_'),
   (lambda: lemmas.next_gradient_bound(1, 1, **FLAT), 'smoothness=0'),
   (lambda: lemmas.lipschitz_drift_bound(1.0, 3, **STEPS), 'steps=3'),
-  (lambda: lemmas.gradient_square_bound(-1.0, 1.0), 'suboptimality='),
+  (
+    lambda: lemmas.gradient_square_bound(-1.0, smoothness=1.0),
+    'suboptimality=',
+  ),
   (lambda: lemmas.smoothness([[1.0]], [[1.0]]), r'len\(points\)=1'),
   (lambda: lemmas.smoothness([[1], [1]], [[1], [2]]), 'distance of poi'),
-  (lambda: lemmas.curvature([[0.0]], [[1.0]], 0.1), 'norm of a grad'),
+  (lambda: lemmas.curvature([[0.0]], [[1.0]], client_lr=0.1), 'norm of a grad'),
 )
 
 
@@ -61,7 +67,7 @@ def test_proposition_1_holds(low):
   clients, w = das_problems.bowls(low)
   eta, steps = 0.05, 10
   _, gradients = clients.path(w, eta, steps)
-  curvature = lemmas.curvature(gradients[:-1], gradients[1:], eta)
+  curvature = lemmas.curvature(gradients[:-1], gradients[1:], client_lr=eta)
   assert low * (1 - 1e-9) <= curvature <= 1
   lipschitz = lemmas.lipschitz(gradients[0])
   spec = {'smoothness': 1, 'rho': 0.1, 'local_steps': 5}
@@ -111,7 +117,7 @@ def test_lemmas_2_and_3_hold(problem, step):
     square(gradients[:-1]), square(np.diff(gradients, axis=0)), **spec
   )
   assert (square(gradients[1:]) <= following * (1 + 1e-9) + 1e-12).all()
-  most = lemmas.gradient_square_bound(start, clients.smoothness)
+  most = lemmas.gradient_square_bound(start, smoothness=clients.smoothness)
   assert (square(gradients[0]) <= most * (1 + 1e-9) + 1e-12).all()
 
 
@@ -135,5 +141,6 @@ def test_constants_are_between_what_is_known(problem):
   clients, points, gradients = paths(problem, 0.5)
   client_lr, most = 0.5 / clients.smoothness, clients.smoothness * (1 + 1e-9)
   assert 0 < lemmas.smoothness(points[1][:, 0], gradients[1][:, 0]) <= most
-  assert 0 <= lemmas.curvature(gradients[:-1], gradients[1:], client_lr) <= most
+  least = lemmas.curvature(gradients[:-1], gradients[1:], client_lr=client_lr)
+  assert 0 <= least <= most
   assert lemmas.lipschitz(gradients) <= clients.lipschitz

@@ -98,7 +98,9 @@ def test_theorem_3_has_a_constant_of_one_for_one_reading():
     run = das_problems.play(clients, s, start, draws=40)
     steep = clients.steepness(run.w[:-1]) * s.clip / s.smoothness
     excess, mean_gap = run.excess[:-1], clients.gaps.mean()
-    bound = das.simplified_bound(s.clip, distance, mean_gap, rho, s.local_steps)
+    bound = das.simplified_bound(
+      s.clip, distance, mean_gap, rho=rho, local_steps=s.local_steps
+    )
     left = np.minimum(excess, steep).mean((0, 2))
     assert ends(left, 1) < bound
     other = np.minimum(excess + clients.gaps, steep).mean((0, 2))

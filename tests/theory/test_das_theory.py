@@ -20,7 +20,7 @@ TRADE = {'lipschitz': 3.0, 'distance': 5.0, 'smoothness': 1.0, 'rho': 0.05}
 
 @pytest.mark.covers('S1-Thm2=Thm5')
 def test_the_schedule_is_that_of_the_theorems():
-  rounds = das.rounds_needed(9.0, 0.1, 4, 6.0, alpha=2.0)
+  rounds = das.rounds_needed(9.0, rho=0.1, local_steps=4, gamma=6.0, alpha=2.0)
   assert rounds == math.ceil(24 / 0.36) == 67
   s = das.schedule(**GOOD | {'rounds': rounds})
   assert 2 <= s.alpha < 2 * 67 / 66
@@ -141,12 +141,12 @@ def test_remark_1_holds_from_a_distance_on_and_not_at_the_optimum():
       x = rho * steps
       near = (0.5 + c * x / 4) * steps
       for distance in (near, 1.5 * near):
-        b = tradeoffs.compare(c, distance, rho, steps)
+        b = tradeoffs.compare(c, distance, rho=rho, local_steps=steps)
         assert b.normalize < b.clip
         h, noise = b.normalize, 2 * distance * rho + x * c / 2
         solved = (2 - x**2) * h - x**2 - math.sqrt(2 * (h + 1)) * noise
         assert abs(solved) < 1e-9
-      floor = tradeoffs.compare(c, 0.0, rho, steps)
+      floor = tradeoffs.compare(c, 0.0, rho=rho, local_steps=steps)
       assert floor.normalize > floor.clip * (1 if c > 4 else 0.99)
       assert floor.normalize > 0.99 * x * c / math.sqrt(8)
 
@@ -162,10 +162,10 @@ test_conditions_of_the_comparison = refused(
 
 @pytest.mark.covers('S1-Rem1, 5.1, Eq15-17')
 def test_the_table_has_the_comparison():
-  lines = tradeoffs.table(1e-3, 5).splitlines()
+  lines = tradeoffs.table(rho=1e-3, local_steps=5).splitlines()
   assert len({line.count('|') for line in lines}) == 1
   rows = [[float(x) for x in line.split('|')[1:-1]] for line in lines[2:]]
   assert len(rows) == 9
   for c, distance, *cells in rows:
-    b = tradeoffs.compare(c, distance, 1e-3, 5)
+    b = tradeoffs.compare(c, distance, rho=1e-3, local_steps=5)
     assert cells == pytest.approx([*b, b.normalize / b.clip], rel=0.01)

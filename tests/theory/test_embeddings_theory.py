@@ -54,7 +54,7 @@ def test_the_matrix_is_the_operator(name):
 @functools.cache
 def coherence(name):
   return embeddings.coherence_quantiles(
-    OPERATORS[name], D, KEY, draws=1000, delta=0.01, quantiles=(0.5, 1.0)
+    OPERATORS[name], KEY, D, draws=1000, delta=0.01, quantiles=(0.5, 1.0)
   )
 
 
@@ -77,7 +77,7 @@ def test_printed_coherence_is_that_of_a_single_pair(name):
 def test_a_smaller_delta_does_not_help_printed_coherence():
   """No Theta(delta) makes it true: more than 50 times delta at 10^-4."""
   measured = embeddings.coherence_quantiles(
-    OPERATORS['ams'], 512, KEY, draws=100, delta=1e-4
+    OPERATORS['ams'], KEY, 512, draws=100, delta=1e-4
   )
   assert not at_most(measured.beyond_printed, 50e-4, 100)
 
@@ -87,7 +87,7 @@ def test_a_smaller_delta_does_not_help_printed_coherence():
 def test_printed_coherence_of_sparse_columns_is_as_wrong():
   """With s = b entries a column it is that of AMS; with few it is above 1."""
   op = sketches.sparse_embedding(16, 16)
-  measured = embeddings.coherence_quantiles(op, 32, KEY, draws=64, delta=0.01)
+  measured = embeddings.coherence_quantiles(op, KEY, 32, draws=64, delta=0.01)
   assert not at_most(measured.beyond_printed, 0.01, 50)
   assert at_most(measured.beyond_corrected, 0.01, 50)
   assert coherence('sparse_embedding').printed > 1
@@ -112,7 +112,7 @@ def test_coherence_of_sparse_columns(name):
 @pytest.mark.nightly
 def test_coherence_where_the_paper_has_none():
   measured = embeddings.coherence_quantiles(
-    sketches.block_cyclic(16), 64, KEY, draws=10, delta=0.1
+    sketches.block_cyclic(16), KEY, 64, draws=10, delta=0.1
   )
   assert (
     measured.printed is measured.corrected is measured.beyond_corrected is None
@@ -289,7 +289,9 @@ def test_remark_3_4(d):
   keys = jax.random.split(KEY, 4000)
   measured = np.float64(jax.jit(jax.vmap(squares))(keys))
   mean, error = measured.mean(0), 6 * measured.std(0) / len(measured) ** 0.5
-  bound = corollaries.curvature(1.0, weights.sum(), SIZE)
+  bound = corollaries.curvature(
+    smoothness=1.0, intrinsic_dimension=weights.sum(), size=SIZE
+  )
   assert mean[0] - error[0] < bound < 1.1 * (mean[0] + error[0])
   alpha = sketches.properties(op).alpha(d)
   assert abs(mean[1] - 1 - alpha) < error[1]

@@ -30,8 +30,8 @@ test_conditions_of_the_compressors = refused_calls(
   (lambda: compressors.induced(1.1, 2.0, form='printed'), 'delta_1=1.1 <= 1'),
   (lambda: compressors.induced(2.0, 0.5), r'delta_2=0\.5 >= 1'),
   (lambda: compressors.privix_variance(4, 0), 'cols=0 >= 1'),
-  (lambda: compressors.heaprix_variance(9, 3, 1.1), r'error=1\.1 <= 1'),
-  (lambda: compressors.heaprix_variance(9, 3, -0.1), r'error=-0\.1 >= 0'),
+  (lambda: compressors.heaprix_variance(9, 3, error=1.1), r'error=1\.1 <= 1'),
+  (lambda: compressors.heaprix_variance(9, 3, error=-0.1), r'error=-0\.1 >= 0'),
   (lambda: compressors.mu_squared(4, numerator=0), 'numerator=0 > 0'),
 )
 
@@ -110,7 +110,7 @@ def test_lemma_3_and_corollary_1_hold(k):
   assert between(measured, 0.9 * met, 1.1 * met)
   bound = compressors.induced(D / k, delta_2)
   assert between(measured, 1 - 1e-9, bound)
-  omega = compressors.heaprix_variance(D, 8, 1 - k / D)
+  omega = compressors.heaprix_variance(D, 8, error=1 - k / D)
   assert bound == pytest.approx(1 + omega)
   if k == 8:
     printed = 1 + compressors.heaprix_variance(D, 8, form='printed')
@@ -158,7 +158,7 @@ def test_lemma_2_and_corollary_1_fail_of_a_row_that_finds_nothing():
   printed = compressors.heavymix(d, cols, rows=rows, cols=cols, form='printed')
   assert between(left, 1.1 * printed.error, 1)
   omega = compressors.contraction_error(x, heap)
-  met = compressors.heaprix_variance(d, cols, left[0])
+  met = compressors.heaprix_variance(d, cols, error=left[0])
   assert between(omega, 0.9 * met, 1.1 * met)
   wrong = compressors.heaprix_variance(d, cols, form='printed')
   assert between(omega, wrong, np.inf)
@@ -173,4 +173,4 @@ def test_lemma_2_and_corollary_1_hold_of_a_table_that_is_large():
   assert bound < 1
   assert between(left, 0, bound)
   omega = compressors.contraction_error(x, heap)
-  assert between(omega, 0, compressors.heaprix_variance(d, cols, left[0]))
+  assert between(omega, 0, compressors.heaprix_variance(d, cols, error=left[0]))

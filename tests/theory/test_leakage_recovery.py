@@ -17,7 +17,9 @@ def test_recovery_of_a_quadratic():
   d = properties.semi_strongly_convex(pairs)
   assert d == pytest.approx(1, rel=0.05)
   beta, d, theta1 = 10.0, 1.0, 2.0  # exact
-  rate = leakage.recovery(0.0, beta, 0.0, d, 0.5, theta1)
+  rate = leakage.recovery(
+    alpha=0.0, beta=beta, c=0.0, d=d, p=0.5, theta1=theta1
+  )
   assert rate == pytest.approx((d / beta**2, 1 - d**2 / beta**2))
   values, points = descend(f, np.ones(3), rate.step, 200)
   away = np.square(points).sum(1)
@@ -31,16 +33,18 @@ def test_recovery_of_a_quadratic():
 @pytest.mark.parametrize('p', [0.3, 0.5])
 def test_recovery_pays_for_alpha_and_c(p):
   """With a slower rate, and where that would be too slow, with a refusal."""
-  free = leakage.recovery(0.0, 4.0, 0.0, 2.0, p, 2.0)
-  taxed = leakage.recovery(0.1, 4.0, 0.05, 2.0, p, 2.0)
+  free = leakage.recovery(alpha=0.0, beta=4.0, c=0.0, d=2.0, p=p, theta1=2.0)
+  taxed = leakage.recovery(alpha=0.1, beta=4.0, c=0.05, d=2.0, p=p, theta1=2.0)
   assert taxed.step < free.step
   assert free.factor < taxed.factor < 1
-  half = leakage.recovery(0.1, 4.0, 0.05, 2.0, p, 2.0, step=taxed.step / 2)
+  half = leakage.recovery(
+    alpha=0.1, beta=4.0, c=0.05, d=2.0, p=p, theta1=2.0, step=taxed.step / 2
+  )
   assert 1 - half.factor == pytest.approx((1 - taxed.factor) / 2)
   with pytest.raises(ValueError, match='xi='):
-    leakage.recovery(0.1, 4.0, 2.0, 2.0, p, 2.0)
+    leakage.recovery(alpha=0.1, beta=4.0, c=2.0, d=2.0, p=p, theta1=2.0)
   with pytest.raises(ValueError, match=r'theta1=2\.0 > '):
-    leakage.recovery(3.0, 4.0, 0.0, 2.0, p, 2.0)
+    leakage.recovery(alpha=3.0, beta=4.0, c=0.0, d=2.0, p=p, theta1=2.0)
 
 
 def rippled(size, count):
@@ -79,11 +83,11 @@ def test_recovery_and_growth_where_c_and_alpha_count(
   beta = properties.semi_lipschitz_gradient(pairs, alpha, p)
   assert beta < properties.semi_lipschitz_gradient(pairs)
   theta1, _ = properties.non_critical(pairs)
-  growth = leakage.quadratic_growth(c, d, p, theta1)
+  growth = leakage.quadratic_growth(c=c, d=d, p=p, theta1=theta1)
   away = np.square(pairs.x).sum(1)
   assert growth > 0.1
   assert (pairs.value_x >= growth * away).all()
-  rate = leakage.recovery(alpha, beta, c, d, p, theta1)
+  rate = leakage.recovery(alpha=alpha, beta=beta, c=c, d=d, p=p, theta1=theta1)
   after = np.square(pairs.x - rate.step * pairs.gradient_x).sum(1)
   assert (after <= rate.factor * away).all()
   assert rate.factor < 1

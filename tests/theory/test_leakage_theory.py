@@ -119,18 +119,20 @@ def test_the_attack_theorem_never_meets_its_own_constants(form):
   for beta, low, high, tau, gamma in 10 ** rng.uniform(-3, 3, (10_000, 5)):
     theta1, theta2 = sorted((min(low, beta), min(high, beta)))
     gamma1, gamma2 = sorted((gamma, tau))
-    plain = leakage.constants(beta, theta1, theta2, form)
+    plain = leakage.constants(beta, theta1, theta2, form=form)
     sketched = leakage.Constants(
-      *leakage.sketched_semi_smooth(beta, theta2, tau, gamma2, form),
+      *leakage.sketched_semi_smooth(beta, theta2, tau, gamma2, form=form),
       *leakage.sketched_non_critical(theta1, theta2, gamma1, gamma2),
     )
     margins += [leakage.margin(plain), leakage.margin(sketched)]
   assert len(margins) == 20_000
   assert max(margins) < 0
   with pytest.raises(ValueError, match='margin=-'):
-    leakage.linear_decrease(leakage.constants(2.0, 1.0, 1.0, form), form=form)
+    leakage.linear_decrease(
+      leakage.constants(2.0, 1.0, 1.0, form=form), form=form
+    )
   # The plain argument is content with any of them.
-  assert leakage.pl_decrease(8.0, 1.0).factor == 0.75
+  assert leakage.pl_decrease(smoothness=8.0, theta1=1.0).factor == 0.75
 
 
 def test_the_attack_theorem_is_false_for_p_1():
@@ -183,7 +185,7 @@ def test_both_rates_hold_for_a_linear_gradient(sketched):
   sigma = singular(observed)
   c = leakage.Constants(0, sigma[0] ** 2, 0.5, 2 * sigma[-1], 2 * sigma[0])
   slow = leakage.linear_decrease(c)
-  fast = leakage.pl_decrease(2 * sigma[0] ** 2, sigma[-1])
+  fast = leakage.pl_decrease(smoothness=2 * sigma[0] ** 2, theta1=sigma[-1])
   for rate in (slow, fast):
     values, points = descend(f, start, rate.step, 400)
     assert (values[1:] <= values[:-1] * rate.factor + 1e-25).all()
@@ -231,12 +233,28 @@ def test_linear_decrease_holds_where_its_margin_is_met(form):
 NONE = leakage.Constants(0, 0.01, 0.5, 2, 2)
 test_what_cannot_be_is_refused = refused_calls(
   (lambda: leakage.constants(3.0, 2.0, 1.0), r'theta2=1\.0 >= 2'),
-  (lambda: leakage.constants(3.0, 1.0, 2.0, 'proven'), "form='proven'"),
-  (lambda: leakage.pl_decrease(8.0, 1.0, step=0.2), r'step=0.2 <= 0\.125'),
-  (lambda: leakage.pl_decrease(1.0, 2.0), r'gamma1\)\^2=8\.0 <= 1\.0'),
+  (lambda: leakage.constants(3.0, 1.0, 2.0, form='proven'), "form='proven'"),
+  (
+    lambda: leakage.pl_decrease(smoothness=8.0, theta1=1.0, step=0.2),
+    r'step=0.2 <= 0\.125',
+  ),
+  (
+    lambda: leakage.pl_decrease(smoothness=1.0, theta1=2.0),
+    r'gamma1\)\^2=8\.0 <= 1\.0',
+  ),
   (lambda: leakage.semi_smooth(1.0, 1.0, 2), r'p=2\.0 <= 1'),
-  (lambda: leakage.recovery(0.0, 4.0, 0.0, 2.0, 1, 2.0), '0 < p=1'),
+  (
+    lambda: leakage.recovery(
+      alpha=0.0, beta=4.0, c=0.0, d=2.0, p=1, theta1=2.0
+    ),
+    '0 < p=1',
+  ),
   # Constants of no function: they would shrink by less than nothing.
-  (lambda: leakage.recovery(0.0, 1.0, 0.0, 10.0, 0.5, 1.0), r'xi / 2=20\.0 <='),
+  (
+    lambda: leakage.recovery(
+      alpha=0.0, beta=1.0, c=0.0, d=10.0, p=0.5, theta1=1.0
+    ),
+    r'xi / 2=20\.0 <=',
+  ),
   (lambda: leakage.linear_decrease(NONE), r'step / 2=100\.0 <= 1'),
 )

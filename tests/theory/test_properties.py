@@ -263,7 +263,7 @@ def test_semi_strong_convexity_makes_the_minimum_unique():
   pairs = along_axes()
   c, d = 0.0, properties.semi_strongly_convex(pairs)
   low, _ = properties.non_critical(pairs)
-  growth = leakage.quadratic_growth(c, d, 0.5, low)
+  growth = leakage.quadratic_growth(c=c, d=d, p=0.5, theta1=low)
   assert growth == pytest.approx(1)
   square = np.square(pairs.x).sum(1)
   assert (pairs.value_x >= growth * square * (1 - 1e-9)).all()
@@ -281,4 +281,4 @@ def test_semi_strong_convexity_makes_the_minimum_unique():
   d = properties.semi_strongly_convex(pairs, c=10.0, p=0.0)
   assert d > 0
   with pytest.raises(ValueError, match='growth'):
-    leakage.quadratic_growth(10.0, d, 0.0, low)
+    leakage.quadratic_growth(c=10.0, d=d, p=0.0, theta1=low)

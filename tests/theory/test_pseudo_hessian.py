@@ -140,7 +140,9 @@ def test_loss_falls_as_promised_on_a_network(op, step):
   flat = xs.reshape(60, -1)
   smoothness = properties.lipschitz(flat[i], flat[j], slopes[i], slopes[j])
   measured = pseudo_hessian.assumptions(loss_fn, params, batch, xs, op, KEY)
-  rate = leakage.pl_decrease(smoothness, measured.theta1, step=step)
+  rate = leakage.pl_decrease(
+    smoothness=smoothness, theta1=measured.theta1, step=step
+  )
   assert (values[1:] <= rate.factor * values[:-1]).all()
   assert rate.factor**60 < 0.98
   # L all but vanishes and the inputs are no closer: 48 unknowns, few equations.

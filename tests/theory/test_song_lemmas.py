@@ -69,7 +69,7 @@ def excess(operator, index, alpha):
   number |= {'strong_convexity': problem.strong_convexity}
   offset = square(at.offset)
   bound = lemmas.recursion(
-    offset, at.variance, gap, sketched=sketched, **number
+    at.variance, gap, offset, sketched=sketched, **number
   )
   ends = square(run.params[1:] - problem.optimum)[:, None]
   after = np.concatenate([offset[:, 1:], ends], 1)
@@ -125,7 +125,9 @@ def test_updates_are_unified(operator):
   for shift in (0, 1):
     lost = np.zeros_like(at.model)
     lost[:, -1] = sums - [project(r + shift, x) for r, x in enumerate(sums)]
-    after = lemmas.unified_update(at.model, at.gradient, client_lr, lost)
+    after = lemmas.unified_update(
+      at.model, at.gradient, client_lr=client_lr, lost=lost
+    )
     want = np.concatenate([at.model[:, 1:], run.params[1:, None]], 1)
     errors.append(np.abs(after - want).max())
   assert errors[0] < 1e-6
@@ -151,7 +153,9 @@ def test_trajectories_are_those_of_the_algorithm(operator):
   project = diagnostics.projection(op, cases.KEY, like)
   options |= {'clients': quadratics.CLIENTS, 'rounds': 6}
   start = np.zeros(quadratics.D)
-  run = diagnostics.trajectory(gradients, project, start, 0.2, **options)
+  run = diagnostics.trajectory(
+    gradients, project, start, client_lr=0.2, **options
+  )
   np.testing.assert_allclose(run.params[-1], state.params['w'], atol=1e-5)
   want = np.linalg.norm(run.params[1:] - quadratics.BEST, axis=1)
   np.testing.assert_allclose(gap, want, atol=1e-5)

@@ -121,7 +121,7 @@ def test_rate_is_linear_down_to_its_target():
 @pytest.mark.covers('S0-KMR19')
 def test_table_has_what_the_functions_compute():
   targets = [0.1, 0.01]
-  text = communication.communication_table(UNLIKE, targets, operator='ams')
+  text = communication.communication_table(targets, UNLIKE, operator='ams')
   rows = [line.split('|')[1:-1] for line in text.splitlines()]
   head, _, *lines = [[cell.strip() for cell in row] for row in rows]
   assert head == ['floats to f - f* =', '0.1', '0.01']
@@ -136,7 +136,7 @@ def test_table_has_what_the_functions_compute():
   ]
   numbers = [[float(x) for x in line[1:]] for line in lines]
   np.testing.assert_allclose(numbers, want, rtol=1e-3)
-  text = communication.communication_table(convex, targets)
+  text = communication.communication_table(targets, convex)
   assert len(text.split('\n')) == 6
 
 

@@ -14,7 +14,7 @@ import numpy as np
 def table_1(lab: lab_lib.Lab) -> study.Report:
   """Bits, rates and convergence as printed, beside bytes that are counted."""
   dimension, size = 42_000_000, 400_000
-  text = chen_corollaries.comparison(dimension, size, 600, 5)
+  text = chen_corollaries.comparison(dimension, size, rounds=600, clients=5)
   head, *rows = markdown.cells(text)
   # Of one client, in the round that differs from the first if any.
   counted = {

@@ -65,8 +65,12 @@ def noise_multiplier(constant: float) -> float:
   >>> round(noise_multiplier(1.0), 4)
   16.6226
   """
-  variance = bounds.das_sigma_squared(5, 1e-6, 1, 100, 500, constant=constant)
-  return bounds.das_noise_multiplier_of(math.sqrt(variance), 100, 1)
+  variance = bounds.das_sigma_squared(
+    5, 1e-6, clip_norm=1, population=100, rounds=500, constant=constant
+  )
+  return bounds.das_noise_multiplier_of(
+    math.sqrt(variance), cohort=100, clip_norm=1
+  )
 
 
 def grid(lab: lab_lib.Lab) -> Grid:

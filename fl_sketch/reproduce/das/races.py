@@ -160,8 +160,12 @@ def by_formula(setting: Setting, epsilon: float) -> float:
   """The noise multiplier of the paper's equation 5 with q = 1."""
   n, r, rounds = (setting.fields[k] for k in ('population', 'cohort', 'rounds'))
   budget = epsilon, 1e-5
-  variance = bounds.das_sigma_squared(*budget, 1.0, n, rounds, constant=1.0)
-  return bounds.das_noise_multiplier_of(math.sqrt(variance), r, 1.0)
+  variance = bounds.das_sigma_squared(
+    *budget, clip_norm=1.0, population=n, rounds=rounds, constant=1.0
+  )
+  return bounds.das_noise_multiplier_of(
+    math.sqrt(variance), cohort=r, clip_norm=1.0
+  )
 
 
 def worth(

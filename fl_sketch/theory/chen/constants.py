@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch.theory import tails
 from fl_sketch.theory.catalog import is_printed, statement
+from fl_sketch.theory.evaluation import formula
 from fl_sketch.utils import checks
 
 SQUARE = 1 + math.log(2)  # E||xi||^2 <= SQUARE sigma^2 in Assumption 3
@@ -110,6 +111,7 @@ def sub_gaussian_scale(norms: Iterable[float]) -> float:
   )
 
 
+@formula
 def distortion(run: Run, delta: float, *, d: int = 1, rounds: int = 0) -> float:
   """The printed log(C K d^i T^j / delta)^1.5 / sqrt(b), i `d`, j `rounds`.
 

@@ -9,6 +9,7 @@ from fl_sketch.theory import tails
 from fl_sketch.theory.catalog import is_printed, statement
 from fl_sketch.theory.chen import constants, rates
 from fl_sketch.theory.chen.constants import Run
+from fl_sketch.theory.evaluation import formula
 from fl_sketch.utils import checks, markdown
 
 
@@ -78,26 +79,30 @@ def near_start(
   """
   run = _paced(run)
   if is_printed(form):
-    numbers = run.dimension, run.clients, run.local_steps, run.rounds, delta
-    checks.at_least('size', run.size, least_size(*numbers))
+    numbers = {
+      name: getattr(run, name) for name in ('clients', 'local_steps', 'rounds')
+    }
+    size = least_size(run.dimension, delta=delta, **numbers)
+    checks.at_least('size', run.size, size)
     length = math.sqrt(2) * gradient_bound
     budget = rates.printed_budget(run, gap, gradient_bound, delta, nu)
   else:
     entry = run.entry(delta / 4)
     if entry > 2:
-      raise ValueError(f'Expected a tail of {entry - 1} <= 1 at {run.size=}.')
+      checks.refuse(f'Expected a tail of {entry - 1} <= 1 at {run.size=}.')
     length = 2 * run.longest(gradient_bound, delta / 4)
     _, budget = rates.corrected_budget(
       run, gap, gradient_bound, delta, gradient_l1
     )
   most = largest_rounds(j3, length, run.eps, form=form)
   if run.rounds > most:
-    raise ValueError(f'Expected rounds={run.rounds} <= {most}.')
+    checks.refuse(f'Expected rounds={run.rounds} <= {most}.')
   return j3 / (run.server_lr * run.rounds) * budget
 
 
+@formula
 def least_size(
-  dimension: int, clients: int, local_steps: int, rounds: int, delta: float
+  dimension: int, *, clients: int, local_steps: int, rounds: int, delta: float
 ) -> int:
   """The b of Corollary 2: log(C K d^2 T^2 / delta)^3.
 
@@ -108,6 +113,7 @@ def least_size(
   return math.ceil(constants.distortion(b, delta, d=2, rounds=2) ** 2)
 
 
+@formula
 def largest_rounds(
   j3: float, length: float, eps: float, *, form: str = 'corrected'
 ) -> float:
@@ -119,7 +125,7 @@ def largest_rounds(
   4.0
   """
   if checks.real('j3', j3) <= length:
-    raise ValueError(f'Expected {j3=} > {length}.')
+    checks.refuse(f'Expected {j3=} > {length}.')
   left = (j3 - length) / checks.positive('eps', eps)
   return left / eps if is_printed(form) else left**2
 
@@ -133,14 +139,14 @@ def _paced(run):
 
 @statement('S4-Rem3.4', 'Remark 3.4', corrected='holds')
 def curvature(
-  smoothness: float, intrinsic_dimension: float, size: int, a: float = 2.0
+  *, smoothness: float, intrinsic_dimension: float, size: int, a: float = 2.0
 ) -> float:
   r"""The most that :math:`E (R^T R g)^T A R^T R g` is, for a unit g.
 
   L (1 + a I / b), if the operator has the coordinate-wise constant a: what
   smoothness alone gives, L (1 + alpha), has d in place of I.
 
-  >>> curvature(2.0, intrinsic_dimension=4.0, size=8)
+  >>> curvature(smoothness=2.0, intrinsic_dimension=4.0, size=8)
   4.0
   """
   trace = checks.at_least('intrinsic_dimension', intrinsic_dimension, 1)
@@ -149,7 +155,7 @@ def curvature(
 
 
 @statement('S4-Tab1', 'Table 1', printed='order')
-def comparison(dimension: int, size: int, rounds: int, clients: int) -> str:
+def comparison(dimension: int, size: int, *, rounds: int, clients: int) -> str:
   """Table 1 in Markdown, with its numbers: bits of a client a round, rates.
 
   Constants and logarithms are 1, a number has 32 bits; omega of MARINA is that
@@ -158,7 +164,7 @@ def comparison(dimension: int, size: int, rounds: int, clients: int) -> str:
   CD-Adam is that of Wang, Lin and Chen, arXiv:2111.00705, which the paper
   ascribes to others as well.
 
-  >>> print(comparison(10**6, 10**4, 100, 5).splitlines()[-1])
+  >>> print(comparison(10**6, 10**4, rounds=100, clients=5).splitlines()[-1])
   | SAFL | ~O(1) = 3.2e+05 | 1/sqrt(T) = 0.1 | 1/sqrt(T) = 0.1 |
   """
   d, b = checks.count('dimension', dimension), checks.count('size', size)

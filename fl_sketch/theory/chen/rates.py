@@ -110,7 +110,7 @@ def decaying_rate(
   rate = constants.client_schedule(run.local_steps, run.b1)
   check_rate(run, rate(0))
   rates = rate(np.arange(run.rounds))
-  squares = float(np.sum((rates / rates[0]) ** 2))
+  squares = float(np.sum((rates / rates[:1]) ** 2))
   numbers = run, gap, gradient_bound, delta, gradient_l1
   j = constants.momentum_factor(run.b1)
   m, budget = corrected_budget(*numbers, squares=squares, j=j)
@@ -179,6 +179,6 @@ def check_rate(run: Run, rate: float, name: str = 'client_lr') -> None:
 
   >>> check_rate(Run(256, 64, 100, 0.1, 1e-4, 0.5, 1, 1.6), 0.1)
   """
-  value = getattr(run, name)
+  value, rate = getattr(run, name), checks.real(name, rate)
   if not math.isclose(value, rate, rel_tol=1e-6):
-    raise ValueError(f'Expected {name}={value} == {rate}.')
+    checks.refuse(f'Expected {name}={value} == {rate}.')

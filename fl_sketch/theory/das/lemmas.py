@@ -107,7 +107,7 @@ def smoothness(points: npt.ArrayLike, gradients: npt.ArrayLike) -> float:
 
 @statement('S1-Asm1', 'Assumption 1 (i)', printed='holds')
 def curvature(
-  gradients: npt.ArrayLike, following: npt.ArrayLike, client_lr: float
+  gradients: npt.ArrayLike, following: npt.ArrayLike, *, client_lr: float
 ) -> float:
   r"""Return min |g(w - eta g(w)) - g(w)| / (eta |g(w)|): lambda at most that.
 
@@ -229,10 +229,10 @@ def lipschitz_drift_bound(
 
 
 @statement('S1-Fact1', 'Fact 1', printed='holds')
-def gradient_square_bound(suboptimality: Any, smoothness: float) -> Any:
+def gradient_square_bound(suboptimality: Any, *, smoothness: float) -> Any:
   """Return 2 L (f(w) - min f) >= |g(w)|^2.
 
-  >>> gradient_square_bound(2.0, 1.0)
+  >>> gradient_square_bound(2.0, smoothness=1.0)
   4.0
   """
   _nonnegative(suboptimality=suboptimality)

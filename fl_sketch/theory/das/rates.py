@@ -13,6 +13,7 @@ import math
 from typing import NamedTuple
 
 from fl_sketch.theory.catalog import is_printed, statement
+from fl_sketch.theory.evaluation import formula
 from fl_sketch.utils import checks
 import numpy as np
 import numpy.typing as npt
@@ -67,8 +68,9 @@ class Schedule(NamedTuple):
     return self.clip_norm * self.rho * math.sqrt(self.rounds / dimension)
 
 
+@formula
 def rounds_needed(
-  clip: float, rho: float, local_steps: int, gamma: float, alpha: float = 1.0
+  clip: float, *, rho: float, local_steps: int, gamma: float, alpha: float = 1.0
 ) -> int:
   """Return K = 2 alpha gamma / (C^ E rho^2), rounded up.
 
@@ -80,6 +82,7 @@ def rounds_needed(
   return checks.ceil(2 * alpha / (clip * checks.fraction('rho', rho) ** 2))
 
 
+@formula
 def schedule(
   *,
   smoothness: float,
@@ -106,7 +109,7 @@ def schedule(
   numbers = smoothness, clip, rho, local_steps, rounds, gamma
   s = _checked(Schedule(*numbers, cohort_variance))
   if s.load > 0.5 * (1 + 1e-9):
-    raise ValueError(f'Expected {rounds=} >= {4 * gamma / (clip * rho)}.')
+    checks.refuse(f'Expected {rounds=} >= {4 * gamma / (clip * rho)}.')
   gap = checks.at_least('largest_gap', largest_gap, 0)
   checks.at_least('clip', clip, 4 * math.sqrt(smoothness * gap))
   return s
@@ -124,6 +127,7 @@ def _checked(s):
   return s
 
 
+@formula
 def right(s: Schedule, distance: float) -> float:
   """Return C^ (L |w_0 - w*|^2 / gamma + gamma / L) rho.
 
@@ -217,7 +221,7 @@ def _left(s, inside, norms, v):
 
 @statement('S1-Thm3', 'Theorem 3', printed='order')
 def simplified_bound(
-  clip: float, distance: float, mean_gap: float, rho: float, local_steps: int
+  clip: float, distance: float, mean_gap: float, *, rho: float, local_steps: int
 ) -> float:
   """Return (C^ |w_0 - w*| + E mean Delta_i*) rho.
 

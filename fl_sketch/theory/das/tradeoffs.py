@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from fl_sketch.theory.catalog import is_printed, statement
 from fl_sketch.theory.das import lemmas, rates
+from fl_sketch.theory.evaluation import formula
 from fl_sketch.utils import checks, markdown
 import numpy as np
 import numpy.typing as npt
@@ -95,6 +96,7 @@ def local_steps_bound(
   return (2 * lipschitz * distance + 1.2 * local_steps * slope) * rho
 
 
+@formula
 def best_local_steps(
   lipschitz: float,
   distance: float,
@@ -131,14 +133,14 @@ def _ratio(curvature, smoothness):
   ratio = checks.at_least('curvature', curvature, 0)
   ratio /= checks.positive('smoothness', smoothness)
   if ratio > 1 + 1e-9:
-    raise ValueError(f'Expected {curvature=} <= {smoothness=}.')
+    checks.refuse(f'Expected {curvature=} <= {smoothness=}.')
   return ratio
 
 
 def _check_steps(local_steps, rho):
   checks.count('local_steps', local_steps)
   if 2 * checks.fraction('rho', rho) * local_steps > 1 + 1e-9:
-    raise ValueError(f'Expected {local_steps=} <= 1 / (2 rho), {rho=}.')
+    checks.refuse(f'Expected {local_steps=} <= 1 / (2 rho), {rho=}.')
 
 
 class Comparison(NamedTuple):
@@ -154,6 +156,7 @@ class Comparison(NamedTuple):
 def compare(
   ratio: float,
   distance: float,
+  *,
   rho: float,
   local_steps: int,
   alpha: float = 1.0,
@@ -189,17 +192,18 @@ def compare(
   x = rho * checks.count('local_steps', local_steps)
   x /= checks.positive('alpha', alpha)
   if x > 0.5 * (1 + 1e-9):
-    raise ValueError(f'Expected {local_steps=} <= {alpha / (2 * rho)}.')
+    checks.refuse(f'Expected {local_steps=} <= {alpha / (2 * rho)}.')
   clip = (c * noise + 1.5 * x) / (2 - x - x**2)
   slope, a = 2 - x**2, math.sqrt(2) * (noise + x * c / 2)
   root = (a + math.sqrt(a**2 + 8 * slope)) / (2 * slope)
   comparison = Comparison(root**2 - 1, clip)
   if max(comparison) > c**2 / 2 - 1:
-    raise ValueError(f'Expected {comparison} <= {c**2 / 2 - 1}.')
+    checks.refuse(f'Expected {comparison} <= {c**2 / 2 - 1}.')
   return comparison
 
 
 def table(
+  *,
   rho: float,
   local_steps: int,
   ratios: Sequence[float] = (4.0, 8.0, 16.0),
@@ -207,13 +211,13 @@ def table(
 ) -> str:
   """Return `compare` as a Markdown table: a row for each ratio and distance.
 
-  >>> print(table(0.001, 5).splitlines()[3])
+  >>> print(table(rho=0.001, local_steps=5).splitlines()[3])
   | 4 | 10 | 0.0215 | 0.0439 | 0.489 |
   """
   lines = []
   for c in ratios:
     for distance in distances:
-      b = compare(c, distance, rho, local_steps)
+      b = compare(c, distance, rho=rho, local_steps=local_steps)
       numbers = c, distance, *b, b.normalize / b.clip
       lines.append([f'{v:.3g}' for v in numbers])
   return markdown.table(('c', 'D', 'normalised', 'clipped', 'ratio'), lines)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from fl_sketch.theory import catalog
 from fl_sketch.theory.catalog import is_printed, statement
+from fl_sketch.theory.evaluation import formula
 from fl_sketch.utils import checks
 import numpy as np
 import numpy.typing as npt
@@ -74,6 +75,7 @@ def privix_variance(
   return (checks.count('dimension', dimension) - 1) / cols
 
 
+@formula
 def mu_squared(cols: int, *, numerator: float = math.e) -> float:
   """Return numerator / cols: e as of Property 1, 1 as of Remark 2, Corollary 1.
 
@@ -139,7 +141,7 @@ def heavymix(
   dimension, k = checks.count('dimension', dimension), checks.count('k', k)
   rows, cols = checks.count('rows', rows), checks.count('cols', cols)
   if k > dimension:
-    raise ValueError(f'Expected {k=} <= {dimension=}.')
+    checks.refuse(f'Expected {k=} <= {dimension=}.')
   chance = 1.0
   if form == 'corrected' and k < dimension:
     chance = _chance(dimension, k, rows, cols)
@@ -177,7 +179,7 @@ def induced(
   if not is_printed(form):
     delta_1 = checks.at_least('delta_1', delta_1, 1)
   elif checks.positive('delta_1', delta_1) > 1:
-    raise ValueError(f'Expected {delta_1=} <= 1.')
+    checks.refuse(f'Expected {delta_1=} <= 1.')
   delta_2 = checks.at_least('delta_2', delta_2, 1)
   return delta_2 + (1 - delta_2) / delta_1
 
@@ -186,7 +188,7 @@ def induced(
   'S2-Cor1', 'Corollary 1 and Remark 4', printed='wrong', corrected='holds'
 )
 def heaprix_variance(
-  dimension: int, cols: int, error: float = 1.0, *, form: str = 'corrected'
+  dimension: int, cols: int, *, error: float = 1.0, form: str = 'corrected'
 ) -> float:
   """Return omega of HEAPRIX: exact values, then fresh hashes for the rest.
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from fl_sketch.theory import catalog
 from fl_sketch.theory.catalog import is_printed, statement
 from fl_sketch.theory.das import lemmas as das_lemmas
+from fl_sketch.theory.evaluation import formula
 from fl_sketch.utils import checks
 import numpy as np
 import numpy.typing as npt
@@ -94,8 +95,9 @@ def check(run: Run) -> Run:
   return run
 
 
+@formula
 def spread(
-  omega: float, clients: int, hashes: str = 'shared', form: str = 'corrected'
+  omega: float, clients: int, hashes: str = 'shared', *, form: str = 'corrected'
 ) -> float:
   """Return omega / k + 1 for independent hashes, omega + 1 for shared ones.
 
@@ -109,13 +111,13 @@ def spread(
   return 1 + omega / (clients if apart else 1)
 
 
-def spread_of(run: Run, form: str = 'corrected') -> float:
+def spread_of(run: Run, *, form: str = 'corrected') -> float:
   """Return b, the `spread` of a run.
 
   >>> spread_of(Run(8.0, 4, 1.0, 1.0, 2, 1, 0.5, 1.0))
   9.0
   """
-  return spread(check(run).omega, run.clients, run.hashes, form)
+  return spread(check(run).omega, run.clients, run.hashes, form=form)
 
 
 @statement('S2-Lem4', 'Lemma 4', printed='wrong', corrected='holds')
@@ -141,7 +143,7 @@ def second_moment(
   >>> second_moment(run, 3.0, form='printed')
   22.5
   """
-  b, tau = spread_of(run, form), run.local_steps
+  b, tau = spread_of(run, form=form), run.local_steps
   noise = tau * run.variance
   add = operator.add if convex or tau == 1 or form == 'printed' else _add_roots
   mean = add(tau * gradient_squares, noise / run.clients)

@@ -9,6 +9,7 @@ those of `haddadpour`.
 import math
 
 from fl_sketch.theory.catalog import is_printed, statement
+from fl_sketch.theory.evaluation import formula
 from fl_sketch.theory.haddadpour import lemmas, rates
 from fl_sketch.theory.haddadpour.lemmas import Run
 from fl_sketch.utils import checks
@@ -16,6 +17,7 @@ from fl_sketch.utils import checks
 OBJECTIVES = ('nonconvex', 'pl', 'convex')
 
 
+@formula
 def step_size(
   objective: str,
   *,
@@ -91,8 +93,9 @@ def fedsketch(
   """
   checks.choice('objective', objective, OBJECTIVES)
   if (pl_constant is None) == (objective == 'pl'):
-    raise ValueError(f"Expected {pl_constant=} with objective='pl' alone.")
-  b = lemmas.spread(omega, clients, hashes, form)
+    message = f"Expected {pl_constant=} with objective='pl' alone."
+    raise checks.ChoiceError(message)
+  b = lemmas.spread(omega, clients, hashes, form=form)
   server_lr = checks.at_least('server_lr', server_lr, clients)
   smoothness = checks.positive('smoothness', smoothness)
   eps = checks.fraction('accuracy', accuracy)

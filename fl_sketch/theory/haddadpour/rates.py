@@ -10,6 +10,7 @@ stays omega: `hashes` tells. The printed form has omega / k whatever the hashes.
 import math
 
 from fl_sketch.theory.catalog import statement
+from fl_sketch.theory.evaluation import formula
 from fl_sketch.theory.haddadpour import lemmas
 from fl_sketch.theory.haddadpour.lemmas import Run
 from fl_sketch.utils import checks
@@ -23,7 +24,7 @@ def condition(run: Run, *, form: str = 'corrected') -> float:
   0.91
   """
   z = run.local_steps * run.smoothness * run.client_lr
-  return z**2 + lemmas.spread_of(run, form) * z * run.server_lr
+  return z**2 + lemmas.spread_of(run, form=form) * z * run.server_lr
 
 
 @statement(
@@ -36,7 +37,7 @@ def largest_client_lr(run: Run, *, form: str = 'corrected') -> float:
   >>> largest_client_lr(run)
   0.25
   """
-  scaled = lemmas.spread_of(run, form) * run.server_lr
+  scaled = lemmas.spread_of(run, form=form) * run.server_lr
   root = 4 / (math.sqrt(scaled**2 + 4) + scaled)
   return root / (2 * run.smoothness * run.local_steps)
 
@@ -44,7 +45,7 @@ def largest_client_lr(run: Run, *, form: str = 'corrected') -> float:
 def _meets(run, form):
   value = condition(run, form=form)
   if value > 1 + 1e-9:
-    raise ValueError(f'Expected condition={value:.4g} <= 1.')
+    checks.refuse(f'Expected condition={value:.4g} <= 1.')
   return run.client_lr * run.server_lr
 
 
@@ -97,7 +98,7 @@ def pl_bound(
   step = _meets(run, form)
   mu = checks.positive('pl_constant', pl_constant)
   if mu > run.smoothness * (1 + 1e-9):
-    raise ValueError(f'Expected {pl_constant=} <= {run.smoothness=}.')
+    checks.refuse(f'Expected {pl_constant=} <= {run.smoothness=}.')
   rate = 1 - step * mu * run.local_steps
   return rate**run.rounds * checks.at_least('gap', gap, 0) + _noise(run) / mu
 
@@ -129,6 +130,7 @@ def convex_bound(
   return pl_bound(run, gap, phi, form=form) + near
 
 
+@formula
 def regularizer(clients: int, local_steps: int) -> float:
   """Return phi = 1 / sqrt(k tau).
 

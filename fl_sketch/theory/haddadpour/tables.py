@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch.theory import catalog
 from fl_sketch.theory.catalog import statement
+from fl_sketch.theory.evaluation import formula
 from fl_sketch.theory.haddadpour import compressors, plans
 from fl_sketch.theory.haddadpour.lemmas import Run
 from fl_sketch.utils import checks, markdown
@@ -40,6 +41,7 @@ def communication(run: Run, *, rows: int, cols: int) -> Floats:
   return Floats(client, client * run.clients)
 
 
+@formula
 def rows_needed(dimension: int, rounds: int, failure: float) -> int:
   """Return ln(d R / delta), rounded up.
 

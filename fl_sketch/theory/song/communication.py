@@ -77,8 +77,8 @@ def linear_down_to(problem: Problem) -> float:
 
 
 def communication_table(
-  problem: Problem,
   targets: Sequence[float],
+  problem: Problem,
   *,
   operator: str = 'srht',
   sizes: Sequence[int] = (1,),
@@ -86,7 +86,7 @@ def communication_table(
 ) -> str:
   """Returns a Markdown table of floats for each target, by corollary and plan.
 
-  >>> print(communication_table(Problem(16, 2, 1.0, 1.0), [0.1]))
+  >>> print(communication_table([0.1], Problem(16, 2, 1.0, 1.0)))
   | floats to f - f* = | 0.1 |
   | --- | --- |
   | sketch, convex: order | 320 |
@@ -95,8 +95,8 @@ def communication_table(
   <BLANKLINE>
 
   Args:
-    problem: what is to be learned; strongly convex rows need its constant.
     targets: a column for each.
+    problem: what is to be learned; strongly convex rows need its constant.
     operator: of `lemmas.OPERATORS`.
     sizes: of tables, for `plans.cheapest` to choose from.
     steps: local steps, likewise.

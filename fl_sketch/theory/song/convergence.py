@@ -11,6 +11,7 @@ expectations over the sketches. A step above the theorem's is a ValueError.
 import math
 
 from fl_sketch.theory.catalog import is_printed, statement
+from fl_sketch.theory.evaluation import formula
 from fl_sketch.utils import checks
 
 # c, and whether alpha and K count, in 1 / (c (1 + alpha) L K).
@@ -21,6 +22,7 @@ _LARGEST = {
 }  # fmt: skip
 
 
+@formula
 def largest_step(
   theorem: str, *, smoothness: float, alpha: float = 0.0, local_steps: int = 1
 ) -> float:

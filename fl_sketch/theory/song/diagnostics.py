@@ -39,8 +39,8 @@ def trajectory(
   gradients: Gradients,
   project: Project,
   start: np.ndarray,
-  client_lr: float,
   *,
+  client_lr: float,
   clients: int,
   rounds: int,
   local_steps: int = 1,
@@ -53,7 +53,7 @@ def trajectory(
 
   >>> halves = lambda step, models: models
   >>> run = trajectory(
-  ...   halves, lambda r, x: x, np.ones(1), 0.5, clients=2, rounds=3
+  ...   halves, lambda r, x: x, np.ones(1), client_lr=0.5, clients=2, rounds=3
   ... )
   >>> run.params.ravel().tolist()
   [1.0, 0.5, 0.25, 0.125]

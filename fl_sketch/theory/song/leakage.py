@@ -21,6 +21,7 @@ import math
 from typing import NamedTuple
 
 from fl_sketch.theory.catalog import is_printed, statement
+from fl_sketch.theory.evaluation import formula
 from fl_sketch.utils import checks
 
 
@@ -63,7 +64,12 @@ def semi_smooth(
 
 @statement('S0-7.6', 'Lemma M.3', printed='wrong', corrected='holds')
 def sketched_semi_smooth(
-  beta: float, theta2: float, tau: float, gamma2: float, form: str = 'corrected'
+  beta: float,
+  theta2: float,
+  tau: float,
+  gamma2: float,
+  *,
+  form: str = 'corrected',
 ) -> tuple[float, float, float]:
   """(a, b, p) = (2 tau beta + 2 theta2 gamma2, tau^2 beta^2, 1/2) of L.
 
@@ -106,7 +112,7 @@ def sketched_non_critical(
 
 @statement('S0-7.4', 'J.4 and J.5', printed='wrong', corrected='holds')
 def constants(
-  beta: float, theta1: float, theta2: float, form: str = 'corrected'
+  beta: float, theta1: float, theta2: float, *, form: str = 'corrected'
 ) -> Constants:
   """The constants of L = |grad_w F - g|^2 from those of F.
 
@@ -120,13 +126,14 @@ def constants(
   Raises:
     ValueError: a constant is negative, or theta1 > theta2.
   """
-  a, b, p = sketched_semi_smooth(beta, theta2, 1.0, 1.0, form)
+  a, b, p = sketched_semi_smooth(beta, theta2, 1.0, 1.0, form=form)
   low, high = sketched_non_critical(theta1, theta2, 1.0, 1.0)
   if form == 'printed':
     low, high = low / 2, high / 2
   return Constants(a, b, p, low, high)
 
 
+@formula
 def margin(c: Constants) -> float:
   """theta1^2 - a theta2^(2 - 2 p): Theorem 7.5 needs it to be positive.
 
@@ -143,7 +150,7 @@ def margin(c: Constants) -> float:
 @statement('S0-7.5', 'Theorem L.1', printed='wrong', corrected='holds')
 @statement('S0-7.8', '7.5 of a sketch', printed='wrong', corrected='holds')
 def linear_decrease(
-  c: Constants, step: float | None = None, form: str = 'corrected'
+  c: Constants, *, step: float | None = None, form: str = 'corrected'
 ) -> Rate:
   """L(x - step grad L(x)) <= (1 - step margin(c) / 2) L(x).
 
@@ -175,6 +182,7 @@ def linear_decrease(
 
 @statement('S0-7.5-PL', '7.5, by Polyak', corrected='holds')
 def pl_decrease(
+  *,
   smoothness: float,
   theta1: float,
   gamma1: float = 1.0,
@@ -203,7 +211,7 @@ def pl_decrease(
 
 
 @statement('S0-K2', 'Theorem K.2', corrected='holds')
-def quadratic_growth(c: float, d: float, p: float, theta1: float) -> float:
+def quadratic_growth(*, c: float, d: float, p: float, theta1: float) -> float:
   """The h of L(x) >= h |x - x*|^2, so that x* is the only minimum.
 
   Where points are non-critical, theta1 > 0, every minimum has L(x*) = 0, and
@@ -223,6 +231,7 @@ def quadratic_growth(c: float, d: float, p: float, theta1: float) -> float:
 
 @statement('S0-K3', 'Theorem K.3', corrected='holds')
 def recovery(
+  *,
   alpha: float,
   beta: float,
   c: float,
@@ -257,9 +266,9 @@ def recovery(
   theta1 = checks.positive('theta1', theta1)
   lost = alpha ** (1 / p)
   if theta1 <= lost:
-    raise ValueError(f'Expected {theta1=} > alpha^(1/p)={lost}.')
+    checks.refuse(f'Expected {theta1=} > alpha^(1/p)={lost}.')
   zeta = beta**2 + (alpha / theta1**p) ** (1 / (1 - p))
-  zeta *= theta1 / (theta1 - lost)
+  zeta = checks.real('zeta', zeta * (theta1 / (theta1 - lost)))
   spent = c ** (1 / (2 * p)) * zeta / theta1**2 + c ** (1 / (2 - 2 * p))
   xi = checks.positive('xi', 2 * (d - spent))
   # As |grad L| r >= <grad L, x - x*> >= (d + xi / 2) r^2, where r = |x - x*|.

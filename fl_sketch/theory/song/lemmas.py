@@ -7,6 +7,7 @@ of NumPy; `diagnostics` has them of a run. Names are those of `song`.
 from typing import Any, NamedTuple
 
 from fl_sketch.theory.catalog import is_printed, statement
+from fl_sketch.theory.evaluation import formula
 from fl_sketch.theory.song import convergence
 from fl_sketch.utils import checks
 import numpy as np
@@ -110,14 +111,14 @@ def averages(
 
 @statement('S0-LemF2', 'Lemma F.2', printed='holds')
 def unified_update(
-  model: np.ndarray, gradient: np.ndarray, client_lr: float, lost: Any = 0.0
+  model: np.ndarray, gradient: np.ndarray, *, client_lr: float, lost: Any = 0.0
 ) -> np.ndarray:
   """The next ubar, ubar - eta gbar + eta 1{k = 0} lost, for server_lr = 1.
 
   lost = (I - R^T R) (sum of the round's gbar) where the next is the first of a
   round; elsewhere nothing is.
 
-  >>> unified_update(np.ones(2), np.ones(2), 0.5)
+  >>> unified_update(np.ones(2), np.ones(2), client_lr=0.5)
   array([0.5, 0.5])
   """
   return model - client_lr * gradient + client_lr * lost
@@ -185,9 +186,9 @@ def drift(
 
 @statement('S0-LemF6', 'Lemma F.6', printed='holds')
 def recursion(
-  offset_squared: Any,
   variance: Any,
   gap: Any,
+  offset_squared: Any,
   *,
   client_lr: float,
   smoothness: float,
@@ -199,7 +200,7 @@ def recursion(
   For the next step's r'. Where it is the first of a round, sketched is
   `sketching_error` of the round that ends; elsewhere 0.
 
-  >>> recursion(1.0, 0.0, 1.0, client_lr=0.25, smoothness=1.0)
+  >>> recursion(0.0, 1.0, 1.0, client_lr=0.25, smoothness=1.0)
   0.75
   """
   eta = convergence.check_step('F6', client_lr, smoothness=smoothness)
@@ -210,6 +211,7 @@ def recursion(
   return shrunk + 1.5 * eta * smoothness * variance - eta * gap + sketched
 
 
+@formula
 def sketching_error(
   variances: Any,
   gaps: Any,
@@ -244,7 +246,7 @@ def _check_finite(**named):
   """Raises ValueError unless all values are finite."""
   for name, values in named.items():
     if not np.isfinite(values).all():
-      raise ValueError(f'Expected {name} to be finite.')
+      checks.refuse(f'Expected {name} to be finite.')
 
 
 def _check_squares(**named):
@@ -252,4 +254,4 @@ def _check_squares(**named):
   _check_finite(**named)
   for name, values in named.items():
     if np.min(values, initial=0) < 0:
-      raise ValueError(f'Expected {name}={np.min(values)} >= 0.')
+      checks.refuse(f'Expected {name}={np.min(values)} >= 0.')

@@ -66,7 +66,7 @@ def check(target: float, problem: Problem, *, strongly: bool = False) -> None:
 def _rounds(amount, each):
   """Their ratio, rounded up, where `each` may be 0 by underflow."""
   if not amount <= FOREVER * each:
-    raise ValueError(f'Expected rounds={amount}/{each} <= {FOREVER}.')
+    checks.refuse(f'Expected rounds={amount}/{each} <= {FOREVER}.')
   return max(math.ceil(amount / each), 1)
 
 

@@ -1,0 +1,157 @@
+"""Evaluates formulas on arrays of numbers, and outside of their conditions."""
+
+from collections.abc import Callable
+import functools
+import inspect
+import math
+import types
+import typing
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
+
+from fl_sketch.utils import checks
+import numpy as np
+
+P = ParamSpec('P')
+R_co = TypeVar('R_co', covariant=True)
+R = TypeVar('R')
+
+
+class Formula(Protocol[P, R_co]):
+  """A function of numbers that `formula` has extended to arrays."""
+
+  __name__: str
+
+  @overload
+  def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+  @overload
+  def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+def formula(function: Callable[P, R]) -> Formula[P, R]:
+  """Extends a function of numbers to arrays, and adds a keyword ``check``.
+
+  Arguments that are annotated as numbers, and such fields of a `NamedTuple`,
+  may be arrays; they broadcast against each other. The result has arrays of
+  their common shape for numbers. With check=False conditions on numbers are
+  not checked: what the formula then gives is no bound, and NaN where it has no
+  value. A nested call does as the outer one.
+
+  >>> @formula
+  ... def bound(step: float, *, smoothness: float) -> float:
+  ...   step = checks.at_most('step', step, 1 / smoothness)
+  ...   return 1 / (step - step**2 * smoothness)
+  >>> bound(np.array([0.125, 0.25]), smoothness=2.0)
+  array([10.66666667,  8.        ])
+  >>> bound(np.array([0.5, 1.0]), smoothness=2.0, check=False)
+  array([nan, -1.])
+  """
+  if hasattr(function, 'formula'):
+    return typing.cast(Any, function)
+  signature = inspect.signature(function)
+
+  @functools.wraps(function)
+  def evaluate(*args, check: bool = True, **kwargs):
+    call = function if check else functools.partial(_unchecked, function)
+    if not any(map(_has_array, (*args, *kwargs.values()))):
+      return call(*args, **kwargs)
+    return _elementwise(function, call, signature.bind(*args, **kwargs))
+
+  keyword = inspect.Parameter.KEYWORD_ONLY
+  check = inspect.Parameter('check', keyword, default=True, annotation=bool)
+  parameters = *signature.parameters.values(), check
+  evaluate.__dict__['__signature__'] = signature.replace(parameters=parameters)
+  evaluate.__dict__['formula'] = function
+  return typing.cast(Any, evaluate)
+
+
+def _elementwise(function, call, bound):
+  """Calls once for each number of the arrays, which broadcast."""
+  slots = _slots(_hints(function), bound.arguments)
+  if not slots:
+    return call(*bound.args, **bound.kwargs)
+  arrays = np.broadcast_arrays(*(array for *_, array in slots))
+  results = []
+  for numbers in zip(*(x.ravel().tolist() for x in arrays), strict=True):
+    for (name, field, _), number in zip(slots, numbers, strict=True):
+      if field is not None:
+        number = bound.arguments[name]._replace(**{field: number})
+      bound.arguments[name] = number
+    results.append(call(*bound.args, **bound.kwargs))
+  return _stacked(results, arrays[0].shape)
+
+
+def _slots(hints, arguments):
+  """The (argument, field of a tuple or None, array) of all that broadcast."""
+  numbers, others = [], []
+  for name, value in arguments.items():
+    if hasattr(value, '_fields'):
+      fields = _hints(type(value))
+      numbers += [
+        (name, field, x)
+        for field, x in zip(value._fields, value, strict=True)
+        if _is_array(x) and _is_number(fields[field])
+      ]
+    elif _is_array(value) and _is_number(hints.get(name)):
+      numbers.append((name, None, value))
+    elif _is_array(value) and hints.get(name) is Any:
+      others.append((name, None, value))
+  return numbers + others if numbers else []  # others broadcast by themselves
+
+
+_hints = functools.cache(typing.get_type_hints)
+
+
+def _is_number(hint):
+  is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+  kinds = typing.get_args(hint) if is_union else (hint,)
+  return {int, float, types.NoneType}.issuperset(kinds)
+
+
+def _is_array(value):
+  return np.ndim(value) > 0 and hasattr(value, 'dtype')
+
+
+def _has_array(value):
+  is_record = hasattr(value, '_fields')
+  return any(map(_is_array, value)) if is_record else _is_array(value)
+
+
+def _unchecked(function, *args, **kwargs):
+  with checks.off(), np.errstate(all='ignore'):
+    try:
+      return _real(function(*args, **kwargs))
+    except checks.ChoiceError:
+      raise
+    except (ArithmeticError, ValueError):  # such as the root of -1
+      return _nan(_hints(function)['return'])
+
+
+def _real(result):
+  """The result, with NaN for the complex power of a negative number."""
+  if isinstance(result, tuple):
+    return _like(result, map(_real, result))
+  return math.nan if isinstance(result, complex) else result
+
+
+def _nan(hint):
+  """NaN, or a tuple of them where a result has this type."""
+  if fields := getattr(hint, '_fields', None):
+    return hint(*(_nan(_hints(hint)[field]) for field in fields))
+  if typing.get_origin(hint) is tuple:
+    return tuple(map(_nan, typing.get_args(hint)))
+  return math.nan
+
+
+def _stacked(results, shape):
+  """Arrays of this shape, from a list of numbers or of tuples of them."""
+  if results and isinstance(results[0], tuple):
+    columns = zip(*results, strict=True)
+    return _like(results[0], (_stacked(list(x), shape) for x in columns))
+  return np.array(results).reshape(shape + np.shape(results[:1])[1:])
+
+
+def _like(example, parts):
+  """A tuple of the type of an example."""
+  kind = type(example)
+  return kind(*parts) if hasattr(example, '_fields') else kind(parts)
