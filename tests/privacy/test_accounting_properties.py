@@ -163,7 +163,10 @@ def test_epsilon_and_delta_are_inverse(mechanism, eps):
 def test_only_the_ratio_of_noise_to_clip_norm_counts(scale, sigma, delta):
   eps, scaled = (
     accounting.gaussian_epsilon(
-      bounds.das_noise_multiplier_of(sigma * unit, 10, 1.5 * unit), delta
+      bounds.das_noise_multiplier_of(
+        sigma * unit, cohort=10, clip_norm=1.5 * unit
+      ),
+      delta,
     )
     for unit in (1, scale)
   )
