@@ -38,12 +38,14 @@ SAMPLES = {
 @pytest.fixture(scope='module', autouse=True)
 def quick():
   """Programs that are hardly optimised, and no pictures."""
-  jax.config.update('jax_disable_most_optimizations', True)
+  name = 'jax_disable_most_optimizations'
+  before = jax.config.values[name]
+  jax.config.update(name, True)
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(learning_curves, 'draw_run', lambda *_: None)
     patch.setattr(label_distribution, 'draw', lambda *_, **__: 0)
     yield
-  jax.config.update('jax_disable_most_optimizations', False)
+  jax.config.update(name, before)
 
 
 def train(folder, **fields):
