@@ -12,7 +12,7 @@ from fl_sketch.experiment import config_checks
 from fl_sketch.models import precision
 from fl_sketch.privacy import types
 from fl_sketch.rounds import robust
-from fl_sketch.utils import fields as f, registry
+from fl_sketch.utils import checks, fields as f, registry
 from fl_sketch.utils.fields import choice
 
 # Fields that may differ when a run is resumed. They change no number of any
@@ -78,7 +78,7 @@ def checked() -> Iterator[None]:
   except ValueError as e:
     *_, (frame, _) = traceback.walk_tb(e.__traceback__)
     refused = frame.f_globals.get('__name__', '').startswith(_REFUSING)
-    if type(e) is not ValueError or not refused:
+    if type(e) not in (ValueError, checks.ChoiceError) or not refused:
       raise
     raise ConfigError(str(e)) from e
 
