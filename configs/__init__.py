@@ -3,11 +3,9 @@
 import dataclasses
 import typing
 
-from fl_sketch import algorithms, codecs, models, sketches
 from fl_sketch.attacks import settings
-from fl_sketch.data import registry as datasets
-from fl_sketch.experiment import config
-from fl_sketch.local import optimizers
+from fl_sketch.experiment import config, listing
+from fl_sketch.utils import registry
 import ml_collections
 from ml_collections import config_dict
 
@@ -21,13 +19,11 @@ def new() -> ml_collections.ConfigDict:
   """
   c, unset = _fields(config.Config), config_dict.placeholder
   options = {
-    'dataset_options': datasets.REGISTRY.types(),
-    'model_options': models.options(),
-    'local_optimizer': optimizers.options(),
-    'options': algorithms.REGISTRY.types(),
-    'sketch': sketches.options(),
-    'codec': codecs.options(),
+    name: {registry.KIND: str} if name in config.CALLS else {}
+    for name in listing.REGISTRIES
   }
+  for name, (_, parts) in listing.REGISTRIES.items():
+    options[name] |= parts.types()
   for name, kinds in options.items():
     c[name] = {option: unset(kind) for option, kind in kinds.items()}
   c.sweep = {name: unset(object) for name in c if name not in config.MAPPINGS}

@@ -14,7 +14,7 @@ import traceback
 from typing import NoReturn
 
 from absl import app, flags, logging
-from fl_sketch.utils import registry
+from fl_sketch.utils import plugins
 
 STOPPED = 75  # EX_TEMPFAIL: stopped by a signal; the same command resumes
 
@@ -29,7 +29,7 @@ def parse_flags(argv):
     argv = [argv[0], f'--config={argv[1]}', *argv[2:]]
   try:
     for plugin in _plugins(argv):  # before the config, which may name them
-      registry.load(plugin)
+      plugins.load(plugin)
     return app.parse_flags_with_usage(argv)
   except (AttributeError, KeyError, TypeError, ValueError) as e:
     sys.exit(f'Cannot set a config field: {_moved(argv) or e}')

@@ -14,7 +14,7 @@ import types
 from typing import Any
 
 from absl import app, flags
-from fl_sketch.utils import registry
+from fl_sketch.utils import plugins, registry
 from ml_collections import config_dict, config_flags
 
 from . import begin, parse_flags, summaries, unknown
@@ -118,7 +118,7 @@ def load(name: str) -> types.ModuleType:
     return importlib.import_module(f'{PACKAGE}.{path.stem}')
   if path.suffix != '.py':
     raise ValueError(f'Expected config={name!r} to be a Python file.')
-  return registry.load(str(path))
+  return plugins.load(str(path))
 
 
 def fields() -> dict[str, Any]:
@@ -137,7 +137,7 @@ def fields() -> dict[str, Any]:
   kept, left_out = switching.switched(config.value.to_dict(), overrides)
   if left_out:
     print('Left out, as the config no longer takes it:', ', '.join(left_out))
-  own = [path] if path.endswith('.py') and registry.is_plugin(path) else []
+  own = [path] if path.endswith('.py') and plugins.is_plugin(path) else []
   plugins = (*kept['plugins'], *flags.FLAGS.plugins, *own)
   return kept | {'plugins': plugins}
 

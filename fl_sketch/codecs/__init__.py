@@ -24,29 +24,20 @@ from fl_sketch.codecs.narrow import bfloat16, int4, int8
 from fl_sketch.codecs.quantized import qsgd, sign
 from fl_sketch.codecs.sparse import quantized_top_k, rand_k, top_k
 from fl_sketch.codecs.wrappers import contract, from_sketch
-from fl_sketch.utils import registry
+from fl_sketch.utils import fields, registry
 
 __all__ = [
   'REGISTRY', 'Codec', 'bfloat16', 'contract', 'describe', 'from_sketch',
-  'identity', 'int4', 'int8', 'make', 'options', 'qsgd', 'quantized_top_k',
+  'identity', 'int4', 'int8', 'make', 'qsgd', 'quantized_top_k',
   'rand_k', 'register', 'sign', 'top_k',
 ]  # fmt: skip
 
-REGISTRY = registry.Registry('codec')
+REGISTRY = registry.Registry('codec', shared={'contract': False})
 register, describe = REGISTRY.register, REGISTRY.describe
 for _factory in (
   identity, top_k, rand_k, qsgd, sign, quantized_top_k, bfloat16, int8, int4,
 ):  # fmt: skip
   register(_factory)
-
-
-def options() -> dict[str, type]:
-  """Returns every option of `make` and its type, over all kinds.
-
-  >>> options()['levels']
-  <class 'int'>
-  """
-  return {registry.KIND: str, 'contract': bool} | REGISTRY.types()
 
 
 def make(kind: str, **options: Any) -> Codec:
@@ -67,5 +58,6 @@ def make(kind: str, **options: Any) -> Codec:
     ValueError: unknown kind, or options that the factory does not take.
   """
   wrap = options.pop('contract', False)
+  fields.check_option('contract', wrap, bool)
   codec = REGISTRY.make(kind, **options)
   return contract(codec) if wrap else codec

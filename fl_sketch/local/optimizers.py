@@ -3,10 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from fl_sketch.utils import registry
+from fl_sketch.utils import fields, registry
 import optax
 
-REGISTRY = registry.Registry('local_optimizer', context=('learning_rate',))
+REGISTRY = registry.Registry(
+  'local_optimizer', context=('learning_rate',), shared={'keep': False}
+)
 register, describe = REGISTRY.register, REGISTRY.describe
 for _name in (
   'adabelief', 'adafactor', 'adagrad', 'adam', 'adamax', 'adamw', 'lamb',
@@ -30,15 +32,6 @@ class Optimizer(NamedTuple):
   keep: bool = False
 
 
-def options() -> dict[str, type]:
-  """Returns every option of `make` and its type, over all kinds.
-
-  >>> options()['keep']
-  <class 'bool'>
-  """
-  return {registry.KIND: str, 'keep': bool} | REGISTRY.types()
-
-
 def make(kind: str, **options: Any) -> Optimizer:
   """Builds the optimizer of clients that a config names.
 
@@ -54,6 +47,7 @@ def make(kind: str, **options: Any) -> Optimizer:
     ValueError: unknown kind, or options that the factory does not take.
   """
   keep = options.pop('keep', False)
+  fields.check_option('keep', keep, bool)
   REGISTRY.check(kind, options)
   build = lambda rate: REGISTRY.make(kind, learning_rate=rate, **options)
   return Optimizer(build, keep)
@@ -65,6 +59,10 @@ def of(optimizer: Any) -> Optimizer | None:
   Args:
     optimizer: an `Optimizer`; an optax transformation, with its own learning
       rate; a name, as of `make`, or a mapping with ``kind`` and options; None.
+
+  Raises:
+    TypeError: it is none of these.
+    ValueError: as of `make`.
   """
   if optimizer is None or isinstance(optimizer, Optimizer):
     return optimizer
@@ -72,4 +70,9 @@ def of(optimizer: Any) -> Optimizer | None:
     return make(**registry.parse_call(optimizer))
   if isinstance(optimizer, Mapping):
     return make(**optimizer)
+  if not isinstance(optimizer, optax.GradientTransformation):
+    raise TypeError(
+      f'Expected a name, an Optimizer or an optax transformation, not '
+      f'{optimizer!r}.'
+    )
   return Optimizer(lambda rate: optimizer)

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 __all__ = [
   'MLP', 'OF_IMAGES', 'REGISTRY', 'LeNet5', 'Linear', 'Model', 'ResNet8',
   'ResNet18', 'ResNet101', 'SmoothLeNet', 'as_model', 'describe', 'init_params',
-  'layers', 'losses', 'make', 'names', 'num_params', 'options', 'register',
+  'layers', 'losses', 'make', 'names', 'num_params', 'register',
 ]  # fmt: skip
 
 Params = Any
@@ -67,15 +67,6 @@ OF_IMAGES = tuple(n for n in REGISTRY.names() if n not in bert.SIZES)
 def names() -> tuple[str, ...]:
   """The names of all models."""
   return REGISTRY.names()
-
-
-def options() -> dict[str, type]:
-  """Returns every option of `make` and its type, over all models.
-
-  >>> options()['patch']
-  <class 'int'>
-  """
-  return REGISTRY.types()
 
 
 def make(name: str, num_classes: int | None, **options) -> Any:

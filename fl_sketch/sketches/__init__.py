@@ -46,7 +46,7 @@ __all__ = [
   'ams', 'block_cyclic', 'composed', 'count_sketch', 'dct', 'describe',
   'dimension', 'from_hashes', 'from_matrix', 'fwht', 'gaussian', 'heaprix',
   'heavy_support', 'heavymix', 'identity', 'l2_norm', 'layerwise', 'make',
-  'names', 'options', 'properties', 'put', 'register', 'scaled',
+  'names', 'properties', 'put', 'register', 'scaled',
   'sparse_embedding', 'srft', 'srht', 'stacked', 'take',
   'uniform_sampling', 'verify',
 ]  # fmt: skip
@@ -83,15 +83,6 @@ register(
 def names() -> tuple[str, ...]:
   """The kinds that `make` knows."""
   return REGISTRY.names()
-
-
-def options() -> dict[str, type]:
-  """The options of all kinds of `make`, with their types.
-
-  >>> options()['size']
-  <class 'int'>
-  """
-  return {registry.KIND: str} | REGISTRY.types()
 
 
 def make(kind: str, **options: Any) -> Sketch:

@@ -15,6 +15,8 @@ import types
 import typing
 from typing import Annotated, Any, NamedTuple
 
+import numpy as np
+
 
 class Rule(NamedTuple):
   """A condition on the value of a field.
@@ -88,7 +90,8 @@ def check_option(name: str, value: Any, hint: Any):
   """Checks the value of an option against its annotation.
 
   An annotation with other types than those of config fields says nothing, nor
-  is an array of a hyperparameter checked, which may be traced.
+  is an array of a hyperparameter checked, which may be traced. A number of
+  NumPy is checked as that of Python.
 
   >>> check_option('k', 3, Count | None)
 
@@ -96,6 +99,8 @@ def check_option(name: str, value: Any, hint: Any):
     ValueError: as of `check`.
   """
   kinds, rules = _types_and_rules(hint)
+  if isinstance(value, np.generic):
+    value = value.item()
   if {*kinds} <= _PLAIN and not hasattr(value, 'dtype'):
     _require(_of_type(kinds), name, value)
     _check_rules(name, value, rules)
@@ -132,9 +137,10 @@ def _types_and_rules(hint: Any) -> tuple[list[type], list[Rule]]:
     return [*itertools.chain(*kinds)], [*itertools.chain(*rules)]
   if origin is Annotated:
     kinds, rules = _types_and_rules(args[0])
-    return kinds, [*rules, *hint.__metadata__]
+    return kinds, rules + [r for r in hint.__metadata__ if isinstance(r, Rule)]
   if origin in (tuple, collections.abc.Sequence):
-    kinds, rules = _types_and_rules(args[0])
+    parts = [_types_and_rules(arg) for arg in args if arg is not ...]
+    kinds, rules = (sum(some, []) for some in zip(*parts, strict=True))
     return [tuple, list], [_of_type(kinds), *rules]
   return [float, int] if hint is float else [origin or hint], []
 

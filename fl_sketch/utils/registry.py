@@ -7,21 +7,17 @@ any module; the built-in ones are added in the same way.
 import ast
 from collections.abc import Callable, Collection, Mapping
 import difflib
-import hashlib
-import importlib
-import importlib.util
 import inspect
 import pathlib
 import sys
 import types
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from fl_sketch.utils import fields
+from fl_sketch.utils import digests, fields
 
 E = TypeVar('E')
 KIND = 'kind'  # in a config, the option that names the factory
-_PACKAGES = 'fl_sketch.configs', 'configs'  # installed, or a checkout
-_FILES: set[str] = set()  # that have registered a factory
+FILES: set[str] = set()  # that have registered a factory
 _BY_NAME = (
   inspect.Parameter.KEYWORD_ONLY,
   inspect.Parameter.POSITIONAL_OR_KEYWORD,
@@ -56,6 +52,9 @@ class Registry(Generic[E]):
     entry: (factory, **marks) -> the entry, which has the factory.
     context: names of arguments that the caller gives, not a config.
     leading: number of leading arguments that are not options either.
+    shared: options that every factory has beside its own, which `make` of a
+      package takes, with their defaults.
+    reserved: other names that no option may have.
   """
 
   def __init__(
@@ -65,9 +64,12 @@ class Registry(Generic[E]):
     *,
     context: Collection[str] = (),
     leading: int = 0,
+    shared: Mapping[str, Any] = types.MappingProxyType({}),
+    reserved: Collection[str] = (),
   ):
-    self.kind, self.context = kind, tuple(context)
+    self.kind, self.context, self.shared = kind, tuple(context), shared
     self._entry, self._leading = entry, leading
+    self._reserved = {KIND, *shared, *reserved} - {*context}
     self._entries: dict[str, E] = {}
 
   def register(
@@ -87,32 +89,32 @@ class Registry(Generic[E]):
       **marks: other fields of the entry.
 
     Raises:
-      ValueError: another factory has that name.
+      ValueError: another factory has that name, an option has a name that has
+        another meaning, or a hyperparameter is no option.
     """
     if factory is None:
       return lambda factory: self.register(factory, name=name, **marks)
-    name = name or factory.__name__
-    if name in self._entries:
-      old: Any = self._entries[name]
-      here, there = _origin(factory), _origin(old.factory)
+    name, entry = name or factory.__name__, self._entry(factory, **marks)
+    if (old := self._entries.get(name)) is not None:
+      here, there = _origin(factory), _origin(_factory(old))
       if here != there:
         raise ValueError(
           f'Expected another name of the {self.kind} {here} than {name!r}, '
           f'which {there} has.'
         )
-    self._entries[name] = self._entry(factory, **marks)
-    hyper = getattr(self._entries[name], 'hyper', ())
-    if unknown := [x for x in hyper if x not in self.options(name)]:
-      del self._entries[name]
+    options = self._arguments(factory).keys() - {*self.context}
+    if taken := sorted(options & self._reserved):
+      raise ValueError(f'Expected other names of options {taken} of {name!r}.')
+    if unknown := [x for x in getattr(entry, 'hyper', ()) if x not in options]:
       raise ValueError(f'Expected hyper={unknown} to be options of {name!r}.')
-    _FILES.add(source_of(factory))
+    self._entries[name] = entry
+    FILES.add(source_of(factory))
     return factory
 
   def is_own(self, name: str) -> bool:
-    """Whether a factory is of another package than fl_sketch."""
-    entry: Any = self.entry(name)
-    factory = getattr(entry.factory, 'func', entry.factory)  # of a partial
-    return __name__.split('.')[0] != factory.__module__.split('.')[0]
+    """Whether a factory is of a file that does not belong to fl_sketch."""
+    path = pathlib.Path(source_of(_factory(self.entry(name))))
+    return not path.is_relative_to(digests.ROOT)
 
   def names(self) -> tuple[str, ...]:
     """The names of all factories, in the order of their registration."""
@@ -134,8 +136,10 @@ class Registry(Generic[E]):
 
   def arguments(self, name: str) -> dict[str, inspect.Parameter]:
     """The arguments of a factory that are given by name, context included."""
-    entry: Any = self.entry(name)
-    factory, skipped = entry.factory, self._leading
+    return self._arguments(_factory(self.entry(name)))
+
+  def _arguments(self, factory: Any) -> dict[str, inspect.Parameter]:
+    skipped = self._leading
     if inspect.isclass(factory):  # some metaclasses hide its arguments
       factory, skipped = factory.__init__, skipped + 1
     try:  # annotations of a module may be strings
@@ -162,7 +166,7 @@ class Registry(Generic[E]):
 
   def types(self) -> dict[str, type]:
     """The options of all factories, with the types of their flags."""
-    kinds: dict[str, type] = {}
+    kinds = {option: type(value) for option, value in self.shared.items()}
     for name in self._entries:
       for option, p in self.options(name).items():
         kind = fields.plain_type(_hint(p))
@@ -171,16 +175,16 @@ class Registry(Generic[E]):
 
   def call(self, name: str) -> str:
     """The call of a factory with its options, as a config can have it."""
-    texts = (
+    texts = [
       k if p.default is p.empty else f'{k}={p.default!r}'
       for k, p in self.options(name).items()
-    )
+    ]
+    texts += [f'{k}={value!r}' for k, value in self.shared.items()]
     return f'{name}({", ".join(texts)})'
 
   def describe(self, name: str) -> str:
     """The call of a factory, and its docstring."""
-    entry: Any = self.entry(name)
-    factory = getattr(entry.factory, 'func', entry.factory)  # of a partial
+    factory = _whole(_factory(self.entry(name)))
     return f'{self.call(name)}\n\n{inspect.getdoc(factory) or ""}'.rstrip()
 
   def check(self, name: str, options: Mapping[str, Any]) -> None:
@@ -203,7 +207,7 @@ class Registry(Generic[E]):
     for option, value in options.items():
       fields.check_option(option, value, _hint(known[option]))
 
-  def make(self, name: str, **arguments: Any) -> Any:
+  def make(self, name: str, /, **arguments: Any) -> Any:
     """Checks the options and calls the factory.
 
     Args:
@@ -214,8 +218,7 @@ class Registry(Generic[E]):
     options = {k: v for k, v in arguments.items() if k not in context}
     self.check(name, options)
     taken = {k: context[k] for k in self.arguments(name) if k in context}
-    entry: Any = self.entry(name)
-    return entry.factory(**taken, **options)
+    return _factory(self.entry(name))(**taken, **options)
 
 
 def parse_call(text: str) -> dict[str, Any]:
@@ -235,73 +238,41 @@ def parse_call(text: str) -> dict[str, Any]:
   call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
   if not isinstance(call.func, ast.Name) or call.args:
     raise ValueError(refusal)
+  names = [k.arg for k in call.keywords]
+  if None in names or KIND in names or len({*names}) < len(names):
+    raise ValueError(refusal)
   try:
-    options = {k.arg: ast.literal_eval(k.value) for k in call.keywords}
+    options = {f'{k.arg}': ast.literal_eval(k.value) for k in call.keywords}
   except ValueError as e:
     raise ValueError(refusal) from e
-  if None in options:
-    raise ValueError(refusal)
-  return {KIND: call.func.id} | {f'{k}': v for k, v in options.items()}
-
-
-def load(plugin: str) -> types.ModuleType:
-  """Imports a module, or a Python file, for the factories that it registers.
-
-  A config file may be one, with its ``from . import new``.
-
-  Args:
-    plugin: dotted name of a module, or the path of a file that ends in .py.
-
-  Raises:
-    ValueError: there is no such module or file.
-  """
-  if not plugin.endswith('.py'):
-    try:
-      return importlib.import_module(plugin)
-    except ModuleNotFoundError as e:
-      if e.name is None or not f'{plugin}.'.startswith(f'{e.name}.'):
-        raise  # the module is there, and imports one that is not
-      raise ValueError(f'Expected plugin={plugin!r} to be a module.') from None
-  path = pathlib.Path(plugin).resolve()
-  if not path.is_file():
-    raise ValueError(f'Expected plugin={plugin!r} to be a file.')
-  there = (p for p in _PACKAGES if importlib.util.find_spec(p) is not None)
-  name = f'{next(there)}._{hashlib.sha256(bytes(path)).hexdigest()[:16]}'
-  if name in sys.modules:
-    return sys.modules[name]
-  spec = importlib.util.spec_from_file_location(name, path)
-  assert spec is not None  # it ends in .py
-  assert spec.loader is not None
-  module = importlib.util.module_from_spec(spec)
-  sys.modules[name] = module  # dataclasses look for it there
-  try:
-    spec.loader.exec_module(module)
-  except BaseException:
-    del sys.modules[name]
-    raise
-  return module
-
-
-def is_plugin(path: str) -> bool:
-  """Whether a file that was loaded has registered a factory."""
-  return str(pathlib.Path(path).resolve()) in _FILES
+  return {KIND: call.func.id} | options
 
 
 def _hint(p: inspect.Parameter) -> Any:
   """The annotation of an option, or the type of its default if it says more."""
   hint = Any if isinstance(p.annotation, str) else p.annotation
-  if p.annotation is p.empty or fields.plain_type(hint) is object:
-    return Any if p.default in (p.empty, None) else type(p.default)
-  return hint
+  if p.annotation is not p.empty and fields.plain_type(hint) is not object:
+    return hint
+  if p.default is p.empty or p.default is None:
+    return Any
+  kind = type(p.default)
+  return tuple | list if kind is tuple else kind  # config.json has lists
 
 
 def source_of(factory: Any) -> str:
   """The file that defines a factory, or the name of its module."""
-  factory = getattr(factory, 'func', factory)  # of a partial
-  module = sys.modules.get(factory.__module__)
-  return getattr(module, '__file__', None) or factory.__module__
+  name = _whole(factory).__module__
+  return getattr(sys.modules.get(name), '__file__', None) or name
 
 
 def _origin(factory: Any) -> str:
-  name = getattr(factory, 'func', factory).__qualname__
-  return f'{name} of {source_of(factory)}'
+  return f'{_whole(factory).__qualname__} of {source_of(factory)}'
+
+
+def _factory(entry: Any) -> Callable[..., Any]:
+  return entry.factory
+
+
+def _whole(factory: Any) -> Any:
+  """The function of a partial, or the factory as it is."""
+  return getattr(factory, 'func', factory)

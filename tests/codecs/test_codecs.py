@@ -246,8 +246,8 @@ def test_make_by_name():
     args = KEY, VECTORS['normal']
     assert str(program(codec)(*args)) == str(program(CODECS[name].codec)(*args))
   ints = dict.fromkeys(('k', 'levels', 'bits', 'bucket', 'block'), int)
-  others = {'kind': str, 'contract': bool, 'norm': str}
-  assert codecs.options() == ints | others
+  others = {'contract': bool, 'norm': str}
+  assert codecs.REGISTRY.types() == ints | others
 
 
 def test_contract_of_a_layerwise_sketch_reads_the_tree():

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fl_sketch.utils import fields, registry
+from fl_sketch.utils import fields, plugins, registry
 import pytest
 from refusals import refused_calls
 
@@ -92,8 +92,8 @@ test_texts_that_are_no_call_are_refused = refused_calls(
   (lambda: registry.parse_call('srht(size=f())'), 'to be NAME or NAME'),
   (lambda: registry.parse_call('srht(**{})'), 'to be NAME or NAME'),
   (lambda: registry.parse_call('a.b'), 'to be NAME or NAME'),
-  (lambda: registry.load('no_such.module'), "plugin='no_such.module'"),
-  (lambda: registry.load('no_such.py'), "plugin='no_such.py' to be a file"),
+  (lambda: plugins.load('no_such.module'), "plugin='no_such.module'"),
+  (lambda: plugins.load('no_such.py'), "plugin='no_such.py' to be a file"),
 )
 
 
@@ -102,4 +102,4 @@ def test_a_module_that_lacks_another_says_so_itself(tmp_path, monkeypatch):
   (tmp_path / 'plugin_without.py').write_text('import no_such_library\n')
   monkeypatch.syspath_prepend(tmp_path)
   with pytest.raises(ModuleNotFoundError, match='no_such_library'):
-    registry.load('plugin_without')
+    plugins.load('plugin_without')

@@ -1,0 +1,55 @@
+"""Loads modules and files that register factories of a user's own."""
+
+import hashlib
+import importlib
+import importlib.util
+import pathlib
+import sys
+import types
+
+from fl_sketch.utils import registry
+
+_PACKAGES = 'fl_sketch.configs', 'configs'  # installed, or a checkout
+
+
+def load(plugin: str) -> types.ModuleType:
+  """Imports a module, or a Python file, for the factories that it registers.
+
+  A config file may be one, with its ``from . import new``.
+
+  Args:
+    plugin: dotted name of a module, or the path of a file that ends in .py.
+
+  Raises:
+    ValueError: there is no such module or file.
+  """
+  if not plugin.endswith('.py'):
+    try:
+      return importlib.import_module(plugin)
+    except ModuleNotFoundError as e:
+      if e.name is None or not f'{plugin}.'.startswith(f'{e.name}.'):
+        raise  # the module is there, and imports one that is not
+      raise ValueError(f'Expected plugin={plugin!r} to be a module.') from None
+  path = pathlib.Path(plugin).resolve()
+  if not path.is_file():
+    raise ValueError(f'Expected plugin={plugin!r} to be a file.')
+  there = (p for p in _PACKAGES if importlib.util.find_spec(p) is not None)
+  name = f'{next(there)}._{hashlib.sha256(bytes(path)).hexdigest()[:16]}'
+  if name in sys.modules:
+    return sys.modules[name]
+  spec = importlib.util.spec_from_file_location(name, path)
+  assert spec is not None  # it ends in .py
+  assert spec.loader is not None
+  module = importlib.util.module_from_spec(spec)
+  sys.modules[name] = module  # dataclasses look for it there
+  try:
+    spec.loader.exec_module(module)
+  except BaseException:
+    del sys.modules[name]
+    raise
+  return module
+
+
+def is_plugin(path: str) -> bool:
+  """Whether a file that was loaded has registered a factory."""
+  return str(pathlib.Path(path).resolve()) in registry.FILES
