@@ -1,6 +1,7 @@
 """Parts of reference pages: tables that are computed, and lists from code.
 
-The pages include them: docs/algorithms.md has generated/parts/algorithms.md.
+The pages include them: docs/reference/algorithms.md has
+generated/parts/algorithms.md.
 """
 
 import ast
@@ -11,6 +12,7 @@ import textwrap
 
 from absl import flags
 from fl_sketch import algorithms, codecs, sketches
+from fl_sketch.experiment import listing
 from fl_sketch.utils import markdown
 import launch
 from launch import configs
@@ -41,6 +43,7 @@ def write(folder: pathlib.Path):
     'sketches': _sketches(),
     'codecs': _codecs(),
     'config_fields': config_fields.experiment(),
+    'options': _options(),
     'attack_fields': config_fields.attack(),
     'commands': _commands(),
     'configs': _configs(),
@@ -106,6 +109,21 @@ def _codecs() -> str:
   names = (*_CODECS, 'contract', 'from_sketch')
   functions = [getattr(codecs, name) for name in names]
   return '\n'.join([markdown.table(head, rows), *map(_function, functions)])
+
+
+def _options() -> str:
+  """The options of the parts that have no page of their own."""
+  headings = {
+    'dataset_options': 'Options of data sets',
+    'model_options': 'Options of models',
+    'local_optimizer': 'Optimizers of clients and their options',
+  }
+  parts = []
+  for field, heading in headings.items():
+    named_by, registry = listing.REGISTRIES[field]
+    calls = [f'* `{registry.call(name)}`' for name in registry.names()]
+    parts += [f'## {heading}', f'`{field}`, by `{named_by}`:', '\n'.join(calls)]
+  return '\n\n'.join(parts)
 
 
 def _docstring(path: pathlib.Path) -> str:
