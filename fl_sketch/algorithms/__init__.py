@@ -19,6 +19,7 @@ from fl_sketch.rounds.algorithm import (
   Hyper,
   Local,
   LossFn,
+  StatefulLocal,
   at,
   federated,
 )
@@ -61,22 +62,28 @@ def describe(name: str) -> str:
 
   Costs are measured with the options of the example of its entry.
   """
-  spec, known = entry(name), options(name)
-  bare = lambda option: str(option.replace(annotation=option.empty))
-  call = ', '.join(map(bare, known.values()))
-  lacking = {k for k, p in known.items() if p.default is p.empty}
-  if lacking := lacking - spec.example.keys():
-    report = f'Costs: register it with an example of {sorted(lacking)}.'
+  if lacking := _lacking(name):
+    report = f'Costs: register it with an example of {lacking}.'
   else:
-    report = costs.report(measure(name), spec.example)
-  return f'{name}({call})\n\n{inspect.getdoc(spec.factory)}\n\n{report}'
+    report = costs.report(measure(name), entry(name).example)
+  return f'{REGISTRY.describe(name, context=True)}\n\n{report}'
+
+
+def _lacking(name: str) -> list[str]:
+  """Required arguments that the example of an entry does not have."""
+  required = [k for k, p in options(name).items() if p.default is p.empty]
+  return [k for k in required if k not in entry(name).example]
 
 
 def table() -> str:
-  """Measures the costs of all algorithms, in a minute; a Markdown table."""
-  examples = {name: entry(name).example for name in names()}
-  measured = {name: measure(name) for name in names()}
-  marks = {name: mark(name) for name in names()}
+  """Measures the costs of all algorithms, in a minute; a Markdown table.
+
+  Those of others that are registered without a whole example are left out.
+  """
+  whole = [name for name in names() if not _lacking(name)]
+  examples = {name: entry(name).example for name in whole}
+  measured = {name: measure(name) for name in whole}
+  marks = {name: mark(name) for name in whole}
   return f'{costs.table(measured, examples, marks)}\n\n{NOTE}'
 
 
@@ -150,31 +157,15 @@ def make(
   arguments |= {
     k: v for k, v in common.items() if k in accepted and v is not None
   }
-  _check_arguments(name, arguments)
-  if spec.work == 'gradient' and local_steps not in (None, 1):
-    raise ValueError(
-      f'Expected {local_steps=} to be 1 for {name}, which sends one gradient.'
-    )
+  REGISTRY.check(name, arguments, context=True)
   optimizer = optimizers.of(local_optimizer)
-  if optimizer is not None and not takes_optimizer(name, local):
-    raise ValueError(
-      f'Expected {local_optimizer=} to be None with {name} or with local work '
-      'that is given: the steps are not free, or not ours.'
-    )
-  if loss_fn is None and local is not None:
-    work = local
-    if spec.work == 'task':
-      raise ValueError(f'Expected loss_fn with {name}, not local.')
-  elif loss_fn is not None and local is None:
-    if (spec.work == 'private_steps') != (expected_batch is not None):
-      raise ValueError(f'Expected {expected_batch=} only for private steps.')
-    task = local_work.Task(
+  work = _work(
+    name,
+    local_work.Task(
       loss_fn, local_steps, weight_decay, expected_batch, optimizer
-    )
-    own = lambda hp: task._replace(loss_fn=at(loss_fn, hp))
-    work = lambda hp: _WORK[spec.work](own(hp), hp)
-  else:
-    raise ValueError('Expected either loss_fn or local.')
+    ),
+    local,
+  )
 
   def algorithm(hp):
     extra = hp.extra or {}
@@ -182,7 +173,14 @@ def make(
     given = {k: at(part, hp) for k, part in given.items()}
     if (release := given.get('privacy')) is not None:
       given['privacy'] = release.at(hp)
-    return spec.factory(work(hp), hp, **given)
+    made = spec.factory(work(hp), hp, **given)
+    keeps = optimizer is not None and optimizer.keep
+    if keeps and not isinstance(made.local, StatefulLocal):
+      raise ValueError(
+        f'Expected local_optimizer without keep with {name}, whose clients do '
+        'more than the local steps.'
+      )
+    return made
 
   return algorithm
 
@@ -195,6 +193,33 @@ _WORK = {
 }
 
 
+def _work(name: str, task: local_work.Task, local: Any) -> Callable[..., Any]:
+  """Builds hp -> local work, which `local` is if it is given."""
+  kind = entry(name).work
+  if kind == 'gradient' and task.local_steps not in (None, 1):
+    raise ValueError(
+      f'Expected local_steps={task.local_steps} to be 1 for {name}, which '
+      'sends one gradient.'
+    )
+  if task.optimizer is not None and not takes_optimizer(name, local):
+    raise ValueError(
+      f'Expected local_optimizer to be None with {name} or with local work '
+      'that is given: the steps are not free, or not ours.'
+    )
+  if (task.loss_fn is None) == (local is None):
+    raise ValueError('Expected either loss_fn or local.')
+  if local is not None:
+    if kind == 'task':
+      raise ValueError(f'Expected loss_fn with {name}, not local.')
+    return local
+  if (kind == 'private_steps') != (task.expected_batch is not None):
+    raise ValueError(
+      f'Expected expected_batch={task.expected_batch} only for private steps.'
+    )
+  own = lambda hp: task._replace(loss_fn=at(task.loss_fn, hp))
+  return lambda hp: _WORK[kind](own(hp), hp)
+
+
 def takes_optimizer(name: str, local: Any = None) -> bool:
   """Whether the local steps may be those of any optimizer.
 
@@ -203,22 +228,6 @@ def takes_optimizer(name: str, local: Any = None) -> bool:
   >>> takes_optimizer('safl'), takes_optimizer('scaffold')
   (True, False)
   """
-  free = entry(name).work in ('steps', 'task') and name != 'fednova'
+  spec = entry(name)
+  free = spec.work in ('steps', 'task') and spec.any_optimizer
   return free and local is None and 'local_steps' not in options(name)
-
-
-def _check_arguments(name, arguments):
-  """Checks the names of all arguments, and the options by their annotations."""
-  accepted, context = options(name), REGISTRY.context
-  if unknown := [k for k in arguments if k in context and k not in accepted]:
-    raise ValueError(
-      f'Expected options of {name} in {sorted(accepted)}, got {unknown}.'
-    )
-  lacking = [
-    k
-    for k, p in accepted.items()
-    if p.default is p.empty and k in context and k not in arguments
-  ]
-  if lacking:
-    raise ValueError(f'Expected options {lacking} for {name}.')
-  REGISTRY.check(name, {k: v for k, v in arguments.items() if k not in context})

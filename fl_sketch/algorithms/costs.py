@@ -12,7 +12,7 @@ from fl_sketch.rounds import (
   keys as keys_lib,
   mesh as mesh_lib,
 )
-from fl_sketch.rounds.algorithm import Algorithm, Hyper
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, StatefulLocal
 from fl_sketch.utils import markdown
 import jax
 import jax.numpy as jnp
@@ -151,8 +151,10 @@ def _shifted(algorithm, shifts) -> Algorithm:
 
   shift = lambda keys: keys_lib.RoundKeys(*map(flip, keys, shifts))
 
-  def local(params, batches, key, drift):
-    return algorithm.local(params, batches, flip(key, shifts.client), drift)
+  def shifted(play):
+    return lambda params, batches, key, *rest: play(
+      params, batches, flip(key, shifts.client), *rest
+    )
 
   def decode(keys, payload, like):
     return algorithm.decode(shift(keys), payload, like)
@@ -165,7 +167,11 @@ def _shifted(algorithm, shifts) -> Algorithm:
     return chain.Transform(tx.init, update)
 
   return algorithm._replace(
-    local=local,
+    local=(
+      local._replace(apply=shifted(local.apply))
+      if isinstance(local := algorithm.local, StatefulLocal)
+      else shifted(local)
+    ),
     encode=link(algorithm.encode),
     protocol=link(algorithm.protocol),
     server=link(algorithm.server),
@@ -192,7 +198,11 @@ def _held(algorithm, params, cohort) -> float:
     if isinstance(drift, comms.PerClient):
       drift = first(drift.value)
     keys = keys_lib.round_keys(jax.random.key(0), state.round)
-    moved, _ = algorithm.local(params, batches, keys.client, drift)
+    arguments, local = (params, batches, keys.client, drift), algorithm.local
+    if isinstance(local, StatefulLocal):
+      moved, *_ = local.apply(*arguments, local.init(params))
+    else:
+      moved, _ = local(*arguments)
     return client_step.encode_once(algorithm, moved, params, keys)
 
   return comms.nbytes(jax.eval_shape(payload, first(cohort.batches))) / 4

@@ -45,7 +45,7 @@ def fednova(task: local_work.Task, hp: Hyper) -> Algorithm:
   return federated(
     direction,
     aggregation.mean_over_cohort(),
-    t.broadcast(),
     t.stateless(times),
+    t.broadcast(),
     optax.scale_by_learning_rate(hp.server_lr),
   )

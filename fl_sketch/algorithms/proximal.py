@@ -79,7 +79,7 @@ def feddyn(
     alpha: of the proximal term.
 
   Symbols: client_lr of the local solver; alpha alpha; population m; g_i
-  :math:`\nabla L_i(\theta_i)`; h :math:`-h`.
+  :math:`\nabla L_i(\theta_i)`; h h.
 
   Departures: K steps of SGD in place of the minimiser; the optimum stays the
   fixed point. The server sends its update, d floats.

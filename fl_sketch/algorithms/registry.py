@@ -36,6 +36,8 @@ class Entry(NamedTuple):
       'task', the `local.Task` of which the factory builds its own.
     everyone: whether every client must take part in every round, with equal
       weights.
+    any_optimizer: whether local steps may be those of any optimizer, and not of
+      SGD alone.
     hyper: the options that are hyperparameters: arrays of `Hyper.extra`, which
       one program of a sweep varies.
     example: the options of a typical call; a `functools.partial` stands for
@@ -47,6 +49,7 @@ class Entry(NamedTuple):
   factory: Callable[..., Algorithm]
   work: str = 'steps'
   everyone: bool = False
+  any_optimizer: bool = True
   hyper: tuple[str, ...] = ()
   example: Mapping[str, Any] = MappingProxyType({})
   from_memory: bool = False
@@ -57,7 +60,16 @@ CONTEXT = (
   'sketch', 'codec', 'privacy', 'robust', 'server_optimizer', 'schedule',
   'local_steps', 'population', 'b1', 'b2', 'eps', 'momentum',
 )  # fmt: skip
-REGISTRY = registry.Registry('algorithm', Entry, context=CONTEXT, leading=2)
+REGISTRY = registry.Registry(
+  'algorithm',
+  Entry,
+  context=CONTEXT,
+  leading=2,
+  reserved=(
+    'name', 'loss_fn', 'weight_decay', 'expected_batch', 'local_optimizer',
+    'local',
+  ),
+)  # fmt: skip
 register = REGISTRY.register
 
 _COUNT = {'sketch': partial(sketches.count_sketch, 5, 20)}
@@ -75,7 +87,7 @@ register(fedsgd, work='gradient')
 register(fedavg)
 register(fedprox, work='task', hyper=('mu',))
 register(feddyn, work='task', hyper=('alpha',), example=_ALL)
-register(fednova, work='task')
+register(fednova, work='task', any_optimizer=False)
 register(iterative_sketching, example=_LINEAR)
 register(decentralised, everyone=True, example=_LINEAR | _GRAPH)
 register(fedsketch.fedsketch_privix, example=_COUNT)

@@ -12,7 +12,7 @@ from fl_sketch.experiment import config_checks
 from fl_sketch.models import precision
 from fl_sketch.privacy import types
 from fl_sketch.rounds import robust
-from fl_sketch.utils import checks, fields as f, plugins as plugins_lib, registry
+from fl_sketch.utils import checks, fields as f, plugins, registry
 from fl_sketch.utils.fields import choice
 
 # Fields that may differ when a run is resumed. They change no number of any
@@ -232,7 +232,7 @@ class Config:
         raise ValueError(f'Unknown config field {name!r}.{hint}')
     given = {name: _normalized(name, x) for name, x in fields.items()}
     for plugin in given.get('plugins', ()):
-      plugins_lib.load(plugin)
+      plugins.load(plugin)
     return cls(**given)
 
   @property

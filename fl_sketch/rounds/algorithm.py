@@ -52,10 +52,6 @@ class FromHyper(NamedTuple):
     given = {name: extra[key] for name, key in keys.items() if key in extra}
     return self.build(**{**self.options, **given})
 
-  def __call__(self, *args: Any) -> Any:
-    """Calls what its own options make, as of a loss."""
-    return self.build(**self.options)(*args)
-
 
 def at(part: Any, hp: Hyper) -> Any:
   """A part of a run with its hyperparameters, which most parts do not have."""
@@ -76,10 +72,7 @@ class StatefulLocal(NamedTuple):
 
   def __call__(self, *_):
     """Refuses what would lose the state, as of an algorithm that wraps it."""
-    raise ValueError(
-      'Expected a local_optimizer without keep: this algorithm plays local '
-      'work in a way of its own.'
-    )
+    raise ValueError('Expected local work without state between rounds.')
 
 
 _IDENTITY = optax.with_extra_args_support(optax.identity())
@@ -152,11 +145,14 @@ def check_cohort(algorithm: Algorithm, state: Any, size: int) -> None:
     size: slots of the cohort.
 
   Raises:
-    ValueError: there are fewer than `Algorithm.everyone`.
+    ValueError: there are fewer than `Algorithm.everyone`, or that is True where
+      clients keep nothing.
   """
   expected = algorithm.everyone
   if expected is True:
-    expected = len(comms.client_rows(state)[0])
+    if not (rows := comms.client_rows(state)):
+      raise ValueError('Expected everyone=NUMBER where clients keep no state.')
+    expected = len(rows[0])
   if size < expected:
     raise ValueError(
       f'Expected a cohort of {size=} to be all {expected} clients: each takes '

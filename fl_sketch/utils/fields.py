@@ -132,16 +132,16 @@ def _require(rule: Rule, name: str, value: Any):
 
 def _types_and_rules(hint: Any) -> tuple[list[type], list[Rule]]:
   origin, args = typing.get_origin(hint), typing.get_args(hint)
-  if origin in (typing.Union, types.UnionType):
-    kinds, rules = zip(*map(_types_and_rules, args), strict=True)
-    return [*itertools.chain(*kinds)], [*itertools.chain(*rules)]
   if origin is Annotated:
     kinds, rules = _types_and_rules(args[0])
     return kinds, rules + [r for r in hint.__metadata__ if isinstance(r, Rule)]
-  if origin in (tuple, collections.abc.Sequence):
+  union = origin in (typing.Union, types.UnionType)
+  if union or origin in (tuple, collections.abc.Sequence):
     parts = [_types_and_rules(arg) for arg in args if arg is not ...]
-    kinds, rules = (sum(some, []) for some in zip(*parts, strict=True))
-    return [tuple, list], [_of_type(kinds), *rules]
+    kinds, rules = ([*itertools.chain(*x)] for x in zip(*parts, strict=True))
+    return (
+      (kinds, rules) if union else ([tuple, list], [_of_type(kinds), *rules])
+    )
   return [float, int] if hint is float else [origin or hint], []
 
 

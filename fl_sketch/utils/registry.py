@@ -161,8 +161,7 @@ class Registry(Generic[E]):
 
   def required(self, name: str) -> list[str]:
     """The options that have no default."""
-    options = self.options(name)
-    return [k for k, p in options.items() if p.default is p.empty]
+    return _required(self.options(name))
 
   def types(self) -> dict[str, type]:
     """The options of all factories, with the types of their flags."""
@@ -173,28 +172,41 @@ class Registry(Generic[E]):
         kinds[option] = kind if kinds.get(option, kind) is kind else object
     return kinds
 
-  def call(self, name: str) -> str:
-    """The call of a factory with its options, as a config can have it."""
+  def call(self, name: str, *, context: bool = False) -> str:
+    """The call of a factory with its options, as a config can have it.
+
+    Args:
+      name: of the factory.
+      context: whether to list its arguments of the context, too.
+    """
+    known = self.arguments(name) if context else self.options(name)
     texts = [
       k if p.default is p.empty else f'{k}={p.default!r}'
-      for k, p in self.options(name).items()
+      for k, p in known.items()
     ]
     texts += [f'{k}={value!r}' for k, value in self.shared.items()]
     return f'{name}({", ".join(texts)})'
 
-  def describe(self, name: str) -> str:
-    """The call of a factory, and its docstring."""
-    factory = _whole(_factory(self.entry(name)))
-    return f'{self.call(name)}\n\n{inspect.getdoc(factory) or ""}'.rstrip()
+  def describe(self, name: str, *, context: bool = False) -> str:
+    """The call of a factory, see `call`, and its docstring."""
+    text = inspect.getdoc(_whole(_factory(self.entry(name)))) or ''
+    return f'{self.call(name, context=context)}\n\n{text}'.rstrip()
 
-  def check(self, name: str, options: Mapping[str, Any]) -> None:
+  def check(
+    self, name: str, options: Mapping[str, Any], *, context: bool = False
+  ) -> None:
     """Checks the names, types and bounds of options.
+
+    Args:
+      name: of the factory.
+      options: of it.
+      context: whether arguments of the context are among them.
 
     Raises:
       ValueError: the factory does not take an option, lacks one, or an option
         has another type than its annotation or default; names the option.
     """
-    known = self.options(name)
+    known = self.arguments(name) if context else self.options(name)
     if unknown := [option for option in options if option not in known]:
       near = difflib.get_close_matches(unknown[0], known, n=1)
       hint = f' Did you mean {near[0]!r}?' if near else ''
@@ -202,10 +214,11 @@ class Registry(Generic[E]):
         f'Expected options of {self.kind} {name!r} in {tuple(known)}, not '
         f'{unknown}.{hint}'
       )
-    if lacking := [x for x in self.required(name) if x not in options]:
+    lacking = [k for k in _required(known) if k not in options]
+    if lacking:
       raise ValueError(f'Expected options {lacking} of {self.kind} {name!r}.')
-    for option, value in options.items():
-      fields.check_option(option, value, _hint(known[option]))
+    for option in options.keys() - {*self.context}:
+      fields.check_option(option, options[option], _hint(known[option]))
 
   def make(self, name: str, /, **arguments: Any) -> Any:
     """Checks the options and calls the factory.
@@ -246,6 +259,10 @@ def parse_call(text: str) -> dict[str, Any]:
   except ValueError as e:
     raise ValueError(refusal) from e
   return {KIND: call.func.id} | options
+
+
+def _required(arguments: Mapping[str, inspect.Parameter]) -> list[str]:
+  return [k for k, p in arguments.items() if p.default is p.empty]
 
 
 def _hint(p: inspect.Parameter) -> Any:

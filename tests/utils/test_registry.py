@@ -1,8 +1,10 @@
 """Registries: what they accept, list and refuse."""
 
+import functools
 from typing import Annotated
 
 from fl_sketch.utils import fields, plugins, registry
+import numpy as np
 import pytest
 from refusals import refused_calls
 
@@ -57,6 +59,29 @@ def test_a_module_that_is_loaded_again_replaces_its_factories(tmp_path):
     shapes.register(pytest.fixture, name='box')
 
 
+def test_a_refused_factory_leaves_the_one_there_was(shapes):
+  """Catches options that `make` would take for its own, and lost factories."""
+  with pytest.raises(ValueError, match=r"other names of options \['kind'\]"):
+    shapes.register(lambda kind: kind, name='pit')
+  again = functools.partial(shapes.register, shapes.entry('star').factory)
+  with pytest.raises(ValueError, match=r"hyper=\['side'\] to be options"):
+    again(name='star', hyper=('side',))
+  assert shapes.make('star', corners=5) == 5
+
+
+def test_annotations_of_others_say_nothing():
+  """Catches metadata of another library, or tuples of two types, refused."""
+  fields.check_option('size', 3, Annotated[int, 'how many'])
+  fields.check_option('both', (1, 'b'), tuple[int, str])
+  with pytest.raises(ValueError, match=r'both=2\.0 to be int or str'):
+    fields.check_option('both', (1, 2.0), tuple[int, str])
+
+
+def test_a_tuple_is_a_list_in_a_file(shapes):
+  """Catches options with a default alone that config.json cannot hold."""
+  assert shapes.make('box', width=1, rest=[2])[-1] == [2]
+
+
 def test_a_string_annotation_is_read(shapes):
   """Catches modules with postponed annotations, whose options have no type."""
   names = {'Annotated': Annotated, 'Count': fields.Count}
@@ -76,6 +101,7 @@ make = lambda **options: lambda shapes: shapes.make('box', **options)
     (make(width=1.0, dept=3), r"not \['dept'\]. Did you mean 'depth'"),
     (make(width='1'), "Expected width='1' to be float or int"),
     (make(width=-1.0), 'Expected width=-1.0 > 0'),
+    (make(width=np.float64(-1)), 'Expected width=-1.0 > 0'),
     (make(width=1.0, depth='x'), "Expected depth='x' to be int"),
     (lambda shapes: shapes.make('bax'), "shape='bax' in .* Did you mean 'box'"),
   ],
@@ -92,6 +118,8 @@ test_texts_that_are_no_call_are_refused = refused_calls(
   (lambda: registry.parse_call('srht(size=f())'), 'to be NAME or NAME'),
   (lambda: registry.parse_call('srht(**{})'), 'to be NAME or NAME'),
   (lambda: registry.parse_call('a.b'), 'to be NAME or NAME'),
+  (lambda: registry.parse_call("srht(kind='dct')"), 'to be NAME or NAME'),
+  (lambda: registry.parse_call('srht(size=1, size=2)'), 'to be NAME or NAME'),
   (lambda: plugins.load('no_such.module'), "plugin='no_such.module'"),
   (lambda: plugins.load('no_such.py'), "plugin='no_such.py' to be a file"),
 )
