@@ -203,6 +203,7 @@ def test_a_stopped_experiment_goes_on_with_fewer_devices_to_the_same_rows(
 def test_nothing_is_done_again_and_another_config_or_victim_is_refused(
   finished, monkeypatch
 ):
+  """Catches rows of two configs, or of two victims, in one folder."""
   folder, rows = finished
   monkeypatch.setattr(campaign, 'attack', None)
   assert campaign.run(from_mapping(TINY), folder) == rows

@@ -78,7 +78,7 @@ def test_a_kind_is_its_numpy_twin(kind):
 
 @each_kind
 def test_masked_rows_are_as_if_absent(kind):
-  """Batches of the engine are padded with copies of a sample."""
+  """Catches padding, copies of a sample, that enters a loss or a metric."""
   batch, mask = BATCHES[kind], np.array([1, 0, 1, 1, 0, 0], bool)
   kept = {name: x[mask] for name, x in batch.items()}
   for fn in functions(kind):
@@ -90,7 +90,7 @@ def test_masked_rows_are_as_if_absent(kind):
 
 @each_kind
 def test_metrics_add_up_over_batches(kind):
-  """Those of a test set are sums of those of its batches."""
+  """Catches means of batches, which do not add up to that of a test set."""
   _, metrics_fn = functions(kind)
   batch = BATCHES[kind]
   parts = [{k: x[s] for k, x in batch.items()} for s in (np.s_[:2], np.s_[2:])]
@@ -99,7 +99,7 @@ def test_metrics_add_up_over_batches(kind):
 
 
 def test_a_mask_of_tokens_is_padding():
-  """As a label below 0 is; it is no mask of rows."""
+  """Catches a mask of tokens that is ignored, or taken for one of rows."""
   batch, mask = BATCHES['tokens'], RNG.random((BATCH, LENGTH)) < 0.5
   padded = {'x': batch['x'], 'y': np.where(mask, batch['y'], -1)}
   for fn in functions('tokens'):
@@ -108,7 +108,7 @@ def test_a_mask_of_tokens_is_padding():
 
 
 def test_inputs_are_x_or_all_that_is_no_label():
-  """A mask of rows or a label among the inputs would be learnt from."""
+  """Catches a mask of rows, or a label, among the inputs of a model."""
   batch = {'a': np.array([[255, 0]], np.uint8), 'b': np.ones((1, 2), int)}
   rest = {'y': np.ones(1), 'mask': np.ones(1)}
   found = losses.inputs(batch | rest)
@@ -118,7 +118,7 @@ def test_inputs_are_x_or_all_that_is_no_label():
 
 
 broadcast = lambda kind, x, y: (
-  lambda: losses.KINDS[kind](jnp.zeros(x), {'y': jnp.zeros(y, int)})
+  lambda: losses.kind_of(kind)(jnp.zeros(x), {'y': jnp.zeros(y, int)})
 )
 test_shapes_that_would_be_broadcast_are_refused = refused_calls(
   (broadcast('regression', (5, 1), (5,)), r"Expected 'y' of shape \(5, 1\)"),

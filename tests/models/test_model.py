@@ -87,6 +87,7 @@ def test_without_a_key_it_is_the_module():
 
 
 def test_first_parameters_of_nnx_are_a_modules_own_or_follow_the_key():
+  """Catches a module that is drawn anew, or seeds that all draw the same."""
   own = models.as_model(any_models.Nnx(nnx.Rngs(3)))
   drawn = models.as_model(lambda rngs: any_models.Nnx(rngs))
   first = own.init(KEYS[0], None)

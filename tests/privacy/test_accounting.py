@@ -103,7 +103,7 @@ def test_divergences_of_everybody_grow_by_the_order_and_add_up(adjacency):
   'mechanism', [GaussianMechanism(3.0, 20), poisson(1.0, 50, 0.1)]
 )
 def test_divergences_give_the_epsilon_of_the_accountant(mechanism):
-  """At most Mironov's conversion: log(1 / delta) / (alpha - 1) more."""
+  """Catches divergences of another mechanism, by Mironov's conversion."""
   orders = np.array([o for o in profiles.ORDERS if o == int(o)])
   divergences = accounting.renyi_divergences(mechanism, orders=orders)
   converted = divergences + math.log(1e5) / (orders - 1)

@@ -193,7 +193,7 @@ def test_every_way_to_play_is_a_loop_over_clients(case):
 @pytest.mark.parametrize('shards', [1, 2])
 @pytest.mark.parametrize('case', any_models.CASES)
 def test_evaluation_is_a_loop_over_batches(case, shards):
-  """Metrics draw nothing, and are of unmasked samples and tokens alone."""
+  """Catches dropout in evaluation, and masked samples or tokens that count."""
   params, _, metrics_fn = start(case)
   batches = jax.tree.map(lambda x: x[:, 0][:4], cohort(case, 0).batches)
   each = [jax.tree.map(lambda x, i=i: x[i], batches) for i in range(4)]
