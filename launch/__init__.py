@@ -4,6 +4,7 @@
 launch.NAME` in a checkout.
 """
 
+import argparse
 import ast
 from collections.abc import Iterable
 import difflib
@@ -14,7 +15,7 @@ import traceback
 from typing import NoReturn
 
 from absl import app, flags, logging
-from fl_sketch.utils import plugins
+from fl_sketch.utils import checks, plugins
 
 STOPPED = 75  # EX_TEMPFAIL: stopped by a signal; the same command resumes
 
@@ -30,6 +31,11 @@ def parse_flags(argv):
   try:
     for plugin in _plugins(argv):  # before the config, which may name them
       plugins.load(plugin)
+  except ValueError as e:
+    if not checks.is_refusal(e):
+      raise
+    sys.exit(f'Cannot load a plug-in: {e}')
+  try:
     return app.parse_flags_with_usage(argv)
   except (AttributeError, KeyError, TypeError, ValueError) as e:
     sys.exit(f'Cannot set a config field: {_moved(argv) or e}')
@@ -47,7 +53,9 @@ def _moved(argv) -> str | None:
 
 def _plugins(argv) -> list[str]:
   """The values of --plugins, of modules in the working folder among others."""
-  values = [x.partition('=')[2] for x in argv if x.startswith('--plugins=')]
+  parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+  parser.add_argument('--plugins', action='append', default=[])
+  values = parser.parse_known_args(argv)[0].plugins
   if values and os.getcwd() not in sys.path:
     sys.path.insert(0, os.getcwd())
   return [name for value in values for name in value.split(',') if name]

@@ -14,7 +14,7 @@ import types
 from typing import Any
 
 from absl import app, flags
-from fl_sketch.utils import plugins, registry
+from fl_sketch.utils import checks, plugins as plugins_lib, registry
 from ml_collections import config_dict, config_flags
 
 from . import begin, parse_flags, summaries, unknown
@@ -48,6 +48,7 @@ class _CallParser(flags.ArgumentParser):
 
 
 for _type, _parser in {
+  bool: flags.BooleanParser,
   float: flags.FloatParser,
   int: flags.IntegerParser,
   str: flags.ArgumentParser,
@@ -66,9 +67,10 @@ class _Parser(flags.ArgumentParser):
     try:
       config = load(name).get_config(*variant)
       config.lock()
-    except ValueError as e:
-      sys.exit(f'Cannot load the config: {e}')
-    except (AttributeError, KeyError, TypeError) as e:  # a defect of the file
+    except (AttributeError, KeyError, TypeError, ValueError) as e:
+      if isinstance(e, ValueError) and checks.is_refusal(e):
+        sys.exit(f'Cannot load the config: {e}')
+      # A defect of the file.
       raise RuntimeError(f'Cannot load the config {argument!r}.') from e
     return config
 
@@ -118,7 +120,7 @@ def load(name: str) -> types.ModuleType:
     return importlib.import_module(f'{PACKAGE}.{path.stem}')
   if path.suffix != '.py':
     raise ValueError(f'Expected config={name!r} to be a Python file.')
-  return plugins.load(str(path))
+  return plugins_lib.load(str(path))
 
 
 def fields() -> dict[str, Any]:
@@ -137,9 +139,11 @@ def fields() -> dict[str, Any]:
   kept, left_out = switching.switched(config.value.to_dict(), overrides)
   if left_out:
     print('Left out, as the config no longer takes it:', ', '.join(left_out))
-  own = [path] if path.endswith('.py') and plugins.is_plugin(path) else []
-  plugins = (*kept['plugins'], *flags.FLAGS.plugins, *own)
-  return kept | {'plugins': plugins}
+  own = [path] if path.endswith('.py') and plugins_lib.is_plugin(path) else []
+  named = (*kept['plugins'], *flags.FLAGS.plugins, *own)
+  # A run can be loaded from any working folder.
+  whole = lambda x: str(pathlib.Path(x).resolve()) if x.endswith('.py') else x
+  return kept | {'plugins': tuple(dict.fromkeys(map(whole, named)))}
 
 
 def workdir(prefix: str = '') -> str:

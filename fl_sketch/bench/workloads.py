@@ -123,7 +123,7 @@ def problem(
     test=few | {'mask': np.ones((1, tested), bool)},
     params=params,
     loss_fn=losses.classification(module, **scale),
-    metrics_fn=losses.classification_metrics(module, **scale),
+    metrics_fn=losses.make(module, 'classes', **scale)[1],
     labels=None,
     scale=scale,
   )

@@ -2,7 +2,8 @@
 
 `config` has the fields and `config_checks` and `privacy_checks` what they may
 be; `problem` loads data and model, `sampler` draws cohorts, `privacy_plan`
-derives mechanism and account together, and `build` assembles an `Experiment`.
+derives mechanism and account together, `parts` makes what the config alone
+decides, and `build` assembles an `Experiment`.
 `custom` makes a problem of the user's own, and `audit` attacks a private one.
 """
 
@@ -10,14 +11,12 @@ from fl_sketch.experiment.build import (
   Experiment,
   OwnProblem,
   account,
-  algorithm_options,
   assemble,
   build,
-  declared,
   guarantee_of,
-  hyper_of,
   reconfigured,
 )
+from fl_sketch.experiment.parts import algorithm_options, declared, hyper_of
 
 __all__ = [
   'Experiment', 'OwnProblem', 'account', 'algorithm_options', 'assemble',

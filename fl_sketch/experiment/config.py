@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 import contextlib
 import dataclasses
 import difflib
-import traceback
 from typing import Annotated, Any
 
 from fl_sketch.data import batches, byzantine, cohorts
@@ -56,7 +55,6 @@ _ADJACENCIES = tuple(a.value for a in types.Adjacency)
 _Behaviour = Annotated[str, choice(byzantine.BEHAVIOURS)]
 _Place = Annotated[str, choice(('auto', 'device', 'host'))]
 _RobustMean = Annotated[str, choice(robust.KINDS)]
-_REFUSING = 'fl_sketch.', 'configs.'  # modules whose ValueErrors are refusals
 
 
 class ConfigError(ValueError):
@@ -67,18 +65,15 @@ class ConfigError(ValueError):
 def checked() -> Iterator[None]:
   """Raises what this library refuses as ConfigError; also a decorator.
 
-  A ValueError that other code raises, a library's or a user's, is a defect of
-  that code and passes as it is; so does one of a subclass.
+  Every other ValueError passes as it is: it shows a defect.
 
   Raises:
-    ConfigError: a module of this library raised a ValueError.
+    ConfigError: see `checks.is_refusal`.
   """
   try:
     yield
   except ValueError as e:
-    *_, (frame, _) = traceback.walk_tb(e.__traceback__)
-    refused = frame.f_globals.get('__name__', '').startswith(_REFUSING)
-    if type(e) not in (ValueError, checks.ChoiceError) or not refused:
+    if not checks.is_refusal(e):
       raise
     raise ConfigError(str(e)) from e
 
@@ -100,7 +95,7 @@ class Config:
   model: str = 'mlp'  # one of models.names()
   model_options: Mapping[str, Any] | None = None  # by name
   pretrained: str | None = None  # a safetensors file to start from
-  loss: str = 'classes'  # of losses.KINDS
+  loss: str = 'classes'  # tokens, labels, regression; or a registered one
   label_smoothing: f.Share = 0.0
   standardize: bool = True  # False: pixels from 0 to 1, as they are
   # bfloat16: parameters and sums stay float32
@@ -231,7 +226,9 @@ class Config:
         hint = f' Did you mean {near[0]!r}?' if near else ''
         raise ValueError(f'Unknown config field {name!r}.{hint}')
     given = {name: _normalized(name, x) for name, x in fields.items()}
-    for plugin in given.get('plugins', ()):
+    if isinstance(named := given.get('plugins', ()), str):
+      raise ValueError(f'Expected plugins={named!r} to be a tuple.')
+    for plugin in named:
       plugins.load(plugin)
     return cls(**given)
 

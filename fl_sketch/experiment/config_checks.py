@@ -51,8 +51,7 @@ def _check_work(c: Any):
       raise ValueError(f'Expected a kind in {name}={dict(options)}.')
   datasets.REGISTRY.check(c.dataset, c.dataset_options or {})
   models.REGISTRY.check(c.model, c.model_options or {})
-  if c.loss not in losses.KINDS:
-    raise c.refusal(f'Expected {{loss}} in {tuple(losses.KINDS)}.')
+  losses.kind_of(c.loss)
   if c.label_smoothing and c.loss != 'classes':
     raise c.refusal("Expected {loss} to be 'classes' with {label_smoothing}.")
   if c.local_work == 'gram' and c.loss != 'classes':

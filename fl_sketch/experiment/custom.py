@@ -40,8 +40,8 @@ def problem(
     clients: the arrays of every client by name, leaves [samples, ...]; 64-bit
       ones become 32-bit ones. They are copied: `data.store` maps them.
     test: the same arrays, of examples that no client holds.
-    loss: of a model's outputs and the labels 'y': 'classes', 'tokens', 'labels'
-      or 'regression' of `losses.KINDS`, or a function such as they are.
+    loss: of a model's outputs and the labels 'y': one of `losses.names()`, or a
+      function such as those of `models.kinds`.
     seed: of the parameters of a model.
 
   Returns:
@@ -83,15 +83,14 @@ def _of_model(model, data, test, loss, seed):
   model, of = models.as_model(model), losses.kind_of(loss)
   one = lambda x: jnp.zeros((1, *x.shape[1:]), x.dtype)
   inputs = losses.inputs(jax.tree.map(one, data))
-  named = not callable(loss)
-  if not jax.tree.leaves(inputs) or (named and 'y' not in data):
+  if not jax.tree.leaves(inputs):
     raise ValueError(
-      f"Expected inputs such as 'x' and 'y' among the arrays {list(data)}."
+      f"Expected inputs such as 'x' among the arrays {list(data)}."
     )
   params = model.init(jax.random.key(seed), inputs)
-  if named:
+  if not callable(loss):
     outputs = jax.eval_shape(model.apply, params, inputs, None)
-    problem_lib.check_labels(loss, outputs, data['y'], test['y'])
+    problem_lib.check_labels(loss, outputs, data, test)
   values = lambda params, batch, key: of(
     model.apply(params, losses.inputs(batch), key), batch
   )

@@ -1,6 +1,6 @@
 """Loads the data, model and losses of a config, before partitioning."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import math
 from typing import Any, NamedTuple
 
@@ -17,17 +17,36 @@ from fl_sketch.data import (
 from fl_sketch.experiment.config import Config
 from fl_sketch.models import losses, pretrained
 from fl_sketch.reporting import client_metrics
-from fl_sketch.rounds.algorithm import FromHyper
+from fl_sketch.rounds.algorithm import FromHyper, Hyper, at
 from fl_sketch.utils import fields
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 EVAL_BATCH = 500
+# Fields that a problem of its own makes useless.
+_OF_PROBLEM = (
+  'model_options', 'pretrained', 'loss', 'standardize', 'compute_dtype',
+  'train_slice', 'test_slice',
+)  # fmt: skip
 
 
 class Problem(NamedTuple):
-  """A learning problem before it is spread over clients."""
+  """A learning problem before it is spread over clients.
+
+  Attributes:
+    data: the training arrays by name, leaves [samples, ...].
+    test: `evaluation_batches` of the test arrays, [batches, batch, ...].
+    params: the model before the first round.
+    loss_fn: (params, batch) -> f32[], the mean over a batch of `data`; it may
+      take a key. Like the next and `apply_fn`, a `FromHyper` if it depends on
+      hyperparameters.
+    metrics_fn: (params, batch) -> sums of metrics, f32[] each, with 'count'.
+    labels: int[samples], which partitions by labels read; or None.
+    scale: 'mean' and 'std' of the inputs, for `local.gram`.
+    partition: which samples each client holds, if the data say so.
+    apply_fn: (params, inputs) -> the outputs of the float32 model; or None.
+  """
 
   data: dict[str, np.ndarray]
   test: dict[str, np.ndarray]
@@ -35,9 +54,8 @@ class Problem(NamedTuple):
   loss_fn: losses.LossFn
   metrics_fn: losses.MetricsFn
   labels: np.ndarray | None
-  scale: dict[str, float]  # mean and std of the inputs
-  partition: ragged.Partition | None = None  # where the data set defines it
-  # (params, inputs) -> the float32 model's outputs
+  scale: dict[str, float]
+  partition: ragged.Partition | None = None
   apply_fn: Callable[[Any, Any], Any] | None = None
 
 
@@ -75,8 +93,11 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
     **(c.dataset_options or {}),
   )
   if isinstance(dataset, Problem):
+    check_unused(c)
     return dataset
   if c.train_slice or c.test_slice:
+    if dataset.partition is not None:
+      raise c.refusal('Expected no slices of {dataset}, which has clients.')
     dataset = dataset._replace(
       train=_sliced('train_slice', c.train_slice, dataset.train),
       test=_sliced('test_slice', c.test_slice, dataset.test),
@@ -99,7 +120,7 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
     params = pretrained.load(c.pretrained, module, params)
   if datasets.REGISTRY.is_own(c.dataset) or models.REGISTRY.is_own(c.model):
     outputs = jax.eval_shape(model.apply, params, inputs, None)
-    check_labels(c.loss, outputs, data['y'], test['y'])
+    check_labels(c.loss, outputs, data, test)
   # Evaluation is of the float32 model, whichever way it was trained.
   whole = options | {'dtype': 'float32'}
   return Problem(
@@ -137,7 +158,7 @@ def _losses(c, classes, options, scale):
     return losses.make(model, c.loss, **scale)
   smoothing = {'label_smoothing': c.label_smoothing}
   loss_fn = losses.classification(model, **smoothing, **scale)
-  return loss_fn, losses.classification_metrics(model, **scale)
+  return loss_fn, losses.make(model, c.loss, **scale)[1]
 
 
 def _of_options(c, options, build):
@@ -149,17 +170,37 @@ def _of_options(c, options, build):
   return build(options)
 
 
-def check_labels(kind: str, outputs: Any, *labels: np.ndarray):
-  """Checks labels, of clients and test, against the outputs of one sample.
-
-  Args:
-    kind: the name of a loss.
-    outputs: of a model for one sample, or their shapes.
-    *labels: of all samples.
+def check_unused(c: Config):
+  """Refuses fields of data and model beside a problem, which has its own.
 
   Raises:
-    ValueError: they do not suit each other.
+    ConfigError: one of them is not at its default; names it.
   """
+  set_to = c.given(_OF_PROBLEM)
+  unused = [k for k, v in set_to.items() if v != getattr(Config, k)]
+  if unused:
+    raise c.refusal(
+      f'Expected no {", ".join(f"{{{k}}}" for k in unused)}: the problem has '
+      'data, model and loss of its own.'
+    )
+
+
+def check_labels(kind: str, outputs: Any, *parts: Mapping[str, np.ndarray]):
+  """Checks the labels of a built-in loss against the outputs of one sample.
+
+  Args:
+    kind: the name of a loss; others than the built-in ones read what they like.
+    outputs: of a model for one sample, or their shapes.
+    *parts: arrays of all samples by name, of clients and test.
+
+  Raises:
+    ValueError: there are no labels 'y', or they do not suit the outputs.
+  """
+  if kind not in losses.OF_LABELS:
+    return
+  if 'y' not in parts[0]:
+    raise ValueError(f"Expected labels 'y' among the arrays {list(parts[0])}.")
+  labels = [arrays['y'] for arrays in parts]
   if not hasattr(outputs, 'shape'):
     shapes = jax.tree.map(jnp.shape, outputs)
     raise ValueError(f'Expected one array of outputs, not {shapes}.')
@@ -208,13 +249,14 @@ def _model_options(c: Config) -> dict[str, Any]:
 def _sliced(name, bounds, arrays):
   if bounds is None:
     return arrays
-  samples, part = len(arrays['y']), fields.slice_of(bounds)
+  samples = len(next(iter(arrays.values())))
+  part = fields.slice_of(bounds)
   if (part.stop or samples) > samples or (part.start or 0) >= samples:
     raise ValueError(f'Expected {name}={bounds!r} in {samples} samples.')
   return {k: x[part] for k, x in arrays.items()}
 
 
-def check_metric(c: Config, problem: Problem):
+def check_metric(c: Config, problem: Problem, hyper: Hyper):
   """Refuses `keep_best` of a metric that no evaluation has.
 
   Raises:
@@ -223,7 +265,7 @@ def check_metric(c: Config, problem: Problem):
   if c.keep_best is None:
     return
   batch = {k: x[0] for k, x in problem.test.items()}
-  sums = jax.eval_shape(problem.metrics_fn, problem.params, batch)
+  sums = jax.eval_shape(at(problem.metrics_fn, hyper), problem.params, batch)
   names = [f'test_{k}' for k in sums if k != 'count']
   if c.client_holdout:
     names += client_metrics.over_clients(dict.fromkeys(sums, np.ones(1)))

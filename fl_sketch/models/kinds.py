@@ -98,14 +98,6 @@ def regression(outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
   return {'loss': jnp.square(away).reshape(len(away), -1).mean(-1)}
 
 
-KINDS: dict[str, Kind] = {
-  'classes': classes,
-  'tokens': tokens,
-  'labels': labels,
-  'regression': regression,
-}
-
-
 def _of_shape(shape, y):
   """The labels; others than the outputs' would be broadcast."""
   if y.shape != shape:

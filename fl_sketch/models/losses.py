@@ -15,12 +15,18 @@ from typing import Any
 
 from fl_sketch.models import kinds
 from fl_sketch.models.model import as_model
-from fl_sketch.utils import checks
-import flax.linen as nn
+from fl_sketch.utils import registry
 import jax
 import jax.numpy as jnp
 
-KINDS = kinds.KINDS
+# Of losses by name, functions of outputs and a batch as those of `kinds`.
+REGISTRY = registry.Registry('loss', leading=2)
+register, describe, names = (
+  REGISTRY.register, REGISTRY.describe, REGISTRY.names,
+)  # fmt: skip
+for _kind in kinds.classes, kinds.tokens, kinds.labels, kinds.regression:
+  register(_kind)
+OF_LABELS = names()  # whose labels and outputs are known to suit each other
 cross_entropy = kinds.cross_entropy
 Batch = kinds.Batch
 LossFn = Callable[..., jax.Array]  # (params, batch), and a key if it draws
@@ -107,29 +113,29 @@ def keyed(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def classification(
-  module: nn.Module,
+  model: Any,
   *,
   label_smoothing: float = 0.0,
   mean: Scale = 0.0,
   std: Scale = 1.0,
 ) -> LossFn:
-  """Mean softmax cross-entropy of the module's logits; without dropout.
+  """Mean softmax cross-entropy of a model's logits, with smoothed labels.
 
   Args:
-    module: from x to f32[batch, classes].
+    model: of any library, see `as_model`; its outputs are f32[batch, classes].
     label_smoothing: share of each label that is spread over all classes.
     mean: see `preprocess`.
     std: see `preprocess`.
 
   Returns:
-    (params, batch) -> f32[].
+    (params, batch, key=None) -> f32[], as of `make`.
   """
   if not 0 <= label_smoothing < 1:
     raise ValueError(f'Expected 0 <= {label_smoothing=} < 1.')
-  outputs_of = outputs(module, mean=mean, std=std)
+  apply = as_model(model).apply
 
-  def loss_fn(params, batch):
-    logits = outputs_of(params, batch['x'])
+  def loss_fn(params, batch, key=None):
+    logits = apply(params, inputs(batch, mean, std), key)
     values = cross_entropy(logits, batch['y'], label_smoothing)
     return masked_mean(values, row_mask(batch, values))
 
@@ -150,28 +156,12 @@ def outputs(
   return lambda params, x: apply(params, inputs({'x': x}, mean, std), None)
 
 
-def classification_metrics(
-  module: nn.Module, *, mean: Scale = 0.0, std: Scale = 1.0
-) -> MetricsFn:
-  """Sums of the cross-entropy, without label smoothing, and of correct labels.
-
-  Args:
-    module: from x to f32[batch, classes].
-    mean: see `preprocess`.
-    std: see `preprocess`.
-
-  Returns:
-    (params, batch) -> {'loss', 'accuracy', 'count'}, each an f32[] summed over
-    the samples: divide the first two by the last.
-  """
-  return make(module, 'classes', mean=mean, std=std)[1]
-
-
 def make(
   model: Any, kind: str | kinds.Kind, *, mean: Scale = 0.0, std: Scale = 1.0
 ) -> tuple[LossFn, MetricsFn]:
   """Builds the loss and the metrics of a model.
 
+  >>> import flax.linen as nn
   >>> loss_fn, metrics_fn = make(nn.Dense(1), 'regression')
   >>> params = {'kernel': jnp.ones((2, 1)), 'bias': jnp.zeros(1)}
   >>> batch = {'x': jnp.ones((3, 2)), 'y': jnp.zeros((3, 1))}
@@ -180,7 +170,7 @@ def make(
 
   Args:
     model: of any library, see `as_model`; its inputs are those of `inputs`.
-    kind: the name of one of `KINDS`, or a function such as they are.
+    kind: one of `names()`, or a function such as those of `kinds`.
     mean: see `preprocess`.
     std: see `preprocess`.
 
@@ -196,27 +186,9 @@ def make(
   return of_values(values_fn)
 
 
-def register(kind: kinds.Kind, name: str | None = None) -> kinds.Kind:
-  """Adds a loss to `KINDS` under its own name; also a decorator.
-
-  >>> @register
-  ... def absolute(outputs, batch):
-  ...   return {'loss': abs(outputs - batch['y']).mean(-1)}
-
-  Args:
-    kind: a function such as those of `kinds`.
-    name: of the loss; None is its `__name__`.
-  """
-  KINDS[name or kind.__name__] = kind
-  return kind
-
-
 def kind_of(kind: str | kinds.Kind) -> kinds.Kind:
   """The function of a loss that is given by name, or as it is."""
-  if callable(kind):
-    return kind
-  checks.choice('loss', kind, tuple(KINDS))
-  return KINDS[kind]
+  return kind if callable(kind) else REGISTRY.entry(kind).factory
 
 
 def of_values(values_fn: Callable[..., Any]) -> tuple[LossFn, MetricsFn]:
@@ -264,7 +236,7 @@ def quadratic() -> LossFn:
 def quadratic_metrics(params: Any, batch: Batch) -> dict[str, jax.Array]:
   """The loss of `quadratic` as a sum: {'loss': f32[], 'count': f32[]}.
 
-  It has no options, so it is itself what `classification_metrics` returns.
+  It has no options, so it is itself what `make` returns.
 
   >>> batch = {'factor': jnp.ones((2, 1, 1)), 'optimum': jnp.zeros((2, 1))}
   >>> sums = quadratic_metrics({'w': jnp.ones(1)}, batch)

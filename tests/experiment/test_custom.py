@@ -16,7 +16,7 @@ import pytest
 from runs import ROOT, SMALL
 
 DOCUMENT = (ROOT / 'docs' / 'guides' / 'bring_your_own.md').read_text()
-DATA, MODULE, RUN, READ, PLAIN = re.findall(
+DATA, MODULE, RUN, READ, LOSS, PLAIN = re.findall(
   r'```python\n(.*?)```', DOCUMENT, re.DOTALL
 )
 FIELDS = SMALL | {'standardize': False}
@@ -37,6 +37,17 @@ def test_the_document_keeps_to_forty_lines():
   lines = lambda *blocks: sum(map(bool, ''.join(blocks).splitlines()))
   assert lines(DATA, MODULE, RUN, READ) <= 40
   assert lines(DATA, RUN, PLAIN, READ) <= 40
+
+
+@pytest.mark.usefixtures('own_parts')
+def test_a_loss_of_the_document_is_one_by_name():
+  """Catches a registered loss that a problem or its evaluation lacks."""
+  exec(LOSS, {})
+  outputs, y = np.ones((2, 3)), np.float32([[0, 1, 2], [1, 1, 4]])
+  model = models.Model(lambda key, x: {}, lambda params, x, key: outputs)
+  _, metrics_fn = losses.make(model, 'absolute')
+  sums = metrics_fn({}, {'x': y, 'y': y})
+  np.testing.assert_allclose(sums['loss'], 2 / 3 + 1, rtol=1e-6)
 
 
 @pytest.mark.nightly
@@ -184,7 +195,7 @@ def sentences(samples, low=-1):
 
 @pytest.mark.nightly
 def test_a_recurrent_model_of_a_dict_of_inputs_learns(tmp_path):
-  """Perplexity is the exponential of the mean loss of all tokens."""
+  """Catches a perplexity that is not exp of the mean loss of all tokens."""
   clients = [sentences(8 + i) for i in range(6)]
   task = custom.problem(Tagger(), clients, sentences(40), loss='tokens')
   fields = {'rounds': 30, 'local_steps': 5, 'client_lr': 1.0, 'cohort': 6}
@@ -220,8 +231,8 @@ Twice = lambda rngs: nnx.Sequential(nnx.Linear(3, 2, rngs=rngs))
     (Twice, 'labels', {'x': np.zeros((4, 3)), 'y': np.full((4, 2), 2)}, 'to 1'),
     (Twice, 'labels', {'x': np.zeros((4, 3)), 'y': np.ones(4)}, 'shape (2, 2)'),
     (Twice, 'regression', arrays(4), "'y' of shape (2, 2), not (2,)"),
-    (Twice, 'hinge', arrays(4), "Expected loss='hinge' to be one of"),
-    (Twice, 'classes', {'y': np.zeros(4, int)}, "'y' among the arrays ['y']"),
+    (Twice, 'hinge', arrays(4), "Expected loss='hinge' in"),
+    (Twice, 'classes', {'y': np.zeros(4, int)}, "'x' among the arrays ['y']"),
     (Twice, lambda out, batch: {'loss': out}, arrays(4), "'loss': (2, 2)"),
     (nn.BatchNorm(True), 'classes', arrays(4), "('batch_stats',)"),
   ],
@@ -229,7 +240,7 @@ Twice = lambda rngs: nnx.Sequential(nnx.Linear(3, 2, rngs=rngs))
 def test_models_and_labels_that_do_not_fit_are_refused(
   model, loss, arrays, message
 ):
-  """In one line, before anything is compiled."""
+  """Catches labels that are broadcast, or a traceback from inside a program."""
   with pytest.raises(ValueError, match=re.escape(message)):
     custom.problem(model, [arrays], arrays, loss=loss)
 
@@ -306,5 +317,5 @@ def test_a_module_without_classes_is_refused():
 
 def test_a_module_wants_its_two_arrays():
   alone = {'x': np.zeros((3, 2))}
-  with pytest.raises(ValueError, match="'x' and 'y' among the arrays"):
+  with pytest.raises(ValueError, match="labels 'y' among the arrays"):
     custom.problem(models.make('linear', 2), [alone], alone)

@@ -92,8 +92,8 @@ test_what_does_not_fit_together_is_refused_before_training = refused(
     {'algorithm': 'safl', 'sketch': {'kind': 'block_cyclic', 'size': 10**6}},
     'size=1000000',
   ),
-  ({'sketch': {'kind': 'identity'}}, 'Expected options of fedavg'),
-  ({'algorithm': 'safl'}, r"Expected options \['sketch'\] for safl"),
+  ({'sketch': {'kind': 'identity'}}, "Expected options of algorithm 'fedavg'"),
+  ({'algorithm': 'safl'}, r"Expected options \['sketch'\] of algorithm"),
   ({'sketch': {'kind': 'hadamard'}}, 'hadamard'),
   ({'model': 'resnet'}, 'resnet'),
   (

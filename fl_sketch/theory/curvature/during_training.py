@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from fl_sketch import experiment, training
 from fl_sketch.experiment import config
 from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.rounds.algorithm import at
 from fl_sketch.theory.curvature import spectrum, spectrum_report
 from fl_sketch.training import saved_params, workdir
 from fl_sketch.utils import checks, files, seeding
@@ -97,7 +98,8 @@ def run(
 
 def _row(exp, folder, done, batches, options) -> spectrum_report.Row:
   params = _parameters(exp, folder, done)
-  problem = exp.loss_fn, params, batches, jax.random.key(exp.config.seed)
+  loss_fn = at(exp.loss_fn, exp.hyper)
+  problem = loss_fn, params, batches, jax.random.key(exp.config.seed)
   steps, probes = options.lanczos_steps, options.probes
   estimate = spectrum.slq(*problem, steps=steps, probes=probes)
   return spectrum_report.row(done, estimate, options.top)

@@ -1,0 +1,110 @@
+"""Builds the parts of an experiment that its config alone decides."""
+
+from typing import Any
+
+from fl_sketch import algorithms, codecs, models, rounds, sketches
+from fl_sketch.experiment import privacy_plan
+from fl_sketch.experiment.config import Config
+from fl_sketch.experiment.config_checks import OPTIMIZER_OPTIONS
+from fl_sketch.experiment.problem import Problem
+from fl_sketch.local import gram
+from fl_sketch.rounds import client_loop, robust
+from fl_sketch.rounds.algorithm import FromHyper
+import jax.numpy as jnp
+import optax
+
+
+def hyper_of(
+  c: Config, guarantee: privacy_plan.PrivacyGuarantee | None = None
+) -> algorithms.Hyper:
+  """The hyperparameters of a config: its fields of those names.
+
+  Args:
+    c: the config.
+    guarantee: of a private run, whose noise may be calibrated.
+  """
+  shared = [name for name in algorithms.Hyper._fields if name != 'extra']
+  numbers = c.given(tuple(shared))
+  if guarantee is not None:
+    numbers['noise_multiplier'] = guarantee.noise_multiplier
+  arrays = lambda xs: {k: jnp.float32(v) for k, v in xs.items()}
+  own = {k.removeprefix('options.'): v for k, v in declared(c).items()}
+  return algorithms.Hyper(**arrays(numbers), extra=arrays(own) or None)
+
+
+def declared(c: Config) -> dict[str, Any]:
+  """The options of a config that are hyperparameters, as FIELD.NAME."""
+  parts = {
+    'options': algorithms.entry(c.algorithm),
+    'model_options': models.REGISTRY.entry(c.model),
+  }
+  if c.sketch is not None:
+    parts['sketch'] = sketches.REGISTRY.entry(c.sketch['kind'])
+  if c.codec is not None:
+    parts['codec'] = codecs.REGISTRY.entry(c.codec['kind'])
+  return {
+    f'{field}.{name}': getattr(c, field)[name]
+    for field, entry in parts.items()
+    for name in entry.hyper
+    if name in (getattr(c, field) or {})
+  }
+
+
+def schedule(c: Config) -> rounds.Schedule | None:
+  """The decay of the client's learning rate, if there is one."""
+  decay = lambda hp, r: hp._replace(client_lr=hp.client_lr * c.lr_decay**r)
+  return None if c.lr_decay is None else decay
+
+
+def algorithm(c: Config, problem: Problem) -> rounds.Make:
+  """The function hp -> `Algorithm` of a config, on the loss of a problem."""
+  options, decay = algorithm_options(c), {'weight_decay': c.weight_decay}
+  if c.local_work != 'gram':
+    return algorithms.make(c.algorithm, problem.loss_fn, **decay, **options)
+  numbers = problem.scale | decay | {'label_smoothing': c.label_smoothing}
+  steps = lambda hp: gram.gram_sgd(hp.client_lr, c.local_steps, **numbers)
+  return algorithms.make(c.algorithm, local=steps, **options)
+
+
+def algorithm_options(c: Config) -> dict[str, Any]:
+  """The arguments of the algorithm's factory, built from config fields."""
+  options: dict[str, Any] = c.given(OPTIMIZER_OPTIONS) | dict(c.options or {})
+  if c.server_optimizer is not None:
+    names = [name for name in OPTIMIZER_OPTIONS if name in options]
+    options['server_optimizer'] = algorithms.make_server_optimizer(
+      c.server_optimizer, **{name: options.pop(name) for name in names}
+    )
+  if c.final_server_lr is not None:
+    options['schedule'] = optax.cosine_decay_schedule(
+      1.0, c.rounds, alpha=c.final_server_lr / c.server_lr
+    )
+  if c.sketch is not None:
+    options['sketch'] = _made('sketch', c.sketch, sketches)
+  if c.codec is not None:
+    options['codec'] = _made('codec', c.codec, codecs)
+  if c.robust is not None and c.groups is not None:
+    options['robust'] = robust.Rule(c.robust, c.groups)
+  if c.local_optimizer is not None:
+    options['local_optimizer'] = c.local_optimizer
+  if (release := privacy_plan.release_of(c)) is not None:
+    options['privacy'] = release
+  if c.batch_order == 'poisson':
+    options['expected_batch'] = c.batch_size
+  return options | {'local_steps': c.local_steps, 'population': c.population}
+
+
+def _made(field, options, package):
+  """A sketch or codec; a `FromHyper` if it declares hyperparameters."""
+  if package.REGISTRY.entry(options['kind']).hyper:
+    return FromHyper(package.make, options, field)
+  return package.make(**options)
+
+
+def lanes_per_step(c: Config) -> int | None:
+  """How many clients the loop over clients trains at once; see `run_round`."""
+  default = client_loop.default_lanes_per_step(
+    convolutions=models.REGISTRY.entry(c.model).convolutional
+  )
+  if default is not None and c.local_work == 'gram':
+    default = gram.LANES_PER_STEP
+  return c.lanes_per_step or default
