@@ -3,24 +3,13 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from fl_sketch import algorithms, codecs, models, sketches
+from fl_sketch import algorithms
 from fl_sketch.algorithms import server_optimizers
-from fl_sketch.data import registry as datasets
-from fl_sketch.experiment.config import checked, not_none
+from fl_sketch.experiment import listing
+from fl_sketch.experiment.config import CALLS, checked, not_none
 from fl_sketch.experiment.config_checks import OPTIMIZER_OPTIONS
-from fl_sketch.local import optimizers
 
-# Field -> the field with its options, and their registry.
-_NAMED = {
-  'dataset': ('dataset_options', datasets.REGISTRY),
-  'model': ('model_options', models.REGISTRY),
-  'algorithm': ('options', algorithms.REGISTRY),
-}
-_KINDS = {
-  'sketch': sketches.REGISTRY,
-  'codec': codecs.REGISTRY,
-  'local_optimizer': optimizers.REGISTRY,
-}
+_OF_CALLS = 'kind', 'contract', 'keep'  # beside the options of a factory
 # Shared field -> the argument of an algorithm that takes it.
 _TAKEN_AS = {
   'sketch': 'sketch', 'codec': 'codec', 'robust': 'robust', 'groups': 'robust',
@@ -44,34 +33,39 @@ def switched(
       are never left out: one that does not fit is refused later.
 
   Returns:
-    The fields without those; and their names.
+    The fields without those, and without a sweep over them; and their names.
 
   Raises:
     ConfigError: there is no algorithm, sketch ... of that name.
   """
   fields = {k: _set(value) for k, value in fields.items()}
+  holders: dict[str, Any] = {'': fields, 'sweep.': fields.get('sweep') or {}}
   left_out = []
 
   def leave_out(*path):
-    name = '.'.join(path)
-    holder = fields if len(path) == 1 else fields[path[0]]
-    kept = any(g == name or g.startswith(f'{name}.') for g in given)
-    if holder.get(path[-1]) is not None and not kept:
-      holder[path[-1]] = None
-      left_out.append(name)
+    for start, holder in holders.items():
+      name = start + '.'.join(path)
+      for parent in path[:-1]:
+        holder = holder.get(parent)
+      held = isinstance(holder, dict) and holder.get(path[-1]) is not None
+      if held and not _is_given(name, given):
+        holder[path[-1]] = None
+        left_out.append(name)
 
   def keep_only(name, known):
-    fields[name] = dict(fields.get(name) or {})
-    for option in set(fields[name]) - {*known}:
-      leave_out(name, option)
+    for several in [holder.get(name) for holder in holders.values()]:
+      # A sweep may have whole sketches instead, which name their kinds.
+      for option in {*several} - {*known} if isinstance(several, dict) else ():
+        leave_out(name, option)
 
-  for name, (options, registry) in _NAMED.items():
-    if name in given:
-      keep_only(options, registry.options(fields[name]))
-  for name, registry in _KINDS.items():
-    if f'{name}.kind' in given:
-      known = registry.options(fields[name]['kind'])
-      keep_only(name, {*known, 'kind', 'contract', 'keep'})
+  for field, (named_by, parts) in listing.REGISTRIES.items():
+    if named_by in given or (field in CALLS and field in given):
+      name = _named(fields, named_by)
+      if name is None:  # unset
+        leave_out(field)
+      else:
+        own = _OF_CALLS if field in CALLS else ()
+        keep_only(field, {*parts.options(name), *own})
   if 'algorithm' in given:
     takes = algorithms.options(fields['algorithm'])
     for name, argument in _TAKEN_AS.items():
@@ -90,3 +84,16 @@ def switched(
 
 def _set(value):
   return not_none(value) if isinstance(value, Mapping) else value
+
+
+def _is_given(name, given):
+  """Whether a command line sets a field, a part of it, or what it is in."""
+  within = lambda a, b: f'{a}.'.startswith(f'{b}.')
+  return any(within(g, name) or within(name, g) for g in given)
+
+
+def _named(fields: Any, path: str) -> Any:
+  """The name of a factory, at a path such as 'sketch.kind'; None for none."""
+  for part in path.split('.'):
+    fields = fields and fields.get(part)
+  return fields

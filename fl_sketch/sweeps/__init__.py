@@ -4,6 +4,7 @@
 `report`, `lines` and `comparison` make tables and figures of the results.
 """
 
-from fl_sketch.sweeps.sweep import Point, groups, points, run
+from fl_sketch.sweeps.grid import Point, points
+from fl_sketch.sweeps.sweep import groups, run
 
 __all__ = ['Point', 'groups', 'points', 'run']

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from fl_sketch import algorithms, reporting
 from fl_sketch.experiment.config import Config, checked
 from fl_sketch.reporting import figures, intervals
-from fl_sketch.sweeps import report, sweep
+from fl_sketch.sweeps import grid, report, sweep
 from fl_sketch.utils import extras, files, markdown
 import numpy as np
 
@@ -86,7 +86,7 @@ def run(
   if not names or not partitions:
     raise ValueError(f'Expected {names=} and {partitions=} not to be empty.')
   for parts in itertools.product(names, models, partitions):
-    sweep.points(config_of(*parts))  # raises before any time is spent
+    grid.points(config_of(*parts))  # raises before any time is spent
   outcomes: dict[str, dict[str, Outcome]] = {}
   for partition in partitions:
     outcomes[partition] = {}

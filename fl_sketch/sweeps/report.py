@@ -1,19 +1,13 @@
-"""Writes the folder of a sweep: records, best setting, table and figure."""
+"""Ranks the points of a sweep, and makes a table and a figure of them."""
 
-from collections.abc import Iterable
-import itertools
 import json
 import math
-import os
-import pathlib
-import shutil
 from typing import Any, NamedTuple
 
 from fl_sketch import reporting
-from fl_sketch.experiment import config as config_lib, config_checks
+from fl_sketch.experiment import config_checks
 from fl_sketch.reporting import metrics
-from fl_sketch.training import identity, saved_params, workdir, workdir_checks
-from fl_sketch.utils import extras, files, markdown
+from fl_sketch.utils import markdown
 import numpy as np
 
 Row = dict[str, Any]
@@ -45,6 +39,35 @@ class Setting(NamedTuple):
 def metric_of(rows: list[Row]) -> str:
   """The metric that ranks points: test accuracy, or else a loss."""
   return next((m for m in _METRICS if any(m in r for r in rows)), 'train_loss')
+
+
+def best_point(rows: list[Row]) -> int | None:
+  """The number of the best point; None if every point diverged.
+
+  Args:
+    rows: of points.jsonl.
+  """
+  metric = metric_of(rows)
+  ranked = [row for row in rows if not row['diverged'] and metric in row]
+  best = _METRICS[metric](ranked, key=lambda row: row[metric], default={})
+  return best.get('point')
+
+
+def best_tests(rows: list[Row]) -> Row:
+  """The best test metrics of one point, as best_NAME.
+
+  >>> best_tests([{'test_loss': 2.0}, {'test_loss': 1.0}, {}])
+  {'best_test_loss': 1.0}
+
+  Args:
+    rows: of its rounds.
+  """
+  found = {}
+  for metric, best in _METRICS.items():
+    series = [row[metric] for row in rows if metric in row]
+    if series and metric != 'train_loss':
+      found[f'best_{metric}'] = best(series)
+  return found
 
 
 def settings(rows: list[Row]) -> list[Setting]:
@@ -237,117 +260,3 @@ def _scatter(ax, best, values, colours):
     ax.scatter(*at[:, lost], color='0.5', marker='x', label='diverged')
     ax.legend(frameon=False, fontsize='small')
   return ax.scatter(*at[:, ~lost], c=means[~lost], cmap=colours, s=60)
-
-
-class Files(workdir.Records):
-  """Writes the files of a sweep: records, a folder for each point, a report.
-
-  Args:
-    folder: created if it does not exist.
-    config: must equal an existing config.json, but for what is swept.
-
-  Raises:
-    WorkdirError: it does not; the message names the fields.
-  """
-
-  def __init__(self, folder: str | os.PathLike, config: config_lib.Config):
-    path, swept = pathlib.Path(folder) / 'config.json', {**(config.sweep or {})}
-    if (old := workdir_checks.read(path, 'a config')) is not None:
-      swept |= old.get('sweep') or {}
-    number = lambda row: row['point']
-    changes = {'sweep', 'plugins', *swept}
-    super().__init__(folder, config, 'points.jsonl', number, may_change=changes)
-
-  def numbered(self, points: Iterable[Any]) -> dict[int, Any]:
-    """Numbers points: those of the folder keep theirs, known by their config.
-
-    Args:
-      points: of a sweep.
-    """
-    known = {self._config_of(number): number for number in self.rows}
-    todo: dict[int, Any] = {}
-    for point in points:
-      key = json.dumps(files.as_json(point.config))
-      fits = lambda n, key=key: (
-        n not in self.rows | todo and self._config_of(n) in (None, key)
-      )
-      number = known.get(key)
-      if number is None:
-        number = next(filter(fits, itertools.count()))
-      todo[number] = point
-    return todo
-
-  def _config_of(self, number: int) -> str | None:
-    old = workdir_checks.read(self.point(number) / 'config.json', 'a config')
-    return None if old is None else json.dumps(old)
-
-  def point(self, number: int) -> pathlib.Path:
-    """Returns the folder of a point."""
-    return self.folder / 'points' / f'{number:03d}'
-
-  def finish(
-    self,
-    number: int,
-    values: Row,
-    config: config_lib.Config,
-    problem: identity.Record,
-    result: Any,
-  ):
-    """Writes the folder of a finished point and its row of points.jsonl.
-
-    Args:
-      number: of the point.
-      values: of its swept fields.
-      config: of its run.
-      problem: of its run.
-      result: a `program.Result`.
-    """
-    run = workdir.Workdir(self.point(number), config, problem)
-    run.begin(0)
-    last = {}
-    for row in result.rows:
-      last |= row
-      logged = (row['round'] + 1) % config.log_every == 0
-      if logged or 'test_loss' in row or row is result.rows[-1]:
-        run.write(row)
-    run.close()
-    for metric, best in _METRICS.items():
-      series = [row[metric] for row in result.rows if metric in row]
-      if series and metric != 'train_loss':
-        last[f'best_{metric}'] = best(series)
-    run.summarize(last, diverged=result.diverged, **result.about)
-    row = {'point': number, 'values': values} | last
-    row |= {'diverged': result.diverged, 'seconds': round(result.seconds, 3)}
-    self.add(number, row)
-    self._keep_best(number, result)
-
-  def _keep_best(self, number: int, result: Any):
-    """Keeps the parameters of the best point in its folder, and no others."""
-    finite = [row for row in self.rows.values() if not row['diverged']]
-    metric = metric_of(list(self.rows.values()))
-    ranked = [row for row in finite if metric in row]
-    if not ranked:
-      return
-    best = _METRICS[metric](ranked, key=lambda row: row[metric])['point']
-    if best != number:
-      return
-    saved_params.write(
-      self.point(number) / 'params', len(result.rows), result.params
-    )
-    for other in self.rows.keys() - {number}:
-      shutil.rmtree(self.point(other) / 'params', ignore_errors=True)
-
-  def report(self, rows: list[Row]):
-    """Writes table.md, sweep.json and, if there is a figure, sweep.png."""
-    ranking, metric = settings(rows), metric_of(rows)
-    summary = {
-      'metric': metric,
-      'best': files.finite(ranking[0]._asdict()),
-      'points': len(rows),
-      'diverged': sum(row['diverged'] for row in rows),
-    }
-    files.replace(self.folder / 'sweep.json', summary | files.measured_with())
-    files.replace(self.folder / 'table.md', table(rows))
-    with extras.optional_figures():
-      if fig := picture(rows):
-        fig.savefig(self.folder / 'sweep.png', dpi=150)

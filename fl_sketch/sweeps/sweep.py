@@ -7,146 +7,26 @@ loop compiles a program for each of their values.
 
 from collections.abc import Iterator, Mapping
 import contextlib
-import dataclasses
-import itertools
 import json
 import math
-import typing
-from typing import Any, NamedTuple
+from typing import Any
 
 from fl_sketch import algorithms, experiment
 from fl_sketch.data import registry as datasets
 from fl_sketch.experiment import config as config_lib
-from fl_sketch.experiment.config import MAPPINGS, Config, checked
+from fl_sketch.experiment.config import Config, checked
 from fl_sketch.experiment.config_checks import SEEDS
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.sweeps import program as program_lib, report
+from fl_sketch.sweeps import files as sweep_files, program as program_lib
+from fl_sketch.sweeps.grid import Point, points
 from fl_sketch.training import (
   identity,
   noise_secret,
   program as run_program,
   workdir_checks,
 )
-from fl_sketch.utils import (
-  files as files_lib,
-  progress as progress_lib,
-  seeding,
-)
+from fl_sketch.utils import files as files_lib, progress as progress_lib
 import jax
-import numpy as np
-
-
-class Point(NamedTuple):
-  """One run of a sweep.
-
-  Attributes:
-    values: of the swept fields; an option of a sketch is 'sketch.OPTION'.
-    config: of the run, as `launch.train` would take it.
-  """
-
-  values: dict[str, Any]
-  config: Config
-
-
-@checked()
-def points(config: Mapping[str, Any] | Config) -> list[Point]:
-  r"""Lists the points of a config's `sweep`; seeds vary fastest.
-
-  A field has a tuple of values, or a range {'low': l, 'high': h} from which
-  ``sweep['draws']`` settings are drawn, jointly for all ranges:
-  :math:`\exp U(\log l, \log h)`, to four digits.
-
-  >>> sweep = {'client_lr': (0.1, 0.3), 'sketch': {'size': (30, 60)}}
-  >>> c = {'sketch': {'kind': 'srht'}, 'sweep': sweep}
-  >>> [point.values for point in points(c)][1]
-  {'client_lr': 0.1, 'sketch.size': 60}
-
-  Args:
-    config: a `Config`, or its fields.
-
-  Raises:
-    ConfigError: no field is swept, a field is unknown or out of range, or there
-      are draws without ranges or ranges without draws; names the field.
-  """
-  c = config if isinstance(config, Config) else Config.from_mapping(config)
-  swept = dict(c.sweep or {})
-  draws = swept.pop('draws', None)
-  axes = {}
-  for name, values in swept.items():
-    nested = name in MAPPINGS and isinstance(values, Mapping)
-    options = values if nested else {'': values}
-    axes |= {f'{name}.{k}'.rstrip('.'): v for k, v in options.items()}
-  axes = dict(sorted(axes.items(), key=lambda item: item[0] in SEEDS))
-  if not axes:
-    raise ValueError(
-      'Expected values of a field to sweep, such as '
-      "--config.sweep.client_lr='(0.1, 0.3)'."
-    )
-  ranges = {k: v for k, v in axes.items() if isinstance(v, Mapping)}
-  if ranges and draws is None:
-    raise ValueError(f'Expected sweep.draws beside ranges of {list(ranges)}.')
-  drawn = [{}] if draws is None else _draw(ranges, draws)
-  listed = [
-    [(name, value) for value in _checked(name, values)]
-    for name, values in axes.items()
-    if name not in ranges
-  ]
-  grid = []
-  for some, rest in itertools.product(drawn, itertools.product(*listed)):
-    values = some | dict(rest)
-    values = {name: values[name] for name in axes}
-    grid.append(Point(values, _replace(c, values)))
-  return grid
-
-
-def _checked(name, values):
-  """Returns the values of one field; refuses an empty or repeated list."""
-  if not isinstance(values, tuple | list):
-    raise ValueError(f'Expected sweep.{name}={values!r} to be a tuple.')
-  if not values or len({str(v) for v in values}) < len(values):
-    raise ValueError(
-      f'Expected sweep.{name}={values!r} to hold values, each of them once.'
-    )
-  return values
-
-
-def _draw(ranges, draws):
-  """Draws values of the ranged fields; more draws extend the same sequence."""
-  if not isinstance(draws, int) or draws < 1:
-    raise ValueError(f'Expected sweep.draws={draws!r} >= 1.')
-  if not ranges:
-    raise ValueError(
-      f"Expected a range {{'low': ..., 'high': ...}} beside {draws=}."
-    )
-  columns = {}
-  for name, limits in ranges.items():
-    hint = typing.get_type_hints(Config).get(name, str)
-    if float not in (hint, *typing.get_args(hint)):
-      raise ValueError(f'Expected values of sweep.{name}, which is no float.')
-    if set(limits) != {'low', 'high'} or not (
-      0 < limits['low'] < limits['high'] < math.inf
-    ):
-      raise ValueError(
-        f'Expected sweep.{name}={dict(limits)} to be 0 < low < high.'
-      )
-    low, high = limits['low'], limits['high']
-    rng = seeding.generator(0, f'sweep {name}')
-    logs = rng.uniform(math.log(low), math.log(high), draws)
-    columns[name] = [
-      min(max(float(f'{v:.4g}'), low), high) for v in np.exp(logs)
-    ]
-  rows = zip(*columns.values(), strict=True)
-  return [dict(zip(columns, row, strict=True)) for row in rows]
-
-
-def _replace(c: Config, values: dict[str, Any]) -> Config:
-  fields = dataclasses.asdict(c) | {'sweep': None}
-  for name, value in values.items():
-    field, _, option = name.partition('.')
-    fields[field] = (
-      {**(fields[field] or {}), option: value} if option else value
-    )
-  return Config.from_mapping(fields)
 
 
 @checked()
@@ -164,18 +44,19 @@ def run(
   The folder gets config.json, points.jsonl, points/NUMBER/, sweep.json,
   table.md and, if a field other than seeds is swept, sweep.png. Each point gets
   config, problem, metrics and summary as `training.train` writes them, but
-  without `seconds` and `parameters`; the summary adds its best test metrics
-  and whether it `diverged`. The best point keeps its parameters, for
-  `fl_sketch.load`. Stopping a sweep loses the points that are running. A point
-  that diverges keeps its last finite numbers and stops no other. A sweep with
-  other values of its fields, or with further fields, runs the points that the
-  folder does not have.
+  without `seconds` and `parameters`; the summary adds its best test metrics and
+  whether it `diverged`. The best point of the folder, `best_point` in
+  sweep.json, keeps its parameters, for `fl_sketch.load`. Stopping a sweep loses
+  the points that are running. A point that diverges keeps its last finite
+  numbers and stops no other. A sweep with other values of its fields, or with
+  further fields, runs the points that the folder does not have.
 
   Args:
     config: a `Config`, or its fields, with a `sweep`.
     folder: of the results.
     data_dir: folder of tensorflow-datasets.
-    problem: as of `experiment.build`.
+    problem: as of `experiment.build`. Each seed, and each value of an option of
+      the model, has a program of its own if this is a function.
     points_per_program: points that run at once; None is one on a CPU, where
       vmapped points are slower, and elsewhere what fits the device's memory.
     progress: whether to show a bar on stderr.
@@ -199,13 +80,14 @@ def run(
   c = config if isinstance(config, Config) else Config.from_mapping(config)
   if points_per_program is not None and points_per_program < 1:
     raise ValueError(f'Expected {points_per_program=} >= 1.')
-  if c.feed == 'host':
-    raise ValueError("Expected feed='auto' or 'device': points share the data.")
-  with contextlib.closing(report.Files(folder, c)) as files:
-    todo = files.numbered(points(c))
+  listed = points(c)
+  for point in listed:
+    _check_point(point.config)
+  with contextlib.closing(sweep_files.Files(folder, c)) as files:
+    todo = files.numbered(listed)
     build = lambda c, **how: experiment.build(c, data_dir, problem, **how)
     left = []
-    for group in groups(todo):
+    for group in groups(todo, problem):
       _check_finished(todo, group, files, build)
       left += [group] * (not files.rows.keys() >= set(group))
     if len(left) > 1:  # else the first program is built at once
@@ -224,12 +106,29 @@ def run(
     return rows
 
 
-def groups(todo: Mapping[int, Point]) -> Iterator[list[int]]:
-  """Yields, for each program, the numbers of the points that it can run."""
+def _check_point(c):
+  if c.feed == 'host':
+    raise ValueError("Expected feed='auto' or 'device': points share the data.")
+  if c.keep_best is not None:
+    raise c.refusal(
+      'Expected no {keep_best} in a sweep, which keeps the last parameters of '
+      'its best point.'
+    )
+
+
+def groups(
+  todo: Mapping[int, Point], problem: experiment.OwnProblem | None = None
+) -> Iterator[list[int]]:
+  """Yields, for each program, the numbers of the points that it can run.
+
+  Args:
+    todo: points by number.
+    problem: as of `run`.
+  """
   by_program: dict[str, list[int]] = {}
   for i, point in todo.items():
     fields = files_lib.as_json(point.config)
-    for name in _array_fields(point.config):
+    for name in _array_fields(point.config, problem):
       field, _, option = name.partition('.')
       holder = fields if not option else (fields[field] or {})
       holder[option or field] = holder.get(option or field) is None
@@ -254,7 +153,7 @@ def _check(todo, groups, build):
       raise config_lib.ConfigError(f'Point {values}: {e}') from e
 
 
-def _array_fields(c: Config) -> set[str]:
+def _array_fields(c: Config, problem: Any) -> set[str]:
   """The config fields that a program takes as arrays; options with a dot."""
   names = {*algorithms.Hyper._fields, *SEEDS} - {'extra'}
   names |= experiment.declared(c).keys()
@@ -266,6 +165,8 @@ def _array_fields(c: Config) -> set[str]:
   draws_data |= c.client_holdout > 0
   if draws_data or (by_size and c.partition != 'iid'):
     names.remove('seed')  # it draws the data, or the sizes of clients
+  if callable(problem):  # its data and its model may depend on these
+    names -= {'seed', *(n for n in names if n.startswith('model_options.'))}
   return names
 
 
@@ -280,22 +181,24 @@ def _check_finished(todo, group, files, build):
 def _run_group(todo, group, files, build, points_per_program, bar):
   """Runs the unfinished chunks of points that share a program."""
   first = build(todo[group[0]].config)
-  exps = {first.config.seed: first}
+  # What draws the first parameters, and what the model is made with.
+  made_of = lambda c: (c.seed, json.dumps(c.model_options))
+  exps = {made_of(first.config): first}
 
   def exp(i):
-    """The experiment of a point; those of equal seed share all but numbers."""
+    """The experiment of a point, which may share all but numbers."""
     c = todo[i].config
-    if c.seed not in exps:  # every seed shares the data, which are large
-      exps[c.seed] = build(c)._replace(data=first.data)
-    return experiment.reconfigured(exps[c.seed], c)
+    if (key := made_of(c)) not in exps:  # the data, which are large, are shared
+      exps[key] = build(c)._replace(data=first.data, test=first.test)
+    return experiment.reconfigured(exps[key], c)
 
   problems: dict[Any, identity.Record] = {}
 
   def problem(i):
-    """The problem of a point, which depends on its seed and its noise."""
+    """The problem of a point, which depends on its model and its noise."""
     one = exp(i)
     noise = one.guarantee and one.guarantee.noise_multiplier
-    if (key := (one.config.seed, noise)) not in problems:
+    if (key := (made_of(one.config), noise)) not in problems:
       problems[key] = identity.of(one)
     return problems[key]
 

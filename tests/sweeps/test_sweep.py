@@ -1,23 +1,19 @@
 """Sweeps: a point is the run of its config, whatever else runs."""
 
-import contextlib
 import json
 import math
 import shutil
 
 import chex
-import fl_sketch
 from fl_sketch import experiment, sweeps, training
 from fl_sketch.data import sources
-from fl_sketch.experiment import config, custom
+from fl_sketch.experiment import config
 from fl_sketch.reporting import read_metrics
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.sweeps import program as sweep_program, report as sweep_report
 from fl_sketch.training import placement, workdir
 from fl_sketch.utils import progress as progress_lib
 import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
 from runs import SMALL, command
 
@@ -212,34 +208,6 @@ def test_another_config_is_refused(looped, tmp_path):
     run(tmp_path, GRID)
 
 
-def test_an_extended_grid_runs_what_is_new(tmp_path):
-  """Catches points known by their number, which another grid shifts."""
-  fields = BOWLS | {'sweep': {'server_lr': (0.5, 1.0)}}
-  first = run(tmp_path, fields)
-  wider = fields | {
-    'sweep': {'server_lr': (0.25, 0.5), 'client_lr': (0.1, 0.3)}
-  }
-  rows = run(tmp_path, wider)
-  assert [row['point'] for row in rows] == [2, 3, 4, 0]
-  assert rows[3] == first[0] | {'values': {'server_lr': 0.5, 'client_lr': 0.3}}
-  assert len(read_metrics(tmp_path / 'points.jsonl')) == 5
-  again = run(tmp_path, wider)
-  assert again == rows
-
-
-@pytest.mark.parametrize('count', [1, 2])
-def test_the_parameters_of_the_best_point_are_kept(count, tmp_path):
-  """Catches parameters of another point, or those of every point."""
-  fields = BOWLS | {'sweep': {'server_lr': (0.5, 1e30, 1.0, 0.1)}}
-  rows = run(tmp_path, fields, points_per_program=count)
-  best = min(rows, key=lambda row: row.get('test_loss', math.inf))['point']
-  kept = [path.parent.name for path in tmp_path.glob('points/*/params')]
-  assert kept == [f'{best:03d}']
-  loaded = fl_sketch.load(tmp_path / 'points' / kept[0])
-  want = pytest.approx(rows[best]['test_loss'], rel=1e-5)
-  assert loaded.evaluate()['test_loss'] == want
-
-
 def test_no_point_runs_where_one_cannot(tmp_path):
   """Catches hours of points before the first that does not fit the model."""
   sizes = {'sketch': {'size': (20, 10**6)}}
@@ -248,27 +216,6 @@ def test_no_point_runs_where_one_cannot(tmp_path):
   with pytest.raises(config.ConfigError, match=message):
     run(tmp_path, fields)
   assert not (tmp_path / 'points').exists()
-
-
-def test_a_problem_of_ones_own_is_swept(tmp_path):
-  """Catches sweeps that load what the config names instead."""
-  loss = lambda w, batch: {'loss': jnp.square(batch['x'] @ w - batch['y'])}
-  client = {'x': np.ones((3, 2), np.float32), 'y': np.ones(3, np.float32)}
-  mine = custom.problem((np.zeros(2), loss), [client] * 4, test=client)
-  fields = BOWLS | {'dataset': 'digits', 'sweep': {'client_lr': (0.1, 0.2)}}
-  rows = run(tmp_path, fields, problem=mine)
-  # A step goes to w - lr (2 * 2 (w - 0.5)) in both coordinates.
-  want = [(1 - 4 * rate) ** 8 for rate in (0.1, 0.2)]
-  np.testing.assert_allclose([r['test_loss'] for r in rows], want, rtol=1e-4)
-
-
-def test_a_folder_is_for_one_sweep_at_a_time(tmp_path):
-  """Catches two processes that run one sweep in one folder."""
-  c = config.Config.from_mapping(GRID)
-  with contextlib.closing(sweep_report.Files(tmp_path, c)):
-    with pytest.raises(workdir.WorkdirError, match='in use by process'):
-      run(tmp_path, GRID)
-  sweep_report.Files(tmp_path, c).close()
 
 
 @pytest.mark.nightly
@@ -291,25 +238,6 @@ def test_structural_fields_loop_outside(tmp_path):
   assert rows[1]['test_loss'] == pytest.approx(single.row['test_loss'], 1e-5)
 
 
-def test_a_refused_sweep_does_not_block_the_corrected_one(tmp_path):
-  fields = BOWLS | {'sweep': {'server_lr': (1.0,)}}
-  with pytest.raises(ValueError, match='srth'):
-    run(tmp_path, fields | {'algorithm': 'safl', 'sketch': {'kind': 'srth'}})
-  (row,) = run(tmp_path, fields)
-  assert not row['diverged']
-
-
-def test_divergence_in_the_first_round_leaves_no_rows(tmp_path):
-  fields = BOWLS | {'local_steps': 3, 'client_lr': 1e30}
-  rows = run(tmp_path, fields | {'sweep': {'server_lr': (1.0, 2.0)}})
-  assert [row['diverged'] for row in rows] == [True, True]
-  assert 'train_loss' not in rows[0]
-  assert read_metrics(tmp_path / 'points' / '000') == []
-  assert 'none stayed finite' in sweep_report.sentence(rows)
-  assert json.loads((tmp_path / 'sweep.json').read_text())['diverged'] == 2
-  assert not (tmp_path / 'sweep.png').exists()
-
-
 def test_data_that_devices_may_not_hold_are_refused(tmp_path, monkeypatch):
   monkeypatch.setattr(placement, 'MAX_RESIDENT', 1000)
   with pytest.raises(ValueError, match='to fit MAX_RESIDENT=1,000'):
@@ -322,6 +250,8 @@ def test_options_that_make_no_sense_are_refused(tmp_path, monkeypatch):
     run(tmp_path, GRID, points_per_program=0)
   with pytest.raises(ValueError, match="Expected feed='auto'"):
     run(tmp_path, GRID | {'feed': 'host'})
+  with pytest.raises(ValueError, match="no keep_best='test_loss' in a sweep"):
+    run(tmp_path, GRID | {'keep_best': 'test_loss'})
   monkeypatch.setattr(jax, 'process_count', lambda: 2)
   with pytest.raises(ValueError, match='Expected processes=2 == 1'):
     run(tmp_path, GRID)

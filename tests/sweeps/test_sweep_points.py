@@ -72,6 +72,16 @@ def test_draws_lie_within_bounds_and_more_begin_with_the_same():
   assert [p.config.client_lr for p in few] == rates[:3].tolist()
 
 
+def test_options_are_drawn_as_fields_are():
+  """Catches ranges that are refused for every option."""
+  swept = {'options': {'mu': {'low': 0.01, 'high': 1.0}}, 'draws': 5}
+  drawn = sweeps.points(PROX | {'sweep': swept})
+  values = [point.config.options['mu'] for point in drawn]
+  assert len({*values}) == 5
+  assert all(0.01 <= value <= 1 for value in values)
+  assert len([*sweeps.groups(dict(enumerate(drawn)))]) == 1
+
+
 def test_a_grid_is_the_product_and_leaves_the_rest_alone():
   widths, seeds = WIDTHS['widths'], (4, 5)
   swept = {'seed': seeds, 'model_options': WIDTHS, 'b1': None}
@@ -105,6 +115,8 @@ test_sweeps_that_make_no_sense_are_refused = refused(
   ({'client_lr': {'low': 1.0}, 'draws': 2}, '0 < low < high'),
   ({'local_steps': LOW_HIGH, 'draws': 2}, 'local_steps, which is no float'),
   ({'sketch': {'size': LOW_HIGH}, 'draws': 2}, 'sketch.size, which is no'),
+  ({'options': {'nu': LOW_HIGH}, 'draws': 2}, 'options.nu, which is no float'),
+  ({'clint_lr': LOW_HIGH, 'draws': 2}, 'clint_lr, which is no float'),
 )
 
 

@@ -1,0 +1,149 @@
+"""The folder of a sweep: records, points, best parameters, report."""
+
+from collections.abc import Iterable
+import itertools
+import json
+import os
+import pathlib
+import shutil
+from typing import Any
+
+from fl_sketch.experiment import config as config_lib
+from fl_sketch.sweeps import report as report_lib
+from fl_sketch.training import identity, saved_params, workdir, workdir_checks
+from fl_sketch.utils import extras, files
+
+
+class Files(workdir.Records):
+  """Writes the files of a sweep: records, a folder for each point, a report.
+
+  Args:
+    folder: created if it does not exist.
+    config: must equal an existing config.json, but for what is swept and what a
+      resumed run may change; `rounds` must be equal.
+
+  Raises:
+    WorkdirError: it does not; the message names the fields.
+  """
+
+  def __init__(self, folder: str | os.PathLike, config: config_lib.Config):
+    swept = {*(config.sweep or {})}
+
+    def may_change(old):  # points of an earlier sweep stay apart as well
+      swept.update((old or {}).get('sweep') or {})
+      return _resumable(config) | {'sweep', *swept}
+
+    number = lambda row: row['point']
+    super().__init__(
+      folder, config, 'points.jsonl', number, may_change=may_change
+    )
+    self._swept = swept
+
+  def numbered(self, points: Iterable[Any]) -> dict[int, Any]:
+    """Numbers points: those of the folder keep theirs, known by their config.
+
+    What a resumed run may change does not tell points apart, unless a sweep of
+    this folder varies it.
+
+    Args:
+      points: of a sweep.
+    """
+    points = list(points)
+    same = set.intersection(*(_resumable(p.config) for p in points))
+    same -= self._swept
+    # Of equal points a finished one counts, and of those the first.
+    begun, defaults = self._configs(), files.as_json(config_lib.Config())
+
+    def key(fields):  # an older version lacks some
+      kept = {k: v for k, v in (defaults | fields).items() if k not in same}
+      return json.dumps(kept, sort_keys=True)
+
+    order = sorted(begun, key=lambda n: (n in self.rows, -n))
+    known = {key(begun[n]): n for n in order}
+    taken = self.rows.keys() | begun.keys()
+    new = (n for n in itertools.count() if n not in taken)
+    todo: dict[int, Any] = {}
+    for point in points:
+      n = known.get(key(files.as_json(point.config)))
+      todo[next(new) if n is None else n] = point
+    return todo
+
+  def _configs(self) -> dict[int, dict[str, Any]]:
+    """The configs of the points that were finished or begun, by number."""
+    paths = (self.folder / 'points').glob('*/config.json')
+    read = lambda path: workdir_checks.read(path, 'a config') or {}
+    return {
+      int(path.parent.name): read(path)
+      for path in paths
+      if path.parent.name.isdecimal()
+    }
+
+  def point(self, number: int) -> pathlib.Path:
+    """Returns the folder of a point."""
+    return self.folder / 'points' / f'{number:03d}'
+
+  def finish(
+    self,
+    number: int,
+    values: report_lib.Row,
+    config: config_lib.Config,
+    problem: identity.Record,
+    result: Any,
+  ):
+    """Writes the folder of a finished point and its row of points.jsonl.
+
+    Args:
+      number: of the point.
+      values: of its swept fields.
+      config: of its run.
+      problem: of its run.
+      result: a `program.Result`.
+    """
+    run = workdir.Workdir(self.point(number), config, problem)
+    run.begin(0)
+    last = {}
+    for row in result.rows:
+      last |= row
+      logged = (row['round'] + 1) % config.log_every == 0
+      if logged or 'test_loss' in row or row is result.rows[-1]:
+        run.write(row)
+    run.close()
+    last |= report_lib.best_tests(result.rows)
+    run.summarize(last, diverged=result.diverged, **result.about)
+    row = {'point': number, 'values': values} | last
+    row |= {'diverged': result.diverged, 'seconds': round(result.seconds, 3)}
+    best = report_lib.best_point([*(self.rows | {number: row}).values()])
+    if best == number:  # first: a point that has a row does not run again
+      params = self.point(number) / 'params'
+      saved_params.write(params, len(result.rows), result.params)
+    self.add(number, row)
+    if best == number:
+      self._keep_only(number)
+
+  def _keep_only(self, number: int):
+    """Removes the parameters of all points but one."""
+    for path in (self.folder / 'points').glob('*/params'):
+      if path.parent != self.point(number):
+        shutil.rmtree(path, ignore_errors=True)
+
+  def report(self, rows: list[report_lib.Row]):
+    """Writes table.md, sweep.json and, if there is a figure, sweep.png."""
+    ranking = report_lib.settings(rows)
+    summary = {
+      'metric': report_lib.metric_of(rows),
+      'best': files.finite(ranking[0]._asdict()),
+      # Of all in the folder: the point that has parameters.
+      'best_point': report_lib.best_point([*self.rows.values()]),
+      'points': len(rows),
+      'diverged': sum(row['diverged'] for row in rows),
+    }
+    files.replace(self.folder / 'sweep.json', summary | files.measured_with())
+    files.replace(self.folder / 'table.md', report_lib.table(rows))
+    with extras.optional_figures():
+      if fig := report_lib.picture(rows):
+        fig.savefig(self.folder / 'sweep.png', dpi=150)
+
+
+def _resumable(config: config_lib.Config) -> set[str]:
+  """Fields that may change between two starts; points never play on."""
+  return workdir_checks.resumable(config) - {'rounds'}

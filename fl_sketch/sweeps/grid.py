@@ -1,0 +1,134 @@
+"""The points of a sweep: a grid of listed values, and random draws."""
+
+from collections.abc import Mapping
+import dataclasses
+import itertools
+import math
+import typing
+from typing import Any, NamedTuple
+
+from fl_sketch.experiment import listing
+from fl_sketch.experiment.config import MAPPINGS, Config, checked
+from fl_sketch.experiment.config_checks import SEEDS
+from fl_sketch.utils import fields as fields_lib, seeding
+import numpy as np
+
+
+class Point(NamedTuple):
+  """One run of a sweep.
+
+  Attributes:
+    values: of the swept fields; an option of a sketch is 'sketch.OPTION'.
+    config: of the run, as `launch.train` would take it.
+  """
+
+  values: dict[str, Any]
+  config: Config
+
+
+@checked()
+def points(config: Mapping[str, Any] | Config) -> list[Point]:
+  r"""Lists the points of a config's `sweep`; seeds vary fastest.
+
+  A field has a tuple of values, or a range {'low': l, 'high': h} from which
+  ``sweep['draws']`` settings are drawn, jointly for all ranges:
+  :math:`\exp U(\log l, \log h)`, to four digits.
+
+  >>> sweep = {'client_lr': (0.1, 0.3), 'sketch': {'size': (30, 60)}}
+  >>> c = {'sketch': {'kind': 'srht'}, 'sweep': sweep}
+  >>> [point.values for point in points(c)][1]
+  {'client_lr': 0.1, 'sketch.size': 60}
+
+  Args:
+    config: a `Config`, or its fields.
+
+  Raises:
+    ConfigError: no field is swept, a field is unknown or out of range, or there
+      are draws without ranges or ranges without draws; names the field.
+  """
+  c = config if isinstance(config, Config) else Config.from_mapping(config)
+  swept = dict(c.sweep or {})
+  draws = swept.pop('draws', None)
+  axes = {}
+  for name, values in swept.items():
+    nested = name in MAPPINGS and isinstance(values, Mapping)
+    options = values if nested else {'': values}
+    axes |= {f'{name}.{k}'.rstrip('.'): v for k, v in options.items()}
+  axes = dict(sorted(axes.items(), key=lambda item: item[0] in SEEDS))
+  if not axes:
+    raise ValueError(
+      'Expected values of a field to sweep, such as '
+      "--config.sweep.client_lr='(0.1, 0.3)'."
+    )
+  ranges = {k: v for k, v in axes.items() if isinstance(v, Mapping)}
+  if ranges and draws is None:
+    raise ValueError(f'Expected sweep.draws beside ranges of {list(ranges)}.')
+  drawn = [{}] if draws is None else _draw(ranges, draws)
+  listed = [
+    [(name, value) for value in _checked(name, values)]
+    for name, values in axes.items()
+    if name not in ranges
+  ]
+  grid = []
+  for some, rest in itertools.product(drawn, itertools.product(*listed)):
+    values = some | dict(rest)
+    values = {name: values[name] for name in axes}
+    grid.append(Point(values, _replace(c, values)))
+  return grid
+
+
+def _checked(name, values):
+  """Returns the values of one field; refuses an empty or repeated list."""
+  if not isinstance(values, tuple | list):
+    raise ValueError(f'Expected sweep.{name}={values!r} to be a tuple.')
+  if not values or len({str(v) for v in values}) < len(values):
+    raise ValueError(
+      f'Expected sweep.{name}={values!r} to hold values, each of them once.'
+    )
+  return values
+
+
+def _draw(ranges, draws):
+  """Draws values of the ranged fields; more draws extend the same sequence."""
+  if not isinstance(draws, int) or draws < 1:
+    raise ValueError(f'Expected sweep.draws={draws!r} >= 1.')
+  if not ranges:
+    raise ValueError(
+      f"Expected a range {{'low': ..., 'high': ...}} beside {draws=}."
+    )
+  columns = {}
+  for name, limits in ranges.items():
+    if _type_of(name) is not float:
+      raise ValueError(f'Expected values of sweep.{name}, which is no float.')
+    if set(limits) != {'low', 'high'} or not (
+      0 < limits['low'] < limits['high'] < math.inf
+    ):
+      raise ValueError(
+        f'Expected sweep.{name}={dict(limits)} to be 0 < low < high.'
+      )
+    low, high = limits['low'], limits['high']
+    rng = seeding.generator(0, f'sweep {name}')
+    logs = rng.uniform(math.log(low), math.log(high), draws)
+    columns[name] = [
+      min(max(float(f'{v:.4g}'), low), high) for v in np.exp(logs)
+    ]
+  rows = zip(*columns.values(), strict=True)
+  return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def _type_of(name: str) -> type | None:
+  """The type of a config field, or of the option FIELD.NAME."""
+  field, _, option = name.partition('.')
+  if option and field in listing.REGISTRIES:
+    return listing.REGISTRIES[field][1].types().get(option)
+  return fields_lib.plain_type(typing.get_type_hints(Config).get(name))
+
+
+def _replace(c: Config, values: dict[str, Any]) -> Config:
+  fields = dataclasses.asdict(c) | {'sweep': None}
+  for name, value in values.items():
+    field, _, option = name.partition('.')
+    fields[field] = (
+      {**(fields[field] or {}), option: value} if option else value
+    )
+  return Config.from_mapping(fields)

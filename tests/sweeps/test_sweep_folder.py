@@ -1,0 +1,220 @@
+"""The folder of a sweep: whose points are known, and whose model is kept."""
+
+import contextlib
+import json
+import math
+
+import fl_sketch
+from fl_sketch import sweeps
+from fl_sketch.experiment import config
+from fl_sketch.reporting import read_metrics
+from fl_sketch.sweeps import (
+  files,
+  program as sweep_program,
+  report as sweep_report,
+)
+from fl_sketch.training import saved_params, workdir
+import numpy as np
+import pytest
+
+BOWLS = {
+  'dataset': 'quadratics', 'population': 4, 'cohort': 4, 'rounds': 2,
+  'eval_every': 2, 'batch_size': 0, 'local_steps': 1, 'client_lr': 0.3,
+  'sweep': {'server_lr': (0.5, 1.0)},
+}  # fmt: skip
+
+
+def result_of(loss):
+  """The result of a point, by its test loss."""
+  row = {'round': 1, 'train_loss': loss, 'test_loss': loss}
+  params = {'w': np.full(2, loss, np.float32)}
+  return sweep_program.Result([row], False, 0.1, {}, params)
+
+
+def run(folder, fields, **options):
+  return sweeps.run(fields, folder, progress=False, **options)
+
+
+@contextlib.contextmanager
+def opened(folder, fields):
+  """The files of a sweep, and its points by number."""
+  c = config.Config.from_mapping(fields)
+  with contextlib.closing(files.Files(folder, c)) as sweep:
+    yield sweep, sweep.numbered(sweeps.points(c))
+
+
+def numbered(folder, fields):
+  """The points of a sweep by number."""
+  with opened(folder, fields) as (_, todo):
+    return todo
+
+
+def finish(sweep, todo, losses):
+  """Finishes points with these losses by number, without training."""
+  for n, loss in losses.items():
+    values, c = todo[n]
+    sweep.finish(n, values, c, {}, result_of(loss))
+
+
+@pytest.fixture
+def folder(tmp_path):
+  """A sweep of which both points are finished."""
+  with opened(tmp_path, BOWLS) as (sweep, todo):
+    finish(sweep, todo, {0: 2.0, 1: 1.0})
+  return tmp_path
+
+
+@pytest.mark.parametrize(
+  'changed',
+  [
+    {'checkpoint_every': 7, 'keep_checkpoints': 1},
+    {'plugins': ('fl_sketch.sketches',), 'log_every': 2},
+    {'sweep': {'server_lr': (0.5, 1.0), 'client_lr': (0.3,)}},
+  ],
+)
+def test_what_changes_no_number_runs_no_point_again(folder, changed):
+  """Catches points that get new numbers for another checkpoint_every."""
+  todo = numbered(folder, BOWLS | changed)
+  assert [*todo] == [0, 1]
+
+
+def test_other_rounds_are_other_points(folder):
+  """Catches a shorter run that stands for a longer one."""
+  with pytest.raises(workdir.WorkdirError, match='rounds: 2 there, 3 here'):
+    numbered(folder, BOWLS | {'rounds': 3})
+  swept = BOWLS['sweep'] | {'rounds': (2, 3)}
+  todo = numbered(folder, BOWLS | {'sweep': swept})
+  numbers = {(p.config.server_lr, p.config.rounds): n for n, p in todo.items()}
+  assert numbers == {(0.5, 2): 0, (1.0, 2): 1, (0.5, 3): 2, (1.0, 3): 3}
+
+
+def test_a_swept_field_tells_points_apart(tmp_path):
+  """Catches points of several eval_every that get one number."""
+  fields = BOWLS | {'sweep': {'eval_every': (1, 2)}}
+  with opened(tmp_path, fields) as (sweep, todo):
+    finish(sweep, todo, {0: 2.0, 1: 1.0})
+    assert len(sweep.numbered(todo.values())) == 2
+
+
+@pytest.mark.parametrize('private', [False, True])
+def test_lanes_tell_private_points_apart(tmp_path, private):
+  """Catches a private point of other rounding that counts as released."""
+  safl = {'algorithm': 'safl', 'sketch': {'kind': 'gaussian', 'size': 9}}
+  noise = {'noise_multiplier': (2.0,), 'delta': (1e-3,), 'clip_norm': (1.0,)}
+  swept = BOWLS['sweep'] | (noise if private else {})
+  fields = BOWLS | safl | {'sweep': swept}
+  with opened(tmp_path, fields | {'lanes_per_step': 2}) as (sweep, todo):
+    finish(sweep, todo, {0: 2.0, 1: 1.0})
+  todo = numbered(tmp_path, fields | {'lanes_per_step': 4})
+  assert [*todo] == ([2, 3] if private else [0, 1])
+
+
+def test_a_point_of_an_older_version_is_known(folder):
+  """Catches a new config field with which every point runs again."""
+  path = folder / 'points' / '001' / 'config.json'
+  old = json.loads(path.read_text())
+  del old['client_holdout'], old['keep_best']
+  path.write_text(json.dumps(old))
+  todo = numbered(folder, BOWLS)
+  assert [*todo] == [0, 1]
+
+
+def test_a_begun_point_keeps_its_number(folder):
+  """Catches a killed point whose folder refuses the one that takes it."""
+  lines = (folder / 'points.jsonl').read_text().splitlines(keepends=True)
+  (folder / 'points.jsonl').write_text(lines[0])
+  swept = {'sweep': {'server_lr': (0.25, 1.0, 0.5)}}
+  with opened(folder, BOWLS | swept) as (sweep, todo):
+    finish(sweep, todo, {2: 3.0, 1: 1.0})
+  assert [*todo] == [2, 1, 0]
+
+
+def kept(folder):
+  return {path.parent.name for path in folder.glob('points/*/params')}
+
+
+@pytest.mark.parametrize(
+  ('module', 'name', 'where'),
+  [(files.Files, 'add', {'000', '001'}), (saved_params, 'write', {'000'})],
+)
+def test_a_kill_loses_no_best_parameters(
+  tmp_path, monkeypatch, module, name, where
+):
+  """Catches a row that stands for a point before its parameters do."""
+  with opened(tmp_path, BOWLS) as (sweep, todo):
+    finish(sweep, todo, {0: 2.0})
+    with monkeypatch.context() as patched:
+      patched.setattr(module, name, lambda *_: 1 / 0)
+      with pytest.raises(ZeroDivisionError):
+        finish(sweep, todo, {1: 1.0})
+  assert kept(tmp_path) == where
+  with opened(tmp_path, BOWLS) as (sweep, todo):
+    assert [*sweep.rows] == [0]
+    finish(sweep, todo, {1: 1.0})
+    sweep.report([*sweep.rows.values()])
+  assert kept(tmp_path) == {'001'}
+  assert json.loads((tmp_path / 'sweep.json').read_text())['best_point'] == 1
+
+
+def test_the_config_is_read_inside_the_lock(tmp_path, monkeypatch):
+  """Catches a config that another process writes after it was compared."""
+  with opened(tmp_path, BOWLS):
+    monkeypatch.setattr(files, '_resumable', lambda _: 1 / 0)
+    with pytest.raises(workdir.WorkdirError, match='in use by process'):
+      numbered(tmp_path, BOWLS)
+
+
+def test_an_extended_grid_runs_what_is_new(tmp_path):
+  """Catches points known by their number, which another grid shifts."""
+  fields = BOWLS | {'sweep': {'server_lr': (0.5, 1.0)}}
+  first = run(tmp_path, fields)
+  wider = fields | {
+    'sweep': {'server_lr': (0.25, 0.5), 'client_lr': (0.1, 0.3)}
+  }
+  rows = run(tmp_path, wider)
+  assert [row['point'] for row in rows] == [2, 3, 4, 0]
+  assert rows[3] == first[0] | {'values': {'server_lr': 0.5, 'client_lr': 0.3}}
+  assert len(read_metrics(tmp_path / 'points.jsonl')) == 5
+  again = run(tmp_path, wider)
+  assert again == rows
+
+
+@pytest.mark.parametrize('count', [1, 2])
+def test_the_parameters_of_the_best_point_are_kept(count, tmp_path):
+  """Catches parameters of another point, or those of every point."""
+  fields = BOWLS | {'sweep': {'server_lr': (0.5, 1e30, 1.0, 0.1)}}
+  rows = run(tmp_path, fields, points_per_program=count)
+  best = min(rows, key=lambda row: row.get('test_loss', math.inf))['point']
+  kept = [path.parent.name for path in tmp_path.glob('points/*/params')]
+  assert kept == [f'{best:03d}']
+  loaded = fl_sketch.load(tmp_path / 'points' / kept[0])
+  want = pytest.approx(rows[best]['test_loss'], rel=1e-5)
+  assert loaded.evaluate()['test_loss'] == want
+
+
+def test_a_folder_is_for_one_sweep_at_a_time(tmp_path):
+  """Catches two processes that run one sweep in one folder."""
+  c = config.Config.from_mapping(BOWLS)
+  with contextlib.closing(files.Files(tmp_path, c)):
+    with pytest.raises(workdir.WorkdirError, match='in use by process'):
+      run(tmp_path, BOWLS)
+  files.Files(tmp_path, c).close()
+
+
+def test_a_refused_sweep_does_not_block_the_corrected_one(tmp_path):
+  fields = BOWLS | {'sweep': {'server_lr': (1.0,)}}
+  with pytest.raises(ValueError, match='srth'):
+    run(tmp_path, fields | {'algorithm': 'safl', 'sketch': {'kind': 'srth'}})
+  (row,) = run(tmp_path, fields)
+  assert not row['diverged']
+
+
+def test_divergence_in_the_first_round_leaves_no_rows(tmp_path):
+  fields = BOWLS | {'local_steps': 3, 'client_lr': 1e30}
+  rows = run(tmp_path, fields | {'sweep': {'server_lr': (1.0, 2.0)}})
+  assert [row['diverged'] for row in rows] == [True, True]
+  assert 'train_loss' not in rows[0]
+  assert read_metrics(tmp_path / 'points' / '000') == []
+  assert 'none stayed finite' in sweep_report.sentence(rows)
+  assert json.loads((tmp_path / 'sweep.json').read_text())['diverged'] == 2
+  assert not (tmp_path / 'sweep.png').exists()
