@@ -117,8 +117,10 @@ def _statements(statements) -> str:
     link = pages.object_link(s.function.__name__, s.function)
     place = s.source.partition(', ')[2]
     labels = [s.labels.get(form, '') for form in catalog.FORMS]
-    rows.append((s.id, place, f'{link}: {what}', *labels))
-  return pages.table(('id', 'place', 'statement', *catalog.FORMS), rows)
+    symbols = s.symbols.replace('|', '\\|')
+    rows.append((s.id, place, f'{link}: {what}', *labels, symbols))
+  head = ('id', 'place', 'statement', *catalog.FORMS, 'symbols')
+  return pages.table(head, rows)
 
 
 def _corrections(statements) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 import importlib
 from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
 
-from fl_sketch.theory import evaluation
+from fl_sketch.theory import evaluation, symbols
 from fl_sketch.utils import checks, markdown
 
 # How far a form of a statement may be trusted.
@@ -37,6 +37,11 @@ class Statement(NamedTuple):
   function: Callable[..., Any]
   source: str
   labels: dict[str, Label]  # by form
+
+  @property
+  def symbols(self) -> str:
+    """The paper's symbols for the function's arguments; see `symbols.text`."""
+    return symbols.text(self.id[:2], self.function)
 
 
 def statement(
@@ -97,12 +102,15 @@ def statements() -> tuple[Statement, ...]:
 def table() -> str:
   """Returns a Markdown table: a row a statement, with the label of each form.
 
+  Its symbols are those of the paper for the function's arguments.
+
   >>> print(table().splitlines()[0])
-  | id | function | printed | corrected | source |
+  | id | function | printed | corrected | symbols | source |
   """
   lines = []
   for s in statements():
     module = s.function.__module__.removeprefix('fl_sketch.theory.')
     labels = [s.labels.get(form, '') for form in FORMS]
-    lines.append([s.id, f'`{module}.{s.function.__name__}`', *labels, s.source])
-  return markdown.table(['id', 'function', *FORMS, 'source'], lines)
+    name = f'`{module}.{s.function.__name__}`'
+    lines.append([s.id, name, *labels, s.symbols, s.source])
+  return markdown.table(['id', 'function', *FORMS, 'symbols', 'source'], lines)

@@ -7,6 +7,7 @@ import itertools
 import pkgutil
 
 from fl_sketch import privacy, theory
+from fl_sketch.theory import catalog, symbols
 
 KEYWORDS = {'accountant', 'client_lr', 'form', 'server_lr', 'smoothness'}
 INTERNAL = {'events', 'profiles'}  # of the accountant
@@ -54,3 +55,11 @@ def test_what_has_no_place_in_an_order_is_given_by_keyword():
     _, module, short = name.rsplit('.', 2)
     if module not in INTERNAL and short not in CHECKS:
       assert not KEYWORDS & set(positional(function)), name
+
+
+def test_symbols_are_of_arguments_that_there_are():
+  """Catches a symbol of a renamed argument, which the catalog would lose."""
+  for paper, known in symbols.SYMBOLS.items():
+    own = [s for s in catalog.statements() if s.id.startswith(paper)]
+    used = itertools.chain(*(symbols.names(s.function) for s in own))
+    assert known.keys() <= {*used}
