@@ -32,6 +32,8 @@ import tqdm
 
 FORMAT = 2  # 1 had no digests
 _MOST = 2**31 - 1  # samples: batches are int32 indices
+# What a store.json raises that is not as `write` made it.
+_DAMAGE = KeyError, TypeError, AttributeError, ArithmeticError, ValueError
 
 
 class Store(NamedTuple):
@@ -144,13 +146,7 @@ def open(folder: str | os.PathLike) -> Store:
     if num_classes < 1 or not {'x', 'y'} <= train.keys() == test.keys():
       raise ValueError(f'{num_classes=} and arrays {sorted(train)}')
     expected = int(population) + 1
-  except (
-    KeyError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    ValueError,
-  ) as error:
+  except _DAMAGE as error:
     raise DataError(f'{folder}/store.json is damaged: {error!r}') from error
   ends, lengths = (offsets[0], offsets[-1]), {len(x) for x in train.values()}
   rising = ends == (0, samples) and bool((np.diff(offsets) > 0).all())

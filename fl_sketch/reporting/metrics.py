@@ -83,14 +83,35 @@ def mean(metric: str, total: Any, count: Any) -> Any:
   return np.exp(total / count) if metric == 'perplexity' else total / count
 
 
+_SMALL = {'loss', 'error', 'perplexity', 'mse', 'rmse', 'mae', 'nll'}
+
+
+def ranked_by(metric: str) -> tuple[str, Callable[..., Any]]:
+  """The name of a metric, and `min` or `max` of it is the best.
+
+  'min ' or 'max ' before the name says which. By the name alone it is `min` for
+  a loss or an error, such as 'test_mse', and `max` for any other metric.
+
+  >>> name, best = ranked_by('min test_regret')
+  >>> name, best(2.0, 1.0)
+  ('test_regret', 1.0)
+
+  Args:
+    metric: as in the config field `keep_best`.
+  """
+  said, _, name = metric.rpartition(' ')
+  if said in ('min', 'max'):
+    return name, min if said == 'min' else max
+  return metric, min if _SMALL & {*metric.split('_')} else max
+
+
 def best_of(metric: str) -> Callable[..., Any]:
-  """`min` for a loss or an error, by its name, and `max` for any other metric.
+  """`min` or `max` of a metric, whichever is the best; see `ranked_by`.
 
   >>> best_of('test_loss')(2.0, 1.0), best_of('test_accuracy')(0.1, 0.2)
   (1.0, 0.2)
   """
-  small = {'loss', 'error', 'perplexity'}
-  return min if small & {*metric.split('_')} else max
+  return ranked_by(metric)[1]
 
 
 def total_bytes(row: Row) -> int:

@@ -3,10 +3,10 @@
 `loop` plays rounds and `log` makes their records; `runner` holds the compiled
 `program` and the state, `cohort_feed` samples and prefetches cohorts,
 `client_state` stores per-client state, and `placement` decides where.
-`checkpoints` and `workdir` write files, `sinks` copies rows elsewhere, and
-`loaded` reads a run again; `identity` and `workdir_checks` refuse a folder of
-another problem. `preflight` checks the `memory` before anything is
-allocated.
+`signals` lets a run save before it is stopped, `checkpoints` and `workdir`
+write files, `sinks` copies rows elsewhere, and `loaded` reads a run again;
+`identity` and `workdir_checks` refuse a folder of another problem. `preflight`
+checks the `memory` before anything is allocated.
 """
 
 from typing import TYPE_CHECKING

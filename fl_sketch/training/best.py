@@ -20,14 +20,15 @@ class Best:
 
   Args:
     folder: of the run, with the rows up to the restored checkpoint.
-    metric: of an evaluation, see `metrics.best_of`; None keeps nothing.
+    metric: of an evaluation, see `metrics.ranked_by`; None keeps nothing.
     checkpoints: rounds done at those that are kept.
   """
 
   def __init__(
     self, folder: pathlib.Path, metric: str | None, checkpoints: Iterable[int]
   ):
-    self._folder, self._metric = folder / 'best', metric
+    self._folder = folder / 'best'
+    self._metric, self._better = metrics.ranked_by(metric or '')
     self._rounds: list[int] = []  # at which the metric was better than before
     self._value = math.nan
     self._writes = metric is not None and jax.process_index() == 0
@@ -65,12 +66,10 @@ class Best:
 
   def _note(self, row: metrics.Row) -> bool:
     """Whether the metric of a row is better than in all before it."""
-    assert self._metric is not None
     value = row.get(self._metric)
     if value is None or math.isnan(value):
       return False
-    better = metrics.best_of(self._metric)
-    if self._rounds and better(self._value, value) == self._value:
+    if self._rounds and self._better(self._value, value) == self._value:
       return False
     self._rounds.append(row['round'] + 1)
     self._value = value

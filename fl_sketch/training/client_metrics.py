@@ -7,6 +7,7 @@ from fl_sketch import experiment, rounds
 from fl_sketch.experiment import problem
 from fl_sketch.reporting import client_metrics
 from fl_sketch.rounds import comms, mesh as mesh_lib
+from fl_sketch.rounds.algorithm import at
 import jax
 from jax.sharding import PartitionSpec as P
 import numpy as np
@@ -29,8 +30,8 @@ def evaluator(
   """
   if (held := exp.held_out) is None:
     return lambda params: {}
-  fn = rounds.run_client_evaluation(exp.metrics_fn, mesh, held.population)
-  fn, size = jax.jit(fn), _MOST * mesh.size
+  metrics_fn, size = at(exp.metrics_fn, exp.hyper), _MOST * mesh.size
+  fn = jax.jit(rounds.run_client_evaluation(metrics_fn, mesh, held.population))
 
   def evaluate(params):
     totals: dict[str, Any] = {}

@@ -6,6 +6,7 @@ process, and but for 'device' and the rounding of 'start' on every machine.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+import dataclasses
 import functools
 import pathlib
 import re
@@ -15,6 +16,9 @@ from fl_sketch import experiment
 from fl_sketch.data import store_digests
 from fl_sketch.experiment import listing
 from fl_sketch.models import losses
+from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.rounds.algorithm import at
+from fl_sketch.training import program as program_lib
 from fl_sketch.utils import digests, files, registry
 import jax
 from jax.extend import core
@@ -25,30 +29,42 @@ Record = dict[str, Any]
 
 _ADDRESS = re.compile(r' at 0x[0-9a-f]+')
 _PROGRAM, _START, _SOURCE = 'model and loss', 'start', 'source of fl_sketch'
-_NOISE = 'noise multiplier'
+_NOISE, _ROUND = 'noise multiplier', 'one round'
 _PLUGINS = 'source of plug-ins'  # of the registered parts that a config names
 _OPTAX = pathlib.Path(optax.__file__).parent
 _VERSIONS = ('fl_sketch', 'jax', 'numpy', 'python', 'device', 'processes')
 
 
-def of(exp: experiment.Experiment) -> Record:
+def of(
+  exp: experiment.Experiment, mesh: jax.sharding.Mesh | None = None
+) -> Record:
   """Returns the record of an experiment.
 
-  If the run is private, the arrays of a store are read, and the noise
-  multiplier is an entry, since another version of the accountant may calibrate
-  another one.
+  If the run is private, the arrays of a store are read, and there are two more
+  entries: the noise multiplier, since another version of the accountant may
+  calibrate another one, and 'one round', a digest of the jaxpr of a round, in
+  which the algorithm is, wherever it comes from.
+
+  Args:
+    exp: the experiment.
+    mesh: the devices of the run; all of them by default.
 
   Raises:
     DataError: arrays of a store were changed.
+    PlacementError: the devices cannot hold what the config of a private run
+      places on them.
   """
   two = lambda x: jax.ShapeDtypeStruct((2, *x.shape[1:]), x.dtype)
   one = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
-  draws = losses.takes_key(exp.loss_fn)
-  key = {'key': jax.random.key(0)} if draws else {}
-  loss_fn = functools.partial(exp.loss_fn, **key)
+  loss_fn, metrics_fn = (
+    at(exp.loss_fn, exp.hyper),
+    at(exp.metrics_fn, exp.hyper),
+  )
+  if losses.takes_key(loss_fn):
+    loss_fn = functools.partial(loss_fn, key=jax.random.key(0))
   programs = (
     (jax.value_and_grad(loss_fn), jax.tree.map(two, exp.data)),
-    (exp.metrics_fn, jax.tree.map(one, exp.test)),
+    (metrics_fn, jax.tree.map(one, exp.test)),
   )
   arrays = {'partition': [exp.partition.offsets, exp.partition.indices]}
   for kind, tree in (('training data', exp.data), ('test data', exp.test)):
@@ -57,9 +73,22 @@ def of(exp: experiment.Experiment) -> Record:
       arrays[f'{kind} {name}'] = [x]
   more: Record = _plugins(exp.config)
   if exp.guarantee is not None:
-    more |= {_NOISE: exp.guarantee.noise_multiplier}
+    more |= {_NOISE: exp.guarantee.noise_multiplier, _ROUND: _round(exp, mesh)}
   private = exp.guarantee is not None
   return record(programs, exp.params, arrays, read=private) | more
+
+
+def _round(exp, mesh) -> str:
+  """The digest of a round's jaxpr, hyperparameters apart, and of its devices.
+
+  The round is traced by shapes. Several rounds of one dispatch are a scan over
+  it, of a length that a resumed run may change.
+  """
+  mesh = mesh_lib.cohort_mesh() if mesh is None else mesh
+  c = dataclasses.replace(exp.config, rounds_per_dispatch=1)
+  run = program_lib.program(exp._replace(config=c), mesh)
+  kinds = [device.device_kind for device in mesh.devices.flat]
+  return digests.of_text(f'{kinds} {_traced(run.fn, *run.args)}')
 
 
 def _plugins(c: Any) -> Record:
@@ -112,7 +141,8 @@ def compare(
     there: of the folder.
     here: of the start; parameters that are not drawn are not compared.
     private: whether to refuse every difference. Otherwise another fl_sketch or
-      JAX is only to be warned of, and devices may change. Jaxprs and the
+      JAX is only to be warned of, and devices may change, and 'one round' with
+      them. Jaxprs and the
       rounding of first parameters depend on JAX and on the kind of device:
       where one of them has changed, both are only to be warned of as well.
 
@@ -133,14 +163,16 @@ def compare(
     vague = {_PROGRAM, _START} & named.keys()
     named |= {k: f'{k} cannot be compared' for k in vague}
     allowed |= vague
-  refused = [named[k] for k in differ if k not in {*allowed, *_VERSIONS}]
+  refused = [
+    named[k] for k in differ if k not in {*allowed, *_VERSIONS, _ROUND}
+  ]
   return refused, [named[k] for k in differ if k in allowed]
 
 
-def _traced(fn, params, batch) -> str:
+def _traced(fn, *args) -> str:
   """Text of a function's jaxpr and of the trees of its arguments and result."""
-  jaxpr, result = jax.make_jaxpr(fn, return_shape=True)(params, batch)
-  trees = jax.tree.structure((params, batch, result))
+  jaxpr, result = jax.make_jaxpr(fn, return_shape=True)(*args)
+  trees = jax.tree.structure((*args, result))
   return _ADDRESS.sub('', str(trees)) + _text(jaxpr)
 
 

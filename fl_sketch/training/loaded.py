@@ -13,7 +13,15 @@ from fl_sketch.experiment import config as config_lib, problem as problem_lib
 from fl_sketch.models import pretrained
 from fl_sketch.reporting import metrics
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.training import checkpoints, log, saved_params, workdir
+from fl_sketch.rounds.algorithm import at
+from fl_sketch.training import (
+  checkpoints,
+  identity,
+  log,
+  saved_params,
+  workdir,
+  workdir_checks,
+)
 from fl_sketch.utils import extras
 import jax
 import numpy as np
@@ -26,7 +34,7 @@ def load(
   *,
   round: int | None = None,
   best: bool = False,
-  problem: problem_lib.Problem | None = None,
+  problem: experiment.OwnProblem | None = None,
   data_dir: str | None = None,
 ) -> 'Run':
   """Loads a run: finished, stopped or still running, or a point of a sweep.
@@ -40,10 +48,11 @@ def load(
     round: take the parameters after so many rounds, the name of a checkpoint;
       None is the last checkpoint.
     best: take those that `keep_best` of the config kept.
-    problem: of a run of one's own problem, as `experiment.assemble` took it.
+    problem: of a run of one's own problem, as `experiment.build` takes it.
     data_dir: where tensorflow-datasets keeps its files.
 
   Raises:
+    ValueError: both `round` and `best` are given.
     WorkdirError: the folder holds no run.
     ConfigError: its config is one of another version.
     CheckpointError: there are no parameters of that round.
@@ -99,7 +108,7 @@ class Run:
     folder: pathlib.Path,
     config: config_lib.Config,
     round: int | None = None,
-    problem: problem_lib.Problem | None = None,
+    problem: experiment.OwnProblem | None = None,
     data_dir: str | None = None,
   ):
     self.folder, self.config = folder, config
@@ -114,8 +123,8 @@ class Run:
   def params(self) -> Any:
     """The model, in host memory: the tree that was trained.
 
-    Without the problem of a run of one's own, tuples and classes are lists and
-    dicts.
+    Without `problem`, tuples and classes are lists and dicts; `apply` and
+    `evaluate` know what they were.
 
     Raises:
       CheckpointError: there is none yet, or it cannot be read.
@@ -146,8 +155,20 @@ class Run:
 
   @functools.cached_property
   def experiment(self) -> experiment.Experiment:
-    """The experiment of the config, with its data and its first parameters."""
-    return experiment.build(self.config, self._data_dir, self._problem)
+    """The experiment of the config, with its data and its first parameters.
+
+    Raises:
+      ConfigError: the config does not suit the problem.
+      WorkdirError: it is another problem than that of the run.
+    """
+    own = self._problem
+    if isinstance(own, problem_lib.Problem):
+      # `build` refuses fields that `experiment.assemble` leaves unused.
+      own = lambda _, task=own: task
+    exp = experiment.build(self.config, self._data_dir, own)
+    found = identity.of(exp)
+    workdir_checks.check_problem(self.folder, found, private=False)
+    return exp
 
   def apply(self, inputs: Any) -> np.ndarray:
     """Computes the outputs of the float32 model, for inference.
@@ -187,7 +208,8 @@ class Run:
     if test is not None:
       batches = problem_lib.evaluation_batches({**test})
       exp = exp._replace(test=batches, held_out=None)
-    fn = jax.jit(rounds.run_evaluation(exp.metrics_fn, mesh))
+    metrics_fn = at(exp.metrics_fn, exp.hyper)
+    fn = jax.jit(rounds.run_evaluation(metrics_fn, mesh))
     return log.evaluator(fn, exp, mesh)(mesh_lib.place(mesh, self._trained))
 
   def save_safetensors(self, path: str | os.PathLike) -> None:
@@ -197,28 +219,39 @@ class Run:
   @functools.cached_property
   def _apply(self) -> Any:
     """Jits (params, batches of inputs) -> batches of outputs."""
-    apply_fn: Any = self.experiment.apply_fn
+    apply_fn: Any = at(self.experiment.apply_fn, self.experiment.hyper)
     return jax.jit(
       lambda params, x: jax.lax.map(lambda one: apply_fn(params, one), x)
     )
 
-  @property
+  @functools.cached_property
   def _trained(self) -> Any:
-    """The parameters, checked to be of the experiment's model."""
+    """The parameters, as the tree that the experiment's model takes."""
+    like, params = self.experiment.params, self.params
+    if jax.tree.structure(params) != jax.tree.structure(like):
+      _, params = self._newest([self.round], like)
     shapes = lambda params: jax.tree.map(np.shape, params)
-    if shapes(self.params) != shapes(self.experiment.params):
+    if shapes(params) != shapes(like):
       raise workdir.WorkdirError(
-        f'{self.folder} has parameters of another model than '
-        f'{"its config" if self._problem is None else "the problem"}.'
+        f'{self.folder} has parameters of another model than the experiment.'
       )
-    return self.params
+    return params
 
   @functools.cached_property
   def _saved(self) -> tuple[int, Any]:
     """Rounds done, and the parameters after them."""
-    only = [] if self._round is None else [self._round]
+    like = None if self._problem is None else self.experiment.params
+    return self._newest([] if self._round is None else [self._round], like)
+
+  def _newest(self, only: list[int], like: Any) -> tuple[int, Any]:
+    """Rounds done and parameters: those of `only`, else the newest.
+
+    Args:
+      only: rounds done, or nothing.
+      like: see `saved_params.read`.
+    """
     while there := only or rounds_of(self.folder, best=False):
-      if (params := self._read(there[-1])) is not None:
+      if (params := self._read(there[-1], like)) is not None:
         return there[-1], params
       if only:
         break  # else the run has deleted them, and written newer ones
@@ -226,8 +259,7 @@ class Run:
       f'{self.folder} holds no parameters{" any more" if only else " yet"}.'
     )
 
-  def _read(self, rounds_done: int) -> Any:
-    like = None if self._problem is None else self._problem.params
+  def _read(self, rounds_done: int, like: Any) -> Any:
     for folder in (self.folder / name for name in (*_KEPT, _BEST)):
       try:
         params = saved_params.read(folder, rounds_done, like)
@@ -246,13 +278,11 @@ class Run:
 
 def _config(folder: pathlib.Path) -> config_lib.Config:
   path = folder / 'config.json'
-  if not path.exists():
+  fields = workdir_checks.read(path, 'a config')
+  if fields is None:
     raise workdir.WorkdirError(f'{folder} holds no run: there is no {path}.')
   if (folder / 'points.jsonl').exists():
     raise workdir.WorkdirError(
       f'{folder} holds a sweep: load one of its runs, {folder}/points/NUMBER.'
     )
-  try:
-    return config_lib.Config.from_mapping(json.loads(path.read_text()))
-  except json.JSONDecodeError as e:
-    raise workdir.WorkdirError(f'{path} is not a config: {e}.') from e
+  return config_lib.Config.from_mapping(fields)

@@ -122,10 +122,22 @@ def epsilons_by_round(exp: experiment.Experiment) -> list[Any] | None:
 
   The accountant is slow: it computes epsilon after the last round and after
   m 2^k rounds with m < 8; other rounds have the epsilon of the next of these.
+
+  Raises:
+    ValueError: the guarantee is that of another algorithm or of other
+      hyperparameters.
   """
   if exp.guarantee is None:
     return None
+  # Raises: `make` may have been replaced since the guarantee.
   privacy_plan.accounted(exp.make(exp.hyper).releases)
+  # So may `hyper` have been, with which the noise would be of another size.
+  hyper = experiment.hyper_of(exp.config, exp.guarantee)
+  if jax.device_get(exp.hyper) != jax.device_get(hyper):
+    raise ValueError(
+      f'Expected the hyperparameters {hyper} of the config in a private run, '
+      f'not {exp.hyper}.'
+    )
   last = exp.config.rounds
   coarse = {m << k for m in range(1, 8) for k in range(last.bit_length())}
   grid = sorted({r for r in coarse if r < last} | {last})

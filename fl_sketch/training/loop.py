@@ -1,9 +1,7 @@
 """The training loop: plays rounds, evaluates, logs, checkpoints, resumes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 import contextlib
-import signal
-import threading
 import time
 from typing import Any, NamedTuple
 import warnings
@@ -20,6 +18,7 @@ from fl_sketch.training import (
   preflight,
   program as program_lib,
   runner,
+  signals,
   workdir as workdir_lib,
 )
 from fl_sketch.utils import extras, progress as progress_lib
@@ -81,7 +80,7 @@ def train(
   """
   mesh = mesh_lib.cohort_mesh() if mesh is None else mesh
   with (
-    _catch_signals() as caught,
+    signals.caught() as caught,
     _Loop(exp, folder, mesh, progress, on_row) as loop,
   ):
     result = loop.run(caught)
@@ -103,7 +102,7 @@ class _Loop:
 
   def _open(self, opened, folder, progress):
     exp, mesh, c = self.exp, self.mesh, self.exp.config
-    self.problem = identity.of(exp)
+    self.problem = identity.of(exp, mesh)
     self.files = workdir_lib.Workdir(folder, c, self.problem)
     opened.callback(self.files.close)
     run = program_lib.program(exp, mesh)
@@ -164,7 +163,7 @@ class _Loop:
     """Plays the remaining rounds."""
     c = self.exp.config
     done, pending = self.start, None
-    while done < c.rounds and not _stopped(caught):
+    while done < c.rounds and not signals.stop_all(caught):
       dispatch = done, *self.runner.play(done)
       done = c.dispatch(done).stop
       # The rounds just dispatched run while those before them are logged.
@@ -278,34 +277,3 @@ class _Loop:
       else f'the last good checkpoint is {folder}/checkpoints/{good}'
     )
     return f'{where}. Try a smaller server_lr or client_lr, or a larger sketch.'
-
-
-@contextlib.contextmanager
-def _catch_signals() -> Iterator[list[int]]:
-  """Collects SIGINT and SIGTERM, so that the loop can save before it ends.
-
-  A second signal ends the process at once. Python catches signals in the main
-  thread only; in any other the list stays empty.
-  """
-  caught: list[int] = []
-  if threading.current_thread() is not threading.main_thread():
-    yield caught
-    return
-
-  def note(number, frame):
-    del frame
-    caught.append(number)
-    for s, handler in before.items():
-      signal.signal(s, handler)
-
-  before = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
-  try:
-    yield caught
-  finally:
-    for s, handler in before.items():
-      signal.signal(s, handler)
-
-
-def _stopped(caught) -> bool:
-  """Whether any process got a signal; all must leave the loop together."""
-  return processes.any_process(bool(caught))

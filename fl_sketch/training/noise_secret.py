@@ -44,14 +44,17 @@ def of_run(
   """Reads or draws the secret of a private run, or of a point of a sweep.
 
   The same noise under two updates would cancel in their difference, and leave
-  it unprotected. So the secret depends on all that decides an update: on every
+  it unprotected. So the secret depends on what decides an update: on every
   field of the config that a resumed run must not change, defaults included,
-  since these may be others in another version; on model, loss, first
-  parameters, data and partition; on the source of fl_sketch; and on versions
-  and devices, which decide the rounding. `workdir_checks.check_run` refuses a
-  run in which one of them differs. Were it not to, as where problem.json was
-  replaced, that run would have noise of its own: one more release, which
-  composes.
+  since these may be others in another version, hyperparameters among them; on
+  the noise multiplier; on the jaxpr of a round, which has algorithm, sketch,
+  codec and optimizers, wherever they come from, and the mesh; on model, loss,
+  first parameters, data and partition; on the source of fl_sketch, and the
+  files of registered parts; and on versions and devices, which decide the
+  rounding, as do flags of XLA, which are not seen. `workdir_checks.check_run`
+  refuses a run in which one of them differs. Were it not to, as where
+  problem.json was replaced, that run would have noise of its own: one more
+  release, which composes.
 
   Args:
     c: config of the run, or of the point.

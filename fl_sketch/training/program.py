@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import experiment, rounds
 from fl_sketch.rounds import comms, mesh as mesh_lib
+from fl_sketch.rounds.algorithm import at
 from fl_sketch.training import (
   client_metrics,
   client_state,
@@ -26,7 +27,7 @@ class Program(NamedTuple):
 
   Attributes:
     fn: plays a dispatch of rounds.
-    args: shapes, types and shardings of its arguments.
+    args: shapes, types and shardings of its arguments, in the longest dispatch.
     init: parameters on the mesh -> the rest of the state before the first
       round, each array with its final sharding.
     evaluate: (params, test batches) -> sums of metrics.
@@ -85,9 +86,10 @@ def program(
   if not on_device:
     lanes = len(cohort.ids)
     state = _placed(mesh, one, where.server, lanes, P(comms.SHARD))
-  if (many := c.rounds_per_dispatch) > 1:
+  if c.rounds_per_dispatch > 1:
     fn, spec = rounds.scan_rounds(fn), P(None, comms.SHARD)
-    stack = lambda x: jax.ShapeDtypeStruct((many, *x.shape), x.dtype)
+    longest = len(c.dispatch(0))  # later ones may end where more is due
+    stack = lambda x: jax.ShapeDtypeStruct((longest, *x.shape), x.dtype)
     cohort = jax.tree.map(stack, cohort)
   cohort = _abstract(mesh, cohort, spec)
   noise_key = None if exp.guarantee is None else jax.random.key(0)
@@ -99,7 +101,9 @@ def program(
     fn=jax.jit(fn, donate_argnums=1),
     args=(hyper, state, cohort, *rest),
     init=_init(exp, population, first),
-    evaluate=jax.jit(rounds.run_evaluation(exp.metrics_fn, mesh)),
+    evaluate=jax.jit(
+      rounds.run_evaluation(at(exp.metrics_fn, exp.hyper), mesh)
+    ),
     test=_abstract(mesh, mesh_lib.pad(exp.test, mesh.size), P(comms.SHARD)),
     placement=where,
     row=row,

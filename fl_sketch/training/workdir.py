@@ -17,6 +17,9 @@ from fl_sketch.training.workdir_checks import WorkdirError
 from fl_sketch.utils import files
 import jax
 
+# The content of config.json, if any -> the fields that may differ from it.
+MayChange = Callable[[dict[str, Any] | None], Collection[str]]
+
 
 def lock(folder: pathlib.Path) -> contextlib.ExitStack:
   """Locks a folder against other runs until the result is closed.
@@ -172,7 +175,8 @@ class Records:
     name: of the file.
     number: row -> the number of its point.
     problem: must agree with problem.json; None if each point has its own.
-    may_change: fields in which the config may differ.
+    may_change: fields in which the config may differ; or a function that finds
+      them from config.json, None if there is none.
 
   Attributes:
     folder: as a path.
@@ -190,18 +194,22 @@ class Records:
     name: str,
     number: Callable[[dict[str, Any]], int],
     problem: identity.Record | None = None,
-    may_change: Collection[str] = (),
+    may_change: Collection[str] | MayChange = (),
   ):
     self.folder = workdir_checks.make(folder)
-    # Finished points do not run again.
-    workdir_checks.check(self.folder, config, may_change)
-    if problem is not None:
-      workdir_checks.check_problem(self.folder, problem, private=False)
-    self._lock = lock(self.folder)
     self._config, self._problem = config, problem
     self._path = self.folder / name
-    rows = metrics.read_metrics(self._path) if self._path.exists() else []
-    self.rows = {number(row): row for row in rows}
+    with lock(self.folder) as locked:  # nobody else writes what is compared
+      if callable(may_change):
+        path = self.folder / 'config.json'
+        may_change = may_change(workdir_checks.read(path, 'a config'))
+      # Finished points do not run again.
+      workdir_checks.check(self.folder, config, may_change)
+      if problem is not None:
+        workdir_checks.check_problem(self.folder, problem, private=False)
+      rows = metrics.read_metrics(self._path) if self._path.exists() else []
+      self.rows = {number(row): row for row in rows}
+      self._lock = locked.pop_all()
 
   def close(self):
     """Unlocks the folder."""

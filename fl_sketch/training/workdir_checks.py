@@ -14,7 +14,8 @@ from fl_sketch.rounds import processes
 from fl_sketch.training import identity
 from fl_sketch.utils import files
 
-_BEGUN = 'config.json', 'metrics.jsonl'
+# Files of a run that has begun; the last one is the model of a checkpoint.
+_BEGUN = 'config.json', 'metrics.jsonl', 'checkpoints/*/arrays'
 
 
 class WorkdirError(ValueError):
@@ -121,7 +122,7 @@ def check_problem(
   """
   old = read(folder / 'problem.json', 'a problem')
   if old is None:
-    if any((folder / name).exists() for name in _BEGUN):
+    if any(any(folder.glob(name)) for name in _BEGUN):
       raise WorkdirError(
         f'{folder} has no problem.json: an older version began it, or the file '
         'is lost, so that model and data cannot be compared. Name another '
@@ -147,8 +148,9 @@ def is_finished(folder: str | os.PathLike, rounds: int) -> bool:
   """Whether the folder has rows and the summary of a run of so many rounds."""
   folder = pathlib.Path(folder)
   summary = read(folder / 'summary.json', 'a summary') or {}
-  rows = (folder / 'metrics.jsonl').exists()
-  return rows and summary.get('round') == rounds - 1
+  path = folder / 'metrics.jsonl'
+  has_rows = path.exists() and path.stat().st_size > 0
+  return has_rows and summary.get('round') == rounds - 1
 
 
 def last_row(

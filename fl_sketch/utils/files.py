@@ -47,12 +47,16 @@ def replace(path: pathlib.Path, content: str | Mapping[str, Any]):
   """
   if not isinstance(content, str):
     content = json.dumps(content, indent=2) + '\n'
-  partial = path.with_name(f'{path.name}.partial')
+  # A name of this process: another one may write the same file.
+  partial = path.with_name(f'{path.name}.{os.getpid()}.partial')
   try:
     partial.write_text(content)
     os.replace(partial, path)
   except OSError as e:
     raise SaveError(f'{path} cannot be written: {e}.') from e
+  finally:
+    with contextlib.suppress(OSError):
+      partial.unlink()
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Clients on disk: files are read as they were written, and whole."""
 
+import errno
 import json
 import os
 import shutil
@@ -353,3 +354,28 @@ def test_a_folder_that_is_there_stays_as_it_is(folder):
   names = sorted(path.name for path in folder.parent.iterdir())
   assert names == ['clients', 'late']
   store.open(folder.with_name('late'))
+
+
+def test_two_starts_may_check_a_copy_at_once(folder, monkeypatch):
+  """Catches a partial file that another process has renamed or left behind."""
+  path, replace, others = folder / 'checked.json', os.replace, [7]
+
+  def interrupted(*args):
+    if others:
+      with monkeypatch.context() as patch:
+        patch.setattr(os, 'getpid', others.pop)
+        files.replace(path, 'theirs')
+    replace(*args)
+
+  monkeypatch.setattr(os, 'replace', interrupted)
+  files.replace(path, 'ours')
+  assert path.read_text() == 'ours'
+
+  def full(*_):
+    raise OSError(errno.ENOSPC, 'No space left on device')
+
+  monkeypatch.setattr(os, 'replace', full)
+  with pytest.raises(files.SaveError, match='No space left'):
+    files.replace(path, 'more')
+  assert path.read_text() == 'ours'
+  assert not [*folder.glob('*.partial')]

@@ -3,6 +3,7 @@
 import json
 
 from fl_sketch import reporting
+from fl_sketch.reporting import metrics
 from PIL import Image
 import pytest
 
@@ -125,3 +126,22 @@ def test_no_runs_and_empty_runs_are_refused(tmp_path):
   (tmp_path / 'metrics.jsonl').touch()
   with pytest.raises(ValueError, match='Expected at least one row'):
     reporting.draw_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+  ('metric', 'name', 'best'),
+  [
+    ('test_mse', 'test_mse', 1),
+    ('client_mae_mean', 'client_mae_mean', 1),
+    ('test_rmse', 'test_rmse', 1),
+    ('test_nll', 'test_nll', 1),
+    ('test_accuracy', 'test_accuracy', 2),
+    ('test_exact_match', 'test_exact_match', 2),
+    ('min test_regret', 'test_regret', 1),
+    ('max test_loss', 'test_loss', 2),
+  ],
+)
+def test_the_best_is_by_the_name_or_as_it_is_said(metric, name, best):
+  """Catches a run that keeps the parameters of its largest error."""
+  found, rank = metrics.ranked_by(metric)
+  assert (found, rank(1, 2)) == (name, best)

@@ -101,6 +101,17 @@ def test_no_kill_loses_or_invents_a_best(tmp_path, monkeypatch):
   assert lost > 60
 
 
+def test_a_config_may_say_what_is_better(tmp_path, monkeypatch):
+  """Catches a direction that is taken for a part of the name."""
+  monkeypatch.setattr(saved_params, 'write', fake_write)
+  (tmp_path / 'metrics.jsonl').write_text('{"round": 0, "test_regret": 2.0}')
+  keeper = best.Best(tmp_path, 'min test_regret', [])
+  for number, value in enumerate((3.0, 1.0), start=1):
+    keeper.consider({'round': number, 'test_regret': value}, 0.0)
+  about = {'metric': 'test_regret', 'value': 1.0, 'rounds_done': 3}
+  assert keeper.summary() == {'best': about}
+
+
 @pytest.mark.representatives('client_loss_mean')
 @pytest.mark.parametrize(
   'metric', ['test_loss', 'test_accuracy', 'client_loss_mean']

@@ -208,7 +208,7 @@ def test_processes_evaluate_their_shares_together(tmp_path):
 test_a_share_of_nothing_is_refused = refusals.refused(
   lambda fields: experiment.build(runs.SMALL | fields),
   (
-    {'dataset': 'quadratics', 'client_holdout': 0.5},
+    {'dataset': 'quadratics', 'model_options': None, 'client_holdout': 0.5},
     r'client_holdout=0.5 to be a sample of a client: the largest .* holds 1',
   ),
   ({'client_holdout': 1.0}, 'client_holdout=1.0 < 1'),

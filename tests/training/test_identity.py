@@ -8,15 +8,17 @@ import shutil
 import subprocess
 import sys
 
-from fl_sketch import experiment, training
+from fl_sketch import experiment, models, training
 from fl_sketch.data import ragged, store
 from fl_sketch.experiment import config, custom
+from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import identity, noise_secret, workdir, workdir_checks
 from fl_sketch.utils import digests
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import registered
 from runs import ROOT, SMALL
 
 X = np.arange(48, dtype=np.float32).reshape(12, 4) % 7
@@ -114,6 +116,8 @@ def test_another_problem_is_refused_by_name(name, fields, tmp_path):
   begin(tmp_path, build(fields))
   start(tmp_path, build(fields))
   files = {p: p.read_bytes() for p in tmp_path.iterdir()}
+  if (fields, what) == (PRIVATE, 'model and loss'):
+    what += '; one round'  # of which the loss is a part
   message = re.escape(f'holds a run of another problem ({what})')
   with pytest.raises(workdir.WorkdirError, match=message):
     start(tmp_path, build(fields, **changes))
@@ -141,19 +145,21 @@ print(json.dumps([*map(test_identity.identity.of, test_identity.two())]))
 
 def two():
   """Experiments of a function with constants in loops, and of a module."""
-  return build(), experiment.build(SMALL, draw=False)
+  return build(PRIVATE), experiment.build(SMALL, draw=False)
 
 
 def test_a_fresh_process_makes_the_same_records():
   """Catches addresses, orders of sets and caches in a digest."""
+  mesh = mesh_lib.cohort_mesh(1)  # there is one device
   env = {'PYTHONHASHSEED': '7', 'JAX_PLATFORMS': 'cpu'}
   done = subprocess.run(
     [sys.executable, '-c', FRESH],
     cwd=ROOT, env=env, capture_output=True, text=True, check=True,
   )  # fmt: skip
-  there, here = json.loads(done.stdout), [*map(identity.of, two())]
+  there = json.loads(done.stdout)
+  here = [identity.of(exp, mesh) for exp in two()]
   for record in (*there, *here):
-    record.pop('device')  # there is one
+    record.pop('device')
   assert there == here
 
 
@@ -186,6 +192,34 @@ def test_a_killed_private_run_does_not_go_on_with_corrected_images(tmp_path):
     for x in (exp, corrected)
   ]
   assert secrets[0].sampling_seed != secrets[1].sampling_seed
+
+
+def dropped(num_classes, rate=0.1, scale=1.0):
+  """A linear model whose inputs drop out, with a hyperparameter."""
+
+  def apply(params, x, key):
+    x = x.reshape(len(x), -1)
+    if key is not None:
+      x = jnp.where(jax.random.bernoulli(key, rate, x.shape), 0.0, x)
+    return scale * x @ params
+
+  return models.Model(lambda key, x: jnp.zeros((64, num_classes)), apply)
+
+
+def test_dropout_of_a_model_with_hyperparameters_is_seen():
+  """Catches a loss that is never traced with a key."""
+  with registered.forgotten():
+    models.register(dropped, name='own_dropped', hyper=('scale',))
+    records = [
+      identity.of(
+        experiment.build(
+          SMALL | {'model': 'own_dropped', 'model_options': options}
+        )
+      )
+      for options in ({'scale': 2.0}, {'scale': 2.0, 'rate': 0.2})
+    ]
+  refused, _ = identity.compare(*records, private=False)
+  assert refused == ['model and loss']
 
 
 VERSIONS = {
@@ -274,13 +308,19 @@ def test_every_file_of_the_source_counts(tmp_path, monkeypatch):
   assert found[3] == found[4]  # c.txt is no source
 
 
-@pytest.mark.parametrize('left', ['config.json', 'metrics.jsonl'])
+BEGUN = ['config.json', 'metrics.jsonl', 'checkpoints/4/arrays']
+
+
+@pytest.mark.parametrize('left', BEGUN)
 @pytest.mark.parametrize('fields', [FIELDS, PRIVATE], ids=['plain', 'private'])
 def test_a_folder_without_a_problem_is_refused(left, fields, tmp_path):
   """Catches an old folder that goes on with whatever problem there is."""
   exp = build(fields)
   begin(tmp_path, exp)
-  for name in {'config.json', 'metrics.jsonl', 'problem.json'} - {left}:
+  (tmp_path / 'checkpoints' / '4' / 'arrays').mkdir(parents=True)
+  if left != BEGUN[-1]:
+    shutil.rmtree(tmp_path / 'checkpoints')
+  for name in {*BEGUN[:2], 'problem.json'} - {left}:
     (tmp_path / name).unlink()
   with pytest.raises(
     workdir.WorkdirError, match=r'has no problem\.json: an old'
@@ -349,6 +389,7 @@ def test_a_store_is_read_in_private_runs_alone(tmp_path, monkeypatch):
     assert any(read) == is_private
     read.clear()
   assert records[1].pop('noise multiplier') == 1
+  assert records[1].pop('one round')
   assert records[0] == records[1]
   in_memory = plain._replace(data={k: v[:] for k, v in plain.data.items()})
   assert identity.of(in_memory) == records[0]

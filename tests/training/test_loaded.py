@@ -1,6 +1,7 @@
 """A run is read from its folder: all of it, lazily, and without a trace."""
 
 import shutil
+from typing import NamedTuple
 
 import chex
 import fl_sketch
@@ -14,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import registered
 import runs
 
 pytestmark = pytest.mark.xdist_group('training')  # shares `whole`
@@ -155,9 +157,54 @@ def test_a_run_of_ones_own_is_loaded_with_its_problem(own, tmp_path):
     run.apply(np.zeros((1, 3)))
   alone = fl_sketch.load(tmp_path)
   assert isinstance(alone.params, list)
-  with pytest.raises(workdir.WorkdirError, match='of another model than its'):
+  with pytest.raises(workdir.WorkdirError, match='of another problem'):
     alone.evaluate()
   alone.save_safetensors(tmp_path / 'own.safetensors')
+  made = fl_sketch.load(tmp_path, problem=lambda c: own)
+  assert made.evaluate() == {'test_loss': result.row['test_loss']}
+  chex.assert_trees_all_equal(made.params, run.params)
+  test = {k: x[:, ::-1] for k, x in own.test.items()}
+  other = fl_sketch.load(tmp_path, problem=own._replace(test=test))
+  with pytest.raises(
+    workdir.WorkdirError, match=r'another problem \(test data'
+  ):
+    other.evaluate()
+
+
+class Weights(NamedTuple):
+  """Fields in another order than that of their names."""
+
+  weight: jax.Array
+  bias: jax.Array
+
+
+def plain(num_classes):
+  """A model of JAX alone, whose parameters are a class in a tuple."""
+  init = lambda key, x: (
+    Weights(
+      0.1 * jax.random.normal(key, (64, num_classes)), jnp.zeros(num_classes)
+    ),
+  )
+  apply = lambda params, x, key: linear(params[0], x.reshape(len(x), -1))
+  return models.Model(init, apply)
+
+
+def test_a_registered_model_is_applied_with_parameters_of_any_tree(tmp_path):
+  """Catches lists where the model takes tuples and classes."""
+  with registered.forgotten():
+    models.register(plain, name='own_plain')
+    fields = {'model': 'own_plain', 'model_options': None, 'rounds': 1}
+    exp = experiment.build(runs.SMALL | fields)
+    result = training.train(exp, tmp_path, progress=False)
+    run = fl_sketch.load(tmp_path)
+    assert isinstance(run.params, list)
+    logged = {k: v for k, v in result.row.items() if k.startswith('test_')}
+    assert run.evaluate() == logged
+    x = sources.load('digits').test['x']
+    params = jax.device_get(result.state.params)
+    chex.assert_trees_all_equal(run._trained, params)
+    wanted = exp.apply_fn(params, x)
+    np.testing.assert_allclose(run.apply(x), wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_exported_parameters_start_a_run(whole, tmp_path):

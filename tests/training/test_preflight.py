@@ -231,3 +231,14 @@ def test_a_process_knows_its_size():
   held[:] = 1
   assert 2**24 < memory_lib.resident() - before < 2**26
   assert held.all()
+
+
+def test_the_longest_dispatch_that_is_played_is_measured():
+  """Catches memory and a compilation of rounds that end at an evaluation."""
+  fields = {'rounds': 25, 'rounds_per_dispatch': 100, 'eval_every': 10}
+  exp = built(**SAFL | fields | {'checkpoint_every': 25})
+  run = program_lib.program(exp, mesh())
+  assert run.args[2].ids.shape[0] == 10
+  once = dataclasses.replace(exp.config, eval_every=1)
+  run = program_lib.program(exp._replace(config=once), mesh())
+  assert run.args[2].ids.shape[0] == 1  # a scan, as it is played

@@ -14,6 +14,7 @@ from fl_sketch.training import (
   checkpoints,
   loop,
   preflight,
+  signals,
   workdir,
   workdir_checks,
 )
@@ -44,7 +45,8 @@ def test_a_resumed_run_is_the_run_that_was_never_stopped(whole, lost, copy):
 
 def test_a_finished_run_only_restores_its_state(whole, copy, monkeypatch):
   """Catches a start that compiles or writes where all rounds are done."""
-  times = lambda: {p: p.stat().st_mtime_ns for p in copy.rglob('*.*')}
+  files = lambda: (p for p in copy.rglob('*') if p.is_file())
+  times = lambda: {p: p.stat().st_mtime_ns for p in files()}
   before, (_, result) = times(), whole
   monkeypatch.delattr(preflight, 'check')
   monkeypatch.delattr(loop._Loop, 'report')
@@ -190,7 +192,7 @@ def test_a_signal_saves_and_the_next_start_goes_on(whole, number, tmp_path):
 
 
 def test_a_signal_before_anything_is_logged(tmp_path, monkeypatch):
-  monkeypatch.setattr(loop, '_stopped', lambda caught: True)
+  monkeypatch.setattr(signals, 'stop_all', lambda caught: True)
   stopped = train(tmp_path, log_every=100)
   assert not stopped.finished
   assert stopped.row == {}

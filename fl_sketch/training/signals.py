@@ -1,0 +1,39 @@
+"""Catches the signals that stop a run, so that it saves before it ends."""
+
+from collections.abc import Iterator
+import contextlib
+import signal
+import threading
+
+from fl_sketch.rounds import processes
+
+
+@contextlib.contextmanager
+def caught() -> Iterator[list[int]]:
+  """Collects SIGINT and SIGTERM while the context is open.
+
+  A second signal ends the process at once. Python catches signals in the main
+  thread only; in any other the list stays empty.
+  """
+  numbers: list[int] = []
+  if threading.current_thread() is not threading.main_thread():
+    yield numbers
+    return
+
+  def note(number, frame):
+    del frame
+    numbers.append(number)
+    for s, handler in before.items():
+      signal.signal(s, handler)
+
+  before = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
+  try:
+    yield numbers
+  finally:
+    for s, handler in before.items():
+      signal.signal(s, handler)
+
+
+def stop_all(numbers: list[int]) -> bool:
+  """Whether any process got a signal; all must leave the loop together."""
+  return processes.any_process(bool(numbers))

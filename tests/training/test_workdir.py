@@ -1,0 +1,61 @@
+"""The folder of a run: when it is finished, and who reads it while it grows."""
+
+import json
+
+from fl_sketch.experiment import config
+from fl_sketch.training import workdir, workdir_checks
+from fl_sketch.utils import files
+import pytest
+
+OLD = config.Config(client_lr=0.1)
+
+
+def test_a_run_without_rows_is_not_finished(tmp_path):
+  """Catches a start that looks for the last of no rows."""
+  (tmp_path / 'summary.json').write_text('{"round": 3}')
+  assert not workdir_checks.is_finished(tmp_path, 4)
+  (tmp_path / 'metrics.jsonl').touch()
+  assert not workdir_checks.is_finished(tmp_path, 4)
+  (tmp_path / 'metrics.jsonl').write_text('{"round": 3}\n')
+  assert workdir_checks.is_finished(tmp_path, 4)
+
+
+def records(folder, c=OLD, **more):
+  number = lambda row: row['point']
+  return workdir.Records(folder, c, 'points.jsonl', number, **more)
+
+
+def test_records_are_read_where_nobody_else_writes(tmp_path, monkeypatch):
+  """Catches rows that another process adds after they are read."""
+  first = records(tmp_path)
+  with pytest.raises(workdir.WorkdirError, match='in use by'):
+    records(tmp_path, may_change=lambda old: pytest.fail('not locked'))
+  first.add(1, {'point': 1})
+  first.close()
+  lock = workdir.lock
+
+  def late(folder):
+    other = {'point': 2}
+    with open(folder / 'points.jsonl', 'a') as f:
+      f.write(json.dumps(other) + '\n')
+    return lock(folder)
+
+  monkeypatch.setattr(workdir, 'lock', late)
+  again = records(tmp_path)
+  assert again.rows.keys() == {1, 2}
+  again.close()
+
+
+def test_what_may_change_follows_from_the_config_that_is_there(tmp_path):
+  """Catches fields that are compared with a config of another moment."""
+  seen = []
+  may_change = lambda old: seen.append(old) or {'client_lr'}
+  first = records(tmp_path, may_change=may_change)
+  first.add(1, {'point': 1})
+  first.close()
+  other = config.Config(client_lr=0.2)
+  records(tmp_path, other, may_change=may_change).close()
+  assert seen == [None, files.as_json(OLD)]
+  with pytest.raises(workdir.WorkdirError, match=r'client_lr: 0\.1 there'):
+    records(tmp_path, other)
+  records(tmp_path).close()  # the folder that was refused is not locked
