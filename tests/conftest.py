@@ -6,6 +6,7 @@ import tempfile
 
 import jax
 import programs
+import pytest
 import tiers
 
 jax.config.update('jax_platforms', 'cpu')
@@ -25,3 +26,12 @@ def pytest_configure(config):
 
 def pytest_unconfigure():
   shutil.rmtree(CACHE)
+
+
+@pytest.fixture
+def own_parts():
+  """Forgets the parts that a test registers, which others would find."""
+  import registered  # loads fl_sketch: not before a test needs it
+
+  with registered.forgotten():
+    yield

@@ -20,6 +20,8 @@ import pytest
 import runs
 from runs import ROOT
 
+pytestmark = pytest.mark.usefixtures('own_parts')
+
 DOCS = ROOT / 'docs'
 PAGES = [ROOT / 'README.md'] + [
   path

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import registered
 
 BASE = {
   'dataset': 'plugin_waves', 'dataset_options': {'noise': 0.1},
@@ -87,11 +88,13 @@ def half(steps: int = 1):
 
 @pytest.fixture(scope='module', autouse=True)
 def parts():
-  data.register(waves, name='plugin_waves')
-  models.register(Net, name='plugin_net')
-  algorithms.register(heavy, name='plugin_heavy', hyper=('beta',))
-  sketches.register(shrunk, name='plugin_shrunk', hyper=('factor',))
-  codecs.register(half, name='plugin_half')
+  with registered.forgotten():
+    data.register(waves, name='plugin_waves')
+    models.register(Net, name='plugin_net')
+    algorithms.register(heavy, name='plugin_heavy', hyper=('beta',))
+    sketches.register(shrunk, name='plugin_shrunk', hyper=('factor',))
+    codecs.register(half, name='plugin_half')
+    yield
 
 
 HEAVY = BASE | {
@@ -167,7 +170,7 @@ def test_descriptions_name_what_a_config_can_set():
     ({'dataset_options': None}, r"options \['noise'\] of dataset 'plugin_wav"),
     ({'model_options': {'unit': 4}}, "Did you mean 'units'"),
     ({'options': {'nesterov': 1}}, 'Expected nesterov=1 to be bool'),
-    ({'partition': 'dirichlet'}, "no partition='dirichlet' with dataset='plug"),
+    ({'partition': 'dirichlet'}, "no partition='dirichlet': the data have"),
     ({'population': 7}, 'Expected population=7 == 6'),
     ({'local_optimizer': {'b2': 0.9}}, 'Expected a kind in local_optimizer'),
     (

@@ -188,13 +188,10 @@ def get_config():
 
 
 @pytest.fixture
-def own(tmp_path, request):
-  """The path of the file, whose names no other test registers."""
+def own(tmp_path, own_parts):
+  """The path of the file, whose parts no other test sees."""
   path = tmp_path / 'own_parts.py'
-  mark = request.node.name
-  path.write_text(
-    OWN.replace('mine', f'mine_{mark}').replace('folded', f'folded_{mark}')
-  )
+  path.write_text(OWN)
   return str(path)
 
 

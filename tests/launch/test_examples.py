@@ -8,6 +8,9 @@ import sys
 import time
 import zipfile
 
+from fl_sketch import sketches
+import jax
+from launch import configs
 import pytest
 from runs import ROOT
 
@@ -19,7 +22,11 @@ SCRIPTS = {
   'gru_text': (40, 'model_options.gain=(0.5, 1.0)'),
   'nnx_cnn': (40, 'model_options.slope=(0.0, 0.1)'),
 }
-FEW = ('--config.rounds=12', '--config.checkpoint_every=2')
+# So many rounds, one at a time, that a kill hits a running process.
+FEW = (
+  '--config.rounds=30', '--config.rounds_per_dispatch=1',
+  '--config.checkpoint_every=4',
+)  # fmt: skip
 # Checks that all points share a program, and that a model can be used again.
 LOADED = """
 import json, pathlib, sys
@@ -53,6 +60,15 @@ def test_an_example_is_short(name):
 def test_every_example_is_run():
   """Catches an example that no test runs."""
   assert {path.stem for path in EXAMPLES.glob('*.py')} == SCRIPTS.keys()
+
+
+@pytest.mark.usefixtures('own_parts')
+def test_the_folded_sketch_keeps_what_it_states():
+  """Catches an example of Properties that do not hold."""
+  configs.load(str(EXAMPLES / 'folded_sketch.py'))
+  op = sketches.make('folded', size=8, shrink=1.0)
+  report = sketches.verify(op, 20, jax.random.key(0))
+  assert report.ok, report
 
 
 @pytest.fixture(scope='module')
@@ -92,16 +108,18 @@ def test_an_example_is_trained_swept_resumed_and_loaded(name, site, tmp_path):
   finish(start('train', 'whole'))
   process = start('train', 'cut')
   metrics = tmp_path / 'cut' / 'metrics.jsonl'
-  while not metrics.exists() or len(metrics.read_text().splitlines()) < 3:
+  while not metrics.exists() or len(metrics.read_text().splitlines()) < 5:
     assert process.poll() is None, process.communicate()[1][-3000:]
     time.sleep(0.01)
   process.send_signal(signal.SIGKILL)
   process.communicate()
+  assert process.returncode == -signal.SIGKILL, 'it had ended: ask for more'
+  assert not (tmp_path / 'cut' / 'summary.json').exists()
   finish(start('train', 'cut'))
   assert rows('cut') == rows('whole')
   field, _, values = SCRIPTS[name][1].partition('=')
-  swept = f'--config.sweep.{field}={values}'
-  finish(start('sweep', 'swept', swept, '--points_per_program=2'))
+  swept = f'--config.sweep.{field}={values}', '--points_per_program=2'
+  finish(start('sweep', 'swept', *swept, '--config.rounds=8'))
   points = (tmp_path / 'swept' / 'points.jsonl').read_text().splitlines()
   assert len({json.loads(row)['train_loss'] for row in points}) == 2
   (best,) = (tmp_path / 'swept').glob('points/*/params')
