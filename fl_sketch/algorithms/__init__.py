@@ -7,6 +7,7 @@ True
 from collections.abc import Callable
 import functools
 import inspect
+import typing
 from typing import Any
 
 from fl_sketch import local as local_work
@@ -158,14 +159,11 @@ def make(
     k: v for k, v in common.items() if k in accepted and v is not None
   }
   REGISTRY.check(name, arguments, context=True)
-  optimizer = optimizers.of(local_optimizer)
-  work = _work(
-    name,
-    local_work.Task(
-      loss_fn, local_steps, weight_decay, expected_batch, optimizer
-    ),
-    local,
+  optimizer, loss = optimizers.of(local_optimizer), typing.cast(Any, loss_fn)
+  task = local_work.Task(
+    loss, local_steps, weight_decay, expected_batch, optimizer
   )
+  work = _work(name, task, local)
 
   def algorithm(hp):
     extra = hp.extra or {}

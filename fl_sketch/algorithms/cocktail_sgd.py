@@ -13,6 +13,7 @@ from fl_sketch.rounds import (
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 from fl_sketch.sketches import hashing
 from fl_sketch.sketches.base import dimension
+from fl_sketch.utils import fields
 import jax
 import jax.numpy as jnp
 import optax
@@ -33,7 +34,7 @@ class Residuals(NamedTuple):
 
 
 def cocktail_sgd(
-  local: Local, hp: Hyper, *, codec: codecs.Codec, mask_ratio: float
+  local: Local, hp: Hyper, *, codec: codecs.Codec, mask_ratio: fields.Part
 ) -> Algorithm:
   r"""Local steps from each client's own model, compressed thrice, both ways.
 
@@ -55,12 +56,7 @@ def cocktail_sgd(
   sharded over the workers, ours is one.
 
   Source: Wang et al., ICML 2023, PMLR 202:36058; from the authors' code.
-
-  Raises:
-    ValueError: ``mask_ratio`` is not in (0, 1].
   """
-  if not 0 < mask_ratio <= 1:
-    raise ValueError(f'Expected 0 < {mask_ratio=} <= 1.')
 
   def from_own_model(params, batches, key, residual):
     start = jax.tree.map(jnp.subtract, params, residual)

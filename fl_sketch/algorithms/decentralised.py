@@ -80,8 +80,6 @@ def decentralised(
     )
   if gossip_steps is None and (chebyshev or resync_every):
     raise ValueError('Expected gossip_steps beside chebyshev and resync_every.')
-  if resync_every is not None and resync_every < 1:
-    raise ValueError(f'Expected {resync_every=} >= 1.')
   step = optax.scale_by_learning_rate(hp.server_lr)
   if gossip_steps is None:
     links = _tree_mean(graph), t.desketch(sketch), step

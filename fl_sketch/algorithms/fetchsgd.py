@@ -1,6 +1,6 @@
 """FetchSGD: momentum and error feedback on the server, in tables."""
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from fl_sketch import codecs, sketches
 from fl_sketch.rounds import (
@@ -14,6 +14,7 @@ from fl_sketch.utils import fields
 import jax.numpy as jnp
 import optax
 
+_Update = Annotated[str, fields.choice(('zero', 'subtract'))]
 _SPARSE = (
   'count_sketch', 'block_cyclic', 'sparse_embedding', 'uniform_sampling',
   'identity',
@@ -34,7 +35,7 @@ def fetchsgd(
   sketch: sketches.Sketch,
   k: fields.Count,
   momentum: float = 0.9,
-  error_update: str = 'zero',
+  error_update: _Update = 'zero',
   momentum_masking: bool = True,
   local_k: fields.Count | None = None,
   privacy: aggregation.PrivateMean | None = None,
@@ -70,13 +71,8 @@ def fetchsgd(
   Source: Rothchild et al., ICML 2020, arXiv:2007.07682, Algorithm 1.
 
   Raises:
-    ValueError: ``error_update`` is neither, ``local_k`` is below 1, or cells
-      are to be emptied of a sketch that hits every cell.
+    ValueError: cells are to be emptied of a sketch that hits every cell.
   """
-  if error_update not in ('zero', 'subtract'):
-    raise ValueError(f"Expected {error_update=} in ('zero', 'subtract').")
-  if local_k is not None and local_k < 1:
-    raise ValueError(f'Expected {local_k=} >= 1.')
   name = sketches.properties(sketch).name
   if (error_update == 'zero' or momentum_masking) and name not in _SPARSE:
     raise ValueError(

@@ -11,6 +11,7 @@ from fl_sketch.rounds import (
   transforms as t,
 )
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.utils import fields
 import jax
 from jax import lax
 import jax.numpy as jnp
@@ -34,7 +35,7 @@ class State(NamedTuple):
 
 
 def marina(
-  local: Local, hp: Hyper, *, codec: codecs.Codec, sync_probability: float
+  local: Local, hp: Hyper, *, codec: codecs.Codec, sync_probability: fields.Part
 ) -> Algorithm:
   r"""A gradient estimate, updated by compressed changes of the gradient.
 
@@ -59,12 +60,10 @@ def marina(
   batches; checked against Flower's baseline `dasha`.
 
   Raises:
-    ValueError: the codec is biased, or p is no probability above 0.
+    ValueError: the codec is biased.
   """
   if codec.omega is None:
     raise ValueError(f'Expected codec={codec.name!r} to be unbiased.')
-  if not 0 < sync_probability <= 1:
-    raise ValueError(f'Expected 0 < {sync_probability=} <= 1.')
 
   def gradients(params, batches, key, previous):
     new, metrics = local(params, batches, key, None)

@@ -70,12 +70,7 @@ def onebit_adam(
   never say 0.
 
   Source: Tang et al., ICML 2021, arXiv:2102.02888, Algorithm 1.
-
-  Raises:
-    ValueError: ``warmup`` is below 1.
   """
-  if warmup < 1:
-    raise ValueError(f'Expected {warmup=} >= 1.')
   return federated(
     local,
     _exchange(warmup, b1),

@@ -3,6 +3,8 @@
 Chen, Li and Banerjee, Sketched Adaptive Federated Learning, arXiv:2411.06770.
 """
 
+from typing import Annotated
+
 from fl_sketch import codecs, sketches
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.rounds import (
@@ -12,6 +14,7 @@ from fl_sketch.rounds import (
   transforms as t,
 )
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.utils import fields
 import jax
 import jax.numpy as jnp
 import optax
@@ -24,7 +27,7 @@ def safl(
   sketch: sketches.Sketch,
   server_optimizer: server_optimizers.ServerOptimizer = 'adam',
   schedule: optax.Schedule | None = None,
-  clip: str | None = None,
+  clip: Annotated[str, fields.choice(('client', 'server'))] | None = None,
   privacy: aggregation.PrivateMean | None = None,
   robust: robust_lib.Rule | None = None,
   codec: codecs.Codec | None = None,
@@ -67,12 +70,10 @@ def safl(
   Source: Chen, Li, Banerjee, arXiv:2411.06770, Algorithms 1 and 2.
 
   Raises:
-    ValueError: ``clip`` is none of these or stands beside ``privacy``, which
-      clips by itself, ``clip_norm`` lacks, or the operator states no alpha,
-      which 'server' needs.
+    ValueError: ``clip`` stands beside ``privacy``, which clips by itself;
+      ``clip_norm`` lacks; or the operator states no alpha, and ``clip`` is
+      'server'.
   """
-  if clip not in (None, 'client', 'server'):
-    raise ValueError(f"Expected {clip=} in (None, 'client', 'server').")
   if clip is not None and privacy is not None:
     raise ValueError(f'Expected {clip=} to be None with privacy.')
   if clip is not None and hp.clip_norm is None:

@@ -78,11 +78,8 @@ def sketched_sgd(
   against the authors' code, github.com/dhroth/sketchedsgd.
 
   Raises:
-    ValueError: k or ``candidates`` is below 1, or k exceeds the model.
+    ValueError: k exceeds the model.
   """
-  if k < 1 or candidates < 1:
-    raise ValueError(f'Expected {k=} >= 1 and {candidates=} >= 1.')
-
   uplinks = functools.partial(_uplinks, sketch, k, candidates)
   means = aggregation.cohort_means(2, privacy=privacy)
   return federated(

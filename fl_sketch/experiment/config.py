@@ -138,7 +138,7 @@ class Config:
   # replace, cycle, mask, poisson
   batch_order: Annotated[str, choice(batches.ORDERS)] = 'replace'
   client_lr: f.Positive = 0.1
-  lr_decay: f.Decay | None = None  # factor on client_lr, every round
+  lr_decay: f.Part | None = None  # factor on client_lr, every round
   weight_decay: f.NonNegative = 0.0
   # kind, and the options of that kind; keep=True keeps its state of a client
   local_optimizer: Mapping[str, Any] | None = None

@@ -10,6 +10,7 @@ from fl_sketch import algorithms, codecs, models, sketches
 from fl_sketch.data import registry as datasets
 from fl_sketch.experiment.config import CALLS, MAPPINGS, Config
 from fl_sketch.local import optimizers
+from fl_sketch.models import losses
 from fl_sketch.utils import fields, registry
 
 REGISTRIES: dict[str, tuple[str, registry.Registry]] = {
@@ -41,6 +42,7 @@ def text(values: Mapping[str, Any]) -> str:
   for field, (named_by, parts) in REGISTRIES.items():
     lines += ['', f'--config.{field}.OPTION=VALUE, by --config.{named_by}:']
     lines += [_wrapped(parts.call(name)) for name in parts.names()]
+  lines += ['', f'--config.loss=NAME: {", ".join(losses.names())}']
   return '\n'.join(lines)
 
 
@@ -50,6 +52,7 @@ def factories(c: Config) -> list[Any]:
     (algorithms.REGISTRY, c.algorithm),
     (datasets.REGISTRY, c.dataset),
     (models.REGISTRY, c.model),
+    (losses.REGISTRY, c.loss),
     *(
       (REGISTRIES[field][1], options['kind'])
       for field in CALLS

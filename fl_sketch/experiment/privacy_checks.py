@@ -4,6 +4,7 @@ from typing import Any
 
 from fl_sketch import algorithms
 from fl_sketch.privacy import types
+from fl_sketch.reporting import metrics
 
 FIELDS = (
   'delta', 'bound', 'per_layer', 'before_sketch', 'trust', 'adjacency',
@@ -70,7 +71,7 @@ def check(c: Any):
       "'fixed_size' in a private config: else a client may contribute more "
       'than once.'
     )
-  if (c.keep_best or '').startswith('client_'):
+  if metrics.ranked_by(c.keep_best or '')[0].startswith('client_'):
     raise c.refusal(
       'Expected {keep_best} to be a test metric in a private config: a choice '
       'by samples of the clients is a release without noise.'

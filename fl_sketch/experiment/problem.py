@@ -16,7 +16,7 @@ from fl_sketch.data import (
 )
 from fl_sketch.experiment.config import Config
 from fl_sketch.models import losses, pretrained
-from fl_sketch.reporting import client_metrics
+from fl_sketch.reporting import client_metrics, metrics
 from fl_sketch.rounds.algorithm import FromHyper, Hyper, at
 from fl_sketch.utils import fields
 import jax
@@ -161,7 +161,7 @@ def _losses(c, classes, options, scale):
   return loss_fn, losses.make(model, c.loss, **scale)[1]
 
 
-def _of_options(c, options, build):
+def _of_options(c, options, build) -> Any:
   """What `build` makes; a `FromHyper` if the model declares hyperparameters."""
   declared = models.REGISTRY.entry(c.model).hyper
   if own := {k: v for k, v in options.items() if k in declared}:
@@ -269,7 +269,7 @@ def check_metric(c: Config, problem: Problem, hyper: Hyper):
   names = [f'test_{k}' for k in sums if k != 'count']
   if c.client_holdout:
     names += client_metrics.over_clients(dict.fromkeys(sums, np.ones(1)))
-  if c.keep_best not in names:
+  if metrics.ranked_by(c.keep_best)[0] not in names:
     raise ValueError(f'Expected keep_best={c.keep_best!r} in {names}.')
 
 

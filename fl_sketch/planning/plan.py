@@ -93,7 +93,7 @@ def plan(
     memory=memory,
     have=have,
     wire=wire(exp, mesh),
-    flops=work._replace(total=work.total // exp.config.rounds_per_dispatch),
+    flops=work._replace(total=work.total // len(exp.config.dispatch(0))),
     parameters=sum(x.size for x in jax.tree.leaves(exp.params)),
     cohort=exp.config.cohort,
     compiling=compiling,

@@ -132,8 +132,9 @@ def renyi_divergences(
   r"""Return the Renyi divergence of the mechanism at each order, f64[orders].
 
   Upper bounds of :math:`D_\alpha(P \| Q)` over neighbours, the epsilon of
-  (alpha, epsilon)-RDP: :math:`\alpha k / (2 z^2)` for k steps of everybody; inf
-  where one does not converge or there is no noise. By dp_accounting: Mironov,
+  (alpha, epsilon)-RDP: :math:`\alpha k / (2 z^2)` for k steps of everybody, and
+  four times that under replace-one, whose sensitivity is 2 C; inf where one
+  does not converge or there is no noise. By dp_accounting: Mironov,
   arXiv:1702.07476; of Poisson samples Mironov, Talwar and Zhang,
   arXiv:1908.10530; of a fixed size Wang, Balle and Kasiviswanathan,
   arXiv:1808.00087, Theorem 27.

@@ -3,7 +3,7 @@
 `algorithm` says what a federated algorithm is, `chain` the kinds of its links,
 `transforms` and `aggregation` are these links, and `round` plays it:
 `client_step` is the part of one shard, `client_loop` the loop over its clients,
-and `comms` holds the collectives. `client_evaluation` sums metrics by client.
+and `comms` holds the collectives. `evaluation` sums metrics.
 No module here knows an algorithm by name.
 """
 
@@ -14,7 +14,7 @@ from fl_sketch.rounds.algorithm import (
   federated,
 )
 from fl_sketch.rounds.chain import state_of
-from fl_sketch.rounds.client_evaluation import run_client_evaluation
+from fl_sketch.rounds.evaluation import run_client_evaluation, run_evaluation
 from fl_sketch.rounds.mesh import cohort_mesh, place
 from fl_sketch.rounds.round import (
   NOBODY,
@@ -26,7 +26,6 @@ from fl_sketch.rounds.round import (
   cohort_step,
   init,
   pad_cohort,
-  run_evaluation,
   run_round,
   scan_rounds,
   server_step,

@@ -290,27 +290,6 @@ def server_step(make: Make):
   return step
 
 
-def run_evaluation(metrics_fn, mesh: jax.sharding.Mesh):
-  """Builds evaluate(params, batches) -> sums of metrics over all batches.
-
-  Each device works on one batch at a time, on every backend: a batch is large
-  enough to fill a device, and all of them at once may not fit.
-
-  Args:
-    metrics_fn: (params, batch) -> dict of f32[], sums over the batch.
-    mesh: the batches, leaves [batches, batch, ...], are split over its shards.
-  """
-
-  def program(params, batches):
-    one = lambda batch: metrics_fn(params, batch)
-    sums = client_loop.map_clients(one, batches, lanes_per_step=1)
-    return jax.tree.map(comms.sum_over_cohort, sums)
-
-  return jax.shard_map(
-    program, mesh=mesh, in_specs=(P(), P(comms.SHARD)), out_specs=P()
-  )
-
-
 def _unless_empty(participants, new: FedState, old: FedState) -> FedState:
   """Keeps the old state (but for the round counter) if no client participated.
 

@@ -6,7 +6,9 @@ may build its operators of one array a round inside its body.
 
 from fl_sketch.sketches import base, median
 import jax
+from jax import core
 import jax.numpy as jnp
+import numpy as np
 
 
 def from_matrix(matrix: jax.Array) -> base.Sketch:
@@ -72,8 +74,8 @@ def from_hashes(
     `linear_reader` is the same with 'mean'.
 
   Raises:
-    ValueError: buckets and signs are not of one shape (rows, d), cols is below
-      1, or `combine` is neither.
+    ValueError: buckets and signs are not of one shape (rows, d), hold other
+      numbers, unless they are traced, cols is below 1, or `combine` is neither.
   """
   base.check_positive(cols=cols)
   if combine not in ('median', 'mean'):
@@ -82,6 +84,8 @@ def from_hashes(
     raise ValueError(
       f'Expected {buckets.shape=} == {signs.shape=} to be (rows, d).'
     )
+  if not any(isinstance(x, core.Tracer) for x in (buckets, signs)):
+    _check_hashes(np.asarray(buckets), np.asarray(signs), cols)
   (rows, columns), linear = buckets.shape, combine == 'mean'
   row = jnp.arange(rows)[:, None]
 
@@ -111,6 +115,14 @@ def from_hashes(
     return op
   reader = from_hashes(buckets, signs, cols, combine='mean')
   return op._replace(linear_reader=reader)
+
+
+def _check_hashes(buckets, signs, cols):
+  # Where a bucket is not there, JAX drops what is written and reads another.
+  if not ((buckets >= 0) & (buckets < cols)).all():
+    raise ValueError(f'Expected 0 <= buckets < {cols=}.')
+  if not (np.abs(signs) == 1).all():
+    raise ValueError('Expected signs to be 1 and -1.')
 
 
 def _check(vector, columns, what):

@@ -207,3 +207,36 @@ def test_a_folder_knows_the_source_of_plugins(tmp_path):
   refused, warned = identity.compare(record, other, private=False)
   assert (refused, warned) == ([], ['source of plug-ins'])
   assert identity.compare(record, other, private=True)[0]
+
+
+class Sleepy(nn.Module):
+  """A layer of two inputs with dropout."""
+
+  num_classes: int
+
+  @nn.compact
+  def __call__(self, x, train=False):
+    both = jnp.concatenate([x['a'], x['b']], -1)
+    both = nn.Dropout(0.5, deterministic=not train)(both)
+    return nn.Dense(self.num_classes)(both)
+
+
+def test_a_config_trains_with_dropout_and_inputs_in_a_dict():
+  """Catches a default loss that draws nothing, or reads 'x' alone."""
+  client = {
+    'a': np.ones((5, 2), np.float32), 'b': np.ones((5, 3), np.float32),
+    'y': np.arange(5) % 2,
+  }  # fmt: skip
+  with registered.forgotten():
+    data.register(
+      lambda: data.from_clients([client, client], client, num_classes=2),
+      name='plugin_pairs',
+    )
+    models.register(Sleepy, name='plugin_sleepy')
+    exp = experiment.build(
+      {'dataset': 'plugin_pairs', 'model': 'plugin_sleepy', 'population': 2,
+       'cohort': 2}
+    )  # fmt: skip
+  key = jax.random.key
+  loss = lambda seed: float(exp.loss_fn(exp.params, client, key(seed)))
+  assert loss(0) == loss(0) != loss(1)

@@ -169,7 +169,7 @@ COLLECTIVES = {
   'psum', 'pmean', 'pmax', 'pmin', 'pcast', 'ppermute', 'psum_scatter',
   'all_gather', 'all_to_all', 'process_allgather', 'shard_map',
 }  # fmt: skip
-FILES = 'client_evaluation', 'comms', 'mesh', 'processes', 'round'
+FILES = 'comms', 'evaluation', 'mesh', 'processes', 'round'
 
 
 def test_collectives_stand_in_the_engine_alone():

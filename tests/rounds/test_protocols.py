@@ -268,8 +268,8 @@ def test_client_state_and_a_non_linear_payload(shards):
 make = functools.partial(algorithms.make, loss_fn=cases.loss_fn)
 test_wrong_options_are_refused = refused_calls(
   (lambda: make('fedavgg'), "Expected algorithm='fedavgg' in"),
-  (lambda: make('fedavg', sketch=None), 'Expected options of fedavg'),
-  (lambda: make('safl'), r"Expected options \['sketch'\] for safl"),
+  (lambda: make('fedavg', sketch=None), "options of algorithm 'fedavg'"),
+  (lambda: make('safl'), r"Expected options \['sketch'\] of algorithm"),
   (lambda: make('fedavg', local=lambda hp: None), 'either loss_fn or local'),
   (
     lambda: algorithms.make_server_optimizer('sophia'),

@@ -1,8 +1,29 @@
-"""Evaluates a model on samples of many clients, with sums for each client."""
+"""Evaluates a model: sums of metrics over all samples, or for each client."""
 
 from fl_sketch.rounds import client_loop, comms
 import jax
 from jax.sharding import PartitionSpec as P
+
+
+def run_evaluation(metrics_fn, mesh: jax.sharding.Mesh):
+  """Builds evaluate(params, batches) -> sums of metrics over all batches.
+
+  Each device works on one batch at a time, on every backend: a batch is large
+  enough to fill a device, and all of them at once may not fit.
+
+  Args:
+    metrics_fn: (params, batch) -> dict of f32[], sums over the batch.
+    mesh: the batches, leaves [batches, batch, ...], are split over its shards.
+  """
+
+  def program(params, batches):
+    one = lambda batch: metrics_fn(params, batch)
+    sums = client_loop.map_clients(one, batches, lanes_per_step=1)
+    return jax.tree.map(comms.sum_over_cohort, sums)
+
+  return jax.shard_map(
+    program, mesh=mesh, in_specs=(P(), P(comms.SHARD)), out_specs=P()
+  )
 
 
 def run_client_evaluation(metrics_fn, mesh: jax.sharding.Mesh, clients: int):
