@@ -26,8 +26,7 @@ import numpy as np
 EVAL_BATCH = 500
 # Fields that a problem of its own makes useless.
 _OF_PROBLEM = (
-  'model_options', 'pretrained', 'loss', 'standardize', 'compute_dtype',
-  'train_slice', 'test_slice',
+  'pretrained', 'loss', 'compute_dtype', 'train_slice', 'test_slice',
 )  # fmt: skip
 
 

@@ -10,12 +10,11 @@ import collections.abc
 from collections.abc import Callable, Iterable
 import itertools
 import math
+import numbers
 import re
 import types
 import typing
 from typing import Annotated, Any, NamedTuple
-
-import numpy as np
 
 
 class Rule(NamedTuple):
@@ -99,7 +98,7 @@ def check_option(name: str, value: Any, hint: Any):
     ValueError: as of `check`.
   """
   kinds, rules = _types_and_rules(hint)
-  if isinstance(value, np.generic):
+  if hasattr(value, 'dtype') and isinstance(value, numbers.Number):
     value = value.item()
   if {*kinds} <= _PLAIN and not hasattr(value, 'dtype'):
     _require(_of_type(kinds), name, value)

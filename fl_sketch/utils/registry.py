@@ -13,10 +13,11 @@ import sys
 import types
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from fl_sketch.utils import digests, fields
+from fl_sketch.utils import fields
 
 E = TypeVar('E')
 KIND = 'kind'  # in a config, the option that names the factory
+_ROOT = pathlib.Path(__file__).parents[1]  # of the package
 FILES: set[str] = set()  # that have registered a factory
 _BY_NAME = (
   inspect.Parameter.KEYWORD_ONLY,
@@ -114,7 +115,7 @@ class Registry(Generic[E]):
   def is_own(self, name: str) -> bool:
     """Whether a factory is of a file that does not belong to fl_sketch."""
     path = pathlib.Path(source_of(_factory(self.entry(name))))
-    return not path.is_relative_to(digests.ROOT)
+    return not path.is_relative_to(_ROOT)
 
   def names(self) -> tuple[str, ...]:
     """The names of all factories, in the order of their registration."""
