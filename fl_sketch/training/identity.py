@@ -142,9 +142,9 @@ def compare(
     here: of the start; parameters that are not drawn are not compared.
     private: whether to refuse every difference. Otherwise another fl_sketch or
       JAX is only to be warned of, and devices may change, and 'one round' with
-      them. Jaxprs and the
-      rounding of first parameters depend on JAX and on the kind of device:
-      where one of them has changed, both are only to be warned of as well.
+      them. Jaxprs and the rounding of first parameters depend on JAX and on the
+      kind of device: where one of them has changed, both are only to be warned
+      of as well.
 
   Returns:
     What is to be refused, and what is to be warned of.
