@@ -34,7 +34,7 @@ def decentralised(
   sketch: sketches.Sketch,
   graph: topology.Graph | str,
   population: int,
-  gossip_steps: fields.Count | None = None,
+  gossip_steps: fields.Size | None = None,
   chebyshev: bool = False,
   resync_every: fields.Count | None = None,
 ) -> Algorithm:

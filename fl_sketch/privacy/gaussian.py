@@ -85,7 +85,7 @@ def signal_to_noise(
 ) -> float:
   r"""Return the norm of a private round's mean update over that of its noise.
 
-  :math:`\|ar u\| / (z C \sqrt b / r)`, the root mean square of the noise on a
+  :math:`\|\bar u\| / (z C \sqrt b / r)`, the root mean square of the noise on a
   mean over r clients under central DP, in the space where it is added. In local
   DP every participant adds as much: divide by the root of their number.
 

@@ -57,10 +57,6 @@ def formula(function: Callable[P, R]) -> Formula[P, R]:
       return call(*args, **kwargs)
     return _elementwise(function, call, signature.bind(*args, **kwargs))
 
-  keyword = inspect.Parameter.KEYWORD_ONLY
-  check = inspect.Parameter('check', keyword, default=True, annotation=bool)
-  parameters = *signature.parameters.values(), check
-  evaluate.__dict__['__signature__'] = signature.replace(parameters=parameters)
   evaluate.__dict__['formula'] = function
   return typing.cast(Any, evaluate)
 

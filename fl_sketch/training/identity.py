@@ -178,10 +178,9 @@ def _traced(fn, *args) -> str:
 
 def _text(x: Any) -> str:
   """Text of a jaxpr or of a parameter of its equations, without addresses."""
-  if isinstance(x, core.ClosedJaxpr):
-    return _text([x.jaxpr, *x.consts])
-  if isinstance(x, core.Jaxpr):
-    return _equations(x)
+  if isinstance(x, core.Jaxpr | core.ClosedJaxpr):  # one class since JAX 0.12
+    consts = _text([*getattr(x, 'consts', ())])
+    return f'{consts} {_equations(getattr(x, "jaxpr", x))}'
   if isinstance(x, Mapping):
     return _text(sorted((str(k), _text(v)) for k, v in x.items()))
   if isinstance(x, set | frozenset):

@@ -155,8 +155,13 @@ def test_every_way_to_sample_plays(order, sampling, tmp_path):
 
 @pytest.mark.nightly
 def test_gram_steps_are_the_direct_steps(tmp_path):
-  fields = {'model': 'linear', 'batch_size': 0, 'local_steps': 5}
-  fields |= {'partition': 'size_skew', 'weight_decay': 0.01, 'client_lr': 0.02}
+  fields = {'model': 'linear', 'model_options': None, 'batch_size': 0}
+  fields |= {
+    'local_steps': 5,
+    'partition': 'size_skew',
+    'weight_decay': 0.01,
+    'client_lr': 0.02,
+  }
   params = []
   for work in ('sgd', 'gram'):
     exp = experiment.build(SMALL | fields | {'local_work': work})
