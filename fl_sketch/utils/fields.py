@@ -99,7 +99,7 @@ def check_option(name: str, value: Any, hint: Any):
   """
   kinds, rules = _types_and_rules(hint)
   if hasattr(value, 'dtype') and isinstance(value, numbers.Number):
-    value = value.item()
+    value = typing.cast(Any, value).item()
   if {*kinds} <= _PLAIN and not hasattr(value, 'dtype'):
     _require(_of_type(kinds), name, value)
     _check_rules(name, value, rules)
