@@ -12,7 +12,7 @@ from fl_sketch.training import devices
 
 from . import begin, configs, errors, parse_flags, refuse
 
-_CONFIG = configs.define_flag()
+_CONFIG = configs.define_flag(parts=False)
 _WORKDIR = flags.DEFINE_string(
   'workdir', None, 'Where the results go; runs/attack_CONFIG if unset.'
 )

@@ -75,18 +75,24 @@ class _Parser(flags.ArgumentParser):
     return config
 
 
-def define_flag() -> flags.FlagHolder:
-  """Defines --config, which is required."""
+def define_flag(*, parts: bool = True) -> flags.FlagHolder:
+  """Defines --config, which is required.
+
+  Args:
+    parts: whether it names registered parts: defines --config_help and
+      --plugins, for `fields`.
+  """
   holder = config_flags.DEFINE_config_file(
     'config', help_string='Name of a config, or the path of its file.'
   )
   flags.FLAGS['config'].parser = _Parser()
-  flags.DEFINE_boolean(
-    'config_help', False, 'Print all fields and options of the config, and end.'
-  )
-  flags.DEFINE_list(
-    'plugins', [], 'Modules or files that register parts of your own.'
-  )
+  if parts:
+    flags.DEFINE_boolean(
+      'config_help', False, 'Print the fields and options of the config.'
+    )
+    flags.DEFINE_list(
+      'plugins', [], 'Modules or files that register parts of your own.'
+    )
   flags.register_validator(
     'config',
     lambda config: config is not None,

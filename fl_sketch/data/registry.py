@@ -87,7 +87,11 @@ def _sizes(clients, test) -> list[int]:
 
 
 def _images(name):
-  return lambda data_dir=None: sources.load(name, data_dir)
+  def load(data_dir: Any = None) -> sources.Dataset:
+    return sources.load(name, data_dir)
+
+  load.__doc__ = f'The images of {name}, by `sources.load`.'
+  return load
 
 
 def _sst2(
@@ -97,14 +101,25 @@ def _sst2(
   vocabulary: fields.Count | None = None,
   tokenizer: str | None = None,
 ) -> sources.Dataset:
+  """The sentences of SST-2 as tokens, by `text.load`.
+
+  Args:
+    data_dir: see `sources.load`.
+    length: tokens of a sentence; None is `text.LENGTH`.
+    vocabulary: number of tokens; None is `text.VOCABULARY`.
+    tokenizer: a vocabulary file in place of one made from the sentences.
+  """
   options = {'vocabulary': vocabulary, 'tokenizer': tokenizer}
   return text.load('sst2', data_dir, length=length, **options)
+
+
+def _simulated(population: int) -> store.Store:
+  """Samples drawn for each client on its own, by `simulated.load`."""
+  return simulated.load(population)
 
 
 for _name in sources.NAMES:
   register(_images(_name), name=_name)
 register(_sst2, name='sst2')
-register(
-  lambda population: simulated.load(population), name='simulated', clients=True
-)
-register(lambda folder: store.open(folder), name='store', clients=True)
+register(_simulated, name='simulated', clients=True)
+register(store.open, name='store', clients=True)

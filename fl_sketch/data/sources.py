@@ -103,7 +103,9 @@ def folder(
 def _digits() -> Dataset:
   # Importing scikit-learn takes longer than all else that a start imports.
   spec = importlib.util.find_spec('sklearn')
-  package = pathlib.Path((spec and spec.origin) or 'sklearn').parent
+  if spec is None or spec.origin is None:
+    raise DataError('The digits come with scikit-learn: install it.')
+  package = pathlib.Path(spec.origin).parent
   path = package / 'datasets' / 'data' / 'digits.csv.gz'
   if not path.exists():
     raise DataError(f'The digits come with scikit-learn, which lacks {path}.')

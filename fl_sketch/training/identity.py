@@ -179,8 +179,8 @@ def _traced(fn, *args) -> str:
 def _text(x: Any) -> str:
   """Text of a jaxpr or of a parameter of its equations, without addresses."""
   if isinstance(x, core.Jaxpr | core.ClosedJaxpr):  # one class since JAX 0.12
-    consts = _text([*getattr(x, 'consts', ())])
-    return f'{consts} {_equations(getattr(x, "jaxpr", x))}'
+    inner: Any = getattr(x, 'jaxpr', x)
+    return f'{_text([*getattr(x, "consts", ())])} {_equations(inner)}'
   if isinstance(x, Mapping):
     return _text(sorted((str(k), _text(v)) for k, v in x.items()))
   if isinstance(x, set | frozenset):
