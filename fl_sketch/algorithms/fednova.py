@@ -48,4 +48,5 @@ def fednova(task: local_work.Task, hp: Hyper) -> Algorithm:
     t.stateless(times),
     t.broadcast(),
     optax.scale_by_learning_rate(hp.server_lr),
+    moved=lambda params: {'direction': params, 'steps': jnp.float32(0)},
   )

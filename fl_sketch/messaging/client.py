@@ -61,7 +61,9 @@ def payload_types(make: rounds.Make, hp: Any, params: Any) -> Any:
 
   def encode(hp, params, key):
     keys = keys_lib.round_keys(key, jnp.int32(0))
-    return client_step.encode_once(make(hp), params, params, keys)
+    algorithm = make(hp)
+    moved = algorithm.moved(params) if algorithm.moved else params
+    return client_step.encode_once(algorithm, moved, params, keys)
 
   return jax.eval_shape(encode, hp, params, jax.random.key(0))
 

@@ -101,6 +101,7 @@ class Algorithm(NamedTuple):
       `chain.Transform`.
     everyone: how many clients must take part in every round; True is as many
       as have a row of state, False any number.
+    moved: params -> a tree like what local work returns; None is params.
   """
 
   local: Local | StatefulLocal
@@ -112,6 +113,7 @@ class Algorithm(NamedTuple):
   releases: float = 0
   sensitivity: tuple[Any, ...] = ()
   everyone: int = False
+  moved: Callable[[Any], Any] | None = None
 
 
 def federated(
@@ -119,6 +121,7 @@ def federated(
   *links: Any,
   drift: Callable[[Any], Any] | None = None,
   everyone: int = False,
+  moved: Callable[[Any], Any] | None = None,
 ) -> Algorithm:
   """Builds an algorithm from its local work and the links of one chain.
 
@@ -129,9 +132,11 @@ def federated(
     *links: as in `chain.federated_chain`.
     drift: as in `Algorithm`.
     everyone: as in `Algorithm`.
+    moved: as in `Algorithm`.
   """
   parts = chain.federated_chain(*links)
-  return Algorithm(local, drift=drift, everyone=everyone, **parts._asdict())
+  own = {'drift': drift, 'everyone': everyone, 'moved': moved}
+  return Algorithm(local, **own, **parts._asdict())
 
 
 def check_cohort(algorithm: Algorithm, state: Any, size: int) -> None:
