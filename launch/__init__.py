@@ -38,15 +38,18 @@ def parse_flags(argv):
   try:
     return app.parse_flags_with_usage(argv)
   except (AttributeError, KeyError, TypeError, ValueError) as e:
-    sys.exit(f'Cannot set a config field: {_moved(argv) or e}')
+    # A KeyError quotes its message, and so escapes what is in it.
+    text = str(e).replace('\\n', ' ').replace('\\', '')
+    sys.exit(f'Cannot set a config field: {_moved(argv, text) or text}')
 
 
-def _moved(argv) -> str | None:
-  """Says where the value of a config field of the past stands now."""
+def _moved(argv, error: str) -> str | None:
+  """Says where the value of a config field that is not there stands now."""
   from fl_sketch.experiment.config import MOVED
 
   for name, place in MOVED.items():
-    if any(x.startswith(f'--config.{name}=') for x in argv):
+    given = any(x.startswith(f'--config.{name}=') for x in argv)
+    if given and f"'{name}'" in error:
       return f'{name!r} is {place!r} now.'
   return None
 
