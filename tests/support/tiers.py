@@ -26,7 +26,9 @@ def pytest_collection_modifyitems(config, items):
   Raises:
     pytest.UsageError: a law has no case of such an id.
   """
-  selects = config.getoption('lf', False) or any('::' in arg for arg in config.args)
+  selects = config.getoption('lf', False) or any(
+    '::' in arg for arg in config.args
+  )
   laws = {}
   for item in items:
     if mark := item.get_closest_marker('representatives'):
