@@ -18,6 +18,7 @@ from typing import Any
 from fl_sketch.sketches.ams import ams
 from fl_sketch.sketches.base import Properties, Sketch, dimension, properties
 from fl_sketch.sketches.block_cyclic import block_cyclic
+from fl_sketch.sketches.block_srht import block_srht
 from fl_sketch.sketches.combinators import composed, scaled, stacked
 from fl_sketch.sketches.count_sketch import count_sketch
 from fl_sketch.sketches.dct import dct
@@ -43,10 +44,10 @@ from fl_sketch.utils import registry
 
 __all__ = [
   'REGISTRY', 'Properties', 'Sketch', 'Verification', 'allocate_by_norm',
-  'ams', 'block_cyclic', 'composed', 'count_sketch', 'dct', 'describe',
-  'dimension', 'from_hashes', 'from_matrix', 'fwht', 'gaussian', 'heaprix',
-  'heavy_support', 'heavymix', 'identity', 'l2_norm', 'layerwise', 'make',
-  'names', 'properties', 'put', 'register', 'scaled',
+  'ams', 'block_cyclic', 'block_srht', 'composed', 'count_sketch', 'dct',
+  'describe', 'dimension', 'from_hashes', 'from_matrix', 'fwht', 'gaussian',
+  'heaprix', 'heavy_support', 'heavymix', 'identity', 'l2_norm', 'layerwise',
+  'make', 'names', 'properties', 'put', 'register', 'scaled',
   'sparse_embedding', 'srft', 'srht', 'stacked', 'take',
   'uniform_sampling', 'verify',
 ]  # fmt: skip
@@ -67,8 +68,8 @@ def _layerwise(
 
 
 for _factory in (
-  ams, block_cyclic, count_sketch, dct, gaussian, identity, srft, srht,
-  uniform_sampling,
+  ams, block_cyclic, block_srht, count_sketch, dct, gaussian, identity, srft,
+  srht, uniform_sampling,
 ):  # fmt: skip
   register(_factory)
 register(_layerwise, name='layerwise')

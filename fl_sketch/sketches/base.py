@@ -28,9 +28,11 @@ class Properties(NamedTuple):
       ||x||^2 for every x. None where no closed form is known.
     coordinate_wise: like -> a with E(h^T R^T R g)^2 <= (h^T g)^2 +
       (a / b) ||g||^2 ||h||^2 for all g and h (Song et al., Definition 4.1); a
-      bound, close to the least such constant while b is much smaller than d.
+      bound, close to the least such constant while b is much smaller than d;
+      None where none is known for that d.
     variance: (g, h), two vectors or trees -> the exact variance of
-      <g, R^T R h>. None where no closed form is known.
+      <g, R^T R h>. None, or a function that returns it, where no closed form is
+      known.
     printed: like -> the alpha printed in Table 1 of Song et al., None where
       the table has no row.
     linear: whether desketch is linear in the table.
@@ -45,8 +47,8 @@ class Properties(NamedTuple):
   name: str
   floats: Callable[[Any], int]
   alpha: Callable[[Any], float] | None
-  coordinate_wise: Callable[[Any], float] | None
-  variance: Callable[[Any, Any], float] | None = None
+  coordinate_wise: Callable[[Any], float | None] | None
+  variance: Callable[[Any, Any], float | None] | None = None
   printed: Callable[[Any], float] | None = None
   linear: bool = True
   adjoint_scale: float | None = 1.0

@@ -224,11 +224,16 @@ def _sum_of_estimates(op, key, tables, treedef, types):
 
 def _stacked_promises(promises, copies) -> base.Properties:
   alpha, variance = promises.alpha, promises.variance
+
+  def mean_variance(g, h):
+    exact = variance(g, h)
+    return None if exact is None else exact / copies
+
   return promises._replace(
     name='stacked',
     floats=lambda like: copies * promises.floats(like),
     alpha=None if alpha is None else lambda like: alpha(like) / copies,
-    variance=variance and (lambda g, h: variance(g, h) / copies),
+    variance=variance and mean_variance,
     printed=None,
     exact_at_full_size=promises.exact_at_full_size and copies == 1,
     orthogonal_rows=promises.orthogonal_rows and copies == 1,

@@ -1,4 +1,4 @@
-"""Fast Walsh-Hadamard transform, in pieces that fit a CPU's cache."""
+"""Walsh-Hadamard transforms, in pieces that fit a CPU's cache."""
 
 import jax
 from jax import lax
@@ -34,6 +34,16 @@ def fwht(x: jax.Array) -> jax.Array:
   return lax.platform_dependent(
     x, cpu=_fwht_by_pieces, default=lambda x: _levels(x, x.size, 1)
   )
+
+
+def signs(rows: jax.Array, m: int) -> jax.Array:
+  """Rows of the matrix of the transform: int32[r], m -> int32[r, m].
+
+  >>> signs(jnp.array([0, 3]), 4).tolist()
+  [[1, 1, 1, 1], [1, -1, -1, 1]]
+  """
+  bits = rows[:, None] & jnp.arange(m, dtype=rows.dtype)[None]
+  return 1 - 2 * (lax.population_count(bits) & 1)
 
 
 def _fwht_by_pieces(x):

@@ -197,14 +197,17 @@ def _promises(promised, parts) -> base.Properties:
     return facts
 
   def coordinate_wise(like):
-    worst = max(p.coordinate_wise(d) / b for p, d, b in of_leaves(like))
-    return worst * sum(b for *_, b in of_leaves(like))
+    leaves = [(p.coordinate_wise(d), b) for p, d, b in of_leaves(like)]
+    if any(a is None for a, _ in leaves):
+      return None
+    return max(a / b for a, b in leaves) * sum(b for _, b in leaves)
 
   def variance(g, h):
     leaves = jax.tree.leaves(g)
     each: Any = [base.properties(op).variance for op in parts(leaves)]
     pairs = zip(each, leaves, jax.tree.leaves(h), strict=True)
-    return sum(exact(*pair) for exact, *pair in pairs)
+    values = [exact(*pair) for exact, *pair in pairs]
+    return None if None in values else sum(values)
 
   alpha = lambda like: max(p.alpha(d) for p, d, _ in of_leaves(like))
   return base.Properties(

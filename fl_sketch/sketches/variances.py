@@ -11,10 +11,10 @@ from fl_sketch.sketches import base, fourier
 import jax
 import numpy as np
 
-Exact = Callable[[np.ndarray, np.ndarray], float]
+Exact = Callable[[np.ndarray, np.ndarray], float | None]
 
 
-def of(exact: Exact) -> Callable[[base.Tree, base.Tree], float]:
+def of(exact: Exact) -> Callable[[base.Tree, base.Tree], float | None]:
   """Turns a function of vectors into one of trees of d numbers.
 
   >>> of(pairs)({'w': [1.0, 2.0]}, {'w': [3.0, 1.0]})

@@ -130,7 +130,7 @@ def verify(
   vectors = _vectors(keys[0], size)
   one = _one(op, promises.adjoint_scale or 0.0, like, vectors)
   stats = _draw(one, keys[1], size, draws, lanes=_DENSE // (b * size))
-  of = lambda constant: constant and float(constant(like))
+  of = lambda constant: constant and constant(like)
   a, alpha = of(promises.coordinate_wise), of(promises.alpha)
   exact = _exact(promises.variance, vectors, like, b)
   rows = (
@@ -254,7 +254,8 @@ def _exact(variance, vectors, like, b):
   if variance is None:
     return [None] * len(_PAIRS)
   trees = {name: ravel_pytree(like)[1](x) for name, x in vectors.items()}
-  return [b * variance(trees[g], trees[h]) for h, g in _PAIRS]
+  exact = [variance(trees[g], trees[h]) for h, g in _PAIRS]
+  return [None if value is None else b * value for value in exact]
 
 
 def _moments(stats, b, a, alpha, printed, exact):

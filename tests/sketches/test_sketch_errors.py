@@ -13,6 +13,7 @@ every = pytest.mark.parametrize('name', OPERATORS)
 
 test_bad_arguments = refused_calls(
   (lambda: sketches.srht(0), r'Expected size=0 to be an integer >= 1\.'),
+  (lambda: sketches.block_srht(8, block=24), 'block=24 to be a power of two'),
   (lambda: sketches.gaussian(-1), r'size=-1'),
   (lambda: sketches.ams(0), r'size=0'),
   (lambda: sketches.dct(0), r'size=0'),

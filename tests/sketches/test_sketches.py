@@ -218,6 +218,7 @@ TINY = {
   'sampling': sketches.uniform_sampling,
   'block_cyclic': sketches.block_cyclic,
   'srht': sketches.srht,
+  'block_srht': sketches.block_srht,
   'dct': sketches.dct,
   'srft': sketches.srft,
   'embedding_1': lambda b: sketches.sparse_embedding(b, b, kind='I'),

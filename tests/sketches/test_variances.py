@@ -56,6 +56,17 @@ def transformed(rows, b):
       yield (n / b) ** 0.5 * rows[list(chosen)] * row[None]
 
 
+def in_blocks(b):
+  """All draws of two blocks of two: order of the rows, first column, signs."""
+  whole = np.kron([[1, 1], [1, -1]], np.eye(2)) / 2**0.5
+  for first, turn in itertools.product(range(2), repeat=2):
+    rows = [2 * row + k for row in (first, 1 - first) for k in range(2)]
+    at = b - b % 2
+    rows = [*rows[:at], rows[at + turn]] if b % 2 else rows[:b]
+    for row in signs(4):
+      yield (4 / b) ** 0.5 * whole[rows] * row[None]
+
+
 def unitary(make, d):
   """A transform with some signs: the operator of full size."""
   op = make(d)
@@ -96,6 +107,10 @@ DRAWS = (
       ),
     ),
     'srht': (sketches.srht(3), 4, transformed(HADAMARD, 3)),
+    **{
+      f'{b} of blocks': (sketches.block_srht(b, block=2), 4, in_blocks(b))
+      for b in (1, 2, 3)
+    },
     'srht, padded': (sketches.srht(2), 3, transformed(HADAMARD[:, :3], 2)),
   }
   | {

@@ -53,6 +53,9 @@ OPERATORS = {
   'block_cyclic': facts(sketches.block_cyclic, 3.0),
   'block_cyclic_4': facts(lambda b: sketches.block_cyclic(b, sparsity=4), 3.75),
   'srht': facts(sketches.srht, 3.0),
+  'block_srht': facts(
+    lambda b: sketches.block_srht(b, block=16), 3.0, prefix=False
+  ),
   'dct': facts(sketches.dct, 3.0, prefix=False),
   'srft': facts(sketches.srft, 64 * 48 / (2 * 16 * 63), prefix=False),
 }
@@ -66,6 +69,7 @@ STRUCTURES = {
   'sampling': 'rows of the identity',
   'block_cyclic_4': 'blocks of coordinates, in several copies',
   'srht': 'a fast transform',
+  'block_srht': 'transforms of blocks',
   'srft': 'a complex transform, and complex tables',
 }
 # Where desketch must be linear, a mean takes the place of the median.

@@ -1,0 +1,287 @@
+"""Orthonormal Hadamard transforms of blocks, and a random part of their rows.
+
+`block_srht` has the law. A vector of d numbers is a grid [m, columns], of which
+each column is a block, and a rest of less than m numbers. Which entries of the
+transformed grid are kept is decided by rows: of a row all entries are kept,
+which are neighbours in memory, and of one row those from a random column on.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from fl_sketch.sketches import base, hadamard, hashing, variances
+import jax
+from jax import lax
+import jax.numpy as jnp
+import numpy as np
+
+# Up to so many rows, their product with a matrix of signs is faster than the
+# transform of all.
+_FEW = 128
+_TILE = 2**19  # numbers that fit into the cache of a core
+_REST = 1  # folded into the key of the rows, for those of the rest
+
+
+class Plan(NamedTuple):
+  """How d numbers are cut, and how many of the b rows are of which part.
+
+  Attributes:
+    d: coordinates.
+    size: b.
+    block: m, a power of two up to d.
+    grid: entries of the grid that are kept; where there is a coin, the last
+      may give way to one of the rest.
+    rest: entries of the rest that are kept.
+    coin: numerator, over d, of the probability of one more of the rest.
+  """
+
+  d: int
+  size: int
+  block: int
+  grid: int
+  rest: int
+  coin: int
+
+  @property
+  def columns(self) -> int:
+    """Blocks in the grid."""
+    return self.d // self.block
+
+  @property
+  def beyond(self) -> int:
+    """Coordinates beyond the grid."""
+    return self.d % self.block
+
+  @property
+  def rows(self) -> int:
+    """Rows of the grid that are kept, the last one perhaps in part."""
+    return -(-self.grid // self.columns)
+
+
+def plan(d: int, size: int, block: int) -> Plan:
+  """Shares b rows between the grid and the rest, in proportion to their sizes.
+
+  >>> plan(d=57, size=16, block=16)
+  Plan(d=57, size=16, block=16, grid=14, rest=2, coin=30)
+
+  Args:
+    d: coordinates.
+    size: b <= d.
+    block: m, a power of two, or what is to be halved until it is up to d.
+  """
+  block = min(block, 1 << (d.bit_length() - 1))
+  rest, coin = divmod(d % block * size, d)
+  return Plan(d, size, block, size - rest, rest, coin)
+
+
+def take(key: jax.Array, x: jax.Array, plan: Plan) -> jax.Array:
+  """Signs, transform, and the entries that are kept, times sqrt(d / b).
+
+  Args:
+    key: key[].
+    x: f32[d].
+    plan: of d and b.
+
+  Returns:
+    f32[b].
+  """
+  signed = _signs(key)
+  x = _mix_end(signed, x, plan)
+  cut = plan.d - plan.beyond
+  draws = _draws(key, plan)
+  grid = x[:cut].reshape(plan.block, plan.columns)
+  kept = _grid_rows(signed, grid, draws.rows)
+  # Not by .at[-1].set: XLA's CPU backend would turn the row in place, wrongly.
+  kept = jnp.append(kept[:-1], jnp.roll(kept[-1], -draws.turn))
+  kept = kept[: plan.grid] / plan.block**0.5
+  if plan.beyond:
+    beyond = signed(cut, x[cut:]).at[draws.beyond].get(mode='promise_in_bounds')
+    if plan.coin:
+      last = jnp.where(draws.coin, beyond[-1], kept[-1])
+      kept, beyond = kept.at[-1].set(last), beyond[:-1]
+    kept = jnp.concatenate([kept, beyond])
+  return (plan.d / plan.size) ** 0.5 * kept
+
+
+def put(key: jax.Array, table: jax.Array, plan: Plan) -> jax.Array:
+  """The adjoint of `take`: f32[b] -> f32[d]."""
+  signed, draws = _signs(key), _draws(key, plan)
+  table = (plan.d / plan.size) ** 0.5 * table
+  kept, beyond = table[: plan.grid], table[plan.grid :]
+  if plan.coin:
+    last = kept[-1]
+    kept = kept.at[-1].set(jnp.where(draws.coin, 0, last))
+    beyond = jnp.append(beyond, jnp.where(draws.coin, last, 0))
+  kept = jnp.pad(kept, (0, plan.rows * plan.columns - plan.grid))
+  last = jnp.roll(kept[-plan.columns :], draws.turn)
+  kept = jnp.append(kept[: -plan.columns], last) / plan.block**0.5
+  kept = kept.reshape(plan.rows, plan.columns)
+  x = _from_grid_rows(signed, kept, draws.rows, plan.block).ravel()
+  if plan.beyond:
+    rest = base.zeros((plan.beyond,), x.dtype, draws.beyond, x)
+    rest = rest.at[draws.beyond].set(beyond, mode='promise_in_bounds')
+    x = jnp.concatenate([x, signed(x.size, rest)])
+  return _mix_end(signed, x, plan)
+
+
+class _Draws(NamedTuple):
+  """What is random: kept rows, of the last the first column, and of the rest.
+
+  Attributes:
+    rows: int32[rows], distinct.
+    turn: int32[], in [0, columns).
+    coin: bool[], whether an entry of the rest takes the place of one.
+    beyond: int32[rest, or rest + 1 with a coin], distinct.
+  """
+
+  rows: jax.Array
+  turn: jax.Array
+  coin: jax.Array
+  beyond: jax.Array | None
+
+
+def _draws(key, plan) -> _Draws:
+  turn, coin = hashing.seeds(key, 1, hashing.SHIFT)[0]
+  beyond = None
+  if plan.beyond:
+    key_of_rest = jax.random.fold_in(key, _REST)
+    count = plan.rest + (plan.coin > 0)
+    beyond = hashing.sample(key_of_rest, count, plan.beyond)
+  return _Draws(
+    hashing.sample(key, plan.rows, plan.block),
+    hashing.bucket(turn, plan.columns),
+    hashing.bucket(coin, plan.d) < plan.coin,
+    beyond,
+  )
+
+
+def _signs(key) -> Callable[[Any, jax.Array], jax.Array]:
+  """Builds the function (first coordinate, numbers) -> with random signs."""
+  (seed,) = hashing.seeds(key, 1, hashing.SIGN)
+
+  def signed(start, x):
+    counter = jnp.uint32(start) + jnp.arange(x.size, dtype=jnp.uint32)
+    return hashing.flip(x, hashing.word(counter, seed).reshape(x.shape), 0)
+
+  return signed
+
+
+def _mix_end(signed, x, plan):
+  """Mixes the rest with others: transforms the last m numbers.
+
+  They have their signs before and after, so that it is its own adjoint and the
+  grid's come on top.
+  """
+  if not plan.beyond:
+    return x
+  start = plan.d - plan.block
+  end = hadamard.fwht(signed(start, x[start:])) / plan.block**0.5
+  return x.at[start:].set(signed(start, end))
+
+
+def _grid_rows(signed, grid, rows):
+  """Some rows of the unnormalised transform of every column, signs before."""
+  m, n = grid.shape
+  if rows.size > _FEW:
+    low = 1 << (m.bit_length() // 2)
+    part = lambda i, x: _times_signs(low, signed(i * low * n, x))
+    grid = _by_tiles(part, grid.reshape(-1, low, n)).reshape(m // low, -1)
+    grid = _times_signs(m // low, grid).reshape(m, n)
+    return grid.at[rows].get(mode='promise_in_bounds')
+  matrix = hadamard.signs(rows, m).astype(grid.dtype)
+
+  def add(start, size, total):
+    part = lax.dynamic_slice_in_dim(grid, start, size)
+    some = lax.dynamic_slice_in_dim(matrix, start, size, axis=1)
+    return total + _dot(some, signed(start * n, part))
+
+  zeros = base.zeros((rows.size, n), grid.dtype, rows, grid)
+  return _tiled(lambda tile: base.fold(m, tile, add, zeros), m, n)
+
+
+def _from_grid_rows(signed, kept, rows, m):
+  """The adjoint of `_grid_rows`."""
+  n = kept.shape[1]
+  if rows.size > _FEW:
+    low = 1 << (m.bit_length() // 2)
+    grid = base.zeros((m, n), kept.dtype, rows, kept)
+    grid = grid.at[rows].set(
+      kept, mode='promise_in_bounds', unique_indices=True
+    )
+    grid = _times_signs(m // low, grid.reshape(m // low, -1))
+    part = lambda i, x: signed(i * low * n, _times_signs(low, x))
+    return _by_tiles(part, grid.reshape(-1, low, n)).reshape(m, n)
+  matrix = hadamard.signs(rows, m).astype(kept.dtype).T
+
+  def form(tile):
+    part = lambda i, some: signed(i * tile * n, _dot(some, kept))
+    return _by_tiles(part, matrix.reshape(-1, tile, rows.size)).reshape(m, n)
+
+  return _tiled(form, m, n)
+
+
+def _tiled(form: Callable[[int], jax.Array], m: int, n: int) -> jax.Array:
+  """Calls `form` with how many rows of [m, n] are worked on at a time.
+
+  On a CPU as many as stay in its cache, elsewhere all.
+  """
+  tile = m
+  while tile > 1 and tile * n > _TILE:
+    tile //= 2
+  if tile == m:
+    return form(m)
+  return lax.platform_dependent(cpu=lambda: form(tile), default=lambda: form(m))
+
+
+def _by_tiles(part, tiles):
+  """Applies part(index, tile) to tiles [tiles, rows, n]."""
+  if len(tiles) == 1:
+    return part(0, tiles[0])[None]
+  return lax.map(lambda x: part(*x), (jnp.arange(len(tiles)), tiles))
+
+
+def _times_signs(m, x):
+  """The unnormalised transform of every column of [m, n]."""
+  return _dot(hadamard.signs(jnp.arange(m), m).astype(x.dtype), x)
+
+
+def _dot(a, b):
+  return jnp.dot(a, b, precision=lax.Precision.HIGHEST)
+
+
+def variance(plan: Plan, g: np.ndarray, h: np.ndarray) -> float | None:
+  """The exact variance of <g, R^T R h>; None where m does not divide d.
+
+  Of a block as many rows are kept as of others, or one more: within it they are
+  a sample without replacement, and the total of the blocks that have one more
+  is that of a random window of neighbours.
+  """
+  if plan.beyond:
+    return None
+  blocks = [x.reshape(plan.block, plan.columns).T for x in (g, h)]
+  inside = sum(map(variances.pairs, *blocks))
+  products = (blocks[0] * blocks[1]).sum(1)
+  more = plan.grid % plan.columns
+  sums = np.cumsum([0.0, *products, *products])
+  windows = (sums[more:] - sums[: sums.size - more])[: plan.columns]
+  factor = (plan.d / plan.size / plan.block) ** 2
+  return float(factor * (_spread(plan) * inside + np.var(windows)))
+
+
+def constant(plan: Plan) -> float | None:
+  """The coordinate-wise constant; None where m does not divide d.
+
+  The worst vectors lie in one block, whose `variances.pairs` are at most 2.
+  """
+  if plan.beyond:
+    return None
+  more = plan.grid % plan.columns / plan.columns
+  factor = (plan.d / plan.size / plan.block) ** 2
+  return plan.size * factor * (2 * _spread(plan) + more * (1 - more))
+
+
+def _spread(plan) -> float:
+  """The mean over blocks of r (m - r) / (m - 1), for r kept rows of m."""
+  few, more = divmod(plan.grid, plan.columns)
+  of = lambda r: r * (plan.block - r) / max(plan.block - 1, 1)
+  return of(few) + more / plan.columns * (of(few + 1) - of(few))
