@@ -8,6 +8,7 @@ import numpy as np
 import operators
 from operators import KEY
 import pytest
+import sketch_twins
 
 
 @pytest.mark.parametrize('bound', [1, 7, 127, 128, 2**15 - 1])
@@ -97,7 +98,37 @@ def scaled_twin(name, x):
   return (packed_by_hand(q, m), scales), each * q / m
 
 
+def eden_twin(name, x):
+  """The nearest of all centroids, signed ones too, by a table of distances."""
+  bits, keep, nearest = {
+    'eden': (1, D, False),
+    'eden_kept': (3, 20, False),
+    'eden_nearest': (2, D, True),
+    'eden_table': (4, D, False),
+    'eden_table_nearest': (1, D, True),
+  }[name]
+  t = np.eye(D)
+  if 'table' not in name:
+    for i in range(4):
+      size = keep if i == 3 else D
+      key = jax.random.fold_in(KEY, i)
+      t = sketch_twins.block_srht(D, size, 4096, key) @ t
+  y = t @ x.astype(np.float64)
+  centroids, _ = codec_cases.lloyd(bits)
+  half = centroids[len(centroids) // 2 :]
+  u = y / (np.linalg.norm(y) / np.sqrt(keep))
+  index = np.abs(np.abs(u)[:, None] - half[None]).argmin(1)
+  planes = [u < 0, *(index >> i & 1 for i in reversed(range(bits - 1)))]
+  q = np.where(u < 0, -half[index], half[index])
+  if nearest:
+    scale = y @ q / (q @ q) * keep / D
+  else:
+    scale = y @ y / (y @ q)
+  return (np.packbits(planes, axis=1), scale), scale * t.T @ q
+
+
 TWINS = {
+  'eden': eden_twin,
   'bfloat16': bfloat16_twin,
   'int4': scaled_twin,
   'int8': scaled_twin,
@@ -121,4 +152,4 @@ def test_numpy_twins(name):
     want, out = TWINS[CODECS[name].codec.name](name, x)
     for got, expected in zip(payloads, want, strict=True):
       np.testing.assert_allclose(got[i], expected, rtol=1e-6)
-    np.testing.assert_allclose(decoded[i], out, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(decoded[i], out, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,214 @@
+"""Quantisation to few bits after a random rotation: EDEN."""
+
+import functools
+import itertools
+import math
+from statistics import NormalDist
+from typing import Annotated
+
+from fl_sketch import sketches
+from fl_sketch.codecs import base
+from fl_sketch.sketches.base import dimension
+from fl_sketch.utils import fields
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+_BLOCK = 4096
+_Scale = Annotated[str, fields.choice(('unbiased', 'least_squares'))]
+
+
+def eden(
+  bits: int = 1,
+  *,
+  keep: fields.Count | None = None,
+  rotate: bool = True,
+  scale: _Scale = 'unbiased',
+) -> base.Codec:
+  r"""EDEN: the nearest centroids of a rotated vector, and one scale.
+
+  With T a random rotation of the key, :math:`y = T x` has n near-Gaussian
+  entries, whatever x is, and :math:`q_i` is the centroid nearest to
+  :math:`\sqrt n\, y_i / \|y\|`, of the 2^bits that are best for N(0, 1) (Lloyd
+  and Max). What is decoded is :math:`S\, T^\top q`:
+
+  'unbiased': :math:`S = \|y\|^2 / \langle y, q \rangle`. Then :math:`E\|S
+  T^\top q - x\|^2 = \omega \|x\|^2` with omega = D / (1 - D), for D the
+  distortion of the centroids: 0.571, 0.133, 0.0358 and 0.0096 at 1 to 4 bits.
+  'least_squares': :math:`S = \langle y, q \rangle / \|q\|^2`, whose error is D:
+  the contraction 1 - D = 1 / (1 + omega) that error feedback needs.
+
+  With ``keep`` only so many entries of y are sent, times d / keep where
+  unbiased: 1 + omega becomes (d / keep) (1 + omega).
+
+  The laws are those of a uniform rotation as d grows. Here T is three passes,
+  or four below 4,096, of the random signs and Hadamard blocks of
+  `sketches.block_srht`. One pass leaves a bias; of these it is far below the
+  error, and omega is that of the law within 2 %.
+
+  Without ``rotate`` the tree is quantised as it is: for tables of `srht`, `dct`
+  or `block_srht`, which are rotated already, by the same rotation on all
+  clients. It is unbiased then over the keys of the tables; no law is stated for
+  a tree by itself, but that 'least_squares' contracts it.
+
+  >>> packed, size = eden(2).encode(jax.random.key(0), jnp.ones(60))
+  >>> packed.shape, packed.dtype, size.shape
+  ((2, 8), dtype('uint8'), ())
+
+  Args:
+    bits: of an entry, 1 to 4.
+    keep: entries that are sent, at most d; None is all.
+    rotate: whether to rotate by the codec's own key.
+    scale: 'unbiased' or 'least_squares'.
+
+  Returns:
+    A `Codec` with payload (uint8[bits, ceil(n / 8)], a plane of signs and the
+    planes of the magnitude's index; f32[], S); ValueError if keep > d.
+
+  Raises:
+    ValueError: bits is not 1 to 4, no such scale, or keep without rotate.
+
+  Source: Vargaftik et al., EDEN (ICML 2022, arXiv:2108.08842); one bit is DRIVE
+  (NeurIPS 2021, arXiv:2105.08339). ``keep`` is their rand-k, after the
+  rotation.
+  """
+  if bits not in (1, 2, 3, 4):
+    raise ValueError(f'Expected {bits=} in (1, 2, 3, 4).')
+  if scale not in ('unbiased', 'least_squares'):
+    raise ValueError(f"Expected {scale=} in ('unbiased', 'least_squares').")
+  if keep is not None and not rotate:
+    raise ValueError(f'Expected {keep=} to be None without rotate.')
+  centroids, distortion = lloyd_max(bits)
+  unbiased = scale == 'unbiased'
+  part = lambda like: 1.0 if keep is None else keep / dimension(like)
+
+  def encode(key, tree):
+    x = base.flat(key, tree)
+    y = _rotate(key, x, keep) if rotate else x
+    planes, q, dot = _nearest(y, centroids)
+    size = jnp.linalg.norm(y) / y.size**0.5
+    if unbiased:
+      factor = y.size / jnp.where(dot > 0, dot, 1)
+    else:
+      factor = part(x) * dot / jnp.square(q).sum()
+    return jnp.packbits(planes, axis=1), size * factor
+
+  def decode(key, payload, like):
+    packed, size = payload
+    d = dimension(like)
+    count = d if keep is None else keep
+    y = size * _values(jnp.unpackbits(packed, axis=1, count=count), centroids)
+    x = _rotate_back(key, y, d) if rotate else y
+    return base.VECTOR.desketch(key, x, like)
+
+  def contraction(like):
+    if rotate:
+      return part(like) * (1 - distortion)
+    return 1 / dimension(like)  # reached by a spike of one bit
+
+  omega = lambda like: 1 / (part(like) * (1 - distortion)) - 1
+  return base.Codec(
+    encode,
+    decode,
+    'eden',
+    omega if unbiased and rotate else None,
+    None if unbiased else contraction,
+  )
+
+
+@functools.cache
+def lloyd_max(bits: int) -> tuple[tuple[float, ...], float]:
+  """The positive centroids of N(0, 1) in 2^bits cells, and their distortion.
+
+  A centroid is the mean of its cell, whose ends are half way to the next
+  (Lloyd, 1982; Max, 1960). The distortion is E(x - centroid)^2.
+
+  >>> [round(x, 4) for x in lloyd_max(2)[0]], round(lloyd_max(2)[1], 4)
+  ([0.4528, 1.5104], 0.1175)
+  """
+  normal, count = NormalDist(), 2 ** (bits - 1)
+  centroids = [
+    normal.inv_cdf(0.5 + (i + 0.5) / count / 2) for i in range(count)
+  ]
+  while True:
+    middle = [(a + b) / 2 for a, b in itertools.pairwise(centroids)]
+    ends = [0.0, *middle, math.inf]
+    cells = list(itertools.pairwise(ends))
+    masses = [normal.cdf(b) - normal.cdf(a) for a, b in cells]
+    firsts = [normal.pdf(a) - normal.pdf(b) for a, b in cells]
+    moved = [f / m for f, m in zip(firsts, masses, strict=True)]
+    if max(abs(a - b) for a, b in zip(moved, centroids, strict=True)) < 1e-13:
+      squares = sum(m * c**2 for m, c in zip(masses, moved, strict=True))
+      return tuple(moved), 1 - 2 * squares
+    centroids = moved
+
+
+def _nearest(y, centroids):
+  """Bits of sign and magnitude [bits, n], centroids q, and <u, q>.
+
+  Here u is y, scaled to a mean square of 1.
+  """
+  u = base.fraction(y, jnp.linalg.norm(y) / y.size**0.5)
+  levels = np.array(centroids, np.float32)
+  index = jnp.zeros(y.shape, jnp.int32)
+  for end in (levels[1:] + levels[:-1]) / 2:
+    index += jnp.abs(u) > end
+  count = len(centroids).bit_length() - 1
+  bits = [index >> i & 1 for i in reversed(range(count))]
+  planes = jnp.stack([u < 0, *(bit > 0 for bit in bits)])
+  q = _values(planes, centroids)
+  return planes, q, (u * q).sum()
+
+
+def _values(planes, centroids):
+  """The centroids that bits [bits, n] name: f32[n]."""
+  levels = jnp.array(centroids, jnp.float32)
+  index = jnp.zeros(planes.shape[1:], jnp.int32)
+  for bit in planes[1:]:
+    index = 2 * index + bit
+  size = levels[index]
+  return jnp.where(planes[0] > 0, -size, size)
+
+
+def _passes(d):
+  return 3 if d >= _BLOCK else 4
+
+
+def _rotate(key, x, keep):
+  """All passes but the last, and `keep` entries of the last."""
+  d, last = x.size, _passes(x.size) - 1
+  if keep is not None and keep > d:
+    raise ValueError(f'Expected {keep=} <= {d=}.')
+  whole = sketches.block_srht(d, _BLOCK)
+  for i in range(last):
+    x = _deal(whole.sketch(jax.random.fold_in(key, i), x))
+  final = sketches.block_srht(keep or d, _BLOCK)
+  return final.sketch(jax.random.fold_in(key, last), x)
+
+
+def _rotate_back(key, y, d):
+  """The adjoint of `_rotate`."""
+  like, last = jax.ShapeDtypeStruct((d,), y.dtype), _passes(d) - 1
+  op = sketches.block_srht(y.size, _BLOCK)
+  x = op.desketch(jax.random.fold_in(key, last), y, like)
+  whole = sketches.block_srht(d, _BLOCK)
+  for i in reversed(range(last)):
+    x = whole.desketch(jax.random.fold_in(key, i), _undeal(x), like)
+  return x
+
+
+def _deal(x):
+  """Orders numbers so that the next pass mixes those of different blocks."""
+  columns = x.size // _BLOCK
+  if columns < 2:
+    return x
+  cut = columns * _BLOCK
+  return jnp.concatenate([x[:cut].reshape(_BLOCK, columns).T.ravel(), x[cut:]])
+
+
+def _undeal(x):
+  columns = x.size // _BLOCK
+  if columns < 2:
+    return x
+  cut = columns * _BLOCK
+  return jnp.concatenate([x[:cut].reshape(columns, _BLOCK).T.ravel(), x[cut:]])
