@@ -13,14 +13,16 @@ class Ledger:
 
   A participant receives, at the start of its round, the broadcasts since it
   last took part, or the dense parameters where they are fewer bytes:
-  :math:`\min(\sum_s \mathrm{broadcast}_s, \mathrm{dense})`, yet never less than
-  the broadcast of the present round, which is one of them. Seeds are free, and
-  so are the initial parameters, which follow from one. Stragglers and dropouts
-  receive as much; a straggler also sends its payload.
+  :math:`\min(\sum_s \mathrm{broadcast}_s, \mathrm{dense} + \mathrm{state})`,
+  yet never less than the broadcast of the present round, which is one of them.
+  The state is what a client needs to redo later steps of the server, such as
+  the moments of its optimizer; where a broadcast is as large as the parameters,
+  nobody redoes a step, and nobody needs it. Seeds are free, and so are the
+  initial parameters, which follow from one. Stragglers and dropouts receive as
+  much; a straggler also sends its payload.
 
-  A client that receives the dense parameters continues from them; what else it
-  replicates (moments of the server optimizer, MARINA's previous parameters,
-  CD-Adam's estimate) is not counted.
+  What links before the broadcast keep is not counted, such as MARINA's previous
+  parameters.
 
   Attributes:
     dense: bytes of the parameters.
@@ -28,6 +30,7 @@ class Ledger:
     heard: int64[population], `broadcast_total` when each client last took part.
     uplink_total: bytes that all clients sent so far.
     downlink_total: bytes that all clients received so far.
+    state: bytes of what a client replicates beside the parameters.
   """
 
   dense: int
@@ -35,11 +38,12 @@ class Ledger:
   broadcast_total: int = 0
   uplink_total: int = 0
   downlink_total: int = 0
+  state: int = 0
 
   @classmethod
-  def empty(cls, population: int, dense: int) -> 'Ledger':
+  def empty(cls, population: int, dense: int, state: int = 0) -> 'Ledger':
     """The ledger before the first round."""
-    return cls(dense, np.zeros(population, np.int64))
+    return cls(dense, np.zeros(population, np.int64), state=state)
 
   def charge(
     self,
@@ -77,7 +81,8 @@ class Ledger:
     participated = outcome[selected] == availability.PARTICIPATED
     self.broadcast_total += int(down)
     missed = self.broadcast_total - self.heard[receivers]
-    received = np.minimum(missed, max(self.dense, int(down)))
+    whole = self.dense + (self.state if down < self.dense else 0)
+    received = np.minimum(missed, max(whole, int(down)))
     self.heard[receivers] = self.broadcast_total
     count = int(participated.sum())
     self.uplink_total += int(up) * (count + losses.get('late_clients', 0))

@@ -1,5 +1,6 @@
 """Writes checkpoints atomically, and restores the newest readable one."""
 
+import dataclasses
 import pathlib
 import shutil
 from typing import Any, NamedTuple
@@ -142,7 +143,8 @@ class Checkpoints:
           f'{counts["devices"]}: equal up to rounding, not bit for bit.',
           stacklevel=2,
         )
-      ledger = traffic.Ledger(empty.dense, arrays['heard'], **counts['ledger'])
+      counted = {'heard': arrays['heard']} | counts['ledger']
+      ledger = dataclasses.replace(empty, **counted)
       state = comms.with_per_client(arrays['state'], state)
       return Restored(step, state, ledger, rows)
     if corrupt:

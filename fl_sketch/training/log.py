@@ -90,8 +90,10 @@ def evaluator(
 
 def empty_ledger(exp: experiment.Experiment) -> traffic.Ledger:
   """Makes the ledger of bytes before the first round."""
+  init = lambda params: exp.make(exp.hyper).server.init(params)
+  state = comms.nbytes(jax.eval_shape(init, exp.params))
   dense = comms.nbytes(exp.params)
-  return traffic.Ledger.empty(exp.config.population, dense)
+  return traffic.Ledger.empty(exp.config.population, dense, state)
 
 
 def on_host(metrics: Any, points: int, count: int) -> list[list[Record]]:

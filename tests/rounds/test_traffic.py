@@ -26,6 +26,16 @@ def test_who_was_away_pays_for_what_was_missed_but_no_more_than_dense():
   assert row['total_uplink_bytes'] == (2 + 1 + 3) * UP
 
 
+def test_dense_parameters_come_with_the_state_that_is_needed_to_go_on():
+  """Catches a catch-up from which a client could not redo the next step."""
+  book = traffic.Ledger.empty(2, DENSE, state=50)
+  rows = [charge(book, ids) for ids in ([0], [0], [0], [0, 1])]
+  assert rows[-1]['total_downlink_bytes'] == 4 * 40 + (DENSE + 50)
+  book = traffic.Ledger.empty(2, DENSE, state=50)
+  assert charge(book, [0], down=DENSE)['downlink_bytes'] == DENSE
+  assert charge(book, [1], down=DENSE)['downlink_bytes'] == DENSE
+
+
 def test_dense_broadcasts_cost_a_participant_the_dense_parameters():
   book = traffic.Ledger.empty(3, DENSE)
   rows = [charge(book, ids, down=DENSE) for ids in ([0], [1], [0, 2])]
