@@ -7,6 +7,7 @@ from fl_sketch.rounds import (
   aggregation,
   chain,
   comms,
+  error_feedback as feedback,
   keys as keys_lib,
   robust as robust_lib,
   transforms as t,
@@ -45,6 +46,7 @@ def fedsketch_privix(
   privacy: aggregation.PrivateMean | None = None,
   robust: robust_lib.Rule | None = None,
   codec: codecs.Codec | None = None,
+  downlink: codecs.Codec | None = None,
 ) -> Algorithm:
   r"""FedSKETCH with the PRIVIX decoder: a count sketch decoded by its median.
 
@@ -58,6 +60,7 @@ def fedsketch_privix(
     privacy: bounds and noise on the tables; None is no privacy.
     robust: byzantine-robust rule in place of the mean; None is the mean.
     codec: compresses the clients' tables; None sends them uncompressed.
+    downlink: compresses the mean table likewise.
 
   Symbols: client_lr eta; server_lr gamma; local_steps tau; rows t; cols m, and
   k in the experiments.
@@ -72,7 +75,7 @@ def fedsketch_privix(
     local,
     t.sketch(sketch),
     aggregation.mean_over_cohort(privacy=privacy, robust=robust, codec=codec),
-    t.broadcast(),
+    *feedback.broadcast(downlink, sketch.like),
     t.desketch(sketch),
     optax.scale_by_learning_rate(hp.server_lr),
   )

@@ -39,6 +39,7 @@ def fetchsgd(
   momentum_masking: bool = True,
   local_k: fields.Count | None = None,
   privacy: aggregation.PrivateMean | None = None,
+  codec: codecs.Codec | None = None,
 ) -> Algorithm:
   r"""Heavy hitters of an error table, :math:`w \leftarrow w - \Delta`.
 
@@ -61,6 +62,8 @@ def fetchsgd(
     local_k: number of largest coordinates of its gradient that a client
       sketches; None is all.
     privacy: bounds and noise on the tables; None is no privacy.
+    codec: compresses the clients' tables; None sends them uncompressed. The
+      server's values and indices are few, and go as they are.
 
   Symbols: server_lr eta; momentum rho; sketch S.
 
@@ -79,14 +82,14 @@ def fetchsgd(
       f"Expected error_update='subtract' and no momentum_masking with {name}: "
       f'emptying cells wants a sparse sketch, one of {_SPARSE}.'
     )
-  codec = codecs.top_k(k)
+  top = codecs.top_k(k)
 
   def update(table, state, params=None, *, keys, **_):
     velocity = momentum * state.momentum + table
     error = state.error + hp.server_lr * velocity
     estimate = sketch.desketch(keys.run, error, params)
-    payload = codec.encode(keys.run, estimate)
-    delta = codec.decode(keys.run, payload, params)
+    payload = top.encode(keys.run, estimate)
+    delta = top.decode(keys.run, payload, params)
     cells = sketch.sketch(keys.run, delta)
     if error_update == 'zero':
       error = jnp.where(cells != 0, 0, error)
@@ -97,7 +100,7 @@ def fetchsgd(
     return payload, Tables(velocity, error)
 
   def init(params):
-    feedback.check_codec(codec, params)
+    feedback.check_codec(top, params)
     return Tables(sketch.like(params), sketch.like(params))
 
   largest = [_keep_largest(local_k)] if local_k is not None else []
@@ -105,11 +108,11 @@ def fetchsgd(
     local,
     *largest,
     t.sketch(sketch, hash_key='run'),
-    aggregation.mean_over_cohort(privacy=privacy),
+    aggregation.mean_over_cohort(privacy=privacy, codec=codec),
     chain.Transform(init, update),
     t.broadcast(),
     t.stateless(
-      lambda top, params, *, keys, **_: codec.decode(keys.run, top, params)
+      lambda sent, params, *, keys, **_: top.decode(keys.run, sent, params)
     ),
     optax.scale(-1.0),
   )

@@ -2,7 +2,12 @@
 
 from fl_sketch import codecs, sketches
 from fl_sketch.algorithms import server_optimizers
-from fl_sketch.rounds import aggregation, robust as robust_lib, transforms as t
+from fl_sketch.rounds import (
+  aggregation,
+  error_feedback as feedback,
+  robust as robust_lib,
+  transforms as t,
+)
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
 
 
@@ -15,6 +20,7 @@ def iterative_sketching(
   privacy: aggregation.PrivateMean | None = None,
   robust: robust_lib.Rule | None = None,
   codec: codecs.Codec | None = None,
+  downlink: codecs.Codec | None = None,
 ) -> Algorithm:
   r"""K local steps, one linear sketch on clients, one de-sketch on the server.
 
@@ -29,6 +35,7 @@ def iterative_sketching(
     privacy: bounds and noise on the tables; None is no privacy.
     robust: byzantine-robust rule in place of the mean; None is the mean.
     codec: compresses the clients' tables; None sends them uncompressed.
+    downlink: compresses the mean table likewise.
 
   Symbols: client_lr eta_local; server_lr eta_global; local_steps K; sketch R,
   sk and desk; its size b_sketch.
@@ -44,7 +51,7 @@ def iterative_sketching(
     local,
     t.sketch(sketch),
     aggregation.mean_over_cohort(privacy=privacy, robust=robust, codec=codec),
-    t.broadcast(),
+    *feedback.broadcast(downlink, sketch.like),
     t.desketch(sketch),
     server_optimizers.server_step(hp, server_optimizer),
   )

@@ -57,8 +57,8 @@ class Entry(NamedTuple):
 
 # What a config gives by fields that several algorithms share.
 CONTEXT = (
-  'sketch', 'codec', 'privacy', 'robust', 'server_optimizer', 'schedule',
-  'local_steps', 'population', 'b1', 'b2', 'eps', 'momentum',
+  'sketch', 'codec', 'downlink', 'privacy', 'robust', 'server_optimizer',
+  'schedule', 'local_steps', 'population', 'b1', 'b2', 'eps', 'momentum',
 )  # fmt: skip
 REGISTRY = registry.Registry(
   'algorithm',

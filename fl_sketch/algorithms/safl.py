@@ -10,6 +10,7 @@ from fl_sketch.algorithms import server_optimizers
 from fl_sketch.rounds import (
   aggregation,
   chain,
+  error_feedback as feedback,
   robust as robust_lib,
   transforms as t,
 )
@@ -31,6 +32,7 @@ def safl(
   privacy: aggregation.PrivateMean | None = None,
   robust: robust_lib.Rule | None = None,
   codec: codecs.Codec | None = None,
+  downlink: codecs.Codec | None = None,
 ) -> Algorithm:
   r"""Sketch, average, de-sketch, then any optax server optimizer.
 
@@ -54,6 +56,7 @@ def safl(
     privacy: bounds and noise on the tables; None is no privacy.
     robust: byzantine-robust rule in place of the mean; None is the mean.
     codec: compresses the clients' tables; None sends them uncompressed.
+    downlink: compresses the mean table likewise.
 
   Symbols: client_lr eta_t; server_lr kappa; sketch R, sk and desk; its size b;
   b1, b2, eps beta_1, beta_2, epsilon; clip_norm tau.
@@ -85,7 +88,7 @@ def safl(
     *on_client,
     t.sketch(sketch),
     aggregation.mean_over_cohort(privacy=privacy, robust=robust, codec=codec),
-    t.broadcast(),
+    *feedback.broadcast(downlink, sketch.like),
     t.desketch(sketch),
     *on_server,
     server_optimizers.server_step(hp, server_optimizer, schedule),

@@ -27,11 +27,11 @@ PARTITION_OPTIONS = (
 # Fields of one level of nesting: options of what another field names.
 MAPPINGS = (
   'dataset_options', 'model_options', 'local_optimizer', 'options', 'sketch',
-  'codec', 'sweep',
+  'codec', 'downlink', 'sweep',
 )  # fmt: skip
 # Those that name their factory themselves; a text such as 'srht(size=60)' will
 # do in their place.
-CALLS = ('local_optimizer', 'sketch', 'codec')
+CALLS = ('local_optimizer', 'sketch', 'codec', 'downlink')
 # Fields of the past, and where their values stand now.
 MOVED = {
   **{
@@ -150,6 +150,7 @@ class Config:
   options: Mapping[str, Any] | None = None  # its own; algorithms.describe
   sketch: Mapping[str, Any] | None = None  # kind, and the options of that kind
   codec: Mapping[str, Any] | None = None  # likewise
+  downlink: Mapping[str, Any] | None = None  # a codec of what the server sends
   server_lr: f.Positive = 1.0
   server_optimizer: str | None = None  # adam, amsgrad, yogi, adagrad, momentum
   b1: f.Share | None = None

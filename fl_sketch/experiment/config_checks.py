@@ -46,7 +46,7 @@ def _check_work(c: Any):
       f"Expected compute_dtype={c.compute_dtype!r} to be 'float32' with "
       "local_work='gram' or dataset='quadratics'."
     )
-  for name in ('sketch', 'codec', 'local_optimizer'):
+  for name in ('sketch', 'codec', 'downlink', 'local_optimizer'):
     if (options := getattr(c, name)) is not None and 'kind' not in options:
       raise ValueError(f'Expected a kind in {name}={dict(options)}.')
   datasets.REGISTRY.check(c.dataset, c.dataset_options or {})

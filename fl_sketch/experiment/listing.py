@@ -20,6 +20,7 @@ REGISTRIES: dict[str, tuple[str, registry.Registry]] = {
   'options': ('algorithm', algorithms.REGISTRY),
   'sketch': ('sketch.kind', sketches.REGISTRY),
   'codec': ('codec.kind', codecs.REGISTRY),
+  'downlink': ('downlink.kind', codecs.REGISTRY),
 }
 
 

@@ -40,8 +40,9 @@ def declared(c: Config) -> dict[str, Any]:
   }
   if c.sketch is not None:
     parts['sketch'] = sketches.REGISTRY.entry(c.sketch['kind'])
-  if c.codec is not None:
-    parts['codec'] = codecs.REGISTRY.entry(c.codec['kind'])
+  for field in ('codec', 'downlink'):
+    if (codec := getattr(c, field)) is not None:
+      parts[field] = codecs.REGISTRY.entry(codec['kind'])
   return {
     f'{field}.{name}': getattr(c, field)[name]
     for field, entry in parts.items()
@@ -80,8 +81,9 @@ def algorithm_options(c: Config) -> dict[str, Any]:
     )
   if c.sketch is not None:
     options['sketch'] = _made('sketch', c.sketch, sketches)
-  if c.codec is not None:
-    options['codec'] = _made('codec', c.codec, codecs)
+  for field in ('codec', 'downlink'):
+    if (codec := getattr(c, field)) is not None:
+      options[field] = _made(field, codec, codecs)
   if c.robust is not None and c.groups is not None:
     options['robust'] = robust.Rule(c.robust, c.groups)
   if c.local_optimizer is not None:

@@ -12,7 +12,8 @@ from fl_sketch.experiment.config_checks import OPTIMIZER_OPTIONS
 _OF_CALLS = 'kind', 'contract', 'keep'  # beside the options of a factory
 # Shared field -> the argument of an algorithm that takes it.
 _TAKEN_AS = {
-  'sketch': 'sketch', 'codec': 'codec', 'robust': 'robust', 'groups': 'robust',
+  'sketch': 'sketch', 'codec': 'codec', 'downlink': 'downlink',
+  'robust': 'robust', 'groups': 'robust',
   'server_optimizer': 'server_optimizer', 'final_server_lr': 'schedule',
 }  # fmt: skip
 

@@ -1,5 +1,6 @@
-"""Compression of client updates, with error feedback or Markov estimates."""
+"""Compression of what clients and server send; error feedback, estimates."""
 
+from collections.abc import Callable
 from typing import Any
 
 from fl_sketch import codecs
@@ -43,6 +44,38 @@ def decode_lanes(
 def check_codec(codec: codecs.Codec, params: Any) -> None:
   """Raises ValueError if the codec cannot encode trees like `params`."""
   jax.eval_shape(codec.encode, jax.random.key(0), params)
+
+
+def broadcast(
+  codec: codecs.Codec | None, like: Callable[[Any], Any]
+) -> tuple[chain.Transform, ...]:
+  """The downlink in a codec: the links that encode, send and decode the mean.
+
+  All clients and the server itself go on with what is decoded, by a key of the
+  round, so that those who redo the server's step find its parameters. The
+  codec should be unbiased: nothing keeps its error.
+
+  Args:
+    codec: of the mean; None sends it as it is.
+    like: params -> what is sent, such as ``sketch.like``, or its shapes.
+  """
+  if codec is None:
+    return (t.broadcast(),)
+  key_of = lambda keys: keys_lib.codec_key(keys.round)
+
+  def init(params):
+    check_codec(codec, jax.eval_shape(like, params))
+    return optax.EmptyState()
+
+  def encode(mean, state, params=None, *, keys, **_):
+    del params
+    return codec.encode(key_of(keys), mean), state
+
+  def decode(payload, params, *, keys, **_):
+    shapes = jax.eval_shape(like, params)
+    return codec.decode(key_of(keys), payload, shapes)
+
+  return chain.Transform(init, encode), t.broadcast(), t.stateless(decode)
 
 
 def compress(

@@ -34,6 +34,7 @@ SECRET = jax.random.key(2)
 COUNT = sketches.count_sketch(2, 4)
 MEAN = sketches.count_sketch(2, 4, combine='mean')
 CYCLIC = sketches.block_cyclic(4)
+BLOCKS = sketches.block_srht(8, block=4)
 
 
 def loss_fn(params, batch):
@@ -148,6 +149,15 @@ ALGORITHMS = {
     codec=codecs.int4(2)),
   'privix_bfloat16': case('fedsketch_privix', 16, 32, sketch=COUNT,
     codec=codecs.bfloat16()),
+  # Eight signs and a scale, down two bits each; of a count sketch two and four.
+  # Each client has a rotation of its own: sums of equal signs would be 0, whose
+  # sign is that of a rounding error.
+  'safl_onebit': case('safl', 1 + 4, 2 + 4, sketch=BLOCKS,
+    codec=codecs.eden(), downlink=codecs.eden(2, rotate=False)),
+  'privix_eden': case('fedsketch_privix', 2 + 4, 4 + 4, sketch=COUNT,
+    codec=codecs.eden(2), downlink=codecs.eden(4)),
+  'fetchsgd_eden': case('fetchsgd', 1 + 4, 16, sketch=COUNT, k=2,
+    codec=codecs.eden()),
   # Eight candidates: a table and their values up; down their indices, two
   # values and one bit a candidate.
   'sketched_sgd': case('sketched_sgd', 64, 41, sketch=COUNT, k=2),

@@ -12,8 +12,10 @@ from twins_base import (
   mean_gradient,
   moved,
   only,
+  server_codec_key,
   sketch as table_of,
   support as heavy,
+  through_table,
   zero_table,
 )
 
@@ -46,6 +48,7 @@ def safl(
   server_optimizer='adam',
   clip=None,
   codec=None,
+  downlink=None,
   wire=PLAIN,
 ):
   server = reference.Server(server_optimizer, theta.size)
@@ -56,6 +59,8 @@ def safl(
       sent = [clipped(x, hp.clip_norm) for x in sent]
     more = () if codec is None else (codec,)
     mean = wire.sketched(sketch, key, this, sent, theta, *more)
+    if downlink is not None:
+      mean = through_table(downlink, server_codec_key(this.keys), mean)
     estimate = desketch(sketch, key, mean, theta)
     if clip == 'server':
       alpha = sketches.properties(sketch).alpha(theta.size)
@@ -184,15 +189,17 @@ def fetchsgd(
   error_update='zero',
   momentum_masking=True,
   local_k=None,
+  codec=None,
   wire=PLAIN,
 ):
+  more = () if codec is None else (codec,)
   velocity = error = zero_table(sketch, theta)
   for this in rounds:
     key = this.keys.run
     sent = [mean_gradient(theta, client) for client in this.clients]
     if local_k is not None:
       sent = [only(x, largest(x, local_k)) for x in sent]
-    mean = wire.sketched(sketch, key, this, sent, theta)
+    mean = wire.sketched(sketch, key, this, sent, theta, *more)
     velocity = momentum * velocity + mean
     error = error + hp.server_lr * velocity
     estimate = desketch(sketch, key, error, theta)
