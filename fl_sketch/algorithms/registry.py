@@ -19,6 +19,9 @@ from fl_sketch.algorithms.iterative_sketching import iterative_sketching
 from fl_sketch.algorithms.marina import marina
 from fl_sketch.algorithms.markov import cd_adam, ef21
 from fl_sketch.algorithms.onebit_adam import onebit_adam
+from fl_sketch.algorithms.preconditioned_sketching import (
+  preconditioned_sketching,
+)
 from fl_sketch.algorithms.proximal import feddyn, fedprox
 from fl_sketch.algorithms.safl import safl
 from fl_sketch.algorithms.sketched_sgd import sketched_sgd
@@ -95,6 +98,7 @@ register(fedsketch.fedsketch_heaprix, example=_COUNT | _K)
 register(fedsketchgate, everyone=True, example=_COUNT | _STEPS)
 register(fedsketch.diffsketch, hyper=('noise_stddev',), example=_COUNT)
 register(safl, example=_LINEAR)
+register(preconditioned_sketching, example=_LINEAR)
 register(sketched_sgd, work='gradient', example=_COUNT | _K)
 register(fetchsgd, work='gradient', example=_COUNT | _K)
 register(fedcom, example=_RANDOM)

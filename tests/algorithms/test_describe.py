@@ -34,6 +34,16 @@ EXPECTED = {
   'fedsketchgate': ([TABLE], [TABLE], D, 0, 0, TABLE, ['round']),
   'diffsketch': ([TABLE], [TABLE], 0, 0, 0, None, ['round']),
   'safl': ([B], [B], 0, 2 * D, 0, None, ['round']),
+  # The model is one vector, whose factor is one number.
+  'preconditioned_sketching': (
+    [B + 1, B],
+    [B + 1, B],
+    0,
+    D,
+    0,
+    None,
+    ['round'],
+  ),
   'sketched_sgd': ([TABLE + PK], [VALUES], D, 0, 0, D, ['round']),
   'fetchsgd': ([TABLE], [2 * K], 0, 0, 2 * TABLE, None, ['run']),
   'fedcom': ([K], [D], 0, 0, 0, None, ['client']),

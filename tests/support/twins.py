@@ -40,7 +40,8 @@ PUBLIC = {
   ),
   twins_sketched: (
     'decentralised', 'diffsketch', 'fedsketch_heaprix', 'fedsketch_privix',
-    'fedsketchgate', 'fetchsgd', 'iterative_sketching', 'safl', 'sketched_sgd',
+    'fedsketchgate', 'fetchsgd', 'iterative_sketching',
+    'preconditioned_sketching', 'safl', 'sketched_sgd',
   ),
 }  # fmt: skip
 TWINS = {

@@ -69,6 +69,50 @@ def safl(
   return theta
 
 
+def preconditioned_sketching(
+  hp,
+  theta,
+  rounds,
+  *,
+  sketch,
+  every,
+  keep=0.7,
+  damping=0.01,
+  b1=0.9,
+  b2=0.99,
+  codec=None,
+  downlink=None,
+):
+  more = () if codec is None else (codec,)
+  first, second, squares, d = np.zeros_like(theta), 0.0, None, theta.size
+  for this in rounds:
+    key, r = this.keys.round, this.index
+    v = np.ones(d) if squares is None else _second_moment(squares)
+    q = (v + (0 if squares is None else damping * v.mean())) ** 0.25
+    sent = [moved(hp, theta, client) for client in this.clients]
+    scaled = [x / q for x in sent]
+    mean = PLAIN.sketched(sketch, key, this, scaled, theta, *more)
+    if downlink is not None:
+      mean = through_table(downlink, server_codec_key(this.keys), mean)
+    z = desketch(sketch, key, mean, theta)
+    first = b1 * first + (1 - b1) * q * z
+    second = b2 * second + (1 - b2) * np.square(z).mean()
+    step = first / (1 - b1 ** (r + 1)) / q**2
+    step /= np.sqrt(second / (1 - b2 ** (r + 1)) * np.mean(1 / q**2))
+    theta = theta - hp.server_lr * step
+    if r % every == 0:
+      new = this.mean([x**2 for x in sent], theta)
+      squares = new if squares is None else keep * squares + (1 - keep) * new
+  return theta
+
+
+def _second_moment(squares):
+  """Row means times column means of the matrix, and the mean of the bias."""
+  b, w = squares[:2], squares[2:].reshape(4, 2)
+  outer = np.outer(w.mean(1), w.mean(0)) / w.mean()
+  return reference.flat({'b': np.full(2, b.mean()), 'w': outer})
+
+
 def fedsketch_heaprix(hp, theta, rounds, *, sketch, k, exact=True, wire=PLAIN):
   for this in rounds:
     sent = [moved(hp, theta, client) for client in this.clients]

@@ -1,0 +1,242 @@
+"""Preconditioned sketching: Adam's adaptivity before the sketch."""
+
+from typing import Any, NamedTuple
+
+from fl_sketch import codecs, sketches
+from fl_sketch.algorithms import server_optimizers
+from fl_sketch.rounds import (
+  chain,
+  comms,
+  error_feedback as feedback,
+  keys as keys_lib,
+)
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.sketches.base import dimension
+from fl_sketch.utils import fields
+import jax
+import jax.numpy as jnp
+import optax
+
+# Of every leaf the means of its squares: over rows and over columns of a matrix
+# (a leaf [..., columns]), else over all.
+Factors = tuple[tuple[jax.Array, ...], ...]
+
+
+class Preconditioner(NamedTuple):
+  """State between rounds: rounds done, `Factors`, bill."""
+
+  count: jax.Array
+  factors: Factors
+  bill: comms.Bill
+
+
+class Moments(NamedTuple):
+  """State of the step, on server and clients.
+
+  Attributes:
+    count: int32[], rounds done.
+    factors: those by which the next round's updates are divided.
+    first: mean of the estimated updates.
+    second: f32[], mean of the squares of their preconditioned numbers.
+  """
+
+  count: jax.Array
+  factors: Factors
+  first: Any
+  second: jax.Array
+
+
+def preconditioned_sketching(
+  local: Local,
+  hp: Hyper,
+  *,
+  sketch: sketches.Sketch,
+  every: fields.Count = 20,
+  keep: fields.Share = 0.7,
+  damping: fields.Positive = 0.01,
+  b1: float = 0.9,
+  b2: float = 0.99,
+  schedule: optax.Schedule | None = None,
+  codec: codecs.Codec | None = None,
+  downlink: codecs.Codec | None = None,
+) -> Algorithm:
+  r"""Sketches updates that are divided by the fourth root of their squares.
+
+  A sketch spreads its noise evenly, so that Adam on its estimates sees nearly
+  the same second moment everywhere. Here second moments are sent, and a half of
+  the preconditioner stands on either side of the sketch:
+
+  .. math:: y_c = R(\Delta_c / q), \quad z = R^\top \bar y, \quad q = (v +
+    \lambda \bar v)^{1/4}
+
+  M is the mean :math:`\beta_1 M + (1 - \beta_1) q z` of the estimated updates,
+  s that of :math:`\|z\|^2 / d` by :math:`\beta_2`, both with bias corrected,
+  and :math:`x \leftarrow x - \eta\, u / (\sqrt s\, \mathrm{rms}(1 / q))` with
+  :math:`u = M / q^2`.
+
+  Derivation: the step :math:`x \leftarrow x - P g` with P = v^(-1/2) is gradient
+  descent on :math:`x' = q x`, whose gradient is g / q. The noise of a sketch of
+  that gradient is even over the coordinates of x', in which curvature is even
+  if it is in proportion to the root of v, as Adam supposes. A sketch of g
+  itself has noise that is even over those of x, where curvature is not, and
+  hides v.
+
+  In rounds 0, ``every``, 2 ``every`` ... clients add the means over rows and
+  columns of their squared updates (Adafactor's factors: rows + columns numbers
+  a matrix), and the server sends v with the mean table, in which old factors
+  count ``keep``. Before the first of them q is 1.
+
+  Args:
+    local: local work.
+    hp: hyperparameters.
+    sketch: a linear operator whose desketch is its adjoint.
+    every: rounds from one exchange of factors to the next.
+    keep: weight of the old factors.
+    damping: :math:`\lambda`, in units of the mean of v over all coordinates.
+    b1: decay of the first moment.
+    b2: decay of the second.
+    schedule: round -> factor on ``server_lr``.
+    codec: compresses the clients' tables; None sends them uncompressed.
+    downlink: compresses the mean table likewise.
+
+  Symbols: server_lr eta; sketch R; b1, b2 beta_1, beta_2; damping lambda.
+
+  Departures: none; an algorithm of this project. Factors are those of
+  Adafactor (Shazeer and Stern, ICML 2018, arXiv:1804.04235). They are
+  statistics of data: with privacy they would need a bound and noise, and so
+  there is no ``privacy``.
+
+  Source: this project, after Chen, Li, Banerjee, arXiv:2411.06770.
+  """
+
+  def work(params, batches, key, factors):
+    moved, metrics = local(params, batches, key, None)
+    scaled = jax.tree.map(jnp.divide, moved, _roots(factors, params, damping))
+    return {'update': scaled, 'factors': _factors(moved)}, metrics
+
+  return federated(
+    work,
+    _send(sketch, codec),
+    _exchange(sketch, every, keep, codec, downlink),
+    _step(sketch, every, damping, b1, b2, downlink),
+    server_optimizers.server_step(hp, 'sgd', schedule),
+    drift=lambda protocol: chain.state_of(protocol, Preconditioner).factors,
+    moved=lambda params: {'update': params, 'factors': _factors(params)},
+  )
+
+
+def _factors(tree) -> Factors:
+  """Means of the squares of every leaf's rows and columns."""
+
+  def one(x):
+    square = jnp.square(x.astype(jnp.float32))
+    if x.ndim < 2:
+      return (square.mean(),)
+    matrix = square.reshape(-1, x.shape[-1])
+    return matrix.mean(1), matrix.mean(0)
+
+  return tuple(map(one, jax.tree.leaves(tree)))
+
+
+def _roots(factors, params, damping) -> Any:
+  """The tree q; 1 where all factors are 0."""
+  leaves, treedef = jax.tree.flatten(params)
+
+  def second_moment(means, x):
+    if x.ndim < 2:
+      return jnp.broadcast_to(*means, x.shape)
+    rows, columns = means
+    rows = rows / jnp.maximum(rows.mean(), 1e-38)
+    return (rows[:, None] * columns[None]).reshape(x.shape)
+
+  moments = list(map(second_moment, factors, leaves))
+  mean = sum(v.sum() for v in moments) / dimension(params)
+  root = lambda v: jnp.where(mean > 0, (v + damping * mean) ** 0.25, 1.0)
+  return treedef.unflatten(map(root, moments))
+
+
+def _send(op, codec) -> chain.ClientTransform:
+  """Client: preconditioned update -> its table, and the factors."""
+
+  def init(params):
+    jax.eval_shape(op.like, params)  # raises if the table exceeds the model
+    if codec is not None:
+      feedback.check_codec(codec, jax.eval_shape(op.like, params))
+    return optax.EmptyState()
+
+  def encode(moved, state, params=None, *, keys, **_):
+    del params
+    table = op.sketch(keys.round, moved['update'])
+    if codec is not None:
+      table = codec.encode(keys_lib.codec_key(keys.client), table)
+    return {'table': table, 'factors': moved['factors']}, state
+
+  return chain.ClientTransform(init, encode)
+
+
+def _exchange(op, every, keep, codec, downlink) -> chain.Uplink:
+  """Payloads -> the mean table and, when they are due, the new factors."""
+
+  def decode(keys, payload, like):
+    table = payload['table']
+    if codec is not None:
+      shapes = jax.eval_shape(op.like, like)
+      table = feedback.decoder(codec)(keys, table, shapes)
+    return {'table': table, 'factors': payload['factors']}
+
+  def init(params):
+    if downlink is not None:
+      feedback.check_codec(downlink, jax.eval_shape(op.like, params))
+    factors = optax.tree.zeros_like(_factors(params))
+    return Preconditioner(jnp.int32(0), factors, comms.bill())
+
+  def update(lane_sum, state, params=None, *, keys, **_):
+    del params
+    mean, up = comms.uplink_mean(lane_sum)
+    due = state.count % every == 0
+    old = jnp.where(state.count == 0, 0, keep)
+    mix = lambda x, new: jnp.where(due, old * x + (1 - old) * new, x)
+    factors = jax.tree.map(mix, state.factors, mean['factors'])
+    table = mean['table']
+    if downlink is not None:
+      table = downlink.encode(keys_lib.codec_key(keys.round), table)
+    size = comms.nbytes(factors)
+    unsent = jnp.where(due, 0, jnp.uint32(size))
+    bill = comms.bill(up, comms.nbytes(table) + size)
+    bill = jax.tree.map(lambda x: x - unsent, bill)
+    message = {'table': table, 'factors': factors}
+    return message, Preconditioner(state.count + 1, factors, bill)
+
+  return chain.Uplink(init, update, decode=decode, broadcasts=True)
+
+
+def _step(op, every, damping, b1, b2, downlink) -> chain.Transform:
+  """Broadcast -> preconditioned direction; it goes on by its own factors."""
+
+  def init(params):
+    zeros = optax.tree.zeros_like(params)
+    factors = optax.tree.zeros_like(_factors(params))
+    return Moments(jnp.int32(0), factors, zeros, jnp.float32(0))
+
+  def update(message, state, params=None, *, keys, **_):
+    table = message['table']
+    if downlink is not None:
+      shapes = jax.eval_shape(op.like, params)
+      table = downlink.decode(keys_lib.codec_key(keys.round), table, shapes)
+    estimate = op.desketch(keys.round, table, params)
+    q = _roots(state.factors, params, damping)
+    count, d = state.count + 1, dimension(params)
+    average = lambda m, z, root: b1 * m + (1 - b1) * root * z
+    first = jax.tree.map(average, state.first, estimate, q)
+    square = optax.tree.norm(estimate, squared=True) / d
+    second = b2 * state.second + (1 - b2) * square
+    inverse = optax.tree.norm(jax.tree.map(jnp.reciprocal, q), squared=True) / d
+    length = jnp.sqrt(second / (1 - b2**count) * inverse)
+    scale = 1 / (1 - b1**count) / jnp.maximum(length, 1e-38)
+    direction = jax.tree.map(lambda m, r: scale * m / r**2, first, q)
+    due = state.count % every == 0
+    pick = lambda new, old: jnp.where(due, new, old)
+    factors = jax.tree.map(pick, message['factors'], state.factors)
+    return direction, Moments(count, factors, first, second)
+
+  return chain.Transform(init, update)
