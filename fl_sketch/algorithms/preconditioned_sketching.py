@@ -74,7 +74,7 @@ def preconditioned_sketching(
   and :math:`x \leftarrow x - \eta\, u / (\sqrt s\, \mathrm{rms}(1 / q))` with
   :math:`u = M / q^2`.
 
-  Derivation: the step :math:`x \leftarrow x - P g` with P = v^(-1/2) is gradient
+  Derivation: a step :math:`x \leftarrow x - P g` with P = v^(-1/2) is gradient
   descent on :math:`x' = q x`, whose gradient is g / q. The noise of a sketch of
   that gradient is even over the coordinates of x', in which curvature is even
   if it is in proportion to the root of v, as Adam supposes. A sketch of g

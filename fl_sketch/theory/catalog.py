@@ -18,7 +18,7 @@ FORMS = ('printed', 'corrected')
 PAPERS = {'S0': 'Song', 'S1': 'Das', 'S2': 'FedSKETCH', 'S4': 'Chen'}
 MODULES = (
   'chen.constants', 'chen.corollaries', 'chen.gradients', 'chen.monitor',
-  'chen.rates', 'das.lemmas', 'das.rates', 'das.tradeoffs',
+  'chen.rates', 'compression', 'das.lemmas', 'das.rates', 'das.tradeoffs',
   'haddadpour.compressors', 'haddadpour.lemmas', 'haddadpour.plans',
   'haddadpour.rates', 'haddadpour.tables', 'song.communication',
   'song.convergence', 'song.leakage', 'song.lemmas', 'song.plans',

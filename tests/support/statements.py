@@ -71,6 +71,13 @@ EXAMPLES = {
     'constant_rate': {'run': CHEN, **BOUNDED},
     'decaying_rate': {'run': FIRST, **BOUNDED},
   },
+  'compression': {
+    'table_alpha': {
+      'dimension': 64, 'size': 16, 'omega': 0.5, 'draws': 2.0,
+    },
+    'step_cosine': {'alpha': 99.0, 'momentum': 0.9},
+    'second_moment_floor': {'norm': 1.0, 'dimension': 6400, 'alpha': 64.0},
+  },
   'das.lemmas': {
     'distance_bound': DESCENT | {
       'distance_squared': 4.0, 'gradient_squares': 4.0, 'gap': 1.0,

@@ -1,0 +1,94 @@
+"""What sketches and few-bit tables do to the steps of an adaptive server.
+
+Of this project. The noise of an estimate D of g is its error D - g, which is
+taken to be white, and fresh in every round.
+"""
+
+from fl_sketch.theory.evaluation import formula
+from fl_sketch.utils import checks
+
+
+@formula
+def table_alpha(
+  dimension: int, size: int, omega: float = 0.0, draws: float = 1.0
+) -> float:
+  r"""Noise in units of :math:`\|g\|^2`: :math:`(d / b)(1 + \omega / n) - 1`.
+
+  Of tables of b numbers from an operator with orthogonal rows, whose entries a
+  codec of variance ``omega`` quantises (`codecs.eden`): the table's error has
+  energy :math:`\omega \|y\|^2 / n` with :math:`\|y\|^2 = (d / b) \|g\|^2` in
+  the mean, and is orthogonal to y, and reading multiplies energies by d / b.
+  One bit an entry, of 32 times the entries, has 1 + alpha = (pi / 2) d / (32
+  b), where b float32 numbers have d / b.
+
+  >>> round(table_alpha(1024, 256, 0.5708), 4)
+  5.2832
+
+  Args:
+    dimension: d.
+    size: b, entries of a table.
+    omega: of the codec; 0 for none.
+    draws: n, independent quantisations of equal updates that are averaged: of
+      rotations of each client's own. 1 where all clients share one.
+
+  Source: of this project.
+
+  Raises:
+    ValueError: size is not in [1, dimension], omega < 0 or draws < 1.
+  """
+  dimension = checks.count('dimension', dimension)
+  size = checks.at_most('size', checks.count('size', size), dimension)
+  omega = checks.at_least('omega', omega, 0)
+  return dimension / size * (1 + omega / checks.at_least('draws', draws, 1)) - 1
+
+
+@formula
+def step_cosine(alpha: float, momentum: float = 0.9) -> float:
+  r"""Cosine of a momentum step with a gradient that stays the same.
+
+  :math:`1 / \sqrt{1 + \alpha (1 - \beta) / (1 + \beta)}`: an exponential mean
+  keeps this share of the energy of fresh noise. The length of a step of Adam is
+  fixed, so that this is what it advances.
+
+  >>> round(step_cosine(99.0), 2)
+  0.4
+
+  Args:
+    alpha: of the estimates, see `table_alpha`.
+    momentum: beta.
+
+  Source: of this project.
+
+  Raises:
+    ValueError: alpha < 0, or momentum is not in [0, 1).
+  """
+  alpha = checks.at_least('alpha', alpha, 0)
+  momentum = checks.zero_or_fraction('momentum', momentum)
+  return (1 + alpha * (1 - momentum) / (1 + momentum)) ** -0.5
+
+
+@formula
+def second_moment_floor(norm: float, dimension: int, alpha: float) -> float:
+  r"""The least root of a second moment: :math:`\|g\| \sqrt{\alpha / d}`.
+
+  :math:`E D_i^2 = g_i^2 + \alpha \|g\|^2 / d`. Coordinates below it get steps
+  of one size, and Adam keeps its adaptivity on those above alone. It is
+  :math:`\|g\| / \sqrt b` for small tables of floats, whatever the number of
+  clients.
+
+  >>> second_moment_floor(1.0, 6400, 64.0)
+  0.1
+
+  Args:
+    norm: of g.
+    dimension: d.
+    alpha: of the estimates, see `table_alpha`.
+
+  Source: of this project.
+
+  Raises:
+    ValueError: norm < 0, dimension < 1 or alpha < 0.
+  """
+  norm = checks.at_least('norm', norm, 0)
+  alpha = checks.at_least('alpha', alpha, 0)
+  return norm * (alpha / checks.count('dimension', dimension)) ** 0.5
