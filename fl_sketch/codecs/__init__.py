@@ -4,8 +4,8 @@ A codec is two pure functions, `encode` and `decode`. What `encode` returns is
 all that is sent, so the bill is `comms.nbytes` of it; the key is not sent: it
 is a hash of public counters. Numbers are read as float32 whatever the dtype of
 the leaves, except by `identity` and for float64 tables of `from_sketch`. A zero
-tree decodes to zeros. A NaN that is sent decodes to NaN, in every number that
-shares its scale.
+tree decodes to zeros, but by `shared_sign`. A NaN that is sent decodes to NaN,
+in every number that shares its scale.
 
 Error feedback needs a codec with a `contraction`: around an unbiased one with
 omega > 1 the residual grows, so wrap that in `contract`.
@@ -21,7 +21,7 @@ from typing import Any
 from fl_sketch.codecs.base import Codec
 from fl_sketch.codecs.identity import identity
 from fl_sketch.codecs.narrow import bfloat16, int4, int8
-from fl_sketch.codecs.quantized import qsgd, sign
+from fl_sketch.codecs.quantized import qsgd, shared_sign, sign
 from fl_sketch.codecs.rotated import eden
 from fl_sketch.codecs.sparse import quantized_top_k, rand_k, top_k
 from fl_sketch.codecs.wrappers import contract, from_sketch
@@ -30,7 +30,7 @@ from fl_sketch.utils import fields, registry
 __all__ = [
   'REGISTRY', 'Codec', 'bfloat16', 'contract', 'describe', 'eden',
   'from_sketch', 'identity', 'int4', 'int8', 'make', 'qsgd',
-  'quantized_top_k', 'rand_k', 'register', 'sign', 'top_k',
+  'quantized_top_k', 'rand_k', 'register', 'shared_sign', 'sign', 'top_k',
 ]  # fmt: skip
 
 REGISTRY = registry.Registry('codec', shared={'contract': False})
@@ -40,6 +40,7 @@ for _factory in (
   eden,
 ):  # fmt: skip
   register(_factory)
+register(shared_sign, hyper=('bound',))
 
 
 def make(kind: str, **options: Any) -> Codec:

@@ -2,6 +2,7 @@
 
 from fl_sketch.codecs import base, packing
 from fl_sketch.sketches.base import check_positive, dimension
+from fl_sketch.utils import fields
 import jax
 import jax.numpy as jnp
 
@@ -97,3 +98,42 @@ def sign(norm: str = 'l1') -> base.Codec:
 
   delta = (lambda d: 1 / dimension(d)) if norm == 'l1' else None
   return base.Codec(encode, decode, 'sign', None, delta)
+
+
+def shared_sign(bound: fields.Positive) -> base.Codec:
+  r"""Stochastic signs with one scale for all clients, whose sums are integers.
+
+  An entry x, clipped to the bound B, is sent as +B with probability (1 + x / B)
+  / 2, else as -B: unbiased, with :math:`E\|\mathrm{decode} - x\|^2 = d B^2 -
+  \|x\|^2` where no entry is clipped. The draws of n clients are independent,
+  so that the mean has 1 / n of it.
+
+  All that a mean needs is how many of the n clients sent +B, an integer at
+  every entry. So it goes through secure aggregation, modulo 2^k for k =
+  ceil(log2(n + 1)), where a masked entry costs k bits. The scales of `eden`
+  are of each client, and sums of it are none of integers.
+
+  The error does not fall with x: omega is None, and 0 becomes B or -B.
+
+  >>> shared_sign(2.0).encode(jax.random.key(0), jnp.array([2.0, -3.0]))
+  Array([128], dtype=uint8)
+
+  Args:
+    bound: B > 0, the same for all; a few times the norm over sqrt(d), for a
+      rotated update or its table.
+
+  Returns:
+    A `Codec` with payload uint8[ceil(d / 8)]; a set bit is a plus.
+
+  Source: as THC (Li et al., NSDI 2024, arXiv:2302.08545) with one bit.
+  """
+
+  def encode(key, tree):
+    x = base.flat(key, tree)
+    return jnp.packbits(bound * (2 * jax.random.uniform(key, x.shape) - 1) < x)
+
+  def decode(key, payload, like):
+    plus = jnp.unpackbits(payload, count=dimension(like))
+    return base.VECTOR.desketch(key, jnp.where(plus, bound, -bound), like)
+
+  return base.Codec(encode, decode, 'shared_sign', None, None)
