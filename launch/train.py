@@ -41,6 +41,9 @@ _DETERMINISTIC = flags.DEFINE_boolean(
 _PLAN = flags.DEFINE_boolean(
   'plan', False, 'Only print memory, bytes, operations and time of the run.'
 )
+_ADVISE = flags.DEFINE_integer(
+  'advise', None, 'Only print which compressors suit so many bytes up.'
+)
 _LOG_TO = flags.DEFINE_list(
   'log_to', [], f'Where rows go beside metrics.jsonl: {", ".join(sinks.NAMES)}.'
 )
@@ -62,6 +65,9 @@ def main(argv):
   except ValueError as e:
     refuse(e)
   alone = _NUM_PROCESSES.value == 1 and not _PLAN.value
+  if _ADVISE.value is not None:
+    _advise()
+    return
   try:
     fields = configs.fields() | {'sweep': None}  # one run, whatever is swept
     done = alone and workdir_checks.is_finished(folder, c.rounds)
@@ -89,6 +95,17 @@ def main(argv):
       print(exp.guarantee.statement.sentence())
   if not done:
     sys.exit(STOPPED)
+
+
+def _advise():
+  """Prints what `planning.advise_compression` finds."""
+  try:
+    choices = planning.advise_compression(
+      configs.fields() | {'sweep': None}, _ADVISE.value, _DATA_DIR.value
+    )
+  except errors.USER_ERRORS as e:
+    refuse(e)
+  print(planning.compression.table(choices), end='')
 
 
 if __name__ == '__main__':

@@ -22,14 +22,14 @@ from fl_sketch.codecs.base import Codec
 from fl_sketch.codecs.identity import identity
 from fl_sketch.codecs.narrow import bfloat16, int4, int8
 from fl_sketch.codecs.quantized import qsgd, shared_sign, sign
-from fl_sketch.codecs.rotated import eden
+from fl_sketch.codecs.rotated import eden, lloyd_max
 from fl_sketch.codecs.sparse import quantized_top_k, rand_k, top_k
 from fl_sketch.codecs.wrappers import contract, from_sketch
 from fl_sketch.utils import fields, registry
 
 __all__ = [
   'REGISTRY', 'Codec', 'bfloat16', 'contract', 'describe', 'eden',
-  'from_sketch', 'identity', 'int4', 'int8', 'make', 'qsgd',
+  'from_sketch', 'identity', 'int4', 'int8', 'lloyd_max', 'make', 'qsgd',
   'quantized_top_k', 'rand_k', 'register', 'shared_sign', 'sign', 'top_k',
 ]  # fmt: skip
 

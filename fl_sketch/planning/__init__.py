@@ -1,9 +1,13 @@
 """Predicts what a run takes: memory, communication cost, operations, time.
 
 `plan` reads them off the compiled round and times a dry run of a few rounds;
-`flops` counts the operations of a jaxpr, loops included.
+`flops` counts the operations of a jaxpr, loops included. `advise_compression`
+compares compressors of as many bytes by the noise of a step.
 """
 
+from fl_sketch.planning.compression import Choice, advise_compression
 from fl_sketch.planning.plan import Plan, Wire, dry_run, plan, wire
 
-__all__ = ['Plan', 'Wire', 'dry_run', 'plan', 'wire']
+__all__ = [
+  'Choice', 'Plan', 'Wire', 'advise_compression', 'dry_run', 'plan', 'wire',
+]  # fmt: skip

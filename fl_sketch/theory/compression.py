@@ -4,8 +4,10 @@ Of this project. The noise of an estimate D of g is its error D - g, which is
 taken to be white, and fresh in every round.
 """
 
+from fl_sketch.codecs import lloyd_max
 from fl_sketch.theory.evaluation import formula
 from fl_sketch.utils import checks
+import numpy as np
 
 
 @formula
@@ -40,6 +42,40 @@ def table_alpha(
   size = checks.at_most('size', checks.count('size', size), dimension)
   omega = checks.at_least('omega', omega, 0)
   return dimension / size * (1 + omega / checks.at_least('draws', draws, 1)) - 1
+
+
+def correlated_omega(bits: int, correlation: np.ndarray) -> np.ndarray:
+  r"""Covariance of two errors of `codecs.eden` under one rotation.
+
+  In units of :math:`\|x\| \|y\|`, for updates whose cosine is rho. With
+  :math:`a_k` the coefficients of the quantiser in normalised Hermite
+  polynomials, it is :math:`\sum_{k \geq 3} (a_k / a_1)^2 \rho^k` (Mehler): the
+  linear part of the quantiser makes no error. For one bit it is arcsin(rho) -
+  rho; at rho = 1 omega.
+
+  >>> round(float(correlated_omega(1, np.array(0.5))), 4)  # pi / 6 - 1 / 2
+  0.0236
+
+  Args:
+    bits: of the codec.
+    correlation: rho, f64[...].
+
+  Source: of this project.
+  """
+  centroids, distortion = lloyd_max(bits)
+  levels = np.array(centroids)
+  steps = np.array([0.0, *(levels[1:] + levels[:-1]) / 2])
+  jumps = np.array([levels[0], *np.diff(levels)])  # half of that at 0
+  density = np.exp(-(steps**2) / 2)
+  before, now = np.zeros_like(steps), np.ones_like(steps)  # h_{k-2}, h_{k-1}
+  rho = np.asarray(correlation, np.float64)
+  total, power, first = np.zeros_like(rho), rho, (jumps * density).sum()
+  for k in range(1, 400):
+    if k % 2 and k > 1:
+      total += ((jumps * density * now).sum() / first) ** 2 / k * power
+    before, now = now, (steps * now - (k - 1) ** 0.5 * before) / k**0.5
+    power = power * rho
+  return np.where(rho < 0.999, total, distortion / (1 - distortion))
 
 
 @formula

@@ -1,0 +1,197 @@
+"""Advises a compressor for a number of bytes, from a few measured updates."""
+
+from collections.abc import Mapping
+import dataclasses
+from typing import Any, NamedTuple
+
+from fl_sketch import codecs, experiment, sketches
+from fl_sketch.experiment import config as config_lib, switching
+from fl_sketch.theory import compression
+from fl_sketch.utils import checks, markdown
+import jax
+from jax.flatten_util import ravel_pytree
+import jax.numpy as jnp
+import numpy as np
+
+
+class Choice(NamedTuple):
+  """A compressor, and the noise of the mean of a cohort's updates under it.
+
+  Attributes:
+    sketch: as in a config, such as 'block_srht(size=60)'; None for none.
+    codec: likewise.
+    up: bytes of a client's payload.
+    down: bytes of the broadcast where the mean is sent as it is; of a table in
+      few bits `downlink` in the same codec has as many as `up`.
+    alpha: expected E||D - x||^2 / ||x||^2 of the estimate D of the mean x.
+    measured: the same of the updates at hand; None without draws.
+    cosine: of a momentum step with x, see `theory.compression.step_cosine`.
+  """
+
+  sketch: str | None
+  codec: str | None
+  up: int
+  down: int
+  alpha: float
+  measured: float | None
+  cosine: float
+
+
+def advise_compression(
+  config: Mapping[str, Any] | config_lib.Config,
+  uplink_bytes: int,
+  data_dir: str | None = None,
+  problem: Any = None,
+  *,
+  momentum: float = 0.9,
+  draws: int = 8,
+) -> list[Choice]:
+  r"""Compares compressors that send as many bytes, by the noise of a step.
+
+  The updates of one cohort are computed at the first parameters by the config's
+  local work. With P their mean square, S the square of their mean over n
+  clients, and b entries:
+    float32 tables: alpha = d / b - 1.
+    tables in few bits: d / b - 1 + (d / b) omega P / (n S) and more, as clients
+      that share a rotation share errors: `theory.compression.correlated_omega`.
+    updates in few bits, by rotations of the clients: ((d / b) (1 + omega) - 1)
+      P / (n S), at the price of a dense downlink.
+
+  For learning rates there is `theory.curvature.adviser`.
+
+  >>> c = {'rounds': 1, 'cohort': 3, 'model': 'linear'}
+  >>> best, *_ = advise_compression(c, 65, draws=0)
+  >>> best.up, best.codec
+  (65, 'eden(bits=1, keep=488)')
+
+  Args:
+    config: a `Config`, or its fields; of its algorithm only local work counts.
+    uplink_bytes: of a client and round, 8 or more.
+    data_dir: where tensorflow-datasets keeps its files.
+    problem: as of `experiment.build`.
+    momentum: of the server, for the cosine.
+    draws: keys over which the noise is measured; 0 leaves out `measured`.
+
+  Returns:
+    The choices, the largest cosine first.
+
+  Raises:
+    ConfigError: the config is wrong, or private: its noise is another one.
+    ValueError: too few bytes.
+  """
+  if checks.count('uplink_bytes', uplink_bytes) < 8:
+    raise ValueError(f'Expected {uplink_bytes=} >= 8: an entry and a scale.')
+  updates = _updates(config, data_dir, problem)
+  choices = []
+  for candidate in _candidates(updates.shape[1], uplink_bytes):
+    alpha = _alpha(candidate, updates)
+    measured = _measure(candidate, updates, draws) if draws else None
+    cosine = compression.step_cosine(alpha, momentum)
+    names = candidate.sketch, candidate.codec
+    sizes = candidate.up, candidate.down
+    choices.append(Choice(*names, *sizes, alpha, measured, cosine))
+  return sorted(choices, key=lambda choice: -choice.cosine)
+
+
+def table(choices: list[Choice]) -> str:
+  """Writes choices as a Markdown table."""
+  head = ['sketch', 'codec', 'up', 'down', 'alpha', 'measured', 'cosine']
+  lines = [
+    [
+      c.sketch or '',
+      c.codec or '',
+      f'{c.up:,}',
+      f'{c.down:,}',
+      *(f'{x or 0:.3g}' for x in (c.alpha, c.measured, c.cosine)),
+    ]
+    for c in choices
+  ]
+  return markdown.table(head, lines, left=2)
+
+
+class _Candidate(NamedTuple):
+  """A compressor of b entries, of so many bits where it is quantised."""
+
+  sketch: str | None
+  codec: str | None
+  op: sketches.Sketch
+  encoding: codecs.Codec
+  up: int
+  down: int
+  size: int
+  bits: int | None
+
+
+def _candidates(d: int, uplink_bytes: int) -> list[_Candidate]:
+  b = min(d, uplink_bytes // 4)
+  cyclic = sketches.block_cyclic(b), codecs.identity()
+  text = f'block_cyclic(size={b})'
+  found = [_Candidate(text, None, *cyclic, 4 * b, 4 * b, b, None)]
+  for bits in range(1, 5):
+    b = min(d, (uplink_bytes - 4) // bits * 8)
+    if b:
+      up, text = bits * -(-b // 8) + 4, f'eden(bits={bits}, '
+      tables = sketches.block_srht(b), codecs.eden(bits, rotate=False)
+      updates = sketches.identity(), codecs.eden(bits, keep=b)
+      names = f'block_srht(size={b})', f'{text}rotate=False)'
+      found.append(_Candidate(*names, *tables, up, 4 * b, b, bits))
+      names = None, f'{text}keep={b})'
+      found.append(_Candidate(*names, *updates, up, 4 * d, b, bits))
+  return found
+
+
+def _alpha(candidate, updates) -> float:
+  """Expected noise of the mean, see `advise_compression`."""
+  (n, d), bits = updates.shape, candidate.bits
+  of_table = compression.table_alpha(d, candidate.size)
+  if bits is None:
+    return of_table
+  products = updates @ updates.T / np.square(updates.mean(0)).sum() / n**2
+  if candidate.sketch is None:
+    omega = candidate.encoding.omega(d)
+    return float(omega * np.trace(products))
+  norms = np.sqrt(np.outer(*[np.diag(products)] * 2))
+  omegas = compression.correlated_omega(bits, products / norms)
+  return of_table + float((norms * omegas).sum() * d / candidate.size)
+
+
+def _updates(config, data_dir, problem) -> np.ndarray:
+  """Updates of the first cohort, f32[clients, d]."""
+  if not isinstance(config, config_lib.Config):
+    config = config_lib.Config.from_mapping(config)
+  fields = dataclasses.asdict(config) | {'algorithm': 'fedavg'}
+  fields, _ = switching.switched(fields, ['algorithm'])
+  exp = experiment.build(fields, data_dir, problem)
+  cohort = exp.sample(0)
+  present = np.flatnonzero(cohort.weight > 0)
+  local = exp.make(exp.hyper).local
+  key = jax.random.key(exp.config.key_seed)
+
+  @jax.jit
+  def one(params, data, lane, batches):
+    key_of = jax.random.fold_in(key, lane)
+    moved, _ = local(params, exp.fetch(data, batches), key_of, None)
+    return ravel_pytree(moved)[0].astype(jnp.float32)
+
+  lane_of = lambda i: jax.tree.map(lambda x: x[i], cohort.batches)
+  return np.stack([one(exp.params, exp.data, i, lane_of(i)) for i in present])
+
+
+def _measure(candidate, updates, draws) -> float:
+  """Mean over keys of ||D - x||^2 / ||x||^2, D the estimate of the mean x."""
+  op, codec, mean = candidate.op, candidate.encoding, updates.mean(0)
+
+  @jax.jit
+  def error(key, updates):
+    def one(lane):
+      i, x = lane
+      own, y = jax.random.fold_in(key, i), op.sketch(key, x)
+      return codec.decode(own, codec.encode(own, y), y)
+
+    decoded = jax.lax.map(one, (jnp.arange(len(updates)), updates))
+    estimate = op.desketch(key, decoded.mean(0), mean)
+    return jnp.square(estimate - mean).sum()
+
+  keys = jax.random.split(jax.random.key(0), draws)
+  errors = [float(error(key, updates)) for key in keys]
+  return float(np.mean(errors) / np.square(mean).sum())
