@@ -65,8 +65,8 @@ def main(argv):
   except ValueError as e:
     refuse(e)
   alone = _NUM_PROCESSES.value == 1 and not _PLAN.value
-  if _ADVISE.value is not None:
-    _advise()
+  if (uplink_bytes := _ADVISE.value) is not None:
+    _advise(uplink_bytes)
     return
   try:
     fields = configs.fields() | {'sweep': None}  # one run, whatever is swept
@@ -97,15 +97,15 @@ def main(argv):
     sys.exit(STOPPED)
 
 
-def _advise():
+def _advise(uplink_bytes: int):
   """Prints what `planning.advise_compression` finds."""
   try:
     choices = planning.advise_compression(
-      configs.fields() | {'sweep': None}, _ADVISE.value, _DATA_DIR.value
+      configs.fields() | {'sweep': None}, uplink_bytes, _DATA_DIR.value
     )
   except errors.USER_ERRORS as e:
     refuse(e)
-  print(planning.compression.table(choices), end='')
+  print(planning.choices_table(choices), end='')
 
 
 if __name__ == '__main__':

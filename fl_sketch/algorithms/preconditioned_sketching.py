@@ -144,7 +144,8 @@ def _roots(factors, params, damping) -> Any:
 
   def second_moment(means, x):
     if x.ndim < 2:
-      return jnp.broadcast_to(*means, x.shape)
+      (mean,) = means
+      return jnp.broadcast_to(mean, x.shape)
     rows, columns = means
     rows = rows / jnp.maximum(rows.mean(), 1e-38)
     return (rows[:, None] * columns[None]).reshape(x.shape)

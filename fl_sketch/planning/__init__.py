@@ -5,9 +5,14 @@
 compares compressors of as many bytes by the noise of a step.
 """
 
-from fl_sketch.planning.compression import Choice, advise_compression
+from fl_sketch.planning.compression import (
+  Choice,
+  advise_compression,
+  choices_table,
+)
 from fl_sketch.planning.plan import Plan, Wire, dry_run, plan, wire
 
 __all__ = [
-  'Choice', 'Plan', 'Wire', 'advise_compression', 'dry_run', 'plan', 'wire',
+  'Choice', 'Plan', 'Wire', 'advise_compression', 'choices_table', 'dry_run',
+  'plan', 'wire',
 ]  # fmt: skip

@@ -93,7 +93,7 @@ def advise_compression(
   return sorted(choices, key=lambda choice: -choice.cosine)
 
 
-def table(choices: list[Choice]) -> str:
+def choices_table(choices: list[Choice]) -> str:
   """Writes choices as a Markdown table."""
   head = ['sketch', 'codec', 'up', 'down', 'alpha', 'measured', 'cosine']
   lines = [

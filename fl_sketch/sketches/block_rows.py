@@ -137,12 +137,12 @@ class _Draws(NamedTuple):
   rows: jax.Array
   turn: jax.Array
   coin: jax.Array
-  beyond: jax.Array | None
+  beyond: jax.Array
 
 
 def _draws(key, plan) -> _Draws:
   turn, coin = hashing.seeds(key, 1, hashing.SHIFT)[0]
-  beyond = None
+  beyond = jnp.zeros(0, jnp.int32)
   if plan.beyond:
     key_of_rest = jax.random.fold_in(key, _REST)
     count = plan.rest + (plan.coin > 0)

@@ -39,9 +39,11 @@ def table_alpha(
     ValueError: size is not in [1, dimension], omega < 0 or draws < 1.
   """
   dimension = checks.count('dimension', dimension)
-  size = checks.at_most('size', checks.count('size', size), dimension)
-  omega = checks.at_least('omega', omega, 0)
-  return dimension / size * (1 + omega / checks.at_least('draws', draws, 1)) - 1
+  checks.at_most('size', checks.count('size', size), dimension)
+  noise = checks.at_least('omega', omega, 0) / checks.at_least(
+    'draws', draws, 1
+  )
+  return dimension / size * (1 + noise) - 1
 
 
 def correlated_omega(bits: int, correlation: np.ndarray) -> np.ndarray:
