@@ -5,7 +5,7 @@ from cases import everyone
 import chex
 from fl_sketch import codecs, rounds, sketches
 from fl_sketch.algorithms import fedsketchgate, topology
-from fl_sketch.rounds import client_step, keys
+from fl_sketch.rounds import client_step, error_feedback as feedback, keys
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -91,6 +91,37 @@ def test_what_was_sent_and_what_is_left_add_up(codec, clients):
   sent = moved(states).sum(0)
   want = whole - HP.server_lr * left
   np.testing.assert_allclose(sent, want, atol=1e-7)
+
+
+def test_a_decayed_residual_is_what_was_not_sent_times_the_decay():
+  """Catches a decay of what is sent, or of the new update."""
+  decay, options = 0.5, {'codec': codecs.top_k(3), 'error_feedback': True}
+  make = linear('fedcom', residual_decay=decay, **options)
+  states, _ = trail(make)
+  whole = moved(trail(linear('fedavg'))[0]) / HP.server_lr
+  sent = moved(states) / HP.server_lr
+  left = np.zeros(D)
+  for r in range(5):
+    left = decay * (left + whole[r] - sent[r])
+    mean = rows(states[r + 1].encode)[everyone(r).ids].mean(0)
+    np.testing.assert_allclose(mean, left, atol=1e-6)
+  assert np.abs(left).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    ({'residual_decay': 0.5}, 'residual_decay=0.5 to be 1 without error'),
+    ({'residual_decay': 0.0, 'error_feedback': True}, 'residual_decay=0.0'),
+    ({'residual_decay': 1.1, 'error_feedback': True}, 'residual_decay=1.1'),
+  ],
+)
+def test_a_decay_that_means_nothing_is_refused(options, message):
+  """Catches a residual that grows, and a decay of no residual."""
+  with pytest.raises(ValueError, match=message):
+    linear('fedcom', codec=codecs.top_k(3), **options)(HP)
+  with pytest.raises(ValueError, match=message):
+    feedback.compress(codecs.top_k(3), **options)
 
 
 def test_cocktail_sgd_keeps_what_neither_side_has_sent():

@@ -91,6 +91,10 @@ def fedavg_rows():
   for codec in COMPLETE:
     variant = make('fedcom', codec=codec, error_feedback=True)
     yield f'fedcom feedback {codec.name}', variant, FEDAVG
+    forgets = make(
+      'fedcom', codec=codec, error_feedback=True, residual_decay=0.5
+    )
+    yield f'fedcom forgets nothing {codec.name}', forgets, FEDAVG
   cocktail = make('cocktail_sgd', codec=codecs.top_k(D), mask_ratio=1.0)
   yield 'cocktail', cocktail, FEDAVG
   sgd = {'kind': 'sgd', 'keep': True}
@@ -102,6 +106,9 @@ def fedavg_rows():
 
 
 def other_steps_rows():
+  for name in ('adam', 'nesterov'):
+    fedcom = make('fedcom', codec=EXACT, server_optimizer=name)
+    yield f'fedcom {name}', fedcom, make('fedavg', server_optimizer=name)
   for name in OPTIMIZERS:
     safl = make('safl', sketch=IDENTITY, server_optimizer=name)
     yield f'safl {name}', safl, make('fedavg', server_optimizer=name)
@@ -121,7 +128,10 @@ def other_steps_rows():
 
 
 def fedsgd_rows():
-  yield 'marina p=1', make('marina', codec=SMALL, sync_probability=1.0), FEDSGD
+  always = {'codec': SMALL, 'sync_probability': 1.0}
+  yield 'marina p=1', make('marina', **always), FEDSGD
+  marina = make('marina', server_optimizer='adam', **always)
+  yield 'marina p=1 adam', marina, make('fedsgd', server_optimizer='adam')
   for momentum in (0.0, 0.9):  # what got through is masked: all of it
     exact = {'sketch': COUNT, 'k': D, 'candidates': 1, 'momentum': momentum}
     yield f'sketched_sgd {momentum}', make('sketched_sgd', **exact), FEDSGD
@@ -143,6 +153,8 @@ def everyone_rows():
     options = {'codec': codec, 'population': N}
     yield f'ef21 {codec.name}', make('ef21', **options), FEDSGD
     amsgrad = make('fedsgd', server_optimizer='amsgrad')
+    ef21 = make('ef21', server_optimizer='amsgrad', **options)
+    yield f'ef21 amsgrad {codec.name}', ef21, amsgrad
     yield f'cd_adam {codec.name}', make('cd_adam', **options), amsgrad
   song = make('iterative_sketching', sketch=MEAN)
   options = {'sketch': MEAN, 'population': N}

@@ -83,7 +83,7 @@ LAYERS = sketches.layerwise(sketches.block_cyclic, 4, (1, 3))
 TOP, RANDOM = codecs.top_k(2), codecs.rand_k(5)
 RING = topology.ring(POPULATION)
 ADAPTIVE = ('adam', 'yogi', 'adagrad')
-EVERY = (*ADAPTIVE, 'amsgrad', 'momentum')
+EVERY = (*ADAPTIVE, 'amsgrad', 'momentum', 'nesterov')
 RELEASE = aggregation.Release(4.0)
 COUNTED = {'sketch': COUNT, 'privacy': RELEASE}
 BEFORE = RELEASE._replace(before_sketch=True)
@@ -102,8 +102,9 @@ def dp_fedavg(
   return case(name, up, down, privacy=RELEASE._replace(**release), **options)
 
 
-def feedback(up, codec) -> Case:
-  return case('fedcom', up, DENSE, codec=codec, error_feedback=True)
+def feedback(up, codec, **options) -> Case:
+  options |= {'codec': codec, 'error_feedback': True}
+  return case('fedcom', up, DENSE, **options)
 
 
 ALGORITHMS = {
@@ -172,14 +173,20 @@ ALGORITHMS = {
   'fedcom_qsgd': case('fedcom', 5 + 4, DENSE, codec=codecs.qsgd(4)),
   'fedcom_sign': case('fedcom', 2 + 4, DENSE, codec=codecs.sign()),
   'feedback_top_k': feedback(16, TOP),
+  'feedback_decayed': feedback(16, TOP, residual_decay=0.5),
   'feedback_rand_k': feedback(20, codecs.contract(RANDOM)),
   'feedback_qsgd': feedback(5 + 4, codecs.contract(codecs.qsgd(4))),
   'feedback_sign': feedback(2 + 4, codecs.sign()),
+  **optimized('fedcom', 20, ['adam', 'nesterov'], down=DENSE, codec=RANDOM),
   'fedcomgate': case('fedcomgate', 20, DENSE, codec=RANDOM),
+  **optimized('fedcomgate', 20, ['momentum'], down=DENSE, codec=RANDOM),
   'scaffold': case('scaffold', 2 * DENSE),
   'signsgd': case('signsgd', 2),
   'marina': case('marina', 20, DENSE, codec=RANDOM, sync_probability=0.3),
+  **optimized('marina', 20, ['adam'], down=DENSE, codec=RANDOM,
+    sync_probability=0.3),
   'ef21': case('ef21', 16, DENSE, codec=TOP),
+  **optimized('ef21', 16, ['adam'], down=DENSE, codec=TOP),
   'cd_adam': case('cd_adam', 16, codec=TOP),
   'onebit_adam': case('onebit_adam', 2 + 4, warmup=2),
   # Four of the six coordinates of a round: indices, half bytes, two scales.
@@ -250,9 +257,8 @@ def law(names: Iterable[str], *, fast: Collection[str], field='case', smoke=()):
 
 
 # Steps of the server's optimisers have tests of their own, without rounds.
-OPTIMIZED = {f'{n}_{each}' for n in ('safl', 'fedavg') for each in EVERY} - {
-  *STRUCTURES
-}
+FREE = 'safl', 'fedavg', 'fedcom', 'fedcomgate', 'marina', 'ef21'
+OPTIMIZED = {f'{n}_{each}' for n in FREE for each in EVERY} - {*STRUCTURES}
 # Of the structures, those that differ most: for laws that compile a program for
 # each case, where the others look at the program of the twin.
 CORE = 'safl_adam', 'scaffold', 'dp_fedavg'

@@ -123,8 +123,8 @@ MUTANTS = (
   Mutant(
     'a lost residual',
     'rounds/error_feedback.py',
-    'return payload, jax.tree.map(jnp.subtract, target, decoded)',
-    'return payload, jax.tree.map(jnp.subtract, moved, decoded)',
+    'return payload, jax.tree.map(keep, target, decoded)',
+    'return payload, jax.tree.map(keep, moved, decoded)',
     'rounds',
   ),
   Mutant(

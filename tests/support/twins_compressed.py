@@ -90,7 +90,17 @@ def scaffold(hp, theta, rounds, *, local_steps):
   return theta
 
 
-def fedcom(hp, theta, rounds, *, codec, error_feedback=False):
+def fedcom(
+  hp,
+  theta,
+  rounds,
+  *,
+  codec,
+  error_feedback=False,
+  residual_decay=1.0,
+  server_optimizer='sgd',
+):
+  server = reference.Server(server_optimizer, theta.size)
   error = np.zeros((hp.population, theta.size))
   for this in rounds:
     sent = []
@@ -98,12 +108,22 @@ def fedcom(hp, theta, rounds, *, codec, error_feedback=False):
       whole = error[client.id] + moved(hp, theta, client)
       sent.append(through(codec, client.codec_key, whole))
       if error_feedback:
-        error[client.id] = whole - sent[-1]
-    theta = theta - hp.server_lr * this.mean(sent, theta)
+        error[client.id] = residual_decay * (whole - sent[-1])
+    theta = theta - server.step(this.mean(sent, theta), hp.server_lr)
   return theta
 
 
-def fedcomgate(hp, theta, rounds, *, codec, local_steps, control_gain=None):
+def fedcomgate(
+  hp,
+  theta,
+  rounds,
+  *,
+  codec,
+  local_steps,
+  control_gain=None,
+  server_optimizer='sgd',
+):
+  server = reference.Server(server_optimizer, theta.size)
   if control_gain is None:
     control_gain = 1 / (1 + codec.omega(theta.size))
   scale = control_gain / (hp.client_lr * local_steps)
@@ -116,11 +136,14 @@ def fedcomgate(hp, theta, rounds, *, codec, local_steps, control_gain=None):
     mean = this.mean(sent, theta)
     for client, x in zip(this.clients, sent, strict=True):
       control[client.id] += scale * (x - mean)
-    theta = theta - hp.server_lr * mean
+    theta = theta - server.step(mean, hp.server_lr)
   return theta
 
 
-def marina(hp, theta, rounds, *, codec, sync_probability):
+def marina(
+  hp, theta, rounds, *, codec, sync_probability, server_optimizer='sgd'
+):
+  server = reference.Server(server_optimizer, theta.size)
   before, estimate = theta, np.zeros(theta.size)
   for this in rounds:
     coin = jax.random.fold_in(this.keys.round, COIN)
@@ -135,7 +158,8 @@ def marina(hp, theta, rounds, *, codec, sync_probability):
     if heads or this.index == 0:
       estimate = np.zeros(theta.size)
     estimate = estimate + this.mean(sent, theta)
-    before, theta = theta, theta - hp.server_lr * estimate
+    before = theta
+    theta = theta - server.step(estimate, hp.server_lr)
   return theta
 
 
@@ -154,10 +178,12 @@ class _Markov:
     return self.mean
 
 
-def ef21(hp, theta, rounds, *, codec):
+def ef21(hp, theta, rounds, *, codec, server_optimizer='sgd'):
   markov = _Markov(hp, theta.size)
+  server = reference.Server(server_optimizer, theta.size)
   for this in rounds:
-    theta = theta - hp.server_lr * markov.receive(theta, this, codec)
+    mean = markov.receive(theta, this, codec)
+    theta = theta - server.step(mean, hp.server_lr)
   return theta
 
 
