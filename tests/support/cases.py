@@ -81,6 +81,7 @@ def optimized(name, up, optimizers, **options) -> dict[str, Case]:
 DENSE = 4 * DIMENSION
 LAYERS = sketches.layerwise(sketches.block_cyclic, 4, (1, 3))
 TOP, RANDOM = codecs.top_k(2), codecs.rand_k(5)
+CHUNKS = codecs.chunked_top_k(2, 8)
 RING = topology.ring(POPULATION)
 ADAPTIVE = ('adam', 'yogi', 'adagrad')
 EVERY = (*ADAPTIVE, 'amsgrad', 'momentum', 'nesterov')
@@ -173,10 +174,13 @@ ALGORITHMS = {
   'fedcom_qsgd': case('fedcom', 5 + 4, DENSE, codec=codecs.qsgd(4)),
   'fedcom_sign': case('fedcom', 2 + 4, DENSE, codec=codecs.sign()),
   'feedback_top_k': feedback(16, TOP),
-  'feedback_decayed': feedback(16, TOP, residual_decay=0.5),
   'feedback_rand_k': feedback(20, codecs.contract(RANDOM)),
   'feedback_qsgd': feedback(5 + 4, codecs.contract(codecs.qsgd(4))),
   'feedback_sign': feedback(2 + 4, codecs.sign()),
+  # Two values of two chunks: 12 bits of places, 8 of values, and four means.
+  'sparse_loco': feedback(2 + 1 + 16, CHUNKS, residual_decay=0.5),
+  'diloco': case('fedavg', DENSE, server_optimizer='nesterov', local_optimizer={
+    'kind': 'adamw', 'eps': 1e-3, 'keep': True}),
   **optimized('fedcom', 20, ['adam', 'nesterov'], down=DENSE, codec=RANDOM),
   'fedcomgate': case('fedcomgate', 20, DENSE, codec=RANDOM),
   **optimized('fedcomgate', 20, ['momentum'], down=DENSE, codec=RANDOM),
@@ -259,6 +263,7 @@ def law(names: Iterable[str], *, fast: Collection[str], field='case', smoke=()):
 # Steps of the server's optimisers have tests of their own, without rounds.
 FREE = 'safl', 'fedavg', 'fedcom', 'fedcomgate', 'marina', 'ef21'
 OPTIMIZED = {f'{n}_{each}' for n in FREE for each in EVERY} - {*STRUCTURES}
+OPTIMIZED |= {'diloco'}
 # Of the structures, those that differ most: for laws that compile a program for
 # each case, where the others look at the program of the twin.
 CORE = 'safl_adam', 'scaffold', 'dp_fedavg'
