@@ -4,6 +4,7 @@ from fl_sketch import codecs
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.rounds import (
   aggregation,
+  chain,
   error_feedback as feedback,
   transforms as t,
 )
@@ -82,23 +83,33 @@ def signsgd(local: Local, hp: Hyper) -> Algorithm:
 
   Source: Bernstein et al., ICML 2018, arXiv:1802.04434, Algorithm 3.
   """
-
-  def pack(tree, *_, **__):
-    flat, _ = flatten_util.ravel_pytree(tree)
-    return jnp.packbits(flat >= 0)
-
-  def unpack(bits, like):
-    flat, unravel = flatten_util.ravel_pytree(like)
-    return unravel(2.0 * jnp.unpackbits(bits, count=flat.size) - 1)
-
   return federated(
     local,
-    t.per_client(t.stateless(pack)),
+    t.per_client(t.stateless(_pack)),
     aggregation.mean_over_cohort(
-      decode=lambda keys, bits, like: unpack(bits, like)
+      decode=lambda keys, bits, like: _unpack(bits, like)
     ),
-    t.stateless(pack),
-    t.broadcast(),
-    t.stateless(lambda bits, params, **_: unpack(bits, params)),
+    *broadcast_signs(),
     optax.scale_by_learning_rate(hp.server_lr),
   )
+
+
+def broadcast_signs() -> tuple[chain.Transform, ...]:
+  """The downlink in signs: the links that pack, send and unpack them.
+
+  Zeros count as +1.
+  """
+  read = t.stateless(lambda bits, params, **_: _unpack(bits, params))
+  return t.stateless(_pack), t.broadcast(), read
+
+
+def _pack(tree, *_, **__):
+  """Packs the signs of a tree: uint8[ceil(d / 8)]."""
+  flat, _ = flatten_util.ravel_pytree(tree)
+  return jnp.packbits(flat >= 0)
+
+
+def _unpack(bits, like):
+  """Unpacks the signs to a tree of -1 and 1."""
+  flat, unravel = flatten_util.ravel_pytree(like)
+  return unravel(2.0 * jnp.unpackbits(bits, count=flat.size) - 1)

@@ -11,6 +11,7 @@ from fl_sketch.algorithms.cocktail_sgd import cocktail_sgd
 from fl_sketch.algorithms.compressed import fedcom, signsgd
 from fl_sketch.algorithms.control_variates import fedcomgate, scaffold
 from fl_sketch.algorithms.decentralised import decentralised
+from fl_sketch.algorithms.demo import demo
 from fl_sketch.algorithms.fedavg import fedavg, fedsgd
 from fl_sketch.algorithms.fednova import fednova
 from fl_sketch.algorithms.fedsketchgate import fedsketchgate
@@ -78,6 +79,7 @@ _GRAPH = {'graph': partial(topology.ring, 8), 'population': 8}
 _RANDOM = {'codec': partial(codecs.rand_k, 10)}
 _LARGEST = {'codec': partial(codecs.top_k, 10)}
 _QUANTIZED = {'codec': partial(codecs.quantized_top_k, 10, 4, 10)}
+_COSINES = {'codec': partial(codecs.dct_top_k, 2, 64)}
 _PRIVATE = {'privacy': partial(Release, 8)}
 _K = {'k': 10}
 _STEPS = {'local_steps': 2}
@@ -105,6 +107,7 @@ register(marina, work='gradient', example=_RANDOM | {'sync_probability': 0.1})
 register(ef21, work='gradient', example=_LARGEST | _ALL)
 register(cd_adam, work='gradient', example=_LARGEST | _ALL, from_memory=True)
 register(onebit_adam, work='gradient', example={'warmup': 2})
+register(demo, work='gradient', example=_COSINES)
 register(cocktail_sgd, example=_QUANTIZED | {'mask_ratio': 0.1})
 register(private.dp_fedavg, example=_PRIVATE)
 register(private.dp_normfedavg, example=_PRIVATE)

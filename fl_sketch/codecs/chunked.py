@@ -87,7 +87,8 @@ def chunked_top_k(k: int, chunk: int = 4096, bits: int = 2) -> base.Codec:
 def dct_top_k(k: int, chunk: int = 64) -> base.Codec:
   """The k largest coefficients of each chunk's cosine transform.
 
-  The transform is the orthonormal DCT-II; chunks are those of `chunked_top_k`.
+  The transform is the orthonormal DCT-II, a product with f32[w, w]; chunks are
+  those of `chunked_top_k`.
   A chunk keeps k / w of its energy or more, w the smaller of `chunk` and d:
   delta = k / w.
 

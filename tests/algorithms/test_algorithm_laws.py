@@ -124,6 +124,25 @@ def test_a_decay_that_means_nothing_is_refused(options, message):
     feedback.compress(codecs.top_k(3), **options)
 
 
+@pytest.mark.parametrize('momentum', [0.0, 1.5])
+def test_a_momentum_that_keeps_nothing_or_grows_is_refused(momentum):
+  """Catches a factor of the momentum that is not checked."""
+  with pytest.raises(ValueError, match=f'residual_decay={momentum}'):
+    linear('demo', codec=codecs.dct_top_k(1, 4), momentum=momentum)(HP)
+
+
+def test_what_demo_sends_leaves_the_momentum():
+  """Catches a momentum that keeps what was sent, and steps that are not signs.
+
+  The codec sends all, so that nothing is left.
+  """
+  make = linear('demo', codec=codecs.top_k(D), momentum=0.5)
+  states, metrics = trail(make)
+  assert np.abs(rows(states[-1].encode)).max() == 0
+  np.testing.assert_allclose(np.abs(moved(states)), HP.server_lr, rtol=1e-3)
+  assert metrics[-1]['down'] == 2
+
+
 def test_cocktail_sgd_keeps_what_neither_side_has_sent():
   options = {'codec': codecs.quantized_top_k(4, 4, 2), 'mask_ratio': 0.6}
   states, _ = trail(linear('cocktail_sgd', **options))

@@ -144,6 +144,7 @@ def fedsgd_rows():
     yield f'fetchsgd {error_update} momentum', variant, momentum
   variant = make('fetchsgd', sketch=IDENTITY, k=D, local_k=D)
   yield 'fetchsgd masked', variant, FEDSGD
+  yield 'demo mean', make('demo', codec=EXACT, signs=False), FEDSGD
   adam = make('fedsgd', server_optimizer=plain_adam())
   yield 'onebit_adam warm', make('onebit_adam', warmup=99), adam
 
@@ -255,9 +256,11 @@ def test_marina_follows_a_full_gradient_that_is_sent_whole():
   check_same(variant, FEDSGD, lambda r: everyone(0), atol=1e-5)
 
 
-def test_signsgd_of_one_client_is_the_sign_of_its_gradient():
+def test_signs_of_one_client_are_those_of_its_gradient():
+  """Catches signs that lose their order, and momentum of what was sent."""
   signs = make('fedsgd', server_optimizer=optax.scale_by_sign())
   check_same(make('signsgd'), signs, one_client)
+  check_same(make('demo', codec=EXACT), signs, one_client)
 
 
 @pytest.mark.representatives('sign')

@@ -81,7 +81,7 @@ def optimized(name, up, optimizers, **options) -> dict[str, Case]:
 DENSE = 4 * DIMENSION
 LAYERS = sketches.layerwise(sketches.block_cyclic, 4, (1, 3))
 TOP, RANDOM = codecs.top_k(2), codecs.rand_k(5)
-CHUNKS = codecs.chunked_top_k(2, 8)
+CHUNKS, COSINES = codecs.chunked_top_k(2, 8), codecs.dct_top_k(1, 4)
 RING = topology.ring(POPULATION)
 ADAPTIVE = ('adam', 'yogi', 'adagrad')
 EVERY = (*ADAPTIVE, 'amsgrad', 'momentum', 'nesterov')
@@ -193,6 +193,9 @@ ALGORITHMS = {
   **optimized('ef21', 16, ['adam'], down=DENSE, codec=TOP),
   'cd_adam': case('cd_adam', 16, codec=TOP),
   'onebit_adam': case('onebit_adam', 2 + 4, warmup=2),
+  # One coefficient of three chunks, and two bits each where; signs down.
+  'demo': case('demo', 3 * 4 + 1, 2, codec=COSINES, momentum=0.5),
+  'demo_mean': case('demo', 3 * 4 + 1, DENSE, codec=COSINES, signs=False),
   # Four of the six coordinates of a round: indices, half bytes, two scales.
   'cocktail_sgd': case('cocktail_sgd', 4 * 4 + 2 + 2 * 4, mask_ratio=0.6,
     codec=codecs.quantized_top_k(4, 4, 2)),
@@ -263,7 +266,7 @@ def law(names: Iterable[str], *, fast: Collection[str], field='case', smoke=()):
 # Steps of the server's optimisers have tests of their own, without rounds.
 FREE = 'safl', 'fedavg', 'fedcom', 'fedcomgate', 'marina', 'ef21'
 OPTIMIZED = {f'{n}_{each}' for n in FREE for each in EVERY} - {*STRUCTURES}
-OPTIMIZED |= {'diloco'}
+OPTIMIZED |= {'diloco', 'demo_mean'}
 # Of the structures, those that differ most: for laws that compile a program for
 # each case, where the others look at the program of the twin.
 CORE = 'safl_adam', 'scaffold', 'dp_fedavg'

@@ -200,6 +200,20 @@ def cd_adam(hp, theta, rounds, *, codec, b1=0.9, b2=0.999, eps=1e-8):
   return theta
 
 
+def demo(hp, theta, rounds, *, codec, momentum=0.999, signs=True):
+  own = np.zeros((hp.population, theta.size))
+  for this in rounds:
+    sent = []
+    for client in this.clients:
+      own[client.id] *= momentum
+      own[client.id] += mean_gradient(theta, client)
+      sent.append(through(codec, client.codec_key, own[client.id]))
+      own[client.id] -= sent[-1]
+    mean = this.mean(sent, theta)
+    theta = theta - hp.server_lr * (_sign(mean) if signs else mean)
+  return theta
+
+
 def onebit_adam(hp, theta, rounds, *, warmup, b1=0.9, b2=0.999, eps=1e-8):
   error = np.zeros((hp.population, theta.size))
   server_error, m, v = np.zeros((3, theta.size))
