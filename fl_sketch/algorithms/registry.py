@@ -20,6 +20,7 @@ from fl_sketch.algorithms.iterative_sketching import iterative_sketching
 from fl_sketch.algorithms.marina import marina
 from fl_sketch.algorithms.markov import cd_adam, ef21
 from fl_sketch.algorithms.onebit_adam import onebit_adam
+from fl_sketch.algorithms.power_sgd import power_sgd
 from fl_sketch.algorithms.proximal import feddyn, fedprox
 from fl_sketch.algorithms.safl import safl
 from fl_sketch.algorithms.sketched_sgd import sketched_sgd
@@ -45,6 +46,8 @@ class Entry(NamedTuple):
       what it returns.
     from_memory: whether it was written from memory of its paper, and checked
       neither against its text nor against code of others.
+    rows: of the matrix that is the model on which costs are measured; None is a
+      vector.
   """
 
   factory: Callable[..., Algorithm]
@@ -54,6 +57,7 @@ class Entry(NamedTuple):
   hyper: tuple[str, ...] = ()
   example: Mapping[str, Any] = MappingProxyType({})
   from_memory: bool = False
+  rows: int | None = None
 
 
 # What a config gives by fields that several algorithms share.
@@ -107,6 +111,7 @@ register(marina, work='gradient', example=_RANDOM | {'sync_probability': 0.1})
 register(ef21, work='gradient', example=_LARGEST | _ALL)
 register(cd_adam, work='gradient', example=_LARGEST | _ALL, from_memory=True)
 register(onebit_adam, work='gradient', example={'warmup': 2})
+register(power_sgd, example={'rank': 2}, rows=25)
 register(demo, work='gradient', example=_COSINES)
 register(cocktail_sgd, example=_QUANTIZED | {'mask_ratio': 0.1})
 register(private.dp_fedavg, example=_PRIVATE)

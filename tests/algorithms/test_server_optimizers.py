@@ -2,7 +2,7 @@
 
 import cases
 from fl_sketch import algorithms
-from fl_sketch.algorithms import server_optimizers
+from fl_sketch.algorithms import power_sgd, server_optimizers
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -50,6 +50,8 @@ OPTIONS = {
   'fedcom': {'codec': cases.RANDOM},
   'fedcomgate': {'codec': cases.RANDOM, 'local_steps': 3},
   'marina': {'codec': cases.RANDOM, 'sync_probability': 0.5},
+  'demo': {'codec': cases.TOP, 'signs': False},
+  'power_sgd': {'rank': 2},  # which sends these arrays as they are
   'ef21': {'codec': cases.TOP, 'population': cases.POPULATION},
 }
 
@@ -61,6 +63,8 @@ def test_a_schedule_reaches_the_server_of_an_algorithm(name):
   make = algorithms.make(name, cases.loss_fn, **options)
   link = make(cases.HP).server
   broadcast = jax.tree.map(jnp.ones_like, cases.PARAMS)
+  if name == 'power_sgd':
+    broadcast = power_sgd.Message([], [], jax.tree.leaves(broadcast))
   args = link.init(cases.PARAMS), cases.PARAMS
   updates, _ = link.update(broadcast, *args)
   for x in jax.tree.leaves(updates):

@@ -95,6 +95,7 @@ def fedavg_rows():
       'fedcom', codec=codec, error_feedback=True, residual_decay=0.5
     )
     yield f'fedcom forgets nothing {codec.name}', forgets, FEDAVG
+  yield 'power_sgd without factors', make('power_sgd', rank=2), FEDAVG
   cocktail = make('cocktail_sgd', codec=codecs.top_k(D), mask_ratio=1.0)
   yield 'cocktail', cocktail, FEDAVG
   sgd = {'kind': 'sgd', 'keep': True}

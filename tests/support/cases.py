@@ -186,6 +186,9 @@ ALGORITHMS = {
   **optimized('fedcomgate', 20, ['momentum'], down=DENSE, codec=RANDOM),
   'scaffold': case('scaffold', 2 * DENSE),
   'signsgd': case('signsgd', 2),
+  # Of the matrix of 4 x 2 a column and a row, and the bias.
+  'power_sgd': case('power_sgd', 4 * (4 + 2 + 2), rank=1),
+  **optimized('power_sgd', 4 * (4 + 2 + 2), ['momentum'], rank=1),
   'marina': case('marina', 20, DENSE, codec=RANDOM, sync_probability=0.3),
   **optimized('marina', 20, ['adam'], down=DENSE, codec=RANDOM,
     sync_probability=0.3),
@@ -264,7 +267,7 @@ def law(names: Iterable[str], *, fast: Collection[str], field='case', smoke=()):
 
 
 # Steps of the server's optimisers have tests of their own, without rounds.
-FREE = 'safl', 'fedavg', 'fedcom', 'fedcomgate', 'marina', 'ef21'
+FREE = 'safl', 'fedavg', 'fedcom', 'fedcomgate', 'marina', 'ef21', 'power_sgd'
 OPTIMIZED = {f'{n}_{each}' for n in FREE for each in EVERY} - {*STRUCTURES}
 OPTIMIZED |= {'diloco', 'demo_mean'}
 # Of the structures, those that differ most: for laws that compile a program for

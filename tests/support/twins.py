@@ -36,7 +36,7 @@ PUBLIC = {
   twins_compressed: (
     'cd_adam', 'cocktail_sgd', 'demo', 'ef21', 'fedavg', 'fedcom',
     'fedcomgate', 'feddyn', 'fednova', 'fedprox', 'fedsgd', 'marina',
-    'onebit_adam', 'scaffold', 'signsgd',
+    'onebit_adam', 'power_sgd', 'scaffold', 'signsgd',
   ),
   twins_sketched: (
     'decentralised', 'diffsketch', 'fedsketch_heaprix', 'fedsketch_privix',

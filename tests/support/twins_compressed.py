@@ -266,6 +266,31 @@ def cocktail_sgd(hp, theta, rounds, *, codec, mask_ratio):
   return theta
 
 
+def power_sgd(hp, theta, rounds, *, rank, server_optimizer='sgd'):
+  """Of the matrix alone; the basis is that of an eigendecomposition."""
+  server = reference.Server(server_optimizer, theta.size)
+  error, q = np.zeros((hp.population, 4, 2)), None
+  for this in rounds:
+    if q is None:
+      key = jax.random.fold_in(this.keys.run, 0)
+      q = np.asarray(jax.random.normal(key, (2, rank)), np.float64)
+    sent = [moved(hp, theta, client) for client in this.clients]
+    targets = [
+      x[2:].reshape(4, 2) + error[client.id]
+      for client, x in zip(this.clients, sent, strict=True)
+    ]
+    span = this.mean([m @ q for m in targets], np.zeros((4, rank)))
+    p = np.linalg.eigh(span @ span.T)[1][:, -rank:]
+    own = [m.T @ p for m in targets]
+    for client, m, x in zip(this.clients, targets, own, strict=True):
+      error[client.id] = m - p @ x.T
+    q = this.mean(own, q)
+    mean = this.mean(sent, theta)
+    mean[2:] = (p @ q.T).ravel()
+    theta = theta - server.step(mean, hp.server_lr)
+  return theta
+
+
 def signsgd(hp, theta, rounds):
   for this in rounds:
     votes = np.zeros(theta.size)
