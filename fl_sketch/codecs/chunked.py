@@ -184,4 +184,4 @@ def _cosines(n) -> np.ndarray:
   frequency, time = np.arange(n)[:, None], np.arange(n)[None]
   rows = np.cos(np.pi * frequency * (2 * time + 1) / (2 * n))
   rows[0] /= 2**0.5
-  return np.float32((2 / n) ** 0.5 * rows)
+  return ((2 / n) ** 0.5 * rows).astype(np.float32)
