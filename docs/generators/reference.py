@@ -33,6 +33,8 @@ _CODECS = {
   'qsgd': {'levels': 7}, 'sign': {},
   'quantized_top_k': {'k': 32, 'bits': 4, 'bucket': 32},
   'bfloat16': {}, 'int8': {}, 'int4': {},
+  'chunked_top_k': {'k': 32}, 'dct_top_k': {'k': 2},
+  'eden': {}, 'shared_sign': {'bound': 3.0},
 }  # fmt: skip
 
 

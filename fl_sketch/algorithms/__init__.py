@@ -113,7 +113,8 @@ def measure(name: str) -> costs.Costs:
     arguments['local'] = sgd
   else:
     arguments['loss_fn'] = costs.quadratic
-  return costs.measure(make(name, **arguments), *costs.toy_problem())
+  toy = costs.toy_problem(rows=entry(name).rows)
+  return costs.measure(make(name, **arguments), *toy)
 
 
 def make(

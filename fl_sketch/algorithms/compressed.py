@@ -1,45 +1,68 @@
 """FedCOM (any codec on the pseudo-gradient), and signSGD by majority vote."""
 
 from fl_sketch import codecs
+from fl_sketch.algorithms import server_optimizers
 from fl_sketch.rounds import (
   aggregation,
+  chain,
   error_feedback as feedback,
   transforms as t,
 )
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.utils import fields
 from jax import flatten_util
 import jax.numpy as jnp
 import optax
 
 
 def fedcom(
-  local: Local, hp: Hyper, *, codec: codecs.Codec, error_feedback: bool = False
+  local: Local,
+  hp: Hyper,
+  *,
+  codec: codecs.Codec,
+  error_feedback: bool = False,
+  residual_decay: fields.Part = 1.0,
+  server_optimizer: server_optimizers.ServerOptimizer = 'sgd',
+  schedule: optax.Schedule | None = None,
 ) -> Algorithm:
   r"""Local steps, independent compression, the mean of the decoded payloads.
 
   :math:`w \leftarrow w - \gamma \frac1n \sum_j Q_j(\Delta_j)`, the
-  :math:`Q_j` independent. With error feedback, :math:`Q_j(e_j + \Delta_j)`.
+  :math:`Q_j` independent. With error feedback, :math:`Q_j(p_j)` of
+  :math:`p_j = e_j + \Delta_j`, and :math:`e_j \leftarrow \beta (p_j -
+  Q_j(p_j))`.
 
   Args:
     local: local work.
     hp: hyperparameters.
     codec: unbiased for the paper's theory; a contraction with error feedback.
     error_feedback: whether a client keeps the residual of the compression.
+    residual_decay: beta; 1 keeps all of it.
+    server_optimizer: as of `server_step`.
+    schedule: round -> factor on ``server_lr``.
 
-  Symbols: client_lr eta; server_lr gamma; local_steps tau; codec Q.
+  Symbols: client_lr eta; server_lr gamma; local_steps tau; codec Q;
+  residual_decay beta.
 
   Departures: the paper sends :math:`\Delta_j / \eta` and steps by
-  :math:`\eta\gamma`, which is the same. Biased codecs (top-k, signs) and error
-  feedback (Seide et al. 2014; Stich et al. 2018) are not in the paper.
+  :math:`\eta\gamma`, which is the same. Biased codecs (top-k, signs), error
+  feedback (Seide et al. 2014; Stich et al. 2018), its decay (SparseLoCo) and
+  server optimizers other than 'sgd' are not in the paper.
 
   Source: Haddadpour et al., AISTATS 2021, arXiv:2007.01154, Algorithm 1.
+
+  Raises:
+    ValueError: error feedback around a codec that is no contraction, or
+      ``residual_decay`` below 1 without error feedback.
   """
   return federated(
     local,
-    feedback.compress(codec, error_feedback=error_feedback),
+    feedback.compress(
+      codec, error_feedback=error_feedback, residual_decay=residual_decay
+    ),
     aggregation.mean_over_cohort(decode=feedback.decoder(codec)),
     t.broadcast(),
-    optax.scale_by_learning_rate(hp.server_lr),
+    server_optimizers.server_step(hp, server_optimizer, schedule),
   )
 
 
@@ -60,23 +83,33 @@ def signsgd(local: Local, hp: Hyper) -> Algorithm:
 
   Source: Bernstein et al., ICML 2018, arXiv:1802.04434, Algorithm 3.
   """
-
-  def pack(tree, *_, **__):
-    flat, _ = flatten_util.ravel_pytree(tree)
-    return jnp.packbits(flat >= 0)
-
-  def unpack(bits, like):
-    flat, unravel = flatten_util.ravel_pytree(like)
-    return unravel(2.0 * jnp.unpackbits(bits, count=flat.size) - 1)
-
   return federated(
     local,
-    t.per_client(t.stateless(pack)),
+    t.per_client(t.stateless(_pack)),
     aggregation.mean_over_cohort(
-      decode=lambda keys, bits, like: unpack(bits, like)
+      decode=lambda keys, bits, like: _unpack(bits, like)
     ),
-    t.stateless(pack),
-    t.broadcast(),
-    t.stateless(lambda bits, params, **_: unpack(bits, params)),
+    *broadcast_signs(),
     optax.scale_by_learning_rate(hp.server_lr),
   )
+
+
+def broadcast_signs() -> tuple[chain.Transform, ...]:
+  """The downlink in signs: the links that pack, send and unpack them.
+
+  Zeros count as +1.
+  """
+  read = t.stateless(lambda bits, params, **_: _unpack(bits, params))
+  return t.stateless(_pack), t.broadcast(), read
+
+
+def _pack(tree, *_, **__):
+  """Packs the signs of a tree: uint8[ceil(d / 8)]."""
+  flat, _ = flatten_util.ravel_pytree(tree)
+  return jnp.packbits(flat >= 0)
+
+
+def _unpack(bits, like):
+  """Unpacks the signs to a tree of -1 and 1."""
+  flat, unravel = flatten_util.ravel_pytree(like)
+  return unravel(2.0 * jnp.unpackbits(bits, count=flat.size) - 1)

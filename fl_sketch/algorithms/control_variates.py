@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from fl_sketch import codecs
+from fl_sketch.algorithms import server_optimizers
 from fl_sketch.rounds import (
   chain,
   comms,
@@ -93,6 +94,8 @@ def fedcomgate(
   codec: codecs.Codec,
   local_steps: int,
   control_gain: fields.Positive | None = None,
+  server_optimizer: server_optimizers.ServerOptimizer = 'sgd',
+  schedule: optax.Schedule | None = None,
 ) -> Algorithm:
   r"""FedCOM with gradient tracking: local steps along :math:`g_j - \delta_j`.
 
@@ -107,13 +110,15 @@ def fedcomgate(
     codec: unbiased.
     local_steps: of local work.
     control_gain: beta; None is 1 / (1 + omega) of the codec.
+    server_optimizer: as of `server_step`.
+    schedule: round -> factor on ``server_lr``.
 
   Symbols: client_lr eta; server_lr gamma; local_steps tau; codec Q;
   control_gain beta.
 
   Departures: the paper sends :math:`\Delta_j / \eta`, hence its factor 1 / tau.
   Its gain is 1, where the error of :math:`\delta_j` grows if omega > 1; ours is
-  that of DIANA (Mishchenko et al., arXiv:1901.09269).
+  that of DIANA (Mishchenko et al., arXiv:1901.09269). Its server has SGD.
 
   Source: Haddadpour et al., AISTATS 2021, arXiv:2007.01154, Algorithm 2.
 
@@ -144,7 +149,7 @@ def fedcomgate(
     feedback.compress(codec),
     chain.Exchange(init, update),
     t.broadcast(),
-    optax.scale_by_learning_rate(hp.server_lr),
+    server_optimizers.server_step(hp, server_optimizer, schedule),
     drift=lambda protocol: jax.tree.map(
       jnp.negative, chain.state_of(protocol, Variates).client
     ),

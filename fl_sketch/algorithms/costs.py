@@ -51,17 +51,24 @@ class Costs(NamedTuple):
   keys: tuple[str, ...]
 
 
-def toy_problem(d: int = 1000, clients: int = 8):
-  """Makes least squares: params f32[d] and a cohort of all clients."""
-  centres = np.random.default_rng(0).standard_normal((clients, 2, 1, d))
+def toy_problem(d: int = 1000, clients: int = 8, rows: int | None = None):
+  """Makes least squares: params f32[d] and a cohort of all clients.
+
+  Args:
+    d: numbers of the model.
+    clients: of the cohort.
+    rows: of the matrix f32[rows, d / rows] that the params are; None is f32[d].
+  """
+  shape = (d,) if rows is None else (rows, d // rows)
+  centres = np.random.default_rng(0).standard_normal((clients, 2, 1, *shape))
   ids, weight = np.arange(clients, dtype=np.int32), np.ones(clients, np.float32)
   cohort = rounds_lib.Cohort(ids, weight, centres.astype(np.float32))
-  return jnp.zeros(d), cohort
+  return jnp.zeros(shape), cohort
 
 
 def quadratic(params: jax.Array, batch: jax.Array) -> jax.Array:
-  """Half the mean squared distance of f32[d] to the rows of f32[batch, d]."""
-  return 0.5 * jnp.mean(jnp.sum((params[None] - batch) ** 2, 1))
+  """Half the mean squared distance of f32[...] to those of f32[batch, ...]."""
+  return 0.5 * jnp.sum((params[None] - batch) ** 2) / len(batch)
 
 
 def measure(

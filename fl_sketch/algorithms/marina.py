@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from fl_sketch import codecs
+from fl_sketch.algorithms import server_optimizers
 from fl_sketch.rounds import (
   chain,
   comms,
@@ -35,7 +36,13 @@ class State(NamedTuple):
 
 
 def marina(
-  local: Local, hp: Hyper, *, codec: codecs.Codec, sync_probability: fields.Part
+  local: Local,
+  hp: Hyper,
+  *,
+  codec: codecs.Codec,
+  sync_probability: fields.Part,
+  server_optimizer: server_optimizers.ServerOptimizer = 'sgd',
+  schedule: optax.Schedule | None = None,
 ) -> Algorithm:
   r"""A gradient estimate, updated by compressed changes of the gradient.
 
@@ -49,12 +56,14 @@ def marina(
     hp: hyperparameters.
     codec: unbiased.
     sync_probability: about the share of d that the codec sends.
+    server_optimizer: as of `server_step`.
+    schedule: round -> factor on ``server_lr``.
 
   Symbols: server_lr gamma; sync_probability p; codec Q.
 
   Departures: only the clients of a round send, whole gradients too; an absent
   one's change is taken to be the others' mean. The first round sends whole
-  gradients. The server sends g, d floats.
+  gradients. The server sends g, d floats; the paper's has SGD.
 
   Source: Gorbunov et al., ICML 2021, arXiv:2102.07845, Algorithm 1, and 3 on
   batches; checked against Flower's baseline `dasha`.
@@ -75,7 +84,7 @@ def marina(
     t.per_client(_change(codec)),
     _estimate(codec, sync_probability),
     t.broadcast(),
-    optax.scale_by_learning_rate(hp.server_lr),
+    server_optimizers.server_step(hp, server_optimizer, schedule),
     drift=lambda protocol: chain.state_of(protocol, State).previous,
   )
 

@@ -25,7 +25,13 @@ class Estimates(NamedTuple):
 
 
 def ef21(
-  local: Local, hp: Hyper, *, codec: codecs.Codec, population: int
+  local: Local,
+  hp: Hyper,
+  *,
+  codec: codecs.Codec,
+  population: int,
+  server_optimizer: server_optimizers.ServerOptimizer = 'sgd',
+  schedule: optax.Schedule | None = None,
 ) -> Algorithm:
   r"""EF21: error feedback by estimates of the clients' gradients.
 
@@ -38,11 +44,14 @@ def ef21(
     hp: hyperparameters.
     codec: a contraction.
     population: clients in total.
+    server_optimizer: as of `server_step`.
+    schedule: round -> factor on ``server_lr``.
 
   Symbols: server_lr gamma; codec C; population n.
 
   Departures: every estimate begins at 0. Absent clients as in EF21-PP
-  (Fatkhullin et al., arXiv:2110.03294). The server sends d floats.
+  (Fatkhullin et al., arXiv:2110.03294). The server sends d floats. The paper's
+  server has SGD.
 
   Source: Richtarik, Sokolov, Fatkhullin, NeurIPS 2021, arXiv:2106.05203,
   Algorithm 2.
@@ -55,7 +64,7 @@ def ef21(
     ),
     t.broadcast(),
     optax.trace(1.0),
-    optax.scale_by_learning_rate(hp.server_lr),
+    server_optimizers.server_step(hp, server_optimizer, schedule),
   )
 
 

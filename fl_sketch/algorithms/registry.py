@@ -11,6 +11,7 @@ from fl_sketch.algorithms.cocktail_sgd import cocktail_sgd
 from fl_sketch.algorithms.compressed import fedcom, signsgd
 from fl_sketch.algorithms.control_variates import fedcomgate, scaffold
 from fl_sketch.algorithms.decentralised import decentralised
+from fl_sketch.algorithms.demo import demo
 from fl_sketch.algorithms.fedavg import fedavg, fedsgd
 from fl_sketch.algorithms.fednova import fednova
 from fl_sketch.algorithms.fedsketchgate import fedsketchgate
@@ -19,6 +20,7 @@ from fl_sketch.algorithms.iterative_sketching import iterative_sketching
 from fl_sketch.algorithms.marina import marina
 from fl_sketch.algorithms.markov import cd_adam, ef21
 from fl_sketch.algorithms.onebit_adam import onebit_adam
+from fl_sketch.algorithms.power_sgd import power_sgd
 from fl_sketch.algorithms.preconditioned_sketching import (
   preconditioned_sketching,
 )
@@ -47,6 +49,8 @@ class Entry(NamedTuple):
       what it returns.
     from_memory: whether it was written from memory of its paper, and checked
       neither against its text nor against code of others.
+    rows: of the matrix that is the model on which costs are measured; None is a
+      vector.
   """
 
   factory: Callable[..., Algorithm]
@@ -56,6 +60,7 @@ class Entry(NamedTuple):
   hyper: tuple[str, ...] = ()
   example: Mapping[str, Any] = MappingProxyType({})
   from_memory: bool = False
+  rows: int | None = None
 
 
 # What a config gives by fields that several algorithms share.
@@ -81,6 +86,7 @@ _GRAPH = {'graph': partial(topology.ring, 8), 'population': 8}
 _RANDOM = {'codec': partial(codecs.rand_k, 10)}
 _LARGEST = {'codec': partial(codecs.top_k, 10)}
 _QUANTIZED = {'codec': partial(codecs.quantized_top_k, 10, 4, 10)}
+_COSINES = {'codec': partial(codecs.dct_top_k, 2, 64)}
 _PRIVATE = {'privacy': partial(Release, 8)}
 _K = {'k': 10}
 _STEPS = {'local_steps': 2}
@@ -109,6 +115,8 @@ register(marina, work='gradient', example=_RANDOM | {'sync_probability': 0.1})
 register(ef21, work='gradient', example=_LARGEST | _ALL)
 register(cd_adam, work='gradient', example=_LARGEST | _ALL, from_memory=True)
 register(onebit_adam, work='gradient', example={'warmup': 2})
+register(power_sgd, example={'rank': 2}, rows=25)
+register(demo, work='gradient', example=_COSINES)
 register(cocktail_sgd, example=_QUANTIZED | {'mask_ratio': 0.1})
 register(private.dp_fedavg, example=_PRIVATE)
 register(private.dp_normfedavg, example=_PRIVATE)

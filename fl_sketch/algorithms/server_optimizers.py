@@ -20,6 +20,10 @@ _SERVER_OPTIMIZERS = {
   'yogi': (optax.scale_by_yogi, ('b1', 'b2', 'eps')),
   'adagrad': (_paper_adagrad, ('eps',)),
   'momentum': (lambda momentum=0.9: optax.trace(momentum), ('momentum',)),
+  'nesterov': (
+    lambda momentum=0.9: optax.trace(momentum, nesterov=True),
+    ('momentum',),
+  ),
   'sgd': (optax.identity, ()),
 }
 
@@ -28,13 +32,16 @@ def make_server_optimizer(name: str, **options) -> optax.GradientTransformation:
   """Builds a server optimizer, without its learning rate.
 
   'amsgrad' is the papers', without bias correction; 'adam', which all the
-  experiments of SAFL use, has it.
+  experiments of SAFL use, has it. 'nesterov' is the outer step of DiLoCo
+  (Douillard et al., arXiv:2311.08105): `fedavg` with 'nesterov', ``server_lr``
+  0.7 and ``local_optimizer='adamw(keep=True)'``.
 
   >>> make_server_optimizer('adam', b2=0.99).init is not None
   True
 
   Args:
-    name: 'adam', 'amsgrad', 'yogi', 'adagrad', 'momentum' or 'sgd'.
+    name: 'adam', 'amsgrad', 'yogi', 'adagrad', 'momentum', 'nesterov' or
+      'sgd'.
     **options: b1, b2 and eps, or momentum.
 
   Raises:

@@ -19,6 +19,7 @@ over which all laws are tested.
 from typing import Any
 
 from fl_sketch.codecs.base import Codec
+from fl_sketch.codecs.chunked import chunked_top_k, dct_top_k
 from fl_sketch.codecs.identity import identity
 from fl_sketch.codecs.narrow import bfloat16, int4, int8
 from fl_sketch.codecs.quantized import qsgd, shared_sign, sign
@@ -28,16 +29,17 @@ from fl_sketch.codecs.wrappers import contract, from_sketch
 from fl_sketch.utils import fields, registry
 
 __all__ = [
-  'REGISTRY', 'Codec', 'bfloat16', 'contract', 'describe', 'eden',
-  'from_sketch', 'identity', 'int4', 'int8', 'lloyd_max', 'make', 'qsgd',
-  'quantized_top_k', 'rand_k', 'register', 'shared_sign', 'sign', 'top_k',
+  'REGISTRY', 'Codec', 'bfloat16', 'chunked_top_k', 'contract', 'dct_top_k',
+  'describe', 'eden', 'from_sketch', 'identity', 'int4', 'int8', 'lloyd_max',
+  'make', 'qsgd', 'quantized_top_k', 'rand_k', 'register', 'shared_sign',
+  'sign', 'top_k',
 ]  # fmt: skip
 
 REGISTRY = registry.Registry('codec', shared={'contract': False})
 register, describe = REGISTRY.register, REGISTRY.describe
 for _factory in (
   identity, top_k, rand_k, qsgd, sign, quantized_top_k, bfloat16, int8, int4,
-  eden,
+  eden, chunked_top_k, dct_top_k,
 ):  # fmt: skip
   register(_factory)
 register(shared_sign, hyper=('bound',))

@@ -1,4 +1,4 @@
-"""Packs integers from -bound to bound into 2, 4, 8 or 16 bits each."""
+"""Packs integers from -bound to bound, or below 2^bits, into few bits each."""
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +39,31 @@ def unpack(packed: jax.Array, bound: int, n: int) -> jax.Array:
     return packed.astype(jnp.float32)
   codes = packed[:, None] >> _shifts(bits) & jnp.uint8(2**bits - 1)
   return codes.ravel()[:n].astype(jnp.float32) - bound
+
+
+def pack_bits(codes: jax.Array, bits: int) -> jax.Array:
+  """Packs integers below 2^bits without gaps: uint8[ceil(n bits / 8)].
+
+  >>> pack_bits(jnp.array([5, 1, 4095]), 12).tolist()
+  [0, 80, 1, 255, 240]
+
+  Args:
+    codes: whole numbers int[n], 0 <= codes < 2**bits.
+    bits: of each, the highest first; 0 for codes that are all 0.
+  """
+  places = jnp.arange(bits - 1, -1, -1)
+  return jnp.packbits(codes[:, None] >> places[None] & 1 > 0)
+
+
+def unpack_bits(packed: jax.Array, bits: int, n: int) -> jax.Array:
+  """Inverse of `pack_bits`: int32[n].
+
+  >>> unpack_bits(jnp.array([0, 80, 1, 255, 240], jnp.uint8), 12, 3).tolist()
+  [5, 1, 4095]
+  """
+  rows = jnp.unpackbits(packed, count=n * bits).reshape(n, bits)
+  places = jnp.arange(bits - 1, -1, -1)
+  return (rows.astype(jnp.int32) << places[None]).sum(1, dtype=jnp.int32)
 
 
 def _bits(bound):

@@ -152,7 +152,8 @@ class Config:
   codec: Mapping[str, Any] | None = None  # likewise
   downlink: Mapping[str, Any] | None = None  # a codec of what the server sends
   server_lr: f.Positive = 1.0
-  server_optimizer: str | None = None  # adam, amsgrad, yogi, adagrad, momentum
+  # adam, amsgrad, yogi, adagrad, momentum, nesterov, sgd
+  server_optimizer: str | None = None
   b1: f.Share | None = None
   b2: f.Share | None = None
   eps: f.NonNegative | None = None

@@ -79,27 +79,40 @@ def broadcast(
 
 
 def compress(
-  codec: codecs.Codec, *, error_feedback: bool = False
+  codec: codecs.Codec,
+  *,
+  error_feedback: bool = False,
+  residual_decay: float = 1.0,
 ) -> chain.ClientTransform:
   r"""Client: pseudo-gradient -> payload.
 
   With error feedback :math:`p = e + \Delta`, :math:`C(p)` is sent and
-  :math:`e \leftarrow p - C(p)`, so that payloads and residual add up to the
-  updates: :math:`\sum_t C(p_t) = \sum_t \Delta_t - e_T`.
+  :math:`e \leftarrow \beta (p - C(p))`. At :math:`\beta = 1` payloads and
+  residual add up to the updates: :math:`\sum_t C(p_t) = \sum_t \Delta_t -
+  e_T`.
 
   Args:
     codec: the encoding, drawn independently on each client.
     error_feedback: whether a client keeps e (d floats).
+    residual_decay: beta, 0 < beta <= 1; below 1 with error feedback alone.
 
   Raises:
     ValueError: error feedback around a codec that is no contraction, such as an
-      unbiased sketch that is not scaled: its residual grows without bound.
+      unbiased sketch that is not scaled: its residual grows without bound; or
+      ``residual_decay`` is not as stated.
 
   Source: Seide et al., Interspeech 2014; Karimireddy et al., ICML 2019,
   arXiv:1901.09847, Algorithm 2.
   """
   if error_feedback:
     check_contraction(codec)
+  elif residual_decay != 1:
+    raise ValueError(
+      f'Expected {residual_decay=} to be 1 without error feedback.'
+    )
+  if not 0 < residual_decay <= 1:
+    raise ValueError(f'Expected 0 < {residual_decay=} <= 1.')
+  keep = lambda target, sent: residual_decay * (target - sent)
 
   def init(params):
     check_codec(codec, params)
@@ -111,7 +124,7 @@ def compress(
       return codec.encode(keys_lib.codec_key(keys.client), moved), residual
     target = jax.tree.map(jnp.add, moved, residual)
     payload, decoded = _encode(codec, keys, target)
-    return payload, jax.tree.map(jnp.subtract, target, decoded)
+    return payload, jax.tree.map(keep, target, decoded)
 
   return chain.ClientTransform(init, update)
 

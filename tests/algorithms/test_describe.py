@@ -16,6 +16,8 @@ HEAPRIX = 2 * TABLE + K
 SENT = 2 * TABLE + D  # of each lane: two tables, and the update itself
 TREE = 2 * 7 * B / 8  # N - 1 edges, both ways, in the mean over N clients
 VALUES = PK + K + PK / 8 / 4  # whom it asked, whom it kept, one bit a candidate
+FACTORS = 2 * (25 + 40)  # of rank 2, of a matrix of 25 x 40
+DEMO = 16 * 2 + 16 * 2 * 6 / 32  # 16 chunks, places of 6 bits
 COCKTAIL = K + K * 4 / 32 + 1  # where, 4-bit levels, the scale of a bucket
 
 # Floats up and down; of each client's state, of what server and clients both
@@ -54,6 +56,8 @@ EXPECTED = {
   'ef21': ([2 * K], [D], D, D, 0, None, []),
   'cd_adam': ([2 * K], [2 * K], D, 4 * D, 2 * D, None, []),
   'onebit_adam': ([D, SIGNS + 1], [D, SIGNS + 1], D, 2 * D, 2 * D, D, []),
+  'power_sgd': ([FACTORS], [FACTORS], D, 0, 2 * 40, D, ['run']),
+  'demo': ([DEMO], [SIGNS], D, 0, 0, None, []),
   'cocktail_sgd': ([COCKTAIL], [COCKTAIL], D, 0, D, COCKTAIL + D, ['round']),
   'dp_fedavg': ([D], [D], 0, 0, 0, None, []),
   'dp_normfedavg': ([D], [D], 0, 0, 0, None, []),

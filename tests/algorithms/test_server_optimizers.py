@@ -1,7 +1,10 @@
 """Steps of the server's optimisers, without the rounds around them."""
 
 import cases
-from fl_sketch.algorithms import server_optimizers
+from fl_sketch import algorithms
+from fl_sketch.algorithms import power_sgd, server_optimizers
+import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -40,3 +43,29 @@ def test_a_schedule_multiplies_the_rate_of_a_round():
   link = server_optimizers.server_step(cases.HP, 'sgd', schedule)
   out = steps(link, np.ones((3, 2), np.float32))
   np.testing.assert_allclose(out, -RATE * (1 + 1 / 2 + 1 / 3), rtol=1e-6)
+
+
+OPTIONS = {
+  'fedavg': {},
+  'fedcom': {'codec': cases.RANDOM},
+  'fedcomgate': {'codec': cases.RANDOM, 'local_steps': 3},
+  'marina': {'codec': cases.RANDOM, 'sync_probability': 0.5},
+  'demo': {'codec': cases.TOP, 'signs': False},
+  'power_sgd': {'rank': 2},  # which sends these arrays as they are
+  'ef21': {'codec': cases.TOP, 'population': cases.POPULATION},
+}
+
+
+@pytest.mark.parametrize('name', OPTIONS)
+def test_a_schedule_reaches_the_server_of_an_algorithm(name):
+  """Catches an algorithm that takes a schedule and drops it."""
+  options = OPTIONS[name] | {'schedule': lambda count: 3.0 + count}
+  make = algorithms.make(name, cases.loss_fn, **options)
+  link = make(cases.HP).server
+  broadcast = jax.tree.map(jnp.ones_like, cases.PARAMS)
+  if name == 'power_sgd':
+    broadcast = power_sgd.Message([], [], jax.tree.leaves(broadcast))
+  args = link.init(cases.PARAMS), cases.PARAMS
+  updates, _ = link.update(broadcast, *args)
+  for x in jax.tree.leaves(updates):
+    np.testing.assert_allclose(x, -3 * RATE, rtol=1e-6)

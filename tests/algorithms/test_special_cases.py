@@ -91,6 +91,11 @@ def fedavg_rows():
   for codec in COMPLETE:
     variant = make('fedcom', codec=codec, error_feedback=True)
     yield f'fedcom feedback {codec.name}', variant, FEDAVG
+    forgets = make(
+      'fedcom', codec=codec, error_feedback=True, residual_decay=0.5
+    )
+    yield f'fedcom forgets nothing {codec.name}', forgets, FEDAVG
+  yield 'power_sgd without factors', make('power_sgd', rank=2), FEDAVG
   cocktail = make('cocktail_sgd', codec=codecs.top_k(D), mask_ratio=1.0)
   yield 'cocktail', cocktail, FEDAVG
   sgd = {'kind': 'sgd', 'keep': True}
@@ -102,6 +107,9 @@ def fedavg_rows():
 
 
 def other_steps_rows():
+  for name in ('adam', 'nesterov'):
+    fedcom = make('fedcom', codec=EXACT, server_optimizer=name)
+    yield f'fedcom {name}', fedcom, make('fedavg', server_optimizer=name)
   for name in OPTIMIZERS:
     safl = make('safl', sketch=IDENTITY, server_optimizer=name)
     yield f'safl {name}', safl, make('fedavg', server_optimizer=name)
@@ -121,7 +129,10 @@ def other_steps_rows():
 
 
 def fedsgd_rows():
-  yield 'marina p=1', make('marina', codec=SMALL, sync_probability=1.0), FEDSGD
+  always = {'codec': SMALL, 'sync_probability': 1.0}
+  yield 'marina p=1', make('marina', **always), FEDSGD
+  marina = make('marina', server_optimizer='adam', **always)
+  yield 'marina p=1 adam', marina, make('fedsgd', server_optimizer='adam')
   for momentum in (0.0, 0.9):  # what got through is masked: all of it
     exact = {'sketch': COUNT, 'k': D, 'candidates': 1, 'momentum': momentum}
     yield f'sketched_sgd {momentum}', make('sketched_sgd', **exact), FEDSGD
@@ -134,6 +145,7 @@ def fedsgd_rows():
     yield f'fetchsgd {error_update} momentum', variant, momentum
   variant = make('fetchsgd', sketch=IDENTITY, k=D, local_k=D)
   yield 'fetchsgd masked', variant, FEDSGD
+  yield 'demo mean', make('demo', codec=EXACT, signs=False), FEDSGD
   adam = make('fedsgd', server_optimizer=plain_adam())
   yield 'onebit_adam warm', make('onebit_adam', warmup=99), adam
 
@@ -143,6 +155,8 @@ def everyone_rows():
     options = {'codec': codec, 'population': N}
     yield f'ef21 {codec.name}', make('ef21', **options), FEDSGD
     amsgrad = make('fedsgd', server_optimizer='amsgrad')
+    ef21 = make('ef21', server_optimizer='amsgrad', **options)
+    yield f'ef21 amsgrad {codec.name}', ef21, amsgrad
     yield f'cd_adam {codec.name}', make('cd_adam', **options), amsgrad
   song = make('iterative_sketching', sketch=MEAN)
   options = {'sketch': MEAN, 'population': N}
@@ -243,9 +257,11 @@ def test_marina_follows_a_full_gradient_that_is_sent_whole():
   check_same(variant, FEDSGD, lambda r: everyone(0), atol=1e-5)
 
 
-def test_signsgd_of_one_client_is_the_sign_of_its_gradient():
+def test_signs_of_one_client_are_those_of_its_gradient():
+  """Catches signs that lose their order, and momentum of what was sent."""
   signs = make('fedsgd', server_optimizer=optax.scale_by_sign())
   check_same(make('signsgd'), signs, one_client)
+  check_same(make('demo', codec=EXACT), signs, one_client)
 
 
 @pytest.mark.representatives('sign')

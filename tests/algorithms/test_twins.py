@@ -77,6 +77,7 @@ def test_error_feedback_sends_all_in_the_end(linear, name, options):
     ('sketched_sgd', {'sketch': COUNT, 'k': 1}, 1),
     ('sketched_sgd', {'sketch': IDENTITY, 'k': 2, 'candidates': 1}, 1),
     ('fetchsgd', {'sketch': IDENTITY, 'k': 2, 'momentum': 0.0}, 1),
+    ('demo', {'codec': codecs.top_k(1), 'momentum': 1.0, 'signs': False}, 1),
     # 1 + 1/2 + 1/4 + ... = 2.
     ('fetchsgd', SUBTRACT | {'sketch': IDENTITY, 'k': 2, 'momentum': 0.5}, 2),
   ],

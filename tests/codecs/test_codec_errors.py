@@ -9,7 +9,14 @@ import pytest
 
 
 @pytest.mark.parametrize(
-  'codec', [codecs.top_k(9), codecs.rand_k(9), QUANTIZED(9, 2, 3)]
+  'codec',
+  [
+    codecs.top_k(9),
+    codecs.rand_k(9),
+    QUANTIZED(9, 2, 3),
+    codecs.chunked_top_k(9, 16),
+    codecs.dct_top_k(9, 16),
+  ],
 )
 def test_k_beyond_the_tree(codec):
   full = jax.eval_shape(codec.encode, KEY, jnp.ones(9))
@@ -26,6 +33,11 @@ REFUSED = {
   'bucket=0 ': lambda: QUANTIZED(2, 2, 0),
   'bits=3 in': lambda: QUANTIZED(2, 3, 1),
   'k=4 to be a multiple of bucket=3': lambda: QUANTIZED(4, 2, 3),
+  'k=0 to be an integer >= 1': lambda: codecs.chunked_top_k(0),
+  'chunk=0 ': lambda: codecs.dct_top_k(1, 0),
+  'k=5 <= chunk=4': lambda: codecs.chunked_top_k(5, 4),
+  'k=3 <= chunk=2': lambda: codecs.dct_top_k(3, 2),
+  'bits=1 in': lambda: codecs.chunked_top_k(2, 4, 1),
   'bits=5 in': lambda: codecs.eden(5),
   "scale='best' in": lambda: codecs.eden(scale='best'),
   'keep=3 to be None without rotate': lambda: codecs.eden(keep=3, rotate=False),

@@ -8,6 +8,7 @@ import numpy as np
 import operators
 from operators import KEY
 import pytest
+from scipy import fft
 import sketch_twins
 
 
@@ -127,7 +128,65 @@ def eden_twin(name, x):
   return (np.packbits(planes, axis=1), scale), scale * t.T @ q
 
 
+def bits_of(numbers, bits):
+  """Numbers in a row, the highest bit first, filled up with zeros."""
+  text = ''.join(f'{n:0{bits}b}' for n in numbers)
+  text += '0' * (-len(text) % 8)
+  return [int(text[i : i + 8], 2) for i in range(0, len(text), 8)]
+
+
+def chunked_twin(name, x):
+  k, chunk, bits = {'chunked': (3, 16, 2)}.get(name, (5, D, 4))
+  levels, places, codes, means, out = 2 ** (bits - 1), [], [], [], []
+  for start in range(0, D, chunk):
+    row = np.zeros(chunk)
+    row[: D - start] = x[start : start + chunk]
+    values, support = largest(row, k)
+    size, top = np.abs(values), np.abs(values).max() or 1
+    cell = [max(0, int(np.ceil(v / top * levels)) - 1) for v in size]
+    mean = np.zeros(levels)
+    for level in set(cell):
+      mean[level] = size[np.equal(cell, level)].mean()
+    decoded = np.zeros(chunk)
+    decoded[support] = np.where(values < 0, -1, 1) * mean[cell]
+    places += list(support)
+    codes += [c + levels * (v < 0) for c, v in zip(cell, values, strict=True)]
+    means.append(mean)
+    out.append(decoded)
+  sizes = (chunk - 1).bit_length(), bits
+  packed = map(bits_of, (places, codes), sizes)
+  return (*packed, means), np.concatenate(out)[:D]
+
+
+def cosines_twin(name, x):
+  places, sent, out = [], [], []
+  for start in range(0, D, 8):
+    row = np.zeros(8)
+    row[: D - start] = x[start : start + 8]
+    values, support = largest(fft.dct(row, norm='ortho'), 2)
+    kept = np.zeros(8)
+    kept[support] = values
+    places += list(support)
+    sent.append(values)
+    out.append(fft.idct(kept, norm='ortho'))
+  return (bits_of(places, 3), sent), np.concatenate(out)[:D]
+
+
+@pytest.mark.parametrize('bits', [0, 1, 3, 8, 12, 20])
+def test_packing_of_any_width_there_and_back(bits):
+  """Catches bits of a number that are lost where it crosses a byte."""
+  for n in (1, 5, 8):
+    q = np.random.default_rng(n).integers(0, 2**bits, n)
+    packed = packing.pack_bits(q, bits)
+    assert packed.tolist() == (bits_of(q, bits) if bits else [])
+    assert packed.dtype == np.uint8
+    back = packing.unpack_bits(packed, bits, n)
+    np.testing.assert_array_equal(back, q)
+
+
 TWINS = {
+  'chunked_top_k': chunked_twin,
+  'dct_top_k': cosines_twin,
   'eden': eden_twin,
   'bfloat16': bfloat16_twin,
   'int4': scaled_twin,

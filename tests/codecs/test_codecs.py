@@ -85,6 +85,30 @@ def test_contraction_of_quantized_top_k_is_reached(bits):
   assert error == pytest.approx(1 - codec.contraction(6), rel=1e-3)
 
 
+@pytest.mark.parametrize('bits', [2, 3, 4])
+def test_contraction_of_chunked_top_k_is_nearly_reached(bits):
+  """Catches a constant that is too good: 64 values, one of which is large.
+
+  Of the others a share y is as large as the lowest cell allows, the rest 0.
+  """
+  levels, n = 2 ** (bits - 1), 63
+  y = ((1 + n / levels**2) ** 0.5 - 1) / (n / levels**2)
+  x = np.where(np.arange(n) < round(y * n), 0.9999 / levels, 0)
+  x = np.float32([-1, *x])
+  codec = codecs.chunked_top_k(64, 64, bits)
+  out = operators.jit(there_and_back(codec, x))(KEY, x)
+  kept = 1 - np.square(out - x).sum() / np.square(x).sum()
+  assert codec.contraction(64) < kept < 1.13 * codec.contraction(64)
+
+
+def test_places_and_values_of_a_model_in_chunks():
+  """Catches a bill of whole bytes: 12 bits a place, 2 a value, 2 means."""
+  codec = codecs.chunked_top_k(40)
+  like = jax.ShapeDtypeStruct((10 * 4096,), jnp.float32)
+  sent = jax.eval_shape(codec.encode, KEY, like)
+  assert comms.nbytes(sent) == 10 * (40 * 12 // 8 + 40 * 2 // 8 + 2 * 4)
+
+
 def test_sign_with_the_norm_kept_expands_a_spike():
   mean, _ = codec_cases.squared_error('sign_l2', VECTORS['spike'])
   assert mean == pytest.approx(2 * (1 - 1 / codec_cases.ROOT), rel=1e-5)
@@ -243,12 +267,14 @@ def test_make_by_name():
     'int8': codecs.make('int8'),
     'int4_blocks': codecs.make('int4', block=8),
     'eden_kept': codecs.make('eden', bits=3, keep=20),
+    'chunked': codecs.make('chunked_top_k', k=3, chunk=16),
+    'cosines': codecs.make('dct_top_k', k=2, chunk=8),
   }
   program = lambda codec: jax.make_jaxpr(there_and_back(codec))
   for name, codec in by_name.items():
     args = KEY, VECTORS['normal']
     assert str(program(codec)(*args)) == str(program(CODECS[name].codec)(*args))
-  names = 'k', 'levels', 'bits', 'bucket', 'block', 'keep'
+  names = 'k', 'levels', 'bits', 'bucket', 'block', 'keep', 'chunk'
   ints = dict.fromkeys(names, int) | {'bound': float}
   others = {'contract': bool, 'norm': str, 'rotate': bool, 'scale': str}
   assert codecs.REGISTRY.types() == ints | others

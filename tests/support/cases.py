@@ -81,9 +81,10 @@ def optimized(name, up, optimizers, **options) -> dict[str, Case]:
 DENSE = 4 * DIMENSION
 LAYERS = sketches.layerwise(sketches.block_cyclic, 4, (1, 3))
 TOP, RANDOM = codecs.top_k(2), codecs.rand_k(5)
+CHUNKS, COSINES = codecs.chunked_top_k(2, 8), codecs.dct_top_k(1, 4)
 RING = topology.ring(POPULATION)
 ADAPTIVE = ('adam', 'yogi', 'adagrad')
-EVERY = (*ADAPTIVE, 'amsgrad', 'momentum')
+EVERY = (*ADAPTIVE, 'amsgrad', 'momentum', 'nesterov')
 RELEASE = aggregation.Release(4.0)
 COUNTED = {'sketch': COUNT, 'privacy': RELEASE}
 BEFORE = RELEASE._replace(before_sketch=True)
@@ -102,8 +103,9 @@ def dp_fedavg(
   return case(name, up, down, privacy=RELEASE._replace(**release), **options)
 
 
-def feedback(up, codec) -> Case:
-  return case('fedcom', up, DENSE, codec=codec, error_feedback=True)
+def feedback(up, codec, **options) -> Case:
+  options |= {'codec': codec, 'error_feedback': True}
+  return case('fedcom', up, DENSE, **options)
 
 
 ALGORITHMS = {
@@ -181,13 +183,28 @@ ALGORITHMS = {
   'feedback_rand_k': feedback(20, codecs.contract(RANDOM)),
   'feedback_qsgd': feedback(5 + 4, codecs.contract(codecs.qsgd(4))),
   'feedback_sign': feedback(2 + 4, codecs.sign()),
+  # Two values of two chunks: 12 bits of places, 8 of values, and four means.
+  'sparse_loco': feedback(2 + 1 + 16, CHUNKS, residual_decay=0.5),
+  'diloco': case('fedavg', DENSE, server_optimizer='nesterov', local_optimizer={
+    'kind': 'adamw', 'eps': 1e-3, 'keep': True}),
+  **optimized('fedcom', 20, ['adam', 'nesterov'], down=DENSE, codec=RANDOM),
   'fedcomgate': case('fedcomgate', 20, DENSE, codec=RANDOM),
+  **optimized('fedcomgate', 20, ['momentum'], down=DENSE, codec=RANDOM),
   'scaffold': case('scaffold', 2 * DENSE),
   'signsgd': case('signsgd', 2),
+  # Of the matrix of 4 x 2 a column and a row, and the bias.
+  'power_sgd': case('power_sgd', 4 * (4 + 2 + 2), rank=1),
+  **optimized('power_sgd', 4 * (4 + 2 + 2), ['momentum'], rank=1),
   'marina': case('marina', 20, DENSE, codec=RANDOM, sync_probability=0.3),
+  **optimized('marina', 20, ['adam'], down=DENSE, codec=RANDOM,
+    sync_probability=0.3),
   'ef21': case('ef21', 16, DENSE, codec=TOP),
+  **optimized('ef21', 16, ['adam'], down=DENSE, codec=TOP),
   'cd_adam': case('cd_adam', 16, codec=TOP),
   'onebit_adam': case('onebit_adam', 2 + 4, warmup=2),
+  # One coefficient of three chunks, and two bits each where; signs down.
+  'demo': case('demo', 3 * 4 + 1, 2, codec=COSINES, momentum=0.5),
+  'demo_mean': case('demo', 3 * 4 + 1, DENSE, codec=COSINES, signs=False),
   # Four of the six coordinates of a round: indices, half bytes, two scales.
   'cocktail_sgd': case('cocktail_sgd', 4 * 4 + 2 + 2 * 4, mask_ratio=0.6,
     codec=codecs.quantized_top_k(4, 4, 2)),
@@ -256,9 +273,9 @@ def law(names: Iterable[str], *, fast: Collection[str], field='case', smoke=()):
 
 
 # Steps of the server's optimisers have tests of their own, without rounds.
-OPTIMIZED = {f'{n}_{each}' for n in ('safl', 'fedavg') for each in EVERY} - {
-  *STRUCTURES
-}
+FREE = 'safl', 'fedavg', 'fedcom', 'fedcomgate', 'marina', 'ef21', 'power_sgd'
+OPTIMIZED = {f'{n}_{each}' for n in FREE for each in EVERY} - {*STRUCTURES}
+OPTIMIZED |= {'diloco', 'demo_mean'}
 # Of the structures, those that differ most: for laws that compile a program for
 # each case, where the others look at the program of the twin.
 CORE = 'safl_adam', 'scaffold', 'dp_fedavg'

@@ -58,6 +58,12 @@ def lloyd(bits: int) -> tuple[np.ndarray, float]:
   return centroids, 1 - (masses * centroids**2).sum()
 
 
+def cells(k: int, levels: int) -> float:
+  """What means of cells keep of k values: 2 y at the worst fraction y."""
+  n = (k - 1) / levels**2
+  return 2 * np.roots([n, 2, -8 / 9]).max()
+
+
 LOSS = [lloyd(bits)[1] for bits in range(1, 5)]  # 1, 2, 3 and 4 bits
 BYTE, BYTES = scaled(56, 127), scaled(15, 127)
 NIBBLES = scaled(7, 7)
@@ -76,6 +82,14 @@ CODECS = {
   'top_8_bits': Facts(
     QUANTIZED(6, 8, 6), 6 + 4 + 24, None, 6 / D * 64516 / 64521
   ),
+  # Four chunks of three, places of four bits; one chunk, places of six.
+  'chunked': Facts(
+    codecs.chunked_top_k(3, 16), 6 + 3 + 4 * 2 * 4, None, 3 / 16 * cells(3, 2)
+  ),
+  'chunked_4_bits': Facts(
+    codecs.chunked_top_k(5, bits=4), 4 + 3 + 8 * 4, None, 5 / D * cells(5, 8)
+  ),
+  'cosines': Facts(codecs.dct_top_k(2, 8), 6 + 8 * 2 * 4, None, 2 / 8),
   'bfloat16': Facts(codecs.bfloat16(), 57 * 2, UPPER, 1 - UPPER, True),
   'int8': Facts(codecs.int8(), 57 + 4, BYTE, 1 - BYTE, True),
   'int8_blocks': Facts(codecs.int8(16), 57 + 4 * 4, BYTES, 1 - BYTES, True),

@@ -123,8 +123,8 @@ MUTANTS = (
   Mutant(
     'a lost residual',
     'rounds/error_feedback.py',
-    'return payload, jax.tree.map(jnp.subtract, target, decoded)',
-    'return payload, jax.tree.map(jnp.subtract, moved, decoded)',
+    'return payload, jax.tree.map(keep, target, decoded)',
+    'return payload, jax.tree.map(keep, moved, decoded)',
     'rounds',
   ),
   Mutant(
@@ -144,7 +144,7 @@ MUTANTS = (
   Mutant(
     'a stale bill of bytes: no cap where the dense model is cheaper',
     'rounds/traffic.py',
-    'received = np.minimum(missed, max(self.dense, int(down)))',
+    'received = np.minimum(missed, max(whole, int(down)))',
     'received = missed',
     'rounds',
   ),

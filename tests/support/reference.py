@@ -45,6 +45,10 @@ class Server:
     self.m = 0.9 * self.m + g
     return lr * self.m
 
+  def nesterov(self, g, lr):
+    self.m = 0.9 * self.m + g
+    return lr * (g + 0.9 * self.m)
+
   def adam(self, g, lr):
     self.m = 0.9 * self.m + 0.1 * g
     self.v = 0.999 * self.v + 0.001 * g * g

@@ -34,9 +34,9 @@ def _run(twin, hp, theta0, cohorts, run_key, *, population=8, **options):
 
 PUBLIC = {
   twins_compressed: (
-    'cd_adam', 'cocktail_sgd', 'ef21', 'fedavg', 'fedcom', 'fedcomgate',
-    'feddyn', 'fednova', 'fedprox', 'fedsgd', 'marina', 'onebit_adam',
-    'scaffold', 'signsgd',
+    'cd_adam', 'cocktail_sgd', 'demo', 'ef21', 'fedavg', 'fedcom',
+    'fedcomgate', 'feddyn', 'fednova', 'fedprox', 'fedsgd', 'marina',
+    'onebit_adam', 'power_sgd', 'scaffold', 'signsgd',
   ),
   twins_sketched: (
     'decentralised', 'diffsketch', 'fedsketch_heaprix', 'fedsketch_privix',

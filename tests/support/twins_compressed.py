@@ -90,7 +90,17 @@ def scaffold(hp, theta, rounds, *, local_steps):
   return theta
 
 
-def fedcom(hp, theta, rounds, *, codec, error_feedback=False):
+def fedcom(
+  hp,
+  theta,
+  rounds,
+  *,
+  codec,
+  error_feedback=False,
+  residual_decay=1.0,
+  server_optimizer='sgd',
+):
+  server = reference.Server(server_optimizer, theta.size)
   error = np.zeros((hp.population, theta.size))
   for this in rounds:
     sent = []
@@ -98,12 +108,22 @@ def fedcom(hp, theta, rounds, *, codec, error_feedback=False):
       whole = error[client.id] + moved(hp, theta, client)
       sent.append(through(codec, client.codec_key, whole))
       if error_feedback:
-        error[client.id] = whole - sent[-1]
-    theta = theta - hp.server_lr * this.mean(sent, theta)
+        error[client.id] = residual_decay * (whole - sent[-1])
+    theta = theta - server.step(this.mean(sent, theta), hp.server_lr)
   return theta
 
 
-def fedcomgate(hp, theta, rounds, *, codec, local_steps, control_gain=None):
+def fedcomgate(
+  hp,
+  theta,
+  rounds,
+  *,
+  codec,
+  local_steps,
+  control_gain=None,
+  server_optimizer='sgd',
+):
+  server = reference.Server(server_optimizer, theta.size)
   if control_gain is None:
     control_gain = 1 / (1 + codec.omega(theta.size))
   scale = control_gain / (hp.client_lr * local_steps)
@@ -116,11 +136,14 @@ def fedcomgate(hp, theta, rounds, *, codec, local_steps, control_gain=None):
     mean = this.mean(sent, theta)
     for client, x in zip(this.clients, sent, strict=True):
       control[client.id] += scale * (x - mean)
-    theta = theta - hp.server_lr * mean
+    theta = theta - server.step(mean, hp.server_lr)
   return theta
 
 
-def marina(hp, theta, rounds, *, codec, sync_probability):
+def marina(
+  hp, theta, rounds, *, codec, sync_probability, server_optimizer='sgd'
+):
+  server = reference.Server(server_optimizer, theta.size)
   before, estimate = theta, np.zeros(theta.size)
   for this in rounds:
     coin = jax.random.fold_in(this.keys.round, COIN)
@@ -135,7 +158,8 @@ def marina(hp, theta, rounds, *, codec, sync_probability):
     if heads or this.index == 0:
       estimate = np.zeros(theta.size)
     estimate = estimate + this.mean(sent, theta)
-    before, theta = theta, theta - hp.server_lr * estimate
+    before = theta
+    theta = theta - server.step(estimate, hp.server_lr)
   return theta
 
 
@@ -154,10 +178,12 @@ class _Markov:
     return self.mean
 
 
-def ef21(hp, theta, rounds, *, codec):
+def ef21(hp, theta, rounds, *, codec, server_optimizer='sgd'):
   markov = _Markov(hp, theta.size)
+  server = reference.Server(server_optimizer, theta.size)
   for this in rounds:
-    theta = theta - hp.server_lr * markov.receive(theta, this, codec)
+    mean = markov.receive(theta, this, codec)
+    theta = theta - server.step(mean, hp.server_lr)
   return theta
 
 
@@ -171,6 +197,20 @@ def cd_adam(hp, theta, rounds, *, codec, b1=0.9, b2=0.999, eps=1e-8):
     v = b2 * v + (1 - b2) * copy**2
     top = np.maximum(top, v)
     theta = theta - hp.server_lr * m / (np.sqrt(top) + eps)
+  return theta
+
+
+def demo(hp, theta, rounds, *, codec, momentum=0.999, signs=True):
+  own = np.zeros((hp.population, theta.size))
+  for this in rounds:
+    sent = []
+    for client in this.clients:
+      own[client.id] *= momentum
+      own[client.id] += mean_gradient(theta, client)
+      sent.append(through(codec, client.codec_key, own[client.id]))
+      own[client.id] -= sent[-1]
+    mean = this.mean(sent, theta)
+    theta = theta - hp.server_lr * (_sign(mean) if signs else mean)
   return theta
 
 
@@ -223,6 +263,31 @@ def cocktail_sgd(hp, theta, rounds, *, codec, mask_ratio):
     server_error[mask] = total - reply
     theta = theta.copy()
     theta[mask] -= hp.server_lr * reply
+  return theta
+
+
+def power_sgd(hp, theta, rounds, *, rank, server_optimizer='sgd'):
+  """Of the matrix alone; the basis is that of an eigendecomposition."""
+  server = reference.Server(server_optimizer, theta.size)
+  error, q = np.zeros((hp.population, 4, 2)), None
+  for this in rounds:
+    if q is None:
+      key = jax.random.fold_in(this.keys.run, 0)
+      q = np.asarray(jax.random.normal(key, (2, rank)), np.float64)
+    sent = [moved(hp, theta, client) for client in this.clients]
+    targets = [
+      x[2:].reshape(4, 2) + error[client.id]
+      for client, x in zip(this.clients, sent, strict=True)
+    ]
+    span = this.mean([m @ q for m in targets], np.zeros((4, rank)))
+    p = np.linalg.eigh(span @ span.T)[1][:, -rank:]
+    own = [m.T @ p for m in targets]
+    for client, m, x in zip(this.clients, targets, own, strict=True):
+      error[client.id] = m - p @ x.T
+    q = this.mean(own, q)
+    mean = this.mean(sent, theta)
+    mean[2:] = (p @ q.T).ravel()
+    theta = theta - server.step(mean, hp.server_lr)
   return theta
 
 
