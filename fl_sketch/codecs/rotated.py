@@ -11,6 +11,7 @@ from fl_sketch.codecs import base
 from fl_sketch.sketches.base import dimension
 from fl_sketch.utils import fields
 import jax
+from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
@@ -180,8 +181,9 @@ def _rotate(key, x, keep):
   if keep is not None and keep > d:
     raise ValueError(f'Expected {keep=} <= {d=}.')
   whole = sketches.block_srht(d, _BLOCK)
-  for i in range(last):
-    x = _deal(whole.sketch(jax.random.fold_in(key, i), x))
+  # A loop, so that a pass is compiled once.
+  one = lambda i, x: _deal(whole.sketch(jax.random.fold_in(key, i), x))
+  x = lax.fori_loop(0, last, one, x)
   final = sketches.block_srht(keep or d, _BLOCK)
   return final.sketch(jax.random.fold_in(key, last), x)
 
@@ -192,9 +194,12 @@ def _rotate_back(key, y, d):
   op = sketches.block_srht(y.size, _BLOCK)
   x = op.desketch(jax.random.fold_in(key, last), y, like)
   whole = sketches.block_srht(d, _BLOCK)
-  for i in reversed(range(last)):
-    x = whole.desketch(jax.random.fold_in(key, i), _undeal(x), like)
-  return x
+
+  def one(i, x):
+    key_of = jax.random.fold_in(key, last - 1 - i)
+    return whole.desketch(key_of, _undeal(x), like)
+
+  return lax.fori_loop(0, last, one, x)
 
 
 def _deal(x):

@@ -33,6 +33,7 @@ def block_srht(size: int, block: int = 4096) -> base.Sketch:
       d.
 
   >>> import jax
+  >>> import jax.numpy as jnp
   >>> op, key, x = block_srht(5), jax.random.key(0), {'w': jnp.ones(5)}
   >>> out = op.desketch(key, op.sketch(key, x), x)['w']
   >>> [round(v, 5) for v in out.tolist()]

@@ -181,7 +181,6 @@ STRUCTURES = {
   'bfloat16': 'numbers of another type',
   'int4_blocks': 'blocks, of which the last is short',
   'small_sketch': 'a factor, and tables of a sketch',
-  'eden_kept': 'a rotation, of which a part is sent',
 }
 each = operators.law(CODECS, fast=CODECS, group='codec')
 each_structure = operators.law(CODECS, fast=STRUCTURES, group='codec')
