@@ -106,6 +106,7 @@ OPERATORS = {
     'sparse embedding', lambda b: sketches.block_cyclic(b // 4 * 4, sparsity=4)
   ),
   'srht': _operator('Hadamard transform', sketches.srht),
+  'block_srht': _operator('Hadamard transform', sketches.block_srht),
   'dct': _operator('cosine transform', sketches.dct),
   'srft': _operator('Fourier transform', lambda b: sketches.srft(b // 2)),
   'uniform_sampling': _operator('sampling', sketches.uniform_sampling),

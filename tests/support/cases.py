@@ -276,7 +276,8 @@ def law(names: Iterable[str], *, fast: Collection[str], field='case', smoke=()):
 FREE = 'safl', 'fedavg', 'fedcom', 'fedcomgate', 'marina', 'ef21', 'power_sgd'
 OPTIMIZED = {f'{n}_{each}' for n in FREE for each in EVERY} - {*STRUCTURES}
 OPTIMIZED |= {
-  'diloco', 'demo_mean', 'power_sgd_momentum', 'preconditioned', 'privix_eden',
+  'diloco', 'demo_mean', 'fetchsgd_eden', 'power_sgd_momentum',
+  'preconditioned', 'privix_eden',
 }  # fmt: skip
 # Of the structures, those that differ most: for laws that compile a program for
 # each case, where the others look at the program of the twin.
