@@ -5,16 +5,15 @@ from typing import Any, NamedTuple
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.rounds import chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
-from fl_sketch.sketches.base import check_positive
+from fl_sketch.sketches.base import check_positive, product
 from fl_sketch.utils import fields
 import jax
-from jax import lax
 import jax.numpy as jnp
 import optax
 
 
 class State(NamedTuple):
-  """PowerSGD's state between rounds.
+  """What PowerSGD keeps between rounds.
 
   Attributes:
     count: int32[], rounds done.
@@ -107,12 +106,12 @@ def _exchange(rank) -> chain.Exchange:
     targets = jax.tree.map(join, matrices, state.error.value)
     first = lambda i, q: jnp.where(state.count == 0, _start(keys, i, q), q)
     starts = [first(i, q) for i, q in enumerate(state.right)]
-    products = jax.tree.map(lambda m, q: _dot(m, q[None]), targets, starts)
+    products = jax.tree.map(lambda m, q: product(m, q[None]), targets, starts)
     (products, whole), up = comms.uplink_stacked_mean((products, whole), weight)
     left = [jnp.linalg.qr(x)[0] for x in products]
-    own = jax.tree.map(lambda m, p: _dot(m.mT, p[None]), targets, left)
+    own = jax.tree.map(lambda m, p: product(m.mT, p[None]), targets, left)
     right, second = comms.uplink_stacked_mean(own, weight)
-    lost = lambda m, p, q: m - _dot(p[None], q.mT)
+    lost = lambda m, p, q: m - product(p[None], q.mT)
     error = jax.tree.map(lost, targets, left, own)
     message = Message(left, right, whole)
     bill = comms.bill(up + second, comms.nbytes(message))
@@ -128,7 +127,7 @@ def _start(keys, i, like):
 
 
 def _shape(x) -> tuple[int, int]:
-  """The matrix of an array: all axes but the last are its rows."""
+  """The shape of an array as a matrix, whose columns are its last axis."""
   return x.size // x.shape[-1], x.shape[-1]
 
 
@@ -156,10 +155,6 @@ def _read(message, params, rank):
     if not _low_rank(x, rank):
       return next(whole)
     left, right = next(factors)
-    return _dot(left, right.T).reshape(x.shape).astype(x.dtype)
+    return product(left, right.T).reshape(x.shape).astype(x.dtype)
 
   return jax.tree.map(read, params)
-
-
-def _dot(a, b):
-  return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)

@@ -31,7 +31,7 @@ class Preconditioner(NamedTuple):
 
 
 class Moments(NamedTuple):
-  """State of the step, on server and clients.
+  """State of the server's step, of which every client has a copy.
 
   Attributes:
     count: int32[], rounds done.
@@ -108,6 +108,7 @@ def preconditioned_sketching(
 
   Source: this project, after Chen, Li, Banerjee, arXiv:2411.06770.
   """
+  codec, downlink = codec or codecs.identity(), downlink or codecs.identity()
 
   def work(params, batches, key, factors):
     moved, metrics = local(params, batches, key, None)
@@ -160,17 +161,15 @@ def _send(op, codec) -> chain.ClientTransform:
   """Client: preconditioned update -> its table, and the factors."""
 
   def init(params):
-    jax.eval_shape(op.like, params)  # raises if the table exceeds the model
-    if codec is not None:
-      feedback.check_codec(codec, jax.eval_shape(op.like, params))
+    # Raises if the table exceeds the model.
+    feedback.check_codec(codec, jax.eval_shape(op.like, params))
     return optax.EmptyState()
 
   def encode(moved, state, params=None, *, keys, **_):
     del params
     table = op.sketch(keys.round, moved['update'])
-    if codec is not None:
-      table = codec.encode(keys_lib.codec_key(keys.client), table)
-    return {'table': table, 'factors': moved['factors']}, state
+    payload = codec.encode(keys_lib.codec_key(keys.client), table)
+    return {'table': payload, 'factors': moved['factors']}, state
 
   return chain.ClientTransform(init, encode)
 
@@ -179,15 +178,12 @@ def _exchange(op, every, keep, codec, downlink) -> chain.Uplink:
   """Payloads -> the mean table and, when they are due, the new factors."""
 
   def decode(keys, payload, like):
-    table = payload['table']
-    if codec is not None:
-      shapes = jax.eval_shape(op.like, like)
-      table = feedback.decoder(codec)(keys, table, shapes)
+    shapes = jax.eval_shape(op.like, like)
+    table = feedback.decoder(codec)(keys, payload['table'], shapes)
     return {'table': table, 'factors': payload['factors']}
 
   def init(params):
-    if downlink is not None:
-      feedback.check_codec(downlink, jax.eval_shape(op.like, params))
+    feedback.check_codec(downlink, jax.eval_shape(op.like, params))
     factors = optax.tree.zeros_like(_factors(params))
     return Preconditioner(jnp.int32(0), factors, comms.bill())
 
@@ -198,9 +194,7 @@ def _exchange(op, every, keep, codec, downlink) -> chain.Uplink:
     old = jnp.where(state.count == 0, 0, keep)
     mix = lambda x, new: jnp.where(due, old * x + (1 - old) * new, x)
     factors = jax.tree.map(mix, state.factors, mean['factors'])
-    table = mean['table']
-    if downlink is not None:
-      table = downlink.encode(keys_lib.codec_key(keys.round), table)
+    table = downlink.encode(keys_lib.codec_key(keys.round), mean['table'])
     size = comms.nbytes(factors)
     unsent = jnp.where(due, 0, jnp.uint32(size))
     bill = comms.bill(up, comms.nbytes(table) + size)
@@ -220,10 +214,9 @@ def _step(op, every, damping, b1, b2, downlink) -> chain.Transform:
     return Moments(jnp.int32(0), factors, zeros, jnp.float32(0))
 
   def update(message, state, params=None, *, keys, **_):
-    table = message['table']
-    if downlink is not None:
-      shapes = jax.eval_shape(op.like, params)
-      table = downlink.decode(keys_lib.codec_key(keys.round), table, shapes)
+    key = keys_lib.codec_key(keys.round)
+    shapes = jax.eval_shape(op.like, params)
+    table = downlink.decode(key, message['table'], shapes)
     estimate = op.desketch(keys.round, table, params)
     q = _roots(state.factors, params, damping)
     count, d = state.count + 1, dimension(params)

@@ -1,7 +1,7 @@
-"""Top-k of every chunk of a vector, whose indices take few bits."""
+"""Sends the largest entries of every chunk of a vector, by short indices."""
 
 from fl_sketch.codecs import base, packing
-from fl_sketch.sketches.base import check_positive, dimension
+from fl_sketch.sketches.base import check_positive, dimension, product
 import jax
 from jax import lax
 import jax.numpy as jnp
@@ -117,14 +117,14 @@ def dct_top_k(k: int, chunk: int = 64) -> base.Codec:
   def encode(key, tree):
     _check_fits(k, tree)
     rows = _rows(base.flat(key, tree), chunk)
-    values, places = _largest(_dot(rows, _cosines(rows.shape[1]).T), k)
+    values, places = _largest(product(rows, _cosines(rows.shape[1]).T), k)
     return _packed(places, chunk, tree), values
 
   def decode(key, payload, like):
     _check_fits(k, like)
     places, values = payload
     rows = _scattered(values, places, chunk, like)
-    x = _dot(rows, _cosines(rows.shape[1])).ravel()[: dimension(like)]
+    x = product(rows, _cosines(rows.shape[1])).ravel()[: dimension(like)]
     return base.VECTOR.desketch(key, x, like)
 
   contraction = lambda like: k / _width(chunk, like)
@@ -152,12 +152,8 @@ def _rows(x, chunk):
   return jnp.pad(x, (0, -x.size % width)).reshape(-1, width)
 
 
-def _dot(a, b):
-  return jnp.dot(a, b, precision=lax.Precision.HIGHEST)
-
-
 def _largest(rows, k):
-  """Values and places of the k largest magnitudes of each row."""
+  """The k entries of largest magnitude in each row, and their indices."""
   places = lax.top_k(jnp.abs(rows), k)[1]
   return jnp.take_along_axis(rows, places, 1), places
 

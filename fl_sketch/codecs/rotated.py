@@ -197,23 +197,19 @@ def _rotate_back(key, y, d):
 
   def one(i, x):
     key_of = jax.random.fold_in(key, last - 1 - i)
-    return whole.desketch(key_of, _undeal(x), like)
+    return whole.desketch(key_of, _deal(x, back=True), like)
 
   return lax.fori_loop(0, last, one, x)
 
 
-def _deal(x):
-  """Orders numbers so that the next pass mixes those of different blocks."""
+def _deal(x, *, back=False):
+  """Reorders numbers so that the next pass mixes those of different blocks.
+
+  With ``back`` it restores the order.
+  """
   columns = x.size // _BLOCK
   if columns < 2:
     return x
   cut = columns * _BLOCK
-  return jnp.concatenate([x[:cut].reshape(_BLOCK, columns).T.ravel(), x[cut:]])
-
-
-def _undeal(x):
-  columns = x.size // _BLOCK
-  if columns < 2:
-    return x
-  cut = columns * _BLOCK
-  return jnp.concatenate([x[:cut].reshape(columns, _BLOCK).T.ravel(), x[cut:]])
+  shape = (columns, _BLOCK) if back else (_BLOCK, columns)
+  return jnp.concatenate([x[:cut].reshape(shape).T.ravel(), x[cut:]])

@@ -96,13 +96,14 @@ def advise_compression(
 def choices_table(choices: list[Choice]) -> str:
   """Writes choices as a Markdown table."""
   head = ['sketch', 'codec', 'up', 'down', 'alpha', 'measured', 'cosine']
+  number = lambda x: '' if x is None else f'{x:.3g}'
   lines = [
     [
       c.sketch or '',
       c.codec or '',
       f'{c.up:,}',
       f'{c.down:,}',
-      *(f'{x or 0:.3g}' for x in (c.alpha, c.measured, c.cosine)),
+      *map(number, (c.alpha, c.measured, c.cosine)),
     ]
     for c in choices
   ]
@@ -110,7 +111,7 @@ def choices_table(choices: list[Choice]) -> str:
 
 
 class _Candidate(NamedTuple):
-  """A compressor of b entries, of so many bits where it is quantised."""
+  """A sketch, a codec, the entries that they send, and the bits of each."""
 
   sketch: str | None
   codec: str | None

@@ -180,7 +180,7 @@ def _mix_end(signed, x, plan):
 
 
 def _grid_rows(signed, grid, rows):
-  """Some rows of the unnormalised transform of every column, signs before."""
+  """Some rows of the Hadamard transform of every column, after random signs."""
   m, n = grid.shape
   if rows.size > _FEW:
     low = 1 << (m.bit_length() // 2)
@@ -193,7 +193,7 @@ def _grid_rows(signed, grid, rows):
   def add(start, size, total):
     part = lax.dynamic_slice_in_dim(grid, start, size)
     some = lax.dynamic_slice_in_dim(matrix, start, size, axis=1)
-    return total + _dot(some, signed(start * n, part))
+    return total + base.product(some, signed(start * n, part))
 
   zeros = base.zeros((rows.size, n), grid.dtype, rows, grid)
   return _tiled(lambda tile: base.fold(m, tile, add, zeros), m, n)
@@ -214,7 +214,7 @@ def _from_grid_rows(signed, kept, rows, m):
   matrix = hadamard.signs(rows, m).astype(kept.dtype).T
 
   def form(tile):
-    part = lambda i, some: signed(i * tile * n, _dot(some, kept))
+    part = lambda i, some: signed(i * tile * n, base.product(some, kept))
     return _by_tiles(part, matrix.reshape(-1, tile, rows.size)).reshape(m, n)
 
   return _tiled(form, m, n)
@@ -242,11 +242,7 @@ def _by_tiles(part, tiles):
 
 def _times_signs(m, x):
   """The unnormalised transform of every column of [m, n]."""
-  return _dot(hadamard.signs(jnp.arange(m), m).astype(x.dtype), x)
-
-
-def _dot(a, b):
-  return jnp.dot(a, b, precision=lax.Precision.HIGHEST)
+  return base.product(hadamard.signs(jnp.arange(m), m).astype(x.dtype), x)
 
 
 def variance(plan: Plan, g: np.ndarray, h: np.ndarray) -> float | None:

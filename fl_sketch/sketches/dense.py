@@ -36,9 +36,6 @@ def from_tiles(
     counter = jnp.uint32(start) + jnp.arange(n, dtype=jnp.uint32)
     return tile(key, counter).astype(dtype)
 
-  # Never rounded to bfloat16 or TF32: the law of R is that of its float32.
-  dot = lambda a, b: jnp.dot(a, b, precision=lax.Precision.HIGHEST)
-
   def sketch(key, runs, vector):
     xs = [run.x for run in runs]
     table = base.zeros((size,), vector.dtype, jax.random.key_data(key), *xs)
@@ -46,7 +43,9 @@ def from_tiles(
 
       def add(at, n, table, x=x, start=start):
         part = lax.dynamic_slice(x, (at,), (n,)).astype(vector.dtype)
-        return table + dot(columns(key, start + at, n, vector.dtype), part)
+        # The law of R is that of its float32.
+        entries = columns(key, start + at, n, vector.dtype)
+        return table + base.product(entries, part)
 
       table = base.fold(x.size, step, add, table)
     return table
@@ -54,7 +53,8 @@ def from_tiles(
   def desketch(key, table, spans, vector):
     def one_span(start, size, dtype):
       def read(at, n, out):
-        part = dot(table, columns(key, start + at, n, table.dtype))
+        entries = columns(key, start + at, n, table.dtype)
+        part = base.product(table, entries)
         return lax.dynamic_update_slice(out, part.astype(dtype), (at,))
 
       out = base.zeros((size,), dtype, jax.random.key_data(key), table)

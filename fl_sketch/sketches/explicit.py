@@ -34,16 +34,16 @@ def from_matrix(matrix: jax.Array) -> base.Sketch:
   if matrix.ndim != 2:
     raise ValueError(f'Expected {matrix.shape=} to be (size, d).')
   size, columns = matrix.shape
-  dot = lambda a, b: jnp.dot(a, b, precision='highest')
 
   def sketch(key, runs, vector):
     _check(vector, columns, 'matrix')
     x = base.join(runs, vector.size, vector.dtype)
-    return dot(jnp.asarray(matrix, vector.dtype), x)
+    return base.product(jnp.asarray(matrix, vector.dtype), x)
 
   def desketch(key, table, spans, vector):
     _check(vector, columns, 'matrix')
-    return _cut(dot(table, jnp.asarray(matrix, vector.dtype)), spans)
+    x = base.product(table, jnp.asarray(matrix, vector.dtype))
+    return _cut(x, spans)
 
   promises = base.Properties('from_matrix', lambda like: size, None, None)
   return base.from_runs(promises, {'size': size}, sketch, desketch)

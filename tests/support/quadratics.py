@@ -193,3 +193,9 @@ def gossip(q, sketch=cases.MEAN, **options):
 def away(make, r):
   """Each client's model less their mean after r rounds, f32[clients, D]."""
   return rows(rounds.state_of(trail(make)[0][r], 'offset').value)
+
+
+def client_3(r):
+  """A cohort of one client, always the same."""
+  cohort = cases.cohort(0, r, 1)
+  return cohort._replace(ids=np.int32([3]), weight=np.ones(1, np.float32))
