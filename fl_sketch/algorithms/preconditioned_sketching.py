@@ -153,7 +153,9 @@ def _roots(factors, params, damping) -> Any:
 
   moments = list(map(second_moment, factors, leaves))
   mean = sum(v.sum() for v in moments) / dimension(params)
-  root = lambda v: jnp.where(mean > 0, (v + damping * mean) ** 0.25, 1.0)
+  root = lambda v: jnp.where(
+    mean > 0, jnp.sqrt(jnp.sqrt(v + damping * mean)), 1.0
+  )
   return treedef.unflatten(map(root, moments))
 
 

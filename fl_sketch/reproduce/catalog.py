@@ -18,6 +18,7 @@ from fl_sketch.reproduce.haddadpour import (
   figures as haddadpour,
   tables as haddadpour_tables,
 )
+from fl_sketch.reproduce.one_percent import report as one_percent
 from fl_sketch.reproduce.song import (
   attack,
   figures as song,
@@ -110,6 +111,14 @@ _PROJECT = _of(
   'This project',
   ('MNIST-Bytes', 'Accuracy against bytes: dense, SAFL, FedSKETCH',
    'LeNet-5 on MNIST', own_studies.bytes_to_accuracy, 30),
+  ('One-Percent-MNIST', 'Compressors at a hundredth of the bytes: LeNet-5',
+   'LeNet-5 on MNIST', one_percent.mnist, 120),
+  ('One-Percent-ResNet', 'Compressors at a hundredth of the bytes: ResNet-8',
+   'ResNet-8 on CIFAR-10', one_percent.resnet, 120),
+  ('One-Percent-Text', 'Compressors at a hundredth of the bytes: an encoder',
+   'an encoder on SST-2', one_percent.text, 120),
+  ('One-Percent-ViT', 'Compressors at a hundredth of the bytes: fine-tuning',
+   'a vision transformer on CIFAR-10', one_percent.vit, 60),
   ('Digits-Precision', 'Tables in fewer bits', 'SAFL on the digits',
    own_studies.precisions, 4),
 )  # fmt: skip

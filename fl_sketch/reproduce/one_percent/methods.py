@@ -1,0 +1,175 @@
+"""The methods of the comparison, as config fields for a task."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from fl_sketch.reproduce.one_percent.tasks import Fields, Task
+
+_ADAM = {'server_optimizer': 'adam', 'b2': 0.99}
+_FLOAT = 4  # bytes
+
+
+class Method(NamedTuple):
+  """A method at a share of the bytes.
+
+  Attributes:
+    family: of the method, in figures.
+    kind: of the rates that it is tuned over.
+    rate: the field that is tuned.
+    fields: (task, share) -> fields of its config.
+    shares: at which it runs.
+    schedule: whether its rate can fall over a run.
+  """
+
+  family: str
+  kind: str
+  rate: str
+  fields: Callable[[Task, float], Fields]
+  shares: tuple[float, ...] = (0.01,)
+  schedule: bool = True
+
+
+def _one_bit(task: Task, share: float, spent: float = 0.0) -> Fields:
+  """A table whose signs and one scale fill what is left of the bytes."""
+  left = _FLOAT * (int(share * task.dimension) - 1) - spent
+  size = max(8, 8 * int(left))
+  return {
+    'sketch': {'kind': 'block_srht', 'size': size},
+    'codec': {'kind': 'eden', 'rotate': False},
+  }
+
+
+def _safl(task, share):
+  size = max(20, int(share * task.dimension))
+  sketch = {'kind': 'block_cyclic', 'size': size}
+  return {'algorithm': 'safl', **_ADAM, 'sketch': sketch}
+
+
+def _safl_one_bit(task, share):
+  return {'algorithm': 'safl', **_ADAM, **_one_bit(task, share)}
+
+
+def _preconditioned(task, share):
+  every = max(1, min(round(0.2 / share), task.fields['rounds'] // 3))
+  spent = _FLOAT * task.factors / every
+  return {
+    'algorithm': 'preconditioned_sketching',
+    'options': {'every': every},
+    **_one_bit(task, share, spent),
+  }
+
+
+def _own_rotations(task, share):
+  size = _one_bit(task, share)['sketch']['size']
+  codec = {'kind': 'eden', 'keep': size}
+  return {'algorithm': 'fedcom', **_ADAM, 'codec': codec}
+
+
+def _sparse_loco(task, share):
+  # 12 bits of an index and 2 of a value, and two magnitudes a chunk.
+  chunk = min(4096, task.dimension)
+  bits = 32 * share * task.dimension / -(-task.dimension // chunk)
+  k = max(1, int((bits - 64) / 14))
+  return {
+    'algorithm': 'fedcom', 'server_lr': 1.0, 'weight_decay': 0.0,
+    'local_optimizer': {'kind': 'adamw', 'keep': True},
+    'codec': {'kind': 'chunked_top_k', 'k': k, 'chunk': chunk},
+    'options': {'error_feedback': True, 'residual_decay': 0.95},
+  }  # fmt: skip
+
+
+def _demo(task, share):
+  # 32 bits of a value, and log2 of the chunk of its index.
+  chunk = 64 if share > 0.01 else 128
+  return {
+    'algorithm': 'demo', **_one_gradient(task),
+    'codec': {'kind': 'dct_top_k', 'k': 1, 'chunk': chunk},
+  }  # fmt: skip
+
+
+def _power_sgd(task, share):
+  del task, share
+  return {
+    'algorithm': 'power_sgd', 'options': {'rank': 1}, **_ADAM,
+  }  # fmt: skip
+
+
+def _cocktail_sgd(task, share):
+  # Of a value kept: an int32, half a byte, and a sixteenth of a scale.
+  floats = share * task.dimension
+  kept = max(16, int(floats / (1 + 1 / 8 + 1 / 16)) // 16 * 16)
+  return {
+    'algorithm': 'cocktail_sgd', 'options': {'mask_ratio': 0.2},
+    'codec': {
+      'kind': 'quantized_top_k', 'k': kept, 'bits': 4, 'bucket': 16,
+    },
+  }  # fmt: skip
+
+
+def _cd_adam(task, share):
+  k = max(1, int(share * task.dimension) // 2)
+  return {
+    'algorithm': 'cd_adam', **_one_gradient(task), 'b2': 0.99,
+    'codec': {'kind': 'top_k', 'k': k},
+  }  # fmt: skip
+
+
+def _fetchsgd(task, share):
+  floats = max(25, int(share * task.dimension))
+  return {
+    'algorithm': 'fetchsgd', **_one_gradient(task),
+    'sketch': {'kind': 'count_sketch', 'rows': 5, 'cols': floats // 5},
+    'options': {'k': max(1, floats // 16)},
+  }  # fmt: skip
+
+
+def _one_gradient(task) -> Fields:
+  """One gradient of all the samples of a client's local steps."""
+  steps, batch = (task.fields[k] for k in ('local_steps', 'batch_size'))
+  return {'local_steps': 1, 'batch_size': steps * batch}
+
+
+def _both_ways(fields):
+  """The same, with the mean table sent back in one bit an entry."""
+  return lambda *at: fields(*at) | {'downlink': {'kind': 'eden'}}
+
+
+_BOTH = (0.01, 0.001)
+DENSE = 'FedAdam, dense'
+SAFL = 'SAFL'
+ONE_BIT = 'SAFL, one bit'
+ONE_BIT_BOTH = 'SAFL, one bit both ways'
+OURS = 'preconditioned, one bit'
+OURS_BOTH = 'preconditioned, one bit both ways'
+METHODS: dict[str, Method] = {
+  DENSE: Method(
+    'dense', 'adam', 'server_lr',
+    lambda *_: {'algorithm': 'fedavg', **_ADAM}, (1.0,),
+  ),
+  OURS: Method(
+    'one-bit tables', 'preconditioned', 'server_lr', _preconditioned, _BOTH
+  ),
+  OURS_BOTH: Method(
+    'one-bit tables', 'preconditioned', 'server_lr', _both_ways(_preconditioned)
+  ),
+  ONE_BIT: Method('one-bit tables', 'adam', 'server_lr', _safl_one_bit, _BOTH),
+  ONE_BIT_BOTH: Method(
+    'one-bit tables', 'adam', 'server_lr', _both_ways(_safl_one_bit)
+  ),
+  SAFL: Method('safl', 'adam', 'server_lr', _safl, _BOTH),
+  'EDEN, rand-k': Method('codecs', 'adam', 'server_lr', _own_rotations, _BOTH),
+  'SparseLoCo': Method('codecs', 'adamw', 'client_lr', _sparse_loco),
+  'DeMo': Method('codecs', 'sign', 'server_lr', _demo),
+  'PowerSGD': Method('codecs', 'adam', 'server_lr', _power_sgd),
+  'CocktailSGD': Method(
+    'codecs', 'clients', 'client_lr', _cocktail_sgd, schedule=False
+  ),
+  'CD-Adam': Method('codecs', 'markov', 'server_lr', _cd_adam, schedule=False),
+  'FetchSGD': Method(
+    'heavy hitters', 'one_gradient', 'server_lr', _fetchsgd, schedule=False
+  ),
+}  # fmt: skip
+RIVALS = (
+  'EDEN, rand-k', 'SparseLoCo', 'DeMo', 'CocktailSGD', 'CD-Adam', 'FetchSGD',
+)  # fmt: skip
+REHEARSED = (DENSE, OURS, OURS_BOTH, ONE_BIT, ONE_BIT_BOTH, SAFL, 'DeMo')

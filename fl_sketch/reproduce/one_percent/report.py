@@ -1,0 +1,225 @@
+"""The reports of the comparison: claims, a table, dot plots, curves."""
+
+from collections.abc import Callable, Mapping
+import functools
+import math
+from typing import Any
+
+from fl_sketch.reporting import figures
+from fl_sketch.reproduce import lab as lab_lib, study, summaries, verdicts
+from fl_sketch.reproduce.one_percent import methods, runs, tasks
+from fl_sketch.reproduce.one_percent.methods import DENSE
+from fl_sketch.reproduce.one_percent.runs import Race, Races
+import numpy as np
+
+# Task -> what is wanted of (method, share): an accuracy, or points above dense.
+_BARS: dict[str, dict[tuple[str, float], float]] = {
+  'mnist': {
+    (methods.ONE_BIT, 0.01): 98.9,
+    (methods.ONE_BIT, 0.001): 98.3,
+    (methods.ONE_BIT_BOTH, 0.01): 98.7,
+  },
+  'text': {(methods.OURS, 0.01): 0.0, (methods.OURS, 0.001): -4.0},
+  'vit': {(methods.OURS, 0.01): -0.5},
+  'resnet': {(methods.OURS, 0.01): -2.0},
+}
+
+
+def _report(make: Callable[..., tasks.Task], lab: lab_lib.Lab) -> study.Report:
+  task = make(lab)
+  races = runs.equal_rounds(lab, task)
+  limited = runs.equal_bytes(lab, task, races)
+  claims = _bars(task, races) + _against_rivals(limited)
+  more: Races = {}
+  if task.name == 'resnet':
+    more = {(_LONGER, 0.01): runs.longer(lab, task, races, methods.OURS_BOTH)}
+    claims.append(_longer(more[_LONGER, 0.01], races[DENSE, 1.0]))
+  stages = {
+    'equal rounds': races, 'equal bytes': limited, 'more rounds': more,
+  }  # fmt: skip
+  spent = runs.spent(races[methods.SAFL, 0.01]) / 1e6
+  titles = 'equal rounds', f'equal bytes, {spent:,.3g} MB up and down'
+  dots = [_dots(t, r) for t, r in zip(titles, (races, limited), strict=True)]
+  return study.Report(
+    claims,
+    {stage: _numbers(found) for stage, found in stages.items()},
+    [_table(task, stage, found) for stage, found in stages.items() if found],
+    [
+      study.Picture(_DOTS, dots, columns=1),
+      study.Picture(_CURVES, [_curves(races | more)]),
+    ],
+    [_PROTOCOL.format(len(races[DENSE, 1.0].runs))],
+  )
+
+
+mnist = functools.partial(_report, tasks.mnist)
+resnet = functools.partial(_report, tasks.resnet)
+text = functools.partial(_report, tasks.text)
+vit = functools.partial(_report, tasks.vit)
+
+_LONGER = f'{methods.OURS_BOTH}, more rounds'
+_DOTS = (
+  'Test accuracy of every method, mean over seeds with intervals of 95 %; the '
+  'bytes are those that a client sends in a round, of those of the model.'
+)
+_CURVES = (
+  'Test accuracy against the bytes of all clients, up and down; means over '
+  'seeds with intervals of 95 %.'
+)
+_PROTOCOL = (
+  'Every method has four rates, half a decade apart, on seed 100; that with '
+  'the least training loss runs on {} other seeds. Accuracies are means of the '
+  'last two evaluations of the whole test set. At equal bytes every method '
+  'runs as many rounds as the bytes of SAFL at d / 100 pay for, up and down, '
+  'and is tuned again for them. SparseLoCo has AdamW on clients, an error '
+  'memory that decays by 0.95 and the mean itself as the step; DeMo has the '
+  'momentum 0.999 and steps along signs; PowerSGD has rank 1 and Adam on the '
+  'server.'
+)
+
+
+def _bars(task: tasks.Task, races: Races) -> list[verdicts.Claim]:
+  """The claims at equal rounds."""
+  claims = []
+  for (name, share), bar in _BARS.get(task.name, {}).items():
+    if (name, share) not in races:
+      continue
+    values = runs.accuracy(races[name, share])
+    text = f'{name}, {_share(share)}: test accuracy, %'
+    if bar <= 0:
+      values = values - runs.accuracy(races[DENSE, 1.0])
+      text = f'{name}, {_share(share)}: points above dense FedAdam'
+    claims.append(verdicts.of_seeds(text, values, '>=', bar))
+  return claims
+
+
+def _longer(race: Race, dense: Race) -> verdicts.Claim:
+  percent = 100 * runs.spent(race) / runs.spent(dense)
+  text = (
+    f'{methods.OURS_BOTH}, {race.rounds:,} rounds, {percent:.1f} % of the '
+    'bytes of dense FedAdam: points above it'
+  )
+  above = runs.accuracy(race) - runs.accuracy(dense)
+  return verdicts.of_seeds(text, above, '>=', 0.0)
+
+
+def _against_rivals(limited: Races) -> list[verdicts.Claim]:
+  """At equal bytes, our method above each of the other compressors."""
+  ours = runs.accuracy(limited[methods.OURS_BOTH, 0.01])
+  rivals = {
+    name: ours - runs.accuracy(limited[name, 0.01])
+    for name in methods.RIVALS
+    if (name, 0.01) in limited
+  }
+  text = f'{methods.OURS_BOTH}: points above each other method at equal bytes'
+  return [verdicts.of_seeds(text, rivals, '>=', 0.0)] if rivals else []
+
+
+def _numbers(races: Races) -> dict[str, Any]:
+  """The numbers of every seed, for the JSON."""
+  return {
+    f'{name}, {_share(share)}': {
+      '%': runs.accuracy(race).tolist(),
+      'loss': [run.final('train_loss', last=20) for run in race.runs],
+      'rate': race.rate,
+      'rounds': race.rounds,
+      'bytes': runs.spent(race),
+    }
+    for (name, share), race in races.items()
+  }
+
+
+def _table(task: tasks.Task, stage: str, races: Races) -> study.Table:
+  """A row a method: bytes both ways, rate, loss, accuracy, interval."""
+  rows = []
+  order = sorted(races, key=lambda key: -_mean(races[key]))
+  clients = task.fields['cohort']
+  for name, share in order:
+    race = races[name, share]
+    sent = [
+      np.mean([run.row[f'total_{way}link_bytes'] for run in race.runs])
+      / (race.rounds * clients)
+      for way in ('up', 'down')
+    ]
+    values = runs.accuracy(race)
+    _, low, high = summaries.interval(values)
+    losses = [run.final('train_loss', last=20) for run in race.runs]
+    rows.append([
+      name, _share(share), f'{race.rounds:,}',
+      *(f'{number:,.0f}' for number in (*sent, sum(sent))),
+      f'{runs.spent(race) / 1e6:,.3g}', f'{race.rate:g}',
+      lab_lib.shown(losses, digits=3), lab_lib.shown(values, digits=2),
+      '' if math.isnan(low) else f'{low:.2f} to {high:.2f}',
+    ])  # fmt: skip
+  caption = (
+    f'{stage.capitalize()}: d = {task.dimension:,}; bytes of one client in a '
+    'round, MB of all clients; means over seeds ± standard errors.'
+  )
+  return study.Table(caption, _HEAD, rows)
+
+
+_HEAD = (
+  'method', 'up', 'rounds', 'bytes up', 'bytes down', 'sum', 'MB in all',
+  'rate', 'training loss', 'test accuracy, %', '95 % interval',
+)  # fmt: skip
+
+
+def _dots(title: str, races: Races) -> figures.Panel:
+  """A dot plot: the accuracy of every method, grouped by its bytes up."""
+  order = sorted(races, key=lambda key: (key[1], _mean(races[key])))
+  labels = {key: f'{key[0]}, {_share(key[1])}' for key in order}
+  # Names stand in the order in which they come.
+  lines = [
+    figures.Line(
+      '', [math.nan] * len(order), list(labels.values()), points=True
+    )
+  ]
+  for group, keys in _by_family(order).items():
+    ends = [summaries.interval(runs.accuracy(races[key])) for key in keys]
+    mean, low, high = np.transpose(ends)
+    names = [labels[key] for key in keys]
+    lines.append(
+      figures.Line(group, mean, names, low, high, family=group, points=True)
+    )
+  return figures.Panel('test accuracy, %', '', lines, title)
+
+
+def _by_family(keys) -> Mapping[str, list[tuple[str, float]]]:
+  groups: dict[str, list[tuple[str, float]]] = {}
+  for name, share in keys:
+    family = methods.METHODS[name].family
+    groups.setdefault(family, []).append((name, share))
+  return groups
+
+
+def _curves(races: Races) -> figures.Panel:
+  lines = []
+  for (name, share), race in races.items():
+    if share < 0.01 or name not in (*_DRAWN, _LONGER):
+      continue
+    method = methods.METHODS[name.removesuffix(', more rounds')]
+    lines += summaries.against_bytes(
+      name,
+      race.runs,
+      runs.accuracy(race),
+      digits=2,
+      family=method.family,
+      variant=_VARIANTS.get(name, 0),
+    )
+  labels = figures.MEGABYTES, 'test accuracy, %'
+  return figures.Panel(*labels, lines, x_scale='log')
+
+
+_DRAWN = (
+  DENSE, methods.OURS, methods.OURS_BOTH, methods.SAFL, 'SparseLoCo', 'DeMo',
+  'FetchSGD',
+)  # fmt: skip
+_VARIANTS = {methods.OURS_BOTH: 1, _LONGER: 2, 'DeMo': 1}
+
+
+def _share(share: float) -> str:
+  return 'd' if share == 1 else f'd / {round(1 / share):,}'
+
+
+def _mean(race: Race) -> float:
+  return float(np.nan_to_num(runs.accuracy(race).mean()))

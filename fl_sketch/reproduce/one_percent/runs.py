@@ -1,0 +1,129 @@
+"""Runs of the comparison: tuned, at equal rounds, equal bytes, more rounds."""
+
+from typing import NamedTuple
+
+from fl_sketch.reproduce import lab as lab_lib
+from fl_sketch.reproduce.one_percent import methods
+from fl_sketch.reproduce.one_percent.tasks import Fields, Task
+from fl_sketch.reproduce.summaries import Runs
+import numpy as np
+
+_TUNED_ON = 100  # a seed that is not reported
+_SEEDS = range(5)
+LONGER = 0.05  # of the bytes of dense FedAdam, for more rounds
+
+
+class Race(NamedTuple):
+  """Runs of a method over seeds.
+
+  Attributes:
+    runs: one a seed.
+    rate: at which they ran.
+    rounds: of each.
+  """
+
+  runs: Runs
+  rate: float
+  rounds: int
+
+
+Races = dict[tuple[str, float], Race]  # (method, share) -> runs
+
+
+def equal_rounds(lab: lab_lib.Lab, task: Task) -> Races:
+  """Every method over the rounds of the task; a few methods at quick scale."""
+  names = lab.pick(methods.REHEARSED, tuple(methods.METHODS))
+  return {
+    (name, share): _race(lab, task, name, share, task.fields['rounds'])
+    for name in names
+    for share in methods.METHODS[name].shares
+    if share in (1.0, *task.shares)
+  }
+
+
+def equal_bytes(lab: lab_lib.Lab, task: Task, races: Races) -> Races:
+  """Every method over the rounds that the bytes of SAFL at d / 100 pay for.
+
+  Bytes are those of all clients, up and down. A method is tuned for its rounds
+  if they are fewer than those of the task; those for which they pay less than
+  one are left out, and so are methods at a thousandth.
+  """
+  budget = spent(races[methods.SAFL, 0.01])
+  out: Races = {}
+  for (name, share), race in races.items():
+    rounds = int(budget / spent(race) * race.rounds)
+    if share < 0.01 or not rounds:
+      continue
+    same = abs(rounds - race.rounds) <= 0.02 * race.rounds
+    rate = race.rate if rounds > race.rounds else None
+    if not same:
+      race = _race(lab, task, name, share, rounds, rate)
+    out[name, share] = race
+  return out
+
+
+def longer(lab: lab_lib.Lab, task: Task, races: Races, name: str) -> Race:
+  """A method at d / 100 with 5 % of dense FedAdam's bytes, by a cosine."""
+  race = races[name, 0.01]
+  budget = LONGER * spent(races[methods.DENSE, 1.0])
+  rounds = int(budget / spent(race) * race.rounds)
+  falling = task._replace(cosine=True)
+  return _race(lab, falling, name, 0.01, rounds, race.rate)
+
+
+def spent(race: Race) -> float:
+  """Bytes of all clients, up and down, mean over seeds."""
+  ways = 'total_uplink_bytes', 'total_downlink_bytes'
+  return float(np.mean([sum(run.row[w] for w in ways) for run in race.runs]))
+
+
+def score(run: lab_lib.Run) -> float:
+  """What methods are tuned on: minus the mean of the last training losses."""
+  return -np.nan_to_num(run.final('train_loss', last=20), nan=np.inf)
+
+
+def accuracy(race: Race) -> np.ndarray:
+  """Test accuracy in per cent by seed; NaN where a run diverged."""
+  return np.array([100 * run.final(last=2) for run in race.runs])
+
+
+def _race(lab, task, name, share, rounds, rate=None) -> Race:
+  """Tunes a method for so many rounds, unless told the rate, and runs it."""
+  method = methods.METHODS[name]
+  folder = f'one_percent/{task.name}/{_slug(name)}-{share:g}/{rounds}'
+  if rate is None:
+    trial = min(rounds, task.tuned_over)
+    rate = _tuned(lab, task, method, share, trial, folder)
+  seeds = lab.pick((0, 1), tuple(_SEEDS))
+  config = _config(task, method, share, rounds, rate)
+  runs = lab.sweep(f'{folder}/race', config | {'sweep': {'seed': seeds}})
+  return Race(runs, rate, rounds)
+
+
+def _tuned(lab, task, method, share, rounds, folder) -> float:
+  """The rate of four with the least training loss, on a seed of its own."""
+  config = _config(task, method, share, rounds, task.grid(method.kind)[-1])
+  rates = lab.pick(task.grid(method.kind)[:2], task.grid(method.kind))
+  trials = {'seed': _TUNED_ON, 'eval_every': rounds}
+  sweep = {'sweep': {method.rate: rates}}
+  runs = lab.sweep(f'{folder}/tune', config | trials | sweep)
+  return max(runs, key=score).values[method.rate]
+
+
+def _config(task, method, share, rounds, rate) -> Fields:
+  """The config of one run; rates are constant or fall over its rounds."""
+  every = max(1, rounds // 10)
+  dispatch = max(n for n in range(1, 16) if rounds % n == 0)
+  length = {
+    'rounds': rounds, 'eval_every': every, 'checkpoint_every': rounds,
+    'rounds_per_dispatch': dispatch,
+  }  # fmt: skip
+  fields = task.fields | method.fields(task, share) | length
+  fields[method.rate] = rate
+  if task.cosine and method.schedule:
+    fields['final_server_lr'] = 1e-5
+  return fields
+
+
+def _slug(name: str) -> str:
+  return ''.join(c if c.isalnum() else '_' for c in name.lower())
