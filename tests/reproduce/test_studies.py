@@ -165,7 +165,8 @@ def test_a_study_states_its_claims_on_runs_of_any_result(
   lab = Lab(tmp_path / 'cpu', 'cpu', progress=False)
   report = catalog.find(name).run(lab)
   assert lab.played
-  kept = results.read(results.KEPT, name)['claims']
+  if (kept := results.read(results.KEPT, name)) is None:
+    pytest.skip(f'No result of {name} is kept.')
   beginnings = lambda texts: [text[:SAME] for text in texts]
   stated = beginnings(claim.text for claim in report.claims)
-  assert stated == beginnings(claim['text'] for claim in kept)
+  assert stated == beginnings(claim['text'] for claim in kept['claims'])
