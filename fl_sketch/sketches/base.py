@@ -5,6 +5,7 @@ import itertools
 from typing import Any, NamedTuple
 
 import jax
+import jax.custom_batching
 import jax.numpy as jnp
 import numpy as np
 
@@ -14,6 +15,8 @@ Vector = jax.ShapeDtypeStruct  # of all d numbers in a row
 
 # Runs of leaves below this are copied side by side and walked as one.
 SMALL_LEAF = 2**16
+# Several trees of so many numbers are too large for a core's cache.
+LARGE_TREE = 2**18
 
 
 class Properties(NamedTuple):
@@ -237,6 +240,22 @@ def _walk(types, dtype) -> list[tuple[list[int], Span]]:
   return walk
 
 
+def _lane_by_lane(fn: Callable[[jax.Array, Tree], Tree]):
+  """fn(key, x), linear in x, whose `vmap` on a CPU is a loop over lanes."""
+  loop = jax.custom_batching.sequential_vmap(fn)
+
+  @jax.custom_jvp
+  def linear(key, x):
+    return jax.lax.platform_dependent(key, x, cpu=loop, default=fn)
+
+  @linear.defjvp
+  def jvp(primals, tangents):
+    # `loop` has no transpose.
+    return linear(*primals), fn(primals[0], tangents[1])
+
+  return linear
+
+
 def from_runs(
   promises: Properties,
   axes: Mapping[str, int] | None,
@@ -245,6 +264,7 @@ def from_runs(
   dtype: Any = jnp.float32,
   *,
   allow_larger: bool = False,
+  by_lanes: bool = False,
 ) -> Sketch:
   """Makes a `Sketch` of trees from functions of runs of coordinates.
 
@@ -267,6 +287,9 @@ def from_runs(
       span's dtype.
     dtype: of tables of float32; those of float64 have its wider like.
     allow_larger: whether a table may be larger than the tree.
+    by_lanes: whether a `vmap` over large trees, or their tables, is a loop on a
+      CPU, whose cache holds one of them; for linear operators whose hash costs
+      less than their passes over a tree.
 
   Returns:
     A `Sketch` whose functions raise ValueError if a table is larger than the
@@ -282,11 +305,20 @@ def from_runs(
       raise ValueError(f'Expected {label} <= d={vector.size}.')
     return table
 
+  def in_lanes(fn, vector):
+    large = by_lanes and vector.size >= LARGE_TREE
+    return _lane_by_lane(fn) if large else fn
+
   # Eagerly a loop is compiled at every call, by `jit` once.
   @jax.jit
   def sketch_tree(key, tree):
     checked_type(tree)
-    leaves, vector, runs = jax.tree.leaves(tree), vector_type(tree), []
+    vector = vector_type(tree)
+    whole = lambda key, leaves: sketch_leaves(key, leaves, vector)
+    return in_lanes(whole, vector)(key, jax.tree.leaves(tree))
+
+  def sketch_leaves(key, leaves, vector):
+    runs = []
     for group, span in _walk(list(map(leaf_type, leaves)), vector.dtype):
       parts = [jnp.ravel(leaves[i]).astype(span.dtype) for i in group]
       runs.append(Run(span.start, jnp.concatenate(parts)))
@@ -295,6 +327,10 @@ def from_runs(
   @jax.jit(static_argnums=2)
   def desketch_leaves(key, table, types):
     vector = vector_type(types)
+    whole = lambda key, table: read_leaves(key, table, types, vector)
+    return in_lanes(whole, vector)(key, table)
+
+  def read_leaves(key, table, types, vector):
     walk = _walk(types, vector.dtype)
     estimates = desketch(key, table, [span for _, span in walk], vector)
     out = {i: jnp.zeros(t.shape, t.dtype) for i, t in enumerate(types)}

@@ -93,7 +93,8 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
     exact_at_full_size=sparsity == 1,
     orthogonal_rows=sparsity == 1,
   )
-  return base.from_runs(promises, {'size': size}, sketch, desketch)
+  shape = {'size': size}
+  return base.from_runs(promises, shape, sketch, desketch, by_lanes=True)
 
 
 def _alpha(d, cols):

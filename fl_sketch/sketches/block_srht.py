@@ -79,4 +79,5 @@ def block_srht(size: int, block: int = 4096) -> base.Sketch:
     orthogonal_rows=True,
     embedding=False,
   )
-  return base.from_runs(promises, {'size': size}, sketch, desketch)
+  shape = {'size': size}
+  return base.from_runs(promises, shape, sketch, desketch, by_lanes=True)

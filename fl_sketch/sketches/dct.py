@@ -72,4 +72,5 @@ def dct(size: int) -> base.Sketch:
     exact_at_full_size=True,
     orthogonal_rows=True,
   )
-  return base.from_runs(promises, {'size': size}, sketch, desketch)
+  shape = {'size': size}
+  return base.from_runs(promises, shape, sketch, desketch, by_lanes=True)

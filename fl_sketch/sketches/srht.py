@@ -64,7 +64,8 @@ def srht(size: int) -> base.Sketch:
     exact_at_full_size=True,
     orthogonal_rows=True,
   )
-  return base.from_runs(promises, {'size': size}, sketch, desketch)
+  shape = {'size': size}
+  return base.from_runs(promises, shape, sketch, desketch, by_lanes=True)
 
 
 def _padded(d):

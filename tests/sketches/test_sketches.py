@@ -166,6 +166,32 @@ def test_inside_shard_map_vmap_and_scan(name):
   np.testing.assert_allclose(totals, pairs, atol=1e-4)
 
 
+@operators.law(
+  ['block_cyclic', 'srht', 'block_srht', 'dct'], fast=['block_cyclic']
+)
+def test_a_large_tree_is_sketched_lane_by_lane(name, monkeypatch):
+  """Catches a lane that gets another's key, and a derivative that is lost."""
+  trees, _ = cohort()
+  tree, keys = jax.tree.map(lambda x: x[0], trees), jax.random.split(KEY, 4)
+
+  def everything():
+    op = OPERATORS[name].make(16)
+    one = lambda key, x: table_and_back(op, key, x)
+    energy = lambda key, x: jnp.square(one(key, x)[1]['w']).sum()
+    sharded = operators.two_shards(jax.vmap(one), split=(True, True))
+    slopes = jax.vmap(jax.grad(energy, 1), (None, 0))
+    parts = lambda keys, trees: (sharded(keys, trees), slopes(KEY, trees))
+    loops = 'custom_vmap' in str(jax.make_jaxpr(op.sketch)(KEY, tree))
+    return jax.device_get(operators.jit(parts)(keys, trees)), loops
+
+  wanted, loops = everything()
+  assert not loops
+  monkeypatch.setattr(base, 'LARGE_TREE', 1)
+  found, loops = everything()
+  assert loops
+  chex.assert_trees_all_close(found, wanted, atol=1e-4)
+
+
 @operators.law(operators.KEYED, fast=['gaussian', 'median'])
 def test_a_key_of_its_own_for_each_client(name):
   """Keys that vary where the data does not, as noise of a client may."""
