@@ -53,6 +53,11 @@ VARIANTS = {
   'lenet': {
     'fedavg': {},
     'block_cyclic': {'sketch': {'kind': 'block_cyclic', 'size': 5142}},
+    'block_srht': {'sketch': {'kind': 'block_srht', 'size': 19712}},
+    'one_bit': {
+      'sketch': {'kind': 'block_srht', 'size': 19712},
+      'codec': {'kind': 'eden', 'rotate': False},
+    },
     'loop': {},
   },
   'logreg': {
