@@ -61,7 +61,7 @@ def mnist(lab: lab_lib.Lab) -> Task:
 def resnet(lab: lab_lib.Lab) -> Task:
   """ResNet-8 on CIFAR-10, from scratch, five clients."""
   rates = {
-    'adam': 0.001, 'preconditioned': 0.001, 'sign': 0.0001,
+    'adam': 0.001, 'preconditioned': 0.001, 'sign': 0.0003,
     'one_gradient': 0.03, 'clients': 0.03, 'adamw': 0.0003, 'markov': 0.01,
   }  # fmt: skip
   return _task(lab, 'resnet', _whole(settings.resnet(lab)), rates)
