@@ -54,6 +54,7 @@ def preconditioned_sketching(
   every: fields.Count = 20,
   keep: fields.Share = 0.7,
   damping: fields.Positive = 0.01,
+  client_momentum: fields.Share = 0.0,
   b1: float = 0.9,
   b2: float = 0.99,
   schedule: optax.Schedule | None = None,
@@ -86,6 +87,9 @@ def preconditioned_sketching(
   a matrix), and the server sends v with the mean table, in which old factors
   count ``keep``. Before the first of them q is 1.
 
+  With ``client_momentum`` a client sketches the average of its :math:`\Delta_c
+  / q` over rounds, as in `safl`.
+
   Args:
     local: local work.
     hp: hyperparameters.
@@ -93,6 +97,7 @@ def preconditioned_sketching(
     every: rounds from one exchange of factors to the next.
     keep: weight of the old factors.
     damping: :math:`\lambda`, in units of the mean of v over all coordinates.
+    client_momentum: decay of the average on clients; with it b1 should be 0.
     b1: decay of the first moment.
     b2: decay of the second.
     schedule: round -> factor on ``server_lr``.
@@ -117,7 +122,7 @@ def preconditioned_sketching(
 
   return federated(
     work,
-    _send(sketch, codec),
+    _send(sketch, codec, client_momentum),
     _exchange(sketch, every, keep, codec, downlink),
     _step(sketch, every, damping, b1, b2, downlink),
     server_optimizers.server_step(hp, 'sgd', schedule),
@@ -159,17 +164,19 @@ def _roots(factors, params, damping) -> Any:
   return treedef.unflatten(map(root, moments))
 
 
-def _send(op, codec) -> chain.ClientTransform:
+def _send(op, codec, momentum) -> chain.ClientTransform:
   """Client: preconditioned update -> its table, and the factors."""
+  average = optax.ema(momentum) if momentum else optax.identity()
 
   def init(params):
     # Raises if the table exceeds the model.
     feedback.check_codec(codec, jax.eval_shape(op.like, params))
-    return optax.EmptyState()
+    return average.init(params)
 
   def encode(moved, state, params=None, *, keys, **_):
     del params
-    table = op.sketch(keys.round, moved['update'])
+    update, state = average.update(moved['update'], state)
+    table = op.sketch(keys.round, update)
     payload = codec.encode(keys_lib.codec_key(keys.client), table)
     return {'table': payload, 'factors': moved['factors']}, state
 

@@ -28,6 +28,7 @@ def safl(
   sketch: sketches.Sketch,
   server_optimizer: server_optimizers.ServerOptimizer = 'adam',
   schedule: optax.Schedule | None = None,
+  client_momentum: fields.Share = 0.0,
   clip: Annotated[str, fields.choice(('client', 'server'))] | None = None,
   privacy: aggregation.PrivateMean | None = None,
   robust: robust_lib.Rule | None = None,
@@ -41,6 +42,13 @@ def safl(
   clients alike compute from D. A `sketches.layerwise` operator gives every
   layer its own table, so that no layer's noise drowns another's update.
 
+  With ``client_momentum`` a client sketches the average :math:`m_c \leftarrow
+  \beta m_c + (1 - \beta) \Delta_c` of its updates over rounds, divided by
+  :math:`1 - \beta^t`. The noise of a sketch grows with the norm of what it
+  takes, which the average of noisy gradients reduces: where those are nearly
+  all noise, by (1 - beta) / (1 + beta) in energy. Set b1 to 0 with it: two
+  averages in a row lag twice, which is unstable at the rates of one.
+
   ``clip`` is for heavy-tailed noise: 'client' bounds every
   :math:`\|\Delta_c\|` by ``clip_norm`` before the sketch, 'server' bounds
   :math:`\|D\|` by ``clip_norm`` :math:`\sqrt{1 + \alpha}`, since de-sketching
@@ -52,6 +60,7 @@ def safl(
     sketch: a linear operator.
     server_optimizer: ADA, as of `server_step`.
     schedule: round -> factor on ``server_lr``.
+    client_momentum: beta; 0 keeps no state on clients. Ours, not the paper's.
     clip: None, 'client' or 'server'.
     privacy: bounds and noise on the tables; None is no privacy.
     robust: byzantine-robust rule in place of the mean; None is the mean.
@@ -75,13 +84,17 @@ def safl(
   Raises:
     ValueError: ``clip`` stands beside ``privacy``, which clips by itself;
       ``clip_norm`` lacks; or the operator states no alpha, and ``clip`` is
-      'server'.
+      'server'; or ``client_momentum`` stands beside ``privacy``.
   """
+  if client_momentum and privacy is not None:
+    raise ValueError(f'Expected {client_momentum=} to be 0 with privacy.')
   if clip is not None and privacy is not None:
     raise ValueError(f'Expected {clip=} to be None with privacy.')
   if clip is not None and hp.clip_norm is None:
     raise ValueError(f'Expected clip_norm beside {clip=}.')
   on_client = [t.per_client(_clip(hp.clip_norm))] if clip == 'client' else []
+  if client_momentum:
+    on_client.append(t.per_client(optax.ema(client_momentum)))
   on_server = [_clip_estimate(sketch, hp.clip_norm)] if clip == 'server' else []
   return federated(
     local,

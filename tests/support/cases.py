@@ -145,12 +145,14 @@ ALGORITHMS = {
   'safl_clip_server': case('safl', 16, sketch=CYCLIC, clip='server'),
   'safl_cosine': case('safl', 16, sketch=CYCLIC, server_optimizer='sgd',
     schedule=optax.cosine_decay_schedule(1.0, 5, alpha=0.1)),
+  'safl_client_momentum': case('safl', 16, sketch=CYCLIC,
+    client_momentum=0.5),
   # Beside the table means of four rows, two columns and a vector.
   'preconditioned': case('preconditioned_sketching', 16 + 28, sketch=CYCLIC,
     every=4),
   'preconditioned_onebit': case('preconditioned_sketching', 1 + 4, 2 + 4,
     sketch=BLOCKS, every=3, codec=codecs.eden(),
-    downlink=codecs.eden(2, rotate=False)),
+    downlink=codecs.eden(2, rotate=False), client_momentum=0.5),
   # Tables in bytes and a scale, in nibbles and two, in 16 bits a number.
   'safl_int8': case('safl', 4 + 4, 16, sketch=CYCLIC, codec=codecs.int8()),
   'song_int4': case('iterative_sketching', 2 + 2 * 4, 16, sketch=LAYERS,

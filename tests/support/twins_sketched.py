@@ -46,17 +46,20 @@ def safl(
   *,
   sketch,
   server_optimizer='adam',
+  client_momentum=0.0,
   clip=None,
   codec=None,
   downlink=None,
   wire=PLAIN,
 ):
   server = reference.Server(server_optimizer, theta.size)
+  average = _averages(client_momentum)
   for this in rounds:
     key = this.keys.round
     sent = [moved(hp, theta, client) for client in this.clients]
     if clip == 'client':
       sent = [clipped(x, hp.clip_norm) for x in sent]
+    sent = average(this.clients, sent)
     more = () if codec is None else (codec,)
     mean = wire.sketched(sketch, key, this, sent, theta, *more)
     if downlink is not None:
@@ -69,6 +72,22 @@ def safl(
   return theta
 
 
+def _averages(beta):
+  """Averages of what each client sends over the rounds in which it does."""
+  kept = {}
+
+  def average(clients, sent):
+    out = []
+    for client, x in zip(clients, sent, strict=True):
+      old, count = kept.get(client.id, (0.0, 0))
+      new = beta * old + (1 - beta) * x
+      kept[client.id] = new, count + 1
+      out.append(new / (1 - beta ** (count + 1)))
+    return out
+
+  return average
+
+
 def preconditioned_sketching(
   hp,
   theta,
@@ -78,6 +97,7 @@ def preconditioned_sketching(
   every,
   keep=0.7,
   damping=0.01,
+  client_momentum=0.0,
   b1=0.9,
   b2=0.99,
   codec=None,
@@ -85,12 +105,13 @@ def preconditioned_sketching(
 ):
   more = () if codec is None else (codec,)
   first, second, squares, d = np.zeros_like(theta), 0.0, None, theta.size
+  average = _averages(client_momentum)
   for this in rounds:
     key, r = this.keys.round, this.index
     v = np.ones(d) if squares is None else _second_moment(squares)
     q = (v + (0 if squares is None else damping * v.mean())) ** 0.25
     sent = [moved(hp, theta, client) for client in this.clients]
-    scaled = [x / q for x in sent]
+    scaled = average(this.clients, [x / q for x in sent])
     mean = PLAIN.sketched(sketch, key, this, scaled, theta, *more)
     if downlink is not None:
       mean = through_table(downlink, server_codec_key(this.keys), mean)
