@@ -24,7 +24,7 @@ def task():
 
 
 @pytest.mark.representatives(
-  'preconditioned, one bit both ways-0.01', 'SparseLoCo-0.01', 'DeMo-0.01'
+  f'{methods.OURS_BOTH}-0.01', 'SparseLoCo-0.01', 'DeMo-0.01'
 )
 @pytest.mark.parametrize(('name', 'share'), PAIRS, ids=str)
 def test_a_method_sends_its_share(name, share, task):

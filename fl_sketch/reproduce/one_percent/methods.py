@@ -6,6 +6,8 @@ from typing import NamedTuple
 from fl_sketch.reproduce.one_percent.tasks import Fields, Task
 
 _ADAM = {'server_optimizer': 'adam', 'b2': 0.99}
+# A second average on the server would lag twice.
+_AVERAGED = {'b1': 0.0, 'options': {'client_momentum': 0.9}}
 _FLOAT = 4  # bytes
 
 
@@ -15,17 +17,17 @@ class Method(NamedTuple):
   Attributes:
     family: of the method, in figures.
     kind: of the rates that it is tuned over.
-    rate: the field that is tuned.
     fields: (task, share) -> fields of its config.
     shares: at which it runs.
+    rate: the field that is tuned.
     schedule: whether its rate can fall over a run.
   """
 
   family: str
   kind: str
-  rate: str
   fields: Callable[[Task, float], Fields]
   shares: tuple[float, ...] = (0.01,)
+  rate: str = 'server_lr'
   schedule: bool = True
 
 
@@ -49,14 +51,19 @@ def _safl_one_bit(task, share):
   return {'algorithm': 'safl', **_ADAM, **_one_bit(task, share)}
 
 
+def _averaged(fields):
+  """SAFL of averages over rounds, which clients keep."""
+  return lambda *at: fields(*at) | _AVERAGED
+
+
 def _preconditioned(task, share):
   every = max(1, min(round(0.2 / share), task.fields['rounds'] // 3))
   spent = _FLOAT * task.factors / every
   return {
-    'algorithm': 'preconditioned_sketching',
-    'options': {'every': every},
+    'algorithm': 'preconditioned_sketching', **_AVERAGED,
+    'options': {'every': every} | _AVERAGED['options'],
     **_one_bit(task, share, spent),
-  }
+  }  # fmt: skip
 
 
 def _own_rotations(task, share):
@@ -135,40 +142,38 @@ def _both_ways(fields):
 
 
 _BOTH = (0.01, 0.001)
+_OURS, _TABLES = 'preconditioned momentum', 'one-bit tables'
 DENSE = 'FedAdam, dense'
 SAFL = 'SAFL'
 ONE_BIT = 'SAFL, one bit'
 ONE_BIT_BOTH = 'SAFL, one bit both ways'
-OURS = 'preconditioned, one bit'
-OURS_BOTH = 'preconditioned, one bit both ways'
+OURS = 'preconditioned momentum, one bit'
+OURS_BOTH = 'preconditioned momentum, one bit both ways'
 METHODS: dict[str, Method] = {
   DENSE: Method(
-    'dense', 'adam', 'server_lr',
-    lambda *_: {'algorithm': 'fedavg', **_ADAM}, (1.0,),
+    'dense', 'adam', lambda *_: {'algorithm': 'fedavg', **_ADAM}, (1.0,)
   ),
-  OURS: Method(
-    'one-bit tables', 'preconditioned', 'server_lr', _preconditioned, _BOTH
+  OURS: Method(_OURS, 'preconditioned', _preconditioned, _BOTH),
+  OURS_BOTH: Method(_OURS, 'preconditioned', _both_ways(_preconditioned)),
+  'SAFL, client momentum, one bit': Method(
+    _TABLES, 'adam', _averaged(_safl_one_bit)
   ),
-  OURS_BOTH: Method(
-    'one-bit tables', 'preconditioned', 'server_lr', _both_ways(_preconditioned)
-  ),
-  ONE_BIT: Method('one-bit tables', 'adam', 'server_lr', _safl_one_bit, _BOTH),
-  ONE_BIT_BOTH: Method(
-    'one-bit tables', 'adam', 'server_lr', _both_ways(_safl_one_bit)
-  ),
-  SAFL: Method('safl', 'adam', 'server_lr', _safl, _BOTH),
-  'EDEN, rand-k': Method('codecs', 'adam', 'server_lr', _own_rotations, _BOTH),
-  'SparseLoCo': Method('codecs', 'adamw', 'client_lr', _sparse_loco),
-  'DeMo': Method('codecs', 'sign', 'server_lr', _demo),
-  'PowerSGD': Method('codecs', 'adam', 'server_lr', _power_sgd),
+  ONE_BIT: Method(_TABLES, 'adam', _safl_one_bit, _BOTH),
+  ONE_BIT_BOTH: Method(_TABLES, 'adam', _both_ways(_safl_one_bit)),
+  'SAFL, client momentum': Method('safl', 'adam', _averaged(_safl)),
+  SAFL: Method('safl', 'adam', _safl, _BOTH),
+  'EDEN, rand-k': Method('codecs', 'adam', _own_rotations, _BOTH),
+  'SparseLoCo': Method('codecs', 'adamw', _sparse_loco, rate='client_lr'),
+  'DeMo': Method('codecs', 'sign', _demo),
+  'PowerSGD': Method('codecs', 'adam', _power_sgd),
   'CocktailSGD': Method(
-    'codecs', 'clients', 'client_lr', _cocktail_sgd, schedule=False
+    'codecs', 'clients', _cocktail_sgd, rate='client_lr', schedule=False
   ),
-  'CD-Adam': Method('codecs', 'markov', 'server_lr', _cd_adam, schedule=False),
+  'CD-Adam': Method('codecs', 'markov', _cd_adam, schedule=False),
   'FetchSGD': Method(
-    'heavy hitters', 'one_gradient', 'server_lr', _fetchsgd, schedule=False
+    'heavy hitters', 'one_gradient', _fetchsgd, schedule=False
   ),
-}  # fmt: skip
+}
 RIVALS = (
   'EDEN, rand-k', 'SparseLoCo', 'DeMo', 'CocktailSGD', 'CD-Adam', 'FetchSGD',
 )  # fmt: skip

@@ -74,7 +74,7 @@ _PROTOCOL = (
   'and is tuned again for them. SparseLoCo has AdamW on clients, an error '
   'memory that decays by 0.95 and the mean itself as the step; DeMo has the '
   'momentum 0.999 and steps along signs; PowerSGD has rank 1 and Adam on the '
-  'server.'
+  'server. Client momentum is 0.9, without momentum on the server.'
 )
 
 

@@ -50,7 +50,7 @@ _MNIST = {
 def mnist(lab: lab_lib.Lab) -> Task:
   """LeNet-5 on MNIST, 25 of 50 clients a round."""
   rates = {
-    'adam': 0.001, 'preconditioned': 0.001, 'sign': 0.0001,
+    'adam': 0.001, 'preconditioned': 0.0003, 'sign': 0.0001,
     'one_gradient': 0.01, 'clients': 0.01, 'adamw': 0.0003, 'markov': 0.0003,
   }  # fmt: skip
   if lab.scale == 'quick':
@@ -70,7 +70,7 @@ def resnet(lab: lab_lib.Lab) -> Task:
 def text(lab: lab_lib.Lab) -> Task:
   """An encoder on SST-2, from scratch, five clients."""
   rates = {
-    'adam': 0.0003, 'preconditioned': 0.0003, 'sign': 0.0001,
+    'adam': 0.0003, 'preconditioned': 0.0001, 'sign': 0.0001,
     'one_gradient': 0.001, 'clients': 0.001, 'adamw': 0.0001, 'markov': 0.0003,
   }  # fmt: skip
   return _task(lab, 'text', _whole(settings.text(lab)), rates)
