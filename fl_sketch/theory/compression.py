@@ -130,3 +130,39 @@ def second_moment_floor(norm: float, dimension: int, alpha: float) -> float:
   norm = checks.at_least('norm', norm, 0)
   alpha = checks.at_least('alpha', alpha, 0)
   return norm * (alpha / checks.count('dimension', dimension)) ** 0.5
+
+
+@formula
+def accumulated_noise(
+  alpha: float, sampling: float, client_momentum: float = 0.0
+) -> float:
+  r"""Noise that a sketch leaves in the sum of many steps.
+
+  .. math:: \alpha (1 + \nu (1 - \beta) / (1 + \beta))
+
+  The energy of its errors a round, in units of :math:`\|g\|^2`, where clients
+  send averages by beta of updates with the mean g and fresh sampling noise of
+  energy :math:`\nu \|g\|^2`. The noise of a sketch is in proportion to what it
+  takes. An average on the server comes after it: it smooths the errors of
+  single steps, and leaves their sum as it is.
+
+  >>> accumulated_noise(4.0, 19.0)
+  80.0
+  >>> round(accumulated_noise(4.0, 19.0, client_momentum=0.9), 6)
+  8.0
+
+  Args:
+    alpha: of the estimates, see `table_alpha`.
+    sampling: nu, energy of the sampling noise of the mean over clients.
+    client_momentum: beta of the average on clients; 0 for none.
+
+  Source: of this project.
+
+  Raises:
+    ValueError: alpha or sampling is negative, or client_momentum is not in
+      [0, 1).
+  """
+  alpha = checks.at_least('alpha', alpha, 0)
+  sampling = checks.at_least('sampling', sampling, 0)
+  beta = checks.zero_or_fraction('client_momentum', client_momentum)
+  return alpha * (1 + sampling * (1 - beta) / (1 + beta))

@@ -115,3 +115,36 @@ def test_cosine_of_a_momentum_step_and_floor_of_the_second_moment():
   floor = compression.second_moment_floor(1.0, D, alpha)
   root = float(np.sqrt(second[small].mean() / 500))
   assert root == pytest.approx(floor, rel=0.02)
+
+
+@pytest.mark.parametrize('beta', [0.0, 0.9])
+def test_noise_of_a_sketch_in_the_sum_of_steps(beta):
+  """Catches an average that is not taken before the sketch.
+
+  The energy of the sum of 200 errors has a deviation of (2 / d)^0.5 = 4.4 %,
+  the mean over 32 of them of 0.8 %: 8 % is 1e-20.
+  """
+  d, size, sampling, rounds = 1024, 256, 19.0, 200
+  op, like = sketches.block_srht(size), jnp.zeros(d)
+  g = jnp.ones(d) / d**0.5
+
+  def one(carry, key):
+    average, total = carry
+    noise = jax.random.normal(jax.random.fold_in(key, 1), (d,))
+    update = g + noise * (sampling / d) ** 0.5
+    average = beta * average + (1 - beta) * update
+    read = op.desketch(key, op.sketch(key, average), like)
+    return (average, total + read - average), None
+
+  def energy(key):
+    keys = jax.random.split(key, rounds)
+    left = (sampling / d * (1 - beta) / (1 + beta)) ** 0.5
+    first = g + jax.random.normal(key, (d,)) * left
+    (_, total), _ = jax.lax.scan(one, (first, like), keys)
+    return jnp.square(total).sum() / rounds
+
+  energies = jax.jit(lambda keys: jax.lax.map(energy, keys))
+  measured = float(energies(jax.random.split(KEY, 32)).mean())
+  alpha = compression.table_alpha(d, size)
+  law = compression.accumulated_noise(alpha, sampling, beta)
+  assert measured == pytest.approx(law, rel=0.08)
