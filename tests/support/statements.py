@@ -77,6 +77,9 @@ EXAMPLES = {
     },
     'step_cosine': {'alpha': 99.0, 'momentum': 0.9},
     'second_moment_floor': {'norm': 1.0, 'dimension': 6400, 'alpha': 64.0},
+    'accumulated_noise': {
+      'alpha': 4.0, 'sampling': 19.0, 'client_momentum': 0.9,
+    },
   },
   'das.lemmas': {
     'distance_bound': DESCENT | {
