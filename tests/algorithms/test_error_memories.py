@@ -46,6 +46,13 @@ def test_a_decay_that_means_nothing_is_refused(options, message):
     feedback.compress(codecs.top_k(3), **options)
 
 
+def test_client_momentum_is_refused_in_private_runs():
+  """Catches an account that takes a client's memory for this round's data."""
+  options = {'sketch': cases.CYCLIC, 'privacy': cases.RELEASE}
+  with pytest.raises(ValueError, match='client_momentum=0.9 to be 0 with priv'):
+    linear('safl', client_momentum=0.9, **options)(HP)
+
+
 @pytest.mark.parametrize('momentum', [0.0, 1.5])
 def test_a_momentum_that_keeps_nothing_or_grows_is_refused(momentum):
   """Catches a factor of the momentum that is not checked."""
