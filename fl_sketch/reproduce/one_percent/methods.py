@@ -1,6 +1,7 @@
 """The methods of the comparison, as config fields for a task."""
 
 from collections.abc import Callable
+import math
 from typing import NamedTuple
 
 from fl_sketch.reproduce.one_percent.tasks import Fields, Task
@@ -86,8 +87,8 @@ def _sparse_loco(task, share):
 
 
 def _demo(task, share):
-  # 32 bits of a value, and log2 of the chunk of its index.
-  chunk = 64 if share > 0.01 else 128
+  # Of a chunk one value of 32 bits, and 7 bits of its index.
+  chunk = 2 ** math.ceil(math.log2(1.2 / share))
   return {
     'algorithm': 'demo', **_one_gradient(task),
     'codec': {'kind': 'dct_top_k', 'k': 1, 'chunk': chunk},
@@ -96,9 +97,7 @@ def _demo(task, share):
 
 def _power_sgd(task, share):
   del task, share
-  return {
-    'algorithm': 'power_sgd', 'options': {'rank': 1}, **_ADAM,
-  }  # fmt: skip
+  return {'algorithm': 'power_sgd', 'options': {'rank': 1}, **_ADAM}
 
 
 def _cocktail_sgd(task, share):
