@@ -196,6 +196,14 @@ class Run:
     return first(xs, ys >= target)
 
 
+def training_score(run: Run) -> float:
+  """Minus the mean of the last 20 training losses; -inf if the run diverged.
+
+  What rates are tuned by, so that no test data is read.
+  """
+  return -np.nan_to_num(run.final('train_loss', last=20), nan=np.inf)
+
+
 def first(xs: np.ndarray, reached: np.ndarray) -> float:
   """Returns the first x at which something is reached; inf if never.
 

@@ -4,7 +4,6 @@ from typing import Any
 
 from fl_sketch.reporting import figures
 from fl_sketch.reproduce import lab as lab_lib, study, summaries
-import numpy as np
 
 Fields = dict[str, Any]
 _SEEDS = range(5)
@@ -87,7 +86,9 @@ def _raced(
   rates = {k: v[1] for k, v in grid.items()}
   if lab.scale != 'quick':
     tuning = {'seed': _TUNED_ON, 'eval_every': fields['rounds']}
-    rates = lab.tune(f'{folder}/tune', fields | tuning, grid, _score)
+    rates = lab.tune(
+      f'{folder}/tune', fields | tuning, grid, lab_lib.training_score
+    )
   seeds = lab.pick((0,), tuple(_SEEDS))
   runs = lab.sweep(
     f'{folder}/race', fields | rates | {'sweep': {'seed': seeds}}
@@ -115,11 +116,6 @@ _SETTING = (
   'runs on seeds 0 to 4. FedAdam and SAFL have a cosine to 1e-5, the others '
   'constant rates. The whole test set is evaluated.'
 )
-
-
-def _score(run: lab_lib.Run) -> float:
-  loss = run.final('train_loss', last=20)
-  return -np.nan_to_num(loss, nan=np.inf)
 
 
 PRECISIONS: dict[str, Fields] = {

@@ -5,7 +5,6 @@ Chen, Li and Banerjee, arXiv:2411.06770, section 5 and appendix D.
 
 from fl_sketch.reproduce import lab as lab_lib
 from fl_sketch.reproduce.chen import settings
-import numpy as np
 
 Fields = settings.Fields
 METHODS = (
@@ -30,46 +29,66 @@ def method(setting: settings.Setting, name: str, share: float = 1.0) -> Fields:
     name: one of `METHODS`.
     share: of the floats of a model; 1-bit Adam sends what it sends.
   """
-  floats = setting.floats(share)
-  steps, batch = (setting.fields[k] for k in ('local_steps', 'batch_size'))
-  one_gradient = {'local_steps': 1, 'batch_size': steps * batch}
+  floats, fields = setting.floats(share), setting.fields
   # MARINA's first gradient is whole; half of what is left is for whole ones.
-  half = max(1, floats - setting.dimension // setting.fields['rounds']) // 2
-  # Of each value kept: an int32, half a byte, and a sixteenth of a scale.
-  kept = max(16, int(floats / (1 + 1 / 8 + 1 / 16)) // 16 * 16)
+  half = max(1, floats - setting.dimension // fields['rounds']) // 2
   own: dict[str, Fields] = {
     'fedadam': {'algorithm': 'fedavg', **settings.ADAM, 'sweep': _SMALL},
     'safl': {
       'algorithm': 'safl', **settings.ADAM, 'sweep': _SMALL,
       'sketch': {'kind': 'block_cyclic', 'size': floats},
     },
-    'fetchsgd': {
-      'algorithm': 'fetchsgd', **one_gradient, 'sweep': {'server_lr': _LARGE},
-      'sketch': {'kind': 'count_sketch', 'rows': 5, 'cols': floats // 5},
-      'options': {'k': max(1, floats // 16)},
-    },
+    'fetchsgd': fetchsgd(fields, floats) | {'sweep': {'server_lr': _LARGE}},
     'marina': {
-      'algorithm': 'marina', **one_gradient, 'sweep': {'server_lr': _LARGE},
+      'algorithm': 'marina', **one_gradient(fields),
+      'sweep': {'server_lr': _LARGE},
       'codec': {'kind': 'rand_k', 'k': max(1, half)},
       'options': {'sync_probability': half / setting.dimension},
     },
-    'cocktail_sgd': {
-      'algorithm': 'cocktail_sgd', 'sweep': {'client_lr': _LARGE},
-      'codec': {
-        'kind': 'quantized_top_k', 'k': kept, 'bits': 4, 'bucket': 16,
-      },
-      'options': {'mask_ratio': 0.2},
-    },
-    'cd_adam': {
-      'algorithm': 'cd_adam', **one_gradient, 'b2': 0.99, 'sweep': _SMALL,
-      'codec': {'kind': 'top_k', 'k': floats // 2},
-    },
+    'cocktail_sgd': cocktail_sgd(floats) | {'sweep': {'client_lr': _LARGE}},
+    'cd_adam': cd_adam(fields, floats) | {'sweep': _SMALL},
     'onebit_adam': {
-      'algorithm': 'onebit_adam', **one_gradient, 'b2': 0.99, 'sweep': _SMALL,
-      'options': {'warmup': max(2, setting.fields['rounds'] // 5)},
+      'algorithm': 'onebit_adam', **one_gradient(fields), 'b2': 0.99,
+      'sweep': _SMALL,
+      'options': {'warmup': max(2, fields['rounds'] // 5)},
     },
   }  # fmt: skip
   return setting.fields | own[name]
+
+
+def one_gradient(fields: Fields) -> Fields:
+  """One gradient of all the samples of a client's local steps."""
+  steps, batch = fields['local_steps'], fields['batch_size']
+  return {'local_steps': 1, 'batch_size': steps * batch}
+
+
+def fetchsgd(fields: Fields, floats: int) -> Fields:
+  """FetchSGD with a table of so many floats, and a sixteenth as its k."""
+  return {
+    'algorithm': 'fetchsgd', **one_gradient(fields),
+    'sketch': {'kind': 'count_sketch', 'rows': 5, 'cols': floats // 5},
+    'options': {'k': max(1, floats // 16)},
+  }  # fmt: skip
+
+
+def cocktail_sgd(floats: int) -> Fields:
+  """CocktailSGD that sends as many bytes as these floats."""
+  # Of each value kept: an int32, half a byte, and a sixteenth of a scale.
+  kept = max(16, int(floats / (1 + 1 / 8 + 1 / 16)) // 16 * 16)
+  return {
+    'algorithm': 'cocktail_sgd', 'options': {'mask_ratio': 0.2},
+    'codec': {
+      'kind': 'quantized_top_k', 'k': kept, 'bits': 4, 'bucket': 16,
+    },
+  }  # fmt: skip
+
+
+def cd_adam(fields: Fields, floats: int) -> Fields:
+  """CD-Adam, whose values and indices are half of the floats each."""
+  return {
+    'algorithm': 'cd_adam', **one_gradient(fields), 'b2': 0.99,
+    'codec': {'kind': 'top_k', 'k': floats // 2},
+  }  # fmt: skip
 
 
 def shares(lab: lab_lib.Lab, name: str) -> tuple[float, ...]:
@@ -99,11 +118,7 @@ def rates(
     return {rate: values[-3] for rate, values in grid.items()}
   fields['eval_every'] = setting.fields['rounds']
   folder = f'{setting.name}/tune/{name}-{share:g}'
-  return lab.tune(folder, fields, grid, _score)
-
-
-def _score(run: lab_lib.Run) -> float:
-  return -np.nan_to_num(run.final('train_loss', last=20), nan=np.inf)
+  return lab.tune(folder, fields, grid, lab_lib.training_score)
 
 
 def race(
@@ -124,7 +139,9 @@ def momentum(lab: lab_lib.Lab, setting: settings.Setting) -> lab_lib.Run:
     'algorithm': 'fedavg', 'server_optimizer': 'momentum', 'momentum': 0.9,
     'sweep': {'server_lr': lab.pick((0.1,), _MOMENTUM)},
   }  # fmt: skip
-  return max(lab.sweep(f'{setting.name}/momentum', fields), key=_score)
+  return max(
+    lab.sweep(f'{setting.name}/momentum', fields), key=lab_lib.training_score
+  )
 
 
 def longer(lab: lab_lib.Lab, setting: settings.Setting) -> lab_lib.Run:

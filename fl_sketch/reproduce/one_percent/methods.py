@@ -4,9 +4,9 @@ from collections.abc import Callable
 import math
 from typing import NamedTuple
 
+from fl_sketch.reproduce.chen import races, settings
 from fl_sketch.reproduce.one_percent.tasks import Fields, Task
 
-_ADAM = {'server_optimizer': 'adam', 'b2': 0.99}
 # A second average on the server would lag twice.
 _AVERAGED = {'b1': 0.0, 'options': {'client_momentum': 0.9}}
 _FLOAT = 4  # bytes
@@ -32,6 +32,10 @@ class Method(NamedTuple):
   schedule: bool = True
 
 
+def _floats(task: Task, share: float) -> int:
+  return max(25, int(share * task.dimension))
+
+
 def _one_bit(task: Task, share: float, spent: float = 0.0) -> Fields:
   """A table whose signs and one scale fill what is left of the bytes."""
   left = _FLOAT * (int(share * task.dimension) - 1) - spent
@@ -43,13 +47,12 @@ def _one_bit(task: Task, share: float, spent: float = 0.0) -> Fields:
 
 
 def _safl(task, share):
-  size = max(20, int(share * task.dimension))
-  sketch = {'kind': 'block_cyclic', 'size': size}
-  return {'algorithm': 'safl', **_ADAM, 'sketch': sketch}
+  sketch = {'kind': 'block_cyclic', 'size': _floats(task, share)}
+  return {'algorithm': 'safl', **settings.ADAM, 'sketch': sketch}
 
 
 def _safl_one_bit(task, share):
-  return {'algorithm': 'safl', **_ADAM, **_one_bit(task, share)}
+  return {'algorithm': 'safl', **settings.ADAM, **_one_bit(task, share)}
 
 
 def _averaged(fields):
@@ -70,7 +73,7 @@ def _preconditioned(task, share):
 def _own_rotations(task, share):
   size = _one_bit(task, share)['sketch']['size']
   codec = {'kind': 'eden', 'keep': size}
-  return {'algorithm': 'fedcom', **_ADAM, 'codec': codec}
+  return {'algorithm': 'fedcom', **settings.ADAM, 'codec': codec}
 
 
 def _sparse_loco(task, share):
@@ -90,49 +93,14 @@ def _demo(task, share):
   # Of a chunk one value of 32 bits, and 7 bits of its index.
   chunk = 2 ** math.ceil(math.log2(1.2 / share))
   return {
-    'algorithm': 'demo', **_one_gradient(task),
+    'algorithm': 'demo', **races.one_gradient(task.fields),
     'codec': {'kind': 'dct_top_k', 'k': 1, 'chunk': chunk},
   }  # fmt: skip
 
 
 def _power_sgd(task, share):
   del task, share
-  return {'algorithm': 'power_sgd', 'options': {'rank': 1}, **_ADAM}
-
-
-def _cocktail_sgd(task, share):
-  # Of a value kept: an int32, half a byte, and a sixteenth of a scale.
-  floats = share * task.dimension
-  kept = max(16, int(floats / (1 + 1 / 8 + 1 / 16)) // 16 * 16)
-  return {
-    'algorithm': 'cocktail_sgd', 'options': {'mask_ratio': 0.2},
-    'codec': {
-      'kind': 'quantized_top_k', 'k': kept, 'bits': 4, 'bucket': 16,
-    },
-  }  # fmt: skip
-
-
-def _cd_adam(task, share):
-  k = max(1, int(share * task.dimension) // 2)
-  return {
-    'algorithm': 'cd_adam', **_one_gradient(task), 'b2': 0.99,
-    'codec': {'kind': 'top_k', 'k': k},
-  }  # fmt: skip
-
-
-def _fetchsgd(task, share):
-  floats = max(25, int(share * task.dimension))
-  return {
-    'algorithm': 'fetchsgd', **_one_gradient(task),
-    'sketch': {'kind': 'count_sketch', 'rows': 5, 'cols': floats // 5},
-    'options': {'k': max(1, floats // 16)},
-  }  # fmt: skip
-
-
-def _one_gradient(task) -> Fields:
-  """One gradient of all the samples of a client's local steps."""
-  steps, batch = (task.fields[k] for k in ('local_steps', 'batch_size'))
-  return {'local_steps': 1, 'batch_size': steps * batch}
+  return {'algorithm': 'power_sgd', 'options': {'rank': 1}, **settings.ADAM}
 
 
 def _both_ways(fields):
@@ -150,7 +118,7 @@ OURS = 'preconditioned momentum, one bit'
 OURS_BOTH = 'preconditioned momentum, one bit both ways'
 METHODS: dict[str, Method] = {
   DENSE: Method(
-    'dense', 'adam', lambda *_: {'algorithm': 'fedavg', **_ADAM}, (1.0,)
+    'dense', 'adam', lambda *_: {'algorithm': 'fedavg', **settings.ADAM}, (1.0,)
   ),
   OURS: Method(_OURS, 'preconditioned', _preconditioned, _BOTH),
   OURS_BOTH: Method(_OURS, 'preconditioned', _both_ways(_preconditioned)),
@@ -166,11 +134,23 @@ METHODS: dict[str, Method] = {
   'DeMo': Method('codecs', 'sign', _demo),
   'PowerSGD': Method('codecs', 'adam', _power_sgd),
   'CocktailSGD': Method(
-    'codecs', 'clients', _cocktail_sgd, rate='client_lr', schedule=False
+    'codecs',
+    'clients',
+    lambda *at: races.cocktail_sgd(_floats(*at)),
+    rate='client_lr',
+    schedule=False,
   ),
-  'CD-Adam': Method('codecs', 'markov', _cd_adam, schedule=False),
+  'CD-Adam': Method(
+    'codecs',
+    'markov',
+    lambda task, share: races.cd_adam(task.fields, _floats(task, share)),
+    schedule=False,
+  ),
   'FetchSGD': Method(
-    'heavy hitters', 'one_gradient', _fetchsgd, schedule=False
+    'heavy hitters',
+    'one_gradient',
+    lambda task, share: races.fetchsgd(task.fields, _floats(task, share)),
+    schedule=False,
   ),
 }
 RIVALS = (

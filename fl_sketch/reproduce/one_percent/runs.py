@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from fl_sketch import reporting
 from fl_sketch.reproduce import lab as lab_lib
 from fl_sketch.reproduce.one_percent import methods
 from fl_sketch.reproduce.one_percent.tasks import Fields, Task
@@ -73,13 +74,7 @@ def longer(lab: lab_lib.Lab, task: Task, races: Races, name: str) -> Race:
 
 def spent(race: Race) -> float:
   """Bytes of all clients, up and down, mean over seeds."""
-  ways = 'total_uplink_bytes', 'total_downlink_bytes'
-  return float(np.mean([sum(run.row[w] for w in ways) for run in race.runs]))
-
-
-def score(run: lab_lib.Run) -> float:
-  """What methods are tuned on: minus the mean of the last training losses."""
-  return -np.nan_to_num(run.final('train_loss', last=20), nan=np.inf)
+  return float(np.mean([reporting.total_bytes(run.row) for run in race.runs]))
 
 
 def accuracy(race: Race) -> np.ndarray:
@@ -107,7 +102,7 @@ def _tuned(lab, task, method, share, rounds, folder) -> float:
   trials = {'seed': _TUNED_ON, 'eval_every': rounds}
   sweep = {'sweep': {method.rate: rates}}
   runs = lab.sweep(f'{folder}/tune', config | trials | sweep)
-  return max(runs, key=score).values[method.rate]
+  return max(runs, key=lab_lib.training_score).values[method.rate]
 
 
 def _config(task, method, share, rounds, rate) -> Fields:
