@@ -118,7 +118,7 @@ def preconditioned_sketching(
   def work(params, batches, key, factors):
     moved, metrics = local(params, batches, key, None)
     scaled = jax.tree.map(jnp.divide, moved, _roots(factors, params, damping))
-    return {'update': scaled, 'factors': _factors(moved)}, metrics
+    return {'update': scaled, 'factors': row_and_column_means(moved)}, metrics
 
   return federated(
     work,
@@ -127,12 +127,15 @@ def preconditioned_sketching(
     _step(sketch, every, damping, b1, b2, downlink),
     server_optimizers.server_step(hp, 'sgd', schedule),
     drift=lambda protocol: chain.state_of(protocol, Preconditioner).factors,
-    moved=lambda params: {'update': params, 'factors': _factors(params)},
+    moved=lambda params: {
+      'update': params,
+      'factors': row_and_column_means(params),
+    },
   )
 
 
-def _factors(tree) -> Factors:
-  """Means of the squares of every leaf's rows and columns."""
+def row_and_column_means(tree) -> Factors:
+  """Means of the squares of the rows and columns of every matrix of a tree."""
 
   def one(x):
     square = jnp.square(x.astype(jnp.float32))
@@ -193,7 +196,7 @@ def _exchange(op, every, keep, codec, downlink) -> chain.Uplink:
 
   def init(params):
     feedback.check_codec(downlink, jax.eval_shape(op.like, params))
-    factors = optax.tree.zeros_like(_factors(params))
+    factors = optax.tree.zeros_like(row_and_column_means(params))
     return Preconditioner(jnp.int32(0), factors, comms.bill())
 
   def update(lane_sum, state, params=None, *, keys, **_):
@@ -219,7 +222,7 @@ def _step(op, every, damping, b1, b2, downlink) -> chain.Transform:
 
   def init(params):
     zeros = optax.tree.zeros_like(params)
-    factors = optax.tree.zeros_like(_factors(params))
+    factors = optax.tree.zeros_like(row_and_column_means(params))
     return Moments(jnp.int32(0), factors, zeros, jnp.float32(0))
 
   def update(message, state, params=None, *, keys, **_):

@@ -20,7 +20,7 @@ PAIRS = [(n, s) for n, m in methods.METHODS.items() for s in m.shares]
 def task():
   """An MLP of 85,002 parameters, at no method's edge."""
   lab = lab_lib.Lab(None, 'cpu', progress=False)
-  return tasks._task(lab, 'wide', WIDE, RATES)
+  return tasks.of_fields(lab, 'wide', WIDE, RATES)
 
 
 @pytest.mark.representatives(

@@ -3,12 +3,13 @@
 from typing import Any, NamedTuple
 
 from fl_sketch import experiment, models
-from fl_sketch.reproduce import lab as lab_lib
+from fl_sketch.algorithms import preconditioned_sketching
+from fl_sketch.reproduce import lab as lab_lib, own_studies
 from fl_sketch.reproduce.chen import settings
 import jax
 
 Fields = dict[str, Any]
-_DECADE = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+_HALF_DECADES = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 
 
 class Task(NamedTuple):
@@ -36,74 +37,67 @@ class Task(NamedTuple):
 
   def grid(self, kind: str) -> tuple[float, ...]:
     """The four rates that methods of this kind are tuned over."""
-    start = _DECADE.index(self.rates[kind])
-    return _DECADE[start : start + 4]
+    start = _HALF_DECADES.index(self.rates[kind])
+    return _HALF_DECADES[start : start + 4]
 
 
-_MNIST = {
-  'dataset': 'mnist', 'model': 'lenet5', 'population': 50, 'cohort': 25,
-  'rounds': 300, 'local_steps': 5, 'batch_size': 32, 'client_lr': 0.05,
-  'rounds_per_dispatch': 15, 'eval_every': 30, 'checkpoint_every': 300,
+# Task -> kind of method -> its least rate of four.
+_RATES = {
+  'mnist': {
+    'adam': 0.001, 'preconditioned': 0.0003, 'sign': 0.0001,
+    'one_gradient': 0.01, 'clients': 0.01, 'adamw': 0.0003, 'markov': 0.0003,
+  },
+  'resnet': {
+    'adam': 0.001, 'preconditioned': 0.001, 'sign': 0.0003,
+    'one_gradient': 0.03, 'clients': 0.03, 'adamw': 0.0003, 'markov': 0.01,
+  },
+  'text': {
+    'adam': 0.0003, 'preconditioned': 0.0001, 'sign': 0.0001,
+    'one_gradient': 0.001, 'clients': 0.001, 'adamw': 0.0001, 'markov': 0.0003,
+  },
+  'vit': {
+    'adam': 0.0003, 'preconditioned': 0.0003, 'sign': 0.0001,
+    'one_gradient': 0.03, 'clients': 0.03, 'adamw': 0.0001, 'markov': 0.0003,
+  },
+}  # fmt: skip
+_SETTINGS = {
+  'resnet': settings.resnet, 'text': settings.text, 'vit': settings.vit,
 }  # fmt: skip
 
 
-def mnist(lab: lab_lib.Lab) -> Task:
-  """LeNet-5 on MNIST, 25 of 50 clients a round."""
-  rates = {
-    'adam': 0.001, 'preconditioned': 0.0003, 'sign': 0.0001,
-    'one_gradient': 0.01, 'clients': 0.01, 'adamw': 0.0003, 'markov': 0.0003,
-  }  # fmt: skip
-  if lab.scale == 'quick':
-    return _task(lab, 'mnist', settings.text(lab).fields, rates, cosine=True)
-  return _task(lab, 'mnist', _MNIST, rates, cosine=True, tuned_over=100)
+def make(lab: lab_lib.Lab, name: str) -> Task:
+  """Makes a task at the laboratory's scale; its test set is whole.
+
+  Args:
+    lab: which finds the data and, of 'vit', trains the model beforehand.
+    name: 'mnist' (LeNet-5, 25 of 50 clients a round) or, with five clients,
+      'resnet' (ResNet-8 on CIFAR-10), 'text' (an encoder on SST-2) or 'vit' (a
+      vision transformer that is fine-tuned on CIFAR-10).
+  """
+  if name == 'mnist' and lab.scale != 'quick':
+    fields = own_studies.MNIST
+  else:
+    fields = dict(_SETTINGS.get(name, settings.text)(lab).fields)
+    fields.pop('test_slice', None)
+  return of_fields(lab, name, fields, _RATES[name])
 
 
-def resnet(lab: lab_lib.Lab) -> Task:
-  """ResNet-8 on CIFAR-10, from scratch, five clients."""
-  rates = {
-    'adam': 0.001, 'preconditioned': 0.001, 'sign': 0.0003,
-    'one_gradient': 0.03, 'clients': 0.03, 'adamw': 0.0003, 'markov': 0.01,
-  }  # fmt: skip
-  return _task(lab, 'resnet', _whole(settings.resnet(lab)), rates)
-
-
-def text(lab: lab_lib.Lab) -> Task:
-  """An encoder on SST-2, from scratch, five clients."""
-  rates = {
-    'adam': 0.0003, 'preconditioned': 0.0001, 'sign': 0.0001,
-    'one_gradient': 0.001, 'clients': 0.001, 'adamw': 0.0001, 'markov': 0.0003,
-  }  # fmt: skip
-  return _task(lab, 'text', _whole(settings.text(lab)), rates)
-
-
-def vit(lab: lab_lib.Lab) -> Task:
-  """A vision transformer that is fine-tuned on CIFAR-10, five clients."""
-  rates = {
-    'adam': 0.0003, 'preconditioned': 0.0003, 'sign': 0.0001,
-    'one_gradient': 0.03, 'clients': 0.03, 'adamw': 0.0001, 'markov': 0.0003,
-  }  # fmt: skip
-  task = _task(lab, 'vit', _whole(settings.vit(lab)), rates)
-  return task._replace(shares=(0.01,))
-
-
-def _whole(setting: settings.Setting) -> Fields:
-  """The fields of a setting, with the whole test set."""
-  fields = {k: v for k, v in setting.fields.items() if k != 'test_slice'}
-  return fields | {'eval_every': fields['rounds'] // 10}
-
-
-def _task(lab, name, fields, rates, *, cosine=False, tuned_over=None) -> Task:
+def of_fields(
+  lab: lab_lib.Lab, name: str, fields: Fields, rates: dict[str, float]
+) -> Task:
+  """A task of these config fields and least rates."""
   params = experiment.build(fields, lab.data_dir).params
-  leaves = jax.tree.leaves(params)
-  rows_and_columns = lambda x: x.size // x.shape[-1] + x.shape[-1]
-  factors = sum(rows_and_columns(x) if x.ndim > 1 else 1 for x in leaves)
+  factors = jax.eval_shape(
+    preconditioned_sketching.row_and_column_means, params
+  )
+  cosine = name == 'mnist'
   return Task(
     lab.pick('digits', name),
     fields,
     models.num_params(params),
-    factors,
+    sum(x.size for x in jax.tree.leaves(factors)),
     rates,
     cosine,
-    lab.pick((0.01,), (0.01, 0.001)),
-    tuned_over or fields['rounds'],
+    lab.pick((0.01,), (0.01,) if name == 'vit' else (0.01, 0.001)),
+    lab.pick(fields['rounds'], 100 if cosine else fields['rounds']),
   )
