@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.rounds import chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
-from fl_sketch.sketches.base import check_positive, product
+from fl_sketch.sketches.base import check_positive
+from fl_sketch.sketches.primitives import product
 from fl_sketch.utils import fields
 import jax
 import jax.numpy as jnp

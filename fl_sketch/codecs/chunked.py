@@ -1,7 +1,8 @@
 """Sends the largest entries of every chunk of a vector, by short indices."""
 
 from fl_sketch.codecs import base, packing
-from fl_sketch.sketches.base import check_positive, dimension, product
+from fl_sketch.sketches.base import check_positive, dimension
+from fl_sketch.sketches.primitives import product
 import jax
 from jax import lax
 import jax.numpy as jnp

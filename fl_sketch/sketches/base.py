@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 import itertools
 from typing import Any, NamedTuple
 
+from fl_sketch.sketches import primitives
 import jax
-import jax.custom_batching
 import jax.numpy as jnp
 import numpy as np
 
@@ -170,42 +170,6 @@ def as_tree(like: Any) -> Tree:
   return like
 
 
-def zeros(shape: tuple[int, ...], dtype: Any, *data: jax.Array) -> jax.Array:
-  """Zeros that vary over the mesh axes that any of `data` varies over.
-
-  What a loop carries must have one type from the first pass on, and plain
-  zeros are the same on every device where what is added to them is not. The
-  values are never read, so that an infinite one does no harm.
-  """
-  firsts = [jnp.ravel(x)[0].astype(dtype) for x in data]
-  zero = sum(jnp.where(False, first, 0) for first in firsts)
-  return jnp.full(shape, zero, dtype)
-
-
-def fold(
-  n: int, tile: int, body: Callable[[Any, int, Any], Any], carry: Any
-) -> Any:
-  """Runs body(start, size, carry) over [0, n) in tiles, the last one shorter.
-
-  >>> int(fold(5, 2, lambda start, size, c: c + 10 * start + size, 0))
-  65
-  """
-  full, rest = divmod(n, tile)
-  if full:
-    step = lambda i, c: body(i * tile, tile, c)
-    carry = jax.lax.fori_loop(0, full, step, carry)
-  return body(full * tile, rest, carry) if rest else carry
-
-
-def product(a: jax.typing.ArrayLike, b: jax.typing.ArrayLike) -> jax.Array:
-  """The matrix product, whose factors accelerators do not round to bfloat16.
-
-  >>> product(jnp.eye(2), jnp.ones((2, 1))).tolist()
-  [[1.0], [1.0]]
-  """
-  return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
-
-
 def join(runs: Sequence[Run], size: int, dtype: Any) -> jax.Array:
   """The values of all runs in a row, with zeros up to `size`: f32[size]."""
   parts = [run.x.astype(dtype) for run in runs]
@@ -238,22 +202,6 @@ def _walk(types, dtype) -> list[tuple[list[int], Span]]:
       walk.append((group, Span(start, size, kind)))
       start += size
   return walk
-
-
-def _lane_by_lane(fn: Callable[[jax.Array, Tree], Tree]):
-  """fn(key, x), linear in x, whose `vmap` on a CPU is a loop over lanes."""
-  loop = jax.custom_batching.sequential_vmap(fn)
-
-  @jax.custom_jvp
-  def linear(key, x):
-    return jax.lax.platform_dependent(key, x, cpu=loop, default=fn)
-
-  @linear.defjvp
-  def jvp(primals, tangents):
-    # `loop` has no transpose.
-    return linear(*primals), fn(primals[0], tangents[1])
-
-  return linear
 
 
 def from_runs(
@@ -307,7 +255,7 @@ def from_runs(
 
   def in_lanes(fn, vector):
     large = by_lanes and vector.size >= LARGE_TREE
-    return _lane_by_lane(fn) if large else fn
+    return primitives.lane_by_lane(fn) if large else fn
 
   # Eagerly a loop is compiled at every call, by `jit` once.
   @jax.jit

@@ -9,7 +9,7 @@ which are neighbours in memory, and of one row those from a random column on.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fl_sketch.sketches import base, hadamard, hashing, variances
+from fl_sketch.sketches import hadamard, hashing, primitives, variances
 import jax
 from jax import lax
 import jax.numpy as jnp
@@ -118,7 +118,7 @@ def put(key: jax.Array, table: jax.Array, plan: Plan) -> jax.Array:
   kept = kept.reshape(plan.rows, plan.columns)
   x = _from_grid_rows(signed, kept, draws.rows, plan.block).ravel()
   if plan.beyond:
-    rest = base.zeros((plan.beyond,), x.dtype, draws.beyond, x)
+    rest = primitives.zeros((plan.beyond,), x.dtype, draws.beyond, x)
     rest = rest.at[draws.beyond].set(beyond, mode='promise_in_bounds')
     x = jnp.concatenate([x, signed(x.size, rest)])
   return _mix_end(signed, x, plan)
@@ -193,10 +193,10 @@ def _grid_rows(signed, grid, rows):
   def add(start, size, total):
     part = lax.dynamic_slice_in_dim(grid, start, size)
     some = lax.dynamic_slice_in_dim(matrix, start, size, axis=1)
-    return total + base.product(some, signed(start * n, part))
+    return total + primitives.product(some, signed(start * n, part))
 
-  zeros = base.zeros((rows.size, n), grid.dtype, rows, grid)
-  return _tiled(lambda tile: base.fold(m, tile, add, zeros), m, n)
+  zeros = primitives.zeros((rows.size, n), grid.dtype, rows, grid)
+  return _tiled(lambda tile: primitives.fold(m, tile, add, zeros), m, n)
 
 
 def _from_grid_rows(signed, kept, rows, m):
@@ -204,7 +204,7 @@ def _from_grid_rows(signed, kept, rows, m):
   n = kept.shape[1]
   if rows.size > _FEW:
     low = 1 << (m.bit_length() // 2)
-    grid = base.zeros((m, n), kept.dtype, rows, kept)
+    grid = primitives.zeros((m, n), kept.dtype, rows, kept)
     grid = grid.at[rows].set(
       kept, mode='promise_in_bounds', unique_indices=True
     )
@@ -214,7 +214,7 @@ def _from_grid_rows(signed, kept, rows, m):
   matrix = hadamard.signs(rows, m).astype(kept.dtype).T
 
   def form(tile):
-    part = lambda i, some: signed(i * tile * n, base.product(some, kept))
+    part = lambda i, some: signed(i * tile * n, primitives.product(some, kept))
     return _by_tiles(part, matrix.reshape(-1, tile, rows.size)).reshape(m, n)
 
   return _tiled(form, m, n)
@@ -242,7 +242,7 @@ def _by_tiles(part, tiles):
 
 def _times_signs(m, x):
   """The unnormalised transform of every column of [m, n]."""
-  return base.product(hadamard.signs(jnp.arange(m), m).astype(x.dtype), x)
+  return primitives.product(hadamard.signs(jnp.arange(m), m).astype(x.dtype), x)
 
 
 def variance(plan: Plan, g: np.ndarray, h: np.ndarray) -> float | None:

@@ -6,7 +6,7 @@ both compute the same numbers.
 
 from typing import NamedTuple
 
-from fl_sketch.sketches import base, hashing
+from fl_sketch.sketches import hashing, primitives
 from jax import lax
 import jax.numpy as jnp
 import numpy as np
@@ -72,7 +72,7 @@ def _for_blocks(first, stop, cols, words, body, carry):
       return lax.fori_loop(begin, end, step, carry)
 
     size = TILE if cols <= 4 * TILE else LONG
-    return base.fold(cols, size, tile, carry)
+    return primitives.fold(cols, size, tile, carry)
 
   (g, plane), (last, rest) = (divmod(i, hashing.PLANES) for i in (first, stop))
   if g == last:
@@ -88,7 +88,9 @@ def _for_blocks(first, stop, cols, words, body, carry):
 def sketch_loop(cols, hashes, runs, vector):
   """Adds block after block into doubled accumulators, folded at the end."""
   xs = [run.x for run in runs]
-  accs = [base.zeros((2 * cols,), vector.dtype, s, *xs) for s, _ in hashes]
+  accs = [
+    primitives.zeros((2 * cols,), vector.dtype, s, *xs) for s, _ in hashes
+  ]
 
   def add(accs, words, plane, block, u, part):
     part, out = part.astype(vector.dtype), []
@@ -135,7 +137,7 @@ def desketch_loop(cols, hashes, tables, spans):
     return [_words(group, u, cols, seed) for _, seed in hashes]
 
   def one_span(start, n, dtype):
-    out = base.zeros((n,), dtype, hashes[0][0], tables[0])
+    out = primitives.zeros((n,), dtype, hashes[0][0], tables[0])
     blocks = _cut(start, n, cols)
     for at, size in blocks.pieces:
       block, u = divmod(at, cols)

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from fl_sketch.sketches import base, hashing
+from fl_sketch.sketches import base, hashing, primitives
 import jax
 from jax import lax
-import jax.custom_batching
 import jax.numpy as jnp
 
 # Nonzeros of R that are hashed at a time: what is held beside the table.
@@ -57,7 +56,9 @@ def sketch(
   columns: Columns, runs: Sequence[base.Run], size: int, dtype: Any
 ) -> jax.Array:
   """The product R x, for R of signs: f32[size]."""
-  table = base.zeros((size,), dtype, columns.signs, *[run.x for run in runs])
+  table = primitives.zeros(
+    (size,), dtype, columns.signs, *[run.x for run in runs]
+  )
   for start, x in runs:
 
     def add(at, n, table, x=x, start=start):
@@ -67,7 +68,7 @@ def sketch(
       one = lambda j, table: _add(table, rows[j], flip(part, j))
       return lax.fori_loop(0, columns.nonzeros, one, table)
 
-    table = base.fold(x.size, _tile(columns, x.size), add, table)
+    table = primitives.fold(x.size, _tile(columns, x.size), add, table)
   return table
 
 
@@ -87,37 +88,20 @@ def desketch(
       part = combine(list(values)).astype(dtype)
       return lax.dynamic_update_slice(out, part, (at,))
 
-    out = base.zeros((size,), dtype, columns.signs, table)
-    return base.fold(size, _tile(columns, size), read, out)
+    out = primitives.zeros((size,), dtype, columns.signs, table)
+    return primitives.fold(size, _tile(columns, size), read, out)
 
   return [one_span(*span) for span in spans]
 
 
-@jax.custom_jvp
+@primitives.lane_by_lane
 def _add(table, rows, values):
-  """Adds f32[n] at int32[n]; on a CPU lane after lane where values have lanes.
+  """Adds f32[n] at int32[n].
 
   `vmap` of a scatter adds a column of lanes for every index, far apart in
   memory, and takes eight times as long a lane as one scatter.
   """
-  return lax.platform_dependent(
-    table, rows, values, cpu=_add_lanes, default=_add_at_once
-  )
-
-
-@_add.defjvp
-def _add_jvp(primals, tangents):
-  (table, rows, values), (d_table, _, d_values) = primals, tangents
-  # `_add_lanes` has no transpose, and none of its derivatives has one.
-  out = _add_at_once(table, rows, values)
-  return out, _add_at_once(d_table, rows, d_values)
-
-
-def _add_at_once(table, rows, values):
   return table.at[rows].add(values, mode='promise_in_bounds')
-
-
-_add_lanes = jax.custom_batching.sequential_vmap(_add_at_once)
 
 
 def _tile(columns, n):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from fl_sketch.sketches import base
+from fl_sketch.sketches import base, primitives
 import jax
 from jax import lax
 import jax.numpy as jnp
@@ -38,27 +38,29 @@ def from_tiles(
 
   def sketch(key, runs, vector):
     xs = [run.x for run in runs]
-    table = base.zeros((size,), vector.dtype, jax.random.key_data(key), *xs)
+    table = primitives.zeros(
+      (size,), vector.dtype, jax.random.key_data(key), *xs
+    )
     for start, x in runs:
 
       def add(at, n, table, x=x, start=start):
         part = lax.dynamic_slice(x, (at,), (n,)).astype(vector.dtype)
         # The law of R is that of its float32.
         entries = columns(key, start + at, n, vector.dtype)
-        return table + base.product(entries, part)
+        return table + primitives.product(entries, part)
 
-      table = base.fold(x.size, step, add, table)
+      table = primitives.fold(x.size, step, add, table)
     return table
 
   def desketch(key, table, spans, vector):
     def one_span(start, size, dtype):
       def read(at, n, out):
         entries = columns(key, start + at, n, table.dtype)
-        part = base.product(table, entries)
+        part = primitives.product(table, entries)
         return lax.dynamic_update_slice(out, part.astype(dtype), (at,))
 
-      out = base.zeros((size,), dtype, jax.random.key_data(key), table)
-      return base.fold(size, step, read, out)
+      out = primitives.zeros((size,), dtype, jax.random.key_data(key), table)
+      return primitives.fold(size, step, read, out)
 
     return [one_span(*span) for span in spans]
 

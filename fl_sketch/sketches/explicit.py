@@ -4,7 +4,7 @@ They ignore the key. The arrays may be traced, so that a `lax.scan` over rounds
 may build its operators of one array a round inside its body.
 """
 
-from fl_sketch.sketches import base, median
+from fl_sketch.sketches import base, median, primitives
 import jax
 from jax import core
 import jax.numpy as jnp
@@ -38,11 +38,11 @@ def from_matrix(matrix: jax.Array) -> base.Sketch:
   def sketch(key, runs, vector):
     _check(vector, columns, 'matrix')
     x = base.join(runs, vector.size, vector.dtype)
-    return base.product(jnp.asarray(matrix, vector.dtype), x)
+    return primitives.product(jnp.asarray(matrix, vector.dtype), x)
 
   def desketch(key, table, spans, vector):
     _check(vector, columns, 'matrix')
-    x = base.product(table, jnp.asarray(matrix, vector.dtype))
+    x = primitives.product(table, jnp.asarray(matrix, vector.dtype))
     return _cut(x, spans)
 
   promises = base.Properties('from_matrix', lambda like: size, None, None)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fl_sketch.sketches import base, hashing
+from fl_sketch.sketches import base, hashing, primitives
 import jax
 from jax import lax
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ def fill(
     f32[n].
   """
   (seed,) = hashing.seeds(key, 1, hashing.SIGN)
-  out = base.zeros((n,), dtype, seed, *[run.x for run in runs])
+  out = primitives.zeros((n,), dtype, seed, *[run.x for run in runs])
   for start, x in runs:
 
     def put(at, size, out, x=x, start=start):
@@ -39,7 +39,7 @@ def fill(
       part = hashing.flip(part, _words(seed, start + at, size), 0)
       return lax.dynamic_update_slice(out, part, (start + at,))
 
-    out = base.fold(x.size, max(min(x.size // 4, _TILE), 1), put, out)
+    out = primitives.fold(x.size, max(min(x.size // 4, _TILE), 1), put, out)
   return out
 
 

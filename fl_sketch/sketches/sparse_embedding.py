@@ -1,6 +1,6 @@
 """Sparse embeddings: a fixed number of signed nonzeros in every column."""
 
-from fl_sketch.sketches import base, columns, hashing, variances
+from fl_sketch.sketches import base, columns, hashing, primitives, variances
 from jax import lax
 import jax.numpy as jnp
 
@@ -93,5 +93,5 @@ def _distinct(words, size):
     repeated = ((rows == row[None]) & (step < j)).any(0)
     return rows.at[j].set(jnp.where(repeated, limit, row))
 
-  rows = base.zeros(words.shape, jnp.int32, words)
+  rows = primitives.zeros(words.shape, jnp.int32, words)
   return lax.fori_loop(0, s, draw, rows)

@@ -1,6 +1,13 @@
 """Subsampled randomised Hadamard transform."""
 
-from fl_sketch.sketches import base, hadamard, hashing, signs, variances
+from fl_sketch.sketches import (
+  base,
+  hadamard,
+  hashing,
+  primitives,
+  signs,
+  variances,
+)
 
 
 def srht(size: int) -> base.Sketch:
@@ -47,7 +54,7 @@ def srht(size: int) -> base.Sketch:
   def desketch(key, table, spans, vector):
     n = _padded(vector.size)
     rows = hashing.sample(key, size, n)
-    x = base.zeros((n,), table.dtype, rows, table)
+    x = primitives.zeros((n,), table.dtype, rows, table)
     x = x.at[rows].set(table / size**0.5, unique_indices=True)
     return signs.read(key, hadamard.fwht(x), spans)
 

@@ -1,6 +1,6 @@
 """Uniform sampling: an unbiased compressor, not an embedding."""
 
-from fl_sketch.sketches import base, hashing, variances
+from fl_sketch.sketches import base, hashing, primitives, variances
 import jax.numpy as jnp
 
 
@@ -52,7 +52,7 @@ def uniform_sampling(size: int) -> base.Sketch:
 
     def one_span(start, n, dtype):
       at = jnp.where(target < start, n, target - start)
-      out = base.zeros((n,), dtype, target, table)
+      out = primitives.zeros((n,), dtype, target, table)
       return out.at[at].set(values.astype(dtype), mode='drop')
 
     values = (vector.size / size) ** 0.5 * table

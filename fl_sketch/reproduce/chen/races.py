@@ -57,7 +57,7 @@ def method(setting: settings.Setting, name: str, share: float = 1.0) -> Fields:
 
 
 def one_gradient(fields: Fields) -> Fields:
-  """One gradient of all the samples of a client's local steps."""
+  """Makes clients send one gradient of the samples of their local steps."""
   steps, batch = fields['local_steps'], fields['batch_size']
   return {'local_steps': 1, 'batch_size': steps * batch}
 

@@ -1,4 +1,4 @@
-"""The reports of the comparison: claims, a table, dot plots, curves."""
+"""Makes the reports of the comparison: claims, tables and figures."""
 
 from collections.abc import Mapping
 import functools
@@ -130,7 +130,7 @@ def _numbers(races: Races) -> dict[str, Any]:
 
 
 def _table(task: tasks.Task, stage: str, races: Races) -> study.Table:
-  """A row a method: bytes both ways, rate, loss, accuracy, interval."""
+  """Lists bytes, rate, loss and accuracy, one row for each method."""
   rows = []
   order = sorted(races, key=lambda key: -_mean(races[key]))
   clients = task.fields['cohort']

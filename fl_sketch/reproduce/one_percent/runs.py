@@ -1,4 +1,4 @@
-"""Runs of the comparison: tuned, at equal rounds, equal bytes, more rounds."""
+"""Tunes and runs the methods at equal rounds, equal bytes or more rounds."""
 
 from typing import NamedTuple
 
@@ -73,7 +73,7 @@ def longer(lab: lab_lib.Lab, task: Task, races: Races, name: str) -> Race:
 
 
 def spent(race: Race) -> float:
-  """Bytes of all clients, up and down, mean over seeds."""
+  """The bytes that all clients send and receive in a run, mean over seeds."""
   return float(np.mean([reporting.total_bytes(run.row) for run in race.runs]))
 
 
@@ -96,7 +96,7 @@ def _race(lab, task, name, share, rounds, rate=None) -> Race:
 
 
 def _tuned(lab, task, method, share, rounds, folder) -> float:
-  """The rate of four with the least training loss, on a seed of its own."""
+  """Returns the rate whose training loss is least, on an unreported seed."""
   config = _config(task, method, share, rounds, task.grid(method.kind)[-1])
   rates = lab.pick(task.grid(method.kind)[:2], task.grid(method.kind))
   trials = {'seed': _TUNED_ON, 'eval_every': rounds}
