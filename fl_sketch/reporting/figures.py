@@ -69,6 +69,41 @@ class Panel(NamedTuple):
   y_limits: tuple[float, float] | None = None
 
 
+class Dot(NamedTuple):
+  """A value with its interval, for `dot_plot`.
+
+  Attributes:
+    value: NaN if there is none.
+    low: lower end of the interval.
+    high: upper end.
+    family: dots of one family have one colour.
+  """
+
+  value: float
+  low: float
+  high: float
+  family: str
+
+
+def dot_plot(x_label: str, dots: Mapping[str, Dot], title: str = '') -> Panel:
+  """Plots one dot for each name, in the order of the names from below.
+
+  >>> panel = dot_plot('%', {'a': Dot(1, 0, 2, 'x'), 'b': Dot(3, 2, 4, 'y')})
+  >>> [(line.label, list(line.x), list(line.y)) for line in panel.lines[1:]]
+  [('x', [1], ['a']), ('y', [3], ['b'])]
+  """
+  # Without it, names would stand family by family.
+  nothing = [math.nan] * len(dots)
+  lines = [Line('', nothing, list(dots), points=True)]
+  for family in dict.fromkeys(dot.family for dot in dots.values()):
+    some = {name: dot for name, dot in dots.items() if dot.family == family}
+    values, low, high, _ = zip(*some.values(), strict=True)
+    lines.append(
+      Line(family, values, list(some), low, high, family=family, points=True)
+    )
+  return Panel(x_label, '', lines, title)
+
+
 def as_json(panels: Iterable[Panel]) -> list[dict[str, Any]]:
   """Converts panels to JSON values: numbers to five digits, no defaults.
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 import itertools
-import math
 import pathlib
 from typing import Any, NamedTuple
 
@@ -22,6 +21,9 @@ _FAMILIES = {
   'cd_adam': 'adaptive codecs', 'onebit_adam': 'adaptive codecs',
   'cocktail_sgd': 'adaptive codecs',
 }  # fmt: skip
+
+
+_ACCURACY = 'test accuracy, %'
 
 
 class Outcome(NamedTuple):
@@ -180,27 +182,23 @@ def panels(results: Mapping[str, Mapping[str, Outcome]]) -> list[figures.Panel]:
   for partition, outcomes in results.items():
     title = partition.replace('_', ' ')
     order = sorted(outcomes, key=lambda n: np.nan_to_num(outcomes[n].mean))
-    # Names stand in the order in which they come.
-    ranked = [figures.Line('', [math.nan] * len(order), order, points=True)]
-    by_bytes = []
-    for family in dict.fromkeys(one.family for one in outcomes.values()):
-      some = {n: o for n, o in outcomes.items() if o.family == family}
-      means = [100 * o.mean for o in some.values()]
-      half = [
-        intervals.half_width(100 * o.error, o.seeds - o.diverged)
-        for o in some.values()
-      ]
-      ends = np.clip([np.subtract(means, half), np.add(means, half)], 0, 100)
-      look: dict[str, Any] = {'family': family, 'points': True}
-      ranked.append(figures.Line(family, means, list(some), *ends, **look))
-      spent = [o.total / 1e6 for o in some.values()]
-      by_bytes.append(figures.Line(family, spent, means, *ends, **look))
-    accuracy = 'test accuracy, %'
+    dots = {name: _dot(outcomes[name]) for name in order}
+    ranked = figures.dot_plot(_ACCURACY, dots, title)
+    by_bytes = [
+      line._replace(x=[outcomes[name].total / 1e6 for name in line.y], y=line.x)
+      for line in ranked.lines[1:]
+    ]
     every += [
-      figures.Panel(accuracy, '', ranked, title),
+      ranked,
       figures.Panel(
-        figures.MEGABYTES, accuracy, by_bytes, title,
-        x_scale='log',
+        figures.MEGABYTES, _ACCURACY, by_bytes, title, x_scale='log'
       ),
-    ]  # fmt: skip
+    ]
   return every
+
+
+def _dot(one: Outcome) -> figures.Dot:
+  mean = 100 * one.mean
+  half = intervals.half_width(100 * one.error, one.seeds - one.diverged)
+  low, high = np.clip([mean - half, mean + half], 0, 100)
+  return figures.Dot(mean, low, high, one.family)

@@ -1,6 +1,5 @@
 """Makes the reports of the comparison: claims, tables and figures."""
 
-from collections.abc import Mapping
 import functools
 import math
 from typing import Any
@@ -165,31 +164,16 @@ _HEAD = (
 
 
 def _dots(title: str, races: Races) -> figures.Panel:
-  """A dot plot: the accuracy of every method, grouped by its bytes up."""
+  """Plots the accuracy of every method, grouped by its bytes up."""
   order = sorted(races, key=lambda key: (key[1], _mean(races[key])))
-  labels = {key: f'{key[0]}, {_share(key[1])}' for key in order}
-  # Names stand in the order in which they come.
-  lines = [
-    figures.Line(
-      '', [math.nan] * len(order), list(labels.values()), points=True
+  dots = {
+    f'{name}, {_share(share)}': figures.Dot(
+      *summaries.interval(runs.accuracy(races[name, share])),
+      methods.METHODS[name].family,
     )
-  ]
-  for group, keys in _by_family(order).items():
-    ends = [summaries.interval(runs.accuracy(races[key])) for key in keys]
-    mean, low, high = np.transpose(ends)
-    names = [labels[key] for key in keys]
-    lines.append(
-      figures.Line(group, mean, names, low, high, family=group, points=True)
-    )
-  return figures.Panel('test accuracy, %', '', lines, title)
-
-
-def _by_family(keys) -> Mapping[str, list[tuple[str, float]]]:
-  groups: dict[str, list[tuple[str, float]]] = {}
-  for name, share in keys:
-    family = methods.METHODS[name].family
-    groups.setdefault(family, []).append((name, share))
-  return groups
+    for name, share in order
+  }
+  return figures.dot_plot('test accuracy, %', dots, title)
 
 
 def _curves(races: Races) -> figures.Panel:
