@@ -18,7 +18,7 @@ from fl_sketch.reproduce.haddadpour import (
   figures as haddadpour,
   tables as haddadpour_tables,
 )
-from fl_sketch.reproduce.one_percent import report as one_percent
+from fl_sketch.reproduce.one_percent import overview, report as one_percent
 from fl_sketch.reproduce.song import (
   attack,
   figures as song,
@@ -111,6 +111,8 @@ _PROJECT = _of(
   'This project',
   ('MNIST-Bytes', 'Accuracy against bytes: dense, SAFL, FedSKETCH',
    'LeNet-5 on MNIST', own_studies.bytes_to_accuracy, 30),
+  ('One-Percent', 'Compressors at a hundredth of the bytes: all tasks',
+   'four tasks', overview.overview, 420),
   ('One-Percent-MNIST', 'Compressors at a hundredth of the bytes: LeNet-5',
    'LeNet-5 on MNIST', one_percent.mnist, 120),
   ('One-Percent-ResNet', 'Compressors at a hundredth of the bytes: ResNet-8',

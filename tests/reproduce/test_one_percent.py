@@ -80,6 +80,14 @@ def test_tuning_reads_losses_of_a_seed_apart(task):
   assert {config['seed'] for config in tuned}.isdisjoint(seeds)
 
 
+def test_what_is_compared_with_dense_has_more_seeds(task):
+  """Catches differences of unequal seeds, and a claim that few seeds hide."""
+  races = runs.equal_rounds(Lab(None, 'cpu'), task._replace(name='text'))
+  counts = {key: len(race.runs) for key, race in races.items()}
+  many = {(methods.DENSE, 1.0), *methods.BARS['text']}
+  assert counts == {key: 20 if key in many else 5 for key in races}
+
+
 def test_equal_bytes_are_equal(task):
   """Catches a budget of rounds, of one direction, or of another method."""
   lab = Lab(None, 'cpu')

@@ -153,6 +153,17 @@ METHODS: dict[str, Method] = {
     schedule=False,
   ),
 }
+# Task -> what is wanted of (method, share): an accuracy, or points above dense.
+BARS: dict[str, dict[tuple[str, float], float]] = {
+  'mnist': {
+    (ONE_BIT, 0.01): 98.9,
+    (ONE_BIT, 0.001): 98.3,
+    (ONE_BIT_BOTH, 0.01): 98.7,
+  },
+  'text': {(OURS, 0.01): 0.0, (OURS, 0.001): -4.0},
+  'vit': {(OURS, 0.01): -0.5},
+  'resnet': {(OURS, 0.01): -2.0},
+}
 RIVALS = (
   'EDEN, rand-k', 'SparseLoCo', 'DeMo', 'CocktailSGD', 'CD-Adam', 'FetchSGD',
 )  # fmt: skip

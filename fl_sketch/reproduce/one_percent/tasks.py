@@ -41,6 +41,10 @@ class Task(NamedTuple):
     return _HALF_DECADES[start : start + 4]
 
 
+TITLES = {
+  'mnist': 'LeNet-5, MNIST', 'resnet': 'ResNet-8, CIFAR-10',
+  'text': 'encoder, SST-2', 'vit': 'ViT, CIFAR-10',
+}  # fmt: skip
 # Task -> kind of method -> its least rate of four.
 _RATES = {
   'mnist': {
