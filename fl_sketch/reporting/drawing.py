@@ -13,8 +13,10 @@ def draw(panels: Sequence[Panel], columns: int) -> Any:
   """Draws panels row by row; see `figures.draw`."""
   columns = min(columns, len(panels))
   rows = -(-len(panels) // columns)
-  height = max(3.3, 0.8 + 0.2 * max(map(_names, panels)))
-  size = 1.9 + 3.6 * columns, height * rows
+  names = [_names(panel) for panel in panels]
+  height = max(3.3, 0.8 + 0.2 * max(map(len, names)))
+  longest = max((len(name) for some in names for name in some), default=0)
+  size = 1.9 + (3.6 + 0.06 * longest) * columns, height * rows
   fig = style.new_figure(*size)
   axes = fig.subplots(rows, columns, squeeze=False)
   for ax in axes.flat[len(panels) :]:
@@ -31,9 +33,9 @@ def draw(panels: Sequence[Panel], columns: int) -> Any:
   return fig
 
 
-def _names(panel: Panel) -> int:
-  """Counts the names along y."""
-  return len({y for line in panel.lines for y in line.y if isinstance(y, str)})
+def _names(panel: Panel) -> set[str]:
+  """Finds the names along y."""
+  return {y for line in panel.lines for y in line.y if isinstance(y, str)}
 
 
 def _plot(ax: Any, line: Line, colour: str) -> None:

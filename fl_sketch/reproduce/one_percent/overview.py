@@ -23,7 +23,7 @@ def overview(lab: lab_lib.Lab) -> study.Report:
   rows = []
   for key in dict.fromkeys(key for column in columns for key in column):
     percents = [task[key] for task in spent if key in task]
-    ends = dict.fromkeys(f'{end:.2g}' for end in (min(percents), max(percents)))
+    ends = dict.fromkeys(f'{end:.3g}' for end in (min(percents), max(percents)))
     name, share = key
     cells = [column.get(key, '') for column in columns]
     rows.append([name, report.label(share), ' to '.join(ends), *cells])
