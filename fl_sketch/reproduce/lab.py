@@ -197,9 +197,10 @@ class Run:
 
 
 def training_score(run: Run) -> float:
-  """Minus the mean of the last 20 training losses; -inf if the run diverged.
+  """Scores a run by its last 20 training losses: minus their mean.
 
-  What rates are tuned by, so that no test data is read.
+  It is -inf if the run diverged. Rates are tuned by it, so that no test data
+  are read.
   """
   return -np.nan_to_num(run.final('train_loss', last=20), nan=np.inf)
 

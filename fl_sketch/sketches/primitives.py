@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 
 def zeros(shape: tuple[int, ...], dtype: Any, *data: jax.Array) -> jax.Array:
-  """Zeros that vary over the mesh axes that any of `data` varies over.
+  """Makes zeros whose type varies over the mesh axes of `data`.
 
   What a loop carries must have one type from the first pass on, and plain
   zeros are the same on every device where what is added to them is not. The

@@ -136,7 +136,7 @@ def second_moment_floor(norm: float, dimension: int, alpha: float) -> float:
 def accumulated_noise(
   alpha: float, sampling: float, client_momentum: float = 0.0
 ) -> float:
-  r"""Noise that a sketch leaves in the sum of many steps.
+  r"""Error energy a round that a sketch adds to the sum of server steps.
 
   .. math:: \alpha (1 + \nu (1 - \beta) / (1 + \beta))
 

@@ -26,7 +26,7 @@ def overview(lab: lab_lib.Lab) -> study.Report:
   head = ['method', 'up', '% of all bytes', *tasks.TITLES.values()]
   seeds = {
     title: {
-      f'{name}, {report.label(share)}': column[name, share].tolist()
+      report.entry(name, share): column[name, share].tolist()
       for name, share in column
     }
     for title, column in scores.items()

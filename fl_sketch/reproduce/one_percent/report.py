@@ -44,7 +44,7 @@ vit = functools.partial(_report, 'vit')
 
 
 def longer(lab: lab_lib.Lab, task: tasks.Task, races: Races) -> Races:
-  """Runs our method for more rounds, of the task where it needs them."""
+  """Runs the preconditioned sketch for more rounds on ResNet-8 alone."""
   if task.name != 'resnet':
     return {}
   return {(_LONGER, 0.01): runs.longer(lab, task, races, methods.OURS_BOTH)}
@@ -79,10 +79,10 @@ def _bars(task: tasks.Task, races: Races) -> list[verdicts.Claim]:
     if (name, share) not in races:
       continue
     values = runs.accuracy(races[name, share])
-    text = f'{name}, {label(share)}: test accuracy, %'
+    text = f'{entry(name, share)}: test accuracy, %'
     if bar <= 0:
       values = values - runs.accuracy(races[DENSE, 1.0])
-      text = f'{name}, {label(share)}: points above dense FedAdam'
+      text = f'{entry(name, share)}: points above dense FedAdam'
     claims.append(verdicts.of_seeds(text, values, '>=', bar))
   return claims
 
@@ -113,7 +113,7 @@ def _against_rivals(limited: Races) -> list[verdicts.Claim]:
 def _numbers(races: Races) -> dict[str, Any]:
   """The numbers of every seed, for the JSON."""
   return {
-    f'{name}, {label(share)}': {
+    entry(name, share): {
       '%': runs.accuracy(race).tolist(),
       'loss': [run.final('train_loss', last=20) for run in race.runs],
       'rate': race.rate,
@@ -160,15 +160,14 @@ _HEAD = (
 
 
 def _dots(title: str, races: Races) -> figures.Panel:
-  """Plots the accuracy of every method, grouped by its bytes up."""
+  """Plots a dot for the test accuracy of each method, by uplink bytes."""
   order = sorted(races, key=lambda key: (key[1], _mean(races[key])))
-  dots = {
-    f'{name}, {label(share)}': figures.Dot(
-      *map(float, summaries.interval(runs.accuracy(races[name, share]))),
-      methods.METHODS[name].family,
-    )
-    for name, share in order
-  }
+  dots = {}
+  for name, share in order:
+    ends = summaries.interval(runs.accuracy(races[name, share]))
+    mean, low, high = map(float, ends)
+    family = methods.METHODS[name].family
+    dots[entry(name, share)] = figures.Dot(mean, low, high, family)
   return figures.dot_plot('test accuracy, %', dots, title)
 
 
@@ -196,6 +195,15 @@ _DRAWN = (
   'FetchSGD',
 )  # fmt: skip
 _VARIANTS = {methods.OURS_BOTH: 1, _LONGER: 2, 'DeMo': 1}
+
+
+def entry(name: str, share: float) -> str:
+  """Returns the name of a method at a share of the model's bytes.
+
+  >>> entry('SAFL', 0.01)
+  'SAFL, d / 100'
+  """
+  return f'{name}, {label(share)}'
 
 
 def label(share: float) -> str:

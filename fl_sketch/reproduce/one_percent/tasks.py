@@ -92,7 +92,7 @@ def make(lab: lab_lib.Lab, name: str) -> Task:
 def of_fields(
   lab: lab_lib.Lab, name: str, fields: Fields, rates: dict[str, float]
 ) -> Task:
-  """A task of these config fields and least rates."""
+  """Makes a task from config fields and the least rate of each method kind."""
   params = experiment.build(fields, lab.data_dir).params
   factors = jax.eval_shape(
     preconditioned_sketching.row_and_column_means, params
