@@ -16,7 +16,9 @@ def draw(panels: Sequence[Panel], columns: int) -> Any:
   names = [_names(panel) for panel in panels]
   height = max(3.3, 0.8 + 0.2 * max(map(len, names)))
   longest = max((len(name) for some in names for name in some), default=0)
-  size = 1.9 + (3.6 + 0.06 * longest) * columns, height * rows
+  labels = (len(line.label) for panel in panels for line in panel.lines)
+  legend = max(1.9, 0.5 + 0.07 * max(labels, default=0))
+  size = legend + (3.6 + 0.06 * longest) * columns, height * rows
   fig = style.new_figure(*size)
   axes = fig.subplots(rows, columns, squeeze=False)
   for ax in axes.flat[len(panels) :]:
