@@ -80,6 +80,15 @@ def test_tuning_reads_losses_of_a_seed_apart(task):
   assert {config['seed'] for config in tuned}.isdisjoint(seeds)
 
 
+def test_no_method_is_held_back_by_the_edge_of_its_grid(task):
+  """Catches a rival whose best rate was never tried."""
+  for least in (0.01, 0.0001):  # above 0.003, and up to it
+    rates = dict.fromkeys(task.rates, least)
+    lab = Lab(None, 'cpu')
+    races = runs.equal_rounds(lab, task._replace(rates=rates, shares=(0.01,)))
+    assert {race.rate for race in races.values()} == {0.003}
+
+
 def test_what_is_compared_with_dense_has_more_seeds(task):
   """Catches differences of unequal seeds, and a claim that few seeds hide."""
   races = runs.equal_rounds(Lab(None, 'cpu'), task._replace(name='text'))

@@ -60,8 +60,9 @@ CURVES = (
   'seeds with intervals of 95 %.'
 )
 PROTOCOL = (
-  'Every method has four rates, half a decade apart, on seed 100; that with '
-  'the least training loss runs on five other seeds, or on 20 of ResNet-8 and '
+  'Every method has four rates, half a decade apart, on seed 100, and up to '
+  'three more where the best is the first or the last of them; that with the '
+  'least training loss runs on five other seeds, or on 20 of ResNet-8 and '
   'SST-2 where a claim compares it with dense FedAdam. Accuracies are means of '
   'the last two evaluations of the whole test set. At equal bytes every method '
   'runs as many rounds as the bytes of SAFL at d / 100 pay for, up and down, '

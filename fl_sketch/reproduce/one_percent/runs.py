@@ -108,9 +108,8 @@ def _tuned(lab, task, method, share, rounds, folder) -> float:
   config = _config(task, method, share, rounds, task.grid(method.kind)[-1])
   rates = lab.pick(task.grid(method.kind)[:2], task.grid(method.kind))
   trials = {'seed': _TUNED_ON, 'eval_every': rounds}
-  sweep = {'sweep': {method.rate: rates}}
-  runs = lab.sweep(f'{folder}/tune', config | trials | sweep)
-  return max(runs, key=lab_lib.training_score).values[method.rate]
+  options = config | trials, {method.rate: rates}, lab_lib.training_score
+  return lab.tune(f'{folder}/tune', *options)[method.rate]
 
 
 def _config(task, method, share, rounds, rate) -> Fields:
