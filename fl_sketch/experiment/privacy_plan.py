@@ -93,6 +93,7 @@ def release_of(c: Any) -> aggregation.Release | None:
     'before_sketch': c.before_sketch, 'min_honest': c.min_honest,
     'neighbours': c.neighbours, 'quantile': c.quantile,
     'quantile_lr': c.quantile_lr, 'count_stddev': c.count_stddev,
+    'max_cohort': max_cohort(c) or c.cohort,
   }  # fmt: skip
   options = {k: v for k, v in options.items() if v is not None}
   if c.bound == 'quantile':  # a twentieth of the cohort, as printed

@@ -70,15 +70,15 @@ def private_sgd(
   if not expected_batch >= 1:
     raise ValueError(f'Expected {expected_batch=} >= 1.')
   takes_key = losses_lib.takes_key(loss_fn)
-  stddev = noise_multiplier * clip_norm
 
-  def clipped_sum(key, k, *args):
+  def noisy_sum(key, k, *args):
     of_step = loss_fn
     if takes_key:
       of_step = functools.partial(loss_fn, key=keys_lib.step_key(key, k))
-    return mechanisms.per_sample_clipped_sum(
-      of_step, clip_norm, microbatch_size=microbatch
-    )(*args)
+    fn = mechanisms.noisy_gradient_sum(
+      of_step, clip_norm, noise_multiplier, microbatch_size=microbatch
+    )
+    return fn(jax.random.fold_in(key, k), *args)
 
   def local(params, batches, key, drift):
     _check(batches, drift)
@@ -87,15 +87,13 @@ def private_sgd(
 
     def step(theta, inputs):
       k, batch, mask = inputs
-      total, losses = clipped_sum(key, k, theta, batch, mask)
-      noise_key = jax.random.fold_in(key, k)
-      noise = mechanisms.gaussian_noise(noise_key, total, stddev)
+      total, losses = noisy_sum(key, k, theta, batch, mask)
 
-      def move(p, g, n):
-        moved = p - client_lr * ((g + n) / expected_batch + weight_decay * p)
+      def move(p, g):
+        moved = p - client_lr * (g / expected_batch + weight_decay * p)
         return moved.astype(p.dtype)
 
-      theta = jax.tree.map(move, theta, total, noise)
+      theta = jax.tree.map(move, theta, total)
       return theta, jnp.where(mask, losses, 0).sum()
 
     steps = jnp.arange(present.shape[0])

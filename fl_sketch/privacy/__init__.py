@@ -3,8 +3,10 @@
 On the host, without JAX: `types` describes what a run releases, `accounting`
 computes epsilon and calibrates noise (from `events`, `profiles`, `gaussian` and
 `calibration`), and `bounds` and `lemmas` have the formulas of papers. In JAX:
-`clipping` bounds contributions, `mechanisms` add noise, `aggregation` is the
-uplink that makes a cohort's mean private, `secure_aggregation` simulates masks.
+`clipping` bounds contributions, `grid` makes integers of them, whose noise is
+`discrete_gaussian`, `mechanisms` are sums with noise, `aggregation` is the
+uplink that makes a cohort's mean private, its bound fixed or of
+`quantile_bound`, `secure_aggregation` simulates masks.
 `canaries`, `canary_scores` and `audit` attack private rounds and bound epsilon
 from below.
 """
@@ -23,19 +25,23 @@ if TYPE_CHECKING:
     canaries,
     canary_scores,
     clipping,
+    discrete_gaussian,
     events,
     gaussian,
+    grid,
     lemmas,
     mechanisms,
     profiles,
+    quantile_bound,
     secure_aggregation,
     types,
   )
 
 __all__ = [
   'accounting', 'aggregation', 'audit', 'bounds', 'calibration', 'canaries',
-  'canary_scores', 'clipping', 'events', 'gaussian', 'lemmas', 'mechanisms',
-  'profiles', 'secure_aggregation', 'types',
+  'canary_scores', 'clipping', 'discrete_gaussian', 'events', 'gaussian',
+  'grid', 'lemmas', 'mechanisms', 'profiles', 'quantile_bound',
+  'secure_aggregation', 'types',
 ]  # fmt: skip
 
 __getattr__ = lazy.attach(__name__)

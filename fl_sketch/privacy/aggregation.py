@@ -1,10 +1,10 @@
 """Differentially private aggregation: clip each contribution, sum, add noise.
 
-Bounding a contribution, adding contributions up and adding Gaussian noise are
-one link. What is bounded is the payload itself, so a table is clipped after it
-was sketched: the other order, clip, sketch, add noise, cannot be built. It
-would be wrong by the operator norm of the sketch, about sqrt(d / b), since a
-public sketch stretches some update by as much.
+Bounding a contribution, rounding it to a grid, adding integers up and adding
+discrete Gaussian noise are one link. What is bounded is the payload itself, so
+a table is clipped after it was sketched: the other order, clip, sketch, add
+noise, cannot be built. It would be wrong by the operator norm of the sketch,
+about sqrt(d / b), since a public sketch stretches some update by as much.
 """
 
 from collections.abc import Callable
@@ -12,14 +12,19 @@ import functools
 import math
 from typing import Any, NamedTuple
 
-from fl_sketch.privacy import mechanisms, secure_aggregation, types
-from fl_sketch.rounds import aggregation, chain, comms, transforms as t
+from fl_sketch.privacy import (
+  grid as grid_lib,
+  mechanisms,
+  quantile_bound,
+  secure_aggregation,
+  types,
+)
+from fl_sketch.rounds import aggregation, chain, comms
 from fl_sketch.rounds.algorithm import Hyper
+from fl_sketch.rounds.unchecked import unchecked
 from fl_sketch.utils import checks
 import jax
 import jax.numpy as jnp
-
-_TAIL = 10.9  # standard deviations that `gaussian_noise` does not reach
 
 
 class Draw(NamedTuple):
@@ -38,11 +43,6 @@ class Draw(NamedTuple):
 
 
 Noise = Callable[[Draw, Any, Any], Any]  # (draw, like, stddev) -> noise
-
-
-def gaussian(draw: Draw, like: Any, stddev: jax.Array | float) -> Any:
-  """Draws the noise of a `Release`: `mechanisms.gaussian_noise`."""
-  return mechanisms.gaussian_noise(draw.key, like, stddev)
 
 
 class Release(NamedTuple):
@@ -64,9 +64,12 @@ class Release(NamedTuple):
     quantile: of norms that the bound is to be, for 'quantile'.
     quantile_lr: step size of the bound's logarithm.
     count_stddev: of the noise on how many norms are within the bound.
-    noise: (draw, like, stddev) -> the noise to add, leaves like `like`. Any
-      but `gaussian` is for reference trajectories with known noise: nothing
-      bounds the releases, whose number is infinite, and no epsilon is stated.
+    noise: None is discrete Gaussian noise on the grid. A function (draw, like,
+      stddev) -> noise, leaves like `like`, is for reference trajectories with
+      known noise: nothing bounds the releases, whose number is infinite, and no
+      epsilon is stated.
+    max_cohort: clients whose contributions are added up at most; the grid is
+      made for them. None is 4 x expected_cohort + 64.
   """
 
   expected_cohort: float
@@ -79,7 +82,8 @@ class Release(NamedTuple):
   quantile: float = 0.5
   quantile_lr: float = 0.2
   count_stddev: float | None = None
-  noise: Noise = gaussian
+  noise: Noise | None = None
+  max_cohort: int | None = None
 
   def at(self, hp: Hyper) -> 'PrivateMean':
     """The mechanism under hyperparameters, for `mean_over_cohort(privacy=)`.
@@ -95,23 +99,30 @@ class Release(NamedTuple):
     checks.choice('bound', self.bound, (*mechanisms.BOUNDS, 'quantile'))
     checks.choice('trust', self.trust, types.TRUSTS)
     checks.positive('expected_cohort', self.expected_cohort)
-    if self.min_honest is not None:
-      checks.count('min_honest', self.min_honest)
+    for name in 'min_honest', 'max_cohort':
+      if (count := getattr(self, name)) is not None:
+        checks.count(name, count)
     return PrivateMean(self, hp)
 
+  @property
+  def clients(self) -> int:
+    """The largest number of contributions to a sum."""
+    return self.max_cohort or int(4 * self.expected_cohort) + 64
 
-class QuantileState(NamedTuple):
-  """State of a bound that follows a quantile; all of it has been released."""
-
-  clip_norm: jax.Array
-  bill: comms.Bill
+  def shares(self) -> tuple[int, float]:
+    """How many add noise to a sum, and how many of them add all of it."""
+    if self.trust == 'central':
+      return 1, 1
+    honest = self.min_honest or self.expected_cohort
+    return self.clients, honest if self.trust == 'secure_aggregation' else 1
 
 
 class PrivateMean(NamedTuple):
   r"""Contributions -> :math:`(\sum_i [y_i]_C + z C \xi) / r`.
 
   Guarantees:
-    Sensitivity: one client moves the sum by at most C, whatever it sends.
+    Sensitivity: one client moves the sum by at most C, whatever it sends and
+    however many others there are: the sum is one of integers.
     Noise: its law does not depend on who takes part ('central').
   """
 
@@ -128,8 +139,7 @@ class PrivateMean(NamedTuple):
 
     The sensitivity is that of the first round where it follows a quantile.
     """
-    known = self.release.noise is gaussian
-    count = 1 if known else math.inf
+    count = 1 if self.release.noise is None else math.inf
     return {'releases': count, 'sensitivity': (self.hp.clip_norm,)}
 
   def clipped(self, tree: Any) -> Any:
@@ -138,13 +148,22 @@ class PrivateMean(NamedTuple):
     bound = mechanisms.BOUNDS[name]
     return bound(tree, self.hp.clip_norm, per_leaf=self.release.per_leaf)[0]
 
+  def grid(self) -> grid_lib.Grid:
+    """The grid of the contributions, their sum and its noise."""
+    release, hp = self.release, self.hp
+    shares, honest = release.shares()
+    bounds: Any = hp.clip_norm, hp.noise_multiplier  # `Release.at` checks them
+    return grid_lib.make(
+      *bounds, clients=release.clients, shares=shares, honest=honest
+    )
+
   def uplink(self) -> chain.Uplink | chain.Exchange:
     """The link of one private mean, for `mean_over_cohort`."""
     release = self.release
+    if release.bound == 'quantile':
+      return quantile_bound.uplink(self)
     if release.before_sketch:
       return self._before_sketch()
-    if release.bound == 'quantile':
-      return _quantile_mean(self)
     if release.trust == 'central':
       return self._central()
     take = self.mean(0).take
@@ -167,73 +186,116 @@ class PrivateMean(NamedTuple):
 
   def stddev(self) -> jax.Array:
     """Standard deviation of the noise on the mean, f32[]."""
-    return self._stddev_of_sum() / self.release.expected_cohort
+    multiplier: Any = self.hp.noise_multiplier
+    return multiplier * self.hp.clip_norm / self.release.expected_cohort
 
-  def _stddev_of_sum(self) -> jax.Array:
-    multiplier, clip_norm = self.hp.noise_multiplier, self.hp.clip_norm
-    assert multiplier is not None  # as `Release.at` has checked
-    assert clip_norm is not None
-    return multiplier * clip_norm
+  def contribution(self, payload: Any) -> Any:
+    """What is added up for a client: its payload, bounded, on the grid."""
+    return grid_lib.encode(self.clipped(payload), self.grid())
 
-  def _with_noise(self, mean, key, index=0):
+  def released(self, total: Any, key: jax.Array, index: int = 0) -> Any:
+    """Adds the server's noise to a sum of contributions, and divides it.
+
+    Args:
+      total: uint32 arrays, on the grid.
+      key: key[], secret, of this draw alone.
+      index: of the draw.
+    """
+    if self.release.noise is not None:
+      return self._with_given(self._mean(total), key, index)
+    noise = grid_lib.noise(key, total, self.grid())
+    return self._mean(jax.tree.map(jnp.add, total, noise))
+
+  def _mean(self, total):
+    scale = 1 / self.release.expected_cohort
+    return grid_lib.decode(total, self.grid(), scale)
+
+  def _with_given(self, mean, key, index):
     draw = Draw(key, index=index)
+    assert self.release.noise is not None
     noise = self.release.noise(draw, mean, self.stddev())
     return jax.tree.map(jnp.add, mean, noise)
 
   def _take(
     self, index, payloads, *, weight, noise, ids=None, lanes_per_step=0, **_
   ):
-    release, denominator = self.release, self.release.expected_cohort
-    fold = lambda key: jax.random.fold_in(key, index)
-    contributions = jax.vmap(self.clipped)(payloads)
+    release, fold = self.release, lambda key: jax.random.fold_in(key, index)
+    self._check_cohort(weight)
+    size = comms.nbytes(jax.tree.map(lambda x: x[0], payloads))
+    sums = jax.vmap(self.contribution)(payloads)
     if release.trust == 'central':
-      sums = payloads, weight, contributions, denominator
-      mean, up = comms.uplink_stacked_mean(*sums)
-      mean = self._with_noise(mean, fold(noise.server), index)
-      return mean, comms.bill(up)
-    honest = 1
-    if release.trust == 'secure_aggregation':
-      honest = release.min_honest or release.expected_cohort
-    stddev = self._stddev_of_sum() / honest**0.5
+      total = comms.sum_exactly(_present(sums, weight))
+      mean = self.released(total, fold(noise.server), index)
+      return mean, comms.bill(size)
+    if release.noise is None:
+      grid = self.grid()
+      share = lambda key, x: grid_lib.noise(fold(key), x, grid)
+      shares = unchecked(jax.vmap(share))(noise.client, sums)
+      sums = jax.tree.map(jnp.add, sums, shares)
+    moved = (size,)
+    if release.trust == 'local':
+      total = comms.sum_exactly(_present(sums, weight))
+    else:
+      graph = release.neighbours, lanes_per_step
+      masks = fold(noise.server)
+      total, *moved = secure_aggregation.sum_integers(
+        masks, sums, weight, *graph
+      )
+    mean = self._mean(total)
+    if release.noise is not None:
+      given = self._given_shares(index, payloads, weight, noise, ids)
+      mean = jax.tree.map(jnp.add, mean, given)
+    return mean, comms.bill(*moved)
+
+  def _given_shares(self, index, payloads, weight, noise, ids):
+    """The mean of noise that is given by a function, one draw for a client."""
+    release = self.release
+    assert release.noise is not None
+    _, honest = release.shares()
+    stddev = self.stddev() * release.expected_cohort / honest**0.5
 
     def share(key, client, x):
-      return release.noise(Draw(fold(key), client, index), x, stddev)
+      draw = Draw(jax.random.fold_in(key, index), client, index)
+      return release.noise(draw, x, stddev)
 
-    shares = jax.vmap(share)(noise.client, ids, contributions)
-    noisy = jax.tree.map(jnp.add, contributions, shares)
-    if release.trust == 'local':
-      mean, up = comms.uplink_stacked_mean(
-        noisy, weight, denominator=denominator
-      )
-      return mean, comms.bill(up)
-    largest = self.hp.clip_norm + _TAIL * stddev  # no number is beyond it
-    tables = jax.tree.map(lambda x: x / largest, noisy)
-    graph = {'neighbours': release.neighbours, 'lanes_per_step': lanes_per_step}
-    total, *moved = secure_aggregation.secure_sum(
-      fold(noise.server), tables, weight, max_abs=1.0, **graph
+    shares = jax.vmap(share)(
+      noise.client, ids, jax.vmap(self.clipped)(payloads)
     )
-    scale = largest / denominator
-    return jax.tree.map(lambda x: x * scale, total), comms.bill(*moved)
+    expected = release.expected_cohort
+    return comms.uplink_stacked_mean(shares, weight, denominator=expected)[0]
+
+  def _check_cohort(self, weight) -> None:
+    """Refuses a cohort whose sum might leave the grid."""
+    clients, most = comms.slots(weight.shape[0])[1], self.release.clients
+    padding = comms.shards() - 1
+    if clients > most + padding:
+      raise ValueError(f'Expected {clients=} <= max_cohort={most}.')
 
   def _central(self) -> chain.Uplink:
     """Contributions are bounded and added up one by one, as they come."""
-    expected = self.release.expected_cohort
-    link = aggregation.mean_over_cohort(denominator=expected)
-    decode = lambda keys, payload, like: self.clipped(payload)
 
-    def update(lane_sum, state, params=None, *, noise, **extra):
-      mean, state = link.update(lane_sum, state, params, **extra)
-      return self._with_noise(mean, noise.server), state
+    def update(lane_sum, _, params=None, *, noise, weight, **extra):
+      del params, extra
+      self._check_cohort(weight)
+      total, up = comms.uplink_sum(lane_sum)
+      return self.released(total, noise.server), comms.bill(up)
 
-    return chain.Uplink(link.init, update, decode=decode, **self.marks)
+    return self._running_sum(update)
+
+  def _running_sum(self, update) -> chain.Uplink:
+    decode = lambda keys, payload, like: self.contribution(payload)
+    init = lambda params: comms.bill()
+    return chain.Uplink(init, update, decode=decode, **self.marks)
 
   def _before_sketch(self) -> chain.Uplink:
-    """Bounds updates, and adds the sketch of noise on all coordinates.
+    """Bounds updates, and adds noise on all coordinates before the sketch.
 
-    By linearity that is noise on the updates, before they are sketched.
+    Clients send tables. By linearity the table of the noisy mean of the
+    updates is what the sum of their tables and of noise would be, and it is
+    simulated as such: on the grid there are updates.
     """
     release = self.release
-    if release.bound == 'quantile' or release.trust != 'central':
+    if release.trust != 'central':
       raise ValueError(
         f'Expected a fixed bound={release.bound!r}, and '
         f"trust={release.trust!r} 'central', with before_sketch."
@@ -242,60 +304,22 @@ class PrivateMean(NamedTuple):
     def attach(encoder):
       if not encoder or encoder[-1].sketch is None:
         raise ValueError('Expected a sketch of the updates with before_sketch.')
-      sketch = encoder[-1]
-      bound = t.stateless(lambda update, *_, **__: self.clipped(update))
-      link = aggregation.mean_over_cohort(denominator=release.expected_cohort)
+      link = encoder[-1]
 
-      def update(lane_sum, state, params=None, *, keys, noise, **extra):
-        mean, state = link.update(lane_sum, state, params, **extra)
-        xi = release.noise(Draw(noise.server), params, self.stddev())
-        table = sketch.sketch.sketch(getattr(keys, sketch.hash_key), xi)
-        return jax.tree.map(jnp.add, mean, table), state
+      def update(lane_sum, _, params=None, *, keys, noise, weight, **extra):
+        del params, extra
+        self._check_cohort(weight)
+        total, _ = comms.uplink_sum(lane_sum)
+        mean = self.released(total, noise.server)
+        table = link.sketch.sketch(getattr(keys, link.hash_key), mean)
+        return table, comms.bill(comms.nbytes(table))
 
-      uplink = chain.Uplink(link.init, update, **self.marks)
-      return (*encoder[:-1], t.per_client(bound), sketch), uplink
+      return encoder[:-1], self._running_sum(update)
 
     return chain.attached(attach)
 
 
-def _quantile_mean(private: PrivateMean) -> chain.Exchange:
-  r"""The bound follows a quantile of the norms, at a price of its own.
-
-  :math:`C \leftarrow C \exp(-\eta (\tilde b - \gamma))`, where
-  :math:`\tilde b` is the noisy share of norms within C. Indicators less 1/2
-  have sensitivity 1/2; sum and count together have the multiplier z if the sum
-  has :math:`(z^{-2} - (2 \sigma_b)^{-2})^{-1/2}`. Andrew et al., NeurIPS 2021,
-  arXiv:1905.03871, Algorithm 1.
-  """
-  release, hp = private
-  sigma, expected = release.count_stddev, release.expected_cohort
-  if sigma is None or release.trust != 'central':
-    raise ValueError(
-      f'Expected count_stddev={sigma} to be set, and '
-      f"trust={release.trust!r} 'central', with bound='quantile'."
-    )
-  spared = jnp.float32(hp.noise_multiplier) ** -2.0 - (2 * sigma) ** -2.0
-  sum_multiplier = spared**-0.5  # NaN, and so no finite sum, if sigma is short
-
-  def update(payload, state, params=None, *, weight, noise, **extra):
-    del params
-    numbers = {'clip_norm': state.clip_norm, 'noise_multiplier': sum_multiplier}
-    clip = release._replace(bound='clip')
-    take = PrivateMean(clip, hp._replace(**numbers)).mean(0).take
-    mean, sent = take(payload, weight=weight, noise=noise, **extra)
-    norms = jax.vmap(lambda x: mechanisms.clip_by_l2_norm(x, 1.0)[1])(payload)
-    centred = (norms <= state.clip_norm) - 0.5
-    bits, _ = comms.uplink_stacked_mean(centred, weight, denominator=expected)
-    draw = Draw(jax.random.fold_in(noise.server, 1), index=1)
-    noisy = bits + release.noise(draw, bits, sigma / expected)
-    excess = noisy + 0.5 - release.quantile
-    clip_norm = state.clip_norm * jnp.exp(-release.quantile_lr * excess)
-    # A bit more, which fills a byte; clients need the bound in the next round.
-    more = comms.bill(up=1, down=comms.nbytes(clip_norm))
-    return mean, QuantileState(clip_norm, comms.total_bill([sent, more]))
-
-  def init(params):
-    del params
-    return QuantileState(jnp.float32(hp.clip_norm), comms.bill())
-
-  return chain.Exchange(init, update, **private.marks)
+def _present(tree, weight):
+  """Zeros where a client is absent: leaves [lanes, ...]."""
+  keep = lambda x: jnp.where(comms.expand_like(weight > 0, x), x, 0)
+  return jax.tree.map(keep, tree)

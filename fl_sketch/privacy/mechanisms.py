@@ -1,22 +1,19 @@
 """Gaussian mechanisms: clipped sums, noise, and sampling.
 
-A mechanism is: bound every contribution to an L2 norm C, add them up, add one
-draw of N(0, (z C)^2 I) whose size does not depend on who took part, divide by a
-constant. No function raises on traced values: non-finite numbers count as 0.
-
-Out of scope: side channels of floating point. Noise is continuous and rounded
-to float32, not drawn from a discrete distribution, and its keys have 64 bits.
+A mechanism is: bound every contribution to an L2 norm C, round it to a grid,
+add integers up, add one draw of discrete Gaussian noise of deviation z C whose
+size does not depend on who took part, divide by a constant (`grid`). No
+function raises on traced values: non-finite numbers count as 0.
 """
 
 from collections.abc import Callable
 import math
 from typing import Any
 
-from fl_sketch.privacy import types
+from fl_sketch.privacy import grid as grid_lib, types
 from fl_sketch.privacy.clipping import (
   BOUNDS,
   clip_by_l2_norm,
-  finite,
   normalize_by_l2_norm,
 )
 from fl_sketch.rounds import comms
@@ -26,8 +23,8 @@ import jax.numpy as jnp
 
 __all__ = [
   'BOUNDS', 'clip_by_l2_norm', 'fixed_size_sample', 'gaussian_noise',
-  'l2_sensitivity', 'local_noise_stddev', 'normalize_by_l2_norm',
-  'per_sample_clipped_sum', 'poisson_sample', 'privatize_sum',
+  'l2_sensitivity', 'local_noise_stddev', 'noisy_gradient_sum',
+  'normalize_by_l2_norm', 'poisson_sample', 'privatize_sum',
 ]  # fmt: skip
 
 Tree = Any
@@ -59,6 +56,9 @@ def gaussian_noise(
   key: jax.Array, tree: Tree, stddev: jax.Array | float
 ) -> Tree:
   """Draws independent N(0, stddev^2) noise in the shapes of a tree.
+
+  Continuous noise, whose last bits tell what it was added to: for noise that
+  protects nobody by itself. Private sums get that of `grid`.
 
   Half the sum of four normal draws: a single one of float32 ends at 5.4
   standard deviations, and what lies beyond tells neighbours apart.
@@ -124,56 +124,70 @@ def privatize_sum(
   """
   checks.choice('bound', bound, tuple(BOUNDS))
   bounded, _ = jax.vmap(BOUNDS[bound], (0, None))(stacked, max_norm)
-  total = _sum_of(bounded, mask > 0)
-  noise = gaussian_noise(key, total, noise_multiplier * max_norm)
-  return jax.tree.map(jnp.add, total, noise)
+  grid = grid_lib.make(max_norm, noise_multiplier, clients=mask.shape[0])
+  total = _sum_of(
+    jax.vmap(lambda x: grid_lib.encode(x, grid))(bounded), mask > 0
+  )
+  return _noisy(key, total, grid)
 
 
-def per_sample_clipped_sum(
+def noisy_gradient_sum(
   loss_fn: Callable[[Any, Any], jax.Array],
   max_norm: jax.Array | float,
+  noise_multiplier: jax.Array | float,
   *,
   microbatch_size: int | None = None,
-) -> Callable[[Any, Any, jax.Array], tuple[Tree, jax.Array]]:
-  """Builds (params, batch, mask) -> (sum of clipped gradients, losses).
+) -> Callable[[jax.Array, Any, Any, jax.Array], tuple[Tree, jax.Array]]:
+  """Builds (key, params, batch, mask) -> (noisy sum of gradients, losses).
 
-  >>> fn = per_sample_clipped_sum(lambda w, x: (w * x).mean(), 1.0)
-  >>> round(float(fn(jnp.float32(2), jnp.array([0.5, 9]), jnp.ones(2))[0]), 3)
+  >>> fn = noisy_gradient_sum(lambda w, x: (w * x).mean(), 1.0, 0.0)
+  >>> args = jnp.float32(2), jnp.array([0.5, 9]), jnp.ones(2)
+  >>> round(float(fn(jax.random.key(0), *args)[0]), 3)
   1.5
 
   Args:
     loss_fn: (params, batch) -> f32[], the mean over a leading axis of samples.
     max_norm: f32[], bound on the gradient of one sample.
+    noise_multiplier: f32[], z; the noise has standard deviation z max_norm.
     microbatch_size: gradients that are held at once; None is all.
 
   Returns:
-    A function whose mask, [batch], leaves samples out; losses are f32[batch].
+    A function whose key is secret and whose mask, [batch], leaves samples out;
+    losses are f32[batch].
 
   Guarantees:
     Sensitivity: one sample more moves the sum by at most ``max_norm``.
+    Noise: its law does not depend on ``mask``.
   """
   if microbatch_size is not None and not microbatch_size >= 1:
     raise ValueError(f'Expected {microbatch_size=} >= 1.')
 
-  def clipped_sum(params, batch, mask):
+  def noisy_sum(key, params, batch, mask):
+    n = mask.shape[0]
+    grid = grid_lib.make(max_norm, noise_multiplier, clients=n)
+
     def one(sample):
       alone = jax.tree.map(lambda x: x[None], sample)
       loss, grad = jax.value_and_grad(loss_fn)(params, alone)
-      return loss, clip_by_l2_norm(grad, max_norm)[0]
+      return loss, grid_lib.encode(clip_by_l2_norm(grad, max_norm)[0], grid)
 
     def add(total, chunk):
       samples, taken = chunk
       loss, grad = jax.vmap(one)(samples)
       return jax.tree.map(jnp.add, total, _sum_of(grad, taken)), loss
 
-    n = mask.shape[0]
     size = math.ceil(n / math.ceil(n / (microbatch_size or n)))  # even chunks
     chunks = jax.tree.map(lambda x: _chunks(x, size), (batch, mask > 0))
-    zeros = jax.tree.map(jnp.zeros_like, finite(params))
+    zeros = jax.tree.map(jnp.zeros_like, grid_lib.encode(params, grid))
     total, losses = jax.lax.scan(add, zeros, chunks)
-    return total, losses.reshape(-1)[: mask.shape[0]]
+    return _noisy(key, total, grid), losses.reshape(-1)[:n]
 
-  return clipped_sum
+  return noisy_sum
+
+
+def _noisy(key, total, grid):
+  noise = grid_lib.noise(key, total, grid)
+  return grid_lib.decode(jax.tree.map(jnp.add, total, noise), grid)
 
 
 def local_noise_stddev(
@@ -259,7 +273,7 @@ def _check_cohort(population, cohort, name):
 
 
 def _sum_of(tree, taken):
-  """Sums the rows of leaves [n, ...] whose bool[n] is true."""
+  """Sums the rows of leaves uint32[n, ...] whose bool[n] is true."""
   keep = lambda x: jnp.where(comms.expand_like(taken, x), x, 0)
   return jax.tree.map(lambda x: keep(x).sum(0), tree)
 

@@ -186,10 +186,15 @@ def masked_tables(
   Returns:
     Leaves uint32[lanes, ...], local.
   """
-  slots, peers, clients = _peers(tables, key, neighbours)
+  _, clients = comms.slots(jax.tree.leaves(tables)[0].shape[0])
   fixed = encode(tables, max_abs, resolution(max_abs, clients))
+  return _masked(key, fixed, neighbours, lanes_per_step)
+
+
+def _masked(key, integers, neighbours, lanes_per_step):
+  slots, peers, _ = _peers(integers, key, neighbours)
   every = jnp.ones_like(peers, bool)
-  return _add_masks(lanes_per_step, key, slots, peers, fixed, every, 1)
+  return _add_masks(lanes_per_step, key, slots, peers, integers, every, 1)
 
 
 def secure_sum(
@@ -250,9 +255,34 @@ def secure_sum(
   Source: Bonawitz et al. (CCS 2017, ePrint 2017/281); Bell et al. (CCS 2020,
   ePrint 2020/704).
   """
-  graph = {'neighbours': neighbours, 'lanes_per_step': lanes_per_step}
-  sent = masked_tables(key, tables, max_abs=max_abs, **graph)
-  slots, peers, clients = _peers(tables, key, neighbours)
+  _, clients = comms.slots(weight.shape[0])
+  step = resolution(max_abs, clients)
+  fixed = encode(tables, max_abs, step)
+  total, *moved = sum_integers(key, fixed, weight, neighbours, lanes_per_step)
+  return decode(total, step), *moved
+
+
+def sum_integers(
+  key: jax.Array,
+  integers: Tree,
+  weight: jax.Array,
+  neighbours: int | None = None,
+  lanes_per_step: int | None = 0,
+) -> tuple[Tree, int, int]:
+  """Sums the survivors' integers modulo 2^32, as `secure_sum` does.
+
+  Args:
+    key: as there.
+    integers: leaves uint32[lanes, ...], local.
+    weight: as there.
+    neighbours: as there.
+    lanes_per_step: as there.
+
+  Returns:
+    The sum, uint32[...], shared; bytes up and down, as in `traffic`.
+  """
+  sent = _masked(key, integers, neighbours, lanes_per_step)
+  slots, peers, clients = _peers(integers, key, neighbours)
   taken = (weight > 0).astype(jnp.float32)
   present, _ = comms.gather_tables(taken, taken, slots, clients)
   revealed = (peers == slots[:, None]) | (present[peers] == 0)
@@ -261,7 +291,7 @@ def secure_sum(
   arrived = lambda x: jax.vmap(jnp.multiply)(x, taken.astype(jnp.uint32))
   total = comms.sum_exactly(jax.tree.map(arrived, opened))
   bill = traffic(comms.nbytes(total), peers.shape[1] - 1)
-  return decode(total, resolution(max_abs, clients)), *bill
+  return total, *bill
 
 
 def _peers(tables, key, neighbours):

@@ -110,6 +110,17 @@ def uplink_mean(
   return mean, lane_sum.nbytes
 
 
+def uplink_sum(lane_sum: LaneSum) -> tuple[Tree, int]:
+  """Adds up running sums of uint32 over the shards, modulo 2^32.
+
+  Returns:
+    The sum of the decoded payloads, shared, and the bytes that one
+    participating client sent.
+  """
+  total = jax.tree.map(lambda x: jax.lax.psum(x, SHARD), lane_sum.total)
+  return total, lane_sum.nbytes
+
+
 def uplink_stacked_mean(
   payloads: Tree,
   weight: jax.Array,
@@ -180,6 +191,11 @@ def slots(lanes: int) -> tuple[jax.Array, int]:
   return first + jnp.arange(lanes), lanes * jax.lax.axis_size(SHARD)
 
 
+def shards() -> int:
+  """The number of shards."""
+  return jax.lax.axis_size(SHARD)
+
+
 def sum_exactly(tree: Tree) -> Tree:
   """Adds up uint32 leaves [lanes, ...] over the cohort, modulo 2^32."""
   return jax.tree.map(lambda x: jax.lax.psum(x.sum(0), SHARD), tree)
@@ -191,7 +207,13 @@ def total_weight(weight: jax.Array) -> jax.Array:
 
 
 def weighted(x: jax.Array, weight: jax.Array) -> jax.Array:
-  """A client's leaf [...] times its weight in f32 or better; 0 x NaN is 0."""
+  """A client's leaf [...] times its weight in f32 or better; 0 x NaN is 0.
+
+  A leaf of uint32 is a contribution to an exact sum: whole, or 0 for an absent
+  client.
+  """
+  if x.dtype == jnp.uint32:
+    return jnp.where(weight > 0, x, 0)
   x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
   return jnp.where(weight > 0, weight.astype(x.dtype) * x, 0)
 

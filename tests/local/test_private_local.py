@@ -5,7 +5,7 @@ import functools
 import cases
 import chex
 from fl_sketch import local
-from fl_sketch.privacy import mechanisms
+from fl_sketch.privacy import grid
 from fl_sketch.rounds.keys import step_key
 import jax
 import jax.numpy as jnp
@@ -70,7 +70,7 @@ def noise_alone(key, mask):
 def test_without_noise_and_clipping_it_is_sgd():
   batches = make_batches(share=1.0)
   rest = {'weight_decay': 0.2}
-  result, metrics = run(batches, clip=1e6, expected=MAX_BATCH, **rest)
+  result, metrics = run(batches, clip=100.0, expected=MAX_BATCH, **rest)
   del batches['mask']
   target, reference = local.sgd(loss_fn, LR, **rest)(PARAMS, batches, KEY, None)
   chex.assert_trees_all_close(result, target, atol=1e-6)
@@ -96,9 +96,10 @@ def test_it_is_its_twin_given_the_noise():
       total['w'] += scale * away * x
       clipped.append(scale < 1)
       losses.append(away**2 / 2)
-    noise = mechanisms.gaussian_noise(
-      jax.random.fold_in(KEY, k), PARAMS, 1.5 * CLIP
-    )
+    points = grid.make(CLIP, 1.5, clients=MAX_BATCH)
+    like = grid.encode(PARAMS, points)
+    drawn = grid.noise(jax.random.fold_in(KEY, k), like, points)
+    noise = grid.decode(drawn, points)
     b = b - LR * ((total['b'] + noise['b']) / 4 + 0.2 * b)
     w = w - LR * ((total['w'] + noise['w']) / 4 + 0.2 * w)
   assert 0 < np.mean(clipped) < 1

@@ -8,7 +8,7 @@ with probability below 1e-6.
 import itertools
 
 import cases
-from fl_sketch.privacy import mechanisms as m, types
+from fl_sketch.privacy import grid, mechanisms as m, types
 from fl_sketch.rounds import keys as keys_lib
 import jax
 import jax.numpy as jnp
@@ -102,7 +102,9 @@ def test_noise_is_the_same_whoever_takes_part(bound):
   rows = contributions()
   nothing = jax.tree.map(np.zeros_like, rows)
   none = privatize(KEY, rows, np.zeros(ROWS, 'f4'), **options)
-  alone = m.gaussian_noise(KEY, jax.tree.map(lambda x: x[0], rows), 2 * C)
+  points = grid.make(C, 2.0, clients=ROWS)
+  like = grid.encode(jax.tree.map(lambda x: x[0], rows), points)
+  alone = grid.decode(grid.noise(KEY, like, points), points)
   np.testing.assert_allclose(flat(none), flat(alone), rtol=1e-6)
   for bits in itertools.product([0, 1], repeat=ROWS):
     mask = np.float32(bits)

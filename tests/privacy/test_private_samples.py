@@ -4,6 +4,8 @@ Statistical tests compare a p-value with 1e-7, or a deviate with 6 standard
 errors (2e-9 each): false alarms have probability below 1e-6.
 """
 
+import functools
+
 import cases
 from fl_sketch.privacy import mechanisms as m
 import jax
@@ -120,6 +122,12 @@ def looped(params, batch, mask):
   return total
 
 
+def clipped_sum(size):
+  """(params, batch, mask) -> (the sum without noise, losses)."""
+  fn = m.noisy_gradient_sum(loss_fn, C, 0.0, microbatch_size=size)
+  return cases.jit(functools.partial(fn, jax.random.key(0)))
+
+
 @pytest.mark.covers('S0-H8')
 def test_clipped_sums_equal_a_loop_whatever_the_microbatch():
   batch, mask = batch_of(), np.float32([1, 1, 0, 1, 1, 0, 1])
@@ -127,15 +135,14 @@ def test_clipped_sums_equal_a_loop_whatever_the_microbatch():
   loss_of = lambda x, y: loss_fn(PARAMS, (x[None], y[None]))
   losses = [loss_of(x, y) for x, y in zip(*batch, strict=True)]
   for size in None, 1, 3, 50:
-    fn = m.per_sample_clipped_sum(loss_fn, C, microbatch_size=size)
-    total, reported = cases.jit(fn)(PARAMS, batch, mask)
+    total, reported = clipped_sum(size)(PARAMS, batch, mask)
     np.testing.assert_allclose(flat(total), want, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(reported, np.array(losses), rtol=1e-5)
 
 
 @pytest.mark.covers('S0-H8')
 def test_one_sample_moves_a_clipped_sum_by_at_most_c():
-  fn = cases.jit(m.per_sample_clipped_sum(loss_fn, C, microbatch_size=3))
+  fn = clipped_sum(3)
   x, y = batch_of()
   everyone, without = np.ones(7, 'f4'), np.float32(np.arange(7) != 4)
   base, _ = fn(PARAMS, (x, y), without)
@@ -152,9 +159,8 @@ def test_one_sample_moves_a_clipped_sum_by_at_most_c():
 
 def test_clipped_sums_of_bfloat16_models_are_float32():
   params = jax.tree.map(lambda x: x.astype(jnp.bfloat16), PARAMS)
-  fn = m.per_sample_clipped_sum(loss_fn, C, microbatch_size=2)
   x, y = (jnp.asarray(x, jnp.bfloat16) for x in batch_of())
-  run = cases.jit(fn)
+  run = clipped_sum(2)
   total, _ = run(params, (x, y), jnp.ones(7))
   assert {x.dtype for x in jax.tree.leaves(total)} == {jnp.dtype('float32')}
   only = lambda i: run(params, (x, y), jnp.float32(jnp.arange(7) == i))[0]
@@ -164,4 +170,4 @@ def test_clipped_sums_of_bfloat16_models_are_float32():
 @pytest.mark.parametrize('size', [0, -2, float('nan')])
 def test_microbatches_of_no_size_are_refused(size):
   with pytest.raises(ValueError, match=f'microbatch_size={size} >= 1'):
-    m.per_sample_clipped_sum(loss_fn, C, microbatch_size=size)
+    m.noisy_gradient_sum(loss_fn, C, 0.0, microbatch_size=size)

@@ -1,12 +1,12 @@
 """Twins of the private algorithms.
 
-Only the Gaussian draws are the library's, under the keys that it documents. A
-weight above 0 counts as 1.
+Only the noise is the library's, integers on its grid under the keys that it
+documents. A weight above 0 counts as 1.
 """
 
 from typing import Any, NamedTuple
 
-from fl_sketch.privacy import mechanisms
+from fl_sketch.privacy import grid as grid_lib
 from fl_sketch.rounds import keys
 import jax
 import numpy as np
@@ -24,9 +24,14 @@ class Wire(NamedTuple):
   release: Any
   noise_key: jax.Array
 
-  def stddev(self):
-    """Of all the noise on a sum."""
-    return self.hp.noise_multiplier * self.hp.clip_norm
+  def noise(self, key, like):
+    """All of the noise on a sum, or one client's share of it."""
+    trust, release = self.release.trust, self.release
+    clients = release.max_cohort or int(4 * release.expected_cohort) + 64
+    shares, honest = (1, 1) if trust == 'central' else (clients, 1)
+    if trust == 'secure_aggregation':
+      honest = release.min_honest or release.expected_cohort
+    return _noise(key, like, self.hp, clients, shares=shares, honest=honest)
 
   def server_key(self, this):
     return keys.noise_keys(self.noise_key, np.int32(this.index)).server
@@ -59,15 +64,13 @@ class Wire(NamedTuple):
     for client, x in zip(this.clients, sent, strict=True):
       total = _plus(total, self.clipped(x))
       if trust != 'central':
-        share = self.release.min_honest or expected
         key = jax.random.fold_in(self.client_key(this, client), index)
-        stddev = self.stddev() / (1 if trust == 'local' else np.sqrt(share))
-        total = _plus(total, _noise(key, zero, stddev))
+        total = _plus(total, self.noise(key, zero))
     if trust == 'central':
       key = self.server_key(this)
       if index is not None:
         key = jax.random.fold_in(key, index)
-      total = _plus(total, _noise(key, zero, self.stddev()))
+      total = _plus(total, self.noise(key, zero))
     return jax.tree.map(lambda x: x / expected, total)
 
   def sketched(self, op, key, this, sent, theta):
@@ -91,10 +94,11 @@ def _leaves(x):
   return {'b': x[:2], 'w': x[2:].reshape(4, 2)}
 
 
-def _noise(key, like, stddev):
-  like = jax.tree.map(np.float32, like)
-  draw = mechanisms.gaussian_noise(key, like, 1.0)
-  return jax.tree.map(lambda x: stddev * np.float64(x), draw)
+def _noise(key, like, hp, clients, **shares):
+  numbers = np.float32(hp.clip_norm), np.float32(hp.noise_multiplier)
+  grid = grid_lib.make(*numbers, clients=clients, **shares)
+  draw = grid_lib.noise(key, grid_lib.encode(like, grid), grid)
+  return jax.tree.map(np.float64, grid_lib.decode(draw, grid))
 
 
 def dp_fedavg(hp, theta, rounds, *, privacy, noise_key, server_optimizer='sgd'):
@@ -121,7 +125,8 @@ def _quantile(wire, this, sent, theta):
   mean = noisy.vectors(this, sent, theta, 0)
   count = sum(float(np.linalg.norm(x) <= bound) - 0.5 for x in sent)
   key = jax.random.fold_in(wire.server_key(this), 1)
-  count += float(_noise(key, np.zeros(()), sigma))
+  half = wire.hp._replace(clip_norm=0.5, noise_multiplier=2 * sigma)
+  count += float(wire._replace(hp=half).noise(key, np.zeros(())))
   share = 0.5 + count / release.expected_cohort
   return mean, bound * np.exp(-release.quantile_lr * (share - release.quantile))
 
@@ -155,10 +160,8 @@ def _private_steps(hp, theta, client, steps, key, least=-1.0, batch=4):
     for one in np.flatnonzero(x[:, 0] > least):
       g = gradient(u, x[one : one + 1], y[one : one + 1])
       total += g * min(1.0, hp.clip_norm / np.linalg.norm(g))
-    stddev = hp.noise_multiplier * hp.clip_norm
-    xi = reference.flat(
-      _noise(jax.random.fold_in(key, k), _leaves(0 * u), stddev)
-    )
+    noise_key, most = jax.random.fold_in(key, k), len(x)
+    xi = reference.flat(_noise(noise_key, _leaves(0 * u), hp, most))
     u -= hp.client_lr * (total + xi) / batch
   return theta - u
 

@@ -1,0 +1,65 @@
+"""Private means whose bound follows a quantile of the norms."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from fl_sketch.privacy import mechanisms
+from fl_sketch.rounds import chain, comms
+import jax
+import jax.numpy as jnp
+
+if TYPE_CHECKING:
+  from fl_sketch.privacy import aggregation
+
+
+class QuantileState(NamedTuple):
+  """State of a bound that follows a quantile; all of it has been released."""
+
+  clip_norm: jax.Array
+  bill: comms.Bill
+
+
+def uplink(private: 'aggregation.PrivateMean') -> chain.Exchange:
+  r"""The bound follows a quantile of the norms, at a price of its own.
+
+  :math:`C \leftarrow C \exp(-\eta (\tilde b - \gamma))`, where
+  :math:`\tilde b` is the noisy share of norms within C. Indicators less 1/2
+  have sensitivity 1/2; sum and count together have the multiplier z if the sum
+  has :math:`(z^{-2} - (2 \sigma_b)^{-2})^{-1/2}`. Andrew et al., NeurIPS 2021,
+  arXiv:1905.03871, Algorithm 1.
+
+  Raises:
+    ValueError: count_stddev lacks, or the noise is not the server's.
+  """
+  release, hp = private
+  sigma = release.count_stddev
+  if sigma is None or release.trust != 'central' or release.before_sketch:
+    raise ValueError(
+      f'Expected count_stddev={sigma} to be set, and '
+      f"trust={release.trust!r} 'central', with bound='quantile', and "
+      f'before_sketch={release.before_sketch} to be False.'
+    )
+  spared = jnp.float32(hp.noise_multiplier) ** -2.0 - (2 * sigma) ** -2.0
+  sum_multiplier = spared**-0.5  # NaN, and so no finite sum, if sigma is short
+  clip = private._replace(release=release._replace(bound='clip'))
+  half = {'clip_norm': 0.5, 'noise_multiplier': 2 * sigma}
+  count = clip._replace(hp=hp._replace(**half)).mean(1)
+
+  def update(payload, state, params=None, *, weight, **extra):
+    del params
+    numbers = {'clip_norm': state.clip_norm, 'noise_multiplier': sum_multiplier}
+    total = clip._replace(hp=hp._replace(**numbers)).mean(0)
+    mean, sent = total.take(payload, weight=weight, **extra)
+    norms = jax.vmap(lambda x: mechanisms.clip_by_l2_norm(x, 1.0)[1])(payload)
+    centred = (norms <= state.clip_norm) - jnp.float32(0.5)
+    noisy, _ = count.take(centred, weight=weight, **extra)
+    excess = noisy + 0.5 - release.quantile
+    clip_norm = state.clip_norm * jnp.exp(-release.quantile_lr * excess)
+    # A bit more, which fills a byte; clients need the bound in the next round.
+    more = comms.bill(up=1, down=comms.nbytes(clip_norm))
+    return mean, QuantileState(clip_norm, comms.total_bill([sent, more]))
+
+  def init(params):
+    del params
+    return QuantileState(jnp.float32(hp.clip_norm), comms.bill())
+
+  return chain.Exchange(init, update, **private.marks)
