@@ -9,7 +9,8 @@ from fl_sketch import algorithms, experiment
 from fl_sketch.data import partitions
 from fl_sketch.experiment import privacy_checks, privacy_plan
 from fl_sketch.experiment.config import Config, checked
-from fl_sketch.privacy import audit, canaries, types
+from fl_sketch.privacy import audit, canaries, summation_attack, types
+from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.rounds.algorithm import at
 import jax
 import numpy as np
@@ -74,7 +75,7 @@ def audit_config(
   )
   full = game.mechanism.sampling is types.Sampling.FULL
   one_kind = full or game.mechanism.unit == 'sample'
-  return canaries.audit(
+  report = canaries.audit(
     game,
     secret,
     samples=samples,
@@ -82,6 +83,19 @@ def audit_config(
     significance=significance,
     accountant=guarantee.statement.accountant,
   )
+  return report._replace(moved=_moved(small))
+
+
+def _moved(c: Config) -> float | None:
+  """By how much a client moves a sum of the config's; None for samples."""
+  release = privacy_plan.release_of(c)
+  if release is None:
+    return None
+  if c.bound == 'quantile':  # of one round, whose bound is fixed
+    release = release._replace(bound='clip')
+  release = release._replace(before_sketch=False)
+  mesh = mesh_lib.cohort_mesh(1)
+  return summation_attack.moved(release, audit.CLIENTS, mesh)
 
 
 def _make(c: Config):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch.data import availability, batches, cohorts
 from fl_sketch.experiment import privacy_checks
-from fl_sketch.privacy import accounting, aggregation, types
+from fl_sketch.privacy import accounting, aggregation, grid, types
 import numpy as np
 
 _CAVEATS = (
@@ -141,8 +141,7 @@ def guarantee(
     z = _calibrated(epsilon=c.epsilon, **options, **spec)
   mechanism = types.GaussianMechanism(noise_multiplier=z, **spec)
   epsilon = _epsilon(mechanism, **options)
-  if c.bound == 'quantile':
-    _check_quantile(z, release_of(c))
+  _check_noise(c, z)
   statement = types.PrivacyStatement(
     epsilon,
     c.delta,
@@ -173,13 +172,24 @@ def accounted(releases: float) -> int:
   return int(releases)
 
 
-def _check_quantile(z, release):
-  most = 2 * release.count_stddev
-  if not 0 < z < most:
+def _check_noise(c, z):
+  """Refuses noise that the grid, or a bound by a quantile, cannot have."""
+  release = release_of(c)
+  if release is None:
+    return
+  least = grid.least_multiplier(release.clients, *release.shares())
+  if 0 < z < least:
     raise ValueError(
-      f'Expected 0 < noise_multiplier={z} < 2 count_stddev={most} with '
-      "bound='quantile'."
+      f'Expected noise_multiplier={z:.3g} to be 0 or >= {least:.3g}: the grid '
+      f'of sums of {release.clients:,} clients has no finer noise.'
     )
+  if c.bound == 'quantile':
+    most = 2 * release.count_stddev
+    if not 0 < z < most:
+      raise ValueError(
+        f'Expected 0 < noise_multiplier={z} < 2 count_stddev={most} with '
+        "bound='quantile'."
+      )
 
 
 # Points of a sweep repeat the same values.

@@ -8,7 +8,7 @@ computes epsilon and calibrates noise (from `events`, `profiles`, `gaussian` and
 uplink that makes a cohort's mean private, its bound fixed or of
 `quantile_bound`, `secure_aggregation` simulates masks.
 `canaries`, `canary_scores` and `audit` attack private rounds and bound epsilon
-from below.
+from below; `summation_attack` uses the order in which floats are added.
 """
 
 from typing import TYPE_CHECKING
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     profiles,
     quantile_bound,
     secure_aggregation,
+    summation_attack,
     types,
   )
 
@@ -41,7 +42,7 @@ __all__ = [
   'accounting', 'aggregation', 'audit', 'bounds', 'calibration', 'canaries',
   'canary_scores', 'clipping', 'discrete_gaussian', 'events', 'gaussian',
   'grid', 'lemmas', 'mechanisms', 'profiles', 'quantile_bound',
-  'secure_aggregation', 'types',
+  'secure_aggregation', 'summation_attack', 'types',
 ]  # fmt: skip
 
 __getattr__ = lazy.attach(__name__)

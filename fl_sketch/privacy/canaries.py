@@ -13,7 +13,8 @@ shows, a broadcast has the coordinate :math:`y_t` along it and the energy
   coin of the canary says so;
 * noise size: of :math:`(y_t, e_t)` as if every participant had added its share
   of the noise, so that :math:`e_t` tells how many there were;
-* public noise: the projection less the noise that the public key would give.
+* public noise: the projection less the noise that the public key would give;
+* last bits: how many numbers have bits that a float32 sum would have lost.
 
 Valid for any algorithm, since every score is; strong where the broadcast is
 linear in the mean, which those of sketched_sgd, fetchsgd and HEAPRIX are not.
@@ -159,6 +160,7 @@ def _scores(game, observed, shift, numbers, other) -> dict[str, np.ndarray]:
   scores = {
     'projection': canary_scores.projection(observed, prior),
     'public noise': canary_scores.projection(cleaned, prior),
+    'last bits': canary_scores.last_bits(observed),
   }
   if claimed.unit == 'client':
     scores['noise size'] = canary_scores.noise_size(observed, prior)

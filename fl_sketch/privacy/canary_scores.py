@@ -16,10 +16,13 @@ class Observation(NamedTuple):
   Attributes:
     along: coordinate along one clipped contribution, in units of it.
     across: squared norm of the rest, in units of its square.
+    fine: how many numbers have bits that no float32 sum with the contribution
+      has: shorter than half of it, and no multiple of half its last bit.
   """
 
   along: np.ndarray
   across: np.ndarray
+  fine: np.ndarray
 
 
 class Prior(NamedTuple):
@@ -48,12 +51,15 @@ def look(sent: np.ndarray, canary: np.ndarray, steps: int) -> Observation:
     canary: f[rounds, numbers], without noise: of ``steps`` contributions.
     steps: of the mechanism in one round.
   """
+  bits = np.spacing(np.abs(canary.astype(np.float32))).astype(np.float64) / 2
   sent, canary = sent.astype(np.float64), canary.astype(np.float64)
+  short = np.abs(sent) < np.abs(canary[None]) / 2
+  fine = (short & ((sent / bits[None]) % 1 != 0)).sum(-1)
   square = np.square(canary).sum(-1)[None]
   along = np.einsum('itn,tn->it', sent, canary) / square
   rest = sent - along[:, :, None] * canary[None]
   across = np.square(rest).sum(-1) / square
-  return Observation(steps * along, steps**2 * across)
+  return Observation(steps * along, steps**2 * across, fine)
 
 
 def absence(mechanism: types.GaussianMechanism) -> tuple[bool, float]:
@@ -73,6 +79,18 @@ def projection(observed: Observation, prior: Prior) -> np.ndarray:
   return _log_ratio(observed.along, across, 1, prior, np.ones_like)
 
 
+def last_bits(observed: Observation) -> np.ndarray:
+  """Score of the last bits: none that the canary's float32 sum rounds away.
+
+  The noise of a sum of floats that is close to zero keeps bits that are lost
+  when it is added to something: Mironov, CCS 2012.
+
+  Returns:
+    f64[runs]; low if the canary cannot be there.
+  """
+  return -observed.fine.sum(1).astype(np.float64)
+
+
 def noise_size(observed: Observation, prior: Prior) -> np.ndarray:
   """Score of both statistics if every participant adds a share of the noise.
 
@@ -80,7 +98,8 @@ def noise_size(observed: Observation, prior: Prior) -> np.ndarray:
   sum of what they sent.
   """
   share = lambda n: np.maximum(n / prior.honest, _NO_NOISE)
-  return _log_ratio(*observed, prior.numbers, prior, share)
+  numbers = observed.along, observed.across, prior.numbers
+  return _log_ratio(*numbers, prior, share)
 
 
 def _log_ratio(along, across, numbers, prior, relative_variance):

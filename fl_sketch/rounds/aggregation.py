@@ -81,21 +81,22 @@ def mean_over_cohort(
     denominator: as in `comms.uplink_mean`.
 
   Raises:
-    ValueError: privacy is combined with another option (its sensitivity holds
-      for plain sums alone); or the codec cannot encode a client's payload,
+    ValueError: privacy is combined with another option but a codec (its
+      sensitivity holds for plain sums alone), or a codec with privacy whose
+      noise is not the server's; or the codec cannot encode a client's payload,
       raised when the state is initialised.
   """
   if privacy is not None:
-    others = dict(robust=robust, codec=codec, decode=decode)
-    for name, option in (others | {'denominator': denominator}).items():
+    others = dict(robust=robust, decode=decode, denominator=denominator)
+    for name, option in others.items():
       if option is not None:
         raise ValueError(f'Expected {name} to be None with privacy.')
-    return privacy.uplink()
-  if codec is not None:
-    return _encoded(codec, robust)
-  if robust is not None:
-    return _robust(robust, decode)
-  return _plain(decode, denominator)
+    link = privacy.uplink()
+  elif robust is not None:
+    link = _robust(robust, decode)
+  else:
+    link = _plain(decode, denominator)
+  return link if codec is None else _encoded(codec, link)
 
 
 def cohort_means(
@@ -127,8 +128,13 @@ def _plain(decode, denominator) -> chain.Uplink:
   return chain.Uplink(lambda params: comms.bill(), update, **marks)
 
 
-def _encoded(codec, robust) -> chain.Uplink:
+def _encoded(codec, link) -> chain.Uplink:
   """Clients encode the payload of their last link: a table, if it sketches."""
+  if not isinstance(link, chain.Uplink) or link.attach is not None:
+    raise ValueError(
+      'Expected codec to be None with privacy, unless the server adds the '
+      'noise to a sum with a fixed bound on what is sent.'
+    )
 
   def attach(encoder):
     sketch = encoder[-1].sketch if encoder else None
@@ -141,8 +147,12 @@ def _encoded(codec, robust) -> chain.Uplink:
       return optax.EmptyState()
 
     encode = chain.ClientTransform(init, feedback.compress(codec).update)
-    decode = lambda keys, x, params: decoder(keys, x, like(params))
-    return (*encoder, encode), mean_over_cohort(robust=robust, decode=decode)
+
+    def decode(keys, payload, params):
+      decoded = decoder(keys, payload, like(params))
+      return link.decode(keys, decoded, params)
+
+    return (*encoder, encode), link._replace(decode=decode)
 
   return chain.attached(attach)
 

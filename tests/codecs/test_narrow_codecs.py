@@ -165,12 +165,18 @@ def test_a_codec_that_does_not_suit_the_table_is_refused():
 
 
 @pytest.mark.parametrize(
-  'name', ['safl', 'iterative_sketching', 'fedsketch_privix']
+  'terms',
+  [
+    {'trust': 'local'},
+    {'trust': 'secure_aggregation'},
+    {'bound': 'quantile', 'count_stddev': 1.0},
+    {'before_sketch': True},
+  ],
 )
-def test_no_codec_with_privacy(name):
-  make = algorithm(
-    name, sketch=cases.CYCLIC, codec=codecs.int8(), privacy=Release(4.0)
-  )
+def test_no_codec_where_it_would_undo_noise_or_bound(terms):
+  """Catches a codec of messages that have to be integers of the grid."""
+  options = {'codec': codecs.int8(), 'privacy': Release(4.0, **terms)}
+  make = algorithm('safl', sketch=cases.CYCLIC, **options)
   with pytest.raises(ValueError, match='Expected codec to be None with privac'):
     make(cases.HP)
 

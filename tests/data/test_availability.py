@@ -11,7 +11,7 @@ from fl_sketch.data.availability import (
   PARTICIPATED,
   STRAGGLER,
 )
-from fl_sketch.experiment import config
+from fl_sketch.experiment import config, privacy_plan
 from fl_sketch.privacy import aggregation
 import numpy as np
 import pytest
@@ -250,7 +250,7 @@ def test_dropouts_do_not_change_the_account_of_a_private_run():
     assert exp.guarantee is not None
     epsilon.append(exp.guarantee.statement.epsilon)
     privacy = experiment.algorithm_options(exp.config)['privacy']
-    most = experiment.max_cohort(exp.config)
+    most = privacy_plan.max_cohort(exp.config)
     assert privacy == aggregation.Release(20.0, max_cohort=most)
   assert epsilon[0] == epsilon[1]
 

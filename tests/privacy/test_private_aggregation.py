@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from private_cases import (
+  EVERYONE,
   HP,
   NOBODY,
   ONCE,
@@ -28,6 +29,7 @@ from private_cases import (
   broadcast,
   by_name,
   draws,
+  dyadic,
   each,
   each_once,
   has_stddev,
@@ -155,6 +157,39 @@ def test_one_device_is_two_devices(name, trust):
     broadcast(name, SOME, release=release, shards=shards) for shards in (1, 2)
   )
   chex.assert_trees_all_close(one, two, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+  ('name', 'trust'),
+  [
+    ('dp_fedavg', 'central'),
+    pytest.param('safl', 'central', marks=pytest.mark.nightly),
+    pytest.param('heaprix_exact', 'central', marks=pytest.mark.long),
+    pytest.param('dp_fedavg', 'local', marks=pytest.mark.nightly),
+    pytest.param('safl', 'secure_aggregation', marks=pytest.mark.long),
+  ],
+)
+def test_a_release_has_the_same_bits_however_it_is_added_up(name, trust):
+  """Catches floats in a sum: numbers of few bits, which rounds leave exact.
+
+  Clients, noise and divisions are the same; only the sum can differ.
+  """
+  release = RELEASE._replace(trust=trust)
+  ways = [(1, 1), (1, 2), (1, None), (2, 1), (2, None)]
+  sent = dyadic(EVERYONE)
+  first, *others = (
+    broadcast(name, sent, release=release, shards=s, lanes=n) for s, n in ways
+  )
+  for other in others:
+    chex.assert_trees_all_equal(other, first)
+
+
+def test_a_larger_cohort_than_the_grid_was_made_for_is_refused():
+  """Catches a sum that may leave its integers."""
+  few = RELEASE._replace(max_cohort=5)
+  with pytest.raises(ValueError, match='clients=6 <= max_cohort=5'):
+    broadcast('dp_fedavg', SOME, release=few)
+  broadcast('dp_fedavg', SOME, release=few._replace(max_cohort=6))
 
 
 def test_a_private_round_must_have_a_secret_and_no_other():

@@ -225,6 +225,9 @@ ALGORITHMS = {
   'private_before': case('iterative_sketching', 32, sketch=MEAN,
     privacy=BEFORE),
   'private_safl': case('safl', 16, sketch=CYCLIC, privacy=RELEASE),
+  # A table of four numbers in eight bits, and its scale.
+  'private_safl_int8': case('safl', 4 + 4, 16, sketch=CYCLIC, privacy=RELEASE,
+    codec=codecs.int8()),
   'private_privix': case('fedsketch_privix', 32, **COUNTED),
   'private_heaprix': case('fedsketch_heaprix', 76, k=3, **COUNTED),
   'private_literal': case('fedsketch_heaprix', 32, k=3, exact=False, **COUNTED),
@@ -254,6 +257,7 @@ LONG = (
   'dp_fedavg_per_leaf', 'dp_fedavg_local', 'private_song', 'private_safl',
   'private_privix', 'private_heaprix', 'private_literal', 'private_gate',
   'private_gate_heaprix', 'private_sketched_sgd', 'dp_fedavg_quantile',
+  'private_safl_int8',
 )  # fmt: skip
 # One case of each, for laws that its options have no part in.
 FIRST = {case.name: case for case in reversed(ALGORITHMS.values())}

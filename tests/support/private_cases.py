@@ -92,9 +92,10 @@ def vector(tree):
 
 
 @functools.cache
-def program(name, release, shards):
+def program(name, release, shards, lanes=0):
   """(hp, state, cohort, key, noise_key) -> releases of one round."""
-  step = rounds.cohort_step(make(name, release), mesh_lib.cohort_mesh(shards))
+  mesh = mesh_lib.cohort_mesh(shards)
+  step = rounds.cohort_step(make(name, release), mesh, lanes_per_step=lanes)
 
   def one(hp, state, cohort, key, noise_key):
     TRACES.append(name)
@@ -109,9 +110,17 @@ def state_of(name, release=RELEASE, hp=HP):
 
 
 def broadcast(
-  name, sent, *, hp=HP, secret=SECRET, key=cases.KEY, release=RELEASE, shards=1
+  name,
+  sent,
+  *,
+  hp=HP,
+  secret=SECRET,
+  key=cases.KEY,
+  release=RELEASE,
+  shards=1,
+  lanes=0,
 ):
-  run = program(name, release, shards)[0]
+  run = program(name, release, shards, lanes)[0]
   return [
     np.asarray(x) for x in run(hp, state_of(name, release), sent, key, secret)
   ]
@@ -133,6 +142,12 @@ def cohort(weight, scale=1.0, seed=0):
   return rounds.Cohort(
     np.arange(LANES, dtype='i4'), np.float32(weight), updates
   )
+
+
+def dyadic(sent):
+  """The cohort with updates of multiples of 2^-8, within the bound."""
+  few_bits = lambda x: np.float32(np.round(np.clip(x, -1, 1) * 16) / 256)
+  return sent._replace(batches=jax.tree.map(few_bits, sent.batches))
 
 
 def with_client(sent, i, update):

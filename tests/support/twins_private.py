@@ -11,7 +11,14 @@ from fl_sketch.rounds import keys
 import jax
 import numpy as np
 import reference
-from twins_base import desketch, gradient, moved, sketch as table_of, zero_table
+from twins_base import (
+  desketch,
+  gradient,
+  moved,
+  sketch as table_of,
+  through_table,
+  zero_table,
+)
 import twins_sketched
 
 LOCAL = 0x10CA1  # folded into a client's key for its local work
@@ -73,10 +80,13 @@ class Wire(NamedTuple):
       total = _plus(total, self.noise(key, zero))
     return jax.tree.map(lambda x: x / expected, total)
 
-  def sketched(self, op, key, this, sent, theta):
+  def sketched(self, op, key, this, sent, theta, codec=None):
     """Tables bounded, added up and noisy; or the same before the sketch."""
     if not self.release.before_sketch:
       tables = [table_of(op, key, x) for x in sent]
+      if codec is not None:
+        clients = zip(this.clients, tables, strict=True)
+        tables = [through_table(codec, c.codec_key, x) for c, x in clients]
       return self.mean(this, tables, zero_table(op, theta), index=None)
     return table_of(op, key, self.vectors(this, sent, theta))
 

@@ -1,0 +1,124 @@
+"""The law of discrete Gaussian noise.
+
+Chi-square p-values are compared with 1e-7, so that a test has a false alarm
+with probability below 1e-6.
+"""
+
+import cases
+from fl_sketch.privacy import discrete_gaussian as dg
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+from private_cases import uncorrelated
+import pytest
+from scipy import stats
+
+KEY = jax.random.key(3)
+
+
+def draw(base, multiple, count, key=KEY):
+  """Integers of the noise, i64[count]."""
+  like = jax.ShapeDtypeStruct((count,), jnp.float32)
+  one = cases.jit(lambda key, c: dg.draw(key, like, base, c))
+  return np.asarray(one(key, multiple), np.int64)
+
+
+def chi_square(x, stddev):
+  """P-value of integers under the law, in bins of equal width and two tails."""
+  width = max(1, int(stddev / 16))
+  edges = np.arange(-int(3.5 * stddev), int(3.5 * stddev) + width, width)
+  everything = np.arange(-int(14 * stddev), int(14 * stddev) + 1)
+  weights = np.exp(-(everything**2.0) / (2 * stddev**2))
+  weights /= weights.sum()
+  bin_of = lambda values: np.searchsorted(edges, values, side='right')
+  want = np.bincount(bin_of(everything), weights, len(edges) + 1) * len(x)
+  got = np.bincount(bin_of(x), minlength=len(edges) + 1)
+  assert want.min() > 5
+  return stats.chisquare(got, want * got.sum() / want.sum()).pvalue
+
+
+@pytest.mark.parametrize(
+  ('base', 'multiple'), [(16, 0), (16, 5), (1024, 0), (1024, 2)]
+)
+def test_noise_has_the_law(base, multiple):
+  """Catches a wrong table, sign, sum or search, at each base."""
+  x = draw(base, multiple, 200_000)
+  stddev = dg.stddev(base, multiple)
+  assert chi_square(x, stddev) > 1e-7
+  assert chi_square(x, 1.03 * stddev) < 1e-7  # the test has power
+  assert uncorrelated(x[:-1], x[1:])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+  ('base', 'multiple'), [(16, 0), (16, 2), (16, 5), (1024, 0), (1024, 3)]
+)
+def test_ten_million_draws_have_the_law(base, multiple):
+  """Catches what 200,000 draws do not show: an error of 1e-3 in a bin."""
+  keys = jax.random.split(KEY, 20)
+  x = np.concatenate([draw(base, multiple, 500_000, key) for key in keys])
+  assert chi_square(x, dg.stddev(base, multiple)) > 1e-7
+
+
+@pytest.mark.parametrize('base', [16, 1024])
+def test_the_table_has_the_tails_to_128_bits(base):
+  """Catches weights of doubles: they are right to 53 bits only."""
+  mpmath.mp.prec = 300
+  rows = dg._tails(base)
+  weight = lambda k: mpmath.exp(-mpmath.mpf(k * k) / (2 * base * base))
+  weights = [weight(k) for k in range(15 * base)]
+  whole = 2 * mpmath.fsum(weights) - 1
+  for k in (0, 1, base, 5 * base, 12 * base):
+    above = mpmath.fsum(weights[k + 1 :])
+    want = int(2 * above / whole * 2**128)
+    got = int.from_bytes(rows[k].astype('>u4').tobytes(), 'big')
+    assert abs(got - want) <= 2
+  assert not rows[-1].any()
+
+
+@pytest.mark.parametrize('words', [2, 4])
+def test_a_search_ends_at_the_entry_wherever_it_starts(words):
+  """Catches a search that trusts the guess, or stops one entry off."""
+  rows = jnp.asarray(dg._tails(16))[:, :words]
+  as_int = lambda row: sum(int(w) << 32 * i for i, w in enumerate(row[::-1]))
+  tails = [as_int(row) for row in np.asarray(rows)]
+  rng = np.random.default_rng(0)
+  near = [x + d for x in tails[::7] for d in (-1, 0, 1) if x + d >= 0]
+  free = [int.from_bytes(rng.bytes(4 * words), 'big') for _ in range(50)]
+  values = near + free + [0, 2 ** (32 * words) - 1]
+  want = [next(k for k, t in enumerate(tails) if t <= v) for v in values]
+  shifts = range(32 * words - 32, -1, -32)
+  v = np.array([[x >> s & 0xFFFFFFFF for s in shifts] for x in values])
+  for guess in rng.integers(0, len(tails), (3, len(values))):
+    got = dg._search(rows, jnp.uint32(v), jnp.int32(guess))
+    np.testing.assert_array_equal(got, want)
+
+
+def test_the_second_half_of_a_uniform_number_decides_ties():
+  """Catches a table of 64 bits, by which tails would end at 9 deviations."""
+  rows = jnp.asarray(dg._tails(16))
+  small = np.flatnonzero((np.asarray(rows)[:, :2] == 0).all(1))
+  assert 9 * 16 < small[0] < 10 * 16  # below 2^-64
+  v = jnp.asarray(rows[small[:20]])
+  got = dg._search(rows, v, jnp.zeros(20, jnp.int32))
+  np.testing.assert_array_equal(got, small[:20])
+
+
+def test_noises_of_leaves_and_keys_are_independent():
+  """Catches one key for all leaves, or for all levels of a sum."""
+  n = 50_000
+  like = {'a': jnp.zeros(n), 'b': jnp.zeros((2, n // 2))}
+  one = cases.jit(lambda key: dg.draw(key, like, 16, 5))
+  trees = [one(jax.random.key(key)) for key in (0, 1)]
+  draws = [np.ravel(x) for x in jax.tree.leaves(trees)]
+  for i, x in enumerate(draws):
+    assert all(uncorrelated(x, y) for y in draws[:i])
+
+
+def test_the_largest_multiple_leaves_integers_dense():
+  """Catches a multiple that leaves holes between the sums, or a wide int."""
+  for base in 16, 1024:
+    c = dg.most(base)
+    assert base / np.hypot(1, c) >= dg.SMOOTH  # of A_1 given A_0 + c A_1
+    assert len(dg._tails(base)) * (1 + c + c * c) < 2**31

@@ -1,0 +1,82 @@
+"""Attacks on floating point: the old private mean fails, that on a grid passes.
+
+What is right is audited at a significance of 1e-6.
+"""
+
+from fl_sketch.privacy import (
+  accounting,
+  aggregation,
+  audit,
+  canary_scores,
+  summation_attack,
+)
+from fl_sketch.rounds import mesh as mesh_lib
+from float_sums import FloatRelease
+import jax.numpy as jnp
+import numpy as np
+from private_cases import HP, NOBODY, QUIET, R, broadcast, draws, with_client
+import pytest
+
+OLD, NEW = FloatRelease(R), aggregation.Release(R)
+
+
+@pytest.mark.parametrize(
+  ('clients', 'lanes', 'want'),
+  [
+    (4097, 1, 1.25),
+    pytest.param(65_537, 1, 65.0, marks=pytest.mark.nightly),
+    pytest.param(65_537, 4, 17.0, marks=pytest.mark.nightly),
+  ],
+)
+def test_one_client_moves_a_float_sum_by_more_than_its_bound(
+  clients, lanes, want
+):
+  """Catches a private sum in float32; the old one moves by what is known."""
+  mesh = mesh_lib.cohort_mesh(1)
+  old = summation_attack.moved(OLD, clients, mesh, lanes)
+  assert old == pytest.approx(want, rel=0.02)
+  for shards in 1, 2:
+    mesh = mesh_lib.cohort_mesh(shards)
+    new = summation_attack.moved(NEW, clients, mesh, lanes)
+    assert new <= 1 + clients * 2.0**-22  # the last bit of the result
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize('trust', ['local', 'secure_aggregation'])
+def test_no_client_moves_sums_of_other_trust_by_more_than_its_bound(trust):
+  """Catches a float sum that is left where clients add the noise."""
+  release = NEW._replace(trust=trust)
+  mesh = mesh_lib.cohort_mesh(2)
+  moved = summation_attack.moved(release, 1025, mesh, 4)
+  assert 1 - 1e-3 <= moved <= 1 + 1025 * 2.0**-22
+
+
+@pytest.mark.parametrize(('z', 'delta'), [(1.0, 0.01), (4.0, 0.001)])
+def test_last_bits_show_the_canary_in_continuous_noise_alone(z, delta):
+  """Catches continuous noise in float32: the score must find it, not ours."""
+  canary = with_client(NOBODY, 0, np.eye(10)[3] * 100)
+  hp = HP._replace(noise_multiplier=jnp.float32(z))
+  mechanism = accounting.GaussianMechanism(noise_multiplier=z, steps=1)
+  claimed = accounting.compute_epsilon(mechanism, delta=delta)
+  quiet = broadcast('dp_fedavg', canary, hp=QUIET)[0][None]
+  shown = {}
+  for release in OLD, NEW:
+    scores = []
+    for sent in canary, NOBODY:
+      seen = draws('dp_fedavg', sent, 20_000, release=release, hp=hp)[0]
+      seen = np.float32(seen)[:, None]
+      found = canary_scores.look(seen, quiet, 1)
+      scores.append(canary_scores.last_bits(found))
+    significance = 0.05 if release is OLD else 1e-6
+    shown[release] = audit.epsilon_lower_bound(
+      *scores, delta=delta, significance=significance
+    )
+  assert shown[NEW] <= claimed
+  assert shown[OLD] > 1.2 * claimed
+
+
+@pytest.mark.parametrize('clients', [4, 4096, 4098])
+def test_a_cohort_that_no_binade_fits_is_refused(clients):
+  """Catches an attack that would find nothing whatever it attacks."""
+  with pytest.raises(ValueError, match=r'2\^k \+ 1'):
+    summation_attack.moved(NEW, clients, mesh_lib.cohort_mesh(1))

@@ -1,0 +1,32 @@
+"""The private mean as it was: float32 sums and continuous noise.
+
+One client can move such a sum by more than its bound, and the last bits of such
+noise tell what it was added to: attacks must catch both.
+"""
+
+from fl_sketch.privacy import aggregation, mechanisms
+from fl_sketch.rounds import aggregation as means, chain
+import jax
+import jax.numpy as jnp
+
+
+class FloatMean(aggregation.PrivateMean):
+  """Contributions are added up in float32, one after another."""
+
+  def uplink(self):
+    link = means.mean_over_cohort(denominator=self.release.expected_cohort)
+
+    def update(lane_sum, state, params=None, *, noise, **extra):
+      mean, state = link.update(lane_sum, state, params, **extra)
+      xi = mechanisms.gaussian_noise(noise.server, mean, self.stddev())
+      return jax.tree.map(jnp.add, mean, xi), state
+
+    decode = lambda keys, payload, like: self.clipped(payload)
+    return chain.Uplink(link.init, update, decode=decode, **self.marks)
+
+
+class FloatRelease(aggregation.Release):
+  """A release by a `FloatMean`."""
+
+  def at(self, hp):
+    return FloatMean(self, hp)
