@@ -53,7 +53,8 @@ def moved(
     rounds.cohort_step(_sum(own), mesh, lanes_per_step=lanes_per_step)
   )
   state = rounds.init(_sum(own)(hp), jnp.zeros(2), clients)
-  less = -(half * 2.0**-25) * (1 + 2.0**-20)
+  # Lanes that are worked on at once are added up first.
+  less = -(half * 2.0**-25) * (1 + 2.0**-20) / (lanes_per_step or 1)
   sent = np.repeat([1.0, 1.0, less], [1, half, clients - 1 - half])
   sent = np.stack([sent, np.zeros(clients)], 1).astype(np.float32)
   ids = np.arange(clients, dtype=np.int32)

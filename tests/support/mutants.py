@@ -194,8 +194,8 @@ MUTANTS = (
   Mutant(
     'private SGD adds the same noise in every step',
     'local/private_sgd.py',
-    'noise_key = jax.random.fold_in(key, k)',
-    'noise_key = jax.random.fold_in(key, 0 * k)',
+    'return fn(jax.random.fold_in(key, k), *args)',
+    'return fn(jax.random.fold_in(key, 0 * k), *args)',
     'local',
   ),
   Mutant(
@@ -209,20 +209,20 @@ MUTANTS = (
   Mutant(
     'noise from the public key',
     'privacy/aggregation.py',
-    'return self._with_noise(mean, noise.server), state',
-    "return self._with_noise(mean, extra['keys'].round), state",
+    'return self.released(total, noise.server), comms.bill(up)',
+    'return self.released(total, jax.random.key(0)), comms.bill(up)',
     'privacy',
   ),
   Mutant(
-    'clip after noise',
+    'a contribution is rounded to the grid, but not clipped',
     'privacy/aggregation.py',
-    'noisy = jax.tree.map(jnp.add, contributions, shares)',
-    'noisy = jax.vmap(self.clipped)(jax.tree.map(jnp.add, payloads, shares))',
+    'return grid_lib.encode(self.clipped(payload), self.grid())',
+    'return grid_lib.encode(payload, self.grid())',
     'privacy',
   ),
   Mutant(
     'a bound that follows the wrong quantile',
-    'privacy/aggregation.py',
+    'privacy/quantile_bound.py',
     'excess = noisy + 0.5 - release.quantile',
     'excess = noisy + release.quantile - 0.5',
     'privacy',
