@@ -1,8 +1,9 @@
 """Differential privacy: accounting, private aggregation, and audits.
 
 On the host, without JAX: `types` describes what a run releases, `accounting`
-computes epsilon and calibrates noise (from `events`, `profiles`, `gaussian` and
-`calibration`), and `bounds` and `lemmas` have the formulas of papers. In JAX:
+computes epsilon and calibrates noise (from `events`, `profiles`, `gaussian`,
+`allocation` and `calibration`), and `bounds` and `lemmas` have the formulas of
+papers. In JAX:
 `clipping` bounds contributions, `mechanisms` add noise, `aggregation` is the
 uplink that makes a cohort's mean private, `secure_aggregation` simulates masks.
 `canaries`, `canary_scores` and `audit` attack private rounds and bound epsilon
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
   from fl_sketch.privacy import (
     accounting,
     aggregation,
+    allocation,
     audit,
     bounds,
     calibration,
@@ -33,9 +35,9 @@ if TYPE_CHECKING:
   )
 
 __all__ = [
-  'accounting', 'aggregation', 'audit', 'bounds', 'calibration', 'canaries',
-  'canary_scores', 'clipping', 'events', 'gaussian', 'lemmas', 'mechanisms',
-  'profiles', 'secure_aggregation', 'types',
+  'accounting', 'aggregation', 'allocation', 'audit', 'bounds', 'calibration',
+  'canaries', 'canary_scores', 'clipping', 'events', 'gaussian', 'lemmas',
+  'mechanisms', 'profiles', 'secure_aggregation', 'types',
 ]  # fmt: skip
 
 __getattr__ = lazy.attach(__name__)
