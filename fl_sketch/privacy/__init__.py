@@ -3,9 +3,9 @@
 On the host, without JAX: `types` describes what a run releases, `accounting`
 computes epsilon and calibrates noise (from `events`, `profiles`, `gaussian`,
 `allocation` and `calibration`), and `bounds` and `lemmas` have the formulas of
-papers. In JAX:
-`clipping` bounds contributions, `mechanisms` add noise, `aggregation` is the
-uplink that makes a cohort's mean private, `secure_aggregation` simulates masks.
+papers. In JAX: `clipping` bounds contributions, `mechanisms` add noise,
+`aggregation` is the uplink that makes a cohort's mean private, and
+`secure_aggregation` simulates masks.
 `canaries`, `canary_scores` and `audit` attack private rounds and bound epsilon
 from below.
 """

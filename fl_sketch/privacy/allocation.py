@@ -15,10 +15,10 @@ unit would add in step i is a vector :math:`v_i`, :math:`|v_i| \le C`, and what
 the others add is the same in both worlds. A sample y of P or of Q becomes the
 output by :math:`x_i = a_i + v_i y_i` plus normal noise of variance
 :math:`z^2 (C^2 I - v_i v_i^\top)`, one step after another: post-processing
-without knowledge of the coin. Epochs compose, since their coins are independent;
-a vector that depends on the coins of past epochs is a mixture, which is no worse
-than its worst part. This is the pair of balls-and-bins sampling: Chua et al.,
-arXiv:2412.16802; Feldman and Shenfeld, arXiv:2502.08202.
+without knowledge of the coin. Epochs compose, since their coins are
+independent; what depends on the coins of past epochs makes a mixture, which is
+no worse than its worst part. This is the pair of balls-and-bins sampling: Chua
+et al., arXiv:2412.16802; Feldman and Shenfeld, arXiv:2502.08202.
 
 The likelihood ratio of the pair is a mean of independent log-normal numbers
 under Q, so that its law can be convolved (Feldman and Shenfeld,
@@ -28,11 +28,11 @@ arXiv:2602.17284)::
 
 Every divergence of a composition is the mean of a convex function of each Z.
 So it grows if Z, or a part of the sum, becomes a mean-preserving spread of
-itself. Values are moved to a grid by such spreads alone: a value goes to the two
-grid points around it; one that is left out goes to 0 and to infinity. What is
-computed is an upper bound in both directions; all terms are positive, so that
-rounding stays relative. It exceeds the truth by the variance of the spreads,
-which is of second order in the width of a cell.
+itself. Values are moved to a grid by such spreads alone: a value goes to the
+two grid points around it; one that is left out goes to 0 and to infinity. What
+is computed is an upper bound in both directions; all terms are positive, so
+that rounding stays relative. It exceeds the truth by the variance of the
+spreads, which is of second order in the width of a cell.
 """
 
 import functools
@@ -169,8 +169,8 @@ def _range(noise: float) -> float:
 def _sum(noise: float, count: int, width: float, scale: float) -> Law:
   """Returns the law of scale (Y_1 + ... + Y_count), halved again and again.
 
-  The spread of one of 2^k parts is averaged over them all: at depth k, cells are
-  2^(k / 2) times as wide, by whole powers of 2.
+  The spread of one of 2^k parts is averaged over them all: at depth k, cells
+  are 2^(k / 2) times as wide, by whole powers of 2.
   """
   widest = max(width, _WIDEST, _range(noise) / _CELLS)
 

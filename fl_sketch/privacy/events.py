@@ -85,7 +85,7 @@ def simplest(part: GaussianMechanism) -> GaussianMechanism:
 
 
 def untruncated(part: GaussianMechanism) -> GaussianMechanism:
-  """Return the sampling without truncation that a truncated one is coupled with.
+  """Return a truncated part as the one that it is coupled with, without a cap.
 
   Any other is returned as it is.
   """

@@ -14,7 +14,11 @@ from fl_sketch.utils import checks
 
 Unit = Literal['client', 'sample']
 Trust = Literal['central', 'secure_aggregation', 'local']
-NOISE = ('secret', 'reproducible: not private')
+NOISE = ('secret', 'reproducible: not private', 'simulated: not private')
+_NOT = {
+  NOISE[1]: 'Not private, for its noise is reproducible; else',
+  NOISE[2]: 'Not private, for its cohort is simulated; of the large one',
+}
 _TRUST = {
   'central': 'anyone but the trusted server',
   'secure_aggregation': 'anyone who sees only securely aggregated sums',
@@ -52,9 +56,9 @@ class Sampling(enum.Enum):
   up. FIXED_WITHOUT_REPLACEMENT draws exactly `max_cohort` units uniformly,
   anew in each step. RANDOM_ALLOCATION gives each unit one of the `epoch_steps`
   steps of every epoch, by an independent secret coin (balls and bins); it
-  keeps a uniform `max_cohort` of those of a step, if that is given. Round-robin,
-  shuffled epochs and unions of batches are none of these: account them as FULL
-  over the participations of one unit.
+  keeps a uniform `max_cohort` of those of a step, if that is given.
+  Round-robin, shuffled epochs and unions of batches are none of these: account
+  them as FULL over the participations of one unit.
   """
 
   FULL = 'full'
@@ -241,8 +245,8 @@ class PrivacyStatement:
       f'{part.unit} ({relation}) against {_TRUST[self.trust]}, by '
       f'{self.accountant.upper()}; {_sampling(part)}.'
     )
-    if self.noise != 'secret':
-      promise = f'Not private, for its noise is reproducible; else {promise}'
+    if self.noise in _NOT:
+      promise = f'{_NOT[self.noise]} {promise}'
     elif math.isinf(self.epsilon):
       promise = f'Not private: {promise}'
     return '\n'.join([promise, ' '.join(self.caveats)]).strip()

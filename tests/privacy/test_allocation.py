@@ -3,6 +3,7 @@
 Statistical bounds have false-alarm rate < 1e-6.
 """
 
+import itertools
 import math
 
 import accounting_reference as ref
@@ -209,7 +210,7 @@ def test_epsilon_grows_over_the_rounds_of_an_epoch():
   """Catches an incomplete epoch that is left out, or counted as a whole one."""
   mechanism = allocated(1.0, 12, 4)
   curve = accounting.epsilon_curve(mechanism, range(1, 10), delta=1e-5)
-  assert all(a < b for a, b in zip(curve, curve[1:], strict=False))
+  assert all(a < b for a, b in itertools.pairwise(curve))
   assert curve[4 - 1] == pytest.approx(epsilon(allocated(1.0, 4, 4)), rel=1e-6)
   coins = accounting.epsilon_curve(poisson(1.0, 1, 0.25), [1, 2], delta=1e-5)
   assert curve[0] == pytest.approx(coins[0], rel=1e-3)  # one step: one coin

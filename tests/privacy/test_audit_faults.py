@@ -130,6 +130,7 @@ HASHED = {
 CONFIGS = [
   {'algorithm': 'dp_fedavg', 'epsilon': 5.0, 'noise_multiplier': None},
   {'algorithm': 'dp_fedavg', 'bound': 'quantile'},
+  {'algorithm': 'dp_fedavg', 'sampling': 'random_allocation'},
   {'algorithm': 'safl', 'server_optimizer': 'adam', **BLOCKS},
   {'algorithm': 'fetchsgd', 'local_steps': 1, **HASHED},
   {'algorithm': 'fedsketch_heaprix', 'noise_multiplier': 4.0, **HASHED},
