@@ -17,7 +17,7 @@ Trust = Literal['central', 'secure_aggregation', 'local']
 NOISE = ('secret', 'reproducible: not private', 'simulated: not private')
 _NOT = {
   NOISE[1]: 'Not private, for its noise is reproducible; else',
-  NOISE[2]: 'Not private, for its cohort is simulated; of the large one',
+  NOISE[2]: 'Not private, for its cohort is simulated; a real one would have',
 }
 _TRUST = {
   'central': 'anyone but the trusted server',

@@ -13,7 +13,7 @@ import pytest
 from runs import rows
 from scipy import stats
 
-from tests.training.test_private_runs import PRIVATE
+from tests.training.test_private_runs import PRIVATE, SAMPLES
 
 ALLOCATED = PRIVATE | {
   'sampling': 'random_allocation', 'cohort': 2, 'rounds': 5, 'eval_every': 5,
@@ -87,6 +87,28 @@ def test_the_largest_cohort_is_passed_at_a_chance_within_delta():
   size = experiment.account(c).mechanism.max_cohort
   assert stats.binom.sf(size, 2000, 0.01) <= 1e-18
   assert stats.binom.sf(size - 1, 2000, 0.01) > 1e-18
+
+
+def test_clients_that_fail_do_not_change_the_account():
+  """Catches an account that counts on answers, or a refusal of dropouts."""
+  account = lambda **fields: experiment.account(
+    config.Config.from_mapping(ALLOCATED | fields)
+  )
+  plain, faults = account(), account(dropout=0.2, deadline=1.5)
+  assert faults.mechanism == plain.mechanism
+  assert 'silent or late' in ' '.join(faults.statement.caveats)
+
+
+@pytest.mark.nightly
+def test_an_allocation_does_not_amplify_the_privacy_of_samples():
+  """Catches an epoch of rounds in a mechanism whose units are samples."""
+  fields = ALLOCATED | SAMPLES | {'delta': 1e-3}
+  one, other = (
+    experiment.build(fields | {'sampling': kind}).guarantee
+    for kind in ('random_allocation', 'fixed_size')
+  )
+  assert one == other
+  assert one.mechanism.epoch_steps is None
 
 
 @pytest.mark.nightly
