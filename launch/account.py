@@ -44,7 +44,8 @@ def main(argv):
   except errors.USER_ERRORS as e:
     refuse(e)
   epsilons = privacy_report.curve(guarantee, c.rounds)
-  print(privacy_report.text(guarantee, epsilons))
+  signal = privacy_report.signal(c, guarantee)
+  print(privacy_report.text(guarantee, epsilons, signal))
   if folder is not None:
     folder.mkdir(parents=True, exist_ok=True)
     report = {'epsilons': types.plain(epsilons)} | guarantee.statement.as_dict()

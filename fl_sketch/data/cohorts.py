@@ -1,10 +1,11 @@
-"""Samples the cohort of each round: fixed size, with replacement, or Poisson.
+"""Samples the cohort of each round: fixed size, with replacement, Poisson, ...
 
 Every draw is a pure function of (seed, round): the cohort of any round can be
 drawn alone, and does not depend on the number of devices. It takes time and
-memory O(cohort), not O(population), as cross-device populations need. Shapes
-are static; padding has id = population and weight 0. Ids are sorted, padding is
-last. In a private run the sampling seed must be secret.
+memory O(cohort), not O(population), as cross-device populations need; random
+allocation alone takes time O(population). Shapes are static; padding has id =
+population and weight 0. Ids are sorted, padding is last. In a private run the
+sampling seed must be secret.
 """
 
 from collections.abc import Callable
@@ -14,6 +15,9 @@ from fl_sketch.utils import checks, search, seeding
 import numpy as np
 
 Cohort = tuple[np.ndarray, np.ndarray]
+# Rules of which a cohort has any size, cut off at a largest one.
+RANDOM_SIZE = ('poisson', 'random_allocation')
+_COINS = 2**15  # of a random allocation that are held at once
 
 
 def fixed_size(seed: int, round: int, population: int, cohort: int) -> Cohort:
@@ -106,6 +110,52 @@ def poisson(
   return _padded(np.sort(ids), np.ones(len(ids)), max_cohort, population)
 
 
+def random_allocation(
+  seed: int,
+  round: int,
+  population: int,
+  epoch_rounds: int,
+  max_cohort: int | None = None,
+) -> Cohort:
+  """Gives each client one round of every epoch, by an independent uniform coin.
+
+  Also known as balls and bins. The coins of an epoch are drawn anew in each of
+  its rounds, so that there is no state. If more than max_cohort clients have
+  the round, a uniformly random subset of max_cohort is kept, and the others
+  have no round in this epoch. Source: Chua et al., arXiv:2412.16802.
+
+  >>> rounds = [random_allocation(0, r, 9, epoch_rounds=3) for r in range(3)]
+  >>> sorted(i for ids, weight in rounds for i in ids[weight > 0].tolist())
+  [0, 1, 2, 3, 4, 5, 6, 7, 8]
+
+  Args:
+    seed: root of the sampling.
+    round: the round, >= 0.
+    population: number of clients.
+    epoch_rounds: rounds of an epoch; the first one begins with round 0.
+    max_cohort: length of the result; None for `default_max_cohort`, at a
+      probability of 1 / epoch_rounds.
+
+  Returns:
+    int32[max_cohort] ids and f32[max_cohort] weights, 1 or padding.
+  """
+  checks.count('epoch_rounds', epoch_rounds)
+  if max_cohort is None:
+    max_cohort = default_max_cohort(population, 1 / epoch_rounds)
+  _check(population, max_cohort, 'max_cohort')
+  checks.at_least('round', round, 0)
+  epoch, place = divmod(round, epoch_rounds)
+  rng, found = _generator(seed, epoch, 'random_allocation'), []
+  for first in range(0, population, _COINS):
+    coins = rng.integers(epoch_rounds, size=min(_COINS, population - first))
+    found.append(first + np.flatnonzero(coins == place))
+  ids = np.concatenate(found)
+  if len(ids) > max_cohort:
+    rng = _generator(seed, round, 'random_allocation that is cut off')
+    ids = rng.choice(ids, max_cohort, replace=False, shuffle=False)
+  return _padded(np.sort(ids), np.ones(len(ids)), max_cohort, population)
+
+
 def default_max_cohort(
   population: int, probability: float, tail: float = 1e-9
 ) -> int:
@@ -136,6 +186,7 @@ KINDS: dict[str, Callable[..., Cohort]] = {
   'fixed_size': fixed_size,
   'with_replacement': with_replacement,
   'poisson': poisson,
+  'random_allocation': random_allocation,
 }
 
 

@@ -55,6 +55,11 @@ def audit_config(
   """
   if not privacy_checks.is_private(c):
     raise ValueError('Expected epsilon or noise_multiplier in an audit.')
+  if c.simulated_cohort is not None:
+    raise c.refusal(
+      'Expected no {simulated_cohort} in an audit: a simulation has less noise '
+      'than its statement says.'
+    )
   whole = None
   if privacy_checks.unit_of(c) == 'sample':
     whole = experiment.build(c, data).partition

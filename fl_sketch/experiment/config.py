@@ -111,10 +111,15 @@ class Config:
   sigma: float | None = None  # of size_skew: deviation of log sizes
 
   # Who takes part in a round.
-  cohort: f.Count = 25  # clients in a round; under poisson the expected number
-  # fixed_size, with_replacement, poisson
+  # clients in a round; under poisson and random_allocation the expected number
+  cohort: f.Count = 25
+  # fixed_size, with_replacement, poisson; random_allocation: every client takes
+  # part in one round of each epoch
   sampling: Annotated[str, choice(cohorts.KINDS)] = 'fixed_size'
-  max_cohort: int | None = None  # poisson: None is exceeded once in 1e9 rounds
+  # of random cohorts: None is exceeded once in 1e9 rounds
+  max_cohort: int | None = None
+  # of random_allocation: None is population / cohort
+  epoch_rounds: f.Count | None = None
   # samples: a client weighs what it holds
   weights: Annotated[str, choice(('equal', 'samples'))] = 'equal'
 
@@ -180,6 +185,8 @@ class Config:
   quantile_lr: f.Positive | None = None
   count_stddev: f.Positive | None = None  # None is cohort / 20
   noise_seed: f.Size | None = None  # for tests: no privacy if it is known
+  # noise of so large a cohort, and its statement: a simulation, not private
+  simulated_cohort: f.Count | None = None
 
   # The run.
   rounds: f.Count = 100
@@ -238,6 +245,18 @@ class Config:
   def key_seed(self) -> int:
     """The seed of `keys.RoundKeys`."""
     return self.seed if self.sketch_seed is None else self.sketch_seed
+
+  @property
+  def allocation_rounds(self) -> int:
+    """The rounds of an epoch of random allocation."""
+    return self.epoch_rounds or max(1, round(self.population / self.cohort))
+
+  @property
+  def chance(self) -> float:
+    """The probability of a client in a round, if cohorts are random."""
+    if self.sampling == 'random_allocation':
+      return 1 / self.allocation_rounds
+    return self.cohort / self.population
 
   def dispatch(self, done: int) -> range:
     """The rounds of the next dispatch, which ends where something is due.

@@ -3,7 +3,13 @@
 from typing import Any
 
 from fl_sketch import algorithms, models
-from fl_sketch.data import availability, registry as datasets, sources, text
+from fl_sketch.data import (
+  availability,
+  cohorts,
+  registry as datasets,
+  sources,
+  text,
+)
 from fl_sketch.experiment import privacy_checks
 from fl_sketch.local import optimizers
 from fl_sketch.models import bert, losses
@@ -59,8 +65,9 @@ def _check_work(c: Any):
   _check_data(c)
   _check_algorithm(c)
   privacy_checks.check(c)
-  if c.max_cohort is not None and c.sampling != 'poisson':
-    raise ValueError("Expected sampling='poisson' beside max_cohort.")
+  kinds = cohorts.RANDOM_SIZE
+  if c.max_cohort is not None and c.sampling not in kinds:
+    raise c.refusal(f'Expected {{sampling}} in {kinds} beside {{max_cohort}}.')
 
 
 def _check_data(c: Any):
@@ -165,6 +172,7 @@ def _check_participation(c: Any):
     raise c.refusal(
       "Expected {sampling} to be 'fixed_size' beside {over_sampling}."
     )
+  _check_allocation(c)
   if algorithms.entry(c.algorithm).everyone and availability.in_force(c):
     raise ValueError(
       f'Expected no over_sampling, dropout or deadline with {c.algorithm}, in '
@@ -180,6 +188,22 @@ def _check_participation(c: Any):
   if c.over_sampling == 1 and c.deadline is None:
     raise ValueError(
       'Expected over_sampling or deadline beside response_sigma.'
+    )
+
+
+def _check_allocation(c: Any):
+  """Checks the epochs of random allocation."""
+  if c.sampling != 'random_allocation':
+    if c.epoch_rounds is not None:
+      raise c.refusal(
+        "Expected {sampling} to be 'random_allocation' beside {epoch_rounds}."
+      )
+    return
+  expected = round(c.population / c.allocation_rounds)
+  if c.cohort != expected:
+    raise c.refusal(
+      f'Expected {{cohort}} == {expected}: {{population}} over epoch_rounds='
+      f'{c.allocation_rounds}, rounded.'
     )
 
 

@@ -9,7 +9,8 @@ from fl_sketch.experiment.config_checks import OPTIMIZER_OPTIONS
 from fl_sketch.experiment.problem import Problem
 from fl_sketch.local import gram
 from fl_sketch.rounds import client_loop, robust
-from fl_sketch.rounds.algorithm import FromHyper
+from fl_sketch.rounds.algorithm import FromHyper, at
+import jax
 import jax.numpy as jnp
 import optax
 
@@ -93,6 +94,29 @@ def algorithm_options(c: Config) -> dict[str, Any]:
   if c.batch_order == 'poisson':
     options['expected_batch'] = c.batch_size
   return options | {'local_steps': c.local_steps, 'population': c.population}
+
+
+def noisy_numbers(c: Config) -> int | None:
+  """How many numbers of a private mean get noise; None if the model decides.
+
+  Those of a table whose size is the same for every model.
+
+  >>> table = {'kind': 'count_sketch', 'rows': 3, 'cols': 7}
+  >>> noisy_numbers(Config(sketch=table))
+  21
+
+  Args:
+    c: a config.
+  """
+  if c.sketch is None or c.before_sketch:
+    return None
+  op = at(_made('sketch', c.sketch, sketches), hyper_of(c))
+  leaf = lambda size: jax.ShapeDtypeStruct((size,), jnp.float32)
+  sizes = {
+    sum(x.size for x in jax.tree.leaves(jax.eval_shape(op.like, model)))
+    for model in ([leaf(2**26)], [leaf(2**25), leaf(2**24)])
+  }
+  return sizes.pop() if len(sizes) == 1 else None
 
 
 def _made(field, options, package):

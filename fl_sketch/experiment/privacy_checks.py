@@ -9,7 +9,7 @@ from fl_sketch.reporting import metrics
 FIELDS = (
   'delta', 'bound', 'per_layer', 'before_sketch', 'trust', 'adjacency',
   'accountant', 'min_honest', 'neighbours', 'quantile', 'quantile_lr',
-  'count_stddev', 'noise_seed',
+  'count_stddev', 'noise_seed', 'simulated_cohort',
 )  # fmt: skip
 
 
@@ -67,9 +67,9 @@ def check(c: Any):
     )
   if c.weights != 'equal' or c.sampling == 'with_replacement':
     raise c.refusal(
-      "Expected {weights} to be 'equal' and {sampling} 'poisson' or "
-      "'fixed_size' in a private config: else a client may contribute more "
-      'than once.'
+      "Expected {weights} to be 'equal' and {sampling} 'poisson', "
+      "'random_allocation' or 'fixed_size' in a private config: else a client "
+      'may contribute more than once.'
     )
   if metrics.ranked_by(c.keep_best or '')[0].startswith('client_'):
     raise c.refusal(
@@ -120,6 +120,11 @@ def _check_clients(c):
       "Expected sampling='fixed_size' with trust='secure_aggregation': the "
       'size of noise that clients add shows how many a Poisson draw took.'
     )
+  if c.trust not in (None, 'central') and c.sampling == 'random_allocation':
+    raise c.refusal(
+      "Expected trust='central' with {sampling}, not {trust}: who sees the "
+      'participants of a round sees the allocation.'
+    )
   if c.adjacency == 'add_or_remove_one' and c.trust not in (None, 'central'):
     raise ValueError(
       f"Expected adjacency='zero_out' or 'replace_one' with trust={c.trust!r}: "
@@ -142,10 +147,36 @@ def _check_clients(c):
   for name in unused:
     if getattr(c, name) is not None:
       raise ValueError(f'Expected nothing in {name}={getattr(c, name)}.')
+  if c.simulated_cohort is not None:
+    _check_simulation(c)
   central = c.trust in (None, 'central') and c.bound != 'quantile'
   if c.before_sketch and not (central and c.sketch is not None):
     raise ValueError(
       "Expected a sketch, trust='central' and a fixed bound with before_sketch."
+    )
+
+
+def _check_simulation(c):
+  """Refuses a simulated cohort whose noise is not that of a larger run."""
+  if c.trust not in (None, 'central') or c.bound == 'quantile':
+    raise c.refusal(
+      "Expected trust='central' and a fixed bound with {simulated_cohort}, "
+      'not {trust} and {bound}: noise of clients, and shares of norms, are of '
+      'those that train.'
+    )
+  if c.simulated_cohort <= c.cohort:
+    raise c.refusal('Expected {simulated_cohort} > {cohort}.')
+  if c.max_cohort is not None:
+    raise c.refusal(
+      'Expected no {max_cohort} with {simulated_cohort}, which has another one.'
+    )
+  if c.population * c.simulated_cohort % c.cohort or (
+    c.sampling == 'random_allocation'
+    and c.cohort * c.allocation_rounds != c.population
+  ):
+    raise c.refusal(
+      'Expected a whole population of the same share: {population} x '
+      '{simulated_cohort} / {cohort}.'
     )
 
 

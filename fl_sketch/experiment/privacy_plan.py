@@ -7,6 +7,7 @@ disagree. A combination whose epsilon is not known is refused, here or in
 """
 
 from collections.abc import Sequence
+import dataclasses
 import functools
 import math
 from typing import Any, NamedTuple
@@ -62,16 +63,19 @@ class PrivacyGuarantee(NamedTuple):
     mechanism: of the whole run.
     statement: of the whole run.
     steps_per_round: how often a round draws a cohort or a batch.
+    noise_scale: of the noise on the sum of the clients that train; below 1 they
+      stand for a larger cohort, whose mechanism and statement these are.
   """
 
   mechanism: types.GaussianMechanism
   statement: types.PrivacyStatement
   steps_per_round: int
+  noise_scale: float = 1.0
 
   @property
   def noise_multiplier(self) -> float:
-    """Noise multiplier of the config, or calibrated to its epsilon."""
-    return self.mechanism.noise_multiplier
+    """Noise multiplier of the sum over the clients that train."""
+    return self.mechanism.noise_multiplier * self.noise_scale
 
   def epsilons(self, rounds: Sequence[int]) -> list[float]:
     """Epsilon after each number of rounds, at the delta of the statement."""
@@ -102,13 +106,12 @@ def release_of(c: Any) -> aggregation.Release | None:
 
 
 def max_cohort(c: Any) -> int | None:
-  """The largest cohort of a config under Poisson sampling."""
-  if c.max_cohort is not None or c.sampling != 'poisson':
+  """The largest cohort of a config whose cohorts are of random size."""
+  if c.max_cohort is not None or c.sampling not in cohorts.RANDOM_SIZE:
     return c.max_cohort
   # Larger cohorts are cut off; in a private run, at a chance within delta.
   tail = batches.TAIL if privacy_checks.is_private(c) else 1e-9
-  probability = c.cohort / c.population
-  return cohorts.default_max_cohort(c.population, probability, tail)
+  return cohorts.default_max_cohort(c.population, c.chance, tail)
 
 
 def guarantee(
@@ -132,7 +135,9 @@ def guarantee(
   if unit == 'sample':
     per_round, trust, spec = releases, 'local', _samples(c, releases, partition)
   else:
-    per_round, trust, spec = 1, c.trust or 'central', _clients(c, releases)
+    stated = at_scale(c)
+    per_round, trust = 1, c.trust or 'central'
+    spec = _clients(stated, releases)
   fixed = spec['sampling'] is types.Sampling.FIXED_WITHOUT_REPLACEMENT
   accountant = c.accountant or ('rdp' if fixed else 'pld')
   options = {'delta': c.delta, 'accountant': accountant}
@@ -141,21 +146,52 @@ def guarantee(
     z = _calibrated(epsilon=c.epsilon, **options, **spec)
   mechanism = types.GaussianMechanism(noise_multiplier=z, **spec)
   epsilon = _epsilon(mechanism, **options)
-  _check_noise(c, z)
+  simulated = c.simulated_cohort is not None
+  scale = c.cohort / c.simulated_cohort if simulated else 1.0
+  _check_noise(c, z * scale)
   statement = types.PrivacyStatement(
     epsilon,
     c.delta,
     accountant,
     mechanism,
     trust,
-    noise=types.NOISE[c.noise_seed is not None],
-    caveats=_OF_TRUST[trust]
+    noise=types.NOISE[2 if simulated else c.noise_seed is not None],
+    caveats=_simulation(c)
+    + _OF_TRUST[trust]
     + _FAULTS * availability.in_force(c)
     + _PRETRAINED * (c.pretrained is not None)
     + _HELD_OUT * (c.client_holdout > 0)
     + _CAVEATS,
   )
-  return PrivacyGuarantee(mechanism, statement, per_round)
+  return PrivacyGuarantee(mechanism, statement, per_round, scale)
+
+
+def at_scale(c: Any) -> Any:
+  """The config of the cohort that is simulated; `c` itself if there is none.
+
+  Its population is larger in proportion, so that probabilities are the same.
+
+  Args:
+    c: a `Config`.
+  """
+  if c.simulated_cohort is None:
+    return c
+  cohort = c.simulated_cohort
+  population = c.population * cohort // c.cohort
+  large = {'cohort': cohort, 'population': population}
+  return dataclasses.replace(c, **large, simulated_cohort=None)
+
+
+def _simulation(c) -> tuple[str, ...]:
+  """The caveat of a config that simulates a larger cohort."""
+  if c.simulated_cohort is None:
+    return ()
+  large = at_scale(c)
+  return (
+    f'Not private: a simulation of a cohort of {large.cohort} clients of '
+    f'{large.population} by {c.cohort} of {c.population}, whose mean has the '
+    'noise of the large cohort; the guarantee is that of the large run.',
+  )
 
 
 def accounted(releases: float) -> int:
@@ -204,12 +240,15 @@ def _clients(c, releases) -> dict[str, Any]:
   sampling, natural = types.Sampling.FULL, types.Adjacency.ADD_OR_REMOVE_ONE
   if c.trust in _NATURAL:  # the server sees participants: no amplification
     natural = _NATURAL[c.trust]
-  elif c.sampling == 'poisson':
-    spec['sampling_probability'] = c.cohort / c.population
+  elif c.sampling in cohorts.RANDOM_SIZE:
+    spec['sampling_probability'] = c.chance
     most = max_cohort(c)
     spec |= {'population': c.population, 'max_cohort': most}
     sampling = types.Sampling.TRUNCATED_POISSON
-    if most >= c.population:  # cohorts are never cut off
+    if c.sampling == 'random_allocation':
+      sampling = types.Sampling.RANDOM_ALLOCATION
+      spec['epoch_steps'] = c.allocation_rounds
+    elif most >= c.population:  # cohorts are never cut off
       sampling = types.Sampling.POISSON
   elif c.cohort < c.population:
     sampling = types.Sampling.FIXED_WITHOUT_REPLACEMENT

@@ -4,7 +4,8 @@ import os
 import pathlib
 
 from fl_sketch import reporting
-from fl_sketch.experiment import privacy_plan
+from fl_sketch.experiment import config, parts, privacy_plan
+from fl_sketch.privacy import accounting
 import numpy as np
 
 
@@ -17,14 +18,57 @@ def curve(
   return dict(zip(counts, guarantee.epsilons(counts), strict=True))
 
 
+def signal(c: config.Config, guarantee: privacy_plan.PrivacyGuarantee) -> str:
+  """Formats the signal-to-noise ratio of a round's mean, the largest there is.
+
+  All of the cohort take part, and all send the same update of norm C. It is
+  empty for samples and for a bound that follows a quantile.
+
+  Args:
+    c: the config.
+    guarantee: of it.
+  """
+  if guarantee.mechanism.unit == 'sample' or c.bound == 'quantile':
+    return ''
+  size, adding = parts.noisy_numbers(c), 1.0
+  if c.trust == 'local':
+    adding = c.cohort
+  elif c.trust == 'secure_aggregation' and c.min_honest is not None:
+    adding = c.cohort / c.min_honest
+  assert c.clip_norm is not None  # the config is private
+  ratio = accounting.signal_to_noise(
+    guarantee.noise_multiplier,
+    c.clip_norm,
+    expected_cohort=c.cohort,
+    size=size or 1,
+  )
+  where = f'{size} numbers'
+  if size is None:
+    where = 'one number; of d numbers of the model, that over the root of d'
+  over = f'of a mean over {c.cohort} clients'
+  return f'signal_to_noise {ratio / adding**0.5:.4g} at most {over}, on {where}'
+
+
 def text(
-  guarantee: privacy_plan.PrivacyGuarantee, epsilons: dict[int, float]
+  guarantee: privacy_plan.PrivacyGuarantee,
+  epsilons: dict[int, float],
+  signal: str = '',
 ) -> str:
-  """Formats the statement, the noise multiplier and epsilon over the rounds."""
+  """Formats the statement, the noise multiplier and epsilon over the rounds.
+
+  Args:
+    guarantee: of a config.
+    epsilons: after numbers of rounds, of `curve`.
+    signal: of `signal`.
+  """
   statement = guarantee.statement
+  noise = f'noise_multiplier {guarantee.mechanism.noise_multiplier:.6g}'
+  if guarantee.noise_scale != 1:
+    noise += f', simulated by noise_scale {guarantee.noise_scale:.6g}'
   lines = [
     statement.sentence(),
-    f'noise_multiplier {guarantee.noise_multiplier:.6g}',
+    noise,
+    *([signal] if signal else []),
     f'\nrounds  epsilon at delta {statement.delta:g}',
   ]
   return '\n'.join(lines + [f'{r:6d}  {e:.4f}' for r, e in epsilons.items()])
@@ -41,7 +85,8 @@ def draw(
   ax.plot(list(epsilons), list(epsilons.values()), marker='.')
   ax.set(xlabel='round', ylabel=f'epsilon at delta {statement.delta:g}', ylim=0)
   ax.set_title(
-    f'of one {guarantee.mechanism.unit}, z = {guarantee.noise_multiplier:.4g}'
+    f'of one {guarantee.mechanism.unit}, '
+    f'z = {guarantee.mechanism.noise_multiplier:.4g}'
   )
   ax.grid(alpha=0.3)
   picture.savefig(path, dpi=150, bbox_inches='tight')

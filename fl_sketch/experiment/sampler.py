@@ -103,8 +103,10 @@ def with_batches(
 
 def _sampling_options(c: Config):
   if c.sampling == 'poisson':
+    return {'probability': c.chance, 'max_cohort': privacy_plan.max_cohort(c)}
+  if c.sampling == 'random_allocation':
     most = privacy_plan.max_cohort(c)
-    return {'probability': c.cohort / c.population, 'max_cohort': most}
+    return {'epoch_rounds': c.allocation_rounds, 'max_cohort': most}
   return {'cohort': availability.selected(c.cohort, c.over_sampling)}
 
 

@@ -1,12 +1,12 @@
 """Differential privacy: accounting, private aggregation, and audits.
 
 On the host, without JAX: `types` describes what a run releases, `accounting`
-computes epsilon and calibrates noise (from `events`, `profiles`, `gaussian` and
-`calibration`), and `bounds` and `lemmas` have the formulas of papers. In JAX:
-`clipping` bounds contributions, `grid` makes integers of them, whose noise is
-`discrete_gaussian`, `mechanisms` are sums with noise, `aggregation` is the
-uplink that makes a cohort's mean private, its bound fixed or of
-`quantile_bound`, `secure_aggregation` simulates masks.
+computes epsilon and calibrates noise (from `events`, `profiles`, `gaussian`,
+`allocation` and `calibration`), and `bounds` and `lemmas` have the formulas of
+papers. In JAX: `clipping` bounds contributions, `grid` makes integers of them,
+whose noise is `discrete_gaussian`, `mechanisms` are sums with noise,
+`aggregation` is the uplink that makes a cohort's mean private, its bound fixed
+or of `quantile_bound`, `secure_aggregation` simulates masks.
 `canaries`, `canary_scores` and `audit` attack private rounds and bound epsilon
 from below; `summation_attack` uses the order in which floats are added.
 """
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
   from fl_sketch.privacy import (
     accounting,
     aggregation,
+    allocation,
     audit,
     bounds,
     calibration,
@@ -39,9 +40,9 @@ if TYPE_CHECKING:
   )
 
 __all__ = [
-  'accounting', 'aggregation', 'audit', 'bounds', 'calibration', 'canaries',
-  'canary_scores', 'clipping', 'discrete_gaussian', 'events', 'gaussian',
-  'grid', 'lemmas', 'mechanisms', 'profiles', 'quantile_bound',
+  'accounting', 'aggregation', 'allocation', 'audit', 'bounds', 'calibration',
+  'canaries', 'canary_scores', 'clipping', 'discrete_gaussian', 'events',
+  'gaussian', 'grid', 'lemmas', 'mechanisms', 'profiles', 'quantile_bound',
   'secure_aggregation', 'summation_attack', 'types',
 ]  # fmt: skip
 

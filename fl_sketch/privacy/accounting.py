@@ -217,6 +217,10 @@ def to_dp_event(mechanism: Mechanism, *, accountant: str = 'pld'):
         'No event stands for truncated Poisson sampling under add-or-remove-'
         'one; compute_epsilon couples it with exact Poisson.'
       )
+    if events.simplest(part).sampling is Sampling.RANDOM_ALLOCATION:
+      raise UnsupportedAccountingError(
+        'No event stands for random allocation; compute_epsilon has its losses.'
+      )
     step = events.step_event(part, accountant)
     composed.append(dp_accounting.SelfComposedDpEvent(step, part.steps))
   return dp_accounting.ComposedDpEvent(composed)

@@ -240,8 +240,7 @@ def _cohorts(game: Game, coins, kind, other) -> rounds.Cohort:
   """Draws all rounds' cohorts, [rounds, ...]; the last unit is the canary."""
   mechanism, k = game.mechanism, game.steps_per_round
   turns, n = len(game.canary), _population(mechanism)
-  keys = jax.random.split(coins, turns * k)
-  ids, mask = jax.vmap(functools.partial(_draw, mechanism))(keys)
+  ids, mask = _draws(mechanism, coins, turns * k)
   first = jnp.arange(ids.shape[1])[None] == 0
   ids = jnp.where(kind == _ALONE, jnp.where(first, n - 1, n), ids)
   away, replacement = canary_scores.absence(mechanism)
@@ -259,6 +258,17 @@ def _cohorts(game: Game, coins, kind, other) -> rounds.Cohort:
   return rounds.Cohort(one, jnp.ones((turns, 1)), batches)
 
 
+def _draws(mechanism, coins, steps):
+  """Draws ids and weights [steps, units]; all coins of an epoch at once."""
+  if mechanism.sampling is not types.Sampling.RANDOM_ALLOCATION:
+    keys = jax.random.split(coins, steps)
+    return jax.vmap(functools.partial(_draw, mechanism))(keys)
+  n, t, step = _population(mechanism), mechanism.epoch_steps, np.arange(steps)
+  places = jax.random.randint(coins, (steps // t + 1, n), 0, t)
+  taken = places[step // t] == (step % t)[:, None]
+  return jnp.where(taken, jnp.arange(n)[None], n), taken.astype(jnp.float32)
+
+
 def _draw(mechanism, key):
   n, size = _population(mechanism), _units(mechanism)
   if mechanism.sampling is types.Sampling.FULL:
@@ -270,6 +280,8 @@ def _draw(mechanism, key):
 
 def _units(mechanism) -> int:
   """Returns the number of client slots of a step."""
+  if mechanism.sampling is types.Sampling.RANDOM_ALLOCATION:
+    return _population(mechanism)  # none is cut off
   return mechanism.max_cohort or _population(mechanism)
 
 

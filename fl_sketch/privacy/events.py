@@ -9,6 +9,8 @@
 | truncated Poisson | zero-out | pld | Ganesh et al., arXiv:2508.15089; the |
 | | | | coupling where cohorts are cut off once in 1e15 steps at most |
 | fixed size | replace-one | rdp | Theorem 27 of arXiv:1808.00087 at z / 2 |
+| random allocation | add/remove, zero-out | pld | `allocation`: the pair of |
+| | | | arXiv:2412.16802; the coupling where cohorts are cut off |
 
 Every other triple is refused, by name of what to choose instead.
 """
@@ -35,6 +37,7 @@ _VALID = {
   (Sampling.TRUNCATED_POISSON, 'pld'): (_ADD, _ZERO),
   (Sampling.TRUNCATED_POISSON, 'rdp'): (_ADD,),
   (Sampling.FIXED_WITHOUT_REPLACEMENT, 'rdp'): (_REPLACE,),
+  (Sampling.RANDOM_ALLOCATION, 'pld'): (_ADD, _ZERO),
 }
 _ADVICE = {
   Sampling.POISSON: "replace-one needs accountant='pld'",
@@ -45,6 +48,10 @@ _ADVICE = {
   Sampling.FIXED_WITHOUT_REPLACEMENT: (
     "choose adjacency replace-one and accountant='rdp', which is an upper "
     'bound, or sample by Poisson'
+  ),
+  Sampling.RANDOM_ALLOCATION: (
+    "choose accountant='pld' and adjacency add-or-remove-one or zero-out, or "
+    'sample by Poisson'
   ),
 }
 
@@ -69,18 +76,23 @@ def sizes(part: GaussianMechanism) -> tuple[int, int]:
 def simplest(part: GaussianMechanism) -> GaussianMechanism:
   """Return the part, as full participation if everyone always takes part."""
   fixed = part.sampling is Sampling.FIXED_WITHOUT_REPLACEMENT
-  poisson = part.sampling is Sampling.POISSON
-  if (fixed and part.max_cohort == part.population) or (
-    poisson and part.sampling_probability == 1
-  ):
-    return dataclasses.replace(
-      part, sampling=Sampling.FULL, sampling_probability=1.0
-    )
+  everyone = part.max_cohort in (None, part.population)
+  coins = part.sampling in (Sampling.POISSON, Sampling.RANDOM_ALLOCATION)
+  if everyone and (fixed or (coins and part.sampling_probability == 1)):
+    full = {'sampling': Sampling.FULL, 'sampling_probability': 1.0}
+    return dataclasses.replace(part, **full, epoch_steps=None)
   return part
 
 
 def untruncated(part: GaussianMechanism) -> GaussianMechanism:
-  """Return exact Poisson for a truncated one that is coupled with it."""
+  """Return a truncated part as the one that it is coupled with, without a cap.
+
+  Any other is returned as it is.
+  """
+  if part.sampling is Sampling.RANDOM_ALLOCATION:
+    if part.max_cohort in (None, part.population):
+      return part
+    return dataclasses.replace(part, max_cohort=None)
   if part.sampling is not Sampling.TRUNCATED_POISSON:
     return part
   if part.adjacency is _ADD or _cut_off(part) <= _RARE:
@@ -113,6 +125,11 @@ def probability_of(part: GaussianMechanism) -> float:
     return part.sampling_probability
   population, cohort = sizes(part)
   return part.sampling_probability * cohort / population
+
+
+def participations(part: GaussianMechanism) -> int:
+  """Return in how many steps a unit takes part at most."""
+  return -(-part.steps // (part.epoch_steps or 1))
 
 
 def step_event(part: GaussianMechanism, accountant: str):

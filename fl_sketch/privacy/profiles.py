@@ -16,7 +16,7 @@ import functools
 import math
 from typing import Any
 
-from fl_sketch.privacy import events, gaussian
+from fl_sketch.privacy import allocation, events, gaussian
 from fl_sketch.privacy.types import (
   Adjacency,
   GaussianMechanism,
@@ -205,7 +205,8 @@ def _exact(parts: Parts) -> Exact:
   distances = []
   for part in parts:
     moved = 2 if part.adjacency is Adjacency.REPLACE_ONE else 1
-    distances.append(math.sqrt(part.steps) / events.noise_of(part) * moved)
+    times = math.sqrt(events.participations(part))
+    distances.append(times / events.noise_of(part) * moved)
   return Exact(math.hypot(*distances))
 
 
@@ -264,6 +265,9 @@ def _losses(parts: Parts, cell: float):
   """Return the privacy loss distribution of the composition."""
   composed = []
   for part in parts:
+    if part.sampling is Sampling.RANDOM_ALLOCATION:
+      composed += allocation.epochs(part, cell)
+      continue
     step = _step_losses(dataclasses.replace(part, steps=1), cell)
     composed.append(step.self_compose(part.steps))
   return functools.reduce(lambda a, b: a.compose(b), composed)

@@ -14,7 +14,11 @@ from fl_sketch.utils import checks
 
 Unit = Literal['client', 'sample']
 Trust = Literal['central', 'secure_aggregation', 'local']
-NOISE = ('secret', 'reproducible: not private')
+NOISE = ('secret', 'reproducible: not private', 'simulated: not private')
+_NOT = {
+  NOISE[1]: 'Not private, for its noise is reproducible; else',
+  NOISE[2]: 'Not private, for its cohort is simulated; a real one would have',
+}
 _TRUST = {
   'central': 'anyone but the trusted server',
   'secure_aggregation': 'anyone who sees only securely aggregated sums',
@@ -50,14 +54,18 @@ class Sampling(enum.Enum):
   FULL is everyone. POISSON is an independent secret coin for each unit and
   step. TRUNCATED_POISSON keeps a uniform `max_cohort` of those when more come
   up. FIXED_WITHOUT_REPLACEMENT draws exactly `max_cohort` units uniformly,
-  anew in each step. Round-robin, shuffled epochs and unions of batches are
-  none of these: account them as FULL over the participations of one unit.
+  anew in each step. RANDOM_ALLOCATION gives each unit one of the `epoch_steps`
+  steps of every epoch, by an independent secret coin (balls and bins); it
+  keeps a uniform `max_cohort` of those of a step, if that is given.
+  Round-robin, shuffled epochs and unions of batches are none of these: account
+  them as FULL over the participations of one unit.
   """
 
   FULL = 'full'
   POISSON = 'poisson'
   TRUNCATED_POISSON = 'truncated_poisson'
   FIXED_WITHOUT_REPLACEMENT = 'fixed_without_replacement'
+  RANDOM_ALLOCATION = 'random_allocation'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,13 +81,15 @@ class GaussianMechanism:
     sampling: How it is drawn.
     sampling_probability: The coin of POISSON and TRUNCATED_POISSON. 1 under
       FULL; under FIXED_WITHOUT_REPLACEMENT it is max_cohort / population, and
-      may be left out.
+      under RANDOM_ALLOCATION 1 / epoch_steps: both may be left out.
     population: Number of units: of clients or of samples.
     max_cohort: Largest cohort; the exact one if the size is fixed.
     adjacency: Which datasets are neighbours.
     unit: What one contribution belongs to, and so what is protected.
     releases_per_step: Releases of one cohort in one step, each with noise of
       its own and each with contributions clipped to C.
+    epoch_steps: Steps of an epoch of RANDOM_ALLOCATION. The last epoch may be
+      incomplete.
 
   Raises:
     TypeError: if a number is not a Python or NumPy number, or is a bool.
@@ -99,6 +109,7 @@ class GaussianMechanism:
   adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
   unit: Unit = 'client'
   releases_per_step: int = 1
+  epoch_steps: int | None = None
 
   def __post_init__(self):
     checks.member('sampling', self.sampling, Sampling)
@@ -106,7 +117,8 @@ class GaussianMechanism:
     checks.choice('unit', self.unit, ('client', 'sample'))
     for name in 'noise_multiplier', 'sampling_probability':
       object.__setattr__(self, name, checks.real(name, getattr(self, name)))
-    for name in 'steps', 'releases_per_step', 'population', 'max_cohort':
+    optional = 'population', 'max_cohort', 'epoch_steps'
+    for name in 'steps', 'releases_per_step', *optional:
       value = getattr(self, name)
       if value is not None or name in ('steps', 'releases_per_step'):
         object.__setattr__(self, name, checks.count(name, value))
@@ -115,7 +127,26 @@ class GaussianMechanism:
       raise ValueError(
         f'Expected 0 < sampling_probability={self.sampling_probability} <= 1.'
       )
+    self._check_epoch()
     self._check_cohort()
+
+  def _check_epoch(self):
+    """Refuse an epoch without random allocation, and the reverse."""
+    allocated = self.sampling is Sampling.RANDOM_ALLOCATION
+    if allocated != (self.epoch_steps is not None):
+      raise ValueError(
+        f'Expected epoch_steps={self.epoch_steps} to be given if and only if '
+        f"sampling={self.sampling.value!r} is 'random_allocation'."
+      )
+    if self.epoch_steps is None:
+      return
+    q, chance = self.sampling_probability, 1 / self.epoch_steps
+    if not (q == 1 or math.isclose(q, chance)):
+      raise ValueError(
+        f'Expected sampling_probability={q} == 1 / epoch_steps = {chance} for '
+        "sampling='random_allocation'."
+      )
+    object.__setattr__(self, 'sampling_probability', chance)
 
   def _check_cohort(self):
     """Refuse fields that contradict the sampling."""
@@ -129,7 +160,13 @@ class GaussianMechanism:
         f'Expected population={population} and max_cohort={size} to be given '
         f'for sampling={self.sampling.value!r}.'
       )
-    if self.sampling not in capped and size not in (None, population):
+    if self.sampling is Sampling.RANDOM_ALLOCATION:
+      if size is not None and population is None:
+        raise ValueError(
+          f'Expected population={population} to be given with '
+          f"max_cohort={size} for sampling='random_allocation'."
+        )
+    elif self.sampling not in capped and size not in (None, population):
       raise ValueError(
         f'Expected max_cohort={size} to be population={population} for '
         f'sampling={self.sampling.value!r}; one that is cut off at max_cohort '
@@ -208,8 +245,8 @@ class PrivacyStatement:
       f'{part.unit} ({relation}) against {_TRUST[self.trust]}, by '
       f'{self.accountant.upper()}; {_sampling(part)}.'
     )
-    if self.noise != 'secret':
-      promise = f'Not private, for its noise is reproducible; else {promise}'
+    if self.noise in _NOT:
+      promise = f'{_NOT[self.noise]} {promise}'
     elif math.isinf(self.epsilon):
       promise = f'Not private: {promise}'
     return '\n'.join([promise, ' '.join(self.caveats)]).strip()
@@ -219,7 +256,9 @@ def _sampling(part: GaussianMechanism) -> str:
   """Return how a mechanism samples, in words."""
   kind = part.sampling.value.replace('_', ' ')
   words = f'{part.steps} steps, sampling {kind}'
-  if part.sampling_probability < 1:
+  if part.epoch_steps is not None:
+    words += f' to one of {part.epoch_steps}'
+  elif part.sampling_probability < 1:
     words += f' with probability {part.sampling_probability:.4g}'
   limit = part.max_cohort
   return words if limit is None else f'{words}, at most {limit}'

@@ -17,6 +17,13 @@ CASES = {
   'poisson': ('poisson', 40, {'probability': 0.3}),
   'poisson overflow': ('poisson', 40, {'probability': 0.5, 'max_cohort': 9}),
   'poisson all': ('poisson', 9, {'probability': 1.0}),
+  'allocation': ('random_allocation', 40, {'epoch_rounds': 4}),
+  'allocation overflow': (
+    'random_allocation',
+    40,
+    {'epoch_rounds': 2, 'max_cohort': 9},
+  ),
+  'allocation all': ('random_allocation', 9, {'epoch_rounds': 1}),
 }
 each_case = pytest.mark.parametrize('case', CASES.values(), ids=CASES.keys())
 ROUNDS = 2000
@@ -56,7 +63,14 @@ def test_a_round_depends_on_seed_and_round_only(case):
 
 
 @pytest.mark.parametrize(
-  'name', ['fixed', 'with replacement', 'poisson', 'poisson overflow']
+  'name',
+  [
+    'fixed',
+    'with replacement',
+    'poisson',
+    'poisson overflow',
+    'allocation overflow',
+  ],
 )
 def test_clients_are_equally_likely(name):
   kind, population, options = CASES[name]
@@ -114,6 +128,7 @@ def test_a_cohort_takes_no_memory_of_the_population():
   tracemalloc.start()
   cohorts.poisson(0, 0, 10**7, 1e-6, max_cohort=60)
   cohorts.fixed_size(0, 0, 10**7, 10)
+  cohorts.random_allocation(0, 0, 10**6, 10**5, max_cohort=60)
   peak = tracemalloc.get_traced_memory()[1]
   tracemalloc.stop()
   assert peak < 10**6
@@ -126,6 +141,74 @@ def test_neighbouring_rounds_are_independent():
   both = np.sum(taken[1:, :40] * taken[:-1, :40])
   # Neighbouring products share a factor: 1.46 times a binomial's variance.
   assert _z(both, 40 * (ROUNDS - 1), 0.09) < 6 * np.sqrt(1.46)
+
+
+def epoch_places(seed, epoch, population, t, **options):
+  """The place of each client in an epoch, and how often it has one."""
+  place, times = np.full(population, -1), np.zeros(population, int)
+  for r in range(t):
+    draw = cohorts.random_allocation(
+      seed, epoch * t + r, population, t, **options
+    )
+    ids = draw[0][draw[1] > 0]
+    place[ids] = r
+    times[ids] += 1
+  return place, times
+
+
+@pytest.mark.parametrize(('population', 't'), [(7, 3), (50, 8), (40_000, 5)])
+def test_an_allocation_gives_everybody_one_round_of_an_epoch(population, t):
+  """Catches rounds that draw coins of their own; 40,000 are many blocks."""
+  whole = {'max_cohort': population}
+  places = []
+  for epoch in range(3):
+    place, times = epoch_places(3, epoch, population, t, **whole)
+    assert np.all(times == 1)
+    places.append(place.tolist())
+  assert places[0] != places[1] != places[2]
+
+
+def check_allocations(population, t, epochs):
+  """Places are uniform, and independent of other clients and epochs.
+
+  Pairs of places of a client and its neighbour, and of an epoch and the next,
+  are uniform on t^2; only disjoint pairs count, which are independent. The size
+  of an epoch's first cohort has the variance of a binomial one.
+  """
+  places = np.stack(
+    [epoch_places(5, e, population, t)[0] for e in range(epochs)]
+  )
+  uniform = lambda x, n: stats.chisquare(np.bincount(x.ravel(), minlength=n))
+  assert uniform(places, t).pvalue > 1e-7
+  clients = places[:, :-1:2] * t + places[:, 1::2]
+  in_time = places[:-1:2] * t + places[1::2]
+  for pairs in (clients, in_time):
+    assert uniform(pairs, t * t).pvalue > 1e-7
+  sizes = np.array([np.bincount(row, minlength=t) for row in places])
+  variance = population / t * (1 - 1 / t)
+  dispersion = np.sum((sizes[:, 0] - population / t) ** 2) / variance
+  assert dispersion < stats.chi2.isf(1e-7, epochs)
+  assert dispersion > stats.chi2.isf(1 - 1e-7, epochs)
+
+
+def test_allocations_are_independent_coins():
+  """Catches rounds of equal sizes, as of a shuffle, and repeated epochs."""
+  check_allocations(population=60, t=4, epochs=200)
+
+
+@pytest.mark.nightly
+def test_many_allocations_are_independent_coins():
+  """The same over 10^6 coins."""
+  check_allocations(population=1000, t=5, epochs=1000)
+
+
+def test_an_allocation_that_is_cut_off_keeps_some_of_the_round():
+  """Catches a cut that takes clients of other rounds."""
+  for r in range(50):
+    whole, _ = cohorts.random_allocation(0, r, 40, 2, max_cohort=40)
+    kept, weight = cohorts.random_allocation(0, r, 40, 2, max_cohort=9)
+    assert set(kept) <= set(whole)
+    assert weight.sum() == min(9, np.sum(whole < 40))
 
 
 def test_poisson_overflow_keeps_the_bound_and_the_taken():
@@ -181,6 +264,9 @@ test_bad_arguments_are_refused = refused_calls(
   (lambda: cohorts.poisson(0, 0, 8, 0.0), 'probability='),
   (lambda: cohorts.poisson(0, 0, 8, 1.5), 'probability='),
   (lambda: cohorts.poisson(0, 0, 8, NAN), 'probability='),
+  (lambda: cohorts.random_allocation(0, 0, 8, 0), 'epoch_rounds=0 >= 1'),
+  (lambda: cohorts.random_allocation(0, -1, 8, 2), 'Expected round=-1 >= 0'),
+  (lambda: cohorts.random_allocation(0, 0, 8, 2, 9), 'max_' + TOO_MANY),
   (lambda: cohorts.default_max_cohort(8, 0.5, 0.0), '0 < tail=0'),
   (lambda: cohorts.default_max_cohort(8, 0.5, 1.0), r'tail=1\.0 < 1'),
   (lambda: cohorts.default_max_cohort(8, 0.5, NAN), 'tail=nan to be finite'),

@@ -23,6 +23,9 @@ CONFIGS = sorted(
 SLOW = ('mnist_fedavg', 'mnist_fedsketch', 'mnist_iterative_sketching')
 
 
+ALLOCATED = {'sampling': 'random_allocation'}
+
+
 def config_of(name, variant):
   module = importlib.import_module(f'configs.{name}')
   return module.get_config(variant).to_dict()
@@ -81,7 +84,10 @@ test_bad_fields_are_named = refused(
   ({'algorithm': 'fedprux'}, "Expected algorithm='fedprux' in"),
   ({'local_work': 'gram'}, "Expected model='linear' and batch_size=0"),
   ({'b1': 0.5}, r"Expected a server_optimizer beside .'b1'"),
-  ({'max_cohort': 9}, "Expected sampling='poisson' beside max_cohort"),
+  ({'max_cohort': 9}, "Expected sampling='fixed_size' in .* max_cohort=9"),
+  ({'epoch_rounds': 2}, "to be 'random_allocation' beside epoch_rounds=2"),
+  (ALLOCATED | {'cohort': 20}, 'cohort=20 == 25: .* over epoch_rounds=2, roun'),
+  (ALLOCATED | {'epoch_rounds': 3}, 'cohort=25 == 17: population=50 over'),
   error=config.ConfigError,
 )
 

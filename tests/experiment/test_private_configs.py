@@ -11,6 +11,7 @@ from tests.training.test_private_runs import PRIVATE, SAMPLES
 
 NAN = math.nan
 FIXED = {'sampling': 'fixed_size'}  # four of six
+ALLOCATED = {'sampling': 'random_allocation', 'cohort': 3}  # of six
 PUBLIC = {'noise_multiplier': None, 'clip_norm': None}
 MASKED = FIXED | {'trust': 'secure_aggregation'}
 
@@ -44,6 +45,29 @@ test_a_config_that_means_nothing_is_refused = refused(
   ({'quantile': 0.5}, 'Expected nothing in quantile=0.5'),
   ({'trust': 'nobody'}, "Expected trust='nobody' in"),
   ({'trust': 'secure_aggregation'}, "Expected sampling='fixed_size' with"),
+  (ALLOCATED | {'trust': 'secure_aggregation'}, "trust='central' with sampl"),
+  (ALLOCATED | {'trust': 'local'}, "not trust='local': who sees"),
+  ({'simulated_cohort': 4}, 'Expected simulated_cohort=4 > cohort=4'),
+  ({'simulated_cohort': 5}, 'whole population .* population=6 x simulated_co'),
+  ({'simulated_cohort': 8, 'max_cohort': 6}, 'Expected no max_cohort=6 with'),
+  ({'simulated_cohort': 8, 'trust': 'local'}, "simul.*=8, not trust='local'"),
+  (MASKED | {'simulated_cohort': 8}, "not trust='secure_aggregation'"),
+  ({'simulated_cohort': 8, 'bound': 'quantile'}, "bound='quantile': noise of"),
+  (SAMPLES | {'simulated_cohort': 8}, r"Expected nothing in \['simulated_co"),
+  (
+    {
+      'population': 7,
+      'epoch_rounds': 3,
+      'cohort': 2,
+      'simulated_cohort': 4,
+      'sampling': 'random_allocation',
+    },
+    'whole population of the same share: population=7 x',
+  ),
+  (
+    PUBLIC | {'algorithm': 'fedavg', 'delta': None, 'simulated_cohort': 8},
+    "beside .'simulated_cohort'",
+  ),
   (MASKED | {'min_honest': 5}, 'Expected min_honest=5 <= cohort=4'),
   (MASKED | {'neighbours': 3}, 'Expected neighbours=3 to be even and < cohort'),
   (MASKED | {'neighbours': 4}, 'Expected neighbours=4 to be even and < cohort'),
@@ -66,6 +90,8 @@ test_what_has_no_account_is_refused_before_training = refused(
   ({'delta': 1.0}, 'delta=1.0'),
   (FIXED | {'accountant': 'pld'}, 'pld'),
   (FIXED | {'adjacency': 'add_or_remove_one'}, 'add_or_remove_one'),
+  (ALLOCATED | {'adjacency': 'replace_one'}, "choose accountant='pld'"),
+  (ALLOCATED | {'accountant': 'rdp'}, "choose accountant='pld'"),
   ({'bound': 'quantile'}, 'noise_multiplier=2.0 < 2 count_stddev=0.4'),
   ({'bound': 'quantile', 'count_stddev': 1.0}, '=2.0 < 2 count_stddev=2'),
   ({'noise_multiplier': 0.0, 'bound': 'quantile'}, '0 < noise_multiplier=0'),

@@ -94,11 +94,13 @@ SUPPORTED = {
   *itertools.product([ref.TRUNCATED], [ADD], ['pld', 'rdp']),
   (ref.TRUNCATED, ref.ZERO, 'pld'),
   (ref.FIXED, REPLACE, 'rdp'),
+  *itertools.product([ref.ALLOCATION], [ADD, ref.ZERO], ['pld']),
 }
 ADVICE = {
   ref.POISSON: "replace-one needs accountant='pld'",
   ref.TRUNCATED: "accountant='pld'.*choose add-or-remove-one",
   ref.FIXED: "accountant='rdp'.*sample by Poisson",
+  ref.ALLOCATION: "accountant='pld'.*sample by Poisson",
 }
 
 
@@ -111,6 +113,8 @@ def test_only_analyses_that_exist(sampling, adjacency, accountant):
     spec |= {'population': 10, 'max_cohort': 9}
   if sampling in (ref.POISSON, ref.TRUNCATED):
     spec['sampling_probability'] = 0.1
+  if sampling is ref.ALLOCATION:
+    spec['epoch_steps'] = 5
   part = mechanism(noise_multiplier=8.0, **spec)
   if (sampling, adjacency, accountant) in SUPPORTED:
     assert 0 < ref.epsilon(part, 1e-3, accountant) < 5

@@ -12,8 +12,15 @@ import numpy as np
 import pytest
 from refusals import refused
 
-COUNTS = 'steps', 'population', 'max_cohort', 'releases_per_step'
+COUNTS = (
+  'steps',
+  'population',
+  'max_cohort',
+  'releases_per_step',
+  'epoch_steps',
+)
 POISSON, TRUNCATED = ref.POISSON, ref.TRUNCATED
+ALLOCATED = {'sampling': ref.ALLOCATION, 'epoch_steps': 5}
 
 
 @pytest.mark.parametrize(
@@ -67,7 +74,25 @@ test_a_mechanism_refuses_fields_that_contradict = refused(
     'sampling_probability=0.3 == max_cohort / population = 0.2',
   ),
   ({'unit': 'token'}, "unit='token'"),
+  ({'sampling': ref.ALLOCATION}, 'epoch_steps=None to be given'),
+  ({'epoch_steps': 5}, "epoch_steps=5 to be .* sampling='full'"),
+  (
+    ALLOCATED | {'sampling_probability': 0.1},
+    'sampling_probability=0.1 == 1 / epoch_steps = 0.2',
+  ),
+  (ALLOCATED | {'max_cohort': 5}, 'population=None to be given'),
+  (ALLOCATED | {'max_cohort': 5, 'population': 4}, 'max_cohort=5 <= populat'),
 )
+
+
+def test_the_coin_of_an_allocation_follows_from_its_epoch():
+  """Catches a probability that stays at its default of 1."""
+  for given in ({}, {'sampling_probability': 0.2}):
+    part = mechanism(**ALLOCATED, **given)
+    assert part.sampling_probability == 0.2
+    assert (
+      'random allocation to one of 5' in statement(mechanism=part).sentence()
+    )
 
 
 def statement(

@@ -130,6 +130,7 @@ HASHED = {
 CONFIGS = [
   {'algorithm': 'dp_fedavg', 'epsilon': 5.0, 'noise_multiplier': None},
   {'algorithm': 'dp_fedavg', 'bound': 'quantile'},
+  {'algorithm': 'dp_fedavg', 'sampling': 'random_allocation'},
   {'algorithm': 'safl', 'server_optimizer': 'adam', **BLOCKS},
   {'algorithm': 'fetchsgd', 'local_steps': 1, **HASHED},
   {'algorithm': 'fedsketch_heaprix', 'noise_multiplier': 4.0, **HASHED},
@@ -162,3 +163,20 @@ def test_a_config_is_audited_as_it_runs(fields):
   assert not report.violated, report.text()
   steps = c.local_steps if report.mechanism.unit == 'sample' else 1
   assert report.mechanism.steps == 20 * steps
+
+
+@LONG
+def test_an_allocation_hides_what_it_claims_and_no_more():
+  """Catches coins of a game that are not those of the claim."""
+  claimed = types.GaussianMechanism(
+    noise_multiplier=1.0,
+    steps=20,
+    sampling=types.Sampling.RANDOM_ALLOCATION,
+    epoch_steps=5,
+    population=10,
+  )
+  make = common.algorithm('dp_fedavg', claimed)
+  for noise, broken in (1.0, False), (0.7, True):
+    game = common.game_of(make, claimed, noise, D)
+    report = common.play(game, 0.05 if broken else common.NEVER)
+    assert report.violated == broken, report.text()

@@ -15,6 +15,7 @@ REPLACE = Adjacency.REPLACE_ONE
 FULL, POISSON = Sampling.FULL, Sampling.POISSON
 TRUNCATED = Sampling.TRUNCATED_POISSON
 FIXED = Sampling.FIXED_WITHOUT_REPLACEMENT
+ALLOCATION = Sampling.RANDOM_ALLOCATION
 
 NAN, INF = math.nan, math.inf
 ONE = GaussianMechanism(1.0, 1)

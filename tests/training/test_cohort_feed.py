@@ -51,7 +51,9 @@ def test_blocks_share_the_population_out():
     assert sizes.max() - sizes.min() <= 1
 
 
-@pytest.mark.parametrize('sampling', ['fixed_size', 'poisson'])
+@pytest.mark.parametrize(
+  'sampling', ['fixed_size', 'poisson', 'random_allocation']
+)
 def test_lanes_suffice_but_once_in_1e9(sampling):
   """All of 2,000 cohorts fit; false alarms have probability below 4e-6."""
   c = experiment.build(

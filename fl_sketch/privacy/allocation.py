@@ -1,0 +1,280 @@
+r"""Privacy loss of random allocation: one step of every epoch, by a coin.
+
+In an epoch of t steps each unit takes part in exactly one, chosen uniformly and
+independently of the other units and of the data. With :math:`s \le t` steps of
+an epoch released, and the noise multiplier z, the neighbouring outputs are at
+most as far apart as
+
+.. math::
+  Q = N(0, z^2 I_s), \quad
+  P = \frac{t - s}{t} Q + \frac1t \sum_{i \le s} N(e_i, z^2 I_s),
+
+in both directions, for add-or-remove-one and for zero-out, also if every step
+depends on the outputs of the steps before it. Proof: given the past, what the
+unit would add in step i is a vector :math:`v_i`, :math:`|v_i| \le C`, and what
+the others add is the same in both worlds. A sample y of P or of Q becomes the
+output by :math:`x_i = a_i + v_i y_i` plus normal noise of variance
+:math:`z^2 (C^2 I - v_i v_i^\top)`, one step after another: post-processing
+without knowledge of the coin. Epochs compose, since their coins are
+independent; what depends on the coins of past epochs makes a mixture, which is
+no worse than its worst part. This is the pair of balls-and-bins sampling: Chua
+et al., arXiv:2412.16802; Feldman and Shenfeld, arXiv:2502.08202.
+
+The likelihood ratio of the pair is a mean of independent log-normal numbers
+under Q, so that its law can be convolved (Feldman and Shenfeld,
+arXiv:2602.17284)::
+
+  Z = dP/dQ = ((t - s) + Y_1 + ... + Y_s) / t,  ln Y ~ N(-1/(2 z^2), 1/z^2).
+
+Every divergence of a composition is the mean of a convex function of each Z.
+So it grows if Z, or a part of the sum, becomes a mean-preserving spread of
+itself. Values are moved to a grid by such spreads alone: a value goes to the
+two grid points around it; one that is left out goes to 0 and to infinity. What
+is computed is an upper bound in both directions; all terms are positive, so
+that rounding stays relative. It exceeds the truth by the variance of the
+spreads, which is of second order in the width of a cell.
+"""
+
+import functools
+import math
+from typing import NamedTuple
+
+from fl_sketch.privacy import events
+from fl_sketch.privacy.types import GaussianMechanism
+import numpy as np
+import scipy  # its packages load on first use
+
+# Tails of a normal number, and of every sum, that are left out: 1e-21.
+_REACH, _TAIL = 9.5, 1e-21
+# Width of a cell, in standard deviations of the logarithm of what it is of;
+# the least width that numbers of a heavy tail need; and the most cells.
+_FINE, _WIDEST, _CELLS = 0.03, 0.03, 4000
+# With less noise an epoch is bounded by one release of everybody, which it is a
+# mixture of: the ratio would leave the range of floats.
+_LEAST_NOISE = 0.1
+
+
+class Law(NamedTuple):
+  """A law of positive numbers under Q, on a geometric grid.
+
+  Attributes:
+    first: exponent of the first atom; atom i is at exp((first + i) width).
+    mass: f64[atoms], probabilities under Q, of sum 1.
+    width: of a cell of the logarithm.
+  """
+
+  first: int
+  mass: np.ndarray
+  width: float
+
+  @property
+  def exponents(self) -> np.ndarray:
+    """Integers: the atoms' logarithms over the width."""
+    return self.first + np.arange(len(self.mass))
+
+  @property
+  def values(self) -> np.ndarray:
+    """The atoms, f64[atoms]."""
+    return np.exp(self.exponents * self.width)
+
+
+def epochs(part: GaussianMechanism, cell: float) -> list:
+  """Returns privacy loss distributions whose composition is the mechanism's.
+
+  Args:
+    part: sampled by random allocation, without a largest cohort. Steps that do
+      not fill an epoch are the first ones of the last epoch.
+    cell: width of a cell of the privacy loss.
+  """
+  assert part.epoch_steps is not None
+  noise, length = events.noise_of(part), part.epoch_steps
+  whole, rest = divmod(part.steps, length)
+  parts = []
+  if whole:
+    one = losses(noise, length, length, cell)
+    # A composition of one would only add the rounding of a Fourier transform.
+    parts.append(one if whole == 1 else one.self_compose(whole))
+  if rest:
+    parts.append(losses(noise, length, rest, cell))
+  return parts
+
+
+@functools.lru_cache(maxsize=64)
+def losses(noise: float, epoch_steps: int, steps: int, cell: float):
+  """Returns the privacy loss distribution of the first steps of one epoch.
+
+  Args:
+    noise: multiplier z of a step's releases together.
+    epoch_steps: t.
+    steps: s, of them released.
+    cell: width of a cell of the privacy loss.
+
+  >>> one = losses(1.0, 1, 1, 1e-4)  # of one step: the Gaussian mechanism
+  >>> round(float(one.get_delta_for_epsilon(1.0)), 4)
+  0.1269
+  """
+  from dp_accounting.pld import pld_pmf, privacy_loss_distribution
+
+  if noise < _LEAST_NOISE:
+    return privacy_loss_distribution.from_gaussian_mechanism(
+      noise, value_discretization_interval=cell
+    )
+  law = ratio(noise, epoch_steps, steps, cell)
+  times, left_out = round(law.width / cell), 10 * _TAIL * epoch_steps
+
+  def pmf(mass: np.ndarray, lowest: int):
+    spread = np.zeros((len(mass) - 1) * times + 1)
+    spread[::times] = mass
+    lost = left_out + max(0.0, 1 - math.fsum(mass))
+    return pld_pmf.DensePLDPmf(cell, lowest * times, spread, lost, True)
+
+  last = law.first + len(law.mass) - 1
+  removed = pmf(law.mass * law.values, law.first)
+  added = pmf(law.mass[::-1], -last)
+  return privacy_loss_distribution.PrivacyLossDistribution(removed, added)
+
+
+def ratio(noise: float, epoch_steps: int, steps: int, cell: float) -> Law:
+  """Returns the law of the likelihood ratio Z, spread over a grid.
+
+  Args:
+    noise: multiplier z.
+    epoch_steps: t.
+    steps: s <= t.
+    cell: the width of the law's cells is this times a power of 2.
+  """
+  width = _width(noise, epoch_steps, steps, cell)
+  if steps == epoch_steps:
+    return _sum(noise, steps, width, 1 / epoch_steps)
+  # Its logarithm moves that of the whole sum by this part of itself.
+  coarse = width * 2 ** int(math.log2(epoch_steps / steps))
+  part = _sum(noise, steps, coarse, 1 / epoch_steps)
+  rest = (epoch_steps - steps) / epoch_steps
+  return _trimmed(_spread(np.log(rest + part.values), part.mass, width))
+
+
+def _width(noise: float, epoch_steps: int, steps: int, cell: float) -> float:
+  """Returns the width of a cell of the ratio's logarithm."""
+  spread = _range(noise)
+  variance = math.expm1(noise**-2) * steps / epoch_steps**2
+  wanted = min(_FINE * math.sqrt(variance), max(_WIDEST, spread / _CELLS))
+  return cell * 2 ** max(0, math.floor(math.log2(wanted / cell)))
+
+
+def _range(noise: float) -> float:
+  """Returns the length of the interval of ln Y that is not left out."""
+  return 2 * _REACH / noise + noise**-2
+
+
+def _sum(noise: float, count: int, width: float, scale: float) -> Law:
+  """Returns the law of scale (Y_1 + ... + Y_count), halved again and again.
+
+  The spread of one of 2^k parts is averaged over them all: at depth k, cells
+  are 2^(k / 2) times as wide, by whole powers of 2.
+  """
+  widest = max(width, _WIDEST, _range(noise) / _CELLS)
+
+  @functools.cache
+  def at(count: int, depth: int) -> Law:
+    doublings = min(depth // 2, int(math.log2(widest / width)))
+    here = width * 2**doublings
+    if count == 1:
+      return _trimmed(_log_normal(noise, here, scale))
+    less, more = at(count // 2, depth + 1), at(count - count // 2, depth + 1)
+    return _trimmed(_added(_refined(less, here), _refined(more, here)))
+
+  return at(count, 0)
+
+
+def _log_normal(noise: float, width: float, scale: float) -> Law:
+  """Returns the law of scale Y; every cell keeps its mass and its mean."""
+  middle, shift = -(noise**-2) / 2, math.log(scale)
+  low = math.floor((middle + shift - _REACH / noise) / width)
+  high = math.ceil((middle + noise**-2 + shift + _REACH / noise) / width)
+  edges = np.arange(low, high + 1) * width - shift  # of ln Y
+  mass = _cells((edges - middle) * noise)
+  mean = _cells((edges - middle - noise**-2) * noise)  # of Y, in each cell
+  up = (mean * np.exp(-edges[:-1]) - mass) / math.expm1(width)
+  up = np.clip(up, 0, mass)
+  return Law(low, np.append(mass - up, 0) + np.append(0, up), width)
+
+
+def _cells(edges: np.ndarray) -> np.ndarray:
+  """Returns the normal mass between edges, as exact in both tails."""
+  below, above = scipy.special.ndtr(edges), scipy.special.ndtr(-edges)
+  return np.where(edges[:-1] > 0, -np.diff(above), np.diff(below))
+
+
+def _refined(law: Law, width: float) -> Law:
+  """Returns the same law on a grid that is finer by a power of 2."""
+  times = round(law.width / width)
+  mass = np.zeros((len(law.mass) - 1) * times + 1)
+  mass[::times] = law.mass
+  return Law(law.first * times, mass, width)
+
+
+def _added(one: Law, other: Law) -> Law:
+  """Returns the law of a sum of independent numbers, spread over the grid.
+
+  The logarithm of a sum of two atoms is that of the larger one and more: by a
+  number that depends on the difference of their exponents alone.
+  """
+  first = max(one.first, other.first)
+  last = max(law.first + len(law.mass) for law in (one, other))
+  total = np.zeros(last - first + int(math.log(2) / one.width) + 2)
+  _add_smaller(one, other, 0, first, total)
+  _add_smaller(other, one, 1, first, total)
+  return Law(first, total, one.width)
+
+
+def _add_smaller(small: Law, large: Law, least: int, first: int, total):
+  """Adds the mass of pairs of which `large` has the exponent that is larger.
+
+  Args:
+    small: of one number.
+    large: of the other.
+    least: difference of exponents that counts.
+    first: exponent of the first atom of the total.
+    total: f64[atoms], changed in place.
+  """
+  end = large.first + len(large.mass)
+  differences = np.arange(least, max(end - small.first, least))
+  further = np.log1p(np.exp(-differences * large.width)) / large.width
+  cells = further.astype(int)
+  upper = np.expm1((further - cells) * large.width) / math.expm1(large.width)
+  starts = np.flatnonzero(np.diff(cells, prepend=-1))
+  for start, stop in zip(starts, [*starts[1:], len(cells)], strict=True):
+    begin = max(small.first + least + start, large.first)
+    stop_at = min(small.first + len(small.mass) + least + stop - 1, end)
+    if begin >= stop_at:
+      continue
+    mass = large.mass[begin - large.first : stop_at - large.first]
+    part = upper[start:stop]
+    for weight, raised in (1 - part, 0), (part, 1):
+      # Where `large` is at an exponent, the sum over atoms of `small` below it.
+      sums = np.convolve(small.mass, weight)
+      offset = begin - small.first - least - start
+      place = begin + cells[start] + raised - first
+      total[place : place + len(mass)] += mass * sums[offset:][: len(mass)]
+
+
+def _spread(logs: np.ndarray, mass: np.ndarray, width: float) -> Law:
+  """Returns the law of numbers with these logarithms, spread over a grid."""
+  exponents = np.floor(logs / width).astype(int)
+  raised = mass * (np.expm1(logs - exponents * width) / math.expm1(width))
+  place = exponents - (first := int(exponents.min()))
+  total = np.bincount(place, mass - raised, minlength=place.max() + 2)
+  return Law(first, total + np.bincount(place + 1, raised, len(total)), width)
+
+
+def _trimmed(law: Law) -> Law:
+  """Returns the law without what is rare under both P and Q at its ends.
+
+  What is left out weighs less than rounding: the sum is made 1 again, since
+  every doubling would double what it lacks.
+  """
+  low = np.searchsorted(np.cumsum(law.mass), _TAIL)
+  above = np.cumsum((law.mass * law.values)[::-1])
+  high = len(law.mass) - np.searchsorted(above, _TAIL * above[-1])
+  mass = law.mass[low:high]
+  return Law(law.first + int(low), mass / math.fsum(mass), law.width)

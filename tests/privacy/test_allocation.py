@@ -1,0 +1,291 @@
+"""Random allocation: against quadrature, closed-form moments and Monte Carlo.
+
+Statistical bounds have false-alarm rate < 1e-6.
+"""
+
+import itertools
+import math
+
+import accounting_reference as ref
+from accounting_reference import ADD, REPLACE, ZERO, epsilon, poisson
+from fl_sketch.privacy import accounting, allocation
+from fl_sketch.privacy.accounting import GaussianMechanism
+import numpy as np
+import pytest
+from refusals import refused_calls
+from scipy import special, stats
+
+CELL = 1e-4
+EPSILONS = (0.05, 0.3, 1.0, 2.0)
+
+
+def allocated(z, steps, epoch_steps, **spec):
+  sampling = accounting.Sampling.RANDOM_ALLOCATION
+  return GaussianMechanism(z, steps, sampling, epoch_steps=epoch_steps, **spec)
+
+
+def deltas(z, epoch_steps, steps, eps):
+  """Accounted delta of one epoch, of removal and of addition."""
+  one = allocation.losses(z, epoch_steps, steps, CELL)
+  pmfs = one._pmf_remove, one._pmf_add
+  return np.array([pmf.get_delta_for_epsilon(eps) for pmf in pmfs])
+
+
+def call(k, z):
+  """E[max(Y - k, 0)] of the log-normal Y of mean 1: Black and Scholes."""
+  with np.errstate(divide='ignore', invalid='ignore'):
+    d = z * (0.5 / z**2 - np.log(k))
+    price = special.ndtr(d) - k * special.ndtr(d - 1 / z)
+  return np.where(k > 0, price, 1 - k)
+
+
+def put(k, z):
+  """E[max(k - Y, 0)]; not by parity, which cancels in the tail."""
+  with np.errstate(divide='ignore', invalid='ignore'):
+    d = z * (0.5 / z**2 - np.log(k))
+    price = k * special.ndtr(1 / z - d) - special.ndtr(-d)
+  return np.where(k > 0, price, 0)
+
+
+def nodes(z, count, spacing):
+  """Quadrature of count - 1 log-normals: their sums and their weights."""
+  w = np.arange(-9, 9 + 1 / z, spacing)
+  y, weight = np.exp(w / z - 0.5 / z**2), stats.norm.pdf(w) * spacing
+  sums, weights = np.zeros(1), np.ones(1)
+  for _ in range(count - 1):
+    sums = np.add.outer(sums, y).ravel()
+    weights = np.multiply.outer(weights, weight).ravel()
+  return sums, weights
+
+
+def exact(z, epoch_steps, steps, eps, spacing=0.08):
+  """Delta of one epoch, of removal and of addition, by quadrature.
+
+  The mean over the last log-normal has a closed form, so that the rest is
+  smooth and the trapezoidal rule exact to rounding.
+  """
+  sums, weights = nodes(z, steps, spacing)
+  present = epoch_steps - steps + sums
+  t, growth = epoch_steps, math.exp(eps)
+  removed = call(t * growth - present, z) / t
+  added = put(t / growth - present, z) * growth / t
+  return np.array([weights @ removed, weights @ added])
+
+
+@pytest.mark.parametrize(
+  ('z', 'epoch_steps', 'steps'),
+  [(1.0, 2, 2), (0.6, 2, 1), (1.0, 3, 3), (2.0, 3, 2), (0.6, 3, 3)],
+)
+def test_an_epoch_of_two_or_three_steps_by_quadrature(z, epoch_steps, steps):
+  """Catches a law of the ratio that is too narrow, or a lost tail."""
+  for eps in EPSILONS:
+    true = exact(z, epoch_steps, steps, eps)
+    got = deltas(z, epoch_steps, steps, eps)
+    assert np.all(got >= true * (1 - 1e-9))
+    assert np.all(got <= true * 1.003 + 1e-7)
+
+
+def test_two_epochs_of_two_steps_by_quadrature():
+  """Catches epochs that are composed once, or with one coin for both."""
+  z, spacing = 1.0, 0.15
+  sums, weights = nodes(z, 3, spacing)  # of the whole first epoch
+  first = sums / 2
+  y, inner = nodes(z, 2, spacing)
+  for eps in (0.5, 2.0):
+    level = math.exp(eps) / first
+    each = call(2 * level[:, None] - y[None], z) @ inner / 2
+    true = weights @ (first * each)
+    composed = allocated(z, 4, 2)
+    got = ref.delta_of(composed, eps)
+    assert true <= got <= true * 1.003
+
+
+def one_epoch_ratios(rng, z, epoch_steps, steps, samples, canary):
+  """Draws log(dP/dQ) of an epoch under P (`canary`) or under Q."""
+  x = rng.normal(size=(samples, steps)) * z
+  if canary:
+    place = rng.integers(epoch_steps, size=samples)
+    rows = np.flatnonzero(place < steps)
+    x[rows, place[rows]] += 1
+  logs = special.logsumexp((x - 0.5) / z**2, axis=1)
+  rest = epoch_steps - steps
+  absent = math.log(rest) if rest else -math.inf
+  return np.logaddexp(logs, absent) - math.log(epoch_steps)
+
+
+def monte_carlo(mechanism, eps, samples=100_000):
+  """Estimates delta of both directions: means and standard errors."""
+  z, t = mechanism.noise_multiplier, mechanism.epoch_steps
+  whole, rest = divmod(mechanism.steps, t)
+  rng, results = np.random.default_rng(7), []
+  for canary in (True, False):
+    loss = np.zeros(samples)
+    for steps in [t] * whole + [rest] * (rest > 0):
+      loss += one_epoch_ratios(rng, z, t, steps, samples, canary)
+    loss = loss if canary else -loss
+    values = -np.expm1(np.minimum(eps - loss, 0))
+    results.append((values.mean(), values.std() / samples**0.5))
+  return np.array(results).T
+
+
+@pytest.mark.parametrize(
+  ('mechanism', 'levels'),
+  [
+    (allocated(0.8, 40, 20), (0.3, 1.5)),
+    (allocated(1.0, 37, 10), (0.5, 2.0)),
+    pytest.param(
+      allocated(0.5, 300, 100), (1.0, 4.0), marks=pytest.mark.nightly
+    ),
+    pytest.param(allocated(3.0, 200, 4), (0.5, 2.0), marks=pytest.mark.nightly),
+  ],
+)
+def test_never_below_a_monte_carlo(mechanism, levels):
+  """Catches a wrong law at many steps, epochs and an incomplete one.
+
+  A mean is 5.5 standard errors off with probability 4e-8; four of them.
+  """
+  for eps in levels:
+    mean, error = monte_carlo(mechanism, eps)
+    got = ref.delta_of(mechanism, eps)
+    low, high = mean - 5.5 * error, mean + 5.5 * error
+    assert got >= low.max()
+    assert got <= 1.01 * high.max()
+    assert error.max() < 0.05 * mean.max()  # else nothing is tested
+
+
+@pytest.mark.parametrize(
+  ('z', 'epoch_steps', 'steps'),
+  [(1.0, 7, 7), (0.5, 12, 12), (3.0, 130, 130), (1.5, 50, 13)],
+)
+def test_moments_of_the_ratio_are_never_below_their_closed_form(
+  z, epoch_steps, steps
+):
+  """Catches a spread that loses its mean, and cells that are too wide.
+
+  E[(Y_1 + ... + Y_s)^k] is k! times the coefficient of u^k in
+  (sum_j E[Y^j] u^j / j!)^s, with E[Y^j] = exp(j (j - 1) / (2 z^2)).
+  """
+  law = allocation.ratio(z, epoch_steps, steps, CELL)
+  assert law.mass.sum() == pytest.approx(1, abs=1e-12)
+  assert law.mass @ law.values == pytest.approx(1, abs=1e-12)
+  orders = np.arange(5)
+  factorials = special.factorial(orders)
+  each = np.exp(orders * (orders - 1) / (2 * z**2)) / factorials
+  total = (epoch_steps - steps) ** orders / factorials
+  for _ in range(steps):
+    total = np.convolve(total, each)[:5]
+  for order in (2, 3, 4):
+    true = total[order] * factorials[order] / epoch_steps**order
+    got = law.mass @ law.values**order
+    excess, variance = got - true, law.mass @ law.values**2 - 1
+    assert -1e-12 * true <= excess <= 1.5e-3 * order**2 * variance * true
+
+
+@pytest.mark.parametrize(
+  ('z', 'epoch_steps', 'epochs'),
+  [
+    (1.0, 10, 1),
+    pytest.param(0.8, 20, 50, marks=pytest.mark.nightly),
+    pytest.param(4.0, 5, 200, marks=pytest.mark.nightly),
+    pytest.param(1.0, 100, 10, marks=pytest.mark.nightly),
+  ],
+)
+def test_it_costs_less_than_the_sampling_it_stands_for(z, epoch_steps, epochs):
+  """Catches a bound that is far from tight: Poisson's is larger here.
+
+  So are a fixed size's under replace-one, and one release of everybody an
+  epoch, which random allocation is a mixture of.
+  """
+  steps = epoch_steps * epochs
+  eps = epsilon(allocated(z, steps, epoch_steps))
+  coins = epsilon(poisson(z, steps, 1 / epoch_steps))
+  sizes = {'population': 10**6, 'max_cohort': 10**6 // epoch_steps}
+  fixed = GaussianMechanism(z, steps, ref.FIXED, adjacency=REPLACE, **sizes)
+  assert 0.7 * coins < eps < coins
+  assert eps < epsilon(fixed, 1e-7, 'rdp')
+  assert eps < accounting.gaussian_epsilon(z, 1e-5, epochs)
+
+
+def test_epsilon_grows_over_the_rounds_of_an_epoch():
+  """Catches an incomplete epoch that is left out, or counted as a whole one."""
+  mechanism = allocated(1.0, 12, 4)
+  curve = accounting.epsilon_curve(mechanism, range(1, 10), delta=1e-5)
+  assert all(a < b for a, b in itertools.pairwise(curve))
+  assert curve[4 - 1] == pytest.approx(epsilon(allocated(1.0, 4, 4)), rel=1e-6)
+  coins = accounting.epsilon_curve(poisson(1.0, 1, 0.25), [1, 2], delta=1e-5)
+  assert curve[0] == pytest.approx(coins[0], rel=1e-3)  # one step: one coin
+  assert curve[1] < coins[1]
+
+
+def test_an_epoch_of_one_step_is_full_participation():
+  closed = accounting.gaussian_epsilon(2.0, 1e-5, 3)
+  assert epsilon(allocated(2.0, 3, 1)) == closed
+
+
+def test_zero_out_is_as_add_or_remove():
+  """One contribution that is 0, or is not there, are the same output."""
+  parts = [allocated(1.0, 8, 4, adjacency=a) for a in (ADD, ZERO)]
+  assert epsilon(parts[0]) == epsilon(parts[1])
+
+
+def test_little_noise_is_bounded_by_one_release_an_epoch():
+  """Catches an overflow where the ratio has no floats."""
+  closed = accounting.gaussian_epsilon(0.05, 1e-5, 2)
+  eps = epsilon(allocated(0.05, 10, 5))
+  assert closed <= eps <= closed * (1 + 1e-6)
+  at_all = epsilon(allocated(1e-4, 10, 5))
+  assert at_all == accounting.gaussian_epsilon(1e-4, 1e-5, 2)
+
+
+@pytest.mark.parametrize('adjacency', [ADD, ZERO])
+def test_cohorts_that_are_cut_off_are_paid_for(adjacency):
+  """Catches a largest cohort that costs nothing."""
+  spec = {'population': 100, 'adjacency': adjacency}
+  plain = allocated(1.0, 20, 5, **spec)
+  capped = lambda cap: allocated(1.0, 20, 5, max_cohort=cap, **spec)
+  overflow = lambda cap: 20 * stats.binom.sf(cap, 101, 0.2)
+  assert epsilon(capped(100)) == epsilon(plain)
+  eps = epsilon(capped(48))
+  assert epsilon(plain) < eps
+  paid = (1 + math.exp(eps)) * overflow(48)
+  assert ref.delta_of(plain, eps) + paid <= 1e-5
+  with pytest.raises(
+    accounting.UnsupportedAccountingError, match='max_cohort is too small'
+  ):
+    epsilon(capped(30))
+
+
+def test_releases_of_one_cohort_share_the_coin():
+  """Catches releases that are accounted as steps, each with its own coin."""
+  twice = allocated(2.0, 10, 5, releases_per_step=2)
+  assert epsilon(twice) == epsilon(allocated(2.0 / math.sqrt(2), 10, 5))
+
+
+def test_it_composes_with_other_mechanisms():
+  """Catches losses of another grid, which cannot be composed."""
+  parts = [allocated(2.0, 10, 5), GaussianMechanism(5.0, 2)]
+  eps = epsilon(accounting.compose(parts))
+  assert max(map(epsilon, parts)) < eps < sum(map(epsilon, parts))
+
+
+@pytest.mark.nightly
+def test_noise_and_steps_are_calibrated():
+  """Catches a calibration that samples by Poisson instead."""
+  spec = {'sampling': accounting.Sampling.RANDOM_ALLOCATION, 'epoch_steps': 5}
+  z = ref.calibrated(5.0, 1e-5, 100, **spec)
+  assert 4.99 < epsilon(allocated(z, 100, 5)) <= 5.0
+  assert z < ref.calibrated(5.0, 1e-5, 100, 0.2)
+  steps = accounting.calibrate_steps(
+    epsilon=5.0, delta=1e-5, noise_multiplier=z * 1.0001, **spec
+  )
+  assert steps == 100
+
+
+ONE = allocated(1.0, 10, 5)
+test_what_has_no_analysis_is_refused = refused_calls(
+  (lambda: epsilon(allocated(1.0, 4, 2, adjacency=REPLACE)), 'by Poisson'),
+  (lambda: epsilon(ONE, accountant='rdp'), "accountant='pld'"),
+  (lambda: accounting.renyi_divergences(ONE), "accountant='pld'"),
+  (lambda: accounting.to_dp_event(ONE), 'No event stands for random alloc'),
+  error=accounting.UnsupportedAccountingError,
+)
