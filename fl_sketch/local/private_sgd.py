@@ -76,7 +76,10 @@ def private_sgd(
     if takes_key:
       of_step = functools.partial(loss_fn, key=keys_lib.step_key(key, k))
     fn = mechanisms.noisy_gradient_sum(
-      of_step, clip_norm, noise_multiplier, microbatch_size=microbatch
+      of_step,
+      max_norm=clip_norm,
+      noise_multiplier=noise_multiplier,
+      microbatch_size=microbatch,
     )
     return fn(jax.random.fold_in(key, k), *args)
 

@@ -152,9 +152,12 @@ class PrivateMean(NamedTuple):
     """The grid of the contributions, their sum and its noise."""
     release, hp = self.release, self.hp
     shares, honest = release.shares()
-    bounds: Any = hp.clip_norm, hp.noise_multiplier  # `Release.at` checks them
+    numbers: Any = {  # `Release.at` checks that they are given
+      'clip_norm': hp.clip_norm,
+      'noise_multiplier': hp.noise_multiplier,
+    }
     return grid_lib.make(
-      *bounds, clients=release.clients, shares=shares, honest=honest
+      **numbers, clients=release.clients, shares=shares, honest=honest
     )
 
   def uplink(self) -> chain.Uplink | chain.Exchange:

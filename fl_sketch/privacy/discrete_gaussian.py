@@ -15,6 +15,7 @@ Source: Canonne, Kamath, Steinke, arXiv:2004.00010, for the mechanism.
 """
 
 import functools
+import math
 from typing import Any
 
 import jax
@@ -73,26 +74,30 @@ def draw(
     Leaves: noises of different leaves are independent.
   """
   leaves, structure = jax.tree.flatten(like)
+  ends = np.cumsum([math.prod(x.shape) for x in leaves])
+  parts = jnp.split(_draw(key, int(ends[-1]), base, multiple), ends[:-1])
+  shaped = [x.reshape(y.shape) for x, y in zip(parts, leaves, strict=True)]
+  return jax.tree.unflatten(structure, shaped)
+
+
+def _draw(key, size, base, multiple) -> jax.Array:
+  """Draws int32[size]: one program, however many leaves share the numbers."""
+  coins, *keys = jax.random.split(key, _LEVELS + 1)
+  signs = jax.random.bits(coins, (size,), jnp.uint32)
+
+  def add(total, level):
+    number, key, power = level
+    magnitude = _magnitude(key, size, base)
+    negative = (signs >> number) & 1 == 1
+    return total + power * jnp.where(negative, -magnitude, magnitude), None
+
   powers = jnp.int32(multiple) ** jnp.arange(_LEVELS, dtype=jnp.int32)
-
-  def one(i, x):
-    coins, *keys = jax.random.split(jax.random.fold_in(key, i), _LEVELS + 1)
-    signs = jax.random.bits(coins, x.shape, jnp.uint32)
-
-    def add(total, level):
-      number, key, power = level
-      magnitude = _magnitude(key, x.shape, base)
-      negative = (signs >> number) & 1 == 1
-      return total + power * jnp.where(negative, -magnitude, magnitude), None
-
-    levels = jnp.arange(_LEVELS, dtype=jnp.uint32), jnp.stack(keys), powers
-    return jax.lax.scan(add, jnp.zeros(x.shape, jnp.int32), levels)[0]
-
-  return jax.tree.unflatten(structure, [one(*x) for x in enumerate(leaves)])
+  levels = jnp.arange(_LEVELS, dtype=jnp.uint32), jnp.stack(keys), powers
+  return jax.lax.scan(add, jnp.zeros(size, jnp.int32), levels)[0]
 
 
-def _magnitude(key, shape, base) -> jax.Array:
-  """Draws |A| of the base law by inversion: int32[shape].
+def _magnitude(key, size, base) -> jax.Array:
+  """Draws |A| of the base law by inversion: int32[size].
 
   It is the least k with P(|A| > k) <= V for a uniform V of 128 bits. A guess
   in float32 starts the search, and does not decide where it ends. The second
@@ -101,7 +106,7 @@ def _magnitude(key, shape, base) -> jax.Array:
   """
   tails = jnp.asarray(_tails(base))
   first, second = jax.random.split(key)
-  high = jax.random.bits(first, (*shape, 2), jnp.uint32)
+  high = jax.random.bits(first, (size, 2), jnp.uint32)
   wide = high.astype(jnp.float32)
   uniform = (wide[..., 0] + wide[..., 1] * 2.0**-32) * 2.0**-32
   uniform = jnp.clip(uniform, 2.0**-65, 1 - 2.0**-24)
@@ -112,7 +117,7 @@ def _magnitude(key, shape, base) -> jax.Array:
   tie = (near > 0) & (before == high).all(-1)
 
   def decide():
-    low = jax.random.bits(second, (*shape, 2), jnp.uint32)
+    low = jax.random.bits(second, (size, 2), jnp.uint32)
     return _search(tails, jnp.concatenate([high, low], -1), near)
 
   return jax.lax.cond(tie.any(), decide, lambda: near)

@@ -50,9 +50,9 @@ class Parts(NamedTuple):
 
 
 def make(
+  *,
   clip_norm: jax.Array | float,
   noise_multiplier: jax.Array | float,
-  *,
   clients: int,
   shares: int = 1,
   honest: float = 1,
@@ -61,7 +61,7 @@ def make(
 
   Sums take up to :math:`n C / step` steps, noise 13 of its deviations.
 
-  >>> grid = make(1.0, 2.0, clients=50)
+  >>> grid = make(clip_norm=1.0, noise_multiplier=2.0, clients=50)
   >>> bool(grid.step < 1e-6)
   True
 

@@ -124,7 +124,7 @@ def privatize_sum(
   """
   checks.choice('bound', bound, tuple(BOUNDS))
   bounded, _ = jax.vmap(BOUNDS[bound], (0, None))(stacked, max_norm)
-  grid = grid_lib.make(max_norm, noise_multiplier, clients=mask.shape[0])
+  grid = _grid(max_norm, noise_multiplier, mask.shape[0])
   total = _sum_of(
     jax.vmap(lambda x: grid_lib.encode(x, grid))(bounded), mask > 0
   )
@@ -133,14 +133,15 @@ def privatize_sum(
 
 def noisy_gradient_sum(
   loss_fn: Callable[[Any, Any], jax.Array],
+  *,
   max_norm: jax.Array | float,
   noise_multiplier: jax.Array | float,
-  *,
   microbatch_size: int | None = None,
 ) -> Callable[[jax.Array, Any, Any, jax.Array], tuple[Tree, jax.Array]]:
   """Builds (key, params, batch, mask) -> (noisy sum of gradients, losses).
 
-  >>> fn = noisy_gradient_sum(lambda w, x: (w * x).mean(), 1.0, 0.0)
+  >>> off = {'max_norm': 1.0, 'noise_multiplier': 0.0}
+  >>> fn = noisy_gradient_sum(lambda w, x: (w * x).mean(), **off)
   >>> args = jnp.float32(2), jnp.array([0.5, 9]), jnp.ones(2)
   >>> round(float(fn(jax.random.key(0), *args)[0]), 3)
   1.5
@@ -164,7 +165,7 @@ def noisy_gradient_sum(
 
   def noisy_sum(key, params, batch, mask):
     n = mask.shape[0]
-    grid = grid_lib.make(max_norm, noise_multiplier, clients=n)
+    grid = _grid(max_norm, noise_multiplier, n)
 
     def one(sample):
       alone = jax.tree.map(lambda x: x[None], sample)
@@ -183,6 +184,11 @@ def noisy_gradient_sum(
     return _noisy(key, total, grid), losses.reshape(-1)[:n]
 
   return noisy_sum
+
+
+def _grid(max_norm, noise_multiplier, clients):
+  numbers = {'clip_norm': max_norm, 'noise_multiplier': noise_multiplier}
+  return grid_lib.make(**numbers, clients=clients)
 
 
 def _noisy(key, total, grid):

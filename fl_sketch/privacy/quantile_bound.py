@@ -1,14 +1,11 @@
 """Private means whose bound follows a quantile of the norms."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 from fl_sketch.privacy import mechanisms
 from fl_sketch.rounds import chain, comms
 import jax
 import jax.numpy as jnp
-
-if TYPE_CHECKING:
-  from fl_sketch.privacy import aggregation
 
 
 class QuantileState(NamedTuple):
@@ -18,7 +15,7 @@ class QuantileState(NamedTuple):
   bill: comms.Bill
 
 
-def uplink(private: 'aggregation.PrivateMean') -> chain.Exchange:
+def uplink(private: Any) -> chain.Exchange:
   r"""The bound follows a quantile of the norms, at a price of its own.
 
   :math:`C \leftarrow C \exp(-\eta (\tilde b - \gamma))`, where
@@ -26,6 +23,9 @@ def uplink(private: 'aggregation.PrivateMean') -> chain.Exchange:
   have sensitivity 1/2; sum and count together have the multiplier z if the sum
   has :math:`(z^{-2} - (2 \sigma_b)^{-2})^{-1/2}`. Andrew et al., NeurIPS 2021,
   arXiv:1905.03871, Algorithm 1.
+
+  Args:
+    private: an `aggregation.PrivateMean`, which says what the terms are.
 
   Raises:
     ValueError: count_stddev lacks, or the noise is not the server's.

@@ -203,11 +203,13 @@ def test_a_config_names_the_codec_of_its_tables():
   assert (scales.shape, scales.dtype) == ((2,), jnp.float32)
 
 
-def test_a_private_config_has_no_codec():
+def test_a_private_config_has_a_codec_where_the_server_is_trusted():
+  """Catches a codec under local privacy, or a refusal under central."""
   fields = CONFIG | {'epsilon': 8.0, 'delta': 1e-5, 'clip_norm': 1.0}
   fields |= {'standardize': False, 'codec': {'kind': 'int4'}}
+  assert experiment.account(config.Config(**fields))
   with pytest.raises(ValueError, match='codec to be None with privacy'):
-    experiment.account(config.Config(**fields))
+    experiment.account(config.Config(**fields, trust='local'))
 
 
 def test_a_block_larger_than_what_is_sent_takes_no_memory():

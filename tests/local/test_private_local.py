@@ -96,7 +96,7 @@ def test_it_is_its_twin_given_the_noise():
       total['w'] += scale * away * x
       clipped.append(scale < 1)
       losses.append(away**2 / 2)
-    points = grid.make(CLIP, 1.5, clients=MAX_BATCH)
+    points = grid.make(clip_norm=CLIP, noise_multiplier=1.5, clients=MAX_BATCH)
     like = grid.encode(PARAMS, points)
     drawn = grid.noise(jax.random.fold_in(KEY, k), like, points)
     noise = grid.decode(drawn, points)

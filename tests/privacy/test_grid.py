@@ -23,9 +23,14 @@ GRIDS = [
 each_grid = pytest.mark.parametrize('numbers', GRIDS)
 
 
+def at(bound, z, **more):
+  return grid.make(clip_norm=bound, noise_multiplier=z, **more)
+
+
 def made(numbers):
   bound, z, clients, shares, honest = numbers
-  return grid.make(bound, z, clients=clients, shares=shares, honest=honest)
+  more = {'clients': clients, 'shares': shares, 'honest': honest}
+  return at(bound, z, **more)
 
 
 def deviation(points):
@@ -79,7 +84,7 @@ def test_too_small_a_multiplier_makes_the_noise_louder_and_is_named():
     least = grid.least_multiplier(*terms)
     names = dict(zip(('clients', 'shares', 'honest'), terms, strict=True))
     for z, exact in (1.1 * least, True), (least / 4, False):
-      points = grid.make(1.0, z, **names)
+      points = at(1.0, z, **names)
       scale = points.step / terms[2] ** -0.5
       of_noise = float(np.sqrt(deviation(points) ** 2 - 9) * scale)
       assert of_noise >= z
@@ -89,9 +94,9 @@ def test_too_small_a_multiplier_makes_the_noise_louder_and_is_named():
 def test_no_noise_is_none_and_what_is_no_number_is_nan():
   """Catches noise of a grid where none was asked for."""
   like = jnp.zeros(4, jnp.uint32)
-  quiet = grid.make(1.0, 0.0, clients=6)
+  quiet = at(1.0, 0.0, clients=6)
   assert not grid.noise(cases.KEY, like, quiet).any()
-  broken = grid.make(1.0, jnp.nan, clients=6)
+  broken = at(1.0, jnp.nan, clients=6)
   assert np.isnan(grid.decode(like, broken)).all()
 
 
@@ -166,6 +171,6 @@ def test_a_sum_of_shares_is_discrete_gaussian():
 
 def test_a_grid_is_made_inside_a_trace():
   """Catches a step that needs the numbers of a sweep on the host."""
-  make = lambda bound, z: grid.make(bound, z, clients=50).step
+  make = lambda bound, z: at(bound, z, clients=50).step
   steps = cases.jit(jax.vmap(make))(jnp.float32([1, 2]), jnp.float32([1, 1]))
   assert float(steps[1] / steps[0]) == pytest.approx(2)

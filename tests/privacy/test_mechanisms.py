@@ -102,7 +102,7 @@ def test_noise_is_the_same_whoever_takes_part(bound):
   rows = contributions()
   nothing = jax.tree.map(np.zeros_like, rows)
   none = privatize(KEY, rows, np.zeros(ROWS, 'f4'), **options)
-  points = grid.make(C, 2.0, clients=ROWS)
+  points = grid.make(clip_norm=C, noise_multiplier=2.0, clients=ROWS)
   like = grid.encode(jax.tree.map(lambda x: x[0], rows), points)
   alone = grid.decode(grid.noise(KEY, like, points), points)
   np.testing.assert_allclose(flat(none), flat(alone), rtol=1e-6)

@@ -124,7 +124,7 @@ def test_noise_follows_its_own_root(name):
   chex.assert_trees_all_equal(a, b)
   other = broadcast(name, NOBODY, secret=jax.random.key(100))
   assert all((x != y).all() for x, y in zip(a, other, strict=True))
-  run = program(name, RELEASE, 1)[0]
+  run = program(name, RELEASE, 1, 0)[0]
   before = len(TRACES)
   later = state_of(name)._replace(round=jnp.int32(1))
   after = run(HP, later, NOBODY, cases.KEY, SECRET)

@@ -122,9 +122,12 @@ def looped(params, batch, mask):
   return total
 
 
+OFF = {'max_norm': C, 'noise_multiplier': 0.0}
+
+
 def clipped_sum(size):
   """(params, batch, mask) -> (the sum without noise, losses)."""
-  fn = m.noisy_gradient_sum(loss_fn, C, 0.0, microbatch_size=size)
+  fn = m.noisy_gradient_sum(loss_fn, **OFF, microbatch_size=size)
   return cases.jit(functools.partial(fn, jax.random.key(0)))
 
 
@@ -170,4 +173,4 @@ def test_clipped_sums_of_bfloat16_models_are_float32():
 @pytest.mark.parametrize('size', [0, -2, float('nan')])
 def test_microbatches_of_no_size_are_refused(size):
   with pytest.raises(ValueError, match=f'microbatch_size={size} >= 1'):
-    m.noisy_gradient_sum(loss_fn, C, 0.0, microbatch_size=size)
+    m.noisy_gradient_sum(loss_fn, **OFF, microbatch_size=size)

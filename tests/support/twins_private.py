@@ -105,8 +105,11 @@ def _leaves(x):
 
 
 def _noise(key, like, hp, clients, **shares):
-  numbers = np.float32(hp.clip_norm), np.float32(hp.noise_multiplier)
-  grid = grid_lib.make(*numbers, clients=clients, **shares)
+  numbers: Any = {
+    name: np.float32(getattr(hp, name))
+    for name in ('clip_norm', 'noise_multiplier')
+  }
+  grid = grid_lib.make(**numbers, clients=clients, **shares)
   draw = grid_lib.noise(key, grid_lib.encode(like, grid), grid)
   return jax.tree.map(np.float64, grid_lib.decode(draw, grid))
 
