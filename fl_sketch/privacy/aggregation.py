@@ -7,12 +7,12 @@ noise, cannot be built. It would be wrong by the operator norm of the sketch,
 about sqrt(d / b), since a public sketch stretches some update by as much.
 """
 
-from collections.abc import Callable
 import functools
 import math
 from typing import Any, NamedTuple
 
 from fl_sketch.privacy import (
+  given_noise,
   grid as grid_lib,
   mechanisms,
   quantile_bound,
@@ -25,24 +25,6 @@ from fl_sketch.rounds.unchecked import unchecked
 from fl_sketch.utils import checks
 import jax
 import jax.numpy as jnp
-
-
-class Draw(NamedTuple):
-  """Which draw of noise is asked for.
-
-  Attributes:
-    key: key[], secret, of this draw alone.
-    client: int32[], the id of the client that adds it; None is the server.
-    index: 0, or which of several noisy sums of a round it is for; 1 for the
-      count of norms of 'quantile'.
-  """
-
-  key: jax.Array
-  client: jax.Array | None = None
-  index: int = 0
-
-
-Noise = Callable[[Draw, Any, Any], Any]  # (draw, like, stddev) -> noise
 
 
 class Release(NamedTuple):
@@ -82,7 +64,7 @@ class Release(NamedTuple):
   quantile: float = 0.5
   quantile_lr: float = 0.2
   count_stddev: float | None = None
-  noise: Noise | None = None
+  noise: given_noise.Noise | None = None
   max_cohort: int | None = None
 
   def at(self, hp: Hyper) -> 'PrivateMean':
@@ -204,20 +186,16 @@ class PrivateMean(NamedTuple):
       key: key[], secret, of this draw alone.
       index: of the draw.
     """
-    if self.release.noise is not None:
-      return self._with_given(self._mean(total), key, index)
+    if (given := self.release.noise) is not None:
+      draw = given_noise.Draw(key, index=index)
+      mean = self._mean(total)
+      return given_noise.of_server(given, draw, mean, self.stddev())
     noise = grid_lib.noise(key, total, self.grid())
     return self._mean(jax.tree.map(jnp.add, total, noise))
 
   def _mean(self, total):
     scale = 1 / self.release.expected_cohort
     return grid_lib.decode(total, self.grid(), scale)
-
-  def _with_given(self, mean, key, index):
-    draw = Draw(key, index=index)
-    assert self.release.noise is not None
-    noise = self.release.noise(draw, mean, self.stddev())
-    return jax.tree.map(jnp.add, mean, noise)
 
   def _take(
     self, index, payloads, *, weight, noise, ids=None, lanes_per_step=0, **_
@@ -246,26 +224,13 @@ class PrivateMean(NamedTuple):
       )
     mean = self._mean(total)
     if release.noise is not None:
-      given = self._given_shares(index, payloads, weight, noise, ids)
-      mean = jax.tree.map(jnp.add, mean, given)
+      draws = given_noise.Draw(jax.vmap(fold)(noise.client), ids, index)
+      expected = release.expected_cohort
+      stddev = self.stddev() * expected / release.shares()[1] ** 0.5
+      mean = given_noise.of_clients(
+        release.noise, draws, mean, stddev, weight, expected
+      )
     return mean, comms.bill(*moved)
-
-  def _given_shares(self, index, payloads, weight, noise, ids):
-    """The mean of noise that is given by a function, one draw for a client."""
-    release = self.release
-    assert release.noise is not None
-    _, honest = release.shares()
-    stddev = self.stddev() * release.expected_cohort / honest**0.5
-
-    def share(key, client, x):
-      draw = Draw(jax.random.fold_in(key, index), client, index)
-      return release.noise(draw, x, stddev)
-
-    shares = jax.vmap(share)(
-      noise.client, ids, jax.vmap(self.clipped)(payloads)
-    )
-    expected = release.expected_cohort
-    return comms.uplink_stacked_mean(shares, weight, denominator=expected)[0]
 
   def _check_cohort(self, weight) -> None:
     """Refuses a cohort whose sum might leave the grid."""

@@ -258,8 +258,8 @@ def secure_sum(
   _, clients = comms.slots(weight.shape[0])
   step = resolution(max_abs, clients)
   fixed = encode(tables, max_abs, step)
-  total, *moved = sum_integers(key, fixed, weight, neighbours, lanes_per_step)
-  return decode(total, step), *moved
+  total, up, down = sum_integers(key, fixed, weight, neighbours, lanes_per_step)
+  return decode(total, step), up, down
 
 
 def sum_integers(
