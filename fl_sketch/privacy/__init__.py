@@ -2,7 +2,9 @@
 
 On the host, without JAX: `types` describes what a run releases, `accounting`
 computes epsilon and calibrates noise (from `events`, `profiles`, `gaussian` and
-`calibration`), and `bounds` and `lemmas` have the formulas of papers. In JAX:
+`calibration`; `losses`, `step_losses` and `tilted_losses` compose privacy
+losses), `hypothesis_tests` has trade-off curves and mu, `groups` epsilon of
+several units, and `bounds` and `lemmas` have the formulas of papers. In JAX:
 `clipping` bounds contributions, `mechanisms` add noise, `aggregation` is the
 uplink that makes a cohort's mean private, `secure_aggregation` simulates masks.
 `canaries`, `canary_scores` and `audit` attack private rounds and bound epsilon
@@ -25,17 +27,23 @@ if TYPE_CHECKING:
     clipping,
     events,
     gaussian,
+    groups,
+    hypothesis_tests,
     lemmas,
+    losses,
     mechanisms,
     profiles,
     secure_aggregation,
+    step_losses,
+    tilted_losses,
     types,
   )
 
 __all__ = [
   'accounting', 'aggregation', 'audit', 'bounds', 'calibration', 'canaries',
-  'canary_scores', 'clipping', 'events', 'gaussian', 'lemmas', 'mechanisms',
-  'profiles', 'secure_aggregation', 'types',
+  'canary_scores', 'clipping', 'events', 'gaussian', 'groups',
+  'hypothesis_tests', 'lemmas', 'losses', 'mechanisms', 'profiles',
+  'secure_aggregation', 'step_losses', 'tilted_losses', 'types',
 ]  # fmt: skip
 
 __getattr__ = lazy.attach(__name__)
