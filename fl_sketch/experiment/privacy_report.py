@@ -61,7 +61,7 @@ def trade_off(guarantee: privacy_plan.PrivacyGuarantee) -> figures.Panel:
     guarantee.mechanism, rates, accountant=statement.accountant
   )
   lines = [
-    figures.Line('any test, at most', rates, 1 - errors),
+    figures.Line('any test, at most', rates, 1 - np.asarray(errors)),
     figures.Line('guessing', rates, rates, variant=2),
   ]
   if statement.mu is not None and np.isfinite(statement.mu):

@@ -14,7 +14,7 @@ mu apart is G(alpha) = Phi(Phi^-1(1 - alpha) - mu); f >= G is mu-Gaussian DP.
 
 import math
 
-from fl_sketch.privacy import gaussian, profiles
+from fl_sketch.privacy import profiles
 from fl_sketch.privacy.types import Mechanism, UnsupportedAccountingError
 from fl_sketch.utils import checks
 import numpy as np
@@ -58,8 +58,8 @@ def mu(
     return full.distance
   if delta is None:
     raise UnsupportedAccountingError(
-      'No mu bounds cohorts that are truncated under add-or-remove-one at every '
-      'delta: give the least delta that matters, or leave out max_cohort.'
+      'No mu bounds cohorts that are truncated under add-or-remove-one at '
+      'every delta: give the least delta that matters, or leave out max_cohort.'
     )
   delta = checks.fraction('delta', delta)
   last = profile.epsilon(delta)

@@ -1,7 +1,7 @@
 """Privacy profile delta(epsilon) of a mechanism: closed form, PLD, or Renyi.
 
-Every curve is an upper bound. Renyi divergences are dp_accounting's, and what it
-does not check is checked here; privacy losses are composed by `tilted_losses`.
+Every curve is an upper bound. Renyi divergences are dp_accounting's, and what
+it does not check is checked here; `tilted_losses` composes privacy losses.
 
 Coupling: the truncated run equals the exact one but for a probability of
 b <= steps P[Binom(population + 1, q) > max_cohort], so that for any two

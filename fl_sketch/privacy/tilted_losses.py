@@ -49,6 +49,7 @@ Steps = tuple[tuple[step_losses.Step, int], ...]
 # tilted mass on a side of the window.
 _DEAD, _TAIL = 80.0, 26.0
 _MOST_CELLS = 2**24
+_GOOD = 1.03  # of the least bound by Chernoff: where a tilt is as good
 _REACH = 600.0  # exponents that are safe from overflow
 _SAFE = 1e-12  # relative, for the few operations that end a bound
 _RUNG = 12.0  # between the log deltas of tilts for many epsilons
@@ -153,7 +154,9 @@ class Tilted(NamedTuple):
 
 def _log_moments(steps: Steps) -> np.ndarray:
   """Returns log E[exp(s L)] of the composition, roughly, f64[orders]."""
-  return np.sum([n * step_losses.log_moments(step) for step, n in steps], axis=0)
+  return np.sum(
+    [n * step_losses.log_moments(step) for step, n in steps], axis=0
+  )
 
 
 def _chernoff_delta(steps: Steps, epsilon: float) -> float:
@@ -166,18 +169,16 @@ def _tilt(steps: Steps, h: float, delta: float) -> Tilted:
   """Returns delta of a composition near where it is `delta`."""
   s, beyond, first, cells = _window(steps, h, delta)
   parts = [(step_losses.masses(step, h), n) for step, n in steps]
-  tilted = [_tilted(mass, s, h) for mass, _ in parts]
-  releases = sum(n for _, n in parts)
+  tilted = [_tilted(mass, s, h, n) for mass, n in parts]
   lowest = sum(n * mass.first for mass, n in parts)
-  probabilities = [(p, n) for (p, _, _), (_, n) in zip(tilted, parts)]
-  x, error = _convolve(probabilities, first - lowest, cells)
-  log_scale = sum(n * c for (_, c, _), (_, n) in zip(tilted, parts))
-  growth = sum(n * r for (_, _, r), (_, n) in zip(tilted, parts))
+  x, error = _convolve([t.masses for t in tilted], first - lowest, cells)
+  log_scale = sum(t.log_scale for t in tilted)
   log_above = sum(n * _log_moment(mass, beyond, h) for mass, n in parts)
-  log_above -= beyond * (first + cells - 1) * h - 2**12 * UNIT * releases
+  log_above -= beyond * (first + cells - 1) * h
+  log_above += 2**12 * UNIT * sum(n for _, n in parts)  # its own rounding
   rest = sum(n * mass.infinite for mass, n in parts)
   rest = (rest + np.exp(min(log_above, 0.0))) * (1 + _SAFE)
-  return _sums(x, error, log_scale + growth, s, first, h, rest)
+  return _sums(x, error, log_scale, s, first, h, rest)
 
 
 def _window(steps: Steps, h: float, delta: float):
@@ -189,7 +190,8 @@ def _window(steps: Steps, h: float, delta: float):
   least[orders > 1 / h] = False
   epsilons = np.where(least, moments - np.log(delta), np.inf)
   epsilons[least] /= orders[least]
-  at = int(np.argmin(epsilons))
+  # The least tilt that is good: past it moments may rise like a wall.
+  at = int(np.argmax(epsilons <= _GOOD * epsilons.min()))
   # Chernoff's bounds of tilted masses below the window, and above.
   apart, grows = orders[at] - orders, moments[at] - moments
   bottom = np.max((grows[:at] - _TAIL) / apart[:at])
@@ -203,14 +205,24 @@ def _window(steps: Steps, h: float, delta: float):
   return orders[at], beyond, first, min(cells, _MOST_CELLS)
 
 
-def _tilted(mass: step_losses.Masses, s: float, h: float):
-  """Returns p, c and r above of a step."""
+class _Step(NamedTuple):
+  """A tilted step: p, and how often it is made; T (c + r), r of rounding."""
+
+  masses: tuple[np.ndarray, int]
+  log_scale: float
+
+
+def _tilted(mass: step_losses.Masses, s: float, h: float, n: int) -> _Step:
+  """Returns a step that is made n times, tilted by s."""
   losses = (mass.first + np.arange(len(mass.log_mass))) * h
   exponents = mass.log_mass + s * losses
   c = float(scipy.special.logsumexp(exponents))
   some = np.isfinite(exponents)
   sizes = np.abs(mass.log_mass[some]) + 4 * s * np.abs(losses[some])
-  return np.exp(exponents - c), c, UNIT * float(16 + np.max(sizes) + 4 * abs(c))
+  relative = UNIT * float(16 + np.max(sizes) + 4 * abs(c))
+  # Subnormal numbers are slow; what they add is far below g.
+  p = np.where(exponents - c > -_REACH, np.exp(exponents - c), 0.0)
+  return _Step((p, n), n * c + n * relative)
 
 
 def _log_moment(mass: step_losses.Masses, s: float, h: float) -> float:
@@ -274,12 +286,14 @@ def _sums(x, error, log_scale, s, first, h, rest) -> Tilted:
   kept = losses - peak > -_REACH / (s + 1)
   first += int(np.argmax(kept))
   x, losses = x[kept], losses[kept] - peak
-  weights = np.exp(log_scale - s * peak - s * losses)
-  masses = x * weights
+  exponents = log_scale - s * peak - s * losses
+  # The least numbers are slow: rounded up, or where they help, down to 0.
+  weights = np.exp(np.maximum(exponents, -_REACH))
+  helps = np.where(exponents - losses > -_REACH, exponents - losses, -np.inf)
   from_each = lambda terms: np.cumsum(terms[::-1])[::-1]
   blur = 4 * len(x) * UNIT + _SAFE
-  upper = from_each(masses) * (1 + blur)
-  lower = from_each(masses * np.exp(-losses)) * (1 - blur)
+  upper = from_each(x * weights) * (1 + blur)
+  lower = from_each(x * np.exp(helps)) * (1 - blur)
   cells = min(len(x), -1 / np.expm1(-2 * s * h))
   rounding = weights * (error * np.sqrt(cells) * (1 + _SAFE))
   return Tilted(first, h, float(peak), upper, lower, rounding, float(rest))

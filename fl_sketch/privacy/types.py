@@ -232,8 +232,9 @@ class PrivacyStatement:
 
   def _tests(self, part: GaussianMechanism) -> str:
     """Return what a test of one unit's presence can tell, in words."""
-    known = self.mu is not None and self.true_positive_rate is not None
-    if not known or self.noise != 'secret' or math.isinf(self.epsilon):
+    if self.noise != 'secret' or math.isinf(self.epsilon):
+      return ''
+    if self.mu is None or self.true_positive_rate is None:
       return ''
     rate = 100 * self.true_positive_rate
     return (

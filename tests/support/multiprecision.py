@@ -2,17 +2,15 @@
 
 With M(w) = E[exp(w L)] of one step's loss L under P, by Fourier's inversion::
 
-  delta(e) = 1/(2 pi) int M(c + i t)^T exp(-(c + i t) e) / ((c + i t)(c + i t + 1))
-             dt,   any c > 0,
+  delta(e) = 1/(2 pi) int M(w)^T exp(-w e) / (w (w + 1)) dt,   w = c + i t,
 
-for 1 / (w (w + 1)) is the Laplace transform of 1 - exp(-x). The trapezoidal
-rule takes both integrals, and converges like exp(-1 / step) as both integrands
-are analytic in a strip and fall like a normal density. Nothing is rounded to a
-grid of losses, and nothing is shared with the accountant.
+for any c > 0, since 1 / (w (w + 1)) is the Laplace transform of 1 - exp(-x).
+The trapezoidal rule takes both integrals, and converges like exp(-1 / step) as
+both integrands are analytic in a strip and fall like a normal density. Nothing
+is rounded to a grid of losses, and nothing is shared with the accountant.
 """
 
 import dataclasses
-import functools
 
 import mpmath as mp
 import numpy as np
@@ -70,7 +68,7 @@ class Curve:
     self.tables = [self._table(part) for part in self.releases]
     self.terms = []
     for k in range(100_000):
-      w = mp.mpc(self.c, k * self.step)
+      w = self.c + mp.j * k * self.step
       self.terms.append((w, self._moment(w) - mp.log(w) - mp.log(w + 1)))
       if mp.re(self.terms[-1][1] - self.terms[0][1]) < -75:
         return
@@ -110,7 +108,8 @@ class Curve:
 
 def epsilon(releases, delta):
   """The least epsilon at `delta`, over both orders of the neighbours."""
-  return max(Curve(releases, delta, swap).epsilon(delta) for swap in (0, 1))
+  curves = (Curve(releases, delta, swap) for swap in (False, True))
+  return max(curve.epsilon(delta) for curve in curves)
 
 
 def closed_form(mu, delta):
