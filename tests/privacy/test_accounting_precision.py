@@ -4,7 +4,7 @@ import dataclasses
 import functools
 
 from accounting_reference import FULL, POISSON, REPLACE, epsilon, poisson
-from fl_sketch.privacy import accounting, step_losses
+from fl_sketch.privacy import accounting, step_losses, tilted_losses
 from fl_sketch.privacy.accounting import GaussianMechanism
 import hypothesis
 from hypothesis import strategies as st
@@ -123,6 +123,34 @@ def hockey_stick(kind, z, q, loss):
     return mixture - mp.exp(loss) * at(-x, 0)
   mixture = (1 - q) * at(x, 0) + q * at(x, 1)
   return at(x, 0) - mp.exp(loss) * mixture
+
+
+@pytest.mark.parametrize('counts', [(1, 3), (10**3, 1), (10**7, 10**5)])
+def test_a_transform_is_off_by_no_more_than_its_bound(counts):
+  """Catches a bound of rounding that forgets steps, products or a transform."""
+  cells, rng = 64, np.random.default_rng(0)
+  masses = [rng.dirichlet(np.full(n, 0.3)) for n in (20, 90)]
+  parts = [*zip(masses, counts, strict=True)]
+  x, error = tilted_losses._convolve(parts, 5, cells)
+  spectra = []
+  for k in range(cells):
+    at = lambda p, k=k: mp.fdot(
+      (float(v), mp.expjpi(mp.mpf(-2 * k * i) / cells)) for i, v in enumerate(p)
+    )
+    spectra.append(mp.fprod(at(p) ** n for p, n in parts))
+  square = mp.mpf(0)
+  for j in range(cells):
+    exact = (
+      mp.re(
+        mp.fdot(
+          (f, mp.expjpi(mp.mpf(2 * k * (j + 5)) / cells))
+          for k, f in enumerate(spectra)
+        )
+      )
+      / cells
+    )
+    square += (mp.mpf(float(x[j])) - exact) ** 2
+  assert mp.sqrt(square) <= error < 1e-13 * (sum(counts) + 10)
 
 
 STEPS = [
