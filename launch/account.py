@@ -3,7 +3,8 @@
   fl-sketch account CONFIG [--workdir=DIR] [--audit]
 
 Prints the privacy statement of a run (ignoring its sweep) and epsilon over the
-rounds; writes privacy.json and epsilon.png into a workdir. --audit attacks the
+rounds; writes privacy.json, epsilon.png and trade_off.png (the most true
+positives at each false-positive rate) into a workdir. --audit attacks the
 mechanism with canaries, by rounds of the config's algorithm on a small model;
 with a workdir it draws audit.png.
 """
@@ -52,6 +53,7 @@ def main(argv):
     files.replace(folder / 'privacy.json', report)
     with extras.optional_figures():
       privacy_report.draw(guarantee, epsilons, folder / 'epsilon.png')
+      privacy_report.draw_trade_off(guarantee, folder / 'trade_off.png')
   if _AUDIT.value:
     options = {'samples': _SAMPLES.value, 'data': _DATA_DIR.value}
     try:

@@ -34,8 +34,9 @@ LAYERS = (
 )
 LAYER = {room: i for i, layer in enumerate(LAYERS) for room in layer}
 ACCOUNTANT = ', '.join((
-  'accounting', 'bounds', 'calibration', 'events', 'gaussian', 'lemmas',
-  'profiles', 'types',
+  'accounting', 'allocation', 'bounds', 'calibration', 'events', 'gaussian',
+  'groups', 'hypothesis_tests', 'lemmas', 'losses', 'profiles', 'step_losses',
+  'tilted_losses', 'types',
 ))  # fmt: skip
 
 

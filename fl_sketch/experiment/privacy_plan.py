@@ -14,7 +14,13 @@ from typing import Any, NamedTuple
 
 from fl_sketch.data import availability, batches, cohorts
 from fl_sketch.experiment import privacy_checks
-from fl_sketch.privacy import accounting, aggregation, grid, types
+from fl_sketch.privacy import (
+  accounting,
+  aggregation,
+  grid,
+  hypothesis_tests,
+  types,
+)
 import numpy as np
 
 _CAVEATS = (
@@ -162,6 +168,8 @@ def guarantee(
     + _PRETRAINED * (c.pretrained is not None)
     + _HELD_OUT * (c.client_holdout > 0)
     + _CAVEATS,
+    mu=_mu(mechanism, **options),
+    true_positive_rate=_true_positives(mechanism, accountant=accountant),
   )
   return PrivacyGuarantee(mechanism, statement, per_round, scale)
 
@@ -232,6 +240,8 @@ def _check_noise(c, z):
 _curve = functools.cache(accounting.epsilon_curve)
 _epsilon = functools.cache(accounting.compute_epsilon)
 _calibrated = functools.cache(accounting.calibrate_noise_multiplier)
+_mu = functools.cache(hypothesis_tests.mu)
+_true_positives = functools.cache(hypothesis_tests.true_positive_rate)
 
 
 def _clients(c, releases) -> dict[str, Any]:

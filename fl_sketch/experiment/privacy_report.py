@@ -1,11 +1,12 @@
-"""Prints and plots a DP guarantee: epsilon over the rounds."""
+"""Prints and plots a DP guarantee: epsilon over the rounds, and a trade-off."""
 
 import os
 import pathlib
 
 from fl_sketch import reporting
 from fl_sketch.experiment import config, parts, privacy_plan
-from fl_sketch.privacy import accounting
+from fl_sketch.privacy import accounting, hypothesis_tests
+from fl_sketch.reporting import figures
 import numpy as np
 
 
@@ -90,4 +91,41 @@ def draw(
   )
   ax.grid(alpha=0.3)
   picture.savefig(path, dpi=150, bbox_inches='tight')
+  return pathlib.Path(path)
+
+
+def trade_off(guarantee: privacy_plan.PrivacyGuarantee) -> figures.Panel:
+  """Returns the most true positives that a test has at each rate of false ones.
+
+  Beside those of mu-Gaussian privacy and of a guess, which has as many of both.
+  """
+  statement = guarantee.statement
+  rates = np.geomspace(1e-6, 1.0, 121)
+  errors = hypothesis_tests.type_two_error(
+    guarantee.mechanism, rates, accountant=statement.accountant
+  )
+  lines = [
+    figures.Line('any test, at most', rates, 1 - np.asarray(errors)),
+    figures.Line('guessing', rates, rates, variant=2),
+  ]
+  if statement.mu is not None and np.isfinite(statement.mu):
+    gaussian = hypothesis_tests.gaussian_trade_off(statement.mu, rates)
+    label = f'Gaussian, mu = {statement.mu:.3g}'
+    lines.insert(1, figures.Line(label, rates, 1 - gaussian, variant=1))
+  return figures.Panel(
+    'false-positive rate',
+    'true-positive rate',
+    lines,
+    title=f'Whether one {guarantee.mechanism.unit} took part',
+    x_scale='log',
+    y_limits=(0.0, 1.0),
+    x_mark=hypothesis_tests.FALSE_POSITIVE_RATE,
+  )
+
+
+def draw_trade_off(
+  guarantee: privacy_plan.PrivacyGuarantee, path: str | os.PathLike
+) -> pathlib.Path:
+  """Draws the trade-off of a test of one unit's presence into a file."""
+  figures.draw([trade_off(guarantee)]).savefig(path, dpi=150)
   return pathlib.Path(path)

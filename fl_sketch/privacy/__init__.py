@@ -2,9 +2,11 @@
 
 On the host, without JAX: `types` describes what a run releases, `accounting`
 computes epsilon and calibrates noise (from `events`, `profiles`, `gaussian`,
-`allocation` and `calibration`), and `bounds` and `lemmas` have the formulas of
-papers. In JAX: `clipping` bounds contributions, `grid` makes integers of them,
-whose noise is `discrete_gaussian`, `mechanisms` are sums with noise,
+`allocation` and `calibration`; `losses`, `step_losses` and `tilted_losses`
+compose privacy losses), `hypothesis_tests` has trade-off curves and mu,
+`groups` epsilon of several units, and `bounds` and `lemmas` have the formulas
+of papers. In JAX: `clipping` bounds contributions, `grid` makes integers of
+them, whose noise is `discrete_gaussian`, `mechanisms` are sums with noise,
 `aggregation` is the uplink that makes a cohort's mean private, its bound fixed
 or of `quantile_bound`, `secure_aggregation` simulates masks.
 `canaries`, `canary_scores` and `audit` attack private rounds and bound epsilon
@@ -29,21 +31,28 @@ if TYPE_CHECKING:
     discrete_gaussian,
     events,
     gaussian,
+    given_noise,
     grid,
+    groups,
+    hypothesis_tests,
     lemmas,
+    losses,
     mechanisms,
     profiles,
     quantile_bound,
     secure_aggregation,
+    step_losses,
     summation_attack,
+    tilted_losses,
     types,
   )
 
 __all__ = [
   'accounting', 'aggregation', 'allocation', 'audit', 'bounds', 'calibration',
   'canaries', 'canary_scores', 'clipping', 'discrete_gaussian', 'events',
-  'gaussian', 'grid', 'lemmas', 'mechanisms', 'profiles', 'quantile_bound',
-  'secure_aggregation', 'summation_attack', 'types',
+  'gaussian', 'given_noise', 'grid', 'groups', 'hypothesis_tests', 'lemmas',
+  'losses', 'mechanisms', 'profiles', 'quantile_bound', 'secure_aggregation',
+  'step_losses', 'summation_attack', 'tilted_losses', 'types',
 ]  # fmt: skip
 
 __getattr__ = lazy.attach(__name__)

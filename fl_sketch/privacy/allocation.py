@@ -35,12 +35,11 @@ that rounding stays relative. It exceeds the truth by the variance of the
 spreads, which is of second order in the width of a cell.
 """
 
+import dataclasses
 import functools
 import math
 from typing import NamedTuple
 
-from fl_sketch.privacy import events
-from fl_sketch.privacy.types import GaussianMechanism
 import numpy as np
 import scipy  # its packages load on first use
 
@@ -51,7 +50,9 @@ _REACH, _TAIL = 9.5, 1e-21
 _FINE, _WIDEST, _CELLS = 0.03, 0.03, 4000
 # With less noise an epoch is bounded by one release of everybody, which it is a
 # mixture of: the ratio would leave the range of floats.
-_LEAST_NOISE = 0.1
+LEAST_NOISE = 0.1
+# What rounding may take from a sum of positive numbers, relatively.
+_ROUNDING = 1e-10
 
 
 class Law(NamedTuple):
@@ -78,72 +79,69 @@ class Law(NamedTuple):
     return np.exp(self.exponents * self.width)
 
 
-def epochs(part: GaussianMechanism, cell: float) -> list:
-  """Returns privacy loss distributions whose composition is the mechanism's.
+@dataclasses.dataclass(frozen=True)
+class Epoch:
+  """The first steps of an epoch: a step of `step_losses`.
 
   Args:
-    part: sampled by random allocation, without a largest cohort. Steps that do
-      not fill an epoch are the first ones of the last epoch.
-    cell: width of a cell of the privacy loss.
+    kind: 'remove' is (P, Q), 'add' (Q, P).
+    noise: multiplier z of a step's releases together, >= `LEAST_NOISE`.
+    length: t, steps of an epoch.
+    steps: s <= t, of them released.
   """
-  assert part.epoch_steps is not None
-  noise, length = events.noise_of(part), part.epoch_steps
-  whole, rest = divmod(part.steps, length)
-  parts = []
-  if whole:
-    one = losses(noise, length, length, cell)
-    # A composition of one would only add the rounding of a Fourier transform.
-    parts.append(one if whole == 1 else one.self_compose(whole))
-  if rest:
-    parts.append(losses(noise, length, rest, cell))
-  return parts
+
+  kind: str
+  noise: float
+  length: int
+  steps: int
+
+  def masses(self, h: float) -> tuple[int, np.ndarray, float]:
+    """Returns the privacy loss on multiples of h, no delta made smaller.
+
+    >>> first, mass, lost = Epoch('add', 1.0, 1, 1).masses(2.0**-10)
+    >>> losses = (first + np.arange(len(mass))) * 2.0**-10
+    >>> round(float(mass @ np.maximum(-np.expm1(1 - losses), 0) + lost), 3)
+    0.127
+
+    Returns:
+      The first multiple, masses f64[cells], and the probability of infinity.
+    """
+    law = ratio(self.noise, self.length, self.steps)
+    if law.width >= h:
+      law = _refined(law, h)
+    else:
+      law = _spread(law.exponents * law.width, law.mass, h)
+    first, mass = law.first, law.mass * law.values
+    if self.kind == 'add':
+      first, mass = -int(law.exponents[-1]), law.mass[::-1]
+    lost = 10 * _TAIL * self.length + max(0.0, 1 - math.fsum(mass))
+    return first, mass * (1 + _ROUNDING), lost
+
+  def log_moments(self, orders: np.ndarray) -> np.ndarray:
+    """Returns log E[exp(s L)] at each order s, f64[orders]; no bound."""
+    law = ratio(self.noise, self.length, self.steps)
+    some = law.mass > 0
+    logs, log_mass = (law.exponents * law.width)[some], np.log(law.mass[some])
+    powers = orders + 1 if self.kind == 'remove' else -orders
+    terms = log_mass + powers[:, None] * logs
+    return scipy.special.logsumexp(terms, axis=1)
+
+  def spread(self) -> float:
+    """Returns a rough standard deviation of the loss."""
+    variance = math.expm1(self.noise**-2) * self.steps / self.length**2
+    return min(variance**0.5, 1 / self.noise)
 
 
 @functools.lru_cache(maxsize=64)
-def losses(noise: float, epoch_steps: int, steps: int, cell: float):
-  """Returns the privacy loss distribution of the first steps of one epoch.
-
-  Args:
-    noise: multiplier z of a step's releases together.
-    epoch_steps: t.
-    steps: s, of them released.
-    cell: width of a cell of the privacy loss.
-
-  >>> one = losses(1.0, 1, 1, 1e-4)  # of one step: the Gaussian mechanism
-  >>> round(float(one.get_delta_for_epsilon(1.0)), 4)
-  0.1269
-  """
-  from dp_accounting.pld import pld_pmf, privacy_loss_distribution
-
-  if noise < _LEAST_NOISE:
-    return privacy_loss_distribution.from_gaussian_mechanism(
-      noise, value_discretization_interval=cell
-    )
-  law = ratio(noise, epoch_steps, steps, cell)
-  times, left_out = round(law.width / cell), 10 * _TAIL * epoch_steps
-
-  def pmf(mass: np.ndarray, lowest: int):
-    spread = np.zeros((len(mass) - 1) * times + 1)
-    spread[::times] = mass
-    lost = left_out + max(0.0, 1 - math.fsum(mass))
-    return pld_pmf.DensePLDPmf(cell, lowest * times, spread, lost, True)
-
-  last = law.first + len(law.mass) - 1
-  removed = pmf(law.mass * law.values, law.first)
-  added = pmf(law.mass[::-1], -last)
-  return privacy_loss_distribution.PrivacyLossDistribution(removed, added)
-
-
-def ratio(noise: float, epoch_steps: int, steps: int, cell: float) -> Law:
+def ratio(noise: float, epoch_steps: int, steps: int) -> Law:
   """Returns the law of the likelihood ratio Z, spread over a grid.
 
   Args:
     noise: multiplier z.
     epoch_steps: t.
     steps: s <= t.
-    cell: the width of the law's cells is this times a power of 2.
   """
-  width = _width(noise, epoch_steps, steps, cell)
+  width = _width(noise, epoch_steps, steps)
   if steps == epoch_steps:
     return _sum(noise, steps, width, 1 / epoch_steps)
   # Its logarithm moves that of the whole sum by this part of itself.
@@ -153,12 +151,12 @@ def ratio(noise: float, epoch_steps: int, steps: int, cell: float) -> Law:
   return _trimmed(_spread(np.log(rest + part.values), part.mass, width))
 
 
-def _width(noise: float, epoch_steps: int, steps: int, cell: float) -> float:
-  """Returns the width of a cell of the ratio's logarithm."""
+def _width(noise: float, epoch_steps: int, steps: int) -> float:
+  """Returns the width of a cell of the ratio's logarithm, a power of two."""
   spread = _range(noise)
   variance = math.expm1(noise**-2) * steps / epoch_steps**2
   wanted = min(_FINE * math.sqrt(variance), max(_WIDEST, spread / _CELLS))
-  return cell * 2 ** max(0, math.floor(math.log2(wanted / cell)))
+  return 2.0 ** math.floor(math.log2(wanted))
 
 
 def _range(noise: float) -> float:

@@ -6,7 +6,7 @@ import functools
 import math
 from typing import Any
 
-from fl_sketch.privacy import gaussian, profiles
+from fl_sketch.privacy import gaussian, losses, profiles
 from fl_sketch.privacy.types import (
   CalibrationError,
   GaussianMechanism,
@@ -134,11 +134,11 @@ def _least_noise(
   profile = profiles.profile(mechanism, accountant)
   noisy = lambda z: dataclasses.replace(mechanism, noise_multiplier=z)
 
-  def gap(z: float, cell: float | None = None) -> float:
-    return _log_ratio(_epsilon(noisy(z), delta, accountant, cell), epsilon)
+  def gap(z: float) -> float:
+    return _log_ratio(_epsilon(noisy(z), delta, accountant), epsilon)
 
   def rough(z: float) -> float:
-    return _log_ratio(profiles.rough_epsilon((noisy(z),), delta), epsilon)
+    return _log_ratio(losses.rough_epsilon((noisy(z),), delta), epsilon)
 
   full = gaussian.gaussian_noise_multiplier(epsilon, delta)
   if isinstance(profile.curve, profiles.Exact):
@@ -151,22 +151,15 @@ def _least_noise(
   except CalibrationError:  # Renyi's orders are too few for a small epsilon
     guess = start
   low, high = 0.6 * guess, 1.02 * guess
-  if accountant == 'rdp':
-    return _root(gap, low, high, rtol)
-  cell = 10 * profiles.width(epsilon)
-  wide = _root(lambda z: gap(z, cell), low, high, 1e-3)
-  return _root(gap, wide * (1 - 2e-3), wide * (1 + 1e-4), rtol)
+  return _root(gap, low, high, rtol)
 
 
 def _epsilon(
-  mechanism: GaussianMechanism,
-  delta: float,
-  accountant: str,
-  cell: float | None = None,
+  mechanism: GaussianMechanism, delta: float, accountant: str
 ) -> float:
   """Return epsilon; inf where too many cohorts overflow for any."""
   try:
-    return profiles.profile(mechanism, accountant, cell).epsilon(delta)
+    return profiles.profile(mechanism, accountant).epsilon(delta)
   except profiles.OverflowingCohortError:
     return math.inf
 

@@ -15,6 +15,7 @@
 Every other triple is refused, by name of what to choose instead.
 """
 
+from collections.abc import Sequence
 import dataclasses
 import math
 
@@ -117,6 +118,18 @@ def _cut_off(part: GaussianMechanism) -> float:
 def noise_of(part: GaussianMechanism) -> float:
   """Return the multiplier of a step's releases together, as one release."""
   return part.noise_multiplier / math.sqrt(part.releases_per_step)
+
+
+def distance(parts: Sequence[GaussianMechanism]) -> float:
+  """Return the distance of the unit normals of full participation.
+
+  Replace-one moves a sum by 2C.
+  """
+  distances = []
+  for part in parts:
+    moved = 2 if part.adjacency is Adjacency.REPLACE_ONE else 1
+    distances.append(math.sqrt(participations(part)) / noise_of(part) * moved)
+  return math.hypot(*distances)
 
 
 def probability_of(part: GaussianMechanism) -> float:

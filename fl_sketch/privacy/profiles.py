@@ -1,7 +1,7 @@
 """Privacy profile delta(epsilon) of a mechanism: closed form, PLD, or Renyi.
 
-The numbers are upper bounds that dp_accounting computes; what it does not check
-is checked here.
+Every curve is an upper bound. Renyi divergences are dp_accounting's, and what
+it does not check is checked here; `tilted_losses` composes privacy losses.
 
 Coupling: the truncated run equals the exact one but for a probability of
 b <= steps P[Binom(population + 1, q) > max_cohort], so that for any two
@@ -16,7 +16,7 @@ import functools
 import math
 from typing import Any
 
-from fl_sketch.privacy import allocation, events, gaussian
+from fl_sketch.privacy import events, gaussian, losses, tilted_losses
 from fl_sketch.privacy.types import (
   Adjacency,
   GaussianMechanism,
@@ -29,19 +29,15 @@ from fl_sketch.utils import checks
 import numpy as np
 
 Parts = tuple[GaussianMechanism, ...]
-_COARSE = (*range(2, 65), 128, 256, 512, 1024)
 # The library's own orders; those that do not converge say so and are dropped.
-ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(11, 65), *_COARSE[-4:])
+ORDERS = (
+  *(1 + x / 10 for x in range(1, 100)), *range(11, 65), 128, 256, 512, 1024,
+)  # fmt: skip
 # Rounding of the logarithms that a sampled Renyi divergence is a sum of.
 _RENYI_ROUNDING = 1e-12
-# Below it a delta is the rounding of a Fourier transform.
+# The least delta that 'pld' answers to.
 _LEAST_DELTA = 1e-12
-# Width of a cell of the privacy loss, and the epsilon past which it grows, so
-# that memory stays below 1 GiB; a wider cell loosens the bound.
-_CELL, _WIDE = 1e-4, 40.0
-# Past these, epsilon is bounded by that of full participation: to sample never
-# hurts, the trade-off being convex in the pair of distributions.
-_LEAST_NOISE, _HOPELESS = 1e-3, 1e4
+_losses = losses.composition
 
 
 class OverflowingCohortError(UnsupportedAccountingError):
@@ -130,6 +126,24 @@ class Profile:
       raise UnsupportedAccountingError(f'delta at {epsilon=} is not a number.')
     return min(max(delta, self.resolution), 1.0)
 
+  @property
+  def is_vectorised(self) -> bool:
+    """Whether many deltas take hardly longer than one."""
+    return isinstance(self.curve, tilted_losses.Composition)
+
+  def deltas(self, epsilons: np.ndarray) -> np.ndarray:
+    """Return delta at ascending epsilons, however small, f64[epsilons].
+
+    The least delta never rises, so that a bound at a smaller epsilon is one.
+    """
+    curves = [self.curve] + [self.ceiling] * (self.ceiling is not None)
+    bounds = [_deltas(curve, epsilons) for curve in curves]
+    total = np.min(bounds, axis=0)
+    if self.overflow:
+      total = total + self.overflow * np.array([_cost(e) for e in epsilons])
+    total = np.where(np.isnan(total), 1.0, np.clip(total, 0.0, 1.0))
+    return np.minimum.accumulate(total)
+
   def _curve_epsilon(self, delta: float) -> float:
     """Return the curve's epsilon, which must make sense."""
     if delta < self.resolution:
@@ -148,20 +162,24 @@ class Profile:
     return epsilon
 
 
+def _deltas(curve: Any, epsilons: np.ndarray) -> np.ndarray:
+  """Return a curve's delta at each epsilon."""
+  if isinstance(curve, tilted_losses.Composition):
+    return np.asarray(curve.get_delta_for_epsilon(epsilons))
+  return np.array([curve.get_delta_for_epsilon(float(e)) for e in epsilons])
+
+
 def _cost(epsilon: float) -> float:
   """Return 1 + e^epsilon; inf where that overflows."""
   return 1 + math.exp(epsilon) if epsilon < 700 else math.inf
 
 
-def profile(
-  mechanism: Mechanism, accountant: str = 'pld', cell: float | None = None
-) -> Profile:
+def profile(mechanism: Mechanism, accountant: str = 'pld') -> Profile:
   """Return the mechanism's privacy profile.
 
   Args:
     mechanism: What is released.
     accountant: 'pld' or 'rdp'.
-    cell: Width of a cell of the privacy loss; None chooses it.
 
   Raises:
     UnsupportedAccountingError: if there is no valid analysis.
@@ -175,7 +193,7 @@ def profile(
   overflow = math.fsum(map(events.overflow_probability, parts))
   parts = tuple(map(events.untruncated, parts))
   full = all(part.sampling is Sampling.FULL for part in parts)
-  quiet = min(map(events.noise_of, parts)) < _LEAST_NOISE
+  quiet = min(map(events.noise_of, parts)) < losses.LEAST_NOISE
   if quiet or (full and accountant == 'pld'):
     return Profile(_exact(parts), overflow)
   if accountant == 'rdp':
@@ -185,10 +203,38 @@ def profile(
     ceiling = _exact(parts) if fixed else None
     curve = renyi(parts, ORDERS)
     return Profile(curve, overflow, _visible(parts), ceiling=ceiling)
-  cell = cell or cell_width(parts)
-  if math.isinf(cell):
+  curve = _losses(parts)
+  if curve is None:
     return Profile(_exact(parts), overflow)
-  return Profile(_losses(parts, cell), overflow, _visible(parts), _LEAST_DELTA)
+  return Profile(curve, overflow, _visible(parts), _LEAST_DELTA)
+
+
+def full_participation(mechanism: Mechanism) -> Exact | None:
+  """Return the curve if everybody took part, a bound; None if it is none.
+
+  Which units take part must not depend on which of the neighbours it is: then
+  both are mixtures, with the same weights, of pairs of normals that are no
+  further apart than with everybody, and trade-offs are convex in the pair.
+  Truncation under add-or-remove-one, where one unit displaces others, is no
+  such sampling.
+  """
+  parts = tuple(map(events.simplest, parts_of(mechanism)))
+  if any(events.noise_of(part) == 0 for part in parts):
+    return Exact(math.inf)
+  cut_off = Sampling.TRUNCATED_POISSON, Sampling.RANDOM_ALLOCATION
+  displaced = any(
+    part.sampling in cut_off
+    and part.max_cohort is not None
+    and part.adjacency is not Adjacency.ZERO_OUT
+    for part in parts
+  )
+  return None if displaced else _exact(parts)
+
+
+def is_full(mechanism: Mechanism) -> bool:
+  """Return whether everybody takes part in every step."""
+  parts = map(events.simplest, parts_of(mechanism))
+  return all(part.sampling is Sampling.FULL for part in parts)
 
 
 def _visible(parts: Parts) -> float:
@@ -201,13 +247,8 @@ def _visible(parts: Parts) -> float:
 
 
 def _exact(parts: Parts) -> Exact:
-  """Return the curve of full participation; replace-one moves 2C."""
-  distances = []
-  for part in parts:
-    moved = 2 if part.adjacency is Adjacency.REPLACE_ONE else 1
-    times = math.sqrt(events.participations(part))
-    distances.append(times / events.noise_of(part) * moved)
-  return Exact(math.hypot(*distances))
+  """Return the curve of full participation, which no sampling makes worse."""
+  return Exact(events.distance(parts))
 
 
 def renyi(parts: Parts, orders) -> Renyi:
@@ -232,60 +273,3 @@ def _step_divergences(part: GaussianMechanism, orders) -> np.ndarray:
   if part.sampling is Sampling.FULL:
     return accountant.rdp
   return np.maximum(accountant.rdp, 0) + _RENYI_ROUNDING
-
-
-def rough_epsilon(parts: Parts, delta: float) -> float:
-  """Return a quick estimate, no bound, by few Renyi orders; inf past 1e4."""
-  rough = []
-  for part in map(events.untruncated, parts):
-    doubled = part.adjacency is Adjacency.REPLACE_ONE or (
-      part.sampling is Sampling.TRUNCATED_POISSON
-    )
-    noise = part.noise_multiplier / (2 if doubled else 1)
-    if noise < _LEAST_NOISE:
-      return math.inf
-    q, releases = events.probability_of(part), part.releases_per_step
-    spec = noise, part.steps, Sampling.FULL if q == 1 else Sampling.POISSON, q
-    rough.append(GaussianMechanism(*spec, releases_per_step=releases))
-  epsilon = renyi(tuple(rough), _COARSE).get_epsilon_for_delta(delta)
-  return epsilon if epsilon < _HOPELESS else math.inf
-
-
-def cell_width(parts: Parts) -> float:
-  """Return a width of cells that keeps their number bounded; inf if none."""
-  return width(rough_epsilon(parts, 1e-6))
-
-
-def width(epsilon: float) -> float:
-  """Return the width of a cell of losses that are about `epsilon`."""
-  return _CELL * max(1.0, epsilon / _WIDE)
-
-
-def _losses(parts: Parts, cell: float):
-  """Return the privacy loss distribution of the composition."""
-  composed = []
-  for part in parts:
-    if part.sampling is Sampling.RANDOM_ALLOCATION:
-      composed += allocation.epochs(part, cell)
-      continue
-    step = _step_losses(dataclasses.replace(part, steps=1), cell)
-    composed.append(step.self_compose(part.steps))
-  return functools.reduce(lambda a, b: a.compose(b), composed)
-
-
-@functools.lru_cache(maxsize=4)
-def _step_losses(part: GaussianMechanism, cell: float):
-  """Return one step's privacy loss distribution."""
-  from dp_accounting.pld import privacy_loss_distribution as pld
-
-  noise, q = events.noise_of(part), part.sampling_probability
-  spec = {
-    'value_discretization_interval': cell,
-    'neighboring_relation': events.relation(part.adjacency),
-  }
-  if part.sampling is Sampling.TRUNCATED_POISSON:
-    population, cohort = events.sizes(part)
-    return pld.from_truncated_subsampled_gaussian_mechanism(
-      population, q, cohort, noise, **spec
-    )
-  return pld.from_gaussian_mechanism(noise, sampling_prob=q, **spec)

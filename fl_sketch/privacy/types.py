@@ -215,7 +215,20 @@ Mechanism = GaussianMechanism | ComposedMechanism
 
 @dataclasses.dataclass(frozen=True)
 class PrivacyStatement:
-  """A DP guarantee: epsilon, delta, unit, adjacency, trust and conditions."""
+  """A DP guarantee: epsilon, delta, unit, adjacency, trust and conditions.
+
+  Args:
+    epsilon: At `delta`.
+    delta: In (0, 1).
+    accountant: What computed it.
+    mechanism: What is released.
+    trust: Against whom.
+    noise: Whether it is secret.
+    caveats: What is left out.
+    mu: Of Gaussian DP, down to `delta`; None if it was not computed.
+    true_positive_rate: The largest of any test of whether a unit took part, at
+      a false-positive rate of 1e-3; None if it was not computed.
+  """
 
   epsilon: float
   delta: float
@@ -224,6 +237,8 @@ class PrivacyStatement:
   trust: Trust
   noise: str = 'secret'
   caveats: tuple[str, ...] = ()
+  mu: float | None = None
+  true_positive_rate: float | None = None
 
   def __post_init__(self):
     checks.choice('trust', self.trust, TRUSTS)
@@ -237,7 +252,7 @@ class PrivacyStatement:
     return {k: plain(v) for k, v in dataclasses.asdict(self).items()}
 
   def sentence(self) -> str:
-    """Return the statement in one or two plain lines."""
+    """Return the statement in one to three plain lines."""
     part = parts_of(self.mechanism)[0]
     relation = part.adjacency.value.replace('_', ' ')
     promise = (
@@ -249,7 +264,21 @@ class PrivacyStatement:
       promise = f'{_NOT[self.noise]} {promise}'
     elif math.isinf(self.epsilon):
       promise = f'Not private: {promise}'
-    return '\n'.join([promise, ' '.join(self.caveats)]).strip()
+    lines = [promise, self._tests(part), ' '.join(self.caveats)]
+    return '\n'.join(filter(None, lines))
+
+  def _tests(self, part: GaussianMechanism) -> str:
+    """Return what a test of one unit's presence can tell, in words."""
+    if self.noise != 'secret' or math.isinf(self.epsilon):
+      return ''
+    if self.mu is None or self.true_positive_rate is None:
+      return ''
+    rate = 100 * self.true_positive_rate
+    return (
+      f'As a test of whether one {part.unit} took part: mu {self.mu:.4g} of '
+      f'Gaussian differential privacy at every delta >= {self.delta:.3g}; at '
+      f'most {rate:.3g} % true positives at 0.1 % false positives.'
+    )
 
 
 def _sampling(part: GaussianMechanism) -> str:

@@ -5,9 +5,11 @@ import json
 from configs import das_quadratics
 from fl_sketch import experiment
 from fl_sketch.experiment import config, privacy_report
-from fl_sketch.privacy import accounting
+from fl_sketch.privacy import accounting, hypothesis_tests
+import numpy as np
 import pytest
 import runs
+from scipy import stats
 
 
 def quadratics(**fields):
@@ -33,6 +35,35 @@ def test_the_curve_ends_at_the_statement():
   text = privacy_report.text(guarantee, curve)
   assert guarantee.statement.sentence() in text
   assert f'{values[-1]:.4f}' in text.splitlines()[-1]
+
+
+def test_a_statement_has_mu_and_the_trade_off_of_its_mechanism():
+  """Catches those of another mechanism, delta or accountant."""
+  c = quadratics()
+  everybody = experiment.account(c)
+  distance = 20**0.5 / c.noise_multiplier
+  assert everybody.statement.mu == pytest.approx(distance)
+  most = everybody.statement.true_positive_rate
+  assert most == pytest.approx(stats.norm.sf(stats.norm.isf(1e-3) - distance))
+  poisson = {'sampling': 'poisson', 'cohort': 10}
+  sampled = experiment.account(quadratics(**poisson)).statement
+  down_to = {'delta': sampled.delta, 'accountant': sampled.accountant}
+  assert sampled.mu == hypothesis_tests.mu(sampled.mechanism, **down_to)
+  assert sampled.mu < distance
+  assert 1e-3 < sampled.true_positive_rate < most
+
+
+def test_a_picture_of_a_trade_off_is_above_guessing_and_ends_at_one():
+  """Catches a curve of false negatives, or of other rates than its axis."""
+  guarantee = experiment.account(quadratics())
+  curve, normal, guess = privacy_report.trade_off(guarantee).lines
+  np.testing.assert_allclose(curve.y, normal.y, atol=1e-9)
+  assert (np.diff(curve.y) >= 0).all()
+  assert (curve.y >= np.asarray(guess.y) - 1e-9).all()
+  at = np.interp(1e-3, curve.x, curve.y)
+  rate = guarantee.statement.true_positive_rate
+  assert at == pytest.approx(rate, rel=1e-2)
+  assert curve.y[-1] == 1.0
 
 
 def test_uplinks_of_a_round_count_all():
@@ -62,7 +93,10 @@ def test_the_program_prints_and_leaves_its_files(tmp_path):
   fields = json.loads((tmp_path / 'privacy.json').read_text())
   assert f'{fields["epsilon"]:.4f}' in done.stdout
   assert 'reproducible: not private' == fields['noise']
-  assert (tmp_path / 'epsilon.png').stat().st_size > 1000
+  assert fields['mu'] > 0
+  assert 0 < fields['true_positive_rate'] < 1
+  for name in ('epsilon.png', 'trade_off.png'):
+    assert (tmp_path / name).stat().st_size > 1000
 
 
 @pytest.mark.parametrize('trust', ['secure_aggregation', 'local'])

@@ -122,6 +122,22 @@ def test_a_statement_says_for_whom_against_whom_and_whether():
   assert reproducible.startswith('Not private, for its noise')
 
 
+def test_a_statement_says_what_a_test_can_tell():
+  """Catches a promise of tests where the noise or epsilon promises nothing."""
+  tests = {'mu': 0.5, 'true_positive_rate': 0.0043}
+  sentence = statement(caveats=('Mind.',), **tests).sentence()
+  assert 'mu 0.5 of Gaussian differential privacy at every' in sentence
+  assert 'at most 0.43 % true positives at 0.1 % false' in sentence
+  assert statement(**tests).as_dict()['mu'] == 0.5
+  assert statement(mu=INF).as_dict()['mu'] == 'inf'
+  for silent in (
+    statement(),
+    statement(epsilon=INF, **tests),
+    statement(noise=types.NOISE[1], **tests),
+  ):
+    assert 'true positives' not in silent.sentence()
+
+
 test_a_statement_refuses_what_means_nothing = refused(
   lambda fields: statement(**fields),
   ({'epsilon': NAN}, 'epsilon=nan >= 0'),

@@ -1,0 +1,123 @@
+"""The privacy loss distribution of a mechanism, as `tilted_losses` composes it.
+
+Which pairs dominate a step is what `events` lists: mixtures of normals, as in
+dp_accounting. What is computed with them is a bound on the safe side.
+"""
+
+import dataclasses
+import math
+
+from fl_sketch.privacy import allocation, events, step_losses, tilted_losses
+from fl_sketch.privacy.types import Adjacency, GaussianMechanism, Sampling
+import scipy  # its packages load on first use
+
+Parts = tuple[GaussianMechanism, ...]
+# Past these, epsilon is bounded by that of full participation: to sample never
+# hurts, the trade-off being convex in the pair of distributions.
+LEAST_NOISE, _HOPELESS = 1e-3, 1e4
+# Cells of the privacy loss between 0 and epsilon at _TYPICAL: the least number,
+# and the most, where the loss of a step has a spread of less than _NARROW.
+_TYPICAL, _CELLS, _MOST_CELLS, _NARROW = 1e-6, 2**15, 2**18, 20
+
+
+def composition(parts: Parts) -> tilted_losses.Composition | None:
+  """Return the curve of a composition; None if epsilon is past 1e4."""
+  orders = _orders(parts)
+  width = _cell_width(orders)
+  return None if math.isinf(width) else tilted_losses.Composition(orders, width)
+
+
+def rough_epsilon(parts: Parts, delta: float) -> float:
+  """Return Chernoff's bound of epsilon, roughly computed; inf past 1e4."""
+  if min(map(events.noise_of, parts)) < LEAST_NOISE:
+    return math.inf
+  parts = tuple(_as_poisson(events.untruncated(part)) for part in parts)
+  return _chernoff(_orders(parts), delta)
+
+
+def _as_poisson(part: GaussianMechanism) -> GaussianMechanism:
+  """Return random allocation as what it is about, and quicker to account."""
+  if part.sampling is not Sampling.RANDOM_ALLOCATION:
+    return part
+  poisson = {'sampling': Sampling.POISSON, 'epoch_steps': None}
+  return dataclasses.replace(part, **poisson)
+
+
+def _chernoff(orders, delta: float) -> float:
+  """Return the larger of both orders of the neighbours; inf past 1e4."""
+  epsilon = max(tilted_losses.chernoff(steps, delta) for steps in orders)
+  return epsilon if epsilon < _HOPELESS else math.inf
+
+
+def _cell_width(orders) -> float:
+  """Return the width h of a cell of the loss, a power of two; inf if none.
+
+  To round the losses of T releases to multiples of h costs epsilon about
+  T h^2 (s + 1) / 12, s being the order of Chernoff's bound. h does not fall as
+  releases are added, so that a release never makes a bound smaller: a multiple
+  of 2 h is one of h, and a coarser grid bounds a finer one.
+  """
+  epsilon = _chernoff(orders, _TYPICAL)
+  if math.isinf(epsilon):
+    return math.inf
+  narrow = max(step_losses.spread(step) for step, _ in orders[0]) / _NARROW
+  width = min(epsilon / _CELLS, max(narrow, epsilon / _MOST_CELLS))
+  return 2.0 ** math.floor(math.log2(width))
+
+
+def _orders(parts: Parts):
+  """Return the steps of a composition in both orders of the neighbours.
+
+  Full participation is one normal in all; equal steps are one, made often.
+  """
+  counts: dict[GaussianMechanism, int] = {}
+  full = [part for part in parts if part.sampling is Sampling.FULL]
+  for part in parts:
+    if part.sampling is not Sampling.FULL:
+      for step, n in _equal_steps(part):
+        counts[step] = counts.get(step, 0) + n
+  steps = [(_step(part), n) for part, n in counts.items()]
+  if full:
+    one = (step_losses.Pair('remove', 1 / events.distance(full), 1.0),)
+    steps.append(((one, one), 1))
+  forth, back = (tuple((s[i], n) for s, n in steps) for i in (0, 1))
+  return (forth,) if forth == back else (forth, back)
+
+
+def _equal_steps(part: GaussianMechanism):
+  """Return what is composed with itself, and how often: steps, or epochs."""
+  length = part.epoch_steps or 1
+  whole, rest = divmod(part.steps, length)
+  both = (length, whole), (rest, 1)
+  return [(dataclasses.replace(part, steps=k), n) for k, n in both if k and n]
+
+
+def _step(part: GaussianMechanism):
+  """Return a sampled step, or an epoch, in both orders of the neighbours.
+
+  A step of truncated Poisson sampling under zero-out tells at most whether the
+  cohort was cut off, and then replaces one of a smaller probability: Ganesh et
+  al., arXiv:2508.15089, as in dp_accounting.
+  """
+  noise, q = events.noise_of(part), part.sampling_probability
+  if part.sampling is Sampling.RANDOM_ALLOCATION:
+    if noise >= allocation.LEAST_NOISE:
+      spec = noise, part.epoch_steps, part.steps
+      return tuple(allocation.Epoch(kind, *spec) for kind in ('remove', 'add'))
+    q = 1.0
+  pairs = [step_losses.Pair(kind, noise, q) for kind in ('remove', 'add')]
+  if part.adjacency is Adjacency.REPLACE_ONE:
+    pairs = [step_losses.Pair('replace', noise, q)] * 2
+  if part.sampling is not Sampling.TRUNCATED_POISSON:
+    return tuple((pair,) for pair in pairs)
+  population, cohort = events.sizes(part)
+  tail = scipy.stats.binom.sf
+  cut_off = float(tail(cohort - 1, population - 1, q))
+  if cut_off == 0:
+    return tuple((pair,) for pair in pairs)
+  kept = float(tail(cohort, population, q)) * cohort / population / cut_off
+  replaced = step_losses.Pair('replace', noise / 2, min(kept, 1.0), cut_off)
+  weight = 1 - cut_off
+  return tuple(
+    (replaced, dataclasses.replace(pair, weight=weight)) for pair in pairs
+  )

@@ -1,0 +1,299 @@
+r"""Delta and epsilon of a composition, by tilted Fourier transforms; bounds.
+
+The loss of a composition is a sum of independent losses L_i, whose masses
+g_i(l) are on multiples of h (`step_losses.masses`). A plain Fourier transform
+rounds each mass of the sum to 1e-16 of the *largest* one, which is more than
+delta where that is 1e-12. So every step is tilted first::
+
+  p_i(l) = g_i(l) exp(s l - c_i),   c_i = log sum_l g_i(l) exp(s l),
+  delta(e) = sum_{l > e} (1 - exp(e - l)) exp(c - s l) p(l),   c = sum_i c_i,
+
+p being the convolution of all p_i. With s near the order at which Chernoff's
+bound c - s e is least, p has its bulk at e: rounding is relative to the tail
+that delta is made of, at any delta and number of steps.
+
+What is added, so that no bound is below delta of the masses (u = 2^-53,
+N = 2^t cells, T releases, ||.|| the Euclidean norm over cells):
+
+* Transforms. In each of t levels a number is multiplied once and added, with a
+  relative error of at most 8 u, and each output is a sum over all inputs with
+  factors of modulus 1, so that each frequency F of a step, whose p_i sum to 1,
+  is known to g = 16 t u (Higham, Accuracy and Stability of Numerical
+  Algorithms, 2nd ed., Theorem 24.2, taken entry by entry; twice what it needs).
+* Products. prod F_i^T_i by squaring has a relative error of 3 u T. With
+  a_i = |F_i| + g, each frequency of p is off by at most
+  prod a_i^T_i sum_i T_i (g / a_i + 3 u) =: b; those whose product of a_i^T_i is
+  below exp(-80) are set to 0, which costs that product.
+* By Parseval p is off by ||b|| / sqrt(N) + g ||p||, and so by Cauchy and
+  Schwarz delta(e) by at most exp(c - s e) min(N, 1 / (1 - exp(-2 s h)))^(1/2)
+  times it.
+* The relative error of exp(log g_i + s l - c_i), at most r_i, multiplies each
+  mass of the composition by (1 + r_i)^T_i at most.
+* Cells wrap around, which only adds mass to a cell. What is above the last cell
+  has a probability of at most exp(sum_i T_i log E[exp(s' L_i)] - s' l_last),
+  Chernoff's bound at an s' > s.
+* Losses of infinity: sum_i T_i P(L_i = inf).
+"""
+
+import dataclasses
+import math
+from typing import NamedTuple
+
+from fl_sketch.privacy import step_losses
+from fl_sketch.privacy.step_losses import ORDERS, UNIT
+import numpy as np
+import scipy  # its packages load on first use
+
+Steps = tuple[tuple[step_losses.Step, int], ...]
+# Below exp(-_DEAD) a frequency does not count; nor does below exp(-_TAIL) the
+# tilted mass on a side of the window.
+_DEAD, _TAIL = 80.0, 26.0
+_MOST_CELLS = 2**24
+_GOOD = 1.03  # of the least bound by Chernoff: where a tilt is as good
+_REACH = 600.0  # exponents that are safe from overflow
+_SAFE = 1e-12  # relative, for the few operations that end a bound
+_RUNG = 12.0  # between the log deltas of tilts for many epsilons
+_POSITIVE = slice(len(ORDERS) // 2 + 1, None)
+
+
+def chernoff(steps: Steps, delta: float) -> float:
+  """Returns a rough upper bound of epsilon; it grows with each release."""
+  bounds = (_log_moments(steps) - np.log(delta))[_POSITIVE] / ORDERS[_POSITIVE]
+  return float(np.min(bounds))
+
+
+@dataclasses.dataclass(frozen=True)
+class Composition:
+  """A composition's curve: the larger delta of both orders of the neighbours.
+
+  Args:
+    orders: of each order of the neighbours, steps and how often each is made.
+    h: width of a cell of the privacy loss.
+  """
+
+  orders: tuple[Steps, ...]
+  h: float
+
+  def get_epsilon_for_delta(self, delta: float) -> float:
+    """Return an upper bound of the least epsilon >= 0 at `delta`."""
+    tilts = (_tilt(steps, self.h, delta) for steps in self.orders)
+    return max(tilt.epsilon(delta) for tilt in tilts)
+
+  def get_delta_for_epsilon(self, epsilon):
+    """Return upper bounds of delta: of one epsilon, or of each of many."""
+    epsilons = np.atleast_1d(np.asarray(epsilon, float))
+    deltas = np.zeros(len(epsilons))
+    for steps in self.orders:
+      low = _chernoff_delta(steps, float(epsilons.max()))
+      high = _chernoff_delta(steps, float(epsilons.min()))
+      # A tilt serves where delta is not too far from its own.
+      rungs = 1 + math.ceil(math.log(high / low) / _RUNG)
+      targets = np.geomspace(low, high, rungs) if rungs > 1 else [low]
+      tilts = (_tilt(steps, self.h, target) for target in targets)
+      best = np.ones(len(epsilons))
+      for tilt in tilts:
+        best = np.minimum(best, tilt.deltas(epsilons))
+      deltas = np.maximum(deltas, best)
+    return deltas if np.ndim(epsilon) else float(deltas[0])
+
+
+class Tilted(NamedTuple):
+  """Delta of a composition, at and above some loss.
+
+  For e in [l_(k-1), l_k), with x = e - centre::
+
+    delta(e) <= upper[k] - exp(x) lower[k] + rounding[k] + rest.
+
+  Attributes:
+    first: l_k = (first + k) h.
+    h: width of a cell.
+    centre: a loss in the window.
+    upper: sums of masses from each cell on, f64[cells].
+    lower: the same, each times exp(centre - l).
+    rounding: bounds of it, f64[cells], falling.
+    rest: what is not in a cell.
+  """
+
+  first: int
+  h: float
+  centre: float
+  upper: np.ndarray
+  lower: np.ndarray
+  rounding: np.ndarray
+  rest: float
+
+  def deltas(self, epsilons: np.ndarray) -> np.ndarray:
+    """Returns bounds of delta, f64[epsilons]; 1 below the window."""
+    cell = np.floor(epsilons / self.h).astype(int) + 1 - self.first
+    end = len(self.upper)
+    at = np.clip(cell, 0, end - 1)
+    x = np.clip(epsilons - self.centre, None, _REACH)
+    bounds = self.upper[at] - np.exp(x) * self.lower[at] + self.rounding[at]
+    bounds = np.where(cell < end, np.maximum(bounds, 0), 0) + self.rest
+    return np.where(cell < 0, 1.0, np.minimum(bounds, 1.0))
+
+  def epsilon(self, delta: float) -> float:
+    """Returns the least epsilon >= 0 whose bound is `delta`, or inf."""
+    room = delta - self.rest
+    losses = (self.first + np.arange(len(self.upper))) * self.h - self.centre
+    falls = np.exp(np.minimum(losses, _REACH)) * self.lower
+    ends = self.upper - falls + self.rounding
+    (fits,) = np.nonzero(ends <= room)
+    if not fits.size:
+      return np.inf
+    k = fits[0]  # the cell that ends at l_k
+    excess, low = self.upper[k] + self.rounding[k] - room, losses[k] - self.h
+    x = low
+    if excess > 0 and self.lower[k] > 0:
+      x = np.clip(np.log(excess / self.lower[k]), low, losses[k])
+    elif excess > 0:
+      x = losses[k]
+    epsilon = float(x + self.centre)
+    return max(0.0, epsilon + _SAFE * (abs(epsilon) + self.h))
+
+
+def _log_moments(steps: Steps) -> np.ndarray:
+  """Returns log E[exp(s L)] of the composition, roughly, f64[orders]."""
+  return np.sum(
+    [n * step_losses.log_moments(step) for step, n in steps], axis=0
+  )
+
+
+def _chernoff_delta(steps: Steps, epsilon: float) -> float:
+  """Returns a rough upper bound of delta, at least 1e-40."""
+  exponent = np.min((_log_moments(steps) - ORDERS * epsilon)[_POSITIVE])
+  return float(np.exp(np.clip(exponent, np.log(1e-40), np.log(0.9))))
+
+
+def _tilt(steps: Steps, h: float, delta: float) -> Tilted:
+  """Returns delta of a composition near where it is `delta`."""
+  s, beyond, first, cells = _window(steps, h, delta)
+  parts = [(step_losses.masses(step, h), n) for step, n in steps]
+  tilted = [_tilted(mass, s, h, n) for mass, n in parts]
+  lowest = sum(n * mass.first for mass, n in parts)
+  x, error = _convolve([t.masses for t in tilted], first - lowest, cells)
+  log_scale = sum(t.log_scale for t in tilted)
+  log_above = sum(n * _log_moment(mass, beyond, h) for mass, n in parts)
+  log_above -= beyond * (first + cells - 1) * h
+  log_above += 2**12 * UNIT * sum(n for _, n in parts)  # its own rounding
+  rest = sum(n * mass.infinite for mass, n in parts)
+  rest = (rest + np.exp(min(log_above, 0.0))) * (1 + _SAFE)
+  return _sums(x, error, log_scale, s, first, h, rest)
+
+
+def _window(steps: Steps, h: float, delta: float):
+  """Returns a tilt, an order beyond it, the first cell and their number."""
+  # A tilt that changes by more from cell to cell has no use.
+  some = ORDERS <= 2 / h
+  moments, orders = _log_moments(steps)[some], ORDERS[some]
+  least = orders > 0
+  least[orders > 1 / h] = False
+  epsilons = np.where(least, moments - np.log(delta), np.inf)
+  epsilons[least] /= orders[least]
+  # The least tilt that is good: past it moments may rise like a wall.
+  at = int(np.argmax(epsilons <= _GOOD * epsilons.min()))
+  # Chernoff's bounds of tilted masses below the window, and above.
+  apart, grows = orders[at] - orders, moments[at] - moments
+  bottom = np.max((grows[:at] - _TAIL) / apart[:at])
+  tops = (grows[at + 1 :] - _TAIL) / apart[at + 1 :]
+  beyond = orders[at + 1 + int(np.argmin(tops))]
+  # By so much the rounding to cells may shift what is above.
+  shift = sum(n for _, n in steps) * min(1.0, (beyond + 1) * h / 4)
+  first = int(np.floor(min(bottom, epsilons[at]) / h)) - 1
+  needed = int(np.ceil(np.min(tops) / h + shift)) + 2 - first
+  cells = 2 ** int(np.ceil(np.log2(max(needed, 2))))
+  return orders[at], beyond, first, min(cells, _MOST_CELLS)
+
+
+class _Step(NamedTuple):
+  """A tilted step: p, and how often it is made; T (c + r), r of rounding."""
+
+  masses: tuple[np.ndarray, int]
+  log_scale: float
+
+
+def _tilted(mass: step_losses.Masses, s: float, h: float, n: int) -> _Step:
+  """Returns a step that is made n times, tilted by s."""
+  losses = (mass.first + np.arange(len(mass.log_mass))) * h
+  exponents = mass.log_mass + s * losses
+  c = float(scipy.special.logsumexp(exponents))
+  some = np.isfinite(exponents)
+  sizes = np.abs(mass.log_mass[some]) + 4 * s * np.abs(losses[some])
+  relative = UNIT * float(16 + np.max(sizes) + 4 * abs(c))
+  # Subnormal numbers are slow; what they add is far below g.
+  p = np.where(exponents - c > -_REACH, np.exp(exponents - c), 0.0)
+  return _Step((p, n), n * c + n * relative)
+
+
+def _log_moment(mass: step_losses.Masses, s: float, h: float) -> float:
+  """Returns log E[exp(s L)] of what `masses` has of a step."""
+  losses = (mass.first + np.arange(len(mass.log_mass))) * h
+  return float(scipy.special.logsumexp(mass.log_mass + s * losses))
+
+
+def _convolve(parts, shift: int, cells: int) -> tuple[np.ndarray, float]:
+  """Returns the convolution around a circle, and a bound of its error's norm.
+
+  Args:
+    parts: of each step, masses and how often it is made.
+    shift: the index of the convolution that comes first, modulo `cells`.
+    cells: a power of two.
+  """
+  known = 16 * UNIT * np.log2(cells)
+  spectra = [(_spectrum(p, cells), n) for p, n in parts]
+  log_sizes = [n * np.log(np.abs(f) + known) for f, n in spectra]
+  log_size = np.sum(log_sizes, axis=0)
+  live = log_size > -_DEAD
+  errors, product = np.zeros(len(log_size)), np.ones(live.sum(), complex)
+  for f, n in spectra:
+    product *= _power(f[live], n)
+    errors += n * (known / (np.abs(f) + known) + 4 * UNIT)
+  errors = np.exp(log_size) * np.where(live, errors, 1.0)
+  total = np.zeros(len(log_size), complex)
+  total[live] = product
+  x = scipy.fft.irfft(total, cells)
+  twice = np.full(len(errors), 2.0)  # conjugates; the ends have none
+  twice[[0, -1]] = 1.0
+  error = np.sqrt(np.sum(twice * errors**2) / cells)
+  error += 2 * known * np.sqrt(np.sum(x**2))
+  return np.maximum(np.roll(x, -shift % cells), 0), float(error)
+
+
+def _spectrum(p: np.ndarray, cells: int) -> np.ndarray:
+  """Returns the Fourier transform of masses that wrap around a circle."""
+  rows = -(-len(p) // cells)
+  folded = np.zeros(rows * cells)
+  folded[: len(p)] = p
+  return scipy.fft.rfft(folded.reshape(rows, cells).sum(0))
+
+
+def _power(base: np.ndarray, n: int) -> np.ndarray:
+  """Returns base^n by squaring, whose rounding is known."""
+  result = np.ones_like(base)
+  while n:
+    if n & 1:
+      result = result * base
+    n >>= 1
+    if n:
+      base = base * base
+  return result
+
+
+def _sums(x, error, log_scale, s, first, h, rest) -> Tilted:
+  """Returns what delta is made of, from tilted masses of the composition."""
+  losses = (first + np.arange(len(x))) * h
+  peak = losses[np.argmax(x)]
+  kept = losses - peak > -_REACH / (s + 1)
+  first += int(np.argmax(kept))
+  x, losses = x[kept], losses[kept] - peak
+  exponents = log_scale - s * peak - s * losses
+  # The least numbers are slow: rounded up, or where they help, down to 0.
+  weights = np.exp(np.maximum(exponents, -_REACH))
+  helps = np.where(exponents - losses > -_REACH, exponents - losses, -np.inf)
+  from_each = lambda terms: np.cumsum(terms[::-1])[::-1]
+  blur = 4 * len(x) * UNIT + _SAFE
+  upper = from_each(x * weights) * (1 + blur)
+  lower = from_each(x * np.exp(helps)) * (1 - blur)
+  cells = min(len(x), -1 / np.expm1(-2 * s * h))
+  rounding = weights * (error * np.sqrt(cells) * (1 + _SAFE))
+  return Tilted(first, h, float(peak), upper, lower, rounding, float(rest))

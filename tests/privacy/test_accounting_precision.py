@@ -1,0 +1,246 @@
+"""Epsilon against 40 digits: never below, hardly above, at any delta and T."""
+
+import dataclasses
+import functools
+
+from accounting_reference import (
+  ALLOCATION,
+  FULL,
+  POISSON,
+  REPLACE,
+  epsilon,
+  poisson,
+)
+from fl_sketch.privacy import accounting, step_losses, tilted_losses
+from fl_sketch.privacy.accounting import GaussianMechanism
+import hypothesis
+from hypothesis import strategies as st
+import mpmath as mp
+import multiprecision
+from multiprecision import Releases
+import numpy as np
+import pytest
+
+in_nightly = lambda row: pytest.param(*row, marks=pytest.mark.nightly)
+settings = {'derandomize': True, 'deadline': None}
+ALMOST = 1 - 1e-12  # is sampled, and in effect everybody
+
+
+def within(mechanism, delta, exact, slack=1e-2):
+  """Never below the exact epsilon, and at most `slack` above, relatively."""
+  eps = mp.mpf(accounting.compute_epsilon(mechanism, delta=delta))
+  assert exact <= eps <= exact * (1 + slack)
+
+
+@pytest.mark.parametrize('delta', [1e-12, 1e-11])
+def test_a_further_release_costs_and_does_not_pay(delta):
+  """Catches rounding of 3e-17 of delta in each of 1e5 steps (issue 25, D3)."""
+  full = GaussianMechanism(noise_multiplier=1e5**0.5, steps=10**5)
+  one = poisson(50.0, 1, 0.01)
+  assert epsilon(accounting.compose([full, one]), delta) > epsilon(full, delta)
+  almost = poisson(1e5**0.5, 10**5, ALMOST)
+  both = accounting.compose([almost, one])
+  assert epsilon(both, delta) > epsilon(full, delta)
+
+
+@pytest.mark.representatives('1-1e-05', '100000-1e-12', '10000000-1e-12')
+@pytest.mark.parametrize('delta', [1e-12, 1e-10, 1e-8, 1e-5])
+@pytest.mark.parametrize('steps', [1, 10**3, 10**5, 10**6, 10**7])
+def test_full_participation_by_losses_is_the_closed_form(steps, delta):
+  """Catches an FFT's rounding, which grows with steps, and too wide cells."""
+  for mu in (0.3, 1.0, 4.0):
+    exact = multiprecision.closed_form(mu, delta)
+    within(poisson(steps**0.5 / mu, steps, ALMOST), delta, exact, 1e-3)
+
+
+@pytest.mark.parametrize('delta', [1e-12, 1e-6])
+def test_mixed_parts_of_everybody_are_the_closed_form(delta):
+  """Catches a part that is lost, or cells that suit the largest part only."""
+  parts = [
+    poisson(300.0, 10**4, ALMOST),
+    GaussianMechanism(5.0, 3),
+    GaussianMechanism(40.0, 200),
+    poisson(4000.0, 10**6, ALMOST),
+    poisson(3.0, 1, ALMOST, releases_per_step=2),
+  ]
+  square = 10**4 / 9e4 + 3 / 25 + 200 / 1600 + 10**6 / 1.6e7 + 2 / 9
+  exact = multiprecision.closed_form(mp.sqrt(square), delta)
+  within(accounting.compose(parts), delta, exact)
+
+
+def test_replace_one_of_everybody_is_the_closed_form():
+  """Catches the loss of another adjacency."""
+  mechanism = poisson(200.0, 10**4, ALMOST, adjacency=REPLACE)
+  within(mechanism, 1e-9, multiprecision.closed_form(1.0, 1e-9))
+
+
+def test_the_inversion_is_the_closed_form():
+  """A control of the reference itself."""
+  for swap in (False, True):
+    curve = multiprecision.Curve([Releases(2.0, 4)], 1e-9, swap)
+    gap = curve.epsilon(1e-9) - multiprecision.closed_form(1.0, 1e-9)
+    assert abs(gap) < 1e-25
+
+
+SAMPLED = [
+  ([Releases(4.0, 500, 0.2)], 1e-5),
+  *map(
+    in_nightly,
+    [
+      ([Releases(100.0, 10**6, 0.1)], 1e-12),
+      ([Releases(3.0, 10**4, 0.01)], 1e-6),
+      ([Releases(0.756, 2000, 0.01)], 1e-5),
+      ([Releases(1.0, 10**5, 1e-3)], 1e-12),
+      ([Releases(316.0, 10**7, 0.1)], 1e-12),
+      ([Releases(316.0, 10**7, 0.1)], 1e-5),
+      ([Releases(30.0, 10**4, 0.3), Releases(2.0, 20, 0.05)], 1e-12),
+      ([Releases(30.0, 10**4, 0.3), Releases(5.0, 9)], 1e-8),
+      ([Releases(0.6, 30, 0.5)], 1e-10),
+    ],
+  ),
+]
+
+
+@pytest.mark.parametrize(('releases', 'delta'), SAMPLED)
+def test_poisson_samples_are_those_of_an_inversion_in_40_digits(
+  releases, delta
+):
+  """Catches any bound that is too low, by rounding, cells, tails, wrapping."""
+  parts = [poisson(part.z, part.steps, part.q) for part in releases]
+  exact = multiprecision.epsilon(releases, delta)
+  within(accounting.compose(parts), delta, exact, 2e-3)
+
+
+def hockey_stick(kind, z, q, loss):
+  """delta of one step, in 60 digits."""
+  z, q = mp.mpf(z), mp.mpf(q)
+  at = lambda x, shift: mp.ncdf((x - shift) / z)
+  if kind == 'replace':
+    ratio = (1 - q) / q * mp.exp(1 / (2 * z**2)) * mp.sinh(loss / 2)
+    x = z**2 * (loss / 2 + mp.asinh(ratio))
+    above = lambda side: (1 - q) * at(-x, 0) + q * at(-x, -side)
+    return above(1) - mp.exp(loss) * above(-1)
+  sign = 1 if kind == 'remove' else -1
+  ratio = (mp.expm1(sign * loss) + q) / q
+  if ratio <= 0:
+    return -mp.expm1(loss) if sign == 1 else mp.mpf(0)
+  x = z**2 * mp.log(ratio) + mp.mpf(1) / 2
+  if sign == 1:
+    mixture = (1 - q) * at(-x, 0) + q * at(-x, -1)
+    return mixture - mp.exp(loss) * at(-x, 0)
+  mixture = (1 - q) * at(x, 0) + q * at(x, 1)
+  return at(x, 0) - mp.exp(loss) * mixture
+
+
+@pytest.mark.parametrize('counts', [(1, 3), (10**3, 1), (10**7, 10**5)])
+def test_a_transform_is_off_by_no_more_than_its_bound(counts):
+  """Catches a bound of rounding that forgets steps, products or a transform."""
+  cells, rng = 64, np.random.default_rng(0)
+  masses = [rng.dirichlet(np.full(n, 0.3)) for n in (20, 90)]
+  parts = [*zip(masses, counts, strict=True)]
+  x, error = tilted_losses._convolve(parts, 5, cells)
+  spectra = []
+  for k in range(cells):
+    at = lambda p, k=k: mp.fdot(
+      (float(v), mp.expjpi(mp.mpf(-2 * k * i) / cells)) for i, v in enumerate(p)
+    )
+    spectra.append(mp.fprod(at(p) ** n for p, n in parts))
+  square = mp.mpf(0)
+  for j in range(cells):
+    exact = (
+      mp.re(
+        mp.fdot(
+          (f, mp.expjpi(mp.mpf(2 * k * (j + 5)) / cells))
+          for k, f in enumerate(spectra)
+        )
+      )
+      / cells
+    )
+    square += (mp.mpf(float(x[j])) - exact) ** 2
+  assert mp.sqrt(square) <= error < 1e-13 * (sum(counts) + 10)
+
+
+STEPS = [
+  (1.0, 0.01, 2.0**-15), (1.0, ALMOST, 2.0**-13), (0.3, 0.2, 2.0**-10),
+  (1e3, 0.1, 2.0**-26), (5.0, 1e-5, 2.0**-23), (0.05, 0.5, 0.125),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize('kind', ['remove', 'add', 'replace'])
+@pytest.mark.parametrize(('z', 'q', 'h'), STEPS)
+def test_masses_of_a_step_are_moved_up_only(kind, z, q, h):
+  """Catches rounding of a step to the unsafe side, which steps multiply."""
+  masses = step_losses.masses((step_losses.Pair(kind, z, q),), h)
+  above = np.cumsum(np.exp(masses.log_mass)[::-1])[::-1] + masses.infinite
+  with mp.workdps(60):
+    cell, count = mp.mpf(h), len(above)
+    at = lambda k: hockey_stick(kind, z, q, (masses.first + k) * cell)
+    places = np.linspace(1, count - 1, 12).astype(int)
+    for k in {1, 2, *places.tolist()}:
+      exact = (at(k - 1) - mp.exp(-cell) * at(k)) / -mp.expm1(-cell)
+      # numpy adds what mpmath compares, to a relative count * 2^-53.
+      assert above[k] * (1 + 2**-52 * count) >= exact
+      if 1e-30 < exact and above[max(k - 1, 1)] > 1e-12:
+        assert above[k] <= exact * (1 + 1e-3)
+  total = np.exp(masses.log_mass).sum() + masses.infinite
+  assert 1 - 1e-12 <= total <= 1 + 1e-12
+
+
+@st.composite
+def parts(draw):
+  """Releases of everybody or of samples, whose epsilon is neither 0 nor 1e3."""
+  q = draw(st.floats(1e-4, 1.0))
+  steps = int(10 ** draw(st.floats(0, 5)))
+  z = draw(st.floats(0.6, 3.0)) * max(1.0, q * steps**0.5)
+  adjacency = draw(st.sampled_from([*accounting.Adjacency]))
+  spec = {'sampling': FULL if q == 1 else POISSON, 'sampling_probability': q}
+  if adjacency is not accounting.Adjacency.REPLACE_ONE and draw(st.booleans()):
+    length = min(200, round(1 / q))
+    spec = {'sampling': ALLOCATION, 'epoch_steps': length}
+  return GaussianMechanism(z, steps, adjacency=adjacency, **spec)
+
+
+releases_and_more = st.tuples(
+  parts(),
+  st.sampled_from([1, 7, 10**4]),
+  st.floats(-3, 6),
+  st.floats(-6, 0),
+  st.sampled_from([1e-12, 1e-9, 1e-5]),
+)
+
+
+@hypothesis.settings(max_examples=4, **settings)
+@hypothesis.given(releases_and_more)
+def test_more_releases_never_give_less_epsilon(drawn):
+  check_monotone(*drawn)
+
+
+@pytest.mark.nightly
+@hypothesis.settings(max_examples=60, **settings)
+@hypothesis.given(releases_and_more)
+def test_more_releases_never_give_less_epsilon_in_many_cases(drawn):
+  check_monotone(*drawn)
+
+
+def check_monotone(mechanism, more, log_noise, log_q, delta):
+  """Catches a width of cells, a window or a tilt that pays for a release.
+
+  Up to a relative 1e-7: what the bounds of rounding of both may differ by.
+  """
+  of = functools.partial(accounting.compute_epsilon, delta=delta)
+  eps = of(mechanism)
+  longer = dataclasses.replace(mechanism, steps=mechanism.steps + more)
+  other = dataclasses.replace(
+    mechanism,
+    noise_multiplier=max(0.5, 10**log_noise),
+    sampling=POISSON,
+    sampling_probability=10**log_q * 0.99,
+    epoch_steps=None,
+    steps=more,
+  )
+  everybody = dataclasses.replace(
+    other, sampling=FULL, sampling_probability=1.0
+  )
+  for added in (other, everybody):
+    assert of(accounting.compose([mechanism, added])) >= eps * (1 - 1e-7)
+  assert of(longer) >= eps * (1 - 1e-7)

@@ -1,0 +1,180 @@
+"""Trade-off curves and mu against closed forms, and tests by brute force."""
+
+import math
+
+from accounting_reference import (
+  FIXED,
+  INF,
+  REPLACE,
+  TRUNCATED,
+  delta_of,
+  poisson,
+)
+from fl_sketch.privacy import accounting, hypothesis_tests
+from fl_sketch.privacy.accounting import Adjacency, GaussianMechanism
+from fl_sketch.privacy.hypothesis_tests import (
+  mu,
+  true_positive_rate,
+  type_two_error,
+)
+import numpy as np
+import pytest
+from refusals import refused_calls
+from scipy import stats
+
+ALPHAS = np.array([0.0, 1e-6, 1e-3, 0.05, 0.3, 0.9, 1.0])
+CAPPED = GaussianMechanism(1.21, 100, TRUNCATED, 0.1, 100, 33)
+FIXED_SIZE = GaussianMechanism(
+  5.0, 20, FIXED, population=100, max_cohort=10, adjacency=REPLACE
+)
+
+
+def gaussian(distance, alphas):
+  """Phi(Phi^-1(1 - alpha) - mu)."""
+  return stats.norm.cdf(stats.norm.isf(alphas) - distance)
+
+
+@pytest.mark.parametrize('adjacency', Adjacency)
+@pytest.mark.parametrize('accountant', ['pld', 'rdp'])
+def test_full_participation_is_the_trade_off_of_two_normals(
+  adjacency, accountant
+):
+  """Catches another sensitivity or order of steps, and Renyi's looseness."""
+  options = {'accountant': accountant}
+  parts = [(3.0, 12), (5.0, 7)]
+  mechanism = accounting.compose(
+    GaussianMechanism(z, steps, adjacency=adjacency) for z, steps in parts
+  )
+  moved = 2 if adjacency is REPLACE else 1
+  distance = moved * math.sqrt(12 / 9 + 7 / 25)
+  for delta in (None, 1e-5):
+    got = mu(mechanism, delta=delta, **options)
+    assert got == pytest.approx(distance, rel=1e-14)
+  errors = type_two_error(mechanism, ALPHAS, **options)
+  np.testing.assert_allclose(errors, gaussian(distance, ALPHAS), rtol=1e-9)
+  rate = true_positive_rate(mechanism, 0.02, **options)
+  assert rate == pytest.approx(1 - gaussian(distance, 0.02), rel=1e-9)
+
+
+def best_tests(z, q, alphas):
+  """Errors of likelihood ratio tests of two sampled releases, both orders."""
+  x = np.linspace(-8 * z, 8 * z + 1, 900)
+  alone = stats.norm.pdf(x, 0, z)
+  mixed = (1 - q) * alone + q * stats.norm.pdf(x, 1, z)
+  pairs = [np.outer(a, a).ravel() * (x[1] - x[0]) ** 2 for a in (alone, mixed)]
+  for null, other in (pairs, pairs[::-1]):
+    order = np.argsort(-other / null)
+    rejected = np.cumsum(null[order])
+    yield np.interp(alphas, rejected, 1 - np.cumsum(other[order]))
+
+
+@pytest.mark.parametrize(('z', 'q'), [(0.8, 0.3), (1.5, 0.7)])
+def test_no_test_of_two_sampled_releases_is_better(z, q):
+  """Catches a bound of another mechanism, or of one order of neighbours.
+
+  The brute force knows errors to 1e-5, and its curve is convex up to that.
+  """
+  alphas = np.array([1e-3, 0.01, 0.1, 0.3, 0.6])
+  exact = np.min([*best_tests(z, q, alphas)], axis=0)
+  errors = type_two_error(poisson(z, 2, q), alphas)
+  assert (errors <= exact + 1e-5).all()
+  # The bound is symmetric and convex, so it may be below either order.
+  assert (errors >= exact - 0.02).all()
+  renyi = type_two_error(poisson(z, 2, q), alphas, accountant='rdp')
+  assert (renyi <= errors + 1e-9).all()
+
+
+def test_draws_of_a_run_are_told_apart_no_better():
+  """Catches a curve that ignores steps: 2e5 runs of 30 sampled releases.
+
+  At five standard errors, which a right bound passes in all but 1e-6 of runs.
+  """
+  z, q, steps, runs = 1.0, 0.1, 30, 200_000
+  rng = np.random.default_rng(0)
+
+  def scores(present):
+    total = np.zeros(runs)
+    for _ in range(steps):
+      x = rng.normal(0, z, runs) + present * (rng.random(runs) < q)
+      total += np.log1p(q * np.expm1((2 * x - 1) / (2 * z**2)))
+    return total
+
+  absent, there = scores(0), scores(1)
+  for alpha in (0.01, 0.1, 0.4):
+    threshold = np.quantile(absent, 1 - alpha)
+    missed = np.mean(there <= threshold)
+    noise = 5 * math.sqrt((missed * (1 - missed) + alpha * (1 - alpha)) / runs)
+    bound = type_two_error(poisson(z, steps, q), alpha)
+    # The slope of the trade-off turns the threshold's error into one of it.
+    assert bound <= missed + noise * (1 + 1 / alpha) ** 0.5
+
+
+@pytest.mark.representatives('Adjacency.ADD_OR_REMOVE_ONE')
+@pytest.mark.parametrize('adjacency', Adjacency)
+def test_mu_down_to_a_delta_covers_the_curve_and_hardly_more(adjacency):
+  """Catches a mu of one point of the curve: it holds at every epsilon."""
+  mechanism = poisson(1.5, 80, 0.2, adjacency=adjacency)
+  for delta in (1e-3, 1e-7):
+    found = mu(mechanism, delta=delta)
+    last = accounting.compute_epsilon(mechanism, delta=delta)
+    epsilons = np.linspace(0, last * 1.2, 50)
+    deltas = [delta_of(mechanism, e) for e in epsilons]
+    allowed = [accounting.gaussian_delta(1 / found, e) for e in epsilons]
+    assert (deltas <= np.maximum(allowed, delta) * (1 + 1e-6)).all()
+    less = [accounting.gaussian_delta(1 / (0.99 * found), e) for e in epsilons]
+    assert (deltas > np.maximum(less, delta)).any()
+
+
+def test_mu_of_almost_everybody_is_that_of_everybody():
+  """Catches a bound that is loose where the losses are those of a normal."""
+  mechanism = poisson(20.0, 400, 1 - 1e-12)
+  assert mu(mechanism) == 1.0
+  for delta in (1e-9, 1e-3):
+    assert 1 - 1e-9 <= mu(mechanism, delta=delta) <= 1
+  # Its own curve, without the bound of full participation.
+  profile = hypothesis_tests.profiles.profile(mechanism)
+  epsilons, deltas = hypothesis_tests._curve(profile)
+  lines = hypothesis_tests._from_deltas(epsilons, deltas, ALPHAS[1:-1])
+  exact = gaussian(1.0, ALPHAS[1:-1])
+  assert (lines <= exact).all()
+  np.testing.assert_allclose(lines, exact, rtol=2e-4)
+
+
+def test_without_noise_every_test_is_perfect():
+  for mechanism in (GaussianMechanism(0.0, 3), poisson(0.0, 3, 0.1)):
+    assert mu(mechanism) == mu(mechanism, delta=1e-5) == INF
+    assert type_two_error(mechanism, 0.1) == 0.0
+    assert true_positive_rate(mechanism) == 1.0
+
+
+def test_truncation_has_a_mu_down_to_a_delta_only():
+  """Catches a bound of full participation, where one unit displaces others."""
+  found = mu(CAPPED, delta=1e-5)
+  exact = mu(poisson(1.21, 100, 0.1), delta=1e-5)
+  assert exact <= found <= 1.1 * exact
+  rate = true_positive_rate(CAPPED)
+  assert true_positive_rate(poisson(1.21, 100, 0.1)) <= rate < 0.05
+
+
+def test_a_fixed_size_is_bounded_by_renyi():
+  options = {'accountant': 'rdp'}
+  found = mu(FIXED_SIZE, delta=1e-5, **options)
+  eps = accounting.compute_epsilon(FIXED_SIZE, delta=1e-5, **options)
+  at = 1 / accounting.gaussian_noise_multiplier(eps, 1e-5)
+  # Renyi's bound is looser at smaller epsilons, which count too.
+  assert 1.02 * at < found
+  assert found <= mu(FIXED_SIZE, **options) == 2 * math.sqrt(20) / 5
+  for e in np.linspace(0, eps, 20):
+    allowed = max(accounting.gaussian_delta(1 / found, e), 1e-5)
+    assert delta_of(FIXED_SIZE, e, 'rdp') <= allowed * (1 + 1e-6)
+
+
+test_what_has_no_trade_off_is_refused = refused_calls(
+  (lambda: mu(CAPPED), 'every delta'),
+  (lambda: mu(CAPPED, delta=1e-10), 'max_cohort'),
+  (lambda: mu(CAPPED, delta=0.0), 'delta=0'),
+  (lambda: type_two_error(CAPPED, -0.1), 'alpha=-0.1'),
+  (lambda: type_two_error(CAPPED, np.array([0.5, 1.1])), '<= 1'),
+  (lambda: type_two_error(FIXED_SIZE, 0.1), "accountant='rdp'"),
+  (lambda: true_positive_rate(CAPPED, 0.0), 'false_positive_rate=0'),
+)
