@@ -6,7 +6,7 @@ computes epsilon and calibrates noise (from `events`, `profiles`, `gaussian` and
 `clipping` bounds contributions, `mechanisms` add noise, `aggregation` is the
 uplink that makes a cohort's mean private, `secure_aggregation` simulates masks.
 `canaries`, `canary_scores` and `audit` attack private rounds and bound epsilon
-from below.
+from below; `one_run` bounds mu by one run with many canaries, without JAX.
 """
 
 from typing import TYPE_CHECKING
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     gaussian,
     lemmas,
     mechanisms,
+    one_run,
+    one_run_guesses,
     profiles,
     secure_aggregation,
     types,
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
   'accounting', 'aggregation', 'audit', 'bounds', 'calibration', 'canaries',
   'canary_scores', 'clipping', 'events', 'gaussian', 'lemmas', 'mechanisms',
-  'profiles', 'secure_aggregation', 'types',
+  'one_run', 'one_run_guesses', 'profiles', 'secure_aggregation', 'types',
 ]  # fmt: skip
 
 __getattr__ = lazy.attach(__name__)
