@@ -28,7 +28,8 @@ _AT_ONCE = 50  # canaries whose payloads are computed together
 _COMPILER = {'xla_backend_optimization_level': 1}
 
 # (hp, state, cohort, signals, public key, noise key) -> (state, f32[canaries]:
-# the release along the payload of each canary, in units of it)
+# the release along the payload of each canary, in units of it; NaN where that
+# is 0, and infinite if the broadcast is not finite)
 Step = Callable[..., tuple[rounds.FedState, jax.Array]]
 
 
@@ -37,7 +38,7 @@ class Signals(NamedTuple):
 
   Attributes:
     place: int32[canaries], the number of a payload along which it sends.
-    sign: f32[canaries], 1 or -1.
+    sign: f32[canaries], 1 or -1; 0 if it sends nothing.
   """
 
   place: np.ndarray
@@ -81,23 +82,29 @@ def enlarged(c: Config, data_dir: str | None, canaries: int):
   return experiment.assemble(large, problem, _chosen(exp.partition, clients))
 
 
-def signals(rng: np.random.Generator, canaries: int, size: int) -> Signals:
-  """Draws what canaries send in a round, at different places if there are.
+def signals(
+  rng: np.random.Generator, number: int, canaries: int, size: int
+) -> Signals:
+  """Draws what canaries send in a round, each along a number of its own.
 
-  >>> sent = signals(np.random.default_rng(0), canaries=5, size=5)
+  Two along one number would hide one another, and their scores would depend on
+  each other. Where there are more canaries than numbers they take turns.
+
+  >>> sent = signals(np.random.default_rng(0), 1, canaries=5, size=3)
   >>> sorted(sent.place.tolist()), np.abs(sent.sign).tolist()
-  ([0, 1, 2, 3, 4], [1.0, 1.0, 1.0, 1.0, 1.0])
+  ([0, 0, 0, 1, 2], [1.0, 0.0, 0.0, 1.0, 1.0])
 
   Args:
     rng: independent of the keys of the run.
+    number: of the round.
     canaries: how many.
     size: numbers of a payload.
   """
-  turns, rest = divmod(canaries, size)
-  places = [rng.permutation(size) for _ in range(turns)]
-  places.append(rng.choice(size, rest, replace=False))
-  sign = rng.choice(np.array([-1, 1], np.float32), canaries)
-  return Signals(np.concatenate(places).astype(np.int32), sign)
+  turn = (number * size + np.arange(min(canaries, size))) % canaries
+  place, sign = np.zeros(canaries, np.int32), np.zeros(canaries, np.float32)
+  place[turn] = rng.choice(size, len(turn), replace=False)
+  sign[turn] = rng.choice([-1, 1], len(turn))
+  return Signals(place, sign)
 
 
 def cohort_of(
@@ -211,6 +218,7 @@ def program(exp: experiment.Experiment, own: int, known: bool) -> Step:
       seen = seen - canaries_lib.flat(others_sent)
     project = _projection(exp.make(hp), release, g, state, seen)
     along = jax.lax.map(project, Signals(*sent), batch_size=_AT_ONCE)
+    along = jnp.where(client_step.all_finite(broadcast), along, jnp.inf)
     return server_fn(hp, broadcast, new, key), along
 
   return jax.jit(step, donate_argnums=1, compiler_options=_COMPILER)
@@ -256,6 +264,7 @@ def _update(algorithm: Algorithm, params: Any, g: _Hyper, place, sign) -> Any:
   then is 0 elsewhere, of others nearly so. It is longer than any bound.
   """
   hp, like = g.hp, _like_moved(algorithm, params)
+  assert hp.clip_norm is not None  # the config is private
   unit = hp.clip_norm * jnp.minimum(hp.client_lr, 1)
   inside = _SHORT * unit / optax.tree.size(like) ** 0.5
   point = jax.tree.map(lambda x: jnp.full(x.shape, inside, x.dtype), like)
@@ -280,11 +289,14 @@ def _projection(algorithm, release: aggregation.Release, g, state, seen):
   private = release.at(hp)
 
   def project(sent):
-    update = _update(algorithm, state.params, g, sent.place, sent.sign)
+    sign = jnp.where(sent.sign < 0, -1.0, 1.0)
+    update = _update(algorithm, state.params, g, sent.place, sign)
     payload = client_step.encode_once(algorithm, update, state.params, g.keys)
     if not release.before_sketch:  # else the encoder bounds updates itself
       payload = private.clipped(payload)
     payload = canaries_lib.flat(payload)
-    return release.expected_cohort * (seen @ payload) / (payload @ payload)
+    square = payload @ payload  # 0 where a sketch leaves a number of it empty
+    share = (seen @ payload) / jnp.where(square > 0, square, jnp.nan)
+    return release.expected_cohort * share
 
   return project

@@ -2,8 +2,9 @@
 
 Canary clients are added to the population, each in by a fair coin. They hold
 data of the config's clients, but send a contribution of norm C along one number
-of the payload, with a random sign, both drawn anew in every round. All else is
-the config's: algorithm, sketch, clipping, sampling, noise, learning rates. The
+of the payload, with a random sign, both drawn anew in every round; no two along
+the same number, so that they take turns if there are more. All else is the
+config's: algorithm, sketch, clipping, sampling, noise, learning rates. The
 statement is that of the enlarged population.
 
 The attacker sees every broadcast and every hash key. It knows the data of the
@@ -21,6 +22,7 @@ from fl_sketch import experiment, reporting, rounds
 from fl_sketch.experiment import canary_clients, privacy_checks
 from fl_sketch.experiment.config import Config, checked
 from fl_sketch.privacy import gaussian, one_run, one_run_guesses, types
+from fl_sketch.rounds import mesh as mesh_lib
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -182,7 +184,7 @@ def prepare(
   # In a cohort of a fixed size, who else takes part tells how many canaries do.
   known = mechanism.sampling is not types.Sampling.FIXED_WITHOUT_REPLACEMENT
   guesses = {ALONE: canaries // 4}
-  if known and canaries <= size:
+  if known:
     guesses[INDEPENDENT] = canaries
   options = {'delta': statement.delta, 'accountant': statement.accountant}
   claim = one_run.claim_of(mechanism, **options)
@@ -194,7 +196,7 @@ def prepare(
     guesses=guesses[ALONE],
     significance=significance,
     participation=participation,
-    interference=max(0, canaries / size - 1) * participation / 2,
+    turns=min(1.0, size / canaries),
     independent=INDEPENDENT in guesses,
   )
   step = canary_clients.program(exp, c.population, known)
@@ -232,23 +234,26 @@ def play(
   hp = exp.hyper._replace(
     noise_multiplier=jnp.float32(noise) * exp.hyper.noise_multiplier
   )
-  first = rounds.init(exp.make(hp), exp.params, c.population)
-  state = jax.tree.map(jnp.copy, first)  # the step takes its buffers
+  state = rounds.init(exp.make(hp), exp.params, c.population)
+  # A copy, since the step takes its buffers, and placed as the step places it.
+  mesh = mesh_lib.cohort_mesh()
+  state = mesh_lib.place(mesh, jax.tree.map(jnp.copy, state))
   key, seen = jax.random.key(c.key_seed), []
   for t in tqdm.trange(
     c.rounds, unit='round', mininterval=0.5, disable=not progress
   ):
-    sent = canary_clients.signals(signal_rng, game.canaries, game.size)
+    sent = canary_clients.signals(signal_rng, t, game.canaries, game.size)
     cohort = canary_clients.cohort_of(exp, t, sampling_seed, sent, coins)
     state, along = game.step(hp, state, cohort, sent, key, noise_key)
-    seen.append(np.asarray(along, np.float64))
+    along = np.asarray(along, np.float64)
+    if np.isinf(along).any():
+      raise ValueError(f'Expected a finite broadcast in round {t}.')
+    seen.append(np.where(sent.sign, along, np.nan))
   return _report(game, np.stack(seen), coins)
 
 
 def _report(game: Game, along: np.ndarray, coins: np.ndarray) -> Report:
-  """Guesses, counts and bounds; `along` is f64[rounds, canaries]."""
-  if not np.isfinite(along).all():
-    raise ValueError('Expected every broadcast of the run to be finite.')
+  """Guesses, counts and bounds; `along` is of `one_run_guesses.log_ratio`."""
   assert game.exp.guarantee is not None  # the config is private
   scores = one_run_guesses.log_ratio(along, game.exp.guarantee.mechanism)
   share, claim, delta = game.share, game.claim, game.statement.delta

@@ -15,14 +15,16 @@ def log_ratio(along: np.ndarray, mechanism: types.GaussianMechanism):
 
   Args:
     along: f[rounds, canaries], a release along each canary's contribution, in
-      units of it.
+      units of it; NaN where it has none.
     mechanism: the claim, whose sampling counts.
 
   Returns:
     f64[canaries], above 0 where a canary seems to be in.
   """
   along = np.asarray(along, np.float64)
-  spread = np.median(np.abs(along - np.median(along))) / special.ndtri(0.75)
+  spread = np.nanmedian(np.abs(along - np.nanmedian(along))) / special.ndtri(
+    0.75
+  )
   variance = max(spread, _QUIET) ** 2
   q = events.probability_of(mechanism)
 
@@ -33,7 +35,7 @@ def log_ratio(along: np.ndarray, mechanism: types.GaussianMechanism):
     return np.logaddexp(np.log1p(-q), np.log(q) + exponent)
 
   replaced = mechanism.adjacency is types.Adjacency.REPLACE_ONE
-  return (log_mixture(1.0) - log_mixture(-1.0 * replaced)).sum(0)
+  return np.nansum(log_mixture(1.0) - log_mixture(-1.0 * replaced), axis=0)
 
 
 def sure_right(scores: np.ndarray, coins: np.ndarray, guesses: int) -> int:
@@ -61,7 +63,7 @@ def power(
   significance: float,
   noise: float = 0.5,
   participation: float | None = None,
-  interference: float = 0.0,
+  turns: float = 1.0,
   independent: bool = True,
   trials: int = 200,
 ) -> float:
@@ -76,7 +78,7 @@ def power(
     noise: what the noise is, in units of what it should be.
     participation: probability that a canary takes part in a round; None is
       that of the claim.
-    interference: variance that other canaries add to a release along one.
+    turns: share of the rounds in which it then sends something.
     independent: whether the guesses are independent of one another.
     trials: simulated runs.
 
@@ -87,8 +89,8 @@ def power(
   least = one_run.least_right(guesses, canaries, claim.curve, share)
   rng, caught = np.random.default_rng(0), 0
   replaced = mechanism.adjacency is types.Adjacency.REPLACE_ONE
-  stddev = np.hypot(noise * mechanism.noise_multiplier, interference**0.5)
-  shape = mechanism.steps, canaries
+  stddev = noise * mechanism.noise_multiplier
+  shape = max(1, round(turns * mechanism.steps)), canaries
   if participation is None:
     participation = events.probability_of(mechanism)
   for _ in range(trials):

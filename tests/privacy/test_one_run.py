@@ -6,6 +6,7 @@ with a false-alarm rate below 1e-6; seeds are fixed.
 
 import itertools
 import math
+from typing import Any
 
 from configs import quickstart
 from fl_sketch.experiment import canary_clients, config, one_run_audit
@@ -71,7 +72,7 @@ def test_the_recursion_solves_its_linear_program(guesses, canaries, mu):
 @pytest.mark.parametrize('mu', [0.3, 1.0, 2.5])
 def test_gaussian_mechanisms_are_within_the_bounds(mu):
   """Catches a bound below the exact law of guesses, each right by itself."""
-  accuracy, curve = stats.norm.cdf(mu / 2), one_run.gaussian_curve(mu)
+  accuracy, curve = float(stats.norm.cdf(mu / 2)), one_run.gaussian_curve(mu)
   for m in 1, 2, 7, 40:
     for right in {1, m // 2 + 1, m}:
       exact = sum(
@@ -151,7 +152,7 @@ def test_a_claim_is_that_of_its_mechanism():
 
 
 def test_a_sampled_claim_is_below_full_participation():
-  """Catches a claim that forgets the sampling, or is below the mechanism's curve."""
+  """Catches a claim without sampling, or one below the mechanism's curve."""
   sampled = accounting.GaussianMechanism(
     noise_multiplier=1.0, steps=4, sampling=Sampling.POISSON,
     sampling_probability=0.25,
@@ -191,16 +192,18 @@ def test_the_power_is_that_of_both_tests():
   """Catches a power that is stated but not there."""
   mechanism = accounting.GaussianMechanism(noise_multiplier=5.3, steps=60)
   claim = one_run.claim_of(mechanism, delta=1e-4)
-  options = {'guesses': 125, 'canaries': 500, 'trials': 40}
-  options |= {'significance': 1e-3}
-  power = lambda **more: one_run_guesses.power(
-    mechanism, claim, **options | more
-  )
+
+  def power(**options: Any) -> float:
+    return one_run_guesses.power(
+      mechanism, claim, canaries=500, guesses=125, significance=1e-3,
+      trials=40, **options,
+    )  # fmt: skip
+
   assert power() == 1
   assert power(noise=1.0) == 0
   assert power(independent=False) == 0
   assert power(participation=0.05) < 0.5
-  assert power(interference=100.0) < 0.5
+  assert power(turns=0.1) < 0.5
 
 
 DIGITS = {
@@ -243,7 +246,9 @@ test_what_cannot_be_audited_is_refused = refused(
 
 
 def cohort(exp, coins, number=0):
-  sent = canary_clients.signals(np.random.default_rng(number), len(coins), 650)
+  sent = canary_clients.signals(
+    np.random.default_rng(9), number, len(coins), 650
+  )
   return canary_clients.cohort_of(exp, number, 7, sent, coins), sent
 
 
@@ -276,6 +281,7 @@ def test_the_population_grows_and_its_statement_with_it():
   fields |= {'client_holdout': 0.1}
   c = config.Config.from_mapping(DIGITS | fields)
   exp = canary_clients.enlarged(c, None, 100)
+  assert exp.guarantee is not None
   mechanism = exp.guarantee.mechanism
   assert mechanism.population == exp.partition.population == 160
   assert mechanism.sampling_probability == 15 / 60
@@ -283,15 +289,25 @@ def test_the_population_grows_and_its_statement_with_it():
   assert exp.partition.client(60 + 63).tolist() == (
     exp.partition.client(3).tolist()
   )
-  assert len(np.unique(exp.partition.indices)) == exp.partition.offsets[60]
+  whole = np.arange(exp.partition.samples)
+  held = np.unique(exp.partition.take(whole))
+  assert len(held) == exp.partition.offsets[60]
   assert canary_clients.payload_size(exp) == 650
 
 
-def test_payloads_are_shared_evenly_if_there_are_more_canaries():
-  """Catches canaries that pile up on one number, and hide one another."""
-  sent = canary_clients.signals(np.random.default_rng(0), 25, 10)
-  counts = np.bincount(sent.place, minlength=10)
-  assert sorted(counts) == [2] * 5 + [3] * 5
+def test_canaries_take_turns_if_they_are_many():
+  """Catches canaries along one number, whose scores hang together."""
+  rng, counts = np.random.default_rng(0), np.zeros(25)
+  for number in range(5):
+    sent = canary_clients.signals(rng, number, 25, 10)
+    sending = sent.sign != 0
+    assert sorted(sent.place[sending]) == list(range(10))
+    counts += sending
+  assert (counts == 2).all()
+  rounds = [np.array([3.0, np.nan, -3.0]), np.array([np.nan, 2.0, -3.0])]
+  mechanism = accounting.GaussianMechanism(noise_multiplier=1.0, steps=2)
+  scores = one_run_guesses.log_ratio(np.stack(rounds), mechanism)
+  assert scores[0] > scores[1] > 0 > scores[2]
 
 
 FIXED = {'cohort': 30, 'sampling': 'fixed_size', 'noise_multiplier': 2.0}
@@ -309,7 +325,7 @@ RUNS = {
   'quantile': ({'bound': 'quantile', 'count_stddev': 10.0}, True),
   'per_layer': ({'per_layer': True}, True),
   'replaced': ({'adjacency': 'replace_one', 'noise_multiplier': 2.8}, True),
-  'masked': ({'trust': 'secure_aggregation'}, True),
+  'masked': ({'trust': 'secure_aggregation', 'neighbours': 4}, True),
   'fixed_size': (FIXED, False),
 }  # fmt: skip
 
