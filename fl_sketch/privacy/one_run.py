@@ -251,7 +251,7 @@ def independent_mu(right: int, guesses: int, significance: float) -> float:
   """Bounds mu from below if each guess is right or wrong by itself.
 
   >>> round(independent_mu(460, 500, 1e-3), 2)
-  2.37
+  2.31
 
   Args:
     right: right guesses.

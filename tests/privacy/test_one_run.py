@@ -344,6 +344,9 @@ def test_a_run_is_audited_as_it_is(name, tmp_path):
   assert half.refuted == caught, half.text()
   none = one_run_audit.play(game, seed=3, noise=0.0)
   assert none.refuted == caught, none.text()
+  if name in ('everybody', 'sketch', 'replaced'):  # the canary's part is alone
+    assert (np.sign(none.scores) == np.where(none.coins, 1, -1)).all()
+    assert np.ptp(np.abs(none.scores)) < 1e-3 * np.abs(none.scores).mean()
   if name == 'everybody':
     again = one_run_audit.play(game, seed=1)
     assert again.text() == right.text()
