@@ -1,22 +1,35 @@
 """SAFL on scikit-learn's digits: 8 x 8 images, no download, under a minute.
 
   fl-sketch train quickstart --workdir=DIR
+  fl-sketch train quickstart:private --workdir=DIR
+  fl-sketch account quickstart:private --audit=one_run
 
 Source: Chen, Li, Banerjee, arXiv:2411.06770, on a problem of ours. 40 clients
 with 36 images each, 20 a round, an MLP of 4,810 parameters, a sketch of a
 sixteenth of that. Test accuracy: docs/results/Digits-Precision.json, in
 float32. 10 s on 2 cores, 2 s of it training.
+
+`private`: epsilon 6 at delta 1e-4 for each of 700 clients with two images (some
+with three), who all take part in 60 rounds of one step each; tables of an
+eighth of the model. Test accuracy 93 % (seeds 0 to 3: 93.1 to 93.9); 20 s on 2
+cores. `quick` and `private,quick`: a few rounds.
 """
 
 import ml_collections
 
 from . import new
 
+_VARIANTS = ('', 'quick', 'private', 'private,quick')
+
 
 def get_config(variant: str = '') -> ml_collections.ConfigDict:
-  """Returns the config; `variant` is '' or 'quick'."""
-  if variant not in ('', 'quick'):
-    raise ValueError(f"Expected {variant=} in ('', 'quick').")
+  """Returns the config.
+
+  Args:
+    variant: '', 'quick', 'private' or 'private,quick'.
+  """
+  if variant not in _VARIANTS:
+    raise ValueError(f'Expected {variant=} in {_VARIANTS}.')
   c = new()
   c.dataset = 'digits'
   c.model = 'mlp'
@@ -24,7 +37,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
 
   c.population = 40
   c.cohort = 20
-  c.rounds = 20 if variant == 'quick' else 300
+  c.rounds = 300
   c.local_steps = 5
   c.batch_size = 16
   c.client_lr = 0.3
@@ -37,5 +50,28 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   c.b2 = 0.99
   c.final_server_lr = 1e-5
 
+  if variant.startswith('private'):
+    _make_private(c)
+  if variant.endswith('quick'):
+    c.rounds = 20
   c.rounds_per_dispatch = 10
   return c
+
+
+def _make_private(c: ml_collections.ConfigDict):
+  """Sets the fields of the private variants."""
+  c.epsilon = 6.0
+  c.delta = 1e-4
+  c.clip_norm = 0.1
+  c.standardize = False
+
+  c.population = 700
+  c.cohort = 700
+  c.rounds = 60
+  c.local_steps = 1
+  c.batch_size = 0
+  c.client_lr = 1.0
+
+  c.sketch.size = 601
+  c.server_lr = 0.08
+  c.final_server_lr = 1e-4

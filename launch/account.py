@@ -1,19 +1,25 @@
 """Prints the privacy guarantee of a config without training.
 
-  fl-sketch account CONFIG [--workdir=DIR] [--audit]
+  fl-sketch account CONFIG [--workdir=DIR] [--audit[=canaries|one_run]]
 
 Prints the privacy statement of a run (ignoring its sweep) and epsilon over the
 rounds; writes privacy.json, epsilon.png and trade_off.png (the most true
 positives at each false-positive rate) into a workdir. --audit attacks the
-mechanism with canaries, by rounds of the config's algorithm on a small model;
-with a workdir it draws audit.png.
+mechanism with canaries, by many rounds of the config's algorithm on a small
+model; with a workdir it draws audit.png. --audit=one_run trains the config once
+with --canaries=1000 canary clients in its population; it draws one_run.png.
 """
 
 import pathlib
 
 from absl import app, flags
 from fl_sketch import experiment
-from fl_sketch.experiment import audit as config_audit, config, privacy_report
+from fl_sketch.experiment import (
+  audit as config_audit,
+  config,
+  one_run_audit,
+  privacy_report,
+)
 from fl_sketch.privacy import audit, types
 from fl_sketch.training import devices
 from fl_sketch.utils import extras, files
@@ -25,8 +31,31 @@ _WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the files, if any.')
 _DATA_DIR = flags.DEFINE_string(
   'data_dir', None, 'Where tensorflow-datasets keeps its files.'
 )
-_AUDIT = flags.DEFINE_bool(
-  'audit', False, 'Attack the mechanism with canaries.'
+
+
+class _AuditParser(flags.EnumParser):
+  """Parses the kind of an audit; --audit alone is that with canaries."""
+
+  def parse(self, argument):
+    """Returns the kind, or None for --noaudit."""
+    if argument == 'false':
+      return None
+    return super().parse('canaries' if argument == 'true' else argument)
+
+
+_AUDIT = flags.DEFINE_flag(
+  flags.Flag(
+    _AuditParser(['canaries', 'one_run']),
+    None,
+    'audit',
+    None,
+    '<canaries|one_run>: Attack the mechanism with canaries: by many runs of a '
+    'small model, or in one run of the config.',
+    boolean=True,  # so that it may stand without a value
+  )
+)
+_CANARIES = flags.DEFINE_integer(
+  'canaries', 1000, 'Canary clients of --audit=one_run.'
 )
 _SAMPLES = flags.DEFINE_integer(
   'samples', 5000, 'Runs of the audit with the canary, and as many without.'
@@ -54,16 +83,32 @@ def main(argv):
     with extras.optional_figures():
       privacy_report.draw(guarantee, epsilons, folder / 'epsilon.png')
       privacy_report.draw_trade_off(guarantee, folder / 'trade_off.png')
-  if _AUDIT.value:
-    options = {'samples': _SAMPLES.value, 'data': _DATA_DIR.value}
+  if _AUDIT.value is not None:
+    audits = {'canaries': _by_canaries, 'one_run': _in_one_run}
     try:
-      result = config_audit.audit_config(c, **options)
+      result, picture = audits[_AUDIT.value](c)
     except errors.USER_ERRORS as e:
       refuse(e)
     print(result.text())
     if folder is not None:
       with extras.optional_figures():
-        audit.draw(result, folder / 'audit.png')
+        picture(folder)
+
+
+def _by_canaries(c):
+  """Audits the mechanism on a small model: (report, folder -> its picture)."""
+  options = {'samples': _SAMPLES.value, 'data': _DATA_DIR.value}
+  result = config_audit.audit_config(c, **options)
+  return result, lambda folder: audit.draw(result, folder / 'audit.png')
+
+
+def _in_one_run(c):
+  """Audits a run of the config: (report, folder -> its picture)."""
+  options = {'canaries': _CANARIES.value, 'data': _DATA_DIR.value}
+  game = one_run_audit.prepare(c, **options)
+  print(game.text(), flush=True)
+  result = one_run_audit.play(game, progress=True)
+  return result, lambda folder: result.draw(folder / 'one_run.png')
 
 
 if __name__ == '__main__':

@@ -4,7 +4,8 @@
 be; `problem` loads data and model, `sampler` draws cohorts, `privacy_plan`
 derives mechanism and account together, `parts` makes what the config alone
 decides, and `build` assembles an `Experiment`.
-`custom` makes a problem of the user's own, and `audit` attacks a private one.
+`custom` makes a problem of the user's own. `audit` attacks a private config on
+a small model, `one_run_audit` in a training with `canary_clients`.
 """
 
 from fl_sketch.experiment.build import (

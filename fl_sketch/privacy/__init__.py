@@ -11,6 +11,7 @@ them, whose noise is `discrete_gaussian`, `mechanisms` are sums with noise,
 or of `quantile_bound`, `secure_aggregation` simulates masks.
 `canaries`, `canary_scores` and `audit` attack private rounds and bound epsilon
 from below; `summation_attack` uses the order in which floats are added.
+`one_run` bounds mu by one run with many canaries, without JAX.
 """
 
 from typing import TYPE_CHECKING
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     lemmas,
     losses,
     mechanisms,
+    one_run,
+    one_run_guesses,
     profiles,
     quantile_bound,
     secure_aggregation,
@@ -51,8 +54,9 @@ __all__ = [
   'accounting', 'aggregation', 'allocation', 'audit', 'bounds', 'calibration',
   'canaries', 'canary_scores', 'clipping', 'discrete_gaussian', 'events',
   'gaussian', 'given_noise', 'grid', 'groups', 'hypothesis_tests', 'lemmas',
-  'losses', 'mechanisms', 'profiles', 'quantile_bound', 'secure_aggregation',
-  'step_losses', 'summation_attack', 'tilted_losses', 'types',
+  'losses', 'mechanisms', 'one_run', 'one_run_guesses', 'profiles',
+  'quantile_bound', 'secure_aggregation', 'step_losses', 'summation_attack',
+  'tilted_losses', 'types',
 ]  # fmt: skip
 
 __getattr__ = lazy.attach(__name__)

@@ -95,7 +95,7 @@ def stretched(
   def table(t, x):
     key = getattr(keys_lib.round_keys(public, t), hashes)
     parts = jnp.split(x, [like['first'].size])
-    return _flat(op.sketch(key, dict(zip(like, parts, strict=True))))
+    return flat(op.sketch(key, dict(zip(like, parts, strict=True))))
 
   every = jax.vmap(jax.vmap(table, (None, 0)), (0, None))
   columns = every(jnp.arange(shape[0]), jnp.eye(shape[1]))
@@ -228,7 +228,7 @@ def _broadcasts(game: Game, cohorts, secret) -> jax.Array:
   def step(state, inputs):
     cohort, x = inputs
     sent, state, _ = cohort_fn(hp, state, cohort, game.public, x, secret)
-    return server_fn(hp, sent, state, game.public), _flat(sent)
+    return server_fn(hp, sent, state, game.public), flat(sent)
 
   x = jnp.asarray(game.canary, jnp.float32)
   clients = 1 if mechanism.unit == 'sample' else _population(mechanism)
@@ -291,7 +291,7 @@ def _population(mechanism) -> int:
   return population
 
 
-def _flat(tree) -> jax.Array:
+def flat(tree) -> jax.Array:
   """Concatenates all real numbers of a broadcast."""
   parts = []
   for x in jax.tree.leaves(tree):

@@ -4,7 +4,7 @@ import json
 
 from configs import das_quadratics
 from fl_sketch import experiment
-from fl_sketch.experiment import config, privacy_report
+from fl_sketch.experiment import audit, config, one_run_audit, privacy_report
 from fl_sketch.privacy import accounting, hypothesis_tests
 import numpy as np
 import pytest
@@ -97,6 +97,47 @@ def test_the_program_prints_and_leaves_its_files(tmp_path):
   assert 0 < fields['true_positive_rate'] < 1
   for name in ('epsilon.png', 'trade_off.png'):
     assert (tmp_path / name).stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+  ('flag', 'said'),
+  [
+    ('--audit', 'by many runs'),
+    ('--audit=canaries', 'by many runs'),
+    ('--audit=one_run', 'by one run of 700'),
+    ('--noaudit', ''),
+    ('--audit=twice', 'value should be one of <canaries|one_run>'),
+  ],
+)
+def test_the_kind_of_an_audit_is_a_flag_that_may_stand_alone(
+  flag, said, monkeypatch
+):
+  """Catches --audit without a value that is refused, or another audit."""
+
+  def refuse(*_, **options):
+    runs_of = f'one run of {options["canaries"]}' if one else 'many runs'
+    raise config.ConfigError(f'by {runs_of}')
+
+  one = 'one_run' in flag
+  monkeypatch.setattr(audit, 'audit_config', refuse)
+  monkeypatch.setattr(one_run_audit, 'prepare', refuse)
+  name = '--config=configs/das_quadratics.py:quick'
+  done = runs.command('account', name, flag, '--canaries=700')
+  assert done.returncode == (1 if said else 0)
+  assert said in done.stderr
+
+
+@pytest.mark.nightly
+def test_the_program_audits_in_one_run_and_draws_it(tmp_path):
+  """Catches a report that is not printed, or a picture that is not there."""
+  flags = '--config=configs/quickstart.py:private,quick', '--audit=one_run'
+  done = runs.command('account', *flags, f'--workdir={tmp_path}')
+  assert done.returncode == 0, done.stderr
+  assert '1000 canary clients beside 700' in done.stdout
+  assert 'Noise of half the size is caught with probability' in done.stdout
+  assert 'shown by independent guesses: mu >=' in done.stdout
+  assert '20/20' in done.stderr  # a bar of the rounds
+  assert (tmp_path / 'one_run.png').stat().st_size > 5_000
 
 
 @pytest.mark.parametrize('trust', ['secure_aggregation', 'local'])

@@ -1,0 +1,307 @@
+"""Puts canary clients into the population of a config and into its rounds."""
+
+from collections.abc import Callable
+import dataclasses
+from typing import Any, NamedTuple
+
+from fl_sketch import algorithms, experiment, rounds
+from fl_sketch.data import partitions
+from fl_sketch.experiment import privacy_plan, problem as problem_lib
+from fl_sketch.experiment.config import Config
+from fl_sketch.privacy import (
+  aggregation,
+  canaries as canaries_lib,
+  quantile_bound,
+  types,
+)
+from fl_sketch.rounds import (
+  chain,
+  client_step,
+  keys as keys_lib,
+  mesh as mesh_lib,
+)
+from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+_LENGTH = 1e4  # of a canary's update, in clipping norms
+_SHORT = 1e-3  # likewise of one that is not clipped
+_AT_ONCE = 50  # canaries whose payloads are computed together
+# Compiles in half of the time, and runs no slower.
+_COMPILER = {'xla_backend_optimization_level': 1}
+
+# (hp, state, cohort, signals, public key, noise key) -> (state, f32[canaries]:
+# the release along the payload of each canary, in units of it; NaN where that
+# is 0, and infinite if the broadcast is not finite)
+Step = Callable[..., tuple[rounds.FedState, jax.Array]]
+
+
+class Signals(NamedTuple):
+  """What each canary sends in a round if its coin says so; public.
+
+  Attributes:
+    place: int32[canaries], the number of a payload along which it sends.
+    sign: f32[canaries], 1 or -1; 0 if it sends nothing.
+  """
+
+  place: np.ndarray
+  sign: np.ndarray
+
+
+class _Hyper(NamedTuple):
+  """Hyperparameters of a round, and its public keys."""
+
+  hp: algorithms.Hyper
+  keys: keys_lib.RoundKeys
+
+
+def enlarged(c: Config, data_dir: str | None, canaries: int):
+  """Builds the experiment of a config with canaries in its population.
+
+  Their ids follow those of the config's clients, whose data they share. The
+  cohort grows in proportion, so that a client takes part as often as before.
+
+  Args:
+    c: a private config.
+    data_dir: where tensorflow-datasets keeps its files.
+    canaries: how many.
+
+  Returns:
+    A `experiment.Experiment`.
+  """
+  problem = problem_lib.load(c, data_dir)
+  exp = experiment.build(c, data_dir, lambda _: problem)
+  own, total = c.population, c.population + canaries
+  grown = lambda x: None if x is None else max(1, round(x * total / own))
+  large = dataclasses.replace(
+    c,
+    population=total,
+    cohort=grown(c.cohort),
+    max_cohort=grown(c.max_cohort),
+    min_honest=grown(c.min_honest),
+    client_holdout=0.0,  # `build` has held it out
+  )
+  clients = np.concatenate([np.arange(own), np.arange(canaries) % own])
+  return experiment.assemble(large, problem, _chosen(exp.partition, clients))
+
+
+def signals(
+  rng: np.random.Generator, number: int, canaries: int, size: int
+) -> Signals:
+  """Draws what canaries send in a round, each along a number of its own.
+
+  Two along one number would hide one another, and their scores would depend on
+  each other. Where there are more canaries than numbers they take turns.
+
+  >>> sent = signals(np.random.default_rng(0), 1, canaries=5, size=3)
+  >>> sorted(sent.place.tolist()), np.abs(sent.sign).tolist()
+  ([0, 0, 0, 1, 2], [1.0, 0.0, 0.0, 1.0, 1.0])
+
+  Args:
+    rng: independent of the keys of the run.
+    number: of the round.
+    canaries: how many.
+    size: numbers of a payload.
+  """
+  turn = (number * size + np.arange(min(canaries, size))) % canaries
+  place, sign = np.zeros(canaries, np.int32), np.zeros(canaries, np.float32)
+  place[turn] = rng.choice(size, len(turn), replace=False)
+  sign[turn] = rng.choice([-1, 1], len(turn))
+  return Signals(place, sign)
+
+
+def cohort_of(
+  exp: experiment.Experiment,
+  number: int,
+  sampling_seed: int,
+  sent: Signals,
+  coins: np.ndarray,
+) -> rounds.Cohort:
+  """Draws the cohort of a round, with what its canaries send.
+
+  A canary that is left out is absent, sends 0, or sends the opposite, as the
+  adjacency of the claim has it.
+
+  Args:
+    exp: of `enlarged`.
+    number: of the round.
+    sampling_seed: secret.
+    sent: by canaries that are in.
+    coins: bool[canaries], True for canaries that are in.
+
+  Returns:
+    A cohort for the step of `program`.
+  """
+  assert exp.guarantee is not None
+  adjacency = exp.guarantee.mechanism.adjacency
+  cohort = exp.sample(number, sampling_seed)
+  canary = np.asarray(cohort.ids) - (exp.config.population - len(coins))
+  is_canary = (canary >= 0) & (canary < len(coins))
+  canary = np.where(is_canary, canary, 0)
+  replaced = -1 if adjacency is types.Adjacency.REPLACE_ONE else 0
+  times = np.where(coins, 1, replaced).astype(np.float32)
+  weight = cohort.weight
+  if adjacency is types.Adjacency.ADD_OR_REMOVE_ONE:
+    away = is_canary & ~coins[canary]
+    weight = np.where(away, np.float32(0), weight)
+  batches = {
+    'data': exp.fetch(exp.data, cohort.batches),
+    'place': np.where(is_canary, sent.place[canary], -1).astype(np.int32),
+    'sign': sent.sign[canary] * times[canary],
+  }
+  return cohort._replace(weight=weight, batches=batches, outcome=None)
+
+
+def payload_size(exp: experiment.Experiment) -> int:
+  """Counts the numbers of a client's payload.
+
+  Raises:
+    ValueError: what the server broadcasts has other shapes than a payload.
+  """
+  key = jax.random.key(0)
+
+  def shapes(key):
+    algorithm = exp.make(exp.hyper)
+    keys = keys_lib.round_keys(key, jnp.int32(0))
+    moved = _like_moved(algorithm, exp.params)
+    return client_step.encode_once(algorithm, moved, exp.params, keys)
+
+  cohort = exp.sample(0, 0)._replace(outcome=None)
+  init = lambda params: rounds.init(exp.make(exp.hyper), params, 1)
+  state = jax.eval_shape(init, exp.params)
+  mesh = mesh_lib.cohort_mesh()
+  step = rounds.cohort_step(exp.make, mesh, fetch=exp.fetch)
+  arguments = exp.hyper, state, cohort, key, exp.data, key
+  sent = jax.eval_shape(step, *arguments)[0]
+  of = lambda tree: [x.shape for x in jax.tree.leaves(tree)]
+  payload = jax.eval_shape(shapes, key)
+  if of(sent) != of(payload):
+    raise ValueError(
+      f'Expected an algorithm whose broadcast has the shapes {of(payload)} of '
+      f'a payload, not {exp.config.algorithm}, which broadcasts {of(sent)}.'
+    )
+  return jax.eval_shape(canaries_lib.flat, payload).size
+
+
+def program(exp: experiment.Experiment, own: int, known: bool) -> Step:
+  """Builds the round of an experiment with canaries, and their scores.
+
+  The round is the real one, but that the local work of canaries returns what
+  they send.
+
+  Args:
+    exp: of `enlarged`.
+    own: clients of the config, whose ids come first.
+    known: whether the attacker knows when they take part. It then subtracts
+      what they send: the broadcast of a round of theirs without noise.
+  """
+  release = privacy_plan.release_of(exp.config)
+  assert release is not None  # clients are protected
+  make = lambda g: _with_canaries(exp.make(g.hp), g)
+  cohort_fn = rounds.cohort_step(
+    make,
+    mesh_lib.cohort_mesh(),
+    lanes_per_step=exp.lanes_per_step,
+    skip_absent=True,
+  )
+  server_fn = rounds.server_step(exp.make)
+
+  def step(hp, state, cohort, sent, key, noise_key):
+    if exp.schedule is not None:
+      hp = exp.schedule(hp, state.round)
+    g = _Hyper(hp, keys_lib.round_keys(key, state.round))
+    rest = key, None, noise_key
+    broadcast, new, _ = cohort_fn(g, state, cohort, *rest)
+    seen = canaries_lib.flat(broadcast)
+    if known:
+      weight = jnp.where(cohort.ids < own, cohort.weight, 0)
+      others = cohort._replace(weight=weight)
+      quiet = g._replace(hp=hp._replace(noise_multiplier=jnp.float32(0)))
+      others_sent = cohort_fn(quiet, state, others, *rest)[0]
+      seen = seen - canaries_lib.flat(others_sent)
+    project = _projection(exp.make(hp), release, g, state, seen)
+    along = jax.lax.map(project, Signals(*sent), batch_size=_AT_ONCE)
+    along = jnp.where(client_step.all_finite(broadcast), along, jnp.inf)
+    return server_fn(hp, broadcast, new, key), along
+
+  return jax.jit(step, donate_argnums=1, compiler_options=_COMPILER)
+
+
+def _chosen(p: partitions.Partition, clients: np.ndarray):
+  """The partition in which client i holds the samples of clients[i]."""
+  sizes = p.sizes[clients]
+  offsets = np.concatenate([[0], np.cumsum(sizes)])
+  first = np.repeat(p.offsets[clients] - offsets[:-1], sizes)
+  return partitions.Partition(p.take(first + np.arange(offsets[-1])), offsets)
+
+
+def _with_canaries(algorithm: Algorithm, g: _Hyper) -> Algorithm:
+  """The algorithm whose local work, of a canary, returns what it sends."""
+
+  def pick(params, batches, moved):
+    sent = _update(algorithm, params, g, batches['place'], batches['sign'])
+    is_canary = batches['place'] >= 0
+    return jax.tree.map(
+      lambda x, y: jnp.where(is_canary, x.astype(y.dtype), y), sent, moved
+    )
+
+  def local(params, batches, *rest):
+    moved, *others = work(params, batches['data'], *rest)
+    return pick(params, batches, moved), *others
+
+  work = algorithm.local
+  if isinstance(work, StatefulLocal):
+    stateful, work = work, work.apply
+    return algorithm._replace(local=stateful._replace(apply=local))
+  return algorithm._replace(local=local)
+
+
+def _like_moved(algorithm: Algorithm, params: Any) -> Any:
+  return params if algorithm.moved is None else algorithm.moved(params)
+
+
+def _update(algorithm: Algorithm, params: Any, g: _Hyper, place, sign) -> Any:
+  """The update that is encoded as a payload along one of its numbers.
+
+  By the adjoint of the encoder: of an operator with orthogonal rows the payload
+  then is 0 elsewhere, of others nearly so. It is longer than any bound.
+  """
+  hp, like = g.hp, _like_moved(algorithm, params)
+  assert hp.clip_norm is not None  # the config is private
+  unit = hp.clip_norm * jnp.minimum(hp.client_lr, 1)
+  inside = _SHORT * unit / optax.tree.size(like) ** 0.5
+  point = jax.tree.map(lambda x: jnp.full(x.shape, inside, x.dtype), like)
+
+  def encode(moved):
+    payload = client_step.encode_once(algorithm, moved, params, g.keys)
+    return canaries_lib.flat(payload)
+
+  payload, adjoint = jax.vjp(encode, point)
+  (update,) = adjoint(jnp.zeros_like(payload).at[place].set(1))
+  norm = optax.tree.norm(update)
+  scale = sign * _LENGTH * unit / jnp.where(norm > 0, norm, 1)
+  return jax.tree.map(lambda x: x * scale, update)
+
+
+def _projection(algorithm, release: aggregation.Release, g, state, seen):
+  """Builds (place, sign) -> the release along that payload, in units of it."""
+  hp = g.hp
+  if release.bound == 'quantile':
+    bound = chain.state_of(
+      state.protocol, quantile_bound.QuantileState
+    ).clip_norm
+    hp = hp._replace(clip_norm=bound)
+  private = release.at(hp)
+
+  def project(sent):
+    sign = jnp.where(sent.sign < 0, -1.0, 1.0)
+    update = _update(algorithm, state.params, g, sent.place, sign)
+    payload = client_step.encode_once(algorithm, update, state.params, g.keys)
+    payload = canaries_lib.flat(private.clipped(payload))
+    square = payload @ payload  # 0 where a sketch leaves a number of it empty
+    share = (seen @ payload) / jnp.where(square > 0, square, jnp.nan)
+    return release.expected_cohort * share
+
+  return project

@@ -1,0 +1,287 @@
+"""Audits a config inside its own training: one run with canary clients.
+
+Canary clients are added to the population, each in by a fair coin. They hold
+data of the config's clients, but send a contribution of norm C along one number
+of the payload, with a random sign, both drawn anew in every round; no two along
+the same number, so that they take turns if there are more. All else is the
+config's: algorithm, sketch, clipping, sampling, noise, learning rates. The
+statement is that of the enlarged population.
+
+The attacker sees every broadcast and every hash key. It knows the data of the
+other clients and, unless cohorts have a fixed size, when they take part: it
+subtracts what they send. Coins and signals of the canaries have randomness of
+their own, of which neither the public key of the run nor its secret tells
+anything.
+"""
+
+from collections.abc import Mapping
+import os
+from typing import NamedTuple
+
+from fl_sketch import experiment, reporting, rounds
+from fl_sketch.experiment import canary_clients, privacy_checks
+from fl_sketch.experiment.config import Config, checked
+from fl_sketch.privacy import gaussian, one_run, one_run_guesses, types
+from fl_sketch.rounds import mesh as mesh_lib
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tqdm
+
+LEAST = 500  # canaries: fewer have no power
+ALONE, INDEPENDENT = 'f-DP alone', 'independent guesses'
+
+
+class Game(NamedTuple):
+  """What is stated before a run, and the program of its rounds.
+
+  Attributes:
+    exp: the experiment with the enlarged population.
+    canaries: how many; their ids follow those of the config's clients.
+    size: numbers of a payload.
+    guesses: by what the bound supposes: how many coins are guessed.
+    claim: of the statement.
+    power: probability that noise of half the size is caught.
+    significance: probability that a true claim is refuted, at most.
+    step: of `canary_clients.program`.
+  """
+
+  exp: experiment.Experiment
+  canaries: int
+  size: int
+  guesses: Mapping[str, int]
+  claim: one_run.Claim
+  power: float
+  significance: float
+  step: canary_clients.Step
+
+  @property
+  def statement(self) -> types.PrivacyStatement:
+    """The statement of the enlarged population, which is the claim."""
+    assert self.exp.guarantee is not None  # the config is private
+    return self.exp.guarantee.statement
+
+  @property
+  def share(self) -> float:
+    """The significance of each bound."""
+    return self.significance / len(self.guesses)
+
+  def text(self) -> str:
+    """Formats what is stated before the run."""
+    own = self.exp.config.population - self.canaries
+    return (
+      f'{self.canaries} canary clients beside {own}, each in by a fair coin. '
+      f'The claim is that of all of them:\n{self.statement.sentence()}\n'
+      f'Noise of half the size is caught with probability {self.power:.2f}; '
+      f'a true claim is refuted with {self.significance:g} at most.'
+    )
+
+
+class Bound(NamedTuple):
+  """A lower bound on mu.
+
+  Attributes:
+    right: how many guesses are right.
+    mu: the bound.
+    epsilon: that follows from it, at the delta of the statement.
+    chance: of so many right guesses under the claim, at most.
+  """
+
+  right: int
+  mu: float
+  epsilon: float
+  chance: float
+
+
+class Report(NamedTuple):
+  """The outcome of a run.
+
+  Attributes:
+    game: what was stated before.
+    bounds: by what they suppose, valid all at once.
+    scores: f64[canaries], high where a canary seems to be in.
+    coins: bool[canaries], True for canaries that were in.
+  """
+
+  game: Game
+  bounds: Mapping[str, Bound]
+  scores: np.ndarray
+  coins: np.ndarray
+
+  @property
+  def refuted(self) -> bool:
+    """Whether the claim is refuted."""
+    return any(x.chance <= self.game.share for x in self.bounds.values())
+
+  def text(self) -> str:
+    """Formats the claim, the bounds and the verdict."""
+    game, statement = self.game, self.game.statement
+    at = f'epsilon at delta {statement.delta:g}'
+    lines = [f'claimed: mu {game.claim.mu:.4g}, {at} {statement.epsilon:.4g}']
+    for name, x in self.bounds.items():
+      lines.append(
+        f'shown by {name}: mu >= {x.mu:.4g}, {at} >= {x.epsilon:.4g} '
+        f'({x.right} of {game.guesses[name]} guesses right; under the claim '
+        f'the chance is {x.chance:.2g} at most)'
+      )
+    verdict = 'nothing found, which proves nothing'
+    if self.refuted:
+      verdict = 'REFUTED: less private than claimed'
+    alarm = f'false alarm <= {game.significance:g}'
+    return '\n'.join([*lines, f'{verdict} ({alarm})'])
+
+  def draw(self, path: str | os.PathLike) -> None:
+    """Draws the scores of canaries that were in and of those left out.
+
+    Args:
+      path: of the picture; its suffix is the format.
+    """
+    fig = reporting.new_figure(5, 3.6)
+    ax = fig.subplots()
+    edges = np.histogram_bin_edges(self.scores, 40).tolist()
+    for name, which in (('in', self.coins), ('left out', ~self.coins)):
+      ax.hist(self.scores[which], edges, alpha=0.5, label=name)
+    verdict = 'refuted' if self.refuted else 'not refuted'
+    ax.set(
+      xlabel='score (log-likelihood ratio of in to left out)',
+      ylabel='canaries',
+      title=f'mu claimed {self.game.claim.mu:.3g}: {verdict}',
+    )
+    ax.legend(frameon=False, fontsize='small')
+    fig.savefig(path, dpi=150)
+
+
+@checked()
+def prepare(
+  c: Config,
+  *,
+  canaries: int = 1000,
+  data: str | None = None,
+  significance: float = 1e-3,
+) -> Game:
+  """Builds the audit of a private config, and states its power.
+
+  Args:
+    c: a private config that protects clients.
+    canaries: added to the population.
+    data: where tensorflow-datasets keeps its files.
+    significance: of the whole report.
+
+  Raises:
+    ConfigError: the config is not private, or its broadcasts say too little;
+      there are too few canaries.
+    DataError: the dataset is missing or cannot be read.
+  """
+  _check(c, canaries)
+  exp = canary_clients.enlarged(c, data, canaries)
+  assert exp.guarantee is not None  # the config is private
+  mechanism, statement = exp.guarantee.mechanism, exp.guarantee.statement
+  if not mechanism.noise_multiplier > 0:
+    raise c.refusal('Expected {noise_multiplier} > 0 in an audit.')
+  if (releases := mechanism.releases_per_step) > 1:
+    raise ValueError(f'Expected one release in a round, not {releases}.')
+  size = canary_clients.payload_size(exp)
+  # In a cohort of a fixed size, who else takes part tells how many canaries do.
+  known = mechanism.sampling is not types.Sampling.FIXED_WITHOUT_REPLACEMENT
+  guesses = {ALONE: canaries // 4}
+  if known:
+    guesses[INDEPENDENT] = canaries
+  options = {'delta': statement.delta, 'accountant': statement.accountant}
+  claim = one_run.claim_of(mechanism, **options)
+  participation = exp.config.cohort / exp.config.population
+  power = one_run_guesses.power(
+    mechanism,
+    claim,
+    canaries=canaries,
+    guesses=guesses[ALONE],
+    significance=significance,
+    participation=participation,
+    turns=min(1.0, size / canaries),
+    independent=INDEPENDENT in guesses,
+  )
+  step = canary_clients.program(exp, c.population, known)
+  return Game(exp, canaries, size, guesses, claim, power, significance, step)
+
+
+@checked()
+def play(
+  game: Game,
+  seed: int | None = None,
+  *,
+  noise: float = 1.0,
+  progress: bool = False,
+) -> Report:
+  """Trains once with canaries, guesses who was in, and bounds mu from below.
+
+  Args:
+    game: of `prepare`; it can be played again.
+    seed: of coins, canaries, noise and sampling; None draws one that nobody
+      knows.
+    noise: what the noise is, in units of what it should be: for tests of the
+      audit.
+    progress: whether to show a bar on stderr.
+  """
+  exp, c = game.exp, game.exp.config
+  # Independent of one another, and of the keys of all seeds of configs.
+  *sources, secret = np.random.SeedSequence(seed).spawn(3)
+  coin_rng, signal_rng = map(np.random.default_rng, sources)
+  words = secret.generate_state(4)
+  noise_key = jax.random.wrap_key_data(
+    jnp.asarray(words[:2]), impl='threefry2x32'
+  )
+  sampling_seed = int.from_bytes(words[2:].tobytes(), 'big')
+  coins = coin_rng.random(game.canaries) < 0.5
+  hp = exp.hyper._replace(
+    noise_multiplier=jnp.float32(noise) * exp.hyper.noise_multiplier
+  )
+  state = rounds.init(exp.make(hp), exp.params, c.population)
+  # A copy, since the step takes its buffers, and placed as the step places it.
+  mesh = mesh_lib.cohort_mesh()
+  state = mesh_lib.place(mesh, jax.tree.map(jnp.copy, state))
+  key, seen = jax.random.key(c.key_seed), []
+  for t in tqdm.trange(
+    c.rounds, unit='round', mininterval=0.5, disable=not progress
+  ):
+    sent = canary_clients.signals(signal_rng, t, game.canaries, game.size)
+    cohort = canary_clients.cohort_of(exp, t, sampling_seed, sent, coins)
+    state, along = game.step(hp, state, cohort, sent, key, noise_key)
+    along = np.asarray(along, np.float64)
+    if np.isinf(along).any():
+      raise ValueError(f'Expected a finite broadcast in round {t}.')
+    seen.append(np.where(sent.sign, along, np.nan))
+  return _report(game, np.stack(seen), coins)
+
+
+def _report(game: Game, along: np.ndarray, coins: np.ndarray) -> Report:
+  """Guesses, counts and bounds; `along` is of `one_run_guesses.log_ratio`."""
+  assert game.exp.guarantee is not None  # the config is private
+  scores = one_run_guesses.log_ratio(along, game.exp.guarantee.mechanism)
+  share, claim, delta = game.share, game.claim, game.statement.delta
+  bounds = {}
+  for name, guesses in game.guesses.items():
+    if name == ALONE:
+      right = one_run_guesses.sure_right(scores, coins, guesses)
+      mu = one_run.least_mu(right, guesses, game.canaries, share)
+      chance = one_run.chance(right, guesses, game.canaries, claim.curve)
+    else:
+      right = one_run_guesses.right(scores, coins)
+      mu = one_run.independent_mu(right, guesses, share)
+      chance = one_run.independent_chance(right, guesses, claim.accuracy)
+    epsilon = gaussian.epsilon_at(mu, delta) if mu else 0.0
+    bounds[name] = Bound(right, mu, epsilon, chance)
+  return Report(game, bounds, scores, coins)
+
+
+def _check(c: Config, canaries: int) -> None:
+  if not privacy_checks.is_private(c):
+    raise ValueError('Expected epsilon or noise_multiplier in an audit.')
+  if canaries < LEAST:
+    raise ValueError(f'Expected {canaries=} >= {LEAST}: fewer have no power.')
+  if c.before_sketch:
+    raise c.refusal('Expected {before_sketch} to be False in one run.')
+  if privacy_checks.unit_of(c) == 'sample' or c.trust == 'local':
+    raise c.refusal(
+      'Expected an algorithm that protects clients, not {algorithm}, and '
+      "{trust} other than 'local': canaries are clients, and broadcasts show "
+      'little where each of many clients adds all of the noise.'
+    )

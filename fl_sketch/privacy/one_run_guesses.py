@@ -1,0 +1,108 @@
+"""Scores and guesses of who was in a run, and the power of an audit by them."""
+
+from fl_sketch.privacy import events, one_run, types
+import numpy as np
+from scipy import special
+
+_QUIET = 1e-3  # deviation of what has no noise
+
+
+def log_ratio(along: np.ndarray, mechanism: types.GaussianMechanism):
+  """Scores canaries by log-likelihood ratios of being in to being out.
+
+  The deviation of the noise is that of what is seen, by its median, since a
+  score for much noise is biased where there is little.
+
+  Args:
+    along: f[rounds, canaries], a release along each canary's contribution, in
+      units of it; NaN where it has none.
+    mechanism: the claim, whose sampling counts.
+
+  Returns:
+    f64[canaries], above 0 where a canary seems to be in.
+  """
+  along = np.asarray(along, np.float64)
+  spread = np.nanmedian(np.abs(along - np.nanmedian(along))) / special.ndtri(
+    0.75
+  )
+  variance = max(spread, _QUIET) ** 2
+  q = events.probability_of(mechanism)
+
+  def log_mixture(sent):
+    exponent = sent * (along - sent / 2) / variance
+    if q == 1:
+      return exponent
+    return np.logaddexp(np.log1p(-q), np.log(q) + exponent)
+
+  replaced = mechanism.adjacency is types.Adjacency.REPLACE_ONE
+  return np.nansum(log_mixture(1.0) - log_mixture(-1.0 * replaced), axis=0)
+
+
+def sure_right(scores: np.ndarray, coins: np.ndarray, guesses: int) -> int:
+  """Counts right guesses of the highest and the lowest scores, half each.
+
+  >>> sure_right(np.array([3.0, 0.0, -1.0]), np.array([1, 1, 0]) == 1, 2)
+  2
+  """
+  order, out = np.argsort(scores, kind='stable'), guesses // 2
+  high = order[len(order) - (guesses - out) :]
+  return int(coins[high].sum() + (~coins[order[:out]]).sum())
+
+
+def right(scores: np.ndarray, coins: np.ndarray) -> int:
+  """Counts right guesses of all coins: in where a score is above 0."""
+  return int(((scores > 0) == coins).sum())
+
+
+def power(
+  mechanism: types.GaussianMechanism,
+  claim: one_run.Claim,
+  *,
+  canaries: int,
+  guesses: int,
+  significance: float,
+  noise: float = 0.5,
+  participation: float | None = None,
+  turns: float = 1.0,
+  independent: bool = True,
+  trials: int = 200,
+) -> float:
+  """Simulates how often noise that is too small is caught.
+
+  Args:
+    mechanism: the claim.
+    claim: of `one_run.claim_of`.
+    canaries: all coins.
+    guesses: of the test by f-DP alone.
+    significance: of both tests together.
+    noise: what the noise is, in units of what it should be.
+    participation: probability that a canary takes part in a round; None is
+      that of the claim.
+    turns: share of the rounds in which it then sends something.
+    independent: whether the guesses are independent of one another.
+    trials: simulated runs.
+
+  Returns:
+    The share of the runs in which the claim is refuted.
+  """
+  share = significance / 2 if independent else significance
+  least = one_run.least_right(guesses, canaries, claim.curve, share)
+  rng, caught = np.random.default_rng(0), 0
+  replaced = mechanism.adjacency is types.Adjacency.REPLACE_ONE
+  stddev = noise * mechanism.noise_multiplier
+  shape = max(1, round(turns * mechanism.steps)), canaries
+  if participation is None:
+    participation = events.probability_of(mechanism)
+  for _ in range(trials):
+    coins = rng.random(canaries) < 0.5
+    here = rng.random(shape) < participation
+    sent = np.where(coins, 1.0, -1.0 * replaced)
+    along = here * sent + stddev * rng.normal(size=shape)
+    scores = log_ratio(along, mechanism)
+    found = sure_right(scores, coins, guesses) >= least
+    if independent:
+      count = right(scores, coins)
+      tail = one_run.independent_chance(count, canaries, claim.accuracy)
+      found |= tail <= share
+    caught += found
+  return caught / trials

@@ -1,0 +1,202 @@
+"""The laws of one-run audits: bounds on mu, chances, claims and power.
+
+A simulated true claim is refuted by no more runs than the significance allows,
+with a false-alarm rate below 1e-6; seeds are fixed.
+"""
+
+import itertools
+import math
+from typing import Any
+
+from fl_sketch.privacy import (
+  accounting,
+  gaussian,
+  one_run,
+  one_run_guesses,
+  profiles,
+)
+import numpy as np
+import pytest
+from scipy import optimize, special, stats
+
+Sampling = accounting.Sampling
+TINY = [(1, 1, 1.0), (3, 3, 1.0), (3, 5, 0.5), (4, 4, 2.0), (2, 6, 1.0)]
+
+
+def most_likely(right, guesses, canaries, mu, *, tails):
+  """The largest P[R >= right] of a law that f-DP allows: a linear program.
+
+  The trade-off curve is bounded by its tangents. Of the sets T of numbers of
+  right guesses, E[R; R in T] / m <= 1 - f(E[g - R; R + 1 in T] / m).
+  """
+  x = special.ndtr(np.linspace(-6, 5, 300))
+  quantile = special.ndtri(x)
+  slope = stats.norm.pdf(quantile + mu) / stats.norm.pdf(quantile)
+  above = special.ndtr(quantile + mu) - slope * x
+  counts = range(1, guesses + 1)
+  sets = [range(t, guesses + 1) for t in counts]
+  if not tails:
+    sets = [t for n in counts for t in itertools.combinations(counts, n)]
+  rows = []
+  for chosen in sets:
+    hit, miss = np.zeros(guesses + 1), np.zeros(guesses + 1)
+    for i in chosen:
+      hit[i] += i / canaries
+      miss[i - 1] += (guesses - i + 1) / canaries
+    rows.append(hit - slope[:, None] * miss)
+  result = optimize.linprog(
+    -1.0 * (np.arange(guesses + 1) >= right),
+    A_ub=np.concatenate(rows),
+    b_ub=np.tile(above, len(sets)),
+    A_eq=np.ones((1, guesses + 1)),
+    b_eq=[1],
+  )
+  return -result.fun
+
+
+@pytest.mark.parametrize(('guesses', 'canaries', 'mu'), TINY)
+def test_the_recursion_solves_its_linear_program(guesses, canaries, mu):
+  """Catches a wrong recursion: too small, it refutes claims that are true."""
+  curve = one_run.gaussian_curve(mu)
+  for right in range(1, guesses + 1):
+    bound = one_run.chance(right, guesses, canaries, curve)
+    case = right, guesses, canaries, mu
+    assert bound == pytest.approx(most_likely(*case, tails=True), abs=2e-4)
+  # Where all guesses are right, no test by f-DP alone is stronger.
+  assert bound == pytest.approx(most_likely(*case, tails=False), abs=2e-4)
+
+
+@pytest.mark.parametrize('mu', [0.3, 1.0, 2.5])
+def test_gaussian_mechanisms_are_within_the_bounds(mu):
+  """Catches a bound below the exact law of guesses, each right by itself."""
+  accuracy, curve = float(stats.norm.cdf(mu / 2)), one_run.gaussian_curve(mu)
+  for m in 1, 2, 7, 40:
+    for right in {1, m // 2 + 1, m}:
+      exact = sum(
+        math.comb(m, i) * accuracy**i * (1 - accuracy) ** (m - i)
+        for i in range(right, m + 1)
+      )
+      alone = one_run.chance(right, m, m, curve)
+      assert alone >= exact * (1 - 1e-9)
+      independent = one_run.independent_chance(right, m, accuracy)
+      assert independent == pytest.approx(exact, rel=1e-9)
+  assert one_run.chance(1, 1, 1, curve) == pytest.approx(accuracy, rel=1e-5)
+
+
+def test_f_dp_allows_a_mechanism_that_fails_for_all_at_once():
+  """Catches a binomial law where only f-DP is supposed."""
+  share = 0.05  # of the runs in which every coin is shown
+  curve = lambda h: np.where(h > 1, np.inf, np.maximum(h - share, 0))
+  exact = share + (1 - share) * 0.5**20
+  assert one_run.chance(20, 20, 20, curve) >= exact
+  assert one_run.independent_chance(20, 20, (1 + share) / 2) < exact / 1e3
+
+
+def simulated(mu, canaries, runs, seed):
+  """Scores of Gaussian mechanisms and coins, [runs, canaries]."""
+  rng = np.random.default_rng(seed)
+  coins = rng.random((runs, canaries)) < 0.5
+  return rng.normal(size=coins.shape) + mu * (coins - 0.5), coins
+
+
+@pytest.mark.parametrize('mu', [0.5, 2.0])
+def test_bounds_are_above_the_truth_no_more_often_than_they_say(mu):
+  """Catches a bound that is not valid at its confidence, or vacuous."""
+  significance, runs, m = 0.2, 1000, 60
+  sure, every = [], []
+  for scores, coins in zip(*simulated(mu, m, runs, seed=3), strict=True):
+    sure.append(one_run_guesses.sure_right(scores, coins, 20))
+    every.append(one_run_guesses.right(scores, coins))
+  bounds = {n: one_run.least_mu(n, 20, m, significance) for n in set(sure)}
+  above = sum(bounds[n] > mu for n in sure)
+  bounds = {n: one_run.independent_mu(n, m, significance) for n in set(every)}
+  exactly = sum(bounds[n] > mu for n in every)
+  assert above <= stats.binom.isf(1e-7, runs, significance)
+  assert exactly <= stats.binom.isf(1e-7, runs, significance)
+  # A step of R is about a tenth of its chance; much less would waste power.
+  assert exactly > 0.1 * runs
+
+
+def test_bounds_and_chances_say_the_same():
+  """Catches a bound on mu that its own test does not reject, or rejects."""
+  for right, guesses, m in (30, 30, 100), (45, 50, 50), (240, 250, 1000):
+    mu = one_run.least_mu(right, guesses, m, 0.01)
+    just = one_run.chance(right, guesses, m, one_run.gaussian_curve(mu))
+    assert just == pytest.approx(0.01, rel=1e-2)
+    least = one_run.least_right(guesses, m, one_run.gaussian_curve(mu), 0.0101)
+    assert least == right
+    mu = one_run.independent_mu(right, guesses, 0.01)
+    accuracy = special.ndtr(mu / 2)
+    just = one_run.independent_chance(right, guesses, accuracy)
+    assert just == pytest.approx(0.01, rel=1e-6)
+  assert one_run.least_mu(0, 10, 10, 0.01) == 0
+  assert one_run.independent_mu(0, 10, 0.01) == 0
+  assert one_run.chance(0, 10, 10, one_run.gaussian_curve(1.0)) == 1
+
+
+def test_a_claim_is_that_of_its_mechanism():
+  """Catches a claim that is stronger than the statement, or much weaker."""
+  mechanism = accounting.GaussianMechanism(noise_multiplier=4.0, steps=16)
+  claim = one_run.claim_of(mechanism, delta=1e-4)
+  assert claim.mu == pytest.approx(1.0)
+  assert claim.accuracy == pytest.approx(stats.norm.cdf(0.5))
+  deltas = np.array([gaussian.delta_at(1.0, e) for e in one_run.EPSILONS])
+  chances = np.array([1e-5, 1e-3, 0.1, 0.5, 0.9, 0.999])
+  exact, tangents = claim.curve(chances), one_run.curve_of(deltas)(chances)
+  assert (tangents <= exact * (1 + 1e-9)).all()
+  assert (tangents >= 0.9 * exact).all()
+
+
+def test_a_sampled_claim_is_below_full_participation():
+  """Catches a claim without sampling, or one below the mechanism's curve."""
+  sampled = accounting.GaussianMechanism(
+    noise_multiplier=1.0, steps=4, sampling=Sampling.POISSON,
+    sampling_probability=0.25,
+  )  # fmt: skip
+  claim = one_run.claim_of(sampled, delta=1e-4)
+  assert claim.accuracy < stats.norm.cdf(claim.mu / 2) < stats.norm.cdf(1.0)
+  curve = profiles.profile(sampled)
+  for epsilon in 0.5, 1.0, 2.0:
+    assert gaussian.delta_at(claim.mu, epsilon) >= curve.delta(epsilon) - 1e-4
+
+
+def along_of(mechanism, noise, canaries, seed):
+  """Releases along the payloads of canaries, and the coins."""
+  rng = np.random.default_rng(seed)
+  coins = rng.random(canaries) < 0.5
+  shape = mechanism.steps, canaries
+  here = rng.random(shape) < mechanism.sampling_probability
+  return coins * here + noise * rng.normal(size=shape), coins
+
+
+def test_a_score_does_not_suffer_from_noise_that_is_too_small():
+  """Catches a score that is biased where the noise is not that of the claim."""
+  mechanism = accounting.GaussianMechanism(
+    noise_multiplier=1.0, steps=60, sampling=Sampling.POISSON,
+    sampling_probability=0.1,
+  )  # fmt: skip
+  right = []
+  for noise in 1.0, 0.5, 0.0:
+    along, coins = along_of(mechanism, noise, 500, seed=0)
+    right.append(
+      one_run_guesses.right(one_run_guesses.log_ratio(along, mechanism), coins)
+    )
+  assert 0.6 * 500 < right[0] < right[1] - 50 < right[2] - 80
+
+
+def test_the_power_is_that_of_both_tests():
+  """Catches a power that is stated but not there."""
+  mechanism = accounting.GaussianMechanism(noise_multiplier=5.3, steps=60)
+  claim = one_run.claim_of(mechanism, delta=1e-4)
+
+  def power(**options: Any) -> float:
+    return one_run_guesses.power(
+      mechanism, claim, canaries=500, guesses=125, significance=1e-3,
+      trials=40, **options,
+    )  # fmt: skip
+
+  assert power() == 1
+  assert power(noise=1.0) == 0
+  assert power(independent=False) == 0
+  assert power(participation=0.05) < 0.5
+  assert power(turns=0.1) < 0.5

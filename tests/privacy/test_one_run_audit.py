@@ -1,0 +1,202 @@
+"""Audits of real runs in one run, right and broken.
+
+Seeds are fixed; an audit of what is right is refuted once in a thousand times.
+"""
+
+from configs import quickstart
+from fl_sketch.experiment import canary_clients, config, one_run_audit
+from fl_sketch.privacy import accounting, one_run_guesses
+import numpy as np
+import pytest
+from refusals import refused
+
+DIGITS = {
+  'dataset': 'digits', 'model': 'linear', 'standardize': False,
+  'population': 60, 'cohort': 60, 'rounds': 4, 'local_steps': 1,
+  'batch_size': 0, 'client_lr': 1.0, 'algorithm': 'dp_fedavg',
+  'clip_norm': 0.1, 'noise_multiplier': 1.4, 'delta': 1e-4,
+}  # fmt: skip
+COUNT = {'sketch': {'kind': 'count_sketch', 'rows': 1, 'cols': 600}}
+BLOCKS = {'algorithm': 'safl', 'sketch': {'kind': 'block_cyclic', 'size': 600}}
+PUBLIC = {'noise_multiplier': None, 'clip_norm': None, 'delta': None}
+
+
+def prepared(canaries=500, **fields):
+  c = config.Config.from_mapping(DIGITS | fields)
+  return one_run_audit.prepare(c, canaries=canaries)
+
+
+test_what_cannot_be_audited_is_refused = refused(
+  lambda fields: prepared(**fields),
+  ({'canaries': 499}, 'Expected canaries=499 >= 500'),
+  (PUBLIC | {'algorithm': 'fedavg'}, 'Expected epsilon or noise_multiplier'),
+  ({'noise_multiplier': 0.0}, 'Expected noise_multiplier=0.0 > 0'),
+  ({'trust': 'local'}, "trust='local' other than 'local'"),
+  (BLOCKS | {'before_sketch': True}, 'before_sketch=True to be False in one'),
+  (
+    COUNT | {'algorithm': 'fedsketch_heaprix', 'options': {'k': 5}},
+    'Expected one release in a round, not 2',
+  ),
+  (
+    COUNT | {'algorithm': 'fetchsgd', 'options': {'k': 5}},
+    'not fetchsgd, which broadcasts',
+  ),
+  (
+    {
+      'algorithm': 'private_iterative_sketching', 'batch_order': 'poisson',
+      'batch_size': 8, 'sketch': {'kind': 'block_cyclic', 'size': 300},
+    },
+    "not algorithm='private_iterative_sketching'",
+  ),
+)  # fmt: skip
+
+
+def cohort(exp, coins, number=0):
+  sent = canary_clients.signals(
+    np.random.default_rng(9), number, len(coins), 650
+  )
+  return canary_clients.cohort_of(exp, number, 7, sent, coins), sent
+
+
+@pytest.mark.parametrize(
+  ('adjacency', 'weight', 'times'),
+  [('add_or_remove_one', 0, 0), ('zero_out', 1, 0), ('replace_one', 1, -1)],
+)
+def test_a_canary_that_is_left_out_is_as_the_adjacency_has_it(
+  adjacency, weight, times
+):
+  """Catches an audit of another pair of worlds than that of the claim."""
+  c = config.Config.from_mapping(DIGITS | {'adjacency': adjacency})
+  exp = canary_clients.enlarged(c, None, 8)
+  coins = np.arange(8) % 2 == 0
+  drawn, sent = cohort(exp, coins)
+  own, added = slice(60), slice(60, 68)
+  assert drawn.ids.tolist() == list(range(68))
+  assert (drawn.weight[own] == 1).all()
+  assert (drawn.batches['place'][own] == -1).all()
+  assert drawn.weight[added].tolist() == np.where(coins, 1, weight).tolist()
+  assert drawn.batches['place'][added].tolist() == sent.place.tolist()
+  signs = sent.sign * np.where(coins, 1, times)
+  assert drawn.batches['sign'][added].tolist() == signs.tolist()
+  assert len(set(sent.place.tolist())) == 8
+
+
+def test_the_population_grows_and_its_statement_with_it():
+  """Catches a statement of the config without its canaries, or other data."""
+  fields = {'sampling': 'poisson', 'cohort': 15, 'max_cohort': 40}
+  fields |= {'client_holdout': 0.1}
+  c = config.Config.from_mapping(DIGITS | fields)
+  exp = canary_clients.enlarged(c, None, 100)
+  assert exp.guarantee is not None
+  mechanism = exp.guarantee.mechanism
+  assert mechanism.population == exp.partition.population == 160
+  assert mechanism.sampling_probability == 15 / 60
+  assert mechanism.max_cohort == round(40 * 160 / 60)
+  assert exp.partition.client(60 + 63).tolist() == (
+    exp.partition.client(3).tolist()
+  )
+  whole = np.arange(exp.partition.samples)
+  held = np.unique(exp.partition.take(whole))
+  assert len(held) == exp.partition.offsets[60]
+  assert canary_clients.payload_size(exp) == 650
+
+
+def test_canaries_take_turns_if_they_are_many():
+  """Catches canaries along one number, whose scores hang together."""
+  rng, counts = np.random.default_rng(0), np.zeros(25)
+  for number in range(5):
+    sent = canary_clients.signals(rng, number, 25, 10)
+    sending = sent.sign != 0
+    assert sorted(sent.place[sending]) == list(range(10))
+    counts += sending
+  assert (counts == 2).all()
+  rounds = [np.array([3.0, np.nan, -3.0]), np.array([np.nan, 2.0, -3.0])]
+  mechanism = accounting.GaussianMechanism(noise_multiplier=1.0, steps=2)
+  scores = one_run_guesses.log_ratio(np.stack(rounds), mechanism)
+  assert scores[0] > scores[1] > 0 > scores[2]
+
+
+FIXED = {'cohort': 30, 'sampling': 'fixed_size', 'noise_multiplier': 2.0}
+POISSON = {'sampling': 'poisson', 'cohort': 20, 'noise_multiplier': 0.8}
+# What is audited; whether half of the noise is caught with 500 canaries.
+RUNS = {
+  'everybody': ({}, True),
+  'poisson': (POISSON | {'rounds': 12, 'max_cohort': 60}, True),
+  'sketch': (BLOCKS | {'server_optimizer': 'adam'}, True),
+  'rows': (
+    COUNT | {'algorithm': 'fedsketch_privix', 'options': {}}, True,
+  ),
+  'quantile': ({'bound': 'quantile', 'count_stddev': 10.0}, True),
+  'per_layer': ({'per_layer': True}, True),
+  'replaced': ({'adjacency': 'replace_one', 'noise_multiplier': 2.8}, True),
+  'masked': ({'trust': 'secure_aggregation', 'neighbours': 4}, True),
+  'fixed_size': (FIXED, False),
+}  # fmt: skip
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize('name', RUNS)
+def test_a_run_is_audited_as_it_is(name, tmp_path):
+  """Catches false alarms, and kinds of privacy in which the audit is blind."""
+  fields, caught = RUNS[name]
+  game = prepared(**fields)
+  assert (game.power > 0.99) == caught
+  right = one_run_audit.play(game, seed=1)
+  assert not right.refuted, right.text()
+  assert max(x.mu for x in right.bounds.values()) < game.claim.mu
+  half = one_run_audit.play(game, seed=2, noise=0.5)
+  assert half.refuted == caught, half.text()
+  none = one_run_audit.play(game, seed=3, noise=0.0)
+  assert none.refuted == caught, none.text()
+  if name in ('everybody', 'sketch', 'replaced'):  # the canary's part is alone
+    assert (np.sign(none.scores) == np.where(none.coins, 1, -1)).all()
+    assert np.ptp(np.abs(none.scores)) < 1e-3 * np.abs(none.scores).mean()
+  if name == 'everybody':
+    again = one_run_audit.play(game, seed=1)
+    assert again.text() == right.text()
+    assert 'nothing found' in right.text()
+    assert 'REFUTED' in half.text()
+    assert '500 canary clients beside 60' in game.text()
+    half.draw(tmp_path / 'one_run.png')
+    assert (tmp_path / 'one_run.png').stat().st_size > 5_000
+
+
+def test_coins_and_signals_come_from_the_seed_of_the_audit_alone():
+  """Catches coins that follow from the config's seed, or from the noise."""
+  played = []
+  for fields, seed in (({}, 1), ({'seed': 5}, 1), ({}, 2)):
+    game = prepared(**fields, rounds=1)
+    sent = []
+
+    def step(hp, state, cohort, signals, key, noise_key, sent=sent):
+      sent.append((signals, key, noise_key))
+      return state, np.zeros(500)
+
+    report = one_run_audit.play(game._replace(step=step), seed)
+    played.append((report.coins, *sent[0]))
+  coins, signals, keys, noise_keys = zip(*played, strict=True)
+  assert (coins[0] == coins[1]).all()
+  assert (signals[0].place == signals[1].place).all()
+  assert keys[0] != keys[1]
+  assert noise_keys[0] == noise_keys[1] != noise_keys[2]
+  assert (coins[0] != coins[2]).any()
+  assert 180 < coins[0].sum() < 320  # 6 standard deviations
+
+
+@pytest.mark.long
+def test_noise_too_small_by_half_is_caught_in_the_private_quickstart():
+  """Catches an audit without power, or with false alarms, on a real config."""
+  fields = quickstart.get_config('private').to_dict() | {'sweep': None}
+  c = config.Config.from_mapping(fields)
+  game = one_run_audit.prepare(c, canaries=500)
+  print(game.text())
+  assert game.power > 0.99
+  caught = {1.0: 0, 0.5: 0}
+  for noise in caught:
+    for seed in range(20):
+      report = one_run_audit.play(game, seed, noise=noise)
+      caught[noise] += report.refuted
+      print(noise, seed, report.text())
+  assert caught[1.0] == 0
+  assert caught[0.5] >= 19
+  assert one_run_audit.play(game, 20, noise=0.0).refuted
