@@ -5,7 +5,8 @@ draw of N(0, (z C)^2 I) whose size does not depend on who took part, divide by a
 constant. No function raises on traced values: non-finite numbers count as 0.
 
 Out of scope: side channels of floating point. Noise is continuous and rounded
-to float32, not drawn from a discrete distribution, and its keys have 64 bits.
+to float32, not drawn from a discrete distribution. How many bits its keys have
+depends on their generator (`generators`).
 """
 
 from collections.abc import Callable
