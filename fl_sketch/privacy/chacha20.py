@@ -35,11 +35,11 @@ def blocks(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
     nonce: uint32[3].
   """
   start = chacha20.first_state(key, counter, nonce, jnp)
+  step = lambda rows: chacha20.double_round(rows, jnp)
+  # After one of them, each row varies over a mesh if any argument does, as the
+  # types of a loop demand.
   rows = jax.lax.fori_loop(
-    0,
-    chacha20.DOUBLE_ROUNDS,
-    lambda _, rows: chacha20.double_round(rows, jnp),
-    start,
+    1, chacha20.DOUBLE_ROUNDS, lambda _, rows: step(rows), step(start)
   )
   added = [x + y for x, y in zip(rows, start, strict=True)]
   return jnp.concatenate(added)

@@ -15,6 +15,7 @@ KEY_BYTES = 32
 DOUBLE_ROUNDS = 10
 _CONSTANTS = np.frombuffer(b'expand 32-byte k', '<u4').astype(np.uint32)
 _AT_ONCE = 2**18  # 64-bit words that `Generator.binomial` holds
+_LEAST = 64  # blocks at once, which take hardly longer than one
 
 Rows = tuple[Any, Any, Any, Any]  # of the 4 x 4 state, uint32[4, blocks] each
 
@@ -111,6 +112,7 @@ class Generator:
 
   def __init__(self, key: bytes, nonce: bytes):
     self._key, self._nonce, self._blocks = key, nonce, 0
+    self._unused = np.empty(0, np.uint64)
 
   @property
   def bit_generator(self) -> 'Generator':
@@ -118,12 +120,15 @@ class Generator:
     return self
 
   def random_raw(self, size: int | tuple[int, ...]) -> np.ndarray:
-    """Draws uniform words, uint64[size], from the next unused blocks."""
+    """Draws the next words of the key stream, uint64[size]."""
     count = math.prod(np.atleast_1d(size).tolist())
-    blocks = -(-count // 8)
-    stream = key_stream(self._key, self._nonce, self._blocks, blocks)
-    self._blocks += blocks
-    words = np.frombuffer(stream, '<u8')[:count].astype(np.uint64)
+    if (missing := count - len(self._unused)) > 0:
+      blocks = max(-(-missing // 8), _LEAST)
+      stream = key_stream(self._key, self._nonce, self._blocks, blocks)
+      self._blocks += blocks
+      more = np.frombuffer(stream, '<u8').astype(np.uint64)
+      self._unused = np.concatenate([self._unused, more])
+    words, self._unused = self._unused[:count], self._unused[count:]
     return words.reshape(size)
 
   def integers(self, high: int, *, size: int) -> np.ndarray:
