@@ -11,10 +11,10 @@ _PUBLISHED = 'What is published are broadcasts, and all that follows from them.'
 _OF_SIMULATION = (
   'Of the simulation, without noise, are train_loss, participants, '
   'rejected_clients, late_clients, silent_clients, bytes and seconds in '
-  'metrics.jsonl and its copies (summary.json, loss.png, '
-  'accuracy_vs_bytes.png, tensorboard/, wandb/; of a sweep points.jsonl and '
-  'its report), the labels of clients in labels.png, digests of the data in '
-  'problem.json, and all of checkpoints/ but parameters.'
+  'metrics.jsonl, its copies (summary.json, tensorboard/, wandb/; of a sweep '
+  'points.jsonl and its report) and all figures that are drawn of them '
+  '(loss.png, accuracy_vs_bytes.png), the labels of clients in labels.png, '
+  'digests of the data in problem.json, and all of checkpoints/ but parameters.'
 )
 _LEFT_OUT = (
   'No row or figure has a statistic of clients without noise: bytes are of '

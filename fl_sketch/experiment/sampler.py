@@ -55,9 +55,10 @@ def sampler(
       raise ValueError(
         'Expected a sampling_seed if and only if a run is private.'
       )
-    seed = sampling_seed  # of 32 bytes, it depends on the config's seed as well
-    if not isinstance(seed, bytes):
-      seed = c.seed + (seed or 0)
+    if isinstance(sampling_seed, bytes):  # which depends on c.seed already
+      seed = sampling_seed
+    else:
+      seed = c.seed + (sampling_seed or 0)
     ids, weight, outcome = selection(c, number, seed)
     # Only the batches of private steps must be unpredictable: a client sees its
     # own batches.

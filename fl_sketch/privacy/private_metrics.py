@@ -62,8 +62,9 @@ class Budget(NamedTuple):
       'train_loss (that of a client is clipped to '
       f'[0, {self.loss_bound:g}]) and participants are released with noise of '
       f'multiplier {self.of_statistics(*multipliers):.4g} each, for '
-      f'{self.share / STATISTICS:.3g} of 1 / noise_multiplier^2 each, and '
-      f'updates with {self.of_updates(multipliers[0]):.4g} for the rest.'
+      f'{self.share / STATISTICS:.3g} of the 1 / noise_multiplier^2 of a round '
+      f'each, and updates with {self.of_updates(multipliers[0]):.4g} for the '
+      'rest.'
     )
 
   def __call__(

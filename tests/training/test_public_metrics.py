@@ -85,6 +85,21 @@ def test_rows_of_each_kind(play):
   assert every[-1]['test_loss'] == none[-1]['test_loss']
 
 
+def test_a_run_without_statistics_has_no_name_of_one(play):
+  """Catches a row, a summary or a picture of clients; walks over the files."""
+  folder, names = play('none'), ['train_loss', 'participants', '_clients']
+  texts = [*folder.glob('*.json*'), *folder.glob('tensorboard/*')]
+  assert {'metrics.jsonl', 'summary.json'} < {p.name for p in texts}
+  for path in texts:
+    assert not [n for n in names if n.encode() in path.read_bytes()], path
+  assert (folder / 'loss.png').exists()
+  assert not (folder / 'labels.png').exists()
+  for row in rows(folder):
+    assert not [n for n in row if n.startswith('client_')]
+    assert row.keys() >= {'round', 'epsilon'} | BYTES
+
+
+@pytest.mark.nightly
 def test_no_file_has_a_statistic_that_was_left_out(play):
   """Walks over the files. Catches a copy: a summary, a sink, a figure."""
   shown, hidden = play('all'), play('none')
@@ -198,7 +213,7 @@ def test_updates_have_the_rest_of_the_budget():
     text for text in exp.guarantee.statement.caveats if 'train_loss' in text
   ]
   assert '[0, 2]' in sentence
-  assert 'multiplier 2 each, for 0.25 of' in sentence
+  assert 'multiplier 2 each, for 0.25 of the 1' in sentence
   assert 'updates with 1.414' in sentence
 
 
