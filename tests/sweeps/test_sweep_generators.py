@@ -31,6 +31,7 @@ def test_vmapped_points_draw_the_noise_of_looped_ones(tmp_path):
   assert abs(turns[0]['test_loss'] - turns[1]['test_loss']) > 1e-3
 
 
+@pytest.mark.nightly
 def test_programs_are_traced_with_a_key_of_the_generator(monkeypatch):
   """Catches a plan, or a number of points, of a program that never runs."""
   exp, mesh = experiment.build(FIELDS), mesh_lib.cohort_mesh(2)
