@@ -1,5 +1,6 @@
 """Restarts of private runs: unchanged to the same bits, otherwise refused."""
 
+import hashlib
 import shutil
 import signal
 
@@ -24,7 +25,7 @@ from tests.training.test_identity import (
   write_store,
 )
 from tests.training.test_noise_secret import FILES, PROBLEM, are_distinct, same
-from tests.training.test_private_runs import traces
+from tests.training.test_private_runs import PRIVATE as DIGITS, SAMPLES, traces
 
 X = np.arange(48, dtype=np.uint8).reshape(12, 4)
 CHACHA = {'noise_generator': 'chacha20'}
@@ -199,6 +200,30 @@ def test_every_bit_of_the_entropy_reaches_both_roots(tmp_path):
     found.append(keep())
   assert are_distinct(found)
   assert all(len(s.sampling_seed) == 32 for s in found)
+  path.write_bytes(whole)
+  # All bits of the hash count as well: they would else be fewer than 256.
+  roots = generators.roots(hashlib.sha256(whole).digest(), 'chacha20')
+  assert same(found[0], noise_secret.Secret(*roots))
+
+
+def test_cohorts_and_batches_follow_the_secret():
+  """Catches a private run that samples from the public seed."""
+  roots = [bytes([i]) * 32 for i in range(3)]
+  few = {'cohort': 2, 'population': 6, 'delta': 1e-3}
+  cohorts, batches = (
+    experiment.build(DIGITS | CHACHA | few | more) for more in ({}, SAMPLES)
+  )
+  draws = {
+    tuple(tuple(cohorts.sample(r, root).ids) for r in range(20))
+    for root in roots
+  }
+  assert len(draws) == len(roots)
+  drawn = [batches.sample(0, root) for root in roots]
+  taken = [x.batches[x.ids == i] for x in drawn for i in range(6)]
+  taken = [x.tobytes() for x in taken if x.size]
+  assert len({*taken}) == len(taken)
+  again = batches.sample(0, roots[0])
+  np.testing.assert_array_equal(again.batches, drawn[0].batches)
 
 
 def test_generators_and_points_share_no_randomness(tmp_path):
