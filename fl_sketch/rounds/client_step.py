@@ -18,7 +18,7 @@ Fetch = Callable[[Any, Any], Any]  # (data, one client's batches) -> batches
 
 
 class Observed(NamedTuple):
-  """What a shard's clients have measured, before anything is added up.
+  """What the clients of a shard have measured, before it is added up.
 
   Attributes:
     metrics: of local work, by name, [lanes] each; 0 where rejected.
@@ -38,7 +38,11 @@ Summary = Callable[[Observed, Any, float, Any], dict[str, jax.Array]]
 
 
 def means_and_counts(observed: Observed, *_: Any) -> dict[str, jax.Array]:
-  """Means of local metrics, and how many took part or were rejected."""
+  """Means of local metrics over the cohort, `participants`, `rejected_clients`.
+
+  Rejected are those, int32[], whose updates were not finite, or too long: they
+  are left out.
+  """
   means = comms.uplink_stacked_mean(observed.metrics, observed.weight)[0]
   count = lambda mask: comms.sum_over_cohort(mask.astype(jnp.int32))
   rejected = observed.present & ~observed.participates

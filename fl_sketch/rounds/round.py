@@ -126,11 +126,9 @@ def run_round(
     a secret root independent of ``key``.
     Its metrics: `up` and `down` (bytes of one client's payloads and of the
     broadcast, uint32[]), `finite` (bool[]: the new state is, per-client state
-    apart), and those of `summary`. By default that is the means over the cohort
-    of the metrics of local work, `participants` (int32[]) and
-    `rejected_clients` (int32[]: their updates were not finite, or too long, and
-    are left out). A round without participants keeps the state, unless the
-    algorithm is private: its absence would leak.
+    apart), and those of `summary`, by default `client_step.means_and_counts`. A
+    round without participants keeps the state, unless the algorithm is private:
+    its absence would leak.
   """
   cohort_fn = cohort_step(make, mesh, **options)
   server_fn = server_step(make)
@@ -212,8 +210,7 @@ def cohort_step(
     max_payload_norm: rejects decoded payloads of a larger Euclidean norm, like
       those that are not finite, for algorithms with a `decode`; None is no
       bound.
-    summary: of the clients of a round; others than the default are for private
-      algorithms.
+    summary: makes the metrics of clients; another one only if it is private.
 
   Returns:
     A function (hp, state, cohort, key, data, noise_key) -> (broadcast, state,
