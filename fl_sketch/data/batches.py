@@ -21,7 +21,7 @@ TAIL = 1e-18
 def draw(
   partition: Partition,
   ids: np.ndarray,
-  seed: int,
+  seed: seeding.Root,
   round: int,
   local_steps: int,
   batch_size: int,
@@ -37,7 +37,7 @@ def draw(
   Args:
     partition: of the samples over clients.
     ids: int[C]; id = population is padding.
-    seed: root of the draw.
+    seed: root of the draw; a secret key of 32 bytes only under 'poisson'.
     round: the round, >= 0.
     local_steps: batches a client.
     batch_size: samples a batch; under 'poisson' their expected number.

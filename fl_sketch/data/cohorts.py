@@ -5,7 +5,8 @@ drawn alone, and does not depend on the number of devices. It takes time and
 memory O(cohort), not O(population), as cross-device populations need; random
 allocation alone takes time O(population). Shapes are static; padding has id =
 population and weight 0. Ids are sorted, padding is last. In a private run the
-sampling seed must be secret.
+sampling seed must be secret; where it is a key of 32 bytes, a Poisson draw
+takes time O(population): a coin of 64 bits a client.
 """
 
 from collections.abc import Callable
@@ -20,7 +21,9 @@ RANDOM_SIZE = ('poisson', 'random_allocation')
 _COINS = 2**15  # of a random allocation that are held at once
 
 
-def fixed_size(seed: int, round: int, population: int, cohort: int) -> Cohort:
+def fixed_size(
+  seed: seeding.Root, round: int, population: int, cohort: int
+) -> Cohort:
   """Samples `cohort` distinct clients; all sets of that size equally likely.
 
   >>> ids, weight = fixed_size(seed=0, round=3, population=100, cohort=4)
@@ -71,7 +74,7 @@ def with_replacement(
 
 
 def poisson(
-  seed: int,
+  seed: seeding.Root,
   round: int,
   population: int,
   probability: float,
@@ -111,7 +114,7 @@ def poisson(
 
 
 def random_allocation(
-  seed: int,
+  seed: seeding.Root,
   round: int,
   population: int,
   epoch_rounds: int,
@@ -191,7 +194,7 @@ KINDS: dict[str, Callable[..., Cohort]] = {
 
 
 def sample(
-  kind: str, seed: int, round: int, population: int, **options
+  kind: str, seed: seeding.Root, round: int, population: int, **options
 ) -> Cohort:
   """Samples a cohort by the sampling rule that a config names.
 
@@ -216,7 +219,7 @@ def sample(
   return KINDS[kind](seed, round, population, **options)
 
 
-def _generator(seed: int, round: int, tag: str) -> np.random.Generator:
+def _generator(seed: seeding.Root, round: int, tag: str) -> np.random.Generator:
   checks.at_least('round', round, 0)
   return seeding.generator(seed, 'cohort ' + tag, round)
 

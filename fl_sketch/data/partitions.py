@@ -92,6 +92,9 @@ def _one_each(labels, population: int, seed: int) -> Partition:
   return one_each(population)
 
 
+# Those that use the labels of all samples, not only their number: with other
+# data of one client, others would hold other samples.
+BY_LABEL = ('label_shards', 'classes_per_client', 'dirichlet')
 KINDS: dict[str, Callable[..., Partition]] = {
   'iid': iid,
   'label_shards': label_shards,

@@ -2,8 +2,9 @@
 
 `config` has the fields and `config_checks` and `privacy_checks` what they may
 be; `problem` loads data and model, `sampler` draws cohorts, `privacy_plan`
-derives mechanism and account together, `parts` makes what the config alone
-decides, and `build` assembles an `Experiment`.
+derives mechanism and account together, `caveats` say what a statement does not
+cover, `parts` makes what the config alone decides, and `build` assembles an
+`Experiment`.
 `custom` makes a problem of the user's own. `audit` attacks a private config on
 a small model, `one_run_audit` in a training with `canary_clients`.
 """

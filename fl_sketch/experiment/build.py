@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+_LARGE = jax.ShapeDtypeStruct((2**26,), jnp.float32)  # any sketch fits
 OwnProblem = problem_lib.Problem | Callable[[Config], problem_lib.Problem]
 
 
@@ -73,7 +74,8 @@ class Experiment(NamedTuple):
   def round_options(self) -> dict[str, Any]:
     """The options of `rounds.run_round`."""
     names = 'lanes_per_step', 'schedule', 'attack', 'max_payload_norm'
-    return {name: getattr(self, name) for name in names}
+    given = {name: getattr(self, name) for name in names}
+    return given | {'summary': parts.summary(self.config)}
 
 
 @checked()
@@ -147,7 +149,7 @@ def assemble(
   # Everything else, the account too, knows only what clients train on.
   partition, held_out = sampler.hold_out(c, partition)
   make = parts.algorithm(c, problem)
-  guarantee = guarantee_of(c, make, partition)
+  guarantee = guarantee_of(c, make, partition, problem.params)
   hyper = parts.hyper_of(c, guarantee)
   problem_lib.check_metric(c, problem, hyper)
   if c.local_work == 'gram' and make(hyper).drift is not None:
@@ -210,16 +212,25 @@ def _check_partition(
 
 def reconfigured(exp: Experiment, c: Config) -> Experiment:
   """The experiment with a config that differs in hyperparameters only."""
-  guarantee = guarantee_of(c, exp.make, exp.partition)
+  guarantee = guarantee_of(c, exp.make, exp.partition, exp.params)
   return exp._replace(
     config=c, hyper=parts.hyper_of(c, guarantee), guarantee=guarantee
   )
 
 
 def guarantee_of(
-  c: Config, make: rounds.Make, partition: partitions.Partition | None = None
+  c: Config,
+  make: rounds.Make,
+  partition: partitions.Partition | None = None,
+  params: Any = _LARGE,
 ) -> privacy_plan.PrivacyGuarantee | None:
   """The DP guarantee of a config, with the releases of its algorithm.
+
+  Args:
+    c: the config.
+    make: hp -> `Algorithm`.
+    partition: of samples over clients; needed for example-level privacy.
+    params: of the model, or their shapes.
 
   Raises:
     ValueError: nothing can be guaranteed; the message names why.
@@ -229,7 +240,17 @@ def guarantee_of(
   hyper = parts.hyper_of(c)
   if hyper.noise_multiplier is None:  # its size does not change the releases
     hyper = hyper._replace(noise_multiplier=jnp.float32(1))
-  return privacy_plan.guarantee(c, make(hyper).releases, partition)
+  algorithm = make(hyper)
+  init = lambda params: rounds.init(algorithm, params, 1)
+  keeps_state = comms.has_client_state(jax.eval_shape(init, params))
+  moves = keeps_state or algorithm.drift is not None or c.weight_decay > 0
+  return privacy_plan.guarantee(
+    c,
+    algorithm.releases,
+    partition,
+    keeps_state=keeps_state,
+    sends_without_data=moves,
+  )
 
 
 @checked()
@@ -255,10 +276,9 @@ def account(
     options = parts.algorithm_options(c)
     make = algorithms.make(c.algorithm, lambda *_: no_loss, **options)
     guarantee = guarantee_of(c, make)
-    large = jax.ShapeDtypeStruct((2**26,), jnp.float32)  # any sketch fits
     algorithm = make(parts.hyper_of(c, guarantee))
     init = lambda params: rounds.init(algorithm, params, 1)
-    _check_rows(c, jax.eval_shape(init, large))
+    _check_rows(c, jax.eval_shape(init, _LARGE))
   assert guarantee is not None  # the config is private
   return guarantee
 

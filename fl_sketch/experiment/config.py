@@ -7,9 +7,9 @@ import difflib
 from typing import Annotated, Any
 
 from fl_sketch.data import batches, byzantine, cohorts
-from fl_sketch.experiment import config_checks
+from fl_sketch.experiment import config_checks, privacy_checks
 from fl_sketch.models import precision
-from fl_sketch.privacy import types
+from fl_sketch.privacy import generators, types
 from fl_sketch.rounds import robust
 from fl_sketch.utils import checks, fields as f, plugins, registry
 from fl_sketch.utils.fields import choice
@@ -52,6 +52,7 @@ MOVED = {
 }  # fmt: skip
 
 _ADJACENCIES = tuple(a.value for a in types.Adjacency)
+_Metrics = Annotated[str, choice(privacy_checks.METRICS)]
 _Behaviour = Annotated[str, choice(byzantine.BEHAVIOURS)]
 _Place = Annotated[str, choice(('auto', 'device', 'host'))]
 _RobustMean = Annotated[str, choice(robust.KINDS)]
@@ -184,9 +185,16 @@ class Config:
   quantile: f.Fraction | None = None  # of norms; bound='quantile' follows it
   quantile_lr: f.Positive | None = None
   count_stddev: f.Positive | None = None  # None is cohort / 20
+  # threefry: fast, its key has 64 bits; chacha20 has 256
+  noise_generator: Annotated[str, choice(generators.NAMES)] | None = None
   noise_seed: f.Size | None = None  # for tests: no privacy if it is known
   # noise of so large a cohort, and its statement: a simulation, not private
   simulated_cohort: f.Count | None = None
+  # statistics of the clients in rows and figures: all, without noise; none;
+  # private, with noise that is accounted for
+  public_metrics: _Metrics | None = None
+  metrics_share: f.Fraction | None = None  # of 1 / z^2; None is 0.05
+  loss_bound: f.Positive | None = None  # of private metrics; None is 5
 
   # The run.
   rounds: f.Count = 100

@@ -3,12 +3,13 @@
 from typing import Any
 
 from fl_sketch import algorithms, codecs, models, rounds, sketches
-from fl_sketch.experiment import privacy_plan
+from fl_sketch.experiment import privacy_checks, privacy_plan
 from fl_sketch.experiment.config import Config
 from fl_sketch.experiment.config_checks import OPTIMIZER_OPTIONS
 from fl_sketch.experiment.problem import Problem
 from fl_sketch.local import gram
-from fl_sketch.rounds import client_loop, robust
+from fl_sketch.privacy import private_metrics
+from fl_sketch.rounds import client_loop, client_step, robust
 from fl_sketch.rounds.algorithm import FromHyper, at
 import jax
 import jax.numpy as jnp
@@ -28,6 +29,10 @@ def hyper_of(
   numbers = c.given(tuple(shared))
   if guarantee is not None:
     numbers['noise_multiplier'] = guarantee.noise_multiplier
+  budget = privacy_plan.metrics_budget(c)
+  if budget is not None and 'noise_multiplier' in numbers:
+    multiplier = budget.of_updates(numbers['noise_multiplier'])
+    numbers['noise_multiplier'] = multiplier
   arrays = lambda xs: {k: jnp.float32(v) for k, v in xs.items()}
   own = {k.removeprefix('options.'): v for k, v in declared(c).items()}
   return algorithms.Hyper(**arrays(numbers), extra=arrays(own) or None)
@@ -50,6 +55,13 @@ def declared(c: Config) -> dict[str, Any]:
     for name in entry.hyper
     if name in (getattr(c, field) or {})
   }
+
+
+def summary(c: Config) -> client_step.Summary:
+  """What the rounds of a config show of their clients in their metrics."""
+  if privacy_checks.shows_all(c):
+    return client_step.means_and_counts
+  return privacy_plan.metrics_budget(c) or private_metrics.nothing
 
 
 def schedule(c: Config) -> rounds.Schedule | None:

@@ -9,8 +9,15 @@ from fl_sketch.reporting import metrics
 FIELDS = (
   'delta', 'bound', 'per_layer', 'before_sketch', 'trust', 'adjacency',
   'accountant', 'min_honest', 'neighbours', 'quantile', 'quantile_lr',
-  'count_stddev', 'noise_seed', 'simulated_cohort',
+  'count_stddev', 'noise_seed', 'simulated_cohort', 'noise_generator',
+  'public_metrics', 'metrics_share', 'loss_bound',
 )  # fmt: skip
+METRICS = ('all', 'none', 'private')
+# Those that suit every private config.
+_COMMON = {
+  'delta', 'accountant', 'adjacency', 'noise_seed', 'noise_generator',
+  'public_metrics',
+}  # fmt: skip
 
 
 def is_private(c: Any) -> bool:
@@ -22,6 +29,11 @@ def unit_of(c: Any) -> types.Unit:
   """The privacy unit: user-level ('client') or example-level ('sample')."""
   private_steps = algorithms.entry(c.algorithm).work == 'private_steps'
   return 'sample' if private_steps else 'client'
+
+
+def shows_all(c: Any) -> bool:
+  """Whether rows and figures may have statistics of clients without noise."""
+  return c.public_metrics in (None, 'all')
 
 
 def check(c: Any):
@@ -77,6 +89,7 @@ def check(c: Any):
       'by samples of the clients is a release without noise.'
     )
   _check_bound(c)
+  _check_metrics(c, unit)
   _check_faults(c, unit)
   (_check_samples if unit == 'sample' else _check_clients)(c)
 
@@ -86,6 +99,31 @@ def _check_bound(c):
   choices = bounds.get(c.algorithm, ('clip', 'normalize', 'quantile'))
   if c.bound is not None and c.bound not in choices:
     raise ValueError(f'Expected bound={c.bound!r} in {choices}.')
+
+
+def _check_metrics(c, unit):
+  """Refuses private statistics where their release has no analysis.
+
+  It is one with that of the updates, which the server makes. A contribution
+  that is zeroed out has the smallest loss there is, not the centre.
+  """
+  if c.public_metrics != 'private':
+    for name in ('metrics_share', 'loss_bound'):
+      if getattr(c, name) is not None:
+        raise c.refusal(
+          f"Expected {{public_metrics}} to be 'private' beside {{{name}}}."
+        )
+    return
+  if unit == 'sample' or c.trust not in (None, 'central'):
+    raise ValueError(
+      "Expected public_metrics='all' or 'none' unless trust='central' protects "
+      "clients: there is no server to add the noise of 'private' ones."
+    )
+  if c.bound == 'quantile' or c.adjacency == 'zero_out':
+    raise c.refusal(
+      "Expected {bound} not to be 'quantile' and {adjacency} not 'zero_out' "
+      "with public_metrics='private'."
+    )
 
 
 def _check_faults(c, unit):
@@ -187,7 +225,7 @@ def _check_samples(c):
       'the coin of each.'
     )
   unused = {f for f in FIELDS if getattr(c, f) is not None}
-  unused -= {'delta', 'accountant', 'adjacency', 'noise_seed'}
+  unused -= _COMMON
   if unused:
     raise ValueError(
       f'Expected nothing in {sorted(unused)} with {c.algorithm}, whose noise '

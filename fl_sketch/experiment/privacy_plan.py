@@ -12,50 +12,18 @@ import functools
 import math
 from typing import Any, NamedTuple
 
-from fl_sketch.data import availability, batches, cohorts
-from fl_sketch.experiment import privacy_checks
+from fl_sketch.data import batches, cohorts
+from fl_sketch.experiment import caveats, privacy_checks
 from fl_sketch.privacy import (
   accounting,
   aggregation,
   grid,
   hypothesis_tests,
+  private_metrics,
   types,
 )
 import numpy as np
 
-_CAVEATS = (
-  'What is published are broadcasts, and all that follows from them: '
-  'train_loss, participants, rejected_clients, late_clients, silent_clients '
-  'and bytes in metrics.jsonl, checkpoints and labels.png are of the '
-  'simulation, without noise.',
-  'Choosing hyperparameters on the same data is not accounted for.',
-  'Noise is float32 from a 64-bit key: side channels of its bits are left out.',
-)
-_HONEST = (
-  'Clients are honest, add their share of the noise, and no more than cohort - '
-  'min_honest of them drop out or collude with the server.',
-  'That every table is rounded to a fixed-point grid is left out.',
-)
-_KNOWN = (
-  'Which clients take part is not hidden: each of them is supposed to do so in '
-  'every round.',
-)
-_FAULTS = (
-  'Whether a client is silent or late is supposed not to depend on any data.',
-)
-_PRETRAINED = (
-  'Training starts from the parameters of a file; what they were fitted to is '
-  'not protected.',
-)
-_HELD_OUT = (
-  'Metrics of clients (client_...) are of samples that they hold out, without '
-  'noise; training does not see these samples.',
-)
-_OF_TRUST = {
-  'central': (),
-  'secure_aggregation': _HONEST + _KNOWN,
-  'local': _KNOWN,
-}
 _NATURAL = {
   'secure_aggregation': types.Adjacency.ZERO_OUT,
   'local': types.Adjacency.REPLACE_ONE,
@@ -121,7 +89,12 @@ def max_cohort(c: Any) -> int | None:
 
 
 def guarantee(
-  c: Any, releases: float, partition: Any = None
+  c: Any,
+  releases: float,
+  partition: Any = None,
+  *,
+  sends_without_data: bool = False,
+  keeps_state: bool = False,
 ) -> PrivacyGuarantee | None:
   """The DP guarantee of a config; None if it claims no privacy.
 
@@ -129,6 +102,8 @@ def guarantee(
     c: a `Config`.
     releases: of its algorithm, `Algorithm.releases`.
     partition: of samples over clients; needed for example-level privacy.
+    sends_without_data: as of `caveats.of`.
+    keeps_state: likewise.
 
   Raises:
     UnsupportedAccountingError: this combination has no privacy analysis.
@@ -163,15 +138,28 @@ def guarantee(
     trust,
     noise=types.NOISE[2 if simulated else c.noise_seed is not None],
     caveats=_simulation(c)
-    + _OF_TRUST[trust]
-    + _FAULTS * availability.in_force(c)
-    + _PRETRAINED * (c.pretrained is not None)
-    + _HELD_OUT * (c.client_holdout > 0)
-    + _CAVEATS,
+    + caveats.of(
+      c,
+      mechanism,
+      trust,
+      metrics=metrics_budget(c),
+      sends_without_data=sends_without_data,
+      keeps_state=keeps_state,
+    ),
     mu=_mu(mechanism, **options),
     true_positive_rate=_true_positives(mechanism, accountant=accountant),
   )
   return PrivacyGuarantee(mechanism, statement, per_round, scale)
+
+
+def metrics_budget(c: Any) -> private_metrics.Budget | None:
+  """What private metrics cost; None unless public_metrics are 'private'."""
+  if c.public_metrics != 'private':
+    return None
+  given = {'share': c.metrics_share, 'loss_bound': c.loss_bound}
+  given = {k: v for k, v in given.items() if v is not None}
+  most = max_cohort(c) or c.cohort
+  return private_metrics.Budget(float(c.cohort), most, **given)
 
 
 def at_scale(c: Any) -> Any:

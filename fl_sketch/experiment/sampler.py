@@ -13,6 +13,7 @@ from fl_sketch.data import (
 )
 from fl_sketch.experiment import privacy_checks, privacy_plan
 from fl_sketch.experiment.config import Config
+from fl_sketch.utils import seeding
 import numpy as np
 
 
@@ -43,25 +44,22 @@ def sampler(
   sampling_seed: secret of a private run, which must not be reproducible by
   others; None otherwise.
   """
-  options = _sampling_options(c)
   clients = None
   if c.byzantine:
     clients = byzantine.clients(c.seed, c.population, c.byzantine)
 
-  def sample(number: int, sampling_seed: int | None = None) -> rounds.Cohort:
+  def sample(
+    number: int, sampling_seed: seeding.Root | None = None
+  ) -> rounds.Cohort:
     if privacy_checks.is_private(c) != (sampling_seed is not None):
       raise ValueError(
         'Expected a sampling_seed if and only if a run is private.'
       )
-    seed = c.seed + (sampling_seed or 0)
-    ids, weight = cohorts.sample(
-      c.sampling, seed, number, c.population, **options
-    )
-    outcome = None
-    if availability.in_force(c):
-      outcome = _outcomes(c, number, ids, weight)
-      participated = outcome == availability.PARTICIPATED
-      weight = np.where(participated, weight, np.float32(0))
+    if isinstance(sampling_seed, bytes):  # which depends on c.seed already
+      seed = sampling_seed
+    else:
+      seed = c.seed + (sampling_seed or 0)
+    ids, weight, outcome = selection(c, number, seed)
     # Only the batches of private steps must be unpredictable: a client sees its
     # own batches.
     batch_seed = seed if c.batch_order == 'poisson' else c.seed
@@ -72,13 +70,37 @@ def sampler(
   return sample
 
 
+def selection(
+  c: Config, number: int, seed: seeding.Root
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+  """Draws who is selected in a round, and how each of them fares.
+
+  Args:
+    c: for the fields of sampling and of failures.
+    number: of the round.
+    seed: of the draw of the cohort.
+
+  Returns:
+    Ids and weights as of `cohorts.sample`, weights 0 for those who fail; and
+    the outcomes, None where nobody can fail.
+  """
+  ids, weight = cohorts.sample(
+    c.sampling, seed, number, c.population, **_sampling_options(c)
+  )
+  if not availability.in_force(c):
+    return ids, weight, None
+  outcome = _outcomes(c, number, ids, weight)
+  participated = outcome == availability.PARTICIPATED
+  return ids, np.where(participated, weight, np.float32(0)), outcome
+
+
 def with_batches(
   c: Config,
   partition: partitions.Partition,
   ids: np.ndarray,
   weight: np.ndarray,
   round_index: int,
-  seed: int | None = None,
+  seed: seeding.Root | None = None,
 ) -> rounds.Cohort:
   """Builds the `Cohort` of given clients, with the indices of their batches.
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from fl_sketch import experiment, rounds
 from fl_sketch.planning import flops as flops_lib
+from fl_sketch.privacy import generators
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import (
   memory as memory_lib,
@@ -114,7 +115,9 @@ def wire(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> Wire:
   count = min(exp.config.rounds, _BILLED)
   state = program_lib.abstract_state(exp, exp.config.population)
   cohort = program_lib.drawn(exp, mesh)
-  noise = None if exp.guarantee is None else jax.random.key(0)
+  noise = None
+  if exp.guarantee is not None:
+    noise = generators.public_key(exp.config.noise_generator)
 
   @jax.jit
   def bills():
@@ -157,7 +160,7 @@ def dry_run(
     contextlib.closing(runner_lib.Runner(exp, mesh, folder, run)) as runner,
   ):
     if exp.guarantee is not None:  # a dry run releases nothing
-      runner.use(noise_secret.reproducible(0, 0))
+      runner.use(noise_secret.reproducible(0, 0, exp.config.noise_generator))
     for _ in range(timed + 1):
       begun = time.perf_counter()
       cohorts, _ = runner.play(done)

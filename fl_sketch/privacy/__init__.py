@@ -8,7 +8,9 @@ compose privacy losses), `hypothesis_tests` has trade-off curves and mu,
 of papers. In JAX: `clipping` bounds contributions, `grid` makes integers of
 them, whose noise is `discrete_gaussian`, `mechanisms` are sums with noise,
 `aggregation` is the uplink that makes a cohort's mean private, its bound fixed
-or of `quantile_bound`, `secure_aggregation` simulates masks.
+or of `quantile_bound`, `private_metrics` are noisy losses and counts,
+`secure_aggregation` simulates masks, and `generators` name what draws the
+noise, such as `chacha20`.
 `canaries`, `canary_scores` and `audit` attack private rounds and bound epsilon
 from below; `summation_attack` uses the order in which floats are added.
 `one_run` bounds mu by one run with many canaries, without JAX.
@@ -28,10 +30,12 @@ if TYPE_CHECKING:
     calibration,
     canaries,
     canary_scores,
+    chacha20,
     clipping,
     discrete_gaussian,
     events,
     gaussian,
+    generators,
     given_noise,
     grid,
     groups,
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
     mechanisms,
     one_run,
     one_run_guesses,
+    private_metrics,
     profiles,
     quantile_bound,
     secure_aggregation,
@@ -52,11 +57,12 @@ if TYPE_CHECKING:
 
 __all__ = [
   'accounting', 'aggregation', 'allocation', 'audit', 'bounds', 'calibration',
-  'canaries', 'canary_scores', 'clipping', 'discrete_gaussian', 'events',
-  'gaussian', 'given_noise', 'grid', 'groups', 'hypothesis_tests', 'lemmas',
-  'losses', 'mechanisms', 'one_run', 'one_run_guesses', 'profiles',
-  'quantile_bound', 'secure_aggregation', 'step_losses', 'summation_attack',
-  'tilted_losses', 'types',
+  'canaries', 'canary_scores', 'chacha20', 'clipping', 'discrete_gaussian',
+  'events', 'gaussian', 'generators', 'given_noise', 'grid', 'groups',
+  'hypothesis_tests', 'lemmas', 'losses', 'mechanisms', 'one_run',
+  'one_run_guesses', 'private_metrics', 'profiles', 'quantile_bound',
+  'secure_aggregation', 'step_losses', 'summation_attack', 'tilted_losses',
+  'types',
 ]  # fmt: skip
 
 __getattr__ = lazy.attach(__name__)

@@ -201,7 +201,7 @@ class PrivateMean(NamedTuple):
     self, index, payloads, *, weight, noise, ids=None, lanes_per_step=0, **_
   ):
     release, fold = self.release, lambda key: jax.random.fold_in(key, index)
-    self._check_cohort(weight)
+    grid_lib.check_cohort(weight.shape[0], release.clients)
     size = comms.nbytes(jax.tree.map(lambda x: x[0], payloads))
     sums = jax.vmap(self.contribution)(payloads)
     if release.trust == 'central':
@@ -232,19 +232,12 @@ class PrivateMean(NamedTuple):
       )
     return mean, comms.bill(*moved)
 
-  def _check_cohort(self, weight) -> None:
-    """Refuses a cohort whose sum might leave the grid."""
-    clients, most = comms.slots(weight.shape[0])[1], self.release.clients
-    padding = comms.shards() - 1
-    if clients > most + padding:
-      raise ValueError(f'Expected {clients=} <= max_cohort={most}.')
-
   def _central(self) -> chain.Uplink:
     """Contributions are bounded and added up one by one, as they come."""
 
     def update(lane_sum, _, params=None, *, noise, weight, **extra):
       del params, extra
-      self._check_cohort(weight)
+      grid_lib.check_cohort(weight.shape[0], self.release.clients)
       total, up = comms.uplink_sum(lane_sum)
       return self.released(total, noise.server), comms.bill(up)
 
@@ -276,7 +269,7 @@ class PrivateMean(NamedTuple):
 
       def update(lane_sum, _, params=None, *, keys, noise, weight, **extra):
         del params, extra
-        self._check_cohort(weight)
+        grid_lib.check_cohort(weight.shape[0], self.release.clients)
         total, _ = comms.uplink_sum(lane_sum)
         mean = self.released(total, noise.server)
         table = link.sketch.sketch(getattr(keys, link.hash_key), mean)

@@ -16,6 +16,7 @@ digit. docs/concepts/integers.md has the proof.
 from typing import Any, NamedTuple
 
 from fl_sketch.privacy import discrete_gaussian
+from fl_sketch.rounds import comms
 import jax
 import jax.numpy as jnp
 
@@ -92,6 +93,21 @@ def make(
 
 
 _HIDDEN = discrete_gaussian.SMOOTH**2  # of the variance, in steps
+
+
+def check_cohort(lanes: int, clients: int) -> None:
+  """Refuses a cohort whose sum might leave the grid.
+
+  Args:
+    lanes: of a shard.
+    clients: for which the grid was made.
+
+  Raises:
+    ValueError: there are more, padding to whole shards apart.
+  """
+  cohort = comms.slots(lanes)[1]
+  if cohort > clients + comms.shards() - 1:
+    raise ValueError(f'Expected clients={cohort} <= max_cohort={clients}.')
 
 
 def least_multiplier(clients: int, shares: int = 1, honest: float = 1) -> float:

@@ -22,6 +22,7 @@ Harary graph of few neighbours.
 import math
 from typing import Any
 
+from fl_sketch.privacy import generators
 from fl_sketch.rounds import client_loop, comms
 from fl_sketch.sketches.base import leaf_type
 import jax
@@ -249,8 +250,8 @@ def secure_sum(
   Raises:
     TypeError: a leaf is not of a float type.
     ValueError: max_abs or neighbours is out of its range, or the key is not of
-      the kind threefry2x32; others draw other bits when they are vmapped, and
-      masks would not cancel.
+      a kind in `generators`; others may draw other bits when they are vmapped,
+      and masks would not cancel.
 
   Source: Bonawitz et al. (CCS 2017, ePrint 2017/281); Bell et al. (CCS 2020,
   ePrint 2020/704).
@@ -296,8 +297,9 @@ def sum_integers(
 
 def _peers(tables, key, neighbours):
   """Returns this shard's slots, each one's neighbours (itself first), and C."""
-  if (kind := str(jax.random.key_impl(key))) != 'threefry2x32':
-    raise ValueError(f"Expected a key of {kind=} 'threefry2x32'.")
+  if not generators.is_known(key):
+    kind = str(jax.random.key_impl(key))
+    raise ValueError(f"Expected a key of {kind=} 'threefry2x32' or 'chacha20'.")
   slots, clients = comms.slots(jax.tree.leaves(tables)[0].shape[0])
   others = neighbour_slots(key, slots, clients, neighbours)
   return slots, jnp.concatenate([slots[:, None], others], 1), clients

@@ -40,6 +40,12 @@ class Adjacency(enum.Enum):
 
   C for ADD_OR_REMOVE_ONE and ZERO_OUT (one contribution becomes 0; also known
   as REPLACE_SPECIAL), 2C for REPLACE_ONE.
+
+  Zero-out is of the contribution, not of the data: where a client without data,
+  whose gradients are all 0, would still send something (a control variate, a
+  residual of earlier rounds, decay of the weights), its neighbour under
+  ZERO_OUT is no client that could take part. Its contribution may differ from
+  that of the client with data by up to 2C, which REPLACE_ONE covers.
   """
 
   ADD_OR_REMOVE_ONE = 'add_or_remove_one'

@@ -19,7 +19,8 @@ def curves(runs: metrics.Runs, out_dir: metrics.PathLike) -> list[pathlib.Path]:
 
   The first two show the test loss where a run has no test accuracy, and are
   left out where one has neither. A single run's loss.png has its test loss
-  beside the train loss.
+  beside the train loss, or alone where it logs no train loss; without any loss
+  there is none.
 
   Args:
     runs: see `metrics`.
@@ -32,7 +33,9 @@ def curves(runs: metrics.Runs, out_dir: metrics.PathLike) -> list[pathlib.Path]:
   out_dir = pathlib.Path(out_dir)
   out_dir.mkdir(parents=True, exist_ok=True)
   metric = metrics.shared_metric(read.values())
-  pictures = {'loss.png': _draw_losses(read)}
+  pictures = {}
+  if (losses := _draw_losses(read)).lines:
+    pictures['loss.png'] = losses
   if metric:
     for name, x in (('rounds', 'round'), ('bytes', 'uplink')):
       pictures[f'accuracy_vs_{name}.png'] = _draw_test(read, x, metric)
@@ -76,13 +79,15 @@ def _draw_test(read: dict[str, list[metrics.Row]], x: str, y: str) -> axes.Axes:
 def _draw_losses(read: dict[str, list[metrics.Row]]) -> axes.Axes:
   ax = style.new_axes('round', 'train loss')
   for i, (label, rows) in enumerate(read.items()):
-    _plot_smoothed(ax, i, 'train' if len(read) == 1 else label, rows)
+    if metrics.values(rows, 'train_loss'):
+      _plot_smoothed(ax, i, 'train' if len(read) == 1 else label, rows)
   if len(read) == 1:
     xs, ys = _points(rows, 'round', 'test_loss')
     if len(xs):
       ax.plot(xs, ys, **style.look(1), label='test')
       ax.set_ylabel('loss')
-  _log_if_wide(ax)
+  if ax.lines:
+    _log_if_wide(ax)
   return ax
 
 

@@ -146,10 +146,12 @@ def sentence(row: Row, finished: bool) -> str:
   if not row:
     return 'Stopped before the first round; the same command starts it again.'
   score = ('test_accuracy', 'test_loss', 'train_loss')
-  name = next(name for name in score if name in row)
+  # A private run may have no training loss.
+  name = next((name for name in score if name in row), None)
+  last = '' if name is None else f'{name} {row[name]:.4f}, '
   end = 'Done' if finished else 'Stopped; the same command goes on'
   return (
-    f'{end} after {row["round"] + 1} rounds: {name} {row[name]:.4f}, '
+    f'{end} after {row["round"] + 1} rounds: {last}'
     f'{row["total_uplink_bytes"] / 1e6:.2f} MB up and '
     f'{row["total_downlink_bytes"] / 1e6:.2f} MB down in all. '
     'Its files are in'

@@ -201,7 +201,12 @@ def training_score(run: Run) -> float:
 
   It is -inf if the run diverged. Rates are tuned by it, so that no test data
   are read.
+
+  Raises:
+    ValueError: its rows have no training loss, as with public_metrics='none'.
   """
+  if not run.diverged and not len(run.curve('train_loss')[1]):
+    raise ValueError(f'Expected train_loss in the rows of {run.folder}.')
   return -np.nan_to_num(run.final('train_loss', last=20), nan=np.inf)
 
 

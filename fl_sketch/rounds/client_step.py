@@ -4,7 +4,7 @@ A lane is a client slot of the shard.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from fl_sketch.data import byzantine
 from fl_sketch.rounds import client_loop, comms, keys as keys_lib
@@ -17,6 +17,41 @@ Make = Callable[[Any], Algorithm]  # hyperparameters -> algorithm
 Fetch = Callable[[Any, Any], Any]  # (data, one client's batches) -> batches
 
 
+class Observed(NamedTuple):
+  """What the clients of a shard have measured, before it is added up.
+
+  Attributes:
+    metrics: of local work, by name, [lanes] each; 0 where rejected.
+    weight: f32[lanes], 0 of clients that do not take part.
+    present: bool[lanes], who was in the cohort.
+    participates: bool[lanes], whose update was accepted as well.
+  """
+
+  metrics: dict[str, jax.Array]
+  weight: jax.Array
+  present: jax.Array
+  participates: jax.Array
+
+
+# (observed, hyperparameters, releases of a round, noise keys) -> its metrics
+Summary = Callable[[Observed, Any, float, Any], dict[str, jax.Array]]
+
+
+def means_and_counts(observed: Observed, *_: Any) -> dict[str, jax.Array]:
+  """Means of local metrics over the cohort, `participants`, `rejected_clients`.
+
+  Rejected are those, int32[], whose updates were not finite, or too long: they
+  are left out.
+  """
+  means = comms.uplink_stacked_mean(observed.metrics, observed.weight)[0]
+  count = lambda mask: comms.sum_over_cohort(mask.astype(jnp.int32))
+  rejected = observed.present & ~observed.participates
+  return means | {
+    'participants': count(observed.participates),
+    'rejected_clients': count(rejected),
+  }
+
+
 def build(
   make: Make,
   *,
@@ -25,6 +60,7 @@ def build(
   skip_absent: bool,
   attack: byzantine.Behaviour | None,
   max_payload_norm: float | None,
+  summary: Summary,
 ):
   """Builds the function that `round.cohort_step` runs on each shard.
 
@@ -75,15 +111,10 @@ def build(
 
     new_state = comms.PerClient(encode), protocol
     state = comms.map_per_client(keep, new_state, state)
-    metrics, _ = comms.uplink_stacked_mean(
-      metrics, jnp.where(participates, cohort.weight, 0)
-    )
-    count = lambda mask: comms.sum_over_cohort(mask.astype(jnp.int32))
-    counts = {
-      'participants': count(participates),
-      'rejected_clients': count(present & ~participates),
-    }
-    return broadcast, state, metrics | counts
+    taken = jnp.where(participates, cohort.weight, 0)
+    observed = Observed(metrics, taken, present, participates)
+    metrics = summary(observed, hp, algorithm.releases, noise)
+    return broadcast, state, metrics
 
   return program
 

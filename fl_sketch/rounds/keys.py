@@ -15,8 +15,8 @@ Keys = TypeVar('Keys', 'RoundKeys', 'NoiseKeys')
 _RUN, _ROUND, _CLIENT = range(3)
 # Folded into the key of a round or of a client. Far from the small numbers that
 # sketches fold in and that `jax.random.split` may be equal to.
-_LOCAL, _CODEC, _NOISE, _COIN, _SUBSET, _ATTACK, _GROUP, _DRAW = range(
-  0x10CA1, 0x10CA9
+_LOCAL, _CODEC, _NOISE, _COIN, _SUBSET, _ATTACK, _GROUP, _DRAW, _METRICS = (
+  range(0x10CA1, 0x10CAA)
 )
 
 
@@ -106,6 +106,11 @@ def step_key(key: jax.Array, step: jax.Array | int) -> jax.Array:
 def noise_key(keys: RoundKeys) -> jax.Array:
   """Key of noise without privacy: it follows from the public seed of a run."""
   return jax.random.fold_in(keys.client, _NOISE)
+
+
+def metrics_key(keys: NoiseKeys) -> jax.Array:
+  """Secret key of noise on the metrics of a round."""
+  return jax.random.fold_in(keys.server, _METRICS)
 
 
 def attack_key(keys: RoundKeys) -> jax.Array:

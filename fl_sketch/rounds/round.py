@@ -124,12 +124,11 @@ def run_round(
     A pure function to jit, vmap (over hp and state) or scan (`scan_rounds`). It
     takes ``data=None`` and, for a private algorithm, ``noise_key=None``: key[],
     a secret root independent of ``key``.
-    Its metrics: the means over the cohort of those of local work, `up` and
-    `down` (bytes of one client's payloads and of the broadcast, uint32[]),
-    `participants` (int32[]), `rejected_clients` (int32[]: their updates were
-    not finite, or too long, and are left out), and `finite` (bool[]: the new
-    state is, per-client state apart). A round without participants keeps the
-    state, unless the algorithm is private: its absence would leak.
+    Its metrics: `up` and `down` (bytes of one client's payloads and of the
+    broadcast, uint32[]), `finite` (bool[]: the new state is, per-client state
+    apart), and those of `summary`, by default `client_step.means_and_counts`. A
+    round without participants keeps the state, unless the algorithm is private:
+    its absence would leak.
   """
   cohort_fn = cohort_step(make, mesh, **options)
   server_fn = server_step(make)
@@ -192,6 +191,7 @@ def cohort_step(
   rows_of: str = 'population',
   attack: byzantine.Behaviour | None = None,
   max_payload_norm: float | None = None,
+  summary: client_step.Summary = client_step.means_and_counts,
 ):
   """Builds the first half of a round, from the parameters to the broadcast.
 
@@ -210,6 +210,7 @@ def cohort_step(
     max_payload_norm: rejects decoded payloads of a larger Euclidean norm, like
       those that are not finite, for algorithms with a `decode`; None is no
       bound.
+    summary: makes the metrics of clients; another one only if it is private.
 
   Returns:
     A function (hp, state, cohort, key, data, noise_key) -> (broadcast, state,
@@ -229,6 +230,7 @@ def cohort_step(
     skip_absent=skip_absent,
     attack=attack,
     max_payload_norm=max_payload_norm,
+    summary=summary,
   )
 
   def step(hp, state, cohort, key, data=None, noise_key=None):

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import experiment, rounds
 from fl_sketch.experiment import config as config_lib
+from fl_sketch.privacy import generators
 from fl_sketch.rounds import comms, mesh as mesh_lib
 from fl_sketch.rounds.algorithm import at
 from fl_sketch.training import log as log_lib, noise_secret, placement
@@ -106,7 +107,9 @@ class Program:
     key, seeds = self._key(one), [0 if self._private else None]
     cohorts, _ = self._cohorts(one, 0, seeds)
     args = [*self._start(one), cohorts, key, self._data]
-    compiled = step.lower(*args, *[key] * self._private).compile()
+    if self._private:
+      args.append(generators.public_key(self.config.noise_generator))
+    compiled = step.lower(*args).compile()
     used, data = compiled.memory_analysis(), comms.nbytes(self._data)
     each = (
       used.temp_size_in_bytes

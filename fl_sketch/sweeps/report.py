@@ -37,8 +37,16 @@ class Setting(NamedTuple):
 
 
 def metric_of(rows: list[Row]) -> str:
-  """The metric that ranks points: test accuracy, or else a loss."""
-  return next((m for m in _METRICS if any(m in r for r in rows)), 'train_loss')
+  """The metric that ranks points: test accuracy, or else a loss.
+
+  Raises:
+    ValueError: points that did not diverge have none of them, as private ones
+      with public_metrics='none' and without test data.
+  """
+  names = [m for m in _METRICS if any(m in r for r in rows)]
+  if not names and not all(row['diverged'] for row in rows):
+    raise ValueError(f'Expected one of {[*_METRICS]} in the rows of points.')
+  return names[0] if names else 'train_loss'
 
 
 def best_point(rows: list[Row]) -> int | None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fl_sketch import experiment, rounds
-from fl_sketch.experiment import problem
+from fl_sketch.experiment import privacy_checks, problem
 from fl_sketch.reporting import client_metrics
 from fl_sketch.rounds import comms, mesh as mesh_lib
 from fl_sketch.rounds.algorithm import at
@@ -19,7 +19,9 @@ _MOST = 8 * problem.EVAL_BATCH
 def evaluator(
   exp: experiment.Experiment, mesh: jax.sharding.Mesh
 ) -> Callable[[Any], dict[str, float]]:
-  """Builds evaluate(params) -> metrics over clients, {} if none holds out data.
+  """Builds evaluate(params) -> metrics over clients.
+
+  They are {} if none holds out data, or if `public_metrics` leaves them out.
 
   The samples stay in host memory, or in the files that are mapped there, and
   travel to the devices in chunks.
@@ -28,7 +30,7 @@ def evaluator(
     exp: the experiment.
     mesh: the devices, over which samples are spread.
   """
-  if (held := exp.held_out) is None:
+  if (held := _held_out(exp)) is None:
     return lambda params: {}
   metrics_fn, size = at(exp.metrics_fn, exp.hyper), _MOST * mesh.size
   fn = jax.jit(rounds.run_client_evaluation(metrics_fn, mesh, held.population))
@@ -47,11 +49,16 @@ def evaluator(
 
 def held(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> dict[str, int]:
   """Counts the bytes on each device at an evaluation, as `program.held`."""
-  if exp.held_out is None:
+  if (part := _held_out(exp)) is None:
     return {}
-  samples = min(_MOST, -(-exp.held_out.samples // mesh.size))
+  samples = min(_MOST, -(-part.samples // mesh.size))
   each = sum(x.nbytes // len(x) for x in exp.data.values())
   return {'held-out data': samples * each}
+
+
+def _held_out(exp):
+  """What clients evaluate on, if their metrics are shown."""
+  return exp.held_out if privacy_checks.shows_all(exp.config) else None
 
 
 def _chunk(exp, chunk, mesh):

@@ -12,6 +12,7 @@ from fl_sketch.data import availability, cohorts as cohorts_lib
 from fl_sketch.experiment import config as config_lib
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import placement
+from fl_sketch.utils import seeding
 import jax
 import numpy as np
 
@@ -36,7 +37,7 @@ class CohortFeed:
     self._lanes = lanes_per_process(exp.config, mesh.size, self._processes)
     self._pool = futures.ThreadPoolExecutor(1, 'feed')
     self._ahead: dict[int, futures.Future] = {}
-    self.sampling_seed: int | None = None
+    self.sampling_seed: seeding.Root | None = None
 
   def take(self, done: int):
     """Returns the cohorts of the next dispatch: in host memory, on the mesh.

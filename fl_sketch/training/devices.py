@@ -18,6 +18,16 @@ def cores() -> int:
   return os.cpu_count() or 1
 
 
+def deterministic(platform: str) -> bool:
+  """Whether sums on devices of this platform are taken in a fixed order.
+
+  >>> deterministic('cpu')
+  True
+  """
+  flags = os.environ.get('XLA_FLAGS', '').split()
+  return platform == 'cpu' or _DETERMINISTIC in flags
+
+
 def start(
   *,
   cpu_devices: int | None = None,

@@ -18,7 +18,7 @@ from fl_sketch.experiment import listing
 from fl_sketch.models import losses
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.rounds.algorithm import at
-from fl_sketch.training import program as program_lib
+from fl_sketch.training import devices, program as program_lib
 from fl_sketch.utils import digests, files, registry
 import jax
 from jax.extend import core
@@ -32,7 +32,10 @@ _PROGRAM, _START, _SOURCE = 'model and loss', 'start', 'source of fl_sketch'
 _NOISE, _ROUND = 'noise multiplier', 'one round'
 _PLUGINS = 'source of plug-ins'  # of the registered parts that a config names
 _OPTAX = pathlib.Path(optax.__file__).parent
-_VERSIONS = ('fl_sketch', 'jax', 'numpy', 'python', 'device', 'processes')
+_KERNELS = 'deterministic kernels'  # `launch.train --nodeterministic`
+_VERSIONS = (
+  'fl_sketch', 'jax', 'numpy', 'python', 'device', 'processes', _KERNELS,
+)  # fmt: skip
 
 
 def of(
@@ -129,6 +132,7 @@ def record(
     texts = [_array(x, read) for x in several if x is not None]
     found[name] = digests.of_text('\n'.join(texts))
   about = files.measured_with()
+  about[_KERNELS] = devices.deterministic(jax.default_backend())
   return found | {_SOURCE: digests.of_source()} | about.pop('versions') | about
 
 

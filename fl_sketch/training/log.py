@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fl_sketch import experiment
-from fl_sketch.experiment import privacy_plan
+from fl_sketch.experiment import privacy_checks, privacy_plan, sampler
 from fl_sketch.privacy import types
 from fl_sketch.reporting import metrics as metrics_lib
 from fl_sketch.rounds import comms, mesh as mesh_lib, traffic
@@ -55,13 +55,23 @@ class RunLog:
       raise DivergedError(f'Round {number}: {what} are not finite')
     rest = dict(metrics)
     _, up, down = (rest.pop(name) for name in ('finite', 'up', 'down'))
-    record = {'round': number} | rest
-    record |= self.ledger.charge(
-      cohort.ids, cohort.weight, up, down, cohort.outcome
-    )
+    record = {'round': number} | rest | self._charge(number, cohort, up, down)
     if self._epsilons is not None:
       record['epsilon'] = self._epsilons[number]
     return record
+
+  def _charge(self, number, cohort, up, down) -> Record:
+    """Charges the bytes of a round; where who takes part is hidden, of another.
+
+    That is drawn from the public seed by the law of the round's own cohort.
+    """
+    c = self._exp.config
+    if privacy_checks.shows_all(c):
+      selected = cohort.ids, cohort.weight, cohort.outcome
+      return self.ledger.charge(*selected[:2], up, down, selected[2])
+    ids, weight, outcome = sampler.selection(c, number, c.seed)
+    row = self.ledger.charge(ids, weight, up, down, outcome)
+    return {name: row[name] for name in row if name.endswith('_bytes')}
 
 
 def evaluator(

@@ -8,14 +8,14 @@ import secrets
 from typing import NamedTuple
 
 from fl_sketch.experiment import config as config_lib
+from fl_sketch.privacy import generators
 from fl_sketch.rounds import processes
 from fl_sketch.training import identity, workdir_checks
-from fl_sketch.utils import files
+from fl_sketch.utils import files, seeding
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-_BYTES = 32
+_BYTES = generators.ROOT_BYTES
 
 
 class SecretError(ValueError):
@@ -26,12 +26,13 @@ class Secret(NamedTuple):
   """Randomness that a private run keeps out of state, checkpoint and config.
 
   Attributes:
-    noise_key: key[], root of `keys.NoiseKeys`.
-    sampling_seed: root of the draws of cohorts and of batches, < 2^64.
+    noise_key: key[], root of `keys.NoiseKeys`, of the config's generator.
+    sampling_seed: root of the draws of cohorts and of batches: < 2^64, or 32
+      bytes.
   """
 
   noise_key: jax.Array
-  sampling_seed: int
+  sampling_seed: seeding.Root
 
 
 def of_run(
@@ -63,11 +64,11 @@ def of_run(
     resumed: see `keep`.
   """
   if c.noise_seed is not None:
-    return reproducible(c.noise_seed, c.seed)
+    return reproducible(c.noise_seed, c.seed, c.noise_generator)
   fields, free = files.as_json(c), workdir_checks.resumable(c)
   kept = {k: _number(v) for k, v in fields.items() if k not in free}
   owner = json.dumps([kept, problem], sort_keys=True)
-  return keep(folder, resumed=resumed, owner=owner)
+  return keep(folder, resumed=resumed, owner=owner, generator=c.noise_generator)
 
 
 def _number(value):
@@ -79,17 +80,24 @@ def _number(value):
   return float(value) if type(value) is int else value
 
 
-def reproducible(noise_seed: int, seed: int = 0) -> Secret:
+def reproducible(
+  noise_seed: int, seed: int = 0, generator: str | None = None
+) -> Secret:
   """Derives a secret from public seeds, for tests and paired comparisons.
 
   >>> reproducible(0).sampling_seed == reproducible(1).sampling_seed
   False
   """
-  return _secret(_digest(b'', f'noise seed {noise_seed} of seed {seed}'))
+  digest = _digest(b'', f'noise seed {noise_seed} of seed {seed}')
+  return Secret(*generators.roots(digest, generator))
 
 
 def keep(
-  folder: str | os.PathLike, *, resumed: bool, owner: str = ''
+  folder: str | os.PathLike,
+  *,
+  resumed: bool,
+  owner: str = '',
+  generator: str | None = None,
 ) -> Secret:
   """Reads the secret of a run from its folder, or draws it there.
 
@@ -102,6 +110,7 @@ def keep(
     folder: of the run.
     resumed: whether rounds of the run are done.
     owner: name of the use of the secret; different owners share no randomness.
+    generator: of `generators.NAMES`, what draws from the secret.
 
   Raises:
     SecretError: a resumed run has none, it is not 32 bytes long, others can
@@ -120,17 +129,11 @@ def keep(
   if processes.any_process(error is not None):  # all of them must stop
     raise error or SecretError(f'Process 0 cannot read {path}.')
   shared = processes.from_first_process(np.frombuffer(digest, np.uint8))
-  return _secret(shared.tobytes())
+  return Secret(*generators.roots(shared.tobytes(), generator))
 
 
 def _digest(entropy: bytes, owner: str) -> bytes:
   return hashlib.sha256(entropy + owner.encode()).digest()
-
-
-def _secret(digest: bytes) -> Secret:
-  words = jnp.asarray(np.frombuffer(digest[:8], np.uint32))
-  key = jax.random.wrap_key_data(words, impl='threefry2x32')
-  return Secret(key, int.from_bytes(digest[8:16], 'big'))
 
 
 def _draw(path) -> bytes:

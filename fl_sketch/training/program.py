@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from fl_sketch import experiment, rounds
+from fl_sketch.privacy import generators
 from fl_sketch.rounds import comms, mesh as mesh_lib
 from fl_sketch.rounds.algorithm import at
 from fl_sketch.training import (
@@ -92,7 +93,9 @@ def program(
     stack = lambda x: jax.ShapeDtypeStruct((longest, *x.shape), x.dtype)
     cohort = jax.tree.map(stack, cohort)
   cohort = _abstract(mesh, cohort, spec)
-  noise_key = None if exp.guarantee is None else jax.random.key(0)
+  noise_key = None
+  if exp.guarantee is not None:
+    noise_key = generators.public_key(c.noise_generator)
   data = exp.data if data_on_device else None
   hyper, *rest = _abstract(
     mesh, (exp.hyper, jax.random.key(0), data, noise_key), P()

@@ -1,10 +1,10 @@
 """Host helpers that every other package may use.
 
-`checks` validates numbers, `digests` identifies arrays and source files,
-`extras` names optional packages that are missing, `files` writes files
-atomically, `lazy` loads modules on first use, `markdown` makes tables,
-`progress` shows bars, `search` bisects monotone predicates, and `seeding`
-derives NumPy generators from seeds.
+`chacha20` draws from a secret key, `checks` validates numbers, `digests`
+identifies arrays and source files, `extras` names optional packages that are
+missing, `files` writes files atomically, `lazy` loads modules on first use,
+`markdown` makes tables, `progress` shows bars, `search` bisects monotone
+predicates, and `seeding` derives NumPy generators from seeds.
 None of them imports a sketch, a round or a config.
 """
 
@@ -14,6 +14,7 @@ from fl_sketch.utils import lazy
 
 if TYPE_CHECKING:
   from fl_sketch.utils import (
+    chacha20,
     checks,
     digests,
     extras,
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 __version__ = '0.1.0'  # in the lowest layer, so that files can record it
 __all__ = [
-  'checks', 'digests', 'extras', 'files', 'lazy', 'markdown', 'progress',
-  'search', 'seeding',
+  'chacha20', 'checks', 'digests', 'extras', 'files', 'lazy', 'markdown',
+  'progress', 'search', 'seeding',
 ]  # fmt: skip
 
 __getattr__ = lazy.attach(__name__)

@@ -39,7 +39,9 @@ class Progress:
     self._accuracy = row.get('test_accuracy', self._accuracy)
     moved = row['total_uplink_bytes'] + row['total_downlink_bytes']
     elapsed = max(self._bar.format_dict['elapsed'], 1e-9)
-    fields = {'loss': f'{row["train_loss"]:.4f}'}
+    fields = {}
+    if 'train_loss' in row:  # which a private run may leave out
+      fields['loss'] = f'{row["train_loss"]:.4f}'
     if self._accuracy is not None:
       fields['accuracy'] = f'{self._accuracy:.4f}'
     fields['clients/s'] = f'{self._rounds * self._cohort / elapsed:.0f}'

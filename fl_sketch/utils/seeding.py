@@ -4,33 +4,43 @@ No generator keeps a position in a stream, so round 900 can be drawn without
 the rounds before it, on any host and for any number of devices.
 """
 
+from typing import Any
 import zlib
 
+from fl_sketch.utils import chacha20
 import numpy as np
 
+Root = int | bytes  # of draws: a seed, or a secret key of 32 bytes
 FIELDS = ('seed', 'sketch_seed', 'noise_seed')  # of a config
 _GAMMA = 0x9E3779B97F4A7C15  # splitmix64: 2^64 / golden ratio, made odd
 
 
-def generator(seed: int, tag: str, counter: int = 0) -> np.random.Generator:
+def generator(seed: Root, tag: str, counter: int = 0) -> np.random.Generator:
   """Returns a NumPy generator, a pure function of its arguments.
 
   Philox4x64 with key (seed, crc32 of tag); `counter` is the highest word of
-  its 256-bit counter, so streams of different counters cannot overlap.
+  its 256-bit counter, so streams of different counters cannot overlap. For a
+  seed of 32 bytes it is ChaCha20 with that key and the nonce (crc32 of tag,
+  counter), which has some of the methods: `chacha20.Generator`.
 
   >>> same = [generator(0, 'cohort', 7).integers(100) for _ in range(2)]
   >>> bool(same[0] == same[1])
   True
 
   Args:
-    seed: any integer, taken modulo 2^64.
+    seed: any integer, taken modulo 2^64; or 32 bytes.
     tag: names the use of the numbers; each use of a seed needs another one.
-    counter: the round, or 0.
+    counter: the round, or 0; below 2^64.
 
   Returns:
     A fresh generator.
   """
-  key = np.array([seed % 2**64, zlib.crc32(tag.encode())], np.uint64)
+  label = zlib.crc32(tag.encode())
+  if isinstance(seed, bytes):
+    nonce = label.to_bytes(4, 'little') + counter.to_bytes(8, 'little')
+    drawn: Any = chacha20.Generator(seed, nonce)
+    return drawn
+  key = np.array([seed % 2**64, label], np.uint64)
   start = np.array([0, 0, 0, counter], np.uint64)
   return np.random.Generator(np.random.Philox(key=key, counter=start))
 

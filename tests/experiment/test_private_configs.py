@@ -13,6 +13,7 @@ NAN = math.nan
 FIXED = {'sampling': 'fixed_size'}  # four of six
 ALLOCATED = {'sampling': 'random_allocation', 'cohort': 3}  # of six
 PUBLIC = {'noise_multiplier': None, 'clip_norm': None}
+NOISY = {'public_metrics': 'private'}
 MASKED = FIXED | {'trust': 'secure_aggregation'}
 
 
@@ -82,6 +83,21 @@ test_a_config_that_means_nothing_is_refused = refused(
   (SAMPLES | {'trust': 'local'}, r"Expected nothing in \['trust'\]"),
   (SAMPLES | {'clip_norm': None}, 'Expected clip_norm in a private config'),
   (SAMPLES | {'local_work': 'gram'}, 'local_work='),
+  ({'noise_generator': 'aes'}, "Expected noise_generator='aes' in"),
+  ({'public_metrics': 'some'}, "Expected public_metrics='some' in"),
+  ({'metrics_share': 0.1}, 'public_metrics=None .* beside metrics_share=0.1'),
+  (
+    {'public_metrics': 'none', 'loss_bound': 2.0},
+    "public_metrics='none' .* beside loss_bound=2.0",
+  ),
+  (NOISY | {'metrics_share': 1.0}, 'metrics_share=1.0'),
+  (NOISY | {'metrics_share': NAN}, 'metrics_share=nan'),
+  (NOISY | {'loss_bound': 0.0}, 'loss_bound=0.0 > 0'),
+  (NOISY | {'bound': 'quantile'}, "Expected bound='quantile' not to be"),
+  (NOISY | {'adjacency': 'zero_out'}, "adjacency='zero_out' not 'zero_out'"),
+  (NOISY | MASKED, "unless trust='central' protects"),
+  (NOISY | FIXED | {'trust': 'local'}, "unless trust='central' protects"),
+  (NOISY | SAMPLES, "unless trust='central' protects"),
 )
 
 

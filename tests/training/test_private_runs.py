@@ -154,15 +154,22 @@ def forms(number, size):
   return [*raw, *(x.hex().encode() for x in raw), str(number).encode()]
 
 
+def eights(content):
+  return [content[i : i + 8] for i in range(0, len(content), 8)]
+
+
 def traces(kept, entropy):
   """The ways to write a secret, and the noise keys of its rounds."""
-  pieces = [entropy[i : i + 8] for i in (0, 8, 16, 24)]
-  numbers, texts = [kept.sampling_seed], []
+  pieces, numbers, texts, seed = eights(entropy), [], [], kept.sampling_seed
+  if isinstance(seed, bytes):
+    pieces += eights(seed)
+  else:
+    numbers.append(seed)
   rounds_of_keys = (keys_lib.noise_keys(kept.noise_key, r) for r in range(4))
   for key in (kept.noise_key, *itertools.chain(*rounds_of_keys)):
     words = np.asarray(jax.random.key_data(key))
     texts.append(str(words.tolist()).encode())
-    pieces += [words.tobytes(), words[::-1].tobytes()]
+    pieces += [*eights(words.tobytes()), *eights(words[::-1].tobytes())]
   numbers += [int.from_bytes(piece, 'little') for piece in pieces]
   return [*texts, *(text for x in numbers for text in forms(x, 8))]
 

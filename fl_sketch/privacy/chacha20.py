@@ -1,0 +1,110 @@
+"""ChaCha20 as a generator of JAX: keys of 256 bits, cryptographic subkeys.
+
+A key is the key of the cipher, and each use of it has a nonce of its own: bits
+have (0, 0, 0), a folded number n has (1, n, 0), and a split has (2, 0, 0). A
+subkey is the first half of a block, as of fast-key-erasure generators. So every
+bit is a pure function of (root, what was folded in, position), and who sees
+draws or subkeys learns nothing of other ones.
+
+Source: RFC 8439, sections 2.3 and 2.6.
+"""
+
+from collections.abc import Sequence
+import math
+from typing import Any
+
+from fl_sketch.utils import chacha20
+import jax
+from jax.extend import random as extend_random
+import jax.numpy as jnp
+import numpy as np
+
+_BITS, _FOLD, _SPLIT = range(3)  # the first word of the nonce
+
+
+def blocks(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
+  """Computes blocks of the key stream, uint32[16, blocks].
+
+  >>> zero = jnp.zeros(8, jnp.uint32)
+  >>> hex(blocks(zero, zero[:1], zero[:3])[0, 0])
+  '0xade0b876'
+
+  Args:
+    key: uint32[8].
+    counter: uint32[blocks].
+    nonce: uint32[3].
+  """
+  start = chacha20.first_state(key, counter, nonce, jnp)
+  step = lambda rows: chacha20.double_round(rows, jnp)
+  # After one of them, each row varies over a mesh if any argument does, as the
+  # types of a loop demand.
+  rows = jax.lax.fori_loop(
+    1, chacha20.DOUBLE_ROUNDS, lambda _, rows: step(rows), step(start)
+  )
+  added = [x + y for x, y in zip(rows, start, strict=True)]
+  return jnp.concatenate(added)
+
+
+def of_bytes(secret: bytes) -> jax.Array:
+  """The typed key, key[], of 32 secret bytes.
+
+  >>> key = of_bytes(bytes(32))
+  >>> hex(jax.random.bits(key, (), 'uint32'))
+  '0xade0b876'
+  """
+  words = jnp.asarray(chacha20.words_of(secret))
+  return jax.random.wrap_key_data(words, impl=IMPL)
+
+
+def _nonce(use: int, data: Any = 0) -> jax.Array:
+  word = jnp.asarray(data).astype(jnp.uint32)
+  return jnp.stack([jnp.uint32(use), word, jnp.uint32(0)])
+
+
+def _seed(seed: jax.Array) -> jax.Array:
+  """The key of an integer, as `jax.random.key` asks for: not a secret."""
+  low = seed.astype(jnp.uint32)
+  high = jnp.uint32(0)
+  if seed.dtype.itemsize == 8:
+    high = (seed >> 32).astype(jnp.uint32)
+  return jnp.zeros(8, jnp.uint32).at[:2].set(jnp.stack([low, high]))
+
+
+def _fold_in(key: jax.Array, data: Any) -> jax.Array:
+  return blocks(key, jnp.zeros(1, jnp.uint32), _nonce(_FOLD, data))[:8, 0]
+
+
+def _split(key: jax.Array, shape: Sequence[int]) -> jax.Array:
+  keys = _stream(key, _SPLIT, math.prod(shape))[:8].T
+  return keys.reshape(*shape, 8)
+
+
+def _random_bits(
+  key: jax.Array, bit_width: int, shape: Sequence[int]
+) -> jax.Array:
+  """Words of the key stream in order; of narrow ones the low bits."""
+  each = max(bit_width // 32, 1)
+  count = math.prod(shape) * each
+  words = _stream(key, _BITS, -(-count // 16)).T.reshape(-1)[:count]
+  if bit_width == 64:  # x64 is enabled, or JAX would not ask for them
+    low, high = words.reshape(-1, 2).astype(jnp.uint64).T
+    return (low | high << 32).reshape(shape)
+  return words.astype(f'uint{bit_width}').reshape(shape)
+
+
+def _stream(key, use: int, count: int) -> jax.Array:
+  """The first blocks for one use of a key, uint32[16, count]."""
+  if count > np.iinfo(np.int32).max:  # a counter that repeats, repeats draws
+    raise ValueError(f'Expected blocks={count} < 2**31 of one key.')
+  return blocks(key, jnp.arange(count, dtype=jnp.uint32), _nonce(use))
+
+
+IMPL = extend_random.define_prng_impl(
+  key_shape=(8,),
+  seed=_seed,
+  split=_split,
+  random_bits=_random_bits,
+  fold_in=_fold_in,
+  name='chacha20',
+  tag='cc20',
+)

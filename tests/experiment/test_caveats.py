@@ -1,0 +1,134 @@
+"""Caveats of statements: what they name, and where they stand."""
+
+import json
+
+from fl_sketch import experiment, training
+from fl_sketch.data import partitions
+from fl_sketch.experiment import config
+import numpy as np
+import pytest
+from runs import SMALL
+
+from tests.training.test_private_runs import PRIVATE, SAMPLES
+
+COUNT = {'sketch': {'kind': 'count_sketch', 'rows': 3, 'cols': 20}}
+GATE = COUNT | {'algorithm': 'fedsketchgate', 'sampling': 'fixed_size'}
+EVERYONE = {'sampling': 'fixed_size', 'cohort': 6, 'adjacency': 'zero_out'}
+RESIDUALS = COUNT | {
+  'algorithm': 'sketched_sgd', 'local_steps': 1, 'options': {'k': 5},
+}  # fmt: skip
+
+
+def text_of(**fields):
+  c = config.Config.from_mapping(PRIVATE | fields)
+  return ' '.join(experiment.account(c).statement.caveats)
+
+
+@pytest.mark.parametrize(
+  ('fields', 'said'),
+  [
+    (EVERYONE, False),
+    (EVERYONE | GATE, True),
+    (EVERYONE | GATE | {'trust': 'secure_aggregation'}, True),
+    (EVERYONE | GATE | {'adjacency': 'replace_one'}, False),
+    (EVERYONE | GATE | {'adjacency': 'add_or_remove_one'}, False),
+    (EVERYONE | RESIDUALS, True),
+    (EVERYONE | {'weight_decay': 0.1}, True),
+    (EVERYONE | {'trust': 'secure_aggregation', 'adjacency': None}, False),
+  ],
+)
+def test_zero_out_is_no_absent_client_where_clients_keep_something(
+  fields, said
+):
+  """Catches a statement that a client without data is hidden by zero-out.
+
+  With gradients of 0 it would still send its control variate.
+  """
+  assert ('Zero-out is of the contribution' in text_of(**fields)) == said
+
+
+def test_a_sample_has_no_control_variate():
+  """Catches the caveat under example-level privacy, which it does not suit."""
+  exp = experiment.build(
+    PRIVATE | SAMPLES | {'delta': 1e-3, 'weight_decay': 0.1}
+  )
+  assert exp.guarantee.mechanism.adjacency.value == 'zero_out'
+  caveats = ' '.join(exp.guarantee.statement.caveats)
+  assert 'Zero-out' not in caveats
+
+
+@pytest.mark.parametrize('kind', partitions.KINDS)
+def test_partitions_by_label_are_those_that_labels_change(kind):
+  """Catches a new partition that is drawn from the data of several clients.
+
+  The caveat is of all partitions in which other labels move samples.
+  """
+  labels = np.arange(24) % 3
+  others = labels.copy()
+  others[0] = 2
+  population = 24 if kind == 'one_each' else 4
+  p, q = (partitions.partition(kind, y, population) for y in (labels, others))
+  same = np.array_equal(p.offsets, q.offsets)
+  same &= np.array_equal(p.take(np.arange(24)), q.take(np.arange(24)))
+  assert same == (kind not in partitions.BY_LABEL)
+  fields = {'partition': kind}
+  if kind == 'one_each':
+    return
+  told = f'partition={kind!r}' in text_of(**fields)
+  assert told == (kind in partitions.BY_LABEL)
+
+
+@pytest.mark.parametrize(
+  ('name', 'bits'), [(None, 64), ('threefry', 64), ('chacha20', 256)]
+)
+def test_a_statement_says_which_generator_ran(name, bits):
+  """Catches 32 bytes of entropy that read as keys of 256 bits."""
+  text = text_of(noise_generator=name)
+  assert f' {bits} bits' in text
+  assert ('ChaCha20' in text) == (name == 'chacha20')
+
+
+def keys_of(tree):
+  """The names in a file of JSON, at any depth."""
+  if isinstance(tree, dict):
+    return {*tree}.union(*map(keys_of, tree.values()))
+  return set().union(*map(keys_of, tree)) if isinstance(tree, list) else set()
+
+
+@pytest.mark.nightly
+def test_every_file_with_statistics_is_named(tmp_path):
+  """Catches a new file, or copy of a row, that the statement forgets."""
+  exp = experiment.build(PRIVATE | {'rounds': 2, 'keep_best': 'test_loss'})
+  training.train(exp, tmp_path, progress=False)
+  text = ' '.join(exp.guarantee.statement.caveats)
+  # Parameters, test metrics and public fields.
+  harmless = {'config.json', 'best', 'secret', 'accuracy_vs_rounds.png', 'lock'}
+  found = {p.name for p in tmp_path.iterdir()} - harmless
+  assert {name for name in found if name not in text} == set()
+  rows = (tmp_path / 'metrics.jsonl').read_text().splitlines()
+  names = keys_of([json.loads(row) for row in rows])
+  public = {'round', 'epsilon', *(n for n in names if n.startswith('test_'))}
+  for name in names - public:
+    assert name in text or (name.endswith('_bytes') and ' bytes' in text)
+
+
+def test_statistics_that_are_left_out_are_not_called_public():
+  """Catches the caveat of all statistics where there are none of them."""
+  for kind in ('none', 'private'):
+    text = text_of(public_metrics=kind)
+    assert 'Of the simulation, without noise' not in text
+    assert 'problem.json' in text
+    assert 'seconds' in text
+  kept = text_of(public_metrics='none', **EVERYONE | RESIDUALS)
+  assert 'client_rows' in kept
+  assert 'client_rows' not in text_of(public_metrics='none')
+
+
+def test_fields_of_privacy_need_a_private_config():
+  """Catches a run without noise that claims a generator or hidden numbers."""
+  for fields in (
+    {'noise_generator': 'chacha20'}, {'public_metrics': 'none'},
+    {'metrics_share': 0.1}, {'loss_bound': 2.0},
+  ):  # fmt: skip
+    with pytest.raises(ValueError, match='epsilon or noise_multiplier beside'):
+      config.Config.from_mapping(SMALL | fields)

@@ -1,0 +1,114 @@
+"""Generators of secrets: their roots, and rounds whose noise they draw."""
+
+import cases
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.kdf import hkdf
+from fl_sketch.privacy import generators
+from fl_sketch.rounds import keys as keys_lib
+import jax
+import numpy as np
+from private_cases import (
+  HP,
+  NOBODY,
+  QUIET,
+  RELEASE,
+  SOME,
+  C,
+  R,
+  Z,
+  broadcast,
+  has_stddev,
+  program,
+  state_of,
+  uncorrelated,
+)
+import pytest
+
+SECRETS = [bytes([i]) * 32 for i in range(5)]
+each_name = pytest.mark.parametrize('name', generators.NAMES)
+
+
+def words(key):
+  return np.asarray(jax.random.key_data(key)).tolist()
+
+
+def test_roots_of_chacha20_are_expanded_under_labels():
+  """Catches noise and sampling that share a key, or another derivation."""
+  for secret in SECRETS:
+    noise, sampling = generators.roots(secret, 'chacha20')
+    found = np.array(words(noise), '<u4').tobytes(), sampling
+    for root, label in zip(found, (b'noise', b'sampling'), strict=True):
+      info = b'fl_sketch ' + label
+      expand = hkdf.HKDFExpand(hashes.SHA256(), length=32, info=info)
+      assert root == expand.derive(secret)
+
+
+def test_roots_of_threefry_are_what_they_were():
+  """Catches results with a noise_seed that an upgrade would change."""
+  secret = bytes(range(32))
+  noise, sampling = generators.roots(secret)
+  assert words(noise) == np.frombuffer(secret[:8], np.uint32).tolist()
+  assert sampling == int.from_bytes(secret[8:16], 'big')
+  assert generators.roots(secret, 'threefry').sampling == sampling
+
+
+@each_name
+def test_a_generator_says_its_bits_and_traces_its_keys(name):
+  """Catches a statement, or a traced program, of the other generator."""
+  bits = {'threefry': 64, 'chacha20': 256}[name]
+  key = generators.roots(SECRETS[0], name).noise
+  assert 32 * len(words(key)) == bits
+  assert f' {bits} bits' in generators.sentence(name)
+  assert generators.public_key(name).dtype == key.dtype
+  assert generators.is_known(key)
+
+
+def test_no_other_generator_or_length_is_taken():
+  """Catches a misspelt name that falls back to fewer bits."""
+  with pytest.raises(ValueError, match="noise_generator='chacha' to be one of"):
+    generators.roots(SECRETS[0], 'chacha')
+  with pytest.raises(ValueError, match=r'len\(secret\)=31 == 32'):
+    generators.roots(bytes(31))
+  assert not generators.is_known(jax.random.key(0, impl='rbg'))
+
+
+def test_keys_of_rounds_and_clients_differ():
+  """Catches a fold that forgets what was folded in before."""
+  keys = []
+  for secret in SECRETS[:2]:
+    root = generators.roots(secret, 'chacha20').noise
+    for r in range(3):
+      k = keys_lib.noise_keys(root, r)
+      keys += [k.server, k.client, keys_lib.metrics_key(k)]
+      keys += [keys_lib.for_client(k, i).client for i in range(3)]
+  assert len({tuple(words(key)) for key in keys}) == len(keys)
+
+
+def test_noise_of_rounds_has_its_law():
+  """Catches words that a transformation repeats, or draws of another size."""
+  root = generators.roots(SECRETS[1], 'chacha20').noise
+  run = program('dp_fedavg', RELEASE, 1)[1]
+  state = state_of('dp_fedavg')
+  (x,) = run(HP, state, NOBODY, cases.KEY, jax.random.split(root, 2000))
+  assert has_stddev(x, Z * C / R)
+  assert not has_stddev(x, Z * C / R * 1.08)
+  assert uncorrelated(x[:, 0], x[:, 1])
+  assert uncorrelated(x[0::2], x[1::2])
+
+
+@pytest.mark.representatives('central')
+@pytest.mark.parametrize('trust', ['central', 'local', 'secure_aggregation'])
+def test_shards_draw_the_same_noise(trust):
+  """Catches a key that depends on the mesh, and masks that do not cancel."""
+  root = generators.roots(SECRETS[2], 'chacha20').noise
+  release = RELEASE._replace(trust=trust)
+  play = lambda **options: broadcast('dp_fedavg', SOME, secret=root, **options)[
+    0
+  ]
+  one, two = (play(release=release, shards=s) for s in (1, 2))
+  np.testing.assert_allclose(one, two, rtol=1e-5)
+  central = play(release=RELEASE, hp=QUIET)
+  np.testing.assert_allclose(
+    play(release=release, hp=QUIET), central, atol=1e-6
+  )
+  assert np.abs(one - central).max() > 0.01

@@ -1,0 +1,190 @@
+"""Private statistics: what a client moves, their noise, and its price.
+
+Statistical tests have one key; their bounds are those of private_cases, each
+below 1e-7, and there are fewer than ten of them in a test.
+"""
+
+import functools
+
+import cases
+from fl_sketch import algorithms, rounds
+from fl_sketch.privacy import private_metrics
+from fl_sketch.rounds import keys as keys_lib, mesh as mesh_lib
+from hypothesis import given, settings, strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+from private_cases import (
+  HP,
+  LANES,
+  RELEASE,
+  SECRET,
+  C,
+  R,
+  Z,
+  cohort,
+  has_stddev,
+  uncorrelated,
+)
+import pytest
+
+BOUND, SHARE = 3.0, 0.2
+BUDGET = private_metrics.Budget(R, LANES, SHARE, BOUND)
+# The hyperparameter is the multiplier on updates: `experiment.hyper_of`.
+WITH = HP._replace(noise_multiplier=jnp.float32(BUDGET.of_updates(Z)))
+QUIET = HP._replace(noise_multiplier=jnp.float32(0))
+SEND = lambda hp: lambda params, batches, key, drift: (
+  batches['update'], {'train_loss': batches['loss']},
+)  # fmt: skip
+LOSSES = [0.0, 1.5, BOUND, 99.0, -4.0, 3e38, np.inf, -np.inf, np.nan, 0.7]
+
+
+@functools.cache
+def program(name='dp_fedavg', shards=1):
+  """(hp, state, cohort, key, noise_key) -> broadcast, metrics."""
+  make = algorithms.make(name, local=SEND, privacy=RELEASE, **OPTIONS[name])
+  step = rounds.cohort_step(make, mesh_lib.cohort_mesh(shards), summary=BUDGET)
+
+  def one(hp, state, sent, key, noise_key):
+    message, _, metrics = step(hp, state, sent, key, None, noise_key)
+    return message, metrics
+
+  init = lambda hp: rounds.init(make(hp), cases.PARAMS, LANES)
+  return cases.jit(one), cases.jit(jax.vmap(one, (None,) * 4 + (0,))), init
+
+
+OPTIONS = {
+  'dp_fedavg': {},
+  'fedsketch_heaprix': {'sketch': cases.COUNT, 'k': 3},
+}
+
+
+def sent(losses, present=None, scale=1.0):
+  weight = np.ones(LANES) if present is None else np.float32(present)
+  one = cohort(weight, scale)
+  padded = np.resize(np.float32(losses), LANES)
+  return one._replace(batches={'update': one.batches, 'loss': padded})
+
+
+def play(what, hp=QUIET, shards=1, name='dp_fedavg'):
+  run, _, init = program(name, shards)
+  return run(hp, init(hp), what, cases.KEY, SECRET)[1]
+
+
+def sums(what, shards=1):
+  """(sum of centred losses in units of L / 2, number of participants)."""
+  metrics = play(what, shards=shards)
+  loss = (np.float64(metrics['train_loss']) / (BOUND / 2) - 1) * R
+  return loss, float(metrics['participants'])
+
+
+def test_without_noise_they_are_a_mean_and_a_count():
+  """Catches a loss that is not centred back, or another denominator."""
+  present = [1, 0, 1, 1, 0, 1]
+  losses = np.array([0.1, 9.0, 2.0, 0.5, 9.0, 1.0])
+  metrics = play(sent(losses, present))
+  assert {*metrics} == {'train_loss', 'participants', 'up', 'down'}
+  np.testing.assert_allclose(metrics['participants'], 4, rtol=1e-5)
+  # Four took part, as many as expected.
+  want = losses[np.array(present) > 0].mean()
+  np.testing.assert_allclose(metrics['train_loss'], want, atol=1e-6 * BOUND)
+
+
+@pytest.mark.parametrize('shards', [1, 2])
+def test_one_client_moves_each_sum_by_at_most_its_bound(shards):
+  """Catches losses beyond the bound, NaN, and sums that round.
+
+  The statistics are the same bits for any shards.
+  """
+  base = [2.9, 0.0, 1.5, 0.0, 3.0, 0.2]
+  absent = sent(base, [1, 1, 1, 0, 1, 1])
+  without = sums(absent, shards)
+  moved = []
+  for loss in LOSSES:
+    losses = [*base[:3], loss, *base[4:]]
+    now = sums(sent(losses), shards)
+    assert now == sums(sent(losses), 3 - shards)
+    moved.append(abs(now[0] - without[0]))
+    assert 1 - 1e-5 < now[1] - without[1] <= 1
+  assert max(moved) <= 1 + 1e-6  # of float32, in which the mean is returned
+  assert max(moved) > 1 - 1e-5
+
+
+def test_a_client_that_is_rejected_adds_nothing():
+  """Catches a count that tells how many were selected."""
+  what = sent(np.full(LANES, 2.0))
+  updates = jax.tree.map(np.array, what.batches['update'])
+  updates['b'][3] = np.nan
+  what = what._replace(batches=what.batches | {'update': updates})
+  absent = sent(np.full(LANES, 2.0), [1, 1, 1, 0, 1, 1])
+  assert sums(what) == sums(absent)
+
+
+def test_noise_has_the_size_of_the_budget():
+  """Catches statistics that take more of the guarantee than is said."""
+  secrets = jax.random.split(SECRET, 3000)
+  _, run, init = program()
+  what = sent(np.full(LANES, BOUND / 2), np.zeros(LANES))
+  message, metrics = run(WITH, init(WITH), what, cases.KEY, secrets)
+  z = BUDGET.of_statistics(Z, 1)
+  count = np.asarray(metrics['participants'])
+  loss = (np.asarray(metrics['train_loss']) / (BOUND / 2) - 1) * R
+  update = np.asarray(message['b'])[:, 0] * R / C
+  for x, stddev in ((count, z), (loss, z), (update, BUDGET.of_updates(Z))):
+    assert has_stddev(x, stddev)
+    assert not has_stddev(x, stddev * 1.1)
+  assert uncorrelated(count, loss)
+  assert uncorrelated(count, update)
+  assert uncorrelated(loss, update)
+
+
+def test_statistics_have_keys_of_their_own():
+  """Catches noise on a count that is that on the first number of an update."""
+  noise = keys_lib.noise_keys(SECRET, 0)
+  key = keys_lib.metrics_key(noise)
+  folds = jax.vmap(jax.random.fold_in, (None, 0))(noise.server, jnp.arange(99))
+  roots = [noise.server, noise.client, key]
+  data = [tuple(jax.random.key_data(k).tolist()) for k in (*roots, *folds)]
+  assert len({*data}) == len(data)
+
+
+positive = st.floats(0.01, 100)
+
+
+@settings(max_examples=100, derandomize=True, deadline=None)
+@given(positive, st.floats(1e-3, 0.999), st.integers(1, 5))
+def test_the_parts_are_one_mechanism_of_the_accounted_multiplier(z, share, k):
+  """Catches a price that is not paid: 1 / z^2 of a round must add up."""
+  budget = private_metrics.Budget(R, LANES, share, BOUND)
+  updates, statistic = budget.of_updates(z), budget.of_statistics(z, k)
+  spent = k / updates**2 + 2 / statistic**2
+  assert spent == pytest.approx(k / z**2, rel=1e-12)
+  assert 2 / statistic**2 == pytest.approx(share * k / z**2, rel=1e-12)
+
+
+def test_beside_two_releases_statistics_have_twice_the_share():
+  """Catches releases that are counted as one, and keys of the first of them.
+
+  Equal keys would show in the first numbers of a table, by correlations of 1/4.
+  """
+  _, run, init = program('fedsketch_heaprix')
+  what = sent(np.full(LANES, BOUND / 2), np.zeros(LANES))
+  secrets = jax.random.split(SECRET, 3000)
+  message, metrics = run(WITH, init(WITH), what, cases.KEY, secrets)
+  z = BUDGET.of_statistics(Z, 2)
+  assert z == pytest.approx(BUDGET.of_statistics(Z, 1) / 2**0.5)
+  table = np.asarray(message.table).reshape(3000, -1)[:, :4]
+  for statistic in np.asarray(metrics['participants']), metrics['train_loss']:
+    assert all(uncorrelated(statistic, x) for x in table.T)
+  assert has_stddev(metrics['participants'], z)
+
+
+def test_a_cohort_that_is_larger_than_the_grid_is_for_is_refused():
+  """Catches sums that wrap around."""
+  observed = lambda: private_metrics.client_step.Observed(
+    {}, *(jnp.zeros(LANES + 1, bool),) * 3
+  )
+  mesh = mesh_lib.cohort_mesh(1)
+  fn = lambda: BUDGET(observed(), WITH, 1, None)
+  with pytest.raises(ValueError, match='clients=7 <= max_cohort=6'):
+    jax.eval_shape(jax.shard_map(fn, mesh=mesh, in_specs=(), out_specs=jax.P()))

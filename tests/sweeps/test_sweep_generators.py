@@ -1,0 +1,53 @@
+"""Sweeps and plans of runs whose noise is drawn by ChaCha20."""
+
+import shutil
+
+from fl_sketch import experiment, sweeps
+from fl_sketch.planning.plan import wire
+from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.sweeps import program
+import pytest
+
+from tests.training.test_private_runs import PRIVATE
+
+FIELDS = PRIVATE | {'rounds': 2, 'noise_generator': 'chacha20'}
+
+
+@pytest.mark.nightly
+def test_vmapped_points_draw_the_noise_of_looped_ones(tmp_path):
+  """Catches keys of 256 bits that cannot be stacked, or are shared."""
+  fields = FIELDS | {'sweep': {'client_lr': (0.1, 0.1001)}}
+
+  def play(name, points):
+    options = {'points_per_program': points, 'progress': False}
+    return sweeps.run(fields, tmp_path / name, **options)
+
+  turns = play('turns', 1)
+  shutil.copytree(tmp_path / 'turns' / 'secret', tmp_path / 'both' / 'secret')
+  both = play('both', 2)
+  for row, other in zip(turns, both, strict=True):
+    assert row['test_loss'] == pytest.approx(other['test_loss'], rel=1e-4)
+  # Equal rates, but for 0.1 %: other noise.
+  assert abs(turns[0]['test_loss'] - turns[1]['test_loss']) > 1e-3
+
+
+@pytest.mark.nightly
+def test_programs_are_traced_with_a_key_of_the_generator(monkeypatch):
+  """Catches a plan, or a number of points, of a program that never runs."""
+  exp, mesh = experiment.build(FIELDS), mesh_lib.cohort_mesh(2)
+  first = wire(exp, mesh)
+  assert first == wire(experiment.build(PRIVATE | {'rounds': 2}), mesh)
+  traced = program.Program(exp, mesh, [exp.config])
+  seen = []
+  real = traced._step(exps=[exp])
+
+  class Noted:
+    """The step, which notes the kinds of its arguments."""
+
+    def lower(self, *args):
+      seen.append(args[-1].dtype)
+      return real.lower(*args)
+
+  monkeypatch.setattr(traced, '_step', lambda exps: Noted())
+  assert traced.points_that_fit(exp) >= 1
+  assert str(seen[0]) == 'key<cc20>'

@@ -1,0 +1,278 @@
+"""Restarts of private runs: unchanged to the same bits, otherwise refused."""
+
+import hashlib
+import shutil
+import signal
+
+import chex
+from fl_sketch import experiment, training
+from fl_sketch.privacy import generators
+from fl_sketch.rounds import keys as keys_lib
+from fl_sketch.training import devices, identity, noise_secret, runner, workdir
+from fl_sketch.utils import files
+import jax
+import numpy as np
+import pytest
+import runs
+from runs import EVERY_ROUND, kill_at, launch, rows
+
+from tests.training.test_identity import (
+  FIELDS,
+  PRIVATE,
+  SWAPS,
+  begin,
+  build,
+  write_store,
+)
+from tests.training.test_noise_secret import FILES, PROBLEM, are_distinct, same
+from tests.training.test_private_runs import PRIVATE as DIGITS, SAMPLES, traces
+
+X = np.arange(48, dtype=np.uint8).reshape(12, 4)
+CHACHA = {'noise_generator': 'chacha20'}
+
+
+class Killed(BaseException):
+  """As SIGKILL: nothing of the library catches it."""
+
+
+def of_store(folder, fields=PRIVATE):
+  options = {'dataset_options': {'folder': str(folder)}, 'dataset': 'store'}
+  options |= {'model': 'linear', 'model_options': None}
+  return experiment.build(fields | options)
+
+
+def rewritten(monkeypatch, tmp_path):
+  """Another store in the same folder, and what differs of it."""
+  del monkeypatch
+  shutil.rmtree(tmp_path / 'store')
+  write_store(tmp_path / 'store', X[::-1])
+  return of_store(tmp_path / 'store'), r'\(training data x; test data x'
+
+
+def upgraded(monkeypatch, tmp_path):
+  monkeypatch.setattr(files, '__version__', '9.9.9')
+  return of_store(tmp_path / 'store'), r'\(fl_sketch: .* there, 9\.9\.9 here\)'
+
+
+def other_kernels(monkeypatch, tmp_path):
+  monkeypatch.setattr(devices, 'deterministic', lambda platform: False)
+  why = r'\(deterministic kernels: True there, False here\)'
+  return of_store(tmp_path / 'store'), why
+
+
+def other_generator(monkeypatch, tmp_path):
+  del monkeypatch
+  other = of_store(tmp_path / 'store', PRIVATE | CHACHA)
+  return other, r"noise_generator: None there, 'chacha20' here"
+
+
+CHANGES = [rewritten, upgraded, other_kernels, other_generator]
+ISSUE = ['an image', 'the loss', 'the partition', *CHANGES]
+
+
+@pytest.mark.parametrize(
+  'change', ISSUE, ids=lambda x: getattr(x, '__name__', x)
+)
+def test_a_change_is_refused_before_any_noise_is_drawn(
+  change, tmp_path, monkeypatch
+):
+  """Catches a start that reads the secret, or plays a round, and then refuses.
+
+  Its noise would be that of a round which was released with other data.
+  """
+  folder, in_store = tmp_path / 'run', callable(change)
+  if in_store:
+    write_store(tmp_path / 'store', X)
+  exp = of_store(tmp_path / 'store') if in_store else build(PRIVATE)
+  begin(folder, exp)
+  problem = identity.of(exp)
+  noise_secret.of_run(exp.config, problem, folder, resumed=False)
+  if in_store:
+    other, why = change(monkeypatch, tmp_path)
+  else:
+    changes, what = SWAPS[change]
+    other, why = build(PRIVATE, **changes), rf'\({what}'
+  kept = {p: p.read_bytes() for p in folder.rglob('*') if p.is_file()}
+  assert folder / 'secret' / 'entropy' in kept
+  monkeypatch.delattr(noise_secret, 'of_run')
+  monkeypatch.delattr(runner.Runner, 'play')
+  with pytest.raises(workdir.WorkdirError, match=why):
+    training.train(other, folder, progress=False)
+  assert {p: p.read_bytes() for p in folder.rglob('*') if p.is_file()} == kept
+
+
+def test_a_public_run_may_go_on_with_other_kernels(tmp_path, monkeypatch):
+  """Catches a refusal that protects nothing."""
+  begin(tmp_path, build(FIELDS))
+  monkeypatch.setattr(devices, 'deterministic', lambda platform: False)
+  exp = build(FIELDS)
+  workdir.Workdir(tmp_path, exp.config, identity.of(exp)).close()
+
+
+@pytest.mark.parametrize(
+  ('platform', 'flags', 'fixed'),
+  [
+    ('cpu', '', True),
+    ('cuda', '', False),
+    ('cuda', '--a=1 --xla_gpu_deterministic_ops=true', True),
+    ('cuda', '--xla_gpu_deterministic_ops=truely', False),
+  ],
+)
+def test_kernels_are_deterministic_by_the_flag_of_the_start(
+  platform, flags, fixed, monkeypatch
+):
+  """Catches a record that does not know --nodeterministic."""
+  monkeypatch.setenv('XLA_FLAGS', flags)
+  assert devices.deterministic(platform) == fixed
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize('name', generators.NAMES)
+def test_a_run_killed_before_its_first_checkpoint_ends_with_the_same_bits(
+  name, tmp_path
+):
+  """Catches other noise or cohorts in the rounds that are played again.
+
+  The uninterrupted run has the file of the secret of the other.
+  """
+  fields = PRIVATE | {'rounds': 5, 'noise_generator': name}
+  exp = build(fields)
+  cut, whole = tmp_path / 'cut', tmp_path / 'whole'
+
+  def kill(row):
+    if row['round'] == 3:
+      raise Killed
+
+  with pytest.raises(Killed):
+    training.train(exp, cut, progress=False, on_row=kill)
+  assert not [p for p in (cut / 'checkpoints').iterdir() if p.name.isdecimal()]
+  first = rows(cut)
+  shutil.copytree(cut / 'secret', whole / 'secret')
+  found, want = (
+    training.train(build(fields), folder, progress=False).state
+    for folder in (cut, whole)
+  )
+  chex.assert_trees_all_equal(found, want)
+  assert rows(cut) == rows(whole)
+  assert rows(cut)[: len(first)] == first
+  # With the secret of another folder it would be another run.
+  other = training.train(build(fields), tmp_path / 'other', progress=False)
+  assert np.abs(other.state.params['w'] - want.params['w']).max() > 1e-3
+
+
+@pytest.mark.long
+@pytest.mark.parametrize('name', generators.NAMES)
+def test_sigkill_before_the_first_checkpoint_ends_with_the_same_bits(
+  name, tmp_path
+):
+  """Catches what a process keeps elsewhere than in the folder."""
+  flags = [
+    *EVERY_ROUND, '--config.checkpoint_every=99999', '--config.rounds=12',
+    '--config.noise_multiplier=2.0', '--config.clip_norm=1.0',
+    '--config.delta=1e-3', '--config.sampling=poisson',
+    '--config.standardize=False', f'--config.noise_generator={name}',
+  ]  # fmt: skip
+  cut, whole = tmp_path / 'cut', tmp_path / 'whole'
+  assert kill_at(cut, 4, flags) == -signal.SIGKILL
+  before = rows(cut)
+  assert 4 <= len(before) < 12
+  shutil.copytree(cut / 'secret', whole / 'secret')
+  for folder in (cut, whole):
+    runs.finish(launch(folder, *flags))
+  assert rows(cut) == rows(whole)
+  assert rows(cut)[: len(before)] == before
+  runs.have_equal_parameters(whole, cut)
+
+
+def test_every_bit_of_the_entropy_reaches_both_roots(tmp_path):
+  """Catches roots of ChaCha20 that use some bytes of the file alone."""
+  noise_secret.keep(tmp_path, resumed=False)
+  path = tmp_path / 'secret' / 'entropy'
+  whole = path.read_bytes()
+  keep = lambda: noise_secret.keep(tmp_path, resumed=True, generator='chacha20')
+  found = [keep()]
+  assert {p.name for p in path.parent.iterdir()} == FILES
+  assert same(found[0], keep())
+  for i in range(0, 256, 7):
+    changed = bytearray(whole)
+    changed[i // 8] ^= 1 << i % 8
+    path.write_bytes(changed)
+    found.append(keep())
+  assert are_distinct(found)
+  assert all(len(s.sampling_seed) == 32 for s in found)
+  path.write_bytes(whole)
+  # All bits of the hash count as well: they would else be fewer than 256.
+  roots = generators.roots(hashlib.sha256(whole).digest(), 'chacha20')
+  assert same(found[0], noise_secret.Secret(*roots))
+
+
+def test_cohorts_and_batches_follow_the_secret():
+  """Catches a private run that samples from the public seed."""
+  roots = [bytes([i]) * 32 for i in range(3)]
+  few = {'cohort': 2, 'population': 6, 'delta': 1e-3}
+  cohorts, batches = (
+    experiment.build(DIGITS | CHACHA | few | more) for more in ({}, SAMPLES)
+  )
+  draws = {
+    tuple(tuple(cohorts.sample(r, root).ids) for r in range(20))
+    for root in roots
+  }
+  assert len(draws) == len(roots)
+  drawn = [batches.sample(0, root) for root in roots]
+  taken = [x.batches[x.ids == i] for x in drawn for i in range(6)]
+  taken = [x.tobytes() for x in taken if x.size]
+  assert len({*taken}) == len(taken)
+  again = batches.sample(0, roots[0])
+  np.testing.assert_array_equal(again.batches, drawn[0].batches)
+
+
+def test_generators_and_points_share_no_randomness(tmp_path):
+  """Catches a point of a sweep, or a generator, with the noise of another."""
+  c = build(PRIVATE | CHACHA).config
+  of = lambda c: noise_secret.of_run(c, PROBLEM, tmp_path, resumed=False)
+  fields = [{}, {'seed': 1}, {'clip_norm': 0.2}]
+  found = [of(build(PRIVATE | CHACHA | more).config) for more in fields]
+  assert are_distinct(found)
+  seeded = [
+    noise_secret.reproducible(i, s, 'chacha20') for i in (0, 1) for s in (0, 1)
+  ]
+  assert are_distinct(seeded)
+  public = build(PRIVATE | CHACHA | {'noise_seed': 1}).config
+  assert same(of(public), seeded[2])
+  assert same(of(c), found[0])
+
+
+@pytest.mark.nightly
+def test_no_published_file_holds_the_secret(tmp_path):
+  """Catches a key of ChaCha20 in a checkpoint, a config or a summary."""
+  fields = PRIVATE | CHACHA | {'checkpoint_every': 1}
+  exp = build(fields)
+  state = training.train(exp, tmp_path, progress=False).state
+  entropy = (tmp_path / 'secret' / 'entropy').read_bytes()
+  kept = noise_secret.of_run(
+    exp.config, identity.of(exp), tmp_path, resumed=True
+  )
+  found = traces(kept, entropy)
+  assert any(trace in entropy for trace in found)
+  for path in tmp_path.rglob('*'):
+    if path.is_file() and path.parent.name != 'secret':
+      content = path.read_bytes()
+      assert not any(trace in content for trace in found), path
+  k = keys_lib.noise_keys(kept.noise_key, 0)
+  words = np.asarray(jax.random.key_data(k.server))
+  for leaf in jax.tree.leaves(jax.device_get(state)):
+    assert words[:2].tobytes() not in np.ascontiguousarray(leaf).tobytes()
+
+
+@pytest.mark.nightly
+def test_fused_rounds_draw_the_same_noise_by_chacha20(tmp_path):
+  """Catches a key that is folded differently in a scan over rounds."""
+  fields = PRIVATE | CHACHA | {'rounds': 4, 'noise_seed': 3}
+  one, two = (
+    training.train(
+      build(fields | {'rounds_per_dispatch': n}), tmp_path / f'{n}',
+      progress=False,
+    ).state
+    for n in (1, 2)
+  )  # fmt: skip
+  chex.assert_trees_all_close(one, two, atol=1e-6)

@@ -1,0 +1,323 @@
+"""What rows, figures and files of a private run tell of its clients."""
+
+import functools
+import json
+import shutil
+
+from fl_sketch import reporting, sweeps, training
+from fl_sketch.experiment import parts, sampler
+from fl_sketch.rounds import traffic
+from fl_sketch.sweeps import report
+from fl_sketch.training import (
+  checkpoints,
+  client_metrics,
+  log,
+  program,
+  sinks,
+  workdir,
+)
+from fl_sketch.utils import progress
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from runs import rows
+
+from tests.training.test_identity import CLIENTS, PRIVATE, START, build, changed
+from tests.training.test_private_runs import PRIVATE as DIGITS
+
+pytestmark = pytest.mark.xdist_group('public metrics')
+COUNTS = {
+  'participants', 'rejected_clients', 'late_clients', 'silent_clients',
+}  # fmt: skip
+BYTES = {
+  'uplink_bytes', 'downlink_bytes', 'total_uplink_bytes',
+  'total_downlink_bytes',
+}  # fmt: skip
+FIELDS = PRIVATE | {
+  'rounds': 6, 'eval_every': 2, 'checkpoint_every': 2, 'client_holdout': 0.3,
+  'dropout': 0.2, 'keep_best': 'test_loss', 'noise_seed': 1,
+}  # fmt: skip
+NONE = FIELDS | {'public_metrics': 'none'}
+LABELS = np.arange(12) % 2
+
+
+OTHERS = [CLIENTS[0] | {'x': changed(CLIENTS[0]['x'], 0)}, *CLIENTS[1:]]
+
+
+def problem(fields=FIELDS, clients=CLIENTS):
+  return build(fields, labels=LABELS, clients=clients)
+
+
+@pytest.fixture(scope='module')
+def play(tmp_path_factory):
+  """(name, fields, ...) -> the folder of a finished run, with sinks."""
+  name = 'jax_disable_most_optimizations'
+  before = jax.config.values[name]
+  jax.config.update(name, True)
+
+  @functools.cache
+  def played(kind, noise_seed=1, other_data=False):
+    fields = FIELDS | {'public_metrics': kind, 'noise_seed': noise_seed}
+    clients = OTHERS if other_data else CLIENTS
+    exp = problem(fields=fields, clients=clients)
+    folder = tmp_path_factory.mktemp(kind)
+    with sinks.opened(['tensorboard'], folder, exp.config) as on_row:
+      training.train(exp, folder, progress=False, on_row=on_row)
+    return folder
+
+  yield played
+  jax.config.update(name, before)
+
+
+@pytest.mark.nightly
+def test_rows_of_each_kind(play):
+  """Catches a statistic in rows that were asked to have none, or lost ones."""
+  every, none, private = (rows(play(k)) for k in ('all', 'none', 'private'))
+  others = [{n for n in r if n.startswith('client_')} for r in every]
+  assert any(others)
+  for i, row in enumerate(every):
+    kept = row.keys() - COUNTS - {'train_loss'} - others[i]
+    assert {*row} - kept == COUNTS | {'train_loss'} | others[i]
+    assert {*none[i]} == kept >= {'round', 'epsilon'} | BYTES
+    assert {*private[i]} == kept | {'train_loss', 'participants'}
+  # The rounds are the same, and so are the released models.
+  assert every[-1]['test_loss'] == none[-1]['test_loss']
+
+
+def test_a_run_without_statistics_has_no_name_of_one(play):
+  """Catches a row, a summary or a picture of clients; walks over the files."""
+  folder, names = play('none'), ['train_loss', 'participants', '_clients']
+  texts = [*folder.glob('*.json*'), *folder.glob('tensorboard/*')]
+  assert {'metrics.jsonl', 'summary.json'} < {p.name for p in texts}
+  for path in texts:
+    assert not [n for n in names if n.encode() in path.read_bytes()], path
+  assert (folder / 'loss.png').exists()
+  assert not (folder / 'labels.png').exists()
+  for row in rows(folder):
+    assert not [n for n in row if n.startswith('client_')]
+    assert row.keys() >= {'round', 'epsilon'} | BYTES
+
+
+@pytest.mark.nightly
+def test_no_file_has_a_statistic_that_was_left_out(play):
+  """Walks over the files. Catches a copy: a summary, a sink, a figure."""
+  shown, hidden = play('all'), play('none')
+  losses = {json.dumps(row['train_loss']).encode() for row in rows(shown)}
+  bits = {np.float32(row['train_loss']).tobytes() for row in rows(shown)}
+  found = {}
+  for folder in (shown, hidden):
+    files = [p for p in folder.rglob('*') if p.is_file()]
+    assert len(files) > 20
+    for path in files:
+      content = path.read_bytes()
+      names = {b'train_loss', b'participants', b'_clients', b'client_loss'}
+      if any(t in content for t in names | losses | bits):
+        found.setdefault(folder, set()).add(path.relative_to(folder).parts[0])
+  assert found == {shown: {'metrics.jsonl', 'summary.json', 'tensorboard'}}
+  pictures = lambda folder: {p.name for p in folder.glob('*.png')}
+  assert pictures(shown) - pictures(hidden) == {'labels.png'}
+
+
+@pytest.mark.nightly
+def test_what_is_left_depends_on_models_alone(play):
+  """Catches bytes, a ledger or counts that show who took part."""
+  one, other = play('none'), play('none', noise_seed=2)
+  keep = lambda row: {k: v for k, v in row.items() if 'test_' not in k}
+  assert [*map(keep, rows(one))] == [*map(keep, rows(other))]
+  every = [play('all', noise_seed=s) for s in (1, 2)]
+  assert [r['participants'] for r in rows(every[0])] != [
+    r['participants'] for r in rows(every[1])
+  ]
+  ledgers = [ledger_of(folder) for folder in (one, other, *every)]
+  assert ledgers[0] == ledgers[1]
+  assert ledgers[2] != ledgers[3]
+
+
+def ledger_of(folder):
+  """What the newest checkpoint knows of bytes, and when clients took part."""
+  exp = problem(
+    fields=FIELDS | {
+      k: v
+      for k, v in json.loads((folder / 'config.json').read_text()).items()
+      if k in ('public_metrics', 'noise_seed')
+    }
+  )  # fmt: skip
+  state = program.abstract_state(exp, 3)
+  state = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), state)
+  kept = checkpoints.Checkpoints(folder / 'checkpoints', 3, 2)
+  saved = kept.restore(state, log.empty_ledger(exp))
+  kept.close()
+  return saved.ledger.totals(), saved.ledger.heard.tolist()
+
+
+def test_hidden_bytes_are_those_of_a_cohort_by_the_public_seed(play):
+  """Catches totals of another law than that of the run's cohorts."""
+  exp = problem(fields=NONE)
+  ledger = traffic.Ledger.empty(3, log.empty_ledger(exp).dense)
+  for number, row in enumerate(rows(play('none'))):
+    ids, weight, outcome = sampler.selection(exp.config, number, 0)
+    charged = ledger.charge(ids, weight, 16, 16, outcome)
+    assert {n: row[n] for n in BYTES} == {n: charged[n] for n in BYTES}
+
+
+@pytest.mark.nightly
+def test_data_change_nothing_but_models_and_digests(play):
+  """Catches a file that tells of one client's images without noise.
+
+  The digests of problem.json do, as the statement says.
+  """
+  one, other = play('none'), play('none', other_data=True)
+  named = {
+    'metrics.jsonl',
+    'summary.json',
+    'checkpoints',
+    'best',
+    'tensorboard',
+  }
+  differ = set()
+  for path in one.rglob('*'):
+    if path.is_file():
+      name = path.relative_to(one)
+      theirs = other / name
+      same = theirs.exists() and theirs.read_bytes() == path.read_bytes()
+      differ |= set() if same else {name.parts[0]}
+  # Figures are of test metrics and of public bytes.
+  figures = {p.name for p in one.glob('*.png')}
+  assert {'problem.json'} <= differ <= named | figures | {'problem.json'}
+  statement = json.loads((one / 'summary.json').read_text())['privacy']
+  assert 'problem.json' in ' '.join(statement['caveats'])
+
+
+@pytest.mark.nightly
+def test_private_rows_are_of_the_round_with_noise(play):
+  """Catches statistics without noise, or of another size than is said."""
+  exact, noisy = rows(play('all')), rows(play('private'))
+  for one, other in zip(exact, noisy, strict=True):
+    assert one['participants'] != other['participants']
+    assert abs(one['participants'] - other['participants']) < 6 * 6.33
+    assert one['train_loss'] != other['train_loss']
+
+
+def test_updates_have_the_rest_of_the_budget():
+  """Catches noise of the full size, or of a size that is not accounted for."""
+  exp = problem(fields=FIELDS | {'public_metrics': 'private'})
+  assert exp.guarantee.noise_multiplier == 1
+  z = float(exp.hyper.noise_multiplier)
+  assert z == pytest.approx(1 / 0.95**0.5)
+  fields = {'metrics_share': 0.5, 'loss_bound': 2.0}
+  exp = problem(fields=FIELDS | {'public_metrics': 'private'} | fields)
+  assert float(exp.hyper.noise_multiplier) == pytest.approx(2**0.5)
+  assert parts.summary(exp.config).loss_bound == 2
+  (sentence,) = [
+    text for text in exp.guarantee.statement.caveats if 'train_loss' in text
+  ]
+  assert '[0, 2]' in sentence
+  assert 'multiplier 2 each, for 0.25 of the 1' in sentence
+  assert 'updates with 1.414' in sentence
+
+
+def test_a_calibrated_run_pays_for_its_statistics_from_its_epsilon():
+  """Catches statistics that cost more than the epsilon that was asked for."""
+  fields = {'noise_multiplier': None, 'epsilon': 3.0, 'cohort': 3}
+  fields |= {'sampling': 'fixed_size'}
+  plain, private = (
+    problem(fields=FIELDS | fields | more)
+    for more in ({}, {'public_metrics': 'private'})
+  )
+  assert plain.guarantee.mechanism == private.guarantee.mechanism
+  ratio = private.hyper.noise_multiplier / plain.hyper.noise_multiplier
+  assert float(ratio) == pytest.approx(0.95**-0.5)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize('kind', ['none', 'private'])
+def test_a_resumed_run_has_the_rows_of_one_that_was_not_stopped(
+  kind, play, tmp_path
+):
+  """Catches a ledger of hidden bytes that begins anew, or other noise."""
+  folder = tmp_path / 'cut'
+  shutil.copytree(play(kind), folder)
+  shutil.rmtree(folder / 'checkpoints' / '6')
+  exp = problem(fields=FIELDS | {'public_metrics': kind})
+  training.train(exp, folder, progress=False)
+  assert rows(folder) == rows(play(kind))
+
+
+def test_another_kind_is_another_run(play, tmp_path):
+  """Catches rounds that are released twice, with and without statistics."""
+  shutil.copytree(play('none'), tmp_path / 'run')
+  with pytest.raises(workdir.WorkdirError, match='public_metrics: '):
+    training.train(problem(), tmp_path / 'run', progress=False)
+
+
+def test_clients_are_not_evaluated_where_nobody_sees_it():
+  """Catches metrics of clients in rows, or their memory in a plan."""
+  exp, mesh = problem(fields=NONE), jax.make_mesh((1,), ('shard',))
+  assert exp.held_out is not None
+  assert client_metrics.held(exp, mesh) == {}
+  assert client_metrics.evaluator(exp, mesh)(START) == {}
+  assert client_metrics.held(problem(), mesh)
+
+
+ROW = {'round': 3, 'total_uplink_bytes': 10**6, 'total_downlink_bytes': 10**6}
+
+
+def test_bars_sentences_and_curves_do_without_a_training_loss(capsys, tmp_path):
+  """Catches a KeyError at the end, or in the middle, of a private run."""
+  bar = progress.Progress(total=5, done=3, cohort=4, shown=True)
+  bar.advance(ROW)
+  bar.close()
+  shown = capsys.readouterr().err
+  assert 'MB=2.0' in shown
+  assert 'loss' not in shown
+  assert reporting.sentence(ROW, False).startswith(
+    'Stopped; the same command goes on after 4 rounds: 1.00 MB up and'
+  )
+  assert 'test_loss 0.5000, 1.00' in reporting.sentence(
+    ROW | {'test_loss': 0.5}, True
+  )
+  for name, more in (('bare', {}), ('tested', {'test_loss': 0.5})):
+    (tmp_path / name).mkdir()
+    line = json.dumps(ROW | more) + '\n'
+    (tmp_path / name / 'metrics.jsonl').write_text(line)
+  assert reporting.draw_run(tmp_path / 'bare') == []
+  drawn = {p.name for p in reporting.draw_run(tmp_path / 'tested')}
+  assert 'loss.png' in drawn
+  assert (
+    reporting.curves([tmp_path / 'bare', tmp_path / 'tested'], tmp_path) == []
+  )
+  assert 'train loss' not in reporting.table([tmp_path / 'tested'])
+
+
+def test_points_that_nothing_ranks_are_refused_by_name():
+  """Catches a KeyError after all points have run."""
+  row = {'values': {'seed': 0}, 'diverged': False}
+  with pytest.raises(ValueError, match=r"Expected one of \['test_accuracy', "):
+    report.metric_of([row])
+  assert report.metric_of([row | {'diverged': True}]) == 'train_loss'
+
+
+def test_rates_are_not_tuned_by_a_loss_that_is_not_there(tmp_path):
+  """Catches every rate tied at minus infinity."""
+  from fl_sketch.reproduce import lab
+
+  (tmp_path / 'metrics.jsonl').write_text(json.dumps(ROW) + '\n')
+  run = lab.Run({'diverged': False}, tmp_path)
+  with pytest.raises(ValueError, match='Expected train_loss in the rows of'):
+    lab.training_score(run)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize('kind', ['none', 'private'])
+def test_a_sweep_ranks_its_points_by_test_metrics(kind, tmp_path):
+  """Catches a sweep that needs a training loss, or shows that of its points."""
+  fields = DIGITS | {'rounds': 2, 'public_metrics': kind}
+  fields |= {'sweep': {'client_lr': (0.1, 0.2)}}
+  found = sweeps.run(fields, tmp_path, progress=False)
+  assert ('train_loss' in found[0]) == (kind == 'private')
+  assert found[0]['test_accuracy'] >= 0
+  for path in tmp_path.rglob('*.json*'):
+    if kind == 'none' and path.name != 'config.json':
+      names = {'train_loss', *COUNTS}
+      assert not [n for n in names if f'"{n}"' in path.read_text()], path

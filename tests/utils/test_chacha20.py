@@ -1,0 +1,208 @@
+"""ChaCha20 on the host: the cipher's published numbers, and laws of draws.
+
+Statistical tests have fixed keys; each compares with a quantile at 1e-7.
+"""
+
+import collections
+import itertools
+
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from fl_sketch.data import cohorts
+from fl_sketch.utils import chacha20, seeding
+from hypothesis import given, settings, strategies as st
+import numpy as np
+import pytest
+from refusals import refused_calls
+from scipy import stats
+
+COUNTING = bytes(range(32))
+ZERO = bytes(32)
+# RFC 8439, section 2.3.2 and appendix A.1: key, nonce, counter, key stream.
+VECTORS = {
+  '2.3.2': (
+    COUNTING, '000000090000004a00000000', 1,
+    '10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4e'
+    'd2826446079faa0914c2d705d98b02a2b5129cd1de164eb9cbd083e8a2503c4e',
+  ),
+  'A.1 #1': (
+    ZERO, '000000000000000000000000', 0,
+    '76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7'
+    'da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586',
+  ),
+  'A.1 #2': (
+    ZERO, '000000000000000000000000', 1,
+    '9f07e7be5551387a98ba977c732d080dcb0f29a048e3656912c6533e32ee7aed'
+    '29b721769ce64e43d57133b074d839d531ed1f28510afb45ace10a1f4b794d6f',
+  ),
+  'A.1 #3': (
+    ZERO[1:] + b'\x01', '000000000000000000000000', 1,
+    '3aeb5224ecf849929b9d828db1ced4dd832025e8018b8160b82284f3c949aa5a'
+    '8eca00bbb4a73bdad192b5c42f73f2fd4e273644c8b36125a64addeb006c13a0',
+  ),
+  'A.1 #4': (
+    b'\x00\xff' + ZERO[2:], '000000000000000000000000', 2,
+    '72d54dfbf12ec44b362692df94137f328fea8da73990265ec1bbbea1ae9af0ca'
+    '13b25aa26cb4a648cb9b9d1be65b2c0924a66c54d545ec1b7374f4872e99f096',
+  ),
+  'A.1 #5': (
+    ZERO, '000000000000000000000002', 0,
+    'c2c64d378cd536374ae204b9ef933fcd1a8b2288b3dfa49672ab765b54ee27c7'
+    '8a970e0e955c14f3a88e741b97c286f75f8fc299e8148362fa198a39531bed6d',
+  ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('name', VECTORS)
+def test_published_blocks(name):
+  """Catches another rotation, round or layout than the cipher's."""
+  key, nonce, counter, stream = VECTORS[name]
+  found = chacha20.key_stream(key, bytes.fromhex(nonce), counter, 1)
+  assert found.hex() == stream
+
+
+def of_library(key, nonce, first, count):
+  """The same words by the package `cryptography`."""
+  start = first.to_bytes(4, 'little') + nonce
+  cipher = Cipher(algorithms.ChaCha20(key, start), mode=None)
+  return cipher.encryptor().update(bytes(64 * count))
+
+
+@settings(max_examples=60, derandomize=True, deadline=None)
+@given(
+  st.binary(min_size=32, max_size=32),
+  st.binary(min_size=12, max_size=12),
+  st.integers(0, 2**32 - 6),
+  st.integers(0, 6),
+)
+def test_it_is_the_cipher_of_another_library(key, nonce, first, count):
+  """Catches what the few published blocks do not reach, as large counters."""
+  found = chacha20.key_stream(key, nonce, first, count)
+  assert found == of_library(key, nonce, first, count)
+
+
+test_what_would_repeat_or_shorten_a_stream_is_refused = refused_calls(
+  (lambda: chacha20.key_stream(ZERO, bytes(12), 2**32 - 1, 2), r'<= 2\*\*32'),
+  (lambda: chacha20.key_stream(ZERO, bytes(12), -1, 1), 'first=-1'),
+  (lambda: chacha20.key_stream(ZERO[1:], bytes(12), 0, 1), r'len\(key\)=31'),
+  (lambda: chacha20.key_stream(ZERO, bytes(8), 0, 1), r'len\(nonce\)=8'),
+  (lambda: generator().integers(0, size=1), 'high=0'),
+  (lambda: generator().binomial(3, 1.5), 'p=1.5'),
+  (lambda: generator().choice(3, 4), 'size=4 <= n=3'),
+  (lambda: generator().choice(3, 2, replace=True), 'replace=True'),
+)
+
+
+def generator(number=0, tag='draw'):
+  return seeding.generator(COUNTING, tag, number)
+
+
+def test_streams_are_functions_of_key_tag_and_counter():
+  """Catches two uses of a key that share words, or a state between draws."""
+  streams = [
+    seeding.generator(key, tag, counter).random_raw(64).tobytes()
+    for key in (COUNTING, ZERO)
+    for tag in ('cohort poisson', 'poisson batches')
+    for counter in (0, 1, 2**32, 2**64 - 1)
+  ]
+  words = [s[i : i + 8] for s in streams for i in range(0, len(s), 8)]
+  assert len({*words}) == len(words)
+  rng, whole = generator(), generator().random_raw(5000)
+  parts = [rng.random_raw(n).ravel() for n in (0, 3, (2, 5), 1, 4986)]
+  np.testing.assert_array_equal(np.concatenate(parts), whole)
+  assert generator().random_raw((2, 5)).shape == (2, 5)
+
+
+class Scripted(chacha20.Generator):
+  """One whose words are given."""
+
+  def __init__(self, *words):
+    super().__init__(ZERO, bytes(12))
+    self._words = list(words)
+
+  def random_raw(self, size):
+    taken, self._words = self._words[:size], self._words[size:]
+    return np.array(taken, np.uint64)
+
+
+def test_an_integer_has_no_bias():
+  """Catches words whose remainders are not equally likely.
+
+  Of 2^64 words, 2^64 mod 3 = 1 is one too many: the word 0 is drawn again.
+  """
+  assert Scripted(0, 5).integers(3, size=1).tolist() == [2]
+  assert Scripted(1, 2**64 - 1).integers(3, size=2).tolist() == [1, 0]
+  assert Scripted(0, 9).integers(2**63, size=2).tolist() == [0, 9]
+
+
+@pytest.mark.parametrize(
+  ('p', 'heads'), [(0.5, 2**63), (2.0**-64, 1), (0.3, int(0.3 * 2**64))]
+)
+def test_a_coin_has_the_probability_that_is_accounted_for(p, heads):
+  """Catches a coin that is rounded up, or off by one."""
+  assert Scripted(heads - 1).binomial(1, p) == 1
+  assert Scripted(heads).binomial(1, p) == 0
+
+
+def test_certain_and_impossible_coins():
+  """Catches 2^64 in a word of 64 bits."""
+  assert Scripted(2**64 - 1, 0).binomial(2, 1.0) == 2
+  assert Scripted(0, 0).binomial(2, 0.0) == 0
+  assert Scripted(0).binomial(1, 1e-30) == 0
+
+
+def test_equal_words_are_drawn_again():
+  """Catches orders that ties make more likely."""
+  assert Scripted(4, 4, 7, 2).permutation(2).tolist() == [1, 0]
+
+
+def fits(counts, expected):
+  """Whether a chi-square is neither too large nor too small, at 1e-7."""
+  counts, expected = np.asarray(counts, float), np.asarray(expected, float)
+  statistic = ((counts - expected) ** 2 / expected).sum()
+  low, high = stats.chi2.ppf([1e-7, 1 - 1e-7], len(counts) - 1)
+  return low < statistic < high
+
+
+@pytest.mark.parametrize('size', [0, 1, 2, 3, 5])
+def test_subsets_are_equally_likely(size):
+  """Catches a subset that depends on how duplicates are left out."""
+  n, draws, rng = 5, 3000, generator()
+  subsets = [*itertools.combinations(range(n), size)]
+  found = collections.Counter(
+    tuple(sorted(rng.choice(n, size).tolist())) for _ in range(draws)
+  )
+  assert {*found} <= {*subsets}
+  if len(subsets) > 1:
+    counts = [found[s] for s in subsets]
+    assert fits(counts, np.full(len(subsets), draws / len(subsets)))
+
+
+def test_orders_are_equally_likely():
+  """Catches an order that favours some positions."""
+  orders, rng = [*itertools.permutations(range(3))], generator()
+  found = collections.Counter(
+    tuple(rng.permutation(3).tolist()) for _ in range(3000)
+  )
+  assert fits([found[o] for o in orders], np.full(6, 500))
+
+
+def test_poisson_cohorts_have_their_law():
+  """Catches sizes that are not binomial, or clients that are not alike."""
+  sizes, taken, draws = collections.Counter(), np.zeros(9), 900
+  for r in range(draws):
+    ids, weight = cohorts.poisson(COUNTING, r, 8, 0.4, 8)
+    sizes[int(weight.sum())] += 1
+    taken[ids] += weight
+  law = stats.binom.pmf(range(9), 8, 0.4)
+  groups = [*law[:6], law[6:].sum()]  # expected counts above 5
+  counts = [*(sizes[k] for k in range(6)), sum(sizes[k] for k in (6, 7, 8))]
+  assert fits(counts, draws * np.array(groups))
+  assert np.all(np.abs(taken[:8] / draws - 0.4) < 5.7 * (0.24 / draws) ** 0.5)
+
+
+def test_a_cut_cohort_is_a_subset_of_the_one_that_was_drawn():
+  """Catches an overflow that `choice` of an array would not shrink."""
+  ids, weight = cohorts.poisson(COUNTING, 0, 40, 0.9, 7)
+  assert len({*ids.tolist()}) == weight.sum() == 7
+  ids, _ = cohorts.fixed_size(COUNTING, 3, 40, 7)
+  assert len({*ids.tolist()}) == 7
