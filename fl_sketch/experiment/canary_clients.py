@@ -154,8 +154,8 @@ def cohort_of(
   return cohort._replace(weight=weight, batches=batches, outcome=None)
 
 
-def payload_size(exp: experiment.Experiment) -> int:
-  """Counts the numbers of a client's payload.
+def payload_size(exp: experiment.Experiment) -> tuple[int, int]:
+  """Counts the numbers of a client's payload, and its arrays.
 
   Raises:
     ValueError: what the server broadcasts has other shapes than a payload.
@@ -182,7 +182,8 @@ def payload_size(exp: experiment.Experiment) -> int:
       f'Expected an algorithm whose broadcast has the shapes {of(payload)} of '
       f'a payload, not {exp.config.algorithm}, which broadcasts {of(sent)}.'
     )
-  return jax.eval_shape(canaries_lib.flat, payload).size
+  size = jax.eval_shape(canaries_lib.flat, payload).size
+  return size, len(of(payload))
 
 
 def program(exp: experiment.Experiment, own: int, known: bool) -> Step:

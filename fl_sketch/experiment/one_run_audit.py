@@ -180,7 +180,7 @@ def prepare(
     raise c.refusal('Expected {noise_multiplier} > 0 in an audit.')
   if (releases := mechanism.releases_per_step) > 1:
     raise ValueError(f'Expected one release in a round, not {releases}.')
-  size = canary_clients.payload_size(exp)
+  size, arrays = canary_clients.payload_size(exp)
   # In a cohort of a fixed size, who else takes part tells how many canaries do.
   known = mechanism.sampling is not types.Sampling.FIXED_WITHOUT_REPLACEMENT
   guesses = {ALONE: canaries // 4}
@@ -195,6 +195,8 @@ def prepare(
     canaries=canaries,
     guesses=guesses[ALONE],
     significance=significance,
+    # A canary is in one array, each of which has a part of the bound.
+    noise=0.5 * (arrays**0.5 if c.per_layer else 1.0),
     participation=participation,
     turns=min(1.0, size / canaries),
     independent=INDEPENDENT in guesses,

@@ -215,7 +215,7 @@ def _check_noise(c, z):
       f'Expected noise_multiplier={z:.3g} to be 0 or >= {least:.3g}: the grid '
       f'of sums of {release.clients:,} clients has no finer noise.'
     )
-  if c.bound == 'quantile':
+  if release.count_stddev is not None:
     most = 2 * release.count_stddev
     if not 0 < z < most:
       raise ValueError(

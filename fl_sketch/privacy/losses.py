@@ -101,6 +101,7 @@ def _step(part: GaussianMechanism):
   """
   noise, q = events.noise_of(part), part.sampling_probability
   if part.sampling is Sampling.RANDOM_ALLOCATION:
+    assert part.epoch_steps is not None  # as `GaussianMechanism` checks
     if noise >= allocation.LEAST_NOISE:
       spec = noise, part.epoch_steps, part.steps
       return tuple(allocation.Epoch(kind, *spec) for kind in ('remove', 'add'))

@@ -98,7 +98,7 @@ def test_the_population_grows_and_its_statement_with_it():
   whole = np.arange(exp.partition.samples)
   held = np.unique(exp.partition.take(whole))
   assert len(held) == exp.partition.offsets[60]
-  assert canary_clients.payload_size(exp) == 650
+  assert canary_clients.payload_size(exp) == (650, 2)
 
 
 def test_canaries_take_turns_if_they_are_many():
@@ -127,7 +127,9 @@ RUNS = {
     COUNT | {'algorithm': 'fedsketch_privix', 'options': {}}, True,
   ),
   'quantile': ({'bound': 'quantile', 'count_stddev': 10.0}, True),
-  'per_layer': ({'per_layer': True}, True),
+  'per_layer': (
+    {'per_layer': True, 'noise_multiplier': 0.67, 'canaries': 640}, True,
+  ),
   'replaced': ({'adjacency': 'replace_one', 'noise_multiplier': 2.8}, True),
   'masked': ({'trust': 'secure_aggregation', 'neighbours': 4}, True),
   'fixed_size': (FIXED, False),

@@ -105,7 +105,7 @@ def test_one_client_moves_each_sum_by_at_most_its_bound(shards):
     now = sums(sent(losses), shards)
     assert now == sums(sent(losses), 3 - shards)
     moved.append(abs(now[0] - without[0]))
-    assert 1 - 1e-5 < now[1] - without[1] <= 1
+    assert now[1] - without[1] == pytest.approx(1, abs=1e-5)
   assert max(moved) <= 1 + 1e-6  # of float32, in which the mean is returned
   assert max(moved) > 1 - 1e-5
 
