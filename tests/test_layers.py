@@ -34,8 +34,8 @@ LAYERS = (
 )
 LAYER = {room: i for i, layer in enumerate(LAYERS) for room in layer}
 ACCOUNTANT = ', '.join((
-  'accounting', 'bounds', 'calibration', 'events', 'gaussian', 'lemmas',
-  'profiles', 'types',
+  'accounting', 'bounds', 'calibration', 'correlation', 'events', 'gaussian',
+  'lemmas', 'profiles', 'types',
 ))  # fmt: skip
 
 

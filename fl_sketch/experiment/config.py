@@ -7,7 +7,7 @@ import difflib
 from typing import Annotated, Any
 
 from fl_sketch.data import batches, byzantine, cohorts
-from fl_sketch.experiment import config_checks
+from fl_sketch.experiment import config_checks, privacy_checks
 from fl_sketch.models import precision
 from fl_sketch.privacy import types
 from fl_sketch.rounds import robust
@@ -112,7 +112,8 @@ class Config:
 
   # Who takes part in a round.
   cohort: f.Count = 25  # clients in a round; under poisson the expected number
-  # fixed_size, with_replacement, poisson
+  # fixed_size, with_replacement, poisson; cyclic: in a fixed order, so that a
+  # client takes part in every ceil(population / cohort)-th round
   sampling: Annotated[str, choice(cohorts.KINDS)] = 'fixed_size'
   max_cohort: int | None = None  # poisson: None is exceeded once in 1e9 rounds
   # samples: a client weighs what it holds
@@ -151,6 +152,7 @@ class Config:
   sketch: Mapping[str, Any] | None = None  # kind, and the options of that kind
   codec: Mapping[str, Any] | None = None  # likewise
   downlink: Mapping[str, Any] | None = None  # a codec of what the server sends
+  hash_rounds: f.Size | None = None  # that share a hash; None is 1, 0 is all
   server_lr: f.Positive = 1.0
   # adam, amsgrad, yogi, adagrad, momentum, nesterov, sgd
   server_optimizer: str | None = None
@@ -179,6 +181,9 @@ class Config:
   quantile: f.Fraction | None = None  # of norms; bound='quantile' follows it
   quantile_lr: f.Positive | None = None
   count_stddev: f.Positive | None = None  # None is cohort / 20
+  # independent (None), or banded: correlated over the rounds that share a hash
+  noise: Annotated[str, choice(privacy_checks.NOISE)] | None = None
+  noise_bands: f.Count | None = None  # rounds in banded noise; None is 16
   noise_seed: f.Size | None = None  # for tests: no privacy if it is known
 
   # The run.

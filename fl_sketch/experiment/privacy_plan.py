@@ -12,8 +12,14 @@ import math
 from typing import Any, NamedTuple
 
 from fl_sketch.data import availability, batches, cohorts
-from fl_sketch.experiment import privacy_checks
-from fl_sketch.privacy import accounting, aggregation, grid, types
+from fl_sketch.experiment import participation, privacy_checks
+from fl_sketch.privacy import (
+  accounting,
+  aggregation,
+  correlation,
+  grid,
+  types,
+)
 import numpy as np
 
 _CAVEATS = (
@@ -62,23 +68,34 @@ class PrivacyGuarantee(NamedTuple):
     mechanism: of the whole run.
     statement: of the whole run.
     steps_per_round: how often a round draws a cohort or a batch.
+    correlation: of noise over rounds, or of independent noise where clients
+      take part at known intervals; None elsewhere.
+    sensitivity: of the correlation: the noise of a draw is as many times that
+      of the mechanism.
   """
 
   mechanism: types.GaussianMechanism
   statement: types.PrivacyStatement
   steps_per_round: int
+  correlation: correlation.Correlation | None = None
+  sensitivity: float = 1.0
 
   @property
   def noise_multiplier(self) -> float:
     """Noise multiplier of the config, or calibrated to its epsilon."""
-    return self.mechanism.noise_multiplier
+    return self.mechanism.noise_multiplier * self.sensitivity
 
   def epsilons(self, rounds: Sequence[int]) -> list[float]:
     """Epsilon after each number of rounds, at the delta of the statement."""
-    statement = self.statement
-    steps = tuple(self.steps_per_round * r for r in rounds)
+    statement, mechanism = self.statement, self.mechanism
     options = {'delta': statement.delta, 'accountant': statement.accountant}
-    return list(_curve(self.mechanism, steps, **options))
+    if self.correlation is not None:
+      z, kept = self.noise_multiplier, ('adjacency', 'releases_per_step')
+      spec = {name: getattr(mechanism, name) for name in kept}
+      parts = [self.correlation.mechanism(z, r, **spec) for r in rounds]
+      return [_epsilon(part, **options) for part in parts]
+    steps = tuple(self.steps_per_round * r for r in rounds)
+    return list(_curve(mechanism, steps, **options))
 
 
 def release_of(c: Any) -> aggregation.Release | None:
@@ -98,7 +115,9 @@ def release_of(c: Any) -> aggregation.Release | None:
   options = {k: v for k, v in options.items() if v is not None}
   if c.bound == 'quantile':  # a twentieth of the cohort, as printed
     options.setdefault('count_stddev', c.cohort / 20)
-  return aggregation.Release(float(c.cohort), **options)
+  if c.noise == 'banded':
+    options['correlation'] = participation.correlation_of(c)
+  return aggregation.Release(participation.expected_cohort(c), **options)
 
 
 def max_cohort(c: Any) -> int | None:
@@ -128,20 +147,23 @@ def guarantee(
   if not privacy_checks.is_private(c):
     return None
   releases = accounted(releases)
-  unit = privacy_checks.unit_of(c)
+  unit, over_rounds = privacy_checks.unit_of(c), None
   if unit == 'sample':
     per_round, trust, spec = releases, 'local', _samples(c, releases, partition)
   else:
     per_round, trust, spec = 1, c.trust or 'central', _clients(c, releases)
+    over_rounds = participation.correlation_of(c)
+  sensitivity = 1 if over_rounds is None else over_rounds.sensitivity(c.rounds)
   fixed = spec['sampling'] is types.Sampling.FIXED_WITHOUT_REPLACEMENT
   accountant = c.accountant or ('rdp' if fixed else 'pld')
   options = {'delta': c.delta, 'accountant': accountant}
-  z = c.noise_multiplier
-  if z is None:
+  if c.noise_multiplier is None:
     z = _calibrated(epsilon=c.epsilon, **options, **spec)
+  else:
+    z = c.noise_multiplier / sensitivity
   mechanism = types.GaussianMechanism(noise_multiplier=z, **spec)
   epsilon = _epsilon(mechanism, **options)
-  _check_noise(c, z)
+  _check_noise(c, z * sensitivity)
   statement = types.PrivacyStatement(
     epsilon,
     c.delta,
@@ -151,11 +173,15 @@ def guarantee(
     noise=types.NOISE[c.noise_seed is not None],
     caveats=_OF_TRUST[trust]
     + _FAULTS * availability.in_force(c)
+    + participation.caveats(c, over_rounds)
     + _PRETRAINED * (c.pretrained is not None)
     + _HELD_OUT * (c.client_holdout > 0)
     + _CAVEATS,
   )
-  return PrivacyGuarantee(mechanism, statement, per_round)
+  return PrivacyGuarantee(
+    mechanism, statement, per_round, over_rounds, sensitivity
+  )
+
 
 
 def accounted(releases: float) -> int:
@@ -202,7 +228,9 @@ def _clients(c, releases) -> dict[str, Any]:
   """The fields of the user-level mechanism."""
   spec = {'steps': c.rounds, 'releases_per_step': releases, 'unit': 'client'}
   sampling, natural = types.Sampling.FULL, types.Adjacency.ADD_OR_REMOVE_ONE
-  if c.trust in _NATURAL:  # the server sees participants: no amplification
+  if (over_rounds := participation.correlation_of(c)) is not None:  # no amplification
+    spec['steps'] = over_rounds.releases(c.rounds)
+  elif c.trust in _NATURAL:  # the server sees participants: no amplification
     natural = _NATURAL[c.trust]
   elif c.sampling == 'poisson':
     spec['sampling_probability'] = c.cohort / c.population

@@ -55,7 +55,11 @@ def sampler(
       )
     seed = c.seed + (sampling_seed or 0)
     ids, weight = cohorts.sample(
-      c.sampling, seed, number, c.population, **options
+      c.sampling,
+      c.seed if c.sampling == 'cyclic' else seed,  # that order is public
+      number,
+      c.population,
+      **options,
     )
     outcome = None
     if availability.in_force(c):

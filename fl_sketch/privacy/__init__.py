@@ -6,7 +6,9 @@ computes epsilon and calibrates noise (from `events`, `profiles`, `gaussian` and
 `clipping` bounds contributions, `grid` makes integers of them, whose noise is
 `discrete_gaussian`, `mechanisms` are sums with noise, `aggregation` is the
 uplink that makes a cohort's mean private, its bound fixed or of
-`quantile_bound`, `secure_aggregation` simulates masks.
+`quantile_bound`, `secure_aggregation` simulates masks. Noise may be correlated
+over rounds: `correlation` has the weights, the account and the error, without
+JAX, and `banded_noise` draws it.
 `canaries`, `canary_scores` and `audit` attack private rounds and bound epsilon
 from below; `summation_attack` uses the order in which floats are added.
 """
@@ -20,11 +22,13 @@ if TYPE_CHECKING:
     accounting,
     aggregation,
     audit,
+    banded_noise,
     bounds,
     calibration,
     canaries,
     canary_scores,
     clipping,
+    correlation,
     discrete_gaussian,
     events,
     gaussian,
@@ -39,10 +43,11 @@ if TYPE_CHECKING:
   )
 
 __all__ = [
-  'accounting', 'aggregation', 'audit', 'bounds', 'calibration', 'canaries',
-  'canary_scores', 'clipping', 'discrete_gaussian', 'events', 'gaussian',
-  'grid', 'lemmas', 'mechanisms', 'profiles', 'quantile_bound',
-  'secure_aggregation', 'summation_attack', 'types',
+  'accounting', 'aggregation', 'audit', 'banded_noise', 'bounds',
+  'calibration', 'canaries', 'canary_scores', 'clipping', 'correlation',
+  'discrete_gaussian', 'events', 'gaussian', 'grid', 'lemmas', 'mechanisms',
+  'profiles', 'quantile_bound', 'secure_aggregation', 'summation_attack',
+  'types',
 ]  # fmt: skip
 
 __getattr__ = lazy.attach(__name__)
