@@ -131,9 +131,7 @@ def cyclic(seed: int, round: int, population: int, cohort: int) -> Cohort:
   checks.at_least('round', round, 0)
   _check(population, cohort)
   count = groups(population, cohort)
-  start, end = (
-    (round % count + i) * population // count for i in range(2)
-  )
+  start, end = ((round % count + i) * population // count for i in range(2))
   ids = np.sort(_order(seed, np.arange(start, end), population))
   return _padded(ids, np.ones(len(ids)), cohort, population)
 

@@ -10,8 +10,8 @@ from fl_sketch.privacy import correlation
 
 _BANDS = 16  # of noise that is correlated over rounds
 _ORDER = (
-  'The order in which clients take part is public, and supposed not to depend on '
-  'any data or on who else is there.',
+  'The order in which clients take part is public, and supposed not to depend '
+  'on any data or on who else is there.',
 )
 
 
@@ -56,8 +56,8 @@ def caveats(
   if c.noise != 'banded':
     return (f'{text}: a step is such a round.', *_ORDER)
   return (
-    f'{text}. Noise is correlated over {over_rounds.bands} rounds: a step is an '
-    f'epoch of {length} rounds, in which a client moves what is released by '
+    f'{text}. Noise is correlated over {over_rounds.bands} rounds: a step is '
+    f'an epoch of {length} rounds, in which a client moves what is released by '
     f'{over_rounds.sensitivity(length):.4g} times its bound at most.',
     *_ORDER,
   )

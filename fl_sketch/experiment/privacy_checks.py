@@ -69,8 +69,8 @@ def check(c: Any):
   if c.weights != 'equal' or c.sampling == 'with_replacement':
     raise c.refusal(
       "Expected {weights} to be 'equal' and {sampling} 'poisson', "
-      "'fixed_size' or 'cyclic' in a private config: else a client may contribute more "
-      'than once.'
+      "'fixed_size' or 'cyclic' in a private config: else a client may "
+      'contribute more than once.'
     )
   if metrics.ranked_by(c.keep_best or '')[0].startswith('client_'):
     raise c.refusal(
@@ -178,7 +178,7 @@ def _check_correlation(c):
     )
   if 'hash_rounds' in algorithms.options(c.algorithm) and c.hash_rounds is None:
     raise c.refusal(
-      "Expected {hash_rounds} to be 0, or the rounds of an epoch, with noise="
+      'Expected {hash_rounds} to be 0, or the rounds of an epoch, with noise='
       "'banded': noise does not cancel in tables of fresh hashes; see "
       'docs/concepts/correlated_noise.md.'
     )

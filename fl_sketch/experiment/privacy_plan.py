@@ -16,7 +16,7 @@ from fl_sketch.experiment import participation, privacy_checks
 from fl_sketch.privacy import (
   accounting,
   aggregation,
-  correlation,
+  correlation as correlation_lib,
   grid,
   types,
 )
@@ -77,7 +77,7 @@ class PrivacyGuarantee(NamedTuple):
   mechanism: types.GaussianMechanism
   statement: types.PrivacyStatement
   steps_per_round: int
-  correlation: correlation.Correlation | None = None
+  correlation: correlation_lib.Correlation | None = None
   sensitivity: float = 1.0
 
   @property
@@ -183,7 +183,6 @@ def guarantee(
   )
 
 
-
 def accounted(releases: float) -> int:
   """The releases of an algorithm, all of whose noise has a known law.
 
@@ -228,7 +227,8 @@ def _clients(c, releases) -> dict[str, Any]:
   """The fields of the user-level mechanism."""
   spec = {'steps': c.rounds, 'releases_per_step': releases, 'unit': 'client'}
   sampling, natural = types.Sampling.FULL, types.Adjacency.ADD_OR_REMOVE_ONE
-  if (over_rounds := participation.correlation_of(c)) is not None:  # no amplification
+  over_rounds = participation.correlation_of(c)
+  if over_rounds is not None:  # an order that is known: no amplification
     spec['steps'] = over_rounds.releases(c.rounds)
   elif c.trust in _NATURAL:  # the server sees participants: no amplification
     natural = _NATURAL[c.trust]

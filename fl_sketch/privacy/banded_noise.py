@@ -1,10 +1,10 @@
 r"""Draws noise that is correlated over rounds: integers, without state.
 
 :math:`n_t = z_t + \lfloor 1/2 + \sum_{1 \leq j < p} q_j z_{t-j} / 2^{15}
-\rfloor`, exactly, in the arithmetic of 32 bits. Each :math:`z_s` is a draw of `grid.noise`
-under the key of round s, and is drawn again in each of the p rounds that it is
-part of: noise is in no state and no checkpoint, and that of a resumed run is
-that of one that was never stopped.
+\rfloor`, exactly, in the arithmetic of 32 bits. Each :math:`z_s` is a draw of
+`grid.noise` under the key of round s, and is drawn again in each of the p
+rounds that it is part of: noise is in no state and no checkpoint, and that of a
+resumed run is that of one that was never stopped.
 """
 
 from typing import Any

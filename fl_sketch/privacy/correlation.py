@@ -1,11 +1,11 @@
 r"""Noise that is correlated over rounds: weights, sensitivity, account, error.
 
-Noise on the sum of round t is :math:`\sum_{j < p} a_j z_{t-j}`, with independent
-:math:`z_s` and :math:`a_0 = 1`: over the n rounds of an epoch, A z with a lower
-triangular Toeplitz matrix A of p bands. Other weights are negative, so that
-much of the noise cancels in sums over rounds. Releases are :math:`x + A z =
-A (C x + z)` with :math:`C = A^{-1}`, hence a post-processing of one Gaussian
-mechanism, and its sensitivity is that of C.
+Noise on the sum of round t is :math:`\sum_{j < p} a_j z_{t-j}`, of independent
+:math:`z_s` and with :math:`a_0 = 1`: over the n rounds of an epoch, A z with a
+lower triangular Toeplitz matrix A of p bands. The other weights are negative,
+so that much of the noise cancels in sums over rounds. Releases are :math:`x + A
+z = A (C x + z)` with :math:`C = A^{-1}`, hence a post-processing of one
+Gaussian mechanism, whose sensitivity is that of C.
 
 docs/concepts/correlated_noise.md has the proofs.
 """
@@ -199,9 +199,7 @@ def prefix_error(
   return whole * epoch[-1] + epoch[rest]
 
 
-def rms_ratio(
-  noise: Correlation, rounds: int, *, fresh: bool = False
-) -> float:
+def rms_ratio(noise: Correlation, rounds: int, *, fresh: bool = False) -> float:
   """Returns the error of sums over rounds, relative to independent noise.
 
   The root mean square over the rounds of a run, at equal epsilon, and with the

@@ -226,12 +226,10 @@ GRIDS = [
 
 @pytest.mark.parametrize('case', GRIDS)
 def test_the_noise_is_louder_by_its_rounding_and_stays_on_the_grid(case):
-  """Catches a grid whose noise is that of contributions alone, or that wraps."""
+  """Catches a grid for noise of contributions alone, or one that wraps."""
   bound, z, clients, numbers, noise = case
   steps = noise.rounding(numbers)
-  points = grid.make(
-    bound, z, clients=clients, rounding=steps, gain=noise.gain
-  )
+  points = grid.make(bound, z, clients=clients, rounding=steps, gain=noise.gain)
   step = np.float64(points.step)
   square = np.float64(int(points.multiple)) ** 2
   stddev = points.base * (1 + square + square**2) ** 0.5

@@ -60,11 +60,10 @@ class Wire(NamedTuple):
     for j, weight in enumerate(noise.weights[: age + 1]):
       now = keys.noise_keys(self.noise_key, np.int32(this.index - j))
       draw = grid_lib.noise(now.server, grid_lib.encode(like, grid), grid)
-      exact = lambda x: np.asarray(x).astype(np.int32).astype(object)
-      part = jax.tree.map(lambda x, q=weight: exact(x) * q, draw)
+      part = jax.tree.map(lambda x, q=weight: _whole(x) * q, draw)
       total = part if total is None else _plus(total, part)
-    step = float(grid.step)
-    return jax.tree.map(lambda x: np.float64((x + 2**14) // 2**15) * step, total)
+    nearest = lambda x: np.float64((x + 2**14) // 2**15) * float(grid.step)
+    return jax.tree.map(nearest, total)
 
   def server_key(self, this):
     return keys.noise_keys(self.noise_key, np.int32(this.index)).server
@@ -125,6 +124,11 @@ def _plus(a, b):
 
 def _leaves(x):
   return {'b': x[:2], 'w': x[2:].reshape(4, 2)}
+
+
+def _whole(x):
+  """Two's complement as Python's integers."""
+  return np.asarray(x).astype(np.int32).astype(object)
 
 
 def _grid(hp, clients, **options):
