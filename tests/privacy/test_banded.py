@@ -1,7 +1,5 @@
 """Rounds with correlated noise: exact draws, fixed hashes, account, cohorts."""
 
-import functools
-
 import cases
 import chex
 from fl_sketch import experiment, rounds, sketches
@@ -42,12 +40,17 @@ def whole(x):
   return np.asarray(x).view('i4').astype(object)
 
 
-@functools.cache
-def drawer():
-  noise = lambda root, r: banded_noise.draw(
-    r, keys_lib.noise_keys(root, r), LIKE, POINTS, EPOCH
-  )
-  return cases.jit(noise)
+@cases.jit
+def draws_alone(rounds):
+  """The independent draws z of these rounds."""
+  keys = jax.vmap(lambda r: keys_lib.noise_keys(SECRET, r).server)(rounds)
+  return jax.vmap(lambda key: grid.noise(key, LIKE, POINTS))(keys)
+
+
+@cases.jit
+def correlated(r):
+  keys = keys_lib.noise_keys(SECRET, r)
+  return banded_noise.draw(r, keys, LIKE, POINTS, EPOCH)
 
 
 def test_the_arithmetic_is_that_of_all_integers():
@@ -76,36 +79,17 @@ def test_the_arithmetic_is_that_of_all_integers():
 
 def test_noise_of_a_round_is_a_function_of_key_and_round_alone():
   """Catches a wrong key, weight or epoch, and noise that has a past."""
-  z = [
-    grid.noise(keys_lib.noise_keys(SECRET, r).server, LIKE, POINTS)
-    for r in range(12)
-  ]
+  z = jax.tree.map(whole, draws_alone(jnp.arange(12)))
   for r in 11, 6, 0, 9, 5, 2:  # in no order
-    got = drawer()(SECRET, jnp.int32(r))
+    got = correlated(jnp.int32(r))
     for name in LIKE:
+      age = r % EPOCH.rounds
       terms = [
-        whole(z[r - j][name]) * q
-        for j, q in enumerate(EPOCH.weights[: r % 6 + 1])
+        z[name][r - j] * q for j, q in enumerate(EPOCH.weights[: age + 1])
       ]
       want = (sum(terms) + ONE // 2) // ONE
       assert (whole(got[name]) == want).all()
-  assert drawer()._cache_size() == 1
-
-
-def test_noise_of_a_round_has_the_law_of_its_draws():
-  """Catches draws that repeat; chi-square and correlations at 1e-7 each."""
-  secrets = jax.random.split(SECRET, 2000)
-  both = cases.jit(jax.vmap(drawer(), (0, None)))
-  now, then = (
-    np.asarray(both(secrets, jnp.int32(r))['a']).view('i4').ravel() / 1.0
-    for r in (4, 3)
-  )
-  stddev = discrete_gaussian.stddev(POINTS.base, int(POINTS.multiple))
-  a = np.divide(EPOCH.weights, ONE)
-  square = np.square(now / stddev).sum() / (a @ a)
-  assert abs(square / now.size - 1) < 5.4 * (2 / now.size) ** 0.5
-  want = (a[1:] @ a[:-1]) / (a @ a)
-  assert abs(np.corrcoef(now, then)[0, 1] - want) < 5.4 * now.size**-0.5
+  assert correlated._cache_size() == 1
 
 
 def quiet(op, hash_key, noise):
@@ -243,7 +227,7 @@ test_a_config_without_an_account_is_refused = refused(
   ({'trust': 'local'}, "Expected trust='local' to be 'central' with"),
   ({'trust': 'secure_aggregation'}, "to be 'central' with sampling='cyclic'"),
   (FIXED | {'cohort': 6, 'trust': 'local'}, "trust='local' to be 'central'"),
-  ({'over_sampling': 1.5}, "Expected sampling='cyclic' to be 'fixed_size'"),
+  ({'over_sampling': 1.5}, "Expected over_sampling=1.5 to be 1"),
   (SAMPLES, r"Expected nothing in \['noise', 'noise_bands'\]"),
   ({'noise_multiplier': None, 'clip_norm': None, 'delta': None,
     'algorithm': 'fedavg'}, "beside .'noise', 'noise_bands'"),
