@@ -34,9 +34,9 @@ LAYERS = (
 )
 LAYER = {room: i for i, layer in enumerate(LAYERS) for room in layer}
 ACCOUNTANT = ', '.join((
-  'accounting', 'allocation', 'bounds', 'calibration', 'events', 'gaussian',
-  'groups', 'hypothesis_tests', 'lemmas', 'losses', 'profiles', 'step_losses',
-  'tilted_losses', 'types',
+  'accounting', 'allocation', 'bounds', 'calibration', 'correlation', 'events',
+  'gaussian', 'groups', 'hypothesis_tests', 'lemmas', 'losses', 'profiles',
+  'step_losses', 'tilted_losses', 'types',
 ))  # fmt: skip
 
 

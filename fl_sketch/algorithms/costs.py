@@ -105,13 +105,13 @@ def measure(
     noise_multiplier=jnp.float32(0.01),
   )
   play = _player(make, params, cohort, rounds)
-  shifts = keys_lib.RoundKeys(*(jnp.uint32(0) for _ in _RANDOMNESS))
+  shifts = {name: jnp.uint32(0) for name in _RANDOMNESS}
   state, metrics = jax.device_get(play((hp, shifts)))
   if metrics['rejected_clients'].any() or not metrics['finite'].all():
     raise ValueError(f'Expected {rounds=} to stay finite: lower the rates.')
   read = []
   for name in _RANDOMNESS:
-    other, _ = play((hp, shifts._replace(**{name: jnp.uint32(1)})))
+    other, _ = play((hp, shifts | {name: jnp.uint32(1)}))
     same = jax.tree.map(np.array_equal, state, other)
     read += [] if all(jax.tree.leaves(same)) else [name]
   distinct = lambda sizes: tuple(dict.fromkeys(sizes.tolist()))
@@ -150,17 +150,19 @@ def _player(make, params, cohort, rounds):
 
 
 def _shifted(algorithm, shifts) -> Algorithm:
-  """The algorithm under keys with the bits `shifts` (uint32[] each) flipped."""
+  """The algorithm under keys with the bits `shifts` (by name) flipped."""
 
   def flip(key, bits):
     data = jax.random.key_data(key) ^ bits
     return jax.random.wrap_key_data(data, impl=jax.random.key_impl(key))
 
-  shift = lambda keys: keys_lib.RoundKeys(*map(flip, keys, shifts))
+  def shift(keys):
+    changed = {name: flip(getattr(keys, name), shifts[name]) for name in shifts}
+    return keys._replace(**changed)
 
   def shifted(play):
     return lambda params, batches, key, *rest: play(
-      params, batches, flip(key, shifts.client), *rest
+      params, batches, flip(key, shifts['client']), *rest
     )
 
   def decode(keys, payload, like):

@@ -21,6 +21,7 @@ def iterative_sketching(
   robust: robust_lib.Rule | None = None,
   codec: codecs.Codec | None = None,
   downlink: codecs.Codec | None = None,
+  hash_rounds: int | None = None,
 ) -> Algorithm:
   r"""K local steps, one linear sketch on clients, one de-sketch on the server.
 
@@ -36,6 +37,8 @@ def iterative_sketching(
     robust: byzantine-robust rule in place of the mean; None is the mean.
     codec: compresses the clients' tables; None sends them uncompressed.
     downlink: compresses the mean table likewise.
+    hash_rounds: for how many rounds :math:`R_t` is kept: None is one, as in the
+      paper, 0 the whole run. Correlated noise needs it.
 
   Symbols: client_lr eta_local; server_lr eta_global; local_steps K; sketch R,
   sk and desk; its size b_sketch.
@@ -47,11 +50,12 @@ def iterative_sketching(
 
   Source: Song, Wang, Yu, Zhang, ICML 2023, Algorithm 1.
   """
+  hash_key = t.hash_key(hash_rounds)
   return federated(
     local,
-    t.sketch(sketch),
+    t.sketch(sketch, hash_key=hash_key),
     aggregation.mean_over_cohort(privacy=privacy, robust=robust, codec=codec),
     *feedback.broadcast(downlink, sketch.like),
-    t.desketch(sketch),
+    t.desketch(sketch, hash_key=hash_key),
     server_optimizers.server_step(hp, server_optimizer),
   )

@@ -67,6 +67,7 @@ class Entry(NamedTuple):
 CONTEXT = (
   'sketch', 'codec', 'downlink', 'privacy', 'robust', 'server_optimizer',
   'schedule', 'local_steps', 'population', 'b1', 'b2', 'eps', 'momentum',
+  'hash_rounds',
 )  # fmt: skip
 REGISTRY = registry.Registry(
   'algorithm',

@@ -34,6 +34,7 @@ def safl(
   robust: robust_lib.Rule | None = None,
   codec: codecs.Codec | None = None,
   downlink: codecs.Codec | None = None,
+  hash_rounds: int | None = None,
 ) -> Algorithm:
   r"""Sketch, average, de-sketch, then any optax server optimizer.
 
@@ -66,6 +67,8 @@ def safl(
     robust: byzantine-robust rule in place of the mean; None is the mean.
     codec: compresses the clients' tables; None sends them uncompressed.
     downlink: compresses the mean table likewise.
+    hash_rounds: for how many rounds :math:`R_t` is kept: None is one, as in the
+      paper, 0 the whole run. Correlated noise needs it.
 
   Symbols: client_lr eta_t; server_lr kappa; sketch R, sk and desk; its size b;
   b1, b2, eps beta_1, beta_2, epsilon; clip_norm tau.
@@ -95,14 +98,15 @@ def safl(
   on_client = [t.per_client(_clip(hp.clip_norm))] if clip == 'client' else []
   if client_momentum:
     on_client.append(t.per_client(optax.ema(client_momentum)))
+  hash_key = t.hash_key(hash_rounds)
   on_server = [_clip_estimate(sketch, hp.clip_norm)] if clip == 'server' else []
   return federated(
     local,
     *on_client,
-    t.sketch(sketch),
+    t.sketch(sketch, hash_key=hash_key),
     aggregation.mean_over_cohort(privacy=privacy, robust=robust, codec=codec),
     *feedback.broadcast(downlink, sketch.like),
-    t.desketch(sketch),
+    t.desketch(sketch, hash_key=hash_key),
     *on_server,
     server_optimizers.server_step(hp, server_optimizer, schedule),
   )

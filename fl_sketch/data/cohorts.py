@@ -1,16 +1,18 @@
-"""Samples the cohort of each round: fixed size, with replacement, Poisson, ...
+"""Samples the cohort of each round: fixed size, Poisson, in a fixed order, ...
 
 Every draw is a pure function of (seed, round): the cohort of any round can be
 drawn alone, and does not depend on the number of devices. It takes time and
 memory O(cohort), not O(population), as cross-device populations need; random
 allocation alone takes time O(population). Shapes are static; padding has id =
 population and weight 0. Ids are sorted, padding is last. In a private run the
-sampling seed must be secret; where it is a key of 32 bytes, a Poisson draw
-takes time O(population): a coin of 64 bits a client.
+sampling seed must be secret, but for 'cyclic', whose order is public; where it
+is a key of 32 bytes, a Poisson draw takes time O(population): a coin of 64 bits
+a client.
 """
 
 from collections.abc import Callable
 import inspect
+import math
 
 from fl_sketch.utils import checks, search, seeding
 import numpy as np
@@ -159,6 +161,65 @@ def random_allocation(
   return _padded(np.sort(ids), np.ones(len(ids)), max_cohort, population)
 
 
+def cyclic(seed: int, round: int, population: int, cohort: int) -> Cohort:
+  r"""Takes the clients in a fixed random order, and then again from the first.
+
+  The order is split into :math:`G = \lceil N / cohort \rceil` groups, whose
+  sizes differ by one at most; round t has group t mod G. So a client takes part
+  in every G-th round exactly.
+
+  >>> ids = [cyclic(0, r, population=4, cohort=2)[0].tolist() for r in range(3)]
+  >>> sorted(ids[0] + ids[1]), ids[2] == ids[0]
+  ([0, 1, 2, 3], True)
+
+  Args:
+    seed: root of the order, which may be public.
+    round: the round, >= 0.
+    population: number of clients.
+    cohort: clients of the largest group, at most.
+
+  Returns:
+    int32[cohort] ids and f32[cohort] weights, 1 or padding.
+  """
+  checks.at_least('round', round, 0)
+  _check(population, cohort)
+  count = groups(population, cohort)
+  start, end = ((round % count + i) * population // count for i in range(2))
+  ids = np.sort(_order(seed, np.arange(start, end), population))
+  return _padded(ids, np.ones(len(ids)), cohort, population)
+
+
+def groups(population: int, cohort: int) -> int:
+  """The number of groups of `cyclic` sampling.
+
+  >>> groups(100, 30)
+  4
+  """
+  return -(-population // cohort)
+
+
+def _order(seed: int, places: np.ndarray, population: int) -> np.ndarray:
+  """The clients at these places of a random order of all, int64[...].
+
+  A Feistel network of six rounds permutes a square of at least the population;
+  numbers beyond it are permuted again. So no array holds everybody.
+  """
+  side = max(2, math.isqrt(population - 1) + 1)
+  roots = seeding.generator(seed, 'cohort cyclic').integers(2**63, size=6)
+
+  def permuted(x):
+    left, right = np.divmod(x, side)
+    for root in roots:
+      shift = seeding.fold(int(root), right) % np.uint64(side)
+      left, right = right, (left + shift.astype(np.int64)) % side
+    return left * side + right
+
+  ids = permuted(places)
+  while (beyond := ids >= population).any():
+    ids[beyond] = permuted(ids[beyond])
+  return ids
+
+
 def default_max_cohort(
   population: int, probability: float, tail: float = 1e-9
 ) -> int:
@@ -190,6 +251,7 @@ KINDS: dict[str, Callable[..., Cohort]] = {
   'with_replacement': with_replacement,
   'poisson': poisson,
   'random_allocation': random_allocation,
+  'cyclic': cyclic,
 }
 
 

@@ -10,7 +10,7 @@ from fl_sketch.data import partitions
 from fl_sketch.experiment import privacy_checks, privacy_plan
 from fl_sketch.experiment.config import Config, checked
 from fl_sketch.privacy import audit, canaries, summation_attack, types
-from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.rounds import mesh as mesh_lib, transforms
 from fl_sketch.rounds.algorithm import at
 import jax
 import numpy as np
@@ -59,6 +59,12 @@ def audit_config(
     raise c.refusal(
       'Expected no {simulated_cohort} in an audit: a simulation has less noise '
       'than its statement says.'
+    )
+  if c.sampling == 'cyclic' or c.noise == 'banded':
+    raise c.refusal(
+      "Expected {sampling} to be another than 'cyclic', and {noise} not to be "
+      "'banded', in an audit: its scores are of single rounds, in all of which "
+      'the canary may take part.'
     )
   whole = None
   if privacy_checks.unit_of(c) == 'sample':
@@ -164,7 +170,9 @@ def _canary(c: Config, public: jax.Array) -> np.ndarray:
   """Canary f32[rounds, d]: the direction that the sketch stretches most."""
   shape = c.rounds, _NUMBERS
   if c.sketch is not None:
-    hashes = 'run' if c.algorithm == 'fetchsgd' else 'round'
+    hashes = transforms.hash_key(c.hash_rounds)
+    if c.algorithm == 'fetchsgd':
+      hashes = 'run'
     op = at(experiment.algorithm_options(c)['sketch'], experiment.hyper_of(c))
     return canaries.stretched(op, public, shape, hashes)
   return np.full(shape, _NUMBERS**-0.5, np.float32)

@@ -15,6 +15,7 @@ from fl_sketch.experiment import (
 from fl_sketch.experiment.config import PARTITION_OPTIONS, Config, checked
 from fl_sketch.models import losses
 from fl_sketch.rounds import comms
+from fl_sketch.rounds.algorithm import at
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -151,6 +152,7 @@ def assemble(
   make = parts.algorithm(c, problem)
   guarantee = guarantee_of(c, make, partition, problem.params)
   hyper = parts.hyper_of(c, guarantee)
+  _check_grid(c, hyper, problem.params)
   problem_lib.check_metric(c, problem, hyper)
   if c.local_work == 'gram' and make(hyper).drift is not None:
     raise ValueError(f"Expected local_work='sgd' with {c.algorithm}.")
@@ -213,9 +215,9 @@ def _check_partition(
 def reconfigured(exp: Experiment, c: Config) -> Experiment:
   """The experiment with a config that differs in hyperparameters only."""
   guarantee = guarantee_of(c, exp.make, exp.partition, exp.params)
-  return exp._replace(
-    config=c, hyper=parts.hyper_of(c, guarantee), guarantee=guarantee
-  )
+  hyper = parts.hyper_of(c, guarantee)
+  _check_grid(c, hyper, exp.params)
+  return exp._replace(config=c, hyper=hyper, guarantee=guarantee)
 
 
 def guarantee_of(
@@ -281,6 +283,25 @@ def account(
     _check_rows(c, jax.eval_shape(init, _LARGE))
   assert guarantee is not None  # the config is private
   return guarantee
+
+
+def _check_grid(c: Config, hyper: algorithms.Hyper, params: Any):
+  """Refuses correlated noise whose rounding needs more than the grid has."""
+  options = parts.algorithm_options(c)
+  release = options.get('privacy')
+  if release is None or release.correlation is None:
+    return
+  like = params
+  if (sketch := options.get('sketch')) is not None:
+    like = jax.eval_shape(at(sketch, hyper).like, params)
+  if jnp.isnan(release.at(hyper).grid(like).step):
+    z: Any = hyper.noise_multiplier
+    raise ValueError(
+      f'Expected noise_multiplier={float(z):.4g} to leave '
+      f'room on the grid for the rounding of correlated noise on '
+      f'{comms.nbytes(like) // 4:,} numbers over {release.correlation.rounds} '
+      'rounds: sketch to fewer numbers, or restart it by hash_rounds.'
+    )
 
 
 def _check_rows(c: Config, state: Any):

@@ -115,7 +115,8 @@ class Config:
   # clients in a round; under poisson and random_allocation the expected number
   cohort: f.Count = 25
   # fixed_size, with_replacement, poisson; random_allocation: every client takes
-  # part in one round of each epoch
+  # part in one round of each epoch; cyclic: in a fixed order, so that a client
+  # takes part in every ceil(population / cohort)-th round
   sampling: Annotated[str, choice(cohorts.KINDS)] = 'fixed_size'
   # of random cohorts: None is exceeded once in 1e9 rounds
   max_cohort: int | None = None
@@ -157,6 +158,7 @@ class Config:
   sketch: Mapping[str, Any] | None = None  # kind, and the options of that kind
   codec: Mapping[str, Any] | None = None  # likewise
   downlink: Mapping[str, Any] | None = None  # a codec of what the server sends
+  hash_rounds: f.Size | None = None  # that share a hash; None is 1, 0 is all
   server_lr: f.Positive = 1.0
   # adam, amsgrad, yogi, adagrad, momentum, nesterov, sgd
   server_optimizer: str | None = None
@@ -185,6 +187,9 @@ class Config:
   quantile: f.Fraction | None = None  # of norms; bound='quantile' follows it
   quantile_lr: f.Positive | None = None
   count_stddev: f.Positive | None = None  # None is cohort / 20
+  # independent (None), or banded: correlated over the rounds that share a hash
+  noise: Annotated[str, choice(privacy_checks.NOISE)] | None = None
+  noise_bands: f.Count | None = None  # rounds in banded noise; None is 16
   # threefry: fast, its key has 64 bits; chacha20 has 256
   noise_generator: Annotated[str, choice(generators.NAMES)] | None = None
   noise_seed: f.Size | None = None  # for tests: no privacy if it is known

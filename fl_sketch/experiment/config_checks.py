@@ -133,6 +133,11 @@ def _check_algorithm(c: Any):
   if c.final_server_lr is not None and 'schedule' not in takes:
     raise ValueError(f'Expected no final_server_lr with {c.algorithm}.')
   everyone = c.cohort == c.population and c.sampling == 'fixed_size'
+  if c.hash_rounds is not None and 'hash_rounds' not in takes:
+    raise c.refusal(
+      'Expected no {hash_rounds} with {algorithm}, which does not choose how '
+      'long its hashes are kept.'
+    )
   if entry.everyone and not (everyone and c.weights == 'equal'):
     raise c.refusal(
       "Expected {cohort} == {population}, sampling='fixed_size' and weights="

@@ -279,6 +279,11 @@ def _check(c: Config, canaries: int) -> None:
     raise ValueError('Expected epsilon or noise_multiplier in an audit.')
   if canaries < LEAST:
     raise ValueError(f'Expected {canaries=} >= {LEAST}: fewer have no power.')
+  if c.sampling == 'cyclic' or c.noise == 'banded' or c.simulated_cohort:
+    raise c.refusal(
+      "Expected {sampling} not to be 'cyclic', {noise} not 'banded', and no "
+      '{simulated_cohort} in one run: scores add up independent rounds.'
+    )
   if c.before_sketch:
     raise c.refusal('Expected {before_sketch} to be False in one run.')
   if privacy_checks.unit_of(c) == 'sample' or c.trust == 'local':

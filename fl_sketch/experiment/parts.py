@@ -97,6 +97,8 @@ def algorithm_options(c: Config) -> dict[str, Any]:
   for field in ('codec', 'downlink'):
     if (codec := getattr(c, field)) is not None:
       options[field] = _made(field, codec, codecs)
+  if c.hash_rounds is not None:
+    options['hash_rounds'] = c.hash_rounds
   if c.robust is not None and c.groups is not None:
     options['robust'] = robust.Rule(c.robust, c.groups)
   if c.local_optimizer is not None:

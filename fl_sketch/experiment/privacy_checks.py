@@ -10,9 +10,10 @@ FIELDS = (
   'delta', 'bound', 'per_layer', 'before_sketch', 'trust', 'adjacency',
   'accountant', 'min_honest', 'neighbours', 'quantile', 'quantile_lr',
   'count_stddev', 'noise_seed', 'simulated_cohort', 'noise_generator',
-  'public_metrics', 'metrics_share', 'loss_bound',
+  'public_metrics', 'metrics_share', 'loss_bound', 'noise', 'noise_bands',
 )  # fmt: skip
 METRICS = ('all', 'none', 'private')
+NOISE = 'independent', 'banded'
 # Those that suit every private config.
 _COMMON = {
   'delta', 'accountant', 'adjacency', 'noise_seed', 'noise_generator',
@@ -80,8 +81,8 @@ def check(c: Any):
   if c.weights != 'equal' or c.sampling == 'with_replacement':
     raise c.refusal(
       "Expected {weights} to be 'equal' and {sampling} 'poisson', "
-      "'random_allocation' or 'fixed_size' in a private config: else a client "
-      'may contribute more than once.'
+      "'random_allocation', 'fixed_size' or 'cyclic' in a private config: else "
+      'a client may contribute more than once.'
     )
   if metrics.ranked_by(c.keep_best or '')[0].startswith('client_'):
     raise c.refusal(
@@ -173,6 +174,12 @@ def _check_clients(c):
       "Expected adjacency='add_or_remove_one' with bound='quantile': the norm "
       'of a contribution of 0 counts as any other.'
     )
+  central = c.trust in (None, 'central')
+  if c.sampling == 'cyclic' and not central:
+    raise c.refusal(
+      "Expected {trust} to be 'central' with sampling='cyclic': groups of a "
+      'fixed order may be smaller than the cohort whose noise is counted on.'
+    )
   if c.min_honest is not None and c.min_honest > c.cohort:
     raise c.refusal('Expected {min_honest} <= {cohort}.')
   k = c.neighbours
@@ -191,6 +198,40 @@ def _check_clients(c):
   if c.before_sketch and not (central and c.sketch is not None):
     raise ValueError(
       "Expected a sketch, trust='central' and a fixed bound with before_sketch."
+    )
+  _check_correlation(c)
+
+
+def _check_correlation(c):
+  """Refuses correlated noise that has no account, or that never cancels."""
+  if c.noise != 'banded':
+    if c.noise_bands is not None:
+      raise c.refusal("Expected {noise} to be 'banded' beside {noise_bands}.")
+    return
+  central = c.trust in (None, 'central')
+  if not central or c.bound == 'quantile' or c.before_sketch:
+    raise c.refusal(
+      "Expected {trust} to be 'central', {bound} another than 'quantile' and "
+      "no {before_sketch} with noise='banded'."
+    )
+  everybody = c.sampling == 'fixed_size' and c.cohort == c.population
+  if c.sampling != 'cyclic' and not everybody:
+    raise c.refusal(
+      "Expected {sampling} to be 'cyclic', or {cohort} == {population}, with "
+      "noise='banded': its account supposes known intervals between the rounds "
+      'in which a client takes part.'
+    )
+  if 'hash_rounds' in algorithms.options(c.algorithm) and c.hash_rounds is None:
+    raise c.refusal(
+      'Expected {hash_rounds} to be 0, or the rounds of an epoch, with noise='
+      "'banded': noise does not cancel in tables of fresh hashes; see "
+      'docs/concepts/correlated_noise.md.'
+    )
+  rounds = c.hash_rounds or c.rounds
+  if (c.noise_bands or 1) > rounds:
+    raise c.refusal(
+      f'Expected {{noise_bands}} <= {rounds}, the rounds over which noise is '
+      'correlated.'
     )
 
 

@@ -13,10 +13,11 @@ import math
 from typing import Any, NamedTuple
 
 from fl_sketch.data import batches, cohorts
-from fl_sketch.experiment import caveats, privacy_checks
+from fl_sketch.experiment import caveats, participation, privacy_checks
 from fl_sketch.privacy import (
   accounting,
   aggregation,
+  correlation as correlation_lib,
   grid,
   hypothesis_tests,
   private_metrics,
@@ -39,24 +40,36 @@ class PrivacyGuarantee(NamedTuple):
     steps_per_round: how often a round draws a cohort or a batch.
     noise_scale: of the noise on the sum of the clients that train; below 1 they
       stand for a larger cohort, whose mechanism and statement these are.
+    correlation: of noise over rounds, or of independent noise where clients
+      take part at known intervals; None elsewhere.
+    sensitivity: of the correlation: the noise of a draw is as many times that
+      of the mechanism.
   """
 
   mechanism: types.GaussianMechanism
   statement: types.PrivacyStatement
   steps_per_round: int
   noise_scale: float = 1.0
+  correlation: correlation_lib.Correlation | None = None
+  sensitivity: float = 1.0
 
   @property
   def noise_multiplier(self) -> float:
-    """Noise multiplier of the sum over the clients that train."""
-    return self.mechanism.noise_multiplier * self.noise_scale
+    """Noise multiplier of a draw, on the sum over the clients that train."""
+    return self.mechanism.noise_multiplier * self.sensitivity * self.noise_scale
 
   def epsilons(self, rounds: Sequence[int]) -> list[float]:
     """Epsilon after each number of rounds, at the delta of the statement."""
-    statement = self.statement
-    steps = tuple(self.steps_per_round * r for r in rounds)
+    statement, mechanism = self.statement, self.mechanism
     options = {'delta': statement.delta, 'accountant': statement.accountant}
-    return list(_curve(self.mechanism, steps, **options))
+    if self.correlation is not None:
+      z = mechanism.noise_multiplier * self.sensitivity  # of a draw
+      kept = 'adjacency', 'releases_per_step'
+      spec = {name: getattr(mechanism, name) for name in kept}
+      parts = [self.correlation.mechanism(z, r, **spec) for r in rounds]
+      return [_epsilon(part, **options) for part in parts]
+    steps = tuple(self.steps_per_round * r for r in rounds)
+    return list(_curve(mechanism, steps, **options))
 
 
 def release_of(c: Any) -> aggregation.Release | None:
@@ -76,7 +89,9 @@ def release_of(c: Any) -> aggregation.Release | None:
   options = {k: v for k, v in options.items() if v is not None}
   if c.bound == 'quantile':  # a twentieth of the cohort, as printed
     options.setdefault('count_stddev', c.cohort / 20)
-  return aggregation.Release(float(c.cohort), **options)
+  if c.noise == 'banded':
+    options['correlation'] = participation.correlation_of(c)
+  return aggregation.Release(participation.expected_cohort(c), **options)
 
 
 def max_cohort(c: Any) -> int | None:
@@ -112,24 +127,27 @@ def guarantee(
   if not privacy_checks.is_private(c):
     return None
   releases = accounted(releases)
-  unit = privacy_checks.unit_of(c)
+  unit, over_rounds = privacy_checks.unit_of(c), None
   if unit == 'sample':
     per_round, trust, spec = releases, 'local', _samples(c, releases, partition)
   else:
     stated = at_scale(c)
     per_round, trust = 1, c.trust or 'central'
     spec = _clients(stated, releases)
+    over_rounds = participation.correlation_of(c)
+  sensitivity = 1 if over_rounds is None else over_rounds.sensitivity(c.rounds)
   fixed = spec['sampling'] is types.Sampling.FIXED_WITHOUT_REPLACEMENT
   accountant = c.accountant or ('rdp' if fixed else 'pld')
   options = {'delta': c.delta, 'accountant': accountant}
-  z = c.noise_multiplier
-  if z is None:
+  if c.noise_multiplier is None:
     z = _calibrated(epsilon=c.epsilon, **options, **spec)
+  else:
+    z = c.noise_multiplier / sensitivity
   mechanism = types.GaussianMechanism(noise_multiplier=z, **spec)
   epsilon = _epsilon(mechanism, **options)
   simulated = c.simulated_cohort is not None
   scale = c.cohort / c.simulated_cohort if simulated else 1.0
-  _check_noise(c, z * scale)
+  _check_noise(c, z * sensitivity * scale)
   statement = types.PrivacyStatement(
     epsilon,
     c.delta,
@@ -138,6 +156,7 @@ def guarantee(
     trust,
     noise=types.NOISE[2 if simulated else c.noise_seed is not None],
     caveats=_simulation(c)
+    + participation.caveats(c, over_rounds)
     + caveats.of(
       c,
       mechanism,
@@ -149,7 +168,9 @@ def guarantee(
     mu=_mu(mechanism, **options),
     true_positive_rate=_true_positives(mechanism, accountant=accountant),
   )
-  return PrivacyGuarantee(mechanism, statement, per_round, scale)
+  return PrivacyGuarantee(
+    mechanism, statement, per_round, scale, over_rounds, sensitivity
+  )
 
 
 def metrics_budget(c: Any) -> private_metrics.Budget | None:
@@ -159,7 +180,8 @@ def metrics_budget(c: Any) -> private_metrics.Budget | None:
   given = {'share': c.metrics_share, 'loss_bound': c.loss_bound}
   given = {k: v for k, v in given.items() if v is not None}
   most = max_cohort(c) or c.cohort
-  return private_metrics.Budget(float(c.cohort), most, **given)
+  expected = participation.expected_cohort(c)
+  return private_metrics.Budget(expected, most, **given)
 
 
 def at_scale(c: Any) -> Any:
@@ -236,7 +258,10 @@ def _clients(c, releases) -> dict[str, Any]:
   """The fields of the user-level mechanism."""
   spec = {'steps': c.rounds, 'releases_per_step': releases, 'unit': 'client'}
   sampling, natural = types.Sampling.FULL, types.Adjacency.ADD_OR_REMOVE_ONE
-  if c.trust in _NATURAL:  # the server sees participants: no amplification
+  over_rounds = participation.correlation_of(c)
+  if over_rounds is not None:  # an order that is known: no amplification
+    spec['steps'] = over_rounds.releases(c.rounds)
+  elif c.trust in _NATURAL:  # the server sees participants: no amplification
     natural = _NATURAL[c.trust]
   elif c.sampling in cohorts.RANDOM_SIZE:
     spec['sampling_probability'] = c.chance

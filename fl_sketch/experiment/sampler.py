@@ -59,7 +59,9 @@ def sampler(
       seed = sampling_seed
     else:
       seed = c.seed + (sampling_seed or 0)
-    ids, weight, outcome = selection(c, number, seed)
+    # The order of 'cyclic' is public.
+    of_cohort = c.seed if c.sampling == 'cyclic' else seed
+    ids, weight, outcome = selection(c, number, of_cohort)
     # Only the batches of private steps must be unpredictable: a client sees its
     # own batches.
     batch_seed = seed if c.batch_order == 'poisson' else c.seed

@@ -15,6 +15,7 @@ _TAKEN_AS = {
   'sketch': 'sketch', 'codec': 'codec', 'downlink': 'downlink',
   'robust': 'robust', 'groups': 'robust',
   'server_optimizer': 'server_optimizer', 'final_server_lr': 'schedule',
+  'hash_rounds': 'hash_rounds',
 }  # fmt: skip
 
 

@@ -10,7 +10,9 @@ them, whose noise is `discrete_gaussian`, `mechanisms` are sums with noise,
 `aggregation` is the uplink that makes a cohort's mean private, its bound fixed
 or of `quantile_bound`, `private_metrics` are noisy losses and counts,
 `secure_aggregation` simulates masks, and `generators` name what draws the
-noise, such as `chacha20`.
+noise, such as `chacha20`. Noise may be correlated over rounds: `correlation`
+has the weights, the account and the error, without JAX, and `banded_noise`
+draws it.
 `canaries`, `canary_scores` and `audit` attack private rounds and bound epsilon
 from below; `summation_attack` uses the order in which floats are added.
 `one_run` bounds mu by one run with many canaries, without JAX.
@@ -26,12 +28,14 @@ if TYPE_CHECKING:
     aggregation,
     allocation,
     audit,
+    banded_noise,
     bounds,
     calibration,
     canaries,
     canary_scores,
     chacha20,
     clipping,
+    correlation,
     discrete_gaussian,
     events,
     gaussian,
@@ -56,12 +60,13 @@ if TYPE_CHECKING:
   )
 
 __all__ = [
-  'accounting', 'aggregation', 'allocation', 'audit', 'bounds', 'calibration',
-  'canaries', 'canary_scores', 'chacha20', 'clipping', 'discrete_gaussian',
-  'events', 'gaussian', 'generators', 'given_noise', 'grid', 'groups',
-  'hypothesis_tests', 'lemmas', 'losses', 'mechanisms', 'one_run',
-  'one_run_guesses', 'private_metrics', 'profiles', 'quantile_bound',
-  'secure_aggregation', 'step_losses', 'summation_attack', 'tilted_losses',
+  'accounting', 'aggregation', 'allocation', 'audit', 'banded_noise', 'bounds',
+  'calibration', 'canaries', 'canary_scores', 'chacha20', 'clipping',
+  'correlation', 'discrete_gaussian', 'events', 'gaussian', 'generators',
+  'given_noise', 'grid', 'groups', 'hypothesis_tests', 'lemmas', 'losses',
+  'mechanisms', 'one_run', 'one_run_guesses', 'private_metrics', 'profiles',
+  'quantile_bound', 'secure_aggregation', 'step_losses', 'summation_attack',
+  'tilted_losses',
   'types',
 ]  # fmt: skip
 

@@ -12,6 +12,8 @@ import math
 from typing import Any, NamedTuple
 
 from fl_sketch.privacy import (
+  banded_noise,
+  correlation as correlation_lib,
   given_noise,
   grid as grid_lib,
   mechanisms,
@@ -19,7 +21,7 @@ from fl_sketch.privacy import (
   secure_aggregation,
   types,
 )
-from fl_sketch.rounds import aggregation, chain, comms
+from fl_sketch.rounds import aggregation, chain, comms, keys as keys_lib
 from fl_sketch.rounds.algorithm import Hyper
 from fl_sketch.rounds.unchecked import unchecked
 from fl_sketch.utils import checks
@@ -52,6 +54,9 @@ class Release(NamedTuple):
       epsilon is stated.
     max_cohort: clients whose contributions are added up at most; the grid is
       made for them. None is 4 x expected_cohort + 64.
+    correlation: of the noise over rounds, under central DP; None is independent
+      noise. Clip norm and noise multiplier, that of one draw, must be the same
+      in all rounds: the noise of earlier rounds is drawn again.
   """
 
   expected_cohort: float
@@ -66,6 +71,7 @@ class Release(NamedTuple):
   count_stddev: float | None = None
   noise: given_noise.Noise | None = None
   max_cohort: int | None = None
+  correlation: correlation_lib.Correlation | None = None
 
   def at(self, hp: Hyper) -> 'PrivateMean':
     """The mechanism under hyperparameters, for `mean_over_cohort(privacy=)`.
@@ -84,6 +90,13 @@ class Release(NamedTuple):
     for name in 'min_honest', 'max_cohort':
       if (count := getattr(self, name)) is not None:
         checks.count(name, count)
+    own = self.bound == 'quantile' or self.before_sketch or self.noise
+    if self.correlation is not None and (own or self.trust != 'central'):
+      raise ValueError(
+        f'Expected a fixed bound={self.bound!r} on what is sent, trust='
+        f"{self.trust!r} 'central' and no before_sketch or noise of one's own "
+        'with correlated noise.'
+      )
     return PrivateMean(self, hp)
 
   @property
@@ -130,14 +143,17 @@ class PrivateMean(NamedTuple):
     bound = mechanisms.BOUNDS[name]
     return bound(tree, self.hp.clip_norm, per_leaf=self.release.per_leaf)[0]
 
-  def grid(self) -> grid_lib.Grid:
-    """The grid of the contributions, their sum and its noise."""
+  def grid(self, like: Any) -> grid_lib.Grid:
+    """The grid of contributions like this one, their sum and its noise."""
     release, hp = self.release, self.hp
     shares, honest = release.shares()
     numbers: Any = {  # `Release.at` checks that they are given
       'clip_norm': hp.clip_norm,
       'noise_multiplier': hp.noise_multiplier,
     }
+    if (noise := release.correlation) is not None:
+      rounding = noise.rounding(grid_lib.numbers(like))
+      numbers |= {'rounding': rounding, 'gain': noise.gain}
     return grid_lib.make(
       **numbers, clients=release.clients, shares=shares, honest=honest
     )
@@ -161,6 +177,11 @@ class PrivateMean(NamedTuple):
 
   def mean(self, index: int) -> aggregation.CohortMean:
     """Makes one of several private means of a round, by ``index``."""
+    if self.release.correlation is not None:
+      raise ValueError(
+        'Expected one sum of payloads a round with correlated noise, and not '
+        'several releases.'
+      )
     if self.release.bound == 'quantile' or self.release.before_sketch:
       raise ValueError(
         f'Expected a fixed bound={self.release.bound!r} on what is sent, and '
@@ -176,7 +197,7 @@ class PrivateMean(NamedTuple):
 
   def contribution(self, payload: Any) -> Any:
     """What is added up for a client: its payload, bounded, on the grid."""
-    return grid_lib.encode(self.clipped(payload), self.grid())
+    return grid_lib.encode(self.clipped(payload), self.grid(payload))
 
   def released(self, total: Any, key: jax.Array, index: int = 0) -> Any:
     """Adds the server's noise to a sum of contributions, and divides it.
@@ -190,12 +211,22 @@ class PrivateMean(NamedTuple):
       draw = given_noise.Draw(key, index=index)
       mean = self._mean(total)
       return given_noise.of_server(given, draw, mean, self.stddev())
-    noise = grid_lib.noise(key, total, self.grid())
+    noise = grid_lib.noise(key, total, self.grid(total))
     return self._mean(jax.tree.map(jnp.add, total, noise))
+
+  def released_in(
+    self, total: Any, keys: keys_lib.RoundKeys, noise: keys_lib.NoiseKeys
+  ) -> Any:
+    """The same in a round, whose noise may be correlated with earlier ones."""
+    if (correlation := self.release.correlation) is None:
+      return self.released(total, noise.server)
+    grid = self.grid(total)
+    drawn = banded_noise.draw(keys.index, noise, total, grid, correlation)
+    return self._mean(jax.tree.map(jnp.add, total, drawn))
 
   def _mean(self, total):
     scale = 1 / self.release.expected_cohort
-    return grid_lib.decode(total, self.grid(), scale)
+    return grid_lib.decode(total, self.grid(total), scale)
 
   def _take(
     self, index, payloads, *, weight, noise, ids=None, lanes_per_step=0, **_
@@ -209,7 +240,7 @@ class PrivateMean(NamedTuple):
       mean = self.released(total, fold(noise.server), index)
       return mean, comms.bill(size)
     if release.noise is None:
-      grid = self.grid()
+      grid = self.grid(sums)
       share = lambda key, x: grid_lib.noise(fold(key), x, grid)
       shares = unchecked(jax.vmap(share))(noise.client, sums)
       sums = jax.tree.map(jnp.add, sums, shares)
@@ -235,18 +266,19 @@ class PrivateMean(NamedTuple):
   def _central(self) -> chain.Uplink:
     """Contributions are bounded and added up one by one, as they come."""
 
-    def update(lane_sum, _, params=None, *, noise, weight, **extra):
+    def update(lane_sum, _, params=None, *, keys, noise, weight, **extra):
       del params, extra
       grid_lib.check_cohort(weight.shape[0], self.release.clients)
       total, up = comms.uplink_sum(lane_sum)
-      return self.released(total, noise.server), comms.bill(up)
+      return self.released_in(total, keys, noise), comms.bill(up)
 
     return self._running_sum(update)
 
   def _running_sum(self, update) -> chain.Uplink:
     decode = lambda keys, payload, like: self.contribution(payload)
-    init = lambda params: comms.bill()
-    return chain.Uplink(init, update, decode=decode, **self.marks)
+    init, noise = lambda params: comms.bill(), self.release.correlation
+    epoch = None if noise is None else noise.rounds
+    return chain.Uplink(init, update, decode=decode, epoch=epoch, **self.marks)
 
   def _before_sketch(self) -> chain.Uplink:
     """Bounds updates, and adds noise on all coordinates before the sketch.
@@ -272,7 +304,8 @@ class PrivateMean(NamedTuple):
         grid_lib.check_cohort(weight.shape[0], self.release.clients)
         total, _ = comms.uplink_sum(lane_sum)
         mean = self.released(total, noise.server)
-        table = link.sketch.sketch(getattr(keys, link.hash_key), mean)
+        key = keys_lib.hash_key(keys, link.hash_key)
+        table = link.sketch.sketch(key, mean)
         return table, comms.bill(comms.nbytes(table))
 
       return encoder[:-1], self._running_sum(update)

@@ -80,7 +80,10 @@ def inner_product(params: Any, batch: Any) -> jax.Array:
 
 
 def stretched(
-  op: sketches.Sketch, public: jax.Array, shape: tuple[int, int], hashes: str
+  op: sketches.Sketch,
+  public: jax.Array,
+  shape: tuple[int, int],
+  hashes: keys_lib.HashKey,
 ) -> np.ndarray:
   """Returns the unit vectors that a sketch stretches most: f32[rounds, d].
 
@@ -88,12 +91,12 @@ def stretched(
     op: whose hashes are public.
     public: key[], the run's.
     shape: rounds and d.
-    hashes: 'round' or 'run', as of `transforms.sketch`.
+    hashes: as ``hash_key`` of `transforms.sketch`.
   """
   like = parameters(shape[1])
 
   def table(t, x):
-    key = getattr(keys_lib.round_keys(public, t), hashes)
+    key = keys_lib.hash_key(keys_lib.round_keys(public, t), hashes)
     parts = jnp.split(x, [like['first'].size])
     return flat(op.sketch(key, dict(zip(like, parts, strict=True))))
 

@@ -57,6 +57,8 @@ def make(
   clients: int,
   shares: int = 1,
   honest: float = 1,
+  rounding: float = 0.0,
+  gain: float = 1.0,
 ) -> Grid:
   r"""Makes the finest grid on which no sum leaves int32.
 
@@ -72,23 +74,32 @@ def make(
     clients: n, the largest number of contributions.
     shares: how many add noise to the sum: one, the server, or every client.
     honest: how many of the shares together have the multiplier z.
+    rounding: r, steps by which rounding of the noise lengthens the bound: its
+      deviation is then at least :math:`z (C + r \cdot step)`.
+    gain: standard deviation of the noise on a sum over that of a draw.
 
   Returns:
     The grid. If even the coarsest noise is more than was asked for, it is that;
-    `least_multiplier` says from where on it is not.
+    `least_multiplier` says from where on it is not. Its step is NaN where no
+    noise is loud enough for `rounding`.
   """
   z, bound = jnp.float32(noise_multiplier), jnp.float32(clip_norm) * _SLACK
   base = _base(clients, honest)
   z_share = z / honest**0.5
-  widest = _RANGE / (clients + _TAIL * shares**0.5 * z_share)  # C in steps
-  target = jnp.square(widest * z_share / base)
+  tail = _TAIL * shares**0.5 * gain * z_share
+  widest = (_RANGE - tail * rounding) / (clients + tail)  # C in steps
+  target = jnp.square((widest + rounding) * z_share / base)
   square = (jnp.sqrt(jnp.maximum(4 * target - 3, 1)) - 1) / 2
   multiple = jnp.sqrt(square) * (1 - 1e-6)
   multiple = jnp.clip(multiple, 0, discrete_gaussian.most(base))
   multiple = jnp.where(jnp.isnan(multiple), 0, multiple).astype(jnp.int32)
   deviation = discrete_gaussian.stddev(base, multiple.astype(jnp.float32))
-  of_noise = z_share / jnp.sqrt(jnp.square(deviation) - _HIDDEN)
+  noise = jnp.sqrt(jnp.square(deviation) - _HIDDEN)
+  if rounding:  # rounded up, as differences magnify what float32 takes away
+    noise = noise * (1 - 1e-6) - rounding * z_share
+  of_noise = jnp.where(noise > 0, z_share / noise, jnp.nan)
   step = bound * jnp.maximum(of_noise, 1 / widest)
+  step = jnp.where(widest > 0, step, jnp.nan)
   return Grid(step, z > 0, multiple, base)
 
 
@@ -170,6 +181,16 @@ def noise(key: jax.Array, like: Any, grid: Grid) -> Any:
   drawn = discrete_gaussian.draw(key, like, grid.base, grid.multiple)
   keep = lambda x: jnp.where(grid.noisy, x, 0).astype(jnp.uint32)
   return jax.tree.map(keep, drawn)
+
+
+def numbers(like: Any) -> int:
+  """Counts the integers of a contribution, or of its code; complex is two.
+
+  >>> numbers((jnp.zeros(3), jnp.zeros((2, 2), jnp.complex64)))
+  11
+  """
+  count = lambda x: x.size * (2 if jnp.iscomplexobj(x) else 1)
+  return sum(map(count, jax.tree.leaves(like)))
 
 
 def decode(total: Any, grid: Grid, scale: jax.Array | float = 1.0) -> Any:

@@ -11,7 +11,7 @@ import inspect
 from typing import Any, NamedTuple
 
 from fl_sketch import sketches
-from fl_sketch.rounds import comms
+from fl_sketch.rounds import comms, keys as keys_lib
 import jax
 import optax
 
@@ -55,11 +55,11 @@ class ClientTransform(Transform):
 
   Attributes:
     sketch: the operator, of a link that sketches.
-    hash_key: which of `keys.RoundKeys` its hash functions are drawn from.
+    hash_key: for which rounds it keeps a hash, as of `keys.hash_key`.
   """
 
   sketch: sketches.Sketch | None = None
-  hash_key: str | None = None
+  hash_key: keys_lib.HashKey | None = None
 
 
 class Broadcast(Transform):
@@ -77,10 +77,13 @@ class Uplink(Transform):
     decode: (keys, payload, like) -> what is summed, one client at a time.
     attach: client links before the uplink -> (these and its own client links,
       the uplink after them); None if it has no client links.
+    epoch: number of rounds, from 0 on, in which tables must have one hash since
+      noise of one round cancels in the next; None if rounds are independent.
   """
 
   decode: comms.Decode = staticmethod(lambda keys, payload, like: payload)
   attach: Callable[..., Any] | None = None
+  epoch: int | None = None
 
 
 def attached(attach: Callable[[tuple[Any, ...]], Any]) -> Uplink:
@@ -181,7 +184,8 @@ def federated_chain(*links: Any) -> Chain:
 
   Raises:
     ValueError: a link before the uplink is no client link, a client link or
-      another uplink stands after it, or there is no `broadcast()`.
+      another uplink stands after it, there is no `broadcast()`, or hashes
+      change within an `Uplink.epoch`.
   """
   flat = [link for tx in links for link in _marked(tx)]
   count = 0
@@ -203,6 +207,7 @@ def federated_chain(*links: Any) -> Chain:
     raise ValueError('Expected a broadcast() after the uplink.')
   if isinstance(rest[0], Uplink) and rest[0].attach is not None:
     encode, rest[0] = rest[0].attach(encode)
+  _check_hashes(encode, getattr(rest[0], 'epoch', None))
   broadcasts = [getattr(link, 'broadcasts', False) for link in rest]
   split = len(rest) - broadcasts[::-1].index(True)
   marked = [x for x in (*encode, *rest) if isinstance(x, Transform)]
@@ -214,6 +219,20 @@ def federated_chain(*links: Any) -> Chain:
     releases=sum(link.releases for link in marked),
     sensitivity=sum((link.sensitivity for link in marked), ()),
   )
+
+
+def _check_hashes(encode, epoch):
+  for link in encode:
+    kept = getattr(link, 'hash_key', None)
+    if epoch is None or kept in (None, 'run'):
+      continue
+    if kept == 'round' or kept % epoch:
+      raise ValueError(
+        f"Expected hash_key={kept!r} of a sketch to be 'run', or a multiple of "
+        f'{epoch} rounds, over which its noise is correlated: noise does not '
+        'cancel in tables of another hash; see '
+        'docs/concepts/correlated_noise.md.'
+      )
 
 
 def state_of(state: Any, which: str | type) -> Any:

@@ -15,9 +15,11 @@ Keys = TypeVar('Keys', 'RoundKeys', 'NoiseKeys')
 _RUN, _ROUND, _CLIENT = range(3)
 # Folded into the key of a round or of a client. Far from the small numbers that
 # sketches fold in and that `jax.random.split` may be equal to.
-_LOCAL, _CODEC, _NOISE, _COIN, _SUBSET, _ATTACK, _GROUP, _DRAW, _METRICS = (
-  range(0x10CA1, 0x10CAA)
+_LOCAL, _CODEC, _NOISE, _COIN, _SUBSET, _ATTACK, _GROUP, _DRAW = range(
+  0x10CA1, 0x10CA9
 )
+_EPOCH, _METRICS = 0x10CA9, 0x10CAA
+HashKey = str | int  # 'round', 'run', or for how many rounds a hash is kept
 
 
 class RoundKeys(NamedTuple):
@@ -29,11 +31,13 @@ class RoundKeys(NamedTuple):
     client: new in every round; by stage key[], the root of the clients' keys
       (`round_keys`, server step); key[], one client's key (`for_client`, client
       links); or key[lanes], a key for each lane (`for_lanes`, protocol).
+    index: int32[], of the round; no key.
   """
 
   run: jax.Array
   round: jax.Array
   client: jax.Array
+  index: jax.Array | int
 
 
 class NoiseKeys(NamedTuple):
@@ -45,10 +49,13 @@ class NoiseKeys(NamedTuple):
   Attributes:
     server: key[], of noise on the sum.
     client: of the clients' noise, by stage as `RoundKeys.client`.
+    run: key[], the same in every round; from it follows the key `server` of any
+      round of the run, see `server_key`.
   """
 
   server: jax.Array
   client: jax.Array
+  run: jax.Array
 
 
 def round_keys(run_key: jax.Array, round_index: jax.Array) -> RoundKeys:
@@ -65,7 +72,27 @@ def round_keys(run_key: jax.Array, round_index: jax.Array) -> RoundKeys:
     run=root(_RUN),
     round=jax.random.fold_in(root(_ROUND), round_index),
     client=jax.random.fold_in(root(_CLIENT), round_index),
+    index=round_index,
   )
+
+
+def hash_key(keys: RoundKeys, which: HashKey) -> jax.Array:
+  """The key of the hash functions of a round.
+
+  >>> keys = [round_keys(jax.random.key(0), r) for r in range(3)]
+  >>> first, second, third = (hash_key(k, 2) for k in keys)
+  >>> bool(first == second), bool(second == third)
+  (True, False)
+
+  Args:
+    keys: of the round.
+    which: 'round' draws a new hash every round; 'run' keeps one; a number E
+      keeps one for the rounds 0 to E - 1, another for the next E, and so on.
+  """
+  if isinstance(which, str):
+    return {'run': keys.run, 'round': keys.round}[which]
+  epochs = jax.random.fold_in(keys.run, _EPOCH)
+  return jax.random.fold_in(epochs, keys.index // which)
 
 
 def noise_keys(noise_key: jax.Array, round_index: jax.Array) -> NoiseKeys:
@@ -74,7 +101,19 @@ def noise_keys(noise_key: jax.Array, round_index: jax.Array) -> NoiseKeys:
   return NoiseKeys(
     server=jax.random.fold_in(root(_ROUND), round_index),
     client=jax.random.fold_in(root(_CLIENT), round_index),
+    run=root(_ROUND),
   )
+
+
+def server_key(noise: NoiseKeys, round_index: jax.Array) -> jax.Array:
+  """The key `server` of a round (int32[]) of the same run, as an earlier one.
+
+  >>> root = jax.random.key(0)
+  >>> now, then = noise_keys(root, 5), noise_keys(root, 3)
+  >>> bool(server_key(now, 3) == then.server)
+  True
+  """
+  return jax.random.fold_in(noise.run, round_index)
 
 
 def for_client(keys: Keys, client_id: jax.Array) -> Keys:

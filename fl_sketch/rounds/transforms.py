@@ -24,6 +24,7 @@ from typing import Any
 
 from fl_sketch import sketches
 from fl_sketch.rounds import chain, client_loop, comms, keys as keys_lib
+from fl_sketch.utils import checks
 import jax
 import optax
 
@@ -66,14 +67,15 @@ def over_lanes(
 
 
 def sketch(
-  op: sketches.Sketch, *, hash_key: str = 'round'
+  op: sketches.Sketch, *, hash_key: keys_lib.HashKey = 'round'
 ) -> chain.ClientTransform:
   """Client: pseudo-gradient -> table.
 
   Args:
     op: the operator.
     hash_key: 'round' draws a new hash every round; 'run' keeps one, for
-      protocols whose tables outlive the round.
+      protocols whose tables outlive the round; a number of rounds keeps one for
+      an epoch of as many, see `keys.hash_key`.
   """
   key_of = _hash_key(hash_key)
 
@@ -89,7 +91,7 @@ def sketch(
 
 
 def desketch(
-  op: sketches.Sketch, *, hash_key: str = 'round'
+  op: sketches.Sketch, *, hash_key: keys_lib.HashKey = 'round'
 ) -> chain.Transform:
   """Server: mean table -> estimate of the mean pseudo-gradient."""
   key_of = _hash_key(hash_key)
@@ -98,10 +100,24 @@ def desketch(
   )
 
 
+def hash_key(hash_rounds: int | None) -> keys_lib.HashKey:
+  """The `hash_key` of a sketch whose hash is kept for so many rounds.
+
+  >>> hash_key(None), hash_key(0), hash_key(20)
+  ('round', 'run', 20)
+
+  Args:
+    hash_rounds: None is one round, 0 the whole run.
+  """
+  return 'round' if hash_rounds is None else hash_rounds or 'run'
+
+
 def _hash_key(name):
-  if name not in ('run', 'round'):
-    raise ValueError(f"Expected hash_key={name!r} in ('run', 'round').")
-  return lambda keys: getattr(keys, name)
+  if isinstance(name, str):
+    checks.choice('hash_key', name, ('run', 'round'))
+  else:
+    checks.count('hash_key', name)
+  return lambda keys: keys_lib.hash_key(keys, name)
 
 
 def broadcast() -> chain.Broadcast:

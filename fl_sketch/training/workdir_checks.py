@@ -98,6 +98,8 @@ def resumable(config: config_lib.Config) -> set[str]:
   if config.final_server_lr is not None or config.epsilon is not None:
     # The learning rate decays, and noise is calibrated, over all rounds.
     fields.remove('rounds')
+  if config.noise == 'banded':  # so is its grid made for them
+    fields.discard('rounds')
   if privacy_checks.is_private(config):
     # Released rounds must not be played again with other rounding.
     fields.remove('lanes_per_step')

@@ -194,5 +194,5 @@ def test_one_key_twice_shows_the_difference_of_tables_and_two_keys_do_not():
 def test_what_public_keys_draw_does_not_unmask():
   x = np.zeros((CLIENTS, NUMBERS), 'f4')
   messages = sent(x)
-  for public in keys_lib.round_keys(jax.random.key(0), 0):
+  for public in keys_lib.round_keys(jax.random.key(0), 0)[:3]:
     assert all(map(looks_uniform, messages - sent(x, public)))

@@ -32,6 +32,7 @@ test_what_cannot_be_audited_is_refused = refused(
   (PUBLIC | {'algorithm': 'fedavg'}, 'Expected epsilon or noise_multiplier'),
   ({'noise_multiplier': 0.0}, 'Expected noise_multiplier=0.0 > 0'),
   ({'trust': 'local'}, "trust='local' other than 'local'"),
+  ({'sampling': 'cyclic', 'cohort': 30}, "sampling='cyclic' not to be"),
   (BLOCKS | {'before_sketch': True}, 'before_sketch=True to be False in one'),
   (
     COUNT | {'algorithm': 'fedsketch_heaprix', 'options': {'k': 5}},

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, codecs, rounds, sketches
 from fl_sketch.algorithms import topology
-from fl_sketch.privacy import aggregation
+from fl_sketch.privacy import aggregation, correlation
 from fl_sketch.rounds import mesh as mesh_lib
 import jax
 import jax.numpy as jnp
@@ -88,6 +88,9 @@ EVERY = (*ADAPTIVE, 'amsgrad', 'momentum', 'nesterov')
 RELEASE = aggregation.Release(4.0)
 COUNTED = {'sketch': COUNT, 'privacy': RELEASE}
 BEFORE = RELEASE._replace(before_sketch=True)
+# Five rounds are two epochs and a half, or one in which draws grow too old.
+EPOCHS = correlation.Correlation(correlation.square_root(2), 2, 1)
+BANDED = correlation.Correlation(correlation.square_root(3), 5, 1)
 # A masked table of 40 bytes, two public keys, and for each of three neighbours
 # two shares sealed together and one opened; down the sealed shares and keys of
 # these, and a bit for each of them.
@@ -216,6 +219,7 @@ ALGORITHMS = {
   'dp_fedavg_quantile': dp_fedavg(DENSE + 1, DENSE + 4, bound='quantile',
     quantile=0.3, count_stddev=0.5),
   'dp_fedavg_local': dp_fedavg(trust='local'),
+  'dp_fedavg_banded': dp_fedavg(correlation=BANDED),
   'dp_fedavg_masked': dp_fedavg(MASKED, RELAYED, trust='secure_aggregation',
     min_honest=2),
   'dp_normfedavg': dp_fedavg(name='dp_normfedavg', server_optimizer='momentum'),
@@ -225,6 +229,10 @@ ALGORITHMS = {
   'private_before': case('iterative_sketching', 32, sketch=MEAN,
     privacy=BEFORE),
   'private_safl': case('safl', 16, sketch=CYCLIC, privacy=RELEASE),
+  'private_banded': case('safl', 16, sketch=CYCLIC, hash_rounds=2,
+    privacy=RELEASE._replace(correlation=EPOCHS)),
+  'private_banded_run': case('iterative_sketching', 32, sketch=MEAN,
+    hash_rounds=0, privacy=RELEASE._replace(correlation=BANDED)),
   # A table of four numbers in eight bits, and its scale.
   'private_safl_int8': case('safl', 4 + 4, 16, sketch=CYCLIC, privacy=RELEASE,
     codec=codecs.int8()),
@@ -233,6 +241,8 @@ ALGORITHMS = {
   'private_literal': case('fedsketch_heaprix', 32, k=3, exact=False, **COUNTED),
   'private_gate': case('fedsketchgate', 32, **COUNTED),
   'private_gate_heaprix': case('fedsketchgate', 76, k=3, **COUNTED),
+  'private_fetchsgd_banded': case('fetchsgd', 32, 16, 1.0, k=2, sketch=COUNT,
+    privacy=RELEASE._replace(correlation=BANDED)),
   'private_fetchsgd': case('fetchsgd', 32, 16, 1.0, k=2, **COUNTED),
   'private_sketched_sgd': case('sketched_sgd', 64, 41, k=2, **COUNTED),
 }  # fmt: skip
@@ -257,7 +267,8 @@ LONG = (
   'dp_fedavg_per_leaf', 'dp_fedavg_local', 'private_song', 'private_safl',
   'private_privix', 'private_heaprix', 'private_literal', 'private_gate',
   'private_gate_heaprix', 'private_sketched_sgd', 'dp_fedavg_quantile',
-  'private_safl_int8',
+  'private_safl_int8', 'dp_fedavg_banded', 'private_banded_run',
+  'private_fetchsgd_banded',
 )  # fmt: skip
 # One case of each, for laws that its options have no part in.
 FIRST = {case.name: case for case in reversed(ALGORITHMS.values())}
@@ -283,7 +294,7 @@ FREE = 'safl', 'fedavg', 'fedcom', 'fedcomgate', 'marina', 'ef21', 'power_sgd'
 OPTIMIZED = {f'{n}_{each}' for n in FREE for each in EVERY} - {*STRUCTURES}
 OPTIMIZED |= {
   'diloco', 'demo_mean', 'fetchsgd_eden', 'power_sgd_momentum',
-  'preconditioned', 'privix_eden',
+  'preconditioned', 'privix_eden', 'private_banded',
 }  # fmt: skip
 # Of the structures, those that differ most: for laws that compile a program for
 # each case, where the others look at the program of the twin.

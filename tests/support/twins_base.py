@@ -18,6 +18,7 @@ import reference
 from reference import gradient
 
 CODEC, COIN, SUBSET = 0x10CA2, 0x10CA4, 0x10CA5  # folded into a key
+EPOCH = 0x10CA9
 
 
 class Settings(NamedTuple):
@@ -54,6 +55,14 @@ class Round(NamedTuple):
       total = jax.tree.map(add, total, value)
     weight = sum(client.weight for client in self.clients)
     return jax.tree.map(lambda x: x / weight, total) if weight else total
+
+
+def hash_key(this, hash_rounds):
+  """The key of a hash that is kept for so many rounds, or 0 for all."""
+  if not hash_rounds:
+    return this.keys.round if hash_rounds is None else this.keys.run
+  epochs = jax.random.fold_in(this.keys.run, EPOCH)
+  return jax.random.fold_in(epochs, this.index // hash_rounds)
 
 
 def rounds_of(cohorts, run_key) -> list[Round]:

@@ -40,6 +40,31 @@ class Wire(NamedTuple):
       honest = release.min_honest or release.expected_cohort
     return _noise(key, like, self.hp, clients, shares=shares, honest=honest)
 
+  def server_noise(self, this, like, index):
+    """The noise of the server on the sum of a round."""
+    if self.release.correlation is None:
+      key = self.server_key(this)
+      return self.noise(
+        key if index is None else jax.random.fold_in(key, index), like
+      )
+    return self._correlated(this, like)
+
+  def _correlated(self, this, like):
+    """The same in Python's integers, of draws since the epoch began."""
+    release, noise = self.release, self.release.correlation
+    size = sum(x.size for x in jax.tree.leaves(like))
+    extra = {'rounding': noise.rounding(size), 'gain': noise.gain}
+    clients = release.max_cohort or int(4 * release.expected_cohort) + 64
+    grid = _grid(self.hp, clients, **extra)
+    total, age = None, this.index % noise.rounds
+    for j, weight in enumerate(noise.weights[: age + 1]):
+      now = keys.noise_keys(self.noise_key, np.int32(this.index - j))
+      draw = grid_lib.noise(now.server, grid_lib.encode(like, grid), grid)
+      part = jax.tree.map(lambda x, q=weight: _whole(x) * q, draw)
+      total = part if total is None else _plus(total, part)
+    nearest = lambda x: np.float64((x + 2**14) // 2**15) * float(grid.step)
+    return jax.tree.map(nearest, total)
+
   def server_key(self, this):
     return keys.noise_keys(self.noise_key, np.int32(this.index)).server
 
@@ -74,10 +99,7 @@ class Wire(NamedTuple):
         key = jax.random.fold_in(self.client_key(this, client), index)
         total = _plus(total, self.noise(key, zero))
     if trust == 'central':
-      key = self.server_key(this)
-      if index is not None:
-        key = jax.random.fold_in(key, index)
-      total = _plus(total, self.noise(key, zero))
+      total = _plus(total, self.server_noise(this, zero, index))
     return jax.tree.map(lambda x: x / expected, total)
 
   def sketched(self, op, key, this, sent, theta, codec=None):
@@ -104,12 +126,21 @@ def _leaves(x):
   return {'b': x[:2], 'w': x[2:].reshape(4, 2)}
 
 
-def _noise(key, like, hp, clients, **shares):
+def _whole(x):
+  """Two's complement as Python's integers."""
+  return np.asarray(x).astype(np.int32).astype(object)
+
+
+def _grid(hp, clients, **options):
   numbers: Any = {
     name: np.float32(getattr(hp, name))
     for name in ('clip_norm', 'noise_multiplier')
   }
-  grid = grid_lib.make(**numbers, clients=clients, **shares)
+  return grid_lib.make(**numbers, clients=clients, **options)
+
+
+def _noise(key, like, hp, clients, **shares):
+  grid = _grid(hp, clients, **shares)
   draw = grid_lib.noise(key, grid_lib.encode(like, grid), grid)
   return jax.tree.map(np.float64, grid_lib.decode(draw, grid))
 

@@ -8,6 +8,7 @@ from twins_base import (
   PLAIN,
   clip as clipped,
   desketch,
+  hash_key,
   largest,
   mean_gradient,
   moved,
@@ -50,12 +51,13 @@ def safl(
   clip=None,
   codec=None,
   downlink=None,
+  hash_rounds=None,
   wire=PLAIN,
 ):
   server = reference.Server(server_optimizer, theta.size)
   average = _averages(client_momentum)
   for this in rounds:
-    key = this.keys.round
+    key = hash_key(this, hash_rounds)
     sent = [moved(hp, theta, client) for client in this.clients]
     if clip == 'client':
       sent = [clipped(x, hp.clip_norm) for x in sent]

@@ -156,7 +156,8 @@ def test_points_of_a_sweep_have_noise_of_their_own(tmp_path):
   for root in roots:
     keys.append(words(root.noise_key))
     for r in range(5):
-      keys += map(words, keys_lib.noise_keys(root.noise_key, r))
+      of_round = keys_lib.noise_keys(root.noise_key, r)
+      keys += map(words, (of_round.server, of_round.client))
   assert len(set(keys)) == len(keys)
   # A resumed run with more rounds keeps its secret.
   longer = dataclasses.replace(c, rounds=99)

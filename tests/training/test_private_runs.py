@@ -273,3 +273,19 @@ def test_nor_does_a_run_that_has_logged_no_round(tmp_path):
   shutil.rmtree(tmp_path / 'secret')
   with pytest.raises(noise_secret.SecretError, match='is missing'):
     train(tmp_path, **never, rounds=6)
+
+
+@pytest.mark.nightly
+def test_a_resumed_run_has_the_noise_of_earlier_rounds(tmp_path):
+  """Catches noise that is in a state, which a checkpoint would lose."""
+  fields = {'sampling': 'cyclic', 'cohort': 2, 'noise': 'banded'}
+  fields |= {'noise_bands': 3}
+  result = train(tmp_path / 'whole', **fields)
+  shutil.copytree(tmp_path / 'whole', tmp_path / 'cut')
+  shutil.rmtree(tmp_path / 'cut' / 'checkpoints' / '4')
+  again = train(tmp_path / 'cut', **fields)
+  chex.assert_trees_all_equal(again.state, result.state)
+  assert rows(tmp_path / 'cut') == rows(tmp_path / 'whole')
+  # The grid is made for the rounds of the run.
+  with pytest.raises(workdir.WorkdirError, match='rounds: 4 there, 6 here'):
+    train(tmp_path / 'cut', **fields, rounds=6)

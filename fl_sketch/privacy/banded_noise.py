@@ -1,0 +1,75 @@
+r"""Draws noise that is correlated over rounds: integers, without state.
+
+:math:`n_t = z_t + \lfloor 1/2 + \sum_{1 \leq j < p} q_j z_{t-j} / 2^{15}
+\rfloor`, exactly, in the arithmetic of 32 bits. Each :math:`z_s` is a draw of
+`grid.noise` under the key of round s, and is drawn again in each of the p
+rounds that it is part of: noise is in no state and no checkpoint, and that of a
+resumed run is that of one that was never stopped.
+"""
+
+from typing import Any
+
+from fl_sketch.privacy import correlation as correlation_lib, grid as grid_lib
+from fl_sketch.rounds import keys as keys_lib
+import jax
+import jax.numpy as jnp
+
+_BITS = correlation_lib.BITS
+_HALF = 2 ** (_BITS - 1)
+
+
+def draw(
+  index: jax.Array | int,
+  noise: keys_lib.NoiseKeys,
+  like: Any,
+  points: grid_lib.Grid,
+  correlation: correlation_lib.Correlation,
+) -> Any:
+  """Draws the noise of the sum of one round: uint32, two's complement.
+
+  Args:
+    index: int32[], of the round.
+    noise: of the round.
+    like: of `grid.encode`, or its shapes.
+    points: the grid, the same in all rounds of an epoch.
+    correlation: the weights, and the epochs at which they start again.
+
+  Guarantees:
+    Purity: a function of the run's secret key and the round alone.
+    Exactness: as computed without bounds on integers, modulo 2^32.
+  """
+  weights = jnp.array(correlation.weights, jnp.int32)
+  age = jnp.asarray(index, jnp.int32) % correlation.rounds
+
+  def add(j, sums):
+    key = keys_lib.server_key(noise, index - j)
+    drawn = grid_lib.noise(key, like, points)
+    return jax.tree.map(lambda x, s: _weighed(x, weights[j], s), drawn, sums)
+
+  full = lambda x, value: jnp.full(x.shape, value, jnp.int32)
+  start = jax.tree.map(lambda x: (full(x, 0), full(x, _HALF)), like)
+  # Draws of rounds before the epoch count 0, and are not drawn.
+  count = jnp.minimum(age + 1, correlation.bands)
+  sums = jax.lax.fori_loop(0, count, add, start)
+  return jax.tree.map(lambda _, s: _quotient(s), like, sums)
+
+
+def _weighed(drawn, weight, sums):
+  """Adds q z to a sum in two parts, of the high and of the low bits of z.
+
+  Modulo 2^32 it does not matter whether the first part wraps. The second, of 15
+  bits times weights whose negative ones add up to 2^15 at most, never does.
+  """
+  high, low = sums
+  z = drawn.astype(jnp.int32)
+  mask = 2**_BITS - 1
+  return high + weight * (z >> _BITS), low + weight * (z & mask)
+
+
+def _quotient(sums):
+  """The sum over 2^15; it began with a half, and so is rounded to the nearest.
+
+  The draw of the round itself, whose weight is 2^15, is not rounded.
+  """
+  high, low = sums
+  return (high + (low >> _BITS)).astype(jnp.uint32)

@@ -1,0 +1,341 @@
+"""Rounds with correlated noise: exact draws, fixed hashes, account, cohorts."""
+
+import cases
+import chex
+from fl_sketch import experiment, rounds, sketches
+from fl_sketch.data import cohorts
+from fl_sketch.experiment import config
+from fl_sketch.privacy import (
+  aggregation,
+  banded_noise,
+  correlation,
+  discrete_gaussian,
+  gaussian,
+  grid,
+)
+from fl_sketch.privacy.correlation import ONE, Correlation
+from fl_sketch.rounds import keys as keys_lib, mesh as mesh_lib, transforms as t
+from fl_sketch.rounds.aggregation import mean_over_cohort
+from fl_sketch.rounds.algorithm import Algorithm, federated
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from refusals import refused, refused_calls
+
+from tests.training.test_private_runs import PRIVATE, SAMPLES
+
+SECRET = cases.SECRET
+EPOCH = Correlation(correlation.square_root(4), 6, 6)
+LIKE = {'a': jnp.zeros((3, 5), jnp.uint32), 'b': jnp.zeros(4, jnp.uint32)}
+SIZE = grid.numbers(LIKE)
+POINTS = grid.make(
+  1.0, 3.0, clients=50, rounding=EPOCH.rounding(SIZE), gain=EPOCH.gain
+)
+
+
+def whole(x):
+  """Two's complement as Python's integers."""
+  return np.asarray(x).view('i4').astype(object)
+
+
+@cases.jit
+def draws_alone(rounds):
+  """The independent draws z of these rounds."""
+  keys = jax.vmap(lambda r: keys_lib.noise_keys(SECRET, r).server)(rounds)
+  return jax.vmap(lambda key: grid.noise(key, LIKE, POINTS))(keys)
+
+
+@cases.jit
+def correlated(r):
+  keys = keys_lib.noise_keys(SECRET, r)
+  return banded_noise.draw(r, keys, LIKE, POINTS, EPOCH)
+
+
+def test_the_arithmetic_is_that_of_all_integers():
+  """Catches bits that are lost between the two parts of a sum, and a wrap."""
+  rng = np.random.default_rng(0)
+  large = int(13.3 * discrete_gaussian.stddev(1024, 320))
+  sizes = 2**15 - 1, 2**15, 10**5, large, 2**31 - 1
+  draws = np.stack([rng.integers(-x, x + 1, 64) for x in sizes * 4], -1)
+  draws[0], draws[1] = large, -large  # all at their bounds
+  draws = draws.astype(np.int32)
+  for weights in (
+    (ONE,),
+    (ONE, -ONE),
+    correlation.square_root(20),
+    (ONE, *[-ONE // 19] * 19),
+  ):
+    sums = jnp.zeros(64, jnp.int32), jnp.full(64, ONE // 2, jnp.int32)
+    for j, q in enumerate(weights):
+      z = jnp.asarray(draws[:, j]).astype(jnp.uint32)
+      sums = banded_noise._weighed(z, jnp.int32(q), sums)
+    got = np.asarray(banded_noise._quotient(sums)).astype(object)
+    used = draws[:, : len(weights)].astype(object)
+    want = (used @ np.array(weights, object) + ONE // 2) // ONE % 2**32
+    assert (got == want).all()
+
+
+def test_noise_of_a_round_is_a_function_of_key_and_round_alone():
+  """Catches a wrong key, weight or epoch, and noise that has a past."""
+  z = jax.tree.map(whole, draws_alone(jnp.arange(12)))
+  for r in 11, 6, 0, 9, 5, 2:  # in no order
+    got = correlated(jnp.int32(r))
+    for name in LIKE:
+      age = r % EPOCH.rounds
+      terms = [
+        z[name][r - j] * q for j, q in enumerate(EPOCH.weights[: age + 1])
+      ]
+      want = (sum(terms) + ONE // 2) // ONE
+      assert (whole(got[name]) == want).all()
+  assert correlated._cache_size() == 1
+
+
+def quiet(op, hash_key, noise):
+  """Rounds in which nobody moves; noise is decoded with such a hash."""
+
+  def make(hp) -> Algorithm:
+    privacy = aggregation.Release(1.0, max_cohort=4, correlation=noise).at(hp)
+    return federated(
+      lambda params, batches, key, drift: (params, {}),
+      t.per_client(
+        t.stateless(lambda u, _, **__: jax.tree.map(jnp.zeros_like, u))
+      ),
+      t.sketch(op, hash_key='run'),
+      mean_over_cohort(privacy=privacy),
+      t.broadcast(),
+      t.desketch(op, hash_key=hash_key),
+      optax.scale(-1.0),
+    )
+
+  return make
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize('hash_key', ['run', 'round'])
+def test_sums_of_decoded_noise_have_the_error_of_the_closed_form(hash_key):
+  """Catches noise that does not cancel, or cancels under fresh hashes.
+
+  Within 2 %: 5.1 deviations of a chi-square with as many degrees of freedom as
+  tables have numbers, 2^17; false alarms have probability 2e-6 together.
+  """
+  size, runs, count = 2**12, 2**5, 12
+  noise = Correlation(correlation.square_root(8), count, count)
+  make, like = quiet(sketches.block_cyclic(size), hash_key, noise), None
+  round_fn = rounds.run_round(make, mesh_lib.cohort_mesh(1))
+  play = rounds.scan_rounds(round_fn, lambda state: state.params['w'])
+  params = {'w': jnp.zeros(2 * size)}
+  cohort = rounds.Cohort(
+    np.zeros((count, 1), 'i4'), np.ones((count, 1), 'f4'), np.zeros((count, 1))
+  )
+
+  def energy(secret):
+    state = rounds.init(make(cases.HP), params, 1)
+    sums = play(cases.HP, state, cohort, cases.KEY, like, secret)[2]
+    return jnp.square(sums).sum(-1)
+
+  secrets = jax.random.split(SECRET, runs)
+  found = np.asarray(cases.jit(jax.vmap(energy))(secrets), 'f8').mean(0)
+  private = aggregation.Release(1.0, max_cohort=4, correlation=noise)
+  points = private.at(cases.HP).grid(jnp.zeros(size))
+  draw = discrete_gaussian.stddev(points.base, int(points.multiple))
+  draw *= float(points.step)
+  # Every number of a table is decoded to two coordinates.
+  form = lambda fresh: (
+    2 * size * draw**2 * correlation.prefix_error(noise, count, fresh=fresh)
+  )
+  want, other = form(hash_key == 'round'), form(hash_key == 'run')
+  assert found.sum() == pytest.approx(want.sum(), rel=0.02)
+  assert found[-1] == pytest.approx(want[-1], rel=0.02)
+  assert abs(np.log(found.sum() / other.sum())) > 1
+
+
+def test_a_kept_hash_changes_with_its_epoch():
+  """Catches an epoch that is too long, or begins in the wrong round."""
+  op = sketches.block_cyclic(4)
+  u = jax.tree.map(jnp.ones_like, cases.PARAMS)
+  keys = [keys_lib.round_keys(cases.KEY, r) for r in range(6)]
+  tables = {
+    which: [
+      np.asarray(t.sketch(op, hash_key=which).update(u, (), keys=k)[0]).tolist()
+      for k in keys
+    ]
+    for which in (1, 3, 'run', 'round')
+  }
+  same = lambda which, r, s: tables[which][r] == tables[which][s]
+  assert same(3, 0, 2)
+  assert same(3, 3, 5)
+  assert not same(3, 2, 3)
+  assert same('run', 0, 5)
+  for fresh in 1, 'round':
+    assert len({str(x) for x in tables[fresh]}) == 6
+
+
+RELEASE = aggregation.Release(4.0, correlation=EPOCH)
+
+
+def chain_of(hash_key, **release):
+  privacy = RELEASE._replace(**release).at(cases.HP)
+  uplink = mean_over_cohort(privacy=privacy)
+  link = t.sketch(cases.CYCLIC, hash_key=hash_key)
+  return federated(None, link, uplink, t.broadcast())
+
+
+def test_hashes_may_be_kept_for_longer_than_noise():
+  """Catches a refusal of what cancels."""
+  for kept in 'run', 6, 12:
+    assert chain_of(kept).releases == 1
+  assert chain_of('round', correlation=None).releases == 1
+
+
+_FIXED = "Expected a fixed bound=.* trust=.*'central' and no before_sketch"
+test_what_has_no_account_is_refused = refused_calls(
+  (lambda: chain_of('round'), "hash_key='round'.*correlated_noise.md"),
+  (lambda: chain_of(4), 'Expected hash_key=4 .* a multiple of 6 rounds'),
+  (lambda: chain_of('run', before_sketch=True), _FIXED),
+  (lambda: chain_of('run', bound='quantile', count_stddev=1.0), _FIXED),
+  (lambda: chain_of('run', trust='local'), _FIXED),
+  (lambda: chain_of('run', trust='secure_aggregation'), _FIXED),
+  (lambda: chain_of('run', noise=lambda *_: 0), _FIXED),
+  (lambda: RELEASE.at(cases.HP).mean(0), 'Expected one sum of payloads'),
+)
+
+BANDED = PRIVATE | {
+  'sampling': 'cyclic', 'cohort': 2, 'noise': 'banded', 'noise_bands': 2,
+}  # fmt: skip
+TABLES = {
+  'algorithm': 'safl', 'hash_rounds': 2,
+  'sketch': {'kind': 'block_cyclic', 'size': 50},
+}  # fmt: skip
+COUNT = {'kind': 'count_sketch', 'rows': 3, 'cols': 20}
+_KNOWN = "sampling='.*' to be 'cyclic', or cohort=4 == population=6"
+FIXED, POISSON = {'sampling': 'fixed_size'}, {'sampling': 'poisson'}
+test_a_config_without_an_account_is_refused = refused(
+  lambda fields: config.Config.from_mapping(BANDED | fields),
+  (FIXED | {'cohort': 4}, _KNOWN),
+  (POISSON | {'cohort': 4}, _KNOWN),
+  (TABLES | {'hash_rounds': None}, 'Expected hash_rounds=None .*fresh hashes'),
+  ({'hash_rounds': 2}, "no hash_rounds=2 with algorithm='dp_fedavg'"),
+  ({'noise_bands': 5}, 'Expected noise_bands=5 <= 4, the rounds over which'),
+  (TABLES | {'noise_bands': 3}, 'Expected noise_bands=3 <= 2'),
+  ({'noise': 'independent'}, "noise='independent' to be 'banded' beside"),
+  ({'noise': 'pink'}, "Expected noise='pink' in"),
+  ({'noise_bands': 0}, 'Expected noise_bands=0 >= 1'),
+  ({'bound': 'quantile', 'cohort': 6}, "bound='quantile' another than"),
+  (TABLES | {'before_sketch': True}, 'no before_sketch=True with noise='),
+  ({'trust': 'local'}, "Expected trust='local' to be 'central' with"),
+  ({'trust': 'secure_aggregation'}, "to be 'central' with sampling='cyclic'"),
+  (FIXED | {'cohort': 6, 'trust': 'local'}, "trust='local' to be 'central'"),
+  ({'over_sampling': 1.5}, "Expected over_sampling=1.5 to be 1"),
+  (SAMPLES, r"Expected nothing in \['noise', 'noise_bands'\]"),
+  ({'noise_multiplier': None, 'clip_norm': None, 'delta': None,
+    'algorithm': 'fedavg'}, "beside .'noise', 'noise_bands'"),
+)  # fmt: skip
+test_an_algorithm_that_cannot_keep_its_hash_is_refused = refused(
+  lambda more: experiment.account(config.Config.from_mapping(BANDED | more)),
+  ({'algorithm': 'fedsketch_privix', 'sketch': COUNT}, "hash_key='round'"),
+  (
+    {'algorithm': 'sketched_sgd', 'sketch': COUNT, 'options': {'k': 5},
+     'local_steps': 1}, 'Expected one sum of payloads a round',
+  ),
+)  # fmt: skip
+
+
+def built(**fields):
+  return experiment.build(BANDED | fields)
+
+
+def test_a_config_is_accounted_as_it_runs():
+  """Catches an account of other epochs or participation than the run has."""
+  exp = built()
+  (release,) = exp.make(exp.hyper).sensitivity
+  assert release == 1
+  guarantee = exp.guarantee
+  # In four rounds a client takes part in the first and the last, or once.
+  squares = np.cumsum([1, 0.25, 0.0625, 1.125**2])
+  assert guarantee.sensitivity == pytest.approx(squares[-1] ** 0.5)
+  want = [gaussian.gaussian_epsilon(2 / x**0.5, 1e-2) for x in squares]
+  assert guarantee.statement.epsilon == pytest.approx(want[-1])
+  np.testing.assert_allclose(guarantee.epsilons(range(1, 5)), want, rtol=1e-6)
+  assert float(exp.hyper.noise_multiplier) == 2
+  text = guarantee.statement.sentence()
+  assert 'one of every 3 rounds' in text
+  assert '1 steps, sampling full' in text
+  of_epochs = built(**TABLES).guarantee
+  want = gaussian.gaussian_epsilon(2 / 1.25**0.5, 1e-2, steps=2)
+  assert of_epochs.statement.epsilon == pytest.approx(want)
+  assert experiment.account(exp.config) == guarantee
+
+
+def test_noise_is_calibrated_for_a_draw():
+  """Catches a calibration that forgets the sensitivity of C."""
+  fields = {'epsilon': 3.0, 'noise_multiplier': None}
+  fields |= {'sampling': 'fixed_size', 'cohort': 6}
+  exp = built(**fields)
+  c = 0.5 ** np.arange(4)
+  sensitivity = np.linalg.norm(np.cumsum(c))  # everybody in every round
+  want = sensitivity * gaussian.gaussian_noise_multiplier(3.0, 1e-2)
+  assert float(exp.hyper.noise_multiplier) == pytest.approx(want, rel=1e-6)
+  assert exp.guarantee.statement.epsilon == pytest.approx(3, rel=1e-6)
+
+
+def test_independent_noise_in_a_fixed_order_counts_participations():
+  """Catches rounds in which a client is away that are counted."""
+  exp = built(noise=None, noise_bands=None)
+  want = [gaussian.gaussian_epsilon(2.0, 1e-2, steps=k) for k in (1, 1, 1, 2)]
+  got = exp.guarantee.epsilons(range(1, 5))
+  np.testing.assert_allclose(got, want, rtol=1e-6)
+  assert exp.make(exp.hyper).releases == 1
+
+
+def test_a_client_takes_part_in_every_third_round():
+  """Catches an order that hangs on the secret, or changes between passes."""
+  exp = built(rounds=12)
+  chosen = [exp.sample(r, 5 * r) for r in range(12)]
+  present = [set(x.ids[x.weight > 0].tolist()) for x in chosen]
+  for r in range(9):
+    assert present[r] == present[r + 3]
+  assert set.union(*present[:3]) == set(range(6))
+  assert sum(map(len, present[:3])) == 6
+  assert [set(exp.sample(r, 1).ids.tolist()) for r in range(3)] == present[:3]
+  assert experiment.parts.privacy_plan.release_of(exp.config).clients == 2
+
+
+@pytest.mark.parametrize('population', [1, 2, 5, 97, 1000])
+@pytest.mark.parametrize('cohort', [1, 2, 3, 96])
+def test_a_fixed_order_has_everybody_once(population, cohort):
+  """Catches a permutation that is none, or groups that differ by two."""
+  cohort, seen = min(cohort, population), []
+  count = cohorts.groups(population, cohort)
+  for r in range(count):
+    ids, weight = cohorts.cyclic(7, r, population, cohort)
+    seen.append(ids[weight > 0])
+    chex.assert_shape((ids, weight), (cohort,))
+    assert (np.diff(seen[-1]) > 0).all()
+  sizes = {len(x) for x in seen}
+  assert max(sizes) - min(sizes) <= 1
+  together = np.concatenate(seen)
+  assert sorted(together) == list(range(population))
+  if population == 1000 and cohort > 1:
+    assert (np.sort(together) != together).any()
+    other = cohorts.cyclic(8, 0, population, cohort)[0]
+    assert (
+      np.sort(other) != np.sort(cohorts.cyclic(7, 0, 1000, cohort)[0])
+    ).any()
+
+
+def test_noise_without_room_on_the_grid_is_refused():
+  """Catches a run whose noise would be no number."""
+  with pytest.raises(ValueError, match='leave room on the grid'):
+    built(noise_multiplier=1e7)
+
+
+def test_an_audit_of_single_rounds_is_refused():
+  """Catches an audit whose scores know nothing of earlier rounds."""
+  from fl_sketch.experiment import audit
+
+  for fields in {}, {'noise': None, 'noise_bands': None}:
+    c = config.Config.from_mapping(BANDED | fields)
+    with pytest.raises(config.ConfigError, match='scores are of single rounds'):
+      audit.audit_config(c, samples=100)

@@ -1,0 +1,282 @@
+"""Correlated noise without rounds: weights, sensitivity, account and error."""
+
+import itertools
+
+from fl_sketch.privacy import accounting, correlation, gaussian, grid
+from fl_sketch.privacy.correlation import ONE, Correlation
+import numpy as np
+import pytest
+from refusals import refused_calls
+
+WEIGHTS = {
+  'one': (ONE,),
+  'square_root_2': correlation.square_root(2),
+  'square_root_4': correlation.square_root(4),
+  'geometric': correlation.geometric(30),
+  'sums_to_0': (ONE, -ONE // 2, -ONE // 2),  # the column of C: 1, 0.5, 0.75
+  'grows': (ONE, 0, 0, -ONE // 2),  # 1, 0, 0, 0.5
+}
+GROWS = 'sums_to_0', 'grows'
+each_weights = pytest.mark.parametrize('name', WEIGHTS)
+
+
+def matrix(noise):
+  """A, from its definition: f64[rounds, rounds]."""
+  n = noise.rounds
+  bands = (np.eye(n, k=-j) * q / ONE for j, q in enumerate(noise.weights))
+  return sum(bands)
+
+
+def patterns(rounds, apart):
+  """All sets of rounds that are at least `apart` from one another."""
+  for chosen in itertools.product([0, 1], repeat=rounds):
+    places = np.flatnonzero(chosen)
+    if len(places) and (np.diff(places) >= apart).all():
+      yield places
+
+
+@each_weights
+@pytest.mark.parametrize('apart', [1, 2, 3, 6, 9])
+def test_no_pattern_of_participation_moves_more_than_the_sensitivity(
+  name, apart
+):
+  """Catches a norm of other columns; in each round a client moves +-C or less.
+
+  Where the columns of C never grow, a pattern reaches the bound.
+  """
+  noise = Correlation(WEIGHTS[name], 6, apart)
+  c = np.linalg.inv(matrix(noise))
+  for last in range(len(noise.weights), 7):
+    largest = 0
+    for places in patterns(last, apart):
+      for signs in itertools.product([-1, 1], repeat=len(places) - 1):
+        moved = c[:last, places] @ np.array([1, *signs])
+        largest = max(largest, np.linalg.norm(moved))
+    assert largest <= noise.sensitivity(last)
+    if name not in GROWS:
+      assert noise.sensitivity(last) <= largest * (1 + 1e-8)
+
+
+@each_weights
+def test_the_column_of_c_is_that_of_the_inverse(name):
+  """Catches a series of other weights, or one that is below it somewhere."""
+  noise = Correlation(WEIGHTS[name], 30, 1)
+  column, exact = noise.strategy(), np.linalg.inv(matrix(noise))[:, 0]
+  assert (np.diff(column) <= 0).all()
+  assert (column >= exact - 1e-12).all()
+  if name not in GROWS:
+    np.testing.assert_allclose(column, exact, atol=1e-12)
+
+
+def test_weights_are_those_of_a_square_root():
+  """Catches a wrong term of the series: its square is that of differences."""
+  a = np.divide(correlation.square_root(500), ONE)
+  square = np.convolve(a, a)[:500]
+  np.testing.assert_allclose(square, np.eye(500)[0] - np.eye(500)[1], atol=4e-4)
+  assert sum(correlation.square_root(5000)) > 0
+
+
+@pytest.mark.parametrize('epoch', [1, 2, 3, 5, 12])
+@pytest.mark.parametrize('apart', [1, 2, 4, 5, 12, 30])
+def test_epochs_in_a_fixed_order_cost_no_more_than_is_stated(epoch, apart):
+  """Catches too few releases, or an epoch that is cheaper than it can be."""
+  noise = Correlation(WEIGHTS['square_root_2'][:epoch], epoch, apart)
+  c = np.linalg.inv(matrix(noise))
+  for rounds in range(1, 13):
+    worst = 0
+    for first in range(min(apart, rounds)):
+      chosen = np.zeros(-(-rounds // epoch) * epoch)
+      chosen[first:rounds:apart] = 1
+      moved = c @ chosen.reshape(-1, epoch).T
+      worst = max(worst, (moved.T.ravel()[:rounds] ** 2).sum())
+    stated = noise.mechanism(3.0, rounds)
+    assert worst <= stated.steps * (3.0 / stated.noise_multiplier) ** 2
+    if rounds % epoch == 0 and (apart == 1 or apart >= rounds):
+      assert worst == pytest.approx(
+        stated.steps * (3.0 / stated.noise_multiplier) ** 2
+      )
+
+
+def test_the_account_is_the_closed_form():
+  """Catches an epoch that counts for each of its rounds, or for none."""
+  noise = Correlation(correlation.square_root(2), rounds=4, separation=3)
+  # The column of C is 1, 1/2, 1/4, 1/8, and the client comes again after three.
+  square = 1 + 0.25 + 0.0625 + 1.125**2
+  for rounds, steps in (4, 1), (8, 2), (100, 25):
+    mechanism = noise.mechanism(5.0, rounds)
+    assert mechanism.sampling is accounting.Sampling.FULL
+    got = accounting.compute_epsilon(mechanism, delta=1e-5)
+    want = gaussian.gaussian_epsilon(5 / square**0.5, 1e-5, steps=steps)
+    assert got == pytest.approx(want, rel=1e-6)
+
+
+@each_weights
+@pytest.mark.parametrize('fresh', [False, True])
+def test_the_error_of_sums_is_that_of_the_matrices(name, fresh):
+  """Catches a closed form without restarts, or one of single rounds."""
+  noise = Correlation(WEIGHTS[name], 5, 5)
+  a = np.kron(np.eye(3), matrix(noise))
+  if fresh:  # no covariance of one round with another counts
+    want = np.cumsum(np.diag(a @ a.T))
+  else:
+    want = np.square(np.tri(15) @ a).sum(1)
+  got = correlation.prefix_error(noise, 13, fresh=fresh)
+  np.testing.assert_allclose(got, want[:13], rtol=1e-12)
+
+
+def test_sums_over_500_rounds_have_a_quarter_of_the_noise():
+  """Catches weights that do not help; catches a help of fresh hashes."""
+  once = lambda weights: Correlation(weights, 500, 500)
+  ratio = lambda bands: correlation.rms_ratio(
+    once(correlation.square_root(bands)), 500
+  )
+  assert ratio(64) <= 0.25
+  assert ratio(16) <= 0.25
+  assert ratio(1) == pytest.approx(1)
+  geometric = once(correlation.geometric(500))
+  assert correlation.rms_ratio(geometric, 500) <= 0.26
+  for weights in geometric.weights, correlation.square_root(64):
+    assert correlation.rms_ratio(once(weights), 500, fresh=True) > 1.25
+
+
+# (rounds over which the law is enumerated, weights)
+SMALL = (2, WEIGHTS['square_root_2']), (3, correlation.square_root(3))
+
+
+def draws_of(y, x, weights):
+  """The draws z, f64[..., rounds], with which inputs x are released as y."""
+  z = []
+  for t in range(y.shape[-1]):
+    earlier = sum(q * z[t - j] for j, q in enumerate(weights[: t + 1]) if j)
+    rounded = (np.asarray(earlier).astype(np.int64) + ONE // 2) // ONE
+    z.append(y[..., t] - x[t] - rounded)
+  return np.stack(z, -1)
+
+
+@pytest.mark.parametrize(('rounds', 'weights'), SMALL)
+def test_rounding_is_covered_by_the_account(rounds, weights):
+  """Catches an account without the rounding of noise: exact, by enumeration.
+
+  With r = 1 of the lemma its factor is 1 + 8e-9 for each number.
+  """
+  s, gaps = 2.0, []
+  axis = np.arange(-28, 29)
+  y = np.stack(np.meshgrid(*[axis] * rounds, indexing='ij'), -1)
+  log = lambda z: -np.square(z).sum(-1) / (2 * s**2)
+  whole = np.exp(-np.square(np.arange(-40, 41)) / (2 * s**2)).sum() ** rounds
+  p = np.exp(log(draws_of(y, [0] * rounds, weights))) / whole
+  assert p.sum() == pytest.approx(1, abs=1e-9)
+  for apart, size in itertools.product((1, rounds), (1, 3)):
+    noise = Correlation(weights, rounds, apart)
+    for places in patterns(rounds, apart):
+      for signs in itertools.product([-1, 1], repeat=len(places)):
+        x = np.zeros(rounds, int)
+        x[places] = np.multiply(signs, size)
+        q = np.exp(log(draws_of(y, x, weights))) / whole
+        for epsilon in 0.0, 0.5, 1.5:
+          found = np.maximum(p - np.exp(epsilon) * q, 0).sum()
+          bound = noise.sensitivity() * (size + noise.rounding(1))
+          hidden = (s**2 - 1) ** 0.5
+          stated = gaussian.gaussian_delta(hidden / bound, epsilon)
+          assert found <= stated * (1 + 1e-6) + 1e-9
+          bare = hidden / (noise.sensitivity() * size)
+          gaps.append(found / gaussian.gaussian_delta(bare, epsilon))
+  if rounds == 3:
+    assert max(gaps) > 1.01  # so that a bound without rounding would fail
+
+
+@each_weights
+@pytest.mark.parametrize('apart', [1, 3, 8])
+def test_rounding_moves_no_history_by_more_than_is_stated(name, apart):
+  """Catches a bound of rounding that depends on the other numbers' draws."""
+  noise, rng = Correlation(WEIGHTS[name], 8, apart), np.random.default_rng(0)
+  numbers, length, longest = 50, 200.0, 0
+  for _ in range(200):
+    z = rng.integers(-5000, 5000, (numbers, 8))
+    x, other = np.zeros((2, 8, numbers), np.int64)
+    u = rng.normal(size=numbers)
+    u = np.trunc(u / np.linalg.norm(u) * length)
+    for t in range(rng.integers(apart), 8, apart):
+      other[t] = u
+    y = z.copy()
+    for t in range(8):
+      earlier = sum(
+        q * z[:, t - j] for j, q in enumerate(noise.weights[: t + 1]) if j
+      )
+      y[:, t] += (earlier + ONE // 2) // ONE
+    np.testing.assert_array_equal(draws_of(y, x, noise.weights), z)
+    for m in range(noise.bands, 9):
+      there = draws_of(y[:, :m], other, noise.weights) - z[:, :m]
+      moved = np.linalg.norm(there)
+      bound = noise.sensitivity(m) * (length + noise.rounding(numbers))
+      assert moved <= bound
+      longest = max(longest, moved / (noise.sensitivity(m) * length))
+  if name not in GROWS:
+    assert longest > 0.9
+
+
+# (clip norm, multiplier, clients, numbers, correlation)
+GRIDS = [
+  (1.0, 2.0, 50, 10**4, Correlation(correlation.square_root(16), 500, 500)),
+  (0.3, 40.0, 50, 10**6, Correlation(correlation.square_root(16), 500, 1)),
+  (1e20, 2.0, 2048, 10**6, Correlation(correlation.square_root(64), 500, 500)),
+  (1e-3, 3.0, 65_537, 100, Correlation(correlation.geometric(100), 100, 10)),
+]
+
+
+@pytest.mark.parametrize('case', GRIDS)
+def test_the_noise_is_louder_by_its_rounding_and_stays_on_the_grid(case):
+  """Catches a grid for noise of contributions alone, or one that wraps."""
+  bound, z, clients, numbers, noise = case
+  steps = noise.rounding(numbers)
+  points = grid.make(bound, z, clients=clients, rounding=steps, gain=noise.gain)
+  step = np.float64(points.step)
+  square = np.float64(int(points.multiple)) ** 2
+  stddev = points.base * (1 + square + square**2) ** 0.5
+  effective = np.sqrt(stddev**2 - 9) * step
+  wanted = z * (bound + steps * step)
+  assert wanted * (1 + 1e-6) <= effective <= wanted * (1 + 2e-5)
+  assert clients * bound / step + 13.3 * noise.gain * stddev < 2**31
+
+
+def test_a_grid_without_room_for_rounding_is_none():
+  """Catches noise that is too quiet where no noise of the grid is enough."""
+  for steps in 1e6, 2e6, 1e9:
+    assert np.isnan(grid.make(1.0, 200.0, clients=50, rounding=steps).step)
+
+
+@pytest.mark.parametrize('bands', [1, 2, 16, 100])
+@pytest.mark.parametrize('apart', [1, 7, 100])
+def test_sensitivity_and_error_are_those_of_jax_privacy(bands, apart):
+  """Catches another matrix or pattern than that of the same names there."""
+  reason = 'needs jax_privacy, a tool of the tests'
+  name = 'jax_privacy.matrix_factorization'
+  toeplitz = pytest.importorskip(f'{name}.toeplitz', reason=reason)
+  sensitivity = pytest.importorskip(f'{name}.sensitivity', reason=reason)
+  weights = correlation.square_root(bands)
+  noise = Correlation(weights, 100, apart)
+  theirs = np.asarray(toeplitz.optimal_max_error_noising_coefs(bands))
+  np.testing.assert_allclose(np.divide(weights, ONE), theirs, atol=2.0**-15)
+  a = np.pad(np.divide(weights, ONE), (0, 100 - bands)).astype('f4')
+  column = np.float32(noise.strategy())
+  square = toeplitz.minsep_sensitivity_squared(column, apart)
+  assert noise.sensitivity() == pytest.approx(float(square) ** 0.5, rel=1e-5)
+  error = toeplitz.per_query_error(noising_coef=a, n=100)
+  mine = correlation.prefix_error(noise, 100)
+  np.testing.assert_allclose(mine, error, rtol=1e-4)
+  c = np.asarray(toeplitz.materialize_lower_triangular(column))
+  loose = sensitivity.get_min_sep_sensitivity_upper_bound(c, apart)
+  assert noise.sensitivity() <= loose * (1 + 1e-5)
+
+
+HALF = -ONE // 2
+test_what_is_no_correlation_is_refused = refused_calls(
+  (lambda: Correlation((), 5, 1), r'Expected weights=\(\) to be 32768'),
+  (lambda: Correlation((1, HALF), 5, 1), 'to be 32768, and then none above 0'),
+  (lambda: Correlation((ONE, 1), 5, 1), 'none above 0'),
+  (lambda: Correlation((ONE, -ONE, -1), 5, 1), 'a sum of at least 0'),
+  (lambda: Correlation((ONE, HALF), 1, 1), 'Expected 2 bands <= rounds=1'),
+  (lambda: Correlation((ONE,), 0, 1), 'Expected rounds=0 >= 1'),
+  (lambda: Correlation((ONE,), 1, 0), 'Expected separation=0 >= 1'),
+  (lambda: correlation.square_root(0), 'Expected bands=0 >= 1'),
+)
