@@ -31,8 +31,9 @@ EPOCH = Correlation(correlation.square_root(4), 6, 6)
 LIKE = {'a': jnp.zeros((3, 5), jnp.uint32), 'b': jnp.zeros(4, jnp.uint32)}
 SIZE = grid.numbers(LIKE)
 POINTS = grid.make(
-  1.0, 3.0, clients=50, rounding=EPOCH.rounding(SIZE), gain=EPOCH.gain
-)
+  clip_norm=1.0, noise_multiplier=3.0, clients=50,
+  rounding=EPOCH.rounding(SIZE), gain=EPOCH.gain,
+)  # fmt: skip
 
 
 def whole(x):

@@ -229,7 +229,10 @@ def test_the_noise_is_louder_by_its_rounding_and_stays_on_the_grid(case):
   """Catches a grid for noise of contributions alone, or one that wraps."""
   bound, z, clients, numbers, noise = case
   steps = noise.rounding(numbers)
-  points = grid.make(bound, z, clients=clients, rounding=steps, gain=noise.gain)
+  points = grid.make(
+    clip_norm=bound, noise_multiplier=z, clients=clients, rounding=steps,
+    gain=noise.gain,
+  )  # fmt: skip
   step = np.float64(points.step)
   square = np.float64(int(points.multiple)) ** 2
   stddev = points.base * (1 + square + square**2) ** 0.5
@@ -242,7 +245,8 @@ def test_the_noise_is_louder_by_its_rounding_and_stays_on_the_grid(case):
 def test_a_grid_without_room_for_rounding_is_none():
   """Catches noise that is too quiet where no noise of the grid is enough."""
   for steps in 1e6, 2e6, 1e9:
-    assert np.isnan(grid.make(1.0, 200.0, clients=50, rounding=steps).step)
+    numbers = {'clip_norm': 1.0, 'noise_multiplier': 200.0, 'clients': 50}
+    assert np.isnan(grid.make(**numbers, rounding=steps).step)
 
 
 @pytest.mark.parametrize('bands', [1, 2, 16, 100])
