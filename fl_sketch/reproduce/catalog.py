@@ -5,7 +5,13 @@ import difflib
 import itertools
 import pathlib
 
-from fl_sketch.reproduce import lab as lab_lib, own_studies, results, study
+from fl_sketch.reproduce import (
+  lab as lab_lib,
+  own_studies,
+  private_studies,
+  results,
+  study,
+)
 from fl_sketch.reproduce.chen import (
   dimension,
   figures as chen,
@@ -123,6 +129,10 @@ _PROJECT = _of(
    'a vision transformer on CIFAR-10', one_percent.vit, 60),
   ('Digits-Precision', 'Tables in fewer bits', 'SAFL on the digits',
    own_studies.precisions, 4),
+  ('Private-Bits', 'Tables of one bit under differential privacy',
+   'SAFL on the digits', private_studies.few_bits, 15),
+  ('Correlated-Noise', 'Noise that is correlated over rounds',
+   'linear models', private_studies.correlated_noise, 40),
 )  # fmt: skip
 STUDIES: dict[str, study.Study] = {
   s.name: s

@@ -114,6 +114,22 @@ def test_a_run_of_two_processes_resumes_on_other_numbers(count, tmp_path):
   )
 
 
+@pytest.mark.nightly
+def test_private_sums_of_two_processes_have_the_bits_of_one(tmp_path):
+  """Catches a private sum that depends on who adds up what, and noise of two.
+
+  Both have two shards, on which local work is the same to the last bit.
+  """
+  one, two = tmp_path / 'one', tmp_path / 'two'
+  numbers = {'rounds': 4, 'checkpoint_every': 4, 'eval_every': 4}
+  numbers |= {'rounds_per_dispatch': 2, 'noise_seed': 0}
+  flags = [f'--config.{name}={number}' for name, number in numbers.items()]
+  private = '--config=configs/quickstart.py:private'
+  finish(launch(one, *flags, '--cpu_devices=2', config=private))
+  finish_all(launch_all(two, 2, *flags, config=private))
+  chex.assert_trees_all_equal(parameters(one), parameters(two))
+
+
 def end_one(workdir, victim, flags, count=5):
   """Kills one of two processes; returns the output of the other."""
   both = launch_all(workdir, 2, *flags)
