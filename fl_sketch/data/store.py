@@ -7,12 +7,16 @@ owners::
   checked.json times of the files when they last agreed with their digests
   offsets.npy  int64[population + 1]; client i holds samples
                offsets[i] to offsets[i + 1] - 1
-  x.npy        uint8[samples, ...]
-  y.npy        labels, integers[samples]; any other array by its name
-  test_x.npy   and so on: the test examples, which belong to no client
+  x.npy        inputs [samples, ...] of any type
+  y.npy        labels, integers [samples] or, of sequences, [samples, ...], in
+               which -1 is padding; any other array by its name
+  test_x.npy   and so on: the test examples
+  held.npy     int64[population + 1], offsets into the test examples of those
+               that clients hold out, where each of them belongs to a client
+  ids.npy      bytes[population], names of the clients, where they have any
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 import contextlib
 import errno
 import json
@@ -30,7 +34,8 @@ from fl_sketch.utils import digests
 import numpy as np
 import tqdm
 
-FORMAT = 2  # 1 had no digests
+FORMAT = 3  # 2 had images alone, 1 no digests
+_TAKEN = 'offsets', 'held', 'ids', 'mask'  # names of no array
 _MOST = 2**31 - 1  # samples: batches are int32 indices
 # What a store.json raises that is not as `write` made it.
 _DAMAGE = KeyError, TypeError, AttributeError, ArithmeticError, ValueError
@@ -44,14 +49,20 @@ class Store(NamedTuple):
     test: the same, of the test examples.
     offsets: int64[population + 1], memory-mapped.
     num_classes: labels are 0 to num_classes - 1.
-    scale: mean and std of x / 255 over the samples of all clients.
+    scale: mean and std of x / 255 over the samples of all clients, if x is
+      uint8; else 0 and 1.
+    held: int64[population + 1] as `offsets`, of the test examples that clients
+      hold out, possibly none; None where test examples belong to no client.
+    ids: bytes[population], names of the clients in UTF-8; None without names.
   """
 
   train: Arrays
   test: Arrays
   offsets: np.ndarray
-  num_classes: int
+  num_classes: int | None
   scale: dict[str, float]
+  held: np.ndarray | None = None
+  ids: np.ndarray | None = None
 
   @property
   def partition(self) -> Partition:
@@ -59,11 +70,29 @@ class Store(NamedTuple):
     return Partition(None, self.offsets)
 
 
+class Chunk(NamedTuple):
+  """Some clients, one after another.
+
+  Attributes:
+    sizes: int[clients], samples that each trains on, >= 1.
+    train: leaves [sum of sizes, ...], client by client.
+    held_sizes: int[clients], samples that each holds out, >= 0.
+    held: leaves [sum of held_sizes, ...], likewise.
+    ids: names of the clients.
+  """
+
+  sizes: np.ndarray
+  train: Arrays
+  held_sizes: np.ndarray | None = None
+  held: Arrays | None = None
+  ids: Sequence[str] | None = None
+
+
 def write(
   folder: str | os.PathLike,
-  chunks: Iterable[tuple[np.ndarray, Arrays]],
-  test: Arrays,
-  num_classes: int,
+  chunks: Iterable[Chunk | tuple[np.ndarray, Arrays]],
+  test: Arrays | None,
+  num_classes: int | None,
   population: int | None = None,
 ):
   """Writes a store atomically, with one chunk of clients in memory at a time.
@@ -79,11 +108,11 @@ def write(
 
   Args:
     folder: must not exist.
-    chunks: of any number of clients each: their sizes, int[clients], and their
-      arrays, leaves [sum of sizes, ...], client by client. 'x' is uint8, 'y'
-      holds labels.
-    test: the same arrays of the test examples.
-    num_classes: number of labels.
+    chunks: of any number of clients each; all have the same arrays, types and
+      shapes, and either all or none have held-out samples, and ids.
+    test: the same arrays of test examples that belong to no client; None takes
+      the held-out samples of all clients.
+    num_classes: number of labels 'y'; None if they are no classes.
     population: clients of all chunks, for the bar; None if it is unknown.
 
   Raises:
@@ -141,10 +170,14 @@ def open(folder: str | os.PathLike) -> Store:
       }
       for split, prefix in (('train', ''), ('test', 'test_'))
     )
+    held, ids = (
+      _mapped(folder / f'{name}.npy', **about[name]) if about[name] else None
+      for name in ('held', 'ids')
+    )
     num_classes, scale = about['num_classes'], Pixels(**about['pixels']).scale
     recorded = dict(about['sha256'])
-    if num_classes < 1 or not {'x', 'y'} <= train.keys() == test.keys():
-      raise ValueError(f'{num_classes=} and arrays {sorted(train)}')
+    if not (train and train.keys() == test.keys()):
+      raise ValueError(f'arrays {sorted(train)} and {sorted(test)}')
     expected = int(population) + 1
   except _DAMAGE as error:
     raise DataError(f'{folder}/store.json is damaged: {error!r}') from error
@@ -156,8 +189,10 @@ def open(folder: str | os.PathLike) -> Store:
       f'{population=} steps, none of them empty.'
     )
   arrays = train | {f'test_{name}': x for name, x in test.items()}
-  store_digests.check(folder, arrays | {'offsets': offsets}, recorded)
-  return Store(train, test, offsets, num_classes, scale)
+  named = {'offsets': offsets, 'held': held, 'ids': ids}
+  arrays |= {name: x for name, x in named.items() if x is not None}
+  store_digests.check(folder, arrays, recorded)
+  return Store(train, test, offsets, num_classes, scale, held, ids)
 
 
 def is_mapped(arrays: Mapping[str, Any]) -> bool:
@@ -169,47 +204,91 @@ def is_mapped(arrays: Mapping[str, Any]) -> bool:
   return any(isinstance(x, np.memmap) for x in arrays.values())
 
 
+class _Columns:
+  """Arrays of which rows are appended to files, PREFIXname.npy."""
+
+  def __init__(self, folder: pathlib.Path, prefix: str, like: Arrays):
+    self.like, self.rows, self._files = like, 0, {}
+    for name, x in like.items():
+      self._files[name] = (folder / f'{prefix}{name}.npy').open('wb')
+      _head(self._files[name], x, 0)
+
+  def append(self, arrays: Arrays, sizes: np.ndarray, num_classes: int | None):
+    """Adds rows, those of `sizes` clients."""
+    _check(arrays, self.like, int(sizes.sum()), num_classes)
+    self.rows += int(sizes.sum())
+    if self.rows > _MOST:
+      raise ValueError(f'Expected samples={self.rows} <= {_MOST}.')
+    for name, file in self._files.items():
+      file.write(np.ascontiguousarray(arrays[name]).data)
+
+  def close(self):
+    for name, file in self._files.items():
+      _head(file, self.like[name], self.rows)
+      file.close()
+
+
 def _fill(folder, chunks, test, num_classes, bar) -> dict[str, Any]:
   """Writes all arrays; returns the content of store.json."""
-  _check(test, test, num_classes)
-  offsets, pixels = [np.zeros(1, np.int64)], Pixels()
+  offsets, held, ids = [[0]], [[0]], []
+  train = tests = None
+  pixels = Pixels()
   with contextlib.ExitStack() as stack:
-    files = {}
-    for name, x in test.items():
-      np.save(folder / f'test_{name}.npy', x)
-      file = (folder / f'{name}.npy').open('wb')
-      files[name] = stack.enter_context(file)
-      _head(file, x, 0)
-    for sizes, arrays in chunks:
-      sizes = np.asarray(sizes).astype(np.int64, casting='same_kind')
-      _check(arrays, test, num_classes, sizes)
+    for chunk in chunks:
+      chunk = Chunk(*chunk)
+      sizes = _sizes(chunk.sizes, 1)
+      if train is None or tests is None:
+        like = chunk.train if test is None else test
+        train, tests = (
+          stack.enter_context(contextlib.closing(_Columns(folder, *at, like)))
+          for at in ([''], ['test_'])
+        )
+        if test is not None:
+          tests.append(test, np.array([len(_first(test))]), num_classes)
+      train.append(chunk.train, sizes, num_classes)
       offsets.append(offsets[-1][-1] + np.cumsum(sizes))
-      if (samples := int(offsets[-1][-1])) > _MOST:
-        raise ValueError(f'Expected {samples=} <= {_MOST}.')
-      pixels = pixels.plus(arrays['x'])
-      for name, file in files.items():
-        file.write(np.ascontiguousarray(arrays[name]).data)
+      if (chunk.held is None) != (test is not None):
+        raise ValueError('Expected a test, or what clients hold out, not both.')
+      if chunk.held is not None:
+        held_sizes = _sizes(chunk.held_sizes, 0)
+        tests.append(chunk.held, held_sizes, num_classes)
+        held.append(held[-1][-1] + np.cumsum(held_sizes))
+      ids += chunk.ids or []
+      if (x := chunk.train.get('x')) is not None and x.dtype == np.uint8:
+        pixels = pixels.plus(x)
       bar.update(len(sizes))
-    if len(offsets) == 1:
-      raise ValueError('Expected at least one client.')
-    for name, file in files.items():
-      _head(file, test[name], samples)
-  np.save(folder / 'offsets.npy', np.concatenate(offsets))
+  population = sum(map(len, offsets)) - 1
+  if train is None or tests is None or not tests.rows:
+    raise ValueError('Expected at least one client, and a test example.')
+  if ids and len(ids) != population:
+    raise ValueError(f'Expected {len(ids)} ids of {population} clients.')
+  np.save(folder / 'offsets.npy', np.concatenate(offsets).astype(np.int64))
+  if test is None:
+    np.save(folder / 'held.npy', np.concatenate(held).astype(np.int64))
+  if ids:
+    np.save(folder / 'ids.npy', np.array([x.encode() for x in ids]))
+  return _about_files(folder, population, train, num_classes, pixels)
+
+
+def _about_files(folder, population, train, num_classes, pixels):
+  """The content of store.json."""
 
   def described(name):
     path = folder / f'{name}.npy'
+    if not path.exists():
+      return None
     x, size = np.load(path, mmap_mode='r'), path.stat().st_size
     return {'shape': list(x.shape), 'dtype': x.dtype.str, 'nbytes': size}
 
   return {
     'format': FORMAT,
-    'population': sum(map(len, offsets)) - 1,
-    'samples': samples,
+    'population': population,
+    'samples': train.rows,
     'num_classes': num_classes,
     'pixels': pixels._asdict(),
-    'offsets': described('offsets'),
-    'train': {name: described(name) for name in test},
-    'test': {name: described(f'test_{name}') for name in test},
+    **{name: described(name) for name in ('offsets', 'held', 'ids')},
+    'train': {name: described(name) for name in train.like},
+    'test': {name: described(f'test_{name}') for name in train.like},
     'sha256': {
       path.stem: digests.of_array(np.load(path, mmap_mode='r'))
       for path in sorted(folder.glob('*.npy'))
@@ -230,30 +309,48 @@ def _head(file, like, rows: int):
   np.lib.format.write_array_header_1_0(file, about)
 
 
-def _check(arrays, like, num_classes, sizes=None):
-  """Refuses arrays unlike those of the test examples, or of other sizes."""
+def _first(arrays):
+  return next(iter(arrays.values()))
+
+
+def _sizes(sizes, least: int) -> np.ndarray:
+  """Sizes of clients as int64; refuses fewer samples than `least`."""
+  sizes = np.asarray(sizes).astype(np.int64, casting='same_kind')
+  if not (len(sizes) and sizes.min() >= least):
+    raise ValueError(
+      f'Expected sizes >= {least} of one client or more, got {sizes}.'
+    )
+  return sizes
+
+
+def _check(arrays, like, samples: int, num_classes: int | None):
+  """Refuses arrays unlike the first ones, or of other sizes, and odd labels."""
   kinds, expected = (
     {k: (x.dtype.str, x.shape[1:]) for k, x in xs.items()}
     for xs in (arrays, like)
   )
-  if kinds != expected:
+  if kinds != expected or not kinds:
     raise ValueError(f'Expected {kinds} == {expected}, those of the test.')
-  for name in kinds:
-    if name in ('offsets', 'mask') or name.startswith('test_'):
+  for name, (dtype, _) in kinds.items():
+    if name in _TAKEN or name.startswith('test_'):
       raise ValueError(f'Expected another name of an array than {name!r}.')
-  kind, (dtype, shape) = kinds.get('x', ('',))[0], kinds.get('y', ('', None))
-  if kind != '|u1' or dtype[1:2] not in ('i', 'u') or shape != ():
-    raise ValueError(f"Expected 'x' of uint8 and 'y' of integers in {kinds}.")
-  if sizes is not None and not (len(sizes) and sizes.min() >= 1):
-    raise ValueError(f'Expected sizes >= 1 of one client or more, got {sizes}.')
-  lengths = {len(x) for x in arrays.values()}
-  samples = len(arrays['y']) if sizes is None else int(sizes.sum())
-  if lengths != {samples} or not samples:
+    if np.dtype(dtype).hasobject:
+      raise ValueError(f'Expected numbers in {name!r}, not objects.')
+  if {len(x) for x in arrays.values()} != {samples}:
+    lengths = {k: len(x) for k, x in arrays.items()}
     raise ValueError(f'Expected arrays of {samples=}, got lengths {lengths}.')
-  low, high = arrays['y'].min(), arrays['y'].max()
-  if not 0 <= low <= high < num_classes:
+  if num_classes is not None and samples:
+    _check_labels(arrays.get('y'), num_classes)
+
+
+def _check_labels(y, num_classes):
+  if y is None or y.dtype.kind not in 'iu':
+    raise ValueError(f"Expected 'y' of integers with {num_classes=}.")
+  least = 0 if y.ndim == 1 else -1  # padding of sequences
+  if not least <= y.min() <= y.max() < num_classes:
     raise ValueError(
-      f'Expected 0 <= labels < {num_classes=}, got {low} to {high}.'
+      f'Expected {least} <= labels < {num_classes=}, got {y.min()} to '
+      f'{y.max()}.'
     )
 
 
