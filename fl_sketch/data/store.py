@@ -174,7 +174,9 @@ def open(folder: str | os.PathLike) -> Store:
       _mapped(folder / f'{name}.npy', **about[name]) if about[name] else None
       for name in ('held', 'ids')
     )
-    num_classes, scale = about['num_classes'], Pixels(**about['pixels']).scale
+    num_classes, scale = about['num_classes'], {'mean': 0.0, 'std': 1.0}
+    if about['pixels']:
+      scale = Pixels(**about['pixels']).scale
     recorded = dict(about['sha256'])
     if not (train and train.keys() == test.keys()):
       raise ValueError(f'arrays {sorted(train)} and {sorted(test)}')
@@ -285,7 +287,7 @@ def _about_files(folder, population, train, num_classes, pixels):
     'population': population,
     'samples': train.rows,
     'num_classes': num_classes,
-    'pixels': pixels._asdict(),
+    'pixels': pixels._asdict() if pixels.count else None,
     **{name: described(name) for name in ('offsets', 'held', 'ids')},
     'train': {name: described(name) for name in train.like},
     'test': {name: described(f'test_{name}') for name in train.like},

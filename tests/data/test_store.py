@@ -63,6 +63,45 @@ def test_what_is_written_is_read(folder):
   np.testing.assert_allclose(data.scale['std'], pixels.std(), rtol=1e-12)
 
 
+@pytest.mark.parametrize('clients', [1, 7])
+def test_what_clients_hold_out_is_theirs(clients, tmp_path):
+  """Catches held-out samples of another client, and types that are changed.
+
+  Inputs are tokens and labels sequences, whose padding is -1.
+  """
+  sizes, held = RNG.integers(1, 5, 20), RNG.integers(0, 3, 20)
+  held[3] = 2
+  rows = lambda n: {
+    'x': RNG.integers(300, size=(n, 4), dtype=np.int16),
+    'y': RNG.integers(-1, 300, (n, 4), np.int16),
+  }
+  train, test = rows(sizes.sum()), rows(held.sum())
+  ids = [f'Fräulein {i:02}' for i in range(20)]
+  starts = [np.concatenate([[0], np.cumsum(n)]) for n in (sizes, held)]
+
+  def part(arrays, at, first):
+    ends = at[first], at[min(first + clients, 20)]
+    return {name: x[slice(*ends)] for name, x in arrays.items()}
+
+  chunks = [
+    store.Chunk(
+      sizes[i : i + clients], part(train, starts[0], i),
+      held[i : i + clients], part(test, starts[1], i), ids[i : i + clients],
+    )
+    for i in range(0, 20, clients)
+  ]  # fmt: skip
+  store.write(tmp_path / 'texts', chunks, None, num_classes=300)
+  data = store.open(tmp_path / 'texts')
+  assert [name.decode() for name in data.ids] == ids
+  assert data.scale == {'mean': 0.0, 'std': 1.0}
+  for got, want in ((data.train, train), (data.test, test)):
+    for name, x in want.items():
+      assert got[name].dtype == x.dtype
+      np.testing.assert_array_equal(got[name], x)
+  np.testing.assert_array_equal(data.offsets, starts[0])
+  np.testing.assert_array_equal(data.held, starts[1])
+
+
 def test_a_client_holds_its_own_samples(folder):
   data = store.open(folder)
   for i, (_, arrays) in enumerate(chunks_of(1)):
@@ -174,9 +213,8 @@ DAMAGES = {
     lambda f: about(f, pixels={'count': 0, 'total': 0, 'squares': 0}),
     'json is damaged: ZeroDivision',
   ),
-  'classes': (lambda f: about(f, num_classes='x'), 'json is damaged: Type'),
   'no labels': (lambda f: about(f, train={}), 'json is damaged: Value'),
-  'format': (lambda f: about(f, format=1), 'Expected format=1 == 2 in .*json'),
+  'format': (lambda f: about(f, format=1), 'Expected format=1 == 3 in .*json'),
   'truncated': (
     lambda f: cut(f / 'x.npy', 300),
     r'Expected .*clients/x.npy of 300 bytes to have \d+\.',
@@ -285,6 +323,11 @@ def chunk(sizes=(2, 1), **changes):
   return {'chunks': [(np.array(sizes), few)]}
 
 
+few_ids = chunk()
+few_ids['chunks'] = [
+  store.Chunk(*one, ids=ids)
+  for one, ids in zip(chunk()['chunks'] * 2, (['anna'], None), strict=True)
+]
 REFUSED = {
   'nobody': ({'chunks': []}, 'Expected at least one client'),
   'nobody in a chunk': (
@@ -292,21 +335,31 @@ REFUSED = {
     'Expected sizes >= 1 of one client or',
   ),
   'empty client': (chunk((3, 0)), r'sizes >= 1 of one client or more, got \[3'),
-  'sizes': (chunk((2, 2)), r'arrays of samples=4, got lengths .3.'),
+  'sizes': (chunk((2, 2)), r"arrays of samples=4, got lengths .'x': 3"),
   'lengths': (chunk(y=TRAIN['y'][:2]), 'samples=3, got lengths .'),
   'names': (chunk(age=None), "'age': .*those of the test"),
   'shape': (chunk(x=np.zeros((3, 6), np.uint8)), 'those of the test'),
   'type': (chunk(y=np.zeros(3, np.int8)), 'those of the test'),
   'label': (chunk(y=np.array([0, 5, 1])), 'num_classes=5, got 0 to 5'),
   'negative': (chunk(y=np.array([0, -1, 1])), 'num_classes=5, got -1 to 1'),
-  'no x': ({'test': {'y': TEST['y']}}, "Expected 'x' of uint8 and 'y' of int"),
-  'floats': ({'test': TEST | {'x': TEST['x'] / 255}}, "Expected 'x' of uint8"),
+  'no x': ({'test': {'y': TEST['y']}}, "'x': .*those of the test"),
+  'floats': ({'test': TEST | {'x': TEST['x'] / 255}}, 'those of the test'),
+  'no labels': (
+    {'test': {'x': TEST['x']}, **chunk(y=None, age=None)},
+    "Expected 'y' of integers with num_classes=5",
+  ),
+  'objects': (
+    {'test': {'x': TEST['x'].astype(object)}, 'num_classes': None},
+    "Expected numbers in 'x'",
+  ),
   'no test': (
     {'test': {name: x[:0] for name, x in TEST.items()}},
-    'arrays of samples=0',
+    'at least one client, and a test example',
   ),
+  'no test at all': ({'test': None}, 'Expected a test, or what clients hold'),
   'mask': ({'test': TEST | {'mask': TEST['y']}}, "array than 'mask'"),
   'offsets': ({'test': TEST | {'offsets': TEST['y']}}, "array than 'offsets'"),
+  'ids': (few_ids, 'Expected 1 ids of 4 clients'),
   'test': ({'test': TEST | {'test_x': TEST['x']}}, "array than 'test_x'"),
 }
 
@@ -321,7 +374,7 @@ def test_what_does_not_fit_is_refused_and_leaves_nothing(name, tmp_path):
 
 def test_more_samples_than_an_index_can_tell_are_refused(tmp_path, monkeypatch):
   monkeypatch.setattr(store, '_MOST', 2)
-  with pytest.raises(ValueError, match='Expected samples=3 <= 2'):
+  with pytest.raises(ValueError, match='Expected samples=7 <= 2'):
     write(tmp_path / 'clients', **chunk())
   assert not [*tmp_path.iterdir()]
 
