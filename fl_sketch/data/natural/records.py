@@ -1,0 +1,66 @@
+"""What readers of files yield: samples of clients, in the order of the file."""
+
+from collections.abc import Callable, Iterator, Mapping
+import contextlib
+import pathlib
+from typing import Any, NamedTuple
+
+from fl_sketch.data.sources import DataError
+
+# What a client trains on and what it holds out; a test that is nobody's.
+TRAIN, TEST, PUBLIC = 'train', 'test', 'public'
+
+
+class Records(NamedTuple):
+  """Samples of one client, of one split.
+
+  Attributes:
+    client: its name in the file.
+    split: `TRAIN`, `TEST` or `PUBLIC`.
+    columns: the samples as the file has them, by name, of one length each.
+  """
+
+  client: str
+  split: str
+  columns: Mapping[str, Any]
+
+
+# path -> records; a client may come several times.
+Reader = Callable[[pathlib.Path], Iterator[Records]]
+
+
+@contextlib.contextmanager
+def reading(path: pathlib.Path, *damage: type[Exception]) -> Iterator[None]:
+  """Names the file where reading it fails.
+
+  Args:
+    path: of the file.
+    *damage: exceptions that mean that it is not what it should be.
+
+  Raises:
+    DataError: in place of one of them, or of an OSError.
+  """
+  try:
+    yield
+  except DataError:
+    raise
+  except (OSError, EOFError, *damage) as error:
+    raise DataError(f'{path} cannot be read: {error!r}.') from error
+
+
+def column(record: Records, *names: str) -> Any:
+  """The column of a record that has one of these names.
+
+  >>> column(Records('anna', TRAIN, {'label': [1]}), 'y', 'label')
+  [1]
+
+  Raises:
+    DataError: it has none of them.
+  """
+  for name in names:
+    if name in record.columns:
+      return record.columns[name]
+  raise DataError(
+    f'Expected a column {" or ".join(map(repr, names))} of client '
+    f'{record.client!r}, found {sorted(record.columns)}.'
+  )

@@ -1,0 +1,180 @@
+"""Collects the samples of clients that come in any order, and orders them.
+
+What was spooled when a program was stopped is there at its next start, which
+goes on behind it: state.json says how far the files are whole.
+"""
+
+from collections.abc import Iterator
+import json
+import os
+import pathlib
+import shutil
+from typing import Any
+
+from fl_sketch.data import store
+from fl_sketch.data.natural.records import PUBLIC, TEST, TRAIN
+from fl_sketch.data.sources import Arrays
+from fl_sketch.utils import files
+import numpy as np
+
+_CLIENTS = 256  # of a chunk of the store, at most
+_ROWS = 2**15  # of a chunk, about
+
+
+class Spool:
+  """Files of samples, and of the clients that own them.
+
+  Args:
+    folder: of the files; one that is there is gone on with if it is of the same
+      `source`, else made anew.
+    source: JSON that says what is spooled, and from where.
+  """
+
+  def __init__(self, folder: pathlib.Path, source: Any):
+    self.folder, self._source = folder, json.loads(json.dumps(source))
+    self.records = 0
+    self._kinds: dict[str, tuple[str, tuple[int, ...]]] = {}
+    self._rows = {TRAIN: 0, TEST: 0, PUBLIC: 0}
+    self._codes: dict[str, int] = {}
+    if not self._resumed():
+      shutil.rmtree(folder, ignore_errors=True)
+      folder.mkdir(parents=True)
+    self._files: dict[str, Any] = {}
+
+  def add(self, client: str, split: str, arrays: Arrays):
+    """Adds samples of a client, leaves [samples, ...].
+
+    Raises:
+      ValueError: they are unlike those before.
+    """
+    kinds = {k: (x.dtype.str, x.shape[1:]) for k, x in arrays.items()}
+    if self._kinds and kinds != self._kinds:
+      raise ValueError(
+        f'Expected samples of client {client!r} like those before, '
+        f'{self._kinds}, not {kinds}.'
+      )
+    self._kinds = kinds
+    self.records += 1
+    (size,) = {len(x) for x in arrays.values()}
+    if split != PUBLIC:
+      code = self._codes.setdefault(client, len(self._codes))
+      self._append(split, 'owner', np.full(size, code, np.int32))
+    for name, x in arrays.items():
+      self._append(split, name, x)
+    self._rows[split] += size
+
+  def save(self):
+    """Makes what was added sure to be there after a crash."""
+    for file in self._files.values():
+      file.flush()
+      os.fsync(file.fileno())
+    state = {
+      'source': self._source, 'records': self.records, 'rows': self._rows,
+      'kinds': self._kinds, 'clients': [*self._codes],
+    }  # fmt: skip
+    files.replace(self.folder / 'state.json', json.dumps(state))
+
+  def close(self):
+    """Closes the files."""
+    for file in self._files.values():
+      file.close()
+    self._files.clear()
+
+  @property
+  def clients(self) -> list[str]:
+    """The names of the clients, in the order in which they came first."""
+    return [*self._codes]
+
+  def chunks(self, trained: np.ndarray) -> Iterator[store.Chunk]:
+    """The samples of clients, client by client.
+
+    Args:
+      trained: int[clients], codes of those that are wanted, in their order.
+    """
+    self.close()
+    parts = {split: _Sorted(self, split) for split in (TRAIN, TEST)}
+    names = self.clients
+    train, held = parts[TRAIN], parts[TEST]
+    at = 0
+    while at < len(trained):
+      total = np.cumsum(train.sizes[trained[at : at + _CLIENTS]])
+      some = trained[at : at + max(1, int(np.searchsorted(total, _ROWS)))]
+      rest = {}
+      if self._rows[TEST]:
+        rest = {'held_sizes': held.sizes[some], 'held': held.take(some)}
+      ids = [names[i] for i in some]
+      yield store.Chunk(train.sizes[some], train.take(some), ids=ids, **rest)
+      at += len(some)
+
+  def public(self) -> Arrays | None:
+    """The test examples that belong to no client; None without any."""
+    if not self._rows[PUBLIC]:
+      return None
+    return {name: np.asarray(self.mapped(PUBLIC, name)) for name in self.names}
+
+  def sizes(self, split: str) -> np.ndarray:
+    """The number of samples of each client, int64[clients]."""
+    return _Sorted(self, split).sizes
+
+  def mapped(self, split: str, name: str) -> np.ndarray:
+    """An array of all samples, as they came."""
+    dtype, shape = ('<i4', ()) if name == 'owner' else self._kinds[name]
+    shape = (self._rows[split], *shape)
+    if not self._rows[split]:
+      return np.empty(shape, dtype)
+    return np.memmap(self._path(split, name), dtype, 'r', shape=shape)
+
+  @property
+  def names(self) -> list[str]:
+    """The names of the arrays."""
+    return [*self._kinds]
+
+  def _append(self, split, name, x):
+    path = self._path(split, name)
+    if path.name not in self._files:
+      self._files[path.name] = path.open('ab')
+    self._files[path.name].write(np.ascontiguousarray(x).data)
+
+  def _path(self, split, name) -> pathlib.Path:
+    return self.folder / f'{split}.{name}.bin'
+
+  def _resumed(self) -> bool:
+    """Reads the state, and cuts what was written after it."""
+    path = self.folder / 'state.json'
+    if not path.exists():
+      return False
+    state = json.loads(path.read_text())
+    if state['source'] != self._source:
+      return False
+    self.records, self._rows = state['records'], state['rows']
+    self._kinds = {k: (t, tuple(s)) for k, (t, s) in state['kinds'].items()}
+    self._codes = {name: i for i, name in enumerate(state['clients'])}
+    for split, rows in self._rows.items():
+      for name, (dtype, shape) in {'owner': ('<i4', ()), **self._kinds}.items():
+        size = rows * int(np.prod(shape, dtype=int)) * np.dtype(dtype).itemsize
+        if (file := self._path(split, name)).exists():
+          os.truncate(file, size)
+    return True
+
+
+class _Sorted:
+  """The samples of a split in the order of their clients."""
+
+  def __init__(self, spool: Spool, split: str):
+    owner = np.asarray(spool.mapped(split, 'owner'))
+    self.sizes = np.bincount(owner, minlength=len(spool.clients))
+    self._ends = np.cumsum(self.sizes)
+    # Most files have one client after another: nothing is to be sorted.
+    self._order = None
+    if len(owner) and (np.diff(owner) < 0).any():
+      self._order = np.argsort(owner, kind='stable')
+    self._arrays = {name: spool.mapped(split, name) for name in spool.names}
+
+  def take(self, clients: np.ndarray) -> Arrays:
+    """The samples of these clients, leaves [sum of sizes, ...]."""
+    ends, sizes = self._ends[clients], self.sizes[clients]
+    starts = np.repeat(ends - np.cumsum(sizes), sizes)
+    places = starts + np.arange(sizes.sum())
+    if self._order is not None:
+      places = self._order[places]
+    return {name: np.asarray(x[places]) for name, x in self._arrays.items()}

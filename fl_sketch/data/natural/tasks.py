@@ -1,0 +1,281 @@
+"""Makes arrays of what files hold: images, characters, words, tokens."""
+
+from collections.abc import Callable, Sequence
+import io
+import pathlib
+from typing import Any, NamedTuple
+
+from fl_sketch.data.natural.records import Records, column
+from fl_sketch.data.sources import Arrays, DataError
+from fl_sketch.utils import checks
+import numpy as np
+
+PADDING = -1  # a label that does not count
+
+
+class Task(NamedTuple):
+  """What is learned of a data set.
+
+  Attributes:
+    arrays: records -> 'x' and 'y', leaves [samples, ...]; a sample of the file
+      may become several, or none.
+    num_classes: labels are 0 to num_classes - 1.
+    options: what it was made with, as JSON has it.
+  """
+
+  arrays: Callable[[Records], Arrays]
+  num_classes: int
+  options: dict[str, Any]
+
+
+def images(
+  names: Sequence[str] = ('image', 'pixels', 'x', 'img'),
+  labels: Sequence[str] = ('label', 'y', 'character', 'labels'),
+  *,
+  num_classes: int,
+  shape: tuple[int, int] | None = None,
+  invert: bool = False,
+) -> Task:
+  """Images as uint8[n, height, width, channels], and their labels.
+
+  Numbers from 0 to 1 become bytes, rounded to the nearest; bytes of a PNG or a
+  JPEG are decoded.
+
+  Args:
+    names: the column of the images, by any of these names.
+    labels: likewise of the labels.
+    num_classes: of the labels.
+    shape: height and width: flat images have it, others are resized to it.
+    invert: whether x is 1 minus what the file has.
+  """
+
+  def arrays(records: Records) -> Arrays:
+    x = [_pixels(image, shape, invert) for image in column(records, *names)]
+    if not x:
+      raise DataError(f'Expected an image of client {records.client!r}.')
+    y = _integers(column(records, *labels), records, num_classes)
+    return {'x': np.stack(x), 'y': y}
+
+  options = {'num_classes': num_classes, 'shape': shape, 'invert': invert}
+  return Task(arrays, num_classes, options)
+
+
+def _pixels(image, shape, invert) -> np.ndarray:
+  if isinstance(image, dict):  # as Hugging Face's datasets keep images
+    image = image['bytes']
+  if (
+    isinstance(image, list) and len(image) == 1 and isinstance(image[0], bytes)
+  ):
+    (image,) = image
+  if isinstance(image, bytes):
+    image = _decoded(image)
+  x = np.asarray(image)
+  if x.dtype.kind == 'f':
+    if not (x.min() >= 0 and x.max() <= 1):
+      raise DataError('Expected pixels from 0 to 1, or bytes.')
+    x = np.rint(255 * (1 - x if invert else x)).astype(np.uint8)
+  elif invert:
+    x = 255 - x.astype(np.uint8)
+  if x.min() < 0 or x.max() > 255:
+    raise DataError('Expected pixels from 0 to 255.')
+  x = x.astype(np.uint8)
+  if x.ndim == 1 and shape is not None:
+    x = x.reshape(*shape, -1)
+  x = x[..., None] if x.ndim == 2 else x
+  return x if shape is None or x.shape[:2] == shape else _resized(x, shape)
+
+
+def _decoded(content: bytes) -> np.ndarray:
+  from PIL import Image, UnidentifiedImageError
+
+  try:
+    with Image.open(io.BytesIO(content)) as image:
+      grey = image.mode in ('L', '1', 'I', 'F', 'I;16')
+      return np.asarray(image.convert('L' if grey else 'RGB'))
+  except (UnidentifiedImageError, OSError) as error:
+    raise DataError(f'An image is damaged: {error}.') from error
+
+
+def _resized(x, shape) -> np.ndarray:
+  from PIL import Image
+
+  grey = x.shape[-1] == 1
+  image = Image.fromarray(x[..., 0] if grey else x)
+  resized = np.asarray(image.resize(shape[::-1], Image.Resampling.BILINEAR))
+  return resized[..., None] if grey else resized
+
+
+def several_labels(num_classes: int, shape: tuple[int, int]) -> Task:
+  """Images that have any of several labels: y is uint8[n, num_classes]."""
+  one = images(num_classes=1, shape=shape)
+
+  def arrays(records: Records) -> Arrays:
+    y = np.asarray(column(records, 'labels'), np.uint8)
+    zeros = {**records.columns, 'label': np.zeros(len(y), int)}
+    x = one.arrays(records._replace(columns=zeros))['x']
+    return {'x': x, 'y': y}
+
+  return Task(arrays, 2, {'num_classes': num_classes, 'shape': shape})
+
+
+def tokens(num_classes: int) -> Task:
+  """Sequences that are tokens already: each is told from those before."""
+
+  def arrays(records: Records) -> Arrays:
+    rows = np.asarray(column(records, 'tokens'))
+    if rows.ndim != 2 or rows.dtype.kind not in 'iu' or rows.shape[1] < 2:
+      raise DataError(
+        f'Expected tokens int[n, length] of client {records.client!r}.'
+      )
+    if not 0 <= rows.min() <= rows.max() < num_classes:
+      raise DataError(
+        f'Expected tokens 0 to {num_classes - 1} of client {records.client!r}.'
+      )
+    y = rows[:, 1:].astype(np.int32)
+    return {'x': rows[:, :-1].astype(np.int32), 'y': np.where(y, y, PADDING)}
+
+  return Task(arrays, num_classes, {'num_classes': num_classes})
+
+
+def _integers(values, records, num_classes) -> np.ndarray:
+  y = np.asarray(values).reshape(len(values), -1)[:, 0]
+  if y.dtype.kind not in 'iu' or not 0 <= y.min() <= y.max() < num_classes:
+    raise DataError(
+      f'Expected labels 0 to {num_classes - 1} of client {records.client!r}.'
+    )
+  return y.astype(np.int32)
+
+
+# TensorFlow Federated's of Shakespeare, and LEAF's.
+TFF_LETTERS = (
+  'dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#\'/37;?bfjnrvzBFJNRVZ"&*.26:\n'
+  'aeimquyAEIMQUY]!%)-159\r'
+)
+LEAF_LETTERS = (
+  '\n !"&\'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]'
+  'abcdefghijklmnopqrstuvwxyz}'
+)
+
+
+def characters(
+  names: Sequence[str] = ('snippets', 'text', 'x'),
+  *,
+  letters: str = TFF_LETTERS,
+  length: int = 80,
+) -> Task:
+  """Texts as sequences of characters, each of which is told from those before.
+
+  A text begins and ends with a symbol of its own, and is cut into sequences of
+  `length` inputs; the last one is padded. 0 is padding, then come the letters,
+  one for all others, the beginning and the end, as in TensorFlow Federated.
+
+  Args:
+    names: the column of the texts, by any of these names.
+    letters: of the alphabet.
+    length: of a sequence.
+  """
+  ids = {letter: i + 1 for i, letter in enumerate(letters)}
+  other, begin, end = len(ids) + 1, len(ids) + 2, len(ids) + 3
+
+  def arrays(records: Records) -> Arrays:
+    parts = []
+    for text in column(records, *names):
+      text = _text(text)
+      codes = [begin, *(ids.get(letter, other) for letter in text), end]
+      parts.append(_sequences(codes, length))
+    return _paired(parts, length)
+
+  options = {'letters': letters, 'length': length}
+  return Task(arrays, end + 1, options)
+
+
+def next_character(letters: str = LEAF_LETTERS) -> Task:
+  """LEAF's Shakespeare: 80 characters, and the one that follows."""
+  ids = {letter: i for i, letter in enumerate(letters)}
+
+  def codes(texts, records):
+    try:
+      return np.array([[ids[c] for c in text] for text in texts], np.int16)
+    except (KeyError, ValueError) as error:
+      raise DataError(
+        f'Expected texts of one length in letters of LEAF of client '
+        f'{records.client!r}: {error!r}.'
+      ) from error
+
+  def arrays(records: Records) -> Arrays:
+    x = codes(column(records, 'x'), records)
+    y = codes(column(records, 'y'), records)
+    return {'x': x, 'y': y[:, 0].astype(np.int32)}
+
+  return Task(arrays, len(ids), {'letters': letters})
+
+
+def next_words(
+  vocabulary: Sequence[str],
+  names: Sequence[str] = ('tokens', 'text'),
+  *,
+  length: int = 20,
+) -> Task:
+  """Sentences as words, each of which is told from those before.
+
+  Words are those between spaces. A sentence is cut to `length` of them. 0 is
+  padding, then come the words, one for all others, the beginning and the end,
+  as in TensorFlow Federated's Stack Overflow.
+
+  Args:
+    vocabulary: the words, the most frequent one first.
+    names: the column of the sentences, by any of these names.
+    length: of a sequence.
+  """
+  ids = {word: i + 1 for i, word in enumerate(vocabulary)}
+  checks.count('vocabulary', len(ids))
+  other, begin, end = len(ids) + 1, len(ids) + 2, len(ids) + 3
+
+  def arrays(records: Records) -> Arrays:
+    parts = []
+    for text in column(records, *names):
+      words = _text(text).split(' ')[:length]
+      codes = [begin, *(ids.get(word, other) for word in words), end]
+      parts.append(_sequences(codes[: length + 1], length))
+    return _paired(parts, length)
+
+  options = {'words': len(ids), 'first': list(vocabulary[:3]), 'length': length}
+  return Task(arrays, end + 1, options)
+
+
+def word_counts(path: pathlib.Path, count: int) -> list[str]:
+  """Reads the most frequent words of a file, of a word and its count a line.
+
+  Raises:
+    DataError: there are fewer, or the file is of another form.
+  """
+  words = []
+  with path.open(encoding='utf-8') as file:
+    for line in file:
+      word, _, number = line.rstrip('\n').rpartition(' ')
+      if not (word and number.isdigit()):
+        raise DataError(f'Expected a word and a count in {path}, not {line!r}.')
+      words.append(word)
+      if len(words) == count:
+        return words
+  raise DataError(f'Expected {count} words in {path}, got {len(words)}.')
+
+
+def _text(value) -> str:
+  if isinstance(value, list | np.ndarray) and len(value) == 1:
+    value = value[0]
+  return value.decode('utf-8', 'replace') if isinstance(value, bytes) else value
+
+
+def _sequences(codes: list[int], length: int) -> np.ndarray:
+  """Cuts codes into int32[n, length + 1], each of which has its own inputs."""
+  rows = -(-len(codes) // (length + 1))
+  padded = np.full(rows * (length + 1), 0, np.int32)
+  padded[: len(codes)] = codes
+  return padded.reshape(rows, length + 1)
+
+
+def _paired(parts, length) -> Arrays:
+  rows = np.concatenate([np.zeros((0, length + 1), np.int32), *parts])
+  x, y = rows[:, :-1], rows[:, 1:]
+  return {'x': x.astype(np.int16), 'y': np.where(y == 0, PADDING, y)}
