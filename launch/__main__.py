@@ -23,9 +23,12 @@ fl-sketch COMMAND [CONFIG] [--flags]
 def main() -> None:
   """Runs the command that the command line names, as `python -m` would."""
   name = sys.argv[1] if sys.argv[1:] else '--help'
+  if not name.startswith('-'):
+    name = name.replace('-', '_')
   commands = summaries(FOLDER, 'main')
   if name in ('--help', '-h', 'help'):
-    lines = (f'  {name:10} {text}' for name, text in commands.items())
+    shown = {k.replace('_', '-'): text for k, text in commands.items()}
+    lines = (f'  {name:11} {text}' for name, text in shown.items())
     print(_USAGE.format('\n'.join(lines)))
   elif name == '--version':
     print('fl_sketch', __version__)

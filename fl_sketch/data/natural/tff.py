@@ -112,7 +112,7 @@ def _of_base(base, path):
       yield Records(client, splits[split], columns)
     if total != count:
       raise DataError(
-        f'Expected {count} examples of client {client!r} in {path}, not {total}.'
+        f'Expected {count} examples of {client!r} in {path}, not {total}.'
       )
 
 
