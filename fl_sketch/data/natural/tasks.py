@@ -107,7 +107,7 @@ def _resized(x, shape) -> np.ndarray:
 
 def several_labels(num_classes: int, shape: tuple[int, int]) -> Task:
   """Images that have any of several labels: y is uint8[n, num_classes]."""
-  one = images(num_classes=1, shape=shape)
+  one = images(('images',), num_classes=1, shape=shape)
 
   def arrays(records: Records) -> Arrays:
     y = np.asarray(column(records, 'labels'), np.uint8)

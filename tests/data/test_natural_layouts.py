@@ -1,0 +1,195 @@
+"""Layouts of texts, photos and several labels, as they are published."""
+
+import csv
+import io
+import json
+
+from fl_sketch.data import sources
+from fl_sketch.data.natural import importing, tasks
+import h5py
+import numpy as np
+from PIL import Image
+import pytest
+
+RNG = np.random.default_rng(1)
+
+
+def shakespeare(folder, snippets):
+  for split in 'train', 'test':
+    with h5py.File(folder / f'shakespeare_{split}.h5', 'w') as file:
+      for name, lines in snippets.items():
+        kind = {'dtype': h5py.string_dtype()}
+        file.create_dataset(f'examples/{name}/snippets', data=lines, **kind)
+
+
+def test_snippets_are_tokenised_by_the_letters_of_the_reference(tmp_path):
+  """Catches another alphabet: 86 letters, of which 'd' is the first."""
+  (files := tmp_path / 'files').mkdir()
+  shakespeare(files, {'HAMLET': ['dh', 'ü'], 'A_LADY': ['x' * 100]})
+  data = importing.import_data('shakespeare', files, tmp_path / 's')
+  assert data.num_classes == 90
+  assert [x.decode() for x in data.ids] == ['A_LADY', 'HAMLET']
+  x, y = np.asarray(data.train['x']), np.asarray(data.train['y'])
+  assert data.offsets.tolist() == [0, 2, 4]
+  assert x[2, :4].tolist() == [88, 1, 2, 89]  # begin, d, h, end
+  assert y[2, :4].tolist() == [1, 2, 89, -1]
+  assert x[3, :3].tolist() == [88, 87, 89]  # a letter of no alphabet
+  assert (x[0] == [88] + [6] * 79).all()
+  assert y[1, :21].tolist() == [6] * 19 + [89, -1]
+
+
+def leaf(folder, text, follows):
+  for split in 'train', 'test':
+    (folder / split).mkdir()
+    users = {'ROMEO': {'x': [text, text[::-1]], 'y': follows}}
+    content = {'users': [*users], 'num_samples': [2], 'user_data': users}
+    (folder / split / 'all.json').write_text(json.dumps(content))
+
+
+def test_leaf_tells_one_letter_from_eighty(tmp_path):
+  """Catches labels of another alphabet than that of the texts."""
+  (files := tmp_path / 'files').mkdir()
+  text = (tasks.LEAF_LETTERS * 2)[:80]
+  leaf(files, text, ['a', '}'])
+  data = importing.import_data('shakespeare', files, tmp_path / 's')
+  letters = tasks.LEAF_LETTERS
+  assert data.num_classes == len(letters) == len(set(letters))
+  row = ''.join(letters[i] for i in np.asarray(data.train['x'][0]))
+  assert row == text
+  assert [letters[i] for i in data.train['y']] == ['a', '}']
+
+
+@pytest.mark.parametrize(
+  ('text', 'follows', 'said'),
+  [
+    ('ROMEO', ['a', 'a'], None),
+    ('ROMEÖ', ['a', 'a'], 'letters of LEAF'),
+    ('ROMEO', ['a'], 'Expected 2 samples of user'),
+  ],
+)
+def test_odd_texts_of_leaf_are_refused(text, follows, said, tmp_path):
+  (files := tmp_path / 'files').mkdir()
+  leaf(files, text, follows)
+  if said is None:
+    importing.import_data('shakespeare', files, tmp_path / 's')
+    return
+  with pytest.raises(sources.DataError, match=said):
+    importing.import_data('shakespeare', files, tmp_path / 's')
+  assert not (tmp_path / 's.partial').exists()
+
+
+def test_words_of_stack_overflow(tmp_path):
+  """Catches a sentence that is not cut, and a vocabulary in another order."""
+  (files := tmp_path / 'files').mkdir()
+  (files / 'stackoverflow.word_count').write_text(
+    'the 9\na b 5\ncat 2\ndog 1\n'
+  )
+  sentences = ['the dog saw the cat', ' '.join(['the'] * 30)]
+  for split in 'train', 'held_out':
+    with h5py.File(files / f'stackoverflow_{split}.h5', 'w') as file:
+      kind = {'dtype': h5py.string_dtype()}
+      for column in 'tokens', 'title':
+        place = f'examples/17/{column}'
+        file.create_dataset(place, data=sentences, **kind)
+  short = {'vocabulary': 3, 'length': 6}
+  data = importing.import_data('stackoverflow', files, tmp_path / 's', **short)
+  x, y = np.asarray(data.train['x']), np.asarray(data.train['y'])
+  # 1 the, 2 'a b', 3 cat, 4 others, 5 begin, 6 end.
+  assert x.tolist() == [[5, 1, 4, 4, 1, 3], [5, 1, 1, 1, 1, 1]]
+  assert y.tolist() == [[1, 4, 4, 1, 3, 6], [1] * 6]
+  assert data.num_classes == 7
+  with pytest.raises(sources.DataError, match='Expected 10000 words'):
+    importing.import_data('stackoverflow', files, tmp_path / 't')
+
+
+def jpeg(path, shade, shape=(40, 30)):
+  image = np.full((*shape, 3), shade, np.uint8)
+  Image.fromarray(image).save(path, quality=95)
+  with Image.open(path) as again:
+    return np.asarray(again)
+
+
+def test_photos_of_users_and_a_test_of_nobody(tmp_path):
+  """Catches users that follow the order of images, and a test with owners."""
+  (files := tmp_path / 'files' / 'images').mkdir(parents=True)
+  rows = [('u7', 'i1', 3), ('u7', 'i2', 0), ('u2', 'i3', 1)]
+  wanted = {}
+  for shade, name in enumerate(('i1', 'i2', 'i3', 'i4')):
+    wanted[name] = jpeg(files / f'{name}.jpg', 60 * shade)
+  for name, head, some in (
+    ('federated_train', ['user_id', 'image_id', 'class'], rows),
+    ('test', ['image_id', 'class'], [('i4', 2)]),
+  ):
+    with (tmp_path / 'files' / f'{name}.csv').open('w', newline='') as file:
+      csv.writer(file).writerows([head, *some])
+  data = importing.import_data(
+    'photos', tmp_path / 'files', tmp_path / 's', size=8
+  )
+  assert [x.decode() for x in data.ids] == ['u7', 'u2']
+  assert data.partition.sizes.tolist() == [2, 1]
+  assert data.held is None
+  assert data.num_classes == 4
+  assert np.asarray(data.train['y']).tolist() == [3, 0, 1]
+  assert np.asarray(data.test['y']).tolist() == [2]
+  resize = lambda x: Image.fromarray(x).resize(
+    (8, 8), Image.Resampling.BILINEAR
+  )
+  want = np.stack([np.asarray(resize(wanted[n])) for n in ('i1', 'i2', 'i3')])
+  np.testing.assert_array_equal(np.asarray(data.train['x']), want)
+  (files / 'i2.jpg').unlink()
+  with pytest.raises(sources.DataError, match="No image 'i2' of"):
+    importing.import_data('photos', tmp_path / 'files', tmp_path / 't', size=8)
+
+
+def flair(path):
+  images = RNG.integers(0, 256, (3, 16, 16, 3), dtype=np.uint8)
+  with h5py.File(path, 'w') as file:
+    names = {'plant': 0, 'animal': 1, 'food': 2}
+    file['metadata/label_mapping'] = json.dumps(names)
+    for split in 'train', 'test':
+      group = file.create_group(f'{split}/user@1')
+      group['images'] = images
+      group['image_ids'] = np.array([b'a', b'b', b'c'])
+      group['labels_row'] = np.array([0, 2, 2])
+      group['labels_col'] = np.array([1, 0, 2])
+  return images
+
+
+def test_several_labels_of_an_image(tmp_path):
+  """Catches rows and columns of labels that are exchanged."""
+  images = flair(tmp_path / 'flair_federated.hdf5')
+  path = tmp_path / 'flair_federated.hdf5'
+  data = importing.import_data('flair', path, tmp_path / 's', size=16)
+  assert np.asarray(data.train['y']).tolist() == [[0, 1, 0], [0] * 3, [1, 0, 1]]
+  np.testing.assert_array_equal(np.asarray(data.train['x']), images)
+
+
+def test_tokens_of_reddit(tmp_path):
+  """Catches tokens out of the vocabulary, and labels that are not shifted."""
+  path = tmp_path / 'reddit.hdf5'
+  tokens = np.array([[5, 6, 7, 0], [8, 9, 0, 0]])
+  with h5py.File(path, 'w') as file:
+    file['metadata/vocabulary_size'] = 10
+    for split in 'train', 'val':
+      file[f'{split}/anna/tokens'] = tokens
+  data = importing.import_data('reddit', path, tmp_path / 's')
+  assert np.asarray(data.train['x']).tolist() == tokens[:, :-1].tolist()
+  assert np.asarray(data.train['y']).tolist() == [[6, 7, -1], [9, -1, -1]]
+  with h5py.File(path, 'a') as file:
+    file['metadata/vocabulary_size'][()] = 9
+  with pytest.raises(sources.DataError, match='tokens 0 to 8 of client'):
+    importing.import_data('reddit', path, tmp_path / 't')
+
+
+@pytest.mark.parametrize(
+  ('kind', 'said'), [('bytes', 'An image is damaged'), ('range', 'from 0 to 1')]
+)
+def test_images_that_are_none_are_refused(kind, said):
+  """Catches pixels that wrap, and a decoder's error without a name."""
+  file = io.BytesIO()
+  Image.new('L', (4, 4)).save(file, 'png')
+  image = file.getvalue()[:40] if kind == 'bytes' else [[0.5, 1.5]]
+  task = tasks.images(num_classes=2)
+  records = importing.Records('anna', 'train', {'image': [image], 'label': [1]})
+  with pytest.raises(sources.DataError, match=said):
+    task.arrays(records)
