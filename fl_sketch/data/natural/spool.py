@@ -17,6 +17,7 @@ from fl_sketch.data.sources import Arrays
 from fl_sketch.utils import files
 import numpy as np
 
+_NAMES = 'clients.jsonl'
 _CLIENTS = 256  # of a chunk of the store, at most
 _ROWS = 2**15  # of a chunk, about
 
@@ -57,7 +58,9 @@ class Spool:
     self.records += 1
     (size,) = {len(x) for x in arrays.values()}
     if split != PUBLIC:
-      code = self._codes.setdefault(client, len(self._codes))
+      if (code := self._codes.get(client)) is None:
+        code = self._codes[client] = len(self._codes)
+        self._file(_NAMES).write(f'{json.dumps(client)}\n'.encode())
       self._append(split, 'owner', np.full(size, code, np.int32))
     for name, x in arrays.items():
       self._append(split, name, x)
@@ -70,7 +73,7 @@ class Spool:
       os.fsync(file.fileno())
     state = {
       'source': self._source, 'records': self.records, 'rows': self._rows,
-      'kinds': self._kinds, 'clients': [*self._codes],
+      'kinds': self._kinds, 'names': self._names_size(),
     }  # fmt: skip
     files.replace(self.folder / 'state.json', json.dumps(state))
 
@@ -130,10 +133,17 @@ class Spool:
     return [*self._kinds]
 
   def _append(self, split, name, x):
-    path = self._path(split, name)
-    if path.name not in self._files:
-      self._files[path.name] = path.open('ab')
-    self._files[path.name].write(np.ascontiguousarray(x).data)
+    file = self._file(self._path(split, name).name)
+    file.write(np.ascontiguousarray(x).data)
+
+  def _file(self, name):
+    if name not in self._files:
+      self._files[name] = (self.folder / name).open('ab')
+    return self._files[name]
+
+  def _names_size(self) -> int:
+    path = self.folder / _NAMES
+    return path.stat().st_size if path.exists() else 0
 
   def _path(self, split, name) -> pathlib.Path:
     return self.folder / f'{split}.{name}.bin'
@@ -148,7 +158,10 @@ class Spool:
       return False
     self.records, self._rows = state['records'], state['rows']
     self._kinds = {k: (t, tuple(s)) for k, (t, s) in state['kinds'].items()}
-    self._codes = {name: i for i, name in enumerate(state['clients'])}
+    if state['names']:
+      os.truncate(self.folder / _NAMES, state['names'])
+      lines = (self.folder / _NAMES).read_text().splitlines()
+      self._codes = {json.loads(line): i for i, line in enumerate(lines)}
     for split, rows in self._rows.items():
       for name, (dtype, shape) in {'owner': ('<i4', ()), **self._kinds}.items():
         size = rows * int(np.prod(shape, dtype=int)) * np.dtype(dtype).itemsize
