@@ -120,10 +120,14 @@ def _check_metrics(c, unit):
       "Expected public_metrics='all' or 'none' unless trust='central' protects "
       "clients: there is no server to add the noise of 'private' ones."
     )
-  if c.bound == 'quantile' or c.adjacency == 'zero_out':
+  zero_out = c.adjacency == 'zero_out' or (
+    c.adjacency is None and c.sampling == 'cyclic'
+  )
+  if c.bound == 'quantile' or zero_out:
     raise c.refusal(
-      "Expected {bound} not to be 'quantile' and {adjacency} not 'zero_out' "
-      "with public_metrics='private'."
+      "Expected {bound} not to be 'quantile' and {adjacency} not "
+      "'zero_out', which is the default of sampling='cyclic', with "
+      "public_metrics='private'."
     )
 
 
