@@ -184,6 +184,13 @@ def _check_clients(c):
       "Expected {trust} to be 'central' with sampling='cyclic': groups of a "
       'fixed order may be smaller than the cohort whose noise is counted on.'
     )
+  unfit = c.adjacency == 'add_or_remove_one' or c.bound == 'quantile'
+  if c.sampling == 'cyclic' and unfit:
+    raise c.refusal(
+      "Expected {adjacency} to be 'zero_out' or 'replace_one', and {bound} not "
+      "'quantile', with sampling='cyclic': the order is made for all clients, "
+      'so that one more changes when the others take part.'
+    )
   if c.min_honest is not None and c.min_honest > c.cohort:
     raise c.refusal('Expected {min_honest} <= {cohort}.')
   k = c.neighbours
