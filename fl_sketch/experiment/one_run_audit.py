@@ -26,6 +26,7 @@ from fl_sketch.privacy import (
   generators,
   one_run,
   one_run_guesses,
+  statements,
   types,
 )
 from fl_sketch.rounds import mesh as mesh_lib
@@ -62,7 +63,7 @@ class Game(NamedTuple):
   step: canary_clients.Step
 
   @property
-  def statement(self) -> types.PrivacyStatement:
+  def statement(self) -> statements.PrivacyStatement:
     """The statement of the enlarged population, which is the claim."""
     assert self.exp.guarantee is not None  # the config is private
     return self.exp.guarantee.statement

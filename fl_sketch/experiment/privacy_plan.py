@@ -21,6 +21,7 @@ from fl_sketch.privacy import (
   grid,
   hypothesis_tests,
   private_metrics,
+  statements,
   types,
 )
 import numpy as np
@@ -47,7 +48,7 @@ class PrivacyGuarantee(NamedTuple):
   """
 
   mechanism: types.GaussianMechanism
-  statement: types.PrivacyStatement
+  statement: statements.PrivacyStatement
   steps_per_round: int
   noise_scale: float = 1.0
   correlation: correlation_lib.Correlation | None = None
@@ -152,13 +153,13 @@ def guarantee(
   simulated = c.simulated_cohort is not None
   scale = c.cohort / c.simulated_cohort if simulated else 1.0
   _check_noise(c, z * sensitivity * scale)
-  statement = types.PrivacyStatement(
+  statement = statements.PrivacyStatement(
     epsilon,
     c.delta,
     accountant,
     mechanism,
     trust,
-    noise=types.NOISE[2 if simulated else c.noise_seed is not None],
+    noise=statements.NOISE[2 if simulated else c.noise_seed is not None],
     caveats=_simulation(c)
     + participation.caveats(c, over_rounds)
     + caveats.of(

@@ -21,13 +21,13 @@ from fl_sketch.privacy.gaussian import (
   gaussian_noise_multiplier,
   signal_to_noise,
 )
+from fl_sketch.privacy.statements import PrivacyStatement
 from fl_sketch.privacy.types import (
   Adjacency,
   CalibrationError,
   ComposedMechanism,
   GaussianMechanism,
   Mechanism,
-  PrivacyStatement,
   Sampling,
   UnsupportedAccountingError,
 )
