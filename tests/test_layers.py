@@ -36,7 +36,7 @@ LAYER = {room: i for i, layer in enumerate(LAYERS) for room in layer}
 ACCOUNTANT = ', '.join((
   'accounting', 'allocation', 'bounds', 'calibration', 'correlation', 'events',
   'gaussian', 'groups', 'hypothesis_tests', 'lemmas', 'losses', 'profiles',
-  'step_losses', 'tilted_losses', 'types',
+  'statements', 'step_losses', 'tilted_losses', 'types',
 ))  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from fl_sketch.rounds import (
   mesh as mesh_lib,
 )
 from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal
+from fl_sketch.utils import seeding
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -75,10 +76,15 @@ def enlarged(c: Config, data_dir: str | None, canaries: int):
   exp = experiment.build(c, data_dir, lambda _: problem)
   own, total = c.population, c.population + canaries
   grown = lambda x: None if x is None else max(1, round(x * total / own))
+  cohort, epoch = grown(c.cohort), c.epoch_rounds
+  if c.sampling == 'random_allocation':  # its epochs stay as long
+    epoch = c.allocation_rounds
+    cohort = round(total / epoch)
   large = dataclasses.replace(
     c,
     population=total,
-    cohort=grown(c.cohort),
+    cohort=cohort,
+    epoch_rounds=epoch,
     max_cohort=grown(c.max_cohort),
     min_honest=grown(c.min_honest),
     client_holdout=0.0,  # `build` has held it out
@@ -115,7 +121,7 @@ def signals(
 def cohort_of(
   exp: experiment.Experiment,
   number: int,
-  sampling_seed: int,
+  sampling_seed: seeding.Root,
   sent: Signals,
   coins: np.ndarray,
 ) -> rounds.Cohort:

@@ -4,7 +4,7 @@ from typing import Any
 
 from fl_sketch.data import availability, partitions
 from fl_sketch.experiment import privacy_checks
-from fl_sketch.privacy import generators, private_metrics, types
+from fl_sketch.privacy import generators, types
 
 _PUBLISHED = 'What is published are broadcasts, and all that follows from them.'
 # Of every file that a run, a sweep or a sink writes.
@@ -66,7 +66,7 @@ def of(
   mechanism: types.GaussianMechanism,
   trust: types.Trust,
   *,
-  metrics: private_metrics.Budget | None,
+  metrics: str,
   sends_without_data: bool,
   keeps_state: bool,
 ) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def of(
     c: a `Config`.
     mechanism: of the whole run.
     trust: of the statement.
-    metrics: what private metrics cost, if there are any.
+    metrics: says what private metrics cost; empty if there are none.
     sends_without_data: whether a client whose gradients are 0 may send
       something else than 0.
     keeps_state: whether clients keep something between their rounds.
@@ -94,17 +94,15 @@ def of(
   return (
     *_OF_TRUST[trust],
     *(text for text, holds in conditions.items() if holds),
-    *_statistics(c, mechanism, metrics, keeps_state),
+    *_statistics(c, metrics, keeps_state),
     _SELECTION,
     generators.sentence(c.noise_generator),
   )
 
 
-def _statistics(c, mechanism, metrics, keeps_state) -> tuple[str, ...]:
+def _statistics(c, metrics, keeps_state) -> tuple[str, ...]:
   """What is said of statistics, by `public_metrics`."""
   if privacy_checks.shows_all(c):
     return (f'{_PUBLISHED} {_OF_SIMULATION}',)
-  texts = [_PUBLISHED]
-  if metrics is not None:
-    texts.append(metrics.sentence(mechanism))
-  return (' '.join([*texts, _LEFT_OUT, *[_STATE] * keeps_state]),)
+  texts = _PUBLISHED, metrics, _LEFT_OUT, _STATE * keeps_state
+  return (' '.join(filter(None, texts)),)

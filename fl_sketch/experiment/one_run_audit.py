@@ -21,7 +21,14 @@ from typing import NamedTuple
 from fl_sketch import experiment, reporting, rounds
 from fl_sketch.experiment import canary_clients, privacy_checks
 from fl_sketch.experiment.config import Config, checked
-from fl_sketch.privacy import gaussian, one_run, one_run_guesses, types
+from fl_sketch.privacy import (
+  gaussian,
+  generators,
+  one_run,
+  one_run_guesses,
+  statements,
+  types,
+)
 from fl_sketch.rounds import mesh as mesh_lib
 import jax
 import jax.numpy as jnp
@@ -56,7 +63,7 @@ class Game(NamedTuple):
   step: canary_clients.Step
 
   @property
-  def statement(self) -> types.PrivacyStatement:
+  def statement(self) -> statements.PrivacyStatement:
     """The statement of the enlarged population, which is the claim."""
     assert self.exp.guarantee is not None  # the config is private
     return self.exp.guarantee.statement
@@ -73,7 +80,9 @@ class Game(NamedTuple):
       f'{self.canaries} canary clients beside {own}, each in by a fair coin. '
       f'The claim is that of all of them:\n{self.statement.sentence()}\n'
       f'Noise of half the size is caught with probability {self.power:.2f}; '
-      f'a true claim is refuted with {self.significance:g} at most.'
+      f'a true claim is refuted with {self.significance:g} at most, if guesses '
+      'are independent of one another given the scores, as they are where '
+      'canaries do not overlap in a table.'
     )
 
 
@@ -83,7 +92,7 @@ class Bound(NamedTuple):
   Attributes:
     right: how many guesses are right.
     mu: the bound.
-    epsilon: that follows from it, at the delta of the statement.
+    epsilon: of a Gaussian mechanism with this mu, at the statement's delta.
     chance: of so many right guesses under the claim, at most.
   """
 
@@ -117,10 +126,11 @@ class Report(NamedTuple):
     """Formats the claim, the bounds and the verdict."""
     game, statement = self.game, self.game.statement
     at = f'epsilon at delta {statement.delta:g}'
+    of_gaussian = f'of a Gaussian mechanism with that mu {at}'
     lines = [f'claimed: mu {game.claim.mu:.4g}, {at} {statement.epsilon:.4g}']
     for name, x in self.bounds.items():
       lines.append(
-        f'shown by {name}: mu >= {x.mu:.4g}, {at} >= {x.epsilon:.4g} '
+        f'shown by {name}: mu >= {x.mu:.4g}, {of_gaussian} {x.epsilon:.4g} '
         f'({x.right} of {game.guesses[name]} guesses right; under the claim '
         f'the chance is {x.chance:.2g} at most)'
       )
@@ -227,11 +237,8 @@ def play(
   # Independent of one another, and of the keys of all seeds of configs.
   *sources, secret = np.random.SeedSequence(seed).spawn(3)
   coin_rng, signal_rng = map(np.random.default_rng, sources)
-  words = secret.generate_state(4)
-  noise_key = jax.random.wrap_key_data(
-    jnp.asarray(words[:2]), impl='threefry2x32'
-  )
-  sampling_seed = int.from_bytes(words[2:].tobytes(), 'big')
+  drawn = secret.generate_state(8, np.uint32).tobytes()
+  noise_key, sampling_seed = generators.roots(drawn, c.noise_generator)
   coins = coin_rng.random(game.canaries) < 0.5
   hp = exp.hyper._replace(
     noise_multiplier=jnp.float32(noise) * exp.hyper.noise_multiplier

@@ -120,10 +120,14 @@ def _check_metrics(c, unit):
       "Expected public_metrics='all' or 'none' unless trust='central' protects "
       "clients: there is no server to add the noise of 'private' ones."
     )
-  if c.bound == 'quantile' or c.adjacency == 'zero_out':
+  zero_out = c.adjacency == 'zero_out' or (
+    c.adjacency is None and c.sampling == 'cyclic'
+  )
+  if c.bound == 'quantile' or zero_out:
     raise c.refusal(
-      "Expected {bound} not to be 'quantile' and {adjacency} not 'zero_out' "
-      "with public_metrics='private'."
+      "Expected {bound} not to be 'quantile' and {adjacency} not "
+      "'zero_out', which is the default of sampling='cyclic', with "
+      "public_metrics='private'."
     )
 
 
@@ -179,6 +183,13 @@ def _check_clients(c):
     raise c.refusal(
       "Expected {trust} to be 'central' with sampling='cyclic': groups of a "
       'fixed order may be smaller than the cohort whose noise is counted on.'
+    )
+  unfit = c.adjacency == 'add_or_remove_one' or c.bound == 'quantile'
+  if c.sampling == 'cyclic' and unfit:
+    raise c.refusal(
+      "Expected {adjacency} to be 'zero_out' or 'replace_one', and {bound} not "
+      "'quantile', with sampling='cyclic': the order is made for all clients, "
+      'so that one more changes when the others take part.'
     )
   if c.min_honest is not None and c.min_honest > c.cohort:
     raise c.refusal('Expected {min_honest} <= {cohort}.')

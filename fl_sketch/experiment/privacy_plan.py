@@ -21,6 +21,7 @@ from fl_sketch.privacy import (
   grid,
   hypothesis_tests,
   private_metrics,
+  statements,
   types,
 )
 import numpy as np
@@ -47,24 +48,28 @@ class PrivacyGuarantee(NamedTuple):
   """
 
   mechanism: types.GaussianMechanism
-  statement: types.PrivacyStatement
+  statement: statements.PrivacyStatement
   steps_per_round: int
   noise_scale: float = 1.0
   correlation: correlation_lib.Correlation | None = None
   sensitivity: float = 1.0
 
   @property
+  def stated_multiplier(self) -> float:
+    """Noise multiplier of the config, or calibrated to its epsilon."""
+    return self.mechanism.noise_multiplier * self.sensitivity
+
+  @property
   def noise_multiplier(self) -> float:
-    """Noise multiplier of a draw, on the sum over the clients that train."""
-    return self.mechanism.noise_multiplier * self.sensitivity * self.noise_scale
+    """The same on the sum over the clients that train."""
+    return self.stated_multiplier * self.noise_scale
 
   def epsilons(self, rounds: Sequence[int]) -> list[float]:
     """Epsilon after each number of rounds, at the delta of the statement."""
     statement, mechanism = self.statement, self.mechanism
     options = {'delta': statement.delta, 'accountant': statement.accountant}
     if self.correlation is not None:
-      z = mechanism.noise_multiplier * self.sensitivity  # of a draw
-      kept = 'adjacency', 'releases_per_step'
+      z, kept = self.stated_multiplier, ('adjacency', 'releases_per_step')
       spec = {name: getattr(mechanism, name) for name in kept}
       parts = [self.correlation.mechanism(z, r, **spec) for r in rounds]
       return [_epsilon(part, **options) for part in parts]
@@ -148,20 +153,20 @@ def guarantee(
   simulated = c.simulated_cohort is not None
   scale = c.cohort / c.simulated_cohort if simulated else 1.0
   _check_noise(c, z * sensitivity * scale)
-  statement = types.PrivacyStatement(
+  statement = statements.PrivacyStatement(
     epsilon,
     c.delta,
     accountant,
     mechanism,
     trust,
-    noise=types.NOISE[2 if simulated else c.noise_seed is not None],
+    noise=statements.NOISE[2 if simulated else c.noise_seed is not None],
     caveats=_simulation(c)
     + participation.caveats(c, over_rounds)
     + caveats.of(
       c,
       mechanism,
       trust,
-      metrics=metrics_budget(c),
+      metrics=_price(c, z * sensitivity, mechanism),
       sends_without_data=sends_without_data,
       keeps_state=keeps_state,
     ),
@@ -182,6 +187,14 @@ def metrics_budget(c: Any) -> private_metrics.Budget | None:
   most = max_cohort(c) or c.cohort
   expected = participation.expected_cohort(c)
   return private_metrics.Budget(expected, most, **given)
+
+
+def _price(c, z, mechanism) -> str:
+  """Says what private metrics cost; empty if there are none."""
+  budget = metrics_budget(c)
+  return (
+    '' if budget is None else budget.sentence(z, mechanism.releases_per_step)
+  )
 
 
 def at_scale(c: Any) -> Any:
@@ -261,6 +274,8 @@ def _clients(c, releases) -> dict[str, Any]:
   over_rounds = participation.correlation_of(c)
   if over_rounds is not None:  # an order that is known: no amplification
     spec['steps'] = over_rounds.releases(c.rounds)
+    if c.sampling == 'cyclic':  # the order is made for all of them
+      natural = types.Adjacency.ZERO_OUT
   elif c.trust in _NATURAL:  # the server sees participants: no amplification
     natural = _NATURAL[c.trust]
   elif c.sampling in cohorts.RANDOM_SIZE:

@@ -63,7 +63,7 @@ def text(
     signal: of `signal`.
   """
   statement = guarantee.statement
-  noise = f'noise_multiplier {guarantee.mechanism.noise_multiplier:.6g}'
+  noise = f'noise_multiplier {guarantee.stated_multiplier:.6g}'
   if guarantee.noise_scale != 1:
     noise += f', simulated by noise_scale {guarantee.noise_scale:.6g}'
   lines = [
@@ -86,8 +86,7 @@ def draw(
   ax.plot(list(epsilons), list(epsilons.values()), marker='.')
   ax.set(xlabel='round', ylabel=f'epsilon at delta {statement.delta:g}', ylim=0)
   ax.set_title(
-    f'of one {guarantee.mechanism.unit}, '
-    f'z = {guarantee.mechanism.noise_multiplier:.4g}'
+    f'of one {guarantee.mechanism.unit}, z = {guarantee.stated_multiplier:.4g}'
   )
   ax.grid(alpha=0.3)
   picture.savefig(path, dpi=150, bbox_inches='tight')

@@ -1,21 +1,21 @@
 """Differential privacy: accounting, private aggregation, and audits.
 
-On the host, without JAX: `types` describes what a run releases, `accounting`
-computes epsilon and calibrates noise (from `events`, `profiles`, `gaussian`,
-`allocation` and `calibration`; `losses`, `step_losses` and `tilted_losses`
-compose privacy losses), `hypothesis_tests` has trade-off curves and mu,
-`groups` epsilon of several units, and `bounds` and `lemmas` have the formulas
-of papers. In JAX: `clipping` bounds contributions, `grid` makes integers of
-them, whose noise is `discrete_gaussian`, `mechanisms` are sums with noise,
-`aggregation` is the uplink that makes a cohort's mean private, its bound fixed
-or of `quantile_bound`, `private_metrics` are noisy losses and counts,
-`secure_aggregation` simulates masks, and `generators` name what draws the
-noise, such as `chacha20`. Noise may be correlated over rounds: `correlation`
-has the weights, the account and the error, without JAX, and `banded_noise`
-draws it.
-`canaries`, `canary_scores` and `audit` attack private rounds and bound epsilon
-from below; `summation_attack` uses the order in which floats are added.
-`one_run` bounds mu by one run with many canaries, without JAX.
+On the host, without JAX: `types` describes what a run releases, `statements`
+what is guaranteed, `accounting` computes epsilon and calibrates noise (from
+`events`, `profiles`, `gaussian`, `allocation` and `calibration`; `losses`,
+`step_losses` and `tilted_losses` compose privacy losses), `hypothesis_tests`
+has trade-off curves and mu, `groups` epsilon of several units, and `bounds` and
+`lemmas` have the formulas of papers. In JAX: `clipping` bounds contributions,
+`grid` makes integers of them, whose noise is `discrete_gaussian`, `mechanisms`
+are sums with noise, `aggregation` is the uplink that makes a cohort's mean
+private, its bound fixed or of `quantile_bound`, `private_metrics` are noisy
+losses and counts, `secure_aggregation` simulates masks, and `generators` name
+what draws the noise, such as `chacha20`. Noise may be correlated over rounds:
+`correlation` has the weights, the account and the error, without JAX, and
+`banded_noise` draws it. `canaries`, `canary_scores` and `audit` attack private
+rounds and bound epsilon from below; `summation_attack` uses the order in which
+floats are added. `one_run` bounds mu by one run with many canaries, without
+JAX.
 """
 
 from typing import TYPE_CHECKING
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     profiles,
     quantile_bound,
     secure_aggregation,
+    statements,
     step_losses,
     summation_attack,
     tilted_losses,
@@ -65,9 +66,8 @@ __all__ = [
   'correlation', 'discrete_gaussian', 'events', 'gaussian', 'generators',
   'given_noise', 'grid', 'groups', 'hypothesis_tests', 'lemmas', 'losses',
   'mechanisms', 'one_run', 'one_run_guesses', 'private_metrics', 'profiles',
-  'quantile_bound', 'secure_aggregation', 'step_losses', 'summation_attack',
-  'tilted_losses',
-  'types',
+  'quantile_bound', 'secure_aggregation', 'statements', 'step_losses',
+  'summation_attack', 'tilted_losses', 'types',
 ]  # fmt: skip
 
 __getattr__ = lazy.attach(__name__)

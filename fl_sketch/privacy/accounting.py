@@ -21,13 +21,13 @@ from fl_sketch.privacy.gaussian import (
   gaussian_noise_multiplier,
   signal_to_noise,
 )
+from fl_sketch.privacy.statements import PrivacyStatement
 from fl_sketch.privacy.types import (
   Adjacency,
   CalibrationError,
   ComposedMechanism,
   GaussianMechanism,
   Mechanism,
-  PrivacyStatement,
   Sampling,
   UnsupportedAccountingError,
 )
@@ -63,7 +63,7 @@ def compute_epsilon(
     * An upper bound, of rounding too; exact for full participation by 'pld'.
     * Falls with the noise and delta; grows with steps and sampling: to add
       releases never lowers it by more than a relative 1e-7, which rounding of
-      its bounds may take.
+      its bounds may take, or inside an epoch of random allocation 1e-3.
     * Never NaN, and 0 only where the total variation distance allows it.
 
   >>> m = GaussianMechanism(noise_multiplier=21.915, steps=500)

@@ -237,6 +237,8 @@ def _add_smaller(small: Law, large: Law, least: int, first: int, total):
   """
   end = large.first + len(large.mass)
   differences = np.arange(least, max(end - small.first, least))
+  if not len(differences):
+    return
   further = np.log1p(np.exp(-differences * large.width)) / large.width
   cells = further.astype(int)
   upper = np.expm1((further - cells) * large.width) / math.expm1(large.width)

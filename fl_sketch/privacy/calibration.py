@@ -141,7 +141,7 @@ def _least_noise(
     return _log_ratio(losses.rough_epsilon((noisy(z),), delta), epsilon)
 
   full = gaussian.gaussian_noise_multiplier(epsilon, delta)
-  if isinstance(profile.curve, profiles.Exact):
+  if isinstance(profile.curve, profiles.Exact) and profiles.is_full(mechanism):
     start = math.log(full * profile.curve.distance)
     return math.exp(_up(lambda log_z: gap(math.exp(log_z)), start, 1e-10))
   profile.slack(delta, epsilon)

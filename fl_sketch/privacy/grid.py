@@ -20,8 +20,9 @@ from fl_sketch.rounds import comms
 import jax
 import jax.numpy as jnp
 
-_BASES = 1024, 16  # of the noise; the second where the grid is coarse
+_BASES = 1024, 256, 64, 16  # of the noise; smaller ones on coarse grids
 _TAIL = 13.3  # standard deviations that noise exceeds once in 10^39 draws
+_LEAST_STEP = 1e-36  # below, float32 loses bits
 _RANGE = 2.0**31 * (1 - 2.0**-5)  # what sums and noise may need of int32
 # What float32 may add to a norm of C, and take from the noise.
 _SLACK = 1 + 4e-6
@@ -60,7 +61,7 @@ def make(
   rounding: float = 0.0,
   gain: float = 1.0,
 ) -> Grid:
-  r"""Makes the finest grid on which no sum leaves int32.
+  r"""Makes a fine grid on which no sum leaves int32.
 
   Sums take up to :math:`n C / step` steps, noise 13 of its deviations.
 
@@ -83,7 +84,11 @@ def make(
     `least_multiplier` says from where on it is not. Its step is NaN where no
     noise is loud enough for `rounding`.
   """
-  z, bound = jnp.float32(noise_multiplier), jnp.float32(clip_norm) * _SLACK
+  # Contributions and noise may each compute the grid. Apart from what is around
+  # it, it is the same program, and has the same bits.
+  numbers = jnp.float32(noise_multiplier), jnp.float32(clip_norm)
+  z, clip_norm = jax.lax.optimization_barrier(numbers)
+  bound = clip_norm * _SLACK
   base = _base(clients, honest)
   z_share = z / honest**0.5
   tail = _TAIL * shares**0.5 * gain * z_share
@@ -99,7 +104,8 @@ def make(
     noise = noise * (1 - 1e-6) - rounding * z_share
   of_noise = jnp.where(noise > 0, z_share / noise, jnp.nan)
   step = bound * jnp.maximum(of_noise, 1 / widest)
-  step = jnp.where(widest > 0, step, jnp.nan)
+  step = jnp.where((widest > 0) & (step > _LEAST_STEP), step, jnp.nan)
+  step, multiple = jax.lax.optimization_barrier((step, multiple))
   return Grid(step, z > 0, multiple, base)
 
 
@@ -109,6 +115,9 @@ _HIDDEN = discrete_gaussian.SMOOTH**2  # of the variance, in steps
 def check_cohort(lanes: int, clients: int) -> None:
   """Refuses a cohort whose sum might leave the grid.
 
+  With several processes there are more lanes than clients, since each process
+  has some for its own: then the sampler alone sees to it.
+
   Args:
     lanes: of a shard.
     clients: for which the grid was made.
@@ -116,6 +125,8 @@ def check_cohort(lanes: int, clients: int) -> None:
   Raises:
     ValueError: there are more, padding to whole shards apart.
   """
+  if jax.process_count() > 1:
+    return
   cohort = comms.slots(lanes)[1]
   if cohort > clients + comms.shards() - 1:
     raise ValueError(f'Expected clients={cohort} <= max_cohort={clients}.')
@@ -141,8 +152,8 @@ def least_multiplier(clients: int, shares: int = 1, honest: float = 1) -> float:
 
 def _base(clients, honest) -> int:
   """Returns the base of the noise: the larger one needs 4096 steps of C."""
-  fine = _RANGE / (clients * honest**0.5) >= 4 * _BASES[0]
-  return _BASES[0] if fine else _BASES[1]
+  room = _RANGE / (4 * clients * honest**0.5)
+  return next((base for base in _BASES if base <= room), _BASES[-1])
 
 
 def encode(tree: Any, grid: Grid) -> Any:

@@ -1,9 +1,12 @@
 """Group privacy: several clients that belong to one person. No JAX."""
 
+import dataclasses
 import math
 
 from fl_sketch.privacy import gaussian, profiles
 from fl_sketch.privacy.types import (
+  Adjacency,
+  ComposedMechanism,
   Mechanism,
   UnsupportedAccountingError,
   parts_of,
@@ -13,7 +16,8 @@ from fl_sketch.utils import checks
 import numpy as np
 
 _POINTS = 1024  # epsilons of a pass; the second is that much finer
-_LEAST = 1e-40  # of delta, on the way to the given one
+# Of delta, on the way to the given one; a curve may not reach the first ones.
+_LEAST = 1e-40, 1e-30, 1e-20, 1e-15
 _SAFE = 1e-9  # of log delta, for rounding
 _VACUOUS = 700.0  # exp of more is no float64
 
@@ -60,7 +64,7 @@ def group_epsilon(
   k = checks.count('k', k)
   delta = checks.fraction('delta', delta)
   warn_if_large(parts_of(mechanism), delta)
-  profile = profiles.profile(mechanism, accountant)
+  profile = profiles.profile(_of_larger(mechanism, k - 1), accountant)
   if k == 1:
     return profile.epsilon(delta)
   full = profiles.full_participation(mechanism)
@@ -76,6 +80,17 @@ def group_epsilon(
       'it is vacuous here; take a smaller group, or more noise.'
     )
   return epsilon
+
+
+def _of_larger(mechanism: Mechanism, more: int) -> Mechanism:
+  """Return the mechanism in a larger population, which a path may lead to."""
+  parts = [
+    part
+    if part.population is None or part.adjacency is Adjacency.REPLACE_ONE
+    else dataclasses.replace(part, population=part.population + more)
+    for part in parts_of(mechanism)
+  ]
+  return parts[0] if len(parts) == 1 else ComposedMechanism(tuple(parts))
 
 
 def _least(profile: profiles.Profile, k: int, delta: float) -> float:
@@ -96,7 +111,8 @@ def _least(profile: profiles.Profile, k: int, delta: float) -> float:
 
 def _last(profile: profiles.Profile, delta: float) -> float:
   """Return an epsilon past which the curve has no use."""
-  last = float(profile.curve.get_epsilon_for_delta(_LEAST))
+  ends = (profile.curve.get_epsilon_for_delta(least) for least in _LEAST)
+  last = next((float(end) for end in ends if math.isfinite(end)), math.inf)
   if profile.overflow:  # past it truncation alone costs more than delta
     last = min(last, math.log(delta / profile.overflow) + 1)
   return max(last, 0.0)

@@ -28,6 +28,7 @@ __all__ = [
 ]  # fmt: skip
 
 Tree = Any
+CLIP_NORMS = 1e-24, 1e24  # where the grid has all bits of float32
 
 
 def l2_sensitivity(max_norm: float, adjacency: types.Adjacency) -> float:

@@ -150,6 +150,8 @@ def chance(right: int, guesses: int, canaries: int, curve: Curve) -> float:
     return ~_rejected(tails, right, guesses, canaries, curve)
 
   low, high = np.log(_RAREST), 0.0
+  if possible(np.array(1.0)):
+    return 1.0
   if not possible(np.array(_RAREST)):
     return _RAREST
   return float(np.exp(_last(lambda x: possible(np.exp(x)), low, high)[1]))

@@ -15,7 +15,7 @@ due to Andrew et al., NeurIPS 2021, arXiv:1905.03871, Theorem 1.
 
 from typing import Any, NamedTuple
 
-from fl_sketch.privacy import grid as grid_lib, types
+from fl_sketch.privacy import grid as grid_lib
 from fl_sketch.rounds import client_step, comms, keys as keys_lib
 import jax
 import jax.numpy as jnp
@@ -55,9 +55,14 @@ class Budget(NamedTuple):
     part = self.share * releases / STATISTICS
     return noise_multiplier / part**0.5
 
-  def sentence(self, mechanism: types.GaussianMechanism) -> str:
-    """Says in a statement what is released and at what price."""
-    multipliers = mechanism.noise_multiplier, mechanism.releases_per_step
+  def sentence(self, noise_multiplier: float, releases: int) -> str:
+    """Says in a statement what is released and at what price.
+
+    Args:
+      noise_multiplier: of a round, updates and statistics together.
+      releases: of updates, in a round.
+    """
+    multipliers = noise_multiplier, releases
     return (
       'train_loss (that of a client is clipped to '
       f'[0, {self.loss_bound:g}]) and participants are released with noise of '

@@ -54,6 +54,7 @@ def uplink(private: Any) -> chain.Exchange:
     noisy, _ = count.take(centred, weight=weight, **extra)
     excess = noisy + 0.5 - release.quantile
     clip_norm = state.clip_norm * jnp.exp(-release.quantile_lr * excess)
+    clip_norm = jnp.clip(clip_norm, *mechanisms.CLIP_NORMS)
     # A bit more, which fills a byte; clients need the bound in the next round.
     more = comms.bill(up=1, down=comms.nbytes(clip_norm))
     return mean, QuantileState(clip_norm, comms.total_bill([sent, more]))

@@ -49,7 +49,8 @@ Steps = tuple[tuple[step_losses.Step, int], ...]
 # tilted mass on a side of the window.
 _DEAD, _TAIL = 80.0, 26.0
 _MOST_CELLS = 2**24
-_GOOD = 1.03  # of the least bound by Chernoff: where a tilt is as good
+# Times the least bound by Chernoff: where a tilt is as good.
+_GOOD = 1.03, 1.1, 1.4
 _REACH = 600.0  # exponents that are safe from overflow
 _SAFE = 1e-12  # relative, for the few operations that end a bound
 _RUNG = 12.0  # between the log deltas of tilts for many epsilons
@@ -190,19 +191,28 @@ def _window(steps: Steps, h: float, delta: float):
   least[orders > 1 / h] = False
   epsilons = np.where(least, moments - np.log(delta), np.inf)
   epsilons[least] /= orders[least]
-  # The least tilt that is good: past it moments may rise like a wall.
-  at = int(np.argmax(epsilons <= _GOOD * epsilons.min()))
-  # Chernoff's bounds of tilted masses below the window, and above.
-  apart, grows = orders[at] - orders, moments[at] - moments
-  bottom = np.max((grows[:at] - _TAIL) / apart[:at])
-  tops = (grows[at + 1 :] - _TAIL) / apart[at + 1 :]
-  beyond = orders[at + 1 + int(np.argmin(tops))]
-  # By so much the rounding to cells may shift what is above.
-  shift = sum(n for _, n in steps) * min(1.0, (beyond + 1) * h / 4)
-  first = int(np.floor(min(bottom, epsilons[at]) / h)) - 1
-  needed = int(np.ceil(np.min(tops) / h + shift)) + 2 - first
+
+  def window(at):
+    # Chernoff's bounds of tilted masses below the window, and above.
+    apart, grows = orders[at] - orders, moments[at] - moments
+    bottom = np.max((grows[:at] - _TAIL) / apart[:at])
+    tops = (grows[at + 1 :] - _TAIL) / apart[at + 1 :]
+    beyond = orders[at + 1 + int(np.argmin(tops))]
+    # By so much the rounding to cells may shift what is above.
+    shift = sum(n for _, n in steps) * min(1.0, (beyond + 1) * h / 4)
+    first = int(np.floor(min(bottom, epsilons[at]) / h)) - 1
+    needed = int(np.ceil(np.min(tops) / h + shift)) + 2 - first
+    return needed, orders[at], beyond, first
+
+  # The least tilt that is good: past it moments may rise like a wall, and even
+  # there, if losses are rare, so that windows are long.
+  for good in _GOOD:
+    at = int(np.argmax(epsilons <= good * epsilons.min()))
+    needed, tilt, beyond, first = window(at)
+    if needed <= _MOST_CELLS / 4:
+      break
   cells = 2 ** int(np.ceil(np.log2(max(needed, 2))))
-  return orders[at], beyond, first, min(cells, _MOST_CELLS)
+  return tilt, beyond, first, min(cells, _MOST_CELLS)
 
 
 class _Step(NamedTuple):

@@ -14,17 +14,7 @@ from fl_sketch.utils import checks
 
 Unit = Literal['client', 'sample']
 Trust = Literal['central', 'secure_aggregation', 'local']
-NOISE = ('secret', 'reproducible: not private', 'simulated: not private')
-_NOT = {
-  NOISE[1]: 'Not private, for its noise is reproducible; else',
-  NOISE[2]: 'Not private, for its cohort is simulated; a real one would have',
-}
-_TRUST = {
-  'central': 'anyone but the trusted server',
-  'secure_aggregation': 'anyone who sees only securely aggregated sums',
-  'local': 'everyone, the server included',
-}
-TRUSTS = tuple(_TRUST)
+TRUSTS = ('central', 'secure_aggregation', 'local')
 
 
 class UnsupportedAccountingError(ValueError):
@@ -217,86 +207,6 @@ class ComposedMechanism:
 
 
 Mechanism = GaussianMechanism | ComposedMechanism
-
-
-@dataclasses.dataclass(frozen=True)
-class PrivacyStatement:
-  """A DP guarantee: epsilon, delta, unit, adjacency, trust and conditions.
-
-  Args:
-    epsilon: At `delta`.
-    delta: In (0, 1).
-    accountant: What computed it.
-    mechanism: What is released.
-    trust: Against whom.
-    noise: Whether it is secret.
-    caveats: What is left out.
-    mu: Of Gaussian DP, down to `delta`; None if it was not computed.
-    true_positive_rate: The largest of any test of whether a unit took part, at
-      a false-positive rate of 1e-3; None if it was not computed.
-  """
-
-  epsilon: float
-  delta: float
-  accountant: str
-  mechanism: Mechanism
-  trust: Trust
-  noise: str = 'secret'
-  caveats: tuple[str, ...] = ()
-  mu: float | None = None
-  true_positive_rate: float | None = None
-
-  def __post_init__(self):
-    checks.choice('trust', self.trust, TRUSTS)
-    checks.choice('noise', self.noise, NOISE)
-    checks.fraction('delta', self.delta)
-    if not self.epsilon >= 0:
-      raise ValueError(f'Expected epsilon={self.epsilon} >= 0.')
-
-  def as_dict(self) -> dict[str, Any]:
-    """Return values for JSON: enums as their values, infinity as 'inf'."""
-    return {k: plain(v) for k, v in dataclasses.asdict(self).items()}
-
-  def sentence(self) -> str:
-    """Return the statement in one to three plain lines."""
-    part = parts_of(self.mechanism)[0]
-    relation = part.adjacency.value.replace('_', ' ')
-    promise = (
-      f'({self.epsilon:.4g}, {self.delta:.3g})-differential privacy of one '
-      f'{part.unit} ({relation}) against {_TRUST[self.trust]}, by '
-      f'{self.accountant.upper()}; {_sampling(part)}.'
-    )
-    if self.noise in _NOT:
-      promise = f'{_NOT[self.noise]} {promise}'
-    elif math.isinf(self.epsilon):
-      promise = f'Not private: {promise}'
-    lines = [promise, self._tests(part), ' '.join(self.caveats)]
-    return '\n'.join(filter(None, lines))
-
-  def _tests(self, part: GaussianMechanism) -> str:
-    """Return what a test of one unit's presence can tell, in words."""
-    if self.noise != 'secret' or math.isinf(self.epsilon):
-      return ''
-    if self.mu is None or self.true_positive_rate is None:
-      return ''
-    rate = 100 * self.true_positive_rate
-    return (
-      f'As a test of whether one {part.unit} took part: mu {self.mu:.4g} of '
-      f'Gaussian differential privacy at every delta >= {self.delta:.3g}; at '
-      f'most {rate:.3g} % true positives at 0.1 % false positives.'
-    )
-
-
-def _sampling(part: GaussianMechanism) -> str:
-  """Return how a mechanism samples, in words."""
-  kind = part.sampling.value.replace('_', ' ')
-  words = f'{part.steps} steps, sampling {kind}'
-  if part.epoch_steps is not None:
-    words += f' to one of {part.epoch_steps}'
-  elif part.sampling_probability < 1:
-    words += f' with probability {part.sampling_probability:.4g}'
-  limit = part.max_cohort
-  return words if limit is None else f'{words}, at most {limit}'
 
 
 def parts_of(mechanism: Mechanism) -> tuple[GaussianMechanism, ...]:

@@ -98,7 +98,13 @@ def uplink_mean(
   Returns:
     The mean of the decoded payloads (zeros if no client participated), and the
     bytes that one participating client sent.
+
+  Raises:
+    TypeError: a payload is of unsigned integers, which `uplink_sum` adds up.
   """
+  for x in jax.tree.leaves(lane_sum.total):
+    if jnp.issubdtype(x.dtype, jnp.unsignedinteger):
+      raise TypeError(f'Expected a mean of floats, not of {x.dtype}.')
   total = jax.tree.map(lambda x: jax.lax.psum(x, SHARD), lane_sum.total)
   if denominator is None:
     denominator = jax.lax.psum(lane_sum.weight, SHARD)

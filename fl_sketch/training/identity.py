@@ -33,8 +33,11 @@ _NOISE, _ROUND = 'noise multiplier', 'one round'
 _PLUGINS = 'source of plug-ins'  # of the registered parts that a config names
 _OPTAX = pathlib.Path(optax.__file__).parent
 _KERNELS = 'deterministic kernels'  # `launch.train --nodeterministic`
+# Of JAX; by them one key draws other noise, and sums round otherwise.
+_FLAGS = 'jax_threefry_partitionable', 'jax_default_matmul_precision'
 _VERSIONS = (
   'fl_sketch', 'jax', 'numpy', 'python', 'device', 'processes', _KERNELS,
+  *_FLAGS,
 )  # fmt: skip
 
 
@@ -133,6 +136,7 @@ def record(
     found[name] = digests.of_text('\n'.join(texts))
   about = files.measured_with()
   about[_KERNELS] = devices.deterministic(jax.default_backend())
+  about |= {name: getattr(jax.config, name) for name in _FLAGS}
   return found | {_SOURCE: digests.of_source()} | about.pop('versions') | about
 
 

@@ -4,7 +4,7 @@ import dataclasses
 
 from fl_sketch import experiment
 from fl_sketch.experiment import audit, config, privacy_plan, privacy_report
-from fl_sketch.privacy import accounting, types
+from fl_sketch.privacy import accounting, statements
 import numpy as np
 import pytest
 
@@ -65,7 +65,7 @@ def test_a_simulation_says_that_it_is_none_of_private():
   text = privacy_report.text(guarantee, {1: 1.0})
   assert 'simulated by noise_scale 0.02' in text
   plain = experiment.account(quadratics(**SMALL)).statement
-  assert plain.noise in types.NOISE[:2]
+  assert plain.noise in statements.NOISE[:2]
   assert not any('simulation of a cohort' in x for x in plain.caveats)
 
 

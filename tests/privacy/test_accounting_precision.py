@@ -111,6 +111,18 @@ def test_poisson_samples_are_those_of_an_inversion_in_40_digits(
   within(accounting.compose(parts), delta, exact, 2e-3)
 
 
+@pytest.mark.parametrize(
+  ('steps', 'q'),
+  [(10**5, 1e-5), pytest.param(10**4, 1e-4, marks=pytest.mark.nightly)],
+)
+def test_rare_samples_have_an_epsilon(steps, q):
+  """Catches a window that the wall of the moments makes too long."""
+  mechanism = poisson(1.0, steps, q)
+  eps = epsilon(mechanism, 1e-6)
+  once = epsilon(poisson(1.0, 1, steps * q / 2), 1e-6)
+  assert 0 < eps < min(once, epsilon(mechanism, 1e-6, 'rdp'))
+
+
 def hockey_stick(kind, z, q, loss):
   """delta of one step, in 60 digits."""
   z, q = mp.mpf(z), mp.mpf(q)

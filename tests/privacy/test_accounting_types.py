@@ -5,7 +5,7 @@ import json
 
 import accounting_reference as ref
 from accounting_reference import INF, NAN, ONE, SIZES, mechanism
-from fl_sketch.privacy import accounting, types
+from fl_sketch.privacy import accounting, statements
 from fl_sketch.privacy.accounting import GaussianMechanism
 import jax
 import numpy as np
@@ -99,7 +99,7 @@ def statement(
   epsilon=5.0, delta=1e-5, mechanism=ONE, trust='central', **fields
 ):
   spec = epsilon, delta, 'pld', mechanism, trust
-  return types.PrivacyStatement(*spec, **fields)
+  return statements.PrivacyStatement(*spec, **fields)
 
 
 def test_a_statement_is_plain_json():
@@ -118,7 +118,7 @@ def test_a_statement_says_for_whom_against_whom_and_whether():
   assert 'the server included' in sentence
   assert sentence.endswith('Mind.')
   assert statement(epsilon=INF).sentence().startswith('Not private')
-  reproducible = statement(noise=types.NOISE[1]).sentence()
+  reproducible = statement(noise=statements.NOISE[1]).sentence()
   assert reproducible.startswith('Not private, for its noise')
 
 
@@ -133,7 +133,7 @@ def test_a_statement_says_what_a_test_can_tell():
   for silent in (
     statement(),
     statement(epsilon=INF, **tests),
-    statement(noise=types.NOISE[1], **tests),
+    statement(noise=statements.NOISE[1], **tests),
   ):
     assert 'true positives' not in silent.sentence()
 

@@ -158,7 +158,7 @@ def test_never_below_a_monte_carlo(mechanism, levels):
 
 @pytest.mark.parametrize(
   ('z', 'epoch_steps', 'steps'),
-  [(1.0, 7, 7), (0.5, 12, 12), (3.0, 130, 130), (1.5, 50, 13)],
+  [(1.0, 7, 7), (0.5, 12, 12), (3.0, 130, 130), (1.5, 50, 13), (100.0, 7, 5)],
 )
 def test_moments_of_the_ratio_are_never_below_their_closed_form(
   z, epoch_steps, steps

@@ -103,6 +103,14 @@ def test_two_of_a_fixed_cohort_are_covered_by_hand():
   assert eps <= accounting.gaussian_epsilon(z / 4, delta)
 
 
+def test_a_group_of_allocated_clients_costs_its_own_curve():
+  """Catches a group that is taken to be in every round of an epoch."""
+  spec = {'sampling': accounting.Sampling.RANDOM_ALLOCATION, 'epoch_steps': 10}
+  mechanism = GaussianMechanism(2.0, 40, **spec)
+  one, two = (group_epsilon(mechanism, k, delta=1e-6) for k in (1, 2))
+  assert 2 * one < two < 4.0
+
+
 def test_a_group_without_noise_has_no_privacy():
   assert group_epsilon(GaussianMechanism(0.0, 3), 2, delta=1e-5) == INF
   assert group_epsilon(poisson(0.0, 3, 0.1), 2, delta=1e-5) == INF
