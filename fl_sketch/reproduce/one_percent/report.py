@@ -20,10 +20,10 @@ def _report(name: str, lab: lab_lib.Lab) -> study.Report:
   more = longer(lab, task, races)
   claims += [_longer(race, races[DENSE, 1.0]) for race in more.values()]
   stages = {
-    'equal rounds': races, 'equal bytes': limited, 'more rounds': more,
+    EQUAL_ROUNDS: races, 'equal bytes': limited, 'more rounds': more,
   }  # fmt: skip
   spent = runs.spent(races[methods.SAFL, 0.01]) / 1e6
-  titles = 'equal rounds', f'equal bytes, {spent:,.3g} MB up and down'
+  titles = EQUAL_ROUNDS, f'equal bytes, {spent:,.3g} MB up and down'
   dots = [_dots(t, r) for t, r in zip(titles, (races, limited), strict=True)]
   return study.Report(
     claims,
@@ -50,6 +50,7 @@ def longer(lab: lab_lib.Lab, task: tasks.Task, races: Races) -> Races:
   return {(_LONGER, 0.01): runs.longer(lab, task, races, methods.OURS_BOTH)}
 
 
+EQUAL_ROUNDS = 'equal rounds'
 _LONGER = f'{methods.OURS_BOTH}, more rounds'
 _DOTS = (
   'Test accuracy of every method, mean over seeds with intervals of 95 %; the '
