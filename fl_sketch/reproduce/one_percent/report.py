@@ -67,10 +67,11 @@ PROTOCOL = (
   'SST-2 where a claim compares it with dense FedAdam. Accuracies are means of '
   'the last two evaluations of the whole test set. At equal bytes every method '
   'runs as many rounds as the bytes of SAFL at d / 100 pay for, up and down, '
-  'and is tuned again for them. SparseLoCo has AdamW on clients, an error '
-  'memory that decays by 0.95 and the mean itself as the step; DeMo has the '
-  'momentum 0.999 and steps along signs; PowerSGD has rank 1 and Adam on the '
-  'server. Client momentum is 0.9, without momentum on the server.'
+  'and is tuned again for fewer rounds, not for more. SparseLoCo has AdamW on '
+  'clients, an error memory that decays by 0.95 and the mean itself as the '
+  'step; DeMo has the momentum 0.999 and steps along signs; PowerSGD has rank '
+  '1 and Adam on the server. Client momentum is 0.9, without momentum on the '
+  'server.'
 )
 
 
