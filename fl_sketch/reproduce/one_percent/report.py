@@ -20,7 +20,7 @@ def _report(name: str, lab: lab_lib.Lab) -> study.Report:
   more = longer(lab, task, races)
   claims += [_longer(race, races[DENSE, 1.0]) for race in more.values()]
   stages = {
-    EQUAL_ROUNDS: races, 'equal bytes': limited, 'more rounds': more,
+    EQUAL_ROUNDS: races, 'equal bytes': limited, MORE_ROUNDS: more,
   }  # fmt: skip
   spent = runs.spent(races[methods.SAFL, 0.01]) / 1e6
   titles = EQUAL_ROUNDS, f'equal bytes, {spent:,.3g} MB up and down'
@@ -50,8 +50,8 @@ def longer(lab: lab_lib.Lab, task: tasks.Task, races: Races) -> Races:
   return {(_LONGER, 0.01): runs.longer(lab, task, races, methods.OURS_BOTH)}
 
 
-EQUAL_ROUNDS = 'equal rounds'
-_LONGER = f'{methods.OURS_BOTH}, more rounds'
+EQUAL_ROUNDS, MORE_ROUNDS = 'equal rounds', 'more rounds'
+_LONGER = f'{methods.OURS_BOTH}, {MORE_ROUNDS}'
 _DOTS = (
   'Test accuracy of every method, mean over seeds with intervals of 95 %; the '
   'bytes are those that a client sends in a round, of those of the model.'
@@ -180,7 +180,7 @@ def curves(races: Races) -> figures.Panel:
   for (name, share), race in races.items():
     if share < 0.01 or name not in (*_DRAWN, _LONGER):
       continue
-    method = methods.METHODS[name.removesuffix(', more rounds')]
+    method = methods.METHODS[name.removesuffix(f', {MORE_ROUNDS}')]
     lines += summaries.against_bytes(
       name,
       race.runs,
