@@ -3,7 +3,7 @@
 from typing import Any
 
 from fl_sketch import algorithms
-from fl_sketch.privacy import types
+from fl_sketch.privacy import mechanisms, types
 from fl_sketch.reporting import metrics
 
 FIELDS = (
@@ -66,8 +66,9 @@ def check(c: Any):
   for name in ('delta', 'clip_norm'):
     if getattr(c, name) is None:
       raise ValueError(f'Expected {name} in a private config.')
-  if not 1e-24 < c.clip_norm < 1e24:  # float32 must hold its grid and sums
-    raise ValueError(f'Expected 1e-24 < clip_norm={c.clip_norm} < 1e24.')
+  least, most = mechanisms.CLIP_NORMS
+  if not least < c.clip_norm < most:
+    raise ValueError(f'Expected {least} < clip_norm={c.clip_norm} < {most}.')
   if c.dataset == 'sst2' and 'tokenizer' not in (c.dataset_options or {}):
     raise ValueError(
       'Expected a tokenizer in a private config: a vocabulary that is made of '

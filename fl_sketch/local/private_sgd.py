@@ -35,8 +35,8 @@ def private_sgd(
   >>> loss = lambda w, batch: jnp.mean((w - batch['x']) ** 2) / 2
   >>> local = private_sgd(loss, 0.5, 9.0, 0.0, expected_batch=2)
   >>> batches = {'x': jnp.ones((1, 3)), 'mask': jnp.array([[1, 1, 0]])}
-  >>> local(jnp.float32(0), batches, jax.random.key(0), None)[0].tolist()
-  -0.5
+  >>> local(jnp.float32(0), batches, jax.random.key(0), None)[0].round(6)
+  Array(-0.5, dtype=float32)
 
   Args:
     loss_fn: (params, batch) -> f32[], a mean over the batch; the batch is a

@@ -236,7 +236,7 @@ class PrivateMean(NamedTuple):
     size = comms.nbytes(jax.tree.map(lambda x: x[0], payloads))
     sums = jax.vmap(self.contribution)(payloads)
     if release.trust == 'central':
-      total = comms.sum_exactly(_present(sums, weight))
+      total = comms.sum_exactly(comms.where_present(sums, weight > 0))
       mean = self.released(total, fold(noise.server), index)
       return mean, comms.bill(size)
     if release.noise is None:
@@ -246,13 +246,11 @@ class PrivateMean(NamedTuple):
       sums = jax.tree.map(jnp.add, sums, shares)
     moved = (size,)
     if release.trust == 'local':
-      total = comms.sum_exactly(_present(sums, weight))
+      total = comms.sum_exactly(comms.where_present(sums, weight > 0))
     else:
       graph = release.neighbours, lanes_per_step
       masks = fold(noise.server)
-      total, *moved = secure_aggregation.sum_integers(
-        masks, sums, weight, *graph
-      )
+      total, *moved = secure_aggregation.secure_sum(masks, sums, weight, *graph)
     mean = self._mean(total)
     if release.noise is not None:
       draws = given_noise.Draw(jax.vmap(fold)(noise.client), ids, index)
@@ -311,9 +309,3 @@ class PrivateMean(NamedTuple):
       return encoder[:-1], self._running_sum(update)
 
     return chain.attached(attach)
-
-
-def _present(tree, weight):
-  """Zeros where a client is absent: leaves [lanes, ...]."""
-  keep = lambda x: jnp.where(comms.expand_like(weight > 0, x), x, 0)
-  return jax.tree.map(keep, tree)

@@ -181,8 +181,8 @@ def prefix_error(
   independent noise it is t + 1.
 
   >>> noise = Correlation(square_root(3), rounds=3, separation=3)
-  >>> prefix_error(noise, 3)
-  array([1.        , 1.25      , 1.390625  ])
+  >>> prefix_error(noise, 3).tolist()
+  [1.0, 1.25, 1.390625]
   >>> prefix_error(noise, 3, fresh=True)
   array([1.      , 2.25    , 3.515625])
 

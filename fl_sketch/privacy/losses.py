@@ -45,7 +45,7 @@ def _as_poisson(part: GaussianMechanism) -> GaussianMechanism:
 
 def _chernoff(orders, delta: float) -> float:
   """Return the larger of both orders of the neighbours; inf past 1e4."""
-  epsilon = max(tilted_losses.chernoff(steps, delta) for steps in orders)
+  epsilon = max(tilted_losses.chernoff(delta, steps) for steps in orders)
   return epsilon if epsilon < _HOPELESS else math.inf
 
 

@@ -281,8 +281,8 @@ def _check_cohort(population, cohort, name):
 
 def _sum_of(tree, taken):
   """Sums the rows of leaves uint32[n, ...] whose bool[n] is true."""
-  keep = lambda x: jnp.where(comms.expand_like(taken, x), x, 0)
-  return jax.tree.map(lambda x: keep(x).sum(0), tree)
+  chosen = comms.where_present(tree, taken)
+  return jax.tree.map(lambda x: x.sum(0), chosen)
 
 
 def _chunks(x, size):

@@ -1,6 +1,6 @@
-r"""Simulates secure aggregation: masked fixed-point tables and their sum.
+r"""Simulates secure aggregation: masked integers and their sum.
 
-Client i of a round adds to its fixed-point table :math:`x_i` a mask of its own
+Client i of a round adds to its integers :math:`x_i` a mask of its own
 and one for each neighbour j in a graph that the server draws:
 
 .. math:: y_i = x_i + \mathrm{PRG}(s_{ii})
@@ -24,7 +24,6 @@ from typing import Any
 
 from fl_sketch.privacy import generators
 from fl_sketch.rounds import client_loop, comms
-from fl_sketch.sketches.base import leaf_type
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,68 +32,6 @@ Tree = Any
 _KEY = 32  # bytes of an X25519 public key
 _SHARE = 32  # bytes of a Shamir share of a secret of 256 bits
 _SEAL = 28  # nonce and tag that AES-GCM adds to what it encrypts
-
-
-def resolution(max_abs: float, clients: int) -> float:
-  """Returns the step of the fixed-point grid on which no sum can wrap.
-
-  The least power of two, up to one, with clients x (max_abs / step + 1 / 2) <
-  2^31. By a power of two float32 divides without an error.
-
-  >>> resolution(1.0, 4) == 2**-28
-  True
-
-  Args:
-    max_abs: bound on every number of one client.
-    clients: how many are added at most.
-
-  Raises:
-    ValueError: there is no client, or the step or a sum would be beyond the
-      normal numbers of float32.
-  """
-  if not 1 <= clients < 2**31:
-    raise ValueError(f'Expected 1 <= {clients=} < 2**31.')
-  most = float(np.finfo(np.float32).max) / clients
-  if not 2.0**-95 <= max_abs <= most:  # refuses NaN, too
-    raise ValueError(f'Expected 2**-95 <= {max_abs=} <= {most:.3g}.')
-  bound = float(np.float32(max_abs)) * clients / (2**31 - clients)
-  return 2.0 ** math.frexp(bound)[1]
-
-
-def encode(tables: Tree, max_abs: float, step: float) -> Tree:
-  """Rounds numbers to multiples of `step`: uint32, in two's complement.
-
-  What lies beyond max_abs is clipped to it; what is not finite counts as 0.
-
-  >>> encode(jnp.array([-1.0, 0.6, 9.0, jnp.nan]), 2.0, 0.5).astype(jnp.int32)
-  Array([-2,  1,  4,  0], dtype=int32)
-
-  Args:
-    tables: float leaves of any shape.
-    max_abs: bound on every number.
-    step: from `resolution`.
-
-  Raises:
-    TypeError: a leaf is not of a float type.
-  """
-
-  def one(x):
-    leaf_type(x)
-    x = x.astype(jnp.float32)
-    x = jnp.where(jnp.isfinite(x), jnp.clip(x, -max_abs, max_abs), 0)
-    return jnp.round(x / step).astype(jnp.int32).astype(jnp.uint32)
-
-  return jax.tree.map(one, tables)
-
-
-def decode(total: Tree, step: float) -> Tree:
-  """Converts a sum of encoded numbers, uint32, to float32.
-
-  >>> decode(jnp.array([2**32 - 3, 4], jnp.uint32), 0.5)
-  Array([-1.5,  2. ], dtype=float32)
-  """
-  signed = lambda x: x.astype(jnp.int32).astype(jnp.float32) * step
-  return jax.tree.map(signed, total)
 
 
 def neighbour_slots(
@@ -160,39 +97,30 @@ def traffic(table_bytes: int, neighbours: int) -> tuple[int, int]:
   return up, down
 
 
-def masked_tables(
+def masked(
   key: jax.Array,
-  tables: Tree,
-  *,
-  max_abs: float,
+  integers: Tree,
   neighbours: int | None = None,
   lanes_per_step: int | None = 0,
 ) -> Tree:
-  """Masks each client's table: the message, which may arrive too late.
+  """Masks each client's integers: the message, which may arrive too late.
 
-  Memory is that of the tables, however many neighbours there are.
+  Memory is that of the integers, however many neighbours there are.
 
   Guarantees:
-    A message by itself is uniform, whatever the table is.
+    A message by itself is uniform, whatever the integers are.
     It stays so when all seeds that its client shares are revealed, which is
     what happens to a client that was taken for a dropout.
 
   Args:
     key: as in `secure_sum`, which also says what is raised.
-    tables: float leaves [lanes, ...], local.
-    max_abs: as there.
+    integers: leaves uint32[lanes, ...], local.
     neighbours: as there.
     lanes_per_step: as there.
 
   Returns:
     Leaves uint32[lanes, ...], local.
   """
-  _, clients = comms.slots(jax.tree.leaves(tables)[0].shape[0])
-  fixed = encode(tables, max_abs, resolution(max_abs, clients))
-  return _masked(key, fixed, neighbours, lanes_per_step)
-
-
-def _masked(key, integers, neighbours, lanes_per_step):
   slots, peers, _ = _peers(integers, key, neighbours)
   every = jnp.ones_like(peers, bool)
   return _add_masks(lanes_per_step, key, slots, peers, integers, every, 1)
@@ -200,89 +128,55 @@ def _masked(key, integers, neighbours, lanes_per_step):
 
 def secure_sum(
   key: jax.Array,
-  tables: Tree,
-  weight: jax.Array,
-  *,
-  max_abs: float,
-  neighbours: int | None = None,
-  lanes_per_step: int | None = 0,
-) -> tuple[Tree, int, int]:
-  """Sums the survivors' tables, and bills each of them.
-
-  Runs inside `shard_map`. A cohort's slots of weight 0, padding among them,
-  drop out after the masks were agreed on.
-
-  Guarantees:
-    The sum is exact on the grid of step `resolution(max_abs, clients)`: the
-    same bits as without masks and for any shards and lanes.
-    It differs from the real sum of numbers up to max_abs by at most
-    survivors x step / 2, and by the rounding of the result to float32.
-    Beside the sum the server learns nothing while the survivors are connected,
-    as they are after fewer than `neighbours` dropouts; else it learns the sum
-    over each connected part.
-
-  It does not abort: Bonawitz et al. do when fewer than a threshold survive,
-  and must, since the sum over one survivor is its table. To release only what
-  is safe, count the survivors.
-
-  >>> from fl_sketch.rounds import mesh as mesh_lib
-  >>> mesh, lanes = mesh_lib.cohort_mesh(1), jax.P(comms.SHARD)
-  >>> fn = lambda x, w: secure_sum(jax.random.key(0), x, w, max_abs=4.0)[0]
-  >>> fn = jax.shard_map(fn, mesh=mesh, in_specs=lanes, out_specs=jax.P())
-  >>> jax.jit(fn)(jnp.array([1.0, 2.5, 3.9]), jnp.array([1.0, 1.0, 0.0]))
-  Array(3.5, dtype=float32)
-
-  Args:
-    key: key[], secret and new in every round. Two messages under one key
-      differ by their tables.
-    tables: float leaves [lanes, ...], local, already scaled where clients are
-      to weigh differently.
-    weight: f32[lanes]; above 0 is present.
-    max_abs: bound on every number, to which larger ones are clipped. A bound
-      that is traced goes into the tables: divide by it and take 1.
-    neighbours: even k, each client's number of masks; None is all others.
-    lanes_per_step: how many clients a shard masks at once, as of
-      `rounds.cohort_step`.
-
-  Returns:
-    The sum, f32[...], shared; bytes up and down, as in `traffic`.
-
-  Raises:
-    TypeError: a leaf is not of a float type.
-    ValueError: max_abs or neighbours is out of its range, or the key is not of
-      a kind in `generators`; others may draw other bits when they are vmapped,
-      and masks would not cancel.
-
-  Source: Bonawitz et al. (CCS 2017, ePrint 2017/281); Bell et al. (CCS 2020,
-  ePrint 2020/704).
-  """
-  _, clients = comms.slots(weight.shape[0])
-  step = resolution(max_abs, clients)
-  fixed = encode(tables, max_abs, step)
-  total, up, down = sum_integers(key, fixed, weight, neighbours, lanes_per_step)
-  return decode(total, step), up, down
-
-
-def sum_integers(
-  key: jax.Array,
   integers: Tree,
   weight: jax.Array,
   neighbours: int | None = None,
   lanes_per_step: int | None = 0,
 ) -> tuple[Tree, int, int]:
-  """Sums the survivors' integers modulo 2^32, as `secure_sum` does.
+  """Sums the survivors' integers modulo 2^32, and bills each of them.
+
+  Runs inside `shard_map`. A cohort's slots of weight 0, padding among them,
+  drop out after the masks were agreed on.
+
+  Guarantees:
+    The sum has the same bits as without masks, for any shards and lanes.
+    Beside the sum the server learns nothing while the survivors are connected,
+    as they are after fewer than `neighbours` dropouts; else it learns the sum
+    over each connected part.
+
+  It does not abort: Bonawitz et al. do when fewer than a threshold survive,
+  and must, since the sum over one survivor is its own. To release only what
+  is safe, count the survivors.
+
+  >>> from fl_sketch.rounds import mesh as mesh_lib
+  >>> mesh, lanes = mesh_lib.cohort_mesh(1), jax.P(comms.SHARD)
+  >>> fn = lambda x, w: secure_sum(jax.random.key(0), x, w)[0]
+  >>> fn = jax.shard_map(fn, mesh=mesh, in_specs=lanes, out_specs=jax.P())
+  >>> jax.jit(fn)(jnp.array([1, 2, 4], jnp.uint32), jnp.array([1.0, 1.0, 0.0]))
+  Array(3, dtype=uint32)
 
   Args:
-    key: as there.
-    integers: leaves uint32[lanes, ...], local.
-    weight: as there.
-    neighbours: as there.
-    lanes_per_step: as there.
+    key: key[], secret and new in every round. Two messages under one key
+      differ by their integers.
+    integers: leaves uint32[lanes, ...], local; two's complement, as of
+      `grid.encode`.
+    weight: f32[lanes]; above 0 is present.
+    neighbours: even k, each client's number of masks; None is all others.
+    lanes_per_step: how many clients a shard masks at once, as of
+      `rounds.cohort_step`.
 
   Returns:
     The sum, uint32[...], shared; bytes up and down, as in `traffic`.
+
+  Raises:
+    ValueError: neighbours is out of its range, or the key is not of a kind in
+      `generators`; others may draw other bits when they are vmapped, and masks
+      would not cancel.
+
+  Source: Bonawitz et al. (CCS 2017, ePrint 2017/281); Bell et al. (CCS 2020,
+  ePrint 2020/704).
   """
-  sent = _masked(key, integers, neighbours, lanes_per_step)
+  sent = masked(key, integers, neighbours, lanes_per_step)
   slots, peers, clients = _peers(integers, key, neighbours)
   taken = (weight > 0).astype(jnp.float32)
   present, _ = comms.gather_tables(taken, taken, slots, clients)

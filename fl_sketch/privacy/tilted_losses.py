@@ -57,7 +57,7 @@ _RUNG = 12.0  # between the log deltas of tilts for many epsilons
 _POSITIVE = slice(len(ORDERS) // 2 + 1, None)
 
 
-def chernoff(steps: Steps, delta: float) -> float:
+def chernoff(delta: float, steps: Steps) -> float:
   """Returns a rough upper bound of epsilon; it grows with each release."""
   bounds = (_log_moments(steps) - np.log(delta))[_POSITIVE] / ORDERS[_POSITIVE]
   return float(np.min(bounds))

@@ -224,6 +224,16 @@ def weighted(x: jax.Array, weight: jax.Array) -> jax.Array:
   return jnp.where(weight > 0, weight.astype(x.dtype) * x, 0)
 
 
+def where_present(tree: Tree, present: jax.Array) -> Tree:
+  """Leaves [lanes, ...] with zeros where bool[lanes] is false.
+
+  >>> where_present(jnp.arange(3), jnp.array([True, False, True]))
+  Array([0, 0, 2], dtype=int32)
+  """
+  keep = lambda x: jnp.where(expand_like(present, x), x, 0)
+  return jax.tree.map(keep, tree)
+
+
 def expand_like(values: Any, x: Any) -> Any:
   """Reshapes f[lanes] to [lanes, 1, ..., 1] so that it broadcasts against x.
 

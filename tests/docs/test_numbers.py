@@ -3,7 +3,8 @@
 import re
 
 from fl_sketch.experiment import config
-from fl_sketch.reproduce import catalog, own_studies, pages
+from fl_sketch.reproduce import catalog, pages
+from fl_sketch.reproduce.one_percent import runs as races
 from fl_sketch.utils import markdown
 import pytest
 from runs import ROOT
@@ -12,14 +13,17 @@ from tests.docs import test_documents as documents
 
 README = ROOT / 'README.md'
 KEPT = {result['name']: result for result, _ in catalog.kept()}
-BYTES = KEPT['MNIST-Bytes']
+OVERVIEW, LENET = KEPT['One-Percent'], KEPT['One-Percent-MNIST']
+SHARES = {'d': 1.0, 'd / 100': 0.01, 'd / 1,000': 0.001}
+LOGGED = 'checkpoint_every', 'eval_every', 'rounds_per_dispatch'
 VERDICTS = pages.summary([KEPT[n] for n in catalog.STUDIES if n in KEPT])
 # Numbers of the README that nobody measured, and where they are from.
 STATED = {
   '50': 'MNIST', '25': 'MNIST', '300': 'MNIST', '28': 'its table',
   '3.11': 'pyproject.toml', '3.13': 'pyproject.toml', '0.10': 'tests',
   '29': 'lines of a guide',
-  '2.0': 'the licence', '5': 'LeNet-5', '2026': 'when others were read',
+  '2.0': 'the licence', '5': 'LeNet-5', '8': 'ResNet-8', '2': 'SST-2',
+  '10': 'CIFAR-10', '2026': 'when others were read',
 }  # fmt: skip
 MEASURED = re.compile(r'\d\s?(%|ms|MB|GiB|MiB|points?|times)(?![\w-])')
 
@@ -32,30 +36,30 @@ def rows():
 
 def test_the_table_is_of_the_stored_result():
   """Catches a number that was typed, and one of an earlier run."""
-  (stored,) = BYTES['tables']
+  (stored,) = OVERVIEW['tables']
   head, *shown = rows()
-  assert len(shown) == 5
-  places = [stored['head'].index(name) for name in head]
-  wanted = [[row[i] for i in places] for row in stored['rows']]
-  assert [row for row in wanted if row in shown] == shown
+  assert len(shown) >= 10
+  assert head == stored['head']
+  assert [row for row in stored['rows'] if row in shown] == shown
 
 
 def test_a_command_is_of_the_config_behind_its_row():
-  """Catches a command that trains something else than the row above it."""
+  """Catches a command that trains something else than a row of LeNet-5."""
   blocks = documents.blocks(README, '')
-  (block,) = [body for body in blocks if 'MNIST-Bytes' in body]
+  (block,) = [body for body in blocks if 'One-Percent' in body]
   joined = re.sub(r'\\\n\s*', '', block)
   lines = [line for line in joined.splitlines() if ' train ' in line]
-  names = [row[0] for row in rows()[1:]]
-  assert [line.partition('# ')[2].strip() for line in lines] == names
-  for line, name in zip(lines, names, strict=True):
-    _, fields, _ = own_studies.METHODS[name]
-    rate = {'server_lr': BYTES['seeds'][name]['server_lr']}
-    wanted = config.Config.from_mapping(own_studies.MNIST | fields | rate)
+  named = {', '.join(row[:2]): row for row in rows()[1:]}
+  for line in lines:
+    name, up, *_ = named[line.partition('# ')[2].strip()]
+    folder = races.folder_of('mnist', name, SHARES[up], 300)
+    fields = LENET['configs'][f'{folder}/race'] | {'sweep': None}
+    wanted = config.Config.from_mapping(fields)
     found = documents.checked_config(documents.parsed(line))
-    for field in ('checkpoint_every', 'eval_every'):  # what is logged
+    for field in LOGGED:
       object.__setattr__(found, field, getattr(wanted, field))
     assert found == wanted, line
+  assert len(lines) >= 4
 
 
 def test_the_verdicts_are_those_of_the_page():

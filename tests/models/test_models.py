@@ -81,7 +81,11 @@ def test_tiles_are_the_lax_convolution_to_second_order(padding, size, stride):
   rows, cols = (-(-side // stride) for side in unstrided)
   chex.assert_shape(tiles[0], (2, rows, cols, 3))
   chex.assert_trees_all_close(tiles, lax, atol=1e-5)
-  chex.assert_trees_all_close(second, lax_second, rtol=1e-4, atol=1e-4)
+  # Sums of terms of some hundreds, which cancel in places.
+  largest = max(float(jnp.abs(x).max()) for x in lax_second)
+  chex.assert_trees_all_close(
+    second, lax_second, rtol=1e-4, atol=1e-6 * largest
+  )
 
 
 def test_max_pools_agree_on_ties_too():

@@ -17,36 +17,34 @@ import pytest
 from scipy import stats
 from scipy.sparse import csgraph
 
-from tests.privacy.test_secure_aggregation import (
-  BOUND,
-  CLIENTS,
-  LANES,
-  SECRET,
-  STEP,
-  graph,
-)
+from tests.privacy.test_secure_aggregation import CLIENTS, LANES, SECRET, graph
 
 NUMBERS = 2**14  # enough for chi-square on bytes
 
 
-def fixed(x):
-  return np.asarray(sa.encode(jnp.asarray(x), BOUND, STEP))
+def normal(seed):
+  """uint32[CLIENTS, NUMBERS], far from uniform."""
+  x = np.random.default_rng(seed).normal(size=(CLIENTS, NUMBERS))
+  return np.rint(x * 2.0**26).astype(np.int32).astype(np.uint32)
+
+
+def same(value):
+  return np.full((CLIENTS, NUMBERS), value, np.uint32)
 
 
 @functools.cache
 def program(shards, neighbours, chunk):
   del chunk  # a new program where the loop over lanes is another
 
-  def fn(tables, key):
-    options = dict(max_abs=BOUND, neighbours=neighbours)
-    return sa.masked_tables(key, tables, **options)
+  def fn(integers, key):
+    return sa.masked(key, integers, neighbours)
 
   mesh, specs = mesh_lib.cohort_mesh(shards), (LANES, jax.P())
   return jax.jit(jax.shard_map(fn, mesh=mesh, in_specs=specs, out_specs=LANES))
 
 
-def sent(tables, key=SECRET, *, shards=1, neighbours=None, chunk=1):
-  messages = program(shards, neighbours, chunk)(tables, key)
+def sent(integers, key=SECRET, *, shards=1, neighbours=None, chunk=1):
+  messages = program(shards, neighbours, chunk)(integers, key)
   return jax.tree.map(np.array, messages)
 
 
@@ -88,12 +86,12 @@ def view(messages, present, neighbours=None):
 
 def test_what_a_message_is_made_of():
   """Table + own mask + those with later slots - those with earlier ones."""
-  x = np.random.default_rng(0).normal(size=(CLIENTS, NUMBERS)).astype('f4')
+  x = normal(0)
   for neighbours in None, 4:
     before = np.tri(CLIENTS, k=-1, dtype=bool)[:, :, None]
     signed = np.where(before, -masks(), masks())
     used = graph(neighbours) | np.eye(CLIENTS, dtype=bool)
-    want = fixed(x) + (signed * used[:, :, None]).sum(1, dtype=np.uint32)
+    want = x + (signed * used[:, :, None]).sum(1, dtype=np.uint32)
     got = sent(x, neighbours=neighbours)
     assert got.dtype == np.uint32
     np.testing.assert_array_equal(got, want)
@@ -102,7 +100,7 @@ def test_what_a_message_is_made_of():
 @pytest.mark.representatives('2-None')
 @pytest.mark.parametrize(('shards', 'chunk'), [(1, 3), (2, None)])
 def test_messages_do_not_depend_on_shards_and_lanes(monkeypatch, shards, chunk):
-  x = np.random.default_rng(0).normal(size=(CLIENTS, NUMBERS)).astype('f4')
+  x = normal(0)
   want = sent(x, neighbours=4)
   monkeypatch.setattr(client_loop, 'default_lanes_per_step', lambda: chunk)
   got = sent(x, shards=shards, neighbours=4, chunk=chunk)
@@ -113,7 +111,7 @@ def test_the_check_of_uniformity_has_power():
   rng = np.random.default_rng(0)
   words = rng.integers(2**32, size=NUMBERS, dtype=np.uint32)
   assert looks_uniform(words)
-  assert not looks_uniform(fixed(rng.normal(size=NUMBERS)))
+  assert not looks_uniform(normal(0)[0])
   assert not looks_uniform(words // 2)  # 31 random bits
   assert not looks_uniform(np.where(rng.random(NUMBERS) < 0.1, 0, words))
 
@@ -121,13 +119,12 @@ def test_the_check_of_uniformity_has_power():
 @pytest.mark.representatives('2')
 @pytest.mark.parametrize('neighbours', [None, 2])
 def test_a_message_alone_is_uniform(neighbours):
-  for value in 0, BOUND:
-    x = np.full((CLIENTS, NUMBERS), value, 'f4')
-    assert all(map(looks_uniform, sent(x, neighbours=neighbours)))
+  for value in 0, 2**27:
+    assert all(map(looks_uniform, sent(same(value), neighbours=neighbours)))
 
 
 def test_messages_are_pairwise_independent():
-  messages = sent(np.zeros((CLIENTS, NUMBERS), 'f4'))
+  messages = sent(same(0))
   pairs = list(itertools.combinations(messages, 2))
   assert all(looks_uniform(a - b) for a, b in pairs[:12])
   assert all(looks_uniform(a + b) for a, b in pairs[-12:])
@@ -137,23 +134,21 @@ def test_messages_are_pairwise_independent():
 
 
 def test_leaves_of_one_message_have_masks_of_their_own():
-  nothing = np.zeros((CLIENTS, NUMBERS), 'f4')
-  a, b = sent((nothing, nothing))
+  a, b = sent((same(0), same(0)))
   assert all(map(looks_uniform, a - b))
 
 
 def test_a_late_message_stays_masked_when_its_pairs_are_revealed():
-  x = np.ones((CLIENTS, NUMBERS), 'f4')
-  late = sent(x)[2]
+  late = sent(same(1))[2]
   for j in set(range(CLIENTS)) - {2}:
     late -= masks()[2, j] if 2 < j else -masks()[2, j]
   assert looks_uniform(late)
-  np.testing.assert_array_equal(late - masks()[2, 2], fixed(x)[2])
+  np.testing.assert_array_equal(late - masks()[2, 2], same(1)[2])
 
 
 def test_connected_survivors_show_their_sum_alone():
   """Every other combination of their messages is uniform, whoever drops."""
-  x = np.zeros((CLIENTS, NUMBERS), 'f4')
+  x = same(0)
   rng = np.random.default_rng(3)
   for neighbours, gone in (None, 0), (None, 5), (4, 0), (4, 3):
     present = np.ones(CLIENTS, bool)
@@ -168,7 +163,7 @@ def test_connected_survivors_show_their_sum_alone():
 
 def test_survivors_in_two_parts_show_two_sums():
   """A limit of the protocol: a ring falls apart when two drop out."""
-  x = np.random.default_rng(0).normal(size=(CLIENTS, NUMBERS)).astype('f4')
+  x = normal(0)
   adjacent, messages = graph(2), sent(x, neighbours=2)
   present = np.ones(CLIENTS, bool)
   opposite = csgraph.shortest_path(adjacent)[0].argmax()
@@ -178,21 +173,20 @@ def test_survivors_in_two_parts_show_two_sums():
   visible = view(messages, present, 2)
   for one in range(count):
     got = visible[part == one].sum(0, dtype=np.uint32)
-    want = fixed(x)[present][part == one].sum(0, dtype=np.uint32)
+    want = x[present][part == one].sum(0, dtype=np.uint32)
     np.testing.assert_array_equal(got, want)
 
 
 def test_one_key_twice_shows_the_difference_of_tables_and_two_keys_do_not():
-  rng = np.random.default_rng(0)
-  a, b = rng.normal(size=(2, CLIENTS, NUMBERS)).astype('f4')
+  a, b = normal(0), normal(1)
   first = sent(a)
-  np.testing.assert_array_equal(first - sent(b), fixed(a) - fixed(b))
+  np.testing.assert_array_equal(first - sent(b), a - b)
   other = sent(b, jax.random.fold_in(SECRET, 1))
   assert all(looks_uniform(gap) for gap in first - other)
 
 
 def test_what_public_keys_draw_does_not_unmask():
-  x = np.zeros((CLIENTS, NUMBERS), 'f4')
+  x = same(0)
   messages = sent(x)
   for public in keys_lib.round_keys(jax.random.key(0), 0)[:3]:
     assert all(map(looks_uniform, messages - sent(x, public)))

@@ -58,6 +58,11 @@ class Lab(lab_lib.Lab):
 class Run(lab_lib.Run):
   """The loss is least at the rate 0.003, the accuracy at 0.001."""
 
+  diverged = False
+
+  def curve(self, metric, x='round'):
+    return np.ones(1), np.ones(1)
+
   def final(self, metric='test_accuracy', last=1):
     best = {'train_loss': 0.003, 'test_accuracy': 0.001}[metric]
     (value,) = self.values.values()

@@ -20,10 +20,10 @@ def _report(name: str, lab: lab_lib.Lab) -> study.Report:
   more = longer(lab, task, races)
   claims += [_longer(race, races[DENSE, 1.0]) for race in more.values()]
   stages = {
-    'equal rounds': races, 'equal bytes': limited, 'more rounds': more,
+    EQUAL_ROUNDS: races, 'equal bytes': limited, MORE_ROUNDS: more,
   }  # fmt: skip
   spent = runs.spent(races[methods.SAFL, 0.01]) / 1e6
-  titles = 'equal rounds', f'equal bytes, {spent:,.3g} MB up and down'
+  titles = EQUAL_ROUNDS, f'equal bytes, {spent:,.3g} MB up and down'
   dots = [_dots(t, r) for t, r in zip(titles, (races, limited), strict=True)]
   return study.Report(
     claims,
@@ -50,7 +50,8 @@ def longer(lab: lab_lib.Lab, task: tasks.Task, races: Races) -> Races:
   return {(_LONGER, 0.01): runs.longer(lab, task, races, methods.OURS_BOTH)}
 
 
-_LONGER = f'{methods.OURS_BOTH}, more rounds'
+EQUAL_ROUNDS, MORE_ROUNDS = 'equal rounds', 'more rounds'
+_LONGER = f'{methods.OURS_BOTH}, {MORE_ROUNDS}'
 _DOTS = (
   'Test accuracy of every method, mean over seeds with intervals of 95 %; the '
   'bytes are those that a client sends in a round, of those of the model.'
@@ -66,10 +67,11 @@ PROTOCOL = (
   'SST-2 where a claim compares it with dense FedAdam. Accuracies are means of '
   'the last two evaluations of the whole test set. At equal bytes every method '
   'runs as many rounds as the bytes of SAFL at d / 100 pay for, up and down, '
-  'and is tuned again for them. SparseLoCo has AdamW on clients, an error '
-  'memory that decays by 0.95 and the mean itself as the step; DeMo has the '
-  'momentum 0.999 and steps along signs; PowerSGD has rank 1 and Adam on the '
-  'server. Client momentum is 0.9, without momentum on the server.'
+  'and is tuned again for fewer rounds, not for more. SparseLoCo has AdamW on '
+  'clients, an error memory that decays by 0.95 and the mean itself as the '
+  'step; DeMo has the momentum 0.999 and steps along signs; PowerSGD has rank '
+  '1 and Adam on the server. Client momentum is 0.9, without momentum on the '
+  'server.'
 )
 
 
@@ -178,7 +180,7 @@ def curves(races: Races) -> figures.Panel:
   for (name, share), race in races.items():
     if share < 0.01 or name not in (*_DRAWN, _LONGER):
       continue
-    method = methods.METHODS[name.removesuffix(', more rounds')]
+    method = methods.METHODS[name.removesuffix(f', {MORE_ROUNDS}')]
     lines += summaries.against_bytes(
       name,
       race.runs,

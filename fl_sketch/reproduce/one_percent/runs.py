@@ -86,7 +86,7 @@ def accuracy(race: Race) -> np.ndarray:
 def _race(lab, task, name, share, rounds, rate=None) -> Race:
   """Tunes a method for so many rounds, unless told the rate, and runs it."""
   method = methods.METHODS[name]
-  folder = f'one_percent/{task.name}/{_slug(name)}-{share:g}/{rounds}'
+  folder = folder_of(task.name, name, share, rounds)
   if rate is None:
     trial = min(rounds, task.tuned_over)
     rate = _tuned(lab, task, method, share, trial, folder)
@@ -127,5 +127,11 @@ def _config(task, method, share, rounds, rate) -> Fields:
   return fields
 
 
-def _slug(name: str) -> str:
-  return ''.join(c if c.isalnum() else '_' for c in name.lower())
+def folder_of(task: str, name: str, share: float, rounds: int) -> str:
+  """The folder of a method's trials and runs at so many rounds.
+
+  >>> folder_of('mnist', 'SAFL, one bit', 0.01, 300)
+  'one_percent/mnist/safl__one_bit-0.01/300'
+  """
+  slug = ''.join(c if c.isalnum() else '_' for c in name.lower())
+  return f'one_percent/{task}/{slug}-{share:g}/{rounds}'
