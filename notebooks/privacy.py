@@ -54,8 +54,8 @@ experiments = {
   for epsilon in EPSILONS
 }
 guarantees = {epsilon: exp.guarantee for epsilon, exp in experiments.items()}
-promise, caveats = guarantees[8.0].statement.sentence().split('\n')
-Markdown(f'> {promise}\n>\n> {caveats}')
+statement = guarantees[8.0].statement.sentence()
+Markdown('\n>\n'.join(f'> {line}' for line in statement.split('\n')))
 
 # %% [markdown]
 # The noise multiplier z is the standard deviation of the noise on the sum, in

@@ -73,7 +73,9 @@ def audit_config(
   make = _make(small)
   guarantee = _guarantee(small, make, partition)
   mechanism = guarantee.mechanism
-  units = mechanism.population or small.population
+  full = mechanism.sampling is types.Sampling.FULL
+  # Where no sampling is accounted for, those at hand are a whole cohort.
+  units = mechanism.population or (small.cohort if full else small.population)
   public, secret = jax.random.split(jax.random.key(seed))
   game = canaries.Game(
     make,
@@ -84,7 +86,6 @@ def audit_config(
     guarantee.steps_per_round,
     small.min_honest,
   )
-  full = game.mechanism.sampling is types.Sampling.FULL
   one_kind = full or game.mechanism.unit == 'sample'
   report = canaries.audit(
     game,

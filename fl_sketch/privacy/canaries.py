@@ -185,13 +185,15 @@ def _play(game: Game, key, samples, other):
   # Every chunk plays both rehearsals, since a second program compiles longer.
   kinds = np.where(np.arange(chunks * size) < samples, _WITH, _WITHOUT)
   rules = game._replace(hp=None, canary=None, public=None)
-  observed, other = [], jnp.float32(other)
+  observed, other, alone = [], jnp.float32(other), None
   for number, chunk in enumerate(kinds.reshape(chunks, size)):
     all_kinds = jnp.array([_ALONE, _NOBODY, *chunk])
     keys = jax.random.split(jax.random.fold_in(key, number), size + 2)
     arrays = game.hp, game.canary, game.public
     sent = np.asarray(_record(rules, arrays, keys, all_kinds, other))
-    observed.append(canary_scores.look(sent[1:], sent[0], game.steps_per_round))
+    # One for both worlds: that of a bound with noise differs by chunk.
+    alone = sent[0] if alone is None else alone
+    observed.append(canary_scores.look(sent[1:], alone, game.steps_per_round))
   shift, numbers = observed[0].along[:1], sent.shape[-1]
   join = lambda *parts: np.concatenate([x[1:] for x in parts])[:total]
   return jax.tree.map(join, *observed), shift, numbers

@@ -202,7 +202,7 @@ def _window(steps: Steps, h: float, delta: float):
     shift = sum(n for _, n in steps) * min(1.0, (beyond + 1) * h / 4)
     first = int(np.floor(min(bottom, epsilons[at]) / h)) - 1
     needed = int(np.ceil(np.min(tops) / h + shift)) + 2 - first
-    return needed, orders[at], beyond, first
+    return needed, float(orders[at]), float(beyond), first
 
   # The least tilt that is good: past it moments may rise like a wall, and even
   # there, if losses are rare, so that windows are long.
