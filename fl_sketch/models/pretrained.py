@@ -68,10 +68,10 @@ def load(path: str | os.PathLike, module: nn.Module, params: Any) -> Any:
   path = pathlib.Path(path).expanduser()
   stored = _read(path)
   flat: dict[str, Any] = traverse_util.flatten_dict(params, sep='/')
-  layout = None
+  loaded, faults, used, layout = {}, [], set(), None
   if not flat.keys() & stored.keys():
     layout = _layout(module, stored)
-  loaded, faults, used = {}, [], set()
+    faults += layouts.faults(layout, module, path, stored)
   for name, drawn in flat.items():
     theirs, move = name, lambda x: x
     if layout is not None:
@@ -90,8 +90,6 @@ def load(path: str | os.PathLike, module: nn.Module, params: Any) -> Any:
     if layout is None or not re.match(layout.spare, name):
       faults.append(f'{name} has no place')
     _LOG.info('%s of %s has no place.', name, path)
-  if layout is not None:
-    faults += layouts.faults(layout, module, path, stored)
   if faults:
     more = f', and {len(faults) - 5} more' if len(faults) > 5 else ''
     raise ValueError(

@@ -10,7 +10,10 @@ def check(tokens_BxL: jax.Array) -> None:
   if tokens_BxL.ndim != 2:
     raise ValueError(f'Expected {tokens_BxL.ndim=} == 2.')
   if not jnp.issubdtype(tokens_BxL.dtype, jnp.integer):
-    raise ValueError(f'Expected {tokens_BxL.dtype=} to be integers.')
+    raise ValueError(
+      f'Expected {tokens_BxL.dtype=} to be integers, and of more than 8 bits: '
+      'uint8 are pixels.'
+    )
 
 
 def vocabulary(num_classes: int | None, vocab_size: int | None) -> int:

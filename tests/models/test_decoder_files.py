@@ -229,9 +229,8 @@ def test_what_a_file_may_have_beside_its_model_is_left_out(tmp_path):
     ('gpt2 head', 'gpt2', 'lm_head.weight is not transformer.wte.weight, so'),
     ('llama head', 'llama', 'lm_head.weight is not model.embed_tokens.weight'),
     ('gpt2', 'gpt2 head', r'lm_head.weight is missing, of logits/kernel'),
-    ('gpt2', 'llama', 'embed_tokens.weight is missing, of words'),
+    ('gpt2', 'llama', 'layers.0.self_attn.* is missing, of block_0'),
     ('llama', 'gpt2', 'h.0.attn.c_attn.bias is missing'),
-    ('llama head', 'llama', r'q_proj.bias has no place'),
   ],
 )
 def test_files_of_other_decoders_are_refused(file, model, message, tmp_path):
@@ -241,11 +240,12 @@ def test_files_of_other_decoders_are_refused(file, model, message, tmp_path):
 
 
 def test_arrays_without_a_place_are_refused(tmp_path):
-  """Catches Qwen3, whose queries and keys are normalised, and more blocks."""
+  """Catches Qwen3, which normalises queries, more blocks, and biases."""
   norm = {'model.layers.0.self_attn.q_norm.weight': np.ones(4, np.float32)}
   places = 'transformer.wpe.weight has no place'
   for case, more, options, message in (
     ('llama', norm, {}, r'q_norm.weight has no place'),
+    ('llama head', {}, {'qkv_bias': False}, 'k_proj.bias has no place'),
     ('llama', {}, {'depth': 1}, r'layers.1.input_layernorm.weight has no'),
     ('gpt2', {}, {'theta': 1e4}, places),
   ):

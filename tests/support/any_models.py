@@ -158,7 +158,7 @@ CASES: Mapping[str, Case] = {
   'lstm_by_name': of_sentences('lstm', dropout=0.2, hidden=4, projection=3),
   'gru_by_name': of_sentences('gru', hidden=4),
   'gpt': of_sentences('gpt_nano', **SMALL, dropout=0.2, scan=True, remat=True),
-  'llama': of_sentences('llama', **SMALL, kv_heads=1),
+  'llama': of_sentences('llama', **SMALL | {'depth': 1}, kv_heads=1),
 }
 
 
