@@ -32,7 +32,7 @@ class GPT(Decoder):
   """A decoder of GPT-2's blocks: LayerNorm first, biases, tanh GELU.
 
   'gpt2' has 124,439,808 parameters. There is no dropout by default; GPT-2 was
-  trained with 0.1.
+  trained with 0.1. Other options are those of `decoder.Decoder`.
 
   Attributes:
     max_length: learned positions; None is as many as the first inputs have.
@@ -46,8 +46,8 @@ class GPT(Decoder):
   def __post_init__(self):
     if self.max_length is not None:
       checks.count('max_length', self.max_length)
-    transformer.check_rotary(self.theta, self.width, self.heads)
     super().__post_init__()
+    transformer.check_rotary(self.theta, self.width, self.heads)
 
   def kind(self, dropout: float) -> transformer.Kind:
     """Blocks of GPT-2; what is added starts the smaller, the deeper it is."""

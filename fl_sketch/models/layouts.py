@@ -211,7 +211,10 @@ def faults(
   fields = layout.expected(module)
   if not fields or not path.is_file():
     return
-  given = json.loads(path.read_text(encoding='utf-8'))
+  try:
+    given = json.loads(path.read_text(encoding='utf-8'))
+  except ValueError as e:
+    raise ValueError(f'{path} is no JSON: {e}') from e
   given |= given.get('rope_parameters') or {}  # since transformers 5
   for name, ours in fields.items():
     if (theirs := given.get(name)) is not None and theirs not in ours:

@@ -27,6 +27,8 @@ STD = 0.02  # of first kernels and vectors
 class Llama(Decoder):
   """A decoder of Llama's blocks: RMSNorm first, SwiGLU, rotary positions.
 
+  Other options are those of `decoder.Decoder`.
+
   Attributes:
     kv_heads: heads of keys and values, a divisor of heads; None is as many.
     theta: base of rotary positions, see `transformer.rotate`.
@@ -46,8 +48,8 @@ class Llama(Decoder):
       raise ValueError(
         f'Expected heads={self.heads} to be a multiple of {kv_heads=}.'
       )
-    transformer.check_rotary(self.theta, self.width, self.heads)
     super().__post_init__()
+    transformer.check_rotary(self.theta, self.width, self.heads)
 
   def kind(self, dropout: float) -> transformer.Kind:
     """Blocks of Llama."""

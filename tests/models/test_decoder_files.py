@@ -279,6 +279,13 @@ def test_a_config_of_another_model_is_refused(case, config, message, tmp_path):
     load(tmp_path, published(case), start(case), config)
 
 
+def test_a_config_that_is_none_is_named(tmp_path):
+  """Catches a page of a web site in place of the file, passed over."""
+  (tmp_path / 'config.json').write_text('<html>')
+  with pytest.raises(ValueError, match=r'config\.json is no JSON'):
+    load(tmp_path, published('gpt2'), start('gpt2'))
+
+
 def theirs_of(transformers, case):
   """The PyTorch model of a case, and what its configuration says of it."""
   tied = 'head' not in case

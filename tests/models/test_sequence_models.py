@@ -263,6 +263,7 @@ def test_clients_in_shards_and_lanes_have_the_gradients_of_one(case):
     ('llama', {'kv_heads': 3}, X, 'heads=2 to be a multiple of kv_heads=3'),
     ('llama', {'width': 6}, X, 'width=6 over heads=2 to be even'),
     ('llama', {'depth': 0}, X, 'depth=0 >= 1'),
+    ('gpt rotary', {'heads': 0}, X, 'heads=0 >= 1'),
   ],
 )
 def test_wrong_options_and_inputs_are_refused(case, options, x, message):
