@@ -104,12 +104,24 @@ def _check_text(c: Any):
       f'Expected a tokenizer beside pretrained={c.pretrained!r}, that of its '
       'words; or of a vocabulary made here, vocab_size in model_options.'
     )
-  if is_text and c.model in models.OF_IMAGES:
+  if is_text and c.model in (*models.OF_IMAGES, *models.OF_SEQUENCES):
     raise c.refusal('Expected {model} to be a bert with {dataset}.')
   if c.dataset in sources.NAMES and c.model in bert.SIZES:
     raise ValueError(
       f'Expected dataset={c.dataset!r} in {text.NAMES} with model={c.model!r}.'
     )
+  if c.model in models.OF_SEQUENCES:
+    _check_sequences(c)
+
+
+def _check_sequences(c: Any):
+  """Checks that a model of sequences has tokens and a loss of its outputs."""
+  if c.dataset in sources.NAMES:
+    raise c.refusal('Expected {dataset} to be one of tokens with {model}.')
+  last = (c.model_options or {}).get('last', False)
+  kind = 'classes' if last else 'tokens'
+  if c.loss in losses.OF_LABELS and c.loss != kind:
+    raise c.refusal(f'Expected {{loss}} to be {kind!r} with {{model}}.')
 
 
 def _check_algorithm(c: Any):

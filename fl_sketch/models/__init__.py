@@ -5,14 +5,15 @@ name, `register` adds one of another module, `init_params` draws parameters,
 which `pretrained` reads from safetensors files instead; `losses` has losses and
 metrics of one batch, and `kinds` what they are of.
 `linear`, `mlp`, `lenet`, `smooth_lenet`, `resnet`, `vit` and `bert` have the
-modules; `layers`, `transformer` and `precision` are what these share.
+modules, `recurrent`, `gpt` and `llama` those of sequences; `layers`,
+`transformer`, `decoder`, `tokens` and `precision` are what these share.
 """
 
 from collections.abc import Callable, Sequence
 import functools
 from typing import Any, NamedTuple
 
-from fl_sketch.models import bert, layers, losses, vit
+from fl_sketch.models import bert, gpt, layers, llama, losses, recurrent, vit
 from fl_sketch.models.lenet import LeNet5
 from fl_sketch.models.linear import Linear
 from fl_sketch.models.mlp import MLP
@@ -24,9 +25,9 @@ import jax
 import jax.numpy as jnp
 
 __all__ = [
-  'MLP', 'OF_IMAGES', 'REGISTRY', 'LeNet5', 'Linear', 'Model', 'ResNet8',
-  'ResNet18', 'ResNet101', 'SmoothLeNet', 'as_model', 'describe', 'init_params',
-  'layers', 'losses', 'make', 'names', 'num_params', 'register',
+  'MLP', 'OF_IMAGES', 'OF_SEQUENCES', 'REGISTRY', 'LeNet5', 'Linear', 'Model',
+  'ResNet8', 'ResNet18', 'ResNet101', 'SmoothLeNet', 'as_model', 'describe',
+  'init_params', 'layers', 'losses', 'make', 'names', 'num_params', 'register',
 ]  # fmt: skip
 
 Params = Any
@@ -57,11 +58,26 @@ register(LeNet5, name='lenet5', convolutional=True)
 register(SmoothLeNet, name='smooth_lenet', convolutional=True)
 for _resnet in (ResNet8, ResNet18, ResNet101):
   register(_resnet, name=_resnet.__name__.lower(), convolutional=True)
-for _module, _sizes in ((vit.ViT, vit.SIZES), (bert.Bert, bert.SIZES)):
+register(recurrent.LSTM, name='lstm')
+register(recurrent.GRU, name='gru')
+_SEQUENCES = (
+  (recurrent.LSTM, recurrent.SIZES),
+  (gpt.GPT, gpt.SIZES),
+  (llama.Llama, llama.SIZES),
+)
+for _module, _sizes in (
+  (vit.ViT, vit.SIZES),
+  (bert.Bert, bert.SIZES),
+  *_SEQUENCES,
+):
   for _name, _size in _sizes.items():
     register(functools.partial(_module, **_size), name=_name)
+# Whose outputs are logits of every token.
+OF_SEQUENCES = ('lstm', 'gru', *(n for _, sizes in _SEQUENCES for n in sizes))
 # Not of tokens.
-OF_IMAGES = tuple(n for n in REGISTRY.names() if n not in bert.SIZES)
+OF_IMAGES = tuple(
+  n for n in REGISTRY.names() if n not in (*bert.SIZES, *OF_SEQUENCES)
+)
 
 
 def names() -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """BERT: Devlin et al., arXiv:1810.04805, as a classifier of sentences."""
 
-from fl_sketch.models import precision, transformer
+from fl_sketch.models import precision, tokens, transformer
 import flax.linen as nn
 import jax.numpy as jnp
 
@@ -13,6 +13,8 @@ SIZES = {
   'bert_small': {'width': 512, 'depth': 4, 'heads': 8},
   'bert_base': {'width': 768, 'depth': 12, 'heads': 12},
 }
+
+KIND = transformer.Kind(norm_first=False)
 
 
 class Bert(nn.Module):
@@ -46,10 +48,7 @@ class Bert(nn.Module):
   @nn.compact
   def __call__(self, tokens_BxL):
     """Returns the logits, f32[batch, num_classes], of i32[batch, length]."""
-    if tokens_BxL.ndim != 2:
-      raise ValueError(f'Expected {tokens_BxL.ndim=} == 2.')
-    if not jnp.issubdtype(tokens_BxL.dtype, jnp.integer):
-      raise ValueError(f'Expected {tokens_BxL.dtype=} to be integers.')
+    tokens.check(tokens_BxL)
     length = tokens_BxL.shape[1]
     if length > self.max_length:
       raise ValueError(f'Expected {length=} <= max_length={self.max_length}.')
@@ -66,7 +65,7 @@ class Bert(nn.Module):
     mask = tokens_BxL > 0
     for i in range(self.depth):
       x = transformer.Block(
-        self.heads, 4 * self.width, False, self.dtype, name=f'block_{i}'
+        self.heads, 4 * self.width, KIND, self.dtype, name=f'block_{i}'
       )(x, mask)
     pool = precision.dense(self.width, self.dtype, name='pooler')
     x = jnp.tanh(pool(x[:, 0]))

@@ -1,13 +1,12 @@
 """Reads and writes parameters in safetensors files, of Hugging Face too."""
 
-from collections.abc import Callable
 import logging
 import os
 import pathlib
 import re
 from typing import Any
 
-from fl_sketch.models import bert, vit
+from fl_sketch.models import layouts
 from fl_sketch.utils import extras
 from flax import traverse_util
 import flax.linen as nn
@@ -18,47 +17,6 @@ import numpy as np
 _LOG = logging.getLogger(__name__)
 _HEAD = 'head/'
 
-# Our names -> those of Hugging Face; the rest of a name is the layer's array.
-_ENCODER = {
-  vit.ViT: {
-    'class_token': 'embeddings.cls_token',
-    'positions': 'embeddings.position_embeddings',
-    'patches': 'embeddings.patch_embeddings.projection',
-    'norm': 'layernorm',
-    'head': 'classifier',
-  },
-  bert.Bert: {
-    'words': 'embeddings.word_embeddings.weight',
-    'positions': 'embeddings.position_embeddings.weight',
-    'token_types': 'embeddings.token_type_embeddings.weight',
-    'norm': 'embeddings.LayerNorm',
-    'pooler': 'pooler.dense',
-    'head': 'classifier',
-  },
-}
-_BLOCK = {
-  vit.ViT: {
-    'attention/query': 'attention.attention.query',
-    'attention/key': 'attention.attention.key',
-    'attention/value': 'attention.attention.value',
-    'attention/out': 'attention.output.dense',
-    'mlp_in': 'intermediate.dense',
-    'mlp_out': 'output.dense',
-    'norm_attention': 'layernorm_before',
-    'norm_mlp': 'layernorm_after',
-  },
-  bert.Bert: {
-    'attention/query': 'attention.self.query',
-    'attention/key': 'attention.self.key',
-    'attention/value': 'attention.self.value',
-    'attention/out': 'attention.output.dense',
-    'mlp_in': 'intermediate.dense',
-    'mlp_out': 'output.dense',
-    'norm_attention': 'attention.output.LayerNorm',
-    'norm_mlp': 'output.LayerNorm',
-  },
-}
-_LEAF = {'kernel': 'weight', 'scale': 'weight', 'bias': 'bias'}
 _OLD = {
   'LayerNorm.gamma': 'LayerNorm.weight',
   'LayerNorm.beta': 'LayerNorm.bias',
@@ -85,11 +43,14 @@ def save(path: str | os.PathLike, params: Any) -> None:
 def load(path: str | os.PathLike, module: nn.Module, params: Any) -> Any:
   """Loads the parameters of a file, checked by name and shape.
 
-  The file is what `save` wrote, or one of Hugging Face's for a ViT or BERT, as
-  model.safetensors of google/vit-base-patch16-224-in21k and bert-base-uncased.
-  A head that is not there, or is of other classes, stays as it was drawn. Heads
-  and poolers that the model has no place for are left out. Both are logged.
-  Nothing is downloaded, and positions of other images are not interpolated.
+  The file is what `save` wrote, or one of Hugging Face's, as model.safetensors
+  of google/vit-base-patch16-224-in21k, bert-base-uncased, gpt2 and
+  Qwen/Qwen2.5-0.5B. Of ViT and BERT a head that is not there, or is of other
+  classes, stays as it was drawn, and heads and poolers that the model has no
+  place for are left out; both are logged. Of a decoder every array must be
+  there, and be the model's; so must be what config.json beside the file says,
+  such as the base of rotary positions. Nothing is downloaded, and positions of
+  other lengths or images are not interpolated.
 
   Args:
     path: of the safetensors file.
@@ -101,16 +62,22 @@ def load(path: str | os.PathLike, module: nn.Module, params: Any) -> Any:
 
   Raises:
     ValueError: there is no such file, it is none, or arrays are missing, of
-      other shapes, or of blocks that the model has not; the message names them.
+      other shapes, or of blocks that the model has not; the message names them,
+      or what differs in config.json.
   """
-  stored = _read(pathlib.Path(path).expanduser())
+  path = pathlib.Path(path).expanduser()
+  stored = _read(path)
   flat: dict[str, Any] = traverse_util.flatten_dict(params, sep='/')
-  ours = bool(flat.keys() & stored.keys())
-  source_of = _ours if ours else _huggings(module, stored)
-  loaded, faults = {}, []
+  loaded, faults, used, layout = {}, [], set(), None
+  if not flat.keys() & stored.keys():
+    layout = _layout(module, stored)
+    faults += layouts.faults(layout, module, path, stored)
   for name, drawn in flat.items():
-    theirs, move = source_of(name)
-    value = move(stored.pop(theirs)) if theirs in stored else None
+    theirs, move = name, lambda x: x
+    if layout is not None:
+      theirs, move = layouts.source(layout, stored, name)
+    value = move(stored[theirs]) if theirs in stored else None
+    used.add(theirs)
     if value is not None and value.shape == drawn.shape:
       loaded[name] = jnp.asarray(value, drawn.dtype)
     elif name.startswith(_HEAD):
@@ -119,8 +86,8 @@ def load(path: str | os.PathLike, module: nn.Module, params: Any) -> Any:
     else:
       held = 'is missing' if value is None else f'has shape {value.shape}'
       faults.append(f'{theirs} {held}, of {name} {drawn.shape}')
-  for name in sorted(stored):
-    if ours or 'encoder.layer.' in name:
+  for name in sorted(stored.keys() - used):
+    if layout is None or not re.match(layout.spare, name):
       faults.append(f'{name} has no place')
     _LOG.info('%s of %s has no place.', name, path)
   if faults:
@@ -138,7 +105,7 @@ def _read(path) -> dict[str, np.ndarray]:
   if not path.is_file():
     raise ValueError(
       f'No file {path}. Download model.safetensors of the model, as of '
-      'google/vit-base-patch16-224-in21k or bert-base-uncased.'
+      'google/vit-base-patch16-224-in21k, bert-base-uncased or gpt2.'
     )
   try:
     stored = files.load_file(path)
@@ -149,39 +116,11 @@ def _read(path) -> dict[str, np.ndarray]:
   return stored
 
 
-def _ours(name: str):
-  return name, lambda x: x
-
-
-def _huggings(module, stored) -> Callable[[str], tuple[str, Callable]]:
-  """Our name -> the Hugging Face name and the conversion of its array."""
-  kinds = [kind for kind in _ENCODER if isinstance(module, kind)]
-  if not kinds:
+def _layout(module, stored) -> layouts.Layout:
+  layout = layouts.of(module)
+  if layout is None:
     raise ValueError(
       f'Expected arrays of {type(module).__name__}, by its own names, not '
       f'{sorted(stored)[:3]}.'
     )
-  prefix = {vit.ViT: 'vit.', bert.Bert: 'bert.'}[kinds[0]]
-  if not any(name.startswith(prefix) for name in stored):
-    prefix = ''
-  whole, blocks = _ENCODER[kinds[0]], _BLOCK[kinds[0]]
-
-  def theirs(name):
-    start = '' if name.startswith(_HEAD) else prefix
-    if block := re.match(r'block_(\d+)/', name):
-      start += f'encoder.layer.{block[1]}.'
-      name, names = name[block.end() :], blocks
-    else:
-      names = whole
-    layer, _, leaf = name.rpartition('/')
-    if not layer:  # an array that is no layer's
-      return start + names[leaf], lambda x: x.reshape(x.shape[-2:])
-    move = _transposed if leaf == 'kernel' else lambda x: x
-    return f'{start}{names[layer]}.{_LEAF[leaf]}', move
-
-  return theirs
-
-
-def _transposed(x):
-  """[out, in] or [out, channels, rows, cols] -> [in, out], channels last."""
-  return x.T if x.ndim < 4 else x.transpose(2, 3, 1, 0).reshape(-1, len(x))
+  return layout

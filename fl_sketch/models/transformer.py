@@ -1,82 +1,23 @@
-"""Transformer encoder blocks shared by ViT and BERT.
+"""Transformer blocks, of ViT and BERT and of decoders.
 
-Vaswani et al., arXiv:1706.03762, with the layers of Hugging Face's ViT and
-BERT, so that their weights can be loaded. There is no dropout: what a client
-computes is a function of its parameters and its data.
+Vaswani et al., arXiv:1706.03762, with the layers of Hugging Face's models, so
+that their weights can be loaded. `Kind` has what differs between them.
 """
 
+from collections.abc import Callable
+import functools
 import math
+from typing import NamedTuple
 
 from fl_sketch.models import precision
 from fl_sketch.utils import checks
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-EPSILON = 1e-12  # of LayerNorm, in both
-
-
-class Attention(nn.Module):
-  """Multi-head self-attention, softmax(q k' / sqrt(width / heads)) v.
-
-  Attributes:
-    heads: a divisor of the width.
-    dtype: of what is multiplied, see `precision`.
-  """
-
-  heads: int
-  dtype: str = 'float32'
-
-  @nn.compact
-  def __call__(self, x_BxLxD, mask_BxL=None):
-    """Returns f32[batch, length, width]; positions of mask 0 are ignored."""
-    batch, length, width = x_BxLxD.shape
-    dense = lambda name: precision.dense(width, self.dtype, name=name)
-    one_head = lambda x, y: precision.matmul(x, y, self.dtype)
-    product = jax.vmap(jax.vmap(one_head))
-    query, key, value = (
-      dense(name)(x_BxLxD).reshape(batch, length, self.heads, -1).swapaxes(1, 2)
-      for name in ('query', 'key', 'value')
-    )
-    scale = math.sqrt(width // self.heads)
-    scores = product(query / scale, key.swapaxes(2, 3))
-    if mask_BxL is not None:
-      least = jnp.finfo(scores.dtype).min
-      scores = jnp.where(mask_BxL[:, None, None, :], scores, least)
-    attended = product(jax.nn.softmax(scores), value).swapaxes(1, 2)
-    return dense('out')(attended.reshape(batch, length, width))
-
-
-class Block(nn.Module):
-  """Transformer block: attention and an MLP, each with a residual connection.
-
-  Attributes:
-    heads: see `Attention`.
-    hidden: width between the dense layers.
-    norm_first: LayerNorm of what goes into a layer (ViT), or of the sum (BERT).
-    dtype: see `Attention`.
-  """
-
-  heads: int
-  hidden: int
-  norm_first: bool
-  dtype: str = 'float32'
-
-  @nn.compact
-  def __call__(self, x_BxLxD, mask_BxL=None):
-    """Returns f32[batch, length, width]."""
-    attend = Attention(self.heads, self.dtype, name='attention')
-    norms = [norm(name) for name in ('norm_attention', 'norm_mlp')]
-    if self.norm_first:
-      x_BxLxD += attend(norms[0](x_BxLxD), mask_BxL)
-      return x_BxLxD + self._mlp(norms[1](x_BxLxD))
-    x_BxLxD = norms[0](x_BxLxD + attend(x_BxLxD, mask_BxL))
-    return norms[1](x_BxLxD + self._mlp(x_BxLxD))
-
-  def _mlp(self, x_BxLxD):
-    h = precision.dense(self.hidden, self.dtype, name='mlp_in')(x_BxLxD)
-    h = gelu(h)
-    return precision.dense(x_BxLxD.shape[-1], self.dtype, name='mlp_out')(h)
+EPSILON = 1e-12  # of LayerNorm, in ViT and BERT
+Initializer = nn.initializers.Initializer
 
 
 def gelu(x: jax.Array) -> jax.Array:
@@ -101,9 +42,166 @@ def _erfc_jvp(primals, tangents):
   return _erfc(x), jnp.asarray(-2 / math.sqrt(math.pi), x.dtype) * slope
 
 
-def norm(name: str) -> nn.LayerNorm:
-  """LayerNorm of ViT and BERT."""
-  return nn.LayerNorm(epsilon=EPSILON, name=name)
+def norm(name: str, epsilon: float = EPSILON) -> nn.LayerNorm:
+  """LayerNorm, by default that of ViT and BERT."""
+  return nn.LayerNorm(epsilon=epsilon, name=name)
+
+
+class Kind(NamedTuple):
+  """What differs between the blocks of models; the defaults are ViT's.
+
+  Attributes:
+    norm_first: whether what goes into a layer is normalised, or the sum (BERT).
+    norm: name -> the layer that normalises.
+    activation: of the MLP.
+    gated: whether the MLP is out(activation(gate(x)) in(x)), Shazeer's
+      (arXiv:2002.05202), or out(activation(in(x))).
+    causal: whether a position sees only itself and those before.
+    theta: base of rotary positions, see `rotate`; None has none.
+    kv_heads: heads of keys and values, each of which serves several heads of
+      queries (Ainslie et al., arXiv:2305.13245); None is one for each.
+    qkv_bias: whether queries, keys and values have biases.
+    bias: whether the other products have.
+    dropout: rate on attention and on what is added; 0 draws nothing.
+    init: draws kernels.
+    init_out: draws those of what is added.
+  """
+
+  norm_first: bool = True
+  norm: Callable[[str], nn.Module] = norm
+  activation: Callable[[jax.Array], jax.Array] = gelu
+  gated: bool = False
+  causal: bool = False
+  theta: float | None = None
+  kv_heads: int | None = None
+  qkv_bias: bool = True
+  bias: bool = True
+  dropout: float = 0.0
+  init: Initializer = nn.linear.default_kernel_init
+  init_out: Initializer = nn.linear.default_kernel_init
+
+
+class Attention(nn.Module):
+  """Multi-head self-attention, softmax(q k' / sqrt(width / heads)) v.
+
+  Attributes:
+    heads: a divisor of the width.
+    kind: see `Kind`.
+    dtype: of what is multiplied, see `precision`.
+  """
+
+  heads: int
+  kind: Kind = Kind()
+  dtype: str = 'float32'
+
+  @nn.compact
+  def __call__(self, x_BxLxD, mask_BxL=None):
+    """Returns f32[batch, length, width]; positions of mask 0 are ignored."""
+    batch, length, width = x_BxLxD.shape
+    kind, size = self.kind, width // self.heads
+    one_head = lambda x, y: precision.matmul(x, y, self.dtype)
+    product = jax.vmap(jax.vmap(one_head))
+
+    def split(name, heads):
+      y = precision.dense(
+        heads * size, self.dtype, use_bias=kind.qkv_bias,
+        kernel_init=kind.init, name=name,
+      )(x_BxLxD)  # fmt: skip
+      return y.reshape(batch, length, heads, size).swapaxes(1, 2)
+
+    kv_heads = kind.kv_heads or self.heads
+    query, key = split('query', self.heads), split('key', kv_heads)
+    value = split('value', kv_heads)
+    if kind.theta is not None:
+      query, key = rotate(query, kind.theta), rotate(key, kind.theta)
+    if kv_heads < self.heads:
+      shared = self.heads // kv_heads
+      key, value = (jnp.repeat(x, shared, axis=1) for x in (key, value))
+    scores = product(query / math.sqrt(size), key.swapaxes(2, 3))
+    least = jnp.finfo(scores.dtype).min
+    if mask_BxL is not None:
+      scores = jnp.where(mask_BxL[:, None, None, :], scores, least)
+    if kind.causal:
+      seen = jnp.tri(length, dtype=bool)[None, None]
+      scores = jnp.where(seen, scores, least)
+    weights = drop(jax.nn.softmax(scores), kind.dropout)
+    attended = product(weights, value).swapaxes(1, 2)
+    out = precision.dense(
+      width, self.dtype, use_bias=kind.bias, kernel_init=kind.init_out,
+      name='out',
+    )  # fmt: skip
+    return out(attended.reshape(batch, length, width))
+
+
+class Block(nn.Module):
+  """Transformer block: attention and an MLP, each with a residual connection.
+
+  Attributes:
+    heads: see `Attention`.
+    hidden: width between the dense layers.
+    kind: see `Kind`.
+    dtype: see `Attention`.
+  """
+
+  heads: int
+  hidden: int
+  kind: Kind = Kind()
+  dtype: str = 'float32'
+
+  @nn.compact
+  def __call__(self, x_BxLxD, mask_BxL=None):
+    """Returns f32[batch, length, width]."""
+    kind = self.kind
+    attend = Attention(self.heads, kind, self.dtype, name='attention')
+    layers = (lambda x: attend(x, mask_BxL)), self._mlp
+    for layer, name in zip(layers, ('attention', 'mlp'), strict=True):
+      norm = kind.norm(f'norm_{name}')
+      if kind.norm_first:
+        x_BxLxD += drop(layer(norm(x_BxLxD)), kind.dropout)
+      else:
+        x_BxLxD = norm(x_BxLxD + drop(layer(x_BxLxD), kind.dropout))
+    return x_BxLxD
+
+  def _mlp(self, x_BxLxD):
+    kind = self.kind
+    dense = functools.partial(
+      precision.dense, dtype=self.dtype, use_bias=kind.bias
+    )
+    into = functools.partial(dense, self.hidden, kernel_init=kind.init)
+    h = into(name='mlp_in')(x_BxLxD)
+    if kind.gated:
+      h = kind.activation(into(name='mlp_gate')(x_BxLxD)) * h
+    else:
+      h = kind.activation(h)
+    out = dense(x_BxLxD.shape[-1], kernel_init=kind.init_out, name='mlp_out')
+    return out(h)
+
+
+def drop(x: jax.Array, rate: float) -> jax.Array:
+  """Dropout by the key of the module that is called; none at rate 0."""
+  return nn.Dropout(rate, deterministic=False)(x)
+
+
+def rotate(x: jax.Array, theta: float) -> jax.Array:
+  """Rotary positions of Su et al., arXiv:2104.09864.
+
+  Numbers i and i + size / 2 at position p are turned by p theta^(-2 i / size),
+  halves in place of Su's neighbours, as Llama's weights have it.
+
+  >>> x = rotate(jnp.ones((1, 1, 3, 2)), 10000.0)
+  >>> bool(jnp.allclose(x[0, 0, 2], jnp.array([-1.3254, 0.4932]), atol=1e-4))
+  True
+
+  Args:
+    x: f32[batch, heads, length, size], of an even size.
+    theta: the base.
+  """
+  length, half = x.shape[2], x.shape[3] // 2
+  rates = (theta ** (-np.arange(half) / half)).astype(np.float32)
+  angles = np.arange(length, dtype=np.float32)[:, None] * rates[None]
+  cos, sin = (f(angles)[None, None] for f in (jnp.cos, jnp.sin))
+  a, b = x[..., :half], x[..., half:]
+  return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
 
 
 def table(module: nn.Module, name: str, rows: int, width: int) -> jax.Array:
@@ -123,3 +221,19 @@ def check(width: int, depth: int, heads: int, **sizes: int) -> None:
     checks.count(name, size)
   if width % heads:
     raise ValueError(f'Expected {width=} to be a multiple of {heads=}.')
+
+
+def check_rotary(theta: float | None, width: int, heads: int) -> None:
+  """Checks the base of rotary positions, which turn pairs of numbers.
+
+  >>> check_rotary(1e4, width=6, heads=2)
+  Traceback (most recent call last):
+  ValueError: Expected width=6 over heads=2 to be even, with theta=10000.0.
+  """
+  if theta is None:
+    return
+  checks.positive('theta', theta)
+  if width // heads % 2:
+    raise ValueError(
+      f'Expected {width=} over {heads=} to be even, with {theta=}.'
+    )

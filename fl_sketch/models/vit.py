@@ -53,7 +53,7 @@ class ViT(nn.Module):
     x += transformer.table(self, 'positions', x.shape[1], self.width)[None]
     for i in range(self.depth):
       x = transformer.Block(
-        self.heads, 4 * self.width, True, self.dtype, name=f'block_{i}'
+        self.heads, 4 * self.width, dtype=self.dtype, name=f'block_{i}'
       )(x)
     x = transformer.norm('norm')(x)[:, 0]
     return precision.dense(self.num_classes, self.dtype, name='head')(x)

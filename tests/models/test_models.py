@@ -129,6 +129,9 @@ def test_conv_starts_as_in_linen():
   'resnet8-10-x_shape4-78042',
   'bert_tiny-2-x_shape10-4386178',
   'vit_tiny-1000-x_shape7-5717416',
+  'lstm_shakespeare-90-x_shape14-820522',
+  'lstm_stackoverflow-10004-x_shape15-4050748',
+  'gpt2-50257-x_shape18-124439808',
 )
 @pytest.mark.parametrize(
   ('name', 'classes', 'x_shape', 'count'),
@@ -148,12 +151,25 @@ def test_conv_starts_as_in_linen():
     ('bert_mini', 2, (128,), 11_170_560 + 257 * 2),
     ('bert_small', 2, (128,), 28_763_648 + 513 * 2),
     ('bert_base', 2, (128,), 109_482_240 + 769 * 2),
+    ('lstm_shakespeare', 90, (80,), 820_522),
+    # Words, four gates of one layer, the projection and the logits.
+    (
+      'lstm_stackoverflow',
+      10_004,
+      (20,),
+      10_004 * 96 + 4 * 670 * (96 + 670 + 1) + 671 * 96 + 97 * 10_004,
+    ),
+    ('gpt_mini', 65, (256,), 10_770_816),
+    ('gpt_small', 50_257, (1024,), 124_439_808),
+    ('gpt2', 50_257, (20,), 124_439_808),
+    ('smollm2_135m', 49_152, (20,), 134_515_008),
+    ('qwen2_500m', 151_936, (20,), 494_032_768),
   ],
 )
 def test_models_have_the_published_number_of_parameters(
   name, classes, x_shape, count
 ):
-  x_dtype = jnp.int32 if name.startswith('bert') else jnp.float32
+  x_dtype = jnp.float32 if name in models.OF_IMAGES else jnp.int32
   params = shapes(models.make(name, classes), x_shape, x_dtype)
   assert models.num_params(params) == count
 

@@ -221,7 +221,9 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path):
     with pytest.raises(ValueError, match=message):
       load(tmp_path, arrays, model)
   path = tmp_path / 'other.safetensors'
-  with pytest.raises(ValueError, match=r'No file .*in21k or bert-base-uncased'):
+  with pytest.raises(
+    ValueError, match=r'No file .*in21k, bert-base-uncased or gpt2'
+  ):
     pretrained.load(path, *vit)
   path.write_bytes(b'a page that says where to sign in')
   with pytest.raises(ValueError, match='is no safetensors file'):

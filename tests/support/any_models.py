@@ -123,6 +123,12 @@ def texts(rng, shape):
   return {'x': normal(rng, *shape, LENGTH, WIDTH), 'y': y}
 
 
+def sentences(rng, shape):
+  """Tokens, each of which is the label of the one before it."""
+  tokens = rng.integers(0, CLASSES, (*shape, LENGTH + 1)).astype(np.int32)
+  return {'x': tokens[..., :-1], 'y': tokens[..., 1:]}
+
+
 def several(rng, shape):
   words = rng.integers(0, WIDTH, (*shape, LENGTH)).astype(np.int32)
   numbers, y = normal(rng, *shape, WIDTH), rng.integers(0, 2, (*shape, WIDTH))
@@ -133,6 +139,12 @@ def normal(rng, *shape):
   return rng.standard_normal(shape, dtype=np.float32)
 
 
+def of_sentences(name, **options):
+  """A model of this library that tells tokens from those before."""
+  return Case(models.make(name, CLASSES, **options), 'tokens', sentences)
+
+
+SMALL = {'width': 4, 'depth': 2, 'heads': 2}
 CASES: Mapping[str, Case] = {
   'gru': Case(Recurrent(nn.GRUCell(4)), 'classes', sequences),
   'lstm': Case(Recurrent(nn.OptimizedLSTMCell(4), each=True), 'tokens', texts),
@@ -143,6 +155,10 @@ CASES: Mapping[str, Case] = {
   'dropout': Case(Dropped(), 'classes', sequences),
   'dict': plain(from_dict, 'labels', several),
   'nnx': Case(Nnx, 'classes', sequences),
+  'lstm_by_name': of_sentences('lstm', dropout=0.2, hidden=4, projection=3),
+  'gru_by_name': of_sentences('gru', hidden=4),
+  'gpt': of_sentences('gpt_nano', **SMALL, dropout=0.2, scan=True, remat=True),
+  'llama': of_sentences('llama', **SMALL | {'depth': 1}, kv_heads=1),
 }
 
 

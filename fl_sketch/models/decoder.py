@@ -1,0 +1,93 @@
+"""Causal transformers that tell every token from those before it."""
+
+from fl_sketch.models import precision, tokens, transformer
+from fl_sketch.utils import checks
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+
+class Decoder(nn.Module):
+  """What GPT and Llama share: a stack of blocks between two tables of words.
+
+  Padding may only follow the tokens of a sequence: they do not see it.
+
+  Attributes:
+    num_classes: tokens of the data.
+    width: of a token.
+    depth: blocks.
+    heads: of attention, a divisor of the width.
+    hidden: width between the dense layers of a block; None is 4 x width.
+    vocab_size: tokens of the model, if more than those of the data.
+    tied: whether the logits are products with the words' own vectors.
+    dropout: rate in training, on embeddings, attention and what is added.
+    scan: whether blocks run in a loop of one program: it compiles faster, and
+      copies all parameters of blocks. They, and the outputs, are the same.
+    remat: whether the backward pass computes each block again instead of
+      keeping what is inside it (Chen et al., arXiv:1604.06174).
+    dtype: of what is multiplied, see `precision`.
+  """
+
+  num_classes: int | None
+  width: int
+  depth: int
+  heads: int
+  hidden: int | None = None
+  vocab_size: int | None = None
+  tied: bool = True
+  dropout: float = 0.0
+  scan: bool = False
+  remat: bool = False
+  dtype: str = 'float32'
+
+  def __post_init__(self):
+    tokens.vocabulary(self.num_classes, self.vocab_size)
+    checks.zero_or_fraction('dropout', self.dropout)
+    sizes = {} if self.hidden is None else {'hidden': self.hidden}
+    transformer.check(self.width, self.depth, self.heads, **sizes)
+    super().__post_init__()
+
+  def kind(self, dropout: float) -> transformer.Kind:
+    """What the blocks are made of."""
+    raise NotImplementedError
+
+  def embed(self, x_BxLxD: jax.Array) -> jax.Array:
+    """Adds vectors of positions to those of words, if there are any."""
+    return x_BxLxD
+
+  @nn.compact
+  def __call__(self, tokens_BxL, train: bool = False):
+    """Returns logits f32[batch, length, vocabulary] of i[batch, length]."""
+    tokens.check(tokens_BxL)
+    rows = tokens.vocabulary(self.num_classes, self.vocab_size)
+    kind = self.kind(self.dropout if train else 0.0)
+    words = transformer.table(self, 'words', rows, self.width)
+    x = transformer.drop(self.embed(words[tokens_BxL]), kind.dropout)
+    x = kind.norm('norm')(self._blocks(x, kind))
+    if not self.tied:
+      return precision.dense(
+        rows, self.dtype, use_bias=False, kernel_init=kind.init, name='logits'
+      )(x)
+    logits = precision.matmul(x.reshape(-1, self.width), words.T, self.dtype)
+    return logits.reshape(*tokens_BxL.shape, rows)
+
+  def _blocks(self, x, kind):
+    fields = self.heads, self.hidden or 4 * self.width, kind, self.dtype
+    if not self.scan or self.is_initializing():
+      make = nn.remat(transformer.Block) if self.remat else transformer.Block
+      for i in range(self.depth):
+        x = make(*fields, name=f'block_{i}')(x)
+      return x
+    block = transformer.Block(*fields, parent=None)
+    trees = [self.variables['params'][f'block_{i}'] for i in range(self.depth)]
+    layers = jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+    key = self.make_rng('dropout') if kind.dropout else jax.random.key(0)
+
+    def step(x, layer):
+      params, i = layer
+      rngs = {'dropout': jax.random.fold_in(key, i)}
+      return block.apply({'params': params}, x, rngs=rngs), None
+
+    if self.remat:
+      step = jax.checkpoint(step, prevent_cse=False)
+    return jax.lax.scan(step, x, (layers, jnp.arange(self.depth)))[0]

@@ -1,0 +1,221 @@
+"""Where files of Hugging Face have what our models have, and how it lies."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+import json
+import pathlib
+import re
+from typing import Any, NamedTuple
+
+from fl_sketch.models import bert, gpt, llama, vit
+import flax.linen as nn
+import numpy as np
+
+Move = Callable[[np.ndarray], np.ndarray]
+
+
+class Layout(NamedTuple):
+  """The names of one kind of file.
+
+  Attributes:
+    prefix: before the names of all but heads, in files of a model with a head.
+    block: before those of block i, with {} for i.
+    whole: our layers and arrays outside of blocks -> theirs.
+    inside: our layers in a block -> theirs; or theirs, and which third of it.
+    spare: of what a file may have beside them.
+    transposed: whether kernels in blocks are [out, in].
+    expected: module -> fields of config.json, which shapes do not tell.
+  """
+
+  prefix: str
+  block: str
+  whole: Mapping[str, str]
+  inside: Mapping[str, str | tuple[str, int]]
+  spare: str = r'(?!.*encoder\.layer\.)'
+  transposed: bool = True
+  expected: Callable[[Any], dict[str, Any]] = lambda module: {}
+
+
+def _of_gpt(module):
+  return {
+    'model_type': ('gpt2',),
+    'n_head': (module.heads,),
+    'layer_norm_epsilon': (gpt.EPSILON,),
+    'activation_function': ('gelu_new', 'gelu_pytorch_tanh'),
+    'scale_attn_weights': (True,),
+    'scale_attn_by_inverse_layer_idx': (False,),
+  }
+
+
+def _of_llama(module):
+  return {
+    'model_type': ('llama', 'qwen2'),
+    'num_attention_heads': (module.heads,),
+    'rms_norm_eps': (module.epsilon,),
+    'rope_theta': (module.theta,),
+    'rope_type': ('default',),
+    'rope_scaling': (),
+    'hidden_act': ('silu',),
+    'use_sliding_window': (False,),
+  }
+
+
+LAYOUTS: dict[type[nn.Module], Layout] = {
+  vit.ViT: Layout(
+    prefix='vit.',
+    block='encoder.layer.{}.',
+    whole={
+      'class_token': 'embeddings.cls_token',
+      'positions': 'embeddings.position_embeddings',
+      'patches': 'embeddings.patch_embeddings.projection',
+      'norm': 'layernorm',
+      'head': 'classifier',
+    },
+    inside={
+      'attention/query': 'attention.attention.query',
+      'attention/key': 'attention.attention.key',
+      'attention/value': 'attention.attention.value',
+      'attention/out': 'attention.output.dense',
+      'mlp_in': 'intermediate.dense',
+      'mlp_out': 'output.dense',
+      'norm_attention': 'layernorm_before',
+      'norm_mlp': 'layernorm_after',
+    },
+  ),
+  bert.Bert: Layout(
+    prefix='bert.',
+    block='encoder.layer.{}.',
+    whole={
+      'words': 'embeddings.word_embeddings.weight',
+      'positions': 'embeddings.position_embeddings.weight',
+      'token_types': 'embeddings.token_type_embeddings.weight',
+      'norm': 'embeddings.LayerNorm',
+      'pooler': 'pooler.dense',
+      'head': 'classifier',
+    },
+    inside={
+      'attention/query': 'attention.self.query',
+      'attention/key': 'attention.self.key',
+      'attention/value': 'attention.self.value',
+      'attention/out': 'attention.output.dense',
+      'mlp_in': 'intermediate.dense',
+      'mlp_out': 'output.dense',
+      'norm_attention': 'attention.output.LayerNorm',
+      'norm_mlp': 'output.LayerNorm',
+    },
+  ),
+  gpt.GPT: Layout(
+    prefix='transformer.',
+    block='h.{}.',
+    whole={
+      'words': 'wte.weight',
+      'positions': 'wpe.weight',
+      'norm': 'ln_f',
+      'logits': 'lm_head',
+    },
+    inside={
+      'attention/query': ('attn.c_attn', 0),
+      'attention/key': ('attn.c_attn', 1),
+      'attention/value': ('attn.c_attn', 2),
+      'attention/out': 'attn.c_proj',
+      'mlp_in': 'mlp.c_fc',
+      'mlp_out': 'mlp.c_proj',
+      'norm_attention': 'ln_1',
+      'norm_mlp': 'ln_2',
+    },
+    spare=r'lm_head\.weight$|.*\.attn\.(masked_)?bias$',  # masks
+    transposed=False,
+    expected=_of_gpt,
+  ),
+  llama.Llama: Layout(
+    prefix='model.',
+    block='layers.{}.',
+    whole={'words': 'embed_tokens.weight', 'norm': 'norm', 'logits': 'lm_head'},
+    inside={
+      'attention/query': 'self_attn.q_proj',
+      'attention/key': 'self_attn.k_proj',
+      'attention/value': 'self_attn.v_proj',
+      'attention/out': 'self_attn.o_proj',
+      'mlp_gate': 'mlp.gate_proj',
+      'mlp_in': 'mlp.up_proj',
+      'mlp_out': 'mlp.down_proj',
+      'norm_attention': 'input_layernorm',
+      'norm_mlp': 'post_attention_layernorm',
+    },
+    spare=r'lm_head\.weight$|.*\.rotary_emb\.inv_freq$',
+    expected=_of_llama,
+  ),
+}
+_HEADS = 'head/', 'logits/'
+_LEAF = {'kernel': 'weight', 'scale': 'weight', 'bias': 'bias'}
+
+
+def of(module: nn.Module) -> Layout | None:
+  """The layout of a module's published files, if it has one."""
+  kinds = (x for kind, x in LAYOUTS.items() if isinstance(module, kind))
+  return next(kinds, None)
+
+
+def source(
+  layout: Layout, names: Collection[str], name: str
+) -> tuple[str, Move]:
+  """Finds one of our arrays in a file.
+
+  Args:
+    layout: of the file.
+    names: of all its arrays.
+    name: ours, such as 'block_0/mlp_in/kernel'.
+
+  Returns:
+    Their name, and a function from their array to ours.
+  """
+  prefixed = any(each.startswith(layout.prefix) for each in names)
+  start = layout.prefix if prefixed and not name.startswith(_HEADS) else ''
+  if block := re.match(r'block_(\d+)/', name):
+    start += layout.block.format(block[1])
+    name = name[block.end() :]
+  layer, _, leaf = name.rpartition('/')
+  if not layer:  # an array that is no layer's
+    return start + layout.whole[leaf], lambda x: x.reshape(x.shape[-2:])
+  theirs = (layout.inside if block else layout.whole)[layer]
+  move = lambda x: x
+  if isinstance(theirs, tuple):
+    theirs, third = theirs
+    move = lambda x: np.array_split(x, 3, axis=-1)[third]
+  if leaf == 'kernel' and (layout.transposed or not block):
+    move = _transposed
+  return f'{start}{theirs}.{_LEAF[leaf]}', move
+
+
+def _transposed(x):
+  """[out, in] or [out, channels, rows, cols] -> [in, out], channels last."""
+  return x.T if x.ndim < 4 else x.transpose(2, 3, 1, 0).reshape(-1, len(x))
+
+
+def faults(
+  layout: Layout, module: Any, path: pathlib.Path, stored: Mapping[str, Any]
+) -> Iterator[str]:
+  """What names and shapes do not tell: another model of equal arrays.
+
+  Args:
+    layout: of the file.
+    module: whose parameters they are.
+    path: of the file, beside which is its config.json; or it is not checked.
+    stored: its arrays.
+  """
+  head = stored.get('lm_head.weight')
+  if head is not None and getattr(module, 'tied', False):
+    words, _ = source(layout, stored, 'words')
+    if not np.array_equal(head, stored.get(words, 0)):
+      yield f'lm_head.weight is not {words}, so not tied'
+  path = path.with_name('config.json')
+  fields = layout.expected(module)
+  if not fields or not path.is_file():
+    return
+  try:
+    given = json.loads(path.read_text(encoding='utf-8'))
+  except ValueError as e:
+    raise ValueError(f'{path} is no JSON: {e}') from e
+  given |= given.get('rope_parameters') or {}  # since transformers 5
+  for name, ours in fields.items():
+    if (theirs := given.get(name)) is not None and theirs not in ours:
+      yield f'config.json has {name}={theirs!r}, the model {ours}'

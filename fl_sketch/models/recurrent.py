@@ -1,0 +1,184 @@
+"""Recurrent models of sequences: LSTM and GRU."""
+
+from typing import Any, ClassVar
+
+from fl_sketch.models import precision, tokens, transformer
+from fl_sketch.utils import checks
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+# Of McMahan et al., arXiv:1602.05629 (Shakespeare) and of Reddi et al.,
+# arXiv:2003.00295 (Stack Overflow), as TensorFlow Federated has them.
+SIZES = {
+  'lstm_shakespeare': {'embedding': 8, 'hidden': 256, 'layers': 2},
+  'lstm_stackoverflow': {
+    'embedding': 96, 'hidden': 670, 'layers': 1, 'projection': 96,
+  },
+}  # fmt: skip
+
+_GLOROT = nn.initializers.glorot_uniform()
+
+
+class LSTMLayer(nn.Module):
+  r"""LSTM with a forget gate, Gers, Schmidhuber and Cummins, ICANN 1999.
+
+  :math:`c_t = \sigma(f) c_{t-1} + \sigma(i) \tanh(g)` and
+  :math:`h_t = \sigma(o) \tanh(c_t)`, where i, f, g and o are the parts of
+  :math:`W x_t + U h_{t-1} + b`; b starts at 1 for f, else at 0, as in Keras.
+
+  Attributes:
+    hidden: numbers of h.
+    dtype: of what is multiplied, see `precision`.
+  """
+
+  hidden: int
+  dtype: str = 'float32'
+
+  @nn.compact
+  def __call__(self, x_BxLxD):
+    """Returns every h, f32[batch, length, hidden]."""
+    first = lambda key, shape, dtype: jnp.repeat(
+      jnp.array([0, 1, 0, 0], dtype), self.hidden
+    )
+    into_LxBxG, again = _products(self, x_BxLxD, 4, bias_init=first)
+
+    def step(carry, into):
+      c, h = carry
+      i, f, g, o = jnp.split(into + again(h), 4, axis=-1)
+      c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+      h = jax.nn.sigmoid(o) * jnp.tanh(c)
+      return (c, h), h
+
+    zeros = jnp.zeros_like(into_LxBxG[0, :, : self.hidden])
+    _, h_LxBxH = jax.lax.scan(step, (zeros, zeros), into_LxBxG)
+    return h_LxBxH.swapaxes(0, 1)
+
+
+class GRULayer(nn.Module):
+  r"""GRU, Cho et al., arXiv:1406.1078, in the form of cuDNN and of flax.
+
+  :math:`h_t = (1 - z) n + z h_{t-1}` with :math:`r = \sigma(W_r x + U_r h)`,
+  :math:`z = \sigma(W_z x + U_z h)` and
+  :math:`n = \tanh(W_n x + r (U_n h + b))`, where every W x has a bias, too. In
+  the paper r is multiplied with h.
+
+  Attributes:
+    hidden: numbers of h.
+    dtype: of what is multiplied, see `precision`.
+  """
+
+  hidden: int
+  dtype: str = 'float32'
+
+  @nn.compact
+  def __call__(self, x_BxLxD):
+    """Returns every h, f32[batch, length, hidden]."""
+    into_LxBxG, again = _products(self, x_BxLxD, 3)
+    zeros = nn.initializers.zeros
+    bias = self.param('recurrent_bias', zeros, (self.hidden,))[None]
+
+    def step(h, into):
+      r, z, n = jnp.split(into, 3, axis=-1)
+      again_r, again_z, again_n = jnp.split(again(h), 3, axis=-1)
+      r, z = jax.nn.sigmoid(r + again_r), jax.nn.sigmoid(z + again_z)
+      h = (1 - z) * jnp.tanh(n + r * (again_n + bias)) + z * h
+      return h, h
+
+    start = jnp.zeros_like(into_LxBxG[0, :, : self.hidden])
+    return jax.lax.scan(step, start, into_LxBxG)[1].swapaxes(0, 1)
+
+
+def _products(layer, x_BxLxD, parts, **options):
+  """W x + b at every time, f32[length, batch, parts x hidden]; h -> U h."""
+  width = parts * layer.hidden
+  into = precision.dense(
+    width, layer.dtype, kernel_init=_GLOROT, name='input', **options,
+  )(x_BxLxD)  # fmt: skip
+  shape = layer.hidden, width
+  kernel = layer.param('recurrent', nn.initializers.orthogonal(), shape)
+  again = lambda h: precision.matmul(h, kernel, layer.dtype)
+  return into.swapaxes(0, 1), again
+
+
+class Recurrent(nn.Module):
+  """Vectors of tokens, recurrent layers, and logits of the next token.
+
+  Padding may only follow the tokens of a sequence. Dropout is Zaremba et al.'s
+  (arXiv:1409.2329), between layers and never between times. Embeddings and
+  kernels start as in Keras.
+
+  Attributes:
+    num_classes: tokens of the data.
+    embedding: numbers of a token.
+    hidden: numbers of a state.
+    layers: recurrent layers.
+    projection: width of a dense layer before the logits; None has none.
+    vocab_size: tokens of the model, if more than those of the data.
+    dropout: rate in training.
+    last: whether there are logits after the last token alone, as LEAF's data
+      need them.
+    dtype: of what is multiplied, see `precision`.
+  """
+
+  num_classes: int | None
+  embedding: int = 8
+  hidden: int = 256
+  layers: int = 2
+  projection: int | None = None
+  vocab_size: int | None = None
+  dropout: float = 0.0
+  last: bool = False
+  dtype: str = 'float32'
+
+  LAYER: ClassVar[Any]
+
+  def __post_init__(self):
+    tokens.vocabulary(self.num_classes, self.vocab_size)
+    for name in ('embedding', 'hidden', 'layers', 'projection'):
+      if (size := getattr(self, name)) is not None:
+        checks.count(name, size)
+    checks.zero_or_fraction('dropout', self.dropout)
+    super().__post_init__()
+
+  @nn.compact
+  def __call__(self, tokens_BxL, train: bool = False):
+    """Returns logits f32[batch, length, vocabulary] of i[batch, length].
+
+    Of `last`, f32[batch, vocabulary].
+    """
+    tokens.check(tokens_BxL)
+    rows = tokens.vocabulary(self.num_classes, self.vocab_size)
+    drop = lambda x: transformer.drop(x, self.dropout if train else 0.0)
+    words = self.param('words', _vectors, (rows, self.embedding))
+    x = words[tokens_BxL]
+    for i in range(self.layers):
+      x = self.LAYER(self.hidden, self.dtype, name=f'layer_{i}')(drop(x))
+    x = drop(x[:, -1] if self.last else x)
+    widths = {'projection': self.projection, 'logits': rows}
+    for name, width in widths.items():
+      if width is not None:
+        x = precision.dense(
+          width, self.dtype, kernel_init=_GLOROT, name=name
+        )(x)  # fmt: skip
+    return x
+
+
+def _vectors(key, shape):
+  return jax.random.uniform(key, shape, minval=-0.05, maxval=0.05)
+
+
+class LSTM(Recurrent):
+  """LSTM layers: see `LSTMLayer`, and `Recurrent` for the options.
+
+  Of TensorFlow Federated's data 'lstm_shakespeare' has 820,522 parameters and
+  'lstm_stackoverflow' 4,050,748.
+  """
+
+  LAYER = LSTMLayer
+
+
+class GRU(Recurrent):
+  """GRU layers: see `GRULayer`, and `Recurrent` for the options."""
+
+  LAYER = GRULayer

@@ -1,0 +1,31 @@
+"""Checks of tokens and of the vocabulary they are of."""
+
+from fl_sketch.utils import checks
+import jax
+import jax.numpy as jnp
+
+
+def check(tokens_BxL: jax.Array) -> None:
+  """Checks that inputs are integers[batch, length]."""
+  if tokens_BxL.ndim != 2:
+    raise ValueError(f'Expected {tokens_BxL.ndim=} == 2.')
+  if not jnp.issubdtype(tokens_BxL.dtype, jnp.integer):
+    raise ValueError(
+      f'Expected {tokens_BxL.dtype=} to be integers, and of more than 8 bits: '
+      'uint8 are pixels.'
+    )
+
+
+def vocabulary(num_classes: int | None, vocab_size: int | None) -> int:
+  """How many tokens a model knows: at least as many as its data have.
+
+  >>> vocabulary(90, None), vocabulary(50_000, 50_257)
+  (90, 50257)
+  """
+  if vocab_size is None and num_classes is None:
+    raise ValueError('Expected vocab_size where there is no num_classes.')
+  if vocab_size is None:
+    return checks.count('num_classes', num_classes)
+  if vocab_size < (num_classes or 1):
+    raise ValueError(f'Expected {vocab_size=} >= {num_classes=}.')
+  return vocab_size

@@ -1,0 +1,328 @@
+"""GPT-2 and Llama from files of Hugging Face: as NumPy and PyTorch compute.
+
+The twins read the published names, one position after the other.
+"""
+
+import json
+
+from fl_sketch import models
+from fl_sketch.models import pretrained
+import jax
+import numpy as np
+import pytest
+from safetensors import numpy as files
+
+from tests.models.test_models import shapes
+
+WIDTH, HIDDEN, HEADS, KV_HEADS, WORDS, LENGTH = 12, 20, 3, 1, 17, 7
+SMALL = {'width': WIDTH, 'depth': 2, 'heads': HEADS, 'hidden': HIDDEN}
+LLAMA = SMALL | {'kv_heads': KV_HEADS}
+OWN_HEAD = {'tied': False}
+X = np.random.default_rng(0).integers(0, WORDS, (2, LENGTH), np.int32)
+CASES = {
+  'gpt2': SMALL,
+  'gpt2 head': SMALL | OWN_HEAD,
+  'llama': LLAMA | {'theta': 100.0, 'epsilon': 1e-2},
+  'llama head': LLAMA | {'qkv_bias': True, 'kv_heads': HEADS} | OWN_HEAD,
+}
+each_case = pytest.mark.parametrize('case', CASES)
+
+
+def start(case, **options):
+  """(module, params of zeros)."""
+  name = {'gpt2': 'gpt_nano', 'llama': 'llama'}[case.split()[0]]
+  module = models.make(name, WORDS, **CASES[case] | options)
+  params = shapes(module, (LENGTH,), np.int32)
+  return module, jax.tree.map(lambda p: np.zeros(p.shape, np.float32), params)
+
+
+def published(case, prefix=True):
+  """A file's arrays, by Hugging Face's names."""
+  rng, stored, options = np.random.default_rng(1), {}, CASES[case]
+  start = {'g': 'transformer.', 'l': 'model.'}[case[0]] if prefix else ''
+
+  def add(key, *shape):
+    stored[key] = (rng.normal(size=shape) / 2).astype(np.float32)
+
+  def layer(key, *shape, bias=True):
+    add(f'{start}{key}.weight', *shape)
+    if bias:
+      add(f'{start}{key}.bias', shape[0] if case[0] == 'l' else shape[-1])
+
+  if case.startswith('gpt2'):
+    add(f'{start}wte.weight', WORDS, WIDTH)
+    add(f'{start}wpe.weight', LENGTH, WIDTH)
+    for i in range(2):
+      layer(f'h.{i}.ln_1', WIDTH)
+      layer(f'h.{i}.attn.c_attn', WIDTH, 3 * WIDTH)
+      layer(f'h.{i}.attn.c_proj', WIDTH, WIDTH)
+      layer(f'h.{i}.ln_2', WIDTH)
+      layer(f'h.{i}.mlp.c_fc', WIDTH, HIDDEN)
+      layer(f'h.{i}.mlp.c_proj', HIDDEN, WIDTH)
+    layer('ln_f', WIDTH)
+  else:
+    bias, kv = options.get('qkv_bias', False), options['kv_heads']
+    add(f'{start}embed_tokens.weight', WORDS, WIDTH)
+    for i in range(2):
+      layer(f'layers.{i}.input_layernorm', WIDTH, bias=False)
+      for name, heads in (('q', HEADS), ('k', kv), ('v', kv)):
+        out = heads * WIDTH // HEADS
+        layer(f'layers.{i}.self_attn.{name}_proj', out, WIDTH, bias=bias)
+      layer(f'layers.{i}.self_attn.o_proj', WIDTH, WIDTH, bias=False)
+      layer(f'layers.{i}.post_attention_layernorm', WIDTH, bias=False)
+      for name in ('gate', 'up'):
+        layer(f'layers.{i}.mlp.{name}_proj', HIDDEN, WIDTH, bias=False)
+      layer(f'layers.{i}.mlp.down_proj', WIDTH, HIDDEN, bias=False)
+    layer('norm', WIDTH, bias=False)
+  if not options.get('tied', True):
+    add('lm_head.weight', WORDS, WIDTH)
+  return stored
+
+
+def load(folder, stored, model, config=None):
+  """Loads what a file with these arrays has for (module, params)."""
+  path = folder / 'model.safetensors'
+  files.save_file(stored, path)
+  if config is not None:
+    (folder / 'config.json').write_text(json.dumps(config))
+  return pretrained.load(path, *model)
+
+
+def softmax(scores):
+  scores = np.exp(scores - scores.max())
+  return scores / scores.sum()
+
+
+def attend(query, key, value):
+  """Of one head: position p sees those up to p."""
+  out = np.zeros_like(value)
+  for p in range(len(query)):
+    weights = softmax(key[: p + 1] @ query[p] / np.sqrt(query.shape[1]))
+    out[p] = weights @ value[: p + 1]
+  return out
+
+
+def gpt2_twin(w, tokens):
+  """Logits of one sequence, of arrays by their names without prefix."""
+
+  def norm(key, x):
+    x = x - x.mean(-1, keepdims=True)
+    x = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + 1e-5)
+    return x * w[f'{key}.weight'] + w[f'{key}.bias']
+
+  product = lambda key, x: x @ w[f'{key}.weight'] + w[f'{key}.bias']
+  x = w['wte.weight'][tokens] + w['wpe.weight'][: len(tokens)]
+  for i in range(2):
+    h = product(f'h.{i}.attn.c_attn', norm(f'h.{i}.ln_1', x))
+    query, key, value = (
+      h[:, j * WIDTH : (j + 1) * WIDTH].reshape(-1, HEADS, WIDTH // HEADS)
+      for j in range(3)
+    )
+    heads = [attend(query[:, j], key[:, j], value[:, j]) for j in range(HEADS)]
+    x = x + product(f'h.{i}.attn.c_proj', np.concatenate(heads, -1))
+    h = product(f'h.{i}.mlp.c_fc', norm(f'h.{i}.ln_2', x))
+    cubic = np.sqrt(2 / np.pi) * (h + 0.044715 * h**3)
+    x = x + product(f'h.{i}.mlp.c_proj', h * (1 + np.tanh(cubic)) / 2)
+  return norm('ln_f', x) @ w.get('lm_head.weight', w['wte.weight']).T
+
+
+def turned(x, theta):
+  """Rotary positions of one head, f64[length, size], as complex numbers."""
+  half = x.shape[1] // 2
+  z = x[:, :half] + 1j * x[:, half:]
+  for p in range(len(z)):
+    for i in range(half):
+      z[p, i] *= np.exp(1j * p * theta ** (-2 * i / x.shape[1]))
+  return np.concatenate([z.real, z.imag], -1)
+
+
+def llama_twin(w, tokens, kv_heads, theta=1e4, epsilon=1e-5, **_):
+  """Logits of one sequence, of arrays by their names without prefix."""
+
+  def norm(key, x):
+    x = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + epsilon)
+    return x * w[f'{key}.weight']
+
+  def product(key, x):
+    return x @ w[f'{key}.weight'].T + w.get(f'{key}.bias', 0)
+
+  x, size = w['embed_tokens.weight'][tokens], WIDTH // HEADS
+  for i in range(2):
+    h, block = norm(f'layers.{i}.input_layernorm', x), f'layers.{i}'
+    query, key, value = (
+      product(f'{block}.self_attn.{name}_proj', h).reshape(len(x), -1, size)
+      for name in 'qkv'
+    )
+    heads = []
+    for j in range(HEADS):
+      k = j // (HEADS // kv_heads)
+      q = turned(query[:, j], theta)
+      heads.append(attend(q, turned(key[:, k], theta), value[:, k]))
+    x = x + product(f'{block}.self_attn.o_proj', np.concatenate(heads, -1))
+    h = norm(f'{block}.post_attention_layernorm', x)
+    gate = product(f'{block}.mlp.gate_proj', h)
+    gate = gate / (1 + np.exp(-gate)) * product(f'{block}.mlp.up_proj', h)
+    x = x + product(f'{block}.mlp.down_proj', gate)
+  return norm('norm', x) @ w.get('lm_head.weight', w['embed_tokens.weight']).T
+
+
+@pytest.mark.parametrize('scan', [False, True])
+@pytest.mark.parametrize('prefix', [False, True])
+@each_case
+def test_logits_are_those_of_a_numpy_twin_of_the_file(
+  case, prefix, scan, tmp_path
+):
+  """Catches a transpose, a third or half that is another, and a wrong base."""
+  stored = published(case, prefix)
+  module, params = start(case, scan=scan)
+  params = load(tmp_path, stored, (module, params))
+  logits = module.apply({'params': params}, X)
+  bare = {
+    k.removeprefix('transformer.').removeprefix('model.'): x.astype(np.float64)
+    for k, x in stored.items()
+  }
+  gpt2 = case.startswith('gpt2')
+  options = {} if gpt2 else CASES[case]
+  twin = gpt2_twin if gpt2 else llama_twin
+  expected = np.stack([twin(bare, tokens, **options) for tokens in X])
+  assert np.ptp(expected, axis=(0, 1)).min() > 0.1  # places differ
+  np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
+
+
+GPT2_CONFIG = {
+  'model_type': 'gpt2', 'n_head': HEADS, 'layer_norm_epsilon': 1e-5,
+  'activation_function': 'gelu_new', 'scale_attn_weights': True,
+}  # fmt: skip
+LLAMA_CONFIG = {
+  'model_type': 'llama', 'num_attention_heads': HEADS, 'rms_norm_eps': 1e-2,
+  'rope_theta': 100.0, 'rope_scaling': None, 'hidden_act': 'silu',
+}  # fmt: skip
+NEW_CONFIG = {
+  'model_type': 'qwen2', 'use_sliding_window': False,
+  'rope_parameters': {'rope_theta': 100.0, 'rope_type': 'default'},
+}  # fmt: skip
+
+
+def test_what_a_file_may_have_beside_its_model_is_left_out(tmp_path):
+  """Catches refusals of gpt2 itself, whose file has its masks."""
+  masks = {
+    'h.0.attn.bias': np.tri(3, dtype=np.float32),
+    'h.1.attn.masked_bias': np.zeros((), np.float32),
+  }
+  rates = {'model.layers.1.self_attn.rotary_emb.inv_freq': np.ones(2)}
+  for case, prefix, more, config in (
+    ('gpt2', False, masks, GPT2_CONFIG),
+    ('gpt2 head', True, {}, None),
+    ('llama', True, rates, LLAMA_CONFIG),
+    ('llama', True, {}, NEW_CONFIG),
+  ):
+    stored = published(case, prefix)
+    if case == 'gpt2':  # tied, and written all the same
+      more |= {'lm_head.weight': stored['wte.weight']}
+    load(tmp_path, stored | more, start(case), config)
+    (tmp_path / 'config.json').unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+  ('file', 'model', 'message'),
+  [
+    ('gpt2 head', 'gpt2', 'lm_head.weight is not transformer.wte.weight, so'),
+    ('llama head', 'llama', 'lm_head.weight is not model.embed_tokens.weight'),
+    ('gpt2', 'gpt2 head', r'lm_head.weight is missing, of logits/kernel'),
+    ('gpt2', 'llama', 'layers.0.self_attn.* is missing, of block_0'),
+    ('llama', 'gpt2', 'h.0.attn.c_attn.bias is missing'),
+  ],
+)
+def test_files_of_other_decoders_are_refused(file, model, message, tmp_path):
+  """Catches a head that stays as it was drawn, and a file of another kind."""
+  with pytest.raises(ValueError, match=message):
+    load(tmp_path, published(file), start(model))
+
+
+def test_arrays_without_a_place_are_refused(tmp_path):
+  """Catches Qwen3, which normalises queries, more blocks, and biases."""
+  norm = {'model.layers.0.self_attn.q_norm.weight': np.ones(4, np.float32)}
+  places = 'transformer.wpe.weight has no place'
+  for case, more, options, message in (
+    ('llama', norm, {}, r'q_norm.weight has no place'),
+    ('llama head', {}, {'qkv_bias': False}, 'k_proj.bias has no place'),
+    ('llama', {}, {'depth': 1}, r'layers.1.input_layernorm.weight has no'),
+    ('gpt2', {}, {'theta': 1e4}, places),
+  ):
+    with pytest.raises(ValueError, match=message):
+      load(tmp_path, published(case) | more, start(case, **options))
+
+
+@pytest.mark.parametrize(
+  ('case', 'config', 'message'),
+  [
+    ('gpt2', GPT2_CONFIG | {'n_head': 2}, r'has n_head=2, the model \(3,\)'),
+    ('gpt2', GPT2_CONFIG | {'activation_function': 'relu'}, "='relu'"),
+    ('llama', LLAMA_CONFIG | {'rope_theta': 1e4}, r'=10000.0, .* \(100.0,\)'),
+    ('llama', LLAMA_CONFIG | {'rms_norm_eps': 1e-5}, 'rms_norm_eps=1e-05'),
+    ('llama', LLAMA_CONFIG | {'model_type': 'gemma'}, "model_type='gemma'"),
+    (
+      'llama',
+      LLAMA_CONFIG | {'rope_scaling': {'factor': 8.0}},
+      'rope_scaling={.*, the model',
+    ),
+    (
+      'llama',
+      NEW_CONFIG | {'rope_parameters': {'rope_type': 'llama3'}},
+      "rope_type='llama3'",
+    ),
+  ],
+)
+def test_a_config_of_another_model_is_refused(case, config, message, tmp_path):
+  """Catches a model of the file's shapes that computes something else."""
+  with pytest.raises(ValueError, match=message):
+    load(tmp_path, published(case), start(case), config)
+
+
+def test_a_config_that_is_none_is_named(tmp_path):
+  """Catches a page of a web site in place of the file, passed over."""
+  (tmp_path / 'config.json').write_text('<html>')
+  with pytest.raises(ValueError, match=r'config\.json is no JSON'):
+    load(tmp_path, published('gpt2'), start('gpt2'))
+
+
+def theirs_of(transformers, case):
+  """The PyTorch model of a case, and what its configuration says of it."""
+  tied = 'head' not in case
+  common = {'vocab_size': WORDS, 'tie_word_embeddings': tied}
+  if case.startswith('gpt2'):
+    config = transformers.GPT2Config(
+      n_embd=WIDTH, n_layer=2, n_head=HEADS, n_inner=HIDDEN,
+      n_positions=LENGTH, **common,
+    )  # fmt: skip
+    return transformers.GPT2LMHeadModel(config)
+  common |= {
+    'hidden_size': WIDTH, 'num_hidden_layers': 2, 'num_attention_heads': HEADS,
+    'intermediate_size': HIDDEN, 'max_position_embeddings': LENGTH,
+    'num_key_value_heads': CASES[case]['kv_heads'], 'rms_norm_eps': 1e-5,
+  }  # fmt: skip
+  if CASES[case].get('qkv_bias'):
+    return transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**common))
+  return transformers.LlamaForCausalLM(transformers.LlamaConfig(**common))
+
+
+@each_case
+@pytest.mark.filterwarnings('ignore')  # theirs
+def test_logits_are_those_of_transformers(case, tmp_path):
+  """Catches what the NumPy twins and the models have both misread."""
+  reason = 'transformers and torch are not installed: nothing to compare with'
+  torch = pytest.importorskip('torch', reason=reason)
+  transformers = pytest.importorskip('transformers', reason=reason)
+  torch.manual_seed(0)
+  theirs = theirs_of(transformers, case)
+  with torch.no_grad():
+    for weight in theirs.parameters():
+      weight.copy_(torch.randn_like(weight) / 2)
+    expected = theirs.eval()(input_ids=torch.tensor(X).long()).logits.numpy()
+  theirs.save_pretrained(tmp_path)  # with a config.json
+  llama = {} if case.startswith('gpt2') else {'theta': 1e4, 'epsilon': 1e-5}
+  module, params = start(case, **llama)
+  params = pretrained.load(tmp_path / 'model.safetensors', module, params)
+  logits = np.asarray(module.apply({'params': params}, X))
+  assert np.ptp(expected, axis=(0, 1)).min() > 0.1  # places differ
+  np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,326 @@
+"""Recurrent models and decoders: each output is of the tokens up to its own."""
+
+import functools
+
+import cases
+import chex
+from fl_sketch import experiment, models
+from fl_sketch.data import store
+from fl_sketch.experiment.config import Config
+from fl_sketch.models import losses, recurrent
+import flax
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from refusals import refused
+
+from tests.models import test_models
+from tests.models.test_models import normal, shapes
+from tests.models.test_precision import NARROW, distance, products
+
+WORDS, LENGTH = 11, 6
+SMALL = {'width': 8, 'depth': 2, 'heads': 2}
+CASES = {
+  'lstm': ('lstm', {'embedding': 3, 'hidden': 4, 'projection': 3}),
+  'gru': ('gru', {'embedding': 3, 'hidden': 4}),
+  'gpt': ('gpt_nano', SMALL),
+  'gpt rotary': ('gpt_nano', SMALL | {'theta': 1e4, 'tied': False}),
+  'llama': ('llama', SMALL | {'kv_heads': 1, 'qkv_bias': True}),
+}
+# Of a recurrent layer 2, and the dense ones; of a block 4 of attention's layers
+# and 2 within it, and 2 or 3 of the MLP; and of the logits.
+PRODUCTS = {'lstm': 6, 'gru': 5, 'gpt': 17, 'gpt rotary': 17, 'llama': 19}
+X = np.random.default_rng(0).integers(1, WORDS, (3, LENGTH), np.int32)
+BATCH = {'x': X[:, :-1], 'y': X[:, 1:]}
+each_case = pytest.mark.parametrize('case', CASES)
+each_decoder = pytest.mark.parametrize('case', ['gpt', 'llama'])
+
+
+def make(case, **options):
+  name, fixed = CASES[case]
+  return models.make(name, WORDS, **fixed | options)
+
+
+@functools.cache
+def draw_params(case):
+  """Params drawn by NumPy, no bias zero and no scale one."""
+  rng = np.random.default_rng(1)
+  draw = lambda p: (0.5 * rng.normal(size=p.shape)).astype(np.float32)
+  return jax.tree.map(draw, shapes(make(case), (LENGTH,), jnp.int32))
+
+
+@functools.cache
+def program(case):
+  return cases.jit(lambda params, x: make(case).apply({'params': params}, x))
+
+
+def logits(case, x):
+  return np.asarray(program(case)(draw_params(case), x))
+
+
+def loss_of(case, **options):
+  return losses.make(make(case, **options), 'tokens')[0]
+
+
+@each_case
+def test_a_token_changes_nothing_before_it(case):
+  """Catches a mask that is off by one, and a sample that sees another."""
+  before = logits(case, X)
+  chex.assert_shape(before, (3, LENGTH, WORDS))
+  for t in range(LENGTH):
+    changed = X.copy()
+    changed[1, t] = X[1, t] % (WORDS - 1) + 1
+    after = logits(case, changed)
+    np.testing.assert_array_equal(after[[0, 2]], before[[0, 2]])
+    np.testing.assert_array_equal(after[1, :t], before[1, :t])
+    assert (abs(after[1, t:] - before[1, t:]).max(-1) > 1e-5).all()
+
+
+@pytest.mark.representatives('lstm', 'gpt')
+@each_case
+def test_padding_changes_nothing_before_it(case):
+  """Catches logits that depend on the length, such as places from the end."""
+  x = np.where(np.arange(LENGTH) < 4, X, 0)
+  short, padded = logits(case, X[:, :4]), logits(case, x)
+  np.testing.assert_allclose(padded[:, :4], short, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.representatives('lstm', 'gpt rotary')
+@each_case
+def test_dropout_is_of_the_key_and_of_training(case):
+  """Catches dropout in evaluation, one that is not there, and a fixed key."""
+  params, x = draw_params(case), X
+  plain = models.as_model(make(case)).apply
+  dropped = cases.jit(models.as_model(make(case, dropout=0.3)).apply)
+  keys = jax.random.split(jax.random.key(0))
+  evaluated = logits(case, x)
+  np.testing.assert_allclose(dropped(params, x, None), evaluated, rtol=1e-5)
+  undrawn = cases.jit(plain)(params, x, keys[0])
+  np.testing.assert_allclose(undrawn, evaluated, rtol=1e-5)
+  first, second = (dropped(params, x, key) for key in keys)
+  assert abs(first - second).max() > 1e-3
+  assert abs(first - evaluated).max() > 1e-3
+  module = make(case, dropout=0.3)
+  with pytest.raises(flax.errors.InvalidRngError):
+    module.apply({'params': params}, x, train=True)
+
+
+@pytest.mark.representatives('gpt')
+@each_decoder
+def test_a_loop_of_one_program_is_the_loop(case):
+  """Catches layers that change places, and other first parameters."""
+  modules = [make(case, scan=scan) for scan in (False, True)]
+  first = [cases.jit(m.init)(jax.random.key(0), X[:1]) for m in modules]
+  chex.assert_trees_all_equal(*first)
+  params = draw_params(case)
+  grads = [
+    cases.jit(jax.value_and_grad(loss_of(case, scan=scan)))(params, BATCH)
+    for scan in (False, True)
+  ]
+  chex.assert_trees_all_close(*grads, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.representatives('True-gpt')
+@each_decoder
+@pytest.mark.parametrize('scan', [False, True])
+def test_blocks_that_are_computed_again_have_the_same_gradients(case, scan):
+  """Catches dropout that is drawn anew when a block is computed again."""
+  grads = []
+  for remat in (False, True):
+    loss_fn = loss_of(case, scan=scan, remat=remat, dropout=0.3)
+    grad = jax.value_and_grad(loss_fn)
+    assert ('remat' in str(jax.make_jaxpr(grad)(draw_params(case), BATCH))) == (
+      remat
+    )
+    grads.append(cases.jit(grad)(draw_params(case), BATCH, jax.random.key(0)))
+  chex.assert_trees_all_close(*grads, rtol=1e-5, atol=1e-6)
+
+
+def test_layers_of_a_loop_drop_other_numbers():
+  """Catches one key for all layers of the loop of one program.
+
+  Where what a block adds is all that moves its input, two blocks of the same
+  parameters and the same mask would be one block of twice the size.
+  """
+  params = draw_params('gpt')
+  quiet = jax.tree.map(jnp.zeros_like, params['block_0'])
+  quiet['mlp_out']['bias'] = jnp.ones(8)
+  both = params | {'block_0': quiet, 'block_1': quiet}
+  twice = jax.tree.map(lambda x: 2 * x, quiet)
+  alone = params | {
+    'block_0': twice,
+    'block_1': jax.tree.map(jnp.zeros_like, quiet),
+  }
+  model = models.as_model(make('gpt', dropout=0.5, scan=True))
+  apply = cases.jit(model.apply)
+  outputs = [apply(p, X, jax.random.key(0)) for p in (both, alone)]
+  assert abs(outputs[0] - outputs[1]).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+  ('case', 'cell'), [('lstm', nn.OptimizedLSTMCell), ('gru', nn.GRUCell)]
+)
+def test_a_recurrent_layer_is_that_of_flax(case, cell):
+  """Catches gates that change places, and a state that is taken too late."""
+  layer = {'lstm': recurrent.LSTMLayer, 'gru': recurrent.GRULayer}[case](4)
+  x = normal(0, 2, 5, 3)
+  params = test_models.draw_params(layer, (5, 3))
+  into, parts = params['input'], {'lstm': 'ifgo', 'gru': 'rzn'}[case]
+  theirs = {}
+  split = lambda x: np.split(np.asarray(x), len(parts), axis=-1)
+  arrays = zip(
+    parts, split(into['kernel']), split(into['bias']),
+    split(params['recurrent']), strict=True,
+  )  # fmt: skip
+  for part, kernel, bias, again in arrays:
+    theirs[f'i{part}'] = {'kernel': kernel}
+    theirs[f'h{part}'] = {'kernel': again}
+    theirs[f'{"h" if case == "lstm" else "i"}{part}']['bias'] = bias
+  if case == 'gru':
+    theirs['hn']['bias'] = params['recurrent_bias']
+  expected = nn.RNN(cell(4)).apply({'params': {'cell': theirs}}, x)
+  np.testing.assert_allclose(
+    layer.apply({'params': params}, x), expected, rtol=1e-5, atol=1e-6
+  )
+
+
+def test_the_forget_gate_of_an_lstm_starts_open():
+  """Catches the bias of another gate, and one that is a kernel's."""
+  params = recurrent.LSTMLayer(2).init(jax.random.key(0), jnp.zeros((1, 1, 3)))
+  bias = params['params']['input']['bias']
+  assert bias.tolist() == [0, 0, 1, 1, 0, 0, 0, 0]
+
+
+def test_leafs_model_has_logits_after_the_last_token():
+  """Catches logits after the first one, and those of another model."""
+  params = draw_params('lstm')
+  last = make('lstm', last=True).apply({'params': params}, X)
+  np.testing.assert_allclose(last, logits('lstm', X)[:, -1], rtol=1e-5)
+
+
+@each_case
+def test_more_tokens_than_those_of_the_data_have_logits(case):
+  """Catches a table or logits of the data's tokens alone."""
+  params = shapes(make(case, vocab_size=20), (LENGTH,), jnp.int32)
+  assert params['words'].shape[0] == 20
+  out = jax.eval_shape(make(case, vocab_size=20).apply, {'params': params}, X)
+  assert out.shape == (3, LENGTH, 20)
+
+
+@pytest.mark.representatives('llama')
+@each_case
+def test_bfloat16_rounds_every_product_and_nothing_else(case):
+  """Catches sums and softmax in bfloat16, and products in float32."""
+  params = draw_params(case)
+  narrow_loss = loss_of(case, dtype='bfloat16')
+  assert products(narrow_loss, params, BATCH) == [NARROW] * PRODUCTS[case]
+  wide, narrow = (
+    cases.jit(jax.grad(fn))(params, BATCH)
+    for fn in (loss_of(case), narrow_loss)
+  )
+  chex.assert_trees_all_equal_shapes_and_dtypes(narrow, wide)
+  assert 1e-4 < distance(narrow, wide) < 2**-8 * PRODUCTS[case]
+
+
+@each_case
+def test_gradients_lower_for_accelerators(case):
+  """Catches a primitive that a GPU or TPU does not have."""
+  options = {'dtype': 'bfloat16'}
+  if CASES[case][0] in ('gpt_nano', 'llama'):
+    options |= {'scan': True, 'remat': True}
+  module = make(case, **options)
+  test_models.check_lowering(module, draw_params(case), BATCH)
+
+
+@pytest.mark.representatives('gpt')
+@each_case
+def test_clients_in_shards_and_lanes_have_the_gradients_of_one(case):
+  """Catches a carry that varies over shards where it did not begin so."""
+  grad = jax.grad(loss_of(case))
+  clients = jax.tree.map(
+    lambda x: np.stack([np.roll(x, i, axis=0)[:2] for i in range(4)]), BATCH
+  )
+  many = jax.vmap(grad, (None, 0))
+  test_models.check_in_shards(many, draw_params(case), clients, grad)
+
+
+@pytest.mark.parametrize(
+  ('case', 'options', 'x', 'message'),
+  [
+    ('lstm', {'hidden': 0}, X, 'hidden=0 >= 1'),
+    ('lstm', {'projection': 0}, X, 'projection=0 >= 1'),
+    ('gru', {'dropout': 1.0}, X, 'dropout=1.0 < 1'),
+    ('gru', {'vocab_size': 10}, X, 'vocab_size=10 >= num_classes=11'),
+    ('gru', {}, X[0], 'ndim=1 == 2'),
+    ('llama', {}, X / 2, r'float64.* to be integers'),
+    ('gpt', {'dropout': -0.1}, X, 'dropout=-0.1 >= 0'),
+    ('gpt', {'hidden': 0}, X, 'hidden=0 >= 1'),
+    ('gpt', {'max_length': 5}, X, 'length=6 <= max_length=5'),
+    ('gpt', {'theta': -1.0}, X, 'theta=-1.0 > 0'),
+    ('gpt', {'max_length': 0}, X, 'max_length=0 >= 1'),
+    ('llama', {'kv_heads': 3}, X, 'heads=2 to be a multiple of kv_heads=3'),
+    ('llama', {'width': 6}, X, 'width=6 over heads=2 to be even'),
+    ('llama', {'depth': 0}, X, 'depth=0 >= 1'),
+    ('gpt rotary', {'heads': 0}, X, 'heads=0 >= 1'),
+  ],
+)
+def test_wrong_options_and_inputs_are_refused(case, options, x, message):
+  """Catches options that would be broadcast, rounded or ignored."""
+  start = lambda: make(case, **options).init(jax.random.key(0), x)
+  with pytest.raises(ValueError, match=message):
+    start()
+
+
+def test_sizes_that_are_not_published_have_as_many_parameters_as_by_hand():
+  """Catches a bias more or less."""
+  for name, depth, d in (('gpt_nano', 2, 64), ('gpt_micro', 4, 96)):
+    block = 4 * d * (d + 1) + (4 * d * (d + 1) + d * (4 * d + 1)) + 2 * 2 * d
+    params = shapes(models.make(name, 90), (80,), jnp.int32)
+    count = depth * block + (90 + 80) * d + 2 * d
+    assert models.num_params(params) == count
+  # Queries and out, keys and values of half as many, SwiGLU and norms.
+  block = 2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 176 + 2 * 64
+  params = shapes(models.make('llama_nano', 90), (80,), jnp.int32)
+  assert models.num_params(params) == 2 * block + 90 * 64 + 64
+  recurrent = 3 * (8 * 256 + 256 * 256 + 256) + 256
+  recurrent += 3 * (256 * 256 + 256 * 256 + 256) + 256
+  params = shapes(models.make('gru', 90), (80,), jnp.int32)
+  assert models.num_params(params) == 90 * 8 + recurrent + 257 * 90
+
+
+CONFIG = {
+  'dataset': 'store', 'dataset_options': {'folder': 'x'}, 'loss': 'tokens',
+  'model': 'gpt_nano', 'population': 2, 'cohort': 2, 'batch_size': 2,
+}  # fmt: skip
+LAST = {'model': 'lstm', 'model_options': {'last': True, 'hidden': 4}}
+test_configs_that_mean_nothing_are_refused = refused(
+  lambda fields: Config(**CONFIG | fields),
+  ({'loss': 'classes'}, "loss='classes' to be 'tokens' with model='gpt_nano'"),
+  (LAST, "loss='tokens' to be 'classes' with model='lstm'"),
+  (
+    {'dataset': 'digits', 'dataset_options': None},
+    "dataset='digits' to be one of tokens with model='gpt_nano'",
+  ),
+  ({'dataset': 'sst2', 'dataset_options': None}, "'gpt_nano' to be a bert"),
+  ({'model': 'llama'}, 'options .*width.* of model .llama'),
+)
+
+
+@pytest.mark.parametrize(
+  ('fields', 'labels'),
+  [({}, BATCH['y']), (LAST | {'loss': 'classes'}, BATCH['y'][:, -1])],
+)
+def test_a_store_of_tokens_has_a_loss_and_as_many_positions(
+  fields, labels, tmp_path
+):
+  """Catches tokens of 16 bits that are scaled, and places that nobody takes."""
+  data = {'x': BATCH['x'].astype(np.int16), 'y': labels}
+  folder = tmp_path / 'store'
+  store.write(folder, [(np.array([1, 2]), data)], data, num_classes=WORDS)
+  own = {'dataset_options': {'folder': str(folder)}}
+  exp = experiment.build(CONFIG | fields | own)
+  assert fields or exp.params['positions'].shape == (LENGTH - 1, 64)
+  batch = jax.tree.map(lambda x: x[:2], exp.data)
+  assert abs(float(exp.loss_fn(exp.params, batch)) - np.log(WORDS)) < 0.5
