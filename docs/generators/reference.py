@@ -150,7 +150,7 @@ def _commands() -> str:
     ]
     table = markdown.table(('flag', 'type', 'default', 'meaning'), rows)
     text = _docstring(ROOT / 'launch' / f'{name}.py')
-    parts += [f'## {name}', text, table]
+    parts += [f'## {name.replace("_", "-")}', text, table]
   return '\n\n'.join(parts)
 
 
