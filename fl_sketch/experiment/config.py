@@ -87,7 +87,7 @@ class Config:
   sketch_seed: f.Size | None = None  # of hashes and codecs; None is the seed
 
   # The problem.
-  # digits, mnist, fashion_mnist, cifar10, cifar100, sst2, quadratics,
+  # digits, mnist, fashion_mnist, cifar10, cifar100, sst2, text, quadratics,
   # simulated, store; or a registered one
   dataset: str = 'digits'
   dataset_options: Mapping[str, Any] | None = None  # by name

@@ -98,7 +98,9 @@ def _check_text(c: Any):
     raise ValueError(
       f'Expected one of vocabulary and tokenizer in dataset_options={given}.'
     )
-  numbered = 'tokenizer' in given or 'vocab_size' in (c.model_options or {})
+  numbered = {'tokenizer', 'letters'} & given.keys() or 'vocab_size' in (
+    c.model_options or {}
+  )
   if is_text and c.pretrained is not None and not numbered:
     raise ValueError(
       f'Expected a tokenizer beside pretrained={c.pretrained!r}, that of its '

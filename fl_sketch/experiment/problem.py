@@ -103,7 +103,7 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
     )
   data, test, classes = dataset.train, dataset.test, dataset.num_classes
   scale = _scale(c, dataset)
-  options = _model_options(c)
+  options = _model_options(c, dataset)
   module = models.make(c.model, classes, **options)
   _check_tokens(c, dataset, module)
   model = models.as_model(module)
@@ -117,9 +117,13 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
   params = init() if draw or c.pretrained else jax.eval_shape(init)
   if c.pretrained is not None:
     params = pretrained.load(c.pretrained, module, params)
-  if datasets.REGISTRY.is_own(c.dataset) or models.REGISTRY.is_own(c.model):
+  own = datasets.REGISTRY.is_own(c.dataset) or models.REGISTRY.is_own(c.model)
+  if own or c.loss != 'classes' or np.ndim(data.get('y')) > 1:
     outputs = jax.eval_shape(model.apply, params, inputs, None)
-    check_labels(c.loss, outputs, data, test)
+    every = [data, test]
+    if store.is_mapped(data):  # which has checked them, but for their axes
+      every = [{k: x[:1] for k, x in part.items()} for part in every]
+    check_labels(c.loss, outputs, *every)
   # Evaluation is of the float32 model, whichever way it was trained.
   whole = options | {'dtype': 'float32'}
   return Problem(
@@ -231,17 +235,19 @@ def _check_tokens(c: Config, dataset, module):
   if c.dataset not in text.NAMES:
     return
   top = max(int(part['x'].max()) for part in (dataset.train, dataset.test))
-  if top >= module.vocab_size:
-    raise ValueError(f'Expected vocab_size={module.vocab_size} > token {top}.')
+  size = getattr(module, 'vocab_size', dataset.num_classes)
+  if top >= size:
+    raise ValueError(f'Expected vocab_size={size} > token {top}.')
 
 
-def _model_options(c: Config) -> dict[str, Any]:
+def _model_options(c: Config, dataset) -> dict[str, Any]:
   options: dict[str, Any] = {'dtype': c.compute_dtype}
-  given = c.dataset_options or {}
   if c.dataset in text.NAMES and c.pretrained is None:  # no more than there is
-    options['max_length'] = given.get('length', text.LENGTH)
-    if 'tokenizer' not in given:
-      options['vocab_size'] = given.get('vocabulary', text.VOCABULARY)
+    sizes = {'max_length': dataset.train['x'].shape[1]}
+    if dataset.vocabulary is not None:
+      sizes['vocab_size'] = dataset.vocabulary
+    takes = models.REGISTRY.options(c.model)
+    options |= {name: size for name, size in sizes.items() if name in takes}
   return options | dict(c.model_options or {})
 
 
