@@ -119,6 +119,7 @@ def _options() -> str:
     'dataset_options': 'Options of data sets',
     'model_options': 'Options of models',
     'local_optimizer': 'Optimizers of clients and their options',
+    'client_schedule': 'Schedules of client_lr and their options',
   }
   parts = []
   for field, heading in headings.items():
