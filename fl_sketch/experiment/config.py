@@ -222,6 +222,10 @@ class Config:
   # it was lowest (of a loss or an error) or highest (of any other).
   keep_best: str | None = None
   client_holdout: f.Share = 0.0  # of each client's samples: only evaluated
+  # Local steps of each client before it evaluates on what it holds out, beside
+  # the evaluation before them; 0: only that, of what a store's clients hold out
+  personal_steps: f.Size | None = None
+  personal_lr: f.Positive | None = None  # of these steps; None is client_lr
 
   # Modules or Python files that register parts of one's own.
   plugins: tuple[str, ...] = ()

@@ -167,6 +167,8 @@ def _check_steps(c: Any):
       'Expected no {client_clip} with {algorithm} and {local_work}: its '
       'gradients are not those of a batch.'
     )
+  if c.personal_lr is not None and not c.personal_steps:
+    raise c.refusal('Expected {personal_steps} >= 1 beside {personal_lr}.')
   if c.client_schedule is None:
     return
   schedules.make(rounds=c.rounds, **c.client_schedule)  # checks its options

@@ -87,7 +87,8 @@ def check(c: Any):
       "'random_allocation', 'fixed_size' or 'cyclic' in a private config: else "
       'a client may contribute more than once.'
     )
-  if metrics.ranked_by(c.keep_best or '')[0].startswith('client_'):
+  of_clients = 'client_', 'personal_'
+  if metrics.ranked_by(c.keep_best or '')[0].startswith(of_clients):
     raise c.refusal(
       'Expected {keep_best} to be a test metric in a private config: a choice '
       'by samples of the clients is a release without noise.'

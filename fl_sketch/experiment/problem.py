@@ -16,8 +16,7 @@ from fl_sketch.data import (
 )
 from fl_sketch.experiment.config import Config
 from fl_sketch.models import losses, pretrained
-from fl_sketch.reporting import client_metrics, metrics
-from fl_sketch.rounds.algorithm import FromHyper, Hyper, at
+from fl_sketch.rounds.algorithm import FromHyper
 from fl_sketch.utils import fields
 import jax
 import jax.numpy as jnp
@@ -45,6 +44,8 @@ class Problem(NamedTuple):
     scale: 'mean' and 'std' of the inputs, for `local.gram`.
     partition: which samples each client holds, if the data say so.
     apply_fn: (params, inputs) -> the outputs of the float32 model; or None.
+    held_out: which samples each client holds out, and the arrays of which they
+      are, if the data say so.
   """
 
   data: dict[str, np.ndarray]
@@ -56,6 +57,7 @@ class Problem(NamedTuple):
   scale: dict[str, float]
   partition: ragged.Partition | None = None
   apply_fn: Callable[[Any, Any], Any] | None = None
+  held_out: tuple[ragged.Partition, dict[str, np.ndarray]] | None = None
 
 
 @datasets.register(clients=True)
@@ -142,7 +144,14 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
       whole,
       lambda o: losses.outputs(models.make(c.model, classes, **o), **scale),
     ),
+    held_out=_held_out(dataset),
   )
+
+
+def _held_out(dataset) -> tuple[ragged.Partition, dict[str, np.ndarray]] | None:
+  if not isinstance(dataset, store.Store) or dataset.held is None:
+    return None
+  return ragged.Partition(None, dataset.held), dataset.test
 
 
 def _scale(c: Config, dataset) -> dict[str, float]:
@@ -259,23 +268,6 @@ def _sliced(name, bounds, arrays):
   if (part.stop or samples) > samples or (part.start or 0) >= samples:
     raise ValueError(f'Expected {name}={bounds!r} in {samples} samples.')
   return {k: x[part] for k, x in arrays.items()}
-
-
-def check_metric(c: Config, problem: Problem, hyper: Hyper):
-  """Refuses `keep_best` of a metric that no evaluation has.
-
-  Raises:
-    ValueError: the message names the metrics.
-  """
-  if c.keep_best is None:
-    return
-  batch = {k: x[0] for k, x in problem.test.items()}
-  sums = jax.eval_shape(at(problem.metrics_fn, hyper), problem.params, batch)
-  names = [f'test_{k}' for k in sums if k != 'count']
-  if c.client_holdout:
-    names += client_metrics.over_clients(dict.fromkeys(sums, np.ones(1)))
-  if metrics.ranked_by(c.keep_best)[0] not in names:
-    raise ValueError(f'Expected keep_best={c.keep_best!r} in {names}.')
 
 
 def evaluation_batches(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 import math
 import time
+import typing
 from typing import Any, NamedTuple
 
 from fl_sketch import experiment, rounds
@@ -83,7 +84,11 @@ class Program:
     own = lambda both, batch: at(exp.metrics_fn, both[1])(both[0], batch)
     evaluate = jax.jit(rounds.run_evaluation(own, mesh))
     with_own = exp._replace(metrics_fn=own)
-    self._evaluate = log_lib.evaluator(evaluate, with_own, mesh)
+    # What a client makes of them is such a pair again.
+    own_steps = lambda both, *rest: (
+      typing.cast(Any, exp.personalize)(both[1], both[0], *rest), both[1],
+    )  # fmt: skip
+    self._evaluate = log_lib.evaluator(evaluate, with_own, mesh, own_steps)
     self._data = mesh_lib.place(mesh, exp.data)
     self._programs = {}
 

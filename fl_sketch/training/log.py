@@ -75,7 +75,10 @@ class RunLog:
 
 
 def evaluator(
-  fn: Any, exp: experiment.Experiment, mesh: jax.sharding.Mesh
+  fn: Any,
+  exp: experiment.Experiment,
+  mesh: jax.sharding.Mesh,
+  personalize: client_metrics.Personalize | None = None,
 ) -> Callable[[Any], Record]:
   """Builds evaluate(params) -> metrics: test means, and those over clients.
 
@@ -83,10 +86,11 @@ def evaluator(
     fn: the jitted result of `rounds.run_evaluation`.
     exp: the experiment.
     mesh: the devices, over which test batches are spread.
+    personalize: as of `client_metrics.evaluator`.
   """
   test = mesh_lib.pad(exp.test, mesh.size)
   test = mesh_lib.place(mesh, test, P(comms.SHARD))
-  of_clients = client_metrics.evaluator(exp, mesh)
+  of_clients = client_metrics.evaluator(exp, mesh, personalize)
 
   def evaluate(params):
     sums = jax.device_get(fn(params, test))

@@ -76,8 +76,8 @@ def by_hand(exp, params):
     ids = exp.held_out.client(i)
     batch = {k: x[np.resize(ids, 500)] for k, x in exp.data.items()}
     sums = metrics_fn(params, batch | {'mask': np.arange(500) < len(ids)})
-    values.append({k: float(v / sums['count']) for k, v in sums.items()})
-  return {k: np.array([v[k] for v in values]) for k in ('loss', 'accuracy')}
+    values.append({k: float(v) for k, v in sums.items()})
+  return {k: np.array([v[k] for v in values]) for k in values[0]}
 
 
 @pytest.mark.parametrize(
@@ -90,15 +90,27 @@ def test_metrics_are_those_of_each_client_alone(devices, most, monkeypatch):
   mesh = mesh_lib.cohort_mesh(devices)
   found = client_metrics.evaluator(exp, mesh)(exp.params)
   assert 1 < len(np.flatnonzero(exp.held_out.sizes)) < 30
-  for name, values in by_hand(exp, exp.params).items():
-    values.sort()
+  check(found, by_hand(exp, exp.params), 'client')
+
+
+def check(found, sums, prefix):
+  """Compares statistics over clients with those of sums of each client."""
+  count, names = sums['count'], sums.keys() - {'count'}
+  assert {n for n in found if n.startswith(prefix)} == {
+    f'{prefix}_{name}_{how}'
+    for name in names
+    for how in ('mean', 'pooled', 'worst_decile', 'q10', 'q50', 'q90')
+  }
+  for name in names:
+    values = np.sort(sums[name] / count)
     worst = math.ceil(len(values) / 10)
     worst = values[:worst] if name == 'accuracy' else values[-worst:]
     expected = {'mean': values.mean(), 'worst_decile': worst.mean()}
     expected |= {f'q{q}': np.quantile(values, q / 100) for q in (10, 50, 90)}
+    expected['pooled'] = sums[name].sum() / count.sum()
     for how, value in expected.items():
-      assert found.pop(f'client_{name}_{how}') == pytest.approx(value, rel=1e-5)
-  assert not found
+      got = found[f'{prefix}_{name}_{how}']
+      assert got == pytest.approx(value, rel=1e-5), (name, how)
 
 
 def test_data_on_the_host_or_mapped_give_the_same(tmp_path):
@@ -164,7 +176,7 @@ def test_a_run_logs_them_and_counts_their_memory(tmp_path):
   result = runs.train(tmp_path, **FIELDS | {'rounds': 2, 'eval_every': 1})
   rows = runs.rows(tmp_path)
   names = [name for name in rows[0] if name.startswith('client_')]
-  assert len(names) == 10
+  assert len(names) == 12
   assert all(names == [n for n in r if n.startswith('client_')] for r in rows)
   assert result.row['client_loss_q10'] <= result.row['client_loss_q90']
   exp, mesh = experiment.build(FIELDS), mesh_lib.cohort_mesh(2)
@@ -193,6 +205,7 @@ def test_processes_evaluate_their_shares_together(tmp_path):
     '--config.rounds_per_dispatch=1', '--config.rounds=4',
     '--config.eval_every=2', '--config.checkpoint_every=4',
     '--config.client_holdout=0.2', '--config.keep_best=client_loss_mean',
+    '--config.personal_steps=2',
   ]  # fmt: skip
   one, two = tmp_path / 'one', tmp_path / 'two'
   runs.finish_all(runs.launch_all(two, 2, *flags))
@@ -200,7 +213,7 @@ def test_processes_evaluate_their_shares_together(tmp_path):
   for ours, theirs in zip(runs.rows(one), runs.rows(two), strict=True):
     assert ours.keys() == theirs.keys()
     for name in ours:
-      if name.startswith('client_'):
+      if name.startswith(('client_', 'personal_')):
         assert ours[name] == pytest.approx(theirs[name], rel=1e-4)
   assert fl_sketch.load(two, best=True).round == 4
 

@@ -94,6 +94,7 @@ def test_a_run_without_statistics_has_no_name_of_one(play):
     assert not [n for n in names if n.encode() in path.read_bytes()], path
   assert (folder / 'loss.png').exists()
   assert not (folder / 'labels.png').exists()
+  assert not (folder / 'clients.png').exists()
   for row in rows(folder):
     assert not [n for n in row if n.startswith('client_')]
     assert row.keys() >= {'round', 'epsilon'} | BYTES
@@ -116,7 +117,7 @@ def test_no_file_has_a_statistic_that_was_left_out(play):
         found.setdefault(folder, set()).add(path.relative_to(folder).parts[0])
   assert found == {shown: {'metrics.jsonl', 'summary.json', 'tensorboard'}}
   pictures = lambda folder: {p.name for p in folder.glob('*.png')}
-  assert pictures(shown) - pictures(hidden) == {'labels.png'}
+  assert pictures(shown) - pictures(hidden) == {'labels.png', 'clients.png'}
 
 
 @pytest.mark.nightly
