@@ -20,7 +20,7 @@ _PERSONAL = 2**41
 
 def split(
   c: Config, problem: Problem, partition: partitions.Partition
-) -> tuple[partitions.Partition, partitions.Partition | None, dict[str, Any]]:
+) -> tuple[partitions.Partition, partitions.Partition | None, Any]:
   """Splits a partition into what clients train on and what they hold out.
 
   That is a share of their samples, `client_holdout`; or, with `personal_steps`,

@@ -5,7 +5,6 @@ client makes of it by `personal_steps` on the samples that it trains on.
 """
 
 from collections.abc import Callable
-import functools
 from typing import Any, NamedTuple
 
 from fl_sketch import experiment, rounds
@@ -16,7 +15,6 @@ from fl_sketch.experiment import (
 )
 from fl_sketch.reporting import client_metrics
 from fl_sketch.rounds import comms, keys as keys_lib, mesh as mesh_lib
-from fl_sketch.rounds.algorithm import at
 import jax
 from jax.sharding import PartitionSpec as P
 import numpy as np
@@ -27,15 +25,14 @@ _MODELS = 2**28  # bytes of own models on a device at once
 _ROUND = 2**31 - 1  # of the keys of own steps: no round of a run
 
 Evaluate = Callable[[Any], dict[str, float]]
-Personalize = Callable[[Any, Any, jax.Array], Any]
 
 
 def evaluator(
+  metrics_fn: Callable[..., Any],
   exp: experiment.Experiment,
   mesh: jax.sharding.Mesh,
-  personalize: Personalize | None = None,
 ) -> Evaluate:
-  """Builds evaluate(params) -> metrics over clients.
+  """Builds evaluate(model) -> metrics over clients.
 
   They are {} if none holds out data, or if `public_metrics` leaves them out.
 
@@ -43,19 +40,17 @@ def evaluator(
   travel to the devices in chunks.
 
   Args:
+    metrics_fn: (model, batch) -> sums, of parameters with hyperparameters.
     exp: the experiment.
     mesh: the devices, over which samples are spread.
-    personalize: (params, batches, key) -> a client's own params; None is that
-      of the experiment, with its hyperparameters.
   """
   if _held_out(exp) is None:
-    return lambda params: {}
-  before = _of_model(exp, mesh)
+    return lambda model: {}
+  before = _of_model(metrics_fn, exp, mesh)
   if exp.personalize is None:
     return before
-  own = personalize or functools.partial(exp.personalize, exp.hyper)
-  after = _of_own_models(exp, mesh, own)
-  return lambda params: before(params) | after(params)
+  after = _of_own_models(metrics_fn, exp, mesh)
+  return lambda model: before(model) | after(model)
 
 
 def held(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> dict[str, int]:
@@ -67,9 +62,11 @@ def held(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> dict[str, int]:
   found = {'held-out data': samples * each}
   if exp.personalize is not None:
     lanes = _Lanes.of(exp, mesh)
-    # Of the model, its gradient and its steps' result.
-    models = 3 * comms.nbytes(exp.params) * lanes.at_once(exp.lanes_per_step)
-    found['own models'] = models + lanes.count * lanes.samples * each
+    at_once = min(lanes.count, exp.lanes_per_step or lanes.count)
+    # A model that moves, its gradient, and what is left of them.
+    models = 3 * comms.nbytes(exp.params) * at_once
+    samples = lanes.count * (lanes.samples + lanes.trained)
+    found['own models'] = models + samples * each
   return found
 
 
@@ -78,18 +75,17 @@ def _held_out(exp):
   return exp.held_out if privacy_checks.shows_all(exp.config) else None
 
 
-def _of_model(exp, mesh) -> Evaluate:
-  """Builds evaluate(params) -> metrics of one model on the clients' samples."""
+def _of_model(metrics_fn, exp, mesh) -> Evaluate:
+  """Builds evaluate(model) -> metrics of it on the clients' samples."""
   part, size = exp.held_out, _MOST * mesh.size
-  metrics_fn = at(exp.metrics_fn, exp.hyper)
   fn = jax.jit(rounds.run_client_evaluation(metrics_fn, mesh, part.population))
 
-  def evaluate(params):
+  def evaluate(model):
     totals: dict[str, Any] = {}
     for first in range(0, part.samples, size):
       chunk = range(first, min(first + size, part.samples))
       placed = mesh_lib.place(mesh, _chunk(exp, chunk, mesh), P(comms.SHARD))
-      for name, sums in jax.device_get(fn(params, *placed)).items():
+      for name, sums in jax.device_get(fn(model, *placed)).items():
         totals[name] = totals.get(name, 0) + sums.astype(np.float64)
     return client_metrics.over_clients(totals)
 
@@ -116,13 +112,15 @@ class _Lanes(NamedTuple):
   Attributes:
     client: int64[n], of which a client of many samples is several.
     start: int64[n], the first sample of a lane in the partition.
-    samples: of a lane at most.
+    samples: held out, of a lane at most.
+    trained: samples of its batches.
     count: lanes of a device at once.
   """
 
   client: np.ndarray
   start: np.ndarray
   samples: int
+  trained: int
   count: int
 
   @classmethod
@@ -136,36 +134,33 @@ class _Lanes(NamedTuple):
     rank = np.arange(len(client)) - np.repeat(np.cumsum(parts) - parts, parts)
     start = exp.held_out.offsets[client] + rank * samples
     one = held_out_lib.personal_batches(exp.config, exp.partition, client[:1])
-    count = max(1, _MOST // (samples + one.size))
-    count = min(count, -(-len(client) // mesh.size))
-    model = comms.nbytes(exp.params)
-    return cls(client, start, samples, max(1, min(count, _MODELS // model)))
-
-  def at_once(self, lanes_per_step: int | None) -> int:
-    """How many lanes have a model of their own at a time."""
-    return min(self.count, lanes_per_step or self.count)
+    model = max(1, comms.nbytes(exp.params))
+    count = min(_MOST // (samples + one.size), _MODELS // model)
+    count = max(1, min(count, -(-len(client) // mesh.size)))
+    return cls(client, start, samples, one.size, count)
 
 
-def _of_own_models(exp, mesh, personalize) -> Evaluate:
-  """Builds evaluate(params) -> metrics of each client's own model."""
-  lanes, metrics_fn = _Lanes.of(exp, mesh), at(exp.metrics_fn, exp.hyper)
+def _of_own_models(metrics_fn, exp, mesh) -> Evaluate:
+  """Builds evaluate(model) -> metrics of what each client makes of it."""
+  lanes = _Lanes.of(exp, mesh)
 
-  def work(params, lane):
-    batches, held, client = lane
+  def work(model, lane):
+    (params, hyper), (batches, held, client) = model, lane
     root = jax.random.key(exp.config.seed)
     keys = keys_lib.for_client(keys_lib.round_keys(root, _ROUND), client)
-    own = personalize(params, batches, keys_lib.local_key(keys))
-    return metrics_fn(own, held)
+    key = keys_lib.local_key(keys)
+    own = exp.personalize(hyper, params, batches, key)
+    return metrics_fn((own, hyper), held)
 
   fn = jax.jit(rounds.run_lanes(work, mesh, exp.lanes_per_step))
 
-  def evaluate(params):
+  def evaluate(model):
     totals: dict[str, Any] = {}
     for first in range(0, len(lanes.client), lanes.count * mesh.size):
       some = np.arange(first, first + lanes.count * mesh.size)
       placed = mesh_lib.place(mesh, _own(exp, lanes, some), P(comms.SHARD))
       owners = lanes.client.take(some, mode='clip')
-      for name, sums in jax.device_get(fn(params, placed)).items():
+      for name, sums in jax.device_get(fn(model, placed)).items():
         total = totals.setdefault(name, np.zeros(exp.partition.population))
         np.add.at(total, owners, sums.astype(np.float64))
     return client_metrics.over_clients(totals, 'personal')

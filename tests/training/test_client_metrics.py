@@ -9,7 +9,7 @@ from fl_sketch.data import ragged
 from fl_sketch.experiment import config
 from fl_sketch.reporting import client_metrics as over
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.training import client_metrics, program
+from fl_sketch.training import client_metrics, log, program
 import jax
 import numpy as np
 import pytest
@@ -69,6 +69,12 @@ def test_no_client_trains_on_what_it_holds_out(fields):
   assert drawn.isdisjoint(exp.held_out.indices.tolist())
 
 
+def evaluated(exp, mesh):
+  """The metrics of clients, of the first model."""
+  of_clients = client_metrics.evaluator(log.metrics_of(exp), exp, mesh)
+  return of_clients((exp.params, exp.hyper))
+
+
 def by_hand(exp, params):
   """The metrics of each client that holds out a sample, one after another."""
   values, metrics_fn = [], jax.jit(exp.metrics_fn)
@@ -88,7 +94,7 @@ def test_metrics_are_those_of_each_client_alone(devices, most, monkeypatch):
   monkeypatch.setattr(client_metrics, '_MOST', most)
   exp = experiment.build(FIELDS)
   mesh = mesh_lib.cohort_mesh(devices)
-  found = client_metrics.evaluator(exp, mesh)(exp.params)
+  found = evaluated(exp, mesh)
   assert 1 < len(np.flatnonzero(exp.held_out.sizes)) < 30
   check(found, by_hand(exp, exp.params), 'client')
 
@@ -119,10 +125,7 @@ def test_data_on_the_host_or_mapped_give_the_same(tmp_path):
   np.save(tmp_path / 'x.npy', exp.data['x'])
   mapped = exp.data | {'x': np.load(tmp_path / 'x.npy', mmap_mode='r')}
   mesh = mesh_lib.cohort_mesh(2)
-  one, other = (
-    client_metrics.evaluator(e, mesh)(exp.params)
-    for e in (exp, exp._replace(data=mapped))
-  )
+  one, other = (evaluated(e, mesh) for e in (exp, exp._replace(data=mapped)))
   assert one == other
 
 

@@ -15,7 +15,7 @@ import pytest
 import refusals
 import runs
 
-from tests.training.test_client_metrics import PRIVATE, check
+from tests.training.test_client_metrics import PRIVATE, check, evaluated
 
 pytestmark = pytest.mark.xdist_group('training')
 FIELDS = runs.SMALL | {
@@ -27,7 +27,7 @@ FIELDS = runs.SMALL | {
 
 def of_personal(exp, devices=1):
   mesh = mesh_lib.cohort_mesh(devices)
-  found = client_metrics.evaluator(exp, mesh)(exp.params)
+  found = evaluated(exp, mesh)
   return {k: v for k, v in found.items() if k.startswith('personal_')}
 
 
@@ -102,7 +102,7 @@ def test_without_a_step_all_is_as_before():
   exp = experiment.build(FIELDS)
   still = exp._replace(personalize=lambda hp, params, batches, key: params)
   mesh = mesh_lib.cohort_mesh(2)
-  found = client_metrics.evaluator(still, mesh)(exp.params)
+  found = evaluated(still, mesh)
   before = {k: v for k, v in found.items() if k.startswith('client_')}
   after = {k: v for k, v in found.items() if k.startswith('personal_')}
   assert len(before) == len(after) == 12
@@ -110,7 +110,7 @@ def test_without_a_step_all_is_as_before():
     name = name.replace('client_', 'personal_')
     assert after[name] == pytest.approx(value, rel=1e-5)
   none = experiment.build(FIELDS | {'personal_steps': 0})
-  assert client_metrics.evaluator(none, mesh)(exp.params) == before
+  assert evaluated(none, mesh) == before
 
 
 def test_each_client_draws_by_itself():
@@ -167,7 +167,7 @@ def test_tokens_are_pooled_over_all_clients(texts):
   """Catches means of means, padding that counts, and another held-out part."""
   exp = experiment.build(texts | {'personal_steps': 2})
   mesh = mesh_lib.cohort_mesh(2)
-  found = client_metrics.evaluator(exp, mesh)(exp.params)
+  found = evaluated(exp, mesh)
   data = store.open(texts['dataset_options']['folder'])
   model = models.as_model(Tiny(11))
   logits = model.apply(exp.params, np.asarray(data.test['x']), None)
@@ -230,7 +230,7 @@ def test_a_private_run_leaves_them_out_as_it_says(kind):
   fields = FIELDS | PRIVATE | {'algorithm': 'dp_fedavg'}
   exp = experiment.build(fields | {'public_metrics': kind})
   mesh = mesh_lib.cohort_mesh(1)
-  found = client_metrics.evaluator(exp, mesh)(exp.params)
+  found = evaluated(exp, mesh)
   caveats = exp.guarantee.statement.caveats
   assert bool(found) == (kind == 'all')
   assert any('personal_' in text for text in caveats) == (kind == 'all')

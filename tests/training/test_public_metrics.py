@@ -257,7 +257,8 @@ def test_clients_are_not_evaluated_where_nobody_sees_it():
   exp, mesh = problem(fields=NONE), jax.make_mesh((1,), ('shard',))
   assert exp.held_out is not None
   assert client_metrics.held(exp, mesh) == {}
-  assert client_metrics.evaluator(exp, mesh)(START) == {}
+  of_clients = client_metrics.evaluator(log.metrics_of(exp), exp, mesh)
+  assert of_clients((START, exp.hyper)) == {}
   assert client_metrics.held(problem(), mesh)
 
 
