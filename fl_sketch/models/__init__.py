@@ -4,7 +4,8 @@
 name, `register` adds one of another module, `init_params` draws parameters,
 which `pretrained` reads from safetensors files instead; `losses` has losses and
 metrics of one batch, and `kinds` what they are of.
-`linear`, `mlp`, `lenet`, `smooth_lenet`, `resnet`, `vit` and `bert` have the
+`linear`, `mlp`, `lenet`, `smooth_lenet`, `emnist_cnn`, `resnet`, `vit` and
+`bert` have the
 modules; `layers`, `transformer` and `precision` are what these share.
 """
 
@@ -13,6 +14,7 @@ import functools
 from typing import Any, NamedTuple
 
 from fl_sketch.models import bert, layers, losses, vit
+from fl_sketch.models.emnist_cnn import EmnistCNN
 from fl_sketch.models.lenet import LeNet5
 from fl_sketch.models.linear import Linear
 from fl_sketch.models.mlp import MLP
@@ -55,6 +57,7 @@ register(Linear, name='linear')
 register(MLP, name='mlp')
 register(LeNet5, name='lenet5', convolutional=True)
 register(SmoothLeNet, name='smooth_lenet', convolutional=True)
+register(EmnistCNN, name='emnist_cnn', convolutional=True)
 for _resnet in (ResNet8, ResNet18, ResNet101):
   register(_resnet, name=_resnet.__name__.lower(), convolutional=True)
 for _module, _sizes in ((vit.ViT, vit.SIZES), (bert.Bert, bert.SIZES)):
