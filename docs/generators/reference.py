@@ -119,6 +119,7 @@ def _options() -> str:
     'dataset_options': 'Options of data sets',
     'model_options': 'Options of models',
     'local_optimizer': 'Optimizers of clients and their options',
+    'client_schedule': 'Schedules of client_lr and their options',
   }
   parts = []
   for field, heading in headings.items():
@@ -150,7 +151,7 @@ def _commands() -> str:
     ]
     table = markdown.table(('flag', 'type', 'default', 'meaning'), rows)
     text = _docstring(ROOT / 'launch' / f'{name}.py')
-    parts += [f'## {name}', text, table]
+    parts += [f'## {name.replace("_", "-")}', text, table]
   return '\n\n'.join(parts)
 
 

@@ -28,7 +28,7 @@ from fl_sketch.rounds.algorithm import (
 __all__ = [
   'NOTE', 'REGISTRY', 'Algorithm', 'Hyper', 'describe', 'entry', 'federated',
   'make', 'make_server_optimizer', 'mark', 'measure', 'names', 'options',
-  'register', 'table', 'takes_optimizer',
+  'register', 'table', 'takes_clip', 'takes_optimizer',
 ]  # fmt: skip
 
 
@@ -126,6 +126,7 @@ def make(
   weight_decay: float = 0.0,
   expected_batch: int | None = None,
   local_optimizer: Any = None,
+  client_clip: float | None = None,
   local: Callable[[Hyper], Local] | None = None,
   **arguments: Any,
 ) -> Callable[[Hyper], Algorithm]:
@@ -144,14 +145,15 @@ def make(
     expected_batch: divisor of private local steps; None elsewhere.
     local_optimizer: of the local steps, in any form of `local.optimizers.of`;
       None is SGD.
+    client_clip: the largest norm of a client's gradients; None is any.
     local: hp -> local work, in place of steps on `loss_fn`.
     **arguments: the algorithm's options; `describe(name)` lists them.
 
   Raises:
     ValueError: no such algorithm, an option it does not take or lacks, more
       than one local step where it sends a gradient, an optimizer where there
-      are no steps or the algorithm knows them to be of SGD, or both or neither
-      of `loss_fn` and `local`.
+      are no steps or the algorithm knows them to be of SGD, a clip where
+      gradients are not ours, or both or neither of `loss_fn` and `local`.
   """
   spec = entry(name)
   common = {'local_steps': local_steps, 'population': population}
@@ -162,7 +164,7 @@ def make(
   REGISTRY.check(name, arguments, context=True)
   optimizer, loss = optimizers.of(local_optimizer), typing.cast(Any, loss_fn)
   task = local_work.Task(
-    loss, local_steps, weight_decay, expected_batch, optimizer
+    loss, local_steps, weight_decay, expected_batch, optimizer, client_clip
   )
   work = _work(name, task, local)
 
@@ -205,6 +207,11 @@ def _work(name: str, task: local_work.Task, local: Any) -> Callable[..., Any]:
       f'Expected local_optimizer to be None with {name} or with local work '
       'that is given: the steps are not free, or not ours.'
     )
+  if task.clip is not None and not takes_clip(name, local):
+    raise ValueError(
+      f'Expected client_clip to be None with {name} or with local work that '
+      'is given: its gradients are not ours.'
+    )
   if (task.loss_fn is None) == (local is None):
     raise ValueError('Expected either loss_fn or local.')
   if local is not None:
@@ -217,6 +224,17 @@ def _work(name: str, task: local_work.Task, local: Any) -> Callable[..., Any]:
     )
   own = lambda hp: task._replace(loss_fn=at(task.loss_fn, hp))
   return lambda hp: _WORK[kind](own(hp), hp)
+
+
+def takes_clip(name: str, local: Any = None) -> bool:
+  """Whether the gradients of clients can be clipped, those of a batch each.
+
+  >>> takes_clip('scaffold'), takes_clip('private_iterative_sketching')
+  (True, False)
+  """
+  spec = entry(name)
+  own = spec.work == 'task' and not spec.any_optimizer
+  return local is None and spec.work != 'private_steps' and not own
 
 
 def takes_optimizer(name: str, local: Any = None) -> bool:

@@ -76,7 +76,7 @@ REGISTRY = registry.Registry(
   leading=2,
   reserved=(
     'name', 'loss_fn', 'weight_decay', 'expected_batch', 'local_optimizer',
-    'local',
+    'client_clip', 'local',
   ),
 )  # fmt: skip
 register = REGISTRY.register

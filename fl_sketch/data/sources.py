@@ -37,6 +37,8 @@ class Dataset(NamedTuple):
     test: the same, of the test examples.
     num_classes: labels are 0 to num_classes - 1; None if they are no classes.
     partition: which samples each client holds, where the data set says it.
+    vocabulary: of tokens, which are below it; None of other data, and of a
+      published tokenizer, whose models have a size of their own.
   """
 
   name: str
@@ -44,6 +46,7 @@ class Dataset(NamedTuple):
   test: Arrays
   num_classes: int | None = None
   partition: ragged.Partition | None = None
+  vocabulary: int | None = None
 
 
 class DataError(ValueError):

@@ -16,27 +16,20 @@ owners::
   ids.npy      bytes[population], names of the clients, where they have any
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-import contextlib
-import errno
+from collections.abc import Mapping
 import json
 import os
 import pathlib
-import shutil
 from typing import Any, NamedTuple
-import uuid
 
 from fl_sketch.data import store_digests
 from fl_sketch.data.pixels import Pixels
 from fl_sketch.data.ragged import Partition
 from fl_sketch.data.sources import Arrays, DataError
-from fl_sketch.utils import digests
+from fl_sketch.data.store_writer import FORMAT, Chunk, write
 import numpy as np
-import tqdm
 
-FORMAT = 3  # 2 had images alone, 1 no digests
-_TAKEN = 'offsets', 'held', 'ids', 'mask'  # names of no array
-_MOST = 2**31 - 1  # samples: batches are int32 indices
+__all__ = ['Chunk', 'Store', 'is_mapped', 'open', 'write']
 # What a store.json raises that is not as `write` made it.
 _DAMAGE = KeyError, TypeError, AttributeError, ArithmeticError, ValueError
 
@@ -68,82 +61,6 @@ class Store(NamedTuple):
   def partition(self) -> Partition:
     """The partition of the store's samples over its clients."""
     return Partition(None, self.offsets)
-
-
-class Chunk(NamedTuple):
-  """Some clients, one after another.
-
-  Attributes:
-    sizes: int[clients], samples that each trains on, >= 1.
-    train: leaves [sum of sizes, ...], client by client.
-    held_sizes: int[clients], samples that each holds out, >= 0.
-    held: leaves [sum of held_sizes, ...], likewise.
-    ids: names of the clients.
-  """
-
-  sizes: np.ndarray
-  train: Arrays
-  held_sizes: np.ndarray | None = None
-  held: Arrays | None = None
-  ids: Sequence[str] | None = None
-
-
-def write(
-  folder: str | os.PathLike,
-  chunks: Iterable[Chunk | tuple[np.ndarray, Arrays]],
-  test: Arrays | None,
-  num_classes: int | None,
-  population: int | None = None,
-):
-  """Writes a store atomically, with one chunk of clients in memory at a time.
-
-  It shows a bar if stderr is a terminal.
-
-  >>> import tempfile
-  >>> data = {'x': np.zeros((3, 2), np.uint8), 'y': np.array([1, 0, 1])}
-  >>> with tempfile.TemporaryDirectory() as parent:
-  ...   write(f'{parent}/two', [(np.array([1, 2]), data)], data, num_classes=2)
-  ...   print(open(f'{parent}/two').partition.sizes)
-  [1 2]
-
-  Args:
-    folder: must not exist.
-    chunks: of any number of clients each; all have the same arrays, types and
-      shapes, and either all or none have held-out samples, and ids.
-    test: the same arrays of test examples that belong to no client; None takes
-      the held-out samples of all clients.
-    num_classes: number of labels 'y'; None if they are no classes.
-    population: clients of all chunks, for the bar; None if it is unknown.
-
-  Raises:
-    ValueError: arrays do not fit together, or a client has no sample.
-    FileExistsError: the folder exists.
-    DataError: there is no permission to write it.
-  """
-  folder = pathlib.Path(folder).expanduser()
-  if folder.exists():
-    raise FileExistsError(f'Expected {folder} not to exist.')
-  aside = folder.with_name(f'{folder.name}.{uuid.uuid4().hex[:8]}')
-  try:
-    aside.mkdir(parents=True)
-  except (PermissionError, NotADirectoryError) as error:
-    raise DataError(f'{folder} cannot be written: {error}.') from error
-  bar = tqdm.tqdm(
-    desc=folder.name,
-    total=population,
-    unit='client',
-    unit_scale=True,
-    disable=None,
-    mininterval=0.5,
-  )
-  try:
-    with bar:
-      about = _fill(aside, chunks, test, num_classes, bar)
-    (aside / 'store.json').write_text(json.dumps(about, indent=2))
-    store_digests.note_times(aside, about['sha256'])
-    _rename(aside, folder)
-  finally:
-    shutil.rmtree(aside, ignore_errors=True)
 
 
 def open(folder: str | os.PathLike) -> Store:
@@ -204,165 +121,6 @@ def is_mapped(arrays: Mapping[str, Any]) -> bool:
   False
   """
   return any(isinstance(x, np.memmap) for x in arrays.values())
-
-
-class _Columns:
-  """Arrays of which rows are appended to files, PREFIXname.npy."""
-
-  def __init__(self, folder: pathlib.Path, prefix: str, like: Arrays):
-    self.like, self.rows, self._files = like, 0, {}
-    for name, x in like.items():
-      self._files[name] = (folder / f'{prefix}{name}.npy').open('wb')
-      _head(self._files[name], x, 0)
-
-  def append(self, arrays: Arrays, sizes: np.ndarray, num_classes: int | None):
-    """Adds rows, those of `sizes` clients."""
-    _check(arrays, self.like, int(sizes.sum()), num_classes)
-    self.rows += int(sizes.sum())
-    if self.rows > _MOST:
-      raise ValueError(f'Expected samples={self.rows} <= {_MOST}.')
-    for name, file in self._files.items():
-      file.write(np.ascontiguousarray(arrays[name]).data)
-
-  def close(self):
-    for name, file in self._files.items():
-      _head(file, self.like[name], self.rows)
-      file.close()
-
-
-def _fill(folder, chunks, test, num_classes, bar) -> dict[str, Any]:
-  """Writes all arrays; returns the content of store.json."""
-  offsets, held, ids = [[0]], [[0]], []
-  train = tests = None
-  pixels = Pixels()
-  with contextlib.ExitStack() as stack:
-    for chunk in chunks:
-      chunk = Chunk(*chunk)
-      sizes = _sizes(chunk.sizes, 1)
-      if train is None or tests is None:
-        like = chunk.train if test is None else test
-        train, tests = (
-          stack.enter_context(contextlib.closing(_Columns(folder, *at, like)))
-          for at in ([''], ['test_'])
-        )
-        if test is not None:
-          tests.append(test, np.array([len(_first(test))]), num_classes)
-      train.append(chunk.train, sizes, num_classes)
-      offsets.append(offsets[-1][-1] + np.cumsum(sizes))
-      if (chunk.held is None) != (test is not None):
-        raise ValueError('Expected a test, or what clients hold out, not both.')
-      if chunk.held is not None:
-        held_sizes = _sizes(chunk.held_sizes, 0)
-        tests.append(chunk.held, held_sizes, num_classes)
-        held.append(held[-1][-1] + np.cumsum(held_sizes))
-      ids += chunk.ids or []
-      if (x := chunk.train.get('x')) is not None and x.dtype == np.uint8:
-        pixels = pixels.plus(x)
-      bar.update(len(sizes))
-  population = sum(map(len, offsets)) - 1
-  if train is None or tests is None or not tests.rows:
-    raise ValueError('Expected at least one client, and a test example.')
-  if ids and len(ids) != population:
-    raise ValueError(f'Expected {len(ids)} ids of {population} clients.')
-  np.save(folder / 'offsets.npy', np.concatenate(offsets).astype(np.int64))
-  if test is None:
-    np.save(folder / 'held.npy', np.concatenate(held).astype(np.int64))
-  if ids:
-    np.save(folder / 'ids.npy', np.array([x.encode() for x in ids]))
-  return _about_files(folder, population, train, num_classes, pixels)
-
-
-def _about_files(folder, population, train, num_classes, pixels):
-  """The content of store.json."""
-
-  def described(name):
-    path = folder / f'{name}.npy'
-    if not path.exists():
-      return None
-    x, size = np.load(path, mmap_mode='r'), path.stat().st_size
-    return {'shape': list(x.shape), 'dtype': x.dtype.str, 'nbytes': size}
-
-  return {
-    'format': FORMAT,
-    'population': population,
-    'samples': train.rows,
-    'num_classes': num_classes,
-    'pixels': pixels._asdict() if pixels.count else None,
-    **{name: described(name) for name in ('offsets', 'held', 'ids')},
-    'train': {name: described(name) for name in train.like},
-    'test': {name: described(f'test_{name}') for name in train.like},
-    'sha256': {
-      path.stem: digests.of_array(np.load(path, mmap_mode='r'))
-      for path in sorted(folder.glob('*.npy'))
-    },
-  }
-
-
-def _head(file, like, rows: int):
-  """Writes a .npy header for `rows` rows of the shape and dtype of `like`.
-
-  NumPy pads it to the same length for any number of rows, so that it can be
-  overwritten after the last row.
-  """
-  file.seek(0)
-  descr = np.lib.format.dtype_to_descr(like.dtype)
-  shape = (rows, *like.shape[1:])
-  about = {'descr': descr, 'fortran_order': False, 'shape': shape}
-  np.lib.format.write_array_header_1_0(file, about)
-
-
-def _first(arrays):
-  return next(iter(arrays.values()))
-
-
-def _sizes(sizes, least: int) -> np.ndarray:
-  """Sizes of clients as int64; refuses fewer samples than `least`."""
-  sizes = np.asarray(sizes).astype(np.int64, casting='same_kind')
-  if not (len(sizes) and sizes.min() >= least):
-    raise ValueError(
-      f'Expected sizes >= {least} of one client or more, got {sizes}.'
-    )
-  return sizes
-
-
-def _check(arrays, like, samples: int, num_classes: int | None):
-  """Refuses arrays unlike the first ones, or of other sizes, and odd labels."""
-  kinds, expected = (
-    {k: (x.dtype.str, x.shape[1:]) for k, x in xs.items()}
-    for xs in (arrays, like)
-  )
-  if kinds != expected or not kinds:
-    raise ValueError(f'Expected {kinds} == {expected}, those of the test.')
-  for name, (dtype, _) in kinds.items():
-    if name in _TAKEN or name.startswith('test_'):
-      raise ValueError(f'Expected another name of an array than {name!r}.')
-    if np.dtype(dtype).hasobject:
-      raise ValueError(f'Expected numbers in {name!r}, not objects.')
-  if {len(x) for x in arrays.values()} != {samples}:
-    lengths = {k: len(x) for k, x in arrays.items()}
-    raise ValueError(f'Expected arrays of {samples=}, got lengths {lengths}.')
-  if num_classes is not None and samples:
-    _check_labels(arrays.get('y'), num_classes)
-
-
-def _check_labels(y, num_classes):
-  if y is None or y.dtype.kind not in 'iu':
-    raise ValueError(f"Expected 'y' of integers with {num_classes=}.")
-  least = 0 if y.ndim == 1 else -1  # padding of sequences
-  if not least <= y.min() <= y.max() < num_classes:
-    raise ValueError(
-      f'Expected {least} <= labels < {num_classes=}, got {y.min()} to '
-      f'{y.max()}.'
-    )
-
-
-def _rename(aside, folder):
-  try:
-    aside.rename(folder)
-  except OSError as error:
-    if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-      raise
-    raise FileExistsError(f'Another process has written {folder}.') from error
 
 
 def _about(path) -> dict[str, Any]:

@@ -1,172 +1,281 @@
-"""Reads sentences as tokens, from disk and never from a network."""
+"""Reads texts as tokens, from disk and never from a network.
 
+A .tsv file has a sentence and its label in each line, with a tab between them:
+the last two columns, or those that a header in its first line names. Any other
+file is one text, of which each token is told from those before it. Of a folder,
+train.tsv or train.txt is the training part, and test, dev, valid or validation
+with the same suffix the test; of one file, its last lines are the test.
+"""
+
+from collections.abc import Sequence
+import itertools
 import os
 import pathlib
-from typing import Any
+from typing import NamedTuple
 
-from fl_sketch.data import sources
-from fl_sketch.utils import checks, extras
+from fl_sketch.data import sources, tokenization
+from fl_sketch.data.sources import DataError
+from fl_sketch.utils import checks
 import numpy as np
 
-NAMES = ('sst2',)
+NAMES = ('sst2', 'text')
 LENGTH = 48  # tokens of a sentence; 6 % of those of SST-2 are longer
+WINDOW = 80  # tokens of a window of a text
 VOCABULARY = 4000
-_SPECIAL = ['[PAD]', '[UNK]', '[CLS]', '[SEP]']
-_SENTENCES = {'train': 6920, 'test': 1821}
+TOKENS = 'words', 'characters'
+_SENTENCES = {'train': 6920, 'test': 1821}  # of SST-2, without a header
+_TESTS = 'test', 'dev', 'valid', 'validation'
+_COLUMNS = 'sentence', 'label'
+_LABELS = '0', '1'  # of SST-2: negative, positive
+
+
+class Texts(NamedTuple):
+  """The lines of a file.
+
+  Attributes:
+    path: of the file.
+    lines: sentences, or the lines of a text with their ends.
+    labels: of sentences; None of a text.
+    numbers: of the lines in the file, from 1.
+    header: whether the first line named columns.
+  """
+
+  path: pathlib.Path
+  lines: list[str]
+  labels: list[str] | None
+  numbers: Sequence[int]
+  header: bool = False
 
 
 def load(
-  name: str,
+  path: str | os.PathLike,
+  data_dir: str | os.PathLike | None = None,
+  *,
+  tokens: str = 'words',
+  length: int | None = None,
+  vocabulary: int | None = None,
+  tokenizer: str | os.PathLike | None = None,
+  letters: str | None = None,
+  columns: tuple[str, str] = _COLUMNS,
+  test_share: float = 0.1,
+) -> sources.Dataset:
+  """Loads a text, or sentences and their labels, from disk.
+
+  Of sentences, x has a first token, those of the sentence and a last one; the
+  labels are numbered in the order of numbers, or of the alphabet. Of a text, x
+  and y are those of `tokenization.windows`.
+
+  Args:
+    path: a file or folder as above, in the working folder or in data_dir.
+    data_dir: folder of datasets, see `sources.load`.
+    tokens: 'words', pieces of words; or 'characters'.
+    length: tokens of x; longer sentences are cut, shorter ones padded with 0.
+      None is `LENGTH` of sentences, `WINDOW` of a text.
+    vocabulary: the largest number of pieces, of a WordPiece vocabulary that is
+      trained on the training part; None is `VOCABULARY`.
+    tokenizer: a published model's vocab.txt or tokenizer.json in its place.
+    letters: the alphabet of 'characters'; None is that of the training part.
+    columns: of sentences and labels, in a header.
+    test_share: of the lines of a single file.
+
+  Returns:
+    A dataset with x int32[n, length]; y int32[n] labels, or int32[n, length].
+
+  Raises:
+    DataError: the files are missing or damaged.
+    ValueError: an option is out of range, or does not suit another one.
+  """
+  checks.choice('tokens', tokens, TOKENS)
+  of_words = vocabulary is not None or tokenizer is not None
+  if of_words if tokens == 'characters' else letters is not None:
+    raise ValueError(
+      f'Expected no {vocabulary=} or {tokenizer=} with characters, and no '
+      f'{letters=} with words.'
+    )
+  parts = _parts(_found(path, data_dir), columns, test_share)
+  framed = parts[0].labels is not None
+  if tokens == 'characters':
+    if letters is None:
+      letters = ''.join(sorted({x for line in parts[0].lines for x in line}))
+    encoder = tokenization.characters(letters)
+  else:
+    encoder = _words(parts[0].lines, vocabulary, tokenizer, framed)
+  size = None if tokenizer is not None else encoder.size
+  name = pathlib.Path(path).name
+  if framed:
+    classes = _classes(parts[0].labels)
+    arrays = _sentences(parts, encoder, length, classes)
+    return sources.Dataset(name, *arrays, len(classes), vocabulary=size)
+  length = checks.count('length', length or WINDOW)
+  train, test = (_windows(part, encoder, length) for part in parts)
+  return sources.Dataset(name, train, test, encoder.size, vocabulary=size)
+
+
+def sst2(
   data_dir: str | os.PathLike | None = None,
   *,
   length: int | None = None,
   vocabulary: int | None = None,
   tokenizer: str | os.PathLike | None = None,
 ) -> sources.Dataset:
-  """Loads sentences and their labels from disk; downloads nothing.
+  """Loads the sentences of SST-2 and their labels; downloads nothing.
 
-  SST-2 at the level of sentences: train.tsv and test.tsv with a sentence, a tab
-  and 0 (negative) or 1 in each line, in DIR/sst2 or DIR/../sst2. The training
-  sentences determine a WordPiece vocabulary (Wu et al., arXiv:1609.08144).
+  SST-2 at the level of sentences, 6,920 lines of train.tsv and 1,821 of
+  test.tsv without a header; or GLUE's, with the header sentence<TAB>label, of
+  which dev.tsv is the test. In DIR/sst2 or DIR/SST-2, or beside DIR.
 
   Args:
-    name: one of `NAMES`.
     data_dir: folder of datasets; None for the environment variable
       TFDS_DATA_DIR or else ~/tensorflow_datasets.
-    length: tokens of a sentence, [CLS] and [SEP] among them; longer ones are
-      cut, shorter ones padded with 0. None is `LENGTH`.
-    vocabulary: the largest number of tokens; None is `VOCABULARY`.
-    tokenizer: a published model's vocab.txt or tokenizer.json, in place of a
-      trained vocabulary.
-
-  Returns:
-    A dataset with x int32[n, length].
+    length: as of `load`.
+    vocabulary: likewise.
+    tokenizer: likewise.
 
   Raises:
     DataError: the files are missing or damaged.
     ValueError: a length or vocabulary is out of range, or there are both a
       vocabulary and a tokenizer.
   """
-  checks.choice('name', name, NAMES)
-  length = length or LENGTH
-  checks.at_least('text_length', length, 3)
-  if tokenizer is not None and vocabulary is not None:
-    raise ValueError(f'Expected no {vocabulary=} beside {tokenizer=}.')
-  folder = _folder(name, data_dir)
-  (words, y), (test_words, test_y) = (_read(folder, s) for s in _SENTENCES)
+  parts = _parts(_folder_of_sst2(data_dir), _COLUMNS, 0)
+  for part, (split, count) in zip(parts, _SENTENCES.items(), strict=True):
+    _check_sst2(part, split, count)
+  encoder = _words(parts[0].lines, vocabulary, tokenizer, True)
+  arrays = _sentences(parts, encoder, length, _LABELS)
+  # Not as many as were found: models keep their size.
+  size = None if tokenizer is not None else vocabulary or VOCABULARY
+  return sources.Dataset('sst2', *arrays, len(_LABELS), vocabulary=size)
+
+
+def _words(lines, vocabulary, tokenizer, framed) -> tokenization.Tokenizer:
   if tokenizer is None:
-    encoder = _trained(words, vocabulary or VOCABULARY)
-  else:
-    encoder = _opened(pathlib.Path(tokenizer).expanduser())
-  train, test = (
-    {'x': encode(encoder, text, length), 'y': labels}
-    for text, labels in ((words, y), (test_words, test_y))
-  )
-  return sources.Dataset(name, train, test, num_classes=2)
+    return tokenization.word_pieces(lines, vocabulary or VOCABULARY)
+  if vocabulary is not None:
+    raise ValueError(f'Expected no {vocabulary=} beside {tokenizer=}.')
+  return tokenization.published(pathlib.Path(tokenizer).expanduser(), framed)
 
 
-def encode(encoder: Any, sentences: list[str], length: int) -> np.ndarray:
-  """Encodes sentences as int32[sentences, length]: [CLS] ... [SEP], then 0."""
-  first, last = (encoder.token_to_id(name) for name in ('[CLS]', '[SEP]'))
-  x = np.zeros((len(sentences), length), np.int32)
-  encoded = encoder.encode_batch(sentences, add_special_tokens=False)
-  for row, tokens in zip(x, encoded, strict=True):
-    ids = [first, *tokens.ids[: length - 2], last]
-    row[: len(ids)] = ids
-  return x
+def _sentences(parts, encoder, length, classes) -> list[sources.Arrays]:
+  checks.at_least('length', length := length or LENGTH, 3)
+  numbers = {label: i for i, label in enumerate(classes)}
+  arrays = []
+  for part in parts:
+    for label, line in zip(part.labels, part.numbers, strict=True):
+      if label not in numbers:
+        raise DataError(
+          f'Expected a label in {tuple(classes)} in line {line} of '
+          f'{part.path}, not {label!r}.'
+        )
+    y = np.array([numbers[label] for label in part.labels], np.int32)
+    x = tokenization.frame(encoder, part.lines, length)
+    arrays.append({'x': x, 'y': y})
+  return arrays
 
 
-def _folder(name, data_dir) -> pathlib.Path:
+def _windows(part, encoder, length) -> sources.Arrays:
+  tokens = [x for line in encoder.encode(part.lines) for x in line]
+  if len(tokens) < 2:
+    raise DataError(f'Expected two tokens or more in {part.path}.')
+  return tokenization.windows(tokens, length)
+
+
+def _classes(labels) -> list[str]:
+  names = {*labels}
+  whole = all(name.isdecimal() for name in names)
+  return sorted(names, key=int if whole else None)
+
+
+def _found(path, data_dir) -> pathlib.Path:
+  path = pathlib.Path(path).expanduser()
   root = sources.folder(data_dir, 'TFDS_DATA_DIR', '~/tensorflow_datasets')
-  for folder in (root / name, root.parent / name):
-    if all((folder / f'{split}.tsv').is_file() for split in _SENTENCES):
+  for place in (path, root / path):
+    if place.exists():
+      return place
+  raise DataError(f'No text in {path} or {root / path}.')
+
+
+def _folder_of_sst2(data_dir) -> pathlib.Path:
+  root = sources.folder(data_dir, 'TFDS_DATA_DIR', '~/tensorflow_datasets')
+  places = [
+    parent / name
+    for parent in (root, root.parent)
+    for name in ('sst2', 'SST-2')
+  ]
+  for folder in places:
+    splits = 'train', 'test'
+    if any((folder / f'{split}.tsv').is_file() for split in splits):
       return folder
-  raise sources.DataError(
-    f'No train.tsv and test.tsv of {name!r} in {root / name} or '
-    f'{root.parent / name}. They hold a sentence, a tab and its label in each '
-    'line; give --data_dir=DIR or set TFDS_DATA_DIR.'
+  raise DataError(
+    f"No train.tsv and test.tsv of 'sst2' in {root / 'sst2'} or "
+    f'{root.parent / "sst2"}. They hold a sentence, a tab and its label in '
+    'each line, or are those of GLUE; give --data_dir=DIR or set '
+    'TFDS_DATA_DIR.'
   )
 
 
-def _read(folder, split) -> tuple[list[str], np.ndarray]:
-  path = folder / f'{split}.tsv'
-  sentences, labels = [], []
-  lines = path.read_text(encoding='utf-8').splitlines()
-  for number, line in enumerate(lines, start=1):
-    sentence, tab, label = line.rpartition('\t')
-    if not tab or label not in ('0', '1'):
-      raise sources.DataError(
-        f'Expected a sentence, a tab and 0 or 1 in line {number} of {path}.'
-      )
-    sentences.append(sentence)
-    labels.append(int(label))
-  if len(labels) != _SENTENCES[split]:
-    raise sources.DataError(
-      f'Expected {_SENTENCES[split]:,} lines in {path}, not {len(labels):,}.'
-    )
-  return sentences, np.array(labels, np.int32)
-
-
-def _trained(sentences, size):
-  """Trains a WordPiece vocabulary on sentences.
-
-  Among equally frequent pairs the library joins the one of smaller numbers
-  first, and it numbers letters inside words in the order of a hash map. So
-  letters get their numbers before the training, and the vocabulary is sorted
-  after it: both are then the same every time.
-  """
-  with extras.needed('text'):
-    from tokenizers import models, trainers
-  checks.at_least('vocabulary', size, 100)
-  encoder = _bert(models.WordPiece(unk_token='[UNK]'))
-  words = _words(encoder, sentences)
-  letters = sorted({letter for word in words for letter in word})
-  inner = sorted({f'##{letter}' for word in words for letter in word[1:]})
-  trainer = trainers.WordPieceTrainer(
-    vocab_size=size,
-    special_tokens=_SPECIAL + letters + inner,
-    show_progress=False,
+def _parts(path, columns, test_share) -> tuple[Texts, Texts]:
+  """The training part and the test."""
+  if path.is_file():
+    whole = _read(path, columns)
+    cut = len(whole.lines) - round(test_share * len(whole.lines))
+    if not 0 < cut < len(whole.lines):
+      raise DataError(f'Expected lines of training and of a test in {path}.')
+    train, test = slice(None, cut), slice(cut, None)
+    return _taken(whole, train), _taken(whole, test)
+  for suffix in '.tsv', '.txt':
+    files = (path / f'{name}{suffix}' for name in ('train', *_TESTS))
+    found = (_read(file, columns) for file in files if file.is_file())
+    parts = [*itertools.islice(filter(None, found), 2)]
+    if len(parts) == 2 and parts[0].path.stem == 'train':
+      return parts[0], parts[1]
+  named = ', '.join(_TESTS[:-1]) + f' or {_TESTS[-1]}'
+  raise DataError(
+    f'No train.tsv and test.tsv of sentences with labels in {path}, nor '
+    f'train.txt and test.txt; the test may be called {named}.'
   )
-  encoder.train_from_iterator(sentences, trainer)
-  pieces = sorted(set(encoder.get_vocab()) - set(_SPECIAL))
-  numbers = {piece: i for i, piece in enumerate(_SPECIAL + pieces)}
-  return _bert(models.WordPiece(numbers, unk_token='[UNK]'))
 
 
-def _words(encoder, sentences) -> set[str]:
-  plain = (encoder.normalizer.normalize_str(s) for s in sentences)
-  split = encoder.pre_tokenizer.pre_tokenize_str
-  return {word for sentence in plain for word, _ in split(sentence)}
+def _taken(whole, part) -> Texts:
+  labels = whole.labels and whole.labels[part]
+  numbers = whole.numbers[part]
+  return whole._replace(lines=whole.lines[part], labels=labels, numbers=numbers)
 
 
-def _bert(model):
-  import tokenizers
-
-  encoder = tokenizers.Tokenizer(model)
-  encoder.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
-  encoder.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-  return encoder
-
-
-def _opened(path):
-  with extras.needed('text'):
-    import tokenizers
-  if not path.is_file():
-    raise sources.DataError(f'No tokenizer in {path}.')
+def _read(path, columns) -> Texts | None:
+  """The lines of a file; None if it has sentences without labels."""
   try:
-    if path.suffix == '.json':
-      encoder = tokenizers.Tokenizer.from_file(str(path))
-    else:
-      encoder = _bert(
-        tokenizers.models.WordPiece.from_file(str(path), unk_token='[UNK]')
+    with path.open(encoding='utf-8') as file:
+      lines = [*file]
+  except (OSError, UnicodeDecodeError) as error:
+    raise DataError(f'{path} cannot be read: {error}.') from error
+  if path.suffix != '.tsv':
+    return Texts(path, lines, None, range(1, len(lines) + 1))
+  rows = [line.rstrip('\n').split('\t') for line in lines]
+  names = rows[0] if rows and columns[0] in rows[0] else []
+  if names and columns[1] not in names:
+    return None
+  # Without a header all before the last tab is the sentence.
+  pick = lambda row: ('\t'.join(row[:-1]), row[-1])
+  if names:
+    pick = lambda row: tuple(row[names.index(name)] for name in columns)
+  sentences, labels, first = [], [], 2 if names else 1
+  for number, row in enumerate(rows[first - 1 :], start=first):
+    if len(row) != len(names) if names else len(row) < 2:
+      raise DataError(
+        f'Expected a sentence, a tab and its label in line {number} of {path}, '
+        f'or the columns of a header with {columns[0]!r} and {columns[1]!r} in '
+        'line 1.'
       )
-  except Exception as error:  # the library raises nothing narrower
-    raise sources.DataError(f'{path} is no tokenizer: {error}') from error
-  if encoder.token_to_id('[PAD]') != 0:
-    raise sources.DataError(f'Expected [PAD] to be token 0 of {path}.')
-  for name in _SPECIAL:
-    if encoder.token_to_id(name) is None:
-      raise sources.DataError(f'Expected {name} among the tokens of {path}.')
-  encoder.no_padding()  # `encode` pads and cuts; a published file may do so too
-  encoder.no_truncation()
-  return encoder
+    for kept, value in zip((sentences, labels), pick(row), strict=True):
+      kept.append(value)
+  numbers = range(first, first + len(labels))
+  return Texts(path, sentences, labels, numbers, header=bool(names))
+
+
+def _check_sst2(part, split, count):
+  """Refuses files of another size, unless their header says what they are."""
+  if not part.header and len(part.lines) != count:
+    raise DataError(
+      f'Expected {count:,} lines in {part.path}, not {len(part.lines):,}: '
+      f"{split}.tsv of SST-2 at the level of sentences; or GLUE's, with the "
+      'header sentence<TAB>label.'
+    )

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from fl_sketch import algorithms, rounds
 from fl_sketch.data import byzantine, partitions
 from fl_sketch.experiment import (
+  held_out as held_out_lib,
   parts,
   privacy_checks,
   privacy_plan,
@@ -49,6 +50,9 @@ class Experiment(NamedTuple):
     apply_fn: (params, inputs) -> the model's outputs; None where the problem
       has only a loss.
     held_out: which samples each client evaluates on instead; None for none.
+    held_data: the arrays of which it is.
+    personalize: (hp, params, batches, key) -> the own params of a client, with
+      which it evaluates as well; None for none.
   """
 
   config: Config
@@ -70,6 +74,8 @@ class Experiment(NamedTuple):
   max_payload_norm: float | None = None
   apply_fn: Callable[[Any, Any], Any] | None = None
   held_out: partitions.Partition | None = None
+  held_data: dict[str, np.ndarray] | None = None
+  personalize: Callable[..., Any] | None = None
 
   @property
   def round_options(self) -> dict[str, Any]:
@@ -148,12 +154,12 @@ def assemble(
       'clients that hold data.'
     )
   # Everything else, the account too, knows only what clients train on.
-  partition, held_out = sampler.hold_out(c, partition)
+  partition, held_out, held_data = held_out_lib.split(c, problem, partition)
   make = parts.algorithm(c, problem)
   guarantee = guarantee_of(c, make, partition, problem.params)
   hyper = parts.hyper_of(c, guarantee)
   _check_grid(c, hyper, problem.params)
-  problem_lib.check_metric(c, problem, hyper)
+  held_out_lib.check_metric(c, problem, hyper)
   if c.local_work == 'gram' and make(hyper).drift is not None:
     raise ValueError(f"Expected local_work='sgd' with {c.algorithm}.")
   # Shapes alone show whether the algorithm suits the model.
@@ -190,6 +196,8 @@ def assemble(
     max_payload_norm=c.max_payload_norm,
     apply_fn=problem.apply_fn,
     held_out=held_out,
+    held_data=held_data,
+    personalize=held_out_lib.personalize(c, problem.loss_fn),
   )
 
 

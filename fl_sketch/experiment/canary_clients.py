@@ -88,6 +88,8 @@ def enlarged(c: Config, data_dir: str | None, canaries: int):
     max_cohort=grown(c.max_cohort),
     min_honest=grown(c.min_honest),
     client_holdout=0.0,  # `build` has held it out
+    personal_steps=None,
+    personal_lr=None,
   )
   clients = np.concatenate([np.arange(own), np.arange(canaries) % own])
   return experiment.assemble(large, problem, _chosen(exp.partition, clients))

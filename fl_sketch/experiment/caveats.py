@@ -40,8 +40,8 @@ _PRETRAINED = (
   'not protected.'
 )
 _HELD_OUT = (
-  'Metrics of clients (client_...) are of samples that they hold out, without '
-  'noise; training does not see these samples.'
+  'Metrics of clients (client_..., personal_..., clients.png) are of samples '
+  'that they hold out, without noise; training does not see these samples.'
 )
 _BY_LABEL = (
   'Which samples a client holds was drawn from the labels of all samples '
@@ -83,11 +83,12 @@ def of(
   """
   zero_out = mechanism.adjacency is types.Adjacency.ZERO_OUT
   not_absent = zero_out and mechanism.unit == 'client' and sends_without_data
+  evaluated = c.client_holdout > 0 or c.personal_steps is not None
   by_label = c.partition in partitions.BY_LABEL
   conditions = {
     _FAULTS: availability.in_force(c),
     _PRETRAINED: c.pretrained is not None,
-    _HELD_OUT: c.client_holdout > 0 and privacy_checks.shows_all(c),
+    _HELD_OUT: evaluated and privacy_checks.shows_all(c),
     _NOT_ABSENT: not_absent,
     _BY_LABEL.format(c.partition): by_label,
   }

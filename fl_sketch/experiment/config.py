@@ -26,12 +26,12 @@ PARTITION_OPTIONS = (
 )  # fmt: skip
 # Fields of one level of nesting: options of what another field names.
 MAPPINGS = (
-  'dataset_options', 'model_options', 'local_optimizer', 'options', 'sketch',
-  'codec', 'downlink', 'sweep',
+  'dataset_options', 'model_options', 'client_schedule', 'local_optimizer',
+  'options', 'sketch', 'codec', 'downlink', 'sweep',
 )  # fmt: skip
 # Those that name their factory themselves; a text such as 'srht(size=60)' will
 # do in their place.
-CALLS = ('local_optimizer', 'sketch', 'codec', 'downlink')
+CALLS = 'client_schedule', 'local_optimizer', 'sketch', 'codec', 'downlink'
 # Fields of the past, and where their values stand now.
 MOVED = {
   **{
@@ -87,7 +87,7 @@ class Config:
   sketch_seed: f.Size | None = None  # of hashes and codecs; None is the seed
 
   # The problem.
-  # digits, mnist, fashion_mnist, cifar10, cifar100, sst2, quadratics,
+  # digits, mnist, fashion_mnist, cifar10, cifar100, sst2, text, quadratics,
   # simulated, store; or a registered one
   dataset: str = 'digits'
   dataset_options: Mapping[str, Any] | None = None  # by name
@@ -146,6 +146,9 @@ class Config:
   batch_order: Annotated[str, choice(batches.ORDERS)] = 'replace'
   client_lr: f.Positive = 0.1
   lr_decay: f.Part | None = None  # factor on client_lr, every round
+  # kind, and the options of that kind: factors on client_lr by the round
+  client_schedule: Mapping[str, Any] | None = None
+  client_clip: f.Positive | None = None  # norm of a gradient, at most
   weight_decay: f.NonNegative = 0.0
   # kind, and the options of that kind; keep=True keeps its state of a client
   local_optimizer: Mapping[str, Any] | None = None
@@ -219,6 +222,10 @@ class Config:
   # it was lowest (of a loss or an error) or highest (of any other).
   keep_best: str | None = None
   client_holdout: f.Share = 0.0  # of each client's samples: only evaluated
+  # Local steps of each client before it evaluates on what it holds out, beside
+  # the evaluation before them; 0: only that, of what a store's clients hold out
+  personal_steps: f.Size | None = None
+  personal_lr: f.Positive | None = None  # of these steps; None is client_lr
 
   # Modules or Python files that register parts of one's own.
   plugins: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from fl_sketch.data import (
   text,
 )
 from fl_sketch.experiment import privacy_checks
-from fl_sketch.local import optimizers
+from fl_sketch.local import optimizers, schedules
 from fl_sketch.models import bert, losses
 from fl_sketch.utils import seeding
 
@@ -52,7 +52,9 @@ def _check_work(c: Any):
       f"Expected compute_dtype={c.compute_dtype!r} to be 'float32' with "
       "local_work='gram' or dataset='quadratics'."
     )
-  for name in ('sketch', 'codec', 'downlink', 'local_optimizer'):
+  for name in (
+    'sketch', 'codec', 'downlink', 'local_optimizer', 'client_schedule',
+  ):  # fmt: skip
     if (options := getattr(c, name)) is not None and 'kind' not in options:
       raise ValueError(f'Expected a kind in {name}={dict(options)}.')
   datasets.REGISTRY.check(c.dataset, c.dataset_options or {})
@@ -98,7 +100,9 @@ def _check_text(c: Any):
     raise ValueError(
       f'Expected one of vocabulary and tokenizer in dataset_options={given}.'
     )
-  numbered = 'tokenizer' in given or 'vocab_size' in (c.model_options or {})
+  numbered = {'tokenizer', 'letters'} & given.keys() or 'vocab_size' in (
+    c.model_options or {}
+  )
   if is_text and c.pretrained is not None and not numbered:
     raise ValueError(
       f'Expected a tokenizer beside pretrained={c.pretrained!r}, that of its '
@@ -157,13 +161,31 @@ def _check_algorithm(c: Any):
     )
   if entry.work in ('gradient', 'task') and c.local_work == 'gram':
     raise ValueError(f"Expected local_work='sgd' with {c.algorithm}.")
-  if c.local_optimizer is not None:
-    _check_optimizer(c)
+  _check_steps(c)
   if 'local_steps' in takes and c.batch_order == 'mask':
     raise ValueError(
       f"Expected another batch_order than 'mask' with {c.algorithm}: it "
       'divides by local_steps, and a client with few samples makes fewer.'
     )
+
+
+def _check_steps(c: Any):
+  """Checks the optimizer, the clipping and the rates of local steps."""
+  if c.local_optimizer is not None:
+    _check_optimizer(c)
+  ours = c.local_work != 'gram' and algorithms.takes_clip(c.algorithm)
+  if c.client_clip is not None and not ours:
+    raise c.refusal(
+      'Expected no {client_clip} with {algorithm} and {local_work}: its '
+      'gradients are not those of a batch.'
+    )
+  if c.personal_lr is not None and not c.personal_steps:
+    raise c.refusal('Expected {personal_steps} >= 1 beside {personal_lr}.')
+  if c.client_schedule is None:
+    return
+  schedules.make(rounds=c.rounds, **c.client_schedule)  # checks its options
+  if c.lr_decay is not None:
+    raise c.refusal('Expected no {lr_decay} beside {client_schedule}.')
 
 
 def _check_optimizer(c: Any):

@@ -7,7 +7,7 @@ from fl_sketch.experiment import privacy_checks, privacy_plan
 from fl_sketch.experiment.config import Config
 from fl_sketch.experiment.config_checks import OPTIMIZER_OPTIONS
 from fl_sketch.experiment.problem import Problem
-from fl_sketch.local import gram
+from fl_sketch.local import gram, schedules
 from fl_sketch.privacy import private_metrics
 from fl_sketch.rounds import client_loop, client_step, robust
 from fl_sketch.rounds.algorithm import FromHyper, at
@@ -65,9 +65,14 @@ def summary(c: Config) -> client_step.Summary:
 
 
 def schedule(c: Config) -> rounds.Schedule | None:
-  """The decay of the client's learning rate, if there is one."""
-  decay = lambda hp, r: hp._replace(client_lr=hp.client_lr * c.lr_decay**r)
-  return None if c.lr_decay is None else decay
+  """The schedule of the client's learning rate, if there is one."""
+  if c.client_schedule is not None:
+    factor = schedules.make(rounds=c.rounds, **c.client_schedule)
+  elif c.lr_decay is not None:
+    factor = lambda r: c.lr_decay**r
+  else:
+    return None
+  return lambda hp, r: hp._replace(client_lr=hp.client_lr * factor(r))
 
 
 def algorithm(c: Config, problem: Problem) -> rounds.Make:
@@ -103,6 +108,8 @@ def algorithm_options(c: Config) -> dict[str, Any]:
     options['robust'] = robust.Rule(c.robust, c.groups)
   if c.local_optimizer is not None:
     options['local_optimizer'] = c.local_optimizer
+  if c.client_clip is not None:
+    options['client_clip'] = c.client_clip
   if (release := privacy_plan.release_of(c)) is not None:
     options['privacy'] = release
   if c.batch_order == 'poisson':

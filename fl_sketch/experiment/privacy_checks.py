@@ -3,6 +3,7 @@
 from typing import Any
 
 from fl_sketch import algorithms
+from fl_sketch.data import text
 from fl_sketch.privacy import mechanisms, types
 from fl_sketch.reporting import metrics
 
@@ -69,12 +70,13 @@ def check(c: Any):
   least, most = mechanisms.CLIP_NORMS
   if not least < c.clip_norm < most:
     raise ValueError(f'Expected {least} < clip_norm={c.clip_norm} < {most}.')
-  if c.dataset == 'sst2' and 'tokenizer' not in (c.dataset_options or {}):
+  fixed = {'tokenizer', 'letters'} & (c.dataset_options or {}).keys()
+  if c.dataset in text.NAMES and not fixed:
     raise ValueError(
-      'Expected a tokenizer in a private config: a vocabulary that is made of '
-      'the sentences has no noise.'
+      'Expected a tokenizer in a private config, or letters of characters: a '
+      'vocabulary that is made of the sentences has no noise.'
     )
-  if c.standardize and c.dataset not in ('quadratics', 'sst2'):
+  if c.standardize and c.dataset not in ('quadratics', *text.NAMES):
     raise ValueError(
       'Expected standardize=False in a private config: the mean and deviation '
       'of all pixels have no noise.'
@@ -85,7 +87,8 @@ def check(c: Any):
       "'random_allocation', 'fixed_size' or 'cyclic' in a private config: else "
       'a client may contribute more than once.'
     )
-  if metrics.ranked_by(c.keep_best or '')[0].startswith('client_'):
+  of_clients = 'client_', 'personal_'
+  if metrics.ranked_by(c.keep_best or '')[0].startswith(of_clients):
     raise c.refusal(
       'Expected {keep_best} to be a test metric in a private config: a choice '
       'by samples of the clients is a release without noise.'

@@ -16,8 +16,7 @@ from fl_sketch.data import (
 )
 from fl_sketch.experiment.config import Config
 from fl_sketch.models import losses, pretrained
-from fl_sketch.reporting import client_metrics, metrics
-from fl_sketch.rounds.algorithm import FromHyper, Hyper, at
+from fl_sketch.rounds.algorithm import FromHyper
 from fl_sketch.utils import fields
 import jax
 import jax.numpy as jnp
@@ -45,6 +44,8 @@ class Problem(NamedTuple):
     scale: 'mean' and 'std' of the inputs, for `local.gram`.
     partition: which samples each client holds, if the data say so.
     apply_fn: (params, inputs) -> the outputs of the float32 model; or None.
+    held_out: which samples each client holds out, and the arrays of which they
+      are, if the data say so.
   """
 
   data: dict[str, np.ndarray]
@@ -56,6 +57,7 @@ class Problem(NamedTuple):
   scale: dict[str, float]
   partition: ragged.Partition | None = None
   apply_fn: Callable[[Any, Any], Any] | None = None
+  held_out: tuple[ragged.Partition, dict[str, np.ndarray]] | None = None
 
 
 @datasets.register(clients=True)
@@ -103,7 +105,7 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
     )
   data, test, classes = dataset.train, dataset.test, dataset.num_classes
   scale = _scale(c, dataset)
-  options = _model_options(c)
+  options = _model_options(c, dataset)
   module = models.make(c.model, classes, **options)
   _check_tokens(c, dataset, module)
   model = models.as_model(module)
@@ -117,9 +119,13 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
   params = init() if draw or c.pretrained else jax.eval_shape(init)
   if c.pretrained is not None:
     params = pretrained.load(c.pretrained, module, params)
-  if datasets.REGISTRY.is_own(c.dataset) or models.REGISTRY.is_own(c.model):
+  own = datasets.REGISTRY.is_own(c.dataset) or models.REGISTRY.is_own(c.model)
+  if own or c.loss != 'classes' or np.ndim(data.get('y')) > 1:
     outputs = jax.eval_shape(model.apply, params, inputs, None)
-    check_labels(c.loss, outputs, data, test)
+    every = [data, test]
+    if store.is_mapped(data):  # which has checked them, but for their axes
+      every = [{k: x[:1] for k, x in part.items()} for part in every]
+    check_labels(c.loss, outputs, *every)
   # Evaluation is of the float32 model, whichever way it was trained.
   whole = options | {'dtype': 'float32'}
   return Problem(
@@ -138,7 +144,14 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
       whole,
       lambda o: losses.outputs(models.make(c.model, classes, **o), **scale),
     ),
+    held_out=_held_out(dataset),
   )
+
+
+def _held_out(dataset) -> tuple[ragged.Partition, dict[str, np.ndarray]] | None:
+  if not isinstance(dataset, store.Store) or dataset.held is None:
+    return None
+  return ragged.Partition(None, dataset.held), dataset.test
 
 
 def _scale(c: Config, dataset) -> dict[str, float]:
@@ -231,17 +244,19 @@ def _check_tokens(c: Config, dataset, module):
   if c.dataset not in text.NAMES:
     return
   top = max(int(part['x'].max()) for part in (dataset.train, dataset.test))
-  if top >= module.vocab_size:
-    raise ValueError(f'Expected vocab_size={module.vocab_size} > token {top}.')
+  size = getattr(module, 'vocab_size', dataset.num_classes)
+  if top >= size:
+    raise ValueError(f'Expected vocab_size={size} > token {top}.')
 
 
-def _model_options(c: Config) -> dict[str, Any]:
+def _model_options(c: Config, dataset) -> dict[str, Any]:
   options: dict[str, Any] = {'dtype': c.compute_dtype}
-  given = c.dataset_options or {}
   if c.dataset in text.NAMES and c.pretrained is None:  # no more than there is
-    options['max_length'] = given.get('length', text.LENGTH)
-    if 'tokenizer' not in given:
-      options['vocab_size'] = given.get('vocabulary', text.VOCABULARY)
+    sizes = {'max_length': dataset.train['x'].shape[1]}
+    if dataset.vocabulary is not None:
+      sizes['vocab_size'] = dataset.vocabulary
+    takes = models.REGISTRY.options(c.model)
+    options |= {name: size for name, size in sizes.items() if name in takes}
   return options | dict(c.model_options or {})
 
 
@@ -253,23 +268,6 @@ def _sliced(name, bounds, arrays):
   if (part.stop or samples) > samples or (part.start or 0) >= samples:
     raise ValueError(f'Expected {name}={bounds!r} in {samples} samples.')
   return {k: x[part] for k, x in arrays.items()}
-
-
-def check_metric(c: Config, problem: Problem, hyper: Hyper):
-  """Refuses `keep_best` of a metric that no evaluation has.
-
-  Raises:
-    ValueError: the message names the metrics.
-  """
-  if c.keep_best is None:
-    return
-  batch = {k: x[0] for k, x in problem.test.items()}
-  sums = jax.eval_shape(at(problem.metrics_fn, hyper), problem.params, batch)
-  names = [f'test_{k}' for k in sums if k != 'count']
-  if c.client_holdout:
-    names += client_metrics.over_clients(dict.fromkeys(sums, np.ones(1)))
-  if metrics.ranked_by(c.keep_best)[0] not in names:
-    raise ValueError(f'Expected keep_best={c.keep_best!r} in {names}.')
 
 
 def evaluation_batches(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

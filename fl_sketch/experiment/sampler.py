@@ -3,37 +3,11 @@
 from collections.abc import Callable
 
 from fl_sketch import rounds
-from fl_sketch.data import (
-  availability,
-  batches,
-  byzantine,
-  cohorts,
-  partitions,
-  ragged,
-)
+from fl_sketch.data import availability, batches, byzantine, cohorts, partitions
 from fl_sketch.experiment import privacy_checks, privacy_plan
 from fl_sketch.experiment.config import Config
 from fl_sketch.utils import seeding
 import numpy as np
-
-
-def hold_out(
-  c: Config, partition: partitions.Partition
-) -> tuple[partitions.Partition, partitions.Partition | None]:
-  """Splits a partition into what clients train on and what they hold out.
-
-  Raises:
-    ValueError: there is a `client_holdout`, of which no client has a sample.
-  """
-  if not c.client_holdout:
-    return partition, None
-  kept, held_out = ragged.hold_out(partition, c.client_holdout, c.seed)
-  if not held_out.samples:
-    raise ValueError(
-      f'Expected client_holdout={c.client_holdout} to be a sample of a client: '
-      f'the largest of them holds {partition.largest}.'
-    )
-  return kept, held_out
 
 
 def sampler(

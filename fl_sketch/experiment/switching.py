@@ -75,6 +75,8 @@ def switched(
         leave_out(name)
     if not algorithms.takes_optimizer(fields['algorithm']):
       leave_out('local_optimizer')
+    if not algorithms.takes_clip(fields['algorithm']):
+      leave_out('client_clip')
   if {'algorithm', 'server_optimizer'} & {*given}:
     known = {*algorithms.options(fields.get('algorithm', 'fedavg'))}
     if (optimizer := fields.get('server_optimizer')) is not None:

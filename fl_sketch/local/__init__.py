@@ -1,10 +1,11 @@
 """Local work: one client's batches -> its pseudo-gradient.
 
-`sgd` (with any optimizer of `optimizers`) and `gradient` are the usual local
-work, `gram_sgd` an exact and faster form of full-batch steps of a linear model,
-and `private_sgd` clips and perturbs every step. Each returns a function
-(params, batches, key, drift) -> (pseudo-gradient, metrics). A `Task` is the
-loss and the steps of a client, of which algorithms make such local work.
+`sgd` (with any optimizer of `optimizers`, and a learning rate by `schedules`)
+and `gradient` are the usual local work, `gram_sgd` an exact and faster form of
+full-batch steps of a linear model, and `private_sgd` clips and perturbs every
+step. Each returns a function (params, batches, key, drift) -> (pseudo-gradient,
+metrics). A `Task` is the loss and the steps of a client, of which algorithms
+make such local work.
 """
 
 from fl_sketch.local.gram import gram_sgd

@@ -19,6 +19,7 @@ def sgd(
   proximal: jax.Array | float | None = None,
   optimizer: optax.GradientTransformation | None = None,
   keep: bool = False,
+  clip: float | None = None,
 ) -> Local:
   r"""K steps of SGD; the pseudo-gradient is received minus final parameters.
 
@@ -42,6 +43,8 @@ def sgd(
     optimizer: makes the step from what is in the bracket, with its own learning
       rate; None is SGD.
     keep: whether a client keeps the state of the optimizer between rounds.
+    clip: the largest norm of a gradient of the loss, over all arrays; longer
+      ones are scaled to it.
 
   Returns:
     local(params, batches, key, drift) -> (pseudo-gradient, metrics), where
@@ -55,6 +58,8 @@ def sgd(
   if local_steps is not None and local_steps < 1:
     raise ValueError(f'Expected {local_steps=} >= 1.')
 
+  slope = _value_and_grad(loss_fn, clip)
+
   def descend(grad, state, theta):
     if optimizer is None:
       move = lambda p, g: p - client_lr * (g + weight_decay * p)
@@ -66,7 +71,7 @@ def sgd(
   def apply(params, batches, key, drift, state):
     def step(carry, batch, draw):
       theta, state = carry
-      loss, grad = jax.value_and_grad(loss_fn)(theta, batch, **draw)
+      loss, grad = slope(theta, batch, **draw)
       if drift is not None:
         grad = jax.tree.map(jnp.add, grad, drift)
       if proximal is not None:
@@ -112,7 +117,9 @@ def steps_made(batches: Any, local_steps: int | None) -> jax.Array:
   return filled[steps % count].sum().astype(jnp.float32)
 
 
-def gradient(loss_fn: LossFn, *, weight_decay: float = 0.0) -> Local:
+def gradient(
+  loss_fn: LossFn, *, weight_decay: float = 0.0, clip: float | None = None
+) -> Local:
   r"""One gradient of all batches together, in place of the pseudo-gradient.
 
   :math:`\nabla f(w; B_1 \cup \ldots \cup B_K) + \lambda w`
@@ -124,6 +131,7 @@ def gradient(loss_fn: LossFn, *, weight_decay: float = 0.0) -> Local:
   Args:
     loss_fn: as of `sgd`, a mean over the batch.
     weight_decay: lambda.
+    clip: as of `sgd`.
 
   Returns:
     local(params, batches, key, drift) -> (gradient, metrics), as `sgd`; there
@@ -134,11 +142,24 @@ def gradient(loss_fn: LossFn, *, weight_decay: float = 0.0) -> Local:
     del drift
     batch = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batches)
     draw = jax.tree.map(lambda x: x[0], _draws(loss_fn, key, steps=1))
-    loss, grad = jax.value_and_grad(loss_fn)(params, batch, **draw)
+    loss, grad = _value_and_grad(loss_fn, clip)(params, batch, **draw)
     decay = lambda g, p: g + weight_decay * p
     return jax.tree.map(decay, grad, params), {'train_loss': loss}
 
   return local
+
+
+def _value_and_grad(loss_fn, clip):
+  slope = jax.value_and_grad(loss_fn)
+  if clip is None:
+    return slope
+  scale = optax.clip_by_global_norm(clip)
+
+  def clipped(*args, **draw):
+    loss, grad = slope(*args, **draw)
+    return loss, scale.update(grad, optax.EmptyState())[0]
+
+  return clipped
 
 
 def _draws(loss_fn, key, steps):

@@ -23,6 +23,7 @@ class Task(NamedTuple):
     weight_decay: added to gradients, times the parameters.
     expected_batch: divisor of private steps; None elsewhere.
     optimizer: of the steps; None is SGD.
+    clip: the largest norm of a gradient; None is any.
   """
 
   loss_fn: LossFn
@@ -30,6 +31,7 @@ class Task(NamedTuple):
   weight_decay: float = 0.0
   expected_batch: int | None = None
   optimizer: Optimizer | None = None
+  clip: float | None = None
 
   def steps(self, hp: Hyper, *, proximal: Any = None) -> Local:
     """Local steps; see `local.sgd`."""
@@ -42,11 +44,13 @@ class Task(NamedTuple):
       proximal=proximal,
       optimizer=optimizer and optimizer.make(hp.client_lr),
       keep=optimizer is not None and optimizer.keep,
+      clip=self.clip,
     )
 
   def gradient(self) -> Local:
     """One gradient; see `local.gradient`."""
-    return gradient(self.loss_fn, weight_decay=self.weight_decay)
+    options = {'weight_decay': self.weight_decay, 'clip': self.clip}
+    return gradient(self.loss_fn, **options)
 
   def private_steps(self, hp: Hyper) -> Local:
     """Steps with noise; see `local.private_sgd`."""

@@ -4,9 +4,10 @@
 name, `register` adds one of another module, `init_params` draws parameters,
 which `pretrained` reads from safetensors files instead; `losses` has losses and
 metrics of one batch, and `kinds` what they are of.
-`linear`, `mlp`, `lenet`, `smooth_lenet`, `resnet`, `vit` and `bert` have the
-modules, `recurrent`, `gpt` and `llama` those of sequences; `layers`,
-`transformer`, `decoder`, `tokens` and `precision` are what these share.
+`linear`, `mlp`, `lenet`, `smooth_lenet`, `emnist_cnn`, `resnet`, `vit` and
+`bert` have the modules, `recurrent`, `gpt` and `llama` those of sequences;
+`layers`, `transformer`, `decoder`, `tokens` and `precision` are what these
+share.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ import functools
 from typing import Any, NamedTuple
 
 from fl_sketch.models import bert, gpt, layers, llama, losses, recurrent, vit
+from fl_sketch.models.emnist_cnn import EmnistCNN
 from fl_sketch.models.lenet import LeNet5
 from fl_sketch.models.linear import Linear
 from fl_sketch.models.mlp import MLP
@@ -56,6 +58,7 @@ register(Linear, name='linear')
 register(MLP, name='mlp')
 register(LeNet5, name='lenet5', convolutional=True)
 register(SmoothLeNet, name='smooth_lenet', convolutional=True)
+register(EmnistCNN, name='emnist_cnn', convolutional=True)
 for _resnet in (ResNet8, ResNet18, ResNet101):
   register(_resnet, name=_resnet.__name__.lower(), convolutional=True)
 register(recurrent.LSTM, name='lstm')

@@ -6,6 +6,7 @@ terms of a sample, as of its tokens, and means are over terms.
 """
 
 from collections.abc import Callable, Mapping
+import math
 from typing import Any
 
 import jax
@@ -53,6 +54,8 @@ def classes(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
 def tokens(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
   """Softmax cross-entropy of a label a token; means are over tokens.
 
+  'bits' is the loss in bits a token: of characters, bits per character.
+
   Args:
     logits: f32[batch, length, classes].
     batch: with 'y', i32[batch, length], below 0 for padding; and possibly
@@ -64,7 +67,8 @@ def tokens(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
   total = lambda x: jnp.where(real, x, 0).astype(values.dtype).sum(-1)
   loss, right = total(values), total(logits.argmax(-1) == y)
   return {
-    'loss': loss, 'perplexity': loss, 'accuracy': right, 'terms': total(1),
+    'loss': loss, 'bits': loss / math.log(2), 'perplexity': loss,
+    'accuracy': right, 'terms': total(1),
   }  # fmt: skip
 
 

@@ -1,17 +1,20 @@
 """Summarises the metrics of many clients: mean, worst tenth, quantiles."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from fl_sketch.reporting import metrics
+from fl_sketch.reporting import figures, metrics
 import numpy as np
 
 
-def over_clients(sums: Mapping[str, np.ndarray]) -> dict[str, float]:
+def over_clients(
+  sums: Mapping[str, np.ndarray], prefix: str = 'client'
+) -> dict[str, float]:
   r"""Computes statistics over clients, each of which counts once.
 
   Of every metric the mean; the mean over the worst tenth of the clients,
-  :math:`\lceil n / 10 \rceil` of n, see `metrics.best_of`; and the quantiles
-  0.1, 0.5 and 0.9.
+  :math:`\lceil n / 10 \rceil` of n, see `metrics.best_of`; the quantiles 0.1,
+  0.5 and 0.9; and 'pooled', the mean over all samples, or tokens, of all
+  clients.
 
   >>> sums = {'accuracy': np.array([4, 0, 1]), 'count': np.array([4, 0, 2])}
   >>> over = over_clients(sums)
@@ -21,6 +24,7 @@ def over_clients(sums: Mapping[str, np.ndarray]) -> dict[str, float]:
   Args:
     sums: f[clients] of each metric over a client's samples, and their 'count';
       clients without samples are left out.
+    prefix: of the names.
   """
   some = sums['count'] > 0
   found = {}
@@ -30,9 +34,54 @@ def over_clients(sums: Mapping[str, np.ndarray]) -> dict[str, float]:
     tenth = -(-len(values) // 10)
     lowest = metrics.best_of(name) is max
     worst = values[:tenth] if lowest else values[-tenth:]
-    found[f'client_{name}_mean'] = float(values.mean())
-    found[f'client_{name}_worst_decile'] = float(worst.mean())
+    pooled = metrics.mean(name, sums[name].sum(), sums['count'].sum())
+    found[f'{prefix}_{name}_mean'] = float(values.mean())
+    found[f'{prefix}_{name}_pooled'] = float(pooled)
+    found[f'{prefix}_{name}_worst_decile'] = float(worst.mean())
     for percent in (10, 50, 90):
       quantile = float(np.quantile(values, percent / 100))
-      found[f'client_{name}_q{percent}'] = quantile
+      found[f'{prefix}_{name}_q{percent}'] = quantile
   return found
+
+
+_MODELS = {'client': "the server's model", 'personal': "clients' own models"}
+
+
+def panels(rows: Sequence[metrics.Row]) -> list[figures.Panel]:
+  """Plots the metrics of clients by the round, a panel for each of them.
+
+  Lines are means over clients, with bands between their quantiles 0.1 and 0.9;
+  dashed ones are means over the worst tenth.
+
+  >>> sums = {'loss': np.array([4.0, 1.0]), 'count': np.array([2, 1])}
+  >>> [panel] = panels([{'round': 3, **over_clients(sums)}])
+  >>> [(line.label, line.x, line.y) for line in panel.lines][0]
+  ("the server's model", [3], [1.5])
+
+  Args:
+    rows: of a run; there is no panel where none has such metrics.
+  """
+  every = {name for row in rows for name in row}
+  names = sorted(
+    name.removeprefix('client_').removesuffix('_mean')
+    for name in every
+    if name.startswith('client_') and name.endswith('_mean')
+  )
+  label = lambda name: name.replace('_', ' ')
+  return [
+    figures.Panel('round', f'{label(name)} of clients', [*_lines(rows, name)])
+    for name in names
+  ]
+
+
+def _lines(rows, name) -> Iterable[figures.Line]:
+  for prefix, label in _MODELS.items():
+    of = lambda how, start=f'{prefix}_{name}_': metrics.values(
+      rows, start + how
+    )
+    logged = [row for row in rows if f'{prefix}_{name}_mean' in row]
+    if not (rounds := metrics.values(logged, 'round')):
+      continue
+    yield figures.Line(label, rounds, of('mean'), of('q10'), of('q90'))
+    tenth = rounds, of('worst_decile')
+    yield figures.Line(f'{label}, worst tenth', *tenth, family=label, variant=1)

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from fl_sketch.reporting import metrics, style
+from fl_sketch.reporting import client_metrics, figures, metrics, style
 from matplotlib import axes, ticker
 import numpy as np
 
@@ -10,8 +10,16 @@ _LABELS = {'round': 'round', 'uplink': 'total uplink of all clients (MB)'}
 
 
 def draw_run(workdir: metrics.PathLike) -> list[pathlib.Path]:
-  """Draws the curves of one run into its workdir, with the test loss."""
-  return curves([workdir], workdir)
+  """Draws the curves of one run into its workdir, with the test loss.
+
+  If its clients are evaluated, clients.png has their metrics.
+  """
+  drawn = curves([workdir], workdir)
+  if panels := client_metrics.panels(metrics.read_metrics(workdir)):
+    path = pathlib.Path(workdir) / 'clients.png'
+    figures.draw(panels).savefig(path, dpi=130, format='png')
+    drawn.append(path)
+  return drawn
 
 
 def curves(runs: metrics.Runs, out_dir: metrics.PathLike) -> list[pathlib.Path]:

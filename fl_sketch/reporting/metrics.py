@@ -83,7 +83,9 @@ def mean(metric: str, total: Any, count: Any) -> Any:
   return np.exp(total / count) if metric == 'perplexity' else total / count
 
 
-_SMALL = {'loss', 'error', 'perplexity', 'mse', 'rmse', 'mae', 'nll'}
+_SMALL = {
+  'loss', 'error', 'perplexity', 'bits', 'mse', 'rmse', 'mae', 'nll',
+}  # fmt: skip
 
 
 def ranked_by(metric: str) -> tuple[str, Callable[..., Any]]:

@@ -14,7 +14,11 @@ from fl_sketch.rounds.algorithm import (
   federated,
 )
 from fl_sketch.rounds.chain import state_of
-from fl_sketch.rounds.evaluation import run_client_evaluation, run_evaluation
+from fl_sketch.rounds.evaluation import (
+  run_client_evaluation,
+  run_evaluation,
+  run_lanes,
+)
 from fl_sketch.rounds.mesh import cohort_mesh, place
 from fl_sketch.rounds.round import (
   NOBODY,
@@ -35,5 +39,6 @@ __all__ = [
   'NOBODY', 'Algorithm', 'Cohort', 'FedState', 'Fetch', 'Hyper', 'Make',
   'Schedule', 'StatefulLocal', 'cohort_mesh', 'cohort_step', 'federated',
   'init', 'pad_cohort', 'place', 'run_client_evaluation', 'run_evaluation',
+  'run_lanes',
   'run_round', 'scan_rounds', 'server_step', 'state_of',
 ]  # fmt: skip

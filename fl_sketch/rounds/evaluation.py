@@ -1,7 +1,11 @@
-"""Evaluates a model: sums of metrics over all samples, or for each client."""
+"""Evaluates models: sums of metrics over all samples, or for each client."""
+
+from collections.abc import Callable
+from typing import Any
 
 from fl_sketch.rounds import client_loop, comms
 import jax
+import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
 
@@ -51,4 +55,30 @@ def run_client_evaluation(metrics_fn, mesh: jax.sharding.Mesh, clients: int):
   lanes = P(comms.SHARD)
   return jax.shard_map(
     program, mesh=mesh, in_specs=(P(), lanes, lanes), out_specs=P()
+  )
+
+
+def run_lanes(
+  fn: Callable[[Any, Any], Any],
+  mesh: jax.sharding.Mesh,
+  lanes_per_step: int | None,
+):
+  """Builds evaluate(params, lanes) -> what `fn` returns of every lane.
+
+  Args:
+    fn: (params, lane) -> tree of arrays.
+    mesh: the lanes, leaves [lanes, ...], are split over its shards; the
+      results, [lanes, ...] too, are on every device.
+    lanes_per_step: as of `run_round`.
+  """
+
+  def program(params, lanes):
+    one = lambda lane: fn(params, lane)
+    results = client_loop.map_clients(one, lanes, lanes_per_step)
+    place, size = comms.slots(len(jax.tree.leaves(lanes)[0]))
+    whole = lambda x: jnp.zeros((size, *x.shape[1:]), x.dtype).at[place].set(x)
+    return comms.sum_over_shards(jax.tree.map(whole, results))
+
+  return jax.shard_map(
+    program, mesh=mesh, in_specs=(P(), P(comms.SHARD)), out_specs=P()
   )

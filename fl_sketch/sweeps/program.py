@@ -9,7 +9,6 @@ from fl_sketch import experiment, rounds
 from fl_sketch.experiment import config as config_lib
 from fl_sketch.privacy import generators
 from fl_sketch.rounds import comms, mesh as mesh_lib
-from fl_sketch.rounds.algorithm import at
 from fl_sketch.training import log as log_lib, noise_secret, placement
 from fl_sketch.utils import progress as progress_lib
 import jax
@@ -79,11 +78,8 @@ class Program:
     self._scanned = c.rounds_per_dispatch > 1
     if self._scanned:
       self._round_fn = rounds.scan_rounds(self._round_fn)
-    # The metrics of a model and the hyperparameters of its point.
-    own = lambda both, batch: at(exp.metrics_fn, both[1])(both[0], batch)
-    evaluate = jax.jit(rounds.run_evaluation(own, mesh))
-    with_own = exp._replace(metrics_fn=own)
-    self._evaluate = log_lib.evaluator(evaluate, with_own, mesh)
+    evaluate = jax.jit(rounds.run_evaluation(log_lib.metrics_of(exp), mesh))
+    self._evaluate = log_lib.evaluator(evaluate, exp, mesh)
     self._data = mesh_lib.place(mesh, exp.data)
     self._programs = {}
 
@@ -213,7 +209,7 @@ class Program:
 
   def _evaluate_all(self, tracks, params, count):
     for track, model in zip(tracks, _each(params, count), strict=False):
-      track.evaluated(self._evaluate((model, track.hyper)))
+      track.evaluated(self._evaluate(model, track.hyper))
 
 
 class _Track:

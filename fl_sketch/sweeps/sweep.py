@@ -162,7 +162,7 @@ def _array_fields(c: Config, problem: Any) -> set[str]:
   # Full batches and Poisson batches are as wide as the largest client.
   by_size = c.batch_size == 0 or c.batch_order == 'poisson'
   draws_data = 'seed' in datasets.REGISTRY.arguments(c.dataset)
-  draws_data |= c.client_holdout > 0
+  draws_data |= c.client_holdout > 0 or c.personal_steps is not None
   if draws_data or (by_size and c.partition != 'iid'):
     names.remove('seed')  # it draws the data, or the sizes of clients
   if callable(problem):  # its data and its model may depend on these

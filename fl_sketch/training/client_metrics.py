@@ -1,25 +1,38 @@
-"""Evaluates clients on the samples that they hold out (`client_holdout`)."""
+"""Evaluates clients on the samples that they hold out, with their own steps.
+
+Metrics `client_...` are of the server's model, `personal_...` of what each
+client makes of it by `personal_steps` on the samples that it trains on.
+"""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from fl_sketch import experiment, rounds
-from fl_sketch.experiment import privacy_checks, problem
+from fl_sketch.experiment import (
+  held_out as held_out_lib,
+  privacy_checks,
+  problem,
+)
 from fl_sketch.reporting import client_metrics
-from fl_sketch.rounds import comms, mesh as mesh_lib
-from fl_sketch.rounds.algorithm import at
+from fl_sketch.rounds import comms, keys as keys_lib, mesh as mesh_lib
 import jax
 from jax.sharding import PartitionSpec as P
 import numpy as np
 
 # Samples on a device at once: more are evaluated in turn.
 _MOST = 8 * problem.EVAL_BATCH
+_MODELS = 2**28  # bytes of own models on a device at once
+_ROUND = 2**31 - 1  # of the keys of own steps: no round of a run
+
+Evaluate = Callable[[Any], dict[str, float]]
 
 
 def evaluator(
-  exp: experiment.Experiment, mesh: jax.sharding.Mesh
-) -> Callable[[Any], dict[str, float]]:
-  """Builds evaluate(params) -> metrics over clients.
+  metrics_fn: Callable[..., Any],
+  exp: experiment.Experiment,
+  mesh: jax.sharding.Mesh,
+) -> Evaluate:
+  """Builds evaluate(model) -> metrics over clients.
 
   They are {} if none holds out data, or if `public_metrics` leaves them out.
 
@@ -27,24 +40,17 @@ def evaluator(
   travel to the devices in chunks.
 
   Args:
+    metrics_fn: (model, batch) -> sums, of parameters with hyperparameters.
     exp: the experiment.
     mesh: the devices, over which samples are spread.
   """
-  if (held := _held_out(exp)) is None:
-    return lambda params: {}
-  metrics_fn, size = at(exp.metrics_fn, exp.hyper), _MOST * mesh.size
-  fn = jax.jit(rounds.run_client_evaluation(metrics_fn, mesh, held.population))
-
-  def evaluate(params):
-    totals: dict[str, Any] = {}
-    for first in range(0, held.samples, size):
-      chunk = range(first, min(first + size, held.samples))
-      placed = mesh_lib.place(mesh, _chunk(exp, chunk, mesh), P(comms.SHARD))
-      for name, sums in jax.device_get(fn(params, *placed)).items():
-        totals[name] = totals.get(name, 0) + sums.astype(np.float64)
-    return client_metrics.over_clients(totals)
-
-  return evaluate
+  if _held_out(exp) is None:
+    return lambda model: {}
+  before = _of_model(metrics_fn, exp, mesh)
+  if exp.personalize is None:
+    return before
+  after = _of_own_models(metrics_fn, exp, mesh)
+  return lambda model: before(model) | after(model)
 
 
 def held(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> dict[str, int]:
@@ -52,8 +58,16 @@ def held(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> dict[str, int]:
   if (part := _held_out(exp)) is None:
     return {}
   samples = min(_MOST, -(-part.samples // mesh.size))
-  each = sum(x.nbytes // len(x) for x in exp.data.values())
-  return {'held-out data': samples * each}
+  each = sum(x.nbytes // len(x) for x in exp.held_data.values())
+  found = {'held-out data': samples * each}
+  if exp.personalize is not None:
+    lanes = _Lanes.of(exp, mesh)
+    at_once = min(lanes.count, exp.lanes_per_step or lanes.count)
+    # A model that moves, its gradient, and what is left of them.
+    models = 3 * comms.nbytes(exp.params) * at_once
+    samples = lanes.count * (lanes.samples + lanes.trained)
+    found['own models'] = models + samples * each
+  return found
 
 
 def _held_out(exp):
@@ -61,12 +75,107 @@ def _held_out(exp):
   return exp.held_out if privacy_checks.shows_all(exp.config) else None
 
 
+def _of_model(metrics_fn, exp, mesh) -> Evaluate:
+  """Builds evaluate(model) -> metrics of it on the clients' samples."""
+  part, size = exp.held_out, _MOST * mesh.size
+  fn = jax.jit(rounds.run_client_evaluation(metrics_fn, mesh, part.population))
+
+  def evaluate(model):
+    totals: dict[str, Any] = {}
+    for first in range(0, part.samples, size):
+      chunk = range(first, min(first + size, part.samples))
+      placed = mesh_lib.place(mesh, _chunk(exp, chunk, mesh), P(comms.SHARD))
+      for name, sums in jax.device_get(fn(model, *placed)).items():
+        totals[name] = totals.get(name, 0) + sums.astype(np.float64)
+    return client_metrics.over_clients(totals)
+
+  return evaluate
+
+
 def _chunk(exp, chunk, mesh):
   """Batches of the held-out samples at these places, and their owners."""
   places = np.arange(chunk.start, chunk.stop)
-  index = exp.held_out.take(places)
   owners = np.searchsorted(exp.held_out.offsets, places, side='right') - 1
-  arrays = {k: np.asarray(x).take(index, axis=0) for k, x in exp.data.items()}
+  arrays = _samples(exp.held_data, exp.held_out.take(places))
   batches = problem.evaluation_batches(arrays)
   owners = problem.evaluation_batches({'owner': owners.astype(np.int32)})
   return mesh_lib.pad((batches, owners['owner']), mesh.size)
+
+
+def _samples(arrays, index):
+  return {k: np.asarray(x).take(index, axis=0) for k, x in arrays.items()}
+
+
+class _Lanes(NamedTuple):
+  """Clients and parts of what they hold out, of a lane each.
+
+  Attributes:
+    client: int64[n], of which a client of many samples is several.
+    start: int64[n], the first sample of a lane in the partition.
+    samples: held out, of a lane at most.
+    trained: samples of its batches.
+    count: lanes of a device at once.
+  """
+
+  client: np.ndarray
+  start: np.ndarray
+  samples: int
+  trained: int
+  count: int
+
+  @classmethod
+  def of(cls, exp, mesh) -> '_Lanes':
+    """Cuts so that most clients are one lane, which is not mostly padding."""
+    sizes = exp.held_out.sizes
+    usual = int(np.ceil(np.quantile(sizes[sizes > 0], 0.9)))
+    samples = min(usual, problem.EVAL_BATCH)
+    parts = -(-sizes // samples)
+    client = np.repeat(np.arange(len(sizes)), parts)
+    rank = np.arange(len(client)) - np.repeat(np.cumsum(parts) - parts, parts)
+    start = exp.held_out.offsets[client] + rank * samples
+    one = held_out_lib.personal_batches(exp.config, exp.partition, client[:1])
+    model = max(1, comms.nbytes(exp.params))
+    count = min(_MOST // (samples + one.size), _MODELS // model)
+    count = max(1, min(count, -(-len(client) // mesh.size)))
+    return cls(client, start, samples, one.size, count)
+
+
+def _of_own_models(metrics_fn, exp, mesh) -> Evaluate:
+  """Builds evaluate(model) -> metrics of what each client makes of it."""
+  lanes = _Lanes.of(exp, mesh)
+
+  def work(model, lane):
+    (params, hyper), (batches, held, client) = model, lane
+    root = jax.random.key(exp.config.seed)
+    keys = keys_lib.for_client(keys_lib.round_keys(root, _ROUND), client)
+    key = keys_lib.local_key(keys)
+    own = exp.personalize(hyper, params, batches, key)
+    return metrics_fn((own, hyper), held)
+
+  fn = jax.jit(rounds.run_lanes(work, mesh, exp.lanes_per_step))
+
+  def evaluate(model):
+    totals: dict[str, Any] = {}
+    for first in range(0, len(lanes.client), lanes.count * mesh.size):
+      some = np.arange(first, first + lanes.count * mesh.size)
+      placed = mesh_lib.place(mesh, _own(exp, lanes, some), P(comms.SHARD))
+      owners = lanes.client.take(some, mode='clip')
+      for name, sums in jax.device_get(fn(model, placed)).items():
+        total = totals.setdefault(name, np.zeros(exp.partition.population))
+        np.add.at(total, owners, sums.astype(np.float64))
+    return client_metrics.over_clients(totals, 'personal')
+
+  return evaluate
+
+
+def _own(exp, lanes, some):
+  """Batches to train on, those that are held out, and clients, of lanes."""
+  client = lanes.client.take(some, mode='clip')
+  ends = exp.held_out.offsets[client + 1]
+  places = lanes.start.take(some, mode='clip')[:, None]
+  places = places + np.arange(lanes.samples)
+  real = (places < ends[:, None]) & (some < len(lanes.client))[:, None]
+  index = exp.held_out.take(np.where(real, places, lanes.start[0]))
+  batch = _samples(exp.held_data, index) | {'mask': real}
+  drawn = held_out_lib.personal_batches(exp.config, exp.partition, client)
+  return exp.fetch(exp.data, drawn), batch, client.astype(np.int32)

@@ -208,9 +208,9 @@ class Run:
     if test is not None:
       batches = problem_lib.evaluation_batches({**test})
       exp = exp._replace(test=batches, held_out=None)
-    metrics_fn = at(exp.metrics_fn, exp.hyper)
-    fn = jax.jit(rounds.run_evaluation(metrics_fn, mesh))
-    return log.evaluator(fn, exp, mesh)(mesh_lib.place(mesh, self._trained))
+    fn = jax.jit(rounds.run_evaluation(log.metrics_of(exp), mesh))
+    model = mesh_lib.place(mesh, (self._trained, exp.hyper))
+    return log.evaluator(fn, exp, mesh)(*model)
 
   def save_safetensors(self, path: str | os.PathLike) -> None:
     """Writes `params` for the config field `pretrained`."""

@@ -111,7 +111,8 @@ class _Loop:
       run = preflight.check(exp, mesh, run)
     self.runner = runner.Runner(exp, mesh, self.files.folder, run)
     opened.callback(self.runner.close)
-    self.evaluate = log_lib.evaluator(run.evaluate, exp, mesh)
+    evaluate = log_lib.evaluator(run.evaluate, exp, mesh)
+    self.evaluate = lambda params: evaluate(params, self.runner.hyper)
     self.store = checkpoints.Checkpoints(
       self.files.folder / 'checkpoints', c.keep_checkpoints, mesh.size
     )

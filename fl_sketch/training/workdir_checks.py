@@ -95,7 +95,8 @@ def check(folder: pathlib.Path, config: Any, may_change: Collection[str]):
 def resumable(config: config_lib.Config) -> set[str]:
   """Returns the fields that may differ when a run is resumed."""
   fields: set[str] = set(config_lib.RESUMABLE)
-  if config.final_server_lr is not None or config.epsilon is not None:
+  scheduled = config.final_server_lr, config.client_schedule, config.epsilon
+  if any(x is not None for x in scheduled):
     # The learning rate decays, and noise is calibrated, over all rounds.
     fields.remove('rounds')
   if config.noise == 'banded':  # so is its grid made for them

@@ -6,7 +6,14 @@ import os
 import shutil
 
 import chex
-from fl_sketch.data import batches, partitions, sources, store, store_digests
+from fl_sketch.data import (
+  batches,
+  partitions,
+  sources,
+  store,
+  store_digests,
+  store_writer,
+)
 from fl_sketch.reporting import label_distribution
 from fl_sketch.utils import digests, files
 import numpy as np
@@ -373,7 +380,7 @@ def test_what_does_not_fit_is_refused_and_leaves_nothing(name, tmp_path):
 
 
 def test_more_samples_than_an_index_can_tell_are_refused(tmp_path, monkeypatch):
-  monkeypatch.setattr(store, '_MOST', 2)
+  monkeypatch.setattr(store_writer, '_MOST', 2)
   with pytest.raises(ValueError, match='Expected samples=7 <= 2'):
     write(tmp_path / 'clients', **chunk())
   assert not [*tmp_path.iterdir()]

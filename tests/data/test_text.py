@@ -1,10 +1,11 @@
 """Sentences to tokens, and the config fields that choose data and models."""
 
 import draws
-from fl_sketch import experiment, sweeps
-from fl_sketch.data import sources, text
+from fl_sketch import experiment, models, sweeps
+from fl_sketch.data import sources, text, tokenization
 from fl_sketch.experiment.config import Config
 from fl_sketch.models import pretrained
+import flax.linen as nn
 import jax
 import numpy as np
 import pytest
@@ -49,7 +50,7 @@ def drawn_by_numpy(monkeypatch):
 
 
 def test_sentences_are_framed_cut_and_padded(folder):
-  loaded = text.load('sst2', folder, length=8, vocabulary=120)
+  loaded = text.sst2(folder, length=8, vocabulary=120)
   assert loaded.num_classes == 2
   assert loaded.test['y'].tolist() == [0, 1] * 10
   for x in (loaded.train['x'], loaded.test['x']):
@@ -65,8 +66,8 @@ def test_sentences_are_framed_cut_and_padded(folder):
 
 
 def test_the_folder_may_stand_beside_the_images(folder):
-  beside = text.load('sst2', folder / 'tfds', vocabulary=120)
-  inside = text.load('sst2', folder, vocabulary=120)
+  beside = text.sst2(folder / 'tfds', vocabulary=120)
+  inside = text.sst2(folder, vocabulary=120)
   np.testing.assert_array_equal(beside.train['x'], inside.train['x'])
 
 
@@ -74,13 +75,13 @@ SCRIPT = """
 import sys
 from fl_sketch.data import text
 text._SENTENCES = {'train': 60, 'test': 20}
-print(text.load('sst2', sys.argv[1], vocabulary=120).train['x'].tolist())
+print(text.sst2(sys.argv[1], vocabulary=120).train['x'].tolist())
 """
 
 
 def test_another_process_makes_the_same_vocabulary(folder):
   outputs = [runs.python('-c', SCRIPT, folder) for _ in range(2)]
-  tokens = text.load('sst2', folder, vocabulary=120).train['x'].tolist()
+  tokens = text.sst2(folder, vocabulary=120).train['x'].tolist()
   assert outputs == [str(tokens)] * 2
 
 
@@ -88,7 +89,9 @@ def test_ties_are_broken_the_same_way_every_time():
   rng = np.random.default_rng(0)
   draw = lambda: ''.join(rng.choice(list('abcdefgh'), rng.integers(2, 9)))
   words = [draw() for _ in range(320)]
-  vocabularies = [text._trained(words, 150).get_vocab() for _ in range(6)]
+  vocabularies = [
+    tokenization._trained(words, 150).get_vocab() for _ in range(6)
+  ]
   assert len(vocabularies[0]) == 150
   assert all(f == vocabularies[0] for f in vocabularies)
 
@@ -97,25 +100,26 @@ def test_a_published_vocabulary_is_used(folder):
   names = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', 'good', 'bad', 'film']
   path = folder / 'vocab.txt'
   path.write_text('\n'.join(names) + '\n')
-  encoder = text._opened(path)
-  encodings = text.encode(encoder, ['Good film !', 'bad'], 6)
+  opened = tokenization.published(path)
+  encodings = tokenization.frame(opened, ['Good film !', 'bad'], 6)
   assert encodings.tolist() == [[2, 4, 6, 1, 3, 0], [2, 5, 3, 0, 0, 0]]
-  encoder.save(str(folder / 'tokenizer.json'))
-  same = text.load('sst2', folder, tokenizer=folder / 'tokenizer.json')
+  tokenization._opened(path).save(str(folder / 'tokenizer.json'))
+  same = text.sst2(folder, tokenizer=folder / 'tokenizer.json')
   assert same.train['x'].max() <= 6
   path.write_text('\n'.join(names[1:]) + '\n')
   with pytest.raises(sources.DataError, match=r'\[PAD\] to be token 0'):
-    text.load('sst2', folder, tokenizer=path)
+    text.sst2(folder, tokenizer=path)
 
 
 def test_what_a_published_file_cuts_and_pads_is_not_done_twice(folder):
   path = folder / 'tokenizer.json'
   word_piece = tokenizers.models.WordPiece(NUMBERS, unk_token='[UNK]')
-  encoder = text._bert(word_piece)
+  encoder = tokenization._bert(word_piece)
   encoder.enable_padding(length=5)
   encoder.enable_truncation(max_length=2)
   encoder.save(str(path))
-  tokens = text.encode(text._opened(path), ['good bad good', 'bad'], 6)
+  opened = tokenization.published(path)
+  tokens = tokenization.frame(opened, ['good bad good', 'bad'], 6)
   assert tokens.tolist() == [[2, 4, 5, 4, 3, 0], [2, 5, 3, 0, 0, 0]]
 
 
@@ -130,23 +134,140 @@ def test_what_a_published_file_cuts_and_pads_is_not_done_twice(folder):
 def test_a_damaged_tokenizer_is_refused(tmp_path, name, written, message):
   (tmp_path / name).write_text(written)
   with pytest.raises(sources.DataError, match=message):
-    text._opened(tmp_path / name)
+    tokenization._opened(tmp_path / name)
 
 
 def test_what_is_wrong_with_the_files_is_named(folder):
   path = folder / 'sst2' / 'test.tsv'
   good = path.read_text()
   path.write_text(good + 'no label here\n')
-  with pytest.raises(sources.DataError, match=f'0 or 1 in line 21 of {path}'):
-    text.load('sst2', folder)
+  with pytest.raises(sources.DataError, match=f'label in line 21 of {path}'):
+    text.sst2(folder)
+  path.write_text(good[:-2] + '2\n')
+  with pytest.raises(sources.DataError, match=r"'1'\) in line 20 of .* '2'"):
+    text.sst2(folder)
   path.write_text(good + 'one more\t1\n')
   with pytest.raises(sources.DataError, match=r'Expected 20 lines in .*not 21'):
-    text.load('sst2', folder)
+    text.sst2(folder)
   path.unlink()
   with pytest.raises(sources.DataError, match=r'No train.tsv and test.tsv of'):
-    text.load('sst2', folder)
+    text.sst2(folder)
   with pytest.raises(sources.DataError, match='No tokenizer in'):
-    text._opened(folder / 'nowhere.txt')
+    tokenization._opened(folder / 'nowhere.txt')
+
+
+def test_the_layout_of_glue_is_read(folder, tmp_path):
+  """Catches a header that is a sentence, and a test without labels."""
+  plain = text.sst2(folder, vocabulary=120)
+  glue = tmp_path / 'glue' / 'SST-2'
+  glue.mkdir(parents=True)
+  files = {'train': 'train', 'test': 'dev'}
+  for ours, theirs in files.items():
+    lines = (folder / 'sst2' / f'{ours}.tsv').read_text()
+    (glue / f'{theirs}.tsv').write_text(f'sentence\tlabel\n{lines}')
+  (glue / 'test.tsv').write_text('index\tsentence\n0\ta bad film\n')
+  dataset = text.sst2(glue.parent, vocabulary=120)
+  for name in 'x', 'y':
+    np.testing.assert_array_equal(dataset.train[name], plain.train[name])
+    np.testing.assert_array_equal(dataset.test[name], plain.test[name])
+  (glue / 'dev.tsv').write_text('sentence\tlabel\na\t1\tb\n')
+  with pytest.raises(sources.DataError, match=r'line 2 of .*dev.tsv.*header'):
+    text.sst2(glue.parent)
+
+
+def test_any_table_of_sentences_is_read(tmp_path):
+  """Catches labels in the order of text, and columns of other names."""
+  path = tmp_path / 'news.tsv'
+  rows = [(f'word{i}', 10 - i % 3) for i in range(20)]
+  lines = [f'{label}\t-\t{words}\n' for words, label in rows]
+  path.write_text(''.join(['kind\tid\ttitle\n', *lines]))
+  columns = {'columns': ('title', 'kind'), 'tokens': 'characters'}
+  got = text.load(path, length=9, **columns)
+  # 11 letters: d, o, r, w and seven digits or more; 0 is padding.
+  assert got.num_classes == 3
+  labels = [label - 8 for _, label in rows]
+  assert got.train['y'].tolist() == labels[:18]
+  assert got.test['y'].tolist() == labels[18:]
+  letters = sorted({x for words, _ in rows[:18] for x in words})
+  first, last = len(letters) + 2, len(letters) + 3
+  number = {x: i + 1 for i, x in enumerate(letters)}
+  want = [first, *(number[x] for x in 'word0'), last, 0, 0]
+  assert got.train['x'][0].tolist() == want
+  assert got.vocabulary == last + 1
+  path.write_text(path.read_text() + '7\t-\tnew\n')
+  with pytest.raises(sources.DataError, match=r"'10'.* in line 22 of .*'7'"):
+    text.load(path, **columns)
+
+
+@pytest.mark.parametrize('length', [1, 3, 7, 200])
+def test_windows_tell_every_token_once(length):
+  """Catches a token that is lost between windows, or told from itself."""
+  tokens = np.random.default_rng(0).integers(1, 50, 101).tolist()
+  cut = tokenization.windows(tokens, length)
+  real = cut['y'] >= 0
+  assert cut['y'][real].tolist() == tokens[1:]
+  assert cut['x'][real].tolist() == tokens[:-1]
+  assert (cut['x'][~real] == 0).all()
+  assert (cut['y'][~real] == -1).all()
+  assert (~real).sum() < length
+
+
+PLAY = 'ANNA:\nto be or not\n\nEMIL:\nwhat is it?\n'
+
+
+def test_a_text_by_characters_is_told_whole(tmp_path):
+  """Catches ends of lines that are lost, and letters of the test."""
+  (tmp_path / 'train.txt').write_text(PLAY)
+  (tmp_path / 'valid.txt').write_text('to see\nZ')
+  got = text.load(tmp_path, tokens='characters', length=5)
+  letters = ''.join(sorted({*PLAY}))
+  spell = lambda arrays: ''.join(
+    f'{letters}?'[t - 1] for t in arrays['y'].ravel() if t >= 0
+  )
+  assert spell(got.train) == PLAY[1:]
+  assert spell(got.test) == 'o see\n?'
+  assert got.num_classes == len(letters) + 4
+  given = text.load(tmp_path, tokens='characters', letters='abc', length=5)
+  assert given.num_classes == 7
+  assert set(given.train['x'].ravel().tolist()) == {0, 1, 2, 4}
+
+
+def test_a_text_by_words_is_that_of_a_published_file(tmp_path):
+  """Catches special tokens in a text, and a tokenizer that must have them."""
+  names = ['be', 'not', 'or', 'to', '[UNK]', '.']
+  (tmp_path / 'vocab.txt').write_text('\n'.join(names) + '\n')
+  path = tmp_path / 'lines.txt'
+  path.write_text('to be\nor not\nto be or\nnot.')
+  got = text.load(
+    path, tokenizer=tmp_path / 'vocab.txt', length=3, test_share=0.25
+  )
+  assert got.train['x'].tolist() == [[3, 0, 2], [1, 3, 0]]
+  assert got.train['y'].tolist() == [[0, 2, 1], [3, 0, 2]]
+  assert got.test['y'].tolist() == [[5, -1, -1]]
+  assert (got.num_classes, got.vocabulary) == (6, None)
+  trained = text.load(path, vocabulary=100, test_share=0.25)
+  assert trained.num_classes <= 100
+  assert trained.train['x'].max() < trained.num_classes == trained.vocabulary
+
+
+def test_a_text_beside_the_data_is_found_and_others_are_named(tmp_path):
+  (tmp_path / 'poems').mkdir()
+  with pytest.raises(sources.DataError, match=r'No train.tsv and test.tsv of'):
+    text.load('poems', tmp_path)
+  (tmp_path / 'poems' / 'train.txt').write_text('a\n')
+  with pytest.raises(sources.DataError, match='may be called test, dev, valid'):
+    text.load('poems', tmp_path)
+  (tmp_path / 'poems' / 'dev.txt').write_text('b')
+  with pytest.raises(sources.DataError, match=r'two tokens or more in .*dev'):
+    text.load('poems', tmp_path, tokens='characters')
+  with pytest.raises(sources.DataError, match='lines of training and of a'):
+    text.load(tmp_path / 'poems' / 'dev.txt', tokens='characters')
+  with pytest.raises(sources.DataError, match='No text in proses or '):
+    text.load('proses', tmp_path)
+  with pytest.raises(ValueError, match="letters='ab' with words"):
+    text.load('poems', tmp_path, letters='ab')
+  with pytest.raises(ValueError, match=r'vocabulary=120 or .* with characters'):
+    text.load('poems', tmp_path, vocabulary=120, tokens='characters')
 
 
 test_configs_that_mean_nothing_are_refused = refused(
@@ -160,7 +281,12 @@ test_configs_that_mean_nothing_are_refused = refused(
     'Expected a tokenizer beside',
   ),
   ({'dataset_options': {'length': 9}}, "options of dataset 'digits' in"),
-  ({'model': 'bert_nano'}, "dataset='digits' in .'sst2',. with model="),
+  ({'model': 'bert_nano'}, "dataset='digits' in .'sst2', 'text'. with model="),
+  ({'dataset': 'text'}, r"Expected options \['path'\] of dataset 'text'"),
+  (
+    {'dataset': 'text', 'dataset_options': {'path': 'x', 'test_share': 0.0}},
+    '0 < test_share=0.0 < 1',
+  ),
   (BERT | {'model': 'mlp', 'model_options': None}, "model='mlp' to be a bert"),
   (
     BERT | {'dataset_options': {'vocabulary': 120, 'tokenizer': 'x'}},
@@ -173,10 +299,50 @@ test_configs_that_mean_nothing_are_refused = refused(
 )
 
 
-def test_a_private_config_may_use_a_published_tokenizer():
-  fields = {**SMALL, **BERT, **PRIVATE, 'dataset_options': {'tokenizer': 'x'}}
-  c = Config(**fields, algorithm='dp_fedavg', standardize=False)
-  assert c.dataset_options == {'tokenizer': 'x'}
+@pytest.mark.parametrize(
+  ('dataset', 'options'),
+  [
+    ('sst2', {'tokenizer': 'x'}),
+    ('text', {'path': 'x', 'tokenizer': 'x'}),
+    ('text', {'path': 'x', 'tokens': 'characters', 'letters': 'ab'}),
+  ],
+)
+def test_a_private_config_may_use_a_published_tokenizer(dataset, options):
+  """Catches a vocabulary of the clients' own words in a private run."""
+  fields = SMALL | BERT | PRIVATE | {'dataset': dataset}
+  fields |= {'algorithm': 'dp_fedavg', 'dataset_options': options}
+  assert Config(**fields).dataset_options == options
+  own = {k: x for k, x in options.items() if k not in ('tokenizer', 'letters')}
+  with pytest.raises(ValueError, match='a tokenizer in a private config'):
+    Config(**fields | {'dataset_options': own})
+
+
+class Tiny(nn.Module):
+  num_classes: int
+
+  @nn.compact
+  def __call__(self, x):
+    return nn.Dense(self.num_classes)(nn.Embed(self.num_classes, 4)(x))
+
+
+@pytest.mark.usefixtures('drawn_by_numpy', 'own_parts')
+def test_a_text_is_trained_by_its_tokens(tmp_path):
+  """Catches labels that no loss takes, and a vocabulary of another size."""
+  models.register(Tiny)
+  (tmp_path / 'play.txt').write_text(PLAY * 9)
+  options = {'path': 'play.txt', 'tokens': 'characters', 'length': 12}
+  fields = SMALL | {'dataset': 'text', 'dataset_options': options}
+  fields |= {'model': 'Tiny', 'loss': 'tokens'}
+  exp = experiment.build(fields, str(tmp_path))
+  zero = jax.tree.map(np.zeros_like, exp.params)
+  letters = len({*PLAY}) + 4
+  batch = {k: x[-1:] for k, x in exp.data.items()}  # which is padded
+  assert (batch['y'] < 0).any()
+  assert exp.loss_fn(zero, batch) == pytest.approx(np.log(letters))
+  sums = exp.metrics_fn(zero, batch)
+  assert sums['count'] == (batch['y'] >= 0).sum()
+  with pytest.raises(ValueError, match=r'Expected logits\[batch, classes\]'):
+    experiment.build(fields | {'loss': 'classes'}, str(tmp_path))
 
 
 @pytest.mark.usefixtures('drawn_by_numpy')
@@ -249,7 +415,7 @@ def test_a_token_past_the_end_of_the_model_is_refused(folder):
 @pytest.mark.nightly
 @needs_sst2
 def test_sst2_is_the_usual_one():
-  dataset = text.load('sst2', DATA / 'tfds')
+  dataset = text.sst2(DATA / 'tfds')
   assert dataset.train['x'].shape == (6920, 48)
   assert dataset.test['x'].shape == (1821, 48)
   assert np.bincount(dataset.train['y']).tolist() == [3310, 3610]

@@ -73,7 +73,8 @@ def commands(path):
 def parsed(text):
   words = shlex.split(text, comments=True)
   start = 3 if words[0] == 'python' else 2
-  return Command(text, words[start - 1].split('.')[-1], words[start:])
+  program = words[start - 1].split('.')[-1].replace('-', '_')
+  return Command(text, program, words[start:])
 
 
 SHOWN = [(name_of(path), c) for path in PAGES for c in commands(path)]

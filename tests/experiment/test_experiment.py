@@ -10,6 +10,7 @@ from fl_sketch.experiment import config
 from fl_sketch.rounds import comms
 import jax
 import numpy as np
+import optax
 import pytest
 from refusals import refused
 from runs import DATA, ROOT, SMALL
@@ -72,6 +73,16 @@ test_bad_fields_are_named = refused(
   ({'batch_size': 2.5}, 'Expected batch_size=2.5 to be int'),
   ({'seed': 'x'}, "Expected seed='x' to be int"),
   ({'b2': '0.9'}, "Expected b2='0.9' to be float"),
+  ({'client_clip': 0.0}, 'Expected client_clip=0.0 > 0'),
+  (
+    {'client_clip': 1.0, 'algorithm': 'fednova'},
+    "Expected no client_clip=1.0 with algorithm='fednova'",
+  ),
+  (
+    {'client_clip': 1.0, 'model': 'linear', 'batch_size': 0}
+    | {'local_work': 'gram'},
+    "Expected no client_clip=1.0 with .*local_work='gram'",
+  ),
   ({'sketch': {'size': 3}}, r"Expected a kind in sketch=.'size': 3."),
   ({'final_server_lr': 2.0}, 'Expected final_server_lr=2.0 <= server_lr=1'),
   ({'sampling': 'poisson', 'max_cohort': 51}, 'max_cohort=51 <= population=50'),
@@ -90,6 +101,22 @@ test_bad_fields_are_named = refused(
   (ALLOCATED | {'epoch_rounds': 3}, 'cohort=25 == 17: population=50 over'),
   error=config.ConfigError,
 )
+
+
+@pytest.mark.parametrize('algorithm', ['fedavg', 'fedprox', 'fedsgd'])
+def test_a_config_clips_the_gradients_of_clients(algorithm):
+  """Catches a field that reaches no local work."""
+  steps = 1 if algorithm == 'fedsgd' else 2
+  fields = SMALL | {'algorithm': algorithm, 'local_steps': steps}
+  lengths = []
+  for clip in (None, 1e-3):
+    exp = experiment.build(fields | {'client_clip': clip, 'client_lr': 1.0})
+    batches = exp.fetch(exp.data, exp.sample(0).batches[0])
+    local = exp.make(exp.hyper).local
+    moved, _ = jax.jit(local)(exp.params, batches, jax.random.key(0), None)
+    lengths.append(float(optax.tree.norm(moved)))
+  assert lengths[0] > 0.1
+  assert 9e-4 < lengths[1] < 1.001e-3 * steps
 
 
 test_what_does_not_fit_together_is_refused_before_training = refused(

@@ -41,6 +41,7 @@ test_a_config_that_means_nothing_is_refused = refused(
   ({'bound': 'quantile', 'quantile_lr': NAN}, 'Expected quantile_lr=nan'),
   ({'lr_decay': NAN}, 'Expected lr_decay=nan'),
   ({'lr_decay': 1.1}, 'lr_decay=1.1'),
+  (SAMPLES | {'client_clip': 1.0}, 'Expected no client_clip=1.0 with algori'),
   ({'bound': 'normalize'}, "Expected bound='normalize' in"),
   ({'algorithm': 'dp_normfedavg', 'bound': 'clip'}, "Expected bound='clip'"),
   ({'quantile': 0.5}, 'Expected nothing in quantile=0.5'),
@@ -124,3 +125,14 @@ def test_an_account_is_refused_where_the_run_is():
   for attempt in experiment.account, experiment.build:
     with pytest.raises(ValueError, match='what clients keep depends on past'):
       attempt(config.Config.from_mapping(fields))
+
+
+def test_clipped_gradients_and_rates_do_not_change_the_account_of_clients():
+  """Catches an epsilon that counts on them: it is of the clipped updates."""
+  fields = {'client_clip': 0.1, 'client_schedule': 'cosine(warmup=2)'}
+  plain, other = (
+    experiment.account(config.Config.from_mapping(PRIVATE | more))
+    for more in ({}, fields)
+  )
+  assert plain.mechanism == other.mechanism
+  assert plain.statement.epsilon == other.statement.epsilon

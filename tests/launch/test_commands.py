@@ -37,7 +37,7 @@ def test_every_program_is_a_command(monkeypatch, capsys):
     usage, *lines, _ = capsys.readouterr().out.splitlines()
     assert usage == 'fl-sketch COMMAND [CONFIG] [--flags]'
     named = [line.split(maxsplit=1) for line in lines if line]
-    assert [name for name, _ in named] == COMMANDS
+    assert [name.replace('-', '_') for name, _ in named] == COMMANDS
     assert all(text.endswith('.') for _, text in named)
 
 

@@ -52,6 +52,34 @@ def test_weight_decay_and_drift_join_the_gradient():
   chex.assert_trees_all_close(moved, want, atol=1e-6)
 
 
+@pytest.mark.parametrize('clip', [0.3, 1e6])
+@pytest.mark.parametrize('decay', [0.0, 0.2])
+def test_a_gradient_is_clipped_before_all_else(clip, decay):
+  """Catches a norm of one array, and a decay that is clipped as well."""
+
+  def by_numpy(theta, batch):
+    loss, grad = jax.value_and_grad(cases.loss_fn)(theta, batch)
+    leaves = [np.float64(g) for g in jax.tree.leaves(grad)]
+    norm = np.sqrt(sum(np.square(g).sum() for g in leaves))
+    lengths.append(norm)
+    scale = np.float32(min(1, clip / norm))
+    return loss, jax.tree.map(lambda g, p: scale * g + decay * p, grad, theta)
+
+  lengths, theta = [], cases.PARAMS
+  for k in range(3):
+    _, grad = by_numpy(theta, tuple(x[k] for x in BATCHES))
+    theta = jax.tree.map(lambda p, g: p - 0.1 * g, theta, grad)
+  moved, _ = run(clip=clip, weight_decay=decay)
+  want = jax.tree.map(jnp.subtract, cases.PARAMS, theta)
+  chex.assert_trees_all_close(moved, want, atol=1e-6)
+  assert (min(lengths) > clip) == (clip < 1)
+  whole = tuple(x.reshape(-1, *x.shape[2:]) for x in BATCHES)
+  one = local.gradient(cases.loss_fn, weight_decay=decay, clip=clip)
+  found, _ = one(cases.PARAMS, BATCHES, None, None)
+  _, grad = by_numpy(cases.PARAMS, whole)
+  chex.assert_trees_all_close(found, grad, atol=1e-6)
+
+
 def test_no_step_is_made_on_a_batch_of_padding():
   def loss(params, batch):
     return jnp.where(batch['mask'].any(), jnp.sum(params**2), 0)

@@ -53,7 +53,8 @@ def by_hand(kind):
     label, logits = y[real].astype(int), log_softmax(x[real])
     loss = -np.mean(logits[np.arange(len(label)), label])
     found = {'loss': loss, 'accuracy': np.mean(logits.argmax(-1) == label)}
-    return found | ({'perplexity': loss} if kind == 'tokens' else {})
+    of_tokens = {'perplexity': loss, 'bits': loss * np.log2(np.e)}
+    return found | (of_tokens if kind == 'tokens' else {})
   if kind == 'labels':
     right = (x > 0) == (y > 0)
     loss = np.log1p(np.exp(-np.where(y > 0, x, -x))).mean()

@@ -164,6 +164,8 @@ def test_conv_starts_as_in_linen():
     ('gpt2', 50_257, (20,), 124_439_808),
     ('smollm2_135m', 49_152, (20,), 134_515_008),
     ('qwen2_500m', 151_936, (20,), 494_032_768),
+    ('emnist_cnn', 62, (28, 28, 1), 1_206_590),
+    ('emnist_cnn', 10, (28, 28, 1), 1_199_882),
   ],
 )
 def test_models_have_the_published_number_of_parameters(
@@ -182,6 +184,27 @@ def test_smooth_lenet_starts_uniform_between_halves():
       assert abs(leaf).max() <= 0.5
     # Of 300 numbers and more; beyond seven standard deviations of the mean.
     assert abs(3 * np.square(2 * layer['kernel']).mean() - 1) < 0.4
+
+
+def test_the_cnn_of_emnist_is_that_of_plain_layers():
+  """Catches a layer that is missing, and dropout in evaluation."""
+  cnn = models.make('emnist_cnn', 3)
+  params, x = draw_params(cnn, (12, 12, 1)), normal(1, 4, 12, 12, 1)
+  h = x
+  for name in 'Conv_0', 'Conv_1':
+    layer, one = params[name], (1, 1)
+    numbers = ('NHWC', 'HWIO', 'NHWC')
+    h = jax.lax.conv_general_dilated(
+      h, layer['kernel'], one, 'VALID', dimension_numbers=numbers
+    )
+    h = jax.nn.relu(h + layer['bias'].reshape(1, 1, 1, -1))
+  h = h.reshape(4, 4, 2, 4, 2, 64).max((2, 4)).reshape(4, -1)
+  dense = lambda p, h: h @ p['kernel'] + p['bias'][None]
+  want = dense(params['Dense_1'], jax.nn.relu(dense(params['Dense_0'], h)))
+  apply = models.as_model(cnn).apply
+  np.testing.assert_allclose(apply(params, x, None), want, rtol=1e-4, atol=1e-4)
+  one, other = (apply(params, x, jax.random.key(i)) for i in range(2))
+  assert abs(one - want).max() > 0.1 < abs(one - other).max()
 
 
 @pytest.mark.parametrize('activation', ['relu', 'tanh'])
@@ -228,6 +251,7 @@ test_wrong_models_are_refused = refused_calls(
   (lambda: make('smooth_lenet', 10, activation='elu'), "activation='elu'"),
   (lambda: make('smooth_lenet', 10, form='rows'), "form='rows' to be"),
   (lambda: make('lenet5', 10, form='rows'), "form='rows' to be"),
+  (lambda: make('emnist_cnn', 10, dropout=(0.1, 1.0)), 'dropout=1.0'),
   (lambda: drawn(make('smooth_lenet', 10), (64,)), 'ndim=2 == 4'),
   (lambda: drawn(Normalised('batch'), (3,)), 'use GroupNorm or LayerNorm'),
   (lambda: layers.conv2d(*IMAGES, stride=0), 'stride=0 >= 1'),

@@ -5,6 +5,7 @@ import chex
 from fl_sketch import experiment, models, training
 from fl_sketch.experiment import config, problem as problem_lib
 from fl_sketch.models import layers, losses, precision
+import flax.linen as nn
 import jax
 from jax.extend import core
 import jax.numpy as jnp
@@ -199,6 +200,39 @@ def test_a_config_trains_in_bfloat16_and_is_judged_in_float32():
   samples = jax.tree.map(lambda x: x[:4], problem.data)
   assert products(problem.loss_fn, problem.params, samples) == [NARROW]
   assert products(problem.metrics_fn, problem.params, samples) == [WIDE]
+
+
+class Tokens(nn.Module):
+  num_classes: int
+  dtype: str = 'float32'
+
+  @nn.compact
+  def __call__(self, x):
+    x = nn.Embed(self.num_classes, 8)(x)
+    return precision.dense(self.num_classes, self.dtype)(x)
+
+
+def test_tokens_are_multiplied_in_bfloat16_and_added_in_float32():
+  """Catches a softmax of narrow logits, and a sum of tokens that stagnates."""
+  length = 5000
+  tokens = np.arange(2 * length, dtype=np.int32).reshape(2, length) % 7
+  data = {'x': tokens, 'y': np.where(tokens % 3, tokens, -1)}
+  wide, narrow = (Tokens(7, dtype) for dtype in precision.DTYPES)
+  loss_fn, metrics_fn = losses.make(narrow, 'tokens')
+  params = models.init_params(wide, jax.random.key(0), (length,), jnp.int32)
+  assert products(loss_fn, params, data) == [NARROW]
+  backward = products(jax.grad(loss_fn), params, data)
+  assert backward == [NARROW] * 3
+  grad = jax.grad(loss_fn)(params, data)
+  chex.assert_trees_all_equal_shapes_and_dtypes(grad, params)
+  want = jax.grad(losses.make(wide, 'tokens')[0])(params, data)
+  assert 1e-4 < distance(grad, want) < 2**-6
+  zero = jax.tree.map(jnp.zeros_like, params)
+  sums = metrics_fn(zero, data)
+  real = (data['y'] >= 0).sum()
+  assert sums['count'] == real
+  np.testing.assert_allclose(sums['loss'], real * np.log(7), rtol=1e-5)
+  np.testing.assert_allclose(sums['bits'], real * np.log2(7), rtol=1e-5)
 
 
 test_wrong_configs_are_refused = refused(

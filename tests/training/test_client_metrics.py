@@ -9,7 +9,7 @@ from fl_sketch.data import ragged
 from fl_sketch.experiment import config
 from fl_sketch.reporting import client_metrics as over
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.training import client_metrics, program
+from fl_sketch.training import client_metrics, log, program
 import jax
 import numpy as np
 import pytest
@@ -69,6 +69,12 @@ def test_no_client_trains_on_what_it_holds_out(fields):
   assert drawn.isdisjoint(exp.held_out.indices.tolist())
 
 
+def evaluated(exp, mesh):
+  """The metrics of clients, of the first model."""
+  of_clients = client_metrics.evaluator(log.metrics_of(exp), exp, mesh)
+  return of_clients((exp.params, exp.hyper))
+
+
 def by_hand(exp, params):
   """The metrics of each client that holds out a sample, one after another."""
   values, metrics_fn = [], jax.jit(exp.metrics_fn)
@@ -76,8 +82,8 @@ def by_hand(exp, params):
     ids = exp.held_out.client(i)
     batch = {k: x[np.resize(ids, 500)] for k, x in exp.data.items()}
     sums = metrics_fn(params, batch | {'mask': np.arange(500) < len(ids)})
-    values.append({k: float(v / sums['count']) for k, v in sums.items()})
-  return {k: np.array([v[k] for v in values]) for k in ('loss', 'accuracy')}
+    values.append({k: float(v) for k, v in sums.items()})
+  return {k: np.array([v[k] for v in values]) for k in values[0]}
 
 
 @pytest.mark.parametrize(
@@ -88,17 +94,29 @@ def test_metrics_are_those_of_each_client_alone(devices, most, monkeypatch):
   monkeypatch.setattr(client_metrics, '_MOST', most)
   exp = experiment.build(FIELDS)
   mesh = mesh_lib.cohort_mesh(devices)
-  found = client_metrics.evaluator(exp, mesh)(exp.params)
+  found = evaluated(exp, mesh)
   assert 1 < len(np.flatnonzero(exp.held_out.sizes)) < 30
-  for name, values in by_hand(exp, exp.params).items():
-    values.sort()
+  check(found, by_hand(exp, exp.params), 'client')
+
+
+def check(found, sums, prefix):
+  """Compares statistics over clients with those of sums of each client."""
+  count, names = sums['count'], sums.keys() - {'count'}
+  assert {n for n in found if n.startswith(prefix)} == {
+    f'{prefix}_{name}_{how}'
+    for name in names
+    for how in ('mean', 'pooled', 'worst_decile', 'q10', 'q50', 'q90')
+  }
+  for name in names:
+    values = np.sort(sums[name] / count)
     worst = math.ceil(len(values) / 10)
     worst = values[:worst] if name == 'accuracy' else values[-worst:]
     expected = {'mean': values.mean(), 'worst_decile': worst.mean()}
     expected |= {f'q{q}': np.quantile(values, q / 100) for q in (10, 50, 90)}
+    expected['pooled'] = sums[name].sum() / count.sum()
     for how, value in expected.items():
-      assert found.pop(f'client_{name}_{how}') == pytest.approx(value, rel=1e-5)
-  assert not found
+      got = found[f'{prefix}_{name}_{how}']
+      assert got == pytest.approx(value, rel=1e-5), (name, how)
 
 
 def test_data_on_the_host_or_mapped_give_the_same(tmp_path):
@@ -107,10 +125,7 @@ def test_data_on_the_host_or_mapped_give_the_same(tmp_path):
   np.save(tmp_path / 'x.npy', exp.data['x'])
   mapped = exp.data | {'x': np.load(tmp_path / 'x.npy', mmap_mode='r')}
   mesh = mesh_lib.cohort_mesh(2)
-  one, other = (
-    client_metrics.evaluator(e, mesh)(exp.params)
-    for e in (exp, exp._replace(data=mapped))
-  )
+  one, other = (evaluated(e, mesh) for e in (exp, exp._replace(data=mapped)))
   assert one == other
 
 
@@ -164,7 +179,7 @@ def test_a_run_logs_them_and_counts_their_memory(tmp_path):
   result = runs.train(tmp_path, **FIELDS | {'rounds': 2, 'eval_every': 1})
   rows = runs.rows(tmp_path)
   names = [name for name in rows[0] if name.startswith('client_')]
-  assert len(names) == 10
+  assert len(names) == 12
   assert all(names == [n for n in r if n.startswith('client_')] for r in rows)
   assert result.row['client_loss_q10'] <= result.row['client_loss_q90']
   exp, mesh = experiment.build(FIELDS), mesh_lib.cohort_mesh(2)
@@ -193,6 +208,7 @@ def test_processes_evaluate_their_shares_together(tmp_path):
     '--config.rounds_per_dispatch=1', '--config.rounds=4',
     '--config.eval_every=2', '--config.checkpoint_every=4',
     '--config.client_holdout=0.2', '--config.keep_best=client_loss_mean',
+    '--config.personal_steps=2',
   ]  # fmt: skip
   one, two = tmp_path / 'one', tmp_path / 'two'
   runs.finish_all(runs.launch_all(two, 2, *flags))
@@ -200,7 +216,7 @@ def test_processes_evaluate_their_shares_together(tmp_path):
   for ours, theirs in zip(runs.rows(one), runs.rows(two), strict=True):
     assert ours.keys() == theirs.keys()
     for name in ours:
-      if name.startswith('client_'):
+      if name.startswith(('client_', 'personal_')):
         assert ours[name] == pytest.approx(theirs[name], rel=1e-4)
   assert fl_sketch.load(two, best=True).round == 4
 

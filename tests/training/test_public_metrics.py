@@ -94,6 +94,7 @@ def test_a_run_without_statistics_has_no_name_of_one(play):
     assert not [n for n in names if n.encode() in path.read_bytes()], path
   assert (folder / 'loss.png').exists()
   assert not (folder / 'labels.png').exists()
+  assert not (folder / 'clients.png').exists()
   for row in rows(folder):
     assert not [n for n in row if n.startswith('client_')]
     assert row.keys() >= {'round', 'epsilon'} | BYTES
@@ -116,7 +117,7 @@ def test_no_file_has_a_statistic_that_was_left_out(play):
         found.setdefault(folder, set()).add(path.relative_to(folder).parts[0])
   assert found == {shown: {'metrics.jsonl', 'summary.json', 'tensorboard'}}
   pictures = lambda folder: {p.name for p in folder.glob('*.png')}
-  assert pictures(shown) - pictures(hidden) == {'labels.png'}
+  assert pictures(shown) - pictures(hidden) == {'labels.png', 'clients.png'}
 
 
 @pytest.mark.nightly
@@ -256,7 +257,8 @@ def test_clients_are_not_evaluated_where_nobody_sees_it():
   exp, mesh = problem(fields=NONE), jax.make_mesh((1,), ('shard',))
   assert exp.held_out is not None
   assert client_metrics.held(exp, mesh) == {}
-  assert client_metrics.evaluator(exp, mesh)(START) == {}
+  of_clients = client_metrics.evaluator(log.metrics_of(exp), exp, mesh)
+  assert of_clients((START, exp.hyper)) == {}
   assert client_metrics.held(problem(), mesh)
 
 

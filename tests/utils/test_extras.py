@@ -7,8 +7,8 @@ import pytest
 import runs
 
 PACKAGES = (
-  'PIL', 'dm_pix', 'matplotlib', 'pandas', 'safetensors', 'tensorboardX',
-  'tensorflow_datasets', 'tokenizers', 'wandb',
+  'PIL', 'dm_pix', 'h5py', 'matplotlib', 'pandas', 'pyarrow', 'safetensors',
+  'tensorboardX', 'tensorflow_datasets', 'tokenizers', 'wandb',
 )  # fmt: skip
 # Loads every module without them; prints those that cannot be loaded.
 LOAD = f"""

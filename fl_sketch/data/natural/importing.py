@@ -7,7 +7,7 @@ import pathlib
 import shutil
 from typing import Any, NamedTuple
 
-from fl_sketch.data import store
+from fl_sketch.data import store, store_writer
 from fl_sketch.data.natural import (
   fedjax,
   folders,
@@ -172,13 +172,12 @@ def import_data(
   task = KINDS[kind].task(found, given)
   aside = target.with_name(f'{target.name}.partial')
   source = {'kind': kind, 'options': given, 'task': task.options}
-  source |= {'files': _fingerprint(found.path)}
+  source |= {'files': _fingerprint(found.path, aside)}
   spool = spool_lib.Spool(aside, source)
   try:
     _spool(spool, found, task, kind)
     _write(spool, target, task)
   except DataError:  # another start would fail as well
-    spool.close()
     shutil.rmtree(aside, ignore_errors=True)
     raise
   finally:
@@ -212,7 +211,10 @@ def _spool(spool, found, task, kind):
 
 
 def _write(spool, target, task):
-  """Writes the store of the clients that train on something."""
+  """Writes the store of the clients that train on something.
+
+  It is made beside the spool, so that a kill leaves nothing elsewhere.
+  """
   if not spool.records:
     raise DataError('Expected at least one client in the files.')
   public = spool.public()
@@ -225,7 +227,10 @@ def _write(spool, target, task):
   chunks = spool.chunks(trained)
   if public is not None:
     chunks = (x._replace(held=None, held_sizes=None) for x in chunks)
-  store.write(target, chunks, public, task.num_classes, len(trained))
+  shutil.rmtree(spool.folder / 'store', ignore_errors=True)
+  made = spool.folder / 'store' / target.name
+  store.write(made, chunks, public, task.num_classes, len(trained))
+  store_writer.rename(made, target)
 
 
 def _find(kind, path, options) -> Found:
@@ -290,10 +295,12 @@ def _metadata(path, name) -> Any:
     return file[f'metadata/{name}'][()]
 
 
-def _fingerprint(path) -> list[Any]:
+def _fingerprint(path, aside) -> list[Any]:
   """Names, sizes and times of files, by which a start knows them again."""
   folder = path if path.is_dir() else path.parent
-  files = sorted(x for x in folder.rglob('*') if x.is_file())
+  files = sorted(
+    x for x in folder.rglob('*') if x.is_file() and aside not in x.parents
+  )
   stats = [(x.relative_to(folder).as_posix(), x.stat()) for x in files]
   return [[name, s.st_size, s.st_mtime_ns] for name, s in stats]
 

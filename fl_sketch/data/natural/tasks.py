@@ -5,12 +5,11 @@ import io
 import pathlib
 from typing import Any, NamedTuple
 
+from fl_sketch.data import tokenization
 from fl_sketch.data.natural.records import Records, column
 from fl_sketch.data.sources import Arrays, DataError
-from fl_sketch.utils import checks
+from fl_sketch.data.tokenization import PADDING
 import numpy as np
-
-PADDING = -1  # a label that does not count
 
 
 class Task(NamedTuple):
@@ -174,19 +173,14 @@ def characters(
     letters: of the alphabet.
     length: of a sequence.
   """
-  ids = {letter: i + 1 for i, letter in enumerate(letters)}
-  other, begin, end = len(ids) + 1, len(ids) + 2, len(ids) + 3
+  tokenizer = tokenization.characters(letters)
 
   def arrays(records: Records) -> Arrays:
-    parts = []
-    for text in column(records, *names):
-      text = _text(text)
-      codes = [begin, *(ids.get(letter, other) for letter in text), end]
-      parts.append(_sequences(codes, length))
-    return _paired(parts, length)
+    texts = [_text(text) for text in column(records, *names)]
+    return _paired(tokenizer, texts, length)
 
   options = {'letters': letters, 'length': length}
-  return Task(arrays, end + 1, options)
+  return Task(arrays, tokenizer.size, options)
 
 
 def next_character(letters: str = LEAF_LETTERS) -> Task:
@@ -227,20 +221,16 @@ def next_words(
     names: the column of the sentences, by any of these names.
     length: of a sequence.
   """
-  ids = {word: i + 1 for i, word in enumerate(vocabulary)}
-  checks.count('vocabulary', len(ids))
-  other, begin, end = len(ids) + 1, len(ids) + 2, len(ids) + 3
+  tokenizer = tokenization.characters(vocabulary)
 
   def arrays(records: Records) -> Arrays:
-    parts = []
-    for text in column(records, *names):
-      words = _text(text).split(' ')[:length]
-      codes = [begin, *(ids.get(word, other) for word in words), end]
-      parts.append(_sequences(codes[: length + 1], length))
-    return _paired(parts, length)
+    texts = [
+      _text(text).split(' ')[:length] for text in column(records, *names)
+    ]
+    return _paired(tokenizer, texts, length, most=length + 1)
 
-  options = {'words': len(ids), 'first': list(vocabulary[:3]), 'length': length}
-  return Task(arrays, end + 1, options)
+  words = {'words': len(vocabulary), 'first': list(vocabulary[:3])}
+  return Task(arrays, tokenizer.size, words | {'length': length})
 
 
 def word_counts(path: pathlib.Path, count: int) -> list[str]:
@@ -275,7 +265,12 @@ def _sequences(codes: list[int], length: int) -> np.ndarray:
   return padded.reshape(rows, length + 1)
 
 
-def _paired(parts, length) -> Arrays:
-  rows = np.concatenate([np.zeros((0, length + 1), np.int32), *parts])
-  x, y = rows[:, :-1], rows[:, 1:]
+def _paired(tokenizer, texts, length, most=None) -> Arrays:
+  """Sequences of texts, of at most so many tokens, and those that follow."""
+  rows = [np.zeros((0, length + 1), np.int32)]
+  for codes in tokenizer.encode(texts):
+    framed = [tokenizer.first, *codes, tokenizer.last]
+    rows.append(_sequences(framed[:most], length))
+  cut = np.concatenate(rows)
+  x, y = cut[:, :-1], cut[:, 1:]
   return {'x': x.astype(np.int16), 'y': np.where(y == 0, PADDING, y)}

@@ -1,0 +1,179 @@
+"""Numbers texts: by letters, or by word pieces of the tokenizers library."""
+
+from collections.abc import Callable, Iterable, Sequence
+import pathlib
+from typing import Any, NamedTuple
+
+from fl_sketch.data.sources import Arrays, DataError
+from fl_sketch.utils import checks, extras
+import numpy as np
+
+PADDING = -1  # a label that does not count
+_SPECIAL = ['[PAD]', '[UNK]', '[CLS]', '[SEP]']
+
+
+class Tokenizer(NamedTuple):
+  """Tokens of texts, by their numbers.
+
+  Attributes:
+    encode: texts -> int lists, without a first and last token.
+    size: numbers are below it; that of padding is 0.
+    first: put before a text; None where there is none.
+    last: likewise behind it.
+  """
+
+  encode: Callable[[Sequence[str]], list[list[int]]]
+  size: int
+  first: int | None = None
+  last: int | None = None
+
+
+def characters(letters: Iterable[str]) -> Tokenizer:
+  """Numbers letters, or words, as TensorFlow Federated does.
+
+  0 is padding, then come the letters in their order, one number for all others,
+  the beginning and the end.
+
+  >>> tokenizer = characters('ab')
+  >>> tokenizer.encode(['ba?']), tokenizer.first, tokenizer.last, tokenizer.size
+  ([[2, 1, 3]], 4, 5, 6)
+
+  Args:
+    letters: of the alphabet, each of them once.
+  """
+  ids = {letter: i + 1 for i, letter in enumerate(letters)}
+  other = checks.count('letters', len(ids)) + 1
+  encode = lambda texts: [[ids.get(x, other) for x in text] for text in texts]
+  return Tokenizer(encode, other + 3, first=other + 1, last=other + 2)
+
+
+def word_pieces(sentences: Sequence[str], size: int) -> Tokenizer:
+  """Trains a WordPiece vocabulary (Wu et al., arXiv:1609.08144).
+
+  Args:
+    sentences: of the training.
+    size: the largest number of tokens, >= 100.
+  """
+  return _of_library(_trained(sentences, size))
+
+
+def published(path: pathlib.Path, framed: bool = True) -> Tokenizer:
+  """Opens a published model's vocab.txt or tokenizer.json.
+
+  Args:
+    path: of the file.
+    framed: whether it must have [PAD], as token 0, [UNK], [CLS] and [SEP].
+
+  Raises:
+    DataError: it is no tokenizer, or lacks one of these.
+  """
+  return _of_library(_opened(path, framed))
+
+
+def frame(
+  tokenizer: Tokenizer, sentences: Sequence[str], length: int
+) -> np.ndarray:
+  """Frames sentences as int32[n, length]: first, tokens, last, then 0."""
+  x = np.zeros((len(sentences), length), np.int32)
+  for row, tokens in zip(x, tokenizer.encode(sentences), strict=True):
+    ids = [tokenizer.first, *tokens[: length - 2], tokenizer.last]
+    row[: len(ids)] = ids
+  return x
+
+
+def windows(tokens: Sequence[int], length: int) -> Arrays:
+  """Cuts a text into windows, in which each token is told from those before.
+
+  Every token but the first is told once; the last window is padded.
+
+  >>> cut = windows([7, 8, 9, 6], length=2)
+  >>> cut['x'].tolist(), cut['y'].tolist()
+  ([[7, 8], [9, 0]], [[8, 9], [6, -1]])
+
+  Args:
+    tokens: of the text.
+    length: of a window.
+
+  Returns:
+    x int32[n, length], and y int32[n, length] with -1 for padding.
+  """
+  told = len(tokens) - 1
+  rows = -(-told // length)
+  x, y = np.zeros(rows * length, np.int32), np.full(rows * length, PADDING)
+  x[:told], y[:told] = tokens[:-1], tokens[1:]
+  shape = rows, length
+  return {'x': x.reshape(shape), 'y': y.astype(np.int32).reshape(shape)}
+
+
+def _of_library(encoder: Any) -> Tokenizer:
+  encode = lambda texts: [
+    tokens.ids
+    for tokens in encoder.encode_batch(list(texts), add_special_tokens=False)
+  ]
+  first, last = (encoder.token_to_id(name) for name in ('[CLS]', '[SEP]'))
+  return Tokenizer(encode, encoder.get_vocab_size(), first, last)
+
+
+def _trained(sentences, size):
+  """Trains a WordPiece vocabulary on sentences.
+
+  Among equally frequent pairs the library joins the one of smaller numbers
+  first, and it numbers letters inside words in the order of a hash map. So
+  letters get their numbers before the training, and the vocabulary is sorted
+  after it: both are then the same every time.
+  """
+  with extras.needed('text'):
+    from tokenizers import models, trainers
+  checks.at_least('vocabulary', size, 100)
+  encoder = _bert(models.WordPiece(unk_token='[UNK]'))
+  words = _words(encoder, sentences)
+  letters = sorted({letter for word in words for letter in word})
+  inner = sorted({f'##{letter}' for word in words for letter in word[1:]})
+  trainer = trainers.WordPieceTrainer(
+    vocab_size=size,
+    special_tokens=_SPECIAL + letters + inner,
+    show_progress=False,
+  )
+  encoder.train_from_iterator(sentences, trainer)
+  pieces = sorted(set(encoder.get_vocab()) - set(_SPECIAL))
+  numbers = {piece: i for i, piece in enumerate(_SPECIAL + pieces)}
+  return _bert(models.WordPiece(numbers, unk_token='[UNK]'))
+
+
+def _words(encoder, sentences) -> set[str]:
+  plain = (encoder.normalizer.normalize_str(s) for s in sentences)
+  split = encoder.pre_tokenizer.pre_tokenize_str
+  return {word for sentence in plain for word, _ in split(sentence)}
+
+
+def _bert(model):
+  import tokenizers
+
+  encoder = tokenizers.Tokenizer(model)
+  encoder.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
+  encoder.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+  return encoder
+
+
+def _opened(path, framed=True):
+  with extras.needed('text'):
+    import tokenizers
+  if not path.is_file():
+    raise DataError(f'No tokenizer in {path}.')
+  try:
+    if path.suffix == '.json':
+      encoder = tokenizers.Tokenizer.from_file(str(path))
+    else:
+      encoder = _bert(
+        tokenizers.models.WordPiece.from_file(str(path), unk_token='[UNK]')
+      )
+  except Exception as error:  # the library raises nothing narrower
+    raise DataError(f'{path} is no tokenizer: {error}') from error
+  if framed and encoder.token_to_id('[PAD]') != 0:
+    raise DataError(f'Expected [PAD] to be token 0 of {path}.')
+  for name in _SPECIAL if framed else ():
+    if encoder.token_to_id(name) is None:
+      raise DataError(f'Expected {name} among the tokens of {path}.')
+  encoder.no_padding()  # `frame` pads and cuts; a published file may do so too
+  encoder.no_truncation()
+  return encoder

@@ -1,0 +1,123 @@
+"""What clients hold out, and how they train on the rest before they use it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fl_sketch import local as local_work
+from fl_sketch.data import batches, partitions, ragged
+from fl_sketch.experiment.config import Config
+from fl_sketch.experiment.problem import Problem
+from fl_sketch.local import optimizers
+from fl_sketch.reporting import client_metrics, metrics
+from fl_sketch.rounds.algorithm import Hyper, LossFn, at
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+# A use of the seed that no round has.
+_PERSONAL = 2**41
+
+
+def split(
+  c: Config, problem: Problem, partition: partitions.Partition
+) -> tuple[partitions.Partition, partitions.Partition | None, Any]:
+  """Splits a partition into what clients train on and what they hold out.
+
+  That is a share of their samples, `client_holdout`; or, with `personal_steps`,
+  what the clients of a store hold out.
+
+  Returns:
+    The partition of training; that of what is held out, or None; and the arrays
+    of which it is.
+
+  Raises:
+    ValueError: there is a `client_holdout`, of which no client has a sample; or
+      `personal_steps`, and nothing is held out.
+  """
+  if c.client_holdout:
+    kept, held_out = ragged.hold_out(partition, c.client_holdout, c.seed)
+    if not held_out.samples:
+      raise ValueError(
+        f'Expected client_holdout={c.client_holdout} to be a sample of a '
+        f'client: the largest of them holds {partition.largest}.'
+      )
+    return kept, held_out, problem.data
+  if c.personal_steps is None:
+    return partition, None, None
+  if problem.held_out is None:
+    raise c.refusal(
+      'Expected client_holdout > 0, or a store whose clients hold samples out, '
+      'beside {personal_steps}.'
+    )
+  return partition, *problem.held_out
+
+
+def personalize(c: Config, loss_fn: LossFn) -> Callable[..., Any] | None:
+  """The local steps of a client before its own evaluation, if there are any.
+
+  Args:
+    c: the config; its optimizer begins anew.
+    loss_fn: of a problem.
+
+  Returns:
+    (hp, params, batches, key) -> the client's own params.
+  """
+  if not c.personal_steps:
+    return None
+  optimizer = optimizers.of(c.local_optimizer)
+  options: dict[str, Any] = {
+    'weight_decay': c.weight_decay,
+    'clip': c.client_clip,
+  }
+  if optimizer is not None:
+    options['optimizer'] = optimizer._replace(keep=False)
+
+  def own(hp, params, batches, key):
+    if c.personal_lr is not None:
+      hp = hp._replace(client_lr=jnp.float32(c.personal_lr))
+    task = local_work.Task(at(loss_fn, hp), c.personal_steps, **options)
+    moved, _ = task.steps(hp)(params, batches, key, None)
+    return jax.tree.map(jnp.subtract, params, moved)
+
+  return own
+
+
+def personal_batches(
+  c: Config, partition: partitions.Partition, ids: np.ndarray
+) -> np.ndarray:
+  """Draws the batches of the steps of `personalize`, the same at each round.
+
+  Args:
+    c: the config.
+    partition: which samples each client trains on.
+    ids: int[C].
+
+  Returns:
+    int32[C, steps, batch] indices, as of `batches.draw`.
+  """
+  if c.batch_size == 0:
+    return batches.full(partition, ids)
+  # Those of 'poisson' are of a secret, which no evaluation has.
+  order = 'replace' if c.batch_order == 'poisson' else c.batch_order
+  sizes = c.personal_steps, c.batch_size
+  return batches.draw(partition, ids, c.seed, _PERSONAL, *sizes, order)
+
+
+def check_metric(c: Config, problem: Problem, hyper: Hyper):
+  """Refuses `keep_best` of a metric that no evaluation has.
+
+  Raises:
+    ValueError: the message names the metrics.
+  """
+  if c.keep_best is None:
+    return
+  batch = {k: x[0] for k, x in problem.test.items()}
+  sums = jax.eval_shape(at(problem.metrics_fn, hyper), problem.params, batch)
+  names = [f'test_{k}' for k in sums if k != 'count']
+  one = dict.fromkeys(sums, np.ones(1))
+  if c.client_holdout or c.personal_steps is not None:
+    names += client_metrics.over_clients(one)
+  if c.personal_steps:
+    names += client_metrics.over_clients(one, 'personal')
+  if metrics.ranked_by(c.keep_best)[0] not in names:
+    raise ValueError(f'Expected keep_best={c.keep_best!r} in {names}.')

@@ -1,0 +1,279 @@
+"""Clients evaluate what they make of the model by steps of their own."""
+
+import json
+
+from fl_sketch import experiment, models, sweeps
+from fl_sketch.data import store
+from fl_sketch.experiment import config, held_out
+from fl_sketch.models import losses
+from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.training import client_metrics, program
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+import refusals
+import runs
+
+from tests.training.test_client_metrics import PRIVATE, check, evaluated
+
+pytestmark = pytest.mark.xdist_group('training')
+FIELDS = runs.SMALL | {
+  'model': 'linear', 'model_options': None, 'standardize': False,
+  'partition': 'size_skew', 'sigma': 2.0, 'population': 23, 'cohort': 4,
+  'client_holdout': 0.3, 'personal_steps': 3, 'client_lr': 0.5,
+}  # fmt: skip
+
+
+def of_personal(exp, devices=1):
+  mesh = mesh_lib.cohort_mesh(devices)
+  found = evaluated(exp, mesh)
+  return {k: v for k, v in found.items() if k.startswith('personal_')}
+
+
+def log_probabilities(w, x):
+  logits = x @ w['kernel'] + w['bias']
+  logits = logits - logits.max(1, keepdims=True)
+  return logits - np.log(np.exp(logits).sum(1, keepdims=True))
+
+
+def by_numpy(exp, lr, steps, decay=0.0):
+  """Softmax regression of each client, then its loss on what it holds out."""
+  image = lambda index: exp.data['x'][index].reshape(len(index), -1) / 255.0
+  sums = {'loss': [], 'accuracy': [], 'count': []}
+  for i in np.flatnonzero(exp.held_out.sizes):
+    drawn = held_out.personal_batches(exp.config, exp.partition, np.array([i]))
+    w = jax.tree.map(np.float64, exp.params['dense'])
+    for k in range(steps):
+      index = drawn[0, k % drawn.shape[1]]
+      index = index[index >= 0]
+      if not len(index):
+        continue
+      x, y = image(index), exp.data['y'][index]
+      away = np.exp(log_probabilities(w, x))
+      away[np.arange(len(y)), y] -= 1
+      grad = {'kernel': x.T @ away / len(y), 'bias': away.mean(0)}
+      w = {k: w[k] - lr * (grad[k] + decay * w[k]) for k in w}
+    index = exp.held_out.client(i)
+    logs, y = log_probabilities(w, image(index)), exp.data['y'][index]
+    sums['loss'].append(-logs[np.arange(len(y)), y].sum())
+    sums['accuracy'].append((logs.argmax(1) == y).sum())
+    sums['count'].append(len(y))
+  return {k: np.array(v, float) for k, v in sums.items()}
+
+
+@pytest.mark.parametrize(
+  'fields',
+  [
+    {},
+    {'batch_order': 'mask', 'batch_size': 5},
+    {'batch_size': 0},
+    {'personal_lr': 0.05, 'weight_decay': 0.1},
+  ],
+  ids=['replace', 'mask', 'full', 'rate'],
+)
+def test_own_steps_are_those_of_a_numpy_loop(fields):
+  """Catches steps on held-out samples, and on those of another client."""
+  exp = experiment.build(FIELDS | fields)
+  c = exp.config
+  want = by_numpy(exp, c.personal_lr or c.client_lr, 3, c.weight_decay)
+  assert 5 < len(want['count']) < 23
+  check(of_personal(exp), want, 'personal')
+
+
+@pytest.mark.parametrize(
+  ('devices', 'lanes', 'most'), [(2, 0, 4000), (1, 3, 700), (2, 1, 1)]
+)
+def test_own_steps_depend_on_no_device_or_chunk(
+  devices, lanes, most, monkeypatch
+):
+  """Catches a lane that is lost or doubled, and a part of a large client."""
+  exp = experiment.build(FIELDS | {'lanes_per_step': lanes})
+  want = by_numpy(exp, 0.5, 3)
+  # Parts of what a client holds out; chunks of clients.
+  monkeypatch.setattr(client_metrics.problem, 'EVAL_BATCH', 7)
+  monkeypatch.setattr(client_metrics, '_MOST', most)
+  assert want['count'].max() > 14
+  check(of_personal(exp, devices), want, 'personal')
+
+
+def test_without_a_step_all_is_as_before():
+  """Catches a client that is evaluated on samples of another one."""
+  exp = experiment.build(FIELDS)
+  still = exp._replace(personalize=lambda hp, params, batches, key: params)
+  mesh = mesh_lib.cohort_mesh(2)
+  found = evaluated(still, mesh)
+  before = {k: v for k, v in found.items() if k.startswith('client_')}
+  after = {k: v for k, v in found.items() if k.startswith('personal_')}
+  assert len(before) == len(after) == 12
+  for name, value in before.items():
+    name = name.replace('client_', 'personal_')
+    assert after[name] == pytest.approx(value, rel=1e-5)
+  none = experiment.build(FIELDS | {'personal_steps': 0})
+  assert evaluated(none, mesh) == before
+
+
+def test_each_client_draws_by_itself():
+  """Catches dropout that is the same on all clients."""
+  exp = experiment.build(FIELDS)
+
+  def drawn(hp, params, batches, key):
+    return jax.random.uniform(key)
+
+  def metrics_fn(params, batch):
+    count = batch['mask'].sum()
+    value = params if isinstance(params, jax.Array) else 0.0
+    return {'loss': value * count, 'count': count}
+
+  exp = exp._replace(personalize=drawn, metrics_fn=metrics_fn)
+  found = of_personal(exp)
+  assert 0 < found['personal_loss_q10'] < found['personal_loss_q90'] < 1
+  assert of_personal(exp, 2) == found
+
+
+class Tiny(nn.Module):
+  num_classes: int
+
+  @nn.compact
+  def __call__(self, x):
+    return nn.Dense(self.num_classes)(nn.Embed(self.num_classes, 4)(x))
+
+
+SIZES, HELD = np.array([3, 1, 9, 2, 4]), np.array([2, 0, 5, 1, 3])
+
+
+@pytest.fixture
+def texts(tmp_path, own_parts):
+  """The fields of a store of tokens, of which clients hold some out."""
+  models.register(Tiny)
+  rng = np.random.default_rng(0)
+
+  def rows(sizes):
+    y = rng.integers(-3, 11, (sizes.sum(), 6)).astype(np.int32)
+    y[:, 0] = abs(y[:, 0])  # a token of each sample counts
+    return {'x': abs(y).astype(np.int16), 'y': y.clip(-1)}
+
+  chunk = store.Chunk(SIZES, rows(SIZES), HELD, rows(HELD))
+  store.write(tmp_path / 'store', [chunk], None, num_classes=11)
+  return {
+    'dataset': 'store', 'dataset_options': {'folder': str(tmp_path / 'store')},
+    'model': 'Tiny', 'loss': 'tokens', 'population': 5, 'cohort': 3,
+    'batch_size': 2, 'local_steps': 2, 'rounds': 2, 'eval_every': 1,
+    'checkpoint_every': 2, 'client_lr': 0.5,
+  }  # fmt: skip
+
+
+def test_tokens_are_pooled_over_all_clients(texts):
+  """Catches means of means, padding that counts, and another held-out part."""
+  exp = experiment.build(texts | {'personal_steps': 2})
+  mesh = mesh_lib.cohort_mesh(2)
+  found = evaluated(exp, mesh)
+  data = store.open(texts['dataset_options']['folder'])
+  model = models.as_model(Tiny(11))
+  logits = model.apply(exp.params, np.asarray(data.test['x']), None)
+  y = np.asarray(data.test['y'])
+  real = y >= 0
+  each = -np.asarray(jax.nn.log_softmax(logits), np.float64)
+  each = np.take_along_axis(each, y.clip(0)[..., None], 2)[..., 0] * real
+  assert found['client_bits_pooled'] == pytest.approx(
+    each.sum() / real.sum() / np.log(2), rel=1e-6
+  )
+  assert found['client_perplexity_pooled'] == pytest.approx(
+    np.exp(each.sum() / real.sum()), rel=1e-6
+  )
+  assert found['client_loss_pooled'] != found['client_loss_mean']
+  owner = np.repeat(np.arange(5), HELD)
+  count = np.bincount(owner, real.sum(1), 5)[HELD > 0]
+  sums = np.bincount(owner, each.sum(1), 5)[HELD > 0]
+  assert found['client_loss_mean'] == pytest.approx((sums / count).mean())
+  # And of own models: a step after the other, client after client.
+  values = []
+  loss_fn, metrics_fn = losses.make(Tiny(11), 'tokens')
+  slope = jax.jit(jax.grad(loss_fn))
+  for i in np.flatnonzero(HELD):
+    (drawn,) = held_out.personal_batches(
+      exp.config, exp.partition, np.array([i])
+    )
+    w = exp.params
+    for index in drawn:
+      batch = {k: np.asarray(x)[index] for k, x in data.train.items()}
+      grad = slope(w, batch)
+      w = jax.tree.map(lambda p, g: p - 0.5 * g, w, grad)
+    part = slice(data.held[i], data.held[i + 1])
+    values.append(metrics_fn(w, {k: x[part] for k, x in data.test.items()}))
+  loss, count = (np.array([v[k] for v in values]) for k in ('loss', 'count'))
+  assert found['personal_loss_mean'] == pytest.approx((loss / count).mean())
+  pooled = loss.sum() / count.sum()
+  assert found['personal_loss_pooled'] == pytest.approx(pooled)
+
+
+def test_a_run_logs_and_draws_them(texts, tmp_path):
+  """Catches metrics that no row, summary or picture has."""
+  folder = tmp_path / 'run'
+  fields = texts | {'personal_steps': 2, 'keep_best': 'personal_loss_mean'}
+  fields |= {'algorithm': 'fedavg'}
+  runs.training.train(experiment.build(fields), folder, progress=False)
+  rows = runs.rows(folder)
+  summary = json.loads((folder / 'summary.json').read_text())
+  for prefix in 'client', 'personal':
+    name = f'{prefix}_perplexity_worst_decile'
+    assert rows[0][name] > 0
+    assert summary[name] == rows[-1][name]
+  assert rows[-1]['personal_loss_mean'] < rows[-1]['client_loss_mean']
+  assert summary['best']['metric'] == 'personal_loss_mean'
+  assert (folder / 'clients.png').exists()
+
+
+@pytest.mark.parametrize('kind', ['all', 'none', 'private'])
+def test_a_private_run_leaves_them_out_as_it_says(kind):
+  """Catches statistics of clients without noise, and without a caveat."""
+  fields = FIELDS | PRIVATE | {'algorithm': 'dp_fedavg'}
+  exp = experiment.build(fields | {'public_metrics': kind})
+  mesh = mesh_lib.cohort_mesh(1)
+  found = evaluated(exp, mesh)
+  caveats = exp.guarantee.statement.caveats
+  assert bool(found) == (kind == 'all')
+  assert any('personal_' in text for text in caveats) == (kind == 'all')
+  assert bool(client_metrics.held(exp, mesh)) == (kind == 'all')
+
+
+def test_memory_has_the_models_of_clients():
+  """Catches a preflight that forgets a model for each lane."""
+  exp, mesh = experiment.build(FIELDS), mesh_lib.cohort_mesh(2)
+  held = program.memory_of(exp, mesh).held
+  lanes = min(exp.lanes_per_step, -(-np.sum(exp.held_out.sizes > 0) // 2))
+  assert held['own models'] > 3 * lanes * 650 * 4
+
+
+@pytest.mark.nightly
+def test_the_points_of_a_sweep_make_steps_of_their_own_rates(tmp_path):
+  """Catches a rate of the first point in the others."""
+  fields = FIELDS | {'rounds': 1, 'eval_every': 1, 'algorithm': 'fedavg'}
+  fields |= {'sweep': {'client_lr': (0.5, 0.05)}}
+  rows = sweeps.run(fields, str(tmp_path / 'sweep'), progress=False)
+  for i, lr in enumerate((0.5, 0.05)):
+    exp = experiment.build(fields | {'sweep': None, 'client_lr': lr})
+    result = runs.training.train(exp, tmp_path / str(i), progress=False)
+    for name, value in result.row.items():
+      if name.startswith('personal_'):
+        assert rows[i][name] == pytest.approx(value, rel=1e-4), name
+
+
+test_steps_that_mean_nothing_are_refused = refusals.refused(
+  lambda fields: experiment.build(FIELDS | fields),
+  (
+    {'client_holdout': 0.0},
+    'Expected client_holdout > 0, or a store .* personal_steps=3',
+  ),
+  ({'personal_steps': -1}, 'Expected personal_steps=-1 >= 0'),
+  (
+    {'personal_steps': None, 'personal_lr': 0.1},
+    'Expected personal_steps=None >= 1 beside personal_lr=0.1',
+  ),
+  (
+    FIELDS | PRIVATE
+    | {'algorithm': 'dp_fedavg', 'keep_best': 'personal_loss_mean'},
+    'to be a test metric in a private config',
+  ),
+  error=config.ConfigError,
+)  # fmt: skip
