@@ -1,5 +1,6 @@
 """Local steps: one client's batches -> its pseudo-gradient."""
 
+from collections.abc import Callable
 from typing import Any
 
 from fl_sketch.models import losses as losses_lib
@@ -80,8 +81,8 @@ def sgd(
       return after, (loss, filled.astype(loss.dtype))
 
     steps = local_steps or jax.tree.leaves(batches)[0].shape[0]
-    (theta, state), (losses, filled) = _over_batches(
-      step, (params, state), batches, _draws(loss_fn, key, steps), steps
+    (theta, state), (losses, filled) = over_batches(
+      step, (params, state), batches, draws(loss_fn, key, steps), steps
     )
     moved = jax.tree.map(jnp.subtract, params, theta)
     mean = (losses * filled).sum() / jnp.maximum(filled.sum(), 1)
@@ -133,7 +134,7 @@ def gradient(loss_fn: LossFn, *, weight_decay: float = 0.0) -> Local:
   def local(params, batches, key, drift):
     del drift
     batch = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batches)
-    draw = jax.tree.map(lambda x: x[0], _draws(loss_fn, key, steps=1))
+    draw = jax.tree.map(lambda x: x[0], draws(loss_fn, key, steps=1))
     loss, grad = jax.value_and_grad(loss_fn)(params, batch, **draw)
     decay = lambda g, p: g + weight_decay * p
     return jax.tree.map(decay, grad, params), {'train_loss': loss}
@@ -141,7 +142,9 @@ def gradient(loss_fn: LossFn, *, weight_decay: float = 0.0) -> Local:
   return local
 
 
-def _draws(loss_fn, key, steps):
+def draws(
+  loss_fn: LossFn, key: jax.Array | None, steps: int
+) -> dict[str, jax.Array]:
   """Arguments by which a loss draws in each of the steps; none for most."""
   if key is None or not losses_lib.takes_key(loss_fn):
     return {}
@@ -149,7 +152,9 @@ def _draws(loss_fn, key, steps):
   return {'key': each(key, jnp.arange(steps))}
 
 
-def _over_batches(step, params, batches, draws, steps):
+def over_batches(
+  step: Callable[..., Any], params: Any, batches: Any, draws: Any, steps: int
+) -> Any:
   """Scans `step` over the batches, again and again until `steps` are done."""
   count = jax.tree.leaves(batches)[0].shape[0]
   if steps == count:

@@ -213,6 +213,9 @@ ALGORITHMS = {
   # Four of the six coordinates of a round: indices, half bytes, two scales.
   'cocktail_sgd': case('cocktail_sgd', 4 * 4 + 2 + 2 * 4, mask_ratio=0.6,
     codec=codecs.quantized_top_k(4, 4, 2)),
+  # Of three steps two slopes each; and one, of a pool of five down.
+  'decomfl': case('decomfl', 4 * 3 * 2, directions=2, mu=0.5),
+  'fedkseed': case('fedkseed', 4 * 3, 4 * 5, pool=5, mu=0.5),
   'dp_fedavg': dp_fedavg(),
   'dp_fedavg_per_leaf': dp_fedavg(per_leaf=True),
   # One bit up, whether it was clipped; the next bound down.
