@@ -15,6 +15,7 @@ from fl_sketch.algorithms.demo import demo
 from fl_sketch.algorithms.fedavg import fedavg, fedsgd
 from fl_sketch.algorithms.fednova import fednova
 from fl_sketch.algorithms.fedsketchgate import fedsketchgate
+from fl_sketch.algorithms.ferret import ferret
 from fl_sketch.algorithms.fetchsgd import fetchsgd
 from fl_sketch.algorithms.iterative_sketching import iterative_sketching
 from fl_sketch.algorithms.marina import marina
@@ -121,6 +122,7 @@ register(onebit_adam, work='gradient', example={'warmup': 2})
 register(power_sgd, example={'rank': 2}, rows=25)
 register(demo, work='gradient', example=_COSINES)
 register(cocktail_sgd, example=_QUANTIZED | {'mask_ratio': 0.1})
+register(ferret, example={'size': 100})
 register(decomfl, work='task', hyper=('mu',), example=_STEPS)
 register(fedkseed, work='task', hyper=('mu',), example=_STEPS | _POOL)
 register(private.dp_fedavg, example=_PRIVATE)

@@ -9,7 +9,6 @@ from fl_sketch.rounds import aggregation, keys as keys_lib, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.sketches import hashing
 from fl_sketch.utils import fields
-import jax
 import jax.numpy as jnp
 import optax
 

@@ -2,7 +2,6 @@
 
 from fl_sketch.sketches import base, dense, hashing, variances
 import jax
-import jax.numpy as jnp
 
 
 def gaussian(size: int) -> base.Sketch:

@@ -198,8 +198,8 @@ def flip(x: jax.Array, words: jax.Array, plane: jax.Array | int) -> jax.Array:
 def normal(words: jax.Array) -> jax.Array:
   """Standard normal numbers, up to 5.3, of the upper 23 bits of words.
 
-  >>> normal(jnp.array([0, 1 << 31], jnp.uint32)).round(2).tolist()
-  [-5.29..., 0.0]
+  >>> normal(jnp.array([0, 1 << 31], jnp.uint32)).round().tolist()
+  [-5.0, 0.0]
 
   Args:
     words: uint32[...].

@@ -39,7 +39,7 @@ PUBLIC = {
     'fedcomgate', 'feddyn', 'fednova', 'fedprox', 'fedsgd', 'marina',
     'onebit_adam', 'power_sgd', 'scaffold', 'signsgd',
   ),
-  twins_language: ('decomfl', 'fedkseed'),
+  twins_language: ('decomfl', 'fedkseed', 'ferret'),
   twins_sketched: (
     'decentralised', 'diffsketch', 'fedsketch_heaprix', 'fedsketch_privix',
     'fedsketchgate', 'fetchsgd', 'iterative_sketching',
