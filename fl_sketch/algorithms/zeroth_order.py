@@ -46,7 +46,7 @@ def decomfl(
   have forward ones. Seeds follow from the round, and are not sent.
 
   Source: Li, Ying, Liu, Dong, Yang, ICLR 2025, arXiv:2405.15861, Algorithms 1
-  to 3.
+  to 3; checked against the authors' code, github.com/ZidongLiu/DeComFL.
 
   Raises:
     ValueError: the task has weight decay.
@@ -108,7 +108,7 @@ def fedkseed(
   bit. Without FedKSeed-Pro, which draws by the slopes of the past.
 
   Source: Qin, Chen, Qian, Ding, Li, Deng, ICML 2024, arXiv:2312.06353,
-  Algorithm 1.
+  Algorithm 1; checked against a copy of the authors' code.
 
   Raises:
     ValueError: the task has weight decay.
@@ -142,7 +142,7 @@ def fedkseed(
 def _steps(task: local_work.Task, hp: Hyper, seeds: Any, mu: Any) -> Any:
   if task.weight_decay:
     raise ValueError(
-      f'Expected weight_decay={task.weight_decay} to be 0: slopes of the loss '
-      'do not know it.'
+      f'Expected weight_decay={task.weight_decay} to be 0: it is no slope along '
+      'a direction.'
     )
   return zeroth_order(task.loss_fn, hp.client_lr, seeds, mu=mu)
