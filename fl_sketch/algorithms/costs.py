@@ -12,7 +12,13 @@ from fl_sketch.rounds import (
   keys as keys_lib,
   mesh as mesh_lib,
 )
-from fl_sketch.rounds.algorithm import Algorithm, Hyper, StatefulLocal
+from fl_sketch.rounds.algorithm import (
+  Algorithm,
+  Hyper,
+  RoundLocal,
+  StatefulLocal,
+  play as play_local,
+)
 from fl_sketch.utils import markdown
 import jax
 import jax.numpy as jnp
@@ -157,12 +163,14 @@ def _shifted(algorithm, shifts) -> Algorithm:
     return jax.random.wrap_key_data(data, impl=jax.random.key_impl(key))
 
   def shift(keys):
+    if not isinstance(keys, keys_lib.RoundKeys):
+      return flip(keys, shifts['client'])
     changed = {name: flip(getattr(keys, name), shifts[name]) for name in shifts}
     return keys._replace(**changed)
 
-  def shifted(play):
-    return lambda params, batches, key, *rest: play(
-      params, batches, flip(key, shifts['client']), *rest
+  def shifted(work):
+    return lambda params, batches, key, *rest: work(
+      params, batches, shift(key), *rest
     )
 
   def decode(keys, payload, like):
@@ -178,7 +186,7 @@ def _shifted(algorithm, shifts) -> Algorithm:
   return algorithm._replace(
     local=(
       local._replace(apply=shifted(local.apply))
-      if isinstance(local := algorithm.local, StatefulLocal)
+      if isinstance(local := algorithm.local, (StatefulLocal, RoundLocal))
       else shifted(local)
     ),
     encode=link(algorithm.encode),
@@ -207,11 +215,11 @@ def _held(algorithm, params, cohort) -> float:
     if isinstance(drift, comms.PerClient):
       drift = first(drift.value)
     keys = keys_lib.round_keys(jax.random.key(0), state.round)
-    arguments, local = (params, batches, keys.client, drift), algorithm.local
-    if isinstance(local, StatefulLocal):
-      moved, *_ = local.apply(*arguments, local.init(params))
+    if isinstance(local := algorithm.local, StatefulLocal):
+      kept = local.init(params)
+      moved, *_ = local.apply(params, batches, keys.client, drift, kept)
     else:
-      moved, _ = local(*arguments)
+      moved, _ = play_local(local, params, batches, keys, drift)
     return client_step.encode_once(algorithm, moved, params, keys)
 
   return comms.nbytes(jax.eval_shape(payload, first(cohort.batches))) / 4

@@ -15,6 +15,7 @@ from fl_sketch.algorithms.demo import demo
 from fl_sketch.algorithms.fedavg import fedavg, fedsgd
 from fl_sketch.algorithms.fednova import fednova
 from fl_sketch.algorithms.fedsketchgate import fedsketchgate
+from fl_sketch.algorithms.ferret import ferret
 from fl_sketch.algorithms.fetchsgd import fetchsgd
 from fl_sketch.algorithms.iterative_sketching import iterative_sketching
 from fl_sketch.algorithms.marina import marina
@@ -27,6 +28,7 @@ from fl_sketch.algorithms.preconditioned_sketching import (
 from fl_sketch.algorithms.proximal import feddyn, fedprox
 from fl_sketch.algorithms.safl import safl
 from fl_sketch.algorithms.sketched_sgd import sketched_sgd
+from fl_sketch.algorithms.zeroth_order import decomfl, fedkseed
 from fl_sketch.privacy.aggregation import Release
 from fl_sketch.rounds.algorithm import Algorithm
 from fl_sketch.utils import registry
@@ -92,6 +94,7 @@ _PRIVATE = {'privacy': partial(Release, 8)}
 _K = {'k': 10}
 _STEPS = {'local_steps': 2}
 _ALL = {'population': 8}
+_POOL = {'pool': 64}
 
 register(fedsgd, work='gradient')
 register(fedavg)
@@ -119,6 +122,9 @@ register(onebit_adam, work='gradient', example={'warmup': 2})
 register(power_sgd, example={'rank': 2}, rows=25)
 register(demo, work='gradient', example=_COSINES)
 register(cocktail_sgd, example=_QUANTIZED | {'mask_ratio': 0.1})
+register(ferret, example={'size': 100})
+register(decomfl, work='task', hyper=('mu',), example=_STEPS)
+register(fedkseed, work='task', hyper=('mu',), example=_STEPS | _POOL)
 register(private.dp_fedavg, example=_PRIVATE)
 register(private.dp_normfedavg, example=_PRIVATE)
 register(

@@ -4,7 +4,7 @@
 and `gradient` are the usual local work, `gram_sgd` an exact and faster form of
 full-batch steps of a linear model, and `private_sgd` clips and perturbs every
 step. Each returns a function (params, batches, key, drift) -> (pseudo-gradient,
-metrics). A `Task` is the loss and the steps of a client, of which algorithms
+metrics). `zeroth_order` has slopes of the loss in place of gradients. A `Task` is the loss and the steps of a client, of which algorithms
 make such local work.
 """
 
@@ -13,8 +13,9 @@ from fl_sketch.local.optimizers import Optimizer, register
 from fl_sketch.local.private_sgd import private_sgd
 from fl_sketch.local.sgd import gradient, sgd, steps_made
 from fl_sketch.local.task import Task
+from fl_sketch.local.zeroth_order import zeroth_order
 
 __all__ = [
   'Optimizer', 'Task', 'gradient', 'gram_sgd', 'private_sgd', 'register', 'sgd',
-  'steps_made',
+  'steps_made', 'zeroth_order',
 ]  # fmt: skip

@@ -1,5 +1,6 @@
 """Local steps: one client's batches -> its pseudo-gradient."""
 
+from collections.abc import Callable
 from typing import Any
 
 from fl_sketch.models import losses as losses_lib
@@ -85,8 +86,8 @@ def sgd(
       return after, (loss, filled.astype(loss.dtype))
 
     steps = local_steps or jax.tree.leaves(batches)[0].shape[0]
-    (theta, state), (losses, filled) = _over_batches(
-      step, (params, state), batches, _draws(loss_fn, key, steps), steps
+    (theta, state), (losses, filled) = over_batches(
+      step, (params, state), batches, draws(loss_fn, key, steps), steps
     )
     moved = jax.tree.map(jnp.subtract, params, theta)
     mean = (losses * filled).sum() / jnp.maximum(filled.sum(), 1)
@@ -141,7 +142,7 @@ def gradient(
   def local(params, batches, key, drift):
     del drift
     batch = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batches)
-    draw = jax.tree.map(lambda x: x[0], _draws(loss_fn, key, steps=1))
+    draw = jax.tree.map(lambda x: x[0], draws(loss_fn, key, steps=1))
     loss, grad = _value_and_grad(loss_fn, clip)(params, batch, **draw)
     decay = lambda g, p: g + weight_decay * p
     return jax.tree.map(decay, grad, params), {'train_loss': loss}
@@ -162,7 +163,9 @@ def _value_and_grad(loss_fn, clip):
   return clipped
 
 
-def _draws(loss_fn, key, steps):
+def draws(
+  loss_fn: LossFn, key: jax.Array | None, steps: int
+) -> dict[str, jax.Array]:
   """Arguments by which a loss draws in each of the steps; none for most."""
   if key is None or not losses_lib.takes_key(loss_fn):
     return {}
@@ -170,7 +173,9 @@ def _draws(loss_fn, key, steps):
   return {'key': each(key, jnp.arange(steps))}
 
 
-def _over_batches(step, params, batches, draws, steps):
+def over_batches(
+  step: Callable[..., Any], params: Any, batches: Any, draws: Any, steps: int
+) -> Any:
   """Scans `step` over the batches, again and again until `steps` are done."""
   count = jax.tree.leaves(batches)[0].shape[0]
   if steps == count:

@@ -6,7 +6,7 @@ from typing import Any
 from fl_sketch import rounds
 from fl_sketch.messaging import wire
 from fl_sketch.rounds import client_step, comms, keys as keys_lib
-from fl_sketch.rounds.algorithm import Algorithm
+from fl_sketch.rounds.algorithm import Algorithm, play
 import jax
 import jax.numpy as jnp
 
@@ -36,8 +36,7 @@ def build(
     check(algorithm, params)
     keys = keys_lib.round_keys(key, round_index)
     client_keys = keys_lib.for_client(keys, client_id)
-    local_key = keys_lib.local_key(client_keys)
-    moved, _ = algorithm.local(params, batches, local_key, None)
+    moved, _ = play(algorithm.local, params, batches, client_keys, None)
     payload = client_step.encode_once(algorithm, moved, params, client_keys)
     return payload, client_step.all_finite((moved, payload))
 

@@ -10,6 +10,7 @@ No module here knows an algorithm by name.
 from fl_sketch.rounds.algorithm import (
   Algorithm,
   Hyper,
+  RoundLocal,
   StatefulLocal,
   federated,
 )
@@ -37,8 +38,8 @@ from fl_sketch.rounds.round import (
 
 __all__ = [
   'NOBODY', 'Algorithm', 'Cohort', 'FedState', 'Fetch', 'Hyper', 'Make',
-  'Schedule', 'StatefulLocal', 'cohort_mesh', 'cohort_step', 'federated',
-  'init', 'pad_cohort', 'place', 'run_client_evaluation', 'run_evaluation',
-  'run_lanes',
-  'run_round', 'scan_rounds', 'server_step', 'state_of',
+  'RoundLocal', 'Schedule', 'StatefulLocal', 'cohort_mesh', 'cohort_step',
+  'federated', 'init', 'pad_cohort', 'place', 'run_client_evaluation',
+  'run_evaluation', 'run_lanes', 'run_round', 'scan_rounds', 'server_step',
+  'state_of',
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from fl_sketch.rounds import chain, comms
+from fl_sketch.rounds import chain, comms, keys as keys_lib
 import jax
 import optax
 
@@ -75,6 +75,33 @@ class StatefulLocal(NamedTuple):
     raise ValueError('Expected local work without state between rounds.')
 
 
+class RoundLocal(NamedTuple):
+  """Local work that draws what all clients of a round share, such as a hash.
+
+  Attributes:
+    apply: (params, batches, keys, drift) -> (what it sends, metrics), with the
+      client's `keys.RoundKeys`.
+  """
+
+  apply: Callable[..., tuple[Any, dict[str, jax.Array]]]
+
+
+def play(
+  local: 'Local | RoundLocal',
+  params: Any,
+  batches: Any,
+  keys: keys_lib.RoundKeys | keys_lib.NoiseKeys,
+  drift: Any,
+) -> tuple[Any, dict[str, jax.Array]]:
+  """Does the local work of the client that has these keys.
+
+  Work other than a `RoundLocal` gets one key, which is secret if `keys` are.
+  """
+  if isinstance(local, RoundLocal):
+    return local.apply(params, batches, keys, drift)
+  return local(params, batches, keys_lib.local_key(keys), drift)
+
+
 _IDENTITY = optax.with_extra_args_support(optax.identity())
 
 
@@ -83,7 +110,7 @@ class Algorithm(NamedTuple):
 
   Attributes:
     local: (params, batches, key, drift) -> (pseudo-gradient, metrics), for one
-      client; or a `StatefulLocal`.
+      client; or a `StatefulLocal` or `RoundLocal`.
     encode: pseudo-gradient -> payload, for one client.
     protocol: the cohort's payloads -> what the server broadcasts.
     drift: protocol state -> the part that local work reads: a `PerClient`, or
@@ -104,7 +131,7 @@ class Algorithm(NamedTuple):
     moved: params -> a tree like what local work returns; None is params.
   """
 
-  local: Local | StatefulLocal
+  local: Local | StatefulLocal | RoundLocal
   encode: optax.GradientTransformationExtraArgs = _IDENTITY
   protocol: optax.GradientTransformationExtraArgs = _IDENTITY
   drift: Callable[[Any], Any] | None = None
@@ -117,7 +144,7 @@ class Algorithm(NamedTuple):
 
 
 def federated(
-  local: Local | StatefulLocal,
+  local: Local | StatefulLocal | RoundLocal,
   *links: Any,
   drift: Callable[[Any], Any] | None = None,
   everyone: int = False,
@@ -133,8 +160,13 @@ def federated(
     drift: as in `Algorithm`.
     everyone: as in `Algorithm`.
     moved: as in `Algorithm`.
+
+  Raises:
+    ValueError: the links release noise, and local work reads public keys.
   """
   parts = chain.federated_chain(*links)
+  if parts.releases and isinstance(local, RoundLocal):
+    raise ValueError('Expected a private algorithm without a RoundLocal.')
   own = {'drift': drift, 'everyone': everyone, 'moved': moved}
   return Algorithm(local, **own, **parts._asdict())
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch.data import byzantine
 from fl_sketch.rounds import client_loop, comms, keys as keys_lib
-from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal
+from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal, play
 import jax
 import jax.numpy as jnp
 import optax
@@ -142,14 +142,13 @@ def _client_work(algorithm, start, keys, noise, fetch, data, attack, max_norm):
     batches = client.batches if fetch is None else fetch(data, client.batches)
     drift = shared_drift if drift is None else drift
     source = keys_lib.for_client(noise, client.ids) if private else client_keys
-    key = keys_lib.local_key(source)  # secret in a private round
     if keeps := isinstance(algorithm.local, StatefulLocal):
       kept, state = state
       moved, metrics, kept = algorithm.local.apply(
-        params, batches, key, drift, kept
+        params, batches, keys_lib.local_key(source), drift, kept
       )
     else:
-      moved, metrics = algorithm.local(params, batches, key, drift)
+      moved, metrics = play(algorithm.local, params, batches, source, drift)
     if attack is not None and client.byzantine is not None:
       other = attack(moved, keys_lib.attack_key(client_keys))
       pick = lambda x, y: jnp.where(client.byzantine, x, y)

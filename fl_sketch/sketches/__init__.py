@@ -34,6 +34,7 @@ from fl_sketch.sketches.explicit import from_hashes, from_matrix
 from fl_sketch.sketches.gaussian import gaussian
 from fl_sketch.sketches.hadamard import fwht
 from fl_sketch.sketches.identity import identity
+from fl_sketch.sketches.layer_cyclic import layer_cyclic
 from fl_sketch.sketches.layerwise import allocate_by_norm, layerwise
 from fl_sketch.sketches.sparse_embedding import sparse_embedding
 from fl_sketch.sketches.srft import srft
@@ -46,9 +47,9 @@ __all__ = [
   'REGISTRY', 'Properties', 'Sketch', 'Verification', 'allocate_by_norm',
   'ams', 'block_cyclic', 'block_srht', 'composed', 'count_sketch', 'dct',
   'describe', 'dimension', 'from_hashes', 'from_matrix', 'fwht', 'gaussian',
-  'heaprix', 'heavy_support', 'heavymix', 'identity', 'l2_norm', 'layerwise',
-  'make', 'names', 'properties', 'put', 'register', 'scaled',
-  'sparse_embedding', 'srft', 'srht', 'stacked', 'take',
+  'heaprix', 'heavy_support', 'heavymix', 'identity', 'l2_norm',
+  'layer_cyclic', 'layerwise', 'make', 'names', 'properties', 'put',
+  'register', 'scaled', 'sparse_embedding', 'srft', 'srht', 'stacked', 'take',
   'uniform_sampling', 'verify',
 ]  # fmt: skip
 

@@ -2,8 +2,6 @@
 
 from fl_sketch.sketches import base, dense, hashing, variances
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 
 def gaussian(size: int) -> base.Sketch:
@@ -49,9 +47,6 @@ def gaussian(size: int) -> base.Sketch:
   def tile(key, counter):
     seeds = hashing.seeds(key, size, hashing.ENTRY)
     words = jax.vmap(hashing.word, (None, 0))(counter, seeds)
-    n = (words >> np.uint32(9)).astype(jnp.float32)
-    # The inverse of the normal distribution function at (n + 1/2) / 2**23.
-    normal = 2**0.5 * jax.scipy.special.erfinv((2 * n + 1) * 2.0**-23 - 1)
-    return normal * (1 / size) ** 0.5
+    return hashing.normal(words) * (1 / size) ** 0.5
 
   return dense.from_tiles(promises, size, tile)

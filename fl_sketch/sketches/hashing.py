@@ -195,6 +195,23 @@ def flip(x: jax.Array, words: jax.Array, plane: jax.Array | int) -> jax.Array:
   return jnp.where(sign != 0, -x, x)
 
 
+def normal(words: jax.Array) -> jax.Array:
+  """Standard normal numbers, up to 5.3, of the upper 23 bits of words.
+
+  >>> normal(jnp.array([0, 1 << 31], jnp.uint32)).round().tolist()
+  [-5.0, 0.0]
+
+  Args:
+    words: uint32[...].
+
+  Returns:
+    f32[...].
+  """
+  n = (words >> np.uint32(9)).astype(jnp.float32)
+  # The inverse of the normal distribution function at (n + 1/2) / 2**23.
+  return 2**0.5 * jax.scipy.special.erfinv((2 * n + 1) * 2.0**-23 - 1)
+
+
 def permute(counter: jax.Array, bits: int, key: jax.Array) -> jax.Array:
   """A keyed permutation of [0, 2**bits): an alternating Feistel network.
 

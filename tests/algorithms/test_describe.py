@@ -59,6 +59,10 @@ EXPECTED = {
   'power_sgd': ([FACTORS], [FACTORS], D, 0, 2 * 40, D, ['run']),
   'demo': ([DEMO], [SIGNS], D, 0, 0, None, []),
   'cocktail_sgd': ([COCKTAIL], [COCKTAIL], D, 0, D, COCKTAIL + D, ['round']),
+  # Down a size as well; the norm of one array, and its size on either side.
+  'ferret': ([B], [B + 1], 0, 1, 2, None, ['round']),
+  'decomfl': ([2 * 10], [2 * 10], 0, 0, 0, None, ['round']),
+  'fedkseed': ([2], [64], 0, 0, 0, None, ['run', 'client']),
   'dp_fedavg': ([D], [D], 0, 0, 0, None, []),
   'dp_normfedavg': ([D], [D], 0, 0, 0, None, []),
   'private_iterative_sketching': ([B], [B], 0, 0, 0, None, ['round']),

@@ -8,6 +8,9 @@ from cases import everyone
 import chex
 from fl_sketch import algorithms, codecs, local, rounds, sketches
 from fl_sketch.algorithms import topology
+from fl_sketch.local.zeroth_order import along
+from fl_sketch.rounds.algorithm import RoundLocal
+from fl_sketch.sketches import hashing
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -102,11 +105,36 @@ def fedavg_rows():
   yield 'fedavg local sgd', make('fedavg', local_optimizer=sgd), FEDAVG
   yield 'fedprox mu=0', make('fedprox', mu=0.0), FEDAVG
   yield 'fednova', make('fednova'), FEDAVG
+  yield 'ferret b=d', make('ferret', size=D), FEDAVG
   gamma_one = at(FEDAVG, server_lr=1)
   yield 'diffsketch', make('diffsketch', sketch=IDENTITY), gamma_one
 
 
+def derivatives(hp):
+  """Local work with the derivatives along the directions of DeComFL."""
+
+  def step(theta, batch, seeds):
+    zeros = jax.tree.map(jnp.zeros_like, theta)
+    loss, count = lambda w: cases.loss_fn(w, batch), len(seeds)
+    for z in [along(zeros, seed, 1.0) for seed in seeds]:
+      slope = jax.jvp(loss, (theta,), (z,))[1] / count
+      zeros = jax.tree.map(lambda x, y, g=slope: x + g * y, zeros, z)
+    return jax.tree.map(lambda p, x: p - hp.client_lr * x, theta, zeros)
+
+  def apply(params, batches, keys, _):
+    theta, words = params, hashing.seeds(keys.round, 2 * K, hashing.ENTRY)
+    for k, seeds in enumerate(words.reshape(K, 2, 2)):
+      batch = jax.tree.map(lambda x, k=k: x[k], batches)
+      theta = step(theta, batch, seeds)
+    moved = jax.tree.map(jnp.subtract, params, theta)
+    return moved, {'train_loss': jnp.float32(0)}
+
+  return RoundLocal(apply)
+
+
 def other_steps_rows():
+  slopes = make('decomfl', directions=2, mu=0.5, **STEPS)
+  yield 'decomfl', slopes, algorithms.make('fedavg', local=derivatives)
   for name in ('adam', 'nesterov'):
     fedcom = make('fedcom', codec=EXACT, server_optimizer=name)
     yield f'fedcom {name}', fedcom, make('fedavg', server_optimizer=name)
@@ -215,6 +243,7 @@ def check_differ(*both, cohort_of=cases.one_absent):
 @pytest.mark.representatives(
   'one_absent: iterative_sketching {}', 'one_absent: heaprix k=d',
   'one_absent: fedcom feedback identity', 'one_absent: safl clip=server',
+  'one_absent: decomfl', 'one_absent: ferret b=d',
   'everyone: gate is scaffold',
 )  # fmt: skip
 @pytest.mark.covers(

@@ -84,11 +84,11 @@ def unfit(case):
 IDENTITY = cases.case(
   'iterative_sketching', cases.DENSE, sketch=sketches.identity()
 )
-FAST = ('fedavg', 'iterative_sketching', 'safl_adam')
+FAST = ('fedavg', 'iterative_sketching', 'safl_adam', 'fedkseed')
 NAMED = {'identity': IDENTITY} | {k: cases.ALGORITHMS[k] for k in FAST}
 
 
-@pytest.mark.representatives('identity', 'fedavg')
+@pytest.mark.representatives('identity', 'fedavg', 'fedkseed')
 @pytest.mark.parametrize('case', NAMED.values(), ids=NAMED)
 def test_a_round_of_messages_is_the_simulated_one(case):
   check_rounds(case.make)

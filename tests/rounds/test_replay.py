@@ -40,12 +40,16 @@ def test_a_client_that_hears_the_broadcasts_has_the_servers_state(case):
     assert optax.tree.norm(server.server) > 1e-3  # there are moments
 
 
+# Broadcasts that are codes, or of which clients make directions again.
 CODED = [
-  k for k, case in cases.ALGORITHMS.items() if 'downlink' in case.options
+  k
+  for k, case in cases.ALGORITHMS.items()
+  if 'downlink' in case.options
+  or case.name in ('decomfl', 'fedkseed', 'ferret')
 ]
 
 
-@cases.law(CODED, fast=['safl_onebit'])
+@cases.law(CODED, fast=['safl_onebit', 'fedkseed'])
 def test_a_client_that_was_away_replays_what_it_missed(case):
   """Bit for bit, after 1, 5 and 50 rounds; catches a mean that is not coded."""
   mesh = mesh_lib.cohort_mesh(2)

@@ -213,6 +213,13 @@ ALGORITHMS = {
   # Four of the six coordinates of a round: indices, half bytes, two scales.
   'cocktail_sgd': case('cocktail_sgd', 4 * 4 + 2 + 2 * 4, mask_ratio=0.6,
     codec=codecs.quantized_top_k(4, 4, 2)),
+  # Down with the table the sizes of two layers.
+  'ferret': case('ferret', 4 * 5, 4 * 5 + 2 * 4, size=5),
+  **optimized('ferret', 4 * 5, ['momentum'], down=4 * 5 + 2 * 4, size=5),
+  # Of three steps two slopes each; and one, of a pool of five down.
+  'decomfl': case('decomfl', 4 * 3 * 2, directions=2, mu=0.5),
+  **optimized('decomfl', 4 * 3 * 2, ['adam'], directions=2, mu=0.5),
+  'fedkseed': case('fedkseed', 4 * 3, 4 * 5, pool=5, mu=0.5),
   'dp_fedavg': dp_fedavg(),
   'dp_fedavg_per_leaf': dp_fedavg(per_leaf=True),
   # One bit up, whether it was clipped; the next bound down.
@@ -261,6 +268,7 @@ STRUCTURES = {
   'dp_fedavg': 'noise by the server',
   'dp_fedavg_masked': 'masked tables and noise by the clients',
   'private_iterative_sketching': 'noise in every local step',
+  'decomfl': 'local work that draws what all clients share',
 }
 # Private cases whose parts others have as well, in the long tier.
 LONG = (
@@ -291,6 +299,7 @@ def law(names: Iterable[str], *, fast: Collection[str], field='case', smoke=()):
 
 # Steps of the server's optimisers have tests of their own, without rounds.
 FREE = 'safl', 'fedavg', 'fedcom', 'fedcomgate', 'marina', 'ef21', 'power_sgd'
+FREE += 'ferret', 'decomfl'
 OPTIMIZED = {f'{n}_{each}' for n in FREE for each in EVERY} - {*STRUCTURES}
 OPTIMIZED |= {
   'diloco', 'demo_mean', 'fetchsgd_eden', 'power_sgd_momentum',

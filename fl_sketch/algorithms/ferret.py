@@ -1,0 +1,176 @@
+"""Ferret: sketches of layers, whose sizes follow the norms of updates."""
+
+from typing import Any, NamedTuple
+
+from fl_sketch import sketches
+from fl_sketch.algorithms import server_optimizers
+from fl_sketch.rounds import chain, comms, keys as keys_lib
+from fl_sketch.rounds.algorithm import (
+  Algorithm,
+  Hyper,
+  Local,
+  RoundLocal,
+  federated,
+)
+from fl_sketch.utils import fields
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+
+class Norms(NamedTuple):
+  """What decides the sizes of the next round.
+
+  Attributes:
+    count: int32[], rounds done.
+    squares: f32[layers], averages of the squared norms of updates.
+    sizes: int32[layers], numbers of the table of this round.
+    bill: of the round.
+  """
+
+  count: jax.Array
+  squares: jax.Array
+  sizes: jax.Array
+  bill: comms.Bill
+
+
+def ferret(
+  local: Local,
+  hp: Hyper,
+  *,
+  size: fields.Count,
+  keep: fields.Share = 0.7,
+  server_optimizer: server_optimizers.ServerOptimizer = 'sgd',
+  schedule: optax.Schedule | None = None,
+) -> Algorithm:
+  r"""Iterative sketching whose table layers share by the norms of updates.
+
+  Of a table of b numbers layer l, an array of :math:`d_l` parameters, has about
+  :math:`b_l \propto \sqrt{d_l v_l}`, at least one and at most :math:`d_l`; the
+  variance :math:`\sum_l d_l \|g_l\|^2 / b_l` is then least. A part of the mean
+  table has, on average, the norm of its layer's mean update: :math:`v_l
+  \leftarrow k v_l + (1 - k) \|\bar y_l\|^2`. In round 0 :math:`v_l = d_l`. The
+  server sends the sizes of the next round with the mean table.
+
+  Args:
+    local: local work.
+    hp: hyperparameters.
+    size: b.
+    keep: k, weight of older norms.
+    server_optimizer: as of `fedavg`; 'momentum' is that of the authors' code.
+    schedule: round -> factor on ``server_lr``.
+
+  Symbols: client_lr eta; server_lr 1; size the sum of K_l; layers blocks of the
+  parameters.
+
+  Departures: a block-cyclic sketch, in O(d), takes the place of K_l random
+  bases of :math:`d_l` numbers each, in :math:`O(d K)`. In the authors' code a
+  client sizes its projections by its own norms, :math:`K_l = \max(2, \lfloor K
+  \|\Delta_l\| / \max_m \|\Delta_m\| \rfloor)`, so that the payload varies up to
+  K for each block of several arrays; ours is b whatever the norms. All clients
+  have the same sizes, by the norms of means in the past, or their tables could
+  not be added up.
+
+  Source: Shu, Hu, Ng, Low, Yu, ICML 2025, arXiv:2409.06277, Algorithm 1;
+  checked against the authors' code, github.com/allen4747/Ferret.
+
+  Raises:
+    ValueError: there are more layers than numbers, or more numbers than d.
+  """
+
+  def work(params, batches, keys, sizes):
+    moved, metrics = local(params, batches, keys_lib.local_key(keys), None)
+    op = sketches.layer_cyclic(size, sizes)
+    return op.sketch(keys.round, moved), metrics
+
+  return federated(
+    RoundLocal(work),
+    _mean(size, keep),
+    _read(size),
+    server_optimizers.server_step(hp, server_optimizer, schedule),
+    drift=lambda protocol: chain.state_of(protocol, Norms).sizes,
+    moved=lambda params: jnp.zeros(size),
+  )
+
+
+def _mean(size, keep) -> chain.Uplink:
+  """Tables -> their mean, and the sizes of the next round."""
+
+  def init(params):
+    dims = _dimensions(params)
+    sizes = allocate(dims, dims, size)
+    return Norms(jnp.int32(0), jnp.float32(dims), sizes, comms.bill())
+
+  def update(lane_sum, state, params=None, **_):
+    table, up = comms.uplink_mean(lane_sum)
+    dims = _dimensions(params)
+    layer = jnp.repeat(
+      jnp.arange(dims.size), state.sizes, total_repeat_length=size
+    )
+    squares = jax.ops.segment_sum(jnp.square(table), layer, dims.size)
+    old = jnp.where(state.count == 0, 0, keep)
+    squares = old * state.squares + (1 - old) * squares
+    sizes = allocate(squares, dims, size)
+    message = {'table': table, 'sizes': sizes}
+    bill = comms.bill(up, comms.nbytes(message))
+    return message, Norms(state.count + 1, squares, sizes, bill)
+
+  return chain.Uplink(init, update, broadcasts=True)
+
+
+def _read(size) -> chain.Transform:
+  """Broadcast -> estimate of the mean update, by the sizes of this round."""
+
+  def init(params):
+    dims = _dimensions(params)
+    return {'sizes': allocate(dims, dims, size)}
+
+  def update(message, state, params=None, *, keys, **_):
+    op = sketches.layer_cyclic(size, state['sizes'])
+    estimate = op.desketch(keys.round, message['table'], params)
+    return estimate, {'sizes': message['sizes']}
+
+  return chain.Transform(init, update)
+
+
+def _dimensions(params: Any) -> np.ndarray:
+  return np.array([x.size for x in jax.tree.leaves(params)])
+
+
+def allocate(squares: Any, dims: np.ndarray, size: int) -> jax.Array:
+  """Shares a table among layers, as the roots of squares times dimensions.
+
+  Real shares are min(t w_l, d_l - 1) above one number each, t such that the
+  total is `size`; rounding moves the boundaries between layers.
+
+  >>> allocate(np.array([9.0, 1.0, 0.0]), np.array([64, 64, 16]), 43).tolist()
+  [31, 11, 1]
+
+  Args:
+    squares: f32[layers], squared norms, at least 0.
+    dims: int[layers], at least one each.
+    size: numbers in all, from the number of layers to the sum of `dims`.
+
+  Returns:
+    int32[layers], whose sum is `size`.
+
+  Raises:
+    ValueError: `size` is out of range.
+  """
+  if not dims.size <= size <= dims.sum():
+    raise ValueError(
+      f'Expected {dims.size} layers <= {size=} <= d={dims.sum()}.'
+    )
+  rest, room = size - dims.size, jnp.float32(dims - 1)
+  weights = jnp.sqrt(jnp.float32(dims) * squares)
+  weights = jnp.maximum(weights / jnp.maximum(weights.max(), 1e-30), 1e-6)
+  # In this order some layers are full, and from one on all have room.
+  order = jnp.argsort(room / weights)
+  full, heavy = room[order], weights[order]
+  scales = (rest - (jnp.cumsum(full) - full)) / jnp.cumsum(heavy[::-1])[::-1]
+  has_room = (scales * heavy <= full).at[-1].set(True)
+  shares = jnp.minimum(scales[jnp.argmax(has_room)] * weights, room)
+  ends = jnp.minimum(jnp.round(jnp.cumsum(shares)), rest).astype(jnp.int32)
+  ends = jax.lax.cummax(ends)  # sums in parallel may fall by their rounding
+  return 1 + jnp.diff(ends.at[-1].set(rest), prepend=0)

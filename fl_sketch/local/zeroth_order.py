@@ -1,0 +1,121 @@
+"""Zeroth-order steps: values of the loss along directions of shared seeds."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fl_sketch.local.sgd import draws, over_batches
+from fl_sketch.rounds import keys as keys_lib
+from fl_sketch.rounds.algorithm import LossFn, RoundLocal
+from fl_sketch.sketches import hashing
+import jax
+from jax import lax
+import jax.numpy as jnp
+
+Seeds = Callable[[keys_lib.RoundKeys], jax.Array]  # -> uint32[K, P, 2]
+
+
+def zeroth_order(
+  loss_fn: LossFn,
+  client_lr: jax.Array | float,
+  seeds: Seeds,
+  *,
+  mu: jax.Array | float,
+) -> RoundLocal:
+  r"""K steps along P random directions each; a client sends the slopes.
+
+  :math:`g_p = (f(u + \mu z_p; B_k) - f(u - \mu z_p; B_k)) / 2 \mu` and
+  :math:`u \leftarrow u - \frac\eta P \sum_p g_p z_p` from :math:`u = w`, with
+  independent normal z. The mean of g z is the gradient of a quadratic f; of any
+  other f it is that of its mean over normal steps of size mu.
+
+  Nothing is differentiated, and of z no more than a seed is kept: memory is
+  that of a forward pass and one copy of the parameters, or two where K > 1.
+
+  >>> keys = keys_lib.round_keys(jax.random.key(0), 0)
+  >>> seeds = lambda keys: hashing.seeds(keys.round, 2, hashing.ENTRY)[None]
+  >>> local = zeroth_order(lambda w, batch: w.sum(), 0.1, seeds, mu=0.5)
+  >>> local.apply(jnp.zeros(4), jnp.zeros((1, 1)), keys, None)[0].shape
+  (1, 2)
+
+  Args:
+    loss_fn: (params, batch) -> f32[]. If it has an argument `key`, it draws the
+      same at all points of a step.
+    client_lr: f32[], eta.
+    seeds: keys of a client -> the seeds of its z.
+    mu: f32[], of the points at which the loss is evaluated.
+
+  Returns:
+    A `RoundLocal` that sends f32[K, P]; 'train_loss' is the mean of all values.
+    Batches are as of `sgd`: on padding g is 0.
+
+  Source: SPSA (Spall, 1992) with seeds in place of z, as MeZO (Malladi et al.,
+  NeurIPS 2023, arXiv:2305.17333, Algorithm 1).
+  """
+
+  def apply(params, batches, keys, drift):
+    if drift is not None:
+      raise ValueError('Expected drift=None: slopes have no drift.')
+    of_steps = seeds(keys)
+    steps, count = of_steps.shape[:2]
+    scales = mu * jnp.where(jnp.arange(2 * count) % 2 == 0, 1.0, -1.0)
+    drawn = draws(loss_fn, keys_lib.local_key(keys), steps)
+
+    def step(theta, batch, drawn):
+      of_step, draw = drawn
+
+      def value(point):
+        return loss_fn(along(theta, *point), batch, **draw)
+
+      # One loop over all points: of one over two signs XLA would move z out.
+      points = jnp.repeat(of_step, 2, axis=0), scales
+      losses = lax.map(value, points)
+      slopes = (losses[::2] - losses[1::2]) / (2 * mu)
+      filled = jnp.bool(True)
+      if isinstance(batch, dict) and 'mask' in batch:
+        filled = (batch['mask'] > 0).any()
+      slopes = jnp.where(filled, slopes, 0)
+      theta = combine(theta, of_step, -client_lr / count * slopes)
+      return theta, (slopes, losses.mean(), filled.astype(losses.dtype))
+
+    _, (slopes, losses, filled) = over_batches(
+      step, params, batches, (of_steps, drawn), steps
+    )
+    mean = (losses * filled).sum() / jnp.maximum(filled.sum(), 1)
+    return slopes, {'train_loss': mean}
+
+  return RoundLocal(apply)
+
+
+def along(tree: Any, seed: jax.Array, scale: jax.Array | float) -> Any:
+  """A tree plus `scale` times the normal z of a seed, one array at a time.
+
+  Args:
+    tree: of float arrays, of less than 2^32 numbers each.
+    seed: uint32[2]; of array i the words 2 i and 2 i + 1 of it are the seed.
+    scale: f32[].
+  """
+  leaves, treedef = jax.tree.flatten(tree)
+  moved = []
+  for i, x in enumerate(leaves):
+    own = hashing.word(jnp.uint32(2 * i) + jnp.arange(2, dtype='uint32'), seed)
+    words = hashing.word(jnp.arange(x.size, dtype=jnp.uint32), own)
+    z = hashing.normal(words).reshape(x.shape)
+    moved.append(x + (scale * z).astype(x.dtype))
+  return treedef.unflatten(moved)
+
+
+def combine(tree: Any, seeds: jax.Array, weights: jax.Array) -> Any:
+  """A tree plus the sum over i of ``weights[i]`` times the z of ``seeds[i]``.
+
+  Args:
+    tree: as in `along`.
+    seeds: uint32[n, 2].
+    weights: f32[n]; where one is 0, its z is not made.
+  """
+
+  def add(total, term):
+    seed, weight = term
+    more = lambda: along(total, seed, weight)
+    return lax.cond(weight != 0, more, lambda: total), None
+
+  return lax.scan(add, tree, (seeds, weights))[0]

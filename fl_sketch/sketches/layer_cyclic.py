@@ -1,0 +1,104 @@
+"""Block-cyclic sketches of leaves, in parts of one table that may be traced."""
+
+from collections.abc import Sequence
+
+from fl_sketch.sketches import base, columns, hashing
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def layer_cyclic(size: int, sizes: Sequence[int] | jax.Array) -> base.Sketch:
+  r"""Sketches each leaf into its own part of a table of fixed size.
+
+  Of `size` numbers leaf l has the next :math:`b_l`, in which its coordinate
+  i = B b_l + u goes to (u + shift_B) mod b_l with sign s(i): `block_cyclic`,
+  leaf by leaf. Where the operators of `layerwise` have static tables, these b_l
+  may change from round to round in one program.
+
+  Guarantees, for pairwise independent shifts and hashed signs:
+    linear, and desketch is the adjoint of sketch.
+    unbiased, and no leaf's noise reaches another.
+    second moment: E||desketch(sketch(x))||^2 = sum_l (1 + alpha_l) ||x_l||^2,
+      alpha_l that of `block_cyclic`: d_l / b_l - 1 where b_l divides d_l.
+    exact in a leaf with b_l >= d_l.
+
+  >>> op, x = layer_cyclic(5, (3, 2)), [jnp.ones(3), jnp.ones(8)]
+  >>> key = jax.random.key(0)
+  >>> op.desketch(key, op.sketch(key, x), x)[0].tolist()
+  [1.0, 1.0, 1.0]
+
+  Args:
+    size: numbers in a table.
+    sizes: int32[leaves], the b_l, at least 1 and `size` in all; not checked if
+      traced.
+
+  Returns:
+    A `Sketch` whose tables are f32[size]; it raises ValueError if size > d, or
+    there is not one b_l a leaf. It states no alpha, which the b_l may change.
+
+  Raises:
+    ValueError: size or one of the b_l is below 1, or their sum is another.
+  """
+  base.check_positive(size=size)
+  if not isinstance(sizes, jax.core.Tracer):
+    if min(sizes) < 1 or sum(sizes) != size:
+      raise ValueError(f'Expected {sizes=} >= 1, of sum {size=}.')
+  promises = base.Properties(
+    'layer_cyclic', lambda like: size, None, None, exact_at_full_size=True
+  )
+
+  def operator(tree):
+    dims = [base.leaf_type(leaf).size for leaf in jax.tree.leaves(tree)]
+    parts = _Parts(dims, jnp.asarray(sizes, jnp.uint32))
+
+    def sketch(key, runs, vector):
+      of_run = lambda run: parts.columns(key, run.start, run.x.size)
+      return sum(
+        columns.sketch(of_run(run), [run], size, vector.dtype) for run in runs
+      )
+
+    def desketch(key, table, spans, vector):
+      del vector
+      of_span = lambda span: parts.columns(key, span.start, span.size)
+      read = lambda span: columns.desketch(
+        of_span(span), table, [span], lambda values: values[0]
+      )
+      return [read(span)[0] for span in spans]
+
+    return base.from_runs(promises, {'size': size}, sketch, desketch)
+
+  return base.Sketch(
+    lambda key, tree: operator(tree).sketch(key, tree),
+    lambda key, table, like: operator(like).desketch(key, table, like),
+    lambda tree: operator(tree).like(tree),
+    promises,
+  )
+
+
+class _Parts:
+  """Where the parts of leaves lie: first coordinates, first numbers, b_l."""
+
+  def __init__(self, dims: Sequence[int], sizes: jax.Array):
+    if len(dims) != len(sizes):
+      raise ValueError(f'Expected {len(sizes)=} == {len(dims)} leaves.')
+    self.starts = np.cumsum([0, *dims[:-1]], dtype=np.uint32)
+    self.sizes, self.offsets = sizes, jnp.cumsum(sizes) - sizes
+
+  def columns(self, key: jax.Array, start: int, n: int) -> columns.Columns:
+    """Those of R for n coordinates in a row, of one leaf or more."""
+    (family,) = hashing.families(key, 1, 2, hashing.SHIFT)
+    first, last = np.searchsorted(self.starts, [start, start + n - 1], 'right')
+    inner = self.starts[first:last]
+
+    def rows(counter):
+      leaf = first - 1
+      if inner.size:  # a large leaf is alone, and needs no search
+        leaf += jnp.searchsorted(jnp.asarray(inner), counter, side='right')
+      at, of = jnp.asarray(self.starts)[leaf], self.sizes[leaf]
+      block, u = jnp.divmod(counter - at, of)
+      shift = hashing.kwise(at + block, family) % of
+      row = self.offsets[leaf] + (u + shift) % of
+      return row.astype(jnp.int32)[None]
+
+    return columns.Columns(1, rows, hashing.seeds(key, 1, hashing.SIGN))

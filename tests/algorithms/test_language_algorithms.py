@@ -1,0 +1,145 @@
+"""DeComFL, FedKSeed and Ferret: bytes, catching up, sizes of layers."""
+
+import cases
+from fl_sketch import algorithms, rounds, sketches
+from fl_sketch.algorithms import costs
+from fl_sketch.algorithms.ferret import allocate
+from fl_sketch.experiment.config import Config
+from fl_sketch.rounds import aggregation, mesh as mesh_lib, traffic, transforms
+from fl_sketch.rounds.algorithm import RoundLocal, federated
+import jax.numpy as jnp
+from laws import jit
+import numpy as np
+import pytest
+import quadratics
+from refusals import refused_calls
+from twins_language import shares
+
+STEPS = {'local_steps': 2}
+SLOPES = {
+  'decomfl': (STEPS | {'directions': 3}, 4 * 2 * 3, 4 * 2 * 3),
+  'fedkseed': (STEPS | {'pool': 8}, 4 * 2, 4 * 8),
+}
+
+
+@pytest.mark.parametrize('name', SLOPES)
+def test_bytes_do_not_depend_on_the_model(name):
+  """Catches a payload, or a broadcast, with an array of the model in it."""
+  options, up, down = SLOPES[name]
+  make = algorithms.make(name, costs.quadratic, **options)
+  for d in (10, 1000):
+    params, cohort = costs.toy_problem(d)
+    round_fn = jit(rounds.run_round(make, mesh_lib.cohort_mesh(1)))
+    state = rounds.init(make(cases.HP), params, len(cohort.ids))
+    _, bill = round_fn(cases.HP, state, cohort, cases.KEY)
+    assert (bill['up'], bill['down']) == (up, down)
+
+
+def test_catching_up_costs_the_slopes_missed_or_the_model():
+  """Catches a catch-up that is free, and one above the dense parameters."""
+  _, up, down = SLOPES['decomfl']
+  book = traffic.Ledger.empty(4, dense=30 * down)
+  missed, last = np.array([0, 1, 5, 50]), 50
+  for r in range(last):
+    here = np.float32(r == last - 1 - missed)
+    before = book.charge(np.arange(4), here, up, down)
+  row = book.charge(np.arange(4), np.ones(4), up, down)
+  paid = row['total_downlink_bytes'] - before['total_downlink_bytes']
+  assert paid == down * (1 + 2 + 6 + 30)
+
+
+@pytest.mark.parametrize('name', SLOPES)
+def test_slopes_find_the_optimum(name):
+  """Catches a server that steps along other directions than its clients.
+
+  Clients of DeComFL may be unlike, as they share directions.
+  """
+  options = {'pool': 400} if name == 'fedkseed' else {'directions': 8}
+  cohort = quadratics.heterogeneous()
+  if name == 'fedkseed':
+    cohort = quadratics.homogeneous(quadratics.BEST, np.ones(quadratics.D))
+  rates = {'client_lr': 0.05, 'server_lr': 1.0}
+  _, gap = quadratics.play(name, cohort, 300, local_steps=1, **rates, **options)
+  assert gap[-1] < 0.01
+
+
+def test_a_table_is_shared_by_norms_and_dimensions():
+  """Catches shares that do not add up, and layers without a number."""
+  rng = np.random.default_rng(0)
+
+  def check(squares, dims, size):
+    given = np.asarray(allocate(squares, dims, size))
+    assert given.sum() == size
+    assert given.min() >= 1
+    return given
+
+  for _ in range(20):
+    dims = rng.integers(1, 2000, 12)
+    squares = rng.lognormal(0, 3, 12).astype(np.float32)
+    size = int(rng.integers(12, dims.sum()))
+    given = check(squares, dims, size)
+    weights = np.sqrt(np.float64(squares) * dims)
+    weights = np.maximum(weights / weights.max(), 1e-6)
+    want = 1 + shares(weights, dims - 1, size - 12)
+    assert np.abs(given - want).max() <= 1
+    best = sketches.allocate_by_norm(np.sqrt(squares), dims, size)
+    variance = lambda b, dims=dims, squares=squares: (dims * squares / b).sum()
+    assert variance(given) <= 1.1 * variance(np.array(best))
+  dims = np.array([5, 1, 300])
+  zeros = np.zeros(3, np.float32)
+  assert check(zeros, dims, 306).tolist() == [5, 1, 300]
+  assert check(zeros, dims, 3).tolist() == [1, 1, 1]
+  assert check(np.float32([1, 0, 0]), dims, 100)[0] == 5
+
+
+def test_sizes_follow_the_norms_of_the_last_updates():
+  """Catches sizes that stay, and norms of another layer."""
+
+  def loss_fn(params, batch):
+    return (params['a'] * batch[0, 0]).sum() + 1e-3 * params['b'].sum()
+
+  params = {'a': jnp.zeros(40), 'b': jnp.zeros(40)}
+  make = algorithms.make('ferret', loss_fn, size=20, keep=0.5)
+  round_fn = jit(rounds.run_round(make, mesh_lib.cohort_mesh(1)))
+  state = rounds.init(make(cases.HP), params, 2)
+  batches = np.ones((2, 1, 1, 1), np.float32)
+  ids, weight = np.arange(2, dtype=np.int32), np.ones(2, np.float32)
+  cohort, sizes = rounds.Cohort(ids, weight, batches), []
+  for _ in range(3):
+    sizes.append(np.asarray(rounds.state_of(state.server, 'sizes')))
+    state, bill = round_fn(cases.HP, state, cohort, cases.KEY)
+    assert (bill['up'], bill['down']) == (4 * 20, 4 * (20 + 2))
+  assert sizes[0].tolist() == [10, 10]
+  assert sizes[1].tolist() == sizes[2].tolist() == [19, 1]
+
+
+def config(**fields):
+  return Config.from_mapping(
+    {'dataset': 'quadratics', 'algorithm': 'decomfl'} | fields
+  )
+
+
+def private_round_local():
+  links = (
+    aggregation.mean_over_cohort(privacy=cases.RELEASE.at(cases.HP)),
+    transforms.broadcast(),
+  )
+  return federated(RoundLocal(lambda *_: None), *links)
+
+
+decayed = algorithms.make(
+  'decomfl', cases.loss_fn, local_steps=2, weight_decay=0.1
+)
+test_what_slopes_cannot_have_is_refused = refused_calls(
+  (lambda: decayed(cases.HP), r'weight_decay=0\.1 to be 0'),
+  (lambda: config(epsilon=1.0), 'decomfl has no private form'),
+  (lambda: config(algorithm='fedkseed', epsilon=1.0), 'no private form'),
+  (
+    lambda: config(algorithm='ferret', options={'size': 9}, epsilon=1.0),
+    'no private form',
+  ),
+  (lambda: config(local_optimizer={'kind': 'adamw'}), 'those of SGD'),
+  (private_round_local, 'private algorithm without a RoundLocal'),
+  (lambda: allocate(np.ones(3), np.array([5, 1, 9]), 2), '3 layers <= size=2'),
+  (lambda: allocate(np.ones(2), np.array([5, 1]), 7), 'size=7 <= d=6'),
+)
