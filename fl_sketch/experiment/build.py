@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from fl_sketch import algorithms, rounds
 from fl_sketch.data import byzantine, partitions
 from fl_sketch.experiment import (
+  adapted,
   parts,
   privacy_checks,
   privacy_plan,
@@ -49,6 +50,8 @@ class Experiment(NamedTuple):
     apply_fn: (params, inputs) -> the model's outputs; None where the problem
       has only a loss.
     held_out: which samples each client evaluates on instead; None for none.
+    merge: (`Hyper.frozen`, params) -> the model's parameters; None where
+      nothing is frozen.
   """
 
   config: Config
@@ -70,6 +73,7 @@ class Experiment(NamedTuple):
   max_payload_norm: float | None = None
   apply_fn: Callable[[Any, Any], Any] | None = None
   held_out: partitions.Partition | None = None
+  merge: Callable[[Any, Any], Any] | None = None
 
   @property
   def round_options(self) -> dict[str, Any]:
@@ -149,9 +153,11 @@ def assemble(
     )
   # Everything else, the account too, knows only what clients train on.
   partition, held_out = sampler.hold_out(c, partition)
+  if c.lora is not None:
+    problem = adapted.problem(c, problem)
   make = parts.algorithm(c, problem)
   guarantee = guarantee_of(c, make, partition, problem.params)
-  hyper = parts.hyper_of(c, guarantee)
+  hyper = parts.hyper_of(c, guarantee)._replace(frozen=problem.frozen)
   _check_grid(c, hyper, problem.params)
   problem_lib.check_metric(c, problem, hyper)
   if c.local_work == 'gram' and make(hyper).drift is not None:
@@ -190,6 +196,7 @@ def assemble(
     max_payload_norm=c.max_payload_norm,
     apply_fn=problem.apply_fn,
     held_out=held_out,
+    merge=problem.merge,
   )
 
 
@@ -215,7 +222,7 @@ def _check_partition(
 def reconfigured(exp: Experiment, c: Config) -> Experiment:
   """The experiment with a config that differs in hyperparameters only."""
   guarantee = guarantee_of(c, exp.make, exp.partition, exp.params)
-  hyper = parts.hyper_of(c, guarantee)
+  hyper = parts.hyper_of(c, guarantee)._replace(frozen=exp.hyper.frozen)
   _check_grid(c, hyper, exp.params)
   return exp._replace(config=c, hyper=hyper, guarantee=guarantee)
 

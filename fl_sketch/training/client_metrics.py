@@ -7,7 +7,6 @@ from fl_sketch import experiment, rounds
 from fl_sketch.experiment import privacy_checks, problem
 from fl_sketch.reporting import client_metrics
 from fl_sketch.rounds import comms, mesh as mesh_lib
-from fl_sketch.rounds.algorithm import at
 import jax
 from jax.sharding import PartitionSpec as P
 import numpy as np
@@ -17,9 +16,11 @@ _MOST = 8 * problem.EVAL_BATCH
 
 
 def evaluator(
-  exp: experiment.Experiment, mesh: jax.sharding.Mesh
+  metrics_fn: Callable[..., Any],
+  exp: experiment.Experiment,
+  mesh: jax.sharding.Mesh,
 ) -> Callable[[Any], dict[str, float]]:
-  """Builds evaluate(params) -> metrics over clients.
+  """Builds evaluate(model) -> metrics over clients.
 
   They are {} if none holds out data, or if `public_metrics` leaves them out.
 
@@ -27,20 +28,21 @@ def evaluator(
   travel to the devices in chunks.
 
   Args:
+    metrics_fn: (model, batch) -> sums, as of `rounds.run_client_evaluation`.
     exp: the experiment.
     mesh: the devices, over which samples are spread.
   """
   if (held := _held_out(exp)) is None:
-    return lambda params: {}
-  metrics_fn, size = at(exp.metrics_fn, exp.hyper), _MOST * mesh.size
+    return lambda model: {}
+  size = _MOST * mesh.size
   fn = jax.jit(rounds.run_client_evaluation(metrics_fn, mesh, held.population))
 
-  def evaluate(params):
+  def evaluate(model):
     totals: dict[str, Any] = {}
     for first in range(0, held.samples, size):
       chunk = range(first, min(first + size, held.samples))
       placed = mesh_lib.place(mesh, _chunk(exp, chunk, mesh), P(comms.SHARD))
-      for name, sums in jax.device_get(fn(params, *placed)).items():
+      for name, sums in jax.device_get(fn(model, *placed)).items():
         totals[name] = totals.get(name, 0) + sums.astype(np.float64)
     return client_metrics.over_clients(totals)
 

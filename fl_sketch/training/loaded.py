@@ -191,7 +191,8 @@ class Run:
     named = {f'{i}': leaf for i, leaf in enumerate(leaves)}
     batches = problem_lib.evaluation_batches(named)
     x = jax.tree.unflatten(tree, [batches[name] for name in named])
-    outputs = np.asarray(self._apply(self._trained, x), np.float32)
+    model = self._trained, self.experiment.hyper
+    outputs = np.asarray(self._apply(*model, x), np.float32)
     return outputs.reshape(-1, *outputs.shape[2:])[: len(leaves[0])]
 
   def evaluate(
@@ -208,20 +209,31 @@ class Run:
     if test is not None:
       batches = problem_lib.evaluation_batches({**test})
       exp = exp._replace(test=batches, held_out=None)
-    metrics_fn = at(exp.metrics_fn, exp.hyper)
-    fn = jax.jit(rounds.run_evaluation(metrics_fn, mesh))
-    return log.evaluator(fn, exp, mesh)(mesh_lib.place(mesh, self._trained))
+    fn = jax.jit(rounds.run_evaluation(log.metrics_of(exp), mesh))
+    model = mesh_lib.place(mesh, (self._trained, exp.hyper))
+    return log.evaluator(fn, exp, mesh)(*model)
 
   def save_safetensors(self, path: str | os.PathLike) -> None:
-    """Writes `params` for the config field `pretrained`."""
-    pretrained.save(path, self.params)
+    """Writes the model for the config field `pretrained`.
+
+    That is `params`, or where some are frozen all of its parameters, in which
+    adapters are merged.
+    """
+    params = self.params
+    if self.config.lora is not None:
+      exp = self.experiment
+      assert exp.merge is not None  # of a lora
+      params = exp.merge(exp.hyper.frozen, self._trained)
+    pretrained.save(path, params)
 
   @functools.cached_property
   def _apply(self) -> Any:
-    """Jits (params, batches of inputs) -> batches of outputs."""
-    apply_fn: Any = at(self.experiment.apply_fn, self.experiment.hyper)
+    """Jits (params, hyper, batches of inputs) -> batches of outputs."""
+    made: Any = functools.partial(at, self.experiment.apply_fn)
     return jax.jit(
-      lambda params, x: jax.lax.map(lambda one: apply_fn(params, one), x)
+      lambda params, hyper, x: jax.lax.map(
+        lambda one: made(hyper)(params, one), x
+      )
     )
 
   @functools.cached_property

@@ -8,6 +8,7 @@ from fl_sketch.experiment import privacy_checks, privacy_plan, sampler
 from fl_sketch.privacy import types
 from fl_sketch.reporting import metrics as metrics_lib
 from fl_sketch.rounds import comms, mesh as mesh_lib, traffic
+from fl_sketch.rounds.algorithm import at
 from fl_sketch.training import client_metrics
 import jax
 from jax.sharding import PartitionSpec as P
@@ -74,26 +75,34 @@ class RunLog:
     return {name: row[name] for name in row if name.endswith('_bytes')}
 
 
+def metrics_of(exp: experiment.Experiment) -> Callable[..., Any]:
+  """The metrics of a model, ((params, hyperparameters), batch) -> sums.
+
+  What is frozen is thus an argument of an evaluation, as of a round.
+  """
+  return lambda model, batch: at(exp.metrics_fn, model[1])(model[0], batch)
+
+
 def evaluator(
   fn: Any, exp: experiment.Experiment, mesh: jax.sharding.Mesh
 ) -> Callable[[Any], Record]:
-  """Builds evaluate(params) -> metrics: test means, and those over clients.
+  """Builds evaluate(params, hyper) -> metrics: means, and those over clients.
 
   Args:
-    fn: the jitted result of `rounds.run_evaluation`.
+    fn: the jitted result of `rounds.run_evaluation`, on `metrics_of`.
     exp: the experiment.
     mesh: the devices, over which test batches are spread.
   """
   test = mesh_lib.pad(exp.test, mesh.size)
   test = mesh_lib.place(mesh, test, P(comms.SHARD))
-  of_clients = client_metrics.evaluator(exp, mesh)
+  of_clients = client_metrics.evaluator(metrics_of(exp), exp, mesh)
 
-  def evaluate(params):
-    sums = jax.device_get(fn(params, test))
+  def evaluate(params, hyper):
+    sums = jax.device_get(fn((params, hyper), test))
     count = sums.pop('count')
     mean = lambda name: float(metrics_lib.mean(name, sums[name], count))
     means = {f'test_{name}': mean(name) for name in sums}
-    return means | of_clients(params)
+    return means | of_clients((params, hyper))
 
   return evaluate
 
@@ -145,10 +154,11 @@ def epsilons_by_round(exp: experiment.Experiment) -> list[Any] | None:
   privacy_plan.accounted(exp.make(exp.hyper).releases)
   # So may `hyper` have been, with which the noise would be of another size.
   hyper = experiment.hyper_of(exp.config, exp.guarantee)
-  if jax.device_get(exp.hyper) != jax.device_get(hyper):
+  own = exp.hyper._replace(frozen=None)
+  if jax.device_get(own) != jax.device_get(hyper):
     raise ValueError(
       f'Expected the hyperparameters {hyper} of the config in a private run, '
-      f'not {exp.hyper}.'
+      f'not {own}.'
     )
   last = exp.config.rounds
   coarse = {m << k for m in range(1, 8) for k in range(last.bit_length())}

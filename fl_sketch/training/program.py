@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 from fl_sketch import experiment, rounds
 from fl_sketch.privacy import generators
 from fl_sketch.rounds import comms, mesh as mesh_lib
-from fl_sketch.rounds.algorithm import at
 from fl_sketch.training import (
   client_metrics,
   client_state,
   cohort_feed,
+  log,
   memory as memory_lib,
   placement as placement_lib,
 )
@@ -31,7 +31,7 @@ class Program(NamedTuple):
     args: shapes, types and shardings of its arguments, in the longest dispatch.
     init: parameters on the mesh -> the rest of the state before the first
       round, each array with its final sharding.
-    evaluate: (params, test batches) -> sums of metrics.
+    evaluate: ((params, hyperparameters), test batches) -> sums of metrics.
     test: shapes, types and shardings of the test batches.
     placement: where data, client state and server state are kept.
     row: shapes of one client's state.
@@ -104,9 +104,7 @@ def program(
     fn=jax.jit(fn, donate_argnums=1),
     args=(hyper, state, cohort, *rest),
     init=_init(exp, population, first),
-    evaluate=jax.jit(
-      rounds.run_evaluation(at(exp.metrics_fn, exp.hyper), mesh)
-    ),
+    evaluate=jax.jit(rounds.run_evaluation(log.metrics_of(exp), mesh)),
     test=_abstract(mesh, mesh_lib.pad(exp.test, mesh.size), P(comms.SHARD)),
     placement=where,
     row=row,
@@ -137,7 +135,8 @@ def memory_of(
     else (like.process, like.evaluation, None if compiled else like.round)
   )
   if evaluation is None:
-    evaluation = _workspace(run.evaluate, state.params, run.test)
+    model = state.params, run.args[0]
+    evaluation = _workspace(run.evaluate, model, run.test)
   if of_round is None:
     of_round = _workspace(run.fn, *run.args)
   return memory_lib.Memory(
@@ -154,10 +153,11 @@ def memory_of(
 
 def held(run: Program) -> dict[str, int]:
   """Counts the bytes on each device between rounds, by kind of array."""
-  _, state, cohort, _, data, _ = run.args
+  hyper, state, cohort, _, data, _ = run.args
   model, rows = _share(state.params), _share(client_state.leaves(state))
   return {
     'model': model,
+    'frozen parameters': _share(hyper.frozen),
     "server's state": _share(state) - model - rows,
     'client state': rows,
     'training data': _share(data),

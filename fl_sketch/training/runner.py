@@ -27,6 +27,7 @@ class Runner:
 
   Attributes:
     state: after the last round.
+    hyper: on the mesh.
     feed: of cohorts.
     client_state: `client_state.OnDevice` or `client_state.OnHost`.
 
@@ -50,7 +51,7 @@ class Runner:
       clients = placement.local_clients(exp.config.population)
       self.client_state = client_state.OnHost(mesh, self.state, clients, folder)
     data = exp.data if where.data == 'device' else None
-    self._data, self._hyper = mesh_lib.place(mesh, (data, exp.hyper))
+    self._data, self.hyper = mesh_lib.place(mesh, (data, exp.hyper))
     self._key = mesh_lib.place(mesh, jax.random.key(exp.config.key_seed))
     self._noise_key: jax.Array | None = None
     self.feed = cohort_feed.CohortFeed(exp, mesh, fetch=where.data == 'host')
@@ -80,7 +81,7 @@ class Runner:
   def arguments(self, placed: rounds.Cohort) -> tuple[Any, ...]:
     """Returns the arguments of the program, for cohorts on the mesh."""
     rest = self._key, self._data, self._noise_key
-    return self._hyper, self.state, placed, *rest
+    return self.hyper, self.state, placed, *rest
 
   def close(self):
     """Ends the prefetching of cohorts."""

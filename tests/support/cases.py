@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, codecs, rounds, sketches
 from fl_sketch.algorithms import topology
+from fl_sketch.models import lora
 from fl_sketch.privacy import aggregation, correlation
 from fl_sketch.rounds import mesh as mesh_lib
 import jax
@@ -37,8 +38,20 @@ CYCLIC = sketches.block_cyclic(4)
 BLOCKS = sketches.block_srht(8, block=4)
 
 
+# That of a lora: factors of rank 1 of the kernel w, which act times 2.
+SCALE = 2.0
+ADAPTED = lora.lora(
+  {'w': jnp.zeros((4, 2)), 'b': jnp.zeros(2)},
+  jax.random.key(3),
+  rank=1,
+  targets=('w',),
+  trainable=('b',),
+  parts=lora.Adapter._fields,
+).trainable
+
+
 def loss_fn(params, batch):
-  x, y = batch
+  params, (x, y) = lora.merge(params, SCALE), batch
   return jnp.mean((x @ params['w'] + params['b'][None] - y) ** 2)
 
 
@@ -200,6 +213,10 @@ ALGORITHMS = {
   # Of the matrix of 4 x 2 a column and a row, and the bias.
   'power_sgd': case('power_sgd', 4 * (4 + 2 + 2), rank=1),
   **optimized('power_sgd', 4 * (4 + 2 + 2), ['momentum'], rank=1),
+  # A column, a row and the bias; down those of three clients, or beside the
+  # mean a residual, which as a matrix is fewer bytes.
+  'flora': case('flora', 4 * 8, 4 * (3 * 6 + 2), lora_scale=SCALE),
+  'fedex': case('fedex', 4 * 8, 4 * (8 + 8), lora_scale=SCALE),
   'marina': case('marina', 20, DENSE, codec=RANDOM, sync_probability=0.3),
   **optimized('marina', 20, ['adam'], down=DENSE, codec=RANDOM,
     sync_probability=0.3),
@@ -262,6 +279,7 @@ STRUCTURES = {
   'dp_fedavg_masked': 'masked tables and noise by the clients',
   'private_iterative_sketching': 'noise in every local step',
 }
+LORA = 'flora', 'fedex'
 # Private cases whose parts others have as well, in the long tier.
 LONG = (
   'dp_fedavg_per_leaf', 'dp_fedavg_local', 'private_song', 'private_safl',
@@ -329,8 +347,13 @@ def cohort(absent: int = 0, seed: int = 0, size: int = 4) -> rounds.Cohort:
   return rounds.Cohort(ids, weight.astype(np.float32), batches)
 
 
+def params_of(make: rounds.Make) -> Any:
+  """The model before the first round, which adapts its kernel in a lora."""
+  return ADAPTED if make in (ALGORITHMS[x].make for x in LORA) else PARAMS
+
+
 def start(make: rounds.Make, mesh: jax.sharding.Mesh) -> rounds.FedState:
-  return mesh_lib.place(mesh, rounds.init(make(HP), PARAMS, POPULATION))
+  return mesh_lib.place(mesh, rounds.init(make(HP), params_of(make), POPULATION))
 
 
 def everyone(r: int) -> rounds.Cohort:

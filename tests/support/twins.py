@@ -14,6 +14,7 @@ import functools
 import numpy as np
 import twins_base
 import twins_compressed
+import twins_lora
 import twins_private
 import twins_sketched
 
@@ -38,6 +39,7 @@ PUBLIC = {
     'fedcomgate', 'feddyn', 'fednova', 'fedprox', 'fedsgd', 'marina',
     'onebit_adam', 'power_sgd', 'scaffold', 'signsgd',
   ),
+  twins_lora: ('fedex', 'flora'),
   twins_sketched: (
     'decentralised', 'diffsketch', 'fedsketch_heaprix', 'fedsketch_privix',
     'fedsketchgate', 'fetchsgd', 'iterative_sketching',

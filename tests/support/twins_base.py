@@ -17,7 +17,9 @@ import numpy as np
 import reference
 from reference import gradient
 
-CODEC, COIN, SUBSET = 0x10CA2, 0x10CA4, 0x10CA5  # folded into a key
+# Folded into a key.
+LOCAL, CODEC, COIN, SUBSET = 0x10CA1, 0x10CA2, 0x10CA4, 0x10CA5
+FACTORS = 0x10CAB
 EPOCH = 0x10CA9
 
 
@@ -38,6 +40,7 @@ class Client(NamedTuple):
   weight: float
   batches: list[tuple[np.ndarray, np.ndarray]]
   codec_key: jax.Array
+  local_key: jax.Array
 
 
 class Round(NamedTuple):
@@ -79,6 +82,7 @@ def rounds_of(cohorts, run_key) -> list[Round]:
         weight=float(cohort.weight[lane]),
         batches=list(zip(x, y, strict=True)),
         codec_key=jax.random.fold_in(client_key, CODEC),
+        local_key=jax.random.fold_in(client_key, LOCAL),
       )
       clients.append(client)
     result.append(Round(r, keys_r, clients))
