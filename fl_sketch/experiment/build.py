@@ -76,6 +76,14 @@ class Experiment(NamedTuple):
   merge: Callable[[Any, Any], Any] | None = None
 
   @property
+  def metrics_of(self) -> Callable[..., Any]:
+    """((params, hyper), batch) -> sums of metrics.
+
+    What is frozen is thus an argument of an evaluation, as of a round.
+    """
+    return lambda model, batch: at(self.metrics_fn, model[1])(model[0], batch)
+
+  @property
   def round_options(self) -> dict[str, Any]:
     """The options of `rounds.run_round`."""
     names = 'lanes_per_step', 'schedule', 'attack', 'max_payload_norm'

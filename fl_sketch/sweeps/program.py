@@ -82,7 +82,7 @@ class Program:
     self._scanned = c.rounds_per_dispatch > 1
     if self._scanned:
       self._round_fn = rounds.scan_rounds(self._round_fn)
-    evaluate = jax.jit(rounds.run_evaluation(log_lib.metrics_of(exp), mesh))
+    evaluate = jax.jit(rounds.run_evaluation(exp.metrics_of, mesh))
     self._evaluate = log_lib.evaluator(evaluate, exp, mesh)
     self._data = mesh_lib.place(mesh, exp.data)
     self._programs = {}

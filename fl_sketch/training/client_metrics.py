@@ -16,11 +16,9 @@ _MOST = 8 * problem.EVAL_BATCH
 
 
 def evaluator(
-  metrics_fn: Callable[..., Any],
-  exp: experiment.Experiment,
-  mesh: jax.sharding.Mesh,
-) -> Callable[[Any], dict[str, float]]:
-  """Builds evaluate(model) -> metrics over clients.
+  exp: experiment.Experiment, mesh: jax.sharding.Mesh
+) -> Callable[..., dict[str, float]]:
+  """Builds evaluate(params, hyper) -> metrics over clients.
 
   They are {} if none holds out data, or if `public_metrics` leaves them out.
 
@@ -28,16 +26,16 @@ def evaluator(
   travel to the devices in chunks.
 
   Args:
-    metrics_fn: (model, batch) -> sums, as of `rounds.run_client_evaluation`.
     exp: the experiment.
     mesh: the devices, over which samples are spread.
   """
   if (held := _held_out(exp)) is None:
-    return lambda model: {}
-  size = _MOST * mesh.size
+    return lambda params, hyper: {}
+  metrics_fn, size = exp.metrics_of, _MOST * mesh.size
   fn = jax.jit(rounds.run_client_evaluation(metrics_fn, mesh, held.population))
 
-  def evaluate(model):
+  def evaluate(params, hyper):
+    model = params, hyper
     totals: dict[str, Any] = {}
     for first in range(0, held.samples, size):
       chunk = range(first, min(first + size, held.samples))

@@ -209,7 +209,7 @@ class Run:
     if test is not None:
       batches = problem_lib.evaluation_batches({**test})
       exp = exp._replace(test=batches, held_out=None)
-    fn = jax.jit(rounds.run_evaluation(log.metrics_of(exp), mesh))
+    fn = jax.jit(rounds.run_evaluation(exp.metrics_of, mesh))
     model = mesh_lib.place(mesh, (self._trained, exp.hyper))
     return log.evaluator(fn, exp, mesh)(*model)
 

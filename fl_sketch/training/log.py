@@ -8,7 +8,6 @@ from fl_sketch.experiment import privacy_checks, privacy_plan, sampler
 from fl_sketch.privacy import types
 from fl_sketch.reporting import metrics as metrics_lib
 from fl_sketch.rounds import comms, mesh as mesh_lib, traffic
-from fl_sketch.rounds.algorithm import at
 from fl_sketch.training import client_metrics
 import jax
 from jax.sharding import PartitionSpec as P
@@ -75,34 +74,27 @@ class RunLog:
     return {name: row[name] for name in row if name.endswith('_bytes')}
 
 
-def metrics_of(exp: experiment.Experiment) -> Callable[..., Any]:
-  """The metrics of a model, ((params, hyperparameters), batch) -> sums.
-
-  What is frozen is thus an argument of an evaluation, as of a round.
-  """
-  return lambda model, batch: at(exp.metrics_fn, model[1])(model[0], batch)
-
-
 def evaluator(
   fn: Any, exp: experiment.Experiment, mesh: jax.sharding.Mesh
 ) -> Callable[[Any], Record]:
   """Builds evaluate(params, hyper) -> metrics: means, and those over clients.
 
   Args:
-    fn: the jitted result of `rounds.run_evaluation`, on `metrics_of`.
+    fn: the jitted result of `rounds.run_evaluation`, on
+      `Experiment.metrics_of`.
     exp: the experiment.
     mesh: the devices, over which test batches are spread.
   """
   test = mesh_lib.pad(exp.test, mesh.size)
   test = mesh_lib.place(mesh, test, P(comms.SHARD))
-  of_clients = client_metrics.evaluator(metrics_of(exp), exp, mesh)
+  of_clients = client_metrics.evaluator(exp, mesh)
 
   def evaluate(params, hyper):
     sums = jax.device_get(fn((params, hyper), test))
     count = sums.pop('count')
     mean = lambda name: float(metrics_lib.mean(name, sums[name], count))
     means = {f'test_{name}': mean(name) for name in sums}
-    return means | of_clients((params, hyper))
+    return means | of_clients(params, hyper)
 
   return evaluate
 

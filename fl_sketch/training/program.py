@@ -9,7 +9,6 @@ from fl_sketch.training import (
   client_metrics,
   client_state,
   cohort_feed,
-  log,
   memory as memory_lib,
   placement as placement_lib,
 )
@@ -104,7 +103,7 @@ def program(
     fn=jax.jit(fn, donate_argnums=1),
     args=(hyper, state, cohort, *rest),
     init=_init(exp, population, first),
-    evaluate=jax.jit(rounds.run_evaluation(log.metrics_of(exp), mesh)),
+    evaluate=jax.jit(rounds.run_evaluation(exp.metrics_of, mesh)),
     test=_abstract(mesh, mesh_lib.pad(exp.test, mesh.size), P(comms.SHARD)),
     placement=where,
     row=row,

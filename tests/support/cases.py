@@ -66,6 +66,17 @@ class Case(NamedTuple):
   hp: algorithms.Hyper = HP  # what `make` sees where it is given `HP`
 
 
+def params_of(make: rounds.Make) -> Any:
+  """The model before the first round."""
+  return getattr(make, 'params', PARAMS)
+
+
+def adapted(make: rounds.Make) -> rounds.Make:
+  """Starts with `ADAPTED` in place of `PARAMS`."""
+  make.params = ADAPTED
+  return make
+
+
 def case(name, up, down=None, clip_norm=None, **options) -> Case:
   """`clip_norm` None is that of `HP`."""
   work = algorithms.entry(name).work
@@ -75,6 +86,8 @@ def case(name, up, down=None, clip_norm=None, **options) -> Case:
   else:
     steps['loss_fn'] = loss_fn
   make_base = algorithms.make(name, population=POPULATION, **steps, **options)
+  if name in lora.KINDS:
+    make_base = adapted(make_base)
   down = up if down is None else down
   if clip_norm is None:
     return Case(name, options, up, down, make_base)
@@ -279,7 +292,6 @@ STRUCTURES = {
   'dp_fedavg_masked': 'masked tables and noise by the clients',
   'private_iterative_sketching': 'noise in every local step',
 }
-LORA = 'flora', 'fedex'
 # Private cases whose parts others have as well, in the long tier.
 LONG = (
   'dp_fedavg_per_leaf', 'dp_fedavg_local', 'private_song', 'private_safl',
@@ -347,13 +359,10 @@ def cohort(absent: int = 0, seed: int = 0, size: int = 4) -> rounds.Cohort:
   return rounds.Cohort(ids, weight.astype(np.float32), batches)
 
 
-def params_of(make: rounds.Make) -> Any:
-  """The model before the first round, which adapts its kernel in a lora."""
-  return ADAPTED if make in (ALGORITHMS[x].make for x in LORA) else PARAMS
-
-
 def start(make: rounds.Make, mesh: jax.sharding.Mesh) -> rounds.FedState:
-  return mesh_lib.place(mesh, rounds.init(make(HP), params_of(make), POPULATION))
+  return mesh_lib.place(
+    mesh, rounds.init(make(HP), params_of(make), POPULATION)
+  )
 
 
 def everyone(r: int) -> rounds.Cohort:

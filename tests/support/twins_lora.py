@@ -1,4 +1,4 @@
-"""Twins of the exact means of LoRA, on adapters of rank 1 of a 4 x 2 kernel.
+"""Twins of the means of LoRA, on factors of rank 1 of a 4 x 2 kernel.
 
 theta is [16]: the bias [2], the kernel W [4, 2], A [4] and B [2].
 """
@@ -13,19 +13,47 @@ def _parts(theta):
   return theta[:2], theta[2:10].reshape(4, 2), theta[10:14], theta[14:]
 
 
-def _trained(hp, start, client, scale):
+def _theta(*parts):
+  return np.concatenate([np.ravel(x) for x in parts])
+
+
+def _trained(hp, start, client, scale, rate_of_a=1.0):
   """Bias, A and B after a client's steps; the kernel stays."""
   bias, kernel, a, b = start
   for x, y in client.batches:
     whole = kernel + scale * np.outer(a, b)
-    grad = reference.gradient(np.concatenate([bias, whole.ravel()]), x, y)
+    grad = reference.gradient(_theta(bias, whole), x, y)
     of_kernel = grad[2:].reshape(4, 2)
     bias = bias - hp.client_lr * grad[:2]
     a, b = (
-      a - hp.client_lr * scale * of_kernel @ b,
+      a - rate_of_a * hp.client_lr * scale * of_kernel @ b,
       b - hp.client_lr * scale * of_kernel.T @ a,
     )
   return bias, a, b
+
+
+def _mean_move(this, old, news):
+  return this.mean([old - new for new in news], 0 * old)
+
+
+def naive(hp, theta, rounds, *, lora_scale, rate_of_a=1.0):
+  """Means of bias, A and B apart."""
+  for this in rounds:
+    start = bias, kernel, a, b = _parts(theta)
+    ends = [
+      _trained(hp, start, client, lora_scale, rate_of_a)
+      for client in this.clients
+    ]
+    bias, a, b = (
+      old - hp.server_lr * _mean_move(this, old, [end[i] for end in ends])
+      for i, old in enumerate((bias, a, b))
+    )
+    theta = _theta(bias, kernel, a, b)
+  return theta
+
+
+def ffa(hp, theta, rounds, *, lora_scale):
+  return naive(hp, theta, rounds, lora_scale=lora_scale, rate_of_a=0.0)
 
 
 def flora(hp, theta, rounds, *, lora_scale):
@@ -39,27 +67,23 @@ def flora(hp, theta, rounds, *, lora_scale):
       ends.append(_trained(hp, start, client, lora_scale))
     products = [np.outer(*end[1:]) for end in ends]
     step = this.mean(products, np.zeros((4, 2)))
-    moved = this.mean([bias - end[0] for end in ends], np.zeros(2))
+    moved = _mean_move(this, bias, [end[0] for end in ends])
     bias = bias - hp.server_lr * moved
-    kernel = kernel + hp.server_lr * lora_scale * step
-    theta = np.concatenate([bias, kernel.ravel(), a, b])
+    theta = _theta(bias, kernel + hp.server_lr * lora_scale * step, a, b)
   return theta
 
 
 def fedex(hp, theta, rounds, *, lora_scale):
   """Written as: the whole model moves by the mean of the clients' models."""
   for this in rounds:
-    start = _parts(theta)
-    bias, kernel, a, b = start
-    whole = kernel + lora_scale * np.outer(a, b)
+    start = bias, kernel, a, b = _parts(theta)
     ends = [_trained(hp, start, x, lora_scale) for x in this.clients]
-    away = lambda old, news: this.mean([old - new for new in news], 0 * old)
+    whole = kernel + lora_scale * np.outer(a, b)
     models = [kernel + lora_scale * np.outer(*end[1:]) for end in ends]
-    whole = whole - hp.server_lr * away(whole, models)
+    whole = whole - hp.server_lr * _mean_move(this, whole, models)
     bias, a, b = (
-      old - hp.server_lr * away(old, [end[i] for end in ends])
+      old - hp.server_lr * _mean_move(this, old, [end[i] for end in ends])
       for i, old in enumerate((bias, a, b))
     )
-    kernel = whole - lora_scale * np.outer(a, b)
-    theta = np.concatenate([bias, kernel.ravel(), a, b])
+    theta = _theta(bias, whole - lora_scale * np.outer(a, b), a, b)
   return theta

@@ -88,7 +88,7 @@ def test_metrics_are_those_of_each_client_alone(devices, most, monkeypatch):
   monkeypatch.setattr(client_metrics, '_MOST', most)
   exp = experiment.build(FIELDS)
   mesh = mesh_lib.cohort_mesh(devices)
-  found = client_metrics.evaluator(exp, mesh)(exp.params)
+  found = client_metrics.evaluator(exp, mesh)(exp.params, exp.hyper)
   assert 1 < len(np.flatnonzero(exp.held_out.sizes)) < 30
   for name, values in by_hand(exp, exp.params).items():
     values.sort()
@@ -108,7 +108,7 @@ def test_data_on_the_host_or_mapped_give_the_same(tmp_path):
   mapped = exp.data | {'x': np.load(tmp_path / 'x.npy', mmap_mode='r')}
   mesh = mesh_lib.cohort_mesh(2)
   one, other = (
-    client_metrics.evaluator(e, mesh)(exp.params)
+    client_metrics.evaluator(e, mesh)(exp.params, exp.hyper)
     for e in (exp, exp._replace(data=mapped))
   )
   assert one == other

@@ -256,7 +256,7 @@ def test_clients_are_not_evaluated_where_nobody_sees_it():
   exp, mesh = problem(fields=NONE), jax.make_mesh((1,), ('shard',))
   assert exp.held_out is not None
   assert client_metrics.held(exp, mesh) == {}
-  assert client_metrics.evaluator(exp, mesh)(START) == {}
+  assert client_metrics.evaluator(exp, mesh)(START, exp.hyper) == {}
   assert client_metrics.held(problem(), mesh)
 
 
