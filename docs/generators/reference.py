@@ -118,6 +118,7 @@ def _options() -> str:
   headings = {
     'dataset_options': 'Options of data sets',
     'model_options': 'Options of models',
+    'lora': 'Means of adapters and their options',
     'local_optimizer': 'Optimizers of clients and their options',
     'client_schedule': 'Schedules of client_lr and their options',
   }

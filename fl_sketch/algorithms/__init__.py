@@ -113,7 +113,7 @@ def measure(name: str) -> costs.Costs:
     arguments['local'] = sgd
   else:
     arguments['loss_fn'] = costs.quadratic
-  toy = costs.toy_problem(rows=entry(name).rows)
+  toy = costs.toy_problem(rows=entry(name).rows, rank=entry(name).rank)
   return costs.measure(make(name, **arguments), *toy)
 
 

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 import functools
 from typing import Any, NamedTuple
 
-from fl_sketch import rounds as rounds_lib
+from fl_sketch import models, rounds as rounds_lib
+from fl_sketch.models import lora
 from fl_sketch.rounds import (
   chain,
   client_step,
@@ -35,7 +36,7 @@ class Costs(NamedTuple):
   """Costs of one client in one round; floats are of 32 bits.
 
   Attributes:
-    d: numbers of the model.
+    d: numbers of the model that clients train.
     up: communication cost: bytes that it sends, distinct values in order.
     down: bytes of the broadcast, likewise.
     client_state: floats of per-client state.
@@ -57,23 +58,36 @@ class Costs(NamedTuple):
   keys: tuple[str, ...]
 
 
-def toy_problem(d: int = 1000, clients: int = 8, rows: int | None = None):
+def toy_problem(
+  d: int = 1000,
+  clients: int = 8,
+  rows: int | None = None,
+  rank: int | None = None,
+):
   """Makes least squares: params f32[d] and a cohort of all clients.
 
   Args:
-    d: numbers of the model.
+    d: numbers of the model that clients train.
     clients: of the cohort.
     rows: of the matrix f32[rows, d / rows] that the params are; None is f32[d].
+    rank: of factors of the matrix, which have the d numbers; None is no factor.
   """
   shape = (d,) if rows is None else (rows, d // rows)
+  if rank is not None:
+    shape = rows, d // rank - rows
   centres = np.random.default_rng(0).standard_normal((clients, 2, 1, *shape))
   ids, weight = np.arange(clients, dtype=np.int32), np.ones(clients, np.float32)
   cohort = rounds_lib.Cohort(ids, weight, centres.astype(np.float32))
-  return jnp.zeros(shape), cohort
+  params = jnp.zeros(shape)
+  if rank is not None:
+    options = {'rank': rank, 'targets': ('*',), 'parts': lora.Adapter._fields}
+    params = lora.lora(params, jax.random.key(0), **options).trainable
+  return params, cohort
 
 
-def quadratic(params: jax.Array, batch: jax.Array) -> jax.Array:
+def quadratic(params: Any, batch: jax.Array) -> jax.Array:
   """Half the mean squared distance of f32[...] to those of f32[batch, ...]."""
+  params = lora.merge(params, 1.0)
   return 0.5 * jnp.sum((params[None] - batch) ** 2) / len(batch)
 
 
@@ -125,7 +139,7 @@ def measure(
   _, replicated = _split(state.server)
   algorithm = make(hp)
   return Costs(
-    d=comms.nbytes(params) // 4,
+    d=models.num_params(params),
     up=distinct(metrics['up']),
     down=distinct(metrics['down']),
     client_state=comms.nbytes(client_state) / 4 / len(cohort.ids),

@@ -18,6 +18,7 @@ from fl_sketch.algorithms.fedsketchgate import fedsketchgate
 from fl_sketch.algorithms.ferret import ferret
 from fl_sketch.algorithms.fetchsgd import fetchsgd
 from fl_sketch.algorithms.iterative_sketching import iterative_sketching
+from fl_sketch.algorithms.lora_products import fedex, flora
 from fl_sketch.algorithms.marina import marina
 from fl_sketch.algorithms.markov import cd_adam, ef21
 from fl_sketch.algorithms.onebit_adam import onebit_adam
@@ -53,6 +54,7 @@ class Entry(NamedTuple):
       neither against its text nor against code of others.
     rows: of the matrix that is the model on which costs are measured; None is a
       vector.
+    rank: of the factors of that matrix, where the algorithm is of a lora.
   """
 
   factory: Callable[..., Algorithm]
@@ -63,13 +65,14 @@ class Entry(NamedTuple):
   example: Mapping[str, Any] = MappingProxyType({})
   from_memory: bool = False
   rows: int | None = None
+  rank: int | None = None
 
 
 # What a config gives by fields that several algorithms share.
 CONTEXT = (
   'sketch', 'codec', 'downlink', 'privacy', 'robust', 'server_optimizer',
   'schedule', 'local_steps', 'population', 'b1', 'b2', 'eps', 'momentum',
-  'hash_rounds',
+  'hash_rounds', 'lora_scale',
 )  # fmt: skip
 REGISTRY = registry.Registry(
   'algorithm',
@@ -120,6 +123,8 @@ register(ef21, work='gradient', example=_LARGEST | _ALL)
 register(cd_adam, work='gradient', example=_LARGEST | _ALL, from_memory=True)
 register(onebit_adam, work='gradient', example={'warmup': 2})
 register(power_sgd, example={'rank': 2}, rows=25)
+register(flora, work='task', rows=200, rank=2)
+register(fedex, work='task', rows=200, rank=2)
 register(demo, work='gradient', example=_COSINES)
 register(cocktail_sgd, example=_QUANTIZED | {'mask_ratio': 0.1})
 register(ferret, example={'size': 100})

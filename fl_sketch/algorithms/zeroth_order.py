@@ -142,7 +142,7 @@ def fedkseed(
 def _steps(task: local_work.Task, hp: Hyper, seeds: Any, mu: Any) -> Any:
   if task.weight_decay:
     raise ValueError(
-      f'Expected weight_decay={task.weight_decay} to be 0: it is no slope along '
-      'a direction.'
+      f'Expected weight_decay={task.weight_decay} to be 0: it is no slope '
+      'along a direction.'
     )
   return zeroth_order(task.loss_fn, hp.client_lr, seeds, mu=mu)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from fl_sketch import algorithms, rounds
 from fl_sketch.data import byzantine, partitions
 from fl_sketch.experiment import (
+  adapted,
   held_out as held_out_lib,
   parts,
   privacy_checks,
@@ -53,6 +54,8 @@ class Experiment(NamedTuple):
     held_data: the arrays of which it is.
     personalize: (hp, params, batches, key) -> the own params of a client, with
       which it evaluates as well; None for none.
+    merge: (`Hyper.frozen`, params) -> the model's parameters; None where
+      nothing is frozen.
   """
 
   config: Config
@@ -76,6 +79,7 @@ class Experiment(NamedTuple):
   held_out: partitions.Partition | None = None
   held_data: dict[str, np.ndarray] | None = None
   personalize: Callable[..., Any] | None = None
+  merge: Callable[[Any, Any], Any] | None = None
 
   @property
   def round_options(self) -> dict[str, Any]:
@@ -155,9 +159,11 @@ def assemble(
     )
   # Everything else, the account too, knows only what clients train on.
   partition, held_out, held_data = held_out_lib.split(c, problem, partition)
+  if c.lora is not None:
+    problem = adapted.problem(c, problem)
   make = parts.algorithm(c, problem)
   guarantee = guarantee_of(c, make, partition, problem.params)
-  hyper = parts.hyper_of(c, guarantee)
+  hyper = parts.hyper_of(c, guarantee)._replace(frozen=problem.frozen)
   _check_grid(c, hyper, problem.params)
   held_out_lib.check_metric(c, problem, hyper)
   if c.local_work == 'gram' and make(hyper).drift is not None:
@@ -198,6 +204,7 @@ def assemble(
     held_out=held_out,
     held_data=held_data,
     personalize=held_out_lib.personalize(c, problem.loss_fn),
+    merge=problem.merge,
   )
 
 
@@ -223,7 +230,7 @@ def _check_partition(
 def reconfigured(exp: Experiment, c: Config) -> Experiment:
   """The experiment with a config that differs in hyperparameters only."""
   guarantee = guarantee_of(c, exp.make, exp.partition, exp.params)
-  hyper = parts.hyper_of(c, guarantee)
+  hyper = parts.hyper_of(c, guarantee)._replace(frozen=exp.hyper.frozen)
   _check_grid(c, hyper, exp.params)
   return exp._replace(config=c, hyper=hyper, guarantee=guarantee)
 

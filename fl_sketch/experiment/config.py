@@ -26,12 +26,14 @@ PARTITION_OPTIONS = (
 )  # fmt: skip
 # Fields of one level of nesting: options of what another field names.
 MAPPINGS = (
-  'dataset_options', 'model_options', 'client_schedule', 'local_optimizer',
-  'options', 'sketch', 'codec', 'downlink', 'sweep',
+  'dataset_options', 'model_options', 'lora', 'client_schedule',
+  'local_optimizer', 'options', 'sketch', 'codec', 'downlink', 'sweep',
 )  # fmt: skip
 # Those that name their factory themselves; a text such as 'srht(size=60)' will
 # do in their place.
-CALLS = 'client_schedule', 'local_optimizer', 'sketch', 'codec', 'downlink'
+CALLS = (
+  'lora', 'client_schedule', 'local_optimizer', 'sketch', 'codec', 'downlink',
+)  # fmt: skip
 # Fields of the past, and where their values stand now.
 MOVED = {
   **{
@@ -96,6 +98,8 @@ class Config:
   model: str = 'mlp'  # one of models.names()
   model_options: Mapping[str, Any] | None = None  # by name
   pretrained: str | None = None  # a safetensors file to start from
+  # kind, and its options: factors of these kernels are trained, all else frozen
+  lora: Mapping[str, Any] | None = None
   loss: str = 'classes'  # tokens, labels, regression; or a registered one
   label_smoothing: f.Share = 0.0
   standardize: bool = True  # False: pixels from 0 to 1, as they are

@@ -12,7 +12,7 @@ from fl_sketch.data import (
 )
 from fl_sketch.experiment import privacy_checks
 from fl_sketch.local import optimizers, schedules
-from fl_sketch.models import bert, losses
+from fl_sketch.models import bert, lora, losses
 from fl_sketch.utils import seeding
 
 OPTIMIZER_OPTIONS = ('b1', 'b2', 'eps', 'momentum')
@@ -53,7 +53,7 @@ def _check_work(c: Any):
       "local_work='gram' or dataset='quadratics'."
     )
   for name in (
-    'sketch', 'codec', 'downlink', 'local_optimizer', 'client_schedule',
+    'lora', 'sketch', 'codec', 'downlink', 'local_optimizer', 'client_schedule',
   ):  # fmt: skip
     if (options := getattr(c, name)) is not None and 'kind' not in options:
       raise ValueError(f'Expected a kind in {name}={dict(options)}.')
@@ -66,6 +66,7 @@ def _check_work(c: Any):
     raise c.refusal("Expected {loss} to be 'classes' with {local_work}.")
   _check_data(c)
   _check_algorithm(c)
+  _check_lora(c)
   privacy_checks.check(c)
   kinds = cohorts.RANDOM_SIZE
   if c.max_cohort is not None and c.sampling not in kinds:
@@ -186,6 +187,26 @@ def _check_steps(c: Any):
   schedules.make(rounds=c.rounds, **c.client_schedule)  # checks its options
   if c.lr_decay is not None:
     raise c.refusal('Expected no {lr_decay} beside {client_schedule}.')
+
+
+def _check_lora(c: Any):
+  """Checks the factors that are trained, and who can average them."""
+  changes = 'lora_scale' in algorithms.options(c.algorithm)
+  if c.lora is None:
+    if changes:
+      raise c.refusal('Expected {lora} of that name with {algorithm}.')
+    return
+  options = {k: x for k, x in c.lora.items() if k != 'kind'}
+  lora.REGISTRY.check(c.lora['kind'], options)
+  kinds = [k for k, parts in lora.KINDS.items() if ('base' in parts) == changes]
+  if c.algorithm in kinds:
+    kinds = [c.algorithm]
+  if c.lora['kind'] not in kinds:
+    raise c.refusal(
+      f'Expected {{lora}} of a kind in {kinds} with {{algorithm}}.'
+    )
+  if c.local_work == 'gram':
+    raise c.refusal("Expected no {lora} with local_work='gram'.")
 
 
 def _check_optimizer(c: Any):

@@ -10,12 +10,13 @@ from fl_sketch import algorithms, codecs, models, sketches
 from fl_sketch.data import registry as datasets
 from fl_sketch.experiment.config import CALLS, MAPPINGS, Config
 from fl_sketch.local import optimizers, schedules
-from fl_sketch.models import losses
+from fl_sketch.models import lora, losses
 from fl_sketch.utils import fields, registry
 
 REGISTRIES: dict[str, tuple[str, registry.Registry]] = {
   'dataset_options': ('dataset', datasets.REGISTRY),
   'model_options': ('model', models.REGISTRY),
+  'lora': ('lora.kind', lora.REGISTRY),
   'client_schedule': ('client_schedule.kind', schedules.REGISTRY),
   'local_optimizer': ('local_optimizer.kind', optimizers.REGISTRY),
   'options': ('algorithm', algorithms.REGISTRY),

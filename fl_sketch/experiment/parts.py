@@ -8,6 +8,7 @@ from fl_sketch.experiment.config import Config
 from fl_sketch.experiment.config_checks import OPTIMIZER_OPTIONS
 from fl_sketch.experiment.problem import Problem
 from fl_sketch.local import gram, schedules
+from fl_sketch.models import lora
 from fl_sketch.privacy import private_metrics
 from fl_sketch.rounds import client_loop, client_step, robust
 from fl_sketch.rounds.algorithm import FromHyper, at
@@ -25,7 +26,8 @@ def hyper_of(
     c: the config.
     guarantee: of a private run, whose noise may be calibrated.
   """
-  shared = [name for name in algorithms.Hyper._fields if name != 'extra']
+  arrays_of = 'extra', 'frozen'
+  shared = [x for x in algorithms.Hyper._fields if x not in arrays_of]
   numbers = c.given(tuple(shared))
   if guarantee is not None:
     numbers['noise_multiplier'] = guarantee.noise_multiplier
@@ -104,6 +106,9 @@ def algorithm_options(c: Config) -> dict[str, Any]:
       options[field] = _made(field, codec, codecs)
   if c.hash_rounds is not None:
     options['hash_rounds'] = c.hash_rounds
+  if c.lora is not None and 'lora_scale' in algorithms.options(c.algorithm):
+    alpha = c.lora.get('alpha')
+    options['lora_scale'] = lora.scale_of(c.lora['rank'], alpha)
   if c.robust is not None and c.groups is not None:
     options['robust'] = robust.Rule(c.robust, c.groups)
   if c.local_optimizer is not None:

@@ -38,7 +38,7 @@ class Problem(NamedTuple):
     params: the model before the first round.
     loss_fn: (params, batch) -> f32[], the mean over a batch of `data`; it may
       take a key. Like the next and `apply_fn`, a `FromHyper` if it depends on
-      hyperparameters.
+      hyperparameters, and an `OfFrozen` beside frozen parameters.
     metrics_fn: (params, batch) -> sums of metrics, f32[] each, with 'count'.
     labels: int[samples], which partitions by labels read; or None.
     scale: 'mean' and 'std' of the inputs, for `local.gram`.
@@ -46,6 +46,8 @@ class Problem(NamedTuple):
     apply_fn: (params, inputs) -> the outputs of the float32 model; or None.
     held_out: which samples each client holds out, and the arrays of which they
       are, if the data say so.
+    frozen: parameters that are not trained, as `Hyper.frozen`; None for none.
+    merge: (frozen, params) -> those of the model; None where nothing is frozen.
   """
 
   data: dict[str, np.ndarray]
@@ -58,6 +60,8 @@ class Problem(NamedTuple):
   partition: ragged.Partition | None = None
   apply_fn: Callable[[Any, Any], Any] | None = None
   held_out: tuple[ragged.Partition, dict[str, np.ndarray]] | None = None
+  frozen: Any = None
+  merge: Callable[[Any, Any], Any] | None = None
 
 
 @datasets.register(clients=True)

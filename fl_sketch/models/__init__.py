@@ -4,6 +4,7 @@
 name, `register` adds one of another module, `init_params` draws parameters,
 which `pretrained` reads from safetensors files instead; `losses` has losses and
 metrics of one batch, and `kinds` what they are of.
+`lora` adds factors of low rank to kernels, and freezes other parameters.
 `linear`, `mlp`, `lenet`, `smooth_lenet`, `emnist_cnn`, `resnet`, `vit` and
 `bert` have the modules, `recurrent`, `gpt` and `llama` those of sequences;
 `layers`, `transformer`, `decoder`, `tokens` and `precision` are what these
@@ -14,7 +15,16 @@ from collections.abc import Callable, Sequence
 import functools
 from typing import Any, NamedTuple
 
-from fl_sketch.models import bert, gpt, layers, llama, losses, recurrent, vit
+from fl_sketch.models import (
+  bert,
+  gpt,
+  layers,
+  llama,
+  lora,
+  losses,
+  recurrent,
+  vit,
+)
 from fl_sketch.models.emnist_cnn import EmnistCNN
 from fl_sketch.models.lenet import LeNet5
 from fl_sketch.models.linear import Linear
@@ -29,7 +39,8 @@ import jax.numpy as jnp
 __all__ = [
   'MLP', 'OF_IMAGES', 'OF_SEQUENCES', 'REGISTRY', 'LeNet5', 'Linear', 'Model',
   'ResNet8', 'ResNet18', 'ResNet101', 'SmoothLeNet', 'as_model', 'describe',
-  'init_params', 'layers', 'losses', 'make', 'names', 'num_params', 'register',
+  'init_params', 'layers', 'lora', 'losses', 'make', 'names', 'num_params',
+  'register',
 ]  # fmt: skip
 
 Params = Any
@@ -141,7 +152,9 @@ def init_params(
 def num_params(params: Params) -> int:
   """Counts the numbers in a tree of arrays (or of ShapeDtypeStructs).
 
+  Of an `lora.Adapter` those of its factors: clients do not train its kernel.
+
   >>> num_params({'kernel': jnp.zeros((784, 10)), 'bias': jnp.zeros(10)})
   7850
   """
-  return sum(leaf.size for leaf in jax.tree.leaves(params))
+  return sum(leaf.size for leaf in jax.tree.leaves(lora.split(params)[0]))

@@ -165,17 +165,17 @@ def _updates(config, data_dir, problem) -> np.ndarray:
   exp = experiment.build(fields, data_dir, problem)
   cohort = exp.sample(0)
   present = np.flatnonzero(cohort.weight > 0)
-  local = exp.make(exp.hyper).local
   key = jax.random.key(exp.config.key_seed)
 
   @jax.jit
-  def one(params, data, lane, batches):
-    key_of = jax.random.fold_in(key, lane)
-    moved, _ = local(params, exp.fetch(data, batches), key_of, None)
+  def one(hyper, params, data, lane, batches):
+    key_of, batches = jax.random.fold_in(key, lane), exp.fetch(data, batches)
+    moved, _ = exp.make(hyper).local(params, batches, key_of, None)
     return ravel_pytree(moved)[0].astype(jnp.float32)
 
   lane_of = lambda i: jax.tree.map(lambda x: x[i], cohort.batches)
-  return np.stack([one(exp.params, exp.data, i, lane_of(i)) for i in present])
+  start = exp.hyper, exp.params, exp.data
+  return np.stack([one(*start, i, lane_of(i)) for i in present])
 
 
 def _measure(candidate, updates, draws) -> float:

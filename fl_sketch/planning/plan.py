@@ -10,7 +10,7 @@ import tempfile
 import time
 from typing import NamedTuple
 
-from fl_sketch import experiment, rounds
+from fl_sketch import experiment, models, rounds
 from fl_sketch.planning import flops as flops_lib
 from fl_sketch.privacy import generators
 from fl_sketch.rounds import mesh as mesh_lib
@@ -47,7 +47,7 @@ class Plan(NamedTuple):
     have: bytes of the machine.
     wire: communication cost of one participant.
     flops: operations of a round, on all devices together.
-    parameters: numbers of the model.
+    parameters: numbers of the model that clients train.
     cohort: clients in a round.
     compiling: seconds.
     seconds: of a round, the median of a dry run; None without one.
@@ -95,7 +95,7 @@ def plan(
     have=have,
     wire=wire(exp, mesh),
     flops=work._replace(total=work.total // len(exp.config.dispatch(0))),
-    parameters=sum(x.size for x in jax.tree.leaves(exp.params)),
+    parameters=models.num_params(exp.params),
     cohort=exp.config.cohort,
     compiling=compiling,
     seconds=dry_run(exp, mesh, run, dry_rounds) if plays else None,
@@ -122,16 +122,15 @@ def wire(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> Wire:
   @jax.jit
   def bills():
     # Bills depend on counters in the state, not on model or data: zeros do.
-    first, data = jax.tree.map(
-      lambda x: jnp.zeros(x.shape, x.dtype), (state, exp.data)
+    first, data, frozen = jax.tree.map(
+      lambda x: jnp.zeros(x.shape, x.dtype), (state, exp.data, exp.hyper.frozen)
     )
+    hyper = exp.hyper._replace(frozen=frozen)
     key = jax.random.key(exp.config.key_seed)
 
     def step(state, _):
-      shared, new, metrics = cohort_fn(
-        exp.hyper, state, cohort, key, data, noise
-      )
-      new = server_fn(exp.hyper, shared, new, key)
+      shared, new, metrics = cohort_fn(hyper, state, cohort, key, data, noise)
+      new = server_fn(hyper, shared, new, key)
       return new, (metrics['up'], metrics['down'])
 
     return jax.lax.scan(step, first, length=count)[1]

@@ -23,6 +23,9 @@ class Hyper(NamedTuple):
     extra: other hyperparameters by name, f32[] each: the options that an
       algorithm declares as such; those of a sketch, a codec or a model are
       'sketch.NAME', 'codec.NAME' or 'model_options.NAME'. None for none.
+    frozen: arrays of the loss that no round changes, such as frozen weights:
+      arguments of the compiled round, one copy for all clients of a device.
+      None for none.
   """
 
   client_lr: jax.Array
@@ -30,6 +33,7 @@ class Hyper(NamedTuple):
   clip_norm: jax.Array | None = None
   noise_multiplier: jax.Array | None = None
   extra: dict[str, jax.Array] | None = None
+  frozen: Any = None
 
 
 class FromHyper(NamedTuple):
@@ -53,9 +57,23 @@ class FromHyper(NamedTuple):
     return self.build(**{**self.options, **given})
 
 
+class OfFrozen(NamedTuple):
+  """A loss that reads `Hyper.frozen`.
+
+  Attributes:
+    build: hyperparameters -> the loss.
+  """
+
+  build: Callable[[Hyper], Any]
+
+  def at(self, hp: Hyper) -> Any:
+    """Builds it with the hyperparameters of a run."""
+    return self.build(hp)
+
+
 def at(part: Any, hp: Hyper) -> Any:
   """A part of a run with its hyperparameters, which most parts do not have."""
-  return part.at(hp) if isinstance(part, FromHyper) else part
+  return part.at(hp) if isinstance(part, FromHyper | OfFrozen) else part
 
 
 class StatefulLocal(NamedTuple):

@@ -18,7 +18,7 @@ _RUN, _ROUND, _CLIENT = range(3)
 _LOCAL, _CODEC, _NOISE, _COIN, _SUBSET, _ATTACK, _GROUP, _DRAW = range(
   0x10CA1, 0x10CA9
 )
-_EPOCH, _METRICS = 0x10CA9, 0x10CAA
+_EPOCH, _METRICS, _FACTORS = 0x10CA9, 0x10CAA, 0x10CAB
 HashKey = str | int  # 'round', 'run', or for how many rounds a hash is kept
 
 
@@ -171,6 +171,11 @@ def coin(keys: RoundKeys, probability: float) -> jax.Array:
   """Bernoulli draw, bool[], the same on all clients of a round."""
   key = jax.random.fold_in(keys.round, _COIN)
   return jax.random.bernoulli(key, probability)
+
+
+def factors_key(key: jax.Array) -> jax.Array:
+  """Key of factors of low rank with which local work begins; `key` is its."""
+  return jax.random.fold_in(key, _FACTORS)
 
 
 def subset_key(keys: RoundKeys) -> jax.Array:

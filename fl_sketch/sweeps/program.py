@@ -5,7 +5,7 @@ import math
 import time
 from typing import Any, NamedTuple
 
-from fl_sketch import experiment, rounds
+from fl_sketch import algorithms, experiment, rounds
 from fl_sketch.experiment import config as config_lib
 from fl_sketch.privacy import generators
 from fl_sketch.rounds import comms, mesh as mesh_lib
@@ -72,6 +72,10 @@ class Program:
     self._one_seed = len({(c.seed, c.noise_seed) for c in configs}) == 1
     self._one_seed &= not self._private or c.noise_seed is not None
     self._one_key = len({c.key_seed for c in configs}) == 1
+    # Frozen parameters depend on the seed; those of one seed are not copied.
+    one_model = len({c.seed for c in configs}) == 1
+    axes = algorithms.Hyper(*[0] * len(algorithms.Hyper._fields))
+    self._of_hyper = axes._replace(frozen=None) if one_model else axes
     self._round_fn = rounds.run_round(
       exp.make, mesh, fetch=exp.fetch, **exp.round_options
     )
@@ -167,15 +171,20 @@ class Program:
   def _step(self, exps):
     """Jits a dispatch for all points, which may share cohorts and key."""
     shared = (None if one else 0 for one in (self._one_seed, self._one_key))
-    axes = 0, 0, *shared, None, *[0] * self._private
+    axes = self._of_hyper, 0, *shared, None, *[0] * self._private
     return self._jitted(self._round_fn, len(exps), axes, donate_argnums=1)
 
   def _start(self, exps):
     """Returns hyperparameters and first states of the points, stacked."""
-    starts = _stacked([(exp.hyper, exp.params) for exp in exps], jnp)
+    distinct = exps[:1] if self._of_hyper.frozen is None else exps
+    frozen = _stacked([exp.hyper.frozen for exp in distinct], jnp)
+    own = [(exp.hyper._replace(frozen=None), exp.params) for exp in exps]
+    hyper, params = _stacked(own, jnp)
+    starts = hyper._replace(frozen=frozen), params
     starts = mesh_lib.place(self.mesh, starts)
     whole = mesh_lib.replicated(self.mesh)
-    init = self._jitted(self._init, len(exps), (0, 0), out_shardings=whole)
+    axes = self._of_hyper, 0
+    init = self._jitted(self._init, len(exps), axes, out_shardings=whole)
     return starts[0], init(*starts)
 
   def _jitted(self, fn, points, axes, **options):

@@ -155,7 +155,7 @@ def _check(todo, groups, build):
 
 def _array_fields(c: Config, problem: Any) -> set[str]:
   """The config fields that a program takes as arrays; options with a dot."""
-  names = {*algorithms.Hyper._fields, *SEEDS} - {'extra'}
+  names = {*algorithms.Hyper._fields, *SEEDS} - {'extra', 'frozen'}
   names |= experiment.declared(c).keys()
   if c.final_server_lr is not None:
     names.remove('server_lr')  # the schedule decays relative to it

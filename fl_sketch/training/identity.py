@@ -62,16 +62,8 @@ def of(
   """
   two = lambda x: jax.ShapeDtypeStruct((2, *x.shape[1:]), x.dtype)
   one = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
-  loss_fn, metrics_fn = (
-    at(exp.loss_fn, exp.hyper),
-    at(exp.metrics_fn, exp.hyper),
-  )
-  if losses.takes_key(loss_fn):
-    loss_fn = functools.partial(loss_fn, key=jax.random.key(0))
-  programs = (
-    (jax.value_and_grad(loss_fn), jax.tree.map(two, exp.data)),
-    (metrics_fn, jax.tree.map(one, exp.test)),
-  )
+  model, fns = _of_model(exp)
+  batches = jax.tree.map(two, exp.data), jax.tree.map(one, exp.test)
   arrays = {'partition': [exp.partition.offsets, exp.partition.indices]}
   for kind, tree in (('training data', exp.data), ('test data', exp.test)):
     for path, x in jax.tree.leaves_with_path(tree):
@@ -81,7 +73,36 @@ def of(
   if exp.guarantee is not None:
     more |= {_NOISE: exp.guarantee.noise_multiplier, _ROUND: _round(exp, mesh)}
   private = exp.guarantee is not None
-  return record(programs, exp.params, arrays, read=private) | more
+  programs = zip(fns, batches, strict=True)
+  return record(programs, model, arrays, read=private) | more
+
+
+def _of_model(exp):
+  """The model, and its loss with gradient and its metrics as functions of it.
+
+  What is frozen is a part of the model: the digest of a jaxpr would have that
+  of its constants.
+  """
+  frozen, key = exp.hyper.frozen, jax.random.key(0)
+
+  def parts(model):
+    if frozen is None:
+      return model, exp.hyper
+    return model[0], exp.hyper._replace(frozen=model[1])
+
+  def loss_fn(model, batch):
+    params, hyper = parts(model)
+    fn = at(exp.loss_fn, hyper)
+    if losses.takes_key(fn):
+      fn = functools.partial(fn, key=key)
+    return jax.value_and_grad(fn)(params, batch)
+
+  def metrics_fn(model, batch):
+    params, hyper = parts(model)
+    return at(exp.metrics_fn, hyper)(params, batch)
+
+  model = exp.params if frozen is None else (exp.params, frozen)
+  return model, (loss_fn, metrics_fn)
 
 
 def _round(exp, mesh) -> str:

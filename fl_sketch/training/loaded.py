@@ -191,7 +191,8 @@ class Run:
     named = {f'{i}': leaf for i, leaf in enumerate(leaves)}
     batches = problem_lib.evaluation_batches(named)
     x = jax.tree.unflatten(tree, [batches[name] for name in named])
-    outputs = np.asarray(self._apply(self._trained, x), np.float32)
+    model = self._trained, self.experiment.hyper
+    outputs = np.asarray(self._apply(*model, x), np.float32)
     return outputs.reshape(-1, *outputs.shape[2:])[: len(leaves[0])]
 
   def evaluate(
@@ -213,15 +214,26 @@ class Run:
     return log.evaluator(fn, exp, mesh)(*model)
 
   def save_safetensors(self, path: str | os.PathLike) -> None:
-    """Writes `params` for the config field `pretrained`."""
-    pretrained.save(path, self.params)
+    """Writes the model for the config field `pretrained`.
+
+    That is `params`, or where some are frozen all of its parameters, in which
+    adapters are merged.
+    """
+    params = self.params
+    if self.config.lora is not None:
+      exp = self.experiment
+      assert exp.merge is not None  # of a lora
+      params = exp.merge(exp.hyper.frozen, self._trained)
+    pretrained.save(path, params)
 
   @functools.cached_property
   def _apply(self) -> Any:
-    """Jits (params, batches of inputs) -> batches of outputs."""
-    apply_fn: Any = at(self.experiment.apply_fn, self.experiment.hyper)
+    """Jits (params, hyper, batches of inputs) -> batches of outputs."""
+    made: Any = functools.partial(at, self.experiment.apply_fn)
     return jax.jit(
-      lambda params, x: jax.lax.map(lambda one: apply_fn(params, one), x)
+      lambda params, hyper, x: jax.lax.map(
+        lambda one: made(hyper)(params, one), x
+      )
     )
 
   @functools.cached_property

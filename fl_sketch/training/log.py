@@ -154,10 +154,11 @@ def epsilons_by_round(exp: experiment.Experiment) -> list[Any] | None:
   privacy_plan.accounted(exp.make(exp.hyper).releases)
   # So may `hyper` have been, with which the noise would be of another size.
   hyper = experiment.hyper_of(exp.config, exp.guarantee)
-  if jax.device_get(exp.hyper) != jax.device_get(hyper):
+  own = exp.hyper._replace(frozen=None)
+  if jax.device_get(own) != jax.device_get(hyper):
     raise ValueError(
       f'Expected the hyperparameters {hyper} of the config in a private run, '
-      f'not {exp.hyper}.'
+      f'not {own}.'
     )
   last = exp.config.rounds
   coarse = {m << k for m in range(1, 8) for k in range(last.bit_length())}

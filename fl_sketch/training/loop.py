@@ -6,7 +6,7 @@ import time
 from typing import Any, NamedTuple
 import warnings
 
-from fl_sketch import experiment, reporting, rounds
+from fl_sketch import experiment, models, reporting, rounds
 from fl_sketch.experiment import privacy_checks
 from fl_sketch.reporting import label_distribution
 from fl_sketch.rounds import mesh as mesh_lib, processes
@@ -201,7 +201,7 @@ class _Loop:
     if jax.process_index() > 0 or not self.files.metrics.stat().st_size:
       return
     if result.finished:
-      parameters = sum(x.size for x in jax.tree.leaves(self.exp.params))
+      parameters = models.num_params(self.exp.params)
       about = log_lib.privacy_summary(self.exp) | self.best.summary()
       self.files.summarize(result.row, parameters=parameters, **about)
     try:

@@ -153,10 +153,11 @@ def memory_of(
 
 def held(run: Program) -> dict[str, int]:
   """Counts the bytes on each device between rounds, by kind of array."""
-  _, state, cohort, _, data, _ = run.args
+  hyper, state, cohort, _, data, _ = run.args
   model, rows = _share(state.params), _share(client_state.leaves(state))
   return {
     'model': model,
+    'frozen parameters': _share(hyper.frozen),
     "server's state": _share(state) - model - rows,
     'client state': rows,
     'training data': _share(data),

@@ -56,6 +56,9 @@ EXPECTED = {
   'ef21': ([2 * K], [D], D, D, 0, None, []),
   'cd_adam': ([2 * K], [2 * K], D, 4 * D, 2 * D, None, []),
   'onebit_adam': ([D, SIGNS + 1], [D, SIGNS + 1], D, 2 * D, 2 * D, D, []),
+  # Of eight clients: their factors, and beside these the means.
+  'flora': ([D], [8 * D], 0, 0, 0, None, ['client']),
+  'fedex': ([D], [9 * D], 0, 0, 0, None, []),
   'power_sgd': ([FACTORS], [FACTORS], D, 0, 2 * 40, D, ['run']),
   'demo': ([DEMO], [SIGNS], D, 0, 0, None, []),
   'cocktail_sgd': ([COCKTAIL], [COCKTAIL], D, 0, D, COCKTAIL + D, ['round']),

@@ -9,6 +9,7 @@ import chex
 from fl_sketch import algorithms, codecs, local, rounds, sketches
 from fl_sketch.algorithms import topology
 from fl_sketch.local.zeroth_order import along
+from fl_sketch.models import lora
 from fl_sketch.rounds.algorithm import RoundLocal
 from fl_sketch.sketches import hashing
 import jax
@@ -37,6 +38,13 @@ def one_batch(r: int) -> rounds.Cohort:
 
 def make(name, **options):
   return algorithms.make(name, cases.loss_fn, **options)
+
+
+def with_kernels(params, batch):
+  """The loss of adapters on kernels that stay."""
+  trained, kernels = lora.split(params)
+  kernels = jax.lax.stop_gradient(kernels)
+  return cases.loss_fn(lora.join(kernels, trained), batch)
 
 
 def at(variant, **numbers):
@@ -284,6 +292,17 @@ def test_marina_follows_a_full_gradient_that_is_sent_whole():
   """On the same batches the changes add up to the gradient, heads or tails."""
   variant = make('marina', codec=EXACT, sync_probability=0.01)
   check_same(variant, FEDSGD, lambda r: everyone(0), atol=1e-5)
+
+
+def test_of_one_client_the_mean_of_products_is_the_product_of_means():
+  """Catches a residual that lacks the scale, or takes other factors."""
+  naive = algorithms.make('fedavg', with_kernels)
+  fedex, naive = (
+    cases.adapted(at(variant, server_lr=1))
+    for variant in (make('fedex', lora_scale=cases.SCALE), naive)
+  )
+  check_same(fedex, naive, one_client)
+  check_differ(fedex, naive)
 
 
 def test_signs_of_one_client_are_those_of_its_gradient():

@@ -24,8 +24,9 @@ from runs import ROOT
 
 def server_of(make, **options):
   book = traffic.Ledger.empty(cases.POPULATION, cases.DENSE)
+  params = cases.params_of(make)
   server = server_lib.Server(
-    make, cases.HP, cases.PARAMS, cases.KEY, run=RUN, book=book, **options
+    make, cases.HP, params, cases.KEY, run=RUN, book=book, **options
   )
   return server, book
 

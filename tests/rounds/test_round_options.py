@@ -19,7 +19,7 @@ each_make = cases.law(cases.ONE_EACH, fast=PLACED, field='make')
 def test_rows_on_the_host_and_lanes_that_are_skipped(make, tmp_path):
   want, _ = cases.play(make)
   mesh = mesh_lib.cohort_mesh(2)
-  one = rounds.init(make(cases.HP), cases.PARAMS, 1)
+  one = rounds.init(make(cases.HP), cases.params_of(make), 1)
   round_fn, _ = cases.program(make, 2, rows_of='cohort', skip_absent=True)
   rows = client_state.OnHost(mesh, one, range(cases.POPULATION), tmp_path)
   state = mesh_lib.place(mesh, one)

@@ -43,7 +43,7 @@ def twin(case, cohorts):
   options, registry = twin_options(case), twins.TWINS
   if cases.secret(case.make):
     options['noise_key'], registry = cases.SECRET, twins.PRIVATE
-  start = reference.flat(PARAMS)
+  start = reference.flat(cases.params_of(case.make))
   return registry[case.name](case.hp, start, cohorts, KEY, **options)
 
 
@@ -178,7 +178,9 @@ def test_a_vmapped_sweep_is_its_single_runs(case):
   axes = 0, 0, None, *(None for _ in rest)
   sweep = cases.jit(jax.vmap(rounds.run_round(case.make, mesh), axes))
   states = jax.vmap(
-    lambda hp: rounds.init(case.make(hp), PARAMS, cases.POPULATION)
+    lambda hp: rounds.init(
+      case.make(hp), cases.params_of(case.make), cases.POPULATION
+    )
   )(hps)
   for r in range(3):
     states, _ = sweep(hps, states, cases.cohorts_of(case.make)(r), *rest)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, codecs, rounds, sketches
 from fl_sketch.algorithms import topology
+from fl_sketch.models import lora
 from fl_sketch.privacy import aggregation, correlation
 from fl_sketch.rounds import mesh as mesh_lib
 import jax
@@ -37,8 +38,20 @@ CYCLIC = sketches.block_cyclic(4)
 BLOCKS = sketches.block_srht(8, block=4)
 
 
+# That of a lora: factors of rank 1 of the kernel w, which act times 2.
+SCALE = 2.0
+ADAPTED = lora.lora(
+  {'w': jnp.zeros((4, 2)), 'b': jnp.zeros(2)},
+  jax.random.key(3),
+  rank=1,
+  targets=('w',),
+  trainable=('b',),
+  parts=lora.Adapter._fields,
+).trainable
+
+
 def loss_fn(params, batch):
-  x, y = batch
+  params, (x, y) = lora.merge(params, SCALE), batch
   return jnp.mean((x @ params['w'] + params['b'][None] - y) ** 2)
 
 
@@ -53,6 +66,17 @@ class Case(NamedTuple):
   hp: algorithms.Hyper = HP  # what `make` sees where it is given `HP`
 
 
+def params_of(make: rounds.Make) -> Any:
+  """The model before the first round."""
+  return getattr(make, 'params', PARAMS)
+
+
+def adapted(make: rounds.Make) -> rounds.Make:
+  """Starts with `ADAPTED` in place of `PARAMS`."""
+  make.params = ADAPTED
+  return make
+
+
 def case(name, up, down=None, clip_norm=None, **options) -> Case:
   """`clip_norm` None is that of `HP`."""
   work = algorithms.entry(name).work
@@ -62,6 +86,8 @@ def case(name, up, down=None, clip_norm=None, **options) -> Case:
   else:
     steps['loss_fn'] = loss_fn
   make_base = algorithms.make(name, population=POPULATION, **steps, **options)
+  if name in lora.KINDS:
+    make_base = adapted(make_base)
   down = up if down is None else down
   if clip_norm is None:
     return Case(name, options, up, down, make_base)
@@ -200,6 +226,10 @@ ALGORITHMS = {
   # Of the matrix of 4 x 2 a column and a row, and the bias.
   'power_sgd': case('power_sgd', 4 * (4 + 2 + 2), rank=1),
   **optimized('power_sgd', 4 * (4 + 2 + 2), ['momentum'], rank=1),
+  # A column, a row and the bias; down those of three clients, or beside the
+  # mean a residual, which as a matrix is fewer bytes.
+  'flora': case('flora', 4 * 8, 4 * (3 * 6 + 2), lora_scale=SCALE),
+  'fedex': case('fedex', 4 * 8, 4 * (8 + 8), lora_scale=SCALE),
   'marina': case('marina', 20, DENSE, codec=RANDOM, sync_probability=0.3),
   **optimized('marina', 20, ['adam'], down=DENSE, codec=RANDOM,
     sync_probability=0.3),
@@ -339,7 +369,9 @@ def cohort(absent: int = 0, seed: int = 0, size: int = 4) -> rounds.Cohort:
 
 
 def start(make: rounds.Make, mesh: jax.sharding.Mesh) -> rounds.FedState:
-  return mesh_lib.place(mesh, rounds.init(make(HP), PARAMS, POPULATION))
+  return mesh_lib.place(
+    mesh, rounds.init(make(HP), params_of(make), POPULATION)
+  )
 
 
 def everyone(r: int) -> rounds.Cohort:

@@ -2,13 +2,14 @@
 
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 
 def flat(params):
   """{'b': [2], 'w': [4, 2]} -> [10], the order of a ravelled pytree."""
-  return np.concatenate([np.ravel(params['b']), np.ravel(params['w'])])
+  return np.concatenate([np.ravel(x) for x in jax.tree.leaves(params)])
 
 
 def gradient(theta, x, y):

@@ -15,6 +15,7 @@ import numpy as np
 import twins_base
 import twins_compressed
 import twins_language
+import twins_lora
 import twins_private
 import twins_sketched
 
@@ -40,6 +41,7 @@ PUBLIC = {
     'onebit_adam', 'power_sgd', 'scaffold', 'signsgd',
   ),
   twins_language: ('decomfl', 'fedkseed', 'ferret'),
+  twins_lora: ('fedex', 'flora'),
   twins_sketched: (
     'decentralised', 'diffsketch', 'fedsketch_heaprix', 'fedsketch_privix',
     'fedsketchgate', 'fetchsgd', 'iterative_sketching',

@@ -17,8 +17,9 @@ import numpy as np
 import reference
 from reference import gradient
 
-LOCAL, CODEC = 0x10CA1, 0x10CA2  # folded into a key
-COIN, SUBSET = 0x10CA4, 0x10CA5
+# Folded into a key.
+LOCAL, CODEC, COIN, SUBSET = 0x10CA1, 0x10CA2, 0x10CA4, 0x10CA5
+FACTORS = 0x10CAB
 EPOCH = 0x10CA9
 
 

@@ -1,0 +1,211 @@
+"""FLoRA and FedEx-LoRA: the mean of products of factors, which LoRA needs."""
+
+from collections.abc import Callable
+import functools
+import itertools
+from typing import Any
+
+from fl_sketch import local as local_work
+from fl_sketch.models import lora
+from fl_sketch.rounds import (
+  aggregation,
+  chain,
+  comms,
+  keys as keys_lib,
+  transforms as t,
+)
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.utils import fields
+import jax
+import jax.numpy as jnp
+
+
+def flora(
+  task: local_work.Task, hp: Hyper, *, lora_scale: fields.Positive = 1.0
+) -> Algorithm:
+  r"""FLoRA: clients start from new factors, and receive those of all.
+
+  Each draws its A, with B = 0. :math:`W \leftarrow W + \eta_g s \sum_i p_i A_i
+  B_i` with the weights p_i of the participants. Arrays that are trained whole
+  are averaged as in `fedavg`.
+
+  Args:
+    task: loss and steps of the clients; the parameters have `lora.Adapter`s.
+    hp: hyperparameters.
+    lora_scale: s, alpha / rank.
+
+  Symbols: client_lr eta; server_lr eta_g, 1 in the paper; p_i p_k; A and B
+  transposed, as of `models.lora`.
+
+  Departures: all clients have one rank. The broadcast is billed as the stacked
+  factors of the participants, of which the simulation keeps the product.
+
+  Source: Wang, Shen, He, Sun, Wang, Lyu, Li, NeurIPS 2024, arXiv:2409.05976;
+  checked against the authors' code, github.com/ATP-1010/FederatedLLM.
+
+  Raises:
+    ValueError: the parameters have no adapters.
+  """
+
+  def fresh(trained, key):
+    numbers = itertools.count()
+
+    def start(x):
+      if not lora.is_adapter(x):
+        return x
+      a = lora.draw(key, next(numbers), x.a.shape, x.a.dtype)
+      return x._replace(a=a, b=jnp.zeros_like(x.b))
+
+    return _map(start, trained)
+
+  def step(param, moved):
+    if not lora.is_adapter(param):
+      return -hp.server_lr * moved
+    # Its factors are of no round.
+    a, b = jnp.zeros_like(param.a), jnp.zeros_like(param.b)
+    return lora.Adapter(hp.server_lr * lora_scale * moved.base, a, b)
+
+  return _algorithm(task, hp, _stacked, step, fresh)
+
+
+def fedex(
+  task: local_work.Task, hp: Hyper, *, lora_scale: fields.Positive = 1.0
+) -> Algorithm:
+  r"""FedEx-LoRA: averages factors, and adds what that misses to the kernels.
+
+  :math:`A \leftarrow \bar A = \sum_i p_i A_i`, :math:`B \leftarrow \bar B` and
+  :math:`W \leftarrow W + s (\sum_i p_i A_i B_i - \bar A \bar B)`. Arrays that
+  are trained whole are averaged as in `fedavg`.
+
+  Args:
+    task: loss and steps of the clients; the parameters have `lora.Adapter`s.
+    hp: hyperparameters.
+    lora_scale: s, alpha / rank.
+
+  Symbols: client_lr eta; server_lr eta_g, 1 in the paper; the paper's 1 / k
+  p_i; A and B transposed, as of `models.lora`.
+
+  Departures: with another server_lr than 1 factors move by that share, and W so
+  that the model does as well. The residual is billed as factors, a pair of rank
+  r for each participant, or as a matrix of the kernel's shape, for each kernel
+  what is fewer bytes; the simulation keeps the matrix.
+
+  Source: Singhal, Ponkshe, Vepakomma, ACL 2025, arXiv:2410.09432, section 4.
+
+  Raises:
+    ValueError: the parameters have no adapters.
+  """
+
+  def step(param, moved):
+    if not lora.is_adapter(param):
+      return -hp.server_lr * moved
+    a, b = -hp.server_lr * moved.a, -hp.server_lr * moved.b
+    before = param.a @ param.b
+    product = before + hp.server_lr * (moved.base - before)
+    residual = product - (param.a + a) @ (param.b + b)
+    return lora.Adapter(lora_scale * residual, a, b)
+
+  return _algorithm(task, hp, _residual, step)
+
+
+def _algorithm(task, hp, size, step, start=None) -> Algorithm:
+  """The mean of the factors of clients and of their products, and its step.
+
+  Args:
+    task: see `flora`.
+    hp: see `flora`.
+    size: see `_billed`.
+    step: (array or adapter of the model, of the mean) -> its update.
+    start: (trained, key) -> with what a client starts; None is what there is.
+  """
+  return federated(
+    _factors_alone(task, hp, start),
+    aggregation.mean_over_cohort(decode=_with_products),
+    _billed(size),
+    t.stateless(lambda mean, params, **_: _map(step, params, mean)),
+    moved=lambda params: lora.split(params)[0],
+  )
+
+
+def _factors_alone(task, hp, start) -> Local:
+  """Local steps on all but the kernels of adapters."""
+
+  def local(params, batches, key, drift):
+    trained, kernels = lora.split(params)
+
+    @functools.wraps(task.loss_fn)
+    def loss_fn(trained, *rest, **draws):
+      return task.loss_fn(lora.join(kernels, trained), *rest, **draws)
+
+    steps = task._replace(loss_fn=loss_fn).steps(hp)
+    if start is None:
+      return steps(trained, batches, key, drift)
+    first = start(trained, keys_lib.factors_key(key))
+    moved, metrics = steps(first, batches, key, drift)
+    # The server knows where it ends from where all others would have begun.
+    away = lambda x, begun, move: x - (begun - move)
+    return jax.tree.map(away, trained, first, moved), metrics
+
+  return local
+
+
+def _with_products(keys, moved, params):
+  """Adds to what a client sends the product of its last factors."""
+  del keys
+
+  def product(param, moved):
+    if not lora.is_adapter(param):
+      return moved
+    return moved._replace(base=(param.a - moved.a) @ (param.b - moved.b))
+
+  return _map(product, params, moved)
+
+
+def _billed(size: Callable[..., Any]) -> chain.Broadcast:
+  """The downlink of a mean with products, in place of which factors travel.
+
+  Args:
+    size: (bytes of the factors and of the kernel of each adapter, participants,
+      slots of the cohort) -> bytes that are sent of all adapters.
+  """
+
+  def init(params):
+    if not any(map(lora.is_adapter, _leaves(params))):
+      raise ValueError('Expected adapters in the parameters, as of a lora.')
+    return comms.bill()
+
+  def update(mean, _, params=None, *, weight, **extra):
+    del params, extra
+    adapters = list(filter(lora.is_adapter, _leaves(mean)))
+    sizes = [(comms.nbytes((x.a, x.b)), comms.nbytes(x.base)) for x in adapters]
+    whole = comms.bill(down=comms.nbytes(mean) - comms.nbytes(adapters))
+    count = comms.sum_over_cohort((weight > 0).astype(jnp.uint32))
+    down = size(sizes, count, weight.size * comms.shards())
+    return mean, whole._replace(down=whole.down + down.astype(jnp.uint32))
+
+  return chain.Broadcast(init, update)
+
+
+def _stacked(sizes, count, slots):
+  """The factors of all participants."""
+  factors = sum(factors for factors, _ in sizes)
+  comms.bill(down=slots * factors)  # raises if they may be too many
+  return count * factors
+
+
+def _residual(sizes, count, slots):
+  """The mean factors, and of each residual the smaller of its forms."""
+  del slots
+  comms.bill(down=sum(map(sum, sizes)))
+  smaller = lambda factors, dense: jnp.where(
+    count <= dense // factors, count * factors, dense
+  )
+  return sum(factors + smaller(factors, dense) for factors, dense in sizes)
+
+
+def _leaves(tree) -> list[Any]:
+  return jax.tree.leaves(tree, is_leaf=lora.is_adapter)
+
+
+def _map(fn, *trees) -> Any:
+  return jax.tree.map(fn, *trees, is_leaf=lora.is_adapter)

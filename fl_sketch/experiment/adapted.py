@@ -1,0 +1,63 @@
+"""Freezes the parameters of a problem but for adapters, as `lora` says."""
+
+from collections.abc import Callable
+import functools
+from typing import Any
+
+from fl_sketch.experiment.config import Config
+from fl_sketch.experiment.problem import Problem
+from fl_sketch.models import lora
+from fl_sketch.rounds.algorithm import OfFrozen, at
+import jax
+
+_A = 0x10FA  # folded into the key of the first parameters
+
+
+def problem(c: Config, whole: Problem) -> Problem:
+  """The problem of training adapters in place of the model.
+
+  Its losses read the other parameters from `Hyper.frozen`.
+
+  Args:
+    c: with a `lora`.
+    whole: the problem of training all parameters, which may be shapes.
+
+  Raises:
+    ValueError: as of `models.lora.lora`.
+  """
+  key = jax.random.fold_in(jax.random.key(c.seed), _A)
+  parts = lora.make(**c.lora or {}, params=whole.params, key=key)
+  factored = lambda fn: lora.factored(fn, parts.scale)
+  merged = lambda fn: _on_merged(fn, parts.scale)
+
+  def of_adapters(part, adapt):
+    """The part as a function of what is trained, in place of all."""
+    return OfFrozen(lambda hp: _joined(adapt(at(part, hp)), hp.frozen))
+
+  apply_fn = whole.apply_fn
+  return whole._replace(
+    params=parts.trainable,
+    frozen=parts.frozen,
+    merge=lambda frozen, params: lora.merge(
+      lora.join(frozen, params), parts.scale
+    ),
+    loss_fn=of_adapters(whole.loss_fn, factored),
+    metrics_fn=of_adapters(whole.metrics_fn, merged),
+    apply_fn=None if apply_fn is None else of_adapters(apply_fn, merged),
+  )
+
+
+def _joined(fn: Callable[..., Any], frozen: Any) -> Callable[..., Any]:
+  @functools.wraps(fn)
+  def joined(params, *args, **kwargs):
+    return fn(lora.join(frozen, params), *args, **kwargs)
+
+  return joined
+
+
+def _on_merged(fn: Callable[..., Any], scale: float) -> Callable[..., Any]:
+  @functools.wraps(fn)
+  def on_merged(params, *args, **kwargs):
+    return fn(lora.merge(params, scale), *args, **kwargs)
+
+  return on_merged

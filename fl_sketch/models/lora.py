@@ -1,0 +1,264 @@
+"""LoRA: trains factors of low rank beside frozen weights.
+
+It is a partition of a model's parameters, and no model: a kernel W of `targets`
+gets factors A and B and acts as W + (alpha / rank) A B. `lora` says what of the
+parameters is trained and what is frozen, `join` puts both together again, and
+`merge` makes the model's own parameters of them.
+"""
+
+from collections.abc import Callable, Sequence
+import fnmatch
+import functools
+from typing import Any, NamedTuple
+
+from fl_sketch.utils import fields, registry
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+Tree = Any
+
+
+class Adapter(NamedTuple):
+  """A kernel and its factors; None is what another tree has.
+
+  Attributes:
+    base: W, f32[in, out].
+    a: A, f32[in, rank].
+    b: B, f32[rank, out].
+  """
+
+  base: Any = None
+  a: Any = None
+  b: Any = None
+
+
+class Lora(NamedTuple):
+  """Parameters in two trees, each None where the other has an array.
+
+  Attributes:
+    trainable: what clients train or, of `Adapter.base`, the server changes.
+    frozen: all else.
+    scale: alpha / rank.
+  """
+
+  trainable: Tree
+  frozen: Tree
+  scale: float
+
+
+def lora(
+  params: Tree,
+  key: jax.Array,
+  *,
+  rank: fields.Count,
+  alpha: fields.Positive | None = None,
+  targets: tuple[str, ...] = ('kernel',),
+  trainable: tuple[str, ...] = (),
+  parts: tuple[str, ...] = ('a', 'b'),
+) -> Lora:
+  r"""Adds factors to kernels, and splits the parameters.
+
+  :math:`x W + \frac{\alpha}{r} (x A) B`, with :math:`A_{ij} \sim N(0, 1 / n)`
+  for n inputs and B = 0 at first: the paper's :math:`W x + \frac{\alpha}{r} B A
+  x`, transposed as the kernels of flax are.
+
+  >>> params = {'head': {'kernel': jnp.ones((4, 3)), 'bias': jnp.zeros(3)}}
+  >>> parts = lora(params, jax.random.key(0), rank=2)
+  >>> whole = merge(join(parts.frozen, parts.trainable), parts.scale)
+  >>> bool((whole['head']['kernel'] == params['head']['kernel']).all())
+  True
+
+  Args:
+    params: of a model, or their shapes.
+    key: key[], of A.
+    rank: r, the same of all kernels.
+    alpha: None is the rank.
+    targets: patterns such as 'attention' or 'block_*/mlp_in', of names in the
+      path of an array that follow one another. Of the arrays that they match,
+      those of two axes are kernels.
+    trainable: such patterns of other arrays, which are trained whole.
+    parts: of an `Adapter`, those that are in the trainable tree.
+
+  Raises:
+    ValueError: a pattern matches nothing, or the rank exceeds that of a kernel.
+
+  Source: Hu et al., ICLR 2022, arXiv:2106.09685, section 4.1. Their text has
+  a Gaussian A, without its variance; that of their code is uniform.
+  """
+  leaves = {name: x for name, x in _named(params)}
+  kernels = [name for name, x in leaves.items() if _is_kernel(x)]
+  adapted = _matched('targets', targets, kernels, 'a kernel')
+  for name in adapted:
+    if rank > (most := min(leaves[name].shape)):
+      raise ValueError(f'Expected {rank=} <= {most}, the rank of {name!r}.')
+  others = [name for name in leaves if name not in adapted]
+  whole = _matched('trainable', trainable, others, 'another array')
+  count = {name: i for i, name in enumerate(leaves)}
+
+  def divide(params, key):
+    def take(mine, path, leaf):
+      if (name := _name(path)) not in adapted:
+        return leaf if (name in whole) == mine else None
+      a = draw(key, count[name], (len(leaf), rank), leaf.dtype)
+      adapter = Adapter(leaf, a, jnp.zeros((rank, leaf.shape[1]), leaf.dtype))
+      absent = {k: None for k in Adapter._fields if (k in parts) != mine}
+      return adapter._replace(**absent)
+
+    tree_of = lambda mine: jax.tree_util.tree_map_with_path(
+      functools.partial(take, mine), params
+    )
+    return tree_of(True), tree_of(False)
+
+  if any(isinstance(x, jax.ShapeDtypeStruct) for x in leaves.values()):
+    divide = functools.partial(jax.eval_shape, divide)
+  return Lora(*divide(params, key), scale_of(rank, alpha))
+
+
+def scale_of(rank: int, alpha: float | None = None) -> float:
+  """Alpha / rank; alpha None is the rank."""
+  return (alpha or rank) / rank
+
+
+REGISTRY = registry.Registry('lora', context=('parts',), leading=2)
+describe = REGISTRY.describe
+# Which factors clients train, and whether the server changes the kernels.
+KINDS = {
+  'naive': ('a', 'b'),
+  'ffa': ('b',),
+  'flora': Adapter._fields,
+  'fedex': Adapter._fields,
+}
+for _kind, _parts in KINDS.items():
+  REGISTRY.register(functools.partial(lora, parts=_parts), name=_kind)
+
+
+def make(*, kind: str, params: Tree, key: jax.Array, **options: Any) -> Lora:
+  """Splits the parameters as an aggregation by name needs it.
+
+  Args:
+    kind: 'naive', both factors are trained; 'ffa', B alone, beside a frozen A
+      (FFA-LoRA: Sun et al., ICLR 2024, arXiv:2403.12313); 'flora' and 'fedex',
+      both, and the server changes the kernels: see the algorithms.
+    params: see `lora`.
+    key: see `lora`.
+    **options: of `lora`.
+  """
+  REGISTRY.check(kind, options)
+  return REGISTRY.entry(kind).factory(params, key, **options)
+
+
+def draw(
+  key: jax.Array, count: int, shape: Sequence[int], dtype: Any = jnp.float32
+) -> jax.Array:
+  """Draws the factor A number `count`, f32[in, rank], of variance 1 / in."""
+  normal = jax.random.normal(jax.random.fold_in(key, count), shape, dtype)
+  return normal / shape[0] ** 0.5
+
+
+def split(params: Tree) -> tuple[Tree, Tree]:
+  """Splits a tree into what clients train, and the kernels of adapters."""
+  trained = lambda x: x._replace(base=None) if is_adapter(x) else x
+  base = lambda x: Adapter(x.base) if is_adapter(x) else None
+  return tuple(
+    jax.tree.map(part, params, is_leaf=is_adapter) for part in (trained, base)
+  )
+
+
+def join(frozen: Tree, trainable: Tree) -> Tree:
+  """Takes each array from the tree that has it."""
+  pick = lambda x, y: y if x is None else x
+  return jax.tree.map(pick, frozen, trainable, is_leaf=lambda x: x is None)
+
+
+def merge(params: Tree, scale: Any) -> Tree:
+  """The model's own parameters: W + scale A B in place of an adapter.
+
+  >>> float(merge(Adapter(*jnp.ones((3, 1, 1))), 0.5)[0, 0])
+  1.5
+
+  Args:
+    params: whole, see `join`.
+    scale: alpha / rank.
+  """
+  return jax.tree.map(
+    lambda x: x.base + scale * (x.a @ x.b) if is_adapter(x) else x,
+    params,
+    is_leaf=is_adapter,
+  )
+
+
+def factored(fn: Callable[..., Any], scale: Any) -> Callable[..., Any]:
+  """Makes a function of a model's parameters one of parameters with adapters.
+
+  Equal to fn of `merge`, up to rounding. Where a kernel is that of a
+  `linen.Dense` layer, the layer adds scale (x A) B in float32 to its output:
+  then neither x A nor a gradient is as large as the kernel, which all clients
+  share. Elsewhere kernels are merged: those of other libraries, and within
+  lifted transforms of flax, such as `nn.remat`.
+
+  Args:
+    fn: (params, ...) -> anything.
+    scale: alpha / rank.
+  """
+
+  @functools.wraps(fn)
+  def run(params, *args, **kwargs):
+    merged = merge(params, scale)
+    adapters = jax.tree.leaves(params, is_leaf=is_adapter)
+    both = zip(jax.tree.leaves(merged), adapters, strict=True)
+    known = {id(x): adapter for x, adapter in both if is_adapter(adapter)}
+
+    def call(layer, args, kwargs, context):
+      module = context.module
+      if isinstance(module, nn.Dense) and context.method_name == '__call__':
+        own = module.variables.get('params', {})
+        adapter = known.get(id(own.get('kernel')))
+        if adapter is not None:
+          return _dense(module, own, adapter, scale, *args, **kwargs)
+      return layer(*args, **kwargs)
+
+    with nn.intercept_methods(call):
+      return fn(merged, *args, **kwargs)
+
+  return run
+
+
+def _dense(module, own, adapter, scale, inputs):
+  """The layer with its frozen kernel, which is not merged, and the factors."""
+  alone = module.clone(parent=None)
+  y = alone.apply({'params': {**own, 'kernel': adapter.base}}, inputs)
+  return y + (scale * ((inputs @ adapter.a) @ adapter.b)).astype(y.dtype)
+
+
+def is_adapter(x: Any) -> bool:
+  """Whether a node of a tree is an `Adapter`."""
+  return isinstance(x, Adapter)
+
+
+def _named(params):
+  paths = jax.tree_util.tree_flatten_with_path(params)[0]
+  return [(_name(path), leaf) for path, leaf in paths]
+
+
+def _name(path) -> str:
+  return jax.tree_util.keystr(path, simple=True, separator='/')
+
+
+def _is_kernel(x) -> bool:
+  return len(x.shape) == 2 and jnp.issubdtype(x.dtype, jnp.floating)
+
+
+def _matched(option, patterns, names, what) -> set[str]:
+  """The names that any pattern matches; each must match one."""
+  found = set()
+  for pattern in patterns:
+    own = [x for x in names if fnmatch.fnmatch(f'/{x}/', f'*/{pattern}/*')]
+    if not own:
+      more = f', and {len(names) - 8} more' if len(names) > 8 else ''
+      raise ValueError(
+        f'Expected {option} to match {what}: {pattern!r} matches none of '
+        f'{names[:8]}{more}.'
+      )
+    found.update(own)
+  return found

@@ -1,0 +1,148 @@
+"""Means of factors: each is its twin, and which of them are exact."""
+
+import cases
+from fl_sketch import algorithms, rounds
+from fl_sketch.experiment import adapted, config, problem
+from fl_sketch.models import lora
+from fl_sketch.rounds import mesh as mesh_lib
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import reference
+import twins_base
+import twins_lora
+
+KERNEL = np.random.default_rng(5).standard_normal((4, 2), dtype=np.float32)
+NAMES = {'naive': 'fedavg', 'ffa': 'fedavg', 'flora': 'flora', 'fedex': 'fedex'}
+each_kind = pytest.mark.parametrize('kind', NAMES)
+
+
+class Run:
+  """Rounds of a problem whose kernel is adapted as a config says.
+
+  Attributes:
+    make: hp -> `Algorithm`.
+    hp: with what is frozen.
+    start: the trained part of the model.
+  """
+
+  def __init__(self, kind, **rates):
+    options = {'kind': kind, 'rank': 1, 'alpha': cases.SCALE}
+    options |= {'targets': ('w',), 'trainable': ('b',)}
+    c = config.Config(algorithm=NAMES[kind], lora=options)
+    whole = problem.Problem(
+      data={},
+      test={},
+      params={'w': jnp.asarray(KERNEL), 'b': jnp.zeros(2)},
+      loss_fn=cases.loss_fn,
+      metrics_fn=cases.loss_fn,
+      labels=None,
+      scale={},
+    )
+    task = adapted.problem(c, whole)
+    exact = NAMES[kind] == kind
+    scale = {'lora_scale': cases.SCALE} if exact else {}
+    self.make = algorithms.make(NAMES[kind], task.loss_fn, **scale)
+    numbers = {k: jnp.float32(v) for k, v in rates.items()}
+    self.hp = cases.HP._replace(frozen=task.frozen, **numbers)
+    self.start = task.params
+
+  def joined(self, params):
+    """The tree with all adapters, in float64."""
+    tree = lora.join(self.hp.frozen, params)
+    return jax.tree.map(np.float64, jax.device_get(tree))
+
+  def play(self, cohorts, shards=2):
+    """The state after rounds of these cohorts."""
+    mesh = mesh_lib.cohort_mesh(shards)
+    round_fn = cases.jit(rounds.run_round(self.make, mesh))
+    state = rounds.init(self.make(self.hp), self.start, cases.POPULATION)
+    state = mesh_lib.place(mesh, state)
+    for cohort in cohorts:
+      state, _ = round_fn(self.hp, state, cohort, cases.KEY)
+    return state
+
+
+@each_kind
+def test_each_is_its_numpy_twin(kind):
+  """Catches a mean, a residual or a scale that is of something else."""
+  run, cohorts = Run(kind), [cases.one_absent(r) for r in range(4)]
+  end = run.joined(run.play(cohorts).params)
+  settings = twins_base.Settings(0.05, 0.1, np.inf, 0.0, cases.POPULATION)
+  start = reference.flat(run.joined(run.start))
+  want = getattr(twins_lora, kind)(
+    settings,
+    start,
+    twins_base.rounds_of(cohorts, cases.KEY),
+    lora_scale=cases.SCALE,
+  )
+  np.testing.assert_allclose(reference.flat(end), want, atol=2e-5)
+  assert np.abs(want - start).max() > 1e-2
+
+
+def alone(cohort, lane):
+  """The cohort in which one client takes part."""
+  weight = np.where(np.arange(len(cohort.weight)) == lane, 1, 0)
+  return cohort._replace(weight=weight.astype(np.float32))
+
+
+@pytest.mark.parametrize(('kind', 'exact'), [
+  ('naive', False), ('ffa', True), ('flora', True), ('fedex', True),
+])  # fmt: skip
+def test_the_mean_of_models_is_kept_but_by_the_naive_mean(kind, exact):
+  """Against the mean of what each client alone would make of the kernel.
+
+  Catches an exact mean that is not, and a test in which the naive one has no
+  error to see: it is 10,000 times the bound.
+  """
+  run = Run(kind, server_lr=1.0)
+  first = cases.cohort(0, 0)
+  merged = lambda state: lora.merge(run.joined(state.params), cases.SCALE)['w']
+  ends = [merged(run.play([alone(first, i)])) for i in range(4)]
+  want = np.average(ends, axis=0, weights=first.weight)
+  error = np.abs(merged(run.play([first])) - want).max()
+  assert np.ptp(ends, axis=0).max() > 0.1  # clients disagree
+  assert (error < 1e-6) == exact
+  if not exact:
+    assert error > 0.01
+
+
+@pytest.mark.parametrize('kind', ['naive', 'ffa'])
+def test_what_is_frozen_has_no_place_in_the_state(kind):
+  """Catches frozen arrays that are sent, kept in checkpoints, or updated."""
+  run = Run(kind)
+  before = jax.tree.map(np.array, run.hp.frozen)
+  state = run.play([cases.one_absent(r) for r in range(2)])
+  jax.tree.map(np.testing.assert_array_equal, run.hp.frozen, before)
+  shapes = {x.shape for x in jax.tree.leaves(state)}
+  assert (4, 2) not in shapes
+  assert ((4, 1) in shapes) == (kind == 'naive')
+
+
+@pytest.mark.parametrize('kind', ['flora', 'fedex'])
+def test_parameters_without_adapters_are_refused(kind):
+  """Catches a plain mean under the name of an exact one."""
+  make = algorithms.make(kind, cases.loss_fn)
+  with pytest.raises(ValueError, match='Expected adapters in the parameters'):
+    rounds.init(make(cases.HP), cases.PARAMS, 1)
+
+
+def test_a_stack_of_factors_that_no_bill_can_hold_is_refused():
+  """Catches bytes that wrap around at 4 GiB: here 8 clients of 512 MiB."""
+  make = algorithms.make('flora', lambda params, batch: jnp.float32(0))
+  shape = lambda *axes: jax.ShapeDtypeStruct(axes, jnp.float32)
+  params = lora.Adapter(
+    shape(2**10, 2**17), shape(2**10, 1000), shape(1000, 2**17)
+  )
+  cohort = rounds.Cohort(
+    np.arange(8), np.ones(8, np.float32), np.zeros((8, 1, 1))
+  )
+  mesh = mesh_lib.cohort_mesh(1)
+
+  def step(params):
+    state = rounds.init(make(cases.HP), params, 8)
+    return rounds.run_round(make, mesh)(cases.HP, state, cohort, cases.KEY)
+
+  with pytest.raises(ValueError, match='Expected a payload of size='):
+    jax.eval_shape(step, params)

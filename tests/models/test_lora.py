@@ -1,0 +1,249 @@
+"""LoRA is the model at first, spans all updates, and costs what it should."""
+
+import functools
+
+import cases
+import chex
+from fl_sketch import models
+from fl_sketch.models import lora, losses
+from flax import nnx
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+KEY = jax.random.key(7)
+TOKENS = {'vocab_size': 20, 'max_length': 6}
+# Of the registry: name -> options, shape and type of a sample.
+MODELS = {
+  'linear': ({}, (4, 4, 1), jnp.float32),
+  'mlp': ({'widths': (6,)}, (4, 4, 1), jnp.float32),
+  'lenet5': ({}, (28, 28, 1), jnp.float32),
+  'vit_nano': ({'depth': 1, 'width': 8, 'heads': 2}, (8, 8, 3), jnp.float32),
+  'bert_nano': (TOKENS | {'depth': 1, 'width': 8}, (6,), jnp.int32),
+}
+
+
+def drawn(name):
+  """A model, its parameters and a batch."""
+  options, shape, dtype = MODELS[name]
+  module = models.make(name, 3, **options)
+  params = models.init_params(module, KEY, shape, dtype)
+  x = jax.random.randint(KEY, (5, *shape), 0, 9).astype(dtype)
+  return module, params, {'x': x, 'y': jnp.arange(5) % 3}
+
+
+def moved(tree):
+  """The tree a step of noise further."""
+  noise = lambda x: x + 0.1 * jax.random.normal(KEY, x.shape)
+  return jax.tree.map(noise, tree)
+
+
+def whole(parts, trainable=None):
+  trainable = parts.trainable if trainable is None else trainable
+  return lora.join(parts.frozen, trainable)
+
+
+@pytest.mark.parametrize('kind', lora.KINDS)
+@pytest.mark.parametrize('name', MODELS)
+def test_before_training_it_is_the_model_bit_for_bit(name, kind):
+  """Catches a B that is not 0, and arrays that neither tree has, or both."""
+  _, params, _ = drawn(name)
+  parts = lora.make(kind=kind, params=params, key=KEY, rank=2, alpha=5.0)
+  chex.assert_trees_all_equal(lora.merge(whole(parts), parts.scale), params)
+  sizes = [
+    sum(x.size for x in jax.tree.leaves(tree))
+    for tree in (parts.trainable, parts.frozen, whole(parts))
+  ]
+  assert sizes[0] + sizes[1] == sizes[2] > 0
+  assert parts.scale == 2.5
+
+
+@pytest.mark.parametrize('shape', [(5, 3), (3, 5), (4, 4)])
+def test_a_full_rank_spans_every_update(shape):
+  """By the factors of an SVD; catches a scale, a rank, or a transpose."""
+  rng = np.random.default_rng(0)
+  kernel, update = rng.standard_normal((2, *shape)).astype(np.float32)
+  rank = min(shape)
+  parts = lora.lora({'kernel': kernel}, KEY, rank=rank, alpha=3.0)
+  u, sizes, v = np.linalg.svd(update, full_matrices=False)
+  factors = lora.Adapter(None, u * sizes, v / parts.scale)
+  like = parts.trainable['kernel']
+  assert jax.tree.map(np.shape, factors) == jax.tree.map(np.shape, like)
+  merged = lora.merge(whole(parts, {'kernel': factors}), parts.scale)
+  np.testing.assert_allclose(merged['kernel'], kernel + update, atol=1e-5)
+
+
+def test_a_is_gaussian_of_variance_one_over_inputs():
+  """Catches the variance of outputs, or of the rank.
+
+  A mean of 12,800 squares has a standard deviation of 0.0125; beyond 6 of it
+  it is once in 1e8 keys.
+  """
+  parts = lora.lora({'kernel': jnp.zeros((400, 50))}, KEY, rank=32)
+  a = np.asarray(parts.trainable['kernel'].a)
+  assert abs(400 * np.mean(a**2) - 1) < 6 * 0.0125
+  other = lora.lora({'x': {'kernel': jnp.zeros((400, 50))}}, KEY, rank=32)
+  two = {k: jnp.zeros((400, 50)) for k in 'ab'}
+  two = lora.lora(two, KEY, rank=2, targets=('*',)).trainable
+  assert not np.allclose(two['a'].a, two['b'].a)
+  assert other.trainable['x']['kernel'].b.max() == 0
+
+
+def check_factored(loss_fn, parts, batch):
+  """Value and gradient are those of merged kernels."""
+  both = [
+    cases.jit(jax.value_and_grad(lambda x, fn=fn: fn(whole(parts, x), batch)))
+    for fn in (
+      lora.factored(loss_fn, parts.scale),
+      lambda tree, batch: loss_fn(lora.merge(tree, parts.scale), batch),
+    )
+  ]
+  factored, merged = (fn(moved(parts.trainable)) for fn in both)
+  chex.assert_trees_all_close(factored, merged, atol=2e-5)
+
+
+@pytest.mark.parametrize('name', ['mlp', 'vit_nano', 'bert_nano'])
+def test_factors_in_layers_are_merged_kernels(name):
+  """Catches a factor that a layer does not see, or sees twice."""
+  module, params, batch = drawn(name)
+  parts = lora.lora(
+    params,
+    KEY,
+    rank=2,
+    alpha=3.0,
+    trainable=('head*',) * (name != 'mlp'),
+    targets=('Dense_*',) if name == 'mlp' else ('block_0', 'attention/query'),
+  )
+  check_factored(losses.make(module, 'classes')[0], parts, batch)
+
+
+class Tied(nn.Module):
+  """A kernel that a layer uses twice, and that the outputs are read by."""
+
+  @nn.compact
+  def __call__(self, x):
+    layer = nn.Dense(4, name='layer')
+    x = layer(nn.tanh(layer(x)))
+    return x @ layer.variables['params']['kernel'].T
+
+
+class Remat(nn.Module):
+  @nn.compact
+  def __call__(self, x):
+    return nn.remat(nn.Dense)(3, name='layer')(x)
+
+
+class Nnx(nnx.Module):
+  def __init__(self, rngs):
+    self.layer = nnx.Linear(4, 3, rngs=rngs)
+
+  def __call__(self, x):
+    return self.layer(x)
+
+
+@pytest.mark.parametrize('module', [Tied(), Remat(), Nnx], ids=str)
+def test_kernels_that_no_layer_shows_are_merged(module):
+  """Catches factors that are lost where a kernel is read in another way."""
+  model = models.as_model(module)
+  batch = {'x': jax.random.normal(KEY, (5, 4)), 'y': jnp.arange(5) % 3}
+  params = model.init(KEY, batch['x'])
+  parts = lora.lora(params, KEY, rank=2, alpha=3.0)
+  check_factored(losses.make(model, 'classes')[0], parts, batch)
+
+
+@pytest.mark.parametrize('name', ['float32', 'bfloat16'])
+def test_clients_share_the_kernels_of_layers(name):
+  """Catches a merged kernel, or its gradient, for each of 32 clients.
+
+  What 32 clients need besides the model is less than two kernels.
+  """
+  module = models.MLP(3, widths=(256,), dtype=name)
+  params = models.init_params(module, KEY, (256,))
+  parts = lora.lora(params, KEY, rank=2, targets=('Dense_0',))
+  loss_fn = lora.factored(losses.make(module, 'classes')[0], parts.scale)
+  one = lambda frozen, x, batch: jax.grad(
+    lambda x: loss_fn(lora.join(frozen, x), batch)
+  )(x)
+  clients = lambda tree: jax.tree.map(lambda x: jnp.stack([x] * 32), tree)
+  batch = {'x': jnp.ones((1, 256)), 'y': jnp.zeros(1, jnp.int32)}
+  fn = cases.jit(jax.vmap(one, (None, 0, 0)))
+  args = parts.frozen, clients(parts.trainable), clients(batch)
+  used = fn.lower(*args).compile().memory_analysis()
+  assert used.temp_size_in_bytes < 2 * 4 * 256**2
+
+
+ZEROS = functools.partial(np.zeros, dtype=np.float32)
+PARAMS = {
+  'block_0': {'query': {'kernel': ZEROS((4, 4)), 'bias': ZEROS(4)}},
+  'block_1': {'query': {'kernel': ZEROS((4, 4)), 'bias': ZEROS(4)}},
+  'words': ZEROS((9, 4)),
+  'head': {'kernel': ZEROS((4, 2)), 'bias': ZEROS(2)},
+}
+
+
+@pytest.mark.parametrize(
+  ('options', 'adapted', 'whole'),
+  [
+    ({}, ['block_0/query', 'block_1/query', 'head'], 0),
+    ({'targets': ('block_1/query',)}, ['block_1/query'], 0),
+    ({'targets': ['block_*']}, ['block_0/query', 'block_1/query'], 0),
+    ({'targets': ('query',), 'trainable': ('head',)},
+     ['block_0/query', 'block_1/query'], 2),
+    ({'targets': ('words',), 'trainable': ('bias',)}, ['words'], 3),
+  ],
+)  # fmt: skip
+def test_patterns_match_parts_of_paths_that_follow_one_another(
+  options, adapted, whole
+):
+  """Catches a pattern that matches half a name, or biases as kernels."""
+  parts = lora.lora(PARAMS, KEY, rank=1, **options)
+  found = jax.tree_util.tree_flatten_with_path(
+    parts.trainable, is_leaf=lora.is_adapter
+  )[0]
+  names = [
+    jax.tree_util.keystr(path, simple=True, separator='/').removesuffix(
+      '/kernel'
+    )
+    for path, x in found
+    if lora.is_adapter(x)
+  ]
+  assert (names, len(found) - len(names)) == (adapted, whole)
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    ({'targets': ('quer',)}, r"targets to match a kernel: 'quer' matches none "
+     r"of \['block_0/query/kernel'"),
+    ({'targets': ('bias',)}, "targets to match a kernel: 'bias' matches none"),
+    ({'trainable': ('tail',)}, "trainable to match another array: 'tail'"),
+    ({'targets': ('head',), 'trainable': ('head/kernel',)},
+     "trainable to match another array: 'head/kernel'"),
+    ({'rank': 3}, "rank=3 <= 2, the rank of 'head/kernel'"),
+  ],
+)  # fmt: skip
+def test_what_does_not_fit_the_model_is_refused_by_name(options, message):
+  """Catches a model that is silently trained in no or in another part."""
+  with pytest.raises(ValueError, match=f'Expected {message}'):
+    lora.lora(PARAMS, KEY, **{'rank': 1} | options)
+
+
+def test_shapes_are_split_as_arrays_are():
+  """Catches a `--plan`, or an identity, that draws a large model."""
+  shapes = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), PARAMS
+  )
+  parts = lora.make(kind='ffa', params=shapes, key=KEY, rank=1)
+  drawn = lora.make(kind='ffa', params=PARAMS, key=KEY, rank=1)
+  chex.assert_trees_all_equal_shapes_and_dtypes(parts[:2], drawn[:2])
+
+
+def test_the_numbers_of_a_model_are_those_that_clients_train():
+  """By hand; catches a d with frozen kernels, and so tables that are large."""
+  count = lambda kind: models.num_params(
+    lora.make(kind=kind, params=PARAMS, key=KEY, rank=1).trainable
+  )
+  both = 2 * (4 + 4) + 4 + 2
+  assert [count(k) for k in lora.KINDS] == [both, 2 * 4 + 2, both, both]
