@@ -5,15 +5,35 @@ from fl_sketch.reproduce.one_percent import methods
 from fl_sketch.reproduce.one_percent.methods import Method
 from fl_sketch.reproduce.one_percent.tasks import Fields, Task
 
+_OURS = "tables of DiLoCo's updates"
 _POOL = 4096  # seeds of FedKSeed, as its authors have
+# Outer steps are the authors'; inner rates fall along half a cosine.
+_DILOCO = {
+  'local_optimizer': {'kind': 'adamw'}, 'client_schedule': {'kind': 'cosine'},
+  'server_optimizer': 'nesterov', 'momentum': 0.9, 'server_lr': 0.7,
+}  # fmt: skip
 
 
 def _diloco(task: Task, share: float) -> Fields:
   del task, share
-  return {
-    'algorithm': 'fedavg', 'local_optimizer': {'kind': 'adamw'},
-    'server_optimizer': 'nesterov', 'momentum': 0.9, 'server_lr': 0.7,
-  }  # fmt: skip
+  return {'algorithm': 'fedavg', **_DILOCO}
+
+
+def _tables(task: Task, share: float) -> Fields:
+  """DiLoCo's clients and server, with SAFL's tables between them."""
+  one_bit = methods.METHODS[ONE_BIT].fields(task, share)
+  own = {'algorithm', 'sketch', 'codec'}
+  return {k: v for k, v in one_bit.items() if k in own} | _DILOCO
+
+
+def _both_ways(task: Task, share: float) -> Fields:
+  return _tables(task, share) | {'downlink': {'kind': 'eden'}}
+
+
+def _sparse_loco(task: Task, share: float) -> Fields:
+  """SparseLoCo, whose clients begin AdamW anew, as here those of DiLoCo do."""
+  fields = methods.METHODS[_SPARSE].fields(task, share)
+  return fields | {'local_optimizer': {'kind': 'adamw'}}
 
 
 def _ferret(task: Task, share: float) -> Fields:
@@ -33,25 +53,29 @@ def _of_products(kind: str) -> Method:
     del share
     lora = task.fields['lora'] | {'kind': kind}
     algorithm = 'fedavg' if kind == 'ffa' else kind
-    local = {'local_optimizer': {'kind': 'adamw'}}
-    return {'algorithm': algorithm, 'lora': lora} | local
+    own = 'local_optimizer', 'client_schedule'
+    return {'algorithm': algorithm, 'lora': lora} | {k: _DILOCO[k] for k in own}
 
-  return Method('products', 'adamw', fields, (1.0,), rate='client_lr')
+  return Method('products', 'adamw', fields, (1.0,), 'client_lr', False)
 
 
 DENSE, SAFL, ONE_BIT = methods.DENSE, methods.SAFL, methods.ONE_BIT
 DILOCO = 'DiLoCo'
-OURS = methods.OURS
-_SHARED = (
-  DENSE, OURS, 'SAFL, client momentum, one bit', ONE_BIT, SAFL, 'SparseLoCo',
-  'DeMo',
-)  # fmt: skip
+TABLES = "SAFL with DiLoCo's optimizers, one bit"
+TABLES_BOTH = f'{TABLES} both ways'
+_SPARSE = 'SparseLoCo'
 METHODS: dict[str, Method] = {
   'FedAvg': Method(
     'dense', 'sgd', lambda *_: {'algorithm': 'fedavg'}, (1.0,), 'client_lr'
   ),
-  DILOCO: Method('dense', 'adamw', _diloco, (1.0,), 'client_lr'),
-  **{name: methods.METHODS[name] for name in _SHARED},
+  DILOCO: Method('dense', 'adamw', _diloco, (1.0,), 'client_lr', False),
+  TABLES: Method(_OURS, 'adamw', _tables, (0.01,), 'client_lr', False),
+  TABLES_BOTH: Method(_OURS, 'adamw', _both_ways, (0.01,), 'client_lr', False),
+  **{
+    name: methods.METHODS[name]
+    for name in (DENSE, methods.OURS, ONE_BIT, SAFL, 'DeMo')
+  },
+  _SPARSE: Method('codecs', 'adamw', _sparse_loco, rate='client_lr'),
   'Ferret': Method('layers', 'adam', _ferret),
   'FedKSeed': Method('seeds', 'seeds', _fedkseed, rate='client_lr'),
 }
@@ -61,4 +85,4 @@ OF_FACTORS: dict[str, Method] = {
   'FLoRA': _of_products('flora'),
   'FedEx-LoRA': _of_products('fedex'),
 }
-REHEARSED = (DENSE, DILOCO, ONE_BIT, 'Ferret', 'FedKSeed', 'FedEx-LoRA')
+REHEARSED = (DENSE, DILOCO, TABLES, ONE_BIT, 'FedEx-LoRA')
