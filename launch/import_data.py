@@ -31,7 +31,7 @@ _SIZE = flags.DEFINE_integer('size', None, 'Height and width of images.', 1)
 
 def main(argv):
   """Writes the store, and prints and draws the sizes of its clients."""
-  from fl_sketch.data.natural import importing
+  from fl_sketch.data.natural import importing, kinds
   from fl_sketch.experiment import config
   from fl_sketch.reporting import client_sizes
   from fl_sketch.utils import extras
@@ -39,7 +39,7 @@ def main(argv):
 
   begin(argv[:1])
   if len(argv) != 3:
-    sys.exit(f'Expected KIND and PATH; KIND is one of {[*importing.KINDS]}.')
+    sys.exit(f'Expected KIND and PATH; KIND is one of {[*kinds.KINDS]}.')
   kind, path = argv[1:]
   options = {
     'client': _CLIENT, 'split': _SPLIT, 'inputs': _INPUTS, 'label': _LABEL,
