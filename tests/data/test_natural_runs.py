@@ -21,18 +21,21 @@ IMPORT = [
 
 
 def write_table(path, clients, samples):
-  """Samples of two bytes of clients in turn; returns the sizes of clients.
+  """Samples of two bytes; returns the sizes of clients.
 
-  A client's last sample, of those who have two or more, is held out.
+  The first samples of all clients come before all others. A client's last one,
+  of those who have two or more, is held out.
   """
   rng = np.random.default_rng(0)
   extra = rng.multinomial(samples - clients, np.full(clients, 1 / clients))
   owner = np.repeat(np.arange(clients, dtype=np.int32), 1 + extra)
   last = np.append(owner[1:] != owner[:-1], True) & (extra[owner] > 0)
+  is_first = np.append(True, owner[1:] != owner[:-1])
+  order = np.argsort(~is_first, kind='stable')
   writer = None
   for first in range(0, samples, 2**20):
-    some = owner[first : first + 2**20]
-    at, size = np.arange(first, first + len(some)), len(some)
+    at = order[first : first + 2**20]
+    some, size = owner[at], len(at)
     pixels = np.stack([at % 251, at // 251 % 251], 1).astype(np.uint8).ravel()
     ends = pa.array(np.arange(0, 2 * size + 1, 2, np.int32))
     table = pa.table(
