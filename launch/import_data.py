@@ -26,6 +26,7 @@ _TEXT = flags.DEFINE_string('text', None, "Of 'table': column of texts.")
 _CLASSES = flags.DEFINE_integer('classes', None, "Of 'table': labels.", 1)
 _LENGTH = flags.DEFINE_integer('length', None, 'Of sequences.', 1)
 _VOCABULARY = flags.DEFINE_integer('vocabulary', None, 'Number of words.', 1)
+_SHARE = flags.DEFINE_float('test_share', None, 'Of each client, held out.')
 _SIZE = flags.DEFINE_integer('size', None, 'Height and width of images.', 1)
 
 
@@ -44,7 +45,7 @@ def main(argv):
   options = {
     'client': _CLIENT, 'split': _SPLIT, 'inputs': _INPUTS, 'label': _LABEL,
     'text': _TEXT, 'classes': _CLASSES, 'length': _LENGTH,
-    'vocabulary': _VOCABULARY, 'size': _SIZE,
+    'vocabulary': _VOCABULARY, 'size': _SIZE, 'test_share': _SHARE,
   }  # fmt: skip
   given = {name: flag.value for name, flag in options.items()}
   try:

@@ -149,6 +149,25 @@ def test_users_that_do_not_train_are_a_test_of_nobody(tmp_path):
   assert np.asarray(data.test['x']).tolist() == [2, 5]
 
 
+def test_clients_hold_out_their_last_samples(tmp_path):
+  """Catches samples of a neighbour, and clients without any to train on."""
+  sizes = {'a': 1, 'b': 10, 'c': 3}
+  lines = [f'{who},{i},0' for who, n in sizes.items() for i in range(n)]
+  text = '\n'.join(['who,image,label', *lines[::2], *lines[1::2]])
+  (tmp_path / 'all.csv').write_text(text)
+  to, names = tmp_path / 's', {'client': 'who', 'classes': 1}
+  with pytest.raises(sources.DataError, match='or a test_share, not both'):
+    importing.import_data('table', tmp_path, to, **names)
+  with pytest.raises(ValueError, match='test_share=1'):
+    importing.import_data('table', tmp_path, to, test_share=1.0, **names)
+  data = importing.import_data('table', tmp_path, to, test_share=0.4, **names)
+  assert np.diff(data.offsets).tolist() == [1, 6, 2]
+  assert np.diff(data.held).tolist() == [0, 4, 1]
+  # The file has b's as 1, 3, 5, 7, 9, 0, 2, ..., and c's as 1, 0, 2.
+  assert np.asarray(data.train['x']).tolist() == [0, 1, 3, 5, 7, 9, 0, 1, 0]
+  assert np.asarray(data.test['x']).tolist() == [2, 4, 6, 8, 2]
+
+
 def test_names_of_clients_are_no_numbers(tmp_path):
   """Catches 007 that becomes 7, and tabs that are no columns."""
   rows = ['007\t1\t0', '7\t2\t0', 'seven\t3\t0']

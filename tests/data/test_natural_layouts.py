@@ -173,7 +173,8 @@ def test_tokens_of_reddit(tmp_path):
   with h5py.File(path, 'w') as file:
     file['metadata/vocabulary_size'] = 10
     for split in 'train', 'val':
-      file[f'{split}/anna/tokens'] = tokens
+      file[f'{split}/anna/inputs'] = tokens[:, :-1]
+      file[f'{split}/anna/targets'] = tokens[:, 1:]
   data = importing.import_data('reddit', path, tmp_path / 's')
   assert np.asarray(data.train['x']).tolist() == tokens[:, :-1].tolist()
   assert np.asarray(data.train['y']).tolist() == [[6, 7, -1], [9, -1, -1]]

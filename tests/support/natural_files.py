@@ -192,6 +192,8 @@ def write_flair(folder, clients):
         group['images'] = pixels(i, (2, 16, 16, 3))
         group['image_ids'] = np.array([b'a', b'b'])
         group['labels_row'], group['labels_col'] = [0, 1], [i % 17, 16]
+        for name in 'row', 'col':
+          group[f'fine_grained_labels_{name}'] = [0, 0, 1]
 
 
 def write_reddit(folder, clients):
@@ -199,7 +201,9 @@ def write_reddit(folder, clients):
     file['metadata/vocabulary_size'] = 10_000
     for split in 'train', 'val':
       for i in clients:
-        file[f'{split}/{i}/tokens'] = np.arange(22).reshape(2, 11) + 1 + i
+        tokens = np.arange(22).reshape(2, 11) + 1 + i
+        file[f'{split}/{i}/inputs'] = tokens[:, :-1]
+        file[f'{split}/{i}/targets'] = tokens[:, 1:]
 
 
 def write_plays(folder, clients):

@@ -10,7 +10,7 @@ from fl_sketch.data import store, store_writer
 from fl_sketch.data.natural import kinds, spool as spool_lib
 from fl_sketch.data.natural.records import PUBLIC, TEST, TRAIN
 from fl_sketch.data.sources import DataError
-from fl_sketch.utils import digests
+from fl_sketch.utils import checks, digests
 import numpy as np
 import tqdm
 
@@ -18,7 +18,12 @@ _SAVED_EVERY = 2000  # records
 
 
 def import_data(
-  kind: str, path: str | os.PathLike, to: str | os.PathLike, **options: Any
+  kind: str,
+  path: str | os.PathLike,
+  to: str | os.PathLike,
+  *,
+  test_share: float | None = None,
+  **options: Any,
 ) -> store.Store:
   """Writes the clients of published files to a store.
 
@@ -29,6 +34,8 @@ def import_data(
     kind: one of `kinds.KINDS`.
     path: a file, or the folder of one layout that the kind is published in.
     to: folder of the store; must not exist.
+    test_share: of each client's samples, the last ones, that it holds out, of
+      files without test examples; rounded, and at most all but one.
     **options: of the kind: `client` and `split`, columns of a table; `length`
       of sequences; `vocabulary`, words; `size` of images; `classes`, `inputs`,
       `label` and `text` of a 'table'.
@@ -41,6 +48,8 @@ def import_data(
     ValueError: the kind is unknown, or an option does not suit it.
     FileExistsError: `to` exists.
   """
+  if test_share is not None:
+    checks.fraction('test_share', test_share)
   target = pathlib.Path(to).expanduser()
   if target.exists():
     raise FileExistsError(f'Expected {target} not to exist.')
@@ -52,7 +61,7 @@ def import_data(
   spool = spool_lib.Spool(aside, source)
   try:
     _spool(spool, found, task, kind)
-    _write(spool, target, task)
+    _write(spool, target, task, test_share)
   except DataError:  # another start would fail as well
     shutil.rmtree(aside, ignore_errors=True)
     raise
@@ -86,7 +95,7 @@ def _spool(spool, found, task, kind):
   spool.save()
 
 
-def _write(spool, target, task):
+def _write(spool, target, task, test_share):
   """Writes the store of the clients that train on something.
 
   It is made beside the spool, so that a kill leaves nothing elsewhere.
@@ -98,16 +107,31 @@ def _write(spool, target, task):
   of_clients = test is None and spool.sizes(TEST)[trained].any()
   if test is None and not of_clients:
     test = spool.arrays(TEST)  # of users of their own
-    if test is None:
-      raise DataError(
-        'Expected test examples beside those that clients train on: put them '
-        'in a file or a column of splits of their own.'
-      )
+  none = test is None and not of_clients
+  if none != (test_share is not None):
+    raise DataError(
+      'Expected test examples beside those that clients train on, in a file or '
+      'a column of splits of their own; or a test_share, not both.'
+    )
   chunks = spool.chunks(trained, of_clients)
+  if none:
+    chunks = (_split(chunk, test_share) for chunk in chunks)
   shutil.rmtree(spool.folder / 'store', ignore_errors=True)
   made = spool.folder / 'store' / target.name
   store.write(made, chunks, test, task.num_classes, len(trained))
   store_writer.rename(made, target)
+
+
+def _split(chunk: store.Chunk, share: float) -> store.Chunk:
+  """Clients that hold out a share of their samples, the last ones."""
+  sizes = chunk.sizes
+  counts = np.minimum(np.rint(share * sizes).astype(np.int64), sizes - 1)
+  ends = np.repeat(np.cumsum(sizes), sizes)
+  held = ends - np.arange(sizes.sum()) <= np.repeat(counts, sizes)
+  train, test = (
+    {k: x[m] for k, x in chunk.train.items()} for m in (~held, held)
+  )
+  return store.Chunk(sizes - counts, train, counts, test, chunk.ids)
 
 
 def _fingerprint(path, aside) -> str:

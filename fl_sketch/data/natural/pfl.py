@@ -34,8 +34,9 @@ def hdf5(path: pathlib.Path) -> Iterator[Records]:
       for user in users:
         columns = dict(users[user].items())
         labels = _labels(columns, file)
+        sparse = '_row', '_col'  # of fine-grained labels, too
         columns = {
-          k: x for k, x in columns.items() if k not in _SPARSE and x.shape
+          k: x for k, x in columns.items() if x.shape and not k.endswith(sparse)
         }
         yield from parts(user, split, columns | labels, path)
 

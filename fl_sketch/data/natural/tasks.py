@@ -117,22 +117,22 @@ def several_labels(num_classes: int, shape: tuple[int, int]) -> Task:
 
 
 def tokens(num_classes: int) -> Task:
-  """Sequences that are tokens already: each is told from those before.
-
-  0 is padding.
-  """
+  """Sequences that are tokens already, and those that follow; 0 is padding."""
 
   def arrays(records: Records) -> Arrays:
-    rows = np.asarray(column(records, 'tokens'))
-    if rows.ndim != 2 or rows.dtype.kind not in 'iu' or rows.shape[1] < 2:
-      raise DataError(
-        f'Expected tokens int[n, length] of client {records.client!r}.'
-      )
-    if not 0 <= rows.min() <= rows.max() < num_classes:
-      raise DataError(
-        f'Expected tokens 0 to {num_classes - 1} of client {records.client!r}.'
-      )
-    return _shifted(rows, num_classes)
+    names = 'inputs', 'targets'
+    x, y = (np.asarray(column(records, name)) for name in names)
+    for rows in (x, y):
+      if rows.ndim != 2 or rows.dtype.kind not in 'iu' or x.shape != y.shape:
+        raise DataError(
+          f'Expected {names} int[n, length] of client {records.client!r}.'
+        )
+      if not 0 <= rows.min() <= rows.max() < num_classes:
+        raise DataError(
+          f'Expected tokens 0 to {num_classes - 1} of client '
+          f'{records.client!r}.'
+        )
+    return _padded(x, y, num_classes)
 
   return Task(arrays, num_classes, {'num_classes': num_classes})
 
@@ -276,11 +276,11 @@ def _paired(tokenizer, texts, length, most=None) -> Arrays:
   for codes in tokenizer.encode(texts):
     framed = [tokenizer.first, *codes, tokenizer.last]
     rows.append(_sequences(framed[:most], length))
-  return _shifted(np.concatenate(rows), tokenizer.size)
+  cut = np.concatenate(rows)
+  return _padded(cut[:, :-1], cut[:, 1:], tokenizer.size)
 
 
-def _shifted(rows, size) -> Arrays:
+def _padded(x, y, size) -> Arrays:
   """Inputs, and the tokens that follow them, in the least bytes."""
-  rows = rows.astype(np.int16 if size <= 2**15 else np.int32)
-  x, y = rows[:, :-1], rows[:, 1:]
-  return {'x': x, 'y': np.where(y == 0, np.array(PADDING, y.dtype), y)}
+  kind = np.int16 if size <= 2**15 else np.int32
+  return {'x': x.astype(kind), 'y': np.where(y, y, PADDING).astype(kind)}
