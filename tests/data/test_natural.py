@@ -4,8 +4,10 @@ What comes out of the store is what was written, in its order, but for the
 transformation that the task documents.
 """
 
+import io
 import json
 import struct
+import sys
 
 from fl_sketch.data import sources, store
 from fl_sketch.data.natural import (
@@ -31,8 +33,6 @@ from natural_files import (
   write_tff,
 )
 import numpy as np
-import pyarrow as pa
-from pyarrow import parquet
 import pytest
 
 
@@ -83,24 +83,6 @@ def test_what_is_written_comes_out_of_the_store(
         np.testing.assert_array_equal(y, want['label'])
 
 
-def test_tables_of_one_order_stay_in_it(tmp_path):
-  """Catches rows that are sorted: those of a client keep their order."""
-  rows = [('b', 5), ('a', 3), ('b', 1), ('c', 9), ('a', 2), ('b', 7)]
-  for split in 'train', 'test':
-    lines = '\n'.join(f'{name},{label},{label}' for name, label in rows)
-    (tmp_path / f'{split}.csv').write_text(f'who,label,shade\n{lines}\n')
-  task = tasks.Task(
-    lambda r: {'y': np.array(r.columns['label'], np.int32)}, 10, {}
-  )
-  known = kinds.KINDS | {'own': kinds.Kind(lambda *_: task, ('table',))}
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(kinds, 'KINDS', known)
-    data = importing.import_data('own', tmp_path, tmp_path / 's', client='who')
-  assert [x.decode() for x in data.ids] == ['b', 'a', 'c']
-  assert np.asarray(data.train['y']).tolist() == [5, 1, 7, 3, 2, 9]
-  assert data.offsets.tolist() == data.held.tolist() == [0, 3, 5, 6]
-
-
 @pytest.mark.parametrize('kind', ['femnist', 'femnist_digits'])
 @pytest.mark.parametrize('layout', ['tff', 'sqlite', 'fedjax'])
 def test_the_digits_of_emnist_lie_beside_all_of_it(kind, layout, tmp_path):
@@ -126,61 +108,20 @@ def test_the_digits_of_emnist_lie_beside_all_of_it(kind, layout, tmp_path):
   assert data.num_classes == (10 if of_digits else 62)
 
 
-def test_users_that_do_not_train_are_a_test_of_nobody(tmp_path):
-  """Catches splits by user, as of FLAIR, that have no test."""
-  rows = [('a', 'train', 1), ('b', 'test', 2), ('a', 'train', 3)]
-  rows += [('c', 'test', 4), ('b', 'test', 5)]
+def test_a_bar_tells_how_far_an_import_is(tmp_path, monkeypatch):
+  """Catches hours without a sign, and a bar in a file."""
 
-  def imported(rows, to):
-    lines = [f'{who},{part},{shade},0' for who, part, shade in rows]
-    text = '\n'.join(['who,part,image,label', *lines])
-    (tmp_path / f'{to}.csv').write_text(text)
-    names = {'client': 'who', 'split': 'part', 'classes': 1}
-    folder = tmp_path / to
-    return importing.import_data('table', f'{folder}.csv', folder, **names)
+  class Terminal(io.StringIO):
+    isatty = lambda self: True
 
-  data = imported(rows, 'apart')
-  assert data.held is None
-  assert data.ids.tolist() == [b'a']
-  assert np.asarray(data.test['x']).tolist() == [2, 4, 5]
-  # One that trains, too, holds out what is its own; others are left out.
-  data = imported([*rows, ('b', 'train', 6)], 'shared')
-  assert data.held.tolist() == [0, 0, 2]
-  assert np.asarray(data.test['x']).tolist() == [2, 5]
-
-
-def test_clients_hold_out_their_last_samples(tmp_path):
-  """Catches samples of a neighbour, and clients without any to train on."""
-  sizes = {'a': 1, 'b': 10, 'c': 3}
-  lines = [f'{who},{i},0' for who, n in sizes.items() for i in range(n)]
-  text = '\n'.join(['who,image,label', *lines[::2], *lines[1::2]])
-  (tmp_path / 'all.csv').write_text(text)
-  to, names = tmp_path / 's', {'client': 'who', 'classes': 1}
-  with pytest.raises(sources.DataError, match='or a test_share, not both'):
-    importing.import_data('table', tmp_path, to, **names)
-  with pytest.raises(ValueError, match='test_share=1'):
-    importing.import_data('table', tmp_path, to, test_share=1.0, **names)
-  data = importing.import_data('table', tmp_path, to, test_share=0.4, **names)
-  assert np.diff(data.offsets).tolist() == [1, 6, 2]
-  assert np.diff(data.held).tolist() == [0, 4, 1]
-  # The file has b's as 1, 3, 5, 7, 9, 0, 2, ..., and c's as 1, 0, 2.
-  assert np.asarray(data.train['x']).tolist() == [0, 1, 3, 5, 7, 9, 0, 1, 0]
-  assert np.asarray(data.test['x']).tolist() == [2, 4, 6, 8, 2]
-
-
-def test_names_of_clients_are_no_numbers(tmp_path):
-  """Catches 007 that becomes 7, and tabs that are no columns."""
-  rows = ['007\t1\t0', '7\t2\t0', 'seven\t3\t0']
-  for split in 'train', 'test':
-    text = '\n'.join(['who\timage\tlabel', *rows])
-    (tmp_path / f'{split}.tsv').write_text(text)
-  data = importing.import_data(
-    'table', tmp_path, tmp_path / 's', client='who', classes=1
-  )
-  assert data.ids.tolist() == [b'007', b'7', b'seven']
-  (tmp_path / 'input.txt').touch()
-  with pytest.raises(ValueError, match="no classes, size of 'plays' as plays"):
-    importing.import_data('plays', tmp_path, tmp_path / 't', size=3, classes=1)
+  (tmp_path / 'files').mkdir()
+  natural_files.KINDS['plays'](tmp_path / 'files', range(3))
+  for err in (Terminal(), io.StringIO()):
+    monkeypatch.setattr(sys, 'stderr', err)
+    to = tmp_path / f'{err.isatty()}'
+    importing.import_data('plays', tmp_path / 'files', to)
+    assert ('reading plays: 6.00record' in err.getvalue()) == err.isatty()
+    assert ('3.00/3.00' in err.getvalue()) == err.isatty()
 
 
 @pytest.mark.parametrize('block', [1, 7, 2**20])
@@ -276,6 +217,35 @@ def test_a_truncated_file_is_named_and_leaves_nothing(layout, tmp_path):
   assert [x.name for x in tmp_path.iterdir()] == ['files']
 
 
+@pytest.mark.parametrize('kind', natural_files.KINDS)
+def test_a_damaged_file_of_any_kind_is_named(kind, tmp_path):
+  """Catches a kind whose damage is a traceback, or part of a store."""
+  (files := tmp_path / 'files').mkdir()
+  natural_files.KINDS[kind](files, range(2))
+  for path in files.iterdir():
+    content = path.read_bytes()
+    # Half a text is a text; half a table of images has fewer of them.
+    broken = b'\xff' if path.suffix in ('.txt', '.csv') else b''
+    path.write_bytes(content[: len(content) // 2] + broken)
+  with pytest.raises(sources.DataError, match='files'):
+    importing.import_data(kind, files, tmp_path / 'store')
+  assert [x.name for x in tmp_path.iterdir()] == ['files']
+
+
+@pytest.mark.parametrize('kind', natural_files.KINDS)
+def test_files_of_other_kinds_are_refused(kind, tmp_path):
+  """Catches images or texts of another data set that are taken for its own."""
+  for other, write in natural_files.KINDS.items():
+    (files := tmp_path / other).mkdir()
+    write(files, range(2))
+    if other != kind:
+      with pytest.raises(sources.DataError, match=f'{other}'):
+        importing.import_data(kind, files, tmp_path / 'store')
+  assert sorted(x.name for x in tmp_path.iterdir()) == sorted(
+    natural_files.KINDS
+  )
+
+
 def test_foreign_files_are_refused_by_name(tmp_path):
   """Catches a file that is read as another layout."""
   (tmp_path / 'notes.txt').write_text('ANNA:\nhello')
@@ -321,27 +291,6 @@ def test_an_import_that_was_stopped_goes_on(tmp_path, monkeypatch):
     np.testing.assert_array_equal(again.train[name], whole.train[name])
     np.testing.assert_array_equal(again.test[name], whole.test[name])
   assert again.ids.tolist() == whole.ids.tolist()
-
-
-def test_ten_thousand_clients_of_one_sample(tmp_path):
-  """Catches a reader whose time grows with the square of the clients."""
-  n = 10_000
-  table = pa.table(
-    {
-      'writer_id': [f'w{i % n}' for i in range(2 * n)],
-      'split': ['train'] * n + ['test'] * n,
-      'label': [i % 7 for i in range(2 * n)],
-      'pixels': [[i % 251, i // 251 % 251] for i in range(2 * n)],
-    }
-  )
-  parquet.write_table(table, tmp_path / 'all.parquet')
-  data = importing.import_data(
-    'table', tmp_path, tmp_path / 'store', client='writer_id', split='split',
-    inputs='pixels', classes=7,
-  )  # fmt: skip
-  assert data.partition.population == n
-  assert data.ids[-1] == b'w9999'
-  assert np.asarray(data.train['y']).tolist() == [i % 7 for i in range(n)]
 
 
 def test_a_store_of_before_is_not_written_over(tmp_path):

@@ -4,7 +4,10 @@ import subprocess
 import sys
 import time
 
+from fl_sketch import experiment
 from fl_sketch.data import store
+from fl_sketch.data.natural import importing
+import natural_files
 import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
@@ -114,6 +117,22 @@ def test_the_clients_of_stack_overflow_fit_in_two_gigabytes(tmp_path):
   at = np.flatnonzero(train)
   np.testing.assert_array_equal(data.train['y'], at % 7)
   np.testing.assert_array_equal(np.asarray(data.train['x'])[:, 0], at % 251)
+
+
+def test_a_slice_of_the_test_is_not_of_clients(tmp_path):
+  """Catches clients that evaluate on a slice, and a test that is whole."""
+  (files := tmp_path / 'files').mkdir()
+  natural_files.KINDS['femnist'](files, range(5))
+  importing.import_data('femnist', files, tmp_path / 'store')
+  fields = {
+    'dataset': 'store', 'dataset_options': {'folder': str(tmp_path / 'store')},
+    'population': 5, 'cohort': 2, 'model': 'linear', 'personal_steps': 0,
+  }  # fmt: skip
+  exp = experiment.build(fields | {'test_slice': ':3'})
+  assert exp.test['mask'].sum() == 3
+  assert exp.held_out.sizes.tolist() == [2] * 5
+  with pytest.raises(ValueError, match='Expected no train_slice'):
+    experiment.build(fields | {'train_slice': ':3'})
 
 
 def spoken():

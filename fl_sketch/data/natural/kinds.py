@@ -82,7 +82,8 @@ def _stackoverflow(found, options):
 def _photos(found, options):
   size = options.get('size', 224)
   classes = folders.count_classes(found.path)
-  return tasks.images(num_classes=classes, shape=(size, size))
+  shape = size, size
+  return tasks.images(num_classes=classes, shape=shape, resize=True)
 
 
 def _flair(found, options):
@@ -105,7 +106,7 @@ def _table(found, options):
   names = (options.get('inputs', 'image'),), (options.get('label', 'label'),)
   size = options.get('size')
   shape = None if size is None else (size, size)
-  return tasks.images(*names, num_classes=classes, shape=shape)
+  return tasks.images(*names, num_classes=classes, shape=shape, resize=True)
 
 
 KINDS: dict[str, Kind] = {

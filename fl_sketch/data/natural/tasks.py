@@ -34,6 +34,7 @@ def images(
   *,
   num_classes: int,
   shape: tuple[int, int] | None = None,
+  resize: bool = False,
   invert: bool = False,
 ) -> Task:
   """Images as uint8[n, height, width, channels], and their labels.
@@ -45,22 +46,26 @@ def images(
     names: the column of the images, by any of these names.
     labels: likewise of the labels.
     num_classes: of the labels.
-    shape: height and width: flat images have it, others are resized to it.
+    shape: height and width of an image, which may be flat; None takes any.
+    resize: whether images of other shapes are resized, and not refused.
     invert: whether x is 1 minus what the file has.
   """
 
   def arrays(records: Records) -> Arrays:
-    x = [_pixels(image, shape, invert) for image in column(records, *names)]
+    x = [
+      _pixels(image, shape, resize, invert) for image in column(records, *names)
+    ]
     if not x:
       raise DataError(f'Expected an image of client {records.client!r}.')
     y = _integers(column(records, *labels), records, num_classes)
     return {'x': np.stack(x), 'y': y}
 
-  options = {'num_classes': num_classes, 'shape': shape, 'invert': invert}
+  options = {'num_classes': num_classes, 'shape': shape}
+  options |= {'resize': resize, 'invert': invert}
   return Task(arrays, num_classes, options)
 
 
-def _pixels(image, shape, invert) -> np.ndarray:
+def _pixels(image, shape, resize, invert) -> np.ndarray:
   if isinstance(image, dict):  # as Hugging Face's datasets keep images
     image = image['bytes']
   if (
@@ -79,7 +84,11 @@ def _pixels(image, shape, invert) -> np.ndarray:
   if x.ndim == 1 and shape is not None:
     x = x.reshape(*shape, -1)
   x = x[..., None] if x.ndim == 2 else x
-  return x if shape is None or x.shape[:2] == shape else _resized(x, shape)
+  if shape is None or x.shape[:2] == shape:
+    return x
+  if not resize:
+    raise DataError(f'Expected images of {shape}, not {x.shape[:2]}.')
+  return _resized(x, shape)
 
 
 def _decoded(content: bytes) -> np.ndarray:
@@ -104,7 +113,7 @@ def _resized(x, shape) -> np.ndarray:
 
 def several_labels(num_classes: int, shape: tuple[int, int]) -> Task:
   """Images that have any of several labels: y is uint8[n, num_classes]."""
-  one = images(('images',), num_classes=1, shape=shape)
+  one = images(('images',), num_classes=1, shape=shape, resize=True)
 
   def arrays(records: Records) -> Arrays:
     y = np.asarray(column(records, 'labels'), np.uint8)
