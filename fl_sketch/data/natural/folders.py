@@ -45,7 +45,8 @@ def count_classes(path: pathlib.Path) -> int:
   Raises:
     DataError: as `images`.
   """
-  return 1 + max(int(row['class']) for row in _rows(_table(path), _FIELDS))
+  rows = _rows(_table(path), _FIELDS)
+  return 1 + max((int(row['class']) for row in rows), default=0)
 
 
 def _line(table) -> str:
