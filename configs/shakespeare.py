@@ -25,6 +25,6 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   )
   c = femnist.clients(kind, population, cohort=10)
   c.model, c.loss = 'lstm_shakespeare', 'tokens'
-  c.local_steps, c.batch_size, c.rounds = 16, 4, 1200
+  c.local_steps, c.batch_size, c.rounds = 20, 4, 1200
   rates = {'fedavg': (1.0, 1.0), 'fedadam': (1.0, 0.01, 1e-3)}
   return femnist.finish(c, given, rates, parameters=820_522)
