@@ -20,7 +20,7 @@ from fl_sketch.rounds import (
   keys as keys_lib,
   mesh as mesh_lib,
 )
-from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal
+from fl_sketch.rounds.algorithm import Algorithm, RoundLocal, StatefulLocal
 from fl_sketch.utils import seeding
 import jax
 import jax.numpy as jnp
@@ -256,14 +256,16 @@ def _with_canaries(algorithm: Algorithm, g: _Hyper) -> Algorithm:
       lambda x, y: jnp.where(is_canary, x.astype(y.dtype), y), sent, moved
     )
 
+  work = algorithm.local
+  assert not isinstance(work, RoundLocal)  # nothing private is
+  apply = work.apply if isinstance(work, StatefulLocal) else work
+
   def local(params, batches, *rest):
-    moved, *others = work(params, batches['data'], *rest)
+    moved, *others = apply(params, batches['data'], *rest)
     return pick(params, batches, moved), *others
 
-  work = algorithm.local
   if isinstance(work, StatefulLocal):
-    stateful, work = work, work.apply
-    return algorithm._replace(local=stateful._replace(apply=local))
+    return algorithm._replace(local=work._replace(apply=local))
   return algorithm._replace(local=local)
 
 

@@ -74,8 +74,9 @@ class Program:
     self._one_key = len({c.key_seed for c in configs}) == 1
     # Frozen parameters depend on the seed; those of one seed are not copied.
     one_model = len({c.seed for c in configs}) == 1
-    axes = algorithms.Hyper(*[0] * len(algorithms.Hyper._fields))
-    self._of_hyper = axes._replace(frozen=None) if one_model else axes
+    axes: Any = dict.fromkeys(algorithms.Hyper._fields, 0)
+    frozen = None if one_model else 0
+    self._of_hyper = algorithms.Hyper(**axes | {'frozen': frozen})
     self._round_fn = rounds.run_round(
       exp.make, mesh, fetch=exp.fetch, **exp.round_options
     )
