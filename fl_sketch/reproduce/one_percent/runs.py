@@ -104,9 +104,9 @@ def race(
   if rate is None:
     trial = min(rounds, task.tuned_over)
     rate = _tuned(lab, task, method, share, trial, folder)
-  config = _config(task, method, share, rounds, rate)
+  fields = config(task, method, share, rounds, rate)
   sweep = {'seed': tuple(range(seeds))}
-  runs = lab.sweep(f'{folder}/race', config | {'sweep': sweep})
+  runs = lab.sweep(f'{folder}/race', fields | {'sweep': sweep})
   return Race(runs, rate, rounds)
 
 
@@ -119,14 +119,16 @@ def _seeds(task, name, share, rounds) -> int:
 
 def _tuned(lab, task, method, share, rounds, folder) -> float:
   """Returns the rate whose score is largest, on an unreported seed."""
-  config = _config(task, method, share, rounds, task.grid(method.kind)[-1])
+  fields = config(task, method, share, rounds, task.grid(method.kind)[-1])
   rates = lab.pick(task.grid(method.kind)[:2], task.grid(method.kind))
   trials = {'seed': _TUNED_ON, 'eval_every': rounds} | (task.trials or {})
-  options = config | trials, {method.rate: rates}, task.score
+  options = fields | trials, {method.rate: rates}, task.score
   return lab.tune(f'{folder}/tune', *options)[method.rate]
 
 
-def _config(task, method, share, rounds, rate) -> Fields:
+def config(
+  task: Task, method: methods.Method, share: float, rounds: int, rate: float
+) -> Fields:
   """The config of one run; rates are constant or fall over its rounds."""
   every = max(1, rounds // 10)
   dispatch = max(n for n in range(1, 16) if rounds % n == 0)
