@@ -36,6 +36,16 @@ def _sparse_loco(task: Task, share: float) -> Fields:
   return fields | {'local_optimizer': {'kind': 'adamw'}}
 
 
+def _adamw(keep: bool) -> Method:
+  """AdamW on clients and their mean; of one client, AdamW and no more."""
+  local = {**_DILOCO['local_optimizer'], 'keep': keep}
+  fields = {
+    'algorithm': 'fedavg', 'local_optimizer': local,
+    'client_schedule': _DILOCO['client_schedule'],
+  }  # fmt: skip
+  return Method('AdamW', 'adamw', lambda *_: fields, (1.0,), 'client_lr', False)
+
+
 def _ferret(task: Task, share: float) -> Fields:
   options = {'size': int(share * task.dimension)}
   return {'algorithm': 'ferret', **settings.ADAM, 'options': options}
@@ -59,15 +69,17 @@ def _of_products(kind: str) -> Method:
   return Method('products', 'adamw', fields, (1.0,), 'client_lr', False)
 
 
+FEDAVG, CENTRAL = 'FedAvg', 'central AdamW'
 DENSE, SAFL, ONE_BIT = methods.DENSE, methods.SAFL, methods.ONE_BIT
 DILOCO = 'DiLoCo'
 TABLES = "SAFL with DiLoCo's optimizers, one bit"
 TABLES_BOTH = f'{TABLES} both ways'
 _SPARSE = 'SparseLoCo'
+_FEDAVG = Method(
+  'dense', 'sgd', lambda *_: {'algorithm': 'fedavg'}, (1.0,), 'client_lr'
+)
 METHODS: dict[str, Method] = {
-  'FedAvg': Method(
-    'dense', 'sgd', lambda *_: {'algorithm': 'fedavg'}, (1.0,), 'client_lr'
-  ),
+  FEDAVG: _FEDAVG,
   DILOCO: Method('dense', 'adamw', _diloco, (1.0,), 'client_lr', False),
   TABLES: Method(_OURS, 'adamw', _tables, (0.01,), 'client_lr', False),
   TABLES_BOTH: Method(_OURS, 'adamw', _both_ways, (0.01,), 'client_lr', False),
@@ -85,4 +97,12 @@ OF_FACTORS: dict[str, Method] = {
   'FLoRA': _of_products('flora'),
   'FedEx-LoRA': _of_products('fedex'),
 }
-REHEARSED = (DENSE, DILOCO, TABLES, ONE_BIT, 'FedEx-LoRA')
+CENTRALLY = {CENTRAL: _adamw(keep=True)}
+RECURRENT: dict[str, Method] = {
+  FEDAVG: _FEDAVG,
+  'FedAvg, AdamW on clients': _adamw(keep=False),
+  DENSE: methods.METHODS[DENSE],
+}
+REHEARSED = (
+  DENSE, DILOCO, TABLES, ONE_BIT, 'FedEx-LoRA', CENTRAL, *RECURRENT,
+)  # fmt: skip

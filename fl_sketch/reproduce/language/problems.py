@@ -19,6 +19,7 @@ _RATES = {
   'sgd': 0.1, 'seeds': 1e-5,
 }  # fmt: skip
 _ADAPTING = _RATES | {'adamw': 0.001, 'seeds': 3e-5}
+_RECURRENT = _RATES | {'sgd': 0.3, 'adamw': 0.001}
 _KERNELS = 'attention', 'mlp_*'  # that get factors
 
 
@@ -45,6 +46,20 @@ def adapting(lab: lab_lib.Lab) -> Task:
   lora = {'kind': 'naive', 'rank': lab.pick(2, 8), 'targets': _KERNELS}
   fields |= {'pretrained': _trained_before(lab, model), 'lora': lora}
   return _task(lab, 'lora', fields, _ADAPTING)
+
+
+def recurrent(lab: lab_lib.Lab) -> tuple[Task, Task]:
+  """A GRU by speakers; and with the samples of all as those of one client."""
+  options = lab.pick(
+    {'hidden': 8, 'layers': 1}, {'hidden': 128, 'embedding': 32}
+  )
+  model = {'model': 'gru', 'model_options': options}
+  work = {'local_steps': 2, 'batch_size': 4} | _length(lab, rounds=1200)
+  fields = plays(lab) | decoder(lab) | model | work
+  task = _task(lab, 'recurrent', fields, _RECURRENT)
+  samples = fields['cohort'] * fields['batch_size']
+  alone = plays(lab, 'one') | {'cohort': 1, 'batch_size': samples}
+  return task, task._replace(name='recurrent/central', fields=fields | alone)
 
 
 def _task(lab, name, fields, rates) -> Task:
