@@ -191,6 +191,7 @@ _WORK = {
   'gradient': lambda task, hp: task.gradient(),
   'private_steps': local_work.Task.private_steps,
   'task': lambda task, hp: task,
+  'slopes': lambda task, hp: task,
 }
 
 
@@ -210,12 +211,12 @@ def _work(name: str, task: local_work.Task, local: Any) -> Callable[..., Any]:
   if task.clip is not None and not takes_clip(name, local):
     raise ValueError(
       f'Expected client_clip to be None with {name} or with local work that '
-      'is given: its gradients are not ours.'
+      'is given: there are no gradients of batches, or they are not ours.'
     )
   if (task.loss_fn is None) == (local is None):
     raise ValueError('Expected either loss_fn or local.')
   if local is not None:
-    if kind == 'task':
+    if kind in ('task', 'slopes'):
       raise ValueError(f'Expected loss_fn with {name}, not local.')
     return local
   if (kind == 'private_steps') != (task.expected_batch is not None):
@@ -227,14 +228,12 @@ def _work(name: str, task: local_work.Task, local: Any) -> Callable[..., Any]:
 
 
 def takes_clip(name: str, local: Any = None) -> bool:
-  """Whether the gradients of clients can be clipped, those of a batch each.
+  """Whether clients compute gradients of batches, which can be clipped.
 
-  >>> takes_clip('scaffold'), takes_clip('private_iterative_sketching')
+  >>> takes_clip('scaffold'), takes_clip('decomfl')
   (True, False)
   """
-  spec = entry(name)
-  own = spec.work == 'task' and not spec.any_optimizer
-  return local is None and spec.work != 'private_steps' and not own
+  return local is None and entry(name).work not in ('private_steps', 'slopes')
 
 
 def takes_optimizer(name: str, local: Any = None) -> bool:

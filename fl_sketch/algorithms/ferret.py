@@ -153,7 +153,8 @@ def allocate(squares: Any, dims: np.ndarray, size: int) -> jax.Array:
     size: numbers in all, from the number of layers to the sum of `dims`.
 
   Returns:
-    int32[layers], whose sum is `size`.
+    int32[layers], whose sum is `size`, each at least 1; rounding may add one to
+    a layer that is full.
 
   Raises:
     ValueError: `size` is out of range.

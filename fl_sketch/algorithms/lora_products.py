@@ -61,7 +61,7 @@ def flora(
   def step(param, moved):
     if not lora.is_adapter(param):
       return -hp.server_lr * moved
-    # Its factors are of no round.
+    # Clients draw their own in every round: those of the model stay.
     a, b = jnp.zeros_like(param.a), jnp.zeros_like(param.b)
     return lora.Adapter(hp.server_lr * lora_scale * moved.base, a, b)
 
@@ -116,7 +116,8 @@ def _algorithm(task, hp, size, step, start=None) -> Algorithm:
     hp: see `flora`.
     size: see `_billed`.
     step: (array or adapter of the model, of the mean) -> its update.
-    start: (trained, key) -> with what a client starts; None is what there is.
+    start: (trained, key) -> the parameters that a client starts from; None is
+      those of the server.
   """
   return federated(
     _factors_alone(task, hp, start),
@@ -142,7 +143,7 @@ def _factors_alone(task, hp, start) -> Local:
       return steps(trained, batches, key, drift)
     first = start(trained, keys_lib.factors_key(key))
     moved, metrics = steps(first, batches, key, drift)
-    # The server knows where it ends from where all others would have begun.
+    # Relative to the server's parameters: it knows no factors of the client.
     away = lambda x, begun, move: x - (begun - move)
     return jax.tree.map(away, trained, first, moved), metrics
 

@@ -40,8 +40,9 @@ class Entry(NamedTuple):
 
   Attributes:
     factory: (local work, hp, **options) -> `Algorithm`.
-    work: what local work is: 'steps', one 'gradient', 'private_steps', or a
-      'task', the `local.Task` of which the factory builds its own.
+    work: what local work is: 'steps', one 'gradient', 'private_steps', a
+      'task', the `local.Task` of which the factory builds its own, or 'slopes',
+      a task from whose loss the factory takes no gradient.
     everyone: whether every client must take part in every round, with equal
       weights.
     any_optimizer: whether local steps may be those of any optimizer, and not of
@@ -128,8 +129,8 @@ register(fedex, work='task', rows=200, rank=2)
 register(demo, work='gradient', example=_COSINES)
 register(cocktail_sgd, example=_QUANTIZED | {'mask_ratio': 0.1})
 register(ferret, example={'size': 100})
-register(decomfl, work='task', hyper=('mu',), example=_STEPS)
-register(fedkseed, work='task', hyper=('mu',), example=_STEPS | _POOL)
+register(decomfl, work='slopes', hyper=('mu',), example=_STEPS)
+register(fedkseed, work='slopes', hyper=('mu',), example=_STEPS | _POOL)
 register(private.dp_fedavg, example=_PRIVATE)
 register(private.dp_normfedavg, example=_PRIVATE)
 register(

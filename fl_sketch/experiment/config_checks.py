@@ -159,10 +159,12 @@ def _check_algorithm(c: Any):
       "Expected {cohort} == {population}, sampling='fixed_size' and weights="
       "'equal' with {c.algorithm}: every client takes part in every round."
     )
-  if entry.work in ('gradient', 'task') and c.local_work == 'gram':
+  own_work = 'gradient', 'task', 'slopes'
+  if entry.work in own_work and c.local_work == 'gram':
     raise ValueError(f"Expected local_work='sgd' with {c.algorithm}.")
   _check_steps(c)
-  if 'local_steps' in takes and c.batch_order == 'mask':
+  divides = 'local_steps' in takes and entry.work != 'slopes'
+  if divides and c.batch_order == 'mask':
     raise ValueError(
       f"Expected another batch_order than 'mask' with {c.algorithm}: it "
       'divides by local_steps, and a client with few samples makes fewer.'
@@ -176,8 +178,8 @@ def _check_steps(c: Any):
   ours = c.local_work != 'gram' and algorithms.takes_clip(c.algorithm)
   if c.client_clip is not None and not ours:
     raise c.refusal(
-      'Expected no {client_clip} with {algorithm} and {local_work}: its '
-      'gradients are not those of a batch.'
+      'Expected no {client_clip} with {algorithm} and {local_work}: no '
+      'gradient of a batch is computed there.'
     )
   if c.personal_lr is not None and not c.personal_steps:
     raise c.refusal('Expected {personal_steps} >= 1 beside {personal_lr}.')
@@ -191,16 +193,16 @@ def _check_steps(c: Any):
 def _check_lora(c: Any):
   """Checks the factors that are trained, and who can average them."""
   changes = 'lora_scale' in algorithms.options(c.algorithm)
-  if c.lora is None:
-    if changes:
-      raise c.refusal('Expected {lora} of that name with {algorithm}.')
+  if c.lora is None and not changes:
     return
-  options = {k: x for k, x in c.lora.items() if k != 'kind'}
-  lora.REGISTRY.check(c.lora['kind'], options)
+  options = dict(c.lora or {})
+  kind = options.pop('kind', None)
+  if kind is not None:
+    lora.REGISTRY.check(kind, options)
   kinds = [k for k, parts in lora.KINDS.items() if ('base' in parts) == changes]
   if c.algorithm in kinds:
     kinds = [c.algorithm]
-  if c.lora['kind'] not in kinds:
+  if kind not in kinds:
     raise c.refusal(
       f'Expected {{lora}} of a kind in {kinds} with {{algorithm}}.'
     )

@@ -98,7 +98,7 @@ def personal_batches(
   if c.batch_size == 0:
     return batches.full(partition, ids)
   assert c.personal_steps  # else nobody draws
-  # Those of 'poisson' are of a secret, which no evaluation has.
+  # Those of 'poisson' are drawn by a secret, which evaluations do not have.
   order = 'replace' if c.batch_order == 'poisson' else c.batch_order
   sizes = c.personal_steps, c.batch_size
   return batches.draw(partition, ids, c.seed, _PERSONAL, *sizes, order)

@@ -49,7 +49,7 @@ def cosine(
   Args:
     rounds: of the run.
     warmup: as of `constant`.
-    final: factor behind the last round.
+    final: factor after the last round.
   """
   decay = optax.cosine_decay_schedule(1.0, max(1, rounds - warmup), final)
   return _warmed_up(rounds, warmup, decay)
@@ -64,7 +64,7 @@ def linear(
   Args:
     rounds: of the run.
     warmup: as of `constant`.
-    final: factor behind the last round.
+    final: factor after the last round.
   """
   decay = optax.linear_schedule(1.0, final, max(1, rounds - warmup))
   return _warmed_up(rounds, warmup, decay)

@@ -11,8 +11,8 @@ from fl_sketch.rounds.algorithm import Hyper, Local, LossFn
 class Task(NamedTuple):
   """The loss of a client, and how many steps of which optimizer it makes.
 
-  An algorithm that is registered with ``work='task'`` gets it in place of local
-  work, which it builds by a method, or by itself from the loss.
+  An algorithm that is registered with ``work='task'``, or 'slopes', gets it in
+  place of local work, which it builds by a method, or by itself from the loss.
 
   >>> task = Task(lambda w, batch: 0.5 * ((w - batch) ** 2).sum())
   >>> local = task.steps(Hyper(0.5, 1.0), proximal=0.1)

@@ -66,7 +66,7 @@ def zeroth_order(
       def value(point):
         return loss_fn(along(theta, *point), batch, **draw)
 
-      # One loop over all points: of one over two signs XLA would move z out.
+      # One loop over all points: XLA would keep z during one over two signs.
       points = jnp.repeat(of_step, 2, axis=0), scales
       losses = lax.map(value, points)
       slopes = (losses[::2] - losses[1::2]) / (2 * mu)

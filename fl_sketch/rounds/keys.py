@@ -174,7 +174,7 @@ def coin(keys: RoundKeys, probability: float) -> jax.Array:
 
 
 def factors_key(key: jax.Array) -> jax.Array:
-  """Key of factors of low rank with which local work begins; `key` is its."""
+  """Key of the factors that a client draws, from that of its local work."""
   return jax.random.fold_in(key, _FACTORS)
 
 

@@ -64,7 +64,7 @@ def held(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> dict[str, int]:
   if exp.personalize is not None:
     lanes = _Lanes.of(exp, mesh)
     at_once = min(lanes.count, exp.lanes_per_step or lanes.count)
-    # A model that moves, its gradient, and what is left of them.
+    # Parameters, their gradient, and a temporary.
     models = 3 * comms.nbytes(exp.params) * at_once
     samples = lanes.count * (lanes.samples + lanes.trained)
     found['own models'] = models + samples * each
@@ -108,14 +108,15 @@ def _samples(arrays, index):
 
 
 class _Lanes(NamedTuple):
-  """Clients and parts of what they hold out, of a lane each.
+  """What is evaluated alone: one client on at most `samples` held-out samples.
 
   Attributes:
-    client: int64[n], of which a client of many samples is several.
-    start: int64[n], the first sample of a lane in the partition.
-    samples: held out, of a lane at most.
-    trained: samples of its batches.
-    count: lanes of a device at once.
+    client: int64[n], the client of each lane; those of many samples have
+      several, and repeat their steps in each.
+    start: int64[n], where the samples of a lane begin in the partition.
+    samples: the most held-out samples of a lane.
+    trained: samples of the batches of a client.
+    count: lanes on a device at once.
   """
 
   client: np.ndarray
@@ -172,7 +173,7 @@ def _of_own_models(metrics_fn, exp, mesh) -> Evaluate:
 
 
 def _own(exp, lanes, some):
-  """Batches to train on, those that are held out, and clients, of lanes."""
+  """Of these lanes: batches to train on, held-out samples, and clients."""
   client = lanes.client.take(some, mode='clip')
   ends = exp.held_out.offsets[client + 1]
   places = lanes.start.take(some, mode='clip')[:, None]

@@ -118,8 +118,8 @@ test_bad_fields_are_named = refused(
   ({'b2': '0.9'}, "Expected b2='0.9' to be float"),
   ({'client_clip': 0.0}, 'Expected client_clip=0.0 > 0'),
   (
-    {'client_clip': 1.0, 'algorithm': 'fednova'},
-    "Expected no client_clip=1.0 with algorithm='fednova'",
+    {'client_clip': 1.0, 'algorithm': 'fedkseed'},
+    "Expected no client_clip=1.0 with algorithm='fedkseed'",
   ),
   (
     {'client_clip': 1.0, 'model': 'linear', 'batch_size': 0}

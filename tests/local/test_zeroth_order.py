@@ -1,6 +1,6 @@
-"""Slopes of the loss: their mean is a gradient, their memory that of no other.
+"""Slopes of the loss: unbiased, none on padding, and no memory of a gradient.
 
-That z is what its seed says is the business of the twins of the algorithms.
+The twins of the algorithms check the directions z of each seed.
 """
 
 import cases

@@ -83,6 +83,11 @@ def make_of(structure, loss_fn):
     'rows': [t.per_client(optax.trace(DECAY)), uplink],
   }.get(structure, [uplink])
 
+  if structure == 'slopes':
+    options = {'local_steps': STEPS, 'directions': 2, 'mu': 0.2}
+    slopes = algorithms.make('decomfl', loss_fn, **options)
+    return lambda hp: slopes(hp._replace(client_lr=hp.client_lr / 30))
+
   def make(hp):
     work = local_work(structure, loss_fn, hp)
     algorithm = federated(work, *links, t.broadcast(), optax.scale(-1.0))
@@ -187,6 +192,14 @@ def test_every_way_to_play_is_a_loop_over_clients(case):
   name, how = case
   got = play(name, 'summed', PLAYED[how])
   chex.assert_trees_all_close(got, twin(name, 'summed'), rtol=1e-4, atol=1e-5)
+
+
+@law(['slopes'], fast=['fori_loop slopes'])
+def test_slopes_of_every_model_are_those_of_one_device(case):
+  """Catches a loop of a model that is refused in loops over directions."""
+  got, want = (play(*case, PLAYED[how]) for how in ('at once', 'on one device'))
+  chex.assert_trees_all_close(got, want, rtol=1e-4, atol=1e-5)
+  assert optax.tree.norm(optax.tree.sub(got[0], start(case[0])[0])) > 1e-4
 
 
 @pytest.mark.representatives('lstm-1', 'nnx-2')

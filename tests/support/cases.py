@@ -250,6 +250,7 @@ ALGORITHMS = {
   'decomfl': case('decomfl', 4 * 3 * 2, directions=2, mu=0.5),
   **optimized('decomfl', 4 * 3 * 2, ['adam'], directions=2, mu=0.5),
   'fedkseed': case('fedkseed', 4 * 3, 4 * 5, pool=5, mu=0.5),
+  **optimized('fedkseed', 4 * 3, ['adam'], down=4 * 5, pool=5, mu=0.5),
   'dp_fedavg': dp_fedavg(),
   'dp_fedavg_per_leaf': dp_fedavg(per_leaf=True),
   # One bit up, whether it was clipped; the next bound down.
@@ -329,7 +330,7 @@ def law(names: Iterable[str], *, fast: Collection[str], field='case', smoke=()):
 
 # Steps of the server's optimisers have tests of their own, without rounds.
 FREE = 'safl', 'fedavg', 'fedcom', 'fedcomgate', 'marina', 'ef21', 'power_sgd'
-FREE += 'ferret', 'decomfl'
+FREE += 'ferret', 'decomfl', 'fedkseed'
 OPTIMIZED = {f'{n}_{each}' for n in FREE for each in EVERY} - {*STRUCTURES}
 OPTIMIZED |= {
   'diloco', 'demo_mean', 'fetchsgd_eden', 'power_sgd_momentum',

@@ -57,7 +57,10 @@ def decomfl(
   return theta
 
 
-def fedkseed(hp, theta, rounds, *, local_steps, pool=4096, mu=5e-4):
+def fedkseed(
+  hp, theta, rounds, *, local_steps, pool=4096, mu=5e-4, server_optimizer='sgd'
+):
+  server = reference.Server(server_optimizer, theta.size)
   for this in rounds:
     z = np.array(list(map(normal, seeds(pool, ENTRY, this.keys.run))))
     sent = []
@@ -68,7 +71,7 @@ def fedkseed(hp, theta, rounds, *, local_steps, pool=4096, mu=5e-4):
       np.add.at(sums, own, found[:, 0])
       sent.append(sums)
     mean = this.mean(sent, np.zeros(pool))
-    theta = theta - hp.server_lr * hp.client_lr * mean @ z
+    theta = theta - server.step(hp.client_lr * mean @ z, hp.server_lr)
   return theta
 
 
