@@ -20,7 +20,7 @@ from fl_sketch.rounds import (
   keys as keys_lib,
   mesh as mesh_lib,
 )
-from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal
+from fl_sketch.rounds.algorithm import Algorithm, RoundLocal, StatefulLocal
 from fl_sketch.utils import seeding
 import jax
 import jax.numpy as jnp
@@ -248,6 +248,9 @@ def _chosen(p: partitions.Partition, clients: np.ndarray):
 
 def _with_canaries(algorithm: Algorithm, g: _Hyper) -> Algorithm:
   """The algorithm whose local work, of a canary, returns what it sends."""
+  whole = algorithm.local
+  is_wrapped = isinstance(whole, StatefulLocal | RoundLocal)
+  work = whole.apply if is_wrapped else whole
 
   def pick(params, batches, moved):
     sent = _update(algorithm, params, g, batches['place'], batches['sign'])
@@ -260,11 +263,9 @@ def _with_canaries(algorithm: Algorithm, g: _Hyper) -> Algorithm:
     moved, *others = work(params, batches['data'], *rest)
     return pick(params, batches, moved), *others
 
-  work = algorithm.local
-  if isinstance(work, StatefulLocal):
-    stateful, work = work, work.apply
-    return algorithm._replace(local=stateful._replace(apply=local))
-  return algorithm._replace(local=local)
+  return algorithm._replace(
+    local=whole._replace(apply=local) if is_wrapped else local
+  )
 
 
 def _like_moved(algorithm: Algorithm, params: Any) -> Any:

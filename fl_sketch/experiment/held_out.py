@@ -99,6 +99,7 @@ def personal_batches(
     return batches.full(partition, ids)
   # Those of 'poisson' are of a secret, which no evaluation has.
   order = 'replace' if c.batch_order == 'poisson' else c.batch_order
+  assert c.personal_steps is not None  # `personalize` has steps
   sizes = c.personal_steps, c.batch_size
   return batches.draw(partition, ids, c.seed, _PERSONAL, *sizes, order)
 

@@ -114,8 +114,10 @@ def lora(
     return tree_of(True), tree_of(False)
 
   if any(isinstance(x, jax.ShapeDtypeStruct) for x in leaves.values()):
-    divide = functools.partial(jax.eval_shape, divide)
-  return Lora(*divide(params, key), scale_of(rank, alpha))
+    mine, rest = jax.eval_shape(divide, params, key)
+  else:
+    mine, rest = divide(params, key)
+  return Lora(mine, rest, scale_of(rank, alpha))
 
 
 def scale_of(rank: int, alpha: float | None = None) -> float:
