@@ -72,9 +72,9 @@ class Program:
     self._one_seed = len({(c.seed, c.noise_seed) for c in configs}) == 1
     self._one_seed &= not self._private or c.noise_seed is not None
     self._one_key = len({c.key_seed for c in configs}) == 1
-    # Frozen parameters depend on the seed; those of one seed are not copied.
-    one_model = len({c.seed for c in configs}) == 1
-    axes = algorithms.Hyper(*[0] * len(algorithms.Hyper._fields))
+    # Frozen parameters depend on these; those of one model are not copied.
+    one_model = len({(c.seed, repr(c.model_options)) for c in configs}) == 1
+    axes = algorithms.Hyper._make([0] * len(algorithms.Hyper._fields))
     self._of_hyper = axes._replace(frozen=None) if one_model else axes
     self._round_fn = rounds.run_round(
       exp.make, mesh, fetch=exp.fetch, **exp.round_options

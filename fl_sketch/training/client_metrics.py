@@ -16,6 +16,7 @@ from fl_sketch.experiment import (
 from fl_sketch.reporting import client_metrics
 from fl_sketch.rounds import comms, keys as keys_lib, mesh as mesh_lib
 import jax
+import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
 
@@ -57,6 +58,7 @@ def held(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> dict[str, int]:
   """Counts the bytes on each device at an evaluation, as `program.held`."""
   if (part := _held_out(exp)) is None:
     return {}
+  assert exp.held_data is not None  # of which the part is
   samples = min(_MOST, -(-part.samples // mesh.size))
   each = sum(x.nbytes // len(x) for x in exp.held_data.values())
   found = {'held-out data': samples * each}
@@ -147,7 +149,9 @@ def _of_own_models(metrics_fn, exp, mesh) -> Evaluate:
   def work(model, lane):
     (params, hyper), (batches, held, client) = model, lane
     root = jax.random.key(exp.config.seed)
-    keys = keys_lib.for_client(keys_lib.round_keys(root, _ROUND), client)
+    keys = keys_lib.for_client(
+      keys_lib.round_keys(root, jnp.int32(_ROUND)), client
+    )
     key = keys_lib.local_key(keys)
     own = exp.personalize(hyper, params, batches, key)
     return metrics_fn((own, hyper), held)
