@@ -97,9 +97,9 @@ def personal_batches(
   """
   if c.batch_size == 0:
     return batches.full(partition, ids)
+  assert c.personal_steps  # else nobody draws
   # Those of 'poisson' are of a secret, which no evaluation has.
   order = 'replace' if c.batch_order == 'poisson' else c.batch_order
-  assert c.personal_steps is not None  # `personalize` has steps
   sizes = c.personal_steps, c.batch_size
   return batches.draw(partition, ids, c.seed, _PERSONAL, *sizes, order)
 

@@ -74,8 +74,9 @@ class Program:
     self._one_key = len({c.key_seed for c in configs}) == 1
     # Frozen parameters depend on these; those of one model are not copied.
     one_model = len({(c.seed, repr(c.model_options)) for c in configs}) == 1
-    axes = algorithms.Hyper._make([0] * len(algorithms.Hyper._fields))
-    self._of_hyper = axes._replace(frozen=None) if one_model else axes
+    axes: Any = dict.fromkeys(algorithms.Hyper._fields, 0)
+    frozen = None if one_model else 0
+    self._of_hyper = algorithms.Hyper(**axes | {'frozen': frozen})
     self._round_fn = rounds.run_round(
       exp.make, mesh, fetch=exp.fetch, **exp.round_options
     )

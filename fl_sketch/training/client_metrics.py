@@ -56,9 +56,8 @@ def evaluator(
 
 def held(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> dict[str, int]:
   """Counts the bytes on each device at an evaluation, as `program.held`."""
-  if (part := _held_out(exp)) is None:
+  if (part := _held_out(exp)) is None or exp.held_data is None:
     return {}
-  assert exp.held_data is not None  # of which the part is
   samples = min(_MOST, -(-part.samples // mesh.size))
   each = sum(x.nbytes // len(x) for x in exp.held_data.values())
   found = {'held-out data': samples * each}
