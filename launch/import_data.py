@@ -26,12 +26,13 @@ _TEXT = flags.DEFINE_string('text', None, "Of 'table': column of texts.")
 _CLASSES = flags.DEFINE_integer('classes', None, "Of 'table': labels.", 1)
 _LENGTH = flags.DEFINE_integer('length', None, 'Of sequences.', 1)
 _VOCABULARY = flags.DEFINE_integer('vocabulary', None, 'Number of words.', 1)
+_SHARE = flags.DEFINE_float('test_share', None, 'Of each client, held out.')
 _SIZE = flags.DEFINE_integer('size', None, 'Height and width of images.', 1)
 
 
 def main(argv):
   """Writes the store, and prints and draws the sizes of its clients."""
-  from fl_sketch.data.natural import importing
+  from fl_sketch.data.natural import importing, kinds
   from fl_sketch.experiment import config
   from fl_sketch.reporting import client_sizes
   from fl_sketch.utils import extras
@@ -39,12 +40,12 @@ def main(argv):
 
   begin(argv[:1])
   if len(argv) != 3:
-    sys.exit(f'Expected KIND and PATH; KIND is one of {[*importing.KINDS]}.')
+    sys.exit(f'Expected KIND and PATH; KIND is one of {[*kinds.KINDS]}.')
   kind, path = argv[1:]
   options = {
     'client': _CLIENT, 'split': _SPLIT, 'inputs': _INPUTS, 'label': _LABEL,
     'text': _TEXT, 'classes': _CLASSES, 'length': _LENGTH,
-    'vocabulary': _VOCABULARY, 'size': _SIZE,
+    'vocabulary': _VOCABULARY, 'size': _SIZE, 'test_share': _SHARE,
   }  # fmt: skip
   given = {name: flag.value for name, flag in options.items()}
   try:

@@ -125,18 +125,20 @@ class _Columns:
 
 def _fill(folder, chunks, test, num_classes, bar) -> dict[str, Any]:
   """Writes all arrays; returns the content of store.json."""
-  offsets, held, ids = [[0]], [[0]], []
+  offsets, held, ids = [np.zeros(1, np.int64)], [np.zeros(1, np.int64)], []
   train = tests = None
   pixels = Pixels()
   with contextlib.ExitStack() as stack:
     for chunk in chunks:
-      chunk = Chunk(*chunk)
+      chunk = chunk if isinstance(chunk, Chunk) else Chunk(chunk[0], chunk[1])
       sizes = _sizes(chunk.sizes, 1)
       if train is None or tests is None:
         like = chunk.train if test is None else test
         train, tests = (
-          stack.enter_context(contextlib.closing(_Columns(folder, *at, like)))
-          for at in ([''], ['test_'])
+          stack.enter_context(
+            contextlib.closing(_Columns(folder, prefix, like))
+          )
+          for prefix in ('', 'test_')
         )
         if test is not None:
           tests.append(test, np.array([len(_first(test))]), num_classes)

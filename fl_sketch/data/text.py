@@ -1,7 +1,7 @@
 """Reads texts as tokens, from disk and never from a network.
 
-A .tsv file has a sentence and its label in each line, with a tab between them:
-the last two columns, or those that a header in its first line names. Any other
+A .tsv file has a sentence and its label in each line: what stands before and
+behind the last tab, or columns that a header in its first line names. Any other
 file is one text, of which each token is told from those before it. Of a folder,
 train.tsv or train.txt is the training part, and test, dev, valid or validation
 with the same suffix the test; of one file, its last lines are the test.
@@ -104,8 +104,8 @@ def load(
   name = pathlib.Path(path).name
   if framed:
     classes = _classes(parts[0].labels)
-    arrays = _sentences(parts, encoder, length, classes)
-    return sources.Dataset(name, *arrays, len(classes), vocabulary=size)
+    train, test = _sentences(parts, encoder, length, classes)
+    return sources.Dataset(name, train, test, len(classes), vocabulary=size)
   length = checks.count('length', length or WINDOW)
   train, test = (_windows(part, encoder, length) for part in parts)
   return sources.Dataset(name, train, test, encoder.size, vocabulary=size)
@@ -140,10 +140,10 @@ def sst2(
   for part, (split, count) in zip(parts, _SENTENCES.items(), strict=True):
     _check_sst2(part, split, count)
   encoder = _words(parts[0].lines, vocabulary, tokenizer, True)
-  arrays = _sentences(parts, encoder, length, _LABELS)
+  train, test = _sentences(parts, encoder, length, _LABELS)
   # Not as many as were found: models keep their size.
   size = None if tokenizer is not None else vocabulary or VOCABULARY
-  return sources.Dataset('sst2', *arrays, len(_LABELS), vocabulary=size)
+  return sources.Dataset('sst2', train, test, len(_LABELS), vocabulary=size)
 
 
 def _words(lines, vocabulary, tokenizer, framed) -> tokenization.Tokenizer:
@@ -215,7 +215,8 @@ def _folder_of_sst2(data_dir) -> pathlib.Path:
 def _parts(path, columns, test_share) -> tuple[Texts, Texts]:
   """The training part and the test."""
   if path.is_file():
-    whole = _read(path, columns)
+    if (whole := _read(path, columns)) is None:
+      raise DataError(f'Expected columns {columns} in {path}.')
     cut = len(whole.lines) - round(test_share * len(whole.lines))
     if not 0 < cut < len(whole.lines):
       raise DataError(f'Expected lines of training and of a test in {path}.')

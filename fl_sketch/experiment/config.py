@@ -94,7 +94,8 @@ class Config:
   dataset: str = 'digits'
   dataset_options: Mapping[str, Any] | None = None  # by name
   train_slice: f.Slice | None = None  # '0:10000': only these training samples
-  test_slice: f.Slice | None = None  # likewise
+  # likewise; of a store, too, but not of what its clients hold out
+  test_slice: f.Slice | None = None
   model: str = 'mlp'  # one of models.names()
   model_options: Mapping[str, Any] | None = None  # by name
   pretrained: str | None = None  # a safetensors file to start from

@@ -76,12 +76,11 @@ def _check_work(c: Any):
 def _check_data(c: Any):
   _check_text(c)
   fixed = datasets.REGISTRY.entry(c.dataset).clients
-  for name in ('train_slice', 'test_slice'):
-    if getattr(c, name) is not None and fixed:
-      raise ValueError(
-        f'Expected no {name} with dataset={c.dataset!r}, whose clients hold '
-        'what they hold.'
-      )
+  if c.train_slice is not None and fixed:
+    raise ValueError(
+      f'Expected no train_slice with dataset={c.dataset!r}, whose clients hold '
+      'what they hold.'
+    )
   if c.pretrained is not None and c.dataset == 'quadratics':
     raise ValueError("Expected no pretrained with dataset='quadratics'.")
   if not fixed:

@@ -100,13 +100,13 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
   if isinstance(dataset, Problem):
     check_unused(c)
     return dataset
-  if c.train_slice or c.test_slice:
-    if dataset.partition is not None:
-      raise c.refusal('Expected no slices of {dataset}, which has clients.')
-    dataset = dataset._replace(
-      train=_sliced('train_slice', c.train_slice, dataset.train),
-      test=_sliced('test_slice', c.test_slice, dataset.test),
-    )
+  if c.train_slice and dataset.partition is not None:
+    raise c.refusal('Expected no {train_slice} of {dataset}, with clients.')
+  held_out = _held_out(dataset)  # whole: clients have their own
+  dataset = dataset._replace(
+    train=_sliced('train_slice', c.train_slice, dataset.train),
+    test=_sliced('test_slice', c.test_slice, dataset.test),
+  )
   data, test, classes = dataset.train, dataset.test, dataset.num_classes
   scale = _scale(c, dataset)
   options = _model_options(c, dataset)
@@ -148,7 +148,7 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
       whole,
       lambda o: losses.outputs(models.make(c.model, classes, **o), **scale),
     ),
-    held_out=_held_out(dataset),
+    held_out=held_out,
   )
 
 

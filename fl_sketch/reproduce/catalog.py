@@ -24,6 +24,7 @@ from fl_sketch.reproduce.haddadpour import (
   figures as haddadpour,
   tables as haddadpour_tables,
 )
+from fl_sketch.reproduce.language import report as language
 from fl_sketch.reproduce.one_percent import overview, report as one_percent
 from fl_sketch.reproduce.song import (
   attack,
@@ -127,6 +128,14 @@ _PROJECT = _of(
    'an encoder on SST-2', one_percent.text, 120),
   ('One-Percent-ViT', 'Compressors at a hundredth of the bytes: fine-tuning',
    'a vision transformer on CIFAR-10', one_percent.vit, 60),
+  ('Language-Scratch', 'Compressors on a decoder of characters, from scratch',
+   'a decoder of plays, by speaker', language.scratch, 180),
+  ('Language-LoRA', 'Compressors of factors: a decoder adapted to other plays',
+   'a decoder of plays, by speaker', language.adapting, 90),
+  ('Language-Large', 'The best three on a decoder of 10 million parameters',
+   'a decoder of plays, by speaker', language.large, 60),
+  ('Language-Recurrent', 'A GRU by speakers reaches the loss of one trainer',
+   'a GRU of plays, by speaker', language.recurrent, 90),
   ('Digits-Precision', 'Tables in fewer bits', 'SAFL on the digits',
    own_studies.precisions, 4),
   ('Private-Bits', 'Tables of one bit under differential privacy',

@@ -72,7 +72,7 @@ class Lab:
     """Tunes one rate over a grid, half decades apart.
 
     Where the best is the smallest or the largest the grid goes on, three times
-    at most, so that no method is held back by an edge.
+    at most, so that no method is held back by an edge; not at quick scale.
 
     Args:
       name: of the folder.
@@ -85,7 +85,7 @@ class Lab:
     """
     (rate,) = grid
     runs = self.sweep(name, {**config, 'sweep': dict(grid)})
-    for _ in range(3):
+    for _ in range(self.pick(0, 3)):
       best = max(runs, key=score).values[rate]
       tried = [run.values[rate] for run in runs]
       if min(tried) < best < max(tried):

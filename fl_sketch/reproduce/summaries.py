@@ -77,18 +77,26 @@ def smooth(values: np.ndarray, window: int) -> np.ndarray:
 
 
 def against_bytes(
-  label: str, runs: Runs, finals: figures.Values, digits: int = 1, **look: Any
+  label: str,
+  runs: Runs,
+  finals: figures.Values,
+  digits: int = 1,
+  metric: str = 'test_accuracy',
+  scale: float = 100,
+  **look: Any,
 ) -> list[figures.Line]:
-  """Plots test accuracy by MB of all clients, and its last value of a table.
+  """Plots a metric by MB of all clients, and its last value of a table.
 
   Args:
     label: in the legend.
     runs: one a seed; if one of them diverged, the point is missing.
-    finals: final accuracy of every seed, %.
-    digits: of the accuracy in the table.
+    finals: the final value of every seed, as in the table.
+    digits: of it in the table.
+    metric: of the metrics files.
+    scale: what the metric is multiplied with.
     **look: further fields of the lines.
   """
-  line = curve(label, runs, 'test_accuracy', 'total_bytes', scale=100, **look)
+  line = curve(label, runs, metric, 'total_bytes', scale=scale, **look)
   if not len(line.x) or any(run.diverged for run in runs):
     return [line]
   ends = interval(np.reshape(finals, (-1, 1)))

@@ -6,186 +6,61 @@ transformation that the task documents.
 
 import io
 import json
-import lzma
-import sqlite3
 import struct
-import zlib
+import sys
 
 from fl_sketch.data import sources, store
 from fl_sketch.data.natural import (
   examples,
   importing,
+  kinds,
+  leaf,
   plays,
   spool as spool_lib,
   tasks,
 )
-from flax import serialization
-import h5py
+from fl_sketch.data.natural.records import Records
+import natural_files
+from natural_files import (
+  CLIENTS,
+  LAYOUTS,
+  field,
+  inverted,
+  people,
+  varint,
+  write_fedjax,
+  write_sqlite,
+  write_tff,
+)
 import numpy as np
-from PIL import Image
-import pyarrow as pa
-from pyarrow import parquet
 import pytest
 
-RNG = np.random.default_rng(0)
-CLIENTS = ['f0003_41', 'f0000_14', 'writer with spaces', 'Ünal']
 
-
-def people(classes=62, shape=(28, 28)):
-  """Clients with images of 0 to 1, of which the third has no test."""
-
-  def some(n):
-    x = RNG.integers(0, 256, (n, *shape)).astype(np.float32) / 255
-    return {'pixels': x, 'label': RNG.integers(0, classes, n).astype(np.int32)}
-
-  train = {name: some(i + 1) for i, name in enumerate(CLIENTS)}
-  test = {name: some(2) for name in CLIENTS if name != CLIENTS[2]}
-  return train, test
-
-
-def inverted(x):
-  return np.rint(255 * (1 - np.asarray(x))).astype(np.uint8)[..., None]
-
-
-def write_tff(folder, train, test, stem='fed_emnist'):
-  for split, people_ in (('train', train), ('test', test)):
-    with h5py.File(folder / f'{stem}_{split}.h5', 'w') as file:
-      for name, columns in people_.items():
-        for key, x in columns.items():
-          kind = {'dtype': h5py.string_dtype()} if isinstance(x, list) else {}
-          file.create_dataset(f'examples/{name}/{key}', data=x, **kind)
-
-
-def varint(n):
-  out = bytearray()
-  while True:
-    out.append((n & 127) | (128 if n > 127 else 0))
-    n >>= 7
-    if not n:
-      return bytes(out)
-
-
-def field(number, content):
-  return varint(number << 3 | 2) + varint(len(content)) + content
-
-
-def example(columns):
-  entries = b''
-  for name, x in columns.items():
-    x = np.atleast_1d(x)
-    if x.dtype.kind == 'f':
-      value = field(2, field(1, x.astype('<f4').tobytes()))
-    else:
-      packed = b''.join(varint(int(v) & (2**64 - 1)) for v in x)
-      value = field(3, field(1, packed))
-    entries += field(1, field(1, name.encode()) + field(2, value))
-  return field(1, entries)
-
-
-def write_sqlite(folder, train, test, packed=True):
-  path = folder / 'emnist_all.sqlite'
-  with sqlite3.connect(path) as base:
-    base.execute(
-      'CREATE TABLE examples (split_name TEXT, client_id TEXT, '
-      'serialized_example_proto BLOB)'
-    )
-    base.execute(
-      'CREATE TABLE client_metadata (client_id TEXT, split_name TEXT, '
-      'num_examples INTEGER)'
-    )
-    for split, some in (('all_train', train), ('all_test', test)):
-      for name, columns in some.items():
-        count = len(columns['label'])
-        row = name, split, count
-        base.execute('INSERT INTO client_metadata VALUES (?, ?, ?)', row)
-        for i in range(count):
-          one = {k: x[i].ravel() for k, x in columns.items()}
-          base.execute(
-            'INSERT INTO examples VALUES (?, ?, ?)', (split, name, example(one))
-          )
-  base.close()
-  if packed:
-    path.with_suffix('.sqlite.lzma').write_bytes(
-      lzma.compress(path.read_bytes())
-    )
-    path.unlink()
-
-
-def write_fedjax(folder, train, test):
-  for split, some in (('train', train), ('test', test)):
-    with sqlite3.connect(folder / f'federated_emnist_{split}.sqlite') as base:
-      base.execute(
-        'CREATE TABLE federated_data (client_id BLOB, data BLOB, '
-        'num_examples INTEGER)'
-      )
-      for name, columns in some.items():
-        data = zlib.compress(serialization.msgpack_serialize(columns))
-        row = name.encode(), data, len(columns['label'])
-        base.execute('INSERT INTO federated_data VALUES (?, ?, ?)', row)
-    base.close()
-
-
-def write_leaf(folder, train, test):
-  for split, some in (('train', train), ('test', test)):
-    (folder / split).mkdir()
-    content = {'users': [*some], 'num_samples': [], 'user_data': {}}
-    for name, columns in some.items():
-      x = columns['pixels'].reshape(len(columns['label']), -1)
-      content['num_samples'].append(len(x))
-      content['user_data'][name] = {
-        'x': x.tolist(), 'y': columns['label'].tolist(),
-      }  # fmt: skip
-    (folder / split / 'all_data_0.json').write_text(json.dumps(content))
-
-
-def png(x):
-  file = io.BytesIO()
-  Image.fromarray(x).save(file, 'png')
-  return file.getvalue()
-
-
-def write_parquet(folder, train, test):
-  """Rows of clients in turn, as Hugging Face has them, images as PNG."""
-  for split, some in (('train', train), ('test', test)):
-    rows = [
-      (name, png(np.rint(255 * x).astype(np.uint8)), int(y))
-      for name, columns in some.items()
-      for x, y in zip(columns['pixels'], columns['label'], strict=True)
-    ]
-    rows = rows[::2] + rows[1::2]
-    names, images, labels = zip(*rows, strict=True)
-    table = pa.table(
-      {
-        'writer_id': names,
-        'image': [{'bytes': x, 'path': None} for x in images],
-        'character': labels,
-      }
-    )
-    parquet.write_table(table, folder / f'{split}-00000-of-00001.parquet')
-
-
-LAYOUTS = {
-  'tff': write_tff,
-  'sqlite': write_sqlite,
-  'fedjax': write_fedjax,
-  'leaf': write_leaf,
-  'table': write_parquet,
-}
-
-
+@pytest.mark.parametrize(
+  'clients', [1, 4, pytest.param(10_000, marks=pytest.mark.nightly)]
+)
 @pytest.mark.parametrize('layout', LAYOUTS)
-def test_what_is_written_comes_out_of_the_store(layout, tmp_path):
+def test_what_is_written_comes_out_of_the_store(
+  layout, clients, tmp_path, monkeypatch
+):
   """Catches clients that are mixed up, pixels that are not inverted."""
-  train, test = people()
+  names, shape = CLIENTS[:clients], (28, 28)
+  if clients > len(CLIENTS):  # with small images
+    names, shape = [f'w{i:05}' for i in range(clients)], (2, 2)
+    task = tasks.images(num_classes=62, shape=shape, invert=True)
+    kind = kinds.KINDS['femnist']._replace(task=lambda *_: task)
+    monkeypatch.setitem(kinds.KINDS, 'femnist', kind)
+  train, test = people(names, shape)
   files = tmp_path / 'files'
   files.mkdir()
   LAYOUTS[layout](files, train, test)
   data = importing.import_data('femnist', files, tmp_path / 'store')
-  names = [name.decode() for name in data.ids]
   # HDF5 has its groups in the order of their names, tables in that of rows.
-  assert set(names) == set(CLIENTS)
+  wanted = names
+  names = [name.decode() for name in data.ids]
+  assert set(names) == set(wanted)
   if layout != 'tff':
-    assert names[:2] == CLIENTS[:2]
+    assert names[:2] == wanted[:2]
   assert data.num_classes == 62
   for i, name in enumerate(names):
     for offsets, arrays, of in (
@@ -208,22 +83,69 @@ def test_what_is_written_comes_out_of_the_store(layout, tmp_path):
         np.testing.assert_array_equal(y, want['label'])
 
 
-def test_tables_of_one_order_stay_in_it(tmp_path):
-  """Catches rows that are sorted: those of a client keep their order."""
-  rows = [('b', 5), ('a', 3), ('b', 1), ('c', 9), ('a', 2), ('b', 7)]
-  for split in 'train', 'test':
-    lines = '\n'.join(f'{name},{label},{label}' for name, label in rows)
-    (tmp_path / f'{split}.csv').write_text(f'who,label,shade\n{lines}\n')
-  task = tasks.Task(
-    lambda r: {'y': np.array(r.columns['label'], np.int32)}, 10, {}
-  )
-  kinds = importing.KINDS | {'own': importing.Kind(lambda *_: task, ('table',))}
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(importing, 'KINDS', kinds)
-    data = importing.import_data('own', tmp_path, tmp_path / 's', client='who')
-  assert [x.decode() for x in data.ids] == ['b', 'a', 'c']
-  assert np.asarray(data.train['y']).tolist() == [5, 1, 7, 3, 2, 9]
-  assert data.offsets.tolist() == data.held.tolist() == [0, 3, 5, 6]
+@pytest.mark.parametrize('kind', ['femnist', 'femnist_digits'])
+@pytest.mark.parametrize('layout', ['tff', 'sqlite', 'fedjax'])
+def test_the_digits_of_emnist_lie_beside_all_of_it(kind, layout, tmp_path):
+  """Catches digits that are read in place of all letters, or with them."""
+  every = people()
+  digits = [
+    {k: v | {'label': v['label'] % 10} for k, v in part.items()}
+    for part in people(['d1', 'd2'])
+  ]
+  if layout == 'sqlite':
+    write_sqlite(tmp_path, *every, digits)
+  else:
+    write, stem = {
+      'tff': (write_tff, 'fed_emnist'),
+      'fedjax': (write_fedjax, 'federated_emnist'),
+    }[layout]
+    write(tmp_path, *every, stem)
+    write(tmp_path, *digits, f'{stem}_digitsonly')
+  data = importing.import_data(kind, tmp_path, tmp_path / 'store')
+  of_digits = kind == 'femnist_digits'
+  names = {*(digits if of_digits else every)[0]}
+  assert {x.decode() for x in data.ids} == names
+  assert data.num_classes == (10 if of_digits else 62)
+
+
+def test_a_bar_tells_how_far_an_import_is(tmp_path, monkeypatch):
+  """Catches hours without a sign, and a bar in a file."""
+
+  class Terminal(io.StringIO):
+    isatty = lambda self: True
+
+  (tmp_path / 'files').mkdir()
+  natural_files.KINDS['plays'](tmp_path / 'files', range(3))
+  for err in (Terminal(), io.StringIO()):
+    monkeypatch.setattr(sys, 'stderr', err)
+    to = tmp_path / f'{err.isatty()}'
+    importing.import_data('plays', tmp_path / 'files', to)
+    assert ('reading plays: 6.00record' in err.getvalue()) == err.isatty()
+    assert ('3.00/3.00' in err.getvalue()) == err.isatty()
+
+
+@pytest.mark.parametrize('block', [1, 7, 2**20])
+def test_a_stream_of_json_is_the_whole(block, tmp_path, monkeypatch):
+  """Catches values that are cut where a block ends."""
+  monkeypatch.setattr(leaf, '_BLOCK', block)
+  train, test = people(CLIENTS[:2], (2, 2))
+  natural_files.write_leaf(tmp_path, train, test)
+  path = tmp_path / 'train' / 'all_data_0.json'
+  content = json.loads(path.read_text())
+  path.write_text(json.dumps({'version': 123, 'none': {}} | content, indent=1))
+  got = [*leaf.json_files(tmp_path)]
+  assert [(r.client, r.split) for r in got[:2]] == [
+    (name, 'train') for name in CLIENTS[:2]
+  ]
+  for name, record in zip(CLIENTS[:2], got, strict=False):
+    assert record.columns == content['user_data'][name]
+  del content['users']
+  path.write_text(json.dumps(content))
+  with pytest.raises(sources.DataError, match=r"'users'\] in .*data_0.json"):
+    [*leaf.json_files(tmp_path)]
+  path.write_text('[1, 2]')
+  with pytest.raises(sources.DataError, match=r'data_0.json cannot be read'):
+    [*leaf.json_files(tmp_path)]
 
 
 def test_an_example_has_all_kinds_of_features():
@@ -239,19 +161,26 @@ def test_an_example_has_all_kinds_of_features():
   assert got['i'].tolist() == [7, 300]
   assert got['f'].tolist() == [0.5, -2.0]
   assert got['s'] == [b'ab', b'']
-  minus = examples.parse(example({'y': np.array([-1, 3])}))
+  for bad in (b'\x08\x01', b'\x0a\x05ab', field(1, field(1, field(2, b'')))):
+    with pytest.raises(ValueError, match='An example is damaged'):
+      examples.parse(bad)
+  minus = examples.parse(natural_files.example({'y': np.array([-1, 3])}))
   assert minus['y'].tolist() == [-1, 3]
 
 
 def test_characters_are_those_before_the_next():
   """Catches labels that are not shifted, and padding that counts."""
   task = tasks.characters(letters='ab', length=4)
-  records = importing.Records('anna', 'train', {'snippets': [b'abab?', b'']})
+  records = Records('anna', 'train', {'snippets': [b'abab?', b'']})
   got = task.arrays(records)
   # 1 a, 2 b, 3 others, 4 begin, 5 end.
+  assert got['x'].dtype == got['y'].dtype == np.int16
   assert got['x'].tolist() == [[4, 1, 2, 1], [3, 5, 0, 0], [4, 5, 0, 0]]
   assert got['y'].tolist() == [[1, 2, 1, 2], [5, -1, -1, -1], [5, -1, -1, -1]]
   assert task.num_classes == 6
+  many = tasks.next_words([f'{i}' for i in range(2**15)])
+  got = many.arrays(Records('anna', 'train', {'tokens': ['32767']}))
+  assert got['x'][0, 1] == 2**15
 
 
 def test_speakers_are_clients(tmp_path):
@@ -288,6 +217,35 @@ def test_a_truncated_file_is_named_and_leaves_nothing(layout, tmp_path):
   assert [x.name for x in tmp_path.iterdir()] == ['files']
 
 
+@pytest.mark.parametrize('kind', natural_files.KINDS)
+def test_a_damaged_file_of_any_kind_is_named(kind, tmp_path):
+  """Catches a kind whose damage is a traceback, or part of a store."""
+  (files := tmp_path / 'files').mkdir()
+  natural_files.KINDS[kind](files, range(2))
+  for path in files.iterdir():
+    content = path.read_bytes()
+    # Half a text is a text; half a table of images has fewer of them.
+    broken = b'\xff' if path.suffix in ('.txt', '.csv') else b''
+    path.write_bytes(content[: len(content) // 2] + broken)
+  with pytest.raises(sources.DataError, match='files'):
+    importing.import_data(kind, files, tmp_path / 'store')
+  assert [x.name for x in tmp_path.iterdir()] == ['files']
+
+
+@pytest.mark.parametrize('kind', natural_files.KINDS)
+def test_files_of_other_kinds_are_refused(kind, tmp_path):
+  """Catches images or texts of another data set that are taken for its own."""
+  for other, write in natural_files.KINDS.items():
+    (files := tmp_path / other).mkdir()
+    write(files, range(2))
+    if other != kind:
+      with pytest.raises(sources.DataError, match=f'{other}'):
+        importing.import_data(kind, files, tmp_path / 'store')
+  assert sorted(x.name for x in tmp_path.iterdir()) == sorted(
+    natural_files.KINDS
+  )
+
+
 def test_foreign_files_are_refused_by_name(tmp_path):
   """Catches a file that is read as another layout."""
   (tmp_path / 'notes.txt').write_text('ANNA:\nhello')
@@ -320,6 +278,7 @@ def test_an_import_that_was_stopped_goes_on(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
       importing.import_data('femnist', files, tmp_path / 'again')
   assert (tmp_path / 'again.partial').is_dir()
+  (files / 'other').write_text('no file of the data')
   seen = []
   with monkeypatch.context() as patch:
     patch.setattr(
@@ -332,27 +291,6 @@ def test_an_import_that_was_stopped_goes_on(tmp_path, monkeypatch):
     np.testing.assert_array_equal(again.train[name], whole.train[name])
     np.testing.assert_array_equal(again.test[name], whole.test[name])
   assert again.ids.tolist() == whole.ids.tolist()
-
-
-def test_ten_thousand_clients_of_one_sample(tmp_path):
-  """Catches a reader whose time grows with the square of the clients."""
-  n = 10_000
-  table = pa.table(
-    {
-      'writer_id': [f'w{i % n}' for i in range(2 * n)],
-      'split': ['train'] * n + ['test'] * n,
-      'label': [i % 7 for i in range(2 * n)],
-      'pixels': [[i % 251, i // 251 % 251] for i in range(2 * n)],
-    }
-  )
-  parquet.write_table(table, tmp_path / 'all.parquet')
-  data = importing.import_data(
-    'table', tmp_path, tmp_path / 'store', client='writer_id', split='split',
-    inputs='pixels', classes=7,
-  )  # fmt: skip
-  assert data.partition.population == n
-  assert data.ids[-1] == b'w9999'
-  assert np.asarray(data.train['y']).tolist() == [i % 7 for i in range(n)]
 
 
 def test_a_store_of_before_is_not_written_over(tmp_path):

@@ -6,6 +6,7 @@ import json
 
 from fl_sketch.data import sources
 from fl_sketch.data.natural import importing, tasks
+from fl_sketch.data.natural.records import Records
 import h5py
 import numpy as np
 from PIL import Image
@@ -64,7 +65,7 @@ def test_leaf_tells_one_letter_from_eighty(tmp_path):
   [
     ('ROMEO', ['a', 'a'], None),
     ('ROMEÖ', ['a', 'a'], 'letters of LEAF'),
-    ('ROMEO', ['a'], 'Expected 2 samples of user'),
+    ('ROMEO', ['a'], 'Expected 2 labels of user'),
   ],
 )
 def test_odd_texts_of_leaf_are_refused(text, follows, said, tmp_path):
@@ -161,6 +162,7 @@ def test_several_labels_of_an_image(tmp_path):
   path = tmp_path / 'flair_federated.hdf5'
   data = importing.import_data('flair', path, tmp_path / 's', size=16)
   assert np.asarray(data.train['y']).tolist() == [[0, 1, 0], [0] * 3, [1, 0, 1]]
+  assert data.num_classes == 3
   np.testing.assert_array_equal(np.asarray(data.train['x']), images)
 
 
@@ -171,7 +173,8 @@ def test_tokens_of_reddit(tmp_path):
   with h5py.File(path, 'w') as file:
     file['metadata/vocabulary_size'] = 10
     for split in 'train', 'val':
-      file[f'{split}/anna/tokens'] = tokens
+      file[f'{split}/anna/inputs'] = tokens[:, :-1]
+      file[f'{split}/anna/targets'] = tokens[:, 1:]
   data = importing.import_data('reddit', path, tmp_path / 's')
   assert np.asarray(data.train['x']).tolist() == tokens[:, :-1].tolist()
   assert np.asarray(data.train['y']).tolist() == [[6, 7, -1], [9, -1, -1]]
@@ -182,7 +185,8 @@ def test_tokens_of_reddit(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ('kind', 'said'), [('bytes', 'An image is damaged'), ('range', 'from 0 to 1')]
+  ('kind', 'said'),
+  [('bytes', 'An image is damaged'), ('range', 'or fractions to 1')],
 )
 def test_images_that_are_none_are_refused(kind, said):
   """Catches pixels that wrap, and a decoder's error without a name."""
@@ -190,6 +194,6 @@ def test_images_that_are_none_are_refused(kind, said):
   Image.new('L', (4, 4)).save(file, 'png')
   image = file.getvalue()[:40] if kind == 'bytes' else [[0.5, 1.5]]
   task = tasks.images(num_classes=2)
-  records = importing.Records('anna', 'train', {'image': [image], 'label': [1]})
+  records = Records('anna', 'train', {'image': [image], 'label': [1]})
   with pytest.raises(sources.DataError, match=said):
     task.arrays(records)

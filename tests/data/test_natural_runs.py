@@ -4,7 +4,10 @@ import subprocess
 import sys
 import time
 
+from fl_sketch import experiment
 from fl_sketch.data import store
+from fl_sketch.data.natural import importing
+import natural_files
 import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
@@ -21,18 +24,21 @@ IMPORT = [
 
 
 def write_table(path, clients, samples):
-  """Samples of two bytes of clients in turn; returns the sizes of clients.
+  """Samples of two bytes; returns the sizes of clients.
 
-  A client's last sample, of those who have two or more, is held out.
+  The first samples of all clients come before all others. A client's last one,
+  of those who have two or more, is held out.
   """
   rng = np.random.default_rng(0)
   extra = rng.multinomial(samples - clients, np.full(clients, 1 / clients))
   owner = np.repeat(np.arange(clients, dtype=np.int32), 1 + extra)
   last = np.append(owner[1:] != owner[:-1], True) & (extra[owner] > 0)
+  is_first = np.append(True, owner[1:] != owner[:-1])
+  order = np.argsort(~is_first, kind='stable')
   writer = None
   for first in range(0, samples, 2**20):
-    some = owner[first : first + 2**20]
-    at, size = np.arange(first, first + len(some)), len(some)
+    at = order[first : first + 2**20]
+    some, size = owner[at], len(at)
     pixels = np.stack([at % 251, at // 251 % 251], 1).astype(np.uint8).ravel()
     ends = pa.array(np.arange(0, 2 * size + 1, 2, np.int32))
     table = pa.table(
@@ -111,6 +117,22 @@ def test_the_clients_of_stack_overflow_fit_in_two_gigabytes(tmp_path):
   at = np.flatnonzero(train)
   np.testing.assert_array_equal(data.train['y'], at % 7)
   np.testing.assert_array_equal(np.asarray(data.train['x'])[:, 0], at % 251)
+
+
+def test_a_slice_of_the_test_is_not_of_clients(tmp_path):
+  """Catches clients that evaluate on a slice, and a test that is whole."""
+  (files := tmp_path / 'files').mkdir()
+  natural_files.KINDS['femnist'](files, range(5))
+  importing.import_data('femnist', files, tmp_path / 'store')
+  fields = {
+    'dataset': 'store', 'dataset_options': {'folder': str(tmp_path / 'store')},
+    'population': 5, 'cohort': 2, 'model': 'linear', 'personal_steps': 0,
+  }  # fmt: skip
+  exp = experiment.build(fields | {'test_slice': ':3'})
+  assert exp.test['mask'].sum() == 3
+  assert exp.held_out.sizes.tolist() == [2] * 5
+  with pytest.raises(ValueError, match='Expected no train_slice'):
+    experiment.build(fields | {'train_slice': ':3'})
 
 
 def spoken():

@@ -1,14 +1,17 @@
 """Configs: every one builds and plays; bad input is named."""
 
 import importlib
+import pathlib
 import re
 
 import cases
 from fl_sketch import experiment, models, training
 from fl_sketch.data import sources, synthetic
+from fl_sketch.data.natural import importing
 from fl_sketch.experiment import config
 from fl_sketch.rounds import comms
 import jax
+import natural_files
 import numpy as np
 import optax
 import pytest
@@ -39,12 +42,52 @@ def config_of(name, variant):
 @cases.by_name(CONFIGS, SLOW)
 def test_every_config_plays_its_quick_variant(name, tmp_path):
   fields = config_of(name, 'quick')
-  if fields['dataset'] not in ('digits', 'quadratics') and not DATA.exists():
+  if fields['dataset'] == 'store':
+    fields = on_tiny_store(fields, tmp_path)
+  elif fields['dataset'] not in ('digits', 'quadratics') and not DATA.exists():
     pytest.skip(f'needs {fields["dataset"]} in {DATA}')
   exp = experiment.build(fields, str(DATA))
-  result = training.train(exp, tmp_path, progress=False)
+  result = training.train(exp, tmp_path / 'run', progress=False)
   assert result.finished
   assert result.row['round'] == fields['rounds'] - 1
+  assert np.isfinite(result.row['test_loss'])
+
+
+def on_tiny_store(fields, folder):
+  """The fields, with a store of four clients, from files as are published."""
+  kind = pathlib.Path(fields['dataset_options']['folder']).name
+  kind = 'photos' if kind in ('inaturalist', 'landmarks') else kind
+  size = 16 if kind in ('flair', 'photos') else None
+  (files := folder / 'files').mkdir()
+  natural_files.KINDS[kind](files, range(4))
+  importing.import_data(kind, files, folder / 'store', size=size)
+  options = {'folder': str(folder / 'store')}
+  changes = {'population': 4, 'test_slice': None, 'dataset_options': options}
+  return fields | changes
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+  ('name', 'variant'),
+  [
+    ('femnist', 'onebit'),
+    ('shakespeare', 'plays'),
+    ('stackoverflow', 'fedavg'),
+    ('natural', 'reddit,onebit'),
+    ('natural', 'inaturalist'),
+  ],
+)
+def test_configs_of_natural_clients_take_a_round(name, variant, tmp_path):
+  """Catches a model, loss or table that does not suit the data of a kind.
+
+  Also a number of parameters that is not the model's: tables have 32 bits for
+  a hundred of them.
+  """
+  fields = on_tiny_store(config_of(name, f'{variant},quick'), tmp_path)
+  exp = experiment.build(fields | {'rounds': 1})
+  if size := fields['sketch']['size']:
+    assert size == models.num_params(exp.params) * 32 // 100
+  result = training.train(exp, tmp_path / 'run', progress=False)
   assert np.isfinite(result.row['test_loss'])
 
 

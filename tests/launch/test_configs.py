@@ -90,7 +90,7 @@ def test_a_file_of_the_user_with_functions_of_the_package(tmp_path):
       "No config 'quickstrat'; did you mean 'quickstart'.*, tanh_attack",
     ),
     ('configs/mnist_safle.py', "safle.py'; did you mean 'mnist_safl'"),
-    ('qqq', "No config 'qqq'. There are: cifar10_attack, "),
+    ('qqq', "No config 'qqq'. There are: cifar100, cifar10_attack, "),
     ('README.md', "Expected config='README.md' to be a Python file"),
   ],
 )

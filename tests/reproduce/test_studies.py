@@ -12,6 +12,7 @@ from fl_sketch.experiment.config import Config
 from fl_sketch.models import pretrained
 from fl_sketch.reproduce import catalog, lab as lab_lib, results
 from fl_sketch.reproduce.das import features, races
+from fl_sketch.reproduce.language import problems
 from fl_sketch.theory.curvature import (
   during_training,
   spectrum,
@@ -32,6 +33,9 @@ SPECTRUM = spectrum.Spectrum(
 )
 TABLE_2 = '| function | counted | printed |\n|-|-|-|\n| f | 1 | 1 |\n'
 MOMENT = dict(printed=1.0, exact=1.0, measured=1.0, low=0.9, high=1.1)
+SPEAKERS = {
+  'dataset': 'store', 'dataset_options': {'folder': '-'}, 'population': 141,
+}  # fmt: skip
 # What a file of the lab holds, by the beginning of its name.
 KEPT = {
   'song/table_1': lambda fields: {'ok': True, 'moments': [MOMENT]},
@@ -157,6 +161,7 @@ def test_a_study_states_its_claims_on_runs_of_any_result(
     (during_training, 'run', watched),
     (races, 'guarantee', guaranteed),
     (features, 'folder', folder_of),
+    (problems, 'plays', lambda lab, part='all': SPEAKERS),
     (pretrained, 'save', lambda path, params: None),
     (functions, 'table2', lambda **options: TABLE_2),
     (algorithms, 'measure', lambda name: types.SimpleNamespace(up=[100.0])),

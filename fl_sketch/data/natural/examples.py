@@ -6,9 +6,7 @@ feature (2): a list of bytes (1), of floats (2) or of integers (3), whose values
 """
 
 from collections.abc import Iterator
-import struct
 
-from fl_sketch.data.sources import DataError
 import numpy as np
 
 Value = bytes | np.ndarray | list[bytes]
@@ -28,7 +26,7 @@ def parse(content: bytes) -> dict[str, Value]:
     int64 or float32 arrays, or a list of bytes.
 
   Raises:
-    DataError: it is none.
+    ValueError: it is none.
   """
   try:
     return {
@@ -37,8 +35,8 @@ def parse(content: bytes) -> dict[str, Value]:
       for entry in _fields(features, 1)
       for name, value in [_entry(entry)]
     }
-  except (IndexError, struct.error, ValueError, StopIteration) as error:
-    raise DataError(f'An example is damaged: {error!r}.') from error
+  except (IndexError, KeyError, TypeError, ValueError) as error:
+    raise ValueError(f'An example is damaged: {error!r}.') from error
 
 
 def _entry(content) -> tuple[str, Value]:
@@ -56,23 +54,23 @@ def _entry(content) -> tuple[str, Value]:
 
 def _messages(content) -> Iterator[tuple[int, bytes]]:
   """The fields that are strings of bytes, by number."""
-  for number, kind, value in _parts(content):
-    if kind == _BYTES:
+  for number, value in _parts(content):
+    if isinstance(value, bytes):
       yield number, value
 
 
 def _fields(content, wanted: int, packed: int | None = None) -> Iterator:
   """The values of a field; those of numbers may be packed in strings."""
-  for number, kind, value in _parts(content):
+  for number, value in _parts(content):
     if number != wanted:
       continue
     if packed == _VARINT:
-      yield [_signed(value)] if kind == _VARINT else _varints(value)
+      yield [_signed(value)] if isinstance(value, int) else _varints(value)
     else:
       yield value
 
 
-def _parts(content) -> Iterator[tuple[int, int, bytes | int]]:
+def _parts(content) -> Iterator[tuple[int, bytes | int]]:
   at = 0
   while at < len(content):
     tag, at = _varint(content, at)
@@ -89,7 +87,7 @@ def _parts(content) -> Iterator[tuple[int, int, bytes | int]]:
       if at + size > len(content):
         raise ValueError('a field is longer than its message')
       value, at = content[at : at + size], at + size
-    yield number, kind, value
+    yield number, value
 
 
 def _varint(content, at) -> tuple[int, int]:

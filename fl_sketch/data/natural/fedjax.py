@@ -4,6 +4,7 @@ from collections.abc import Iterator
 import contextlib
 import pathlib
 import sqlite3
+from typing import Any
 import zlib
 
 from fl_sketch.data.natural.records import TEST, TRAIN, Records, reading
@@ -46,9 +47,10 @@ def _of_file(path, split) -> Iterator[Records]:
       f'SELECT client_id, data, num_examples FROM {_TABLE} ORDER BY rowid'
     )
     for client, data, count in rows:
-      columns = serialization.msgpack_restore(zlib.decompress(data))
+      columns: Any = serialization.msgpack_restore(zlib.decompress(data))
       name = client.decode() if isinstance(client, bytes) else str(client)
-      if {len(x) for x in columns.values()} != {count}:
+      lengths = isinstance(columns, dict) and {*map(len, columns.values())}
+      if lengths != {count}:
         raise DataError(
           f'Expected {count} examples of client {name!r} in {path}.'
         )

@@ -6,6 +6,7 @@ federated_train.csv or NAME_train.csv, and test.csv, which has no users.
 
 from collections.abc import Iterator
 import csv
+import itertools
 import pathlib
 
 from fl_sketch.data.natural.records import PUBLIC, TRAIN, Records, reading
@@ -21,41 +22,74 @@ def images(path: pathlib.Path) -> Iterator[Records]:
   Raises:
     DataError: there is no such file, or an image is missing.
   """
-  tables = sorted(path.glob('*train*.csv'))
-  if len(tables) != 1:
-    raise DataError(f'Expected one *train*.csv in {path}, found {tables}.')
+  train = _table(path)
   found = {
     x.stem: x
     for suffix in ('jpg', 'jpeg', 'JPG', 'png')
     for x in path.rglob(f'*.{suffix}')
   }
-  for table in (tables[0], path / 'test.csv'):
+  for table, split in ((train, TRAIN), (path / 'test.csv', PUBLIC)):
     if table.exists():
-      split = TRAIN if table == tables[0] else PUBLIC
       yield from _of_table(table, split, found)
 
 
-def _of_table(table, split, found) -> Iterator[Records]:
-  rows: list[tuple[str, bytes, int]] = []
-  with reading(table, ValueError, UnicodeDecodeError), table.open() as file:
+def has_images(path: pathlib.Path) -> bool:
+  """Whether there is a file of the training part that names images."""
+  tables = path.glob('*train*.csv')
+  return any('image_id' in _line(table) for table in tables)
+
+
+def count_classes(path: pathlib.Path) -> int:
+  """Returns the number of classes of the training part.
+
+  Raises:
+    DataError: as `images`.
+  """
+  rows = _rows(_table(path), _FIELDS)
+  return 1 + max((int(row['class']) for row in rows), default=0)
+
+
+def _line(table) -> str:
+  with reading(table, UnicodeDecodeError), table.open(encoding='utf-8') as file:
+    return file.readline()
+
+
+def _table(path) -> pathlib.Path:
+  tables = sorted(path.glob('*train*.csv'))
+  if len(tables) != 1:
+    raise DataError(f'Expected one *train*.csv in {path}, found {tables}.')
+  return tables[0]
+
+
+def _rows(table, fields) -> Iterator[dict[str, str]]:
+  with (
+    reading(table, ValueError, csv.Error),
+    table.open(encoding='utf-8', newline='') as file,
+  ):
     reader = csv.DictReader(file)
-    names = set(reader.fieldnames or ())
-    missing = _FIELDS - names - ({'user_id'} if split == PUBLIC else set())
-    if missing:
+    if missing := fields - {*(reader.fieldnames or ())}:
       raise DataError(f'Expected columns {sorted(missing)} in {table}.')
     for row in reader:
-      image = found.get(row['image_id'])
-      if image is None:
-        raise DataError(f'No image {row["image_id"]!r} of {table}.')
-      one = row.get('user_id') or '', image.read_bytes(), int(row['class'])
-      if rows and (one[0] != rows[0][0] or len(rows) == _AT_ONCE):
-        yield _record(rows, split)
-        rows = []
-      rows.append(one)
-    if rows:
-      yield _record(rows, split)
+      if not (row['class'] or '').isdecimal():
+        raise DataError(
+          f'Expected a class in line {reader.line_num} of {table}, not '
+          f'{row["class"]!r}.'
+        )
+      yield row
 
 
-def _record(rows, split) -> Records:
-  columns = {'image': [x for _, x, _ in rows], 'label': [y for *_, y in rows]}
-  return Records(rows[0][0], split, columns)
+def _of_table(table, split, found) -> Iterator[Records]:
+  fields = _FIELDS - {'user_id'} if split == PUBLIC else _FIELDS
+  user = lambda row: row.get('user_id') or ''
+  for client, rows in itertools.groupby(_rows(table, fields), user):
+    while some := [*itertools.islice(rows, _AT_ONCE)]:
+      images = [_content(row['image_id'], found, table) for row in some]
+      labels = [int(row['class']) for row in some]
+      yield Records(client, split, {'image': images, 'label': labels})
+
+
+def _content(name, found, table) -> bytes:
+  if name not in found:
+    raise DataError(f'No image {name!r} of {table}.')
+  with reading(found[name]):
+    return found[name].read_bytes()

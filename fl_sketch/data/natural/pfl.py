@@ -3,19 +3,18 @@
 from collections.abc import Iterator
 import json
 import pathlib
+from typing import Any
 
-from fl_sketch.data.natural.records import TEST, TRAIN, Records, reading
+from fl_sketch.data.natural.records import TEST, TRAIN, Records, parts, reading
 from fl_sketch.data.sources import DataError
 from fl_sketch.utils import extras
 import numpy as np
 
-_SPLITS = {'train': TRAIN, 'val': TEST, 'test': TEST}
 _SPARSE = 'labels_row', 'labels_col'
-_AT_ONCE = 256  # samples of a client in one record
 
 
 def hdf5(path: pathlib.Path) -> Iterator[Records]:
-  """Reads the users of /train, then what they have in /val or /test.
+  """Reads the users of /train, then those of /test or, without one, /val.
 
   Raises:
     DataError: the file is not of this layout.
@@ -23,34 +22,44 @@ def hdf5(path: pathlib.Path) -> Iterator[Records]:
   with extras.needed('natural'):
     import h5py
 
-  with reading(path, KeyError, RuntimeError), h5py.File(path, 'r') as file:
-    splits = [x for x in _SPLITS if x in file]
-    if 'train' not in splits:
+  with (
+    reading(path, KeyError, RuntimeError, AttributeError),
+    h5py.File(path, 'r') as file,
+  ):
+    held = next((x for x in ('test', 'val') if x in file), None)
+    if 'train' not in file:
       raise DataError(f'Expected /train in {path}, found {[*file]}.')
-    for name in splits:
-      for user, group in file[name].items():
-        labels = _labels(group, file)
+    for name, split in (('train', TRAIN), (held, TEST)):
+      users: Any = file[name] if name else {}
+      for user in users:
+        columns = dict(users[user].items())
+        labels = _labels(columns, file)
+        sparse = '_row', '_col'  # of fine-grained labels, too
         columns = {
-          k: x for k, x in group.items() if k not in _SPARSE and x.shape
+          k: x for k, x in columns.items() if x.shape and not k.endswith(sparse)
         }
-        columns |= labels
-        lengths = {k: len(x) for k, x in columns.items()}
-        if len({*lengths.values()}) != 1:
-          raise DataError(
-            f'Expected columns of one length of user {user!r} in {path}, got '
-            f'{lengths}.'
-          )
-        for first in range(0, max(lengths.values()), _AT_ONCE):
-          part = slice(first, first + _AT_ONCE)
-          some = {k: x[part] for k, x in columns.items()}
-          yield Records(user, _SPLITS[name], some)
+        yield from parts(user, split, columns | labels, path)
 
 
-def _labels(group, file) -> dict[str, np.ndarray]:
+def metadata(path: pathlib.Path, name: str) -> Any:
+  """Reads a value of /metadata.
+
+  Raises:
+    DataError: there is none.
+  """
+  with extras.needed('natural'):
+    import h5py
+
+  with reading(path, KeyError, RuntimeError), h5py.File(path, 'r') as file:
+    value: Any = file[f'metadata/{name}']
+    return value[()]
+
+
+def _labels(columns, file) -> dict[str, np.ndarray]:
   """The labels of FLAIR, places of ones in uint8[samples, labels]."""
-  if not {*_SPARSE} <= {*group}:
+  if not {*_SPARSE} <= columns.keys():
     return {}
   mapping = json.loads(file['metadata/label_mapping'][()])
-  ones = np.zeros((len(group['image_ids']), len(mapping)), np.uint8)
-  ones[group['labels_row'][()], group['labels_col'][()]] = 1
+  ones = np.zeros((len(columns['image_ids']), len(mapping)), np.uint8)
+  ones[tuple(columns[x][()] for x in _SPARSE)] = 1
   return {'labels': ones}

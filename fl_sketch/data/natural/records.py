@@ -27,6 +27,7 @@ class Records(NamedTuple):
 
 # path -> records; a client may come several times.
 Reader = Callable[[pathlib.Path], Iterator[Records]]
+AT_ONCE = 256  # samples in one record of a reader
 
 
 @contextlib.contextmanager
@@ -46,6 +47,25 @@ def reading(path: pathlib.Path, *damage: type[Exception]) -> Iterator[None]:
     raise
   except (OSError, EOFError, *damage) as error:
     raise DataError(f'{path} cannot be read: {error!r}.') from error
+
+
+def parts(
+  client: str, split: str, columns: Mapping[str, Any], path: pathlib.Path
+) -> Iterator[Records]:
+  """Cuts columns, which may lie in a file, into records of `AT_ONCE` samples.
+
+  Raises:
+    DataError: there is none, or they have unlike lengths.
+  """
+  lengths = {name: len(x) for name, x in columns.items()}
+  if len({*lengths.values()}) != 1:
+    raise DataError(
+      f'Expected columns of one length of client {client!r} in {path}, got '
+      f'{lengths}.'
+    )
+  for first in range(0, max(lengths.values()), AT_ONCE):
+    some = slice(first, first + AT_ONCE)
+    yield Records(client, split, {k: x[some] for k, x in columns.items()})
 
 
 def column(record: Records, *names: str) -> Any:

@@ -20,6 +20,8 @@ import numpy as np
 _NAMES = 'clients.jsonl'
 _CLIENTS = 256  # of a chunk of the store, at most
 _ROWS = 2**15  # of a chunk, about
+_BLOCK = 2**22  # owners at once
+_OWNER = '<i4'
 
 
 class Spool:
@@ -61,7 +63,7 @@ class Spool:
       if (code := self._codes.get(client)) is None:
         code = self._codes[client] = len(self._codes)
         self._file(_NAMES).write(f'{json.dumps(client)}\n'.encode())
-      self._append(split, 'owner', np.full(size, code, np.int32))
+      self._append(split, 'owner', np.full(size, code, _OWNER))
     for name, x in arrays.items():
       self._append(split, name, x)
     self._rows[split] += size
@@ -88,49 +90,54 @@ class Spool:
     """The names of the clients, in the order in which they came first."""
     return [*self._codes]
 
-  def chunks(self, trained: np.ndarray) -> Iterator[store.Chunk]:
+  def chunks(
+    self, trained: np.ndarray, held_out: bool
+  ) -> Iterator[store.Chunk]:
     """The samples of clients, client by client.
 
     Args:
       trained: int[clients], codes of those that are wanted, in their order.
+      held_out: whether with what they hold out.
     """
-    self.close()
-    parts = {split: _Sorted(self, split) for split in (TRAIN, TEST)}
-    names = self.clients
-    train, held = parts[TRAIN], parts[TEST]
+    names, train = self.clients, _Sorted(self, TRAIN)
+    held = _Sorted(self, TEST) if held_out else None
     at = 0
     while at < len(trained):
       total = np.cumsum(train.sizes[trained[at : at + _CLIENTS]])
       some = trained[at : at + max(1, int(np.searchsorted(total, _ROWS)))]
       rest = {}
-      if self._rows[TEST]:
+      if held is not None:
         rest = {'held_sizes': held.sizes[some], 'held': held.take(some)}
       ids = [names[i] for i in some]
       yield store.Chunk(train.sizes[some], train.take(some), ids=ids, **rest)
       at += len(some)
 
-  def public(self) -> Arrays | None:
-    """The test examples that belong to no client; None without any."""
-    if not self._rows[PUBLIC]:
+  def arrays(self, split: str) -> Arrays | None:
+    """The samples of a split as they came, mapped; None without any."""
+    if not self._rows[split]:
       return None
-    return {name: np.asarray(self.mapped(PUBLIC, name)) for name in self.names}
+    return {
+      name: self._mapped(split, name, *self._kinds[name])
+      for name in self._kinds
+    }
+
+  def owner(self, split: str) -> np.ndarray:
+    """The code of the client of each sample, int32[samples], mapped."""
+    if not self._rows[split]:
+      return np.empty(0, _OWNER)
+    return self._mapped(split, 'owner', _OWNER, ())
 
   def sizes(self, split: str) -> np.ndarray:
     """The number of samples of each client, int64[clients]."""
-    return _Sorted(self, split).sizes
+    total, owner = np.zeros(len(self._codes), np.int64), self.owner(split)
+    for first in range(0, len(owner), _BLOCK):
+      block = owner[first : first + _BLOCK]
+      total += np.bincount(block, minlength=len(total))
+    return total
 
-  def mapped(self, split: str, name: str) -> np.ndarray:
-    """An array of all samples, as they came."""
-    dtype, shape = ('<i4', ()) if name == 'owner' else self._kinds[name]
+  def _mapped(self, split, name, dtype, shape) -> np.ndarray:
     shape = (self._rows[split], *shape)
-    if not self._rows[split]:
-      return np.empty(shape, dtype)
     return np.memmap(self._path(split, name), dtype, 'r', shape=shape)
-
-  @property
-  def names(self) -> list[str]:
-    """The names of the arrays."""
-    return [*self._kinds]
 
   def _append(self, split, name, x):
     file = self._file(self._path(split, name).name)
@@ -163,7 +170,8 @@ class Spool:
       lines = (self.folder / _NAMES).read_text().splitlines()
       self._codes = {json.loads(line): i for i, line in enumerate(lines)}
     for split, rows in self._rows.items():
-      for name, (dtype, shape) in {'owner': ('<i4', ()), **self._kinds}.items():
+      kinds = {'owner': (_OWNER, ()), **self._kinds}
+      for name, (dtype, shape) in kinds.items():
         size = rows * int(np.prod(shape, dtype=int)) * np.dtype(dtype).itemsize
         if (file := self._path(split, name)).exists():
           os.truncate(file, size)
@@ -174,14 +182,14 @@ class _Sorted:
   """The samples of a split in the order of their clients."""
 
   def __init__(self, spool: Spool, split: str):
-    owner = np.asarray(spool.mapped(split, 'owner'))
-    self.sizes = np.bincount(owner, minlength=len(spool.clients))
+    owner, self.sizes = spool.owner(split), spool.sizes(split)
     self._ends = np.cumsum(self.sizes)
     # Most files have one client after another: nothing is to be sorted.
+    blocks = (owner[i : i + _BLOCK + 1] for i in range(0, len(owner), _BLOCK))
     self._order = None
-    if len(owner) and (np.diff(owner) < 0).any():
+    if any((block[1:] < block[:-1]).any() for block in blocks):
       self._order = np.argsort(owner, kind='stable')
-    self._arrays = {name: spool.mapped(split, name) for name in spool.names}
+    self._arrays = spool.arrays(split) or {}
 
   def take(self, clients: np.ndarray) -> Arrays:
     """The samples of these clients, leaves [sum of sizes, ...]."""

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 import itertools
 import pathlib
+from typing import Any
 
 from fl_sketch.data.natural.records import TEST, TRAIN, Records, reading
 from fl_sketch.data.sources import DataError
 from fl_sketch.utils import extras
 
-SUFFIXES = {'.parquet': 'parquet', '.csv': 'csv', '.tsv': 'csv'}
+SUFFIXES = '.parquet', '.csv', '.tsv'
 _ROWS = 4096  # of a batch
 _SPLITS = {'train': TRAIN, 'test': TEST, 'validation': TEST, 'valid': TEST}
 
@@ -31,11 +32,12 @@ def rows(
     DataError: a file is no such table.
   """
   with extras.needed('natural'):
-    from pyarrow import dataset, lib
+    import pyarrow as pa
+    from pyarrow import dataset
 
   for file, of_file in _files(path):
-    with reading(file, lib.ArrowException):
-      table = dataset.dataset(file, format=SUFFIXES[file.suffix])
+    with reading(file, pa.ArrowException):
+      table = dataset.dataset(file, format=_format(file.suffix, client))
       names = table.schema.names
       for name in filter(None, (client, split)):
         if name not in names:
@@ -45,11 +47,24 @@ def rows(
         yield from _runs(columns, client, split, of_file, file)
 
 
+def _format(suffix, client) -> Any:
+  """How a file is read: clients of CSV are texts, as 007, and no numbers."""
+  import pyarrow as pa
+  from pyarrow import csv, dataset
+
+  if suffix == '.parquet':
+    return 'parquet'
+  return dataset.CsvFileFormat(
+    csv.ParseOptions(delimiter='\t' if suffix == '.tsv' else ','),
+    convert_options=csv.ConvertOptions(column_types={client: pa.string()}),
+  )
+
+
 def _files(path) -> list[tuple[pathlib.Path, str]]:
   files = [path] if path.is_file() else sorted(path.iterdir())
   files = [x for x in files if x.suffix in SUFFIXES]
   if not files:
-    raise DataError(f'Expected files {sorted(SUFFIXES)} in {path}.')
+    raise DataError(f'Expected files {[*SUFFIXES]} in {path}.')
   begins = lambda x: next(
     (v for k, v in _SPLITS.items() if x.name.startswith(k)), TRAIN
   )
@@ -62,13 +77,16 @@ def _runs(columns, client, split, of_file, file) -> Iterator[Records]:
   owners = columns.pop(client)
   splits = [of_file] * len(owners)
   if split is not None:
-    splits = [_SPLITS.get(str(x)) for x in columns.pop(split)]
-    if None in splits:
-      raise DataError(f'Expected {split} in {[*_SPLITS]} in {file}.')
+    named = [str(x) for x in columns.pop(split)]
+    if odd := {*named} - _SPLITS.keys():
+      raise DataError(
+        f'Expected {split} in {[*_SPLITS]} in {file}, not {min(odd)!r}.'
+      )
+    splits = [_SPLITS[x] for x in named]
   at = 0
   for (owner, part), run in itertools.groupby(zip(owners, splits, strict=True)):
     size = len([*run])
-    if owner is None:
+    if owner is None or owner == '':
       raise DataError(f'Expected a client in every row of {file}.')
     some = slice(at, at + size)
     yield Records(str(owner), part, {k: x[some] for k, x in columns.items()})

@@ -9,6 +9,7 @@ from fl_sketch.data import tokenization
 from fl_sketch.data.natural.records import Records, column
 from fl_sketch.data.sources import Arrays, DataError
 from fl_sketch.data.tokenization import PADDING
+from fl_sketch.utils import digests
 import numpy as np
 
 
@@ -33,6 +34,7 @@ def images(
   *,
   num_classes: int,
   shape: tuple[int, int] | None = None,
+  resize: bool = False,
   invert: bool = False,
 ) -> Task:
   """Images as uint8[n, height, width, channels], and their labels.
@@ -44,22 +46,26 @@ def images(
     names: the column of the images, by any of these names.
     labels: likewise of the labels.
     num_classes: of the labels.
-    shape: height and width: flat images have it, others are resized to it.
+    shape: height and width of an image, which may be flat; None takes any.
+    resize: whether images of other shapes are resized, and not refused.
     invert: whether x is 1 minus what the file has.
   """
 
   def arrays(records: Records) -> Arrays:
-    x = [_pixels(image, shape, invert) for image in column(records, *names)]
+    x = [
+      _pixels(image, shape, resize, invert) for image in column(records, *names)
+    ]
     if not x:
       raise DataError(f'Expected an image of client {records.client!r}.')
     y = _integers(column(records, *labels), records, num_classes)
     return {'x': np.stack(x), 'y': y}
 
-  options = {'num_classes': num_classes, 'shape': shape, 'invert': invert}
+  options = {'num_classes': num_classes, 'shape': shape}
+  options |= {'resize': resize, 'invert': invert}
   return Task(arrays, num_classes, options)
 
 
-def _pixels(image, shape, invert) -> np.ndarray:
+def _pixels(image, shape, resize, invert) -> np.ndarray:
   if isinstance(image, dict):  # as Hugging Face's datasets keep images
     image = image['bytes']
   if (
@@ -69,19 +75,20 @@ def _pixels(image, shape, invert) -> np.ndarray:
   if isinstance(image, bytes):
     image = _decoded(image)
   x = np.asarray(image)
-  if x.dtype.kind == 'f':
-    if not (x.min() >= 0 and x.max() <= 1):
-      raise DataError('Expected pixels from 0 to 1, or bytes.')
-    x = np.rint(255 * (1 - x if invert else x)).astype(np.uint8)
-  elif invert:
-    x = 255 - x.astype(np.uint8)
-  if x.min() < 0 or x.max() > 255:
-    raise DataError('Expected pixels from 0 to 255.')
-  x = x.astype(np.uint8)
+  top = 1 if x.dtype.kind == 'f' else 255
+  if not (x.size and x.min() >= 0 and x.max() <= top):
+    raise DataError('Expected pixels from 0 to 255, or fractions to 1.')
+  if invert:
+    x = top - x
+  x = (np.rint(255 * x) if top == 1 else x).astype(np.uint8)
   if x.ndim == 1 and shape is not None:
     x = x.reshape(*shape, -1)
   x = x[..., None] if x.ndim == 2 else x
-  return x if shape is None or x.shape[:2] == shape else _resized(x, shape)
+  if shape is None or x.shape[:2] == shape:
+    return x
+  if not resize:
+    raise DataError(f'Expected images of {shape}, not {x.shape[:2]}.')
+  return _resized(x, shape)
 
 
 def _decoded(content: bytes) -> np.ndarray:
@@ -106,7 +113,7 @@ def _resized(x, shape) -> np.ndarray:
 
 def several_labels(num_classes: int, shape: tuple[int, int]) -> Task:
   """Images that have any of several labels: y is uint8[n, num_classes]."""
-  one = images(('images',), num_classes=1, shape=shape)
+  one = images(('images',), num_classes=1, shape=shape, resize=True)
 
   def arrays(records: Records) -> Arrays:
     y = np.asarray(column(records, 'labels'), np.uint8)
@@ -114,24 +121,27 @@ def several_labels(num_classes: int, shape: tuple[int, int]) -> Task:
     x = one.arrays(records._replace(columns=zeros))['x']
     return {'x': x, 'y': y}
 
-  return Task(arrays, 2, {'num_classes': num_classes, 'shape': shape})
+  options = {'num_classes': num_classes, 'shape': shape}
+  return Task(arrays, num_classes, options)
 
 
 def tokens(num_classes: int) -> Task:
-  """Sequences that are tokens already: each is told from those before."""
+  """Sequences that are tokens already, and those that follow; 0 is padding."""
 
   def arrays(records: Records) -> Arrays:
-    rows = np.asarray(column(records, 'tokens'))
-    if rows.ndim != 2 or rows.dtype.kind not in 'iu' or rows.shape[1] < 2:
-      raise DataError(
-        f'Expected tokens int[n, length] of client {records.client!r}.'
-      )
-    if not 0 <= rows.min() <= rows.max() < num_classes:
-      raise DataError(
-        f'Expected tokens 0 to {num_classes - 1} of client {records.client!r}.'
-      )
-    y = rows[:, 1:].astype(np.int32)
-    return {'x': rows[:, :-1].astype(np.int32), 'y': np.where(y, y, PADDING)}
+    names = 'inputs', 'targets'
+    x, y = (np.asarray(column(records, name)) for name in names)
+    for rows in (x, y):
+      if rows.ndim != 2 or rows.dtype.kind not in 'iu' or x.shape != y.shape:
+        raise DataError(
+          f'Expected {names} int[n, length] of client {records.client!r}.'
+        )
+      if not 0 <= rows.min() <= rows.max() < num_classes:
+        raise DataError(
+          f'Expected tokens 0 to {num_classes - 1} of client '
+          f'{records.client!r}.'
+        )
+    return _padded(x, y, num_classes)
 
   return Task(arrays, num_classes, {'num_classes': num_classes})
 
@@ -229,8 +239,8 @@ def next_words(
     ]
     return _paired(tokenizer, texts, length, most=length + 1)
 
-  words = {'words': len(vocabulary), 'first': list(vocabulary[:3])}
-  return Task(arrays, tokenizer.size, words | {'length': length})
+  words = digests.of_text('\n'.join(vocabulary))
+  return Task(arrays, tokenizer.size, {'words': words, 'length': length})
 
 
 def word_counts(path: pathlib.Path, count: int) -> list[str]:
@@ -251,26 +261,35 @@ def word_counts(path: pathlib.Path, count: int) -> list[str]:
   raise DataError(f'Expected {count} words in {path}, got {len(words)}.')
 
 
-def _text(value) -> str:
-  if isinstance(value, list | np.ndarray) and len(value) == 1:
-    value = value[0]
-  return value.decode('utf-8', 'replace') if isinstance(value, bytes) else value
+def _text(value: Any) -> str:
+  if isinstance(value, list | np.ndarray):
+    (value,) = value
+  if isinstance(value, bytes):
+    return value.decode('utf-8', 'replace')
+  if not isinstance(value, str):
+    raise TypeError(f'Expected a text, not {value!r}.')
+  return value
 
 
 def _sequences(codes: list[int], length: int) -> np.ndarray:
-  """Cuts codes into int32[n, length + 1], each of which has its own inputs."""
+  """Cuts codes into int[n, length + 1], each of which has its own inputs."""
   rows = -(-len(codes) // (length + 1))
-  padded = np.full(rows * (length + 1), 0, np.int32)
+  padded = np.zeros(rows * (length + 1), int)
   padded[: len(codes)] = codes
   return padded.reshape(rows, length + 1)
 
 
 def _paired(tokenizer, texts, length, most=None) -> Arrays:
   """Sequences of texts, of at most so many tokens, and those that follow."""
-  rows = [np.zeros((0, length + 1), np.int32)]
+  rows = [np.zeros((0, length + 1), int)]
   for codes in tokenizer.encode(texts):
     framed = [tokenizer.first, *codes, tokenizer.last]
     rows.append(_sequences(framed[:most], length))
   cut = np.concatenate(rows)
-  x, y = cut[:, :-1], cut[:, 1:]
-  return {'x': x.astype(np.int16), 'y': np.where(y == 0, PADDING, y)}
+  return _padded(cut[:, :-1], cut[:, 1:], tokenizer.size)
+
+
+def _padded(x, y, size) -> Arrays:
+  """Inputs, and the tokens that follow them, in the least bytes."""
+  kind = np.int16 if size <= 2**15 else np.int32
+  return {'x': x.astype(kind), 'y': np.where(y, y, PADDING).astype(kind)}

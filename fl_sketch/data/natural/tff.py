@@ -8,22 +8,33 @@ from collections.abc import Iterator
 import contextlib
 import itertools
 import lzma
+import operator
 import pathlib
 import shutil
 import sqlite3
 import tempfile
+from typing import Any
 
 from fl_sketch.data.natural import examples
-from fl_sketch.data.natural.records import TEST, TRAIN, Records, reading
+from fl_sketch.data.natural.records import (
+  AT_ONCE,
+  TEST,
+  TRAIN,
+  Records,
+  parts,
+  reading,
+)
 from fl_sketch.data.sources import DataError
 from fl_sketch.utils import extras
 
-_SPLITS = {'train': TRAIN, 'test': TEST, 'held_out': TEST}
-_AT_ONCE = 256  # samples of a client in one record
+_TESTS = 'test', 'held_out'  # the first that there is
+_TABLES = {'examples', 'client_metadata'}
 
 
 def hdf5(path: pathlib.Path) -> Iterator[Records]:
-  """Reads NAME_train.h5 and, of each client, NAME_test.h5 beside it.
+  """Reads NAME_train.h5, with NAME_test.h5 or else NAME_held_out.h5 beside it.
+
+  What a client holds out follows what it trains on.
 
   Args:
     path: of the file of the training split.
@@ -31,89 +42,105 @@ def hdf5(path: pathlib.Path) -> Iterator[Records]:
   Raises:
     DataError: a file is not of this layout.
   """
-  with extras.needed('natural'):
-    import h5py
-
   stem, _, split = path.stem.rpartition('_')
   if split != 'train':
     raise DataError(f'Expected a file NAME_train.h5, not {path}.')
-  held_out = [
-    path.with_name(f'{stem}_{name}.h5') for name in ('test', 'held_out')
-  ]
-  with contextlib.ExitStack() as stack, reading(path, KeyError, RuntimeError):
-    files = [(TRAIN, path), *((TEST, x) for x in held_out if x.exists())]
-    opened = [(s, stack.enter_context(h5py.File(x, 'r'))) for s, x in files]
-    for (_, file), (_, name) in zip(opened, files, strict=True):
-      if 'examples' not in file:
-        raise DataError(f'Expected /examples in {name}, found {[*file]}.')
-    for client in opened[0][1]['examples']:
-      for split, file in opened:
-        if (group := file['examples'].get(client)) is not None:
-          yield from _of_group(client, split, group)
+  tests = [path.with_name(f'{stem}_{name}.h5') for name in _TESTS]
+  files = [path, *[x for x in tests if x.exists()][:1]]
+  with contextlib.ExitStack() as stack:
+    train, *rest = [_examples(x, stack) for x in files]
+    (held,) = rest or [{}]
+    for client in train:
+      yield from _of_client(client, TRAIN, train, files[0])
+      if client in held:
+        yield from _of_client(client, TEST, held, files[1])
+    for client in held:
+      if client not in train:
+        yield from _of_client(client, TEST, held, files[1])
 
 
-def _of_group(client, split, group) -> Iterator[Records]:
-  lengths = {name: len(x) for name, x in group.items()}
-  if len({*lengths.values()}) != 1:
-    raise DataError(
-      f'Expected columns of one length of client {client!r}, got {lengths}.'
-    )
-  for first in range(0, max(lengths.values()), _AT_ONCE):
-    part = slice(first, first + _AT_ONCE)
-    yield Records(client, split, {name: x[part] for name, x in group.items()})
+def _examples(path, stack) -> Any:
+  with extras.needed('natural'):
+    import h5py
+
+  with reading(path, KeyError, RuntimeError):
+    file = stack.enter_context(h5py.File(path, 'r'))
+    if not isinstance(group := file.get('examples'), h5py.Group):
+      raise DataError(f'Expected /examples in {path}, found {[*file]}.')
+  return group
 
 
-def sqlite(path: pathlib.Path) -> Iterator[Records]:
-  """Reads NAME.sqlite, or NAME.sqlite.lzma, which is unpacked to a folder.
+def _of_client(client, split, group, path) -> Iterator[Records]:
+  with reading(path, KeyError, RuntimeError, AttributeError):
+    yield from parts(client, split, dict(group[client].items()), path)
 
-  Of several pairs of splits, as `all_train` and `digits_only_train`, the first
-  in alphabetical order is read.
+
+def sqlite(path: pathlib.Path, digits: bool = False) -> Iterator[Records]:
+  """Reads NAME.sqlite, or NAME.sqlite.lzma.
+
+  The latter is unpacked to a folder for temporary files, which TMPDIR names.
+
+  Args:
+    path: of the file.
+    digits: whether to read the splits `digits_only_...` of EMNIST, which others
+      leave out.
 
   Raises:
     DataError: the file is not of this layout.
   """
-  with _unpacked(path) as plain, reading(path, sqlite3.Error, lzma.LZMAError):
+  with (
+    _unpacked(path) as plain,
+    reading(path, sqlite3.Error, KeyError, ValueError),
+  ):
     uri = f'{plain.absolute().as_uri()}?mode=ro'
     with contextlib.closing(sqlite3.connect(uri, uri=True)) as base:
       found = {x for (x,) in base.execute('SELECT name FROM sqlite_master')}
-      if not {'examples', 'client_metadata'} <= found:
+      if not found >= _TABLES:
         raise DataError(
-          f"Expected tables 'examples' and 'client_metadata' in {path}, found "
-          f'{sorted(found)}.'
+          f'Expected tables {sorted(_TABLES)} in {path}: {sorted(found)}.'
         )
-      yield from _of_base(base, path)
+      yield from _of_base(base, path, digits)
 
 
-def _of_base(base, path):
-  names = [
-    x
-    for (x,) in base.execute('SELECT DISTINCT split_name FROM client_metadata')
-  ]
-  families = sorted(
-    {x.removesuffix('train') for x in names if x.endswith('train')}
+def _of_base(base, path, digits) -> Iterator[Records]:
+  counts = {
+    (split, client): count
+    for split, client, count in base.execute(
+      'SELECT split_name, client_id, num_examples FROM client_metadata'
+    )
+  }
+  splits = _splits({split for split, _ in counts}, path, digits)
+  # In one pass: the table may have no index.
+  rows = base.execute(
+    'SELECT split_name, client_id, serialized_example_proto FROM examples'
   )
-  if not families:
-    raise DataError(f'Expected a split NAME_train in {path}, found {names}.')
-  splits = {families[0] + k: v for k, v in _SPLITS.items()}
-  clients = base.execute(
-    'SELECT client_id, split_name, num_examples FROM client_metadata'
-  ).fetchall()
-  rows = 'SELECT serialized_example_proto FROM examples '
-  rows += 'WHERE split_name = ? AND client_id = ?'
-  for client, split, count in clients:
-    if split not in splits:
-      continue
-    protos = (x for (x,) in base.execute(rows, (split, client)))
-    total = 0
-    while some := list(itertools.islice(protos, _AT_ONCE)):
-      total += len(some)
-      parsed = [examples.parse(x) for x in some]
+  for owner, run in itertools.groupby(rows, key=operator.itemgetter(0, 1)):
+    split, client = owner
+    while split in splits and (some := [*itertools.islice(run, AT_ONCE)]):
+      counts[owner] = counts.get(owner, 0) - len(some)
+      parsed = [examples.parse(x) for *_, x in some]
       columns = {k: [x[k] for x in parsed] for k in parsed[0]}
       yield Records(client, splits[split], columns)
-    if total != count:
+  for (split, client), missing in counts.items():
+    if split in splits and missing:
       raise DataError(
-        f'Expected {count} examples of {client!r} in {path}, not {total}.'
+        f'Expected {missing} more examples of {client!r} in {split!r} of '
+        f'{path}.'
       )
+
+
+def _splits(names, path, digits) -> dict[str, str]:
+  """The names of the splits that are read."""
+  mine = sorted(x for x in names if x.startswith('digits') == digits)
+  train = next((x for x in mine if x.endswith('train')), None)
+  if train is None:
+    raise DataError(
+      f'Expected a split {"digits_only_" * digits}train in {path}, found '
+      f'{sorted(names)}.'
+    )
+  family = train.removesuffix('train')
+  held = [family + x for x in _TESTS if family + x in names][:1]
+  return {train: TRAIN} | dict.fromkeys(held, TEST)
 
 
 @contextlib.contextmanager

@@ -84,15 +84,29 @@ def accuracy(race: Race) -> np.ndarray:
 
 
 def _race(lab, task, name, share, rounds, rate=None) -> Race:
-  """Tunes a method for so many rounds, unless told the rate, and runs it."""
-  method = methods.METHODS[name]
   folder = folder_of(task.name, name, share, rounds)
+  seeds = lab.pick(2, _seeds(task, name, share, rounds))
+  method = methods.METHODS[name]
+  return race(lab, task, method, folder, share, rounds, seeds, rate)
+
+
+def race(
+  lab: lab_lib.Lab,
+  task: Task,
+  method: methods.Method,
+  folder: str,
+  share: float,
+  rounds: int,
+  seeds: int,
+  rate: float | None = None,
+) -> Race:
+  """Tunes a method for so many rounds, unless told the rate, and runs it."""
   if rate is None:
     trial = min(rounds, task.tuned_over)
     rate = _tuned(lab, task, method, share, trial, folder)
-  config = _config(task, method, share, rounds, rate)
-  seeds = tuple(range(lab.pick(2, _seeds(task, name, share, rounds))))
-  runs = lab.sweep(f'{folder}/race', config | {'sweep': {'seed': seeds}})
+  fields = config(task, method, share, rounds, rate)
+  sweep = {'seed': tuple(range(seeds))}
+  runs = lab.sweep(f'{folder}/race', fields | {'sweep': sweep})
   return Race(runs, rate, rounds)
 
 
@@ -104,15 +118,17 @@ def _seeds(task, name, share, rounds) -> int:
 
 
 def _tuned(lab, task, method, share, rounds, folder) -> float:
-  """Returns the rate whose training loss is least, on an unreported seed."""
-  config = _config(task, method, share, rounds, task.grid(method.kind)[-1])
+  """Returns the rate whose score is largest, on an unreported seed."""
+  fields = config(task, method, share, rounds, task.grid(method.kind)[-1])
   rates = lab.pick(task.grid(method.kind)[:2], task.grid(method.kind))
-  trials = {'seed': _TUNED_ON, 'eval_every': rounds}
-  options = config | trials, {method.rate: rates}, lab_lib.training_score
+  trials = {'seed': _TUNED_ON, 'eval_every': rounds} | (task.trials or {})
+  options = fields | trials, {method.rate: rates}, task.score
   return lab.tune(f'{folder}/tune', *options)[method.rate]
 
 
-def _config(task, method, share, rounds, rate) -> Fields:
+def config(
+  task: Task, method: methods.Method, share: float, rounds: int, rate: float
+) -> Fields:
   """The config of one run; rates are constant or fall over its rounds."""
   every = max(1, rounds // 10)
   dispatch = max(n for n in range(1, 16) if rounds % n == 0)

@@ -1,5 +1,6 @@
 """The four tasks of the comparison, and the grids of rates for them."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fl_sketch import experiment, models
@@ -9,7 +10,10 @@ from fl_sketch.reproduce.chen import settings
 import jax
 
 Fields = dict[str, Any]
-_HALF_DECADES = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+_HALF_DECADES = (
+  1e-6, 3e-6, 1e-5, 3e-5, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3,
+  1.0, 3.0, 10.0, 30.0,
+)  # fmt: skip
 
 
 class Task(NamedTuple):
@@ -24,6 +28,8 @@ class Task(NamedTuple):
     cosine: whether rates fall to 1e-5 over a run, where methods have schedules.
     shares: of the bytes of the model, up.
     tuned_over: rounds of a trial.
+    trials: fields of trials alone.
+    score: of a trial, the larger the better.
   """
 
   name: str
@@ -34,6 +40,8 @@ class Task(NamedTuple):
   cosine: bool
   shares: tuple[float, ...]
   tuned_over: int
+  trials: Fields | None = None
+  score: Callable[[lab_lib.Run], float] = lab_lib.training_score
 
   def grid(self, kind: str) -> tuple[float, ...]:
     """The four rates that methods of this kind are tuned over."""

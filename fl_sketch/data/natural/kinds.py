@@ -1,0 +1,219 @@
+"""Data sets by name: the layouts in which each is published, and its task."""
+
+from collections.abc import Callable, Iterator
+import json
+import pathlib
+from typing import Any, NamedTuple
+
+from fl_sketch.data.natural import (
+  fedjax,
+  folders,
+  leaf,
+  pfl,
+  plays,
+  tables,
+  tasks,
+  tff,
+)
+from fl_sketch.data.natural.records import Reader, reading
+from fl_sketch.data.sources import DataError
+from fl_sketch.utils import checks, extras
+
+_WORDS = 10_000  # of Stack Overflow's vocabulary
+_OF_TABLES = 'client', 'split'
+
+
+class Found(NamedTuple):
+  """What lies at a path.
+
+  Attributes:
+    layout: 'tff', 'sqlite', 'fedjax', 'leaf', 'pfl', 'table', 'images' or
+      'plays'.
+    read: yields its records.
+    path: of the file or folder that `read` takes.
+  """
+
+  layout: str
+  read: Reader
+  path: pathlib.Path
+
+
+class Kind(NamedTuple):
+  """A data set by name.
+
+  Attributes:
+    task: (what was found, options) -> what is learned.
+    layouts: in which it is published.
+    options: that the task takes.
+    client: the column of clients in tables.
+    digits: whether it is the part of EMNIST that is named after digits.
+  """
+
+  task: Callable[[Found, dict[str, Any]], tasks.Task]
+  layouts: tuple[str, ...]
+  options: tuple[str, ...] = ()
+  client: str | None = None
+  digits: bool = False
+
+
+def _femnist(classes):
+  return lambda found, options: tasks.images(
+    num_classes=classes, shape=(28, 28), invert=True
+  )
+
+
+def _cifar100(found, options):
+  return tasks.images(num_classes=100, shape=(32, 32))
+
+
+def _shakespeare(found, options):
+  if found.layout in ('leaf', 'table'):
+    return tasks.next_character()
+  return tasks.characters(length=options.get('length', 80))
+
+
+def _stackoverflow(found, options):
+  path = found.path.with_name('stackoverflow.word_count')
+  with reading(path, UnicodeDecodeError):
+    words = tasks.word_counts(path, options.get('vocabulary', _WORDS))
+  return tasks.next_words(words, length=options.get('length', 20))
+
+
+def _photos(found, options):
+  size = options.get('size', 224)
+  classes = folders.count_classes(found.path)
+  shape = size, size
+  return tasks.images(num_classes=classes, shape=shape, resize=True)
+
+
+def _flair(found, options):
+  size = options.get('size', 256)
+  mapping = json.loads(pfl.metadata(found.path, 'label_mapping'))
+  return tasks.several_labels(len(mapping), (size, size))
+
+
+def _reddit(found, options):
+  return tasks.tokens(int(pfl.metadata(found.path, 'vocabulary_size')))
+
+
+def _table(found, options):
+  if text := options.get('text'):
+    return tasks.characters((text,), length=options.get('length', 80))
+  if (classes := options.get('classes')) is None:
+    raise ValueError(
+      "Expected classes, the number of labels, of a 'table' without text."
+    )
+  names = (options.get('inputs', 'image'),), (options.get('label', 'label'),)
+  size = options.get('size')
+  shape = None if size is None else (size, size)
+  return tasks.images(*names, num_classes=classes, shape=shape, resize=True)
+
+
+KINDS: dict[str, Kind] = {
+  'femnist': Kind(
+    _femnist(62),
+    ('tff', 'sqlite', 'fedjax', 'leaf', 'table'),
+    client='writer_id',
+  ),
+  'femnist_digits': Kind(
+    _femnist(10), ('tff', 'sqlite', 'fedjax'), digits=True
+  ),
+  'cifar100': Kind(_cifar100, ('tff', 'sqlite')),
+  'shakespeare': Kind(
+    _shakespeare,
+    ('tff', 'sqlite', 'leaf', 'table'),
+    ('length',),
+    client='character_id',
+  ),
+  'stackoverflow': Kind(
+    _stackoverflow, ('tff', 'sqlite'), ('length', 'vocabulary')
+  ),
+  'plays': Kind(
+    lambda _, options: tasks.characters(length=options.get('length', 80)),
+    ('plays',),
+    ('length',),
+  ),
+  'photos': Kind(_photos, ('images',), ('size',)),
+  'flair': Kind(_flair, ('pfl',), ('size',)),
+  'reddit': Kind(_reddit, ('pfl',)),
+  'table': Kind(
+    _table, ('table',), ('inputs', 'label', 'text', 'classes', 'length', 'size')
+  ),
+}
+
+
+def find(
+  name: str, path: pathlib.Path, options: dict[str, Any]
+) -> tuple[Found, tasks.Task]:
+  """Finds out which layout of a kind lies at a path, and what is learned.
+
+  Args:
+    name: one of `KINDS`.
+    path: a file or a folder.
+    options: of the kind and its layout, without None.
+
+  Raises:
+    DataError: there is none, or a file is damaged.
+    ValueError: the kind is unknown, or an option is missing or useless.
+  """
+  checks.choice('kind', name, tuple(KINDS))
+  kind = KINDS[name]
+  client = options.get('client', kind.client)
+  every = [*_layouts(path, kind, client, options.get('split'))]
+  found = next((x for x in every if x.layout in kind.layouts), None)
+  if found is None:
+    others = ', '.join(x.layout for x in every) or 'nothing that is known'
+    raise DataError(
+      f'Expected files of {name!r} at {path}, as {", ".join(kind.layouts)}; '
+      f'found {others}.'
+    )
+  of_table = _OF_TABLES if found.layout == 'table' else ()
+  if unused := options.keys() - {*kind.options, *of_table}:
+    raise ValueError(
+      f'Expected no {", ".join(sorted(unused))} of {name!r} as {found.layout}.'
+    )
+  if of_table and client is None:
+    raise ValueError('Expected client, the column of clients, of a table.')
+  return found, kind.task(found, options)
+
+
+def _layouts(path, kind, client, split) -> Iterator[Found]:
+  if not path.exists():
+    raise DataError(f'{path} does not exist.')
+  files = [path]
+  if path.is_dir():
+    # EMNIST and its digits lie in one folder.
+    files = [x for x in sorted(path.iterdir()) if _is_part(x, kind.digits)]
+  of = lambda *ends: [x for x in files if x.name.endswith(ends)]
+  for file in of('.h5', '.hdf5'):
+    if _has(file, 'examples'):
+      if file.stem.endswith('_train'):
+        yield Found('tff', tff.hdf5, file)
+    else:
+      yield Found('pfl', pfl.hdf5, file)
+  for file in of('.sqlite.lzma', '.sqlite'):
+    if file.stem.endswith('_train'):
+      yield Found('fedjax', fedjax.sqlite, file)
+    elif not file.stem.endswith('_test'):
+      yield Found('sqlite', lambda x: tff.sqlite(x, kind.digits), file)
+  if path.is_dir() and list(path.glob('train/*.json')):
+    yield Found('leaf', leaf.json_files, path)
+  if path.is_dir() and folders.has_images(path) and not of('.parquet'):
+    yield Found('images', folders.images, path)
+  if of(*tables.SUFFIXES):
+    yield Found('table', lambda x: tables.rows(x, client, split), path)
+  if of('input.txt') or path.suffix == '.txt':
+    yield Found('plays', plays.speeches, path)
+
+
+def _is_part(path, digits) -> bool:
+  of_part = path.name.endswith(('.h5', '_train.sqlite'))
+  return not of_part or ('digits' in path.stem) == digits
+
+
+def _has(path, name) -> bool:
+  with extras.needed('natural'):
+    import h5py
+
+  with reading(path, RuntimeError), h5py.File(path, 'r') as file:
+    return name in file

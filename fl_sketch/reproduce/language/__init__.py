@@ -1,0 +1,1 @@
+"""Compares methods on models of language: from scratch, by LoRA, recurrent."""

@@ -1,0 +1,222 @@
+"""Makes the reports on models of language: claims, tables and figures."""
+
+import math
+from typing import Any
+
+from fl_sketch.reporting import figures
+from fl_sketch.reproduce import lab as lab_lib, study, summaries, verdicts
+from fl_sketch.reproduce.language import methods, problems
+from fl_sketch.reproduce.one_percent import runs as runs_lib
+from fl_sketch.reproduce.one_percent.methods import Method
+from fl_sketch.reproduce.one_percent.runs import Race
+from fl_sketch.reproduce.one_percent.tasks import Task
+import numpy as np
+
+Races = dict[str, Race]  # method -> runs
+_SEEDS = 5
+_SHARE = 0.01  # of the bytes of a model, up
+_FEWER = 100  # times fewer bytes up than dense
+_NEAR, _WITHIN = 1.0, 5.0  # per cent of a loss
+_BEST = 3  # methods that train the larger decoder
+_COMPARED = (
+  'Compressors send a hundredth of the bytes of the model up. DiLoCo has AdamW '
+  'on clients and Nesterov on the server, at 0.7 with the momentum 0.9; SAFL, '
+  'Ferret and FedAdam have SGD at 0.1 on clients and Adam on the server; '
+  'SparseLoCo has AdamW on clients, and DeMo sends one gradient of all '
+  'samples. FedKSeed has 4,096 seeds.'
+)
+
+
+def scratch(lab: lab_lib.Lab) -> study.Report:
+  """A decoder from scratch: every method at equal rounds and tokens."""
+  task = problems.scratch(lab)
+  races = _races(lab, task, methods.METHODS)
+  claims = [
+    _near(races, methods.TABLES, methods.DILOCO),
+    _fewer(races, methods.TABLES, methods.DILOCO),
+    _near(races, methods.ONE_BIT, methods.DILOCO),
+    _near(races, methods.ONE_BIT, methods.DENSE),
+  ]
+  return _report(task, races, claims)
+
+
+def adapting(lab: lab_lib.Lab) -> study.Report:
+  """LoRA of a decoder: dense factors, exact products, sketches of factors."""
+  task = problems.adapting(lab)
+  races = _races(lab, task, methods.METHODS | methods.OF_FACTORS)
+  claims = [
+    _near(races, methods.TABLES, methods.DILOCO),
+    _fewer(races, methods.TABLES, methods.DILOCO),
+    _near(races, methods.ONE_BIT, methods.DENSE),
+  ]
+  return _report(task, races, claims)
+
+
+def large(lab: lab_lib.Lab) -> study.Report:
+  """A decoder of 10 million parameters by the best three methods, one seed.
+
+  Best by their training loss on the smaller decoder, whose rates they have.
+  """
+  races = _races(lab, problems.scratch(lab), methods.METHODS)
+  loss = lambda name: np.nan_to_num(_training(races[name]).mean(), nan=np.inf)
+  names = sorted(races, key=loss)[:_BEST]
+  task = problems.large(lab)
+  found = {
+    name: _race(lab, task, name, methods.METHODS[name], 1, races[name].rate)
+    for name in names
+  }
+  return _report(task, found, [])
+
+
+def recurrent(lab: lab_lib.Lab) -> study.Report:
+  """A GRU by speakers, and centrally, at equal characters seen."""
+  task, alone = problems.recurrent(lab)
+  races = _races(lab, task, methods.RECURRENT)
+  races |= _races(lab, alone, methods.CENTRALLY)
+  claims = [
+    _near(races, name, methods.CENTRAL, _WITHIN) for name in methods.RECURRENT
+  ]
+  return _report(task, races, claims, _CENTRAL)
+
+
+def _races(lab, task, entries) -> Races:
+  seeds = lab.pick(2, _SEEDS)
+  names = lab.pick(methods.REHEARSED, entries)
+  return {
+    name: _race(lab, task, name, method, seeds)
+    for name, method in entries.items()
+    if name in names
+  }
+
+
+def _race(lab, task, name, method: Method, seeds, rate=None) -> Race:
+  share, rounds = method.shares[0], task.fields['rounds']
+  folder = runs_lib.folder_of(task.name, name, share, rounds)
+  folder = folder.replace('one_percent', 'language')
+  return runs_lib.race(lab, task, method, folder, share, rounds, seeds, rate)
+
+
+def _near(
+  races: Races, name: str, other: str, bar: float = _NEAR
+) -> verdicts.Claim:
+  above = 100 * (_bits(races[name]) / _bits(races[other]) - 1)
+  text = f'{name}: test loss, % above that of {other}'
+  return verdicts.of_seeds(text, above, '<=', bar)
+
+
+def _fewer(races: Races, name: str, other: str) -> verdicts.Claim:
+  ratio = _sent(races[other], 'up') / _sent(races[name], 'up')
+  text = f'{name}: bytes up, times fewer than those of {other}'
+  return verdicts.exact(text, ratio, '>=', _FEWER)
+
+
+def _bits(race: Race) -> np.ndarray:
+  """Bits a character of the test, by seed; NaN where a run diverged."""
+  return np.array([run.final('test_bits') for run in race.runs])
+
+
+def _training(race: Race) -> np.ndarray:
+  return np.array([run.final('train_loss', last=20) for run in race.runs])
+
+
+def _sent(race: Race, way: str) -> float:
+  """Bytes of all clients of a run in a direction, mean over seeds."""
+  name = f'total_{way}link_bytes'
+  return float(np.mean([run.row[name] for run in race.runs]))
+
+
+def _report(
+  task: Task, races: Races, claims: list, note: str = _COMPARED
+) -> study.Report:
+  entries = methods.METHODS | methods.OF_FACTORS
+  entries |= methods.RECURRENT | methods.CENTRALLY
+  lines, dots = [], {}
+  for name in sorted(races, key=lambda name: _mean(races[name])):
+    race, family = races[name], entries[name].family
+    if name not in methods.CENTRALLY:  # which sends nothing
+      lines += summaries.against_bytes(
+        name, race.runs, _bits(race), 3, 'test_bits', 1, family=name
+      )
+    mean, low, high = map(float, summaries.interval(_bits(race)))
+    dots[name] = figures.Dot(mean, low, high, family)
+  labels = figures.MEGABYTES, _METRIC
+  panel = figures.Panel(*labels, lines, x_scale='log')
+  pictures = [
+    study.Picture(_CURVES, [panel]),
+    study.Picture(_DOTS, [figures.dot_plot(_METRIC, dots)]),
+  ]
+  seeds = {name: _numbers(race) for name, race in races.items()}
+  return study.Report(
+    claims, seeds, [_table(task, races)], pictures, [_PROTOCOL, note]
+  )
+
+
+def _mean(race: Race) -> float:
+  return float(np.nan_to_num(_bits(race).mean(), nan=np.inf))
+
+
+def _numbers(race: Race) -> dict[str, Any]:
+  return {
+    'bits': _bits(race).tolist(),
+    'training loss': _training(race).tolist(),
+    'rate': race.rate,
+    **{f'bytes {way}': _sent(race, way) for way in ('up', 'down')},
+  }
+
+
+def _table(task: Task, races: Races) -> study.Table:
+  """Lists bytes, rate and losses, one row for each method."""
+  rows = []
+  turns = task.fields['rounds'] * task.fields['cohort']  # of clients
+  for name in sorted(races, key=lambda name: _mean(races[name])):
+    race = races[name]
+    up, down = (_sent(race, way) for way in ('up', 'down'))
+    sent = [
+      f'{up / turns:,.0f}', f'{down / turns:,.0f}', f'{(up + down) / 1e6:,.3g}',
+    ]  # fmt: skip
+    if name in methods.CENTRALLY:
+      sent = [''] * len(sent)
+    _, low, high = summaries.interval(_bits(race))
+    rows.append([
+      name, *sent, f'{race.rate:g}',
+      lab_lib.shown(_training(race), digits=3),
+      lab_lib.shown(_bits(race), digits=3),
+      '' if math.isnan(low) else f'{low:.3f} to {high:.3f}',
+    ])  # fmt: skip
+  tokens = turns * task.fields['local_steps'] * task.fields['batch_size'] * 80
+  caption = (
+    f'd = {task.dimension:,} that are trained, {task.fields["rounds"]} rounds, '
+    f'{tokens:,} characters seen; bytes of one client in a round, MB of all '
+    'clients; means over seeds ± standard errors.'
+  )
+  return study.Table(caption, _HEAD, rows)
+
+
+_METRIC = 'test loss, bits a character'
+_HEAD = (
+  'method', 'bytes up', 'bytes down', 'MB in all', 'rate', 'training loss',
+  _METRIC, '95 % interval',
+)  # fmt: skip
+_CURVES = (
+  'Test loss in bits a character against the bytes of all clients, up and '
+  'down; means over seeds with intervals of 95 %.'
+)
+_DOTS = (
+  'Test loss at the end, mean over seeds with intervals of 95 %; methods of '
+  'one colour are of one family.'
+)
+_PROTOCOL = (
+  'Clients are the speakers of tiny Shakespeare with a thousand letters or '
+  'more, a stand-in for the Shakespeare of LEAF; the test is the last tenth of '
+  'what each says. Eight of them train in a round, and all methods see the '
+  'same number of characters. Each has four rates, half a decade apart, on '
+  'seed 100 and over half of the rounds, and up to three more where the best '
+  'is the first or the last of them; that with the least loss on a tenth of '
+  'what clients train on, which these trials hold out, runs on the reported '
+  'seeds. Rates fall along half a cosine. Where AdamW is that of clients it '
+  'begins anew in every round: a client takes part in few of them.'
+)
+_CENTRAL = (
+  'Central AdamW is one client with the samples of all, whose steps have as '
+  'many of them as those of eight clients, and whose optimizer is kept.'
+)

@@ -1,0 +1,104 @@
+"""Tables of clients, and which samples they hold out."""
+
+from fl_sketch.data import sources
+from fl_sketch.data.natural import importing, kinds, tasks
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+import pytest
+
+
+def test_tables_of_one_order_stay_in_it(tmp_path):
+  """Catches rows that are sorted: those of a client keep their order."""
+  rows = [('b', 5), ('a', 3), ('b', 1), ('c', 9), ('a', 2), ('b', 7)]
+  for split in 'train', 'test':
+    lines = '\n'.join(f'{name},{label},{label}' for name, label in rows)
+    (tmp_path / f'{split}.csv').write_text(f'who,label,shade\n{lines}\n')
+  task = tasks.Task(
+    lambda r: {'y': np.array(r.columns['label'], np.int32)}, 10, {}
+  )
+  known = kinds.KINDS | {'own': kinds.Kind(lambda *_: task, ('table',))}
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(kinds, 'KINDS', known)
+    data = importing.import_data('own', tmp_path, tmp_path / 's', client='who')
+  assert [x.decode() for x in data.ids] == ['b', 'a', 'c']
+  assert np.asarray(data.train['y']).tolist() == [5, 1, 7, 3, 2, 9]
+  assert data.offsets.tolist() == data.held.tolist() == [0, 3, 5, 6]
+
+
+def test_users_that_do_not_train_are_a_test_of_nobody(tmp_path):
+  """Catches splits by user, as of FLAIR, that have no test."""
+  rows = [('a', 'train', 1), ('b', 'test', 2), ('a', 'train', 3)]
+  rows += [('c', 'test', 4), ('b', 'test', 5)]
+
+  def imported(rows, to):
+    lines = [f'{who},{part},{shade},0' for who, part, shade in rows]
+    text = '\n'.join(['who,part,image,label', *lines])
+    (tmp_path / f'{to}.csv').write_text(text)
+    names = {'client': 'who', 'split': 'part', 'classes': 1}
+    folder = tmp_path / to
+    return importing.import_data('table', f'{folder}.csv', folder, **names)
+
+  data = imported(rows, 'apart')
+  assert data.held is None
+  assert data.ids.tolist() == [b'a']
+  assert np.asarray(data.test['x']).tolist() == [2, 4, 5]
+  # One that trains, too, holds out what is its own; others are left out.
+  data = imported([*rows, ('b', 'train', 6)], 'shared')
+  assert data.held.tolist() == [0, 0, 2]
+  assert np.asarray(data.test['x']).tolist() == [2, 5]
+
+
+def test_clients_hold_out_their_last_samples(tmp_path):
+  """Catches samples of a neighbour, and clients without any to train on."""
+  sizes = {'a': 1, 'b': 10, 'c': 3}
+  lines = [f'{who},{i},0' for who, n in sizes.items() for i in range(n)]
+  text = '\n'.join(['who,image,label', *lines[::2], *lines[1::2]])
+  (tmp_path / 'all.csv').write_text(text)
+  to, names = tmp_path / 's', {'client': 'who', 'classes': 1}
+  with pytest.raises(sources.DataError, match='or a test_share, not both'):
+    importing.import_data('table', tmp_path, to, **names)
+  with pytest.raises(ValueError, match='test_share=1'):
+    importing.import_data('table', tmp_path, to, test_share=1.0, **names)
+  data = importing.import_data('table', tmp_path, to, test_share=0.4, **names)
+  assert np.diff(data.offsets).tolist() == [1, 6, 2]
+  assert np.diff(data.held).tolist() == [0, 4, 1]
+  # The file has b's as 1, 3, 5, 7, 9, 0, 2, ..., and c's as 1, 0, 2.
+  assert np.asarray(data.train['x']).tolist() == [0, 1, 3, 5, 7, 9, 0, 1, 0]
+  assert np.asarray(data.test['x']).tolist() == [2, 4, 6, 8, 2]
+
+
+def test_names_of_clients_are_no_numbers(tmp_path):
+  """Catches 007 that becomes 7, and tabs that are no columns."""
+  rows = ['007\t1\t0', '7\t2\t0', 'seven\t3\t0']
+  for split in 'train', 'test':
+    text = '\n'.join(['who\timage\tlabel', *rows])
+    (tmp_path / f'{split}.tsv').write_text(text)
+  data = importing.import_data(
+    'table', tmp_path, tmp_path / 's', client='who', classes=1
+  )
+  assert data.ids.tolist() == [b'007', b'7', b'seven']
+  (tmp_path / 'input.txt').touch()
+  with pytest.raises(ValueError, match="no classes, size of 'plays' as plays"):
+    importing.import_data('plays', tmp_path, tmp_path / 't', size=3, classes=1)
+
+
+def test_ten_thousand_clients_of_one_sample(tmp_path):
+  """Catches a reader whose time grows with the square of the clients."""
+  n = 10_000
+  table = pa.table(
+    {
+      'writer_id': [f'w{i % n}' for i in range(2 * n)],
+      'split': ['train'] * n + ['test'] * n,
+      'label': [i % 7 for i in range(2 * n)],
+      'pixels': [[i % 251, i // 251 % 251] for i in range(2 * n)],
+    }
+  )
+  parquet.write_table(table, tmp_path / 'all.parquet')
+  data = importing.import_data(
+    'table', tmp_path, tmp_path / 'store', client='writer_id', split='split',
+    inputs='pixels', classes=7,
+  )  # fmt: skip
+  assert data.partition.population == n
+  assert data.ids[-1] == b'w9999'
+  assert np.asarray(data.train['y']).tolist() == [i % 7 for i in range(n)]
