@@ -9,7 +9,7 @@ tenth. On the data of configs/quickstart.py, split with alpha 0.3, and an MLP of
 9,034 parameters, of which 1,674 are trained (1,162 by 'ffa'): its other weights
 stay as they were drawn. docs/guides/lora.md starts from trained ones. Test
 accuracy in per cent, means over seeds 0 to 2: naive 94.0, ffa 90.2, flora 95.6,
-fedex 94.4, safl 94.4. Two to four seconds of training on 2 cores.
+fedex 94.4, safl 94.4. One to two seconds of training on 2 cores.
 """
 
 import ml_collections

@@ -18,7 +18,7 @@ from fl_sketch.rounds.algorithm import (
   Hyper,
   RoundLocal,
   StatefulLocal,
-  play as play_local,
+  play_first,
 )
 from fl_sketch.utils import markdown
 import jax
@@ -72,9 +72,9 @@ def toy_problem(
     rows: of the matrix f32[rows, d / rows] that the params are; None is f32[d].
     rank: of factors of the matrix, which have the d numbers; None is no factor.
   """
-  shape = (d,) if rows is None else (rows, d // rows)
-  if rank is not None:
-    shape = rows, d // rank - rows
+  shape = (d,)
+  if rows is not None:
+    shape = rows, d // rows if rank is None else d // rank - rows
   centres = np.random.default_rng(0).standard_normal((clients, 2, 1, *shape))
   ids, weight = np.arange(clients, dtype=np.int32), np.ones(clients, np.float32)
   cohort = rounds_lib.Cohort(ids, weight, centres.astype(np.float32))
@@ -229,11 +229,7 @@ def _held(algorithm, params, cohort) -> float:
     if isinstance(drift, comms.PerClient):
       drift = first(drift.value)
     keys = keys_lib.round_keys(jax.random.key(0), state.round)
-    if isinstance(local := algorithm.local, StatefulLocal):
-      kept = local.init(params)
-      moved, *_ = local.apply(params, batches, keys.client, drift, kept)
-    else:
-      moved, _ = play_local(local, params, batches, keys, drift)
+    moved, _ = play_first(algorithm.local, params, batches, keys, drift)
     return client_step.encode_once(algorithm, moved, params, keys)
 
   return comms.nbytes(jax.eval_shape(payload, first(cohort.batches))) / 4

@@ -248,6 +248,9 @@ def _chosen(p: partitions.Partition, clients: np.ndarray):
 
 def _with_canaries(algorithm: Algorithm, g: _Hyper) -> Algorithm:
   """The algorithm whose local work, of a canary, returns what it sends."""
+  whole = algorithm.local
+  is_wrapped = isinstance(whole, StatefulLocal | RoundLocal)
+  work = whole.apply if is_wrapped else whole
 
   def pick(params, batches, moved):
     sent = _update(algorithm, params, g, batches['place'], batches['sign'])
@@ -256,17 +259,13 @@ def _with_canaries(algorithm: Algorithm, g: _Hyper) -> Algorithm:
       lambda x, y: jnp.where(is_canary, x.astype(y.dtype), y), sent, moved
     )
 
-  work = algorithm.local
-  assert not isinstance(work, RoundLocal)  # nothing private is
-  apply = work.apply if isinstance(work, StatefulLocal) else work
-
   def local(params, batches, *rest):
-    moved, *others = apply(params, batches['data'], *rest)
+    moved, *others = work(params, batches['data'], *rest)
     return pick(params, batches, moved), *others
 
-  if isinstance(work, StatefulLocal):
-    return algorithm._replace(local=work._replace(apply=local))
-  return algorithm._replace(local=local)
+  return algorithm._replace(
+    local=whole._replace(apply=local) if is_wrapped else local
+  )
 
 
 def _like_moved(algorithm: Algorithm, params: Any) -> Any:

@@ -81,7 +81,8 @@ def lora(
     parts: of an `Adapter`, those that are in the trainable tree.
 
   Raises:
-    ValueError: a pattern matches nothing, or the rank exceeds that of a kernel.
+    ValueError: a pattern matches nothing, there is none, or the rank exceeds
+      that of a kernel.
 
   Source: Hu et al., ICLR 2022, arXiv:2106.09685, section 4.1. Their text has
   a Gaussian A, without its variance; that of their code is uniform.
@@ -94,6 +95,8 @@ def lora(
       raise ValueError(f'Expected {rank=} <= {most}, the rank of {name!r}.')
   others = [name for name in leaves if name not in adapted]
   whole = _matched('trainable', trainable, others, 'another array')
+  if not adapted | whole:
+    raise ValueError(f'Expected {targets=} or {trainable=} to name arrays.')
   count = {name: i for i, name in enumerate(leaves)}
 
   def divide(params, key):
@@ -111,8 +114,10 @@ def lora(
     return tree_of(True), tree_of(False)
 
   if any(isinstance(x, jax.ShapeDtypeStruct) for x in leaves.values()):
-    divide = functools.partial(jax.eval_shape, divide)
-  return Lora(*divide(params, key), scale_of(rank, alpha))
+    mine, rest = jax.eval_shape(divide, params, key)
+  else:
+    mine, rest = divide(params, key)
+  return Lora(mine, rest, scale_of(rank, alpha))
 
 
 def scale_of(rank: int, alpha: float | None = None) -> float:

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Any, NamedTuple
 
-from fl_sketch import codecs, experiment, sketches
+from fl_sketch import algorithms, codecs, experiment, sketches
 from fl_sketch.experiment import config as config_lib, switching
+from fl_sketch.rounds import keys as keys_lib
+from fl_sketch.rounds.algorithm import play_first
 from fl_sketch.theory import compression
 from fl_sketch.utils import checks, markdown
 import jax
@@ -65,7 +67,8 @@ def advise_compression(
   (65, 'eden(bits=1, keep=488)')
 
   Args:
-    config: a `Config`, or its fields; of its algorithm only local work counts.
+    config: a `Config`, or its fields; its clients make local steps of SGD, or
+      of its `local_optimizer`, whatever its algorithm.
     uplink_bytes: of a client and round, 8 or more.
     data_dir: where tensorflow-datasets keeps its files.
     problem: as of `experiment.build`.
@@ -77,7 +80,8 @@ def advise_compression(
 
   Raises:
     ConfigError: the config is wrong, or private: its noise is another one.
-    ValueError: too few bytes.
+    ValueError: too few bytes, or clients that send no updates, but slopes of
+      their loss or a table of their own.
   """
   if checks.count('uplink_bytes', uplink_bytes) < 8:
     raise ValueError(f'Expected {uplink_bytes=} >= 8: an entry and a scale.')
@@ -163,19 +167,27 @@ def _updates(config, data_dir, problem) -> np.ndarray:
   fields = dataclasses.asdict(config) | {'algorithm': 'fedavg'}
   fields, _ = switching.switched(fields, ['algorithm'])
   exp = experiment.build(fields, data_dir, problem)
+  own = algorithms.make(
+    config.algorithm, exp.loss_fn, **experiment.algorithm_options(config)
+  )
+  if own(exp.hyper).moved is not None:
+    raise config.refusal(
+      'Expected {algorithm} to have clients that send updates of the model, '
+      'which a sketch or a codec makes smaller.'
+    )
   cohort = exp.sample(0)
   present = np.flatnonzero(cohort.weight > 0)
-  key = jax.random.key(exp.config.key_seed)
+  keys = keys_lib.round_keys(jax.random.key(exp.config.key_seed), jnp.int32(0))
 
   @jax.jit
-  def one(hyper, params, data, lane, batches):
-    key_of, batches = jax.random.fold_in(key, lane), exp.fetch(data, batches)
-    moved, _ = exp.make(hyper).local(params, batches, key_of, None)
+  def one(hyper, params, data, client, batches):
+    own, batches = keys_lib.for_client(keys, client), exp.fetch(data, batches)
+    moved, _ = play_first(exp.make(hyper).local, params, batches, own, None)
     return ravel_pytree(moved)[0].astype(jnp.float32)
 
   lane_of = lambda i: jax.tree.map(lambda x: x[i], cohort.batches)
   start = exp.hyper, exp.params, exp.data
-  return np.stack([one(*start, i, lane_of(i)) for i in present])
+  return np.stack([one(*start, cohort.ids[i], lane_of(i)) for i in present])
 
 
 def _measure(candidate, updates, draws) -> float:

@@ -120,6 +120,21 @@ def play(
   return local(params, batches, keys_lib.local_key(keys), drift)
 
 
+def play_first(
+  local: 'Local | StatefulLocal | RoundLocal',
+  params: Any,
+  batches: Any,
+  keys: keys_lib.RoundKeys | keys_lib.NoiseKeys,
+  drift: Any,
+) -> tuple[Any, dict[str, jax.Array]]:
+  """Does the local work of a client that keeps nothing of earlier rounds."""
+  if not isinstance(local, StatefulLocal):
+    return play(local, params, batches, keys, drift)
+  key, first = keys_lib.local_key(keys), local.init(params)
+  moved, metrics, _ = local.apply(params, batches, key, drift, first)
+  return moved, metrics
+
+
 _IDENTITY = optax.with_extra_args_support(optax.identity())
 
 

@@ -19,7 +19,7 @@ def gaussian(size: int) -> base.Sketch:
       (||g||^2 ||h||^2 + <g, h>^2) / b.
     costs O(b d) operations: a reference for size up to about 10^3.
 
-  >>> op, x = gaussian(4), {'w': jnp.ones(8)}
+  >>> op, x = gaussian(4), {'w': jax.numpy.ones(8)}
   >>> op.sketch(jax.random.key(0), x).shape
   (4,)
 

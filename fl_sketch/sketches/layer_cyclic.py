@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from fl_sketch.sketches import base, columns, hashing
 import jax
+from jax import core
 import jax.numpy as jnp
 import numpy as np
 
@@ -41,7 +42,7 @@ def layer_cyclic(size: int, sizes: Sequence[int] | jax.Array) -> base.Sketch:
     ValueError: size or one of the b_l is below 1, or their sum is another.
   """
   base.check_positive(size=size)
-  if not isinstance(sizes, jax.core.Tracer):
+  if not isinstance(sizes, core.Tracer):
     if min(sizes) < 1 or sum(sizes) != size:
       raise ValueError(f'Expected {sizes=} >= 1, of sum {size=}.')
   promises = base.Properties(

@@ -72,8 +72,8 @@ class Program:
     self._one_seed = len({(c.seed, c.noise_seed) for c in configs}) == 1
     self._one_seed &= not self._private or c.noise_seed is not None
     self._one_key = len({c.key_seed for c in configs}) == 1
-    # Frozen parameters depend on the seed; those of one seed are not copied.
-    one_model = len({c.seed for c in configs}) == 1
+    # Frozen parameters depend on these; those of one model are not copied.
+    one_model = len({(c.seed, repr(c.model_options)) for c in configs}) == 1
     axes: Any = dict.fromkeys(algorithms.Hyper._fields, 0)
     frozen = None if one_model else 0
     self._of_hyper = algorithms.Hyper(**axes | {'frozen': frozen})

@@ -221,6 +221,7 @@ def test_patterns_match_parts_of_paths_that_follow_one_another(
     ({'trainable': ('tail',)}, "trainable to match another array: 'tail'"),
     ({'targets': ('head',), 'trainable': ('head/kernel',)},
      "trainable to match another array: 'head/kernel'"),
+    ({'targets': ()}, r'targets=\(\) or trainable=\(\) to name arrays'),
     ({'rank': 3}, "rank=3 <= 2, the rank of 'head/kernel'"),
   ],
 )  # fmt: skip

@@ -7,7 +7,7 @@ import chex
 from fl_sketch import experiment, models
 from fl_sketch.data import store
 from fl_sketch.experiment.config import Config
-from fl_sketch.models import losses, recurrent
+from fl_sketch.models import lora, losses, recurrent
 import flax
 import flax.linen as nn
 import jax
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from tests.models import test_models
+from tests.models import test_lora, test_models
 from tests.models.test_models import normal, shapes
 from tests.models.test_precision import NARROW, distance, products
 
@@ -62,6 +62,20 @@ def logits(case, x):
 
 def loss_of(case, **options):
   return losses.make(make(case, **options), 'tokens')[0]
+
+
+@pytest.mark.representatives('gpt', 'scan')
+@pytest.mark.parametrize(
+  ('case', 'options'),
+  [('gpt', {}), ('llama', {'scan': True}), ('llama', {'remat': True}),
+   ('lstm', {})],
+  ids=['gpt', 'scan', 'remat', 'lstm'],
+)  # fmt: skip
+def test_factors_in_layers_are_merged_kernels(case, options):
+  """Catches adapters that a loop over blocks or over time loses."""
+  key = jax.random.key(3)
+  parts = lora.lora(draw_params(case), key, rank=2, alpha=3.0)
+  test_lora.check_factored(loss_of(case, **options), parts, BATCH)
 
 
 @each_case

@@ -51,3 +51,25 @@ def test_too_few_bytes_are_refused():
   """Catches a table without an entry."""
   with pytest.raises(ValueError, match='uplink_bytes=7 >= 8'):
     planning.advise_compression(CONFIG, 7)
+
+
+@pytest.mark.parametrize('algorithm', ['decomfl', 'fedkseed', 'ferret'])
+def test_clients_that_send_no_updates_are_refused(algorithm):
+  """Catches advice on the updates of SGD, of which such a config sends none."""
+  fields = CONFIG | {'algorithm': algorithm}
+  if algorithm == 'ferret':
+    fields |= {'options': {'size': 50}}
+  with pytest.raises(ValueError, match='that send updates of the mod'):
+    planning.advise_compression(fields, 132)
+
+
+def test_updates_of_clients_that_keep_an_optimizer_are_measured():
+  """Catches DiLoCo, whose local work has a state that begins anew, refused."""
+  adamw = {'kind': 'adamw', 'keep': True}
+  own, plain = (
+    planning.advise_compression(CONFIG | more, 132, draws=0)
+    for more in ({'local_optimizer': adamw, 'client_lr': 1e-3}, {})
+  )
+  alphas = [{c.alpha for c in choices} for choices in (own, plain)]
+  assert len(alphas[0]) == len(alphas[1])
+  assert alphas[0] != alphas[1]

@@ -3,9 +3,13 @@
 Seeds are fixed; an audit of what is right is refuted once in a thousand times.
 """
 
+import cases
 from configs import quickstart
+from fl_sketch import algorithms
 from fl_sketch.experiment import canary_clients, config, one_run_audit
 from fl_sketch.privacy import accounting, one_run_guesses
+from fl_sketch.rounds import algorithm as rounds_algorithm, keys as keys_lib
+import jax
 import numpy as np
 import pytest
 from refusals import refused
@@ -29,6 +33,7 @@ def prepared(canaries=500, **fields):
 test_what_cannot_be_audited_is_refused = refused(
   lambda fields: prepared(**fields),
   ({'canaries': 499}, 'Expected canaries=499 >= 500'),
+  ({'algorithm': 'decomfl'}, 'decomfl has no private form'),
   (PUBLIC | {'algorithm': 'fedavg'}, 'Expected epsilon or noise_multiplier'),
   ({'noise_multiplier': 0.0}, 'Expected noise_multiplier=0.0 > 0'),
   ({'trust': 'local'}, "trust='local' other than 'local'"),
@@ -50,6 +55,28 @@ test_what_cannot_be_audited_is_refused = refused(
     "not algorithm='private_iterative_sketching'",
   ),
 )  # fmt: skip
+
+
+def test_a_canary_sends_its_own_whatever_local_work_draws_with():
+  """Catches local work of the keys of a round that has no canary's update."""
+  algorithm = algorithms.make('decomfl', cases.loss_fn, local_steps=2)(cases.HP)
+  keys = keys_lib.round_keys(cases.KEY, 0)
+  batches = jax.tree.map(lambda x: x[0], cases.cohort(0, 0).batches)
+  hyper = canary_clients._Hyper(cases.HP, keys)
+  with_canaries = canary_clients._with_canaries(algorithm, hyper)
+  given = cases.PARAMS, keys_lib.for_client(keys, 3), None
+
+  def played(local, batches):
+    params, *rest = given
+    return rounds_algorithm.play(local, params, batches, *rest)[0]
+
+  of_client = played(algorithm.local, batches)
+  entry = {'data': batches, 'sign': 1.0}
+  same, canary = (
+    played(with_canaries.local, entry | {'place': place}) for place in (-1, 4)
+  )
+  np.testing.assert_array_equal(same, of_client)
+  assert np.flatnonzero(canary).tolist() == [4]
 
 
 def cohort(exp, coins, number=0):

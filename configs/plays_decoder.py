@@ -1,0 +1,70 @@
+"""Decoders of three sizes on tiny Shakespeare, whose speakers are clients.
+
+  fl-sketch import-data plays tinyshakespeare --to=runs/plays
+  fl-sketch train plays_decoder --workdir=DIR
+  fl-sketch train plays_decoder:mini,diloco --workdir=DIR
+  fl-sketch train plays_decoder:small --plan
+
+Words of a variant, with commas between: a size, 'micro' (463,872 parameters, if
+none is named), 'mini' (10,712,832) or 'small' (106,450,176, for a GPU or TPU);
+an algorithm, 'fedavg' (if none is named), 'diloco', 'safl' or 'onebit'; and
+'quick', 2 rounds of one step. 8 of 141 speakers make 4 steps of 4 windows of 80
+characters in a round. The rates are a start, not tuned. Of 'micro' 500 rounds
+take half an hour on 2 cores, of 'mini' one takes a minute.
+
+Sources: the sizes of nanoGPT's models of characters and of GPT-2 (here of 15
+blocks); DiLoCo, Douillard et al., arXiv:2311.08105, with an AdamW that begins
+anew; SAFL, Chen, Li, Banerjee, arXiv:2411.06770, of tables of a hundredth of
+the model. 'onebit' has the clients and the server of DiLoCo, and between them
+tables of one bit an entry, in a hundredth of the bytes up.
+"""
+
+import ml_collections
+
+from . import new
+
+PARAMETERS = {'micro': 463_872, 'mini': 10_712_832, 'small': 106_450_176}
+ALGORITHMS = 'fedavg', 'diloco', 'safl', 'onebit'
+_ADAMW_RATES = {'micro': 3e-3, 'mini': 1e-3, 'small': 3e-4}
+
+
+def get_config(variant: str = '') -> ml_collections.ConfigDict:
+  """Returns the config; words of `variant` are as above."""
+  given, names = {*variant.split(',')} - {''}, (*PARAMETERS, *ALGORITHMS)
+  if not given <= {*names, 'quick'}:
+    raise ValueError(f"Expected {variant=} of words in {(*names, 'quick')}.")
+  size = next((x for x in PARAMETERS if x in given), 'micro')
+  c = new()
+  c.dataset, c.dataset_options.folder = 'store', 'runs/plays'
+  c.population, c.cohort, c.weights = 141, 8, 'samples'
+  c.model, c.loss = f'gpt_{size}', 'tokens'
+  if size == 'small':
+    c.model_options.depth = 15
+    c.model_options.scan = c.model_options.remat = True
+    c.compute_dtype = 'bfloat16'
+  c.rounds, c.local_steps, c.batch_size = 500, 4, 4
+  c.eval_every = c.checkpoint_every = 50
+  name = next((x for x in ALGORITHMS if x in given), 'fedavg')
+  _set_algorithm(c, name, size)
+  if 'quick' in given:
+    c.rounds, c.local_steps = 2, 1
+    c.eval_every = c.checkpoint_every = 2
+  return c
+
+
+def _set_algorithm(c: ml_collections.ConfigDict, name: str, size: str):
+  """Sets the fields of an algorithm."""
+  if name in ('diloco', 'onebit'):
+    c.local_optimizer.kind, c.client_lr = 'adamw', _ADAMW_RATES[size]
+    c.client_schedule.kind = 'cosine'
+    c.server_optimizer, c.momentum, c.server_lr = 'nesterov', 0.9, 0.7
+  else:
+    c.client_lr, c.server_lr = 0.3, 1.0
+  if name == 'safl':
+    c.algorithm, c.sketch.kind = 'safl', 'block_cyclic'
+    c.sketch.size = PARAMETERS[size] // 100
+    c.server_optimizer, c.b2, c.server_lr = 'adam', 0.99, 0.003
+  elif name == 'onebit':
+    c.algorithm, c.sketch.kind = 'safl', 'block_srht'
+    c.sketch.size = PARAMETERS[size] * 32 // 100
+    c.codec.kind, c.codec.rotate = 'eden', False

@@ -1,0 +1,167 @@
+"""Runs of adapters: their bytes, checkpoints, evaluations, sweeps and plans."""
+
+import chex
+import fl_sketch
+from fl_sketch import experiment, models, planning, sweeps, training
+from fl_sketch.data import sources
+from fl_sketch.models import lora
+from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.training import identity, program as program_lib
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import runs
+
+pytestmark = pytest.mark.xdist_group('training')
+WIDTH, RANK, CLASSES, INPUTS = 8, 2, 10, 64
+A, B, HEAD = INPUTS * RANK, RANK * WIDTH, (WIDTH + 1) * CLASSES
+KERNEL = INPUTS * WIDTH
+PLAIN = runs.SMALL | {'standardize': False}
+NAMES = {'naive': 'fedavg', 'ffa': 'fedavg', 'flora': 'flora', 'fedex': 'fedex'}
+FAST = pytest.mark.representatives('fedex')
+
+
+def fields_of(kind, **fields):
+  options = {'kind': kind, 'rank': RANK, 'alpha': 4.0, 'targets': ('Dense_0',)}
+  options |= {'trainable': ('Dense_1',)}
+  own = {'algorithm': NAMES[kind], 'lora': options, 'server_lr': 1.0}
+  return PLAIN | own | fields
+
+
+def built(kind, **fields):
+  return experiment.build(fields_of(kind, **fields))
+
+
+def mesh():
+  return mesh_lib.cohort_mesh(2)
+
+
+# Numbers by hand: those that a client sends; those that it receives.
+BYTES = {
+  'naive': (A + B + HEAD, A + B + HEAD),
+  'ffa': (B + HEAD, B + HEAD),
+  'flora': (A + B + HEAD, 4 * (A + B) + HEAD),  # of 4 participants
+  'fedex': (A + B + HEAD, A + B + HEAD + KERNEL),  # less than 4 (A + B)
+}
+
+
+@FAST
+@pytest.mark.parametrize('kind', BYTES)
+def test_what_is_frozen_is_neither_sent_nor_counted(kind):
+  """Catches kernels and biases in a bill, in d, or in a plan's model."""
+  exp = built(kind)
+  up, down = (4 * n for n in BYTES[kind])
+  assert planning.wire(exp, mesh()) == ([up] * 4, [down] * 4)
+  d = B + HEAD + A * (kind != 'ffa')
+  assert models.num_params(exp.params) == d
+  held = program_lib.held(program_lib.program(exp, mesh()))
+  # The server has the kernels that it changes; both lie on every device.
+  numbers = A + B + HEAD + KERNEL + WIDTH
+  assert held['model'] + held['frozen parameters'] == 4 * numbers
+  changes = KERNEL if NAMES[kind] == kind else 0
+  assert held['model'] == 4 * (d + changes)
+
+
+def test_a_table_is_of_what_is_trained():
+  """Catches a sketch of frozen arrays, which are not 0 in an update."""
+  sketch = {'kind': 'block_cyclic', 'size': 30}
+  exp = built('naive', algorithm='safl', sketch=sketch, server_lr=0.01)
+  assert planning.wire(exp, mesh()) == ([120] * 4, [120] * 4)
+
+
+@pytest.fixture(scope='module', params=[
+  pytest.param('naive', marks=pytest.mark.nightly), 'fedex',
+])  # fmt: skip
+def finished(request, tmp_path_factory):
+  """A run of a kind: its fields, folder and result."""
+  fields = fields_of(request.param, checkpoint_every=2)
+  folder = tmp_path_factory.mktemp(request.param)
+  result = training.train(experiment.build(fields), folder, progress=False)
+  return fields, folder, result
+
+
+def test_a_run_goes_on_beside_what_is_frozen(finished, tmp_path):
+  """Catches frozen arrays in a checkpoint, and others after a resume."""
+  fields, folder, result = finished
+  first = training.train(
+    experiment.build(fields | {'rounds': 2}), tmp_path, progress=False
+  )
+  sizes = {x.size for x in jax.tree.leaves(first.state)}
+  assert WIDTH not in sizes  # the frozen bias
+  assert (KERNEL in sizes) == (fields['algorithm'] == 'fedex')
+  again = training.train(experiment.build(fields), tmp_path, progress=False)
+  chex.assert_trees_all_equal(again.state, result.state)
+  assert runs.rows(tmp_path) == runs.rows(folder)
+
+
+def test_a_run_is_read_as_the_model_with_its_kernels_merged(finished, tmp_path):
+  """Catches outputs, an evaluation or a file without factors or scale."""
+  _, folder, result = finished
+  run = fl_sketch.load(folder)
+  logged = {k: v for k, v in result.row.items() if k.startswith('test_')}
+  assert run.evaluate() == logged
+  exp = run.experiment
+  trained = jax.device_get(result.state.params)
+  params = jax.tree.map(
+    np.float64, lora.join(jax.device_get(exp.hyper.frozen), trained)
+  )
+  first, last = params['Dense_0'], params['Dense_1']
+  adapter = first['kernel']
+  assert np.abs(adapter.b).max() > 0.01
+  kernel = adapter.base + 2.0 * adapter.a @ adapter.b  # alpha / rank
+  x = sources.load('digits').test['x'][:50]
+  x_flat = np.reshape(x, (50, -1)) / 255
+  hidden = np.maximum(x_flat @ kernel + first['bias'], 0)
+  wanted = hidden @ last['kernel'] + last['bias']
+  np.testing.assert_allclose(run.apply(x), wanted, rtol=1e-3, atol=1e-3)
+
+  run.save_safetensors(tmp_path / 'merged.safetensors')
+  whole = experiment.build(
+    PLAIN | {'pretrained': str(tmp_path / 'merged.safetensors')}
+  )
+  outputs = whole.apply_fn(whole.params, jnp.asarray(x))
+  np.testing.assert_allclose(outputs, wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_a_run_does_not_go_on_beside_other_frozen_arrays():
+  """Catches a resume, or a load, with the weights of another file."""
+  exp = built('naive')
+  other = jax.tree.map(lambda x: x + 1e-3, exp.hyper.frozen)
+  changed = exp._replace(hyper=exp.hyper._replace(frozen=other))
+  assert identity.of(exp) == identity.of(built('naive'))
+  assert identity.of(exp) != identity.of(changed)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+  'swept',
+  [{'seed': (0, 1)}, {'client_lr': (0.05, 0.1)}],
+  ids=['of models', 'of rates'],
+)
+def test_points_of_a_sweep_are_runs_of_their_own(swept, tmp_path):
+  """Catches points that share a frozen tree where they must not.
+
+  FFA-LoRA, whose frozen A differs with the seed.
+  """
+  fields = fields_of('ffa') | {'sweep': swept}
+  found = sweeps.run(
+    fields, tmp_path / 'sweep', points_per_program=2, progress=False
+  )
+  for i, (point, row) in enumerate(
+    zip(sweeps.points(fields), found, strict=True)
+  ):
+    exp, folder = experiment.build(point.config), tmp_path / f'{i}'
+    alone = training.train(exp, folder, progress=False)
+    for name in ('train_loss', 'test_loss', 'test_accuracy'):
+      np.testing.assert_allclose(row[name], alone.row[name], rtol=1e-5)
+  assert found[0]['test_loss'] != found[1]['test_loss']
+
+
+@pytest.mark.nightly
+def test_clients_adapt_to_what_they_hold_out(tmp_path):
+  """Catches steps of clients of their own that lack what is frozen."""
+  own = {'client_holdout': 0.3, 'personal_steps': 20, 'personal_lr': 0.3}
+  exp = built('naive', **own)
+  row = training.train(exp, tmp_path, progress=False).row
+  assert row['personal_loss_mean'] < row['client_loss_mean']
