@@ -32,7 +32,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """Returns the config; words of `variant` are as above."""
   given, names = {*variant.split(',')} - {''}, (*PARAMETERS, *ALGORITHMS)
   if not given <= {*names, 'quick'}:
-    raise ValueError(f"Expected {variant=} of words in {(*names, 'quick')}.")
+    raise ValueError(f'Expected {variant=} of words in {(*names, "quick")}.')
   size = next((x for x in PARAMETERS if x in given), 'micro')
   c = new()
   c.dataset, c.dataset_options.folder = 'store', 'runs/plays'
