@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-EVAL_BATCH = 500
+EVAL_BATCH, EVAL_TOKENS = 500, 8192  # at most, of a batch
 # Fields that a problem of its own makes useless.
 _OF_PROBLEM = (
   'pretrained', 'loss', 'compute_dtype', 'train_slice', 'test_slice',
@@ -274,14 +274,36 @@ def _sliced(name, bounds, arrays):
   return {k: x[part] for k, x in arrays.items()}
 
 
-def evaluation_batches(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-  """Leaves [n, ...] -> [batches, EVAL_BATCH, ...] with a mask.
+def evaluation_size(arrays: dict[str, np.ndarray]) -> int:
+  """Samples of a batch of an evaluation: so many, or fewer of many tokens.
+
+  Whole numbers [n, length], wider than a byte, are tokens of a sequence.
+
+  >>> evaluation_size({'x': np.zeros((9, 4096), np.int32)})
+  2
+  """
+  lengths = [
+    x.shape[1]
+    for x in arrays.values()
+    if x.ndim == 2 and x.dtype.kind in 'iu' and x.dtype.itemsize > 1
+  ]
+  return max(1, min(EVAL_BATCH, EVAL_TOKENS // max(lengths, default=1)))
+
+
+def evaluation_batches(
+  arrays: dict[str, np.ndarray], size: int | None = None
+) -> dict[str, np.ndarray]:
+  """Leaves [n, ...] -> [batches, size, ...] with a mask.
 
   >>> evaluation_batches({'y': np.zeros(501)})['mask'].sum(1).tolist()
   [500, 1]
+
+  Args:
+    arrays: of the samples.
+    size: None is that of `evaluation_size`.
   """
   n = len(next(iter(arrays.values())))
-  size = min(n, EVAL_BATCH)
+  size = min(n, size or evaluation_size(arrays))
   count = math.ceil(n / size)
   pad = lambda x: np.concatenate([x, np.repeat(x[:1], count * size - n, 0)])
   padded = {k: pad(x) for k, x in arrays.items()}

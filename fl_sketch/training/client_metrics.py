@@ -20,8 +20,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
 
-# Samples on a device at once: more are evaluated in turn.
-_MOST = 8 * problem.EVAL_BATCH
+_MOST = 8  # batches on a device at once: more are evaluated in turn
 _MODELS = 2**28  # bytes of own models on a device at once
 _ROUND = 2**31 - 1  # of the keys of own steps: no round of a run
 
@@ -58,7 +57,7 @@ def held(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> dict[str, int]:
   """Counts the bytes on each device at an evaluation, as `program.held`."""
   if (part := _held_out(exp)) is None or exp.held_data is None:
     return {}
-  samples = min(_MOST, -(-part.samples // mesh.size))
+  samples = min(_most(exp), -(-part.samples // mesh.size))
   each = sum(x.nbytes // len(x) for x in exp.held_data.values())
   found = {'held-out data': samples * each}
   if exp.personalize is not None:
@@ -71,6 +70,11 @@ def held(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> dict[str, int]:
   return found
 
 
+def _most(exp) -> int:
+  """Samples on a device at once."""
+  return _MOST * problem.evaluation_size(exp.held_data)
+
+
 def _held_out(exp):
   """What clients evaluate on, if their metrics are shown."""
   return exp.held_out if privacy_checks.shows_all(exp.config) else None
@@ -78,7 +82,7 @@ def _held_out(exp):
 
 def _of_model(metrics_fn, exp, mesh) -> Evaluate:
   """Builds evaluate(model) -> metrics of it on the clients' samples."""
-  part, size = exp.held_out, _MOST * mesh.size
+  part, size = exp.held_out, _most(exp) * mesh.size
   fn = jax.jit(rounds.run_client_evaluation(metrics_fn, mesh, part.population))
 
   def evaluate(model):
@@ -98,8 +102,9 @@ def _chunk(exp, chunk, mesh):
   places = np.arange(chunk.start, chunk.stop)
   owners = np.searchsorted(exp.held_out.offsets, places, side='right') - 1
   arrays = _samples(exp.held_data, exp.held_out.take(places))
-  batches = problem.evaluation_batches(arrays)
-  owners = problem.evaluation_batches({'owner': owners.astype(np.int32)})
+  size = problem.evaluation_size(arrays)
+  batches = problem.evaluation_batches(arrays, size)
+  owners = problem.evaluation_batches({'owner': owners.astype(np.int32)}, size)
   return mesh_lib.pad((batches, owners['owner']), mesh.size)
 
 
@@ -130,14 +135,14 @@ class _Lanes(NamedTuple):
     """Cuts so that most clients are one lane, which is not mostly padding."""
     sizes = exp.held_out.sizes
     usual = int(np.ceil(np.quantile(sizes[sizes > 0], 0.9)))
-    samples = min(usual, problem.EVAL_BATCH)
+    samples = min(usual, problem.evaluation_size(exp.held_data))
     parts = -(-sizes // samples)
     client = np.repeat(np.arange(len(sizes)), parts)
     rank = np.arange(len(client)) - np.repeat(np.cumsum(parts) - parts, parts)
     start = exp.held_out.offsets[client] + rank * samples
     one = held_out_lib.personal_batches(exp.config, exp.partition, client[:1])
     model = max(1, comms.nbytes(exp.params))
-    count = min(_MOST // (samples + one.size), _MODELS // model)
+    count = min(_most(exp) // (samples + one.size), _MODELS // model)
     count = max(1, min(count, -(-len(client) // mesh.size)))
     return cls(client, start, samples, one.size, count)
 

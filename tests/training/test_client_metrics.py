@@ -91,7 +91,7 @@ def by_hand(exp, params):
 )
 def test_metrics_are_those_of_each_client_alone(devices, most, monkeypatch):
   """Catches a sample of a neighbour, of the padding, or of a chunk twice."""
-  monkeypatch.setattr(client_metrics, '_MOST', most)
+  monkeypatch.setattr(client_metrics, '_most', lambda exp: most)
   exp = experiment.build(FIELDS)
   mesh = mesh_lib.cohort_mesh(devices)
   found = evaluated(exp, mesh)
