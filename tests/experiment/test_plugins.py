@@ -103,6 +103,7 @@ HEAVY = BASE | {
 }  # fmt: skip
 
 
+@pytest.mark.nightly
 def test_a_run_of_own_parts_is_that_of_the_same_parts_by_hand(tmp_path):
   """Catches options that do not reach a factory, or a hidden default."""
   result = training.train(experiment.build(HEAVY), tmp_path, progress=False)

@@ -86,6 +86,7 @@ def signal(**fields):
   return privacy_report.signal(c, experiment.account(c))
 
 
+@pytest.mark.nightly
 def test_the_account_tells_the_signal_to_noise_ratio():
   """Catches noise on another number of coordinates, or of another cohort."""
   z = {'noise_multiplier': 2.0}

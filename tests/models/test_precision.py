@@ -212,6 +212,7 @@ class Tokens(nn.Module):
     return precision.dense(self.num_classes, self.dtype)(x)
 
 
+@pytest.mark.nightly
 def test_tokens_are_multiplied_in_bfloat16_and_added_in_float32():
   """Catches a softmax of narrow logits, and a sum of tokens that stagnates."""
   length = 5000

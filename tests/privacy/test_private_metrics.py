@@ -162,6 +162,7 @@ def test_the_parts_are_one_mechanism_of_the_accounted_multiplier(z, share, k):
   assert 2 / statistic**2 == pytest.approx(share * k / z**2, rel=1e-12)
 
 
+@pytest.mark.nightly
 def test_beside_two_releases_statistics_have_twice_the_share():
   """Catches releases that are counted as one, and keys of the first of them.
 

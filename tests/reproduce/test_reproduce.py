@@ -18,6 +18,11 @@ import numpy as np
 import pytest
 import runs
 
+# Studies whose runs have not ended.
+RUNNING = {
+  'Language-Scratch', 'Language-LoRA', 'Language-Large', 'Language-Recurrent',
+}  # fmt: skip
+
 
 @pytest.fixture(scope='module')
 def lab(tmp_path_factory):
@@ -119,7 +124,8 @@ def kept():
 
 def test_kept_results_are_small_and_every_failure_has_a_remark():
   """Catches a study without a result, and a remark on a claim that is gone."""
-  assert [result['name'] for result, _ in kept()] == list(catalog.STUDIES)
+  names = [name for name in catalog.STUDIES if name not in RUNNING]
+  assert [result['name'] for result, _ in kept()] == names
   for result, folder in kept():
     assert result['commit']
     assert result['date']

@@ -334,7 +334,10 @@ FREE += 'ferret', 'decomfl', 'fedkseed'
 OPTIMIZED = {f'{n}_{each}' for n in FREE for each in EVERY} - {*STRUCTURES}
 OPTIMIZED |= {
   'diloco', 'demo_mean', 'fetchsgd_eden', 'power_sgd_momentum',
-  'preconditioned', 'privix_eden', 'private_banded',
+  'preconditioned', 'privix_eden', 'private_banded', 'dp_fedavg_masked',
+  'private_before', 'private_fetchsgd', 'song_int4', 'fedsketchgate_heaprix',
+  'privix_bfloat16', 'fetchsgd_subtract', 'feedback_qsgd', 'feedback_rand_k',
+  'safl_int8', 'fedcom_rand_k', 'decentralised_tree',
 }  # fmt: skip
 # Of the structures, those that differ most: for laws that compile a program for
 # each case, where the others look at the program of the twin.

@@ -57,6 +57,7 @@ class Scaled(nn.Module):
     return self.scale * nn.Dense(self.num_classes, kernel_init=first)(x)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures('own_parts')
 def test_an_option_of_the_model_draws_parameters_of_its_own(tmp_path):
   """Catches points that start from the model of the first one."""

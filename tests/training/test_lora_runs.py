@@ -81,6 +81,7 @@ def finished(request, tmp_path_factory):
   return fields, folder, result
 
 
+@pytest.mark.nightly
 def test_a_run_goes_on_beside_what_is_frozen(finished, tmp_path):
   """Catches frozen arrays in a checkpoint, and others after a resume."""
   fields, folder, result = finished

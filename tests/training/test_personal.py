@@ -207,6 +207,7 @@ def test_tokens_are_pooled_over_all_clients(texts):
   assert found['personal_loss_pooled'] == pytest.approx(pooled)
 
 
+@pytest.mark.nightly
 def test_a_run_logs_and_draws_them(texts, tmp_path):
   """Catches metrics that no row, summary or picture has."""
   folder = tmp_path / 'run'
