@@ -39,11 +39,11 @@ def test_snippets_are_tokenised_by_the_letters_of_the_reference(tmp_path):
   assert y[1, :21].tolist() == [6] * 19 + [89, -1]
 
 
-def leaf(folder, text, follows):
-  for split in 'train', 'test':
+def leaf(folder, text, follows, counts=(2, 2)):
+  for split, count in zip(('train', 'test'), counts, strict=True):
     (folder / split).mkdir()
     users = {'ROMEO': {'x': [text, text[::-1]], 'y': follows}}
-    content = {'users': [*users], 'num_samples': [2], 'user_data': users}
+    content = {'users': [*users], 'num_samples': [count], 'user_data': users}
     (folder / split / 'all.json').write_text(json.dumps(content))
 
 
@@ -58,6 +58,19 @@ def test_leaf_tells_one_letter_from_eighty(tmp_path):
   row = ''.join(letters[i] for i in np.asarray(data.train['x'][0]))
   assert row == text
   assert [letters[i] for i in data.train['y']] == ['a', '}']
+
+
+@pytest.mark.parametrize('counts', [(2, 2 + 79), (2 + 79, 2), (2, 3)])
+def test_a_test_of_leaf_has_79_texts_fewer_than_it_counts(counts, tmp_path):
+  """Catches files as LEAF's split_data.py writes them that are refused."""
+  (files := tmp_path / 'files').mkdir()
+  leaf(files, 'ROMEO', ['a', 'a'], counts)
+  if counts == (2, 2 + 79):
+    data = importing.import_data('shakespeare', files, tmp_path / 's')
+    assert len(data.test['y']) == 2
+    return
+  with pytest.raises(sources.DataError, match=r'samples of user .*, got 2'):
+    importing.import_data('shakespeare', files, tmp_path / 's')
 
 
 @pytest.mark.parametrize(
