@@ -8,6 +8,7 @@ from fl_sketch.data import sources
 from fl_sketch.data.natural import importing, tasks
 from fl_sketch.data.natural.records import Records
 import h5py
+import natural_files
 import numpy as np
 from PIL import Image
 import pytest
@@ -58,6 +59,19 @@ def test_leaf_tells_one_letter_from_eighty(tmp_path):
   row = ''.join(letters[i] for i in np.asarray(data.train['x'][0]))
   assert row == text
   assert [letters[i] for i in data.train['y']] == ['a', '}']
+
+
+def test_the_test_of_cifar100_is_of_other_clients_with_the_same_names(tmp_path):
+  """Catches test images of a stranger that a client holds out.
+
+  TensorFlow Federated numbers 500 clients that train and, apart, 100 of a test.
+  """
+  (files := tmp_path / 'files').mkdir()
+  natural_files.KINDS['cifar100'](files, range(3))
+  data = importing.import_data('cifar100', files, tmp_path / 's')
+  assert data.held is None
+  assert data.partition.sizes.tolist() == [2] * 3
+  assert np.asarray(data.test['y']).tolist() == [0, 99, 1, 99, 2, 99]
 
 
 @pytest.mark.parametrize('counts', [(2, 2 + 79), (2 + 79, 2), (2, 3)])

@@ -15,7 +15,7 @@ from fl_sketch.data.natural import (
   tasks,
   tff,
 )
-from fl_sketch.data.natural.records import Reader, reading
+from fl_sketch.data.natural.records import PUBLIC, TEST, Reader, reading
 from fl_sketch.data.sources import DataError
 from fl_sketch.utils import checks, extras
 
@@ -47,6 +47,8 @@ class Kind(NamedTuple):
     options: that the task takes.
     client: the column of clients in tables.
     digits: whether it is the part of EMNIST that is named after digits.
+    strangers: whether clients of the test are others than those who train,
+      though they have the same names.
   """
 
   task: Callable[[Found, dict[str, Any]], tasks.Task]
@@ -54,6 +56,7 @@ class Kind(NamedTuple):
   options: tuple[str, ...] = ()
   client: str | None = None
   digits: bool = False
+  strangers: bool = False
 
 
 def _femnist(classes):
@@ -118,7 +121,7 @@ KINDS: dict[str, Kind] = {
   'femnist_digits': Kind(
     _femnist(10), ('tff', 'sqlite', 'fedjax'), digits=True
   ),
-  'cifar100': Kind(_cifar100, ('tff', 'sqlite')),
+  'cifar100': Kind(_cifar100, ('tff', 'sqlite'), strangers=True),
   'shakespeare': Kind(
     _shakespeare,
     ('tff', 'sqlite', 'leaf', 'table'),
@@ -174,7 +177,20 @@ def find(
     )
   if of_table and client is None:
     raise ValueError('Expected client, the column of clients, of a table.')
+  if kind.strangers:
+    found = found._replace(read=_with_public_test(found.read))
   return found, kind.task(found, options)
+
+
+def _with_public_test(read: Reader) -> Reader:
+  """A reader whose test examples belong to no client."""
+
+  def records(path):
+    for record in read(path):
+      is_test = record.split == TEST
+      yield record._replace(split=PUBLIC) if is_test else record
+
+  return records
 
 
 def _layouts(path, kind, client, split) -> Iterator[Found]:
