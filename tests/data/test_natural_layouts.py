@@ -211,6 +211,39 @@ def test_tokens_of_reddit(tmp_path):
     importing.import_data('reddit', path, tmp_path / 't')
 
 
+def test_grey_photos_have_three_channels(tmp_path):
+  """Catches an import that a black-and-white photo among others stops."""
+  (files := tmp_path / 'files').mkdir()
+  natural_files.KINDS['photos'](files, range(3))
+  with Image.open(files / 'i1.jpg') as image:
+    image.convert('L').save(files / 'i1.jpg')
+  data = importing.import_data('photos', files, tmp_path / 's', size=8)
+  x = np.asarray(data.train['x'])
+  assert x.shape == (3, 8, 8, 3)
+  assert (x[1, ..., :1] == x[1]).all()
+  assert not (x[0, ..., :1] == x[0]).all()
+
+
+@pytest.mark.parametrize('mode', ['L', 'RGB', 'LA', 'I;16'])
+@pytest.mark.parametrize('channels', [1, 3])
+def test_an_image_has_the_channels_of_its_kind(mode, channels):
+  """Catches colours among letters, and 16 bits that become white."""
+  x = natural_files.pixels(0, (4, 4))
+  image = Image.fromarray(x).convert(mode)
+  image.save(file := io.BytesIO(), 'png')
+  record = {'image': [{'bytes': file.getvalue()}], 'label': [1]}
+  task = tasks.images(num_classes=2, shape=(4, 4, channels))
+  if mode == 'I;16':
+    with pytest.raises(sources.DataError, match='8 bits'):
+      task.arrays(Records('anna', 'train', record))
+    return
+  got = task.arrays(Records('anna', 'train', record))['x']
+  np.testing.assert_array_equal(got, np.stack([x] * channels, -1)[None])
+  raw = np.zeros((1, 4, 4, 4 - channels), np.uint8)
+  with pytest.raises(sources.DataError, match='Expected images of'):
+    task.arrays(Records('anna', 'train', {'image': raw, 'label': [1]}))
+
+
 @pytest.mark.parametrize(
   ('kind', 'said'),
   [('bytes', 'An image is damaged'), ('range', 'or fractions to 1')],

@@ -61,12 +61,12 @@ class Kind(NamedTuple):
 
 def _femnist(classes):
   return lambda found, options: tasks.images(
-    num_classes=classes, shape=(28, 28), invert=True
+    num_classes=classes, shape=(28, 28, 1), invert=True
   )
 
 
 def _cifar100(found, options):
-  return tasks.images(num_classes=100, shape=(32, 32))
+  return tasks.images(num_classes=100, shape=(32, 32, 3))
 
 
 def _shakespeare(found, options):
@@ -85,7 +85,7 @@ def _stackoverflow(found, options):
 def _photos(found, options):
   size = options.get('size', 224)
   classes = folders.count_classes(found.path)
-  shape = size, size
+  shape = size, size, 3
   return tasks.images(num_classes=classes, shape=shape, resize=True)
 
 

@@ -33,20 +33,22 @@ def images(
   labels: Sequence[str] = ('label', 'y', 'character', 'labels'),
   *,
   num_classes: int,
-  shape: tuple[int, int] | None = None,
+  shape: tuple[int, ...] | None = None,
   resize: bool = False,
   invert: bool = False,
 ) -> Task:
   """Images as uint8[n, height, width, channels], and their labels.
 
   Numbers from 0 to 1 become bytes, rounded to the nearest; bytes of a PNG or a
-  JPEG are decoded.
+  JPEG are decoded, to as many channels as `shape` names: a grey photo among
+  others has three.
 
   Args:
     names: the column of the images, by any of these names.
     labels: likewise of the labels.
     num_classes: of the labels.
-    shape: height and width of an image, which may be flat; None takes any.
+    shape: height, width and, if they are given, channels of an image, which may
+      be flat; None takes any.
     resize: whether images of other shapes are resized, and not refused.
     invert: whether x is 1 minus what the file has.
   """
@@ -73,7 +75,7 @@ def _pixels(image, shape, resize, invert) -> np.ndarray:
   ):
     (image,) = image
   if isinstance(image, bytes):
-    image = _decoded(image)
+    image = _decoded(image, shape)
   x = np.asarray(image)
   top = 1 if x.dtype.kind == 'f' else 255
   if not (x.size and x.min() >= 0 and x.max() <= top):
@@ -82,23 +84,31 @@ def _pixels(image, shape, resize, invert) -> np.ndarray:
     x = top - x
   x = (np.rint(255 * x) if top == 1 else x).astype(np.uint8)
   if x.ndim == 1 and shape is not None:
-    x = x.reshape(*shape, -1)
+    x = x.reshape(*shape[:2], -1)
   x = x[..., None] if x.ndim == 2 else x
-  if shape is None or x.shape[:2] == shape:
-    return x
-  if not resize:
-    raise DataError(f'Expected images of {shape}, not {x.shape[:2]}.')
-  return _resized(x, shape)
+  if resize and shape is not None and x.shape[:2] != shape[:2]:
+    x = _resized(x, shape[:2])
+  if shape is not None and x.shape[: len(shape)] != shape:
+    raise DataError(f'Expected images of {shape}, not {x.shape}.')
+  return x
 
 
-def _decoded(content: bytes) -> np.ndarray:
+def _decoded(content: bytes, shape) -> np.ndarray:
   from PIL import Image, UnidentifiedImageError
 
   try:
     with Image.open(io.BytesIO(content)) as image:
-      grey = image.mode in ('L', '1', 'I', 'F', 'I;16')
+      if image.mode[0] in 'IF':
+        raise DataError(f'Expected 8 bits of a pixel, not {image.mode!r}.')
+      grey = image.mode in ('1', 'L')
+      if shape is not None and len(shape) == 3:
+        grey = shape[2] == 1
       return np.asarray(image.convert('L' if grey else 'RGB'))
-  except (UnidentifiedImageError, OSError) as error:
+  except (
+    UnidentifiedImageError,
+    Image.DecompressionBombError,
+    OSError,
+  ) as error:
     raise DataError(f'An image is damaged: {error}.') from error
 
 
