@@ -93,6 +93,9 @@ def test_a_test_of_leaf_has_79_texts_fewer_than_it_counts(counts, tmp_path):
     ('ROMEO', ['a', 'a'], None),
     ('ROMEÖ', ['a', 'a'], 'letters of LEAF'),
     ('ROMEO', ['a'], 'Expected 2 labels of user'),
+    ('ROMEO', ['', ''], 'of one letter'),
+    ('ROMEO', ['ab', 'ab'], 'of one letter'),
+    ('ROMEO', 2, 'all.json cannot be read'),
   ],
 )
 def test_odd_texts_of_leaf_are_refused(text, follows, said, tmp_path):
@@ -191,6 +194,30 @@ def test_several_labels_of_an_image(tmp_path):
   assert np.asarray(data.train['y']).tolist() == [[0, 1, 0], [0] * 3, [1, 0, 1]]
   assert data.num_classes == 3
   np.testing.assert_array_equal(np.asarray(data.train['x']), images)
+
+
+@pytest.mark.parametrize(
+  ('place', 'value'),
+  [
+    ('train/train0/labels_col', [0, 99]),
+    ('train/train0/labels_col', [0, -1]),
+    ('train/train0/labels_col', [0.0, 1.0]),
+    ('train/train0/labels_col', [0]),
+    ('train/train0/images', 3),
+    ('metadata/label_mapping', '{oops'),
+    ('metadata/label_mapping', '5'),
+  ],
+)
+def test_odd_values_of_flair_are_refused(place, value, tmp_path):
+  """Catches a bare traceback, and labels that are those of others."""
+  (files := tmp_path / 'files').mkdir()
+  natural_files.KINDS['flair'](files, range(2))
+  with h5py.File(files / 'flair_federated.hdf5', 'a') as file:
+    del file[place]
+    file[place] = value
+  with pytest.raises(sources.DataError, match=r'flair_federated\.hdf5'):
+    importing.import_data('flair', files, tmp_path / 's', size=16)
+  assert [x.name for x in tmp_path.iterdir()] == ['files']
 
 
 def test_tokens_of_reddit(tmp_path):

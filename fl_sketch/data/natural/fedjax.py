@@ -32,7 +32,7 @@ def sqlite(path: pathlib.Path) -> Iterator[Records]:
 
 
 def _of_file(path, split) -> Iterator[Records]:
-  damage = sqlite3.Error, zlib.error, ValueError, KeyError, TypeError
+  damage = sqlite3.Error, zlib.error, SyntaxError  # of NumPy's types
   uri = f'{path.absolute().as_uri()}?mode=ro'
   with (
     reading(path, *damage),

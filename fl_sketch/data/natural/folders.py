@@ -50,7 +50,7 @@ def count_classes(path: pathlib.Path) -> int:
 
 
 def _line(table) -> str:
-  with reading(table, UnicodeDecodeError), table.open(encoding='utf-8') as file:
+  with reading(table), table.open(encoding='utf-8') as file:
     return file.readline()
 
 
@@ -63,7 +63,7 @@ def _table(path) -> pathlib.Path:
 
 def _rows(table, fields) -> Iterator[dict[str, str]]:
   with (
-    reading(table, ValueError, csv.Error),
+    reading(table, csv.Error),
     table.open(encoding='utf-8', newline='') as file,
   ):
     reader = csv.DictReader(file)

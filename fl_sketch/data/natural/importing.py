@@ -8,7 +8,7 @@ from typing import Any
 
 from fl_sketch.data import store, store_writer
 from fl_sketch.data.natural import kinds, spool as spool_lib
-from fl_sketch.data.natural.records import PUBLIC, TEST, TRAIN
+from fl_sketch.data.natural.records import ODD, PUBLIC, TEST, TRAIN
 from fl_sketch.data.sources import DataError
 from fl_sketch.utils import checks, digests
 import numpy as np
@@ -86,7 +86,7 @@ def _spool(spool, found, task, kind):
       try:
         arrays = task.arrays(record)
         spool.add(record.client, record.split, arrays)
-      except (ValueError, TypeError, KeyError) as error:
+      except ODD as error:
         raise DataError(
           f'Samples of client {record.client!r} in {found.path}: {error}'
         ) from error

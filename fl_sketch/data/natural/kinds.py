@@ -77,7 +77,7 @@ def _shakespeare(found, options):
 
 def _stackoverflow(found, options):
   path = found.path.with_name('stackoverflow.word_count')
-  with reading(path, UnicodeDecodeError):
+  with reading(path):
     words = tasks.word_counts(path, options.get('vocabulary', _WORDS))
   return tasks.next_words(words, length=options.get('length', 20))
 
@@ -91,12 +91,14 @@ def _photos(found, options):
 
 def _flair(found, options):
   size = options.get('size', 256)
-  mapping = json.loads(pfl.metadata(found.path, 'label_mapping'))
-  return tasks.several_labels(len(mapping), (size, size))
+  count = pfl.metadata(
+    found.path, 'label_mapping', lambda text: len(json.loads(text))
+  )
+  return tasks.several_labels(count, (size, size))
 
 
 def _reddit(found, options):
-  return tasks.tokens(int(pfl.metadata(found.path, 'vocabulary_size')))
+  return tasks.tokens(pfl.metadata(found.path, 'vocabulary_size', int))
 
 
 def _table(found, options):
@@ -231,5 +233,5 @@ def _has(path, name) -> bool:
   with extras.needed('natural'):
     import h5py
 
-  with reading(path, RuntimeError), h5py.File(path, 'r') as file:
+  with reading(path), h5py.File(path, 'r') as file:
     return name in file

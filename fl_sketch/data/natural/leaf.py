@@ -32,7 +32,7 @@ def json_files(path: pathlib.Path) -> Iterator[Records]:
   if not any(split == TRAIN for split, _ in files):
     raise DataError(f'Expected *.json in {path}/train.')
   for split, file in files:
-    with reading(file, ValueError), file.open(encoding='utf-8') as text:
+    with reading(file), file.open(encoding='utf-8') as text:
       yield from _of_file(_Values(text), split, file)
 
 

@@ -1,6 +1,6 @@
 """Reads pfl-research's HDF5: /SPLIT/USER/COLUMN, and /metadata."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import json
 import pathlib
 from typing import Any
@@ -22,10 +22,7 @@ def hdf5(path: pathlib.Path) -> Iterator[Records]:
   with extras.needed('natural'):
     import h5py
 
-  with (
-    reading(path, KeyError, RuntimeError, AttributeError),
-    h5py.File(path, 'r') as file,
-  ):
+  with reading(path), h5py.File(path, 'r') as file:
     held = next((x for x in ('test', 'val') if x in file), None)
     if 'train' not in file:
       raise DataError(f'Expected /train in {path}, found {[*file]}.')
@@ -41,18 +38,18 @@ def hdf5(path: pathlib.Path) -> Iterator[Records]:
         yield from parts(user, split, columns | labels, path)
 
 
-def metadata(path: pathlib.Path, name: str) -> Any:
-  """Reads a value of /metadata.
+def metadata(path: pathlib.Path, name: str, parse: Callable[[Any], Any]) -> Any:
+  """Reads a value of /metadata, and parses it.
 
   Raises:
-    DataError: there is none.
+    DataError: there is none, or it cannot be parsed.
   """
   with extras.needed('natural'):
     import h5py
 
-  with reading(path, KeyError, RuntimeError), h5py.File(path, 'r') as file:
+  with reading(path), h5py.File(path, 'r') as file:
     value: Any = file[f'metadata/{name}']
-    return value[()]
+    return parse(value[()])
 
 
 def _labels(columns, file) -> dict[str, np.ndarray]:
@@ -61,5 +58,8 @@ def _labels(columns, file) -> dict[str, np.ndarray]:
     return {}
   mapping = json.loads(file['metadata/label_mapping'][()])
   ones = np.zeros((len(columns['image_ids']), len(mapping)), np.uint8)
-  ones[tuple(columns[x][()] for x in _SPARSE)] = 1
+  rows, labels = (columns[x][()] for x in _SPARSE)
+  if rows.shape != labels.shape or (rows < 0).any() or (labels < 0).any():
+    raise ValueError(f'places {rows} and {labels} of labels')
+  ones[rows, labels] = 1
   return {'labels': ones}

@@ -23,7 +23,7 @@ def speeches(path: pathlib.Path) -> Iterator[Records]:
     DataError: the file has no speakers.
   """
   file = path / 'input.txt' if path.is_dir() else path
-  with reading(file, UnicodeDecodeError):
+  with reading(file):
     text = file.read_text(encoding='utf-8')
   spoken: dict[str, list[str]] = {}
   for block in text.split('\n\n'):

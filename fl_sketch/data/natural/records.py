@@ -28,6 +28,8 @@ class Records(NamedTuple):
 # path -> records; a client may come several times.
 Reader = Callable[[pathlib.Path], Iterator[Records]]
 AT_ONCE = 256  # samples in one record of a reader
+# What a file raises that has other things than its layout names.
+ODD = AttributeError, LookupError, RuntimeError, TypeError, ValueError
 
 
 @contextlib.contextmanager
@@ -36,7 +38,8 @@ def reading(path: pathlib.Path, *damage: type[Exception]) -> Iterator[None]:
 
   Args:
     path: of the file.
-    *damage: exceptions that mean that it is not what it should be.
+    *damage: exceptions of a library, beside `ODD`, that mean that it is not
+      what it should be.
 
   Raises:
     DataError: in place of one of them, or of an OSError.
@@ -45,7 +48,7 @@ def reading(path: pathlib.Path, *damage: type[Exception]) -> Iterator[None]:
     yield
   except DataError:
     raise
-  except (OSError, EOFError, *damage) as error:
+  except (OSError, EOFError, *ODD, *damage) as error:
     raise DataError(f'{path} cannot be read: {error!r}.') from error
 
 

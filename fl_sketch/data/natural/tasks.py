@@ -219,6 +219,10 @@ def next_character(letters: str = LEAF_LETTERS) -> Task:
   def arrays(records: Records) -> Arrays:
     x = codes(column(records, 'x'), records)
     y = codes(column(records, 'y'), records)
+    if y.shape[1] != 1:
+      raise DataError(
+        f'Expected labels of one letter of client {records.client!r}.'
+      )
     return {'x': x, 'y': y[:, 0].astype(np.int32)}
 
   return Task(arrays, len(ids), {'letters': letters})

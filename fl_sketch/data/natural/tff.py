@@ -63,7 +63,7 @@ def _examples(path, stack) -> Any:
   with extras.needed('natural'):
     import h5py
 
-  with reading(path, KeyError, RuntimeError):
+  with reading(path):
     file = stack.enter_context(h5py.File(path, 'r'))
     if not isinstance(group := file.get('examples'), h5py.Group):
       raise DataError(f'Expected /examples in {path}, found {[*file]}.')
@@ -71,7 +71,7 @@ def _examples(path, stack) -> Any:
 
 
 def _of_client(client, split, group, path) -> Iterator[Records]:
-  with reading(path, KeyError, RuntimeError, AttributeError):
+  with reading(path):
     yield from parts(client, split, dict(group[client].items()), path)
 
 
@@ -88,10 +88,7 @@ def sqlite(path: pathlib.Path, digits: bool = False) -> Iterator[Records]:
   Raises:
     DataError: the file is not of this layout.
   """
-  with (
-    _unpacked(path) as plain,
-    reading(path, sqlite3.Error, KeyError, ValueError),
-  ):
+  with _unpacked(path) as plain, reading(path, sqlite3.Error):
     uri = f'{plain.absolute().as_uri()}?mode=ro'
     with contextlib.closing(sqlite3.connect(uri, uri=True)) as base:
       found = {x for (x,) in base.execute('SELECT name FROM sqlite_master')}
