@@ -83,6 +83,23 @@ def test_names_of_clients_are_no_numbers(tmp_path):
     importing.import_data('plays', tmp_path, tmp_path / 't', size=3, classes=1)
 
 
+@pytest.mark.parametrize(
+  ('options', 'said'),
+  [
+    ({'text': 'image', 'classes': 1, 'size': 3}, 'no classes, size of'),
+    ({'classes': 1, 'length': 3}, 'no length of'),
+    ({'classes': 1, 'split': 'who'}, "client='who' and split='who'"),
+  ],
+)
+def test_options_that_do_nothing_are_refused(options, said, tmp_path):
+  """Catches a length of images, and a column that is read as two things."""
+  (tmp_path / 'all.csv').write_text('who,image,label\na,1,0\n')
+  with pytest.raises(ValueError, match=said):
+    importing.import_data(
+      'table', tmp_path, tmp_path / 's', client='who', **options
+    )
+
+
 def test_ten_thousand_clients_of_one_sample(tmp_path):
   """Catches a reader whose time grows with the square of the clients."""
   n = 10_000

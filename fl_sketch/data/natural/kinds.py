@@ -42,9 +42,9 @@ class Kind(NamedTuple):
   """A data set by name.
 
   Attributes:
-    task: (what was found, options) -> what is learned.
+    task: (what was found, options) -> what is learned; pops the options that
+      it takes.
     layouts: in which it is published.
-    options: that the task takes.
     client: the column of clients in tables.
     digits: whether it is the part of EMNIST that is named after digits.
     strangers: whether clients of the test are others than those who train,
@@ -53,7 +53,6 @@ class Kind(NamedTuple):
 
   task: Callable[[Found, dict[str, Any]], tasks.Task]
   layouts: tuple[str, ...]
-  options: tuple[str, ...] = ()
   client: str | None = None
   digits: bool = False
   strangers: bool = False
@@ -72,25 +71,25 @@ def _cifar100(found, options):
 def _shakespeare(found, options):
   if found.layout in ('leaf', 'table'):
     return tasks.next_character()
-  return tasks.characters(length=options.get('length', 80))
+  return tasks.characters(length=options.pop('length', 80))
 
 
 def _stackoverflow(found, options):
   path = found.path.with_name('stackoverflow.word_count')
   with reading(path):
-    words = tasks.word_counts(path, options.get('vocabulary', _WORDS))
-  return tasks.next_words(words, length=options.get('length', 20))
+    words = tasks.word_counts(path, options.pop('vocabulary', _WORDS))
+  return tasks.next_words(words, length=options.pop('length', 20))
 
 
 def _photos(found, options):
-  size = options.get('size', 224)
+  size = options.pop('size', 224)
   classes = folders.count_classes(found.path)
   shape = size, size, 3
   return tasks.images(num_classes=classes, shape=shape, resize=True)
 
 
 def _flair(found, options):
-  size = options.get('size', 256)
+  size = options.pop('size', 256)
   count = pfl.metadata(
     found.path, 'label_mapping', lambda text: len(json.loads(text))
   )
@@ -102,14 +101,14 @@ def _reddit(found, options):
 
 
 def _table(found, options):
-  if text := options.get('text'):
-    return tasks.characters((text,), length=options.get('length', 80))
-  if (classes := options.get('classes')) is None:
+  if text := options.pop('text', None):
+    return tasks.characters((text,), length=options.pop('length', 80))
+  if (classes := options.pop('classes', None)) is None:
     raise ValueError(
       "Expected classes, the number of labels, of a 'table' without text."
     )
-  names = (options.get('inputs', 'image'),), (options.get('label', 'label'),)
-  size = options.get('size')
+  names = (options.pop('inputs', 'image'),), (options.pop('label', 'label'),)
+  size = options.pop('size', None)
   shape = None if size is None else (size, size)
   return tasks.images(*names, num_classes=classes, shape=shape, resize=True)
 
@@ -125,25 +124,17 @@ KINDS: dict[str, Kind] = {
   ),
   'cifar100': Kind(_cifar100, ('tff', 'sqlite'), strangers=True),
   'shakespeare': Kind(
-    _shakespeare,
-    ('tff', 'sqlite', 'leaf', 'table'),
-    ('length',),
-    client='character_id',
+    _shakespeare, ('tff', 'sqlite', 'leaf', 'table'), client='character_id'
   ),
-  'stackoverflow': Kind(
-    _stackoverflow, ('tff', 'sqlite'), ('length', 'vocabulary')
-  ),
+  'stackoverflow': Kind(_stackoverflow, ('tff', 'sqlite')),
   'plays': Kind(
-    lambda _, options: tasks.characters(length=options.get('length', 80)),
+    lambda _, options: tasks.characters(length=options.pop('length', 80)),
     ('plays',),
-    ('length',),
   ),
-  'photos': Kind(_photos, ('images',), ('size',)),
-  'flair': Kind(_flair, ('pfl',), ('size',)),
+  'photos': Kind(_photos, ('images',)),
+  'flair': Kind(_flair, ('pfl',)),
   'reddit': Kind(_reddit, ('pfl',)),
-  'table': Kind(
-    _table, ('table',), ('inputs', 'label', 'text', 'classes', 'length', 'size')
-  ),
+  'table': Kind(_table, ('table',)),
 }
 
 
@@ -163,8 +154,8 @@ def find(
   """
   checks.choice('kind', name, tuple(KINDS))
   kind = KINDS[name]
-  client = options.get('client', kind.client)
-  every = [*_layouts(path, kind, client, options.get('split'))]
+  client, split = options.get('client', kind.client), options.get('split')
+  every = [*_layouts(path, kind, client, split)]
   found = next((x for x in every if x.layout in kind.layouts), None)
   if found is None:
     others = ', '.join(x.layout for x in every) or 'nothing that is known'
@@ -173,15 +164,19 @@ def find(
       f'found {others}.'
     )
   of_table = _OF_TABLES if found.layout == 'table' else ()
-  if unused := options.keys() - {*kind.options, *of_table}:
+  if of_table and client is None:
+    raise ValueError('Expected client, the column of clients, of a table.')
+  if of_table and client == split:
+    raise ValueError(f'Expected {client=} and {split=} to be two columns.')
+  unused = {k: v for k, v in options.items() if k not in of_table}
+  task = kind.task(found, unused)
+  if unused:
     raise ValueError(
       f'Expected no {", ".join(sorted(unused))} of {name!r} as {found.layout}.'
     )
-  if of_table and client is None:
-    raise ValueError('Expected client, the column of clients, of a table.')
   if kind.strangers:
     found = found._replace(read=_with_public_test(found.read))
-  return found, kind.task(found, options)
+  return found, task
 
 
 def _with_public_test(read: Reader) -> Reader:
