@@ -1,7 +1,7 @@
 """Tables of clients, and which samples they hold out."""
 
 from fl_sketch.data import sources
-from fl_sketch.data.natural import importing, kinds, tasks
+from fl_sketch.data.natural import importing, kinds, tables, tasks
 import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
@@ -81,6 +81,39 @@ def test_names_of_clients_are_no_numbers(tmp_path):
   (tmp_path / 'input.txt').touch()
   with pytest.raises(ValueError, match="no classes, size of 'plays' as plays"):
     importing.import_data('plays', tmp_path, tmp_path / 't', size=3, classes=1)
+
+
+@pytest.mark.parametrize('held', ['test', 'val', 'validation', 'dev'])
+def test_files_of_a_folder_are_of_the_splits_that_they_name(held, tmp_path):
+  """Catches held-out samples that are trained on, as their file is unknown."""
+  for name, shade in (('train-0', 1), (f'{held}-0', 2)):
+    text = f'who,image,label\na,{shade},0\n'
+    (tmp_path / f'{name}.csv').write_text(text)
+  to, names = tmp_path / 's', {'client': 'who', 'classes': 1}
+  if held == 'dev':
+    with pytest.raises(sources.DataError, match=r'dev-0\.csv to begin with'):
+      importing.import_data('table', tmp_path, to, **names)
+    return
+  data = importing.import_data('table', tmp_path, to, **names)
+  assert np.asarray(data.train['x']).tolist() == [1]
+  assert np.asarray(data.test['x']).tolist() == [2]
+
+
+def test_texts_of_several_lines_are_whole(tmp_path):
+  """Catches quoted texts that a block of the reader cuts at a line."""
+  texts = ['\n'.join(['b,c' + 'x' * (i % 31)] * (i % 7)) for i in range(30_000)]
+  rows = ''.join(f'a,"{text}"\n' for text in texts)
+  (tmp_path / 'all.csv').write_text(f'who,text\n{rows}')
+  records = tables.rows(tmp_path, 'who')
+  assert [x for r in records for x in r.columns['text']] == texts
+
+
+def test_names_of_clients_may_be_bytes(tmp_path):
+  """Catches clients whose names are those of Python's bytes."""
+  table = pa.table({'who': [b'a', b'\xc3\xbc'], 'x': [1, 2]})
+  parquet.write_table(table, tmp_path / 'all.parquet')
+  names = [r.client for r in tables.rows(tmp_path / 'all.parquet', 'who')]
+  assert names == ['a', 'ü']
 
 
 @pytest.mark.parametrize(

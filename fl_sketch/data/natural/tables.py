@@ -11,7 +11,9 @@ from fl_sketch.utils import extras
 
 SUFFIXES = '.parquet', '.csv', '.tsv'
 _ROWS = 4096  # of a batch
-_SPLITS = {'train': TRAIN, 'test': TEST, 'validation': TEST, 'valid': TEST}
+_SPLITS = {
+  'train': TRAIN, 'test': TEST, 'validation': TEST, 'valid': TEST, 'val': TEST,
+}  # fmt: skip
 
 
 def rows(
@@ -19,14 +21,14 @@ def rows(
 ) -> Iterator[Records]:
   """Reads a table, or the tables of a folder, in a stream.
 
-  Of a folder the files whose names begin with train, test or valid are of
-  these splits.
+  Of a folder the files whose names begin with train, test or val are of these
+  splits; either all of them do, or none.
 
   Args:
     path: of a file or a folder.
     client: the column of the clients.
-    split: the column of the splits, 'train', 'test' or 'validation'; None if
-      there is none.
+    split: the column of the splits, 'train', 'test', 'val', 'valid' or
+      'validation'; None if there is none.
 
   Raises:
     DataError: a file is no such table.
@@ -55,20 +57,29 @@ def _format(suffix, client) -> Any:
   if suffix == '.parquet':
     return 'parquet'
   return dataset.CsvFileFormat(
-    csv.ParseOptions(delimiter='\t' if suffix == '.tsv' else ','),
+    csv.ParseOptions(
+      delimiter='\t' if suffix == '.tsv' else ',', newlines_in_values=True
+    ),
     convert_options=csv.ConvertOptions(column_types={client: pa.string()}),
   )
 
 
 def _files(path) -> list[tuple[pathlib.Path, str]]:
-  files = [path] if path.is_file() else sorted(path.iterdir())
-  files = [x for x in files if x.suffix in SUFFIXES]
+  if path.is_file():
+    return [(path, TRAIN)]
+  files = [x for x in sorted(path.iterdir()) if x.suffix in SUFFIXES]
   if not files:
     raise DataError(f'Expected files {[*SUFFIXES]} in {path}.')
   begins = lambda x: next(
-    (v for k, v in _SPLITS.items() if x.name.startswith(k)), TRAIN
+    (v for k, v in _SPLITS.items() if x.name.startswith(k)), None
   )
-  found = [(x, begins(x)) for x in files]
+  splits = [begins(x) for x in files]
+  if None in splits and {*splits} != {None}:
+    raise DataError(
+      f'Expected {files[splits.index(None)]} to begin with one of '
+      f'{[*_SPLITS]}, as other files of the folder do.'
+    )
+  found = [(x, s or TRAIN) for x, s in zip(files, splits, strict=True)]
   return sorted(found, key=lambda pair: pair[1] == TEST)
 
 
@@ -88,6 +99,7 @@ def _runs(columns, client, split, of_file, file) -> Iterator[Records]:
     size = len([*run])
     if owner is None or owner == '':
       raise DataError(f'Expected a client in every row of {file}.')
+    owner = owner.decode() if isinstance(owner, bytes) else str(owner)
     some = slice(at, at + size)
-    yield Records(str(owner), part, {k: x[some] for k, x in columns.items()})
+    yield Records(owner, part, {k: x[some] for k, x in columns.items()})
     at += size
