@@ -106,6 +106,13 @@ def test_the_digits_of_emnist_lie_beside_all_of_it(kind, layout, tmp_path):
   names = {*(digits if of_digits else every)[0]}
   assert {x.decode() for x in data.ids} == names
   assert data.num_classes == (10 if of_digits else 62)
+  if layout != 'sqlite':
+    name = f'{stem}_train' if of_digits else f'{stem}_digitsonly_train'
+    (path,) = tmp_path.glob(f'{name}.*')
+    with pytest.raises(
+      sources.DataError, match=f'files of {kind!r} at .*{name}'
+    ):
+      importing.import_data(kind, path, tmp_path / 'other')
 
 
 def test_a_bar_tells_how_far_an_import_is(tmp_path, monkeypatch):

@@ -3,10 +3,12 @@
 import csv
 import io
 import json
+import sys
 
 from fl_sketch.data import sources
 from fl_sketch.data.natural import importing, tasks
 from fl_sketch.data.natural.records import Records
+from fl_sketch.utils import extras
 import h5py
 import natural_files
 import numpy as np
@@ -168,8 +170,32 @@ def test_photos_of_users_and_a_test_of_nobody(tmp_path):
   want = np.stack([np.asarray(resize(wanted[n])) for n in ('i1', 'i2', 'i3')])
   np.testing.assert_array_equal(np.asarray(data.train['x']), want)
   (files / 'i2.jpg').unlink()
-  with pytest.raises(sources.DataError, match="No image 'i2' of"):
+  with pytest.raises(sources.DataError, match=r"one image 'i2' .* \[\]"):
     importing.import_data('photos', tmp_path / 'files', tmp_path / 't', size=8)
+
+
+def test_photos_without_an_owner_or_with_two_files_are_refused(tmp_path):
+  """Catches a client without a name, and a thumbnail that is a photo."""
+  (files := tmp_path / 'files').mkdir()
+  natural_files.KINDS['photos'](files, range(3))
+  table = files / 'federated_train.csv'
+  text = table.read_text()
+  table.write_text(text.replace('u1', ''))
+  with pytest.raises(sources.DataError, match=r"user_id'\] in line 3 of"):
+    importing.import_data('photos', files, tmp_path / 's', size=8)
+  table.write_text(text)
+  (files / 'small').mkdir()
+  (files / 'small' / 'i1.png').write_bytes((files / 'i1.jpg').read_bytes())
+  with pytest.raises(sources.DataError, match=r"one image 'i1' .*png"):
+    importing.import_data('photos', files, tmp_path / 's', size=8)
+
+
+def test_images_without_pillow_name_the_extra(monkeypatch):
+  """Catches a bare traceback where the readers of images are missing."""
+  monkeypatch.setitem(sys.modules, 'PIL', None)
+  task = tasks.images(num_classes=2)
+  with pytest.raises(extras.MissingExtraError, match=r'fl_sketch\[data\]'):
+    task.arrays(Records('a', 'train', {'image': [b'png'], 'label': [1]}))
 
 
 def flair(path):

@@ -20,14 +20,13 @@ def images(path: pathlib.Path) -> Iterator[Records]:
   """Reads PATH/*train*.csv, and the images that it names, below PATH.
 
   Raises:
-    DataError: there is no such file, or an image is missing.
+    DataError: there is no such file, or an image is missing or there twice.
   """
   train = _table(path)
-  found = {
-    x.stem: x
-    for suffix in ('jpg', 'jpeg', 'JPG', 'png')
-    for x in path.rglob(f'*.{suffix}')
-  }
+  found: dict[str, list[pathlib.Path]] = {}
+  for suffix in 'jpg', 'jpeg', 'JPG', 'png':
+    for x in path.rglob(f'*.{suffix}'):
+      found.setdefault(x.stem, []).append(x)
   for table, split in ((train, TRAIN), (path / 'test.csv', PUBLIC)):
     if table.exists():
       yield from _of_table(table, split, found)
@@ -75,6 +74,10 @@ def _rows(table, fields) -> Iterator[dict[str, str]]:
           f'Expected a class in line {reader.line_num} of {table}, not '
           f'{row["class"]!r}.'
         )
+      if not all(row[field] for field in fields):
+        raise DataError(
+          f'Expected {sorted(fields)} in line {reader.line_num} of {table}.'
+        )
       yield row
 
 
@@ -89,7 +92,9 @@ def _of_table(table, split, found) -> Iterator[Records]:
 
 
 def _content(name, found, table) -> bytes:
-  if name not in found:
-    raise DataError(f'No image {name!r} of {table}.')
-  with reading(found[name]):
-    return found[name].read_bytes()
+  if len(files := found.get(name, [])) != 1:
+    places = [*map(str, files)]
+    raise DataError(f'Expected one image {name!r} of {table}, found {places}.')
+  (file,) = files
+  with reading(file):
+    return file.read_bytes()

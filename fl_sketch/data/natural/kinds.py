@@ -193,10 +193,9 @@ def _with_public_test(read: Reader) -> Reader:
 def _layouts(path, kind, client, split) -> Iterator[Found]:
   if not path.exists():
     raise DataError(f'{path} does not exist.')
-  files = [path]
-  if path.is_dir():
-    # EMNIST and its digits lie in one folder.
-    files = [x for x in sorted(path.iterdir()) if _is_part(x, kind.digits)]
+  files = sorted(path.iterdir()) if path.is_dir() else [path]
+  # EMNIST and its digits lie in one folder.
+  files = [x for x in files if _is_part(x, kind.digits)]
   of = lambda *ends: [x for x in files if x.name.endswith(ends)]
   for file in of('.h5', '.hdf5'):
     if _has(file, 'examples'):

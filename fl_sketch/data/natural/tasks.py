@@ -9,7 +9,7 @@ from fl_sketch.data import tokenization
 from fl_sketch.data.natural.records import Records, column
 from fl_sketch.data.sources import Arrays, DataError
 from fl_sketch.data.tokenization import PADDING
-from fl_sketch.utils import digests
+from fl_sketch.utils import digests, extras
 import numpy as np
 
 
@@ -94,7 +94,8 @@ def _pixels(image, shape, resize, invert) -> np.ndarray:
 
 
 def _decoded(content: bytes, shape) -> np.ndarray:
-  from PIL import Image, UnidentifiedImageError
+  with extras.needed('data'):
+    from PIL import Image, UnidentifiedImageError
 
   try:
     with Image.open(io.BytesIO(content)) as image:
@@ -113,7 +114,8 @@ def _decoded(content: bytes, shape) -> np.ndarray:
 
 
 def _resized(x, shape) -> np.ndarray:
-  from PIL import Image
+  with extras.needed('data'):
+    from PIL import Image
 
   grey = x.shape[-1] == 1
   image = Image.fromarray(x[..., 0] if grey else x)
