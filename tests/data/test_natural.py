@@ -4,6 +4,7 @@ What comes out of the store is what was written, in its order, but for the
 transformation that the task documents.
 """
 
+import errno
 import io
 import json
 import struct
@@ -20,6 +21,7 @@ from fl_sketch.data.natural import (
   tasks,
 )
 from fl_sketch.data.natural.records import Records
+from fl_sketch.utils.files import SaveError
 import natural_files
 from natural_files import (
   CLIENTS,
@@ -298,6 +300,41 @@ def test_an_import_that_was_stopped_goes_on(tmp_path, monkeypatch):
     np.testing.assert_array_equal(again.train[name], whole.train[name])
     np.testing.assert_array_equal(again.test[name], whole.test[name])
   assert again.ids.tolist() == whole.ids.tolist()
+
+
+def test_an_import_goes_on_below_its_files(tmp_path, monkeypatch):
+  """Catches a spool that counts as one of the files, and is made anew."""
+  LAYOUTS['table'](tmp_path, *people())
+  monkeypatch.chdir(tmp_path)
+  start, seen = importing._spool, []
+
+  def spooled(spool, *args):
+    seen.append(spool.records)
+    start(spool, *args)
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr(importing, '_spool', spooled)
+  for _ in range(2):
+    with pytest.raises(KeyboardInterrupt):
+      importing.import_data('femnist', tmp_path, 'store')
+  assert seen[0] == 0 < seen[1]
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+  """Catches a bare traceback of a wrong --to, and of a full disk."""
+  (files := tmp_path / 'files').mkdir()
+  write_tff(files, *people())
+  with pytest.raises(SaveError, match=r'train.h5/to cannot be written'):
+    importing.import_data(
+      'femnist', files, files / 'fed_emnist_train.h5' / 'to'
+    )
+
+  def full(*args):
+    raise OSError(errno.ENOSPC, 'No space left on device')
+
+  monkeypatch.setattr(spool_lib.Spool, 'add', full)
+  with pytest.raises(SaveError, match=r'store cannot be written: .*No space'):
+    importing.import_data('femnist', files, tmp_path / 'store')
 
 
 def test_a_store_of_before_is_not_written_over(tmp_path):

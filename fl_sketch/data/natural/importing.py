@@ -1,5 +1,6 @@
 """Imports data with natural clients, from files as they are published."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -11,6 +12,7 @@ from fl_sketch.data.natural import kinds, spool as spool_lib
 from fl_sketch.data.natural.records import ODD, PUBLIC, TEST, TRAIN
 from fl_sketch.data.sources import DataError
 from fl_sketch.utils import checks, digests
+from fl_sketch.utils.files import SaveError
 import numpy as np
 import tqdm
 
@@ -47,6 +49,7 @@ def import_data(
     DataError: the files are damaged or of another layout.
     ValueError: the kind is unknown, or an option does not suit it.
     FileExistsError: `to` exists.
+    SaveError: `to` cannot be written, as on a full disk.
   """
   if test_share is not None:
     checks.fraction('test_share', test_share)
@@ -58,15 +61,17 @@ def import_data(
   aside = target.with_name(f'{target.name}.partial')
   source = {'kind': kind, 'options': given, 'task': task.options}
   source |= {'files': _fingerprint(found.path, aside)}
-  spool = spool_lib.Spool(aside, source)
   try:
-    _spool(spool, found, task, kind)
-    _write(spool, target, task, test_share)
+    with contextlib.closing(spool_lib.Spool(aside, source)) as spool:
+      _spool(spool, found, task, kind)
+      _write(spool, target, task, test_share)
   except DataError:  # another start would fail as well
     shutil.rmtree(aside, ignore_errors=True)
     raise
-  finally:
-    spool.close()
+  except (FileExistsError, SaveError):
+    raise
+  except OSError as error:
+    raise SaveError(f'{target} cannot be written: {error}.') from error
   shutil.rmtree(aside, ignore_errors=True)
   return store.open(target)
 
@@ -136,7 +141,8 @@ def _split(chunk: store.Chunk, share: float) -> store.Chunk:
 
 def _fingerprint(path, aside) -> str:
   """A digest of names, sizes and times of files: a start knows them again."""
-  folder = path if path.is_dir() else path.parent
+  folder = (path if path.is_dir() else path.parent).resolve()
+  aside = aside.resolve()
   # Of a file those that are named like it, as NAME_test beside NAME_train.
   name = path.stem.removesuffix('_train')
   files = (x for x in folder.iterdir() if x.name.startswith(name))
