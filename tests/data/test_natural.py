@@ -19,6 +19,7 @@ from fl_sketch.data.natural import (
   plays,
   spool as spool_lib,
   tasks,
+  tff,
 )
 from fl_sketch.data.natural.records import Records
 from fl_sketch.utils.files import SaveError
@@ -84,6 +85,21 @@ def test_what_is_written_comes_out_of_the_store(
       order = places[split].get(name, [])
       np.testing.assert_array_equal(x, inverted(want['pixels'])[order])
       np.testing.assert_array_equal(y, want['label'][order])
+
+
+@pytest.mark.parametrize(
+  ('names', 'read'),
+  [
+    (['train', 'heldout', 'test'], 'test'),
+    (['train', 'heldout'], 'heldout'),
+    (['all_train', 'digits_only_test', 'all_test'], 'all_test'),
+  ],
+)
+def test_splits_of_sqlite_have_the_names_of_the_reference(names, read):
+  """Catches a test that is not found by the name that it has in SQLite."""
+  assert tff._splits({*names}, 'file', False) == {
+    names[0]: 'train', read: 'test',
+  }  # fmt: skip
 
 
 @pytest.mark.parametrize('kind', ['femnist', 'femnist_digits'])
