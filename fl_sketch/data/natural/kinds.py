@@ -169,7 +169,7 @@ def find(
   if of_table and client == split:
     raise ValueError(f'Expected {client=} and {split=} to be two columns.')
   unused = {k: v for k, v in options.items() if k not in of_table}
-  task = kind.task(found, unused)
+  task = kind.task(found, unused)  # pops those that it takes
   if unused:
     raise ValueError(
       f'Expected no {", ".join(sorted(unused))} of {name!r} as {found.layout}.'

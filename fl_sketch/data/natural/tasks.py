@@ -57,8 +57,6 @@ def images(
     x = [
       _pixels(image, shape, resize, invert) for image in column(records, *names)
     ]
-    if not x:
-      raise DataError(f'Expected an image of client {records.client!r}.')
     y = _integers(column(records, *labels), records, num_classes)
     return {'x': np.stack(x), 'y': y}
 
@@ -70,10 +68,6 @@ def images(
 def _pixels(image, shape, resize, invert) -> np.ndarray:
   if isinstance(image, dict):  # as Hugging Face's datasets keep images
     image = image['bytes']
-  if (
-    isinstance(image, list) and len(image) == 1 and isinstance(image[0], bytes)
-  ):
-    (image,) = image
   if isinstance(image, bytes):
     image = _decoded(image, shape)
   x = np.asarray(image)
