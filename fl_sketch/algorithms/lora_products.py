@@ -1,7 +1,6 @@
 """FLoRA and FedEx-LoRA: the mean of products of factors, which LoRA needs."""
 
 from collections.abc import Callable
-import functools
 import itertools
 from typing import Any
 
@@ -133,11 +132,7 @@ def _factors_alone(task, hp, start) -> Local:
 
   def local(params, batches, key, drift):
     trained, kernels = lora.split(params)
-
-    @functools.wraps(task.loss_fn)
-    def loss_fn(trained, *rest, **draws):
-      return task.loss_fn(lora.join(kernels, trained), *rest, **draws)
-
+    loss_fn = lora.beside(task.loss_fn, kernels)
     steps = task._replace(loss_fn=loss_fn).steps(hp)
     if start is None:
       return steps(trained, batches, key, drift)
