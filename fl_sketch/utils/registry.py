@@ -218,7 +218,7 @@ class Registry(Generic[E]):
     lacking = [k for k in _required(known) if k not in options]
     if lacking:
       raise ValueError(f'Expected options {lacking} of {self.kind} {name!r}.')
-    for option in options.keys() - {*self.context}:
+    for option in options:
       fields.check_option(option, options[option], _hint(known[option]))
 
   def make(self, name: str, /, **arguments: Any) -> Any:

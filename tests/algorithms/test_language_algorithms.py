@@ -124,7 +124,9 @@ def private_round_local():
 decayed = algorithms.make(
   'decomfl', cases.loss_fn, local_steps=2, weight_decay=0.1
 )
+without_steps = lambda: algorithms.make('decomfl', cases.loss_fn, local_steps=0)
 test_what_slopes_cannot_have_is_refused = refused_calls(
+  (without_steps, 'local_steps=0 >= 1'),
   (lambda: decayed(cases.HP), r'weight_decay=0\.1 to be 0'),
   (lambda: config(epsilon=1.0), 'decomfl has no private form'),
   (lambda: config(algorithm='fedkseed', epsilon=1.0), 'no private form'),
