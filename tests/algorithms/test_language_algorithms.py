@@ -10,6 +10,7 @@ from fl_sketch.rounds.algorithm import RoundLocal, federated
 import jax.numpy as jnp
 from laws import jit
 import numpy as np
+import optax
 import pytest
 import quadratics
 from refusals import refused_calls
@@ -106,6 +107,12 @@ def config(**fields):
   return Config.from_mapping(
     {'dataset': 'quadratics', 'algorithm': 'decomfl'} | fields
   )
+
+
+def test_an_optimizer_of_optax_is_as_good_as_its_name():
+  """Catches a check of arguments by the types of their defaults."""
+  options = STEPS | {'server_optimizer': optax.scale_by_adam()}
+  assert algorithms.make('decomfl', cases.loss_fn, **options)(cases.HP).server
 
 
 def test_slopes_of_clients_with_few_samples_are_allowed():
