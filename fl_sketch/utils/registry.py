@@ -219,9 +219,9 @@ class Registry(Generic[E]):
     if lacking:
       raise ValueError(f'Expected options {lacking} of {self.kind} {name!r}.')
     for option, value in options.items():
-      # The context may be more than a config can say, as its defaults do.
-      given = option in self.context
-      hint = known[option].annotation if given else _hint(known[option])
+      # A text as the default of the context does not exclude an object.
+      of_context = option in self.context
+      hint = known[option].annotation if of_context else _hint(known[option])
       fields.check_option(option, value, hint)
 
   def make(self, name: str, /, **arguments: Any) -> Any:
