@@ -31,10 +31,14 @@ _RATES = {'micro': (0.3, 3e-3), 'mini': (0.1, 1e-3), 'small': (0.03, 3e-4)}
 
 def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """Returns the config; words of `variant` are as above."""
-  given, names = {*variant.split(',')} - {''}, (*PARAMETERS, *ALGORITHMS)
-  if not given <= {*names, 'quick'}:
-    raise ValueError(f'Expected {variant=} of words in {(*names, "quick")}.')
-  size = next((x for x in PARAMETERS if x in given), 'micro')
+  given = {*variant.split(',')} - {''}
+  sizes, methods = given & {*PARAMETERS}, given & {*ALGORITHMS}
+  if given - sizes - methods - {'quick'} or max(len(sizes), len(methods)) > 1:
+    raise ValueError(
+      f'Expected {variant=} of a size in {(*PARAMETERS,)}, an algorithm in '
+      f"{ALGORITHMS}, and 'quick'."
+    )
+  (size,), (name,) = sizes or {'micro'}, methods or {'fedavg'}
   c = new()
   c.dataset, c.dataset_options.folder = 'store', 'runs/plays'
   c.population, c.cohort, c.weights = 141, 8, 'samples'
@@ -45,7 +49,6 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
     c.compute_dtype = 'bfloat16'
   c.rounds, c.local_steps, c.batch_size = 500, 4, 4
   c.eval_every = c.checkpoint_every = 50
-  name = next((x for x in ALGORITHMS if x in given), 'fedavg')
   _set_algorithm(c, name, size)
   if 'quick' in given:
     c.cohort, c.rounds, c.local_steps = 2, 2, 1

@@ -1,7 +1,6 @@
 """FLoRA and FedEx-LoRA: the mean of products of factors, which LoRA needs."""
 
 from collections.abc import Callable
-import functools
 import itertools
 from typing import Any
 
@@ -63,7 +62,7 @@ def flora(
       return -hp.server_lr * moved
     # Clients draw their own in every round: those of the model stay.
     a, b = jnp.zeros_like(param.a), jnp.zeros_like(param.b)
-    return lora.Adapter(hp.server_lr * lora_scale * moved.base, a, b)
+    return lora.Adapter(-hp.server_lr * lora_scale * moved.base, a, b)
 
   return _algorithm(task, hp, _stacked, step, fresh)
 
@@ -100,9 +99,7 @@ def fedex(
     if not lora.is_adapter(param):
       return -hp.server_lr * moved
     a, b = -hp.server_lr * moved.a, -hp.server_lr * moved.b
-    before = param.a @ param.b
-    product = before + hp.server_lr * (moved.base - before)
-    residual = product - (param.a + a) @ (param.b + b)
+    residual = _away(param, a, b) - hp.server_lr * moved.base
     return lora.Adapter(lora_scale * residual, a, b)
 
   return _algorithm(task, hp, _residual, step)
@@ -133,11 +130,7 @@ def _factors_alone(task, hp, start) -> Local:
 
   def local(params, batches, key, drift):
     trained, kernels = lora.split(params)
-
-    @functools.wraps(task.loss_fn)
-    def loss_fn(trained, *rest, **draws):
-      return task.loss_fn(lora.join(kernels, trained), *rest, **draws)
-
+    loss_fn = lora.beside(task.loss_fn, kernels)
     steps = task._replace(loss_fn=loss_fn).steps(hp)
     if start is None:
       return steps(trained, batches, key, drift)
@@ -151,15 +144,20 @@ def _factors_alone(task, hp, start) -> Local:
 
 
 def _with_products(keys, moved, params):
-  """Adds to what a client sends the product of its last factors."""
+  """Adds to what a client sends how far the product of its factors moved."""
   del keys
 
   def product(param, moved):
     if not lora.is_adapter(param):
       return moved
-    return moved._replace(base=(param.a - moved.a) @ (param.b - moved.b))
+    return moved._replace(base=_away(param, -moved.a, -moved.b))
 
   return _map(product, params, moved)
+
+
+def _away(param, a, b):
+  """A B of the model less (A + a) (B + b)."""
+  return param.a @ param.b - (param.a + a) @ (param.b + b)
 
 
 def _billed(size: Callable[..., Any]) -> chain.Broadcast:

@@ -29,7 +29,7 @@ def decomfl(
   client sends the slopes :math:`g_{kp}` of `local.zeroth_order`, and the server
   their mean; :math:`w \leftarrow w - \eta_g \frac{\eta}{P} \sum_{k,p}
   \bar g_{kp} z_{kp}`. Both ways K P floats, whatever the model: a client that
-  was away makes the z of the rounds that it missed again.
+  was away draws the z of the rounds that it missed again.
 
   Args:
     task: loss of the clients.

@@ -32,7 +32,7 @@ def problem(c: Config, whole: Problem) -> Problem:
 
   def of_adapters(part, adapt):
     """The part as a function of what is trained, in place of all."""
-    return OfFrozen(lambda hp: _joined(adapt(at(part, hp)), hp.frozen))
+    return OfFrozen(lambda hp: lora.beside(adapt(at(part, hp)), hp.frozen))
 
   apply_fn = whole.apply_fn
   return whole._replace(
@@ -45,14 +45,6 @@ def problem(c: Config, whole: Problem) -> Problem:
     metrics_fn=of_adapters(whole.metrics_fn, merged),
     apply_fn=None if apply_fn is None else of_adapters(apply_fn, merged),
   )
-
-
-def _joined(fn: Callable[..., Any], frozen: Any) -> Callable[..., Any]:
-  @functools.wraps(fn)
-  def joined(params, *args, **kwargs):
-    return fn(lora.join(frozen, params), *args, **kwargs)
-
-  return joined
 
 
 def _on_merged(fn: Callable[..., Any], scale: float) -> Callable[..., Any]:

@@ -8,6 +8,7 @@ from fl_sketch.data import batches, partitions, ragged
 from fl_sketch.experiment.config import Config
 from fl_sketch.experiment.problem import Problem
 from fl_sketch.local import optimizers
+from fl_sketch.models import lora
 from fl_sketch.reporting import client_metrics, metrics
 from fl_sketch.rounds.algorithm import Hyper, LossFn, at
 import jax
@@ -75,9 +76,12 @@ def personalize(c: Config, loss_fn: LossFn) -> Callable[..., Any] | None:
   def own(hp, params, batches, key):
     if c.personal_lr is not None:
       hp = hp._replace(client_lr=jnp.float32(c.personal_lr))
-    task = local_work.Task(at(loss_fn, hp), c.personal_steps, **options)
-    moved, _ = task.steps(hp)(params, batches, key, None)
-    return jax.tree.map(jnp.subtract, params, moved)
+    # Kernels that a server changes are no client's to train.
+    trained, kernels = lora.split(params)
+    own_loss = lora.beside(at(loss_fn, hp), kernels)
+    task = local_work.Task(own_loss, c.personal_steps, **options)
+    moved, _ = task.steps(hp)(trained, batches, key, None)
+    return lora.join(kernels, jax.tree.map(jnp.subtract, trained, moved))
 
   return own
 

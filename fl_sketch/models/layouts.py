@@ -1,4 +1,4 @@
-"""Where files of Hugging Face have what our models have, and how it lies."""
+"""Names and shapes of our models' arrays in files of Hugging Face."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 import json

@@ -176,6 +176,26 @@ def join(frozen: Tree, trainable: Tree) -> Tree:
   return jax.tree.map(pick, frozen, trainable, is_leaf=lambda x: x is None)
 
 
+def beside(fn: Callable[..., Any], frozen: Tree) -> Callable[..., Any]:
+  """Makes a function of all parameters one of those that are trained.
+
+  >>> beside(lambda x: x.base @ x.a, Adapter(jnp.ones((2, 3))))(
+  ...   Adapter(a=jnp.ones((3, 1)))
+  ... ).shape
+  (2, 1)
+
+  Args:
+    fn: (params, ...) -> anything.
+    frozen: the other parameters, as of `join`.
+  """
+
+  @functools.wraps(fn)
+  def run(trainable, *args, **kwargs):
+    return fn(join(frozen, trainable), *args, **kwargs)
+
+  return run
+
+
 def merge(params: Tree, scale: Any) -> Tree:
   """The model's own parameters: W + scale A B in place of an adapter.
 

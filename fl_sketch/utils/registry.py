@@ -218,8 +218,11 @@ class Registry(Generic[E]):
     lacking = [k for k in _required(known) if k not in options]
     if lacking:
       raise ValueError(f'Expected options {lacking} of {self.kind} {name!r}.')
-    for option in options.keys() - {*self.context}:
-      fields.check_option(option, options[option], _hint(known[option]))
+    for option, value in options.items():
+      # A text as the default of the context does not exclude an object.
+      of_context = option in self.context
+      hint = known[option].annotation if of_context else _hint(known[option])
+      fields.check_option(option, value, hint)
 
   def make(self, name: str, /, **arguments: Any) -> Any:
     """Checks the options and calls the factory.

@@ -10,6 +10,7 @@ from fl_sketch.rounds.algorithm import RoundLocal, federated
 import jax.numpy as jnp
 from laws import jit
 import numpy as np
+import optax
 import pytest
 import quadratics
 from refusals import refused_calls
@@ -108,6 +109,12 @@ def config(**fields):
   )
 
 
+def test_an_optimizer_of_optax_is_as_good_as_its_name():
+  """Catches a check of arguments by the types of their defaults."""
+  options = STEPS | {'server_optimizer': optax.scale_by_adam()}
+  assert algorithms.make('decomfl', cases.loss_fn, **options)(cases.HP).server
+
+
 def test_slopes_of_clients_with_few_samples_are_allowed():
   """Catches a refusal that is of algorithms which divide by local_steps."""
   assert config(batch_order='mask').batch_order == 'mask'
@@ -124,7 +131,9 @@ def private_round_local():
 decayed = algorithms.make(
   'decomfl', cases.loss_fn, local_steps=2, weight_decay=0.1
 )
+without_steps = lambda: algorithms.make('decomfl', cases.loss_fn, local_steps=0)
 test_what_slopes_cannot_have_is_refused = refused_calls(
+  (without_steps, 'local_steps=0 >= 1'),
   (lambda: decayed(cases.HP), r'weight_decay=0\.1 to be 0'),
   (lambda: config(epsilon=1.0), 'decomfl has no private form'),
   (lambda: config(algorithm='fedkseed', epsilon=1.0), 'no private form'),

@@ -110,6 +110,17 @@ def test_the_mean_of_models_is_kept_but_by_the_naive_mean(kind, exact):
     assert error > 0.01
 
 
+def test_a_bound_on_payloads_is_of_how_far_clients_move():
+  """Catches a norm of the factors themselves, which grow with training."""
+  run = Run('fedex', client_lr=1e-8)
+  large = jax.tree.map(lambda x: jnp.full_like(x, 10), run.start)
+  mesh = mesh_lib.cohort_mesh(1)
+  round_fn = cases.jit(rounds.run_round(run.make, mesh, max_payload_norm=1.0))
+  state = rounds.init(run.make(run.hp), large, cases.POPULATION)
+  _, metrics = round_fn(run.hp, state, cases.cohort(0, 0), cases.KEY)
+  assert metrics['participants'] > 0 == metrics['rejected_clients']
+
+
 @pytest.mark.parametrize('kind', ['naive', 'ffa'])
 def test_what_is_frozen_has_no_place_in_the_state(kind):
   """Catches frozen arrays that are sent, kept in checkpoints, or updated."""

@@ -46,6 +46,13 @@ def test_a_size_has_the_parameters_that_its_tables_are_for(size, build):
   assert d == plays_decoder.PARAMETERS[size]
 
 
+@pytest.mark.parametrize('variant', ['tiny', 'mini,small', 'diloco,safl'])
+def test_words_that_exclude_each_other_are_refused(variant):
+  """Catches the first of two sizes or algorithms in place of a refusal."""
+  with pytest.raises(ValueError, match=f"variant='{variant}' of a size in"):
+    plays_decoder.get_config(variant)
+
+
 def bytes_up(name, d):
   """What a client sends, by hand: an entry is a float, or a bit and a scale."""
   if name == 'onebit':

@@ -70,6 +70,21 @@ def test_a_table_is_of_what_is_trained():
   assert planning.wire(exp, mesh()) == ([120] * 4, [120] * 4)
 
 
+@pytest.mark.parametrize('kind', ['naive', 'fedex'])
+def test_own_steps_of_a_client_train_no_kernel(kind):
+  """Catches an evaluation after own steps on arrays that the server changes."""
+  exp = built(kind, client_holdout=0.3, personal_steps=2)
+  batches = {k: v[:10].reshape(2, 5, *v.shape[1:]) for k, v in exp.data.items()}
+  own = exp.personalize(exp.hyper, exp.params, batches, None)
+  chex.assert_trees_all_equal_structs(own, exp.params)
+  kernels = lora.split(exp.params)[1]
+  chex.assert_trees_all_equal(lora.split(own)[1], kernels)
+  adapter = own['Dense_0']['kernel']
+  assert jnp.abs(adapter.b).max() > 0
+  if kind == 'fedex':
+    assert adapter.base.shape == (INPUTS, WIDTH)
+
+
 @pytest.fixture(scope='module', params=[
   pytest.param('naive', marks=pytest.mark.nightly), 'fedex',
 ])  # fmt: skip
