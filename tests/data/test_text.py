@@ -287,7 +287,19 @@ test_configs_that_mean_nothing_are_refused = refused(
     {'dataset': 'text', 'dataset_options': {'path': 'x', 'test_share': 0.0}},
     '0 < test_share=0.0 < 1',
   ),
-  (BERT | {'model': 'mlp', 'model_options': None}, "model='mlp' to be a bert"),
+  (
+    BERT | {'model': 'mlp', 'model_options': None},
+    "model='mlp' to be one of tokens with dataset='sst2'",
+  ),
+  (
+    {
+      'dataset': 'text',
+      'dataset_options': {'path': 'x'},
+      'model': 'lstm',
+      'model_options': {'last': True},
+    },
+    r"Expected no last in model_options=.* with dataset='text'",
+  ),
   (
     BERT | {'dataset_options': {'vocabulary': 120, 'tokenizer': 'x'}},
     'one of vocabulary and tokenizer',
@@ -343,6 +355,28 @@ def test_a_text_is_trained_by_its_tokens(tmp_path):
   assert sums['count'] == (batch['y'] >= 0).sum()
   with pytest.raises(ValueError, match=r'Expected logits\[batch, classes\]'):
     experiment.build(fields | {'loss': 'classes'}, str(tmp_path))
+
+
+@pytest.mark.usefixtures('drawn_by_numpy')
+@pytest.mark.parametrize('published', [False, True])
+def test_models_of_sequences_train_on_any_text(published, tmp_path):
+  """Catches a model that is refused, and one of other tokens or places."""
+  (tmp_path / 'play.txt').write_text(PLAY * 9)
+  options = {'path': 'play.txt', 'tokens': 'characters', 'length': 12}
+  if published:
+    (tmp_path / 'vocab.txt').write_text('[UNK]\nto\nbe\nor\n')
+    options = {
+      'path': 'play.txt', 'tokenizer': str(tmp_path / 'vocab.txt'), 'length': 12,
+    }  # fmt: skip
+  model = {'width': 8, 'depth': 1, 'heads': 1}
+  fields = SMALL | {'dataset': 'text', 'dataset_options': options}
+  fields |= {'model': 'gpt_nano', 'model_options': model, 'loss': 'tokens'}
+  exp = experiment.build(fields, str(tmp_path))
+  words = 4 if published else len({*PLAY}) + 4
+  assert exp.params['words'].shape == (words, 8)
+  assert exp.params['positions'].shape == (12, 8)
+  batch = {k: x[-2:] for k, x in exp.data.items()}
+  assert exp.loss_fn(exp.params, batch) == pytest.approx(np.log(words), rel=0.1)
 
 
 @pytest.mark.usefixtures('drawn_by_numpy')
