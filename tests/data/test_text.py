@@ -199,6 +199,32 @@ def test_any_table_of_sentences_is_read(tmp_path):
     text.load(path, **columns)
 
 
+@pytest.mark.parametrize(
+  ('header', 'columns'),
+  [('text\tlabel', {}), ('sentence\tlabel', {'columns': ('text', 'kind')})],
+)
+def test_a_header_of_other_columns_is_no_sentence(header, columns, tmp_path):
+  """Catches a class that is called label."""
+  path = tmp_path / 'news.tsv'
+  rows = '\n'.join(f'word{i}\t{i % 2}' for i in range(20))
+  path.write_text(f'{header}\n{rows}\n')
+  with pytest.raises(sources.DataError, match="'label' of line 1 of .*columns"):
+    text.load(path, tokens='characters', **columns)
+  path.write_text(f'{rows}\n')
+  plain = text.load(path, tokens='characters')
+  path.write_text(f'\ufeffsentence\tlabel\n{rows}\n', encoding='utf-8')
+  marked = text.load(path, tokens='characters')  # as Windows writes it
+  np.testing.assert_array_equal(plain.train['x'], marked.train['x'])
+  assert plain.num_classes == marked.num_classes == 2
+
+
+def test_a_letter_that_comes_again_has_one_number():
+  """Catches the last letter under the number of all others."""
+  tokenizer = tokenization.characters('aab')
+  assert tokenizer.encode(['ab?']) == [[1, 2, 3]]
+  assert tokenizer.size == tokenization.characters('ab').size
+
+
 @pytest.mark.parametrize('length', [1, 3, 7, 200])
 def test_windows_tell_every_token_once(length):
   """Catches a token that is lost between windows, or told from itself."""
@@ -355,6 +381,8 @@ def test_a_text_is_trained_by_its_tokens(tmp_path):
   assert sums['count'] == (batch['y'] >= 0).sum()
   with pytest.raises(ValueError, match=r'Expected logits\[batch, classes\]'):
     experiment.build(fields | {'loss': 'classes'}, str(tmp_path))
+  with pytest.raises(ValueError, match="kind='dirichlet' of samples without"):
+    experiment.build(fields | {'partition': 'dirichlet'}, str(tmp_path))
 
 
 @pytest.mark.usefixtures('drawn_by_numpy')
