@@ -116,11 +116,10 @@ def _algorithm(task, hp, size, step, start=None) -> Algorithm:
     hp: see `flora`.
     size: see `_billed`.
     step: (array or adapter of the model, of the mean) -> its update.
-    start: (trained, key) -> the parameters that a client starts from; None is
-      those of the server.
+    start: see `factors_alone`.
   """
   return federated(
-    _factors_alone(task, hp, start),
+    factors_alone(task, hp, start),
     aggregation.mean_over_cohort(decode=_with_products),
     _billed(size),
     t.stateless(lambda mean, params, **_: _map(step, params, mean)),
@@ -128,8 +127,17 @@ def _algorithm(task, hp, size, step, start=None) -> Algorithm:
   )
 
 
-def _factors_alone(task, hp, start) -> Local:
-  """Local steps on all but the kernels of adapters."""
+def factors_alone(
+  task: local_work.Task, hp: Hyper, start: Callable[..., Any] | None = None
+) -> Local:
+  """Local steps on all but the kernels of adapters.
+
+  Args:
+    task: loss and steps.
+    hp: hyperparameters.
+    start: (trained, key) -> the parameters that a client starts from; None is
+      those of the server.
+  """
 
   def local(params, batches, key, drift):
     trained, kernels = lora.split(params)
