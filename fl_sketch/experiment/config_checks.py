@@ -190,6 +190,12 @@ def _check_steps(c: Any):
     )
   if c.personal_lr is not None and not c.personal_steps:
     raise c.refusal('Expected {personal_steps} >= 1 beside {personal_lr}.')
+  if algorithms.entry(c.algorithm).work == 'gradient':
+    for name in c.given(('client_schedule', 'lr_decay')):
+      raise c.refusal(
+        f'Expected no {{{name}}} with {{algorithm}}, whose clients send a '
+        'gradient and make no step.'
+      )
   if c.client_schedule is None:
     return
   schedules.make(rounds=c.rounds, **c.client_schedule)  # checks its options
