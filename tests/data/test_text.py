@@ -208,7 +208,9 @@ def test_a_header_of_other_columns_is_no_sentence(header, columns, tmp_path):
   path = tmp_path / 'news.tsv'
   rows = '\n'.join(f'word{i}\t{i % 2}' for i in range(20))
   path.write_text(f'{header}\n{rows}\n')
-  with pytest.raises(sources.DataError, match="'label' of line 1 of .*columns"):
+  with pytest.raises(
+    sources.DataError, match=r"'label' of line 1 of .*columns"
+  ):
     text.load(path, tokens='characters', **columns)
   path.write_text(f'{rows}\n')
   plain = text.load(path, tokens='characters')
@@ -393,9 +395,8 @@ def test_models_of_sequences_train_on_any_text(published, tmp_path):
   options = {'path': 'play.txt', 'tokens': 'characters', 'length': 12}
   if published:
     (tmp_path / 'vocab.txt').write_text('[UNK]\nto\nbe\nor\n')
-    options = {
-      'path': 'play.txt', 'tokenizer': str(tmp_path / 'vocab.txt'), 'length': 12,
-    }  # fmt: skip
+    tokenizer = str(tmp_path / 'vocab.txt')
+    options = {'path': 'play.txt', 'tokenizer': tokenizer, 'length': 12}
   model = {'width': 8, 'depth': 1, 'heads': 1}
   fields = SMALL | {'dataset': 'text', 'dataset_options': options}
   fields |= {'model': 'gpt_nano', 'model_options': model, 'loss': 'tokens'}
