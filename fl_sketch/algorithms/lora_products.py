@@ -116,10 +116,11 @@ def _algorithm(task, hp, size, step, start=None) -> Algorithm:
     hp: see `flora`.
     size: see `_billed`.
     step: (array or adapter of the model, of the mean) -> its update.
-    start: see `factors_alone`.
+    start: (trained, key) -> the parameters that a client starts from; None is
+      those of the server.
   """
   return federated(
-    factors_alone(task, hp, start),
+    _factors_alone(task, hp, start),
     aggregation.mean_over_cohort(decode=_with_products),
     _billed(size),
     t.stateless(lambda mean, params, **_: _map(step, params, mean)),
@@ -127,17 +128,8 @@ def _algorithm(task, hp, size, step, start=None) -> Algorithm:
   )
 
 
-def factors_alone(
-  task: local_work.Task, hp: Hyper, start: Callable[..., Any] | None = None
-) -> Local:
-  """Local steps on all but the kernels of adapters.
-
-  Args:
-    task: loss and steps.
-    hp: hyperparameters.
-    start: (trained, key) -> the parameters that a client starts from; None is
-      those of the server.
-  """
+def _factors_alone(task, hp, start) -> Local:
+  """Local steps on all but the kernels of adapters."""
 
   def local(params, batches, key, drift):
     trained, kernels = lora.split(params)

@@ -4,12 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from fl_sketch import local as local_work
-from fl_sketch.algorithms import lora_products
 from fl_sketch.data import batches, partitions, ragged
 from fl_sketch.experiment.config import Config
 from fl_sketch.experiment.problem import Problem
 from fl_sketch.local import optimizers
-from fl_sketch.models import lora
 from fl_sketch.reporting import client_metrics, metrics
 from fl_sketch.rounds.algorithm import Hyper, LossFn, at
 import jax
@@ -78,12 +76,8 @@ def personalize(c: Config, loss_fn: LossFn) -> Callable[..., Any] | None:
     if c.personal_lr is not None:
       hp = hp._replace(client_lr=jnp.float32(c.personal_lr))
     task = local_work.Task(at(loss_fn, hp), c.personal_steps, **options)
-    # Kernels that the server changes are no client's to train.
-    trained, kernels = lora.split(params)
-    steps = lora_products.factors_alone(task, hp)
-    moved, _ = steps(params, batches, key, None)
-    own = jax.tree.map(jnp.subtract, trained, moved)
-    return lora.join(kernels, own)
+    moved, _ = task.steps(hp)(params, batches, key, None)
+    return jax.tree.map(jnp.subtract, params, moved)
 
   return own
 

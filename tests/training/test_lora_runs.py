@@ -166,19 +166,3 @@ def test_clients_adapt_to_what_they_hold_out(tmp_path):
   exp = built('naive', **own)
   row = training.train(exp, tmp_path, progress=False).row
   assert row['personal_loss_mean'] < row['client_loss_mean']
-
-
-@pytest.mark.parametrize('kind', BYTES)
-def test_a_client_adapts_factors_alone(kind):
-  """Catches steps of clients of their own on kernels that the server has."""
-  own = {'client_holdout': 0.3, 'personal_steps': 2, 'batch_size': 4}
-  exp = built(kind, **own)
-  assert exp.personalize is not None
-  batches = {k: x[:8].reshape(2, 4, *x.shape[1:]) for k, x in exp.data.items()}
-  key = jax.random.key(0)
-  after = exp.personalize(exp.hyper, exp.params, batches, key)
-  chex.assert_trees_all_equal_shapes(after, exp.params)
-  before, after = (tree['Dense_0']['kernel'] for tree in (exp.params, after))
-  if before.base is not None:
-    np.testing.assert_array_equal(after.base, before.base)
-  assert (after.b != before.b).any()
