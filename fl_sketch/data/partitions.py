@@ -121,7 +121,7 @@ def partition(
 
   Args:
     kind: a key of `KINDS`.
-    labels: int[samples].
+    labels: int[samples]; or their number, but of a kind of `BY_LABEL`.
     population: number of clients.
     seed: root of the draw.
     samples_per_client: bounds the clients' sizes, see `cap`; None: no bound.
@@ -137,5 +137,7 @@ def partition(
     if option not in allowed:
       allowed.append('samples_per_client')
       raise ValueError(f'Expected {option=} of {kind=} in {allowed}.')
+  if kind in BY_LABEL and np.ndim(labels) == 0:
+    raise ValueError(f'Expected no {kind=} of samples without labels.')
   p = KINDS[kind](labels, population, seed, **options)
   return p if samples_per_client is None else cap(p, samples_per_client)

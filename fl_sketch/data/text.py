@@ -103,6 +103,7 @@ def load(
   size = None if tokenizer is not None else encoder.size
   name = pathlib.Path(path).name
   if framed:
+    _check_first(parts[0], columns)
     classes = _classes(parts[0].labels)
     train, test = _sentences(parts, encoder, length, classes)
     return sources.Dataset(name, train, test, len(classes), vocabulary=size)
@@ -244,7 +245,7 @@ def _taken(whole, part) -> Texts:
 def _read(path, columns) -> Texts | None:
   """The lines of a file; None if it has sentences without labels."""
   try:
-    with path.open(encoding='utf-8') as file:
+    with path.open(encoding='utf-8-sig') as file:
       lines = [*file]
   except (OSError, UnicodeDecodeError) as error:
     raise DataError(f'{path} cannot be read: {error}.') from error
@@ -270,6 +271,17 @@ def _read(path, columns) -> Texts | None:
       kept.append(value)
   numbers = range(first, first + len(labels))
   return Texts(path, sentences, labels, numbers, header=bool(names))
+
+
+def _check_first(part, columns):
+  """Refuses a header of other columns, which reads as one more sentence."""
+  first = part.labels[0]
+  if not part.header and part.labels.count(first) == 1:
+    raise DataError(
+      f'Expected the label {first!r} of line 1 of {part.path} in another line '
+      f'too, or a header with the columns {tuple(columns)}; columns=... names '
+      'others.'
+    )
 
 
 def _check_sst2(part, split, count):

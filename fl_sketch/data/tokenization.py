@@ -39,9 +39,9 @@ def characters(letters: Iterable[str]) -> Tokenizer:
   ([[2, 1, 3]], 4, 5, 6)
 
   Args:
-    letters: of the alphabet, each of them once.
+    letters: of the alphabet; one that comes again is that of before.
   """
-  ids = {letter: i + 1 for i, letter in enumerate(letters)}
+  ids = {letter: i + 1 for i, letter in enumerate(dict.fromkeys(letters))}
   other = checks.count('letters', len(ids)) + 1
   encode = lambda texts: [[ids.get(x, other) for x in text] for text in texts]
   return Tokenizer(encode, other + 3, first=other + 1, last=other + 2)

@@ -108,7 +108,9 @@ def _check_text(c: Any):
       f'Expected a tokenizer beside pretrained={c.pretrained!r}, that of its '
       'words; or of a vocabulary made here, vocab_size in model_options.'
     )
-  if is_text and c.model in (*models.OF_IMAGES, *models.OF_SEQUENCES):
+  if is_text and c.model in models.OF_IMAGES:
+    raise c.refusal('Expected {model} to be one of tokens with {dataset}.')
+  if c.dataset == 'sst2' and c.model in models.OF_SEQUENCES:
     raise c.refusal('Expected {model} to be a bert with {dataset}.')
   if c.dataset in sources.NAMES and c.model in bert.SIZES:
     raise ValueError(
@@ -123,6 +125,11 @@ def _check_sequences(c: Any):
   if c.dataset in sources.NAMES:
     raise c.refusal('Expected {dataset} to be one of tokens with {model}.')
   last = (c.model_options or {}).get('last', False)
+  if last and c.dataset in text.NAMES:
+    raise c.refusal(
+      'Expected no last in {model_options} with {dataset}, whose labels are of '
+      'every token.'
+    )
   kind = 'classes' if last else 'tokens'
   if c.loss in losses.OF_LABELS and c.loss != kind:
     raise c.refusal(f'Expected {{loss}} to be {kind!r} with {{model}}.')
@@ -183,6 +190,12 @@ def _check_steps(c: Any):
     )
   if c.personal_lr is not None and not c.personal_steps:
     raise c.refusal('Expected {personal_steps} >= 1 beside {personal_lr}.')
+  if algorithms.entry(c.algorithm).work == 'gradient':
+    for name in c.given(('client_schedule', 'lr_decay')):
+      raise c.refusal(
+        f'Expected no {{{name}}} with {{algorithm}}, whose clients send a '
+        'gradient and make no step.'
+      )
   if c.client_schedule is None:
     return
   schedules.make(rounds=c.rounds, **c.client_schedule)  # checks its options

@@ -248,7 +248,7 @@ def _check_tokens(c: Config, dataset, module):
   if c.dataset not in text.NAMES:
     return
   top = max(int(part['x'].max()) for part in (dataset.train, dataset.test))
-  size = getattr(module, 'vocab_size', dataset.num_classes)
+  size = getattr(module, 'vocab_size', None) or dataset.num_classes
   if top >= size:
     raise ValueError(f'Expected vocab_size={size} > token {top}.')
 

@@ -80,7 +80,11 @@ def mean(metric: str, total: Any, count: Any) -> Any:
   >>> mean('loss', 6.0, 4), float(mean('perplexity', 0.0, 4))
   (1.5, 1.0)
   """
-  return np.exp(total / count) if metric == 'perplexity' else total / count
+  value = total / count
+  if metric != 'perplexity':
+    return value
+  with np.errstate(over='ignore'):  # infinite, of a model that diverged
+    return np.exp(value)
 
 
 _SMALL = {

@@ -199,6 +199,34 @@ def test_any_table_of_sentences_is_read(tmp_path):
     text.load(path, **columns)
 
 
+@pytest.mark.parametrize(
+  ('header', 'columns'),
+  [('text\tlabel', {}), ('sentence\tlabel', {'columns': ('text', 'kind')})],
+)
+def test_a_header_of_other_columns_is_no_sentence(header, columns, tmp_path):
+  """Catches a class that is called label."""
+  path = tmp_path / 'news.tsv'
+  rows = '\n'.join(f'word{i}\t{i % 2}' for i in range(20))
+  path.write_text(f'{header}\n{rows}\n')
+  with pytest.raises(
+    sources.DataError, match=r"'label' of line 1 of .*columns"
+  ):
+    text.load(path, tokens='characters', **columns)
+  path.write_text(f'{rows}\n')
+  plain = text.load(path, tokens='characters')
+  path.write_text(f'\ufeffsentence\tlabel\n{rows}\n', encoding='utf-8')
+  marked = text.load(path, tokens='characters')  # as Windows writes it
+  np.testing.assert_array_equal(plain.train['x'], marked.train['x'])
+  assert plain.num_classes == marked.num_classes == 2
+
+
+def test_a_letter_that_comes_again_has_one_number():
+  """Catches the last letter under the number of all others."""
+  tokenizer = tokenization.characters('aab')
+  assert tokenizer.encode(['ab?']) == [[1, 2, 3]]
+  assert tokenizer.size == tokenization.characters('ab').size
+
+
 @pytest.mark.parametrize('length', [1, 3, 7, 200])
 def test_windows_tell_every_token_once(length):
   """Catches a token that is lost between windows, or told from itself."""
@@ -287,7 +315,19 @@ test_configs_that_mean_nothing_are_refused = refused(
     {'dataset': 'text', 'dataset_options': {'path': 'x', 'test_share': 0.0}},
     '0 < test_share=0.0 < 1',
   ),
-  (BERT | {'model': 'mlp', 'model_options': None}, "model='mlp' to be a bert"),
+  (
+    BERT | {'model': 'mlp', 'model_options': None},
+    "model='mlp' to be one of tokens with dataset='sst2'",
+  ),
+  (
+    {
+      'dataset': 'text',
+      'dataset_options': {'path': 'x'},
+      'model': 'lstm',
+      'model_options': {'last': True},
+    },
+    r"Expected no last in model_options=.* with dataset='text'",
+  ),
   (
     BERT | {'dataset_options': {'vocabulary': 120, 'tokenizer': 'x'}},
     'one of vocabulary and tokenizer',
@@ -343,6 +383,29 @@ def test_a_text_is_trained_by_its_tokens(tmp_path):
   assert sums['count'] == (batch['y'] >= 0).sum()
   with pytest.raises(ValueError, match=r'Expected logits\[batch, classes\]'):
     experiment.build(fields | {'loss': 'classes'}, str(tmp_path))
+  with pytest.raises(ValueError, match="kind='dirichlet' of samples without"):
+    experiment.build(fields | {'partition': 'dirichlet'}, str(tmp_path))
+
+
+@pytest.mark.usefixtures('drawn_by_numpy')
+@pytest.mark.parametrize('published', [False, True])
+def test_models_of_sequences_train_on_any_text(published, tmp_path):
+  """Catches a model that is refused, and one of other tokens or places."""
+  (tmp_path / 'play.txt').write_text(PLAY * 9)
+  options = {'path': 'play.txt', 'tokens': 'characters', 'length': 12}
+  if published:
+    (tmp_path / 'vocab.txt').write_text('[UNK]\nto\nbe\nor\n')
+    tokenizer = str(tmp_path / 'vocab.txt')
+    options = {'path': 'play.txt', 'tokenizer': tokenizer, 'length': 12}
+  model = {'width': 8, 'depth': 1, 'heads': 1}
+  fields = SMALL | {'dataset': 'text', 'dataset_options': options}
+  fields |= {'model': 'gpt_nano', 'model_options': model, 'loss': 'tokens'}
+  exp = experiment.build(fields, str(tmp_path))
+  words = 4 if published else len({*PLAY}) + 4
+  assert exp.params['words'].shape == (words, 8)
+  assert exp.params['positions'].shape == (12, 8)
+  batch = {k: x[-2:] for k, x in exp.data.items()}
+  assert exp.loss_fn(exp.params, batch) == pytest.approx(np.log(words), rel=0.1)
 
 
 @pytest.mark.usefixtures('drawn_by_numpy')

@@ -68,5 +68,13 @@ test_schedules_that_mean_nothing_are_refused = refused(
     {'client_schedule': 'cosine', 'lr_decay': 0.9},
     'Expected no lr_decay=0.9 beside client_schedule=',
   ),
+  (
+    {'algorithm': 'fedsgd', 'local_steps': 1, 'client_schedule': 'cosine'},
+    "no client_schedule=.* with algorithm='fedsgd', whose clients send a grad",
+  ),
+  (
+    {'algorithm': 'demo', 'local_steps': 1, 'lr_decay': 0.9},
+    "no lr_decay=0.9 with algorithm='demo'",
+  ),
   error=config.ConfigError,
 )

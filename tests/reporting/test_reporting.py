@@ -4,6 +4,7 @@ import json
 
 from fl_sketch import reporting
 from fl_sketch.reporting import metrics
+import numpy as np
 from PIL import Image
 import pytest
 
@@ -145,3 +146,8 @@ def test_the_best_is_by_the_name_or_as_it_is_said(metric, name, best):
   """Catches a run that keeps the parameters of its largest error."""
   found, rank = metrics.ranked_by(metric)
   assert (found, rank(1, 2)) == (name, best)
+
+
+def test_the_perplexity_of_a_model_that_diverged_is_infinite():
+  """Catches a warning in place of a number: warnings are errors here."""
+  assert metrics.mean('perplexity', np.float32(1e4), np.float32(10)) == np.inf

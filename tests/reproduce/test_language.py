@@ -92,6 +92,14 @@ def test_claims_are_of_losses_and_bytes(folder):
   assert methods.DILOCO in near.text
 
 
+def test_a_caption_counts_no_padding_as_characters(folder):
+  """Catches 80 characters of each window: a short speech is padded."""
+  lab = Lab(folder, 'quick', progress=False)
+  (table,) = report.scratch(lab).tables
+  # 6 rounds of 8 clients, which make 4 steps of 2 windows.
+  assert '384 windows of at most 80 characters' in table.caption
+
+
 def test_all_methods_see_the_same_characters(folder):
   """Catches a method with more steps, samples or rounds than the others."""
   lab = Lab(folder, 'quick', progress=False)

@@ -81,7 +81,7 @@ def validation_score(run: lab_lib.Run) -> float:
 
 
 def decoder(lab: lab_lib.Lab) -> Fields:
-  """The model, its loss, and the work of clients: 2 million characters."""
+  """The model, its loss, and the work of clients: 25,600 windows of text."""
   small = {'model': 'gpt_micro'}
   rehearsed = {
     'model': 'gpt_nano', 'model_options': {'width': 16, 'depth': 1},

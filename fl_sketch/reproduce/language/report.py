@@ -28,7 +28,7 @@ _COMPARED = (
 
 
 def scratch(lab: lab_lib.Lab) -> study.Report:
-  """A decoder from scratch: every method at equal rounds and tokens."""
+  """A decoder from scratch: every method at equal rounds and windows."""
   task = problems.scratch(lab)
   races = _races(lab, task, methods.METHODS)
   claims = [
@@ -69,7 +69,7 @@ def large(lab: lab_lib.Lab) -> study.Report:
 
 
 def recurrent(lab: lab_lib.Lab) -> study.Report:
-  """A GRU by speakers, and centrally, at equal characters seen."""
+  """A GRU by speakers, and centrally, at equal windows of characters."""
   task, alone = problems.recurrent(lab)
   races = _races(lab, task, methods.RECURRENT)
   races |= _races(lab, alone, methods.CENTRALLY)
@@ -183,11 +183,11 @@ def _table(task: Task, races: Races) -> study.Table:
       lab_lib.shown(_bits(race), digits=3),
       '' if math.isnan(low) else f'{low:.3f} to {high:.3f}',
     ])  # fmt: skip
-  tokens = turns * task.fields['local_steps'] * task.fields['batch_size'] * 80
+  windows = turns * task.fields['local_steps'] * task.fields['batch_size']
   caption = (
     f'd = {task.dimension:,} that are trained, {task.fields["rounds"]} rounds, '
-    f'{tokens:,} characters seen; bytes of one client in a round, MB of all '
-    'clients; means over seeds ± standard errors.'
+    f'{windows:,} windows of at most 80 characters seen; bytes of one client '
+    'in a round, MB of all clients; means over seeds ± standard errors.'
   )
   return study.Table(caption, _HEAD, rows)
 
@@ -207,14 +207,14 @@ _DOTS = (
 )
 _PROTOCOL = (
   'Clients are the speakers of tiny Shakespeare with a thousand letters or '
-  'more, a stand-in for the Shakespeare of LEAF; the test is the last tenth of '
-  'what each says. Eight of them train in a round, and all methods see the '
-  'same number of characters. Each has four rates, half a decade apart, on '
-  'seed 100 and over half of the rounds, and up to three more where the best '
-  'is the first or the last of them; that with the least loss on a tenth of '
-  'what clients train on, which these trials hold out, runs on the reported '
-  'seeds. Rates fall along half a cosine. Where AdamW is that of clients it '
-  'begins anew in every round: a client takes part in few of them.'
+  'more, a stand-in for the Shakespeare of LEAF; the test is the last tenth '
+  'of what each says. Eight of them train in a round, and all methods see the '
+  'same number of windows of characters. Each has four rates, half a decade '
+  'apart, on seed 100 and over half of the rounds, and up to three more where '
+  'the best is the first or the last of them; that with the least loss on a '
+  'tenth of what clients train on, which these trials hold out, runs on the '
+  'reported seeds. Rates fall along half a cosine. Where AdamW is that of '
+  'clients it begins anew in every round: a client takes part in few of them.'
 )
 _CENTRAL = (
   'Central AdamW is one client with the samples of all, whose steps have as '
