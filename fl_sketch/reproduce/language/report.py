@@ -213,8 +213,10 @@ _PROTOCOL = (
   'apart, on seed 100 and over half of the rounds, and up to three more where '
   'the best is the first or the last of them; that with the least loss on a '
   'tenth of what clients train on, which these trials hold out, runs on the '
-  'reported seeds. Rates fall along half a cosine. Where AdamW is that of '
-  'clients it begins anew in every round: a client takes part in few of them.'
+  'reported seeds. The rate of the server falls along half a cosine; with '
+  "DiLoCo's optimizers, and in products of factors, that of the clients. Where "
+  'AdamW is that of clients it begins anew in every round: a client takes part '
+  'in few of them.'
 )
 _CENTRAL = (
   'Central AdamW is one client with the samples of all, whose steps have as '
