@@ -9,9 +9,10 @@ from fl_sketch.utils import extras
 with extras.needed('plots'):
   from matplotlib import axes, figure, ticker
 
-# Okabe and Ito (2008): told apart also by the colour-blind, and in print.
+# Okabe and Ito (2008), and grey: told apart also by the colour-blind.
 _COLOURS = (
   '#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#000000',
+  '#8c8c8c',
 )  # fmt: skip
 # Families of algorithms keep their colours in all figures.
 _FAMILIES = {

@@ -88,7 +88,7 @@ METHODS: dict[str, Method] = {
     for name in (DENSE, methods.OURS, ONE_BIT, SAFL, 'DeMo')
   },
   _SPARSE: Method('codecs', 'adamw', _sparse_loco, rate='client_lr'),
-  'Ferret': Method('layers', 'adam', _ferret),
+  'Ferret': Method('safl', 'adam', _ferret),
   'FedKSeed': Method('seeds', 'seeds', _fedkseed, rate='client_lr'),
 }
 # Dense means of factors, beside the naive one of all the others.

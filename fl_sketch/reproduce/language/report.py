@@ -1,5 +1,6 @@
 """Makes the reports on models of language: claims, tables and figures."""
 
+import collections
 import math
 from typing import Any
 
@@ -130,12 +131,14 @@ def _report(
 ) -> study.Report:
   entries = methods.METHODS | methods.OF_FACTORS
   entries |= methods.RECURRENT | methods.CENTRALLY
-  lines, dots = [], {}
+  lines, dots, variants = [], {}, collections.Counter()
   for name in sorted(races, key=lambda name: _mean(races[name])):
     race, family = races[name], entries[name].family
     if name not in methods.CENTRALLY:  # which sends nothing
+      look = {'family': family, 'variant': variants[family]}
+      variants[family] += 1
       lines += summaries.against_bytes(
-        name, race.runs, _bits(race), 3, 'test_bits', 1, family=name
+        name, race.runs, _bits(race), 3, 'test_bits', 1, **look
       )
     mean, low, high = map(float, summaries.interval(_bits(race)))
     dots[name] = figures.Dot(mean, low, high, family)
