@@ -319,6 +319,18 @@ def test_an_import_that_was_stopped_goes_on(tmp_path, monkeypatch):
   assert again.ids.tolist() == whole.ids.tolist()
 
 
+def test_a_folder_of_somebody_else_is_left_alone(tmp_path):
+  """Catches files of a user that an import deletes."""
+  (tmp_path / 'files').mkdir()
+  write_fedjax(tmp_path / 'files', *people())
+  mine = tmp_path / 'to.partial' / 'thesis.tex'
+  mine.parent.mkdir()
+  mine.write_text('mine')
+  with pytest.raises(FileExistsError, match=r'to\.partial'):
+    importing.import_data('femnist', tmp_path / 'files', tmp_path / 'to')
+  assert mine.read_text() == 'mine'
+
+
 def test_an_import_goes_on_below_its_files(tmp_path, monkeypatch):
   """Catches a spool that counts as one of the files, and is made anew."""
   LAYOUTS['table'](tmp_path, *people())

@@ -48,7 +48,7 @@ def import_data(
   Raises:
     DataError: the files are damaged or of another layout.
     ValueError: the kind is unknown, or an option does not suit it.
-    FileExistsError: `to` exists.
+    FileExistsError: `to` exists, or `to`.partial has other files.
     SaveError: `to` cannot be written, as on a full disk.
   """
   if test_share is not None:

@@ -22,6 +22,8 @@ _CLIENTS = 256  # of a chunk of the store, at most
 _ROWS = 2**15  # of a chunk, about
 _BLOCK = 2**22  # owners at once
 _OWNER = '<i4'
+# How the names in the folder begin.
+_OURS = 'state.json', _NAMES, 'store', *(f'{s}.' for s in (TRAIN, TEST, PUBLIC))
 
 
 class Spool:
@@ -31,6 +33,9 @@ class Spool:
     folder: of the files; one that is there is gone on with if it is of the same
       `source`, else made anew.
     source: JSON that says what is spooled, and from where.
+
+  Raises:
+    FileExistsError: the folder has files of something else.
   """
 
   def __init__(self, folder: pathlib.Path, source: Any):
@@ -40,7 +45,10 @@ class Spool:
     self._rows = {TRAIN: 0, TEST: 0, PUBLIC: 0}
     self._codes: dict[str, int] = {}
     if not self._resumed():
-      shutil.rmtree(folder, ignore_errors=True)
+      if folder.exists():
+        if any(not x.name.startswith(_OURS) for x in folder.iterdir()):
+          raise FileExistsError(f'Expected no files of your own in {folder}.')
+        shutil.rmtree(folder)
       folder.mkdir(parents=True)
     self._files: dict[str, Any] = {}
 
