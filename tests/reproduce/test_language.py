@@ -76,7 +76,7 @@ def test_rates_are_tuned_by_what_clients_hold_out(folder):
   assert len(tuned) == len(raced) == len(made.seeds) > 2
   for config in tuned:
     assert config['client_holdout'] == 0.1
-    assert config['seed'] not in range(5)
+    assert config['seed'] not in range(10)
   for config in raced:
     assert 'client_holdout' not in config
     assert config['sweep'] == {'seed': (0, 1)}
