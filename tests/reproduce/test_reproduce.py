@@ -19,9 +19,7 @@ import pytest
 import runs
 
 # Studies whose runs have not ended.
-RUNNING = {
-  'Language-Scratch', 'Language-LoRA', 'Language-Large', 'Language-Recurrent',
-}  # fmt: skip
+RUNNING = {'Language-LoRA', 'Language-Large', 'Language-Recurrent'}
 
 
 @pytest.fixture(scope='module')
