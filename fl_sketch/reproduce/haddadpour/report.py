@@ -111,7 +111,8 @@ def by_bytes(race: Race) -> list[figures.Panel]:
     lines = []
     for cell, runs in race.items():
       if cell.steps == tau:
-        look = _look(cell) | {'variant': int(cell.table == sizes[0])}
+        variant = int(cell.table == sizes[0])
+        look: dict[str, Any] = _look(cell) | {'variant': variant}
         label = f'{cell.name} {cell.table or ""}'.strip()
         finals = runs_lib.accuracy(runs)
         lines += summaries.against_bytes(label, runs, finals, **look)
