@@ -1,7 +1,9 @@
 """The comparison on models of language: its data, tuning and claims."""
 
+import json
 import pathlib
 
+from fl_sketch import models
 from fl_sketch.data import store
 from fl_sketch.reproduce import lab as lab_lib
 from fl_sketch.reproduce.language import methods, problems, report
@@ -109,3 +111,43 @@ def test_all_methods_see_the_same_characters(folder):
     seen = fields['rounds'] * fields['local_steps'] * fields['batch_size']
     assert seen == 6 * 4 * 2, name
     assert fields['cohort'] == 8
+
+
+@pytest.mark.parametrize('scale', lab_lib.SCALES)
+@pytest.mark.parametrize('problem', [problems.scratch, problems.large])
+def test_heads_divide_the_widths_of_every_scale(
+  problem, scale, folder, monkeypatch
+):
+  """Catches a decoder that cannot be made, at a scale that nobody played."""
+  monkeypatch.setattr(problems, 'plays', lambda lab: {})
+  monkeypatch.setattr(
+    problems, '_task', lambda lab, name, fields, rates: fields
+  )
+  fields = problem(Lab(folder, scale, progress=False))
+  model = models.make(fields['model'], 67, **fields.get('model_options', {}))
+  assert model.width % model.heads == 0
+
+
+def test_the_larger_decoder_has_the_best_methods_of_the_kept_result(folder):
+  """Catches a choice by the test or by a run that diverged, and other rates."""
+  losses = {
+    methods.DILOCO: [2.0, 2.2], methods.SAFL: [1.0, None],
+    methods.FEDAVG: [2.3, 2.3], methods.TABLES: [2.2, 2.1],
+    methods.DENSE: [2.4, 2.4],
+  }  # fmt: skip
+  seeds = {
+    name: {'training loss': loss, 'rate': 0.01 * i, 'bits': [9.0 - i]}
+    for i, (name, loss) in enumerate(losses.items(), start=1)
+  }
+  lab = Lab(folder, 'quick', progress=False)
+  kept = folder / 'Language-Scratch.json'
+  kept.write_text(json.dumps({'seeds': seeds}))
+  made = report.large(lab)
+  kept.unlink()  # other tests make the result
+  best = methods.DILOCO, methods.TABLES, methods.FEDAVG
+  assert {k: v['rate'] for k, v in made.seeds.items()} == {
+    name: seeds[name]['rate'] for name in best
+  }
+  raced = [name for name in lab.played if 'language' in name]
+  assert len(raced) == len(best)
+  assert all(name.startswith('language/large/') for name in raced)

@@ -29,10 +29,13 @@ def scratch(lab: lab_lib.Lab) -> Task:
 
 
 def large(lab: lab_lib.Lab) -> Task:
-  """The same with a decoder of 10 million parameters."""
-  options = lab.pick({'width': 16, 'depth': 1}, {}, {'width': 1024})
+  """The same with a decoder of 10 million parameters, over half the rounds."""
+  wide = {'width': 1024, 'depth': 24, 'heads': 16, 'scan': True, 'remat': True}
+  rehearsed = {'width': 16, 'depth': 1, 'heads': 2}
+  options = lab.pick(rehearsed, {}, wide)  # wide: 302 million parameters
   model = {'model': 'gpt_mini', 'model_options': options}
-  return _task(lab, 'large', plays(lab) | decoder(lab) | model, _RATES)
+  fields = plays(lab) | decoder(lab) | model | _length(lab, rounds=200)
+  return _task(lab, 'large', fields, _RATES)
 
 
 def adapting(lab: lab_lib.Lab) -> Task:

@@ -5,7 +5,13 @@ import math
 from typing import Any
 
 from fl_sketch.reporting import figures
-from fl_sketch.reproduce import lab as lab_lib, study, summaries, verdicts
+from fl_sketch.reproduce import (
+  lab as lab_lib,
+  results,
+  study,
+  summaries,
+  verdicts,
+)
 from fl_sketch.reproduce.language import methods, problems
 from fl_sketch.reproduce.one_percent import runs as runs_lib
 from fl_sketch.reproduce.one_percent.methods import Method
@@ -59,15 +65,19 @@ def adapting(lab: lab_lib.Lab) -> study.Report:
 def large(lab: lab_lib.Lab) -> study.Report:
   """A decoder of 10 million parameters by the best three methods, one seed.
 
-  Best by their training loss on the smaller decoder, whose rates they have.
+  Best by their training loss on the smaller decoder, whose rates they have. Its
+  result is read from the folder of the laboratory, or made where there is none.
   """
-  races = _races(lab, problems.scratch(lab), methods.METHODS, _CLOSE)
-  loss = lambda name: np.nan_to_num(_training(races[name]).mean(), nan=np.inf)
-  names = sorted(races, key=loss)[:_BEST]
+  kept = results.read(lab.folder, 'Language-Scratch')
+  small = kept['seeds'] if kept else scratch(lab).seeds
+  mean = lambda x: np.mean(np.asarray(x['training loss'], float))
+  losses = {
+    name: float(np.nan_to_num(mean(x), nan=np.inf)) for name, x in small.items()
+  }
   task = problems.large(lab)
   found = {
-    name: _race(lab, task, name, methods.METHODS[name], 1, races[name].rate)
-    for name in names
+    name: _race(lab, task, name, methods.METHODS[name], 1, small[name]['rate'])
+    for name in sorted(losses, key=losses.__getitem__)[:_BEST]
   }
   return _report(task, found, [])
 
