@@ -69,7 +69,8 @@ def _of_products(kind: str) -> Method:
   return Method('products', 'adamw', fields, (1.0,), 'client_lr', False)
 
 
-FEDAVG, CENTRAL = 'FedAvg', 'central AdamW'
+FEDAVG = 'FedAvg'
+CENTRAL, CENTRAL_SGD = 'central AdamW', 'central SGD'
 DENSE, SAFL, ONE_BIT = methods.DENSE, methods.SAFL, methods.ONE_BIT
 DILOCO = 'DiLoCo'
 TABLES = "SAFL with DiLoCo's optimizers, one bit"
@@ -97,12 +98,12 @@ OF_FACTORS: dict[str, Method] = {
   'FLoRA': _of_products('flora'),
   'FedEx-LoRA': _of_products('fedex'),
 }
-CENTRALLY = {CENTRAL: _adamw(keep=True)}
+CENTRALLY = {CENTRAL: _adamw(keep=True), CENTRAL_SGD: _FEDAVG}
 RECURRENT: dict[str, Method] = {
   FEDAVG: _FEDAVG,
   'FedAvg, AdamW on clients': _adamw(keep=False),
   DENSE: methods.METHODS[DENSE],
 }
 REHEARSED = (
-  DENSE, DILOCO, TABLES, ONE_BIT, 'FedEx-LoRA', CENTRAL, *RECURRENT,
+  DENSE, DILOCO, TABLES, ONE_BIT, 'FedEx-LoRA', *CENTRALLY, *RECURRENT,
 )  # fmt: skip
