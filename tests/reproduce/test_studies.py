@@ -53,6 +53,7 @@ KEPT = {
     for value in fields['values']
   ],
   'das/noise': lambda fields: [['1'] * 7],
+  'language/as_it_was': lambda fields: 3.0,
   'chen/dimension': lambda fields: [5.0] * fields['runs'],
   'haddadpour/drift': lambda fields: [[1.0, 0.5, 0.2, 0.1]] * fields['seeds'],
 }

@@ -11,6 +11,7 @@ from fl_sketch.reproduce import lab as lab_lib
 from fl_sketch.reproduce.chen import settings
 from fl_sketch.reproduce.one_percent import tasks
 from fl_sketch.reproduce.one_percent.tasks import Fields, Task
+from fl_sketch.training import loaded
 import numpy as np
 
 # Kind of method -> its least rate of four.
@@ -20,6 +21,7 @@ _RATES = {
 }  # fmt: skip
 _ADAPTING = _RATES | {'adamw': 0.001, 'seeds': 3e-5}
 _RECURRENT = _RATES | {'sgd': 0.3, 'adamw': 0.001}
+_BEFORE = 'language/before'
 _KERNELS = 'attention', 'mlp_*'  # that get factors
 
 
@@ -49,6 +51,18 @@ def adapting(lab: lab_lib.Lab) -> Task:
   lora = {'kind': 'naive', 'rank': lab.pick(2, 8), 'targets': _KERNELS}
   fields |= {'pretrained': _trained_before(lab, model), 'lora': lora}
   return _task(lab, 'lora', fields, _ADAPTING)
+
+
+def before_adapting(lab: lab_lib.Lab) -> float:
+  """Bits a character of the test of `adapting`, of the decoder as it was."""
+  fields = plays(lab, 'second')
+
+  def compute():
+    folder = pathlib.Path(fields['dataset_options']['folder'])
+    run = loaded.load(lab.folder / 'runs' / _BEFORE)
+    return run.evaluate(store.open(folder).test)['test_bits']
+
+  return lab.kept('language/as_it_was', fields, compute)
 
 
 def recurrent(lab: lab_lib.Lab) -> tuple[Task, Task]:
@@ -178,7 +192,7 @@ def _trained_before(lab, model) -> str:
     'checkpoint_every': rounds, 'rounds_per_dispatch': lab.pick(1, 10),
     'seed': 1000,
   }  # fmt: skip
-  params = lab.train('language/before', fields).state.params
-  path = lab.folder / 'runs' / 'language' / 'before' / 'model.safetensors'
+  params = lab.train(_BEFORE, fields).state.params
+  path = lab.folder / 'runs' / _BEFORE / 'model.safetensors'
   pretrained.save(path, params)
   return str(path)

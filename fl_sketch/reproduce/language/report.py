@@ -59,7 +59,9 @@ def adapting(lab: lab_lib.Lab) -> study.Report:
     _fewer(races, methods.TABLES, methods.DILOCO),
     _near(races, methods.ONE_BIT, methods.DENSE),
   ]
-  return _report(task, races, claims)
+  note = f'{_COMPARED} Before it is adapted the decoder has a test loss of '
+  note += f'{problems.before_adapting(lab):.3f} bits a character.'
+  return _report(task, races, claims, note)
 
 
 def large(lab: lab_lib.Lab) -> study.Report:
