@@ -19,7 +19,7 @@ import pytest
 import runs
 
 # Studies whose runs have not ended.
-RUNNING = {'Language-LoRA', 'Language-Large', 'Language-Recurrent'}
+RUNNING = {'Language-Large'}
 
 
 @pytest.fixture(scope='module')
