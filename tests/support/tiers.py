@@ -3,10 +3,10 @@
 CPU time is of all threads of a worker, and of the processes that it started and
 waited for: unlike seconds on a clock, it is about the same on a busy machine.
 Budgets are in units of a fixed loop, since one processor takes several times as
-long as another for the same tests.
+long as another for the same tests. It runs now and then between tests: what
+others do on a shared processor can double its time within a minute.
 """
 
-import functools
 import os
 import statistics
 import time
@@ -19,6 +19,10 @@ MOST_OF_ONE = 100  # of the call of a test in the fast tier
 # others share, and six and a half minutes. In CI it has ten minutes on two.
 MOST_OF_ALL = 10500
 SHOWN = 10
+_EVERY = 100  # tests of a worker between two loops
+_tests = 0
+_measured: float | None = None
+_loops: list[float] = []
 _start = 0.0
 _calls: dict[str, float] = {}
 _total = 0.0
@@ -49,15 +53,11 @@ def pytest_collection_modifyitems(config, items):
         item.add_marker('nightly')
 
 
-@functools.cache
 def _loop() -> float:
-  """CPU time of a fixed loop, the median of nine."""
-  seconds = []
-  for _ in range(9):
-    start = time.process_time()
-    sum(i * i for i in range(2_000_000))
-    seconds.append(time.process_time() - start)
-  return statistics.median(seconds)
+  """CPU time of a fixed loop."""
+  start = time.process_time()
+  sum(i * i for i in range(2_000_000))
+  return time.process_time() - start
 
 
 def cpu_seconds() -> float:
@@ -68,7 +68,10 @@ def cpu_seconds() -> float:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-  global _start
+  global _start, _tests, _measured
+  if _tests % _EVERY == 0:
+    _measured = _loop()
+  _tests += 1
   _start = cpu_seconds()
   return (yield)
 
@@ -76,10 +79,11 @@ def pytest_runtest_protocol(item):
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport():
   """Adds to the report of a phase what it took; xdist sends it along."""
-  global _start
+  global _start, _measured
   report = yield
   now = cpu_seconds()
   report.cpu_seconds, _start = now - _start, now
+  report.loop_seconds, _measured = _measured, None
   return report
 
 
@@ -87,6 +91,8 @@ def pytest_runtest_logreport(report):
   global _total, _is_fast
   seconds = getattr(report, 'cpu_seconds', 0.0)  # none where a worker crashed
   _total += seconds
+  if (loop := getattr(report, 'loop_seconds', None)) is not None:
+    _loops.append(loop)
   if report.when == 'call':
     _calls[report.nodeid] = seconds
   if not report.keywords.keys().isdisjoint({'nightly', 'long'}):
@@ -107,16 +113,20 @@ def pytest_terminal_summary(terminalreporter):
   slowest = sorted(_calls.items(), key=lambda pair: -pair[1])[:SHOWN]
   for name, seconds in slowest:
     write(f'{seconds:6.1f} s of CPU: {name}')
-  write(f'{_total:6.0f} s of CPU: all {len(_calls)} tests and their fixtures')
+  loop = f', {statistics.mean(_loops):.3f} s a loop' if _loops else ''
+  write(
+    f'{_total:6.0f} s of CPU: all {len(_calls)} tests and their fixtures{loop}'
+  )
   for line in _excess():
     write(line, red=True)
 
 
 def _excess() -> list[str]:
   """What exceeds the budget of the fast tier."""
-  if not _is_fast:
+  if not _is_fast or not _loops:
     return []
-  most_of_one, most_of_all = MOST_OF_ONE * _loop(), MOST_OF_ALL * _loop()
+  loop = statistics.mean(_loops)
+  most_of_one, most_of_all = MOST_OF_ONE * loop, MOST_OF_ALL * loop
   lines = [
     f'{name} takes {seconds:.1f} s of CPU, above {most_of_one:.1f}: make it '
     'cheaper, or mark it nightly.'
