@@ -31,7 +31,7 @@ def scratch(lab: lab_lib.Lab) -> Task:
 
 
 def large(lab: lab_lib.Lab) -> Task:
-  """The same with a decoder of 10 million parameters, over half the rounds."""
+  """Makes a task of 10 million parameters, over half the rounds of scratch."""
   wide = {'width': 1024, 'depth': 24, 'heads': 16, 'scan': True, 'remat': True}
   rehearsed = {'width': 16, 'depth': 1, 'heads': 2}
   options = lab.pick(rehearsed, {}, wide)  # wide: 302 million parameters
@@ -54,7 +54,7 @@ def adapting(lab: lab_lib.Lab) -> Task:
 
 
 def before_adapting(lab: lab_lib.Lab) -> float:
-  """Bits a character of the test of `adapting`, of the decoder as it was."""
+  """Returns the test loss, in bits, of the decoder before it is adapted."""
   fields = plays(lab, 'second')
 
   def compute():
