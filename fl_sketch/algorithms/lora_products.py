@@ -29,7 +29,7 @@ def flora(
   are averaged as in `fedavg`.
 
   Args:
-    task: loss and steps of the clients; the parameters have `lora.Adapter`s.
+    task: loss and steps of the clients; some parameters are a `lora.Adapter`.
     hp: hyperparameters.
     lora_scale: s, alpha / rank.
 
@@ -77,7 +77,7 @@ def fedex(
   are trained whole are averaged as in `fedavg`.
 
   Args:
-    task: loss and steps of the clients; the parameters have `lora.Adapter`s.
+    task: loss and steps of the clients; some parameters are a `lora.Adapter`.
     hp: hyperparameters.
     lora_scale: s, alpha / rank.
 

@@ -74,7 +74,7 @@ def lora(
     key: key[], of A.
     rank: r, the same of all kernels.
     alpha: None is the rank.
-    targets: patterns such as 'attention' or 'block_*/mlp_in', of names in the
+    targets: patterns such as `attention` or `block_*/mlp_in`, of names in the
       path of an array that follow one another. Of the arrays that they match,
       those of two axes are kernels.
     trainable: such patterns of other arrays, which are trained whole.
