@@ -102,6 +102,7 @@ def test_an_error_of_factors_does_not_grow_where_cohorts_change():
   assert 0.1 < late < 1.5 * early
 
 
+@pytest.mark.nightly
 def test_a_kernel_of_rank_one_travels_whole():
   """Catches factors of the wrong axes: a kernel is a matrix of its last."""
   rng = np.random.default_rng(0)

@@ -36,6 +36,7 @@ def test_bytes_do_not_depend_on_the_model(name):
     assert (bill['up'], bill['down']) == (up, down)
 
 
+@pytest.mark.representatives('decomfl')
 @pytest.mark.parametrize('name', SLOPES)
 def test_slopes_find_the_optimum(name):
   """Catches a server that steps along other directions than its clients.
@@ -82,6 +83,7 @@ def test_a_table_is_shared_by_norms_and_dimensions():
   assert check(np.float32([1, 0, 0]), dims, 100)[0] == 5
 
 
+@pytest.mark.nightly
 def test_sizes_follow_the_norms_of_the_last_updates():
   """Catches sizes that stay, and norms of another layer."""
 

@@ -249,9 +249,7 @@ def check_differ(*both, cohort_of=cases.one_absent):
 
 
 @pytest.mark.representatives(
-  'one_absent: iterative_sketching {}', 'one_absent: heaprix k=d',
-  'one_absent: fedcom feedback identity', 'one_absent: safl clip=server',
-  'one_absent: decomfl', 'one_absent: ferret b=d',
+  'one_absent: heaprix k=d', 'one_absent: safl clip=server',
   'everyone: gate is scaffold',
 )  # fmt: skip
 @pytest.mark.covers(

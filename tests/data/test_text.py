@@ -387,6 +387,7 @@ def test_a_text_is_trained_by_its_tokens(tmp_path):
     experiment.build(fields | {'partition': 'dirichlet'}, str(tmp_path))
 
 
+@pytest.mark.representatives('True')
 @pytest.mark.usefixtures('drawn_by_numpy')
 @pytest.mark.parametrize('published', [False, True])
 def test_models_of_sequences_train_on_any_text(published, tmp_path):
@@ -420,6 +421,7 @@ def test_slices_are_taken_before_anything_is_shared():
     experiment.build(Config(**SMALL, train_slice='1400:1500'))
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures('drawn_by_numpy')
 def test_model_options_reach_the_model_and_sweeps():
   c = {**SMALL, 'model': 'vit_nano', 'model_options': {'depth': 1, 'patch': 4}}
@@ -456,6 +458,7 @@ def test_a_private_run_says_that_it_starts_from_a_file():
   assert 'not protected' in more
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures('drawn_by_numpy')
 def test_sentences_train_a_bert(folder):
   exp = experiment.build({**SMALL, **BERT}, str(folder))

@@ -157,6 +157,10 @@ def test_a_command_runs(command, tmp_path, monkeypatch):
   assert done.returncode == 0, done.stderr[-3000:]
 
 
+@pytest.mark.representatives(
+  'docs/concepts/keys.md', 'docs/concepts/correlated_noise.md',
+  'docs/concepts/integers.md',
+)  # fmt: skip
 @pytest.mark.parametrize('path', PAGES, ids=name_of)
 def test_python_of_a_page_runs(path, tmp_path, monkeypatch):
   """Catches an example that no longer runs, or prints something else."""

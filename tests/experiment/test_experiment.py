@@ -146,6 +146,7 @@ test_bad_fields_are_named = refused(
 )
 
 
+@pytest.mark.representatives('fedsgd')
 @pytest.mark.parametrize('algorithm', ['fedavg', 'fedprox', 'fedsgd'])
 def test_a_config_clips_the_gradients_of_clients(algorithm):
   """Catches a field that reaches no local work."""

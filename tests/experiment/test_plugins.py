@@ -126,6 +126,7 @@ def test_a_run_of_own_parts_is_that_of_the_same_parts_by_hand(tmp_path):
   assert result.row['uplink_bytes'] == 4 * 20
 
 
+@pytest.mark.nightly
 def test_own_hyperparameters_are_arrays_of_one_program(tmp_path):
   """Catches a declared hyperparameter that compiles a program a value."""
   swept = {'options': {'beta': (0.0, 0.9)}, 'sketch': {'factor': (0.5, 1.0)}}

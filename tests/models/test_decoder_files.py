@@ -166,6 +166,7 @@ def llama_twin(w, tokens, kv_heads, theta=1e4, epsilon=1e-5, **_):
   return norm('norm', x) @ w.get('lm_head.weight', w['embed_tokens.weight']).T
 
 
+@pytest.mark.representatives('gpt2 head-True-True', 'llama-False-True')
 @pytest.mark.parametrize('scan', [False, True])
 @pytest.mark.parametrize('prefix', [False, True])
 @each_case

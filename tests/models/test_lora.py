@@ -45,6 +45,7 @@ def whole(parts, trainable=None):
   return lora.join(parts.frozen, trainable)
 
 
+@pytest.mark.representatives('mlp-naive', 'mlp-ffa', 'mlp-flora', 'mlp-fedex')
 @pytest.mark.parametrize('kind', lora.KINDS)
 @pytest.mark.parametrize('name', MODELS)
 def test_before_training_it_is_the_model_bit_for_bit(name, kind):
@@ -104,6 +105,7 @@ def check_factored(loss_fn, parts, batch):
   chex.assert_trees_all_close(factored, merged, atol=2e-5)
 
 
+@pytest.mark.representatives('mlp')
 @pytest.mark.parametrize('name', ['mlp', 'vit_nano', 'bert_nano'])
 def test_factors_in_layers_are_merged_kernels(name):
   """Catches a factor that a layer does not see, or sees twice."""

@@ -55,6 +55,7 @@ DRAWING = {
 }
 
 
+@pytest.mark.representatives('deterministic', 'has_rng', 'nnx module')
 @pytest.mark.parametrize('model', DRAWING.values(), ids=DRAWING.keys())
 def test_a_key_is_all_that_is_random(model):
   """Dropout in evaluation, or the same in every step, went unnoticed."""

@@ -186,6 +186,7 @@ def test_smooth_lenet_starts_uniform_between_halves():
     assert abs(3 * np.square(2 * layer['kernel']).mean() - 1) < 0.4
 
 
+@pytest.mark.nightly
 def test_the_cnn_of_emnist_is_that_of_plain_layers():
   """Catches a layer that is missing, and dropout in evaluation."""
   cnn = models.make('emnist_cnn', 3)

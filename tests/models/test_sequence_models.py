@@ -64,7 +64,7 @@ def loss_of(case, **options):
   return losses.make(make(case, **options), 'tokens')[0]
 
 
-@pytest.mark.representatives('gpt', 'scan')
+@pytest.mark.representatives('scan')
 @pytest.mark.parametrize(
   ('case', 'options'),
   [('gpt', {}), ('llama', {'scan': True}), ('llama', {'remat': True}),
@@ -121,7 +121,7 @@ def test_dropout_is_of_the_key_and_of_training(case):
     module.apply({'params': params}, x, train=True)
 
 
-@pytest.mark.representatives('gpt')
+@pytest.mark.nightly
 @each_decoder
 def test_a_loop_of_one_program_is_the_loop(case):
   """Catches layers that change places, and other first parameters."""
@@ -136,7 +136,7 @@ def test_a_loop_of_one_program_is_the_loop(case):
   chex.assert_trees_all_close(*grads, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.representatives('True-gpt')
+@pytest.mark.nightly
 @each_decoder
 @pytest.mark.parametrize('scan', [False, True])
 def test_blocks_that_are_computed_again_have_the_same_gradients(case, scan):
@@ -322,6 +322,7 @@ test_configs_that_mean_nothing_are_refused = refused(
 )
 
 
+@pytest.mark.representatives('fields1-labels1')
 @pytest.mark.parametrize(
   ('fields', 'labels'),
   [({}, BATCH['y']), (LAST | {'loss': 'classes'}, BATCH['y'][:, -1])],

@@ -69,7 +69,7 @@ def test_bytes_of_a_round(size, name, build):
   assert {*up} == {bytes_up(name, plays_decoder.PARAMETERS[size])}
 
 
-@pytest.mark.representatives('fedavg')
+@pytest.mark.nightly
 @pytest.mark.parametrize('name', plays_decoder.ALGORITHMS)
 def test_a_round_of_100_million_parameters_lowers_for_accelerators(name, build):
   """Catches an operation of the round that TPUs or GPUs do not have.

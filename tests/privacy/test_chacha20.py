@@ -124,6 +124,7 @@ def draw(key):
   return jax.random.normal(a, (3,)), jax.random.bits(b, (2, 9))
 
 
+@pytest.mark.nightly
 def test_transformed_programs_draw_the_same_bits():
   """Catches a vmapped, scanned or sharded draw that is another one."""
   keys = jax.vmap(jax.random.fold_in, (None, 0))(KEY, jnp.arange(4))

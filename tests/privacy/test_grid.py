@@ -134,6 +134,7 @@ def brute_force_delta(stddev, shift, epsilon):
   return np.maximum(p - np.exp(epsilon) * q, 0).sum()
 
 
+@pytest.mark.representatives('2.0-3')
 @pytest.mark.parametrize('n', [1, 2, 3])
 @pytest.mark.parametrize('stddev', [2.0, 3.3])
 def test_the_discrete_mechanism_is_covered_by_the_continuous_one(n, stddev):

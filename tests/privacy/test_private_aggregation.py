@@ -233,6 +233,7 @@ def test_clients_of_rejected_updates_still_leave_the_noise():
   )
 
 
+@pytest.mark.representatives('dp_fedavg')
 @pytest.mark.parametrize('name', ['dp_fedavg', 'safl', 'fedsketchgate'])
 def test_the_noise_is_as_loud_as_signal_to_noise_says(name):
   """Catches a norm of one number for that of all, or the noise of the sum."""

@@ -42,6 +42,7 @@ def test_given_hashes_are_those_of_the_table(combine):
   np.testing.assert_allclose(vector(out), want, atol=1e-5)
 
 
+@pytest.mark.representatives('gaussian', 'identity', 'sampling', 'srht')
 @pytest.mark.parametrize('name', operators.LINEAR)
 def test_the_matrix_of_an_operator_is_that_operator(name):
   """Catches an operator whose numbers depend on more than its matrix."""

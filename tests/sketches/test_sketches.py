@@ -166,9 +166,8 @@ def test_inside_shard_map_vmap_and_scan(name):
   np.testing.assert_allclose(totals, pairs, atol=1e-4)
 
 
-@operators.law(
-  ['block_cyclic', 'srht', 'block_srht', 'dct'], fast=['block_cyclic']
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize('name', ['block_cyclic', 'srht', 'block_srht', 'dct'])
 def test_a_large_tree_is_sketched_lane_by_lane(name, monkeypatch):
   """Catches a lane that gets another's key, and a derivative that is lost."""
   trees, _ = cohort()

@@ -337,7 +337,10 @@ OPTIMIZED |= {
   'preconditioned', 'privix_eden', 'private_banded', 'dp_fedavg_masked',
   'private_before', 'private_fetchsgd', 'song_int4', 'fedsketchgate_heaprix',
   'privix_bfloat16', 'fetchsgd_subtract', 'feedback_qsgd', 'feedback_rand_k',
-  'safl_int8', 'fedcom_rand_k', 'decentralised_tree',
+  'safl_int8', 'fedcom_rand_k', 'decentralised_tree', 'safl_client_momentum',
+  'safl_clip_client', 'safl_cosine', 'safl_layerwise', 'preconditioned_onebit',
+  'iterative_sketching_momentum', 'sketched_sgd_momentum', 'heaprix_literal',
+  'fedsketchgate_printed', 'fedcom_qsgd', 'fedcom_sign', 'feedback_sign',
 }  # fmt: skip
 # Of the structures, those that differ most: for laws that compile a program for
 # each case, where the others look at the program of the twin.

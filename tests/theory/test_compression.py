@@ -50,17 +50,9 @@ def alpha_of(codec, x, clients=1, draws=40):
   return float(squares) / draws, mean
 
 
-FAST = 'lognormal', 1
-CASES = [(name, bits) for name in VECTORS for bits in (1, 2, 3, 4)]
-
-
-@pytest.mark.parametrize(
-  ('name', 'bits'),
-  [
-    pytest.param(*case, marks=() if case == FAST else pytest.mark.nightly)
-    for case in CASES
-  ],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize('bits', [1, 2, 3, 4])
+@pytest.mark.parametrize('name', VECTORS)
 def test_alpha_of_quantised_tables(name, bits):
   """Catches a scale or a centroid that is off, and a rotation with a bias.
 
@@ -117,6 +109,7 @@ def test_cosine_of_a_momentum_step_and_floor_of_the_second_moment():
   assert root == pytest.approx(floor, rel=0.02)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize('beta', [0.0, 0.9])
 def test_noise_of_a_sketch_in_the_sum_of_steps(beta):
   """Catches an average that is not taken before the sketch.

@@ -238,6 +238,7 @@ def edit(folder, **entries):
   path.write_text(json.dumps(json.loads(path.read_text()) | entries))
 
 
+@pytest.mark.representatives('source of fl_sketch', 'jax')
 @pytest.mark.parametrize('name', VERSIONS)
 def test_other_code_is_refused_in_private_runs(name, tmp_path):
   """Catches a private run that is resumed with other noise or rounding."""

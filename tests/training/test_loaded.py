@@ -189,6 +189,7 @@ def plain(num_classes):
   return models.Model(init, apply)
 
 
+@pytest.mark.nightly
 def test_a_registered_model_is_applied_with_parameters_of_any_tree(tmp_path):
   """Catches lists where the model takes tuples and classes."""
   with registered.forgotten():

@@ -62,6 +62,7 @@ def by_numpy(exp, lr, steps, decay=0.0):
   return {k: np.array(v, float) for k, v in sums.items()}
 
 
+@pytest.mark.representatives('full')
 @pytest.mark.parametrize(
   'fields',
   [
@@ -81,6 +82,7 @@ def test_own_steps_are_those_of_a_numpy_loop(fields):
   check(of_personal(exp), want, 'personal')
 
 
+@pytest.mark.representatives('2-1-1')
 @pytest.mark.parametrize(
   ('devices', 'lanes', 'most'), [(2, 0, 4000), (1, 3, 700), (2, 1, 1)]
 )
@@ -163,6 +165,7 @@ def texts(tmp_path, own_parts):
   }  # fmt: skip
 
 
+@pytest.mark.nightly
 def test_tokens_are_pooled_over_all_clients(texts):
   """Catches means of means, padding that counts, and another held-out part."""
   exp = experiment.build(texts | {'personal_steps': 2})
