@@ -23,6 +23,7 @@ SLOPES = {
 }
 
 
+@pytest.mark.representatives('decomfl')
 @pytest.mark.parametrize('name', SLOPES)
 def test_bytes_do_not_depend_on_the_model(name):
   """Catches a payload, or a broadcast, with an array of the model in it."""
@@ -53,6 +54,7 @@ def test_slopes_find_the_optimum(name):
   assert gap[-1] < 0.01
 
 
+@pytest.mark.nightly
 def test_a_table_is_shared_by_norms_and_dimensions():
   """Catches shares that do not add up, and layers without a number."""
   rng = np.random.default_rng(0)

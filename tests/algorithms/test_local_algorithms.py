@@ -28,6 +28,7 @@ def test_fedprox_without_its_term_is_fedavg_bit_for_bit():
   chex.assert_trees_all_equal(*(end.params for end in ends))
 
 
+@pytest.mark.nightly
 def test_fednova_weighs_directions_not_lengths():
   """Catches a mean in which a client with more steps counts more."""
   steps = np.array([1, 2, 4])

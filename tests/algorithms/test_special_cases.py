@@ -292,6 +292,7 @@ def test_marina_follows_a_full_gradient_that_is_sent_whole():
   check_same(variant, FEDSGD, lambda r: everyone(0), atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_of_one_client_the_mean_of_products_is_the_product_of_means():
   """Catches a residual that lacks the scale, or takes other factors."""
   naive = algorithms.make('fedavg', with_kernels)

@@ -194,7 +194,7 @@ def test_the_whole_gradient_gives_the_input_away():
   assert (exact_errors(None, 12) < 1e-6).all()
 
 
-@pytest.mark.representatives('op0')
+@pytest.mark.nightly
 @pytest.mark.covers('S0-7.2')
 @pytest.mark.parametrize('op', [GAUSSIAN, sketches.block_cyclic(4 * M)])
 def test_four_numbers_for_each_unknown_give_the_input_away(op):

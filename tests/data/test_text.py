@@ -387,7 +387,7 @@ def test_a_text_is_trained_by_its_tokens(tmp_path):
     experiment.build(fields | {'partition': 'dirichlet'}, str(tmp_path))
 
 
-@pytest.mark.representatives('True')
+@pytest.mark.nightly
 @pytest.mark.usefixtures('drawn_by_numpy')
 @pytest.mark.parametrize('published', [False, True])
 def test_models_of_sequences_train_on_any_text(published, tmp_path):

@@ -32,6 +32,7 @@ def slopes_of(loss_fn, params, batches, steps=1, directions=4, mu=0.1):
   return jit(work.apply)(params, batches, KEYS, None)
 
 
+@pytest.mark.nightly
 def test_the_mean_over_directions_is_the_gradient_of_a_quadratic():
   """Catches a factor of 2, signs, and arrays that share a direction.
 
@@ -111,7 +112,7 @@ def temporary_bytes(layers, directions=2, steps=1):
   return bytes_of(slopes), bytes_of(sgd)
 
 
-@pytest.mark.representatives('1-1')
+@pytest.mark.nightly
 @pytest.mark.parametrize(('steps', 'copies'), [(1, 1), (3, 2)])
 def test_memory_is_that_of_a_forward_pass(steps, copies):
   """Catches a z that is kept, and activations for a backward pass.

@@ -89,6 +89,7 @@ def test_masked_rows_are_as_if_absent(kind):
     chex.assert_trees_all_equal(none, jax.tree.map(jnp.zeros_like, none))
 
 
+@pytest.mark.representatives('regression', 'classes')
 @each_kind
 def test_metrics_add_up_over_batches(kind):
   """Catches means of batches, which do not add up to that of a test set."""

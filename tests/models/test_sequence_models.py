@@ -64,7 +64,7 @@ def loss_of(case, **options):
   return losses.make(make(case, **options), 'tokens')[0]
 
 
-@pytest.mark.representatives('scan')
+@pytest.mark.nightly
 @pytest.mark.parametrize(
   ('case', 'options'),
   [('gpt', {}), ('llama', {'scan': True}), ('llama', {'remat': True}),
@@ -223,7 +223,7 @@ def test_more_tokens_than_those_of_the_data_have_logits(case):
   assert out.shape == (3, LENGTH, 20)
 
 
-@pytest.mark.representatives('llama')
+@pytest.mark.nightly
 @each_case
 def test_bfloat16_rounds_every_product_and_nothing_else(case):
   """Catches sums and softmax in bfloat16, and products in float32."""
@@ -248,7 +248,7 @@ def test_gradients_lower_for_accelerators(case):
   test_models.check_lowering(module, draw_params(case), BATCH)
 
 
-@pytest.mark.representatives('gpt')
+@pytest.mark.nightly
 @each_case
 def test_clients_in_shards_and_lanes_have_the_gradients_of_one(case):
   """Catches a carry that varies over shards where it did not begin so."""

@@ -56,6 +56,7 @@ def batch(name):
   return {'x': INPUTS[name], 'y': np.arange(3, dtype=np.int32)}
 
 
+@pytest.mark.nightly
 @pytest.mark.smoke
 def test_gelu_and_its_slope_in_shards_are_those_of_jax():
   """JAX 0.12 cannot derive its own exact GELU inside `shard_map`."""

@@ -60,7 +60,7 @@ def bytes_up(name, d):
   return 4 * (d // 100 if name == 'safl' else d)
 
 
-@pytest.mark.representatives('micro-onebit')
+@pytest.mark.nightly
 @pytest.mark.parametrize('name', plays_decoder.ALGORITHMS)
 @pytest.mark.parametrize('size', plays_decoder.PARAMETERS)
 def test_bytes_of_a_round(size, name, build):

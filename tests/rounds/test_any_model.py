@@ -178,7 +178,7 @@ def law(second, fast):
   return laws.law(names, fast, 'case', split, 'any model', smoke=fast)
 
 
-@law(STRUCTURES, fast=['nnx rows'])
+@law(STRUCTURES, fast=['dict rows'])
 def test_every_structure_is_a_loop_over_clients(case):
   """Recurrent models were refused; a key that repeats would show as well."""
   want = twin(*case)
@@ -186,7 +186,7 @@ def test_every_structure_is_a_loop_over_clients(case):
   chex.assert_trees_all_close(got, want, rtol=1e-4, atol=1e-5)
 
 
-@law(PLAYED, fast=['gru without absent', 'dict in chunks'])
+@law(PLAYED, fast=['fori_loop without absent', 'dict in chunks'])
 def test_every_way_to_play_is_a_loop_over_clients(case):
   """A loop from zeros was refused, whichever way clients were worked on."""
   name, how = case

@@ -78,6 +78,7 @@ def given(values, draw, like, stddev):
   return stddev * one.astype(like.dtype)
 
 
+@pytest.mark.representatives('central-2', 'local-1', 'before-1')
 @pytest.mark.parametrize('shards', [1, 2])
 @pytest.mark.parametrize(
   'trust', ['central', 'local', 'secure_aggregation', 'before']

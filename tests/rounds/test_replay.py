@@ -15,7 +15,7 @@ REPLICATED = *cases.ONE_EACH, 'safl_amsgrad', 'safl_yogi'
 
 
 @pytest.mark.covers('S0-w0', 'S4-Alg1')
-@cases.law(REPLICATED, fast=cases.CORE)
+@cases.law(REPLICATED, fast=['safl_adam'])
 def test_a_client_that_hears_the_broadcasts_has_the_servers_state(case):
   """Bit for bit through the same compiled server step; 1e-6 through its own."""
   mesh = mesh_lib.cohort_mesh(2)
@@ -49,7 +49,7 @@ CODED = [
 ]
 
 
-@cases.law(CODED, fast=['safl_onebit', 'fedkseed'])
+@cases.law(CODED, fast=['fedkseed'])
 def test_a_client_that_was_away_replays_what_it_missed(case):
   """Bit for bit, after 1, 5 and 50 rounds; catches a mean that is not coded."""
   mesh = mesh_lib.cohort_mesh(2)

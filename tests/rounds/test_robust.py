@@ -86,6 +86,7 @@ def test_a_rule_has_no_unit_of_its_own(scale):
   np.testing.assert_allclose(result / scale, geometric_median(x), atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_of_tables_it_is_the_table_of_a_combination_and_their_median_is_not():
   x, op, key = points(), sketches.count_sketch(5, 6), jax.random.key(0)
   tables = jax.vmap(functools.partial(op.sketch, key))(jnp.asarray(x))

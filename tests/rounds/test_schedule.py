@@ -40,6 +40,7 @@ def test_a_schedule_sets_what_a_round_is_given(name):
   chex.assert_trees_all_close(states[0].params, states[1].params, rtol=1e-6)
 
 
+@pytest.mark.nightly
 def test_a_scan_returns_the_trajectory_it_is_asked_for():
   """Catches values of the state before a round, or of the last one alone."""
   make, mesh = ALGORITHMS['safl_adam'].make, mesh_lib.cohort_mesh()

@@ -31,6 +31,7 @@ def gradients(lanes_per_step):
   return fn
 
 
+@pytest.mark.representatives('None-1', '2-2')
 @pytest.mark.parametrize('shards', [1, 2])
 @pytest.mark.parametrize('lanes_per_step', [1, 2, None])
 def test_a_carry_of_zeros_is_like_that_outside_of_shard_map(

@@ -28,6 +28,7 @@ def drawn(c):
   return custom.problem((np.zeros(2), loss), clients, test=clients[0])
 
 
+@pytest.mark.representatives('at once')
 @pytest.mark.parametrize('count', [1, 2], ids=['in turns', 'at once'])
 def test_a_function_draws_the_data_of_every_seed(count, tmp_path):
   """Catches points of seed 1 that are trained on the samples of seed 0."""

@@ -84,6 +84,7 @@ def test_own_rotations_are_averaged():
   assert energy == pytest.approx(law, rel=0.02)
 
 
+@pytest.mark.nightly
 def test_cosine_of_a_momentum_step_and_floor_of_the_second_moment():
   """Catches a formula for another mean, such as one that is not corrected."""
   x, size = VECTORS['lognormal'], D // 100

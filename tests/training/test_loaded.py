@@ -143,6 +143,7 @@ def own():
   return custom.problem(model, clients, arrays(7))
 
 
+@pytest.mark.nightly
 def test_a_run_of_ones_own_is_loaded_with_its_problem(own, tmp_path):
   """Catches a tuple that becomes a list, and a model of another problem."""
   fields = runs.SMALL | {'rounds': 2, 'standardize': False}

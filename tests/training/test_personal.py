@@ -115,6 +115,7 @@ def test_without_a_step_all_is_as_before():
   assert evaluated(none, mesh) == before
 
 
+@pytest.mark.nightly
 def test_each_client_draws_by_itself():
   """Catches dropout that is the same on all clients."""
   exp = experiment.build(FIELDS)

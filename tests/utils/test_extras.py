@@ -46,6 +46,7 @@ def test_only_what_draws_does_not_load_without_extras():
   assert sorted(names) == [f'fl_sketch.reporting.{name}' for name in DRAWING]
 
 
+@pytest.mark.nightly
 def test_a_run_without_matplotlib_ends_and_says_how_to_get_curves(
   no_matplotlib, tmp_path, capsys
 ):

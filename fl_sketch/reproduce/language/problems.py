@@ -31,12 +31,12 @@ def scratch(lab: lab_lib.Lab) -> Task:
 
 
 def large(lab: lab_lib.Lab) -> Task:
-  """Makes a task of 10 million parameters, over half the rounds of scratch."""
+  """Makes a task of 10 million parameters, over a quarter of the rounds."""
   wide = {'width': 1024, 'depth': 24, 'heads': 16, 'scan': True, 'remat': True}
   rehearsed = {'width': 16, 'depth': 1, 'heads': 2}
   options = lab.pick(rehearsed, {}, wide)  # wide: 302 million parameters
   model = {'model': 'gpt_mini', 'model_options': options}
-  fields = plays(lab) | decoder(lab) | model | _length(lab, rounds=200)
+  fields = plays(lab) | decoder(lab) | model | _length(lab, rounds=100)
   return _task(lab, 'large', fields, _RATES)
 
 
