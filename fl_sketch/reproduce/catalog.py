@@ -133,7 +133,7 @@ _PROJECT = _of(
   ('Language-LoRA', 'Compressors of factors: a decoder adapted to other plays',
    'a decoder of plays, by speaker', language.adapting, 90),
   ('Language-Large', 'The best three on a decoder of 10 million parameters',
-   'a decoder of plays, by speaker', language.large, 40),
+   'a decoder of plays, by speaker', language.large, 60),
   ('Language-Recurrent', 'A GRU by speakers reaches the loss of one trainer',
    'a GRU of plays, by speaker', language.recurrent, 90),
   ('Digits-Precision', 'Tables in fewer bits', 'SAFL on the digits',

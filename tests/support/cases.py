@@ -328,11 +328,12 @@ def law(names: Iterable[str], *, fast: Collection[str], field='case', smoke=()):
   return laws.law(names, fast, field, value, long=LONG, smoke=smoke)
 
 
-# Steps of the server's optimisers have tests of their own, without rounds.
+# Variants of the server's optimiser, whose steps have tests without rounds, and
+# of options, in the nightly tier.
 FREE = 'safl', 'fedavg', 'fedcom', 'fedcomgate', 'marina', 'ef21', 'power_sgd'
 FREE += 'ferret', 'decomfl', 'fedkseed'
-OPTIMIZED = {f'{n}_{each}' for n in FREE for each in EVERY} - {*STRUCTURES}
-OPTIMIZED |= {
+NIGHTLY = {f'{n}_{each}' for n in FREE for each in EVERY} - {*STRUCTURES}
+NIGHTLY |= {
   'diloco', 'demo_mean', 'fetchsgd_eden', 'power_sgd_momentum',
   'preconditioned', 'privix_eden', 'private_banded', 'dp_fedavg_masked',
   'private_before', 'private_fetchsgd', 'song_int4', 'fedsketchgate_heaprix',
@@ -346,9 +347,7 @@ OPTIMIZED |= {
 # each case, where the others look at the program of the twin.
 CORE = 'safl_adam', 'scaffold', 'dp_fedavg'
 # A law of each algorithm, at the cost of one program that its laws share.
-each_case = law(
-  ALGORITHMS, fast=ALGORITHMS.keys() - OPTIMIZED, smoke=STRUCTURES
-)
+each_case = law(ALGORITHMS, fast=ALGORITHMS.keys() - NIGHTLY, smoke=STRUCTURES)
 # Laws of the engine; in those of `each_algorithm` options have no part.
 each_structure = law(ALGORITHMS, fast=STRUCTURES)
 each_algorithm = law(ONE_EACH, fast=STRUCTURES)

@@ -31,7 +31,7 @@ def scratch(lab: lab_lib.Lab) -> Task:
 
 
 def large(lab: lab_lib.Lab) -> Task:
-  """Makes a task of 10 million parameters, over a quarter of the rounds."""
+  """Makes the task of training a decoder of 10 million parameters."""
   wide = {'width': 1024, 'depth': 24, 'heads': 16, 'scan': True, 'remat': True}
   rehearsed = {'width': 16, 'depth': 1, 'heads': 2}
   options = lab.pick(rehearsed, {}, wide)  # wide: 302 million parameters
@@ -54,7 +54,7 @@ def adapting(lab: lab_lib.Lab) -> Task:
 
 
 def before_adapting(lab: lab_lib.Lab) -> float:
-  """Returns the test loss, in bits, of the decoder before it is adapted."""
+  """Returns the test loss of the pretrained decoder, in bits a character."""
   fields = plays(lab, 'second')
 
   def compute():
