@@ -1,28 +1,25 @@
-"""Published files of natural clients, as this module writes them, and imports.
+"""Imports of published files of natural clients, as tests write them.
 
 What comes out of the store is what was written, in its order, but for the
 transformation that the task documents.
 """
 
-import errno
 import io
 import json
 import struct
 import sys
 
-from fl_sketch.data import sources, store
+from fl_sketch.data import sources
 from fl_sketch.data.natural import (
   examples,
   importing,
   kinds,
   leaf,
   plays,
-  spool as spool_lib,
   tasks,
   tff,
 )
 from fl_sketch.data.natural.records import Records
-from fl_sketch.utils.files import SaveError
 import natural_files
 from natural_files import (
   CLIENTS,
@@ -220,158 +217,3 @@ def test_speakers_are_clients(tmp_path):
   assert train.client == test.client == 'ANNA'
   assert train.columns['text'] == [f'one {long}']
   assert test.columns['text'][-1] == 'three: with a colon\nand a line'
-
-
-def damaged(folder, layout):
-  train, test = people()
-  LAYOUTS[layout](folder, train, test)
-  (path, *_) = sorted(x for x in folder.rglob('*train*') if x.is_file()) or (
-    sorted(x for x in folder.rglob('*') if x.is_file())
-  )
-  content = path.read_bytes()
-  path.write_bytes(content[: len(content) // 2])
-
-
-@pytest.mark.parametrize('layout', LAYOUTS)
-def test_a_truncated_file_is_named_and_leaves_nothing(layout, tmp_path):
-  """Catches half a store, and an error of a library without the file."""
-  files = tmp_path / 'files'
-  files.mkdir()
-  damaged(files, layout)
-  with pytest.raises(sources.DataError, match=r'files'):
-    importing.import_data('femnist', files, tmp_path / 'store')
-  assert [x.name for x in tmp_path.iterdir()] == ['files']
-
-
-@pytest.mark.parametrize('kind', natural_files.KINDS)
-def test_a_damaged_file_of_any_kind_is_named(kind, tmp_path):
-  """Catches a kind whose damage is a traceback, or part of a store."""
-  (files := tmp_path / 'files').mkdir()
-  natural_files.KINDS[kind](files, range(2))
-  for path in files.iterdir():
-    content = path.read_bytes()
-    # Half a text is a text; half a table of images has fewer of them.
-    broken = b'\xff' if path.suffix in ('.txt', '.csv') else b''
-    path.write_bytes(content[: len(content) // 2] + broken)
-  with pytest.raises(sources.DataError, match='files'):
-    importing.import_data(kind, files, tmp_path / 'store')
-  assert [x.name for x in tmp_path.iterdir()] == ['files']
-
-
-@pytest.mark.parametrize('kind', natural_files.KINDS)
-def test_files_of_other_kinds_are_refused(kind, tmp_path):
-  """Catches images or texts of another data set that are taken for its own."""
-  for other, write in natural_files.KINDS.items():
-    (files := tmp_path / other).mkdir()
-    write(files, range(2))
-    if other != kind:
-      with pytest.raises(sources.DataError, match=f'{other}'):
-        importing.import_data(kind, files, tmp_path / 'store')
-  assert sorted(x.name for x in tmp_path.iterdir()) == sorted(
-    natural_files.KINDS
-  )
-
-
-def test_foreign_files_are_refused_by_name(tmp_path):
-  """Catches a file that is read as another layout."""
-  (tmp_path / 'notes.txt').write_text('ANNA:\nhello')
-  with pytest.raises(sources.DataError, match=r"files of 'femnist' at .*plays"):
-    importing.import_data('femnist', tmp_path / 'notes.txt', tmp_path / 's')
-  with pytest.raises(sources.DataError, match='does not exist'):
-    importing.import_data('plays', tmp_path / 'no', tmp_path / 's')
-  with pytest.raises(ValueError, match="kind='femist'"):
-    importing.import_data('femist', tmp_path, tmp_path / 's')
-
-
-def test_an_import_that_was_stopped_goes_on(tmp_path, monkeypatch):
-  """Catches samples that are there twice, or not at all, after a restart."""
-  train, test = people()
-  files = tmp_path / 'files'
-  files.mkdir()
-  write_fedjax(files, train, test)
-  whole = importing.import_data('femnist', files, tmp_path / 'whole')
-  monkeypatch.setattr(importing, '_SAVED_EVERY', 2)
-  add, calls = spool_lib.Spool.add, []
-
-  def interrupted(self, *args):
-    calls.append(args)
-    if len(calls) == 4:  # the third is written, but not saved
-      raise KeyboardInterrupt
-    add(self, *args)
-
-  with monkeypatch.context() as patch:
-    patch.setattr(spool_lib.Spool, 'add', interrupted)
-    with pytest.raises(KeyboardInterrupt):
-      importing.import_data('femnist', files, tmp_path / 'again')
-  assert (tmp_path / 'again.partial').is_dir()
-  (files / 'other').write_text('no file of the data')
-  seen = []
-  with monkeypatch.context() as patch:
-    patch.setattr(
-      spool_lib.Spool, 'add', lambda self, *a: (seen.append(a), add(self, *a))
-    )
-    again = importing.import_data('femnist', files, tmp_path / 'again')
-  assert len(seen) == len(train) + len(test) - 2
-  assert not (tmp_path / 'again.partial').exists()
-  for name in 'x', 'y':
-    np.testing.assert_array_equal(again.train[name], whole.train[name])
-    np.testing.assert_array_equal(again.test[name], whole.test[name])
-  assert again.ids.tolist() == whole.ids.tolist()
-
-
-def test_a_folder_of_somebody_else_is_left_alone(tmp_path):
-  """Catches files of a user that an import deletes."""
-  (tmp_path / 'files').mkdir()
-  write_fedjax(tmp_path / 'files', *people())
-  mine = tmp_path / 'to.partial' / 'thesis.tex'
-  mine.parent.mkdir()
-  mine.write_text('mine')
-  with pytest.raises(FileExistsError, match=r'to\.partial'):
-    importing.import_data('femnist', tmp_path / 'files', tmp_path / 'to')
-  assert mine.read_text() == 'mine'
-
-
-def test_an_import_goes_on_below_its_files(tmp_path, monkeypatch):
-  """Catches a spool that counts as one of the files, and is made anew."""
-  LAYOUTS['table'](tmp_path, *people())
-  monkeypatch.chdir(tmp_path)
-  start, seen = importing._spool, []
-
-  def spooled(spool, *args):
-    seen.append(spool.records)
-    start(spool, *args)
-    raise KeyboardInterrupt
-
-  monkeypatch.setattr(importing, '_spool', spooled)
-  for _ in range(2):
-    with pytest.raises(KeyboardInterrupt):
-      importing.import_data('femnist', tmp_path, 'store')
-  assert seen[0] == 0 < seen[1]
-
-
-def test_a_place_that_cannot_be_written_is_named(tmp_path, monkeypatch):
-  """Catches a bare traceback of a wrong --to, and of a full disk."""
-  (files := tmp_path / 'files').mkdir()
-  write_tff(files, *people())
-  with pytest.raises(SaveError, match=r'train.h5/to cannot be written'):
-    importing.import_data(
-      'femnist', files, files / 'fed_emnist_train.h5' / 'to'
-    )
-
-  def full(*args):
-    raise OSError(errno.ENOSPC, 'No space left on device')
-
-  monkeypatch.setattr(spool_lib.Spool, 'add', full)
-  with pytest.raises(SaveError, match=r'store cannot be written: .*No space'):
-    importing.import_data('femnist', files, tmp_path / 'store')
-
-
-def test_a_store_of_before_is_not_written_over(tmp_path):
-  train, test = people()
-  files = tmp_path / 'files'
-  files.mkdir()
-  write_tff(files, train, test)
-  importing.import_data('femnist', files, tmp_path / 'store')
-  with pytest.raises(FileExistsError):
-    importing.import_data('femnist', files, tmp_path / 'store')
-  assert store.open(tmp_path / 'store').partition.population == 4

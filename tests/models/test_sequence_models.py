@@ -4,9 +4,7 @@ import functools
 
 import cases
 import chex
-from fl_sketch import experiment, models
-from fl_sketch.data import store
-from fl_sketch.experiment.config import Config
+from fl_sketch import models
 from fl_sketch.models import lora, losses, recurrent
 import flax
 import flax.linen as nn
@@ -14,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from refusals import refused
 
 from tests.models import test_lora, test_models
 from tests.models.test_models import normal, shapes
@@ -302,40 +299,3 @@ def test_sizes_that_are_not_published_have_as_many_parameters_as_by_hand():
   recurrent += 3 * (256 * 256 + 256 * 256 + 256) + 256
   params = shapes(models.make('gru', 90), (80,), jnp.int32)
   assert models.num_params(params) == 90 * 8 + recurrent + 257 * 90
-
-
-CONFIG = {
-  'dataset': 'store', 'dataset_options': {'folder': 'x'}, 'loss': 'tokens',
-  'model': 'gpt_nano', 'population': 2, 'cohort': 2, 'batch_size': 2,
-}  # fmt: skip
-LAST = {'model': 'lstm', 'model_options': {'last': True, 'hidden': 4}}
-test_configs_that_mean_nothing_are_refused = refused(
-  lambda fields: Config(**CONFIG | fields),
-  ({'loss': 'classes'}, "loss='classes' to be 'tokens' with model='gpt_nano'"),
-  (LAST, "loss='tokens' to be 'classes' with model='lstm'"),
-  (
-    {'dataset': 'digits', 'dataset_options': None},
-    "dataset='digits' to be one of tokens with model='gpt_nano'",
-  ),
-  ({'dataset': 'sst2', 'dataset_options': None}, "'gpt_nano' to be a bert"),
-  ({'model': 'llama'}, 'options .*width.* of model .llama'),
-)
-
-
-@pytest.mark.representatives('fields1-labels1')
-@pytest.mark.parametrize(
-  ('fields', 'labels'),
-  [({}, BATCH['y']), (LAST | {'loss': 'classes'}, BATCH['y'][:, -1])],
-)
-def test_a_store_of_tokens_has_a_loss_and_as_many_positions(
-  fields, labels, tmp_path
-):
-  """Catches tokens of 16 bits that are scaled, and places that nobody takes."""
-  data = {'x': BATCH['x'].astype(np.int16), 'y': labels}
-  folder = tmp_path / 'store'
-  store.write(folder, [(np.array([1, 2]), data)], data, num_classes=WORDS)
-  own = {'dataset_options': {'folder': str(folder)}}
-  exp = experiment.build(CONFIG | fields | own)
-  assert fields or exp.params['positions'].shape == (LENGTH - 1, 64)
-  batch = jax.tree.map(lambda x: x[:2], exp.data)
-  assert abs(float(exp.loss_fn(exp.params, batch)) - np.log(WORDS)) < 0.5

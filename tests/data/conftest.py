@@ -1,0 +1,22 @@
+"""Artificial sentences in place of published ones."""
+
+from fl_sketch.data import text
+import numpy as np
+import pytest
+
+WORDS = 'a bad film is not good but an unlovely , charming one was so'.split()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+  """Files of artificial sentences in place of those of SST-2."""
+  monkeypatch.setattr(text, '_SENTENCES', {'train': 60, 'test': 20})
+  rng = np.random.default_rng(0)
+  (tmp_path / 'sst2').mkdir()
+  for split, count in text._SENTENCES.items():
+    lines = [
+      ' '.join(rng.choice(WORDS, rng.integers(1, 14))) + f'\t{i % 2}\n'
+      for i in range(count)
+    ]
+    (tmp_path / 'sst2' / f'{split}.tsv').write_text(''.join(lines))
+  return tmp_path

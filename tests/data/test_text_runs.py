@@ -1,0 +1,208 @@
+"""The config fields that choose data and models, and models of texts."""
+
+import draws
+from fl_sketch import experiment, models, sweeps
+from fl_sketch.data import sources
+from fl_sketch.experiment.config import Config
+from fl_sketch.models import pretrained
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+from refusals import refused
+
+from tests.data.test_text import PLAY
+
+SMALL = {'population': 4, 'cohort': 4, 'batch_size': 4, 'model': 'mlp'}
+BERT = {
+  'dataset': 'sst2',
+  'model': 'bert_nano',
+  'model_options': {'width': 8, 'heads': 1, 'depth': 1},
+  'dataset_options': {'length': 10, 'vocabulary': 120},
+}
+PRIVATE = {'epsilon': 1.0, 'delta': 1e-5, 'clip_norm': 1.0}
+
+
+@pytest.fixture
+def drawn_by_numpy(monkeypatch):
+  draws.by_numpy(monkeypatch)
+
+
+test_configs_that_mean_nothing_are_refused = refused(
+  lambda fields: Config(**SMALL | fields),
+  ({'train_slice': '5'}, "train_slice='5' to be as '0:10000'"),
+  ({'test_slice': '9:3'}, "test_slice='9:3' to hold a sample"),
+  ({'dataset': 'quadratics', 'train_slice': ':3'}, 'Expected no train_slice'),
+  ({'dataset': 'quadratics', 'pretrained': 'x'}, 'Expected no pretrained'),
+  (
+    {'dataset': 'sst2', 'model': 'bert_nano', 'pretrained': 'x'},
+    'Expected a tokenizer beside',
+  ),
+  ({'dataset_options': {'length': 9}}, "options of dataset 'digits' in"),
+  ({'model': 'bert_nano'}, "dataset='digits' in .'sst2', 'text'. with model="),
+  ({'dataset': 'text'}, r"Expected options \['path'\] of dataset 'text'"),
+  (
+    {'dataset': 'text', 'dataset_options': {'path': 'x', 'test_share': 0.0}},
+    '0 < test_share=0.0 < 1',
+  ),
+  (
+    BERT | {'model': 'mlp', 'model_options': None},
+    "model='mlp' to be one of tokens with dataset='sst2'",
+  ),
+  (
+    {
+      'dataset': 'text',
+      'dataset_options': {'path': 'x'},
+      'model': 'lstm',
+      'model_options': {'last': True},
+    },
+    r"Expected no last in model_options=.* with dataset='text'",
+  ),
+  (
+    BERT | {'dataset_options': {'vocabulary': 120, 'tokenizer': 'x'}},
+    'one of vocabulary and tokenizer',
+  ),
+  (
+    BERT | PRIVATE | {'algorithm': 'dp_fedavg', 'standardize': False},
+    'Expected a tokenizer in a private config',
+  ),
+)
+
+
+@pytest.mark.parametrize(
+  ('dataset', 'options'),
+  [
+    ('sst2', {'tokenizer': 'x'}),
+    ('text', {'path': 'x', 'tokenizer': 'x'}),
+    ('text', {'path': 'x', 'tokens': 'characters', 'letters': 'ab'}),
+  ],
+)
+def test_a_private_config_may_use_a_published_tokenizer(dataset, options):
+  """Catches a vocabulary of the clients' own words in a private run."""
+  fields = SMALL | BERT | PRIVATE | {'dataset': dataset}
+  fields |= {'algorithm': 'dp_fedavg', 'dataset_options': options}
+  assert Config(**fields).dataset_options == options
+  own = {k: x for k, x in options.items() if k not in ('tokenizer', 'letters')}
+  with pytest.raises(ValueError, match='a tokenizer in a private config'):
+    Config(**fields | {'dataset_options': own})
+
+
+class Tiny(nn.Module):
+  num_classes: int
+
+  @nn.compact
+  def __call__(self, x):
+    return nn.Dense(self.num_classes)(nn.Embed(self.num_classes, 4)(x))
+
+
+@pytest.mark.usefixtures('drawn_by_numpy', 'own_parts')
+def test_a_text_is_trained_by_its_tokens(tmp_path):
+  """Catches labels that no loss takes, and a vocabulary of another size."""
+  models.register(Tiny)
+  (tmp_path / 'play.txt').write_text(PLAY * 9)
+  options = {'path': 'play.txt', 'tokens': 'characters', 'length': 12}
+  fields = SMALL | {'dataset': 'text', 'dataset_options': options}
+  fields |= {'model': 'Tiny', 'loss': 'tokens'}
+  exp = experiment.build(fields, str(tmp_path))
+  zero = jax.tree.map(np.zeros_like, exp.params)
+  letters = len({*PLAY}) + 4
+  batch = {k: x[-1:] for k, x in exp.data.items()}  # which is padded
+  assert (batch['y'] < 0).any()
+  assert exp.loss_fn(zero, batch) == pytest.approx(np.log(letters))
+  sums = exp.metrics_fn(zero, batch)
+  assert sums['count'] == (batch['y'] >= 0).sum()
+  with pytest.raises(ValueError, match=r'Expected logits\[batch, classes\]'):
+    experiment.build(fields | {'loss': 'classes'}, str(tmp_path))
+  with pytest.raises(ValueError, match="kind='dirichlet' of samples without"):
+    experiment.build(fields | {'partition': 'dirichlet'}, str(tmp_path))
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures('drawn_by_numpy')
+@pytest.mark.parametrize('published', [False, True])
+def test_models_of_sequences_train_on_any_text(published, tmp_path):
+  """Catches a model that is refused, and one of other tokens or places."""
+  (tmp_path / 'play.txt').write_text(PLAY * 9)
+  options = {'path': 'play.txt', 'tokens': 'characters', 'length': 12}
+  if published:
+    (tmp_path / 'vocab.txt').write_text('[UNK]\nto\nbe\nor\n')
+    tokenizer = str(tmp_path / 'vocab.txt')
+    options = {'path': 'play.txt', 'tokenizer': tokenizer, 'length': 12}
+  model = {'width': 8, 'depth': 1, 'heads': 1}
+  fields = SMALL | {'dataset': 'text', 'dataset_options': options}
+  fields |= {'model': 'gpt_nano', 'model_options': model, 'loss': 'tokens'}
+  exp = experiment.build(fields, str(tmp_path))
+  words = 4 if published else len({*PLAY}) + 4
+  assert exp.params['words'].shape == (words, 8)
+  assert exp.params['positions'].shape == (12, 8)
+  batch = {k: x[-2:] for k, x in exp.data.items()}
+  assert exp.loss_fn(exp.params, batch) == pytest.approx(np.log(words), rel=0.1)
+
+
+@pytest.mark.usefixtures('drawn_by_numpy')
+def test_slices_are_taken_before_anything_is_shared():
+  c = Config(**SMALL, train_slice='100:180', test_slice=':50')
+  exp = experiment.build(c)
+  whole = sources.load('digits')
+  np.testing.assert_array_equal(exp.data['x'], whole.train['x'][100:180])
+  assert exp.test['mask'].sum() == 50
+  assert exp.partition.sizes.sum() == 80
+  with pytest.raises(ValueError, match="train_slice='1400:1500' in 1437"):
+    experiment.build(Config(**SMALL, train_slice='1400:1500'))
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures('drawn_by_numpy')
+def test_model_options_reach_the_model_and_sweeps():
+  c = {**SMALL, 'model': 'vit_nano', 'model_options': {'depth': 1, 'patch': 4}}
+  blocks = lambda exp: [k for k in exp.params if k.startswith('block')]
+  assert blocks(experiment.build(c)) == ['block_0']
+  swept = sweeps.points(c | {'sweep': {'model_options': {'depth': (1, 2)}}})
+  assert [p.values for p in swept] == [
+    {'model_options.depth': 1}, {'model_options.depth': 2},
+  ]  # fmt: skip
+  assert blocks(experiment.build(swept[1].config)) == ['block_0', 'block_1']
+  c['model_options'] = {'stem_stride': 2}
+  with pytest.raises(
+    ValueError, match=r"of model 'vit_nano' in .*'stem_stride'"
+  ):
+    experiment.build(c)
+
+
+def test_a_run_starts_from_a_file(tmp_path):
+  linear = {**SMALL, 'model': 'linear'}
+  exp = experiment.build({**linear, 'seed': 3})
+  path = tmp_path / 'model.safetensors'
+  pretrained.save(path, exp.params)
+  second = experiment.build({**linear, 'seed': 4, 'pretrained': str(path)})
+  same = jax.tree.map(np.array_equal, exp.params, second.params)
+  assert jax.tree.all(same)
+
+
+def test_a_private_run_says_that_it_starts_from_a_file():
+  private = {'noise_multiplier': 1.0, 'delta': 1e-4, 'clip_norm': 1.0}
+  c = {'algorithm': 'dp_fedavg', 'standardize': False, **private}
+  account = lambda **more: experiment.account(Config(**c, **more))
+  statement, plain = account(pretrained='x').statement, account().statement
+  (more,) = set(statement.caveats) - set(plain.caveats)
+  assert 'not protected' in more
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures('drawn_by_numpy')
+def test_sentences_train_a_bert(folder):
+  exp = experiment.build({**SMALL, **BERT}, str(folder))
+  assert exp.params['words'].shape == (120, 8)
+  assert exp.params['positions'].shape == (10, 8)
+  batch = jax.tree.map(lambda x: x[:6], exp.data)
+  loss, grads = jax.jit(jax.value_and_grad(exp.loss_fn))(exp.params, batch)
+  assert np.isfinite(loss)
+  assert all(np.isfinite(g).all() for g in jax.tree.leaves(grads))
+  assert exp.test['mask'].sum() == 20
+
+
+def test_a_token_past_the_end_of_the_model_is_refused(folder):
+  small = BERT['model_options'] | {'vocab_size': 20}
+  c = {**SMALL, **BERT, 'model_options': small}
+  with pytest.raises(ValueError, match=r'vocab_size=20 > token \d+\.'):
+    experiment.build(c, str(folder))
