@@ -16,12 +16,12 @@ from tests.algorithms.test_special_cases import FEDAVG, STEPS, at, make
 N, COUNT, MEAN = cases.POPULATION, cases.COUNT, cases.MEAN
 
 
-def off(made):
+def off(made, bound=16):
   """Without noise, and with a bound that nothing exceeds.
 
   Grids are as fine as their bound is small.
   """
-  return at(made, clip_norm=16, noise_multiplier=0)
+  return at(made, clip_norm=bound, noise_multiplier=0)
 
 
 def rows():
@@ -64,7 +64,8 @@ def table_rows():
   ]:
     plain = make(name, sketch=sketch, **options)
     private = make(name, sketch=sketch, privacy=release, **options)
-    yield f'{name} {options}', off(private), plain
+    # No table is longer, and Adam divides what the grid rounds by small roots.
+    yield f'{name} {options}', off(private, 4), plain
 
 
 LONG = [pytest.mark.long]
