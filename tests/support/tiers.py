@@ -15,8 +15,8 @@ import pytest
 
 # In loops of `_loop`, of a tenth of a second or so of CPU each.
 MOST_OF_ONE = 100  # of the call of a test in the fast tier
-# Of the fast tier with its fixtures, which takes 8,300: 12 minutes where a loop
-# takes 0.16 s, on two cores that others share.
+# Of the fast tier with its fixtures, which takes 7,900 to 8,300: on two cores
+# 9 minutes where a loop takes 0.12 s, and 12 where it takes 0.16 s.
 MOST_OF_ALL = 9500
 SHOWN = 10
 _EVERY = 100  # tests of a worker between two loops

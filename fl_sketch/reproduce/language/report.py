@@ -27,17 +27,16 @@ _SHARE = 0.01  # of the bytes of a model, up
 _FEWER = 100  # times fewer bytes up than dense
 _NEAR, _WITHIN = 1.0, 5.0  # per cent of a loss
 _BEST = 3  # methods that train the larger decoder
-_COMPARED = (
+_METHODS = (
   'Compressors send a hundredth of the bytes of the model up. DiLoCo has AdamW '
   'on clients and Nesterov on the server, at 0.7 with the momentum 0.9; SAFL, '
   'Ferret and FedAdam have SGD at 0.1 on clients and Adam on the server; '
   'SparseLoCo has AdamW on clients, and DeMo sends one gradient of all '
-  'samples. FedKSeed has a pool of 4,096 seeds. DiLoCo and SAFL with its '
-  'optimizers have ten reported seeds, all others five.'
+  'samples. FedKSeed has a pool of 4,096 seeds.'
 )
-_LARGE = (
-  'Tables send a hundredth of the bytes of the model up. All have AdamW on '
-  'clients and Nesterov on the server, at 0.7 with the momentum 0.9.'
+_COMPARED = (
+  f'{_METHODS} DiLoCo and SAFL with its optimizers have ten reported seeds, '
+  'all others five.'
 )
 
 
@@ -85,7 +84,7 @@ def large(lab: lab_lib.Lab) -> study.Report:
     name: _race(lab, task, name, methods.METHODS[name], 1, small[name]['rate'])
     for name in sorted(losses, key=losses.__getitem__)[:_BEST]
   }
-  return _report(task, found, [], _LARGE, tuned=False)
+  return _report(task, found, [], _METHODS, tuned=False)
 
 
 def recurrent(lab: lab_lib.Lab) -> study.Report:
@@ -149,7 +148,11 @@ def _sent(race: Race, way: str) -> float:
 
 
 def _report(
-  task: Task, races: Races, claims: list, note=_COMPARED, tuned=True
+  task: Task,
+  races: Races,
+  claims: list,
+  note: str = _COMPARED,
+  tuned: bool = True,
 ) -> study.Report:
   entries = methods.METHODS | methods.OF_FACTORS
   entries |= methods.RECURRENT | methods.CENTRALLY

@@ -1,4 +1,4 @@
-"""The config fields that choose data and models, and models of texts."""
+"""Config fields that choose data and models, and how texts are trained on."""
 
 import draws
 from fl_sketch import experiment, models, sweeps
