@@ -1,9 +1,9 @@
 """Configs of experiments, one a file: source, command, result and time."""
 
 import dataclasses
+import importlib
 import typing
 
-from fl_sketch.attacks import settings
 from fl_sketch.experiment import config, listing
 from fl_sketch.utils import registry
 import ml_collections
@@ -34,8 +34,10 @@ def new() -> ml_collections.ConfigDict:
 
 
 def attack() -> ml_collections.ConfigDict:
-  """Returns every field of `attacks.settings.AttackConfig` at its default."""
-  return _fields(settings.AttackConfig)
+  """Returns every field of an attack's config at its default."""
+  package = f'{__package__}'.removesuffix('configs')
+  attacks = importlib.import_module(f'{package}papers.song.attacks')
+  return _fields(attacks.settings.AttackConfig)
 
 
 def _fields(cls) -> ml_collections.ConfigDict:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
   from fl_sketch import (
     algorithms,
     attacks,
-    bench,
     codecs,
     data,
     experiment,
@@ -22,20 +21,18 @@ if TYPE_CHECKING:
     planning,
     privacy,
     reporting,
-    reproduce,
     rounds,
     sketches,
     sweeps,
-    theory,
     training,
     utils,
   )
   from fl_sketch.training.loaded import load
 
 __all__ = [
-  'algorithms', 'attacks', 'bench', 'codecs', 'data', 'experiment', 'load',
+  'algorithms', 'attacks', 'codecs', 'data', 'experiment', 'load',
   'local', 'messaging', 'models', 'planning', 'privacy', 'reporting',
-  'reproduce', 'rounds', 'sketches', 'sweeps', 'theory', 'training', 'utils',
+  'rounds', 'sketches', 'sweeps', 'training', 'utils',
 ]  # fmt: skip
 
 __getattr__ = lazy.attach(__name__, **{'training.loaded': ('load',)})

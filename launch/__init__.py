@@ -8,11 +8,12 @@ import argparse
 import ast
 from collections.abc import Iterable
 import difflib
+import importlib
 import os
 import pathlib
 import sys
 import traceback
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from absl import app, flags, logging
 from fl_sketch.utils import checks, plugins
@@ -62,6 +63,14 @@ def _plugins(argv) -> list[str]:
   if values and os.getcwd() not in sys.path:
     sys.path.insert(0, os.getcwd())
   return [name for value in values for name in value.split(',') if name]
+
+
+def neighbour(name: str) -> Any:
+  """Imports a module of papers/ or benchmarks/.
+
+  These stand beside this package in a checkout, in fl_sketch when installed.
+  """
+  return importlib.import_module(f'{__package__}'.removesuffix('launch') + name)
 
 
 def begin(argv):

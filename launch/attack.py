@@ -7,10 +7,11 @@ it resumes with the settings that are not finished.
 """
 
 from absl import app, flags
-from fl_sketch.attacks import campaign, report, settings
 from fl_sketch.training import devices
 
-from . import begin, configs, errors, parse_flags, refuse
+from . import begin, configs, errors, neighbour, parse_flags, refuse
+
+_ATTACKS = neighbour('papers.song.attacks')
 
 _CONFIG = configs.define_flag(parts=False)
 _WORKDIR = flags.DEFINE_string(
@@ -27,11 +28,11 @@ def main(argv):
   folder = _WORKDIR.value or configs.workdir('attack_')
   devices.start(cpu_devices=devices.cores())
   try:
-    c = settings.AttackConfig.from_mapping(_CONFIG.value.to_dict())
-    rows = campaign.run(c, folder, _DATA_DIR.value)
+    c = _ATTACKS.settings.AttackConfig.from_mapping(_CONFIG.value.to_dict())
+    rows = _ATTACKS.campaign.run(c, folder, _DATA_DIR.value)
   except errors.USER_ERRORS as e:
     refuse(e)
-  print(report.table(rows))
+  print(_ATTACKS.report.table(rows))
   print('Table and pictures are in', folder)
 
 

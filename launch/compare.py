@@ -10,10 +10,11 @@ Compressors at a hundredth of the bytes, on four tasks, are compared by
 """
 
 from absl import app, flags
-from fl_sketch.sweeps import comparison
 from fl_sketch.training import devices
 
-from . import begin, configs, errors, parse_flags, refuse
+from . import begin, configs, errors, neighbour, parse_flags, refuse
+
+comparison = neighbour('papers.comparison.algorithms')
 
 _COMPARISON = configs.load('mnist_comparison')
 _WORKDIR = flags.DEFINE_string(

@@ -19,7 +19,8 @@ from ml_collections import config_dict, config_flags
 
 from . import begin, parse_flags, summaries, unknown
 
-FOLDER = pathlib.Path(__file__).parents[1] / 'configs'
+_TOP = pathlib.Path(__file__).parents[1]
+FOLDER = _TOP / 'configs'
 # `configs` in a checkout, `fl_sketch.configs` where the package is installed.
 PACKAGE = f'{__package__}'.removesuffix('launch') + 'configs'
 flags.disclaim_key_flags()  # `define_flag` defines it for the program
@@ -103,7 +104,17 @@ def define_flag(*, parts: bool = True) -> flags.FlagHolder:
 
 def names() -> list[str]:
   """The names of the configs that come with the package."""
-  return list(summaries(FOLDER, 'get_config'))
+  return sorted(paths())
+
+
+def paths() -> dict[str, pathlib.Path]:
+  """The files of these configs by name: of configs/, and of the papers."""
+  folders = [FOLDER, *_TOP.glob('papers/*/configs')]
+  return {
+    name: folder / f'{name}.py'
+    for folder in folders
+    for name in summaries(folder, 'get_config')
+  }
 
 
 def load(name: str) -> types.ModuleType:
@@ -117,10 +128,8 @@ def load(name: str) -> types.ModuleType:
   Raises:
     ValueError: there is none; the message has all names and the nearest.
   """
-  path = pathlib.Path(name)
-  if name in names():
-    path = FOLDER / f'{name}.py'
-  elif not path.is_file():
+  path = paths().get(name, pathlib.Path(name))
+  if not path.is_file():
     raise ValueError(unknown('config', name, names(), path.stem))
   if path.resolve().parent == FOLDER.resolve():
     return importlib.import_module(f'{PACKAGE}.{path.stem}')
@@ -163,7 +172,10 @@ def workdir(prefix: str = '') -> str:
 def main(argv):
   """Prints every name and what the config is."""
   begin(argv)
-  for name, summary in summaries(FOLDER, 'get_config').items():
+  found = {}
+  for folder in {path.parent for path in paths().values()}:
+    found |= summaries(folder, 'get_config')
+  for name, summary in sorted(found.items()):
     print(f'{name:26} {summary}')
 
 

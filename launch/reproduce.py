@@ -16,17 +16,16 @@ import pathlib
 import sys
 
 from absl import app, flags
-from fl_sketch.reproduce import (
-  catalog,
-  lab as lab_lib,
-  pages,
-  results,
-  verdicts,
-)
 from fl_sketch.training import devices
 import tqdm
 
-from . import begin, errors, parse_flags, refuse
+from . import begin, errors, neighbour, parse_flags, refuse
+
+catalog = neighbour('papers.catalog')
+lab_lib = neighbour('papers.common.lab')
+pages = neighbour('papers.common.pages')
+results = neighbour('papers.common.results')
+verdicts = neighbour('papers.common.verdicts')
 
 _LIST = flags.DEFINE_bool('list', False, 'Names, titles and minutes.')
 _DRAW = flags.DEFINE_bool('draw', False, 'Draws docs/results again.')

@@ -8,10 +8,11 @@ Started again with the same workdir it resumes.
 """
 
 from absl import app, flags
-from fl_sketch.theory.curvature import during_training, spectrum_report
 from fl_sketch.training import devices
 
-from . import begin, configs, errors, parse_flags, refuse
+from . import begin, configs, errors, neighbour, parse_flags, refuse
+
+_CURVATURE = neighbour('papers.chen.curvature')
 
 _CONFIG = configs.define_flag()
 _WORKDIR = flags.DEFINE_string(
@@ -36,11 +37,11 @@ def main(argv):
   begin(argv)
   c, folder = _CONFIG.value, _WORKDIR.value or configs.workdir('spectrum_')
   devices.start(cpu_devices=min(devices.cores(), c.cohort))
-  options = during_training.Options(
+  options = _CURVATURE.during_training.Options(
     _STEPS.value, _PROBES.value, _TOP.value, _SAMPLES.value
   )
   try:
-    rows = during_training.run(
+    rows = _CURVATURE.during_training.run(
       configs.fields(),
       folder,
       every=_EVERY.value,
@@ -49,7 +50,7 @@ def main(argv):
     )
   except errors.USER_ERRORS as e:
     refuse(e)
-  print(spectrum_report.table(rows), folder)
+  print(_CURVATURE.spectrum_report.table(rows), folder)
 
 
 if __name__ == '__main__':

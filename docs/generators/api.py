@@ -8,12 +8,17 @@ import fl_sketch
 
 from generators import docstrings, pages
 
-ROOT = pathlib.Path(fl_sketch.__file__).parent
+ROOT = pathlib.Path(fl_sketch.__file__).parents[1]
 
 
 def write(folder: pathlib.Path):
   """Writes a page for every package, and their index."""
-  packages = [p for p in sorted(ROOT.rglob('__init__.py')) if p.parent != ROOT]
+  packages = [
+    path
+    for top in ('fl_sketch', 'papers')
+    for path in sorted((ROOT / top).rglob('__init__.py'))
+    if path.parent != ROOT / 'fl_sketch'
+  ]
   names = [_name(path) for path in packages]
   for name, path in zip(names, packages, strict=True):
     pages.save(folder / 'api' / f'{name}.rst', _package(name, path.parent))
@@ -29,7 +34,7 @@ def write(folder: pathlib.Path):
 
 
 def _name(path: pathlib.Path) -> str:
-  parts = path.relative_to(ROOT.parent).with_suffix('').parts
+  parts = path.relative_to(ROOT).with_suffix('').parts
   return '.'.join(parts).removesuffix('.__init__')
 
 

@@ -9,9 +9,9 @@ import tokenize
 import typing
 from typing import Any, NamedTuple
 
-from fl_sketch.attacks import settings
 from fl_sketch.experiment import config
 from fl_sketch.utils import fields, markdown
+from papers.song.attacks import settings
 
 _HEAD = ('field', 'type', 'default', 'allowed', 'meaning')
 
@@ -27,7 +27,7 @@ def experiment() -> str:
 
 
 def attack() -> str:
-  """The fields of `attacks.settings.AttackConfig`."""
+  """The fields of `papers.song.attacks.settings.AttackConfig`."""
   return _text(settings.AttackConfig)
 
 

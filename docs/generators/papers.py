@@ -7,12 +7,12 @@ import re
 import shutil
 
 from fl_sketch import algorithms
-from fl_sketch.reproduce import catalog as studies, pages as texts, results
-from fl_sketch.theory import catalog
+from papers import catalog as studies
+from papers.common import pages as texts, results, statements as catalog
 
 from generators import docstrings, pages
 
-# By the key of `theory.catalog.PAPERS`: title, arXiv identifier, and what an
+# By the key of `statements.PAPERS`: title, arXiv identifier, and what an
 # algorithm's Source section calls it.
 PAPERS = {
   'S0': (

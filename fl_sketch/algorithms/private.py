@@ -109,7 +109,7 @@ def private_iterative_sketching(
   Departures: the paper assumes l_c-Lipschitz losses and takes l_c for the
   sensitivity of a mean of gradients; we clip the gradient of every sample,
   which makes it l_c / B, and divide by the expected batch, as the number of
-  samples drawn is private. Its theorem drops factors (`privacy.bounds`): use
+  samples drawn is private. Its theorem drops factors: use
   `privacy.accounting`, with K T releases, whichever clients are sampled.
 
   Source: Song, Wang, Yu, Zhang, ICML 2023, Algorithms 2 and 3.

@@ -4,8 +4,7 @@
 computes the message of given inputs, `objectives` its distance to the observed
 one, and `searches` has the optimisers; `closed_form` needs no search.
 `defences` perturb a message before it is sent, and `scores` measure how well an
-attack went. `campaign` runs every attack of a config: `settings` has its
-fields, `victims` the attacked models and batches, `report` tables and figures.
+attack went.
 """
 
 from fl_sketch.attacks import defences, scores

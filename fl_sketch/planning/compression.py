@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, codecs, experiment, sketches
 from fl_sketch.experiment import config as config_lib, switching
+from fl_sketch.planning import compression_noise
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.rounds.algorithm import play_first
-from fl_sketch.theory import compression
 from fl_sketch.utils import checks, markdown
 import jax
 from jax.flatten_util import ravel_pytree
@@ -27,7 +27,7 @@ class Choice(NamedTuple):
       few bits `downlink` in the same codec has as many as `up`.
     alpha: expected E||D - x||^2 / ||x||^2 of the estimate D of the mean x.
     measured: the same of the updates at hand; None without draws.
-    cosine: of a momentum step with x, see `theory.compression.step_cosine`.
+    cosine: of a momentum step with x, see `compression_noise.step_cosine`.
   """
 
   sketch: str | None
@@ -55,11 +55,11 @@ def advise_compression(
   clients, and b entries:
     float32 tables: alpha = d / b - 1.
     tables in few bits: d / b - 1 + (d / b) omega P / (n S) and more, as clients
-      that share a rotation share errors: `theory.compression.correlated_omega`.
+      that share a rotation share errors: `compression_noise.correlated_omega`.
     updates in few bits, by rotations of the clients: ((d / b) (1 + omega) - 1)
       P / (n S), at the price of a dense downlink.
 
-  For learning rates there is `theory.curvature.adviser`.
+  For learning rates there is `papers.chen.curvature.adviser`.
 
   >>> c = {'rounds': 1, 'cohort': 3, 'model': 'linear'}
   >>> best, *_ = advise_compression(c, 65, draws=0)
@@ -90,7 +90,7 @@ def advise_compression(
   for candidate in _candidates(updates.shape[1], uplink_bytes):
     alpha = _alpha(candidate, updates)
     measured = _measure(candidate, updates, draws) if draws else None
-    cosine = compression.step_cosine(alpha, momentum)
+    cosine = compression_noise.step_cosine(alpha, momentum)
     names = candidate.sketch, candidate.codec
     sizes = candidate.up, candidate.down
     choices.append(Choice(*names, *sizes, alpha, measured, cosine))
@@ -148,7 +148,7 @@ def _candidates(d: int, uplink_bytes: int) -> list[_Candidate]:
 def _alpha(candidate, updates) -> float:
   """Expected noise of the mean, see `advise_compression`."""
   (n, d), bits = updates.shape, candidate.bits
-  of_table = compression.table_alpha(d, candidate.size)
+  of_table = compression_noise.table_alpha(d, candidate.size)
   if bits is None:
     return of_table
   products = updates @ updates.T / np.square(updates.mean(0)).sum() / n**2
@@ -156,7 +156,7 @@ def _alpha(candidate, updates) -> float:
     omega = candidate.encoding.omega(d)
     return float(omega * np.trace(products))
   norms = np.sqrt(np.outer(*[np.diag(products)] * 2))
-  omegas = compression.correlated_omega(bits, products / norms)
+  omegas = compression_noise.correlated_omega(bits, products / norms)
   return of_table + float((norms * omegas).sum() * d / candidate.size)
 
 

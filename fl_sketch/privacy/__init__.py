@@ -4,18 +4,17 @@ On the host, without JAX: `types` describes what a run releases, `statements`
 what is guaranteed, `accounting` computes epsilon and calibrates noise (from
 `events`, `profiles`, `gaussian`, `allocation` and `calibration`; `losses`,
 `step_losses` and `tilted_losses` compose privacy losses), `hypothesis_tests`
-has trade-off curves and mu, `groups` epsilon of several units, and `bounds` and
-`lemmas` have the formulas of papers. In JAX: `clipping` bounds contributions,
-`grid` makes integers of them, whose noise is `discrete_gaussian`, `mechanisms`
-are sums with noise, `aggregation` is the uplink that makes a cohort's mean
-private, its bound fixed or of `quantile_bound`, `private_metrics` are noisy
-losses and counts, `secure_aggregation` simulates masks, and `generators` name
-what draws the noise, such as `chacha20`. Noise may be correlated over rounds:
-`correlation` has the weights, the account and the error, without JAX, and
-`banded_noise` draws it. `canaries`, `canary_scores` and `audit` attack private
-rounds and bound epsilon from below; `summation_attack` uses the order in which
-floats are added. `one_run` bounds mu by one run with many canaries, without
-JAX.
+has trade-off curves and mu, and `groups` epsilon of several units. In JAX:
+`clipping` bounds contributions, `grid` makes integers of them, whose noise is
+`discrete_gaussian`, `mechanisms` are sums with noise, `aggregation` is the
+uplink that makes a cohort's mean private, its bound fixed or of
+`quantile_bound`, `private_metrics` are noisy losses and counts,
+`secure_aggregation` simulates masks, and `generators` name what draws the
+noise, such as `chacha20`. Noise may be correlated over rounds: `correlation`
+has the weights, the account and the error, without JAX, and `banded_noise`
+draws it. `canaries`, `canary_scores` and `audit` attack private rounds and
+bound epsilon from below; `summation_attack` uses the order in which floats are
+added. `one_run` bounds mu by one run with many canaries, without JAX.
 """
 
 from typing import TYPE_CHECKING
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     allocation,
     audit,
     banded_noise,
-    bounds,
     calibration,
     canaries,
     canary_scores,
@@ -44,7 +42,6 @@ if TYPE_CHECKING:
     grid,
     groups,
     hypothesis_tests,
-    lemmas,
     losses,
     mechanisms,
     one_run,
@@ -61,10 +58,10 @@ if TYPE_CHECKING:
   )
 
 __all__ = [
-  'accounting', 'aggregation', 'allocation', 'audit', 'banded_noise', 'bounds',
+  'accounting', 'aggregation', 'allocation', 'audit', 'banded_noise',
   'calibration', 'canaries', 'canary_scores', 'chacha20', 'clipping',
   'correlation', 'discrete_gaussian', 'events', 'gaussian', 'generators',
-  'given_noise', 'grid', 'groups', 'hypothesis_tests', 'lemmas', 'losses',
+  'given_noise', 'grid', 'groups', 'hypothesis_tests', 'losses',
   'mechanisms', 'one_run', 'one_run_guesses', 'private_metrics', 'profiles',
   'quantile_bound', 'secure_aggregation', 'statements', 'step_losses',
   'summation_attack', 'tilted_losses', 'types',

@@ -1,7 +1,7 @@
 """Runs many points of one config, vmapped where they share a program.
 
 `points` lists the points of a grid or of random draws and `run` trains them;
-`report`, `lines` and `comparison` make tables and figures of the results.
+`report` and `lines` make tables and figures of the results.
 """
 
 from fl_sketch.sweeps.grid import Point, points

@@ -3,11 +3,12 @@
 import math
 
 from fl_sketch import attacks, models, sketches
-from fl_sketch.attacks import scores, victims
+from fl_sketch.attacks import scores
 from fl_sketch.models import losses
 import jax
 import jax.numpy as jnp
 import numpy as np
+from papers.song.attacks import victims
 import pytest
 
 CLASSES, INPUTS = 4, 6

@@ -4,12 +4,13 @@ import functools
 
 import chex
 from fl_sketch import attacks, local as local_work, sketches
-from fl_sketch.attacks import defences, objectives, scores, victims
+from fl_sketch.attacks import defences, objectives, scores
 from fl_sketch.privacy import mechanisms
 import jax
 import jax.numpy as jnp
 import numpy as np
 from operators import vector
+from papers.song.attacks import victims
 import pytest
 from scipy import signal, stats
 

@@ -7,11 +7,12 @@ what is asserted is the share of points that are recovered.
 import functools
 
 from fl_sketch import attacks, local as local_work, sketches
-from fl_sketch.attacks import defences, objectives, settings, victims
+from fl_sketch.attacks import defences, objectives
 from fl_sketch.privacy import accounting
 import jax
 import jax.numpy as jnp
 import numpy as np
+from papers.song.attacks import settings, victims
 import pytest
 
 M, D, SUCCESS = 12, 96, 0.01

@@ -11,11 +11,11 @@ import warnings
 
 from absl import flags
 from fl_sketch import sweeps
-from fl_sketch.attacks import settings
 from fl_sketch.experiment import config
-from fl_sketch.reproduce import catalog
 import launch
 from launch import configs
+from papers import catalog
+from papers.song.attacks import settings
 import pytest
 import runs
 from runs import ROOT

@@ -3,9 +3,10 @@
 import re
 
 from fl_sketch.experiment import config
-from fl_sketch.reproduce import catalog, pages
-from fl_sketch.reproduce.one_percent import runs as races
 from fl_sketch.utils import markdown
+from papers import catalog
+from papers.common import pages
+from papers.one_percent import runs as races
 import pytest
 from runs import ROOT
 

@@ -2,14 +2,16 @@
 
 import json
 
-from configs import das_quadratics
 from fl_sketch import experiment
 from fl_sketch.experiment import audit, config, one_run_audit, privacy_report
 from fl_sketch.privacy import accounting, hypothesis_tests
+from launch import configs
 import numpy as np
 import pytest
 import runs
 from scipy import stats
+
+das_quadratics = configs.load('das_quadratics')
 
 
 def quadratics(**fields):
@@ -87,7 +89,7 @@ def test_a_config_without_privacy_is_refused():
 
 @pytest.mark.covers('S1-Thm1')
 def test_the_program_prints_and_leaves_its_files(tmp_path):
-  flags = '--config=configs/das_quadratics.py:quick', f'--workdir={tmp_path}'
+  flags = '--config=das_quadratics:quick', f'--workdir={tmp_path}'
   done = runs.command('account', *flags)
   assert done.returncode == 0, done.stderr
   fields = json.loads((tmp_path / 'privacy.json').read_text())
@@ -121,7 +123,7 @@ def test_the_kind_of_an_audit_is_a_flag_that_may_stand_alone(
   one = 'one_run' in flag
   monkeypatch.setattr(audit, 'audit_config', refuse)
   monkeypatch.setattr(one_run_audit, 'prepare', refuse)
-  name = '--config=configs/das_quadratics.py:quick'
+  name = '--config=das_quadratics:quick'
   done = runs.command('account', name, flag, '--canaries=700')
   assert done.returncode == (1 if said else 0)
   assert said in done.stderr

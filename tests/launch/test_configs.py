@@ -12,7 +12,12 @@ import pytest
 import runs
 from runs import ROOT
 
-NAMES = [p.stem for p in (ROOT / 'configs').glob('*.py') if p.stem[0] != '_']
+FILES = {
+  path.stem: path
+  for folder in ('configs', 'papers/*/configs')
+  for path in ROOT.glob(f'{folder}/[!_]*.py')
+}
+NAMES = sorted(FILES)
 
 
 @pytest.fixture(autouse=True)
@@ -31,17 +36,17 @@ def parsed(*args):
 
 def test_all_are_listed():
   """Catches a config that the list and the wheel lack."""
-  assert configs.names() == sorted(NAMES)
+  assert configs.names() == NAMES
 
 
 @pytest.mark.parametrize('name', NAMES)
 def test_a_name_a_path_and_a_copy_are_one_config(name, tmp_path):
   """Catches a config that loads in its package only, or only outside it."""
-  copy = shutil.copy(ROOT / 'configs' / f'{name}.py', tmp_path / 'own.py')
+  copy = shutil.copy(FILES[name], tmp_path / 'own.py')
   variant = 'safl,mlp,iid' if name == 'mnist_comparison' else 'quick'
   one, *others = (
     configs.load(given).get_config(variant).to_dict()
-    for given in (name, f'configs/{name}.py', str(copy))
+    for given in (name, str(FILES[name]), str(copy))
   )
   assert one
   assert others == [one, one]

@@ -49,9 +49,13 @@ def test_every_package_goes_into_the_wheel():
   listed = PYPROJECT['tool']['setuptools']['packages']
   folders = [path.parent for path in (ROOT / 'fl_sketch').rglob('__init__.py')]
   found = ['.'.join(folder.relative_to(ROOT).parts) for folder in folders]
-  assert sorted(listed) == sorted(
-    [*found, 'fl_sketch.configs', 'fl_sketch.launch']
-  )
+  for top in ('benchmarks', 'configs', 'launch', 'papers'):
+    folders = {path.parent for path in (ROOT / top).rglob('*.py')}
+    found += [
+      '.'.join(['fl_sketch', *folder.relative_to(ROOT).parts])
+      for folder in folders
+    ]
+  assert sorted(listed) == sorted(found)
 
 
 def test_the_citation_is_of_this_version():

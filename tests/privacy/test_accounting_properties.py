@@ -4,10 +4,11 @@ import dataclasses
 import math
 
 from accounting_reference import calibrated, delta_of, epsilon
-from fl_sketch.privacy import accounting, bounds
+from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import Adjacency, GaussianMechanism, Sampling
 import hypothesis
 from hypothesis import strategies as st
+from papers.common import privacy_bounds as bounds
 import pytest
 
 few = hypothesis.settings(max_examples=4, derandomize=True, deadline=None)

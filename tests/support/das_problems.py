@@ -5,9 +5,9 @@ import functools
 from typing import NamedTuple
 
 from fl_sketch.data import synthetic
-from fl_sketch.theory import das
-from fl_sketch.theory.das import lemmas
 import numpy as np
+from papers.das import statements as das
+from papers.das.statements import lemmas
 import pytest
 from scipy import optimize, special
 

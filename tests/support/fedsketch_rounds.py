@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fl_sketch.theory.haddadpour import compressors, lemmas
 import numpy as np
+from papers.haddadpour.statements import compressors, lemmas
 import pytest
 
 D = 32

@@ -10,7 +10,7 @@ same name, or by what `OTHERS` lists.
 import ast
 import pathlib
 
-from fl_sketch.reproduce import catalog
+from papers import catalog
 
 TESTS = pathlib.Path(__file__).parents[1]
 ROWS = (
@@ -45,14 +45,14 @@ S4-Base; S4-Fig1; S4-Fig2; S4-Fig3; S4-Fig4; S4-Fig5; S4-Fig6; S4-AppD; S4-Layer
 )
 OTHERS = {  # commands, and modules with doctests
   'fl_sketch/privacy/gaussian.py': ['S0-H1'],
-  'fl_sketch/theory/haddadpour/tables.py': ['S2-Tab1, Tab2'],
+  'papers/haddadpour/statements/tables.py': ['S2-Tab1, Tab2'],
   'python -m launch.account --config=configs/fashion_dp.py': ['S1-Sec6'],
-  'python -m launch.attack --config=configs/tanh_attack.py': [
+  'python -m launch.attack --config=tanh_attack': [
     'S0-7.1', 'S0-7.2',
   ],
   'python -m launch.compare': ['S2-Fig1', 'S2-Fig2'],
   'python -m launch.spectrum --config=configs/mnist_fedavg.py': ['S4-Fig4'],
-  'python -m launch.sweep --config=configs/das_quadratics.py': ['S1-Fig1'],
+  'python -m launch.sweep --config=das_quadratics': ['S1-Fig1'],
   'python -m launch.sweep --config=configs/fashion_dp_sweep.py': ['S1-Tab1'],
   'python -m launch.train --config=configs/fashion_dp.py': [
     'S1-Sec6', 'S1-AppG',

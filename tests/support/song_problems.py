@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import cases
 from fl_sketch import sketches
-from fl_sketch.theory import song
-from fl_sketch.theory.song import diagnostics, lemmas
 import jax
 import jax.numpy as jnp
 import numpy as np
+from papers.song import statements as song
+from papers.song.statements import diagnostics, lemmas
 
 CLIENTS, D = 4, 16
 

@@ -5,12 +5,13 @@ A new statement gets its laws by a line here.
 
 import importlib
 import inspect
+import re
 
-from fl_sketch.theory import catalog
-from fl_sketch.theory.chen import constants
-from fl_sketch.theory.das import rates
-from fl_sketch.theory.haddadpour import lemmas
-from fl_sketch.theory.song import leakage, plans
+from papers.chen.statements import constants
+from papers.common import statements as catalog
+from papers.das.statements import rates
+from papers.haddadpour.statements import lemmas
+from papers.song.statements import leakage, plans
 
 CHEN = constants.Run(256, 64, 10**6, 0.1, 1e-4, 0.5, 1.0, 1.6)
 SLOW = CHEN._replace(rounds=10**8, client_lr=1e-4, server_lr=0.01, eps=1e-2)
@@ -70,16 +71,6 @@ EXAMPLES = {
   'chen.rates': {
     'constant_rate': {'run': CHEN, **BOUNDED},
     'decaying_rate': {'run': FIRST, **BOUNDED},
-  },
-  'compression': {
-    'table_alpha': {
-      'dimension': 64, 'size': 16, 'omega': 0.5, 'draws': 2.0,
-    },
-    'step_cosine': {'alpha': 99.0, 'momentum': 0.9},
-    'second_moment_floor': {'norm': 1.0, 'dimension': 6400, 'alpha': 64.0},
-    'accumulated_noise': {
-      'alpha': 4.0, 'sampling': 19.0, 'client_momentum': 0.9,
-    },
   },
   'das.lemmas': {
     'distance_bound': DESCENT | {
@@ -257,13 +248,13 @@ EXAMPLES = {
     'chi_square_interval': {'degrees': 64, 'delta': 0.01},
     'bounded_products': PRODUCT,
   },
-  'privacy.bounds': {
+  'privacy_bounds': {
     'das_rho': BUDGET | {'dimension': 200, 'population': 100, 'constant': 1.0},
     'das_sigma_squared': BUDGET | {
       'clip_norm': 1.0, 'population': 50, 'rounds': 100, 'constant': 2.0,
     },
   },
-  'privacy.lemmas': {
+  'privacy_lemmas': {
     'advanced_composition': BUDGET | {'k': 500, 'delta_slack': 5e-7},
     'gaussian_mechanism_sigma': BUDGET | {'sensitivity': 1.0},
   },
@@ -271,15 +262,15 @@ EXAMPLES = {
 
 
 def name_of(function) -> str:
-  module = function.__module__.removeprefix('fl_sketch.')
-  return f'{module.removeprefix("theory.")}.{function.__name__}'
+  module = re.sub(r'^(papers|fl_sketch)\.(common\.)?', '', function.__module__)
+  return f'{module.replace(".statements", "")}.{function.__name__}'
 
 
 def formulas():
   """All statements, and other formulas of their modules."""
   found = [s.function for s in catalog.statements()]
-  for name in catalog.MODULES:
-    module = importlib.import_module(f'fl_sketch.theory.{name}')
+  for name in catalog.modules():
+    module = importlib.import_module(name)
     functions = filter(inspect.isfunction, vars(module).values())
     found += [x for x in functions if hasattr(x, 'formula')]
   return {name_of(function): function for function in found}

@@ -302,7 +302,7 @@ def test_points_that_nothing_ranks_are_refused_by_name():
 
 def test_rates_are_not_tuned_by_a_loss_that_is_not_there(tmp_path):
   """Catches every rate tied at minus infinity."""
-  from fl_sketch.reproduce import lab
+  from papers.common import lab
 
   (tmp_path / 'metrics.jsonl').write_text(json.dumps(ROW) + '\n')
   run = lab.Run({'diverged': False}, tmp_path)

@@ -1,0 +1,282 @@
+"""Scaling benchmark: seconds a round against the size of a run.
+
+All points of an axis are held by one process and played in turn, again and
+again, so that a machine that slows down slows them all; every turn gives a
+slope of its own. The rounds are those of `runner.Runner`: sampling, transfers
+and prefetch included. Data are noise, the work does not depend on them.
+"""
+
+from collections.abc import Callable, Sequence
+import contextlib
+import os
+import tempfile
+import time
+from typing import NamedTuple
+
+from fl_sketch import experiment, models
+from fl_sketch.data import partitions
+from fl_sketch.experiment import config, problem as problem_lib
+from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.training import program as program_lib, runner as runner_lib
+import jax
+import numpy as np
+import tqdm
+
+from . import workloads
+
+_FEATURES, _CLASSES, _SAMPLES = 784, 10, 16
+_ROUNDS = 3  # timed in a turn at least, after one more
+# A run that does not end while it is measured.
+_ENDLESS = dict.fromkeys(('rounds', 'eval_every', 'checkpoint_every'), 10**6)
+_TURN = 0.3  # seconds of a turn, about, where rounds are short
+
+Build = Callable[[], tuple[experiment.Experiment, jax.sharding.Mesh]]
+
+
+class Axis(NamedTuple):
+  """One axis of the scaling benchmark and its expected slope.
+
+  Attributes:
+    label: the quantity on the axis.
+    expected: the slope of log time in log x.
+    why: in a few words.
+    points: nominal size -> the run of that size.
+    measured: a run -> its actual size; None: the nominal one.
+    warm: rounds that are not timed, after which times no longer change.
+    own_core: whether a run has one core for each of its devices, and no other;
+      else one device of a CPU works on several.
+  """
+
+  label: str
+  expected: float
+  why: str
+  points: dict[int, Build]
+  measured: Callable[[experiment.Experiment], int] | None = None
+  warm: int = 1
+  own_core: bool = False
+
+
+class Result(NamedTuple):
+  """The measured times of one axis.
+
+  Attributes:
+    name: of the axis.
+    label: see `Axis`.
+    expected: likewise.
+    why: likewise.
+    xs: the numbers on the axis.
+    seconds: of a round, [turns][points].
+  """
+
+  name: str
+  label: str
+  expected: float
+  why: str
+  xs: list[int]
+  seconds: list[list[float]]
+
+
+class Slope(NamedTuple):
+  """Mean slope over turns, and its standard error."""
+
+  mean: float
+  error: float
+
+
+def slope(result: Result) -> Slope:
+  """Least-squares slope of log seconds on log x, per turn.
+
+  A standard error over turns holds for two points as well, and a turn in which
+  the machine is slow throughout does not change it.
+
+  >>> slope(Result('', '', 1, '', [1, 2], [[0.1, 0.2], [0.3, 0.6]])).mean
+  1.0
+  """
+  x = np.log(result.xs) - np.log(result.xs).mean()
+  slopes = np.log(result.seconds) @ x / (x @ x)
+  error = slopes.std(ddof=1) / len(slopes) ** 0.5 if len(slopes) > 1 else np.nan
+  return Slope(float(slopes.mean().round(12)), float(error))
+
+
+def axes(quick: bool = False) -> dict[str, Axis]:
+  """The axes of the scaling benchmark, by name.
+
+  Args:
+    quick: fewer and smaller points.
+  """
+  powers = lambda low, high, quick_high, step=1: [
+    2**i for i in range(low, (quick_high if quick else high) + 1, step)
+  ]
+  return {
+    'clients': Axis(
+      'clients in the cohort',
+      1.0,
+      'one after another',
+      {n: _noise(cohort=n) for n in powers(6, 11, 9)},
+    ),
+    'parameters': Axis(
+      'parameters',
+      1.0,
+      'every pass is over d numbers',
+      {d: _noise(parameters=d) for d in powers(20, 23, 21)},
+      measured=lambda exp: sum(x.size for x in jax.tree.leaves(exp.params)),
+    ),
+    'sketch': Axis(
+      'numbers of a table',
+      0.0,
+      'a block-cyclic sketch reads d numbers once',
+      {b: _noise(size=b, parameters=2**20) for b in powers(10, 18, 14, 2)},
+    ),
+    'devices': Axis(
+      'devices',
+      -1.0,
+      'each has its core, and its share of the clients',
+      {n: _noise(shards=n, parameters=2**20) for n in _shards()},
+      own_core=True,
+    ),
+    'population': Axis(
+      'clients in the population',
+      0.0,
+      'only a cohort of 1,000 is read',
+      {10**i: _simulated(10**i) for i in range(3, 5 if quick else 7)},
+      warm=60,  # until most pages of the file are mapped
+    ),
+  }
+
+
+def measure(name: str, axis: Axis, turns: int) -> Result:
+  """Measures the times of one axis.
+
+  Args:
+    name: of the axis.
+    axis: what to measure.
+    turns: how often every point is played.
+  """
+  bar = tqdm.tqdm(total=len(axis.points) * (turns + 1), desc=name)
+  with contextlib.ExitStack() as stack:
+    stack.enter_context(bar)
+    xs, players = [], []
+    for nominal, build in axis.points.items():
+      bar.set_postfix_str(f'compiling {axis.label} {nominal:,}')
+      exp, mesh = build()
+      folder = stack.enter_context(tempfile.TemporaryDirectory())
+      players.append(_Player(exp, mesh, folder, axis.warm))
+      stack.callback(players[-1].close)
+      xs.append(axis.measured(exp) if axis.measured else nominal)
+      bar.update()
+    bar.set_postfix_str('')
+    seconds: list[list[float]] = []
+    for _ in range(turns):
+      seconds.append([])
+      for player in players:
+        with _cores(player.devices if axis.own_core else None):
+          seconds[-1].append(player.turn())
+        bar.update()
+  return Result(name, axis.label, axis.expected, axis.why, xs, seconds)
+
+
+class _Player:
+  """Plays rounds of one run; the constructor compiles and warms up."""
+
+  def __init__(self, exp, mesh, folder, warm):
+    program = program_lib.program(exp, mesh)
+    self._runner = runner_lib.Runner(exp, mesh, folder, program)
+    self._done, self.devices = 0, mesh.size
+    self._play(warm)
+    self._rounds = max(_ROUNDS, int(_TURN / self._play(1)))
+
+  def turn(self) -> float:
+    """Mean seconds a round, over several consecutive ones."""
+    self._play(1)  # its cohort was prefetched during the other turns
+    return self._play(self._rounds) / self._rounds
+
+  def _play(self, count):
+    begun = time.perf_counter()
+    for _ in range(count):
+      self._runner.play(self._done)
+      jax.block_until_ready(self._runner.state)
+      self._done += 1
+    return time.perf_counter() - begun
+
+  def close(self):
+    self._runner.close()
+
+
+@contextlib.contextmanager
+def _cores(count: int | None):
+  """Pins all threads of this process to `count` cores; None leaves all."""
+  threads = os.listdir('/proc/self/task') if count is not None else []
+  cores = os.sched_getaffinity(0) if threads else set()
+  _pin(threads, sorted(cores)[:count])
+  yield
+  _pin(threads, cores)
+
+
+def _pin(threads, cores):
+  for thread in threads:
+    with contextlib.suppress(ProcessLookupError):  # one that has ended
+      os.sched_setaffinity(int(thread), cores)
+
+
+def _shards() -> Sequence[int]:
+  """Powers of two up to the number of devices."""
+  count = len(jax.devices())
+  return [2**i for i in range(count.bit_length()) if 2**i <= count]
+
+
+def _noise(
+  cohort: int = 64,
+  parameters: int = 2**17,
+  size: int = 2**12,
+  shards: int | None = None,
+) -> Build:
+  """SAFL, an MLP with one hidden layer, one step on 16 samples a client."""
+
+  def build():
+    c = config.Config(
+      population=cohort,
+      cohort=cohort,
+      local_steps=1,
+      batch_size=_SAMPLES,
+      algorithm='safl',
+      sketch={'kind': 'block_cyclic', 'size': size},
+      server_optimizer='adam',
+      server_lr=1e-3,
+      **_ENDLESS,
+    )
+    offsets = np.arange(0, cohort * _SAMPLES + 1, _SAMPLES)
+    partition = partitions.Partition(np.arange(offsets[-1]), offsets)
+    width = round(parameters / (_FEATURES + _CLASSES + 1))
+    exp = experiment.assemble(c, _problem(c, width), partition)
+    return exp, mesh_lib.cohort_mesh(shards)
+
+  return build
+
+
+def _problem(c: config.Config, width: int) -> problem_lib.Problem:
+  rng, count = np.random.default_rng(0), c.cohort * _SAMPLES
+  x = rng.integers(256, size=(count, _FEATURES), dtype=np.uint8)
+  y = rng.integers(_CLASSES, size=count, dtype=np.int32)
+  module = models.make('mlp', _CLASSES, widths=(width,))
+  params = models.init_params(module, jax.random.key(0), (_FEATURES,))
+  data = {'x': x, 'y': y}
+  return workloads.problem(module, params, data, 1, mean=0.5, std=0.29)
+
+
+def _simulated(population: int) -> Build:
+  """Logistic regression, data memory-mapped: configs/million_clients.py."""
+
+  def build():
+    fields = dict(
+      dataset='simulated',
+      model='linear',
+      population=population,
+      cohort=1000,
+      local_steps=5,
+      batch_size=10,
+      algorithm='iterative_sketching',
+      sketch={'kind': 'block_cyclic', 'size': 325},
+    )
+    return experiment.build(fields | _ENDLESS), mesh_lib.cohort_mesh()
+
+  return build

@@ -1,0 +1,163 @@
+"""What sketches and few-bit tables do to the steps of an adaptive server.
+
+Of this project. The noise of an estimate D of g is its error D - g, which is
+taken to be white, and fresh in every round.
+"""
+
+from fl_sketch.codecs import lloyd_max
+from fl_sketch.utils import checks
+import numpy as np
+
+
+def table_alpha(
+  dimension: int, size: int, omega: float = 0.0, draws: float = 1.0
+) -> float:
+  r"""Noise in units of :math:`\|g\|^2`: :math:`(d / b)(1 + \omega / n) - 1`.
+
+  Of tables of b numbers from an operator with orthogonal rows, whose entries a
+  codec of variance ``omega`` quantises (`codecs.eden`): the table's error has
+  energy :math:`\omega \|y\|^2 / n` with :math:`\|y\|^2 = (d / b) \|g\|^2` in
+  the mean, and is orthogonal to y, and reading multiplies energies by d / b.
+  One bit an entry, of 32 times the entries, has 1 + alpha = (pi / 2) d / (32
+  b), where b float32 numbers have d / b.
+
+  >>> round(table_alpha(1024, 256, 0.5708), 4)
+  5.2832
+
+  Args:
+    dimension: d.
+    size: b, entries of a table.
+    omega: of the codec; 0 for none.
+    draws: n, independent quantisations of equal updates that are averaged: of
+      rotations of each client's own. 1 where all clients share one.
+
+  Source: of this project.
+
+  Raises:
+    ValueError: size is not in [1, dimension], omega < 0 or draws < 1.
+  """
+  dimension = checks.count('dimension', dimension)
+  checks.at_most('size', checks.count('size', size), dimension)
+  noise = checks.at_least('omega', omega, 0) / checks.at_least(
+    'draws', draws, 1
+  )
+  return dimension / size * (1 + noise) - 1
+
+
+def correlated_omega(bits: int, correlation: np.ndarray) -> np.ndarray:
+  r"""Covariance of two errors of `codecs.eden` under one rotation.
+
+  In units of :math:`\|x\| \|y\|`, for updates whose cosine is rho. With
+  :math:`a_k` the coefficients of the quantiser in normalised Hermite
+  polynomials, it is :math:`\sum_{k \geq 3} (a_k / a_1)^2 \rho^k` (Mehler): the
+  linear part of the quantiser makes no error. For one bit it is arcsin(rho) -
+  rho; at rho = 1 omega.
+
+  >>> round(float(correlated_omega(1, np.array(0.5))), 4)  # pi / 6 - 1 / 2
+  0.0236
+
+  Args:
+    bits: of the codec.
+    correlation: rho, f64[...].
+
+  Source: of this project.
+  """
+  centroids, distortion = lloyd_max(bits)
+  levels = np.array(centroids)
+  steps = np.array([0.0, *(levels[1:] + levels[:-1]) / 2])
+  jumps = np.array([levels[0], *np.diff(levels)])  # half of that at 0
+  density = np.exp(-(steps**2) / 2)
+  before, now = np.zeros_like(steps), np.ones_like(steps)  # h_{k-2}, h_{k-1}
+  rho = np.asarray(correlation, np.float64)
+  total, power, first = np.zeros_like(rho), rho, (jumps * density).sum()
+  for k in range(1, 400):
+    if k % 2 and k > 1:
+      total += ((jumps * density * now).sum() / first) ** 2 / k * power
+    before, now = now, (steps * now - (k - 1) ** 0.5 * before) / k**0.5
+    power = power * rho
+  return np.where(rho < 0.999, total, distortion / (1 - distortion))
+
+
+def step_cosine(alpha: float, momentum: float = 0.9) -> float:
+  r"""Cosine of a momentum step with a gradient that stays the same.
+
+  :math:`1 / \sqrt{1 + \alpha (1 - \beta) / (1 + \beta)}`: an exponential mean
+  keeps this share of the energy of fresh noise. The length of a step of Adam is
+  fixed, so that this is what it advances.
+
+  >>> round(step_cosine(99.0), 2)
+  0.4
+
+  Args:
+    alpha: of the estimates, see `table_alpha`.
+    momentum: beta.
+
+  Source: of this project.
+
+  Raises:
+    ValueError: alpha < 0, or momentum is not in [0, 1).
+  """
+  alpha = checks.at_least('alpha', alpha, 0)
+  momentum = checks.zero_or_fraction('momentum', momentum)
+  return (1 + alpha * (1 - momentum) / (1 + momentum)) ** -0.5
+
+
+def second_moment_floor(norm: float, dimension: int, alpha: float) -> float:
+  r"""The least root of a second moment: :math:`\|g\| \sqrt{\alpha / d}`.
+
+  :math:`E D_i^2 = g_i^2 + \alpha \|g\|^2 / d`. Coordinates below it get steps
+  of one size, and Adam keeps its adaptivity on those above alone. It is
+  :math:`\|g\| / \sqrt b` for small tables of floats, whatever the number of
+  clients.
+
+  >>> second_moment_floor(1.0, 6400, 64.0)
+  0.1
+
+  Args:
+    norm: of g.
+    dimension: d.
+    alpha: of the estimates, see `table_alpha`.
+
+  Source: of this project.
+
+  Raises:
+    ValueError: norm < 0, dimension < 1 or alpha < 0.
+  """
+  norm = checks.at_least('norm', norm, 0)
+  alpha = checks.at_least('alpha', alpha, 0)
+  return norm * (alpha / checks.count('dimension', dimension)) ** 0.5
+
+
+def accumulated_noise(
+  alpha: float, sampling: float, client_momentum: float = 0.0
+) -> float:
+  r"""Error energy a round that a sketch adds to the sum of server steps.
+
+  .. math:: \alpha (1 + \nu (1 - \beta) / (1 + \beta))
+
+  The energy of its errors a round, in units of :math:`\|g\|^2`, where clients
+  send averages by beta of updates with the mean g and fresh sampling noise of
+  energy :math:`\nu \|g\|^2`. The noise of a sketch is in proportion to what it
+  takes. An average on the server comes after it: it smooths the errors of
+  single steps, and leaves their sum as it is.
+
+  >>> accumulated_noise(4.0, 19.0)
+  80.0
+  >>> round(accumulated_noise(4.0, 19.0, client_momentum=0.9), 6)
+  8.0
+
+  Args:
+    alpha: of the estimates, see `table_alpha`.
+    sampling: nu, energy of the sampling noise of the mean over clients.
+    client_momentum: beta of the average on clients; 0 for none.
+
+  Source: of this project.
+
+  Raises:
+    ValueError: alpha or sampling is negative, or client_momentum is not in
+      [0, 1).
+  """
+  alpha = checks.at_least('alpha', alpha, 0)
+  sampling = checks.at_least('sampling', sampling, 0)
+  beta = checks.zero_or_fraction('client_momentum', client_momentum)
+  return alpha * (1 + sampling * (1 - beta) / (1 + beta))

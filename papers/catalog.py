@@ -1,0 +1,163 @@
+"""Every study by its name, in the order of the papers."""
+
+from collections.abc import Callable
+import difflib
+import itertools
+import pathlib
+
+from .chen.studies import (
+  dimension,
+  figures as chen,
+  headline as chen_headline,
+  spectra,
+)
+from .common import lab as lab_lib, results, study
+from .comparison import studies as own_studies
+from .das.studies import images, quadratics
+from .haddadpour.studies import (
+  drift,
+  figures as haddadpour,
+  tables as haddadpour_tables,
+)
+from .language import report as language
+from .one_percent import overview, report as one_percent
+from .private import studies as private_studies
+from .song.studies import attack, figures as song, tables as song_tables
+
+_Row = tuple[str, str, str, Callable[[lab_lib.Lab], study.Report], float]
+
+
+def _of(paper: str, *rows: _Row) -> list[study.Study]:
+  """The studies of a paper: name, title, place in it, run, minutes."""
+  return [
+    study.Study(name, title, f'{paper}, {place}', run, minutes)
+    for name, title, place, run, minutes in rows
+  ]
+
+
+_SONG = _of(
+  'Song, Wang, Yu, Zhang, arXiv:2210.08371',
+  ('S0-X1', 'Table 1: constants of the operators, printed, exact, measured',
+   'Table 1', song_tables.table_1, 2),
+  ('S0-X2', 'Convergence against the bounds, K = 1 and K > 1',
+   'sections 5, E, F', song.rates, 1),
+  ('S0-X3', 'Communication does not depend on the size of a table',
+   'section 5', song.communication, 0.5),
+  ('S0-X4', 'Privacy and accuracy of Algorithm 2',
+   'Algorithm 2, section 6', song.privacy, 1),
+  ('S0-X5', 'Gradient leakage: exact recovery begins at one number an unknown',
+   'section 7', attack.recovery, 5),
+  ('S0-X6', 'Without a server: the same as with one',
+   'section 8', song.decentralised, 0.5),
+  ('S0-Tab2', 'Table 2: properties of functions, falsified',
+   'Table 2', song_tables.table_2, 0.2),
+)  # fmt: skip
+_DAS = _of(
+  'Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094',
+  ('S1-Fig1', 'Clipping against normalising on quadratics: loss',
+   'Figure 1', quadratics.figure_1, 2),
+  ('S1-Fig2', 'Clipping against normalising on quadratics: signal over noise',
+   'Figure 2', quadratics.figure_2, 1),
+  ('S1-Fig3', 'Clipping against normalising on quadratics: trajectories',
+   'Figure 3', quadratics.figure_3, 0.3),
+  ('S1-Sec6', 'Clipping against normalising on images: setting, noise and grid',
+   'section 6 and appendix G', images.section_6, 6),
+  ('S1-Tab1', 'Clipping against normalising on images: test accuracy',
+   'Table 1', images.table_1, 5),
+)  # fmt: skip
+_FEDSKETCH = _of(
+  'Haddadpour, Karimi, Li, Li, arXiv:2008.04975',
+  ('S2-Fig1', 'FedSKETCH on MNIST, devices that are alike',
+   'Figure 1', haddadpour.figure_1, 30),
+  ('S2-Fig2', 'FedSKETCHGATE on MNIST, devices of two classes',
+   'Figure 2', haddadpour.figure_2, 50),
+  ('FedSKETCH-12x', 'Headline: within 2 points of FedSGD at 12 times '
+   'compression', 'section 6', haddadpour.headline, 30),
+)  # fmt: skip
+_HADDADPOUR = _of(
+  'Haddadpour et al., arXiv:2008.04975',
+  ('S2-Tab1', 'Floats for an accuracy, clients that are alike',
+   'Table 1', haddadpour_tables.table_1, 0.1),
+  ('S2-Tab2', 'Floats for an accuracy, clients that are not alike',
+   'Table 2', haddadpour_tables.table_2, 0.1),
+  ('S2-Drift', 'Gradient tracking with sketches on unlike quadratics, three '
+   'ways', 'Algorithm 6', drift.drift, 0.5),
+)  # fmt: skip
+_CHEN = _of(
+  'Chen, Li, Banerjee, arXiv:2411.06770',
+  ('S4-Fig1', 'ResNet on CIFAR-10: methods at equal bytes, and sizes of tables',
+   'Figure 1', chen.figure_1, 60),
+  ('S4-Fig2', 'Fine-tuning a vision transformer on CIFAR-10',
+   'Figure 2', chen.figure_2, 30),
+  ('S4-Fig3', 'An encoder on SST-2: tables over four decades of sizes',
+   'Figure 3', chen.figure_3, 60),
+  ('S4-Fig6', 'Tiny tables: SAFL learns as fast, to a lower plateau',
+   'Figure 6', chen.figure_6, 30),
+  ('SAFL-99', 'Headline: dense accuracy with 99 % less uplink, before every '
+   'baseline', 'sections 1 and 5', chen_headline.headline, 150),
+  ('S4-Fig4', 'The largest eigenvalues of the Hessian follow a power law',
+   'Figure 4', spectra.power_law, 2),
+  ('S4-Fig5', "The Hessian's spectrum over training: nearly all of it is near "
+   'zero', 'Figure 5', spectra.densities, 2),
+  ('S4-Tab1', 'Table 1: bits, rates and convergence of six methods',
+   'Table 1', dimension.table_1, 0.1),
+  ('S4-LogD', 'The dimension counts through the spectrum alone',
+   'section 3', dimension.dimension, 1),
+  ('S4-AppD', 'The defaults of the experiments, under three servers',
+   'appendix D', dimension.defaults, 1.5),
+)  # fmt: skip
+_PROJECT = _of(
+  'This project',
+  ('MNIST-Bytes', 'Accuracy against bytes: dense, SAFL, FedSKETCH',
+   'LeNet-5 on MNIST', own_studies.bytes_to_accuracy, 30),
+  ('One-Percent', 'Compressors at a hundredth of the bytes: all tasks',
+   'four tasks', overview.overview, 420),
+  ('One-Percent-MNIST', 'Compressors at a hundredth of the bytes: LeNet-5',
+   'LeNet-5 on MNIST', one_percent.mnist, 120),
+  ('One-Percent-ResNet', 'Compressors at a hundredth of the bytes: ResNet-8',
+   'ResNet-8 on CIFAR-10', one_percent.resnet, 120),
+  ('One-Percent-Text', 'Compressors at a hundredth of the bytes: an encoder',
+   'an encoder on SST-2', one_percent.text, 120),
+  ('One-Percent-ViT', 'Compressors at a hundredth of the bytes: fine-tuning',
+   'a vision transformer on CIFAR-10', one_percent.vit, 60),
+  ('Language-Scratch', 'Compressors on a decoder of characters, from scratch',
+   'a decoder of plays, by speaker', language.scratch, 180),
+  ('Language-LoRA', 'Compressors of factors: a decoder adapted to other plays',
+   'a decoder of plays, by speaker', language.adapting, 90),
+  ('Language-Large', 'The best three on a decoder of 10 million parameters',
+   'a decoder of plays, by speaker', language.large, 60),
+  ('Language-Recurrent', 'A GRU by speakers reaches the loss of one trainer',
+   'a GRU of plays, by speaker', language.recurrent, 90),
+  ('Digits-Precision', 'Tables in fewer bits', 'SAFL on the digits',
+   own_studies.precisions, 4),
+  ('Private-Bits', 'Tables of one bit under differential privacy',
+   'SAFL on the digits', private_studies.few_bits, 15),
+  ('Correlated-Noise', 'Noise that is correlated over rounds',
+   'linear models', private_studies.correlated_noise, 40),
+)  # fmt: skip
+STUDIES: dict[str, study.Study] = {
+  s.name: s
+  for s in itertools.chain(
+    _SONG, _DAS, _FEDSKETCH, _HADDADPOUR, _CHEN, _PROJECT
+  )
+}
+
+
+def kept() -> list[tuple[results.Result, pathlib.Path]]:
+  """The results in docs/results: of the studies, then of other programs."""
+  others = sorted({path.stem for path in results.KEPT.glob('*.json')})
+  names = dict.fromkeys([*STUDIES, *others])
+  return results.collect([results.KEPT], names)
+
+
+def find(name: str) -> study.Study:
+  """The study of this name.
+
+  Raises:
+    ValueError: there is none; the message has the nearest name.
+  """
+  if name not in STUDIES:
+    near = difflib.get_close_matches(name, STUDIES, n=1, cutoff=0.4)
+    hint = f' Did you mean {near[0]!r}?' if near else ''
+    raise ValueError(f'Expected a study of --list, not {name!r}.{hint}')
+  return STUDIES[name]

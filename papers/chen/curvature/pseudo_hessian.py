@@ -1,0 +1,254 @@
+"""The pseudo-Hessian: how gradients depend on the data, and its spectrum.
+
+For a loss F(w, x) of d parameters and m unknown inputs, J = d grad_w F / dx is
+f32[d, m]. The pseudo-Hessian of Song et al. is Phi = J^T (Definition 7.1; I.7
+has it the other way round), the pseudo-kernel K = Phi^T Phi = J J^T f32[d, d],
+of rank min(d, m) at most. With a sketch R, read R J f32[b, m] for J throughout.
+
+Functions take loss_fn, (params, batch) -> f32[], its params and a batch {'x':
+f32[n, ...], ...}, whose m numbers under 'x' are the unknowns; labels and all
+else are known. `sketch` and `key` are an operator of `sketches` and its hash
+key. Numbers are of the dtype of the inputs: under `jax.enable_x64`, float64.
+
+Source: Song et al., arXiv:2210.08371, section 7.2 and appendix J.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from fl_sketch import sketches
+from fl_sketch.models import losses
+import jax
+from jax.flatten_util import ravel_pytree
+import jax.numpy as jnp
+import numpy as np
+
+from ...song.statements import properties
+
+
+class Spectrum(NamedTuple):
+  """The singular values of J, or of R J, at one point.
+
+  Attributes:
+    singular_values: f64[m], the largest first, zeros after min(equations, m).
+      Those below sqrt(m eps) of the largest are rounding, for the eps of the
+      dtype: they are roots of eigenvalues of J^T J.
+    equations: d, or the real numbers of a table: the rows of the matrix.
+    rank: how many are above rounding. Below m, inputs that fit the gradient
+      fill a surface through the true ones.
+  """
+
+  singular_values: np.ndarray
+  equations: int
+  rank: int
+
+  @property
+  def recovery(self) -> float:
+    """The least of m: the data move by at most |noise| / this, to first order.
+
+    It is 0 where there are fewer equations than unknowns.
+    """
+    return float(self.singular_values[-1])
+
+  @property
+  def decrease(self) -> float:
+    """Least of as many as equations: theta1 gamma1 of `leakage.pl_decrease`.
+
+    It is 0 where there are fewer unknowns than equations.
+    """
+    few = self.equations <= self.singular_values.size
+    return float(self.singular_values[self.equations - 1]) if few else 0.0
+
+
+class Assumptions(NamedTuple):
+  """The assumptions of section 7's theorems, measured at some points.
+
+  Attributes:
+    loss: the least L; 0 at the true inputs by Assumption J.1.
+    beta: of the Lipschitz gradient (J.2); from below, as points are finite.
+    theta1: theta1^2 is the least eigenvalue of K (J.3); 0 if d > m.
+    theta2: theta2^2 is the largest.
+  """
+
+  loss: float
+  beta: float
+  theta1: float
+  theta2: float
+
+
+def gradient_of_inputs(
+  loss_fn: losses.LossFn,
+  params: Any,
+  batch: losses.Batch,
+  sketch: sketches.Sketch | None = None,
+  key: jax.Array | None = None,
+) -> Callable[[jax.Array], jax.Array]:
+  """Returns the map x -> grad_w F(w, x), or R of it, as f32[equations].
+
+  >>> loss_fn = lambda params, batch: (params * batch['x']).sum() ** 2 / 2
+  >>> f = gradient_of_inputs(loss_fn, jnp.ones(2), {'x': jnp.ones(2)})
+  >>> f(jnp.array([1.0, 2.0]))
+  Array([3., 6.], dtype=float32)
+
+  Raises:
+    TypeError: batch['x'] is not of a float type.
+    ValueError: a sketch without a key.
+  """
+  if not jnp.issubdtype(jnp.result_type(batch['x']), jnp.floating):
+    raise TypeError(f"Expected floats in batch['x'], not {batch['x'].dtype}.")
+  if sketch is not None and key is None:
+    raise ValueError('Expected a key for the sketch.')
+
+  def f(x):
+    out = jax.grad(loss_fn)(params, {**batch, 'x': x})
+    if sketch is not None and key is not None:
+      out = sketch.sketch(key, out)
+    flat = ravel_pytree(out)[0]
+    if jnp.iscomplexobj(flat):
+      flat = jnp.concatenate([flat.real, flat.imag])
+    return flat
+
+  return f
+
+
+def products(
+  loss_fn: losses.LossFn,
+  params: Any,
+  batch: losses.Batch,
+  sketch: sketches.Sketch | None = None,
+  key: jax.Array | None = None,
+) -> tuple[Callable[[jax.Array], jax.Array], Callable[[jax.Array], jax.Array]]:
+  """Returns v -> J v and u -> J^T u, each at the cost of a few gradients.
+
+  The first composed with the second is the pseudo-kernel, u -> K u.
+
+  >>> loss_fn = lambda params, batch: (params * batch['x']).sum() ** 2 / 2
+  >>> batch = {'x': jnp.array([1.0, 2.0])}
+  >>> times, transposed = products(loss_fn, jnp.ones(2), batch)
+  >>> times(jnp.array([1.0, 0.0])), transposed(jnp.array([1.0, 0.0]))
+  (Array([4., 2.], dtype=float32), Array([4., 1.], dtype=float32))
+
+  Returns:
+    Functions from the shape of batch['x'] to f32[equations], and back.
+
+  Raises:
+    TypeError, ValueError: as `gradient_of_inputs`.
+  """
+  f = gradient_of_inputs(loss_fn, params, batch, sketch, key)
+  return _products(f, batch['x'])
+
+
+def dense(
+  loss_fn: losses.LossFn,
+  params: Any,
+  batch: losses.Batch,
+  sketch: sketches.Sketch | None = None,
+  key: jax.Array | None = None,
+) -> jax.Array:
+  """Returns J or R J, f32[equations, m]; Phi is its transpose.
+
+  >>> loss_fn = lambda params, batch: (params * batch['x']).sum() ** 2 / 2
+  >>> dense(loss_fn, jnp.ones(2), {'x': jnp.array([1.0, 2.0])})
+  Array([[4., 1.],
+         [2., 5.]], dtype=float32)
+
+  Raises:
+    TypeError, ValueError: as `gradient_of_inputs`.
+  """
+  f = gradient_of_inputs(loss_fn, params, batch, sketch, key)
+  return jax.jit(jax.jacfwd(f))(batch['x']).reshape(-1, batch['x'].size)
+
+
+def spectrum(
+  loss_fn: losses.LossFn,
+  params: Any,
+  batch: losses.Batch,
+  sketch: sketches.Sketch | None = None,
+  key: jax.Array | None = None,
+) -> Spectrum:
+  """Computes the singular values of J or R J by the m x m matrix J^T J.
+
+  Takes m products with J and J^T, one after another, and memory for m^2 + d.
+
+  >>> loss_fn = lambda params, batch: (params * batch['x']).sum() ** 2 / 2
+  >>> spectrum(loss_fn, jnp.ones(1), {'x': jnp.array([2.0])})
+  Spectrum(singular_values=array([4.]), equations=1, rank=1)
+
+  Raises:
+    TypeError, ValueError: as `gradient_of_inputs`.
+  """
+  f = gradient_of_inputs(loss_fn, params, batch, sketch, key)
+  x = jnp.asarray(batch['x'])
+  gram = jax.jit(lambda x: _gram(f, x))(x)
+  return _spectrum(gram, jax.eval_shape(f, x).size)
+
+
+def assumptions(
+  loss_fn: losses.LossFn,
+  params: Any,
+  batch: losses.Batch,
+  points: jax.Array | np.ndarray,
+  sketch: sketches.Sketch | None = None,
+  key: jax.Array | None = None,
+  *,
+  seen: jax.Array | np.ndarray | None = None,
+) -> Assumptions:
+  """Measures assumptions J.1 to J.3 at the batch's inputs and at some points.
+
+  >>> loss_fn = lambda params, batch: (params * batch['x']).sum() ** 2 / 2
+  >>> batch = {'x': jnp.array([2.0])}
+  >>> assumptions(loss_fn, jnp.ones(1), batch, jnp.array([[3.0]]))
+  Assumptions(loss=0.0, beta=6.0, theta1=4.0, theta2=6.0)
+
+  Args:
+    loss_fn: see above.
+    params: likewise.
+    batch: its inputs are those that the attacker looks for.
+    points: f32[points, n, ...], such as those of an attack.
+    sketch: the constants are those of R grad_w F if given.
+    key: of the sketch.
+    seen: f32[equations], the gradient that the attacker has: by default that of
+      the batch. Noise makes the loss positive.
+
+  Returns:
+    `Assumptions`.
+
+  Raises:
+    TypeError, ValueError: as `gradient_of_inputs`.
+  """
+  f = gradient_of_inputs(loss_fn, params, batch, sketch, key)
+  xs = jnp.concatenate([jnp.asarray(batch['x'])[None], jnp.asarray(points)])
+  measure = jax.jit(lambda xs: jax.lax.map(lambda x: (f(x), _gram(f, x)), xs))
+  values, grams = map(np.asarray, measure(xs))
+  spectra = [_spectrum(gram, values.shape[1]) for gram in grams]
+  theta2 = float(max(s.singular_values[0] for s in spectra))
+  i, j = np.triu_indices(len(xs), 1)
+  flat = np.asarray(xs).reshape(len(xs), -1)
+  beta = properties.lipschitz(flat[i], flat[j], values[i], values[j])
+  off = values - (values[0] if seen is None else np.asarray(seen))[None]
+  loss, theta1 = np.square(off).sum(1).min(), min(s.decrease for s in spectra)
+  return Assumptions(float(loss), max(beta, theta2), theta1, theta2)
+
+
+def _products(f, x):
+  _, times = jax.linearize(f, x)
+  transposed = jax.linear_transpose(times, x)
+  return times, lambda u: transposed(u)[0]
+
+
+def _gram(f, x):
+  times, transposed = _products(f, x)
+  basis = jnp.eye(x.size, dtype=x.dtype).reshape(-1, *x.shape)
+  rows = jax.lax.map(lambda v: transposed(times(v)), basis)
+  return rows.reshape(x.size, x.size)
+
+
+def _spectrum(gram, equations):
+  gram = np.asarray(gram)
+  noise = np.finfo(gram.dtype).eps * len(gram)
+  gram = gram.astype(np.float64)
+  values = np.linalg.eigvalsh((gram + gram.T) / 2)[::-1]
+  rank = int((values > noise * max(values[0], 0)).sum())
+  values = np.sqrt(np.maximum(values, 0))
+  values[equations:] = 0
+  return Spectrum(values, equations, min(rank, equations))

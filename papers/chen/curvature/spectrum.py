@@ -1,0 +1,298 @@
+"""Estimates the Hessian's spectrum by stochastic Lanczos quadrature.
+
+For losses, parameters and batches see `hessian`. The Lanczos iteration holds at
+most m + 5 vectors of d numbers for m steps, beside parameters, batches, and
+what differentiating one batch takes. Its m basis vectors are orthogonalised in
+full, twice: without that, eigenvalues that have been found come again. It costs
+8 m^2 d additions and multiplications beside m products.
+"""
+
+from collections.abc import Callable
+import functools
+from typing import Any, NamedTuple
+
+from fl_sketch.models import losses
+from fl_sketch.utils import checks
+import jax
+from jax.flatten_util import ravel_pytree
+import jax.numpy as jnp
+import numpy as np
+from scipy import linalg
+
+from . import hessian
+
+
+class Eigenvalues(NamedTuple):
+  """Estimates of eigenvalues.
+
+  Attributes:
+    values: f64[k].
+    errors: f64[k]; an eigenvalue lies within this distance of the value (|Hx -
+      value x| of its Ritz vector x), up to rounding.
+  """
+
+  values: np.ndarray
+  errors: np.ndarray
+
+
+class PowerLaw(NamedTuple):
+  """A fit of eigenvalue = c rank^-exponent, and its R^2 on log-log axes."""
+
+  exponent: float
+  r_squared: float
+
+
+class Spectrum(NamedTuple):
+  """A Gauss quadrature of the eigenvalue density for each of a few probes.
+
+  Attributes:
+    nodes: f64[probes, steps], ascending: estimates of eigenvalues.
+    weights: f64[probes, steps], the share of all eigenvalues near each node;
+      a probe's sum to 1.
+    errors: f64[probes, steps], of the nodes, see `Eigenvalues`.
+    dimension: number of eigenvalues.
+  """
+
+  nodes: np.ndarray
+  weights: np.ndarray
+  errors: np.ndarray
+  dimension: int
+
+  def trace_of(self, f: Callable[[np.ndarray], np.ndarray]) -> hessian.Estimate:
+    """Tr f(H), the sum of f over all eigenvalues, with f elementwise.
+
+    Unbiased for polynomials f of degree below 2 steps.
+    """
+    means = (self.weights * f(self.nodes)).sum(1)
+    return hessian.estimate(self.dimension * means)
+
+  @property
+  def largest(self) -> float:
+    """The largest eigenvalue, from below."""
+    return float(self.nodes.max())
+
+  @property
+  def smallest(self) -> float:
+    """The smallest eigenvalue, from above."""
+    return float(self.nodes.min())
+
+  @property
+  def intrinsic_dimension(self) -> float:
+    """Sum of |eigenvalue| over the largest: Chen et al., Definition 3.1.
+
+    Raises:
+      ValueError: all eigenvalues are 0.
+    """
+    radius = max(self.largest, -self.smallest)
+    if not radius:
+      raise ValueError('Expected an eigenvalue other than 0.')
+    return self.trace_of(np.abs).value / radius
+
+  def density(self, grid: np.ndarray, width: float) -> np.ndarray:
+    """The share of eigenvalues per unit, smoothed by a Gaussian kernel.
+
+    Args:
+      grid: f64[points], where.
+      width: standard deviation of the kernel, in eigenvalues.
+    """
+    checks.positive('width', width)
+    away = (grid[:, None] - self.nodes.reshape(1, -1)) / width
+    kernel = np.exp(-(away**2) / 2) / (width * np.sqrt(2 * np.pi))
+    return kernel @ self.weights.ravel() / len(self.weights)
+
+  def top(self, k: int, which: str = 'magnitude') -> Eigenvalues:
+    """The k nodes of the first probe that are largest by `which`.
+
+    Args:
+      k: at most as many as there were steps.
+      which: 'largest', 'smallest', or 'magnitude', with their signs.
+    """
+    checks.choice('which', which, tuple(_ORDERS))
+    steps = self.nodes.shape[1]
+    if checks.count('k', k) > steps:
+      raise ValueError(f'Expected {k=} <= {steps=}.')
+    order = np.argsort(_ORDERS[which](self.nodes[0]))[:k]
+    return Eigenvalues(self.nodes[0][order], self.errors[0][order])
+
+
+_ORDERS = {
+  'magnitude': lambda x: -np.abs(x),
+  'largest': np.negative,
+  'smallest': np.positive,
+}
+
+
+def slq(
+  loss_fn: losses.LossFn,
+  params: Any,
+  batches: Any,
+  key: jax.Array,
+  *,
+  steps: int,
+  probes: int = 1,
+) -> Spectrum:
+  """Stochastic Lanczos quadrature of the Hessian (Ubaru, Chen, Saad, 2017).
+
+  Each probe starts in a random direction, and the probes run one after another.
+  One that has seen all it can reach goes on in a new direction, orthogonal to
+  those, with weight 0; only so are multiple eigenvalues found more than once.
+
+  Args:
+    loss_fn: (params, batch) -> f32[]; compiled once for each function.
+    params: where.
+    batches: leaves [batches, batch, ...].
+    key: key[], of the directions.
+    steps: Hessian-vector products a probe.
+    probes: how many.
+
+  Raises:
+    ValueError: steps > d, or the Hessian is not finite.
+  """
+  d = sum(x.size for x in jax.tree.leaves(params))
+  if checks.count('steps', steps) > d:
+    raise ValueError(f'Expected {steps=} <= {d=}.')
+  keys = jax.random.split(key, checks.count('probes', probes))
+  estimates = _tridiagonal(loss_fn, params, batches, keys, steps)
+  estimates = [np.float64(x) for x in estimates]
+  if not np.isfinite(estimates).all():
+    raise ValueError('Expected a finite Hessian.')
+  parts = [_quadrature(*one) for one in zip(*estimates, strict=True)]
+  nodes, weights, errors = map(np.stack, zip(*parts, strict=True))
+  return Spectrum(nodes, weights, errors, d)
+
+
+def top_eigenvalues(
+  loss_fn: losses.LossFn,
+  params: Any,
+  batches: Any,
+  key: jax.Array,
+  *,
+  k: int,
+  steps: int | None = None,
+  which: str = 'magnitude',
+) -> Eigenvalues:
+  """The k eigenvalues at one end of the spectrum, or largest by magnitude.
+
+  Their `errors` say whether `steps` were enough. See `slq` for the arguments
+  and `Spectrum.top` for `which`; None takes 2 k + 30 steps, d at most.
+  """
+  d = sum(x.size for x in jax.tree.leaves(params))
+  steps = min(d, 2 * checks.count('k', k) + 30) if steps is None else steps
+  return slq(loss_fn, params, batches, key, steps=steps).top(k, which)
+
+
+def smoothness(
+  loss_fn: losses.LossFn,
+  params: Any,
+  batches: Any,
+  key: jax.Array,
+  *,
+  steps: int | None = None,
+) -> float:
+  """The largest |eigenvalue| at `params`: L of an L-smooth quadratic.
+
+  For other losses, and before Lanczos has converged, a lower bound on L (Song
+  et al., arXiv:2210.08371, Assumption 3.1; Das et al., arXiv:2106.07094,
+  Definition 4), never below what as many power iterations find from there.
+  """
+  estimates = top_eigenvalues(loss_fn, params, batches, key, k=1, steps=steps)
+  return float(abs(estimates.values[0]))
+
+
+def strong_convexity(
+  loss_fn: losses.LossFn,
+  params: Any,
+  batches: Any,
+  key: jax.Array,
+  *,
+  steps: int | None = None,
+) -> float:
+  """The least eigenvalue at `params`, from above; negative: not convex there.
+
+  At steps = d of a quadratic it is the mu of Song et al., Assumption 3.1.
+  """
+  estimates = top_eigenvalues(
+    loss_fn, params, batches, key, k=1, steps=steps, which='smallest'
+  )
+  return float(estimates.values[0])
+
+
+def power_law(eigenvalues: np.ndarray) -> PowerLaw:
+  """Fits log eigenvalue = log c - exponent log rank by least squares.
+
+  >>> power_law(5 * np.arange(1.0, 21) ** -1.5).exponent.round(6)
+  np.float64(1.5)
+
+  Args:
+    eigenvalues: f64[k], all positive, in any order; rank 1 is the largest.
+
+  Raises:
+    ValueError: fewer than 3, which every law fits, or one that is not positive.
+  """
+  values = np.sort(np.asarray(eigenvalues, np.float64))[::-1]
+  if len(values) < 3 or not values[-1] > 0:
+    raise ValueError(f'Expected at least 3 eigenvalues > 0, got {values}.')
+  x, y = np.log(np.arange(1, len(values) + 1)), np.log(values)
+  x, y = x - x.mean(), y - y.mean()
+  slope = x @ y / (x @ x)
+  unexplained, total = np.sum((y - slope * x) ** 2), y @ y
+  return PowerLaw(-slope, 1 - unexplained / total if total else 1.0)
+
+
+# TF32 and the like would cost the basis its orthogonality.
+@functools.partial(jax.jit, static_argnames=('loss_fn', 'steps'))
+@jax.default_matmul_precision('highest')
+def _tridiagonal(loss_fn, params, batches, keys, steps):
+  """T of each probe: its diagonal and what is beside it, f32[probes, steps].
+
+  The last number beside the diagonal is the norm of the residual.
+  """
+  product = hessian.hessian_vector_product(loss_fn, params, batches)
+  flat, unravel = ravel_pytree(params)
+  flat_product = lambda v: ravel_pytree(product(unravel(v)))[0]
+  return jax.lax.map(lambda key: _lanczos(flat_product, key, flat, steps), keys)
+
+
+def _lanczos(product, key, like, steps):
+  def orthogonal(v, basis):
+    for _ in range(2):  # twice is enough: Kahan, in Parlett (1980)
+      v = v - (basis @ v) @ basis
+    return v
+
+  def random(i):
+    return _normal(jax.random.fold_in(key, i), like)
+
+  def step(i, carry):
+    basis, diagonal, beside, v, scale = carry
+    basis = basis.at[i].set(v)
+    w = product(v)
+    alpha = v @ w
+    w = orthogonal(w, basis)
+    beta = jnp.linalg.norm(w)
+    scale = jnp.maximum(scale, jnp.abs(alpha) + beta)
+    # What rounding leaves of 0: these directions span an invariant subspace.
+    done = beta <= 8 * jnp.finfo(like.dtype).eps * scale
+    w = jax.lax.cond(done, lambda: orthogonal(random(i + 1), basis), lambda: w)
+    beside = beside.at[i].set(jnp.where(done, 0, beta))
+    diagonal = diagonal.at[i].set(alpha)
+    return basis, diagonal, beside, w / jnp.linalg.norm(w), scale
+
+  numbers, first = jnp.zeros(steps, like.dtype), random(0)
+  basis = jnp.zeros((steps, like.size), like.dtype)
+  start = basis, numbers, numbers, first / jnp.linalg.norm(first), numbers[0]
+  return jax.lax.fori_loop(0, steps, step, start)[1:3]
+
+
+def _normal(key, like):
+  """Draws normal numbers in blocks: all at once take six times their memory."""
+  count, block = like.size, 2**12
+  keys = jax.random.split(key, -(-count // block))
+  draw = lambda key: jax.random.normal(key, (block,), like.dtype)
+  blocks = jax.lax.map(draw, keys)
+  return blocks.ravel()[:count]
+
+
+def _quadrature(diagonal, beside):
+  """Nodes, weights and errors of a Gauss quadrature from its Jacobi matrix."""
+  nodes, vectors = linalg.eigh_tridiagonal(diagonal, beside[:-1])
+  return nodes, vectors[0] ** 2, beside[-1] * np.abs(vectors[-1])

@@ -1,0 +1,267 @@
+"""The terms of Chen et al.'s bounds: a run, factors, a schedule.
+
+Chen, Li and Banerjee, arXiv:2411.06770, sections 3 and 4; symbols as in `Run`,
+G the gradient_bound and delta the probability of failure. The printed bounds
+hold for a `size` above which their distortions fall below 1; the corrected ones
+take the tail of the operator's family from `tails`.
+"""
+
+from collections.abc import Callable, Iterable
+import math
+from typing import Any, NamedTuple
+
+from fl_sketch.utils import checks
+
+from ...common import tails
+from ...common.evaluation import formula
+from ...common.statements import is_printed, statement
+
+SQUARE = 1 + math.log(2)  # E||xi||^2 <= SQUARE sigma^2 in Assumption 3
+
+
+class Run(NamedTuple):
+  r"""SAFL with AMSGrad on the server, and the loss's constants in its bounds.
+
+  Attributes:
+    dimension: d.
+    size: b, the sketch's.
+    rounds: T.
+    client_lr: eta.
+    server_lr: kappa.
+    eps: epsilon, of AMSGrad.
+    smoothness: L, of every client's loss.
+    intrinsic_dimension: I. The corrected bounds ask for a diagonal A with
+      :math:`-A \preceq \nabla^2 L(x) \preceq A`, tr A = L I and no entry above
+      L: the preconditioner is diagonal as well, and depends on the sketch.
+    clients: C, of the cohort.
+    local_steps: K.
+    b1: beta_1.
+    noise: sigma, of Pr[||noise of a gradient|| >= t] <= 2 exp(-t^2 / sigma^2).
+    family: of operators, one of `tails.FAMILIES`.
+  """
+
+  dimension: int
+  size: int
+  rounds: int
+  client_lr: float
+  server_lr: float
+  eps: float
+  smoothness: float
+  intrinsic_dimension: float
+  clients: int = 1
+  local_steps: int = 1
+  b1: float = 0.9
+  noise: float = 0.0
+  family: str = 'gaussian'
+
+  def check(self) -> None:
+    """Raises ValueError or TypeError unless all numbers are in their ranges."""
+    for name in ('dimension', 'size', 'rounds', 'clients', 'local_steps'):
+      checks.count(name, getattr(self, name))
+    for name in ('client_lr', 'server_lr', 'eps', 'smoothness'):
+      checks.positive(name, getattr(self, name))
+    checks.at_least('noise', self.noise, 0)
+    trace = checks.at_least('intrinsic_dimension', self.intrinsic_dimension, 1)
+    checks.at_most('intrinsic_dimension', trace, self.dimension)
+    checks.zero_or_fraction('b1', self.b1)
+    checks.choice('family', self.family, tails.FAMILIES)
+
+  def moved(self, gradient: float) -> float:
+    """Bounds a client's pseudo-gradient: eta K G."""
+    return self.client_lr * self.local_steps * gradient
+
+  def longest(self, gradient: float, delta: float) -> float:
+    """A bound on all C K T stochastic gradients, with probability 1 - delta."""
+    checks.at_least('gradient_bound', gradient, 0)
+    count = self.clients * self.local_steps * self.rounds
+    delta = checks.fraction('delta', delta)
+    return gradient + self.noise * math.sqrt(math.log(2 * count / delta))
+
+  def entry(self, delta: float) -> float:
+    """1 + `tails.tail` at every coordinate in every round, of unit vectors."""
+    each = checks.fraction('delta', delta) / (self.dimension * self.rounds)
+    return 1 + tails.tail(self.family, self.dimension, self.size, each)
+
+
+@statement('S4-Def3.1', 'Definition 3.1', printed='holds')
+def intrinsic_dimension(eigenvalues: Iterable[float]) -> float:
+  """I, the sum of |eigenvalues| over the largest.
+
+  >>> intrinsic_dimension([4.0, -2.0, 1.0, 0.0])
+  1.75
+  """
+  sizes = [abs(checks.real('eigenvalue', x)) for x in eigenvalues]
+  checks.count('number of eigenvalues', len(sizes))
+  return sum(sizes) / checks.positive('largest eigenvalue', max(sizes))
+
+
+@statement('S4-Asm3', 'Assumption 3', printed='holds')
+def sub_gaussian_scale(norms: Iterable[float]) -> float:
+  """The least sigma with share(norm >= t) <= 2 exp(-t^2 / sigma^2) for all t.
+
+  An estimate from samples of ||noise of a gradient||; a bounded noise has at
+  most its bound over sqrt(log 2).
+
+  >>> round(sub_gaussian_scale([1.0, 1.0, 1.0]), 3)
+  1.201
+  """
+  ordered = sorted(checks.at_least('norm', x, 0) for x in norms)
+  n = checks.count('number of norms', len(ordered))
+  return max(
+    x / math.sqrt(math.log(2 * n / (n - i))) for i, x in enumerate(ordered)
+  )
+
+
+@formula
+def distortion(run: Run, delta: float, *, d: int = 1, rounds: int = 0) -> float:
+  """The printed log(C K d^i T^j / delta)^1.5 / sqrt(b), i `d`, j `rounds`.
+
+  J2 of Corollary 1 is that of i = 1 and j = 2.
+
+  >>> resnet = Run(42_000_000, 400_000, 100, 0.1, 0.1, 1e-3, 1, 1, clients=5)
+  >>> round(distortion(resnet, 0.01, d=2, rounds=2), 3)
+  0.568
+  """
+  run.check()
+  count = run.clients * run.local_steps
+  log = math.log(count / checks.fraction('delta', delta))
+  log += d * math.log(run.dimension) + rounds * math.log(run.rounds)
+  return log**1.5 / math.sqrt(run.size)
+
+
+@statement('S4-Lem3.4', 'Lemma 3.4', printed='wrong', corrected='holds')
+def projection(
+  run: Run,
+  gradient_bound: float,
+  *,
+  delta: float,
+  spread: float = 1.0,
+  form: str = 'corrected',
+) -> float:
+  r"""Bounds every :math:`|\langle \hat V_t^{-1/2} m_t, v_j \rangle|`.
+
+  Printed (1 + log(C K d / delta)^1.5 / sqrt(b)) eta K G / epsilon, for the
+  eigenvectors v_j of the Hessian of that round. It leaves out the gradients'
+  noise, and Property 3 is of vectors that are fixed: both V_t and, if they
+  move, the v_j depend on the sketch. Corrected: (1 + tail) eta K (G + noise)
+  `spread` / epsilon, where no fixed v_j is longer than `spread` in the l1 norm,
+  1 for coordinate axes and at most sqrt(d), since every coordinate of every
+  estimate is bounded.
+
+  >>> run = Run(2**20, 2**16, 100, 0.1, 0.1, 1e-2, 1, 2)
+  >>> round(projection(run, 1.0, delta=0.1, form='printed'), 2)
+  12.54
+  """
+  run.check()
+  g = checks.at_least('gradient_bound', gradient_bound, 0)
+  if is_printed(form):
+    return (1 + distortion(run, delta)) * run.moved(g) / run.eps
+  largest = run.entry(delta / 2) * run.moved(run.longest(g, delta / 2))
+  return largest * checks.at_least('spread', spread, 1) / run.eps
+
+
+@statement('S4-Lem3.5', 'Lemma 3.5', printed='wrong', corrected='holds')
+def preconditioner(
+  run: Run, gradient_bound: float, *, delta: float, form: str = 'corrected'
+) -> float:
+  r"""M of :math:`g^T \hat V_t^{-1/2} g \ge \|g\|^2 / M`, for every g and t.
+
+  Printed sqrt(1 + log(C K d^2 T^2 / delta)^1.5 / sqrt(b)) eta K G + epsilon,
+  the inverse of J1: of a mean of squares, where Algorithm 2 squares the mean,
+  and without the noise. Corrected: (1 + tail) eta K (G + noise) + epsilon.
+
+  >>> run = Run(2**20, 2**16, 100, 0.1, 0.1, 1e-2, 1, 2)
+  >>> round(preconditioner(run, 1.0, delta=0.1, form='printed'), 3)
+  0.15
+  """
+  run.check()
+  g = checks.at_least('gradient_bound', gradient_bound, 0)
+  if not is_printed(form):
+    return run.eps * (1 + projection(run, g, delta=delta))
+  factor = math.sqrt(1 + distortion(run, delta, d=2, rounds=2))
+  return factor * run.moved(g) + run.eps
+
+
+@statement('S4-Lem3.6', 'Lemma 3.6', printed='wrong', corrected='holds')
+def martingale(
+  run: Run,
+  gradient_bound: float,
+  *,
+  delta: float,
+  nu: float = 1.0,
+  form: str = 'corrected',
+) -> float:
+  r"""Bounds the sum over rounds of the errors by sketches and gradient noise.
+
+  Of :math:`\langle \nabla L(x_t), \hat V_{t-1}^{-1/2} (R^T R \Delta_t - \bar
+  \Delta_t) \rangle`, where Delta_t is the mean of what the clients moved and
+  bar Delta_t the same without noise at the points where it was drawn. Printed
+  nu eta K sqrt(T) (l G^2 + sigma sqrt(log(2 T / delta))) / epsilon, of a nu
+  that fails with probability exp(-Omega(nu^2)), l being log(C K T d /
+  delta)^1.5 / sqrt(b): the second term lacks G. Corrected, with probability 1 -
+  delta at every t <= T by Kolmogorov's inequality: sqrt(variance / delta).
+
+  >>> run = Run(2**20, 2**16, 100, 0.1, 0.1, 1e-2, 1, 2)
+  >>> round(martingale(run, 1.0, delta=0.1), 2)
+  1.75
+  """
+  run.check()
+  g = checks.at_least('gradient_bound', gradient_bound, 0)
+  steps = run.moved(math.sqrt(run.rounds)) / run.eps
+  if not is_printed(form):
+    deviation = deviation_of_round(run, g)
+    return steps * g * deviation / math.sqrt(checks.fraction('delta', delta))
+  sketched = distortion(run, delta, rounds=1) * g**2
+  noise = run.noise * math.sqrt(math.log(2 * run.rounds / delta))
+  return checks.positive('nu', nu) * steps * (sketched + noise)
+
+
+def deviation_of_round(run: Run, gradient: float) -> float:
+  """The root of E<R^T R D_t - bar D_t, h>^2 at most, of a unit h, over eta K.
+
+  a / b times the mean square of what was sketched, and that of the noise.
+
+  >>> deviation_of_round(Run(4, 2, 1, 0.1, 0.1, 1.0, 1.0, 1.0), 3.0)
+  3.0
+  """
+  noise = run.noise * math.sqrt(SQUARE / (run.local_steps * run.clients))
+  a = tails.coordinate_wise(run.family, run.dimension, run.size)
+  return math.sqrt(a / run.size * (gradient + noise) ** 2 + noise**2)
+
+
+@statement('S4-LemB4', 'Lemma B.4', printed='holds')
+def momentum_factor(b1: float) -> float:
+  """J of Lemma B.4: |m_t| <= J c eta_t if |update| <= c eta_t in every round.
+
+  (1 - b1) / (1 - b1 sqrt(1 + 1 / T0)), with T0 = ceil(1 / (1 - b1^2)), under
+  `client_schedule`.
+
+  >>> round(momentum_factor(0.9), 3)
+  3.586
+  """
+  return (1 - b1) / (1 - b1 * math.sqrt(1 + 1 / first_round(b1)))
+
+
+def first_round(b1: float) -> int:
+  """T0 = ceil(1 / (1 - b1^2)) of Theorem B.3.
+
+  >>> first_round(0.9)
+  6
+  """
+  return math.ceil(1 / (1 - checks.zero_or_fraction('b1', b1) ** 2))
+
+
+def client_schedule(local_steps: int, b1: float = 0.9) -> Callable[[Any], Any]:
+  """The schedule of Theorem B.3: round r = 0, 1, ... has eta of t = r + 1.
+
+  eta_t = 1 / (sqrt(t + T0) K). An optax schedule: an int or int32[] to a rate.
+  `rounds.run_round` takes it as
+  ``lambda hp, r: hp._replace(client_lr=rate(r))``.
+
+  >>> rate = client_schedule(local_steps=5)
+  >>> round(rate(2), 4)
+  0.0667
+  """
+  steps = checks.count('local_steps', local_steps)
+  offset = first_round(b1) + 1
+  return lambda r: 1 / (steps * (r + offset) ** 0.5)

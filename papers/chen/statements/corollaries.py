@@ -1,0 +1,200 @@
+"""Corollaries of Chen et al., and their comparison of methods.
+
+Chen, Li and Banerjee, arXiv:2411.06770, section 3, remarks and Table 1.
+"""
+
+import math
+
+from fl_sketch.utils import checks, markdown
+
+from ...common import tails
+from ...common.evaluation import formula
+from ...common.statements import is_printed, statement
+from . import constants, rates
+from .constants import Run
+
+
+@statement('S4-Cor1', 'Corollary 1', printed='wrong', corrected='holds')
+def asymptotic(
+  run: Run,
+  *,
+  gap: float,
+  gradient_bound: float,
+  delta: float,
+  gradient_l1: float | None = None,
+  nu: float = 1.0,
+  form: str = 'corrected',
+) -> float:
+  """O(1 / sqrt(T)): `constant_rate` at eta = 1 / (K sqrt(T)), M <= 2 epsilon.
+
+  Printed for T >= (G / epsilon)^2, where 2 epsilon is less than M: that takes
+  T >= ((1 + tail) (G + noise) / epsilon)^2.
+
+  >>> run = Run(256, 64, 10**8, 1e-4, 0.01, 1e-2, 1, 1.6)
+  >>> number = {'gap': 1.0, 'gradient_bound': 1.0, 'delta': 0.1}
+  >>> round(asymptotic(run, gradient_l1=1.0, **number), 3)
+  0.041
+
+  Raises:
+    ValueError: another client_lr, or T is below its bound.
+  """
+  run = _paced(run)
+  scale = run.server_lr * math.sqrt(run.rounds)
+  if is_printed(form):
+    g = checks.at_least('gradient_bound', gradient_bound, 0)
+    checks.at_least('rounds', run.rounds, (g / run.eps) ** 2)
+    budget = rates.printed_budget(run, gap, g, delta, nu)
+  else:
+    m, budget = rates.corrected_budget(
+      run, gap, gradient_bound, delta, gradient_l1
+    )
+    checks.at_least('rounds', run.rounds, run.rounds * (m / run.eps - 1) ** 2)
+  return 2 * run.eps / scale * budget
+
+
+@statement('S4-Cor2', 'Corollary 2', printed='wrong', corrected='holds')
+def near_start(
+  run: Run,
+  *,
+  j3: float,
+  gap: float,
+  gradient_bound: float,
+  delta: float,
+  gradient_l1: float | None = None,
+  nu: float = 1.0,
+  form: str = 'corrected',
+) -> float:
+  """O(1 / T): `constant_rate` at eta = 1 / (K sqrt(T)), M <= J3 / sqrt(T).
+
+  For b >= `least_size` and T <= ((J3 - sqrt(2) G) / epsilon)^2; printed without
+  the square, which is more if J3 - sqrt(2) G < 1. Corrected, for a tail of at
+  most 1 and 2 (G + noise) in place of sqrt(2) G.
+
+  >>> run = Run(10**6, 10**5, 10**4, 0.01, 1e-3, 1e-3, 1, 1.6)
+  >>> number = {'gap': 0.1, 'gradient_bound': 0.1, 'delta': 0.1}
+  >>> round(near_start(run, j3=0.5, gradient_l1=0.1, **number), 3)
+  0.061
+
+  Raises:
+    ValueError: another client_lr, b is too small, or T beyond its bound.
+  """
+  run = _paced(run)
+  if is_printed(form):
+    numbers = {
+      name: getattr(run, name) for name in ('clients', 'local_steps', 'rounds')
+    }
+    size = least_size(run.dimension, delta=delta, **numbers)
+    checks.at_least('size', run.size, size)
+    length = math.sqrt(2) * gradient_bound
+    budget = rates.printed_budget(run, gap, gradient_bound, delta, nu)
+  else:
+    entry = run.entry(delta / 4)
+    if entry > 2:
+      checks.refuse(f'Expected a tail of {entry - 1} <= 1 at {run.size=}.')
+    length = 2 * run.longest(gradient_bound, delta / 4)
+    _, budget = rates.corrected_budget(
+      run, gap, gradient_bound, delta, gradient_l1
+    )
+  most = largest_rounds(j3, length, run.eps, form=form)
+  if run.rounds > most:
+    checks.refuse(f'Expected rounds={run.rounds} <= {most}.')
+  return j3 / (run.server_lr * run.rounds) * budget
+
+
+@formula
+def least_size(
+  dimension: int, *, clients: int, local_steps: int, rounds: int, delta: float
+) -> int:
+  """The b of Corollary 2: log(C K d^2 T^2 / delta)^3.
+
+  >>> least_size(42_000_000, clients=5, local_steps=1, rounds=100, delta=0.01)
+  129028
+  """
+  b = Run(dimension, 1, rounds, 1, 1, 1, 1, 1, clients, local_steps)
+  return math.ceil(constants.distortion(b, delta, d=2, rounds=2) ** 2)
+
+
+@formula
+def largest_rounds(
+  j3: float, length: float, eps: float, *, form: str = 'corrected'
+) -> float:
+  """The T of Corollary 2 at which epsilon + length / sqrt(T) <= J3 / sqrt(T).
+
+  ((J3 - length) / epsilon)^2; printed (J3 - length) / epsilon^2.
+
+  >>> largest_rounds(0.5, 0.25, 0.125)
+  4.0
+  """
+  if checks.real('j3', j3) <= length:
+    checks.refuse(f'Expected {j3=} > {length}.')
+  left = (j3 - length) / checks.positive('eps', eps)
+  return left / eps if is_printed(form) else left**2
+
+
+def _paced(run):
+  """Returns the run; ValueError unless its client_lr is 1 / (K sqrt(T))."""
+  run.check()
+  rates.check_rate(run, 1 / (run.local_steps * math.sqrt(run.rounds)))
+  return run
+
+
+@statement('S4-Rem3.4', 'Remark 3.4', corrected='holds')
+def curvature(
+  *, smoothness: float, intrinsic_dimension: float, size: int, a: float = 2.0
+) -> float:
+  r"""The most that :math:`E (R^T R g)^T A R^T R g` is, for a unit g.
+
+  L (1 + a I / b), if the operator has the coordinate-wise constant a: what
+  smoothness alone gives, L (1 + alpha), has d in place of I.
+
+  >>> curvature(smoothness=2.0, intrinsic_dimension=4.0, size=8)
+  4.0
+  """
+  trace = checks.at_least('intrinsic_dimension', intrinsic_dimension, 1)
+  share = checks.at_least('a', a, 0) * trace / checks.count('size', size)
+  return checks.positive('smoothness', smoothness) * (1 + share)
+
+
+@statement('S4-Tab1', 'Table 1', printed='order')
+def comparison(dimension: int, size: int, *, rounds: int, clients: int) -> str:
+  """Table 1 in Markdown, with its numbers: bits of a client a round, rates.
+
+  Constants and logarithms are 1, a number has 32 bits; omega of MARINA is that
+  of a random choice of b coordinates, d / b - 1. The rate of FetchSGD supposes
+  heavy hitters (T^-1/3 else), that of SAFL an intrinsic dimension of O(1).
+  CD-Adam is that of Wang, Lin and Chen, arXiv:2111.00705, which the paper
+  ascribes to others as well.
+
+  >>> print(comparison(10**6, 10**4, rounds=100, clients=5).splitlines()[-1])
+  | SAFL | ~O(1) = 3.2e+05 | 1/sqrt(T) = 0.1 | 1/sqrt(T) = 0.1 |
+  """
+  d, b = checks.count('dimension', dimension), checks.count('size', size)
+  t, c = checks.count('rounds', rounds), checks.count('clients', clients)
+  omega = tails.coordinate_wise('uniform_sampling', d, b) / b
+  marina = 1 / (1 + math.sqrt(omega * (d - b) / (b * c)))
+  floats, root = ('O(1)', 32 * b), ('1/sqrt(T)', t**-0.5)
+  like_sgd = ('~O(1)', 32 * b), root, root
+  rows = {
+    'FetchSGD': like_sgd,
+    'CocktailSGD': (
+      floats,
+      ('1/(sqrt(T)+T^(1/3)d^2+d^3)', 1 / (t**0.5 + t ** (1 / 3) * d**2 + d**3)),
+      ('1/sqrt(T)+d^2/T^(2/3)', t**-0.5 + d**2 / t ** (2 / 3)),
+    ),
+    'CD-Adam': (
+      floats,
+      ('1/sqrt(d)', d**-0.5),
+      ('sqrt(d/T)', math.sqrt(d / t)),
+    ),
+    '1-bit Adam': (('O(d)', d), root, root),
+    'MARINA': (
+      floats,
+      ('1/(1+sqrt(w(d-b)/(bC)))', marina),
+      ('sqrt(w/C (d/b-1))/T', math.sqrt(omega / c * (d / b - 1)) / t),
+    ),
+    'SAFL': like_sgd,
+  }
+  head = ['method', 'bits', 'learning rate', 'rate']
+  text = lambda cells: (f'{symbol} = {number:.3g}' for symbol, number in cells)
+  lines = ([name, *text(cells)] for name, cells in rows.items())
+  return markdown.table(head, lines).removesuffix('\n')

@@ -1,0 +1,207 @@
+r"""Bounds on gradient norms that Chen et al. derive rather than assume.
+
+Chen, Li and Banerjee, arXiv:2411.06770, section 4 and appendix C; losses are
+not negative there. Of the constants M1 to M8 the odd ones up to M7 are known
+here, and their Theorem 4.4 takes its G and M8 from the caller. The corrected
+statement needs neither: it is `rates.constant_rate` up to the first round whose
+loss exceeds some B, with what the loss itself implies under a diagonal A that
+bounds the Hessian:
+
+* :math:`\|\nabla L\|^2 \le 2 L B` and :math:`|\nabla_i L| \le \sqrt{2 A_{ii}
+  B}`, by Lemma 4.1 in one coordinate;
+* local gradients grow by at most :math:`(1 + \eta L)^{K - 1}`, noise included;
+* :math:`\sqrt{L(x_t)} \le \sqrt{L(z_t)} + \|x_t - z_t\|_A / \sqrt 2`.
+
+Where the bound on L(x_t) that follows is below B, there is no such round.
+"""
+
+import math
+from typing import NamedTuple
+
+from fl_sketch.utils import checks
+
+from ...common.statements import is_printed, statement
+from ...das.statements import lemmas as das_lemmas
+from . import constants, rates
+from .constants import Run
+
+_HOPELESS = 1e12  # times L(x_0)
+
+
+@statement('S4-Lem4.1', 'Lemma 4.1', printed='holds')
+def squared_gradient(loss: float, *, smoothness: float) -> float:
+  """||grad L(x)||^2 <= 2 L L(x), of a smooth loss that is never negative.
+
+  Fact 1 of Das et al., and an equality at x of L ||x||^2 / 2.
+
+  >>> squared_gradient(0.5, smoothness=2.0)
+  2.0
+  """
+  loss = checks.at_least('loss', loss, 0)
+  return das_lemmas.gradient_square_bound(loss, smoothness=smoothness)
+
+
+@statement('S4-Lem4.2', 'Lemma 4.2 = C.1', printed='holds')
+def local_gradient(
+  loss: float,
+  *,
+  smoothness: float,
+  client_lr: float,
+  local_steps: int,
+  noise_bound: float,
+  delta: float,
+) -> float:
+  """Bounds ||grad L^c|| at all K local points, from L^c at their start.
+
+  s + sqrt(s^2 + 4 L loss + D^2) with s = D sqrt(2 log(2 / delta)), where the
+  noise of no gradient is longer than D. It fails with probability K delta. By
+  Jensen's inequality it bounds the clients' mean norm as well, at the mean of
+  their losses; that fails with probability C K delta.
+
+  >>> number = {'smoothness': 2.0, 'client_lr': 0.1, 'local_steps': 4}
+  >>> local_gradient(0.5, noise_bound=0.0, delta=0.1, **number)
+  2.0
+
+  Raises:
+    ValueError: client_lr > 1 / (2 L sqrt(K)).
+  """
+  smoothness = checks.positive('smoothness', smoothness)
+  steps = checks.count('local_steps', local_steps)
+  client_lr = checks.positive('client_lr', client_lr)
+  checks.at_most('client_lr', client_lr, 0.5 / (smoothness * math.sqrt(steps)))
+  loss = checks.at_least('loss', loss, 0)
+  noise = checks.at_least('noise_bound', noise_bound, 0)
+  s = noise * math.sqrt(2 * math.log(2 / checks.fraction('delta', delta)))
+  return s + math.sqrt(s**2 + 4 * smoothness * loss + noise**2)
+
+
+class LossConstants(NamedTuple):
+  """M1, M3, M5 and M7 of `loss_constants`."""
+
+  m1: float
+  m3: float
+  m5: float
+  m7: float
+
+
+@statement('S4-Lem4.3', 'Lemma 4.3', printed='order')
+def loss_constants(
+  run: Run, *, start_loss: float, delta: float, nu: float = 1.0
+) -> LossConstants:
+  """Returns M1, M3, M5 and M7, the known of M1 to M7, up to constants.
+
+  2 sqrt(2) nu l K / eps with l = log(C K T d / delta)^1.5 / sqrt(b); 2 L(z_1) +
+  8 eta b1 / ((1 - b1) eps), which depends on eta although the lemma says that
+  none does; 2 sqrt(2) K^2 L / eps; and 4 (8 + (1 + b1)^2) I (1 + l')^2 K^2 /
+  ((1 - b1) eps)^2, l' of T d^2.
+
+  >>> run = Run(2**20, 2**16, 100, 0.1, 0.1, 1.0, 1, 2)
+  >>> round(loss_constants(run, start_loss=1.0, delta=0.1).m3, 2)
+  9.2
+  """
+  run.check()
+  nu = checks.positive('nu', nu)
+  once = constants.distortion(run, delta, rounds=1)
+  twice = constants.distortion(run, delta, d=2, rounds=1)
+  steps, left = run.local_steps, (1 - run.b1) * run.eps
+  quadratic = 4 * (8 + (1 + run.b1) ** 2) * run.intrinsic_dimension
+  return LossConstants(
+    m1=2 * math.sqrt(2) * nu * once * steps / run.eps,
+    m3=2 * checks.at_least('start_loss', start_loss, 0)
+    + 8 * run.client_lr * run.b1 / left,
+    m5=2 * math.sqrt(2) * steps**2 * run.smoothness / run.eps,
+    m7=quadratic * ((1 + twice) * steps / left) ** 2,
+  )
+
+
+class Bounded(NamedTuple):
+  """Bounds along a whole run, with probability 1 - delta.
+
+  Attributes:
+    gradient_squared: G >= ||grad L(x_t)||^2 for all t <= T.
+    mean: of ||grad L(x_t)||^2 over the rounds.
+  """
+
+  gradient_squared: float
+  mean: float
+
+
+@statement('S4-Thm4.4', 'Theorem 4.4', printed='order', corrected='holds')
+def bounded_gradients(
+  run: Run,
+  *,
+  delta: float,
+  start_loss: float = 0.0,
+  root_trace: float | None = None,
+  gradient_squared: float = 0.0,
+  m8: float = 0.0,
+  form: str = 'corrected',
+) -> Bounded:
+  """G and the mean of Theorem 4.4; corrected, from L(x_0) alone.
+
+  Printed for kappa = 1 / sqrt(G) and eta = eta0 / sqrt(T), with a mean of at
+  most G (eta K M8 + eps) / (2 kappa eta0 L^2 sqrt(T)), for a G and an M8 of the
+  caller. Corrected, the least B that bounds itself gives G = 2 L B: see the
+  module. Any kappa and eta will do for which there is one, and kappa of the
+  order of 1 / sqrt(G) is such.
+
+  >>> run = Run(256, 64, 10**6, 0.001, 1e-3, 0.5, 1, 1.6)
+  >>> bound = bounded_gradients(run, delta=0.1, start_loss=1.0, root_trace=5.0)
+  >>> round(bound.gradient_squared, 2)
+  2.01
+
+  Args:
+    run: its smoothness and intrinsic_dimension are those of A.
+    delta: the probability of failure.
+    start_loss: L(x_0), of a loss that is never negative. Only corrected.
+    root_trace: the sum of sqrt(A_ii); None is sqrt(d L I), its largest. Only
+      corrected.
+    gradient_squared: G. Only printed.
+    m8: M8. Only printed.
+    form: 'printed' or 'corrected'.
+
+  Raises:
+    ValueError: corrected, no loss bounds itself at these rates. Printed,
+      server_lr is not 1 / sqrt(G); or eta0 is above eps / (6 sqrt(L) (1 + l)),
+      eps (1 - b1) / (4 b1 L (1 + l)) or sqrt(T) / (2 L sqrt(K)), where l is
+      log(C K T d^2 / delta)^1.5 / sqrt(b).
+  """
+  run.check()
+  if is_printed(form):
+    return _printed(run, gradient_squared, m8, delta)
+  loss = checks.positive('start_loss', start_loss)
+  trace = run.smoothness * run.intrinsic_dimension
+  if root_trace is None:
+    root_trace = math.sqrt(run.dimension * trace)
+  growth = (1 + run.client_lr * run.smoothness) ** (run.local_steps - 1)
+  lag = run.b1 / (1 - run.b1) * run.server_lr / run.eps * math.sqrt(trace / 2)
+  while loss < _HOPELESS * start_loss:
+    length = math.sqrt(2 * run.smoothness * loss)
+    longest = growth * run.longest(length, delta / 4)
+    m, budget = rates.corrected_budget(
+      run, start_loss, longest, delta, root_trace * math.sqrt(2 * loss)
+    )
+    implied = (math.sqrt(budget) + lag * (m - run.eps)) ** 2
+    if implied <= loss:
+      scale = run.server_lr * run.moved(run.rounds)
+      return Bounded(2 * run.smoothness * loss, m / scale * budget)
+    loss = implied * (1 + 1e-6)
+  steps = f'server_lr={run.server_lr} and client_lr={run.client_lr}'
+  checks.refuse(f'Expected {steps} at which some loss bounds itself.')
+  return Bounded(math.inf, math.inf)
+
+
+def _printed(run, gradient_squared, m8, delta):
+  g = checks.positive('gradient_squared', gradient_squared)
+  rates.check_rate(run, g**-0.5, 'server_lr')
+  twice = constants.distortion(run, delta, d=2, rounds=1)
+  root, smoothness = math.sqrt(run.rounds), run.smoothness
+  eta0, shrunk = run.client_lr * root, run.eps / (1 + twice)
+  checks.at_most('eta0', eta0, shrunk / (6 * math.sqrt(smoothness)))
+  if run.b1:
+    most = shrunk * (1 - run.b1) / (4 * run.b1 * smoothness)
+    checks.at_most('eta0', eta0, most)
+  checks.at_most('eta0', eta0, root / (2 * smoothness * run.local_steps**0.5))
+  divisor = run.moved(checks.positive('m8', m8)) + run.eps
+  mean = g * divisor / (2 * run.server_lr * eta0 * smoothness**2 * root)
+  return Bounded(g, mean)

@@ -1,0 +1,193 @@
+"""Figures 1, 2, 3 and 6 of Chen et al.: races, and sizes of tables.
+
+Chen, Li and Banerjee, arXiv:2411.06770.
+"""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import scipy.stats
+
+from ...common import lab as lab_lib, study, verdicts
+from . import races, report, settings
+
+RATES = (
+  'Every method has seven learning rates at each number of floats, and further '
+  'ones while the best is at an edge; that with the least training loss after '
+  'all rounds of one seed runs on three seeds. Methods send d / 100 '
+  'or d / 10 floats a round in the mean; FedAdam sends whole updates, and '
+  '1-bit Adam whole gradients in its first fifth and then d / 32. At cpu scale '
+  'all take one step a round and client, so that none has more steps than '
+  'another, and rates are constant, where the paper has a cosine to 1e-5. The '
+  'seed of the tuning is one of the three that are reported.'
+)
+SUBSTITUTES = (
+  'The paper trains a ResNet-101, fine-tunes a ViT-B/16 with published weights '
+  'and trains a BERT. At cpu scale these are a ResNet-8, a ViT of width 64 and '
+  'an encoder of width 64 that nothing has trained before, on 10,000 training '
+  'images of CIFAR-10 and the 6,920 sentences of SST-2, cut to 32 tokens. The '
+  'first 2,000 test images are evaluated: the binomial error of an accuracy, '
+  '1.1 points, is common to all seeds and not in the intervals.'
+)
+_BASELINES = tuple(n for n in races.METHODS if n not in ('fedadam', 'safl'))
+_CAPTION = (
+  'Test accuracy against the bytes of all clients, and SAFL by the size of its '
+  'tables. Means over seeds with intervals of 95 %.'
+)
+
+
+_TINY = (
+  'Each size has its own best rate. At gpu scale the paper has BERT as well, '
+  'which is not here.'
+)
+
+
+def figure_1(lab: lab_lib.Lab) -> study.Report:
+  """Reproduces Figure 1: a ResNet, methods at equal bytes, table sizes."""
+  setting = settings.resnet(lab)
+  race = report.methods(lab, setting)
+  sized = report.sizes(lab, setting, (0.001, 0.01, 0.1, 1.0))
+  points = report.points_above(sized['fedadam', 1.0], sized['safl', 0.1])
+  claims = [
+    verdicts.of_seeds(
+      'rank correlation of the size of the table with the last training loss',
+      _rank_correlations(sized), '<=', -0.9,
+    ),
+    *(_wins(race, name) for name in _BASELINES if (name, races.SHARE) in race),
+    verdicts.of_seeds(
+      'test accuracy of dense Adam and of SAFL at d / 10: points apart',
+      verdicts.both_ways(points), '<=', 2.0,
+    ),
+  ]  # fmt: skip
+  lowest = (
+    'That the test error is least at the smallest tables is not asked for.'
+  )
+  return _report(lab, setting, claims, race, sized, RATES, SUBSTITUTES, lowest)
+
+
+def _rank_correlations(sized) -> list[float]:
+  """Rank correlation of table size and last training loss, of each seed."""
+  shares = [share for _, share in sized]
+  losses = [
+    [report.final(run, 'train_loss') for run in runs] for runs in sized.values()
+  ]
+  found: Any = [
+    scipy.stats.spearmanr(shares, by_seed)
+    for by_seed in zip(*losses, strict=True)
+  ]
+  return [float(correlation.statistic) for correlation in found]
+
+
+def _wins(race, name) -> verdicts.Claim:
+  text = (
+    f'test accuracy of SAFL at d / 100 above that of {name} at the same bytes, '
+    'points'
+  )
+  points = report.points_above(
+    race['safl', races.SHARE], race[name, races.SHARE]
+  )
+  return verdicts.of_seeds(text, points, '>=', 0.0)
+
+
+def figure_2(lab: lab_lib.Lab) -> study.Report:
+  """A vision transformer, trained before on other images."""
+  setting = settings.vit(lab)
+  race = report.methods(lab, setting)
+  sized = report.sizes(lab, setting, (0.001, 0.01, 0.1, 1.0))
+  ours = race['safl', races.SHARE]
+  above = {
+    name: report.points_above(runs, ours)
+    for (name, share), runs in race.items()
+    if name in _BASELINES and share in (races.SHARE, 1.0)
+  }
+  text = 'test error of SAFL at d / 100 above that of each baseline, points'
+  claim = verdicts.of_seeds(text, above, '<=', 0.5)
+  before = (
+    'The transformer was trained by dense Adam on other images of CIFAR-10, at '
+    'cpu scale 20,000; its head is drawn anew before it is fine-tuned.'
+  )
+  return _report(lab, setting, [claim], race, sized, RATES, SUBSTITUTES, before)
+
+
+def figure_3(lab: lab_lib.Lab) -> study.Report:
+  """Reproduces Figure 3 on sentences: table sizes over four decades."""
+  setting = settings.text(lab)
+  sized = report.sizes(lab, setting, (2e-4, 2e-3, 2e-2, 1.0))
+  dense = sized['fedadam', 1.0]
+  claims = []
+  for (_, share), runs in list(sized.items())[:-1]:
+    points = report.points_above(dense, runs)
+    text = f'accuracy of dense Adam above that of SAFL at {share:g} d, points'
+    claims.append(verdicts.of_seeds(text, points, '<=', 3.0))
+  claims.append(_fewer_rounds(sized))
+  race = report.methods(lab, setting)
+  return _report(lab, setting, claims, race, sized, RATES, SUBSTITUTES)
+
+
+def _fewer_rounds(sized) -> verdicts.Claim:
+  """Claims that a larger table reaches 75 % in no more rounds."""
+  rounds = [
+    [run.reaches(0.75, x='round') for run in runs] for runs in sized.values()
+  ]
+  text = 'rounds to 75 % with a table less those with the next smaller one'
+  # Where the smaller is not there, nothing is known of the difference.
+  later = {
+    f'{larger:g} d': np.subtract(b, a)
+    for (_, larger), (a, b) in zip(
+      [*sized][1:], itertools.pairwise(rounds), strict=True
+    )
+    if np.isfinite(a).all()
+  }
+  if not later:
+    return verdicts.untestable(text, '<=', 0.0, _NEVER)
+  return verdicts.of_seeds(text, later, '<=', 0.0)
+
+
+_NEVER = (
+  'No size of table reaches 75 % on all seeds in these rounds, dense Adam '
+  'neither.'
+)
+
+
+def figure_6(lab: lab_lib.Lab) -> study.Report:
+  """Reproduces Figure 6: tiny tables learn as fast to a lower plateau."""
+  setting = settings.resnet(lab)
+  tables = lab.pick((50, 500), (20, 200, 2000), (400, 4000, 40_000, 400_000))
+  shares = [floats / setting.dimension for floats in tables]
+  sized = report.sizes(lab, setting, shares)
+  claims = []
+  for floats, runs in zip(tables, sized.values(), strict=True):
+    first = [run.curve('train_loss')[1][0] for run in runs]
+    last = [report.final(run, 'train_loss') for run in runs]
+    text = f'last training loss over that of the first round, b = {floats:,}'
+    claims.append(verdicts.of_seeds(text, np.divide(last, first), '<=', 0.8))
+  falls = [[report.plateau(run) for run in runs] for runs in sized.values()]
+  accuracies = [
+    [100 * report.final(run) for run in runs] for runs in sized.values()
+  ]
+  claims += [
+    verdicts.of_seeds(
+      'rounds to nine tenths of the fall of the training loss, of a size over '
+      'another',
+      {
+        f'b = {a:,} over {b:,}': np.divide(x, y)
+        for (a, x), (b, y) in itertools.permutations(
+          zip(tables, falls, strict=True), 2
+        )
+      },
+      '<=', 2.0,
+    ),
+    verdicts.of_seeds(
+      'gain of test accuracy from a size to the next, points',
+      np.diff(accuracies, axis=0), '>=', 0.0,
+    ),
+  ]  # fmt: skip
+  return _report(lab, setting, claims, {}, sized, SUBSTITUTES, _TINY)
+
+
+def _report(lab, setting, claims, race, sized, *notes) -> study.Report:
+  every = race | sized
+  tables = [report.table(lab, setting, every, setting.name)]
+  pictures = [study.Picture(_CAPTION, report.panels(race, sized))]
+  return study.Report(claims, report.seeds(every), tables, pictures, notes)

@@ -1,0 +1,153 @@
+"""The methods that race in the settings of Chen et al., and their runs.
+
+Chen, Li and Banerjee, arXiv:2411.06770, section 5 and appendix D.
+"""
+
+from ...common import lab as lab_lib
+from . import settings
+
+Fields = settings.Fields
+METHODS = (
+  'fedadam', 'safl', 'fetchsgd', 'marina', 'cocktail_sgd', 'cd_adam',
+  'onebit_adam',
+)  # fmt: skip
+SHARE = 0.01  # floats that a client sends, of those of its model
+SHARES = (SHARE, 0.1)  # of the races
+_SMALL = {'server_lr': (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)}
+_LARGE = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+_MOMENTUM = (0.01, 0.03, 0.1, 0.3, 1.0)
+
+
+def method(setting: settings.Setting, name: str, share: float = 1.0) -> Fields:
+  """Config of a method that sends this share of a model's floats.
+
+  Seven learning rates are in `sweep`: of the server, where it is adaptive or
+  the only one that steps, or else of the clients.
+
+  Args:
+    setting: what is learned.
+    name: one of `METHODS`.
+    share: of the floats of a model; 1-bit Adam sends what it sends.
+  """
+  floats, fields = setting.floats(share), setting.fields
+  # MARINA's first gradient is whole; half of what is left is for whole ones.
+  half = max(1, floats - setting.dimension // fields['rounds']) // 2
+  own: dict[str, Fields] = {
+    'fedadam': {'algorithm': 'fedavg', **settings.ADAM, 'sweep': _SMALL},
+    'safl': {
+      'algorithm': 'safl', **settings.ADAM, 'sweep': _SMALL,
+      'sketch': {'kind': 'block_cyclic', 'size': floats},
+    },
+    'fetchsgd': fetchsgd(fields, floats) | {'sweep': {'server_lr': _LARGE}},
+    'marina': {
+      'algorithm': 'marina', **one_gradient(fields),
+      'sweep': {'server_lr': _LARGE},
+      'codec': {'kind': 'rand_k', 'k': max(1, half)},
+      'options': {'sync_probability': half / setting.dimension},
+    },
+    'cocktail_sgd': cocktail_sgd(floats) | {'sweep': {'client_lr': _LARGE}},
+    'cd_adam': cd_adam(fields, floats) | {'sweep': _SMALL},
+    'onebit_adam': {
+      'algorithm': 'onebit_adam', **one_gradient(fields), 'b2': 0.99,
+      'sweep': _SMALL,
+      'options': {'warmup': max(2, fields['rounds'] // 5)},
+    },
+  }  # fmt: skip
+  return setting.fields | own[name]
+
+
+def one_gradient(fields: Fields) -> Fields:
+  """Makes clients send one gradient of the samples of their local steps."""
+  steps, batch = fields['local_steps'], fields['batch_size']
+  return {'local_steps': 1, 'batch_size': steps * batch}
+
+
+def fetchsgd(fields: Fields, floats: int) -> Fields:
+  """FetchSGD with a table of so many floats, and a sixteenth as its k."""
+  return {
+    'algorithm': 'fetchsgd', **one_gradient(fields),
+    'sketch': {'kind': 'count_sketch', 'rows': 5, 'cols': floats // 5},
+    'options': {'k': max(1, floats // 16)},
+  }  # fmt: skip
+
+
+def cocktail_sgd(floats: int) -> Fields:
+  """CocktailSGD that sends as many bytes as these floats."""
+  # Of each value kept: an int32, half a byte, and a sixteenth of a scale.
+  kept = max(16, int(floats / (1 + 1 / 8 + 1 / 16)) // 16 * 16)
+  return {
+    'algorithm': 'cocktail_sgd', 'options': {'mask_ratio': 0.2},
+    'codec': {
+      'kind': 'quantized_top_k', 'k': kept, 'bits': 4, 'bucket': 16,
+    },
+  }  # fmt: skip
+
+
+def cd_adam(fields: Fields, floats: int) -> Fields:
+  """CD-Adam, whose values and indices are half of the floats each."""
+  return {
+    'algorithm': 'cd_adam', **one_gradient(fields), 'b2': 0.99,
+    'codec': {'kind': 'top_k', 'k': floats // 2},
+  }  # fmt: skip
+
+
+def shares(lab: lab_lib.Lab, name: str) -> tuple[float, ...]:
+  """The shares at which a method is tuned, and races."""
+  if name in ('fedadam', 'onebit_adam'):
+    return (1.0,)
+  return lab.pick((SHARE,), SHARES)
+
+
+def contestants(lab: lab_lib.Lab) -> list[tuple[str, float]]:
+  """Every method with each of its shares; a few methods at quick scale."""
+  names = lab.pick(('fedadam', 'safl', 'fetchsgd', 'cd_adam'), METHODS)
+  return [(name, share) for name in names for share in shares(lab, name)]
+
+
+def rates(
+  lab: lab_lib.Lab, setting: settings.Setting, name: str, share: float
+) -> Fields:
+  """A method's best rate over all rounds of one seed.
+
+  All, since a rate that leads early may diverge later. By the training loss:
+  the test data are for the races.
+  """
+  fields = method(setting, name, share)
+  grid = fields.pop('sweep')
+  if lab.scale == 'quick':
+    return {rate: values[-3] for rate, values in grid.items()}
+  fields['eval_every'] = setting.fields['rounds']
+  folder = f'{setting.name}/tune/{name}-{share:g}'
+  return lab.tune(folder, fields, grid, lab_lib.training_score)
+
+
+def race(
+  lab: lab_lib.Lab, setting: settings.Setting, name: str, share: float
+) -> list[lab_lib.Run]:
+  """A method's runs over seeds, with its best rates."""
+  fields = method(setting, name, share) | rates(lab, setting, name, share)
+  fields['sweep'] = {'seed': lab.seeds(2)}
+  return lab.sweep(f'{setting.name}/race/{name}-{share:g}', fields)
+
+
+def momentum(lab: lab_lib.Lab, setting: settings.Setting) -> lab_lib.Run:
+  """FedAvg with momentum on the server, on one seed, at the best of five rates.
+
+  What is left of Adam where its second moments are as large everywhere.
+  """
+  fields = setting.fields | {
+    'algorithm': 'fedavg', 'server_optimizer': 'momentum', 'momentum': 0.9,
+    'sweep': {'server_lr': lab.pick((0.1,), _MOMENTUM)},
+  }  # fmt: skip
+  return max(
+    lab.sweep(f'{setting.name}/momentum', fields), key=lab_lib.training_score
+  )
+
+
+def longer(lab: lab_lib.Lab, setting: settings.Setting) -> lab_lib.Run:
+  """SAFL over four times the rounds, on one seed."""
+  fields = method(setting, 'safl', SHARE) | rates(lab, setting, 'safl', SHARE)
+  rounds = 4 * setting.fields['rounds']
+  fields |= {'rounds': rounds, 'checkpoint_every': rounds, 'sweep': None}
+  (run,) = lab.sweep(f'{setting.name}/longer', fields)
+  return run

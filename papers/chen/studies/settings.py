@@ -1,0 +1,126 @@
+"""The three settings in which Chen et al.'s methods race.
+
+Chen, Li and Banerjee, arXiv:2411.06770, section 5 and appendix D, at a scale
+that the machine allows: five clients with equal shares, everybody in a round,
+label smoothing 0.1, weight decay 1e-4.
+"""
+
+from typing import Any, NamedTuple
+
+from fl_sketch import experiment, models
+from fl_sketch.models import pretrained
+
+from ...common import lab as lab_lib
+
+Fields = dict[str, Any]
+ADAM = {'server_optimizer': 'adam', 'b2': 0.99}
+
+
+class Setting(NamedTuple):
+  """Learning problem of a race: config fields and model size.
+
+  Attributes:
+    name: of its folder.
+    fields: of the config, the methods' own apart.
+    dimension: parameters of the model.
+  """
+
+  name: str
+  fields: Fields
+  dimension: int
+
+  def floats(self, share: float) -> int:
+    """Number of floats that a client may send in a round."""
+    return max(20, round(share * self.dimension))
+
+
+def resnet(lab: lab_lib.Lab) -> Setting:
+  """A ResNet from scratch on CIFAR-10: Figures 1 and 6."""
+  small = {
+    'dataset': 'cifar10', 'train_slice': '0:10000', 'test_slice': '0:2000',
+    'model': 'resnet8', 'model_options': {'width': 16, 'stem_stride': 2},
+    **_work(rounds=300, steps=1, batch=64),
+  }  # fmt: skip
+  large = {
+    'dataset': 'cifar10', 'model': 'resnet18', 'compute_dtype': 'bfloat16',
+    **_work(rounds=600, steps=4, batch=128),
+  }  # fmt: skip
+  return _setting('resnet', lab.pick(_DIGITS, small, large), lab)
+
+
+def vit(lab: lab_lib.Lab) -> Setting:
+  """A ViT on CIFAR-10 that was trained on other images before: Figure 2."""
+  if lab.scale == 'quick':
+    return _setting('vit', _DIGITS, lab)
+  small = {
+    'dataset': 'cifar10', 'test_slice': '0:2000', 'model': 'vit_nano',
+    'model_options': {'patch': 8}, **_work(rounds=200, steps=1, batch=32),
+  }  # fmt: skip
+  large = {
+    'dataset': 'cifar10', 'model': 'vit_tiny', 'model_options': {'patch': 4},
+    'compute_dtype': 'bfloat16', **_work(rounds=300, steps=4, batch=128),
+  }  # fmt: skip
+  fields, slices, longer = lab.pick(
+    None,
+    (small, ('0:20000', '20000:30000'), _work(200, steps=8, batch=32)),
+    (large, ('0:25000', '25000:50000'), _work(1000, steps=8, batch=128)),
+  )
+  before = fields | longer | {'train_slice': slices[0]}
+  path = _trained_before(lab, _shared(before))
+  fields |= {'train_slice': slices[1], 'pretrained': path}
+  return _setting('vit', fields, lab)
+
+
+def text(lab: lab_lib.Lab) -> Setting:
+  """A BERT-style encoder from scratch on sentences of SST-2: Figure 3."""
+  small = {
+    'dataset': 'sst2', 'dataset_options': {'length': 32}, 'model': 'bert_nano',
+    **_work(rounds=600, steps=1, batch=16),
+  }  # fmt: skip
+  large = {
+    'dataset': 'sst2', 'dataset_options': {'vocabulary': 8000},
+    'model': 'bert_mini',
+    **_work(rounds=600, steps=4, batch=64),
+  }  # fmt: skip
+  return _setting('text', lab.pick(_DIGITS, small, large), lab)
+
+
+def _work(rounds: int, steps: int, batch: int) -> Fields:
+  return {
+    'rounds': rounds, 'local_steps': steps, 'batch_size': batch,
+    'rounds_per_dispatch': rounds // 20, 'eval_every': rounds // 20,
+    'checkpoint_every': rounds,
+  }  # fmt: skip
+
+
+# At quick scale the three are one, which needs no data.
+_DIGITS = {
+  'dataset': 'digits', 'model_options': {'widths': (16,)},
+  **_work(rounds=20, steps=1, batch=8),
+}  # fmt: skip
+
+
+def _setting(name, fields, lab) -> Setting:
+  fields = _shared(fields)
+  params = experiment.build(fields, lab.data_dir).params
+  name = lab.pick('digits', name)
+  return Setting(name, fields, models.num_params(params))
+
+
+def _shared(fields) -> Fields:
+  clients = {'population': 5, 'cohort': 5}
+  return clients | {'label_smoothing': 0.1, 'weight_decay': 1e-4} | fields
+
+
+def _trained_before(lab, fields) -> str:
+  """The file of a model, but for its head, trained as the fields say.
+
+  Its seed is that of no race, whose heads must not be the one that it began
+  with: what it learned fits that one.
+  """
+  own = {'algorithm': 'fedavg', 'server_lr': 0.003, 'seed': 1000}
+  fields = fields | ADAM | own
+  params = lab.train('vit/before', fields).state.params
+  path = lab.folder / 'runs' / 'vit' / 'before' / 'model.safetensors'
+  pretrained.save(path, {k: v for k, v in params.items() if k != 'head'})
+  return str(path)

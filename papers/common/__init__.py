@@ -1,0 +1,11 @@
+"""What the papers and studies share.
+
+`statements` is the registry of the papers' statements; `evaluation` extends
+formulas to arrays, `symbols` names their arguments. `tails` and `embeddings`
+have inner products under random operators, `privacy_bounds` the privacy
+formulas of the papers.
+
+A `study` is a function of a `lab.Lab`, which runs and caches experiments, and
+returns a report whose claims `verdicts` judges; `results` writes its files,
+`pages` its Markdown, and `summaries` has its tables and figures.
+"""

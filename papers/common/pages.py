@@ -1,0 +1,143 @@
+"""The results of studies as Markdown: a page each, and an index of all."""
+
+from collections.abc import Iterable, Mapping, Sequence
+import pathlib
+from typing import Any
+
+from fl_sketch.utils import files, markdown
+
+from . import results, verdicts
+
+CLAIM_HEAD = ('claim', 'measured', '95 % interval', 'wanted', 'verdict')
+INTRODUCTION = (
+  'A claim is an inequality between measured numbers. Its interval is that of '
+  'a t-test over seeds, paired where seeds are shared and simultaneous where '
+  'the claim is about the worst of several cells, or of a sign test over '
+  'points. *Holds* and *does not hold* are the verdicts that survive the '
+  'procedure of Benjamini and Yekutieli at 5 % over all claims of this page; '
+  'all others are *undecided*. Proofs and exact counts are listed apart.'
+)
+
+
+def number(value: float | None) -> str:
+  """Formats a number for tables; None as ''.
+
+  >>> number(0.123456), number(12345.6), number(None)
+  ('0.1235', '1.235e+04', '')
+  """
+  return '' if value is None else f'{value:.4g}'
+
+
+def index(
+  page: Sequence[results.Result], missing: Mapping[str, str] | None = None
+) -> str:
+  """Formats results as a table with links to NAME.md, and all verdicts.
+
+  Args:
+    page: results with verdicts, as `results.collect` has them.
+    missing: study -> why it has no result, for those that were tried.
+  """
+  rows = [
+    [f'[{r["name"]}]({r["name"]}.md)', r['title'], summary([r])] for r in page
+  ]
+  rows += [[name, 'not run', why] for name, why in (missing or {}).items()]
+  return '\n\n'.join(
+    (
+      '# Results',
+      f'{INTRODUCTION} In all: {summary(page) or "no claims"}.',
+      markdown.table(('study', 'what it shows', 'claims'), rows),
+    )
+  )
+
+
+def write(
+  page: Sequence[results.Result],
+  folder: pathlib.Path,
+  missing: Mapping[str, str] | None = None,
+) -> None:
+  """Writes NAME.md of each result, and index.md; see `index`."""
+  folder.mkdir(parents=True, exist_ok=True)
+  for result in page:
+    files.replace(folder / f'{result["name"]}.md', text(result))
+  files.replace(folder / 'index.md', index(page, missing))
+
+
+def summary(page: Iterable[results.Result]) -> str:
+  """Counts the verdicts on all claims of these results in a line."""
+  return verdicts.summary([c['verdict'] for r in page for c in r['claims']])
+
+
+def text(result: results.Result) -> str:
+  """Formats a result: claims, remarks, pictures, tables, origin."""
+  tested = [c for c in result['claims'] if not c['exact']]
+  exact = [c for c in result['claims'] if c['exact']]
+  held = summary([result])
+  parts = [
+    f'# {result["name"]}: {result["title"]}',
+    f'{result["source"]}.' + (f' Of the claims {held}.' if held else ''),
+    _claims('## Claims', tested),
+    _claims('## Proofs and exact counts', exact),
+    *(f'*{claim}*: {remark}' for claim, remark in remarks(result)),
+    *(f'![{p["caption"]}]({p["file"]})\n\n{p["caption"]}'
+      for p in result['pictures']),
+  ]  # fmt: skip
+  for table in result['tables']:
+    parts += [table['caption'], markdown.table(table['head'], table['rows'])]
+  parts += [*result['notes'], '## Origin', origin(result)]
+  return '\n\n'.join(part.rstrip('\n') for part in parts if part) + '\n'
+
+
+def _claims(heading: str, claims: Sequence[Mapping[str, Any]]) -> str:
+  if not claims:
+    return ''
+  return f'{heading}\n\n{markdown.table(CLAIM_HEAD, map(_cells, claims))}'
+
+
+def _cells(claim: Mapping[str, Any]) -> list[str]:
+  """Formats a claim as a row of the table of claims."""
+  measured = number(claim['measured'])
+  if claim['verdict'] != verdicts.UNTESTABLE and not measured:
+    measured = 'not finite'
+  ends = [number(claim[end]) for end in ('low', 'high')]
+  interval = ' to '.join(ends) if all(ends) else ''
+  wanted = f'{_SIGNS[claim["relation"]]} {number(claim["bound"])}'
+  return [claim['text'], measured, interval, wanted, claim['verdict']]
+
+
+_SIGNS = {'<=': '≤', '>=': '≥'}
+
+
+def origin(result: results.Result) -> str:
+  """Formats command, scale, machine, date and commit, as far as known."""
+  parts = [
+    f'Scale {result["scale"]}' if 'scale' in result else None,
+    result['device'],
+    ', '.join(f'{k} {v}' for k, v in result.get('versions', {}).items()),
+    result.get('date'),
+    result.get('commit') and f'commit {result["commit"][:12]}',
+  ]
+  return f'```\n{result["command"]}\n```\n\n{", ".join(filter(None, parts))}.'
+
+
+def remarks(result: results.Result) -> list[tuple[str, str]]:
+  """Claims with a remark: why one is not testable, or what was tried.
+
+  The latter is a section of `results.KEPT`/NAME.md, of the longest heading with
+  which the claim begins. It is about claims that do not hold, or are undecided,
+  at cpu scale.
+
+  Returns:
+    (claim, remark) in the order of the claims.
+  """
+  path = results.KEPT / f'{result["name"]}.md'
+  text = path.read_text(encoding='utf-8') if path.exists() else ''
+  sections = [part.partition('\n') for part in text.split('\n## ')[1:]]
+  bodies = {heading: ' '.join(body.split()) for heading, _, body in sections}
+  pairs = []
+  for claim in result['claims']:
+    remark = claim['remark']
+    if claim['verdict'] != verdicts.HOLDS and result['scale'] == 'cpu':
+      headings = filter(claim['text'].startswith, bodies)
+      remark = remark or bodies.get(max(headings, key=len, default=''), '')
+    pairs.append((claim['text'], remark))
+  return [pair for pair in pairs if pair[1]]

@@ -1,0 +1,258 @@
+"""Privacy formulas of the papers, labelled loose, unproven or heuristic.
+
+They return plain floats, which no accountant takes; `table` sets them beside
+what `accounting` computes.
+
+Source: Song, Wang, Yu and Zhang, arXiv:2210.08371, section 6 and appendix H;
+Das, Hashemi, Sanghavi and Dhillon, arXiv:2106.07094, section 4; Haddadpour,
+Karimi, Li and Li, arXiv:2008.04975, Theorem 1.
+"""
+
+import math
+import warnings
+
+from fl_sketch.privacy import accounting
+from fl_sketch.utils import checks, markdown
+
+from .privacy_lemmas import (
+  advanced_composition,
+  gaussian_mechanism_sigma,
+  subsample_amplification,
+)
+
+__all__ = [
+  'SETTINGS', 'advanced_composition', 'chain_noise_multiplier',
+  'count_sketch_heuristic_epsilon', 'das_noise_multiplier_of', 'das_rho',
+  'das_sigma_squared', 'gaussian_mechanism_sigma', 'song_sigma_squared',
+  'song_theorem_6_2', 'subsample_amplification', 'table',
+]  # fmt: skip
+
+# Targets and configurations of the papers: (epsilon, delta, q, steps).
+SETTINGS = (
+  (5.0, 1e-6, 1.0, 500),
+  (5.0, 1e-5, 0.2, 100),
+  (5.0, 1e-5, 0.2, 500),
+  (1.5, 1e-5, 0.2, 500),
+  (5.0, 1e-5, 0.01, 2000),
+  (1.5, 1e-5, 0.05, 1000),
+)
+
+
+def song_theorem_6_2(
+  epsilon_hat: float,
+  delta_hat: float,
+  steps: int,
+  rounds: int,
+  *,
+  form: str = 'headline',
+  delta_slack: float | None = None,
+) -> tuple[float, float]:
+  """Return (epsilon, delta) of `rounds` rounds of `steps` private local steps.
+
+  sqrt(T K) epsilon_hat and T K delta_hat for 'headline', as printed: it drops
+  two terms of Lemma H.3 and is false from about epsilon 31 on. 'rigorous' is
+  Lemma H.3, which `delta_slack` belongs to. Clients' data being disjoint, it
+  is the epsilon of all of them together. Source: Song, Theorems 6.2 and H.11.
+
+  >>> eps, _ = song_theorem_6_2(0.99, 1e-8, steps=1, rounds=1000)
+  >>> round(eps, 1)
+  31.3
+  """
+  k = checks.count('steps', steps) * checks.count('rounds', rounds)
+  checks.choice('form', form, ('headline', 'rigorous'))
+  epsilon_hat = checks.positive('epsilon_hat', epsilon_hat)
+  delta_hat = checks.fraction('delta_hat', delta_hat)
+  if (delta_slack is None) != (form == 'headline'):
+    raise checks.ChoiceError(
+      f"Expected delta_slack={delta_slack} with form='rigorous' and only there."
+    )
+  if delta_slack is None:
+    return math.sqrt(k) * epsilon_hat, k * delta_hat
+  return advanced_composition(
+    epsilon_hat, delta_hat, k, delta_slack=delta_slack
+  )
+
+
+def song_sigma_squared(
+  epsilon_hat: float, delta_hat: float, lipschitz: float, *, constant: float
+) -> float:
+  """Return sigma^2 = constant ln(1 / delta_hat) lipschitz^2 / epsilon_hat^2.
+
+  The paper has O(.) for the constant. The sensitivity of a batch's mean is not
+  the Lipschitz constant but lipschitz / batch (add/remove) or twice that
+  (replace-one), if every sample's gradient is clipped. Source: Song,
+  Algorithm 2.
+
+  >>> round(song_sigma_squared(1.0, 1e-5, 1.0, constant=2.0), 2)
+  23.03
+  """
+  epsilon_hat = checks.positive('epsilon_hat', epsilon_hat)
+  log = -math.log(checks.fraction('delta_hat', delta_hat))
+  lipschitz = checks.positive('lipschitz', lipschitz)
+  constant = checks.positive('constant', constant)
+  return constant * log * lipschitz**2 / epsilon_hat**2
+
+
+def das_sigma_squared(
+  epsilon: float,
+  delta: float,
+  *,
+  clip_norm: float,
+  population: int,
+  rounds: int,
+  constant: float,
+) -> float:
+  """Return constant rounds clip_norm^2 ln(1 / delta) / (population epsilon)^2.
+
+  The variance of the noise of the mean over the expected cohort. The paper's
+  absolute constant does not exist: the values that are right run from 1.3 to
+  10, so that there is no default. Source: Das, Theorem 1.
+
+  >>> spec = {'clip_norm': 1.0, 'population': 50, 'rounds': 100}
+  >>> round(das_sigma_squared(5.0, 1e-5, constant=2.0, **spec), 4)
+  0.0368
+  """
+  epsilon = checks.positive('epsilon', epsilon)
+  log = -math.log(checks.fraction('delta', delta))
+  clip_norm = checks.positive('clip_norm', clip_norm)
+  population = checks.count('population', population)
+  rounds = checks.count('rounds', rounds)
+  constant = checks.positive('constant', constant)
+  return constant * rounds * log * (clip_norm / (population * epsilon)) ** 2
+
+
+def das_rho(
+  epsilon: float,
+  delta: float,
+  *,
+  dimension: int,
+  population: int,
+  constant: float,
+) -> float:
+  """Return sqrt(constant dimension ln(1 / delta)) / (population epsilon).
+
+  The key quantity of the rates, which need it below 1. Source: Das,
+  Definition 5, where the population is that of clients.
+
+  >>> spec = {'dimension': 200, 'population': 100}
+  >>> round(das_rho(5.0, 1e-5, constant=1.0, **spec), 4)
+  0.096
+  """
+  epsilon = checks.positive('epsilon', epsilon)
+  log = -math.log(checks.fraction('delta', delta))
+  dimension = checks.count('dimension', dimension)
+  population = checks.count('population', population)
+  constant = checks.positive('constant', constant)
+  return math.sqrt(constant * dimension * log) / (population * epsilon)
+
+
+def das_noise_multiplier_of(
+  sigma: float, *, cohort: float, clip_norm: float
+) -> float:
+  """Return cohort sigma / clip_norm, the accountant's noise multiplier.
+
+  Args:
+    sigma: stddev of the noise on the mean over the expected cohort.
+    cohort: Expected size, the fixed denominator.
+    clip_norm: Bound of one client's norm.
+
+  >>> das_noise_multiplier_of(0.2, cohort=10, clip_norm=1.0)
+  2.0
+  """
+  sigma = checks.at_least('sigma', sigma, 0)
+  cohort = checks.positive('cohort', cohort)
+  return cohort * sigma / checks.positive('clip_norm', clip_norm)
+
+
+def count_sketch_heuristic_epsilon(
+  *,
+  rows: int,
+  cols: int,
+  dimension: int,
+  max_value: float,
+  stddev: float,
+  alpha: float = 4.0,
+) -> float:
+  """Return rows ln(1 + a): a heuristic, NOT differential privacy.
+
+  a = alpha max_value^2 m (m - 1) (1 + ln(l - m)) / (stddev^2 (l - 2)) with
+  m = cols, l = dimension. The probability is over an input of independent
+  N(0, stddev^2), not over the mechanism, which adds no noise: for two given
+  inputs and a public hash, epsilon is infinite. Source: FedSKETCH, Theorem 1,
+  after Li, Liu, Sekar and Smith, arXiv:1911.00972.
+
+  Raises:
+    ValueError: if a > 1/2 - 1 / alpha, where even the heuristic says nothing.
+  """
+  rows, cols = checks.count('rows', rows), checks.count('cols', cols)
+  dimension = checks.count('dimension', dimension)
+  ratio = checks.positive('max_value', max_value)
+  ratio /= checks.positive('stddev', stddev)
+  alpha = checks.positive('alpha', alpha)
+  if dimension <= max(cols, 2):
+    raise ValueError(f'Expected {dimension=} > max(cols={cols}, 2).')
+  a = alpha * ratio**2 * cols * (cols - 1) / (dimension - 2)
+  a *= 1 + math.log(dimension - cols)
+  if not a <= 0.5 - 1 / alpha:
+    raise ValueError(f'Expected a={a:.4g} <= 1/2 - 1/alpha={0.5 - 1 / alpha}.')
+  warnings.warn(
+    'This is NOT differential privacy: it assumes a distribution of the input.',
+    UserWarning,
+    stacklevel=2,
+  )
+  return rows * math.log1p(a)
+
+
+def chain_noise_multiplier(
+  epsilon: float, delta: float, q: float, steps: int, *, form: str = 'h4'
+) -> float:
+  """Return the noise multiplier by the papers' chain of lemmas.
+
+  H.3 with half of delta as slack, then amplification ('h4', 'tight' or
+  'none'), then H.7 whatever its epsilon; 'h4' is 'none' where q > 1/2.
+
+  >>> round(chain_noise_multiplier(5.0, 1e-5, 0.2, 100), 1)
+  90.4
+  """
+  checks.choice('form', form, ('h4', 'tight', 'none'))
+  epsilon = checks.positive('epsilon', epsilon)
+  delta = checks.fraction('delta', delta)
+  steps, q = checks.count('steps', steps), checks.positive('q', q)
+  if q > 1:
+    raise ValueError(f'Expected {q=} <= 1.')
+  spread = math.sqrt(2 * steps * math.log(2 / delta))
+  # The positive root of 2 steps e^2 + spread e = epsilon.
+  one = 2 * epsilon / (spread + math.sqrt(spread**2 + 8 * steps * epsilon))
+  one_delta = delta / (2 * steps)
+  if form == 'tight':
+    one, one_delta = math.log1p(math.expm1(one) / q), one_delta / q
+  elif form == 'h4' and q <= 0.5:
+    one, one_delta = one / (6 * q), one_delta / (4 * q * math.exp(one))
+  return gaussian_mechanism_sigma(one, one_delta, 1.0, allow_unproven=True)
+
+
+def table(settings=SETTINGS) -> str:
+  """Return a Markdown table of the papers' chain beside tight multipliers.
+
+  Args:
+    settings: Rows of (epsilon, delta, sampling probability, steps).
+  """
+  head = ['epsilon, delta, q, steps', 'H.3, H.4, H.7', 'H.3, H.7']
+  head += ['H.3, tight, H.7', 'accounted', 'overhead', 'epsilon of the first']
+  lines = []
+  for epsilon, delta, q, steps in settings:
+    chains = [
+      chain_noise_multiplier(epsilon, delta, q, steps, form=form)
+      for form in ('h4', 'none', 'tight')
+    ]
+    tight = accounting.calibrate_noise_multiplier(
+      epsilon=epsilon, delta=delta, steps=steps, sampling_probability=q
+    )
+    sampling = accounting.Sampling('full' if q == 1 else 'poisson')
+    mechanism = accounting.GaussianMechanism(chains[0], steps, sampling, q)
+    true = accounting.compute_epsilon(mechanism, delta=delta)
+    cells = [f'{epsilon:g}, {delta:g}, {q:g}, {steps}']
+    cells += [f'{chain:.1f}' for chain in chains]
+    cells += [f'{tight:.3f}', f'{chains[0] / tight:.2g}x', f'{true:.2g}']
+    lines.append(cells)
+  return markdown.table(head, lines)

@@ -1,0 +1,160 @@
+"""The results of a study as files, JSON and PNG, and their verdicts."""
+
+from collections.abc import Iterable, Mapping, Sequence
+import datetime
+import io
+import json
+import math
+import pathlib
+import subprocess
+from typing import Any
+
+from fl_sketch.reporting import figures
+from fl_sketch.utils import extras, files
+
+from . import lab as lab_lib, study as study_lib, verdicts
+
+Result = dict[str, Any]
+# Results at cpu scale, and NAME.md with the remarks on claims that fail there.
+KEPT = pathlib.Path(__file__).parents[2] / 'docs' / 'results'
+_REHEARSAL = (
+  'A rehearsal in seconds, on the digits of scikit-learn or small problems '
+  'whatever the study is about: it shows that everything runs, and its numbers '
+  'say nothing about any claim. The cpu scale gives verdicts.'
+)
+
+
+def play(study: study_lib.Study, lab: lab_lib.Lab) -> Result:
+  """Runs a study, or what is missing of it, and writes NAME.json.
+
+  Its pictures become NAME-1.png and so on, beside it. At quick scale, which
+  replaces the data of all studies by small ones, there are no claims.
+
+  Args:
+    study: one of `catalog.STUDIES`.
+    lab: where, and at which scale.
+
+  Returns:
+    What NAME.json holds: claims with their measured numbers and intervals, the
+    numbers of every seed, the configs, tables, pictures, versions, device,
+    commit and date. Verdicts are given by `judge`.
+
+  Raises:
+    ValueError: data are missing, or the folder holds something else.
+  """
+  lab.played.clear()
+  report = study.run(lab)
+  title, notes, claims = study.title, report.notes, report.claims
+  if lab.scale == 'quick':
+    title, notes, claims = f'Rehearsal of: {title}', [_REHEARSAL], []
+  result = {
+    'name': study.name,
+    'title': title,
+    'source': study.source,
+    'scale': lab.scale,
+    'command': f'fl-sketch reproduce {study.name}:{lab.scale} '
+    '--data_dir=DIR --workdir=DIR',
+    'claims': [c._asdict() for c in claims],
+    'tables': [t._asdict() for t in report.tables],
+    'pictures': [
+      {
+        'caption': p.caption,
+        'file': f'{study.name}-{i}.png',
+        'columns': p.columns,
+        'panels': figures.as_json(p.panels),
+      }
+      for i, p in enumerate(report.pictures, start=1)
+    ],
+    'notes': list(notes),
+    'seeds': report.seeds,
+    'configs': _anywhere(lab),
+    'commit': _commit(),
+    'date': datetime.datetime.now(datetime.UTC).date().isoformat(),
+  } | files.measured_with()
+  result = files.finite(result)
+  lab.folder.mkdir(parents=True, exist_ok=True)
+  files.replace(lab.folder / f'{study.name}.json', result)
+  with extras.optional_figures():
+    draw(result, lab.folder)
+  return result
+
+
+def draw(result: Result, folder: pathlib.Path) -> list[pathlib.Path]:
+  """Draws the pictures of a result from its numbers, in 256 colours.
+
+  Raises:
+    MissingExtraError: matplotlib is not installed.
+  """
+  with extras.needed('plots'):
+    from PIL import Image
+  paths = []
+  for picture in result['pictures']:
+    if 'panels' not in picture:  # of images
+      continue
+    panels = figures.from_json(picture['panels'])
+    full = io.BytesIO()
+    figures.draw(panels, picture['columns']).savefig(full, dpi=110)
+    paths.append(folder / picture['file'])
+    # A third as large as of all colours.
+    small = Image.open(full).convert('RGB').quantize(256)
+    small.save(paths[-1], optimize=True)
+  return paths
+
+
+def read(folder: pathlib.Path, name: str) -> Result | None:
+  """The result of a study in a folder; None if there is none."""
+  path = folder / f'{name}.json'
+  return json.loads(path.read_text()) if path.exists() else None
+
+
+def collect(
+  folders: Iterable[pathlib.Path], names: Iterable[str]
+) -> list[tuple[Result, pathlib.Path]]:
+  """Reads every result of these studies in these folders, by study.
+
+  Args:
+    folders: of one scale each, or `KEPT`.
+    names: of the studies.
+
+  Returns:
+    Each result with its folder; the claims have the verdicts of `judge`.
+  """
+  pairs = [(name, folder) for name in names for folder in folders]
+  results = [(read(folder, name), folder) for name, folder in pairs]
+  found = [(result, folder) for result, folder in results if result]
+  judge([result for result, _ in found])
+  return found
+
+
+def judge(page: Sequence[Result]) -> None:
+  """Adds verdicts to all claims of a page, which are decided together."""
+  claims = [claim for result in page for claim in result['claims']]
+  decided = verdicts.decide([_claim(claim) for claim in claims])
+  for claim, verdict in zip(claims, decided, strict=True):
+    claim['verdict'] = verdict
+
+
+def _claim(claim: Mapping[str, Any]) -> verdicts.Claim:
+  """Restores a claim from JSON, where None stands for NaN."""
+  fields = {k: claim[k] for k in verdicts.Claim._fields}
+  for name in ('measured', 'low', 'high'):
+    if fields[name] is None and not (name == 'measured' and claim['remark']):
+      fields[name] = math.nan
+  return verdicts.Claim(**fields)
+
+
+def _commit() -> str | None:
+  """Hash of the commit that ran, '-dirty' if files differ; None without git."""
+  describe = ('describe', '--always', '--dirty', '--abbrev=40', '--exclude=*')
+  command = ['git', '-C', str(pathlib.Path(__file__).parent), *describe]
+  try:
+    git = subprocess.run(command, capture_output=True, check=False, text=True)
+  except FileNotFoundError:
+    return None
+  return git.stdout.strip() or None
+
+
+def _anywhere(lab: lab_lib.Lab) -> dict[str, Any]:
+  """The configs that were played, without the place where they were."""
+  text = json.dumps(lab.played)
+  return json.loads(text.replace(str(lab.folder), f'DIR/{lab.scale}'))

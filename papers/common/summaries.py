@@ -1,0 +1,106 @@
+"""Summaries of runs over seeds: their numbers and curves."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fl_sketch.reporting import figures, intervals
+import numpy as np
+
+from . import lab as lab_lib
+
+Runs = Sequence[lab_lib.Run]  # one a seed
+
+
+def seeds(
+  race: Mapping[Any, Runs], numbers: Callable[[lab_lib.Run], dict[str, Any]]
+) -> dict[str, Any]:
+  """The swept values and the numbers of every run, for the JSON."""
+  return {
+    str(key): [run.values | numbers(run) for run in runs]
+    for key, runs in race.items()
+  }
+
+
+def interval(values: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Mean over seeds and the ends of its 95 % t-interval.
+
+  >>> [end.round(2).tolist() for end in interval([[0.9], [1.0], [1.1]])]
+  [[1.0], [0.75], [1.25]]
+
+  Args:
+    values: f64[seeds, ...].
+
+  Returns:
+    f64[...] each; the ends are NaN where there is one seed.
+  """
+  x = np.asarray(values, float)
+  mean, count = x.mean(0), len(x)
+  error = x.std(0, ddof=int(count > 1)) / count**0.5
+  half = error * intervals.half_width(1.0, count)
+  return mean, mean - half, mean + half
+
+
+def curve(
+  label: str,
+  runs: Runs,
+  metric: str,
+  x: str = 'round',
+  scale: float = 1.0,
+  window: int = 1,
+  **look: Any,
+) -> figures.Line:
+  """The mean of a metric over seeds with its interval, as far as all went.
+
+  Args:
+    label: in the legend.
+    runs: one a seed; those that diverged are left out.
+    metric: of the metrics files.
+    x: 'round', or a metric; bytes become MB.
+    scale: what the metric is multiplied with.
+    window: how many values a running mean is of.
+    **look: further fields of the line.
+  """
+  curves = [run.curve(metric, x) for run in runs if not run.diverged]
+  length = min((len(xs) for xs, _ in curves), default=0)
+  if not length:
+    return figures.Line(label, [], [], **look)
+  shorter = lambda values: smooth(values[:length], window)
+  xs = np.mean([shorter(xs) for xs, _ in curves], axis=0)
+  xs = xs / 1e6 if x.endswith('bytes') else xs
+  mean, low, high = interval([scale * shorter(ys) for _, ys in curves])
+  return figures.Line(label, xs, mean, low, high, **look)
+
+
+def smooth(values: np.ndarray, window: int) -> np.ndarray:
+  """Running means over `window` values; one mean where there are fewer."""
+  width = min(window, len(values)) or 1
+  return np.convolve(values, np.ones(width) / width, 'valid')
+
+
+def against_bytes(
+  label: str,
+  runs: Runs,
+  finals: figures.Values,
+  digits: int = 1,
+  metric: str = 'test_accuracy',
+  scale: float = 100,
+  **look: Any,
+) -> list[figures.Line]:
+  """Plots a metric by MB of all clients, and its last value of a table.
+
+  Args:
+    label: in the legend.
+    runs: one a seed; if one of them diverged, the point is missing.
+    finals: the final value of every seed, as in the table.
+    digits: of it in the table.
+    metric: of the metrics files.
+    scale: what the metric is multiplied with.
+    **look: further fields of the lines.
+  """
+  line = curve(label, runs, metric, 'total_bytes', scale=scale, **look)
+  if not len(line.x) or any(run.diverged for run in runs):
+    return [line]
+  ends = interval(np.reshape(finals, (-1, 1)))
+  cell = lab_lib.shown(finals, digits=digits)
+  point = figures.Line('', line.x[-1:], *ends, points=True, cell=cell, **look)
+  return [line, point]

@@ -1,0 +1,277 @@
+"""Das et al.: heterogeneity, constants of a problem, lemmas of local descent.
+
+Lemmas return the right side of an inequality about E steps of gradient descent
+w_0, ..., w_E with step size eta on a convex L-smooth f: u = (w_0 - w_E) / eta
+is the sum of the gradients on the way. Arrays broadcast.
+
+Source: Das, Hashemi, Sanghavi and Dhillon, arXiv:2106.07094.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fl_sketch.utils import checks
+import numpy as np
+import numpy.typing as npt
+from scipy import optimize
+
+from ...common import privacy_bounds as bounds
+from ...common.statements import statement
+
+rho = statement('S1-Def5', 'Definition 5', printed='order')(bounds.das_rho)
+sigma_squared = statement('S1-Thm1', 'Theorem 1', printed='wrong')(
+  bounds.das_sigma_squared
+)
+
+
+@statement('S1-Def1', 'Definition 1', printed='holds')
+def heterogeneity_gaps(
+  clients: Sequence[Callable[[npt.NDArray], tuple[Any, npt.NDArray]]],
+  w_star: npt.NDArray,
+) -> npt.NDArray:
+  """Return Delta_i* = f_i(w*) - min f_i >= 0, f64[clients], by L-BFGS.
+
+  >>> bowl = lambda c: lambda w: ((w - c) @ (w - c) / 2, w - c)
+  >>> heterogeneity_gaps([bowl(-1.0), bowl(1.0)], np.zeros(1)).tolist()
+  [0.5, 0.5]
+
+  Args:
+    clients: w -> (f_i(w), its gradient), f_i convex with a minimum.
+    w_star: f64[d], the minimiser of their mean.
+
+  Raises:
+    ValueError: a minimum is not found.
+  """
+  return np.array([f(w_star)[0] - _minimum(f, w_star) for f in clients])
+
+
+def _minimum(f, start):
+  how = {'gtol': 1e-9, 'ftol': 0, 'maxiter': 10_000}
+  end = optimize.minimize(f, start, jac=True, method='L-BFGS-B', options=how)
+  steepest = float(np.abs(end.jac).max())
+  if steepest > 1e-6:
+    raise ValueError(f'Expected a minimum, got a gradient of {steepest:.2g}.')
+  return end.fun
+
+
+def quadratic_heterogeneity(
+  factor: npt.ArrayLike, optimum: npt.ArrayLike, w_star: npt.ArrayLike
+) -> npt.NDArray:
+  r"""Return :math:`\|A_i^T (w^* - w_i^*)\|^2 / 2`, f64[clients], exactly.
+
+  >>> quadratic_heterogeneity([[[2.0]]], [[3.0]], [2.5]).tolist()
+  [0.5]
+
+  Args:
+    factor: [clients, d, rank], the A_i of `synthetic.quadratics`.
+    optimum: [clients, d], the w_i*.
+    w_star: [d].
+  """
+  away = np.asarray(w_star, float)[None] - np.asarray(optimum, float)
+  root = np.einsum('ndr,nd->nr', np.asarray(factor, float), away)
+  return 0.5 * (root**2).sum(1)
+
+
+@statement('S1-Def3', 'Definition 3', printed='holds')
+def lipschitz(gradients: npt.ArrayLike) -> float:
+  """Return the largest norm of gradients [..., d]: G is at least that.
+
+  >>> lipschitz([[3.0, 4.0], [1.0, 0.0]])
+  5.0
+  """
+  return float(np.linalg.norm(gradients, axis=-1).max())
+
+
+@statement('S1-Def4', 'Definition 4', printed='holds')
+def smoothness(points: npt.ArrayLike, gradients: npt.ArrayLike) -> float:
+  """Return max |g_a - g_b| / |w_a - w_b| over pairs: L is at least that.
+
+  >>> smoothness([[0.0], [1.0], [3.0]], [[0.0], [2.0], [3.0]])
+  2.0
+
+  Args:
+    points: [count, d], distinct.
+    gradients: [count, d], of one function there.
+
+  Raises:
+    ValueError: there are fewer than 2 points, two are equal, or a number is
+      not finite.
+  """
+  w, g = np.asarray(points, float), np.asarray(gradients, float)
+  checks.at_least('len(points)', len(w), 2)
+  a, b = np.triu_indices(len(w), 1)
+  apart = np.linalg.norm(w[a] - w[b], axis=1)
+  checks.positive('distance of points', float(apart.min()))
+  ratio = np.linalg.norm(g[a] - g[b], axis=1) / apart
+  return checks.real('smoothness', float(ratio.max()))
+
+
+@statement('S1-Asm1', 'Assumption 1 (i)', printed='holds')
+def curvature(
+  gradients: npt.ArrayLike, following: npt.ArrayLike, *, client_lr: float
+) -> float:
+  r"""Return min |g(w - eta g(w)) - g(w)| / (eta |g(w)|): lambda at most that.
+
+  On a quadratic it is at least the least eigenvalue. At most L.
+
+  >>> curvature([[2.0, 0.0]], [[1.0, 0.0]], client_lr=0.5)
+  1.0
+
+  Args:
+    gradients: [..., d], none of them 0.
+    following: [..., d], after a step of size `client_lr` from there.
+    client_lr: eta.
+
+  Raises:
+    ValueError: a gradient is 0, or a number is not finite.
+  """
+  g, after = np.asarray(gradients, float), np.asarray(following, float)
+  client_lr = checks.positive('client_lr', client_lr)
+  norm = np.linalg.norm(g, axis=-1)
+  checks.positive('norm of a gradient', float(norm.min()))
+  moved = np.linalg.norm(after - g, axis=-1) / norm
+  return checks.real('curvature', float(moved.min()) / client_lr)
+
+
+@statement('S1-Lem1', 'Lemma 1', printed='holds')
+def distance_bound(
+  distance_squared: Any,
+  gradient_squares: Any,
+  gap: Any,
+  *,
+  client_lr: float,
+  smoothness: float,
+  local_steps: int,
+) -> Any:
+  """Return |w_0 - w*|^2 - eta sum_t |g_t|^2 / (2 L) + 2 eta E Delta*.
+
+  At least |w_E - w*|^2 for any w*, if eta <= 1 / (2 L).
+
+  >>> spec = {'client_lr': 0.5, 'smoothness': 1.0, 'local_steps': 1}
+  >>> distance_bound(4.0, 4.0, 0.0, **spec)  # f = w^2 / 2 from 2 ends at 1
+  3.0
+
+  Args:
+    distance_squared: |w_0 - w*|^2.
+    gradient_squares: sum_t |g_t|^2 over the E steps.
+    gap: Delta* = f(w*) - min f.
+    client_lr: eta.
+    smoothness: L.
+    local_steps: E.
+  """
+  _nonnegative(
+    distance_squared=distance_squared,
+    gradient_squares=gradient_squares,
+    gap=gap,
+  )
+  eta = _step(client_lr, 1, 2 * smoothness)
+  spread = 2 * eta * checks.count('local_steps', local_steps) * gap
+  return distance_squared - eta / (2 * smoothness) * gradient_squares + spread
+
+
+@statement('S1-Lem2', 'Lemma 2', printed='holds')
+def drift_bounds(
+  suboptimality: Any, *, client_lr: float, smoothness: float, local_steps: int
+) -> tuple[Any, Any]:
+  """Return 2 eta^2 L E^2 (f(w_0) - min f), and 2 L E^2 (f(w_0) - min f).
+
+  At least |w_0 - w_E|^2, and |u|^2, if eta <= 2 / L.
+
+  >>> drift_bounds(2.0, client_lr=0.5, smoothness=1.0, local_steps=1)
+  (1.0, 4.0)
+  """
+  _nonnegative(suboptimality=suboptimality)
+  eta = _step(client_lr, 2, smoothness)
+  steps = checks.count('local_steps', local_steps)
+  norm = 2 * smoothness * steps**2 * suboptimality
+  return eta**2 * norm, norm
+
+
+@statement('S1-Lem3', 'Lemma 3', printed='holds')
+def next_gradient_bound(
+  gradient_square: Any,
+  difference_square: Any,
+  *,
+  client_lr: float,
+  smoothness: float,
+) -> Any:
+  """Return |g_t|^2 - (2 / (eta L) - 1) |g_{t+1} - g_t|^2 >= |g_{t+1}|^2.
+
+  >>> next_gradient_bound(4.0, 1.0, client_lr=0.5, smoothness=1.0)
+  1.0
+  """
+  _nonnegative(
+    gradient_square=gradient_square, difference_square=difference_square
+  )
+  eta = checks.positive('client_lr', client_lr)
+  smoothness = checks.positive('smoothness', smoothness)
+  return gradient_square - (2 / (eta * smoothness) - 1) * difference_square
+
+
+@statement('S1-Lem4', 'Lemma 4', printed='holds')
+def lipschitz_drift_bound(
+  gradient_norm: Any,
+  steps: Any,
+  *,
+  client_lr: float,
+  smoothness: float,
+  local_steps: int,
+) -> Any:
+  """Return 2 eta t |g_0| >= |w_0 - w_t| for t <= E, eta <= 1 / (2 L E).
+
+  >>> spec = {'client_lr': 0.5, 'smoothness': 1.0, 'local_steps': 1}
+  >>> lipschitz_drift_bound(2.0, 1, **spec)
+  2.0
+  """
+  _nonnegative(gradient_norm=gradient_norm, steps=steps)
+  checks.at_most('steps', float(np.max(steps)), local_steps)
+  scale = 2 * smoothness * checks.count('local_steps', local_steps)
+  return 2 * _step(client_lr, 1, scale) * steps * gradient_norm
+
+
+@statement('S1-Fact1', 'Fact 1', printed='holds')
+def gradient_square_bound(suboptimality: Any, *, smoothness: float) -> Any:
+  """Return 2 L (f(w) - min f) >= |g(w)|^2.
+
+  >>> gradient_square_bound(2.0, smoothness=1.0)
+  4.0
+  """
+  _nonnegative(suboptimality=suboptimality)
+  return 2 * checks.positive('smoothness', smoothness) * suboptimality
+
+
+@statement('S1-Fact2', 'Fact 2', printed='holds')
+def sum_square_bound(vectors: npt.ArrayLike) -> npt.NDArray:
+  """Return n sum_i |x_i|^2 >= |sum_i x_i|^2 for vectors [..., n, d].
+
+  >>> float(sum_square_bound([[1.0], [3.0]]))
+  20.0
+  """
+  x = np.asarray(vectors, float)
+  return x.shape[-2] * (x**2).sum((-2, -1))
+
+
+@statement('S1-Fact3', 'Fact 3', printed='holds')
+def geometric_sum_bound(x: float, count: int) -> float:
+  """Return m (1 - 11 (m - 1) x / 24) >= (1 - (1 - x)^m) / x, m x <= 1/4.
+
+  >>> geometric_sum_bound(0.1, 2) >= 1 + 0.9
+  True
+  """
+  m = checks.count('count', count)
+  checks.at_most('x', checks.at_least('x', x, 0), 1 / (4 * m))
+  return m * (1 - 11 * (m - 1) * x / 24)
+
+
+def _step(client_lr, most, smoothness):
+  """The step; ValueError unless it is positive and <= most / smoothness."""
+  bound = most / checks.positive('smoothness', smoothness)
+  rate = checks.positive('client_lr', client_lr)
+  return checks.at_most('client_lr', rate, bound)
+
+
+def _nonnegative(**arrays):
+  """ValueError unless all numbers of all arrays are finite and >= 0."""
+  for name, array in arrays.items():
+    checks.at_least(name, float(np.min(array)), 0)
+    checks.real(name, float(np.max(array)))

@@ -1,0 +1,121 @@
+"""Clients with features of a small network in place of images.
+
+Das et al., arXiv:2106.07094, section 6, take those of a ResNet-18 that was
+trained on ImageNet; ours is trained on the first images of the dataset itself,
+which no client holds.
+"""
+
+from collections.abc import Iterator
+import pathlib
+import shutil
+from typing import Any
+
+from fl_sketch import models
+from fl_sketch.data import partitions, pixels, sources, store
+from fl_sketch.experiment import config as config_lib
+from fl_sketch.models import losses
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tqdm
+
+from ...common import lab as lab_lib
+
+PUBLIC = 10_000  # images that train the network and scale its features
+POPULATION = 4000  # clients that share the other 40,000
+SHARDS = 5
+_BATCH = 500
+
+
+def network(lab: lab_lib.Lab, dataset: str) -> dict[str, Any]:
+  """The config that trains the network: Adam on batches of two halves."""
+  small = {'width': 16, 'stem_stride': 2}
+  return {
+    'dataset': dataset, 'train_slice': f'0:{PUBLIC}',
+    'model': lab.pick(None, 'resnet8', 'resnet18'),
+    'model_options': lab.pick(None, small, None),
+    'population': 2, 'cohort': 2, 'rounds': lab.pick(None, 480, 4000),
+    'local_steps': 1, 'batch_size': 64, 'batch_order': 'cycle',
+    'client_lr': 1.0, 'weight_decay': 1e-4, 'algorithm': 'fedavg',
+    'server_optimizer': 'adam', 'b2': 0.99, 'server_lr': 0.003,
+    'final_server_lr': 1e-5, 'eval_every': lab.pick(None, 240, 400),
+    'checkpoint_every': lab.pick(None, 240, 400),
+  }  # fmt: skip
+
+
+def folder(lab: lab_lib.Lab, dataset: str) -> pathlib.Path:
+  """The store of the clients, made if it is not there.
+
+  Raises:
+    DataError: the dataset is not there.
+  """
+  name = f'das/{dataset}-features'
+  path, trained = lab.folder / 'runs' / name, network(lab, dataset)
+  fields = {
+    'network': trained, 'public': PUBLIC, 'population': POPULATION,
+    'shards': SHARDS,
+  }  # fmt: skip
+  # Kept after the store is written, so that half a store is made again.
+  lab.kept(name, fields, lambda: _write(lab, dataset, trained, path))
+  return path
+
+
+def _write(lab, dataset, trained, path) -> int:
+  """Trains the network and writes the store; how many features there are."""
+  shutil.rmtree(path, ignore_errors=True)
+  params = lab.train(f'das/{dataset}-network', trained).state.params
+  c = config_lib.Config(**trained)
+  data = sources.load(dataset, lab.data_dir)
+  outputs = features(c, params, data, lab.progress)
+  scale = np.quantile(outputs['train'][:PUBLIC], 0.999, axis=0)
+  byte = lambda x: np.rint(255 * np.clip(x / scale, 0, 1)).astype(np.uint8)
+  labels = data.train['y'][PUBLIC:]
+  dealt = partitions.partition(
+    'label_shards', labels, POPULATION, 0, shards_per_client=SHARDS
+  )
+  order = dealt.take(np.arange(dealt.samples))
+  held = {'x': byte(outputs['train'][PUBLIC:])[order], 'y': labels[order]}
+  test = {'x': byte(outputs['test']), 'y': data.test['y']}
+  classes = int(data.train['y'].max()) + 1
+  store.write(path, [(dealt.sizes, held)], test, classes)
+  return held['x'].shape[-1]
+
+
+def features(
+  c: config_lib.Config,
+  params: Any,
+  data: sources.Dataset,
+  progress: bool = False,
+) -> dict[str, np.ndarray]:
+  """Computes the inputs of the last layer of a ResNet.
+
+  Args:
+    c: names the network.
+    params: of it.
+    data: images; the first `PUBLIC` say how pixels are scaled.
+    progress: whether to show a bar.
+
+  Returns:
+    f32[images, features] of 'train' and 'test'.
+  """
+  last = params['Dense_0']
+  size = last['kernel'].shape[0]
+  identity = {'kernel': jnp.eye(size), 'bias': jnp.zeros(size)}
+  body = models.make(c.model, size, **(c.model_options or {}))
+  scale = pixels.Pixels().plus(data.train['x'][:PUBLIC]).scale
+  apply = jax.jit(
+    lambda x: body.apply(
+      {'params': params | {'Dense_0': identity}}, losses.preprocess(x, **scale)
+    )
+  )
+  splits = {'train': data.train['x'], 'test': data.test['x']}
+  return {
+    name: np.concatenate([*_batches(apply, x, name, progress)])
+    for name, x in splits.items()
+  }
+
+
+def _batches(apply, x, name, progress) -> Iterator[np.ndarray]:
+  starts = range(0, len(x), _BATCH)
+  for i in tqdm.tqdm(starts, desc=f'features, {name}', disable=not progress):
+    yield np.asarray(apply(x[i : i + _BATCH]))

@@ -1,0 +1,257 @@
+"""Das et al.'s images: the settings, the grid that tunes, the best settings.
+
+Das, Hashemi, Sanghavi and Dhillon, arXiv:2106.07094, section 6, appendix G.
+"""
+
+from collections.abc import Sequence
+import math
+from typing import Any, NamedTuple
+
+from fl_sketch import experiment
+from fl_sketch.experiment import config as config_lib, privacy_plan
+import numpy as np
+
+from ...common import lab as lab_lib, privacy_bounds as bounds
+from . import features as features_lib
+
+Fields = dict[str, Any]
+ALGORITHMS = {'dp_fedavg': 'clip', 'dp_normfedavg': 'normalise'}
+CLIPS = (15.625, 31.25, 62.5, 125.0, 250.0, 500.0)
+FIXED = (15.625, 125.0)  # C of the claims that do not tune it
+EPSILONS = (5.0, 1.5)
+LAST = 5  # evaluations, whose mean is what counts
+_SHARDS = {'partition': 'label_shards', 'shards_per_client': 5}
+_RATES = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064)
+
+
+class Setting(NamedTuple):
+  """A dataset spread over clients.
+
+  Attributes:
+    name: of its folder.
+    fields: of the config, without privacy.
+    clips: the grid of C.
+    rates: the grid of eta_0.
+    rate: of the claims at a fixed C.
+    accountant: the tight one unless another is named, as where time matters.
+    epsilons: what noise is meant for.
+  """
+
+  name: str
+  fields: Fields
+  clips: tuple[float, ...]
+  rates: tuple[float, ...]
+  rate: float
+  accountant: str | None = None
+  epsilons: tuple[float, ...] = EPSILONS
+
+
+class Point(NamedTuple):
+  """A point of a grid, played over seeds.
+
+  Attributes:
+    values: of the swept fields.
+    runs: one a seed.
+  """
+
+  values: Fields
+  runs: list[lab_lib.Run]
+
+  @property
+  def accuracies(self) -> np.ndarray:
+    """Final accuracy of each seed in percent: mean of the last evaluations."""
+    return np.array([100 * run.final(last=LAST) for run in self.runs])
+
+
+class Noise(NamedTuple):
+  """A noise multiplier, and what it is worth.
+
+  Attributes:
+    epsilon: what it is meant for.
+    kind: 'formula' with q = 1, or 'calibrated'.
+    multiplier: z.
+    worth: the true epsilon.
+  """
+
+  epsilon: float
+  kind: str
+  multiplier: float
+  worth: float
+
+
+def fashion(lab: lab_lib.Lab) -> Setting:
+  """Fashion-MNIST in full: raw pixels, 3,000 clients of 20 images."""
+  own = {
+    'dataset': 'fashion_mnist', 'population': 3000, 'cohort': 600,
+    'samples_per_client': 20, **_SHARDS,
+  }  # fmt: skip
+  rates = lab.pick(None, _RATES[-2:], _RATES)
+  return Setting('fashion_mnist', _fields(lab, own), CLIPS, rates, 0.008)
+
+
+def features(lab: lab_lib.Lab, dataset: str) -> Setting:
+  """CIFAR by features of a network: 4,000 clients of 10 images.
+
+  Raises:
+    DataError: the dataset is not there.
+  """
+  population = features_lib.POPULATION
+  own = {
+    'dataset': 'store',
+    'dataset_options': {'folder': str(features_lib.folder(lab, dataset))},
+    'feed': 'device', 'population': population, 'cohort': population // 5,
+  }  # fmt: skip
+  # Features in [0, 1] are shorter than images, and ask for larger rates; 512
+  # of them for less than 64.
+  rates = lab.pick(None, (0.064, 0.256, 0.512), (0.016, 0.064, 0.128))
+  return Setting(dataset, _fields(lab, own), CLIPS, rates, rates[0])
+
+
+def digits(lab: lab_lib.Lab) -> Setting:
+  """A small one, which needs no data."""
+  own = {
+    'dataset': 'digits', 'population': 60, 'cohort': 12,
+    'samples_per_client': 25, **_SHARDS,
+  }  # fmt: skip
+  fields = _fields(lab, own)
+  return Setting('digits', fields, FIXED, (0.016,), 0.016, 'rdp', (1.5,))
+
+
+def _fields(lab, own):
+  rounds = lab.pick(12, 60, 200)
+  return own | {
+    'model': 'linear', 'standardize': False, 'sampling': 'poisson',
+    'local_steps': 20, 'batch_size': 0, 'local_work': 'gram',
+    'client_lr': 0.032, 'lr_decay': 0.99, 'weight_decay': 1e-4,
+    'server_optimizer': 'momentum', 'momentum': 0.8, 'server_lr': 1.0,
+    'algorithm': 'fedavg', 'rounds': rounds, 'eval_every': 1,
+    'checkpoint_every': rounds,
+  }  # fmt: skip
+
+
+def private(setting: Setting, noise: Noise | None = None, **own: Any) -> Fields:
+  """A private config of a setting; the noise is shared by the algorithms."""
+  fields = setting.fields | {
+    'algorithm': 'dp_fedavg',
+    'clip_norm': setting.clips[0],
+    'delta': 1e-5,
+    'accountant': setting.accountant,
+    'noise_seed': 0,
+  }
+  if noise is not None:
+    fields['noise_multiplier'] = noise.multiplier
+  return fields | own
+
+
+def noises(setting: Setting) -> list[Noise]:
+  """Noise for each epsilon: by the paper's formula (q = 1), the accountant."""
+  noises = []
+  for epsilon in setting.epsilons:
+    z = by_formula(setting, epsilon)
+    exact = guarantee(setting, epsilon=epsilon).noise_multiplier
+    noises += [
+      Noise(epsilon, 'formula', z, worth(setting, z)),
+      Noise(epsilon, 'calibrated', exact, epsilon),
+    ]
+  return noises
+
+
+def by_formula(setting: Setting, epsilon: float) -> float:
+  """The noise multiplier of the paper's equation 5 with q = 1."""
+  n, r, rounds = (setting.fields[k] for k in ('population', 'cohort', 'rounds'))
+  budget = epsilon, 1e-5
+  variance = bounds.das_sigma_squared(
+    *budget, clip_norm=1.0, population=n, rounds=rounds, constant=1.0
+  )
+  return bounds.das_noise_multiplier_of(
+    math.sqrt(variance), cohort=r, clip_norm=1.0
+  )
+
+
+def worth(
+  setting: Setting, multiplier: float, accountant: str | None = None
+) -> float:
+  """The true epsilon of a noise multiplier, at delta 1e-5."""
+  own: Fields = {'accountant': accountant or setting.accountant}
+  own['noise_multiplier'] = multiplier
+  return guarantee(setting, **own).statement.epsilon
+
+
+def guarantee(setting: Setting, **own: Any) -> privacy_plan.PrivacyGuarantee:
+  """The accountant's guarantee for a private config of the setting."""
+  fields = private(setting, **own)
+  return experiment.account(config_lib.Config.from_mapping(fields))
+
+
+def grid(lab: lab_lib.Lab, setting: Setting) -> list[lab_lib.Run]:
+  """Runs both algorithms over every noise, C and rate, on one seed."""
+  every, rounds = noises(setting), setting.fields['rounds']
+  fields = private(setting, every[0], eval_every=max(1, rounds // 15))
+  fields['sweep'] = {
+    'algorithm': tuple(ALGORITHMS),
+    'noise_multiplier': tuple(n.multiplier for n in every),
+    'clip_norm': setting.clips,
+    'client_lr': setting.rates,
+  }
+  return lab.sweep(f'das/{setting.name}/grid', fields)
+
+
+def chosen(
+  runs: Sequence[lab_lib.Run], noise: Noise, algorithm: str
+) -> list[lab_lib.Run]:
+  """The runs of a grid under this noise."""
+  wanted = {'algorithm': algorithm, 'noise_multiplier': noise.multiplier}
+  return [run for run in runs if wanted.items() <= run.values.items()]
+
+
+def best(
+  lab: lab_lib.Lab,
+  setting: Setting,
+  runs: Sequence[lab_lib.Run],
+  noise: Noise,
+  algorithm: str,
+) -> Point:
+  """The best of the grid's runs, by its last evaluations, over seeds."""
+  run = _best(chosen(runs, noise, algorithm))
+  name = f'{ALGORITHMS[algorithm]}-{noise.kind}-{noise.epsilon:g}'
+  return _over_seeds(lab, setting, name, private(setting), run)
+
+
+def fixed(
+  lab: lab_lib.Lab, setting: Setting, grid_runs: Sequence[lab_lib.Run]
+) -> dict[tuple[str, float], Point]:
+  """(algorithm, C) -> the formula's noise for the first epsilon."""
+  noise, seeds = noises(setting)[0], lab.seeds()
+  if len(seeds) == 1:  # of digits, whose grid has them
+    runs = [r for a in ALGORITHMS for r in chosen(grid_runs, noise, a)]
+  else:
+    fields = private(setting, noise, client_lr=setting.rate)
+    sweep = {'algorithm': tuple(ALGORITHMS), 'clip_norm': FIXED}
+    fields['sweep'] = sweep | {'seed': seeds}
+    runs = lab.sweep(f'das/{setting.name}/fixed', fields)
+  points: dict[tuple[str, float], Point] = {}
+  for run in runs:
+    at = run.values['algorithm'], run.values['clip_norm']
+    points.setdefault(at, Point(run.values, [])).runs.append(run)
+  return points
+
+
+def fedavg(lab: lab_lib.Lab, setting: Setting) -> Point:
+  """Runs FedAvg without privacy at its best client rate, over seeds."""
+  fields = setting.fields | {'sweep': {'client_lr': setting.rates}}
+  runs = lab.sweep(f'das/{setting.name}/fedavg-grid', fields)
+  return _over_seeds(lab, setting, 'fedavg', setting.fields, _best(runs))
+
+
+def _best(runs):
+  return max(runs, key=lambda r: np.nan_to_num(r.final(last=3)))
+
+
+def _over_seeds(lab, setting, name, fields, run):
+  """The point of a run over seeds; where there is one, the run itself."""
+  seeds = lab.seeds()
+  if len(seeds) == 1:
+    return Point(run.values, [run])
+  fields = fields | run.values | {'sweep': {'seed': seeds}}
+  runs = lab.sweep(f'das/{setting.name}/{name}', fields)
+  return Point(run.values, runs)

@@ -1,0 +1,4 @@
+"""Haddadpour, Karimi, Li, Li, arXiv:2008.04975.
+
+`statements` and `studies`.
+"""

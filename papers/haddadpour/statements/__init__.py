@@ -1,0 +1,20 @@
+"""Haddadpour, Karimi, Li, Li (arXiv:2008.04975) as functions.
+
+`rates` has the convergence bounds of FedSKETCH and FedSKETCHGATE, `compressors`
+the constants of PRIVIX and HEAPRIX, `lemmas` the steps of the proofs, `plans`
+parameters for a target accuracy, and `tables` the comparison of costs.
+"""
+
+from .rates import (
+  condition,
+  convex_bound,
+  largest_client_lr,
+  nonconvex_bound,
+  pl_bound,
+  regularizer,
+)
+
+__all__ = [
+  'condition', 'convex_bound', 'largest_client_lr', 'nonconvex_bound',
+  'pl_bound', 'regularizer',
+]  # fmt: skip

@@ -1,0 +1,217 @@
+"""FedSKETCH: the compression constants of PRIVIX and HEAPRIX.
+
+Haddadpour, Karimi, Li and Li, arXiv:2008.04975, section 2. An unbiased C is in
+U(Delta) if E|C(x)|^2 <= Delta |x|^2, of variance omega = Delta - 1; any C is in
+C(Delta) if E|x - C(x)|^2 <= (1 - 1 / Delta) |x|^2. Their alpha in the latter is
+1 here: of an unbiased C, no other helps.
+"""
+
+import math
+from typing import NamedTuple
+
+from fl_sketch.utils import checks
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from ...common import statements as catalog
+from ...common.evaluation import formula
+from ...common.statements import is_printed, statement
+
+
+@statement('S2-Def1', 'Definition 1', printed='holds')
+def unbiased_constant(
+  x: npt.ArrayLike, draws: npt.ArrayLike
+) -> tuple[float, float]:
+  """Return mean |C(x)|^2 / |x|^2 and its standard error: an estimate of Delta.
+
+  >>> unbiased_constant([1.0, 0.0], [[1.0, 1.0], [1.0, -1.0]])
+  (2.0, 0.0)
+
+  Args:
+    x: [d].
+    draws: [count, d], C(x) time and again.
+  """
+  return _ratio(np.asarray(draws, float), x)
+
+
+@statement('S2-Def3', 'Definition 3', printed='holds')
+def contraction_error(
+  x: npt.ArrayLike, draws: npt.ArrayLike
+) -> tuple[float, float]:
+  """Return mean |x - C(x)|^2 / |x|^2 and its standard error: 1 - 1 / Delta.
+
+  >>> contraction_error([1.0, 1.0], [[1.0, 0.0], [0.0, 1.0]])
+  (0.5, 0.0)
+  """
+  return _ratio(np.asarray(x, float)[None] - np.asarray(draws, float), x)
+
+
+def _ratio(vectors, x):
+  squares = (vectors**2).sum(1) / np.sum(np.square(x))
+  return float(squares.mean()), float(squares.std() / math.sqrt(len(squares)))
+
+
+@statement(
+  'S2-Prop1', 'Property 1 and Remark 2', printed='loose', corrected='holds'
+)
+def privix_variance(
+  dimension: int, cols: int, *, form: str = 'corrected'
+) -> float:
+  """Return omega of a count sketch of any number of rows, read by PRIVIX.
+
+  Printed mu^2 d with cols = e / mu^2. Exact for one row (d - 1) / cols, and an
+  upper bound with more, as a majority is wrong no more often than one voter; t
+  rows have about 1.2 / t of it. Remark 2, that Delta goes to 2 as cols goes to
+  d, wants cols = 1 / mu^2.
+
+  >>> privix_variance(101, 25)
+  4.0
+  >>> round(privix_variance(101, 25, form='printed'), 2)
+  10.98
+  """
+  if is_printed(form):
+    return checks.count('dimension', dimension) * mu_squared(cols)
+  cols = checks.count('cols', cols)
+  return (checks.count('dimension', dimension) - 1) / cols
+
+
+@formula
+def mu_squared(cols: int, *, numerator: float = math.e) -> float:
+  """Return numerator / cols: e as of Property 1, 1 as of Remark 2, Corollary 1.
+
+  >>> mu_squared(4, numerator=1)
+  0.25
+  """
+  numerator = checks.positive('numerator', numerator)
+  return numerator / checks.count('cols', cols)
+
+
+class Contraction(NamedTuple):
+  """A contraction: E|x - scale C(x)|^2 <= error |x|^2.
+
+  Attributes:
+    scale: what its output is to be multiplied by.
+    error: 1 - 1 / Delta.
+    exact: whether values come from the clients, by a second uplink, and not
+      from the sketch.
+  """
+
+  scale: float
+  error: float
+  exact: bool = False
+
+
+@statement('S2-Lem1', 'Lemma 1', printed='wrong', corrected='holds')
+def scaled(delta: float, *, form: str = 'corrected') -> Contraction:
+  """Return how C of U(Delta) is in C(Delta): scaled by 1 / Delta.
+
+  The paper does not scale, and the error is then Delta - 1 >= 1 - 1 / Delta.
+
+  >>> scaled(4.0)
+  Contraction(scale=0.25, error=0.75, exact=False)
+  """
+  inverse = 1 / checks.at_least('delta', delta, 1)
+  return Contraction(1.0 if is_printed(form) else inverse, 1 - inverse)
+
+
+@statement('S2-Lem2', 'Lemma 2', printed='wrong', corrected='holds')
+def heavymix(
+  dimension: int, k: int, *, rows: int, cols: int, form: str = 'corrected'
+) -> Contraction:
+  r"""Return the error of HEAVYMIX of k coordinates: 1 - k / d of |x|^2.
+
+  Printed for Theta(k log(d / delta)) numbers, whatever the constant, and read
+  from the sketch: those values expand, and a small table takes for heavy what
+  collides with it. With exact values, the error is at most
+
+  .. math:: 1 - (1 - \delta) k / d, \quad
+     \delta = d\, T(1 / (m a^2)) + T(8 / m),
+
+  where T(p) is the chance of half of the rows or more at p each, m = cols and
+  a = 1 / sqrt(2 k) - 1 / sqrt(d). Unless some estimate is off by a |x|, or the
+  norm by half, no coordinate below the mean square passes for heavy. A single
+  row promises next to nothing: 1, as any support does.
+
+  >>> round(heavymix(64, 4, rows=9, cols=512).error, 4)
+  0.9375
+  >>> heavymix(64, 4, rows=1, cols=4)
+  Contraction(scale=1.0, error=1.0, exact=True)
+  """
+  checks.choice('form', form, catalog.FORMS)
+  dimension, k = checks.count('dimension', dimension), checks.count('k', k)
+  rows, cols = checks.count('rows', rows), checks.count('cols', cols)
+  if k > dimension:
+    checks.refuse(f'Expected {k=} <= {dimension=}.')
+  chance = 1.0
+  if form == 'corrected' and k < dimension:
+    chance = _chance(dimension, k, rows, cols)
+  return Contraction(1.0, 1 - chance * k / dimension, form == 'corrected')
+
+
+def _chance(d, k, rows, cols):
+  """Lower bound on the probability that a coordinate taken as heavy is so."""
+  if d <= 2 * k:
+    return 0.0
+  half = math.ceil(rows / 2) - 1
+  tail = lambda p: float(stats.binom.sf(half, rows, min(1.0, p)))
+  margin = 1 / math.sqrt(2 * k) - 1 / math.sqrt(d)
+  return max(0.0, 1 - d * tail(1 / (cols * margin**2)) - tail(8 / cols))
+
+
+@statement(
+  'S2-Lem3', 'Lemma 3 and Remark 3', printed='wrong', corrected='holds'
+)
+def induced(
+  delta_1: float, delta_2: float, *, form: str = 'corrected'
+) -> float:
+  """Return Delta_2 + (1 - Delta_2) / Delta_1, of C_1(x) + C_2(x - C_1(x)).
+
+  For C_1 in C(Delta_1), C_2 in U(Delta_2) independent of it. Remark 3 prints
+  Delta_1 <= 1, where 1 - 1 / Delta_1 is not positive: there is no such C_1 but
+  the identity, and the result would be below 1.
+
+  >>> induced(4.0, 5.0)
+  4.0
+
+  Raises:
+    ValueError: delta_1 < 1; if printed, delta_1 > 1.
+  """
+  if not is_printed(form):
+    delta_1 = checks.at_least('delta_1', delta_1, 1)
+  elif checks.positive('delta_1', delta_1) > 1:
+    checks.refuse(f'Expected {delta_1=} <= 1.')
+  delta_2 = checks.at_least('delta_2', delta_2, 1)
+  return delta_2 + (1 - delta_2) / delta_1
+
+
+@statement(
+  'S2-Cor1', 'Corollary 1 and Remark 4', printed='wrong', corrected='holds'
+)
+def heaprix_variance(
+  dimension: int, cols: int, *, error: float = 1.0, form: str = 'corrected'
+) -> float:
+  """Return omega of HEAPRIX: exact values, then fresh hashes for the rest.
+
+  error (d - 1) / cols by Lemma 3, exact for one row; 0 at k = d. Printed
+  mu^2 d - 1 with 1 / mu^2 = cols = k, which takes Lemma 2 for granted, and
+  hashes that are the same, with which HEAPRIX is biased.
+
+  >>> heaprix_variance(101, 25, error=0.5)
+  2.0
+  >>> heaprix_variance(100, 25, form='printed')
+  3.0
+
+  Args:
+    dimension: d.
+    cols: of the count sketch.
+    error: E|x - HEAVYMIX(x)|^2 / |x|^2 by `contraction_error` or `heavymix`,
+      which is not printed; 1 is always right.
+    form: 'printed' or 'corrected'.
+  """
+  error = checks.at_least('error', error, 0)
+  checks.at_most('error', error, 1)
+  if is_printed(form):
+    d = checks.count('dimension', dimension)
+    return max(0.0, d * mu_squared(cols, numerator=1) - 1)
+  return error * privix_variance(dimension, cols)

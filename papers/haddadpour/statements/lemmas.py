@@ -1,0 +1,200 @@
+"""FedSKETCH: a run, its constants, and the lemmas on one round.
+
+Haddadpour, Karimi, Li and Li, arXiv:2008.04975, Assumptions 2 to 5, Lemmas 4 to
+6: Algorithm 5 on losses that are alike.
+"""
+
+import operator
+from typing import Any, NamedTuple
+
+from fl_sketch.utils import checks
+import numpy as np
+import numpy.typing as npt
+
+from ...common import statements as catalog
+from ...common.evaluation import formula
+from ...common.statements import is_printed, statement
+from ...das.statements import lemmas as das_lemmas
+
+HASHES = ('shared', 'independent')
+
+smoothness = catalog.statement('S2-Asm2', 'Assumption 2', printed='holds')(
+  das_lemmas.smoothness
+)
+
+
+@statement('S2-Asm3', 'Assumption 3', printed='holds')
+def pl_constant(excess: npt.ArrayLike, gradients: npt.ArrayLike) -> float:
+  """Return min |grad f|^2 / (2 (f - f*)): mu at most that; [...] and [..., d].
+
+  >>> pl_constant([2.0, 1.0], [[2.0], [2.0]])
+  1.0
+
+  Raises:
+    ValueError: an excess is not above 0, or a number is not finite.
+  """
+  excess = np.asarray(excess, float)
+  checks.positive('excess', float(excess.min()))
+  square = np.sum(np.square(gradients), axis=-1)
+  return checks.real('pl_constant', float(np.min(square / (2 * excess))))
+
+
+@statement('S2-Asm4', 'Assumptions 4, 5', printed='holds')
+def gradient_variance(gradients: npt.ArrayLike) -> float:
+  """Return an unbiased estimate of sigma^2 from [count, d], at one point.
+
+  >>> gradient_variance([[1.0, 0.0], [3.0, 0.0]])
+  2.0
+
+  Raises:
+    ValueError: there are fewer than 2 gradients, or one is not finite.
+  """
+  gradients = np.asarray(gradients, float)
+  checks.at_least('len(gradients)', len(gradients), 2)
+  return checks.real('variance', float(gradients.var(axis=0, ddof=1).sum()))
+
+
+class Run(NamedTuple):
+  """The parameters of a run and the constants of its problem.
+
+  Attributes:
+    omega: E|C(x) - x|^2 <= omega |x|^2, of `compressors`.
+    clients: k, in a round.
+    smoothness: L.
+    variance: sigma^2 = E|g - grad f|^2 of one stochastic gradient.
+    local_steps: tau.
+    rounds: R.
+    client_lr: eta.
+    server_lr: gamma.
+    hashes: 'shared' by the clients of a round, or 'independent'.
+  """
+
+  omega: float
+  clients: int
+  smoothness: float
+  variance: float
+  local_steps: int
+  rounds: int
+  client_lr: float
+  server_lr: float
+  hashes: str = 'shared'
+
+
+def check(run: Run) -> Run:
+  """Return the run; ValueError unless its numbers are those of one.
+
+  >>> check(Run(8.0, 4, 1.0, 1.0, 2, 1, 0.5, 1.0)).hashes
+  'shared'
+  """
+  for name in ('omega', 'variance'):
+    checks.at_least(name, getattr(run, name), 0)
+  for name in ('clients', 'local_steps', 'rounds'):
+    checks.count(name, getattr(run, name))
+  for name in ('smoothness', 'client_lr', 'server_lr'):
+    checks.positive(name, getattr(run, name))
+  checks.choice('hashes', run.hashes, HASHES)
+  return run
+
+
+@formula
+def spread(
+  omega: float, clients: int, hashes: str = 'shared', *, form: str = 'corrected'
+) -> float:
+  """Return omega / k + 1 for independent hashes, omega + 1 for shared ones.
+
+  >>> spread(8.0, 4), spread(8.0, 4, 'independent')
+  (9.0, 3.0)
+  """
+  omega = checks.at_least('omega', omega, 0)
+  clients = checks.count('clients', clients)
+  checks.choice('hashes', hashes, HASHES)
+  apart = is_printed(form) or hashes == 'independent'
+  return 1 + omega / (clients if apart else 1)
+
+
+def spread_of(run: Run, *, form: str = 'corrected') -> float:
+  """Return b, the `spread` of a run.
+
+  >>> spread_of(Run(8.0, 4, 1.0, 1.0, 2, 1, 0.5, 1.0))
+  9.0
+  """
+  return spread(check(run).omega, run.clients, run.hashes, form=form)
+
+
+@statement('S2-Lem4', 'Lemma 4', printed='wrong', corrected='holds')
+def second_moment(
+  run: Run,
+  gradient_squares: Any,
+  *,
+  convex: bool = False,
+  form: str = 'corrected',
+) -> Any:
+  """Return (omega + 1) tau sigma^2 / k + tau b S, of E|Phi|^2 / eta^2.
+
+  S is the mean over the clients of sum_c |grad f(x_j^c)|^2, b of `spread`. The
+  proof needs hashes that are independent; with shared ones b is omega + 1, and
+  the printed bound fails by up to k. It also needs gradients that do not
+  follow earlier noise, as with one step or none: if `convex`, every sample's
+  loss and eta <= 2 / L, they go against it. Otherwise the square roots of what
+  gradients and noise add up to are added: twice the bound at most.
+
+  >>> run = Run(8.0, 4, 1.0, 1.0, 2, 1, 0.1, 1.0)
+  >>> second_moment(run, 3.0, convex=True)
+  58.5
+  >>> second_moment(run, 3.0, form='printed')
+  22.5
+  """
+  b, tau = spread_of(run, form=form), run.local_steps
+  noise = tau * run.variance
+  add = operator.add if convex or tau == 1 or form == 'printed' else _add_roots
+  mean = add(tau * gradient_squares, noise / run.clients)
+  if run.hashes == 'shared' and form == 'corrected':
+    return b * mean
+  return mean + (b - 1) * add(tau * gradient_squares, noise)
+
+
+def _add_roots(a, b):
+  """Return (sqrt(a) + sqrt(b))^2: E|x + y|^2 of any x and y of these."""
+  return a + b + 2 * (a * b) ** 0.5
+
+
+@statement('S2-Lem5', 'Lemma 5', printed='holds')
+def inner_product(
+  run: Run, gradient_square: Any, gradient_squares: Any, drifts: Any
+) -> Any:
+  """Return eta / 2 (L^2 D - tau |grad f(x)|^2 - S) >= -E<grad f(x), Phi>.
+
+  >>> run = Run(8.0, 4, 1.0, 1.0, 2, 1, 0.5, 1.0)
+  >>> inner_product(run, 2.0, 3.0, 1.0)
+  -1.5
+
+  Args:
+    run: whose omega, k and gamma do not matter here.
+    gradient_square: |grad f(x)|^2 where the round starts.
+    gradient_squares: S, as of `second_moment`.
+    drifts: D, the mean over the clients of sum_c |x - x_j^c|^2.
+  """
+  near = run.local_steps * gradient_square + gradient_squares
+  away = run.smoothness**2 * drifts
+  return check(run).client_lr / 2 * (away - near)
+
+
+@statement('S2-Lem6', 'Lemma 6', printed='wrong', corrected='holds')
+def drift(
+  run: Run,
+  gradient_squares: Any,
+  *,
+  convex: bool = False,
+  form: str = 'corrected',
+) -> Any:
+  """Return eta^2 tau (S + sigma^2) >= E|x - x_j^c|^2, for every c < tau.
+
+  Printed for all losses; ours as of `second_moment`.
+
+  >>> run = Run(8.0, 4, 1.0, 1.0, 4, 1, 0.5, 1.0)
+  >>> drift(run, 4.0), drift(run, 4.0, convex=True)
+  (9.0, 5.0)
+  """
+  tau = check(run).local_steps
+  add = operator.add if is_printed(form) or convex or tau <= 2 else _add_roots
+  return run.client_lr**2 * tau * add(gradient_squares, run.variance)

@@ -1,0 +1,248 @@
+"""FedSKETCH and FedSKETCHGATE: step sizes, rounds and floats for an accuracy.
+
+Haddadpour, Karimi, Li and Li, arXiv:2008.04975, Theorems 2 and 3: three kinds
+of loss, of clients that are alike (FedSKETCH) or not (FedSKETCHGATE, where all
+of them take part). PRIVIX and HEAPRIX differ by their omega alone. Names are
+those of `haddadpour`.
+"""
+
+import math
+
+from fl_sketch.utils import checks
+
+from ...common.evaluation import formula
+from ...common.statements import is_printed, statement
+from . import lemmas, rates
+from .lemmas import Run
+
+OBJECTIVES = ('nonconvex', 'pl', 'convex')
+
+
+@formula
+def step_size(
+  objective: str,
+  *,
+  smoothness: float,
+  factor: float,
+  clients: int,
+  local_steps: int,
+  rounds: int,
+  server_lr: float,
+) -> float:
+  """Return eta: sqrt(k / (R tau b)) / (L gamma), or 1 / (2 L b tau gamma).
+
+  The latter unless 'nonconvex'; b is the factor, of `lemmas.spread`.
+
+  >>> step_size('pl', smoothness=1.0, factor=2.0, clients=4, local_steps=5,
+  ...           rounds=9, server_lr=4.0)
+  0.0125
+
+  Raises:
+    ValueError: a number is out of range; the factor is 1 at least.
+  """
+  checks.choice('objective', objective, OBJECTIVES)
+  scale = checks.positive('smoothness', smoothness)
+  scale *= checks.positive('server_lr', server_lr)
+  factor = checks.at_least('factor', factor, 1)
+  clients = checks.count('clients', clients)
+  local_steps = checks.count('local_steps', local_steps)
+  rounds = checks.count('rounds', rounds)
+  if objective == 'nonconvex':
+    return math.sqrt(clients / (rounds * local_steps * factor)) / scale
+  return 1 / (2 * scale * factor * local_steps)
+
+
+@statement('S2-Thm2', 'Theorem 2', printed='wrong', corrected='order')
+def fedsketch(
+  objective: str,
+  *,
+  omega: float,
+  clients: int,
+  smoothness: float,
+  variance: float,
+  accuracy: float,
+  server_lr: float,
+  pl_constant: float | None = None,
+  hashes: str = 'shared',
+  form: str = 'corrected',
+) -> Run:
+  r"""Return the run that reaches accuracy epsilon, times the factor below.
+
+  With b of `lemmas.spread`, kappa = L / mu, rounded up; as
+  far as the theorems of `haddadpour` are proven:
+
+  * 'nonconvex': tau = (omega + 1) / (k b eps), R = 4 b k tau. Mean
+    |grad f|^2 <= (L gap + sigma^2) eps.
+  * 'pl': the same tau, R = 2 b kappa ln(1 / eps). f - f* <=
+    (gap + sigma^2 / (2 mu)) eps.
+  * 'convex', to be run on the loss of `rates.convex_bound`:
+    tau = ((omega + 1) / (b eps))^2 / k, R = 2 b L sqrt(k tau) ln(1 / eps), L
+    being phi more. f - f* <= (gap + (sigma^2 + |x*|^2) / 2) eps.
+
+  Printed, with b = omega / k + 1 and constants of 1: 'nonconvex' has
+  R = 1 / eps and tau = (omega + 1) / (k eps), which no constants reconcile with
+  equation (16); 'convex' has R = L b ln(1 / eps) / eps, short by
+  (omega + 1) / b; 'pl' is right for independent hashes.
+
+  >>> spec = {'omega': 7.0, 'clients': 4, 'smoothness': 1.0, 'variance': 1.0}
+  >>> run = fedsketch('nonconvex', accuracy=0.0625, server_lr=4.0, **spec)
+  >>> run.local_steps, run.rounds, rates.condition(run) <= 1
+  (4, 512, True)
+
+  Raises:
+    ValueError: server_lr < clients, or pl_constant not with 'pl' alone.
+  """
+  checks.choice('objective', objective, OBJECTIVES)
+  if (pl_constant is None) == (objective == 'pl'):
+    message = f"Expected {pl_constant=} with objective='pl' alone."
+    raise checks.ChoiceError(message)
+  b = lemmas.spread(omega, clients, hashes, form=form)
+  server_lr = checks.at_least('server_lr', server_lr, clients)
+  smoothness = checks.positive('smoothness', smoothness)
+  eps = checks.fraction('accuracy', accuracy)
+  size = _corrected if form == 'corrected' else _printed
+  mu = smoothness if pl_constant is None else pl_constant
+  kappa = smoothness / checks.positive('pl_constant', mu)
+  tau, rounds, smoothness = size(
+    objective, omega + 1, b, clients, smoothness, kappa, eps
+  )
+  eta = step_size(
+    objective,
+    smoothness=smoothness,
+    factor=b,
+    clients=clients,
+    local_steps=tau,
+    rounds=rounds,
+    server_lr=server_lr,
+  )
+  numbers = omega, clients, smoothness, variance, tau, rounds, eta, server_lr
+  return lemmas.check(Run(*numbers, hashes))
+
+
+def _corrected(objective, delta, b, k, smoothness, kappa, eps):
+  if objective == 'convex':
+    tau = checks.ceil((delta / (b * eps)) ** 2 / k)
+    smoothness += rates.regularizer(k, tau)
+    decay = 2 * b * smoothness * math.sqrt(k * tau)
+    return tau, checks.ceil(decay * -math.log(eps)), smoothness
+  tau = checks.ceil(delta / (k * b * eps))
+  if objective == 'nonconvex':
+    return tau, 4 * checks.ceil(b * k * tau), smoothness
+  return tau, checks.ceil(2 * b * kappa * -math.log(eps)), smoothness
+
+
+def _printed(objective, delta, b, k, smoothness, kappa, eps):
+  log = -math.log(eps)
+  tau, rounds = {
+    'nonconvex': (delta / (k * eps), 1 / eps),
+    'pl': (delta / (k * b * eps), b * kappa * log),
+    'convex': ((delta / (b * eps)) ** 2 / k, smoothness * b / eps * log),
+  }[objective]
+  return checks.ceil(tau), checks.ceil(rounds), smoothness
+
+
+@statement('S2-Thm3', 'Theorems 3 and 9', printed='wrong', corrected='order')
+def fedsketchgate(
+  objective: str,
+  *,
+  omega: float,
+  clients: int,
+  smoothness: float,
+  variance: float,
+  accuracy: float,
+  server_lr: float,
+  pl_constant: float | None = None,
+  form: str = 'corrected',
+) -> Run:
+  """Return the run for an accuracy of order epsilon, heterogeneous clients.
+
+  That of `fedsketch` for shared hashes: tau = 1 / (p eps), squared eps where
+  convex; R is (omega + 1) over eps, or kappa ln(1 / eps) times it, or
+  L ln(1 / eps) / eps times it, up to constants. Printed, these are 1; and
+  Theorem 9 has omega / p + 1 in the step of 'pl' and 'convex', which shared
+  hashes do not allow, where Theorem 3 has omega + 1.
+
+  >>> spec = {'omega': 7.0, 'clients': 4, 'smoothness': 1.0, 'variance': 1.0}
+  >>> run = fedsketchgate('nonconvex', accuracy=0.0625, server_lr=4.0, **spec)
+  >>> run.local_steps, run.rounds
+  (4, 512)
+
+  Raises:
+    ValueError: server_lr is below p or sqrt(p tau): the paper asks for either.
+  """
+  run = fedsketch(
+    objective,
+    omega=omega,
+    clients=clients,
+    smoothness=smoothness,
+    variance=variance,
+    accuracy=accuracy,
+    server_lr=server_lr,
+    pl_constant=pl_constant,
+  )
+  if is_printed(form):
+    run = _printed_gate(objective, run, accuracy, smoothness, pl_constant)
+  checks.at_least('server_lr', server_lr, math.sqrt(clients * run.local_steps))
+  return run
+
+
+def _printed_gate(objective, run, eps, smoothness, mu):
+  delta, p = run.omega + 1, run.clients
+  tau = checks.ceil(1 / (p * eps ** (2 if objective == 'convex' else 1)))
+  rounds = delta / eps
+  if objective != 'nonconvex':
+    rounds = delta * smoothness / (mu or eps) * -math.log(eps)
+  rounds = checks.ceil(rounds)
+  factor = delta if objective == 'nonconvex' else run.omega / p + 1
+  eta = step_size(
+    objective,
+    smoothness=smoothness,
+    factor=factor,
+    clients=p,
+    local_steps=tau,
+    rounds=rounds,
+    server_lr=run.server_lr,
+  )
+  return run._replace(
+    local_steps=tau, rounds=rounds, client_lr=eta, smoothness=smoothness
+  )
+
+
+@statement('S2-Cor4', 'Corollaries 4 and 5', corrected='order')
+def linear_speedup(
+  *,
+  clients: int,
+  smoothness: float,
+  variance: float,
+  local_steps: int,
+  rounds: int,
+  gap: float,
+  server_lr: float = 1.0,
+  omega: float = 0.0,
+) -> float:
+  """Return Theorem 5 at eta = sqrt(k / (R tau (omega + 1))) / (L gamma).
+
+  sqrt((omega + 1) / (k R tau)) (2 L gap + sigma^2) + k sigma^2 /
+  ((omega + 1) gamma^2 R): in k R tau, the gradients of all, as if on one
+  machine. Corollary 5 is local SGD: gamma = 1, omega = 0.
+
+  >>> spec = {'smoothness': 1.0, 'variance': 1.0, 'gap': 1.0}
+  >>> linear_speedup(clients=4, local_steps=1, rounds=64, **spec)
+  0.25
+
+  Raises:
+    ValueError: `rates.condition` is not met: R is below about
+      k tau (omega + 1).
+  """
+  omega = checks.at_least('omega', omega, 0)
+  eta = step_size(
+    'nonconvex',
+    smoothness=smoothness,
+    factor=omega + 1,
+    clients=clients,
+    local_steps=local_steps,
+    rounds=rounds,
+    server_lr=server_lr,
+  )
+  numbers = omega, clients, smoothness, variance, local_steps, rounds, eta
+  return rates.nonconvex_bound(Run(*numbers, server_lr), gap)

@@ -1,0 +1,208 @@
+"""Figures 1 and 2 of Haddadpour et al., and the headline claim.
+
+Haddadpour, Karimi, Li and Li, arXiv:2008.04975.
+"""
+
+import itertools
+
+from ...common import lab as lab_lib, study, verdicts
+from . import report, runs as runs_lib
+from .runs import Cell
+
+_RATES = (
+  'FedSGD is, as in the paper, local SGD without compression. Every method has '
+  'four rates of the clients, 0.01 to 0.3, at each table and tau, and further '
+  'ones while the best is at an edge (of SketchedSGD of the server, 0.03 to '
+  '1), tuned on one seed, one of the three that are reported, by the test '
+  'accuracy after all rounds; the global rate of FedSKETCH stays 1, where the '
+  'paper tunes it. The best runs on three seeds; at cpu scale the first 2,000 '
+  'test images are evaluated. A run that diverged counts as guessing, 10 %.'
+)
+_BYTES = (
+  'Compression is that of floats of LeNet-5, 61,706, where the paper has 75 '
+  'and 12 times. HEAPRIX sends a second table, of independent hashes, and the '
+  'exact values of the heavy coordinates, which the paper does not count; '
+  '"literal" is the paper read to the letter, one table and no second uplink. '
+  'SketchedSGD sends the exact values of 4 k candidates. PRIVIX takes the mean '
+  'of the two middle rows: t is even, and the lower one is biased.'
+)
+_EVERYBODY = (
+  'FedSKETCHGATE asks for every device in every round; so that all methods '
+  'have the same, everybody takes part for all of them: at cpu scale 25 '
+  'devices of two classes each, as many updates a round as in Figure 1, at gpu '
+  'scale 50. Variates are updated through the mean of the rows.'
+)
+_GAIN = (
+  'Small gain: the variates of FSGATE-PRIVIX move by 1 / 78 of what a round '
+  'tells them, which is the default of the small table, not by the 0.075 that '
+  'is that of (50, 100). It was added after the default was seen to fail, with '
+  'one value, is no setting of the paper, and is in the table alone.'
+)
+_PANELS = 'Means over seeds with intervals of 95 %, as far as all of them went.'
+
+
+def figure_1(lab: lab_lib.Lab) -> study.Report:
+  """Reproduces Figure 1: homogeneous clients."""
+  race = _race(lab, 'alike')
+  small, large = runs_lib.tables(lab)
+  heaprix = lambda tau, table: Cell('FS-HEAPRIX', tau, table)
+  against = {}
+  for tau, table in runs_lib.panels(lab):
+    if table == large:
+      dense = Cell(runs_lib.FEDSGD, tau)
+      against |= report.gap(race, dense, heaprix(tau, table))
+  claims = [
+    *_claims_of_heaprix(lab, 'alike', race),
+    _transferred(lab, race, small),
+    verdicts.of_seeds(
+      f'test accuracy of FedSGD above that of HEAPRIX at {large}, points',
+      against, '<=', 2.0,
+    ),
+    _fewer_rounds(race, heaprix, (small, large)),
+    _larger_tables(lab, race),
+  ]  # fmt: skip
+  return _report(lab, 'alike', claims, race, _RATES, _BYTES)
+
+
+def figure_2(lab: lab_lib.Lab) -> study.Report:
+  """Devices of two classes each, with gradient tracking."""
+  race = _race(lab, 'unlike')
+  small = runs_lib.tables(lab)[0]
+  names = runs_lib.PRIVIX['unlike'], runs_lib.HEAPRIX['unlike']
+  above, drop = {}, {}
+  for name in names:
+    for table in runs_lib.tables(lab):
+      one = Cell(runs_lib.SKETCHED, 1, table)
+      above |= report.gap(race, Cell(name, 1, table), one)
+    drop |= report.gap(race, Cell(name, 1, small), Cell(name, 5, small))
+  claims = [
+    *_claims_of_heaprix(lab, 'unlike', race),
+    verdicts.of_seeds(
+      'test accuracy above that of SketchedSGD with the same table, points',
+      above, '>=', 10.0,
+    ),
+    verdicts.of_seeds(
+      f'test accuracy at tau = 1 above that at tau = 5, {small}, points',
+      drop, '>=', 0.0,
+    ),
+    _larger_tables(lab, race),
+  ]  # fmt: skip
+  return _report(lab, 'unlike', claims, race, _RATES, _BYTES, _EVERYBODY)
+
+
+def headline(lab: lab_lib.Lab) -> study.Report:
+  """Within 2 points of FedSGD at 12 times compression, five local steps."""
+  claims, seeds, tables = [], {}, []
+  for devices in ('alike', 'unlike'):
+    dense, rivals = Cell(runs_lib.FEDSGD, 5), _rivals(lab, devices)
+    cells = [dense, *rivals]
+    if devices == 'unlike':
+      cells.append(Cell(runs_lib.SMALL_GAIN, 5, runs_lib.tables(lab)[1]))
+    race = {cell: runs_lib.race(lab, devices, cell) for cell in cells}
+    claims += [_behind(race, devices, dense, cell) for cell in rivals]
+    seeds[devices] = report.seeds(race)
+    table = report.table(lab, devices, race)
+    tables.append(table._replace(caption=f'{devices}: {table.caption}'))
+  fair = (
+    f'With tables of {runs_lib.matched(lab)} HEAPRIX sends, second uplink and '
+    f'all, no more than PRIVIX with {runs_lib.tables(lab)[1]}: 12 times '
+    'compression as billed.'
+  )
+  notes = [_RATES, _BYTES, fair, _EVERYBODY, _GAIN]
+  return study.Report(claims, seeds, tables, notes=notes)
+
+
+def _behind(race, devices, dense, cell) -> verdicts.Claim:
+  ratio = runs_lib.uplink(race[dense]) / runs_lib.uplink(race[cell])
+  return verdicts.of_seeds(
+    f'{devices}: test accuracy of FedSGD above that of {cell}, {ratio:.1f} '
+    'times fewer bytes up, points',
+    report.gap(race, dense, cell),
+    '<=',
+    2.0,
+  )
+
+
+def _rivals(lab, devices) -> list[Cell]:
+  """What the headline compares with FedSGD."""
+  large, heaprix = runs_lib.tables(lab)[1], runs_lib.HEAPRIX[devices]
+  rivals = [Cell(heaprix, 5, large)]
+  if devices == 'unlike':
+    rivals.append(Cell(runs_lib.PRIVIX[devices], 5, large))
+  if lab.scale != 'quick':
+    rivals.append(Cell(heaprix, 5, runs_lib.matched(lab)))
+    if devices == 'alike':
+      rivals.append(Cell(runs_lib.LITERAL, 5, large))
+  return rivals
+
+
+def _race(lab, devices) -> report.Race:
+  cells = runs_lib.cells(lab, devices)
+  return {cell: runs_lib.race(lab, devices, cell) for cell in cells}
+
+
+def _claims_of_heaprix(lab, devices, race) -> list[verdicts.Claim]:
+  """HEAPRIX beside PRIVIX: never behind, ahead with small tables."""
+  small = runs_lib.tables(lab)[0]
+  every, ahead = {}, {}
+  for tau, table in runs_lib.panels(lab):
+    names = runs_lib.HEAPRIX[devices], runs_lib.PRIVIX[devices]
+    pair = report.gap(race, *(Cell(name, tau, table) for name in names))
+    every |= pair
+    ahead |= pair if table == small and tau > 1 else {}
+  text = 'test accuracy of HEAPRIX above that of PRIVIX'
+  return [
+    verdicts.of_seeds(f'{text}, points', every, '>=', -0.2),
+    verdicts.of_seeds(f'{text} at {small}, tau > 1, points', ahead, '>=', 1.0),
+  ]
+
+
+def _transferred(lab, race, small) -> verdicts.Claim:
+  """What PRIVIX loses at tau = 5 with the rate of tau = 1."""
+  text = f'points that PRIVIX loses at {small}, tau = 5, with the rate tuned'
+  one, five = (Cell('FS-PRIVIX', tau, small) for tau in (1, 5))
+  if five not in race:
+    return verdicts.of_seeds(f'{text} at tau = 1', {}, '>=', 10.0)
+  rates = runs_lib.rates(lab, 'alike', one)
+  text = f'{text} at tau = 1, {rates["client_lr"]:g}'
+  if rates == runs_lib.rates(lab, 'alike', five):  # the same runs
+    return verdicts.exact(text, 0.0, '>=', 10.0)
+  runs = runs_lib.play(lab, 'alike', five, rates, '-rate-of-tau1')
+  lost = runs_lib.accuracy(race[five]) - runs_lib.accuracy(runs)
+  return verdicts.of_seeds(text, lost, '>=', 10.0)
+
+
+def _fewer_rounds(race, heaprix, tables) -> verdicts.Claim:
+  """Whether HEAPRIX needs fewer rounds where clients take more steps."""
+  more = {}
+  for table in tables:
+    cells = [heaprix(tau, table) for tau in (1, 2, 5)]
+    for a, b in itertools.pairwise(cell for cell in cells if cell in race):
+      fewer, steps = (report.rounds_to_90(race[cell]) for cell in (a, b))
+      more[f'{table}, tau = {a.steps} to {b.steps}'] = steps - fewer
+  text = (
+    'rounds of HEAPRIX to 90 % at a larger tau less those at a smaller, not '
+    'reached counting as the last round'
+  )
+  return verdicts.of_seeds(text, more, '<=', -1.0)
+
+
+def _larger_tables(lab, race) -> verdicts.Claim:
+  """Every method with the large table beside itself with the small one."""
+  small, large = runs_lib.tables(lab)
+  values = {}
+  for cell in race:
+    if cell.table == large:
+      values |= report.gap(race, cell, cell._replace(table=small))
+  text = f'test accuracy with {large} above that with {small}, points'
+  return verdicts.of_seeds(text, values, '>=', 0.0)
+
+
+def _report(lab, devices, claims, race, *notes) -> study.Report:
+  dashed = f'{_PANELS} Dashed: the smaller table.'
+  pictures = [
+    study.Picture(_PANELS, report.by_round(race)),
+    study.Picture(dashed, report.by_bytes(race)),
+  ]
+  tables = [report.table(lab, devices, race)]
+  return study.Report(claims, report.seeds(race), tables, pictures, notes)

@@ -1,0 +1,176 @@
+"""Runs behind Figures 1 and 2 of Haddadpour et al.: cells, rates, seeds.
+
+Haddadpour, Karimi, Li and Li, arXiv:2008.04975, section 6: LeNet-5 on MNIST,
+50 devices, half of them a round, batches of 32.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...common import lab as lab_lib
+
+Fields = dict[str, Any]
+Runs = list[lab_lib.Run]
+Table = tuple[int, int]  # rows t, columns k
+
+FEDSGD, SKETCHED = 'FedSGD', 'SketchedSGD'
+# Equal shares, and one or two classes a device.
+PRIVIX = {'alike': 'FS-PRIVIX', 'unlike': 'FSGATE-PRIVIX'}
+HEAPRIX = {'alike': 'FS-HEAPRIX', 'unlike': 'FSGATE-HEAPRIX'}
+LITERAL = 'FS-HEAPRIX, literal'
+SMALL_GAIN = 'FSGATE-PRIVIX, small gain'
+LAST = 3  # evaluations whose mean is an accuracy
+_GRID = {'client_lr': (0.01, 0.03, 0.1, 0.3)}
+_LONE = {'server_lr': (0.03, 0.1, 0.3, 1.0)}  # of the method of one gradient
+
+
+class Cell(NamedTuple):
+  """A method in one panel.
+
+  Attributes:
+    name: of the method.
+    steps: tau, local steps.
+    table: of the sketch; None sends the model.
+  """
+
+  name: str
+  steps: int
+  table: Table | None = None
+
+  def __str__(self) -> str:
+    table = f', ({self.table[0]}, {self.table[1]})' if self.table else ''
+    return f'{self.name}, tau = {self.steps}{table}'
+
+
+def tables(lab: lab_lib.Lab) -> tuple[Table, Table]:
+  """Table sizes of the paper, 75 and 12 times smaller than its model."""
+  paper = ((20, 40), (50, 100))
+  return lab.pick(((4, 10), (8, 20)), paper)
+
+
+def panels(lab: lab_lib.Lab) -> list[tuple[int, Table]]:
+  """(tau, table) of the panels; one of them at quick scale."""
+  if lab.scale == 'quick':
+    return [(5, tables(lab)[1])]
+  return [(tau, table) for table in tables(lab) for tau in (1, 2, 5)]
+
+
+def matched(lab: lab_lib.Lab) -> Table:
+  """The table with which HEAPRIX sends what PRIVIX sends with the large one.
+
+  Two tables of t rows and k values in place of one table: 2 t k' + k' <= t k.
+  """
+  rows, cols = tables(lab)[1]
+  return rows, rows * cols // (2 * rows + 1)
+
+
+def cells(lab: lab_lib.Lab, devices: str) -> list[Cell]:
+  """Lists every method in every panel.
+
+  Args:
+    lab: at whose scale.
+    devices: 'alike' or 'unlike'.
+  """
+  every = []
+  for steps, table in panels(lab):
+    every.append(Cell(FEDSGD, steps))
+    every += [Cell(who[devices], steps, table) for who in (PRIVIX, HEAPRIX)]
+    if steps == 1:
+      every.append(Cell(SKETCHED, 1, table))
+    if steps == 5 and devices == 'alike' and lab.scale != 'quick':
+      every.append(Cell(LITERAL, 5, table))
+  return list(dict.fromkeys(every))
+
+
+def race(lab: lab_lib.Lab, devices: str, cell: Cell) -> Runs:
+  """The runs of a cell over seeds, at its own best rates."""
+  return play(lab, devices, cell, rates(lab, devices, cell))
+
+
+def play(
+  lab: lab_lib.Lab, devices: str, cell: Cell, rates: Fields, label: str = ''
+) -> Runs:
+  """The runs of a cell over seeds, at these rates.
+
+  Args:
+    lab: where.
+    devices: 'alike' or 'unlike'.
+    cell: which.
+    rates: client_lr and server_lr.
+    label: tells runs from those at the cell's own rates.
+  """
+  fields = _fields(lab, devices, cell) | rates
+  fields['sweep'] = {'seed': lab.seeds(2)}
+  return lab.sweep(f'{_folder(devices, "race", cell)}{label}', fields)
+
+
+def rates(lab: lab_lib.Lab, devices: str, cell: Cell) -> Fields:
+  """The best rate over all rounds of one seed.
+
+  Of the clients, or of the server where clients send one gradient.
+  """
+  grid = _LONE if cell.name == SKETCHED else _GRID
+  if lab.scale == 'quick':
+    return {rate: values[-2] for rate, values in grid.items()}
+  fields = _fields(lab, devices, cell)
+  score = lambda run: -1.0 if run.diverged else run.final(last=2)
+  return lab.tune(_folder(devices, 'tune', cell), fields, grid, score)
+
+
+def accuracy(runs: Runs) -> np.ndarray:
+  """Test accuracy of every seed in percent; that of guessing if it diverged."""
+  finals = [run.final(last=LAST) for run in runs]
+  return 100 * np.nan_to_num(finals, nan=0.1)
+
+
+def uplink(runs: Runs) -> float:
+  """Bytes of one client in one round: of the first, which no seed lacks."""
+  return float(runs[0].curve('uplink_bytes')[1][0])
+
+
+def _folder(devices: str, what: str, cell: Cell) -> str:
+  name = cell.name.lower().replace(', ', '-').replace(' ', '-')
+  table = '-{}x{}'.format(*cell.table) if cell.table else ''
+  return f'haddadpour/{devices}/{what}/{name}{table}-tau{cell.steps}'
+
+
+def _fields(lab, devices, cell) -> Fields:
+  mnist = {
+    'dataset': 'mnist', 'model': 'lenet5', 'population': 50, 'batch_size': 32,
+  }  # fmt: skip
+  base: Fields = lab.pick(
+    {
+      'dataset': 'digits', 'model_options': {'widths': (16,)},
+      'population': 10, 'batch_size': 8, 'rounds': 6, 'eval_every': 2,
+    },
+    mnist | {'test_slice': '0:2000', 'rounds': 60, 'eval_every': 5},
+    mnist | {'rounds': 400, 'eval_every': 10},
+  )  # fmt: skip
+  fields = base | {'cohort': base['population'] // 2}
+  if devices == 'unlike':
+    # FedSKETCHGATE asks for everybody; as many updates a round as of the alike.
+    everybody = lab.pick(5, 25, 50)
+    fields |= {'population': everybody, 'cohort': everybody}
+    fields |= {'partition': 'classes_per_client', 'classes': 2}
+  fields |= {'checkpoint_every': base['rounds'], 'local_steps': cell.steps}
+  return fields | _method(cell)
+
+
+def _method(cell) -> Fields:
+  if cell.table is None:
+    return {'algorithm': 'fedavg'}
+  rows, cols = cell.table
+  sketch = {'kind': 'count_sketch', 'rows': rows, 'cols': cols}
+  own: dict[str, tuple[str, Fields]] = {
+    SKETCHED: ('sketched_sgd', {'k': cols}),
+    'FS-PRIVIX': ('fedsketch_privix', {}),
+    'FS-HEAPRIX': ('fedsketch_heaprix', {'k': cols}),
+    LITERAL: ('fedsketch_heaprix', {'k': cols, 'exact': False}),
+    'FSGATE-PRIVIX': ('fedsketchgate', {}),
+    'FSGATE-HEAPRIX': ('fedsketchgate', {'k': cols}),
+    # 1 / (1 + alpha) of (20, 40), where the default is that of the table.
+    SMALL_GAIN: ('fedsketchgate', {'control_gain': 1 / 78}),
+  }
+  algorithm, options = own[cell.name]
+  return {'algorithm': algorithm, 'options': options, 'sketch': sketch}

@@ -1,0 +1,109 @@
+"""The methods that are compared on models of language."""
+
+from ..chen.studies import settings
+from ..one_percent import methods
+from ..one_percent.methods import Method
+from ..one_percent.tasks import Fields, Task
+
+_OURS = "tables of DiLoCo's updates"
+_POOL = 4096  # seeds of FedKSeed, as its authors have
+# Outer steps are the authors'; inner rates fall along half a cosine.
+_DILOCO = {
+  'local_optimizer': {'kind': 'adamw'}, 'client_schedule': {'kind': 'cosine'},
+  'server_optimizer': 'nesterov', 'momentum': 0.9, 'server_lr': 0.7,
+}  # fmt: skip
+
+
+def _diloco(task: Task, share: float) -> Fields:
+  del task, share
+  return {'algorithm': 'fedavg', **_DILOCO}
+
+
+def _tables(task: Task, share: float) -> Fields:
+  """DiLoCo's clients and server, with SAFL's tables between them."""
+  one_bit = methods.METHODS[ONE_BIT].fields(task, share)
+  own = {'algorithm', 'sketch', 'codec'}
+  return {k: v for k, v in one_bit.items() if k in own} | _DILOCO
+
+
+def _both_ways(task: Task, share: float) -> Fields:
+  return _tables(task, share) | {'downlink': {'kind': 'eden'}}
+
+
+def _sparse_loco(task: Task, share: float) -> Fields:
+  """SparseLoCo, whose clients begin AdamW anew, as here those of DiLoCo do."""
+  fields = methods.METHODS[_SPARSE].fields(task, share)
+  return fields | {'local_optimizer': {'kind': 'adamw'}}
+
+
+def _adamw(keep: bool) -> Method:
+  """AdamW on clients and their mean; of one client, AdamW and no more."""
+  local = {**_DILOCO['local_optimizer'], 'keep': keep}
+  fields = {
+    'algorithm': 'fedavg', 'local_optimizer': local,
+    'client_schedule': _DILOCO['client_schedule'],
+  }  # fmt: skip
+  return Method('AdamW', 'adamw', lambda *_: fields, (1.0,), 'client_lr', False)
+
+
+def _ferret(task: Task, share: float) -> Fields:
+  options = {'size': int(share * task.dimension)}
+  return {'algorithm': 'ferret', **settings.ADAM, 'options': options}
+
+
+def _fedkseed(task: Task, share: float) -> Fields:
+  del task, share
+  return {'algorithm': 'fedkseed', 'options': {'pool': _POOL}}
+
+
+def _of_products(kind: str) -> Method:
+  """AdamW on clients, and a mean that is exact for products of factors."""
+
+  def fields(task, share):
+    del share
+    lora = task.fields['lora'] | {'kind': kind}
+    algorithm = 'fedavg' if kind == 'ffa' else kind
+    own = 'local_optimizer', 'client_schedule'
+    return {'algorithm': algorithm, 'lora': lora} | {k: _DILOCO[k] for k in own}
+
+  return Method('products', 'adamw', fields, (1.0,), 'client_lr', False)
+
+
+FEDAVG = 'FedAvg'
+CENTRAL, CENTRAL_SGD = 'central AdamW', 'central SGD'
+DENSE, SAFL, ONE_BIT = methods.DENSE, methods.SAFL, methods.ONE_BIT
+DILOCO = 'DiLoCo'
+TABLES = "SAFL with DiLoCo's optimizers, one bit"
+TABLES_BOTH = f'{TABLES} both ways'
+_SPARSE = 'SparseLoCo'
+_FEDAVG = Method(
+  'dense', 'sgd', lambda *_: {'algorithm': 'fedavg'}, (1.0,), 'client_lr'
+)
+METHODS: dict[str, Method] = {
+  FEDAVG: _FEDAVG,
+  DILOCO: Method('dense', 'adamw', _diloco, (1.0,), 'client_lr', False),
+  TABLES: Method(_OURS, 'adamw', _tables, (0.01,), 'client_lr', False),
+  TABLES_BOTH: Method(_OURS, 'adamw', _both_ways, (0.01,), 'client_lr', False),
+  **{
+    name: methods.METHODS[name]
+    for name in (DENSE, methods.OURS, ONE_BIT, SAFL, 'DeMo')
+  },
+  _SPARSE: Method('codecs', 'adamw', _sparse_loco, rate='client_lr'),
+  'Ferret': Method('safl', 'adam', _ferret),
+  'FedKSeed': Method('seeds', 'seeds', _fedkseed, rate='client_lr'),
+}
+# Dense means of factors, beside the naive one of all the others.
+OF_FACTORS: dict[str, Method] = {
+  'FFA-LoRA': _of_products('ffa'),
+  'FLoRA': _of_products('flora'),
+  'FedEx-LoRA': _of_products('fedex'),
+}
+CENTRALLY = {CENTRAL: _adamw(keep=True), CENTRAL_SGD: _FEDAVG}
+RECURRENT: dict[str, Method] = {
+  FEDAVG: _FEDAVG,
+  'FedAvg, AdamW on clients': _adamw(keep=False),
+  DENSE: methods.METHODS[DENSE],
+}
+REHEARSED = (
+  DENSE, DILOCO, TABLES, ONE_BIT, 'FedEx-LoRA', *CENTRALLY, *RECURRENT,
+)  # fmt: skip

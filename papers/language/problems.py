@@ -1,0 +1,199 @@
+"""The problems: plays by speaker, models of characters, and their tasks."""
+
+import itertools
+import pathlib
+from typing import Any
+
+from fl_sketch.data import sources, store
+from fl_sketch.data.natural import importing
+from fl_sketch.models import pretrained
+from fl_sketch.training import loaded
+import numpy as np
+
+from ..chen.studies import settings
+from ..common import lab as lab_lib
+from ..one_percent import tasks
+from ..one_percent.tasks import Fields, Task
+
+# Kind of method -> its least rate of four.
+_RATES = {
+  'adam': 0.001, 'preconditioned': 0.001, 'sign': 0.0003, 'adamw': 0.0003,
+  'sgd': 0.1, 'seeds': 1e-5,
+}  # fmt: skip
+_ADAPTING = _RATES | {'adamw': 0.001, 'seeds': 3e-5}
+_RECURRENT = _RATES | {'sgd': 0.3, 'adamw': 0.001}
+_BEFORE = 'language/before'
+_KERNELS = 'attention', 'mlp_*'  # that get factors
+
+
+def scratch(lab: lab_lib.Lab) -> Task:
+  """A decoder of half a million parameters, by speakers, from scratch."""
+  return _task(lab, 'scratch', plays(lab) | decoder(lab), _RATES)
+
+
+def large(lab: lab_lib.Lab) -> Task:
+  """Makes the task of training a decoder of 10 million parameters."""
+  wide = {'width': 1024, 'depth': 24, 'heads': 16, 'scan': True, 'remat': True}
+  rehearsed = {'width': 16, 'depth': 1, 'heads': 2}
+  options = lab.pick(rehearsed, {}, wide)  # wide: 302 million parameters
+  model = {'model': 'gpt_mini', 'model_options': options}
+  fields = plays(lab) | decoder(lab) | model | _length(lab, rounds=100)
+  return _task(lab, 'large', fields, _RATES)
+
+
+def adapting(lab: lab_lib.Lab) -> Task:
+  """Factors of rank 8 beside a decoder that was trained on other plays.
+
+  It was trained on the speakers of the first half of the text, and clients are
+  those of the second half.
+  """
+  model = decoder(lab)
+  fields = plays(lab, 'second') | model | _length(lab, rounds=100)
+  lora = {'kind': 'naive', 'rank': lab.pick(2, 8), 'targets': _KERNELS}
+  fields |= {'pretrained': _trained_before(lab, model), 'lora': lora}
+  return _task(lab, 'lora', fields, _ADAPTING)
+
+
+def before_adapting(lab: lab_lib.Lab) -> float:
+  """Returns the test loss of the pretrained decoder, in bits a character."""
+  fields = plays(lab, 'second')
+
+  def compute():
+    folder = pathlib.Path(fields['dataset_options']['folder'])
+    run = loaded.load(lab.folder / 'runs' / _BEFORE)
+    return run.evaluate(store.open(folder).test)['test_bits']
+
+  return lab.kept('language/as_it_was', fields, compute)
+
+
+def recurrent(lab: lab_lib.Lab) -> tuple[Task, Task]:
+  """A GRU by speakers; and with the samples of all as those of one client."""
+  options = lab.pick(
+    {'hidden': 8, 'layers': 1}, {'hidden': 128, 'embedding': 32}
+  )
+  model = {'model': 'gru', 'model_options': options}
+  work = {'local_steps': 2, 'batch_size': 4} | _length(lab, rounds=1200)
+  fields = plays(lab) | decoder(lab) | model | work
+  task = _task(lab, 'recurrent', fields, _RECURRENT)
+  samples = fields['cohort'] * fields['batch_size']
+  alone = plays(lab, 'one') | {'cohort': 1, 'batch_size': samples}
+  return task, task._replace(name='recurrent/central', fields=fields | alone)
+
+
+def _task(lab, name, fields, rates) -> Task:
+  """A task whose rates are tuned by a tenth of what clients train on."""
+  task = tasks.of_fields(lab, name, fields, rates)
+  return task._replace(
+    name=name,
+    cosine=True,
+    shares=(0.01,),
+    tuned_over=fields['rounds'] // 2,
+    trials={'client_holdout': 0.1},
+    score=validation_score,
+  )
+
+
+def validation_score(run: lab_lib.Run) -> float:
+  """Minus the loss of what clients hold out; -inf where a run diverged."""
+  return -np.nan_to_num(run.final('client_loss_pooled'), nan=np.inf)
+
+
+def decoder(lab: lab_lib.Lab) -> Fields:
+  """The model, its loss, and the work of clients: 25,600 windows of text."""
+  small = {'model': 'gpt_micro'}
+  rehearsed = {
+    'model': 'gpt_nano', 'model_options': {'width': 16, 'depth': 1},
+  }  # fmt: skip
+  # 107 million parameters, but for the table of characters.
+  large = {
+    'model': 'gpt_small', 'compute_dtype': 'bfloat16',
+    'model_options': {'depth': 15, 'scan': True, 'remat': True},
+  }  # fmt: skip
+  work = {
+    'loss': 'tokens', 'feed': 'device', 'cohort': 8, 'local_steps': 4,
+    'batch_size': 2,
+  }  # fmt: skip
+  return lab.pick(rehearsed, small, large) | work | _length(lab, rounds=400)
+
+
+def _length(lab, rounds) -> Fields:
+  return {'rounds': lab.pick(6, rounds)}
+
+
+def plays(lab: lab_lib.Lab, part: str = 'all') -> Fields:
+  """The store of speakers, which is made where there is none.
+
+  Args:
+    lab: whose folder has it.
+    part: 'all' of the text, its 'first' or its 'second' half, or 'one': a
+      single client with the samples of all speakers.
+  """
+  folder = lab.folder / 'data' / f'plays_{part}'
+  if not folder.exists():
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _import(lab, part, folder)
+  population = len(store.open(folder).partition.sizes)
+  options = {'folder': str(folder)}
+  return {
+    'dataset': 'store', 'dataset_options': options, 'population': population,
+  }  # fmt: skip
+
+
+def _import(lab, part, folder):
+  if part == 'one':
+    whole = store.open(pathlib.Path(plays(lab)['dataset_options']['folder']))
+    samples = np.array([whole.partition.samples])
+    chunks = [store.Chunk(samples, whole.train)]
+    store.write(folder, chunks, whole.test, whole.num_classes)
+    return
+  text = _rehearsal() if lab.scale == 'quick' else _text(lab.data_dir)
+  blocks = text.split('\n\n')
+  middle = len(blocks) // 2
+  taken = {'all': blocks, 'first': blocks[:middle], 'second': blocks[middle:]}
+  path = folder.with_suffix('.txt')
+  path.write_text('\n\n'.join(taken[part]), encoding='utf-8')
+  importing.import_data('plays', path, folder)
+
+
+def _text(data_dir) -> str:
+  """Tiny Shakespeare."""
+  root = sources.folder(data_dir, 'TFDS_DATA_DIR', '~/tensorflow_datasets')
+  for parent in (root, root.parent):
+    path = parent / 'tinyshakespeare' / 'input.txt'
+    if path.is_file():
+      return path.read_text(encoding='utf-8')
+  raise sources.DataError(
+    f"No tinyshakespeare/input.txt in {root} or {root.parent}: Karpathy's "
+    'file of plays; give --data_dir=DIR or set TFDS_DATA_DIR.'
+  )
+
+
+def _rehearsal() -> str:
+  """Sixteen speakers who count, eight in each half, for the quick scale."""
+  lines = itertools.cycle(('one two three', 'four five', 'six seven eight'))
+  speeches = [
+    f'Speaker {name}:\n' + '\n'.join(itertools.islice(lines, 30))
+    for half in (range(8), range(8, 16))
+    for _ in range(4)
+    for name in half
+  ]
+  return '\n\n'.join(speeches)
+
+
+def _trained_before(lab, model) -> str:
+  """The file of a decoder that Adam trained on the first half of the plays.
+
+  A round has the gradients of 64 samples, of all speakers as one client's.
+  """
+  fields: dict[str, Any] = plays(lab, 'first') | model | settings.ADAM
+  rounds = lab.pick(6, 1500)
+  fields |= {
+    'algorithm': 'fedavg', 'server_lr': 0.003, 'final_server_lr': 1e-5,
+    'local_steps': 1, 'batch_size': 8, 'rounds': rounds, 'eval_every': rounds,
+    'checkpoint_every': rounds, 'rounds_per_dispatch': lab.pick(1, 10),
+    'seed': 1000,
+  }  # fmt: skip
+  params = lab.train(_BEFORE, fields).state.params
+  path = lab.folder / 'runs' / _BEFORE / 'model.safetensors'
+  pretrained.save(path, params)
+  return str(path)

@@ -1,0 +1,120 @@
+"""The four tasks of the comparison, and the grids of rates for them."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from fl_sketch import experiment, models
+from fl_sketch.algorithms import preconditioned_sketching
+import jax
+
+from ..chen.studies import settings
+from ..common import lab as lab_lib
+from ..comparison import studies as own_studies
+
+Fields = dict[str, Any]
+_HALF_DECADES = (
+  1e-6, 3e-6, 1e-5, 3e-5, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3,
+  1.0, 3.0, 10.0, 30.0,
+)  # fmt: skip
+
+
+class Task(NamedTuple):
+  """A learning problem, and the four rates of each kind of method.
+
+  Attributes:
+    name: of its folder.
+    fields: of the config, those of methods apart.
+    dimension: number of parameters.
+    factors: numbers that `preconditioned_sketching` sends of the second moment.
+    rates: kind of optimizer -> its least rate of four, half a decade apart.
+    cosine: whether rates fall to 1e-5 over a run, where methods have schedules.
+    shares: of the bytes of the model, up.
+    tuned_over: rounds of a trial.
+    trials: fields of trials alone.
+    score: of a trial, the larger the better.
+  """
+
+  name: str
+  fields: Fields
+  dimension: int
+  factors: int
+  rates: dict[str, float]
+  cosine: bool
+  shares: tuple[float, ...]
+  tuned_over: int
+  trials: Fields | None = None
+  score: Callable[[lab_lib.Run], float] = lab_lib.training_score
+
+  def grid(self, kind: str) -> tuple[float, ...]:
+    """The four rates that methods of this kind are tuned over."""
+    start = _HALF_DECADES.index(self.rates[kind])
+    return _HALF_DECADES[start : start + 4]
+
+
+TITLES = {
+  'mnist': 'LeNet-5, MNIST', 'resnet': 'ResNet-8, CIFAR-10',
+  'text': 'encoder, SST-2', 'vit': 'ViT, CIFAR-10',
+}  # fmt: skip
+# Task -> kind of method -> its least rate of four.
+_RATES = {
+  'mnist': {
+    'adam': 0.001, 'preconditioned': 0.0003, 'sign': 0.0001,
+    'one_gradient': 0.01, 'clients': 0.01, 'adamw': 0.0003, 'markov': 0.0003,
+  },
+  'resnet': {
+    'adam': 0.001, 'preconditioned': 0.001, 'sign': 0.0003,
+    'one_gradient': 0.03, 'clients': 0.03, 'adamw': 0.0003, 'markov': 0.01,
+  },
+  'text': {
+    'adam': 0.0003, 'preconditioned': 0.0001, 'sign': 0.0001,
+    'one_gradient': 0.001, 'clients': 0.001, 'adamw': 0.0001, 'markov': 0.0003,
+  },
+  'vit': {
+    'adam': 0.0003, 'preconditioned': 0.0003, 'sign': 0.0001,
+    'one_gradient': 0.03, 'clients': 0.03, 'adamw': 0.0001, 'markov': 0.0003,
+  },
+}  # fmt: skip
+_SETTINGS = {
+  'resnet': settings.resnet, 'text': settings.text, 'vit': settings.vit,
+}  # fmt: skip
+
+
+def make(lab: lab_lib.Lab, name: str) -> Task:
+  """Makes a task at the laboratory's scale; its test set is whole.
+
+  At quick scale all of them are one, of the digits.
+
+  Args:
+    lab: which finds the data and, of 'vit', trains the model beforehand.
+    name: 'mnist' (LeNet-5, 25 of 50 clients a round) or, with five clients,
+      'resnet' (ResNet-8 on CIFAR-10), 'text' (an encoder on SST-2) or 'vit' (a
+      vision transformer that is fine-tuned on CIFAR-10).
+  """
+  name = lab.pick('text', name)
+  if name == 'mnist':
+    fields = own_studies.MNIST
+  else:
+    fields = dict(_SETTINGS[name](lab).fields)
+    fields.pop('test_slice', None)
+  return of_fields(lab, name, fields, _RATES[name])
+
+
+def of_fields(
+  lab: lab_lib.Lab, name: str, fields: Fields, rates: dict[str, float]
+) -> Task:
+  """Makes a task from config fields and the least rate of each method kind."""
+  params = experiment.build(fields, lab.data_dir).params
+  factors = jax.eval_shape(
+    preconditioned_sketching.row_and_column_means, params
+  )
+  cosine = name == 'mnist'
+  return Task(
+    lab.pick('digits', name),
+    fields,
+    models.num_params(params),
+    sum(x.size for x in jax.tree.leaves(factors)),
+    rates,
+    cosine,
+    lab.pick((0.01,), (0.01,) if name == 'vit' else (0.01, 0.001)),
+    lab.pick(fields['rounds'], 100 if cosine else fields['rounds']),
+  )

@@ -1,0 +1,1 @@
+"""Studies of private training: few-bit tables and correlated noise."""

@@ -1,0 +1,114 @@
+"""The client under attack: a model, its loss and its batches."""
+
+import itertools
+from typing import Any, NamedTuple
+
+from fl_sketch import models
+from fl_sketch.data import sources
+from fl_sketch.models import losses
+from fl_sketch.training import identity
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .settings import AttackConfig
+
+_MOST_CANDIDATES = 1000
+
+
+class Victim(NamedTuple):
+  """A model and its training samples.
+
+  Attributes:
+    loss_fn: (params, {'x', 'y'}) -> f32[].
+    params: of the model.
+    x: f32[samples, ...], images from 0 to 1.
+    y: int32[samples], or f32[samples, outputs].
+    num_classes: of the labels, None if they are numbers.
+  """
+
+  loss_fn: losses.LossFn
+  params: Any
+  x: np.ndarray
+  y: np.ndarray
+  num_classes: int | None
+
+  @property
+  def unknowns(self) -> int:
+    """The numbers of one input, m."""
+    return self.x[0].size
+
+
+def load(c: AttackConfig, data_dir: str | None = None) -> Victim:
+  """Loads the initial model and the samples of a config.
+
+  Raises:
+    ValueError: the data is not there, or has too few samples.
+  """
+  count = c.examples * max(c.batch_sizes)
+  if c.dataset == 'gaussian':
+    return _tanh(c, count)
+  dataset = sources.load(c.dataset, data_dir)
+  x, y = dataset.test['x'], dataset.test['y']
+  if len(x) < count:
+    raise ValueError(f'Expected examples x batch size = {count} <= {len(x)}.')
+  options = {}
+  if c.model == 'mlp':
+    options = {'widths': tuple(c.widths), 'activation': c.activation}
+  module = models.make(c.model, dataset.num_classes, **options)
+  params = models.init_params(module, jax.random.key(c.seed), x.shape[1:])
+  loss_fn = losses.classification(module)
+  x = x[:count].astype(np.float32) / 255
+  return Victim(loss_fn, params, x, y[:count], dataset.num_classes)
+
+
+def identify(victim: Victim) -> identity.Record:
+  """Returns the record of its model, loss and samples."""
+  batch = {'x': victim.x[:2], 'y': victim.y[:2]}
+  data = {'data': [victim.x, victim.y]}
+  loss = jax.value_and_grad(victim.loss_fn)
+  return identity.record([(loss, batch)], victim.params, data)
+
+
+def candidates(num_classes: int, batch_size: int) -> np.ndarray:
+  """All multisets of labels of a batch.
+
+  >>> candidates(3, 2).tolist()
+  [[0, 0], [0, 1], [0, 2], [1, 1], [1, 2], [2, 2]]
+
+  Returns:
+    int32[candidates, batch_size].
+
+  Raises:
+    ValueError: there are more than a thousand.
+  """
+  rows = itertools.combinations_with_replacement(range(num_classes), batch_size)
+  sets = [*itertools.islice(rows, _MOST_CANDIDATES + 1)]
+  if len(sets) > _MOST_CANDIDATES:
+    raise ValueError(
+      f'Expected at most {_MOST_CANDIDATES} candidates of labels, which '
+      f'{batch_size=} has more of.'
+    )
+  return np.array(sets, np.int32)
+
+
+def tanh_loss(params: jax.Array, batch: losses.Batch) -> jax.Array:
+  r"""Half the squared error of one layer, :math:`\tanh(x W)`.
+
+  Smooth, with as many equations as W has entries.
+
+  Args:
+    params: W, f32[inputs, outputs].
+    batch: {'x': f32[batch, inputs], 'y': f32[batch, outputs]}.
+  """
+  error = jnp.tanh(batch['x'] @ params) - batch['y']
+  return 0.5 * jnp.square(error).sum(1).mean()
+
+
+def _tanh(c, count):
+  keys = jax.random.split(jax.random.key(c.seed), 3)
+  draw = jax.random.normal
+  params = draw(keys[0], (c.inputs, c.outputs)) / c.inputs**0.5
+  x = draw(keys[1], (count, c.inputs))
+  y = jnp.sign(draw(keys[2], (count, c.outputs)))
+  return Victim(tanh_loss, params, np.asarray(x), np.asarray(y), None)

@@ -1,0 +1,27 @@
+"""Song, Wang, Yu, Zhang (arXiv:2210.08371) as functions, and measurements.
+
+`convergence` has the theorems, `lemmas`, `plans`, `communication` and `privacy`
+what they rest on and what follows from them, `leakage` the theorems on the
+attack; `properties`, `falsifiers`, `functions` and `diagnostics` measure their
+conditions on a given problem.
+"""
+
+from .convergence import (
+  check_convexity,
+  check_step,
+  convex,
+  largest_step,
+  nonconvex,
+  nonconvex_step,
+  single_step_convex,
+  single_step_nonconvex,
+  single_step_strongly_convex,
+  slowdown,
+  strongly_convex,
+)
+
+__all__ = [
+  'check_convexity', 'check_step', 'convex', 'largest_step', 'nonconvex',
+  'nonconvex_step', 'single_step_convex', 'single_step_nonconvex',
+  'single_step_strongly_convex', 'slowdown', 'strongly_convex',
+]  # fmt: skip

@@ -1,0 +1,269 @@
+"""Convergence bounds of iterative sketching, by Song et al.
+
+Song, Wang, Yu and Zhang, arXiv:2210.08371, sections 3 to 5 and appendices E to
+G: client_lr is their eta_local, server_lr eta_global, local_steps K, rounds T,
+smoothness L, strong_convexity mu, gap f(w^0) - f*, distance_squared
+E||w^0 - w*||^2, heterogeneity sigma^2. A theorem without server_lr holds for 1;
+those of one local step, E.1 to E.3, for client_lr times server_lr. Bounded are
+expectations over the sketches. A step above the theorem's is a ValueError.
+"""
+
+import math
+
+from fl_sketch.utils import checks
+
+from ...common.evaluation import formula
+from ...common.statements import is_printed, statement
+
+# c, and whether alpha and K count, in 1 / (c (1 + alpha) L K).
+_LARGEST = {
+  'E1': (1, True, False), 'E2': (2, True, False), 'E3': (1, True, False),
+  'F5': (8, False, True), 'F6': (4, False, False), 'F7': (8, True, True),
+  'F9': (8, True, True), 'G1': (2, False, True), 'G2': (2, False, True),
+}  # fmt: skip
+
+
+@formula
+def largest_step(
+  theorem: str, *, smoothness: float, alpha: float = 0.0, local_steps: int = 1
+) -> float:
+  """The largest step size of a theorem: 1 / (c (1 + alpha) L K).
+
+  F5, F6, G1 and G2 do not depend on alpha, and E1 to E3 and F6 not on K.
+
+  >>> largest_step('F9', smoothness=2.0, alpha=3.0, local_steps=4)
+  0.00390625
+  """
+  checks.choice('theorem', theorem, tuple(_LARGEST))
+  smoothness = checks.positive('smoothness', smoothness)
+  alpha = checks.at_least('alpha', alpha, 0)
+  steps = checks.count('local_steps', local_steps)
+  number, sketched, local = _LARGEST[theorem]
+  scale = (1 + alpha if sketched else 1) * (steps if local else 1)
+  return 1 / (number * scale * smoothness)
+
+
+def check_step(theorem: str, step: float, **setting) -> float:
+  """`step` as a float, which must be positive and at most `largest_step`.
+
+  >>> check_step('E1', 0.25, smoothness=2.0)
+  0.25
+  """
+  step = checks.positive('client_lr', step)
+  return checks.at_most('client_lr', step, largest_step(theorem, **setting))
+
+
+def check_convexity(strong_convexity: float, smoothness: float) -> float:
+  """Strong convexity as a float, which must be positive and at most L.
+
+  >>> check_convexity(1, smoothness=2.0)
+  1.0
+  """
+  mu = checks.positive('strong_convexity', strong_convexity)
+  return checks.at_most('strong_convexity', mu, smoothness)
+
+
+@statement('S0-E1', 'Theorem E.1', printed='holds')
+def single_step_strongly_convex(
+  rounds: int,
+  *,
+  client_lr: float,
+  alpha: float,
+  smoothness: float,
+  strong_convexity: float,
+  gap: float,
+) -> float:
+  """E f(w^T) - f* <= (1 - mu eta)^T gap, for K = 1.
+
+  An equality at the largest step where all curvatures are the same.
+
+  >>> number = {'alpha': 3.0, 'smoothness': 1.0, 'strong_convexity': 0.5}
+  >>> single_step_strongly_convex(1, client_lr=0.25, gap=8.0, **number)
+  7.0
+  """
+  rounds = checks.count('rounds', rounds)
+  eta = check_step('E1', client_lr, smoothness=smoothness, alpha=alpha)
+  mu = check_convexity(strong_convexity, smoothness)
+  return (1 - mu * eta) ** rounds * checks.at_least('gap', gap, 0)
+
+
+@statement('S0-E2', 'Theorem E.2', printed='holds')
+def single_step_convex(
+  rounds: int,
+  *,
+  client_lr: float,
+  alpha: float,
+  smoothness: float,
+  distance_squared: float,
+) -> float:
+  """E f(mean of w^0 to w^T) - f* <= E||w^0 - w*||^2 / (eta (T + 1)), K = 1.
+
+  >>> number = {'alpha': 3.0, 'smoothness': 1.0, 'distance_squared': 2.0}
+  >>> single_step_convex(1, client_lr=0.125, **number)
+  8.0
+  """
+  rounds = checks.count('rounds', rounds)
+  eta = check_step('E2', client_lr, smoothness=smoothness, alpha=alpha)
+  distance = checks.at_least('distance_squared', distance_squared, 0)
+  return distance / (eta * (rounds + 1))
+
+
+@statement('S0-E3', 'Theorem E.3', printed='holds')
+def single_step_nonconvex(
+  rounds: int, *, client_lr: float, alpha: float, smoothness: float, gap: float
+) -> float:
+  """The least E||grad f(w^t)||^2, t <= T, is <= 2 gap / (eta (T + 1)); K = 1.
+
+  >>> number = {'alpha': 3.0, 'smoothness': 1.0, 'gap': 2.0}
+  >>> single_step_nonconvex(1, client_lr=0.25, **number)
+  8.0
+  """
+  rounds = checks.count('rounds', rounds)
+  eta = check_step('E3', client_lr, smoothness=smoothness, alpha=alpha)
+  return 2 * checks.at_least('gap', gap, 0) / (eta * (rounds + 1))
+
+
+@statement('S0-RemE4', 'Remark E.4', printed='holds')
+def slowdown(alpha: float) -> float:
+  """1 + alpha: the rounds of E1 to E3 over those without a sketch.
+
+  Both at the largest step: the variance is a multiple of the gradient's square,
+  and a smaller step takes it up.
+
+  >>> slowdown(3.0)
+  4.0
+  """
+  return 1 + checks.at_least('alpha', alpha, 0)
+
+
+@statement('S0-Thm5.3', 'Theorem 5.3 = F.7', printed='holds')
+def convex(
+  rounds: int,
+  *,
+  client_lr: float,
+  alpha: float,
+  smoothness: float,
+  distance_squared: float,
+  heterogeneity: float,
+  local_steps: int = 1,
+) -> float:
+  """E f(mean model) - f* <= 4 W / (eta K T) + 32 eta^2 L K^2 sigma^2.
+
+  W is distance_squared; the mean is over all clients, local steps and rounds,
+  and server_lr is 1.
+
+  >>> number = {'smoothness': 1.0, 'distance_squared': 2.0, 'alpha': 3.0}
+  >>> convex(64, client_lr=1 / 32, heterogeneity=0.0, **number)
+  4.0
+  """
+  rounds = checks.count('rounds', rounds)
+  travelled = local_steps * check_step(
+    'F7', client_lr, smoothness=smoothness, alpha=alpha, local_steps=local_steps
+  )
+  distance = checks.at_least('distance_squared', distance_squared, 0)
+  variance = checks.at_least('heterogeneity', heterogeneity, 0)
+  drift = 32 * travelled**2 * smoothness * variance
+  return 4 * distance / (travelled * rounds) + drift
+
+
+@statement('S0-Thm5.1', 'Theorem 5.1 = F.9', printed='loose')
+def strongly_convex(
+  rounds: int,
+  *,
+  client_lr: float,
+  alpha: float,
+  smoothness: float,
+  strong_convexity: float,
+  distance_squared: float,
+  heterogeneity: float,
+  local_steps: int = 1,
+) -> float:
+  """E f - f* <= (L / 2) W exp(-mu eta T) + 4 eta^2 L^2 K^3 sigma^2 / mu.
+
+  After T rounds, W being distance_squared and server_lr 1. The K steps of a
+  round contract as one does.
+
+  >>> number = {'smoothness': 1.0, 'strong_convexity': 1.0, 'alpha': 0.0}
+  >>> number |= {'distance_squared': 2.0, 'heterogeneity': 0.0}
+  >>> round(strongly_convex(8, client_lr=1 / 8, **number), 3)
+  0.368
+  """
+  rounds = checks.count('rounds', rounds)
+  eta = check_step(
+    'F9', client_lr, smoothness=smoothness, alpha=alpha, local_steps=local_steps
+  )
+  mu = check_convexity(strong_convexity, smoothness)
+  distance = checks.at_least('distance_squared', distance_squared, 0)
+  variance = checks.at_least('heterogeneity', heterogeneity, 0)
+  drift = 4 * eta**2 * smoothness**2 * local_steps**3 * variance / mu
+  return smoothness / 2 * distance * math.exp(-mu * eta * rounds) + drift
+
+
+@statement('S0-G1', 'Lemma G.1', printed='wrong', corrected='holds')
+def nonconvex_step(
+  gradient_squared: float,
+  *,
+  client_lr: float,
+  alpha: float,
+  smoothness: float,
+  gradient_bound: float,
+  local_steps: int = 1,
+  server_lr: float = 1.0,
+  form: str = 'corrected',
+) -> float:
+  """E f(w^{t+1}) - f(w^t) <= eta K (N - ||grad f(w^t)||^2).
+
+  eta is client_lr * server_lr and N = L K G^2 (client_lr + eta (1 + alpha) / 2)
+  with G the gradient_bound of every client. The printed factor of the squared
+  gradient is server_lr, which one round cannot descend by if client_lr * K < 1.
+
+  >>> number = {'alpha': 0.0, 'smoothness': 1.0, 'gradient_bound': 1.0}
+  >>> round(nonconvex_step(1.0, client_lr=0.1, **number), 3)
+  -0.085
+  """
+  noise, descent, printed = _nonconvex(
+    'G1', client_lr, alpha, smoothness, gradient_bound, local_steps, server_lr
+  )
+  square = checks.at_least('gradient_squared', gradient_squared, 0)
+  factor = printed if is_printed(form) else descent
+  return descent * noise - factor * square
+
+
+@statement('S0-G2', 'Theorem G.2', printed='wrong', corrected='holds')
+def nonconvex(
+  rounds: int,
+  *,
+  client_lr: float,
+  alpha: float,
+  smoothness: float,
+  gap: float,
+  gradient_bound: float,
+  local_steps: int = 1,
+  server_lr: float = 1.0,
+  form: str = 'corrected',
+) -> float:
+  """The mean E||grad f(w^t)||^2, t <= T, is <= gap / ((T + 1) eta K) + N.
+
+  Of `nonconvex_step`, whose sum over rounds it is, and so is the printed form,
+  which is smaller by client_lr * K: it divides by server_lr where eta K stands.
+
+  >>> number = {'alpha': 0.0, 'smoothness': 1.0, 'gradient_bound': 1.0}
+  >>> round(nonconvex(9, client_lr=0.1, gap=1.0, **number), 3)
+  1.15
+  """
+  noise, descent, printed = _nonconvex(
+    'G2', client_lr, alpha, smoothness, gradient_bound, local_steps, server_lr
+  )
+  rounds = checks.count('rounds', rounds)
+  fall = checks.at_least('gap', gap, 0) / (rounds + 1)
+  factor = printed if is_printed(form) else descent
+  return (fall + descent * noise) / factor
+
+
+def _nonconvex(theorem, lr, alpha, smoothness, bound, steps, server_lr):
+  """N, and what multiplies ||grad f||^2, corrected and printed."""
+  check_step(theorem, lr, smoothness=smoothness, local_steps=steps)
+  eta = lr * checks.positive('server_lr', server_lr)
+  sketched = eta * (1 + checks.at_least('alpha', alpha, 0)) / 2
+  square = checks.at_least('gradient_bound', bound, 0) ** 2
+  return smoothness * steps * square * (lr + sketched), eta * steps, server_lr

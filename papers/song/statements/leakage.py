@@ -1,0 +1,293 @@
+"""Gradient leakage: the theorems of Song et al., section 7.
+
+The attacker descends L(x) = |R grad_w F(w, x) - R g|^2, g the gradient at the
+unknown inputs, R = I without sketching. J = d grad_w F / dx f64[d, m] is the
+transpose of the paper's pseudo-Hessian Phi, K = Phi^T Phi = J J^T its
+pseudo-kernel, and F has the constants::
+
+  beta: |grad_w F(w, x) - grad_w F(w, y)| <= beta |x - y|,
+  theta1^2 I <= K <= theta2^2 I, so that theta2 <= beta,
+  gamma1, gamma2: the least and the largest singular value of R^T,
+  tau: |R (u - v)| <= tau |u - v|; gamma2 always does.
+
+That L falls says nothing about x: for theta1 > 0 the equations must be no more
+than the unknowns, and then inputs that fit the gradient fill a whole surface.
+`pseudo_hessian.spectrum` has what decides recovery.
+
+Source: Song, Wang, Yu and Zhang, arXiv:2210.08371, section 7, appendices I-M.
+"""
+
+import math
+from typing import NamedTuple
+
+from fl_sketch.utils import checks
+
+from ...common.evaluation import formula
+from ...common.statements import is_printed, statement
+
+
+class Constants(NamedTuple):
+  """L is (a, b, p)-semi-smooth with (theta1, theta2)-non-critical points."""
+
+  a: float
+  b: float
+  p: float
+  theta1: float
+  theta2: float
+
+
+class Rate(NamedTuple):
+  """A step size, and the contraction factor of one step."""
+
+  step: float
+  factor: float
+
+
+@statement('S0-I9', 'Lemmas I.8 and I.9', printed='holds')
+def semi_smooth(
+  alpha: float, beta: float, p: float
+) -> tuple[float, float, float]:
+  """(a, b, p) = (alpha, beta / 2, p / 2) of semi-smoothness.
+
+  From an (alpha, beta, p)-semi-Lipschitz gradient; Lemma I.8 is alpha = 0, the
+  last line of whose proof drops an inner product. Smooth has no 1/2 here: L(y)
+  <= L(x) + <grad L(x), y - x> + b |y - x|^2 + a |x - y|^(2-2p) L(x)^p.
+
+  >>> semi_smooth(1.0, 3.0, 0.5)
+  (1.0, 1.5, 0.25)
+
+  Raises:
+    ValueError: a constant is negative, or p > 1.
+  """
+  alpha = checks.at_least('alpha', alpha, 0)
+  return alpha, checks.at_least('beta', beta, 0) / 2, _exponent(p) / 2
+
+
+@statement('S0-7.6', 'Lemma M.3', printed='wrong', corrected='holds')
+def sketched_semi_smooth(
+  beta: float,
+  theta2: float,
+  tau: float,
+  gamma2: float,
+  *,
+  form: str = 'corrected',
+) -> tuple[float, float, float]:
+  """(a, b, p) = (2 tau beta + 2 theta2 gamma2, tau^2 beta^2, 1/2) of L.
+
+  From L(y) - L(x) = 2 <s, s' - s> + |s' - s|^2, where s = R (grad F - g) moves
+  by at most tau beta |y - x|. Printed is b = tau^2 beta, which at L(x) = 0 is
+  to bound |s'|^2 / |y - x|^2: too small where R = I, J is constant, beta > 1.
+
+  >>> sketched_semi_smooth(3.0, 2.0, tau=1.0, gamma2=1.0)
+  (10.0, 9.0, 0.5)
+
+  Raises:
+    ValueError: a constant is negative.
+  """
+  named = {'beta': beta, 'theta2': theta2, 'tau': tau, 'gamma2': gamma2}
+  for name, value in named.items():
+    checks.at_least(name, value, 0)
+  b = tau**2 * (beta if is_printed(form) else beta**2)
+  return 2 * tau * beta + 2 * theta2 * gamma2, b, 0.5
+
+
+@statement('S0-7.7', 'Lemma M.4', printed='holds')
+def sketched_non_critical(
+  theta1: float, theta2: float, gamma1: float, gamma2: float
+) -> tuple[float, float]:
+  """(2 theta1 gamma1, 2 theta2 gamma2) of L, as grad L = 2 J^T R^T s.
+
+  What the paper calls typical, |R| = 1, is not: gamma2 of an unbiased sketch is
+  about 1 + sqrt(d / b).
+
+  >>> sketched_non_critical(1.0, 2.0, gamma1=0.5, gamma2=3.0)
+  (1.0, 12.0)
+
+  Raises:
+    ValueError: a constant is negative, or the least is above the largest.
+  """
+  theta1, theta2 = _ordered('theta', theta1, theta2)
+  gamma1, gamma2 = _ordered('gamma', gamma1, gamma2)
+  return 2 * theta1 * gamma1, 2 * theta2 * gamma2
+
+
+@statement('S0-7.4', 'J.4 and J.5', printed='wrong', corrected='holds')
+def constants(
+  beta: float, theta1: float, theta2: float, *, form: str = 'corrected'
+) -> Constants:
+  """The constants of L = |grad_w F - g|^2 from those of F.
+
+  a = 2 (beta + theta2), b = beta^2, p = 1/2; 2 theta1 and 2 theta2, as grad L =
+  2 J^T (grad F - g). Printed are b = beta, which Lemma J.4 does not prove, and
+  theta1 and theta2 without the 2 that Lemma M.4 has.
+
+  >>> constants(3.0, 1.0, 2.0)
+  Constants(a=10.0, b=9.0, p=0.5, theta1=2.0, theta2=4.0)
+
+  Raises:
+    ValueError: a constant is negative, or theta1 > theta2.
+  """
+  a, b, p = sketched_semi_smooth(beta, theta2, 1.0, 1.0, form=form)
+  low, high = sketched_non_critical(theta1, theta2, 1.0, 1.0)
+  if form == 'printed':
+    low, high = low / 2, high / 2
+  return Constants(a, b, p, low, high)
+
+
+@formula
+def margin(c: Constants) -> float:
+  """theta1^2 - a theta2^(2 - 2 p): Theorem 7.5 needs it to be positive.
+
+  With p = 1/2 and a = 2 (beta + theta2) it never is: a theta2 > theta1^2. So
+  Theorem 7.4 never gives 7.5 its premise, nor do Lemmas 7.6 and 7.7 give it to
+  the sketched Theorem 7.8, in either form.
+
+  >>> margin(constants(2.0, 2.0, 2.0)), margin(Constants(0, 4, 0.5, 2, 4))
+  (-16.0, 4.0)
+  """
+  return c.theta1**2 - c.a * c.theta2 ** (2 - 2 * c.p)
+
+
+@statement('S0-7.5', 'Theorem L.1', printed='wrong', corrected='holds')
+@statement('S0-7.8', '7.5 of a sketch', printed='wrong', corrected='holds')
+def linear_decrease(
+  c: Constants, *, step: float | None = None, form: str = 'corrected'
+) -> Rate:
+  """L(x - step grad L(x)) <= (1 - step margin(c) / 2) L(x).
+
+  For step <= margin(c) / (2 b theta2^2), the default. The margin counts a step^
+  (2-2p) as a step: right for p = 1/2, and for p < 1/2 and step <= 1, which the
+  corrected form asks for. For p > 1/2 it is false: on a fine zigzag around a
+  constant nothing decreases. The paper's own constants never meet the premise;
+  see `margin`, and `pl_decrease` for what remains.
+
+  >>> linear_decrease(Constants(a=0, b=4, p=0.5, theta1=2, theta2=4))
+  Rate(step=0.03125, factor=0.9375)
+
+  Raises:
+    ValueError: the margin is not positive, the step or p too large, or the
+      factor negative at the largest step: no L is so.
+  """
+  _ordered('theta', c.theta1, c.theta2)
+  checks.at_least('a', c.a, 0)
+  p = _exponent(c.p)
+  gain = checks.positive('margin', margin(c))
+  largest = gain / (2 * checks.positive('b', c.b) * c.theta2**2)
+  if not is_printed(form):
+    checks.at_most('p', p, 0.5)
+    largest = largest if p == 0.5 else min(largest, 1.0)
+  checks.at_most('margin largest step / 2', gain * largest / 2, 1)
+  step = _step(step, largest)
+  return Rate(step, 1 - step * gain / 2)
+
+
+@statement('S0-7.5-PL', '7.5, by Polyak', corrected='holds')
+def pl_decrease(
+  *,
+  smoothness: float,
+  theta1: float,
+  gamma1: float = 1.0,
+  step: float | None = None,
+) -> Rate:
+  """L(x - step grad L(x)) <= (1 - 2 step theta1^2 gamma1^2) L(x), corrected.
+
+  As |grad L|^2 = 4 |(R J)^T s|^2 >= 4 theta1^2 gamma1^2 L and L(x - step grad
+  L) <= L - step |grad L|^2 / 2, where grad L is `smoothness`-Lipschitz on the
+  sublevel set and step <= 1 / smoothness, the default. For theta1 gamma1 the
+  least singular value of (R J)^T may stand, which is larger.
+
+  >>> pl_decrease(smoothness=8.0, theta1=1.0)
+  Rate(step=0.125, factor=0.75)
+
+  Raises:
+    ValueError: the step is too large, a constant not positive, or 2 (theta1
+      gamma1)^2 > smoothness, which no L has.
+  """
+  smoothness = checks.positive('smoothness', smoothness)
+  theta1 = checks.positive('theta1', theta1)
+  curvature = 2 * (theta1 * checks.positive('gamma1', gamma1)) ** 2
+  checks.at_most('2 (theta1 gamma1)^2', curvature, smoothness)
+  step = _step(step, 1 / smoothness)
+  return Rate(step, 1 - step * curvature)
+
+
+@statement('S0-K2', 'Theorem K.2', corrected='holds')
+def quadratic_growth(*, c: float, d: float, p: float, theta1: float) -> float:
+  """The h of L(x) >= h |x - x*|^2, so that x* is the only minimum.
+
+  Where points are non-critical, theta1 > 0, every minimum has L(x*) = 0, and
+  (c, d, p)-semi-strong convexity at x* leaves h = d. The paper excludes p = 1,
+  where that is so too; what fails is p = 0, as L(x*)^0 = 1: h = d - c there.
+
+  >>> quadratic_growth(c=5.0, d=2.0, p=0.5, theta1=1.0)
+  2.0
+
+  Raises:
+    ValueError: h <= 0, theta1 <= 0, c < 0, or p is outside [0, 1].
+  """
+  checks.positive('theta1', theta1)
+  c, d = checks.at_least('c', c, 0), checks.positive('d', d)
+  return checks.positive('growth', d - c if _exponent(p) == 0 else d)
+
+
+@statement('S0-K3', 'Theorem K.3', corrected='holds')
+def recovery(
+  *,
+  alpha: float,
+  beta: float,
+  c: float,
+  d: float,
+  p: float,
+  theta1: float,
+  step: float | None = None,
+) -> Rate:
+  """|x+ - x*|^2 <= (1 - xi step / 2) |x - x*|^2 for x+ = x - step grad L(x).
+
+  For step <= xi / (2 zeta), the default, where L has an (alpha, beta, p)-semi-
+  Lipschitz gradient, is (c, d, p)-semi-strongly convex, |grad L|^2 >= theta1^2
+  L, and::
+
+    zeta = theta1 / (theta1 - alpha^(1/p)) (beta^2 +
+      (alpha / theta1^p)^(1 / (1 - p))), so |grad L|^2 <= zeta |x - x*|^2,
+    xi = 2 (d - c^(1 / 2p) zeta / theta1^2 - c^(1 / (2 - 2p))).
+
+  The paper's gamma disagrees with its proof, which gives this one.
+
+  >>> recovery(alpha=0, beta=4.0, c=0, d=2.0, p=0.5, theta1=1.0)
+  Rate(step=0.125, factor=0.75)
+
+  Raises:
+    ValueError: p is not inside (0, 1), theta1 <= alpha^(1/p), xi <= 0, the step
+      is too large, or d + xi / 2 > sqrt(zeta), which no L has.
+  """
+  p = checks.fraction('p', p)
+  beta = checks.positive('beta', beta)
+  alpha = checks.at_least('alpha', alpha, 0)
+  c, d = checks.at_least('c', c, 0), checks.positive('d', d)
+  theta1 = checks.positive('theta1', theta1)
+  lost = alpha ** (1 / p)
+  if theta1 <= lost:
+    checks.refuse(f'Expected {theta1=} > alpha^(1/p)={lost}.')
+  zeta = beta**2 + (alpha / theta1**p) ** (1 / (1 - p))
+  zeta = checks.real('zeta', zeta * (theta1 / (theta1 - lost)))
+  spent = c ** (1 / (2 * p)) * zeta / theta1**2 + c ** (1 / (2 - 2 * p))
+  xi = checks.positive('xi', 2 * (d - spent))
+  # As |grad L| r >= <grad L, x - x*> >= (d + xi / 2) r^2, where r = |x - x*|.
+  checks.at_most('d + xi / 2', d + xi / 2, math.sqrt(zeta))
+  step = _step(step, xi / (2 * zeta))
+  return Rate(step, 1 - xi * step / 2)
+
+
+def _exponent(p):
+  return checks.at_most('p', checks.at_least('p', p, 0), 1)
+
+
+def _ordered(name, low, high):
+  low = checks.at_least(f'{name}1', low, 0)
+  return low, checks.at_least(f'{name}2', high, low)
+
+
+def _step(step: float | None, largest: float) -> float:
+  if step is None:
+    return largest
+  return checks.at_most('step', checks.positive('step', step), largest)

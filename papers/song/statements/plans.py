@@ -1,0 +1,218 @@
+"""Plans for an accuracy by Song et al.: step sizes, rounds and floats.
+
+Song, Wang, Yu and Zhang, arXiv:2210.08371: the choices in the proofs of
+Corollaries F.8 and F.10, and the best ones by the same theorems. target is eps,
+a bound on f - f*.
+"""
+
+from collections.abc import Callable, Sequence
+import functools
+import math
+from typing import NamedTuple
+
+from fl_sketch.utils import checks, search
+
+from ...common.statements import is_printed, statement
+from . import convergence
+
+FOREVER = 2**60  # rounds
+SMALLER = 2 ** (-1 / 8)  # from one step size to the next
+
+
+class Problem(NamedTuple):
+  """A learning problem and its clients.
+
+  Attributes:
+    dimension: d, numbers in the model.
+    clients: N, who all take part in every round.
+    smoothness: L, of every client's loss.
+    distance_squared: W, of the start from the optimum.
+    heterogeneity: sigma^2, `lemmas.heterogeneity`.
+    strong_convexity: mu, of every client's loss.
+  """
+
+  dimension: int
+  clients: int
+  smoothness: float
+  distance_squared: float
+  heterogeneity: float = 0.0
+  strong_convexity: float = 0.0
+
+
+class Plan(NamedTuple):
+  """A way to reach a target; floats: what all clients send up in all rounds."""
+
+  rounds: int
+  local_steps: int
+  client_lr: float
+  size: int
+  floats: int
+
+
+def check(target: float, problem: Problem, *, strongly: bool = False) -> None:
+  """Raises ValueError unless the numbers are those of a problem.
+
+  >>> check(0.5, Problem(4, 2, 1.0, 1.0, strong_convexity=1.0), strongly=True)
+  """
+  checks.positive('target', target)
+  checks.count('dimension', problem.dimension)
+  checks.count('clients', problem.clients)
+  checks.positive('smoothness', problem.smoothness)
+  checks.positive('distance_squared', problem.distance_squared)
+  checks.at_least('heterogeneity', problem.heterogeneity, 0)
+  if strongly:
+    convergence.check_convexity(problem.strong_convexity, problem.smoothness)
+
+
+def _rounds(amount, each):
+  """Their ratio, rounded up, where `each` may be 0 by underflow."""
+  if not amount <= FOREVER * each:
+    checks.refuse(f'Expected rounds={amount}/{each} <= {FOREVER}.')
+  return max(math.ceil(amount / each), 1)
+
+
+def _plan(problem, rounds, local_steps, client_lr, size):
+  floats = problem.clients * checks.count('size', size) * rounds
+  return Plan(rounds, local_steps, client_lr, size, floats)
+
+
+@statement('S0-F8', 'proof of Corollary F.8', printed='holds')
+def convex_plan(
+  target: float,
+  problem: Problem,
+  *,
+  alpha: float,
+  size: int = 1,
+  local_steps: int = 1,
+) -> Plan:
+  """K eta = min(1/(8 (1+alpha) L), sqrt(eps/L)/(8 sigma)), T = 8W/(K eta eps).
+
+  Both terms of `convergence.convex` are then at most half the target. K is
+  free.
+
+  >>> convex_plan(0.5, Problem(4, 2, 1.0, 1.0), alpha=3.0).rounds
+  512
+  """
+  check(target, problem)
+  smoothness = problem.smoothness
+  travelled = local_steps * convergence.largest_step(
+    'F7', smoothness=smoothness, alpha=alpha, local_steps=local_steps
+  )
+  if problem.heterogeneity:
+    drift = math.sqrt(target / smoothness / problem.heterogeneity) / 8
+    travelled = min(travelled, drift)
+  rounds = _rounds(8 * problem.distance_squared / target, travelled)
+  return _plan(problem, rounds, local_steps, travelled / local_steps, size)
+
+
+@statement(
+  'S0-F10', 'proof of Corollary F.10', printed='wrong', corrected='loose'
+)
+def strongly_convex_plan(
+  target: float,
+  problem: Problem,
+  *,
+  alpha: float,
+  size: int = 1,
+  form: str = 'corrected',
+) -> Plan:
+  """T = log(L W / eps) / (mu eta), K = 1, eta the smaller of two.
+
+  1 / (8 (1 + alpha) L) and sqrt(mu eps / 2) / (2 L sigma): both terms of
+  `convergence.strongly_convex` are then at most half the target. It is the
+  first from eps = sigma^2 / (8 (1 + alpha)^2 mu) on; printed is half of that,
+  and in between the bound exceeds the target: the theorem does not promise it,
+  though runs, which stay far below the bound, may reach it.
+
+  >>> problem = Problem(4, 2, 1.0, 1.0, strong_convexity=1.0)
+  >>> strongly_convex_plan(0.5, problem, alpha=3.0).rounds
+  23
+  """
+  check(target, problem, strongly=True)
+  _, _, smoothness, distance, variance, mu = problem
+  client_lr = convergence.largest_step('F9', smoothness=smoothness, alpha=alpha)
+  number = 16 if is_printed(form) else 8
+  if target * number * (1 + alpha) * (1 + alpha) * mu < variance:
+    client_lr = math.sqrt(mu * target / 2 / variance) / (2 * smoothness)
+  start = math.log(smoothness) + math.log(distance) - math.log(target)
+  return _plan(problem, _rounds(start, mu * client_lr), 1, client_lr, size)
+
+
+def rounds_to(target: float, bound: Callable[[int], float]) -> int:
+  """The fewest rounds after which `bound`, which falls, is at most `target`.
+
+  >>> rounds_to(0.01, lambda rounds: 1 / rounds)
+  100
+
+  Raises:
+    ValueError: the bound levels off above the target.
+  """
+  checks.positive('target', target)
+  if bound(FOREVER) > target:
+    raise ValueError(f'Expected {target=} >= {bound(FOREVER)}, in any round.')
+  return search.least(lambda rounds: bound(rounds) <= target, 1, FOREVER)
+
+
+def cheapest(
+  target: float,
+  problem: Problem,
+  *,
+  alpha: Callable[[int], float],
+  sizes: Sequence[int] = (1,),
+  steps: Sequence[int] = (1,),
+) -> Plan:
+  """Returns the plan of fewest floats by which a theorem reaches the target.
+
+  By `convergence.strongly_convex` if the problem is that, else by
+  `convergence.convex`, over all sizes, local steps, and step sizes 9 % apart.
+  Of equals it is the one of the smallest size, then of the fewest steps.
+
+  >>> problem = Problem(16, 2, 1.0, 1.0, heterogeneity=4.0)
+  >>> cheapest(0.1, problem, alpha=lambda b: 15 / b, sizes=(1, 2, 4)).size
+  1
+
+  Args:
+    target: of f - f*.
+    problem: what is to be learned.
+    alpha: size -> alpha, such as a `functools.partial` of `lemmas.alpha`.
+    sizes: of tables, to choose from.
+    steps: local steps, to choose from.
+
+  Raises:
+    ValueError: the theorem promises the target at no step size.
+  """
+  check(target, problem, strongly=problem.strong_convexity > 0)
+  plans = [
+    _fewest_rounds(target, problem, alpha(size), size, local_steps)
+    for size in sizes
+    for local_steps in steps
+  ]
+  return min(plans, key=lambda plan: (plan.floats, plan.size, plan.local_steps))
+
+
+def _fewest_rounds(target, problem, alpha, size, local_steps):
+  """The best step size: rounds fall, and then rise, as it gets smaller."""
+  number = {'smoothness': problem.smoothness, 'alpha': alpha}
+  number['local_steps'] = local_steps
+  client_lr = convergence.largest_step('F9', **number)
+  number['distance_squared'] = problem.distance_squared
+  number['heterogeneity'] = problem.heterogeneity
+  theorem = convergence.convex
+  if mu := problem.strong_convexity:
+    theorem = convergence.strongly_convex
+    number['strong_convexity'] = mu
+  bound = functools.partial(theorem, **number)
+  rounds_at = lambda lr: rounds_to(
+    target, functools.partial(bound, client_lr=lr)
+  )
+  least = functools.partial(bound, FOREVER)
+  while target < least(client_lr=client_lr):  # clients drift too far
+    if least(client_lr=client_lr * SMALLER) >= least(client_lr=client_lr):
+      break  # no step reaches it, which `rounds_to` says
+    client_lr *= SMALLER
+  rounds = rounds_at(client_lr)
+  while least(client_lr=client_lr * SMALLER) <= target:
+    if (fewer := rounds_at(client_lr * SMALLER)) >= rounds:
+      break
+    rounds, client_lr = fewer, client_lr * SMALLER
+  return _plan(problem, rounds, local_steps, client_lr, size)

@@ -1,0 +1,83 @@
+"""The privacy statements of Song et al., section 6 and appendix H.
+
+Song, Wang, Yu and Zhang, arXiv:2210.08371. None of them is how a budget should
+be computed: `privacy.accounting` is exact.
+"""
+
+import functools
+
+from fl_sketch.privacy import accounting
+
+from ...common import privacy_bounds as bounds
+from ...common.statements import is_printed, statement
+
+parallel = statement('S0-H2', 'Lemma H.2', printed='holds')(
+  accounting.parallel_composition
+)
+composition = statement('S0-H3', 'Lemma H.3', printed='holds')(
+  bounds.advanced_composition
+)
+mechanism = statement('S0-H7', 'Lemma H.7', printed='holds')(
+  bounds.gaussian_mechanism_sigma
+)
+
+
+@statement('S0-H4', 'Lemma H.4', printed='holds', corrected='holds')
+def amplification(
+  epsilon: float, delta: float, q: float, *, form: str = 'corrected'
+) -> tuple[float, float]:
+  """(epsilon, delta) of a step on the share q: 'h4', corrected 'tight'.
+
+  Of `privacy_lemmas.subsample_amplification`.
+
+  >>> round(amplification(1.0, 1e-5, 0.2, form='printed')[0], 3)
+  1.2
+  """
+  form = 'h4' if is_printed(form) else 'tight'
+  return bounds.subsample_amplification(epsilon, delta, q, form=form)
+
+
+@statement('S0-6.1', 'Theorem 6.1 = H.9', printed='wrong', corrected='holds')
+def local_epsilon(
+  epsilon_hat: float,
+  delta_hat: float,
+  steps: int,
+  *,
+  delta_slack: float = 1e-6,
+  form: str = 'corrected',
+) -> tuple[float, float]:
+  """`total_epsilon` of one round: sqrt(K) epsilon_hat, corrected Lemma H.3.
+
+  >>> local_epsilon(0.125, 1e-8, steps=16, form='printed')
+  (0.5, 1.6e-07)
+  """
+  return total_epsilon(
+    epsilon_hat, delta_hat, steps, 1, delta_slack=delta_slack, form=form
+  )
+
+
+@statement('S0-6.2', 'Theorem 6.2 = H.11', printed='wrong', corrected='holds')
+def total_epsilon(
+  epsilon_hat: float,
+  delta_hat: float,
+  steps: int,
+  rounds: int,
+  *,
+  delta_slack: float = 1e-6,
+  form: str = 'corrected',
+) -> tuple[float, float]:
+  """(epsilon, delta) of T rounds of K steps, each (epsilon_hat, delta_hat).
+
+  Printed sqrt(T K) epsilon_hat, T K delta_hat, up to constants: no constant
+  will do, as it drops a factor sqrt(2 log(1 / delta_slack)). Corrected, Lemma
+  H.3 as it is; `delta_slack` is of that alone.
+
+  >>> total_epsilon(0.125, 1e-8, steps=4, rounds=16, form='printed')
+  (1.0, 6.4e-07)
+  """
+  theorem = functools.partial(
+    bounds.song_theorem_6_2, epsilon_hat, delta_hat, steps, rounds
+  )
+  if is_printed(form):
+    return theorem()
+  return theorem(form='rigorous', delta_slack=delta_slack)

@@ -1,0 +1,181 @@
+"""Experiments for the theory of Song et al., arXiv:2210.08371."""
+
+import functools
+import itertools
+import math
+
+from fl_sketch.reporting import figures
+import numpy as np
+
+from ...common import lab as lab_lib, study, summaries, verdicts
+from .. import statements as song
+from . import runs as runs_lib
+
+
+def rates(lab: lab_lib.Lab) -> study.Report:
+  """Measured gaps against the bounds of sections 5 and E."""
+  rounds, runs = lab.pick(20, 200), lab.pick(4, 64)
+  claims, rows, seeds, lines = [], [], {}, []
+  for case in runs_lib.CASES:
+    fields = {'case': case.name, 'rounds': rounds, 'runs': runs}
+    fields |= runs_lib.SIZES
+    compute = functools.partial(runs_lib.ratios, case, rounds, runs)
+    ratios = np.array(lab.kept(f'song/rates/{case.name}', fields, compute))
+    text = (
+      f'{case.text}: measured gap over the bound, the largest of all rounds'
+    )
+    claims.append(verdicts.of_seeds(text, ratios.T, '<=', 1.0))
+    mean, low, high = summaries.interval(ratios)
+    cell = f'{mean[-1]:.3g}'
+    rows.append([case.text, f'{mean.max():.3g}', cell])
+    seeds[case.name] = ratios[:, -1]
+    xs = 1 + np.arange(rounds)
+    lines.append(figures.Line(case.text, xs, mean, low, high, cell=cell))
+  panel = figures.Panel(
+    'round', 'measured gap over the bound', lines, y_scale='log', y_mark=1.0
+  )
+  caption = f'Measured over bound: how loose the bounds are; {runs} runs'
+  head = 'theorem', 'largest', 'after the last'
+  picture = study.Picture(
+    'Measured gap over its bound, SRHT of 8 of 32 numbers, with intervals of '
+    '95 %. Below the line the theorem holds; far below, it says little.',
+    [panel],
+  )
+  tables = [study.Table(caption, head, rows)]
+  return study.Report(claims, seeds, tables, [picture])
+
+
+def communication(lab: lab_lib.Lab) -> study.Report:
+  """Rounds times the size of a table do not depend on the size."""
+  dimension, sizes = lab.pick((32, (4, 16)), (128, (4, 16, 64)))
+  times = lab.kept(
+    'song/communication',
+    {'d': dimension, 'sizes': list(sizes), 'runs': 16, 'target': 0.01},
+    lambda: runs_lib.rounds_to(0.01, dimension, sizes, runs=16),
+  )
+  sent = np.multiply(times, np.reshape(sizes, (-1, 1)))  # [sizes, runs]
+  ratios = {
+    f'b = {a} over b = {b}': x / y
+    for (a, x), (b, y) in itertools.permutations(
+      zip(sizes, sent, strict=True), 2
+    )
+  }
+  claim = verdicts.of_seeds(
+    'b T of a size over b T of another', ratios, '<=', 1.5
+  )
+  slowdown = lambda b: song.slowdown(dimension / b - 1)
+  rows, cells = [], []
+  for b, t, bt in zip(sizes, times, sent, strict=True):
+    cells.append(lab_lib.shown(bt, digits=0))
+    rows.append([str(b), lab_lib.shown(t), cells[-1], f'{slowdown(b):g}'])
+  lines = []
+  for name, numbers in (('T', np.array(times)), ('b T', sent)):
+    mean, low, high = summaries.interval(numbers.T)
+    cell = cells[-1] if name == 'b T' else ''
+    lines.append(figures.Line(name, sizes, mean, low, high, cell=cell))
+  panel = figures.Panel(
+    'numbers in a table, b',
+    'rounds T, and b T',
+    lines,
+    x_scale='log',
+    y_scale='log',
+  )
+  caption = f'SRHT, d = {dimension}: rounds to a hundredth of the first gap'
+  return study.Report(
+    [claim],
+    {'rounds': dict(zip(sizes, times, strict=True))},
+    [study.Table(caption, ('b', 'T', 'b T', '1 + alpha'), rows)],
+    [study.Picture('What is sent in all, b T, against b; 16 runs.', [panel])],
+    ['Each b at the largest step of Theorem E.1, on equal curvatures.'],
+  )
+
+
+def privacy(lab: lab_lib.Lab) -> study.Report:
+  """Accuracy against epsilon, of samples, by private iterative sketching."""
+  accuracy, promised = _private_runs(lab)
+  accuracy = {e: np.array(x) for e, x in accuracy.items()}
+  named = {f'{e:g}': 100 * x for e, x in accuracy.items()}
+  rows = [
+    [f'{e:g}', f'{promised.get(e, math.inf):.3g}', lab_lib.shown(100 * x)]
+    for e, x in accuracy.items()
+  ]
+  gains = {
+    f'{a} to {b}': named[b] - named[a] for a, b in itertools.pairwise(named)
+  }
+  shares = [epsilon / wanted for wanted, epsilon in promised.items()]
+  claims = [
+    verdicts.of_seeds(
+      'gain in test accuracy from an epsilon to the next, points', gains,
+      '>=', 0.0,
+    ),
+    verdicts.exact(
+      "largest share of the asked epsilon that the accountant's is",
+      max(shares), '<=', 1.0,
+    ),
+  ]  # fmt: skip
+  ends = summaries.interval(np.transpose([*named.values()]))
+  label = 'epsilon of a sample (inf: no noise)'
+  line = figures.Line('', [*named], *ends, cell=rows[-1][-1])
+  panel = figures.Panel(label, 'test accuracy, %', [line])
+  head = 'epsilon asked', "the accountant's", 'test accuracy, %'
+  return study.Report(
+    claims,
+    named,
+    [study.Table('Algorithm 2 on logistic regression, digits', head, rows)],
+    [study.Picture('Test accuracy against epsilon.', [panel])],
+    ['Samples are protected, at zero-out; delta 1e-5; ten clients.'],
+  )
+
+
+def _private_runs(lab):
+  """Accuracies of all seeds by epsilon, and the epsilon of the accountant."""
+  base = {
+    'dataset': 'digits', 'model': 'linear', 'standardize': False,
+    'population': 10, 'cohort': 10, 'rounds': lab.pick(4, 100),
+    'rounds_per_dispatch': lab.pick(2, 10), 'eval_every': lab.pick(4, 20),
+    'checkpoint_every': lab.pick(4, 100), 'local_steps': 2,
+    'sketch': {'kind': 'srht', 'size': 256}, 'batch_size': 30,
+    'client_lr': 0.3, 'sweep': {'seed': lab.seeds()},
+  }  # fmt: skip
+  private = base | {
+    'algorithm': 'private_iterative_sketching', 'batch_order': 'poisson',
+    'delta': 1e-5, 'clip_norm': 1.0,
+  }  # fmt: skip
+  accuracy, promised = {}, {}
+  for epsilon in lab.pick((3.0,), (1.0, 3.0, 10.0)):
+    name, fields = f'song/privacy/{epsilon:g}', private | {'epsilon': epsilon}
+    runs = lab.sweep(name, fields)
+    accuracy[epsilon] = [run.final() for run in runs]
+    promised[epsilon] = runs[0].row['epsilon']
+  plain = {'algorithm': 'iterative_sketching', 'batch_order': 'replace'}
+  runs = lab.sweep('song/privacy/none', base | plain)
+  accuracy[math.inf] = [run.final() for run in runs]
+  return accuracy, promised
+
+
+def decentralised(lab: lab_lib.Lab) -> study.Report:
+  """Tables over a graph: what every client has after flooding is the mean."""
+  claims, seeds = [], {}
+  graphs = lab.pick({'ring': 8}, {'ring': 8, 'grid': 16})
+  for graph, population in graphs.items():
+    base = {
+      'population': population, 'cohort': population,
+      'rounds': lab.pick(4, 20), 'eval_every': lab.pick(2, 5),
+      'checkpoint_every': 20, 'client_lr': 0.1,
+      'sketch': {'kind': 'block_cyclic', 'size': 128},
+    }  # fmt: skip
+    losses = []
+    own = {'iterative_sketching': {}, 'decentralised': {'graph': graph}}
+    for algorithm, options in own.items():
+      fields = base | {'algorithm': algorithm, 'options': options}
+      (run,) = lab.sweep(f'song/{graph}/{algorithm}', fields)
+      losses.append(run.curve('test_loss')[1])
+    central, spread = losses
+    text = (
+      f'{graph} of {population}: largest relative difference of the test '
+      'loss to the central algorithm'
+    )
+    apart = float(np.abs(spread / central - 1).max())
+    claims.append(verdicts.exact(text, apart, '<=', 1e-4))
+    seeds[graph] = {'central': list(central), 'decentralised': list(spread)}
+  return study.Report(claims, seeds)

@@ -1,0 +1,213 @@
+"""Iterative sketching on problems whose constants are known."""
+
+from collections.abc import Callable
+import functools
+import inspect
+from typing import Any, NamedTuple
+
+from fl_sketch import algorithms, rounds as rounds_lib, sketches
+from fl_sketch.rounds import mesh as mesh_lib
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.optimize
+
+from ...common import lab as lab_lib
+from .. import statements as song
+
+_CLIENTS, _D, _B = 4, 32, 8
+SIZES = {'clients': _CLIENTS, 'd': _D, 'b': _B}  # of `ratios`
+
+
+def verified(op: sketches.Sketch, dimension: int, draws: int) -> dict[str, Any]:
+  """Verifies an operator by `sketches.verify` and returns it as JSON."""
+  report = sketches.verify(
+    op, dimension, jax.random.key(0), draws=draws, out=lambda text: None
+  )
+  moments = [r for r in report.rows if r.quantity.startswith('second moment')]
+  return {'ok': report.ok, 'moments': [row._asdict() for row in moments]}
+
+
+class Problem(NamedTuple):
+  """Losses of the clients, (w, their data) -> f32[], and their constants."""
+
+  loss_fn: Callable
+  data: Any  # leaves [clients, ...]
+  value: Callable[[np.ndarray], np.ndarray]  # f64[..., d] -> f - f*
+  start: np.ndarray
+  constants: dict[str, float]
+
+
+class Case(NamedTuple):
+  """A theorem on a problem, with K local steps."""
+
+  name: str
+  text: str
+  theorem: str
+  bound: Callable[..., float]
+  problem: Callable[[], Problem]
+  local_steps: int
+  mean_model: bool  # whether the bound is on the mean of the models
+
+
+def quadratic(
+  curvature: np.ndarray, centers: np.ndarray | None = None
+) -> Problem:
+  """Returns the problem (w - x_c)' H (w - x_c) / 2, H diagonal, from w = 1.
+
+  Args:
+    curvature: f64[d], of H.
+    centers: f64[clients, d], x_c; zeros by default.
+  """
+  if centers is None:
+    centers = np.zeros((_CLIENTS, len(curvature)))
+  best, bent = centers.mean(0), curvature.astype(np.float32)
+  spread = curvature * (best - centers)
+  return Problem(
+    lambda w, x: 0.5 * jnp.sum(bent * (w - x[0]) ** 2),
+    centers[:, None].astype(np.float32),
+    lambda w: 0.5 * ((w - best) ** 2 @ curvature),
+    np.ones(len(curvature)),
+    {
+      'smoothness': float(curvature.max()),
+      'strong_convexity': float(curvature.min()),
+      'distance_squared': float(((1 - best) ** 2).sum()),
+      'heterogeneity': float((spread**2).sum(1).mean()),
+      'gap': float(0.5 * (1 - best) ** 2 @ curvature),
+    },
+  )
+
+
+def quadratics() -> Problem:
+  """Returns quadratics of curvatures 0.5 to 1, a center for each client."""
+  rng = np.random.default_rng(0)
+  centers = 0.1 * rng.standard_normal((_CLIENTS, _D))
+  return quadratic(np.linspace(0.5, 1.0, _D), centers)
+
+
+def logistic() -> Problem:
+  """Returns a logistic regression of noisy labels, 64 samples a client."""
+  rng = np.random.default_rng(1)
+  x = rng.standard_normal((_CLIENTS, 64, _D)) / _D**0.5
+  teacher = 3 * rng.standard_normal(_D)
+  y = np.where(
+    rng.random((_CLIENTS, 64)) < 1 / (1 + np.exp(-x @ teacher)), 1, -1
+  )
+  signed = (x * y[..., None]).reshape(-1, _D)
+
+  def value(w):
+    return np.logaddexp(0, -w @ signed.T).mean(-1)
+
+  def slope(w, rows):
+    return -(rows / (1 + np.exp(rows @ w))[:, None]).mean(0)
+
+  best = scipy.optimize.minimize(
+    value, np.zeros(_D), jac=lambda w: slope(w, signed), tol=1e-12
+  ).x
+  own = np.stack([slope(best, s) for s in signed.reshape(_CLIENTS, 64, _D)])
+  loss_fn = lambda w, s: jnp.mean(jax.nn.softplus(-s[0] @ w))
+  smoothness = max(np.linalg.eigvalsh(c.T @ c).max() / 4 / 64 for c in x)
+  return Problem(
+    loss_fn,
+    signed.reshape(_CLIENTS, 1, 64, _D).astype(np.float32),
+    lambda w: value(w) - value(best),
+    np.zeros(_D),
+    {
+      'smoothness': float(smoothness),
+      'distance_squared': float((best**2).sum()),
+      'heterogeneity': float((own**2).sum(1).mean()),
+    },
+  )
+
+
+CASES = (
+  Case('E1', 'Theorem E.1, quadratics, K = 1', 'E1',
+       song.single_step_strongly_convex, quadratics, 1, False),
+  Case('F9', 'Theorem 5.1, quadratics, K = 4', 'F9',
+       song.strongly_convex, quadratics, 4, False),
+  Case('E2', 'Theorem E.2, logistic regression, K = 1', 'E2',
+       song.single_step_convex, logistic, 1, True),
+  Case('F7', 'Theorem 5.3, logistic regression, K = 4', 'F7',
+       song.convex, logistic, 4, True),
+)  # fmt: skip
+
+
+def ratios(case: Case, rounds: int, runs: int) -> list[list[float]]:
+  """Measures the gap over the bound: a list of all rounds for each run."""
+  problem, alpha = case.problem(), _D / _B - 1
+  steps = case.local_steps
+  client_lr = song.largest_step(
+    case.theorem,
+    smoothness=problem.constants['smoothness'],
+    alpha=alpha,
+    local_steps=steps,
+  )
+  constants: dict[str, Any] = problem.constants | {
+    'alpha': alpha, 'local_steps': steps, 'client_lr': client_lr,
+  }  # fmt: skip
+  names = inspect.signature(case.bound).parameters.keys() & constants.keys()
+  path = play(problem, sketches.srht(_B), client_lr, steps, rounds, runs)
+  if case.mean_model:
+    weights = np.arange(1, rounds + 2)[None, :, None]
+    path = np.cumsum(path, axis=1) / weights
+  bound = functools.partial(case.bound, **{k: constants[k] for k in names})
+  bounds = [bound(t) for t in range(1, rounds + 1)]
+  return (problem.value(path)[:, 1:] / bounds).tolist()
+
+
+def play(
+  problem: Problem,
+  op: sketches.Sketch,
+  client_lr: float,
+  local_steps: int,
+  rounds: int,
+  runs: int,
+) -> np.ndarray:
+  """Returns each round's model, the start first: f64[runs, rounds + 1, d]."""
+  make = algorithms.make('iterative_sketching', problem.loss_fn, sketch=op)
+  hp = algorithms.Hyper(
+    client_lr=jnp.float32(client_lr), server_lr=jnp.float32(1)
+  )
+  mesh = mesh_lib.cohort_mesh(1)
+  round_fn = rounds_lib.run_round(make, mesh)
+  batches = np.repeat(problem.data[:, None], local_steps, axis=1)
+  cohort = rounds_lib.Cohort(
+    np.arange(_CLIENTS), np.ones(_CLIENTS, np.float32), batches
+  )
+  start = jnp.asarray(problem.start, jnp.float32)
+
+  def one(key):
+    def step(state, _):
+      state, _ = round_fn(hp, state, cohort, key)
+      return state, state.params
+
+    state = rounds_lib.init(make(hp), start, _CLIENTS)
+    return jax.lax.scan(step, state, None, length=rounds)[1]
+
+  path = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(0), runs))
+  first = np.broadcast_to(problem.start, (runs, 1, len(problem.start)))
+  return np.concatenate([first, np.asarray(path, np.float64)], axis=1)
+
+
+def rounds_to(
+  target: float, dimension: int, sizes: tuple[int, ...], runs: int
+) -> list[list[float]]:
+  """Counts rounds until the gap is `target` of the first, by SRHT size and run.
+
+  Infinite if it is not there in three times what the theorem says.
+  """
+  problem, times = quadratic(np.ones(dimension)), []
+  # A sum rounds otherwise than the product with ones.
+  problem = problem._replace(value=lambda w: 0.5 * (w**2).sum(-1))
+  for size in sizes:
+    alpha = dimension / size - 1
+    step = song.largest_step('E1', smoothness=1.0, alpha=alpha)
+    most = int(3 * (1 + alpha) * -np.log(target)) + 5
+    path = play(problem, sketches.srht(size), step, 1, most, runs)
+    times.append(
+      [
+        lab_lib.first(np.arange(len(gap)), gap <= target * gap[0])
+        for gap in problem.value(path)
+      ]
+    )
+  return times

@@ -1,0 +1,165 @@
+"""The advised learning rate against runs, and its identity against draws."""
+
+from fl_sketch import sketches
+import jax
+import jax.numpy as jnp
+import numpy as np
+from papers.chen.curvature import adviser
+import pytest
+from refusals import refused_calls
+
+KEY = jax.random.key(3)
+D, B = 256, 16
+CURVATURE = np.float32(0.6) ** np.arange(D, dtype=np.float32)
+FLAT = np.full(D, 2.0, np.float32)
+OPERATORS = {
+  'count_sketch': sketches.count_sketch(2, B // 2, combine='mean'),
+  'ams': sketches.ams(B),
+  'block_cyclic': sketches.block_cyclic(B),
+  'srht': sketches.srht(B),
+}
+
+
+def loss_fn(params, batch):
+  return jnp.sum(batch['curvature'] * params['w'][None] ** 2) / 2
+
+
+def advise(sketch, curvature=CURVATURE, **options):
+  params = {'w': jnp.ones(len(curvature))}
+  batches = {'curvature': curvature[None, None]}
+  return adviser.advise(
+    loss_fn, params, batches, sketch, key=KEY, steps=24, **options
+  )
+
+
+def descend(op, rates, rounds=100, local_steps=1):
+  """The loss at the end in that of the start, for each learning rate."""
+
+  def run(rate):
+    def one(w, key):
+      local = lambda _, u: u - rate * CURVATURE * u
+      moved = w - jax.lax.fori_loop(0, local_steps, local, w)
+      w = w - op.desketch(key, op.sketch(key, moved), w)
+      return w, jnp.sum(CURVATURE * w**2)
+
+    return jax.lax.scan(one, jnp.ones(D), jax.random.split(KEY, rounds))[1][-1]
+
+  losses = jax.jit(lambda r: jax.lax.map(run, r))(jnp.float32(rates))
+  return np.asarray(losses) / CURVATURE.sum()
+
+
+@pytest.mark.representatives('srht')
+@pytest.mark.parametrize('name', OPERATORS)
+def test_the_advised_rate_converges_and_more_than_twice_it_diverges(name):
+  """At d=256, b=16 and intrinsic dimension 2.5; L = 1."""
+  op = OPERATORS[name]
+  advice = advise(op, probes=64)
+  assert advice.intrinsic_dimension == pytest.approx(2.5, abs=0.25)
+  assert advice.learning_rate == pytest.approx(0.87, abs=0.02)
+  assert 0.058 < advice.pessimistic < 0.063
+  rates = [advice.learning_rate, 0.87, 2.2, advice.pessimistic]
+  advised, measured, larger, pessimistic = descend(op, rates)
+  assert advised < 0.01
+  assert measured < 0.01
+  assert not larger < 1e4
+  assert pessimistic > 5 * advised
+
+
+@pytest.mark.nightly
+def test_local_steps_share_the_rate():
+  one, four = (advise(OPERATORS['ams'], local_steps=k) for k in (1, 4))
+  assert 4 * four.learning_rate == pytest.approx(one.learning_rate)
+  assert 4 * four.pessimistic == pytest.approx(one.pessimistic)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize('name', OPERATORS)
+def test_the_advised_rate_converges_over_local_steps(name):
+  choice = advise(OPERATORS[name], local_steps=4)
+  end = descend(OPERATORS[name], [choice.learning_rate], local_steps=4)
+  assert end[0] < 0.01
+
+
+@pytest.mark.nightly
+def test_no_embedding_gets_the_pessimistic_rule():
+  """1 / (L + tr(H) / b) does not hold for uniform sampling: it diverges."""
+  op = sketches.uniform_sampling(B)
+  choice = advise(op)
+  assert choice.learning_rate == choice.pessimistic
+  advised, embedding = descend(op, [choice.learning_rate, 0.86])
+  assert advised < 0.2
+  assert not embedding < 1e4
+
+
+def test_limits():
+  assert advise(sketches.identity()).learning_rate == pytest.approx(1, 1e-4)
+  assert advise(sketches.srht(D)).learning_rate == pytest.approx(1, 1e-4)
+  pessimistic = 1 / (2 * (1 + D / B))
+  assert advise(B, FLAT).pessimistic == pytest.approx(pessimistic, 1e-4)
+
+
+@pytest.mark.parametrize('signs', [FLAT, FLAT * (-1) ** np.arange(D)])
+def test_both_signs_of_curvature_count(signs):
+  advice = advise(B, signs.astype(np.float32))
+  assert advice.lambda_max == pytest.approx(2, 1e-4)
+  assert advice.trace.value == pytest.approx(2 * D, 1e-4)
+  assert advice.intrinsic_dimension == pytest.approx(D, 1e-4)
+  assert advice.learning_rate == pytest.approx(1 / (2 + 2 * D / B), 1e-4)
+
+
+def test_the_rate_of_steepest_expected_descent():
+  """Where all eigenvalues are c the estimates are exact."""
+  choice = advise(OPERATORS['ams'], FLAT)
+  assert choice.descent == pytest.approx(1 / (2 + 2 * (D - 1) / B), 1e-4)
+  assert advise(OPERATORS['srht']).descent is None
+
+
+def test_it_speaks():
+  text = str(advise(B, local_steps=5))
+  for part in ('server_lr * client_lr <= 0.1', '5 local steps', '16 floats'):
+    assert part in text
+  assert 'Without the spectrum it would be 0.0118' in text
+
+
+test_wrong_arguments_are_named = refused_calls(
+  (lambda: advise(257), 'b=257 <= d=256'),
+  (lambda: advise(sketches.count_sketch(3, 5)), 'alpha of count_sketch'),
+  (lambda: advise(B, np.zeros(D, np.float32)), 'other than 0'),
+)
+
+
+SIX = {
+  'count_sketch': sketches.count_sketch(1, 6),
+  'two rows': sketches.count_sketch(2, 3, combine='mean'),
+  'ams': sketches.ams(6),
+  'gaussian': sketches.gaussian(6),
+}
+
+
+@pytest.mark.representatives('ams')
+@pytest.mark.parametrize('name', SIX)
+def test_the_second_moment(name):
+  """The mean of 40,000 draws is within 6 standard errors: 2e-9 a false alarm.
+
+  Gaussians lack the last term, which sees the diagonal of H.
+  """
+  op, exact = SIX[name], name != 'gaussian'
+  rng = np.random.default_rng(0)
+  matrix = rng.standard_normal((12, 12)).astype(np.float32)
+  matrix = matrix + matrix.T + 4 * np.eye(12, dtype=np.float32)
+  g = rng.standard_normal(12).astype(np.float32)
+
+  def draw(key):
+    y = op.desketch(key, op.sketch(key, g), g)
+    return y @ matrix @ y
+
+  draws = jax.jit(jax.vmap(draw))(jax.random.split(KEY, 40_000))
+  values = np.asarray(draws, np.float64)
+  error = values.std() / len(values) ** 0.5
+  terms = float(g @ matrix @ g), float(g @ g), float(np.trace(matrix))
+  diagonal = float(np.diag(matrix) @ g**2)
+  want = adviser.sketched_curvature(*terms, diagonal, 6)
+  assert (abs(values.mean() - want) < 6 * error) == exact
+  if not exact:
+    want = adviser.sketched_curvature(*terms, 0, 6)
+    assert abs(values.mean() - want) < 6 * error

@@ -1,0 +1,268 @@
+"""Whole experiments: what is in the grid, in the folder, and after a stop."""
+
+import functools
+import importlib
+import json
+import shutil
+
+from accounting_reference import epsilon, poisson
+from fl_sketch.attacks import reconstruction
+from fl_sketch.privacy import accounting
+from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.training import workdir
+import numpy as np
+from papers.song.attacks import campaign, report, settings, victims
+from papers.song.attacks.settings import Setting
+import pytest
+from runs import ROOT
+
+CONFIGS = sorted(path.stem for path in (ROOT / 'configs').glob('*_attack.py'))
+from_mapping = settings.AttackConfig.from_mapping
+TINY = {
+  'examples': 3, 'sketches': ['gaussian'], 'sizes': [48], 'defended_size': 48,
+  'epsilons': [8.0], 'rounds': 1,
+  'cohort': 1000,  # of as many: an epsilon in closed form
+  'optimizer': 'adam', 'steps': 3, 'restarts': 2,
+}  # fmt: skip
+DIGITS = {
+  'dataset': 'digits', 'model': 'mlp', 'widths': [8], 'examples': 3,
+  'labels': 'candidates', 'tv': 1e-3, 'optimizer': 'adam', 'steps': 2,
+  'restarts': 1,
+}  # fmt: skip
+
+
+def config_of(name, variant='quick'):
+  module = importlib.import_module(f'configs.{name}')
+  return from_mapping(module.get_config(variant).to_dict())
+
+
+def test_the_grid_of_the_demonstration_by_hand():
+  grid = settings.grid(config_of('tanh_attack'))
+  gaussian = functools.partial(Setting, 1, 'gaussian')
+  assert grid == (
+    Setting(1),
+    *(gaussian(size) for size in (4, 8, 12, 16, 24, 48)),
+    *(gaussian(6, rounds) for rounds in (1, 2, 3, 4, 6, 8)),
+    *(gaussian(48, 1, 'noise', x) for x in (0.01, 0.03, 0.1, 0.3, 1.0)),
+    *(gaussian(48, 1, 'epsilon', x) for x in (1, 8, 100, 1000, 10000)),
+    gaussian(48, 1, 'clip', 0.1),
+    gaussian(48, 1, 'normalize', 0.1),
+  )
+
+
+def test_the_grid_has_every_batch_size_and_whole_gradients_too():
+  fields = {'batch_sizes': [1, 2], 'defences': ['clip', 'top_k'], 'k': 7}
+  grid = settings.grid(from_mapping(fields))
+  assert grid == (
+    Setting(1),
+    Setting(2),
+    Setting(1, defence='clip', strength=0.1),
+    Setting(1, defence='top_k', strength=7),
+    Setting(2, defence='clip', strength=0.1),
+    Setting(2, defence='top_k', strength=7),
+  )
+
+
+@pytest.mark.parametrize('name', CONFIGS)
+@pytest.mark.parametrize('variant', ['', 'quick'])
+def test_every_setting_has_a_file_of_its_own(name, variant):
+  grid = settings.grid(config_of(name, variant))
+  assert len({report.file_of(s._asdict()) for s in grid}) == len(grid)
+
+
+@pytest.mark.parametrize('name', CONFIGS)
+def test_every_config_documents_its_command(name):
+  module = importlib.import_module(f'configs.{name}')
+  assert f'fl-sketch attack {name}' in module.__doc__
+  with pytest.raises(ValueError, match="variant='slow'"):
+    module.get_config('slow')
+
+
+@pytest.mark.parametrize(
+  ('fields', 'message'),
+  [
+    ({'step': 3}, r"\['step'\] among the fields .*'steps'"),
+    ({'dataset': 'imagenet'}, r"dataset='imagenet' in \('gaussian', 'digits'"),
+    ({'model': 'mlp'}, r"model='mlp' in \('tanh',\)"),
+    ({'dataset': 'digits'}, r"model='tanh' in \('linear', 'mlp'"),
+    ({'labels': 'optimised'}, r"labels='optimised' in \('known',\)"),
+    ({'objective': 'l1'}, r"objective='l1' in \('l2', 'cosine'\)"),
+    ({'optimizer': 'sgd'}, r"optimizer='sgd' in \('armijo'"),
+    ({'sketches': ['fft'], 'sizes': [8]}, "sketch='fft' in"),
+    ({'defences': ['prune']}, r"defences='prune' in \('clip'"),
+    ({'examples': 0}, 'examples=0 >= 1'),
+    ({'restarts': 0}, 'restarts=0 >= 1'),
+    ({'batch_sizes': []}, r'batch_sizes=\(\) of at least one number'),
+    ({'batch_sizes': [1, 0]}, 'batch_sizes=0 >= 1'),
+    ({'sizes': [-1]}, 'sizes=-1 >= 1'),
+    ({'pooled': [0], 'pooled_size': 6, 'sketches': ['ams']}, 'pooled=0 >= 1'),
+    ({'noises': [-0.1]}, 'noises=-0.1 > 0'),
+    ({'epsilons': [0.0]}, 'epsilons=0.0 > 0'),
+    ({'clip_norm': 0.0}, 'clip_norm=0.0 > 0'),
+    ({'delta': 1.0}, '0 < delta=1.0 < 1'),
+    ({'cohort': 11, 'population': 10}, 'cohort=11 <= c.population=10'),
+    ({'tv': 0.1}, 'tv=0.1 == 0: gaussian inputs are no images'),
+    ({'defences': ['top_k']}, "k with 'top_k' among the defences"),
+    ({'pooled': [2], 'sketches': ['ams']}, 'pooled_size with c.pooled='),
+    ({'pooled': [2], 'pooled_size': 6}, r'sketches with pooled=\(2,\)'),
+    ({'sizes': [8]}, r'sketches with sizes=\(8,\)'),
+    ({'defended_size': 8}, 'sketches with defended_size=8'),
+    ({'defences': ['top_k'], 'k': 0}, 'k=0 >= 1'),
+  ],
+)
+def test_wrong_configs_are_refused(fields, message):
+  with pytest.raises(ValueError, match=f'Expected .*{message}'):
+    from_mapping(fields)
+
+
+@pytest.mark.parametrize(
+  ('rounds', 'cohort'),
+  [(1, 1000), pytest.param(100, 100, marks=pytest.mark.long)],
+)
+def test_the_noise_is_that_of_its_epsilon(rounds, cohort):
+  c = from_mapping({'rounds': rounds, 'cohort': cohort})
+  z, q = settings.noise_multiplier(c, 8.0), cohort / 1000
+  epsilon_of = lambda z: epsilon(poisson(z, rounds, q), delta=1e-5)
+  assert epsilon_of(z) <= 8 < epsilon_of(0.999 * z)
+
+
+def near(x, y):
+  """What an attack finds, made up."""
+  objective = np.arange(len(x), dtype=np.float32)
+  return reconstruction.Reconstruction(x + 0.1, y, objective, None, None)
+
+
+@pytest.fixture(scope='module')
+def finished(tmp_path_factory):
+  """The folder of a tiny experiment, and what `run` returned.
+
+  The attack on the private tables is real; each takes seconds to compile.
+  """
+  folder, attacked = tmp_path_factory.mktemp('attacks'), campaign._attacked
+
+  def last_alone(c, victim, setting, x, y):
+    is_last = setting.defence == 'epsilon'
+    return attacked(c, victim, setting, x, y) if is_last else near(x, y)
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(campaign, '_attacked', last_alone)
+    return folder, campaign.run(from_mapping(TINY), folder)
+
+
+@pytest.mark.nightly
+def test_a_finished_folder_has_rows_table_and_pictures(finished):
+  folder, rows = finished
+  lines = (folder / 'attacks.jsonl').read_text().splitlines()
+  assert [json.loads(line) for line in lines] == rows
+  sent = [(r['per_parameter'], r['per_unknown']) for r in rows]
+  assert sent == [(1, 8), (0.5, 4), (0.5, 4)]
+  kinds = [(r['defence'], r['strength']) for r in rows]
+  assert kinds == [('none', 0), ('none', 0), ('epsilon', 8)]
+  z = accounting.calibrate_noise_multiplier(epsilon=8, delta=1e-5, steps=1)
+  assert [r.get('noise_multiplier') for r in rows] == [None] * 2 + [z]
+  assert all(0 < r['median_error'] < np.inf for r in rows)
+  table = (folder / 'table.md').read_text()
+  assert len(table.splitlines()) == 2 + len(rows)
+  assert '| gaussian, b = 48, epsilon 8 | 1 | 0.5 | 4 |' in table
+  pictures = {path.name for path in folder.glob('*.png')}
+  assert pictures == {'success.png', 'error.png'}
+  fields = json.loads((folder / 'config.json').read_text())
+  assert from_mapping(fields) == from_mapping(TINY)
+
+
+@pytest.mark.nightly
+def test_a_stopped_experiment_goes_on_with_fewer_devices_to_the_same_rows(
+  finished, tmp_path, monkeypatch
+):
+  folder, rows = finished  # three examples on two devices
+  lines = (folder / 'attacks.jsonl').read_text().splitlines(keepends=True)
+  for name in ('config.json', 'problem.json'):
+    shutil.copy(folder / name, tmp_path)
+  (tmp_path / 'attacks.jsonl').write_text(''.join(lines[:-1]))
+  one, calls, attack = mesh_lib.cohort_mesh(1), [], campaign.attack
+  monkeypatch.setattr(mesh_lib, 'cohort_mesh', lambda: one)
+  monkeypatch.setattr(
+    campaign, 'attack', lambda *args: calls.append(args[2]) or attack(*args)
+  )
+  *before, last = campaign.run(from_mapping(TINY), tmp_path)
+  assert calls == [Setting(1, 'gaussian', 48, 1, 'epsilon', 8.0)]
+  assert before == rows[:-1]
+  assert last.keys() == rows[-1].keys()
+  for name, value in rows[-1].items():
+    words = isinstance(value, str)
+    assert last[name] == (value if words else pytest.approx(value, rel=1e-4))
+  table = (folder / 'table.md').read_text()
+  assert (tmp_path / 'table.md').read_text() == table
+
+
+def test_nothing_is_done_again_and_another_config_or_victim_is_refused(
+  finished, monkeypatch
+):
+  """Catches rows of two configs, or of two victims, in one folder."""
+  folder, rows = finished
+  monkeypatch.setattr(campaign, 'attack', None)
+  assert campaign.run(from_mapping(TINY), folder) == rows
+  victim = victims.load(from_mapping(TINY))
+  other = victim._replace(x=victim.x + 1)
+  with monkeypatch.context() as patch:
+    patch.setattr(victims, 'load', lambda *_: other)
+    with pytest.raises(workdir.WorkdirError, match=r'another problem \(data\)'):
+      campaign.run(from_mapping(TINY), folder)
+  with pytest.raises(workdir.WorkdirError, match='steps: 3 there, 4 here'):
+    campaign.run(from_mapping(TINY | {'steps': 4}), folder)
+
+
+def test_a_row_counts_numbers_and_judges_guesses(monkeypatch):
+  """Guesses of batches in another order, one of three of them wrong."""
+  c = from_mapping({'examples': 3, 'batch_sizes': [2]})
+
+  def attacked(c, victim, setting, x, y):
+    guess = x[:, ::-1].copy()
+    guess[0] += 1
+    objective = np.array([3.0, 1.0, 2.0])
+    return reconstruction.Reconstruction(guess, y, objective, None, None)
+
+  monkeypatch.setattr(campaign, '_attacked', attacked)
+  setting = Setting(2, 'srft', 12, 3)
+  row, images = campaign.attack(c, victims.load(c), setting)
+  assert images is None
+  assert row['success'] == pytest.approx(2 / 3)
+  assert row['median_error'] == 0
+  assert row['mse'] == pytest.approx(1 / 3)
+  assert row['objective'] == 2
+  # Three tables of 12 complex numbers, for two inputs of 12 numbers.
+  assert row['per_parameter'] == 3 * 24 / 96
+  assert row['per_unknown'] == 3 * 24 / (2 * 12)
+
+
+@pytest.mark.nightly
+def test_images_are_attacked_kept_and_drawn(tmp_path, monkeypatch):
+  c, passed = from_mapping(DIGITS), {}
+  reconstruct = reconstruction.reconstruct
+
+  def spy(*args, **options):
+    passed.update(options)
+    return reconstruct(*args, **options)
+
+  monkeypatch.setattr(reconstruction, 'reconstruct', spy)
+  (row,) = campaign.run(c, tmp_path)
+  assert {'labels', 'num_classes'}.isdisjoint(passed)
+  np.testing.assert_array_equal(passed['candidates'], np.arange(10)[:, None])
+  assert 0 <= row['label_accuracy'] <= 1
+  assert 0 < row['psnr'] < 100
+  assert -1 <= row['ssim'] <= 1
+  with np.load(tmp_path / 'images' / '1_gradient.npz') as file:
+    guesses = file['images']
+  assert guesses.shape == (3, 1, 8, 8, 1)
+  victim = victims.load(c)
+  mse = np.square(guesses[:, 0] - victim.x).mean()
+  assert row['mse'] == pytest.approx(mse, rel=1e-5)
+  assert 0 <= victim.x.min() < victim.x.max() <= 1
+  assert (tmp_path / 'images_1.png').exists()
+
+
+def test_too_many_examples_are_refused(tmp_path):
+  c = from_mapping(DIGITS | {'examples': 200, 'batch_sizes': [1, 2]})
+  with pytest.raises(ValueError, match='batch size = 400 <= 360'):
+    campaign.run(c, tmp_path / 'folder')
+  assert not (tmp_path / 'folder').exists()

@@ -1,0 +1,171 @@
+"""Das et al.: conditions, identities and trade-offs."""
+
+import math
+
+import das_problems
+from das_problems import PROBLEMS, each_bound, each_problem
+import numpy as np
+from papers.common import privacy_bounds as bounds
+from papers.das import statements as das
+from papers.das.statements import lemmas, tradeoffs
+import pytest
+from refusals import refused
+
+GOOD = {
+  'smoothness': 2.0, 'clip': 9.0, 'rho': 0.1, 'local_steps': 4, 'rounds': 50,
+  'gamma': 6.0, 'largest_gap': 1.0,
+}  # fmt: skip
+TRADE = {'lipschitz': 3.0, 'distance': 5.0, 'smoothness': 1.0, 'rho': 0.05}
+
+
+@pytest.mark.covers('S1-Thm2=Thm5')
+def test_the_schedule_is_that_of_the_theorems():
+  rounds = das.rounds_needed(9.0, rho=0.1, local_steps=4, gamma=6.0, alpha=2.0)
+  assert rounds == math.ceil(24 / 0.36) == 67
+  s = das.schedule(**GOOD | {'rounds': rounds})
+  assert 2 <= s.alpha < 2 * 67 / 66
+  assert s.client_lr == pytest.approx(6 / (9 * 2 * 4 * rounds * 0.1))
+  assert s.load == pytest.approx(2 * s.client_lr * 2 * 4)
+  assert s.clip_norm == 36
+
+
+@pytest.mark.covers('S1-Thm1', 'S1-Def5')
+def test_the_noise_is_that_of_theorem_1():
+  """Any constant q does, as rho has it too."""
+  spec = {'epsilon': 5.0, 'delta': 1e-5, 'population': 100, 'constant': 2.1}
+  rho = bounds.das_rho(dimension=200, **spec)
+  s = das.schedule(**GOOD | {'rho': rho, 'rounds': 50})
+  variance = lemmas.sigma_squared(clip_norm=36.0, rounds=50, **spec)
+  assert s.noise_stddev(200) ** 2 == pytest.approx(variance)
+
+
+test_conditions_of_the_rates = refused(
+  lambda change: das.schedule(**GOOD | change),
+  ({'rounds': 26}, r'rounds=26 >= 26\.6'),
+  ({'clip': 5.6}, r'clip=5\.6 >= 5\.65'),
+  ({'rho': 1.0}, r'rho=1\.0 < 1'),
+  ({'cohort_variance': 1.5}, r'cohort_variance=1\.5 <= 1'),
+  ({'cohort_variance': -0.5}, r'cohort_variance=-0\.5 >= 0'),
+  ({'largest_gap': -1.0}, r'largest_gap=-1\.0 >= 0'),
+  ({'gamma': 0.0}, r'gamma=0\.0 > 0'),
+  ({'smoothness': math.nan}, 'smoothness=nan'),
+  ({'local_steps': 0}, 'local_steps=0 >= 1'),
+)
+
+
+def test_the_best_gamma_is_that_of_the_distance():
+  at = lambda gamma: das.right(das.schedule(**GOOD | {'gamma': gamma}), 2.0)
+  assert at(4.0) == pytest.approx(2 * 9 * 2 * 0.1)
+  assert min(at(3.5), at(4.5)) > at(4.0)
+
+
+@each_bound
+@each_problem
+def test_a_poisson_cohort_is_paid_for_round_by_round(problem, bound):
+  """E|w+ - w*|^2 <= |w - w*|^2 - eta E left, but for the noise, exactly."""
+  clients = PROBLEMS[problem]()
+  rng, d = np.random.default_rng(0), len(clients.w_star)
+  away = rng.standard_normal((300, d)) * np.geomspace(1e-2, 30, 300)[:, None]
+  largest, square = clients.gaps.max(), das_problems.square
+  clip = 4 * math.sqrt(clients.smoothness * largest)
+  spec = {'smoothness': clients.smoothness, 'clip': clip, 'rounds': 100}
+  for steps, extra in ((1, 0.0), (1, 1.0), (4, 0.0), (4, 1.0)):
+    spec |= {'rho': 0.4 / steps, 'gamma': clip * 10 / steps}
+    s = das.schedule(
+      local_steps=steps, largest_gap=largest, cohort_variance=extra, **spec
+    )
+    assert s.load == pytest.approx(0.5)
+    w = clients.w_star + away
+    run = das_problems.watch(clients, s, np.stack([w, w]))
+    g = das_problems.bounded(clients.update(w, s), s, bound)
+    after = square(away - s.client_lr * g.mean(1))
+    after += s.client_lr**2 * extra * square(g).mean(1)
+    lost = s.client_lr * steps * run.left(s, clients, bound)[0]
+    assert (lost <= square(away) * (1 + 1e-9) - after).all()
+
+
+def test_an_update_of_0_is_normalised_to_0():
+  s = das.schedule(**GOOD)
+  left = das.normalize_left(s, [-2.0], [0.0], [2.0])
+  assert left == pytest.approx(-s.load * 81 / (2 * 2))
+
+
+@pytest.mark.parametrize(
+  ('name', 'value'),
+  [('clip', -4.0), ('rho', 1.5), ('rounds', 0), ('cohort_variance', 2.0)],
+)
+def test_rates_check_their_schedule(name, value):
+  s = das.schedule(**GOOD)._replace(**{name: value})
+  for rate in (
+    lambda: das.right(s, 1.0),
+    lambda: das.clip_left(s, [1.0], [1.0], [1.0]),
+    lambda: das.normalize_left(s, [1.0], [1.0], [1.0]),
+    lambda: tradeoffs.lipschitz_bound(s, 1.0, 1.0),
+  ):
+    with pytest.raises(ValueError, match=name):
+      rate()
+
+
+@pytest.mark.covers('S1-Eq11')
+@pytest.mark.parametrize(('mean_gap', 'best'), [(0.05, 10), (0.2, 1)])
+def test_the_best_number_of_local_steps_is_found(mean_gap, best):
+  spec = TRADE | {'mean_gap': mean_gap, 'curvature': 0.8}
+  at = lambda e: tradeoffs.local_steps_bound(local_steps=e, **spec)
+  assert tradeoffs.best_local_steps(**spec) == best
+  assert min(range(1, 11), key=at) == best
+  with pytest.raises(ValueError, match='local_steps=11 <='):
+    at(11)
+  with pytest.raises(ValueError, match=r'local_steps=1 <= 1 / \(2 rho\)'):
+    tradeoffs.best_local_steps(**spec | {'rho': 0.6})
+  with pytest.raises(ValueError, match='curvature=2 <= smoothness'):
+    tradeoffs.best_local_steps(**spec | {'curvature': 2})
+
+
+@pytest.mark.covers('S1-Eq11')
+def test_equation_11_is_above_equation_8():
+  for curvature, rho in ((0.0, 0.05), (1.0, 0.05), (1.0, 0.49)):
+    for steps in {1, math.floor(1 / (2 * rho))}:
+      spec = {'smoothness': 1.0, 'rho': rho, 'local_steps': steps}
+      clip = tradeoffs.unclipped_threshold(3.0, curvature, **spec)
+      s = das_problems.schedule(distance=5.0, clip=clip, **spec)
+      tight = tradeoffs.lipschitz_bound(s, 5.0, 0.3)
+      simple = tradeoffs.local_steps_bound(3.0, 5.0, 0.3, curvature, **spec)
+      assert tight <= simple < 1.3 * tight
+
+
+@pytest.mark.covers('S1-Rem1, 5.1, Eq15-17')
+def test_remark_1_holds_from_a_distance_on_and_not_at_the_optimum():
+  """B < B2 for c >= 4, if the start is far; the other way round at w*."""
+  for c in (4.0, 8.0, 16.0, 64.0):
+    for rho, steps in ((1e-4, 1), (1e-4, 500), (1e-2, 5), (1e-2, 20), (0.2, 1)):
+      x = rho * steps
+      near = (0.5 + c * x / 4) * steps
+      for distance in (near, 1.5 * near):
+        b = tradeoffs.compare(c, distance, rho=rho, local_steps=steps)
+        assert b.normalize < b.clip
+        h, noise = b.normalize, 2 * distance * rho + x * c / 2
+        solved = (2 - x**2) * h - x**2 - math.sqrt(2 * (h + 1)) * noise
+        assert abs(solved) < 1e-9
+      floor = tradeoffs.compare(c, 0.0, rho=rho, local_steps=steps)
+      assert floor.normalize > floor.clip * (1 if c > 4 else 0.99)
+      assert floor.normalize > 0.99 * x * c / math.sqrt(8)
+
+
+NEAR = {'ratio': 4.0, 'distance': 1.0, 'rho': 0.1, 'local_steps': 2}
+test_conditions_of_the_comparison = refused(
+  lambda change: tradeoffs.compare(**NEAR | change),
+  ({'ratio': 3.9}, r'ratio=3\.9 >= 4'),
+  ({'local_steps': 6}, r'local_steps=6 <= 5\.0'),
+  ({'distance': 1e3}, r'<= 7\.0'),
+)
+
+
+@pytest.mark.covers('S1-Rem1, 5.1, Eq15-17')
+def test_the_table_has_the_comparison():
+  lines = tradeoffs.table(rho=1e-3, local_steps=5).splitlines()
+  assert len({line.count('|') for line in lines}) == 1
+  rows = [[float(x) for x in line.split('|')[1:-1]] for line in lines[2:]]
+  assert len(rows) == 9
+  for c, distance, *cells in rows:
+    b = tradeoffs.compare(c, distance, rho=1e-3, local_steps=5)
+    assert cells == pytest.approx([*b, b.normalize / b.clip], rel=0.01)

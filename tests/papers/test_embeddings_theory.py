@@ -1,0 +1,311 @@
+"""Lemmas D.18 to D.28 of Song et al. and Property 3 of Chen et al., measured.
+
+A count of draws is judged by the binomial distribution: a share that is what it
+should be fails a test with probability below ALARM.
+"""
+
+import functools
+import math
+
+from fl_sketch import sketches
+from fl_sketch.sketches import hashing
+import jax
+import jax.numpy as jnp
+import numpy as np
+from operators import both
+from papers.chen.statements import corollaries
+from papers.common import embeddings, tails
+import pytest
+from refusals import refused_calls
+from scipy import stats
+
+pytestmark = pytest.mark.xdist_group('embeddings')  # share draws
+ALARM, KEY = 1e-8, jax.random.key(2)
+D, SIZE, SPARSITY = 256, 64, 4
+OPERATORS = {
+  'ams': sketches.ams(SIZE),
+  'count_sketch': sketches.count_sketch(1, SIZE, combine='mean'),
+  'gaussian': sketches.gaussian(SIZE),
+  'sparse_embedding': sketches.sparse_embedding(SIZE, SPARSITY),
+  'srht': sketches.srht(SIZE),
+  'uniform_sampling': sketches.uniform_sampling(SIZE),
+}
+PAIR = np.random.default_rng(0).standard_normal((2, D))
+
+
+def at_most(share, probability, draws):
+  """Whether a count of draws may have a probability of at most that."""
+  return stats.binom.sf(round(share * draws) - 1, draws, probability) > ALARM
+
+
+@pytest.mark.representatives('mean')
+@pytest.mark.parametrize('name', ['mean', 'sparse_embedding', 'srht'])
+def test_the_matrix_is_the_operator(name):
+  op = OPERATORS.get(name, sketches.count_sketch(4, 16, combine='mean'))
+  x = np.float32(PAIR[0])
+  measure = jax.jit(
+    lambda key: (embeddings.matrix(op, key, D), op.sketch(key, x))
+  )
+  r, table = jax.device_get(measure(KEY))
+  scale = sketches.properties(op).adjoint_scale
+  np.testing.assert_allclose(r @ x, np.ravel(table) / scale**0.5, atol=1e-4)
+
+
+@functools.cache
+def coherence(name):
+  return embeddings.coherence_quantiles(
+    OPERATORS[name], KEY, D, draws=1000, delta=0.01, quantiles=(0.5, 1.0)
+  )
+
+
+@pytest.mark.representatives('gaussian')
+@pytest.mark.covers('S0-LemD18..22')
+@pytest.mark.parametrize('name', ['ams', 'gaussian', 'srht'])
+def test_printed_coherence_is_that_of_a_single_pair(name):
+  """Of all pairs it is exceeded far more often than delta = 0.01 says."""
+  measured = coherence(name)
+  assert not at_most(measured.beyond_printed, 0.01, 1000)
+  assert at_most(measured.beyond_corrected, 0.01, 1000)
+  median, _ = measured.quantiles
+  assert measured.corrected < 2 * median
+  assert measured.printed == pytest.approx((math.log(D / 0.01) / SIZE) ** 0.5)
+  if name != 'srht':  # whose 255 products are far fewer
+    assert median > measured.printed
+
+
+@pytest.mark.nightly  # at one delta it is fast
+def test_a_smaller_delta_does_not_help_printed_coherence():
+  """No Theta(delta) makes it true: more than 50 times delta at 10^-4."""
+  measured = embeddings.coherence_quantiles(
+    OPERATORS['ams'], KEY, 512, draws=100, delta=1e-4
+  )
+  assert not at_most(measured.beyond_printed, 50e-4, 100)
+
+
+@pytest.mark.nightly  # as that of other operators, which is fast
+@pytest.mark.covers('S0-LemD18..22')
+def test_printed_coherence_of_sparse_columns_is_as_wrong():
+  """With s = b entries a column it is that of AMS; with few it is above 1."""
+  op = sketches.sparse_embedding(16, 16)
+  measured = embeddings.coherence_quantiles(op, KEY, 32, draws=64, delta=0.01)
+  assert not at_most(measured.beyond_printed, 0.01, 50)
+  assert at_most(measured.beyond_corrected, 0.01, 50)
+  assert coherence('sparse_embedding').printed > 1
+
+
+@pytest.mark.nightly
+@pytest.mark.covers('S0-LemD18..22')
+@pytest.mark.parametrize('name', ['count_sketch', 'sparse_embedding'])
+def test_coherence_of_sparse_columns(name):
+  """A multiple of 1 / s, at most 1, which the Count Sketch attains."""
+  measured = coherence(name)
+  steps = measured.quantiles * (SPARSITY if name == 'sparse_embedding' else 1)
+  np.testing.assert_allclose(steps, np.round(steps), atol=1e-5)
+  assert measured.quantiles[1] <= measured.corrected <= 1
+  if name == 'count_sketch':
+    assert measured.quantiles[0] == measured.corrected == 1
+    assert measured.beyond_printed == 0
+  wide = tails.coherence('sparse_embedding', D, D, 0.1, sparsity=D)
+  assert wide < 0.6
+
+
+@pytest.mark.nightly
+def test_coherence_where_the_paper_has_none():
+  measured = embeddings.coherence_quantiles(
+    sketches.block_cyclic(16), KEY, 64, draws=10, delta=0.1
+  )
+  assert (
+    measured.printed is measured.corrected is measured.beyond_corrected is None
+  )
+  assert measured.quantiles[-1] == 1
+  with pytest.raises(ValueError, match="family='uniform_sampling'"):
+    tails.coherence('uniform_sampling', 64, 16, 0.1)
+  assert not embeddings.coherence(OPERATORS['uniform_sampling'], KEY, D)
+  text = embeddings.table([coherence('gaussian'), measured]).splitlines()
+  assert text[2].startswith('| gaussian | 0.')
+  assert text[3].endswith('| - | - | - |')
+
+
+@functools.cache
+def sizes(name):
+  """Of 2048 errors of an inner product."""
+  return np.abs(embeddings.errors(OPERATORS[name], KEY, *PAIR, 2048))
+
+
+@pytest.mark.representatives('count_sketch')
+@pytest.mark.covers(
+  'S0-LemD23,24[srht, ams, gaussian]', 'S0-LemD25,26[count_sketch]',
+  'S0-LemD27[sparse_embedding]', 'S0-LemD28[uniform_sampling]', 'S4-Prop1-3',
+)  # fmt: skip
+@pytest.mark.parametrize('name', OPERATORS)
+def test_tails(name):
+  """They hold, and the corrected one of a Gaussian within a factor of 3."""
+  for delta in (0.1, 0.01):
+    for form in ('printed', 'corrected'):
+      bound = tails.tail(name, D, SIZE, delta, sparsity=SPARSITY, form=form)
+      assert at_most(float(np.mean(sizes(name) > bound)), delta, 2048)
+      if (name, form) == ('gaussian', 'corrected'):
+        assert bound < 3 * np.quantile(sizes(name), 1 - delta)
+
+
+def test_a_table_of_tails():
+  """Where SRHT's printed bound is vacuous: no error exceeds n / b - 1 = 3."""
+  rows = embeddings.tail_frequencies(
+    OPERATORS['srht'], KEY, *PAIR, draws=256, deltas=(0.01,)
+  )
+  bounds = [
+    tails.tail('srht', D, SIZE, 0.01, form=form)
+    for form in ('printed', 'corrected')
+  ]
+  assert rows == [(0.01, bounds[0], 0.0, bounds[1], 0.0)]
+  assert '| 0.01 | 4.042 | 0 | 1.768 | 0 |' in embeddings.table(rows)
+  assert tails.tail('srht', D, SIZE, 1e-9) == 3
+  # By its entries, where neither that nor Chebyshev's inequality is less.
+  large = tails.tail('srht', 2**20, 2**10, 1e-9)
+  assert 10 < large < tails.chebyshev(2**10, 1e-9) / 50
+
+
+@pytest.mark.covers('S0-LemD28')
+def test_what_uniform_sampling_may_do():
+  """It attains the corrected bound where it keeps a spike."""
+  spike = np.eye(1, D)[0]
+  op = OPERATORS['uniform_sampling']
+  measured = np.abs(embeddings.errors(op, KEY, spike, spike, 256))
+  bound = tails.tail('uniform_sampling', D, SIZE, 0.1)
+  assert measured.max() == pytest.approx(bound) == D / SIZE - 1
+  assert bound < tails.tail('uniform_sampling', D, SIZE, 0.1, form='printed')
+  assert tails.tail('uniform_sampling', D, D - 1, 0.1) == 1
+  assert tails.coordinate_wise('uniform_sampling', D, SIZE) == D - SIZE
+
+
+@pytest.mark.nightly
+@pytest.mark.covers('S0-LemD25,26', 'S4-Prop1-3')
+def test_property_3_is_not_of_the_count_sketch():
+  """An error of 1 with probability 1 / b, at every b: 20 delta and more.
+
+  Printed, at delta = 1 / b^2, it is below 0.27 at b = 2^20, and Pr / delta = b.
+  """
+  size, draws = 16, 4096
+  pair = np.eye(2, 64).sum(0)
+  measured = embeddings.errors(
+    sketches.count_sketch(1, size), KEY, pair, pair, draws
+  )
+  error, probability = tails.counterexample(size)
+  np.testing.assert_allclose(
+    np.abs(measured), np.round(np.abs(measured)), atol=1e-5
+  )
+  assert np.abs(measured).max() == pytest.approx(error)
+  hits = int((np.abs(measured) > error / 2).sum())
+  two_sided = stats.binomtest(hits, draws, probability).pvalue
+  assert two_sided > ALARM
+  # Where the printed bound is below that error, by the hash functions alone.
+  b, draws = 2**14, 2**20
+
+  @jax.jit
+  @jax.vmap
+  def collides(key):
+    (family,) = hashing.families(key, 1, 2, hashing.BUCKET)
+    words = hashing.kwise(jnp.arange(2, dtype=jnp.uint32), family)
+    one, other = hashing.bucket(words, b)
+    return one == other
+
+  share = float(collides(jax.random.split(KEY, draws)).mean())
+  delta = 0.01 / b
+  assert tails.bounded_products('count_sketch', b, b, delta, form='printed') < 1
+  assert not at_most(share, 20 * delta, draws)
+  for b in (2**17, 2**20, 2**26):
+    error, probability = tails.counterexample(b)
+    number = 'count_sketch', b, b, b**-2.0
+    assert tails.bounded_products(*number, form='printed') < error
+    assert probability == pytest.approx(b * number[3])
+    assert tails.bounded_products(*number) > error
+
+
+@pytest.mark.covers('S0-LemD25,26')
+def test_lemma_d_25_needs_two_buckets():
+  """In one, equal coordinates have an error of (sum of n signs)^2 / n - 1."""
+  n = 256
+
+  def excess(delta):  # Pr / delta
+    most = math.sqrt(n * (1 + math.log(1 / delta)))
+    return 2 * stats.binom.sf((n + most) / 2, n, 0.5) / delta
+
+  assert excess(1e-3) > 3
+  assert excess(1e-8) > 10 * excess(1e-4) > 100
+  with pytest.raises(ValueError, match='size=1 >= 2'):
+    tails.tail('count_sketch', n, 1, 0.1, form='printed')
+  assert tails.tail('count_sketch', n, 1, 0.125) == 4
+
+
+@pytest.mark.nightly
+@pytest.mark.covers('S0-LemD25,26')
+def test_the_constant_of_lemma_d_26():
+  """Of k equal coordinates: above delta, printed, and near 2 delta."""
+  size, k, draws = 1024, 8, 20_480
+  flat = np.eye(k, size).sum(0)
+  op = sketches.count_sketch(1, size)
+  measured = np.abs(embeddings.errors(op, KEY, flat, flat, draws))
+  delta = k**2 / (4 * size)
+  printed = tails.chebyshev(size, delta, form='printed')
+  assert printed == pytest.approx(2 / k)
+  share = float(np.mean(measured > printed - 1e-5))
+  assert not at_most(share, delta, draws)
+  assert tails.chebyshev(size, 2 * delta) == pytest.approx(printed)
+  assert at_most(share, 2 * delta, draws)
+
+
+@pytest.mark.nightly
+@pytest.mark.covers('S0-B1..B8')
+def test_the_norms_of_gaussian_sketches_are_chi_squares():
+  """By Laurent and Massart, and by the distribution itself."""
+  spike, draws = np.eye(1, D)[0], 2048
+  op = OPERATORS['gaussian']
+  squares = SIZE * (embeddings.errors(op, KEY, spike, spike, draws) + 1)
+  for delta in (0.3, 0.01, 1e-6):
+    low, high = tails.chi_square_interval(SIZE, delta)
+    outside = float(np.mean((squares < low) | (squares > high)))
+    assert at_most(outside, delta, draws)
+    exact = stats.chi2.interval(1 - delta, SIZE)
+    assert low < exact[0] < exact[1] < high < 1.3 * exact[1]
+  assert stats.kstest(squares, stats.chi2(SIZE).cdf).pvalue > ALARM
+
+
+@pytest.mark.representatives(str(D))
+@pytest.mark.covers('S4-Rem3.4')
+@pytest.mark.parametrize('d', [D, 4 * D])
+def test_remark_3_4(d):
+  """E y'Ay of y = R'Rg grows with the intrinsic dimension, not with d.
+
+  Means of 4000 draws, to six standard errors.
+  """
+  op = OPERATORS['count_sketch']
+  weights = np.arange(1.0, d + 1) ** -2
+  g = np.eye(1, d, dtype=np.float32)[0]
+
+  def squares(key):
+    y = both(op, g)(key, g)
+    return jnp.stack([(weights * y**2).sum(), (y**2).sum()])
+
+  keys = jax.random.split(KEY, 4000)
+  measured = np.float64(jax.jit(jax.vmap(squares))(keys))
+  mean, error = measured.mean(0), 6 * measured.std(0) / len(measured) ** 0.5
+  bound = corollaries.curvature(
+    smoothness=1.0, intrinsic_dimension=weights.sum(), size=SIZE
+  )
+  assert mean[0] - error[0] < bound < 1.1 * (mean[0] + error[0])
+  alpha = sketches.properties(op).alpha(d)
+  assert abs(mean[1] - 1 - alpha) < error[1]
+  assert alpha == (d - 1) / SIZE
+
+
+MEDIAN = sketches.count_sketch(5, 8)
+test_bad_arguments = refused_calls(
+  (lambda: tails.tail('dct', 8, 4, 0.1), "family='dct'"),
+  (lambda: tails.tail('srht', 8, 9, 0.1), 'size=9 <= 8'),
+  (lambda: tails.tail('srht', 8, 4, 1.0), '0 < delta=1.0 < 1'),
+  (lambda: tails.tail('srht', 8, 4, 0.1, form='exact'), "form='exact'"),
+  (lambda: tails.chebyshev(0, 0.1), 'size=0 >= 1'),
+  (lambda: tails.chebyshev(8, 0.1, a=-1), 'a=-1 >= 0'),
+  (lambda: embeddings.errors(OPERATORS['srht'], KEY, *PAIR, 0), 'draws=0'),
+  (lambda: embeddings.matrix(MEDIAN, KEY, 64), 'desketch is linear'),
+)

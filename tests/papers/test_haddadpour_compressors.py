@@ -1,0 +1,176 @@
+"""What PRIVIX and HEAPRIX are worth: constants beside measured ones.
+
+Means over 3000 sketches lie 6 standard errors within their bounds, or beyond
+them where a statement is wrong: 1e-9 to pass by chance, each. That HEAVYMIX
+expands with estimates, and the bias of HEAPRIX with one hash, are in
+`test_estimators`.
+"""
+
+import math
+
+import fedsketch_rounds
+from fl_sketch import sketches
+from fl_sketch.sketches import estimators
+import jax
+import jax.numpy as jnp
+import numpy as np
+from papers.haddadpour.statements import compressors
+import pytest
+from refusals import refused_calls
+
+D = 32
+
+
+test_conditions_of_the_compressors = refused_calls(
+  (lambda: compressors.scaled(0.9), r'delta=0\.9 >= 1'),
+  (lambda: compressors.heavymix(4, 5, rows=1, cols=1), 'k=5 <= dimension=4'),
+  (lambda: compressors.heavymix(4, 2, rows=0, cols=1), 'rows=0 >= 1'),
+  (lambda: compressors.heavymix(4, 2, rows=1, cols=0), 'cols=0 >= 1'),
+  (lambda: compressors.induced(0.9, 2.0), r'delta_1=0\.9 >= 1'),
+  (lambda: compressors.induced(1.1, 2.0, form='printed'), 'delta_1=1.1 <= 1'),
+  (lambda: compressors.induced(2.0, 0.5), r'delta_2=0\.5 >= 1'),
+  (lambda: compressors.privix_variance(4, 0), 'cols=0 >= 1'),
+  (lambda: compressors.heaprix_variance(9, 3, error=1.1), r'error=1\.1 <= 1'),
+  (lambda: compressors.heaprix_variance(9, 3, error=-0.1), r'error=-0\.1 >= 0'),
+  (lambda: compressors.mu_squared(4, numerator=0), 'numerator=0 > 0'),
+)
+
+
+@pytest.mark.covers('S2-Rem2')
+def test_remark_2_wants_one_over_mu_squared():
+  for cols in (500, 1000):
+    assert compressors.mu_squared(cols, numerator=1) * 1000 == 1000 / cols
+  # With e, as of Property 1, Delta is 1 + e at cols = d.
+  printed = compressors.privix_variance(1000, 1000, form='printed')
+  assert printed == pytest.approx(math.e)
+  assert compressors.privix_variance(1000, 1000) == pytest.approx(1, rel=0.01)
+
+
+def sketched(rows, cols):
+  """A vector of norm 1, not flat, and what 3000 sketches of it are read as."""
+  x = np.arange(1.0, D + 1) ** -0.5
+  x /= np.linalg.norm(x)
+  rng = np.random.default_rng(0)
+  many = np.repeat(x[None], 3000, axis=0)
+  return x, fedsketch_rounds.decode(rng, many, rows, cols)
+
+
+def between(estimate, low, high):
+  mean, error = estimate
+  return low < mean - 6 * error and mean + 6 * error < high
+
+
+@pytest.mark.covers('S2-Def1', 'S2-Prop1')
+@pytest.mark.parametrize('rows', [1, 3, 4, 20])
+def test_property_1_is_loose_and_what_corrects_it_exact_for_one_row(rows):
+  x, draws = sketched(rows, 8)
+  delta = compressors.unbiased_constant(x, draws)
+  exact = 1 + compressors.privix_variance(D, 8)
+  if rows == 1:
+    assert between(delta, 0.9 * exact, 1.1 * exact)
+  else:
+    assert between(delta, 1, exact)
+  printed = 1 + compressors.privix_variance(D, 8, form='printed')
+  assert between(delta, 0, printed / 2)
+  shared = 1 + compressors.mu_squared(8, numerator=1) * D
+  assert between(delta, 0, 1.1 * shared)
+
+
+@pytest.mark.covers('S2-Def3', 'S2-Lem1')
+def test_lemma_1_wants_its_scale():
+  x, draws = sketched(1, 8)
+  delta = 1 + compressors.privix_variance(D, 8)
+  for form in ('printed', 'corrected'):
+    scale, error, _ = compressors.scaled(delta, form=form)
+    measured = compressors.contraction_error(x, scale * draws)
+    if form == 'printed':
+      assert between(measured, 4 * error, np.inf)
+      assert between(measured, 0.9 * (delta - 1), 1.1 * (delta - 1))
+    else:
+      assert between(measured, 0.9 * error, 1.1 * error)
+  # Nor does an alpha other than 1 in Definition 3 help.
+  for alpha in (0.5, 2.0):
+    other = np.square(alpha * x - draws).sum(1).mean()
+    assert other > np.square(x - draws).sum(1).mean()
+
+
+@pytest.mark.covers('S2-Lem3', 'S2-Cor1, Rem4')
+@pytest.mark.parametrize('k', [1, 8, 31])
+def test_lemma_3_and_corollary_1_hold(k):
+  """The induced compressor of the k largest values and a count sketch."""
+  x, _ = sketched(1, 8)
+  top = np.where(np.arange(D) < k, x, 0)
+  rng = np.random.default_rng(0)
+  rest = np.repeat((x - top)[None], 3000, axis=0)
+  draws = top + fedsketch_rounds.decode(rng, rest, 1, 8)
+  measured = compressors.unbiased_constant(x, draws)
+  error, _ = compressors.contraction_error(x, top[None])
+  delta_2 = 1 + compressors.privix_variance(D, 8)
+  met = compressors.induced(1 / (1 - error), delta_2)
+  assert between(measured, 0.9 * met, 1.1 * met)
+  bound = compressors.induced(D / k, delta_2)
+  assert between(measured, 1 - 1e-9, bound)
+  omega = compressors.heaprix_variance(D, 8, error=1 - k / D)
+  assert bound == pytest.approx(1 + omega)
+  if k == 8:
+    printed = 1 + compressors.heaprix_variance(D, 8, form='printed')
+    assert between(measured, 1, printed)
+  # Remark 3's Delta_1 <= 1 would have less than a second moment of 1.
+  assert between(
+    measured, compressors.induced(0.9, 99.0, form='printed'), np.inf
+  )
+
+
+def test_the_table_of_heavymix_has_to_be_large():
+  """The corrected Lemma 2 goes from no promise to the printed one."""
+  at = lambda rows, cols, k=4: compressors.heavymix(64, k, rows=rows, cols=cols)
+  assert at(1, 4).error == at(99, 8).error == at(99, 10**6, 32).error == 1
+  errors = [at(rows, 256).error for rows in (3, 5, 9, 15)]
+  assert errors == sorted(errors, reverse=True)
+  assert 1 - 4 / 64 < errors[-1] < 1.0001 * (1 - 4 / 64)
+  assert at(1, 1, 64).error == 0
+
+
+def library(rows, cols, d, k, power, draws):
+  """The library's HEAVYMIX and HEAPRIX of x_i of that power of i: exact."""
+  x = np.arange(1.0, d + 1) ** power
+  x = jnp.asarray(x / np.linalg.norm(x), jnp.float32)
+  op = sketches.count_sketch(rows, cols)
+
+  def one(key):
+    table = op.sketch(key, x)
+    exact = x[estimators.heavy_support(op, key, table, x, k)]
+    mix = estimators.heavymix(op, key, table, x, k, exact)
+    return mix, estimators.heaprix(op, key, x, k)
+
+  keys = jax.random.split(jax.random.key(0), draws)
+  options = {'xla_backend_optimization_level': 0}
+  measured = jax.jit(jax.vmap(one), compiler_options=options)(keys)
+  return np.asarray(x, float), *(np.asarray(y, float) for y in measured)
+
+
+@pytest.mark.covers('S2-Lem2', 'S2-Cor1, Rem4')
+@pytest.mark.long
+def test_lemma_2_and_corollary_1_fail_of_a_row_that_finds_nothing():
+  rows, cols, d = 1, 2, 16
+  x, mix, heap = library(rows, cols, d, cols, 2.0, 16000)
+  left = compressors.contraction_error(x, mix)
+  printed = compressors.heavymix(d, cols, rows=rows, cols=cols, form='printed')
+  assert between(left, 1.1 * printed.error, 1)
+  omega = compressors.contraction_error(x, heap)
+  met = compressors.heaprix_variance(d, cols, error=left[0])
+  assert between(omega, 0.9 * met, 1.1 * met)
+  wrong = compressors.heaprix_variance(d, cols, form='printed')
+  assert between(omega, wrong, np.inf)
+
+
+@pytest.mark.long
+def test_lemma_2_and_corollary_1_hold_of_a_table_that_is_large():
+  rows, cols, d, k = 15, 256, 4096, 8
+  x, mix, heap = library(rows, cols, d, k, -0.6, 300)
+  left = compressors.contraction_error(x, mix)
+  bound = compressors.heavymix(d, k, rows=rows, cols=cols).error
+  assert bound < 1
+  assert between(left, 0, bound)
+  omega = compressors.contraction_error(x, heap)
+  assert between(omega, 0, compressors.heaprix_variance(d, cols, error=left[0]))

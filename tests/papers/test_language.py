@@ -1,0 +1,153 @@
+"""The comparison on models of language: its data, tuning and claims."""
+
+import json
+import pathlib
+
+from fl_sketch import models
+from fl_sketch.data import store
+import numpy as np
+from papers.common import lab as lab_lib
+from papers.language import methods, problems, report
+from papers.one_percent import runs
+import pytest
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+  return tmp_path_factory.mktemp('language')
+
+
+class Lab(lab_lib.Lab):
+  """Makes up runs whose losses and bytes follow from their configs."""
+
+  def sweep(self, name, config):
+    self.played[name] = config
+    ((field, values),) = config['sweep'].items()
+    up = 1 if 'sketch' in config else 101
+    sent = {'total_uplink_bytes': up, 'total_downlink_bytes': 101}
+    rate = config.get('client_lr', 1.0)
+    return [Run({'values': {field: v}, 'rate': rate} | sent, None)
+            for v in values]  # fmt: skip
+
+
+class Run(lab_lib.Run):
+  """What is held out is best at the rate 0.003, the test at 0.001."""
+
+  diverged = False
+
+  def curve(self, metric='test_accuracy', x='round'):
+    return np.ones(1), np.ones(1)
+
+  def final(self, metric='test_accuracy', last=1):
+    if metric == 'train_loss':
+      return 1.0
+    if metric == 'test_bits':
+      return 3 + abs(np.log(self.row['rate'] / 0.001))
+    assert metric == 'client_loss_pooled'
+    (rate,) = self.values.values()
+    return abs(np.log(rate / 0.003))
+
+
+def samples(fields):
+  data = store.open(pathlib.Path(fields['dataset_options']['folder']))
+  return data, {x.tobytes() for x in np.asarray(data.train['x'])}
+
+
+def test_halves_share_nothing_and_one_client_has_everything(folder):
+  """Catches a model that was trained on what it is adapted to."""
+  lab = lab_lib.Lab(folder, 'quick', progress=False)
+  parts = {p: problems.plays(lab, p) for p in ('all', 'first', 'second', 'one')}
+  found = {part: samples(fields)[0] for part, fields in parts.items()}
+  assert parts['all']['population'] == 16
+  assert parts['first']['population'] == parts['second']['population'] == 8
+  assert not {*found['first'].ids} & {*found['second'].ids}
+  assert {*found['first'].ids} | {*found['second'].ids} == {*found['all'].ids}
+  assert parts['one']['population'] == 1
+  for name in ('train', 'test'):
+    one, whole = (getattr(found[p], name)['x'] for p in ('one', 'all'))
+    np.testing.assert_array_equal(one, whole)
+
+
+def test_rates_are_tuned_by_what_clients_hold_out(folder):
+  """Catches a rate that is chosen by the test, or on a reported seed."""
+  lab = Lab(folder, 'quick', progress=False)
+  made = report.scratch(lab)
+  assert made.seeds[methods.DENSE]['rate'] == 0.003
+  tuned = [c for n, c in lab.played.items() if n.endswith('/tune')]
+  raced = [c for n, c in lab.played.items() if n.endswith('/race')]
+  assert len(tuned) == len(raced) == len(made.seeds) > 2
+  for config in tuned:
+    assert config['client_holdout'] == 0.1
+    assert config['seed'] not in range(10)
+  for config in raced:
+    assert 'client_holdout' not in config
+    assert config['sweep'] == {'seed': (0, 1)}
+
+
+def test_claims_are_of_losses_and_bytes(folder):
+  """Catches a claim of another method, and of bytes down."""
+  lab = Lab(folder, 'quick', progress=False)
+  near, fewer, *_ = report.scratch(lab).claims
+  assert (near.measured, near.bound) == (0.0, 1.0)
+  assert (fewer.measured, fewer.bound) == (101.0, 100)
+  assert methods.TABLES in near.text
+  assert methods.DILOCO in near.text
+
+
+def test_a_caption_counts_no_padding_as_characters(folder):
+  """Catches 80 characters of each window: a short speech is padded."""
+  lab = Lab(folder, 'quick', progress=False)
+  (table,) = report.scratch(lab).tables
+  # 6 rounds of 8 clients, which make 4 steps of 2 windows.
+  assert '384 windows of at most 80 characters' in table.caption
+
+
+def test_all_methods_see_the_same_characters(folder):
+  """Catches a method with more steps, samples or rounds than the others."""
+  lab = Lab(folder, 'quick', progress=False)
+  task = problems.scratch(lab)
+  for name, method in methods.METHODS.items():
+    fields = runs.config(task, method, method.shares[0], 6, 0.1)
+    seen = fields['rounds'] * fields['local_steps'] * fields['batch_size']
+    assert seen == 6 * 4 * 2, name
+    assert fields['cohort'] == 8
+
+
+@pytest.mark.parametrize('scale', lab_lib.SCALES)
+@pytest.mark.parametrize('problem', [problems.scratch, problems.large])
+def test_heads_divide_the_widths_of_every_scale(
+  problem, scale, folder, monkeypatch
+):
+  """Catches a decoder that cannot be made, at a scale that nobody played."""
+  monkeypatch.setattr(problems, 'plays', lambda lab: {})
+  monkeypatch.setattr(
+    problems, '_task', lambda lab, name, fields, rates: fields
+  )
+  fields = problem(Lab(folder, scale, progress=False))
+  model = models.make(fields['model'], 67, **fields.get('model_options', {}))
+  assert model.width % model.heads == 0
+
+
+def test_the_larger_decoder_has_the_best_methods_of_the_kept_result(folder):
+  """Catches a choice by the test or by a run that diverged, and other rates."""
+  losses = {
+    methods.DILOCO: [2.0, 2.2], methods.SAFL: [1.0, None],
+    methods.FEDAVG: [2.3, 2.3], methods.TABLES: [2.2, 2.1],
+    methods.DENSE: [2.4, 2.4],
+  }  # fmt: skip
+  seeds = {
+    name: {'training loss': loss, 'rate': 0.01 * i, 'bits': [9.0 - i]}
+    for i, (name, loss) in enumerate(losses.items(), start=1)
+  }
+  lab = Lab(folder, 'quick', progress=False)
+  kept = folder / 'Language-Scratch.json'
+  kept.write_text(json.dumps({'seeds': seeds}))
+  made = report.large(lab)
+  kept.unlink()  # other tests make the result
+  best = methods.DILOCO, methods.TABLES, methods.FEDAVG
+  assert {k: v['rate'] for k, v in made.seeds.items()} == {
+    name: seeds[name]['rate'] for name in best
+  }
+  raced = [name for name in lab.played if 'language' in name]
+  assert len(raced) == len(best)
+  assert all(name.startswith('language/large/') for name in raced)

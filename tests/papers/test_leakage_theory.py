@@ -1,0 +1,260 @@
+"""What the theorems on gradient leakage promise, kept and broken."""
+
+import math
+
+import numpy as np
+from papers.common import statements as catalog
+from papers.song.statements import leakage, properties
+import pytest
+from refusals import refused_calls
+
+from tests.papers.test_properties import gaps
+
+
+def attack(slope, map_fn, at, dimension):
+  """L(x) = |map(x) - map(at)|^2, for map f64[n, m] -> f64[n, equations]."""
+  off = lambda x: map_fn(x) - map_fn(at[None])
+  value = lambda x: np.square(off(x)).sum(1)
+  gradient = lambda x: 2 * np.einsum('nem,ne->nm', slope(x), off(x))
+  return properties.Function('L', '', dimension, value, gradient)
+
+
+def linear(matrix, at):
+  slope = lambda x: np.broadcast_to(matrix, (len(x), *matrix.shape))
+  return attack(slope, lambda x: x @ matrix.T, at, matrix.shape[1])
+
+
+def bent(inner, outer, at):
+  """grad_w F = tanh(inner x), seen through `outer`."""
+  map_fn = lambda x: np.tanh(x @ inner.T) @ outer.T
+
+  def slope(x):
+    scale = 1 - np.tanh(x @ inner.T) ** 2
+    return np.einsum('oe,ne,em->nom', outer, scale, inner)
+
+  return attack(slope, map_fn, at, inner.shape[1])
+
+
+def singular(matrix):
+  return np.linalg.svd(matrix, compute_uv=False)
+
+
+def draw(seed, *shapes):
+  rng = np.random.default_rng(seed)
+  return [rng.normal(size=shape) for shape in shapes]
+
+
+def allows(pairs, a, b, p):
+  e, r2, mixed = gaps(pairs, p)
+  return e <= (b * r2 + a * mixed) * (1 + 1e-9)
+
+
+@pytest.mark.covers('S0-7.4=J4+J5')
+def test_constants_of_a_linear_gradient_and_those_that_are_printed():
+  """J constant: beta = theta2. Printed b and theta are violated at once."""
+  matrix, at = draw(0, (4, 7), (7,))
+  *_, theta1 = sigma = singular(matrix)
+  beta = theta2 = sigma[0]
+  assert beta > 1
+  best = np.linalg.svd(matrix)[2][0]
+  x, y = draw(1, (500, 7), (500, 7))
+  # Near the true inputs along the best direction, L is as steep as it gets.
+  x, y = np.concatenate([x, at[None]]), np.concatenate([y, (at + best)[None]])
+  pairs = properties.at(linear(matrix, at), x, y)
+  a, b, p, low, high = leakage.constants(beta, theta1, theta2)
+  assert allows(pairs, a, b, p).all()
+  assert allows(pairs, 0, b, p).all()
+  measured = properties.non_critical(pairs)
+  assert low <= measured[0] < measured[1] <= high * (1 + 1e-9)
+
+  a, b, p, low, high = leakage.constants(beta, theta1, theta2, form='printed')
+  assert (a, b, p) == (2 * (beta + theta2), beta, 0.5)
+  assert not allows(pairs, a, b, p).all()
+  assert measured[1] > high
+
+
+@pytest.mark.covers('S0-7.6=M3', 'S0-7.7=M4, M1, M2')
+@pytest.mark.parametrize('seed', range(3))
+def test_constants_of_a_sketched_nonlinear_gradient(seed):
+  inner, sketch, at = draw(seed, (6, 9), (3, 6), (9,))
+  f = bent(inner, sketch, at)
+  x, step = draw(seed + 10, (2000, 9), (2000, 9))
+  scale = 10.0 ** np.random.default_rng(seed).uniform(-3, 0, (2000, 1))
+  x = at[None] + scale * x
+  pairs = properties.at(f, x, x + scale * step)
+  beta = singular(inner)[0]
+  gamma2, *_, gamma1 = singular(sketch)
+  slopes = (1 - np.tanh(x @ inner.T) ** 2)[:, :, None] * inner[None]
+  theta1 = np.linalg.svd(slopes, compute_uv=False)[:, -1].min()
+  a, b, p = leakage.sketched_semi_smooth(beta, beta, gamma2, gamma2)
+  assert allows(pairs, a, b, p).all()
+  low, high = leakage.sketched_non_critical(theta1, beta, gamma1, gamma2)
+  measured = properties.non_critical(pairs)
+  assert 0 < low <= measured[0] < measured[1] <= high
+  # No formality: a thousandth of b alone is too little.
+  assert not allows(pairs, 0, b * 1e-3, p).all()
+
+
+@pytest.mark.covers('S0-7.6=M3')
+def test_the_printed_constant_of_sketched_semi_smoothness_is_too_small():
+  matrix, sketch, at = draw(0, (6, 9), (3, 6), (9,))
+  beta, tau = singular(matrix)[0], singular(sketch)[0]
+  observed = sketch @ matrix
+  best = np.linalg.svd(observed)[2][0]
+  pairs = properties.at(linear(observed, at), at[None], (at + best)[None])
+  a, b, p = leakage.sketched_semi_smooth(beta, beta, tau, tau)
+  assert b == pytest.approx(tau**2 * beta**2)
+  assert allows(pairs, a, b, p).all()
+  a, b, p = leakage.sketched_semi_smooth(beta, beta, tau, tau, form='printed')
+  assert b == pytest.approx(tau**2 * beta)
+  assert not allows(pairs, a, b, p).all()
+
+
+@pytest.mark.covers('S0-7.5=L1', 'S0-7.8')
+@pytest.mark.parametrize('form', catalog.FORMS)
+def test_the_attack_theorem_never_meets_its_own_constants(form):
+  """Theorem 7.5 after 7.4, and after 7.6 and 7.7: 0 of 20 000 draws."""
+  rng = np.random.default_rng(0)
+  margins = []
+  for beta, low, high, tau, gamma in 10 ** rng.uniform(-3, 3, (10_000, 5)):
+    theta1, theta2 = sorted((min(low, beta), min(high, beta)))
+    gamma1, gamma2 = sorted((gamma, tau))
+    plain = leakage.constants(beta, theta1, theta2, form=form)
+    sketched = leakage.Constants(
+      *leakage.sketched_semi_smooth(beta, theta2, tau, gamma2, form=form),
+      *leakage.sketched_non_critical(theta1, theta2, gamma1, gamma2),
+    )
+    margins += [leakage.margin(plain), leakage.margin(sketched)]
+  assert len(margins) == 20_000
+  assert max(margins) < 0
+  with pytest.raises(ValueError, match='margin=-'):
+    leakage.linear_decrease(
+      leakage.constants(2.0, 1.0, 1.0, form=form), form=form
+    )
+  # The plain argument is content with any of them.
+  assert leakage.pl_decrease(smoothness=8.0, theta1=1.0).factor == 0.75
+
+
+def test_the_attack_theorem_is_false_for_p_1():
+  """A zigzag has slope everywhere and 4 a b = slope^2, and L never falls."""
+  slope, a = 1.0, 0.5
+  b = slope**2 / (4 * a) * 1.01
+  width = 1e-4  # of a tooth: L is between 1 and 1 + slope width
+  c = leakage.Constants(a, b, 1.0, slope / math.sqrt(1 + width), slope)
+  step, factor = leakage.linear_decrease(c, form='printed')
+  teeth = round(step * slope / (2 * width))
+  width = step * slope / (2 * teeth)
+
+  def value(x):
+    return 1 + slope * abs((x[:, 0] + width) % (2 * width) - width)
+
+  def gradient(x):
+    up = (x % (2 * width)) < width
+    return slope * np.where(up, 1.0, -1.0)
+
+  zigzag = properties.Function('zigzag', 'R', 1, value, gradient)
+  rng = np.random.default_rng(0)
+  x = rng.uniform(-3, 3, (50_000, 1))
+  y = x + 10 ** rng.uniform(-6, 0.5, x.shape) * rng.choice([-1, 1], x.shape)
+  pairs = properties.at(zigzag, x, y)
+  assert allows(pairs, a, b, 1.0).all()
+  low, high = properties.non_critical(pairs)
+  assert c.theta1 <= low < high <= c.theta2
+  after = value(x - step * pairs.gradient_x)
+  assert factor < 0.95
+  np.testing.assert_allclose(after, pairs.value_x, rtol=1e-9)
+  with pytest.raises(ValueError, match=r'p=1\.0 <= 0\.5'):
+    leakage.linear_decrease(c)
+
+
+def descend(f, start, step, count):
+  """L along gradient descent, and the points."""
+  points = [start[None]]
+  for _ in range(count):
+    points.append(points[-1] - step * f.gradient(points[-1]))
+  return np.array([f.value(x)[0] for x in points]), np.concatenate(points)
+
+
+@pytest.mark.covers('S0-7.5=L1', 'S0-7.8[True]')
+@pytest.mark.parametrize('sketched', [False, True])
+def test_both_rates_hold_for_a_linear_gradient(sketched):
+  """a = 0 and b = the largest eigenvalue, measured; L falls, x goes astray."""
+  matrix, sketch, at, start = draw(4, (6, 9), (4, 6), (9,), (9,))
+  observed = sketch @ matrix if sketched else matrix
+  f = linear(observed, at)
+  sigma = singular(observed)
+  c = leakage.Constants(0, sigma[0] ** 2, 0.5, 2 * sigma[-1], 2 * sigma[0])
+  slow = leakage.linear_decrease(c)
+  fast = leakage.pl_decrease(smoothness=2 * sigma[0] ** 2, theta1=sigma[-1])
+  for rate in (slow, fast):
+    values, points = descend(f, start, rate.step, 400)
+    assert (values[1:] <= values[:-1] * rate.factor + 1e-25).all()
+    assert rate.factor < 1
+  assert fast.step > slow.step
+  # The slowest direction shrinks by (1 - 2 step sigma^2)^2: no rate is better
+  # than twice the promised one.
+  slowest = np.linalg.svd(observed)[2][len(observed) - 1]
+  values, _ = descend(f, at + slowest, fast.step, 5)
+  fall = 1 - values[1:] / values[:-1]
+  assert (fall <= 2 * (1 - fast.factor)).all()
+  # Fewer equations than unknowns: L is all but 0 far from the true inputs.
+  assert f.value(points[-1:])[0] < 1e-3 * f.value(start[None])[0]
+  assert np.linalg.norm(points[-1] - at) > 0.3 * np.linalg.norm(start - at)
+
+
+@pytest.mark.covers('S0-7.7=M4, M1, M2')
+def test_the_sketched_constants_are_a_lower_bound_of_the_measured_one():
+  matrix, sketch = draw(4, (6, 9), (4, 6))
+  loose = singular(matrix)[-1] * singular(sketch)[-1]
+  assert 0 < loose <= singular(sketch @ matrix)[-1]
+
+
+@pytest.mark.covers('S0-7.5=L1')
+@pytest.mark.parametrize('form', catalog.FORMS)
+def test_linear_decrease_holds_where_its_margin_is_met(form):
+  """p = 1/2: x + sin(x) / 20 bends by at most r / 10. p = 0: a parabola."""
+  small, at = 0.05, np.array([1.0, -2.0])
+  slope = lambda x: np.eye(2)[None] * (1 + small * np.cos(x))[:, :, None]
+  wavy = attack(slope, lambda x: x + small * np.sin(x), at, 2)
+  low, high = 2 - 2 * small, 2 + 2 * small
+  bent = leakage.Constants(4 * small, high**2 / 4, 0.5, low, high)
+  x, y = draw(0, (2000, 2), (2000, 2))
+  plain = linear(np.eye(2), at), leakage.Constants(0.4, 0.7, 0.0, 2, 2)
+  for f, c in (plain, (wavy, bent)):
+    pairs = properties.at(f, x, y)
+    assert allows(pairs, *c[:3]).all()
+    assert c.theta1 <= properties.non_critical(pairs)[0] * (1 + 1e-9)
+    rate = leakage.linear_decrease(c, form=form)
+    values, _ = descend(f, np.array([4.0, 3.0]), rate.step, 20)
+    assert (values[1:] <= values[:-1] * rate.factor).all()
+    assert rate.factor < 0.9
+
+
+NONE = leakage.Constants(0, 0.01, 0.5, 2, 2)
+test_what_cannot_be_is_refused = refused_calls(
+  (lambda: leakage.constants(3.0, 2.0, 1.0), r'theta2=1\.0 >= 2'),
+  (lambda: leakage.constants(3.0, 1.0, 2.0, form='proven'), "form='proven'"),
+  (
+    lambda: leakage.pl_decrease(smoothness=8.0, theta1=1.0, step=0.2),
+    r'step=0.2 <= 0\.125',
+  ),
+  (
+    lambda: leakage.pl_decrease(smoothness=1.0, theta1=2.0),
+    r'gamma1\)\^2=8\.0 <= 1\.0',
+  ),
+  (lambda: leakage.semi_smooth(1.0, 1.0, 2), r'p=2\.0 <= 1'),
+  (
+    lambda: leakage.recovery(
+      alpha=0.0, beta=4.0, c=0.0, d=2.0, p=1, theta1=2.0
+    ),
+    '0 < p=1',
+  ),
+  # Constants of no function: they would shrink by less than nothing.
+  (
+    lambda: leakage.recovery(
+      alpha=0.0, beta=1.0, c=0.0, d=10.0, p=0.5, theta1=1.0
+    ),
+    r'xi / 2=20\.0 <=',
+  ),
+  (lambda: leakage.linear_decrease(NONE), r'step / 2=100\.0 <= 1'),
+)

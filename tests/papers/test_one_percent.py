@@ -1,0 +1,123 @@
+"""The comparison of compressors: bytes, tuning, budgets."""
+
+from fl_sketch import experiment, planning
+from fl_sketch.rounds import mesh as mesh_lib
+import numpy as np
+from papers.common import lab as lab_lib
+from papers.language import methods as language
+from papers.one_percent import methods, runs, tasks
+import pytest
+
+WIDE = {
+  'dataset': 'digits', 'model_options': {'widths': (256, 256)},
+  'population': 4, 'cohort': 4, 'rounds': 300, 'local_steps': 1,
+  'batch_size': 8,
+}  # fmt: skip
+METHODS = language.METHODS | methods.METHODS
+RATES = {m.kind: 0.001 for m in METHODS.values()}
+PAIRS = [(n, s) for n, m in METHODS.items() for s in m.shares]
+
+
+@pytest.fixture(scope='module')
+def task():
+  """An MLP of 85,002 parameters, at no method's edge."""
+  lab = lab_lib.Lab(None, 'cpu', progress=False)
+  return tasks.of_fields(lab, 'wide', WIDE, RATES)
+
+
+@pytest.mark.representatives(
+  f'{methods.OURS_BOTH}-0.01', 'SparseLoCo-0.01', 'DeMo-0.01'
+)
+@pytest.mark.parametrize(('name', 'share'), PAIRS, ids=str)
+def test_a_method_sends_its_share(name, share, task):
+  """Catches a method that sends more than it claims, or much less."""
+  fields = task.fields | METHODS[name].fields(task, share)
+  exp = experiment.build(fields)
+  up, down = planning.wire(exp, mesh_lib.cohort_mesh())
+  every = fields.get('options', {}).get('every', 1)
+  sent = (up[0] + (every - 1) * up[1]) / every
+  allowed = 4 * share * task.dimension
+  if name == 'FedKSeed':  # a number for each step
+    assert (sent, down[0]) == (4, 4 * 4096)
+    return
+  if name == 'PowerSGD':  # rank 1 is the least it can send
+    assert sent < 0.1 * 4 * task.dimension
+    return
+  assert 0.85 * allowed < sent <= allowed
+  if 'both ways' in name:
+    assert down == up
+
+
+class Lab(lab_lib.Lab):
+  """Makes runs up, whose bytes and losses follow from their configs."""
+
+  def sweep(self, name, config):
+    self.played[name] = config
+    ((field, values),) = config['sweep'].items()
+    sent = 40 if 'sketch' not in config else 1 + 3 * ('codec' in config)
+    total = sent * config['rounds']
+    totals = {'total_uplink_bytes': total, 'total_downlink_bytes': total}
+    return [Run({'values': {field: v}} | totals, None) for v in values]
+
+
+class Run(lab_lib.Run):
+  """The loss is least at the rate 0.003, the accuracy at 0.001."""
+
+  diverged = False
+
+  def curve(self, metric, x='round'):
+    return np.ones(1), np.ones(1)
+
+  def final(self, metric='test_accuracy', last=1):
+    best = {'train_loss': 0.003, 'test_accuracy': 0.001}[metric]
+    (value,) = self.values.values()
+    return abs(np.log(value / best)) if value else 0.0
+
+
+def test_tuning_reads_losses_of_a_seed_apart(task):
+  """Catches a rate that is chosen by test data, or on a reported seed."""
+  lab = Lab(None, 'cpu')
+  races = runs.equal_rounds(lab, task._replace(shares=(0.01,)))
+  assert {race.rate for race in races.values()} == {0.003}
+  tuned = [c for n, c in lab.played.items() if n.endswith('/tune')]
+  raced = [c for n, c in lab.played.items() if n.endswith('/race')]
+  assert len(tuned) == len(raced) == len(races)
+  for config in tuned:
+    (values,) = config['sweep'].values()
+    assert len(values) == 4
+  seeds = {seed for config in raced for seed in config['sweep']['seed']}
+  assert len(seeds) == 5
+  assert {config['seed'] for config in tuned}.isdisjoint(seeds)
+
+
+def test_no_method_is_held_back_by_the_edge_of_its_grid(task):
+  """Catches a rival whose best rate was never tried."""
+  for least in (0.01, 0.0001):  # above 0.003, and up to it
+    rates = dict.fromkeys(task.rates, least)
+    lab = Lab(None, 'cpu')
+    races = runs.equal_rounds(lab, task._replace(rates=rates, shares=(0.01,)))
+    assert {race.rate for race in races.values()} == {0.003}
+
+
+def test_what_is_compared_with_dense_has_more_seeds(task):
+  """Catches differences of unequal seeds, and a claim that few seeds hide."""
+  races = runs.equal_rounds(Lab(None, 'cpu'), task._replace(name='text'))
+  counts = {key: len(race.runs) for key, race in races.items()}
+  many = {(methods.DENSE, 1.0), *methods.BARS['text']}
+  assert counts == {key: 20 if key in many else 5 for key in races}
+
+
+def test_equal_bytes_are_equal(task):
+  """Catches a budget of rounds, of one direction, or of another method."""
+  lab = Lab(None, 'cpu')
+  task = task._replace(shares=(0.01,))
+  races = runs.equal_rounds(lab, task)
+  budget = runs.spent(races[methods.SAFL, 0.01])
+  limited = runs.equal_bytes(lab, task, races)
+  assert limited.keys() == races.keys()
+  for race in limited.values():
+    one = runs.spent(race) / race.rounds
+    assert budget - one < runs.spent(race) <= budget
+  more = runs.longer(lab, task, races, methods.OURS_BOTH)
+  dense = runs.spent(races[methods.DENSE, 1.0])
+  assert runs.spent(more) <= runs.LONGER * dense

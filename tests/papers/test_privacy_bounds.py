@@ -1,0 +1,264 @@
+"""The papers' formulas: their values, their ranges, where they are wrong."""
+
+import math
+
+from accounting_reference import INF, NAN, REPLACE, epsilon, poisson
+from fl_sketch.privacy import accounting
+from papers.common import privacy_bounds as bounds
+import pytest
+
+
+@pytest.mark.covers('S0-H6, H7', 'S1-Def2')
+@pytest.mark.parametrize(
+  ('eps', 'ratio'), [(0.1, 1.58), (1, 1.30), (5, 1.09), (8, 1.009)]
+)
+def test_the_gaussian_lemma_is_loose(eps, ratio):
+  sigma = bounds.gaussian_mechanism_sigma(eps, 1e-5, 1.0, allow_unproven=True)
+  exact = accounting.gaussian_noise_multiplier(eps, 1e-5)
+  assert sigma / exact == pytest.approx(ratio, abs=5e-3)
+  scaled = bounds.gaussian_mechanism_sigma(eps, 1e-5, 3.0, allow_unproven=True)
+  assert scaled == pytest.approx(3 * sigma)
+
+
+@pytest.mark.covers('S0-H6, H7')
+def test_the_gaussian_lemma_fails_at_a_large_epsilon():
+  sigma = lambda eps: bounds.gaussian_mechanism_sigma(
+    eps, 1e-5, 1.0, allow_unproven=True
+  )
+  assert accounting.gaussian_delta(sigma(8.41), 8.41) < 1e-5
+  assert accounting.gaussian_delta(sigma(8.43), 8.43) > 1e-5
+  for eps, delta in ((10, 2.3e-5), (20, 1.5e-3)):
+    true = accounting.gaussian_delta(sigma(eps), eps)
+    assert true == pytest.approx(delta, rel=0.03)
+  with pytest.raises(ValueError, match=r'epsilon=1\.1 <= 1'):
+    bounds.gaussian_mechanism_sigma(1.1, 1e-5, 1.0)
+
+
+@pytest.mark.covers('S0-H3')
+def test_advanced_composition():
+  spec = {'delta_slack': 5e-7}
+  pair = bounds.advanced_composition(0.01, 1e-9, 500, **spec)
+  assert pair == pytest.approx((1.3045, 1e-6), abs=1e-4)
+  eps, _ = bounds.advanced_composition(0.01, 1e-9, 500, form='drv10', **spec)
+  assert eps == pytest.approx(1.2548, abs=1e-4)
+  with pytest.raises(ValueError, match=r'epsilon=1\.5 <= 1'):
+    bounds.advanced_composition(1.5, 0, 2, **spec)
+  assert bounds.advanced_composition(1.5, 0, 2, form='drv10', **spec)[1] == 5e-7
+
+
+@pytest.mark.covers('S0-H3')
+@pytest.mark.parametrize('eps', [0.01, 0.3, 1.0])
+@pytest.mark.parametrize('k', [1, 100, 5000])
+def test_composition_bounds_hold_and_are_ordered(eps, k):
+  """Above the closed form of Gaussian steps; and drv10 is the smaller one."""
+  z = accounting.gaussian_noise_multiplier(eps, 1e-9)
+  spec = {'delta_slack': 1e-6}
+  loose, delta = bounds.advanced_composition(eps, 1e-9, k, **spec)
+  tight, _ = bounds.advanced_composition(eps, 1e-9, k, form='drv10', **spec)
+  assert accounting.gaussian_epsilon(z, delta, k) < tight < loose
+
+
+@pytest.mark.covers('S0-H4')
+def test_amplification():
+  tight = bounds.subsample_amplification(1.0, 1e-5, 0.2)
+  assert tight == pytest.approx((0.2953, 2e-6), abs=1e-4)
+  loose = bounds.subsample_amplification(1.0, 1e-5, 0.2, form='h4')
+  assert loose[0] == pytest.approx(1.2)
+  assert loose[1] == pytest.approx(0.8e-5 * math.exp(1.2))
+  rare = [
+    bounds.subsample_amplification(1.0, 1e-5, 0.01, form=form)[0]
+    for form in ('h4', 'tight')
+  ]
+  assert rare == pytest.approx([0.06, 0.0170], abs=1e-4)
+  assert bounds.subsample_amplification(1.0, 1e-5, 1.0) == (1.0, 1e-5)
+  for eps, q, name in ((1.0, 0.6, 'q=0.6'), (1.1, 0.1, 'epsilon=1.1')):
+    with pytest.raises(ValueError, match=name):
+      bounds.subsample_amplification(eps, 0.0, q, form='h4')
+
+
+@pytest.mark.covers('S0-6.2=H11')
+@pytest.mark.parametrize(
+  ('rounds', 'eps_hat', 'delta_hat', 'claimed', 'true'),
+  [(1000, 0.99, 1e-8, 31.3, 34.3), (5000, 0.9, 1e-9, 63.6, 90.9)],
+)
+def test_theorem_6_2_is_false_at_a_large_epsilon(
+  rounds, eps_hat, delta_hat, claimed, true
+):
+  """With the noise that Lemma H.7 gives each step."""
+  eps, delta = bounds.song_theorem_6_2(eps_hat, delta_hat, 1, rounds)
+  assert eps == pytest.approx(claimed, abs=0.05)
+  z = bounds.gaussian_mechanism_sigma(eps_hat, delta_hat, 1.0)
+  exact = accounting.gaussian_epsilon(z, delta, rounds)
+  assert exact == pytest.approx(true, abs=0.05)
+  rigorous, more = bounds.song_theorem_6_2(
+    eps_hat, delta_hat, 1, rounds, form='rigorous', delta_slack=delta
+  )
+  assert more == pytest.approx(2 * delta)
+  assert accounting.gaussian_epsilon(z, more, rounds) <= rigorous
+
+
+@pytest.mark.covers('S0-6.2=H11')
+@pytest.mark.parametrize(
+  ('steps', 'rounds', 'eps_hat', 'claimed', 'true'),
+  [(4, 25, 0.05, 0.5, 0.673), (10, 1000, 0.1, 10, 16.9)],
+)
+def test_theorem_6_2_is_false_for_batches_of_one_under_replace_one(
+  steps, rounds, eps_hat, claimed, true
+):
+  """Its sensitivity is the norm, where a replacement moves by twice that."""
+  eps, delta = bounds.song_theorem_6_2(eps_hat, 1e-8, steps, rounds)
+  assert eps == pytest.approx(claimed)
+  z = bounds.gaussian_mechanism_sigma(eps_hat, 1e-8, 1.0)
+  exact = epsilon(poisson(z, steps * rounds, 1.0, adjacency=REPLACE), delta)
+  assert exact == pytest.approx(true, abs=0.05 * (true > 1) + 5e-4)
+
+
+@pytest.mark.covers('S0-6.2=H11')
+def test_what_theorem_6_2_drops():
+  headline, _ = bounds.song_theorem_6_2(0.05, 1e-8, 5, 100)
+  spec = {'form': 'rigorous', 'delta_slack': 1e-5}
+  rigorous, _ = bounds.song_theorem_6_2(0.05, 1e-8, 5, 100, **spec)
+  assert headline == pytest.approx(1.118, abs=1e-3)
+  spread = headline * math.sqrt(2 * math.log(1e5))
+  assert rigorous == pytest.approx(spread + 2 * headline**2)
+  for form, slack in (('headline', 1e-5), ('rigorous', None)):
+    with pytest.raises(ValueError, match='delta_slack'):
+      bounds.song_theorem_6_2(0.05, 1e-8, 5, 100, form=form, delta_slack=slack)
+
+
+def test_song_variance_is_lemma_h7_at_its_constant():
+  sigma = bounds.gaussian_mechanism_sigma(0.5, 1e-5, 3.0)
+  constant = 2 * math.log(1.25e5) / math.log(1e5)
+  variance = bounds.song_sigma_squared(0.5, 1e-5, 3.0, constant=constant)
+  assert variance == pytest.approx(sigma**2)
+
+
+@pytest.mark.covers('S1-Thm1')
+@pytest.mark.parametrize(
+  ('setting', 'constant'),
+  [((5.0, 1e-6, 1.0, 500), 1.738), ((5.0, 1e-5, 0.2, 100), 2.186)],
+)
+def test_das_constant_is_not_one_number(setting, constant):
+  eps, delta, q, rounds = setting
+  variance = bounds.das_sigma_squared(
+    eps, delta, clip_norm=4.0, population=50, rounds=rounds, constant=constant
+  )
+  z = bounds.das_noise_multiplier_of(
+    math.sqrt(variance), cohort=q * 50, clip_norm=4.0
+  )
+  assert epsilon(poisson(z, rounds, q), delta) == pytest.approx(eps, rel=1e-3)
+
+
+@pytest.mark.covers('S1-Def5')
+def test_das_key_quantity_is_the_noise_of_one_round():
+  """rho^2 = sigma^2 d / (K C^2)."""
+  rho = bounds.das_rho(5.0, 1e-5, dimension=200, population=100, constant=1.7)
+  variance = bounds.das_sigma_squared(
+    5.0, 1e-5, clip_norm=2.0, population=100, rounds=30, constant=1.7
+  )
+  assert rho**2 == pytest.approx(variance * 200 / (30 * 4))
+
+
+def heuristic(**fields):
+  defaults = {'rows': 3, 'cols': 14, 'dimension': 10**6}
+  defaults |= {'max_value': 4.5, 'stddev': 1.0}
+  return bounds.count_sketch_heuristic_epsilon(**defaults | fields)
+
+
+@pytest.mark.covers('S2-Def2, Asm1, Thm1')
+@pytest.mark.parametrize(('dimension', 'most'), [(10**6, 14), (10**7, 42)])
+def test_the_heuristic_of_count_sketch_covers_few_columns(dimension, most):
+  with pytest.warns(UserWarning, match='NOT differential privacy'):
+    eps = heuristic(dimension=dimension, cols=most)
+  a = 4 * 4.5**2 * most * (most - 1) * (1 + math.log(dimension - most))
+  assert eps == pytest.approx(3 * math.log1p(a / (dimension - 2)))
+  with pytest.raises(ValueError, match='<= 1/2 - 1/alpha'):
+    heuristic(dimension=dimension, cols=most + 1)
+  with pytest.raises(ValueError, match='a=1199'):
+    heuristic(cols=1000)
+
+
+@pytest.mark.covers('S2-Def2, Asm1, Thm1')
+def test_no_accountant_takes_a_bound():
+  with pytest.warns(UserWarning, match='NOT'):
+    eps = heuristic()
+  pair = bounds.advanced_composition(0.1, 0, 5, delta_slack=1e-6)
+  assert type(eps) is float
+  for bound in (eps, pair):
+    with pytest.raises(TypeError, match='GaussianMechanism'):
+      accounting.compute_epsilon(bound, delta=1e-5)
+    with pytest.raises(TypeError, match='GaussianMechanism'):
+      accounting.compose([bound])
+
+
+@pytest.mark.parametrize(
+  ('setting', 'h4', 'none', 'tight'),
+  [
+    ((5.0, 1e-6, 1.0, 500), 198.2, 198.2, 198.2),
+    ((5.0, 1e-5, 0.2, 100), 90.4, 75.7, 16.5),
+    ((5.0, 1e-5, 0.2, 500), 211.4, 177.0, 36.1),
+    ((1.5, 1e-5, 0.2, 500), 596.0, 499.5, 97.8),
+    ((5.0, 1e-5, 0.01, 2000), 20.2, 367.0, 5.5),
+    ((1.5, 1e-5, 0.05, 1000), 206.7, 719.4, 35.7),
+  ],
+)
+def test_chain_of_the_papers_lemmas(setting, h4, none, tight):
+  for form, expected in (('h4', h4), ('none', none), ('tight', tight)):
+    z = bounds.chain_noise_multiplier(*setting, form=form)
+    assert z == pytest.approx(expected, abs=0.06)
+
+
+def rows(settings):
+  lines = bounds.table(settings).splitlines()
+  assert len({line.count('|') for line in lines}) == 1
+  return [
+    [cell.strip(' x') for cell in line.split('|')[2:-1]] for line in lines[2:]
+  ]
+
+
+def test_table_is_computed():
+  (row,) = rows([(5.0, 1e-6, 1.0, 500)])
+  assert row == ['198.2', '198.2', '198.2', '21.915', '9', '0.45']
+
+
+@pytest.mark.long
+def test_whole_table_is_computed():
+  expected = [
+    (21.915, 9.0, 0.45),
+    (2.007, 45, 0.066),
+    (4.096, 52, 0.062),
+    (11.629, 51, 0.020),
+    (0.756, 27, 0.066),
+    (4.193, 49, 0.020),
+  ]
+  for row, values in zip(rows(bounds.SETTINGS), expected, strict=True):
+    assert [float(cell) for cell in row[3:]] == pytest.approx(values, rel=0.06)
+
+
+BUDGET = {'epsilon': 0.5, 'delta': 1e-5}
+STEP = {'epsilon_hat': 0.5, 'delta_hat': 1e-5}
+GOOD = {
+  bounds.gaussian_mechanism_sigma: BUDGET | dict(sensitivity=1.0),
+  bounds.advanced_composition: BUDGET | dict(k=3, delta_slack=1e-5),
+  bounds.subsample_amplification: BUDGET | dict(q=0.1),
+  bounds.song_theorem_6_2: STEP | dict(steps=3, rounds=2),
+  bounds.song_sigma_squared: STEP | dict(lipschitz=1.0, constant=2.0),
+  bounds.das_sigma_squared: BUDGET
+  | dict(clip_norm=1.0, population=9, rounds=3, constant=2.0),
+  bounds.das_rho: BUDGET | dict(dimension=9, population=3, constant=2.0),
+  bounds.das_noise_multiplier_of: dict(sigma=0.5, cohort=3.0, clip_norm=1.0),
+  heuristic: dict(max_value=1.0, stddev=1.0, alpha=4.0, rows=1, cols=3),
+}
+
+
+@pytest.mark.parametrize('function', GOOD, ids=lambda f: f.__name__)
+def test_bounds_refuse_bad_numbers(function):
+  good = GOOD[function]
+  for name in good:
+    for bad in (NAN, INF, -1, *(() if name == 'sigma' else (0,))):
+      if name == 'delta' and bad == 0 and 'sensitivity' not in good:
+        continue
+      with pytest.raises((ValueError, TypeError), match=name):
+        function(**{**good, name: bad})
+    with pytest.raises(TypeError, match=name):
+      function(**{**good, name: '1'})

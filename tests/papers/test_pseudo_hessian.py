@@ -1,0 +1,193 @@
+"""The pseudo-Hessian: exact, of the rank it says, and what follows from it."""
+
+import functools
+
+from fl_sketch import models, sketches
+from fl_sketch.models import losses
+import jax
+from jax.flatten_util import ravel_pytree
+import jax.numpy as jnp
+import numpy as np
+from papers.chen.curvature import pseudo_hessian
+from papers.song.statements import leakage, properties
+import pytest
+
+KEY = jax.random.key(5)
+quick = functools.partial(
+  jax.jit, compiler_options={'xla_backend_optimization_level': 0}
+)
+
+
+def loss_fn(params, batch):
+  """A network of one hidden layer without biases; d = 8."""
+  out = jnp.tanh(batch['x'] @ params['w'].T) @ params['v']
+  return jnp.square(out - batch['y']).mean() / 2
+
+
+def linear_loss(params, batch):
+  """grad_w F = matrix x: J is the matrix."""
+  return params @ batch['matrix'] @ batch['x']
+
+
+@pytest.fixture
+def x64():
+  with jax.enable_x64(True):
+    yield
+
+
+def network(n=4):
+  rng = np.random.default_rng(0)
+  params = {'w': rng.normal(size=(2, 3)), 'v': rng.normal(size=2)}
+  batch = {'x': rng.normal(size=(n, 3)), 'y': rng.normal(size=n)}
+  return jax.tree.map(jnp.asarray, (params, batch))
+
+
+@pytest.mark.covers('S0-Def7.1/I7')
+@pytest.mark.usefixtures('x64')
+def test_autodiff_equals_finite_differences():
+  params, batch = network()
+  f = quick(pseudo_hessian.gradient_of_inputs(loss_fn, params, batch))
+  x, h = np.asarray(batch['x']), 1e-6
+  columns = []
+  for i in range(x.size):
+    step = h * np.eye(x.size)[i].reshape(x.shape)
+    columns.append((f(x + step) - f(x - step)) / (2 * h))
+  measured = pseudo_hessian.dense(loss_fn, params, batch)
+  assert measured.shape == (8, 12)
+  assert measured.dtype == np.float64
+  np.testing.assert_allclose(measured, np.stack(columns, 1), atol=1e-8)
+
+
+OPERATORS = {
+  'none': None,
+  'count sketch': sketches.count_sketch(1, 5, combine='mean'),
+}
+
+
+@pytest.mark.representatives('none')
+@pytest.mark.covers('S0-Def7.1/I7')
+@pytest.mark.usefixtures('x64')
+@pytest.mark.parametrize('name', OPERATORS)
+def test_products_and_spectrum_are_those_of_the_matrix(name):
+  op, (params, batch) = OPERATORS[name], network()
+  problem = (loss_fn, params, batch, op, KEY)
+  matrix = np.asarray(pseudo_hessian.dense(*problem))
+  whole = np.asarray(pseudo_hessian.dense(loss_fn, params, batch))
+  if op is not None:
+    unravel = ravel_pytree(params)[1]
+    table = lambda column: ravel_pytree(op.sketch(KEY, unravel(column)))[0]
+    columns = [table(jnp.asarray(column)) for column in whole.T]
+    np.testing.assert_allclose(matrix, np.stack(columns, 1), atol=1e-12)
+  times, transposed = pseudo_hessian.products(*problem)
+  v, u = (np.random.default_rng(1).normal(size=n) for n in matrix.shape[::-1])
+  np.testing.assert_allclose(times(v.reshape(4, 3)), matrix @ v, atol=1e-12)
+  back = transposed(jnp.asarray(u))
+  np.testing.assert_allclose(back.ravel(), u @ matrix, atol=1e-12)
+  kernel = times(back)
+  np.testing.assert_allclose(kernel, matrix @ matrix.T @ u, atol=1e-12)
+
+  measured = pseudo_hessian.spectrum(*problem)
+  exact = np.zeros(12)
+  exact[: len(matrix)] = np.linalg.svd(matrix, compute_uv=False)
+  np.testing.assert_allclose(measured.singular_values, exact, atol=1e-7)
+  assert measured.equations == len(matrix)
+  assert measured.rank == np.linalg.matrix_rank(matrix)
+  # Of fewer equations than unknowns: no recovery, whatever the decrease.
+  assert measured.rank <= len(matrix) < 12
+  assert measured.recovery == 0
+  assert measured.decrease == pytest.approx(exact[len(matrix) - 1], abs=1e-7)
+
+
+@pytest.mark.nightly
+def test_recovery_takes_as_many_numbers_as_unknowns():
+  """A network with d = 59 and one sample of m = 6; b = m - 1 and m."""
+  model = models.MLP(widths=(5,), num_classes=4, activation='tanh')
+  batch = {'x': jax.random.normal(KEY, (1, 6)), 'y': jnp.array([2])}
+  params = model.init(jax.random.key(0), batch['x'])['params']
+  problem = (losses.classification(model), params, batch)
+  whole = pseudo_hessian.spectrum(*problem)
+  assert (whole.equations, whole.rank) == (59, 6)
+  assert whole.recovery > 0
+  assert whole.decrease == 0
+  for b in (5, 6):
+    measured = pseudo_hessian.spectrum(*problem, sketches.gaussian(b), KEY)
+    assert (measured.equations, measured.rank) == (b, b)
+    assert (measured.recovery > 0) == (b == 6)
+    assert measured.decrease > 0
+
+
+@pytest.mark.nightly
+@pytest.mark.covers('S0-7.5=L1')
+@pytest.mark.usefixtures('x64')
+@pytest.mark.parametrize(
+  ('op', 'step'), [(None, 0.8), (sketches.gaussian(4), 0.3)]
+)
+def test_loss_falls_as_promised_on_a_network(op, step):
+  """`leakage.pl_decrease`, its constants measured along the way."""
+  params, batch = network(16)
+  f = pseudo_hessian.gradient_of_inputs(loss_fn, params, batch, op, KEY)
+  observed = f(batch['x'])
+  loss = jax.value_and_grad(lambda x: jnp.square(f(x) - observed).sum())
+
+  def move(x, _):
+    value, slope = loss(x)
+    return x - step * slope, (x, value, slope)
+
+  away = 0.3 * jax.random.normal(jax.random.key(1), (16, 3))
+  descend = quick(lambda x: jax.lax.scan(move, x, length=60)[1])
+  xs, values, slopes = map(np.asarray, descend(batch['x'] + away))
+  i, j = np.triu_indices(60, 1)
+  flat = xs.reshape(60, -1)
+  smoothness = properties.lipschitz(flat[i], flat[j], slopes[i], slopes[j])
+  measured = pseudo_hessian.assumptions(loss_fn, params, batch, xs, op, KEY)
+  rate = leakage.pl_decrease(
+    smoothness=smoothness, theta1=measured.theta1, step=step
+  )
+  assert (values[1:] <= rate.factor * values[:-1]).all()
+  assert rate.factor**60 < 0.98
+  # L all but vanishes and the inputs are no closer: 48 unknowns, few equations.
+  assert values[-1] < 0.02 * values[0]
+  assert np.linalg.norm(xs[-1] - batch['x']) > 0.8 * np.linalg.norm(away)
+
+
+@pytest.mark.covers('S0-J1..J3')
+@pytest.mark.usefixtures('x64')
+def test_assumptions_are_exact_where_the_gradient_is_linear():
+  rng = np.random.default_rng(0)
+  matrix = rng.normal(size=(3, 5))
+  batch = {'x': jnp.asarray(rng.normal(size=5)), 'matrix': jnp.asarray(matrix)}
+  points = rng.normal(size=(2, 5))
+  *_, theta1 = sigma = np.linalg.svd(matrix, compute_uv=False)
+  ask = functools.partial(
+    pseudo_hessian.assumptions, linear_loss, jnp.ones(3), batch, points
+  )
+  measured = ask()
+  assert measured == pytest.approx((0, sigma[0], theta1, sigma[0]), abs=1e-12)
+  noisy = ask(seen=matrix @ batch['x'] + 1)
+  assert 0 < noisy.loss <= 3
+  assert noisy[1:] == measured[1:]
+
+
+@pytest.mark.covers('S0-def')
+@pytest.mark.usefixtures('x64')
+def test_noise_moves_what_is_recovered_by_at_most_its_size():
+  """With a linear gradient exactly |noise| / recovery, at the worst."""
+  rng = np.random.default_rng(0)
+  matrix = rng.normal(size=(9, 5))
+  batch = {'x': jnp.asarray(rng.normal(size=5)), 'matrix': jnp.asarray(matrix)}
+  measured = pseudo_hessian.spectrum(linear_loss, jnp.ones(9), batch)
+  left, sigma, _ = np.linalg.svd(matrix)
+  worst, noise = left[:, 4], rng.normal(size=(9, 100))
+  solve = np.linalg.pinv(matrix)
+  assert np.linalg.norm(solve @ worst) == pytest.approx(1 / measured.recovery)
+  moved = np.linalg.norm(solve @ noise, axis=0)
+  assert (moved <= np.linalg.norm(noise, axis=0) / measured.recovery).all()
+  assert measured.recovery == pytest.approx(sigma[-1])
+
+
+def test_bad_questions_are_refused():
+  params, batch = network()
+  with pytest.raises(TypeError, match='int'):
+    pseudo_hessian.spectrum(loss_fn, params, {'x': jnp.ones((2, 3), int)})
+  with pytest.raises(ValueError, match='key'):
+    pseudo_hessian.dense(loss_fn, params, batch, sketches.gaussian(4))

@@ -1,0 +1,271 @@
+"""Studies at quick scale, what is kept of them, and their pages."""
+
+import json
+import math
+import re
+
+from fl_sketch import sweeps
+from fl_sketch.reporting import figures
+import numpy as np
+from papers import catalog
+from papers.common import lab as lab_lib, pages, results, study, verdicts
+import pytest
+import runs
+
+
+@pytest.fixture(scope='module')
+def lab(tmp_path_factory):
+  """One for all studies: they share runs."""
+  folder = tmp_path_factory.mktemp('lab') / 'quick'
+  return lab_lib.Lab(folder, 'quick', None, progress=False)
+
+
+@pytest.mark.representatives('S0-X3', 'S2-Tab1')
+@pytest.mark.parametrize('name', catalog.STUDIES)
+def test_every_study_runs_at_quick_scale(name, lab):
+  """A smoke test: its sizes are too small for a verdict to mean anything.
+
+  Fast, of all studies: configs and claims, in test_studies.py.
+  """
+  result = results.play(catalog.find(name), lab)
+  assert result == results.read(lab.folder, name)
+  assert result['name'] == name
+  assert not result['claims'], 'a rehearsal has no verdicts'
+  assert result['title'].startswith('Rehearsal of')
+  assert result['configs']
+  assert result['seeds']
+  for table in result['tables']:
+    assert all(len(row) == len(table['head']) for row in table['rows'])
+  for picture in result['pictures']:
+    assert (lab.folder / picture['file']).stat().st_size > 2000
+
+
+def made_up(lab):
+  """Claims and a picture, without any run."""
+  lab.kept('made_up', {'x': 1}, lambda: [1.0, math.nan])
+  line = figures.Line('a', [0, 1], [0.0, math.nan], cell='1 ± 2')
+  return study.Report(
+    claims=[
+      verdicts.of_seeds('one & only <claim>', [1.0, 1.001, 1.002], '>=', 0.0),
+      verdicts.of_seeds('it diverged', [math.nan] * 30, '<=', 1.0),
+      verdicts.of_seeds('still open', [1.0, 2.0], '<=', 1.0),
+      verdicts.exact('a count', 3, '>=', 3),
+      verdicts.untestable('it is absent', '<=', 1.0, 'no data'),
+    ],
+    seeds={'a': [np.float32(1.5), math.inf]},
+    tables=[study.Table('numbers', ('run', 'loss'), [['a', '1 ± 2']])],
+    pictures=[study.Picture('a line', [figures.Panel('x', 'y', [line])])],
+  )
+
+
+MADE_UP = study.Study('X-1', 'made up', 'nobody', made_up, 0.0)
+
+
+@pytest.fixture
+def remark(tmp_path, monkeypatch):
+  """A remark on the claim of `MADE_UP` that fails, one of two that fit."""
+  monkeypatch.setattr(results, 'KEPT', tmp_path)
+  sections = '# X-1', '## it', 'no', '## it di', 'too long\n<steps>', '## one'
+  (tmp_path / 'X-1.md').write_text('\n\n'.join([*sections, 'no']))
+  return [('it diverged', 'too long <steps>')]
+
+
+def played(lab):
+  results.play(MADE_UP, lab)
+  ((result, _),) = results.collect([lab.folder], ['X-1', 'X-2'])
+  return result
+
+
+def test_remarks_are_of_the_cpu_scale(tmp_path, remark):
+  """Catches a remark on a claim that holds, or one of another scale."""
+  absent = [('it is absent', 'no data')]
+  for scale, remarks in (('quick', []), ('cpu', remark + absent)):
+    lab = lab_lib.Lab(tmp_path / scale, scale, progress=False)
+    assert pages.remarks(played(lab)) == remarks
+
+
+@pytest.mark.usefixtures('remark')
+def test_a_page_has_every_claim_with_its_interval_and_verdict(tmp_path):
+  """Catches NaN that becomes a verdict on its way through JSON."""
+  lab = lab_lib.Lab(tmp_path / 'cpu', 'cpu', progress=False)
+  result = played(lab)
+  assert result['seeds'] == {'a': [1.5, None]}
+  pages.write([result], tmp_path / 'page', {'X-2': 'no disk'})
+  text = (tmp_path / 'page' / 'X-1.md').read_text()
+  for words in (
+    '| one & only <claim> | 1.001 | 0.9985 to 1.003 | ≥ 0 | holds |',
+    '| it diverged | not finite |  | ≤ 1 | does not hold |',
+    '| still open | 1.5 | -4.853 to 7.853 | ≤ 1 | undecided |',
+    '| it is absent |  |  | ≤ 1 | not testable here |',
+    'Proofs and exact counts', '| a count | 3 |  | ≥ 3 | holds |',
+    'too long <steps>', '![a line](X-1-1.png)',
+  ):  # fmt: skip
+    assert words in text
+  index = (tmp_path / 'page' / 'index.md').read_text()
+  verdict = '2 hold, 1 does not, 1 is undecided, 1 is not testable here'
+  for words in (f'| made up | {verdict} |', 'X-2 | not run | no disk'):
+    assert words in index
+
+
+def kept():
+  return results.collect([results.KEPT], catalog.STUDIES)
+
+
+def test_kept_results_are_small_and_every_failure_has_a_remark():
+  """Catches a study without a result, and a remark on a claim that is gone."""
+  assert [result['name'] for result, _ in kept()] == [*catalog.STUDIES]
+  for result, folder in kept():
+    assert result['commit']
+    assert result['date']
+    claims = [claim['text'] for claim in result['claims']]
+    failed = {
+      c['text']
+      for c in result['claims']
+      if c['verdict'] in (verdicts.FAILS, verdicts.UNTESTABLE)
+    }
+    assert failed <= {claim for claim, _ in pages.remarks(result)}
+    path = folder / f'{result["name"]}.md'
+    lines = path.read_text().splitlines() if path.exists() else []
+    for heading in (x[3:] for x in lines if x.startswith('## ')):
+      assert any(claim.startswith(heading) for claim in claims)
+    files = (
+      *folder.glob(f'{result["name"]}.*'),
+      *folder.glob(f'{result["name"]}-[0-9]*'),
+    )
+    assert sum(file.stat().st_size for file in files) < 500_000
+  sizes = [file.stat().st_size for file in results.KEPT.iterdir()]
+  assert sum(sizes) < 4_000_000
+
+
+def test_no_picture_disagrees_with_its_table():
+  """Catches a picture of other runs, or of another average, than the table."""
+  compared = 0
+  for result, _ in kept():
+    cells = {c for t in result['tables'] for row in t['rows'] for c in row}
+    for picture in result['pictures']:
+      for panel in figures.from_json(picture['panels']):
+        for line in panel.lines:
+          if line.cell:
+            assert line.cell in cells
+            shown = re.match(r'-?[\d.,e-]+', line.cell)[0].replace(',', '')
+            digits = len(shown.partition('.')[2].partition('e')[0])
+            off = 0.51 * 10.0**-digits + 1e-4 * abs(float(shown))
+            assert abs(line.y[-1] - float(shown)) <= off
+            compared += 1
+  assert compared >= 100
+
+
+def test_every_byte_is_counted_both_ways():
+  """Catches a picture of uplinks alone."""
+  for result, _ in kept():
+    for picture in result['pictures']:
+      for panel in picture['panels']:
+        if 'bytes' in panel['x_label']:
+          assert 'up and down' in panel['x_label']
+
+
+def test_pictures_are_drawn_again_from_kept_numbers(tmp_path):
+  """Catches a picture that lies there without its numbers."""
+  drawn = set()
+  for result, _ in kept()[:6]:
+    drawn |= {path.name for path in results.draw(result, tmp_path)}
+  everything = {p['file'] for r, _ in kept() for p in r['pictures']}
+  assert drawn == {p['file'] for r, _ in kept()[:6] for p in r['pictures']}
+  assert everything <= {path.name for path in results.KEPT.glob('*.png')}
+
+
+def test_a_lab_finds_runs_where_they_were_played(tmp_path, monkeypatch):
+  """Catches a study that reads the metrics of another point."""
+
+  def play(config, folder, **options):
+    assert options == {'data_dir': None, 'progress': False}
+    return [
+      {'point': i, 'values': {'seed': seed}, 'folder': folder}
+      for i, seed in enumerate(config['sweep']['seed'])
+    ]
+
+  monkeypatch.setattr(sweeps, 'run', play)
+  lab = lab_lib.Lab(tmp_path, 'quick', progress=False)
+  (run,) = lab.sweep('a', {'seed': 5})
+  assert run.values == {'seed': 5}
+  assert run.row['folder'] == str(tmp_path / 'runs' / 'a')
+  assert run.folder == tmp_path / 'runs' / 'a' / 'points' / '000'
+  runs = lab.sweep('b', {'sweep': {'seed': (3, 4)}})
+  assert [r.values['seed'] for r in runs] == [3, 4]
+  assert lab.played == {
+    'a': {'seed': 5, 'sweep': {'seed': (5,)}},
+    'b': {'sweep': {'seed': (3, 4)}},
+  }
+
+
+def test_what_was_computed_is_found_again(tmp_path):
+  lab, calls = lab_lib.Lab(tmp_path, 'quick'), []
+  compute = lambda: calls.append(1) or {'n': len(calls)}
+  assert lab.kept('a', {'x': (1, 2)}, compute) == {'n': 1}
+  assert lab.kept('a', {'x': [1, 2]}, compute) == {'n': 1}
+  with pytest.raises(ValueError, match='another workdir'):
+    lab.kept('a', {'x': [1, 3]}, compute)
+  assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+  ('best', 'tuned', 'beyond'),
+  [
+    (0.03, 0.03, []),
+    (0.3, 0.3, ['a-0.3', 'a-1']),
+    (0.0, 0.0003, ['a-0.003', 'a-0.001', 'a-0.0003']),
+  ],
+)
+def test_a_grid_goes_on_where_the_best_is_at_its_edge(
+  tmp_path, best, tuned, beyond
+):
+  class Lab(lab_lib.Lab):
+    def sweep(self, name, config):
+      self.played[name] = config
+      return [
+        lab_lib.Run({'values': {'client_lr': lr}}, tmp_path)
+        for lr in config['sweep']['client_lr']
+      ]
+
+  lab = Lab(tmp_path)
+  score = lambda run: -abs(run.values['client_lr'] - best)
+  grid = {'client_lr': (0.01, 0.03, 0.1)}
+  assert lab.tune('a', {'rounds': 3}, grid, score) == {'client_lr': tuned}
+  assert [*lab.played] == ['a', *beyond]
+  assert all(config['rounds'] == 3 for config in lab.played.values())
+
+
+def test_runs_tell_where_they_reach_a_target(tmp_path):
+  rows = [
+    {
+      'round': i,
+      'total_uplink_bytes': 10 * i,
+      'total_downlink_bytes': 5 * i,
+      'test_accuracy': i / 10,
+    }
+    for i in range(5)
+  ]
+  text = '\n'.join(json.dumps(row) for row in rows)
+  (tmp_path / 'metrics.jsonl').write_text(text + '\n')
+  run = lab_lib.Run({'values': {}, 'diverged': False}, tmp_path)
+  assert run.reaches(0.3) == 30
+  assert run.reaches(0.41) == math.inf
+  assert run.reaches(0.3, x='total_bytes') == 45
+  assert run.final(last=2) == pytest.approx(0.35)
+  lost = lab_lib.Run({'values': {}, 'diverged': True}, tmp_path)
+  assert math.isnan(lost.final())
+
+
+@pytest.mark.parametrize(
+  ('flags', 'words'),
+  [
+    (['S4-Fg1', '--workdir=x'], "Did you mean 'S4-Fig1'?"),
+    (['S4-Fig1:tiny', '--workdir=x'], "Expected scale='tiny' in"),
+    ([], 'Expected --list, --draw, or NAME'),
+  ],
+)
+def test_the_command_names_what_it_does_not_know(flags, words):
+  ended = runs.command('reproduce', *flags)
+  assert ended.returncode == 1
+  assert words in ended.stdout + ended.stderr
+  assert 'Traceback' not in ended.stderr

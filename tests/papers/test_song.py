@@ -1,0 +1,183 @@
+"""Song's theorems as functions: their ranges, and what follows from what."""
+
+import functools
+import inspect
+import math
+from typing import Any
+
+from fl_sketch import sketches
+import numpy as np
+from papers.common import statements as catalog
+from papers.song import statements as song
+from papers.song.statements import lemmas, plans
+import pytest
+
+NAN, INF = math.nan, math.inf
+BOUNDS = {
+  'E1': song.single_step_strongly_convex,
+  'E2': song.single_step_convex,
+  'E3': song.single_step_nonconvex,
+  'F7': song.convex,
+  'F9': song.strongly_convex,
+  'G2': song.nonconvex,
+}
+VALUES: dict[str, Any] = {
+  'alpha': 3.0, 'smoothness': 2.0, 'strong_convexity': 0.5, 'gap': 1.5,
+  'distance_squared': 1.75, 'heterogeneity': 0.75, 'gradient_bound': 1.25,
+  'local_steps': 5,
+}  # fmt: skip
+# The largest steps of these numbers, by hand.
+LARGEST = {
+  'E1': 1 / 8, 'E2': 1 / 16, 'E3': 1 / 8, 'F5': 1 / 80, 'F6': 1 / 8,
+  'F7': 1 / 320, 'F9': 1 / 320, 'G1': 1 / 20, 'G2': 1 / 20,
+}  # fmt: skip
+every = pytest.mark.parametrize('theorem', BOUNDS)
+
+
+def setting(function, **changes):
+  """Values for all that a bound asks for but the rounds."""
+  values = VALUES | changes
+  names = inspect.signature(function).parameters
+  return {k: values[k] for k in names if k in values}
+
+
+def largest(theorem, **changes):
+  return song.largest_step(theorem, **setting(song.largest_step, **changes))
+
+
+def bound(theorem, **changes):
+  function = BOUNDS[theorem]
+  changes = {'client_lr': largest(theorem)} | changes
+  return functools.partial(function, **setting(function, **changes))
+
+
+@pytest.mark.covers('S0-Thm5.3=F7')
+@every
+def test_steps_are_checked(theorem):
+  client_lr = largest(theorem)
+  assert bound(theorem)(9) > 0
+  message = rf'client_lr=.* <= {client_lr}\.'
+  with pytest.raises(ValueError, match=message):
+    bound(theorem, client_lr=1.01 * client_lr)(9)
+
+
+@every
+def test_bounds_refuse_bad_numbers(theorem):
+  for name in setting(BOUNDS[theorem]):
+    for bad in (NAN, INF, -1):
+      with pytest.raises((ValueError, TypeError), match=name):
+        bound(theorem, client_lr=1e-9, **{name: bad})(9)
+  for bad in (0, -1, 1.5, NAN):
+    with pytest.raises((ValueError, TypeError), match='rounds'):
+      bound(theorem)(bad)
+  with pytest.raises(ValueError, match='client_lr'):
+    bound(theorem, client_lr=0.0)(9)
+
+
+def test_strong_convexity_is_at_most_the_smoothness():
+  for theorem in ('E1', 'F9'):
+    with pytest.raises(ValueError, match=r'strong_convexity=2\.1 <= '):
+      bound(theorem, client_lr=1e-9, strong_convexity=2.1)(9)
+
+
+def test_largest_steps():
+  assert {k: largest(k) for k in LARGEST} == pytest.approx(LARGEST)
+
+
+@pytest.mark.covers('S0-RemE4')
+def test_rounds_grow_as_1_plus_alpha():
+  """E1 to E3 at their largest steps, each to a twentieth of its first bound."""
+  for theorem in ('E1', 'E2', 'E3'):
+    for alpha in (1.0, 7.0, 63.0):
+      plain, sketched = (
+        bound(theorem, client_lr=largest(theorem, alpha=a), alpha=a)
+        for a in (0.0, alpha)
+      )
+      ratio = plans.rounds_to(1e-3, sketched) / plans.rounds_to(1e-3, plain)
+      ratio /= song.slowdown(alpha)
+      assert ratio == pytest.approx(1, abs=0.15)
+
+
+def test_rounds_to_is_the_first():
+  for theorem in BOUNDS:
+    of = bound(theorem, heterogeneity=0.0, gradient_bound=0.0)
+    for target in (1.0, 0.1, 1e-5):
+      rounds = plans.rounds_to(target, of)
+      assert of(rounds) <= target
+      assert rounds == 1 or of(rounds - 1) > target
+  with pytest.raises(ValueError, match=r'target=1e-05 >= 0\.'):
+    plans.rounds_to(1e-5, bound('F7'))
+
+
+def test_nonconvex_forms_differ_by_what_is_travelled():
+  """Trap T5: the printed one is client_lr K times the corrected one."""
+  for client_lr in (0.05, 0.001):
+    of = bound('G2', client_lr=client_lr, server_lr=0.3)
+    printed, corrected = (of(9, form=form) for form in catalog.FORMS)
+    assert printed == pytest.approx(client_lr * 5 * corrected)
+
+
+def test_descent_sums_to_the_nonconvex_bound():
+  """At the mean of squares that it allows, T + 1 steps fall by the gap."""
+  rates = {'client_lr': 0.02, 'server_lr': 0.7}
+  for form in catalog.FORMS:
+    most = bound('G2', **rates, form=form)(9)
+    step = setting(song.nonconvex_step, **rates, form=form)
+    fall = song.nonconvex_step(most, **step)
+    assert 10 * fall == pytest.approx(-VALUES['gap'])
+
+
+@pytest.mark.covers('S0-Tab1')
+@pytest.mark.parametrize('d', [64, 100])
+def test_alpha_is_that_of_the_operators(d):
+  operators = {
+    'gaussian': sketches.gaussian(8),
+    'srht': sketches.srht(8),
+    'ams': sketches.ams(8),
+    'count_sketch': sketches.count_sketch(1, 8, combine='mean'),
+    'sparse_embedding': sketches.sparse_embedding(8, 4),
+  }
+  assert set(operators) == set(lemmas.OPERATORS)
+  for name, op in operators.items():
+    promises: Any = sketches.properties(op)
+    exact = lemmas.alpha(name, d, 8)
+    printed = lemmas.alpha(name, d, 8, form='printed')
+    assert exact == pytest.approx(promises.alpha(d))
+    assert printed == pytest.approx(promises.printed(d))
+    assert exact < printed < 4 * exact
+    with pytest.raises(ValueError, match='size=101 <= 100'):
+      lemmas.alpha(name, 100, 101)
+
+
+@pytest.mark.covers('S0-Asm3.1')
+def test_constants_of_quadratics():
+  rng = np.random.default_rng(0)
+  factors = rng.standard_normal((3, 4, 4))
+  hessians = factors @ factors.transpose(0, 2, 1)
+  mu, smoothness = lemmas.quadratic_constants(hessians)
+  x = rng.standard_normal((1000, 4))
+  for h in hessians:
+    curvature = np.einsum('ni,ij,nj->n', x, h, x) / np.square(x).sum(1)
+    assert mu <= curvature.min()
+    assert curvature.max() <= smoothness
+  assert lemmas.quadratic_constants(-hessians[:1] * 0)[0] == 0
+  flat = factors[:, :, :1] @ factors[:, :, :1].transpose(0, 2, 1)
+  assert lemmas.quadratic_constants(flat.astype(np.float32))[0] < 1e-5
+  for bad in (-np.eye(2), np.diag([1.0, -1e-9])):
+    with pytest.raises(ValueError, match='least eigenvalue='):
+      lemmas.quadratic_constants(bad[None])
+  with pytest.raises(ValueError, match='hessians to be finite'):
+    lemmas.quadratic_constants(np.full((1, 2, 2), NAN))
+
+
+def test_a_step_is_a_float_whatever_it_came_as():
+  """And may be the largest one up to rounding."""
+  check = functools.partial(song.check_step, 'E1', smoothness=10.0)
+  assert type(check(np.float32(0.0625))) is float
+  assert check(0.1 * (1 + 1e-15)) > 0.1
+
+
+@pytest.mark.covers('S0-Eq1')
+def test_heterogeneity_is_a_mean_over_clients():
+  gradients = np.array([[3.0, 4.0], [-3.0, -4.0], [0.0, 0.0]])
+  assert lemmas.heterogeneity(gradients) == pytest.approx(50 / 3)

@@ -1,0 +1,171 @@
+"""Song's corollaries: what an accuracy costs, and what the theorems promise."""
+
+import functools
+import math
+
+import numpy as np
+from papers.song import statements as song
+from papers.song.statements import communication, lemmas, plans
+from papers.song.statements.plans import Problem
+import pytest
+
+ALIKE = Problem(64, 10, 2.0, 3.0, 0.0, 0.1)
+UNLIKE = ALIKE._replace(heterogeneity=5.0)
+AMS = functools.partial(lemmas.alpha, 'ams', 64)
+TARGETS = [10.0**-k for k in range(7)]
+
+
+@pytest.mark.covers('S0-Cor5.4=F8')
+@pytest.mark.parametrize('problem', [ALIKE, UNLIKE], ids=['alike', 'unlike'])
+@pytest.mark.parametrize('target', [1.0, 1e-2, 1e-5])
+def test_plans_split_the_target(problem, target):
+  """In two terms of at most a half each."""
+  _, _, smoothness, distance, variance, mu = problem
+  number = {'alpha': AMS(4), 'smoothness': smoothness}
+  number['distance_squared'] = distance
+  strongly = functools.partial(song.strongly_convex, strong_convexity=mu)
+  table = {'alpha': AMS(4), 'size': 4}
+  for bound, plan in (
+    (song.convex, plans.convex_plan(target, problem, local_steps=3, **table)),
+    (strongly, plans.strongly_convex_plan(target, problem, **table)),
+  ):
+    number |= {'client_lr': plan.client_lr, 'local_steps': plan.local_steps}
+    of = functools.partial(bound, plan.rounds, **number)
+    first, whole = (of(heterogeneity=x) for x in (0.0, variance))
+    assert 0.49 * target < first <= 0.5 * target * (1 + 1e-9)
+    assert whole - first <= 0.5 * target * (1 + 1e-9)
+    assert plan.floats == 10 * 4 * plan.rounds
+
+
+@pytest.mark.covers('S0-Cor5.2=F10')
+def test_printed_threshold_is_half_of_the_true_one():
+  """Trap T16: in between, its larger step misses the target."""
+  alpha = {'alpha': AMS(4)}
+  edge = UNLIKE.heterogeneity / UNLIKE.strong_convexity / 8 / (1 + AMS(4)) ** 2
+  number = alpha | dict(zip(UNLIKE._fields[2:], UNLIKE[2:], strict=True))
+
+  def reached(target, form):
+    plan = plans.strongly_convex_plan(target, UNLIKE, form=form, **alpha)
+    lr = plan.client_lr
+    return target >= song.strongly_convex(plan.rounds, client_lr=lr, **number)
+
+  for form, parts in (
+    ('printed', [True, False, False, True]),
+    ('corrected', [True] * 4),
+  ):
+    assert [reached(edge * x, form) for x in (0.4, 0.6, 0.9, 1.1)] == parts
+
+
+@pytest.mark.covers('S0-Cor5.4=F8')
+def test_cheapest_convex_plan_is_that_of_corollary_5_4():
+  """Tables of one number, any K; floats within a constant of the order."""
+  for problem in (ALIKE, UNLIKE):
+    convex = problem._replace(strong_convexity=0.0)
+    ratios = []
+    for target in TARGETS:
+      find = functools.partial(
+        plans.cheapest, target, convex, alpha=AMS, sizes=(1, 4, 16, 64)
+      )
+      plan, longer = find(), find(steps=(8,))
+      assert (plan.size, longer.size) == (1, 1)
+      assert longer.floats == pytest.approx(plan.floats, rel=1e-3, abs=20)
+      chosen = plans.convex_plan(target, convex, alpha=AMS(1))
+      assert 0.4 * chosen.floats < plan.floats <= chosen.floats
+      order = communication.convex_floats(target, convex)
+      ratios.append(plan.floats / order)
+    assert 31 < min(ratios)
+    assert max(ratios) < 64
+
+
+@pytest.mark.covers('S0-Cor5.2=F10')
+def test_cheapest_strongly_convex_plan_is_that_of_corollary_5_2():
+  """Tables of one number and one local step."""
+  for problem in (ALIKE, UNLIKE):
+    ratios = []
+    for target in TARGETS:
+      plan = plans.cheapest(
+        target, problem, alpha=AMS, sizes=(1, 4, 16, 64), steps=(1, 2, 8)
+      )
+      assert (plan.size, plan.local_steps) == (1, 1)
+      chosen = plans.strongly_convex_plan(target, problem, alpha=AMS(1))
+      assert 0.3 * chosen.floats < plan.floats <= chosen.floats
+      order = communication.strongly_convex_floats(target, problem)
+      ratios.append(plan.floats / order)
+    assert 1 < min(ratios)
+    assert max(ratios) < 16
+
+
+@pytest.mark.covers('S0-KMR19')
+def test_sketching_saves_a_factor_d_only_where_clients_differ():
+  ours = communication.convex_floats
+  theirs = communication.local_gradient_descent_floats
+  for target in TARGETS:
+    assert theirs(target, ALIKE) == pytest.approx(ours(target, ALIKE))
+  savings = [theirs(t, UNLIKE) / ours(t, UNLIKE) for t in TARGETS]
+  assert savings == sorted(savings)
+  assert theirs(1e-9, UNLIKE) / ours(1e-9, UNLIKE) == pytest.approx(64)
+
+
+@pytest.mark.covers('S0-LinRate')
+def test_rate_is_linear_down_to_its_target():
+  """Floats over the logarithm are constant above it, and grow below."""
+  edge = communication.linear_down_to(UNLIKE)
+  per_decade = lambda target: (
+    communication.strongly_convex_floats(target, UNLIKE) / math.log(6 / target)
+  )
+  assert per_decade(edge) == pytest.approx(per_decade(0.1))
+  assert per_decade(edge / 16) == pytest.approx(4 * per_decade(edge))
+  assert communication.linear_down_to(ALIKE) == 0
+
+
+@pytest.mark.covers('S0-KMR19')
+def test_table_has_what_the_functions_compute():
+  targets = [0.1, 0.01]
+  text = communication.communication_table(targets, UNLIKE, operator='ams')
+  rows = [line.split('|')[1:-1] for line in text.splitlines()]
+  head, _, *lines = [[cell.strip() for cell in row] for row in rows]
+  assert head == ['floats to f - f* =', '0.1', '0.01']
+  convex = UNLIKE._replace(strong_convexity=0.0)
+  cheapest = lambda t, p: plans.cheapest(t, p, alpha=AMS).floats
+  want = [
+    [communication.convex_floats(t, UNLIKE) for t in targets],
+    [communication.local_gradient_descent_floats(t, UNLIKE) for t in targets],
+    [cheapest(t, convex) for t in targets],
+    [communication.strongly_convex_floats(t, UNLIKE) for t in targets],
+    [cheapest(t, UNLIKE) for t in targets],
+  ]
+  numbers = [[float(x) for x in line[1:]] for line in lines]
+  np.testing.assert_allclose(numbers, want, rtol=1e-3)
+  text = communication.communication_table(targets, convex)
+  assert len(text.split('\n')) == 6
+
+
+def test_what_no_plan_reaches_is_refused():
+  """Too far, in more rounds than there are; and numbers that underflow."""
+  far = Problem(4, 2, 1.0, 1e6)
+  with pytest.raises(ValueError, match='target=1e-18 >= 1'):
+    plans.cheapest(1e-18, far, alpha=lambda size: 3.0)
+  near = far._replace(heterogeneity=1.0)
+  with pytest.raises(ValueError, match='target=1e-18 >= '):
+    plans.cheapest(1e-18, near, alpha=lambda size: 3.0)
+  strong = far._replace(heterogeneity=1.0, strong_convexity=1.0)
+  for target in (1e-300, 5e-324):
+    for problem in (far, near, far._replace(distance_squared=1e300)):
+      with pytest.raises(ValueError, match='rounds='):
+        plans.convex_plan(target, problem, alpha=3.0)
+    with pytest.raises(ValueError, match='rounds='):
+      plans.strongly_convex_plan(target, strong, alpha=3.0)
+
+
+@pytest.mark.parametrize('field', Problem._fields)
+def test_problems_are_checked(field):
+  for bad in (math.nan, -1):
+    problem = UNLIKE._replace(**{field: bad})
+    for of in (
+      communication.strongly_convex_floats,
+      functools.partial(plans.strongly_convex_plan, alpha=1.0),
+    ):
+      with pytest.raises((ValueError, TypeError), match=field):
+        of(0.1, problem)
+  with pytest.raises(ValueError, match='target'):
+    communication.convex_floats(0.0, UNLIKE)

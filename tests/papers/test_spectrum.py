@@ -1,0 +1,288 @@
+"""Spectra against dense matrices; statistics at less than 1e-6 false alarms."""
+
+from fl_sketch.data import synthetic
+from fl_sketch.models import losses
+import jax
+from jax.flatten_util import ravel_pytree
+import jax.numpy as jnp
+from matfree import decomp
+import numpy as np
+from papers.chen.curvature import hessian, spectrum
+import pytest
+from refusals import refused_calls
+from scipy import stats
+
+KEY = jax.random.key(7)
+D, PROBES = 24, 64  # few pairs of steps and probes, as each is compiled
+MULTIPLE = np.repeat([-2.0, 0.0, 1.0, 3.0, 10.0], [3, 12, 5, 3, 1])
+WIDE = np.sort(np.concatenate([[-30.0, 100.0], np.linspace(-1, 1, D - 2)]))
+
+
+def matrix_loss(params, batch):
+  return jnp.mean(params @ batch['matrix'] @ params) / 2
+
+
+def symmetric(eigenvalues):
+  """A loss's arguments whose Hessian has these eigenvalues."""
+  rng = np.random.default_rng(len(eigenvalues))
+  basis, _ = np.linalg.qr(rng.standard_normal((len(eigenvalues),) * 2))
+  matrix = (basis * eigenvalues) @ basis.T
+  matrix = ((matrix + matrix.T) / 2).astype(np.float32)
+  batches = {'matrix': matrix[None, None]}
+  return matrix_loss, np.ones(len(matrix), np.float32), batches
+
+
+def slq(eigenvalues, steps=D, probes=PROBES):
+  args = symmetric(np.asarray(eigenvalues, np.float64))
+  return spectrum.slq(*args, KEY, steps=steps, probes=probes)
+
+
+def mlp_loss(params, batch):
+  hidden = jnp.tanh(batch['x'] @ params['first'] + params['bias'][None])
+  values = jnp.square(hidden @ params['last'] - batch['y']).sum(1)
+  return losses.masked_mean(values, losses.row_mask(batch, values))
+
+
+def mlp():
+  """Parameters, batches with masks of different weight, and the same rows."""
+  rng = np.random.default_rng(0)
+  normal = lambda *shape: rng.standard_normal(shape).astype(np.float32)
+  params = {'first': normal(3, 4), 'bias': normal(4), 'last': normal(4, 2)}
+  batches = {'x': normal(3, 5, 3), 'y': normal(3, 5, 2)}
+  mask = np.ones((3, 5), np.float32)
+  mask[1, 2:] = mask[2] = 0
+  rows = {k: x[mask > 0] for k, x in batches.items()}
+  return params, batches | {'mask': mask}, rows
+
+
+@pytest.fixture(scope='module')
+def dense():
+  """The Hessian of all rows in one batch, over flat parameters."""
+  params, _, rows = mlp()
+  flat, unravel = ravel_pytree(params)
+  full = jax.jit(jax.hessian(lambda w: mlp_loss(unravel(w), rows)))
+  return np.asarray(full(flat))
+
+
+def test_products_over_masked_batches_are_those_of_the_dense_hessian(dense):
+  params, batches, _ = mlp()
+  flat, unravel = ravel_pytree(params)
+  product = hessian.hessian_vector_product(mlp_loss, params, batches)
+  one = lambda v: ravel_pytree(product(unravel(v)))[0]
+  estimate = jax.jit(lambda vs: jax.lax.map(one, vs))(jnp.eye(flat.size))
+  np.testing.assert_allclose(estimate, dense, atol=1e-5 * np.abs(dense).max())
+
+
+@pytest.mark.nightly
+def test_batches_without_keys_are_batches_too():
+  """Catches the search for a mask in what is not a mapping: a TypeError."""
+  loss_fn, params, batches = symmetric(WIDE)
+  array = jnp.asarray(batches['matrix'])
+  of_array = lambda params, batch: loss_fn(params, {'matrix': batch})
+  of_tuple = lambda params, batch: of_array(params, batch[0])
+  product = hessian.hessian_vector_product(loss_fn, params, batches)(params)
+  for f, data in (of_array, array), (of_tuple, (array,)):
+    estimate = hessian.hessian_vector_product(f, params, data)(params)
+    np.testing.assert_array_equal(estimate, product)
+  estimate = spectrum.slq(of_array, params, array, KEY, steps=2)
+  want = spectrum.slq(loss_fn, params, batches, KEY, steps=2)
+  np.testing.assert_array_equal(estimate.nodes, want.nodes)
+
+
+def test_gradients_over_masked_batches_are_those_of_all_rows():
+  params, batches, rows = mlp()
+  both = lambda params: (
+    hessian.mean_gradient(mlp_loss, params, batches),
+    jax.grad(mlp_loss)(params, rows),
+  )
+  estimate, want = jax.jit(both)(params)
+  jax.tree.map(
+    lambda x, y: np.testing.assert_allclose(x, y, 1e-5, 1e-6), estimate, want
+  )
+
+
+@pytest.mark.nightly
+def test_top_eigenvalues_of_a_model_are_within_a_hundredth(dense):
+  params, batches, _ = mlp()
+  true = np.linalg.eigvalsh(np.float64(dense))
+  d = len(true)
+  estimate = spectrum.slq(mlp_loss, params, batches, KEY, steps=d, probes=2)
+  by_magnitude = true[np.argsort(-np.abs(true))]
+  ends = {'largest': true[::-1], 'smallest': true, 'magnitude': by_magnitude}
+  for which, want in ends.items():
+    top = estimate.top(5, which)
+    np.testing.assert_allclose(top.values, want[:5], rtol=0.01)
+  # With all steps they are the eigenvalues, up to rounding.
+  scale = np.abs(true).max()
+  for nodes in estimate.nodes:
+    np.testing.assert_allclose(nodes, true, atol=3e-6 * scale)
+
+
+@pytest.mark.covers('S0-Asm3.1')
+def test_few_steps_find_the_ends_and_know_how_far_they_are():
+  args = symmetric(WIDE)
+  top = spectrum.top_eigenvalues(*args, KEY, k=4, steps=8)
+  np.testing.assert_allclose(top.values[:2], [100, -30], rtol=1e-5)
+  away = np.abs(top.values[:, None] - WIDE[None]).min(1)
+  assert (away <= top.errors + 1e-4).all()
+  assert top.errors[0] < 1e-3 < top.errors[-1]
+  assert spectrum.smoothness(*args, KEY, steps=8) == pytest.approx(100)
+  least = spectrum.strong_convexity(*args, KEY, steps=8)
+  assert least == pytest.approx(-30, rel=1e-4)
+
+
+@pytest.mark.nightly
+def test_it_is_the_iteration_of_matfree():
+  loss_fn, params, batches = symmetric(WIDE)
+  keys = jax.random.split(KEY, 1)
+  ours = spectrum._tridiagonal(loss_fn, params, batches, keys, 8)
+  start = spectrum._normal(jax.random.fold_in(keys[0], 0), params)
+  matrix = batches['matrix'][0, 0]
+  run = decomp.tridiag_sym(8, materialize=False, custom_vjp=False)
+  theirs = jax.jit(lambda v: run(lambda x: matrix @ x, v).J_small)(start)
+  np.testing.assert_allclose(ours[0][0], theirs[0], rtol=1e-3, atol=1e-3)
+  np.testing.assert_allclose(ours[1][0, :-1], theirs[1], rtol=1e-3, atol=1e-3)
+
+
+def interlaces(nodes, eigenvalues):
+  """Cauchy: from either end the k-th node is inside the k-th eigenvalue."""
+  m, slack = len(nodes), 1e-4 * np.abs(eigenvalues).max()
+  high = nodes <= eigenvalues[len(eigenvalues) - m :] + slack
+  return (high & (nodes >= eigenvalues[:m] - slack)).all()
+
+
+@pytest.mark.parametrize(('steps', 'probes'), [(8, 1), (D, PROBES)])
+def test_exhausted_directions_leave_neither_nan_nor_ghosts(steps, probes):
+  estimate = slq(MULTIPLE, steps, probes)
+  for nodes, weights in zip(estimate.nodes, estimate.weights, strict=True):
+    assert interlaces(nodes, MULTIPLE)
+    np.testing.assert_allclose(weights.sum(), 1)
+    # The density is on the five eigenvalues, whatever has been added.
+    nonzero = nodes[weights > 1e-6]
+    assert np.abs(nonzero[:, None] - MULTIPLE[None]).min(1).max() < 1e-4
+    assert len({*nonzero.round(2)}) == 5
+
+
+@pytest.mark.nightly
+def test_all_steps_find_multiple_eigenvalues():
+  for eigenvalues in (MULTIPLE, np.zeros(D), np.full(D, 2.0)):
+    for nodes in slq(eigenvalues).nodes:
+      np.testing.assert_allclose(nodes, eigenvalues, atol=1e-4)
+
+
+@pytest.mark.nightly
+def test_without_reorthogonalisation_there_would_be_ghosts():
+  d = 64
+  eigenvalues = np.sort(np.append(0.7 ** np.arange(d - 1), 10.0))
+  _, start, batches = symmetric(eigenvalues)
+  matrix = batches['matrix'][0, 0]
+  run = decomp.tridiag_sym(40, reortho='none', custom_vjp=False)
+  estimate = jax.jit(lambda v: run(lambda x: matrix @ x, v).J_small)(start)
+  nodes = np.linalg.eigvalsh(np.float64(estimate))
+  assert not interlaces(nodes, eigenvalues)
+  assert interlaces(slq(eigenvalues, 40, 1).nodes[0], eigenvalues)
+
+
+@pytest.mark.covers('S4-Fig5')
+@pytest.mark.parametrize('power', [1, 2, 3])
+def test_moments_agree_with_hutchinson_and_the_truth(power):
+  """Student's t of 64 probes; 6 comparisons at 1e-7 each."""
+  bound, true = stats.t.isf(0.5e-7, PROBES - 1), (WIDE**power).sum()
+  lanczos = slq(WIDE).trace_of(lambda x: x**power)
+  hutchinson = hessian.hutchinson(
+    *symmetric(WIDE), KEY, probes=PROBES, power=power
+  )
+  assert abs(lanczos.value - true) < bound * lanczos.error
+  assert abs(hutchinson.value - true) < bound * hutchinson.error
+  # And the errors are of use: of the size that theory gives them.
+  if power == 1:
+    expected = (2 * np.sum((WIDE - WIDE.mean()) ** 2) / PROBES) ** 0.5
+    assert 0.3 * expected < lanczos.error < 3 * expected
+
+
+@pytest.mark.nightly
+@pytest.mark.covers('S4-Asm4, Def3.1')
+def test_intrinsic_dimensions():
+  assert slq(np.full(D, 2.0)).intrinsic_dimension == pytest.approx(D)
+  signs = np.repeat([-3.0, 3.0], D // 2)
+  assert slq(signs).intrinsic_dimension == pytest.approx(D)
+  geometric = 0.6 ** np.arange(D)[::-1]
+  estimate = slq(geometric)
+  error = estimate.trace_of(np.abs).error  # lambda_max is 1
+  bound = stats.t.isf(0.5e-7, PROBES - 1)
+  assert abs(estimate.intrinsic_dimension - geometric.sum()) < bound * error
+
+
+def test_the_density_has_mass_one_and_the_mean_of_the_nodes():
+  estimate = slq(WIDE)
+  grid = np.linspace(-60, 130, 4000)
+  density = estimate.density(grid, 2.0)
+  mass = density.sum() * (grid[1] - grid[0])
+  mean = (grid * density).sum() * (grid[1] - grid[0])
+  assert mass == pytest.approx(1, abs=1e-6)
+  trace = estimate.trace_of(lambda x: x).value
+  assert mean == pytest.approx(trace / D, rel=1e-4)
+
+
+@pytest.mark.covers('S4-Fig4')
+def test_an_exact_power_law_is_found():
+  values = 3 * np.arange(1.0, 51) ** -0.8
+  law = spectrum.power_law(np.random.default_rng(0).permutation(values))
+  assert law.exponent == pytest.approx(0.8)
+  assert law.r_squared == pytest.approx(1)
+  assert spectrum.power_law(np.exp(-np.arange(50.0))).r_squared < 0.9
+  for wrong in ([2, 1], [2, 1, 0]):
+    with pytest.raises(ValueError, match='at least 3 eigenvalues > 0'):
+      spectrum.power_law(np.array(wrong))
+
+
+@pytest.mark.covers('S1-Def3,4', 'S4-Asm1,2')
+def test_gradient_norms_of_clients():
+  problem = synthetic.quadratics(seed=0, population=4, dimension=6, rank=3)
+  factor, optimum = problem.data['factor'], problem.data['optimum']
+
+  def loss_fn(w, batch):
+    away = batch['factor'][0].T @ (w - batch['optimum'][0])
+    return jnp.sum(away**2) / 2
+
+  clients = {k: x[:, None, None] for k, x in problem.data.items()}
+  norms = hessian.gradient_norms(loss_fn, problem.w_star, clients)
+  moved = problem.w_star[None] - optimum
+  want = np.einsum('ndr,ner,ne->nd', factor, factor, moved)
+  np.testing.assert_allclose(norms, np.linalg.norm(want, axis=1), rtol=1e-5)
+  assert np.mean(norms**2) > 1e-3  # heterogeneity at the minimiser of the mean
+
+
+ends = lambda **options: spectrum.top_eigenvalues(
+  *symmetric(WIDE), KEY, steps=8, **options
+)
+test_wrong_arguments_are_named = refused_calls(
+  (lambda: slq(WIDE, steps=25), f'Expected steps=25 <= d={D}'),
+  (lambda: ends(k=9), 'Expected k=9 <= steps=8'),
+  (lambda: ends(k=1, which='both'), "which='both' to be one of"),
+  (lambda: slq(WIDE * np.nan, 8, 1), 'finite Hessian'),
+  (lambda: slq(np.zeros(D)).intrinsic_dimension, 'other than 0'),
+)
+
+
+def linear_loss(params, batch):
+  return jnp.mean((batch['x'] @ params) ** 4)
+
+
+def temporary_bytes(steps, batches=2, probes=3):
+  params = jax.ShapeDtypeStruct((1000, 50), jnp.float32)
+  data = {'x': jax.ShapeDtypeStruct((batches, 4, 1000), jnp.float32)}
+  keys = jax.eval_shape(lambda: jax.random.split(KEY, probes))
+  lowered = spectrum._tridiagonal.lower(linear_loss, params, data, keys, steps)
+  estimate = lowered.compile().memory_analysis()
+  assert estimate is not None
+  return estimate.temp_size_in_bytes + estimate.output_size_in_bytes
+
+
+@pytest.mark.nightly
+def test_m_steps_hold_m_and_five_vectors():
+  vector, batch, slack = 4 * 1000 * 50, 4 * 4 * 1000, 2**14
+  estimate = temporary_bytes(32)
+  assert estimate <= (32 + 5) * vector + batch + slack
+  # More batches add nothing: one is differentiated at a time.
+  assert temporary_bytes(32, batches=64) <= estimate + slack

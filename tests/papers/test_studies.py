@@ -1,0 +1,175 @@
+"""Studies at the scale of their kept results, on made-up runs."""
+
+import dataclasses
+import math
+import types
+import zlib
+
+from fl_sketch import algorithms, experiment, sweeps
+from fl_sketch.data import sources
+from fl_sketch.experiment.config import Config
+from fl_sketch.models import pretrained
+import numpy as np
+from papers import catalog
+from papers.chen.curvature import during_training, spectrum, spectrum_report
+from papers.common import lab as lab_lib, results
+from papers.das.studies import features, races
+from papers.language import problems
+from papers.song.attacks import campaign, settings
+from papers.song.statements import functions
+import pytest
+
+BYTES = 3200  # of a client in a round
+LINKS = 'uplink_bytes', 'downlink_bytes'
+TOTALS = 'total_uplink_bytes', 'total_downlink_bytes'
+DIMENSION = 100_000
+SAME = 20  # characters with which a claim begins, whatever was measured
+NODES = np.tile(np.linspace(0.0, 1.0, 60), (2, 1))
+SPECTRUM = spectrum.Spectrum(
+  NODES, np.full_like(NODES, 1 / 60), np.zeros_like(NODES), DIMENSION
+)
+TABLE_2 = '| function | counted | printed |\n|-|-|-|\n| f | 1 | 1 |\n'
+MOMENT = dict(printed=1.0, exact=1.0, measured=1.0, low=0.9, high=1.1)
+SPEAKERS = {
+  'dataset': 'store', 'dataset_options': {'folder': '-'}, 'population': 141,
+}  # fmt: skip
+# What a file of the lab holds, by the beginning of its name.
+KEPT = {
+  'song/table_1': lambda fields: {'ok': True, 'moments': [MOMENT]},
+  'song/rates': lambda fields: [[0.5] * fields['rounds']] * fields['runs'],
+  'song/communication': lambda fields: [
+    [256 / b] * fields['runs'] for b in fields['sizes']
+  ],
+  'das/quadratics': lambda fields: {
+    name: np.ones((math.prod(map(len, fields['sweep'].values())), 50))
+    for name in ('excess', 'snr')
+  },
+  'das/floors': lambda fields: [[0.1] * len(fields['values'])] * 2,
+  'das/trajectories': lambda fields: [
+    value | {'paths': np.ones((2, 9, 2)), 'plane': [1, 1], 'space': [1, 1]}
+    for value in fields['values']
+  ],
+  'das/noise': lambda fields: [['1'] * 7],
+  'language/as_it_was': lambda fields: 3.0,
+  'chen/dimension': lambda fields: [5.0] * fields['runs'],
+  'haddadpour/drift': lambda fields: [[1.0, 0.5, 0.2, 0.1]] * fields['seeds'],
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Run(lab_lib.Run):
+  """A run whose loss falls to about 1, and whose accuracy grows to 0.9."""
+
+  def curve(self, metric='test_accuracy', x='round'):
+    rounds = self.row['round']
+    share = np.arange(1, rounds + 1) / rounds
+    metrics = {'test_accuracy': 0.9 * share, 'uplink_bytes': 0 * share + BYTES}
+    xs = rounds * share if x == 'round' else rounds * BYTES * share
+    return xs, metrics.get(metric, 2 - share + self.row['more'])
+
+
+@dataclasses.dataclass(frozen=True)
+class Lab(lab_lib.Lab):
+  """Checks configs, and trains nothing."""
+
+  runs: dict[str, list[Run]] = dataclasses.field(default_factory=dict)
+
+  def sweep(self, name, config):
+    assert self.played.setdefault(name, config) == config, name
+    if name not in self.runs:
+      self.runs[name] = self._made_up(name, config)
+    return self.runs[name]
+
+  def _made_up(self, name, config):
+    swept = config.get('sweep') or {'seed': (0,)}
+    return [
+      Run(
+        {
+          'values': point.values,
+          'round': point.config.rounds,
+          **dict.fromkeys(LINKS, BYTES),
+          **dict.fromkeys(TOTALS, BYTES * point.config.rounds),
+          'diverged': False,
+          'epsilon': point.config.epsilon,
+          'more': 1e-13 * zlib.crc32(name.encode()),
+        },
+        self.folder,
+      )
+      for point in sweeps.points({**config, 'sweep': swept})
+    ]
+
+  def train(self, name, config):
+    self.played[name] = dict(config)
+    Config.from_mapping(config)
+    params = {'w': np.zeros(1, np.float32)}
+    return types.SimpleNamespace(state=types.SimpleNamespace(params=params))
+
+  def kept(self, name, fields, compute):
+    self.played[name] = dict(fields)
+    made_up = [make for start, make in KEPT.items() if name.startswith(start)]
+    return made_up[0](fields) if made_up else compute()
+
+
+def built(fields, data_dir=None):
+  """An experiment of one sample a client."""
+  c = Config.from_mapping(fields)
+  return types.SimpleNamespace(
+    config=c,
+    params={'w': np.zeros(DIMENSION, np.float32)},
+    labels=np.zeros(c.population, int),
+    partition=types.SimpleNamespace(
+      sizes=np.ones(c.population, int), client=lambda i: np.array([i])
+    ),
+  )
+
+
+def guaranteed(setting, **own):
+  """A guarantee as the accountant gives it, after seconds."""
+  Config.from_mapping(races.private(setting, **own))
+  statement = types.SimpleNamespace(epsilon=7.0)
+  z = own.get('epsilon', 1.0)
+  return types.SimpleNamespace(noise_multiplier=z, statement=statement)
+
+
+def attacked(c, folder, data_dir):
+  scores = {'errors': [0.1] * c.examples, 'median_error': 0.1, 'success': 1.0}
+  return [setting._asdict() | scores for setting in settings.grid(c)]
+
+
+def watched(fields, folder, *, every, options, **_):
+  rounds = range(0, Config.from_mapping(fields).rounds + 1, every)
+  return [spectrum_report.row(r, SPECTRUM, options.top) for r in rounds]
+
+
+def folder_of(lab, dataset):
+  """CIFAR-100 is not there, as where the kept results were made."""
+  if dataset == 'cifar100':
+    raise sources.DataError('absent')
+  return lab.folder / dataset
+
+
+@pytest.mark.parametrize('name', catalog.STUDIES)
+def test_a_study_states_its_claims_on_runs_of_any_result(
+  name, tmp_path, monkeypatch
+):
+  """Catches a config field or a claim that is gone; quick scale has others."""
+  for module, function, made_up in (
+    (experiment, 'build', built),
+    (campaign, 'run', attacked),
+    (during_training, 'run', watched),
+    (races, 'guarantee', guaranteed),
+    (features, 'folder', folder_of),
+    (problems, 'plays', lambda lab, part='all': SPEAKERS),
+    (pretrained, 'save', lambda path, params: None),
+    (functions, 'table2', lambda **options: TABLE_2),
+    (algorithms, 'measure', lambda name: types.SimpleNamespace(up=[100.0])),
+  ):
+    monkeypatch.setattr(module, function, made_up)
+  lab = Lab(tmp_path / 'cpu', 'cpu', progress=False)
+  report = catalog.find(name).run(lab)
+  assert lab.played
+  if (kept := results.read(results.KEPT, name)) is None:
+    pytest.skip(f'No result of {name} is kept.')
+  beginnings = lambda texts: [text[:SAME] for text in texts]
+  stated = beginnings(claim.text for claim in report.claims)
+  assert stated == beginnings(claim['text'] for claim in kept['claims'])
