@@ -20,7 +20,8 @@ from fl_sketch.experiment import (
   one_run_audit,
   privacy_report,
 )
-from fl_sketch.privacy import audit, types
+from fl_sketch.privacy.accounting import types
+from fl_sketch.privacy.auditing import audit
 from fl_sketch.training import devices
 from fl_sketch.utils import extras, files
 

@@ -13,7 +13,7 @@ def __getattr__(name: str) -> Any:
   from fl_sketch import training
   from fl_sketch.data import sources
   from fl_sketch.experiment import config
-  from fl_sketch.privacy import types
+  from fl_sketch.privacy.accounting import types
   from fl_sketch.training import (
     checkpoints,
     memory,

@@ -30,7 +30,7 @@ from fl_sketch.algorithms.proximal import feddyn, fedprox
 from fl_sketch.algorithms.safl import safl
 from fl_sketch.algorithms.sketched_sgd import sketched_sgd
 from fl_sketch.algorithms.zeroth_order import decomfl, fedkseed
-from fl_sketch.privacy.aggregation import Release
+from fl_sketch.privacy.mechanisms.aggregation import Release
 from fl_sketch.rounds.algorithm import Algorithm
 from fl_sketch.utils import registry
 

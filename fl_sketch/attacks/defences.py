@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import codecs
 from fl_sketch.attacks import objectives
-from fl_sketch.privacy import mechanisms
+from fl_sketch.privacy.mechanisms import sums
 import jax
 import jax.numpy as jnp
 
@@ -41,7 +41,7 @@ def noise(scale: float) -> Defence:
   """
 
   def apply(key, message):
-    xi = mechanisms.gaussian_noise(key, message, 1.0)
+    xi = sums.gaussian_noise(key, message, 1.0)
     factor = scale * _norm(message) / _norm(xi)
     return jax.tree.map(lambda m, n: m + factor * n, message, xi)
 
@@ -63,7 +63,7 @@ def bound(name: str, max_norm: float) -> Defence:
     scale = jnp.minimum(scale, 1) if name == 'clip' else scale
     return jax.tree.map(lambda m: scale * m, message)
 
-  to_norm = mechanisms.BOUNDS[name]
+  to_norm = sums.BOUNDS[name]
   return Defence(lambda key, message: to_norm(message, max_norm)[0], redo)
 
 
@@ -85,9 +85,7 @@ def gaussian_mechanism(
   def apply(key, message):
     alone = jax.tree.map(lambda x: x[None], message)
     options = {'max_norm': clip_norm, 'noise_multiplier': noise_multiplier}
-    return mechanisms.privatize_sum(
-      key, alone, jnp.ones(1), bound=name, **options
-    )
+    return sums.privatize_sum(key, alone, jnp.ones(1), bound=name, **options)
 
   return Defence(apply, bound(name, clip_norm).redo)
 

@@ -9,7 +9,8 @@ from fl_sketch import algorithms, experiment
 from fl_sketch.data import partitions
 from fl_sketch.experiment import privacy_checks, privacy_plan
 from fl_sketch.experiment.config import Config, checked
-from fl_sketch.privacy import audit, canaries, summation_attack, types
+from fl_sketch.privacy.accounting import types
+from fl_sketch.privacy.auditing import audit, canaries, summation_attack
 from fl_sketch.rounds import mesh as mesh_lib, transforms
 from fl_sketch.rounds.algorithm import at
 import jax

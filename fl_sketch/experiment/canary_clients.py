@@ -8,12 +8,9 @@ from fl_sketch import algorithms, experiment, rounds
 from fl_sketch.data import partitions
 from fl_sketch.experiment import privacy_plan, problem as problem_lib
 from fl_sketch.experiment.config import Config
-from fl_sketch.privacy import (
-  aggregation,
-  canaries as canaries_lib,
-  quantile_bound,
-  types,
-)
+from fl_sketch.privacy.accounting import types
+from fl_sketch.privacy.auditing import canaries as canaries_lib
+from fl_sketch.privacy.mechanisms import aggregation, quantile_bound
 from fl_sketch.rounds import (
   chain,
   client_step,

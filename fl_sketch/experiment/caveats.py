@@ -4,7 +4,8 @@ from typing import Any
 
 from fl_sketch.data import availability, partitions
 from fl_sketch.experiment import privacy_checks
-from fl_sketch.privacy import generators, types
+from fl_sketch.privacy.accounting import types
+from fl_sketch.privacy.mechanisms import generators
 
 _PUBLISHED = 'What is published are broadcasts, and all that follows from them.'
 # Of every file that a run, a sweep or a sink writes.

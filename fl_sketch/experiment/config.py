@@ -9,7 +9,8 @@ from typing import Annotated, Any
 from fl_sketch.data import batches, byzantine, cohorts
 from fl_sketch.experiment import config_checks, privacy_checks
 from fl_sketch.models import precision
-from fl_sketch.privacy import generators, types
+from fl_sketch.privacy.accounting import types
+from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import robust
 from fl_sketch.utils import checks, fields as f, plugins, registry
 from fl_sketch.utils.fields import choice

@@ -21,14 +21,9 @@ from typing import NamedTuple
 from fl_sketch import experiment, reporting, rounds
 from fl_sketch.experiment import canary_clients, privacy_checks
 from fl_sketch.experiment.config import Config, checked
-from fl_sketch.privacy import (
-  gaussian,
-  generators,
-  one_run,
-  one_run_guesses,
-  statements,
-  types,
-)
+from fl_sketch.privacy.accounting import gaussian, statements, types
+from fl_sketch.privacy.auditing import one_run, one_run_guesses
+from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import mesh as mesh_lib
 import jax
 import jax.numpy as jnp

@@ -6,7 +6,7 @@ Then noise may be correlated over rounds, and no sampling amplifies privacy.
 from typing import Any
 
 from fl_sketch.data import cohorts
-from fl_sketch.privacy import correlation
+from fl_sketch.privacy.accounting import correlation
 
 _BANDS = 16  # of noise that is correlated over rounds
 _ORDER = (

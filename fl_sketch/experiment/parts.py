@@ -9,7 +9,7 @@ from fl_sketch.experiment.config_checks import OPTIMIZER_OPTIONS
 from fl_sketch.experiment.problem import Problem
 from fl_sketch.local import gram, schedules
 from fl_sketch.models import lora
-from fl_sketch.privacy import private_metrics
+from fl_sketch.privacy.mechanisms import private_metrics
 from fl_sketch.rounds import client_loop, client_step, robust
 from fl_sketch.rounds.algorithm import FromHyper, at
 import jax

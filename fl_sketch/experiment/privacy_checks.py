@@ -4,7 +4,8 @@ from typing import Any
 
 from fl_sketch import algorithms
 from fl_sketch.data import text
-from fl_sketch.privacy import mechanisms, types
+from fl_sketch.privacy.accounting import types
+from fl_sketch.privacy.mechanisms import sums
 from fl_sketch.reporting import metrics
 
 FIELDS = (
@@ -67,7 +68,7 @@ def check(c: Any):
   for name in ('delta', 'clip_norm'):
     if getattr(c, name) is None:
       raise ValueError(f'Expected {name} in a private config.')
-  least, most = mechanisms.CLIP_NORMS
+  least, most = sums.CLIP_NORMS
   if not least < c.clip_norm < most:
     raise ValueError(f'Expected {least} < clip_norm={c.clip_norm} < {most}.')
   fixed = {'tokenizer', 'letters'} & (c.dataset_options or {}).keys()

@@ -14,16 +14,14 @@ from typing import Any, NamedTuple
 
 from fl_sketch.data import batches, cohorts
 from fl_sketch.experiment import caveats, participation, privacy_checks
-from fl_sketch.privacy import (
-  accounting,
-  aggregation,
+from fl_sketch.privacy import accounting
+from fl_sketch.privacy.accounting import (
   correlation as correlation_lib,
-  grid,
   hypothesis_tests,
-  private_metrics,
   statements,
   types,
 )
+from fl_sketch.privacy.mechanisms import aggregation, grid, private_metrics
 import numpy as np
 
 _NATURAL = {

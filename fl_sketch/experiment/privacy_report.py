@@ -5,7 +5,8 @@ import pathlib
 
 from fl_sketch import reporting
 from fl_sketch.experiment import config, parts, privacy_plan
-from fl_sketch.privacy import accounting, hypothesis_tests
+from fl_sketch.privacy import accounting
+from fl_sketch.privacy.accounting import hypothesis_tests
 from fl_sketch.reporting import figures
 import numpy as np
 

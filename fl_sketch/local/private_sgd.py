@@ -3,7 +3,7 @@
 import functools
 
 from fl_sketch.models import losses as losses_lib
-from fl_sketch.privacy import mechanisms
+from fl_sketch.privacy.mechanisms import sums
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.rounds.algorithm import Local, LossFn
 import jax
@@ -75,7 +75,7 @@ def private_sgd(
     of_step = loss_fn
     if takes_key:
       of_step = functools.partial(loss_fn, key=keys_lib.step_key(key, k))
-    fn = mechanisms.noisy_gradient_sum(
+    fn = sums.noisy_gradient_sum(
       of_step,
       max_norm=clip_norm,
       noise_multiplier=noise_multiplier,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from fl_sketch import experiment, models, rounds
 from fl_sketch.planning import flops as flops_lib
-from fl_sketch.privacy import generators
+from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import (
   memory as memory_lib,

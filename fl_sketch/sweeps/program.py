@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, experiment, rounds
 from fl_sketch.experiment import config as config_lib
-from fl_sketch.privacy import generators
+from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import comms, mesh as mesh_lib
 from fl_sketch.training import log as log_lib, noise_secret, placement
 from fl_sketch.utils import progress as progress_lib

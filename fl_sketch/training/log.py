@@ -5,7 +5,7 @@ from typing import Any
 
 from fl_sketch import experiment
 from fl_sketch.experiment import privacy_checks, privacy_plan, sampler
-from fl_sketch.privacy import types
+from fl_sketch.privacy.accounting import types
 from fl_sketch.reporting import metrics as metrics_lib
 from fl_sketch.rounds import comms, mesh as mesh_lib, traffic
 from fl_sketch.rounds.algorithm import at

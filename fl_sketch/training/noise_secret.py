@@ -8,7 +8,7 @@ import secrets
 from typing import NamedTuple
 
 from fl_sketch.experiment import config as config_lib
-from fl_sketch.privacy import generators
+from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import processes
 from fl_sketch.training import identity, workdir_checks
 from fl_sketch.utils import files, seeding

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from fl_sketch import experiment, rounds
-from fl_sketch.privacy import generators
+from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import comms, mesh as mesh_lib
 from fl_sketch.training import (
   client_metrics,

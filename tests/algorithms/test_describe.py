@@ -2,7 +2,7 @@
 
 from fl_sketch import algorithms, codecs, sketches
 from fl_sketch.algorithms import costs
-from fl_sketch.privacy import aggregation
+from fl_sketch.privacy.mechanisms import aggregation
 import jax.numpy as jnp
 import pytest
 

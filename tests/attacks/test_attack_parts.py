@@ -5,7 +5,7 @@ import functools
 import chex
 from fl_sketch import attacks, local as local_work, sketches
 from fl_sketch.attacks import defences, objectives, scores
-from fl_sketch.privacy import mechanisms
+from fl_sketch.privacy.mechanisms import sums
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -173,7 +173,7 @@ def test_the_gaussian_mechanism_is_its_bound_and_noise_of_z_c(name):
   @jax.jit
   def run(message, z):
     defence = defences.gaussian_mechanism(c, z, name=name)
-    bounded, _ = mechanisms.BOUNDS[name](message, c)
+    bounded, _ = sums.BOUNDS[name](message, c)
     sent, redone = defence.apply(KEY, message), defence.redo(message, None)
     return sent - bounded, redone - bounded
 

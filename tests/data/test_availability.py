@@ -12,7 +12,7 @@ from fl_sketch.data.availability import (
   STRAGGLER,
 )
 from fl_sketch.experiment import config, privacy_plan
-from fl_sketch.privacy import aggregation
+from fl_sketch.privacy.mechanisms import aggregation
 import numpy as np
 import pytest
 from refusals import refused

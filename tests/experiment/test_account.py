@@ -4,7 +4,8 @@ import json
 
 from fl_sketch import experiment
 from fl_sketch.experiment import audit, config, one_run_audit, privacy_report
-from fl_sketch.privacy import accounting, hypothesis_tests
+from fl_sketch.privacy import accounting
+from fl_sketch.privacy.accounting import hypothesis_tests
 from launch import configs
 import numpy as np
 import pytest

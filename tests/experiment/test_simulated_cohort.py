@@ -4,7 +4,8 @@ import dataclasses
 
 from fl_sketch import experiment
 from fl_sketch.experiment import audit, config, privacy_plan, privacy_report
-from fl_sketch.privacy import accounting, statements
+from fl_sketch.privacy import accounting
+from fl_sketch.privacy.accounting import statements
 import numpy as np
 import pytest
 

@@ -5,7 +5,7 @@ import functools
 import cases
 import chex
 from fl_sketch import local
-from fl_sketch.privacy import grid
+from fl_sketch.privacy.mechanisms import grid
 from fl_sketch.rounds.keys import step_key
 import jax
 import jax.numpy as jnp

@@ -12,7 +12,7 @@ from das_problems import BOUNDS, each_bound, each_problem
 from fedsketch_rounds import ends
 from fl_sketch import algorithms
 from fl_sketch.models import losses
-from fl_sketch.privacy import aggregation
+from fl_sketch.privacy.mechanisms import aggregation
 import jax
 import jax.numpy as jnp
 import laws

@@ -13,8 +13,8 @@ from accounting_reference import (
   poisson,
   renyi_epsilon,
 )
-from fl_sketch.privacy import accounting, profiles
-from fl_sketch.privacy.accounting import Adjacency, GaussianMechanism
+from fl_sketch.privacy import accounting
+from fl_sketch.privacy.accounting import Adjacency, GaussianMechanism, profiles
 import numpy as np
 import pytest
 import runs

@@ -214,7 +214,7 @@ class Lossless:
 
 
 def test_an_answer_that_cannot_be_is_refused(monkeypatch):
-  from fl_sketch.privacy import profiles
+  from fl_sketch.privacy.accounting import profiles
 
   sampled = ref.poisson(1.0, 10, 0.1)
   for epsilon in (0.0, NAN, -1.0):

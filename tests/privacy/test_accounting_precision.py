@@ -11,8 +11,12 @@ from accounting_reference import (
   epsilon,
   poisson,
 )
-from fl_sketch.privacy import accounting, step_losses, tilted_losses
-from fl_sketch.privacy.accounting import GaussianMechanism
+from fl_sketch.privacy import accounting
+from fl_sketch.privacy.accounting import (
+  GaussianMechanism,
+  step_losses,
+  tilted_losses,
+)
 import hypothesis
 from hypothesis import strategies as st
 import mpmath as mp

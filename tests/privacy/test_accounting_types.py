@@ -5,8 +5,8 @@ import json
 
 import accounting_reference as ref
 from accounting_reference import INF, NAN, ONE, SIZES, mechanism
-from fl_sketch.privacy import accounting, statements
-from fl_sketch.privacy.accounting import GaussianMechanism
+from fl_sketch.privacy import accounting
+from fl_sketch.privacy.accounting import GaussianMechanism, statements
 import jax
 import numpy as np
 import pytest

@@ -8,8 +8,12 @@ import math
 
 import accounting_reference as ref
 from accounting_reference import ADD, REPLACE, ZERO, epsilon, poisson
-from fl_sketch.privacy import accounting, allocation, tilted_losses
-from fl_sketch.privacy.accounting import GaussianMechanism
+from fl_sketch.privacy import accounting
+from fl_sketch.privacy.accounting import (
+  GaussianMechanism,
+  allocation,
+  tilted_losses,
+)
 import numpy as np
 import pytest
 from refusals import refused_calls

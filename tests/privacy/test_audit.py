@@ -11,7 +11,8 @@ from audit_games import NEVER, algorithm, claim, game_of, play
 from fl_sketch import experiment, rounds
 from fl_sketch.experiment import audit as config_audit
 from fl_sketch.experiment.config import Config
-from fl_sketch.privacy import audit, gaussian
+from fl_sketch.privacy.accounting import gaussian
+from fl_sketch.privacy.auditing import audit
 import numpy as np
 import pytest
 from refusals import refused_calls

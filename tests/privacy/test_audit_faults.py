@@ -8,7 +8,8 @@ from fl_sketch import algorithms, sketches
 from fl_sketch.data import cohorts
 from fl_sketch.experiment import audit as config_audit
 from fl_sketch.experiment.config import Config
-from fl_sketch.privacy import canaries, types
+from fl_sketch.privacy.accounting import types
+from fl_sketch.privacy.auditing import canaries
 import pytest
 
 LONG = pytest.mark.long

@@ -5,15 +5,14 @@ import chex
 from fl_sketch import experiment, rounds, sketches
 from fl_sketch.data import cohorts
 from fl_sketch.experiment import config
-from fl_sketch.privacy import (
+from fl_sketch.privacy.accounting import correlation, gaussian
+from fl_sketch.privacy.accounting.correlation import ONE, Correlation
+from fl_sketch.privacy.mechanisms import (
   aggregation,
   banded_noise,
-  correlation,
   discrete_gaussian,
-  gaussian,
   grid,
 )
-from fl_sketch.privacy.correlation import ONE, Correlation
 from fl_sketch.rounds import keys as keys_lib, mesh as mesh_lib, transforms as t
 from fl_sketch.rounds.aggregation import mean_over_cohort
 from fl_sketch.rounds.algorithm import Algorithm, federated

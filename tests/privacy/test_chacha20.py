@@ -5,7 +5,7 @@ The rounds of the engine with its keys are in test_generators.py.
 
 import math
 
-from fl_sketch.privacy import chacha20
+from fl_sketch.privacy.mechanisms import chacha20
 from fl_sketch.rounds import comms, mesh as mesh_lib
 from fl_sketch.utils import chacha20 as host
 from hypothesis import given, settings, strategies as st

@@ -1,6 +1,6 @@
 """Bounds on a norm hold for any float there is, measured in float64."""
 
-from fl_sketch.privacy import clipping
+from fl_sketch.privacy.mechanisms import clipping
 from hypothesis import given, settings, strategies as st
 import jax
 import jax.numpy as jnp

@@ -2,8 +2,10 @@
 
 import itertools
 
-from fl_sketch.privacy import accounting, correlation, gaussian, grid
-from fl_sketch.privacy.correlation import ONE, Correlation
+from fl_sketch.privacy import accounting
+from fl_sketch.privacy.accounting import correlation, gaussian
+from fl_sketch.privacy.accounting.correlation import ONE, Correlation
+from fl_sketch.privacy.mechanisms import grid
 import numpy as np
 import pytest
 from refusals import refused_calls

@@ -5,7 +5,7 @@ with probability below 1e-6.
 """
 
 import cases
-from fl_sketch.privacy import discrete_gaussian as dg
+from fl_sketch.privacy.mechanisms import discrete_gaussian as dg
 import jax
 import jax.numpy as jnp
 import mpmath

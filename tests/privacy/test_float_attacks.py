@@ -3,13 +3,9 @@
 What is right is audited at a significance of 1e-6.
 """
 
-from fl_sketch.privacy import (
-  accounting,
-  aggregation,
-  audit,
-  canary_scores,
-  summation_attack,
-)
+from fl_sketch.privacy import accounting
+from fl_sketch.privacy.auditing import audit, canary_scores, summation_attack
+from fl_sketch.privacy.mechanisms import aggregation
 from fl_sketch.rounds import mesh as mesh_lib
 from float_sums import FloatRelease
 import jax.numpy as jnp

@@ -3,7 +3,7 @@
 import cases
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf import hkdf
-from fl_sketch.privacy import generators
+from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import keys as keys_lib
 import jax
 import numpy as np

@@ -3,7 +3,8 @@
 import itertools
 
 import cases
-from fl_sketch.privacy import clipping, discrete_gaussian, gaussian, grid
+from fl_sketch.privacy.accounting import gaussian
+from fl_sketch.privacy.mechanisms import clipping, discrete_gaussian, grid
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -13,7 +13,7 @@ from accounting_reference import (
 )
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import Adjacency, GaussianMechanism
-from fl_sketch.privacy.groups import group_epsilon
+from fl_sketch.privacy.accounting.groups import group_epsilon
 import numpy as np
 import pytest
 from refusals import refused_calls

@@ -10,9 +10,13 @@ from accounting_reference import (
   delta_of,
   poisson,
 )
-from fl_sketch.privacy import accounting, hypothesis_tests
-from fl_sketch.privacy.accounting import Adjacency, GaussianMechanism
-from fl_sketch.privacy.hypothesis_tests import (
+from fl_sketch.privacy import accounting
+from fl_sketch.privacy.accounting import (
+  Adjacency,
+  GaussianMechanism,
+  hypothesis_tests,
+)
+from fl_sketch.privacy.accounting.hypothesis_tests import (
   mu,
   true_positive_rate,
   type_two_error,

@@ -8,7 +8,7 @@ them raises a false alarm with probability below 1e-6.
 import functools
 import itertools
 
-from fl_sketch.privacy import secure_aggregation as sa
+from fl_sketch.privacy.mechanisms import secure_aggregation as sa
 from fl_sketch.rounds import client_loop, keys as keys_lib, mesh as mesh_lib
 import jax
 import jax.numpy as jnp

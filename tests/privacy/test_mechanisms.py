@@ -8,7 +8,8 @@ with probability below 1e-6.
 import itertools
 
 import cases
-from fl_sketch.privacy import grid, mechanisms as m, types
+from fl_sketch.privacy.accounting import types
+from fl_sketch.privacy.mechanisms import grid, sums as m
 from fl_sketch.rounds import keys as keys_lib
 import jax
 import jax.numpy as jnp

@@ -8,13 +8,9 @@ import itertools
 import math
 from typing import Any
 
-from fl_sketch.privacy import (
-  accounting,
-  gaussian,
-  one_run,
-  one_run_guesses,
-  profiles,
-)
+from fl_sketch.privacy import accounting
+from fl_sketch.privacy.accounting import gaussian, profiles
+from fl_sketch.privacy.auditing import one_run, one_run_guesses
 import numpy as np
 import pytest
 from scipy import optimize, special, stats

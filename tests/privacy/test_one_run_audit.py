@@ -7,7 +7,8 @@ import cases
 from configs import quickstart
 from fl_sketch import algorithms
 from fl_sketch.experiment import canary_clients, config, one_run_audit
-from fl_sketch.privacy import accounting, one_run_guesses
+from fl_sketch.privacy import accounting
+from fl_sketch.privacy.auditing import one_run_guesses
 from fl_sketch.rounds import algorithm as rounds_algorithm, keys as keys_lib
 import jax
 import numpy as np

@@ -8,7 +8,7 @@ import functools
 
 import cases
 from fl_sketch import algorithms, rounds
-from fl_sketch.privacy import private_metrics
+from fl_sketch.privacy.mechanisms import private_metrics
 from fl_sketch.rounds import keys as keys_lib, mesh as mesh_lib
 from hypothesis import given, settings, strategies as st
 import jax

@@ -4,7 +4,7 @@ import functools
 
 import cases
 from fl_sketch import rounds
-from fl_sketch.privacy import aggregation
+from fl_sketch.privacy.mechanisms import aggregation
 from fl_sketch.rounds import comms, keys as keys_lib, mesh as mesh_lib
 import jax
 import jax.numpy as jnp

@@ -7,7 +7,7 @@ errors (2e-9 each): false alarms have probability below 1e-6.
 import functools
 
 import cases
-from fl_sketch.privacy import mechanisms as m
+from fl_sketch.privacy.mechanisms import sums as m
 import jax
 import jax.numpy as jnp
 import numpy as np

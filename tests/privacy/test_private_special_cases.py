@@ -2,7 +2,7 @@
 
 import cases
 from fl_sketch import algorithms, rounds
-from fl_sketch.privacy import aggregation
+from fl_sketch.privacy.mechanisms import aggregation
 from fl_sketch.rounds import mesh as mesh_lib
 import jax
 import jax.numpy as jnp

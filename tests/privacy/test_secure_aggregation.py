@@ -3,7 +3,7 @@
 import functools
 import itertools
 
-from fl_sketch.privacy import secure_aggregation as sa
+from fl_sketch.privacy.mechanisms import secure_aggregation as sa
 from fl_sketch.rounds import comms, mesh as mesh_lib
 import jax
 import jax.numpy as jnp

@@ -8,8 +8,8 @@ import functools
 
 import cases
 from fl_sketch import rounds, sketches
-from fl_sketch.privacy import mechanisms
-from fl_sketch.privacy.aggregation import Release
+from fl_sketch.privacy.mechanisms import sums
+from fl_sketch.privacy.mechanisms.aggregation import Release
 from fl_sketch.rounds import (
   aggregation,
   keys as keys_lib,
@@ -95,7 +95,7 @@ def moved(link, updates):
 
 def bound_first(op):
   """The wrong order, made of links that know nothing of privacy."""
-  clip = lambda u, *_, **__: mechanisms.clip_by_l2_norm(u, C)[0]
+  clip = lambda u, *_, **__: sums.clip_by_l2_norm(u, C)[0]
   return lambda hp: (
     t.per_client(t.stateless(clip)),
     t.sketch(op),

@@ -5,7 +5,8 @@ import math
 
 import cases
 from fl_sketch import algorithms, experiment, rounds, sketches
-from fl_sketch.privacy import accounting, aggregation
+from fl_sketch.privacy import accounting
+from fl_sketch.privacy.mechanisms import aggregation
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import log
 import jax

@@ -6,7 +6,7 @@ import cases
 import chex
 from fl_sketch import algorithms, experiment, rounds, sketches, training
 from fl_sketch.data import byzantine
-from fl_sketch.privacy.aggregation import Release
+from fl_sketch.privacy.mechanisms.aggregation import Release
 from fl_sketch.rounds import (
   aggregation,
   keys,

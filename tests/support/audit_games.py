@@ -1,8 +1,10 @@
 """Mechanisms, right and broken, and their audits, which several tests play."""
 
 from fl_sketch import algorithms, local as local_work
-from fl_sketch.privacy import canaries, mechanisms, types
-from fl_sketch.privacy.aggregation import Release
+from fl_sketch.privacy.accounting import types
+from fl_sketch.privacy.auditing import canaries
+from fl_sketch.privacy.mechanisms import sums
+from fl_sketch.privacy.mechanisms.aggregation import Release
 from fl_sketch.rounds import aggregation, transforms as t
 import jax
 import jax.numpy as jnp
@@ -76,10 +78,10 @@ def wrong_order(op, claimed):
     stddev = hp.noise_multiplier * hp.clip_norm / r
 
     def clip(tree, *_, **__):
-      return mechanisms.clip_by_l2_norm(tree, hp.clip_norm)[0]
+      return sums.clip_by_l2_norm(tree, hp.clip_norm)[0]
 
     def add_noise(table, _, *, noise, **__):
-      xi = mechanisms.gaussian_noise(noise.server, table, stddev)
+      xi = sums.gaussian_noise(noise.server, table, stddev)
       return jax.tree.map(jnp.add, table, xi)
 
     local = local_work.sgd(canaries.inner_product, hp.client_lr)

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from fl_sketch import algorithms, codecs, rounds, sketches
 from fl_sketch.algorithms import topology
 from fl_sketch.models import lora
-from fl_sketch.privacy import aggregation, correlation
+from fl_sketch.privacy.accounting import correlation
+from fl_sketch.privacy.mechanisms import aggregation
 from fl_sketch.rounds import mesh as mesh_lib
 import jax
 import jax.numpy as jnp

@@ -4,7 +4,7 @@ One client can move such a sum by more than its bound, and the last bits of such
 noise tell what it was added to: attacks must catch both.
 """
 
-from fl_sketch.privacy import aggregation, mechanisms
+from fl_sketch.privacy.mechanisms import aggregation, sums
 from fl_sketch.rounds import aggregation as means, chain
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ class FloatMean(aggregation.PrivateMean):
 
     def update(lane_sum, state, params=None, *, noise, **extra):
       mean, state = link.update(lane_sum, state, params, **extra)
-      xi = mechanisms.gaussian_noise(noise.server, mean, self.stddev())
+      xi = sums.gaussian_noise(noise.server, mean, self.stddev())
       return jax.tree.map(jnp.add, mean, xi), state
 
     decode = lambda keys, payload, like: self.clipped(payload)

@@ -10,7 +10,7 @@ import functools
 
 import cases
 from fl_sketch import algorithms, rounds, sketches
-from fl_sketch.privacy import aggregation
+from fl_sketch.privacy.mechanisms import aggregation
 from fl_sketch.rounds import keys as keys_lib, mesh as mesh_lib
 import jax
 import jax.numpy as jnp

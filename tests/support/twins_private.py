@@ -6,7 +6,7 @@ documents. A weight above 0 counts as 1.
 
 from typing import Any, NamedTuple
 
-from fl_sketch.privacy import grid as grid_lib
+from fl_sketch.privacy.mechanisms import grid as grid_lib
 from fl_sketch.rounds import keys
 import jax
 import numpy as np

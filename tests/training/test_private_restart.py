@@ -6,7 +6,7 @@ import signal
 
 import chex
 from fl_sketch import experiment, training
-from fl_sketch.privacy import generators
+from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.training import devices, identity, noise_secret, runner, workdir
 from fl_sketch.utils import files

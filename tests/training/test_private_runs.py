@@ -8,7 +8,8 @@ import shutil
 
 import chex
 from fl_sketch import experiment, sweeps, training
-from fl_sketch.privacy import accounting, types
+from fl_sketch.privacy import accounting
+from fl_sketch.privacy.accounting import types
 from fl_sketch.reporting import label_distribution, learning_curves
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.training import identity, log, noise_secret, workdir

@@ -15,7 +15,7 @@ due to Andrew et al., NeurIPS 2021, arXiv:1905.03871, Theorem 1.
 
 from typing import Any, NamedTuple
 
-from fl_sketch.privacy import grid as grid_lib
+from fl_sketch.privacy.mechanisms import grid as grid_lib
 from fl_sketch.rounds import client_step, comms, keys as keys_lib
 import jax
 import jax.numpy as jnp

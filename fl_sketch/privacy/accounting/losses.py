@@ -7,8 +7,17 @@ dp_accounting. What is computed with them is a bound on the safe side.
 import dataclasses
 import math
 
-from fl_sketch.privacy import allocation, events, step_losses, tilted_losses
-from fl_sketch.privacy.types import Adjacency, GaussianMechanism, Sampling
+from fl_sketch.privacy.accounting import (
+  allocation,
+  events,
+  step_losses,
+  tilted_losses,
+)
+from fl_sketch.privacy.accounting.types import (
+  Adjacency,
+  GaussianMechanism,
+  Sampling,
+)
 import scipy  # its packages load on first use
 
 Parts = tuple[GaussianMechanism, ...]

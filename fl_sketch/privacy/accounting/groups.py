@@ -3,8 +3,8 @@
 import dataclasses
 import math
 
-from fl_sketch.privacy import gaussian, profiles
-from fl_sketch.privacy.types import (
+from fl_sketch.privacy.accounting import gaussian, profiles
+from fl_sketch.privacy.accounting.types import (
   Adjacency,
   ComposedMechanism,
   Mechanism,

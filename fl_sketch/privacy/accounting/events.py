@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import dataclasses
 import math
 
-from fl_sketch.privacy.types import (
+from fl_sketch.privacy.accounting.types import (
   Adjacency,
   GaussianMechanism,
   Sampling,

@@ -16,8 +16,8 @@ import functools
 import math
 from typing import Any
 
-from fl_sketch.privacy import events, gaussian, losses, tilted_losses
-from fl_sketch.privacy.types import (
+from fl_sketch.privacy.accounting import events, gaussian, losses, tilted_losses
+from fl_sketch.privacy.accounting.types import (
   Adjacency,
   GaussianMechanism,
   Mechanism,

@@ -1,6 +1,7 @@
 """Scores and guesses of who was in a run, and the power of an audit by them."""
 
-from fl_sketch.privacy import events, one_run, types
+from fl_sketch.privacy.accounting import events, types
+from fl_sketch.privacy.auditing import one_run
 import numpy as np
 from scipy import special
 

@@ -15,7 +15,7 @@ digit. docs/concepts/integers.md has the proof.
 
 from typing import Any, NamedTuple
 
-from fl_sketch.privacy import discrete_gaussian
+from fl_sketch.privacy.mechanisms import discrete_gaussian
 from fl_sketch.rounds import comms
 import jax
 import jax.numpy as jnp

@@ -9,7 +9,8 @@ resumed run is that of one that was never stopped.
 
 from typing import Any
 
-from fl_sketch.privacy import correlation as correlation_lib, grid as grid_lib
+from fl_sketch.privacy.accounting import correlation as correlation_lib
+from fl_sketch.privacy.mechanisms import grid as grid_lib
 from fl_sketch.rounds import keys as keys_lib
 import jax
 import jax.numpy as jnp

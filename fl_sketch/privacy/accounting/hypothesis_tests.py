@@ -14,8 +14,11 @@ mu apart is G(alpha) = Phi(Phi^-1(1 - alpha) - mu); f >= G is mu-Gaussian DP.
 
 import math
 
-from fl_sketch.privacy import profiles
-from fl_sketch.privacy.types import Mechanism, UnsupportedAccountingError
+from fl_sketch.privacy.accounting import profiles
+from fl_sketch.privacy.accounting.types import (
+  Mechanism,
+  UnsupportedAccountingError,
+)
 from fl_sketch.utils import checks
 import numpy as np
 import scipy  # its packages load on first use

@@ -10,8 +10,9 @@ from collections.abc import Callable
 import math
 from typing import Any
 
-from fl_sketch.privacy import grid as grid_lib, types
-from fl_sketch.privacy.clipping import (
+from fl_sketch.privacy.accounting import types
+from fl_sketch.privacy.mechanisms import grid as grid_lib
+from fl_sketch.privacy.mechanisms.clipping import (
   BOUNDS,
   clip_by_l2_norm,
   normalize_by_l2_norm,

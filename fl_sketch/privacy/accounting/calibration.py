@@ -6,8 +6,8 @@ import functools
 import math
 from typing import Any
 
-from fl_sketch.privacy import gaussian, losses, profiles
-from fl_sketch.privacy.types import (
+from fl_sketch.privacy.accounting import gaussian, losses, profiles
+from fl_sketch.privacy.accounting.types import (
   CalibrationError,
   GaussianMechanism,
   Sampling,

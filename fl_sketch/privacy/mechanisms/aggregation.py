@@ -11,15 +11,14 @@ import functools
 import math
 from typing import Any, NamedTuple
 
-from fl_sketch.privacy import (
+from fl_sketch.privacy.accounting import correlation as correlation_lib, types
+from fl_sketch.privacy.mechanisms import (
   banded_noise,
-  correlation as correlation_lib,
   given_noise,
   grid as grid_lib,
-  mechanisms,
   quantile_bound,
   secure_aggregation,
-  types,
+  sums,
 )
 from fl_sketch.rounds import aggregation, chain, comms, keys as keys_lib
 from fl_sketch.rounds.algorithm import Hyper
@@ -84,7 +83,7 @@ class Release(NamedTuple):
     """
     if hp.clip_norm is None or hp.noise_multiplier is None:
       raise ValueError('Expected clip_norm and noise_multiplier with privacy.')
-    checks.choice('bound', self.bound, (*mechanisms.BOUNDS, 'quantile'))
+    checks.choice('bound', self.bound, (*sums.BOUNDS, 'quantile'))
     checks.choice('trust', self.trust, types.TRUSTS)
     checks.positive('expected_cohort', self.expected_cohort)
     for name in 'min_honest', 'max_cohort':
@@ -140,7 +139,7 @@ class PrivateMean(NamedTuple):
   def clipped(self, tree: Any) -> Any:
     """Clips or normalises a client's contribution before it is added up."""
     name = 'normalize' if self.release.bound == 'normalize' else 'clip'
-    bound = mechanisms.BOUNDS[name]
+    bound = sums.BOUNDS[name]
     return bound(tree, self.hp.clip_norm, per_leaf=self.release.per_leaf)[0]
 
   def grid(self, like: Any) -> grid_lib.Grid:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from fl_sketch.privacy import types
+from fl_sketch.privacy.accounting import types
 import numpy as np
 from scipy import special, stats
 

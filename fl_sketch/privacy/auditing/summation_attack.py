@@ -13,7 +13,7 @@ import math
 from typing import Any
 
 from fl_sketch import rounds
-from fl_sketch.privacy import aggregation
+from fl_sketch.privacy.mechanisms import aggregation
 from fl_sketch.rounds import aggregation as means, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 import jax

@@ -22,7 +22,7 @@ Harary graph of few neighbours.
 import math
 from typing import Any
 
-from fl_sketch.privacy import generators
+from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import client_loop, comms
 import jax
 import jax.numpy as jnp

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from fl_sketch.privacy import mechanisms
+from fl_sketch.privacy.mechanisms import sums
 from fl_sketch.rounds import chain, comms
 import jax
 import jax.numpy as jnp
@@ -49,12 +49,12 @@ def uplink(private: Any) -> chain.Exchange:
     numbers = {'clip_norm': state.clip_norm, 'noise_multiplier': sum_multiplier}
     total = clip._replace(hp=hp._replace(**numbers)).mean(0)
     mean, sent = total.take(payload, weight=weight, **extra)
-    norms = jax.vmap(lambda x: mechanisms.clip_by_l2_norm(x, 1.0)[1])(payload)
+    norms = jax.vmap(lambda x: sums.clip_by_l2_norm(x, 1.0)[1])(payload)
     centred = (norms <= state.clip_norm) - jnp.float32(0.5)
     noisy, _ = count.take(centred, weight=weight, **extra)
     excess = noisy + 0.5 - release.quantile
     clip_norm = state.clip_norm * jnp.exp(-release.quantile_lr * excess)
-    clip_norm = jnp.clip(clip_norm, *mechanisms.CLIP_NORMS)
+    clip_norm = jnp.clip(clip_norm, *sums.CLIP_NORMS)
     # A bit more, which fills a byte; clients need the bound in the next round.
     more = comms.bill(up=1, down=comms.nbytes(clip_norm))
     return mean, QuantileState(clip_norm, comms.total_bill([sent, more]))

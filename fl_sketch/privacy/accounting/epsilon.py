@@ -10,19 +10,19 @@ from collections.abc import Iterable, Sequence
 import dataclasses
 import itertools
 
-from fl_sketch.privacy import events, profiles, types
-from fl_sketch.privacy.calibration import (
+from fl_sketch.privacy.accounting import events, profiles, types
+from fl_sketch.privacy.accounting.calibration import (
   calibrate_noise_multiplier,
   calibrate_steps,
 )
-from fl_sketch.privacy.gaussian import (
+from fl_sketch.privacy.accounting.gaussian import (
   gaussian_delta,
   gaussian_epsilon,
   gaussian_noise_multiplier,
   signal_to_noise,
 )
-from fl_sketch.privacy.statements import PrivacyStatement
-from fl_sketch.privacy.types import (
+from fl_sketch.privacy.accounting.statements import PrivacyStatement
+from fl_sketch.privacy.accounting.types import (
   Adjacency,
   CalibrationError,
   ComposedMechanism,

@@ -8,7 +8,7 @@ of 256 bits, of noise and of samples apart.
 import hmac
 from typing import NamedTuple
 
-from fl_sketch.privacy import chacha20
+from fl_sketch.privacy.mechanisms import chacha20
 from fl_sketch.utils import checks, seeding
 import jax
 import jax.numpy as jnp

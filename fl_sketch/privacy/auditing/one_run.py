@@ -37,7 +37,7 @@ Source of the game: Steinke, Nasr, Jagielski, arXiv:2305.08846.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fl_sketch.privacy import hypothesis_tests, profiles, types
+from fl_sketch.privacy.accounting import hypothesis_tests, profiles, types
 from fl_sketch.utils import checks
 import numpy as np
 from numpy.typing import ArrayLike

@@ -17,7 +17,7 @@ import os
 from typing import NamedTuple
 
 from fl_sketch import reporting
-from fl_sketch.privacy import profiles, types
+from fl_sketch.privacy.accounting import profiles, types
 from fl_sketch.utils import checks
 import numpy as np
 from numpy.typing import ArrayLike

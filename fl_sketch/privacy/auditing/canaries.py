@@ -25,12 +25,9 @@ import functools
 from typing import Any, NamedTuple
 
 from fl_sketch import rounds, sketches
-from fl_sketch.privacy import (
-  audit as audit_lib,
-  canary_scores,
-  mechanisms,
-  types,
-)
+from fl_sketch.privacy.accounting import types
+from fl_sketch.privacy.auditing import audit as audit_lib, canary_scores
+from fl_sketch.privacy.mechanisms import sums
 from fl_sketch.rounds import keys as keys_lib, mesh as mesh_lib
 import jax
 import jax.numpy as jnp
@@ -279,8 +276,8 @@ def _draw(mechanism, key):
   if mechanism.sampling is types.Sampling.FULL:
     return jnp.arange(n, dtype=jnp.int32), jnp.ones(n)
   if mechanism.sampling is types.Sampling.FIXED_WITHOUT_REPLACEMENT:
-    return mechanisms.fixed_size_sample(key, n, size)
-  return mechanisms.poisson_sample(key, n, mechanism.sampling_probability, size)
+    return sums.fixed_size_sample(key, n, size)
+  return sums.poisson_sample(key, n, mechanism.sampling_probability, size)
 
 
 def _units(mechanism) -> int:

@@ -1,0 +1,46 @@
+"""Privacy accounting on the host, without JAX.
+
+`types` describes what a run releases and `statements` what is guaranteed.
+`epsilon` computes epsilon and delta, `calibration` the noise for a target; both
+use `events`, `profiles`, `gaussian` and `allocation`, where `losses`,
+`step_losses` and `tilted_losses` compose privacy losses. `hypothesis_tests` has
+trade-off curves and mu, `groups` epsilon of several units, and `correlation`
+the weights, the account and the error of correlated noise.
+"""
+
+from fl_sketch.privacy.accounting.epsilon import (
+  Adjacency,
+  CalibrationError,
+  ComposedMechanism,
+  GaussianMechanism,
+  PrivacyStatement,
+  Sampling,
+  UnsupportedAccountingError,
+  calibrate_noise_multiplier,
+  calibrate_steps,
+  compose,
+  compute_delta,
+  compute_epsilon,
+  epsilon_curve,
+  gaussian_delta,
+  gaussian_epsilon,
+  gaussian_noise_multiplier,
+  parallel_composition,
+  renyi_divergences,
+  signal_to_noise,
+  to_dp_event,
+)
+from fl_sketch.utils import lazy
+
+__all__ = [
+  'Adjacency', 'CalibrationError', 'ComposedMechanism', 'GaussianMechanism',
+  'PrivacyStatement', 'Sampling', 'UnsupportedAccountingError', 'allocation',
+  'calibrate_noise_multiplier', 'calibrate_steps', 'calibration', 'compose',
+  'compute_delta', 'compute_epsilon', 'correlation', 'epsilon',
+  'epsilon_curve', 'events', 'gaussian', 'gaussian_delta', 'gaussian_epsilon',
+  'gaussian_noise_multiplier', 'groups', 'hypothesis_tests', 'losses',
+  'parallel_composition', 'profiles', 'renyi_divergences', 'signal_to_noise',
+  'statements', 'step_losses', 'tilted_losses', 'to_dp_event', 'types',
+]  # fmt: skip
+
+__getattr__ = lazy.attach(__name__)

@@ -1,0 +1,27 @@
+"""Private mechanisms in JAX: bounds, integer grids, noise, and their sums.
+
+`clipping` bounds contributions, `grid` makes integers of them, whose noise is
+`discrete_gaussian`; `sums` are sums with noise, and `aggregation` is the uplink
+that makes a cohort's mean private, its bound fixed or of `quantile_bound`.
+`private_metrics` are noisy losses and counts, `secure_aggregation` simulates
+masks, `generators` name what draws the noise, such as `chacha20`, and
+`banded_noise` draws noise that is correlated over rounds.
+"""
+
+from fl_sketch.utils import lazy
+
+__all__ = [
+  'BOUNDS', 'aggregation', 'banded_noise', 'chacha20', 'clip_by_l2_norm',
+  'clipping', 'discrete_gaussian', 'fixed_size_sample', 'gaussian_noise',
+  'generators', 'given_noise', 'grid', 'l2_sensitivity', 'local_noise_stddev',
+  'noisy_gradient_sum', 'normalize_by_l2_norm', 'poisson_sample',
+  'private_metrics', 'privatize_sum', 'quantile_bound', 'secure_aggregation',
+  'sums',
+]  # fmt: skip
+
+_SUMS = (
+  'BOUNDS', 'clip_by_l2_norm', 'fixed_size_sample', 'gaussian_noise',
+  'l2_sensitivity', 'local_noise_stddev', 'noisy_gradient_sum',
+  'normalize_by_l2_norm', 'poisson_sample', 'privatize_sum',
+)  # fmt: skip
+__getattr__ = lazy.attach(__name__, sums=_SUMS)
