@@ -1,20 +1,14 @@
-"""Measures speed as ratios of medians taken in one run.
+"""Measures speed as ratios of medians taken in one run."""
 
-The options stand in benchmarks/__main__.py; `fl-sketch bench --help`.
-"""
+import runpy
 
-from absl import app, flags
-
-from . import neighbour
-
-_BENCHMARKS = neighbour('benchmarks.__main__')
-flags.adopt_module_key_flags(_BENCHMARKS)
+_PACKAGE = f'{__package__}'.removesuffix('launch') + 'benchmarks'
 
 
-def main(argv):
-  """Runs one benchmark, or one worker process of it."""
-  _BENCHMARKS.main(argv)
+def main():
+  """Runs `python -m benchmarks`, whose flags are those of this command."""
+  runpy.run_module(_PACKAGE, run_name='__main__', alter_sys=True)
 
 
 if __name__ == '__main__':
-  app.run(main)
+  main()

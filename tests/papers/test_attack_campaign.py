@@ -1,7 +1,6 @@
 """Whole experiments: what is in the grid, in the folder, and after a stop."""
 
 import functools
-import importlib
 import json
 import shutil
 
@@ -10,13 +9,13 @@ from fl_sketch.attacks import reconstruction
 from fl_sketch.privacy import accounting
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import workdir
+from launch import configs
 import numpy as np
 from papers.song.attacks import campaign, report, settings, victims
 from papers.song.attacks.settings import Setting
 import pytest
-from runs import ROOT
 
-CONFIGS = sorted(path.stem for path in (ROOT / 'configs').glob('*_attack.py'))
+CONFIGS = [name for name in configs.names() if name.endswith('_attack')]
 from_mapping = settings.AttackConfig.from_mapping
 TINY = {
   'examples': 3, 'sketches': ['gaussian'], 'sizes': [48], 'defended_size': 48,
@@ -32,7 +31,7 @@ DIGITS = {
 
 
 def config_of(name, variant='quick'):
-  module = importlib.import_module(f'configs.{name}')
+  module = configs.load(name)
   return from_mapping(module.get_config(variant).to_dict())
 
 
@@ -72,7 +71,7 @@ def test_every_setting_has_a_file_of_its_own(name, variant):
 
 @pytest.mark.parametrize('name', CONFIGS)
 def test_every_config_documents_its_command(name):
-  module = importlib.import_module(f'configs.{name}')
+  module = configs.load(name)
   assert f'fl-sketch attack {name}' in module.__doc__
   with pytest.raises(ValueError, match="variant='slow'"):
     module.get_config('slow')
