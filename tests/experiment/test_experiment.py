@@ -1,6 +1,5 @@
 """Configs: every one builds and plays; bad input is named."""
 
-import importlib
 import pathlib
 import re
 
@@ -11,18 +10,15 @@ from fl_sketch.data.natural import importing
 from fl_sketch.experiment import config
 from fl_sketch.rounds import comms
 import jax
+from launch import configs
 import natural_files
 import numpy as np
 import optax
 import pytest
 from refusals import refused
-from runs import DATA, ROOT, SMALL
+from runs import DATA, SMALL
 
-CONFIGS = sorted(
-  path.stem
-  for path in (ROOT / 'configs').glob('*.py')
-  if path.stem != '__init__' and not path.stem.endswith('_attack')
-)
+CONFIGS = [name for name in configs.names() if not name.endswith('_attack')]
 # LeNet-5 compiles for seconds; one of its configs is enough for the fast tier.
 SLOW = ('mnist_fedavg', 'mnist_fedsketch', 'mnist_iterative_sketching')
 
@@ -31,8 +27,7 @@ ALLOCATED = {'sampling': 'random_allocation'}
 
 
 def config_of(name, variant):
-  module = importlib.import_module(f'configs.{name}')
-  return module.get_config(variant).to_dict()
+  return configs.load(name).get_config(variant).to_dict()
 
 
 # A comparison sweeps its rates, of which the first one alone diverges.
@@ -94,7 +89,7 @@ def test_configs_of_natural_clients_take_a_round(name, variant, tmp_path):
 @pytest.mark.parametrize('name', CONFIGS)
 def test_every_config_is_checked_and_documents_its_command(name):
   config.Config.from_mapping(config_of(name, ''))
-  module = importlib.import_module(f'configs.{name}')
+  module = configs.load(name)
   assert re.search(rf'fl-sketch (train|sweep) {name}\b', module.__doc__)
   with pytest.raises(ValueError, match="variant='slow'"):
     module.get_config('slow')

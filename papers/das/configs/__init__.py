@@ -1,0 +1,3 @@
+"""Configs of the quadratics of Das et al."""
+
+from ...common.config_fields import new as new
