@@ -2,8 +2,8 @@
 
   python -m notebooks.build [NAME ...]
 
-The script is what is edited and read. The notebook has a badge and a cell for
-Colab before its first cell, and the outputs of a run on a CPU.
+The script is what is edited and read. The notebook has a cell that installs
+the package in Colab before its first cell, and the outputs of a run on a CPU.
 """
 
 import os
@@ -16,22 +16,19 @@ import jupytext
 import nbclient
 import nbformat
 
-REPOSITORY = 'fl-sketch/fl_sketch'
 FOLDER = pathlib.Path(__file__).parent
-_COLAB = 'https://colab.research.google.com'
-_BADGE = (
-  f'[![Open in Colab]({_COLAB}/assets/colab-badge.svg)]'
-  f'({_COLAB}/github/{REPOSITORY}/blob/main/notebooks/NAME.ipynb)'
-)
-_INSTALL = f"""import importlib.metadata
+_INSTALL = """import importlib.metadata
+import pathlib
 import sys
 
 if 'google.colab' in sys.modules:
+  # Upload the wheel that `pip wheel --no-deps .` makes in the source's folder.
   # pip keeps what is in range ('only-if-needed', its default), so the kernel
   # needs no restart. Where JAX or NumPy would have to change, pip stops.
+  (wheel,) = pathlib.Path('/content').glob('fl_sketch-*.whl')
   kept = ('jax', 'jaxlib', 'numpy')
-  kept = ' '.join(f'{{p}}=={{importlib.metadata.version(p)}}' for p in kept)
-  %pip install -q {{kept}} "fl_sketch[plots] @ git+https://github.com/{REPOSITORY}"
+  kept = ' '.join(f'{p}=={importlib.metadata.version(p)}' for p in kept)
+  %pip install -q {kept} "{wheel}[plots]"
 
 %matplotlib inline"""
 _ABOUT = {
@@ -53,7 +50,6 @@ def scripts() -> list[pathlib.Path]:
 def notebook(script: pathlib.Path) -> nbformat.NotebookNode:
   """The notebook that a script becomes, without outputs."""
   cells = [
-    nbformat.v4.new_markdown_cell(_BADGE.replace('NAME', script.stem)),
     nbformat.v4.new_code_cell(_INSTALL),
     *jupytext.read(script, fmt='py:percent').cells,
   ]

@@ -97,15 +97,13 @@ def test_what_belongs_to_a_machine_is_found(text):
 
 
 @each
-def test_a_notebook_begins_with_a_badge_and_installs_on_colab_alone(name):
+def test_a_notebook_installs_a_wheel_on_colab_alone(name):
   """Catches a cell that would replace JAX, or install outside Colab."""
-  badge, install, *_, last = kept(name).cells
-  assert f'{build.REPOSITORY}/blob/main/notebooks/{name}.ipynb' in badge.source
+  install, *_, last = kept(name).cells
   before, on_colab = install.source.split("if 'google.colab' in sys.modules:\n")
   assert '%pip' not in before
   pip = next(line for line in on_colab.splitlines() if '%pip' in line)
-  assert pip.startswith('  %pip install -q {kept} "fl_sketch[plots] @ git+')
-  assert f'github.com/{build.REPOSITORY}"' in pip
+  assert pip == '  %pip install -q {kept} "{wheel}[plots]"'
   assert "('jax', 'jaxlib', 'numpy')" in on_colab
   assert last.source.count('assert ') >= 3
 
