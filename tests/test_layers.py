@@ -82,8 +82,10 @@ def imports_of(source: str, module: str = '') -> set[str]:
 @functools.cache
 def graph() -> dict[str, set[str]]:
   """What each module imports."""
+  inside = {'__init__': '.__init__'}
   return {
-    name: imports_of(p.read_text(), name) for name, p in modules().items()
+    name: imports_of(p.read_text(), name + inside.get(p.stem, ''))
+    for name, p in modules().items()
   }
 
 

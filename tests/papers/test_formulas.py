@@ -22,7 +22,7 @@ OTHERS = {
   'haddadpour.lemmas.gradient_variance', 'haddadpour.lemmas.pl_constant',
   'haddadpour.tables.heterogeneous_table',
   'haddadpour.tables.homogeneous_table', 'privacy.accounting.'
-  'parallel_composition', 'song.lemmas.averages', 'song.lemmas.heterogeneity',
+  'epsilon.parallel_composition', 'song.lemmas.averages', 'song.lemmas.heterogeneity',
   'song.lemmas.quadratic_constants',
 }  # fmt: skip
 UNCONDITIONAL = {'song.leakage.margin', 'song.lemmas.unified_update'}
