@@ -21,8 +21,9 @@ OTHERS = {
   'haddadpour.compressors.unbiased_constant',
   'haddadpour.lemmas.gradient_variance', 'haddadpour.lemmas.pl_constant',
   'haddadpour.tables.heterogeneous_table',
-  'haddadpour.tables.homogeneous_table', 'privacy.accounting.'
-  'epsilon.parallel_composition', 'song.lemmas.averages', 'song.lemmas.heterogeneity',
+  'haddadpour.tables.homogeneous_table',
+  'privacy.accounting.epsilon.parallel_composition',
+  'song.lemmas.averages', 'song.lemmas.heterogeneity',
   'song.lemmas.quadratic_constants',
 }  # fmt: skip
 UNCONDITIONAL = {'song.leakage.margin', 'song.lemmas.unified_update'}

@@ -4,8 +4,7 @@ import ctypes
 import gc
 import os
 import pathlib
-import shutil
-import tempfile
+import platform
 
 import jax
 import pytest
@@ -19,16 +18,22 @@ if jax.__version_info__ < (0, 11):
 # Programs are what fills a worker. They go when it has the one size, or has
 # grown by the other since they went last.
 MOST_MIB, MORE_MIB = 800, 300
-CACHE = tempfile.mkdtemp(prefix='fl_sketch_programs_')
+# Compiled programs outlive a run of the tests: JAX finds one by its code,
+# compile options and version, so that a changed program is compiled again.
+HOME = os.environ.get('XDG_CACHE_HOME', pathlib.Path.home() / '.cache')
+CACHE = pathlib.Path(HOME, 'fl_sketch', 'test_programs', platform.node())
+CACHE_MIB = 2000  # the oldest programs go
 STATM = pathlib.Path('/proc/self/statm')
 _limit = MOST_MIB
 
 
 def pytest_configure(config):
-  # A program that a worker builds anew it compiles once. Workers do not share
-  # theirs: JAX's cache lets one read what another has half written.
-  jax.config.update('jax_compilation_cache_dir', CACHE)
+  jax.config.update('jax_compilation_cache_dir', str(CACHE))
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.05)
+  # A worker that reads what the other has half written compiles it itself.
+  config.addinivalue_line(
+    'filterwarnings', 'ignore:Error reading persistent compilation cache'
+  )
   # Most of the fast tier is compiling, and a program that runs once is not
   # worth much of it. The other tiers leave XLA's defaults.
   if config.option.markexpr == FAST:
@@ -38,8 +43,15 @@ def pytest_configure(config):
     os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = 'true'  # of subprocesses
 
 
-def pytest_unconfigure():
-  shutil.rmtree(CACHE)
+def pytest_unconfigure(config):
+  if hasattr(config, 'workerinput') or not CACHE.exists():
+    return
+  files = [(path, path.stat()) for path in CACHE.iterdir()]
+  size = 0
+  for path, stat in sorted(files, key=lambda x: -x[1].st_mtime):
+    size += stat.st_size
+    if size > CACHE_MIB * 2**20:
+      path.unlink(missing_ok=True)
 
 
 @pytest.hookimpl(tryfirst=True)

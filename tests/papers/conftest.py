@@ -1,0 +1,16 @@
+"""The archive is tested by night; the fast tier has a study of each paper."""
+
+import pathlib
+
+import pytest
+
+FOLDER = pathlib.Path(__file__).parent
+SMOKE = 'test_every_study_runs_at_quick_scale', 'test_every_row_is_covered'
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+  """Makes all tests of this folder nightly but for those of `SMOKE`."""
+  for item in items:
+    if item.path.is_relative_to(FOLDER) and not item.name.startswith(SMOKE):
+      item.add_marker('nightly')
