@@ -172,6 +172,6 @@ def _flags(module: str) -> list[flags.Flag]:
 
 def _configs() -> str:
   return '\n\n'.join(
-    f'## {name}\n\n{_docstring(ROOT / "configs" / f"{name}.py")}'
+    f'## {name}\n\n{_docstring(configs.paths()[name])}'
     for name in configs.names()
   )
