@@ -146,12 +146,13 @@ def _docstring(path: pathlib.Path) -> str:
 def _commands() -> str:
   parts = []
   for name in launch.summaries(ROOT / 'launch', 'main'):
+    module = 'benchmarks.__main__' if name == 'bench' else f'launch.{name}'
     rows = [
       [f'`--{f.name}`', f.flag_type(), f'`{f.default}`', _cell(f.help)]
-      for f in _flags(f'launch.{name}')
+      for f in _flags(module)
     ]
     table = markdown.table(('flag', 'type', 'default', 'meaning'), rows)
-    text = _docstring(ROOT / 'launch' / f'{name}.py')
+    text = _docstring(ROOT / f'{module.replace(".", "/")}.py')
     parts += [f'## {name.replace("_", "-")}', text, table]
   return '\n\n'.join(parts)
 
