@@ -7,7 +7,7 @@ finished run it only compares config, model and data. On Ctrl-C or SIGTERM it
 writes a checkpoint and ends with status 75. --log_to=tensorboard,wandb writes
 its metrics for these as well. For several processes start the same command in
 each, with --coordinator=HOST:PORT, --num_processes=N and --process_id=0 ...
-N-1, or use `fl-sketch hosts`.
+N-1.
 """
 
 import sys
@@ -39,7 +39,7 @@ _DETERMINISTIC = flags.DEFINE_boolean(
   'deterministic', True, 'Bit-identical results, on GPUs at some cost.'
 )
 _PLAN = flags.DEFINE_boolean(
-  'plan', False, 'Only print memory, bytes, operations and time of the run.'
+  'plan', False, 'Print memory, bytes and time of the run, then exit.'
 )
 _ADVISE = flags.DEFINE_integer(
   'advise', None, 'Only print which compressors suit so many bytes up.'

@@ -1,8 +1,8 @@
-"""Predicts what a run takes: memory, communication cost, operations, time.
+"""Predicts what a run takes: memory, communication cost, time.
 
-`plan` reads them off the compiled round and times a dry run of a few rounds;
-`flops` counts the operations of a jaxpr, loops included. `advise_compression`
-compares compressors of as many bytes by the noise of a step.
+`plan` reads them off the compiled round and times a dry run of a few rounds.
+`advise_compression` compares compressors of equal bytes by the noise of a step,
+with the formulas of `compression_noise`.
 """
 
 from fl_sketch.planning.compression import (

@@ -1,4 +1,4 @@
-"""Predicts memory, communication cost, operations and time of a run.
+"""Predicts memory, communication cost and time of a run.
 
 Memory is that of the compiled round, and communication cost is the bills in its
 jaxpr: neither trains a client.
@@ -11,7 +11,6 @@ import time
 from typing import NamedTuple
 
 from fl_sketch import experiment, models, rounds
-from fl_sketch.planning import flops as flops_lib
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import (
@@ -40,13 +39,12 @@ class Wire(NamedTuple):
 
 
 class Plan(NamedTuple):
-  """Memory, communication cost, operations and time of a run.
+  """Memory, communication cost and time of a run.
 
   Attributes:
     memory: bytes of the run.
     have: bytes of the machine.
     wire: communication cost of one participant.
-    flops: operations of a round, on all devices together.
     parameters: numbers of the model that clients train.
     cohort: clients in a round.
     compiling: seconds.
@@ -56,7 +54,6 @@ class Plan(NamedTuple):
   memory: memory_lib.Memory
   have: memory_lib.Available
   wire: Wire
-  flops: flops_lib.Flops
   parameters: int
   cohort: int
   compiling: float
@@ -83,10 +80,8 @@ def plan(
   mesh = mesh_lib.cohort_mesh() if mesh is None else mesh
   run = program_lib.program(exp, mesh)
   begun = time.perf_counter()
-  traced = run.fn.trace(*run.args)
-  traced.lower().compile()
+  run.fn.lower(*run.args).compile()
   compiling = time.perf_counter() - begun
-  work = flops_lib.of_jaxpr(traced.jaxpr)
   memory = program_lib.memory_of(exp, mesh, run)
   have = memory_lib.available(mesh.local_devices[0])
   plays = dry_rounds > 0 and not memory_lib.shortfalls(memory, have)
@@ -94,7 +89,6 @@ def plan(
     memory=memory,
     have=have,
     wire=wire(exp, mesh),
-    flops=work._replace(total=work.total // len(exp.config.dispatch(0))),
     parameters=models.num_params(exp.params),
     cohort=exp.config.cohort,
     compiling=compiling,
@@ -186,12 +180,9 @@ def _lines(plan: Plan):
     yield f'{name}, a participant and round', _sizes(sizes)
     mean = sum(sizes) / len(sizes) * plan.cohort / 1e6
     yield f'{name}, a round of {plan.cohort:,}', f'{mean:,.4g} MB'
-  least = 'at least ' if plan.flops.uncounted else ''
-  yield 'floating-point operations a round', f'{least}{plan.flops.total:.3g}'
   yield 'to compile', f'{plan.compiling:.3g} s'
   if plan.seconds is not None:
-    rate = plan.flops.total / plan.seconds / 1e9
-    yield 'a round', f'{plan.seconds:.3g} s, {least}{rate:.3g} GFLOP/s'
+    yield 'a round', f'{plan.seconds:.3g} s'
 
 
 def _of(need, limit) -> str:

@@ -31,13 +31,11 @@ PAGES = [ROOT / 'README.md'] + [
 # Python and commands that do not run here, and why.
 EXCEPTIONS = {
   'docs/guides/bring_your_own.md': 'tests/experiment/test_custom.py runs it',
-  'fl-sketch hosts': 'starts processes; tests/launch/test_hosts.py does',
-  'sbatch': 'needs Slurm; tests/launch/test_hosts.py runs launch/slurm.sh',
   '--coordinator=': 'needs other processes; tests/launch/test_processes.py',
 }
 HERE = 'digits', 'quadratics', 'simulated', 'gaussian'  # data without a file
 CONFIGURED = 'account', 'attack', 'spectrum', 'sweep', 'train'
-STARTS = 'fl-sketch ', 'python -m launch.', 'make ', 'sbatch '
+STARTS = 'fl-sketch ', 'python -m launch.', 'make '
 
 
 class Command(NamedTuple):

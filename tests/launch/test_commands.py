@@ -4,7 +4,7 @@ import sys
 
 from absl import flags
 from fl_sketch.utils import __version__
-from launch import __main__ as command_line, hosts
+from launch import __main__ as command_line, plot
 import pytest
 import runs
 
@@ -57,6 +57,12 @@ def test_a_command_that_is_not_there_names_the_nearest(monkeypatch, capsys):
   assert capsys.readouterr().out == f'fl_sketch {__version__}\n'
 
 
+def test_a_command_of_the_past_says_what_to_use(monkeypatch):
+  """Catches a command that went without a word for those who used it."""
+  with pytest.raises(SystemExit, match='removed: start the same `fl-sketch tr'):
+    fl_sketch(monkeypatch, 'hosts', '--hosts=a,b')
+
+
 def test_lists_load_no_library():
   """Catches a list of names that takes the seconds of importing JAX."""
   runs.python('-c', LIGHT)
@@ -65,7 +71,7 @@ def test_lists_load_no_library():
 def test_programs_do_not_share_flags():
   """Catches a test that gets the flags of the test before it."""
   before = [*flags.FLAGS]
-  assert hosts.__name__ in flags.FLAGS.flags_by_module_dict()
+  assert plot.__name__ in flags.FLAGS.flags_by_module_dict()
   for _ in range(2):
     done = runs.command('reproduce', '--list', '--verbosity=1')
     assert (done.returncode, done.stderr) == (0, '')
@@ -77,4 +83,4 @@ def test_programs_do_not_share_flags():
   assert done.returncode == 1
   assert 'Name a config, such as quickstart' in done.stderr
   assert sorted(flags.FLAGS) == sorted(before)
-  assert hosts.__name__ in flags.FLAGS.flags_by_module_dict()
+  assert plot.__name__ in flags.FLAGS.flags_by_module_dict()

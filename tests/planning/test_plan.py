@@ -173,15 +173,6 @@ def test_no_module_needs_the_inside_of_jax():
   assert not [p for p, text in sources.items() if inside.search(text)]
 
 
-@pytest.mark.nightly
-def test_the_work_of_a_round(planned):
-  """Forward, backward, but for the gradient by the pixels; 20 clients."""
-  products = 2 * BATCH * (3 * (64 + 10) - 64) * WIDTH * COHORT
-  rest = 30 * D * COHORT
-  assert products < planned.flops.total < products + rest
-  assert planned.seconds > 0
-
-
 def test_the_text_of_a_plan(planned):
   """It has every kind of payload, and nothing that takes no memory."""
   have = memory_lib.Available(None, 64 * GIB)
@@ -196,7 +187,8 @@ def test_the_text_of_a_plan(planned):
   assert rows['up, a round of 20'] == '0.00512 MB'
   both = '1 floats (4 bytes) or 2 floats (8 bytes)'
   assert rows['down, a participant and round'] == both
-  assert rows['a round'].startswith('0.5 s, ')
+  assert rows['a round'] == '0.5 s'
+  assert planned.seconds > 0
 
 
 PLAN = """
