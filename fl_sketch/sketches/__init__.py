@@ -19,7 +19,6 @@ from fl_sketch.sketches.ams import ams
 from fl_sketch.sketches.base import Properties, Sketch, dimension, properties
 from fl_sketch.sketches.block_cyclic import block_cyclic
 from fl_sketch.sketches.block_srht import block_srht
-from fl_sketch.sketches.combinators import composed, scaled, stacked
 from fl_sketch.sketches.count_sketch import count_sketch
 from fl_sketch.sketches.dct import dct
 from fl_sketch.sketches.estimators import (
@@ -45,11 +44,11 @@ from fl_sketch.utils import registry
 
 __all__ = [
   'REGISTRY', 'Properties', 'Sketch', 'Verification', 'allocate_by_norm',
-  'ams', 'block_cyclic', 'block_srht', 'composed', 'count_sketch', 'dct',
+  'ams', 'block_cyclic', 'block_srht', 'count_sketch', 'dct',
   'describe', 'dimension', 'from_hashes', 'from_matrix', 'fwht', 'gaussian',
   'heaprix', 'heavy_support', 'heavymix', 'identity', 'l2_norm',
   'layer_cyclic', 'layerwise', 'make', 'names', 'properties', 'put',
-  'register', 'scaled', 'sparse_embedding', 'srft', 'srht', 'stacked', 'take',
+  'register', 'sparse_embedding', 'srft', 'srht', 'take',
   'uniform_sampling', 'verify',
 ]  # fmt: skip
 
