@@ -20,10 +20,10 @@ CPU each device has one thread, so that more devices use more cores.
 import json
 import os
 import pathlib
+import sys
 
 from absl import app, flags, logging
 from fl_sketch.training import devices
-import jax
 import tqdm
 
 from . import (
@@ -78,22 +78,21 @@ _AXES = flags.DEFINE_list('axes', None, 'Axes to measure; all if unset.')
 def main(argv):
   """Runs one benchmark, or one worker process of it."""
   logging.set_verbosity(logging.WARNING)
-  if argv[1:] == ['sketch']:
-    # One device, so that a single sketch uses every core.
-    devices.start(cpu_devices=1)
-    _compare_sketches()
-  elif argv[1:] == ['scale']:
-    one_thread = '--xla_cpu_multi_thread_eigen=false'
-    os.environ['XLA_FLAGS'] = f'{os.environ.get("XLA_FLAGS", "")} {one_thread}'
-    devices.start()
-    _compare_scales()
-  elif argv[1:] in (['round'], ['worker']):
-    devices.start()
-    _compare_rounds(argv[1:] == ['worker'])
-  else:
-    raise app.UsageError(
-      f'Expected "round", "sketch" or "scale", got {argv[1:]}.'
-    )
+  match argv[1:]:
+    case ['sketch']:
+      devices.start(cpu_devices=1)  # so that a single sketch uses every core
+      _compare_sketches()
+    case ['scale']:
+      one_thread = '--xla_cpu_multi_thread_eigen=false'
+      before = os.environ.get('XLA_FLAGS', '')
+      os.environ['XLA_FLAGS'] = f'{before} {one_thread}'
+      devices.start()
+      _compare_scales()
+    case ['round'] | ['worker']:
+      devices.start()
+      _compare_rounds(argv[1] == 'worker')
+    case names:
+      sys.exit(f'Name a benchmark, round, sketch or scale; got {names}.')
 
 
 def _compare_rounds(worker):
@@ -103,21 +102,15 @@ def _compare_rounds(worker):
     print(json.dumps(measurement))
     return
   peers = pathlib.Path(_PEERS.value).absolute() if _PEERS.value else None
-  repeats = 5 if _REPEATS.value is None else _REPEATS.value
   for name in names:
     medians = round_bench.compare(
-      name, peers, repeats, _TIMED.value, f'{__package__}'
+      name, peers, _REPEATS.value or 5, _TIMED.value, f'{__package__}'
     )
     print(f'\n{name}\n\n{round_bench.table(medians)}\n')
 
 
 def _compare_sketches():
-  allowed = contestants.OPERATORS
-  for name in _OPERATORS.value:
-    if name not in allowed:
-      raise app.UsageError(
-        f'Expected {name!r} of --operators in {list(allowed)}.'
-      )
+  _check(_OPERATORS, contestants.OPERATORS)
   sizes = _integers(_SIZES) if _SIZES.value else None
   points = []
   for point in sketch_bench.points(
@@ -127,49 +120,43 @@ def _compare_sketches():
       print(f'Left out: {why}')
     else:
       points.append(point)
-  repeats = 7 if _REPEATS.value is None else _REPEATS.value
   results, files = [], []
   for result in sketch_bench.measure(
-    points, _OPERATORS.value, repeats, _LIBRARIES.value
+    points, _OPERATORS.value, _REPEATS.value or 7, _LIBRARIES.value
   ):
     results.append(result)
-    tqdm.tqdm.write(sketch_report.table(result, jax.default_backend() != 'cpu'))
+    tqdm.tqdm.write(sketch_report.table(result))
     # After each point, so that a run that is stopped leaves what it has.
-    files = sketch_report.write(
-      results, pathlib.Path(_OUT.value or 'runs/bench_sketch'), _LIBRARIES.value
-    )
-  print('\n'.join(sketch_report.verdicts(results)))
+    out = pathlib.Path(_OUT.value or 'runs/bench_sketch')
+    files = sketch_report.write(results, out, _LIBRARIES.value)
   print('Written:', *files)
 
 
 def _compare_scales():
   axes = scale_bench.axes(_QUICK.value)
-  names = _AXES.value or list(axes)
-  for name in names:
-    if name not in axes:
-      raise app.UsageError(f'Expected {name!r} of --axes in {list(axes)}.')
-  repeats = 5 if _REPEATS.value is None else _REPEATS.value
+  if _AXES.value:
+    _check(_AXES, axes)
   results, files = [], []
-  for name in names:
-    results.append(scale_bench.measure(name, axes[name], repeats))
+  for name in _AXES.value or axes:
+    results.append(scale_bench.measure(name, axes[name], _REPEATS.value or 5))
     # After each axis, so that a run that is stopped leaves what it has.
-    files = scale_report.write(
-      results, pathlib.Path(_OUT.value or 'runs/bench_scale')
-    )
+    out = pathlib.Path(_OUT.value or 'runs/bench_scale')
+    files = scale_report.write(results, out)
   print(scale_report.table(results))
   print('Written:', *files)
 
 
+def _check(flag, known):
+  for name in flag.value:
+    if name not in known:
+      sys.exit(f'--{flag.name} has no {name!r}; name some of {list(known)}.')
+
+
 def _integers(flag):
-  try:
-    values = [int(text) for text in flag.value]
-  except ValueError:
-    values = [0]
-  if not values or min(values) < 1:
-    raise app.UsageError(
-      f'Expected --{flag.name}={",".join(flag.value)} to be integers >= 1.'
-    )
-  return values
+  if not all(text.isdecimal() and int(text) for text in flag.value):
+    given = ','.join(flag.value)
+    sys.exit(f'--{flag.name}={given} has a value that is no positive integer.')
+  return [int(text) for text in flag.value]
 
 
 if __name__ == '__main__':

@@ -1,4 +1,4 @@
-"""Tables, verdicts, curves and JSON of the sketch benchmark."""
+"""Tables, curves and JSON of the sketch benchmark."""
 
 from collections.abc import Sequence
 import pathlib
@@ -10,25 +10,6 @@ from fl_sketch.training import devices
 from fl_sketch.utils import extras, files, markdown
 
 from . import libraries, sketch
-
-
-class Target(NamedTuple):
-  """A target: median of `half` of a contestant <= bound times another's."""
-
-  name: str
-  half: str
-  other: str
-  bound: float
-
-
-TARGET_D, TARGET_SIZES = 2**24, (2**12, 2**16)
-TARGETS = (
-  Target('block_cyclic', 'sketch', 'read', 4),
-  Target('block_cyclic', 'desketch', 'copy', 2),
-  Target('count_sketch', 'sketch', 'read', 25),
-  Target('count_sketch', 'sketch', 'textbook', 1 / 5),
-  Target('srht', 'sketch', 'read', 100),
-)
 
 
 class Faster(NamedTuple):
@@ -65,21 +46,14 @@ def faster(result: sketch.Result) -> list[Faster]:
   return ratios
 
 
-def table(result: sketch.Result, bandwidth: bool = False) -> str:
-  """Markdown tables of a point: times and ratios, then relative speeds.
-
-  Args:
-    result: of one point.
-    bandwidth: whether to add the bytes that a sketch reads a second as a
-      fraction of those that `copy` reads and writes.
-  """
+def table(result: sketch.Result) -> str:
+  """Markdown tables of a point: times and ratios, then relative speeds."""
   d, b, clients = result.point
   rows = {row.name: row for row in result.rows}
   read, copy = _medians(rows['read'])[0], _medians(rows['copy'])[1]
   size = 4 * d * clients
   head = ['contestant', 'work', 'sketch ms (min)', '÷ read']
   head += ['desketch ms (min)', '÷ copy', 'GB/s', 'extra MiB']
-  head += ['of copy bandwidth'] if bandwidth else []
   lines = []
   for row in rows.values():
     down, up = _medians(row)
@@ -87,7 +61,6 @@ def table(result: sketch.Result, bandwidth: bool = False) -> str:
     line += [_milliseconds(row.desketch), _ratio(up, copy)]
     extra = ' / '.join(f'{n / 2**20:.3g}' for n in row.extra or ())
     line += [_ratio(size / 1e9, down), extra]
-    line += [_ratio(copy, 2 * down)] if bandwidth else []
     lines.append(line)
   text = f'd = {power(d)}, b = {power(b)}, {_count(clients)}\n\n'
   text += markdown.table(head, lines, left=2)
@@ -106,53 +79,8 @@ def _faster_table(result):
   return '\n' + markdown.table(head, lines, left=2) if lines else ''
 
 
-def verdicts(results: Sequence[sketch.Result]) -> list[str]:
-  """The verdicts on the targets at one client, held or missed."""
-  lines, reached = [], False
-  for result in results:
-    d, b, clients = result.point
-    if clients > 1:
-      continue
-    where = f'd = {power(d)}, b = {power(b)}'
-    medians = {row.name: _medians(row) for row in result.rows}
-    if d == TARGET_D and b in TARGET_SIZES:
-      reached = True
-      lines += _target_lines(medians, where)
-    lines += _faster_lines(faster(result), where)
-  if not reached:
-    lines.append(f'open: the targets at d = {power(TARGET_D)} were not run.')
-  return lines
-
-
-def _target_lines(medians, where):
-  lines = []
-  for name, half, other, bound in TARGETS:
-    if name in medians and other in medians:
-      i = ('sketch', 'desketch').index(half)
-      ratio = medians[name][i] / medians[other][i]
-      text = f'{name} {half} {ratio:.2f} <= {bound:g} x {other}'
-      lines.append(f'{_word(ratio <= bound)}: {text} ({where}).')
-  return lines
-
-
 def _count(clients):
   return f'{clients} client' + 's' * (clients > 1)
-
-
-def _faster_lines(comparisons, where):
-  slow = [f for f in comparisons if min(f.sketch, f.both or f.sketch) <= 1]
-  text = 'every operator faster than what does the same work'
-  if slow:
-    text += ', but for ' + ', '.join(
-      f'{f.operator} beside {f.other} (sketch {f.sketch:.2f}'
-      + (f', both {f.both:.2f})' if f.both else ')')
-      for f in slow
-    )
-  return [f'{_word(not slow)}: {text} ({where}).'] if comparisons else []
-
-
-def _word(held):
-  return 'held' if held else 'MISSED'
 
 
 def _medians(row):
@@ -186,8 +114,7 @@ def write(
   report = files.measured_with()
   names = ['scipy', 'scikit-learn', 'torch'] if with_libraries else []
   report['versions'] |= libraries.versions(names)
-  report |= {'cores': devices.cores(), 'verdicts': verdicts(results)}
-  report['points'] = points
+  report |= {'cores': devices.cores(), 'points': points}
   path = out / 'sketch.json'
   files.replace(path, report)
   return [path, *curves(results, out)]

@@ -42,20 +42,12 @@ def of_hashes(matrix):
   return r
 
 
-@pytest.mark.parametrize('name', ['add.at', 'bincount', 'index_add_'])
+@pytest.mark.parametrize('name', ['bincount', 'index_add_'])
 def test_count_sketches_are_the_matrix_of_their_own_hashes(name):
   if name == 'index_add_':
     pytest.importorskip('torch')
   (entry,) = (e for k, e in libraries.LIBRARIES.items() if name in k)
   assert_is_matrix(entry.make(X, B), X, of_hashes)
-
-
-def test_the_count_sketch_of_scipy_has_one_sign_a_column():
-  make = libraries.scipy_clarkson_woodruff
-  r, _ = make(np.eye(D, dtype=np.float32), B).sketch(7)
-  np.testing.assert_array_equal(np.sort(np.abs(r.T), axis=0)[-2:, :].sum(0), 1)
-  table, _ = make(X, B).sketch(7)
-  close(table, X @ r)
 
 
 def test_the_textbook_has_one_sign_a_column():
@@ -67,12 +59,7 @@ def test_the_textbook_has_one_sign_a_column():
 
 @pytest.mark.parametrize(
   ('make', 'scale'),
-  [
-    (libraries.numpy_normal, B**-0.5),
-    (libraries.numpy_signs, B**-0.5),
-    (libraries.sklearn_normal, 1),
-    (libraries.sklearn_sparse, 1),
-  ],
+  [(libraries.numpy_normal, B**-0.5), (libraries.sklearn_sparse, 1)],
 )
 def test_products_are_with_the_matrix_that_is_kept(make, scale):
   as_array = lambda m: m.toarray() if hasattr(m, 'toarray') else m
@@ -90,18 +77,6 @@ def test_sampled_transforms_are_the_rows_of_a_dense_one():
 
   assert_is_matrix(libraries.numpy_choice(X, B), X, sampling)
   assert_is_matrix(libraries.scipy_dct(X, B), X, cosine)
-
-
-@pytest.mark.parametrize('d', [D, D - 1])
-@pytest.mark.parametrize('b', [B, 2 * (D - 1)])  # few rows, or nearly all
-def test_the_complex_transform_is_the_rows_of_a_dense_one(d, b):
-  def fourier(matrix):
-    sign, rows = matrix
-    f = np.fft.fft(np.eye(d), norm='ortho')
-    return (2 * d / b) ** 0.5 * f[rows] * sign
-
-  x = X[:, :d]
-  assert_is_matrix(libraries.numpy_fft(x, b), x, fourier)
 
 
 def test_every_library_passes_the_check():
@@ -125,7 +100,7 @@ def test_every_library_passes_the_check():
 )
 def test_work_that_is_not_done_is_noticed(change):
   x = np.random.default_rng((0, 0)).standard_normal((2, 4000), np.float32)
-  runner = libraries.numpy_add_at(x, 1000)
+  runner = libraries.numpy_bincount(x, 1000)
   contestants.check('right', runner, x, 1000)
   with pytest.raises(RuntimeError, match='wrong'):
     contestants.check('wrong', change(runner), x, 1000)
@@ -173,7 +148,7 @@ def cells(line):
 
 
 def test_the_table_has_medians_and_ratios():
-  text = sketch_report.table(result(**GOOD), bandwidth=True)
+  text = sketch_report.table(result(**GOOD))
   assert text.startswith('d = 2^24, b = 2^12, 1 client\n')
   assert 'Left out, too large: ams.' in text
   lines = [line for line in text.splitlines() if line.startswith('|')]
@@ -189,7 +164,6 @@ def test_the_table_has_medians_and_ratios():
     '÷ copy': '1.50',
     'GB/s': '8.39',
     'extra MiB': '1 / 0.5',
-    'of copy bandwidth': '1.25',
   }
   assert lines[-4:] == [
     '| count_sketch | textbook | 10.00 | 7.50 |',
@@ -197,47 +171,6 @@ def test_the_table_has_medians_and_ratios():
     '| block_cyclic | textbook | 50.00 | 15.79 |',
     '| block_cyclic | scipy | 100.00 |  |',
   ]
-  assert 'bandwidth' not in sketch_report.table(result(**GOOD))
-
-
-def test_targets_are_held():
-  lines = sketch_report.verdicts([result(**GOOD)])
-  assert len(lines) == len(sketch_report.TARGETS) + 1
-  assert all(line.startswith('held: ') for line in lines)
-  assert 'block_cyclic sketch 4.00 <= 4 x read' in lines[0]
-
-
-BESIDE = 'but for count_sketch beside'
-
-
-@pytest.mark.parametrize(
-  ('times', 'said'),
-  [
-    ({'block_cyclic': (0.0081, 0.03)}, 'block_cyclic sketch 4.05 <= 4 x read'),
-    ({'block_cyclic': (0.008, 0.041)}, 'cyclic desketch 2.05 <= 2 x copy'),
-    ({'count_sketch': (0.051, 0.03)}, 'count_sketch sketch 25.50 <= 25 x read'),
-    ({'srht': (0.21, 0.1)}, 'srht sketch 105.00 <= 100 x read'),
-    ({'textbook': (0.19, 0.4)}, 'count_sketch sketch 0.21 <= 0.2 x textbook'),
-    ({'scipy': (0.02, 0)}, f'{BESIDE} scipy (sketch 0.50) (d = '),
-    ({'textbook': (0.21, 1e-9)}, None),
-    (  # a slow desketch
-      {'textbook': (0.3, 1e-9), 'count_sketch': (0.04, 0.3)},
-      f'{BESIDE} textbook (sketch 7.50, both 0.88) (d = ',
-    ),
-  ],
-)
-def test_targets_are_missed(times, said):
-  changed = {name: (*GOOD[name][:2], *pair) for name, pair in times.items()}
-  lines = sketch_report.verdicts([result(**GOOD | changed)])
-  missed = [line for line in lines if line.startswith('MISSED: ')]
-  assert [said in line for line in missed] == ([True] if said else [])
-
-
-def test_other_points_have_no_targets():
-  few = result(d=2**20, **GOOD), result(clients=32, **GOOD)
-  held, unmeasured = sketch_report.verdicts(few)
-  assert held.startswith('held: every operator')
-  assert unmeasured.startswith('open: ')
 
 
 def test_curves_need_two_dimensions(tmp_path):
@@ -294,4 +227,4 @@ def test_the_command(operators, others, tmp_path):
 def test_the_command_names_what_it_does_not_know():
   done = command('--operators=dct,fft')
   assert done.returncode
-  assert "Expected 'fft' of --operators in" in done.stdout + done.stderr
+  assert "--operators has no 'fft'; name some of" in done.stderr

@@ -41,12 +41,11 @@ def test_every_program_is_a_command(monkeypatch, capsys):
     assert all(text.endswith('.') for _, text in named)
 
 
-def test_a_command_gets_its_words(monkeypatch, capsys):
+def test_a_command_gets_its_words(monkeypatch):
   """Catches a command line whose words do not reach the program."""
   with runs.new_flags(), pytest.raises(SystemExit) as e:
     fl_sketch(monkeypatch, 'bench', 'ruond')
-  assert e.value.code == 1
-  assert "got ['ruond']" in capsys.readouterr().err
+  assert "got ['ruond']" in e.value.code
 
 
 def test_a_command_that_is_not_there_names_the_nearest(monkeypatch, capsys):
