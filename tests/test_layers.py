@@ -232,6 +232,28 @@ def test_every_package_has_the_names_that_it_exports():
       assert not hasattr(package, 'absent')
 
 
+LOADED = """
+import importlib, sys
+for name in sys.argv[1:]:
+  package, _, module = name.rpartition('.')
+  assert getattr(importlib.import_module(package), module), name
+"""
+
+
+def test_every_module_of_a_lazy_package_is_an_attribute():
+  """Catches a module that a lazy package does not know: it has no imports."""
+  files = {path.parent: path for path in modules().values()}
+  lazy = [p for p in files if 'lazy.attach' in (p / '__init__.py').read_text()]
+  names = [
+    name
+    for name, path in modules().items()
+    if path.parent in lazy and path.stem[0] != '_'
+  ]
+  assert 'fl_sketch.utils.registry' in names
+  command = [sys.executable, '-c', LOADED, *names]
+  subprocess.run(command, check=True, cwd=ROOT)
+
+
 def annotated(module):
   """The public functions, classes and methods that a module defines."""
   for name, value in vars(module).items():

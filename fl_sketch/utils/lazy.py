@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 import importlib
-import sys
+import importlib.util
 from typing import Any
 
 
 def attach(package: str, **exports: Sequence[str]) -> Callable[[str], Any]:
-  """Returns the `__getattr__` of a package that exports `__all__` lazily.
+  """Returns the `__getattr__` of a package that loads its modules lazily.
 
   Type checkers read the exports from imports under `TYPE_CHECKING`.
 
@@ -16,18 +16,20 @@ def attach(package: str, **exports: Sequence[str]) -> Callable[[str], Any]:
 
   Args:
     package: its `__name__`.
-    **exports: by module, the names of `__all__` that are defined inside it;
-      every other one is a module itself.
+    **exports: by module, the names that are defined inside it; every other one
+      is a module itself.
 
   Raises:
-    AttributeError: raised by the `__getattr__`, for a name outside `__all__`.
+    AttributeError: raised by the `__getattr__`, for any other name.
   """
   modules = {name: module for module in exports for name in exports[module]}
 
   def load(name: str) -> Any:
-    if name not in sys.modules[package].__all__:
+    path = f'{package}.{modules.get(name, name)}'
+    # Private names are asked for by doctest and others, and are no modules.
+    if name.startswith('_') or importlib.util.find_spec(path) is None:
       raise AttributeError(f'module {package!r} has no attribute {name!r}')
-    module = importlib.import_module(f'{package}.{modules.get(name, name)}')
+    module = importlib.import_module(path)
     return getattr(module, name) if name in modules else module
 
   return load
