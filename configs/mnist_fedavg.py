@@ -4,8 +4,7 @@
 
 Source: the setting of Haddadpour et al., arXiv:2008.04975, section 6: 50
 clients, half of them a round, here with equal iid shares of the 60,000 images
-and 5 local steps of batch 32. Test accuracy: docs/results/MNIST-Bytes.json;
-40 s on 2 cores.
+and 5 local steps of batch 32. 40 s on 2 cores.
 """
 
 import ml_collections

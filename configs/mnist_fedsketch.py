@@ -3,8 +3,8 @@
   fl-sketch train mnist_fedsketch --data_dir=DIR --workdir=runs/mnist_fedsketch
 
 Source: Haddadpour et al., arXiv:2008.04975, Algorithm 5 and section 6 with
-(t, m) = (50, 100), on the data of configs/mnist_fedavg.py. Test accuracy:
-docs/results/MNIST-Bytes.json; 60 s on 2 cores.
+(t, m) = (50, 100), on the data of configs/mnist_fedavg.py. 60 s on 2
+cores.
 """
 
 import ml_collections

@@ -3,8 +3,7 @@
   fl-sketch train mnist_iterative_sketching --data_dir=DIR
 
 Source: Song, Wang, Yu, Zhang, ICML 2023, Algorithm 1, on the data of
-configs/mnist_fedavg.py; the paper has no experiments. Test accuracy:
-docs/results/MNIST-Bytes.json; 35 s on 2 cores.
+configs/mnist_fedavg.py; the paper has no experiments. 35 s on 2 cores.
 """
 
 import ml_collections

@@ -95,8 +95,7 @@ def _sketches() -> str:
     'operator', 'floats', 'alpha', 'printed alpha', 'coordinate-wise constant',
     'desketch is linear', 'exact at b = d', 'orthogonal rows', 'embedding',
   )  # fmt: skip
-  others = 'scaled', 'composed', 'stacked', 'layerwise', 'layer_cyclic'
-  others += 'from_matrix', 'from_hashes', 'fwht'
+  others = 'layerwise', 'layer_cyclic', 'from_matrix', 'from_hashes', 'fwht'
   functions = [getattr(sketches, name) for name in (*_OPERATORS, *others)]
   return '\n'.join([markdown.table(head, rows), *map(_function, functions)])
 

@@ -69,10 +69,11 @@ class Lab:
     grid: Mapping[str, Sequence[float]],
     score: Callable[['Run'], float],
   ) -> dict[str, float]:
-    """Tunes one rate over a grid, half decades apart.
+    """Tunes one rate over a grid.
 
-    Where the best is the smallest or the largest the grid goes on, three times
-    at most, so that no method is held back by an edge; not at quick scale.
+    Where the best is the smallest or the largest value the grid is extended by
+    half a decade, or by its own ratio if the value is no half decade, three
+    times at most, so that no edge holds a method back; not at quick scale.
 
     Args:
       name: of the folder.
@@ -90,8 +91,7 @@ class Lab:
       tried = [run.values[rate] for run in runs]
       if min(tried) < best < max(tried):
         break
-      step = 1 if best == max(tried) else -1
-      value = _HALF_DECADES[_HALF_DECADES.index(best) + step]
+      value = _beyond(best, sorted(tried))
       more = {**config, 'sweep': {rate: (value,)}}
       runs += self.sweep(f'{name}-{value:g}', more)
     return {rate: max(runs, key=score).values[rate]}
@@ -111,7 +111,11 @@ class Lab:
     return result
 
   def kept(
-    self, name: str, fields: Mapping[str, Any], compute: Callable[[], Any]
+    self,
+    name: str,
+    fields: Mapping[str, Any],
+    compute: Callable[[], Any],
+    former: str | None = None,
   ) -> Any:
     """Computes a result once; later calls with the same fields read its file.
 
@@ -119,6 +123,7 @@ class Lab:
       name: of the file, runs/NAME.json.
       fields: all that the result depends on, as JSON has it.
       compute: makes a tree of numbers, lists and mappings.
+      former: name of the file in older folders, where it is read.
 
     Raises:
       ValueError: the file is of other fields.
@@ -126,6 +131,9 @@ class Lab:
     path = self.folder / 'runs' / f'{name}.json'
     fields = json.loads(json.dumps(dict(fields)))
     self.played[name] = fields
+    if former is not None and not path.exists():
+      older = self.folder / 'runs' / f'{former}.json'
+      path = older if older.exists() else path
     if path.exists():
       record = json.loads(path.read_text())
       if record['fields'] != fields:
@@ -194,6 +202,15 @@ class Run:
     """Returns the first x with an accuracy >= `target`; inf if never."""
     xs, ys = self.curve(metric, x)
     return first(xs, ys >= target)
+
+
+def _beyond(best: float, tried: Sequence[float]) -> float:
+  """The next value of a grid whose best value is its first or last."""
+  up = best == tried[-1]
+  if best in _HALF_DECADES:
+    return _HALF_DECADES[_HALF_DECADES.index(best) + (1 if up else -1)]
+  inner = tried[-2 if up else 1] if len(tried) > 1 else best / 10**0.5
+  return float(f'{best * best / inner:.3g}')
 
 
 def training_score(run: Run) -> float:

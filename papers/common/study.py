@@ -34,7 +34,7 @@ class Report(NamedTuple):
   """Result of a study: claims, numbers, tables and pictures.
 
   Attributes:
-    claims: in the order of EXPERIMENTS.
+    claims: as docs/results shows them, in this order.
     seeds: the numbers of every seed, by what was run; goes into the JSON.
     tables: beside what the paper prints, where it prints numbers.
     pictures: the paper's figures, made again.

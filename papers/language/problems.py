@@ -63,7 +63,8 @@ def before_adapting(lab: lab_lib.Lab) -> float:
     run = loaded.load(lab.folder / 'runs' / _BEFORE)
     return run.evaluate(store.open(folder).test)['test_bits']
 
-  return lab.kept('language/as_it_was', fields, compute)
+  name = 'language/loss_before_adapting'
+  return lab.kept(name, fields, compute, former='language/as_it_was')
 
 
 def recurrent(lab: lab_lib.Lab) -> tuple[Task, Task]:

@@ -9,13 +9,19 @@ import jax
 
 from ..chen.studies import settings
 from ..common import lab as lab_lib
-from ..comparison import studies as own_studies
 
 Fields = dict[str, Any]
 _HALF_DECADES = (
   1e-6, 3e-6, 1e-5, 3e-5, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3,
   1.0, 3.0, 10.0, 30.0,
 )  # fmt: skip
+
+
+MNIST = {
+  'dataset': 'mnist', 'model': 'lenet5', 'population': 50, 'cohort': 25,
+  'rounds': 300, 'local_steps': 5, 'batch_size': 32, 'client_lr': 0.05,
+  'eval_every': 20, 'checkpoint_every': 300,
+}  # fmt: skip
 
 
 class Task(NamedTuple):
@@ -92,7 +98,7 @@ def make(lab: lab_lib.Lab, name: str) -> Task:
   """
   name = lab.pick('text', name)
   if name == 'mnist':
-    fields = own_studies.MNIST
+    fields = MNIST
   else:
     fields = dict(_SETTINGS[name](lab).fields)
     fields.pop('test_slice', None)

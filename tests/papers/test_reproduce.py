@@ -208,17 +208,31 @@ def test_what_was_computed_is_found_again(tmp_path):
   assert len(calls) == 1
 
 
+def test_what_an_older_folder_calls_by_another_name_is_found(tmp_path):
+  """Catches a key whose new name computes hours of runs again."""
+  lab = lab_lib.Lab(tmp_path, 'quick')
+  lab.kept('as_it_was', {}, lambda: 1)
+  lab.played.clear()
+  assert lab.kept('before', {}, lambda: 2, former='as_it_was') == 1
+  assert [*lab.played] == ['before']
+
+
 @pytest.mark.parametrize(
-  ('best', 'tuned', 'beyond'),
+  ('grid', 'best', 'tuned', 'beyond'),
   [
-    (0.03, 0.03, []),
-    (0.3, 0.3, ['a-0.3', 'a-1']),
-    (0.0, 0.0003, ['a-0.003', 'a-0.001', 'a-0.0003']),
+    ((0.01, 0.03, 0.1), 0.03, 0.03, []),
+    ((0.01, 0.03, 0.1), 0.3, 0.3, ['a-0.3', 'a-1']),
+    ((0.01, 0.03, 0.1), 0.0, 0.0003, ['a-0.003', 'a-0.001', 'a-0.0003']),
+    ((0.02, 0.05), 0.12, 0.125, ['a-0.125', 'a-0.312']),
+    ((0.02, 0.05), 0.0, 0.00128, ['a-0.008', 'a-0.0032', 'a-0.00128']),
+    ((0.02,), 0.0632, 0.0632, ['a-0.0632', 'a-0.2']),
   ],
 )
 def test_a_grid_goes_on_where_the_best_is_at_its_edge(
-  tmp_path, best, tuned, beyond
+  tmp_path, grid, best, tuned, beyond
 ):
+  """Catches a grid off the half decades, which ended in a traceback."""
+
   class Lab(lab_lib.Lab):
     def sweep(self, name, config):
       self.played[name] = config
@@ -229,8 +243,8 @@ def test_a_grid_goes_on_where_the_best_is_at_its_edge(
 
   lab = Lab(tmp_path)
   score = lambda run: -abs(run.values['client_lr'] - best)
-  grid = {'client_lr': (0.01, 0.03, 0.1)}
-  assert lab.tune('a', {'rounds': 3}, grid, score) == {'client_lr': tuned}
+  rates = {'client_lr': grid}
+  assert lab.tune('a', {'rounds': 3}, rates, score) == {'client_lr': tuned}
   assert [*lab.played] == ['a', *beyond]
   assert all(config['rounds'] == 3 for config in lab.played.values())
 

@@ -50,7 +50,7 @@ KEPT = {
     for value in fields['values']
   ],
   'das/noise': lambda fields: [['1'] * 7],
-  'language/as_it_was': lambda fields: 3.0,
+  'language/loss_before_adapting': lambda fields: 3.0,
   'chen/dimension': lambda fields: [5.0] * fields['runs'],
   'haddadpour/drift': lambda fields: [[1.0, 0.5, 0.2, 0.1]] * fields['seeds'],
 }
@@ -104,7 +104,7 @@ class Lab(lab_lib.Lab):
     params = {'w': np.zeros(1, np.float32)}
     return types.SimpleNamespace(state=types.SimpleNamespace(params=params))
 
-  def kept(self, name, fields, compute):
+  def kept(self, name, fields, compute, former=None):
     self.played[name] = dict(fields)
     made_up = [make for start, make in KEPT.items() if name.startswith(start)]
     return made_up[0](fields) if made_up else compute()

@@ -151,31 +151,3 @@ def _private_runs(lab):
   runs = lab.sweep('song/privacy/none', base | plain)
   accuracy[math.inf] = [run.final() for run in runs]
   return accuracy, promised
-
-
-def decentralised(lab: lab_lib.Lab) -> study.Report:
-  """Tables over a graph: what every client has after flooding is the mean."""
-  claims, seeds = [], {}
-  graphs = lab.pick({'ring': 8}, {'ring': 8, 'grid': 16})
-  for graph, population in graphs.items():
-    base = {
-      'population': population, 'cohort': population,
-      'rounds': lab.pick(4, 20), 'eval_every': lab.pick(2, 5),
-      'checkpoint_every': 20, 'client_lr': 0.1,
-      'sketch': {'kind': 'block_cyclic', 'size': 128},
-    }  # fmt: skip
-    losses = []
-    own = {'iterative_sketching': {}, 'decentralised': {'graph': graph}}
-    for algorithm, options in own.items():
-      fields = base | {'algorithm': algorithm, 'options': options}
-      (run,) = lab.sweep(f'song/{graph}/{algorithm}', fields)
-      losses.append(run.curve('test_loss')[1])
-    central, spread = losses
-    text = (
-      f'{graph} of {population}: largest relative difference of the test '
-      'loss to the central algorithm'
-    )
-    apart = float(np.abs(spread / central - 1).max())
-    claims.append(verdicts.exact(text, apart, '<=', 1e-4))
-    seeds[graph] = {'central': list(central), 'decentralised': list(spread)}
-  return study.Report(claims, seeds)

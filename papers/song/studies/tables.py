@@ -1,14 +1,12 @@
-"""Tables 1 and 2 of Song et al., arXiv:2210.08371, measured and falsified."""
+"""Table 1 of Song et al., arXiv:2210.08371, measured."""
 
 from collections.abc import Callable
 import functools
 from typing import Any
 
 from fl_sketch import sketches
-from fl_sketch.utils import markdown
 
 from ...common import lab as lab_lib, pages, study, verdicts
-from ..statements import functions
 from . import runs
 
 
@@ -65,19 +63,3 @@ _OPERATORS: dict[str, Callable[[int], dict[str, Any]]] = {
   'uniform_sampling': lambda b: {'kind': 'uniform_sampling', 'size': b},
   'block_cyclic': lambda b: {'kind': 'block_cyclic', 'size': b},
 }  # fmt: skip
-
-
-def table_2(lab: lab_lib.Lab) -> study.Report:
-  """Reproduces Table 2: which of four properties each function lacks."""
-  lab.played['song/table_2'] = {'dimension': 2, 'seed': 0}
-  text = functions.table2(dimension=2, seed=0)
-  lines = [[cell.strip('`') for cell in row] for row in markdown.cells(text)]
-  head, *rows = lines
-  agree = sum(row[-1] == row[-2] for row in rows)
-  text = f'counts of crosses that are the printed ones, of {len(rows)}'
-  claim = verdicts.exact(text, agree, '>=', len(rows))
-  caption = (
-    'Properties that are falsified at every p; without a cross, not shown'
-  )
-  table = study.Table(caption, head, rows)
-  return study.Report([claim], {'agree': agree}, [table])
