@@ -13,7 +13,7 @@ N-1.
 import sys
 
 from absl import app, flags
-from fl_sketch import experiment, planning, reporting, training
+from fl_sketch import experiment, reporting, training
 from fl_sketch.rounds import processes
 from fl_sketch.training import devices, identity, sinks, workdir_checks
 import jax
@@ -75,6 +75,8 @@ def main(argv):
   except errors.USER_ERRORS as e:
     refuse(e)
   if _PLAN.value:
+    from fl_sketch import planning  # a run needs none of it
+
     print(planning.plan(exp).text(), end='')
     return
   try:
@@ -99,6 +101,8 @@ def main(argv):
 
 def _advise(uplink_bytes: int):
   """Prints what `planning.advise_compression` finds."""
+  from fl_sketch import planning
+
   try:
     choices = planning.advise_compression(
       configs.fields() | {'sweep': None}, uplink_bytes, _DATA_DIR.value
