@@ -32,7 +32,7 @@ def decentralised(
   hp: Hyper,
   *,
   sketch: sketches.Sketch,
-  graph: topology.Graph | str,
+  graph: np.ndarray | str,
   population: int,
   gossip_steps: fields.Size | None = None,
   chebyshev: bool = False,
@@ -46,13 +46,14 @@ def decentralised(
   :math:`w_i`; under a tree all are equal. Every client takes part in every
   round, with equal weights; one whose update is rejected sends zeros and keeps
   its model. The uplink is the bytes that a client sends, in the mean over
-  clients; `topology` counts hops and the floats over each edge.
+  clients: a tree of n clients carries :math:`2 (n - 1)` tables, and each step
+  of gossip two over each edge.
 
   Args:
     local: local work.
     hp: hyperparameters.
     sketch: a linear operator whose table is one array.
-    graph: of the clients, by id; or its name, as of `topology.make`.
+    graph: adjacency of the clients, by id; or a kind of `topology.make`.
     population: clients in total, as many as the graph has.
     gossip_steps: q; None is a tree all-reduce.
     chebyshev: whether gossip is accelerated.
@@ -72,17 +73,22 @@ def decentralised(
   """
   if isinstance(graph, str):
     graph = topology.make(graph, population)
-  if (n := len(graph.adjacency)) != population:
-    raise ValueError(f'Expected a graph of {n=} == {population=} clients.')
+  if (n := len(graph)) != population:
+    raise ValueError(
+      f'The graph has {n} clients, {population=}; make them equal.'
+    )
   if not sketches.properties(sketch).linear:
     raise ValueError(
-      'Expected a linear sketch: clients average what they read.'
+      'decentralised requires a linear sketch: clients average what they read.'
     )
   if gossip_steps is None and (chebyshev or resync_every):
-    raise ValueError('Expected gossip_steps beside chebyshev and resync_every.')
+    raise ValueError(
+      'chebyshev and resync_every have no effect without gossip_steps; remove '
+      'them or set gossip_steps.'
+    )
   step = optax.scale_by_learning_rate(hp.server_lr)
   if gossip_steps is None:
-    links = _tree_mean(graph), t.desketch(sketch), step
+    links = _tree_mean(n), t.desketch(sketch), step
     return federated(local, t.sketch(sketch), *links, everyone=population)
 
   def from_own_model(params, batches, key, offset):
@@ -91,11 +97,11 @@ def decentralised(
 
   mix = topology.chebyshev if chebyshev else topology.gossip
   matrix = mix(topology.metropolis(graph), gossip_steps)
-  cost = lambda floats: topology.gossip_cost(graph, floats, gossip_steps)
+  messages = int(graph.sum()) * gossip_steps
   return federated(
     from_own_model,
     t.sketch(sketch),
-    _gossip(sketch, hp.server_lr, graph, matrix, cost, resync_every),
+    _gossip(sketch, hp.server_lr, matrix, messages, resync_every),
     t.desketch(sketch),
     step,
     drift=lambda protocol: chain.state_of(protocol, State).offset,
@@ -103,26 +109,25 @@ def decentralised(
   )
 
 
-def _tree_mean(graph) -> chain.Exchange:
-  """Tables -> their mean, which reaches every client after 2 x depth hops."""
+def _tree_mean(n) -> chain.Exchange:
+  """Tables of n clients -> their mean, up a tree and down again."""
 
   def update(tables, _, params=None, *, weight, **__):
     del params
     mean, size = comms.uplink_stacked_mean(tables, weight)
-    up = _mean_upload(topology.tree_all_reduce(graph, size // 4))
-    return mean, comms.bill(up)
+    return mean, comms.bill(_mean_upload(2 * (n - 1) * size, n))
 
   return chain.Exchange(lambda params: comms.bill(), update, broadcasts=True)
 
 
-def _mean_upload(cost: topology.Cost) -> int:
-  """Bytes that a client sends, in the mean over clients, rounded up."""
-  return -(-4 * cost.total // len(cost.sent))
+def _mean_upload(total: int, n: int) -> int:
+  """Returns the mean bytes that each of n clients sends, rounded up."""
+  return -(-total // n)
 
 
-def _gossip(op, server_lr, graph, matrix, cost, resync_every) -> chain.Exchange:
+def _gossip(op, server_lr, matrix, messages, resync_every) -> chain.Exchange:
   """Tables -> mean of the clients' averages; updates each client's offset."""
-  mixing = np.asarray(matrix, np.float32)
+  mixing, n = np.asarray(matrix, np.float32), len(matrix)
 
   def init(params):
     offset = comms.PerClient(optax.tree.zeros_like(params))
@@ -131,7 +136,7 @@ def _gossip(op, server_lr, graph, matrix, cost, resync_every) -> chain.Exchange:
   def update(
     tables, state, params=None, *, keys, weight, ids, lanes_per_step, **_
   ):
-    all_tables, size = comms.gather_tables(tables, weight, ids, len(mixing))
+    all_tables, size = comms.gather_tables(tables, weight, ids, n)
     averages = jnp.tensordot(mixing, all_tables, 1)
     mean = averages.mean(0)
     read = lambda table: op.desketch(keys.round, table, params)
@@ -141,12 +146,12 @@ def _gossip(op, server_lr, graph, matrix, cost, resync_every) -> chain.Exchange:
     )
     move = lambda offset, x, m: offset - server_lr * (x - m[None])
     offset = jax.tree.map(move, state.offset.value, estimates, read(mean))
-    bill = comms.bill(_mean_upload(cost(size // 4)))
+    bill = comms.bill(_mean_upload(messages * size, n))
     if resync_every:
       resync = (state.count + 1) % resync_every == 0
       offset = jax.tree.map(lambda x: jnp.where(resync, 0, x), offset)
-      dense = topology.tree_all_reduce(graph, comms.nbytes(params) // 4)
-      up = comms.bill(_mean_upload(dense)).up
+      dense = _mean_upload(2 * (n - 1) * comms.nbytes(params), n)
+      up = comms.bill(dense).up
       bill = bill._replace(up=bill.up + jnp.where(resync, up, 0))
     return mean, State(state.count + 1, comms.PerClient(offset), bill)
 

@@ -29,7 +29,7 @@ def twin_options(case):
     options['local_steps'] = 3
   if options.pop('schedule', None):
     options['server_optimizer'] = 'cosine'
-  if graph := options.pop('graph', None):
+  if (graph := options.pop('graph', None)) is not None:
     mixing = topology.metropolis(graph)
     steps = options.pop('gossip_steps', None)
     exact = np.full(mixing.shape, 1 / len(mixing))
