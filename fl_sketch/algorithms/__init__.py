@@ -7,14 +7,12 @@ True
 from collections.abc import Callable
 import functools
 import inspect
-import typing
 from typing import Any
 
-from fl_sketch import local as local_work
 from fl_sketch.algorithms import costs
 from fl_sketch.algorithms.registry import REGISTRY, Entry, register
 from fl_sketch.algorithms.server_optimizers import make_server_optimizer
-from fl_sketch.local import optimizers
+from fl_sketch.local import Task, optimizers
 from fl_sketch.rounds.algorithm import (
   Algorithm,
   Hyper,
@@ -109,8 +107,7 @@ def measure(name: str) -> costs.Costs:
     for option, x in entry(name).example.items()
   }
   if entry(name).work == 'private_steps':  # noise sends no bytes
-    sgd = lambda hp: local_work.sgd(costs.quadratic, hp.client_lr)
-    arguments['local'] = sgd
+    arguments['local'] = Task(costs.quadratic).steps
   else:
     arguments['loss_fn'] = costs.quadratic
   toy = costs.toy_problem(rows=entry(name).rows, rank=entry(name).rank)
@@ -162,11 +159,12 @@ def make(
     k: v for k, v in common.items() if k in accepted and v is not None
   }
   REGISTRY.check(name, arguments, context=True)
-  optimizer, loss = optimizers.of(local_optimizer), typing.cast(Any, loss_fn)
-  task = local_work.Task(
-    loss, local_steps, weight_decay, expected_batch, optimizer, client_clip
-  )
-  work = _work(name, task, local)
+  optimizer = optimizers.of(local_optimizer)
+  task = Task(
+    loss_fn, local_steps, weight_decay, expected_batch, optimizer, client_clip,
+    local,
+  )  # fmt: skip
+  _check_task(name, task)
 
   def algorithm(hp):
     extra = hp.extra or {}
@@ -174,57 +172,46 @@ def make(
     given = {k: at(part, hp) for k, part in given.items()}
     if (release := given.get('privacy')) is not None:
       given['privacy'] = release.at(hp)
-    made = spec.factory(work(hp), hp, **given)
+    made = spec.build(task._replace(loss_fn=at(loss_fn, hp)), hp, given)
     keeps = optimizer is not None and optimizer.keep
     if keeps and not isinstance(made.local, StatefulLocal):
       raise ValueError(
-        f'Expected local_optimizer without keep with {name}, whose clients do '
-        'more than the local steps.'
+        f'{name} does not support local_optimizer with keep=True: its clients '
+        'do more than the local steps.'
       )
     return made
 
   return algorithm
 
 
-_WORK = {
-  'steps': local_work.Task.steps,
-  'gradient': lambda task, hp: task.gradient(),
-  'private_steps': local_work.Task.private_steps,
-  'task': lambda task, hp: task,
-  'slopes': lambda task, hp: task,
-}
-
-
-def _work(name: str, task: local_work.Task, local: Any) -> Callable[..., Any]:
-  """Builds hp -> local work, which `local` is if it is given."""
-  kind = entry(name).work
-  if kind == 'gradient' and task.local_steps not in (None, 1):
+def _check_task(name: str, task: Task) -> None:
+  """Raises ValueError if an algorithm cannot do the task."""
+  work, local = entry(name).work, task.local
+  if (task.loss_fn is None) == (local is None):
     raise ValueError(
-      f'Expected local_steps={task.local_steps} to be 1 for {name}, which '
-      'sends one gradient.'
+      f'{name} requires loss_fn or your own `local` function; set one of them.'
+    )
+  if work == 'gradient' and task.local_steps not in (None, 1):
+    raise ValueError(
+      f'{name} sends one gradient, got local_steps={task.local_steps}; set it '
+      'to 1.'
     )
   if task.optimizer is not None and not takes_optimizer(name, local):
     raise ValueError(
-      f'Expected local_optimizer to be None with {name} or with local work '
-      'that is given: the steps are not free, or not ours.'
+      f'local_optimizer is not supported by {name}, nor with your own `local` '
+      'function; remove it.'
     )
   if task.clip is not None and not takes_clip(name, local):
     raise ValueError(
-      f'Expected client_clip to be None with {name} or with local work that '
-      'is given: there are no gradients of batches, or they are not ours.'
+      f'client_clip={task.clip} is not supported by {name}, nor with your own '
+      '`local` function; remove it.'
     )
-  if (task.loss_fn is None) == (local is None):
-    raise ValueError('Expected either loss_fn or local.')
-  if local is not None:
-    if kind in ('task', 'slopes'):
-      raise ValueError(f'Expected loss_fn with {name}, not local.')
-    return local
-  if (kind == 'private_steps') != (task.expected_batch is not None):
+  private = work == 'private_steps' and local is None
+  if private != (task.expected_batch is not None):
     raise ValueError(
-      f'Expected expected_batch={task.expected_batch} only for private steps.'
+      f'{name} got expected_batch={task.expected_batch}; it is required by '
+      'private local steps on loss_fn, and by no others.'
     )
-  own = lambda hp: task._replace(loss_fn=at(task.loss_fn, hp))
-  return lambda hp: _WORK[kind](own(hp), hp)
 
 
 def takes_clip(name: str, local: Any = None) -> bool:
@@ -245,5 +232,5 @@ def takes_optimizer(name: str, local: Any = None) -> bool:
   (True, False)
   """
   spec = entry(name)
-  free = spec.work in ('steps', 'task') and spec.any_optimizer
+  free = spec.work == 'steps' and spec.any_optimizer
   return free and local is None and 'local_steps' not in options(name)

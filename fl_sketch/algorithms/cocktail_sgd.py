@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from fl_sketch import codecs, sketches
+from fl_sketch.local import Task
 from fl_sketch.rounds import (
   chain,
   comms,
@@ -10,7 +11,7 @@ from fl_sketch.rounds import (
   keys as keys_lib,
   transforms as t,
 )
-from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.sketches import hashing
 from fl_sketch.sketches.base import dimension
 from fl_sketch.utils import fields
@@ -34,7 +35,7 @@ class Residuals(NamedTuple):
 
 
 def cocktail_sgd(
-  local: Local, hp: Hyper, *, codec: codecs.Codec, mask_ratio: fields.Part
+  task: Task, hp: Hyper, *, codec: codecs.Codec, mask_ratio: fields.Part
 ) -> Algorithm:
   r"""Local steps from each client's own model, compressed thrice, both ways.
 
@@ -45,7 +46,7 @@ def cocktail_sgd(
   :math:`X_M \leftarrow X_M - \eta_g C`.
 
   Args:
-    local: local work.
+    task: loss and local steps of a client.
     hp: hyperparameters; ``server_lr`` is 1 in the paper.
     codec: of the subset, such as `codecs.quantized_top_k`.
     mask_ratio: the share of the coordinates in M.
@@ -57,6 +58,7 @@ def cocktail_sgd(
 
   Source: Wang et al., ICML 2023, PMLR 202:36058; from the authors' code.
   """
+  local = task.steps(hp)
 
   def from_own_model(params, batches, key, residual):
     start = jax.tree.map(jnp.subtract, params, residual)

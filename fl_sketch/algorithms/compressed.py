@@ -2,13 +2,14 @@
 
 from fl_sketch import codecs
 from fl_sketch.algorithms import server_optimizers
+from fl_sketch.local import Task
 from fl_sketch.rounds import (
   aggregation,
   chain,
   error_feedback as feedback,
   transforms as t,
 )
-from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.utils import fields
 from jax import flatten_util
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ import optax
 
 
 def fedcom(
-  local: Local,
+  task: Task,
   hp: Hyper,
   *,
   codec: codecs.Codec,
@@ -33,7 +34,7 @@ def fedcom(
   Q_j(p_j))`.
 
   Args:
-    local: local work.
+    task: loss and local steps of a client.
     hp: hyperparameters.
     codec: unbiased for the paper's theory; a contraction with error feedback.
     error_feedback: whether a client keeps the residual of the compression.
@@ -56,7 +57,7 @@ def fedcom(
       ``residual_decay`` below 1 without error feedback.
   """
   return federated(
-    local,
+    task.steps(hp),
     feedback.compress(
       codec, error_feedback=error_feedback, residual_decay=residual_decay
     ),
@@ -66,7 +67,7 @@ def fedcom(
   )
 
 
-def signsgd(local: Local, hp: Hyper) -> Algorithm:
+def signsgd(task: Task, hp: Hyper) -> Algorithm:
   r"""Signs up, the majority's signs down, packed eight a byte.
 
   :math:`w \leftarrow w - \delta\,\mathrm{sign}(\sum_j \mathrm{sign}(g_j))`;
@@ -74,7 +75,7 @@ def signsgd(local: Local, hp: Hyper) -> Algorithm:
   `fedcom` with `codecs.sign`.
 
   Args:
-    local: one gradient.
+    task: loss of a client, which takes one gradient.
     hp: hyperparameters.
 
   Symbols: server_lr delta.
@@ -84,7 +85,7 @@ def signsgd(local: Local, hp: Hyper) -> Algorithm:
   Source: Bernstein et al., ICML 2018, arXiv:1802.04434, Algorithm 3.
   """
   return federated(
-    local,
+    task.gradient(hp),
     t.per_client(t.stateless(_pack)),
     aggregation.mean_over_cohort(
       decode=lambda keys, bits, like: _unpack(bits, like)

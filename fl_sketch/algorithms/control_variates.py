@@ -4,13 +4,14 @@ from typing import Any, NamedTuple
 
 from fl_sketch import codecs
 from fl_sketch.algorithms import server_optimizers
+from fl_sketch.local import Task
 from fl_sketch.rounds import (
   chain,
   comms,
   error_feedback as feedback,
   transforms as t,
 )
-from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.utils import fields
 import jax
 import jax.numpy as jnp
@@ -32,7 +33,7 @@ class Variates(NamedTuple):
 
 
 def scaffold(
-  local: Local, hp: Hyper, *, local_steps: int, population: int
+  task: Task, hp: Hyper, *, local_steps: int, population: int
 ) -> Algorithm:
   r"""Local steps along :math:`g_i - c_i + c`, with both variates sent.
 
@@ -42,7 +43,7 @@ def scaffold(
   receives :math:`\bar\Delta` and c.
 
   Args:
-    local: local work that adds the drift to its gradients.
+    task: loss and local steps of a client, along drifted gradients.
     hp: hyperparameters.
     local_steps: of local work.
     population: clients in total.
@@ -78,7 +79,7 @@ def scaffold(
     return comms.PerClient(jax.tree.map(diff, state.server, state.client.value))
 
   return federated(
-    local,
+    task.steps(hp),
     chain.Exchange(init, update),
     t.broadcast(),
     t.stateless(lambda message, _, **__: message['moved']),
@@ -88,7 +89,7 @@ def scaffold(
 
 
 def fedcomgate(
-  local: Local,
+  task: Task,
   hp: Hyper,
   *,
   codec: codecs.Codec,
@@ -105,7 +106,7 @@ def fedcomgate(
   weights.
 
   Args:
-    local: local work that adds the drift to its gradients.
+    task: loss and local steps of a client, along drifted gradients.
     hp: hyperparameters.
     codec: unbiased.
     local_steps: of local work.
@@ -145,7 +146,7 @@ def fedcomgate(
     return mean, Variates(comms.PerClient(client), (), comms.bill(up))
 
   return federated(
-    local,
+    task.steps(hp),
     feedback.compress(codec),
     chain.Exchange(init, update),
     t.broadcast(),

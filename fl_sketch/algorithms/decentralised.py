@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 from fl_sketch import sketches
 from fl_sketch.algorithms import topology
+from fl_sketch.local import Task
 from fl_sketch.rounds import chain, comms, transforms as t
-from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.utils import fields
 import jax
 import jax.numpy as jnp
@@ -28,7 +29,7 @@ class State(NamedTuple):
 
 
 def decentralised(
-  local: Local,
+  task: Task,
   hp: Hyper,
   *,
   sketch: sketches.Sketch,
@@ -50,7 +51,7 @@ def decentralised(
   of gossip two over each edge.
 
   Args:
-    local: local work.
+    task: loss and local steps of a client.
     hp: hyperparameters.
     sketch: a linear operator whose table is one array.
     graph: adjacency of the clients, by id; or a kind of `topology.make`.
@@ -86,7 +87,7 @@ def decentralised(
       'chebyshev and resync_every have no effect without gossip_steps; remove '
       'them or set gossip_steps.'
     )
-  step = optax.scale_by_learning_rate(hp.server_lr)
+  local, step = task.steps(hp), optax.scale_by_learning_rate(hp.server_lr)
   if gossip_steps is None:
     links = _tree_mean(n), t.desketch(sketch), step
     return federated(local, t.sketch(sketch), *links, everyone=population)

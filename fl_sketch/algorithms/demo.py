@@ -2,18 +2,19 @@
 
 from fl_sketch import codecs
 from fl_sketch.algorithms import compressed, server_optimizers
+from fl_sketch.local import Task
 from fl_sketch.rounds import (
   aggregation,
   error_feedback as feedback,
   transforms as t,
 )
-from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.utils import fields
 import optax
 
 
 def demo(
-  local: Local,
+  task: Task,
   hp: Hyper,
   *,
   codec: codecs.Codec,
@@ -28,7 +29,7 @@ def demo(
   (\frac1n \sum_i q_i)`. The server sends the signs, packed eight a byte.
 
   Args:
-    local: one gradient.
+    task: loss of a client, which takes one gradient.
     hp: hyperparameters.
     codec: C, a contraction, such as ``codecs.dct_top_k(1)``.
     momentum: beta, above 0.
@@ -54,7 +55,7 @@ def demo(
   """
   down = compressed.broadcast_signs() if signs else (t.broadcast(),)
   return federated(
-    local,
+    task.gradient(hp),
     feedback.compress(codec, error_feedback=True, residual_decay=momentum),
     aggregation.mean_over_cohort(decode=feedback.decoder(codec)),
     *down,

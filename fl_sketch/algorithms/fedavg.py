@@ -1,13 +1,14 @@
 """The dense algorithms: FedSGD and FedAvg, with any server optimizer."""
 
 from fl_sketch.algorithms import server_optimizers
+from fl_sketch.local import Task
 from fl_sketch.rounds import aggregation, robust as robust_lib, transforms as t
-from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 import optax
 
 
 def fedavg(
-  local: Local,
+  task: Task,
   hp: Hyper,
   *,
   server_optimizer: server_optimizers.ServerOptimizer = 'sgd',
@@ -21,7 +22,7 @@ def fedavg(
   parameters. 'adam', 'yogi' and 'adagrad' are FedAdam, FedYogi and FedAdagrad.
 
   Args:
-    local: local work.
+    task: loss and local steps of a client.
     hp: hyperparameters.
     server_optimizer: ADA, as of `server_step`.
     schedule: round -> factor on ``server_lr``.
@@ -37,7 +38,7 @@ def fedavg(
   al., ICLR 2021, arXiv:2003.00295, Algorithm 2.
   """
   return federated(
-    local,
+    task.steps(hp),
     aggregation.mean_over_cohort(robust=robust),
     t.broadcast(),
     server_optimizers.server_step(hp, server_optimizer, schedule),
@@ -45,7 +46,7 @@ def fedavg(
 
 
 def fedsgd(
-  local: Local,
+  task: Task,
   hp: Hyper,
   *,
   server_optimizer: server_optimizers.ServerOptimizer = 'sgd',
@@ -54,7 +55,7 @@ def fedsgd(
   r"""Federated SGD, :math:`w \leftarrow w - \eta \frac1n \sum_c \nabla f_c(w)`.
 
   Args:
-    local: one gradient.
+    task: loss of a client, which takes one gradient.
     hp: hyperparameters; ``client_lr`` is not read.
     server_optimizer: as of `server_step`.
     schedule: round -> factor on ``server_lr``.
@@ -65,4 +66,9 @@ def fedsgd(
 
   Source: McMahan et al., AISTATS 2017, arXiv:1602.05629, section 2.
   """
-  return fedavg(local, hp, server_optimizer=server_optimizer, schedule=schedule)
+  return federated(
+    task.gradient(hp),
+    aggregation.mean_over_cohort(),
+    t.broadcast(),
+    server_optimizers.server_step(hp, server_optimizer, schedule),
+  )

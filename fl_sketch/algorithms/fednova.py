@@ -1,6 +1,7 @@
 """FedNova: the mean of directions, for clients of unlike numbers of steps."""
 
 from fl_sketch import local as local_work
+from fl_sketch.local import Task
 from fl_sketch.rounds import aggregation, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 import jax
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 
-def fednova(task: local_work.Task, hp: Hyper) -> Algorithm:
+def fednova(task: Task, hp: Hyper) -> Algorithm:
   r"""Averages updates divided by the client's number of steps.
 
   :math:`w \leftarrow w - \eta_g \tau \sum_i p_i \Delta_i / \tau_i` with
@@ -19,7 +20,7 @@ def fednova(task: local_work.Task, hp: Hyper) -> Algorithm:
   as with ``batch_order='mask'``.
 
   Args:
-    task: loss and steps of the clients.
+    task: loss and local steps of a client.
     hp: hyperparameters.
 
   Symbols: client_lr eta; server_lr eta_g, 1 in the paper; :math:`\tau_i` steps
@@ -31,6 +32,7 @@ def fednova(task: local_work.Task, hp: Hyper) -> Algorithm:
   Source: Wang, Liu, Liang, Joshi, Poor, NeurIPS 2020, arXiv:2007.07481,
   equation 9 and section 5, with the first choice of :math:`\tau_{eff}`.
   """
+  task.own_loss()  # raises if the steps are given: it could not count them
   steps = task.steps(hp)
 
   def direction(params, batches, key, drift):

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from fl_sketch import codecs, sketches
+from fl_sketch.local import Task
 from fl_sketch.rounds import (
   aggregation,
   chain,
@@ -12,7 +13,7 @@ from fl_sketch.rounds import (
   robust as robust_lib,
   transforms as t,
 )
-from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.sketches import estimators
 from fl_sketch.utils import fields
 import jax
@@ -39,7 +40,7 @@ class Heaprix(NamedTuple):
 
 
 def fedsketch_privix(
-  local: Local,
+  task: Task,
   hp: Hyper,
   *,
   sketch: sketches.Sketch,
@@ -54,7 +55,7 @@ def fedsketch_privix(
   \mathrm{CS}(\Delta_j))`, hashes fresh every round.
 
   Args:
-    local: local work.
+    task: loss and local steps of a client.
     hp: hyperparameters.
     sketch: ``sketches.count_sketch(rows, cols)``.
     privacy: bounds and noise on the tables; None is no privacy.
@@ -72,7 +73,7 @@ def fedsketch_privix(
   Source: Haddadpour, Karimi, Li, Li, arXiv:2008.04975, Algorithm 5.
   """
   return federated(
-    local,
+    task.steps(hp),
     t.sketch(sketch),
     aggregation.mean_over_cohort(privacy=privacy, robust=robust, codec=codec),
     *feedback.broadcast(downlink, sketch.like),
@@ -82,7 +83,7 @@ def fedsketch_privix(
 
 
 def diffsketch(
-  local: Local,
+  task: Task,
   hp: Hyper,
   *,
   sketch: sketches.Sketch,
@@ -94,7 +95,7 @@ def diffsketch(
   \sigma z_j))`
 
   Args:
-    local: local work.
+    task: loss and local steps of a client.
     hp: hyperparameters; ``server_lr`` is not read.
     sketch: ``sketches.count_sketch(rows, cols)``.
     noise_stddev: of the noise that a client adds to each coordinate; None is
@@ -117,7 +118,7 @@ def diffsketch(
   noisy = noise_stddev is not None
   noise = [t.per_client(t.stateless(add_noise))] if noisy else []
   return federated(
-    local,
+    task.steps(hp),
     *noise,
     t.sketch(sketch),
     aggregation.mean_over_cohort(),
@@ -128,7 +129,7 @@ def diffsketch(
 
 
 def fedsketch_heaprix(
-  local: Local,
+  task: Task,
   hp: Hyper,
   *,
   sketch: sketches.Sketch,
@@ -143,7 +144,7 @@ def fedsketch_heaprix(
   second uplink sends the values there and a table of independent hashes.
 
   Args:
-    local: local work.
+    task: loss and local steps of a client.
     hp: hyperparameters.
     sketch: ``sketches.count_sketch(rows, cols)``.
     k: heavy coordinates.
@@ -172,7 +173,11 @@ def fedsketch_heaprix(
       broadcasts=True,
     )
     return federated(
-      local, heaprix_tables(sketch), exchange, heaprix_reader(sketch), step
+      task.steps(hp),
+      heaprix_tables(sketch),
+      exchange,
+      heaprix_reader(sketch),
+      step,
     )
 
   def read(table, params, *, keys, **_):
@@ -182,7 +187,7 @@ def fedsketch_heaprix(
     return jax.tree.map(jnp.add, top, rest)
 
   return federated(
-    local,
+    task.steps(hp),
     t.sketch(sketch),
     aggregation.mean_over_cohort(privacy=privacy),
     t.broadcast(),

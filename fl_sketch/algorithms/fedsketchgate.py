@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 from fl_sketch import sketches
 from fl_sketch.algorithms import fedsketch
+from fl_sketch.local import Task
 from fl_sketch.rounds import aggregation, chain, comms, transforms as t
-from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.utils import fields
 import jax
 import jax.numpy as jnp
@@ -21,7 +22,7 @@ class State(NamedTuple):
 
 
 def fedsketchgate(
-  local: Local,
+  task: Task,
   hp: Hyper,
   *,
   sketch: sketches.Sketch,
@@ -41,7 +42,7 @@ def fedsketchgate(
   client takes part in every round, with equal weights.
 
   Args:
-    local: local work that adds the drift to its gradients.
+    task: loss and local steps of a client, along drifted gradients.
     hp: hyperparameters.
     sketch: ``sketches.count_sketch(rows, cols)``, whose `combine` is that of
       Phi, or any operator that is linear or has a `linear_reader`.
@@ -87,7 +88,7 @@ def fedsketchgate(
     read = fedsketch.heaprix_reader(sketch)
     table_of = lambda payload: payload.table
   return federated(
-    local,
+    task.steps(hp),
     encode,
     _exchange(mean, table_of, means, bound, track),
     read,

@@ -4,14 +4,9 @@ from typing import Any, NamedTuple
 
 from fl_sketch import sketches
 from fl_sketch.algorithms import server_optimizers
+from fl_sketch.local import Task
 from fl_sketch.rounds import chain, comms, keys as keys_lib
-from fl_sketch.rounds.algorithm import (
-  Algorithm,
-  Hyper,
-  Local,
-  RoundLocal,
-  federated,
-)
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, RoundLocal, federated
 from fl_sketch.utils import fields
 import jax
 import jax.numpy as jnp
@@ -36,7 +31,7 @@ class Norms(NamedTuple):
 
 
 def ferret(
-  local: Local,
+  task: Task,
   hp: Hyper,
   *,
   size: fields.Count,
@@ -54,7 +49,7 @@ def ferret(
   server sends the sizes of the next round with the mean table.
 
   Args:
-    local: local work.
+    task: loss and local steps of a client.
     hp: hyperparameters.
     size: b.
     keep: k, weight of older norms.
@@ -78,6 +73,7 @@ def ferret(
   Raises:
     ValueError: there are more layers than numbers, or more numbers than d.
   """
+  local = task.steps(hp)
 
   def work(params, batches, keys, sizes):
     moved, metrics = local(params, batches, keys_lib.local_key(keys), None)

@@ -3,13 +3,14 @@
 from typing import Annotated, Any, NamedTuple
 
 from fl_sketch import codecs, sketches
+from fl_sketch.local import Task
 from fl_sketch.rounds import (
   aggregation,
   chain,
   error_feedback as feedback,
   transforms as t,
 )
-from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.utils import fields
 import jax.numpy as jnp
 import optax
@@ -29,7 +30,7 @@ class Tables(NamedTuple):
 
 
 def fetchsgd(
-  local: Local,
+  task: Task,
   hp: Hyper,
   *,
   sketch: sketches.Sketch,
@@ -49,7 +50,7 @@ def fetchsgd(
   different hashes must not be added.
 
   Args:
-    local: one gradient.
+    task: loss of a client, which takes one gradient.
     hp: hyperparameters.
     sketch: ``sketches.count_sketch(rows, cols)``; with too small a table for
       its k 'subtract' diverges, and 'zero' stalls or diverges.
@@ -105,7 +106,7 @@ def fetchsgd(
 
   largest = [_keep_largest(local_k)] if local_k is not None else []
   return federated(
-    local,
+    task.gradient(hp),
     *largest,
     t.sketch(sketch, hash_key='run'),
     aggregation.mean_over_cohort(privacy=privacy, codec=codec),

@@ -2,17 +2,18 @@
 
 from fl_sketch import codecs, sketches
 from fl_sketch.algorithms import server_optimizers
+from fl_sketch.local import Task
 from fl_sketch.rounds import (
   aggregation,
   error_feedback as feedback,
   robust as robust_lib,
   transforms as t,
 )
-from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 
 
 def iterative_sketching(
-  local: Local,
+  task: Task,
   hp: Hyper,
   *,
   sketch: sketches.Sketch,
@@ -29,7 +30,7 @@ def iterative_sketching(
   :math:`R_t` every round; K = 1 is the paper's single-step scheme.
 
   Args:
-    local: local work.
+    task: loss and local steps of a client.
     hp: the practical range of ``server_lr`` is 4 b/d to 1.
     sketch: a linear operator whose desketch is its adjoint.
     server_optimizer: 'momentum' is the extension that the paper names.
@@ -52,7 +53,7 @@ def iterative_sketching(
   """
   hash_key = t.hash_key(hash_rounds)
   return federated(
-    local,
+    task.steps(hp),
     t.sketch(sketch, hash_key=hash_key),
     aggregation.mean_over_cohort(privacy=privacy, robust=robust, codec=codec),
     *feedback.broadcast(downlink, sketch.like),

@@ -4,7 +4,7 @@ from collections.abc import Callable
 import itertools
 from typing import Any
 
-from fl_sketch import local as local_work
+from fl_sketch.local import Task
 from fl_sketch.models import lora
 from fl_sketch.rounds import (
   aggregation,
@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 
 def flora(
-  task: local_work.Task, hp: Hyper, *, lora_scale: fields.Positive = 1.0
+  task: Task, hp: Hyper, *, lora_scale: fields.Positive = 1.0
 ) -> Algorithm:
   r"""FLoRA: clients start from new factors, and receive those of all.
 
@@ -29,7 +29,7 @@ def flora(
   are averaged as in `fedavg`.
 
   Args:
-    task: loss and steps of the clients; some parameters are a `lora.Adapter`.
+    task: loss and local steps; some parameters are a `lora.Adapter`.
     hp: hyperparameters.
     lora_scale: s, alpha / rank.
 
@@ -68,7 +68,7 @@ def flora(
 
 
 def fedex(
-  task: local_work.Task, hp: Hyper, *, lora_scale: fields.Positive = 1.0
+  task: Task, hp: Hyper, *, lora_scale: fields.Positive = 1.0
 ) -> Algorithm:
   r"""FedEx-LoRA: averages factors, and adds what that misses to the kernels.
 
@@ -77,7 +77,7 @@ def fedex(
   are trained whole are averaged as in `fedavg`.
 
   Args:
-    task: loss and steps of the clients; some parameters are a `lora.Adapter`.
+    task: loss and local steps; some parameters are a `lora.Adapter`.
     hp: hyperparameters.
     lora_scale: s, alpha / rank.
 
@@ -130,7 +130,7 @@ def _factors_alone(task, hp, start) -> Local:
 
   def local(params, batches, key, drift):
     trained, kernels = lora.split(params)
-    loss_fn = lora.beside(task.loss_fn, kernels)
+    loss_fn = lora.beside(task.own_loss(), kernels)
     steps = task._replace(loss_fn=loss_fn).steps(hp)
     if start is None:
       return steps(trained, batches, key, drift)

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import codecs
 from fl_sketch.algorithms import server_optimizers
+from fl_sketch.local import Task
 from fl_sketch.rounds import (
   chain,
   comms,
@@ -11,7 +12,7 @@ from fl_sketch.rounds import (
   keys as keys_lib,
   transforms as t,
 )
-from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.utils import fields
 import jax
 from jax import lax
@@ -36,7 +37,7 @@ class State(NamedTuple):
 
 
 def marina(
-  local: Local,
+  task: Task,
   hp: Hyper,
   *,
   codec: codecs.Codec,
@@ -52,7 +53,7 @@ def marina(
   coin is the same for all, the :math:`Q_i` are independent.
 
   Args:
-    local: one gradient.
+    task: loss of a client, which takes one gradient.
     hp: hyperparameters.
     codec: unbiased.
     sync_probability: about the share of d that the codec sends.
@@ -73,6 +74,7 @@ def marina(
   """
   if codec.omega is None:
     raise ValueError(f'Expected codec={codec.name!r} to be unbiased.')
+  local = task.gradient(hp)
 
   def gradients(params, batches, key, previous):
     new, metrics = local(params, batches, key, None)

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import codecs
 from fl_sketch.algorithms import server_optimizers
+from fl_sketch.local import Task
 from fl_sketch.rounds import (
   aggregation,
   chain,
@@ -11,7 +12,7 @@ from fl_sketch.rounds import (
   keys as keys_lib,
   transforms as t,
 )
-from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 import jax
 import jax.numpy as jnp
 import optax
@@ -25,7 +26,7 @@ class Estimates(NamedTuple):
 
 
 def ef21(
-  local: Local,
+  task: Task,
   hp: Hyper,
   *,
   codec: codecs.Codec,
@@ -40,7 +41,7 @@ def ef21(
   client's :math:`g_i` stays.
 
   Args:
-    local: one gradient.
+    task: loss of a client, which takes one gradient.
     hp: hyperparameters.
     codec: a contraction.
     population: clients in total.
@@ -57,7 +58,7 @@ def ef21(
   Algorithm 2.
   """
   return federated(
-    local,
+    task.gradient(hp),
     feedback.markov(codec),
     aggregation.mean_over_cohort(
       decode=feedback.decoder(codec), denominator=population
@@ -69,7 +70,7 @@ def ef21(
 
 
 def cd_adam(
-  local: Local,
+  task: Task,
   hp: Hyper,
   *,
   codec: codecs.Codec,
@@ -85,7 +86,7 @@ def cd_adam(
   down, and AMSGrad on :math:`\tilde g`, by server and clients alike.
 
   Args:
-    local: one gradient.
+    task: loss of a client, which takes one gradient.
     hp: hyperparameters.
     codec: a contraction.
     population: clients in total.
@@ -109,7 +110,7 @@ def cd_adam(
     keys_lib.codec_key(keys.round), payload, params
   )
   return federated(
-    local,
+    task.gradient(hp),
     feedback.markov(codec),
     aggregation.mean_over_cohort(
       decode=feedback.decoder(codec), denominator=population

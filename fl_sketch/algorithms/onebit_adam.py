@@ -3,8 +3,9 @@
 from typing import Any, NamedTuple
 
 from fl_sketch import codecs
+from fl_sketch.local import Task
 from fl_sketch.rounds import chain, comms
-from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.utils import fields
 import jax
 from jax import lax
@@ -39,7 +40,7 @@ class Moments(NamedTuple):
 
 
 def onebit_adam(
-  local: Local,
+  task: Task,
   hp: Hyper,
   *,
   warmup: fields.Count,
@@ -56,7 +57,7 @@ def onebit_adam(
   (\sqrt v + \epsilon)`.
 
   Args:
-    local: one gradient.
+    task: loss of a client, which takes one gradient.
     hp: hyperparameters.
     warmup: dense rounds; v must have settled.
     b1: decay of the momentum.
@@ -72,7 +73,7 @@ def onebit_adam(
   Source: Tang et al., ICML 2021, arXiv:2102.02888, Algorithm 1.
   """
   return federated(
-    local,
+    task.gradient(hp),
     _exchange(warmup, b1),
     _frozen_adam(warmup, b1, b2, eps),
     optax.scale_by_learning_rate(hp.server_lr),

@@ -3,8 +3,9 @@
 from typing import Any, NamedTuple
 
 from fl_sketch.algorithms import server_optimizers
+from fl_sketch.local import Task
 from fl_sketch.rounds import chain, comms, transforms as t
-from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.sketches.base import check_positive
 from fl_sketch.sketches.primitives import product
 from fl_sketch.utils import fields
@@ -44,7 +45,7 @@ class Message(NamedTuple):
 
 
 def power_sgd(
-  local: Local,
+  task: Task,
   hp: Hyper,
   *,
   rank: fields.Count,
@@ -62,7 +63,7 @@ def power_sgd(
   one, of n by m numbers with r (n + m) < n m. Others are sent as they are.
 
   Args:
-    local: local work.
+    task: loss and local steps of a client.
     hp: hyperparameters.
     rank: r.
     server_optimizer: as of `server_step`.
@@ -85,7 +86,7 @@ def power_sgd(
   """
   check_positive(rank=rank)
   return federated(
-    local,
+    task.steps(hp),
     _exchange(rank),
     t.stateless(lambda message, params, **_: _read(message, params, rank)),
     server_optimizers.server_step(hp, server_optimizer, schedule),

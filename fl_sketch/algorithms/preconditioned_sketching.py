@@ -4,13 +4,14 @@ from typing import Any, NamedTuple
 
 from fl_sketch import codecs, sketches
 from fl_sketch.algorithms import server_optimizers
+from fl_sketch.local import Task
 from fl_sketch.rounds import (
   chain,
   comms,
   error_feedback as feedback,
   keys as keys_lib,
 )
-from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.sketches.base import dimension
 from fl_sketch.utils import fields
 import jax
@@ -47,7 +48,7 @@ class Moments(NamedTuple):
 
 
 def preconditioned_sketching(
-  local: Local,
+  task: Task,
   hp: Hyper,
   *,
   sketch: sketches.Sketch,
@@ -91,7 +92,7 @@ def preconditioned_sketching(
   / q` over rounds, as in `safl`.
 
   Args:
-    local: local work.
+    task: loss and local steps of a client.
     hp: hyperparameters.
     sketch: a linear operator whose desketch is its adjoint.
     every: rounds from one exchange of factors to the next.
@@ -114,6 +115,7 @@ def preconditioned_sketching(
   Source: this project, after Chen, Li, Banerjee, arXiv:2411.06770.
   """
   codec, downlink = codec or codecs.identity(), downlink or codecs.identity()
+  local = task.steps(hp)
 
   def work(params, batches, key, factors):
     moved, metrics = local(params, batches, key, None)

@@ -2,13 +2,14 @@
 
 from fl_sketch import sketches
 from fl_sketch.algorithms import iterative_sketching as song, server_optimizers
+from fl_sketch.local import Task
 from fl_sketch.rounds import aggregation, transforms as t
-from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 import optax
 
 
 def dp_fedavg(
-  local: Local,
+  task: Task,
   hp: Hyper,
   *,
   privacy: aggregation.PrivateMean,
@@ -22,7 +23,7 @@ def dp_fedavg(
   of a are post-processing: momentum, the last iterate or any other.
 
   Args:
-    local: local work: K steps on all samples of a client in the paper.
+    task: loss and steps: K on all samples of a client in the paper.
     hp: ``clip_norm`` bounds :math:`u_i`, which grows with the local steps.
     privacy: central, local or distributed DP by its ``trust``; its ``bound``
       may follow a quantile.
@@ -41,7 +42,7 @@ def dp_fedavg(
   Source: Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094, Algorithm 1.
   """
   return federated(
-    local,
+    task.steps(hp),
     t.per_client(optax.scale(1 / hp.client_lr)),
     aggregation.mean_over_cohort(privacy=privacy),
     t.broadcast(),
@@ -51,7 +52,7 @@ def dp_fedavg(
 
 
 def dp_normfedavg(
-  local: Local,
+  task: Task,
   hp: Hyper,
   *,
   privacy: aggregation.PrivateMean,
@@ -63,7 +64,7 @@ def dp_normfedavg(
   sensitivity, hence the same epsilon, and more signal where updates are short.
 
   Args:
-    local: local work.
+    task: loss and local steps of a client.
     hp: ``clip_norm`` is the norm of every contribution.
     privacy: as of `dp_fedavg`; its ``bound`` is set to 'normalize'.
     server_optimizer: 'momentum' in the paper's experiments.
@@ -77,12 +78,12 @@ def dp_normfedavg(
   """
   normalizing = privacy.normalizing()
   return dp_fedavg(
-    local, hp, privacy=normalizing, server_optimizer=server_optimizer
+    task, hp, privacy=normalizing, server_optimizer=server_optimizer
   )
 
 
 def private_iterative_sketching(
-  local: Local,
+  task: Task,
   hp: Hyper,
   *,
   sketch: sketches.Sketch,
@@ -96,8 +97,8 @@ def private_iterative_sketching(
   z C \xi)`. The sketch of the result is post-processing.
 
   Args:
-    local: `local.private_sgd`, or work with the same guarantee, which draws
-      its noise from its key argument.
+    task: loss and private steps of a client. Local work of your own must have
+      the guarantee of `local.private_sgd`, and draw noise from its key.
     hp: ``clip_norm`` bounds the gradient of a sample.
     sketch: a linear operator whose desketch is its adjoint.
     local_steps: K; every one of them is a release.
@@ -115,6 +116,7 @@ def private_iterative_sketching(
   Source: Song, Wang, Yu, Zhang, ICML 2023, Algorithms 2 and 3.
   """
   algorithm = song.iterative_sketching(
-    local, hp, sketch=sketch, server_optimizer=server_optimizer
+    task, hp, sketch=sketch, server_optimizer=server_optimizer
   )
-  return algorithm._replace(releases=local_steps)
+  local = task.private_steps(hp)
+  return algorithm._replace(local=local, releases=local_steps)

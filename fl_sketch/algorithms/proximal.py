@@ -2,8 +2,8 @@
 
 from typing import Any, NamedTuple
 
-from fl_sketch import local as local_work
 from fl_sketch.algorithms import server_optimizers
+from fl_sketch.local import Task
 from fl_sketch.rounds import aggregation, chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.utils import fields
@@ -13,7 +13,7 @@ import optax
 
 
 def fedprox(
-  task: local_work.Task,
+  task: Task,
   hp: Hyper,
   *,
   mu: fields.NonNegative = 0.01,
@@ -23,7 +23,7 @@ def fedprox(
   r"""FedAvg whose clients minimise :math:`f_i(u) + \frac\mu2 \|u - w\|^2`.
 
   Args:
-    task: loss and steps of the clients.
+    task: loss and local steps of a client.
     hp: hyperparameters.
     mu: of the proximal term; 0 is FedAvg.
     server_optimizer: as of `fedavg`.
@@ -59,11 +59,7 @@ class Multipliers(NamedTuple):
 
 
 def feddyn(
-  task: local_work.Task,
-  hp: Hyper,
-  *,
-  population: int,
-  alpha: fields.Positive = 0.1,
+  task: Task, hp: Hyper, *, population: int, alpha: fields.Positive = 0.1
 ) -> Algorithm:
   r"""Local losses whose linear term makes the optimum a fixed point.
 
@@ -73,7 +69,7 @@ def feddyn(
   w - \eta_g (\bar\Delta + h / \alpha)`.
 
   Args:
-    task: loss and steps of the clients.
+    task: loss and local steps of a client.
     hp: hyperparameters.
     population: clients in total.
     alpha: of the proximal term.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+import inspect
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -30,8 +31,9 @@ from fl_sketch.algorithms.proximal import feddyn, fedprox
 from fl_sketch.algorithms.safl import safl
 from fl_sketch.algorithms.sketched_sgd import sketched_sgd
 from fl_sketch.algorithms.zeroth_order import decomfl, fedkseed
+from fl_sketch.local import Task
 from fl_sketch.privacy.mechanisms.aggregation import Release
-from fl_sketch.rounds.algorithm import Algorithm
+from fl_sketch.rounds.algorithm import Algorithm, Hyper
 from fl_sketch.utils import registry
 
 
@@ -39,10 +41,12 @@ class Entry(NamedTuple):
   """An algorithm of the registry.
 
   Attributes:
-    factory: (local work, hp, **options) -> `Algorithm`.
-    work: what local work is: 'steps', one 'gradient', 'private_steps', a
-      'task', the `local.Task` of which the factory builds its own, or 'slopes',
-      a task from whose loss the factory takes no gradient.
+    factory: (task, hp, **options) -> `Algorithm`, with the `local.Task` of a
+      client. If its first argument is called ``local``, it gets the local work
+      that the method `work` of the task builds.
+    work: what the factory makes of its task: 'steps', one 'gradient',
+      'private_steps', or 'slopes', for which the loss has no gradient. It is
+      what a config can be checked by before there is a model.
     everyone: whether every client must take part in every round, with equal
       weights.
     any_optimizer: whether local steps may be those of any optimizer, and not of
@@ -68,6 +72,21 @@ class Entry(NamedTuple):
   rows: int | None = None
   rank: int | None = None
 
+  def build(
+    self, task: Task, hp: Hyper, options: Mapping[str, Any]
+  ) -> Algorithm:
+    """Builds the algorithm of a client's task."""
+    first = next(iter(inspect.signature(self.factory).parameters))
+    work = getattr(task, self.work)(hp) if first == 'local' else task
+    return self.factory(work, hp, **options)
+
+
+def _entry(
+  factory: Callable[..., Algorithm], *, work='steps', **marks
+) -> Entry:
+  # 'task' was that of factories with a task, when others had local work.
+  return Entry(factory, 'steps' if work == 'task' else work, **marks)
+
 
 # What a config gives by fields that several algorithms share.
 CONTEXT = (
@@ -77,7 +96,7 @@ CONTEXT = (
 )  # fmt: skip
 REGISTRY = registry.Registry(
   'algorithm',
-  Entry,
+  _entry,
   context=CONTEXT,
   leading=2,
   reserved=(
@@ -102,9 +121,9 @@ _POOL = {'pool': 64}
 
 register(fedsgd, work='gradient')
 register(fedavg)
-register(fedprox, work='task', hyper=('mu',))
-register(feddyn, work='task', hyper=('alpha',), example=_ALL)
-register(fednova, work='task', any_optimizer=False)
+register(fedprox, hyper=('mu',))
+register(feddyn, hyper=('alpha',), example=_ALL)
+register(fednova, any_optimizer=False)
 register(iterative_sketching, example=_LINEAR)
 register(decentralised, everyone=True, example=_LINEAR | _GRAPH)
 register(fedsketch.fedsketch_privix, example=_COUNT)
@@ -124,8 +143,8 @@ register(ef21, work='gradient', example=_LARGEST | _ALL)
 register(cd_adam, work='gradient', example=_LARGEST | _ALL, from_memory=True)
 register(onebit_adam, work='gradient', example={'warmup': 2})
 register(power_sgd, example={'rank': 2}, rows=25)
-register(flora, work='task', rows=200, rank=2)
-register(fedex, work='task', rows=200, rank=2)
+register(flora, rows=200, rank=2)
+register(fedex, rows=200, rank=2)
 register(demo, work='gradient', example=_COSINES)
 register(cocktail_sgd, example=_QUANTIZED | {'mask_ratio': 0.1})
 register(ferret, example={'size': 100})

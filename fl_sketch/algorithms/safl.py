@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fl_sketch import codecs, sketches
 from fl_sketch.algorithms import server_optimizers
+from fl_sketch.local import Task
 from fl_sketch.rounds import (
   aggregation,
   chain,
@@ -14,7 +15,7 @@ from fl_sketch.rounds import (
   robust as robust_lib,
   transforms as t,
 )
-from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.utils import fields
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ import optax
 
 
 def safl(
-  local: Local,
+  task: Task,
   hp: Hyper,
   *,
   sketch: sketches.Sketch,
@@ -56,7 +57,7 @@ def safl(
   raises norms by that factor.
 
   Args:
-    local: local work.
+    task: loss and local steps of a client.
     hp: hyperparameters; ``clip_norm`` where ``clip`` is set.
     sketch: a linear operator.
     server_optimizer: ADA, as of `server_step`.
@@ -101,7 +102,7 @@ def safl(
   hash_key = t.hash_key(hash_rounds)
   on_server = [_clip_estimate(sketch, hp.clip_norm)] if clip == 'server' else []
   return federated(
-    local,
+    task.steps(hp),
     *on_client,
     t.sketch(sketch, hash_key=hash_key),
     aggregation.mean_over_cohort(privacy=privacy, robust=robust, codec=codec),

@@ -4,8 +4,9 @@ import functools
 from typing import Any, NamedTuple
 
 from fl_sketch import sketches
+from fl_sketch.local import Task
 from fl_sketch.rounds import aggregation, chain, comms, transforms as t
-from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.sketches.base import dimension
 from fl_sketch.utils import fields
 import jax
@@ -43,7 +44,7 @@ class Message(NamedTuple):
 
 
 def sketched_sgd(
-  local: Local,
+  task: Task,
   hp: Hyper,
   *,
   sketch: sketches.Sketch,
@@ -59,7 +60,7 @@ def sketched_sgd(
   There, and only there, :math:`e_i` and :math:`u_i` become 0.
 
   Args:
-    local: one gradient.
+    task: loss of a client, which takes one gradient.
     hp: hyperparameters.
     sketch: ``sketches.count_sketch(rows, cols)``.
     k: coordinates of a step.
@@ -83,7 +84,7 @@ def sketched_sgd(
   uplinks = functools.partial(_uplinks, sketch, k, candidates)
   means = aggregation.cohort_means(2, privacy=privacy)
   return federated(
-    local,
+    task.gradient(hp),
     _exchange(uplinks, means, k, momentum, hp.server_lr),
     t.stateless(
       lambda message, params, **_: sketches.put(

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from fl_sketch import local as local_work
 from fl_sketch.algorithms import server_optimizers
+from fl_sketch.local import Task
 from fl_sketch.local.zeroth_order import combine, zeroth_order
 from fl_sketch.rounds import aggregation, keys as keys_lib, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
@@ -14,7 +14,7 @@ import optax
 
 
 def decomfl(
-  task: local_work.Task,
+  task: Task,
   hp: Hyper,
   *,
   local_steps: fields.Count,
@@ -32,7 +32,7 @@ def decomfl(
   was away draws the z of the rounds that it missed again.
 
   Args:
-    task: loss of the clients.
+    task: loss of a client.
     hp: hyperparameters; mu may be one.
     local_steps: K.
     directions: P.
@@ -73,7 +73,7 @@ def decomfl(
 
 
 def fedkseed(
-  task: local_work.Task,
+  task: Task,
   hp: Hyper,
   *,
   local_steps: fields.Count,
@@ -90,7 +90,7 @@ def fedkseed(
   up and K floats down, whatever the model.
 
   Args:
-    task: loss of the clients.
+    task: loss of a client.
     hp: hyperparameters; mu may be one.
     local_steps: tau.
     pool: K.
@@ -139,10 +139,10 @@ def fedkseed(
   )
 
 
-def _steps(task: local_work.Task, hp: Hyper, seeds: Any, mu: Any) -> Any:
+def _steps(task: Task, hp: Hyper, seeds: Any, mu: Any) -> Any:
   if task.weight_decay:
     raise ValueError(
       f'Expected weight_decay={task.weight_decay} to be 0: it is no slope '
       'along a direction.'
     )
-  return zeroth_order(task.loss_fn, hp.client_lr, seeds, mu=mu)
+  return zeroth_order(task.own_loss(), hp.client_lr, seeds, mu=mu)

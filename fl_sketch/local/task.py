@@ -1,5 +1,6 @@
-"""What a client minimises, and the local work that an algorithm makes of it."""
+"""What a client minimises and how, of which an algorithm makes local work."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fl_sketch.local.optimizers import Optimizer
@@ -11,33 +12,47 @@ from fl_sketch.rounds.algorithm import Hyper, Local, LossFn
 class Task(NamedTuple):
   """The loss of a client, and how many steps of which optimizer it makes.
 
-  An algorithm that is registered with ``work='task'``, or 'slopes', gets it in
-  place of local work, which it builds by a method, or by itself from the loss.
-
   >>> task = Task(lambda w, batch: 0.5 * ((w - batch) ** 2).sum())
   >>> local = task.steps(Hyper(0.5, 1.0), proximal=0.1)
 
   Attributes:
-    loss_fn: (params, batch) -> f32[].
+    loss_fn: (params, batch) -> f32[]; None if `local` is given.
     local_steps: K; None is one step a batch.
     weight_decay: added to gradients, times the parameters.
     expected_batch: divisor of private steps; None elsewhere.
     optimizer: of the steps; None is SGD.
     clip: the largest norm of a gradient; None is any.
+    local: hp -> local work, which replaces that of all methods; None for none.
   """
 
-  loss_fn: LossFn
+  loss_fn: LossFn | None
   local_steps: int | None = None
   weight_decay: float = 0.0
   expected_batch: int | None = None
   optimizer: Optimizer | None = None
   clip: float | None = None
+  local: Callable[[Hyper], Local] | None = None
+
+  def own_loss(self) -> LossFn:
+    """Returns the loss, for steps that `local` cannot replace.
+
+    Raises:
+      ValueError: there is none.
+    """
+    if self.loss_fn is None:
+      raise ValueError(
+        'The algorithm changes the local steps, which requires loss_fn; remove '
+        "local, or local_work='gram' of a config."
+      )
+    return self.loss_fn
 
   def steps(self, hp: Hyper, *, proximal: Any = None) -> Local:
-    """Local steps; see `local.sgd`."""
+    """Builds local steps; see `local.sgd`."""
+    if self.local is not None and proximal is None:
+      return self.local(hp)
     optimizer = self.optimizer
     return sgd(
-      self.loss_fn,
+      self.own_loss(),
       hp.client_lr,
       local_steps=self.local_steps,
       weight_decay=self.weight_decay,
@@ -47,14 +62,18 @@ class Task(NamedTuple):
       clip=self.clip,
     )
 
-  def gradient(self) -> Local:
-    """One gradient; see `local.gradient`."""
+  def gradient(self, hp: Hyper) -> Local:
+    """Builds one gradient; see `local.gradient`."""
+    if self.local is not None:
+      return self.local(hp)
     options = {'weight_decay': self.weight_decay, 'clip': self.clip}
-    return gradient(self.loss_fn, **options)
+    return gradient(self.own_loss(), **options)
 
   def private_steps(self, hp: Hyper) -> Local:
-    """Steps with noise; see `local.private_sgd`."""
+    """Builds steps with noise; see `local.private_sgd`."""
+    if self.local is not None:
+      return self.local(hp)
     numbers: Any = hp.client_lr, hp.clip_norm, hp.noise_multiplier
     expected: Any = self.expected_batch
     options = {'expected_batch': expected, 'weight_decay': self.weight_decay}
-    return private_sgd(self.loss_fn, *numbers, **options)
+    return private_sgd(self.own_loss(), *numbers, **options)
