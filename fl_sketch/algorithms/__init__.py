@@ -10,6 +10,7 @@ import inspect
 from typing import Any
 
 from fl_sketch.algorithms import costs
+from fl_sketch.algorithms.channel import Channel
 from fl_sketch.algorithms.registry import REGISTRY, Entry, register
 from fl_sketch.algorithms.server_optimizers import make_server_optimizer
 from fl_sketch.local import Task, optimizers
@@ -24,9 +25,9 @@ from fl_sketch.rounds.algorithm import (
 )
 
 __all__ = [
-  'NOTE', 'REGISTRY', 'Algorithm', 'Hyper', 'describe', 'entry', 'federated',
-  'make', 'make_server_optimizer', 'mark', 'measure', 'names', 'options',
-  'register', 'table', 'takes_clip', 'takes_optimizer',
+  'NOTE', 'REGISTRY', 'Algorithm', 'Channel', 'Hyper', 'describe', 'entry',
+  'federated', 'make', 'make_server_optimizer', 'mark', 'measure', 'names',
+  'options', 'register', 'table', 'takes_clip', 'takes_optimizer',
 ]  # fmt: skip
 
 
@@ -80,10 +81,10 @@ def table() -> str:
   Those of others that are registered without a whole example are left out.
   """
   whole = [name for name in names() if not _lacking(name)]
-  examples = {name: entry(name).example for name in whole}
-  measured = {name: measure(name) for name in whole}
-  marks = {name: mark(name) for name in whole}
-  return f'{costs.table(measured, examples, marks)}\n\n{NOTE}'
+  options = lambda name: ', '.join(costs.call_texts(entry(name).example))
+  call = lambda name: f'`{name}({options(name)})`{mark(name)}'
+  rows = {call(name): measure(name) for name in whole}
+  return f'{costs.table(rows)}\n\n{NOTE}'
 
 
 def mark(name: str) -> str:
@@ -172,7 +173,8 @@ def make(
     given = {k: at(part, hp) for k, part in given.items()}
     if (release := given.get('privacy')) is not None:
       given['privacy'] = release.at(hp)
-    made = spec.build(task._replace(loss_fn=at(loss_fn, hp)), hp, given)
+    own = task._replace(loss_fn=at(loss_fn, hp))
+    made = REGISTRY.build(name, own, hp, given)
     keeps = optimizer is not None and optimizer.keep
     if keeps and not isinstance(made.local, StatefulLocal):
       raise ValueError(

@@ -7,29 +7,18 @@ from typing import Any, NamedTuple
 from fl_sketch import models, rounds as rounds_lib
 from fl_sketch.models import lora
 from fl_sketch.rounds import (
-  chain,
   client_step,
   comms,
   keys as keys_lib,
   mesh as mesh_lib,
 )
-from fl_sketch.rounds.algorithm import (
-  Algorithm,
-  Hyper,
-  RoundLocal,
-  StatefulLocal,
-  play_first,
-)
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, play_first
 from fl_sketch.utils import markdown
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-_RANDOMNESS = {
-  'run': 'run (shared, fixed for all rounds)',
-  'round': 'round (shared, fresh)',
-  'client': "client (each client's own, fresh)",
-}
+_KEYS = 'run', 'round', 'client'
 
 
 class Costs(NamedTuple):
@@ -125,12 +114,12 @@ def measure(
     noise_multiplier=jnp.float32(0.01),
   )
   play = _player(make, params, cohort, rounds)
-  shifts = {name: jnp.uint32(0) for name in _RANDOMNESS}
+  shifts = {name: jnp.uint32(0) for name in _KEYS}
   state, metrics = jax.device_get(play((hp, shifts)))
   if metrics['rejected_clients'].any() or not metrics['finite'].all():
     raise ValueError(f'Expected {rounds=} to stay finite: lower the rates.')
   read = []
-  for name in _RANDOMNESS:
+  for name in _KEYS:
     other, _ = play((hp, shifts | {name: jnp.uint32(1)}))
     same = jax.tree.map(np.array_equal, state, other)
     read += [] if all(jax.tree.leaves(same)) else [name]
@@ -176,37 +165,29 @@ def _shifted(algorithm, shifts) -> Algorithm:
     data = jax.random.key_data(key) ^ bits
     return jax.random.wrap_key_data(data, impl=jax.random.key_impl(key))
 
-  def shift(keys):
-    if not isinstance(keys, keys_lib.RoundKeys):
-      return flip(keys, shifts['client'])
-    changed = {name: flip(getattr(keys, name), shifts[name]) for name in shifts}
-    return keys._replace(**changed)
+  def shift(x):
+    if isinstance(x, keys_lib.RoundKeys):
+      changed = {n: flip(getattr(x, n), bits) for n, bits in shifts.items()}
+      return x._replace(**changed)
+    dtype = getattr(x, 'dtype', None)
+    is_key = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+    return flip(x, shifts['client']) if is_key else x
 
-  def shifted(work):
-    return lambda params, batches, key, *rest: work(
-      params, batches, shift(key), *rest
+  def shifted(fn):
+    return lambda *args, **extra: fn(
+      *map(shift, args), **{name: shift(x) for name, x in extra.items()}
     )
 
-  def decode(keys, payload, like):
-    return algorithm.decode(shift(keys), payload, like)
-
-  def link(tx):
-    def update(updates, state, params=None, **extra):
-      extra |= {'keys': shift(extra['keys'])}
-      return tx.update(updates, state, params, **extra)
-
-    return chain.Transform(tx.init, update)
-
+  local, decode = algorithm.local, algorithm.decode
+  link = lambda tx: tx._replace(update=shifted(tx.update))
   return algorithm._replace(
-    local=(
-      local._replace(apply=shifted(local.apply))
-      if isinstance(local := algorithm.local, (StatefulLocal, RoundLocal))
-      else shifted(local)
-    ),
+    local=local._replace(apply=shifted(local.apply))
+    if hasattr(local, 'apply')
+    else shifted(local),
     encode=link(algorithm.encode),
     protocol=link(algorithm.protocol),
     server=link(algorithm.server),
-    decode=None if algorithm.decode is None else decode,
+    decode=None if decode is None else shifted(decode),
   )
 
 
@@ -235,47 +216,46 @@ def _held(algorithm, params, cohort) -> float:
   return comms.nbytes(jax.eval_shape(payload, first(cohort.batches))) / 4
 
 
+def texts(costs: Costs) -> dict[str, str]:
+  """Writes each of the costs, in floats of 32 bits.
+
+  >>> texts(Costs(100, (400, 40), (400,), 0, 200, 0, None, ('round',)))['up']
+  'd, 10'
+  """
+
+  def floats(n):
+    if n and n % costs.d == 0:
+      return 'd' if n == costs.d else f'{n / costs.d:g} d'
+    return f'{n:g}'
+
+  sent = lambda sizes: ', '.join(floats(n / 4) for n in sizes)
+  held = costs.held
+  return {
+    'up': sent(costs.up),
+    'down': sent(costs.down),
+    'each client': floats(costs.client_state),
+    'replicated': floats(costs.replicated),
+    'server': floats(costs.server_state),
+    'held until the uplink': (
+      'O(d + b)' if held is None else f'[lanes, {floats(held)}]'
+    ),
+    'keys': ', '.join(costs.keys) or 'none',
+  }
+
+
 def report(costs: Costs, example: Mapping[str, Any]) -> str:
   """Writes the costs as lines of text; see `Entry` for `example`."""
   options = ''.join(f', {text}' for text in call_texts(example))
-  size = lambda n: f'{n / 4:,g} floats ({n:,} bytes)'
-  sizes = lambda moved: ' or '.join(map(size, moved))
-  state = lambda n: f'{n:,g} floats' + f' ({n / costs.d:g} d)' * (n > 0)
-  keys = ', '.join(_RANDOMNESS[key] for key in costs.keys)
-  return '\n'.join(
-    [
-      f'Measured with d = {costs.d:,}{options}:',
-      f'  up {sizes(costs.up)}; down {sizes(costs.down)}',
-      f'  state of each client {state(costs.client_state)}',
-      f'  of the server and those that redo its step {state(costs.replicated)}',
-      f'  of the server alone {state(costs.server_state)}',
-      f'  held until the uplink {_held_text(costs)}',
-      f'  keys {keys or "none"}',
-    ]
-  )
+  head = f'Measured with d = {costs.d:,}{options}; in floats of 32 bits:'
+  lines = [f'  {name}: {text}' for name, text in texts(costs).items()]
+  return '\n'.join([head, *lines])
 
 
-def table(
-  costs: Mapping[str, Costs],
-  examples: Mapping[str, Mapping[str, Any]],
-  marks: Mapping[str, str],
-) -> str:
-  """Writes costs as a Markdown table; marks follow the algorithms' calls."""
-  head = ['algorithm', 'up', 'down', 'each client', 'replicated', 'server']
-  head += ['held until the uplink', 'keys']
-  lines = []
-  for name, c in costs.items():
-    floats = functools.partial(_in_units, c.d)
-    many = lambda sizes, of=floats: ', '.join(of(n / 4) for n in sizes)
-    lines.append(
-      (
-        f'`{name}({", ".join(call_texts(examples[name]))})`{marks[name]}',
-        *(many(c.up), many(c.down)),
-        *map(floats, (c.client_state, c.replicated, c.server_state)),
-        _held_text(c),
-        ', '.join(c.keys) or 'none',
-      )
-    )
+def table(rows: Mapping[str, Costs]) -> str:
+  """Writes the costs of algorithms, by their calls, as a Markdown table."""
+  cells = {call: texts(costs) for call, costs in rows.items()}
+  head = ['algorithm', *next(iter(cells.values()))]
+  lines = [(call, *row.values()) for call, row in cells.items()]
   return markdown.table(head, lines).removesuffix('\n')
 
 
@@ -292,15 +272,3 @@ def call_texts(example: Mapping[str, Any]) -> list[str]:
     return f'{x.func.__name__}({", ".join(map(repr, x.args))})'
 
   return [f'{option}={text(x)}' for option, x in example.items()]
-
-
-def _held_text(costs) -> str:
-  if costs.held is None:
-    return 'O(d + b)'
-  return f'[lanes, {_in_units(costs.d, costs.held)}]'
-
-
-def _in_units(d, n) -> str:
-  if n and n % d == 0:
-    return 'd' if n == d else f'{n / d:g} d'
-  return f'{n:g}'

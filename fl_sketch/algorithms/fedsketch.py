@@ -2,15 +2,14 @@
 
 from typing import Any, NamedTuple
 
-from fl_sketch import codecs, sketches
+from fl_sketch import sketches
+from fl_sketch.algorithms.channel import Channel
 from fl_sketch.local import Task
 from fl_sketch.rounds import (
   aggregation,
   chain,
   comms,
-  error_feedback as feedback,
   keys as keys_lib,
-  robust as robust_lib,
   transforms as t,
 )
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
@@ -39,16 +38,7 @@ class Heaprix(NamedTuple):
   support: Any = None
 
 
-def fedsketch_privix(
-  task: Task,
-  hp: Hyper,
-  *,
-  sketch: sketches.Sketch,
-  privacy: aggregation.PrivateMean | None = None,
-  robust: robust_lib.Rule | None = None,
-  codec: codecs.Codec | None = None,
-  downlink: codecs.Codec | None = None,
-) -> Algorithm:
+def fedsketch_privix(task: Task, hp: Hyper, channel: Channel) -> Algorithm:
   r"""FedSKETCH with the PRIVIX decoder: a count sketch decoded by its median.
 
   :math:`x \leftarrow x - \gamma\,\mathrm{PRIVIX}(\frac1k \sum_j
@@ -57,11 +47,8 @@ def fedsketch_privix(
   Args:
     task: loss and local steps of a client.
     hp: hyperparameters.
-    sketch: ``sketches.count_sketch(rows, cols)``.
-    privacy: bounds and noise on the tables; None is no privacy.
-    robust: byzantine-robust rule in place of the mean; None is the mean.
-    codec: compresses the clients' tables; None sends them uncompressed.
-    downlink: compresses the mean table likewise.
+    channel: how updates travel; its fields are options, see `Channel`. R is
+      ``sketches.count_sketch(rows, cols)``.
 
   Symbols: client_lr eta; server_lr gamma; local_steps tau; rows t; cols m, and
   k in the experiments.
@@ -74,10 +61,10 @@ def fedsketch_privix(
   """
   return federated(
     task.steps(hp),
-    t.sketch(sketch),
-    aggregation.mean_over_cohort(privacy=privacy, robust=robust, codec=codec),
-    *feedback.broadcast(downlink, sketch.like),
-    t.desketch(sketch),
+    channel.encode(),
+    channel.mean(),
+    *channel.broadcast(),
+    channel.decode(),
     optax.scale_by_learning_rate(hp.server_lr),
   )
 
@@ -115,15 +102,15 @@ def diffsketch(
     z = optax.tree.random_like(key, updates, jax.random.normal)
     return jax.tree.map(lambda x, n: x + noise_stddev * n, updates, z)
 
-  noisy = noise_stddev is not None
+  channel, noisy = Channel(sketch), noise_stddev is not None
   noise = [t.per_client(t.stateless(add_noise))] if noisy else []
   return federated(
     task.steps(hp),
     *noise,
-    t.sketch(sketch),
-    aggregation.mean_over_cohort(),
-    t.broadcast(),
-    t.desketch(sketch),
+    channel.encode(),
+    channel.mean(),
+    *channel.broadcast(),
+    channel.decode(),
     optax.scale(-1.0),
   )
 

@@ -2,6 +2,7 @@
 
 from fl_sketch import sketches
 from fl_sketch.algorithms import iterative_sketching as song, server_optimizers
+from fl_sketch.algorithms.channel import Channel
 from fl_sketch.local import Task
 from fl_sketch.rounds import aggregation, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
@@ -116,7 +117,7 @@ def private_iterative_sketching(
   Source: Song, Wang, Yu, Zhang, ICML 2023, Algorithms 2 and 3.
   """
   algorithm = song.iterative_sketching(
-    task, hp, sketch=sketch, server_optimizer=server_optimizer
+    task, hp, Channel(sketch), server_optimizer=server_optimizer
   )
   local = task.private_steps(hp)
   return algorithm._replace(local=local, releases=local_steps)

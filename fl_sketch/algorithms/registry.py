@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import codecs, sketches
 from fl_sketch.algorithms import fedsketch, private, topology
+from fl_sketch.algorithms.channel import Channel
 from fl_sketch.algorithms.cocktail_sgd import cocktail_sgd
 from fl_sketch.algorithms.compressed import fedcom, signsgd
 from fl_sketch.algorithms.control_variates import fedcomgate, scaffold
@@ -43,7 +44,8 @@ class Entry(NamedTuple):
   Attributes:
     factory: (task, hp, **options) -> `Algorithm`, with the `local.Task` of a
       client. If its first argument is called ``local``, it gets the local work
-      that the method `work` of the task builds.
+      that the method `work` of the task builds. An argument ``channel`` of type
+      `Channel` stands for the fields of that.
     work: what the factory makes of its task: 'steps', one 'gradient',
       'private_steps', or 'slopes', for which the loss has no gradient. It is
       what a config can be checked by before there is a model.
@@ -72,14 +74,6 @@ class Entry(NamedTuple):
   rows: int | None = None
   rank: int | None = None
 
-  def build(
-    self, task: Task, hp: Hyper, options: Mapping[str, Any]
-  ) -> Algorithm:
-    """Builds the algorithm of a client's task."""
-    first = next(iter(inspect.signature(self.factory).parameters))
-    work = getattr(task, self.work)(hp) if first == 'local' else task
-    return self.factory(work, hp, **options)
-
 
 def _entry(
   factory: Callable[..., Algorithm], *, work='steps', **marks
@@ -88,13 +82,48 @@ def _entry(
   return Entry(factory, 'steps' if work == 'task' else work, **marks)
 
 
+class Algorithms(registry.Registry[Entry]):
+  """The registry of algorithms, whose options are flat."""
+
+  def _arguments(self, factory):
+    own = super()._arguments(factory)
+    if not _takes_channel(own):
+      return own
+    del own['channel']
+    return {**inspect.signature(Channel).parameters, **own}
+
+  def describe(self, name: str, *, context: bool = False) -> str:
+    """The call of a factory, its docstring, and the options of a channel."""
+    text = super().describe(name, context=context)
+    if _takes_channel(super()._arguments(self.entry(name).factory)):
+      _, _, options = (inspect.getdoc(Channel) or '').partition('Attributes:')
+      text += f'\n\nOptions of the channel:{options}'
+    return text
+
+  def build(
+    self, name: str, task: Task, hp: Hyper, options: Mapping[str, Any]
+  ) -> Algorithm:
+    """Builds an algorithm from a client's task and its flat options."""
+    spec, options = self.entry(name), dict(options)
+    if _takes_channel(super()._arguments(spec.factory)):
+      parts = {k: options.pop(k) for k in Channel._fields if k in options}
+      options['channel'] = Channel(**parts)
+    first = next(iter(inspect.signature(spec.factory).parameters))
+    work = getattr(task, spec.work)(hp) if first == 'local' else task
+    return spec.factory(work, hp, **options)
+
+
+def _takes_channel(arguments: Mapping[str, inspect.Parameter]) -> bool:
+  return 'channel' in arguments and arguments['channel'].annotation is Channel
+
+
 # What a config gives by fields that several algorithms share.
 CONTEXT = (
   'sketch', 'codec', 'downlink', 'privacy', 'robust', 'server_optimizer',
   'schedule', 'local_steps', 'population', 'b1', 'b2', 'eps', 'momentum',
   'hash_rounds', 'lora_scale',
 )  # fmt: skip
-REGISTRY = registry.Registry(
+REGISTRY = Algorithms(
   'algorithm',
   _entry,
   context=CONTEXT,

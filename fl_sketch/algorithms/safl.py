@@ -5,16 +5,11 @@ Chen, Li and Banerjee, Sketched Adaptive Federated Learning, arXiv:2411.06770.
 
 from typing import Annotated
 
-from fl_sketch import codecs, sketches
+from fl_sketch import sketches
 from fl_sketch.algorithms import server_optimizers
+from fl_sketch.algorithms.channel import Channel
 from fl_sketch.local import Task
-from fl_sketch.rounds import (
-  aggregation,
-  chain,
-  error_feedback as feedback,
-  robust as robust_lib,
-  transforms as t,
-)
+from fl_sketch.rounds import chain, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.utils import fields
 import jax
@@ -25,17 +20,12 @@ import optax
 def safl(
   task: Task,
   hp: Hyper,
+  channel: Channel,
   *,
-  sketch: sketches.Sketch,
   server_optimizer: server_optimizers.ServerOptimizer = 'adam',
   schedule: optax.Schedule | None = None,
   client_momentum: fields.Share = 0.0,
   clip: Annotated[str, fields.choice(('client', 'server'))] | None = None,
-  privacy: aggregation.PrivateMean | None = None,
-  robust: robust_lib.Rule | None = None,
-  codec: codecs.Codec | None = None,
-  downlink: codecs.Codec | None = None,
-  hash_rounds: int | None = None,
 ) -> Algorithm:
   r"""Sketch, average, de-sketch, then any optax server optimizer.
 
@@ -59,17 +49,11 @@ def safl(
   Args:
     task: loss and local steps of a client.
     hp: hyperparameters; ``clip_norm`` where ``clip`` is set.
-    sketch: a linear operator.
+    channel: how updates travel; its fields are options, see `Channel`.
     server_optimizer: ADA, as of `server_step`.
     schedule: round -> factor on ``server_lr``.
     client_momentum: beta; 0 keeps no state on clients. Ours, not the paper's.
     clip: None, 'client' or 'server'.
-    privacy: bounds and noise on the tables; None is no privacy.
-    robust: byzantine-robust rule in place of the mean; None is the mean.
-    codec: compresses the clients' tables; None sends them uncompressed.
-    downlink: compresses the mean table likewise.
-    hash_rounds: for how many rounds :math:`R_t` is kept: None is one, as in the
-      paper, 0 the whole run. Correlated noise needs it.
 
   Symbols: client_lr eta_t; server_lr kappa; sketch R, sk and desk; its size b;
   b1, b2, eps beta_1, beta_2, epsilon; clip_norm tau.
@@ -86,28 +70,31 @@ def safl(
   Source: Chen, Li, Banerjee, arXiv:2411.06770, Algorithms 1 and 2.
 
   Raises:
-    ValueError: ``clip`` stands beside ``privacy``, which clips by itself;
-      ``clip_norm`` lacks; or the operator states no alpha, and ``clip`` is
-      'server'; or ``client_momentum`` stands beside ``privacy``.
+    ValueError: ``clip`` or ``client_momentum`` is set with ``privacy``, which
+      clips by itself; ``clip`` without ``clip_norm``; or ``clip`` is 'server',
+      and the operator states no alpha.
   """
-  if client_momentum and privacy is not None:
-    raise ValueError(f'Expected {client_momentum=} to be 0 with privacy.')
-  if clip is not None and privacy is not None:
-    raise ValueError(f'Expected {clip=} to be None with privacy.')
+  if channel.privacy is not None and (clip is not None or client_momentum):
+    raise ValueError(
+      f'Private safl supports neither {clip=} nor {client_momentum=}: privacy '
+      'clips by itself, and averages have no account; remove both.'
+    )
   if clip is not None and hp.clip_norm is None:
-    raise ValueError(f'Expected clip_norm beside {clip=}.')
-  on_client = [t.per_client(_clip(hp.clip_norm))] if clip == 'client' else []
+    raise ValueError(f'{clip=} requires clip_norm; set it.')
+  on_client, on_server = [], []
+  if clip == 'client':
+    on_client.append(t.per_client(_clip(hp.clip_norm)))
   if client_momentum:
     on_client.append(t.per_client(optax.ema(client_momentum)))
-  hash_key = t.hash_key(hash_rounds)
-  on_server = [_clip_estimate(sketch, hp.clip_norm)] if clip == 'server' else []
+  if clip == 'server':
+    on_server.append(_clip_estimate(channel.sketch, hp.clip_norm))
   return federated(
     task.steps(hp),
     *on_client,
-    t.sketch(sketch, hash_key=hash_key),
-    aggregation.mean_over_cohort(privacy=privacy, robust=robust, codec=codec),
-    *feedback.broadcast(downlink, sketch.like),
-    t.desketch(sketch, hash_key=hash_key),
+    channel.encode(),
+    channel.mean(),
+    *channel.broadcast(),
+    channel.decode(),
     *on_server,
     server_optimizers.server_step(hp, server_optimizer, schedule),
   )
@@ -127,7 +114,7 @@ def _clip(bound) -> chain.Transform:
 def _clip_estimate(op, clip_norm) -> chain.Transform:
   alpha = sketches.properties(op).alpha
   if alpha is None:
-    raise ValueError("Expected a sketch that states alpha with clip='server'.")
+    raise ValueError("clip='server' requires a sketch that states its alpha.")
 
   def clip(updates, params, **_):
     bound = clip_norm * (1 + alpha(params)) ** 0.5

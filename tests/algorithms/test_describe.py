@@ -37,15 +37,7 @@ EXPECTED = {
   'diffsketch': ([TABLE], [TABLE], 0, 0, 0, None, ['round']),
   'safl': ([B], [B], 0, 2 * D, 0, None, ['round']),
   # The model is one vector, whose factor is one number.
-  'preconditioned_sketching': (
-    [B + 1, B],
-    [B + 1, B],
-    0,
-    D,
-    0,
-    None,
-    ['round'],
-  ),
+  'preconditioned_sketching': ([B + 1, B],) * 2 + (0, D, 0, None, ['round']),
   'sketched_sgd': ([TABLE + PK], [VALUES], D, 0, 0, D, ['round']),
   'fetchsgd': ([TABLE], [2 * K], 0, 0, 2 * TABLE, None, ['run']),
   'fedcom': ([K], [D], 0, 0, 0, None, ['client']),
@@ -128,10 +120,10 @@ def test_a_description_is_complete(name):
 
 def test_the_report_states_the_numbers_and_keys():
   text = algorithms.describe('marina')
-  assert 'codec=rand_k(10), sync_probability=0.1:' in text
-  assert 'up 1,000 floats (4,000 bytes) or 10 floats (40 bytes); down' in text
-  assert 'of the server alone 2,000 floats (2 d)' in text
-  assert "keys round (shared, fresh), client (each client's own" in text
+  assert 'codec=rand_k(10), sync_probability=0.1; in floats of 32' in text
+  assert '\n  up: d, 10\n' in text
+  assert '\n  server: 2 d\n' in text
+  assert text.endswith('\n  keys: round, client')
 
 
 @pytest.mark.nightly

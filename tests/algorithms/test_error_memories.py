@@ -49,7 +49,7 @@ def test_a_decay_that_means_nothing_is_refused(options, message):
 def test_client_momentum_is_refused_in_private_runs():
   """Catches an account that takes a client's memory for this round's data."""
   options = {'sketch': cases.CYCLIC, 'privacy': cases.RELEASE}
-  with pytest.raises(ValueError, match=r'client_momentum=.* with privacy'):
+  with pytest.raises(ValueError, match=r'Private safl .*client_momentum=0.9'):
     linear('safl', client_momentum=0.9, **options)(HP)
 
 

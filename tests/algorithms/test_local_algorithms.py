@@ -115,25 +115,24 @@ def test_adamw_on_clients_is_that_of_optax():
     chex.assert_trees_all_close(states[r + 1].params, params, atol=1e-6)
 
 
-test_steps_that_are_not_free_take_no_optimizer = refused_calls(
-  (lambda: make('fedsgd', local_optimizer='adam'), 'to be None with fedsgd'),
-  (
-    lambda: make(
-      'scaffold', local_optimizer='adam', local_steps=2, population=N
-    ),
-    'to be None with scaffold',
-  ),
-  (lambda: make('fednova', local_optimizer='adam'), 'to be None with fednova'),
-  (
-    lambda: algorithms.make(
-      'fedavg', local=lambda hp: None, local_optimizer='adam'
-    ),
-    'local work that is given',
-  ),
-  (
-    lambda: algorithms.make('fedprox', local=lambda hp: None),
-    'Expected loss_fn with fedprox',
-  ),
+adam = lambda name, **options: make(name, local_optimizer='adam', **options)
+own = lambda name, **options: algorithms.make(
+  name, local=lambda hp: None, **options
+)
+test_what_a_task_does_not_suit_is_refused = refused_calls(
+  (lambda: adam('fedsgd'), 'local_optimizer is not supported by fedsgd'),
+  (lambda: adam('scaffold', local_steps=2, population=N), 'by scaffold'),
+  (lambda: adam('fednova'), 'supported by fednova'),
+  (lambda: own('fedavg', local_optimizer='adam'), 'your own `local` function'),
+  (lambda: own('fedavg', client_clip=1.0), 'client_clip=1.0 is not supported'),
+  (lambda: make('decomfl', local_steps=2, client_clip=1.0), 'client_clip=1.0'),
+  (lambda: own('fedprox')(cases.HP), 'changes the local steps.* loss_fn'),
+  (lambda: own('fednova')(cases.HP), 'changes the local steps'),
+  (lambda: own('flora')(cases.HP).local(cases.ADAPTED, *[None] * 3), 'loss_fn'),
+  (lambda: own('decomfl', local_steps=2)(cases.HP), 'changes the local steps'),
+  (lambda: make('fedsgd', local_steps=2), 'one gradient, got local_steps=2'),
+  (lambda: make('fedavg', expected_batch=8), 'got expected_batch=8'),
+  (lambda: algorithms.make('fedavg'), 'loss_fn or your own `local`'),
   (lambda: make('fedavg', local_optimizer='adam(b3=1)'), "not .'b3'"),
   (lambda: make('fedavg', local_optimizer='adamm'), "Did you mean 'adam'"),
 )
@@ -145,5 +144,5 @@ def test_algorithms_with_work_of_their_own_refuse_state_that_they_would_lose():
     'cocktail_sgd', codec=cases.TOP, mask_ratio=0.5,
     local_optimizer=ADAMW | {'keep': True},
   )  # fmt: skip
-  with pytest.raises(ValueError, match='local_optimizer without keep'):
+  with pytest.raises(ValueError, match='local_optimizer with keep=True'):
     trail(build)

@@ -56,7 +56,7 @@ class Net(nn.Module):
 
 
 def heavy(local, hp, *, sketch, beta: float = 0.5, nesterov: bool = False):
-  """Sketched FedAvg with momentum on the server."""
+  """Sketched FedAvg with momentum on the server; gets local work, no task."""
   return federated(
     local,
     t.sketch(sketch),
@@ -191,8 +191,8 @@ SOURCE = """
 from fl_sketch import algorithms
 
 @algorithms.register(name='plugin_known')
-def own(local, hp):
-  return algorithms.entry('fedavg').factory(local, hp)
+def own(task, hp):
+  return algorithms.entry('fedavg').factory(task, hp)
 """
 
 

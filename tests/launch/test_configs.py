@@ -179,8 +179,8 @@ def folded(size: int, shift: float = 0.5):
   return sketches.block_cyclic(size)
 
 @algorithms.register(hyper=('beta',))
-def mine(local, hp, *, beta=0.5):
-  return algorithms.entry('fedavg').factory(local, hp)
+def mine(task, hp, *, beta=0.5):
+  return algorithms.entry('fedavg').factory(task, hp)
 
 def get_config():
   c = new()

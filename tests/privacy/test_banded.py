@@ -234,7 +234,10 @@ test_a_config_without_an_account_is_refused = refused(
 )  # fmt: skip
 test_an_algorithm_that_cannot_keep_its_hash_is_refused = refused(
   lambda more: experiment.account(config.Config.from_mapping(BANDED | more)),
-  ({'algorithm': 'fedsketch_privix', 'sketch': COUNT}, "hash_key='round'"),
+  (
+    {'algorithm': 'fedsketch_heaprix', 'sketch': COUNT,
+     'options': {'k': 5, 'exact': False}}, "hash_key='round'",
+  ),
   (
     {'algorithm': 'sketched_sgd', 'sketch': COUNT, 'options': {'k': 5},
      'local_steps': 1}, 'Expected one sum of payloads a round',

@@ -1,0 +1,55 @@
+"""How updates travel: sketch, compression, privacy and robustness of a mean."""
+
+from typing import NamedTuple
+
+from fl_sketch import codecs, sketches
+from fl_sketch.rounds import (
+  aggregation,
+  chain,
+  error_feedback as feedback,
+  robust as robust_lib,
+  transforms as t,
+)
+
+
+class Channel(NamedTuple):
+  """From the clients' updates to an estimate of their mean, through tables.
+
+  An algorithm whose factory has an argument ``channel: Channel`` takes these
+  fields as options. Its four links, in this order, are `encode`, `mean`,
+  `broadcast` and `decode`.
+
+  Attributes:
+    sketch: R, a linear operator.
+    codec: compresses the clients' tables; None sends them uncompressed.
+    downlink: compresses the mean table likewise.
+    privacy: bounds and noise on the tables; None is no privacy.
+    robust: byzantine-robust rule in place of the mean; None is the mean.
+    hash_rounds: for how many rounds R is kept: None is one, 0 the whole run.
+      Correlated noise needs it.
+  """
+
+  sketch: sketches.Sketch
+  codec: codecs.Codec | None = None
+  downlink: codecs.Codec | None = None
+  privacy: aggregation.PrivateMean | None = None
+  robust: robust_lib.Rule | None = None
+  hash_rounds: int | None = None
+
+  def encode(self) -> chain.ClientTransform:
+    """Builds the link of each client: update -> table."""
+    return t.sketch(self.sketch, hash_key=t.hash_key(self.hash_rounds))
+
+  def mean(self) -> chain.Uplink | chain.Exchange:
+    """Builds the uplink: the clients' tables -> their mean."""
+    return aggregation.mean_over_cohort(
+      privacy=self.privacy, robust=self.robust, codec=self.codec
+    )
+
+  def broadcast(self) -> tuple[chain.Transform, ...]:
+    """Builds the downlink: mean table -> what clients and server read of it."""
+    return feedback.broadcast(self.downlink, self.sketch.like)
+
+  def decode(self) -> chain.Transform:
+    """Builds the link of server and clients: table -> estimate."""
+    return t.desketch(self.sketch, hash_key=t.hash_key(self.hash_rounds))
