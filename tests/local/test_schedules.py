@@ -40,8 +40,13 @@ def test_a_schedule_is_its_numpy_twin(kind, warmup):
   assert min(want) > 0
 
 
+@pytest.mark.covers('S1-AppG')
 def test_a_config_names_its_schedule():
   """Catches a rate of another round, or of the server."""
+  decayed = experiment.build(SMALL | {'lr_decay': 0.5, 'client_lr': 0.8})
+  at = lambda r: decayed.schedule(decayed.hyper, jnp.int32(r)).client_lr
+  np.testing.assert_allclose([at(0), at(1), at(2)], [0.8, 0.4, 0.2])
+  assert experiment.build(SMALL).schedule is None
   cosine = 'cosine(warmup=2, final=0.1)'
   fields = SMALL | {'client_lr': 0.8, 'client_schedule': cosine}
   exp = experiment.build(fields)

@@ -270,7 +270,7 @@ test_wrong_options_are_refused = refused_calls(
   (lambda: make('fedavgg'), "Expected algorithm='fedavgg' in"),
   (lambda: make('fedavg', sketch=None), "options of algorithm 'fedavg'"),
   (lambda: make('safl'), r"Expected options \['sketch'\] of algorithm"),
-  (lambda: make('fedavg', local=lambda hp: None), 'either loss_fn or local'),
+  (lambda: make('fedavg', local=lambda hp: None), 'loss_fn or your own'),
   (
     lambda: algorithms.make_server_optimizer('sophia'),
     "server_optimizer='sophia'",

@@ -147,9 +147,9 @@ def test_clients_fall_into_other_groups_every_round():
 
 
 @functools.cache
-def case(name='fedavg', up=cases.DENSE, groups=3, kind='median', **options):
+def case(groups, kind='median'):
   rule = groups and robust.Rule(kind, groups)
-  return cases.case(name, up, robust=rule, **options)
+  return cases.case('fedavg', cases.DENSE, robust=rule)
 
 
 @pytest.mark.nightly
@@ -180,29 +180,11 @@ def play_one(make, cohort):
 @pytest.mark.representatives('median')
 @of_kind
 def test_one_group_is_the_mean_to_the_last_bit(kind):
-  want, _ = cases.play(case(groups=None).make, 1)
-  result, _ = cases.play(case(groups=1, kind=kind).make, 1)
+  want, bill = cases.play(case(groups=None).make, 2)
+  result, metrics = cases.play(case(groups=1, kind=kind).make, 2)
   chex.assert_trees_all_equal(result.params, want.params)
   assert np.abs(vector(want.params)).max() > 1e-3
-
-
-@pytest.mark.nightly
-def test_two_devices_are_one_and_the_bill_is_that_of_the_mean():
-  (one, _), (two, metrics) = (cases.play(case().make, k) for k in (1, 2))
-  chex.assert_trees_all_close(two.params, one.params, atol=1e-6)
-  assert (metrics['up'], metrics['down']) == (cases.DENSE, cases.DENSE)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-  'name', ['safl', 'iterative_sketching', 'fedsketch_privix']
-)
-def test_of_an_identity_sketch_it_is_that_of_fedavg(name):
-  options = {'server_optimizer': 'sgd'} if name == 'safl' else {}
-  make_one = case(name, sketch=sketches.identity(), **options).make
-  result, _ = cases.play(make_one, 1)
-  want, _ = cases.play(case().make, 1)
-  chex.assert_trees_all_close(result.params, want.params, rtol=1e-6, atol=1e-7)
+  assert (metrics['up'], metrics['down']) == (bill['up'], bill['down'])
 
 
 def test_a_sum_that_overflows_is_left_out():
@@ -315,8 +297,3 @@ def test_a_round_of_liars_alone_is_not_the_end(tmp_path):
   gate = dict(algorithm='fedcomgate', cohort=6, codec={'kind': 'int8'})
   with pytest.raises(ValueError, match='no max_payload_norm with fedcomgate'):
     experiment.build(runs.SMALL | gate | dict(max_payload_norm=1.0))
-
-
-def test_points_whose_squares_overflow_leave_it_finite():
-  points = jnp.array([1.0, 1.1, 1e20, 2e20])
-  assert jnp.isfinite(robust.geometric_median(points, jnp.ones(4, bool)))

@@ -146,14 +146,22 @@ def test_one_compilation_for_all_rounds(case):
 
 @cases.each_core_algorithm
 def test_fused_rounds_are_the_same_rounds(case):
+  """Catches a trajectory of the states before the rounds, or of the last."""
   mesh = mesh_lib.cohort_mesh(2)
-  fused = cases.jit(rounds.scan_rounds(rounds.run_round(case.make, mesh)))
+  fused = rounds.scan_rounds(
+    rounds.run_round(case.make, mesh), trajectory=lambda state: state.params
+  )
   cohorts = [cases.cohorts_of(case.make)(r) for r in range(5)]
   stacked = jax.tree.map(lambda *xs: np.stack(xs), *cohorts)
-  state = cases.start(case.make, mesh)
-  state, metrics = fused(HP, state, stacked, KEY, *cases.secret(case.make))
+  args = HP, cases.start(case.make, mesh), stacked, KEY
+  result = cases.jit(fused)(*args, *cases.secret(case.make))
+  state, metrics, path = jax.device_get(result)
   want, last = cases.play(case.make)
-  chex.assert_trees_all_close(jax.device_get(state), want, atol=1e-6)
+  chex.assert_trees_all_close(state, want, atol=1e-6)
+  for r, count in ((0, 1), (4, 5)):
+    at = jax.tree.map(lambda x, r=r: x[r], path)
+    params = cases.play(case.make, count=count)[0].params
+    chex.assert_trees_all_close(at, params, atol=1e-6)
   assert metrics['up'].shape == (5,)
   np.testing.assert_allclose(metrics['train_loss'][-1], last['train_loss'])
 
@@ -191,30 +199,21 @@ def test_a_vmapped_sweep_is_its_single_runs(case):
 
 
 def test_a_client_whose_update_is_not_finite_is_rejected():
-  def poisoned(r):
-    cohort = cases.cohort(0, r)
-    cohort.batches[0][2] = np.inf
-    return cohort
+  def of(weight, x):
+    def cohort_of(r):
+      cohort = cases.cohort(0, r)
+      cohort.weight[2] *= weight
+      cohort.batches[0][2] *= x
+      return cohort
 
-  def without(r):
-    cohort = cases.cohort(0, r)
-    cohort.weight[2] = 0
-    return cohort
+    return cohort_of
 
   make = cases.ALGORITHMS['safl_adam'].make
-  state, metrics = cases.play(make, cohort_of=poisoned)
-  want, _ = cases.play(make, cohort_of=without)
+  state, metrics = cases.play(make, cohort_of=of(1, np.inf))
+  want, _ = cases.play(make, cohort_of=of(0, 1))
   assert metrics['rejected_clients'] == 1
   assert metrics['finite']
   chex.assert_trees_all_equal(state, want)
-
-
-def nobody_after_the_first(r, size=4):
-  return cases.cohort(size if r else 1, r, size)
-
-
-def nobody_of_all_after_the_first(r):
-  return nobody_after_the_first(r, cases.POPULATION)
 
 
 @cases.each_structure
@@ -223,9 +222,8 @@ def test_a_round_without_participants_changes_nothing_or_is_noise(case):
 
   A private one must not show it: the server's noise is there all the same.
   """
-  cohort_of = nobody_after_the_first
-  if case.make(HP).everyone:
-    cohort_of = nobody_of_all_after_the_first
+  size = cases.POPULATION if case.make(HP).everyone else 4
+  cohort_of = lambda r: cases.cohort(size if r else 1, r, size)
   want, _ = cases.play(case.make, count=1)
   state, metrics = cases.play(case.make, count=3, cohort_of=cohort_of)
   assert metrics['participants'] == metrics['train_loss'] == 0
@@ -293,14 +291,10 @@ def test_a_fixed_denominator_is_not_the_realised_cohort(denominator, want):
   np.testing.assert_allclose(state.params['b'], want)  # weights 0, 1, 2, 3
 
 
-def test_population_must_not_be_empty():
+def test_no_population_and_a_sketch_larger_than_the_model_are_refused():
   with pytest.raises(ValueError, match='Expected population=0 >= 1'):
     rounds.init(cases.ALGORITHMS['fedavg'].make(HP), PARAMS, 0)
-
-
-@pytest.mark.parametrize('name', ['iterative_sketching', 'safl'])
-def test_a_sketch_larger_than_the_model_is_refused(name):
-  op = sketches.block_cyclic(11)
-  make = algorithms.make(name, cases.loss_fn, sketch=op)
+  large = sketches.block_cyclic(11)
+  make = algorithms.make('safl', cases.loss_fn, sketch=large)
   with pytest.raises(ValueError, match='size'):
-    cases.play(make, count=1)
+    rounds.init(make(HP), PARAMS, 1)

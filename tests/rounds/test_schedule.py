@@ -2,22 +2,10 @@
 
 from cases import ALGORITHMS, HP, KEY, jit, one_absent, start
 import chex
-from fl_sketch import experiment, rounds
+from fl_sketch import rounds
 from fl_sketch.rounds import comms, mesh as mesh_lib
-import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
-from runs import SMALL
-
-
-@pytest.mark.nightly
-@pytest.mark.covers('S1-AppG')
-def test_a_decayed_rate_is_that_rate():
-  exp = experiment.build(SMALL | {'lr_decay': 0.5, 'client_lr': 0.8})
-  rates = [exp.schedule(exp.hyper, jnp.int32(r)).client_lr for r in range(3)]
-  np.testing.assert_allclose(rates, [0.8, 0.4, 0.2])
-  assert experiment.build(SMALL).schedule is None
 
 
 @pytest.mark.representatives('safl_adam')
@@ -38,25 +26,6 @@ def test_a_schedule_sets_what_a_round_is_given(name):
       plain(halved(HP, jnp.int32(r)), states[1], cohort, KEY)[0],
     ]
   chex.assert_trees_all_close(states[0].params, states[1].params, rtol=1e-6)
-
-
-@pytest.mark.nightly
-def test_a_scan_returns_the_trajectory_it_is_asked_for():
-  """Catches values of the state before a round, or of the last one alone."""
-  make, mesh = ALGORITHMS['safl_adam'].make, mesh_lib.cohort_mesh()
-  round_fn = rounds.run_round(make, mesh)
-  kept = lambda state: (state.round, rounds.state_of(state, 'mu'))
-  cohorts = [one_absent(r) for r in range(3)]
-  stacked = jax.tree.map(lambda *xs: np.stack(xs), *cohorts)
-  scan = jit(rounds.scan_rounds(round_fn, trajectory=kept))
-  last, metrics, values = scan(HP, start(make, mesh), stacked, KEY)
-  state, single = start(make, mesh), jit(round_fn)
-  for r, cohort in enumerate(cohorts):
-    state, _ = single(HP, state, cohort, KEY)
-    now = jax.tree.map(lambda x, r=r: x[r], values)
-    chex.assert_trees_all_close(now, kept(state), rtol=1e-5)
-  chex.assert_trees_all_close(last, state, rtol=1e-5)
-  assert metrics['up'].shape == (3,)
 
 
 STATEFUL = [n for n, c in ALGORITHMS.items() if c.make(c.hp).drift]

@@ -36,12 +36,6 @@ def test_dense_parameters_come_with_the_state_that_is_needed_to_go_on():
   assert charge(book, [1], down=DENSE)['downlink_bytes'] == DENSE
 
 
-def test_dense_broadcasts_cost_a_participant_the_dense_parameters():
-  book = traffic.Ledger.empty(3, DENSE)
-  rows = [charge(book, ids, down=DENSE) for ids in ([0], [1], [0, 2])]
-  assert [row['downlink_bytes'] for row in rows] == [DENSE] * 3
-
-
 def test_an_empty_round_costs_the_clients_nothing():
   row = charge(traffic.Ledger.empty(3, DENSE), [])
   assert set(row.values()) == {0}
