@@ -15,21 +15,6 @@ from quadratics import client_3, linear, moved, rows, trail
 N, D, HP = cases.POPULATION, cases.DIMENSION, cases.HP
 
 
-def test_a_decayed_residual_is_what_was_not_sent_times_the_decay():
-  """Catches a decay of what is sent, or of the new update."""
-  decay, options = 0.5, {'codec': codecs.top_k(3), 'error_feedback': True}
-  make = linear('fedcom', residual_decay=decay, **options)
-  states, _ = trail(make)
-  whole = moved(trail(linear('fedavg'))[0]) / HP.server_lr
-  sent = moved(states) / HP.server_lr
-  left = np.zeros(D)
-  for r in range(5):
-    left = decay * (left + whole[r] - sent[r])
-    mean = rows(states[r + 1].encode)[everyone(r).ids].mean(0)
-    np.testing.assert_allclose(mean, left, atol=1e-6)
-  assert np.abs(left).max() > 1e-3
-
-
 @pytest.mark.parametrize(
   ('options', 'message'),
   [

@@ -2,7 +2,6 @@
 
 import cases
 from fl_sketch import algorithms, rounds, sketches
-from fl_sketch.algorithms import costs
 from fl_sketch.algorithms.ferret import allocate
 from fl_sketch.experiment.config import Config
 from fl_sketch.rounds import aggregation, mesh as mesh_lib, transforms
@@ -16,29 +15,9 @@ import quadratics
 from refusals import refused_calls
 from twins_language import shares
 
-STEPS = {'local_steps': 2}
-SLOPES = {
-  'decomfl': (STEPS | {'directions': 3}, 4 * 2 * 3, 4 * 2 * 3),
-  'fedkseed': (STEPS | {'pool': 8}, 4 * 2, 4 * 8),
-}
-
 
 @pytest.mark.representatives('decomfl')
-@pytest.mark.parametrize('name', SLOPES)
-def test_bytes_do_not_depend_on_the_model(name):
-  """Catches a payload, or a broadcast, with an array of the model in it."""
-  options, up, down = SLOPES[name]
-  make = algorithms.make(name, costs.quadratic, **options)
-  for d in (10, 1000):
-    params, cohort = costs.toy_problem(d)
-    round_fn = jit(rounds.run_round(make, mesh_lib.cohort_mesh(1)))
-    state = rounds.init(make(cases.HP), params, len(cohort.ids))
-    _, bill = round_fn(cases.HP, state, cohort, cases.KEY)
-    assert (bill['up'], bill['down']) == (up, down)
-
-
-@pytest.mark.representatives('decomfl')
-@pytest.mark.parametrize('name', SLOPES)
+@pytest.mark.parametrize('name', ['decomfl', 'fedkseed'])
 def test_slopes_find_the_optimum(name):
   """Catches a server that steps along other directions than its clients.
 
@@ -115,7 +94,7 @@ def config(**fields):
 
 def test_an_optimizer_of_optax_is_as_good_as_its_name():
   """Catches a check of arguments by the types of their defaults."""
-  options = STEPS | {'server_optimizer': optax.scale_by_adam()}
+  options = {'local_steps': 2, 'server_optimizer': optax.scale_by_adam()}
   assert algorithms.make('decomfl', cases.loss_fn, **options)(cases.HP).server
 
 

@@ -90,31 +90,6 @@ def test_every_form_of_an_optimizer_is_the_optimizer(form):
   assert optax.tree.norm(one) > 0.01
 
 
-def test_adamw_on_clients_is_that_of_optax():
-  """Catches decay, drift or padding that enters a step of another optimizer."""
-  tx = optax.adamw(cases.HP.client_lr, b2=0.9, eps=1e-3)
-  states, _ = trail(make('fedavg', local_optimizer=ADAMW | {'keep': True}))
-  params, kept = cases.PARAMS, [tx.init(cases.PARAMS)] * N
-  for r in range(5):
-    cohort, ends = cases.everyone(r), []
-    for i, client in enumerate(cohort.ids):
-      theta = params
-      for k in range(jax.tree.leaves(cohort.batches)[0].shape[1]):
-        batch = jax.tree.map(lambda x, i=i, k=k: x[i, k], cohort.batches)
-        grads = jax.grad(cases.loss_fn)(theta, batch)
-        updates, kept[client] = tx.update(grads, kept[client], theta)
-        theta = optax.apply_updates(theta, updates)
-      ends.append(theta)
-    weight = cohort.weight / cohort.weight.sum()
-    mean = jax.tree.map(
-      lambda *xs, w=weight: sum(c * x for c, x in zip(w, xs, strict=True)),
-      *ends,
-    )
-    toward = lambda p, m: p + cases.HP.server_lr * (m - p)
-    params = jax.tree.map(toward, params, mean)
-    chex.assert_trees_all_close(states[r + 1].params, params, atol=1e-6)
-
-
 adam = lambda name, **options: make(name, local_optimizer='adam', **options)
 own = lambda name, **options: algorithms.make(
   name, local=lambda hp: None, **options
