@@ -1,17 +1,16 @@
-"""Federated algorithms by name.
+"""Federated algorithms by name, and the options that each takes.
 
->>> 'safl' in names()
-True
+>>> 'safl' in names(), list(options('diffsketch'))
+(True, ['sketch', 'noise_stddev'])
 """
 
 from collections.abc import Callable
 import functools
-import inspect
 from typing import Any
 
 from fl_sketch.algorithms import costs
 from fl_sketch.algorithms.channel import Channel
-from fl_sketch.algorithms.registry import REGISTRY, Entry, register
+from fl_sketch.algorithms.registry import REGISTRY, register
 from fl_sketch.algorithms.server_optimizers import make_server_optimizer
 from fl_sketch.local import Task, optimizers
 from fl_sketch.rounds.algorithm import (
@@ -34,27 +33,7 @@ __all__ = [
 NOTE = '† From memory of the paper; not checked against its text or code.'
 
 
-def names() -> tuple[str, ...]:
-  """The algorithms that `make` knows."""
-  return REGISTRY.names()
-
-
-def entry(name: str) -> Entry:
-  """The registry's entry of an algorithm.
-
-  Raises:
-    ValueError: there is no algorithm of that name.
-  """
-  return REGISTRY.entry(name)
-
-
-def options(name: str) -> dict[str, inspect.Parameter]:
-  """The keyword arguments of an algorithm's factory.
-
-  >>> list(options('diffsketch'))
-  ['sketch', 'noise_stddev']
-  """
-  return REGISTRY.arguments(name)
+names, entry, options = REGISTRY.names, REGISTRY.entry, REGISTRY.arguments
 
 
 def describe(name: str) -> str:

@@ -128,7 +128,9 @@ def fedcomgate(
   """
   omega = codec.omega
   if omega is None:
-    raise ValueError(f'Expected codec={codec.name!r} to be unbiased.')
+    raise ValueError(
+      f'fedcomgate requires an unbiased codec, got codec={codec.name!r}.'
+    )
 
   def init(params):
     zeros = optax.tree.zeros_like(params)

@@ -117,7 +117,7 @@ def measure(
   shifts = {name: jnp.uint32(0) for name in _KEYS}
   state, metrics = jax.device_get(play((hp, shifts)))
   if metrics['rejected_clients'].any() or not metrics['finite'].all():
-    raise ValueError(f'Expected {rounds=} to stay finite: lower the rates.')
+    raise ValueError(f'The run of {rounds=} is not finite; use lower rates.')
   read = []
   for name in _KEYS:
     other, _ = play((hp, shifts | {name: jnp.uint32(1)}))

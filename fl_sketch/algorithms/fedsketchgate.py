@@ -72,7 +72,9 @@ def fedsketchgate(
       given to the printed form; or, in a round, the cohort is partial.
   """
   if printed and control_gain is not None:
-    raise ValueError(f'Expected {control_gain=} to be None if {printed=}.')
+    raise ValueError(
+      f'{control_gain=} has no effect with {printed=}; remove one.'
+    )
   scale = 1 / (local_steps if printed else hp.client_lr * local_steps)
   gain = 1 if printed else control_gain
   reader = sketch if printed else linear_reader(sketch)
@@ -153,7 +155,7 @@ def linear_reader(op: sketches.Sketch) -> sketches.Sketch:
     return op
   if op.linear_reader is None:
     raise ValueError(
-      'Expected a linear sketch, or one with a linear_reader, got '
-      f'{properties.name!r}.'
+      f'sketch={properties.name!r} is not linear and has no linear_reader; use '
+      'another sketch.'
     )
   return op.linear_reader

@@ -157,7 +157,7 @@ def allocate(squares: Any, dims: np.ndarray, size: int) -> jax.Array:
   """
   if not dims.size <= size <= dims.sum():
     raise ValueError(
-      f'Expected {dims.size} layers <= {size=} <= d={dims.sum()}.'
+      f'{size=} is not between {dims.size} layers and d={dims.sum()}.'
     )
   rest, room = size - dims.size, jnp.float32(dims - 1)
   weights = jnp.sqrt(jnp.float32(dims) * squares)

@@ -80,8 +80,8 @@ def fetchsgd(
   name = sketches.properties(sketch).name
   if (error_update == 'zero' or momentum_masking) and name not in _SPARSE:
     raise ValueError(
-      f"Expected error_update='subtract' and no momentum_masking with {name}: "
-      f'emptying cells wants a sparse sketch, one of {_SPARSE}.'
+      f'sketch={name!r} is not sparse, so that no cell can be emptied; use one '
+      f"of {_SPARSE}, or error_update='subtract' and momentum_masking=False."
     )
   top = codecs.top_k(k)
 

@@ -170,7 +170,10 @@ def _billed(size: Callable[..., Any]) -> chain.Broadcast:
 
   def init(params):
     if not any(map(lora.is_adapter, _leaves(params))):
-      raise ValueError('Expected adapters in the parameters, as of a lora.')
+      raise ValueError(
+        'The parameters have no adapters, which flora and fedex require; set '
+        'lora.'
+      )
     return comms.bill()
 
   def update(mean, _, params=None, *, weight, **extra):

@@ -73,7 +73,9 @@ def marina(
     ValueError: the codec is biased.
   """
   if codec.omega is None:
-    raise ValueError(f'Expected codec={codec.name!r} to be unbiased.')
+    raise ValueError(
+      f'marina requires an unbiased codec, got codec={codec.name!r}.'
+    )
   local = task.gradient(hp)
 
   def gradients(params, batches, key, previous):

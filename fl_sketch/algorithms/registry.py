@@ -85,17 +85,21 @@ def _entry(
 class Algorithms(registry.Registry[Entry]):
   """The registry of algorithms, whose options are flat."""
 
+  def _takes_channel(self, factory):
+    parameter = super()._arguments(factory).get('channel')
+    return parameter is not None and parameter.annotation is Channel
+
   def _arguments(self, factory):
     own = super()._arguments(factory)
-    if not _takes_channel(own):
-      return own
-    del own['channel']
-    return {**inspect.signature(Channel).parameters, **own}
+    if self._takes_channel(factory):
+      del own['channel']
+      return {**inspect.signature(Channel).parameters, **own}
+    return own
 
   def describe(self, name: str, *, context: bool = False) -> str:
-    """The call of a factory, its docstring, and the options of a channel."""
+    """Describes a factory: its call, its docstring, options of a channel."""
     text = super().describe(name, context=context)
-    if _takes_channel(super()._arguments(self.entry(name).factory)):
+    if self._takes_channel(self.entry(name).factory):
       _, _, options = (inspect.getdoc(Channel) or '').partition('Attributes:')
       text += f'\n\nOptions of the channel:{options}'
     return text
@@ -105,16 +109,12 @@ class Algorithms(registry.Registry[Entry]):
   ) -> Algorithm:
     """Builds an algorithm from a client's task and its flat options."""
     spec, options = self.entry(name), dict(options)
-    if _takes_channel(super()._arguments(spec.factory)):
+    if self._takes_channel(spec.factory):
       parts = {k: options.pop(k) for k in Channel._fields if k in options}
       options['channel'] = Channel(**parts)
     first = next(iter(inspect.signature(spec.factory).parameters))
     work = getattr(task, spec.work)(hp) if first == 'local' else task
     return spec.factory(work, hp, **options)
-
-
-def _takes_channel(arguments: Mapping[str, inspect.Parameter]) -> bool:
-  return 'channel' in arguments and arguments['channel'].annotation is Channel
 
 
 # What a config gives by fields that several algorithms share.

@@ -49,7 +49,9 @@ def make_server_optimizer(name: str, **options) -> optax.GradientTransformation:
   """
   names = options_of(name)
   if unknown := sorted(set(options) - set(names)):
-    raise ValueError(f'Expected options of {name} in {names}, got {unknown}.')
+    raise ValueError(
+      f'{name} does not support {unknown}; its options are {names}.'
+    )
   return _SERVER_OPTIMIZERS[name][0](**options)
 
 
@@ -64,7 +66,9 @@ def options_of(name: str) -> tuple[str, ...]:
   """
   if name not in _SERVER_OPTIMIZERS:
     names = tuple(_SERVER_OPTIMIZERS)
-    raise ValueError(f'Expected server_optimizer={name!r} in {names}.')
+    raise ValueError(
+      f'server_optimizer={name!r} is unknown; use one of {names}.'
+    )
   return _SERVER_OPTIMIZERS[name][1]
 
 

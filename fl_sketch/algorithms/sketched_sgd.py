@@ -99,7 +99,7 @@ def _exchange(uplinks, means, k, momentum, server_lr) -> chain.Exchange:
 
   def init(params):
     if k > (d := dimension(params)):
-      raise ValueError(f'Expected {k=} <= {d=}.')
+      raise ValueError(f'{k=} exceeds {d=}; use a smaller k.')
     zeros = comms.PerClient(optax.tree.zeros_like(params))
     return State(
       zeros, zeros if momentum else comms.PerClient(()), comms.bill()

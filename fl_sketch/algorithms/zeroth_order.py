@@ -142,7 +142,7 @@ def fedkseed(
 def _steps(task: Task, hp: Hyper, seeds: Any, mu: Any) -> Any:
   if task.weight_decay:
     raise ValueError(
-      f'Expected weight_decay={task.weight_decay} to be 0: it is no slope '
-      'along a direction.'
+      f'weight_decay={task.weight_decay} is not supported by zeroth-order '
+      'steps; set it to 0.'
     )
   return zeroth_order(task.own_loss(), hp.client_lr, seeds, mu=mu)

@@ -61,9 +61,9 @@ def gram_sgd(
     minus end, and train_loss the mean over the steps of the loss before each.
   """
   if steps < 1:
-    raise ValueError(f'Expected {steps=} >= 1.')
+    raise ValueError(f'{steps=} is below 1; make at least one step.')
   if not 0 <= label_smoothing < 1:
-    raise ValueError(f'Expected 0 <= {label_smoothing=} < 1.')
+    raise ValueError(f'{label_smoothing=} is not in [0, 1).')
 
   def local(params, batches, key, drift):
     del key
@@ -118,10 +118,10 @@ def _row_weights(batch, targets):
 
 def _check(params, batches, drift):
   if drift is not None:
-    raise ValueError('Expected drift=None: the Gram form has no drift.')
+    raise ValueError('gram_sgd does not support drift; pass drift=None.')
   if jax.tree.map(jnp.ndim, params) != {'dense': {'kernel': 2, 'bias': 1}}:
     tree = jax.tree.map(jnp.shape, params)
-    raise ValueError(f'Expected the params of models.Linear, not {tree}.')
+    raise ValueError(f'gram_sgd requires params of models.Linear, got {tree}.')
   count = batches['y'].shape[0]
   if count != 1:
-    raise ValueError(f'Expected one full batch, not {count} batches.')
+    raise ValueError(f'gram_sgd requires one full batch, got {count} batches.')

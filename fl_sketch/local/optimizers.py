@@ -72,7 +72,7 @@ def of(optimizer: Any) -> Optimizer | None:
     return make(**optimizer)
   if not isinstance(optimizer, optax.GradientTransformation):
     raise TypeError(
-      f'Expected a name, an Optimizer or an optax transformation, not '
-      f'{optimizer!r}.'
+      f'{optimizer!r} is no local optimizer; use a name, an Optimizer or an '
+      'optax transformation.'
     )
   return Optimizer(lambda rate: optimizer)

@@ -68,7 +68,7 @@ def private_sgd(
     Denominator: does not depend on which samples are present.
   """
   if not expected_batch >= 1:
-    raise ValueError(f'Expected {expected_batch=} >= 1.')
+    raise ValueError(f'{expected_batch=} is below 1; use the batch_size.')
   takes_key = losses_lib.takes_key(loss_fn)
 
   def noisy_sum(key, k, *args):
@@ -110,6 +110,11 @@ def private_sgd(
 
 def _check(batches, drift) -> None:
   if drift is not None:
-    raise ValueError('Expected drift=None: it is not known to be private.')
+    raise ValueError(
+      'private_sgd does not support drift, which has no analysis.'
+    )
   if not (isinstance(batches, dict) and 'mask' in batches):
-    raise ValueError("Expected batches to be a dict with a 'mask'.")
+    raise ValueError(
+      "private_sgd requires batches with a 'mask'; a config sets "
+      "batch_order='poisson'."
+    )

@@ -57,7 +57,7 @@ def sgd(
     ValueError: local_steps is below one.
   """
   if local_steps is not None and local_steps < 1:
-    raise ValueError(f'Expected {local_steps=} >= 1.')
+    raise ValueError(f'{local_steps=} is below 1; make at least one step.')
 
   slope = _value_and_grad(loss_fn, clip)
 

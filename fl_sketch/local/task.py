@@ -62,8 +62,8 @@ class Task(NamedTuple):
       clip=self.clip,
     )
 
-  def gradient(self, hp: Hyper) -> Local:
-    """Builds one gradient; see `local.gradient`."""
+  def gradient(self, hp: Any = None) -> Local:
+    """Builds one gradient; see `local.gradient`. Only `local` reads `hp`."""
     if self.local is not None:
       return self.local(hp)
     options = {'weight_decay': self.weight_decay, 'clip': self.clip}

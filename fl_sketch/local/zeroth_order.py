@@ -54,7 +54,7 @@ def zeroth_order(
 
   def apply(params, batches, keys, drift):
     if drift is not None:
-      raise ValueError('Expected drift=None: slopes have no drift.')
+      raise ValueError('zeroth_order does not support drift; pass drift=None.')
     of_steps = seeds(keys)
     steps, count = of_steps.shape[:2]
     scales = mu * jnp.where(jnp.arange(2 * count) % 2 == 0, 1.0, -1.0)

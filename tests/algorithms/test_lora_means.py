@@ -159,7 +159,7 @@ def test_clients_send_messages_of_what_is_trained(kind):
 def test_parameters_without_adapters_are_refused(kind):
   """Catches a plain mean under the name of an exact one."""
   make = algorithms.make(kind, cases.loss_fn)
-  with pytest.raises(ValueError, match='Expected adapters in the parameters'):
+  with pytest.raises(ValueError, match='parameters have no adapters'):
     rounds.init(make(cases.HP), cases.PARAMS, 1)
 
 

@@ -114,18 +114,21 @@ def test_vmap_over_learning_rates():
 
 test_wrong_options_are_refused = refused(
   lambda kwargs: gram.gram_sgd(LR, **kwargs),
-  ({'steps': 0}, 'Expected steps=0 >= 1'),
-  ({'steps': 1, 'label_smoothing': 1.0}, 'label_smoothing=1.0 < 1'),
+  ({'steps': 0}, 'steps=0 is below 1'),
+  (
+    {'steps': 1, 'label_smoothing': 1.0},
+    r'label_smoothing=1.0 is not in \[0, 1\)',
+  ),
 )
 
 
 def test_what_it_cannot_do_is_refused():
   local = gram.gram_sgd(LR, STEPS)
   batches = full_batch(1)
-  with pytest.raises(ValueError, match='Expected drift=None'):
+  with pytest.raises(ValueError, match='not support drift'):
     local(PARAMS, batches, KEY, PARAMS)
-  with pytest.raises(ValueError, match='the params of'):
+  with pytest.raises(ValueError, match='requires params of'):
     local({'Dense_0': PARAMS['dense']}, batches, KEY, None)
   two = jax.tree.map(lambda leaf: np.concatenate([leaf, leaf]), batches)
-  with pytest.raises(ValueError, match='Expected one full batch, not 2'):
+  with pytest.raises(ValueError, match='one full batch, got 2'):
     local(PARAMS, two, KEY, None)
