@@ -2,7 +2,7 @@
 
 import cases
 import chex
-from fl_sketch import algorithms, local, rounds
+from fl_sketch import algorithms, experiment, local, rounds
 from fl_sketch.rounds import mesh as mesh_lib
 import jax
 import jax.numpy as jnp
@@ -94,6 +94,8 @@ adam = lambda name, **options: make(name, local_optimizer='adam', **options)
 own = lambda name, **options: algorithms.make(
   name, local=lambda hp: None, **options
 )
+GRAM = {'model': 'linear', 'batch_size': 0, 'local_work': 'gram'}
+gram = lambda name: experiment.build(GRAM | {'algorithm': name})
 test_what_a_task_does_not_suit_is_refused = refused_calls(
   (lambda: adam('fedsgd'), 'local_optimizer is not supported by fedsgd'),
   (lambda: adam('scaffold', local_steps=2, population=N), 'by scaffold'),
@@ -105,6 +107,7 @@ test_what_a_task_does_not_suit_is_refused = refused_calls(
   (lambda: own('fednova')(cases.HP), 'changes the local steps'),
   (lambda: own('flora')(cases.HP).local(cases.ADAPTED, *[None] * 3), 'loss_fn'),
   (lambda: own('decomfl', local_steps=2)(cases.HP), 'changes the local steps'),
+  (lambda: gram('feddyn'), "changes the local steps.*local_work='gram'"),
   (lambda: make('fedsgd', local_steps=2), 'one gradient, got local_steps=2'),
   (lambda: make('fedavg', expected_batch=8), 'got expected_batch=8'),
   (lambda: algorithms.make('fedavg'), 'loss_fn or your own `local`'),
