@@ -8,10 +8,7 @@ from cases import everyone
 import chex
 from fl_sketch import algorithms, codecs, local, rounds, sketches
 from fl_sketch.algorithms import topology
-from fl_sketch.local.zeroth_order import along
 from fl_sketch.models import lora
-from fl_sketch.rounds.algorithm import RoundLocal
-from fl_sketch.sketches import hashing
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -53,20 +50,6 @@ def at(variant, **numbers):
   return lambda hp: variant(hp._replace(**numbers))
 
 
-def plain_adam(b1=0.9, b2=0.999, eps=1e-8) -> optax.GradientTransformation:
-  """Adam without bias correction, which optax does not have."""
-
-  def update(grads, state, params=None):
-    del params
-    decay = lambda b: lambda old, new: b * old + (1 - b) * new
-    m = jax.tree.map(decay(b1), state[0], grads)
-    v = jax.tree.map(decay(b2), state[1], jax.tree.map(jnp.square, grads))
-    return jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + eps), m, v), (m, v)
-
-  init = lambda params: (optax.tree.zeros_like(params),) * 2
-  return optax.GradientTransformation(init, update)
-
-
 FEDAVG = make('fedavg')
 FEDSGD = make('fedsgd')
 STEPS = {'local_steps': K}
@@ -102,10 +85,6 @@ def fedavg_rows():
   for codec in COMPLETE:
     variant = make('fedcom', codec=codec, error_feedback=True)
     yield f'fedcom feedback {codec.name}', variant, FEDAVG
-    forgets = make(
-      'fedcom', codec=codec, error_feedback=True, residual_decay=0.5
-    )
-    yield f'fedcom forgets nothing {codec.name}', forgets, FEDAVG
   yield 'power_sgd without factors', make('power_sgd', rank=2), FEDAVG
   cocktail = make('cocktail_sgd', codec=codecs.top_k(D), mask_ratio=1.0)
   yield 'cocktail', cocktail, FEDAVG
@@ -118,31 +97,7 @@ def fedavg_rows():
   yield 'diffsketch', make('diffsketch', sketch=IDENTITY), gamma_one
 
 
-def derivatives(hp):
-  """Local work with the derivatives along the directions of DeComFL."""
-
-  def step(theta, batch, seeds):
-    zeros = jax.tree.map(jnp.zeros_like, theta)
-    loss, count = lambda w: cases.loss_fn(w, batch), len(seeds)
-    for z in [along(zeros, seed, 1.0) for seed in seeds]:
-      slope = jax.jvp(loss, (theta,), (z,))[1] / count
-      zeros = jax.tree.map(lambda x, y, g=slope: x + g * y, zeros, z)
-    return jax.tree.map(lambda p, x: p - hp.client_lr * x, theta, zeros)
-
-  def apply(params, batches, keys, _):
-    theta, words = params, hashing.seeds(keys.round, 2 * K, hashing.ENTRY)
-    for k, seeds in enumerate(words.reshape(K, 2, 2)):
-      batch = jax.tree.map(lambda x, k=k: x[k], batches)
-      theta = step(theta, batch, seeds)
-    moved = jax.tree.map(jnp.subtract, params, theta)
-    return moved, {'train_loss': jnp.float32(0)}
-
-  return RoundLocal(apply)
-
-
 def other_steps_rows():
-  slopes = make('decomfl', directions=2, mu=0.5, **STEPS)
-  yield 'decomfl', slopes, algorithms.make('fedavg', local=derivatives)
   for name in ('adam', 'nesterov'):
     fedcom = make('fedcom', codec=EXACT, server_optimizer=name)
     yield f'fedcom {name}', fedcom, make('fedavg', server_optimizer=name)
@@ -182,8 +137,6 @@ def fedsgd_rows():
   variant = make('fetchsgd', sketch=IDENTITY, k=D, local_k=D)
   yield 'fetchsgd masked', variant, FEDSGD
   yield 'demo mean', make('demo', codec=EXACT, signs=False), FEDSGD
-  adam = make('fedsgd', server_optimizer=plain_adam())
-  yield 'onebit_adam warm', make('onebit_adam', warmup=99), adam
 
 
 def everyone_rows():

@@ -92,13 +92,6 @@ def test_the_lane_loop_sums_what_uplink_would(lanes_per_step):
   np.testing.assert_allclose(rest, x.sum(1), rtol=1e-5)
 
 
-@pytest.mark.parametrize('lanes_per_step', [1, 2, 3, None])
-def test_map_clients_is_a_map(lanes_per_step):
-  x = np.arange(10.0, dtype=np.float32)
-  fn = lambda x: client_loop.map_clients(jnp.sin, x, lanes_per_step)
-  np.testing.assert_allclose(on_shards(fn, x, out=LANES), np.sin(x), rtol=1e-6)
-
-
 def test_low_precision_payloads_are_summed_in_float32():
   x = np.ones((512, 1), jnp.bfloat16)
 
