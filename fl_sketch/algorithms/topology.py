@@ -56,10 +56,10 @@ def grid(rows: int, cols: int) -> np.ndarray:
   """Returns a grid, with client r·cols + c at (r, c)."""
   checks.at_least('rows', rows, 1)
   checks.at_least('cols', cols, 1)
-  ids = np.arange(rows * cols).reshape(rows, cols)
-  along = zip(ids[:, :-1].flat, ids[:, 1:].flat, strict=True)
-  down = zip(ids[:-1].flat, ids[1:].flat, strict=True)
-  return from_edges(rows * cols, [*along, *down])
+  n = rows * cols
+  along = [(i, i + 1) for i in range(n) if (i + 1) % cols]
+  down = [(i, i + cols) for i in range(n - cols)]
+  return from_edges(n, along + down)
 
 
 def star(n: int) -> np.ndarray:
