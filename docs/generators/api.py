@@ -64,6 +64,7 @@ def _exports(package: str) -> list[str]:
     pages.object_link(name, obj)
     for name, obj in exports.items()
     if getattr(obj, '__module__', package).startswith(package + '.')
+    and hasattr(obj, '__qualname__')  # no instance, such as a registry
   ]
 
 
