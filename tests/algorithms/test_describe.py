@@ -118,6 +118,18 @@ def test_a_description_is_complete(name):
     assert f'  {option}: ' in rest
 
 
+def test_the_fields_of_a_channel_are_options_where_a_factory_takes_one():
+  """Catches a field that cannot be given, or one that nothing reads."""
+  fields = [*algorithms.Channel._fields]
+  assert [*algorithms.options('fedsketch_privix')] == fields
+  assert [*algorithms.options('safl')][:6] == fields
+  assert 'channel' not in algorithms.options('safl')
+  with pytest.raises(ValueError, match=r"'diffsketch' in .*, not \['codec'\]"):
+    algorithms.make(
+      'diffsketch', costs.quadratic, sketch=COUNT, codec=codecs.int8()
+    )
+
+
 def test_the_report_states_the_numbers_and_keys():
   text = algorithms.describe('marina')
   assert 'codec=rand_k(10), sync_probability=0.1; in floats of 32' in text

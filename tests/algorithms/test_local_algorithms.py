@@ -3,7 +3,8 @@
 import cases
 import chex
 from fl_sketch import algorithms, experiment, local, rounds
-from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.rounds import aggregation, mesh as mesh_lib, transforms as t
+from fl_sketch.rounds.algorithm import federated
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import quadratics
 from quadratics import trail
 from refusals import refused_calls
+import registered
 
 N = cases.POPULATION
 ADAMW = {'kind': 'adamw', 'b2': 0.9, 'eps': 1e-3}
@@ -88,6 +90,25 @@ def test_every_form_of_an_optimizer_is_the_optimizer(form):
   )
   chex.assert_trees_all_close(one, other, atol=1e-6)
   assert optax.tree.norm(one) > 0.01
+
+
+def test_factories_of_the_old_forms_get_what_they_got():
+  """Catches own algorithms that get a task where they have had local work."""
+  links = (
+    aggregation.mean_over_cohort(), t.broadcast(),
+    optax.scale_by_learning_rate(cases.HP.server_lr),
+  )  # fmt: skip
+  with registered.forgotten():
+    old = lambda local, hp: federated(local, *links)
+    algorithms.register(old, name='old_work', work='gradient')
+    old = lambda task, hp: federated(task.gradient(), *links)
+    algorithms.register(old, name='old_task', work='task')
+    ends = [
+      trail(make(name))[0][-1].params
+      for name in ('fedsgd', 'old_work', 'old_task')
+    ]
+  chex.assert_trees_all_equal(ends[0], ends[1])
+  chex.assert_trees_all_equal(ends[0], ends[2])
 
 
 adam = lambda name, **options: make(name, local_optimizer='adam', **options)
