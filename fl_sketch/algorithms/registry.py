@@ -10,12 +10,10 @@ from fl_sketch import codecs, sketches
 from fl_sketch.algorithms import fedsketch, private, topology
 from fl_sketch.algorithms.channel import Channel
 from fl_sketch.algorithms.cocktail_sgd import cocktail_sgd
-from fl_sketch.algorithms.compressed import fedcom, signsgd
+from fl_sketch.algorithms.compressed import demo, fedcom, signsgd
 from fl_sketch.algorithms.control_variates import fedcomgate, scaffold
 from fl_sketch.algorithms.decentralised import decentralised
-from fl_sketch.algorithms.demo import demo
 from fl_sketch.algorithms.fedavg import fedavg, fedsgd
-from fl_sketch.algorithms.fednova import fednova
 from fl_sketch.algorithms.fedsketchgate import fedsketchgate
 from fl_sketch.algorithms.ferret import ferret
 from fl_sketch.algorithms.fetchsgd import fetchsgd
@@ -28,7 +26,7 @@ from fl_sketch.algorithms.power_sgd import power_sgd
 from fl_sketch.algorithms.preconditioned_sketching import (
   preconditioned_sketching,
 )
-from fl_sketch.algorithms.proximal import feddyn, fedprox
+from fl_sketch.algorithms.proximal import feddyn, fednova, fedprox
 from fl_sketch.algorithms.safl import safl
 from fl_sketch.algorithms.sketched_sgd import sketched_sgd
 from fl_sketch.algorithms.zeroth_order import decomfl, fedkseed
