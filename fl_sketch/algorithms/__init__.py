@@ -39,7 +39,7 @@ names, entry, options = REGISTRY.names, REGISTRY.entry, REGISTRY.arguments
 def describe(name: str) -> str:
   """Describes an algorithm: options, docstring, and its measured costs.
 
-  Costs are measured with the options of the example of its entry.
+  Costs are those of the example of its entry.
   """
   if lacking := _lacking(name):
     report = f'Costs: register it with an example of {lacking}.'
@@ -127,10 +127,9 @@ def make(
     **arguments: the algorithm's options; `describe(name)` lists them.
 
   Raises:
-    ValueError: no such algorithm, an option it does not take or lacks, more
-      than one local step where it sends a gradient, an optimizer where there
-      are no steps or the algorithm knows them to be of SGD, a clip where
-      gradients are not ours, or both or neither of `loss_fn` and `local`.
+    ValueError: no such algorithm; an option, an optimizer, a clip or a number
+      of local steps that it does not support; or both or neither of `loss_fn`
+      and `local`.
   """
   spec = entry(name)
   common = {'local_steps': local_steps, 'population': population}

@@ -97,9 +97,9 @@ def demo(
 
   Departures: chunks are of the vector of all parameters, under a transform in
   one dimension. The mean is over all clients; the authors' code averages a
-  coefficient over those that sent it. There every worker receives what all have
-  sent. A zero counts as +1. Gradients enter the momentum without the step size,
-  which at a constant one makes no difference to the signs; no weight decay.
+  coefficient over those that sent it, and sends all to every worker. A zero
+  counts as +1. Gradients enter the momentum without the step size, which does
+  not change signs if it is constant; no weight decay.
 
   Source: Peng, Quesnelle, Kingma, arXiv:2411.19870, Algorithm 1; checked
   against the authors' code, github.com/bloc97/DeMo.

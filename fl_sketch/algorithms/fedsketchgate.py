@@ -58,12 +58,11 @@ def fedsketchgate(
   Symbols: client_lr eta; server_lr gamma; local_steps tau; control_gain beta;
   rows t; cols m.
 
-  Departures: printed without 1 / eta, which is then an integrator with gain
-  eta; and with the median in D, under which :math:`\sum_j c_j` drifts and the
-  iterates stall worse than without any correction. Phi is read before c_j. Our
-  gain is that of DIANA (Mishchenko et al., arXiv:1901.09269): in mean square
-  the error of c_j is multiplied by :math:`1 - 2\beta + \beta^2 (1 + \alpha)` a
-  round, hence at gain 1 it grows wherever alpha > 1.
+  Departures: printed without 1 / eta, an integrator with gain eta; and with the
+  median in D, under which :math:`\sum_j c_j` drifts and the iterates stall
+  worse than without correction. Phi is read before c_j. Our gain is that of
+  DIANA (Mishchenko et al., arXiv:1901.09269): a round multiplies the squared
+  error of c_j by :math:`1 - 2\beta + \beta^2 (1 + \alpha)`, at gain 1 by alpha.
 
   Source: Haddadpour, Karimi, Li, Li, arXiv:2008.04975, Algorithm 6.
 

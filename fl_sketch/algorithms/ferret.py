@@ -59,13 +59,12 @@ def ferret(
   Symbols: client_lr eta; server_lr 1; size the sum of K_l; layers blocks of the
   parameters.
 
-  Departures: a block-cyclic sketch, in O(d), takes the place of K_l random
-  bases of :math:`d_l` numbers each, in :math:`O(d K)`. In the authors' code a
-  client sizes its projections by its own norms, :math:`K_l = \max(2, \lfloor K
-  \|\Delta_l\| / \max_m \|\Delta_m\| \rfloor)`, so that the payload varies up to
-  K for each block of several arrays; ours is b whatever the norms. All clients
-  have the same sizes, by the norms of means in the past, or their tables could
-  not be added up.
+  Departures: a block-cyclic sketch, in O(d), replaces K_l random bases of
+  :math:`d_l` numbers each, in :math:`O(d K)`. In the authors' code a client
+  sizes its projections by its own norms, :math:`K_l = \max(2, \lfloor K
+  \|\Delta_l\| / \max_m \|\Delta_m\| \rfloor)`, and its payload varies up to K a
+  block of arrays. Ours is b, and all clients have the same sizes, by the norms
+  of past means: else their tables could not be added up.
 
   Source: Shu, Hu, Ng, Low, Yu, ICML 2025, arXiv:2409.06277, Algorithm 1;
   checked against the authors' code, github.com/allen4747/Ferret.

@@ -72,11 +72,10 @@ def power_sgd(
   Symbols: server_lr gamma; rank r.
 
   Departures: local steps, and the server's optimizer in place of the momentum
-  of Algorithm 2. The paper's code keeps :math:`M_i - P Q^\top` with the mean Q;
-  ours is that of the authors' later package. Both have the same mean over a
-  cohort, but the former adds up how a client differs from it, and with cohorts
-  that change it grows. The basis is that of a QR decomposition. A client that
-  was away has heard the broadcasts, or receives Q before it works.
+  of Algorithm 2. The paper's code keeps :math:`M_i - P Q^\top` with the mean Q,
+  which grows where cohorts change; ours is the error of the authors' later
+  package. The basis is that of a QR decomposition. A client that was away has
+  heard the broadcasts, or receives Q before it works.
 
   Source: Vogels, Karimireddy, Jaggi, NeurIPS 2019, arXiv:1905.13727, Algorithms
   1 and 2; checked against the authors' code, github.com/epfml/powersgd.

@@ -64,9 +64,9 @@ def preconditioned_sketching(
 ) -> Algorithm:
   r"""Sketches updates that are divided by the fourth root of their squares.
 
-  A sketch spreads its noise evenly, so that Adam on its estimates sees nearly
-  the same second moment everywhere. Here second moments are sent, and a half of
-  the preconditioner stands on either side of the sketch:
+  The noise of a sketch is even, so that Adam on its estimates sees nearly the
+  same second moment everywhere. Here clients send second moments, and half of
+  the preconditioner is applied on either side of the sketch:
 
   .. math:: y_c = R(\Delta_c / q), \quad z = R^\top \bar y, \quad q = (v +
     \lambda \bar v)^{1/4}
@@ -77,19 +77,13 @@ def preconditioned_sketching(
   :math:`u = M / q^2`.
 
   Derivation: a step :math:`x \leftarrow x - P g` with P = v^(-1/2) is gradient
-  descent on :math:`x' = q x`, whose gradient is g / q. The noise of a sketch of
-  that gradient is even over the coordinates of x', in which curvature is even
-  if it is in proportion to the root of v, as Adam supposes. A sketch of g
-  itself has noise that is even over those of x, where curvature is not, and
-  hides v.
+  descent on :math:`x' = q x`, whose gradient is g / q. In the coordinates of x'
+  both the noise of its sketch and, as Adam supposes, the curvature are even. In
+  those of x the curvature is not, and even noise hides v.
 
-  In rounds 0, ``every``, 2 ``every`` ... clients add the means over rows and
-  columns of their squared updates (Adafactor's factors: rows + columns numbers
-  a matrix), and the server sends v with the mean table, in which old factors
-  count ``keep``. Before the first of them q is 1.
-
-  With ``client_momentum`` a client sketches the average of its :math:`\Delta_c
-  / q` over rounds, as in `safl`.
+  In rounds 0, ``every``, 2 ``every`` ... clients add the means of their squared
+  updates over rows and over columns (Adafactor's factors), and the server sends
+  v with the mean table; old factors count ``keep``. Before that q is 1.
 
   Args:
     task: loss and local steps of a client.
@@ -98,7 +92,7 @@ def preconditioned_sketching(
     every: rounds from one exchange of factors to the next.
     keep: weight of the old factors.
     damping: :math:`\lambda`, in units of the mean of v over all coordinates.
-    client_momentum: decay of the average on clients; with it b1 should be 0.
+    client_momentum: as of `safl`, of :math:`\Delta_c / q`.
     b1: decay of the first moment.
     b2: decay of the second.
     schedule: round -> factor on ``server_lr``.
@@ -108,9 +102,8 @@ def preconditioned_sketching(
   Symbols: server_lr eta; sketch R; b1, b2 beta_1, beta_2; damping lambda.
 
   Departures: none; an algorithm of this project. Factors are those of
-  Adafactor (Shazeer and Stern, ICML 2018, arXiv:1804.04235). They are
-  statistics of data: with privacy they would need a bound and noise, and so
-  there is no ``privacy``.
+  Adafactor (Shazeer and Stern, ICML 2018, arXiv:1804.04235). They have no
+  privacy analysis.
 
   Source: this project, after Chen, Li, Banerjee, arXiv:2411.06770.
   """

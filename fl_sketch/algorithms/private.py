@@ -34,11 +34,11 @@ def dp_fedavg(
   expected_cohort r; clip_norm C; noise_multiplier z = r sigma / C.
 
   Departures: the noise is drawn once, on the sum; the paper's clients draw
-  N(0, r sigma^2 I) each, which under the Poisson sampling it states shows how
-  many took part, and costs up to five times the epsilon. The sum is divided by
-  the expected r; the paper's sigma has an unspecified constant: take z from
-  `privacy.accounting`. The paper calls n the number of samples; the unit is one
-  client. Tuning C and the rates on the same data is not accounted for.
+  N(0, r sigma^2 I) each, which shows how many a Poisson sample took, and costs
+  up to five times the epsilon. The sum is divided by the expected r. The
+  paper's sigma has an unspecified constant: take z from `privacy.accounting`.
+  It calls n the number of samples; the unit is one client. Tuning C and the
+  rates on the same data is not accounted for.
 
   Source: Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094, Algorithm 1.
   """

@@ -36,10 +36,9 @@ def safl(
 
   With ``client_momentum`` a client sketches the average :math:`m_c \leftarrow
   \beta m_c + (1 - \beta) \Delta_c` of its updates over rounds, divided by
-  :math:`1 - \beta^t`. The noise of a sketch grows with the norm of what it
-  takes, which the average of noisy gradients reduces: where those are nearly
-  all noise, by (1 - beta) / (1 + beta) in energy. Set b1 to 0 with it: two
-  averages in a row lag twice, which is unstable at the rates of one.
+  :math:`1 - \beta^t`. The average of noisy gradients is shorter, by up to (1 -
+  beta) / (1 + beta) in energy, and so is the noise of its sketch. Set b1 to 0
+  with it: two averages lag twice, which is unstable at rates tuned for one.
 
   ``clip`` is for heavy-tailed noise: 'client' bounds every
   :math:`\|\Delta_c\|` by ``clip_norm`` before the sketch, 'server' bounds
@@ -62,10 +61,9 @@ def safl(
   decode in the round that encoded. 'amsgrad' is Algorithm 2, without bias
   correction; the paper's experiments have 'adam'. Below d, the sketch's noise
   lifts every second moment to at least :math:`\|\Delta\|^2 / b`: keep eps well
-  below :math:`\|\Delta\| / \sqrt b`. ``clip`` is a reconstruction: the
-  heavy-tailed variant, SACFL, is named in abstracts of the paper but printed
-  nowhere; 'client' is the per-round clipping of FAT-Clipping (Yang et al.,
-  arXiv:2210.00690).
+  below :math:`\|\Delta\| / \sqrt b`. ``clip`` reconstructs SACFL, which
+  abstracts of the paper name and no text prints; 'client' is the per-round
+  clipping of FAT-Clipping (Yang et al., arXiv:2210.00690).
 
   Source: Chen, Li, Banerjee, arXiv:2411.06770, Algorithms 1 and 2.
 

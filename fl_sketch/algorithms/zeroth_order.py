@@ -101,11 +101,10 @@ def fedkseed(
   Symbols: client_lr eta; server_lr 1; pool K; local_steps tau; mu epsilon.
 
   Departures: which seeds a client draws follows from its key, so that it sends
-  slopes alone. The server sends the sums of a round; the paper sends those of
-  all rounds, of which a client makes the model anew from the first one: K
-  floats for whoever was away, but other rounding than the server's, and K
-  directions for each participant. Here a client replays what it missed bit for
-  bit. Without FedKSeed-Pro, which draws by the slopes of the past.
+  slopes alone. The server sends the sums of a round, which absent clients
+  replay bit for bit; the paper sends the sums of all rounds, of which a client
+  builds the model from the first one again, with other rounding. Without
+  FedKSeed-Pro, which draws by the slopes of the past.
 
   Source: Qin, Chen, Qian, Ding, Li, Deng, ICML 2024, arXiv:2312.06353,
   Algorithm 1; checked against a copy of the authors' code.
