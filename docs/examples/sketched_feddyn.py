@@ -19,7 +19,7 @@ class State(NamedTuple):
   bill: comms.Bill
 
 
-@algorithms.register(hyper=('alpha',))
+@algorithms.register(work='task', hyper=('alpha',))
 def sketched_feddyn(task, hp, *, sketch, population, alpha=0.1):
   """Minimises f_i(u) - <g_i, u> + alpha / 2 |u - w|^2, with g_i from tables."""
 

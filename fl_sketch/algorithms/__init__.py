@@ -171,6 +171,11 @@ def _check_task(name: str, task: Task) -> None:
     raise ValueError(
       f'{name} requires loss_fn or your own `local` function; set one of them.'
     )
+  if local is not None and work in ('task', 'slopes'):
+    raise ValueError(
+      f'{name} changes the local steps, which your own `local` function cannot '
+      'replace; set loss_fn.'
+    )
   if work == 'gradient' and task.local_steps not in (None, 1):
     raise ValueError(
       f'{name} sends one gradient, got local_steps={task.local_steps}; set it '
@@ -212,5 +217,5 @@ def takes_optimizer(name: str, local: Any = None) -> bool:
   (True, False)
   """
   spec = entry(name)
-  free = spec.work == 'steps' and spec.any_optimizer
+  free = spec.work in ('steps', 'task') and spec.any_optimizer
   return free and local is None and 'local_steps' not in options(name)

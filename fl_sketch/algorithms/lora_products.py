@@ -130,7 +130,7 @@ def _factors_alone(task, hp, start) -> Local:
 
   def local(params, batches, key, drift):
     trained, kernels = lora.split(params)
-    loss_fn = lora.beside(task.own_loss(), kernels)
+    loss_fn = lora.beside(task.loss_fn, kernels)
     steps = task._replace(loss_fn=loss_fn).steps(hp)
     if start is None:
       return steps(trained, batches, key, drift)

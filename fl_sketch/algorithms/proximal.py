@@ -132,7 +132,6 @@ def fednova(task: Task, hp: Hyper) -> Algorithm:
   Source: Wang, Liu, Liang, Joshi, Poor, NeurIPS 2020, arXiv:2007.07481,
   equation 9 and section 5, with the first choice of :math:`\tau_{eff}`.
   """
-  task.own_loss()  # raises if the steps are given: it could not count them
   steps = task.steps(hp)
 
   def direction(params, batches, key, drift):

@@ -44,9 +44,10 @@ class Entry(NamedTuple):
       client. If its first argument is called ``local``, it gets the local work
       that the method `work` of the task builds. An argument ``channel`` of type
       `Channel` stands for the fields of that.
-    work: what the factory makes of its task: 'steps', one 'gradient',
-      'private_steps', or 'slopes', for which the loss has no gradient. It is
-      what a config can be checked by before there is a model.
+    work: what the factory makes of its task, by which a config is checked
+      before there is a model: 'steps', one 'gradient' or 'private_steps', which
+      own local work can replace; 'task', steps that the algorithm changes or
+      counts; or 'slopes', for which the loss has no gradient.
     everyone: whether every client must take part in every round, with equal
       weights.
     any_optimizer: whether local steps may be those of any optimizer, and not of
@@ -71,13 +72,6 @@ class Entry(NamedTuple):
   from_memory: bool = False
   rows: int | None = None
   rank: int | None = None
-
-
-def _entry(
-  factory: Callable[..., Algorithm], *, work='steps', **marks
-) -> Entry:
-  # 'task' was that of factories with a task, when others had local work.
-  return Entry(factory, 'steps' if work == 'task' else work, **marks)
 
 
 class Algorithms(registry.Registry[Entry]):
@@ -123,7 +117,7 @@ CONTEXT = (
 )  # fmt: skip
 REGISTRY = Algorithms(
   'algorithm',
-  _entry,
+  Entry,
   context=CONTEXT,
   leading=2,
   reserved=(
@@ -148,9 +142,9 @@ _POOL = {'pool': 64}
 
 register(fedsgd, work='gradient')
 register(fedavg)
-register(fedprox, hyper=('mu',))
-register(feddyn, hyper=('alpha',), example=_ALL)
-register(fednova, any_optimizer=False)
+register(fedprox, work='task', hyper=('mu',))
+register(feddyn, work='task', hyper=('alpha',), example=_ALL)
+register(fednova, work='task', any_optimizer=False)
 register(iterative_sketching, example=_LINEAR)
 register(decentralised, everyone=True, example=_LINEAR | _GRAPH)
 register(fedsketch.fedsketch_privix, example=_COUNT)
@@ -170,8 +164,8 @@ register(ef21, work='gradient', example=_LARGEST | _ALL)
 register(cd_adam, work='gradient', example=_LARGEST | _ALL, from_memory=True)
 register(onebit_adam, work='gradient', example={'warmup': 2})
 register(power_sgd, example={'rank': 2}, rows=25)
-register(flora, rows=200, rank=2)
-register(fedex, rows=200, rank=2)
+register(flora, work='task', rows=200, rank=2)
+register(fedex, work='task', rows=200, rank=2)
 register(demo, work='gradient', example=_COSINES)
 register(cocktail_sgd, example=_QUANTIZED | {'mask_ratio': 0.1})
 register(ferret, example={'size': 100})

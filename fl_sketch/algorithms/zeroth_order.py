@@ -144,4 +144,4 @@ def _steps(task: Task, hp: Hyper, seeds: Any, mu: Any) -> Any:
       f'weight_decay={task.weight_decay} is not supported by zeroth-order '
       'steps; set it to 0.'
     )
-  return zeroth_order(task.own_loss(), hp.client_lr, seeds, mu=mu)
+  return zeroth_order(task.loss_fn, hp.client_lr, seeds, mu=mu)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from fl_sketch.local.optimizers import Optimizer
 from fl_sketch.local.private_sgd import private_sgd
 from fl_sketch.local.sgd import gradient, sgd
-from fl_sketch.rounds.algorithm import Hyper, Local, LossFn
+from fl_sketch.rounds.algorithm import Hyper, Local
 
 
 class Task(NamedTuple):
@@ -23,9 +23,10 @@ class Task(NamedTuple):
     optimizer: of the steps; None is SGD.
     clip: the largest norm of a gradient; None is any.
     local: hp -> local work, which replaces that of all methods; None for none.
+      Algorithms that are registered as 'task' or 'slopes' never get one.
   """
 
-  loss_fn: LossFn | None
+  loss_fn: Any
   local_steps: int | None = None
   weight_decay: float = 0.0
   expected_batch: int | None = None
@@ -33,26 +34,13 @@ class Task(NamedTuple):
   clip: float | None = None
   local: Callable[[Hyper], Local] | None = None
 
-  def own_loss(self) -> LossFn:
-    """Returns the loss, for steps that `local` cannot replace.
-
-    Raises:
-      ValueError: there is none.
-    """
-    if self.loss_fn is None:
-      raise ValueError(
-        'The algorithm changes the local steps, which requires loss_fn; remove '
-        "local, or local_work='gram' of a config."
-      )
-    return self.loss_fn
-
   def steps(self, hp: Hyper, *, proximal: Any = None) -> Local:
     """Builds local steps; see `local.sgd`."""
-    if self.local is not None and proximal is None:
+    if self.local is not None:
       return self.local(hp)
     optimizer = self.optimizer
     return sgd(
-      self.own_loss(),
+      self.loss_fn,
       hp.client_lr,
       local_steps=self.local_steps,
       weight_decay=self.weight_decay,
@@ -67,7 +55,7 @@ class Task(NamedTuple):
     if self.local is not None:
       return self.local(hp)
     options = {'weight_decay': self.weight_decay, 'clip': self.clip}
-    return gradient(self.own_loss(), **options)
+    return gradient(self.loss_fn, **options)
 
   def private_steps(self, hp: Hyper) -> Local:
     """Builds steps with noise; see `local.private_sgd`."""
@@ -76,4 +64,4 @@ class Task(NamedTuple):
     numbers: Any = hp.client_lr, hp.clip_norm, hp.noise_multiplier
     expected: Any = self.expected_batch
     options = {'expected_batch': expected, 'weight_decay': self.weight_decay}
-    return private_sgd(self.own_loss(), *numbers, **options)
+    return private_sgd(self.loss_fn, *numbers, **options)
