@@ -1,4 +1,7 @@
-"""Evaluates formulas on arrays of numbers, and outside of their conditions."""
+"""Evaluates formulas on arrays of numbers, and outside of their conditions.
+
+The conditions are annotations of `conditions`.
+"""
 
 from collections.abc import Callable
 import functools
@@ -10,6 +13,8 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from fl_sketch.utils import checks
 import numpy as np
+
+from . import conditions
 
 P = ParamSpec('P')
 R_co = TypeVar('R_co', covariant=True)
@@ -29,7 +34,7 @@ class Formula(Protocol[P, R_co]):
 
 
 def formula(function: Callable[P, R]) -> Formula[P, R]:
-  """Extends a function of numbers to arrays, and adds a keyword ``check``.
+  """Checks a function's annotations; adds arrays and a keyword ``check``.
 
   Arguments that are annotated as numbers, and such fields of a `NamedTuple`,
   may be arrays; they broadcast against each other. The result has arrays of
@@ -38,7 +43,7 @@ def formula(function: Callable[P, R]) -> Formula[P, R]:
   value. A nested call does as the outer one.
 
   >>> @formula
-  ... def bound(step: float, *, smoothness: float) -> float:
+  ... def bound(step: float, *, smoothness: conditions.Positive) -> float:
   ...   step = checks.at_most('step', step, 1 / smoothness)
   ...   return 1 / (step - step**2 * smoothness)
   >>> bound(np.array([0.125, 0.25]), smoothness=2.0)
@@ -48,17 +53,30 @@ def formula(function: Callable[P, R]) -> Formula[P, R]:
   """
   if hasattr(function, 'formula'):
     return typing.cast(Any, function)
-  signature = inspect.signature(function)
+  checked, signature = with_checks(function), inspect.signature(function)
 
   @functools.wraps(function)
   def evaluate(*args, check: bool = True, **kwargs):
-    call = function if check else functools.partial(_unchecked, function)
+    call = checked if check else functools.partial(_unchecked, checked)
     if not any(map(_has_array, (*args, *kwargs.values()))):
       return call(*args, **kwargs)
     return _elementwise(function, call, signature.bind(*args, **kwargs))
 
   evaluate.__dict__['formula'] = function
   return typing.cast(Any, evaluate)
+
+
+def with_checks(function: Callable[P, R]) -> Callable[P, R]:
+  """Checks the annotations of a function's arguments when it is called."""
+  signature = inspect.signature(function)
+
+  @functools.wraps(function)
+  def call(*args, **kwargs):
+    bound = signature.bind(*args, **kwargs)
+    conditions.check(function, bound.arguments)
+    return function(*bound.args, **bound.kwargs)
+
+  return call
 
 
 def _elementwise(function, call, bound):

@@ -9,11 +9,15 @@ Karimi, Li and Li, arXiv:2008.04975, Theorem 1.
 """
 
 import math
+from typing import Annotated
 import warnings
 
 from fl_sketch.privacy import accounting
 from fl_sketch.utils import checks, markdown
 
+from . import conditions
+from .conditions import Count, Fraction, Positive
+from .evaluation import with_checks
 from .privacy_lemmas import (
   advanced_composition,
   gaussian_mechanism_sigma,
@@ -38,13 +42,16 @@ SETTINGS = (
 )
 
 
+@with_checks
 def song_theorem_6_2(
-  epsilon_hat: float,
-  delta_hat: float,
-  steps: int,
-  rounds: int,
+  epsilon_hat: Positive,
+  delta_hat: Fraction,
+  steps: Count,
+  rounds: Count,
   *,
-  form: str = 'headline',
+  form: Annotated[
+    str, conditions.choice(('headline', 'rigorous'))
+  ] = 'headline',
   delta_slack: float | None = None,
 ) -> tuple[float, float]:
   """Return (epsilon, delta) of `rounds` rounds of `steps` private local steps.
@@ -58,10 +65,7 @@ def song_theorem_6_2(
   >>> round(eps, 1)
   31.3
   """
-  k = checks.count('steps', steps) * checks.count('rounds', rounds)
-  checks.choice('form', form, ('headline', 'rigorous'))
-  epsilon_hat = checks.positive('epsilon_hat', epsilon_hat)
-  delta_hat = checks.fraction('delta_hat', delta_hat)
+  k = steps * rounds
   if (delta_slack is None) != (form == 'headline'):
     raise checks.ChoiceError(
       f"Expected delta_slack={delta_slack} with form='rigorous' and only there."
@@ -73,8 +77,13 @@ def song_theorem_6_2(
   )
 
 
+@with_checks
 def song_sigma_squared(
-  epsilon_hat: float, delta_hat: float, lipschitz: float, *, constant: float
+  epsilon_hat: Positive,
+  delta_hat: Fraction,
+  lipschitz: Positive,
+  *,
+  constant: Positive,
 ) -> float:
   """Return sigma^2 = constant ln(1 / delta_hat) lipschitz^2 / epsilon_hat^2.
 
@@ -86,21 +95,18 @@ def song_sigma_squared(
   >>> round(song_sigma_squared(1.0, 1e-5, 1.0, constant=2.0), 2)
   23.03
   """
-  epsilon_hat = checks.positive('epsilon_hat', epsilon_hat)
-  log = -math.log(checks.fraction('delta_hat', delta_hat))
-  lipschitz = checks.positive('lipschitz', lipschitz)
-  constant = checks.positive('constant', constant)
-  return constant * log * lipschitz**2 / epsilon_hat**2
+  return constant * -math.log(delta_hat) * lipschitz**2 / epsilon_hat**2
 
 
+@with_checks
 def das_sigma_squared(
-  epsilon: float,
-  delta: float,
+  epsilon: Positive,
+  delta: Fraction,
   *,
-  clip_norm: float,
-  population: int,
-  rounds: int,
-  constant: float,
+  clip_norm: Positive,
+  population: Count,
+  rounds: Count,
+  constant: Positive,
 ) -> float:
   """Return constant rounds clip_norm^2 ln(1 / delta) / (population epsilon)^2.
 
@@ -112,22 +118,18 @@ def das_sigma_squared(
   >>> round(das_sigma_squared(5.0, 1e-5, constant=2.0, **spec), 4)
   0.0368
   """
-  epsilon = checks.positive('epsilon', epsilon)
-  log = -math.log(checks.fraction('delta', delta))
-  clip_norm = checks.positive('clip_norm', clip_norm)
-  population = checks.count('population', population)
-  rounds = checks.count('rounds', rounds)
-  constant = checks.positive('constant', constant)
-  return constant * rounds * log * (clip_norm / (population * epsilon)) ** 2
+  ratio = clip_norm / (population * epsilon)
+  return constant * rounds * -math.log(delta) * ratio**2
 
 
+@with_checks
 def das_rho(
-  epsilon: float,
-  delta: float,
+  epsilon: Positive,
+  delta: Fraction,
   *,
-  dimension: int,
-  population: int,
-  constant: float,
+  dimension: Count,
+  population: Count,
+  constant: Positive,
 ) -> float:
   """Return sqrt(constant dimension ln(1 / delta)) / (population epsilon).
 
@@ -138,40 +140,33 @@ def das_rho(
   >>> round(das_rho(5.0, 1e-5, constant=1.0, **spec), 4)
   0.096
   """
-  epsilon = checks.positive('epsilon', epsilon)
-  log = -math.log(checks.fraction('delta', delta))
-  dimension = checks.count('dimension', dimension)
-  population = checks.count('population', population)
-  constant = checks.positive('constant', constant)
-  return math.sqrt(constant * dimension * log) / (population * epsilon)
+  spread = math.sqrt(constant * dimension * -math.log(delta))
+  return spread / (population * epsilon)
 
 
+@with_checks
 def das_noise_multiplier_of(
-  sigma: float, *, cohort: float, clip_norm: float
+  sigma: conditions.NonNegative, *, cohort: Positive, clip_norm: Positive
 ) -> float:
   """Return cohort sigma / clip_norm, the accountant's noise multiplier.
 
-  Args:
-    sigma: stddev of the noise on the mean over the expected cohort.
-    cohort: Expected size, the fixed denominator.
-    clip_norm: Bound of one client's norm.
+  sigma is that of the mean over the expected cohort.
 
   >>> das_noise_multiplier_of(0.2, cohort=10, clip_norm=1.0)
   2.0
   """
-  sigma = checks.at_least('sigma', sigma, 0)
-  cohort = checks.positive('cohort', cohort)
-  return cohort * sigma / checks.positive('clip_norm', clip_norm)
+  return cohort * sigma / clip_norm
 
 
+@with_checks
 def count_sketch_heuristic_epsilon(
   *,
-  rows: int,
-  cols: int,
-  dimension: int,
-  max_value: float,
-  stddev: float,
-  alpha: float = 4.0,
+  rows: Count,
+  cols: Count,
+  dimension: Count,
+  max_value: Positive,
+  stddev: Positive,
+  alpha: Positive = 4.0,
 ) -> float:
   """Return rows ln(1 + a): a heuristic, NOT differential privacy.
 
@@ -184,27 +179,28 @@ def count_sketch_heuristic_epsilon(
   Raises:
     ValueError: if a > 1/2 - 1 / alpha, where even the heuristic says nothing.
   """
-  rows, cols = checks.count('rows', rows), checks.count('cols', cols)
-  dimension = checks.count('dimension', dimension)
-  ratio = checks.positive('max_value', max_value)
-  ratio /= checks.positive('stddev', stddev)
-  alpha = checks.positive('alpha', alpha)
   if dimension <= max(cols, 2):
     raise ValueError(f'Expected {dimension=} > max(cols={cols}, 2).')
-  a = alpha * ratio**2 * cols * (cols - 1) / (dimension - 2)
+  a = alpha * (max_value / stddev) ** 2 * cols * (cols - 1) / (dimension - 2)
   a *= 1 + math.log(dimension - cols)
   if not a <= 0.5 - 1 / alpha:
     raise ValueError(f'Expected a={a:.4g} <= 1/2 - 1/alpha={0.5 - 1 / alpha}.')
   warnings.warn(
     'This is NOT differential privacy: it assumes a distribution of the input.',
     UserWarning,
-    stacklevel=2,
+    stacklevel=3,
   )
   return rows * math.log1p(a)
 
 
+@with_checks
 def chain_noise_multiplier(
-  epsilon: float, delta: float, q: float, steps: int, *, form: str = 'h4'
+  epsilon: Positive,
+  delta: Fraction,
+  q: Positive,
+  steps: Count,
+  *,
+  form: Annotated[str, conditions.choice(('h4', 'tight', 'none'))] = 'h4',
 ) -> float:
   """Return the noise multiplier by the papers' chain of lemmas.
 
@@ -214,10 +210,6 @@ def chain_noise_multiplier(
   >>> round(chain_noise_multiplier(5.0, 1e-5, 0.2, 100), 1)
   90.4
   """
-  checks.choice('form', form, ('h4', 'tight', 'none'))
-  epsilon = checks.positive('epsilon', epsilon)
-  delta = checks.fraction('delta', delta)
-  steps, q = checks.count('steps', steps), checks.positive('q', q)
   if q > 1:
     raise ValueError(f'Expected {q=} <= 1.')
   spread = math.sqrt(2 * steps * math.log(2 / delta))

@@ -1,14 +1,20 @@
 """Textbook lemmas of the papers' privacy proofs: valid but loose."""
 
 import math
+from typing import Annotated
 
 from fl_sketch.utils import checks
 
+from . import conditions
+from .conditions import Count, Fraction, Positive, Share
+from .evaluation import with_checks
 
+
+@with_checks
 def gaussian_mechanism_sigma(
-  epsilon: float,
-  delta: float,
-  sensitivity: float,
+  epsilon: Positive,
+  delta: Fraction,
+  sensitivity: Positive,
   *,
   allow_unproven: bool = False,
 ) -> float:
@@ -21,16 +27,19 @@ def gaussian_mechanism_sigma(
   >>> round(gaussian_mechanism_sigma(1.0, 1e-5, sensitivity=1.0), 3)
   4.845
   """
-  epsilon = checks.positive('epsilon', epsilon)
-  delta = checks.fraction('delta', delta)
-  sensitivity = checks.positive('sensitivity', sensitivity)
   if epsilon > 1 and not allow_unproven:
     checks.refuse(f'Expected epsilon={epsilon} <= 1, where it is proven.')
   return math.sqrt(2 * math.log(1.25 / delta)) * sensitivity / epsilon
 
 
+@with_checks
 def advanced_composition(
-  epsilon: float, delta: float, k: int, *, delta_slack: float, form: str = 'h3'
+  epsilon: Positive,
+  delta: Share,
+  k: Count,
+  *,
+  delta_slack: Fraction,
+  form: Annotated[str, conditions.choice(('h3', 'drv10'))] = 'h3',
 ) -> tuple[float, float]:
   """Return (epsilon, delta) of k adaptive steps of (epsilon, delta); loose.
 
@@ -42,23 +51,23 @@ def advanced_composition(
   >>> round(eps, 4)
   1.3045
   """
-  epsilon = checks.positive('epsilon', epsilon)
-  delta = checks.zero_or_fraction('delta', delta)
-  k = checks.count('k', k)
-  slack = checks.fraction('delta_slack', delta_slack)
-  checks.choice('form', form, ('h3', 'drv10'))
-  spread = math.sqrt(2 * k * math.log(1 / slack)) * epsilon
+  spread = math.sqrt(2 * k * math.log(1 / delta_slack)) * epsilon
   if form == 'drv10':
     drift = k * epsilon * math.expm1(epsilon)
   else:
     drift = 2 * k * epsilon**2
     if epsilon > 1:
       checks.refuse(f"Expected epsilon={epsilon} <= 1 for form='h3'.")
-  return spread + drift, slack + k * delta
+  return spread + drift, delta_slack + k * delta
 
 
+@with_checks
 def subsample_amplification(
-  epsilon: float, delta: float, q: float, *, form: str = 'tight'
+  epsilon: Positive,
+  delta: Share,
+  q: Positive,
+  *,
+  form: Annotated[str, conditions.choice(('tight', 'h4'))] = 'tight',
 ) -> tuple[float, float]:
   """Return (epsilon, delta) of a step on a sample of the fraction q.
 
@@ -71,10 +80,6 @@ def subsample_amplification(
   >>> round(subsample_amplification(1.0, 1e-5, 0.2)[0], 3)
   0.295
   """
-  epsilon = checks.positive('epsilon', epsilon)
-  delta = checks.zero_or_fraction('delta', delta)
-  q = checks.positive('q', q)
-  checks.choice('form', form, ('tight', 'h4'))
   bound = 1 if form == 'tight' else 0.5
   if q > bound:
     checks.refuse(f'Expected q={q} <= {bound} for {form=}.')

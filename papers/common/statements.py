@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
 from fl_sketch.utils import checks, markdown
 
 from . import evaluation, symbols
+from .conditions import FORMS
 
 # How far a form of a statement may be trusted.
 Label = Literal[
@@ -17,7 +18,6 @@ Label = Literal[
 ]
 # `papers` in a checkout, `fl_sketch.papers` in an installed package.
 _PAPERS = __name__.removesuffix('.common.statements')
-FORMS = ('printed', 'corrected')
 PAPERS = {'S0': 'Song', 'S1': 'Das', 'S2': 'FedSKETCH', 'S4': 'Chen'}
 _MODULES = {
   'chen.statements': (
@@ -83,17 +83,12 @@ def statement(
       raise ValueError(f'Expected {identity=} to be entered once.')
     source = f'{PAPERS[paper]}, {place}'
     text = function.__annotations__.get('return') is str
-    extended: Any = function if text else evaluation.formula(function)
+    extend = evaluation.with_checks if text else evaluation.formula
+    extended: Any = extend(function)
     _statements[identity] = Statement(identity, extended, source, labels)
     return extended
 
   return enter
-
-
-def is_printed(form: str) -> bool:
-  """Whether `form` is 'printed'; ValueError unless it is one of `FORMS`."""
-  checks.choice('form', form, FORMS)
-  return form == 'printed'
 
 
 def modules() -> list[str]:

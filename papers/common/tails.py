@@ -8,32 +8,39 @@ whose entries are as independent as their definitions say.
 """
 
 import math
+from typing import Annotated
 
 from fl_sketch.utils import checks
 
-from . import statements as catalog
+from . import conditions
+from .conditions import Count, Form, Fraction, NonNegative
 from .evaluation import formula
-from .statements import is_printed, statement
+from .statements import statement
 
 # Those whose columns are not all orthogonal, of which `coherence` speaks.
 OVERLAPPING = ('ams', 'count_sketch', 'gaussian', 'sparse_embedding', 'srht')
 FAMILIES = (*OVERLAPPING, 'uniform_sampling')
+Family = Annotated[str, conditions.choice(FAMILIES)]
 
 
 @formula
-def coordinate_wise(family: str, dimension: int, size: int) -> float:
+def coordinate_wise(family: Family, dimension: Count, size: Count) -> float:
   """Returns a in Var <R^T R g, h> <= a / b: 2; n - b for uniform sampling.
 
   >>> coordinate_wise('srht', 64, 16)
   2.0
   """
-  dimension, size = _sizes(family, dimension, size)
+  checks.at_most('size', size, dimension)
   return 2.0 if family != 'uniform_sampling' else float(dimension - size)
 
 
 @statement('S0-LemD26', 'Lemma D.26', printed='order', corrected='holds')
 def chebyshev(
-  size: int, delta: float, *, a: float = 2.0, form: str = 'corrected'
+  size: Count,
+  delta: Fraction,
+  *,
+  a: NonNegative = 2.0,
+  form: Form = 'corrected',
 ) -> float:
   """Bounds the error by sqrt(a / (b delta)) with probability 1 - delta.
 
@@ -44,9 +51,7 @@ def chebyshev(
   >>> chebyshev(32, 0.25)
   0.5
   """
-  size, delta = checks.count('size', size), checks.fraction('delta', delta)
-  a = 1.0 if is_printed(form) else checks.at_least('a', a, 0)
-  return math.sqrt(a / (size * delta))
+  return math.sqrt((1.0 if form == 'printed' else a) / (size * delta))
 
 
 @statement(
@@ -56,13 +61,13 @@ def chebyshev(
 @statement('S0-LemD27', 'Lemma D.27', printed='order', corrected='loose')
 @statement('S0-LemD28', 'Lemma D.28', printed='holds', corrected='holds')
 def tail(
-  family: str,
-  dimension: int,
-  size: int,
-  delta: float,
+  family: Family,
+  dimension: Count,
+  size: Count,
+  delta: Fraction,
   *,
-  sparsity: int = 1,
-  form: str = 'corrected',
+  sparsity: Count = 1,
+  form: Form = 'corrected',
 ) -> float:
   r"""Bounds :math:`|g^T R^T R h - g^T h|` with probability 1 - delta.
 
@@ -84,10 +89,9 @@ def tail(
   >>> round(tail('gaussian', 4096, 1024, 1e-6), 3)
   0.266
   """
-  n, b = _sizes(family, dimension, size)
-  delta = checks.fraction('delta', delta)
-  sparsity = checks.count('sparsity', sparsity)
-  if is_printed(form):
+  n, b = dimension, size
+  checks.at_most('size', b, n)
+  if form == 'printed':
     return _printed_tail(family, n, b, delta, sparsity)
   if family == 'gaussian':
     u = math.log(2 / delta)
@@ -122,13 +126,13 @@ def _printed_tail(family, n, b, delta, sparsity):
   corrected='holds',
 )
 def coherence(
-  family: str,
-  dimension: int,
-  size: int,
-  delta: float,
+  family: Annotated[str, conditions.choice(OVERLAPPING)],
+  dimension: Count,
+  size: Count,
+  delta: Fraction,
   *,
-  sparsity: int = 1,
-  form: str = 'corrected',
+  sparsity: Count = 1,
+  form: Form = 'corrected',
 ) -> float:
   r"""Bounds all |<R_i, R_j>| of two columns with probability 1 - delta.
 
@@ -150,11 +154,8 @@ def coherence(
   Raises:
     ValueError: uniform sampling, whose columns are all orthogonal.
   """
-  n, b = _sizes(family, dimension, size)
-  delta = checks.fraction('delta', delta)
-  s = checks.count('sparsity', sparsity)
-  checks.choice('form', form, catalog.FORMS)
-  checks.choice('family', family, OVERLAPPING)
+  n, b, s = dimension, size, sparsity
+  checks.at_most('size', b, n)
   if family == 'count_sketch':
     return 1.0
   if form == 'printed':
@@ -170,7 +171,7 @@ def coherence(
 
 
 @statement('S0-B6', 'Lemma B.6, of Laurent and Massart', printed='holds')
-def chi_square_interval(degrees: int, delta: float) -> tuple[float, float]:
+def chi_square_interval(degrees: Count, delta: Fraction) -> tuple[float, float]:
   """Returns an interval that holds a chi square with probability 1 - delta.
 
   Above k - 2 sqrt(k u) and below k + 2 sqrt(k u) + 2 u, for u = log(2 / delta).
@@ -180,54 +181,35 @@ def chi_square_interval(degrees: int, delta: float) -> tuple[float, float]:
   >>> round(low, 1), round(high, 1)
   (27.2, 111.4)
   """
-  k = checks.count('degrees', degrees)
-  u = math.log(2 / checks.fraction('delta', delta))
-  spread = 2 * math.sqrt(k * u)
-  return k - spread, k + spread + 2 * u
+  u = math.log(2 / delta)
+  spread = 2 * math.sqrt(degrees * u)
+  return degrees - spread, degrees + spread + 2 * u
 
 
 @statement('S4-Prop3', 'Property 3', printed='wrong', corrected='loose')
 def bounded_products(
-  family: str,
-  dimension: int,
-  size: int,
-  delta: float,
+  family: Family,
+  dimension: Count,
+  size: Count,
+  delta: Fraction,
   *,
-  form: str = 'corrected',
+  form: Form = 'corrected',
 ) -> float:
   """`tail`; printed log(d / delta)^1.5 / sqrt(b) for the Count Sketch as well.
 
-  That one lies outside the theory: see `counterexample`.
+  That one lies outside the theory: for g = h = (e_1 + e_2) / sqrt(2) its error
+  is 0, or exactly 1 where the two coordinates collide, with probability 1 / b.
+  At delta = 1 / b^2 the printed bound falls below that error as b grows, and
+  the probability, b delta, is no Theta(delta).
 
   >>> bound = bounded_products('count_sketch', 2**20, 2**20, 2.0**-40)
   >>> bound > 2**9  # by Chebyshev; printed, it is below 1
   True
   """
+  checks.at_most('size', size, dimension)
   if form == 'printed':
-    n, _ = _sizes(family, dimension, size)
-    return _printed_tail('srht', n, size, checks.fraction('delta', delta), 1)
+    return _printed_tail('srht', dimension, size, delta, 1)
   return tail(family, dimension, size, delta, form=form)
-
-
-def counterexample(size: int) -> tuple[float, float]:
-  """Returns (error, its probability) of Property 3 for a Count Sketch.
-
-  For g = h = (e_1 + e_2) / sqrt(2) the error is 0, or exactly 1 where the two
-  coordinates collide, with probability 1 / b. At delta = 1 / b^2 the printed
-  bound falls below that error as b grows, and the probability, b delta, is no
-  Theta(delta).
-
-  >>> counterexample(1000)
-  (1.0, 0.001)
-  """
-  return 1.0, 1 / checks.count('size', size)
-
-
-def _sizes(family, dimension, size):
-  checks.choice('family', family, FAMILIES)
-  dimension = checks.count('dimension', dimension)
-  checks.at_most('size', checks.count('size', size), dimension)
-  return dimension, size
 
 
 def _padded(n):

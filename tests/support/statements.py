@@ -115,10 +115,6 @@ EXAMPLES = {
       'lipschitz': 48.0, 'distance': 1.0, 'mean_gap': 1.375, 'curvature': 1.0,
       'smoothness': 1.0, 'rho': 0.125, 'local_steps': 4,
     },
-    'best_local_steps': {
-      'lipschitz': 48.0, 'distance': 1.0, 'mean_gap': 1.0, 'curvature': 1.0,
-      'smoothness': 1.0, 'rho': 0.1,
-    },
     'compare': {
       'ratio': 4.0, 'distance': 10.0, 'rho': 0.001, 'local_steps': 5,
     },

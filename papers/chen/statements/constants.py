@@ -8,13 +8,14 @@ take the tail of the operator's family from `tails`.
 
 from collections.abc import Callable, Iterable
 import math
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from fl_sketch.utils import checks
 
-from ...common import tails
+from ...common import conditions, tails
+from ...common.conditions import Count, Form, Fraction, NonNegative, Positive
 from ...common.evaluation import formula
-from ...common.statements import is_printed, statement
+from ...common.statements import statement
 
 SQUARE = 1 + math.log(2)  # E||xi||^2 <= SQUARE sigma^2 in Assumption 3
 
@@ -22,49 +23,30 @@ SQUARE = 1 + math.log(2)  # E||xi||^2 <= SQUARE sigma^2 in Assumption 3
 class Run(NamedTuple):
   r"""SAFL with AMSGrad on the server, and the loss's constants in its bounds.
 
-  Attributes:
-    dimension: d.
-    size: b, the sketch's.
-    rounds: T.
-    client_lr: eta.
-    server_lr: kappa.
-    eps: epsilon, of AMSGrad.
-    smoothness: L, of every client's loss.
-    intrinsic_dimension: I. The corrected bounds ask for a diagonal A with
-      :math:`-A \preceq \nabla^2 L(x) \preceq A`, tr A = L I and no entry above
-      L: the preconditioner is diagonal as well, and depends on the sketch.
-    clients: C, of the cohort.
-    local_steps: K.
-    b1: beta_1.
-    noise: sigma, of Pr[||noise of a gradient|| >= t] <= 2 exp(-t^2 / sigma^2).
-    family: of operators, one of `tails.FAMILIES`.
+  The corrected bounds ask for a diagonal A with :math:`-A \preceq \nabla^2 L(x)
+  \preceq A`, tr A = L `intrinsic_dimension` and no entry above L: the
+  preconditioner is diagonal as well, and depends on the sketch. The noise of a
+  gradient has Pr[its length >= t] <= 2 exp(-t^2 / noise^2).
   """
 
-  dimension: int
-  size: int
-  rounds: int
-  client_lr: float
-  server_lr: float
-  eps: float
-  smoothness: float
-  intrinsic_dimension: float
-  clients: int = 1
-  local_steps: int = 1
-  b1: float = 0.9
-  noise: float = 0.0
-  family: str = 'gaussian'
+  dimension: Count
+  size: Count
+  rounds: Count
+  client_lr: Positive
+  server_lr: Positive
+  eps: Positive
+  smoothness: Positive
+  intrinsic_dimension: conditions.AtLeastOne
+  clients: Count = 1
+  local_steps: Count = 1
+  b1: conditions.Share = 0.9
+  noise: NonNegative = 0.0
+  family: Annotated[str, conditions.choice(tails.FAMILIES)] = 'gaussian'
 
   def check(self) -> None:
-    """Raises ValueError or TypeError unless all numbers are in their ranges."""
-    for name in ('dimension', 'size', 'rounds', 'clients', 'local_steps'):
-      checks.count(name, getattr(self, name))
-    for name in ('client_lr', 'server_lr', 'eps', 'smoothness'):
-      checks.positive(name, getattr(self, name))
-    checks.at_least('noise', self.noise, 0)
-    trace = checks.at_least('intrinsic_dimension', self.intrinsic_dimension, 1)
+    """Raises ValueError if the intrinsic dimension is above the dimension."""
+    trace = self.intrinsic_dimension
     checks.at_most('intrinsic_dimension', trace, self.dimension)
-    checks.zero_or_fraction('b1', self.b1)
-    checks.choice('family', self.family, tails.FAMILIES)
 
   def moved(self, gradient: float) -> float:
     """Bounds a client's pseudo-gradient: eta K G."""
@@ -72,14 +54,12 @@ class Run(NamedTuple):
 
   def longest(self, gradient: float, delta: float) -> float:
     """A bound on all C K T stochastic gradients, with probability 1 - delta."""
-    checks.at_least('gradient_bound', gradient, 0)
     count = self.clients * self.local_steps * self.rounds
-    delta = checks.fraction('delta', delta)
     return gradient + self.noise * math.sqrt(math.log(2 * count / delta))
 
   def entry(self, delta: float) -> float:
     """1 + `tails.tail` at every coordinate in every round, of unit vectors."""
-    each = checks.fraction('delta', delta) / (self.dimension * self.rounds)
+    each = delta / (self.dimension * self.rounds)
     return 1 + tails.tail(self.family, self.dimension, self.size, each)
 
 
@@ -113,7 +93,9 @@ def sub_gaussian_scale(norms: Iterable[float]) -> float:
 
 
 @formula
-def distortion(run: Run, delta: float, *, d: int = 1, rounds: int = 0) -> float:
+def distortion(
+  run: Run, delta: Fraction, *, d: int = 1, rounds: int = 0
+) -> float:
   """The printed log(C K d^i T^j / delta)^1.5 / sqrt(b), i `d`, j `rounds`.
 
   J2 of Corollary 1 is that of i = 1 and j = 2.
@@ -122,9 +104,7 @@ def distortion(run: Run, delta: float, *, d: int = 1, rounds: int = 0) -> float:
   >>> round(distortion(resnet, 0.01, d=2, rounds=2), 3)
   0.568
   """
-  run.check()
-  count = run.clients * run.local_steps
-  log = math.log(count / checks.fraction('delta', delta))
+  log = math.log(run.clients * run.local_steps / delta)
   log += d * math.log(run.dimension) + rounds * math.log(run.rounds)
   return log**1.5 / math.sqrt(run.size)
 
@@ -132,11 +112,11 @@ def distortion(run: Run, delta: float, *, d: int = 1, rounds: int = 0) -> float:
 @statement('S4-Lem3.4', 'Lemma 3.4', printed='wrong', corrected='holds')
 def projection(
   run: Run,
-  gradient_bound: float,
+  gradient_bound: NonNegative,
   *,
-  delta: float,
-  spread: float = 1.0,
-  form: str = 'corrected',
+  delta: Fraction,
+  spread: conditions.AtLeastOne = 1.0,
+  form: Form = 'corrected',
 ) -> float:
   r"""Bounds every :math:`|\langle \hat V_t^{-1/2} m_t, v_j \rangle|`.
 
@@ -152,17 +132,20 @@ def projection(
   >>> round(projection(run, 1.0, delta=0.1, form='printed'), 2)
   12.54
   """
-  run.check()
-  g = checks.at_least('gradient_bound', gradient_bound, 0)
-  if is_printed(form):
+  g = gradient_bound
+  if form == 'printed':
     return (1 + distortion(run, delta)) * run.moved(g) / run.eps
   largest = run.entry(delta / 2) * run.moved(run.longest(g, delta / 2))
-  return largest * checks.at_least('spread', spread, 1) / run.eps
+  return largest * spread / run.eps
 
 
 @statement('S4-Lem3.5', 'Lemma 3.5', printed='wrong', corrected='holds')
 def preconditioner(
-  run: Run, gradient_bound: float, *, delta: float, form: str = 'corrected'
+  run: Run,
+  gradient_bound: NonNegative,
+  *,
+  delta: Fraction,
+  form: Form = 'corrected',
 ) -> float:
   r"""M of :math:`g^T \hat V_t^{-1/2} g \ge \|g\|^2 / M`, for every g and t.
 
@@ -174,22 +157,20 @@ def preconditioner(
   >>> round(preconditioner(run, 1.0, delta=0.1, form='printed'), 3)
   0.15
   """
-  run.check()
-  g = checks.at_least('gradient_bound', gradient_bound, 0)
-  if not is_printed(form):
-    return run.eps * (1 + projection(run, g, delta=delta))
+  if form == 'corrected':
+    return run.eps * (1 + projection(run, gradient_bound, delta=delta))
   factor = math.sqrt(1 + distortion(run, delta, d=2, rounds=2))
-  return factor * run.moved(g) + run.eps
+  return factor * run.moved(gradient_bound) + run.eps
 
 
 @statement('S4-Lem3.6', 'Lemma 3.6', printed='wrong', corrected='holds')
 def martingale(
   run: Run,
-  gradient_bound: float,
+  gradient_bound: NonNegative,
   *,
-  delta: float,
-  nu: float = 1.0,
-  form: str = 'corrected',
+  delta: Fraction,
+  nu: Positive = 1.0,
+  form: Form = 'corrected',
 ) -> float:
   r"""Bounds the sum over rounds of the errors by sketches and gradient noise.
 
@@ -205,15 +186,13 @@ def martingale(
   >>> round(martingale(run, 1.0, delta=0.1), 2)
   1.75
   """
-  run.check()
-  g = checks.at_least('gradient_bound', gradient_bound, 0)
+  g = gradient_bound
   steps = run.moved(math.sqrt(run.rounds)) / run.eps
-  if not is_printed(form):
-    deviation = deviation_of_round(run, g)
-    return steps * g * deviation / math.sqrt(checks.fraction('delta', delta))
+  if form == 'corrected':
+    return steps * g * deviation_of_round(run, g) / math.sqrt(delta)
   sketched = distortion(run, delta, rounds=1) * g**2
   noise = run.noise * math.sqrt(math.log(2 * run.rounds / delta))
-  return checks.positive('nu', nu) * steps * (sketched + noise)
+  return nu * steps * (sketched + noise)
 
 
 def deviation_of_round(run: Run, gradient: float) -> float:
@@ -230,7 +209,7 @@ def deviation_of_round(run: Run, gradient: float) -> float:
 
 
 @statement('S4-LemB4', 'Lemma B.4', printed='holds')
-def momentum_factor(b1: float) -> float:
+def momentum_factor(b1: conditions.Share) -> float:
   """J of Lemma B.4: |m_t| <= J c eta_t if |update| <= c eta_t in every round.
 
   (1 - b1) / (1 - b1 sqrt(1 + 1 / T0)), with T0 = ceil(1 / (1 - b1^2)), under

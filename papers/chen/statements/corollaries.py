@@ -7,9 +7,10 @@ import math
 
 from fl_sketch.utils import checks, markdown
 
-from ...common import tails
+from ...common import conditions, tails
+from ...common.conditions import Count, Form, Fraction, NonNegative, Positive
 from ...common.evaluation import formula
-from ...common.statements import is_printed, statement
+from ...common.statements import statement
 from . import constants, rates
 from .constants import Run
 
@@ -18,12 +19,12 @@ from .constants import Run
 def asymptotic(
   run: Run,
   *,
-  gap: float,
-  gradient_bound: float,
-  delta: float,
-  gradient_l1: float | None = None,
-  nu: float = 1.0,
-  form: str = 'corrected',
+  gap: NonNegative,
+  gradient_bound: NonNegative,
+  delta: Fraction,
+  gradient_l1: NonNegative | None = None,
+  nu: Positive = 1.0,
+  form: Form = 'corrected',
 ) -> float:
   """O(1 / sqrt(T)): `constant_rate` at eta = 1 / (K sqrt(T)), M <= 2 epsilon.
 
@@ -34,16 +35,12 @@ def asymptotic(
   >>> number = {'gap': 1.0, 'gradient_bound': 1.0, 'delta': 0.1}
   >>> round(asymptotic(run, gradient_l1=1.0, **number), 3)
   0.041
-
-  Raises:
-    ValueError: another client_lr, or T is below its bound.
   """
   run = _paced(run)
   scale = run.server_lr * math.sqrt(run.rounds)
-  if is_printed(form):
-    g = checks.at_least('gradient_bound', gradient_bound, 0)
-    checks.at_least('rounds', run.rounds, (g / run.eps) ** 2)
-    budget = rates.printed_budget(run, gap, g, delta, nu)
+  if form == 'printed':
+    checks.at_least('rounds', run.rounds, (gradient_bound / run.eps) ** 2)
+    budget = rates.printed_budget(run, gap, gradient_bound, delta, nu)
   else:
     m, budget = rates.corrected_budget(
       run, gap, gradient_bound, delta, gradient_l1
@@ -56,13 +53,13 @@ def asymptotic(
 def near_start(
   run: Run,
   *,
-  j3: float,
-  gap: float,
-  gradient_bound: float,
-  delta: float,
-  gradient_l1: float | None = None,
-  nu: float = 1.0,
-  form: str = 'corrected',
+  j3: Positive,
+  gap: NonNegative,
+  gradient_bound: NonNegative,
+  delta: Fraction,
+  gradient_l1: NonNegative | None = None,
+  nu: Positive = 1.0,
+  form: Form = 'corrected',
 ) -> float:
   """O(1 / T): `constant_rate` at eta = 1 / (K sqrt(T)), M <= J3 / sqrt(T).
 
@@ -74,17 +71,10 @@ def near_start(
   >>> number = {'gap': 0.1, 'gradient_bound': 0.1, 'delta': 0.1}
   >>> round(near_start(run, j3=0.5, gradient_l1=0.1, **number), 3)
   0.061
-
-  Raises:
-    ValueError: another client_lr, b is too small, or T beyond its bound.
   """
   run = _paced(run)
-  if is_printed(form):
-    numbers = {
-      name: getattr(run, name) for name in ('clients', 'local_steps', 'rounds')
-    }
-    size = least_size(run.dimension, delta=delta, **numbers)
-    checks.at_least('size', run.size, size)
+  if form == 'printed':
+    checks.at_least('size', run.size, _least_size(run, delta))
     length = math.sqrt(2) * gradient_bound
     budget = rates.printed_budget(run, gap, gradient_bound, delta, nu)
   else:
@@ -103,20 +93,30 @@ def near_start(
 
 @formula
 def least_size(
-  dimension: int, *, clients: int, local_steps: int, rounds: int, delta: float
+  dimension: Count,
+  *,
+  clients: Count,
+  local_steps: Count,
+  rounds: Count,
+  delta: Fraction,
 ) -> int:
   """The b of Corollary 2: log(C K d^2 T^2 / delta)^3.
 
   >>> least_size(42_000_000, clients=5, local_steps=1, rounds=100, delta=0.01)
   129028
   """
-  b = Run(dimension, 1, rounds, 1, 1, 1, 1, 1, clients, local_steps)
-  return math.ceil(constants.distortion(b, delta, d=2, rounds=2) ** 2)
+  run = Run(dimension, 1, rounds, 1, 1, 1, 1, 1, clients, local_steps)
+  return _least_size(run, delta)
+
+
+def _least_size(run, delta):
+  one = run._replace(size=1)
+  return math.ceil(constants.distortion(one, delta, d=2, rounds=2) ** 2)
 
 
 @formula
 def largest_rounds(
-  j3: float, length: float, eps: float, *, form: str = 'corrected'
+  j3: float, length: float, eps: Positive, *, form: Form = 'corrected'
 ) -> float:
   """The T of Corollary 2 at which epsilon + length / sqrt(T) <= J3 / sqrt(T).
 
@@ -127,20 +127,23 @@ def largest_rounds(
   """
   if checks.real('j3', j3) <= length:
     checks.refuse(f'Expected {j3=} > {length}.')
-  left = (j3 - length) / checks.positive('eps', eps)
-  return left / eps if is_printed(form) else left**2
+  left = (j3 - length) / eps
+  return left / eps if form == 'printed' else left**2
 
 
 def _paced(run):
   """Returns the run; ValueError unless its client_lr is 1 / (K sqrt(T))."""
-  run.check()
   rates.check_rate(run, 1 / (run.local_steps * math.sqrt(run.rounds)))
   return run
 
 
 @statement('S4-Rem3.4', 'Remark 3.4', corrected='holds')
 def curvature(
-  *, smoothness: float, intrinsic_dimension: float, size: int, a: float = 2.0
+  *,
+  smoothness: Positive,
+  intrinsic_dimension: conditions.AtLeastOne,
+  size: Count,
+  a: NonNegative = 2.0,
 ) -> float:
   r"""The most that :math:`E (R^T R g)^T A R^T R g` is, for a unit g.
 
@@ -150,13 +153,13 @@ def curvature(
   >>> curvature(smoothness=2.0, intrinsic_dimension=4.0, size=8)
   4.0
   """
-  trace = checks.at_least('intrinsic_dimension', intrinsic_dimension, 1)
-  share = checks.at_least('a', a, 0) * trace / checks.count('size', size)
-  return checks.positive('smoothness', smoothness) * (1 + share)
+  return smoothness * (1 + a * intrinsic_dimension / size)
 
 
 @statement('S4-Tab1', 'Table 1', printed='order')
-def comparison(dimension: int, size: int, *, rounds: int, clients: int) -> str:
+def comparison(
+  dimension: Count, size: Count, *, rounds: Count, clients: Count
+) -> str:
   """Table 1 in Markdown, with its numbers: bits of a client a round, rates.
 
   Constants and logarithms are 1, a number has 32 bits; omega of MARINA is that
@@ -168,8 +171,7 @@ def comparison(dimension: int, size: int, *, rounds: int, clients: int) -> str:
   >>> print(comparison(10**6, 10**4, rounds=100, clients=5).splitlines()[-1])
   | SAFL | ~O(1) = 3.2e+05 | 1/sqrt(T) = 0.1 | 1/sqrt(T) = 0.1 |
   """
-  d, b = checks.count('dimension', dimension), checks.count('size', size)
-  t, c = checks.count('rounds', rounds), checks.count('clients', clients)
+  d, b, t, c = dimension, size, rounds, clients
   omega = tails.coordinate_wise('uniform_sampling', d, b) / b
   marina = 1 / (1 + math.sqrt(omega * (d - b) / (b * c)))
   floats, root = ('O(1)', 32 * b), ('1/sqrt(T)', t**-0.5)

@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 from fl_sketch.utils import checks
 
-from ...common.statements import is_printed, statement
+from ...common.conditions import Count, Form, Fraction, NonNegative, Positive
+from ...common.statements import statement
 from ...das.statements import lemmas as das_lemmas
 from . import constants, rates
 from .constants import Run
@@ -29,7 +30,7 @@ _HOPELESS = 1e12  # times L(x_0)
 
 
 @statement('S4-Lem4.1', 'Lemma 4.1', printed='holds')
-def squared_gradient(loss: float, *, smoothness: float) -> float:
+def squared_gradient(loss: NonNegative, *, smoothness: Positive) -> float:
   """||grad L(x)||^2 <= 2 L L(x), of a smooth loss that is never negative.
 
   Fact 1 of Das et al., and an equality at x of L ||x||^2 / 2.
@@ -37,42 +38,34 @@ def squared_gradient(loss: float, *, smoothness: float) -> float:
   >>> squared_gradient(0.5, smoothness=2.0)
   2.0
   """
-  loss = checks.at_least('loss', loss, 0)
   return das_lemmas.gradient_square_bound(loss, smoothness=smoothness)
 
 
 @statement('S4-Lem4.2', 'Lemma 4.2 = C.1', printed='holds')
 def local_gradient(
-  loss: float,
+  loss: NonNegative,
   *,
-  smoothness: float,
-  client_lr: float,
-  local_steps: int,
-  noise_bound: float,
-  delta: float,
+  smoothness: Positive,
+  client_lr: Positive,
+  local_steps: Count,
+  noise_bound: NonNegative,
+  delta: Fraction,
 ) -> float:
   """Bounds ||grad L^c|| at all K local points, from L^c at their start.
 
   s + sqrt(s^2 + 4 L loss + D^2) with s = D sqrt(2 log(2 / delta)), where the
-  noise of no gradient is longer than D. It fails with probability K delta. By
-  Jensen's inequality it bounds the clients' mean norm as well, at the mean of
-  their losses; that fails with probability C K delta.
+  noise of no gradient is longer than D, for eta <= 1 / (2 L sqrt(K)). It fails
+  with probability K delta. By Jensen's inequality it bounds the clients' mean
+  norm as well, at the mean of their losses, with probability 1 - C K delta.
 
   >>> number = {'smoothness': 2.0, 'client_lr': 0.1, 'local_steps': 4}
   >>> local_gradient(0.5, noise_bound=0.0, delta=0.1, **number)
   2.0
-
-  Raises:
-    ValueError: client_lr > 1 / (2 L sqrt(K)).
   """
-  smoothness = checks.positive('smoothness', smoothness)
-  steps = checks.count('local_steps', local_steps)
-  client_lr = checks.positive('client_lr', client_lr)
-  checks.at_most('client_lr', client_lr, 0.5 / (smoothness * math.sqrt(steps)))
-  loss = checks.at_least('loss', loss, 0)
-  noise = checks.at_least('noise_bound', noise_bound, 0)
-  s = noise * math.sqrt(2 * math.log(2 / checks.fraction('delta', delta)))
-  return s + math.sqrt(s**2 + 4 * smoothness * loss + noise**2)
+  most = 0.5 / (smoothness * math.sqrt(local_steps))
+  checks.at_most('client_lr', client_lr, most)
+  s = noise_bound * math.sqrt(2 * math.log(2 / delta))
+  return s + math.sqrt(s**2 + 4 * smoothness * loss + noise_bound**2)
 
 
 class LossConstants(NamedTuple):
@@ -86,7 +79,7 @@ class LossConstants(NamedTuple):
 
 @statement('S4-Lem4.3', 'Lemma 4.3', printed='order')
 def loss_constants(
-  run: Run, *, start_loss: float, delta: float, nu: float = 1.0
+  run: Run, *, start_loss: NonNegative, delta: Fraction, nu: Positive = 1.0
 ) -> LossConstants:
   """Returns M1, M3, M5 and M7, the known of M1 to M7, up to constants.
 
@@ -99,16 +92,13 @@ def loss_constants(
   >>> round(loss_constants(run, start_loss=1.0, delta=0.1).m3, 2)
   9.2
   """
-  run.check()
-  nu = checks.positive('nu', nu)
   once = constants.distortion(run, delta, rounds=1)
   twice = constants.distortion(run, delta, d=2, rounds=1)
   steps, left = run.local_steps, (1 - run.b1) * run.eps
   quadratic = 4 * (8 + (1 + run.b1) ** 2) * run.intrinsic_dimension
   return LossConstants(
     m1=2 * math.sqrt(2) * nu * once * steps / run.eps,
-    m3=2 * checks.at_least('start_loss', start_loss, 0)
-    + 8 * run.client_lr * run.b1 / left,
+    m3=2 * start_loss + 8 * run.client_lr * run.b1 / left,
     m5=2 * math.sqrt(2) * steps**2 * run.smoothness / run.eps,
     m7=quadratic * ((1 + twice) * steps / left) ** 2,
   )
@@ -130,12 +120,12 @@ class Bounded(NamedTuple):
 def bounded_gradients(
   run: Run,
   *,
-  delta: float,
+  delta: Fraction,
   start_loss: float = 0.0,
-  root_trace: float | None = None,
+  root_trace: NonNegative | None = None,
   gradient_squared: float = 0.0,
   m8: float = 0.0,
-  form: str = 'corrected',
+  form: Form = 'corrected',
 ) -> Bounded:
   """G and the mean of Theorem 4.4; corrected, from L(x_0) alone.
 
@@ -153,11 +143,10 @@ def bounded_gradients(
   Args:
     run: its smoothness and intrinsic_dimension are those of A.
     delta: the probability of failure.
-    start_loss: L(x_0), of a loss that is never negative. Only corrected.
-    root_trace: the sum of sqrt(A_ii); None is sqrt(d L I), its largest. Only
-      corrected.
-    gradient_squared: G. Only printed.
-    m8: M8. Only printed.
+    start_loss: only corrected.
+    root_trace: the sum of sqrt(A_ii), sqrt(d L I) at most. Only corrected.
+    gradient_squared: only printed.
+    m8: only printed.
     form: 'printed' or 'corrected'.
 
   Raises:
@@ -166,8 +155,7 @@ def bounded_gradients(
       eps (1 - b1) / (4 b1 L (1 + l)) or sqrt(T) / (2 L sqrt(K)), where l is
       log(C K T d^2 / delta)^1.5 / sqrt(b).
   """
-  run.check()
-  if is_printed(form):
+  if form == 'printed':
     return _printed(run, gradient_squared, m8, delta)
   loss = checks.positive('start_loss', start_loss)
   trace = run.smoothness * run.intrinsic_dimension

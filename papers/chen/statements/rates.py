@@ -4,7 +4,9 @@ Chen, Li and Banerjee, arXiv:2411.06770, section 3. All of them bound a mean of
 :math:`\|\nabla L(x_t)\|^2` over the rounds, with probability 1 - delta; G is
 the gradient_bound of every client and of their mean, gap is L(x_0) less the
 least loss. `constants` has the lemmas, `corollaries` what follows from them,
-and `gradients` section 4.
+and `gradients` section 4. Of corrected forms alone: gradient_l1, the sum over
+coordinates of the largest |gradient| along the run, d G if None. Of printed
+ones: nu of `constants.martingale`.
 
 The corrected forms follow the paper's plan, with every constant. Let D be what
 bounds every coordinate of every estimate, r = b1 / (1 - b1) and :math:`z_t =
@@ -31,7 +33,8 @@ import math
 from fl_sketch.utils import checks
 import numpy as np
 
-from ...common.statements import is_printed, statement
+from ...common.conditions import Form, Fraction, NonNegative, Positive
+from ...common.statements import statement
 from . import constants
 from .constants import Run
 
@@ -40,12 +43,12 @@ from .constants import Run
 def constant_rate(
   run: Run,
   *,
-  gap: float,
-  gradient_bound: float,
-  delta: float,
-  gradient_l1: float | None = None,
-  nu: float = 1.0,
-  form: str = 'corrected',
+  gap: NonNegative,
+  gradient_bound: NonNegative,
+  delta: Fraction,
+  gradient_l1: NonNegative | None = None,
+  nu: Positive = 1.0,
+  form: Form = 'corrected',
 ) -> float:
   r"""Bounds the mean ||grad L(x_t)||^2 over T rounds at a constant eta.
 
@@ -64,19 +67,9 @@ def constant_rate(
   >>> number = {'gap': 1.0, 'gradient_bound': 1.0, 'delta': 0.1}
   >>> round(constant_rate(run, gradient_l1=1.0, **number), 3)
   0.103
-
-  Args:
-    run: its client_lr is eta.
-    gap: L(x_0) - inf L; printed L(z_1).
-    gradient_bound: G.
-    delta: the probability of failure, of noise and sketches together.
-    gradient_l1: the sum over coordinates of the largest |gradient| along the
-      run; None is d G. Only corrected.
-    nu: of `martingale`. Only printed.
-    form: 'printed' or 'corrected'.
   """
   scale = run.server_lr * run.moved(run.rounds)
-  if is_printed(form):
+  if form == 'printed':
     m = constants.preconditioner(run, gradient_bound, delta=delta, form=form)
     return m / scale * printed_budget(run, gap, gradient_bound, delta, nu)
   m, budget = corrected_budget(run, gap, gradient_bound, delta, gradient_l1)
@@ -87,26 +80,20 @@ def constant_rate(
 def decaying_rate(
   run: Run,
   *,
-  gap: float,
-  gradient_bound: float,
-  delta: float,
-  gradient_l1: float | None = None,
+  gap: NonNegative,
+  gradient_bound: NonNegative,
+  delta: Fraction,
+  gradient_l1: NonNegative | None = None,
 ) -> float:
   """Bounds the mean ||grad L(x_t)||^2, weighted by eta_t of `client_schedule`.
 
-  O(log(T) / sqrt(T)), corrected as `constant_rate` is.
+  O(log(T) / sqrt(T)), corrected as `constant_rate` is. The client_lr of the run
+  is the first, 1 / (K sqrt(1 + T0)).
 
   >>> run = Run(256, 64, 10**6, 1 / 7**0.5, 1e-3, 10.0, 1, 1.6)
   >>> number = {'gap': 1.0, 'gradient_bound': 1.0, 'delta': 0.1}
   >>> round(decaying_rate(run, gradient_l1=1.0, **number), 3)
   5.579
-
-  Args:
-    run: its client_lr is the first, 1 / (K sqrt(1 + T0)).
-    gap: L(x_0) - inf L.
-    gradient_bound: G.
-    delta: the probability of failure.
-    gradient_l1: as in `constant_rate`.
   """
   rate = constants.client_schedule(run.local_steps, run.b1)
   check_rate(run, rate(0))
@@ -142,7 +129,7 @@ def corrected_budget(
   m = constants.preconditioner(run, g, delta=delta / 2)
   largest, past = m - eps, (j - 1 + run.b1) / (1 - run.b1)
   squares = run.rounds if squares is None else squares
-  l1 = run.dimension * g if l1 is None else checks.at_least('l1', l1, 0)
+  l1 = run.dimension * g if l1 is None else l1
   stale = kappa * l1 * (1 + past) * largest**2 / (eps * m)
   away = run.smoothness * run.moved(run.client_lr * (run.local_steps - 1)) / 2
   drift = kappa * g / eps * away * run.longest(g, delta / 4)
@@ -150,9 +137,8 @@ def corrected_budget(
   step = 1 + past * largest / m
   second = run.smoothness * run.intrinsic_dimension
   second *= (past * step + step**2 / 2) * (kappa * largest / eps) ** 2
-  start_gap = checks.at_least('gap', gap, 0)
   spread *= math.sqrt(squares / run.rounds)
-  return m, start_gap + stale + spread + (drift + second) * squares
+  return m, gap + stale + spread + (drift + second) * squares
 
 
 def printed_budget(
@@ -171,8 +157,7 @@ def printed_budget(
   second = 8 * kappa * run.intrinsic_dimension * run.smoothness
   second = second * run.local_steps**2 + 2 * g
   second *= kappa * rounds * (run.client_lr * g / eps / (1 - run.b1)) ** 2
-  start_gap = checks.at_least('gap', gap, 0)
-  return start_gap + drift + kappa * spread + factor * second
+  return gap + drift + kappa * spread + factor * second
 
 
 def check_rate(run: Run, rate: float, name: str = 'client_lr') -> None:

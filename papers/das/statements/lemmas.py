@@ -2,7 +2,8 @@
 
 Lemmas return the right side of an inequality about E steps of gradient descent
 w_0, ..., w_E with step size eta on a convex L-smooth f: u = (w_0 - w_E) / eta
-is the sum of the gradients on the way. Arrays broadcast.
+is the sum of the gradients on the way. Arrays broadcast. ValueError where a
+number is not finite.
 
 Source: Das, Hashemi, Sanghavi and Dhillon, arXiv:2106.07094.
 """
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from scipy import optimize
 
 from ...common import privacy_bounds as bounds
+from ...common.conditions import Count, NonNegative, Positive, Squares
 from ...common.statements import statement
 
 rho = statement('S1-Def5', 'Definition 5', printed='order')(bounds.das_rho)
@@ -54,24 +56,6 @@ def _minimum(f, start):
   return end.fun
 
 
-def quadratic_heterogeneity(
-  factor: npt.ArrayLike, optimum: npt.ArrayLike, w_star: npt.ArrayLike
-) -> npt.NDArray:
-  r"""Return :math:`\|A_i^T (w^* - w_i^*)\|^2 / 2`, f64[clients], exactly.
-
-  >>> quadratic_heterogeneity([[[2.0]]], [[3.0]], [2.5]).tolist()
-  [0.5]
-
-  Args:
-    factor: [clients, d, rank], the A_i of `synthetic.quadratics`.
-    optimum: [clients, d], the w_i*.
-    w_star: [d].
-  """
-  away = np.asarray(w_star, float)[None] - np.asarray(optimum, float)
-  root = np.einsum('ndr,nd->nr', np.asarray(factor, float), away)
-  return 0.5 * (root**2).sum(1)
-
-
 @statement('S1-Def3', 'Definition 3', printed='holds')
 def lipschitz(gradients: npt.ArrayLike) -> float:
   """Return the largest norm of gradients [..., d]: G is at least that.
@@ -86,16 +70,10 @@ def lipschitz(gradients: npt.ArrayLike) -> float:
 def smoothness(points: npt.ArrayLike, gradients: npt.ArrayLike) -> float:
   """Return max |g_a - g_b| / |w_a - w_b| over pairs: L is at least that.
 
+  Of distinct points [count >= 2, d] and one function's gradients there.
+
   >>> smoothness([[0.0], [1.0], [3.0]], [[0.0], [2.0], [3.0]])
   2.0
-
-  Args:
-    points: [count, d], distinct.
-    gradients: [count, d], of one function there.
-
-  Raises:
-    ValueError: there are fewer than 2 points, two are equal, or a number is
-      not finite.
   """
   w, g = np.asarray(points, float), np.asarray(gradients, float)
   checks.at_least('len(points)', len(w), 2)
@@ -108,25 +86,17 @@ def smoothness(points: npt.ArrayLike, gradients: npt.ArrayLike) -> float:
 
 @statement('S1-Asm1', 'Assumption 1 (i)', printed='holds')
 def curvature(
-  gradients: npt.ArrayLike, following: npt.ArrayLike, *, client_lr: float
+  gradients: npt.ArrayLike, following: npt.ArrayLike, *, client_lr: Positive
 ) -> float:
   r"""Return min |g(w - eta g(w)) - g(w)| / (eta |g(w)|): lambda at most that.
 
-  On a quadratic it is at least the least eigenvalue. At most L.
+  On a quadratic it is at least the least eigenvalue. At most L. Of gradients
+  [..., d], none of them 0, and the `following` ones after a step from there.
 
   >>> curvature([[2.0, 0.0]], [[1.0, 0.0]], client_lr=0.5)
   1.0
-
-  Args:
-    gradients: [..., d], none of them 0.
-    following: [..., d], after a step of size `client_lr` from there.
-    client_lr: eta.
-
-  Raises:
-    ValueError: a gradient is 0, or a number is not finite.
   """
   g, after = np.asarray(gradients, float), np.asarray(following, float)
-  client_lr = checks.positive('client_lr', client_lr)
   norm = np.linalg.norm(g, axis=-1)
   checks.positive('norm of a gradient', float(norm.min()))
   moved = np.linalg.norm(after - g, axis=-1) / norm
@@ -135,43 +105,35 @@ def curvature(
 
 @statement('S1-Lem1', 'Lemma 1', printed='holds')
 def distance_bound(
-  distance_squared: Any,
-  gradient_squares: Any,
-  gap: Any,
+  distance_squared: Squares,
+  gradient_squares: Squares,
+  gap: Squares,
   *,
-  client_lr: float,
-  smoothness: float,
-  local_steps: int,
+  client_lr: Positive,
+  smoothness: Positive,
+  local_steps: Count,
 ) -> Any:
   """Return |w_0 - w*|^2 - eta sum_t |g_t|^2 / (2 L) + 2 eta E Delta*.
 
-  At least |w_E - w*|^2 for any w*, if eta <= 1 / (2 L).
+  At least |w_E - w*|^2 for any w*, if eta <= 1 / (2 L). gradient_squares is
+  the sum over the steps.
 
   >>> spec = {'client_lr': 0.5, 'smoothness': 1.0, 'local_steps': 1}
   >>> distance_bound(4.0, 4.0, 0.0, **spec)  # f = w^2 / 2 from 2 ends at 1
   3.0
-
-  Args:
-    distance_squared: |w_0 - w*|^2.
-    gradient_squares: sum_t |g_t|^2 over the E steps.
-    gap: Delta* = f(w*) - min f.
-    client_lr: eta.
-    smoothness: L.
-    local_steps: E.
   """
-  _nonnegative(
-    distance_squared=distance_squared,
-    gradient_squares=gradient_squares,
-    gap=gap,
-  )
-  eta = _step(client_lr, 1, 2 * smoothness)
-  spread = 2 * eta * checks.count('local_steps', local_steps) * gap
+  eta = checks.at_most('client_lr', client_lr, 1 / (2 * smoothness))
+  spread = 2 * eta * local_steps * gap
   return distance_squared - eta / (2 * smoothness) * gradient_squares + spread
 
 
 @statement('S1-Lem2', 'Lemma 2', printed='holds')
 def drift_bounds(
-  suboptimality: Any, *, client_lr: float, smoothness: float, local_steps: int
+  suboptimality: Squares,
+  *,
+  client_lr: Positive,
+  smoothness: Positive,
+  local_steps: Count,
 ) -> tuple[Any, Any]:
   """Return 2 eta^2 L E^2 (f(w_0) - min f), and 2 L E^2 (f(w_0) - min f).
 
@@ -180,42 +142,36 @@ def drift_bounds(
   >>> drift_bounds(2.0, client_lr=0.5, smoothness=1.0, local_steps=1)
   (1.0, 4.0)
   """
-  _nonnegative(suboptimality=suboptimality)
-  eta = _step(client_lr, 2, smoothness)
-  steps = checks.count('local_steps', local_steps)
-  norm = 2 * smoothness * steps**2 * suboptimality
+  eta = checks.at_most('client_lr', client_lr, 2 / smoothness)
+  norm = 2 * smoothness * local_steps**2 * suboptimality
   return eta**2 * norm, norm
 
 
 @statement('S1-Lem3', 'Lemma 3', printed='holds')
 def next_gradient_bound(
-  gradient_square: Any,
-  difference_square: Any,
+  gradient_square: Squares,
+  difference_square: Squares,
   *,
-  client_lr: float,
-  smoothness: float,
+  client_lr: Positive,
+  smoothness: Positive,
 ) -> Any:
   """Return |g_t|^2 - (2 / (eta L) - 1) |g_{t+1} - g_t|^2 >= |g_{t+1}|^2.
 
   >>> next_gradient_bound(4.0, 1.0, client_lr=0.5, smoothness=1.0)
   1.0
   """
-  _nonnegative(
-    gradient_square=gradient_square, difference_square=difference_square
-  )
-  eta = checks.positive('client_lr', client_lr)
-  smoothness = checks.positive('smoothness', smoothness)
-  return gradient_square - (2 / (eta * smoothness) - 1) * difference_square
+  factor = 2 / (client_lr * smoothness) - 1
+  return gradient_square - factor * difference_square
 
 
 @statement('S1-Lem4', 'Lemma 4', printed='holds')
 def lipschitz_drift_bound(
-  gradient_norm: Any,
-  steps: Any,
+  gradient_norm: Squares,
+  steps: Squares,
   *,
-  client_lr: float,
-  smoothness: float,
-  local_steps: int,
+  client_lr: Positive,
+  smoothness: Positive,
+  local_steps: Count,
 ) -> Any:
   """Return 2 eta t |g_0| >= |w_0 - w_t| for t <= E, eta <= 1 / (2 L E).
 
@@ -223,21 +179,22 @@ def lipschitz_drift_bound(
   >>> lipschitz_drift_bound(2.0, 1, **spec)
   2.0
   """
-  _nonnegative(gradient_norm=gradient_norm, steps=steps)
   checks.at_most('steps', float(np.max(steps)), local_steps)
-  scale = 2 * smoothness * checks.count('local_steps', local_steps)
-  return 2 * _step(client_lr, 1, scale) * steps * gradient_norm
+  most = 1 / (2 * smoothness * local_steps)
+  eta = checks.at_most('client_lr', client_lr, most)
+  return 2 * eta * steps * gradient_norm
 
 
 @statement('S1-Fact1', 'Fact 1', printed='holds')
-def gradient_square_bound(suboptimality: Any, *, smoothness: float) -> Any:
+def gradient_square_bound(
+  suboptimality: Squares, *, smoothness: Positive
+) -> Any:
   """Return 2 L (f(w) - min f) >= |g(w)|^2.
 
   >>> gradient_square_bound(2.0, smoothness=1.0)
   4.0
   """
-  _nonnegative(suboptimality=suboptimality)
-  return 2 * checks.positive('smoothness', smoothness) * suboptimality
+  return 2 * smoothness * suboptimality
 
 
 @statement('S1-Fact2', 'Fact 2', printed='holds')
@@ -252,26 +209,11 @@ def sum_square_bound(vectors: npt.ArrayLike) -> npt.NDArray:
 
 
 @statement('S1-Fact3', 'Fact 3', printed='holds')
-def geometric_sum_bound(x: float, count: int) -> float:
+def geometric_sum_bound(x: NonNegative, count: Count) -> float:
   """Return m (1 - 11 (m - 1) x / 24) >= (1 - (1 - x)^m) / x, m x <= 1/4.
 
   >>> geometric_sum_bound(0.1, 2) >= 1 + 0.9
   True
   """
-  m = checks.count('count', count)
-  checks.at_most('x', checks.at_least('x', x, 0), 1 / (4 * m))
-  return m * (1 - 11 * (m - 1) * x / 24)
-
-
-def _step(client_lr, most, smoothness):
-  """The step; ValueError unless it is positive and <= most / smoothness."""
-  bound = most / checks.positive('smoothness', smoothness)
-  rate = checks.positive('client_lr', client_lr)
-  return checks.at_most('client_lr', rate, bound)
-
-
-def _nonnegative(**arrays):
-  """ValueError unless all numbers of all arrays are finite and >= 0."""
-  for name, array in arrays.items():
-    checks.at_least(name, float(np.min(array)), 0)
-    checks.real(name, float(np.max(array)))
+  checks.at_most('x', x, 1 / (4 * count))
+  return count * (1 - 11 * (count - 1) * x / 24)

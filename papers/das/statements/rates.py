@@ -16,31 +16,27 @@ from fl_sketch.utils import checks
 import numpy as np
 import numpy.typing as npt
 
+from ...common import conditions
+from ...common.conditions import Count, Form, Fraction, NonNegative, Positive
 from ...common.evaluation import formula
-from ...common.statements import is_printed, statement
+from ...common.statements import statement
 
 
 class Schedule(NamedTuple):
   """The parameters that the rates take; made and checked by `schedule`.
 
-  Attributes:
-    smoothness: L, of every f_i.
-    clip: C^, per local step.
-    rho: the noise of a round, by `privacy_bounds.das_rho`.
-    local_steps: E, on all samples of a client.
-    rounds: K.
-    gamma: any positive number; best is L |w_0 - w*|.
-    cohort_variance: (1 - r / n) / r for Poisson cohorts, of expected size r out
-      of n clients; 0 for all clients or a fixed number of them.
+  The clip is of a local step, rho that of `privacy_bounds.das_rho`, gamma any
+  positive number, best L |w_0 - w*|. cohort_variance is of Poisson cohorts of
+  an expected size r, else 0.
   """
 
-  smoothness: float
-  clip: float
-  rho: float
-  local_steps: int
-  rounds: int
-  gamma: float
-  cohort_variance: float = 0.0
+  smoothness: Positive
+  clip: Positive
+  rho: Fraction
+  local_steps: Count
+  rounds: Count
+  gamma: Positive
+  cohort_variance: conditions.Part = 0.0
 
   @property
   def alpha(self) -> float:
@@ -71,29 +67,32 @@ class Schedule(NamedTuple):
 
 @formula
 def rounds_needed(
-  clip: float, *, rho: float, local_steps: int, gamma: float, alpha: float = 1.0
+  clip: Positive,
+  *,
+  rho: Fraction,
+  local_steps: Count,
+  gamma: Positive,
+  alpha: Positive = 1.0,
 ) -> int:
   """Return K = 2 alpha gamma / (C^ E rho^2), rounded up.
 
   >>> rounds_needed(clip=4.0, rho=0.1, local_steps=5, gamma=1.0)
   10
   """
-  alpha = checks.positive('alpha', alpha) * checks.positive('gamma', gamma)
-  clip = checks.positive('clip', clip) * checks.count('steps', local_steps)
-  return checks.ceil(2 * alpha / (clip * checks.fraction('rho', rho) ** 2))
+  return checks.ceil(2 * (alpha * gamma) / (clip * local_steps * rho**2))
 
 
 @formula
 def schedule(
   *,
-  smoothness: float,
-  clip: float,
-  rho: float,
-  local_steps: int,
-  rounds: int,
-  gamma: float,
-  largest_gap: float,
-  cohort_variance: float = 0.0,
+  smoothness: Positive,
+  clip: Positive,
+  rho: Fraction,
+  local_steps: Count,
+  rounds: Count,
+  gamma: Positive,
+  largest_gap: NonNegative,
+  cohort_variance: conditions.Part = 0.0,
 ) -> Schedule:
   """Return the `Schedule` of Theorems 2 and 4, in their general form.
 
@@ -108,35 +107,21 @@ def schedule(
       where no update is longer than C.
   """
   numbers = smoothness, clip, rho, local_steps, rounds, gamma
-  s = _checked(Schedule(*numbers, cohort_variance))
+  s = Schedule(*numbers, cohort_variance)
   if s.load > 0.5 * (1 + 1e-9):
     checks.refuse(f'Expected {rounds=} >= {4 * gamma / (clip * rho)}.')
-  gap = checks.at_least('largest_gap', largest_gap, 0)
-  checks.at_least('clip', clip, 4 * math.sqrt(smoothness * gap))
-  return s
-
-
-def _checked(s):
-  """The schedule; ValueError unless its numbers are in their ranges."""
-  for name in ('smoothness', 'clip', 'gamma'):
-    checks.positive(name, getattr(s, name))
-  for name in ('local_steps', 'rounds'):
-    checks.count(name, getattr(s, name))
-  checks.fraction('rho', s.rho)
-  extra = checks.at_least('cohort_variance', s.cohort_variance, 0)
-  checks.at_most('cohort_variance', extra, 1)
+  checks.at_least('clip', clip, 4 * math.sqrt(smoothness * largest_gap))
   return s
 
 
 @formula
-def right(s: Schedule, distance: float) -> float:
+def right(s: Schedule, distance: NonNegative) -> float:
   """Return C^ (L |w_0 - w*|^2 / gamma + gamma / L) rho.
 
   >>> right(Schedule(1.0, 4.0, 0.125, 4, 16, 2.0), distance=2.0)
   2.0
   """
-  gamma = _checked(s).gamma / s.smoothness
-  distance = checks.at_least('distance', distance, 0)
+  gamma = s.gamma / s.smoothness
   return s.clip * (distance**2 / gamma + gamma) * s.rho
 
 
@@ -147,7 +132,7 @@ def clip_left(
   norms: npt.ArrayLike,
   gaps: npt.ArrayLike,
   *,
-  form: str = 'corrected',
+  form: Form = 'corrected',
 ) -> npt.NDArray:
   r"""Return the quantity that clipping keeps below `right`.
 
@@ -158,18 +143,12 @@ def clip_left(
 
   the latter where an update is longer than C; x is rho E / alpha. The paper has
   the gaps on the other side. Ours has cohort_variance as much more x in the
-  terms linear in it, and 3 / 8 less half of that.
+  terms linear in it, and 3 / 8 less half of that. The excess is [..., clients],
+  before a round, norms that of its updates, and gaps [clients].
 
   >>> s = Schedule(1.0, 4.0, 0.125, 4, 16, 2.0)  # alpha = 1, x = 1/2
   >>> clip_left(s, [2.0, 9.0], [1.0, 32.0], [1.0, 1.0]).item()
   6.875
-
-  Args:
-    s: of the run.
-    excess: [..., clients], f_i(w) - f_i(w*) before a round.
-    norms: [..., clients], |u_i| in that round.
-    gaps: [clients], the Delta_i*.
-    form: 'printed' or 'corrected'.
   """
   v, x = _cohort_variance(s, form), s.load
   excess, gaps = np.asarray(excess, float), np.asarray(gaps, float)
@@ -184,7 +163,7 @@ def normalize_left(
   norms: npt.ArrayLike,
   gaps: npt.ArrayLike,
   *,
-  form: str = 'corrected',
+  form: Form = 'corrected',
 ) -> npt.NDArray:
   r"""Return the quantity that normalisation keeps below `right`.
 
@@ -211,7 +190,7 @@ def normalize_left(
 
 
 def _cohort_variance(s, form):
-  return 0.0 if is_printed(form) else _checked(s).cohort_variance
+  return 0.0 if form == 'printed' else s.cohort_variance
 
 
 def _left(s, inside, norms, v):
@@ -222,7 +201,12 @@ def _left(s, inside, norms, v):
 
 @statement('S1-Thm3', 'Theorem 3', printed='order')
 def simplified_bound(
-  clip: float, distance: float, mean_gap: float, *, rho: float, local_steps: int
+  clip: Positive,
+  distance: NonNegative,
+  mean_gap: NonNegative,
+  *,
+  rho: Fraction,
+  local_steps: Count,
 ) -> float:
   """Return (C^ |w_0 - w*| + E mean Delta_i*) rho.
 
@@ -232,7 +216,4 @@ def simplified_bound(
   >>> simplified_bound(4.0, 2.0, 0.5, rho=0.125, local_steps=4)
   1.25
   """
-  far = checks.positive('clip', clip) * checks.at_least('distance', distance, 0)
-  unlike = checks.at_least('mean_gap', mean_gap, 0)
-  unlike *= checks.count('local_steps', local_steps)
-  return (far + unlike) * checks.fraction('rho', rho)
+  return (clip * distance + mean_gap * local_steps) * rho

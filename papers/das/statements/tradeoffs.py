@@ -4,26 +4,26 @@ Das, Hashemi, Sanghavi and Dhillon, arXiv:2106.07094, sections 4 and 5. Names
 are those of `das`; distance D is |w_0 - w*|, mean_gap the mean Delta_i*.
 """
 
-from collections.abc import Sequence
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from fl_sketch.utils import checks, markdown
+from fl_sketch.utils import checks
 import numpy as np
 import numpy.typing as npt
 
-from ...common.evaluation import formula
-from ...common.statements import is_printed, statement
+from ...common import conditions
+from ...common.conditions import Count, Form, Fraction, NonNegative, Positive
+from ...common.statements import statement
 from . import lemmas, rates
 
 
 @statement('S1-Eq8', 'equation (8)', printed='order', corrected='holds')
 def lipschitz_bound(
   s: rates.Schedule,
-  distance: float,
-  mean_gap: float,
+  distance: NonNegative,
+  mean_gap: NonNegative,
   *,
-  form: str = 'corrected',
+  form: Form = 'corrected',
 ) -> float:
   """Return 4/5 (`rates.right` + 3/2 rho E / alpha mean_gap), above f(w) - f*.
 
@@ -34,20 +34,19 @@ def lipschitz_bound(
   >>> lipschitz_bound(s, distance=2.0, mean_gap=1.0)
   2.2
   """
-  mean_gap = checks.at_least('mean_gap', mean_gap, 0)
   noise = rates.right(s, distance)
-  v = 0.0 if is_printed(form) else s.cohort_variance
+  v = 0.0 if form == 'printed' else s.cohort_variance
   return (noise + (1.5 + v) * s.load * mean_gap) / (1.25 - v / 2)
 
 
 @statement('S1-Prop1', 'Proposition 1', printed='holds')
 def unclipped_threshold(
-  lipschitz: float,
-  curvature: float,
+  lipschitz: Positive,
+  curvature: NonNegative,
   *,
-  smoothness: float,
-  rho: float,
-  local_steps: int,
+  smoothness: Positive,
+  rho: Fraction,
+  local_steps: Count,
 ) -> float:
   """Return C^ = G (1 - 11 (E - 1) rho (lambda / L)^2 / 64): |u| <= E C^.
 
@@ -56,17 +55,8 @@ def unclipped_threshold(
   >>> spec = {'smoothness': 1.0, 'rho': 0.125, 'local_steps': 4}
   >>> unclipped_threshold(64.0, 1.0, **spec)
   59.875
-
-  Args:
-    lipschitz: G, a bound on |grad f_i|.
-    curvature: lambda <= L, by `lemmas.curvature`.
-    smoothness: L.
-    rho: as of `rates.Schedule`.
-    local_steps: E.
   """
-  lipschitz = checks.positive('lipschitz', lipschitz)
-  decay = 3 * checks.fraction('rho', rho) / 8
-  decay *= _ratio(curvature, smoothness) ** 2
+  decay = 3 * rho / 8 * _ratio(curvature, smoothness) ** 2
   _check_steps(local_steps, rho)
   mean = lemmas.geometric_sum_bound(decay, local_steps) / local_steps
   return lipschitz * mean
@@ -74,73 +64,40 @@ def unclipped_threshold(
 
 @statement('S1-Eq11', 'equation (11)', printed='holds')
 def local_steps_bound(
-  lipschitz: float,
-  distance: float,
-  mean_gap: float,
-  curvature: float,
+  lipschitz: Positive,
+  distance: Positive,
+  mean_gap: NonNegative,
+  curvature: NonNegative,
   *,
-  smoothness: float,
-  rho: float,
-  local_steps: int,
+  smoothness: Positive,
+  rho: Fraction,
+  local_steps: Count,
 ) -> float:
   """Return (2 G D + 6 E / 5 (mean_gap - 11 G D rho (lambda / L)^2 / 48)) rho.
 
   Bounds f(w) - f*, with gamma = L D, alpha = 1 and the clip of Proposition 1.
+  It is least at E = 1 / (2 rho), the largest, if mean_gap is less than 11 G D
+  rho (lambda / L)^2 / 48, else at 1: local steps pay only if clients are alike.
 
   >>> spec = {'smoothness': 1.0, 'rho': 0.125, 'local_steps': 4}
   >>> local_steps_bound(48.0, 1.0, 1.375, 1.0, **spec)
   12.0
   """
   _check_steps(local_steps, rho)
-  numbers = lipschitz, distance, mean_gap, curvature, smoothness, rho
-  slope = _steps_slope(*numbers)
+  reach = lipschitz * (distance * rho)
+  slope = mean_gap - 11 * reach / 48 * _ratio(curvature, smoothness) ** 2
   return (2 * lipschitz * distance + 1.2 * local_steps * slope) * rho
 
 
-@formula
-def best_local_steps(
-  lipschitz: float,
-  distance: float,
-  mean_gap: float,
-  curvature: float,
-  *,
-  smoothness: float,
-  rho: float,
-) -> int:
-  """Return the E at which `local_steps_bound` is least: 1, or 1 / (2 rho).
-
-  Rounded down. ValueError if rho > 1/2, where not even one is allowed.
-
-  More than one local step pays only if clients are alike: if mean_gap is less
-  than 11 G D rho (lambda / L)^2 / 48.
-
-  >>> spec = {'curvature': 1.0, 'smoothness': 1.0, 'rho': 0.1}
-  >>> [best_local_steps(48.0, 1.0, gap, **spec) for gap in (1.0, 1.2)]
-  [5, 1]
-  """
-  _check_steps(1, rho)
-  numbers = lipschitz, distance, mean_gap, curvature, smoothness, rho
-  return math.floor(0.5 / rho * (1 + 1e-9)) if _steps_slope(*numbers) < 0 else 1
-
-
-def _steps_slope(lipschitz, distance, mean_gap, curvature, smoothness, rho):
-  reach = checks.positive('lipschitz', lipschitz)
-  reach *= checks.positive('distance', distance) * checks.fraction('rho', rho)
-  mean_gap = checks.at_least('mean_gap', mean_gap, 0)
-  return mean_gap - 11 * reach / 48 * _ratio(curvature, smoothness) ** 2
-
-
 def _ratio(curvature, smoothness):
-  ratio = checks.at_least('curvature', curvature, 0)
-  ratio /= checks.positive('smoothness', smoothness)
+  ratio = curvature / smoothness
   if ratio > 1 + 1e-9:
     checks.refuse(f'Expected {curvature=} <= {smoothness=}.')
   return ratio
 
 
 def _check_steps(local_steps, rho):
-  checks.count('local_steps', local_steps)
-  if 2 * checks.fraction('rho', rho) * local_steps > 1 + 1e-9:
+  if 2 * rho * local_steps > 1 + 1e-9:
     checks.refuse(f'Expected {local_steps=} <= 1 / (2 rho), {rho=}.')
 
 
@@ -155,12 +112,12 @@ class Comparison(NamedTuple):
   'S1-Rem1', 'Remark 1, section 5.1, equations (15) to (17)', corrected='order'
 )
 def compare(
-  ratio: float,
-  distance: float,
+  ratio: Annotated[float, conditions.at_least(4)],
+  distance: NonNegative,
   *,
-  rho: float,
-  local_steps: int,
-  alpha: float = 1.0,
+  rho: Fraction,
+  local_steps: Count,
+  alpha: Positive = 1.0,
 ) -> Comparison:
   r"""Return the two rates, solved for the suboptimality h of like clients.
 
@@ -184,14 +141,9 @@ def compare(
     alpha: as of `rates.Schedule`.
 
   Raises:
-    ValueError: a value out of range, or a result for which the bound on the
-      norm admits clipping, h + 1 > c^2 / 2.
+    ValueError: the bound on the norm admits clipping, h + 1 > c^2 / 2.
   """
-  c = checks.at_least('ratio', ratio, 4)
-  noise = 2 * checks.at_least('distance', distance, 0)
-  noise *= checks.fraction('rho', rho)
-  x = rho * checks.count('local_steps', local_steps)
-  x /= checks.positive('alpha', alpha)
+  c, noise, x = ratio, 2 * distance * rho, rho * local_steps / alpha
   if x > 0.5 * (1 + 1e-9):
     checks.refuse(f'Expected {local_steps=} <= {alpha / (2 * rho)}.')
   clip = (c * noise + 1.5 * x) / (2 - x - x**2)
@@ -201,27 +153,6 @@ def compare(
   if max(comparison) > c**2 / 2 - 1:
     checks.refuse(f'Expected {comparison} <= {c**2 / 2 - 1}.')
   return comparison
-
-
-def table(
-  *,
-  rho: float,
-  local_steps: int,
-  ratios: Sequence[float] = (4.0, 8.0, 16.0),
-  distances: Sequence[float] = (1.0, 10.0, 100.0),
-) -> str:
-  """Return `compare` as a Markdown table: a row for each ratio and distance.
-
-  >>> print(table(rho=0.001, local_steps=5).splitlines()[3])
-  | 4 | 10 | 0.0215 | 0.0439 | 0.489 |
-  """
-  lines = []
-  for c in ratios:
-    for distance in distances:
-      b = compare(c, distance, rho=rho, local_steps=local_steps)
-      numbers = c, distance, *b, b.normalize / b.clip
-      lines.append([f'{v:.3g}' for v in numbers])
-  return markdown.table(('c', 'D', 'normalised', 'clipped', 'ratio'), lines)
 
 
 @statement('S1-Clow', 'section 5', printed='holds')

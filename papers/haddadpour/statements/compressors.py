@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from ...common import statements as catalog
+from ...common import conditions
+from ...common.conditions import AtLeastOne, Count, Form, Positive
 from ...common.evaluation import formula
-from ...common.statements import is_printed, statement
+from ...common.statements import statement
 
 
 @statement('S2-Def1', 'Definition 1', printed='holds')
@@ -25,12 +26,10 @@ def unbiased_constant(
 ) -> tuple[float, float]:
   """Return mean |C(x)|^2 / |x|^2 and its standard error: an estimate of Delta.
 
+  From x [d] and draws of C(x), [count, d].
+
   >>> unbiased_constant([1.0, 0.0], [[1.0, 1.0], [1.0, -1.0]])
   (2.0, 0.0)
-
-  Args:
-    x: [d].
-    draws: [count, d], C(x) time and again.
   """
   return _ratio(np.asarray(draws, float), x)
 
@@ -56,7 +55,7 @@ def _ratio(vectors, x):
   'S2-Prop1', 'Property 1 and Remark 2', printed='loose', corrected='holds'
 )
 def privix_variance(
-  dimension: int, cols: int, *, form: str = 'corrected'
+  dimension: Count, cols: Count, *, form: Form = 'corrected'
 ) -> float:
   """Return omega of a count sketch of any number of rows, read by PRIVIX.
 
@@ -70,31 +69,25 @@ def privix_variance(
   >>> round(privix_variance(101, 25, form='printed'), 2)
   10.98
   """
-  if is_printed(form):
-    return checks.count('dimension', dimension) * mu_squared(cols)
-  cols = checks.count('cols', cols)
-  return (checks.count('dimension', dimension) - 1) / cols
+  if form == 'printed':
+    return dimension * mu_squared(cols)
+  return (dimension - 1) / cols
 
 
 @formula
-def mu_squared(cols: int, *, numerator: float = math.e) -> float:
+def mu_squared(cols: Count, *, numerator: Positive = math.e) -> float:
   """Return numerator / cols: e as of Property 1, 1 as of Remark 2, Corollary 1.
 
   >>> mu_squared(4, numerator=1)
   0.25
   """
-  numerator = checks.positive('numerator', numerator)
-  return numerator / checks.count('cols', cols)
+  return numerator / cols
 
 
 class Contraction(NamedTuple):
-  """A contraction: E|x - scale C(x)|^2 <= error |x|^2.
+  """A contraction: E|x - scale C(x)|^2 <= error |x|^2, error = 1 - 1 / Delta.
 
-  Attributes:
-    scale: what its output is to be multiplied by.
-    error: 1 - 1 / Delta.
-    exact: whether values come from the clients, by a second uplink, and not
-      from the sketch.
+  With exact values from the clients, by a second uplink, or from the sketch.
   """
 
   scale: float
@@ -103,7 +96,7 @@ class Contraction(NamedTuple):
 
 
 @statement('S2-Lem1', 'Lemma 1', printed='wrong', corrected='holds')
-def scaled(delta: float, *, form: str = 'corrected') -> Contraction:
+def scaled(delta: AtLeastOne, *, form: Form = 'corrected') -> Contraction:
   """Return how C of U(Delta) is in C(Delta): scaled by 1 / Delta.
 
   The paper does not scale, and the error is then Delta - 1 >= 1 - 1 / Delta.
@@ -111,13 +104,18 @@ def scaled(delta: float, *, form: str = 'corrected') -> Contraction:
   >>> scaled(4.0)
   Contraction(scale=0.25, error=0.75, exact=False)
   """
-  inverse = 1 / checks.at_least('delta', delta, 1)
-  return Contraction(1.0 if is_printed(form) else inverse, 1 - inverse)
+  inverse = 1 / delta
+  return Contraction(1.0 if form == 'printed' else inverse, 1 - inverse)
 
 
 @statement('S2-Lem2', 'Lemma 2', printed='wrong', corrected='holds')
 def heavymix(
-  dimension: int, k: int, *, rows: int, cols: int, form: str = 'corrected'
+  dimension: Count,
+  k: Count,
+  *,
+  rows: Count,
+  cols: Count,
+  form: Form = 'corrected',
 ) -> Contraction:
   r"""Return the error of HEAVYMIX of k coordinates: 1 - k / d of |x|^2.
 
@@ -138,9 +136,6 @@ def heavymix(
   >>> heavymix(64, 4, rows=1, cols=4)
   Contraction(scale=1.0, error=1.0, exact=True)
   """
-  checks.choice('form', form, catalog.FORMS)
-  dimension, k = checks.count('dimension', dimension), checks.count('k', k)
-  rows, cols = checks.count('rows', rows), checks.count('cols', cols)
   if k > dimension:
     checks.refuse(f'Expected {k=} <= {dimension=}.')
   chance = 1.0
@@ -163,7 +158,7 @@ def _chance(d, k, rows, cols):
   'S2-Lem3', 'Lemma 3 and Remark 3', printed='wrong', corrected='holds'
 )
 def induced(
-  delta_1: float, delta_2: float, *, form: str = 'corrected'
+  delta_1: Positive, delta_2: AtLeastOne, *, form: Form = 'corrected'
 ) -> float:
   """Return Delta_2 + (1 - Delta_2) / Delta_1, of C_1(x) + C_2(x - C_1(x)).
 
@@ -173,15 +168,11 @@ def induced(
 
   >>> induced(4.0, 5.0)
   4.0
-
-  Raises:
-    ValueError: delta_1 < 1; if printed, delta_1 > 1.
   """
-  if not is_printed(form):
-    delta_1 = checks.at_least('delta_1', delta_1, 1)
-  elif checks.positive('delta_1', delta_1) > 1:
+  if form == 'corrected':
+    checks.at_least('delta_1', delta_1, 1)
+  elif delta_1 > 1:
     checks.refuse(f'Expected {delta_1=} <= 1.')
-  delta_2 = checks.at_least('delta_2', delta_2, 1)
   return delta_2 + (1 - delta_2) / delta_1
 
 
@@ -189,11 +180,16 @@ def induced(
   'S2-Cor1', 'Corollary 1 and Remark 4', printed='wrong', corrected='holds'
 )
 def heaprix_variance(
-  dimension: int, cols: int, *, error: float = 1.0, form: str = 'corrected'
+  dimension: Count,
+  cols: Count,
+  *,
+  error: conditions.Part = 1.0,
+  form: Form = 'corrected',
 ) -> float:
   """Return omega of HEAPRIX: exact values, then fresh hashes for the rest.
 
-  error (d - 1) / cols by Lemma 3, exact for one row; 0 at k = d. Printed
+  error (d - 1) / cols by Lemma 3, exact for one row, with the error of
+  `heavymix`, or 1, which is always right; 0 at k = d. Printed
   mu^2 d - 1 with 1 / mu^2 = cols = k, which takes Lemma 2 for granted, and
   hashes that are the same, with which HEAPRIX is biased.
 
@@ -201,17 +197,7 @@ def heaprix_variance(
   2.0
   >>> heaprix_variance(100, 25, form='printed')
   3.0
-
-  Args:
-    dimension: d.
-    cols: of the count sketch.
-    error: E|x - HEAVYMIX(x)|^2 / |x|^2 by `contraction_error` or `heavymix`,
-      which is not printed; 1 is always right.
-    form: 'printed' or 'corrected'.
   """
-  error = checks.at_least('error', error, 0)
-  checks.at_most('error', error, 1)
-  if is_printed(form):
-    d = checks.count('dimension', dimension)
-    return max(0.0, d * mu_squared(cols, numerator=1) - 1)
+  if form == 'printed':
+    return max(0.0, dimension * mu_squared(cols, numerator=1) - 1)
   return error * privix_variance(dimension, cols)

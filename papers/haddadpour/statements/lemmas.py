@@ -5,20 +5,22 @@ Haddadpour, Karimi, Li and Li, arXiv:2008.04975, Assumptions 2 to 5, Lemmas 4 to
 """
 
 import operator
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from fl_sketch.utils import checks
 import numpy as np
 import numpy.typing as npt
 
-from ...common import statements as catalog
+from ...common import conditions
+from ...common.conditions import Count, Form, NonNegative, Positive
 from ...common.evaluation import formula
-from ...common.statements import is_printed, statement
+from ...common.statements import statement
 from ...das.statements import lemmas as das_lemmas
 
-HASHES = ('shared', 'independent')
+# Of the clients of a round.
+Hashes = Annotated[str, conditions.choice(('shared', 'independent'))]
 
-smoothness = catalog.statement('S2-Asm2', 'Assumption 2', printed='holds')(
+smoothness = statement('S2-Asm2', 'Assumption 2', printed='holds')(
   das_lemmas.smoothness
 )
 
@@ -29,9 +31,6 @@ def pl_constant(excess: npt.ArrayLike, gradients: npt.ArrayLike) -> float:
 
   >>> pl_constant([2.0, 1.0], [[2.0], [2.0]])
   1.0
-
-  Raises:
-    ValueError: an excess is not above 0, or a number is not finite.
   """
   excess = np.asarray(excess, float)
   checks.positive('excess', float(excess.min()))
@@ -45,9 +44,6 @@ def gradient_variance(gradients: npt.ArrayLike) -> float:
 
   >>> gradient_variance([[1.0, 0.0], [3.0, 0.0]])
   2.0
-
-  Raises:
-    ValueError: there are fewer than 2 gradients, or one is not finite.
   """
   gradients = np.asarray(gradients, float)
   checks.at_least('len(gradients)', len(gradients), 2)
@@ -57,68 +53,45 @@ def gradient_variance(gradients: npt.ArrayLike) -> float:
 class Run(NamedTuple):
   """The parameters of a run and the constants of its problem.
 
-  Attributes:
-    omega: E|C(x) - x|^2 <= omega |x|^2, of `compressors`.
-    clients: k, in a round.
-    smoothness: L.
-    variance: sigma^2 = E|g - grad f|^2 of one stochastic gradient.
-    local_steps: tau.
-    rounds: R.
-    client_lr: eta.
-    server_lr: gamma.
-    hashes: 'shared' by the clients of a round, or 'independent'.
+  The compressor has E|C(x) - x|^2 <= omega |x|^2, see `compressors`; variance
+  is that of one stochastic gradient.
   """
 
-  omega: float
-  clients: int
-  smoothness: float
-  variance: float
-  local_steps: int
-  rounds: int
-  client_lr: float
-  server_lr: float
-  hashes: str = 'shared'
-
-
-def check(run: Run) -> Run:
-  """Return the run; ValueError unless its numbers are those of one.
-
-  >>> check(Run(8.0, 4, 1.0, 1.0, 2, 1, 0.5, 1.0)).hashes
-  'shared'
-  """
-  for name in ('omega', 'variance'):
-    checks.at_least(name, getattr(run, name), 0)
-  for name in ('clients', 'local_steps', 'rounds'):
-    checks.count(name, getattr(run, name))
-  for name in ('smoothness', 'client_lr', 'server_lr'):
-    checks.positive(name, getattr(run, name))
-  checks.choice('hashes', run.hashes, HASHES)
-  return run
+  omega: NonNegative
+  clients: Count
+  smoothness: Positive
+  variance: NonNegative
+  local_steps: Count
+  rounds: Count
+  client_lr: Positive
+  server_lr: Positive
+  hashes: Hashes = 'shared'
 
 
 @formula
 def spread(
-  omega: float, clients: int, hashes: str = 'shared', *, form: str = 'corrected'
+  omega: NonNegative,
+  clients: Count,
+  hashes: Hashes = 'shared',
+  *,
+  form: Form = 'corrected',
 ) -> float:
   """Return omega / k + 1 for independent hashes, omega + 1 for shared ones.
 
   >>> spread(8.0, 4), spread(8.0, 4, 'independent')
   (9.0, 3.0)
   """
-  omega = checks.at_least('omega', omega, 0)
-  clients = checks.count('clients', clients)
-  checks.choice('hashes', hashes, HASHES)
-  apart = is_printed(form) or hashes == 'independent'
+  apart = form == 'printed' or hashes == 'independent'
   return 1 + omega / (clients if apart else 1)
 
 
-def spread_of(run: Run, *, form: str = 'corrected') -> float:
+def spread_of(run: Run, *, form: Form = 'corrected') -> float:
   """Return b, the `spread` of a run.
 
   >>> spread_of(Run(8.0, 4, 1.0, 1.0, 2, 1, 0.5, 1.0))
   9.0
   """
-  return spread(check(run).omega, run.clients, run.hashes, form=form)
+  return spread(run.omega, run.clients, run.hashes, form=form)
 
 
 @statement('S2-Lem4', 'Lemma 4', printed='wrong', corrected='holds')
@@ -127,7 +100,7 @@ def second_moment(
   gradient_squares: Any,
   *,
   convex: bool = False,
-  form: str = 'corrected',
+  form: Form = 'corrected',
 ) -> Any:
   """Return (omega + 1) tau sigma^2 / k + tau b S, of E|Phi|^2 / eta^2.
 
@@ -164,19 +137,16 @@ def inner_product(
 ) -> Any:
   """Return eta / 2 (L^2 D - tau |grad f(x)|^2 - S) >= -E<grad f(x), Phi>.
 
+  S as of `second_moment`, D (drifts) the mean over the clients of sum_c |x -
+  x_j^c|^2, x where the round starts.
+
   >>> run = Run(8.0, 4, 1.0, 1.0, 2, 1, 0.5, 1.0)
   >>> inner_product(run, 2.0, 3.0, 1.0)
   -1.5
-
-  Args:
-    run: whose omega, k and gamma do not matter here.
-    gradient_square: |grad f(x)|^2 where the round starts.
-    gradient_squares: S, as of `second_moment`.
-    drifts: D, the mean over the clients of sum_c |x - x_j^c|^2.
   """
   near = run.local_steps * gradient_square + gradient_squares
   away = run.smoothness**2 * drifts
-  return check(run).client_lr / 2 * (away - near)
+  return run.client_lr / 2 * (away - near)
 
 
 @statement('S2-Lem6', 'Lemma 6', printed='wrong', corrected='holds')
@@ -185,7 +155,7 @@ def drift(
   gradient_squares: Any,
   *,
   convex: bool = False,
-  form: str = 'corrected',
+  form: Form = 'corrected',
 ) -> Any:
   """Return eta^2 tau (S + sigma^2) >= E|x - x_j^c|^2, for every c < tau.
 
@@ -195,6 +165,6 @@ def drift(
   >>> drift(run, 4.0), drift(run, 4.0, convex=True)
   (9.0, 5.0)
   """
-  tau = check(run).local_steps
-  add = operator.add if is_printed(form) or convex or tau <= 2 else _add_roots
+  tau = run.local_steps
+  add = operator.add if form == 'printed' or convex or tau <= 2 else _add_roots
   return run.client_lr**2 * tau * add(gradient_squares, run.variance)

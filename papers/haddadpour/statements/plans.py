@@ -7,27 +7,31 @@ those of `haddadpour`.
 """
 
 import math
+from typing import Annotated
 
 from fl_sketch.utils import checks
 
+from ...common import conditions
+from ...common.conditions import Count, Form, Fraction, NonNegative, Positive
 from ...common.evaluation import formula
-from ...common.statements import is_printed, statement
+from ...common.statements import statement
 from . import lemmas, rates
 from .lemmas import Run
 
 OBJECTIVES = ('nonconvex', 'pl', 'convex')
+Objective = Annotated[str, conditions.choice(OBJECTIVES)]
 
 
 @formula
 def step_size(
-  objective: str,
+  objective: Objective,
   *,
-  smoothness: float,
-  factor: float,
-  clients: int,
-  local_steps: int,
-  rounds: int,
-  server_lr: float,
+  smoothness: Positive,
+  factor: conditions.AtLeastOne,
+  clients: Count,
+  local_steps: Count,
+  rounds: Count,
+  server_lr: Positive,
 ) -> float:
   """Return eta: sqrt(k / (R tau b)) / (L gamma), or 1 / (2 L b tau gamma).
 
@@ -36,17 +40,8 @@ def step_size(
   >>> step_size('pl', smoothness=1.0, factor=2.0, clients=4, local_steps=5,
   ...           rounds=9, server_lr=4.0)
   0.0125
-
-  Raises:
-    ValueError: a number is out of range; the factor is 1 at least.
   """
-  checks.choice('objective', objective, OBJECTIVES)
-  scale = checks.positive('smoothness', smoothness)
-  scale *= checks.positive('server_lr', server_lr)
-  factor = checks.at_least('factor', factor, 1)
-  clients = checks.count('clients', clients)
-  local_steps = checks.count('local_steps', local_steps)
-  rounds = checks.count('rounds', rounds)
+  scale = smoothness * server_lr
   if objective == 'nonconvex':
     return math.sqrt(clients / (rounds * local_steps * factor)) / scale
   return 1 / (2 * scale * factor * local_steps)
@@ -54,17 +49,17 @@ def step_size(
 
 @statement('S2-Thm2', 'Theorem 2', printed='wrong', corrected='order')
 def fedsketch(
-  objective: str,
+  objective: Objective,
   *,
-  omega: float,
-  clients: int,
-  smoothness: float,
-  variance: float,
-  accuracy: float,
-  server_lr: float,
-  pl_constant: float | None = None,
-  hashes: str = 'shared',
-  form: str = 'corrected',
+  omega: NonNegative,
+  clients: Count,
+  smoothness: Positive,
+  variance: NonNegative,
+  accuracy: Fraction,
+  server_lr: Positive,
+  pl_constant: Positive | None = None,
+  hashes: lemmas.Hashes = 'shared',
+  form: Form = 'corrected',
 ) -> Run:
   r"""Return the run that reaches accuracy epsilon, times the factor below.
 
@@ -92,19 +87,15 @@ def fedsketch(
   Raises:
     ValueError: server_lr < clients, or pl_constant not with 'pl' alone.
   """
-  checks.choice('objective', objective, OBJECTIVES)
   if (pl_constant is None) == (objective == 'pl'):
     message = f"Expected {pl_constant=} with objective='pl' alone."
     raise checks.ChoiceError(message)
   b = lemmas.spread(omega, clients, hashes, form=form)
-  server_lr = checks.at_least('server_lr', server_lr, clients)
-  smoothness = checks.positive('smoothness', smoothness)
-  eps = checks.fraction('accuracy', accuracy)
+  checks.at_least('server_lr', server_lr, clients)
   size = _corrected if form == 'corrected' else _printed
-  mu = smoothness if pl_constant is None else pl_constant
-  kappa = smoothness / checks.positive('pl_constant', mu)
+  kappa = 1.0 if pl_constant is None else smoothness / pl_constant
   tau, rounds, smoothness = size(
-    objective, omega + 1, b, clients, smoothness, kappa, eps
+    objective, omega + 1, b, clients, smoothness, kappa, accuracy
   )
   eta = step_size(
     objective,
@@ -116,7 +107,7 @@ def fedsketch(
     server_lr=server_lr,
   )
   numbers = omega, clients, smoothness, variance, tau, rounds, eta, server_lr
-  return lemmas.check(Run(*numbers, hashes))
+  return Run(*numbers, hashes)
 
 
 def _corrected(objective, delta, b, k, smoothness, kappa, eps):
@@ -143,16 +134,16 @@ def _printed(objective, delta, b, k, smoothness, kappa, eps):
 
 @statement('S2-Thm3', 'Theorems 3 and 9', printed='wrong', corrected='order')
 def fedsketchgate(
-  objective: str,
+  objective: Objective,
   *,
-  omega: float,
-  clients: int,
-  smoothness: float,
-  variance: float,
-  accuracy: float,
-  server_lr: float,
-  pl_constant: float | None = None,
-  form: str = 'corrected',
+  omega: NonNegative,
+  clients: Count,
+  smoothness: Positive,
+  variance: NonNegative,
+  accuracy: Fraction,
+  server_lr: Positive,
+  pl_constant: Positive | None = None,
+  form: Form = 'corrected',
 ) -> Run:
   """Return the run for an accuracy of order epsilon, heterogeneous clients.
 
@@ -180,7 +171,7 @@ def fedsketchgate(
     server_lr=server_lr,
     pl_constant=pl_constant,
   )
-  if is_printed(form):
+  if form == 'printed':
     run = _printed_gate(objective, run, accuracy, smoothness, pl_constant)
   checks.at_least('server_lr', server_lr, math.sqrt(clients * run.local_steps))
   return run
@@ -211,30 +202,26 @@ def _printed_gate(objective, run, eps, smoothness, mu):
 @statement('S2-Cor4', 'Corollaries 4 and 5', corrected='order')
 def linear_speedup(
   *,
-  clients: int,
-  smoothness: float,
-  variance: float,
-  local_steps: int,
-  rounds: int,
-  gap: float,
-  server_lr: float = 1.0,
-  omega: float = 0.0,
+  clients: Count,
+  smoothness: Positive,
+  variance: NonNegative,
+  local_steps: Count,
+  rounds: Count,
+  gap: NonNegative,
+  server_lr: Positive = 1.0,
+  omega: NonNegative = 0.0,
 ) -> float:
   """Return Theorem 5 at eta = sqrt(k / (R tau (omega + 1))) / (L gamma).
 
   sqrt((omega + 1) / (k R tau)) (2 L gap + sigma^2) + k sigma^2 /
   ((omega + 1) gamma^2 R): in k R tau, the gradients of all, as if on one
-  machine. Corollary 5 is local SGD: gamma = 1, omega = 0.
+  machine, for R above about k tau (omega + 1), by `rates.condition`. Corollary
+  5 is local SGD: gamma = 1, omega = 0.
 
   >>> spec = {'smoothness': 1.0, 'variance': 1.0, 'gap': 1.0}
   >>> linear_speedup(clients=4, local_steps=1, rounds=64, **spec)
   0.25
-
-  Raises:
-    ValueError: `rates.condition` is not met: R is below about
-      k tau (omega + 1).
   """
-  omega = checks.at_least('omega', omega, 0)
   eta = step_size(
     'nonconvex',
     smoothness=smoothness,

@@ -11,6 +11,7 @@ import math
 
 from fl_sketch.utils import checks
 
+from ...common.conditions import Count, Form, NonNegative, Positive
 from ...common.evaluation import formula
 from ...common.statements import statement
 from . import lemmas
@@ -18,7 +19,7 @@ from .lemmas import Run
 
 
 @statement('S2-Eq16', 'equation (16)', printed='wrong', corrected='holds')
-def condition(run: Run, *, form: str = 'corrected') -> float:
+def condition(run: Run, *, form: Form = 'corrected') -> float:
   """Return tau^2 L^2 eta^2 + b eta gamma L tau, which must be 1 at most.
 
   >>> condition(Run(8.0, 4, 1.0, 1.0, 2, 1, 0.05, 1.0))
@@ -31,7 +32,7 @@ def condition(run: Run, *, form: str = 'corrected') -> float:
 @statement(
   'S2-Rem7', 'Remark 7 and equation (23)', printed='wrong', corrected='holds'
 )
-def largest_client_lr(run: Run, *, form: str = 'corrected') -> float:
+def largest_client_lr(run: Run, *, form: Form = 'corrected') -> float:
   """Return (sqrt(b^2 gamma^2 + 4) - b gamma) / (2 L tau): `condition` is 1.
 
   >>> run = Run(0.5, 1, 1.0, 1.0, 2, 1, 0.1, 1.0)  # its client_lr is not read
@@ -51,7 +52,9 @@ def _meets(run, form):
 
 
 @statement('S2-Thm5', 'Theorem 5', printed='wrong', corrected='order')
-def nonconvex_bound(run: Run, gap: float, *, form: str = 'corrected') -> float:
+def nonconvex_bound(
+  run: Run, gap: NonNegative, *, form: Form = 'corrected'
+) -> float:
   """Return a bound on E of the mean over the rounds of |grad f(x)|^2.
 
   2 gap / (eta gamma tau R) + L eta gamma (omega + 1) sigma^2 / k
@@ -62,12 +65,8 @@ def nonconvex_bound(run: Run, gap: float, *, form: str = 'corrected') -> float:
 
   >>> nonconvex_bound(Run(0.5, 1, 1.0, 1.0, 2, 100, 0.25, 1.0), gap=1.0)
   0.54
-
-  Raises:
-    ValueError: the condition is not met.
   """
   step = _meets(run, form)
-  gap = checks.at_least('gap', gap, 0)
   first = 2 * gap / (step * run.local_steps * run.rounds)
   return first + 2 * _noise(run)
 
@@ -82,7 +81,7 @@ def _noise(run):
 
 @statement('S2-Thm6', 'Theorem 6', printed='wrong', corrected='order')
 def pl_bound(
-  run: Run, gap: float, pl_constant: float, *, form: str = 'corrected'
+  run: Run, gap: NonNegative, pl_constant: Positive, *, form: Form = 'corrected'
 ) -> float:
   """Return a bound on E f(x_R) - f*, if |grad f|^2 >= 2 mu (f - f*).
 
@@ -92,51 +91,37 @@ def pl_bound(
   >>> run = Run(0.5, 1, 1.0, 1.0, 2, 100, 0.25, 1.0)
   >>> round(pl_bound(run, gap=1.0, pl_constant=1.0), 6)
   0.25
-
-  Raises:
-    ValueError: the condition is not met, or pl_constant > L.
   """
-  step = _meets(run, form)
-  mu = checks.positive('pl_constant', pl_constant)
+  step, mu = _meets(run, form), pl_constant
   if mu > run.smoothness * (1 + 1e-9):
     checks.refuse(f'Expected {pl_constant=} <= {run.smoothness=}.')
   rate = 1 - step * mu * run.local_steps
-  return rate**run.rounds * checks.at_least('gap', gap, 0) + _noise(run) / mu
+  return rate**run.rounds * gap + _noise(run) / mu
 
 
 @statement('S2-Thm7', 'Theorem 7', printed='wrong', corrected='holds')
 def convex_bound(
-  run: Run, gap: float, norm: float, *, form: str = 'corrected'
+  run: Run, gap: NonNegative, norm: NonNegative, *, form: Form = 'corrected'
 ) -> float:
   """Return a bound on E f(x_R) - f*, of a run on f + phi |x|^2 / 2.
 
   `pl_bound` with mu = phi = 1 / sqrt(k tau), plus phi |x*|^2 / 2; an m in the
-  paper is k. What is run is the regularised loss: L and gap are its own.
+  paper is k. What is run is the regularised loss: L, phi more, and gap are its
+  own.
 
   >>> run = Run(0.5, 1, 1.0, 0.0, 4, 1000, 0.125, 1.0)
   >>> convex_bound(run, gap=1.0, norm=2.0)
   1.0
-
-  Args:
-    run: on the regularised loss, whose L is phi more.
-    gap: of the regularised loss at x_0.
-    norm: |x*|, of a minimiser of f.
-    form: 'printed' or 'corrected'.
-
-  Raises:
-    ValueError: `condition` is not met.
   """
   phi = regularizer(run.clients, run.local_steps)
-  near = phi * checks.at_least('norm', norm, 0) ** 2 / 2
-  return pl_bound(run, gap, phi, form=form) + near
+  return pl_bound(run, gap, phi, form=form) + phi * norm**2 / 2
 
 
 @formula
-def regularizer(clients: int, local_steps: int) -> float:
+def regularizer(clients: Count, local_steps: Count) -> float:
   """Return phi = 1 / sqrt(k tau).
 
   >>> regularizer(4, 25)
   0.1
   """
-  count = checks.count('clients', clients)
-  return 1 / math.sqrt(count * checks.count('local_steps', local_steps))
+  return 1 / math.sqrt(clients * local_steps)

@@ -7,11 +7,12 @@ ratios of rows mean more than rows.
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from fl_sketch.utils import checks, markdown
+from fl_sketch.utils import markdown
 
-from ...common import statements as catalog
+from ...common import conditions
+from ...common.conditions import Count, Fraction, Positive
 from ...common.evaluation import formula
 from ...common.statements import statement
 from . import compressors, plans
@@ -26,7 +27,7 @@ class Floats(NamedTuple):
 
 
 @statement('S2-Cor2', 'Corollaries 2 and 3', printed='order')
-def communication(run: Run, *, rows: int, cols: int) -> Floats:
+def communication(run: Run, *, rows: Count, cols: Count) -> Floats:
   """Return R t cols, and k times it, for t rows.
 
   The paper has t = `rows_needed` and the R of Theorems 2 and 3, which makes it
@@ -37,31 +38,29 @@ def communication(run: Run, *, rows: int, cols: int) -> Floats:
   >>> communication(Run(3.0, 4, 1.0, 1.0, 5, 100, 0.01, 4.0), rows=2, cols=25)
   Floats(client=5000, total=20000)
   """
-  table = checks.count('rows', rows) * checks.count('cols', cols)
-  client = run.rounds * table
+  client = run.rounds * rows * cols
   return Floats(client, client * run.clients)
 
 
 @formula
-def rows_needed(dimension: int, rounds: int, failure: float) -> int:
+def rows_needed(dimension: Count, rounds: Count, failure: Fraction) -> int:
   """Return ln(d R / delta), rounded up.
 
   >>> rows_needed(101, 100, 0.01)
   14
   """
-  count = checks.count('dimension', dimension) * checks.count('rounds', rounds)
-  return math.ceil(math.log(count / checks.fraction('failure', failure)))
+  return math.ceil(math.log(dimension * rounds / failure))
 
 
 @statement('S2-Cor3', 'Corollary 3', printed='order')
 def scaffold_floats(
-  objective: str,
+  objective: Annotated[str, conditions.choice(('nonconvex', 'pl'))],
   *,
-  dimension: int,
-  clients: int,
-  population: int,
-  accuracy: float,
-  kappa: float = 1.0,
+  dimension: Count,
+  clients: Count,
+  population: Count,
+  accuracy: Fraction,
+  kappa: Positive = 1.0,
 ) -> float:
   """Return Scaffold's, of all clients: (k d / eps) (p / k)^(2/3).
 
@@ -71,25 +70,17 @@ def scaffold_floats(
   >>> round(scaffold_floats('nonconvex', accuracy=0.1, **spec))
   16000
   """
-  checks.choice('objective', objective, ('nonconvex', 'pl'))
-  sent = checks.count('clients', clients) * checks.count('dimension', dimension)
-  ratio = checks.count('population', population) / clients
-  eps = checks.fraction('accuracy', accuracy)
+  sent, ratio = clients * dimension, population / clients
   if objective == 'pl':
-    return checks.positive('kappa', kappa) * sent * math.log(ratio / eps)
-  return sent / eps * ratio ** (2 / 3)
+    return kappa * sent * math.log(ratio / accuracy)
+  return sent / accuracy * ratio ** (2 / 3)
 
 
 class Setting(NamedTuple):
   """Problem sizes of the paper's tables; L, sigma^2 and constants are 1.
 
-  Attributes:
-    dimension: d.
-    cols: m, of a row of the sketch.
-    clients: k, in a round.
-    accuracy: eps.
-    kappa: of 'pl', L / mu.
-    failure: delta, of the sketches of all rounds together.
+  kappa = L / mu is of 'pl'; the sketches of all rounds fail with probability
+  `failure`.
   """
 
   dimension: int
@@ -146,7 +137,7 @@ def _omega(setting, form):
 
 def _ours(setting, name, plan):
   """Return plans of an objective: printed, corrected, and without a sketch."""
-  printed, exact = (_omega(setting, form) for form in catalog.FORMS)
+  printed, exact = (_omega(setting, form) for form in conditions.FORMS)
   for objective in plans.OBJECTIVES:
     numbers: dict[str, Any] = {'smoothness': 1.0, 'variance': 1.0}
     numbers |= {'clients': setting.clients, 'accuracy': setting.accuracy}

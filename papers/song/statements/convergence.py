@@ -9,11 +9,14 @@ expectations over the sketches. A step above the theorem's is a ValueError.
 """
 
 import math
+from typing import Annotated
 
 from fl_sketch.utils import checks
 
+from ...common import conditions
+from ...common.conditions import Count, Form, NonNegative, Positive
 from ...common.evaluation import formula
-from ...common.statements import is_printed, statement
+from ...common.statements import statement
 
 # c, and whether alpha and K count, in 1 / (c (1 + alpha) L K).
 _LARGEST = {
@@ -21,11 +24,16 @@ _LARGEST = {
   'F5': (8, False, True), 'F6': (4, False, False), 'F7': (8, True, True),
   'F9': (8, True, True), 'G1': (2, False, True), 'G2': (2, False, True),
 }  # fmt: skip
+Theorem = Annotated[str, conditions.choice(_LARGEST)]
 
 
 @formula
 def largest_step(
-  theorem: str, *, smoothness: float, alpha: float = 0.0, local_steps: int = 1
+  theorem: Theorem,
+  *,
+  smoothness: Positive,
+  alpha: NonNegative = 0.0,
+  local_steps: Count = 1,
 ) -> float:
   """The largest step size of a theorem: 1 / (c (1 + alpha) L K).
 
@@ -34,12 +42,8 @@ def largest_step(
   >>> largest_step('F9', smoothness=2.0, alpha=3.0, local_steps=4)
   0.00390625
   """
-  checks.choice('theorem', theorem, tuple(_LARGEST))
-  smoothness = checks.positive('smoothness', smoothness)
-  alpha = checks.at_least('alpha', alpha, 0)
-  steps = checks.count('local_steps', local_steps)
   number, sketched, local = _LARGEST[theorem]
-  scale = (1 + alpha if sketched else 1) * (steps if local else 1)
+  scale = (1 + alpha if sketched else 1) * (local_steps if local else 1)
   return 1 / (number * scale * smoothness)
 
 
@@ -65,13 +69,13 @@ def check_convexity(strong_convexity: float, smoothness: float) -> float:
 
 @statement('S0-E1', 'Theorem E.1', printed='holds')
 def single_step_strongly_convex(
-  rounds: int,
+  rounds: Count,
   *,
-  client_lr: float,
-  alpha: float,
-  smoothness: float,
-  strong_convexity: float,
-  gap: float,
+  client_lr: Positive,
+  alpha: NonNegative,
+  smoothness: Positive,
+  strong_convexity: Positive,
+  gap: NonNegative,
 ) -> float:
   """E f(w^T) - f* <= (1 - mu eta)^T gap, for K = 1.
 
@@ -81,20 +85,19 @@ def single_step_strongly_convex(
   >>> single_step_strongly_convex(1, client_lr=0.25, gap=8.0, **number)
   7.0
   """
-  rounds = checks.count('rounds', rounds)
   eta = check_step('E1', client_lr, smoothness=smoothness, alpha=alpha)
   mu = check_convexity(strong_convexity, smoothness)
-  return (1 - mu * eta) ** rounds * checks.at_least('gap', gap, 0)
+  return (1 - mu * eta) ** rounds * gap
 
 
 @statement('S0-E2', 'Theorem E.2', printed='holds')
 def single_step_convex(
-  rounds: int,
+  rounds: Count,
   *,
-  client_lr: float,
-  alpha: float,
-  smoothness: float,
-  distance_squared: float,
+  client_lr: Positive,
+  alpha: NonNegative,
+  smoothness: Positive,
+  distance_squared: NonNegative,
 ) -> float:
   """E f(mean of w^0 to w^T) - f* <= E||w^0 - w*||^2 / (eta (T + 1)), K = 1.
 
@@ -102,15 +105,18 @@ def single_step_convex(
   >>> single_step_convex(1, client_lr=0.125, **number)
   8.0
   """
-  rounds = checks.count('rounds', rounds)
   eta = check_step('E2', client_lr, smoothness=smoothness, alpha=alpha)
-  distance = checks.at_least('distance_squared', distance_squared, 0)
-  return distance / (eta * (rounds + 1))
+  return distance_squared / (eta * (rounds + 1))
 
 
 @statement('S0-E3', 'Theorem E.3', printed='holds')
 def single_step_nonconvex(
-  rounds: int, *, client_lr: float, alpha: float, smoothness: float, gap: float
+  rounds: Count,
+  *,
+  client_lr: Positive,
+  alpha: NonNegative,
+  smoothness: Positive,
+  gap: NonNegative,
 ) -> float:
   """The least E||grad f(w^t)||^2, t <= T, is <= 2 gap / (eta (T + 1)); K = 1.
 
@@ -118,13 +124,12 @@ def single_step_nonconvex(
   >>> single_step_nonconvex(1, client_lr=0.25, **number)
   8.0
   """
-  rounds = checks.count('rounds', rounds)
   eta = check_step('E3', client_lr, smoothness=smoothness, alpha=alpha)
-  return 2 * checks.at_least('gap', gap, 0) / (eta * (rounds + 1))
+  return 2 * gap / (eta * (rounds + 1))
 
 
 @statement('S0-RemE4', 'Remark E.4', printed='holds')
-def slowdown(alpha: float) -> float:
+def slowdown(alpha: NonNegative) -> float:
   """1 + alpha: the rounds of E1 to E3 over those without a sketch.
 
   Both at the largest step: the variance is a multiple of the gradient's square,
@@ -133,19 +138,19 @@ def slowdown(alpha: float) -> float:
   >>> slowdown(3.0)
   4.0
   """
-  return 1 + checks.at_least('alpha', alpha, 0)
+  return 1 + alpha
 
 
 @statement('S0-Thm5.3', 'Theorem 5.3 = F.7', printed='holds')
 def convex(
-  rounds: int,
+  rounds: Count,
   *,
-  client_lr: float,
-  alpha: float,
-  smoothness: float,
-  distance_squared: float,
-  heterogeneity: float,
-  local_steps: int = 1,
+  client_lr: Positive,
+  alpha: NonNegative,
+  smoothness: Positive,
+  distance_squared: NonNegative,
+  heterogeneity: NonNegative,
+  local_steps: Count = 1,
 ) -> float:
   """E f(mean model) - f* <= 4 W / (eta K T) + 32 eta^2 L K^2 sigma^2.
 
@@ -156,27 +161,24 @@ def convex(
   >>> convex(64, client_lr=1 / 32, heterogeneity=0.0, **number)
   4.0
   """
-  rounds = checks.count('rounds', rounds)
   travelled = local_steps * check_step(
     'F7', client_lr, smoothness=smoothness, alpha=alpha, local_steps=local_steps
   )
-  distance = checks.at_least('distance_squared', distance_squared, 0)
-  variance = checks.at_least('heterogeneity', heterogeneity, 0)
-  drift = 32 * travelled**2 * smoothness * variance
-  return 4 * distance / (travelled * rounds) + drift
+  drift = 32 * travelled**2 * smoothness * heterogeneity
+  return 4 * distance_squared / (travelled * rounds) + drift
 
 
 @statement('S0-Thm5.1', 'Theorem 5.1 = F.9', printed='loose')
 def strongly_convex(
-  rounds: int,
+  rounds: Count,
   *,
-  client_lr: float,
-  alpha: float,
-  smoothness: float,
-  strong_convexity: float,
-  distance_squared: float,
-  heterogeneity: float,
-  local_steps: int = 1,
+  client_lr: Positive,
+  alpha: NonNegative,
+  smoothness: Positive,
+  strong_convexity: Positive,
+  distance_squared: NonNegative,
+  heterogeneity: NonNegative,
+  local_steps: Count = 1,
 ) -> float:
   """E f - f* <= (L / 2) W exp(-mu eta T) + 4 eta^2 L^2 K^3 sigma^2 / mu.
 
@@ -188,28 +190,26 @@ def strongly_convex(
   >>> round(strongly_convex(8, client_lr=1 / 8, **number), 3)
   0.368
   """
-  rounds = checks.count('rounds', rounds)
   eta = check_step(
     'F9', client_lr, smoothness=smoothness, alpha=alpha, local_steps=local_steps
   )
   mu = check_convexity(strong_convexity, smoothness)
-  distance = checks.at_least('distance_squared', distance_squared, 0)
-  variance = checks.at_least('heterogeneity', heterogeneity, 0)
-  drift = 4 * eta**2 * smoothness**2 * local_steps**3 * variance / mu
-  return smoothness / 2 * distance * math.exp(-mu * eta * rounds) + drift
+  drift = 4 * eta**2 * smoothness**2 * local_steps**3 * heterogeneity / mu
+  start = smoothness / 2 * distance_squared
+  return start * math.exp(-mu * eta * rounds) + drift
 
 
 @statement('S0-G1', 'Lemma G.1', printed='wrong', corrected='holds')
 def nonconvex_step(
-  gradient_squared: float,
+  gradient_squared: NonNegative,
   *,
-  client_lr: float,
-  alpha: float,
-  smoothness: float,
-  gradient_bound: float,
-  local_steps: int = 1,
-  server_lr: float = 1.0,
-  form: str = 'corrected',
+  client_lr: Positive,
+  alpha: NonNegative,
+  smoothness: Positive,
+  gradient_bound: NonNegative,
+  local_steps: Count = 1,
+  server_lr: Positive = 1.0,
+  form: Form = 'corrected',
 ) -> float:
   """E f(w^{t+1}) - f(w^t) <= eta K (N - ||grad f(w^t)||^2).
 
@@ -224,23 +224,22 @@ def nonconvex_step(
   noise, descent, printed = _nonconvex(
     'G1', client_lr, alpha, smoothness, gradient_bound, local_steps, server_lr
   )
-  square = checks.at_least('gradient_squared', gradient_squared, 0)
-  factor = printed if is_printed(form) else descent
-  return descent * noise - factor * square
+  factor = printed if form == 'printed' else descent
+  return descent * noise - factor * gradient_squared
 
 
 @statement('S0-G2', 'Theorem G.2', printed='wrong', corrected='holds')
 def nonconvex(
-  rounds: int,
+  rounds: Count,
   *,
-  client_lr: float,
-  alpha: float,
-  smoothness: float,
-  gap: float,
-  gradient_bound: float,
-  local_steps: int = 1,
-  server_lr: float = 1.0,
-  form: str = 'corrected',
+  client_lr: Positive,
+  alpha: NonNegative,
+  smoothness: Positive,
+  gap: NonNegative,
+  gradient_bound: NonNegative,
+  local_steps: Count = 1,
+  server_lr: Positive = 1.0,
+  form: Form = 'corrected',
 ) -> float:
   """The mean E||grad f(w^t)||^2, t <= T, is <= gap / ((T + 1) eta K) + N.
 
@@ -254,16 +253,13 @@ def nonconvex(
   noise, descent, printed = _nonconvex(
     'G2', client_lr, alpha, smoothness, gradient_bound, local_steps, server_lr
   )
-  rounds = checks.count('rounds', rounds)
-  fall = checks.at_least('gap', gap, 0) / (rounds + 1)
-  factor = printed if is_printed(form) else descent
-  return (fall + descent * noise) / factor
+  factor = printed if form == 'printed' else descent
+  return (gap / (rounds + 1) + descent * noise) / factor
 
 
 def _nonconvex(theorem, lr, alpha, smoothness, bound, steps, server_lr):
   """N, and what multiplies ||grad f||^2, corrected and printed."""
   check_step(theorem, lr, smoothness=smoothness, local_steps=steps)
-  eta = lr * checks.positive('server_lr', server_lr)
-  sketched = eta * (1 + checks.at_least('alpha', alpha, 0)) / 2
-  square = checks.at_least('gradient_bound', bound, 0) ** 2
-  return smoothness * steps * square * (lr + sketched), eta * steps, server_lr
+  eta = lr * server_lr
+  noise = smoothness * steps * bound**2 * (lr + eta * (1 + alpha) / 2)
+  return noise, eta * steps, server_lr

@@ -22,8 +22,10 @@ from typing import NamedTuple
 
 from fl_sketch.utils import checks
 
+from ...common import conditions
+from ...common.conditions import Form, Fraction, NonNegative, Positive
 from ...common.evaluation import formula
-from ...common.statements import is_printed, statement
+from ...common.statements import statement
 
 
 class Constants(NamedTuple):
@@ -45,7 +47,7 @@ class Rate(NamedTuple):
 
 @statement('S0-I9', 'Lemmas I.8 and I.9', printed='holds')
 def semi_smooth(
-  alpha: float, beta: float, p: float
+  alpha: NonNegative, beta: NonNegative, p: conditions.Part
 ) -> tuple[float, float, float]:
   """(a, b, p) = (alpha, beta / 2, p / 2) of semi-smoothness.
 
@@ -55,22 +57,18 @@ def semi_smooth(
 
   >>> semi_smooth(1.0, 3.0, 0.5)
   (1.0, 1.5, 0.25)
-
-  Raises:
-    ValueError: a constant is negative, or p > 1.
   """
-  alpha = checks.at_least('alpha', alpha, 0)
-  return alpha, checks.at_least('beta', beta, 0) / 2, _exponent(p) / 2
+  return alpha, beta / 2, p / 2
 
 
 @statement('S0-7.6', 'Lemma M.3', printed='wrong', corrected='holds')
 def sketched_semi_smooth(
-  beta: float,
-  theta2: float,
-  tau: float,
-  gamma2: float,
+  beta: NonNegative,
+  theta2: NonNegative,
+  tau: NonNegative,
+  gamma2: NonNegative,
   *,
-  form: str = 'corrected',
+  form: Form = 'corrected',
 ) -> tuple[float, float, float]:
   """(a, b, p) = (2 tau beta + 2 theta2 gamma2, tau^2 beta^2, 1/2) of L.
 
@@ -80,20 +78,17 @@ def sketched_semi_smooth(
 
   >>> sketched_semi_smooth(3.0, 2.0, tau=1.0, gamma2=1.0)
   (10.0, 9.0, 0.5)
-
-  Raises:
-    ValueError: a constant is negative.
   """
-  named = {'beta': beta, 'theta2': theta2, 'tau': tau, 'gamma2': gamma2}
-  for name, value in named.items():
-    checks.at_least(name, value, 0)
-  b = tau**2 * (beta if is_printed(form) else beta**2)
+  b = tau**2 * (beta if form == 'printed' else beta**2)
   return 2 * tau * beta + 2 * theta2 * gamma2, b, 0.5
 
 
 @statement('S0-7.7', 'Lemma M.4', printed='holds')
 def sketched_non_critical(
-  theta1: float, theta2: float, gamma1: float, gamma2: float
+  theta1: NonNegative,
+  theta2: NonNegative,
+  gamma1: NonNegative,
+  gamma2: NonNegative,
 ) -> tuple[float, float]:
   """(2 theta1 gamma1, 2 theta2 gamma2) of L, as grad L = 2 J^T R^T s.
 
@@ -102,18 +97,19 @@ def sketched_non_critical(
 
   >>> sketched_non_critical(1.0, 2.0, gamma1=0.5, gamma2=3.0)
   (1.0, 12.0)
-
-  Raises:
-    ValueError: a constant is negative, or the least is above the largest.
   """
-  theta1, theta2 = _ordered('theta', theta1, theta2)
-  gamma1, gamma2 = _ordered('gamma', gamma1, gamma2)
+  checks.at_least('theta2', theta2, theta1)
+  checks.at_least('gamma2', gamma2, gamma1)
   return 2 * theta1 * gamma1, 2 * theta2 * gamma2
 
 
 @statement('S0-7.4', 'J.4 and J.5', printed='wrong', corrected='holds')
 def constants(
-  beta: float, theta1: float, theta2: float, *, form: str = 'corrected'
+  beta: NonNegative,
+  theta1: NonNegative,
+  theta2: NonNegative,
+  *,
+  form: Form = 'corrected',
 ) -> Constants:
   """The constants of L = |grad_w F - g|^2 from those of F.
 
@@ -123,9 +119,6 @@ def constants(
 
   >>> constants(3.0, 1.0, 2.0)
   Constants(a=10.0, b=9.0, p=0.5, theta1=2.0, theta2=4.0)
-
-  Raises:
-    ValueError: a constant is negative, or theta1 > theta2.
   """
   a, b, p = sketched_semi_smooth(beta, theta2, 1.0, 1.0, form=form)
   low, high = sketched_non_critical(theta1, theta2, 1.0, 1.0)
@@ -151,7 +144,7 @@ def margin(c: Constants) -> float:
 @statement('S0-7.5', 'Theorem L.1', printed='wrong', corrected='holds')
 @statement('S0-7.8', '7.5 of a sketch', printed='wrong', corrected='holds')
 def linear_decrease(
-  c: Constants, *, step: float | None = None, form: str = 'corrected'
+  c: Constants, *, step: Positive | None = None, form: Form = 'corrected'
 ) -> Rate:
   """L(x - step grad L(x)) <= (1 - step margin(c) / 2) L(x).
 
@@ -168,12 +161,12 @@ def linear_decrease(
     ValueError: the margin is not positive, the step or p too large, or the
       factor negative at the largest step: no L is so.
   """
-  _ordered('theta', c.theta1, c.theta2)
+  checks.at_least('theta2', c.theta2, checks.at_least('theta1', c.theta1, 0))
   checks.at_least('a', c.a, 0)
-  p = _exponent(c.p)
+  p = conditions.at_most_one('p', c.p)
   gain = checks.positive('margin', margin(c))
   largest = gain / (2 * checks.positive('b', c.b) * c.theta2**2)
-  if not is_printed(form):
+  if form == 'corrected':
     checks.at_most('p', p, 0.5)
     largest = largest if p == 0.5 else min(largest, 1.0)
   checks.at_most('margin largest step / 2', gain * largest / 2, 1)
@@ -184,10 +177,10 @@ def linear_decrease(
 @statement('S0-7.5-PL', '7.5, by Polyak', corrected='holds')
 def pl_decrease(
   *,
-  smoothness: float,
-  theta1: float,
-  gamma1: float = 1.0,
-  step: float | None = None,
+  smoothness: Positive,
+  theta1: Positive,
+  gamma1: Positive = 1.0,
+  step: Positive | None = None,
 ) -> Rate:
   """L(x - step grad L(x)) <= (1 - 2 step theta1^2 gamma1^2) L(x), corrected.
 
@@ -200,19 +193,19 @@ def pl_decrease(
   Rate(step=0.125, factor=0.75)
 
   Raises:
-    ValueError: the step is too large, a constant not positive, or 2 (theta1
-      gamma1)^2 > smoothness, which no L has.
+    ValueError: the step is too large, or 2 (theta1 gamma1)^2 > smoothness,
+      which no L has.
   """
-  smoothness = checks.positive('smoothness', smoothness)
-  theta1 = checks.positive('theta1', theta1)
-  curvature = 2 * (theta1 * checks.positive('gamma1', gamma1)) ** 2
+  curvature = 2 * (theta1 * gamma1) ** 2
   checks.at_most('2 (theta1 gamma1)^2', curvature, smoothness)
   step = _step(step, 1 / smoothness)
   return Rate(step, 1 - step * curvature)
 
 
 @statement('S0-K2', 'Theorem K.2', corrected='holds')
-def quadratic_growth(*, c: float, d: float, p: float, theta1: float) -> float:
+def quadratic_growth(
+  *, c: NonNegative, d: Positive, p: conditions.Part, theta1: Positive
+) -> float:
   """The h of L(x) >= h |x - x*|^2, so that x* is the only minimum.
 
   Where points are non-critical, theta1 > 0, every minimum has L(x*) = 0, and
@@ -221,25 +214,21 @@ def quadratic_growth(*, c: float, d: float, p: float, theta1: float) -> float:
 
   >>> quadratic_growth(c=5.0, d=2.0, p=0.5, theta1=1.0)
   2.0
-
-  Raises:
-    ValueError: h <= 0, theta1 <= 0, c < 0, or p is outside [0, 1].
   """
-  checks.positive('theta1', theta1)
-  c, d = checks.at_least('c', c, 0), checks.positive('d', d)
-  return checks.positive('growth', d - c if _exponent(p) == 0 else d)
+  del theta1
+  return checks.positive('growth', d if p else d - c)
 
 
 @statement('S0-K3', 'Theorem K.3', corrected='holds')
 def recovery(
   *,
-  alpha: float,
-  beta: float,
-  c: float,
-  d: float,
-  p: float,
-  theta1: float,
-  step: float | None = None,
+  alpha: NonNegative,
+  beta: Positive,
+  c: NonNegative,
+  d: Positive,
+  p: Fraction,
+  theta1: Positive,
+  step: Positive | None = None,
 ) -> Rate:
   """|x+ - x*|^2 <= (1 - xi step / 2) |x - x*|^2 for x+ = x - step grad L(x).
 
@@ -257,14 +246,9 @@ def recovery(
   Rate(step=0.125, factor=0.75)
 
   Raises:
-    ValueError: p is not inside (0, 1), theta1 <= alpha^(1/p), xi <= 0, the step
-      is too large, or d + xi / 2 > sqrt(zeta), which no L has.
+    ValueError: theta1 <= alpha^(1/p), xi <= 0, the step is too large, or d +
+      xi / 2 > sqrt(zeta), which no L has.
   """
-  p = checks.fraction('p', p)
-  beta = checks.positive('beta', beta)
-  alpha = checks.at_least('alpha', alpha, 0)
-  c, d = checks.at_least('c', c, 0), checks.positive('d', d)
-  theta1 = checks.positive('theta1', theta1)
   lost = alpha ** (1 / p)
   if theta1 <= lost:
     checks.refuse(f'Expected {theta1=} > alpha^(1/p)={lost}.')
@@ -278,16 +262,5 @@ def recovery(
   return Rate(step, 1 - xi * step / 2)
 
 
-def _exponent(p):
-  return checks.at_most('p', checks.at_least('p', p, 0), 1)
-
-
-def _ordered(name, low, high):
-  low = checks.at_least(f'{name}1', low, 0)
-  return low, checks.at_least(f'{name}2', high, low)
-
-
 def _step(step: float | None, largest: float) -> float:
-  if step is None:
-    return largest
-  return checks.at_most('step', checks.positive('step', step), largest)
+  return largest if step is None else checks.at_most('step', step, largest)

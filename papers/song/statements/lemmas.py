@@ -4,13 +4,22 @@ Song, Wang, Yu and Zhang, arXiv:2210.08371, section 4 and appendix F. Arrays are
 of NumPy; `diagnostics` has them of a run. Names are those of `song`.
 """
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from fl_sketch.utils import checks
 import numpy as np
 
+from ...common import conditions
+from ...common.conditions import (
+  Count,
+  Finite,
+  Form,
+  NonNegative,
+  Positive,
+  Squares,
+)
 from ...common.evaluation import formula
-from ...common.statements import is_printed, statement
+from ...common.statements import statement
 from . import convergence
 
 # By operator, a of the printed alpha = a d / b.
@@ -19,12 +28,13 @@ _PRINTED = {
 }  # fmt: skip
 _ADDED = {'gaussian': 1, 'ams': -1, 'count_sketch': -1, 'sparse_embedding': -1}
 OPERATORS = tuple(_PRINTED)
+Operator = Annotated[str, conditions.choice(OPERATORS)]
 
 
 @statement('S0-Thm4.2', 'Theorem 4.2', printed='holds', corrected='holds')
 @statement('S0-Tab1', 'Table 1', printed='holds', corrected='holds')
 def alpha(
-  operator: str, dimension: int, size: int, *, form: str = 'corrected'
+  operator: Operator, dimension: Count, size: Count, *, form: Form = 'corrected'
 ) -> float:
   """The constant of E||R^T R x||^2 <= (1 + alpha) ||x||^2, R of [size, d].
 
@@ -34,14 +44,10 @@ def alpha(
 
   >>> alpha('srht', 128, 16), alpha('srht', 128, 16, form='printed')
   (7.0, 16.0)
-
-  Raises:
-    ValueError: size > dimension, as `tails.tail`, or another operator or form.
   """
-  checks.choice('operator', operator, OPERATORS)
-  d, b = checks.count('dimension', dimension), checks.count('size', size)
+  d, b = dimension, size
   checks.at_most('size', b, d)
-  if is_printed(form):
+  if form == 'printed':
     return _PRINTED[operator] * d / b
   if operator != 'srht':
     return (d + _ADDED[operator]) / b
@@ -50,16 +56,14 @@ def alpha(
 
 
 @statement('S0-Asm3.1', 'Assumption 3.1', printed='holds')
-def quadratic_constants(hessians: np.ndarray) -> tuple[float, float]:
+def quadratic_constants(
+  hessians: Annotated[np.ndarray, conditions.finite],
+) -> tuple[float, float]:
   """(mu, L) of clients whose losses are quadratic, f[clients, d, d].
 
   >>> quadratic_constants(np.array([[[1.0]], [[3.0]]]))
   (1.0, 3.0)
-
-  Raises:
-    ValueError: not finite, or a loss is not convex.
   """
-  _check_finite(hessians=hessians)
   values = np.linalg.eigvalsh(hessians)
   least, largest = float(values.min()), float(np.abs(values).max())
   rounding = 8 * values.shape[-1] * float(np.finfo(values.dtype).eps)
@@ -126,25 +130,24 @@ def unified_update(
 
 
 @statement('S0-LemF3', 'Lemma F.3', printed='holds')
-def mean_gradient_squared(variance: Any, gap: Any, *, smoothness: float) -> Any:
+def mean_gradient_squared(
+  variance: Squares, gap: Finite, *, smoothness: Positive
+) -> Any:
   """||gbar||^2 <= 2 L^2 V + 4 L gap; gap = f(ubar) - f*.
 
   >>> mean_gradient_squared(0.5, 2.0, smoothness=1.0)
   9.0
   """
-  _check_squares(variance=variance)
-  _check_finite(gap=gap)
-  smoothness = checks.positive('smoothness', smoothness)
   return 2 * smoothness**2 * variance + 4 * smoothness * gap
 
 
 @statement('S0-LemF4', 'Lemma F.4', printed='holds')
 def inner_product(
-  variance: Any,
-  gap: Any,
-  offset_squared: Any,
+  variance: Squares,
+  gap: Finite,
+  offset_squared: Squares,
   *,
-  smoothness: float,
+  smoothness: Positive,
   strong_convexity: float = 0.0,
 ) -> Any:
   """<r, gbar> >= gap - (L / 2) V + (mu / 2) ||r||^2; r = ubar - w*.
@@ -152,21 +155,18 @@ def inner_product(
   >>> inner_product(1.0, 2.0, 4.0, smoothness=1.0, strong_convexity=0.5)
   2.5
   """
-  _check_squares(variance=variance, offset_squared=offset_squared)
-  _check_finite(gap=gap)
-  smoothness = checks.positive('smoothness', smoothness)
   convex = _convexity(strong_convexity, smoothness) / 2 * offset_squared
   return gap - smoothness / 2 * variance + convex
 
 
 @statement('S0-LemF5', 'Lemma F.5', printed='holds')
 def drift(
-  gaps: Any,
+  gaps: Finite,
   *,
-  client_lr: float,
-  smoothness: float,
-  heterogeneity: float,
-  local_steps: int,
+  client_lr: Positive,
+  smoothness: Positive,
+  heterogeneity: NonNegative,
+  local_steps: Count,
 ) -> Any:
   """A round's sum of V <= 8 eta^2 L K^2 gaps + 4 eta^2 K^3 sigma^2.
 
@@ -179,22 +179,20 @@ def drift(
   eta = convergence.check_step(
     'F5', client_lr, smoothness=smoothness, local_steps=local_steps
   )
-  _check_finite(gaps=gaps)
-  variance = checks.at_least('heterogeneity', heterogeneity, 0)
-  own = 4 * eta**2 * local_steps**3 * variance
+  own = 4 * eta**2 * local_steps**3 * heterogeneity
   return 8 * eta**2 * smoothness * local_steps**2 * gaps + own
 
 
 @statement('S0-LemF6', 'Lemma F.6', printed='holds')
 def recursion(
-  variance: Any,
-  gap: Any,
-  offset_squared: Any,
+  variance: Squares,
+  gap: Finite,
+  offset_squared: Squares,
   *,
-  client_lr: float,
-  smoothness: float,
+  client_lr: Positive,
+  smoothness: Positive,
   strong_convexity: float = 0.0,
-  sketched: Any = 0.0,
+  sketched: Finite = 0.0,
 ) -> Any:
   """E||r'||^2 <= (1 - mu eta) ||r||^2 + 1.5 eta L V - eta gap + sketched.
 
@@ -205,8 +203,6 @@ def recursion(
   0.75
   """
   eta = convergence.check_step('F6', client_lr, smoothness=smoothness)
-  _check_squares(offset_squared=offset_squared, variance=variance)
-  _check_finite(gap=gap, sketched=sketched)
   shrunk = 1 - _convexity(strong_convexity, smoothness) * eta
   shrunk = shrunk * offset_squared
   return shrunk + 1.5 * eta * smoothness * variance - eta * gap + sketched
@@ -214,13 +210,13 @@ def recursion(
 
 @formula
 def sketching_error(
-  variances: Any,
-  gaps: Any,
+  variances: Squares,
+  gaps: Finite,
   *,
-  client_lr: float,
-  alpha: float,
-  smoothness: float,
-  local_steps: int,
+  client_lr: Positive,
+  alpha: NonNegative,
+  smoothness: Positive,
+  local_steps: Count,
 ) -> Any:
   """eta^2 alpha K (2 L^2 variances + 4 L gaps), sums over a round's steps.
 
@@ -231,9 +227,7 @@ def sketching_error(
   0.75
   """
   squares = mean_gradient_squared(variances, gaps, smoothness=smoothness)
-  eta = checks.positive('client_lr', client_lr)
-  steps = checks.count('local_steps', local_steps)
-  return eta**2 * checks.at_least('alpha', alpha, 0) * steps * squares
+  return client_lr**2 * alpha * local_steps * squares
 
 
 def _convexity(strong_convexity, smoothness):
@@ -241,18 +235,3 @@ def _convexity(strong_convexity, smoothness):
   return strong_convexity and convergence.check_convexity(
     strong_convexity, smoothness
   )
-
-
-def _check_finite(**named):
-  """Raises ValueError unless all values are finite."""
-  for name, values in named.items():
-    if not np.isfinite(values).all():
-      checks.refuse(f'Expected {name} to be finite.')
-
-
-def _check_squares(**named):
-  """Raises ValueError unless all values are finite and >= 0."""
-  _check_finite(**named)
-  for name, values in named.items():
-    if np.min(values, initial=0) < 0:
-      checks.refuse(f'Expected {name}={np.min(values)} >= 0.')

@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 from fl_sketch.utils import checks, search
 
-from ...common.statements import is_printed, statement
+from ...common.conditions import Count, Form, NonNegative, Positive
+from ...common.evaluation import with_checks
+from ...common.statements import statement
 from . import convergence
 
 FOREVER = 2**60  # rounds
@@ -20,22 +22,16 @@ SMALLER = 2 ** (-1 / 8)  # from one step size to the next
 
 
 class Problem(NamedTuple):
-  """A learning problem and its clients.
+  """A learning problem and its clients, who all take part in every round.
 
-  Attributes:
-    dimension: d, numbers in the model.
-    clients: N, who all take part in every round.
-    smoothness: L, of every client's loss.
-    distance_squared: W, of the start from the optimum.
-    heterogeneity: sigma^2, `lemmas.heterogeneity`.
-    strong_convexity: mu, of every client's loss.
+  Smoothness and strong convexity are those of every client's loss.
   """
 
-  dimension: int
-  clients: int
-  smoothness: float
-  distance_squared: float
-  heterogeneity: float = 0.0
+  dimension: Count
+  clients: Count
+  smoothness: Positive
+  distance_squared: Positive
+  heterogeneity: NonNegative = 0.0
   strong_convexity: float = 0.0
 
 
@@ -49,19 +45,12 @@ class Plan(NamedTuple):
   floats: int
 
 
-def check(target: float, problem: Problem, *, strongly: bool = False) -> None:
-  """Raises ValueError unless the numbers are those of a problem.
+def check_convexity(problem: Problem) -> None:
+  """Raises ValueError unless the problem is strongly convex.
 
-  >>> check(0.5, Problem(4, 2, 1.0, 1.0, strong_convexity=1.0), strongly=True)
+  >>> check_convexity(Problem(4, 2, 1.0, 1.0, strong_convexity=1.0))
   """
-  checks.positive('target', target)
-  checks.count('dimension', problem.dimension)
-  checks.count('clients', problem.clients)
-  checks.positive('smoothness', problem.smoothness)
-  checks.positive('distance_squared', problem.distance_squared)
-  checks.at_least('heterogeneity', problem.heterogeneity, 0)
-  if strongly:
-    convergence.check_convexity(problem.strong_convexity, problem.smoothness)
+  convergence.check_convexity(problem.strong_convexity, problem.smoothness)
 
 
 def _rounds(amount, each):
@@ -72,18 +61,18 @@ def _rounds(amount, each):
 
 
 def _plan(problem, rounds, local_steps, client_lr, size):
-  floats = problem.clients * checks.count('size', size) * rounds
+  floats = problem.clients * size * rounds
   return Plan(rounds, local_steps, client_lr, size, floats)
 
 
 @statement('S0-F8', 'proof of Corollary F.8', printed='holds')
 def convex_plan(
-  target: float,
+  target: Positive,
   problem: Problem,
   *,
-  alpha: float,
-  size: int = 1,
-  local_steps: int = 1,
+  alpha: NonNegative,
+  size: Count = 1,
+  local_steps: Count = 1,
 ) -> Plan:
   """K eta = min(1/(8 (1+alpha) L), sqrt(eps/L)/(8 sigma)), T = 8W/(K eta eps).
 
@@ -93,7 +82,6 @@ def convex_plan(
   >>> convex_plan(0.5, Problem(4, 2, 1.0, 1.0), alpha=3.0).rounds
   512
   """
-  check(target, problem)
   smoothness = problem.smoothness
   travelled = local_steps * convergence.largest_step(
     'F7', smoothness=smoothness, alpha=alpha, local_steps=local_steps
@@ -109,12 +97,12 @@ def convex_plan(
   'S0-F10', 'proof of Corollary F.10', printed='wrong', corrected='loose'
 )
 def strongly_convex_plan(
-  target: float,
+  target: Positive,
   problem: Problem,
   *,
-  alpha: float,
-  size: int = 1,
-  form: str = 'corrected',
+  alpha: NonNegative,
+  size: Count = 1,
+  form: Form = 'corrected',
 ) -> Plan:
   """T = log(L W / eps) / (mu eta), K = 1, eta the smaller of two.
 
@@ -128,10 +116,10 @@ def strongly_convex_plan(
   >>> strongly_convex_plan(0.5, problem, alpha=3.0).rounds
   23
   """
-  check(target, problem, strongly=True)
+  check_convexity(problem)
   _, _, smoothness, distance, variance, mu = problem
   client_lr = convergence.largest_step('F9', smoothness=smoothness, alpha=alpha)
-  number = 16 if is_printed(form) else 8
+  number = 16 if form == 'printed' else 8
   if target * number * (1 + alpha) * (1 + alpha) * mu < variance:
     client_lr = math.sqrt(mu * target / 2 / variance) / (2 * smoothness)
   start = math.log(smoothness) + math.log(distance) - math.log(target)
@@ -153,8 +141,9 @@ def rounds_to(target: float, bound: Callable[[int], float]) -> int:
   return search.least(lambda rounds: bound(rounds) <= target, 1, FOREVER)
 
 
+@with_checks
 def cheapest(
-  target: float,
+  target: Positive,
   problem: Problem,
   *,
   alpha: Callable[[int], float],
@@ -181,7 +170,8 @@ def cheapest(
   Raises:
     ValueError: the theorem promises the target at no step size.
   """
-  check(target, problem, strongly=problem.strong_convexity > 0)
+  if problem.strong_convexity:
+    check_convexity(problem)
   plans = [
     _fewest_rounds(target, problem, alpha(size), size, local_steps)
     for size in sizes

@@ -9,7 +9,8 @@ import functools
 from fl_sketch.privacy import accounting
 
 from ...common import privacy_bounds as bounds
-from ...common.statements import is_printed, statement
+from ...common.conditions import Form
+from ...common.statements import statement
 
 parallel = statement('S0-H2', 'Lemma H.2', printed='holds')(
   accounting.parallel_composition
@@ -24,7 +25,7 @@ mechanism = statement('S0-H7', 'Lemma H.7', printed='holds')(
 
 @statement('S0-H4', 'Lemma H.4', printed='holds', corrected='holds')
 def amplification(
-  epsilon: float, delta: float, q: float, *, form: str = 'corrected'
+  epsilon: float, delta: float, q: float, *, form: Form = 'corrected'
 ) -> tuple[float, float]:
   """(epsilon, delta) of a step on the share q: 'h4', corrected 'tight'.
 
@@ -33,8 +34,8 @@ def amplification(
   >>> round(amplification(1.0, 1e-5, 0.2, form='printed')[0], 3)
   1.2
   """
-  form = 'h4' if is_printed(form) else 'tight'
-  return bounds.subsample_amplification(epsilon, delta, q, form=form)
+  own = 'h4' if form == 'printed' else 'tight'
+  return bounds.subsample_amplification(epsilon, delta, q, form=own)
 
 
 @statement('S0-6.1', 'Theorem 6.1 = H.9', printed='wrong', corrected='holds')
@@ -44,7 +45,7 @@ def local_epsilon(
   steps: int,
   *,
   delta_slack: float = 1e-6,
-  form: str = 'corrected',
+  form: Form = 'corrected',
 ) -> tuple[float, float]:
   """`total_epsilon` of one round: sqrt(K) epsilon_hat, corrected Lemma H.3.
 
@@ -64,7 +65,7 @@ def total_epsilon(
   rounds: int,
   *,
   delta_slack: float = 1e-6,
-  form: str = 'corrected',
+  form: Form = 'corrected',
 ) -> tuple[float, float]:
   """(epsilon, delta) of T rounds of K steps, each (epsilon_hat, delta_hat).
 
@@ -78,6 +79,6 @@ def total_epsilon(
   theorem = functools.partial(
     bounds.song_theorem_6_2, epsilon_hat, delta_hat, steps, rounds
   )
-  if is_printed(form):
+  if form == 'printed':
     return theorem()
   return theorem(form='rigorous', delta_slack=delta_slack)

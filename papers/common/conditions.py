@@ -1,0 +1,99 @@
+"""Conditions on the arguments of formulas, as annotations.
+
+`evaluation.formula` checks what is annotated `Count`, `Positive | None` or
+`Form`, also as a field of a `NamedTuple`. Each is a check of `utils.checks`,
+(name, value) -> value: an error names the argument, its value and the
+condition, and ``check=False`` leaves the types alone.
+"""
+
+from collections.abc import Callable, Iterable
+import functools
+import types
+import typing
+from typing import Annotated, Any
+
+from fl_sketch.utils import checks
+import numpy as np
+
+Check = Callable[[str, Any], Any]
+FORMS = ('printed', 'corrected')
+
+
+def choice(names: Iterable[str]) -> Check:
+  """The check that a value is one of these names."""
+  names = tuple(names)
+  return lambda name, value: checks.choice(name, value, names) or value
+
+
+def at_least(bound: float) -> Check:
+  """The check that a number is finite and at least `bound`."""
+  return functools.partial(checks.at_least, bound=bound)
+
+
+def at_most_one(name: str, value: Any) -> float:
+  """Return `value` as a float in [0, 1]."""
+  return checks.at_most(name, checks.at_least(name, value, 0), 1)
+
+
+def finite(name: str, values: Any) -> Any:
+  """Return numbers, of which all must be finite."""
+  if not np.isfinite(values).all():
+    checks.refuse(f'Expected {name} to be finite.')
+  return values
+
+
+def squares(name: str, values: Any) -> Any:
+  """Return numbers, of which all must be finite and >= 0."""
+  checks.at_least(name, float(np.min(finite(name, values), initial=0)), 0)
+  return values
+
+
+Count = Annotated[int, checks.count]
+Positive = Annotated[float, checks.positive]
+NonNegative = Annotated[float, at_least(0)]
+AtLeastOne = Annotated[float, at_least(1)]
+Fraction = Annotated[float, checks.fraction]  # between 0 and 1
+Share = Annotated[float, checks.zero_or_fraction]  # or 0
+Part = Annotated[float, at_most_one]  # or 0, or 1
+Finite = Annotated[Any, finite]  # of all numbers of an array
+Squares = Annotated[Any, squares]  # likewise, and >= 0
+Form = Annotated[str, choice(FORMS)]
+
+
+def check(function: Callable[..., Any], arguments: dict[str, Any]) -> None:
+  """Checks the arguments of a function by its annotations, and sets them.
+
+  >>> def inverse(x: Positive): ...
+  >>> check(inverse, arguments := {'x': 2})
+  >>> arguments
+  {'x': 2.0}
+  """
+  for name, rule in _rules(function).items():
+    if name in arguments:
+      arguments[name] = rule(name, arguments[name])
+
+
+@functools.cache
+def _rules(owner: Any) -> dict[str, Check]:
+  """The checks of a function's arguments, or of a tuple's fields, by name."""
+  hints = typing.get_type_hints(owner, include_extras=True)
+  rules = {name: _rule(hint) for name, hint in hints.items()}
+  return {name: rule for name, rule in rules.items() if rule is not None}
+
+
+def _rule(hint) -> Check | None:
+  if hasattr(hint, '_fields'):
+    return _check_fields
+  if typing.get_origin(hint) in (typing.Union, types.UnionType):
+    first, *_ = map(_rule, typing.get_args(hint))
+    return first and (lambda name, x: x if x is None else first(name, x))
+  return getattr(hint, '__metadata__', (None,))[0]
+
+
+def _check_fields(name: str, record: Any) -> Any:
+  """Checks fields, and by its own `check` what they are to each other."""
+  del name
+  for field, rule in _rules(type(record)).items():
+    rule(field, getattr(record, field))
+  getattr(record, 'check', lambda: None)()
+  return record
