@@ -1,8 +1,8 @@
 """What the papers and studies share.
 
 `statements` is the registry of the papers' statements; `evaluation` extends
-formulas to arrays, `symbols` names their arguments. `tails` and `embeddings`
-have inner products under random operators, `privacy_bounds` the privacy
+formulas to arrays, `conditions` annotates and `symbols` names their arguments.
+`tails` has inner products under random operators, `privacy_bounds` the privacy
 formulas of the papers.
 
 A `study` is a function of a `lab.Lab`, which runs and caches experiments, and

@@ -37,14 +37,15 @@ def at_most_one(name: str, value: Any) -> float:
 
 def finite(name: str, values: Any) -> Any:
   """Return numbers, of which all must be finite."""
-  if not np.isfinite(values).all():
-    checks.refuse(f'Expected {name} to be finite.')
+  for end in (np.min, np.max):
+    checks.real(name, float(end(np.asarray(values), initial=0)))
   return values
 
 
 def squares(name: str, values: Any) -> Any:
   """Return numbers, of which all must be finite and >= 0."""
-  checks.at_least(name, float(np.min(finite(name, values), initial=0)), 0)
+  least = np.min(np.asarray(finite(name, values)), initial=0)
+  checks.at_least(name, float(least), 0)
   return values
 
 

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from operators import both
 from papers.chen.statements import corollaries
-from papers.common import embeddings, tails
+from papers.common import tails
+from papers.common.conditions import FORMS
 import pytest
 from refusals import refused_calls
 from scipy import stats
@@ -38,24 +39,60 @@ def at_most(share, probability, draws):
   return stats.binom.sf(round(share * draws) - 1, draws, probability) > ALARM
 
 
+def matrix(op, key, dimension):
+  """The matrix R of a linear operator, f32[b, d], scaled to E R^T R = I."""
+  like = jnp.zeros(dimension)
+  table = op.like(like)
+  units = jnp.eye(table.size).reshape(-1, *table.shape)
+  rows = jax.vmap(lambda unit: op.desketch(key, unit, like))(units)
+  return sketches.properties(op).adjoint_scale ** 0.5 * rows
+
+
+def draw(measure, draws, at_a_time):
+  """`measure` of fresh keys, f64[draws]."""
+  run = lambda keys: jax.lax.map(measure, keys, batch_size=at_a_time)
+  return np.float64(jax.jit(run)(jax.random.split(KEY, draws)))
+
+
+def errors(op, g, h, draws):
+  """<R^T R g, h> - <g, h> of unit vectors along f[d], f64[draws]."""
+  g, h = (g / np.linalg.norm(g)).astype(np.float32), h / np.linalg.norm(h)
+  project = lambda key: op.desketch(key, op.sketch(key, g), g) @ jnp.float32(h)
+  return draw(project, draws, 256) - g @ h
+
+
 @pytest.mark.representatives('mean')
 @pytest.mark.parametrize('name', ['mean', 'sparse_embedding', 'srht'])
 def test_the_matrix_is_the_operator(name):
   op = OPERATORS.get(name, sketches.count_sketch(4, 16, combine='mean'))
   x = np.float32(PAIR[0])
-  measure = jax.jit(
-    lambda key: (embeddings.matrix(op, key, D), op.sketch(key, x))
-  )
+  measure = jax.jit(lambda key: (matrix(op, key, D), op.sketch(key, x)))
   r, table = jax.device_get(measure(KEY))
   scale = sketches.properties(op).adjoint_scale
   np.testing.assert_allclose(r @ x, np.ravel(table) / scale**0.5, atol=1e-4)
 
 
 @functools.cache
-def coherence(name):
-  return embeddings.coherence_quantiles(
-    OPERATORS[name], KEY, D, draws=1000, delta=0.01, quantiles=(0.5, 1.0)
-  )
+def coherences(op, d=D, draws=1000):
+  """The largest |<R_i, R_j>| of two columns in each draw."""
+
+  def largest(key):
+    r = matrix(op, key, d)
+    gram = jnp.matmul(r.T, r, precision='highest')
+    return jnp.abs(gram - jnp.diag(jnp.diag(gram))).max()
+
+  return draw(largest, draws, 1)
+
+
+def beyond(op, delta, d=D, draws=1000, sparsity=SPARSITY):
+  """The bounds on the coherence, and the shares of draws above them."""
+  name, values = sketches.properties(op).name, coherences(op, d, draws)
+  size = op.like(jnp.zeros(d)).size
+  spec = {'sparsity': sparsity}
+  bounds = [
+    tails.coherence(name, d, size, delta, form=form, **spec) for form in FORMS
+  ]
+  return bounds, [float(np.mean(values > bound)) for bound in bounds]
 
 
 @pytest.mark.representatives('gaussian')
@@ -63,23 +100,21 @@ def coherence(name):
 @pytest.mark.parametrize('name', ['ams', 'gaussian', 'srht'])
 def test_printed_coherence_is_that_of_a_single_pair(name):
   """Of all pairs it is exceeded far more often than delta = 0.01 says."""
-  measured = coherence(name)
-  assert not at_most(measured.beyond_printed, 0.01, 1000)
-  assert at_most(measured.beyond_corrected, 0.01, 1000)
-  median, _ = measured.quantiles
-  assert measured.corrected < 2 * median
-  assert measured.printed == pytest.approx((math.log(D / 0.01) / SIZE) ** 0.5)
+  (printed, corrected), shares = beyond(OPERATORS[name], 0.01)
+  assert not at_most(shares[0], 0.01, 1000)
+  assert at_most(shares[1], 0.01, 1000)
+  median = np.median(coherences(OPERATORS[name]))
+  assert corrected < 2 * median
+  assert printed == pytest.approx((math.log(D / 0.01) / SIZE) ** 0.5)
   if name != 'srht':  # whose 255 products are far fewer
-    assert median > measured.printed
+    assert median > printed
 
 
 @pytest.mark.nightly  # at one delta it is fast
 def test_a_smaller_delta_does_not_help_printed_coherence():
   """No Theta(delta) makes it true: more than 50 times delta at 10^-4."""
-  measured = embeddings.coherence_quantiles(
-    OPERATORS['ams'], KEY, 512, draws=100, delta=1e-4
-  )
-  assert not at_most(measured.beyond_printed, 50e-4, 100)
+  _, (share, _) = beyond(OPERATORS['ams'], 1e-4, 512, 100)
+  assert not at_most(share, 50e-4, 100)
 
 
 @pytest.mark.nightly  # as that of other operators, which is fast
@@ -87,10 +122,10 @@ def test_a_smaller_delta_does_not_help_printed_coherence():
 def test_printed_coherence_of_sparse_columns_is_as_wrong():
   """With s = b entries a column it is that of AMS; with few it is above 1."""
   op = sketches.sparse_embedding(16, 16)
-  measured = embeddings.coherence_quantiles(op, KEY, 32, draws=64, delta=0.01)
-  assert not at_most(measured.beyond_printed, 0.01, 50)
-  assert at_most(measured.beyond_corrected, 0.01, 50)
-  assert coherence('sparse_embedding').printed > 1
+  _, shares = beyond(op, 0.01, 32, 64, sparsity=16)
+  assert not at_most(shares[0], 0.01, 50)
+  assert at_most(shares[1], 0.01, 50)
+  assert beyond(OPERATORS['sparse_embedding'], 0.01)[0][0] > 1
 
 
 @pytest.mark.nightly
@@ -98,38 +133,28 @@ def test_printed_coherence_of_sparse_columns_is_as_wrong():
 @pytest.mark.parametrize('name', ['count_sketch', 'sparse_embedding'])
 def test_coherence_of_sparse_columns(name):
   """A multiple of 1 / s, at most 1, which the Count Sketch attains."""
-  measured = coherence(name)
-  steps = measured.quantiles * (SPARSITY if name == 'sparse_embedding' else 1)
+  (_, corrected), shares = beyond(OPERATORS[name], 0.01)
+  values = coherences(OPERATORS[name])
+  steps = values * (SPARSITY if name == 'sparse_embedding' else 1)
   np.testing.assert_allclose(steps, np.round(steps), atol=1e-5)
-  assert measured.quantiles[1] <= measured.corrected <= 1
+  assert values.max() <= corrected <= 1
   if name == 'count_sketch':
-    assert measured.quantiles[0] == measured.corrected == 1
-    assert measured.beyond_printed == 0
+    assert np.median(values) == corrected == 1
+    assert shares[0] == 0
   wide = tails.coherence('sparse_embedding', D, D, 0.1, sparsity=D)
   assert wide < 0.6
 
 
 @pytest.mark.nightly
 def test_coherence_where_the_paper_has_none():
-  measured = embeddings.coherence_quantiles(
-    sketches.block_cyclic(16), KEY, 64, draws=10, delta=0.1
-  )
-  assert (
-    measured.printed is measured.corrected is measured.beyond_corrected is None
-  )
-  assert measured.quantiles[-1] == 1
-  with pytest.raises(ValueError, match="family='uniform_sampling'"):
-    tails.coherence('uniform_sampling', 64, 16, 0.1)
-  assert not embeddings.coherence(OPERATORS['uniform_sampling'], KEY, D)
-  text = embeddings.table([coherence('gaussian'), measured]).splitlines()
-  assert text[2].startswith('| gaussian | 0.')
-  assert text[3].endswith('| - | - | - |')
+  assert coherences(sketches.block_cyclic(16), 64, 10).max() == 1
+  assert not coherences(OPERATORS['uniform_sampling'], D, 1)
 
 
 @functools.cache
 def sizes(name):
   """Of 2048 errors of an inner product."""
-  return np.abs(embeddings.errors(OPERATORS[name], KEY, *PAIR, 2048))
+  return np.abs(errors(OPERATORS[name], *PAIR, 2048))
 
 
 @pytest.mark.representatives('count_sketch')
@@ -141,24 +166,19 @@ def sizes(name):
 def test_tails(name):
   """They hold, and the corrected one of a Gaussian within a factor of 3."""
   for delta in (0.1, 0.01):
-    for form in ('printed', 'corrected'):
+    for form in FORMS:
       bound = tails.tail(name, D, SIZE, delta, sparsity=SPARSITY, form=form)
       assert at_most(float(np.mean(sizes(name) > bound)), delta, 2048)
       if (name, form) == ('gaussian', 'corrected'):
         assert bound < 3 * np.quantile(sizes(name), 1 - delta)
 
 
-def test_a_table_of_tails():
-  """Where SRHT's printed bound is vacuous: no error exceeds n / b - 1 = 3."""
-  rows = embeddings.tail_frequencies(
-    OPERATORS['srht'], KEY, *PAIR, draws=256, deltas=(0.01,)
+def test_the_tail_of_srht():
+  """Where the printed bound is vacuous: no error exceeds n / b - 1 = 3."""
+  printed, corrected = (
+    tails.tail('srht', D, SIZE, 0.01, form=form) for form in FORMS
   )
-  bounds = [
-    tails.tail('srht', D, SIZE, 0.01, form=form)
-    for form in ('printed', 'corrected')
-  ]
-  assert rows == [(0.01, bounds[0], 0.0, bounds[1], 0.0)]
-  assert '| 0.01 | 4.042 | 0 | 1.768 | 0 |' in embeddings.table(rows)
+  assert sizes('srht').max() < corrected < 3 < printed
   assert tails.tail('srht', D, SIZE, 1e-9) == 3
   # By its entries, where neither that nor Chebyshev's inequality is less.
   large = tails.tail('srht', 2**20, 2**10, 1e-9)
@@ -170,7 +190,7 @@ def test_what_uniform_sampling_may_do():
   """It attains the corrected bound where it keeps a spike."""
   spike = np.eye(1, D)[0]
   op = OPERATORS['uniform_sampling']
-  measured = np.abs(embeddings.errors(op, KEY, spike, spike, 256))
+  measured = np.abs(errors(op, spike, spike, 256))
   bound = tails.tail('uniform_sampling', D, SIZE, 0.1)
   assert measured.max() == pytest.approx(bound) == D / SIZE - 1
   assert bound < tails.tail('uniform_sampling', D, SIZE, 0.1, form='printed')
@@ -187,16 +207,12 @@ def test_property_3_is_not_of_the_count_sketch():
   """
   size, draws = 16, 4096
   pair = np.eye(2, 64).sum(0)
-  measured = embeddings.errors(
-    sketches.count_sketch(1, size), KEY, pair, pair, draws
-  )
-  error, probability = tails.counterexample(size)
-  np.testing.assert_allclose(
-    np.abs(measured), np.round(np.abs(measured)), atol=1e-5
-  )
-  assert np.abs(measured).max() == pytest.approx(error)
-  hits = int((np.abs(measured) > error / 2).sum())
-  two_sided = stats.binomtest(hits, draws, probability).pvalue
+  op = sketches.count_sketch(1, size)
+  measured = np.abs(errors(op, pair, pair, draws))
+  np.testing.assert_allclose(measured, np.round(measured), atol=1e-5)
+  assert measured.max() == pytest.approx(1)
+  hits = int((measured > 0.5).sum())
+  two_sided = stats.binomtest(hits, draws, 1 / size).pvalue
   assert two_sided > ALARM
   # Where the printed bound is below that error, by the hash functions alone.
   b, draws = 2**14, 2**20
@@ -214,11 +230,9 @@ def test_property_3_is_not_of_the_count_sketch():
   assert tails.bounded_products('count_sketch', b, b, delta, form='printed') < 1
   assert not at_most(share, 20 * delta, draws)
   for b in (2**17, 2**20, 2**26):
-    error, probability = tails.counterexample(b)
     number = 'count_sketch', b, b, b**-2.0
-    assert tails.bounded_products(*number, form='printed') < error
-    assert probability == pytest.approx(b * number[3])
-    assert tails.bounded_products(*number) > error
+    assert tails.bounded_products(*number, form='printed') < 1
+    assert tails.bounded_products(*number) > 1
 
 
 @pytest.mark.covers('S0-LemD25,26')
@@ -244,7 +258,7 @@ def test_the_constant_of_lemma_d_26():
   size, k, draws = 1024, 8, 20_480
   flat = np.eye(k, size).sum(0)
   op = sketches.count_sketch(1, size)
-  measured = np.abs(embeddings.errors(op, KEY, flat, flat, draws))
+  measured = np.abs(errors(op, flat, flat, draws))
   delta = k**2 / (4 * size)
   printed = tails.chebyshev(size, delta, form='printed')
   assert printed == pytest.approx(2 / k)
@@ -260,7 +274,7 @@ def test_the_norms_of_gaussian_sketches_are_chi_squares():
   """By Laurent and Massart, and by the distribution itself."""
   spike, draws = np.eye(1, D)[0], 2048
   op = OPERATORS['gaussian']
-  squares = SIZE * (embeddings.errors(op, KEY, spike, spike, draws) + 1)
+  squares = SIZE * (errors(op, spike, spike, draws) + 1)
   for delta in (0.3, 0.01, 1e-6):
     low, high = tails.chi_square_interval(SIZE, delta)
     outside = float(np.mean((squares < low) | (squares > high)))
@@ -298,14 +312,8 @@ def test_remark_3_4(d):
   assert alpha == (d - 1) / SIZE
 
 
-MEDIAN = sketches.count_sketch(5, 8)
 test_bad_arguments = refused_calls(
   (lambda: tails.tail('dct', 8, 4, 0.1), "family='dct'"),
   (lambda: tails.tail('srht', 8, 9, 0.1), 'size=9 <= 8'),
-  (lambda: tails.tail('srht', 8, 4, 1.0), '0 < delta=1.0 < 1'),
-  (lambda: tails.tail('srht', 8, 4, 0.1, form='exact'), "form='exact'"),
-  (lambda: tails.chebyshev(0, 0.1), 'size=0 >= 1'),
-  (lambda: tails.chebyshev(8, 0.1, a=-1), 'a=-1 >= 0'),
-  (lambda: embeddings.errors(OPERATORS['srht'], KEY, *PAIR, 0), 'draws=0'),
-  (lambda: embeddings.matrix(MEDIAN, KEY, 64), 'desketch is linear'),
+  (lambda: tails.coherence('uniform_sampling', 64, 16, 0.1), "='uniform_"),
 )

@@ -27,6 +27,15 @@ OTHERS = {
   'song.lemmas.quadratic_constants',
 }  # fmt: skip
 UNCONDITIONAL = {'song.leakage.margin', 'song.lemmas.unified_update'}
+# Arguments that may be any number.
+FREE = {
+  'chen.constants.distortion': {'d', 'rounds'},
+  'chen.corollaries.largest_rounds': {'length'},
+  'das.lemmas.lipschitz_drift_bound': {'steps'},
+  'song.communication.convex_floats': {'strong_convexity'},
+  'song.communication.local_gradient_descent_floats': {'strong_convexity'},
+  'song.plans.convex_plan': {'strong_convexity'},
+}
 
 every = pytest.mark.parametrize('name', ARGUMENTS)
 
@@ -100,6 +109,19 @@ def test_outside_of_the_conditions_there_is_a_number_if_asked(name):
       for leaf in leaves(result):
         assert isinstance(leaf, str) or np.float64(leaf).dtype == float
   assert refused or name in UNCONDITIONAL
+
+
+@every
+def test_a_condition_names_its_argument(name):
+  """Catches an argument or a field without an annotation, or with another."""
+  if name not in UNCONDITIONAL:
+    for place in places(name):
+      argument, field, old = place
+      word = field or argument
+      bad = 0.5 if isinstance(old, int) else math.nan
+      if word not in FREE.get(name, ()):
+        with pytest.raises((ValueError, TypeError), match=rf'\b{word}\b'):
+          FORMULAS[name](**with_number(name, place, bad))
 
 
 @every

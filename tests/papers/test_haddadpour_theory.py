@@ -94,12 +94,6 @@ def test_fedsketchgate_is_fedsketch_with_shared_hashes(objective):
     ({'objective': 'convex', 'pl_constant': 0.5}, 'pl_constant=0.5 with'),
     ({'objective': 'pl'}, 'pl_constant=None with'),
     ({'server_lr': 3.9}, 'server_lr=3.9 >= 4'),
-    ({'accuracy': 1.0}, r'accuracy=1\.0 < 1'),
-    ({'omega': -1.0}, r'omega=-1\.0 >= 0'),
-    ({'variance': -1.0}, r'variance=-1\.0 >= 0'),
-    ({'smoothness': 0.0}, r'smoothness=0\.0 > 0'),
-    ({'clients': 0}, 'clients=0 >= 1'),
-    ({'form': 'other'}, "form='other'"),
   ],
 )
 def test_conditions_of_the_plans(change, message):
@@ -110,7 +104,7 @@ def test_conditions_of_the_plans(change, message):
       plan(**good | change)
   with pytest.raises(ValueError, match="hashes='other'"):
     plans.fedsketch(**good, hashes='other')
-  with pytest.raises(ValueError, match=r'server_lr=4 >= 6\.3'):
+  with pytest.raises(ValueError, match=r'server_lr=4.0 >= 6\.3'):
     plans.fedsketchgate(**good | {'server_lr': 4, 'accuracy': 0.025})
 
 
@@ -131,46 +125,12 @@ def test_the_largest_step_meets_equation_16(form, hashes):
     )
 
 
-BAD = {'omega': -0.1, 'variance': math.nan, 'clients': 0, 'local_steps': 0}
-BAD |= {'rounds': 0, 'smoothness': 0, 'client_lr': 0, 'server_lr': -1}
-
-
-@pytest.mark.parametrize(('name', 'bad'), [*BAD.items(), ('hashes', 'none')])
-def test_conditions_of_a_run(name, bad):
-  for bound in (
-    lambda run: haddadpour.nonconvex_bound(run, 1.0),
-    lambda run: haddadpour.pl_bound(run, 1.0, 0.1),
-    lambda run: lemmas.second_moment(run, 1.0),
-    lambda run: lemmas.drift(run, 1.0),
-  ):
-    bound(RUN)
-    with pytest.raises(ValueError, match=name):
-      bound(RUN._replace(**{name: bad}))
-
-
-BAD_STEP = {'rounds': 0, 'smoothness': 0.0, 'factor': 0.5, 'clients': -1}
-BAD_STEP |= {'local_steps': 0, 'server_lr': -1.0}
-
-
-@pytest.mark.parametrize(('name', 'bad'), BAD_STEP.items())
-def test_conditions_of_a_step(name, bad):
-  good = {'smoothness': 1.0, 'factor': 2.0, 'clients': 4, 'local_steps': 5}
-  good |= {'rounds': 9, 'server_lr': 4.0}
-  for objective in plans.OBJECTIVES:
-    plans.step_size(objective, **good)
-    with pytest.raises(ValueError, match=name):
-      plans.step_size(objective, **good | {name: bad})
-
-
 constant = lambda excess: lemmas.pl_constant([1.0, excess], [[1.0], [1.0]])
 test_conditions_of_the_constants_and_bounds = refused_calls(
   (lambda: constant(0.0), 'excess='),
-  (lambda: constant(-1.0), 'excess='),
   (lambda: constant(math.nan), 'excess='),
   (lambda: lemmas.gradient_variance([[1.0, 2.0]]), r'len\(gradients\)=1 >= 2'),
-  (lambda: haddadpour.pl_bound(RUN, 1.0, 3), 'pl_constant=3 <='),
-  (lambda: haddadpour.nonconvex_bound(RUN, -1.0), r'gap=-1\.0 >= 0'),
-  (lambda: haddadpour.convex_bound(RUN, 1.0, -1.0), r'norm=-1\.0 >= 0'),
+  (lambda: haddadpour.pl_bound(RUN, 1.0, 3), r'pl_constant=3\.0 <='),
 )
 
 

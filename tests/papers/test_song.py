@@ -12,7 +12,6 @@ from papers.song import statements as song
 from papers.song.statements import lemmas, plans
 import pytest
 
-NAN, INF = math.nan, math.inf
 BOUNDS = {
   'E1': song.single_step_strongly_convex,
   'E2': song.single_step_convex,
@@ -59,19 +58,6 @@ def test_steps_are_checked(theorem):
   message = rf'client_lr=.* <= {client_lr}\.'
   with pytest.raises(ValueError, match=message):
     bound(theorem, client_lr=1.01 * client_lr)(9)
-
-
-@every
-def test_bounds_refuse_bad_numbers(theorem):
-  for name in setting(BOUNDS[theorem]):
-    for bad in (NAN, INF, -1):
-      with pytest.raises((ValueError, TypeError), match=name):
-        bound(theorem, client_lr=1e-9, **{name: bad})(9)
-  for bad in (0, -1, 1.5, NAN):
-    with pytest.raises((ValueError, TypeError), match='rounds'):
-      bound(theorem)(bad)
-  with pytest.raises(ValueError, match='client_lr'):
-    bound(theorem, client_lr=0.0)(9)
 
 
 def test_strong_convexity_is_at_most_the_smoothness():
@@ -166,8 +152,8 @@ def test_constants_of_quadratics():
   for bad in (-np.eye(2), np.diag([1.0, -1e-9])):
     with pytest.raises(ValueError, match='least eigenvalue='):
       lemmas.quadratic_constants(bad[None])
-  with pytest.raises(ValueError, match='hessians to be finite'):
-    lemmas.quadratic_constants(np.full((1, 2, 2), NAN))
+  with pytest.raises(ValueError, match='hessians=nan to be finite'):
+    lemmas.quadratic_constants(np.full((1, 2, 2), math.nan))
 
 
 def test_a_step_is_a_float_whatever_it_came_as():

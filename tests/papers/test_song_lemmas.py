@@ -1,7 +1,6 @@
 """The lemmas of Song et al., Appendix F, on every step of measured runs."""
 
 import functools
-import inspect
 
 import cases
 from fl_sketch import sketches
@@ -88,30 +87,6 @@ def test_recursion_holds_in_expectation(operator):
     assert -0.1 < mean < -error
   mean, error = mean_and_error(excess(operator, 0, 0.0)[:, -1].mean(0))
   assert mean > error
-
-
-RATES = {'client_lr': 0.1, 'local_steps': 1}
-
-
-@pytest.mark.parametrize(
-  'lemma',
-  [
-    lemmas.mean_gradient_squared, lemmas.inner_product, lemmas.drift,
-    lemmas.recursion, lemmas.sketching_error,
-  ],
-)  # fmt: skip
-def test_lemmas_refuse_bad_numbers(lemma):
-  """A difference of losses alone may be negative, by rounding."""
-  names = inspect.signature(lemma).parameters.values()
-  good = {p.name: 1.0 for p in names if p.default is p.empty}
-  good |= {k: RATES[k] for k in RATES.keys() & good.keys()}
-  assert lemma(**good) > -1
-  for name in good:
-    for bad in (np.nan, -1.0):
-      if bad == bad and name in ('gap', 'gaps'):
-        continue
-      with pytest.raises((ValueError, TypeError), match=name.rstrip('s')):
-        lemma(**good | {name: bad})
 
 
 @pytest.mark.covers('S0-DefF1, LemF2')

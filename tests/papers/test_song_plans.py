@@ -3,7 +3,6 @@
 import functools
 import math
 
-import numpy as np
 from papers.song import statements as song
 from papers.song.statements import communication, lemmas, plans
 from papers.song.statements.plans import Problem
@@ -118,28 +117,6 @@ def test_rate_is_linear_down_to_its_target():
   assert communication.linear_down_to(ALIKE) == 0
 
 
-@pytest.mark.covers('S0-KMR19')
-def test_table_has_what_the_functions_compute():
-  targets = [0.1, 0.01]
-  text = communication.communication_table(targets, UNLIKE, operator='ams')
-  rows = [line.split('|')[1:-1] for line in text.splitlines()]
-  head, _, *lines = [[cell.strip() for cell in row] for row in rows]
-  assert head == ['floats to f - f* =', '0.1', '0.01']
-  convex = UNLIKE._replace(strong_convexity=0.0)
-  cheapest = lambda t, p: plans.cheapest(t, p, alpha=AMS).floats
-  want = [
-    [communication.convex_floats(t, UNLIKE) for t in targets],
-    [communication.local_gradient_descent_floats(t, UNLIKE) for t in targets],
-    [cheapest(t, convex) for t in targets],
-    [communication.strongly_convex_floats(t, UNLIKE) for t in targets],
-    [cheapest(t, UNLIKE) for t in targets],
-  ]
-  numbers = [[float(x) for x in line[1:]] for line in lines]
-  np.testing.assert_allclose(numbers, want, rtol=1e-3)
-  text = communication.communication_table(targets, convex)
-  assert len(text.split('\n')) == 6
-
-
 def test_what_no_plan_reaches_is_refused():
   """Too far, in more rounds than there are; and numbers that underflow."""
   far = Problem(4, 2, 1.0, 1e6)
@@ -155,17 +132,3 @@ def test_what_no_plan_reaches_is_refused():
         plans.convex_plan(target, problem, alpha=3.0)
     with pytest.raises(ValueError, match='rounds='):
       plans.strongly_convex_plan(target, strong, alpha=3.0)
-
-
-@pytest.mark.parametrize('field', Problem._fields)
-def test_problems_are_checked(field):
-  for bad in (math.nan, -1):
-    problem = UNLIKE._replace(**{field: bad})
-    for of in (
-      communication.strongly_convex_floats,
-      functools.partial(plans.strongly_convex_plan, alpha=1.0),
-    ):
-      with pytest.raises((ValueError, TypeError), match=field):
-        of(0.1, problem)
-  with pytest.raises(ValueError, match='target'):
-    communication.convex_floats(0.0, UNLIKE)

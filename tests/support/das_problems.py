@@ -67,7 +67,8 @@ def quadratics(unlike=1.0):
   gradient = lambda w: np.einsum('nde,...ne->...nd', curved, w - optimum)
   value = lambda w: 0.5 * (gradient(w) * (w - optimum)).sum(-1)
   smoothness = float(np.linalg.eigvalsh(curved).max())
-  gaps = lemmas.quadratic_heterogeneity(factor, optimum, w_star)
+  root = np.einsum('ndr,nd->nr', factor, w_star[None] - optimum)
+  gaps = 0.5 * (root**2).sum(1)
   return Clients(value, gradient, smoothness, w_star, gaps)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...common import conditions
-from ...common.conditions import Count, Form, NonNegative, Positive
+from ...common.conditions import Count, Form, NonNegative, Positive, Squares
 from ...common.evaluation import formula
 from ...common.statements import statement
 from ...das.statements import lemmas as das_lemmas
@@ -97,7 +97,7 @@ def spread_of(run: Run, *, form: Form = 'corrected') -> float:
 @statement('S2-Lem4', 'Lemma 4', printed='wrong', corrected='holds')
 def second_moment(
   run: Run,
-  gradient_squares: Any,
+  gradient_squares: Squares,
   *,
   convex: bool = False,
   form: Form = 'corrected',
@@ -133,7 +133,7 @@ def _add_roots(a, b):
 
 @statement('S2-Lem5', 'Lemma 5', printed='holds')
 def inner_product(
-  run: Run, gradient_square: Any, gradient_squares: Any, drifts: Any
+  run: Run, gradient_square: Squares, gradient_squares: Squares, drifts: Squares
 ) -> Any:
   """Return eta / 2 (L^2 D - tau |grad f(x)|^2 - S) >= -E<grad f(x), Phi>.
 
@@ -152,7 +152,7 @@ def inner_product(
 @statement('S2-Lem6', 'Lemma 6', printed='wrong', corrected='holds')
 def drift(
   run: Run,
-  gradient_squares: Any,
+  gradient_squares: Squares,
   *,
   convex: bool = False,
   form: Form = 'corrected',
