@@ -10,8 +10,12 @@ from fl_sketch import sketches
 import jax
 import jax.numpy as jnp
 import numpy as np
-from papers.chen import statements as chen
-from papers.chen.statements import constants, corollaries, gradients
+from papers.chen.statements import (
+  constants,
+  corollaries,
+  gradients,
+  rates as chen,
+)
 from papers.chen.statements.constants import Run
 from papers.common import statements as catalog
 import pytest

@@ -11,14 +11,14 @@ from fl_sketch import algorithms, rounds, sketches
 import jax
 import jax.numpy as jnp
 import numpy as np
-from papers.chen import statements as chen
+import paper_runs
 from papers.chen.statements import (
   constants,
   gradients as chen_gradients,
   monitor,
+  rates as chen,
 )
 from papers.chen.statements.constants import Run
-from papers.song.statements import diagnostics
 import pytest
 import quadratics
 from scipy import stats
@@ -122,8 +122,12 @@ def played(run, scheduled=False) -> list[monitor.Trajectory]:
 @functools.cache
 def monitored(run):
   """What every run measured, a field an array."""
-  one = lambda each: monitor.monitor(run, each, gradients(each.params[:-1]))
-  return monitor.Monitored(*np.transpose([one(each) for each in played(run)]))
+  one = lambda each: paper_runs.monitored(
+    run, each, gradients(each.params[:-1])
+  )
+  return paper_runs.Monitored(
+    *np.transpose([one(each) for each in played(run)])
+  )
 
 
 def test_the_odds_of_a_miss():
@@ -183,9 +187,9 @@ def test_theorem_4_4():
 def twin():
   """The first of the library's runs in NumPy, with its hash functions."""
   (key, *_) = jax.random.split(KEY, RUNS)
-  project = diagnostics.projection(GAUSSIAN, key, jnp.zeros(D))
+  project = paper_runs.projection(GAUSSIAN, key, jnp.zeros(D))
   exact = lambda step, models: client_gradients(models)
-  return monitor.play(SLOW._replace(rounds=100), exact, project, START)
+  return paper_runs.safl(SLOW._replace(rounds=100), exact, project, START)
 
 
 @pytest.mark.nightly
@@ -232,7 +236,7 @@ def test_the_dimension_enters_by_its_logarithm():
 
     work = lambda step, models: client_gradients(models)
     run = described(d, 150, 0.1, 2.0)
-    params = monitor.play(run, work, project, np.ones(d)).params
+    params = paper_runs.safl(run, work, project, np.ones(d)).params
     return np.square(gradients(params)).sum(1)[100:].mean()
 
   mean = lambda d: np.mean([settled(d, seed) for seed in range(8)])

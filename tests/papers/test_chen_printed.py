@@ -7,8 +7,13 @@ certain, or up to the odds that a test states.
 import math
 
 import numpy as np
-from papers.chen import statements as chen
-from papers.chen.statements import constants, corollaries, gradients, monitor
+import paper_runs
+from papers.chen.statements import (
+  constants,
+  corollaries,
+  gradients,
+  rates as chen,
+)
 from papers.chen.statements.constants import Run
 import pytest
 
@@ -65,8 +70,10 @@ def test_noise_breaks_lemmas_3_4_and_3_5():
   noise = lambda r, k: np.full((1, 1), 99.0)
   for lemma, eps in (('projection', 100.0), ('preconditioner', 0.1)):
     run = run._replace(eps=eps)
-    trajectory = monitor.play(run, exact, LOSSLESS, np.zeros(1), noise=noise)
-    measured = getattr(monitor.monitor(run, trajectory, np.ones((1, 1))), lemma)
+    trajectory = paper_runs.safl(run, exact, LOSSLESS, np.zeros(1), noise=noise)
+    measured = getattr(
+      paper_runs.monitored(run, trajectory, np.ones((1, 1))), lemma
+    )
     if lemma == 'preconditioner':  # the next round's
       measured = math.sqrt(trajectory.second[0, 0]) + eps
     bound = getattr(constants, lemma)
@@ -88,17 +95,17 @@ def test_an_eigenvector_that_moves_breaks_lemma_3_4():
   matrix = np.random.default_rng(0).standard_normal((16, run.dimension)) / 4
   exact = lambda step, models: slope
   project = lambda r, x: matrix.T @ (matrix @ x)
-  trajectory = monitor.play(run, exact, project, np.zeros(run.dimension))
+  trajectory = paper_runs.safl(run, exact, project, np.zeros(run.dimension))
   (away,) = np.diff(trajectory.params, axis=0)
   basis = away[:, None] / np.linalg.norm(away)
-  measured = monitor.monitor(run, trajectory, slope, basis).projection
+  measured = paper_runs.monitored(run, trajectory, slope, basis).projection
   number = {'gradient_bound': 1.0, 'delta': 0.1}
   assert constants.projection(run, form='printed', **number) < measured
   # Of fixed axes it holds, and of this one with its length in the l1 norm.
   spread = float(np.abs(basis).sum())
   bound = constants.projection(run, spread=spread, **number)
   assert measured < bound
-  axes = monitor.monitor(run, trajectory, slope).projection
+  axes = paper_runs.monitored(run, trajectory, slope).projection
   assert axes < constants.projection(run, **number) < bound
 
 
@@ -113,9 +120,9 @@ def test_lemma_3_6_lacks_the_gradient():
   slope = np.full((1, 1), 1e10)
   exact = lambda step, models: slope
   noise = lambda r, k: np.full((1, 1), 1e13 * signs[r])
-  trajectory = monitor.play(run, exact, LOSSLESS, np.zeros(1), noise=noise)
+  trajectory = paper_runs.safl(run, exact, LOSSLESS, np.zeros(1), noise=noise)
   steep = np.full((run.rounds, 1), 1e10)
-  measured = monitor.monitor(run, trajectory, steep).martingale
+  measured = paper_runs.monitored(run, trajectory, steep).martingale
   number = {'gradient_bound': 1e10, 'delta': 1e-7}
   printed = constants.martingale(run, nu=10.0, form='printed', **number)
   assert printed < measured / 3

@@ -17,8 +17,7 @@ import jax
 import jax.numpy as jnp
 import laws
 import numpy as np
-from papers.das import statements as das
-from papers.das.statements import tradeoffs
+from papers.das.statements import rates as das, tradeoffs
 import pytest
 import quadratics
 

@@ -6,8 +6,7 @@ import das_problems
 from das_problems import PROBLEMS, each_bound, each_problem
 import numpy as np
 from papers.common import privacy_bounds as bounds
-from papers.das import statements as das
-from papers.das.statements import lemmas, tradeoffs
+from papers.das.statements import lemmas, rates as das, tradeoffs
 import pytest
 from refusals import refused
 

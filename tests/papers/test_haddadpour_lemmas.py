@@ -7,8 +7,7 @@ their bound, or beyond it where a statement is wrong: 1e-9 to pass by chance.
 import fedsketch_rounds
 from fedsketch_rounds import FLAT, D, each_hashes, ends, quadratic, run_of
 import numpy as np
-from papers.haddadpour import statements as haddadpour
-from papers.haddadpour.statements import lemmas
+from papers.haddadpour.statements import lemmas, rates as haddadpour
 import pytest
 
 

@@ -17,8 +17,12 @@ import jax.numpy as jnp
 import laws
 import numpy as np
 from papers.common import statements as catalog
-from papers.haddadpour import statements as haddadpour
-from papers.haddadpour.statements import compressors, lemmas, plans
+from papers.haddadpour.statements import (
+  compressors,
+  lemmas,
+  plans,
+  rates as haddadpour,
+)
 import pytest
 import quadratics
 

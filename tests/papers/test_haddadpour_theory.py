@@ -4,8 +4,12 @@ import math
 
 from fedsketch_rounds import each_hashes
 from papers.common import statements as catalog
-from papers.haddadpour import statements as haddadpour
-from papers.haddadpour.statements import lemmas, plans, tables
+from papers.haddadpour.statements import (
+  lemmas,
+  plans,
+  rates as haddadpour,
+  tables,
+)
 from papers.haddadpour.statements.lemmas import Run
 import pytest
 from refusals import refused_calls

@@ -7,8 +7,9 @@ from fl_sketch import sketches
 import jax
 import jax.numpy as jnp
 import numpy as np
+import paper_runs
 from papers.song import statements as song
-from papers.song.statements import diagnostics, lemmas
+from papers.song.statements import lemmas
 import pytest
 import quadratics
 import song_problems as problems
@@ -122,13 +123,13 @@ def test_trajectories_are_those_of_the_algorithm(operator):
   state, gap = quadratics.play(
     'iterative_sketching', cohort, 6, sketch=op, **options
   )
-  gradients = diagnostics.client_gradients(
+  gradients = paper_runs.client_gradients(
     quadratics.loss_fn, cohort.batches, like
   )
-  project = diagnostics.projection(op, cases.KEY, like)
+  project = paper_runs.projection(op, cases.KEY, like)
   options |= {'clients': quadratics.CLIENTS, 'rounds': 6}
   start = np.zeros(quadratics.D)
-  run = diagnostics.trajectory(
+  run = paper_runs.iterative_sketching(
     gradients, project, start, client_lr=0.2, **options
   )
   np.testing.assert_allclose(run.params[-1], state.params['w'], atol=1e-5)
@@ -142,7 +143,7 @@ def test_trajectories_are_float64_under_x64():
   with jax.enable_x64(True):
     like, x = jnp.zeros(2), np.full((1, 2), 1 / 3)
     loss_fn = lambda params, batch: 0.5 * jnp.sum((params - batch) ** 2)
-    gradients = diagnostics.client_gradients(loss_fn, jnp.zeros((1, 1)), like)
-    project = diagnostics.projection(sketches.identity(), cases.KEY, like)
+    gradients = paper_runs.client_gradients(loss_fn, jnp.zeros((1, 1)), like)
+    project = paper_runs.projection(sketches.identity(), cases.KEY, like)
     np.testing.assert_array_equal(gradients(0, x), x)
     np.testing.assert_array_equal(project(0, x), x)

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from fl_sketch.data import synthetic
 import numpy as np
-from papers.das import statements as das
-from papers.das.statements import lemmas
+from papers.das.statements import lemmas, rates as das
 import pytest
 from scipy import optimize, special
 

@@ -9,8 +9,9 @@ from fl_sketch import sketches
 import jax
 import jax.numpy as jnp
 import numpy as np
+import paper_runs
 from papers.song import statements as song
-from papers.song.statements import diagnostics, lemmas
+from papers.song.statements import lemmas
 
 CLIENTS, D = 4, 16
 
@@ -138,7 +139,7 @@ class Player:
 
   def __init__(self, op: sketches.Sketch, d: int = D, runs: int = 64):
     keys = jax.random.split(jax.random.key(5), runs)
-    self.project = diagnostics.projection(op, keys, jnp.zeros(d))
+    self.project = paper_runs.projection(op, keys, jnp.zeros(d))
     alpha = sketches.properties(op).alpha
     assert alpha is not None
     self.alpha = alpha(d)
@@ -152,7 +153,7 @@ class Player:
     start = np.tile(problem.start, (self.runs, 1))
     run = problem.gradients, self.project, start
     length = {'rounds': rounds, 'local_steps': local_steps}
-    return diagnostics.trajectory(
+    return paper_runs.iterative_sketching(
       *run, client_lr=client_lr, clients=CLIENTS, **length
     )
 

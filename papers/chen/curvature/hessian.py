@@ -1,4 +1,4 @@
-"""Hessian-vector products, gradients and traces, one batch at a time.
+"""Hessian-vector products and gradients, one batch at a time.
 
 Functions take a loss, (params, batch) -> f32[] (`losses`), its parameters, and
 batches: a tree, or a bare array, with leaves [batches, batch, ...]. The Hessian
@@ -8,13 +8,10 @@ factor adds to every eigenvalue.
 """
 
 from collections.abc import Callable, Mapping
-import functools
 from typing import Any, NamedTuple
 
 from fl_sketch.models import losses
-from fl_sketch.utils import checks
 import jax
-from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 import numpy as np
 
@@ -69,47 +66,6 @@ def mean_gradient(loss_fn: losses.LossFn, params: Tree, batches: Any) -> Tree:
   return _mean_over_rows(lambda b: jax.grad(loss_fn)(params, b), batches)
 
 
-def gradient_norms(
-  loss_fn: losses.LossFn, params: Tree, clients: Any
-) -> np.ndarray:
-  r"""Returns f32[clients], the norm of each client's gradient at `params`.
-
-  The largest, over the parameters of a run, is a lower bound on the constant G
-  of Lipschitz losses (Das et al., arXiv:2106.07094, Definition 3). At the
-  minimiser of the mean loss, the mean of their squares is the heterogeneity
-  :math:`\sigma^2` of Song et al., arXiv:2210.08371, section 3.
-
-  Args:
-    loss_fn: (params, batch) -> f32[].
-    params: where.
-    clients: leaves [clients, batches, batch, ...].
-  """
-
-  def one(batches):
-    flat, _ = ravel_pytree(mean_gradient(loss_fn, params, batches))
-    return jnp.linalg.norm(flat)
-
-  return np.asarray(jax.jit(lambda data: jax.lax.map(one, data))(clients))
-
-
-def hutchinson(
-  loss_fn: losses.LossFn,
-  params: Tree,
-  batches: Any,
-  key: jax.Array,
-  *,
-  probes: int,
-  power: int = 1,
-) -> Estimate:
-  """The trace of H^power as the mean of z' H^power z over random signs z.
-
-  Hutchinson, 1989: `power` Hessian-vector products a probe, few vectors held.
-  """
-  keys = jax.random.split(key, checks.count('probes', probes))
-  power = checks.count('power', power)
-  return estimate(_moments(loss_fn, params, batches, keys, power))
-
-
 def _mean_over_rows(one: Callable[[Any], Tree], batches: Any) -> Tree:
   """The mean of one(batch) over batches, weighted by unmasked rows."""
 
@@ -127,18 +83,3 @@ def _mean_over_rows(one: Callable[[Any], Tree], batches: Any) -> Tree:
   (total, rows), _ = jax.lax.scan(add, zero, batches)
   rows = jnp.where(rows > 0, rows, 1)
   return jax.tree.map(lambda x: x / rows.astype(x.dtype), total)
-
-
-@functools.partial(jax.jit, static_argnames=('loss_fn', 'power'))
-def _moments(loss_fn, params, batches, keys, power):
-  product = hessian_vector_product(loss_fn, params, batches)
-  flat, unravel = ravel_pytree(params)
-
-  def one(key):
-    z = jax.random.rademacher(key, flat.shape, flat.dtype)
-    v = unravel(z)
-    for _ in range(power):
-      v = product(v)
-    return z @ ravel_pytree(v)[0]
-
-  return jax.lax.map(one, keys)

@@ -111,54 +111,6 @@ def gradient_of_inputs(
   return f
 
 
-def products(
-  loss_fn: losses.LossFn,
-  params: Any,
-  batch: losses.Batch,
-  sketch: sketches.Sketch | None = None,
-  key: jax.Array | None = None,
-) -> tuple[Callable[[jax.Array], jax.Array], Callable[[jax.Array], jax.Array]]:
-  """Returns v -> J v and u -> J^T u, each at the cost of a few gradients.
-
-  The first composed with the second is the pseudo-kernel, u -> K u.
-
-  >>> loss_fn = lambda params, batch: (params * batch['x']).sum() ** 2 / 2
-  >>> batch = {'x': jnp.array([1.0, 2.0])}
-  >>> times, transposed = products(loss_fn, jnp.ones(2), batch)
-  >>> times(jnp.array([1.0, 0.0])), transposed(jnp.array([1.0, 0.0]))
-  (Array([4., 2.], dtype=float32), Array([4., 1.], dtype=float32))
-
-  Returns:
-    Functions from the shape of batch['x'] to f32[equations], and back.
-
-  Raises:
-    TypeError, ValueError: as `gradient_of_inputs`.
-  """
-  f = gradient_of_inputs(loss_fn, params, batch, sketch, key)
-  return _products(f, batch['x'])
-
-
-def dense(
-  loss_fn: losses.LossFn,
-  params: Any,
-  batch: losses.Batch,
-  sketch: sketches.Sketch | None = None,
-  key: jax.Array | None = None,
-) -> jax.Array:
-  """Returns J or R J, f32[equations, m]; Phi is its transpose.
-
-  >>> loss_fn = lambda params, batch: (params * batch['x']).sum() ** 2 / 2
-  >>> dense(loss_fn, jnp.ones(2), {'x': jnp.array([1.0, 2.0])})
-  Array([[4., 1.],
-         [2., 5.]], dtype=float32)
-
-  Raises:
-    TypeError, ValueError: as `gradient_of_inputs`.
-  """
-  f = gradient_of_inputs(loss_fn, params, batch, sketch, key)
-  return jax.jit(jax.jacfwd(f))(batch['x']).reshape(-1, batch['x'].size)
-
-
 def spectrum(
   loss_fn: losses.LossFn,
   params: Any,
@@ -173,9 +125,6 @@ def spectrum(
   >>> loss_fn = lambda params, batch: (params * batch['x']).sum() ** 2 / 2
   >>> spectrum(loss_fn, jnp.ones(1), {'x': jnp.array([2.0])})
   Spectrum(singular_values=array([4.]), equations=1, rank=1)
-
-  Raises:
-    TypeError, ValueError: as `gradient_of_inputs`.
   """
   f = gradient_of_inputs(loss_fn, params, batch, sketch, key)
   x = jnp.asarray(batch['x'])
@@ -195,26 +144,14 @@ def assumptions(
 ) -> Assumptions:
   """Measures assumptions J.1 to J.3 at the batch's inputs and at some points.
 
+  The points are f32[points, n, ...], such as those of an attack. `seen` is the
+  attacker's gradient, f32[equations], by default that of the batch; noise makes
+  the loss positive.
+
   >>> loss_fn = lambda params, batch: (params * batch['x']).sum() ** 2 / 2
   >>> batch = {'x': jnp.array([2.0])}
   >>> assumptions(loss_fn, jnp.ones(1), batch, jnp.array([[3.0]]))
   Assumptions(loss=0.0, beta=6.0, theta1=4.0, theta2=6.0)
-
-  Args:
-    loss_fn: see above.
-    params: likewise.
-    batch: its inputs are those that the attacker looks for.
-    points: f32[points, n, ...], such as those of an attack.
-    sketch: the constants are those of R grad_w F if given.
-    key: of the sketch.
-    seen: f32[equations], the gradient that the attacker has: by default that of
-      the batch. Noise makes the loss positive.
-
-  Returns:
-    `Assumptions`.
-
-  Raises:
-    TypeError, ValueError: as `gradient_of_inputs`.
   """
   f = gradient_of_inputs(loss_fn, params, batch, sketch, key)
   xs = jnp.concatenate([jnp.asarray(batch['x'])[None], jnp.asarray(points)])
@@ -230,16 +167,11 @@ def assumptions(
   return Assumptions(float(loss), max(beta, theta2), theta1, theta2)
 
 
-def _products(f, x):
+def _gram(f, x):
   _, times = jax.linearize(f, x)
   transposed = jax.linear_transpose(times, x)
-  return times, lambda u: transposed(u)[0]
-
-
-def _gram(f, x):
-  times, transposed = _products(f, x)
   basis = jnp.eye(x.size, dtype=x.dtype).reshape(-1, *x.shape)
-  rows = jax.lax.map(lambda v: transposed(times(v)), basis)
+  rows = jax.lax.map(lambda v: transposed(times(v))[0], basis)
   return rows.reshape(x.size, x.size)
 
 

@@ -23,12 +23,10 @@ from . import hessian
 
 
 class Eigenvalues(NamedTuple):
-  """Estimates of eigenvalues.
+  """Estimates of eigenvalues, and their errors, f64[k] each.
 
-  Attributes:
-    values: f64[k].
-    errors: f64[k]; an eigenvalue lies within this distance of the value (|Hx -
-      value x| of its Ritz vector x), up to rounding.
+  An eigenvalue lies within the error of the value (|Hx - value x| of its Ritz
+  vector x), up to rounding.
   """
 
   values: np.ndarray
@@ -137,6 +135,11 @@ def slq(
   One that has seen all it can reach goes on in a new direction, orthogonal to
   those, with weight 0; only so are multiple eigenvalues found more than once.
 
+  With all steps, d, the ends are L and mu of a quadratic (Song et al.,
+  arXiv:2210.08371, Assumption 3.1; Das et al., arXiv:2106.07094, Definition 4);
+  of other losses, and before Lanczos has converged, L is at least the largest
+  |eigenvalue|.
+
   Args:
     loss_fn: (params, batch) -> f32[]; compiled once for each function.
     params: where.
@@ -159,62 +162,6 @@ def slq(
   parts = [_quadrature(*one) for one in zip(*estimates, strict=True)]
   nodes, weights, errors = map(np.stack, zip(*parts, strict=True))
   return Spectrum(nodes, weights, errors, d)
-
-
-def top_eigenvalues(
-  loss_fn: losses.LossFn,
-  params: Any,
-  batches: Any,
-  key: jax.Array,
-  *,
-  k: int,
-  steps: int | None = None,
-  which: str = 'magnitude',
-) -> Eigenvalues:
-  """The k eigenvalues at one end of the spectrum, or largest by magnitude.
-
-  Their `errors` say whether `steps` were enough. See `slq` for the arguments
-  and `Spectrum.top` for `which`; None takes 2 k + 30 steps, d at most.
-  """
-  d = sum(x.size for x in jax.tree.leaves(params))
-  steps = min(d, 2 * checks.count('k', k) + 30) if steps is None else steps
-  return slq(loss_fn, params, batches, key, steps=steps).top(k, which)
-
-
-def smoothness(
-  loss_fn: losses.LossFn,
-  params: Any,
-  batches: Any,
-  key: jax.Array,
-  *,
-  steps: int | None = None,
-) -> float:
-  """The largest |eigenvalue| at `params`: L of an L-smooth quadratic.
-
-  For other losses, and before Lanczos has converged, a lower bound on L (Song
-  et al., arXiv:2210.08371, Assumption 3.1; Das et al., arXiv:2106.07094,
-  Definition 4), never below what as many power iterations find from there.
-  """
-  estimates = top_eigenvalues(loss_fn, params, batches, key, k=1, steps=steps)
-  return float(abs(estimates.values[0]))
-
-
-def strong_convexity(
-  loss_fn: losses.LossFn,
-  params: Any,
-  batches: Any,
-  key: jax.Array,
-  *,
-  steps: int | None = None,
-) -> float:
-  """The least eigenvalue at `params`, from above; negative: not convex there.
-
-  At steps = d of a quadratic it is the mu of Song et al., Assumption 3.1.
-  """
-  estimates = top_eigenvalues(
-    loss_fn, params, batches, key, k=1, steps=steps, which='smallest'
-  )
-  return float(estimates.values[0])
 
 
 def power_law(eigenvalues: np.ndarray) -> PowerLaw:

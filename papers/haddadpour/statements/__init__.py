@@ -4,17 +4,3 @@
 the constants of PRIVIX and HEAPRIX, `lemmas` the steps of the proofs, `plans`
 parameters for a target accuracy, and `tables` the comparison of costs.
 """
-
-from .rates import (
-  condition,
-  convex_bound,
-  largest_client_lr,
-  nonconvex_bound,
-  pl_bound,
-  regularizer,
-)
-
-__all__ = [
-  'condition', 'convex_bound', 'largest_client_lr', 'nonconvex_bound',
-  'pl_bound', 'regularizer',
-]  # fmt: skip

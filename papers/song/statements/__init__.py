@@ -1,9 +1,9 @@
-"""Song, Wang, Yu, Zhang (arXiv:2210.08371) as functions, and measurements.
+"""Song, Wang, Yu, Zhang (arXiv:2210.08371) as functions.
 
 `convergence` has the theorems, `lemmas`, `plans`, `communication` and `privacy`
 what they rest on and what follows from them, `leakage` the theorems on the
-attack; `properties`, `falsifiers`, `functions` and `diagnostics` measure their
-conditions on a given problem.
+attack; `properties`, `falsifiers` and `functions` measure their conditions on a
+given function.
 """
 
 from .convergence import (

@@ -1,7 +1,7 @@
 """Constants, averages and lemmas of the proofs of Song et al.
 
 Song, Wang, Yu and Zhang, arXiv:2210.08371, section 4 and appendix F. Arrays are
-of NumPy; `diagnostics` has them of a run. Names are those of `song`.
+of NumPy. Names are those of `song`.
 """
 
 from typing import Annotated, Any, NamedTuple
