@@ -1,9 +1,8 @@
 """What is claimed of attacks: every operator, real images, the program."""
 
-import importlib
-
 from fl_sketch import sketches
 from fl_sketch.attacks import defences
+from launch import configs
 import numpy as np
 from operators import KEYED, OPERATORS
 from papers.song.attacks import campaign, settings, victims
@@ -89,7 +88,7 @@ def test_an_experiment_pools_rounds_of_local_steps():
 def test_images_come_out_of_gradients_and_not_of_private_sketches(name, size):
   if not (DATA / name).exists():
     pytest.skip(f'needs {name} in {DATA}')
-  module = importlib.import_module(f'configs.{name}_attack')
+  module = configs.load(f'{name}_attack')
   fields = module.get_config().to_dict() | {'examples': 1, 'batch_sizes': [1]}
   c = settings.AttackConfig.from_mapping(fields)
   victim = victims.load(c, str(DATA))

@@ -41,10 +41,15 @@ def step_size(
   ...           rounds=9, server_lr=4.0)
   0.0125
   """
+  length = clients, local_steps, rounds
+  return _step(objective, smoothness, factor, *length, server_lr)
+
+
+def _step(objective, smoothness, b, k, tau, rounds, server_lr):
   scale = smoothness * server_lr
   if objective == 'nonconvex':
-    return math.sqrt(clients / (rounds * local_steps * factor)) / scale
-  return 1 / (2 * scale * factor * local_steps)
+    return math.sqrt(k / (rounds * tau * b)) / scale
+  return 1 / (2 * scale * b * tau)
 
 
 @statement('S2-Thm2', 'Theorem 2', printed='wrong', corrected='order')
@@ -97,15 +102,7 @@ def fedsketch(
   tau, rounds, smoothness = size(
     objective, omega + 1, b, clients, smoothness, kappa, accuracy
   )
-  eta = step_size(
-    objective,
-    smoothness=smoothness,
-    factor=b,
-    clients=clients,
-    local_steps=tau,
-    rounds=rounds,
-    server_lr=server_lr,
-  )
+  eta = _step(objective, smoothness, b, clients, tau, rounds, server_lr)
   numbers = omega, clients, smoothness, variance, tau, rounds, eta, server_lr
   return Run(*numbers, hashes)
 
@@ -185,15 +182,7 @@ def _printed_gate(objective, run, eps, smoothness, mu):
     rounds = delta * smoothness / (mu or eps) * -math.log(eps)
   rounds = checks.ceil(rounds)
   factor = delta if objective == 'nonconvex' else run.omega / p + 1
-  eta = step_size(
-    objective,
-    smoothness=smoothness,
-    factor=factor,
-    clients=p,
-    local_steps=tau,
-    rounds=rounds,
-    server_lr=run.server_lr,
-  )
+  eta = _step(objective, smoothness, factor, p, tau, rounds, run.server_lr)
   return run._replace(
     local_steps=tau, rounds=rounds, client_lr=eta, smoothness=smoothness
   )
@@ -222,14 +211,7 @@ def linear_speedup(
   >>> linear_speedup(clients=4, local_steps=1, rounds=64, **spec)
   0.25
   """
-  eta = step_size(
-    'nonconvex',
-    smoothness=smoothness,
-    factor=omega + 1,
-    clients=clients,
-    local_steps=local_steps,
-    rounds=rounds,
-    server_lr=server_lr,
-  )
+  length = clients, local_steps, rounds
+  eta = _step('nonconvex', smoothness, omega + 1, *length, server_lr)
   numbers = omega, clients, smoothness, variance, local_steps, rounds, eta
   return rates.nonconvex_bound(Run(*numbers, server_lr), gap)

@@ -63,12 +63,6 @@ def falsify(
     name: of the property, in `properties.NAMES`.
     p: in [0, 1]; of the semi-properties.
     seed: of the points.
-
-  Returns:
-    `Verdict`.
-
-  Raises:
-    ValueError: unknown name, or p is outside [0, 1].
   """
   rng = np.random.default_rng(seed)
   need = lambda pairs: properties.needed(pairs, name, p)

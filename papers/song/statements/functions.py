@@ -38,12 +38,6 @@ def table2_functions(dimension: int = 2) -> tuple[properties.Function, ...]:
 
   Args:
     dimension: of x in functions of w'x; A is f64[2, 2] always.
-
-  Returns:
-    Thirteen functions.
-
-  Raises:
-    ValueError: dimension < 1.
   """
   w = np.ones(checks.count('dimension', dimension)) / dimension**0.5
   one = np.ones(1)
@@ -77,13 +71,6 @@ def table2(dimension: int = 2, seed: int = 0) -> str:
 
   >>> print(table2().splitlines()[2])
   | `x^2` | `R` |  |  |  |  | 0 | 0 |
-
-  Args:
-    dimension: see `table2_functions`.
-    seed: of the searches.
-
-  Returns:
-    A row for each function.
   """
   head = ['function', 'domain', *PROPERTIES, 'crosses', 'printed']
   lines = []

@@ -14,6 +14,13 @@ With e = L(y) - L(x) - <grad L(x), y - x> and r = |x - y|, for all x, y::
 Points are f64[n, dimension]. Where L < 0 a power of it has no meaning in the
 paper; we take that of |L|, which asks less.
 
+>>> square = Function('x^2', '', 1, lambda x: x[:, 0] ** 2, lambda x: 2 * x)
+>>> pairs = at(square, np.array([[1.0]]), np.array([[3.0]]))
+>>> semi_smooth(pairs), semi_lipschitz_gradient(pairs)
+(1.0, 2.0)
+>>> semi_strongly_convex(pairs), non_critical(pairs)
+(1.0, (2.0, 2.0))
+
 Source: Song et al., arXiv:2210.08371, Definitions I.2 to I.6 and K.1.
 """
 
@@ -23,20 +30,17 @@ from typing import NamedTuple
 from fl_sketch.utils import checks
 import numpy as np
 
+from ...common import conditions
+
 # Differences this much smaller than what they are of may be rounding.
 _ROUNDING = 16 * np.finfo(float).eps
 
 
 class Function(NamedTuple):
-  """A function and its domain.
+  """A function of points f64[n, dimension], and its domain, with their names.
 
-  Attributes:
-    name: for tables.
-    domain: likewise.
-    dimension: of space.
-    value: f64[n, dimension] -> f64[n].
-    gradient: f64[n, dimension] -> f64[n, dimension]; a subgradient at kinks.
-    fold: maps any points to points of the domain, and those onto themselves.
+  `fold` maps any points to points of the domain, and those onto themselves; the
+  gradient is a subgradient at kinks.
   """
 
   name: str
@@ -70,13 +74,7 @@ def at(function: Function, x: np.ndarray, y: np.ndarray) -> Pairs:
 
 
 def semi_smooth(pairs: Pairs, a: float = 0.0, p: float = 0.5) -> float:
-  """The least b >= 0, given a; a = 0 is plain smoothness.
-
-  >>> square = Function('x^2', '', 1, lambda x: x[:, 0] ** 2, lambda x: 2 * x)
-  >>> pairs = at(square, np.array([[1.0]]), np.array([[3.0]]))
-  >>> semi_smooth(pairs)
-  1.0
-  """
+  """The least b >= 0, given a; a = 0 is plain smoothness."""
   r2, e, _ = _gap(pairs)
   return float(_ratio(e - a * _mixed(pairs, p), r2).max(initial=0))
 
@@ -84,13 +82,7 @@ def semi_smooth(pairs: Pairs, a: float = 0.0, p: float = 0.5) -> float:
 def semi_lipschitz_gradient(
   pairs: Pairs, alpha: float = 0.0, p: float = 0.5
 ) -> float:
-  """The least beta >= 0, given alpha; alpha = 0 is a Lipschitz gradient.
-
-  >>> square = Function('x^2', '', 1, lambda x: x[:, 0] ** 2, lambda x: 2 * x)
-  >>> pairs = at(square, np.array([[1.0]]), np.array([[3.0]]))
-  >>> semi_lipschitz_gradient(pairs)
-  2.0
-  """
+  """The least beta >= 0, given alpha; alpha = 0 is a Lipschitz gradient."""
   r2, _, _ = _gap(pairs)
   moved = _square(pairs.gradient_x - pairs.gradient_y)
   excess = _ratio(moved - alpha**2 * _mixed(pairs, p), r2)
@@ -98,25 +90,13 @@ def semi_lipschitz_gradient(
 
 
 def semi_strongly_convex(pairs: Pairs, c: float = 0.0, p: float = 0.5) -> float:
-  """The largest d, given c; it is not convex so where d <= 0.
-
-  >>> square = Function('x^2', '', 1, lambda x: x[:, 0] ** 2, lambda x: 2 * x)
-  >>> pairs = at(square, np.array([[1.0]]), np.array([[3.0]]))
-  >>> semi_strongly_convex(pairs)
-  1.0
-  """
+  """The largest d, given c; it is not convex so where d <= 0."""
   r2, e, _ = _gap(pairs)
   return -float(_ratio(-e - c * _mixed(pairs, p), r2).max())
 
 
 def non_critical(pairs: Pairs) -> tuple[float, float]:
-  """The largest theta1 and the least theta2 for the points x, in that order.
-
-  >>> square = Function('x^2', '', 1, lambda x: x[:, 0] ** 2, lambda x: 2 * x)
-  >>> pairs = at(square, np.array([[1.0]]), np.array([[3.0]]))
-  >>> non_critical(pairs)
-  (2.0, 2.0)
-  """
+  """The largest theta1 and the least theta2 for the points x, in that order."""
   square, value = _square(pairs.gradient_x), pairs.value_x
   above = value > 0
   least = (square[above] / value[above]).min(initial=np.inf)
@@ -153,17 +133,13 @@ def needed(pairs: Pairs, name: str, p: float = 1.0) -> np.ndarray:
   Args:
     pairs: n of them.
     name: of the property, in `NAMES`.
-    p: of the semi-properties.
+    p: of the semi-properties, in [0, 1].
 
   Returns:
     f64[n], infinite where no constants will do.
-
-  Raises:
-    ValueError: unknown name, or p is outside [0, 1].
   """
   checks.choice('name', name, NAMES)
-  checks.at_least('p', p, 0)
-  checks.at_most('p', p, 1)
+  conditions.at_most_one('p', p)
   return np.maximum(_NEEDED[name](pairs, p), 0)
 
 
