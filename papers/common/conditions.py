@@ -32,7 +32,8 @@ def at_least(bound: float) -> Check:
 
 def at_most_one(name: str, value: Any) -> float:
   """Return `value` as a float in [0, 1]."""
-  return checks.at_most(name, checks.at_least(name, value, 0), 1)
+  checks.at_least(name, value, 0)
+  return checks.at_most(name, value, 1)
 
 
 def finite(name: str, values: Any) -> Any:

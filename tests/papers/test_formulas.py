@@ -30,7 +30,6 @@ UNCONDITIONAL = {'song.leakage.margin', 'song.lemmas.unified_update'}
 # Arguments that may be any number.
 FREE = {
   'chen.constants.distortion': {'d', 'rounds'},
-  'chen.corollaries.largest_rounds': {'length'},
   'das.lemmas.lipschitz_drift_bound': {'steps'},
   'song.communication.convex_floats': {'strong_convexity'},
   'song.communication.local_gradient_descent_floats': {'strong_convexity'},

@@ -156,13 +156,6 @@ def test_constants_of_quadratics():
     lemmas.quadratic_constants(np.full((1, 2, 2), math.nan))
 
 
-def test_a_step_is_a_float_whatever_it_came_as():
-  """And may be the largest one up to rounding."""
-  check = functools.partial(song.check_step, 'E1', smoothness=10.0)
-  assert type(check(np.float32(0.0625))) is float
-  assert check(0.1 * (1 + 1e-15)) > 0.1
-
-
 @pytest.mark.covers('S0-Eq1')
 def test_heterogeneity_is_a_mean_over_clients():
   gradients = np.array([[3.0, 4.0], [-3.0, -4.0], [0.0, 0.0]])

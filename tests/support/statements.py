@@ -51,11 +51,7 @@ EXAMPLES = {
       'gradient_l1': 0.1,
     },
     'curvature': {'smoothness': 2.0, 'intrinsic_dimension': 4.0, 'size': 8},
-    'least_size': {
-      'dimension': 10**6, 'clients': 5, 'local_steps': 1, 'rounds': 100,
-      'delta': 0.01,
-    },
-    'largest_rounds': {'j3': 0.5, 'length': 0.25, 'eps': 0.125},
+    'least_size': {'run': NEAR, 'delta': 0.01},
   },
   'chen.gradients': {
     'squared_gradient': {'loss': 0.5, 'smoothness': 2.0},

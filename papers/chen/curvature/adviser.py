@@ -28,9 +28,7 @@ class Advice(NamedTuple):
     lambda_max: L, the largest |eigenvalue|.
     trace: of |H|, the sum of all |eigenvalues|.
     intrinsic_dimension: trace over lambda_max, of |H| both.
-    size: b, floats in a table.
-    dimension: d.
-    local_steps: K.
+    size: b, floats in a table; then d and K.
   """
 
   learning_rate: float
@@ -136,17 +134,11 @@ def sketched_curvature(
 
   Exact for any symmetric H: entries of R'R off its diagonal are uncorrelated,
   with mean 0 and variance 1 / b, and those on it are 1. A Count Sketch of
-  several rows, read by their mean, counts all its buckets in b.
+  several rows, read by their mean, counts all its buckets in b. The arguments
+  are g'Hg, ||g||^2, tr H, the sum of H_ii g_i^2, and b.
 
   >>> sketched_curvature(3.0, 1.0, 4.0, 3.0, 1)  # H = diag(3, 1), g = e_1
   4.0
-
-  Args:
-    curvature: g'Hg.
-    square: ||g||^2.
-    trace: tr H.
-    diagonal: sum of H_ii g_i^2.
-    size: b.
   """
   return curvature + (trace * square + curvature - 2 * diagonal) / size
 

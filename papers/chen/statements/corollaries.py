@@ -74,7 +74,7 @@ def near_start(
   """
   run = _paced(run)
   if form == 'printed':
-    checks.at_least('size', run.size, _least_size(run, delta))
+    checks.at_least('size', run.size, least_size(run, delta))
     length = math.sqrt(2) * gradient_bound
     budget = rates.printed_budget(run, gap, gradient_bound, delta, nu)
   else:
@@ -85,47 +85,26 @@ def near_start(
     _, budget = rates.corrected_budget(
       run, gap, gradient_bound, delta, gradient_l1
     )
-  most = largest_rounds(j3, length, run.eps, form=form)
+  most = _largest_rounds(j3, length, run.eps, form)
   if run.rounds > most:
     checks.refuse(f'Expected rounds={run.rounds} <= {most}.')
   return j3 / (run.server_lr * run.rounds) * budget
 
 
 @formula
-def least_size(
-  dimension: Count,
-  *,
-  clients: Count,
-  local_steps: Count,
-  rounds: Count,
-  delta: Fraction,
-) -> int:
-  """The b of Corollary 2: log(C K d^2 T^2 / delta)^3.
+def least_size(run: Run, delta: Fraction) -> int:
+  """The b of Corollary 2, log(C K d^2 T^2 / delta)^3; not that of the run.
 
-  >>> least_size(42_000_000, clients=5, local_steps=1, rounds=100, delta=0.01)
+  >>> least_size(Run(42_000_000, 1, 100, 1, 1, 1, 1, 1, clients=5), 0.01)
   129028
   """
-  run = Run(dimension, 1, rounds, 1, 1, 1, 1, 1, clients, local_steps)
-  return _least_size(run, delta)
-
-
-def _least_size(run, delta):
   one = run._replace(size=1)
   return math.ceil(constants.distortion(one, delta, d=2, rounds=2) ** 2)
 
 
-@formula
-def largest_rounds(
-  j3: float, length: float, eps: Positive, *, form: Form = 'corrected'
-) -> float:
-  """The T of Corollary 2 at which epsilon + length / sqrt(T) <= J3 / sqrt(T).
-
-  ((J3 - length) / epsilon)^2; printed (J3 - length) / epsilon^2.
-
-  >>> largest_rounds(0.5, 0.25, 0.125)
-  4.0
-  """
-  if checks.real('j3', j3) <= length:
+def _largest_rounds(j3, length, eps, form):
+  """The T at which epsilon + length / sqrt(T) <= J3 / sqrt(T)."""
+  if j3 <= length:
     checks.refuse(f'Expected {j3=} > {length}.')
   left = (j3 - length) / eps
   return left / eps if form == 'printed' else left**2

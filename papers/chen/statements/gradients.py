@@ -147,13 +147,9 @@ def bounded_gradients(
     root_trace: the sum of sqrt(A_ii), sqrt(d L I) at most. Only corrected.
     gradient_squared: only printed.
     m8: only printed.
-    form: 'printed' or 'corrected'.
-
-  Raises:
-    ValueError: corrected, no loss bounds itself at these rates. Printed,
-      server_lr is not 1 / sqrt(G); or eta0 is above eps / (6 sqrt(L) (1 + l)),
-      eps (1 - b1) / (4 b1 L (1 + l)) or sqrt(T) / (2 L sqrt(K)), where l is
-      log(C K T d^2 / delta)^1.5 / sqrt(b).
+    form: printed, eta0 is at most eps / (6 sqrt(L) (1 + l)), eps (1 - b1) /
+      (4 b1 L (1 + l)) and sqrt(T) / (2 L sqrt(K)), where l is log(C K T d^2 /
+      delta)^1.5 / sqrt(b).
   """
   if form == 'printed':
     return _printed(run, gradient_squared, m8, delta)

@@ -7,8 +7,6 @@ given function.
 """
 
 from .convergence import (
-  check_convexity,
-  check_step,
   convex,
   largest_step,
   nonconvex,
@@ -21,7 +19,7 @@ from .convergence import (
 )
 
 __all__ = [
-  'check_convexity', 'check_step', 'convex', 'largest_step', 'nonconvex',
-  'nonconvex_step', 'single_step_convex', 'single_step_nonconvex',
-  'single_step_strongly_convex', 'slowdown', 'strongly_convex',
+  'convex', 'largest_step', 'nonconvex', 'nonconvex_step', 'single_step_convex',
+  'single_step_nonconvex', 'single_step_strongly_convex', 'slowdown',
+  'strongly_convex',
 ]  # fmt: skip

@@ -48,21 +48,12 @@ def largest_step(
 
 
 def check_step(theorem: str, step: float, **setting) -> float:
-  """`step` as a float, which must be positive and at most `largest_step`.
-
-  >>> check_step('E1', 0.25, smoothness=2.0)
-  0.25
-  """
-  step = checks.positive('client_lr', step)
+  """The step; ValueError if it is above `largest_step`."""
   return checks.at_most('client_lr', step, largest_step(theorem, **setting))
 
 
 def check_convexity(strong_convexity: float, smoothness: float) -> float:
-  """Strong convexity as a float, which must be positive and at most L.
-
-  >>> check_convexity(1, smoothness=2.0)
-  1.0
-  """
+  """Strong convexity as a float; ValueError unless it is in (0, L]."""
   mu = checks.positive('strong_convexity', strong_convexity)
   return checks.at_most('strong_convexity', mu, smoothness)
 

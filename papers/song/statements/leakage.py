@@ -187,14 +187,11 @@ def pl_decrease(
   As |grad L|^2 = 4 |(R J)^T s|^2 >= 4 theta1^2 gamma1^2 L and L(x - step grad
   L) <= L - step |grad L|^2 / 2, where grad L is `smoothness`-Lipschitz on the
   sublevel set and step <= 1 / smoothness, the default. For theta1 gamma1 the
-  least singular value of (R J)^T may stand, which is larger.
+  least singular value of (R J)^T may stand, which is larger. No L has 2 (theta1
+  gamma1)^2 > smoothness.
 
   >>> pl_decrease(smoothness=8.0, theta1=1.0)
   Rate(step=0.125, factor=0.75)
-
-  Raises:
-    ValueError: the step is too large, or 2 (theta1 gamma1)^2 > smoothness,
-      which no L has.
   """
   curvature = 2 * (theta1 * gamma1) ** 2
   checks.at_most('2 (theta1 gamma1)^2', curvature, smoothness)

@@ -46,10 +46,7 @@ class Plan(NamedTuple):
 
 
 def check_convexity(problem: Problem) -> None:
-  """Raises ValueError unless the problem is strongly convex.
-
-  >>> check_convexity(Problem(4, 2, 1.0, 1.0, strong_convexity=1.0))
-  """
+  """Raises ValueError unless the problem is strongly convex."""
   convergence.check_convexity(problem.strong_convexity, problem.smoothness)
 
 
