@@ -13,7 +13,7 @@ from typing import Annotated
 import warnings
 
 from fl_sketch.privacy import accounting
-from fl_sketch.utils import checks, markdown
+from fl_sketch.utils import markdown
 
 from . import conditions
 from .conditions import Count, Fraction, Positive
@@ -28,53 +28,14 @@ __all__ = [
   'SETTINGS', 'advanced_composition', 'chain_noise_multiplier',
   'count_sketch_heuristic_epsilon', 'das_noise_multiplier_of', 'das_rho',
   'das_sigma_squared', 'gaussian_mechanism_sigma', 'song_sigma_squared',
-  'song_theorem_6_2', 'subsample_amplification', 'table',
+  'subsample_amplification', 'table',
 ]  # fmt: skip
 
 # Targets and configurations of the papers: (epsilon, delta, q, steps).
 SETTINGS = (
-  (5.0, 1e-6, 1.0, 500),
-  (5.0, 1e-5, 0.2, 100),
-  (5.0, 1e-5, 0.2, 500),
-  (1.5, 1e-5, 0.2, 500),
-  (5.0, 1e-5, 0.01, 2000),
-  (1.5, 1e-5, 0.05, 1000),
-)
-
-
-@with_checks
-def song_theorem_6_2(
-  epsilon_hat: Positive,
-  delta_hat: Fraction,
-  steps: Count,
-  rounds: Count,
-  *,
-  form: Annotated[
-    str, conditions.choice(('headline', 'rigorous'))
-  ] = 'headline',
-  delta_slack: float | None = None,
-) -> tuple[float, float]:
-  """Return (epsilon, delta) of `rounds` rounds of `steps` private local steps.
-
-  sqrt(T K) epsilon_hat and T K delta_hat for 'headline', as printed: it drops
-  two terms of Lemma H.3 and is false from about epsilon 31 on. 'rigorous' is
-  Lemma H.3, which `delta_slack` belongs to. Clients' data being disjoint, it
-  is the epsilon of all of them together. Source: Song, Theorems 6.2 and H.11.
-
-  >>> eps, _ = song_theorem_6_2(0.99, 1e-8, steps=1, rounds=1000)
-  >>> round(eps, 1)
-  31.3
-  """
-  k = steps * rounds
-  if (delta_slack is None) != (form == 'headline'):
-    raise checks.ChoiceError(
-      f"Expected delta_slack={delta_slack} with form='rigorous' and only there."
-    )
-  if delta_slack is None:
-    return math.sqrt(k) * epsilon_hat, k * delta_hat
-  return advanced_composition(
-    epsilon_hat, delta_hat, k, delta_slack=delta_slack
-  )
+  (5.0, 1e-6, 1.0, 500), (5.0, 1e-5, 0.2, 100), (5.0, 1e-5, 0.2, 500),
+  (1.5, 1e-5, 0.2, 500), (5.0, 1e-5, 0.01, 2000), (1.5, 1e-5, 0.05, 1000),
+)  # fmt: skip
 
 
 @with_checks

@@ -1,10 +1,12 @@
 """The papers' formulas: their values, their ranges, where they are wrong."""
 
+import functools
 import math
 
 from accounting_reference import INF, NAN, REPLACE, epsilon, poisson
 from fl_sketch.privacy import accounting
 from papers.common import privacy_bounds as bounds
+from papers.song.statements import privacy
 import pytest
 
 
@@ -85,13 +87,15 @@ def test_theorem_6_2_is_false_at_a_large_epsilon(
   rounds, eps_hat, delta_hat, claimed, true
 ):
   """With the noise that Lemma H.7 gives each step."""
-  eps, delta = bounds.song_theorem_6_2(eps_hat, delta_hat, 1, rounds)
+  eps, delta = privacy.total_epsilon(
+    eps_hat, delta_hat, 1, rounds, form='printed'
+  )
   assert eps == pytest.approx(claimed, abs=0.05)
   z = bounds.gaussian_mechanism_sigma(eps_hat, delta_hat, 1.0)
   exact = accounting.gaussian_epsilon(z, delta, rounds)
   assert exact == pytest.approx(true, abs=0.05)
-  rigorous, more = bounds.song_theorem_6_2(
-    eps_hat, delta_hat, 1, rounds, form='rigorous', delta_slack=delta
+  rigorous, more = privacy.total_epsilon(
+    eps_hat, delta_hat, 1, rounds, delta_slack=delta
   )
   assert more == pytest.approx(2 * delta)
   assert accounting.gaussian_epsilon(z, more, rounds) <= rigorous
@@ -106,7 +110,9 @@ def test_theorem_6_2_is_false_for_batches_of_one_under_replace_one(
   steps, rounds, eps_hat, claimed, true
 ):
   """Its sensitivity is the norm, where a replacement moves by twice that."""
-  eps, delta = bounds.song_theorem_6_2(eps_hat, 1e-8, steps, rounds)
+  eps, delta = privacy.total_epsilon(
+    eps_hat, 1e-8, steps, rounds, form='printed'
+  )
   assert eps == pytest.approx(claimed)
   z = bounds.gaussian_mechanism_sigma(eps_hat, 1e-8, 1.0)
   exact = epsilon(poisson(z, steps * rounds, 1.0, adjacency=REPLACE), delta)
@@ -115,15 +121,12 @@ def test_theorem_6_2_is_false_for_batches_of_one_under_replace_one(
 
 @pytest.mark.covers('S0-6.2=H11')
 def test_what_theorem_6_2_drops():
-  headline, _ = bounds.song_theorem_6_2(0.05, 1e-8, 5, 100)
-  spec = {'form': 'rigorous', 'delta_slack': 1e-5}
-  rigorous, _ = bounds.song_theorem_6_2(0.05, 1e-8, 5, 100, **spec)
+  of = functools.partial(privacy.total_epsilon, 0.05, 1e-8, 5, 100)
+  headline, _ = of(form='printed')
+  rigorous, _ = of(delta_slack=1e-5)
   assert headline == pytest.approx(1.118, abs=1e-3)
   spread = headline * math.sqrt(2 * math.log(1e5))
   assert rigorous == pytest.approx(spread + 2 * headline**2)
-  for form, slack in (('headline', 1e-5), ('rigorous', None)):
-    with pytest.raises(ValueError, match='delta_slack'):
-      bounds.song_theorem_6_2(0.05, 1e-8, 5, 100, form=form, delta_slack=slack)
 
 
 def test_song_variance_is_lemma_h7_at_its_constant():

@@ -1,24 +1,19 @@
 """Plans for an accuracy by Song et al.: step sizes, rounds and floats.
 
 Song, Wang, Yu and Zhang, arXiv:2210.08371: the choices in the proofs of
-Corollaries F.8 and F.10, and the best ones by the same theorems. target is eps,
-a bound on f - f*.
+Corollaries F.8 and F.10. target is eps, a bound on f - f*.
 """
 
-from collections.abc import Callable, Sequence
-import functools
 import math
 from typing import NamedTuple
 
-from fl_sketch.utils import checks, search
+from fl_sketch.utils import checks
 
 from ...common.conditions import Count, Form, NonNegative, Positive
-from ...common.evaluation import with_checks
 from ...common.statements import statement
 from . import convergence
 
 FOREVER = 2**60  # rounds
-SMALLER = 2 ** (-1 / 8)  # from one step size to the next
 
 
 class Problem(NamedTuple):
@@ -121,85 +116,3 @@ def strongly_convex_plan(
     client_lr = math.sqrt(mu * target / 2 / variance) / (2 * smoothness)
   start = math.log(smoothness) + math.log(distance) - math.log(target)
   return _plan(problem, _rounds(start, mu * client_lr), 1, client_lr, size)
-
-
-def rounds_to(target: float, bound: Callable[[int], float]) -> int:
-  """The fewest rounds after which `bound`, which falls, is at most `target`.
-
-  >>> rounds_to(0.01, lambda rounds: 1 / rounds)
-  100
-
-  Raises:
-    ValueError: the bound levels off above the target.
-  """
-  checks.positive('target', target)
-  if bound(FOREVER) > target:
-    raise ValueError(f'Expected {target=} >= {bound(FOREVER)}, in any round.')
-  return search.least(lambda rounds: bound(rounds) <= target, 1, FOREVER)
-
-
-@with_checks
-def cheapest(
-  target: Positive,
-  problem: Problem,
-  *,
-  alpha: Callable[[int], float],
-  sizes: Sequence[int] = (1,),
-  steps: Sequence[int] = (1,),
-) -> Plan:
-  """Returns the plan of fewest floats by which a theorem reaches the target.
-
-  By `convergence.strongly_convex` if the problem is that, else by
-  `convergence.convex`, over all sizes, local steps, and step sizes 9 % apart.
-  Of equals it is the one of the smallest size, then of the fewest steps.
-
-  >>> problem = Problem(16, 2, 1.0, 1.0, heterogeneity=4.0)
-  >>> cheapest(0.1, problem, alpha=lambda b: 15 / b, sizes=(1, 2, 4)).size
-  1
-
-  Args:
-    target: of f - f*.
-    problem: what is to be learned.
-    alpha: size -> alpha, such as a `functools.partial` of `lemmas.alpha`.
-    sizes: of tables, to choose from.
-    steps: local steps, to choose from.
-
-  Raises:
-    ValueError: the theorem promises the target at no step size.
-  """
-  if problem.strong_convexity:
-    check_convexity(problem)
-  plans = [
-    _fewest_rounds(target, problem, alpha(size), size, local_steps)
-    for size in sizes
-    for local_steps in steps
-  ]
-  return min(plans, key=lambda plan: (plan.floats, plan.size, plan.local_steps))
-
-
-def _fewest_rounds(target, problem, alpha, size, local_steps):
-  """The best step size: rounds fall, and then rise, as it gets smaller."""
-  number = {'smoothness': problem.smoothness, 'alpha': alpha}
-  number['local_steps'] = local_steps
-  client_lr = convergence.largest_step('F9', **number)
-  number['distance_squared'] = problem.distance_squared
-  number['heterogeneity'] = problem.heterogeneity
-  theorem = convergence.convex
-  if mu := problem.strong_convexity:
-    theorem = convergence.strongly_convex
-    number['strong_convexity'] = mu
-  bound = functools.partial(theorem, **number)
-  rounds_at = lambda lr: rounds_to(
-    target, functools.partial(bound, client_lr=lr)
-  )
-  least = functools.partial(bound, FOREVER)
-  while target < least(client_lr=client_lr):  # clients drift too far
-    if least(client_lr=client_lr * SMALLER) >= least(client_lr=client_lr):
-      break  # no step reaches it, which `rounds_to` says
-    client_lr *= SMALLER
-  rounds = rounds_at(client_lr)
-  while least(client_lr=client_lr * SMALLER) <= target:
-    if (fewer := rounds_at(client_lr * SMALLER)) >= rounds:
-      break
-    rounds, client_lr = fewer, client_lr * SMALLER
-  return _plan(problem, rounds, local_steps, client_lr, size)
