@@ -5,10 +5,13 @@ import pathlib
 import re
 
 import inventory
+from papers import catalog
+from papers.common import statements
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 FEATURES = ROOT.parent / 'shared' / 'FEATURES.md'  # not of the project
+PAPERS = {'song': 'S0', 'das': 'S1', 'haddadpour': 'S2', 'chen': 'S4'}
 PARTS = re.compile(r'[^\W_]+')
 
 
@@ -19,6 +22,21 @@ def test_every_row_is_covered_and_no_other():
     assert names, row
     assert len(set(names)) == len(names), row
   assert all('.py::test_' in name for _, name in inventory.marks())
+
+
+@pytest.mark.parametrize('paper', PAPERS)
+def test_the_readme_of_a_paper_has_its_studies(paper):
+  """Catches a study that is new, renamed or gone, and a count of statements."""
+  text = (ROOT / 'papers' / paper / 'README.md').read_text(encoding='utf-8')
+  (arxiv,) = {*re.findall(r'arXiv:([\d.]+)', text)}
+  own = [s.name for s in catalog.STUDIES.values() if arxiv in s.source]
+  assert sorted(re.findall(r'fl-sketch reproduce ([\w-]+)', text)) == sorted(
+    own
+  )
+  labelled = [s.id[:2] for s in statements.statements()]
+  count = re.search(r'has (\d+) as functions', text)
+  assert count is not None
+  assert int(count[1]) == labelled.count(PAPERS[paper])
 
 
 @pytest.mark.nightly
