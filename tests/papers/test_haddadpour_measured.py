@@ -63,7 +63,7 @@ def test_corollaries_4_and_5_hold(omega):
   loss, start = wells(), np.full(D, 0.8)
   spec: dict[str, Any] = {'clients': 4, 'smoothness': 2.0, 'server_lr': 1.0}
   spec |= {'local_steps': 3, 'rounds': 250}
-  eta = plans.step_size('nonconvex', factor=omega + 1, **spec)
+  eta = np.sqrt(4 / (3 * 250 * (omega + 1))) / 2  # of Theorem 2
   spec['variance'] = 2.0
   run = lemmas.Run(omega, client_lr=eta, **spec)
   gap = float(loss.value(start))
@@ -233,7 +233,7 @@ def test_theorem_6_holds_of_the_library_and_its_printed_form_does_not():
   runs, bounds = [], []
   for form in catalog.FORMS:
     factor = lemmas.spread(omega, 16, form=form)
-    eta = plans.step_size('pl', factor=factor, **setting)
+    eta = 1 / (2 * 16 * factor * 2)  # of Theorem 2
     runs.append(lemmas.Run(omega, variance=0.0, client_lr=eta, **setting))
     bounds.append(haddadpour.pl_bound(runs[-1], D / 2, 1.0, form=form))
   printed, corrected = library(runs)

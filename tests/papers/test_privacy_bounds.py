@@ -224,20 +224,6 @@ def test_table_is_computed():
   assert row == ['198.2', '198.2', '198.2', '21.915', '9', '0.45']
 
 
-@pytest.mark.long
-def test_whole_table_is_computed():
-  expected = [
-    (21.915, 9.0, 0.45),
-    (2.007, 45, 0.066),
-    (4.096, 52, 0.062),
-    (11.629, 51, 0.020),
-    (0.756, 27, 0.066),
-    (4.193, 49, 0.020),
-  ]
-  for row, values in zip(rows(bounds.SETTINGS), expected, strict=True):
-    assert [float(cell) for cell in row[3:]] == pytest.approx(values, rel=0.06)
-
-
 GOOD = {  # the others are statements, see `test_formulas`
   bounds.song_sigma_squared: dict(
     epsilon_hat=0.5, delta_hat=1e-5, lipschitz=1.0, constant=2.0

@@ -5,6 +5,7 @@ import functools
 from typing import NamedTuple
 
 from fl_sketch.data import synthetic
+from fl_sketch.utils import checks
 import numpy as np
 from papers.das.statements import lemmas, rates as das
 import pytest
@@ -119,8 +120,8 @@ def bowls(low):
 def schedule(smoothness, distance, **spec) -> das.Schedule:
   """The schedule with gamma = L `distance`, and K for an alpha of about 1."""
   spec = {'gamma': smoothness * distance, 'largest_gap': 0.0} | spec
-  names = 'clip', 'rho', 'local_steps', 'gamma'
-  rounds = das.rounds_needed(**{name: spec[name] for name in names})
+  noise = spec['clip'] * spec['local_steps'] * spec['rho'] ** 2
+  rounds = checks.ceil(2 * spec['gamma'] / noise)
   return das.schedule(smoothness=smoothness, rounds=rounds, **spec)
 
 

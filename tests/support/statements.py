@@ -82,9 +82,6 @@ EXAMPLES = {
     'geometric_sum_bound': {'x': 0.1, 'count': 2},
   },
   'das.rates': {
-    'rounds_needed': {
-      'clip': 4.0, 'rho': 0.1, 'local_steps': 5, 'gamma': 1.0, 'alpha': 1.0,
-    },
     'schedule': {
       'smoothness': 1.0, 'clip': 4.0, 'rho': 0.1, 'local_steps': 5,
       'rounds': 10, 'gamma': 1.0, 'largest_gap': 1.0,
@@ -117,7 +114,6 @@ EXAMPLES = {
   },
   'haddadpour.compressors': {
     'privix_variance': {'dimension': 101, 'cols': 25},
-    'mu_squared': {'cols': 4, 'numerator': 1.0},
     'scaled': {'delta': 4.0},
     'heavymix': {'dimension': 64, 'k': 4, 'rows': 9, 'cols': 512},
     'induced': {'delta_1': 4.0, 'delta_2': 5.0},
@@ -133,10 +129,6 @@ EXAMPLES = {
     'spread': {'omega': 8.0, 'clients': 4},
   },
   'haddadpour.plans': {
-    'step_size': {
-      'objective': 'pl', 'smoothness': 1.0, 'factor': 2.0, 'clients': 4,
-      'local_steps': 5, 'rounds': 100, 'server_lr': 2.0,
-    },
     'fedsketch': {'objective': 'nonconvex', **PLAN},
     'fedsketchgate': {'objective': 'nonconvex', **PLAN},
     'linear_speedup': {

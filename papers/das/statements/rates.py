@@ -66,23 +66,6 @@ class Schedule(NamedTuple):
 
 
 @formula
-def rounds_needed(
-  clip: Positive,
-  *,
-  rho: Fraction,
-  local_steps: Count,
-  gamma: Positive,
-  alpha: Positive = 1.0,
-) -> int:
-  """Return K = 2 alpha gamma / (C^ E rho^2), rounded up.
-
-  >>> rounds_needed(clip=4.0, rho=0.1, local_steps=5, gamma=1.0)
-  10
-  """
-  return checks.ceil(2 * (alpha * gamma) / (clip * local_steps * rho**2))
-
-
-@formula
 def schedule(
   *,
   smoothness: Positive,

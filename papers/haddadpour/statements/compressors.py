@@ -16,7 +16,6 @@ from scipy import stats
 
 from ...common import conditions
 from ...common.conditions import AtLeastOne, Count, Form, Positive
-from ...common.evaluation import formula
 from ...common.statements import statement
 
 
@@ -70,18 +69,8 @@ def privix_variance(
   10.98
   """
   if form == 'printed':
-    return dimension * mu_squared(cols)
+    return dimension * (math.e / cols)
   return (dimension - 1) / cols
-
-
-@formula
-def mu_squared(cols: Count, *, numerator: Positive = math.e) -> float:
-  """Return numerator / cols: e as of Property 1, 1 as of Remark 2, Corollary 1.
-
-  >>> mu_squared(4, numerator=1)
-  0.25
-  """
-  return numerator / cols
 
 
 class Contraction(NamedTuple):
@@ -199,5 +188,5 @@ def heaprix_variance(
   3.0
   """
   if form == 'printed':
-    return max(0.0, dimension * mu_squared(cols, numerator=1) - 1)
+    return max(0.0, dimension * (1 / cols) - 1)
   return error * privix_variance(dimension, cols)

@@ -13,7 +13,6 @@ from fl_sketch.utils import checks
 
 from ...common import conditions
 from ...common.conditions import Count, Form, Fraction, NonNegative, Positive
-from ...common.evaluation import formula
 from ...common.statements import statement
 from . import lemmas, rates
 from .lemmas import Run
@@ -22,30 +21,8 @@ OBJECTIVES = ('nonconvex', 'pl', 'convex')
 Objective = Annotated[str, conditions.choice(OBJECTIVES)]
 
 
-@formula
-def step_size(
-  objective: Objective,
-  *,
-  smoothness: Positive,
-  factor: conditions.AtLeastOne,
-  clients: Count,
-  local_steps: Count,
-  rounds: Count,
-  server_lr: Positive,
-) -> float:
-  """Return eta: sqrt(k / (R tau b)) / (L gamma), or 1 / (2 L b tau gamma).
-
-  The latter unless 'nonconvex'; b is the factor, of `lemmas.spread`.
-
-  >>> step_size('pl', smoothness=1.0, factor=2.0, clients=4, local_steps=5,
-  ...           rounds=9, server_lr=4.0)
-  0.0125
-  """
-  length = clients, local_steps, rounds
-  return _step(objective, smoothness, factor, *length, server_lr)
-
-
 def _step(objective, smoothness, b, k, tau, rounds, server_lr):
+  """Eta; b is of `lemmas.spread`."""
   scale = smoothness * server_lr
   if objective == 'nonconvex':
     return math.sqrt(k / (rounds * tau * b)) / scale
