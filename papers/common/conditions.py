@@ -1,33 +1,45 @@
 """Conditions on the arguments of formulas, as annotations.
 
 `evaluation.formula` checks what is annotated `Count`, `Positive | None` or
-`Form`, also as a field of a `NamedTuple`. Each is a check of `utils.checks`,
-(name, value) -> value: an error names the argument, its value and the
-condition, and ``check=False`` leaves the types alone.
+`Form`, also as a field of a `NamedTuple`, by `utils.checks`: an error names the
+argument, its value and the condition, and ``check=False`` leaves the types
+alone.
 """
 
 from collections.abc import Callable, Iterable
 import functools
 import types
 import typing
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fl_sketch.utils import checks
 import numpy as np
 
-Check = Callable[[str, Any], Any]
+Check = Callable[[str, Any], Any]  # (name, value) -> value
 FORMS = ('printed', 'corrected')
 
 
-def choice(names: Iterable[str]) -> Check:
-  """The check that a value is one of these names."""
+class Condition(NamedTuple):
+  """A check, and the text by which annotations show it."""
+
+  text: str
+  check: Check
+
+  def __repr__(self):
+    return repr(self.text)
+
+
+def choice(names: Iterable[str]) -> Condition:
+  """The condition that a value is one of these names."""
   names = tuple(names)
-  return lambda name, value: checks.choice(name, value, names) or value
+  check = lambda name, value: checks.choice(name, value, names) or value
+  return Condition(' | '.join(names), check)
 
 
-def at_least(bound: float) -> Check:
-  """The check that a number is finite and at least `bound`."""
-  return functools.partial(checks.at_least, bound=bound)
+def at_least(bound: float) -> Condition:
+  """The condition that a number is finite and at least `bound`."""
+  check = functools.partial(checks.at_least, bound=bound)
+  return Condition(f'>= {bound}', check)
 
 
 def at_most_one(name: str, value: Any) -> float:
@@ -50,15 +62,15 @@ def squares(name: str, values: Any) -> Any:
   return values
 
 
-Count = Annotated[int, checks.count]
-Positive = Annotated[float, checks.positive]
+Count = Annotated[int, Condition('>= 1', checks.count)]
+Positive = Annotated[float, Condition('> 0', checks.positive)]
 NonNegative = Annotated[float, at_least(0)]
 AtLeastOne = Annotated[float, at_least(1)]
-Fraction = Annotated[float, checks.fraction]  # between 0 and 1
-Share = Annotated[float, checks.zero_or_fraction]  # or 0
-Part = Annotated[float, at_most_one]  # or 0, or 1
-Finite = Annotated[Any, finite]  # of all numbers of an array
-Squares = Annotated[Any, squares]  # likewise, and >= 0
+Fraction = Annotated[float, Condition('in (0, 1)', checks.fraction)]
+Share = Annotated[float, Condition('in [0, 1)', checks.zero_or_fraction)]
+Part = Annotated[float, Condition('in [0, 1]', at_most_one)]
+Finite = Annotated[Any, Condition('finite', finite)]  # all of an array
+Squares = Annotated[Any, Condition('>= 0', squares)]  # likewise
 Form = Annotated[str, choice(FORMS)]
 
 
@@ -89,7 +101,8 @@ def _rule(hint) -> Check | None:
   if typing.get_origin(hint) in (typing.Union, types.UnionType):
     first, *_ = map(_rule, typing.get_args(hint))
     return first and (lambda name, x: x if x is None else first(name, x))
-  return getattr(hint, '__metadata__', (None,))[0]
+  conditions = getattr(hint, '__metadata__', ())
+  return conditions[0].check if conditions else None
 
 
 def _check_fields(name: str, record: Any) -> Any:

@@ -56,9 +56,7 @@ def alpha(
 
 
 @statement('S0-Asm3.1', 'Assumption 3.1', printed='holds')
-def quadratic_constants(
-  hessians: Annotated[np.ndarray, conditions.finite],
-) -> tuple[float, float]:
+def quadratic_constants(hessians: Finite) -> tuple[float, float]:
   """(mu, L) of clients whose losses are quadratic, f[clients, d, d].
 
   >>> quadratic_constants(np.array([[[1.0]], [[3.0]]]))
