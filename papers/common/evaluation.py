@@ -53,13 +53,11 @@ def formula(function: Callable[P, R]) -> Formula[P, R]:
   """
   if hasattr(function, 'formula'):
     return typing.cast(Any, function)
-  checked, signature = with_checks(function), inspect.signature(function)
+  signature = inspect.signature(function)
 
   @functools.wraps(function)
   def evaluate(*args, check: bool = True, **kwargs):
-    call = checked if check else functools.partial(_unchecked, checked)
-    if not any(map(_has_array, (*args, *kwargs.values()))):
-      return call(*args, **kwargs)
+    call = functools.partial(_checked if check else _unchecked, function)
     return _elementwise(function, call, signature.bind(*args, **kwargs))
 
   evaluate.__dict__['formula'] = function
@@ -72,9 +70,7 @@ def with_checks(function: Callable[P, R]) -> Callable[P, R]:
 
   @functools.wraps(function)
   def call(*args, **kwargs):
-    bound = signature.bind(*args, **kwargs)
-    conditions.check(function, bound.arguments)
-    return function(*bound.args, **bound.kwargs)
+    return _checked(function, signature.bind(*args, **kwargs))
 
   return call
 
@@ -83,7 +79,7 @@ def _elementwise(function, call, bound):
   """Calls once for each number of the arrays, which broadcast."""
   slots = _slots(_hints(function), bound.arguments)
   if not slots:
-    return call(*bound.args, **bound.kwargs)
+    return call(bound)
   arrays = np.broadcast_arrays(*(array for *_, array in slots))
   results = []
   for numbers in zip(*(x.ravel().tolist() for x in arrays), strict=True):
@@ -91,7 +87,7 @@ def _elementwise(function, call, bound):
       if field is not None:
         number = bound.arguments[name]._replace(**{field: number})
       bound.arguments[name] = number
-    results.append(call(*bound.args, **bound.kwargs))
+    results.append(call(bound))
   return _stacked(results, arrays[0].shape)
 
 
@@ -126,15 +122,15 @@ def _is_array(value):
   return np.ndim(value) > 0 and hasattr(value, 'dtype')
 
 
-def _has_array(value):
-  is_record = hasattr(value, '_fields')
-  return any(map(_is_array, value)) if is_record else _is_array(value)
+def _checked(function, bound):
+  conditions.check(function, bound.arguments)
+  return function(*bound.args, **bound.kwargs)
 
 
-def _unchecked(function, *args, **kwargs):
+def _unchecked(function, bound):
   with checks.off(), np.errstate(all='ignore'):
     try:
-      return _real(function(*args, **kwargs))
+      return _real(_checked(function, bound))
     except checks.ChoiceError:
       raise
     except (ArithmeticError, ValueError):  # such as the root of -1

@@ -126,17 +126,11 @@ def schedule(smoothness, distance, **spec) -> das.Schedule:
 
 
 class Run(NamedTuple):
-  """What a trajectory shows, by round, draw and client.
+  """What a trajectory shows, by round, draw and client."""
 
-  Attributes:
-    w: [rounds + 1, draws, d].
-    excess: [rounds + 1, draws, clients], f_i(w) - f_i(w*).
-    norms: [rounds, draws, clients], |u_i|.
-  """
-
-  w: np.ndarray
-  excess: np.ndarray
-  norms: np.ndarray
+  w: np.ndarray  # [rounds + 1, draws, d]
+  excess: np.ndarray  # [rounds + 1, draws, clients], f_i(w) - f_i(w*)
+  norms: np.ndarray  # [rounds, draws, clients], |u_i|
 
   def left(self, s, clients, bound='clip', form='corrected'):
     """The left side of the theorem, f64[rounds, draws]."""

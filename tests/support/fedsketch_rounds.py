@@ -13,15 +13,9 @@ each_hashes = pytest.mark.parametrize('hashes', ['shared', 'independent'])
 
 
 class Loss(NamedTuple):
-  """A loss on R^d that all clients share.
+  """A loss on R^d that all clients share."""
 
-  Attributes:
-    value: points [..., d] -> f(x) - f*, [...].
-    gradient: points [..., d] -> [..., d].
-    smoothness: L.
-  """
-
-  value: Callable[[np.ndarray], np.ndarray]
+  value: Callable[[np.ndarray], np.ndarray]  # f - f* at points [..., d]
   gradient: Callable[[np.ndarray], np.ndarray]
   smoothness: float
 
@@ -67,19 +61,12 @@ def decode(rng, x, rows, cols):
 
 
 class Round(NamedTuple):
-  """Statistics of a round by draw: see `lemmas`, 4 to 6.
+  """Means over the clients of a round, by draw: see `lemmas`, 4 to 6."""
 
-  Attributes:
-    moved: [draws, d], the mean over the clients of x - x_j^tau.
-    phi: [draws, d], what was decoded of it.
-    squares: [draws], the mean over the clients of sum_c |grad f(x_j^c)|^2.
-    drifts: [draws, tau], the mean over the clients of |x - x_j^c|^2.
-  """
-
-  moved: np.ndarray
-  phi: np.ndarray
-  squares: np.ndarray
-  drifts: np.ndarray
+  moved: np.ndarray  # [draws, d], x - x_j^tau
+  phi: np.ndarray  # [draws, d], what was decoded of it
+  squares: np.ndarray  # [draws], sum_c |grad f(x_j^c)|^2
+  drifts: np.ndarray  # [draws, tau], |x - x_j^c|^2
 
 
 def one_round(rng, loss, run, x, rows, cols) -> Round:

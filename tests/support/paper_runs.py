@@ -17,17 +17,11 @@ from papers.chen.statements import monitor
 
 
 class Trajectory(NamedTuple):
-  """A run of T rounds with K local steps; `...` are runs side by side.
+  """A run of T rounds with K local steps; `...` are runs side by side."""
 
-  Attributes:
-    params: f64[T + 1, ..., d], w^0 to w^T.
-    models: f64[T, K, ..., clients, d], u_c before each local step.
-    gradients: f64[T, K, ..., clients, d], of each client's loss there.
-  """
-
-  params: np.ndarray
-  models: np.ndarray
-  gradients: np.ndarray
+  params: np.ndarray  # [T + 1, ..., d], w^0 to w^T
+  models: np.ndarray  # [T, K, ..., clients, d], u_c before each local step
+  gradients: np.ndarray  # [T, K, ..., clients, d], of each client's loss there
 
 
 def iterative_sketching(
@@ -73,21 +67,13 @@ def safl(run, gradients, project, start, noise=None) -> monitor.Trajectory:
 
 
 class Monitored(NamedTuple):
-  """What the lemmas of Chen et al. bound, the largest of all rounds.
+  """What the lemmas of Chen et al. bound, the largest of all rounds."""
 
-  Attributes:
-    projection: of |<V_t^-1/2 m_t, v_j>|, Lemma 3.4.
-    preconditioner: of ||g||^2 / (g^T V_{t-1}^-1/2 g), Lemma 3.5.
-    martingale: of the absolute partial sums, Lemma 3.6.
-    gradient_squared: of ||grad L(x_t)||^2, Theorem 4.4.
-    mean: of ||grad L(x_t)||^2 over all rounds, not its largest.
-  """
-
-  projection: float
-  preconditioner: float
-  martingale: float
-  gradient_squared: float
-  mean: float
+  projection: float  # of |<V_t^-1/2 m_t, v_j>|, Lemma 3.4
+  preconditioner: float  # of ||g||^2 / (g^T V_{t-1}^-1/2 g), Lemma 3.5
+  martingale: float  # of the absolute partial sums, Lemma 3.6
+  gradient_squared: float  # of ||grad L(x_t)||^2, Theorem 4.4
+  mean: float  # of the same over all rounds, not its largest
 
 
 def monitored(run, trajectory, gradients, basis=None) -> Monitored:

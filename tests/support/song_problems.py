@@ -17,22 +17,12 @@ CLIENTS, D = 4, 16
 
 
 class Problem(NamedTuple):
-  """The mean f of the clients' losses, its minimum, and its constants.
+  """The mean f of the clients' losses, its minimum, and its constants."""
 
-  Attributes:
-    value: f[..., d] -> f[...], f - f*.
-    gradients: (step, models f[..., clients, d]) -> each client's gradient.
-    start: f[d].
-    optimum: f[d], the one nearest to the start if f is convex.
-    smoothness: L.
-    strong_convexity: mu, of every client.
-    gradient_bound: G, of every client; inf if there is none.
-  """
-
-  value: Callable[[np.ndarray], np.ndarray]
-  gradients: Callable[[int, np.ndarray], np.ndarray]
+  value: Callable[[np.ndarray], np.ndarray]  # f - f* at points [..., d]
+  gradients: Callable[[int, np.ndarray], np.ndarray]  # of (step, models)
   start: np.ndarray
-  optimum: np.ndarray
+  optimum: np.ndarray  # the nearest to the start if f is convex
   smoothness: float
   strong_convexity: float = 0.0
   gradient_bound: float = np.inf
