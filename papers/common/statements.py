@@ -58,7 +58,8 @@ def statement(
   """Registers a function under the id of the statement that it computes.
 
   It becomes an `evaluation.formula`, with ``check`` and arrays, unless its
-  result is text.
+  result is text; either way it checks the annotations of its arguments, which
+  are of `conditions`. `symbols` says which of the paper's symbols they are.
 
   The id begins with a paper's, of `PAPERS`; `place` is where it stands there.
   Where `labels` has both forms, the function takes form='printed' or

@@ -5,7 +5,12 @@ from papers.song.statements import leakage, properties
 import pytest
 
 from tests.papers.test_leakage_theory import descend
-from tests.papers.test_properties import quadratic
+from tests.papers.test_properties import (
+  non_critical,
+  quadratic,
+  semi_lipschitz_gradient,
+  semi_strongly_convex,
+)
 
 
 @pytest.mark.covers('S0-K3')
@@ -14,7 +19,7 @@ def test_recovery_of_a_quadratic():
   f = quadratic(np.diag([1.0, 2.0, 5.0]))
   x, y = np.random.default_rng(0).normal(size=(2, 400, 3))
   pairs = properties.at(f, x, y)
-  d = properties.semi_strongly_convex(pairs)
+  d = semi_strongly_convex(pairs)
   assert d == pytest.approx(1, rel=0.05)
   beta, d, theta1 = 10.0, 1.0, 2.0  # exact
   rate = leakage.recovery(
@@ -78,11 +83,11 @@ def test_recovery_and_growth_where_c_and_alpha_count(
 ):
   """K.2 and K.3 on ripples, some of which are not convex: c = 0 has no d."""
   pairs = rippled(*ripples)
-  assert (properties.semi_strongly_convex(pairs) > 0) == convex
-  d = properties.semi_strongly_convex(pairs, c, p)
-  beta = properties.semi_lipschitz_gradient(pairs, alpha, p)
-  assert beta < properties.semi_lipschitz_gradient(pairs)
-  theta1, _ = properties.non_critical(pairs)
+  assert (semi_strongly_convex(pairs) > 0) == convex
+  d = semi_strongly_convex(pairs, c, p)
+  beta = semi_lipschitz_gradient(pairs, alpha, p)
+  assert beta < semi_lipschitz_gradient(pairs)
+  theta1, _ = non_critical(pairs)
   growth = leakage.quadratic_growth(c=c, d=d, p=p, theta1=theta1)
   away = np.square(pairs.x).sum(1)
   assert growth > 0.1

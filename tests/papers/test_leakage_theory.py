@@ -8,7 +8,7 @@ from papers.song.statements import leakage, properties
 import pytest
 from refusals import refused_calls
 
-from tests.papers.test_properties import gaps
+from tests.papers.test_properties import gaps, non_critical
 
 
 def attack(slope, map_fn, at, dimension):
@@ -64,7 +64,7 @@ def test_constants_of_a_linear_gradient_and_those_that_are_printed():
   a, b, p, low, high = leakage.constants(beta, theta1, theta2)
   assert allows(pairs, a, b, p).all()
   assert allows(pairs, 0, b, p).all()
-  measured = properties.non_critical(pairs)
+  measured = non_critical(pairs)
   assert low <= measured[0] < measured[1] <= high * (1 + 1e-9)
 
   a, b, p, low, high = leakage.constants(beta, theta1, theta2, form='printed')
@@ -89,7 +89,7 @@ def test_constants_of_a_sketched_nonlinear_gradient(seed):
   a, b, p = leakage.sketched_semi_smooth(beta, beta, gamma2, gamma2)
   assert allows(pairs, a, b, p).all()
   low, high = leakage.sketched_non_critical(theta1, beta, gamma1, gamma2)
-  measured = properties.non_critical(pairs)
+  measured = non_critical(pairs)
   assert 0 < low <= measured[0] < measured[1] <= high
   # No formality: a thousandth of b alone is too little.
   assert not allows(pairs, 0, b * 1e-3, p).all()
@@ -158,7 +158,7 @@ def test_the_attack_theorem_is_false_for_p_1():
   y = x + 10 ** rng.uniform(-6, 0.5, x.shape) * rng.choice([-1, 1], x.shape)
   pairs = properties.at(zigzag, x, y)
   assert allows(pairs, a, b, 1.0).all()
-  low, high = properties.non_critical(pairs)
+  low, high = non_critical(pairs)
   assert c.theta1 <= low < high <= c.theta2
   after = value(x - step * pairs.gradient_x)
   assert factor < 0.95
@@ -223,7 +223,7 @@ def test_linear_decrease_holds_where_its_margin_is_met(form):
   for f, c in (plain, (wavy, bent)):
     pairs = properties.at(f, x, y)
     assert allows(pairs, *c[:3]).all()
-    assert c.theta1 <= properties.non_critical(pairs)[0] * (1 + 1e-9)
+    assert c.theta1 <= non_critical(pairs)[0] * (1 + 1e-9)
     rate = leakage.linear_decrease(c, form=form)
     values, _ = descend(f, np.array([4.0, 3.0]), rate.step, 20)
     assert (values[1:] <= values[:-1] * rate.factor).all()

@@ -14,13 +14,6 @@ With e = L(y) - L(x) - <grad L(x), y - x> and r = |x - y|, for all x, y::
 Points are f64[n, dimension]. Where L < 0 a power of it has no meaning in the
 paper; we take that of |L|, which asks less.
 
->>> square = Function('x^2', '', 1, lambda x: x[:, 0] ** 2, lambda x: 2 * x)
->>> pairs = at(square, np.array([[1.0]]), np.array([[3.0]]))
->>> semi_smooth(pairs), semi_lipschitz_gradient(pairs)
-(1.0, 2.0)
->>> semi_strongly_convex(pairs), non_critical(pairs)
-(1.0, (2.0, 2.0))
-
 Source: Song et al., arXiv:2210.08371, Definitions I.2 to I.6 and K.1.
 """
 
@@ -71,37 +64,6 @@ def at(function: Function, x: np.ndarray, y: np.ndarray) -> Pairs:
   """
   value, gradient = function.value, function.gradient
   return Pairs(x, y, value(x), value(y), gradient(x), gradient(y))
-
-
-def semi_smooth(pairs: Pairs, a: float = 0.0, p: float = 0.5) -> float:
-  """The least b >= 0, given a; a = 0 is plain smoothness."""
-  r2, e, _ = _gap(pairs)
-  return float(_ratio(e - a * _mixed(pairs, p), r2).max(initial=0))
-
-
-def semi_lipschitz_gradient(
-  pairs: Pairs, alpha: float = 0.0, p: float = 0.5
-) -> float:
-  """The least beta >= 0, given alpha; alpha = 0 is a Lipschitz gradient."""
-  r2, _, _ = _gap(pairs)
-  moved = _square(pairs.gradient_x - pairs.gradient_y)
-  excess = _ratio(moved - alpha**2 * _mixed(pairs, p), r2)
-  return float(np.sqrt(excess.max(initial=0)))
-
-
-def semi_strongly_convex(pairs: Pairs, c: float = 0.0, p: float = 0.5) -> float:
-  """The largest d, given c; it is not convex so where d <= 0."""
-  r2, e, _ = _gap(pairs)
-  return -float(_ratio(-e - c * _mixed(pairs, p), r2).max())
-
-
-def non_critical(pairs: Pairs) -> tuple[float, float]:
-  """The largest theta1 and the least theta2 for the points x, in that order."""
-  square, value = _square(pairs.gradient_x), pairs.value_x
-  above = value > 0
-  least = (square[above] / value[above]).min(initial=np.inf)
-  most = _above(square, value).max(initial=0)
-  return float(np.sqrt(least)), float(np.sqrt(most))
 
 
 def lipschitz(
