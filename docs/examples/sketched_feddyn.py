@@ -41,7 +41,7 @@ def sketched_feddyn(task, hp, *, sketch, population, alpha=0.1):
     step = jax.tree.map(add(1 / alpha), step, server)
     return step, State(comms.PerClient(clients), server, comms.bill(up))
 
-  def drift(protocol):
+  def correction(protocol):
     return jax.tree.map(jnp.negative, state_of(protocol, State).clients)
 
   return federated(
@@ -50,7 +50,7 @@ def sketched_feddyn(task, hp, *, sketch, population, alpha=0.1):
     chain.Exchange(init, update),
     t.broadcast(),
     optax.scale_by_learning_rate(hp.server_lr),
-    drift=drift,
+    correction=correction,
   )
 
 

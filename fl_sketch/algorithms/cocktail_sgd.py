@@ -78,7 +78,7 @@ def cocktail_sgd(
     t.broadcast(),
     t.stateless(read),
     optax.scale_by_learning_rate(hp.server_lr),
-    drift=lambda protocol: chain.state_of(protocol, Residuals).client,
+    correction=lambda protocol: chain.state_of(protocol, Residuals).client,
   )
 
 

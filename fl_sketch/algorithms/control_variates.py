@@ -73,7 +73,7 @@ def scaffold(
     message = {'moved': mean, 'variate': server}
     return message, Variates(comms.PerClient(client), server, comms.bill(up))
 
-  def drift(protocol):
+  def correction(protocol):
     diff = lambda c, c_i: c[None] - c_i
     state = chain.state_of(protocol, Variates)
     return comms.PerClient(jax.tree.map(diff, state.server, state.client.value))
@@ -84,7 +84,7 @@ def scaffold(
     t.broadcast(),
     t.stateless(lambda message, _, **__: message['moved']),
     optax.scale_by_learning_rate(hp.server_lr),
-    drift=drift,
+    correction=correction,
   )
 
 
@@ -153,8 +153,8 @@ def fedcomgate(
     chain.Exchange(init, update),
     t.broadcast(),
     server_optimizers.server_step(hp, server_optimizer, schedule),
-    drift=lambda protocol: jax.tree.map(
+    correction=lambda protocol: jax.tree.map(
       jnp.negative, chain.state_of(protocol, Variates).client
     ),
-    everyone=True,
+    full_participation=True,
   )

@@ -12,7 +12,7 @@ from fl_sketch.rounds import (
   keys as keys_lib,
   mesh as mesh_lib,
 )
-from fl_sketch.rounds.algorithm import Algorithm, Hyper, play_first
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, run_first_round
 from fl_sketch.utils import markdown
 import jax
 import jax.numpy as jnp
@@ -206,11 +206,15 @@ def _held(algorithm, params, cohort) -> float:
   def payload(batches):
     state = rounds_lib.init(algorithm, params, 1)
     protocol = state.protocol
-    drift = None if algorithm.drift is None else algorithm.drift(protocol)
-    if isinstance(drift, comms.PerClient):
-      drift = first(drift.value)
+    correction = (
+      None if algorithm.correction is None else algorithm.correction(protocol)
+    )
+    if isinstance(correction, comms.PerClient):
+      correction = first(correction.value)
     keys = keys_lib.round_keys(jax.random.key(0), state.round)
-    moved, _ = play_first(algorithm.local, params, batches, keys, drift)
+    moved, _ = run_first_round(
+      algorithm.local, params, batches, keys, correction
+    )
     return client_step.encode_once(algorithm, moved, params, keys)
 
   return comms.nbytes(jax.eval_shape(payload, first(cohort.batches))) / 4

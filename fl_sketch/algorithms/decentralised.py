@@ -90,7 +90,9 @@ def decentralised(
   local, step = task.steps(hp), optax.scale_by_learning_rate(hp.server_lr)
   if gossip_steps is None:
     links = _tree_mean(n), t.desketch(sketch), step
-    return federated(local, t.sketch(sketch), *links, everyone=population)
+    return federated(
+      local, t.sketch(sketch), *links, full_participation=population
+    )
 
   def from_own_model(params, batches, key, offset):
     start = jax.tree.map(jnp.add, params, offset)
@@ -105,8 +107,8 @@ def decentralised(
     _gossip(sketch, hp.server_lr, matrix, messages, resync_every),
     t.desketch(sketch),
     step,
-    drift=lambda protocol: chain.state_of(protocol, State).offset,
-    everyone=population,
+    correction=lambda protocol: chain.state_of(protocol, State).offset,
+    full_participation=population,
   )
 
 

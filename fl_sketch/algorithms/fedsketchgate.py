@@ -94,10 +94,10 @@ def fedsketchgate(
     _exchange(mean, table_of, means, bound, track),
     read,
     optax.scale_by_learning_rate(hp.server_lr),
-    drift=lambda protocol: jax.tree.map(
+    correction=lambda protocol: jax.tree.map(
       jnp.negative, chain.state_of(protocol, State).variates
     ),
-    everyone=True,
+    full_participation=True,
   )
 
 

@@ -84,8 +84,8 @@ def ferret(
     _mean(size, keep),
     _read(size),
     server_optimizers.server_step(hp, server_optimizer, schedule),
-    drift=lambda protocol: chain.state_of(protocol, Norms).sizes,
-    moved=lambda params: jnp.zeros(size),
+    correction=lambda protocol: chain.state_of(protocol, Norms).sizes,
+    update_template=lambda params: jnp.zeros(size),
   )
 
 

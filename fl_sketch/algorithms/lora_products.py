@@ -121,21 +121,21 @@ def _algorithm(task, hp, size, step, start=None) -> Algorithm:
     aggregation.mean_over_cohort(decode=_with_products),
     _billed(size),
     t.stateless(lambda mean, params, **_: _map(step, params, mean)),
-    moved=lambda params: lora.split(params)[0],
+    update_template=lambda params: lora.split(params)[0],
   )
 
 
 def _factors_alone(task, hp, start) -> Local:
   """Local steps on all but the kernels of adapters."""
 
-  def local(params, batches, key, drift):
+  def local(params, batches, key, correction):
     trained, kernels = lora.split(params)
     loss_fn = lora.beside(task.loss_fn, kernels)
     steps = task._replace(loss_fn=loss_fn).steps(hp)
     if start is None:
-      return steps(trained, batches, key, drift)
+      return steps(trained, batches, key, correction)
     first = start(trained, keys_lib.factors_key(key))
-    moved, metrics = steps(first, batches, key, drift)
+    moved, metrics = steps(first, batches, key, correction)
     # Relative to the server's parameters: it knows no factors of the client.
     away = lambda x, begun, move: x - (begun - move)
     return jax.tree.map(away, trained, first, moved), metrics

@@ -89,7 +89,7 @@ def marina(
     _estimate(codec, sync_probability),
     t.broadcast(),
     server_optimizers.server_step(hp, server_optimizer, schedule),
-    drift=lambda protocol: chain.state_of(protocol, State).previous,
+    correction=lambda protocol: chain.state_of(protocol, State).previous,
   )
 
 

@@ -121,8 +121,10 @@ def preconditioned_sketching(
     _exchange(sketch, every, keep, codec, downlink),
     _step(sketch, every, damping, b1, b2, downlink),
     server_optimizers.server_step(hp, 'sgd', schedule),
-    drift=lambda protocol: chain.state_of(protocol, Preconditioner).factors,
-    moved=lambda params: {
+    correction=lambda protocol: (
+      chain.state_of(protocol, Preconditioner).factors
+    ),
+    update_template=lambda params: {
       'update': params,
       'factors': row_and_column_means(params),
     },

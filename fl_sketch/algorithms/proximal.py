@@ -103,7 +103,7 @@ def feddyn(
     chain.Exchange(init, update),
     t.broadcast(),
     optax.scale_by_learning_rate(hp.server_lr),
-    drift=lambda protocol: jax.tree.map(
+    correction=lambda protocol: jax.tree.map(
       jnp.negative, chain.state_of(protocol, Multipliers).client
     ),
   )
@@ -134,8 +134,8 @@ def fednova(task: Task, hp: Hyper) -> Algorithm:
   """
   steps = task.steps(hp)
 
-  def direction(params, batches, key, drift):
-    moved, metrics = steps(params, batches, key, drift)
+  def direction(params, batches, key, correction):
+    moved, metrics = steps(params, batches, key, correction)
     made = steps_made(batches, task.local_steps)
     mean = jax.tree.map(lambda x: x / jnp.maximum(made, 1), moved)
     return {'direction': mean, 'steps': made}, metrics
@@ -149,5 +149,8 @@ def fednova(task: Task, hp: Hyper) -> Algorithm:
     t.stateless(times),
     t.broadcast(),
     optax.scale_by_learning_rate(hp.server_lr),
-    moved=lambda params: {'direction': params, 'steps': jnp.float32(0)},
+    update_template=lambda params: {
+      'direction': params,
+      'steps': jnp.float32(0),
+    },
   )

@@ -33,7 +33,7 @@ from fl_sketch.algorithms.zeroth_order import decomfl, fedkseed
 from fl_sketch.local import Task
 from fl_sketch.privacy.mechanisms.aggregation import Release
 from fl_sketch.rounds.algorithm import Algorithm, Hyper
-from fl_sketch.utils import registry
+from fl_sketch.utils import registry, renamed
 
 
 class Entry(NamedTuple):
@@ -48,8 +48,8 @@ class Entry(NamedTuple):
       before there is a model: 'steps', one 'gradient' or 'private_steps', which
       own local work can replace; 'task', steps that the algorithm changes or
       counts; or 'slopes', for which the loss has no gradient.
-    everyone: whether every client must take part in every round, with equal
-      weights.
+    full_participation: whether every client must take part in every round,
+      with equal weights.
     any_optimizer: whether local steps may be those of any optimizer, and not of
       SGD alone.
     hyper: the options that are hyperparameters: arrays of `Hyper.extra`, which
@@ -65,7 +65,7 @@ class Entry(NamedTuple):
 
   factory: Callable[..., Algorithm]
   work: str = 'steps'
-  everyone: bool = False
+  full_participation: bool = False
   any_optimizer: bool = True
   hyper: tuple[str, ...] = ()
   example: Mapping[str, Any] = MappingProxyType({})
@@ -125,7 +125,7 @@ REGISTRY = Algorithms(
     'client_clip', 'local',
   ),
 )  # fmt: skip
-register = REGISTRY.register
+register = renamed.arguments(everyone='full_participation')(REGISTRY.register)
 
 _COUNT = {'sketch': partial(sketches.count_sketch, 5, 20)}
 _LINEAR = {'sketch': partial(sketches.block_cyclic, 100)}
@@ -146,17 +146,17 @@ register(fedprox, work='task', hyper=('mu',))
 register(feddyn, work='task', hyper=('alpha',), example=_ALL)
 register(fednova, work='task', any_optimizer=False)
 register(iterative_sketching, example=_LINEAR)
-register(decentralised, everyone=True, example=_LINEAR | _GRAPH)
+register(decentralised, full_participation=True, example=_LINEAR | _GRAPH)
 register(fedsketch.fedsketch_privix, example=_COUNT)
 register(fedsketch.fedsketch_heaprix, example=_COUNT | _K)
-register(fedsketchgate, everyone=True, example=_COUNT | _STEPS)
+register(fedsketchgate, full_participation=True, example=_COUNT | _STEPS)
 register(fedsketch.diffsketch, hyper=('noise_stddev',), example=_COUNT)
 register(safl, example=_LINEAR)
 register(preconditioned_sketching, example=_LINEAR)
 register(sketched_sgd, work='gradient', example=_COUNT | _K)
 register(fetchsgd, work='gradient', example=_COUNT | _K)
 register(fedcom, example=_RANDOM)
-register(fedcomgate, everyone=True, example=_RANDOM | _STEPS)
+register(fedcomgate, full_participation=True, example=_RANDOM | _STEPS)
 register(scaffold, example=_STEPS | _ALL)
 register(signsgd, work='gradient')
 register(marina, work='gradient', example=_RANDOM | {'sync_probability': 0.1})

@@ -68,7 +68,7 @@ def decomfl(
     t.broadcast(),
     t.stateless(rebuild),
     server_optimizers.server_step(hp, server_optimizer, schedule),
-    moved=lambda params: jnp.zeros((local_steps, directions)),
+    update_template=lambda params: jnp.zeros((local_steps, directions)),
   )
 
 
@@ -134,7 +134,7 @@ def fedkseed(
     t.broadcast(),
     t.stateless(rebuild),
     server_optimizers.server_step(hp, server_optimizer, schedule),
-    moved=lambda params: jnp.zeros((local_steps, 1)),
+    update_template=lambda params: jnp.zeros((local_steps, 1)),
   )
 
 

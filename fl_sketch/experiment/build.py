@@ -166,7 +166,7 @@ def assemble(
   hyper = parts.hyper_of(c, guarantee)._replace(frozen=problem.frozen)
   _check_grid(c, hyper, problem.params)
   held_out_lib.check_metric(c, problem, hyper)
-  if c.local_work == 'gram' and make(hyper).drift is not None:
+  if c.local_work == 'gram' and make(hyper).correction is not None:
     raise ValueError(f"Expected local_work='sgd' with {c.algorithm}.")
   # Shapes alone show whether the algorithm suits the model.
   init = lambda params: rounds.init(make(hyper), params, 1)
@@ -260,7 +260,7 @@ def guarantee_of(
   algorithm = make(hyper)
   init = lambda params: rounds.init(algorithm, params, 1)
   keeps_state = comms.has_client_state(jax.eval_shape(init, params))
-  moves = keeps_state or algorithm.drift is not None or c.weight_decay > 0
+  moves = keeps_state or algorithm.correction is not None or c.weight_decay > 0
   return privacy_plan.guarantee(
     c,
     algorithm.releases,

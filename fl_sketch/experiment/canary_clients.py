@@ -266,7 +266,11 @@ def _with_canaries(algorithm: Algorithm, g: _Hyper) -> Algorithm:
 
 
 def _like_moved(algorithm: Algorithm, params: Any) -> Any:
-  return params if algorithm.moved is None else algorithm.moved(params)
+  return (
+    params
+    if algorithm.update_template is None
+    else algorithm.update_template(params)
+  )
 
 
 def _update(algorithm: Algorithm, params: Any, g: _Hyper, place, sign) -> Any:

@@ -155,13 +155,15 @@ def _check_algorithm(c: Any):
     )
   if c.final_server_lr is not None and 'schedule' not in takes:
     raise ValueError(f'Expected no final_server_lr with {c.algorithm}.')
-  everyone = c.cohort == c.population and c.sampling == 'fixed_size'
+  full_participation = c.cohort == c.population and c.sampling == 'fixed_size'
   if c.hash_rounds is not None and 'hash_rounds' not in takes:
     raise c.refusal(
       'Expected no {hash_rounds} with {algorithm}, which does not choose how '
       'long its hashes are kept.'
     )
-  if entry.everyone and not (everyone and c.weights == 'equal'):
+  if entry.full_participation and not (
+    full_participation and c.weights == 'equal'
+  ):
     raise c.refusal(
       "Expected {cohort} == {population}, sampling='fixed_size' and weights="
       "'equal' with {c.algorithm}: every client takes part in every round."
@@ -247,7 +249,9 @@ def _check_participation(c: Any):
       "Expected {sampling} to be 'fixed_size' beside {over_sampling}."
     )
   _check_allocation(c)
-  if algorithms.entry(c.algorithm).everyone and availability.in_force(c):
+  if algorithms.entry(c.algorithm).full_participation and availability.in_force(
+    c
+  ):
     raise ValueError(
       f'Expected no over_sampling, dropout or deadline with {c.algorithm}, in '
       'which every client takes part in every round.'

@@ -55,19 +55,20 @@ def gram_sgd(
     std: see `losses.preprocess`.
 
   Returns:
-    (params, batches, key, drift) -> (pseudo-gradient, {'train_loss': f32[]}),
-    for one client. Batches are a single one, leaves [1, n, ...], used in every
-    step; the key is not used; drift must be None. The pseudo-gradient is start
-    minus end, and train_loss the mean over the steps of the loss before each.
+    (params, batches, key, correction) -> (pseudo-gradient, {'train_loss':
+    f32[]}), for one client. Batches are a single one, leaves [1, n, ...], used
+    in every step; the key is not used; correction must be None. The
+    pseudo-gradient is start minus end, and train_loss the mean over the steps
+    of the loss before each.
   """
   if steps < 1:
     raise ValueError(f'{steps=} is below 1; make at least one step.')
   if not 0 <= label_smoothing < 1:
     raise ValueError(f'{label_smoothing=} is not in [0, 1).')
 
-  def local(params, batches, key, drift):
+  def local(params, batches, key, correction):
     del key
-    _check(params, batches, drift)
+    _check(params, batches, correction)
     batch = jax.tree.map(lambda leaf: leaf[0], batches)
     x = losses.preprocess(batch['x'], mean, std)
     x = x.reshape(x.shape[0], -1)
@@ -116,9 +117,11 @@ def _row_weights(batch, targets):
   return mask / jnp.where(total > 0, total, 1)
 
 
-def _check(params, batches, drift):
-  if drift is not None:
-    raise ValueError('gram_sgd does not support drift; pass drift=None.')
+def _check(params, batches, correction):
+  if correction is not None:
+    raise ValueError(
+      'gram_sgd does not support a correction; pass correction=None.'
+    )
   if jax.tree.map(jnp.ndim, params) != {'dense': {'kernel': 2, 'bias': 1}}:
     tree = jax.tree.map(jnp.shape, params)
     raise ValueError(f'gram_sgd requires params of models.Linear, got {tree}.')

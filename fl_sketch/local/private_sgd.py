@@ -50,14 +50,16 @@ def private_sgd(
     weight_decay: lambda; outside of the sum, as it does not depend on samples.
 
   Returns:
-    local(params, batches, key, drift) -> (pseudo-gradient, metrics). Batches
-    are a dict with leaves [steps, max_batch, ...], whose 'mask' marks samples
-    present; the key is the client's secret one of the round; drift is None.
+    local(params, batches, key, correction) -> (pseudo-gradient, metrics).
+    Batches are a dict with leaves [steps, max_batch, ...], whose 'mask' marks
+    samples present; the key is the client's secret one of the round; correction
+    is None.
     'train_loss' is the mean over all samples present, 0 if there are none: a
     diagnostic without noise, which must not leave the client.
 
   Raises:
-    ValueError: expected_batch is below one; drift, or batches without a mask.
+    ValueError: expected_batch is below one; a correction, or batches without a
+      mask.
 
   Guarantees:
     Sensitivity: without the noise, one sample more moves a step by at most
@@ -83,8 +85,8 @@ def private_sgd(
     )
     return fn(jax.random.fold_in(key, k), *args)
 
-  def local(params, batches, key, drift):
-    _check(batches, drift)
+  def local(params, batches, key, correction):
+    _check(batches, correction)
     present = batches['mask'] > 0
     samples = {name: x for name, x in batches.items() if name != 'mask'}
 
@@ -108,10 +110,10 @@ def private_sgd(
   return local
 
 
-def _check(batches, drift) -> None:
-  if drift is not None:
+def _check(batches, correction) -> None:
+  if correction is not None:
     raise ValueError(
-      'private_sgd does not support drift, which has no analysis.'
+      'private_sgd does not support a correction, which has no analysis.'
     )
   if not (isinstance(batches, dict) and 'mask' in batches):
     raise ValueError(

@@ -48,7 +48,7 @@ def sgd(
       ones are scaled to it.
 
   Returns:
-    local(params, batches, key, drift) -> (pseudo-gradient, metrics), where
+    local(params, batches, key, correction) -> (pseudo-gradient, metrics), where
     batches have leaves [steps, batch, ...]. A batch that is a dict whose 'mask'
     is zero throughout is padding: no step is made on it. With ``keep``, a
     `StatefulLocal`.
@@ -69,12 +69,12 @@ def sgd(
     updates, state = optimizer.update(grad, state, theta)
     return optax.apply_updates(theta, updates), state
 
-  def apply(params, batches, key, drift, state):
+  def apply(params, batches, key, correction, state):
     def step(carry, batch, draw):
       theta, state = carry
       loss, grad = slope(theta, batch, **draw)
-      if drift is not None:
-        grad = jax.tree.map(jnp.add, grad, drift)
+      if correction is not None:
+        grad = jax.tree.map(jnp.add, grad, correction)
       if proximal is not None:
         pull = lambda g, p, start: g + proximal * (p - start)
         grad = jax.tree.map(pull, grad, theta, params)
@@ -93,9 +93,9 @@ def sgd(
     mean = (losses * filled).sum() / jnp.maximum(filled.sum(), 1)
     return moved, {'train_loss': mean}, state
 
-  def local(params, batches, key, drift):
+  def local(params, batches, key, correction):
     state = None if optimizer is None else optimizer.init(params)
-    moved, metrics, _ = apply(params, batches, key, drift, state)
+    moved, metrics, _ = apply(params, batches, key, correction, state)
     return moved, metrics
 
   if keep and optimizer is not None:
@@ -135,12 +135,12 @@ def gradient(
     clip: as of `sgd`.
 
   Returns:
-    local(params, batches, key, drift) -> (gradient, metrics), as `sgd`; there
-    must be no drift.
+    local(params, batches, key, correction) -> (gradient, metrics), as `sgd`;
+    there must be no correction.
   """
 
-  def local(params, batches, key, drift):
-    del drift
+  def local(params, batches, key, correction):
+    del correction
     batch = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batches)
     draw = jax.tree.map(lambda x: x[0], draws(loss_fn, key, steps=1))
     loss, grad = _value_and_grad(loss_fn, clip)(params, batch, **draw)

@@ -52,9 +52,11 @@ def zeroth_order(
   NeurIPS 2023, arXiv:2305.17333, Algorithm 1).
   """
 
-  def apply(params, batches, keys, drift):
-    if drift is not None:
-      raise ValueError('zeroth_order does not support drift; pass drift=None.')
+  def apply(params, batches, keys, correction):
+    if correction is not None:
+      raise ValueError(
+        'zeroth_order does not support a correction; pass correction=None.'
+      )
     of_steps = seeds(keys)
     steps, count = of_steps.shape[:2]
     scales = mu * jnp.where(jnp.arange(2 * count) % 2 == 0, 1.0, -1.0)

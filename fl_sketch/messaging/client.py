@@ -6,7 +6,7 @@ from typing import Any
 from fl_sketch import rounds
 from fl_sketch.messaging import wire
 from fl_sketch.rounds import client_step, comms, keys as keys_lib
-from fl_sketch.rounds.algorithm import Algorithm, play
+from fl_sketch.rounds.algorithm import Algorithm, run_client
 import jax
 import jax.numpy as jnp
 
@@ -36,7 +36,7 @@ def build(
     check(algorithm, params)
     keys = keys_lib.round_keys(key, round_index)
     client_keys = keys_lib.for_client(keys, client_id)
-    moved, _ = play(algorithm.local, params, batches, client_keys, None)
+    moved, _ = run_client(algorithm.local, params, batches, client_keys, None)
     payload = client_step.encode_once(algorithm, moved, params, client_keys)
     return payload, client_step.all_finite((moved, payload))
 
@@ -61,7 +61,9 @@ def payload_types(make: rounds.Make, hp: Any, params: Any) -> Any:
   def encode(hp, params, key):
     keys = keys_lib.round_keys(key, jnp.int32(0))
     algorithm = make(hp)
-    moved = algorithm.moved(params) if algorithm.moved else params
+    moved = (
+      algorithm.update_template(params) if algorithm.update_template else params
+    )
     return client_step.encode_once(algorithm, moved, params, keys)
 
   return jax.eval_shape(encode, hp, params, jax.random.key(0))
@@ -83,7 +85,7 @@ def check(algorithm: Algorithm, params: Any):
   if algorithm.decode is None:
     raise ValueError('Expected payloads that are summed as they come.')
   state = jax.eval_shape(lambda x: rounds.init(algorithm, x, 1), params)
-  if algorithm.drift is not None or comms.has_client_state(state):
+  if algorithm.correction is not None or comms.has_client_state(state):
     raise ValueError(
       'Expected clients that need nothing but the parameters of the round.'
     )

@@ -8,7 +8,7 @@ from fl_sketch import algorithms, codecs, experiment, sketches
 from fl_sketch.experiment import config as config_lib, switching
 from fl_sketch.planning import compression_noise
 from fl_sketch.rounds import keys as keys_lib
-from fl_sketch.rounds.algorithm import play_first
+from fl_sketch.rounds.algorithm import run_first_round
 from fl_sketch.utils import checks, markdown
 import jax
 from jax.flatten_util import ravel_pytree
@@ -170,7 +170,7 @@ def _updates(config, data_dir, problem) -> np.ndarray:
   own = algorithms.make(
     config.algorithm, exp.loss_fn, **experiment.algorithm_options(config)
   )
-  if own(exp.hyper).moved is not None:
+  if own(exp.hyper).update_template is not None:
     raise config.refusal(
       'Expected {algorithm} to have clients that send updates of the model, '
       'which a sketch or a codec makes smaller.'
@@ -182,7 +182,9 @@ def _updates(config, data_dir, problem) -> np.ndarray:
   @jax.jit
   def one(hyper, params, data, client, batches):
     own, batches = keys_lib.for_client(keys, client), exp.fetch(data, batches)
-    moved, _ = play_first(exp.make(hyper).local, params, batches, own, None)
+    moved, _ = run_first_round(
+      exp.make(hyper).local, params, batches, own, None
+    )
     return ravel_pytree(moved)[0].astype(jnp.float32)
 
   lane_of = lambda i: jax.tree.map(lambda x: x[i], cohort.batches)

@@ -22,7 +22,7 @@ from fl_sketch.rounds.evaluation import (
 )
 from fl_sketch.rounds.mesh import cohort_mesh, place
 from fl_sketch.rounds.round import (
-  NOBODY,
+  PADDING_ID,
   Cohort,
   FedState,
   Fetch,
@@ -35,11 +35,14 @@ from fl_sketch.rounds.round import (
   scan_rounds,
   server_step,
 )
+from fl_sketch.utils import renamed
 
 __all__ = [
-  'NOBODY', 'Algorithm', 'Cohort', 'FedState', 'Fetch', 'Hyper', 'Make',
+  'PADDING_ID', 'Algorithm', 'Cohort', 'FedState', 'Fetch', 'Hyper', 'Make',
   'RoundLocal', 'Schedule', 'StatefulLocal', 'cohort_mesh', 'cohort_step',
   'federated', 'init', 'pad_cohort', 'place', 'run_client_evaluation',
   'run_evaluation', 'run_lanes', 'run_round', 'scan_rounds', 'server_step',
   'state_of',
 ]  # fmt: skip
+
+__getattr__ = renamed.attributes(__name__, NOBODY='PADDING_ID')

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from fl_sketch.rounds import chain, comms, keys as keys_lib
+from fl_sketch.utils import renamed
 import jax
 import optax
 
@@ -81,8 +82,8 @@ class StatefulLocal(NamedTuple):
 
   Attributes:
     init: params -> the state of a client before its first round.
-    apply: (params, batches, key, drift, state) -> (pseudo-gradient, metrics,
-      state).
+    apply: (params, batches, key, correction, state) -> (pseudo-gradient,
+      metrics, state).
   """
 
   init: Callable[[Any], Any]
@@ -97,41 +98,41 @@ class RoundLocal(NamedTuple):
   """Local work that draws what all clients of a round share, such as a hash.
 
   Attributes:
-    apply: (params, batches, keys, drift) -> (what it sends, metrics), with the
-      client's `keys.RoundKeys`.
+    apply: (params, batches, keys, correction) -> (what it sends, metrics), with
+      the client's `keys.RoundKeys`.
   """
 
   apply: Callable[..., tuple[Any, dict[str, jax.Array]]]
 
 
-def play(
+def run_client(
   local: 'Local | RoundLocal',
   params: Any,
   batches: Any,
   keys: keys_lib.RoundKeys | keys_lib.NoiseKeys,
-  drift: Any,
+  correction: Any,
 ) -> tuple[Any, dict[str, jax.Array]]:
   """Does the local work of the client that has these keys.
 
   Work other than a `RoundLocal` gets one key, which is secret if `keys` are.
   """
   if isinstance(local, RoundLocal):
-    return local.apply(params, batches, keys, drift)
-  return local(params, batches, keys_lib.local_key(keys), drift)
+    return local.apply(params, batches, keys, correction)
+  return local(params, batches, keys_lib.local_key(keys), correction)
 
 
-def play_first(
+def run_first_round(
   local: 'Local | StatefulLocal | RoundLocal',
   params: Any,
   batches: Any,
   keys: keys_lib.RoundKeys | keys_lib.NoiseKeys,
-  drift: Any,
+  correction: Any,
 ) -> tuple[Any, dict[str, jax.Array]]:
   """Does the local work of a client that keeps nothing of earlier rounds."""
   if not isinstance(local, StatefulLocal):
-    return play(local, params, batches, keys, drift)
+    return run_client(local, params, batches, keys, correction)
   key, first = keys_lib.local_key(keys), local.init(params)
-  moved, metrics, _ = local.apply(params, batches, key, drift, first)
+  moved, metrics, _ = local.apply(params, batches, key, correction, first)
   return moved, metrics
 
 
@@ -142,12 +143,12 @@ class Algorithm(NamedTuple):
   """A federated algorithm.
 
   Attributes:
-    local: (params, batches, key, drift) -> (pseudo-gradient, metrics), for one
-      client; or a `StatefulLocal` or `RoundLocal`.
+    local: (params, batches, key, correction) -> (pseudo-gradient, metrics), for
+      one client; or a `StatefulLocal` or `RoundLocal`.
     encode: pseudo-gradient -> payload, for one client.
     protocol: the cohort's payloads -> what the server broadcasts.
-    drift: protocol state -> the part that local work reads: a `PerClient`, or
-      anything shared; None for most algorithms.
+    correction: protocol state -> the part that local work reads: a `PerClient`,
+      or anything shared; None for most algorithms.
     server: broadcast -> update of params.
     decode: (keys, payload, like) -> what the client loop adds up; None if the
       protocol takes the payloads themselves, leaves [lanes, ...].
@@ -159,29 +160,33 @@ class Algorithm(NamedTuple):
       updates the state as any other.
     sensitivity: f32[] for each release of the links, see
       `chain.Transform`.
-    everyone: how many clients must take part in every round; True is as many
-      as have a row of state, False any number.
-    moved: params -> a tree like what local work returns; None is params.
+    full_participation: how many clients must take part in every round; True is
+      as many as have a row of state, False any number.
+    update_template: params -> a tree of the shape of what local work returns;
+      None is params.
   """
 
   local: Local | StatefulLocal | RoundLocal
   encode: optax.GradientTransformationExtraArgs = _IDENTITY
   protocol: optax.GradientTransformationExtraArgs = _IDENTITY
-  drift: Callable[[Any], Any] | None = None
+  correction: Callable[[Any], Any] | None = None
   server: optax.GradientTransformationExtraArgs = _IDENTITY
   decode: comms.Decode | None = None
   releases: float = 0
   sensitivity: tuple[Any, ...] = ()
-  everyone: int = False
-  moved: Callable[[Any], Any] | None = None
+  full_participation: int = False
+  update_template: Callable[[Any], Any] | None = None
 
 
+@renamed.arguments(
+  drift='correction', everyone='full_participation', moved='update_template'
+)
 def federated(
   local: Local | StatefulLocal | RoundLocal,
   *links: Any,
-  drift: Callable[[Any], Any] | None = None,
-  everyone: int = False,
-  moved: Callable[[Any], Any] | None = None,
+  correction: Callable[[Any], Any] | None = None,
+  full_participation: int = False,
+  update_template: Callable[[Any], Any] | None = None,
 ) -> Algorithm:
   """Builds an algorithm from its local work and the links of one chain.
 
@@ -190,9 +195,9 @@ def federated(
   Args:
     local: as in `Algorithm`.
     *links: as in `chain.federated_chain`.
-    drift: as in `Algorithm`.
-    everyone: as in `Algorithm`.
-    moved: as in `Algorithm`.
+    correction: as in `Algorithm`.
+    full_participation: as in `Algorithm`.
+    update_template: as in `Algorithm`.
 
   Raises:
     ValueError: the links release noise, and local work reads public keys.
@@ -200,7 +205,11 @@ def federated(
   parts = chain.federated_chain(*links)
   if parts.releases and isinstance(local, RoundLocal):
     raise ValueError('Expected a private algorithm without a RoundLocal.')
-  own = {'drift': drift, 'everyone': everyone, 'moved': moved}
+  own = {
+    'correction': correction,
+    'full_participation': full_participation,
+    'update_template': update_template,
+  }
   return Algorithm(local, **own, **parts._asdict())
 
 
@@ -215,13 +224,15 @@ def check_cohort(algorithm: Algorithm, state: Any, size: int) -> None:
     size: slots of the cohort.
 
   Raises:
-    ValueError: there are fewer than `Algorithm.everyone`, or that is True where
-      clients keep nothing.
+    ValueError: there are fewer than `Algorithm.full_participation`, or that is
+      True where clients keep nothing.
   """
-  expected = algorithm.everyone
+  expected = algorithm.full_participation
   if expected is True:
     if not (rows := comms.client_rows(state)):
-      raise ValueError('Expected everyone=NUMBER where clients keep no state.')
+      raise ValueError(
+        'Expected full_participation=NUMBER where clients keep no state.'
+      )
     expected = len(rows[0])
   if size < expected:
     raise ValueError(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch.data import byzantine
 from fl_sketch.rounds import client_loop, comms, keys as keys_lib
-from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal, play
+from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal, run_client
 import jax
 import jax.numpy as jnp
 import optax
@@ -75,12 +75,12 @@ def build(
         'as they come: they are not decoded one by one.'
       )
     encode, protocol = state
-    lane_drift, shared_drift = _drift(algorithm, protocol)
-    start = params, shared_drift
+    lane_correction, shared_correction = _correction(algorithm, protocol)
+    start = params, shared_correction
     work = _client_work(
       algorithm, start, keys, noise, fetch, data, attack, max_payload_norm
     )
-    lanes = cohort, encode.value, lane_drift
+    lanes = cohort, encode.value, lane_correction
     is_present = (lambda lane: lane[0].weight > 0) if skip_absent else None
     if algorithm.decode is None:
       payload, weight, *rest = client_loop.map_clients(
@@ -119,36 +119,40 @@ def build(
   return program
 
 
-def _drift(algorithm, protocol):
+def _correction(algorithm, protocol):
   """The protocol state that local work reads: (per client, shared)."""
-  drift = None if algorithm.drift is None else algorithm.drift(protocol)
-  if isinstance(drift, comms.PerClient):
-    return drift.value, None
-  return None, drift
+  correction = (
+    None if algorithm.correction is None else algorithm.correction(protocol)
+  )
+  if isinstance(correction, comms.PerClient):
+    return correction.value, None
+  return None, correction
 
 
 def _client_work(algorithm, start, keys, noise, fetch, data, attack, max_norm):
-  """Builds the work of a lane: (cohort entry, state, drift) -> (payload, ...).
+  """Builds (cohort entry, state, correction) -> (payload, ...) of a lane.
 
   Non-finite or too long updates get weight 0. In a private run they become
   zeros that keep weight and noise, since dropping the client would leak.
   """
-  params, shared_drift = start
+  params, shared_correction = start
   private = noise is not None
 
   def work(lane):
-    client, state, drift = lane
+    client, state, correction = lane
     client_keys = keys_lib.for_client(keys, client.ids)
     batches = client.batches if fetch is None else fetch(data, client.batches)
-    drift = shared_drift if drift is None else drift
+    correction = shared_correction if correction is None else correction
     source = keys_lib.for_client(noise, client.ids) if private else client_keys
     if keeps := isinstance(algorithm.local, StatefulLocal):
       kept, state = state
       moved, metrics, kept = algorithm.local.apply(
-        params, batches, keys_lib.local_key(source), drift, kept
+        params, batches, keys_lib.local_key(source), correction, kept
       )
     else:
-      moved, metrics = play(algorithm.local, params, batches, source, drift)
+      moved, metrics = run_client(
+        algorithm.local, params, batches, source, correction
+      )
     if attack is not None and client.byzantine is not None:
       other = attack(moved, keys_lib.attack_key(client_keys))
       pick = lambda x, y: jnp.where(client.byzantine, x, y)

@@ -20,7 +20,9 @@ import optax
 
 Make = client_step.Make
 Fetch = client_step.Fetch
-NOBODY = np.iinfo(np.int32).max  # client id of padding, beyond any population
+PADDING_ID = np.iinfo(
+  np.int32
+).max  # client id of padding, beyond any population
 Schedule = Callable[[Any, jax.Array], Any]  # (hp, round) -> hp
 
 
@@ -92,12 +94,12 @@ def init(algorithm: Algorithm, params: Any, population: int) -> FedState:
 def pad_cohort(cohort: Cohort, multiple: int) -> Cohort:
   """Pads a cohort with absent clients to a multiple of `multiple`.
 
-  Their id is `NOBODY`, beyond any population, and their weight 0.
+  Their id is `PADDING_ID`, beyond any population, and their weight 0.
   """
   padded = mesh_lib.pad(cohort, multiple)
   xp = np if isinstance(cohort.ids, np.ndarray) else jnp
   real = np.arange(padded.ids.shape[0]) < cohort.ids.shape[0]
-  ids = xp.where(real, padded.ids, NOBODY)
+  ids = xp.where(real, padded.ids, PADDING_ID)
   return padded._replace(ids=ids.astype(np.int32))
 
 
@@ -216,7 +218,7 @@ def cohort_step(
     A function (hp, state, cohort, key, data, noise_key) -> (broadcast, state,
     metrics) that runs all links up to the broadcast. It raises ValueError, when
     traced, unless noise_key is given for private algorithms and only for them,
-    and if the cohort is partial where `Algorithm.everyone` must take part.
+    and if the cohort is smaller than `Algorithm.full_participation`.
   """
   if rows_of not in ('population', 'cohort'):
     raise ValueError(f"Expected {rows_of=} in ('population', 'cohort').")

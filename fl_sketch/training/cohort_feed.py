@@ -147,7 +147,7 @@ def by_process(
   spread_out = jax.tree.map(spread, cohort)
   empty = np.ones(processes * lanes, bool)
   empty[lane] = False
-  spread_out.ids[empty] = rounds.NOBODY
+  spread_out.ids[empty] = rounds.PADDING_ID
   return spread_out
 
 

@@ -1,7 +1,7 @@
 """Invariants of each algorithm's state, and its limits."""
 
 import cases
-from cases import everyone
+from cases import full_participation
 import chex
 from fl_sketch import codecs, rounds, sketches
 from fl_sketch.algorithms import fedsketchgate, topology
@@ -71,8 +71,8 @@ def test_a_median_in_the_variates_lets_their_sum_drift():
   assert gap[-1] > 1e-2
 
 
-@pytest.mark.representatives('sign-everyone')
-@pytest.mark.parametrize('clients', [everyone, client_3])
+@pytest.mark.representatives('sign-full_participation')
+@pytest.mark.parametrize('clients', [full_participation, client_3])
 @pytest.mark.parametrize(
   'codec', [codecs.top_k(3), codecs.sign()], ids=['top_k', 'sign']
 )

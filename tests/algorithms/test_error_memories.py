@@ -1,7 +1,7 @@
 """What DeMo, PowerSGD and decayed residuals keep of what was not sent."""
 
 import cases
-from cases import everyone
+from cases import full_participation
 import chex
 from fl_sketch import algorithms, codecs, rounds
 from fl_sketch.rounds import error_feedback as feedback, mesh as mesh_lib
@@ -57,7 +57,7 @@ def test_what_demo_sends_leaves_the_momentum():
   assert metrics[-1]['down'] == 2
 
 
-@pytest.mark.parametrize('clients', [everyone, client_3])
+@pytest.mark.parametrize('clients', [full_participation, client_3])
 def test_factors_and_errors_add_up_to_the_matrices(clients):
   """Catches an error of another basis, and a mean Q that is not the step's."""
   states, _ = trail(linear('power_sgd', rank=1), clients)
@@ -71,7 +71,7 @@ def test_factors_and_errors_add_up_to_the_matrices(clients):
 
 def three_of_all(r):
   """Three other clients every round, each with the same batches always."""
-  full = everyone(0)
+  full = full_participation(0)
   pick = np.random.default_rng(r).permutation(N)[:3]
   return jax.tree.map(lambda x: x[pick], full)
 

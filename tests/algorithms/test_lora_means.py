@@ -136,7 +136,7 @@ def test_what_is_frozen_has_no_place_in_the_state(kind):
 @pytest.mark.parametrize('kind', ['naive', 'ffa'])
 def test_clients_send_messages_of_what_is_trained(kind):
   """Catches a payload with frozen arrays, or a client without them."""
-  run, cohort = Run(kind), cases.everyone(0)
+  run, cohort = Run(kind), cases.full_participation(0)
   of_run = {'run': wire.fingerprint({'seed': 1})}
   book = traffic.Ledger.empty(cases.POPULATION, cases.DENSE)
   server = server_lib.Server(

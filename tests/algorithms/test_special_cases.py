@@ -4,7 +4,7 @@ A row is a name, an algorithm, what it must be, and the cohorts it plays.
 """
 
 import cases
-from cases import everyone
+from cases import full_participation
 import chex
 from fl_sketch import algorithms, codecs, local, rounds, sketches
 from fl_sketch.algorithms import topology
@@ -183,7 +183,7 @@ ROWS = [
   pytest.param(variant, want, cohort_of, id=f'{cohort_of.__name__}: {name}')
   for cohort_of, rows in [
     (cases.one_absent, [*fedavg_rows(), *other_steps_rows(), *fedsgd_rows()]),
-    (everyone, everyone_rows()),
+    (full_participation, everyone_rows()),
   ]
   for name, variant, want in rows
 ]
@@ -202,7 +202,7 @@ def check_differ(*both, cohort_of=cases.one_absent):
 
 @pytest.mark.representatives(
   'one_absent: heaprix k=d', 'one_absent: safl clip=server',
-  'everyone: gate is scaffold',
+  'full_participation: gate is scaffold',
 )  # fmt: skip
 @pytest.mark.covers(
   'S0-Alg1-dec[tree]', 'S2-Cor1, Rem4[heaprix k=d]',
@@ -229,8 +229,8 @@ def test_a_special_case_is_the_other_algorithm(variant, want, cohort_of):
   ids=['scaffold', 'fedcomgate', 'rand_k', 'privix'],
 )
 def test_variates_of_zero_correct_nothing(variant, want):
-  check_same(variant, want, everyone, after=1)
-  check_differ(variant, want, cohort_of=everyone)
+  check_same(variant, want, full_participation, after=1)
+  check_differ(variant, want, cohort_of=full_participation)
 
 
 def test_fedsgd_is_one_local_step_of_size_one():
@@ -241,7 +241,7 @@ def test_fedsgd_is_one_local_step_of_size_one():
 def test_marina_follows_a_full_gradient_that_is_sent_whole():
   """On the same batches the changes add up to the gradient, heads or tails."""
   variant = make('marina', codec=EXACT, sync_probability=0.01)
-  check_same(variant, FEDSGD, lambda r: everyone(0), atol=1e-5)
+  check_same(variant, FEDSGD, lambda r: full_participation(0), atol=1e-5)
 
 
 @pytest.mark.nightly

@@ -125,7 +125,7 @@ test_wrong_options_are_refused = refused(
 def test_what_it_cannot_do_is_refused():
   local = gram.gram_sgd(LR, STEPS)
   batches = full_batch(1)
-  with pytest.raises(ValueError, match='not support drift'):
+  with pytest.raises(ValueError, match='not support a correction'):
     local(PARAMS, batches, KEY, PARAMS)
   with pytest.raises(ValueError, match='requires params of'):
     local({'Dense_0': PARAMS['dense']}, batches, KEY, None)

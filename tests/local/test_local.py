@@ -10,19 +10,19 @@ import pytest
 BATCHES = tuple(x[0] for x in cases.cohort().batches)  # three batches
 
 
-def run(batches=BATCHES, drift=None, **options):
+def run(batches=BATCHES, correction=None, **options):
   work = local.sgd(cases.loss_fn, 0.1, **options)
-  return work(cases.PARAMS, batches, cases.KEY, drift)
+  return work(cases.PARAMS, batches, cases.KEY, correction)
 
 
-def by_hand(order, weight_decay=0.0, drift=0.0):
+def by_hand(order, weight_decay=0.0, correction=0.0):
   theta = cases.PARAMS
   losses = []
   for k in order:
     batch = tuple(x[k] for x in BATCHES)
     loss, grad = jax.value_and_grad(cases.loss_fn)(theta, batch)
     losses.append(loss)
-    move = lambda p, g: p - 0.1 * (g + weight_decay * p + drift)
+    move = lambda p, g: p - 0.1 * (g + weight_decay * p + correction)
     theta = jax.tree.map(move, theta, grad)
   moved = jax.tree.map(jnp.subtract, cases.PARAMS, theta)
   return moved, np.mean(losses)
@@ -46,9 +46,9 @@ def test_one_batch_is_used_in_every_step():
 
 
 def test_weight_decay_and_drift_join_the_gradient():
-  drift = jax.tree.map(lambda x: jnp.full_like(x, 0.5), cases.PARAMS)
-  moved, _ = run(drift=drift, weight_decay=0.2)
-  want, _ = by_hand([0, 1, 2], weight_decay=0.2, drift=0.5)
+  correction = jax.tree.map(lambda x: jnp.full_like(x, 0.5), cases.PARAMS)
+  moved, _ = run(correction=correction, weight_decay=0.2)
+  want, _ = by_hand([0, 1, 2], weight_decay=0.2, correction=0.5)
   chex.assert_trees_all_close(moved, want, atol=1e-6)
 
 

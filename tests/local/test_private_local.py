@@ -236,7 +236,7 @@ def test_bad_arguments_are_refused():
     with pytest.raises(ValueError, match='is below 1; use the batch_size'):
       make(expected)
   batches = make_batches()
-  with pytest.raises(ValueError, match='does not support drift'):
+  with pytest.raises(ValueError, match='does not support a correction'):
     make(4)(PARAMS, batches, KEY, PARAMS)
   del batches['mask']
   with pytest.raises(ValueError, match="with a 'mask'"):

@@ -57,7 +57,7 @@ def check_rounds(make):
   weight = np.arange(8, dtype=np.float32)
   outcome = np.array([0, 1, 1, 3, 1, 1, 1, 1])
   for r in range(3):
-    cohort = cases.everyone(r)
+    cohort = cases.full_participation(r)
     box = server.open(state, cohort.ids, weight)
     for n in (5, 1, 7, 2, 6, 4):
       assert box.receive(answer(client, state, cohort, n)) is Verdict.TAKEN
@@ -184,7 +184,7 @@ def test_an_empty_round_is_as_finite_as_the_state_that_is_kept():
 
 def test_a_client_without_a_finite_update_says_so():
   _, _, state = start(SAFL)
-  cohort = cases.everyone(0)
+  cohort = cases.full_participation(0)
   broken = cohort._replace(
     batches=(cohort.batches[0] * np.nan, *cohort.batches[1:])
   )
@@ -201,7 +201,7 @@ def test_a_schedule_reaches_the_clients_and_the_server():
   server, _, state = start(make, schedule=decay)
   client = client_lib.build(make, run=RUN, schedule=decay)
   state = state._replace(round=jnp.int32(1))
-  cohort = cases.everyone(0)
+  cohort = cases.full_participation(0)
   box = server.open(state, cohort.ids, cohort.weight)
   box.receive(answer(client, state, cohort, 0))
   state, _ = box.close()
@@ -231,7 +231,7 @@ def serve(listener, server, state):
       if len(rows) == 3:
         return state, rows, verdicts
       verdicts.append([])
-      cohort = cases.everyone(len(rows))
+      cohort = cases.full_participation(len(rows))
       box = server.open(state, cohort.ids, cohort.weight)
       peer.sendall(forged(jax.device_get(state.params), len(rows), 0))
 
@@ -268,7 +268,7 @@ def test_clients_in_another_process_that_fail_in_every_way():
   }  # fmt: skip
 
   for r, absent in enumerate([(0, 1), (3, 4, 5), (6, 7)]):
-    cohort = cases.everyone(r)
+    cohort = cases.full_participation(r)
     weight = np.where(np.isin(cohort.ids, absent), 0, cohort.weight)
     want, _ = round_fn(
       cases.HP, want, cohort._replace(weight=weight), cases.KEY

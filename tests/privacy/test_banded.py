@@ -98,7 +98,7 @@ def quiet(op, hash_key, noise):
   def make(hp) -> Algorithm:
     privacy = aggregation.Release(1.0, max_cohort=4, correlation=noise).at(hp)
     return federated(
-      lambda params, batches, key, drift: (params, {}),
+      lambda params, batches, key, correction: (params, {}),
       t.per_client(
         t.stateless(lambda u, _, **__: jax.tree.map(jnp.zeros_like, u))
       ),

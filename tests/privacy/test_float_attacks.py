@@ -10,7 +10,7 @@ from fl_sketch.rounds import mesh as mesh_lib
 from float_sums import FloatRelease
 import jax.numpy as jnp
 import numpy as np
-from private_cases import HP, NOBODY, R, broadcast, draws, with_client
+from private_cases import HP, PADDING_ID, R, broadcast, draws, with_client
 import pytest
 
 # Programs are kept by release, and equal fields make equal tuples.
@@ -57,7 +57,7 @@ def test_no_client_moves_sums_of_other_trust_by_more_than_its_bound(trust):
 )
 def test_last_bits_show_the_canary_in_continuous_noise_alone(z, delta, runs):
   """Catches continuous noise in float32: the score must find it, not ours."""
-  canary = with_client(NOBODY, 0, np.eye(10)[3] * 100)
+  canary = with_client(PADDING_ID, 0, np.eye(10)[3] * 100)
   # With a power of two as deviation even floats would have few bits.
   numbers = {'clip_norm': 0.7, 'noise_multiplier': z}
   hp = HP._replace(**{k: jnp.float32(x) for k, x in numbers.items()})
@@ -68,7 +68,7 @@ def test_last_bits_show_the_canary_in_continuous_noise_alone(z, delta, runs):
   shown = {}
   for release in OLD, NEW:
     scores = []
-    for sent in canary, NOBODY:
+    for sent in canary, PADDING_ID:
       seen = draws('dp_fedavg', sent, runs, release=release, hp=hp)[0]
       seen = np.float32(seen)[:, None]
       found = canary_scores.look(seen, quiet, 1)

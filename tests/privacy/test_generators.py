@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from private_cases import (
   HP,
-  NOBODY,
+  PADDING_ID,
   QUIET,
   RELEASE,
   SOME,
@@ -89,7 +89,7 @@ def test_noise_of_rounds_has_its_law():
   root = generators.roots(SECRETS[1], 'chacha20').noise
   run = program('dp_fedavg', RELEASE, 1)[1]
   state = state_of('dp_fedavg')
-  (x,) = run(HP, state, NOBODY, cases.KEY, jax.random.split(root, 2000))
+  (x,) = run(HP, state, PADDING_ID, cases.KEY, jax.random.split(root, 2000))
   assert has_stddev(x, Z * C / R)
   assert not has_stddev(x, Z * C / R * 1.08)
   assert uncorrelated(x[:, 0], x[:, 1])

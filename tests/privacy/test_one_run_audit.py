@@ -69,7 +69,7 @@ def test_a_canary_sends_its_own_whatever_local_work_draws_with():
 
   def played(local, batches):
     params, *rest = given
-    return rounds_algorithm.play(local, params, batches, *rest)[0]
+    return rounds_algorithm.run_client(local, params, batches, *rest)[0]
 
   of_client = played(algorithm.local, batches)
   entry = {'data': batches, 'sign': 1.0}

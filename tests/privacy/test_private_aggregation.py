@@ -11,9 +11,9 @@ import numpy as np
 from private_cases import (
   EVERYONE,
   HP,
-  NOBODY,
   ONCE,
   OPTIONS,
+  PADDING_ID,
   QUIET,
   RELEASE,
   SECRET,
@@ -59,7 +59,7 @@ def test_one_client_moves_the_mean_by_at_most_its_share(name):
 @by_name(TWICE)
 def test_each_release_of_two_is_bounded_by_itself(name):
   for u in adversaries():
-    for one in broadcast(name, with_client(NOBODY, 3, u), hp=QUIET):
+    for one in broadcast(name, with_client(PADDING_ID, 3, u), hp=QUIET):
       assert np.linalg.norm(np.float64(one)) <= C / R * (1 + 1e-5)
 
 
@@ -68,7 +68,7 @@ def test_each_release_of_two_is_bounded_by_itself(name):
 @each
 def test_the_noise_is_of_the_stated_size_whoever_takes_part(name):
   """And every release is of its own, in each round and under each secret."""
-  for sent in NOBODY, SILENT:
+  for sent in PADDING_ID, SILENT:
     parts = draws(name, sent)
     for x in parts:
       # sketched_sgd's values are in the order of their coordinates
@@ -87,7 +87,7 @@ def test_the_noise_is_of_the_stated_size_whoever_takes_part(name):
 
 @each
 def test_the_noise_is_the_same_bit_for_bit_whoever_takes_part(name):
-  want = broadcast(name, NOBODY)
+  want = broadcast(name, PADDING_ID)
   assert all(np.abs(x).max() > 0.01 for x in want)
   for weight in [1] * 6, [0, 0, 1, 0, 0, 0], [3, 0.5, 0, 0, 1, 100]:
     got = broadcast(name, SILENT._replace(weight=np.float32(weight)))
@@ -102,7 +102,7 @@ def test_the_noise_is_the_same_bit_for_bit_whoever_takes_part(name):
 def test_the_sum_is_divided_by_a_constant(name):
   """Twice as many of the same send twice as much."""
   u = np.linspace(-1, 1, 10) * 1e-4 if name != 'dp_normfedavg' else np.ones(10)
-  one = with_client(NOBODY, 0, u)
+  one = with_client(PADDING_ID, 0, u)
   two = with_client(one, 1, u)
   one, two = (broadcast(name, x, hp=QUIET)[0] for x in (one, two))
   np.testing.assert_allclose(two, 2 * one, rtol=1e-5)
@@ -120,14 +120,14 @@ def test_a_weight_counts_as_one(name):
 
 @each
 def test_noise_follows_its_own_root(name):
-  a, b = broadcast(name, NOBODY), broadcast(name, NOBODY, key=cases.KEY)
+  a, b = broadcast(name, PADDING_ID), broadcast(name, PADDING_ID, key=cases.KEY)
   chex.assert_trees_all_equal(a, b)
-  other = broadcast(name, NOBODY, secret=jax.random.key(100))
+  other = broadcast(name, PADDING_ID, secret=jax.random.key(100))
   assert all((x != y).all() for x, y in zip(a, other, strict=True))
   run = program(name, RELEASE, 1, 0)[0]
   before = len(TRACES)
   later = state_of(name)._replace(round=jnp.int32(1))
-  after = run(HP, later, NOBODY, cases.KEY, SECRET)
+  after = run(HP, later, PADDING_ID, cases.KEY, SECRET)
   assert all((x != y).all() for x, y in zip(a, after, strict=True))
   assert len(TRACES) == before  # no secret is a constant of a program
 
@@ -135,8 +135,10 @@ def test_noise_follows_its_own_root(name):
 @by_name(['dp_fedavg', 'safl', 'fedsketch_privix'])
 def test_noise_on_tables_does_not_know_the_hashes(name):
   """The run's key is public: noise that followed it could be subtracted."""
-  a = broadcast(name, NOBODY)
-  chex.assert_trees_all_equal(broadcast(name, NOBODY, key=jax.random.key(5)), a)
+  a = broadcast(name, PADDING_ID)
+  chex.assert_trees_all_equal(
+    broadcast(name, PADDING_ID, key=jax.random.key(5)), a
+  )
   chex.assert_trees_all_equal(broadcast(name, SILENT), a)
 
 
@@ -208,7 +210,7 @@ def test_a_round_without_participants_moves_the_model_by_noise(name):
     rounds.run_round(make(name, RELEASE), mesh_lib.cohort_mesh(1))
   )
   state = state_of(name)
-  after, metrics = step(HP, state, NOBODY, cases.KEY, None, SECRET)
+  after, metrics = step(HP, state, PADDING_ID, cases.KEY, None, SECRET)
   assert metrics['participants'] == 0
   assert metrics['finite']
   assert (after.params['w'] != 0).any()
@@ -221,15 +223,15 @@ def test_a_round_without_participants_moves_the_model_by_noise(name):
   for leaf in jax.tree.leaves(after):
     assert not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     assert not any(word in np.asarray(leaf).tobytes() for word in hidden)
-  other, _ = step(HP, state, NOBODY, cases.KEY, None, jax.random.key(3))
+  other, _ = step(HP, state, PADDING_ID, cases.KEY, None, jax.random.key(3))
   assert (vector(other.params) != vector(after.params)).any()
   assert step._cache_size() == 1
 
 
 def test_clients_of_rejected_updates_still_leave_the_noise():
-  sent = with_client(NOBODY, 0, np.full(10, np.nan))
+  sent = with_client(PADDING_ID, 0, np.full(10, np.nan))
   chex.assert_trees_all_equal(
-    broadcast('dp_fedavg', sent), broadcast('dp_fedavg', NOBODY)
+    broadcast('dp_fedavg', sent), broadcast('dp_fedavg', PADDING_ID)
   )
 
 
@@ -237,7 +239,7 @@ def test_clients_of_rejected_updates_still_leave_the_noise():
 @pytest.mark.parametrize('name', ['dp_fedavg', 'safl', 'fedsketchgate'])
 def test_the_noise_is_as_loud_as_signal_to_noise_says(name):
   """Catches a norm of one number for that of all, or the noise of the sum."""
-  noise = draws(name, NOBODY)[0]
+  noise = draws(name, PADDING_ID)[0]
   spec = {'expected_cohort': R, 'size': noise.shape[1]}
   ratio = accounting.signal_to_noise(Z, C, **spec)
   assert has_stddev(noise, C / ratio / noise.shape[1] ** 0.5)

@@ -33,7 +33,7 @@ BUDGET = private_metrics.Budget(R, LANES, SHARE, BOUND)
 # The hyperparameter is the multiplier on updates: `experiment.hyper_of`.
 WITH = HP._replace(noise_multiplier=jnp.float32(BUDGET.of_updates(Z)))
 QUIET = HP._replace(noise_multiplier=jnp.float32(0))
-SEND = lambda hp: lambda params, batches, key, drift: (
+SEND = lambda hp: lambda params, batches, key, correction: (
   batches['update'], {'train_loss': batches['loss']},
 )  # fmt: skip
 LOSSES = [0.0, 1.5, BOUND, 99.0, -4.0, 3e38, np.inf, -np.inf, np.nan, 0.7]

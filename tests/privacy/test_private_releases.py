@@ -13,8 +13,8 @@ from private_cases import (
   EVERYONE,
   HP,
   LANES,
-  NOBODY,
   OPTIONS_BEFORE,
+  PADDING_ID,
   QUIET,
   RELEASE,
   SECRET,
@@ -87,7 +87,7 @@ def test_noise_of_clients_is_each_ones_own():
 def test_a_secure_mean_is_the_plain_one():
   """Catches masks that do not cancel, or another grid: to the last bit."""
   release = RELEASE._replace(trust='secure_aggregation')
-  for sent in SOME, EVERYONE, NOBODY:
+  for sent in SOME, EVERYONE, PADDING_ID:
     got = broadcast('safl', sent, hp=QUIET, release=release)[0]
     want = broadcast('safl', sent, hp=QUIET)[0]
     np.testing.assert_array_equal(got, want)
@@ -104,7 +104,7 @@ def test_noise_before_the_sketch_has_the_covariance_of_the_sketch(name):
   r = jax.jit(jax.vmap(op.sketch, (None, 0)))(key, basis)
   r = np.asarray(r, 'f8').T
   left, singular, _ = np.linalg.svd(r, full_matrices=False)
-  for sent in NOBODY, SILENT:
+  for sent in PADDING_ID, SILENT:
     (x,) = draws(name, sent, release=release)
     along = x @ left  # independent, of these standard deviations
     for i, s in enumerate(singular):
@@ -133,7 +133,7 @@ def test_a_bound_by_quantile_spends_no_more_than_it_says():
 
   def one(secret):
     state = state_of('dp_fedavg', QUANTILE)
-    args = HP, state, NOBODY, cases.KEY, None, secret
+    args = HP, state, PADDING_ID, cases.KEY, None, secret
     mean, state, _ = step(*args)
     return vector(mean), rounds.state_of(state, 'clip_norm')
 

@@ -85,7 +85,7 @@ ROWS = [
 @pytest.mark.parametrize(('made', 'want'), ROWS)
 def test_without_noise_and_bound_it_is_the_other_algorithm(made, want):
   """Where all that are expected take part."""
-  test_special_cases.check_same(made, want, cases.everyone)
+  test_special_cases.check_same(made, want, cases.full_participation)
 
 
 def still(hp):

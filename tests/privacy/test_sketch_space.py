@@ -68,7 +68,7 @@ def adversaries(name):
 
 def moved(link, updates):
   """How far each of the updates moves what a round broadcasts."""
-  send = lambda params, batches, key, drift: (batches, {})
+  send = lambda params, batches, key, correction: (batches, {})
   make = lambda hp: federated(send, *link(hp), t.broadcast())
   step = rounds.cohort_step(make, mesh_lib.cohort_mesh(1))
   others = np.random.default_rng(0).normal(size=(2, 64))

@@ -60,9 +60,9 @@ test_an_uplink_whose_result_is_not_shared_is_refused = refused(
 )
 
 
-def looping(params, batches, key, drift):
+def looping(params, batches, key, correction):
   """Local work that the check would refuse: it loops from zeros."""
-  del key, drift
+  del key, correction
   zeros = optax.tree.zeros_like(params)
   add = lambda total, x: (jax.tree.map(lambda t: t + x.sum(), total), None)
   return jax.lax.scan(add, zeros, batches[0])[0], {}

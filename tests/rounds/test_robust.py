@@ -140,7 +140,7 @@ def group_of(cohort, round, groups):
 
 
 def test_clients_fall_into_other_groups_every_round():
-  every = cases.everyone(0)
+  every = cases.full_participation(0)
   first, second = (group_of(every, r, 5) for r in range(2))
   assert first != second
   assert {*first, *second} <= {*range(5)}
@@ -189,7 +189,7 @@ def test_one_group_is_the_mean_to_the_last_bit(kind):
 
 def test_a_sum_that_overflows_is_left_out():
   """The payloads are finite, their sum in one of the groups is not."""
-  cohort = cases.everyone(0)
+  cohort = cases.full_participation(0)
   group = np.array(group_of(cohort, 0, 2))
   assert {*group} == {0, 1}
   update = jnp.where(group == group[0], 3e38, 1.0)

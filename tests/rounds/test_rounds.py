@@ -62,7 +62,7 @@ def test_agrees_with_its_numpy_twin(case):
   """Five rounds, of which all but the decentralised ones miss clients."""
   cohort_of = cases.cohorts_of(case.make)
   if case.name == 'decentralised':
-    cohort_of = cases.everyone
+    cohort_of = cases.full_participation
   state, _ = cases.play(case.make, cohort_of=cohort_of)
   cohorts = [cohort_of(r) for r in range(5)]
   np.testing.assert_allclose(
@@ -222,7 +222,7 @@ def test_a_round_without_participants_changes_nothing_or_is_noise(case):
 
   A private one must not show it: the server's noise is there all the same.
   """
-  size = cases.POPULATION if case.make(HP).everyone else 4
+  size = cases.POPULATION if case.make(HP).full_participation else 4
   cohort_of = lambda r: cases.cohort(size if r else 1, r, size)
   want, _ = cases.play(case.make, count=1)
   state, metrics = cases.play(case.make, count=3, cohort_of=cohort_of)
@@ -263,13 +263,17 @@ def test_parameters_that_overflow_are_reported():
   assert metrics['rejected_clients'] == 0
 
 
-EVERYONE = [n for n in cases.FIRST if cases.FIRST[n].make(HP).everyone]
+EVERYONE = [
+  n for n in cases.FIRST if cases.FIRST[n].make(HP).full_participation
+]
 
 
 def test_who_must_all_take_part_is_what_the_registry_says():
   """The config refuses by the one, Python users are refused by the other."""
   said = [
-    n for n in cases.FIRST if algorithms.entry(cases.FIRST[n].name).everyone
+    n
+    for n in cases.FIRST
+    if algorithms.entry(cases.FIRST[n].name).full_participation
   ]
   assert EVERYONE == said != []
 

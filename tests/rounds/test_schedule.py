@@ -28,7 +28,7 @@ def test_a_schedule_sets_what_a_round_is_given(name):
   chex.assert_trees_all_close(states[0].params, states[1].params, rtol=1e-6)
 
 
-STATEFUL = [n for n, c in ALGORITHMS.items() if c.make(c.hp).drift]
+STATEFUL = [n for n, c in ALGORITHMS.items() if c.make(c.hp).correction]
 
 
 @pytest.mark.parametrize('name', STATEFUL)

@@ -381,7 +381,7 @@ def start(make: rounds.Make, mesh: jax.sharding.Mesh) -> rounds.FedState:
   )
 
 
-def everyone(r: int) -> rounds.Cohort:
+def full_participation(r: int) -> rounds.Cohort:
   full = cohort(0, r, POPULATION)
   return full._replace(weight=np.ones(POPULATION, np.float32))
 
@@ -396,7 +396,7 @@ def one_of_all_absent(r: int) -> rounds.Cohort:
 
 def cohorts_of(make: rounds.Make) -> Callable[[int], rounds.Cohort]:
   """Cohorts that the algorithm takes, in which one client has weight 0."""
-  return one_of_all_absent if make(HP).everyone else one_absent
+  return one_of_all_absent if make(HP).full_participation else one_absent
 
 
 def secret(make: rounds.Make) -> tuple[Any, ...]:

@@ -59,7 +59,7 @@ if __name__ == '__main__':
   def messages(r):
     """Those of an honest cohort, by client."""
     params = wire.decode(send(b''), like)
-    cohort = cases.everyone(r)
+    cohort = cases.full_participation(r)
     payloads = {}
     for n, i in enumerate(cohort.ids):
       batches = jax.tree.map(lambda x, n=n: x[n], cohort.batches)

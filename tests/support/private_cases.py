@@ -26,7 +26,7 @@ HP = algorithms.Hyper(
   noise_multiplier=jnp.float32(Z),
 )  # fmt: skip
 QUIET = HP._replace(noise_multiplier=jnp.float32(0))
-SEND = lambda hp: lambda params, batches, key, drift: (batches, {})
+SEND = lambda hp: lambda params, batches, key, correction: (batches, {})
 
 OPTIONS = {
   'dp_fedavg': {},
@@ -160,7 +160,7 @@ def with_client(sent, i, update):
   return sent._replace(batches=change, weight=weight)
 
 
-NOBODY = cohort([0] * LANES)
+PADDING_ID = cohort([0] * LANES)
 SOME = cohort([0, 1, 1, 0, 1, 0])
 EVERYONE = cohort([1] * LANES)
 SILENT = EVERYONE._replace(batches=jax.tree.map(np.zeros_like, SOME.batches))

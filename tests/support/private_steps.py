@@ -18,10 +18,10 @@ def private_steps(loss_fn, least=-1.0, expected_batch=4):
       expected_batch=expected_batch,
     )
 
-    def local(params, batches, key, drift):
+    def local(params, batches, key, correction):
       x, y = batches
       masked = {'x': x, 'y': y, 'mask': x[..., 0] > least}
-      return steps(params, masked, key, drift)
+      return steps(params, masked, key, correction)
 
     return local
 

@@ -143,7 +143,7 @@ def fetchsgd_gap(cohort, **options):
 
 
 @functools.cache
-def trail(make, cohort_of=cases.everyone, count=5):
+def trail(make, cohort_of=cases.full_participation, count=5):
   """The states before and after every round, and every round's metrics."""
   mesh = mesh_lib.cohort_mesh(1)
   round_fn = laws.jit(rounds.run_round(make, mesh))

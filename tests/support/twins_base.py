@@ -94,7 +94,9 @@ def mean_gradient(theta, client):
   return np.mean([gradient(theta, x, y) for x, y in client.batches], axis=0)
 
 
-def moved(hp, theta, client, drift=0.0, steps=None, proximal=0.0, step=None):
+def moved(
+  hp, theta, client, correction=0.0, steps=None, proximal=0.0, step=None
+):
   """Received minus returned, after steps on the batches in turn.
 
   A step is that of SGD, or (gradient, theta) -> theta.
@@ -103,7 +105,7 @@ def moved(hp, theta, client, drift=0.0, steps=None, proximal=0.0, step=None):
   count = len(client.batches)
   for k in range(count if steps is None else steps):
     x, y = client.batches[k % count]
-    pull = gradient(local, x, y) + drift + proximal * (local - theta)
+    pull = gradient(local, x, y) + correction + proximal * (local - theta)
     local = local - hp.client_lr * pull if not step else step(pull, local)
   return theta - local
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from runs import SMALL
 
-PADDING = rounds.NOBODY
+PADDING = rounds.PADDING_ID
 
 
 def sampled(seed, population=23, size=9):

@@ -70,7 +70,7 @@ def moved(
 
 def _sum(release):
   """Builds the algorithm that broadcasts the mean of what clients hold."""
-  send = lambda params, batches, key, drift: (batches, {})
+  send = lambda params, batches, key, correction: (batches, {})
 
   def make(hp: Hyper) -> Algorithm:
     private: Any = release.at(hp)
