@@ -4,7 +4,8 @@ import dataclasses
 import importlib
 import typing
 
-from fl_sketch.experiment import config, listing
+from fl_sketch.experiment import config
+from fl_sketch.experiment.fields.registries import CALLS, MAPPINGS, REGISTRIES
 from fl_sketch.utils import registry
 import ml_collections
 from ml_collections import config_dict
@@ -19,14 +20,13 @@ def new() -> ml_collections.ConfigDict:
   """
   c, unset = _fields(config.Config), config_dict.placeholder
   options = {
-    name: {registry.KIND: str} if name in config.CALLS else {}
-    for name in listing.REGISTRIES
+    name: {registry.KIND: str} if name in CALLS else {} for name in REGISTRIES
   }
-  for name, (_, parts) in listing.REGISTRIES.items():
+  for name, (_, parts) in REGISTRIES.items():
     options[name] |= parts.types()
   for name, kinds in options.items():
     c[name] = {option: unset(kind) for option, kind in kinds.items()}
-  c.sweep = {name: unset(object) for name in c if name not in config.MAPPINGS}
+  c.sweep = {name: unset(object) for name in c if name not in MAPPINGS}
   for name, kinds in options.items():
     c.sweep[name] = {option: unset(object) for option in kinds}
   c.sweep.draws = unset(int)
@@ -44,7 +44,7 @@ def _fields(cls) -> ml_collections.ConfigDict:
   c, hints = ml_collections.ConfigDict(), typing.get_type_hints(cls)
   for field in dataclasses.fields(cls):
     c[field.name] = field.default
-    if field.default is None and field.name not in config.MAPPINGS:
+    if field.default is None and field.name not in MAPPINGS:
       (kind,) = {*typing.get_args(hints[field.name])} - {type(None)}
       c[field.name] = config_dict.placeholder(kind)
   return c

@@ -12,7 +12,7 @@ import textwrap
 
 from absl import flags
 from fl_sketch import algorithms, codecs, sketches
-from fl_sketch.experiment import listing
+from fl_sketch.experiment.fields import registries
 from fl_sketch.utils import markdown
 import launch
 from launch import configs
@@ -123,7 +123,7 @@ def _options() -> str:
   }
   parts = []
   for field, heading in headings.items():
-    named_by, registry = listing.REGISTRIES[field]
+    named_by, registry = registries.REGISTRIES[field]
     calls = [f'* `{registry.call(name)}`' for name in registry.names()]
     parts += [f'## {heading}', f'`{field}`, by `{named_by}`:', '\n'.join(calls)]
   return '\n\n'.join(parts)

@@ -7,7 +7,7 @@ from typing import Any
 
 from fl_sketch import algorithms, experiment
 from fl_sketch.data import partitions
-from fl_sketch.experiment import privacy_checks, privacy_plan
+from fl_sketch.experiment import privacy_plan
 from fl_sketch.experiment.config import Config, checked
 from fl_sketch.privacy.accounting import types
 from fl_sketch.privacy.auditing import audit, canaries, summation_attack
@@ -54,7 +54,7 @@ def audit_config(
   Raises:
     ConfigError: the config is not private, or no noise can give its epsilon.
   """
-  if not privacy_checks.is_private(c):
+  if not c.is_private:
     raise ValueError('Expected epsilon or noise_multiplier in an audit.')
   if c.simulated_cohort is not None:
     raise c.refusal(
@@ -68,7 +68,7 @@ def audit_config(
       'the canary may take part.'
     )
   whole = None
-  if privacy_checks.unit_of(c) == 'sample':
+  if c.privacy_unit == 'sample':
     whole = experiment.build(c, data).partition
   small, partition = _small(c, rounds, whole)
   make = _make(small)

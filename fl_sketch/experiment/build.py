@@ -9,12 +9,12 @@ from fl_sketch.experiment import (
   adapted,
   held_out as held_out_lib,
   parts,
-  privacy_checks,
   privacy_plan,
   problem as problem_lib,
   sampler,
 )
-from fl_sketch.experiment.config import PARTITION_OPTIONS, Config, checked
+from fl_sketch.experiment.config import Config, checked
+from fl_sketch.experiment.fields.clients import PARTITION_OPTIONS
 from fl_sketch.models import losses
 from fl_sketch.rounds import comms
 from fl_sketch.rounds.algorithm import at
@@ -126,7 +126,7 @@ def build(
       samples if problem.labels is None else problem.labels,
       c.population,
       c.seed,
-      **c.given(PARTITION_OPTIONS),
+      **c.given(['samples_per_client', *PARTITION_OPTIONS]),
     )
   elif c.partition != 'iid':
     raise c.refusal('Expected no {partition}: the data have one of their own.')
@@ -252,7 +252,7 @@ def guarantee_of(
   Raises:
     ValueError: nothing can be guaranteed; the message names why.
   """
-  if not privacy_checks.is_private(c):
+  if not c.is_private:
     return None
   hyper = parts.hyper_of(c)
   if hyper.noise_multiplier is None:  # its size does not change the releases
@@ -282,11 +282,11 @@ def account(
   Raises:
     ConfigError: no privacy is claimed, or nothing can be guaranteed.
   """
-  if not privacy_checks.is_private(c):
+  if not c.is_private:
     raise ValueError(
       'Expected epsilon or noise_multiplier in a private config.'
     )
-  if privacy_checks.unit_of(c) == 'sample':
+  if c.privacy_unit == 'sample':
     guarantee = build(c, data_dir).guarantee
   else:
     no_loss: Any = None  # nothing is trained
@@ -321,7 +321,7 @@ def _check_grid(c: Config, hyper: algorithms.Hyper, params: Any):
 
 def _check_rows(c: Config, state: Any):
   fixed = c.sampling == 'fixed_size' and c.cohort < c.population
-  if privacy_checks.is_private(c) and fixed and comms.has_client_state(state):
+  if c.is_private and fixed and comms.has_client_state(state):
     raise ValueError(
       f"Expected sampling='poisson', or everybody, with a private "
       f'{c.algorithm}: what clients keep depends on past cohorts, which one '

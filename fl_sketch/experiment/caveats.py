@@ -3,7 +3,6 @@
 from typing import Any
 
 from fl_sketch.data import availability, partitions
-from fl_sketch.experiment import privacy_checks
 from fl_sketch.privacy.accounting import types
 from fl_sketch.privacy.mechanisms import generators
 
@@ -89,7 +88,7 @@ def of(
   conditions = {
     _FAULTS: availability.in_force(c),
     _PRETRAINED: c.pretrained is not None,
-    _HELD_OUT: evaluated and privacy_checks.shows_all(c),
+    _HELD_OUT: evaluated and c.shows_all,
     _NOT_ABSENT: not_absent,
     _BY_LABEL.format(c.partition): by_label,
   }
@@ -104,7 +103,7 @@ def of(
 
 def _statistics(c, metrics, keeps_state) -> tuple[str, ...]:
   """What is said of statistics, by `public_metrics`."""
-  if privacy_checks.shows_all(c):
+  if c.shows_all:
     return (f'{_PUBLISHED} {_OF_SIMULATION}',)
   texts = _PUBLISHED, metrics, _LEFT_OUT, _STATE * keeps_state
   return (' '.join(filter(None, texts)),)

@@ -19,7 +19,7 @@ import os
 from typing import NamedTuple
 
 from fl_sketch import experiment, reporting, rounds
-from fl_sketch.experiment import canary_clients, privacy_checks
+from fl_sketch.experiment import canary_clients
 from fl_sketch.experiment.config import Config, checked
 from fl_sketch.privacy.accounting import gaussian, statements, types
 from fl_sketch.privacy.auditing import one_run, one_run_guesses
@@ -277,7 +277,7 @@ def _report(game: Game, along: np.ndarray, coins: np.ndarray) -> Report:
 
 
 def _check(c: Config, canaries: int) -> None:
-  if not privacy_checks.is_private(c):
+  if not c.is_private:
     raise ValueError('Expected epsilon or noise_multiplier in an audit.')
   if canaries < LEAST:
     raise ValueError(f'Expected {canaries=} >= {LEAST}: fewer have no power.')
@@ -288,7 +288,7 @@ def _check(c: Config, canaries: int) -> None:
     )
   if c.before_sketch:
     raise c.refusal('Expected {before_sketch} to be False in one run.')
-  if privacy_checks.unit_of(c) == 'sample' or c.trust == 'local':
+  if c.privacy_unit == 'sample' or c.trust == 'local':
     raise c.refusal(
       'Expected an algorithm that protects clients, not {algorithm}, and '
       "{trust} other than 'local': canaries are clients, and broadcasts show "

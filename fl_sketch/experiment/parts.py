@@ -3,9 +3,9 @@
 from typing import Any
 
 from fl_sketch import algorithms, codecs, models, rounds, sketches
-from fl_sketch.experiment import privacy_checks, privacy_plan
+from fl_sketch.experiment import privacy_plan
 from fl_sketch.experiment.config import Config
-from fl_sketch.experiment.config_checks import OPTIMIZER_OPTIONS
+from fl_sketch.experiment.fields.method import OPTIMIZER_OPTIONS
 from fl_sketch.experiment.problem import Problem
 from fl_sketch.local import gram, schedules
 from fl_sketch.models import lora
@@ -61,7 +61,7 @@ def declared(c: Config) -> dict[str, Any]:
 
 def summary(c: Config) -> client_step.Summary:
   """What the rounds of a config show of their clients in their metrics."""
-  if privacy_checks.shows_all(c):
+  if c.shows_all:
     return client_step.means_and_counts
   return privacy_plan.metrics_budget(c) or private_metrics.nothing
 
@@ -128,7 +128,7 @@ def noisy_numbers(c: Config) -> int | None:
   Those of a table whose size is the same for every model.
 
   >>> table = {'kind': 'count_sketch', 'rows': 3, 'cols': 7}
-  >>> noisy_numbers(Config(sketch=table))
+  >>> noisy_numbers(Config(algorithm='safl', sketch=table))
   21
 
   Args:

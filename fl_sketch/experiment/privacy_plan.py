@@ -3,7 +3,7 @@
 What the algorithm does (`release_of`) and what the accountant computes
 (`guarantee`) come from the same fields here, and nowhere else, so they cannot
 disagree. A combination whose epsilon is not known is refused, here or in
-`privacy_checks`.
+`fields.privacy`.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ import math
 from typing import Any, NamedTuple
 
 from fl_sketch.data import batches, cohorts
-from fl_sketch.experiment import caveats, participation, privacy_checks
+from fl_sketch.experiment import caveats, participation
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import (
   correlation as correlation_lib,
@@ -80,7 +80,7 @@ def release_of(c: Any) -> aggregation.Release | None:
 
   Example-level privacy is that of local work: the mean itself is not private.
   """
-  if not privacy_checks.is_private(c) or privacy_checks.unit_of(c) == 'sample':
+  if not c.is_private or c.privacy_unit == 'sample':
     return None
   options = {
     'bound': c.bound, 'trust': c.trust, 'per_leaf': c.per_layer,
@@ -102,7 +102,7 @@ def max_cohort(c: Any) -> int | None:
   if c.max_cohort is not None or c.sampling not in cohorts.RANDOM_SIZE:
     return c.max_cohort
   # Larger cohorts are cut off; in a private run, at a chance within delta.
-  tail = batches.TAIL if privacy_checks.is_private(c) else 1e-9
+  tail = batches.TAIL if c.is_private else 1e-9
   return cohorts.default_max_cohort(c.population, c.chance, tail)
 
 
@@ -127,10 +127,10 @@ def guarantee(
     UnsupportedAccountingError: this combination has no privacy analysis.
     CalibrationError: no noise multiplier reaches the epsilon.
   """
-  if not privacy_checks.is_private(c):
+  if not c.is_private:
     return None
   releases = accounted(releases)
-  unit, over_rounds = privacy_checks.unit_of(c), None
+  unit, over_rounds = c.privacy_unit, None
   if unit == 'sample':
     per_round, trust, spec = releases, 'local', _samples(c, releases, partition)
   else:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from fl_sketch import rounds
 from fl_sketch.data import availability, batches, byzantine, cohorts, partitions
-from fl_sketch.experiment import privacy_checks, privacy_plan
+from fl_sketch.experiment import privacy_plan
 from fl_sketch.experiment.config import Config
 from fl_sketch.utils import seeding
 import numpy as np
@@ -25,7 +25,7 @@ def sampler(
   def sample(
     number: int, sampling_seed: seeding.Root | None = None
   ) -> rounds.Cohort:
-    if privacy_checks.is_private(c) != (sampling_seed is not None):
+    if c.is_private != (sampling_seed is not None):
       raise ValueError(
         'Expected a sampling_seed if and only if a run is private.'
       )

@@ -5,18 +5,11 @@ from typing import Any
 
 from fl_sketch import algorithms
 from fl_sketch.algorithms import server_optimizers
-from fl_sketch.experiment import listing
-from fl_sketch.experiment.config import CALLS, checked, not_none
-from fl_sketch.experiment.config_checks import OPTIMIZER_OPTIONS
+from fl_sketch.experiment.config import checked
+from fl_sketch.experiment.fields.method import OPTIMIZER_OPTIONS, TAKEN_AS
+from fl_sketch.experiment.fields.registries import CALLS, REGISTRIES, not_none
 
 _OF_CALLS = 'kind', 'contract', 'keep'  # beside the options of a factory
-# Shared field -> the argument of an algorithm that takes it.
-_TAKEN_AS = {
-  'sketch': 'sketch', 'codec': 'codec', 'downlink': 'downlink',
-  'robust': 'robust', 'groups': 'robust',
-  'server_optimizer': 'server_optimizer', 'final_server_lr': 'schedule',
-  'hash_rounds': 'hash_rounds',
-}  # fmt: skip
 
 
 @checked()
@@ -60,7 +53,7 @@ def switched(
       for option in {*several} - {*known} if isinstance(several, dict) else ():
         leave_out(name, option)
 
-  for field, (named_by, parts) in listing.REGISTRIES.items():
+  for field, (named_by, parts) in REGISTRIES.items():
     if named_by in given or (field in CALLS and field in given):
       name = _named(fields, named_by)
       if name is None:  # unset
@@ -70,7 +63,7 @@ def switched(
         keep_only(field, {*parts.options(name), *own})
   if 'algorithm' in given:
     takes = algorithms.options(fields['algorithm'])
-    for name, argument in _TAKEN_AS.items():
+    for name, argument in TAKEN_AS.items():
       if argument not in takes:
         leave_out(name)
     if not algorithms.takes_optimizer(fields['algorithm']):

@@ -7,9 +7,8 @@ import math
 import typing
 from typing import Any, NamedTuple
 
-from fl_sketch.experiment import listing
-from fl_sketch.experiment.config import MAPPINGS, Config, checked
-from fl_sketch.experiment.config_checks import SEEDS
+from fl_sketch.experiment.config import Config, checked
+from fl_sketch.experiment.fields.registries import MAPPINGS, REGISTRIES
 from fl_sketch.utils import fields as fields_lib, seeding
 import numpy as np
 
@@ -54,7 +53,7 @@ def points(config: Mapping[str, Any] | Config) -> list[Point]:
     nested = name in MAPPINGS and isinstance(values, Mapping)
     options = values if nested else {'': values}
     axes |= {f'{name}.{k}'.rstrip('.'): v for k, v in options.items()}
-  axes = dict(sorted(axes.items(), key=lambda item: item[0] in SEEDS))
+  axes = dict(sorted(axes.items(), key=lambda item: item[0] in seeding.FIELDS))
   if not axes:
     raise ValueError(
       'Expected values of a field to sweep, such as '
@@ -119,8 +118,8 @@ def _draw(ranges, draws):
 def _type_of(name: str) -> type | None:
   """The type of a config field, or of the option FIELD.NAME."""
   field, _, option = name.partition('.')
-  if option and field in listing.REGISTRIES:
-    return listing.REGISTRIES[field][1].types().get(option)
+  if option and field in REGISTRIES:
+    return REGISTRIES[field][1].types().get(option)
   return fields_lib.plain_type(typing.get_type_hints(Config).get(name))
 
 

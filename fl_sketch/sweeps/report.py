@@ -5,9 +5,8 @@ import math
 from typing import Any, NamedTuple
 
 from fl_sketch import reporting
-from fl_sketch.experiment import config_checks
 from fl_sketch.reporting import metrics
-from fl_sketch.utils import markdown
+from fl_sketch.utils import markdown, seeding
 import numpy as np
 
 Row = dict[str, Any]
@@ -94,7 +93,7 @@ def settings(rows: list[Row]) -> list[Setting]:
   metric = metric_of(rows)
   groups: dict[str, tuple[Row, list[Row]]] = {}
   for row in rows:
-    seeds = config_checks.SEEDS
+    seeds = seeding.FIELDS
     values = {k: v for k, v in row['values'].items() if k not in seeds}
     groups.setdefault(json.dumps(values), (values, []))[1].append(row)
   averages = []

@@ -15,7 +15,6 @@ from fl_sketch import algorithms, experiment
 from fl_sketch.data import registry as datasets
 from fl_sketch.experiment import config as config_lib
 from fl_sketch.experiment.config import Config, checked
-from fl_sketch.experiment.config_checks import SEEDS
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.sweeps import files as sweep_files, program as program_lib
 from fl_sketch.sweeps.grid import Point, points
@@ -25,7 +24,11 @@ from fl_sketch.training import (
   program as run_program,
   workdir_checks,
 )
-from fl_sketch.utils import files as files_lib, progress as progress_lib
+from fl_sketch.utils import (
+  files as files_lib,
+  progress as progress_lib,
+  seeding,
+)
 import jax
 
 
@@ -155,7 +158,7 @@ def _check(todo, groups, build):
 
 def _array_fields(c: Config, problem: Any) -> set[str]:
   """The config fields that a program takes as arrays; options with a dot."""
-  names = {*algorithms.Hyper._fields, *SEEDS} - {'extra', 'frozen'}
+  names = {*algorithms.Hyper._fields, *seeding.FIELDS} - {'extra', 'frozen'}
   names |= experiment.declared(c).keys()
   if c.final_server_lr is not None:
     names.remove('server_lr')  # the schedule decays relative to it

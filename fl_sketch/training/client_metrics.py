@@ -8,11 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fl_sketch import experiment, rounds
-from fl_sketch.experiment import (
-  held_out as held_out_lib,
-  privacy_checks,
-  problem,
-)
+from fl_sketch.experiment import held_out as held_out_lib, problem
 from fl_sketch.reporting import client_metrics
 from fl_sketch.rounds import comms, keys as keys_lib, mesh as mesh_lib
 import jax
@@ -77,7 +73,7 @@ def _most(exp) -> int:
 
 def _held_out(exp):
   """What clients evaluate on, if their metrics are shown."""
-  return exp.held_out if privacy_checks.shows_all(exp.config) else None
+  return exp.held_out if exp.config.shows_all else None
 
 
 def _of_model(metrics_fn, exp, mesh) -> Evaluate:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fl_sketch import experiment
-from fl_sketch.experiment import privacy_checks, privacy_plan, sampler
+from fl_sketch.experiment import privacy_plan, sampler
 from fl_sketch.privacy.accounting import types
 from fl_sketch.reporting import metrics as metrics_lib
 from fl_sketch.rounds import comms, mesh as mesh_lib, traffic
@@ -67,7 +67,7 @@ class RunLog:
     That is drawn from the public seed by the law of the round's own cohort.
     """
     c = self._exp.config
-    if privacy_checks.shows_all(c):
+    if c.shows_all:
       selected = cohort.ids, cohort.weight, cohort.outcome
       return self.ledger.charge(*selected[:2], up, down, selected[2])
     ids, weight, outcome = sampler.selection(c, number, c.seed)

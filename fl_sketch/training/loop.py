@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import warnings
 
 from fl_sketch import experiment, models, reporting, rounds
-from fl_sketch.experiment import privacy_checks
 from fl_sketch.reporting import label_distribution
 from fl_sketch.rounds import mesh as mesh_lib, processes
 from fl_sketch.training import (
@@ -235,7 +234,7 @@ class _Loop:
     )
 
   def _draw(self):
-    shows_all = privacy_checks.shows_all(self.exp.config)
+    shows_all = self.exp.config.shows_all
     if self.exp.labels is not None and shows_all:
       label_distribution.draw(
         self.exp.labels,

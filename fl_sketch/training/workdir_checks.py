@@ -8,7 +8,7 @@ import pathlib
 from typing import Any
 import warnings
 
-from fl_sketch.experiment import config as config_lib, privacy_checks
+from fl_sketch.experiment import config as config_lib
 from fl_sketch.reporting import metrics
 from fl_sketch.rounds import processes
 from fl_sketch.training import identity
@@ -58,7 +58,7 @@ def check_run(
   """
   check(folder, config, resumable(config))
   # Noise of a public seed protects nothing.
-  private = privacy_checks.is_private(config) and config.noise_seed is None
+  private = config.is_private and config.noise_seed is None
   check_problem(folder, problem, private=private)
 
 
@@ -101,7 +101,7 @@ def resumable(config: config_lib.Config) -> set[str]:
     fields.remove('rounds')
   if config.noise == 'banded':  # so is its grid made for them
     fields.discard('rounds')
-  if privacy_checks.is_private(config):
+  if config.is_private:
     # Released rounds must not be played again with other rounding.
     fields.remove('lanes_per_step')
   return fields

@@ -8,6 +8,8 @@ element.
 
 import collections.abc
 from collections.abc import Callable, Iterable
+import difflib
+import functools
 import itertools
 import math
 import numbers
@@ -21,18 +23,20 @@ class Rule(NamedTuple):
   """A condition on the value of a field.
 
   Attributes:
-    text: of the error message; {} stands for name=value.
+    text: what the value must be, for messages.
     holds: value -> whether it is satisfied; False for NaN.
+    names: of a choice, of which a message has the nearest.
   """
 
   text: str
   holds: Callable[[Any], bool]
+  names: tuple[str, ...] = ()
 
 
 def choice(names: Iterable[str]) -> Rule:
   """The rule that a value is one of these names."""
   names = tuple(names)
-  return Rule(f'{{}} in {names}', lambda x: x in names)
+  return Rule(f'one of {names}', lambda x: x in names, names)
 
 
 def slice_of(text: str) -> slice:
@@ -52,21 +56,21 @@ def _holds_a_sample(text: str) -> bool:
 # Of the values that a command line or a config.json can hold.
 _PLAIN = {bool, int, float, str, tuple, list, types.NoneType}
 _SLICE = re.compile('[0-9]*:[0-9]*')
-_POSITIVE = Rule('{} > 0 and finite', lambda x: 0 < x < math.inf)
-Count = Annotated[int, Rule('{} >= 1', lambda x: x >= 1)]
-Size = Annotated[int, Rule('{} >= 0', lambda x: x >= 0)]
-NonNegative = Annotated[float, Rule('{} >= 0', lambda x: x >= 0)]
-Finite = Annotated[float, Rule('0 <= {} < inf', lambda x: 0 <= x < math.inf)]
+_POSITIVE = Rule('> 0 and finite', lambda x: 0 < x < math.inf)
+Count = Annotated[int, Rule('>= 1', lambda x: x >= 1)]
+Size = Annotated[int, Rule('>= 0', lambda x: x >= 0)]
+NonNegative = Annotated[float, Rule('>= 0', lambda x: x >= 0)]
+Finite = Annotated[float, Rule('in [0, inf)', lambda x: 0 <= x < math.inf)]
 Positive = Annotated[float, _POSITIVE]
-Part = Annotated[float, _POSITIVE, Rule('{} <= 1', lambda x: x <= 1)]
-Delta = Annotated[float, _POSITIVE, Rule('{} < 1', lambda x: x < 1)]
-Multiple = Annotated[float, Rule('1 <= {} < inf', lambda x: 1 <= x < math.inf)]
-Share = Annotated[float, Rule('0 <= {} < 1', lambda x: 0 <= x < 1)]
-Fraction = Annotated[float, Rule('0 < {} < 1', lambda x: 0 < x < 1)]
+Part = Annotated[float, _POSITIVE, Rule('<= 1', lambda x: x <= 1)]
+Delta = Annotated[float, _POSITIVE, Rule('< 1', lambda x: x < 1)]
+Multiple = Annotated[float, Rule('in [1, inf)', lambda x: 1 <= x < math.inf)]
+Share = Annotated[float, Rule('in [0, 1)', lambda x: 0 <= x < 1)]
+Fraction = Annotated[float, Rule('in (0, 1)', lambda x: 0 < x < 1)]
 Slice = Annotated[
   str,
-  Rule("{} to be as '0:10000'", lambda x: _SLICE.fullmatch(x) is not None),
-  Rule('{} to hold a sample', _holds_a_sample),
+  Rule("A:B, such as '0:10000'", lambda x: _SLICE.fullmatch(x) is not None),
+  Rule('A:B with A < B', _holds_a_sample),
 ]
 
 
@@ -77,12 +81,21 @@ def check(config: Any):
     ValueError: a value has another type or breaks a rule; the message names
       the field, the value and what was expected.
   """
-  hints = typing.get_type_hints(type(config), include_extras=True)
-  parts = {name: _types_and_rules(hint) for name, hint in hints.items()}
-  for name, (kinds, _) in parts.items():
-    _require(_of_type(kinds), name, getattr(config, name))
-  for name, (_, rules) in parts.items():
+  rules_of = _rules_of(type(config))
+  for name, (of_type, _) in rules_of.items():
+    _require(of_type, name, getattr(config, name))
+  for name, (_, rules) in rules_of.items():
     _check_rules(name, getattr(config, name), rules)
+
+
+@functools.cache
+def _rules_of(cls: type) -> dict[str, tuple[Rule, list[Rule]]]:
+  """The rule of the type of each field, and its other rules."""
+  hints = typing.get_type_hints(cls, include_extras=True)
+  parts = {name: _types_and_rules(hint) for name, hint in hints.items()}
+  return {
+    name: (_of_type(kinds), rules) for name, (kinds, rules) in parts.items()
+  }
 
 
 def check_option(name: str, value: Any, hint: Any):
@@ -126,7 +139,9 @@ def _check_rules(name: str, value: Any, rules: Iterable[Rule]):
 
 def _require(rule: Rule, name: str, value: Any):
   if not rule.holds(value):
-    raise ValueError(f'Expected {rule.text.format(f"{name}={value!r}")}.')
+    near = difflib.get_close_matches(str(value), rule.names, n=1)
+    hint = f' Did you mean {near[0]!r}?' if near else ''
+    raise ValueError(f'{name}={value!r} must be {rule.text}.{hint}')
 
 
 def _types_and_rules(hint: Any) -> tuple[list[type], list[Rule]]:
@@ -149,5 +164,5 @@ def _of_type(kinds: list[type]) -> Rule:
   allowed = lambda x: bool in kinds or not isinstance(x, bool)
   names = ' or '.join(kind.__name__ for kind in kinds)
   return Rule(
-    f'{{}} to be {names}', lambda x: allowed(x) and isinstance(x, tuple(kinds))
+    f'of type {names}', lambda x: allowed(x) and isinstance(x, tuple(kinds))
   )

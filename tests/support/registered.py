@@ -3,7 +3,7 @@
 import contextlib
 import sys
 
-from fl_sketch.experiment import listing
+from fl_sketch.experiment.fields import registries
 from fl_sketch.models import losses
 from fl_sketch.utils import plugins, registry
 
@@ -17,7 +17,7 @@ def forgotten():
 
   Such a file is executed again when it is loaded again.
   """
-  parts = [x for _, x in listing.REGISTRIES.values()]
+  parts = [x for _, x in registries.REGISTRIES.values()]
   entries = [x._entries for x in (losses.REGISTRY, *parts)]
   before = [*map(dict, entries)], {*registry.FILES}, {*sys.modules}
   try:

@@ -1,0 +1,55 @@
+"""What the groups of config fields share."""
+
+from collections.abc import Iterable
+import dataclasses
+import inspect
+from typing import Any
+
+from fl_sketch.experiment.fields import registries
+from fl_sketch.utils import fields
+
+
+@dataclasses.dataclass(frozen=True)
+class Fields:
+  """A group of fields; the last of them is a whole config."""
+
+  def check(self):
+    """Checks each field, and the parts that fields name; extended by groups.
+
+    Raises:
+      ValueError: the message has field and value, the reason, and what to set.
+    """
+    fields.check(self)
+    registries.check(self)
+
+  def check_effect(self, names: Iterable[str], holds: bool, condition: str):
+    """Refuses fields that differ from their default without any effect.
+
+    Args:
+      names: of the fields.
+      holds: whether they have an effect.
+      condition: under which they have one, in words.
+    """
+    for name in () if holds else names:
+      value = getattr(self, name)
+      if value != getattr(type(self), name):
+        raise ValueError(
+          f'{name}={value!r} has no effect unless {condition}; remove {name}.'
+        )
+
+  def refusal(self, text: str) -> ValueError:
+    """The error of a text in which {name} stands for name=value of a field."""
+    named = {name: f'{name}={value!r}' for name, value in vars(self).items()}
+    return ValueError(text.format(c=self, **named))
+
+  def given(self, names: Iterable[str]) -> dict[str, Any]:
+    """The fields of these names that are set."""
+    values = {name: getattr(self, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def groups(config: type) -> list[tuple[type, list[str]]]:
+  """Lists the groups of a config's class, each with the names of its fields."""
+  every = reversed(inspect.getmro(config))
+  named = [(group, [*inspect.get_annotations(group)]) for group in every]
+  return [(group, names) for group, names in named if names]

@@ -1,0 +1,150 @@
+"""The fields of the clients."""
+
+import dataclasses
+from typing import Annotated
+
+from fl_sketch.data import availability, byzantine, cohorts, partitions
+from fl_sketch.experiment.fields import problem
+from fl_sketch.utils import fields as f
+
+_Attack = Annotated[str, f.choice(byzantine.BEHAVIOURS)]
+# Option -> the partition that has it.
+PARTITION_OPTIONS = {
+  'shards_per_client': 'label_shards', 'classes': 'classes_per_client',
+  'alpha': 'dirichlet', 'sigma': 'size_skew',
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class ClientFields(problem.ProblemFields):
+  """The clients: who holds what, who takes part, and who fails."""
+
+  population: f.Count = 50  # clients in total
+  partition: Annotated[str, f.choice(partitions.KINDS)] = 'iid'
+  samples_per_client: f.Count | None = None  # at most, in every partition
+  shards_per_client: f.Count | None = None  # of label_shards (default 5)
+  classes: f.Count | None = None  # a client, of classes_per_client (default 2)
+  alpha: f.Positive | None = None  # of dirichlet (default 0.5)
+  # of size_skew: deviation of log sizes (default 1)
+  sigma: f.Finite | None = None
+  # share of each client's samples that is only evaluated
+  client_holdout: f.Share = 0.0
+  # local steps of each client before it is evaluated a second time on what it
+  # holds out; 0: one evaluation, of what a store's clients hold out
+  personal_steps: f.Size | None = None
+  personal_lr: f.Positive | None = None  # of these steps (default: client_lr)
+
+  # Participation.
+  # clients in a round; expected number if cohorts have a random size
+  cohort: f.Count = 25
+  # random_allocation: every client takes part in one round of each epoch;
+  # cyclic: in a fixed order, every ceil(population / cohort)-th round
+  sampling: Annotated[str, f.choice(cohorts.KINDS)] = 'fixed_size'
+  # of random cohorts, larger ones are cut off (default: one in 1e9)
+  max_cohort: f.Count | None = None
+  # of random_allocation (default: population / cohort)
+  epoch_rounds: f.Count | None = None
+  # samples: the weight of a client is its number of samples
+  weights: Annotated[str, f.choice(('equal', 'samples'))] = 'equal'
+
+  # Client failures (`data.availability`, `data.byzantine`).
+  # clients selected, in cohorts; the first to answer count
+  over_sampling: f.Multiple = 1.0
+  dropout: f.Share = 0.0  # probability that a selected client never answers
+  deadline: f.Positive | None = None  # of stragglers, in median response times
+  response_sigma: f.Finite | None = None  # deviation of log response times
+  byzantine: f.Share = 0.0  # share of the population that is byzantine
+  # what byzantine clients send
+  attack: _Attack | None = None
+
+  @property
+  def allocation_rounds(self) -> int:
+    """The rounds of an epoch of random allocation."""
+    return self.epoch_rounds or max(1, round(self.population / self.cohort))
+
+  @property
+  def chance(self) -> float:
+    """The probability of a client in a round, if cohorts are random."""
+    if self.sampling == 'random_allocation':
+      return 1 / self.allocation_rounds
+    return self.cohort / self.population
+
+  @property
+  def selected(self) -> int:
+    """The clients that a round selects, of which the first to answer count."""
+    return availability.selected(self.cohort, self.over_sampling)
+
+  @property
+  def full_participation(self) -> bool:
+    """Whether every client takes part in every round."""
+    return self.sampling == 'fixed_size' and self.cohort == self.population
+
+  def check(self):
+    """Checks partition, participation and failures."""
+    super().check()
+    if self.fixes_clients and self.partition != 'iid':
+      raise self.refusal(
+        '{partition} is not supported by {dataset}, whose clients hold fixed '
+        'samples; remove partition.'
+      )
+    for name, kind in PARTITION_OPTIONS.items():
+      self.check_effect([name], self.partition == kind, f'partition={kind!r}')
+    self.check_effect(['personal_lr'], bool(self.personal_steps),
+      'personal_steps >= 1')  # fmt: skip
+    self._check_participation()
+    self._check_failures()
+
+  def _check_participation(self):
+    random = cohorts.RANDOM_SIZE
+    self.check_effect(
+      ['max_cohort'], self.sampling in random, f'sampling is in {random}'
+    )
+    allocated = self.sampling == 'random_allocation'
+    self.check_effect(
+      ['epoch_rounds'], allocated, "sampling='random_allocation'"
+    )
+    for name, value in self.given(['cohort', 'max_cohort']).items():
+      if value > self.population:
+        raise self.refusal(
+          f'{{{name}}} exceeds {{population}}; use a smaller {name}.'
+        )
+    if self.max_cohort is not None and self.max_cohort < self.cohort:
+      raise self.refusal(
+        '{max_cohort} is below {cohort}, the expected size, so that most '
+        'cohorts would be cut off; use a larger max_cohort.'
+      )
+    expected = round(self.population / self.allocation_rounds)
+    if allocated and self.cohort != expected:
+      raise self.refusal(
+        f'{{cohort}} is not {{population}} / epoch_rounds='
+        f'{self.allocation_rounds}, rounded; set cohort={expected}.'
+      )
+
+  def _check_failures(self):
+    self.check_effect(
+      ['over_sampling'], self.sampling == 'fixed_size', "sampling='fixed_size'"
+    )
+    if self.selected > self.population:
+      raise self.refusal('{cohort} x {over_sampling} exceeds {population}.')
+    answers_count = self.over_sampling > 1 or self.deadline is not None
+    self.check_effect(
+      ['response_sigma'], answers_count, 'over_sampling or deadline is set'
+    )
+    too_early = self.deadline is not None and self.deadline < 1
+    if self.response_sigma == 0 and too_early:
+      raise self.refusal(
+        '{deadline}: with response_sigma=0 every response takes 1; set '
+        'deadline >= 1.'
+      )
+    if (self.byzantine > 0) != (self.attack is not None):
+      raise self.refusal(
+        'Set byzantine and attack together, or neither; got {byzantine}, '
+        '{attack}.'
+      )
+    count = round(self.byzantine * self.population)
+    if self.byzantine and count in (0, self.population):
+      share = 'smaller' if count else 'larger'
+      raise self.refusal(
+        f'{{byzantine}} of {{population}} rounds to {count} clients; use a '
+        f'{share} share.'
+      )

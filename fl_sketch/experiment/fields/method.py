@@ -1,0 +1,210 @@
+"""The fields of the method."""
+
+from collections.abc import Mapping
+import dataclasses
+from typing import Annotated, Any
+
+from fl_sketch import algorithms
+from fl_sketch.algorithms import server_optimizers
+from fl_sketch.data import availability, batches
+from fl_sketch.experiment.fields import clients
+from fl_sketch.local import optimizers, schedules
+from fl_sketch.models import lora
+from fl_sketch.rounds import robust
+from fl_sketch.utils import fields as f
+
+_Robust = Annotated[str, f.choice(robust.KINDS)]
+OPTIMIZER_OPTIONS = ('b1', 'b2', 'eps', 'momentum')
+# Field -> the argument of an algorithm that takes it.
+TAKEN_AS = {
+  'sketch': 'sketch', 'codec': 'codec', 'downlink': 'downlink',
+  'robust': 'robust', 'groups': 'robust',
+  'server_optimizer': 'server_optimizer', 'final_server_lr': 'schedule',
+  'hash_rounds': 'hash_rounds',
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class MethodFields(clients.ClientFields):
+  """The method: local work of clients, algorithm, what travels, server step."""
+
+  local_steps: f.Count = 5
+  batch_size: f.Size = 32  # 0: full-batch gradient steps
+  batch_order: Annotated[str, f.choice(batches.ORDERS)] = 'replace'
+  client_lr: f.Positive = 0.1
+  lr_decay: f.Part | None = None  # factor on client_lr, every round
+  # kind and its options: factors on client_lr by the round
+  client_schedule: Mapping[str, Any] | None = None
+  client_clip: f.Positive | None = None  # largest norm of a gradient
+  weight_decay: f.NonNegative = 0.0
+  # kind and its options; keep=True keeps each client's state between rounds
+  local_optimizer: Mapping[str, Any] | None = None
+  # gram: exact, and faster for full batches and model='linear'
+  local_work: Annotated[str, f.choice(('sgd', 'gram'))] = 'sgd'
+
+  # Algorithm and server.
+  algorithm: str = 'fedavg'  # one of algorithms.names()
+  options: Mapping[str, Any] | None = None  # its own; algorithms.describe
+  sketch: Mapping[str, Any] | None = None  # kind and its options
+  codec: Mapping[str, Any] | None = None  # kind and its options
+  downlink: Mapping[str, Any] | None = None  # a codec of what the server sends
+  # consecutive rounds that share hash functions (default 1; 0: all rounds)
+  hash_rounds: f.Size | None = None
+  server_lr: f.Positive = 1.0
+  # adam, amsgrad, yogi, adagrad, momentum, nesterov, sgd
+  server_optimizer: str | None = None
+  b1: f.Share | None = None
+  b2: f.Share | None = None
+  eps: f.NonNegative | None = None
+  momentum: f.Share | None = None
+  final_server_lr: f.Positive | None = None  # cosine decay to it over the run
+  clip_norm: f.Positive | None = None  # largest norm of a clipped update
+  max_payload_norm: f.Positive | None = None  # longer payloads are rejected
+  # replaces the mean
+  robust: _Robust | None = None
+  groups: f.Count | None = None  # of robust: the number of means it combines
+
+  def check(self):
+    """Checks the algorithm, its parts and the local work."""
+    super().check()
+    takes = algorithms.options(self.algorithm)
+    for name, argument in TAKEN_AS.items():
+      unlike = f'the algorithm takes {argument}, unlike {self.algorithm!r}'
+      self.check_effect([name], argument in takes, unlike)
+    for name in ('sketch', 'codec'):
+      p = takes.get(name)
+      if p and p.default is p.empty and getattr(self, name) is None:
+        raise self.refusal(f'{{algorithm}} requires {name}; set {name}.kind.')
+    self._check_server(takes)
+    self._check_full_participation()
+    self._check_steps(takes)
+    self._check_gram()
+    self._check_lora('lora_scale' in takes)
+
+  def _check_server(self, takes: Mapping[str, Any]):
+    given = self.given(OPTIMIZER_OPTIONS)
+    if self.server_optimizer is not None:
+      server_optimizers.make_server_optimizer(self.server_optimizer, **given)
+    elif unused := [name for name in given if name not in takes]:
+      raise ValueError(
+        f'{", ".join(unused)} have no effect without server_optimizer; set it '
+        'or remove them.'
+      )
+    if (
+      self.final_server_lr is not None and self.final_server_lr > self.server_lr
+    ):
+      raise self.refusal(
+        '{final_server_lr} exceeds {server_lr}, from which it decays; use a '
+        'smaller final_server_lr.'
+      )
+    if (self.robust is None) != (self.groups is None):
+      raise self.refusal(
+        'Set robust and groups together, or neither; got {robust}, {groups}.'
+      )
+    if self.groups is not None and not 3 <= self.groups <= self.selected:
+      raise self.refusal(
+        f'{{groups}}: robust aggregation requires 3 to {self.selected} groups.'
+      )
+
+  def _check_full_participation(self):
+    if not algorithms.entry(self.algorithm).full_participation:
+      return
+    if not self.full_participation or self.weights != 'equal':
+      raise self.refusal(
+        '{algorithm} requires every client in every round; got {cohort}, '
+        '{population}, {sampling}, {weights}: set cohort=population, '
+        "sampling='fixed_size' and weights='equal'."
+      )
+    if availability.in_force(self):
+      raise self.refusal(
+        '{algorithm} requires every client in every round; remove '
+        'over_sampling, dropout and deadline.'
+      )
+
+  def _check_steps(self, takes: Mapping[str, Any]):
+    """Checks batches, clipping, rates and optimizer of local steps."""
+    work = algorithms.entry(self.algorithm).work
+    if self.batch_order == 'poisson' and work != 'private_steps':
+      raise self.refusal(
+        "{batch_order} requires algorithm='private_iterative_sketching'; use "
+        'another batch_order.'
+      )
+    divides = 'local_steps' in takes and work != 'slopes'
+    if divides and self.batch_order == 'mask':
+      raise self.refusal(
+        '{batch_order} is not supported by {algorithm}, which divides by '
+        'local_steps: clients with few samples make fewer.'
+      )
+    direct = self.local_work != 'gram'
+    if not (direct and algorithms.takes_clip(self.algorithm)):
+      self._check_unsupported('client_clip')
+    if not (direct and algorithms.takes_optimizer(self.algorithm)):
+      self._check_unsupported('local_optimizer')
+    if self.local_optimizer is not None and self.weight_decay:
+      kind = self.local_optimizer['kind']
+      if 'weight_decay' in optimizers.REGISTRY.options(kind):
+        raise self.refusal(
+          '{weight_decay} and {local_optimizer} both decay weights; set '
+          'local_optimizer.weight_decay alone.'
+        )
+    for name in ('client_schedule', 'lr_decay'):
+      if work == 'gradient':
+        self.check_effect(
+          [name], False, f'clients make steps: those of {self.algorithm!r} '
+          'send a gradient'
+        )  # fmt: skip
+    if self.client_schedule is not None:
+      schedules.make(rounds=self.rounds, **self.client_schedule)
+      if self.lr_decay is not None:
+        raise self.refusal(
+          '{lr_decay} and {client_schedule} both set the rate; remove one.'
+        )
+
+  def _check_unsupported(self, name: str):
+    if getattr(self, name) is not None:
+      raise self.refusal(
+        f'{{{name}}} is not supported by {{algorithm}} with {{local_work}}; '
+        f'remove {name}.'
+      )
+
+  def _check_gram(self):
+    """Checks local steps without gradients of batches."""
+    gram, work = (
+      self.local_work == 'gram',
+      algorithms.entry(self.algorithm).work,
+    )
+    if self.compute_dtype != 'float32' and (
+      gram or self.dataset == 'quadratics'
+    ):
+      raise self.refusal(
+        "{compute_dtype} is not supported by local_work='gram' or dataset="
+        "'quadratics'; set compute_dtype='float32'."
+      )
+    if not gram:
+      return
+    if (self.model, self.batch_size, self.loss) != ('linear', 0, 'classes'):
+      raise self.refusal(
+        "local_work='gram' requires model='linear', batch_size=0 and loss="
+        "'classes'; got {model}, {batch_size}, {loss}."
+      )
+    if work in ('gradient', 'task', 'slopes') or self.lora is not None:
+      raise self.refusal(
+        "local_work='gram' is not supported by {algorithm} with {lora}; set "
+        "local_work='sgd'."
+      )
+
+  def _check_lora(self, changes: bool):
+    """Checks which factors are trained, and whether they can be averaged.
+
+    Args:
+      changes: whether the server changes the kernels.
+    """
+    if self.lora is None and not changes:
+      return
+    kinds = [k for k, p in lora.KINDS.items() if ('base' in p) == changes]
+    if self.algorithm in kinds:
+      kinds = [self.algorithm]
+    if (self.lora or {}).get('kind') not in kinds:
+      raise self.refusal(
+        f'{{lora}} does not suit {{algorithm}}; set lora.kind in {kinds}.'
+      )

@@ -1,0 +1,338 @@
+"""The fields of differential privacy."""
+
+import dataclasses
+import inspect
+from typing import Annotated
+
+from fl_sketch import algorithms
+from fl_sketch.data import text
+from fl_sketch.experiment.fields import method, problem
+from fl_sketch.privacy.accounting import types
+from fl_sketch.privacy.mechanisms import generators, sums
+from fl_sketch.reporting import metrics
+from fl_sketch.utils import fields as f
+
+# Fields that suit every private config.
+_COMMON = {
+  'epsilon', 'noise_multiplier', 'delta', 'accountant', 'adjacency',
+  'noise_seed', 'noise_generator', 'public_metrics',
+}  # fmt: skip
+_BOUNDS = {'dp_normfedavg': ('normalize',), 'dp_fedavg': ('clip', 'quantile')}
+_Bound = Annotated[str, f.choice(('clip', 'normalize', 'quantile'))]
+_Adjacency = Annotated[str, f.choice(a.value for a in types.Adjacency)]
+_Metrics = Annotated[str, f.choice(('all', 'none', 'private'))]
+
+
+@dataclasses.dataclass(frozen=True)
+class PrivacyFields(method.MethodFields):
+  """Privacy, claimed if epsilon or noise_multiplier is set."""
+
+  epsilon: f.Positive | None = None  # target, to which noise is calibrated
+  # standard deviation of the noise over the bound of a contribution
+  noise_multiplier: f.NonNegative | None = None
+  delta: f.Delta | None = None
+  bound: _Bound | None = None  # of a contribution (default: clip)
+  per_layer: bool | None = None  # whether each array of a model has its bound
+  before_sketch: bool | None = None  # noise on updates instead of tables
+  # central DP; secure_aggregation (distributed DP), local DP
+  trust: Annotated[str, f.choice(types.TRUSTS)] | None = None
+  adjacency: _Adjacency | None = None
+  accountant: Annotated[str, f.choice(('pld', 'rdp'))] | None = None
+  min_honest: f.Count | None = None  # of secure_aggregation (default: cohort)
+  neighbours: f.Count | None = None  # of secure_aggregation (default: all)
+  quantile: f.Fraction | None = None  # of norms; bound='quantile' follows it
+  quantile_lr: f.Positive | None = None
+  count_stddev: f.Positive | None = None  # default: cohort / 20
+  # banded: noise correlated over the rounds that share a hash
+  noise: Annotated[str, f.choice(('independent', 'banded'))] | None = None
+  noise_bands: f.Count | None = None  # rounds in banded noise (default 16)
+  # threefry: fast, its key has 64 bits; chacha20 has 256
+  noise_generator: Annotated[str, f.choice(generators.NAMES)] | None = None
+  noise_seed: f.Size | None = None  # for tests: no privacy if it is known
+  # larger cohort whose noise and statement are used: a simulation, not private
+  simulated_cohort: f.Count | None = None
+  # statistics of the clients in rows and figures: all, without noise; none;
+  # private, with noise that is accounted for
+  public_metrics: _Metrics | None = None
+  metrics_share: f.Fraction | None = None  # of 1 / z^2 (default 0.05)
+  loss_bound: f.Positive | None = None  # of private metrics (default 5)
+
+  @property
+  def is_private(self) -> bool:
+    """Whether a config is private: it sets epsilon or noise_multiplier."""
+    return self.epsilon is not None or self.noise_multiplier is not None
+
+  @property
+  def privacy_unit(self) -> types.Unit:
+    """The privacy unit: user-level ('client') or example-level ('sample')."""
+    private_steps = algorithms.entry(self.algorithm).work == 'private_steps'
+    return 'sample' if private_steps else 'client'
+
+  @property
+  def shows_all(self) -> bool:
+    """Whether rows and figures may have statistics of clients without noise."""
+    return self.public_metrics in (None, 'all')
+
+  @property
+  def _is_central(self) -> bool:
+    return self.trust in (None, 'central')
+
+  def check(self):
+    """Refuses privacy fields without a valid privacy analysis."""
+    super().check()
+    clips = self.is_private or 'clip' in (self.options or {})
+    condition = 'options.clip, epsilon or noise_multiplier is set'
+    self.check_effect(['clip_norm'], clips, condition)
+    own = [*inspect.get_annotations(PrivacyFields)]
+    names = [name for name in own if name not in _COMMON]
+    sample = self.privacy_unit == 'sample'
+    must = sample or self.algorithm in _BOUNDS
+    if not self.is_private:
+      if must:
+        raise self.refusal('{algorithm} requires epsilon or noise_multiplier.')
+      self.check_effect(own, False, 'epsilon or noise_multiplier is set')
+      return
+    if self.epsilon is not None and self.noise_multiplier is not None:
+      raise self.refusal(
+        'Set epsilon or noise_multiplier, not both; got {epsilon}, '
+        '{noise_multiplier}.'
+      )
+    if not must and 'privacy' not in algorithms.options(self.algorithm):
+      raise self.refusal(
+        '{algorithm} has no private form; remove epsilon and noise_multiplier.'
+      )
+    self._check_bound()
+    self._check_data()
+    if sample:
+      unlike = (
+        f'clients are protected, and not samples as in {self.algorithm!r}'
+      )
+      if self.public_metrics == 'private':
+        raise self.refusal(
+          "{public_metrics} requires trust='central' and an algorithm that "
+          "protects clients; set public_metrics='none'."
+        )
+      self.check_effect(names, False, unlike)
+      self._check_failures_of_private(central=False)
+      self._check_batches()
+      return
+    self._check_failures_of_private(self._is_central)
+    self._check_metrics()
+    self._check_trust()
+    self._check_adjacency()
+    self._check_correlation()
+    if self.simulated_cohort is not None:
+      self._check_simulation()
+
+  def _check_bound(self):
+    if self.delta is None or self.clip_norm is None:
+      raise self.refusal(
+        'A private config requires delta and clip_norm; got {delta}, '
+        '{clip_norm}.'
+      )
+    least, most = sums.CLIP_NORMS
+    if not least < self.clip_norm < most:
+      raise self.refusal(
+        f'{{clip_norm}} of a private config must be in ({least}, {most}).'
+      )
+    bounds = _BOUNDS.get(self.algorithm)
+    if self.bound is not None and bounds and self.bound not in bounds:
+      raise self.refusal(
+        f'{{bound}} is not supported by {{algorithm}}; use one of {bounds}.'
+      )
+    follows = self.bound == 'quantile'
+    names = 'quantile', 'quantile_lr', 'count_stddev'
+    self.check_effect(names, follows, "bound='quantile'")
+
+  def _check_data(self):
+    """Refuses what reads all samples without noise, or one client twice."""
+    fixed = {'tokenizer', 'letters'} & (self.dataset_options or {}).keys()
+    if self.dataset in text.NAMES and not fixed:
+      raise self.refusal(
+        '{dataset} makes its vocabulary from the sentences of clients without '
+        'noise; set dataset_options.tokenizer, or letters of characters.'
+      )
+    if self.standardize and self.dataset not in ('quadratics', *text.NAMES):
+      reason = 'reads the mean and deviation of all pixels without noise'
+      if self.model in problem.OF_TOKENS:
+        reason = 'reads all samples without noise, and {model} takes tokens'
+      raise self.refusal(
+        f'{{standardize}} {reason}; set standardize=False in a private config.'
+      )
+    if self.weights != 'equal' or self.sampling == 'with_replacement':
+      raise self.refusal(
+        '{weights}, {sampling}: a client may contribute more than once; set '
+        "weights='equal' and another sampling in a private config."
+      )
+    of_clients = 'client_', 'personal_'
+    if metrics.ranked_by(self.keep_best or '')[0].startswith(of_clients):
+      raise self.refusal(
+        '{keep_best} chooses by samples of clients without noise; use a test '
+        'metric in a private config.'
+      )
+
+  def _check_failures_of_private(self, central: bool):
+    """Refuses client failures that the privacy analysis does not cover.
+
+    It covers dropouts and stragglers under central DP: they are drawn without
+    regard to data and, without over-selection, to other clients. Given who they
+    are, each contributes 0 in a run for which the analysis holds.
+    """
+    if self.byzantine or self.robust or self.max_payload_norm is not None:
+      raise self.refusal(
+        'byzantine, robust and max_payload_norm have no privacy analysis; '
+        'remove {byzantine}, {robust}, {max_payload_norm}.'
+      )
+    failures = self.dropout > 0 or self.deadline is not None
+    if failures and self.bound == 'quantile':
+      raise self.refusal(
+        '{bound} does not support dropout or deadline: absent clients bias the '
+        'quantile.'
+      )
+    if self.over_sampling > 1 or (failures and not central):
+      raise self.refusal(
+        'A private config requires over_sampling=1 and, unless trust='
+        "'central' protects clients, no dropout or deadline; got "
+        '{over_sampling}, {dropout}, {deadline}.'
+      )
+
+  def _check_metrics(self):
+    """Refuses private statistics where their release has no analysis.
+
+    It is one with that of the updates, which the server makes. A contribution
+    that is zeroed out has the smallest loss there is, not the centre.
+    """
+    private = self.public_metrics == 'private'
+    names = 'metrics_share', 'loss_bound'
+    self.check_effect(names, private, "public_metrics='private'")
+    if not private:
+      return
+    if not self._is_central:
+      raise self.refusal(
+        "{public_metrics} requires trust='central': no server adds its noise "
+        "under {trust}; set public_metrics='none'."
+      )
+    default = 'zero_out' if self.sampling == 'cyclic' else None
+    if self.bound == 'quantile' or (self.adjacency or default) == 'zero_out':
+      raise self.refusal(
+        "{public_metrics} does not support bound='quantile' or adjacency="
+        "'zero_out' (default of sampling='cyclic'); got {bound}, {adjacency}, "
+        '{sampling}.'
+      )
+
+  def _check_trust(self):
+    masked = self.trust == 'secure_aggregation'
+    names = 'min_honest', 'neighbours'
+    self.check_effect(names, masked, "trust='secure_aggregation'")
+    if masked and self.sampling == 'poisson':
+      raise self.refusal(
+        "{trust} requires sampling='fixed_size': the noise would reveal a "
+        "Poisson cohort's size."
+      )
+    if (
+      self.sampling in ('random_allocation', 'cyclic') and not self._is_central
+    ):
+      reason = {
+        'cyclic': 'its groups may be smaller than the cohort',
+        'random_allocation': 'participants of a round reveal the allocation',
+      }[self.sampling]
+      raise self.refusal(
+        f"{{sampling}} requires trust='central', not {{trust}}: {reason}."
+      )
+    if self.min_honest is not None and self.min_honest > self.cohort:
+      raise self.refusal('{min_honest} exceeds {cohort}; use fewer.')
+    k = self.neighbours
+    if k is not None and (k % 2 or k >= self.cohort):
+      raise self.refusal('{neighbours} must be even and below {cohort}.')
+    fixed = self._is_central and self.bound != 'quantile'
+    if self.before_sketch and not (fixed and self.sketch is not None):
+      raise self.refusal(
+        "{before_sketch} requires a sketch, trust='central' and a fixed bound; "
+        'got {sketch}, {trust}, {bound}.'
+      )
+
+  def _check_adjacency(self):
+    if self.adjacency == 'add_or_remove_one' and not self._is_central:
+      raise self.refusal(
+        '{adjacency} is not supported by {trust}: its noise, or message, '
+        "shows that a client is there; set 'zero_out' or 'replace_one'."
+      )
+    if self.adjacency == 'zero_out' and self.bound == 'quantile':
+      raise self.refusal(
+        "{bound} requires adjacency='add_or_remove_one', not {adjacency}: the "
+        'norm of a contribution of 0 counts.'
+      )
+    unfit = self.adjacency == 'add_or_remove_one' or self.bound == 'quantile'
+    if self.sampling == 'cyclic' and unfit:
+      raise self.refusal(
+        "{sampling} requires adjacency='zero_out' or 'replace_one' and a fixed "
+        'bound: one more client changes the order of all; got {adjacency}, '
+        '{bound}.'
+      )
+
+  def _check_correlation(self):
+    """Refuses correlated noise that has no account, or that never cancels."""
+    banded = self.noise == 'banded'
+    self.check_effect(['noise_bands'], banded, "noise='banded'")
+    if not banded:
+      return
+    if not self._is_central or self.bound == 'quantile' or self.before_sketch:
+      raise self.refusal(
+        "{noise} requires trust='central', a fixed bound and no before_sketch; "
+        'got {trust}, {bound}, {before_sketch}.'
+      )
+    if self.sampling != 'cyclic' and not self.full_participation:
+      raise self.refusal(
+        "{noise} requires sampling='cyclic' or {cohort} == {population}: its "
+        'account needs the intervals between the rounds of a client.'
+      )
+    takes = algorithms.options(self.algorithm)
+    if 'hash_rounds' in takes and self.hash_rounds is None:
+      raise self.refusal(
+        '{noise} does not cancel in tables of fresh hashes; set hash_rounds=0, '
+        'or the rounds of an epoch (docs/concepts/correlated_noise.md).'
+      )
+    rounds = self.hash_rounds or self.rounds
+    if (self.noise_bands or 1) > rounds:
+      raise self.refusal(
+        f'{{noise_bands}} exceeds the {rounds} rounds over which noise is '
+        'correlated; use fewer.'
+      )
+
+  def _check_simulation(self):
+    """Refuses a simulated cohort whose noise is not that of a larger run."""
+    if not self._is_central or self.bound == 'quantile':
+      raise self.refusal(
+        "{simulated_cohort} requires trust='central' and a fixed bound, not "
+        '{trust}, {bound}: noise of clients, and shares of norms, are of the '
+        'clients that train.'
+      )
+    if self.simulated_cohort <= self.cohort:
+      raise self.refusal(
+        '{simulated_cohort} does not exceed {cohort}; use a larger one.'
+      )
+    if self.max_cohort is not None:
+      raise self.refusal(
+        '{max_cohort} is not that of {simulated_cohort}; remove max_cohort.'
+      )
+    rounded = self.sampling == 'random_allocation' and (
+      self.cohort * self.allocation_rounds != self.population
+    )
+    if rounded or self.population * self.simulated_cohort % self.cohort:
+      raise self.refusal(
+        'The simulated population {population} x {simulated_cohort} / {cohort} '
+        'is not an integer; change one of them.'
+      )
+
+  def _check_batches(self):
+    """Checks the batches whose sampling amplifies example-level privacy."""
+    if self.adjacency == 'add_or_remove_one':
+      raise self.refusal(
+        '{adjacency} is not supported by {algorithm}: sampling probabilities '
+        "depend on a client's sample count; set adjacency='zero_out'."
+      )
+    if self.batch_order != 'poisson' or self.batch_size < 1:
+      raise self.refusal(
+        "{algorithm} requires batch_order='poisson' and batch_size >= 1; got "
+        '{batch_order}, {batch_size}.'
+      )

@@ -1,0 +1,105 @@
+"""The fields of the problem."""
+
+from collections.abc import Mapping
+import dataclasses
+from typing import Annotated, Any
+
+from fl_sketch import models
+from fl_sketch.data import registry as datasets, sources, text
+from fl_sketch.experiment.fields import run
+from fl_sketch.models import bert, losses, precision
+from fl_sketch.utils import fields as f
+
+OF_TOKENS = (*models.OF_SEQUENCES, *bert.SIZES)
+
+
+@dataclasses.dataclass(frozen=True)
+class ProblemFields(run.RunFields):
+  """The problem: data set, model and loss."""
+
+  # digits, mnist, fashion_mnist, cifar10, cifar100, sst2, text, quadratics,
+  # simulated, store; or a registered one
+  dataset: str = 'digits'
+  dataset_options: Mapping[str, Any] | None = None  # by name
+  train_slice: f.Slice | None = None  # '0:10000': only these training samples
+  # only these test samples; does not apply to what clients of a store hold out
+  test_slice: f.Slice | None = None
+  model: str = 'mlp'  # one of models.names()
+  model_options: Mapping[str, Any] | None = None  # by name
+  pretrained: str | None = None  # safetensors file of the initial parameters
+  # kind and options of the adapters that are trained; all else is frozen
+  lora: Mapping[str, Any] | None = None
+  loss: str = 'classes'  # tokens, labels, regression; or a registered one
+  label_smoothing: f.Share = 0.0
+  standardize: bool = True  # False: pixels from 0 to 1, not standardized
+  # bfloat16: parameters and sums stay float32
+  compute_dtype: Annotated[str, f.choice(precision.DTYPES)] = 'float32'
+
+  @property
+  def fixes_clients(self) -> bool:
+    """Whether the data set says which samples each client holds."""
+    return datasets.REGISTRY.entry(self.dataset).clients
+
+  def check(self):
+    """Checks data set, model and loss against each other."""
+    super().check()
+    if self.label_smoothing and self.loss != 'classes':
+      raise self.refusal(
+        "{label_smoothing} requires loss='classes', not {loss}."
+      )
+    if self.train_slice is not None and self.fixes_clients:
+      raise self.refusal(
+        '{train_slice} is not supported by {dataset}, whose clients hold fixed '
+        'samples; remove train_slice.'
+      )
+    if self.pretrained is not None and self.dataset == 'quadratics':
+      raise self.refusal(
+        '{pretrained} has no effect on {dataset}, which has no model; remove '
+        'pretrained.'
+      )
+    if self.dataset in sources.NAMES and self.model in OF_TOKENS:
+      raise self.refusal(
+        '{model} takes tokens, but {dataset} has images; use another model, or '
+        f'dataset in {text.NAMES}.'
+      )
+    if self.dataset in text.NAMES:
+      self._check_text()
+    if self.model in models.OF_SEQUENCES:
+      self._check_sequences()
+
+  def _check_text(self):
+    options = self.dataset_options or {}
+    if {'vocabulary', 'tokenizer'} <= options.keys():
+      raise self.refusal(
+        '{dataset_options} has vocabulary and tokenizer; set one of them.'
+      )
+    numbered = {'tokenizer', 'letters'} & options.keys() or 'vocab_size' in (
+      self.model_options or {}
+    )
+    if self.pretrained is not None and not numbered:
+      raise self.refusal(
+        "{pretrained} requires its words' dataset_options.tokenizer, or "
+        'model_options.vocab_size for a vocabulary made of the data.'
+      )
+    if self.model in models.OF_IMAGES:
+      raise self.refusal(
+        '{model} takes images, but {dataset} has tokens; use a model of tokens.'
+      )
+    if self.dataset == 'sst2' and self.model in models.OF_SEQUENCES:
+      raise self.refusal(
+        '{model} predicts tokens, but {dataset} has one label a sentence; use '
+        'a bert.'
+      )
+
+  def _check_sequences(self):
+    last = (self.model_options or {}).get('last', False)
+    if last and self.dataset in text.NAMES:
+      raise self.refusal(
+        '{model_options} gives one output a sequence, but {dataset} has labels '
+        'of every token; remove last.'
+      )
+    kind = 'classes' if last else 'tokens'
+    if self.loss in losses.OF_LABELS and self.loss != kind:
+      raise self.refusal(
+        f'{{loss}} does not suit {{model}}; set loss={kind!r}.'
+      )

@@ -1,0 +1,81 @@
+"""The registered parts that a config names, and the fields of their options."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fl_sketch import algorithms, codecs, models, sketches
+from fl_sketch.data import registry as datasets
+from fl_sketch.local import optimizers, schedules
+from fl_sketch.models import lora, losses
+from fl_sketch.utils import fields, registry
+
+# Field of the options -> (the field that names the factory, its registry).
+REGISTRIES: dict[str, tuple[str, registry.Registry]] = {
+  'dataset_options': ('dataset', datasets.REGISTRY),
+  'model_options': ('model', models.REGISTRY),
+  'lora': ('lora.kind', lora.REGISTRY),
+  'client_schedule': ('client_schedule.kind', schedules.REGISTRY),
+  'local_optimizer': ('local_optimizer.kind', optimizers.REGISTRY),
+  'options': ('algorithm', algorithms.REGISTRY),
+  'sketch': ('sketch.kind', sketches.REGISTRY),
+  'codec': ('codec.kind', codecs.REGISTRY),
+  'downlink': ('downlink.kind', codecs.REGISTRY),
+}
+# Fields that name their factory themselves; a text such as 'srht(size=60)' will
+# do in their place.
+CALLS = tuple(
+  field for field, (name, _) in REGISTRIES.items() if name.endswith('.kind')
+)
+# Fields of one level of nesting: options of what another field names.
+MAPPINGS = (*REGISTRIES, 'sweep')
+
+
+def named(c: Any) -> dict[str, tuple[registry.Registry, str, dict[str, Any]]]:
+  """Return field -> (registry, name, options) of every part of a config.
+
+  Raises:
+    ValueError: a field has options, but no kind.
+  """
+  parts = {'loss': (losses.REGISTRY, c.loss, {})}
+  for field, (name, known) in REGISTRIES.items():
+    options = getattr(c, field)
+    if field not in CALLS:
+      parts[name] = known, getattr(c, name), dict(options or {})
+    elif options is not None:
+      if registry.KIND not in options:
+        raise ValueError(
+          f'{field}={dict(options)} has no kind; set {field}.kind to one of '
+          f'{known.names()}.'
+        )
+      own = {k: v for k, v in options.items() if k != registry.KIND}
+      parts[field] = known, options[registry.KIND], own
+  return parts
+
+
+def check(c: Any):
+  """Checks the names of all parts, and their options.
+
+  Raises:
+    ValueError: there is no such part, or it does not take the options.
+  """
+  for known, name, options in named(c).values():
+    own = {k: v for k, v in options.items() if k not in known.shared}
+    known.check(name, own)
+    for option, default in known.shared.items():
+      if option in options:
+        fields.check_option(option, options[option], type(default))
+
+
+def normalized(name: str, value: Any) -> Any:
+  """Return a field of a mapping, as it stands in a `Config`."""
+  if name in CALLS and isinstance(value, str):
+    value = registry.parse_call(value)
+  return not_none(value) if isinstance(value, Mapping) else value
+
+
+def not_none(options: Mapping[str, Any]) -> dict[str, Any] | None:
+  """Return the options that are not None, at any depth, or None if none is."""
+  kept = {
+    k: not_none(v) if isinstance(v, Mapping) else v for k, v in options.items()
+  }
+  return {k: v for k, v in kept.items() if v is not None} or None

@@ -1,0 +1,57 @@
+"""The fields of the run."""
+
+import dataclasses
+from typing import Annotated
+
+from fl_sketch.experiment.fields import base
+from fl_sketch.utils import fields as f
+
+_Place = Annotated[str, f.choice(('auto', 'device', 'host'))]
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFields(base.Fields):
+  """The run: seeds, rounds, where arrays lie, and what is written when."""
+
+  seed: f.Size = 0
+  sketch_seed: f.Size | None = None  # of hashes and codecs (default: seed)
+  rounds: f.Count = 100
+  rounds_per_dispatch: f.Count = 1  # more where a round is short
+  # clients that a device trains at once; 0: one or a few on a CPU, on
+  # accelerators as many as fit
+  lanes_per_step: f.Size = 0
+  feed: _Place = 'auto'  # training data: on every device, or fed from the host
+  client_state: _Place = 'auto'  # of all clients: device, or on the host's disk
+  # sharded: each device holds a part of the server's state
+  server_state: Annotated[str, f.choice(('replicated', 'sharded'))] = (
+    'replicated'
+  )
+  log_every: f.Count = 1
+  eval_every: f.Count = 10
+  checkpoint_every: f.Count = 50
+  keep_checkpoints: f.Count = 3
+  # metric of evaluations, as test_accuracy: best/ keeps the parameters where
+  # it was lowest (of a loss or an error) or highest (of any other)
+  keep_best: str | None = None
+  # modules or Python files that register parts of the user's own
+  plugins: tuple[str, ...] = ()
+
+  @property
+  def key_seed(self) -> int:
+    """The seed of `keys.RoundKeys`."""
+    return self.seed if self.sketch_seed is None else self.sketch_seed
+
+  def dispatch(self, done: int) -> range:
+    """Return the rounds of the next dispatch, which ends where one is due.
+
+    >>> c = RunFields(rounds=25, rounds_per_dispatch=10, eval_every=15)
+    >>> [len(c.dispatch(done)) for done in (0, 10, 15)]
+    [10, 5, 10]
+
+    Args:
+      done: rounds before it.
+    """
+    ends = [done + self.rounds_per_dispatch, self.rounds]
+    for every in (self.eval_every, self.checkpoint_every):
+      ends.append(done - done % every + every)
+    return range(done, min(ends))
