@@ -1,7 +1,10 @@
 """Configs: every one builds and plays; bad input is named."""
 
+import dataclasses
+import math
 import pathlib
 import re
+import typing
 
 import cases
 from fl_sketch import experiment, models, training
@@ -9,6 +12,7 @@ from fl_sketch.data import sources, synthetic
 from fl_sketch.data.natural import importing
 from fl_sketch.experiment import config
 from fl_sketch.rounds import comms
+from fl_sketch.utils import fields
 import jax
 from launch import configs
 import natural_files
@@ -95,48 +99,91 @@ def test_every_config_is_checked_and_documents_its_command(name):
     module.get_config('slow')
 
 
+def rules(name):
+  """Type, and rules in words, of a config field."""
+  hint = typing.get_type_hints(config.Config, include_extras=True)[name]
+  kind, rules = fields.plain_type(hint), str(hint)
+  return kind, rules
+
+
+FIELDS = [field.name for field in dataclasses.fields(config.Config)]
+
+
+@pytest.mark.parametrize('name', FIELDS)
+def test_every_field_refuses_what_its_type_excludes(name):
+  """Catches a field whose bounds, or choices, only its flag checks.
+
+  A NaN passes comparisons that are written the wrong way round.
+  """
+  kind, rules_of = rules(name)
+  wrong = {int: [2.5, True, '1'], float: [math.nan, '0.1', True]}
+  wrong |= {str: [3], bool: ['yes']}
+  values = wrong.get(kind, [3])
+  if kind in (int, float):
+    values = [*values, -1]
+  if 'one of' in rules_of:
+    values = [*values, 'bogus']
+  for value in values:
+    with pytest.raises(config.ConfigError, match=f'^{name}={value!r} must be'):
+      config.Config(**{name: value})
+
+
+@pytest.mark.parametrize(
+  ('values', 'near'),
+  [
+    ({'dataset': 'digit'}, 'digits'),
+    ({'model': 'lenet'}, 'lenet5'),
+    ({'loss': 'class'}, 'classes'),
+    ({'algorithm': 'fedprux'}, 'fedprox'),
+    ({'lora': {'kind': 'nave'}}, 'naive'),
+    ({'client_schedule': {'kind': 'cosin'}}, 'cosine'),
+    ({'local_optimizer': {'kind': 'adamm'}}, 'adam'),
+    ({'algorithm': 'safl', 'sketch': {'kind': 'srth'}}, 'srht'),
+    ({'algorithm': 'fedcom', 'codec': {'kind': 'edenn'}}, 'eden'),
+    ({'algorithm': 'fedcom', 'downlink': {'kind': 'edenn'}}, 'eden'),
+    ({'partition': 'dirichlett'}, 'dirichlet'),
+    ({'algorithm': 'safl', 'sketch': {'kind': 'srht', 'sze': 9}}, 'size'),
+  ],
+)
+def test_a_config_refuses_unknown_names_at_once(values, near):
+  """Catches a name, or an option, that fails only when the run is built."""
+  with pytest.raises(config.ConfigError, match=f"Did you mean '{near}"):
+    config.Config(**values)
+
+
 test_bad_fields_are_named = refused(
   config.Config.from_mapping,
   ({'clint_lr': 0.1}, "field 'clint_lr'. Did you mean 'client_l"),
-  ({'cohort': 51}, 'Expected cohort=51 <= population=50'),
-  ({'client_lr': 0.0}, 'Expected client_lr=0.0 > 0'),
-  ({'server_lr': -1.0}, 'Expected server_lr=-1.0 > 0'),
-  ({'server_lr': float('nan')}, 'Expected server_lr=nan > 0'),
-  ({'client_lr': float('inf')}, 'Expected client_lr=inf > 0 and finite'),
-  ({'model_options': 'x'}, "Expected model_options='x' to be Mapping"),
-  ({'sweep': 3}, 'Expected sweep=3 to be Mapping'),
-  ({'rounds': 0}, 'Expected rounds=0 >= 1'),
-  ({'local_steps': 2.5}, 'Expected local_steps=2.5 to be int'),
-  ({'population': True}, 'Expected population=True to be int'),
-  ({'batch_size': 2.5}, 'Expected batch_size=2.5 to be int'),
-  ({'seed': 'x'}, "Expected seed='x' to be int"),
-  ({'b2': '0.9'}, "Expected b2='0.9' to be float"),
-  ({'client_clip': 0.0}, 'Expected client_clip=0.0 > 0'),
+  ({'cohort': 51}, 'cohort=51 exceeds population=50'),
+  ({'model_options': 'x'}, "model_options='x' must be of type Mapping or N"),
+  ({'sweep': 3}, 'sweep=3 must be of type Mapping or NoneType.'),
   (
     {'client_clip': 1.0, 'algorithm': 'fedkseed'},
-    "Expected no client_clip=1.0 with algorithm='fedkseed'",
+    'client_clip=1.0 is not supported by algorithm=',
   ),
   (
     {'client_clip': 1.0, 'model': 'linear', 'batch_size': 0}
     | {'local_work': 'gram'},
-    "Expected no client_clip=1.0 with .*local_work='gram'",
+    'client_clip=1.0 is not supported by algorithm=',
   ),
-  ({'sketch': {'size': 3}}, r"Expected a kind in sketch=.'size': 3."),
-  ({'final_server_lr': 2.0}, 'Expected final_server_lr=2.0 <= server_lr=1'),
-  ({'sampling': 'poisson', 'max_cohort': 51}, 'max_cohort=51 <= population=50'),
-  ({'feed': 'disk'}, "Expected feed='disk' in"),
-  ({'batch_size': -1}, 'Expected batch_size=-1 >= 0'),
-  ({'label_smoothing': 1.0}, 'Expected 0 <= label_smoothing=1.0 < 1'),
-  ({'weights': 'size'}, "Expected weights='size' in"),
-  ({'sampling': 'all'}, "Expected sampling='all' in"),
-  ({'batch_order': 'sorted'}, "Expected batch_order='sorted' in"),
-  ({'algorithm': 'fedprux'}, "Expected algorithm='fedprux' in"),
-  ({'local_work': 'gram'}, "Expected model='linear' and batch_size=0"),
-  ({'b1': 0.5}, r"Expected a server_optimizer beside .'b1'"),
-  ({'max_cohort': 9}, "Expected sampling='fixed_size' in .* max_cohort=9"),
-  ({'epoch_rounds': 2}, "to be 'random_allocation' beside epoch_rounds=2"),
-  (ALLOCATED | {'cohort': 20}, 'cohort=20 == 25: .* over epoch_rounds=2, roun'),
-  (ALLOCATED | {'epoch_rounds': 3}, 'cohort=25 == 17: population=50 over'),
+  ({'sketch': {'size': 3}}, r"sketch=.'size': 3. has no kind"),
+  ({'final_server_lr': 2.0}, 'final_server_lr=2.0 exceeds server_lr=1.0, fro'),
+  (
+    {'sampling': 'poisson', 'max_cohort': 51},
+    'max_cohort=51 exceeds population=50',
+  ),
+  ({'local_work': 'gram'}, "local_work='gram' requires model='linear', bat"),
+  ({'b1': 0.5}, 'b1 have no effect without server_optimizer'),
+  ({'max_cohort': 9}, 'max_cohort=9 has no effect unless sampling is '),
+  ({'epoch_rounds': 2}, "epoch_rounds=2 has no effect unless sampling='"),
+  (
+    ALLOCATED | {'cohort': 20},
+    'cohort=20 is not population=50 / epoch_rounds=',
+  ),
+  (
+    ALLOCATED | {'epoch_rounds': 3},
+    'cohort=25 is not population=50 / epoch_rounds=',
+  ),
   error=config.ConfigError,
 )
 
@@ -164,17 +211,15 @@ test_what_does_not_fit_together_is_refused_before_training = refused(
     {'algorithm': 'safl', 'sketch': {'kind': 'block_cyclic', 'size': 10**6}},
     'size=1000000',
   ),
-  ({'sketch': {'kind': 'identity'}}, "Expected options of algorithm 'fedavg'"),
-  ({'algorithm': 'safl'}, r"Expected options \['sketch'\] of algorithm"),
-  ({'sketch': {'kind': 'hadamard'}}, 'hadamard'),
-  ({'model': 'resnet'}, 'resnet'),
+  (
+    {'sketch': {'kind': 'identity'}},
+    "sketch=.'kind': 'identity'. has no effect unle",
+  ),
+  ({'algorithm': 'safl'}, "algorithm='safl' requires sketch"),
   (
     {'server_optimizer': 'adam', 'momentum': 0.5},
     "adam does not support .'momentum'",
   ),
-  ({'partition': 'iid', 'alpha': 0.1}, 'alpha'),
-  ({'partition': 'by_colour'}, 'by_colour'),
-  ({'dataset': 'imagenet'}, 'imagenet'),
   ({'population': 10**4, 'cohort': 2}, 'population=10000'),
   error=config.ConfigError,
 )
