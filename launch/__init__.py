@@ -7,6 +7,7 @@ launch.NAME` in a checkout.
 import argparse
 import ast
 from collections.abc import Iterable
+import contextlib
 import difflib
 import importlib
 import os
@@ -39,8 +40,10 @@ def parse_flags(argv):
   try:
     return app.parse_flags_with_usage(argv)
   except (AttributeError, KeyError, TypeError, ValueError) as e:
-    # A KeyError quotes its message, and so escapes what is in it.
-    text = str(e).replace('\\n', ' ').replace('\\', '')
+    text = str(e)
+    with contextlib.suppress(SyntaxError, ValueError):
+      text = str(ast.literal_eval(text))  # a KeyError quotes its message
+    text = text.replace('\n', ' ')
     sys.exit(f'Cannot set a config field: {_moved(argv, text) or text}')
 
 

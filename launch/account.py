@@ -28,9 +28,11 @@ from fl_sketch.utils import extras, files
 from . import begin, configs, errors, parse_flags, refuse
 
 _CONFIG = configs.define_flag()
-_WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the files, if any.')
+_WORKDIR = flags.DEFINE_string(
+  'workdir', None, 'Folder of the files (default: none).'
+)
 _DATA_DIR = flags.DEFINE_string(
-  'data_dir', None, 'Where tensorflow-datasets keeps its files.'
+  'data_dir', None, 'Folder of the files of tensorflow-datasets.'
 )
 
 
@@ -56,10 +58,12 @@ _AUDIT = flags.DEFINE_flag(
   )
 )
 _CANARIES = flags.DEFINE_integer(
-  'canaries', 1000, 'Canary clients of --audit=one_run.'
+  'canaries', 1000, 'Number of canary clients of --audit=one_run.'
 )
 _SAMPLES = flags.DEFINE_integer(
-  'samples', 5000, 'Runs of the audit with the canary, and as many without.'
+  'samples',
+  5000,
+  'Audit runs with the canary; the same number runs without it.',
 )
 
 

@@ -84,15 +84,17 @@ def define_flag(*, parts: bool = True) -> flags.FlagHolder:
       --plugins, for `fields`.
   """
   holder = config_flags.DEFINE_config_file(
-    'config', help_string='Name of a config, or the path of its file.'
+    'config', help_string='Name of a config, or path of its file.'
   )
   flags.FLAGS['config'].parser = _Parser()
   if parts:
     flags.DEFINE_boolean(
-      'config_help', False, 'Print the fields and options of the config.'
+      'config_help',
+      False,
+      'Print the fields and options of the config, then exit.',
     )
     flags.DEFINE_list(
-      'plugins', [], 'Modules or files that register parts of your own.'
+      'plugins', [], 'Modules or files that register your own parts.'
     )
   flags.register_validator(
     'config',
@@ -134,7 +136,9 @@ def load(name: str) -> types.ModuleType:
   if path.resolve().parent == FOLDER.resolve():
     return importlib.import_module(f'{PACKAGE}.{path.stem}')
   if path.suffix != '.py':
-    raise ValueError(f'Expected config={name!r} to be a Python file.')
+    raise ValueError(
+      f'config={name!r} is no Python file; name a config, or a file in .py.'
+    )
   return plugins_lib.load(str(path))
 
 
@@ -153,7 +157,7 @@ def fields() -> dict[str, Any]:
   path = config_flags.get_config_filename(config).partition(':')[0]
   kept, left_out = switching.switched(config.value.to_dict(), overrides)
   if left_out:
-    print('Left out, as the config no longer takes it:', ', '.join(left_out))
+    print('Removed, as the config no longer takes it:', ', '.join(left_out))
   own = [path] if path.endswith('.py') and plugins_lib.is_plugin(path) else []
   named = (*kept['plugins'], *flags.FLAGS.plugins, *own)
   # A run can be loaded from any working folder.

@@ -22,30 +22,32 @@ from . import STOPPED, begin, configs, errors, leave, parse_flags, refuse
 
 _CONFIG = configs.define_flag()
 _WORKDIR = flags.DEFINE_string(
-  'workdir', None, 'Where the results go; runs/CONFIG if unset.'
+  'workdir', None, 'Folder of the results (default: runs/CONFIG).'
 )
 _DATA_DIR = flags.DEFINE_string(
-  'data_dir', None, 'Where tensorflow-datasets keeps its files.'
+  'data_dir', None, 'Folder of the files of tensorflow-datasets.'
 )
 _COORDINATOR = flags.DEFINE_string(
-  'coordinator', None, 'HOST:PORT of process 0, for several processes.'
+  'coordinator', None, 'HOST:PORT of process 0 of several processes.'
 )
 _NUM_PROCESSES = flags.DEFINE_integer('num_processes', 1, 'Process count.')
 _PROCESS_ID = flags.DEFINE_integer('process_id', 0, 'Number of this process.')
 _CPU_DEVICES = flags.DEFINE_integer(
-  'cpu_devices', None, 'Devices a process makes of a CPU; one a core if unset.'
+  'cpu_devices', None, 'Devices of the CPU of a process (default: cores).'
 )
 _DETERMINISTIC = flags.DEFINE_boolean(
-  'deterministic', True, 'Bit-identical results, on GPUs at some cost.'
+  'deterministic', True, 'Bit-identical results; slower on GPUs.'
 )
 _PLAN = flags.DEFINE_boolean(
   'plan', False, 'Print memory, bytes and time of the run, then exit.'
 )
 _ADVISE = flags.DEFINE_integer(
-  'advise', None, 'Only print which compressors suit so many bytes up.'
+  'advise',
+  None,
+  'Print compressors for this uplink budget in bytes, then exit.',
 )
 _LOG_TO = flags.DEFINE_list(
-  'log_to', [], f'Where rows go beside metrics.jsonl: {", ".join(sinks.NAMES)}.'
+  'log_to', [], f'Loggers beside metrics.jsonl: {", ".join(sinks.NAMES)}.'
 )
 
 
@@ -53,10 +55,12 @@ def main(argv):
   """Builds the experiment, trains it, prints its last metrics."""
   begin(argv)
   c, folder = _CONFIG.value, _WORKDIR.value or configs.workdir()
+  cpu_devices = _CPU_DEVICES.value
+  if cpu_devices is None:  # more than clients would only compute padding
+    cpu_devices = min(devices.cores(), c.cohort)
   try:
     devices.start(
-      # More devices than clients would only compute padding.
-      cpu_devices=_CPU_DEVICES.value or min(devices.cores(), c.cohort),
+      cpu_devices=cpu_devices,
       coordinator=_COORDINATOR.value,
       num_processes=_NUM_PROCESSES.value,
       process_id=_PROCESS_ID.value,

@@ -5,11 +5,13 @@ import dataclasses
 import inspect
 import io
 import re
+import textwrap
 import tokenize
 import typing
 from typing import Any, NamedTuple
 
 from fl_sketch.experiment import config
+from fl_sketch.experiment.fields import base
 from fl_sketch.utils import fields, markdown
 from papers.song.attacks import settings
 
@@ -44,16 +46,31 @@ def _text(cls: type) -> str:
 
 
 def _sections(cls: type) -> list[_Section]:
-  """Groups of fields; the first comment after an empty line begins one."""
-  source = inspect.getsource(cls)
+  """Groups of fields; the first comment after an empty line begins one.
+
+  So does the docstring of each class of which a config is made.
+  """
+  hints = typing.get_type_hints(cls, include_extras=True)
+  return [
+    section
+    for group, _ in base.groups(cls)
+    for section in _sections_of(cls, group, hints)
+    if section.rows
+  ]
+
+
+def _sections_of(
+  cls: type, group: type, hints: dict[str, Any]
+) -> list[_Section]:
+  source = textwrap.dedent(inspect.getsource(group))
   lines = source.splitlines()
   comments = {
     token.start[0]: token.string.lstrip('# ')
     for token in tokenize.generate_tokens(io.StringIO(source).readline)
     if token.type == tokenize.COMMENT
   }
-  hints = typing.get_type_hints(cls, include_extras=True)
-  sections = [_Section('Seeds.', [])]
+  summary = (inspect.getdoc(group) or '').partition('\n')[0]
+  sections = [_Section(summary, [])]
   (body,) = ast.parse(source).body
   assert isinstance(body, ast.ClassDef)
   for node in body.body:
@@ -78,7 +95,7 @@ def _row(cls: type, name: str, hint: Any, meaning: str) -> list[str]:
   kind = plain.__name__ if isinstance(plain, type) else str(plain)
   kind = kind.replace('collections.abc.', '').replace('typing.', '')
   kind = re.sub(r'^Optional\[(.*)\]$', r'\1 | None', kind)
-  rules = '; '.join(rule.text.format('x') for rule in _rules(hint))
+  rules = '; '.join(rule.text for rule in _rules(hint))
   code = [f'`{text}`' if text else '' for text in (name, kind, repr(default))]
   return [*map(_cell, code), _cell(rules), _cell(meaning)]
 

@@ -55,17 +55,16 @@ def audit_config(
     ConfigError: the config is not private, or no noise can give its epsilon.
   """
   if not c.is_private:
-    raise ValueError('Expected epsilon or noise_multiplier in an audit.')
+    raise ValueError('An audit requires epsilon or noise_multiplier.')
   if c.simulated_cohort is not None:
     raise c.refusal(
-      'Expected no {simulated_cohort} in an audit: a simulation has less noise '
-      'than its statement says.'
+      '{simulated_cohort} cannot be audited: a simulation has less noise than '
+      'its statement says.'
     )
   if c.sampling == 'cyclic' or c.noise == 'banded':
     raise c.refusal(
-      "Expected {sampling} to be another than 'cyclic', and {noise} not to be "
-      "'banded', in an audit: its scores are of single rounds, in all of which "
-      'the canary may take part.'
+      'An audit scores single rounds, without cyclic sampling or banded noise; '
+      'got {sampling}, {noise}.'
     )
   whole = None
   if c.privacy_unit == 'sample':

@@ -1,6 +1,7 @@
 """Builds an Experiment from a config."""
 
 from collections.abc import Callable, Mapping
+import os
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, rounds
@@ -92,7 +93,7 @@ class Experiment(NamedTuple):
 @checked()
 def build(
   config: Mapping[str, Any] | Config,
-  data_dir: str | None = None,
+  data_dir: str | os.PathLike | None = None,
   problem: OwnProblem | None = None,
   *,
   draw: bool = True,
@@ -102,8 +103,8 @@ def build(
   Args:
     config: a `Config`, or its fields.
     data_dir: where tensorflow-datasets keeps its files.
-    problem: in place of the one that the config names, as of `custom.problem`;
-      or a function of the config that makes it.
+    problem: replaces the one that the config names, as of `custom.problem`; or
+      a function of the config that returns one.
     draw: whether to draw the first parameters. Else they may be only shapes,
       which identify an experiment but cannot be trained.
 
@@ -113,11 +114,17 @@ def build(
   """
   c = config if isinstance(config, Config) else Config.from_mapping(config)
   if problem is None:
-    problem = problem_lib.load(c, data_dir, draw)
+    folder = None if data_dir is None else os.fspath(data_dir)
+    problem = problem_lib.load(c, folder, draw)
   elif isinstance(problem, problem_lib.Problem):
     problem_lib.check_unused(c)
-  else:
+  elif callable(problem):
     problem = problem(c)
+  if not isinstance(problem, problem_lib.Problem):
+    raise ValueError(
+      f'problem is of type {type(problem).__name__}; pass a Problem, as of '
+      'experiment.custom.problem, or a function of the config that returns one.'
+    )
   partition = problem.partition
   if partition is None:
     samples = len(next(iter(problem.data.values())))
@@ -129,7 +136,10 @@ def build(
       **c.given(['samples_per_client', *PARTITION_OPTIONS]),
     )
   elif c.partition != 'iid':
-    raise c.refusal('Expected no {partition}: the data have one of their own.')
+    raise c.refusal(
+      '{partition}: the data say which samples each client holds; remove '
+      'partition.'
+    )
   elif c.samples_per_client is not None:
     partition = partitions.cap(partition, c.samples_per_client)
   return assemble(c, problem, partition)
@@ -153,9 +163,9 @@ def assemble(
   """
   _check_partition(problem.data, partition)
   if partition.population != c.population:
-    raise ValueError(
-      f'Expected population={c.population} == {partition.population}, the '
-      'clients that hold data.'
+    raise c.refusal(
+      f'{{population}}: {partition.population} clients hold data; set '
+      f'population={partition.population}.'
     )
   # Everything else, the account too, knows only what clients train on.
   partition, held_out, held_data = held_out_lib.split(c, problem, partition)
@@ -167,20 +177,22 @@ def assemble(
   _check_grid(c, hyper, problem.params)
   held_out_lib.check_metric(c, problem, hyper)
   if c.local_work == 'gram' and make(hyper).correction is not None:
-    raise ValueError(f"Expected local_work='sgd' with {c.algorithm}.")
+    raise c.refusal(
+      "{local_work} is not supported by {algorithm}; set local_work='sgd'."
+    )
   # Shapes alone show whether the algorithm suits the model.
   init = lambda params: rounds.init(make(hyper), params, 1)
   state = jax.eval_shape(init, problem.params)
   if c.sampling == 'with_replacement' and comms.has_client_state(state):
-    raise ValueError(
-      f"Expected another sampling than 'with_replacement' with {c.algorithm}: "
-      'what a client keeps changes once, however often it is drawn.'
+    raise c.refusal(
+      '{algorithm} does not support {sampling}: a client drawn twice would '
+      'update its state once.'
     )
   _check_rows(c, state)
   if c.max_payload_norm is not None and make(hyper).decode is None:
-    raise ValueError(
-      f'Expected no max_payload_norm with {c.algorithm}, whose payloads are '
-      'not added up as they come.'
+    raise c.refusal(
+      '{algorithm} does not support {max_payload_norm}: it does not decode '
+      'payloads one by one.'
     )
   return Experiment(
     config=c,
@@ -222,8 +234,8 @@ def _check_partition(
     places = np.array([0, partition.samples - 1])
   if places.size and not (0 <= places.min() and places.max() < samples):
     raise ValueError(
-      f'Expected a partition of samples 0 to {samples - 1}, not '
-      f'{places.min()} to {places.max()}.'
+      f'partition has samples {places.min()} to {places.max()}, but the data '
+      f'have 0 to {samples - 1}.'
     )
 
 
@@ -272,7 +284,7 @@ def guarantee_of(
 
 @checked()
 def account(
-  c: Config, data_dir: str | None = None
+  c: Config, data_dir: str | os.PathLike | None = None
 ) -> privacy_plan.PrivacyGuarantee:
   """Computes the DP guarantee of a config without training.
 
@@ -284,7 +296,7 @@ def account(
   """
   if not c.is_private:
     raise ValueError(
-      'Expected epsilon or noise_multiplier in a private config.'
+      'The config claims no privacy; set epsilon or noise_multiplier.'
     )
   if c.privacy_unit == 'sample':
     guarantee = build(c, data_dir).guarantee
@@ -312,18 +324,17 @@ def _check_grid(c: Config, hyper: algorithms.Hyper, params: Any):
   if jnp.isnan(release.at(hyper).grid(like).step):
     z: Any = hyper.noise_multiplier
     raise ValueError(
-      f'Expected noise_multiplier={float(z):.4g} to leave '
-      f'room on the grid for the rounding of correlated noise on '
-      f'{comms.nbytes(like) // 4:,} numbers over {release.correlation.rounds} '
-      'rounds: sketch to fewer numbers, or restart it by hash_rounds.'
+      f'noise_multiplier={float(z):.4g} leaves no room on the grid to round '
+      f'correlated noise on {comms.nbytes(like) // 4:,} numbers over '
+      f'{release.correlation.rounds} rounds; sketch to fewer numbers, or set '
+      'hash_rounds.'
     )
 
 
 def _check_rows(c: Config, state: Any):
   fixed = c.sampling == 'fixed_size' and c.cohort < c.population
   if c.is_private and fixed and comms.has_client_state(state):
-    raise ValueError(
-      f"Expected sampling='poisson', or everybody, with a private "
-      f'{c.algorithm}: what clients keep depends on past cohorts, which one '
-      'that is replaced changes for the others.'
+    raise c.refusal(
+      'A private {c.algorithm} keeps client state, which depends on past '
+      "cohorts: use sampling='poisson' or cohort=population."
     )

@@ -184,8 +184,8 @@ def payload_size(exp: experiment.Experiment) -> tuple[int, int]:
   payload = jax.eval_shape(shapes, key)
   if of(sent) != of(payload):
     raise ValueError(
-      f'Expected an algorithm whose broadcast has the shapes {of(payload)} of '
-      f'a payload, not {exp.config.algorithm}, which broadcasts {of(sent)}.'
+      f'algorithm={exp.config.algorithm!r} broadcasts shapes {of(sent)}, not '
+      f'those of a payload, {of(payload)}; audit another algorithm.'
     )
   size = jax.eval_shape(canaries_lib.flat, payload).size
   return size, len(of(payload))

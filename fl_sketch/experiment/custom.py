@@ -84,9 +84,7 @@ def _of_model(model, data, test, loss, seed):
   one = lambda x: jnp.zeros((1, *x.shape[1:]), x.dtype)
   inputs = losses.inputs(jax.tree.map(one, data))
   if not jax.tree.leaves(inputs):
-    raise ValueError(
-      f"Expected inputs such as 'x' among the arrays {list(data)}."
-    )
+    raise ValueError(f"arrays {list(data)} lack inputs such as 'x'; add them.")
   params = model.init(jax.random.key(seed), inputs)
   if not callable(loss):
     outputs = jax.eval_shape(model.apply, params, inputs, None)
@@ -107,6 +105,6 @@ def _check_values(values_fn, params, data):
   named = named and 'count' not in values  # of samples, which is ours
   if not named or any(shape != (2,) for shape in shapes.values()):
     raise ValueError(
-      "Expected 'loss' and other values, but no 'count', of each of 2 samples, "
-      f'not {shapes}.'
+      f"values {shapes} of 2 samples must have 'loss' and no 'count', each "
+      'with one value a sample.'
     )

@@ -38,17 +38,17 @@ def split(
   if c.client_holdout:
     kept, held_out = ragged.hold_out(partition, c.client_holdout, c.seed)
     if not held_out.samples:
-      raise ValueError(
-        f'Expected client_holdout={c.client_holdout} to be a sample of a '
-        f'client: the largest of them holds {partition.largest}.'
+      raise c.refusal(
+        f'{{client_holdout}} of {partition.largest} samples, the most that a '
+        'client holds, rounds to 0; use a larger share.'
       )
     return kept, held_out, problem.data
   if c.personal_steps is None:
     return partition, None, None
   if problem.held_out is None:
     raise c.refusal(
-      'Expected client_holdout > 0, or a store whose clients hold samples out, '
-      'beside {personal_steps}.'
+      '{personal_steps} requires samples that clients hold out; set '
+      'client_holdout > 0, or a store that has them.'
     )
   return partition, *problem.held_out
 
@@ -125,4 +125,4 @@ def check_metric(c: Config, problem: Problem, hyper: Hyper):
   if c.personal_steps:
     names += client_metrics.over_clients(one, 'personal')
   if metrics.ranked_by(c.keep_best)[0] not in names:
-    raise ValueError(f'Expected keep_best={c.keep_best!r} in {names}.')
+    raise c.refusal(f'{{keep_best}} is no metric; use one of {names}.')

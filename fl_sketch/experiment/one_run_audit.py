@@ -182,9 +182,13 @@ def prepare(
   assert exp.guarantee is not None  # the config is private
   mechanism, statement = exp.guarantee.mechanism, exp.guarantee.statement
   if not mechanism.noise_multiplier > 0:
-    raise c.refusal('Expected {noise_multiplier} > 0 in an audit.')
+    raise c.refusal(
+      '{noise_multiplier}: an audit requires noise; set it above 0.'
+    )
   if (releases := mechanism.releases_per_step) > 1:
-    raise ValueError(f'Expected one release in a round, not {releases}.')
+    raise ValueError(
+      f'{releases} releases in a round; this audit supports one.'
+    )
   size, arrays = canary_clients.payload_size(exp)
   # In a cohort of a fixed size, who else takes part tells how many canaries do.
   known = mechanism.sampling is not types.Sampling.FIXED_WITHOUT_REPLACEMENT
@@ -251,7 +255,7 @@ def play(
     state, along = game.step(hp, state, cohort, sent, key, noise_key)
     along = np.asarray(along, np.float64)
     if np.isinf(along).any():
-      raise ValueError(f'Expected a finite broadcast in round {t}.')
+      raise ValueError(f'The broadcast of round {t} is not finite.')
     seen.append(np.where(sent.sign, along, np.nan))
   return _report(game, np.stack(seen), coins)
 
@@ -278,19 +282,19 @@ def _report(game: Game, along: np.ndarray, coins: np.ndarray) -> Report:
 
 def _check(c: Config, canaries: int) -> None:
   if not c.is_private:
-    raise ValueError('Expected epsilon or noise_multiplier in an audit.')
+    raise ValueError('An audit requires epsilon or noise_multiplier.')
   if canaries < LEAST:
-    raise ValueError(f'Expected {canaries=} >= {LEAST}: fewer have no power.')
+    raise ValueError(f'{canaries=} have no power; use at least {LEAST}.')
   if c.sampling == 'cyclic' or c.noise == 'banded' or c.simulated_cohort:
     raise c.refusal(
-      "Expected {sampling} not to be 'cyclic', {noise} not 'banded', and no "
-      '{simulated_cohort} in one run: scores add up independent rounds.'
+      'An audit in one run requires independent rounds, without cyclic '
+      'sampling, banded noise or simulated_cohort; got {sampling}, {noise}, '
+      '{simulated_cohort}.'
     )
   if c.before_sketch:
-    raise c.refusal('Expected {before_sketch} to be False in one run.')
+    raise c.refusal('{before_sketch} is not supported in one run; remove it.')
   if c.privacy_unit == 'sample' or c.trust == 'local':
     raise c.refusal(
-      'Expected an algorithm that protects clients, not {algorithm}, and '
-      "{trust} other than 'local': canaries are clients, and broadcasts show "
-      'little where each of many clients adds all of the noise.'
+      'An audit in one run requires an algorithm that protects clients, and '
+      'no local noise: its canaries are clients; got {algorithm}, {trust}.'
     )

@@ -245,15 +245,15 @@ def _check_noise(c, z):
   least = grid.least_multiplier(release.clients, *release.shares())
   if 0 < z < least:
     raise ValueError(
-      f'Expected noise_multiplier={z:.3g} to be 0 or >= {least:.3g}: the grid '
-      f'of sums of {release.clients:,} clients has no finer noise.'
+      f'noise_multiplier={z:.3g} is too small for sums over '
+      f'{release.clients:,} clients; use 0 or >= {least:.3g}.'
     )
   if release.count_stddev is not None:
     most = 2 * release.count_stddev
     if not 0 < z < most:
       raise ValueError(
-        f'Expected 0 < noise_multiplier={z} < 2 count_stddev={most} with '
-        "bound='quantile'."
+        f"bound='quantile' requires noise_multiplier={z} in (0, {most}), below "
+        '2 count_stddev; change one of them.'
       )
 
 

@@ -101,7 +101,10 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
     check_unused(c)
     return dataset
   if c.train_slice and dataset.partition is not None:
-    raise c.refusal('Expected no {train_slice} of {dataset}, with clients.')
+    raise c.refusal(
+      '{train_slice} is not supported by {dataset}, whose clients hold fixed '
+      'samples; remove train_slice.'
+    )
   held_out = _held_out(dataset)  # whole: clients have their own
   dataset = dataset._replace(
     train=_sliced('train_slice', c.train_slice, dataset.train),
@@ -196,8 +199,8 @@ def check_unused(c: Config):
   unused = [k for k, v in set_to.items() if v != getattr(Config, k)]
   if unused:
     raise c.refusal(
-      f'Expected no {", ".join(f"{{{k}}}" for k in unused)}: the problem has '
-      'data, model and loss of its own.'
+      f'{", ".join(f"{{{k}}}" for k in unused)} have no effect: the problem '
+      'has its own data, model and loss; remove them.'
     )
 
 
@@ -215,20 +218,21 @@ def check_labels(kind: str, outputs: Any, *parts: Mapping[str, np.ndarray]):
   if kind not in losses.OF_LABELS:
     return
   if 'y' not in parts[0]:
-    raise ValueError(f"Expected labels 'y' among the arrays {list(parts[0])}.")
+    raise ValueError(f"arrays {list(parts[0])} lack labels 'y'; add them.")
   labels = [arrays['y'] for arrays in parts]
   if not hasattr(outputs, 'shape'):
     shapes = jax.tree.map(jnp.shape, outputs)
-    raise ValueError(f'Expected one array of outputs, not {shapes}.')
+    raise ValueError(f'outputs {shapes} of the model are not one array.')
   axes = {'classes': ['samples'], 'tokens': ['samples', 'length']}.get(kind)
   if axes is not None:
     y, shape = labels[0], ', '.join(['batch', *axes[1:], 'classes'])
     if outputs.ndim != len(axes) + 1:
-      raise ValueError(f'Expected logits[{shape}], not {outputs.shape}.')
+      raise ValueError(
+        f'outputs {outputs.shape} of the model must be logits[{shape}].'
+      )
     if y.ndim != len(axes) or not np.issubdtype(y.dtype, np.integer):
       raise ValueError(
-        f"Expected 'y' to be whole numbers[{', '.join(axes)}], not "
-        f'{y.dtype}{y.shape}.'
+        f"labels 'y' are {y.dtype}{y.shape}; pass integers[{', '.join(axes)}]."
       )
   if kind == 'regression':
     return
@@ -239,7 +243,8 @@ def check_labels(kind: str, outputs: Any, *parts: Mapping[str, np.ndarray]):
   low, high = (every.min(), every.max()) if every.size else (0, 0)
   if not (low >= 0 and high <= top):
     raise ValueError(
-      f"Expected 'y' from {low} to {high} in 0 to {top} with loss={kind!r}."
+      f"labels 'y' from {low} to {high} must be in 0 to {top} with "
+      f'loss={kind!r}.'
     )
 
 
@@ -250,7 +255,9 @@ def _check_tokens(c: Config, dataset, module):
   top = max(int(part['x'].max()) for part in (dataset.train, dataset.test))
   size = getattr(module, 'vocab_size', None) or dataset.num_classes
   if top >= size:
-    raise ValueError(f'Expected vocab_size={size} > token {top}.')
+    raise ValueError(
+      f'token {top} exceeds vocab_size={size}; use a larger one.'
+    )
 
 
 def _model_options(c: Config, dataset) -> dict[str, Any]:
@@ -270,7 +277,7 @@ def _sliced(name, bounds, arrays):
   samples = len(next(iter(arrays.values())))
   part = fields.slice_of(bounds)
   if (part.stop or samples) > samples or (part.start or 0) >= samples:
-    raise ValueError(f'Expected {name}={bounds!r} in {samples} samples.')
+    raise ValueError(f'{name}={bounds!r} exceeds the {samples} samples.')
   return {k: x[part] for k, x in arrays.items()}
 
 

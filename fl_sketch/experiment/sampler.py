@@ -27,7 +27,7 @@ def sampler(
   ) -> rounds.Cohort:
     if c.is_private != (sampling_seed is not None):
       raise ValueError(
-        'Expected a sampling_seed if and only if a run is private.'
+        'Pass sampling_seed if, and only if, the run is private.'
       )
     if isinstance(sampling_seed, bytes):  # which depends on c.seed already
       seed = sampling_seed

@@ -15,6 +15,8 @@ from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 import numpy as np
 
+_ENTRY = 4  # bytes of the smallest payload
+
 
 class Choice(NamedTuple):
   """A compressor, and the noise of the mean of a cohort's updates under it.
@@ -39,6 +41,7 @@ class Choice(NamedTuple):
   cosine: float
 
 
+@config_lib.checked()
 def advise_compression(
   config: Mapping[str, Any] | config_lib.Config,
   uplink_bytes: int,
@@ -69,7 +72,7 @@ def advise_compression(
   Args:
     config: a `Config`, or its fields; its clients make local steps of SGD, or
       of its `local_optimizer`, whatever its algorithm.
-    uplink_bytes: of a client and round, 8 or more.
+    uplink_bytes: of a client and round, 4 or more.
     data_dir: where tensorflow-datasets keeps its files.
     problem: as of `experiment.build`.
     momentum: of the server, for the cosine.
@@ -79,12 +82,15 @@ def advise_compression(
     The choices, the largest cosine first.
 
   Raises:
-    ConfigError: the config is wrong, or private: its noise is another one.
-    ValueError: too few bytes, or clients that send no updates, but slopes of
+    ConfigError: the config is wrong, or private: its noise is another one; too
+      few bytes, or clients that send no updates, but slopes of
       their loss or a table of their own.
   """
-  if checks.count('uplink_bytes', uplink_bytes) < 8:
-    raise ValueError(f'Expected {uplink_bytes=} >= 8: an entry and a scale.')
+  if checks.count('uplink_bytes', uplink_bytes) < _ENTRY:
+    raise ValueError(
+      f'{uplink_bytes=} is too little for any compressor; use at least '
+      f'{_ENTRY}, of one float32 entry.'
+    )
   updates = _updates(config, data_dir, problem)
   choices = []
   for candidate in _candidates(updates.shape[1], uplink_bytes):
@@ -134,7 +140,7 @@ def _candidates(d: int, uplink_bytes: int) -> list[_Candidate]:
   found = [_Candidate(text, None, *cyclic, 4 * b, 4 * b, b, None)]
   for bits in range(1, 5):
     b = min(d, (uplink_bytes - 4) // bits * 8)
-    if b:
+    if b > 0:
       up, text = bits * -(-b // 8) + 4, f'eden(bits={bits}, '
       tables = sketches.block_srht(b), codecs.eden(bits, rotate=False)
       updates = sketches.identity(), codecs.eden(bits, keep=b)
@@ -172,8 +178,8 @@ def _updates(config, data_dir, problem) -> np.ndarray:
   )
   if own(exp.hyper).update_template is not None:
     raise config.refusal(
-      'Expected {algorithm} to have clients that send updates of the model, '
-      'which a sketch or a codec makes smaller.'
+      '{algorithm}: its clients send no updates of the model that a sketch or '
+      'a codec could compress; use another algorithm.'
     )
   cohort = exp.sample(0)
   present = np.flatnonzero(cohort.weight > 0)

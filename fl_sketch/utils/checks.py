@@ -99,7 +99,9 @@ def ceil(value: float) -> int:
   >>> ceil((0.1 + 0.2) * 10), ceil(3.1)
   (3, 4)
   """
-  return math.ceil(value * (1 - 1e-12))
+  nearest = round(value)
+  is_integer = abs(value - nearest) <= 1e-12 * abs(value)
+  return nearest if is_integer else math.ceil(value)
 
 
 def positive(name: str, value: Any) -> float:

@@ -30,24 +30,27 @@ def drawn_by_numpy(monkeypatch):
 
 test_configs_that_mean_nothing_are_refused = refused(
   lambda fields: Config(**SMALL | fields),
-  ({'train_slice': '5'}, "train_slice='5' to be as '0:10000'"),
-  ({'test_slice': '9:3'}, "test_slice='9:3' to hold a sample"),
-  ({'dataset': 'quadratics', 'train_slice': ':3'}, 'Expected no train_slice'),
-  ({'dataset': 'quadratics', 'pretrained': 'x'}, 'Expected no pretrained'),
+  ({'train_slice': '5'}, "train_slice='5' must be A:B,"),
+  ({'test_slice': '9:3'}, "test_slice='9:3' must be A:B"),
+  ({'dataset': 'quadratics', 'train_slice': ':3'}, "train_slice=':3' is not"),
+  (
+    {'dataset': 'quadratics', 'pretrained': 'x'},
+    "pretrained='x' has no effect",
+  ),
   (
     {'dataset': 'sst2', 'model': 'bert_nano', 'pretrained': 'x'},
-    'Expected a tokenizer beside',
+    "pretrained='x' requires its",
   ),
   ({'dataset_options': {'length': 9}}, "options of dataset 'digits' in"),
-  ({'model': 'bert_nano'}, "dataset='digits' in .'sst2', 'text'. with model="),
+  ({'model': 'bert_nano'}, "model='bert_nano' takes"),
   ({'dataset': 'text'}, r"Expected options \['path'\] of dataset 'text'"),
   (
     {'dataset': 'text', 'dataset_options': {'path': 'x', 'test_share': 0.0}},
-    '0 < test_share=0.0 < 1',
+    'test_share=0.0 must be in .0, 1..',
   ),
   (
     BERT | {'model': 'mlp', 'model_options': None},
-    "model='mlp' to be one of tokens with dataset='sst2'",
+    "model='mlp' takes images, but",
   ),
   (
     {
@@ -56,15 +59,15 @@ test_configs_that_mean_nothing_are_refused = refused(
       'model': 'lstm',
       'model_options': {'last': True},
     },
-    r"Expected no last in model_options=.* with dataset='text'",
+    "model_options=.'last': True.",
   ),
   (
     BERT | {'dataset_options': {'vocabulary': 120, 'tokenizer': 'x'}},
-    'one of vocabulary and tokenizer',
+    "dataset_options=.'vocabulary':",
   ),
   (
     BERT | PRIVATE | {'algorithm': 'dp_fedavg', 'standardize': False},
-    'Expected a tokenizer in a private config',
+    "dataset='sst2' makes its",
   ),
 )
 
@@ -83,7 +86,7 @@ def test_a_private_config_may_use_a_published_tokenizer(dataset, options):
   fields |= {'algorithm': 'dp_fedavg', 'dataset_options': options}
   assert Config(**fields).dataset_options == options
   own = {k: x for k, x in options.items() if k not in ('tokenizer', 'letters')}
-  with pytest.raises(ValueError, match='a tokenizer in a private config'):
+  with pytest.raises(ValueError, match='makes its'):
     Config(**fields | {'dataset_options': own})
 
 
@@ -111,7 +114,7 @@ def test_a_text_is_trained_by_its_tokens(tmp_path):
   assert exp.loss_fn(zero, batch) == pytest.approx(np.log(letters))
   sums = exp.metrics_fn(zero, batch)
   assert sums['count'] == (batch['y'] >= 0).sum()
-  with pytest.raises(ValueError, match=r'Expected logits\[batch, classes\]'):
+  with pytest.raises(ValueError, match=r'outputs .1, 12, 25. of the'):
     experiment.build(fields | {'loss': 'classes'}, str(tmp_path))
   with pytest.raises(ValueError, match="kind='dirichlet' of samples without"):
     experiment.build(fields | {'partition': 'dirichlet'}, str(tmp_path))
@@ -147,7 +150,7 @@ def test_slices_are_taken_before_anything_is_shared():
   np.testing.assert_array_equal(exp.data['x'], whole.train['x'][100:180])
   assert exp.test['mask'].sum() == 50
   assert exp.partition.sizes.sum() == 80
-  with pytest.raises(ValueError, match="train_slice='1400:1500' in 1437"):
+  with pytest.raises(ValueError, match="train_slice='1400:1500'"):
     experiment.build(Config(**SMALL, train_slice='1400:1500'))
 
 
@@ -204,5 +207,5 @@ def test_sentences_train_a_bert(folder):
 def test_a_token_past_the_end_of_the_model_is_refused(folder):
   small = BERT['model_options'] | {'vocab_size': 20}
   c = {**SMALL, **BERT, 'model_options': small}
-  with pytest.raises(ValueError, match=r'vocab_size=20 > token \d+\.'):
+  with pytest.raises(ValueError, match='token 72 exceeds vocab_size=20'):
     experiment.build(c, str(folder))

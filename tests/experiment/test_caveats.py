@@ -130,5 +130,5 @@ def test_fields_of_privacy_need_a_private_config():
     {'noise_generator': 'chacha20'}, {'public_metrics': 'none'},
     {'metrics_share': 0.1}, {'loss_bound': 2.0},
   ):  # fmt: skip
-    with pytest.raises(ValueError, match='epsilon or noise_multiplier beside'):
+    with pytest.raises(ValueError, match='no effect unless epsilon'):
       config.Config.from_mapping(SMALL | fields)

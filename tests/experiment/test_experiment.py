@@ -100,7 +100,7 @@ def test_every_config_is_checked_and_documents_its_command(name):
 
 
 def rules(name):
-  """Type, and rules in words, of a config field."""
+  """Type, and rules in words, of"""
   hint = typing.get_type_hints(config.Config, include_extras=True)[name]
   kind, rules = fields.plain_type(hint), str(hint)
   return kind, rules
@@ -151,39 +151,43 @@ def test_a_config_refuses_unknown_names_at_once(values, near):
     config.Config(**values)
 
 
+@pytest.mark.parametrize('wrong', [3, 'digits', ['a'], None])
+def test_build_names_an_argument_of_another_type(wrong):
+  """Catches a TypeError from inside of the library."""
+  kind = type(wrong).__name__
+  with pytest.raises(config.ConfigError, match=f'is of type {kind}; pass a C'):
+    experiment.build(wrong)
+  if wrong is not None:
+    with pytest.raises(
+      config.ConfigError, match=f'is of type {kind}; pass a P'
+    ):
+      experiment.build(SMALL, problem=wrong)
+
+
 test_bad_fields_are_named = refused(
   config.Config.from_mapping,
   ({'clint_lr': 0.1}, "field 'clint_lr'. Did you mean 'client_l"),
   ({'cohort': 51}, 'cohort=51 exceeds population=50'),
-  ({'model_options': 'x'}, "model_options='x' must be of type Mapping or N"),
-  ({'sweep': 3}, 'sweep=3 must be of type Mapping or NoneType.'),
-  (
-    {'client_clip': 1.0, 'algorithm': 'fedkseed'},
-    'client_clip=1.0 is not supported by algorithm=',
-  ),
+  ({'model_options': 'x'}, "model_options='x' must be of"),
+  ({'sweep': 3}, 'sweep=3 must be of type'),
+  ({'client_clip': 1.0, 'algorithm': 'fedkseed'}, 'client_clip=1.0 is not'),
   (
     {'client_clip': 1.0, 'model': 'linear', 'batch_size': 0}
     | {'local_work': 'gram'},
-    'client_clip=1.0 is not supported by algorithm=',
+    'client_clip=1.0 is not',
   ),
   ({'sketch': {'size': 3}}, r"sketch=.'size': 3. has no kind"),
-  ({'final_server_lr': 2.0}, 'final_server_lr=2.0 exceeds server_lr=1.0, fro'),
+  ({'final_server_lr': 2.0}, 'final_server_lr=2.0 exceeds'),
   (
     {'sampling': 'poisson', 'max_cohort': 51},
     'max_cohort=51 exceeds population=50',
   ),
-  ({'local_work': 'gram'}, "local_work='gram' requires model='linear', bat"),
-  ({'b1': 0.5}, 'b1 have no effect without server_optimizer'),
-  ({'max_cohort': 9}, 'max_cohort=9 has no effect unless sampling is '),
-  ({'epoch_rounds': 2}, "epoch_rounds=2 has no effect unless sampling='"),
-  (
-    ALLOCATED | {'cohort': 20},
-    'cohort=20 is not population=50 / epoch_rounds=',
-  ),
-  (
-    ALLOCATED | {'epoch_rounds': 3},
-    'cohort=25 is not population=50 / epoch_rounds=',
-  ),
+  ({'local_work': 'gram'}, "local_work='gram' requires"),
+  ({'b1': 0.5}, 'b1 have no effect without'),
+  ({'max_cohort': 9}, 'max_cohort=9 has no effect'),
+  ({'epoch_rounds': 2}, 'epoch_rounds=2 has no effect'),
+  (ALLOCATED | {'cohort': 20}, 'cohort=20 is not population=50'),
+  (ALLOCATED | {'epoch_rounds': 3}, 'cohort=25 is not population=50'),
   error=config.ConfigError,
 )
 
@@ -211,10 +215,7 @@ test_what_does_not_fit_together_is_refused_before_training = refused(
     {'algorithm': 'safl', 'sketch': {'kind': 'block_cyclic', 'size': 10**6}},
     'size=1000000',
   ),
-  (
-    {'sketch': {'kind': 'identity'}},
-    "sketch=.'kind': 'identity'. has no effect unle",
-  ),
+  ({'sketch': {'kind': 'identity'}}, "sketch=.'kind': 'identity'."),
   ({'algorithm': 'safl'}, "algorithm='safl' requires sketch"),
   (
     {'server_optimizer': 'adam', 'momentum': 0.5},

@@ -16,55 +16,31 @@ MASKED = FIXED | {'trust': 'secure_aggregation'}
 
 test_a_config_that_means_nothing_is_refused = refused(
   lambda fields: config.Config.from_mapping(PRIVATE | fields),
-  ({'epsilon': 1.0}, 'Set epsilon or noise_multiplier, not both'),
-  ({'delta': None}, 'A private config requires delta and clip_norm'),
-  ({'clip_norm': None}, 'A private config requires delta and clip_norm'),
-  ({'weights': 'samples'}, "weights='samples', sampling='poisson': a clien"),
+  ({'epsilon': 1.0}, 'Set epsilon or noise_multiplie'),
+  ({'delta': None}, 'A private config requires'),
+  ({'clip_norm': None}, 'A private config requires'),
+  ({'weights': 'samples'}, "weights='samples',"),
   ({'sampling': 'with_replacement'}, "sampling='with_replacement'"),
-  ({'algorithm': 'scaffold'}, "algorithm='scaffold' has no private form"),
-  (PUBLIC | {'delta': None}, "algorithm='dp_fedavg' requires epsilon or nois"),
-  (
-    PUBLIC | {'algorithm': 'fedavg'},
-    'delta=0.01 has no effect unless epsilon or noi',
-  ),
-  (
-    SAMPLES | {'client_clip': 1.0},
-    'client_clip=1.0 is not supported by algorithm=',
-  ),
-  ({'bound': 'normalize'}, "bound='normalize' is not supported by algorith"),
+  ({'algorithm': 'scaffold'}, "algorithm='scaffold' has no"),
+  (PUBLIC | {'delta': None}, "algorithm='dp_fedavg'"),
+  (PUBLIC | {'algorithm': 'fedavg'}, 'delta=0.01 has no effect'),
+  (SAMPLES | {'client_clip': 1.0}, 'client_clip=1.0 is not'),
+  ({'bound': 'normalize'}, "bound='normalize' is not"),
   (
     {'algorithm': 'dp_normfedavg', 'bound': 'clip'},
-    "bound='clip' is not supported by algorithm='dp",
+    "bound='clip' is not supported",
   ),
-  ({'quantile': 0.5}, "quantile=0.5 has no effect unless bound='quant"),
-  (
-    {'trust': 'secure_aggregation'},
-    "trust='secure_aggregation' requires sampling='",
-  ),
-  (
-    ALLOCATED | {'trust': 'secure_aggregation'},
-    "sampling='random_allocation' requires trust='c",
-  ),
-  (
-    ALLOCATED | {'trust': 'local'},
-    "sampling='random_allocation' requires trust='c",
-  ),
-  ({'simulated_cohort': 4}, 'simulated_cohort=4 does not exceed cohort=4'),
-  ({'simulated_cohort': 5}, 'The simulated population population=6 x simula'),
-  (
-    {'simulated_cohort': 8, 'max_cohort': 6},
-    'max_cohort=6 is not that of simulated_cohort=8',
-  ),
-  (
-    {'simulated_cohort': 8, 'trust': 'local'},
-    "simulated_cohort=8 requires trust='central' an",
-  ),
+  ({'quantile': 0.5}, 'quantile=0.5 has no effect'),
+  ({'trust': 'secure_aggregation'}, "trust='secure_aggregation'"),
+  (ALLOCATED | {'trust': 'secure_aggregation'}, "sampling='random_allocation'"),
+  (ALLOCATED | {'trust': 'local'}, "sampling='random_allocation'"),
+  ({'simulated_cohort': 4}, 'simulated_cohort=4 does not'),
+  ({'simulated_cohort': 5}, 'The simulated population'),
+  ({'simulated_cohort': 8, 'max_cohort': 6}, 'max_cohort=6 is not that of'),
+  ({'simulated_cohort': 8, 'trust': 'local'}, 'simulated_cohort=8 requires'),
   (MASKED | {'simulated_cohort': 8}, "not trust='secure_aggregation'"),
   ({'simulated_cohort': 8, 'bound': 'quantile'}, "bound='quantile': noise of"),
-  (
-    SAMPLES | {'simulated_cohort': 8},
-    r'simulated_cohort=8 has no effect unless client',
-  ),
+  (SAMPLES | {'simulated_cohort': 8}, r'simulated_cohort=8 has no'),
   (
     {
       'population': 7,
@@ -73,51 +49,33 @@ test_a_config_that_means_nothing_is_refused = refused(
       'simulated_cohort': 4,
       'sampling': 'random_allocation',
     },
-    'The simulated population population=7 x simula',
+    'The simulated population',
   ),
   (
     PUBLIC | {'algorithm': 'fedavg', 'delta': None, 'simulated_cohort': 8},
-    'simulated_cohort=8 has no effect unless epsilo',
+    'simulated_cohort=8 has no',
   ),
   (MASKED | {'min_honest': 5}, 'min_honest=5 exceeds cohort=4'),
-  (MASKED | {'neighbours': 3}, 'neighbours=3 must be even and below cohort=4.'),
-  (MASKED | {'neighbours': 4}, 'neighbours=4 must be even and below cohort=4.'),
-  ({'min_honest': 2}, "min_honest=2 has no effect unless trust='secur"),
-  ({'neighbours': 2}, "neighbours=2 has no effect unless trust='secur"),
-  ({'before_sketch': True}, "before_sketch=True requires a sketch, trust='c"),
+  (MASKED | {'neighbours': 3}, 'neighbours=3 must be even and'),
+  (MASKED | {'neighbours': 4}, 'neighbours=4 must be even and'),
+  ({'min_honest': 2}, 'min_honest=2 has no effect'),
+  ({'neighbours': 2}, 'neighbours=2 has no effect'),
+  ({'before_sketch': True}, 'before_sketch=True requires a'),
   ({'batch_order': 'poisson'}, "batch_order='poisson'"),
-  (
-    SAMPLES | {'batch_order': 'replace'},
-    "algorithm='private_iterative_sketching' requir",
-  ),
-  (
-    SAMPLES | {'batch_size': 0},
-    "algorithm='private_iterative_sketching' requir",
-  ),
-  (
-    SAMPLES | {'trust': 'local'},
-    r"trust='local' has no effect unless clients are",
-  ),
+  (SAMPLES | {'batch_order': 'replace'}, "algorithm='private_iterative_s"),
+  (SAMPLES | {'batch_size': 0}, "algorithm='private_iterative_s"),
+  (SAMPLES | {'trust': 'local'}, r"trust='local' has no effect"),
   (SAMPLES | {'local_work': 'gram'}, 'local_work='),
-  ({'metrics_share': 0.1}, 'metrics_share=0.1 has no effect unless public_'),
+  ({'metrics_share': 0.1}, 'metrics_share=0.1 has no'),
   (
     {'public_metrics': 'none', 'loss_bound': 2.0},
-    'loss_bound=2.0 has no effect unless public_met',
+    'loss_bound=2.0 has no effect',
   ),
-  (
-    NOISY | {'bound': 'quantile'},
-    "public_metrics='private' does not support boun",
-  ),
-  (
-    NOISY | {'adjacency': 'zero_out'},
-    "public_metrics='private' does not support boun",
-  ),
-  (NOISY | MASKED, "public_metrics='private' requires trust='centr"),
-  (
-    NOISY | FIXED | {'trust': 'local'},
-    "public_metrics='private' requires trust='centr",
-  ),
-  (NOISY | SAMPLES, "public_metrics='private' requires trust='centr"),
+  (NOISY | {'bound': 'quantile'}, "public_metrics='private' does"),
+  (NOISY | {'adjacency': 'zero_out'}, "public_metrics='private' does"),
+  (NOISY | MASKED, "public_metrics='private'"),
+  (NOISY | FIXED | {'trust': 'local'}, "public_metrics='private'"),
+  (NOISY | SAMPLES, "public_metrics='private'"),
 )
 
 
@@ -128,12 +86,22 @@ test_what_has_no_account_is_refused_before_training = refused(
   (FIXED | {'adjacency': 'add_or_remove_one'}, 'add_or_remove_one'),
   (ALLOCATED | {'adjacency': 'replace_one'}, "choose accountant='pld'"),
   (ALLOCATED | {'accountant': 'rdp'}, "choose accountant='pld'"),
-  ({'bound': 'quantile'}, 'noise_multiplier=2.0 < 2 count_stddev=0.4'),
-  ({'bound': 'quantile', 'count_stddev': 1.0}, '=2.0 < 2 count_stddev=2'),
-  ({'noise_multiplier': 0.0, 'bound': 'quantile'}, '0 < noise_multiplier=0'),
+  ({'bound': 'quantile'}, "bound='quantile' requires"),
+  ({'bound': 'quantile', 'count_stddev': 1.0}, "bound='quantile' requires"),
+  ({'noise_multiplier': 0.0, 'bound': 'quantile'}, "bound='quantile' requires"),
   (SAMPLES | {'batch_size': 10**4}, 'batch_size=10000'),
   ({'max_cohort': 4}, 'max_cohort'),
 )
+
+
+def test_a_private_language_model_is_refused_for_its_true_reason():
+  """Catches a message about pixels where there are none."""
+  fields = {'dataset': 'store', 'dataset_options': {'folder': 'x'}}
+  fields |= {'model': 'gpt_nano', 'loss': 'tokens', 'standardize': True}
+  with pytest.raises(config.ConfigError) as error:
+    config.Config.from_mapping(PRIVATE | fields | {'model_options': None})
+  assert 'takes tokens; set standardize=False' in str(error.value)
+  assert 'pixel' not in str(error.value)
 
 
 def test_an_account_is_refused_where_the_run_is():
@@ -142,7 +110,7 @@ def test_an_account_is_refused_where_the_run_is():
   fields |= {'sketch': {'kind': 'count_sketch', 'rows': 3, 'cols': 20}}
   fields |= {'options': {'k': 5}}
   for attempt in experiment.account, experiment.build:
-    with pytest.raises(ValueError, match='what clients keep depends on past'):
+    with pytest.raises(ValueError, match='A private sketched_sgd keeps'):
       attempt(config.Config.from_mapping(fields))
 
 

@@ -34,11 +34,7 @@ FIELDS = {
     (['model'], {'sweep': {'model_options': {'widths': ((3,),)}},
       'model': 'linear'}, ['sweep.model_options.widths']),
     # What the command line sets is refused later instead.
-    (
-      ['algorithm', 'sweep.sketch.size'],
-      {'algorithm': 'fedavg'},
-      ['sketch'],
-    ),
+    (['algorithm', 'sweep.sketch.size'], {'algorithm': 'fedavg'}, ['sketch']),
     (
       ['sketch'],
       {'sketch': {'kind': 'gaussian', 'rows': 3}, 'sweep': None},

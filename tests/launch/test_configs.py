@@ -96,7 +96,7 @@ def test_a_file_of_the_user_with_functions_of_the_package(tmp_path):
     ),
     ('configs/mnist_safle.py', "safle.py'; did you mean 'mnist_safl'"),
     ('qqq', "No config 'qqq'. There are: cifar100, cifar10_attack, "),
-    ('README.md', "Expected config='README.md' to be a Python file"),
+    ('README.md', "config='README.md' is no Python file"),
   ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest(given, message):
@@ -141,11 +141,15 @@ QUICK = 'quickstart:quick'
       {'sketch': {'kind': 'count_sketch', 'rows': 5, 'cols': 60}},
     ),
     (
-      ['sketch.kind=count_sketch', 'sketch.rows=5'],
+      ['sketch.kind=count_sketch', 'sketch.rows=5', 'sketch.cols=60'],
       'sketch.size',
-      {'sketch': {'kind': 'count_sketch', 'rows': 5}},
+      {'sketch': {'kind': 'count_sketch', 'rows': 5, 'cols': 60}},
     ),
-    (['sketch=none'], '', {'sketch': None}),
+    (
+      ['sketch=none', 'algorithm=fedavg', 'server_optimizer=none', 'b2=none'],
+      '',
+      {'sketch': None},
+    ),
     (['server_optimizer=momentum'], 'b2', {'b2': None}),
     (['model=linear'], 'model_options.widths', {'model_options': None}),
     (['model=linear', 'model_options.widths=(3,)'], '', {'model': 'linear'}),
@@ -230,7 +234,10 @@ def test_plugins_are_loaded_before_the_config(own):
     (['quickstart:quik'], "Cannot load the config: .*variant='quik'"),
     (['quikstart'], "No config 'quikstart'; did you mean 'quickstart'"),
     ([QUICK, '--plugins=no_such'], "plugin='no_such' to be a module"),
-    ([QUICK, '--config.alorithm=safl'], 'Did you mean "algorithm"'),
+    (
+      [QUICK, '--config.alorithm=safl'],
+      'field: \'alorithm\' Did you mean "algorithm" instead of "alorithm"',
+    ),
   ],
 )
 def test_what_cannot_be_read_ends_with_one_line(args, message):

@@ -17,13 +17,10 @@ CONFIG = {
 LAST = {'model': 'lstm', 'model_options': {'last': True, 'hidden': 4}}
 test_configs_that_mean_nothing_are_refused = refused(
   lambda fields: Config(**CONFIG | fields),
-  ({'loss': 'classes'}, "loss='classes' to be 'tokens' with model='gpt_nano'"),
-  (LAST, "loss='tokens' to be 'classes' with model='lstm'"),
-  (
-    {'dataset': 'digits', 'dataset_options': None},
-    "dataset='digits' to be one of tokens with model='gpt_nano'",
-  ),
-  ({'dataset': 'sst2', 'dataset_options': None}, "'gpt_nano' to be a bert"),
+  ({'loss': 'classes'}, "loss='classes' does not suit"),
+  (LAST, "loss='tokens' does not suit"),
+  ({'dataset': 'digits', 'dataset_options': None}, "model='gpt_nano' takes"),
+  ({'dataset': 'sst2', 'dataset_options': None}, "model='gpt_nano' predicts"),
   ({'model': 'llama'}, 'options .*width.* of model .llama'),
 )
 

@@ -1,6 +1,7 @@
 """The advised compressors, against what they then do."""
 
 from fl_sketch import planning
+from fl_sketch.experiment import config
 import numpy as np
 import pytest
 
@@ -48,9 +49,13 @@ def test_what_is_advised_is_a_config():
 
 
 def test_too_few_bytes_are_refused():
-  """Catches a table without an entry."""
-  with pytest.raises(ValueError, match='uplink_bytes=7 >= 8'):
-    planning.advise_compression(CONFIG, 7)
+  """Catches a table without an entry, or a budget that one could meet."""
+  with pytest.raises(config.ConfigError, match='uplink_bytes=3 is too'):
+    planning.advise_compression(CONFIG, 3)
+  for budget in (4, 5):
+    choices = planning.advise_compression(CONFIG, budget, draws=0)
+    assert len(choices) == (1 if budget == 4 else 3)
+    assert max(c.up for c in choices) == budget
 
 
 @pytest.mark.parametrize('algorithm', ['decomfl', 'fedkseed', 'ferret'])
@@ -59,7 +64,7 @@ def test_clients_that_send_no_updates_are_refused(algorithm):
   fields = CONFIG | {'algorithm': algorithm}
   if algorithm == 'ferret':
     fields |= {'options': {'size': 50}}
-  with pytest.raises(ValueError, match='that send updates of the mod'):
+  with pytest.raises(ValueError, match='send no updates of the mod'):
     planning.advise_compression(fields, 132)
 
 

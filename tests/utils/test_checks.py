@@ -23,6 +23,12 @@ def test_at_most_forgives_rounding_and_nothing_else():
       checks.at_most('x', bad, 1.0)
 
 
+@pytest.mark.parametrize('n', [0, 7, 10**12 + 1, 10**15 + 1])
+def test_the_ceiling_of_an_integer_is_itself(n):
+  """Catches a tolerance that is larger than 1 for large integers."""
+  assert checks.ceil(n) == checks.ceil(float(n)) == n
+
+
 @pytest.mark.parametrize('doubling', [False, True])
 def test_a_search_finds_the_least_integer(doubling):
   for low in (1, 2, 7):
