@@ -37,7 +37,7 @@ def _text(cls: type) -> str:
   """A heading and a table for each group of fields."""
   parts = []
   for section in _sections(cls):
-    title = re.split('[.,:;(]', section.comment)[0].strip()
+    title = re.split(r'[.,:;](?:\s|$)| \(', section.comment)[0].strip()
     parts.append(f'## {title}\n')
     if len(section.comment) > len(title) + 1:
       parts.append(_cell(section.comment) + '\n')
@@ -80,7 +80,7 @@ def _sections_of(
     while lines[first - 2].lstrip().startswith('#'):
       first -= 1
     above = [comments[i] for i in range(first, node.lineno)]
-    if above and not lines[first - 2].strip():
+    if above and sections[-1].rows and not lines[first - 2].strip():
       sections.append(_Section(above.pop(0), []))
     own = comments.get(node.end_lineno or node.lineno)
     name = ast.unparse(node.target)

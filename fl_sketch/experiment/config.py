@@ -71,9 +71,6 @@ use a smaller cohort.
       contradicts another; the message names field and value.
   """
 
-  # field -> its values, for launch.sweep; launch.train ignores it
-  sweep: Mapping[str, Any] | None = None
-
   @checked()
   def __post_init__(self):
     self.check()

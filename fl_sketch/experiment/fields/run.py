@@ -1,7 +1,8 @@
 """The fields of the run."""
 
+from collections.abc import Mapping
 import dataclasses
-from typing import Annotated
+from typing import Annotated, Any
 
 from fl_sketch.experiment.fields import base
 from fl_sketch.utils import fields as f
@@ -35,6 +36,8 @@ class RunFields(base.Fields):
   keep_best: str | None = None
   # modules or Python files that register parts of the user's own
   plugins: tuple[str, ...] = ()
+  # field -> its values, for launch.sweep; launch.train ignores it
+  sweep: Mapping[str, Any] | None = None
 
   @property
   def key_seed(self) -> int:
