@@ -61,10 +61,8 @@ def checked() -> Iterator[None]:
 class Config(privacy.PrivacyFields):
   """A config; a field that is None leaves the choice to the component.
 
-  >>> Config(cohort=51)
-  Traceback (most recent call last):
-  fl_sketch.experiment.config.ConfigError: cohort=51 exceeds population=50; \
-use a smaller cohort.
+  >>> Config(algorithm='safl', sketch={'kind': 'srht', 'size': 9}).cohort
+  25
 
   Raises:
     ConfigError: a field is out of range, names a part that does not exist, or

@@ -1,7 +1,6 @@
 """Participants, stragglers and dropouts of a round."""
 
 import itertools
-import math
 
 from fl_sketch import experiment
 from fl_sketch.data import availability, byzantine

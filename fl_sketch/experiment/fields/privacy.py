@@ -18,6 +18,28 @@ _COMMON = {
   'noise_seed', 'noise_generator', 'public_metrics',
 }  # fmt: skip
 _BOUNDS = {'dp_normfedavg': ('normalize',), 'dp_fedavg': ('clip', 'quantile')}
+_SEEN = ('secure_aggregation', 'local')  # trust: participants are visible
+_CENTRAL = {'trust': _SEEN, 'bound': ('quantile',)}
+# Field, a value of it, values of other fields that it does not support, reason.
+_UNSUPPORTED = (
+  ('trust', 'secure_aggregation', {'sampling': ('poisson',)},
+    "the noise would reveal a Poisson cohort's size"),
+  ('sampling', 'random_allocation', {'trust': _SEEN},
+    'the participants of a round reveal the allocation'),
+  ('sampling', 'cyclic', _CENTRAL | {'adjacency': ('add_or_remove_one',)},
+    'its order is public, fixed for all clients, and its groups differ in size'),
+  ('adjacency', 'add_or_remove_one', {'trust': _SEEN},
+    'the message of a client shows that it is there'),
+  ('bound', 'quantile', {'adjacency': ('zero_out',)},
+    'the norm of a contribution of 0 counts'),
+  # Contributions of 0 have the smallest loss, which is not the centre.
+  ('public_metrics', 'private', _CENTRAL | {'adjacency': ('zero_out',)},
+    'the release of private statistics has no analysis there'),
+  ('noise', 'banded', _CENTRAL | {'before_sketch': (True,)},
+    'a server adds it, to sums with one bound'),
+  ('before_sketch', True, _CENTRAL,
+    'a server adds this noise, to sums with one bound'),
+)  # fmt: skip
 _Bound = Annotated[str, f.choice(('clip', 'normalize', 'quantile'))]
 _Adjacency = Annotated[str, f.choice(a.value for a in types.Adjacency)]
 _Metrics = Annotated[str, f.choice(('all', 'none', 'private'))]
@@ -73,23 +95,18 @@ class PrivacyFields(method.MethodFields):
     """Whether rows and figures may have statistics of clients without noise."""
     return self.public_metrics in (None, 'all')
 
-  @property
-  def _is_central(self) -> bool:
-    return self.trust in (None, 'central')
-
   def check(self):
     """Refuses privacy fields without a valid privacy analysis."""
     super().check()
     clips = self.is_private or 'clip' in (self.options or {})
     condition = 'options.clip, epsilon or noise_multiplier is set'
     self.check_effect(['clip_norm'], clips, condition)
-    own = [*inspect.get_annotations(PrivacyFields)]
-    names = [name for name in own if name not in _COMMON]
     sample = self.privacy_unit == 'sample'
     must = sample or self.algorithm in _BOUNDS
     if not self.is_private:
       if must:
         raise self.refusal('{algorithm} requires epsilon or noise_multiplier.')
+      own = [*inspect.get_annotations(PrivacyFields)]
       self.check_effect(own, False, 'epsilon or noise_multiplier is set')
       return
     if self.epsilon is not None and self.noise_multiplier is not None:
@@ -103,26 +120,7 @@ class PrivacyFields(method.MethodFields):
       )
     self._check_bound()
     self._check_data()
-    if sample:
-      unlike = (
-        f'clients are protected, and not samples as in {self.algorithm!r}'
-      )
-      if self.public_metrics == 'private':
-        raise self.refusal(
-          "{public_metrics} requires trust='central' and an algorithm that "
-          "protects clients; set public_metrics='none'."
-        )
-      self.check_effect(names, False, unlike)
-      self._check_failures_of_private(central=False)
-      self._check_batches()
-      return
-    self._check_failures_of_private(self._is_central)
-    self._check_metrics()
-    self._check_trust()
-    self._check_adjacency()
-    self._check_correlation()
-    if self.simulated_cohort is not None:
-      self._check_simulation()
+    (self._check_samples if sample else self._check_clients)()
 
   def _check_bound(self):
     if self.delta is None or self.clip_norm is None:
@@ -196,91 +194,45 @@ class PrivacyFields(method.MethodFields):
         '{over_sampling}, {dropout}, {deadline}.'
       )
 
-  def _check_metrics(self):
-    """Refuses private statistics where their release has no analysis.
-
-    It is one with that of the updates, which the server makes. A contribution
-    that is zeroed out has the smallest loss there is, not the centre.
-    """
-    private = self.public_metrics == 'private'
+  def _check_clients(self):
+    """Checks user-level privacy: trust, adjacency, bound and statistics."""
+    central = self.trust in (None, 'central')
+    self._check_failures_of_private(central)
     names = 'metrics_share', 'loss_bound'
-    self.check_effect(names, private, "public_metrics='private'")
-    if not private:
-      return
-    if not self._is_central:
-      raise self.refusal(
-        "{public_metrics} requires trust='central': no server adds its noise "
-        "under {trust}; set public_metrics='none'."
-      )
-    default = 'zero_out' if self.sampling == 'cyclic' else None
-    if self.bound == 'quantile' or (self.adjacency or default) == 'zero_out':
-      raise self.refusal(
-        "{public_metrics} does not support bound='quantile' or adjacency="
-        "'zero_out' (default of sampling='cyclic'); got {bound}, {adjacency}, "
-        '{sampling}.'
-      )
-
-  def _check_trust(self):
-    masked = self.trust == 'secure_aggregation'
-    names = 'min_honest', 'neighbours'
+    shared = self.public_metrics == 'private'
+    self.check_effect(names, shared, "public_metrics='private'")
+    masked, names = (
+      self.trust == 'secure_aggregation',
+      ['min_honest', 'neighbours'],
+    )
     self.check_effect(names, masked, "trust='secure_aggregation'")
-    if masked and self.sampling == 'poisson':
+    self.check_effect(['noise_bands'], self.noise == 'banded', "noise='banded'")
+    for name, value, unfit, reason in _UNSUPPORTED:
+      given = getattr(self, name)
+      for other, values in unfit.items() if value == given else ():
+        if getattr(self, other) in values:
+          raise self.refusal(
+            f'{{{name}}} does not support {{{other}}}: {reason}.'
+          )
+    if shared and self.sampling == 'cyclic' and self.adjacency is None:
       raise self.refusal(
-        "{trust} requires sampling='fixed_size': the noise would reveal a "
-        "Poisson cohort's size."
-      )
-    if (
-      self.sampling in ('random_allocation', 'cyclic') and not self._is_central
-    ):
-      reason = {
-        'cyclic': 'its groups may be smaller than the cohort',
-        'random_allocation': 'participants of a round reveal the allocation',
-      }[self.sampling]
-      raise self.refusal(
-        f"{{sampling}} requires trust='central', not {{trust}}: {reason}."
+        "{public_metrics} does not support adjacency='zero_out', the default "
+        "of {sampling}; set adjacency='replace_one'."
       )
     if self.min_honest is not None and self.min_honest > self.cohort:
       raise self.refusal('{min_honest} exceeds {cohort}; use fewer.')
     k = self.neighbours
     if k is not None and (k % 2 or k >= self.cohort):
       raise self.refusal('{neighbours} must be even and below {cohort}.')
-    fixed = self._is_central and self.bound != 'quantile'
-    if self.before_sketch and not (fixed and self.sketch is not None):
-      raise self.refusal(
-        "{before_sketch} requires a sketch, trust='central' and a fixed bound; "
-        'got {sketch}, {trust}, {bound}.'
-      )
-
-  def _check_adjacency(self):
-    if self.adjacency == 'add_or_remove_one' and not self._is_central:
-      raise self.refusal(
-        '{adjacency} is not supported by {trust}: its noise, or message, '
-        "shows that a client is there; set 'zero_out' or 'replace_one'."
-      )
-    if self.adjacency == 'zero_out' and self.bound == 'quantile':
-      raise self.refusal(
-        "{bound} requires adjacency='add_or_remove_one', not {adjacency}: the "
-        'norm of a contribution of 0 counts.'
-      )
-    unfit = self.adjacency == 'add_or_remove_one' or self.bound == 'quantile'
-    if self.sampling == 'cyclic' and unfit:
-      raise self.refusal(
-        "{sampling} requires adjacency='zero_out' or 'replace_one' and a fixed "
-        'bound: one more client changes the order of all; got {adjacency}, '
-        '{bound}.'
-      )
+    if self.before_sketch and self.sketch is None:
+      raise self.refusal('{before_sketch} has no effect without a sketch.')
+    if self.noise == 'banded':
+      self._check_correlation()
+    if self.simulated_cohort is not None:
+      self._check_simulation(self.simulated_cohort)
 
   def _check_correlation(self):
     """Refuses correlated noise that has no account, or that never cancels."""
-    banded = self.noise == 'banded'
-    self.check_effect(['noise_bands'], banded, "noise='banded'")
-    if not banded:
-      return
-    if not self._is_central or self.bound == 'quantile' or self.before_sketch:
-      raise self.refusal(
-        "{noise} requires trust='central', a fixed bound and no before_sketch; "
-        'got {trust}, {bound}, {before_sketch}.'
-      )
     if self.sampling != 'cyclic' and not self.full_participation:
       raise self.refusal(
         "{noise} requires sampling='cyclic' or {cohort} == {population}: its "
@@ -299,33 +251,38 @@ class PrivacyFields(method.MethodFields):
         'correlated; use fewer.'
       )
 
-  def _check_simulation(self):
+  def _check_simulation(self, large: int):
     """Refuses a simulated cohort whose noise is not that of a larger run."""
-    if not self._is_central or self.bound == 'quantile':
+    if self.trust in _SEEN or self.bound == 'quantile':
       raise self.refusal(
-        "{simulated_cohort} requires trust='central' and a fixed bound, not "
-        '{trust}, {bound}: noise of clients, and shares of norms, are of the '
-        'clients that train.'
+        '{simulated_cohort} does not support {trust} or {bound}: noise of '
+        'clients, and shares of norms, are of the clients that train.'
       )
-    if self.simulated_cohort <= self.cohort:
+    if large <= self.cohort or self.max_cohort is not None:
       raise self.refusal(
-        '{simulated_cohort} does not exceed {cohort}; use a larger one.'
-      )
-    if self.max_cohort is not None:
-      raise self.refusal(
-        '{max_cohort} is not that of {simulated_cohort}; remove max_cohort.'
+        '{simulated_cohort} requires a smaller cohort and no max_cohort; got '
+        '{cohort}, {max_cohort}.'
       )
     rounded = self.sampling == 'random_allocation' and (
       self.cohort * self.allocation_rounds != self.population
     )
-    if rounded or self.population * self.simulated_cohort % self.cohort:
+    if rounded or self.population * large % self.cohort:
       raise self.refusal(
         'The simulated population {population} x {simulated_cohort} / {cohort} '
         'is not an integer; change one of them.'
       )
 
-  def _check_batches(self):
-    """Checks the batches whose sampling amplifies example-level privacy."""
+  def _check_samples(self):
+    """Checks example-level privacy, whose noise is that of local steps."""
+    own = [*inspect.get_annotations(PrivacyFields)]
+    unlike = f'clients are protected, unlike in {self.algorithm!r}'
+    self.check_effect([x for x in own if x not in _COMMON], False, unlike)
+    self._check_failures_of_private(central=False)
+    if self.public_metrics == 'private':
+      raise self.refusal(
+        '{public_metrics} is not supported by {algorithm}, whose server adds no '
+        "noise; set public_metrics='none'."
+      )
     if self.adjacency == 'add_or_remove_one':
       raise self.refusal(
         '{adjacency} is not supported by {algorithm}: sampling probabilities '
