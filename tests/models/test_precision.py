@@ -240,9 +240,9 @@ test_wrong_configs_are_refused = refused(
   lambda fields: config.Config(
     **CONFIG | {'compute_dtype': 'bfloat16'} | fields
   ),
-  ({'compute_dtype': 'float16'}, "compute_dtype='float16' in"),
-  ({'local_work': 'gram', 'batch_size': 0}, "to be 'float32' with"),
-  ({'dataset': 'quadratics'}, "to be 'float32' with"),
+  ({'compute_dtype': 'float16'}, "compute_dtype='float16' must be one"),
+  ({'local_work': 'gram', 'batch_size': 0}, "compute_dtype='bfloat16' is not"),
+  ({'dataset': 'quadratics'}, "compute_dtype='bfloat16' is not"),
 )
 
 

@@ -123,5 +123,5 @@ test_wrong_options_and_images_are_refused = refused_calls(
   (lambda: make(patch=4), "of model 'resnet8' in .*'patch'"),
   (lambda: make(width=12), 'Expected width=12 to be a multiple of 8'),
   (lambda: make(width=0), 'Expected width=0 >= 1'),
-  (lambda: make(width=8.5), 'Expected width=8.5 to be int'),
+  (lambda: make(width=8.5), 'width=8.5 must be of type int.'),
 )

@@ -225,8 +225,8 @@ test_a_share_of_nothing_is_refused = refusals.refused(
   lambda fields: experiment.build(runs.SMALL | fields),
   (
     {'dataset': 'quadratics', 'model_options': None, 'client_holdout': 0.5},
-    r'client_holdout=0.5 to be a sample of a client: the largest .* holds 1',
+    r'client_holdout=0.5 of 1 samples,',
   ),
-  ({'client_holdout': 1.0}, 'client_holdout=1.0 < 1'),
+  ({'client_holdout': 1.0}, 'client_holdout=1.0 must be in .0,'),
   error=config.ConfigError,
 )

@@ -268,17 +268,17 @@ test_steps_that_mean_nothing_are_refused = refusals.refused(
   lambda fields: experiment.build(FIELDS | fields),
   (
     {'client_holdout': 0.0},
-    'Expected client_holdout > 0, or a store .* personal_steps=3',
+    'personal_steps=3 requires samples',
   ),
-  ({'personal_steps': -1}, 'Expected personal_steps=-1 >= 0'),
+  ({'personal_steps': -1}, 'personal_steps=-1 must be >= 0.'),
   (
     {'personal_steps': None, 'personal_lr': 0.1},
-    'Expected personal_steps=None >= 1 beside personal_lr=0.1',
+    'personal_lr=0.1 has no effect',
   ),
   (
     FIELDS | PRIVATE
     | {'algorithm': 'dp_fedavg', 'keep_best': 'personal_loss_mean'},
-    'to be a test metric in a private config',
+    "keep_best='personal_loss_mean'",
   ),
   error=config.ConfigError,
 )  # fmt: skip

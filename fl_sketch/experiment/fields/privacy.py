@@ -27,7 +27,7 @@ _UNSUPPORTED = (
   ('sampling', 'random_allocation', {'trust': _SEEN},
     'the participants of a round reveal the allocation'),
   ('sampling', 'cyclic', _CENTRAL | {'adjacency': ('add_or_remove_one',)},
-    'its order is public, fixed for all clients, and its groups differ in size'),
+    'its order is made for all clients, in groups of unequal sizes'),
   ('adjacency', 'add_or_remove_one', {'trust': _SEEN},
     'the message of a client shows that it is there'),
   ('bound', 'quantile', {'adjacency': ('zero_out',)},
@@ -280,8 +280,8 @@ class PrivacyFields(method.MethodFields):
     self._check_failures_of_private(central=False)
     if self.public_metrics == 'private':
       raise self.refusal(
-        '{public_metrics} is not supported by {algorithm}, whose server adds no '
-        "noise; set public_metrics='none'."
+        '{public_metrics} is not supported by {algorithm}, whose server adds '
+        "no noise; set public_metrics='none'."
       )
     if self.adjacency == 'add_or_remove_one':
       raise self.refusal(
