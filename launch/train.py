@@ -33,7 +33,10 @@ _COORDINATOR = flags.DEFINE_string(
 _NUM_PROCESSES = flags.DEFINE_integer('num_processes', 1, 'Process count.')
 _PROCESS_ID = flags.DEFINE_integer('process_id', 0, 'Number of this process.')
 _CPU_DEVICES = flags.DEFINE_integer(
-  'cpu_devices', None, 'Devices of the CPU of a process (default: cores).'
+  'cpu_devices',
+  None,
+  'Devices of the CPU of a process (default: cores).',
+  lower_bound=1,
 )
 _DETERMINISTIC = flags.DEFINE_boolean(
   'deterministic', True, 'Bit-identical results; slower on GPUs.'
@@ -55,12 +58,10 @@ def main(argv):
   """Builds the experiment, trains it, prints its last metrics."""
   begin(argv)
   c, folder = _CONFIG.value, _WORKDIR.value or configs.workdir()
-  cpu_devices = _CPU_DEVICES.value
-  if cpu_devices is None:  # more than clients would only compute padding
-    cpu_devices = min(devices.cores(), c.cohort)
   try:
     devices.start(
-      cpu_devices=cpu_devices,
+      # More devices than clients would only compute padding.
+      cpu_devices=_CPU_DEVICES.value or min(devices.cores(), c.cohort),
       coordinator=_COORDINATOR.value,
       num_processes=_NUM_PROCESSES.value,
       process_id=_PROCESS_ID.value,

@@ -245,3 +245,15 @@ def test_what_cannot_be_read_ends_with_one_line(args, message):
   with pytest.raises(SystemExit, match=message) as error:
     fields(*args)
   assert '\n' not in str(error.value).strip()
+
+
+@pytest.mark.parametrize(
+  ('flag', 'message'),
+  [('--cpu_devices=0', 'cpu_devices=0'), ('--advise=3', 'use at least 4')],
+)
+def test_a_number_out_of_range_ends_the_program_with_one_line(flag, message):
+  """Catches 0 that means the default, and a traceback for a small budget."""
+  done = runs.command('train', QUICK, flag)
+  assert done.returncode == 1
+  assert message in done.stderr.strip().splitlines()[-1]
+  assert 'Traceback' not in done.stderr

@@ -222,7 +222,7 @@ test_a_config_without_an_account_is_refused = refused(
   ({'noise': 'independent'}, 'noise_bands=2 has no effect unless'),
   ({'noise': 'pink'}, "noise='pink' must be one of"),
   ({'noise_bands': 0}, 'noise_bands=0 must be >= 1.'),
-  (FIXED | {'bound': 'quantile', 'cohort': 6}, "noise='banded' does not support"),
+  (FIXED | {'bound': 'quantile', 'cohort': 6}, "noise='banded' does not"),
   (TABLES | {'before_sketch': True}, "noise='banded' does not support"),
   ({'trust': 'local'}, "sampling='cyclic' does not support"),
   ({'trust': 'secure_aggregation'}, "sampling='cyclic' does not support"),
