@@ -24,6 +24,7 @@ POISSON = dict(
   delta=1e-3,
   standardize=False,
 )
+SAFL = {'algorithm': 'safl', 'sketch': {'kind': 'identity'}}
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ POISSON = dict(
     ({}, RATES | {'final_server_lr': (None, 0.01)}, 3),
     # A hyperparameter that an algorithm declares is an array of a program.
     (PROX, {'options': {'mu': (0.0, 0.1, 1.0)}} | RATES, 1),
-    ({}, {'sketch': ({'kind': 'identity'}, {'kind': 'srht', 'size': 9})}, 2),
+    (SAFL, {'sketch': ({'kind': 'identity'}, {'kind': 'srht', 'size': 9})}, 2),
   ],
 )
 def test_points_that_differ_in_arrays_share_a_program(fields, swept, programs):
