@@ -107,18 +107,13 @@ class MethodFields(clients.ClientFields):
       )
 
   def _check_full_participation(self):
-    if not algorithms.entry(self.algorithm).full_participation:
-      return
-    if not self.full_participation or self.weights != 'equal':
+    takes_part = self.full_participation and not availability.in_force(self)
+    required = algorithms.entry(self.algorithm).full_participation
+    if required and not (takes_part and self.weights == 'equal'):
       raise self.refusal(
-        '{algorithm} requires every client in every round; got {cohort}, '
-        '{population}, {sampling}, {weights}: set cohort=population, '
-        "sampling='fixed_size' and weights='equal'."
-      )
-    if availability.in_force(self):
-      raise self.refusal(
-        '{algorithm} requires every client in every round; remove '
-        'over_sampling, dropout and deadline.'
+        '{algorithm} requires every client in every round: set cohort='
+        "population={c.population}, sampling='fixed_size', weights='equal' and "
+        'no over_sampling, dropout or deadline.'
       )
 
   def _check_steps(self, takes: Mapping[str, Any]):
@@ -135,11 +130,16 @@ class MethodFields(clients.ClientFields):
         '{batch_order} is not supported by {algorithm}, which divides by '
         'local_steps: clients with few samples make fewer.'
       )
-    direct = self.local_work != 'gram'
-    if not (direct and algorithms.takes_clip(self.algorithm)):
-      self._check_unsupported('client_clip')
-    if not (direct and algorithms.takes_optimizer(self.algorithm)):
-      self._check_unsupported('local_optimizer')
+    for name, supports in (
+      ('client_clip', algorithms.takes_clip),
+      ('local_optimizer', algorithms.takes_optimizer),
+    ):
+      able = self.local_work != 'gram' and supports(self.algorithm)
+      if getattr(self, name) is not None and not able:
+        raise self.refusal(
+          f'{{{name}}} is not supported by {{algorithm}} with {{local_work}}; '
+          f'remove {name}.'
+        )
     if self.local_optimizer is not None and self.weight_decay:
       kind = self.local_optimizer['kind']
       if 'weight_decay' in optimizers.REGISTRY.options(kind):
@@ -147,25 +147,15 @@ class MethodFields(clients.ClientFields):
           '{weight_decay} and {local_optimizer} both decay weights; set '
           'local_optimizer.weight_decay alone.'
         )
-    for name in ('client_schedule', 'lr_decay'):
-      if work == 'gradient':
-        self.check_effect(
-          [name], False, f'clients make steps: those of {self.algorithm!r} '
-          'send a gradient'
-        )  # fmt: skip
+    unlike = f'clients make steps, unlike those of {self.algorithm!r}'
+    rates = 'client_schedule', 'lr_decay'
+    self.check_effect(rates, work != 'gradient', unlike)
     if self.client_schedule is not None:
       schedules.make(rounds=self.rounds, **self.client_schedule)
       if self.lr_decay is not None:
         raise self.refusal(
           '{lr_decay} and {client_schedule} both set the rate; remove one.'
         )
-
-  def _check_unsupported(self, name: str):
-    if getattr(self, name) is not None:
-      raise self.refusal(
-        f'{{{name}}} is not supported by {{algorithm}} with {{local_work}}; '
-        f'remove {name}.'
-      )
 
   def _check_gram(self):
     """Checks local steps without gradients of batches."""
