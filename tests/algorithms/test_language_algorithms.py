@@ -116,16 +116,19 @@ decayed = algorithms.make(
 )
 without_steps = lambda: algorithms.make('decomfl', cases.loss_fn, local_steps=0)
 test_what_slopes_cannot_have_is_refused = refused_calls(
-  (without_steps, 'local_steps=0 >= 1'),
+  (without_steps, 'local_steps=0 must be >= 1.'),
   (lambda: decayed(cases.HP), r'weight_decay=0\.1 is not supported'),
-  (lambda: config(epsilon=1.0), 'decomfl has no private form'),
+  (lambda: config(epsilon=1.0), "algorithm='decomfl' has no private"),
   (lambda: config(algorithm='fedkseed', epsilon=1.0), 'no private form'),
   (
     lambda: config(algorithm='ferret', options={'size': 9}, epsilon=1.0),
     'no private form',
   ),
-  (lambda: config(local_optimizer={'kind': 'adamw'}), 'those of SGD'),
-  (lambda: config(client_clip=1.0), 'no gradient of a batch is computed'),
+  (
+    lambda: config(local_optimizer={'kind': 'adamw'}),
+    "local_optimizer=.'kind': 'adamw'.",
+  ),
+  (lambda: config(client_clip=1.0), 'client_clip=1.0 is not supported by'),
   (private_round_local, 'private algorithm without a RoundLocal'),
   (
     lambda: allocate(np.ones(3), np.array([5, 1, 9]), 2),
