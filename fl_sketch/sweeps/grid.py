@@ -34,7 +34,7 @@ def points(config: Mapping[str, Any] | Config) -> list[Point]:
   :math:`\exp U(\log l, \log h)`, to four digits.
 
   >>> sweep = {'client_lr': (0.1, 0.3), 'sketch': {'size': (30, 60)}}
-  >>> c = {'sketch': {'kind': 'srht'}, 'sweep': sweep}
+  >>> c = {'algorithm': 'safl', 'sketch': {'kind': 'srht'}, 'sweep': sweep}
   >>> [point.values for point in points(c)][1]
   {'client_lr': 0.1, 'sketch.size': 60}
 

@@ -41,7 +41,7 @@ def test_client_momentum_is_refused_in_private_runs():
 @pytest.mark.parametrize('momentum', [0.0, 1.5])
 def test_a_momentum_that_keeps_nothing_or_grows_is_refused(momentum):
   """Catches a factor of the momentum that is not checked."""
-  with pytest.raises(ValueError, match=f'Expected momentum={momentum}'):
+  with pytest.raises(ValueError, match=f'momentum={momentum} must be'):
     linear('demo', codec=codecs.dct_top_k(1, 4), momentum=momentum)(HP)
 
 

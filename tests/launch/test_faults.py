@@ -64,7 +64,7 @@ def test_flags_set_what_a_config_leaves_open(tmp_path):
   wrong = '--config.server_lr=-1'  # to go no further
   done = runs.command('train', QUICK, f'--workdir={tmp_path}', *OPEN, wrong)
   assert done.returncode == 1
-  assert 'Expected server_lr=-1' in done.stderr
+  assert 'server_lr=-1.0 must be > 0' in done.stderr
 
 
 def test_a_finished_run_is_compared_and_not_computed(tmp_path, monkeypatch):
@@ -94,7 +94,7 @@ def test_a_finished_run_is_compared_and_not_computed(tmp_path, monkeypatch):
   ('flag', 'message'),
   [
     ('--config.clint_lr=1', 'clint_lr'),
-    ('--config.server_lr=-1', 'Expected server_lr=-1'),
+    ('--config.server_lr=-1', 'server_lr=-1.0 must be > 0'),
     ('--config.dataset=mnist', 'mnist'),
   ],
 )

@@ -52,7 +52,7 @@ def test_every_client_has_one_secret_round_of_an_epoch():
     epochs[secret] = cohorts
   assert epochs[1] != epochs[2]
   assert len(exp.sample(0, 1).ids) == 6
-  with pytest.raises(ValueError, match='sampling_seed if and only if'):
+  with pytest.raises(ValueError, match='sampling_seed if, and only if'):
     exp.sample(0)
 
 
