@@ -40,7 +40,9 @@ def named(c: Any) -> dict[str, tuple[registry.Registry, str, dict[str, Any]]]:
   for field, (name, known) in REGISTRIES.items():
     options = getattr(c, field)
     if field not in CALLS:
-      parts[name] = known, getattr(c, name), _swept(c, field) | (options or {})
+      factory = getattr(c, name)
+      swept = _swept(c, field, known, factory)
+      parts[name] = known, factory, swept | (options or {})
     elif options is not None:
       if registry.KIND not in options:
         raise ValueError(
@@ -48,17 +50,19 @@ def named(c: Any) -> dict[str, tuple[registry.Registry, str, dict[str, Any]]]:
           f'{known.names()}.'
         )
       own = {k: v for k, v in options.items() if k != registry.KIND}
-      parts[field] = known, options[registry.KIND], _swept(c, field) | own
+      factory = options[registry.KIND]
+      parts[field] = known, factory, _swept(c, field, known, factory) | own
   return parts
 
 
-def _swept(c: Any, field: str) -> dict[str, Any]:
+def _swept(c, field, known, factory) -> dict[str, Any]:
   """The options that a sweep gives, each with the first of its values."""
   options = (c.sweep or {}).get(field)
-  if not isinstance(options, Mapping):
+  if not isinstance(options, Mapping) or factory not in known.names():
     return {}
+  takes = known.options(factory)
   first = lambda x: x['low'] if isinstance(x, Mapping) else x[0]
-  return {k: first(v) for k, v in options.items() if v and k != registry.KIND}
+  return {k: first(v) for k, v in options.items() if v and k in takes}
 
 
 def check(c: Any):
