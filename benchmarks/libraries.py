@@ -33,7 +33,7 @@ def numpy_bincount(x: np.ndarray, b: int) -> Runner:
     bucket = rng.integers(b, size=x.shape[1])
     sign = _signs(rng, x.shape[1])
     table = [np.bincount(bucket, sign * row, b) for row in x]
-    return np.float32(table), (bucket, sign)
+    return np.array(table, np.float32), (bucket, sign)
 
   def desketch(table, matrix):
     bucket, sign = matrix
@@ -80,7 +80,10 @@ def sklearn_sparse(x: np.ndarray, b: int) -> Runner:
   """A sparse random projection by scikit-learn."""
 
   def sketch(draw):
-    projection = random_projection.SparseRandomProjection(b, random_state=draw)
+    size: Any = b  # annotated as its default, a text
+    projection = random_projection.SparseRandomProjection(
+      size, random_state=draw
+    )
     fitted = projection.fit(x)
     return fitted.transform(x), fitted.components_
 

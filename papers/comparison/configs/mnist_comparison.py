@@ -233,7 +233,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   return c
 
 
-def _fill(c: ml_collections.ConfigDict, fields: Mapping[str, Any]) -> None:
+def _fill(c: Any, fields: Mapping[str, Any]) -> None:
   for name, value in fields.items():
     if isinstance(value, Mapping):
       _fill(c[name], value)
