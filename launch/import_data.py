@@ -40,7 +40,7 @@ def main(argv):
 
   begin(argv[:1])
   if len(argv) != 3:
-    sys.exit(f'Expected KIND and PATH; KIND is one of {[*kinds.KINDS]}.')
+    sys.exit(f'Name KIND and PATH; KIND is one of {[*kinds.KINDS]}.')
   kind, path = argv[1:]
   options = {
     'client': _CLIENT, 'split': _SPLIT, 'inputs': _INPUTS, 'label': _LABEL,

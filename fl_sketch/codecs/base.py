@@ -41,6 +41,13 @@ def flat(key: jax.Array, tree: Tree) -> jax.Array:
   return VECTOR.sketch(key, tree).astype(jnp.float32)
 
 
+def check_fits(k: int, like: Any, name: str = 'k') -> int:
+  """Return d; ValueError if it is below k."""
+  if k > (d := sketches.dimension(like)):
+    raise ValueError(f'{name}={k} exceeds {d=}; use a smaller {name}.')
+  return d
+
+
 def fraction(x: jax.Array, scale: jax.Array) -> jax.Array:
   """X / scale, or 0 where scale = 0, in which case x = 0."""
   # XLA may use the reciprocal, which underflows to 0 for a large scale.

@@ -51,11 +51,11 @@ def chunked_top_k(k: int, chunk: int = 4096, bits: int = 2) -> base.Codec:
   """
   _check(k, chunk)
   if bits not in (2, 3, 4):
-    raise ValueError(f'Expected {bits=} in (2, 3, 4).')
+    raise ValueError(f'{bits=} must be 2, 3 or 4.')
   levels = 2 ** (bits - 1)
 
   def encode(key, tree):
-    _check_fits(k, tree)
+    base.check_fits(k, tree)
     values, places = _largest(_rows(base.flat(key, tree), chunk), k)
     size = jnp.abs(values)
     scale = size.max(1, keepdims=True)
@@ -70,7 +70,7 @@ def chunked_top_k(k: int, chunk: int = 4096, bits: int = 2) -> base.Codec:
     return _packed(places, chunk, tree), codes, means
 
   def decode(key, payload, like):
-    _check_fits(k, like)
+    base.check_fits(k, like)
     places, codes, means = payload
     codes = packing.unpack_bits(codes, bits, means.shape[0] * k).reshape(-1, k)
     size = jnp.take_along_axis(means, codes % levels, 1)
@@ -116,13 +116,13 @@ def dct_top_k(k: int, chunk: int = 64) -> base.Codec:
   _check(k, chunk)
 
   def encode(key, tree):
-    _check_fits(k, tree)
+    base.check_fits(k, tree)
     rows = _rows(base.flat(key, tree), chunk)
     values, places = _largest(product(rows, _cosines(rows.shape[1]).T), k)
     return _packed(places, chunk, tree), values
 
   def decode(key, payload, like):
-    _check_fits(k, like)
+    base.check_fits(k, like)
     places, values = payload
     rows = _scattered(values, places, chunk, like)
     x = product(rows, _cosines(rows.shape[1])).ravel()[: dimension(like)]
@@ -135,16 +135,11 @@ def dct_top_k(k: int, chunk: int = 64) -> base.Codec:
 def _check(k, chunk):
   check_positive(k=k, chunk=chunk)
   if k > chunk:
-    raise ValueError(f'Expected {k=} <= {chunk=}.')
+    raise ValueError(f'{k=} exceeds {chunk=}; use a smaller k.')
 
 
 def _width(chunk, like) -> int:
   return min(chunk, dimension(like))
-
-
-def _check_fits(k, like):
-  if k > (d := dimension(like)):
-    raise ValueError(f'Expected {k=} <= {d=}.')
 
 
 def _rows(x, chunk):

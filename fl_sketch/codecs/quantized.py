@@ -38,7 +38,7 @@ def qsgd(levels: int) -> base.Codec:
   """
   check_positive(levels=levels)
   if levels >= 2**15:
-    raise ValueError(f'Expected {levels=} < {2**15}.')
+    raise ValueError(f'{levels=} must be below {2**15}.')
 
   def encode(key, tree):
     x = base.flat(key, tree)
@@ -82,7 +82,7 @@ def sign(norm: str = 'l1') -> base.Codec:
   2021, arXiv:2102.02888).
   """
   if norm not in ('l1', 'l2'):
-    raise ValueError(f"Expected {norm=} in ('l1', 'l2').")
+    raise ValueError(f"{norm=} must be 'l1' or 'l2'.")
 
   def encode(key, tree):
     x = base.flat(key, tree)

@@ -74,11 +74,11 @@ def eden(
   rotation.
   """
   if bits not in (1, 2, 3, 4):
-    raise ValueError(f'Expected {bits=} in (1, 2, 3, 4).')
+    raise ValueError(f'{bits=} must be 1, 2, 3 or 4.')
   if scale not in ('unbiased', 'least_squares'):
-    raise ValueError(f"Expected {scale=} in ('unbiased', 'least_squares').")
+    raise ValueError(f"{scale=} must be 'unbiased' or 'least_squares'.")
   if keep is not None and not rotate:
-    raise ValueError(f'Expected {keep=} to be None without rotate.')
+    raise ValueError(f'{keep=} requires rotate=True.')
   centroids, distortion = lloyd_max(bits)
   unbiased = scale == 'unbiased'
   part = lambda like: 1.0 if keep is None else keep / dimension(like)
@@ -178,8 +178,7 @@ def _passes(d):
 def _rotate(key, x, keep):
   """All passes but the last, and `keep` entries of the last."""
   d, last = x.size, _passes(x.size) - 1
-  if keep is not None and keep > d:
-    raise ValueError(f'Expected {keep=} <= {d=}.')
+  base.check_fits(keep or d, x, 'keep')
   whole = sketches.block_srht(d, _BLOCK)
   # A loop, so that a pass is compiled once.
   one = lambda i, x: _deal(whole.sketch(jax.random.fold_in(key, i), x))

@@ -35,12 +35,12 @@ def top_k(k: int) -> base.Codec:
   check_positive(k=k)
 
   def encode(key, tree):
-    _check(k, tree)
+    base.check_fits(k, tree)
     return _largest(base.flat(key, tree), k)
 
   def decode(key, payload, like):
     del key
-    _check(k, like)
+    base.check_fits(k, like)
     values, support = payload
     return sketches.put(like, support, values)
 
@@ -69,11 +69,13 @@ def rand_k(k: int) -> base.Codec:
   check_positive(k=k)
 
   def encode(key, tree):
-    d = _check(k, tree)
+    d = base.check_fits(k, tree)
     return base.flat(key, tree)[_sample(key, k, d)] * (d / k)
 
   def decode(key, payload, like):
-    return sketches.put(like, _sample(key, k, _check(k, like)), payload)
+    return sketches.put(
+      like, _sample(key, k, base.check_fits(k, like)), payload
+    )
 
   omega = lambda d: dimension(d) / k - 1
   return base.Codec(encode, decode, 'rand_k', omega, None)
@@ -110,13 +112,13 @@ def quantized_top_k(k: int, bits: int, bucket: int) -> base.Codec:
   """
   check_positive(k=k, bucket=bucket)
   if bits not in (2, 4, 8):
-    raise ValueError(f'Expected {bits=} in (2, 4, 8).')
+    raise ValueError(f'{bits=} must be 2, 4 or 8.')
   if k % bucket:
-    raise ValueError(f'Expected {k=} to be a multiple of {bucket=}.')
+    raise ValueError(f'{k=} must be a multiple of {bucket=}.')
   bound = 2 ** (bits - 1) - 1
 
   def encode(key, tree):
-    _check(k, tree)
+    base.check_fits(k, tree)
     values, support = _largest(base.flat(key, tree), k)
     rows = values.reshape(-1, bucket)
     scale = jnp.abs(rows).max(1)
@@ -125,7 +127,7 @@ def quantized_top_k(k: int, bits: int, bucket: int) -> base.Codec:
 
   def decode(key, payload, like):
     del key
-    _check(k, like)
+    base.check_fits(k, like)
     packed, scale, support = payload
     rows = packing.unpack(packed, bound, k).reshape(-1, bucket) / bound
     return sketches.put(like, support, (scale[:, None] * rows).ravel())
@@ -133,13 +135,6 @@ def quantized_top_k(k: int, bits: int, bucket: int) -> base.Codec:
   share = 4 * bound**2 / (4 * bound**2 + bucket - 1)
   delta = lambda d: k / dimension(d) * share
   return base.Codec(encode, decode, 'quantized_top_k', None, delta)
-
-
-def _check(k, like):
-  d = dimension(like)
-  if k > d:
-    raise ValueError(f'Expected {k=} <= {d=}.')
-  return d
 
 
 def _largest(x, k):

@@ -25,7 +25,7 @@ def from_sketch(op: sketches.Sketch) -> base.Codec:
   properties = sketches.properties(op)
   if not properties.linear or properties.alpha is None:
     name, linear = properties.name, properties.linear
-    raise ValueError(f'Expected {name=}, {linear=}, linear with an alpha.')
+    raise ValueError(f'{name=}, {linear=} must be linear and state an alpha.')
   name, alpha = properties.name, properties.alpha
   return base.Codec(op.sketch, op.desketch, name, alpha, None)
 
@@ -47,7 +47,7 @@ def contract(codec: base.Codec) -> base.Codec:
   """
   omega = codec.omega
   if omega is None:
-    raise ValueError(f'Expected codec={codec.name!r} to be unbiased.')
+    raise ValueError(f'codec={codec.name!r} must be unbiased.')
   delta = lambda like: 1 / (1 + omega(like))
 
   def decode(key, payload, like):

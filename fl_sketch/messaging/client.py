@@ -79,13 +79,16 @@ def check(algorithm: Algorithm, params: Any):
   """
   if algorithm.releases:
     raise ValueError(
-      f'Expected releases={algorithm.releases} to be 0: the noise of a private '
-      'round is drawn by the simulation.'
+      f'A private algorithm, releases={algorithm.releases}, does not run over '
+      'messages: the simulation draws its noise.'
     )
   if algorithm.decode is None:
-    raise ValueError('Expected payloads that are summed as they come.')
+    raise ValueError(
+      'The server must sum payloads as they come; this algorithm cannot.'
+    )
   state = jax.eval_shape(lambda x: rounds.init(algorithm, x, 1), params)
   if algorithm.correction is not None or comms.has_client_state(state):
     raise ValueError(
-      'Expected clients that need nothing but the parameters of the round.'
+      "The algorithm's clients need more than the parameters of the round, "
+      'and messages bring nothing else.'
     )

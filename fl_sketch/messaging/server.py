@@ -130,7 +130,7 @@ class Inbox:
     self._slot = {int(self._ids[n]): n for n in selected}
     if len(self._slot) < len(selected):
       ids = self._ids[selected]
-      raise ValueError(f'Expected every client once, got {ids}.')
+      raise ValueError(f'{ids=} must have every client once.')
     self._answered, self._taken = np.zeros((2, len(self._ids)), bool)
     self._total = jax.tree.map(jnp.zeros_like, server.term)
     self._open, self._late = True, 0
@@ -194,7 +194,7 @@ class Inbox:
       ValueError: the round is closed already.
     """
     if not self._open:
-      raise ValueError(f'Expected round {self._round} to be open.')
+      raise ValueError(f'Round {self._round} is closed already.')
     self._open = False
     server = self._server
     weight = np.where(self._taken, self._weight, 0)

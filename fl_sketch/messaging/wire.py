@@ -71,7 +71,7 @@ def encode(
     ValueError: `run` does not have 16 bytes.
   """
   if len(run) != 16:
-    raise ValueError(f'Expected len(run)={len(run)} to be 16.')
+    raise ValueError(f'{len(run)=} must be 16.')
   leaves = [np.asarray(x) for x in jax.tree.leaves(payload)]
   little = [x.astype(x.dtype.newbyteorder('<'), copy=False) for x in leaves]
   body = b''.join(x.tobytes() for x in little)
@@ -89,19 +89,23 @@ def unpack(message: bytes) -> Message:
     PayloadError: it is truncated, damaged, of another version or no message.
   """
   if len(message) < OVERHEAD:
-    raise PayloadError(f'Expected {len(message)=} >= {OVERHEAD}, the header.')
+    raise PayloadError(f'{len(message)=} is below {OVERHEAD}, the header.')
   magic, version, run, *sender, layout, size = _FIELDS.unpack_from(message)
   if magic != MAGIC:
-    raise PayloadError(f'Expected {magic=} to be {MAGIC}.')
+    raise PayloadError(f'{magic=} is not {MAGIC}: no message of a client.')
   if version != VERSION:
-    raise PayloadError(f'Expected {version=} to be {VERSION}.')
+    raise PayloadError(
+      f'{version=} is not {VERSION}; use one version of fl_sketch.'
+    )
   body = memoryview(message)[OVERHEAD:]
   if len(body) != size:
-    raise PayloadError(f'Expected {size} bytes of payload, got {len(body)}.')
+    raise PayloadError(f'The payload has {len(body)} bytes, not {size}.')
   (crc,) = _CRC.unpack_from(message, _FIELDS.size)
   actual = zlib.crc32(body, zlib.crc32(memoryview(message)[: _FIELDS.size]))
   if actual != crc:
-    raise PayloadError(f'Expected {crc=:#010x}, got {actual:#010x}.')
+    raise PayloadError(
+      f'{crc=:#010x} is not that of the bytes, {actual:#010x}.'
+    )
   return Message(run, *sender, layout=layout, body=body)
 
 
@@ -120,8 +124,8 @@ def read(message: Message, like: Any) -> Any:
   size = comms.nbytes(like)
   if message.layout != _layout(leaves) or len(message.body) != size:
     raise PayloadError(
-      f'Expected {_describe(leaves)}, {size} bytes; got {len(message.body)} '
-      'bytes, or others of these shapes and dtypes.'
+      f'The payload of {len(message.body)} bytes is not {_describe(leaves)}, '
+      f'{size} bytes.'
     )
   arrays, start = [], 0
   for leaf in leaves:
@@ -129,7 +133,7 @@ def read(message: Message, like: Any) -> Any:
     end = start + comms.nbytes(leaf)
     raw = np.frombuffer(message.body[start:end], np.uint8)
     if dtype.kind == 'b' and (raw > 1).any():
-      raise PayloadError(f'Expected bools of 0 or 1, got {raw.max()}.')
+      raise PayloadError(f'A bool is sent as {raw.max()}; it must be 0 or 1.')
     x = raw.view(dtype.newbyteorder('<')).astype(dtype, copy=False)
     arrays.append(x.reshape(leaf.shape))
     start = end

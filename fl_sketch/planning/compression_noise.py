@@ -102,32 +102,6 @@ def step_cosine(alpha: float, momentum: float = 0.9) -> float:
   return (1 + alpha * (1 - momentum) / (1 + momentum)) ** -0.5
 
 
-def second_moment_floor(norm: float, dimension: int, alpha: float) -> float:
-  r"""The least root of a second moment: :math:`\|g\| \sqrt{\alpha / d}`.
-
-  :math:`E D_i^2 = g_i^2 + \alpha \|g\|^2 / d`. Coordinates below it get steps
-  of one size, and Adam keeps its adaptivity on those above alone. It is
-  :math:`\|g\| / \sqrt b` for small tables of floats, whatever the number of
-  clients.
-
-  >>> second_moment_floor(1.0, 6400, 64.0)
-  0.1
-
-  Args:
-    norm: of g.
-    dimension: d.
-    alpha: of the estimates, see `table_alpha`.
-
-  Source: of this project.
-
-  Raises:
-    ValueError: norm < 0, dimension < 1 or alpha < 0.
-  """
-  norm = checks.at_least('norm', norm, 0)
-  alpha = checks.at_least('alpha', alpha, 0)
-  return norm * (alpha / checks.count('dimension', dimension)) ** 0.5
-
-
 def accumulated_noise(
   alpha: float, sampling: float, client_momentum: float = 0.0
 ) -> float:

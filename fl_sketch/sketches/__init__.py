@@ -34,7 +34,7 @@ from fl_sketch.sketches.gaussian import gaussian
 from fl_sketch.sketches.hadamard import fwht
 from fl_sketch.sketches.identity import identity
 from fl_sketch.sketches.layer_cyclic import layer_cyclic
-from fl_sketch.sketches.layerwise import allocate_by_norm, layerwise
+from fl_sketch.sketches.layerwise import layerwise
 from fl_sketch.sketches.sparse_embedding import sparse_embedding
 from fl_sketch.sketches.srft import srft
 from fl_sketch.sketches.srht import srht
@@ -43,8 +43,8 @@ from fl_sketch.sketches.verification import Verification, verify
 from fl_sketch.utils import registry
 
 __all__ = [
-  'REGISTRY', 'Properties', 'Sketch', 'Verification', 'allocate_by_norm',
-  'ams', 'block_cyclic', 'block_srht', 'count_sketch', 'dct',
+  'REGISTRY', 'Properties', 'Sketch', 'Verification', 'ams', 'block_cyclic',
+  'block_srht', 'count_sketch', 'dct',
   'describe', 'dimension', 'from_hashes', 'from_matrix', 'fwht', 'gaussian',
   'heaprix', 'heavy_support', 'heavymix', 'identity', 'l2_norm',
   'layer_cyclic', 'layerwise', 'make', 'names', 'properties', 'put',
@@ -63,7 +63,7 @@ def _layerwise(
   """`layerwise` of an operator that a config names."""
   sized = [name for name in names() if REGISTRY.required(name) == ['size']]
   if factory not in sized:
-    raise ValueError(f'Expected {factory=} in {tuple(sized)}.')
+    raise ValueError(f'{factory=} must be one of {tuple(sized)}.')
   return layerwise(lambda b: make(factory, size=b), size, allocation)
 
 

@@ -100,7 +100,9 @@ def properties(op: Sketch) -> Properties:
     ValueError: the operator states none.
   """
   if op.properties is None:
-    raise ValueError('Expected op.properties: this operator states none.')
+    raise ValueError(
+      'op.properties is None: this operator states none; set them.'
+    )
   return op.properties
 
 
@@ -125,7 +127,7 @@ def leaf_type(leaf: Any) -> jax.ShapeDtypeStruct:
     leaf = jnp.asarray(leaf)
   dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
   if not jnp.issubdtype(dtype, jnp.floating):
-    raise TypeError(f'Expected dtype={str(dtype)!r} of a leaf to be floating.')
+    raise TypeError(f'A leaf has dtype={str(dtype)!r}; use a float type.')
   return jax.ShapeDtypeStruct(leaf.shape, dtype)
 
 
@@ -149,7 +151,7 @@ def vector_type(tree: Tree) -> jax.ShapeDtypeStruct:
   dtype = jnp.result_type(jnp.float32, *(t.dtype for t in types))
   d = sum(t.size for t in types)
   if d >= 2**31:
-    raise ValueError(f'Expected {d=} < 2**31, the reach of an int32 index.')
+    raise ValueError(f'{d=} exceeds 2**31 - 1, the largest int32 index.')
   return jax.ShapeDtypeStruct((d,), dtype)
 
 
@@ -181,7 +183,7 @@ def check_positive(**values: int) -> None:
   """Raises ValueError unless every value is an integer of at least 1."""
   for name, value in values.items():
     if not isinstance(value, int | np.integer) or value < 1:
-      raise ValueError(f'Expected {name}={value!r} to be an integer >= 1.')
+      raise ValueError(f'{name}={value!r} must be an integer >= 1.')
 
 
 def split(values: jax.Array, types: Sequence[Any]) -> list[jax.Array]:
@@ -250,7 +252,7 @@ def from_runs(
     table = jax.ShapeDtypeStruct(shape, jnp.result_type(vector.dtype, dtype))
     if not allow_larger and table.size > vector.size:
       label = ' * '.join(f'{name}={n}' for name, n in (axes or {}).items())
-      raise ValueError(f'Expected {label} <= d={vector.size}.')
+      raise ValueError(f'{label} exceeds d={vector.size}; use a smaller table.')
     return table
 
   def in_lanes(fn, vector):
@@ -289,7 +291,7 @@ def from_runs(
   def desketch_tree(key, table, like):
     want = checked_type(like)
     if table.shape != want.shape:
-      raise ValueError(f'Expected {table.shape=} == {want.shape}.')
+      raise ValueError(f'{table.shape=} must be {want.shape}, as of `like`.')
     leaves, treedef = jax.tree.flatten(like)
     types = tuple(map(leaf_type, leaves))
     return treedef.unflatten(desketch_leaves(key, table, types))

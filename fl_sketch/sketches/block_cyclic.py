@@ -51,7 +51,7 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
   """
   base.check_positive(size=size, sparsity=sparsity)
   if size % sparsity:
-    raise ValueError(f'Expected {sparsity=} to divide {size=}.')
+    raise ValueError(f'{sparsity=} must divide {size=}.')
   cols, scale = size // sparsity, sparsity**-0.5
 
   def sketch(key, runs, vector):

@@ -53,7 +53,7 @@ def block_srht(size: int, block: int = 4096) -> base.Sketch:
   """
   base.check_positive(size=size, block=block)
   if block.bit_count() != 1:
-    raise ValueError(f'Expected {block=} to be a power of two.')
+    raise ValueError(f'{block=} must be a power of two.')
 
   def sketch(key, runs, vector):
     plan = block_rows.plan(vector.size, size, block)

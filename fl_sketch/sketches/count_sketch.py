@@ -51,7 +51,7 @@ def count_sketch(
   """
   base.check_positive(rows=rows, cols=cols)
   if combine not in ('median', 'mean'):
-    raise ValueError(f"Expected {combine=} in ('median', 'mean').")
+    raise ValueError(f"{combine=} must be 'median' or 'mean'.")
   mean = combine == 'mean'
   size = rows * cols
 

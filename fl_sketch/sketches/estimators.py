@@ -45,7 +45,7 @@ def l2_norm(table: jax.Array) -> jax.Array:
   """
   _check_table(table)
   if table.ndim not in (1, 2):
-    raise ValueError(f'Expected {table.ndim=} in (1, 2).')
+    raise ValueError(f'{table.ndim=} must be 1 or 2.')
   sizes = jnp.atleast_2d(jnp.abs(table))
   sizes = sizes.astype(jnp.result_type(sizes, jnp.float32))
   return jnp.sqrt(median.median(list(jnp.square(sizes).sum(1))))
@@ -91,7 +91,7 @@ def put(like: base.Tree, support: jax.Array, values: jax.Array) -> base.Tree:
   """
   shape, want = jnp.shape(values), jnp.shape(support)
   if shape != want:
-    raise ValueError(f'Expected values.{shape=} == {want}, that of support.')
+    raise ValueError(f'values.{shape=} must be {want}, that of support.')
   flat = jnp.zeros_like(base.vector_type(like))
   flat = flat.at[support].set(jnp.asarray(values, flat.dtype))
   types, treedef = jax.tree.flatten(jax.tree.map(base.leaf_type, like))
@@ -186,7 +186,7 @@ def heavymix(
   Source: as of `heavy_support`.
   """
   if exact is not None and jnp.shape(exact) != (k,):
-    raise ValueError(f'Expected exact.shape={jnp.shape(exact)} == ({k},).')
+    raise ValueError(f'exact.shape={jnp.shape(exact)} must be ({k},).')
   support, estimates = _heavy(op, key, table, like, k)
   return put(like, support, estimates if exact is None else exact)
 
@@ -239,7 +239,7 @@ def heaprix(
   Source: Haddadpour et al. (arXiv:2008.04975), Algorithm 4.
   """
   if hash not in ('fresh', 'shared'):
-    raise ValueError(f"Expected {hash=} in ('fresh', 'shared').")
+    raise ValueError(f"{hash=} must be 'fresh' or 'shared'.")
   # Rounded once, at the end: a bfloat16 leaf's y1 and rest may cancel.
   like = jax.tree.map(_wide, tree)
   support, values = _heavy(op, key, op.sketch(key, tree), like, k)
@@ -257,11 +257,14 @@ def _heavy(op, key, table, like, k):
   same_norm = promises.adjoint_scale == 1 and table.ndim == 1
   if promises.name != 'count_sketch' and not same_norm:
     name, shape = promises.name, table.shape
-    raise ValueError(f'Expected {name=}, {shape=}, to keep the norm of a tree.')
+    raise ValueError(
+      f'{name} with table.{shape=} does not keep norms; use count_sketch or '
+      'an operator with one axis and adjoint_scale=1.'
+    )
   base.check_positive(k=k)
   d = base.vector_type(like).size
   if k > d:
-    raise ValueError(f'Expected {k=} <= {d=}.')
+    raise ValueError(f'{k=} exceeds {d=}; use a smaller k.')
   g = op.desketch(key, table, jax.tree.map(_wide, like))
   return _select(key, table, g, int(k))
 
@@ -294,7 +297,7 @@ def _wide(leaf):
 
 def _check_table(table):
   if not isinstance(table, jax.Array | np.ndarray):
-    raise TypeError(f'Expected {type(table)=} to be one array.')
+    raise TypeError(f'{type(table)=} must be one array.')
   if not jnp.issubdtype(table.dtype, jnp.inexact):
     dtype = str(table.dtype)
-    raise TypeError(f'Expected table.{dtype=} to be floating or complex.')
+    raise TypeError(f'table.{dtype=} must be floating or complex.')

@@ -32,7 +32,7 @@ def from_matrix(matrix: jax.Array) -> base.Sketch:
     ValueError: the matrix has not two axes.
   """
   if matrix.ndim != 2:
-    raise ValueError(f'Expected {matrix.shape=} to be (size, d).')
+    raise ValueError(f'{matrix.shape=} must be (size, d).')
   size, columns = matrix.shape
 
   def sketch(key, runs, vector):
@@ -79,10 +79,10 @@ def from_hashes(
   """
   base.check_positive(cols=cols)
   if combine not in ('median', 'mean'):
-    raise ValueError(f"Expected {combine=} in ('median', 'mean').")
+    raise ValueError(f"{combine=} must be 'median' or 'mean'.")
   if buckets.ndim != 2 or buckets.shape != signs.shape:
     raise ValueError(
-      f'Expected {buckets.shape=} == {signs.shape=} to be (rows, d).'
+      f'{buckets.shape=} and {signs.shape=} must both be (rows, d).'
     )
   if not any(isinstance(x, core.Tracer) for x in (buckets, signs)):
     _check_hashes(np.asarray(buckets), np.asarray(signs), cols)
@@ -120,15 +120,15 @@ def from_hashes(
 def _check_hashes(buckets, signs, cols):
   # Where a bucket is not there, JAX drops what is written and reads another.
   if not ((buckets >= 0) & (buckets < cols)).all():
-    raise ValueError(f'Expected 0 <= buckets < {cols=}.')
+    raise ValueError(f'buckets must be in [0, {cols=}).')
   if not (np.abs(signs) == 1).all():
-    raise ValueError('Expected signs to be 1 and -1.')
+    raise ValueError('signs must be 1 or -1.')
 
 
 def _check(vector, columns, what):
   if vector.size != columns:
     d = vector.size
-    raise ValueError(f'Expected {d=} == {columns}, the columns of the {what}.')
+    raise ValueError(f'{d=} must be {columns}, the columns of the {what}.')
 
 
 def _cut(values, spans):

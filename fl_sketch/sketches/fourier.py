@@ -42,7 +42,7 @@ def split(d: int, size: int) -> tuple[int, int]:
   while d > _SHORT and not _smooth(length):
     length += 1
   if parts * length >= 2**31:
-    raise ValueError(f'Expected {d=}, padded for {size=}, to be < 2**31.')
+    raise ValueError(f'{d=}, padded for {size=}, exceeds an int32 index.')
   return parts * length, parts
 
 

@@ -30,7 +30,7 @@ def fwht(x: jax.Array) -> jax.Array:
     ValueError: x is no vector, or n no power of two.
   """
   if x.ndim != 1 or x.size.bit_count() != 1:
-    raise ValueError(f'Expected {x.shape=} to be (n,), n a power of two.')
+    raise ValueError(f'{x.shape=} must be (n,) with n a power of two.')
   return lax.platform_dependent(
     x, cpu=_fwht_by_pieces, default=lambda x: _levels(x, x.size, 1)
   )

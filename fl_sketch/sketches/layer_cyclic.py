@@ -44,7 +44,7 @@ def layer_cyclic(size: int, sizes: Sequence[int] | jax.Array) -> base.Sketch:
   base.check_positive(size=size)
   if not isinstance(sizes, core.Tracer):
     if min(sizes) < 1 or sum(sizes) != size:
-      raise ValueError(f'Expected {sizes=} >= 1, of sum {size=}.')
+      raise ValueError(f'{sizes=} must be >= 1 each, with the sum {size=}.')
   promises = base.Properties(
     'layer_cyclic', lambda like: size, None, None, exact_at_full_size=True
   )
@@ -82,7 +82,7 @@ class _Parts:
 
   def __init__(self, dims: Sequence[int], sizes: jax.Array):
     if len(dims) != len(sizes):
-      raise ValueError(f'Expected {len(sizes)=} == {len(dims)} leaves.')
+      raise ValueError(f'{len(sizes)=} must be {len(dims)}, one a leaf.')
     self.starts = np.cumsum([0, *dims[:-1]], dtype=np.uint32)
     self.sizes, self.offsets = sizes, jnp.cumsum(sizes) - sizes
 

@@ -53,9 +53,8 @@ def layerwise(
       changes the total, which is in the properties.
     size: numbers in all tables together.
     allocation: 'proportional' (b_l as d_l), 'sqrt' (b_l as the square root of
-      d_l), or a tuple of one integer a leaf, such as `allocate_by_norm` makes.
-      Its entries are at least 1, or 0 for an empty leaf; one above the leaf's
-      size means raw, and the excess is not sent.
+      d_l), or a tuple of one integer a leaf: at least 1, or 0 for an empty
+      leaf; one above the leaf's size means raw, and the excess is not sent.
 
   Returns:
     A `Sketch` whose tables are tuples of the leaves' tables, in the order of
@@ -93,7 +92,7 @@ def layerwise(
   def desketch(key, tables, like):
     leaves, treedef = jax.tree.flatten(like)
     if len(tables) != len(leaves):
-      raise ValueError(f'Expected {len(tables)=} == {len(leaves)} leaves.')
+      raise ValueError(f'{len(tables)=} must be {len(leaves)}, one a leaf.')
     ops = zip(parts(leaves), _keys(key, leaves), tables, leaves, strict=True)
     return treedef.unflatten(op.desketch(k, y, x) for op, k, y, x in ops)
 
@@ -106,67 +105,18 @@ def layerwise(
   return base.Sketch(sketch, desketch, zero_tables, promises)
 
 
-def allocate_by_norm(
-  norms: Sequence[float], sizes: Sequence[int], size: int
-) -> tuple[int, ...]:
-  r"""The numbers b_l a leaf with which layer-wise sketching has least variance.
-
-  With alpha_l = d_l / b_l - 1, as of block-cyclic sketches, the variance is
-  :math:`\sum_l d_l \|g_l\|^2 / b_l` less a constant. Its derivative by b_l is
-  :math:`-(w_l / b_l)^2`, :math:`w_l = \|g_l\| \sqrt{d_l}`, and at a minimum
-  under :math:`\sum_l b_l = b` all of them are equal (Lagrange): b_l is
-  proportional to w_l, and the sum :math:`(\sum_l w_l)^2 / b`. With the bounds
-  1 <= b_l <= d_l it is :math:`\min(\max(t w_l, 1), d_l)`, t such that the total
-  is b. The integers are the best there are: no other ones have a smaller sum.
-
-  For the host, between rounds. The norms have to be public, such as running
-  means of what the server decoded: clients that differ in b_l differ in R.
-
-  >>> allocate_by_norm([3.0, 1.0, 0.0], [64, 64, 16], 41)
-  (30, 10, 1)
-
-  Args:
-    norms: ||g_l|| a leaf, at least 0. Leaves of norm 0 get 1, and what no
-      other leaf has room for.
-    sizes: d_l a leaf; an empty one gets 0.
-    size: b; all leaves are raw where it is the sum of `sizes` or more.
-
-  Returns:
-    The b_l, whose sum is min(size, sum(sizes)), for `layerwise`.
-
-  Raises:
-    ValueError: a norm is negative or not finite, a size is negative, there is
-      not one norm a size, or there are more leaves than numbers.
-  """
-  base.check_positive(size=size)
-  norms, sizes = [float(norm) for norm in norms], tuple(map(int, sizes))
-  if len(norms) != len(sizes):
-    raise ValueError(f'Expected {len(norms)=} == {len(sizes)=}.')
-  if not all(0 <= norm < math.inf for norm in norms):
-    raise ValueError(f'Expected {norms=} to be finite and >= 0.')
-  if min(sizes, default=0) < 0:
-    raise ValueError(f'Expected {sizes=} >= 0.')
-  largest = max(norms, default=0) or 1.0  # or squares might overflow
-  roots = map(math.sqrt, sizes)
-  weights = [w / largest * r for w, r in zip(norms, roots, strict=True)]
-  rounded = _allocate(weights, sizes, min(size, sum(sizes)))
-  return tuple(_exchange(rounded, weights, sizes))
-
-
 def _checked_rule(allocation: Any, size: int) -> str | tuple[int, ...]:
   """The allocation as a rule's name or a tuple of Python integers."""
   if isinstance(allocation, str):
     if allocation not in _RULES:
-      raise ValueError(
-        f'Expected {allocation=} in {tuple(_RULES)}, or a tuple.'
-      )
+      raise ValueError(f'{allocation=} must be in {tuple(_RULES)} or a tuple.')
     return allocation
   entries = tuple(allocation)
   for b in entries:
     if not isinstance(b, int | np.integer) or b < 0:
-      raise ValueError(f'Expected {allocation=} of integers >= 0.')
+      raise ValueError(f'{allocation=} must hold integers >= 0.')
   if sum(entries) != size:
-    raise ValueError(f'Expected {size=} == {sum(entries)}, of {allocation=}.')
+    raise ValueError(f'{allocation=} has the sum {sum(entries)}, not {size=}.')
   return tuple(map(int, entries))
 
 
@@ -175,9 +125,12 @@ def _check_kept(b, promises, size, promised):
   claims = 'linear', 'alpha', 'coordinate_wise', 'variance', 'embedding'
   for claim in claims:
     if getattr(promised, claim) and not getattr(promises, claim):
-      raise ValueError(f'Expected {claim} of factory({b}), as at {size=}.')
+      raise ValueError(f'factory({b}) is not {claim!r}, as factory({size}) is.')
   if promised.adjoint_scale == 1 and promises.adjoint_scale != 1:
-    raise ValueError(f'Expected {promises.adjoint_scale=} == 1, as at {size=}.')
+    raise ValueError(
+      f'factory({b}) has adjoint_scale={promises.adjoint_scale}, '
+      f'factory({size}) has 1; they must agree.'
+    )
 
 
 def _keys(key, leaves):
@@ -227,14 +180,14 @@ def _promises(promised, parts) -> base.Properties:
 def _allocated(rule: Any, sizes: tuple[int, ...], size: int) -> tuple[int, ...]:
   """The numbers b_l a leaf of `layerwise`, none above d_l."""
   if size > sum(sizes):
-    raise ValueError(f'Expected {size=} <= d={sum(sizes)}.')
+    raise ValueError(f'{size=} exceeds d={sum(sizes)}; use a smaller size.')
   if rule in _RULES:
     return _allocate(list(map(_RULES[rule], sizes)), sizes, size)
   if len(rule) != len(sizes):
-    raise ValueError(f'Expected len(allocation)={len(rule)} == {len(sizes)}.')
+    raise ValueError(f'{len(rule)=} must be {len(sizes)}, one a leaf.')
   for i, (b, d) in enumerate(zip(rule, sizes, strict=True)):
     if d and not b:
-      raise ValueError(f'Expected allocation[{i}]=0 >= 1, for a leaf of {d}.')
+      raise ValueError(f'allocation[{i}]=0 must be >= 1: the leaf has {d=}.')
   return tuple(map(min, rule, sizes))
 
 
@@ -248,7 +201,7 @@ def _allocate(
   """
   count = sum(d > 0 for d in sizes)
   if size < count:
-    raise ValueError(f'Expected {size=} >= {count}, the leaves not empty.')
+    raise ValueError(f'{size=} must be >= {count}, one a leaf.')
   shares = _shares(weights, sizes, size)
   floors = [math.floor(share) for share in shares]
   order = sorted(range(len(sizes)), key=lambda i: floors[i] - shares[i])
@@ -265,8 +218,6 @@ def _shares(weights, sizes, size) -> list[Fraction]:
   shares = [Fraction(0)] * len(sizes)
   free, rest = [i for i, d in enumerate(sizes) if d], Fraction(size)
   while free:
-    if not any(weights[i] for i in free):
-      weights = sizes  # any split of the rest among these is as good
     t = rest / sum(Fraction(weights[i]) for i in free)
     at = {i: t * Fraction(weights[i]) for i in free}
     high = {i: Fraction(sizes[i]) for i in free if at[i] > sizes[i]}
@@ -279,23 +230,3 @@ def _shares(weights, sizes, size) -> list[Fraction]:
     free = [i for i in free if i not in settled]
     rest -= sum(settled.values())
   return shares
-
-
-def _exchange(allocated, weights, sizes) -> list[int]:
-  """Moves single units while that lowers sum_l w_l^2 / b_l.
-
-  A sum of convex functions, one of each b_l, has no minimum but the least.
-  """
-  b = list(allocated)
-  gain = lambda i, n: weights[i] ** 2 / (n * (n + 1))  # of n + 1 over n
-  while True:
-    takers = [i for i, d in enumerate(sizes) if b[i] < d]
-    givers = [i for i in range(len(b)) if b[i] > 1]
-    if not takers or not givers:
-      return b
-    taker = max(takers, key=lambda i: gain(i, b[i]))
-    giver = min(givers, key=lambda i: gain(i, b[i] - 1))
-    if gain(taker, b[taker]) <= gain(giver, b[giver] - 1):
-      return b
-    b[taker] += 1
-    b[giver] -= 1

@@ -44,11 +44,11 @@ def sparse_embedding(
   """
   base.check_positive(size=size, sparsity=sparsity)
   if kind not in ('I', 'II'):
-    raise ValueError(f"Expected {kind=} in ('I', 'II').")
+    raise ValueError(f"{kind=} must be 'I' or 'II'.")
   if sparsity > size:
-    raise ValueError(f'Expected {sparsity=} <= {size=}.')
+    raise ValueError(f'{sparsity=} exceeds {size=}; use a smaller one.')
   if kind == 'II' and size % sparsity:
-    raise ValueError(f'Expected {sparsity=} to divide {size=}.')
+    raise ValueError(f'{sparsity=} must divide {size=}.')
   rows = _distinct if kind == 'I' else _banded
   scale = sparsity**-0.5
 

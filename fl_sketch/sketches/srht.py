@@ -77,5 +77,5 @@ def srht(size: int) -> base.Sketch:
 
 def _padded(d):
   if d > 2**30:
-    raise ValueError(f'Expected {d=} <= 2**30, to be padded within an int32.')
+    raise ValueError(f'{d=} exceeds 2**30: padded, it exceeds an int32.')
   return 1 << (d - 1).bit_length()

@@ -121,7 +121,7 @@ def verify(
   """
   promises, size = base.properties(op), base.dimension(d)
   if draws < 100 or size < 2:
-    raise ValueError(f'Expected {draws=} >= 100 and d={size} >= 2.')
+    raise ValueError(f'{draws=} must be >= 100, and d={size} >= 2.')
   zeros = lambda x: jnp.zeros(base.leaf_type(x).shape, jnp.float32)
   vector = isinstance(d, int | np.integer)
   like = zeros(np.zeros(size)) if vector else jax.tree.map(zeros, d)

@@ -64,7 +64,7 @@ def words_of(key: bytes) -> np.ndarray:
     ValueError: it has another length.
   """
   if len(key) != KEY_BYTES:
-    raise ValueError(f'Expected {len(key)=} == {KEY_BYTES}.')
+    raise ValueError(f'{len(key)=} must be {KEY_BYTES}.')
   return np.frombuffer(key, '<u4').astype(np.uint32)
 
 
@@ -84,9 +84,9 @@ def key_stream(key: bytes, nonce: bytes, first: int, blocks: int) -> bytes:
     ValueError: a length or a counter is out of range.
   """
   if len(nonce) != 12:
-    raise ValueError(f'Expected {len(nonce)=} == 12.')
+    raise ValueError(f'{len(nonce)=} must be 12.')
   if not 0 <= first <= first + blocks <= 2**32:
-    raise ValueError(f'Expected 0 <= {first=} <= {first + blocks=} <= 2**32.')
+    raise ValueError(f'{first=} and {blocks=} must be within 2**32 blocks.')
   counter = np.arange(first, first + blocks, dtype=np.uint64)
   words = np.frombuffer(nonce, '<u4').astype(np.uint32)
   start = first_state(words_of(key), counter.astype(np.uint32), words)
@@ -134,7 +134,7 @@ class Generator:
   def integers(self, high: int, *, size: int) -> np.ndarray:
     """Draws uniform integers, int64[size] in [0, high), without any bias."""
     if not 1 <= high <= 2**63:
-      raise ValueError(f'Expected 1 <= {high=} <= 2**63.')
+      raise ValueError(f'{high=} must be in [1, 2**63].')
     least, found = np.uint64(2**64 % high), np.empty(0, np.uint64)
     while len(found) < size:  # words below 2^64 mod high would be one too many
       words = self.random_raw(size - len(found))
@@ -144,7 +144,7 @@ class Generator:
   def binomial(self, n: int, p: float) -> int:
     """Counts the heads of n coins, each of probability p rounded to 2^-64."""
     if not 0 <= p <= 1:
-      raise ValueError(f'Expected 0 <= {p=} <= 1.')
+      raise ValueError(f'{p=} must be in [0, 1].')
     heads = int(p * 2.0**64)  # of 2^64 words; the product is exact
     if heads == 0:
       return 0
@@ -172,14 +172,14 @@ class Generator:
     """Draws a subset of range(a), or of an array, all of `size` alike."""
     del shuffle  # the order is not part of the law
     if replace:
-      raise ValueError(f'Expected {replace=} to be False.')
+      raise ValueError(f'{replace=} is not supported; use False.')
     if not isinstance(a, np.ndarray):
       return self._subset(checks.count('a', a), size)
     return a[self._subset(len(a), size)]
 
   def _subset(self, n: int, size: int) -> np.ndarray:
     if not 0 <= size <= n:
-      raise ValueError(f'Expected 0 <= {size=} <= {n=}.')
+      raise ValueError(f'{size=} must be in [0, {n=}].')
     if 2 * size > n:
       return np.delete(np.arange(n), self._subset(n, n - size))
     found = np.empty(0, np.int64)

@@ -29,10 +29,10 @@ def load(plugin: str) -> types.ModuleType:
     except ModuleNotFoundError as e:
       if e.name is None or not f'{plugin}.'.startswith(f'{e.name}.'):
         raise  # the module is there, and imports one that is not
-      raise ValueError(f'Expected plugin={plugin!r} to be a module.') from None
+      raise ValueError(f'plugin={plugin!r} is no module.') from None
   path = pathlib.Path(plugin).resolve()
   if not path.is_file():
-    raise ValueError(f'Expected plugin={plugin!r} to be a file.')
+    raise ValueError(f'plugin={plugin!r} is no file.')
   there = (p for p in _PACKAGES if importlib.util.find_spec(p) is not None)
   name = f'{next(there)}._{hashlib.sha256(bytes(path)).hexdigest()[:16]}'
   if name in sys.modules:

@@ -100,14 +100,16 @@ class Registry(Generic[E]):
       here, there = _origin(factory), _origin(_factory(old))
       if here != there:
         raise ValueError(
-          f'Expected another name of the {self.kind} {here} than {name!r}, '
-          f'which {there} has.'
+          f'{self.kind} {name!r} is {there}; register {here} under another '
+          'name.'
         )
     options = self._arguments(factory).keys() - {*self.context}
     if taken := sorted(options & self._reserved):
-      raise ValueError(f'Expected other names of options {taken} of {name!r}.')
+      raise ValueError(
+        f'{name!r} has reserved names of options {taken}; rename.'
+      )
     if unknown := [x for x in getattr(entry, 'hyper', ()) if x not in options]:
-      raise ValueError(f'Expected hyper={unknown} to be options of {name!r}.')
+      raise ValueError(f'hyper={unknown} must be options of {name!r}.')
     self._entries[name] = entry
     FILES.add(source_of(factory))
     return factory
@@ -131,7 +133,7 @@ class Registry(Generic[E]):
       near = difflib.get_close_matches(str(name), self._entries, n=1)
       hint = f' Did you mean {near[0]!r}?' if near else ''
       raise ValueError(
-        f'Expected {self.kind}={name!r} in {self.names()}.{hint}'
+        f'{self.kind}={name!r} is not one of {self.names()}.{hint}'
       )
     return self._entries[name]
 
@@ -155,7 +157,7 @@ class Registry(Generic[E]):
 
     >>> list(Registry('shape').options('circle'))
     Traceback (most recent call last):
-    ValueError: Expected shape='circle' in ().
+    ValueError: shape='circle' is not one of ().
     """
     arguments = self.arguments(name)
     return {k: p for k, p in arguments.items() if k not in self.context}
@@ -212,12 +214,12 @@ class Registry(Generic[E]):
       near = difflib.get_close_matches(unknown[0], known, n=1)
       hint = f' Did you mean {near[0]!r}?' if near else ''
       raise ValueError(
-        f'Expected options of {self.kind} {name!r} in {tuple(known)}, not '
-        f'{unknown}.{hint}'
+        f'{self.kind} {name!r} has no options {unknown}; it has '
+        f'{tuple(known)}.{hint}'
       )
     lacking = [k for k in _required(known) if k not in options]
     if lacking:
-      raise ValueError(f'Expected options {lacking} of {self.kind} {name!r}.')
+      raise ValueError(f'{self.kind} {name!r} requires options {lacking}.')
     for option, value in options.items():
       # A text as the default of the context does not exclude an object.
       of_context = option in self.context
@@ -247,7 +249,7 @@ def parse_call(text: str) -> dict[str, Any]:
   Raises:
     ValueError: the text is neither.
   """
-  refusal = f'Expected {text!r} to be NAME or NAME(OPTION=VALUE, ...).'
+  refusal = f'{text!r} must be NAME or NAME(OPTION=VALUE, ...).'
   try:
     node = ast.parse(text.strip(), mode='eval').body
   except SyntaxError as e:

@@ -23,9 +23,9 @@ NO_ALPHA = sketches.properties(CYCLIC)._replace(alpha=None)
 )
 def test_k_beyond_the_tree(codec):
   full = jax.eval_shape(codec.encode, KEY, jnp.ones(9))
-  with pytest.raises(ValueError, match=r'Expected k=9 <= d=8\.'):
+  with pytest.raises(ValueError, match='k=9 exceeds d=8'):
     codec.encode(KEY, jnp.ones(8))
-  with pytest.raises(ValueError, match=r'Expected k=9 <= d=8\.'):
+  with pytest.raises(ValueError, match='k=9 exceeds d=8'):
     codec.decode(KEY, full, jnp.ones(8))
 
 
@@ -34,30 +34,30 @@ REFUSED = {
   'k=-1 ': lambda: codecs.rand_k(-1),
   'k=1.5 ': lambda: QUANTIZED(1.5, 2, 1),
   'bucket=0 ': lambda: QUANTIZED(2, 2, 0),
-  'bits=3 in': lambda: QUANTIZED(2, 3, 1),
-  'k=4 to be a multiple of bucket=3': lambda: QUANTIZED(4, 2, 3),
-  'k=0 to be an integer >= 1': lambda: codecs.chunked_top_k(0),
+  'bits=3 must be 2, 4 or 8': lambda: QUANTIZED(2, 3, 1),
+  'k=4 must be a multiple of bucket=3': lambda: QUANTIZED(4, 2, 3),
+  'k=0 must be an integer >= 1': lambda: codecs.chunked_top_k(0),
   'chunk=0 ': lambda: codecs.dct_top_k(1, 0),
-  'k=5 <= chunk=4': lambda: codecs.chunked_top_k(5, 4),
-  'k=3 <= chunk=2': lambda: codecs.dct_top_k(3, 2),
-  'bits=1 in': lambda: codecs.chunked_top_k(2, 4, 1),
-  'bits=5 in': lambda: codecs.eden(5),
-  "scale='best' in": lambda: codecs.eden(scale='best'),
-  'keep=3 to be None without rotate': lambda: codecs.eden(keep=3, rotate=False),
+  'k=5 exceeds chunk=4': lambda: codecs.chunked_top_k(5, 4),
+  'k=3 exceeds chunk=2': lambda: codecs.dct_top_k(3, 2),
+  'bits=1 must be 2, 3 or 4': lambda: codecs.chunked_top_k(2, 4, 1),
+  'bits=5 must be 1, 2, 3 or 4': lambda: codecs.eden(5),
+  "scale='best' must": lambda: codecs.eden(scale='best'),
+  'keep=3 requires rotate=True': lambda: codecs.eden(keep=3, rotate=False),
   'levels=0 ': lambda: codecs.qsgd(0),
-  'levels=32768 < 32768': lambda: codecs.qsgd(2**15),
+  'levels=32768 must be below 32768': lambda: codecs.qsgd(2**15),
   'block=0 ': lambda: codecs.int8(0),
   'block=-8 ': lambda: codecs.int4(-8),
-  "norm='max' in": lambda: codecs.sign('max'),
-  "codec='top_k' to be unbiased": lambda: codecs.contract(codecs.top_k(1)),
+  "norm='max' must": lambda: codecs.sign('max'),
+  "codec='top_k' must be unbiased": lambda: codecs.contract(codecs.top_k(1)),
   "codec='contract": lambda: codecs.contract(CODECS['small_qsgd'].codec),
   'linear=False': lambda: codecs.from_sketch(sketches.count_sketch(3, 2)),
-  'linear with an alpha': lambda: codecs.from_sketch(
+  'must be linear and state an alpha': lambda: codecs.from_sketch(
     CYCLIC._replace(properties=NO_ALPHA)
   ),
-  "codec='zip' in": lambda: codecs.make('zip'),
-  "options .'k'. of codec 'top_k'": lambda: codecs.make('top_k'),
-  "codec 'top_k' in .'k',., not .'levels'": lambda: codecs.make(
+  "codec='zip' is not": lambda: codecs.make('zip'),
+  "codec 'top_k' requires options .'k'.": lambda: codecs.make('top_k'),
+  "'top_k' has no options .'levels'.; it has .'k',": lambda: codecs.make(
     'top_k', k=1, levels=1
   ),
 }
@@ -65,5 +65,5 @@ REFUSED = {
 
 @pytest.mark.parametrize('message', REFUSED)
 def test_refusals(message):
-  with pytest.raises(ValueError, match=f'Expected .*{message}'):
+  with pytest.raises(ValueError, match=message):
     REFUSED[message]()

@@ -160,7 +160,7 @@ def test_groups_of_a_robust_mean_hold_what_was_decoded():
 def test_a_codec_that_does_not_suit_the_table_is_refused():
   """It is the table that it must be able to encode, not the model."""
   make = algorithm('safl', sketch=cases.CYCLIC, codec=codecs.top_k(5))
-  with pytest.raises(ValueError, match='Expected k=5 <= d=4'):
+  with pytest.raises(ValueError, match='k=5 exceeds d=4'):
     rounds.init(make(cases.HP), PARAMS, cases.POPULATION)
 
 

@@ -107,9 +107,9 @@ def test_so_it_is_for_all_that_need_only_the_parameters(name):
 @pytest.mark.parametrize(
   ('name', 'reason'),
   [
-    ('dp_fedavg', 'Expected releases=1 to be 0'),
-    ('fedsketchgate', 'summed as they come'),
-    ('feedback_sign', 'nothing but the parameters'),
+    ('dp_fedavg', 'releases=1, does not run over messages'),
+    ('fedsketchgate', 'must sum payloads as they come'),
+    ('feedback_sign', 'more than the parameters'),
   ],
 )
 def test_what_messages_cannot_play_is_refused(name, reason):
@@ -131,7 +131,7 @@ test_bounds_are_positive = refused(
 def test_every_verdict_and_what_it_costs():
   server, book, state = start(SAFL, max_norm=2.0)
   box = server.open(state, IDS, np.array([1, 2, 0]))
-  with pytest.raises(ValueError, match='Expected every client once'):
+  with pytest.raises(ValueError, match='must have every client once'):
     server.open(state, IDS // 2, np.ones(3))
   before = box.receive(forged(1.001 * TABLE, 0, 0))
   assert before is Verdict.TOO_LARGE  # the norm of TABLE is 2
@@ -143,7 +143,7 @@ def test_every_verdict_and_what_it_costs():
   assert (row['participants'], row['rejected_clients']) == (0, 1)
   assert (row['silent_clients'], row['total_uplink_bytes']) == (1, 16)
   assert server.missing == {(0, 1)}
-  with pytest.raises(ValueError, match='Expected round 0 to be open'):
+  with pytest.raises(ValueError, match='Round 0 is closed'):
     box.close()
 
   assert box.receive(forged(TABLE, 0, 2)) is Verdict.UNKNOWN_CLIENT

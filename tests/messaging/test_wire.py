@@ -46,22 +46,22 @@ def test_whatever_is_cut_off_or_flipped_is_found():
 
 test_the_reason_is_named = refused(
   lambda message: wire.decode(message, PAYLOAD),
-  (MESSAGE[:9], 'Expected len.message.=9 >= 48'),
-  (b'GET ' + MESSAGE[4:], "magic=b'GET ' to be b'FLSK'"),
-  (MESSAGE[:4] + b'\2' + MESSAGE[5:], 'version=2 to be 1'),
-  (MESSAGE[:-1], 'Expected 20 bytes of payload, got 19'),
-  (messaging_clients.flipped(MESSAGE), 'Expected crc=0x'),
-  (forged(PAYLOAD['half'], 0, 0), 'got 12 bytes'),
+  (MESSAGE[:9], 'len.message.=9 is below 48'),
+  (b'GET ' + MESSAGE[4:], "magic=b'GET ' is not b'FLSK'"),
+  (MESSAGE[:4] + b'\2' + MESSAGE[5:], 'version=2 is not 1'),
+  (MESSAGE[:-1], 'has 19 bytes, not 20'),
+  (messaging_clients.flipped(MESSAGE), 'crc=0x.* is not'),
+  (forged(PAYLOAD['half'], 0, 0), 'payload of 12 bytes'),
   (forged(PAYLOAD | {'number': jnp.int32(1)}, 0, 0), 'float32..'),
   (forged(PAYLOAD | {'flag': jnp.ones((2, 1), bool)}, 0, 0), 'bool.2.'),
   (
     forged(PAYLOAD | {'flag': np.array([1, 2], 'u1').view(bool)}, 0, 0),
-    'got 2',
+    'sent as 2',
   ),
   error=wire.PayloadError,
 )
 
 
 def test_a_run_has_sixteen_bytes():
-  with pytest.raises(ValueError, match=r'len\(run\)=3 to be 16'):
+  with pytest.raises(ValueError, match=r'len\(run\)=3 must be 16'):
     forged(PAYLOAD, 0, 0, b'run')

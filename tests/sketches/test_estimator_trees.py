@@ -178,7 +178,7 @@ def test_derivatives_flow_through_what_is_kept():
 @pytest.mark.parametrize('k', [0, -1, 2.5, 65, None])
 def test_bad_k(k):
   table = OP.sketch(KEY, TREE)
-  match = r'Expected k=65 <= d=64\.' if k == 65 else f'Expected k={k}'
+  match = 'k=65 exceeds d=64' if k == 65 else f'k={k} must be'
   for fn in (
     lambda: estimators.heavy_support(OP, KEY, table, TREE, k),
     lambda: estimators.heavymix(OP, KEY, table, TREE, k),
@@ -191,8 +191,8 @@ def test_bad_k(k):
 @pytest.mark.parametrize(
   ('table', 'error', 'match'),
   [
-    ([jnp.ones(3), jnp.ones(4)], TypeError, r'list.* to be one array'),
-    (3.0, TypeError, r'float.* to be one array'),
+    ([jnp.ones(3), jnp.ones(4)], TypeError, 'list.* must be one array'),
+    (3.0, TypeError, 'float.* must be one array'),
     (jnp.ones((5, 8), jnp.int32), TypeError, r"table\.dtype='int32'"),
     (jnp.float32(1.0), ValueError, r'table\.(ndim|shape)='),
     (jnp.ones((2, 3, 4)), ValueError, r'table\.(ndim|shape)='),
@@ -214,13 +214,15 @@ def test_bad_tables(table, error, match):
 def test_bad_arguments():
   table = OP.sketch(KEY, TREE)
   for bad in (jnp.ones(4), jnp.ones((3, 1))):
-    with pytest.raises(ValueError, match=r'exact\.shape=\(.*\) == \(3,\)'):
+    with pytest.raises(ValueError, match=r'exact\.shape=\(.*\) must be \(3,\)'):
       estimators.heavymix(OP, KEY, table, TREE, 3, bad)
-  with pytest.raises(ValueError, match=r"hash='same' in .*'fresh', 'shared'"):
+  with pytest.raises(
+    ValueError, match="hash='same' must be 'fresh' or 'shared'"
+  ):
     estimators.heaprix(OP, KEY, TREE, 3, hash='same')
-  with pytest.raises(ValueError, match=r'rows=5 \* cols=8 <= d=39'):
+  with pytest.raises(ValueError, match=r'rows=5 \* cols=8 exceeds d=39'):
     estimators.heaprix(OP, KEY, jnp.ones(39), 3)
-  with pytest.raises(ValueError, match=r'shape=\(2,\) == \(3,\)'):
+  with pytest.raises(ValueError, match=r'shape=\(2,\) must be \(3,\)'):
     estimators.put(TREE, jnp.arange(3), jnp.ones(2))
   for bad in (jnp.ones(64, jnp.int32), jnp.ones(64, jnp.complex64)):
     with pytest.raises(TypeError, match=f"dtype='{bad.dtype}'"):

@@ -70,15 +70,15 @@ def test_structure_and_shards(op):
 def test_trees_of_other_sizes_are_refused(op):
   """Broadcast instead, they would be read with the hashes of others."""
   small = {'w': jnp.ones(D - 1)}
-  with pytest.raises(ValueError, match=f'd={D - 1} == {D}, the columns'):
+  with pytest.raises(ValueError, match=f'd={D - 1} must be {D}, the columns'):
     op.sketch(KEY, small)
-  with pytest.raises(ValueError, match=f'd={D - 1} == {D}, the columns'):
+  with pytest.raises(ValueError, match=f'd={D - 1} must be {D}, the columns'):
     op.desketch(KEY, op.like(TREE), small)
 
 
 test_arrays_that_are_no_operator_are_refused = refused_calls(
-  (lambda: sketches.from_matrix(SIGNS[0]), r'matrix.shape=\(64,\) to be'),
-  (lambda: sketches.from_hashes(BUCKETS, SIGNS[:2], 5), r'shape=\(3, 64\) =='),
+  (lambda: sketches.from_matrix(SIGNS[0]), r'matrix.shape=\(64,\) must be'),
+  (lambda: sketches.from_hashes(BUCKETS, SIGNS[:2], 5), r'shape=\(3, 64\) and'),
   (lambda: sketches.from_hashes(BUCKETS, SIGNS, 0), 'cols=0'),
   (lambda: sketches.from_hashes(BUCKETS, SIGNS, 5, combine='max'), 'combine='),
 )

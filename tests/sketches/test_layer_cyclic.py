@@ -81,14 +81,14 @@ def test_trees_of_every_kind_keep_their_types():
 
 test_bad_arguments = refused_calls(
   (lambda: sketches.layer_cyclic(0, ()), 'size=0'),
-  (lambda: sketches.layer_cyclic(3, (3, 0)), r'sizes=\(3, 0\) >= 1'),
-  (lambda: sketches.layer_cyclic(3, (1, 1)), r'of sum size=3'),
+  (lambda: sketches.layer_cyclic(3, (3, 0)), r'sizes=\(3, 0\) must be >= 1'),
+  (lambda: sketches.layer_cyclic(3, (1, 1)), 'the sum size=3'),
 )
 
 
 @pytest.mark.parametrize(
   ('sizes', 'message'),
-  [((60, 1, 4), r'size=65 <= d=64\.'), ((9, 9), r'len\(sizes\)=2 == 3 leaves')],
+  [((60, 1, 4), 'size=65 exceeds d=64'), ((9, 9), r'len\(sizes\)=2 must be 3')],
 )
 def test_bad_trees(sizes, message):
   op = sketches.layer_cyclic(sum(sizes), sizes)

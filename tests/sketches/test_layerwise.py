@@ -6,10 +6,9 @@ from typing import Any
 import cases
 import chex
 from fl_sketch import algorithms, sketches
-from fl_sketch.sketches.layerwise import allocate_by_norm, layerwise
+from fl_sketch.sketches.layerwise import layerwise
 import jax
 import jax.numpy as jnp
-import numpy as np
 import operators
 from operators import KEY, TREE
 import pytest
@@ -122,28 +121,21 @@ def test_a_round_in_which_all_leaves_are_raw_is_fedavg():
 
 
 test_bad_arguments = refused_calls(
-  (lambda: cyclic(0), r'Expected size=0'),
-  (lambda: cyclic(3, 'norm'), r"allocation='norm' in \('proportional', 'sq"),
-  (lambda: cyclic(3, (4, -1)), r'\(4, -1\) of integers >= 0'),
-  (lambda: cyclic(3, (1.5, 1.5)), r'\(1.5, 1.5\) of integers >= 0'),
-  (lambda: cyclic(4, (1, 2)), r'Expected size=4 == 3, of .*\(1, 2\)'),
-  (lambda: allocate_by_norm([1.0], [2, 3], 2), r'len\(norms\)=1 == .*=2'),
-  (lambda: allocate_by_norm([-1.0], [2], 2), r'norms=\[-1\.0\] .*finite'),
-  (lambda: allocate_by_norm([np.nan], [2], 2), r'norms=\[nan\]'),
-  (lambda: allocate_by_norm([np.inf], [2], 2), r'norms=\[inf\]'),
-  (lambda: allocate_by_norm([1.0], [-2], 2), r'sizes=\(-2,\) >= 0'),
-  (lambda: allocate_by_norm([1.0, 1.0], [2, 3], 1), r'size=1 >= 2, the leav'),
-  (lambda: allocate_by_norm([1.0], [2], 0), r'Expected size=0'),
+  (lambda: cyclic(0), 'size=0 must'),
+  (lambda: cyclic(3, 'norm'), r"allocation='norm' must be in \('prop"),
+  (lambda: cyclic(3, (4, -1)), r'\(4, -1\) must hold integers >= 0'),
+  (lambda: cyclic(3, (1.5, 1.5)), r'\(1.5, 1.5\) must hold integers >= 0'),
+  (lambda: cyclic(4, (1, 2)), r'\(1, 2\) has the sum 3, not size=4'),
 )
 
 
 @pytest.mark.parametrize(
   ('op', 'message'),
   [
-    (cyclic(65), r'Expected size=65 <= d=64\.'),
-    (cyclic(2), r'Expected size=2 >= 3, the leaves'),
-    (cyclic(9, (4, 5)), r'Expected len\(allocation\)=2 == 3\.'),
-    (cyclic(9, (9, 0, 0)), r'Expected allocation\[1\]=0 >= 1'),
+    (cyclic(65), 'size=65 exceeds d=64'),
+    (cyclic(2), 'size=2 must be >= 3'),
+    (cyclic(9, (4, 5)), r'len\(rule\)=2 must be 3'),
+    (cyclic(9, (9, 0, 0)), r'allocation\[1\]=0 must be >= 1'),
   ],
 )
 def test_bad_trees(op, message):
@@ -155,7 +147,7 @@ def test_bad_trees(op, message):
 def test_bad_tables():
   op = cyclic(20)
   tables = op.like(TREE)
-  with pytest.raises(ValueError, match=r'len\(tables\)=2 == 3 leaves'):
+  with pytest.raises(ValueError, match=r'len\(tables\)=2 must be 3'):
     op.desketch(KEY, tables[:2], TREE)
   with pytest.raises(ValueError, match=r'table\.shape'):
     op.desketch(KEY, tables[::-1], TREE)
@@ -164,8 +156,8 @@ def test_bad_tables():
 def test_a_factory_keeps_to_what_it_promises():
   kind = lambda b: 'mean' if b > 8 else 'median'
   mixed = lambda b: sketches.count_sketch(1, b, combine=kind(b))
-  with pytest.raises(ValueError, match=r'Expected linear of factory\(5\)'):
+  with pytest.raises(ValueError, match=r"factory\(5\) is not 'linear'"):
     layerwise(mixed, 20).like(TREE)
   rows = lambda b: sketches.count_sketch(1 + (b < 8), b // 2, combine='mean')
-  with pytest.raises(ValueError, match=r'adjoint_scale=2\.0 == 1'):
+  with pytest.raises(ValueError, match=r'adjoint_scale=2\.0'):
     layerwise(rows, 20).like(TREE)
