@@ -133,7 +133,7 @@ class Registry(Generic[E]):
       near = difflib.get_close_matches(str(name), self._entries, n=1)
       hint = f' Did you mean {near[0]!r}?' if near else ''
       raise ValueError(
-        f'{self.kind}={name!r} is not one of {self.names()}.{hint}'
+        f'{self.kind}={name!r} must be one of {self.names()}.{hint}'
       )
     return self._entries[name]
 
@@ -157,7 +157,7 @@ class Registry(Generic[E]):
 
     >>> list(Registry('shape').options('circle'))
     Traceback (most recent call last):
-    ValueError: shape='circle' is not one of ().
+    ValueError: shape='circle' must be one of ().
     """
     arguments = self.arguments(name)
     return {k: p for k, p in arguments.items() if k not in self.context}

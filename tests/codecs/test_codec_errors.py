@@ -55,7 +55,7 @@ REFUSED = {
   'must be linear and state an alpha': lambda: codecs.from_sketch(
     CYCLIC._replace(properties=NO_ALPHA)
   ),
-  "codec='zip' is not": lambda: codecs.make('zip'),
+  "codec='zip' must": lambda: codecs.make('zip'),
   "codec 'top_k' requires options .'k'.": lambda: codecs.make('top_k'),
   "'top_k' has no options .'levels'.; it has .'k',": lambda: codecs.make(
     'top_k', k=1, levels=1

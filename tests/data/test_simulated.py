@@ -124,12 +124,12 @@ def test_another_population_than_the_store_has_is_refused(fields):
 OWN = {'dataset': 'simulated'}
 test_fields_that_do_not_fit_a_store_are_named = refused(
   config.Config.from_mapping,
-  ({'dataset': 'stores'}, "Expected dataset='stores' in .*'store'"),
-  ({'dataset': 'store'}, r"Expected options \['folder'\] of dataset 'store'"),
+  ({'dataset': 'stores'}, "dataset='stores' must be .*'store'"),
+  ({'dataset': 'store'}, r"'store' requires options \['folder'\]"),
   ({'store': 'x'}, "'store' is 'dataset_options.folder' now"),
   (
     OWN | {'dataset_options': {'folder': 'x'}},
-    "options of dataset 'simulated' in",
+    "dataset 'simulated' has no options",
   ),
   (OWN | {'partition': 'dirichlet'}, "partition='dirichlet' is not"),
   (OWN | {'alpha': 0.1}, 'alpha=0.1 has no effect unless'),

@@ -236,7 +236,7 @@ Twice = lambda rngs: nnx.Sequential(nnx.Linear(3, 2, rngs=rngs))
     (Twice, 'labels', {'x': np.zeros((4, 3)), 'y': np.full((4, 2), 2)}, 'to 1'),
     (Twice, 'labels', {'x': np.zeros((4, 3)), 'y': np.ones(4)}, 'shape (2, 2)'),
     (Twice, 'regression', arrays(4), "'y' of shape (2, 2), not (2,)"),
-    (Twice, 'hinge', arrays(4), "Expected loss='hinge' in"),
+    (Twice, 'hinge', arrays(4), "loss='hinge' must be one of"),
     (
       Twice,
       'classes',

@@ -169,7 +169,7 @@ def test_descriptions_name_what_a_config_can_set():
   ('fields', 'message'),
   [
     ({'dataset_options': {'noise': 'x'}}, "noise='x' must be of type"),
-    ({'dataset_options': None}, r"options \['noise'\] of dataset 'plugin_wav"),
+    ({'dataset_options': None}, r"requires options \['noise'\]"),
     ({'model_options': {'unit': 4}}, "Did you mean 'units'"),
     ({'options': {'nesterov': 1}}, 'nesterov=1 must be of type bool.'),
     ({'partition': 'dirichlet'}, "partition='dirichlet': the"),

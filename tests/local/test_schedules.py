@@ -62,7 +62,7 @@ def test_a_config_names_its_schedule():
 
 test_schedules_that_mean_nothing_are_refused = refused(
   config.Config.from_mapping,
-  ({'client_schedule': 'cosin'}, r"'cosin' in .* Did you mean 'cosine'"),
+  ({'client_schedule': 'cosin'}, r"'cosin' must .* Did you mean 'cosine'"),
   ({'client_schedule': {'warmup': 3}}, "client_schedule=.'warmup': 3. has"),
   ({'client_schedule': 'cosine(final=1.0)'}, 'final=1.0 must be in .0, 1..'),
   (

@@ -241,11 +241,11 @@ IMAGES = jnp.zeros((2, 1, 1, 1, 1))  # and a kernel
 
 make = models.make
 test_wrong_models_are_refused = refused_calls(
-  (lambda: make('lenet', 10), "model='lenet' in .* Did you mean 'lenet5'"),
+  (lambda: make('lenet', 10), "model='lenet' must .* Did you mean 'lenet5'"),
   (lambda: make('linear', 0), 'num_classes=0 >= 1'),
   (
     lambda: make('mlp', 10, width=3),
-    r"of model 'mlp' in \('widths', 'activation'\), not .'width'",
+    r"'mlp' has no options .'width'.; it has \('widths', 'activation'\)",
   ),
   (lambda: make('mlp', 10, widths=(3,), activation='elu'), "activation='elu'"),
   (lambda: make('mlp', 10, widths=(3, 0)), r'\(3, 0\) >= 1'),

@@ -21,7 +21,7 @@ test_configs_that_mean_nothing_are_refused = refused(
   (LAST, "loss='tokens' does not suit"),
   ({'dataset': 'digits', 'dataset_options': None}, "model='gpt_nano' takes"),
   ({'dataset': 'sst2', 'dataset_options': None}, "model='gpt_nano' predicts"),
-  ({'model': 'llama'}, 'options .*width.* of model .llama'),
+  ({'model': 'llama'}, 'model .llama. requires options .*width'),
 )
 
 

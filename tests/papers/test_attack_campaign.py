@@ -85,7 +85,7 @@ def test_every_config_documents_its_command(name):
     ({'model': 'mlp'}, r"model='mlp' in \('tanh',\)"),
     ({'dataset': 'digits'}, r"model='tanh' in \('linear', 'mlp'"),
     ({'labels': 'optimised'}, r"labels='optimised' in \('known',\)"),
-    ({'sketches': ['fft'], 'sizes': [8]}, "sketch='fft' in"),
+    ({'sketches': ['fft'], 'sizes': [8]}, "sketch='fft' must"),
     ({'defences': ['prune']}, r"defences='prune' in \('clip'"),
     ({'examples': 0}, 'examples=0 >= 1'),
     ({'batch_sizes': []}, r'batch_sizes=\(\) of at least one number'),
@@ -100,7 +100,7 @@ def test_every_config_documents_its_command(name):
   ],
 )
 def test_wrong_configs_are_refused(fields, message):
-  with pytest.raises(ValueError, match=f'Expected .*{message}'):
+  with pytest.raises(ValueError, match=message):
     from_mapping(fields)
 
 

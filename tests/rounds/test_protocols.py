@@ -267,9 +267,9 @@ def test_client_state_and_a_non_linear_payload(shards):
 
 make = functools.partial(algorithms.make, loss_fn=cases.loss_fn)
 test_wrong_options_are_refused = refused_calls(
-  (lambda: make('fedavgg'), "Expected algorithm='fedavgg' in"),
-  (lambda: make('fedavg', sketch=None), "options of algorithm 'fedavg'"),
-  (lambda: make('safl'), r"Expected options \['sketch'\] of algorithm"),
+  (lambda: make('fedavgg'), "algorithm='fedavgg' must be one of"),
+  (lambda: make('fedavg', sketch=None), "algorithm 'fedavg' has no options"),
+  (lambda: make('safl'), r"'safl' requires options \['sketch'\]"),
   (lambda: make('fedavg', local=lambda hp: None), 'loss_fn or your own'),
   (
     lambda: algorithms.make_server_optimizer('sophia'),

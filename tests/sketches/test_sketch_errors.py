@@ -31,7 +31,7 @@ test_bad_arguments = refused_calls(
   (lambda: sketches.count_sketch(0, 3), 'rows=0 must'),
   (lambda: sketches.count_sketch(3, -1), 'cols=-1 must'),
   (lambda: sketches.count_sketch(3, 3, combine='max'), "combine='max'"),
-  (lambda: sketches.make('sha', size=3), "sketch='sha' is not .*'srht'"),
+  (lambda: sketches.make('sha', size=3), "sketch='sha' must .*'srht'"),
   (
     lambda: sketches.make('layerwise', factory='identity', size=3),
     "factory='identity' must .*'srht'",

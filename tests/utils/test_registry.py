@@ -103,7 +103,7 @@ make = lambda **options: lambda shapes: shapes.make('box', **options)
     (make(width=1.0, depth='x'), "depth='x' must be of type int."),
     (
       lambda shapes: shapes.make('bax'),
-      "shape='bax' is not .* Did you mean 'box'",
+      "shape='bax' must .* Did you mean 'box'",
     ),
   ],
 )
