@@ -46,7 +46,7 @@ register(shared_sign, hyper=('bound',))
 
 
 def make(kind: str, **options: Any) -> Codec:
-  """Builds the codec that a config names.
+  """Build the codec that a config names.
 
   >>> make('rand_k', k=2, contract=True).name
   'contract(rand_k)'
@@ -55,9 +55,6 @@ def make(kind: str, **options: Any) -> Codec:
     kind: the name of a registered factory.
     **options: the arguments of that factory; and contract, whether to wrap the
       codec in `contract`, by default not.
-
-  Returns:
-    A `Codec`.
 
   Raises:
     ValueError: unknown kind, or options that the factory does not take.

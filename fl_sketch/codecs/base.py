@@ -37,7 +37,7 @@ class Codec(NamedTuple):
 
 
 def flat(key: jax.Array, tree: Tree) -> jax.Array:
-  """Flattens a tree to f32[d]."""
+  """Flatten a tree to f32[d]."""
   return VECTOR.sketch(key, tree).astype(jnp.float32)
 
 

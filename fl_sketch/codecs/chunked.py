@@ -10,7 +10,7 @@ import numpy as np
 
 
 def chunked_top_k(k: int, chunk: int = 4096, bits: int = 2) -> base.Codec:
-  r"""The k largest magnitudes of each chunk, in `bits` bits each.
+  r"""Send the k largest magnitudes of each chunk, in `bits` bits each.
 
   A chunk is `chunk` numbers in a row; the last one is filled up with zeros. Of
   the values that are kept let s be the largest magnitude; :math:`L = 2^{bits -
@@ -86,7 +86,7 @@ def chunked_top_k(k: int, chunk: int = 4096, bits: int = 2) -> base.Codec:
 
 
 def dct_top_k(k: int, chunk: int = 64) -> base.Codec:
-  """The k largest coefficients of each chunk's cosine transform.
+  """Send the k largest coefficients of each chunk's cosine transform.
 
   The transform is the orthonormal DCT-II, a product with f32[w, w]; chunks are
   those of `chunked_top_k`.
@@ -143,7 +143,7 @@ def _width(chunk, like) -> int:
 
 
 def _rows(x, chunk):
-  """The chunks of f32[d], f32[chunks, w]."""
+  """Return the chunks of f32[d], f32[chunks, w]."""
   width = _width(chunk, x)
   return jnp.pad(x, (0, -x.size % width)).reshape(-1, width)
 
@@ -163,7 +163,7 @@ def _packed(places, chunk, like):
 
 
 def _scattered(values, places, chunk, like):
-  """The inverse of `_largest`, with packed places: f32[chunks, w]."""
+  """Return the inverse of `_largest`, with packed places: f32[chunks, w]."""
   count, k = values.shape
   places = packing.unpack_bits(places, _place_bits(chunk, like), values.size)
   rows = jnp.zeros((count, _width(chunk, like)), values.dtype)
@@ -172,7 +172,7 @@ def _scattered(values, places, chunk, like):
 
 
 def _cosines(n) -> np.ndarray:
-  """The orthonormal DCT-II as a matrix, f32[n, n]."""
+  """Return the orthonormal DCT-II as a matrix, f32[n, n]."""
   frequency, time = np.arange(n)[:, None], np.arange(n)[None]
   rows = np.cos(np.pi * frequency * (2 * time + 1) / (2 * n))
   rows[0] /= 2**0.5

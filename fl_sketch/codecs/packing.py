@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 
 def pack(q: jax.Array, bound: int) -> jax.Array:
-  """Packs integers; widths below a byte put 8 / bits of them into one byte.
+  """Pack integers; widths below a byte put 8 / bits of them into one byte.
 
   >>> pack(jnp.array([-1.0, 0.0, 1.0, 1.0, 0.0]), 1)
   Array([164,   1], dtype=uint8)
@@ -42,7 +42,7 @@ def unpack(packed: jax.Array, bound: int, n: int) -> jax.Array:
 
 
 def pack_bits(codes: jax.Array, bits: int) -> jax.Array:
-  """Packs integers below 2^bits without gaps: uint8[ceil(n bits / 8)].
+  """Pack integers below 2^bits without gaps: uint8[ceil(n bits / 8)].
 
   >>> pack_bits(jnp.array([5, 1, 4095]), 12).tolist()
   [0, 80, 1, 255, 240]
@@ -67,7 +67,7 @@ def unpack_bits(packed: jax.Array, bits: int, n: int) -> jax.Array:
 
 
 def _bits(bound):
-  """The least width that holds -bound to bound."""
+  """Return the least width that holds -bound to bound."""
   return next(bits for bits in (2, 4, 8, 16) if bound < 2 ** (bits - 1))
 
 

@@ -101,7 +101,7 @@ def sign(norm: str = 'l1') -> base.Codec:
 
 
 def shared_sign(bound: fields.Positive) -> base.Codec:
-  r"""Sends one random sign an entry, with one scale that all clients share.
+  r"""Send one random sign an entry, with one scale that all clients share.
 
   The signs of clients add up to integers. An entry x, clipped to the bound B,
   is sent as +B with probability (1 + x / B) / 2, else as -B: unbiased, with

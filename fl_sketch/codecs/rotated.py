@@ -145,7 +145,7 @@ def lloyd_max(bits: int) -> tuple[tuple[float, ...], float]:
 
 
 def _nearest(y, centroids):
-  """Bits of sign and magnitude [bits, n], centroids q, and <u, q>.
+  """Return bits of sign and magnitude [bits, n], centroids q, and <u, q>.
 
   Here u is y, scaled to a mean square of 1.
   """
@@ -162,7 +162,7 @@ def _nearest(y, centroids):
 
 
 def _values(planes, centroids):
-  """The centroids that bits [bits, n] name: f32[n]."""
+  """Return the centroids that bits [bits, n] name: f32[n]."""
   levels = jnp.array(centroids, jnp.float32)
   index = jnp.zeros(planes.shape[1:], jnp.int32)
   for bit in planes[1:]:
@@ -188,7 +188,7 @@ def _rotate(key, x, keep):
 
 
 def _rotate_back(key, y, d):
-  """The adjoint of `_rotate`."""
+  """Return the adjoint of `_rotate`."""
   like, last = jax.ShapeDtypeStruct((d,), y.dtype), _passes(d) - 1
   op = sketches.block_srht(y.size, _BLOCK)
   x = op.desketch(jax.random.fold_in(key, last), y, like)
@@ -202,7 +202,7 @@ def _rotate_back(key, y, d):
 
 
 def _deal(x, *, back=False):
-  """Reorders numbers so that the next pass mixes those of different blocks.
+  """Reorder numbers so that the next pass mixes those of different blocks.
 
   With ``back`` it restores the order.
   """

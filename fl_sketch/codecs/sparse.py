@@ -13,7 +13,7 @@ _sample = jax.jit(hashing.sample, static_argnums=(1, 2))
 
 
 def top_k(k: int) -> base.Codec:
-  """Sends the k largest magnitudes: delta = k / d, reached by equal ones.
+  """Send the k largest magnitudes: delta = k / d, reached by equal ones.
 
   Ties go to the lower coordinate, and a NaN precedes all numbers.
 
@@ -48,7 +48,7 @@ def top_k(k: int) -> base.Codec:
 
 
 def rand_k(k: int) -> base.Codec:
-  """Sends k random coordinates times d / k: unbiased, omega = d / k - 1.
+  """Send k random coordinates times d / k: unbiased, omega = d / k - 1.
 
   The coordinates are distinct and drawn from the key, so they are not sent.
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 
 def from_sketch(op: sketches.Sketch) -> base.Codec:
-  """Wraps a linear sketch as an unbiased codec, whose omega is its alpha.
+  """Wrap a linear sketch as an unbiased codec, whose omega is its alpha.
 
   >>> from_sketch(sketches.block_cyclic(8)).omega(64)
   7.0
@@ -31,7 +31,7 @@ def from_sketch(op: sketches.Sketch) -> base.Codec:
 
 
 def contract(codec: base.Codec) -> base.Codec:
-  """Scales an unbiased codec by 1 / (1 + omega) =: delta, its contraction.
+  """Scale an unbiased codec by 1 / (1 + omega) =: delta, its contraction.
 
   >>> contract(from_sketch(sketches.block_cyclic(2))).contraction(8)
   0.25

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 def build(
   make: rounds.Make, *, run: bytes, schedule: rounds.Schedule | None = None
 ) -> Callable[..., bytes]:
-  """Builds the function that does a client's local work and encodes a message.
+  """Build the function that does a client's local work and encodes a message.
 
   Args:
     make: hp -> `Algorithm`, one that `check` accepts.
@@ -70,7 +70,7 @@ def payload_types(make: rounds.Make, hp: Any, params: Any) -> Any:
 
 
 def check(algorithm: Algorithm, params: Any):
-  """Refuses an algorithm that cannot run over messages.
+  """Raise unless an algorithm can run over messages.
 
   Raises:
     ValueError: it is private, and the simulation draws the noise of a round;

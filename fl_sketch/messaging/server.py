@@ -97,7 +97,7 @@ class Server:
     self.finish = jax.jit(programs.finish)
 
   def open(self, state: rounds.FedState, ids: Array, weight: Array) -> 'Inbox':
-    """Opens the next round.
+    """Open the next round.
 
     Args:
       state: after the round before.
@@ -138,7 +138,7 @@ class Inbox:
     self.received: collections.Counter[Verdict] = collections.Counter()
 
   def receive(self, message: bytes) -> Verdict:
-    """Adds a message's payload to the sum, or returns why it is refused."""
+    """Add a message's payload to the sum, or return why it is refused."""
     verdict = self._classify(message)
     self.counts[verdict] += 1
     self.received[verdict] += len(message)
@@ -181,7 +181,7 @@ class Inbox:
     return Verdict.TAKEN if small else Verdict.TOO_LARGE
 
   def close(self) -> tuple[rounds.FedState, dict[str, Any]]:
-    """Closes the round; payloads that arrive later are late.
+    """Close the round; payloads that arrive later are late.
 
     Returns:
       The new state, which is the old one a round later if no payload was taken;
@@ -250,7 +250,7 @@ class _Programs:
     return term, finite, small
 
   def add(self, total, *args):
-    """Adds one payload to the sum if it is finite and within bounds."""
+    """Add one payload to the sum if it is finite and within bounds."""
     term, finite, small = self.term(*args)
     return jax.tree.map(jnp.add, total, term), finite, small
 

@@ -48,7 +48,7 @@ class Message(NamedTuple):
 
 
 def fingerprint(fields: Mapping[str, Any]) -> bytes:
-  """Hashes a run's fields, values that JSON can hold, to 16 bytes.
+  """Hash a run's fields, values that JSON can hold, to 16 bytes.
 
   >>> fingerprint({'seed': 0}) == fingerprint({'seed': 1})
   False
@@ -60,7 +60,7 @@ def fingerprint(fields: Mapping[str, Any]) -> bytes:
 def encode(
   payload: Any, *, run: bytes, round_index: int, client_id: int
 ) -> bytes:
-  """Encodes a payload, a pytree of arrays, as a message.
+  """Encode a payload, a pytree of arrays, as a message.
 
   >>> payload = {'table': np.ones((2, 3), np.float32)}
   >>> run = fingerprint({})
@@ -83,7 +83,7 @@ def encode(
 
 
 def unpack(message: bytes) -> Message:
-  """Checks a message's length and checksum, and splits it into its fields.
+  """Check a message's length and checksum, and split it into its fields.
 
   Raises:
     PayloadError: it is truncated, damaged, of another version or no message.
@@ -110,7 +110,7 @@ def unpack(message: bytes) -> Message:
 
 
 def read(message: Message, like: Any) -> Any:
-  """Decodes the payload of a message: NumPy arrays that share its memory.
+  """Decode the payload of a message: NumPy arrays that share its memory.
 
   Args:
     message: from `unpack`.
@@ -141,7 +141,7 @@ def read(message: Message, like: Any) -> Any:
 
 
 def decode(message: bytes, like: Any) -> Any:
-  """Decodes a message of `encode`: `unpack`, then `read`.
+  """Decode a message of `encode`: `unpack`, then `read`.
 
   >>> payload = {'table': np.arange(3, dtype=np.int8)}
   >>> message = encode(payload, run=bytes(16), round_index=0, client_id=7)

@@ -51,7 +51,7 @@ def advise_compression(
   momentum: float = 0.9,
   draws: int = 8,
 ) -> list[Choice]:
-  r"""Compares compressors that send as many bytes, by the noise of a step.
+  r"""Compare compressors that send as many bytes, by the noise of a step.
 
   The updates of one cohort are computed at the first parameters by the config's
   local work. With P their mean square, S the square of their mean over n
@@ -104,7 +104,7 @@ def advise_compression(
 
 
 def choices_table(choices: list[Choice]) -> str:
-  """Writes choices as a Markdown table."""
+  """Write choices as a Markdown table."""
   head = ['sketch', 'codec', 'up', 'down', 'alpha', 'measured', 'cosine']
   number = lambda x: '' if x is None else f'{x:.3g}'
   lines = [
@@ -167,7 +167,7 @@ def _alpha(candidate, updates) -> float:
 
 
 def _updates(config, data_dir, problem) -> np.ndarray:
-  """Updates of the first cohort, f32[clients, d]."""
+  """Return updates of the first cohort, f32[clients, d]."""
   if not isinstance(config, config_lib.Config):
     config = config_lib.Config.from_mapping(config)
   fields = dataclasses.asdict(config) | {'algorithm': 'fedavg'}

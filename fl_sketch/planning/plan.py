@@ -60,7 +60,7 @@ class Plan(NamedTuple):
   seconds: float | None = None
 
   def text(self) -> str:
-    """Formats the plan as a Markdown table."""
+    """Format the plan as a Markdown table."""
     return markdown.table(['what', 'how much'], _lines(self), left=1)
 
 
@@ -69,7 +69,7 @@ def plan(
   mesh: jax.sharding.Mesh | None = None,
   dry_rounds: int = 3,
 ) -> Plan:
-  """Plans a run; its dry run leaves no files.
+  """Plan a run; its dry run leaves no files.
 
   Args:
     exp: from `experiment.build`.
@@ -97,7 +97,7 @@ def plan(
 
 
 def wire(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> Wire:
-  """Computes the bills of the first rounds.
+  """Compute the bills of the first rounds.
 
   They are the only results of a jitted function without arguments, so that
   dead-code elimination removes clients, model and data.
@@ -139,7 +139,7 @@ def dry_run(
   run: program_lib.Program,
   timed: int,
 ) -> float:
-  """Measures the median seconds of a round, with sampling and transfers.
+  """Measure the median seconds of a round, with sampling and transfers.
 
   Args:
     exp: the experiment.

@@ -82,12 +82,12 @@ register(
 
 
 def names() -> tuple[str, ...]:
-  """The kinds that `make` knows."""
+  """Return the kinds that `make` knows."""
   return REGISTRY.names()
 
 
 def make(kind: str, **options: Any) -> Sketch:
-  """Builds the operator that a config names.
+  """Build the operator that a config names.
 
   >>> op = make('count_sketch', rows=2, cols=3, combine='mean')
   >>> op.like({'w': [0.5] * 8}).shape
@@ -98,9 +98,6 @@ def make(kind: str, **options: Any) -> Sketch:
       of its kinds; 'layerwise' has the options factory (the name of an operator
       that takes a size), size and allocation.
     **options: the arguments of that factory.
-
-  Returns:
-    A `Sketch`.
 
   Raises:
     ValueError: unknown kind, or options that the factory does not take or

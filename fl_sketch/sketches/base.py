@@ -84,7 +84,7 @@ class Sketch(NamedTuple):
 
 
 def properties(op: Sketch) -> Properties:
-  """The stated properties of an operator, which `verify` measures.
+  """Return the stated properties of an operator, which `verify` measures.
 
   >>> from fl_sketch import sketches
   >>> properties(sketches.block_cyclic(8)).alpha(64)
@@ -92,9 +92,6 @@ def properties(op: Sketch) -> Properties:
 
   Args:
     op: an operator of this package, or one that was made with properties.
-
-  Returns:
-    `Properties`.
 
   Raises:
     ValueError: the operator states none.
@@ -140,9 +137,6 @@ def vector_type(tree: Tree) -> jax.ShapeDtypeStruct:
   Args:
     tree: leaves are arrays or `jax.ShapeDtypeStruct`.
 
-  Returns:
-    A `jax.ShapeDtypeStruct`, float32 or better.
-
   Raises:
     TypeError: a leaf is not of a float type.
     ValueError: d is beyond the reach of an int32 index.
@@ -156,7 +150,7 @@ def vector_type(tree: Tree) -> jax.ShapeDtypeStruct:
 
 
 def dimension(like: Any) -> int:
-  """The number of coordinates d: of an integer itself, or of a tree.
+  """Return the number of coordinates d: of an integer itself, or of a tree.
 
   >>> dimension(7), dimension({'w': jnp.ones((2, 3))})
   (7, 6)
@@ -180,14 +174,14 @@ def join(runs: Sequence[Run], size: int, dtype: Any) -> jax.Array:
 
 
 def check_positive(**values: int) -> None:
-  """Raises ValueError unless every value is an integer of at least 1."""
+  """Raise ValueError unless every value is an integer of at least 1."""
   for name, value in values.items():
     if not isinstance(value, int | np.integer) or value < 1:
       raise ValueError(f'{name}={value!r} must be an integer >= 1.')
 
 
 def split(values: jax.Array, types: Sequence[Any]) -> list[jax.Array]:
-  """Cuts numbers in a row into arrays of some shapes and dtypes."""
+  """Cut numbers in a row into arrays of some shapes and dtypes."""
   parts = jnp.split(values, np.cumsum([t.size for t in types])[:-1])
   shaped = lambda part, t: part.reshape(t.shape).astype(t.dtype)
   return list(map(shaped, parts, types))
@@ -216,7 +210,7 @@ def from_runs(
   allow_larger: bool = False,
   by_lanes: bool = False,
 ) -> Sketch:
-  """Makes a `Sketch` of trees from functions of runs of coordinates.
+  """Make a `Sketch` of trees from functions of runs of coordinates.
 
   A large leaf is a run of its own, in its own dtype and place, and is never
   copied. Small ones are, side by side, so that a tree of hundreds of leaves

@@ -59,7 +59,7 @@ class Plan(NamedTuple):
 
 
 def plan(d: int, size: int, block: int) -> Plan:
-  """Shares b rows between the grid and the rest, in proportion to their sizes.
+  """Share b rows between the grid and the rest, in proportion to their sizes.
 
   >>> plan(d=57, size=16, block=16)
   Plan(d=57, size=16, block=16, grid=14, rest=2, coin=30)
@@ -75,16 +75,7 @@ def plan(d: int, size: int, block: int) -> Plan:
 
 
 def take(key: jax.Array, x: jax.Array, plan: Plan) -> jax.Array:
-  """Signs, transform, and the entries that are kept, times sqrt(d / b).
-
-  Args:
-    key: key[].
-    x: f32[d].
-    plan: of d and b.
-
-  Returns:
-    f32[b].
-  """
+  """Sign and transform f32[d]; return the kept f32[b] times sqrt(d / b)."""
   signed = _signs(key)
   x = _mix_end(signed, x, plan)
   cut = plan.d - plan.beyond
@@ -104,7 +95,7 @@ def take(key: jax.Array, x: jax.Array, plan: Plan) -> jax.Array:
 
 
 def put(key: jax.Array, table: jax.Array, plan: Plan) -> jax.Array:
-  """The adjoint of `take`: f32[b] -> f32[d]."""
+  """Return the adjoint of `take`: f32[b] -> f32[d]."""
   signed, draws = _signs(key), _draws(key, plan)
   table = (plan.d / plan.size) ** 0.5 * table
   kept, beyond = table[: plan.grid], table[plan.grid :]
@@ -156,7 +147,7 @@ def _draws(key, plan) -> _Draws:
 
 
 def _signs(key) -> Callable[[Any, jax.Array], jax.Array]:
-  """Builds the function (first coordinate, numbers) -> with random signs."""
+  """Build the function (first coordinate, numbers) -> with random signs."""
   (seed,) = hashing.seeds(key, 1, hashing.SIGN)
 
   def signed(start, x):
@@ -167,7 +158,7 @@ def _signs(key) -> Callable[[Any, jax.Array], jax.Array]:
 
 
 def _mix_end(signed, x, plan):
-  """Mixes the rest with others: transforms the last m numbers.
+  """Mix the rest with others: transform the last m numbers.
 
   They have their signs before and after, so that it is its own adjoint and the
   grid's come on top.
@@ -200,7 +191,7 @@ def _grid_rows(signed, grid, rows):
 
 
 def _from_grid_rows(signed, kept, rows, m):
-  """The adjoint of `_grid_rows`."""
+  """Return the adjoint of `_grid_rows`."""
   n = kept.shape[1]
   if rows.size > _FEW:
     low = 1 << (m.bit_length() // 2)
@@ -221,7 +212,7 @@ def _from_grid_rows(signed, kept, rows, m):
 
 
 def _tiled(form: Callable[[int], jax.Array], m: int, n: int) -> jax.Array:
-  """Calls `form` with how many rows of [m, n] are worked on at a time.
+  """Call `form` with how many rows of [m, n] are worked on at a time.
 
   On a CPU as many as stay in its cache, elsewhere all.
   """
@@ -234,19 +225,19 @@ def _tiled(form: Callable[[int], jax.Array], m: int, n: int) -> jax.Array:
 
 
 def _by_tiles(part, tiles):
-  """Applies part(index, tile) to tiles [tiles, rows, n]."""
+  """Apply part(index, tile) to tiles [tiles, rows, n]."""
   if len(tiles) == 1:
     return part(0, tiles[0])[None]
   return lax.map(lambda x: part(*x), (jnp.arange(len(tiles)), tiles))
 
 
 def _times_signs(m, x):
-  """The unnormalised transform of every column of [m, n]."""
+  """Return the unnormalised transform of every column of [m, n]."""
   return primitives.product(hadamard.signs(jnp.arange(m), m).astype(x.dtype), x)
 
 
 def variance(plan: Plan, g: np.ndarray, h: np.ndarray) -> float | None:
-  """The exact variance of <g, R^T R h>; None where m does not divide d.
+  """Return the exact variance of <g, R^T R h>; None where m does not divide d.
 
   Of a block as many rows are kept as of others, or one more: within it they are
   a sample without replacement, and the total of the blocks that have one more
@@ -265,7 +256,7 @@ def variance(plan: Plan, g: np.ndarray, h: np.ndarray) -> float | None:
 
 
 def constant(plan: Plan) -> float | None:
-  """The coordinate-wise constant; None where m does not divide d.
+  """Return the coordinate-wise constant; None where m does not divide d.
 
   The worst vectors lie in one block, whose `variances.pairs` are at most 2.
   """

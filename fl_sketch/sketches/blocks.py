@@ -18,7 +18,7 @@ TILE, LONG = 2**11, 2**20
 
 
 def copies_of(key, cols, sparsity, d):
-  """Draws int32[blocks] shifts and the seed of the sign words of each copy."""
+  """Draw int32[blocks] shifts and the seed of the sign words of each copy."""
   counter = jnp.arange(-(-d // cols), dtype=jnp.uint32)
   shift = [
     hashing.bucket(hashing.kwise(counter, family), cols)
@@ -59,7 +59,7 @@ def _pieces(start, stop):
 
 
 def _for_blocks(first, stop, cols, words, body, carry):
-  """Runs body(block, u, words, plane, carry) for coordinates u of all blocks.
+  """Run body(block, u, words, plane, carry) for coordinates u of all blocks.
 
   32 blocks are taken on the same words, a tile of them at a time.
   """
@@ -86,7 +86,7 @@ def _for_blocks(first, stop, cols, words, body, carry):
 
 
 def sketch_loop(cols, hashes, runs, vector):
-  """Adds block after block into doubled accumulators, folded at the end."""
+  """Add block after block into doubled accumulators, folded at the end."""
   xs = [run.x for run in runs]
   accs = [
     primitives.zeros((2 * cols,), vector.dtype, s, *xs) for s, _ in hashes
@@ -123,7 +123,7 @@ def sketch_loop(cols, hashes, runs, vector):
 
 
 def desketch_loop(cols, hashes, tables, spans):
-  """Reads every block as one slice of the tables written twice."""
+  """Read every block as one slice of the tables written twice."""
   doubled = [jnp.concatenate([table, table]) for table in tables]
 
   def read(words, plane, block, u, size):
@@ -155,7 +155,7 @@ def desketch_loop(cols, hashes, tables, spans):
 
 
 def sketch_gather(cols, hashes, runs, vector):
-  """Sketches runs by gathers and column sums, not scatters: deterministic."""
+  """Sketch runs by gathers and column sums, not scatters: deterministic."""
 
   def one(run, shift, seed):
     first, stop = run.start // cols, -(-(run.start + run.x.size) // cols)
@@ -171,7 +171,7 @@ def sketch_gather(cols, hashes, runs, vector):
 
 
 def desketch_gather(cols, hashes, tables, spans):
-  """Desketches spans of coordinates by gathers that XLA fuses."""
+  """Desketch spans of coordinates by gathers that XLA fuses."""
 
   def one(span, table, shift, seed):
     block, u = jnp.divmod(span.start + jnp.arange(span.size), cols)

@@ -55,7 +55,7 @@ def hashed(
 def sketch(
   columns: Columns, runs: Sequence[base.Run], size: int, dtype: Any
 ) -> jax.Array:
-  """The product R x, for R of signs: f32[size]."""
+  """Return the product R x, for R of signs: f32[size]."""
   table = primitives.zeros(
     (size,), dtype, columns.signs, *[run.x for run in runs]
   )
@@ -78,7 +78,7 @@ def desketch(
   spans: Sequence[base.Span],
   combine: Callable[[Any], Any],
 ) -> list[jax.Array]:
-  """Combines, for each coordinate, the signed entries of its buckets."""
+  """Combine, for each coordinate, the signed entries of its buckets."""
 
   def one_span(start, size, dtype):
     def read(at, n, out):
@@ -96,7 +96,7 @@ def desketch(
 
 @primitives.lane_by_lane
 def _add(table, rows, values):
-  """Adds f32[n] at int32[n].
+  """Add f32[n] at int32[n].
 
   `vmap` of a scatter adds a column of lanes for every index, far apart in
   memory, and takes eight times as long a lane as one scatter.

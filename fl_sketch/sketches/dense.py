@@ -16,7 +16,7 @@ def from_tiles(
   size: int,
   tile: Callable[[jax.Array, jax.Array], jax.Array],
 ) -> base.Sketch:
-  """Makes a `Sketch` of trees from the columns of R.
+  """Make a `Sketch` of trees from the columns of R.
 
   Costs O(size d) in every sketch and desketch, whatever the backend: these
   operators are references, for size up to about 10^3.

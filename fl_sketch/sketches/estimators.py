@@ -21,7 +21,7 @@ FILL, FRESH = 1, 2
 
 
 def l2_norm(table: jax.Array) -> jax.Array:
-  r"""Estimates the norm of a sketched tree from its table alone.
+  r"""Estimate the norm f32[] of a sketched tree from its table alone.
 
   .. math:: \Bigl(\mathrm{median}_j \sum_c |T_{j,c}|^2\Bigr)^{1/2}
 
@@ -36,9 +36,6 @@ def l2_norm(table: jax.Array) -> jax.Array:
   Args:
     table: f32[rows, cols] or f32[size], which is one row; may be complex.
 
-  Returns:
-    f32[].
-
   Raises:
     TypeError: the table is not one array of floats or of complex numbers.
     ValueError: it has neither one axis nor two.
@@ -52,7 +49,7 @@ def l2_norm(table: jax.Array) -> jax.Array:
 
 
 def take(tree: base.Tree, support: jax.Array) -> jax.Array:
-  """The values of a tree at some of its coordinates.
+  """Return the values f32[k] of a tree at some of its coordinates.
 
   >>> take({'b': jnp.ones(2), 'w': jnp.arange(4.0)}, jnp.array([5, 0]))
   Array([3., 1.], dtype=float32)
@@ -61,9 +58,6 @@ def take(tree: base.Tree, support: jax.Array) -> jax.Array:
     tree: d numbers, counted from 0 in the order of the leaves.
     support: int32[k] in [0, d).
 
-  Returns:
-    f32[k], or f64[k] where a leaf is.
-
   Raises:
     TypeError: a leaf is not of a float type.
   """
@@ -71,7 +65,7 @@ def take(tree: base.Tree, support: jax.Array) -> jax.Array:
 
 
 def put(like: base.Tree, support: jax.Array, values: jax.Array) -> base.Tree:
-  """Undoes `take`: a tree of the values at some coordinates, 0 elsewhere.
+  """Undo `take`: a tree like `like` of the values there, 0 elsewhere.
 
   >>> like = {'b': jnp.ones(2), 'w': jnp.ones((1, 2))}
   >>> put(like, jnp.array([3, 0]), jnp.array([5.0, 7.0]))['w']
@@ -81,9 +75,6 @@ def put(like: base.Tree, support: jax.Array, values: jax.Array) -> base.Tree:
     like: arrays or `jax.ShapeDtypeStruct`.
     support: int32[k], distinct, in [0, d).
     values: f32[k].
-
-  Returns:
-    A tree of the shapes and dtypes of `like`.
 
   Raises:
     TypeError: a leaf is not of a float type.
@@ -101,7 +92,7 @@ def put(like: base.Tree, support: jax.Array, values: jax.Array) -> base.Tree:
 def heavy_support(
   op: base.Sketch, key: jax.Array, table: jax.Array, like: base.Tree, k: int
 ) -> jax.Array:
-  r"""The support of HEAVYMIX: heavy coordinates, then random ones.
+  r"""Return the support of HEAVYMIX: heavy coordinates, then random ones.
 
   With g the desketched table, a coordinate is heavy if :math:`g_i^2 \geq \ell^2
   / k`, :math:`\ell` being the table's `l2_norm`, which is that of x only if
@@ -176,9 +167,6 @@ def heavymix(
     exact: f32[k], their values in the order of the support, which a second
       uplink brings; None takes the estimates.
 
-  Returns:
-    A tree of the shapes and dtypes of `like`.
-
   Raises:
     TypeError: the table is not one array of floats or of complex numbers.
     ValueError: k, the table or `exact` is not of the size that is stated.
@@ -229,9 +217,6 @@ def heaprix(
     exact: whether HEAVYMIX has the values of `tree` at its support, a further
       uplink of k numbers, or the estimates.
 
-  Returns:
-    A tree like `tree`.
-
   Raises:
     TypeError: the table is not one array of floats or of complex numbers.
     ValueError: k or `hash` is not as stated, or the table exceeds the tree.
@@ -251,7 +236,7 @@ def heaprix(
 
 
 def _heavy(op, key, table, like, k):
-  """The support, and the estimates there."""
+  """Return the support, and the estimates there."""
   _check_table(table)
   promises = base.properties(op)
   same_norm = promises.adjoint_scale == 1 and table.ndim == 1

@@ -52,7 +52,7 @@ def from_matrix(matrix: jax.Array) -> base.Sketch:
 def from_hashes(
   buckets: jax.Array, signs: jax.Array, cols: int, *, combine: str = 'median'
 ) -> base.Sketch:
-  """The Count Sketch of these hash functions, as of another library.
+  """Return the Count Sketch of these hash functions, as of another library.
 
   The law is that of `count_sketch`, with h_j(i) = buckets[j, i] and s_j(i) =
   signs[j, i].

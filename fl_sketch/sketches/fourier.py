@@ -54,7 +54,7 @@ def _smooth(n):
 
 
 def pick(x: jax.Array, rows: jax.Array, parts: int) -> jax.Array:
-  r"""Some rows of a transform, :math:`\sum_i x_i e^{-2 \pi \iota k i / n}`.
+  r"""Return rows of a transform, :math:`\sum_i x_i e^{-2 \pi \iota k i / n}`.
 
   >>> pick(jnp.arange(4.0), jnp.array([0, 3]), 1)
   Array([ 6.+0.j, -2.-2.j], dtype=complex64)
@@ -63,9 +63,6 @@ def pick(x: jax.Array, rows: jax.Array, parts: int) -> jax.Array:
     x: f32[n].
     rows: int32[b] in [0, n).
     parts: divides n; sets the order of the numbers.
-
-  Returns:
-    c64[b].
   """
   n = x.size
   half = jnp.fft.rfft(x.reshape(parts, n // parts))
@@ -89,11 +86,8 @@ def place(values: jax.Array, rows: jax.Array, n: int, parts: int) -> jax.Array:
   Args:
     values: c64[b].
     rows: int32[b], distinct, in [0, n).
-    n: length of the result.
+    n: length of the result, f32[n].
     parts: as of `pick`.
-
-  Returns:
-    f32[n].
   """
   m = n // parts
   at, mirrored, alone = _fold(rows, m)

@@ -9,7 +9,7 @@ CACHED = 2**18
 
 
 def fwht(x: jax.Array) -> jax.Array:
-  r"""Walsh-Hadamard transform without normalisation, in O(n log n) additions.
+  r"""Transform f32[n] by Walsh and Hadamard, unscaled, in O(n log n) additions.
 
   :math:`y_k = \sum_i (-1)^{\mathrm{popcount}(k \wedge i)} x_i`; applied twice
   it multiplies by n. Butterflies of radix 4, one pass over memory for two
@@ -23,9 +23,6 @@ def fwht(x: jax.Array) -> jax.Array:
   Args:
     x: f32[n], n a power of two.
 
-  Returns:
-    f32[n].
-
   Raises:
     ValueError: x is no vector, or n no power of two.
   """
@@ -37,7 +34,7 @@ def fwht(x: jax.Array) -> jax.Array:
 
 
 def signs(rows: jax.Array, m: int) -> jax.Array:
-  """Rows of the matrix of the transform: int32[r], m -> int32[r, m].
+  """Return rows of the matrix of the transform: int32[r], m -> int32[r, m].
 
   >>> signs(jnp.array([0, 3]), 4).tolist()
   [[1, 1, 1, 1], [1, -1, -1, 1]]
@@ -57,7 +54,7 @@ def _fwht_by_pieces(x):
 
 
 def _levels(x, stride, stop):
-  """The butterflies of strides below `stride`, down to `stop`."""
+  """Apply the butterflies of strides below `stride`, down to `stop`."""
   n = x.size
   while stride > stop:
     if (stride // stop) % 4:

@@ -36,16 +36,10 @@ PRIME = np.uint32(2**31 - 1)  # of Mersenne: reduced by shifts and masks
 
 
 def mix(x: jax.Array) -> jax.Array:
-  """The finaliser of murmur3 (fmix32, Appleby), a bijection of uint32.
+  """Apply murmur3's finaliser (fmix32, Appleby), a bijection of uint32[...].
 
   >>> hex(mix(jnp.uint32(1)))
   '0x514e28b7'
-
-  Args:
-    x: uint32[...].
-
-  Returns:
-    uint32[...].
   """
   x = x ^ (x >> np.uint32(16))
   x = x * np.uint32(0x85EBCA6B)
@@ -55,7 +49,7 @@ def mix(x: jax.Array) -> jax.Array:
 
 
 def word(counter: jax.Array, seed: jax.Array) -> jax.Array:
-  """A word a counter under a two-word seed: mix(mix(counter ^ s0) + s1).
+  """Return a uint32 word a counter: mix(mix(counter ^ s0) + s1).
 
   >>> word(jnp.arange(3, dtype=jnp.uint32), jnp.zeros(2, jnp.uint32)).shape
   (3,)
@@ -63,15 +57,12 @@ def word(counter: jax.Array, seed: jax.Array) -> jax.Array:
   Args:
     counter: uint32[...]; distinct counters give distinct words.
     seed: uint32[2], as of `seeds`.
-
-  Returns:
-    uint32[...].
   """
   return mix(mix(counter ^ seed[0]) + seed[1])
 
 
 def seeds(key: jax.Array, n: int, domain: int) -> jax.Array:
-  """Two-word seeds of n streams, by mixing the words of a key.
+  """Return seeds uint32[n, 2] of n streams, by mixing the words of a key.
 
   >>> seeds(jax.random.key(0), 3, SIGN).shape
   (3, 2)
@@ -80,9 +71,6 @@ def seeds(key: jax.Array, n: int, domain: int) -> jax.Array:
     key: key[], of any implementation.
     n: how many streams.
     domain: one of `SHIFT`, `SIGN`, `BUCKET`, `SAMPLE`, `ENTRY`.
-
-  Returns:
-    uint32[n, 2].
   """
   words = jax.random.key_data(key).astype(jnp.uint32).ravel()
   first, second = jnp.uint32(domain), jnp.uint32(~domain & 0xFFFFFFFF)
@@ -93,7 +81,7 @@ def seeds(key: jax.Array, n: int, domain: int) -> jax.Array:
 
 
 def families(key: jax.Array, n: int, k: int, domain: int) -> jax.Array:
-  """The seeds of n members of a k-wise independent family, for `kwise`.
+  """Return the seeds of n members of a k-wise independent family, for `kwise`.
 
   >>> families(jax.random.key(0), 3, 4, SIGN).shape
   (3, 5, 2)
@@ -111,7 +99,7 @@ def families(key: jax.Array, n: int, k: int, domain: int) -> jax.Array:
 
 
 def kwise(counter: jax.Array, family: jax.Array) -> jax.Array:
-  r"""Words any k of which are independent: a polynomial plus a `word`.
+  r"""Return words any k of which are independent: a polynomial plus a `word`.
 
   :math:`c_1 x^{k-1} + \ldots + c_k + \mathrm{word}(x) \bmod 2^{31} - 1`. The
   polynomial makes any k words of distinct counters independent and uniform on
@@ -136,7 +124,7 @@ def kwise(counter: jax.Array, family: jax.Array) -> jax.Array:
 
 
 def _reduce(x):
-  """The residue of x modulo 2**31 - 1."""
+  """Return the residue of x modulo 2**31 - 1."""
   x = (x & PRIME) + (x >> np.uint32(31))
   return jnp.where(x >= PRIME, x - PRIME, x)
 
@@ -156,7 +144,7 @@ def _multiply(a, b):
 
 
 def bucket(words: jax.Array, cols: int) -> jax.Array:
-  """Maps words to buckets, word mod cols.
+  """Map words to buckets, int32 in [0, cols): word mod cols.
 
   A uniform word of 31 or 32 bits meets each bucket with a probability within
   2**-31 of 1 / cols: a relative bias below cols / 2**31.
@@ -167,15 +155,12 @@ def bucket(words: jax.Array, cols: int) -> jax.Array:
   Args:
     words: uint32[...].
     cols: buckets, 1 <= cols < 2**31.
-
-  Returns:
-    int32[...] in [0, cols).
   """
   return (words % np.uint32(cols)).astype(jnp.int32)
 
 
 def flip(x: jax.Array, words: jax.Array, plane: jax.Array | int) -> jax.Array:
-  """Multiplies by random signs: bit 31 - plane of each word, set for minus.
+  """Multiply by random signs: bit 31 - plane of each word, set for minus.
 
   A select, which on a CPU costs the same as XOR of the sign bit by bitcasts;
   but a bitcast has derivative zero, and gradients must flow through sketches.
@@ -187,25 +172,16 @@ def flip(x: jax.Array, words: jax.Array, plane: jax.Array | int) -> jax.Array:
     x: f32[...] or f64[...].
     words: uint32[...], of the shape of x.
     plane: int32[], which of the 32 signs in a word.
-
-  Returns:
-    An array like x.
   """
   sign = (words << jnp.uint32(plane)) & np.uint32(0x80000000)
   return jnp.where(sign != 0, -x, x)
 
 
 def normal(words: jax.Array) -> jax.Array:
-  """Standard normal numbers, up to 5.3, of the upper 23 bits of words.
+  """Map the upper 23 bits of words uint32[...] to N(0, 1), up to 5.3.
 
   >>> normal(jnp.array([0, 1 << 31], jnp.uint32)).round().tolist()
   [-5.0, 0.0]
-
-  Args:
-    words: uint32[...].
-
-  Returns:
-    f32[...].
   """
   n = (words >> np.uint32(9)).astype(jnp.float32)
   # The inverse of the normal distribution function at (n + 1/2) / 2**23.
@@ -213,7 +189,7 @@ def normal(words: jax.Array) -> jax.Array:
 
 
 def permute(counter: jax.Array, bits: int, key: jax.Array) -> jax.Array:
-  """A keyed permutation of [0, 2**bits): an alternating Feistel network.
+  """Permute int32 in [0, 2**bits) by a key: an alternating Feistel network.
 
   Any 2**bits or fewer counters get distinct images, and k images cost O(k),
   where a random order of all would cost a sort. Were the round functions
@@ -229,9 +205,6 @@ def permute(counter: jax.Array, bits: int, key: jax.Array) -> jax.Array:
     counter: uint32[...] in [0, 2**bits).
     bits: size of the domain, at most 31.
     key: key[], domain `SAMPLE`.
-
-  Returns:
-    int32[...] in [0, 2**bits).
   """
   low = bits // 2
   masks = np.uint32((1 << low) - 1), np.uint32((1 << (bits - low)) - 1)
@@ -255,7 +228,7 @@ def permute(counter: jax.Array, bits: int, key: jax.Array) -> jax.Array:
 
 
 def sample(key: jax.Array, size: int, d: int) -> jax.Array:
-  """Distinct coordinates in random order, in O(size log size).
+  """Draw distinct int32[size] in [0, d) in random order, in O(size log size).
 
   A permutation of the next power of two is walked along its cycles until it
   returns below d, which is a permutation of [0, d) (Black and Rogaway, CT-RSA
@@ -268,9 +241,6 @@ def sample(key: jax.Array, size: int, d: int) -> jax.Array:
     key: key[].
     size: how many.
     d: of how many.
-
-  Returns:
-    int32[size] in [0, d).
   """
   bits = (d - 1).bit_length()
   step = lambda at: permute(at.astype(jnp.uint32), bits, key)

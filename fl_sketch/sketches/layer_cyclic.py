@@ -10,7 +10,7 @@ import numpy as np
 
 
 def layer_cyclic(size: int, sizes: Sequence[int] | jax.Array) -> base.Sketch:
-  r"""Sketches each leaf into its own part of a table of fixed size.
+  r"""Sketch each leaf into its own part of a table of fixed size.
 
   Of `size` numbers leaf l has the next :math:`b_l`, in which its coordinate
   i = B b_l + u goes to (u + shift_B) mod b_l with sign s(i): `block_cyclic`,

@@ -19,7 +19,7 @@ def layerwise(
   size: int,
   allocation: str | tuple[int, ...] = 'proportional',
 ) -> base.Sketch:
-  r"""Sketches each leaf by itself, so that no leaf's noise reaches another.
+  r"""Sketch each leaf by itself, so that no leaf's noise reaches another.
 
   :math:`R = \mathrm{blockdiag}(R_1, \ldots, R_L)`, where :math:`R_l` is
   ``factory(b_l)`` under the key ``fold_in(key, l)`` and the :math:`b_l` add up
@@ -106,7 +106,7 @@ def layerwise(
 
 
 def _checked_rule(allocation: Any, size: int) -> str | tuple[int, ...]:
-  """The allocation as a rule's name or a tuple of Python integers."""
+  """Return the allocation as a rule's name or a tuple of Python integers."""
   if isinstance(allocation, str):
     if allocation not in _RULES:
       raise ValueError(f'{allocation=} must be in {tuple(_RULES)} or a tuple.')
@@ -178,7 +178,7 @@ def _promises(promised, parts) -> base.Properties:
 
 @functools.lru_cache
 def _allocated(rule: Any, sizes: tuple[int, ...], size: int) -> tuple[int, ...]:
-  """The numbers b_l a leaf of `layerwise`, none above d_l."""
+  """Return the numbers b_l a leaf of `layerwise`, none above d_l."""
   if size > sum(sizes):
     raise ValueError(f'{size=} exceeds d={sum(sizes)}; use a smaller size.')
   if rule in _RULES:

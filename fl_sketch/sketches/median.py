@@ -16,7 +16,7 @@ MAX_NETWORK = 128
 
 @functools.cache
 def network(n: int) -> tuple[tuple[int, int], ...]:
-  """Comparators (i, j), i < j, that put the middle of n wires in place.
+  """Return comparators (i, j), i < j, that put the middle of n wires in place.
 
   Batcher's odd-even mergesort (AFIPS 1968) for the next power of two, without
   the wires past n, which would hold +inf, and without what the one or two
@@ -25,11 +25,7 @@ def network(n: int) -> tuple[tuple[int, int], ...]:
   >>> network(3)
   ((0, 1), (0, 2), (1, 2))
 
-  Args:
-    n: how many wires.
-
-  Returns:
-    The comparators in order: wire i takes the minimum, wire j the maximum.
+  In order: wire i takes the minimum, wire j the maximum.
   """
   pairs = [pair for pair in _mergesort(n) if pair[1] < n]
   live, kept = {(n - 1) // 2, n // 2}, []

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 
 def zeros(shape: tuple[int, ...], dtype: Any, *data: jax.Array) -> jax.Array:
-  """Makes zeros whose type varies over the mesh axes of `data`.
+  """Make zeros whose type varies over the mesh axes of `data`.
 
   What a loop carries must have one type from the first pass on, and plain
   zeros are the same on every device where what is added to them is not. The
@@ -23,7 +23,7 @@ def zeros(shape: tuple[int, ...], dtype: Any, *data: jax.Array) -> jax.Array:
 def fold(
   n: int, tile: int, body: Callable[[Any, int, Any], Any], carry: Any
 ) -> Any:
-  """Runs body(start, size, carry) over [0, n) in tiles, the last one shorter.
+  """Run body(start, size, carry) over [0, n) in tiles, the last one shorter.
 
   >>> int(fold(5, 2, lambda start, size, c: c + 10 * start + size, 0))
   65

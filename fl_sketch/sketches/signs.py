@@ -14,7 +14,7 @@ _TILE = 2**18
 def fill(
   key: jax.Array, runs: Sequence[base.Run], n: int, dtype: Any
 ) -> jax.Array:
-  """The signed coordinates of a tree in one vector, with zeros up to n.
+  """Return the signed coordinates of a tree, with zeros up to n: f32[n].
 
   The loop over tiles makes the only copy that there is, and keeps the hashes
   out of the transform that follows: fused into its first butterflies they would
@@ -26,9 +26,6 @@ def fill(
     runs: of d coordinates.
     n: at least d.
     dtype: of the result.
-
-  Returns:
-    f32[n].
   """
   (seed,) = hashing.seeds(key, 1, hashing.SIGN)
   out = primitives.zeros((n,), dtype, seed, *[run.x for run in runs])
@@ -46,7 +43,7 @@ def fill(
 def read(
   key: jax.Array, x: jax.Array, spans: Sequence[base.Span]
 ) -> list[jax.Array]:
-  """The adjoint of `fill`: signs again, and the first d of n numbers."""
+  """Return the adjoint of `fill`: signs again, and the first d of n numbers."""
   (seed,) = hashing.seeds(key, 1, hashing.SIGN)
 
   def one_span(start, size, dtype):
@@ -57,7 +54,7 @@ def read(
 
 
 def of_padded(padded: Callable[[int], int]) -> Callable[[Callable], Callable]:
-  """Turns a constant (d, n) -> c, for n = padded(d), into one of d or a tree.
+  """Turn a constant (d, n) -> c, for n = padded(d), into one of d or a tree.
 
   >>> of_padded(lambda d: 2 * d)(lambda d, n: n - d)(3)
   3

@@ -15,7 +15,7 @@ Exact = Callable[[np.ndarray, np.ndarray], float | None]
 
 
 def of(exact: Exact) -> Callable[[base.Tree, base.Tree], float | None]:
-  """Turns a function of vectors into one of trees of d numbers.
+  """Turn a function of vectors into one of trees of d numbers.
 
   >>> of(pairs)({'w': [1.0, 2.0]}, {'w': [3.0, 1.0]})
   49.0
@@ -26,7 +26,7 @@ def of(exact: Exact) -> Callable[[base.Tree, base.Tree], float | None]:
 
 
 def pairs(g: np.ndarray, h: np.ndarray) -> float:
-  r"""Returns :math:`\sum_{i<k} (g_i h_k + g_k h_i)^2`.
+  r"""Return :math:`\sum_{i<k} (g_i h_k + g_k h_i)^2`.
 
   It is :math:`\|g\|^2 \|h\|^2 + \langle g, h \rangle^2 - 2 \sum_i g_i^2 h_i^2`.
 
@@ -37,7 +37,7 @@ def pairs(g: np.ndarray, h: np.ndarray) -> float:
 
 
 def across_blocks(g: np.ndarray, h: np.ndarray, cols: int) -> float:
-  """Returns `pairs` of coordinates of different blocks of `cols`.
+  """Return `pairs` of coordinates of different blocks of `cols`.
 
   >>> across_blocks(np.array([1.0, 2.0]), np.array([3.0, 1.0]), 2)
   0.0
@@ -48,7 +48,7 @@ def across_blocks(g: np.ndarray, h: np.ndarray, cols: int) -> float:
 
 
 def sampled(g: np.ndarray, h: np.ndarray, size: int) -> float:
-  """Returns that of (d / b) times the sum of b of the d products g_i h_i.
+  """Return the variance of d / b times the sum of b of d products g_i h_i.
 
   >>> sampled(np.ones(2), np.array([1.0, 0.0]), 1)  # 2 or 0
   1.0
@@ -59,7 +59,7 @@ def sampled(g: np.ndarray, h: np.ndarray, size: int) -> float:
 
 
 def hadamard(g: np.ndarray, h: np.ndarray, size: int, n: int) -> float:
-  """Returns that of `srht`: every product of the transform has `pairs`.
+  """Return the variance of `srht`: every product of the transform has `pairs`.
 
   >>> hadamard(np.array([1.0, 2.0]), np.array([3.0, 1.0]), 1, 2)
   49.0
@@ -68,7 +68,7 @@ def hadamard(g: np.ndarray, h: np.ndarray, size: int, n: int) -> float:
 
 
 def spectrum(g: np.ndarray, h: np.ndarray, size: int) -> float:
-  """Returns that of `srft`: coordinates n / 2 apart, if n is even, count twice.
+  """Return the variance of `srft`; if n is even, i and i + n / 2 count twice.
 
   >>> spectrum(np.array([1.0, 2.0]), np.array([3.0, 1.0]), 1)
   49.0
@@ -82,7 +82,7 @@ def spectrum(g: np.ndarray, h: np.ndarray, size: int) -> float:
 
 
 def cosines(g: np.ndarray, h: np.ndarray, size: int) -> float:
-  r"""Returns that of `dct`, in whose order coordinates i and n - 1 - i mirror.
+  r"""Return the variance of `dct`, whose coordinates i and n - 1 - i mirror.
 
   With :math:`\sum_r C_{ri}^2 C_{rk}^2 = (n - 1 + (n / 2) (1_{i = k} + 1_{i + k
   = n - 1})) / n^2`; the variance over rows has a part that is not random signs.
@@ -101,7 +101,7 @@ def cosines(g: np.ndarray, h: np.ndarray, size: int) -> float:
 
 
 def _of_rows(n, size, squares):
-  """The variance of n / size times the sum of `size` of n products.
+  """Return the variance of n / size times the sum of `size` of n products.
 
   `squares` is the expected sum of their squares about their mean.
   """
@@ -109,7 +109,7 @@ def _of_rows(n, size, squares):
 
 
 def _in_order(x, size):
-  """The coordinates as a transform numbers them, padded by zeros."""
+  """Return the coordinates as a transform numbers them, padded by zeros."""
   n, parts = fourier.split(x.size, size)
   x = np.append(x, np.zeros(n - x.size))
   return x.reshape(parts, n // parts).T.ravel()

@@ -77,7 +77,7 @@ def verify(
   draws: int = 10_000,
   out: Callable[[str], object] = print,
 ) -> Verification:
-  r"""Measures what `properties(op)` promises, by Monte Carlo over keys.
+  r"""Measure what `properties(op)` promises, by Monte Carlo over keys.
 
   With b the entries of the table, complex ones counted once, and unit vectors:
     bias: of :math:`R^T R g` at each coordinate of a random g and in a few
@@ -110,9 +110,6 @@ def verify(
     key: key[], of the draws and of the random vectors.
     draws: how many keys.
     out: takes the table as text.
-
-  Returns:
-    `Verification`.
 
   Raises:
     TypeError: `key` is not a key, or a leaf is not of a float type.
@@ -162,7 +159,7 @@ def _vectors(key, d):
 
 
 def _one(op, scale, like, vectors):
-  """The measurements of one draw."""
+  """Return the measurements of one draw."""
   tree, untable = ravel_pytree(like)[1], ravel_pytree(op.like(like))[1]
   to_table = lambda key, x: ravel_pytree(op.sketch(key, tree(x)))[0]
   back = lambda key, y: ravel_pytree(op.desketch(key, untable(y), like))[0]
@@ -269,7 +266,7 @@ def _moments(stats, b, a, alpha, printed, exact):
 
 
 def _mean(x):
-  """The mean of f64[n] >= 0 and the ends of its interval."""
+  """Return the mean of f64[n] >= 0 and the ends of its interval."""
   mean, bets = x.mean(), 0.9 * 0.5 ** np.arange(14)
 
   def may_be(mean):
@@ -285,7 +282,7 @@ def _mean(x):
 
 
 def _tails(x):
-  """Quantiles of f64[n] >= 0; how many lie below one is binomial."""
+  """Return quantiles of f64[n] >= 0; how many lie below one is binomial."""
   n, k = x.size, np.arange(1, x.size + 1)
   x = np.array([0.0, *np.sort(x), math.inf])
   for p in QUANTILES:

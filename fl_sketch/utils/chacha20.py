@@ -21,7 +21,7 @@ Rows = tuple[Any, Any, Any, Any]  # of the 4 x 4 state, uint32[4, blocks] each
 
 
 def first_state(key: Any, counter: Any, nonce: Any, xp: Any = np) -> Rows:
-  """Returns the state of each block before its rounds; RFC 8439, section 2.3.
+  """Return the state of each block before its rounds; RFC 8439, section 2.3.
 
   Args:
     key: uint32[8].
@@ -36,7 +36,7 @@ def first_state(key: Any, counter: Any, nonce: Any, xp: Any = np) -> Rows:
 
 
 def double_round(rows: Rows, xp: Any = np) -> Rows:
-  """Mixes the columns, then the diagonals; RFC 8439, section 2.3.1."""
+  """Mix the columns, then the diagonals; RFC 8439, section 2.3.1."""
   turn = lambda x, by: xp.roll(x, -by, axis=0)
   a, b, c, d = _quarter_rounds(*rows)
   a, b, c, d = _quarter_rounds(a, turn(b, 1), turn(c, 2), turn(d, 3))
@@ -44,7 +44,7 @@ def double_round(rows: Rows, xp: Any = np) -> Rows:
 
 
 def _quarter_rounds(a, b, c, d):
-  """The quarter round of each of four columns; RFC 8439, section 2.1."""
+  """Return the quarter round of each of four columns; RFC 8439, section 2.1."""
   rotate = lambda x, by: (x << np.uint32(by)) | (x >> np.uint32(32 - by))
   a = a + b
   d = rotate(d ^ a, 16)
@@ -58,7 +58,7 @@ def _quarter_rounds(a, b, c, d):
 
 
 def words_of(key: bytes) -> np.ndarray:
-  """The eight little-endian words of a key of 32 bytes, uint32[8].
+  """Return the eight little-endian words of a key of 32 bytes, uint32[8].
 
   Raises:
     ValueError: it has another length.
@@ -69,7 +69,7 @@ def words_of(key: bytes) -> np.ndarray:
 
 
 def key_stream(key: bytes, nonce: bytes, first: int, blocks: int) -> bytes:
-  """Returns consecutive blocks of the key stream, 64 bytes each.
+  """Return consecutive blocks of the key stream, 64 bytes each.
 
   >>> key_stream(bytes(32), bytes(12), first=0, blocks=1)[:4].hex()
   '76b8e0ad'
@@ -120,7 +120,7 @@ class Generator:
     return self
 
   def random_raw(self, size: int | tuple[int, ...]) -> np.ndarray:
-    """Draws the next words of the key stream, uint64[size]."""
+    """Draw the next words of the key stream, uint64[size]."""
     count = math.prod(np.atleast_1d(size).tolist())
     if (missing := count - len(self._unused)) > 0:
       blocks = max(-(-missing // 8), _LEAST)
@@ -132,7 +132,7 @@ class Generator:
     return words.reshape(size)
 
   def integers(self, high: int, *, size: int) -> np.ndarray:
-    """Draws uniform integers, int64[size] in [0, high), without any bias."""
+    """Draw uniform integers, int64[size] in [0, high), without any bias."""
     if not 1 <= high <= 2**63:
       raise ValueError(f'{high=} must be in [1, 2**63].')
     least, found = np.uint64(2**64 % high), np.empty(0, np.uint64)
@@ -142,7 +142,7 @@ class Generator:
     return (found % np.uint64(high)).astype(np.int64)
 
   def binomial(self, n: int, p: float) -> int:
-    """Counts the heads of n coins, each of probability p rounded to 2^-64."""
+    """Count the heads of n coins, each of probability p rounded to 2^-64."""
     if not 0 <= p <= 1:
       raise ValueError(f'{p=} must be in [0, 1].')
     heads = int(p * 2.0**64)  # of 2^64 words; the product is exact
@@ -155,7 +155,7 @@ class Generator:
     return count
 
   def permutation(self, n: int) -> np.ndarray:
-    """Draws one of the orders of range(n), int64[n], all equally likely."""
+    """Draw one of the orders of range(n), int64[n], all equally likely."""
     while True:  # two equal words, whose order would be fixed, are rare
       order = np.argsort(words := self.random_raw(n))
       if np.all(np.diff(words[order]) > 0):
@@ -169,7 +169,7 @@ class Generator:
     replace: bool = False,
     shuffle: bool = False,
   ) -> np.ndarray:
-    """Draws a subset of range(a), or of an array, all of `size` alike."""
+    """Draw a subset of range(a), or of an array, all of `size` alike."""
     del shuffle  # the order is not part of the law
     if replace:
       raise ValueError(f'{replace=} is not supported; use False.')

@@ -10,12 +10,12 @@ ROOT = pathlib.Path(__file__).parents[1]  # of the package
 
 
 def of_text(text: str) -> str:
-  """Returns the digest of a text, 64 hexadecimal digits."""
+  """Return the digest of a text, 64 hexadecimal digits."""
   return hashlib.sha256(text.encode()).hexdigest()
 
 
 def of_array(x: np.ndarray) -> str:
-  """Returns the digest of an array's bytes, in the order of its indices.
+  """Return the digest of an array's bytes, in the order of its indices.
 
   >>> of_array(np.array([[1, 2]])) == of_array(np.array([1, 2]))
   True
@@ -26,7 +26,7 @@ def of_array(x: np.ndarray) -> str:
 
 @functools.cache
 def of_source() -> str:
-  """Returns the digest of the names and the text of fl_sketch's modules."""
+  """Return the digest of the names and the text of fl_sketch's modules."""
   digest = hashlib.sha256()
   for path in sorted(ROOT.rglob('*.py')):
     digest.update(f'{path.relative_to(ROOT).as_posix()}\n'.encode())

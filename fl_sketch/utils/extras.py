@@ -13,7 +13,7 @@ class MissingExtraError(ImportError):
 
 @contextlib.contextmanager
 def needed(extra: str) -> Iterator[None]:
-  """Names the extra where an import inside it finds no package.
+  """Name the extra where an import inside it finds no package.
 
   >>> with needed('plots'):
   ...   import absent
@@ -36,7 +36,7 @@ def needed(extra: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def optional_figures() -> Iterator[None]:
-  """Leaves out the figures drawn inside it, and says so, without matplotlib."""
+  """Leave out the figures drawn inside it, and say so, without matplotlib."""
   try:
     yield
   except MissingExtraError as e:

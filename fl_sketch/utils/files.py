@@ -20,12 +20,12 @@ class SaveError(OSError):
 
 
 def as_json(config: Any) -> dict[str, Any]:
-  """Returns the fields of a config, a dataclass, as config.json has them."""
+  """Return the fields of a config, a dataclass, as config.json has them."""
   return json.loads(json.dumps(dataclasses.asdict(config)))
 
 
 def finite(tree: Any) -> Any:
-  """Converts a tree for JSON: arrays to lists, NaN and infinity to None.
+  """Convert a tree for JSON: arrays to lists, NaN and infinity to None.
 
   >>> finite({'mean': np.float64('nan'), 2: (1, np.inf)})
   {'mean': None, '2': [1, None]}
@@ -40,7 +40,7 @@ def finite(tree: Any) -> Any:
 
 
 def replace(path: pathlib.Path, content: str | Mapping[str, Any]):
-  """Writes a text, or JSON, to a file atomically.
+  """Write a text, or JSON, to a file atomically.
 
   Raises:
     SaveError: the file cannot be written.
@@ -61,7 +61,7 @@ def replace(path: pathlib.Path, content: str | Mapping[str, Any]):
 
 @contextlib.contextmanager
 def save_errors(message: Callable[[str], str]) -> Iterator[None]:
-  """Raises an error of the operating system, while Orbax writes, as SaveError.
+  """Raise an error of the operating system, while Orbax writes, as SaveError.
 
   Args:
     message: the reason, in one line -> the message.
@@ -75,12 +75,12 @@ def save_errors(message: Callable[[str], str]) -> Iterator[None]:
 
 
 def has_os_code(error: Exception) -> bool:
-  """Whether it is tensorstore's form of an OSError, a ValueError."""
+  """Return whether it is tensorstore's form of an OSError, a ValueError."""
   return 'os_error_code' in str(error)
 
 
 def measured_with() -> dict[str, Any]:
-  """Returns versions, devices and processes, for a summary."""
+  """Return versions, devices and processes, for a summary."""
   devices = jax.devices()
   return {
     'versions': {m.__name__: m.__version__ for m in (jax, np)}

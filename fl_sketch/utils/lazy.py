@@ -7,7 +7,7 @@ from typing import Any
 
 
 def attach(package: str, **exports: Sequence[str]) -> Callable[[str], Any]:
-  """Returns the `__getattr__` of a package that loads its modules lazily.
+  """Return the `__getattr__` of a package that loads its modules lazily.
 
   Type checkers read the exports from imports under `TYPE_CHECKING`.
 

@@ -7,7 +7,7 @@ import re
 def table(
   head: Sequence[str], rows: Iterable[Iterable[str]], left: int | None = None
 ) -> str:
-  """Formats rows as a Markdown table; every line ends with a newline.
+  """Format rows as a Markdown table; every line ends with a newline.
 
   >>> print(table(['run', 'loss'], [['a', '0.5']], left=1), end='')
   | run | loss |
@@ -26,7 +26,7 @@ def table(
 
 
 def cells(text: str) -> list[list[str]]:
-  r"""The cells of a Markdown table: its head, then its rows.
+  r"""Return the cells of a Markdown table: its head, then its rows.
 
   >>> cells(table(['run', r'a\|b'], [['a', '0.5']]))
   [['run', 'a|b'], ['a', '0.5']]

@@ -13,7 +13,7 @@ _PACKAGES = 'fl_sketch.configs', 'configs'  # installed, or a checkout
 
 
 def load(plugin: str) -> types.ModuleType:
-  """Imports a module, or a Python file, for the factories that it registers.
+  """Import a module, or a Python file, for the factories that it registers.
 
   A config file may be one, with its ``from . import new``.
 
@@ -51,5 +51,5 @@ def load(plugin: str) -> types.ModuleType:
 
 
 def is_plugin(path: str) -> bool:
-  """Whether a file that was loaded has registered a factory."""
+  """Return whether a file that was loaded has registered a factory."""
   return str(pathlib.Path(path).resolve()) in registry.FILES

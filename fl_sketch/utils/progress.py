@@ -7,7 +7,7 @@ import tqdm
 
 
 def note(text: str):
-  """Writes one line to stderr, above a progress bar if there is one."""
+  """Write one line to stderr, above a progress bar if there is one."""
   tqdm.tqdm.write(text, file=sys.stderr)
 
 
@@ -34,7 +34,7 @@ class Progress:
     self._accuracy: float | None = None
 
   def advance(self, row: dict[str, Any]):
-    """Advances by one round; fields that the row lacks keep their values."""
+    """Advance by one round; fields that the row lacks keep their values."""
     self._rounds += 1
     self._accuracy = row.get('test_accuracy', self._accuracy)
     moved = row['total_uplink_bytes'] + row['total_downlink_bytes']
@@ -50,5 +50,5 @@ class Progress:
     self._bar.update()
 
   def close(self):
-    """Closes the bar and leaves its last line on the screen."""
+    """Close the bar and leave its last line on the screen."""
     self._bar.close()

@@ -80,7 +80,7 @@ class Registry(Generic[E]):
     name: str | None = None,
     **marks: Any,
   ) -> Any:
-    """Adds a factory under its own name; also a decorator.
+    """Add a factory under its own name; also a decorator.
 
     A module that is loaded again replaces its own factories.
 
@@ -120,11 +120,11 @@ class Registry(Generic[E]):
     return not path.is_relative_to(_ROOT)
 
   def names(self) -> tuple[str, ...]:
-    """The names of all factories, in the order of their registration."""
+    """Return the names of all factories, in the order of their registration."""
     return tuple(self._entries)
 
   def entry(self, name: str) -> E:
-    """The entry of a factory.
+    """Return the entry of a factory.
 
     Raises:
       ValueError: there is none of that name.
@@ -153,7 +153,7 @@ class Registry(Generic[E]):
     return {k: p for k, p in parameters if p.kind in _BY_NAME}
 
   def options(self, name: str) -> dict[str, inspect.Parameter]:
-    """The options that a config can give to a factory.
+    """Return the options that a config can give to a factory.
 
     >>> list(Registry('shape').options('circle'))
     Traceback (most recent call last):
@@ -163,11 +163,11 @@ class Registry(Generic[E]):
     return {k: p for k, p in arguments.items() if k not in self.context}
 
   def required(self, name: str) -> list[str]:
-    """The options that have no default."""
+    """Return the options that have no default."""
     return _required(self.options(name))
 
   def types(self) -> dict[str, type]:
-    """The options of all factories, with the types of their flags."""
+    """Return the options of all factories, with the types of their flags."""
     kinds = {option: type(value) for option, value in self.shared.items()}
     for name in self._entries:
       for option, p in self.options(name).items():
@@ -176,7 +176,7 @@ class Registry(Generic[E]):
     return kinds
 
   def call(self, name: str, *, context: bool = False) -> str:
-    """The call of a factory with its options, as a config can have it.
+    """Return the call of a factory with its options, as a config can have it.
 
     Args:
       name: of the factory.
@@ -191,14 +191,14 @@ class Registry(Generic[E]):
     return f'{name}({", ".join(texts)})'
 
   def describe(self, name: str, *, context: bool = False) -> str:
-    """The call of a factory, see `call`, and its docstring."""
+    """Return the call of a factory, see `call`, and its docstring."""
     text = inspect.getdoc(_whole(_factory(self.entry(name)))) or ''
     return f'{self.call(name, context=context)}\n\n{text}'.rstrip()
 
   def check(
     self, name: str, options: Mapping[str, Any], *, context: bool = False
   ) -> None:
-    """Checks the names, types and bounds of options.
+    """Check the names, types and bounds of options.
 
     Args:
       name: of the factory.
@@ -227,7 +227,7 @@ class Registry(Generic[E]):
       fields.check_option(option, value, hint)
 
   def make(self, name: str, /, **arguments: Any) -> Any:
-    """Checks the options and calls the factory.
+    """Check the options and call the factory.
 
     Args:
       name: of the factory.
@@ -241,7 +241,7 @@ class Registry(Generic[E]):
 
 
 def parse_call(text: str) -> dict[str, Any]:
-  """Parses NAME or NAME(OPTION=VALUE, ...) as a config has it.
+  """Parse NAME or NAME(OPTION=VALUE, ...) as a config has it.
 
   >>> parse_call('count_sketch(rows=5, cols=60)')
   {'kind': 'count_sketch', 'rows': 5, 'cols': 60}
@@ -283,7 +283,7 @@ def _hint(p: inspect.Parameter) -> Any:
 
 
 def source_of(factory: Any) -> str:
-  """The file that defines a factory, or the name of its module."""
+  """Return the file that defines a factory, or the name of its module."""
   name = _whole(factory).__module__
   return getattr(sys.modules.get(name), '__file__', None) or name
 
@@ -297,5 +297,5 @@ def _factory(entry: Any) -> Callable[..., Any]:
 
 
 def _whole(factory: Any) -> Any:
-  """The function of a partial, or the factory as it is."""
+  """Return the function of a partial, or the factory as it is."""
   return getattr(factory, 'func', factory)

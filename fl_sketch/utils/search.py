@@ -7,7 +7,7 @@ from collections.abc import Callable
 def least(
   predicate: Callable[[int], bool], low: int, high: int, *, doubling=False
 ) -> int:
-  """Returns the least n in [low, high) with predicate(n), else `high`.
+  """Return the least n in [low, high) with predicate(n), else `high`.
 
   >>> least(lambda n: n * n > 50, 1, 100), least(lambda n: n > 9, 1, 5)
   (8, 5)

@@ -16,7 +16,7 @@ _GAMMA = 0x9E3779B97F4A7C15  # splitmix64: 2^64 / golden ratio, made odd
 
 
 def generator(seed: Root, tag: str, counter: int = 0) -> np.random.Generator:
-  """Returns a NumPy generator, a pure function of its arguments.
+  """Return a NumPy generator, a pure function of its arguments.
 
   Philox4x64 with key (seed, crc32 of tag); `counter` is the highest word of
   its 256-bit counter, so streams of different counters cannot overlap. For a
@@ -46,7 +46,7 @@ def generator(seed: Root, tag: str, counter: int = 0) -> np.random.Generator:
 
 
 def fold(state, word) -> np.ndarray:
-  """Hashes integers into a state: output `word` of splitmix64 from `state`.
+  """Hash integers into a state: output `word` of splitmix64 from `state`.
 
   Steele, Lea and Flood, OOPSLA 2014. Chained as
   fold(fold(fold(seed, round), client), position), it makes an array of hashes
