@@ -7,8 +7,8 @@ KIND is femnist, femnist_digits, cifar100, shakespeare, stackoverflow, plays
 or table (Parquet or CSV of your own, with --client=COLUMN and --classes=N).
 PATH is a file or folder in one of the layouts that the kind is published in.
 Then `--config.dataset=store --config.dataset_options.folder=DIR` trains on it.
-Prints a table of sizes, which DIR/sizes.png draws. Stopped, it goes on at the
-next start.
+Prints a table of sizes, which DIR/sizes.png draws. The same command resumes an
+interrupted import.
 """
 
 import sys
@@ -17,21 +17,31 @@ from absl import app, flags
 
 from . import begin, errors, parse_flags, refuse
 
-_TO = flags.DEFINE_string('to', None, 'Folder of the store.', required=True)
-_CLIENT = flags.DEFINE_string('client', None, 'Of tables: column of clients.')
-_SPLIT = flags.DEFINE_string('split', None, 'Of tables: column of splits.')
-_INPUTS = flags.DEFINE_string('inputs', None, "Of 'table': column of inputs.")
-_LABEL = flags.DEFINE_string('label', None, "Of 'table': column of labels.")
-_TEXT = flags.DEFINE_string('text', None, "Of 'table': column of texts.")
-_CLASSES = flags.DEFINE_integer('classes', None, "Of 'table': labels.", 1)
-_LENGTH = flags.DEFINE_integer('length', None, 'Of sequences.', 1)
-_VOCABULARY = flags.DEFINE_integer('vocabulary', None, 'Number of words.', 1)
-_SHARE = flags.DEFINE_float('test_share', None, 'Of each client, held out.')
-_SIZE = flags.DEFINE_integer('size', None, 'Height and width of images.', 1)
+_TO = flags.DEFINE_string(
+  'to', None, 'Folder of the store to write.', required=True
+)
+_CLIENT = flags.DEFINE_string('client', None, 'Column of clients (kind table).')
+_SPLIT = flags.DEFINE_string('split', None, 'Column of splits (kind table).')
+_INPUTS = flags.DEFINE_string('inputs', None, 'Column of inputs (kind table).')
+_LABEL = flags.DEFINE_string('label', None, 'Column of labels (kind table).')
+_TEXT = flags.DEFINE_string('text', None, 'Column of texts (kind table).')
+_CLASSES = flags.DEFINE_integer('classes', None, 'Number of labels.', 1)
+_LENGTH = flags.DEFINE_integer(
+  'length', None, 'Sequence length (characters or words).', 1
+)
+_VOCABULARY = flags.DEFINE_integer(
+  'vocabulary', None, 'Number of words in the vocabulary.', 1
+)
+_SHARE = flags.DEFINE_float(
+  'test_share', None, "Share of each client's samples held out for testing."
+)
+_SIZE = flags.DEFINE_integer(
+  'size', None, 'Height and width of images in pixels.', 1
+)
 
 
 def main(argv):
-  """Writes the store, and prints and draws the sizes of its clients."""
+  """Write the store; print and draw the sizes of its clients."""
   from fl_sketch.data.natural import importing, kinds
   from fl_sketch.experiment import config
   from fl_sketch.reporting import client_sizes

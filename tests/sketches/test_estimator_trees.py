@@ -7,31 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import operators
-from operators import two_shards
 import pytest
 
 from tests.sketches import test_estimators
 from tests.sketches.test_estimators import KEY, OP, TREE, mapped, mixes, vector
-
-
-def mean(xs):
-  return sum(xs) / 3
-
-
-@pytest.mark.nightly
-def test_between_machines():
-  """Supports and values sent, tables subtracted: HEAPRIX of the mean."""
-  clients = [TREE, mapped(lambda x: x - 1), mapped(lambda x: 3 * x)]
-  second = jax.random.fold_in(KEY, estimators.FRESH)
-  table = mean(OP.sketch(KEY, x) for x in clients)
-  support = estimators.heavy_support(OP, KEY, table, TREE, 20)
-  values = mean(estimators.take(x, support) for x in clients)
-  y1 = estimators.put(TREE, support, values)
-  table = mean(OP.sketch(second, x) for x in clients) - OP.sketch(second, y1)
-  got = vector(y1) + vector(OP.desketch(second, table, TREE))
-  whole = jax.tree.map(lambda *xs: mean(xs), *clients)
-  want = estimators.heaprix(OP, KEY, whole, 20)
-  np.testing.assert_allclose(got, vector(want), atol=1e-5)
 
 
 @pytest.mark.nightly
@@ -144,25 +123,6 @@ def test_float64_stays_float64():
   np.testing.assert_array_equal(values, vector(tree)[support])
   chex.assert_trees_all_equal_shapes_and_dtypes(y, tree)
   chex.assert_trees_all_equal(y, tree)
-
-
-@pytest.mark.nightly
-def test_inside_shard_map():
-  """Varying inputs and a key that is not, under `check_vma=True`."""
-  op = sketches.identity()  # others have such a test of their own
-  draw = lambda key, x: mixes(op, key, x, 20)[1][True]
-  cohort = mapped(lambda x: jnp.stack([x, x - 1]))
-  lanes = jax.vmap(draw, (None, 0))
-  out = operators.jit(two_shards(lanes))(KEY, cohort)
-  for i in range(2):
-    want = draw(KEY, test_estimators.lane(cohort, i))
-    chex.assert_trees_all_close(test_estimators.lane(out, i), want, atol=1e-5)
-
-
-def test_lowers_for_accelerators():
-  fn = jax.jit(test_estimators.fresh)
-  exported = jax.export.export(fn, platforms=['tpu', 'cuda'])(KEY, TREE)
-  assert exported.platforms == ('tpu', 'cuda')
 
 
 def test_derivatives_flow_through_what_is_kept():
