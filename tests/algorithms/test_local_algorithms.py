@@ -148,7 +148,7 @@ test_what_a_task_does_not_suit_is_refused = refused_calls(
   (lambda: make('fedsgd', local_steps=2), 'one gradient, got local_steps=2'),
   (lambda: make('fedavg', expected_batch=8), 'got expected_batch=8'),
   (lambda: algorithms.make('fedavg'), 'loss_fn or your own `local`'),
-  (lambda: make('fedavg', local_optimizer='adam(b3=1)'), "not .'b3'"),
+  (lambda: make('fedavg', local_optimizer='adam(b3=1)'), "no options .'b3'"),
   (lambda: make('fedavg', local_optimizer='adamm'), "Did you mean 'adam'"),
 )
 

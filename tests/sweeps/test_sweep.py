@@ -212,7 +212,7 @@ def test_no_point_runs_where_one_cannot(tmp_path):
   """Catches hours of points before the first that does not fit the model."""
   sizes = {'sketch': {'size': (20, 10**6)}}
   fields = SKETCHED | {'sweep': sizes}
-  message = r"Point .'sketch.size': 1000000.: .*size=1000000 <= d=200"
+  message = r"Point .'sketch.size': 1000000.: .*size=1000000 exceeds d=200"
   with pytest.raises(config.ConfigError, match=message):
     run(tmp_path, fields)
   assert not (tmp_path / 'points').exists()
