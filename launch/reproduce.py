@@ -22,7 +22,7 @@ import tqdm
 from . import begin, errors, neighbour, parse_flags, refuse
 
 catalog = neighbour('papers.catalog')
-lab_lib = neighbour('papers.common.lab')
+workspace = neighbour('papers.common.workspace')
 pages = neighbour('papers.common.pages')
 results = neighbour('papers.common.results')
 verdicts = neighbour('papers.common.verdicts')
@@ -48,7 +48,7 @@ def main(argv):
       print(f'{s.name:14} {s.minutes:5.1f} min  {s.title} ({s.source})')
     return
   if _DRAW.value:
-    for path in results.KEPT.glob('*.json'):
+    for path in results.STORED.glob('*.json'):
       print(*results.draw(json.loads(path.read_text()), path.parent), sep='\n')
     return
   if len(argv) < 2:
@@ -56,8 +56,8 @@ def main(argv):
   name, _, scale = argv[1].partition(':')
   scale = scale or 'cpu'
   try:
-    if scale not in lab_lib.SCALES:
-      raise ValueError(f'Expected {scale=} in {lab_lib.SCALES}.')
+    if scale not in workspace.SCALES:
+      raise ValueError(f'Expected {scale=} in {workspace.SCALES}.')
     names = list(catalog.STUDIES) if name == 'all' else [name]
     studies = [catalog.find(n) for n in names]
   except ValueError as e:
@@ -67,28 +67,28 @@ def main(argv):
 
 
 def _run(studies, scale, root):
-  # An absolute path: configs name files of the lab, and must not change.
-  lab = lab_lib.Lab(root.resolve() / scale, scale, _DATA_DIR.value)
+  # An absolute path: configs name files of the workspace, and must not change.
+  ws = workspace.Workspace(root.resolve() / scale, scale, _DATA_DIR.value)
   played, missing = [], {}
   bar = tqdm.tqdm(studies, unit='study', disable=len(studies) == 1)
   for study in bar:
     bar.set_description(study.name)
     try:
-      results.play(study, lab)
+      results.run(study, ws)
       played.append(study.name)
     except errors.USER_ERRORS as e:
       if len(studies) == 1:
         refuse(e)
       missing[study.name] = f'{type(e).__name__}: {e}'
-  page = [r for r, _ in results.collect([lab.folder], catalog.STUDIES)]
-  pages.write(page, lab.folder, missing)
+  page = [r for r, _ in results.collect([ws.folder], catalog.STUDIES)]
+  pages.write(page, ws.folder, missing)
   for result in page:
     if result['name'] in played:
       alone = len(studies) == 1
       print(pages.text(result) if alone else _line(result))
   for name, why in missing.items():
     print(f'{name:14} not run: {why}')
-  print(lab.folder / 'index.md')
+  print(ws.folder / 'index.md')
   fails = [c['verdict'] == verdicts.FAILS for r in page for c in r['claims']]
   sys.exit(1 if missing or (_STRICT.value and any(fails)) else 0)
 

@@ -14,7 +14,8 @@ from .chen.studies import (
   spectra,
   tables as chen_tables,
 )
-from .common import lab as lab_lib, results, study
+from .common import results, study
+from .common.workspace import Workspace
 from .comparison import studies as own_studies
 from .das.studies import images, quadratics
 from .haddadpour.studies import (
@@ -27,7 +28,7 @@ from .one_percent import overview, report as one_percent
 from .private import studies as private_studies
 from .song.studies import attack, figures as song, tables as song_tables
 
-_Row = tuple[str, str, str, Callable[[lab_lib.Lab], study.Report], float]
+_Row = tuple[str, str, str, Callable[[Workspace], study.Report], float]
 
 
 def _of(paper: str, *rows: _Row) -> list[study.Study]:
@@ -136,11 +137,11 @@ STUDIES: dict[str, study.Study] = {
 }
 
 
-def kept() -> list[tuple[results.Result, pathlib.Path]]:
+def stored_results() -> list[tuple[results.Result, pathlib.Path]]:
   """The results in docs/results: of the studies, then of other programs."""
-  others = sorted({path.stem for path in results.KEPT.glob('*.json')})
+  others = sorted({path.stem for path in results.STORED.glob('*.json')})
   names = dict.fromkeys([*STUDIES, *others])
-  return results.collect([results.KEPT], names)
+  return results.collect([results.STORED], names)
 
 
 def find(name: str) -> study.Study:

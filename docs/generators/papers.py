@@ -37,7 +37,7 @@ PAPERS = {
 
 def write(folder: pathlib.Path):
   """Writes a page for each paper and each result, and both indices."""
-  found = [result for result, _ in studies.kept()]
+  found = [result for result, _ in studies.stored_results()]
   _write_results(folder / 'results', found)
   for key, (title, arxiv, authors) in PAPERS.items():
     page = _paper(key, title, arxiv, authors, found)
@@ -63,7 +63,7 @@ def _write_results(folder: pathlib.Path, found: list[results.Result]):
   for result in found:
     pages.save(folder / f'{result["name"]}.md', texts.text(result))
     for picture in result['pictures']:
-      shutil.copy(results.KEPT / picture['file'], folder)
+      shutil.copy(results.STORED / picture['file'], folder)
   names = [result['name'] for result in found]
   parts = [
     pages.title('Results'),

@@ -5,7 +5,7 @@ formulas to arrays, `conditions` annotates and `symbols` names their arguments.
 `tails` has inner products under random operators, `privacy_bounds` the privacy
 formulas of the papers.
 
-A `study` is a function of a `lab.Lab`, which runs and caches experiments, and
+A `study` is a function of a `Workspace`, which runs and caches experiments, and
 returns a report whose claims `verdicts` judges; `results` writes its files,
 `pages` its Markdown, and `summaries` has its tables and figures.
 """

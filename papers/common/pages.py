@@ -122,14 +122,14 @@ def origin(result: results.Result) -> str:
 def remarks(result: results.Result) -> list[tuple[str, str]]:
   """Claims with a remark: why one is not testable, or what was tried.
 
-  The latter is a section of `results.KEPT`/NAME.md, of the longest heading with
+  The latter is a section of docs/results/NAME.md, of the longest heading with
   which the claim begins. It is about claims that do not hold, or are undecided,
   at cpu scale.
 
   Returns:
     (claim, remark) in the order of the claims.
   """
-  path = results.KEPT / f'{result["name"]}.md'
+  path = results.STORED / f'{result["name"]}.md'
   text = path.read_text(encoding='utf-8') if path.exists() else ''
   sections = [part.partition('\n') for part in text.split('\n## ')[1:]]
   bodies = {heading: ' '.join(body.split()) for heading, _, body in sections}

@@ -12,11 +12,12 @@ from typing import Any
 from fl_sketch.reporting import figures
 from fl_sketch.utils import extras, files
 
-from . import lab as lab_lib, study as study_lib, verdicts
+from . import study as study_lib, verdicts
+from .workspace import Workspace
 
 Result = dict[str, Any]
 # Results at cpu scale, and NAME.md with the remarks on claims that fail there.
-KEPT = pathlib.Path(__file__).parents[2] / 'docs' / 'results'
+STORED = pathlib.Path(__file__).parents[2] / 'docs' / 'results'
 _REHEARSAL = (
   'A rehearsal in seconds, on the digits of scikit-learn or small problems '
   'whatever the study is about: it shows that everything runs, and its numbers '
@@ -24,7 +25,7 @@ _REHEARSAL = (
 )
 
 
-def play(study: study_lib.Study, lab: lab_lib.Lab) -> Result:
+def run(study: study_lib.Study, ws: Workspace) -> Result:
   """Runs a study, or what is missing of it, and writes NAME.json.
 
   Its pictures become NAME-1.png and so on, beside it. At quick scale, which
@@ -32,7 +33,7 @@ def play(study: study_lib.Study, lab: lab_lib.Lab) -> Result:
 
   Args:
     study: one of `catalog.STUDIES`.
-    lab: where, and at which scale.
+    ws: where, and at which scale.
 
   Returns:
     What NAME.json holds: claims with their measured numbers and intervals, the
@@ -42,17 +43,17 @@ def play(study: study_lib.Study, lab: lab_lib.Lab) -> Result:
   Raises:
     ValueError: data are missing, or the folder holds something else.
   """
-  lab.played.clear()
-  report = study.run(lab)
+  ws.configs.clear()
+  report = study.run(ws)
   title, notes, claims = study.title, report.notes, report.claims
-  if lab.scale == 'quick':
+  if ws.scale == 'quick':
     title, notes, claims = f'Rehearsal of: {title}', [_REHEARSAL], []
   result = {
     'name': study.name,
     'title': title,
     'source': study.source,
-    'scale': lab.scale,
-    'command': f'fl-sketch reproduce {study.name}:{lab.scale} '
+    'scale': ws.scale,
+    'command': f'fl-sketch reproduce {study.name}:{ws.scale} '
     '--data_dir=DIR --workdir=DIR',
     'claims': [c._asdict() for c in claims],
     'tables': [t._asdict() for t in report.tables],
@@ -67,15 +68,15 @@ def play(study: study_lib.Study, lab: lab_lib.Lab) -> Result:
     ],
     'notes': list(notes),
     'seeds': report.seeds,
-    'configs': _anywhere(lab),
+    'configs': _anywhere(ws),
     'commit': _commit(),
     'date': datetime.datetime.now(datetime.UTC).date().isoformat(),
   } | files.measured_with()
   result = files.finite(result)
-  lab.folder.mkdir(parents=True, exist_ok=True)
-  files.replace(lab.folder / f'{study.name}.json', result)
+  ws.folder.mkdir(parents=True, exist_ok=True)
+  files.replace(ws.folder / f'{study.name}.json', result)
   with extras.optional_figures():
-    draw(result, lab.folder)
+    draw(result, ws.folder)
   return result
 
 
@@ -113,7 +114,7 @@ def collect(
   """Reads every result of these studies in these folders, by study.
 
   Args:
-    folders: of one scale each, or `KEPT`.
+    folders: of one scale each, or `STORED`.
     names: of the studies.
 
   Returns:
@@ -154,7 +155,7 @@ def _commit() -> str | None:
   return git.stdout.strip() or None
 
 
-def _anywhere(lab: lab_lib.Lab) -> dict[str, Any]:
-  """The configs that were played, without the place where they were."""
-  text = json.dumps(lab.played)
-  return json.loads(text.replace(str(lab.folder), f'DIR/{lab.scale}'))
+def _anywhere(ws: Workspace) -> dict[str, Any]:
+  """The configs that ran, without the place where they were."""
+  text = json.dumps(ws.configs)
+  return json.loads(text.replace(str(ws.folder), f'DIR/{ws.scale}'))

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 from fl_sketch.reporting import figures
 
-from . import lab as lab_lib, verdicts
+from . import verdicts
+from .workspace import Workspace
 
 
 class Table(NamedTuple):
@@ -55,12 +56,12 @@ class Study(NamedTuple):
     name: of the figure or table, as the inventory of the papers has it.
     title: what it shows, in a line.
     source: paper, arXiv id, figure or table.
-    run: does it, at the laboratory's scale.
+    run: does it, at the scale of the workspace.
     minutes: what it takes at cpu scale on 2 cores.
   """
 
   name: str
   title: str
   source: str
-  run: Callable[[lab_lib.Lab], Report]
+  run: Callable[[Workspace], Report]
   minutes: float

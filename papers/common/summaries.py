@@ -6,13 +6,13 @@ from typing import Any
 from fl_sketch.reporting import figures, intervals
 import numpy as np
 
-from . import lab as lab_lib
+from . import workspace
 
-Runs = Sequence[lab_lib.Run]  # one a seed
+Runs = Sequence[workspace.Run]  # one a seed
 
 
 def seeds(
-  race: Mapping[Any, Runs], numbers: Callable[[lab_lib.Run], dict[str, Any]]
+  race: Mapping[Any, Runs], numbers: Callable[[workspace.Run], dict[str, Any]]
 ) -> dict[str, Any]:
   """The swept values and the numbers of every run, for the JSON."""
   return {
@@ -101,6 +101,6 @@ def against_bytes(
   if not len(line.x) or any(run.diverged for run in runs):
     return [line]
   ends = interval(np.reshape(finals, (-1, 1)))
-  cell = lab_lib.shown(finals, digits=digits)
+  cell = workspace.shown(finals, digits=digits)
   point = figures.Line('', line.x[-1:], *ends, points=True, cell=cell, **look)
   return [line, point]

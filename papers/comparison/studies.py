@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from ..common import lab as lab_lib, study
+from ..common import study, workspace
+from ..common.workspace import Workspace
 
 Fields = dict[str, Any]
 _SEEDS = range(5)
@@ -23,17 +24,17 @@ QUICKSTART = {
 }  # fmt: skip
 
 
-def precisions(lab: lab_lib.Lab) -> study.Report:
+def precisions(ws: Workspace) -> study.Report:
   """Measures test accuracy with tables of fewer bits, on the digits."""
-  rounds = lab.pick({'rounds': 20}, {})
+  rounds = ws.pick({'rounds': 20}, {})
   rows, seeds = [], {}
   for i, (name, fields) in enumerate(PRECISIONS.items()):
-    sweep = {'sweep': {'seed': lab.pick((0,), tuple(_SEEDS))}}
+    sweep = {'sweep': {'seed': ws.pick((0,), tuple(_SEEDS))}}
     fields = QUICKSTART | fields | rounds | sweep
-    runs = lab.sweep(f'project/precision/{i}', fields)
+    runs = ws.sweep(f'project/precision/{i}', fields)
     seeds[name] = [100 * run.final() for run in runs]
     up = runs[0].row['uplink_bytes']
-    rows.append([name, f'{up:,.0f}', lab_lib.shown(seeds[name], digits=2)])
+    rows.append([name, f'{up:,.0f}', workspace.shown(seeds[name], digits=2)])
   head = 'tables', 'bytes up', 'test accuracy, %'
   caption = 'Bytes of one client in one round; seeds 0 to 4 ± standard errors.'
   note = 'The setting of configs/quickstart.py: SAFL, tables of 301 numbers.'

@@ -11,7 +11,8 @@ from fl_sketch.training import loaded
 import numpy as np
 
 from ..chen.studies import settings
-from ..common import lab as lab_lib
+from ..common import workspace
+from ..common.workspace import Workspace
 from ..one_percent import tasks
 from ..one_percent.tasks import Fields, Task
 
@@ -26,64 +27,64 @@ _BEFORE = 'language/before'
 _KERNELS = 'attention', 'mlp_*'  # that get factors
 
 
-def scratch(lab: lab_lib.Lab) -> Task:
+def scratch(ws: Workspace) -> Task:
   """A decoder of half a million parameters, by speakers, from scratch."""
-  return _task(lab, 'scratch', plays(lab) | decoder(lab), _RATES)
+  return _task(ws, 'scratch', plays(ws) | decoder(ws), _RATES)
 
 
-def large(lab: lab_lib.Lab) -> Task:
+def large(ws: Workspace) -> Task:
   """Makes the task of training a decoder of 10 million parameters."""
   wide = {'width': 1024, 'depth': 24, 'heads': 16, 'scan': True, 'remat': True}
   rehearsed = {'width': 16, 'depth': 1, 'heads': 2}
-  options = lab.pick(rehearsed, {}, wide)  # wide: 302 million parameters
+  options = ws.pick(rehearsed, {}, wide)  # wide: 302 million parameters
   model = {'model': 'gpt_mini', 'model_options': options}
-  fields = plays(lab) | decoder(lab) | model | _length(lab, rounds=100)
-  return _task(lab, 'large', fields, _RATES)
+  fields = plays(ws) | decoder(ws) | model | _length(ws, rounds=100)
+  return _task(ws, 'large', fields, _RATES)
 
 
-def adapting(lab: lab_lib.Lab) -> Task:
+def adapting(ws: Workspace) -> Task:
   """Factors of rank 8 beside a decoder that was trained on other plays.
 
   It was trained on the speakers of the first half of the text, and clients are
   those of the second half.
   """
-  model = decoder(lab)
-  fields = plays(lab, 'second') | model | _length(lab, rounds=100)
-  lora = {'kind': 'naive', 'rank': lab.pick(2, 8), 'targets': _KERNELS}
-  fields |= {'pretrained': _trained_before(lab, model), 'lora': lora}
-  return _task(lab, 'lora', fields, _ADAPTING)
+  model = decoder(ws)
+  fields = plays(ws, 'second') | model | _length(ws, rounds=100)
+  lora = {'kind': 'naive', 'rank': ws.pick(2, 8), 'targets': _KERNELS}
+  fields |= {'pretrained': _trained_before(ws, model), 'lora': lora}
+  return _task(ws, 'lora', fields, _ADAPTING)
 
 
-def before_adapting(lab: lab_lib.Lab) -> float:
+def before_adapting(ws: Workspace) -> float:
   """Returns the test loss of the pretrained decoder, in bits a character."""
-  fields = plays(lab, 'second')
+  fields = plays(ws, 'second')
 
   def compute():
     folder = pathlib.Path(fields['dataset_options']['folder'])
-    run = loaded.load(lab.folder / 'runs' / _BEFORE)
+    run = loaded.load(ws.folder / 'runs' / _BEFORE)
     return run.evaluate(store.open(folder).test)['test_bits']
 
   name = 'language/loss_before_adapting'
-  return lab.kept(name, fields, compute, former='language/as_it_was')
+  return ws.cached(name, fields, compute, former='language/as_it_was')
 
 
-def recurrent(lab: lab_lib.Lab) -> tuple[Task, Task]:
+def recurrent(ws: Workspace) -> tuple[Task, Task]:
   """A GRU by speakers; and with the samples of all as those of one client."""
-  options = lab.pick(
+  options = ws.pick(
     {'hidden': 8, 'layers': 1}, {'hidden': 128, 'embedding': 32}
   )
   model = {'model': 'gru', 'model_options': options}
-  work = {'local_steps': 2, 'batch_size': 4} | _length(lab, rounds=1200)
-  fields = plays(lab) | decoder(lab) | model | work
-  task = _task(lab, 'recurrent', fields, _RECURRENT)
+  work = {'local_steps': 2, 'batch_size': 4} | _length(ws, rounds=1200)
+  fields = plays(ws) | decoder(ws) | model | work
+  task = _task(ws, 'recurrent', fields, _RECURRENT)
   samples = fields['cohort'] * fields['batch_size']
-  alone = plays(lab, 'one') | {'cohort': 1, 'batch_size': samples}
+  alone = plays(ws, 'one') | {'cohort': 1, 'batch_size': samples}
   return task, task._replace(name='recurrent/central', fields=fields | alone)
 
 
-def _task(lab, name, fields, rates) -> Task:
+def _task(ws, name, fields, rates) -> Task:
   """A task whose rates are tuned by a tenth of what clients train on."""
-  task = tasks.of_fields(lab, name, fields, rates)
+  task = tasks.of_fields(ws, name, fields, rates)
   return task._replace(
     name=name,
     cosine=True,
@@ -94,12 +95,12 @@ def _task(lab, name, fields, rates) -> Task:
   )
 
 
-def validation_score(run: lab_lib.Run) -> float:
+def validation_score(run: workspace.Run) -> float:
   """Minus the loss of what clients hold out; -inf where a run diverged."""
   return -np.nan_to_num(run.final('client_loss_pooled'), nan=np.inf)
 
 
-def decoder(lab: lab_lib.Lab) -> Fields:
+def decoder(ws: Workspace) -> Fields:
   """The model, its loss, and the work of clients: 25,600 windows of text."""
   small = {'model': 'gpt_micro'}
   rehearsed = {
@@ -114,25 +115,25 @@ def decoder(lab: lab_lib.Lab) -> Fields:
     'loss': 'tokens', 'feed': 'device', 'cohort': 8, 'local_steps': 4,
     'batch_size': 2,
   }  # fmt: skip
-  return lab.pick(rehearsed, small, large) | work | _length(lab, rounds=400)
+  return ws.pick(rehearsed, small, large) | work | _length(ws, rounds=400)
 
 
-def _length(lab, rounds) -> Fields:
-  return {'rounds': lab.pick(6, rounds)}
+def _length(ws, rounds) -> Fields:
+  return {'rounds': ws.pick(6, rounds)}
 
 
-def plays(lab: lab_lib.Lab, part: str = 'all') -> Fields:
+def plays(ws: Workspace, part: str = 'all') -> Fields:
   """The store of speakers, which is made where there is none.
 
   Args:
-    lab: whose folder has it.
+    ws: whose folder has it.
     part: 'all' of the text, its 'first' or its 'second' half, or 'one': a
       single client with the samples of all speakers.
   """
-  folder = lab.folder / 'data' / f'plays_{part}'
+  folder = ws.folder / 'data' / f'plays_{part}'
   if not folder.exists():
     folder.parent.mkdir(parents=True, exist_ok=True)
-    _import(lab, part, folder)
+    _import(ws, part, folder)
   population = len(store.open(folder).partition.sizes)
   options = {'folder': str(folder)}
   return {
@@ -140,14 +141,14 @@ def plays(lab: lab_lib.Lab, part: str = 'all') -> Fields:
   }  # fmt: skip
 
 
-def _import(lab, part, folder):
+def _import(ws, part, folder):
   if part == 'one':
-    whole = store.open(pathlib.Path(plays(lab)['dataset_options']['folder']))
+    whole = store.open(pathlib.Path(plays(ws)['dataset_options']['folder']))
     samples = np.array([whole.partition.samples])
     chunks = [store.Chunk(samples, whole.train)]
     store.write(folder, chunks, whole.test, whole.num_classes)
     return
-  text = _rehearsal() if lab.scale == 'quick' else _text(lab.data_dir)
+  text = _rehearsal() if ws.scale == 'quick' else _text(ws.data_dir)
   blocks = text.split('\n\n')
   middle = len(blocks) // 2
   taken = {'all': blocks, 'first': blocks[:middle], 'second': blocks[middle:]}
@@ -181,20 +182,20 @@ def _rehearsal() -> str:
   return '\n\n'.join(speeches)
 
 
-def _trained_before(lab, model) -> str:
+def _trained_before(ws, model) -> str:
   """The file of a decoder that Adam trained on the first half of the plays.
 
   A round has the gradients of 64 samples, of all speakers as one client's.
   """
-  fields: dict[str, Any] = plays(lab, 'first') | model | settings.ADAM
-  rounds = lab.pick(6, 1500)
+  fields: dict[str, Any] = plays(ws, 'first') | model | settings.ADAM
+  rounds = ws.pick(6, 1500)
   fields |= {
     'algorithm': 'fedavg', 'server_lr': 0.003, 'final_server_lr': 1e-5,
     'local_steps': 1, 'batch_size': 8, 'rounds': rounds, 'eval_every': rounds,
-    'checkpoint_every': rounds, 'rounds_per_dispatch': lab.pick(1, 10),
+    'checkpoint_every': rounds, 'rounds_per_dispatch': ws.pick(1, 10),
     'seed': 1000,
   }  # fmt: skip
-  params = lab.train(_BEFORE, fields).state.params
-  path = lab.folder / 'runs' / _BEFORE / 'model.safetensors'
+  params = ws.train(_BEFORE, fields).state.params
+  path = ws.folder / 'runs' / _BEFORE / 'model.safetensors'
   pretrained.save(path, params)
   return str(path)

@@ -7,7 +7,8 @@ from typing import Any
 from fl_sketch.reporting import figures
 import numpy as np
 
-from ..common import lab as lab_lib, results, study, summaries, verdicts
+from ..common import results, study, summaries, verdicts, workspace
+from ..common.workspace import Workspace
 from ..one_percent import runs as runs_lib
 from ..one_percent.methods import Method
 from ..one_percent.runs import Race
@@ -35,10 +36,10 @@ _COMPARED = (
 )
 
 
-def scratch(lab: lab_lib.Lab) -> study.Report:
+def scratch(ws: Workspace) -> study.Report:
   """A decoder from scratch: every method at equal rounds and windows."""
-  task = problems.scratch(lab)
-  races = _races(lab, task, methods.METHODS, _CLOSE)
+  task = problems.scratch(ws)
+  races = _races(ws, task, methods.METHODS, _CLOSE)
   claims = [
     _near(races, methods.TABLES, methods.DILOCO),
     _fewer(races, methods.TABLES, methods.DILOCO),
@@ -48,45 +49,45 @@ def scratch(lab: lab_lib.Lab) -> study.Report:
   return _report(task, races, claims)
 
 
-def adapting(lab: lab_lib.Lab) -> study.Report:
+def adapting(ws: Workspace) -> study.Report:
   """LoRA of a decoder: dense factors, exact products, sketches of factors."""
-  task = problems.adapting(lab)
-  races = _races(lab, task, methods.METHODS | methods.OF_FACTORS, _CLOSE)
+  task = problems.adapting(ws)
+  races = _races(ws, task, methods.METHODS | methods.OF_FACTORS, _CLOSE)
   claims = [
     _near(races, methods.TABLES, methods.DILOCO),
     _fewer(races, methods.TABLES, methods.DILOCO),
     _near(races, methods.ONE_BIT, methods.DENSE),
   ]
   note = f'{_COMPARED} Before it is adapted the decoder has a test loss of '
-  note += f'{problems.before_adapting(lab):.3f} bits a character.'
+  note += f'{problems.before_adapting(ws):.3f} bits a character.'
   return _report(task, races, claims, note)
 
 
-def large(lab: lab_lib.Lab) -> study.Report:
+def large(ws: Workspace) -> study.Report:
   """A decoder of 10 million parameters by the best three methods, one seed.
 
   Best by their training loss on the smaller decoder, whose rates they have. Its
-  result is read from the folder of the laboratory, or made where there is none.
+  result is read from the folder of the workspace, or made where there is none.
   """
-  kept = results.read(lab.folder, 'Language-Scratch')
-  small = kept['seeds'] if kept else scratch(lab).seeds
+  kept = results.read(ws.folder, 'Language-Scratch')
+  small = kept['seeds'] if kept else scratch(ws).seeds
   mean = lambda x: np.mean(np.asarray(x['training loss'], float))
   losses = {
     name: float(np.nan_to_num(mean(x), nan=np.inf)) for name, x in small.items()
   }
-  task = problems.large(lab)
+  task = problems.large(ws)
   found = {
-    name: _race(lab, task, name, methods.METHODS[name], 1, small[name]['rate'])
+    name: _race(ws, task, name, methods.METHODS[name], 1, small[name]['rate'])
     for name in sorted(losses, key=losses.__getitem__)[:_BEST]
   }
   return _report(task, found, [], _METHODS, tuned=False)
 
 
-def recurrent(lab: lab_lib.Lab) -> study.Report:
+def recurrent(ws: Workspace) -> study.Report:
   """A GRU by speakers, and centrally, at equal windows of characters."""
-  task, alone = problems.recurrent(lab)
-  races = _races(lab, task, methods.RECURRENT)
-  races |= _races(lab, alone, methods.CENTRALLY)
+  task, alone = problems.recurrent(ws)
+  races = _races(ws, task, methods.RECURRENT)
+  races |= _races(ws, alone, methods.CENTRALLY)
   # The clients of FedAvg make steps of SGD: the center does, too.
   pairs = [(methods.FEDAVG, methods.CENTRAL_SGD)]
   pairs += [(name, methods.CENTRAL) for name in methods.RECURRENT]
@@ -94,21 +95,21 @@ def recurrent(lab: lab_lib.Lab) -> study.Report:
   return _report(task, races, claims, _CENTRAL)
 
 
-def _races(lab, task, entries, close=()) -> Races:
-  names = lab.pick(methods.REHEARSED, entries)
+def _races(ws, task, entries, close=()) -> Races:
+  names = ws.pick(methods.REHEARSED, entries)
   seeds = lambda name: _MORE_SEEDS if name in close else _SEEDS
   return {
-    name: _race(lab, task, name, method, lab.pick(2, seeds(name)))
+    name: _race(ws, task, name, method, ws.pick(2, seeds(name)))
     for name, method in entries.items()
     if name in names
   }
 
 
-def _race(lab, task, name, method: Method, seeds, rate=None) -> Race:
+def _race(ws, task, name, method: Method, seeds, rate=None) -> Race:
   share, rounds = method.shares[0], task.fields['rounds']
   folder = runs_lib.folder_of(task.name, name, share, rounds)
   folder = folder.replace('one_percent', 'language')
-  return runs_lib.race(lab, task, method, folder, share, rounds, seeds, rate)
+  return runs_lib.race(ws, task, method, folder, share, rounds, seeds, rate)
 
 
 def _near(
@@ -202,8 +203,8 @@ def _table(task: Task, races: Races) -> study.Table:
     _, low, high = summaries.interval(_bits(race))
     rows.append([
       name, *sent, f'{race.rate:g}',
-      lab_lib.shown(_training(race), digits=3),
-      lab_lib.shown(_bits(race), digits=3),
+      workspace.shown(_training(race), digits=3),
+      workspace.shown(_bits(race), digits=3),
       '' if math.isnan(low) else f'{low:.3f} to {high:.3f}',
     ])  # fmt: skip
   windows = turns * task.fields['local_steps'] * task.fields['batch_size']

@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 from fl_sketch.reporting import figures
 
-from ..common import lab as lab_lib, results, study
+from ..common import results, study, workspace
+from ..common.workspace import Workspace
 from . import methods, report, tasks
 
 # Task -> its study, and the function that makes its report.
-_STUDIES: dict[str, tuple[str, Callable[[lab_lib.Lab], study.Report]]] = {
+_STUDIES: dict[str, tuple[str, Callable[[Workspace], study.Report]]] = {
   'mnist': ('One-Percent-MNIST', report.mnist),
   'resnet': ('One-Percent-ResNet', report.resnet),
   'text': ('One-Percent-Text', report.text),
@@ -16,15 +17,15 @@ _STUDIES: dict[str, tuple[str, Callable[[lab_lib.Lab], study.Report]]] = {
 }
 
 
-def overview(lab: lab_lib.Lab) -> study.Report:
+def overview(ws: Workspace) -> study.Report:
   """Makes the table and the figure of all tasks, at equal rounds.
 
-  The result of a task is read from the folder of the laboratory, or made where
+  The result of a task is read from the folder of the workspace, or made where
   there is none.
   """
   panels, scores, spent = [], {}, []
   for task, title in tasks.TITLES.items():
-    methods_of_task, panel = _result(lab, task)
+    methods_of_task, panel = _result(ws, task)
     panels.append(panel._replace(title=title))
     scores[title] = {key: x['%'] for key, x in methods_of_task.items()}
     dense = methods_of_task[report.entry(methods.DENSE, 1.0)]['bytes']
@@ -35,7 +36,7 @@ def overview(lab: lab_lib.Lab) -> study.Report:
     percents = [task[key] for task in spent if key in task]
     ends = dict.fromkeys(f'{end:.3g}' for end in (min(percents), max(percents)))
     columns = [column.get(key) for column in scores.values()]
-    cells = ['' if x is None else lab_lib.shown(x, digits=2) for x in columns]
+    cells = ['' if x is None else workspace.shown(x, digits=2) for x in columns]
     rows.append([*key.rsplit(', ', 1), ' to '.join(ends), *cells])
   head = ['method', 'up', '% of all bytes', *tasks.TITLES.values()]
   return study.Report(
@@ -47,13 +48,13 @@ def overview(lab: lab_lib.Lab) -> study.Report:
   )
 
 
-def _result(lab, task):
+def _result(ws, task):
   """Returns the numbers of a task but at equal bytes, and its curves."""
   name, make = _STUDIES[task]
-  if (kept := results.read(lab.folder, name)) is not None:
+  if (kept := results.read(ws.folder, name)) is not None:
     panels = figures.from_json(kept['pictures'][-1]['panels'])
     return _stages(kept['seeds']), *panels
-  made = make(lab)
+  made = make(ws)
   return _stages(made.seeds), *made.pictures[-1].panels
 
 

@@ -7,18 +7,19 @@ from typing import Any
 from fl_sketch.reporting import figures
 import numpy as np
 
-from ..common import lab as lab_lib, study, summaries, verdicts
+from ..common import study, summaries, verdicts, workspace
+from ..common.workspace import Workspace
 from . import methods, runs, tasks
 from .methods import DENSE
 from .runs import Race, Races
 
 
-def _report(name: str, lab: lab_lib.Lab) -> study.Report:
-  task = tasks.make(lab, name)
-  races = runs.equal_rounds(lab, task)
-  limited = runs.equal_bytes(lab, task, races)
+def _report(name: str, ws: Workspace) -> study.Report:
+  task = tasks.make(ws, name)
+  races = runs.equal_rounds(ws, task)
+  limited = runs.equal_bytes(ws, task, races)
   claims = _bars(task, races) + _against_rivals(limited)
-  more = longer(lab, task, races)
+  more = longer(ws, task, races)
   claims += [_longer(race, races[DENSE, 1.0]) for race in more.values()]
   stages = {
     EQUAL_ROUNDS: races, 'equal bytes': limited, MORE_ROUNDS: more,
@@ -44,11 +45,11 @@ text = functools.partial(_report, 'text')
 vit = functools.partial(_report, 'vit')
 
 
-def longer(lab: lab_lib.Lab, task: tasks.Task, races: Races) -> Races:
+def longer(ws: Workspace, task: tasks.Task, races: Races) -> Races:
   """Runs the preconditioned sketch for more rounds on ResNet-8 alone."""
   if task.name != 'resnet':
     return {}
-  return {(_LONGER, 0.01): runs.longer(lab, task, races, methods.OURS_BOTH)}
+  return {(_LONGER, 0.01): runs.longer(ws, task, races, methods.OURS_BOTH)}
 
 
 EQUAL_ROUNDS, MORE_ROUNDS = 'equal rounds', 'more rounds'
@@ -147,7 +148,7 @@ def _table(task: tasks.Task, stage: str, races: Races) -> study.Table:
       name, label(share), f'{race.rounds:,}',
       *(f'{number:,.0f}' for number in (*sent, sum(sent))),
       f'{runs.spent(race) / 1e6:,.3g}', f'{race.rate:g}',
-      lab_lib.shown(losses, digits=3), lab_lib.shown(values, digits=2),
+      workspace.shown(losses, digits=3), workspace.shown(values, digits=2),
       '' if math.isnan(low) else f'{low:.2f} to {high:.2f}',
     ])  # fmt: skip
   caption = (

@@ -5,8 +5,8 @@ from typing import NamedTuple
 from fl_sketch import reporting
 import numpy as np
 
-from ..common import lab as lab_lib
 from ..common.summaries import Runs
+from ..common.workspace import Workspace
 from . import methods
 from .tasks import Fields, Task
 
@@ -33,18 +33,18 @@ class Race(NamedTuple):
 Races = dict[tuple[str, float], Race]  # (method, share) -> runs
 
 
-def equal_rounds(lab: lab_lib.Lab, task: Task) -> Races:
+def equal_rounds(ws: Workspace, task: Task) -> Races:
   """Every method over the rounds of the task; a few methods at quick scale."""
-  names = lab.pick(methods.REHEARSED, tuple(methods.METHODS))
+  names = ws.pick(methods.REHEARSED, tuple(methods.METHODS))
   return {
-    (name, share): _race(lab, task, name, share, task.fields['rounds'])
+    (name, share): _race(ws, task, name, share, task.fields['rounds'])
     for name in names
     for share in methods.METHODS[name].shares
     if share in (1.0, *task.shares)
   }
 
 
-def equal_bytes(lab: lab_lib.Lab, task: Task, races: Races) -> Races:
+def equal_bytes(ws: Workspace, task: Task, races: Races) -> Races:
   """Every method over the rounds that the bytes of SAFL at d / 100 pay for.
 
   Bytes are those of all clients, up and down. A method is tuned for its rounds
@@ -60,18 +60,18 @@ def equal_bytes(lab: lab_lib.Lab, task: Task, races: Races) -> Races:
     same = abs(rounds - race.rounds) <= 0.02 * race.rounds
     rate = race.rate if rounds > race.rounds else None
     if not same:
-      race = _race(lab, task, name, share, rounds, rate)
+      race = _race(ws, task, name, share, rounds, rate)
     out[name, share] = race
   return out
 
 
-def longer(lab: lab_lib.Lab, task: Task, races: Races, name: str) -> Race:
+def longer(ws: Workspace, task: Task, races: Races, name: str) -> Race:
   """A method at d / 100 with 5 % of dense FedAdam's bytes, by a cosine."""
   race = races[name, 0.01]
   budget = LONGER * spent(races[methods.DENSE, 1.0])
   rounds = int(budget / spent(race) * race.rounds)
   falling = task._replace(cosine=True)
-  return _race(lab, falling, name, 0.01, rounds, race.rate)
+  return _race(ws, falling, name, 0.01, rounds, race.rate)
 
 
 def spent(race: Race) -> float:
@@ -84,15 +84,15 @@ def accuracy(race: Race) -> np.ndarray:
   return np.array([100 * run.final(last=2) for run in race.runs])
 
 
-def _race(lab, task, name, share, rounds, rate=None) -> Race:
+def _race(ws, task, name, share, rounds, rate=None) -> Race:
   folder = folder_of(task.name, name, share, rounds)
-  seeds = lab.pick(2, _seeds(task, name, share, rounds))
+  seeds = ws.pick(2, _seeds(task, name, share, rounds))
   method = methods.METHODS[name]
-  return race(lab, task, method, folder, share, rounds, seeds, rate)
+  return race(ws, task, method, folder, share, rounds, seeds, rate)
 
 
 def race(
-  lab: lab_lib.Lab,
+  ws: Workspace,
   task: Task,
   method: methods.Method,
   folder: str,
@@ -104,10 +104,10 @@ def race(
   """Tunes a method for so many rounds, unless told the rate, and runs it."""
   if rate is None:
     trial = min(rounds, task.tuned_over)
-    rate = _tuned(lab, task, method, share, trial, folder)
+    rate = _tuned(ws, task, method, share, trial, folder)
   fields = config(task, method, share, rounds, rate)
   sweep = {'seed': tuple(range(seeds))}
-  runs = lab.sweep(f'{folder}/race', fields | {'sweep': sweep})
+  runs = ws.sweep(f'{folder}/race', fields | {'sweep': sweep})
   return Race(runs, rate, rounds)
 
 
@@ -118,13 +118,13 @@ def _seeds(task, name, share, rounds) -> int:
   return _MORE_SEEDS if noisy and (name, share) in claimed else _SEEDS
 
 
-def _tuned(lab, task, method, share, rounds, folder) -> float:
+def _tuned(ws, task, method, share, rounds, folder) -> float:
   """Returns the rate whose score is largest, on an unreported seed."""
   fields = config(task, method, share, rounds, task.grid(method.kind)[-1])
-  rates = lab.pick(task.grid(method.kind)[:2], task.grid(method.kind))
+  rates = ws.pick(task.grid(method.kind)[:2], task.grid(method.kind))
   trials = {'seed': _TUNED_ON, 'eval_every': rounds} | (task.trials or {})
   options = fields | trials, {method.rate: rates}, task.score
-  return lab.tune(f'{folder}/tune', *options)[method.rate]
+  return ws.tune(f'{folder}/tune', *options)[method.rate]
 
 
 def config(

@@ -8,7 +8,8 @@ from fl_sketch.algorithms import preconditioned_sketching
 import jax
 
 from ..chen.studies import settings
-from ..common import lab as lab_lib
+from ..common import workspace
+from ..common.workspace import Workspace
 
 Fields = dict[str, Any]
 _HALF_DECADES = (
@@ -49,7 +50,7 @@ class Task(NamedTuple):
   shares: tuple[float, ...]
   tuned_over: int
   trials: Fields | None = None
-  score: Callable[[lab_lib.Run], float] = lab_lib.training_score
+  score: Callable[[workspace.Run], float] = workspace.training_score
 
   def grid(self, kind: str) -> tuple[float, ...]:
     """The four rates that methods of this kind are tuned over."""
@@ -85,42 +86,42 @@ _SETTINGS = {
 }  # fmt: skip
 
 
-def make(lab: lab_lib.Lab, name: str) -> Task:
-  """Makes a task at the laboratory's scale; its test set is whole.
+def make(ws: Workspace, name: str) -> Task:
+  """Makes a task at the scale of the workspace; its test set is whole.
 
   At quick scale all of them are one, of the digits.
 
   Args:
-    lab: which finds the data and, of 'vit', trains the model beforehand.
+    ws: which finds the data and, of 'vit', trains the model beforehand.
     name: 'mnist' (LeNet-5, 25 of 50 clients a round) or, with five clients,
       'resnet' (ResNet-8 on CIFAR-10), 'text' (an encoder on SST-2) or 'vit' (a
       vision transformer that is fine-tuned on CIFAR-10).
   """
-  name = lab.pick('text', name)
+  name = ws.pick('text', name)
   if name == 'mnist':
     fields = MNIST
   else:
-    fields = dict(_SETTINGS[name](lab).fields)
+    fields = dict(_SETTINGS[name](ws).fields)
     fields.pop('test_slice', None)
-  return of_fields(lab, name, fields, _RATES[name])
+  return of_fields(ws, name, fields, _RATES[name])
 
 
 def of_fields(
-  lab: lab_lib.Lab, name: str, fields: Fields, rates: dict[str, float]
+  ws: Workspace, name: str, fields: Fields, rates: dict[str, float]
 ) -> Task:
   """Makes a task from config fields and the least rate of each method kind."""
-  params = experiment.build(fields, lab.data_dir).params
+  params = experiment.build(fields, ws.data_dir).params
   factors = jax.eval_shape(
     preconditioned_sketching.row_and_column_means, params
   )
   cosine = name == 'mnist'
   return Task(
-    lab.pick('digits', name),
+    ws.pick('digits', name),
     fields,
     models.num_params(params),
     sum(x.size for x in jax.tree.leaves(factors)),
     rates,
     cosine,
-    lab.pick((0.01,), (0.01,) if name == 'vit' else (0.01, 0.001)),
-    lab.pick(fields['rounds'], 100 if cosine else fields['rounds']),
+    ws.pick((0.01,), (0.01,) if name == 'vit' else (0.01, 0.001)),
+    ws.pick(fields['rounds'], 100 if cosine else fields['rounds']),
   )

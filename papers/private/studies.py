@@ -2,7 +2,8 @@
 
 from typing import Any, NamedTuple
 
-from ..common import lab as lab_lib, study, summaries, verdicts
+from ..common import study, summaries, verdicts, workspace
+from ..common.workspace import Workspace
 
 Fields = dict[str, Any]
 _SEEDS = range(5)
@@ -25,30 +26,30 @@ class Race(NamedTuple):
   rates: tuple[float, ...]
 
 
-def _scores(race: Race, lab: lab_lib.Lab) -> dict[str, tuple]:
+def _scores(race: Race, ws: Workspace) -> dict[str, tuple]:
   """Tunes every method on a seed of its own, and runs it on the others.
 
   Returns:
     For each method its accuracies in per cent, and the cells of its row.
   """
   scores = {}
-  rounds = lab.pick({'rounds': 4}, {'rounds': race.fields['rounds']})
+  rounds = ws.pick({'rounds': 4}, {'rounds': race.fields['rounds']})
   for i, (name, fields) in enumerate(race.methods.items()):
     config = race.fields | fields | rounds
     folder = f'{race.folder}/{i}'
-    rates = lab.pick(race.rates[:2], race.rates)
+    rates = ws.pick(race.rates[:2], race.rates)
     tuning = config | {'seed': _TUNED_ON, 'eval_every': config['rounds']}
-    best = lab.tune(
-      f'{folder}/tune', tuning, {'server_lr': rates}, lab_lib.training_score
+    best = ws.tune(
+      f'{folder}/tune', tuning, {'server_lr': rates}, workspace.training_score
     )
-    seeds = {'sweep': {'seed': lab.pick((0, 1), tuple(_SEEDS))}}
-    runs = lab.sweep(f'{folder}/race', config | best | seeds)
+    seeds = {'sweep': {'seed': ws.pick((0, 1), tuple(_SEEDS))}}
+    runs = ws.sweep(f'{folder}/race', config | best | seeds)
     accuracy = [100 * run.final(last=2) for run in runs]
     sent = [runs[0].row[f'{way}link_bytes'] for way in ('up', 'down')]
     _, low, high = summaries.interval(accuracy)
     scores[name] = accuracy, [
       *(f'{size:,.0f}' for size in sent), f'{best["server_lr"]:g}',
-      lab_lib.shown(accuracy, digits=2), f'{low:.2f} to {high:.2f}',
+      workspace.shown(accuracy, digits=2), f'{low:.2f} to {high:.2f}',
     ]  # fmt: skip
   return scores
 
@@ -102,9 +103,9 @@ BITS = Race(
 )  # fmt: skip
 
 
-def few_bits(lab: lab_lib.Lab) -> study.Report:
+def few_bits(ws: Workspace) -> study.Report:
   """Tables of one bit against tables of floats, of as many bytes."""
-  scores = _scores(BITS, lab)
+  scores = _scores(BITS, ws)
   rows = [[name, *cells] for name, (_, cells) in scores.items()]
   return study.Report(
     [_above(scores, name, _FLOAT, 0.0) for name in (_BITS, _BOTH)],
@@ -163,14 +164,14 @@ def _correlated(data: str, parts: tuple[int, ...]) -> Race:
   return Race(f'project/correlated_noise/{data}', fields, methods, rates)
 
 
-def correlated_noise(lab: lab_lib.Lab) -> study.Report:
+def correlated_noise(ws: Workspace) -> study.Report:
   """Noise that is correlated over rounds against independent noise."""
   claims, raw, tables = [], {}, []
-  parts = lab.pick((16,), (4, 16))
-  for title, data in lab.pick(_DIGITS, _DATA).items():
+  parts = ws.pick((16,), (4, 16))
+  for title, data in ws.pick(_DIGITS, _DATA).items():
     race = _correlated(data, parts)
-    race.fields.update(lab.pick(_FEW_CLIENTS, {}))
-    scores = _scores(race, lab)
+    race.fields.update(ws.pick(_FEW_CLIENTS, {}))
+    scores = _scores(race, ws)
     raw[title] = {name: accuracy for name, (accuracy, _) in scores.items()}
     claims.append(_above(scores, _DENSE, _ALONE, _BAR, f'{title}, '))
     for part in parts:

@@ -14,7 +14,7 @@ from runs import ROOT
 from tests.docs import test_documents as documents
 
 README = ROOT / 'README.md'
-KEPT = {result['name']: result for result, _ in catalog.kept()}
+KEPT = {result['name']: result for result, _ in catalog.stored_results()}
 LENET = KEPT['One-Percent-MNIST']
 SHARES = {'d': 1.0, 'd / 100': 0.01, 'd / 1,000': 0.001}
 LOGGED = 'checkpoint_every', 'eval_every', 'rounds_per_dispatch'

@@ -6,7 +6,8 @@ import pathlib
 from fl_sketch import models
 from fl_sketch.data import store
 import numpy as np
-from papers.common import lab as lab_lib
+from papers.common import workspace
+from papers.common.workspace import Workspace
 from papers.language import methods, problems, report
 from papers.one_percent import runs
 import pytest
@@ -17,11 +18,11 @@ def folder(tmp_path_factory):
   return tmp_path_factory.mktemp('language')
 
 
-class Lab(lab_lib.Lab):
+class MadeUp(Workspace):
   """Makes up runs whose losses and bytes follow from their configs."""
 
   def sweep(self, name, config):
-    self.played[name] = config
+    self.configs[name] = config
     ((field, values),) = config['sweep'].items()
     up = 1 if 'sketch' in config else 101
     sent = {'total_uplink_bytes': up, 'total_downlink_bytes': 101}
@@ -30,7 +31,7 @@ class Lab(lab_lib.Lab):
             for v in values]  # fmt: skip
 
 
-class Run(lab_lib.Run):
+class Run(workspace.Run):
   """What is held out is best at the rate 0.003, the test at 0.001."""
 
   diverged = False
@@ -55,8 +56,8 @@ def samples(fields):
 
 def test_halves_share_nothing_and_one_client_has_everything(folder):
   """Catches a model that was trained on what it is adapted to."""
-  lab = lab_lib.Lab(folder, 'quick', progress=False)
-  parts = {p: problems.plays(lab, p) for p in ('all', 'first', 'second', 'one')}
+  ws = MadeUp(folder, 'quick', progress=False)
+  parts = {p: problems.plays(ws, p) for p in ('all', 'first', 'second', 'one')}
   found = {part: samples(fields)[0] for part, fields in parts.items()}
   assert parts['all']['population'] == 16
   assert parts['first']['population'] == parts['second']['population'] == 8
@@ -70,11 +71,11 @@ def test_halves_share_nothing_and_one_client_has_everything(folder):
 
 def test_rates_are_tuned_by_what_clients_hold_out(folder):
   """Catches a rate that is chosen by the test, or on a reported seed."""
-  lab = Lab(folder, 'quick', progress=False)
-  made = report.scratch(lab)
+  ws = MadeUp(folder, 'quick', progress=False)
+  made = report.scratch(ws)
   assert made.seeds[methods.DENSE]['rate'] == 0.003
-  tuned = [c for n, c in lab.played.items() if n.endswith('/tune')]
-  raced = [c for n, c in lab.played.items() if n.endswith('/race')]
+  tuned = [c for n, c in ws.configs.items() if n.endswith('/tune')]
+  raced = [c for n, c in ws.configs.items() if n.endswith('/race')]
   assert len(tuned) == len(raced) == len(made.seeds) > 2
   for config in tuned:
     assert config['client_holdout'] == 0.1
@@ -86,8 +87,8 @@ def test_rates_are_tuned_by_what_clients_hold_out(folder):
 
 def test_claims_are_of_losses_and_bytes(folder):
   """Catches a claim of another method, and of bytes down."""
-  lab = Lab(folder, 'quick', progress=False)
-  near, fewer, *_ = report.scratch(lab).claims
+  ws = MadeUp(folder, 'quick', progress=False)
+  near, fewer, *_ = report.scratch(ws).claims
   assert (near.measured, near.bound) == (0.0, 1.0)
   assert (fewer.measured, fewer.bound) == (101.0, 100)
   assert methods.TABLES in near.text
@@ -96,16 +97,16 @@ def test_claims_are_of_losses_and_bytes(folder):
 
 def test_a_caption_counts_no_padding_as_characters(folder):
   """Catches 80 characters of each window: a short speech is padded."""
-  lab = Lab(folder, 'quick', progress=False)
-  (table,) = report.scratch(lab).tables
+  ws = MadeUp(folder, 'quick', progress=False)
+  (table,) = report.scratch(ws).tables
   # 6 rounds of 8 clients, which make 4 steps of 2 windows.
   assert '384 windows of at most 80 characters' in table.caption
 
 
 def test_all_methods_see_the_same_characters(folder):
   """Catches a method with more steps, samples or rounds than the others."""
-  lab = Lab(folder, 'quick', progress=False)
-  task = problems.scratch(lab)
+  ws = MadeUp(folder, 'quick', progress=False)
+  task = problems.scratch(ws)
   for name, method in methods.METHODS.items():
     fields = runs.config(task, method, method.shares[0], 6, 0.1)
     seen = fields['rounds'] * fields['local_steps'] * fields['batch_size']
@@ -113,17 +114,15 @@ def test_all_methods_see_the_same_characters(folder):
     assert fields['cohort'] == 8
 
 
-@pytest.mark.parametrize('scale', lab_lib.SCALES)
+@pytest.mark.parametrize('scale', workspace.SCALES)
 @pytest.mark.parametrize('problem', [problems.scratch, problems.large])
 def test_heads_divide_the_widths_of_every_scale(
   problem, scale, folder, monkeypatch
 ):
   """Catches a decoder that cannot be made, at a scale that nobody played."""
-  monkeypatch.setattr(problems, 'plays', lambda lab: {})
-  monkeypatch.setattr(
-    problems, '_task', lambda lab, name, fields, rates: fields
-  )
-  fields = problem(Lab(folder, scale, progress=False))
+  monkeypatch.setattr(problems, 'plays', lambda ws: {})
+  monkeypatch.setattr(problems, '_task', lambda ws, name, fields, rates: fields)
+  fields = problem(MadeUp(folder, scale, progress=False))
   model = models.make(fields['model'], 67, **fields.get('model_options', {}))
   assert model.width % model.heads == 0
 
@@ -139,15 +138,15 @@ def test_the_larger_decoder_has_the_best_methods_of_the_kept_result(folder):
     name: {'training loss': loss, 'rate': 0.01 * i, 'bits': [9.0 - i]}
     for i, (name, loss) in enumerate(losses.items(), start=1)
   }
-  lab = Lab(folder, 'quick', progress=False)
+  ws = MadeUp(folder, 'quick', progress=False)
   kept = folder / 'Language-Scratch.json'
   kept.write_text(json.dumps({'seeds': seeds}))
-  made = report.large(lab)
+  made = report.large(ws)
   kept.unlink()  # other tests make the result
   best = methods.DILOCO, methods.TABLES, methods.FEDAVG
   assert {k: v['rate'] for k, v in made.seeds.items()} == {
     name: seeds[name]['rate'] for name in best
   }
-  raced = [name for name in lab.played if 'language' in name]
+  raced = [name for name in ws.configs if 'language' in name]
   assert len(raced) == len(best)
   assert all(name.startswith('language/large/') for name in raced)

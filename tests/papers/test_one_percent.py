@@ -3,7 +3,8 @@
 from fl_sketch import experiment, planning
 from fl_sketch.rounds import mesh as mesh_lib
 import numpy as np
-from papers.common import lab as lab_lib
+from papers.common import workspace
+from papers.common.workspace import Workspace
 from papers.language import methods as language
 from papers.one_percent import methods, runs, tasks
 import pytest
@@ -21,8 +22,8 @@ PAIRS = [(n, s) for n, m in METHODS.items() for s in m.shares]
 @pytest.fixture(scope='module')
 def task():
   """An MLP of 85,002 parameters, at no method's edge."""
-  lab = lab_lib.Lab(None, 'cpu', progress=False)
-  return tasks.of_fields(lab, 'wide', WIDE, RATES)
+  ws = MadeUp(None, 'cpu', progress=False)
+  return tasks.of_fields(ws, 'wide', WIDE, RATES)
 
 
 @pytest.mark.representatives(
@@ -48,11 +49,11 @@ def test_a_method_sends_its_share(name, share, task):
     assert down == up
 
 
-class Lab(lab_lib.Lab):
+class MadeUp(Workspace):
   """Makes runs up, whose bytes and losses follow from their configs."""
 
   def sweep(self, name, config):
-    self.played[name] = config
+    self.configs[name] = config
     ((field, values),) = config['sweep'].items()
     sent = 40 if 'sketch' not in config else 1 + 3 * ('codec' in config)
     total = sent * config['rounds']
@@ -60,7 +61,7 @@ class Lab(lab_lib.Lab):
     return [Run({'values': {field: v}} | totals, None) for v in values]
 
 
-class Run(lab_lib.Run):
+class Run(workspace.Run):
   """The loss is least at the rate 0.003, the accuracy at 0.001."""
 
   diverged = False
@@ -76,11 +77,11 @@ class Run(lab_lib.Run):
 
 def test_tuning_reads_losses_of_a_seed_apart(task):
   """Catches a rate that is chosen by test data, or on a reported seed."""
-  lab = Lab(None, 'cpu')
-  races = runs.equal_rounds(lab, task._replace(shares=(0.01,)))
+  ws = MadeUp(None, 'cpu')
+  races = runs.equal_rounds(ws, task._replace(shares=(0.01,)))
   assert {race.rate for race in races.values()} == {0.003}
-  tuned = [c for n, c in lab.played.items() if n.endswith('/tune')]
-  raced = [c for n, c in lab.played.items() if n.endswith('/race')]
+  tuned = [c for n, c in ws.configs.items() if n.endswith('/tune')]
+  raced = [c for n, c in ws.configs.items() if n.endswith('/race')]
   assert len(tuned) == len(raced) == len(races)
   for config in tuned:
     (values,) = config['sweep'].values()
@@ -94,14 +95,14 @@ def test_no_method_is_held_back_by_the_edge_of_its_grid(task):
   """Catches a rival whose best rate was never tried."""
   for least in (0.01, 0.0001):  # above 0.003, and up to it
     rates = dict.fromkeys(task.rates, least)
-    lab = Lab(None, 'cpu')
-    races = runs.equal_rounds(lab, task._replace(rates=rates, shares=(0.01,)))
+    ws = MadeUp(None, 'cpu')
+    races = runs.equal_rounds(ws, task._replace(rates=rates, shares=(0.01,)))
     assert {race.rate for race in races.values()} == {0.003}
 
 
 def test_what_is_compared_with_dense_has_more_seeds(task):
   """Catches differences of unequal seeds, and a claim that few seeds hide."""
-  races = runs.equal_rounds(Lab(None, 'cpu'), task._replace(name='text'))
+  races = runs.equal_rounds(MadeUp(None, 'cpu'), task._replace(name='text'))
   counts = {key: len(race.runs) for key, race in races.items()}
   many = {(methods.DENSE, 1.0), *methods.BARS['text']}
   assert counts == {key: 20 if key in many else 5 for key in races}
@@ -109,15 +110,15 @@ def test_what_is_compared_with_dense_has_more_seeds(task):
 
 def test_equal_bytes_are_equal(task):
   """Catches a budget of rounds, of one direction, or of another method."""
-  lab = Lab(None, 'cpu')
+  ws = MadeUp(None, 'cpu')
   task = task._replace(shares=(0.01,))
-  races = runs.equal_rounds(lab, task)
+  races = runs.equal_rounds(ws, task)
   budget = runs.spent(races[methods.SAFL, 0.01])
-  limited = runs.equal_bytes(lab, task, races)
+  limited = runs.equal_bytes(ws, task, races)
   assert limited.keys() == races.keys()
   for race in limited.values():
     one = runs.spent(race) / race.rounds
     assert budget - one < runs.spent(race) <= budget
-  more = runs.longer(lab, task, races, methods.OURS_BOTH)
+  more = runs.longer(ws, task, races, methods.OURS_BOTH)
   dense = runs.spent(races[methods.DENSE, 1.0])
   assert runs.spent(more) <= runs.LONGER * dense

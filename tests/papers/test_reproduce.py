@@ -8,27 +8,28 @@ from fl_sketch import sweeps
 from fl_sketch.reporting import figures
 import numpy as np
 from papers import catalog
-from papers.common import lab as lab_lib, pages, results, study, verdicts
+from papers.common import pages, results, study, verdicts, workspace
+from papers.common.workspace import Workspace
 import pytest
 import runs
 
 
 @pytest.fixture(scope='module')
-def lab(tmp_path_factory):
+def ws(tmp_path_factory):
   """One for all studies: they share runs."""
-  folder = tmp_path_factory.mktemp('lab') / 'quick'
-  return lab_lib.Lab(folder, 'quick', None, progress=False)
+  folder = tmp_path_factory.mktemp('ws') / 'quick'
+  return Workspace(folder, 'quick', None, progress=False)
 
 
 @pytest.mark.representatives('S0-X3', 'S1-Fig3', 'S2-Tab1', 'S4-Tab1')
 @pytest.mark.parametrize('name', catalog.STUDIES)
-def test_every_study_runs_at_quick_scale(name, lab):
+def test_every_study_runs_at_quick_scale(name, ws):
   """A smoke test: its sizes are too small for a verdict to mean anything.
 
   Fast, of all studies: configs and claims, in test_studies.py.
   """
-  result = results.play(catalog.find(name), lab)
-  assert result == results.read(lab.folder, name)
+  result = results.run(catalog.find(name), ws)
+  assert result == results.read(ws.folder, name)
   assert result['name'] == name
   assert not result['claims'], 'a rehearsal has no verdicts'
   assert result['title'].startswith('Rehearsal of')
@@ -37,12 +38,12 @@ def test_every_study_runs_at_quick_scale(name, lab):
   for table in result['tables']:
     assert all(len(row) == len(table['head']) for row in table['rows'])
   for picture in result['pictures']:
-    assert (lab.folder / picture['file']).stat().st_size > 2000
+    assert (ws.folder / picture['file']).stat().st_size > 2000
 
 
-def made_up(lab):
+def made_up(ws):
   """Claims and a picture, without any run."""
-  lab.kept('made_up', {'x': 1}, lambda: [1.0, math.nan])
+  ws.cached('made_up', {'x': 1}, lambda: [1.0, math.nan])
   line = figures.Line('a', [0, 1], [0.0, math.nan], cell='1 ± 2')
   return study.Report(
     claims=[
@@ -64,15 +65,15 @@ MADE_UP = study.Study('X-1', 'made up', 'nobody', made_up, 0.0)
 @pytest.fixture
 def remark(tmp_path, monkeypatch):
   """A remark on the claim of `MADE_UP` that fails, one of two that fit."""
-  monkeypatch.setattr(results, 'KEPT', tmp_path)
+  monkeypatch.setattr(results, 'STORED', tmp_path)
   sections = '# X-1', '## it', 'no', '## it di', 'too long\n<steps>', '## one'
   (tmp_path / 'X-1.md').write_text('\n\n'.join([*sections, 'no']))
   return [('it diverged', 'too long <steps>')]
 
 
-def played(lab):
-  results.play(MADE_UP, lab)
-  ((result, _),) = results.collect([lab.folder], ['X-1', 'X-2'])
+def played(ws):
+  results.run(MADE_UP, ws)
+  ((result, _),) = results.collect([ws.folder], ['X-1', 'X-2'])
   return result
 
 
@@ -80,15 +81,15 @@ def test_remarks_are_of_the_cpu_scale(tmp_path, remark):
   """Catches a remark on a claim that holds, or one of another scale."""
   absent = [('it is absent', 'no data')]
   for scale, remarks in (('quick', []), ('cpu', remark + absent)):
-    lab = lab_lib.Lab(tmp_path / scale, scale, progress=False)
-    assert pages.remarks(played(lab)) == remarks
+    ws = Workspace(tmp_path / scale, scale, progress=False)
+    assert pages.remarks(played(ws)) == remarks
 
 
 @pytest.mark.usefixtures('remark')
 def test_a_page_has_every_claim_with_its_interval_and_verdict(tmp_path):
   """Catches NaN that becomes a verdict on its way through JSON."""
-  lab = lab_lib.Lab(tmp_path / 'cpu', 'cpu', progress=False)
-  result = played(lab)
+  ws = Workspace(tmp_path / 'cpu', 'cpu', progress=False)
+  result = played(ws)
   assert result['seeds'] == {'a': [1.5, None]}
   pages.write([result], tmp_path / 'page', {'X-2': 'no disk'})
   text = (tmp_path / 'page' / 'X-1.md').read_text()
@@ -108,7 +109,7 @@ def test_a_page_has_every_claim_with_its_interval_and_verdict(tmp_path):
 
 
 def kept():
-  return results.collect([results.KEPT], catalog.STUDIES)
+  return results.collect([results.STORED], catalog.STUDIES)
 
 
 def test_kept_results_are_small_and_every_failure_has_a_remark():
@@ -133,7 +134,7 @@ def test_kept_results_are_small_and_every_failure_has_a_remark():
       *folder.glob(f'{result["name"]}-[0-9]*'),
     )
     assert sum(file.stat().st_size for file in files) < 500_000
-  sizes = [file.stat().st_size for file in results.KEPT.iterdir()]
+  sizes = [file.stat().st_size for file in results.STORED.iterdir()]
   assert sum(sizes) < 4_000_000
 
 
@@ -171,7 +172,7 @@ def test_pictures_are_drawn_again_from_kept_numbers(tmp_path):
     drawn |= {path.name for path in results.draw(result, tmp_path)}
   everything = {p['file'] for r, _ in kept() for p in r['pictures']}
   assert drawn == {p['file'] for r, _ in kept()[:6] for p in r['pictures']}
-  assert everything <= {path.name for path in results.KEPT.glob('*.png')}
+  assert everything <= {path.name for path in results.STORED.glob('*.png')}
 
 
 def test_a_lab_finds_runs_where_they_were_played(tmp_path, monkeypatch):
@@ -185,36 +186,36 @@ def test_a_lab_finds_runs_where_they_were_played(tmp_path, monkeypatch):
     ]
 
   monkeypatch.setattr(sweeps, 'run', play)
-  lab = lab_lib.Lab(tmp_path, 'quick', progress=False)
-  (run,) = lab.sweep('a', {'seed': 5})
+  ws = Workspace(tmp_path, 'quick', progress=False)
+  (run,) = ws.sweep('a', {'seed': 5})
   assert run.values == {'seed': 5}
   assert run.row['folder'] == str(tmp_path / 'runs' / 'a')
   assert run.folder == tmp_path / 'runs' / 'a' / 'points' / '000'
-  runs = lab.sweep('b', {'sweep': {'seed': (3, 4)}})
+  runs = ws.sweep('b', {'sweep': {'seed': (3, 4)}})
   assert [r.values['seed'] for r in runs] == [3, 4]
-  assert lab.played == {
+  assert ws.configs == {
     'a': {'seed': 5, 'sweep': {'seed': (5,)}},
     'b': {'sweep': {'seed': (3, 4)}},
   }
 
 
 def test_what_was_computed_is_found_again(tmp_path):
-  lab, calls = lab_lib.Lab(tmp_path, 'quick'), []
+  ws, calls = Workspace(tmp_path, 'quick'), []
   compute = lambda: calls.append(1) or {'n': len(calls)}
-  assert lab.kept('a', {'x': (1, 2)}, compute) == {'n': 1}
-  assert lab.kept('a', {'x': [1, 2]}, compute) == {'n': 1}
+  assert ws.cached('a', {'x': (1, 2)}, compute) == {'n': 1}
+  assert ws.cached('a', {'x': [1, 2]}, compute) == {'n': 1}
   with pytest.raises(ValueError, match='another workdir'):
-    lab.kept('a', {'x': [1, 3]}, compute)
+    ws.cached('a', {'x': [1, 3]}, compute)
   assert len(calls) == 1
 
 
 def test_what_an_older_folder_calls_by_another_name_is_found(tmp_path):
   """Catches a key whose new name computes hours of runs again."""
-  lab = lab_lib.Lab(tmp_path, 'quick')
-  lab.kept('as_it_was', {}, lambda: 1)
-  lab.played.clear()
-  assert lab.kept('before', {}, lambda: 2, former='as_it_was') == 1
-  assert [*lab.played] == ['before']
+  ws = Workspace(tmp_path, 'quick')
+  ws.cached('as_it_was', {}, lambda: 1)
+  ws.configs.clear()
+  assert ws.cached('before', {}, lambda: 2, former='as_it_was') == 1
+  assert [*ws.configs] == ['before']
 
 
 @pytest.mark.parametrize(
@@ -233,20 +234,20 @@ def test_a_grid_goes_on_where_the_best_is_at_its_edge(
 ):
   """Catches a grid off the half decades, which ended in a traceback."""
 
-  class Lab(lab_lib.Lab):
+  class MadeUp(Workspace):
     def sweep(self, name, config):
-      self.played[name] = config
+      self.configs[name] = config
       return [
-        lab_lib.Run({'values': {'client_lr': lr}}, tmp_path)
+        workspace.Run({'values': {'client_lr': lr}}, tmp_path)
         for lr in config['sweep']['client_lr']
       ]
 
-  lab = Lab(tmp_path)
+  ws = MadeUp(tmp_path)
   score = lambda run: -abs(run.values['client_lr'] - best)
   rates = {'client_lr': grid}
-  assert lab.tune('a', {'rounds': 3}, rates, score) == {'client_lr': tuned}
-  assert [*lab.played] == ['a', *beyond]
-  assert all(config['rounds'] == 3 for config in lab.played.values())
+  assert ws.tune('a', {'rounds': 3}, rates, score) == {'client_lr': tuned}
+  assert [*ws.configs] == ['a', *beyond]
+  assert all(config['rounds'] == 3 for config in ws.configs.values())
 
 
 def test_runs_tell_where_they_reach_a_target(tmp_path):
@@ -261,12 +262,12 @@ def test_runs_tell_where_they_reach_a_target(tmp_path):
   ]
   text = '\n'.join(json.dumps(row) for row in rows)
   (tmp_path / 'metrics.jsonl').write_text(text + '\n')
-  run = lab_lib.Run({'values': {}, 'diverged': False}, tmp_path)
+  run = workspace.Run({'values': {}, 'diverged': False}, tmp_path)
   assert run.reaches(0.3) == 30
   assert run.reaches(0.41) == math.inf
   assert run.reaches(0.3, x='total_bytes') == 45
   assert run.final(last=2) == pytest.approx(0.35)
-  lost = lab_lib.Run({'values': {}, 'diverged': True}, tmp_path)
+  lost = workspace.Run({'values': {}, 'diverged': True}, tmp_path)
   assert math.isnan(lost.final())
 
 

@@ -9,11 +9,11 @@ from fl_sketch.models import losses
 import jax
 import jax.numpy as jnp
 import numpy as np
-from papers.common import lab as lab_lib
+from papers.common.workspace import Workspace
 from papers.das.studies import features, grid, paths as das_paths, races
 import pytest
 
-LAB = lab_lib.Lab(None, 'quick', progress=False)  # type: ignore
+LAB = Workspace(None, 'quick', progress=False)  # type: ignore
 PROBLEM = synthetic.quadratics(0, population=5)
 WIDE = {k: v.astype(float) for k, v in PROBLEM.data.items()}
 

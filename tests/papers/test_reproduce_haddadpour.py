@@ -7,7 +7,8 @@ import json
 from fl_sketch import models, sweeps
 from fl_sketch.experiment import config as config_lib
 import numpy as np
-from papers.common import lab as lab_lib
+from papers.common import workspace
+from papers.common.workspace import Workspace
 from papers.haddadpour.studies import (
   figures as haddadpour,
   runs as runs_lib,
@@ -22,13 +23,13 @@ BYTES = {'fedavg': 246_824}
 
 
 @dataclasses.dataclass(frozen=True)
-class MadeUp(lab_lib.Lab):
+class MadeUp(Workspace):
   """Runs end at the accuracy that `world` gives to a config, in percent."""
 
   world: Callable[[config_lib.Config], float] = lambda c: 10.0
 
   def sweep(self, name, config):
-    self.played[name] = config
+    self.configs[name] = config
     runs = []
     for i, point in enumerate(sweeps.points(config)):
       folder = self.folder / name.replace('/', '-') / str(i)
@@ -48,7 +49,7 @@ class MadeUp(lab_lib.Lab):
       lines = [json.dumps(row) + '\n' for row in rows]
       (folder / 'metrics.jsonl').write_text(''.join(lines))
       row = {'values': point.values, 'diverged': False}
-      runs.append(lab_lib.Run(row, folder))
+      runs.append(workspace.Run(row, folder))
     return runs
 
 
@@ -72,8 +73,8 @@ def contrary(c):
 
 
 def claims(tmp_path, run, world):
-  lab = MadeUp(tmp_path, 'cpu', progress=False, world=world)
-  return run(lab).claims, lab.played
+  ws = MadeUp(tmp_path, 'cpu', progress=False, world=world)
+  return run(ws).claims, ws.configs
 
 
 @pytest.mark.representatives('headline-6')
@@ -114,25 +115,25 @@ def test_every_cell_is_tuned_and_its_rate_may_be_carried_over(tmp_path):
 
 @pytest.mark.parametrize('scale', ['cpu', 'gpu'])
 def test_the_matched_table_sends_no_more_than_privix(tmp_path, scale):
-  lab = lab_lib.Lab(tmp_path, scale)
-  (rows, cols), (t, k) = runs_lib.matched(lab), runs_lib.tables(lab)[1]
+  ws = Workspace(tmp_path, scale)
+  (rows, cols), (t, k) = runs_lib.matched(ws), runs_lib.tables(ws)[1]
   floats = 2 * rows * cols + cols
   assert floats <= t * k < floats + 2 * rows + 1
 
 
 @pytest.mark.parametrize('scale', ['cpu', 'gpu'])
 def test_configs_are_of_the_papers_devices(tmp_path, scale):
-  lab = MadeUp(tmp_path, scale, progress=False, world=paper)
-  for cell in runs_lib.cells(lab, 'unlike'):
-    runs_lib.race(lab, 'unlike', cell)
+  ws = MadeUp(tmp_path, scale, progress=False, world=paper)
+  for cell in runs_lib.cells(ws, 'unlike'):
+    runs_lib.race(ws, 'unlike', cell)
   everybody = {'cpu': 25, 'gpu': 50}[scale]
-  for config in lab.played.values():
+  for config in ws.configs.values():
     assert config['population'] == config['cohort'] == everybody
     assert config['classes'] == 2
 
 
 def test_a_run_that_diverged_is_a_guess(tmp_path):
-  lost = lab_lib.Run({'values': {}, 'diverged': True}, tmp_path)
+  lost = workspace.Run({'values': {}, 'diverged': True}, tmp_path)
   np.testing.assert_allclose(runs_lib.accuracy([lost]), 10)
 
 

@@ -12,7 +12,8 @@ from fl_sketch.models import pretrained
 import numpy as np
 from papers import catalog
 from papers.chen.curvature import during_training, spectrum, spectrum_report
-from papers.common import lab as lab_lib, results
+from papers.common import results, workspace
+from papers.common.workspace import Workspace
 from papers.das.studies import features, races
 from papers.language import problems
 from papers.song.attacks import campaign, settings
@@ -33,7 +34,7 @@ MOMENT = dict(printed=1.0, exact=1.0, measured=1.0, low=0.9, high=1.1)
 SPEAKERS = {
   'dataset': 'store', 'dataset_options': {'folder': '-'}, 'population': 141,
 }  # fmt: skip
-# What a file of the lab holds, by the beginning of its name.
+# What a file of the ws holds, by the beginning of its name.
 KEPT = {
   'song/table_1': lambda fields: {'ok': True, 'moments': [MOMENT]},
   'song/rates': lambda fields: [[0.5] * fields['rounds']] * fields['runs'],
@@ -57,7 +58,7 @@ KEPT = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Run(lab_lib.Run):
+class Run(workspace.Run):
   """A run whose loss falls to about 1, and whose accuracy grows to 0.9."""
 
   def curve(self, metric='test_accuracy', x='round'):
@@ -69,13 +70,13 @@ class Run(lab_lib.Run):
 
 
 @dataclasses.dataclass(frozen=True)
-class Lab(lab_lib.Lab):
+class MadeUp(Workspace):
   """Checks configs, and trains nothing."""
 
   runs: dict[str, list[Run]] = dataclasses.field(default_factory=dict)
 
   def sweep(self, name, config):
-    assert self.played.setdefault(name, config) == config, name
+    assert self.configs.setdefault(name, config) == config, name
     if name not in self.runs:
       self.runs[name] = self._made_up(name, config)
     return self.runs[name]
@@ -99,13 +100,13 @@ class Lab(lab_lib.Lab):
     ]
 
   def train(self, name, config):
-    self.played[name] = dict(config)
+    self.configs[name] = dict(config)
     Config.from_mapping(config)
     params = {'w': np.zeros(1, np.float32)}
     return types.SimpleNamespace(state=types.SimpleNamespace(params=params))
 
-  def kept(self, name, fields, compute, former=None):
-    self.played[name] = dict(fields)
+  def cached(self, name, fields, compute, former=None):
+    self.configs[name] = dict(fields)
     made_up = [make for start, make in KEPT.items() if name.startswith(start)]
     return made_up[0](fields) if made_up else compute()
 
@@ -141,11 +142,11 @@ def watched(fields, folder, *, every, options, **_):
   return [spectrum_report.row(r, SPECTRUM, options.top) for r in rounds]
 
 
-def folder_of(lab, dataset):
+def folder_of(ws, dataset):
   """CIFAR-100 is not there, as where the kept results were made."""
   if dataset == 'cifar100':
     raise sources.DataError('absent')
-  return lab.folder / dataset
+  return ws.folder / dataset
 
 
 @pytest.mark.parametrize('name', catalog.STUDIES)
@@ -159,16 +160,16 @@ def test_a_study_states_its_claims_on_runs_of_any_result(
     (during_training, 'run', watched),
     (races, 'guarantee', guaranteed),
     (features, 'folder', folder_of),
-    (problems, 'plays', lambda lab, part='all': SPEAKERS),
+    (problems, 'plays', lambda ws, part='all': SPEAKERS),
     (pretrained, 'save', lambda path, params: None),
     (functions, 'table2', lambda **options: TABLE_2),
     (algorithms, 'measure', lambda name: types.SimpleNamespace(up=[100.0])),
   ):
     monkeypatch.setattr(module, function, made_up)
-  lab = Lab(tmp_path / 'cpu', 'cpu', progress=False)
-  report = catalog.find(name).run(lab)
-  assert lab.played
-  if (kept := results.read(results.KEPT, name)) is None:
+  ws = MadeUp(tmp_path / 'cpu', 'cpu', progress=False)
+  report = catalog.find(name).run(ws)
+  assert ws.configs
+  if (kept := results.read(results.STORED, name)) is None:
     pytest.skip(f'No result of {name} is kept.')
   beginnings = lambda texts: [text[:SAME] for text in texts]
   stated = beginnings(claim.text for claim in report.claims)

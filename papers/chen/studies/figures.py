@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
-from ...common import lab as lab_lib, study, verdicts
+from ...common import study, verdicts
+from ...common.workspace import Workspace
 from . import races, report, settings
 
 RATES = (
@@ -43,11 +44,11 @@ _TINY = (
 )
 
 
-def figure_1(lab: lab_lib.Lab) -> study.Report:
+def figure_1(ws: Workspace) -> study.Report:
   """Reproduces Figure 1: a ResNet, methods at equal bytes, table sizes."""
-  setting = settings.resnet(lab)
-  race = report.methods(lab, setting)
-  sized = report.sizes(lab, setting, (0.001, 0.01, 0.1, 1.0))
+  setting = settings.resnet(ws)
+  race = report.methods(ws, setting)
+  sized = report.sizes(ws, setting, (0.001, 0.01, 0.1, 1.0))
   points = report.points_above(sized['fedadam', 1.0], sized['safl', 0.1])
   claims = [
     verdicts.of_seeds(
@@ -63,7 +64,7 @@ def figure_1(lab: lab_lib.Lab) -> study.Report:
   lowest = (
     'That the test error is least at the smallest tables is not asked for.'
   )
-  return _report(lab, setting, claims, race, sized, RATES, SUBSTITUTES, lowest)
+  return _report(ws, setting, claims, race, sized, RATES, SUBSTITUTES, lowest)
 
 
 def _rank_correlations(sized) -> list[float]:
@@ -90,11 +91,11 @@ def _wins(race, name) -> verdicts.Claim:
   return verdicts.of_seeds(text, points, '>=', 0.0)
 
 
-def figure_2(lab: lab_lib.Lab) -> study.Report:
+def figure_2(ws: Workspace) -> study.Report:
   """A vision transformer, trained before on other images."""
-  setting = settings.vit(lab)
-  race = report.methods(lab, setting)
-  sized = report.sizes(lab, setting, (0.001, 0.01, 0.1, 1.0))
+  setting = settings.vit(ws)
+  race = report.methods(ws, setting)
+  sized = report.sizes(ws, setting, (0.001, 0.01, 0.1, 1.0))
   ours = race['safl', races.SHARE]
   above = {
     name: report.points_above(runs, ours)
@@ -107,13 +108,13 @@ def figure_2(lab: lab_lib.Lab) -> study.Report:
     'The transformer was trained by dense Adam on other images of CIFAR-10, at '
     'cpu scale 20,000; its head is drawn anew before it is fine-tuned.'
   )
-  return _report(lab, setting, [claim], race, sized, RATES, SUBSTITUTES, before)
+  return _report(ws, setting, [claim], race, sized, RATES, SUBSTITUTES, before)
 
 
-def figure_3(lab: lab_lib.Lab) -> study.Report:
+def figure_3(ws: Workspace) -> study.Report:
   """Reproduces Figure 3 on sentences: table sizes over four decades."""
-  setting = settings.text(lab)
-  sized = report.sizes(lab, setting, (2e-4, 2e-3, 2e-2, 1.0))
+  setting = settings.text(ws)
+  sized = report.sizes(ws, setting, (2e-4, 2e-3, 2e-2, 1.0))
   dense = sized['fedadam', 1.0]
   claims = []
   for (_, share), runs in list(sized.items())[:-1]:
@@ -121,8 +122,8 @@ def figure_3(lab: lab_lib.Lab) -> study.Report:
     text = f'accuracy of dense Adam above that of SAFL at {share:g} d, points'
     claims.append(verdicts.of_seeds(text, points, '<=', 3.0))
   claims.append(_fewer_rounds(sized))
-  race = report.methods(lab, setting)
-  return _report(lab, setting, claims, race, sized, RATES, SUBSTITUTES)
+  race = report.methods(ws, setting)
+  return _report(ws, setting, claims, race, sized, RATES, SUBSTITUTES)
 
 
 def _fewer_rounds(sized) -> verdicts.Claim:
@@ -150,12 +151,12 @@ _NEVER = (
 )
 
 
-def figure_6(lab: lab_lib.Lab) -> study.Report:
+def figure_6(ws: Workspace) -> study.Report:
   """Reproduces Figure 6: tiny tables learn as fast to a lower plateau."""
-  setting = settings.resnet(lab)
-  tables = lab.pick((50, 500), (20, 200, 2000), (400, 4000, 40_000, 400_000))
+  setting = settings.resnet(ws)
+  tables = ws.pick((50, 500), (20, 200, 2000), (400, 4000, 40_000, 400_000))
   shares = [floats / setting.dimension for floats in tables]
-  sized = report.sizes(lab, setting, shares)
+  sized = report.sizes(ws, setting, shares)
   claims = []
   for floats, runs in zip(tables, sized.values(), strict=True):
     first = [run.curve('train_loss')[1][0] for run in runs]
@@ -183,11 +184,11 @@ def figure_6(lab: lab_lib.Lab) -> study.Report:
       np.diff(accuracies, axis=0), '>=', 0.0,
     ),
   ]  # fmt: skip
-  return _report(lab, setting, claims, {}, sized, SUBSTITUTES, _TINY)
+  return _report(ws, setting, claims, {}, sized, SUBSTITUTES, _TINY)
 
 
-def _report(lab, setting, claims, race, sized, *notes) -> study.Report:
+def _report(ws, setting, claims, race, sized, *notes) -> study.Report:
   every = race | sized
-  tables = [report.table(lab, setting, every, setting.name)]
+  tables = [report.table(ws, setting, every, setting.name)]
   pictures = [study.Picture(_CAPTION, report.panels(race, sized))]
   return study.Report(claims, report.seeds(every), tables, pictures, notes)

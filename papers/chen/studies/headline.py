@@ -7,7 +7,8 @@ import math
 
 import numpy as np
 
-from ...common import lab as lab_lib, study, verdicts
+from ...common import study, verdicts
+from ...common.workspace import Workspace
 from . import figures, races, report, settings
 
 _SETTINGS = {
@@ -15,12 +16,12 @@ _SETTINGS = {
 }  # fmt: skip
 
 
-def headline(lab: lab_lib.Lab) -> study.Report:
+def headline(ws: Workspace) -> study.Report:
   """SAFL at d / 100 is within a point of dense Adam, first to 95 % of it."""
   claims, seeds, tables, pictures, tried = [], {}, [], [], []
   for name, make in _SETTINGS.items():
-    setting = make(lab)
-    race = report.methods(lab, setting)
+    setting = make(ws)
+    race = report.methods(ws, setting)
     target = 0.95 * report.mean(race['fedadam', 1.0])
     # Infinite if not reached.
     uplinks = {
@@ -29,10 +30,10 @@ def headline(lab: lab_lib.Lab) -> study.Report:
     claims += [_point(name, race), _bytes(name, uplinks)]
     seeds[name] = report.seeds(race)
     tables.append(_table(name, uplinks, target))
-    tables.append(report.table(lab, setting, race, name))
+    tables.append(report.table(ws, setting, race, name))
     caption = f'{name}: test accuracy against the bytes of all clients'
     pictures.append(study.Picture(caption, report.panels(race, {})))
-    tried.append([name, *_tried(lab, setting, race)])
+    tried.append([name, *_tried(ws, setting, race)])
   tables.append(study.Table(_TRIED, _TRIED_HEAD, tried))
   notes = figures.RATES, figures.SUBSTITUTES
   return study.Report(claims, seeds, tables, pictures, notes)
@@ -49,10 +50,10 @@ _TRIED_HEAD = (
 )  # fmt: skip
 
 
-def _tried(lab, setting, race) -> list[str]:
+def _tried(ws, setting, race) -> list[str]:
   """Accuracies of a longer run, of momentum and of Adam; bytes of the first."""
-  dense, longer = race['fedadam', 1.0], races.longer(lab, setting)
-  momentum = races.momentum(lab, setting)
+  dense, longer = race['fedadam', 1.0], races.longer(ws, setting)
+  momentum = races.momentum(ws, setting)
   total = lambda run: run.row['total_uplink_bytes']
   return [
     f'{100 * report.final(longer):.1f}',

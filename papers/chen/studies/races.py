@@ -3,7 +3,8 @@
 Chen, Li and Banerjee, arXiv:2411.06770, section 5 and appendix D.
 """
 
-from ...common import lab as lab_lib
+from ...common import workspace
+from ...common.workspace import Workspace
 from . import settings
 
 Fields = settings.Fields
@@ -91,21 +92,21 @@ def cd_adam(fields: Fields, floats: int) -> Fields:
   }  # fmt: skip
 
 
-def shares(lab: lab_lib.Lab, name: str) -> tuple[float, ...]:
+def shares(ws: Workspace, name: str) -> tuple[float, ...]:
   """The shares at which a method is tuned, and races."""
   if name in ('fedadam', 'onebit_adam'):
     return (1.0,)
-  return lab.pick((SHARE,), SHARES)
+  return ws.pick((SHARE,), SHARES)
 
 
-def contestants(lab: lab_lib.Lab) -> list[tuple[str, float]]:
+def contestants(ws: Workspace) -> list[tuple[str, float]]:
   """Every method with each of its shares; a few methods at quick scale."""
-  names = lab.pick(('fedadam', 'safl', 'fetchsgd', 'cd_adam'), METHODS)
-  return [(name, share) for name in names for share in shares(lab, name)]
+  names = ws.pick(('fedadam', 'safl', 'fetchsgd', 'cd_adam'), METHODS)
+  return [(name, share) for name in names for share in shares(ws, name)]
 
 
 def rates(
-  lab: lab_lib.Lab, setting: settings.Setting, name: str, share: float
+  ws: Workspace, setting: settings.Setting, name: str, share: float
 ) -> Fields:
   """A method's best rate over all rounds of one seed.
 
@@ -114,40 +115,40 @@ def rates(
   """
   fields = method(setting, name, share)
   grid = fields.pop('sweep')
-  if lab.scale == 'quick':
+  if ws.scale == 'quick':
     return {rate: values[-3] for rate, values in grid.items()}
   fields['eval_every'] = setting.fields['rounds']
   folder = f'{setting.name}/tune/{name}-{share:g}'
-  return lab.tune(folder, fields, grid, lab_lib.training_score)
+  return ws.tune(folder, fields, grid, workspace.training_score)
 
 
 def race(
-  lab: lab_lib.Lab, setting: settings.Setting, name: str, share: float
-) -> list[lab_lib.Run]:
+  ws: Workspace, setting: settings.Setting, name: str, share: float
+) -> list[workspace.Run]:
   """A method's runs over seeds, with its best rates."""
-  fields = method(setting, name, share) | rates(lab, setting, name, share)
-  fields['sweep'] = {'seed': lab.seeds(2)}
-  return lab.sweep(f'{setting.name}/race/{name}-{share:g}', fields)
+  fields = method(setting, name, share) | rates(ws, setting, name, share)
+  fields['sweep'] = {'seed': ws.seeds(2)}
+  return ws.sweep(f'{setting.name}/race/{name}-{share:g}', fields)
 
 
-def momentum(lab: lab_lib.Lab, setting: settings.Setting) -> lab_lib.Run:
+def momentum(ws: Workspace, setting: settings.Setting) -> workspace.Run:
   """FedAvg with momentum on the server, on one seed, at the best of five rates.
 
   What is left of Adam where its second moments are as large everywhere.
   """
   fields = setting.fields | {
     'algorithm': 'fedavg', 'server_optimizer': 'momentum', 'momentum': 0.9,
-    'sweep': {'server_lr': lab.pick((0.1,), _MOMENTUM)},
+    'sweep': {'server_lr': ws.pick((0.1,), _MOMENTUM)},
   }  # fmt: skip
   return max(
-    lab.sweep(f'{setting.name}/momentum', fields), key=lab_lib.training_score
+    ws.sweep(f'{setting.name}/momentum', fields), key=workspace.training_score
   )
 
 
-def longer(lab: lab_lib.Lab, setting: settings.Setting) -> lab_lib.Run:
+def longer(ws: Workspace, setting: settings.Setting) -> workspace.Run:
   """SAFL over four times the rounds, on one seed."""
-  fields = method(setting, 'safl', SHARE) | rates(lab, setting, 'safl', SHARE)
+  fields = method(setting, 'safl', SHARE) | rates(ws, setting, 'safl', SHARE)
   rounds = 4 * setting.fields['rounds']
   fields |= {'rounds': rounds, 'checkpoint_every': rounds, 'sweep': None}
-  (run,) = lab.sweep(f'{setting.name}/longer', fields)
+  (run,) = ws.sweep(f'{setting.name}/longer', fields)
   return run

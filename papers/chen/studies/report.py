@@ -7,36 +7,37 @@ from typing import Any
 from fl_sketch.reporting import figures
 import numpy as np
 
-from ...common import lab as lab_lib, study, summaries
+from ...common import study, summaries, workspace
 from ...common.summaries import Runs
+from ...common.workspace import Workspace
 from . import races, settings
 
 Race = dict[tuple[str, float], Runs]  # (method, share of the floats) -> seeds
 WINDOW = 10  # rounds whose mean a training loss, of a few samples, is
 
 
-def methods(lab: lab_lib.Lab, setting: settings.Setting) -> Race:
+def methods(ws: Workspace, setting: settings.Setting) -> Race:
   """Runs every method at every share of the bytes at which it races."""
   return {
-    (name, share): races.race(lab, setting, name, share)
-    for name, share in races.contestants(lab)
+    (name, share): races.race(ws, setting, name, share)
+    for name, share in races.contestants(ws)
   }
 
 
 def sizes(
-  lab: lab_lib.Lab, setting: settings.Setting, shares: Sequence[float]
+  ws: Workspace, setting: settings.Setting, shares: Sequence[float]
 ) -> Race:
   """SAFL at these sizes of tables; at 1 it is dense FedAdam."""
   keys = [('safl' if share < 1 else 'fedadam', share) for share in shares]
-  return {key: races.race(lab, setting, *key) for key in keys}
+  return {key: races.race(ws, setting, *key) for key in keys}
 
 
 def mean(runs: Runs, metric: str = 'test_accuracy') -> float:
   """Mean of a final metric over seeds; NaN if one of the runs diverged."""
-  return lab_lib.mean_and_error([final(run, metric) for run in runs])[0]
+  return workspace.mean_and_error([final(run, metric) for run in runs])[0]
 
 
-def final(run: lab_lib.Run, metric: str = 'test_accuracy') -> float:
+def final(run: workspace.Run, metric: str = 'test_accuracy') -> float:
   """Final metric of a run: mean of its last 2 accuracies, or 20 values."""
   return run.final(metric, last=2 if metric == 'test_accuracy' else 20)
 
@@ -62,12 +63,12 @@ def seeds(race: Race) -> dict[str, Any]:
 
 
 def table(
-  lab: lab_lib.Lab, setting: settings.Setting, race: Race, caption: str
+  ws: Workspace, setting: settings.Setting, race: Race, caption: str
 ) -> study.Table:
   """A row a method and share: bytes, rates, loss, accuracy."""
   rows = []
   for (name, share), runs in race.items():
-    rates = races.rates(lab, setting, name, share)
+    rates = races.rates(ws, setting, name, share)
     moved = [
       [r.row[f'total_{way}link_bytes'] / 1e6 for way in ('up', 'down')]
       for r in runs
@@ -77,8 +78,8 @@ def table(
     rows.append([
       name, f'{share:g}', *sent,
       ', '.join(f'{k} {v:g}' for k, v in rates.items()),
-      lab_lib.shown([final(r, 'train_loss') for r in runs], digits=3),
-      lab_lib.shown([final(r) for r in runs], scale=100),
+      workspace.shown([final(r, 'train_loss') for r in runs], digits=3),
+      workspace.shown([final(r) for r in runs], scale=100),
     ])  # fmt: skip
   head = 'method', 'share of d', 'MB up', 'MB down', 'rates', 'training loss'
   caption = (
@@ -135,10 +136,10 @@ _FAMILIES = {
 }  # fmt: skip
 
 
-def plateau(run: lab_lib.Run) -> float:
+def plateau(run: workspace.Run) -> float:
   """Rounds until nine tenths of the fall of the training loss are done."""
   xs, losses = (summaries.smooth(v, WINDOW) for v in run.curve('train_loss'))
   if run.diverged or not losses[-1] < losses[0]:
     return math.nan
   level = losses[0] - 0.9 * (losses[0] - losses[-1])
-  return lab_lib.first(xs, losses <= level)
+  return workspace.first(xs, losses <= level)

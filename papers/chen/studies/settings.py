@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from fl_sketch import experiment, models
 from fl_sketch.models import pretrained
 
-from ...common import lab as lab_lib
+from ...common.workspace import Workspace
 
 Fields = dict[str, Any]
 ADAM = {'server_optimizer': 'adam', 'b2': 0.99}
@@ -34,7 +34,7 @@ class Setting(NamedTuple):
     return max(20, round(share * self.dimension))
 
 
-def resnet(lab: lab_lib.Lab) -> Setting:
+def resnet(ws: Workspace) -> Setting:
   """A ResNet from scratch on CIFAR-10: Figures 1 and 6."""
   small = {
     'dataset': 'cifar10', 'train_slice': '0:10000', 'test_slice': '0:2000',
@@ -45,13 +45,13 @@ def resnet(lab: lab_lib.Lab) -> Setting:
     'dataset': 'cifar10', 'model': 'resnet18', 'compute_dtype': 'bfloat16',
     **_work(rounds=600, steps=4, batch=128),
   }  # fmt: skip
-  return _setting('resnet', lab.pick(_DIGITS, small, large), lab)
+  return _setting('resnet', ws.pick(_DIGITS, small, large), ws)
 
 
-def vit(lab: lab_lib.Lab) -> Setting:
+def vit(ws: Workspace) -> Setting:
   """A ViT on CIFAR-10 that was trained on other images before: Figure 2."""
-  if lab.scale == 'quick':
-    return _setting('vit', _DIGITS, lab)
+  if ws.scale == 'quick':
+    return _setting('vit', _DIGITS, ws)
   small = {
     'dataset': 'cifar10', 'test_slice': '0:2000', 'model': 'vit_nano',
     'model_options': {'patch': 8}, **_work(rounds=200, steps=1, batch=32),
@@ -60,18 +60,18 @@ def vit(lab: lab_lib.Lab) -> Setting:
     'dataset': 'cifar10', 'model': 'vit_tiny', 'model_options': {'patch': 4},
     'compute_dtype': 'bfloat16', **_work(rounds=300, steps=4, batch=128),
   }  # fmt: skip
-  fields, slices, longer = lab.pick(
+  fields, slices, longer = ws.pick(
     None,
     (small, ('0:20000', '20000:30000'), _work(200, steps=8, batch=32)),
     (large, ('0:25000', '25000:50000'), _work(1000, steps=8, batch=128)),
   )
   before = fields | longer | {'train_slice': slices[0]}
-  path = _trained_before(lab, _shared(before))
+  path = _trained_before(ws, _shared(before))
   fields |= {'train_slice': slices[1], 'pretrained': path}
-  return _setting('vit', fields, lab)
+  return _setting('vit', fields, ws)
 
 
-def text(lab: lab_lib.Lab) -> Setting:
+def text(ws: Workspace) -> Setting:
   """A BERT-style encoder from scratch on sentences of SST-2: Figure 3."""
   small = {
     'dataset': 'sst2', 'dataset_options': {'length': 32}, 'model': 'bert_nano',
@@ -82,7 +82,7 @@ def text(lab: lab_lib.Lab) -> Setting:
     'model': 'bert_mini',
     **_work(rounds=600, steps=4, batch=64),
   }  # fmt: skip
-  return _setting('text', lab.pick(_DIGITS, small, large), lab)
+  return _setting('text', ws.pick(_DIGITS, small, large), ws)
 
 
 def _work(rounds: int, steps: int, batch: int) -> Fields:
@@ -100,10 +100,10 @@ _DIGITS = {
 }  # fmt: skip
 
 
-def _setting(name, fields, lab) -> Setting:
+def _setting(name, fields, ws) -> Setting:
   fields = _shared(fields)
-  params = experiment.build(fields, lab.data_dir).params
-  name = lab.pick('digits', name)
+  params = experiment.build(fields, ws.data_dir).params
+  name = ws.pick('digits', name)
   return Setting(name, fields, models.num_params(params))
 
 
@@ -112,7 +112,7 @@ def _shared(fields) -> Fields:
   return clients | {'label_smoothing': 0.1, 'weight_decay': 1e-4} | fields
 
 
-def _trained_before(lab, fields) -> str:
+def _trained_before(ws, fields) -> str:
   """The file of a model, but for its head, trained as the fields say.
 
   Its seed is that of no race, whose heads must not be the one that it began
@@ -120,7 +120,7 @@ def _trained_before(lab, fields) -> str:
   """
   own = {'algorithm': 'fedavg', 'server_lr': 0.003, 'seed': 1000}
   fields = fields | ADAM | own
-  params = lab.train('vit/before', fields).state.params
-  path = lab.folder / 'runs' / 'vit' / 'before' / 'model.safetensors'
+  params = ws.train('vit/before', fields).state.params
+  path = ws.folder / 'runs' / 'vit' / 'before' / 'model.safetensors'
   pretrained.save(path, {k: v for k, v in params.items() if k != 'head'})
   return str(path)

@@ -6,18 +6,19 @@ Chen, Li and Banerjee, arXiv:2411.06770.
 from fl_sketch.utils import markdown
 import numpy as np
 
-from ...common import lab as lab_lib, study, verdicts
+from ...common import study, verdicts
+from ...common.workspace import Workspace
 from ..curvature import during_training, spectrum_report
 
 
-def power_law(lab: lab_lib.Lab) -> study.Report:
+def power_law(ws: Workspace) -> study.Report:
   """The largest eigenvalues fall as a power of their rank."""
-  runs = _spectra(lab)
+  runs = _spectra(ws)
   exponents, r_squared = (
     _by_round(runs, 'exponent'),
     _by_round(runs, 'r_squared'),
   )
-  top = lab.pick(5, 50, 50)
+  top = ws.pick(5, 50, 50)
   claims = [
     verdicts.of_seeds(
       f'R^2 of log eigenvalue over log rank, {top} largest', r_squared,
@@ -31,12 +32,12 @@ def power_law(lab: lab_lib.Lab) -> study.Report:
       'exponent of the power law after the start', exponents, '>=', 0.7
     ),
   ]  # fmt: skip
-  return _report(lab, runs, claims)
+  return _report(ws, runs, claims)
 
 
-def densities(lab: lab_lib.Lab) -> study.Report:
+def densities(ws: Workspace) -> study.Report:
   """Nearly all eigenvalues are near zero: the intrinsic dimension is small."""
-  runs = _spectra(lab)
+  runs = _spectra(ws)
   sizes = _by_round(runs, 'intrinsic_dimension')
   d = runs[0][0]['dimension']
   claims = [
@@ -49,7 +50,7 @@ def densities(lab: lab_lib.Lab) -> study.Report:
       '<=', 0.02,
     ),
   ]  # fmt: skip
-  return _report(lab, runs, claims)
+  return _report(ws, runs, claims)
 
 
 def _by_round(
@@ -62,12 +63,12 @@ def _by_round(
   }
 
 
-def _spectra(lab: lab_lib.Lab) -> list[list[spectrum_report.Row]]:
+def _spectra(ws: Workspace) -> list[list[spectrum_report.Row]]:
   """Trains a run of each seed and estimates its spectra, for both figures."""
   fields = {
     'population': 50, 'cohort': 25, 'local_steps': 5, 'batch_size': 32,
     'client_lr': 0.05,
-  } | lab.pick(
+  } | ws.pick(
     {
       'dataset': 'digits', 'model_options': {'widths': (8,)}, 'rounds': 2,
       'eval_every': 2,
@@ -79,28 +80,28 @@ def _spectra(lab: lab_lib.Lab) -> list[list[spectrum_report.Row]]:
       'rounds': 600, 'eval_every': 100,
     },
   )  # fmt: skip
-  options = lab.pick(
+  options = ws.pick(
     during_training.Options(20, 2, 5, 100),
     during_training.Options(128, 2, 50, 500),
     during_training.Options(80, 3, 50, 1000),
   )
-  lab.played['spectra'] = fields | options._asdict()
+  ws.configs['spectra'] = fields | options._asdict()
   return [
     during_training.run(
       fields | {'seed': seed},
-      str(lab.folder / 'runs' / f'spectra-{seed}'),
+      str(ws.folder / 'runs' / f'spectra-{seed}'),
       every=fields['eval_every'],
       options=options,
-      data_dir=lab.data_dir,
-      progress=lab.progress,
+      data_dir=ws.data_dir,
+      progress=ws.progress,
     )
-    for seed in lab.seeds()
+    for seed in ws.seeds()
   ]
 
 
-def _report(lab, runs, claims) -> study.Report:
+def _report(ws, runs, claims) -> study.Report:
   head, *cells = markdown.cells(spectrum_report.table(runs[0]))
-  model = lab.pick(
+  model = ws.pick(
     'an MLP on digits', 'LeNet-5 on MNIST', 'ViT-Small on CIFAR-10'
   )
   kept = (

@@ -3,11 +3,12 @@
 from fl_sketch import algorithms
 from fl_sketch.utils import markdown
 
-from ...common import lab as lab_lib, study, verdicts
+from ...common import study, verdicts
+from ...common.workspace import Workspace
 from ..statements import corollaries as chen_corollaries
 
 
-def table_1(lab: lab_lib.Lab) -> study.Report:
+def table_1(ws: Workspace) -> study.Report:
   """Bits, rates and convergence as printed, beside bytes that are counted."""
   dimension, size = 42_000_000, 400_000
   text = chen_corollaries.comparison(dimension, size, rounds=600, clients=5)
@@ -17,7 +18,7 @@ def table_1(lab: lab_lib.Lab) -> study.Report:
     name: float(algorithms.measure(kind).up[-1])
     for name, kind in _COUNTED.items()
   }
-  lab.played['chen/bytes'] = {'d': 1000, **_COUNTED}
+  ws.configs['chen/bytes'] = {'d': 1000, **_COUNTED}
   claims = [
     verdicts.exact(
       'bytes that a SAFL client sends in a round over 4 b',

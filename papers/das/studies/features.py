@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import tqdm
 
-from ...common import lab as lab_lib
+from ...common.workspace import Workspace
 
 PUBLIC = 10_000  # images that train the network and scale its features
 POPULATION = 4000  # clients that share the other 40,000
@@ -27,46 +27,46 @@ SHARDS = 5
 _BATCH = 500
 
 
-def network(lab: lab_lib.Lab, dataset: str) -> dict[str, Any]:
+def network(ws: Workspace, dataset: str) -> dict[str, Any]:
   """The config that trains the network: Adam on batches of two halves."""
   small = {'width': 16, 'stem_stride': 2}
   return {
     'dataset': dataset, 'train_slice': f'0:{PUBLIC}',
-    'model': lab.pick(None, 'resnet8', 'resnet18'),
-    'model_options': lab.pick(None, small, None),
-    'population': 2, 'cohort': 2, 'rounds': lab.pick(None, 480, 4000),
+    'model': ws.pick(None, 'resnet8', 'resnet18'),
+    'model_options': ws.pick(None, small, None),
+    'population': 2, 'cohort': 2, 'rounds': ws.pick(None, 480, 4000),
     'local_steps': 1, 'batch_size': 64, 'batch_order': 'cycle',
     'client_lr': 1.0, 'weight_decay': 1e-4, 'algorithm': 'fedavg',
     'server_optimizer': 'adam', 'b2': 0.99, 'server_lr': 0.003,
-    'final_server_lr': 1e-5, 'eval_every': lab.pick(None, 240, 400),
-    'checkpoint_every': lab.pick(None, 240, 400),
+    'final_server_lr': 1e-5, 'eval_every': ws.pick(None, 240, 400),
+    'checkpoint_every': ws.pick(None, 240, 400),
   }  # fmt: skip
 
 
-def folder(lab: lab_lib.Lab, dataset: str) -> pathlib.Path:
+def folder(ws: Workspace, dataset: str) -> pathlib.Path:
   """The store of the clients, made if it is not there.
 
   Raises:
     DataError: the dataset is not there.
   """
   name = f'das/{dataset}-features'
-  path, trained = lab.folder / 'runs' / name, network(lab, dataset)
+  path, trained = ws.folder / 'runs' / name, network(ws, dataset)
   fields = {
     'network': trained, 'public': PUBLIC, 'population': POPULATION,
     'shards': SHARDS,
   }  # fmt: skip
   # Kept after the store is written, so that half a store is made again.
-  lab.kept(name, fields, lambda: _write(lab, dataset, trained, path))
+  ws.cached(name, fields, lambda: _write(ws, dataset, trained, path))
   return path
 
 
-def _write(lab, dataset, trained, path) -> int:
+def _write(ws, dataset, trained, path) -> int:
   """Trains the network and writes the store; how many features there are."""
   shutil.rmtree(path, ignore_errors=True)
-  params = lab.train(f'das/{dataset}-network', trained).state.params
+  params = ws.train(f'das/{dataset}-network', trained).state.params
   c = config_lib.Config(**trained)
-  data = sources.load(dataset, lab.data_dir)
-  outputs = features(c, params, data, lab.progress)
+  data = sources.load(dataset, ws.data_dir)
+  outputs = features(c, params, data, ws.progress)
   scale = np.quantile(outputs['train'][:PUBLIC], 0.999, axis=0)
   byte = lambda x: np.rint(255 * np.clip(x / scale, 0, 1)).astype(np.uint8)
   labels = data.train['y'][PUBLIC:]

@@ -9,7 +9,8 @@ from fl_sketch.data import synthetic
 import numpy as np
 import tqdm
 
-from ...common import lab as lab_lib, privacy_bounds as bounds
+from ...common import privacy_bounds as bounds
+from ...common.workspace import Workspace
 from . import paths as paths_lib
 
 ALGORITHMS = {'dp_fedavg': 'clip', 'dp_normfedavg': 'normalise'}
@@ -53,10 +54,10 @@ class Grid(NamedTuple):
     return self.excess[1, ..., -1] / self.excess[0, ..., -1]
 
 
-def fields(lab: lab_lib.Lab) -> dict[str, Any]:
+def fields(ws: Workspace) -> dict[str, Any]:
   """Config fields that all runs share: q = 1, start I1, clip norm 50."""
   own = {'noise_multiplier': noise_multiplier(1.0)}
-  return FIELDS | own | {'rounds': lab.pick(20, 500)}
+  return FIELDS | own | {'rounds': ws.pick(20, 500)}
 
 
 def noise_multiplier(constant: float) -> float:
@@ -73,20 +74,20 @@ def noise_multiplier(constant: float) -> float:
   )
 
 
-def grid(lab: lab_lib.Lab) -> Grid:
+def grid(ws: Workspace) -> Grid:
   """Plays all runs, or finds them."""
   axes = {
     'algorithm': list(ALGORITHMS),
-    'q': lab.pick([1.0, 0.01], [1.0, 2.35, 0.01]),
+    'q': ws.pick([1.0, 0.01], [1.0, 2.35, 0.01]),
     'start_scale': list(STARTS),
-    'client_lr': lab.pick([0.001], [0.001, 0.002, 0.004]),
+    'client_lr': ws.pick([0.001], [0.001, 0.002, 0.004]),
     'clip_norm': [20.0, *CLIPS],
-    'noise_seed': list(lab.seeds(2)),
+    'noise_seed': list(ws.seeds(2)),
   }
-  base = fields(lab)
+  base = fields(ws)
   every = max(1, base['rounds'] // 50)
-  play = lambda: _measured(base, axes, every, lab.progress)
-  kept = lab.kept('das/quadratics', base | {'sweep': axes}, play)
+  play = lambda: _measured(base, axes, every, ws.progress)
+  kept = ws.cached('das/quadratics', base | {'sweep': axes}, play)
   shape = [len(v) for v in axes.values()]
   array = lambda name: np.array(kept[name]).reshape(*shape, -1)
   return Grid(axes, every, array('excess'), array('snr'))
@@ -123,9 +124,9 @@ def product(axes: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
   return [dict(zip(axes, point, strict=True)) for point in points]
 
 
-def floors(lab: lab_lib.Lab) -> list[list[float]]:
+def floors(ws: Workspace) -> list[list[float]]:
   """f(w) - f* without noise at C of `CLIPS`, of clipping and normalising."""
-  base = fields(lab) | {'rounds': lab.pick(20, 2000)}
+  base = fields(ws) | {'rounds': ws.pick(20, 2000)}
   at = {'client_lr': 0.004, 'start_scale': 0.2, 'noise_multiplier': 0.0}
   values = [at | {'clip_norm': c} for c in CLIPS]
   problem = synthetic.quadratics(0, base['population'])
@@ -137,10 +138,10 @@ def floors(lab: lab_lib.Lab) -> list[list[float]]:
       ends.append(paths_lib.excess(problem, paths.w[:, -1]).tolist())
     return ends
 
-  return lab.kept('das/floors', base | {'values': values}, compute)
+  return ws.cached('das/floors', base | {'values': values}, compute)
 
 
-def trajectories(lab: lab_lib.Lab) -> list[dict[str, Any]]:
+def trajectories(ws: Workspace) -> list[dict[str, Any]]:
   """Projects both algorithms' trajectories (q = 1, rate 0.001) on a plane.
 
   The plane is that of the two main directions of both, smoothed, and w* its
@@ -150,9 +151,9 @@ def trajectories(lab: lab_lib.Lab) -> list[dict[str, Any]]:
     By start, C and seed: 'paths' [algorithm, points, 2] and, from w* to where
     they end, 'plane' and 'space' [algorithm].
   """
-  base = fields(lab)
+  base = fields(ws)
   axes = {'start_scale': STARTS, 'clip_norm': CLIPS}
-  values = product(axes | {'noise_seed': lab.seeds(2)})
+  values = product(axes | {'noise_seed': ws.seeds(2)})
   w_star = synthetic.quadratics(0, base['population']).w_star
 
   def compute():
@@ -166,7 +167,7 @@ def trajectories(lab: lab_lib.Lab) -> list[dict[str, Any]]:
       for value, pair in zip(values, pairs, strict=True)
     ]
 
-  return lab.kept('das/trajectories', base | {'values': values}, compute)
+  return ws.cached('das/trajectories', base | {'values': values}, compute)
 
 
 def projected(away: np.ndarray) -> dict[str, Any]:

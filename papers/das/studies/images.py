@@ -7,7 +7,8 @@ from fl_sketch import experiment, models
 from fl_sketch.data import sources
 import numpy as np
 
-from ...common import lab as lab_lib, study, verdicts
+from ...common import study, verdicts, workspace
+from ...common.workspace import Workspace
 from . import pictures, races
 
 _PRINTED = {  # clip, normalise, FedAvg
@@ -56,32 +57,32 @@ _ABSENT = (
 _QUICK = 'The quick scale reads no data: digits stand for all.'
 
 
-def _settings(lab) -> dict[str, races.Setting | str]:
+def _settings(ws) -> dict[str, races.Setting | str]:
   """By name; of a dataset that is not there, why."""
-  if lab.scale == 'quick':
-    return {'digits': races.digits(lab), 'cifar10': _QUICK, 'cifar100': _QUICK}
-  every: dict[str, races.Setting | str] = {'fashion_mnist': races.fashion(lab)}
+  if ws.scale == 'quick':
+    return {'digits': races.digits(ws), 'cifar10': _QUICK, 'cifar100': _QUICK}
+  every: dict[str, races.Setting | str] = {'fashion_mnist': races.fashion(ws)}
   for name in ('cifar10', 'cifar100'):
     try:
-      every[name] = races.features(lab, name)
+      every[name] = races.features(ws, name)
     except sources.DataError:
       every[name] = _ABSENT
   return every
 
 
-def section_6(lab: lab_lib.Lab) -> study.Report:
+def section_6(ws: Workspace) -> study.Report:
   """The setting, the grid, and what the noise is worth."""
-  settings = [s for s in _settings(lab).values() if not isinstance(s, str)]
-  grids = [(s, races.grid(lab, s)) for s in settings]
+  settings = [s for s in _settings(ws).values() if not isinstance(s, str)]
+  grids = [(s, races.grid(ws, s)) for s in settings]
   rows, claims = [], []
   for s in settings:
-    row, classes = _described(s, lab.data_dir)
+    row, classes = _described(s, ws.data_dir)
     rows.append(row)
     text = f'{s.name}: classes that a client holds, at most'
     claims.append(verdicts.exact(text, classes, '<=', 5.0))
   first = settings[0]
   for epsilon in first.epsilons:
-    for accountant in _accountants(lab):
+    for accountant in _accountants(ws):
       z = races.by_formula(first, epsilon)
       value = races.worth(first, z, accountant)
       text = (
@@ -99,7 +100,7 @@ def section_6(lab: lab_lib.Lab) -> study.Report:
       s.name: [r.values | {'accuracy': r.final(last=3)} for r in runs]
       for s, runs in grids
     },
-    [study.Table('The settings.', head, rows), _noise(lab, first)],
+    [study.Table('The settings.', head, rows), _noise(ws, first)],
     [pictures.grid(grids)],
     _NOTES,
   )
@@ -121,41 +122,41 @@ def _described(setting, data_dir):
   return row, classes
 
 
-def _accountants(lab):
-  return lab.pick(('rdp',), ('rdp', 'pld'))
+def _accountants(ws):
+  return ws.pick(('rdp',), ('rdp', 'pld'))
 
 
-def _noise(lab, setting):
+def _noise(ws, setting):
   """What equation 5 says over numbers of rounds, and what is true."""
-  every = lab.pick((12,), (60, 200, 500))
+  every = ws.pick((12,), (60, 200, 500))
   fields = {'of': races.private(setting), 'rounds': every}
-  rows = lab.kept('das/noise', fields, lambda: _worth(lab, setting, every))
+  rows = ws.cached('das/noise', fields, lambda: _worth(ws, setting, every))
   caption = (
     'Noise multiplier z of equation 5 with q = 1, what it is worth at delta '
     '1e-5, and what is needed.'
   )
-  true = [f'true epsilon ({a.upper()})' for a in _accountants(lab)]
+  true = [f'true epsilon ({a.upper()})' for a in _accountants(ws)]
   head = ('rounds', 'epsilon', 'z of equation 5', *true, 'z needed', 'q needed')
   return study.Table(caption, head, rows)
 
 
-def _worth(lab, setting, every):
+def _worth(ws, setting, every):
   rows = []
   for rounds in every:
     s = setting._replace(fields=setting.fields | {'rounds': rounds})
     for epsilon in s.epsilons:
       z = races.by_formula(s, epsilon)
       exact = races.guarantee(s, epsilon=epsilon).noise_multiplier
-      true = [races.worth(s, z, a) for a in _accountants(lab)]
+      true = [races.worth(s, z, a) for a in _accountants(ws)]
       numbers = z, *true, exact, (exact / z) ** 2
       rows.append([str(rounds), f'{epsilon:g}', *(f'{x:.4g}' for x in numbers)])
   return rows
 
 
-def table_1(lab: lab_lib.Lab) -> study.Report:
+def table_1(ws: Workspace) -> study.Report:
   """Test accuracy of clipping, normalising and FedAvg."""
   claims, rows, seeds = [], [], {}
-  for name, setting in _settings(lab).items():
+  for name, setting in _settings(ws).items():
     if isinstance(setting, str):
       claims += [
         verdicts.untestable(_better(name, e, kind), '>=', 0.0, setting)
@@ -164,7 +165,7 @@ def table_1(lab: lab_lib.Lab) -> study.Report:
       ]
       rows += [_untested(name, epsilon) for epsilon in races.EPSILONS]
     else:
-      some, more, seeds[name] = _raced(lab, setting)
+      some, more, seeds[name] = _raced(ws, setting)
       claims += some
       rows += more
   head = (
@@ -196,14 +197,14 @@ def _printed(name, epsilon):
   return ', '.join(f'{x:.2f}' for x in numbers)
 
 
-def _raced(lab, setting):
+def _raced(ws, setting):
   """Claims, rows and the numbers of every seed of a dataset that is there."""
-  name, averaged = setting.name, races.fedavg(lab, setting)
-  grid = races.grid(lab, setting)
+  name, averaged = setting.name, races.fedavg(ws, setting)
+  grid = races.grid(ws, setting)
   seeds = {'FedAvg': averaged.values | {'%': averaged.accuracies}}
   claims, rows, above = [], [], {}
   for noise in races.noises(setting):
-    pair = [races.best(lab, setting, grid, noise, a) for a in races.ALGORITHMS]
+    pair = [races.best(ws, setting, grid, noise, a) for a in races.ALGORITHMS]
     clip, normalise = (p.accuracies for p in pair)
     above[f'{noise.kind} {noise.epsilon:g}'] = averaged.accuracies - clip
     text = _better(name, noise.epsilon, noise.kind)
@@ -213,20 +214,20 @@ def _raced(lab, setting):
       key = f'{noise.kind} {noise.epsilon:g} {p.values["algorithm"]}'
       seeds[key] = p.values | {'%': p.accuracies}
       where = f'{p.values["clip_norm"]:g}, {p.values["client_lr"]:g}'
-      cells += [lab_lib.shown(p.accuracies), where]
+      cells += [workspace.shown(p.accuracies), where]
     rows.append([
       name, f'{noise.epsilon:g}', noise.kind, f'{noise.multiplier:.4f}',
-      f'{noise.worth:.4g}', *cells, lab_lib.shown(averaged.accuracies),
+      f'{noise.worth:.4g}', *cells, workspace.shown(averaged.accuracies),
       _printed(name, noise.epsilon),
     ])  # fmt: skip
-  claims += _fixed(lab, setting, grid)
+  claims += _fixed(ws, setting, grid)
   text = f'{name}: FedAvg above the best of clipping, points'
   return [*claims, verdicts.of_seeds(text, above, '>=', 0.0)], rows, seeds
 
 
-def _fixed(lab, setting, grid):
+def _fixed(ws, setting, grid):
   """At one rate: far ahead at C = 125, the same at the smallest C."""
-  runs = races.fixed(lab, setting, grid)
+  runs = races.fixed(ws, setting, grid)
   claims = []
   for clip, relation, bound in ((125.0, '>=', 1.5), (15.625, '<=', 0.3)):
     one, two = (runs[a, clip].accuracies for a in races.ALGORITHMS)

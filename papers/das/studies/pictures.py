@@ -7,7 +7,7 @@ from typing import Any
 from fl_sketch.reporting.figures import Line, Panel
 import numpy as np
 
-from ...common import lab, study, summaries
+from ...common import study, summaries, workspace
 from . import grid as grid_lib, races
 
 _LINES = 'Solid: normalising; dashed: clipping; bands are intervals of 95 %.'
@@ -46,7 +46,7 @@ def _curves(runs, values, label, digits):
       at = {'start_scale': start, 'clip_norm': clip, 'client_lr': lr}
       for i, name in enumerate(grid_lib.ALGORITHMS.values()):
         seeds = runs.at(values[i], q=1.0, **at)
-        cell = digits and lab.shown(seeds[:, -1], digits=digits)
+        cell = digits and workspace.shown(seeds[:, -1], digits=digits)
         x = np.arange(seeds.shape[1]) * runs.every
         lines.append(
           Line(
@@ -81,7 +81,7 @@ def paths(trajectories: Sequence[dict[str, Any]]) -> study.Picture:
 
 
 def grid(
-  grids: Sequence[tuple[races.Setting, Sequence[lab.Run]]],
+  grids: Sequence[tuple[races.Setting, Sequence[workspace.Run]]],
 ) -> study.Picture:
   """Draws accuracy by clipping norm: rows by dataset, columns by noise."""
   panels = []

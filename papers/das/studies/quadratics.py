@@ -10,7 +10,8 @@ from fl_sketch.data import synthetic
 from fl_sketch.experiment import config as config_lib
 import numpy as np
 
-from ...common import lab as lab_lib, study, verdicts
+from ...common import study, verdicts, workspace
+from ...common.workspace import Workspace
 from . import grid, pictures
 
 _NAMES = tuple(grid.ALGORITHMS.values())
@@ -37,18 +38,18 @@ _PLANE = (
 _ALL = 'over q >= 1, both starts and all rates'
 
 
-def figure_1(lab: lab_lib.Lab) -> study.Report:
+def figure_1(ws: Workspace) -> study.Report:
   """Reproduces Figure 1: final excess loss of clipping and normalising."""
-  runs = grid.grid(lab)
+  runs = grid.grid(ws)
   first = runs.excess[0, 0, :, 0, 0, 0, 0]
   caption = (
     'Loss after the last round above the minimum; before the first it is '
     f'{first[0]:.3f} at I1 and {first[1]:.3f} at I2. Columns: algorithm, rate.'
   )
   last = runs.excess[..., -1]
-  claims = [*_order(runs), _no_progress(runs), *_reversed(lab, runs)]
+  claims = [*_order(runs), _no_progress(runs), *_reversed(ws, runs)]
   return study.Report(
-    [*claims, _literal(lab, runs)],
+    [*claims, _literal(ws, runs)],
     {'axes': runs.axes, 'last loss above the minimum': last},
     [_privacy(runs), _table(caption, runs, last, 3)],
     [pictures.losses(runs)],
@@ -91,7 +92,7 @@ def _no_progress(runs):
   return verdicts.of_seeds(text, near[..., -1] / near[..., 0], '>=', 1.0)
 
 
-def _reversed(lab, runs):
+def _reversed(ws, runs):
   """With little noise clipping is ahead: normalising has a floor."""
   claims = []
   for scale, name in grid.STARTS.items():
@@ -101,7 +102,7 @@ def _reversed(lab, runs):
       f'q = 0.01, from {name[:2]}, smallest over C = 40 and 50 and all rates'
     )
     claims.append(verdicts.of_seeds(text, ratio[:, 1:3], '>=', 1.0))
-  clip, normalise = (values[1] for values in grid.floors(lab))
+  clip, normalise = (values[1] for values in grid.floors(ws))
   text = (
     'counter-claim: the floor of normalising over that of clipping, without '
     f'noise, C = 50, rate 0.004: {normalise:.2e} over {clip:.2e}'
@@ -109,12 +110,12 @@ def _reversed(lab, runs):
   return [*claims, verdicts.exact(text, normalise / clip, '>=', 5.0)]
 
 
-def _literal(lab, runs):
+def _literal(ws, runs):
   """The closed form against `sweep`, which takes the steps."""
-  config = grid.fields(lab)
+  config = grid.fields(ws)
   config |= {k: config['rounds'] for k in ('eval_every', 'checkpoint_every')}
   problem = synthetic.quadratics(0, config['population'])
-  (run,) = lab.sweep('das/steps', config)
+  (run,) = ws.sweep('das/steps', config)
   steps = run.final('test_loss') - problem.value(problem.w_star)
   at = {'q': 1.0, 'start_scale': 1.0, 'client_lr': 0.001, 'clip_norm': 50.0}
   closed = runs.at(runs.excess[0], **at, noise_seed=0)[-1]
@@ -143,16 +144,16 @@ def _table(caption, runs, values, digits):
   axes = {k: runs.axes[k] for k in ('q', 'start_scale', 'clip_norm')}
   for at in grid.product(axes):
     parts = [runs.at(x, **at, client_lr=lr) for lr in rates for x in values]
-    cells = [lab_lib.shown(part, digits=digits) for part in parts]
+    cells = [workspace.shown(part, digits=digits) for part in parts]
     q, start, clip = at.values()
     rows.append([f'{q:g}', grid.STARTS[start][:2], f'{clip:g}', *cells])
   head = [f'{name}, {lr:g}' for lr in rates for name in _NAMES]
   return study.Table(caption, ('q', 'start', 'C', *head), rows)
 
 
-def figure_2(lab: lab_lib.Lab) -> study.Report:
+def figure_2(ws: Workspace) -> study.Report:
   """The signal-to-noise ratio of a round."""
-  runs = grid.grid(lab)
+  runs = grid.grid(ws)
   means = runs.snr.mean(-1)
   claims = []
   for clip, relation, bound in _RATIOS:
@@ -175,9 +176,9 @@ def figure_2(lab: lab_lib.Lab) -> study.Report:
   )
 
 
-def figure_3(lab: lab_lib.Lab) -> study.Report:
+def figure_3(ws: Workspace) -> study.Report:
   """Reproduces Figure 3: trajectories in a plane."""
-  paths = grid.trajectories(lab)
+  paths = grid.trajectories(ws)
   places = {'plane': 'in the plane of the figure', 'space': 'in all dimensions'}
   claims, rows = [], []
   for start, clip in itertools.product(grid.STARTS, grid.CLIPS):
@@ -185,7 +186,7 @@ def figure_3(lab: lab_lib.Lab) -> study.Report:
     at = {'start_scale': start, 'clip_norm': clip}
     for place, words in places.items():
       ends = np.array([f[place] for f in paths if at.items() <= f.items()])
-      cells += [lab_lib.shown(ends[:, i], digits=3) for i in (0, 1)]
+      cells += [workspace.shown(ends[:, i], digits=3) for i in (0, 1)]
       if clip == max(grid.CLIPS):
         text = (
           f'distance from w* at the end, {words}, normalising over clipping, '

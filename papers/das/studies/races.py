@@ -11,7 +11,8 @@ from fl_sketch import experiment
 from fl_sketch.experiment import config as config_lib, privacy_plan
 import numpy as np
 
-from ...common import lab as lab_lib, privacy_bounds as bounds
+from ...common import privacy_bounds as bounds, workspace
+from ...common.workspace import Workspace
 from . import features as features_lib
 
 Fields = dict[str, Any]
@@ -55,7 +56,7 @@ class Point(NamedTuple):
   """
 
   values: Fields
-  runs: list[lab_lib.Run]
+  runs: list[workspace.Run]
 
   @property
   def accuracies(self) -> np.ndarray:
@@ -79,17 +80,17 @@ class Noise(NamedTuple):
   worth: float
 
 
-def fashion(lab: lab_lib.Lab) -> Setting:
+def fashion(ws: Workspace) -> Setting:
   """Fashion-MNIST in full: raw pixels, 3,000 clients of 20 images."""
   own = {
     'dataset': 'fashion_mnist', 'population': 3000, 'cohort': 600,
     'samples_per_client': 20, **_SHARDS,
   }  # fmt: skip
-  rates = lab.pick(None, _RATES[-2:], _RATES)
-  return Setting('fashion_mnist', _fields(lab, own), CLIPS, rates, 0.008)
+  rates = ws.pick(None, _RATES[-2:], _RATES)
+  return Setting('fashion_mnist', _fields(ws, own), CLIPS, rates, 0.008)
 
 
-def features(lab: lab_lib.Lab, dataset: str) -> Setting:
+def features(ws: Workspace, dataset: str) -> Setting:
   """CIFAR by features of a network: 4,000 clients of 10 images.
 
   Raises:
@@ -98,27 +99,27 @@ def features(lab: lab_lib.Lab, dataset: str) -> Setting:
   population = features_lib.POPULATION
   own = {
     'dataset': 'store',
-    'dataset_options': {'folder': str(features_lib.folder(lab, dataset))},
+    'dataset_options': {'folder': str(features_lib.folder(ws, dataset))},
     'feed': 'device', 'population': population, 'cohort': population // 5,
   }  # fmt: skip
   # Features in [0, 1] are shorter than images, and ask for larger rates; 512
   # of them for less than 64.
-  rates = lab.pick(None, (0.064, 0.256, 0.512), (0.016, 0.064, 0.128))
-  return Setting(dataset, _fields(lab, own), CLIPS, rates, rates[0])
+  rates = ws.pick(None, (0.064, 0.256, 0.512), (0.016, 0.064, 0.128))
+  return Setting(dataset, _fields(ws, own), CLIPS, rates, rates[0])
 
 
-def digits(lab: lab_lib.Lab) -> Setting:
+def digits(ws: Workspace) -> Setting:
   """A small one, which needs no data."""
   own = {
     'dataset': 'digits', 'population': 60, 'cohort': 12,
     'samples_per_client': 25, **_SHARDS,
   }  # fmt: skip
-  fields = _fields(lab, own)
+  fields = _fields(ws, own)
   return Setting('digits', fields, FIXED, (0.016,), 0.016, 'rdp', (1.5,))
 
 
-def _fields(lab, own):
-  rounds = lab.pick(12, 60, 200)
+def _fields(ws, own):
+  rounds = ws.pick(12, 60, 200)
   return own | {
     'model': 'linear', 'standardize': False, 'sampling': 'poisson',
     'local_steps': 20, 'batch_size': 0, 'local_work': 'gram',
@@ -183,7 +184,7 @@ def guarantee(setting: Setting, **own: Any) -> privacy_plan.PrivacyGuarantee:
   return experiment.account(config_lib.Config.from_mapping(fields))
 
 
-def grid(lab: lab_lib.Lab, setting: Setting) -> list[lab_lib.Run]:
+def grid(ws: Workspace, setting: Setting) -> list[workspace.Run]:
   """Runs both algorithms over every noise, C and rate, on one seed."""
   every, rounds = noises(setting), setting.fields['rounds']
   fields = private(setting, every[0], eval_every=max(1, rounds // 15))
@@ -193,42 +194,42 @@ def grid(lab: lab_lib.Lab, setting: Setting) -> list[lab_lib.Run]:
     'clip_norm': setting.clips,
     'client_lr': setting.rates,
   }
-  return lab.sweep(f'das/{setting.name}/grid', fields)
+  return ws.sweep(f'das/{setting.name}/grid', fields)
 
 
 def chosen(
-  runs: Sequence[lab_lib.Run], noise: Noise, algorithm: str
-) -> list[lab_lib.Run]:
+  runs: Sequence[workspace.Run], noise: Noise, algorithm: str
+) -> list[workspace.Run]:
   """The runs of a grid under this noise."""
   wanted = {'algorithm': algorithm, 'noise_multiplier': noise.multiplier}
   return [run for run in runs if wanted.items() <= run.values.items()]
 
 
 def best(
-  lab: lab_lib.Lab,
+  ws: Workspace,
   setting: Setting,
-  runs: Sequence[lab_lib.Run],
+  runs: Sequence[workspace.Run],
   noise: Noise,
   algorithm: str,
 ) -> Point:
   """The best of the grid's runs, by its last evaluations, over seeds."""
   run = _best(chosen(runs, noise, algorithm))
   name = f'{ALGORITHMS[algorithm]}-{noise.kind}-{noise.epsilon:g}'
-  return _over_seeds(lab, setting, name, private(setting), run)
+  return _over_seeds(ws, setting, name, private(setting), run)
 
 
 def fixed(
-  lab: lab_lib.Lab, setting: Setting, grid_runs: Sequence[lab_lib.Run]
+  ws: Workspace, setting: Setting, grid_runs: Sequence[workspace.Run]
 ) -> dict[tuple[str, float], Point]:
   """(algorithm, C) -> the formula's noise for the first epsilon."""
-  noise, seeds = noises(setting)[0], lab.seeds()
+  noise, seeds = noises(setting)[0], ws.seeds()
   if len(seeds) == 1:  # of digits, whose grid has them
     runs = [r for a in ALGORITHMS for r in chosen(grid_runs, noise, a)]
   else:
     fields = private(setting, noise, client_lr=setting.rate)
     sweep = {'algorithm': tuple(ALGORITHMS), 'clip_norm': FIXED}
     fields['sweep'] = sweep | {'seed': seeds}
-    runs = lab.sweep(f'das/{setting.name}/fixed', fields)
+    runs = ws.sweep(f'das/{setting.name}/fixed', fields)
   points: dict[tuple[str, float], Point] = {}
   for run in runs:
     at = run.values['algorithm'], run.values['clip_norm']
@@ -236,22 +237,22 @@ def fixed(
   return points
 
 
-def fedavg(lab: lab_lib.Lab, setting: Setting) -> Point:
+def fedavg(ws: Workspace, setting: Setting) -> Point:
   """Runs FedAvg without privacy at its best client rate, over seeds."""
   fields = setting.fields | {'sweep': {'client_lr': setting.rates}}
-  runs = lab.sweep(f'das/{setting.name}/fedavg-grid', fields)
-  return _over_seeds(lab, setting, 'fedavg', setting.fields, _best(runs))
+  runs = ws.sweep(f'das/{setting.name}/fedavg-grid', fields)
+  return _over_seeds(ws, setting, 'fedavg', setting.fields, _best(runs))
 
 
 def _best(runs):
   return max(runs, key=lambda r: np.nan_to_num(r.final(last=3)))
 
 
-def _over_seeds(lab, setting, name, fields, run):
+def _over_seeds(ws, setting, name, fields, run):
   """The point of a run over seeds; where there is one, the run itself."""
-  seeds = lab.seeds()
+  seeds = ws.seeds()
   if len(seeds) == 1:
     return Point(run.values, [run])
   fields = fields | run.values | {'sweep': {'seed': seeds}}
-  runs = lab.sweep(f'das/{setting.name}/{name}', fields)
+  runs = ws.sweep(f'das/{setting.name}/{name}', fields)
   return Point(run.values, runs)

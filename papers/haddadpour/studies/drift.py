@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...common import lab as lab_lib, study, verdicts
+from ...common import study, verdicts
+from ...common.workspace import Workspace
 
 CLIENTS, DIMENSION, STEPS, TABLE = 10, 64, 5, (5, 8)
 PRIVIX, GATE, PRINTED = 'FedSKETCH', 'FedSKETCHGATE', 'FedSKETCHGATE, printed'
@@ -35,10 +36,10 @@ _NOTE = (
 )
 
 
-def drift(lab: lab_lib.Lab) -> study.Report:
+def drift(ws: Workspace) -> study.Report:
   """Compares how near algorithms get to unlike clients' optimum."""
-  ways = WAYS if lab.scale == 'quick' else WAYS | MORE
-  excess = {name: _excess(lab, name, *way) for name, way in ways.items()}
+  ways = WAYS if ws.scale == 'quick' else WAYS | MORE
+  excess = {name: _excess(ws, name, *way) for name, way in ways.items()}
   end = {name: x[:, -len(x[0]) // 4 :].mean(1) for name, x in excess.items()}
   least = excess[PRIVIX].min(1)
   claims = [
@@ -71,7 +72,7 @@ def drift(lab: lab_lib.Lab) -> study.Report:
   return study.Report(claims, seeds, [table], [picture], [_NOTE])
 
 
-def _excess(lab, name, algorithm, options) -> np.ndarray:
+def _excess(ws, name, algorithm, options) -> np.ndarray:
   """f64[seeds, rounds + 1], f - f* over that of the start."""
   fields = {
     'algorithm': algorithm, **options, 'clients': CLIENTS, 'table': TABLE,
@@ -80,7 +81,7 @@ def _excess(lab, name, algorithm, options) -> np.ndarray:
   }  # fmt: skip
   name = name.replace(', ', '-').lower()
   compute = lambda: [_play(fields, options, s) for s in range(fields['seeds'])]
-  return np.array(lab.kept(f'haddadpour/drift/{name}', fields, compute))
+  return np.array(ws.cached(f'haddadpour/drift/{name}', fields, compute))
 
 
 def _play(fields, options, seed) -> list[float]:

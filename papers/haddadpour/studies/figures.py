@@ -5,7 +5,8 @@ Haddadpour, Karimi, Li and Li, arXiv:2008.04975.
 
 import itertools
 
-from ...common import lab as lab_lib, study, verdicts
+from ...common import study, verdicts
+from ...common.workspace import Workspace
 from . import report, runs as runs_lib
 from .runs import Cell
 
@@ -41,42 +42,42 @@ _GAIN = (
 _PANELS = 'Means over seeds with intervals of 95 %, as far as all of them went.'
 
 
-def figure_1(lab: lab_lib.Lab) -> study.Report:
+def figure_1(ws: Workspace) -> study.Report:
   """Reproduces Figure 1: homogeneous clients."""
-  race = _race(lab, 'alike')
-  small, large = runs_lib.tables(lab)
+  race = _race(ws, 'alike')
+  small, large = runs_lib.tables(ws)
   heaprix = lambda tau, table: Cell('FS-HEAPRIX', tau, table)
   against = {}
-  for tau, table in runs_lib.panels(lab):
+  for tau, table in runs_lib.panels(ws):
     if table == large:
       dense = Cell(runs_lib.FEDSGD, tau)
       against |= report.gap(race, dense, heaprix(tau, table))
   claims = [
-    *_claims_of_heaprix(lab, 'alike', race),
-    _transferred(lab, race, small),
+    *_claims_of_heaprix(ws, 'alike', race),
+    _transferred(ws, race, small),
     verdicts.of_seeds(
       f'test accuracy of FedSGD above that of HEAPRIX at {large}, points',
       against, '<=', 2.0,
     ),
     _fewer_rounds(race, heaprix, (small, large)),
-    _larger_tables(lab, race),
+    _larger_tables(ws, race),
   ]  # fmt: skip
-  return _report(lab, 'alike', claims, race, _RATES, _BYTES)
+  return _report(ws, 'alike', claims, race, _RATES, _BYTES)
 
 
-def figure_2(lab: lab_lib.Lab) -> study.Report:
+def figure_2(ws: Workspace) -> study.Report:
   """Devices of two classes each, with gradient tracking."""
-  race = _race(lab, 'unlike')
-  small = runs_lib.tables(lab)[0]
+  race = _race(ws, 'unlike')
+  small = runs_lib.tables(ws)[0]
   names = runs_lib.PRIVIX['unlike'], runs_lib.HEAPRIX['unlike']
   above, drop = {}, {}
   for name in names:
-    for table in runs_lib.tables(lab):
+    for table in runs_lib.tables(ws):
       one = Cell(runs_lib.SKETCHED, 1, table)
       above |= report.gap(race, Cell(name, 1, table), one)
     drop |= report.gap(race, Cell(name, 1, small), Cell(name, 5, small))
   claims = [
-    *_claims_of_heaprix(lab, 'unlike', race),
+    *_claims_of_heaprix(ws, 'unlike', race),
     verdicts.of_seeds(
       'test accuracy above that of SketchedSGD with the same table, points',
       above, '>=', 10.0,
@@ -85,27 +86,27 @@ def figure_2(lab: lab_lib.Lab) -> study.Report:
       f'test accuracy at tau = 1 above that at tau = 5, {small}, points',
       drop, '>=', 0.0,
     ),
-    _larger_tables(lab, race),
+    _larger_tables(ws, race),
   ]  # fmt: skip
-  return _report(lab, 'unlike', claims, race, _RATES, _BYTES, _EVERYBODY)
+  return _report(ws, 'unlike', claims, race, _RATES, _BYTES, _EVERYBODY)
 
 
-def headline(lab: lab_lib.Lab) -> study.Report:
+def headline(ws: Workspace) -> study.Report:
   """Within 2 points of FedSGD at 12 times compression, five local steps."""
   claims, seeds, tables = [], {}, []
   for devices in ('alike', 'unlike'):
-    dense, rivals = Cell(runs_lib.FEDSGD, 5), _rivals(lab, devices)
+    dense, rivals = Cell(runs_lib.FEDSGD, 5), _rivals(ws, devices)
     cells = [dense, *rivals]
     if devices == 'unlike':
-      cells.append(Cell(runs_lib.SMALL_GAIN, 5, runs_lib.tables(lab)[1]))
-    race = {cell: runs_lib.race(lab, devices, cell) for cell in cells}
+      cells.append(Cell(runs_lib.SMALL_GAIN, 5, runs_lib.tables(ws)[1]))
+    race = {cell: runs_lib.race(ws, devices, cell) for cell in cells}
     claims += [_behind(race, devices, dense, cell) for cell in rivals]
     seeds[devices] = report.seeds(race)
-    table = report.table(lab, devices, race)
+    table = report.table(ws, devices, race)
     tables.append(table._replace(caption=f'{devices}: {table.caption}'))
   fair = (
-    f'With tables of {runs_lib.matched(lab)} HEAPRIX sends, second uplink and '
-    f'all, no more than PRIVIX with {runs_lib.tables(lab)[1]}: 12 times '
+    f'With tables of {runs_lib.matched(ws)} HEAPRIX sends, second uplink and '
+    f'all, no more than PRIVIX with {runs_lib.tables(ws)[1]}: 12 times '
     'compression as billed.'
   )
   notes = [_RATES, _BYTES, fair, _EVERYBODY, _GAIN]
@@ -123,29 +124,29 @@ def _behind(race, devices, dense, cell) -> verdicts.Claim:
   )
 
 
-def _rivals(lab, devices) -> list[Cell]:
+def _rivals(ws, devices) -> list[Cell]:
   """What the headline compares with FedSGD."""
-  large, heaprix = runs_lib.tables(lab)[1], runs_lib.HEAPRIX[devices]
+  large, heaprix = runs_lib.tables(ws)[1], runs_lib.HEAPRIX[devices]
   rivals = [Cell(heaprix, 5, large)]
   if devices == 'unlike':
     rivals.append(Cell(runs_lib.PRIVIX[devices], 5, large))
-  if lab.scale != 'quick':
-    rivals.append(Cell(heaprix, 5, runs_lib.matched(lab)))
+  if ws.scale != 'quick':
+    rivals.append(Cell(heaprix, 5, runs_lib.matched(ws)))
     if devices == 'alike':
       rivals.append(Cell(runs_lib.LITERAL, 5, large))
   return rivals
 
 
-def _race(lab, devices) -> report.Race:
-  cells = runs_lib.cells(lab, devices)
-  return {cell: runs_lib.race(lab, devices, cell) for cell in cells}
+def _race(ws, devices) -> report.Race:
+  cells = runs_lib.cells(ws, devices)
+  return {cell: runs_lib.race(ws, devices, cell) for cell in cells}
 
 
-def _claims_of_heaprix(lab, devices, race) -> list[verdicts.Claim]:
+def _claims_of_heaprix(ws, devices, race) -> list[verdicts.Claim]:
   """HEAPRIX beside PRIVIX: never behind, ahead with small tables."""
-  small = runs_lib.tables(lab)[0]
+  small = runs_lib.tables(ws)[0]
   every, ahead = {}, {}
-  for tau, table in runs_lib.panels(lab):
+  for tau, table in runs_lib.panels(ws):
     names = runs_lib.HEAPRIX[devices], runs_lib.PRIVIX[devices]
     pair = report.gap(race, *(Cell(name, tau, table) for name in names))
     every |= pair
@@ -157,17 +158,17 @@ def _claims_of_heaprix(lab, devices, race) -> list[verdicts.Claim]:
   ]
 
 
-def _transferred(lab, race, small) -> verdicts.Claim:
+def _transferred(ws, race, small) -> verdicts.Claim:
   """What PRIVIX loses at tau = 5 with the rate of tau = 1."""
   text = f'points that PRIVIX loses at {small}, tau = 5, with the rate tuned'
   one, five = (Cell('FS-PRIVIX', tau, small) for tau in (1, 5))
   if five not in race:
     return verdicts.of_seeds(f'{text} at tau = 1', {}, '>=', 10.0)
-  rates = runs_lib.rates(lab, 'alike', one)
+  rates = runs_lib.rates(ws, 'alike', one)
   text = f'{text} at tau = 1, {rates["client_lr"]:g}'
-  if rates == runs_lib.rates(lab, 'alike', five):  # the same runs
+  if rates == runs_lib.rates(ws, 'alike', five):  # the same runs
     return verdicts.exact(text, 0.0, '>=', 10.0)
-  runs = runs_lib.play(lab, 'alike', five, rates, '-rate-of-tau1')
+  runs = runs_lib.play(ws, 'alike', five, rates, '-rate-of-tau1')
   lost = runs_lib.accuracy(race[five]) - runs_lib.accuracy(runs)
   return verdicts.of_seeds(text, lost, '>=', 10.0)
 
@@ -187,9 +188,9 @@ def _fewer_rounds(race, heaprix, tables) -> verdicts.Claim:
   return verdicts.of_seeds(text, more, '<=', -1.0)
 
 
-def _larger_tables(lab, race) -> verdicts.Claim:
+def _larger_tables(ws, race) -> verdicts.Claim:
   """Every method with the large table beside itself with the small one."""
-  small, large = runs_lib.tables(lab)
+  small, large = runs_lib.tables(ws)
   values = {}
   for cell in race:
     if cell.table == large:
@@ -198,11 +199,11 @@ def _larger_tables(lab, race) -> verdicts.Claim:
   return verdicts.of_seeds(text, values, '>=', 0.0)
 
 
-def _report(lab, devices, claims, race, *notes) -> study.Report:
+def _report(ws, devices, claims, race, *notes) -> study.Report:
   dashed = f'{_PANELS} Dashed: the smaller table.'
   pictures = [
     study.Picture(_PANELS, report.by_round(race)),
     study.Picture(dashed, report.by_bytes(race)),
   ]
-  tables = [report.table(lab, devices, race)]
+  tables = [report.table(ws, devices, race)]
   return study.Report(claims, report.seeds(race), tables, pictures, notes)

@@ -6,7 +6,8 @@ from typing import Any
 from fl_sketch.reporting import figures
 import numpy as np
 
-from ...common import lab as lab_lib, study, summaries
+from ...common import study, summaries, workspace
+from ...common.workspace import Workspace
 from . import runs as runs_lib
 from .runs import Cell, Runs
 
@@ -46,7 +47,7 @@ def seeds(race: Race) -> dict[str, Any]:
   )
 
 
-def table(lab: lab_lib.Lab, devices: str, race: Race) -> study.Table:
+def table(ws: Workspace, devices: str, race: Race) -> study.Table:
   """Tabulates a row a cell: bytes, compression, rates, loss, accuracy."""
   dense = max(runs_lib.uplink(runs) for runs in race.values())
   rows = []
@@ -54,14 +55,14 @@ def table(lab: lab_lib.Lab, devices: str, race: Race) -> study.Table:
     sent = runs_lib.uplink(runs)
     lost = sum(run.diverged for run in runs)
     loss = [r.final('train_loss', last=10) for r in runs if not r.diverged]
-    rates = runs_lib.rates(lab, devices, cell).values()
-    accuracy = lab_lib.shown(runs_lib.accuracy(runs))
+    rates = runs_lib.rates(ws, devices, cell).values()
+    accuracy = workspace.shown(runs_lib.accuracy(runs))
     rows.append([
       cell.name, str(cell.steps),
       '{}, {}'.format(*cell.table) if cell.table else '',
       f'{sent:,.0f}', f'{dense / sent:.1f}',
       ', '.join(f'{v:g}' for v in rates),
-      lab_lib.shown(loss, digits=3) if loss else '',
+      workspace.shown(loss, digits=3) if loss else '',
       f'{accuracy}, {lost} diverged' if lost else accuracy,
     ])  # fmt: skip
   head = (

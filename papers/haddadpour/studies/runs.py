@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...common import lab as lab_lib
+from ...common import workspace
+from ...common.workspace import Workspace
 
 Fields = dict[str, Any]
-Runs = list[lab_lib.Run]
+Runs = list[workspace.Run]
 Table = tuple[int, int]  # rows t, columns k
 
 FEDSGD, SKETCHED = 'FedSGD', 'SketchedSGD'
@@ -43,79 +44,79 @@ class Cell(NamedTuple):
     return f'{self.name}, tau = {self.steps}{table}'
 
 
-def tables(lab: lab_lib.Lab) -> tuple[Table, Table]:
+def tables(ws: Workspace) -> tuple[Table, Table]:
   """Table sizes of the paper, 75 and 12 times smaller than its model."""
   paper = ((20, 40), (50, 100))
-  return lab.pick(((4, 10), (8, 20)), paper)
+  return ws.pick(((4, 10), (8, 20)), paper)
 
 
-def panels(lab: lab_lib.Lab) -> list[tuple[int, Table]]:
+def panels(ws: Workspace) -> list[tuple[int, Table]]:
   """(tau, table) of the panels; one of them at quick scale."""
-  if lab.scale == 'quick':
-    return [(5, tables(lab)[1])]
-  return [(tau, table) for table in tables(lab) for tau in (1, 2, 5)]
+  if ws.scale == 'quick':
+    return [(5, tables(ws)[1])]
+  return [(tau, table) for table in tables(ws) for tau in (1, 2, 5)]
 
 
-def matched(lab: lab_lib.Lab) -> Table:
+def matched(ws: Workspace) -> Table:
   """The table with which HEAPRIX sends what PRIVIX sends with the large one.
 
   Two tables of t rows and k values in place of one table: 2 t k' + k' <= t k.
   """
-  rows, cols = tables(lab)[1]
+  rows, cols = tables(ws)[1]
   return rows, rows * cols // (2 * rows + 1)
 
 
-def cells(lab: lab_lib.Lab, devices: str) -> list[Cell]:
+def cells(ws: Workspace, devices: str) -> list[Cell]:
   """Lists every method in every panel.
 
   Args:
-    lab: at whose scale.
+    ws: at whose scale.
     devices: 'alike' or 'unlike'.
   """
   every = []
-  for steps, table in panels(lab):
+  for steps, table in panels(ws):
     every.append(Cell(FEDSGD, steps))
     every += [Cell(who[devices], steps, table) for who in (PRIVIX, HEAPRIX)]
     if steps == 1:
       every.append(Cell(SKETCHED, 1, table))
-    if steps == 5 and devices == 'alike' and lab.scale != 'quick':
+    if steps == 5 and devices == 'alike' and ws.scale != 'quick':
       every.append(Cell(LITERAL, 5, table))
   return list(dict.fromkeys(every))
 
 
-def race(lab: lab_lib.Lab, devices: str, cell: Cell) -> Runs:
+def race(ws: Workspace, devices: str, cell: Cell) -> Runs:
   """The runs of a cell over seeds, at its own best rates."""
-  return play(lab, devices, cell, rates(lab, devices, cell))
+  return play(ws, devices, cell, rates(ws, devices, cell))
 
 
 def play(
-  lab: lab_lib.Lab, devices: str, cell: Cell, rates: Fields, label: str = ''
+  ws: Workspace, devices: str, cell: Cell, rates: Fields, label: str = ''
 ) -> Runs:
   """The runs of a cell over seeds, at these rates.
 
   Args:
-    lab: where.
+    ws: where.
     devices: 'alike' or 'unlike'.
     cell: which.
     rates: client_lr and server_lr.
     label: tells runs from those at the cell's own rates.
   """
-  fields = _fields(lab, devices, cell) | rates
-  fields['sweep'] = {'seed': lab.seeds(2)}
-  return lab.sweep(f'{_folder(devices, "race", cell)}{label}', fields)
+  fields = _fields(ws, devices, cell) | rates
+  fields['sweep'] = {'seed': ws.seeds(2)}
+  return ws.sweep(f'{_folder(devices, "race", cell)}{label}', fields)
 
 
-def rates(lab: lab_lib.Lab, devices: str, cell: Cell) -> Fields:
+def rates(ws: Workspace, devices: str, cell: Cell) -> Fields:
   """The best rate over all rounds of one seed.
 
   Of the clients, or of the server where clients send one gradient.
   """
   grid = _LONE if cell.name == SKETCHED else _GRID
-  if lab.scale == 'quick':
+  if ws.scale == 'quick':
     return {rate: values[-2] for rate, values in grid.items()}
-  fields = _fields(lab, devices, cell)
+  fields = _fields(ws, devices, cell)
   score = lambda run: -1.0 if run.diverged else run.final(last=2)
-  return lab.tune(_folder(devices, 'tune', cell), fields, grid, score)
+  return ws.tune(_folder(devices, 'tune', cell), fields, grid, score)
 
 
 def accuracy(runs: Runs) -> np.ndarray:
@@ -135,11 +136,11 @@ def _folder(devices: str, what: str, cell: Cell) -> str:
   return f'haddadpour/{devices}/{what}/{name}{table}-tau{cell.steps}'
 
 
-def _fields(lab, devices, cell) -> Fields:
+def _fields(ws, devices, cell) -> Fields:
   mnist = {
     'dataset': 'mnist', 'model': 'lenet5', 'population': 50, 'batch_size': 32,
   }  # fmt: skip
-  base: Fields = lab.pick(
+  base: Fields = ws.pick(
     {
       'dataset': 'digits', 'model_options': {'widths': (16,)},
       'population': 10, 'batch_size': 8, 'rounds': 6, 'eval_every': 2,
@@ -150,7 +151,7 @@ def _fields(lab, devices, cell) -> Fields:
   fields = base | {'cohort': base['population'] // 2}
   if devices == 'unlike':
     # FedSKETCHGATE asks for everybody; as many updates a round as of the alike.
-    everybody = lab.pick(5, 25, 50)
+    everybody = ws.pick(5, 25, 50)
     fields |= {'population': everybody, 'cohort': everybody}
     fields |= {'partition': 'classes_per_client', 'classes': 2}
   fields |= {'checkpoint_every': base['rounds'], 'local_steps': cell.steps}

@@ -5,7 +5,8 @@ Haddadpour, Karimi, Li and Li, arXiv:2008.04975.
 
 from fl_sketch.utils import markdown
 
-from ...common import lab as lab_lib, study, verdicts
+from ...common import study, verdicts
+from ...common.workspace import Workspace
 from ..statements import tables as theory
 
 LENET5 = 61_706
@@ -20,22 +21,22 @@ _NOTE = (
 )
 
 
-def table_1(lab: lab_lib.Lab) -> study.Report:
+def table_1(ws: Workspace) -> study.Report:
   """Reproduces Table 1: communication with homogeneous clients."""
   names = 'Theorem 2', ('Ivkin et al. 2019', 'pl')
-  return _report(lab, 'Table 1', theory.homogeneous_table, *names)
+  return _report(ws, 'Table 1', theory.homogeneous_table, *names)
 
 
-def table_2(lab: lab_lib.Lab) -> study.Report:
+def table_2(ws: Workspace) -> study.Report:
   """Reproduces Table 2: communication with heterogeneous clients."""
   names = 'Theorem 3', ('Li et al. 2019', 'convex')
-  return _report(lab, 'Table 2', theory.heterogeneous_table, *names)
+  return _report(ws, 'Table 2', theory.heterogeneous_table, *names)
 
 
-def _report(lab, name, make, own, rival) -> study.Report:
+def _report(ws, name, make, own, rival) -> study.Report:
   tables, floats, printed, saved = [], {}, [], []
   for cols in _COLS:
-    table = _regenerated(lab, name, make, cols)
+    table = _regenerated(ws, name, make, cols)
     sent = {(row[0], row[1]): float(row[4]) for row in table.rows}
     printed.append(sent[own, rival[1]] / sent[rival])
     dense = sent['no sketch', 'nonconvex']
@@ -56,14 +57,14 @@ def _report(lab, name, make, own, rival) -> study.Report:
   return study.Report(claims, floats, tables, notes=[_NOTE])
 
 
-def _regenerated(lab, name, make, cols) -> study.Table:
+def _regenerated(ws, name, make, cols) -> study.Table:
   """The table for LeNet-5, 25 clients and rows of so many columns."""
   fields = {
     'dimension': LENET5, 'cols': cols, 'clients': 25, 'accuracy': 0.1,
     'kappa': 10.0, 'failure': 0.01,
   }  # fmt: skip
   file = f'haddadpour/{name.replace(" ", "-").lower()}-{cols}'
-  text = lab.kept(file, fields, lambda: make(theory.Setting(**fields)))
+  text = ws.cached(file, fields, lambda: make(theory.Setting(**fields)))
   head, *rows = markdown.cells(text)
   about = ', '.join(f'{k} {v:g}' for k, v in fields.items())
   return study.Table(f'{name}: {about}', head, rows)

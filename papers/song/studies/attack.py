@@ -5,18 +5,19 @@ import dataclasses
 from fl_sketch.reporting import figures
 import numpy as np
 
-from ...common import lab as lab_lib, study, verdicts
+from ...common import study, verdicts
+from ...common.workspace import Workspace
 from ..attacks import campaign, settings
 
 _SHARES = (0.25, 0.5, 1.0, 1.5, 3.0, 10.0)
 _NOISES = (0.01, 0.05, 0.5)
 
 
-def recovery(lab: lab_lib.Lab) -> study.Report:
+def recovery(ws: Workspace) -> study.Report:
   """Softmax regression on digits: 64 unknowns, 650 parameters."""
-  unknowns = lab.pick(12, 64, 64)
-  sizes = [round(share * unknowns) for share in lab.pick((0.5, 3.0), _SHARES)]
-  victim = lab.pick(
+  unknowns = ws.pick(12, 64, 64)
+  sizes = [round(share * unknowns) for share in ws.pick((0.5, 3.0), _SHARES)]
+  victim = ws.pick(
     {'inputs': 12, 'outputs': 8, 'examples': 4},
     {'dataset': 'digits', 'model': 'linear', 'examples': 20},
     {'dataset': 'digits', 'model': 'linear', 'examples': 60},
@@ -26,15 +27,15 @@ def recovery(lab: lab_lib.Lab) -> study.Report:
     sketches=('gaussian',),
     sizes=tuple(sizes),
     defended_size=sizes[-1],
-    noises=lab.pick((0.5,), _NOISES),
+    noises=ws.pick((0.5,), _NOISES),
     optimizer='lbfgs',
-    steps=lab.pick(100, 2000),
-    restarts=lab.pick(2, 4, 10),
+    steps=ws.pick(100, 2000),
+    restarts=ws.pick(2, 4, 10),
     start_scale=0.3,
     success=1e-3,
   )
-  lab.played['song/attack'] = dataclasses.asdict(c)
-  rows = campaign.run(c, lab.folder / 'runs' / 'song' / 'attack', lab.data_dir)
+  ws.configs['song/attack'] = dataclasses.asdict(c)
+  rows = campaign.run(c, ws.folder / 'runs' / 'song' / 'attack', ws.data_dir)
   plain = {r['size']: r for r in rows if r['defence'] == 'none' and r['size']}
   noisy = {r['strength']: r for r in rows if r['defence'] == 'noise'}
   claims = []

@@ -7,20 +7,21 @@ import math
 from fl_sketch.reporting import figures
 import numpy as np
 
-from ...common import lab as lab_lib, study, summaries, verdicts
+from ...common import study, summaries, verdicts, workspace
+from ...common.workspace import Workspace
 from .. import statements as song
 from . import runs as runs_lib
 
 
-def rates(lab: lab_lib.Lab) -> study.Report:
+def rates(ws: Workspace) -> study.Report:
   """Measured gaps against the bounds of sections 5 and E."""
-  rounds, runs = lab.pick(20, 200), lab.pick(4, 64)
+  rounds, runs = ws.pick(20, 200), ws.pick(4, 64)
   claims, rows, seeds, lines = [], [], {}, []
   for case in runs_lib.CASES:
     fields = {'case': case.name, 'rounds': rounds, 'runs': runs}
     fields |= runs_lib.SIZES
     compute = functools.partial(runs_lib.ratios, case, rounds, runs)
-    ratios = np.array(lab.kept(f'song/rates/{case.name}', fields, compute))
+    ratios = np.array(ws.cached(f'song/rates/{case.name}', fields, compute))
     text = (
       f'{case.text}: measured gap over the bound, the largest of all rounds'
     )
@@ -45,10 +46,10 @@ def rates(lab: lab_lib.Lab) -> study.Report:
   return study.Report(claims, seeds, tables, [picture])
 
 
-def communication(lab: lab_lib.Lab) -> study.Report:
+def communication(ws: Workspace) -> study.Report:
   """Rounds times the size of a table do not depend on the size."""
-  dimension, sizes = lab.pick((32, (4, 16)), (128, (4, 16, 64)))
-  times = lab.kept(
+  dimension, sizes = ws.pick((32, (4, 16)), (128, (4, 16, 64)))
+  times = ws.cached(
     'song/communication',
     {'d': dimension, 'sizes': list(sizes), 'runs': 16, 'target': 0.01},
     lambda: runs_lib.rounds_to(0.01, dimension, sizes, runs=16),
@@ -66,8 +67,8 @@ def communication(lab: lab_lib.Lab) -> study.Report:
   slowdown = lambda b: song.slowdown(dimension / b - 1)
   rows, cells = [], []
   for b, t, bt in zip(sizes, times, sent, strict=True):
-    cells.append(lab_lib.shown(bt, digits=0))
-    rows.append([str(b), lab_lib.shown(t), cells[-1], f'{slowdown(b):g}'])
+    cells.append(workspace.shown(bt, digits=0))
+    rows.append([str(b), workspace.shown(t), cells[-1], f'{slowdown(b):g}'])
   lines = []
   for name, numbers in (('T', np.array(times)), ('b T', sent)):
     mean, low, high = summaries.interval(numbers.T)
@@ -90,13 +91,13 @@ def communication(lab: lab_lib.Lab) -> study.Report:
   )
 
 
-def privacy(lab: lab_lib.Lab) -> study.Report:
+def privacy(ws: Workspace) -> study.Report:
   """Accuracy against epsilon, of samples, by private iterative sketching."""
-  accuracy, promised = _private_runs(lab)
+  accuracy, promised = _private_runs(ws)
   accuracy = {e: np.array(x) for e, x in accuracy.items()}
   named = {f'{e:g}': 100 * x for e, x in accuracy.items()}
   rows = [
-    [f'{e:g}', f'{promised.get(e, math.inf):.3g}', lab_lib.shown(100 * x)]
+    [f'{e:g}', f'{promised.get(e, math.inf):.3g}', workspace.shown(100 * x)]
     for e, x in accuracy.items()
   ]
   gains = {
@@ -127,27 +128,27 @@ def privacy(lab: lab_lib.Lab) -> study.Report:
   )
 
 
-def _private_runs(lab):
+def _private_runs(ws):
   """Accuracies of all seeds by epsilon, and the epsilon of the accountant."""
   base = {
     'dataset': 'digits', 'model': 'linear', 'standardize': False,
-    'population': 10, 'cohort': 10, 'rounds': lab.pick(4, 100),
-    'rounds_per_dispatch': lab.pick(2, 10), 'eval_every': lab.pick(4, 20),
-    'checkpoint_every': lab.pick(4, 100), 'local_steps': 2,
+    'population': 10, 'cohort': 10, 'rounds': ws.pick(4, 100),
+    'rounds_per_dispatch': ws.pick(2, 10), 'eval_every': ws.pick(4, 20),
+    'checkpoint_every': ws.pick(4, 100), 'local_steps': 2,
     'sketch': {'kind': 'srht', 'size': 256}, 'batch_size': 30,
-    'client_lr': 0.3, 'sweep': {'seed': lab.seeds()},
+    'client_lr': 0.3, 'sweep': {'seed': ws.seeds()},
   }  # fmt: skip
   private = base | {
     'algorithm': 'private_iterative_sketching', 'batch_order': 'poisson',
     'delta': 1e-5, 'clip_norm': 1.0,
   }  # fmt: skip
   accuracy, promised = {}, {}
-  for epsilon in lab.pick((3.0,), (1.0, 3.0, 10.0)):
+  for epsilon in ws.pick((3.0,), (1.0, 3.0, 10.0)):
     name, fields = f'song/privacy/{epsilon:g}', private | {'epsilon': epsilon}
-    runs = lab.sweep(name, fields)
+    runs = ws.sweep(name, fields)
     accuracy[epsilon] = [run.final() for run in runs]
     promised[epsilon] = runs[0].row['epsilon']
   plain = {'algorithm': 'iterative_sketching', 'batch_order': 'replace'}
-  runs = lab.sweep('song/privacy/none', base | plain)
+  runs = ws.sweep('song/privacy/none', base | plain)
   accuracy[math.inf] = [run.final() for run in runs]
   return accuracy, promised

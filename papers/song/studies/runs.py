@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
 
-from ...common import lab as lab_lib
+from ...common import workspace
 from .. import statements as song
 
 _CLIENTS, _D, _B = 4, 32, 8
@@ -206,7 +206,7 @@ def rounds_to(
     path = play(problem, sketches.srht(size), step, 1, most, runs)
     times.append(
       [
-        lab_lib.first(np.arange(len(gap)), gap <= target * gap[0])
+        workspace.first(np.arange(len(gap)), gap <= target * gap[0])
         for gap in problem.value(path)
       ]
     )

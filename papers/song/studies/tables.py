@@ -6,22 +6,23 @@ from typing import Any
 
 from fl_sketch import sketches
 
-from ...common import lab as lab_lib, pages, study, verdicts
+from ...common import pages, study, verdicts
+from ...common.workspace import Workspace
 from . import runs
 
 
-def table_1(lab: lab_lib.Lab) -> study.Report:
+def table_1(ws: Workspace) -> study.Report:
   """The constants of every operator: printed, exact, measured."""
-  dimension = lab.pick(64, 1024)
-  sizes = lab.pick((16,), (16, 64, 256))
-  draws = lab.pick(200, 2000, 10_000)
+  dimension = ws.pick(64, 1024)
+  sizes = ws.pick((16,), (16, 64, 256))
+  draws = ws.pick(200, 2000, 10_000)
   rows, faults, refuted = [], 0, 0
   for name, make in _OPERATORS.items():
     for size in sizes:
       fields = {'operator': make(size), 'd': dimension, 'draws': draws}
       op = sketches.make(**fields['operator'])
       compute = functools.partial(runs.verified, op, dimension, draws)
-      report = lab.kept(f'song/table_1/{name}-{size}', fields, compute)
+      report = ws.cached(f'song/table_1/{name}-{size}', fields, compute)
       moment = max(report['moments'], key=lambda row: row['measured'])
       shown = [moment[k] for k in ('printed', 'exact', 'measured')]
       interval = f'{moment["low"]:.3g} to {moment["high"]:.3g}'

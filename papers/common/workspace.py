@@ -16,22 +16,22 @@ _HALF_DECADES = tuple(float(f'{m}e{k}') for k in range(-9, 6) for m in (1, 3))
 
 
 @dataclasses.dataclass(frozen=True)
-class Lab:
-  """A lab plays the runs of studies at a scale, in a folder.
+class Workspace:
+  """A folder in which studies run experiments, at a scale.
 
   Attributes:
     folder: of this scale; runs/NAME has what was run, shared by the studies.
     scale: quick (seconds), cpu (minutes on 2 cores) or gpu.
     data_dir: where tensorflow-datasets keeps its files.
     progress: whether to show bars on stderr.
-    played: the configs of what was run or found, by name.
+    configs: the configs of what was run or found, by name.
   """
 
   folder: pathlib.Path
   scale: str = 'cpu'
   data_dir: str | None = None
   progress: bool = True
-  played: dict[str, Any] = dataclasses.field(default_factory=dict)
+  configs: dict[str, Any] = dataclasses.field(default_factory=dict)
 
   def pick(self, quick: Any, cpu: Any, gpu: Any = _AS_CPU) -> Any:
     """Returns the value for this scale; by default gpu takes that of cpu."""
@@ -59,7 +59,7 @@ class Lab:
     rows = sweeps.run(
       config, str(folder), data_dir=self.data_dir, progress=self.progress
     )
-    self.played[name] = config
+    self.configs[name] = config
     return [Run(row, folder / 'points' / f'{row["point"]:03d}') for row in rows]
 
   def tune(
@@ -103,14 +103,14 @@ class Lab:
       KeyboardInterrupt: a signal stopped it; it goes on at the next start.
     """
     folder = self.folder / 'runs' / name
-    self.played[name] = dict(config)
+    self.configs[name] = dict(config)
     exp = experiment.build(config, self.data_dir)
     result = training.train(exp, str(folder), progress=self.progress)
     if not result.finished:
       raise KeyboardInterrupt(f'{folder} was stopped before its last round.')
     return result
 
-  def kept(
+  def cached(
     self,
     name: str,
     fields: Mapping[str, Any],
@@ -130,7 +130,7 @@ class Lab:
     """
     path = self.folder / 'runs' / f'{name}.json'
     fields = json.loads(json.dumps(dict(fields)))
-    self.played[name] = fields
+    self.configs[name] = fields
     if former is not None and not path.exists():
       older = self.folder / 'runs' / f'{former}.json'
       path = older if older.exists() else path
@@ -180,7 +180,7 @@ class Run:
   ) -> tuple[np.ndarray, np.ndarray]:
     """A metric over the rounds, or over another metric, where both are known.
 
-    Rounds are those that were played: the first is 1. 'total_bytes' are those
+    Rounds are those that were configs: the first is 1. 'total_bytes' are those
     of all clients, up and down.
 
     Returns:
