@@ -2,7 +2,7 @@
 
   fl-sketch compare [--data_dir=DIR] [--workdir=DIR]
 
-Tunes each contestant of configs/mnist_comparison.py on an MLP, runs its best
+Tunes each method of configs/mnist_comparison.py on an MLP, runs its best
 point with LeNet-5 over three seeds, and writes table.md and comparison.png.
 Started again with the same workdir it resumes with the unfinished points.
 Compressors at a hundredth of the bytes, on four tasks, are compared by
@@ -24,7 +24,7 @@ _DATA_DIR = flags.DEFINE_string(
   'data_dir', None, 'Where tensorflow-datasets keeps its files.'
 )
 _NAMES = flags.DEFINE_list(
-  'names', list(_COMPARISON.contestants(32)), 'The contestants.'
+  'names', list(_COMPARISON.methods(32)), 'The methods.'
 )
 _PARTITIONS = flags.DEFINE_list(
   'partitions', list(_COMPARISON.PARTITIONS), 'The partitions of the data.'

@@ -62,7 +62,7 @@ def run(
   seeds: Sequence[int] = (0, 1, 2),
   data_dir: str | None = None,
 ) -> dict[str, dict[str, Outcome]]:
-  """Tunes every contestant (an algorithm) and runs its best point over seeds.
+  """Tunes every method (an algorithm) and runs its best point over seeds.
 
   The folder gets comparison.json, table.md, comparison.png, and the folders of
   `sweep.run`, PARTITION/tune/NAME and PARTITION/final/NAME. Started again, it
@@ -70,7 +70,7 @@ def run(
 
   Args:
     config_of: (name, model, partition) -> config fields, `sweep` among them.
-    names: of the contestants.
+    names: of the methods.
     partitions: of the data over clients.
     folder: of the results.
     models: the model to tune, and the model to run with the best point.
@@ -78,7 +78,7 @@ def run(
     data_dir: folder of tensorflow-datasets.
 
   Returns:
-    Partition -> contestant -> outcome.
+    Partition -> method -> outcome.
 
   Raises:
     ConfigError: there are no names or no partitions, or a config is wrong.
@@ -177,7 +177,7 @@ def _cells(one: Outcome | None) -> list[str]:
 
 
 def panels(results: Mapping[str, Mapping[str, Outcome]]) -> list[figures.Panel]:
-  """Plots accuracy by contestant and by bytes: a row for each partition."""
+  """Plots accuracy by method and by bytes: a row for each partition."""
   every = []
   for partition, outcomes in results.items():
     title = partition.replace('_', ' ')

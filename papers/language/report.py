@@ -1,21 +1,19 @@
 """Makes the reports on models of language: claims, tables and figures."""
 
 import collections
-import math
 from typing import Any
 
-from fl_sketch.reporting import figures
 import numpy as np
 
-from ..common import results, study, summaries, verdicts, workspace
+from ..common import comparison, results, study, verdicts
+from ..common.comparison import Entry
 from ..common.workspace import Workspace
 from ..one_percent import runs as runs_lib
 from ..one_percent.methods import Method
-from ..one_percent.runs import Race
 from ..one_percent.tasks import Task
 from . import methods, problems
 
-Races = dict[str, Race]  # method -> runs
+Entries = dict[str, Entry]  # method -> runs
 _SEEDS, _MORE_SEEDS = 5, 10
 # Of the main claim, about a per cent, which the noise of five seeds hides.
 _CLOSE = methods.DILOCO, methods.TABLES
@@ -39,28 +37,28 @@ _COMPARED = (
 def scratch(ws: Workspace) -> study.Report:
   """A decoder from scratch: every method at equal rounds and windows."""
   task = problems.scratch(ws)
-  races = _races(ws, task, methods.METHODS, _CLOSE)
+  entries = _compared(ws, task, methods.METHODS, _CLOSE)
   claims = [
-    _near(races, methods.TABLES, methods.DILOCO),
-    _fewer(races, methods.TABLES, methods.DILOCO),
-    _near(races, methods.ONE_BIT, methods.DILOCO),
-    _near(races, methods.ONE_BIT, methods.DENSE),
+    _near(entries, methods.TABLES, methods.DILOCO),
+    _fewer(entries, methods.TABLES, methods.DILOCO),
+    _near(entries, methods.ONE_BIT, methods.DILOCO),
+    _near(entries, methods.ONE_BIT, methods.DENSE),
   ]
-  return _report(task, races, claims)
+  return _report(task, entries, claims)
 
 
 def adapting(ws: Workspace) -> study.Report:
   """LoRA of a decoder: dense factors, exact products, sketches of factors."""
   task = problems.adapting(ws)
-  races = _races(ws, task, methods.METHODS | methods.OF_FACTORS, _CLOSE)
+  entries = _compared(ws, task, methods.METHODS | methods.OF_FACTORS, _CLOSE)
   claims = [
-    _near(races, methods.TABLES, methods.DILOCO),
-    _fewer(races, methods.TABLES, methods.DILOCO),
-    _near(races, methods.ONE_BIT, methods.DENSE),
+    _near(entries, methods.TABLES, methods.DILOCO),
+    _fewer(entries, methods.TABLES, methods.DILOCO),
+    _near(entries, methods.ONE_BIT, methods.DENSE),
   ]
   note = f'{_COMPARED} Before it is adapted the decoder has a test loss of '
   note += f'{problems.before_adapting(ws):.3f} bits a character.'
-  return _report(task, races, claims, note)
+  return _report(task, entries, claims, note)
 
 
 def large(ws: Workspace) -> study.Report:
@@ -77,7 +75,7 @@ def large(ws: Workspace) -> study.Report:
   }
   task = problems.large(ws)
   found = {
-    name: _race(ws, task, name, methods.METHODS[name], 1, small[name]['rate'])
+    name: _entry(ws, task, name, methods.METHODS[name], 1, small[name]['rate'])
     for name in sorted(losses, key=losses.__getitem__)[:_BEST]
   }
   return _report(task, found, [], _METHODS, tuned=False)
@@ -86,141 +84,126 @@ def large(ws: Workspace) -> study.Report:
 def recurrent(ws: Workspace) -> study.Report:
   """A GRU by speakers, and centrally, at equal windows of characters."""
   task, alone = problems.recurrent(ws)
-  races = _races(ws, task, methods.RECURRENT)
-  races |= _races(ws, alone, methods.CENTRALLY)
+  entries = _compared(ws, task, methods.RECURRENT)
+  entries |= _compared(ws, alone, methods.CENTRALLY)
   # The clients of FedAvg make steps of SGD: the center does, too.
   pairs = [(methods.FEDAVG, methods.CENTRAL_SGD)]
   pairs += [(name, methods.CENTRAL) for name in methods.RECURRENT]
-  claims = [_near(races, *pair, _WITHIN) for pair in pairs]
-  return _report(task, races, claims, _CENTRAL)
+  claims = [_near(entries, *pair, _WITHIN) for pair in pairs]
+  return _report(task, entries, claims, _CENTRAL)
 
 
-def _races(ws, task, entries, close=()) -> Races:
-  names = ws.pick(methods.REHEARSED, entries)
+def _compared(ws, task, known, close=()) -> Entries:
+  names = ws.pick(methods.REHEARSED, known)
   seeds = lambda name: _MORE_SEEDS if name in close else _SEEDS
   return {
-    name: _race(ws, task, name, method, ws.pick(2, seeds(name)))
-    for name, method in entries.items()
+    name: _entry(ws, task, name, method, ws.pick(2, seeds(name)))
+    for name, method in known.items()
     if name in names
   }
 
 
-def _race(ws, task, name, method: Method, seeds, rate=None) -> Race:
+def _entry(ws, task, name, method: Method, seeds, rate=None) -> Entry:
   share, rounds = method.shares[0], task.fields['rounds']
   folder = runs_lib.folder_of(task.name, name, share, rounds)
   folder = folder.replace('one_percent', 'language')
-  return runs_lib.race(ws, task, method, folder, share, rounds, seeds, rate)
+  return runs_lib.entry(ws, task, method, folder, share, rounds, seeds, rate)
 
 
-def _near(
-  races: Races, name: str, other: str, bar: float = _NEAR
-) -> verdicts.Claim:
-  ours, theirs = _bits(races[name]), _bits(races[other])
+def _near(entries: Entries, name: str, other: str, bar: float = _NEAR):
+  """The claim that a loss is at most so many per cent above another."""
+  ours, theirs = _bits(entries[name]), _bits(entries[other])
   both = min(len(ours), len(theirs))  # seeds
   above = 100 * (ours[:both] / theirs[:both] - 1)
   text = f'{name}: test loss, % above that of {other}'
   return verdicts.of_seeds(text, above, '<=', bar)
 
 
-def _fewer(races: Races, name: str, other: str) -> verdicts.Claim:
-  ratio = _sent(races[other], 'up') / _sent(races[name], 'up')
+def _fewer(entries: Entries, name: str, other: str) -> verdicts.Claim:
+  ratio = entries[other].total('up') / entries[name].total('up')
   text = f'{name}: bytes up, times fewer than those of {other}'
   return verdicts.exact(text, ratio, '>=', _FEWER)
 
 
-def _bits(race: Race) -> np.ndarray:
+def _bits(entry: Entry) -> np.ndarray:
   """Bits a character of the test, by seed; NaN where a run diverged."""
-  return np.array([run.final('test_bits') for run in race.runs])
-
-
-def _training(race: Race) -> np.ndarray:
-  return np.array([run.final('train_loss', last=20) for run in race.runs])
-
-
-def _sent(race: Race, way: str) -> float:
-  """Bytes of all clients of a run in a direction, mean over seeds."""
-  name = f'total_{way}link_bytes'
-  return float(np.mean([run.row[name] for run in race.runs]))
+  return entry.final('test_bits')
 
 
 def _report(
   task: Task,
-  races: Races,
+  entries: Entries,
   claims: list,
   note: str = _COMPARED,
   tuned: bool = True,
 ) -> study.Report:
-  entries = methods.METHODS | methods.OF_FACTORS
-  entries |= methods.RECURRENT | methods.CENTRALLY
-  lines, dots, variants = [], {}, collections.Counter()
-  for name in sorted(races, key=lambda name: _mean(races[name])):
-    race, family = races[name], entries[name].family
+  of_name = methods.METHODS | methods.OF_FACTORS
+  of_name |= methods.RECURRENT | methods.CENTRALLY
+  mean = lambda name: float(
+    np.nan_to_num(_bits(entries[name]).mean(), nan=np.inf)
+  )
+  ordered = {name: entries[name] for name in sorted(entries, key=mean)}
+  families = {name: of_name[name].family for name in ordered}
+  looks, variants = {}, collections.Counter()
+  for name, family in families.items():
     if name not in methods.CENTRALLY:  # which sends nothing
-      look = {'family': family, 'variant': variants[family]}
+      looks[name] = {'family': family, 'variant': variants[family]}
       variants[family] += 1
-      lines += summaries.against_bytes(
-        name, race.runs, _bits(race), 3, 'test_bits', 1, **look
-      )
-    mean, low, high = map(float, summaries.interval(_bits(race)))
-    dots[name] = figures.Dot(mean, low, high, family)
-  labels = figures.MEGABYTES, _METRIC
-  panel = figures.Panel(*labels, lines, x_scale='log')
+  panel = comparison.by_bytes(
+    {name: ordered[name] for name in looks},
+    lambda name: {'label': name, **looks[name]},
+    _bits, _METRIC, digits=3, metric='test_bits', scale=1,
+  )  # fmt: skip
+  names = {name: (name, family) for name, family in families.items()}
   pictures = [
     study.Picture(_CURVES, [panel]),
-    study.Picture(_DOTS, [figures.dot_plot(_METRIC, dots)]),
+    study.Picture(_DOTS, [comparison.dots(ordered, names, _bits, _METRIC)]),
   ]
-  seeds = {name: _numbers(race) for name, race in races.items()}
+  seeds = {name: _numbers(entry) for name, entry in entries.items()}
   rates = _TUNED if tuned else _NOT_TUNED
   notes = [f'{_CLIENTS} {rates} {_SCHEDULE}', note]
-  return study.Report(claims, seeds, [_table(task, races)], pictures, notes)
+  return study.Report(claims, seeds, [_table(task, ordered)], pictures, notes)
 
 
-def _mean(race: Race) -> float:
-  return float(np.nan_to_num(_bits(race).mean(), nan=np.inf))
-
-
-def _numbers(race: Race) -> dict[str, Any]:
+def _numbers(entry: Entry) -> dict[str, Any]:
   return {
-    'bits': _bits(race).tolist(),
-    'training loss': _training(race).tolist(),
-    'rate': race.rate,
-    **{f'bytes {way}': _sent(race, way) for way in ('up', 'down')},
+    'bits': _bits(entry).tolist(),
+    'training loss': entry.loss.tolist(),
+    'rate': entry.rate,
+    **{f'bytes {way}': entry.total(way) for way in ('up', 'down')},
   }
 
 
-def _table(task: Task, races: Races) -> study.Table:
+def _table(task: Task, entries: Entries) -> study.Table:
   """Lists bytes, rate and losses, one row for each method."""
-  rows = []
   turns = task.fields['rounds'] * task.fields['cohort']  # of clients
-  for name in sorted(races, key=lambda name: _mean(races[name])):
-    race = races[name]
-    up, down = (_sent(race, way) for way in ('up', 'down'))
-    sent = [
-      f'{up / turns:,.0f}', f'{down / turns:,.0f}', f'{(up + down) / 1e6:,.3g}',
-    ]  # fmt: skip
-    if name in methods.CENTRALLY:
-      sent = [''] * len(sent)
-    _, low, high = summaries.interval(_bits(race))
-    rows.append([
-      name, *sent, f'{race.rate:g}',
-      workspace.shown(_training(race), digits=3),
-      workspace.shown(_bits(race), digits=3),
-      '' if math.isnan(low) else f'{low:.3f} to {high:.3f}',
-    ])  # fmt: skip
+  sent = lambda text, per, *ways: (
+    lambda name, entry: (
+      ''
+      if name in methods.CENTRALLY
+      else format(entry.total(*ways) / per, text)
+    )
+  )
+  columns = {
+    'method': lambda name, _: name,
+    'bytes up': sent(',.0f', turns, 'up'),
+    'bytes down': sent(',.0f', turns, 'down'),
+    'MB in all': sent(',.3g', 1e6),
+    'rate': comparison.rates,
+    'training loss': comparison.shown(3, lambda entry: entry.loss),
+    _METRIC: comparison.shown(3, _bits),
+    '95 % interval': comparison.interval(3, _bits),
+  }
   windows = turns * task.fields['local_steps'] * task.fields['batch_size']
   caption = (
     f'd = {task.dimension:,} that are trained, {task.fields["rounds"]} rounds, '
     f'{windows:,} windows of at most 80 characters seen; bytes of one client '
     'in a round, MB of all clients; means over seeds ± standard errors.'
   )
-  return study.Table(caption, _HEAD, rows)
+  return comparison.table(caption, entries, columns)
 
 
 _METRIC = 'test loss, bits a character'
-_HEAD = (
-  'method', 'bytes up', 'bytes down', 'MB in all', 'rate', 'training loss',
-  _METRIC, '95 % interval',
-)  # fmt: skip
 _CURVES = (
   'Test loss in bits a character against the bytes of all clients, up and '
   'down; means over seeds with intervals of 95 %.'

@@ -4,7 +4,7 @@ from collections.abc import Callable
 import math
 from typing import NamedTuple
 
-from ..chen.studies import races, settings
+from ..chen.studies import methods as chen, settings
 from .tasks import Fields, Task
 
 # A second average on the server would lag twice.
@@ -93,7 +93,7 @@ def _demo(task, share):
   # Of a chunk one value of 32 bits, and 7 bits of its index.
   chunk = 2 ** math.ceil(math.log2(1.2 / share))
   return {
-    'algorithm': 'demo', **races.one_gradient(task.fields),
+    'algorithm': 'demo', **chen.one_gradient(task.fields),
     'codec': {'kind': 'dct_top_k', 'k': 1, 'chunk': chunk},
   }  # fmt: skip
 
@@ -136,20 +136,20 @@ METHODS: dict[str, Method] = {
   'CocktailSGD': Method(
     'codecs',
     'clients',
-    lambda *at: races.cocktail_sgd(_floats(*at)),
+    lambda *at: chen.cocktail_sgd(_floats(*at)),
     rate='client_lr',
     schedule=False,
   ),
   'CD-Adam': Method(
     'codecs',
     'markov',
-    lambda task, share: races.cd_adam(task.fields, _floats(task, share)),
+    lambda task, share: chen.cd_adam(task.fields, _floats(task, share)),
     schedule=False,
   ),
   'FetchSGD': Method(
     'heavy hitters',
     'one_gradient',
-    lambda task, share: races.fetchsgd(task.fields, _floats(task, share)),
+    lambda task, share: chen.fetchsgd(task.fields, _floats(task, share)),
     schedule=False,
   ),
 }

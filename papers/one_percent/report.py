@@ -1,39 +1,39 @@
 """Makes the reports of the comparison: claims, tables and figures."""
 
 import functools
-import math
 from typing import Any
 
 from fl_sketch.reporting import figures
 import numpy as np
 
-from ..common import study, summaries, verdicts, workspace
+from ..common import comparison, study, verdicts
+from ..common.comparison import Entry
 from ..common.workspace import Workspace
 from . import methods, runs, tasks
 from .methods import DENSE
-from .runs import Race, Races
+from .runs import Entries
 
 
 def _report(name: str, ws: Workspace) -> study.Report:
   task = tasks.make(ws, name)
-  races = runs.equal_rounds(ws, task)
-  limited = runs.equal_bytes(ws, task, races)
-  claims = _bars(task, races) + _against_rivals(limited)
-  more = longer(ws, task, races)
-  claims += [_longer(race, races[DENSE, 1.0]) for race in more.values()]
+  entries = runs.equal_rounds(ws, task)
+  limited = runs.equal_bytes(ws, task, entries)
+  claims = _bars(task, entries) + _against_rivals(limited)
+  more = longer(ws, task, entries)
+  claims += [_longer(one, entries[DENSE, 1.0]) for one in more.values()]
   stages = {
-    EQUAL_ROUNDS: races, 'equal bytes': limited, MORE_ROUNDS: more,
+    EQUAL_ROUNDS: entries, 'equal bytes': limited, MORE_ROUNDS: more,
   }  # fmt: skip
-  spent = runs.spent(races[methods.SAFL, 0.01]) / 1e6
+  spent = entries[methods.SAFL, 0.01].total() / 1e6
   titles = EQUAL_ROUNDS, f'equal bytes, {spent:,.3g} MB up and down'
-  dots = [_dots(t, r) for t, r in zip(titles, (races, limited), strict=True)]
+  dots = [_dots(t, r) for t, r in zip(titles, (entries, limited), strict=True)]
   return study.Report(
     claims,
     {stage: _numbers(found) for stage, found in stages.items()},
     [_table(task, stage, found) for stage, found in stages.items() if found],
     [
       study.Picture(_DOTS, dots, columns=1),
-      study.Picture(CURVES, [curves(races | more)]),
+      study.Picture(CURVES, [curves(entries | more)]),
     ],
     [PROTOCOL],
   )
@@ -45,11 +45,11 @@ text = functools.partial(_report, 'text')
 vit = functools.partial(_report, 'vit')
 
 
-def longer(ws: Workspace, task: tasks.Task, races: Races) -> Races:
+def longer(ws: Workspace, task: tasks.Task, entries: Entries) -> Entries:
   """Runs the preconditioned sketch for more rounds on ResNet-8 alone."""
   if task.name != 'resnet':
     return {}
-  return {(_LONGER, 0.01): runs.longer(ws, task, races, methods.OURS_BOTH)}
+  return {(_LONGER, 0.01): runs.longer(ws, task, entries, methods.OURS_BOTH)}
 
 
 EQUAL_ROUNDS, MORE_ROUNDS = 'equal rounds', 'more rounds'
@@ -77,37 +77,36 @@ PROTOCOL = (
 )
 
 
-def _bars(task: tasks.Task, races: Races) -> list[verdicts.Claim]:
+def _bars(task: tasks.Task, entries: Entries) -> list[verdicts.Claim]:
   """The claims at equal rounds."""
   claims = []
   for (name, share), bar in methods.BARS.get(task.name, {}).items():
-    if (name, share) not in races:
+    if (name, share) not in entries:
       continue
-    values = runs.accuracy(races[name, share])
+    values = entries[name, share].accuracy
     text = f'{entry(name, share)}: test accuracy, %'
     if bar <= 0:
-      values = values - runs.accuracy(races[DENSE, 1.0])
+      values = values - entries[DENSE, 1.0].accuracy
       text = f'{entry(name, share)}: points above dense FedAdam'
     claims.append(verdicts.of_seeds(text, values, '>=', bar))
   return claims
 
 
-def _longer(race: Race, dense: Race) -> verdicts.Claim:
-  percent = 100 * runs.spent(race) / runs.spent(dense)
+def _longer(one: Entry, dense: Entry) -> verdicts.Claim:
+  percent = 100 * one.total() / dense.total()
   text = (
-    f'{methods.OURS_BOTH}, {race.rounds:,} rounds, {percent:.1f} % of the '
+    f'{methods.OURS_BOTH}, {one.rounds:,} rounds, {percent:.1f} % of the '
     'bytes of dense FedAdam: points above it'
   )
-  of_dense = runs.accuracy(dense)[: len(race.runs)]
-  above = runs.accuracy(race) - of_dense
-  return verdicts.of_seeds(text, above, '>=', 0.0)
+  paired = dense._replace(runs=dense.runs[: len(one.runs)])
+  return comparison.above(text, one, paired)
 
 
-def _against_rivals(limited: Races) -> list[verdicts.Claim]:
+def _against_rivals(limited: Entries) -> list[verdicts.Claim]:
   """At equal bytes, our method above each of the other compressors."""
-  ours = runs.accuracy(limited[methods.OURS_BOTH, 0.01])
+  ours = limited[methods.OURS_BOTH, 0.01].accuracy
   rivals = {
-    name: ours - runs.accuracy(limited[name, 0.01])
+    name: ours - limited[name, 0.01].accuracy
     for name in methods.RIVALS
     if (name, 0.01) in limited
   }
@@ -115,84 +114,70 @@ def _against_rivals(limited: Races) -> list[verdicts.Claim]:
   return [verdicts.of_seeds(text, rivals, '>=', 0.0)] if rivals else []
 
 
-def _numbers(races: Races) -> dict[str, Any]:
+def _numbers(entries: Entries) -> dict[str, Any]:
   """The numbers of every seed, for the JSON."""
   return {
-    entry(name, share): {
-      '%': runs.accuracy(race).tolist(),
-      'loss': [run.final('train_loss', last=20) for run in race.runs],
-      'rate': race.rate,
-      'rounds': race.rounds,
-      'bytes': runs.spent(race),
+    entry(*key): {
+      '%': one.accuracy.tolist(),
+      'loss': one.loss.tolist(),
+      'rate': one.rate,
+      'rounds': one.rounds,
+      'bytes': one.total(),
     }
-    for (name, share), race in races.items()
+    for key, one in entries.items()
   }
 
 
-def _table(task: tasks.Task, stage: str, races: Races) -> study.Table:
+def _table(task: tasks.Task, stage: str, entries: Entries) -> study.Table:
   """Lists bytes, rate, loss and accuracy, one row for each method."""
-  rows = []
-  order = sorted(races, key=lambda key: -_mean(races[key]))
   clients = task.fields['cohort']
-  for name, share in order:
-    race = races[name, share]
-    sent = [
-      np.mean([run.row[f'total_{way}link_bytes'] for run in race.runs])
-      / (race.rounds * clients)
-      for way in ('up', 'down')
-    ]
-    values = runs.accuracy(race)
-    _, low, high = summaries.interval(values)
-    losses = [run.final('train_loss', last=20) for run in race.runs]
-    rows.append([
-      name, label(share), f'{race.rounds:,}',
-      *(f'{number:,.0f}' for number in (*sent, sum(sent))),
-      f'{runs.spent(race) / 1e6:,.3g}', f'{race.rate:g}',
-      workspace.shown(losses, digits=3), workspace.shown(values, digits=2),
-      '' if math.isnan(low) else f'{low:.2f} to {high:.2f}',
-    ])  # fmt: skip
+  of_client = lambda *ways: (
+    lambda _, one: f'{one.total(*ways) / (one.rounds * clients):,.0f}'
+  )
+  columns = {
+    'method': lambda key, _: key[0],
+    'up': lambda key, _: label(key[1]),
+    'rounds': lambda _, one: f'{one.rounds:,}',
+    'bytes up': of_client('up'),
+    'bytes down': of_client('down'),
+    'sum': of_client(),
+    'MB in all': lambda _, one: f'{one.total() / 1e6:,.3g}',
+    'rate': comparison.rates,
+    'training loss': comparison.shown(3, lambda one: one.loss),
+    'test accuracy, %': comparison.shown(2, lambda one: one.accuracy),
+    '95 % interval': comparison.interval(2, lambda one: one.accuracy),
+  }
   caption = (
     f'{stage.capitalize()}: d = {task.dimension:,}; bytes of one client in a '
     'round, MB of all clients; means over seeds ± standard errors.'
   )
-  return study.Table(caption, _HEAD, rows)
+  order = sorted(entries, key=lambda key: -_mean(entries[key]))
+  return comparison.table(caption, entries, columns, order)
 
 
-_HEAD = (
-  'method', 'up', 'rounds', 'bytes up', 'bytes down', 'sum', 'MB in all',
-  'rate', 'training loss', 'test accuracy, %', '95 % interval',
-)  # fmt: skip
-
-
-def _dots(title: str, races: Races) -> figures.Panel:
+def _dots(title: str, entries: Entries) -> figures.Panel:
   """Plots a dot for the test accuracy of each method, by uplink bytes."""
-  order = sorted(races, key=lambda key: (key[1], _mean(races[key])))
-  dots = {}
-  for name, share in order:
-    ends = summaries.interval(runs.accuracy(races[name, share]))
-    mean, low, high = map(float, ends)
-    family = methods.METHODS[name].family
-    dots[entry(name, share)] = figures.Dot(mean, low, high, family)
-  return figures.dot_plot('test accuracy, %', dots, title)
+  order = sorted(entries, key=lambda key: (key[1], _mean(entries[key])))
+  names = {key: (entry(*key), methods.METHODS[key[0]].family) for key in order}
+  return comparison.dots(entries, names, title=title)
 
 
-def curves(races: Races) -> figures.Panel:
+def curves(entries: Entries) -> figures.Panel:
   """Plots the accuracy of a few methods at d / 100 against the bytes."""
-  lines = []
-  for (name, share), race in races.items():
-    if share < 0.01 or name not in (*_DRAWN, _LONGER):
-      continue
-    method = methods.METHODS[name.removesuffix(f', {MORE_ROUNDS}')]
-    lines += summaries.against_bytes(
-      name,
-      race.runs,
-      runs.accuracy(race),
-      digits=2,
-      family=method.family,
-      variant=_VARIANTS.get(name, 0),
-    )
-  labels = figures.MEGABYTES, 'test accuracy, %'
-  return figures.Panel(*labels, lines, x_scale='log')
+  drawn = {
+    (name, share): one
+    for (name, share), one in entries.items()
+    if share >= 0.01 and name in (*_DRAWN, _LONGER)
+  }
+  return comparison.by_bytes(drawn, _look, digits=2)
+
+
+def _look(key):
+  name, _ = key
+  family = methods.METHODS[name.removesuffix(f', {MORE_ROUNDS}')].family
+  return {
+    'label': name, 'family': family, 'variant': _VARIANTS.get(name, 0),
+  }  # fmt: skip
 
 
 _DRAWN = (
@@ -220,5 +205,5 @@ def label(share: float) -> str:
   return 'd' if share == 1 else f'd / {round(1 / share):,}'
 
 
-def _mean(race: Race) -> float:
-  return float(np.nan_to_num(runs.accuracy(race).mean()))
+def _mean(one: Entry) -> float:
+  return float(np.nan_to_num(one.accuracy.mean()))

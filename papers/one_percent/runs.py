@@ -1,11 +1,7 @@
 """Tunes and runs the methods at equal rounds, equal bytes or more rounds."""
 
-from typing import NamedTuple
-
-from fl_sketch import reporting
-import numpy as np
-
-from ..common.summaries import Runs
+from ..common import comparison
+from ..common.comparison import Entry
 from ..common.workspace import Workspace
 from . import methods
 from .tasks import Fields, Task
@@ -14,84 +10,58 @@ _TUNED_ON = 100  # a seed that is not reported
 _SEEDS = 5
 _MORE_SEEDS = 20  # of differences that noise of five seeds would hide
 LONGER = 0.05  # of the bytes of dense FedAdam, for more rounds
+Entries = dict[tuple[str, float], Entry]  # (method, share) -> runs
 
 
-class Race(NamedTuple):
-  """Runs of a method over seeds.
-
-  Attributes:
-    runs: one a seed.
-    rate: at which they ran.
-    rounds: of each.
-  """
-
-  runs: Runs
-  rate: float
-  rounds: int
-
-
-Races = dict[tuple[str, float], Race]  # (method, share) -> runs
-
-
-def equal_rounds(ws: Workspace, task: Task) -> Races:
+def equal_rounds(ws: Workspace, task: Task) -> Entries:
   """Every method over the rounds of the task; a few methods at quick scale."""
   names = ws.pick(methods.REHEARSED, tuple(methods.METHODS))
   return {
-    (name, share): _race(ws, task, name, share, task.fields['rounds'])
+    (name, share): _entry(ws, task, name, share, task.fields['rounds'])
     for name in names
     for share in methods.METHODS[name].shares
     if share in (1.0, *task.shares)
   }
 
 
-def equal_bytes(ws: Workspace, task: Task, races: Races) -> Races:
+def equal_bytes(ws: Workspace, task: Task, entries: Entries) -> Entries:
   """Every method over the rounds that the bytes of SAFL at d / 100 pay for.
 
   Bytes are those of all clients, up and down. A method is tuned for its rounds
   if they are fewer than those of the task; those for which they pay less than
   one are left out, and so are methods at a thousandth.
   """
-  budget = spent(races[methods.SAFL, 0.01])
-  out: Races = {}
-  for (name, share), race in races.items():
-    rounds = int(budget / spent(race) * race.rounds)
+  budget = entries[methods.SAFL, 0.01].total()
+  out: Entries = {}
+  for (name, share), one in entries.items():
+    rounds = int(budget / one.total() * one.rounds)
     if share < 0.01 or not rounds:
       continue
-    same = abs(rounds - race.rounds) <= 0.02 * race.rounds
-    rate = race.rate if rounds > race.rounds else None
+    same = abs(rounds - one.rounds) <= 0.02 * one.rounds
+    rate = one.rate if rounds > one.rounds else None
     if not same:
-      race = _race(ws, task, name, share, rounds, rate)
-    out[name, share] = race
+      one = _entry(ws, task, name, share, rounds, rate)
+    out[name, share] = one
   return out
 
 
-def longer(ws: Workspace, task: Task, races: Races, name: str) -> Race:
+def longer(ws: Workspace, task: Task, entries: Entries, name: str) -> Entry:
   """A method at d / 100 with 5 % of dense FedAdam's bytes, by a cosine."""
-  race = races[name, 0.01]
-  budget = LONGER * spent(races[methods.DENSE, 1.0])
-  rounds = int(budget / spent(race) * race.rounds)
+  one = entries[name, 0.01]
+  budget = LONGER * entries[methods.DENSE, 1.0].total()
+  rounds = int(budget / one.total() * one.rounds)
   falling = task._replace(cosine=True)
-  return _race(ws, falling, name, 0.01, rounds, race.rate)
+  return _entry(ws, falling, name, 0.01, rounds, one.rate)
 
 
-def spent(race: Race) -> float:
-  """The bytes that all clients send and receive in a run, mean over seeds."""
-  return float(np.mean([reporting.total_bytes(run.row) for run in race.runs]))
-
-
-def accuracy(race: Race) -> np.ndarray:
-  """Test accuracy in per cent by seed; NaN where a run diverged."""
-  return np.array([100 * run.final(last=2) for run in race.runs])
-
-
-def _race(ws, task, name, share, rounds, rate=None) -> Race:
+def _entry(ws, task, name, share, rounds, rate=None) -> Entry:
   folder = folder_of(task.name, name, share, rounds)
   seeds = ws.pick(2, _seeds(task, name, share, rounds))
   method = methods.METHODS[name]
-  return race(ws, task, method, folder, share, rounds, seeds, rate)
+  return entry(ws, task, method, folder, share, rounds, seeds, rate)
 
 
-def race(
+def entry(
   ws: Workspace,
   task: Task,
   method: methods.Method,
@@ -100,15 +70,20 @@ def race(
   rounds: int,
   seeds: int,
   rate: float | None = None,
-) -> Race:
+) -> Entry:
   """Tunes a method for so many rounds, unless told the rate, and runs it."""
-  if rate is None:
-    trial = min(rounds, task.tuned_over)
-    rate = _tuned(ws, task, method, share, trial, folder)
-  fields = config(task, method, share, rounds, rate)
-  sweep = {'seed': tuple(range(seeds))}
-  runs = ws.sweep(f'{folder}/race', fields | {'sweep': sweep})
-  return Race(runs, rate, rounds)
+  grid, trial = task.grid(method.kind), min(rounds, task.tuned_over)
+  trials = {'seed': _TUNED_ON, 'eval_every': trial} | (task.trials or {})
+  return comparison.run(
+    ws,
+    f'{folder}/{{}}',
+    config(task, method, share, rounds, grid[-1]),
+    {method.rate: ws.pick(grid[:2], grid)},
+    range(seeds),
+    trials=config(task, method, share, trial, grid[-1]) | trials,
+    score=task.score,
+    rates=None if rate is None else {method.rate: rate},
+  )
 
 
 def _seeds(task, name, share, rounds) -> int:
@@ -116,15 +91,6 @@ def _seeds(task, name, share, rounds) -> int:
   claimed = {(methods.DENSE, 1.0), *methods.BARS.get(task.name, {})}
   noisy = task.name in ('resnet', 'text') and rounds == task.fields['rounds']
   return _MORE_SEEDS if noisy and (name, share) in claimed else _SEEDS
-
-
-def _tuned(ws, task, method, share, rounds, folder) -> float:
-  """Returns the rate whose score is largest, on an unreported seed."""
-  fields = config(task, method, share, rounds, task.grid(method.kind)[-1])
-  rates = ws.pick(task.grid(method.kind)[:2], task.grid(method.kind))
-  trials = {'seed': _TUNED_ON, 'eval_every': rounds} | (task.trials or {})
-  options = fields | trials, {method.rate: rates}, task.score
-  return ws.tune(f'{folder}/tune', *options)[method.rate]
 
 
 def config(

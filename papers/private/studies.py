@@ -1,8 +1,10 @@
 """Experiments of the project: private methods at one epsilon, by accuracy."""
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
-from ..common import study, summaries, verdicts, workspace
+from ..common import comparison, study
+from ..common.comparison import Entry
 from ..common.workspace import Workspace
 
 Fields = dict[str, Any]
@@ -10,61 +12,56 @@ _SEEDS = range(5)
 _TUNED_ON = 100  # a seed that is not reported
 
 
-class Race(NamedTuple):
-  """Private methods on one problem, at one epsilon.
+def _compared(
+  ws: Workspace,
+  folder: str,
+  fields: Fields,
+  methods: Mapping[str, Fields],
+  rates: tuple[float, ...],
+) -> dict[str, Entry]:
+  """Tunes every method on a seed of its own, and runs it on the others.
 
-  Attributes:
+  Args:
+    ws: where.
     folder: of its runs.
     fields: of every config.
     methods: name -> further fields.
     rates: of the server, which every method is tuned over.
   """
-
-  folder: str
-  fields: Fields
-  methods: dict[str, Fields]
-  rates: tuple[float, ...]
-
-
-def _scores(race: Race, ws: Workspace) -> dict[str, tuple]:
-  """Tunes every method on a seed of its own, and runs it on the others.
-
-  Returns:
-    For each method its accuracies in per cent, and the cells of its row.
-  """
-  scores = {}
-  rounds = ws.pick({'rounds': 4}, {'rounds': race.fields['rounds']})
-  for i, (name, fields) in enumerate(race.methods.items()):
-    config = race.fields | fields | rounds
-    folder = f'{race.folder}/{i}'
-    rates = ws.pick(race.rates[:2], race.rates)
-    tuning = config | {'seed': _TUNED_ON, 'eval_every': config['rounds']}
-    best = ws.tune(
-      f'{folder}/tune', tuning, {'server_lr': rates}, workspace.training_score
+  base = fields | ws.pick({'rounds': 4}, {})
+  trials = {'seed': _TUNED_ON, 'eval_every': base['rounds']}
+  grid = {'server_lr': ws.pick(rates[:2], rates)}
+  seeds = ws.pick((0, 1), _SEEDS)
+  return {
+    name: comparison.run(
+      ws, f'{folder}/{i}/{{}}', base | own, grid, seeds, trials=trials
     )
-    seeds = {'sweep': {'seed': ws.pick((0, 1), tuple(_SEEDS))}}
-    runs = ws.sweep(f'{folder}/race', config | best | seeds)
-    accuracy = [100 * run.final(last=2) for run in runs]
-    sent = [runs[0].row[f'{way}link_bytes'] for way in ('up', 'down')]
-    _, low, high = summaries.interval(accuracy)
-    scores[name] = accuracy, [
-      *(f'{size:,.0f}' for size in sent), f'{best["server_lr"]:g}',
-      workspace.shown(accuracy, digits=2), f'{low:.2f} to {high:.2f}',
-    ]  # fmt: skip
-  return scores
+    for i, (name, own) in enumerate(methods.items())
+  }
 
 
-def _above(scores, name: str, other: str, bar: float, where: str = ''):
+def _above(entries, name: str, other: str, bar: float, where: str = ''):
   """The claim that a method is so many points above another one."""
-  pairs = zip(scores[name][0], scores[other][0], strict=True)
   text = f'{where}{name}: points above {other}'
-  return verdicts.of_seeds(text, [x - y for x, y in pairs], '>=', bar)
+  return comparison.above(text, entries[name], entries[other], points=bar)
 
 
-_HEAD = (
-  'method', 'bytes up', 'bytes down', 'server rate', 'test accuracy, %',
-  '95 % interval',
-)  # fmt: skip
+def _numbers(entries: Mapping[str, Entry]) -> dict[str, Any]:
+  return {name: entry.accuracy for name, entry in entries.items()}
+
+
+def _sent(way: str):
+  return lambda _, entry: f'{entry.runs[0].row[f"{way}link_bytes"]:,.0f}'
+
+
+_COLUMNS = {
+  'method': lambda name, _: name,
+  'bytes up': _sent('up'),
+  'bytes down': _sent('down'),
+  'server rate': comparison.rates,
+  'test accuracy, %': comparison.shown(2, lambda entry: entry.accuracy),
+  '95 % interval': comparison.interval(2, lambda entry: entry.accuracy),
+}
 _CAPTION = (
   'Test accuracy at one epsilon, mean of the last two evaluations; bytes of '
   'one client in one round; means over five seeds ± standard errors.'
@@ -83,7 +80,7 @@ _ONE_BIT = {
 _FLOAT, _BITS, _BOTH = (
   'float tables', 'one-bit tables', 'one-bit tables both ways',
 )  # fmt: skip
-BITS = Race(
+BITS = (
   'project/private_bits',
   {
     'dataset': 'digits', 'model_options': {'widths': (64,)}, 'population': 400,
@@ -105,12 +102,11 @@ BITS = Race(
 
 def few_bits(ws: Workspace) -> study.Report:
   """Tables of one bit against tables of floats, of as many bytes."""
-  scores = _scores(BITS, ws)
-  rows = [[name, *cells] for name, (_, cells) in scores.items()]
+  entries = _compared(ws, *BITS)
   return study.Report(
-    [_above(scores, name, _FLOAT, 0.0) for name in (_BITS, _BOTH)],
-    {name: accuracy for name, (accuracy, _) in scores.items()},
-    [study.Table(_CAPTION, _HEAD, rows)],
+    [_above(entries, name, _FLOAT, 0.0) for name in (_BITS, _BOTH)],
+    _numbers(entries),
+    [comparison.table(_CAPTION, entries, _COLUMNS)],
     notes=[_OF_BITS, _TUNING],
   )
 
@@ -134,7 +130,7 @@ _DENSE, _SAMPLED = 'banded noise, no sketch', 'Poisson sampling, no sketch'
 _BAR = 1.0  # points
 
 
-def _correlated(data: str, parts: tuple[int, ...]) -> Race:
+def _correlated(data: str, parts: tuple[int, ...]) -> tuple:
   """Noise of independent rounds against banded noise, on one data set.
 
   Args:
@@ -161,7 +157,7 @@ def _correlated(data: str, parts: tuple[int, ...]) -> Race:
     'clip_norm': 1.0, 'epsilon': 4.0, 'delta': 1e-5, 'noise_seed': 0,
   }  # fmt: skip
   rates = 0.03, 0.1, 0.3, 1.0
-  return Race(f'project/correlated_noise/{data}', fields, methods, rates)
+  return f'project/correlated_noise/{data}', fields, methods, rates
 
 
 def correlated_noise(ws: Workspace) -> study.Report:
@@ -169,16 +165,16 @@ def correlated_noise(ws: Workspace) -> study.Report:
   claims, raw, tables = [], {}, []
   parts = ws.pick((16,), (4, 16))
   for title, data in ws.pick(_DIGITS, _DATA).items():
-    race = _correlated(data, parts)
-    race.fields.update(ws.pick(_FEW_CLIENTS, {}))
-    scores = _scores(race, ws)
-    raw[title] = {name: accuracy for name, (accuracy, _) in scores.items()}
-    claims.append(_above(scores, _DENSE, _ALONE, _BAR, f'{title}, '))
+    folder, fields, *others = _correlated(data, parts)
+    fields |= ws.pick(_FEW_CLIENTS, {})
+    entries = _compared(ws, folder, fields, *others)
+    raw[title] = _numbers(entries)
+    claims.append(_above(entries, _DENSE, _ALONE, _BAR, f'{title}, '))
     for part in parts:
       pair = _BANDED.format(part), _FRESH.format(part)
-      claims.append(_above(scores, *pair, _BAR, f'{title}, '))
-    rows = [[name, *cells] for name, (_, cells) in scores.items()]
-    tables.append(study.Table(f'{title}. {_CAPTION}', _HEAD, rows))
+      claims.append(_above(entries, *pair, _BAR, f'{title}, '))
+    caption = f'{title}. {_CAPTION}'
+    tables.append(comparison.table(caption, entries, _COLUMNS))
   return study.Report(claims, raw, tables, notes=[_OF_NOISE, _TUNING])
 
 

@@ -20,7 +20,7 @@ RATES = {'steady': (0.1, 0.5), 'diverging': (1e30,)}
 
 
 def config_of(name, model, partition):
-  """A contestant on a linear model or on one of 8 hidden numbers."""
+  """A method on a linear model or on one of 8 hidden numbers."""
   del partition
   fields = {'model': 'linear', 'model_options': None}
   fields = fields if model == 'small' else {'model': 'mlp'}
@@ -104,7 +104,7 @@ def test_what_is_from_memory_has_a_mark():
 )
 def test_every_contestant_is_a_config(model, partition):
   floats = mnist_comparison.PARAMETERS[model] // 32
-  for name in mnist_comparison.contestants(floats):
+  for name in mnist_comparison.methods(floats):
     c = mnist_comparison.get_config(f'{name},{model},{partition}').to_dict()
     checked = config.Config.from_mapping(c)
     points = checked.sweep or {}

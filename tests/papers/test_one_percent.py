@@ -78,11 +78,11 @@ class Run(workspace.Run):
 def test_tuning_reads_losses_of_a_seed_apart(task):
   """Catches a rate that is chosen by test data, or on a reported seed."""
   ws = MadeUp(None, 'cpu')
-  races = runs.equal_rounds(ws, task._replace(shares=(0.01,)))
-  assert {race.rate for race in races.values()} == {0.003}
+  entries = runs.equal_rounds(ws, task._replace(shares=(0.01,)))
+  assert {entry.rate for entry in entries.values()} == {0.003}
   tuned = [c for n, c in ws.configs.items() if n.endswith('/tune')]
   raced = [c for n, c in ws.configs.items() if n.endswith('/race')]
-  assert len(tuned) == len(raced) == len(races)
+  assert len(tuned) == len(raced) == len(entries)
   for config in tuned:
     (values,) = config['sweep'].values()
     assert len(values) == 4
@@ -96,29 +96,29 @@ def test_no_method_is_held_back_by_the_edge_of_its_grid(task):
   for least in (0.01, 0.0001):  # above 0.003, and up to it
     rates = dict.fromkeys(task.rates, least)
     ws = MadeUp(None, 'cpu')
-    races = runs.equal_rounds(ws, task._replace(rates=rates, shares=(0.01,)))
-    assert {race.rate for race in races.values()} == {0.003}
+    entries = runs.equal_rounds(ws, task._replace(rates=rates, shares=(0.01,)))
+    assert {entry.rate for entry in entries.values()} == {0.003}
 
 
 def test_what_is_compared_with_dense_has_more_seeds(task):
   """Catches differences of unequal seeds, and a claim that few seeds hide."""
-  races = runs.equal_rounds(MadeUp(None, 'cpu'), task._replace(name='text'))
-  counts = {key: len(race.runs) for key, race in races.items()}
+  entries = runs.equal_rounds(MadeUp(None, 'cpu'), task._replace(name='text'))
+  counts = {key: len(entry.runs) for key, entry in entries.items()}
   many = {(methods.DENSE, 1.0), *methods.BARS['text']}
-  assert counts == {key: 20 if key in many else 5 for key in races}
+  assert counts == {key: 20 if key in many else 5 for key in entries}
 
 
 def test_equal_bytes_are_equal(task):
   """Catches a budget of rounds, of one direction, or of another method."""
   ws = MadeUp(None, 'cpu')
   task = task._replace(shares=(0.01,))
-  races = runs.equal_rounds(ws, task)
-  budget = runs.spent(races[methods.SAFL, 0.01])
-  limited = runs.equal_bytes(ws, task, races)
-  assert limited.keys() == races.keys()
-  for race in limited.values():
-    one = runs.spent(race) / race.rounds
-    assert budget - one < runs.spent(race) <= budget
-  more = runs.longer(ws, task, races, methods.OURS_BOTH)
-  dense = runs.spent(races[methods.DENSE, 1.0])
-  assert runs.spent(more) <= runs.LONGER * dense
+  entries = runs.equal_rounds(ws, task)
+  budget = entries[methods.SAFL, 0.01].total()
+  limited = runs.equal_bytes(ws, task, entries)
+  assert limited.keys() == entries.keys()
+  for entry in limited.values():
+    one = entry.total() / entry.rounds
+    assert budget - one < entry.total() <= budget
+  more = runs.longer(ws, task, entries, methods.OURS_BOTH)
+  dense = entries[methods.DENSE, 1.0].total()
+  assert more.total() <= runs.LONGER * dense

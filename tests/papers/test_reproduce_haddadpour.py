@@ -7,7 +7,7 @@ import json
 from fl_sketch import models, sweeps
 from fl_sketch.experiment import config as config_lib
 import numpy as np
-from papers.common import workspace
+from papers.common import comparison, workspace
 from papers.common.workspace import Workspace
 from papers.haddadpour.studies import (
   figures as haddadpour,
@@ -125,7 +125,7 @@ def test_the_matched_table_sends_no_more_than_privix(tmp_path, scale):
 def test_configs_are_of_the_papers_devices(tmp_path, scale):
   ws = MadeUp(tmp_path, scale, progress=False, world=paper)
   for cell in runs_lib.cells(ws, 'unlike'):
-    runs_lib.race(ws, 'unlike', cell)
+    runs_lib.entry(ws, 'unlike', cell)
   everybody = {'cpu': 25, 'gpu': 50}[scale]
   for config in ws.configs.values():
     assert config['population'] == config['cohort'] == everybody
@@ -134,7 +134,9 @@ def test_configs_are_of_the_papers_devices(tmp_path, scale):
 
 def test_a_run_that_diverged_is_a_guess(tmp_path):
   lost = workspace.Run({'values': {}, 'diverged': True}, tmp_path)
-  np.testing.assert_allclose(runs_lib.accuracy([lost]), 10)
+  np.testing.assert_allclose(
+    runs_lib.accuracy(comparison.Entry([lost], {})), 10
+  )
 
 
 def test_the_tables_are_of_the_papers_model():

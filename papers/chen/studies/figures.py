@@ -1,4 +1,4 @@
-"""Figures 1, 2, 3 and 6 of Chen et al.: races, and sizes of tables.
+"""Figures 1, 2, 3 and 6 of Chen et al.: methods, and sizes of tables.
 
 Chen, Li and Banerjee, arXiv:2411.06770.
 """
@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
-from ...common import study, verdicts
+from ...common import comparison, study, verdicts
 from ...common.workspace import Workspace
-from . import races, report, settings
+from . import methods, report, settings
 
 RATES = (
   'Every method has seven learning rates at each number of floats, and further '
@@ -31,7 +31,7 @@ SUBSTITUTES = (
   'first 2,000 test images are evaluated: the binomial error of an accuracy, '
   '1.1 points, is common to all seeds and not in the intervals.'
 )
-_BASELINES = tuple(n for n in races.METHODS if n not in ('fedadam', 'safl'))
+_BASELINES = tuple(n for n in methods.METHODS if n not in ('fedadam', 'safl'))
 _CAPTION = (
   'Test accuracy against the bytes of all clients, and SAFL by the size of its '
   'tables. Means over seeds with intervals of 95 %.'
@@ -46,16 +46,20 @@ _TINY = (
 
 def figure_1(ws: Workspace) -> study.Report:
   """Reproduces Figure 1: a ResNet, methods at equal bytes, table sizes."""
-  setting = settings.resnet(ws)
-  race = report.methods(ws, setting)
+  setting, ours = settings.resnet(ws), ('safl', methods.SHARE)
+  entries = report.compared(ws, setting)
   sized = report.sizes(ws, setting, (0.001, 0.01, 0.1, 1.0))
-  points = report.points_above(sized['fedadam', 1.0], sized['safl', 0.1])
+  points = sized['fedadam', 1.0].accuracy - sized['safl', 0.1].accuracy
   claims = [
     verdicts.of_seeds(
       'rank correlation of the size of the table with the last training loss',
       _rank_correlations(sized), '<=', -0.9,
     ),
-    *(_wins(race, name) for name in _BASELINES if (name, races.SHARE) in race),
+    *(
+      comparison.above(_WINS.format(key[0]), entries[ours], entries[key])
+      for key in entries
+      if key[0] in _BASELINES and key[1] == methods.SHARE
+    ),
     verdicts.of_seeds(
       'test accuracy of dense Adam and of SAFL at d / 10: points apart',
       verdicts.both_ways(points), '<=', 2.0,
@@ -64,43 +68,32 @@ def figure_1(ws: Workspace) -> study.Report:
   lowest = (
     'That the test error is least at the smallest tables is not asked for.'
   )
-  return _report(ws, setting, claims, race, sized, RATES, SUBSTITUTES, lowest)
+  return _report(setting, claims, entries, sized, RATES, SUBSTITUTES, lowest)
 
 
 def _rank_correlations(sized) -> list[float]:
   """Rank correlation of table size and last training loss, of each seed."""
   shares = [share for _, share in sized]
-  losses = [
-    [report.final(run, 'train_loss') for run in runs] for runs in sized.values()
-  ]
-  found: Any = [
-    scipy.stats.spearmanr(shares, by_seed)
-    for by_seed in zip(*losses, strict=True)
-  ]
+  losses = np.transpose([entry.loss for entry in sized.values()])
+  found: Any = [scipy.stats.spearmanr(shares, by_seed) for by_seed in losses]
   return [float(correlation.statistic) for correlation in found]
 
 
-def _wins(race, name) -> verdicts.Claim:
-  text = (
-    f'test accuracy of SAFL at d / 100 above that of {name} at the same bytes, '
-    'points'
-  )
-  points = report.points_above(
-    race['safl', races.SHARE], race[name, races.SHARE]
-  )
-  return verdicts.of_seeds(text, points, '>=', 0.0)
+_WINS = (
+  'test accuracy of SAFL at d / 100 above that of {} at the same bytes, points'
+)
 
 
 def figure_2(ws: Workspace) -> study.Report:
   """A vision transformer, trained before on other images."""
   setting = settings.vit(ws)
-  race = report.methods(ws, setting)
+  entries = report.compared(ws, setting)
   sized = report.sizes(ws, setting, (0.001, 0.01, 0.1, 1.0))
-  ours = race['safl', races.SHARE]
+  ours = entries['safl', methods.SHARE]
   above = {
-    name: report.points_above(runs, ours)
-    for (name, share), runs in race.items()
-    if name in _BASELINES and share in (races.SHARE, 1.0)
+    name: entry.accuracy - ours.accuracy
+    for (name, share), entry in entries.items()
+    if name in _BASELINES and share in (methods.SHARE, 1.0)
   }
   text = 'test error of SAFL at d / 100 above that of each baseline, points'
   claim = verdicts.of_seeds(text, above, '<=', 0.5)
@@ -108,28 +101,27 @@ def figure_2(ws: Workspace) -> study.Report:
     'The transformer was trained by dense Adam on other images of CIFAR-10, at '
     'cpu scale 20,000; its head is drawn anew before it is fine-tuned.'
   )
-  return _report(ws, setting, [claim], race, sized, RATES, SUBSTITUTES, before)
+  return _report(setting, [claim], entries, sized, RATES, SUBSTITUTES, before)
 
 
 def figure_3(ws: Workspace) -> study.Report:
   """Reproduces Figure 3 on sentences: table sizes over four decades."""
   setting = settings.text(ws)
   sized = report.sizes(ws, setting, (2e-4, 2e-3, 2e-2, 1.0))
-  dense = sized['fedadam', 1.0]
-  claims = []
-  for (_, share), runs in list(sized.items())[:-1]:
-    points = report.points_above(dense, runs)
+  dense, claims = sized['fedadam', 1.0], []
+  for (_, share), entry in list(sized.items())[:-1]:
     text = f'accuracy of dense Adam above that of SAFL at {share:g} d, points'
-    claims.append(verdicts.of_seeds(text, points, '<=', 3.0))
+    claims.append(comparison.above(text, dense, entry, '<=', 3.0))
   claims.append(_fewer_rounds(sized))
-  race = report.methods(ws, setting)
-  return _report(ws, setting, claims, race, sized, RATES, SUBSTITUTES)
+  entries = report.compared(ws, setting)
+  return _report(setting, claims, entries, sized, RATES, SUBSTITUTES)
 
 
 def _fewer_rounds(sized) -> verdicts.Claim:
   """Claims that a larger table reaches 75 % in no more rounds."""
   rounds = [
-    [run.reaches(0.75, x='round') for run in runs] for runs in sized.values()
+    [run.reaches(0.75, x='round') for run in entry.runs]
+    for entry in sized.values()
   ]
   text = 'rounds to 75 % with a table less those with the next smaller one'
   # Where the smaller is not there, nothing is known of the difference.
@@ -158,15 +150,12 @@ def figure_6(ws: Workspace) -> study.Report:
   shares = [floats / setting.dimension for floats in tables]
   sized = report.sizes(ws, setting, shares)
   claims = []
-  for floats, runs in zip(tables, sized.values(), strict=True):
-    first = [run.curve('train_loss')[1][0] for run in runs]
-    last = [report.final(run, 'train_loss') for run in runs]
+  for floats, entry in zip(tables, sized.values(), strict=True):
+    first = [run.curve('train_loss')[1][0] for run in entry.runs]
     text = f'last training loss over that of the first round, b = {floats:,}'
-    claims.append(verdicts.of_seeds(text, np.divide(last, first), '<=', 0.8))
-  falls = [[report.plateau(run) for run in runs] for runs in sized.values()]
-  accuracies = [
-    [100 * report.final(run) for run in runs] for runs in sized.values()
-  ]
+    claims.append(verdicts.of_seeds(text, entry.loss / first, '<=', 0.8))
+  falls = [[report.plateau(run) for run in e.runs] for e in sized.values()]
+  accuracies = [entry.accuracy for entry in sized.values()]
   claims += [
     verdicts.of_seeds(
       'rounds to nine tenths of the fall of the training loss, of a size over '
@@ -184,11 +173,11 @@ def figure_6(ws: Workspace) -> study.Report:
       np.diff(accuracies, axis=0), '>=', 0.0,
     ),
   ]  # fmt: skip
-  return _report(ws, setting, claims, {}, sized, SUBSTITUTES, _TINY)
+  return _report(setting, claims, {}, sized, SUBSTITUTES, _TINY)
 
 
-def _report(ws, setting, claims, race, sized, *notes) -> study.Report:
-  every = race | sized
-  tables = [report.table(ws, setting, every, setting.name)]
-  pictures = [study.Picture(_CAPTION, report.panels(race, sized))]
+def _report(setting, claims, entries, sized, *notes) -> study.Report:
+  every = entries | sized
+  tables = [report.table(setting, every, setting.name)]
+  pictures = [study.Picture(_CAPTION, report.panels(entries, sized))]
   return study.Report(claims, report.seeds(every), tables, pictures, notes)

@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 
-from ...common import study, verdicts
+from ...common import comparison, study, verdicts
 from ...common.workspace import Workspace
-from . import figures, races, report, settings
+from . import figures, methods, report, settings
 
 _SETTINGS = {
   'resnet': settings.resnet, 'vit': settings.vit, 'text': settings.text,
@@ -21,19 +21,22 @@ def headline(ws: Workspace) -> study.Report:
   claims, seeds, tables, pictures, tried = [], {}, [], [], []
   for name, make in _SETTINGS.items():
     setting = make(ws)
-    race = report.methods(ws, setting)
-    target = 0.95 * report.mean(race['fedadam', 1.0])
+    entries = report.compared(ws, setting)
+    dense, safl = entries['fedadam', 1.0], entries['safl', methods.SHARE]
+    target = 0.95 * float(dense.final(last=2).mean())
     # Infinite if not reached.
     uplinks = {
-      who: [run.reaches(target) for run in runs] for who, runs in race.items()
+      who: [run.reaches(target) for run in entry.runs]
+      for who, entry in entries.items()
     }
-    claims += [_point(name, race), _bytes(name, uplinks)]
-    seeds[name] = report.seeds(race)
+    claims.append(comparison.above(_POINT.format(name), dense, safl, '<=', 1.0))
+    claims.append(_bytes(name, uplinks))
+    seeds[name] = report.seeds(entries)
     tables.append(_table(name, uplinks, target))
-    tables.append(report.table(ws, setting, race, name))
+    tables.append(report.table(setting, entries, name))
     caption = f'{name}: test accuracy against the bytes of all clients'
-    pictures.append(study.Picture(caption, report.panels(race, {})))
-    tried.append([name, *_tried(ws, setting, race)])
+    pictures.append(study.Picture(caption, report.panels(entries, {})))
+    tried.append([name, *_tried(ws, setting, dense, safl)])
   tables.append(study.Table(_TRIED, _TRIED_HEAD, tried))
   notes = figures.RATES, figures.SUBSTITUTES
   return study.Report(claims, seeds, tables, pictures, notes)
@@ -50,26 +53,23 @@ _TRIED_HEAD = (
 )  # fmt: skip
 
 
-def _tried(ws, setting, race) -> list[str]:
+def _tried(ws, setting, dense, safl) -> list[str]:
   """Accuracies of a longer run, of momentum and of Adam; bytes of the first."""
-  dense, longer = race['fedadam', 1.0], races.longer(ws, setting)
-  momentum = races.momentum(ws, setting)
+  longer = methods.longer(ws, setting, safl)
+  momentum = methods.momentum(ws, setting)
   total = lambda run: run.row['total_uplink_bytes']
   return [
-    f'{100 * report.final(longer):.1f}',
-    f'{total(longer) / total(dense[0]):.3f}',
-    f'{100 * report.final(momentum):.1f}',
-    f'{100 * report.mean(dense):.1f}',
+    f'{100 * longer.final(last=2):.1f}',
+    f'{total(longer) / total(dense.runs[0]):.3f}',
+    f'{100 * momentum.final(last=2):.1f}',
+    f'{dense.accuracy.mean():.1f}',
   ]
 
 
-def _point(name, race) -> verdicts.Claim:
-  text = (
-    f'{name}: test accuracy of dense FedAdam above that of SAFL with 99 % less '
-    'uplink, points'
-  )
-  points = report.points_above(race['fedadam', 1.0], race['safl', races.SHARE])
-  return verdicts.of_seeds(text, points, '<=', 1.0)
+_POINT = (
+  '{}: test accuracy of dense FedAdam above that of SAFL with 99 % less '
+  'uplink, points'
+)
 
 
 def _bytes(name, uplinks) -> verdicts.Claim:

@@ -1,61 +1,43 @@
-"""Reports the races of Chen et al.'s settings: numbers, tables, pictures."""
+"""Reports the comparisons of Chen et al.: numbers, tables, pictures."""
 
 from collections.abc import Sequence
 import math
 from typing import Any
 
 from fl_sketch.reporting import figures
-import numpy as np
 
-from ...common import study, summaries, workspace
-from ...common.summaries import Runs
+from ...common import comparison, study, summaries, workspace
+from ...common.comparison import Comparison, Entry
 from ...common.workspace import Workspace
-from . import races, settings
+from . import methods, settings
 
-Race = dict[tuple[str, float], Runs]  # (method, share of the floats) -> seeds
 WINDOW = 10  # rounds whose mean a training loss, of a few samples, is
 
 
-def methods(ws: Workspace, setting: settings.Setting) -> Race:
-  """Runs every method at every share of the bytes at which it races."""
-  return {
-    (name, share): races.race(ws, setting, name, share)
-    for name, share in races.contestants(ws)
-  }
+def compared(
+  ws: Workspace, setting: settings.Setting, keys: Sequence[Any] | None = None
+) -> dict[tuple[str, float], Entry]:
+  """Entries by (method, share of the floats); by default of `methods.keys`."""
+  keys = keys or methods.keys(ws)
+  return {key: methods.entry(ws, setting, *key) for key in keys}
 
 
 def sizes(
   ws: Workspace, setting: settings.Setting, shares: Sequence[float]
-) -> Race:
+) -> dict[tuple[str, float], Entry]:
   """SAFL at these sizes of tables; at 1 it is dense FedAdam."""
   keys = [('safl' if share < 1 else 'fedadam', share) for share in shares]
-  return {key: races.race(ws, setting, *key) for key in keys}
+  return compared(ws, setting, keys)
 
 
-def mean(runs: Runs, metric: str = 'test_accuracy') -> float:
-  """Mean of a final metric over seeds; NaN if one of the runs diverged."""
-  return workspace.mean_and_error([final(run, metric) for run in runs])[0]
-
-
-def final(run: workspace.Run, metric: str = 'test_accuracy') -> float:
-  """Final metric of a run: mean of its last 2 accuracies, or 20 values."""
-  return run.final(metric, last=2 if metric == 'test_accuracy' else 20)
-
-
-def points_above(some: Runs, others: Runs) -> np.ndarray:
-  """Test accuracy of some above that of others, in points, by seed."""
-  pairs = zip(some, others, strict=True)
-  return np.array([100 * (final(a) - final(b)) for a, b in pairs])
-
-
-def seeds(race: Race) -> dict[str, Any]:
+def seeds(entries: Comparison) -> dict[str, Any]:
   """The numbers of every seed, for the JSON."""
-  named = {f'{name} {share:g}': runs for (name, share), runs in race.items()}
+  named = {f'{name} {share:g}': e.runs for (name, share), e in entries.items()}
   return summaries.seeds(
     named,
     lambda run: {
-      'test_accuracy': final(run),
-      'train_loss': final(run, 'train_loss'),
+      'test_accuracy': run.final(last=2),
+      'train_loss': run.final('train_loss', last=20),
       'total_uplink_bytes': run.row.get('total_uplink_bytes'),
       'total_downlink_bytes': run.row.get('total_downlink_bytes'),
     },
@@ -63,54 +45,57 @@ def seeds(race: Race) -> dict[str, Any]:
 
 
 def table(
-  ws: Workspace, setting: settings.Setting, race: Race, caption: str
+  setting: settings.Setting, entries: Comparison, caption: str
 ) -> study.Table:
   """A row a method and share: bytes, rates, loss, accuracy."""
-  rows = []
-  for (name, share), runs in race.items():
-    rates = races.rates(ws, setting, name, share)
-    moved = [
-      [r.row[f'total_{way}link_bytes'] / 1e6 for way in ('up', 'down')]
-      for r in runs
-      if not r.diverged
-    ]
-    sent = [f'{mb:,.3f}' for mb in np.mean(moved, 0)] if moved else ['', '']
-    rows.append([
-      name, f'{share:g}', *sent,
-      ', '.join(f'{k} {v:g}' for k, v in rates.items()),
-      workspace.shown([final(r, 'train_loss') for r in runs], digits=3),
-      workspace.shown([final(r) for r in runs], scale=100),
-    ])  # fmt: skip
-  head = 'method', 'share of d', 'MB up', 'MB down', 'rates', 'training loss'
   caption = (
     f'{caption}, d = {setting.dimension:,}; MB of all clients, means over '
     'seeds ± standard errors.'
   )
-  return study.Table(caption, (*head, 'test accuracy, %'), rows)
+  return comparison.table(caption, entries, _COLUMNS)
 
 
-def panels(race: Race, sized: Race) -> list[figures.Panel]:
+def _megabytes(way: str):
+  """A column of MB of all clients; empty where every run diverged."""
+
+  def cell(key, entry):
+    del key
+    runs = [run for run in entry.runs if not run.diverged]
+    return f'{Entry(runs, {}).total(way) / 1e6:,.3f}' if runs else ''
+
+  return cell
+
+
+_COLUMNS = {
+  'method': lambda key, _: key[0],
+  'share of d': lambda key, _: f'{key[1]:g}',
+  'MB up': _megabytes('up'),
+  'MB down': _megabytes('down'),
+  'rates': lambda _, e: ', '.join(f'{k} {v:g}' for k, v in e.rates.items()),
+  'training loss': comparison.shown(3, lambda e: e.loss),
+  'test accuracy, %': comparison.shown(1, lambda e: e.accuracy),
+}
+
+
+def panels(entries: Comparison, sized: Comparison) -> list[figures.Panel]:
   """Panels: accuracy by bytes; loss and accuracy by round and table size.
 
   Args:
-    race: of the methods.
+    entries: of the methods.
     sized: SAFL by the size of its tables; without it there is one panel.
   """
-  looks = _looks([*race, *sized])
-  lines = []
-  for key, runs in {**race, **sized}.items():
-    ends = [100 * final(run) for run in runs]
-    lines += summaries.against_bytes(runs=runs, finals=ends, **looks[key])
-  labels = figures.MEGABYTES, 'test accuracy, %'
-  every = [figures.Panel(*labels, lines, x_scale='log')]
+  every = {**entries, **sized}
+  looks = _looks([*entries, *sized])
+  panels = [comparison.by_bytes(every, looks.__getitem__)]
   for metric, label, scale, window in _BY_ROUND if sized else ():
-    options = {'metric': metric, 'scale': scale, 'window': window}
     lines = [
-      summaries.curve(runs=runs, **options, **looks[key])
-      for key, runs in sized.items()
+      summaries.curve(
+        runs=e.runs, metric=metric, scale=scale, window=window, **looks[key]
+      )
+      for key, e in sized.items()
     ]
-    every.append(figures.Panel('round', label, lines))
-  return every
+    panels.append(figures.Panel('round', label, lines))
+  return panels
 
 
 _BY_ROUND = (

@@ -32,7 +32,7 @@ _RATES = {'server_lr': (0.003, 0.01, 0.03, 0.1)}
 _SMALL_RATES = {'server_lr': (0.0003, 0.001, 0.003, 0.01)}
 
 
-def contestants(floats: int) -> dict[str, dict[str, Any]]:
+def methods(floats: int) -> dict[str, dict[str, Any]]:
   """Returns name -> config fields with `sweep`, for an uplink of `floats`."""
   one_gradient = {'local_steps': 1, 'batch_size': 160}
   cyclic = {'kind': 'block_cyclic', 'size': floats}
@@ -204,10 +204,10 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """Returns the config.
 
   Args:
-    variant: 'CONTESTANT,MODEL,PARTITION'; '' is 'safl,mlp,iid', and 'quick' is
+    variant: 'METHOD,MODEL,PARTITION'; '' is 'safl,mlp,iid', and 'quick' is
       that with 6 rounds.
   """
-  variants = ('', 'quick', 'CONTESTANT,MODEL,PARTITION')
+  variants = ('', 'quick', 'METHOD,MODEL,PARTITION')
   if variant not in variants and variant.count(',') != 2:
     raise ValueError(f'Expected {variant=} in {variants}.')
   point = 'safl,mlp,iid' if variant in variants else variant
@@ -226,9 +226,9 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
     c.classes = 2
   c.rounds = 6 if variant == 'quick' else 60
   c.eval_every = 20
-  fields = contestants(PARAMETERS[model] // 32)
+  fields = methods(PARAMETERS[model] // 32)
   if name not in fields:
-    raise ValueError(f'Expected contestant={name!r} in {tuple(fields)}.')
+    raise ValueError(f'Expected method={name!r} in {tuple(fields)}.')
   _fill(c, fields[name])
   return c
 

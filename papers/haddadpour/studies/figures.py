@@ -6,6 +6,7 @@ Haddadpour, Karimi, Li and Li, arXiv:2008.04975.
 import itertools
 
 from ...common import study, verdicts
+from ...common.comparison import Comparison
 from ...common.workspace import Workspace
 from . import report, runs as runs_lib
 from .runs import Cell
@@ -44,40 +45,40 @@ _PANELS = 'Means over seeds with intervals of 95 %, as far as all of them went.'
 
 def figure_1(ws: Workspace) -> study.Report:
   """Reproduces Figure 1: homogeneous clients."""
-  race = _race(ws, 'alike')
+  entries = _compared(ws, 'alike')
   small, large = runs_lib.tables(ws)
   heaprix = lambda tau, table: Cell('FS-HEAPRIX', tau, table)
   against = {}
   for tau, table in runs_lib.panels(ws):
     if table == large:
       dense = Cell(runs_lib.FEDSGD, tau)
-      against |= report.gap(race, dense, heaprix(tau, table))
+      against |= report.gap(entries, dense, heaprix(tau, table))
   claims = [
-    *_claims_of_heaprix(ws, 'alike', race),
-    _transferred(ws, race, small),
+    *_claims_of_heaprix(ws, 'alike', entries),
+    _transferred(ws, entries, small),
     verdicts.of_seeds(
       f'test accuracy of FedSGD above that of HEAPRIX at {large}, points',
       against, '<=', 2.0,
     ),
-    _fewer_rounds(race, heaprix, (small, large)),
-    _larger_tables(ws, race),
+    _fewer_rounds(entries, heaprix, (small, large)),
+    _larger_tables(ws, entries),
   ]  # fmt: skip
-  return _report(ws, 'alike', claims, race, _RATES, _BYTES)
+  return _report(claims, entries, _RATES, _BYTES)
 
 
 def figure_2(ws: Workspace) -> study.Report:
   """Devices of two classes each, with gradient tracking."""
-  race = _race(ws, 'unlike')
+  entries = _compared(ws, 'unlike')
   small = runs_lib.tables(ws)[0]
   names = runs_lib.PRIVIX['unlike'], runs_lib.HEAPRIX['unlike']
   above, drop = {}, {}
   for name in names:
     for table in runs_lib.tables(ws):
       one = Cell(runs_lib.SKETCHED, 1, table)
-      above |= report.gap(race, Cell(name, 1, table), one)
-    drop |= report.gap(race, Cell(name, 1, small), Cell(name, 5, small))
+      above |= report.gap(entries, Cell(name, 1, table), one)
+    drop |= report.gap(entries, Cell(name, 1, small), Cell(name, 5, small))
   claims = [
-    *_claims_of_heaprix(ws, 'unlike', race),
+    *_claims_of_heaprix(ws, 'unlike', entries),
     verdicts.of_seeds(
       'test accuracy above that of SketchedSGD with the same table, points',
       above, '>=', 10.0,
@@ -86,9 +87,9 @@ def figure_2(ws: Workspace) -> study.Report:
       f'test accuracy at tau = 1 above that at tau = 5, {small}, points',
       drop, '>=', 0.0,
     ),
-    _larger_tables(ws, race),
+    _larger_tables(ws, entries),
   ]  # fmt: skip
-  return _report(ws, 'unlike', claims, race, _RATES, _BYTES, _EVERYBODY)
+  return _report(claims, entries, _RATES, _BYTES, _EVERYBODY)
 
 
 def headline(ws: Workspace) -> study.Report:
@@ -99,10 +100,10 @@ def headline(ws: Workspace) -> study.Report:
     cells = [dense, *rivals]
     if devices == 'unlike':
       cells.append(Cell(runs_lib.SMALL_GAIN, 5, runs_lib.tables(ws)[1]))
-    race = {cell: runs_lib.race(ws, devices, cell) for cell in cells}
-    claims += [_behind(race, devices, dense, cell) for cell in rivals]
-    seeds[devices] = report.seeds(race)
-    table = report.table(ws, devices, race)
+    entries = _compared(ws, devices, cells)
+    claims += [_behind(entries, devices, dense, cell) for cell in rivals]
+    seeds[devices] = report.seeds(entries)
+    table = report.table(entries)
     tables.append(table._replace(caption=f'{devices}: {table.caption}'))
   fair = (
     f'With tables of {runs_lib.matched(ws)} HEAPRIX sends, second uplink and '
@@ -113,12 +114,12 @@ def headline(ws: Workspace) -> study.Report:
   return study.Report(claims, seeds, tables, notes=notes)
 
 
-def _behind(race, devices, dense, cell) -> verdicts.Claim:
-  ratio = runs_lib.uplink(race[dense]) / runs_lib.uplink(race[cell])
+def _behind(entries, devices, dense, cell) -> verdicts.Claim:
+  ratio = runs_lib.uplink(entries[dense]) / runs_lib.uplink(entries[cell])
   return verdicts.of_seeds(
     f'{devices}: test accuracy of FedSGD above that of {cell}, {ratio:.1f} '
     'times fewer bytes up, points',
-    report.gap(race, dense, cell),
+    report.gap(entries, dense, cell),
     '<=',
     2.0,
   )
@@ -137,18 +138,18 @@ def _rivals(ws, devices) -> list[Cell]:
   return rivals
 
 
-def _race(ws, devices) -> report.Race:
-  cells = runs_lib.cells(ws, devices)
-  return {cell: runs_lib.race(ws, devices, cell) for cell in cells}
+def _compared(ws, devices, cells=()) -> Comparison:
+  cells = cells or runs_lib.cells(ws, devices)
+  return {cell: runs_lib.entry(ws, devices, cell) for cell in cells}
 
 
-def _claims_of_heaprix(ws, devices, race) -> list[verdicts.Claim]:
+def _claims_of_heaprix(ws, devices, entries) -> list[verdicts.Claim]:
   """HEAPRIX beside PRIVIX: never behind, ahead with small tables."""
   small = runs_lib.tables(ws)[0]
   every, ahead = {}, {}
   for tau, table in runs_lib.panels(ws):
     names = runs_lib.HEAPRIX[devices], runs_lib.PRIVIX[devices]
-    pair = report.gap(race, *(Cell(name, tau, table) for name in names))
+    pair = report.gap(entries, *(Cell(name, tau, table) for name in names))
     every |= pair
     ahead |= pair if table == small and tau > 1 else {}
   text = 'test accuracy of HEAPRIX above that of PRIVIX'
@@ -158,28 +159,28 @@ def _claims_of_heaprix(ws, devices, race) -> list[verdicts.Claim]:
   ]
 
 
-def _transferred(ws, race, small) -> verdicts.Claim:
+def _transferred(ws, entries, small) -> verdicts.Claim:
   """What PRIVIX loses at tau = 5 with the rate of tau = 1."""
   text = f'points that PRIVIX loses at {small}, tau = 5, with the rate tuned'
   one, five = (Cell('FS-PRIVIX', tau, small) for tau in (1, 5))
-  if five not in race:
+  if five not in entries:
     return verdicts.of_seeds(f'{text} at tau = 1', {}, '>=', 10.0)
-  rates = runs_lib.rates(ws, 'alike', one)
+  rates = entries[one].rates
   text = f'{text} at tau = 1, {rates["client_lr"]:g}'
-  if rates == runs_lib.rates(ws, 'alike', five):  # the same runs
+  if rates == entries[five].rates:  # the same runs
     return verdicts.exact(text, 0.0, '>=', 10.0)
-  runs = runs_lib.play(ws, 'alike', five, rates, '-rate-of-tau1')
-  lost = runs_lib.accuracy(race[five]) - runs_lib.accuracy(runs)
+  other = runs_lib.entry(ws, 'alike', five, rates, '-rate-of-tau1')
+  lost = runs_lib.accuracy(entries[five]) - runs_lib.accuracy(other)
   return verdicts.of_seeds(text, lost, '>=', 10.0)
 
 
-def _fewer_rounds(race, heaprix, tables) -> verdicts.Claim:
+def _fewer_rounds(entries, heaprix, tables) -> verdicts.Claim:
   """Whether HEAPRIX needs fewer rounds where clients take more steps."""
   more = {}
   for table in tables:
     cells = [heaprix(tau, table) for tau in (1, 2, 5)]
-    for a, b in itertools.pairwise(cell for cell in cells if cell in race):
-      fewer, steps = (report.rounds_to_90(race[cell]) for cell in (a, b))
+    for a, b in itertools.pairwise(cell for cell in cells if cell in entries):
+      fewer, steps = (report.rounds_to_90(entries[cell]) for cell in (a, b))
       more[f'{table}, tau = {a.steps} to {b.steps}'] = steps - fewer
   text = (
     'rounds of HEAPRIX to 90 % at a larger tau less those at a smaller, not '
@@ -188,22 +189,22 @@ def _fewer_rounds(race, heaprix, tables) -> verdicts.Claim:
   return verdicts.of_seeds(text, more, '<=', -1.0)
 
 
-def _larger_tables(ws, race) -> verdicts.Claim:
+def _larger_tables(ws, entries) -> verdicts.Claim:
   """Every method with the large table beside itself with the small one."""
   small, large = runs_lib.tables(ws)
   values = {}
-  for cell in race:
+  for cell in entries:
     if cell.table == large:
-      values |= report.gap(race, cell, cell._replace(table=small))
+      values |= report.gap(entries, cell, cell._replace(table=small))
   text = f'test accuracy with {large} above that with {small}, points'
   return verdicts.of_seeds(text, values, '>=', 0.0)
 
 
-def _report(ws, devices, claims, race, *notes) -> study.Report:
+def _report(claims, entries, *notes) -> study.Report:
   dashed = f'{_PANELS} Dashed: the smaller table.'
   pictures = [
-    study.Picture(_PANELS, report.by_round(race)),
-    study.Picture(dashed, report.by_bytes(race)),
+    study.Picture(_PANELS, report.by_round(entries)),
+    study.Picture(dashed, report.by_bytes(entries)),
   ]
-  tables = [report.table(ws, devices, race)]
-  return study.Report(claims, report.seeds(race), tables, pictures, notes)
+  tables = [report.table(entries)]
+  return study.Report(claims, report.seeds(entries), tables, pictures, notes)

@@ -6,12 +6,11 @@ from typing import Any
 from fl_sketch.reporting import figures
 import numpy as np
 
-from ...common import study, summaries, workspace
-from ...common.workspace import Workspace
+from ...common import comparison, study, summaries, workspace
+from ...common.comparison import Comparison, Entry
 from . import runs as runs_lib
-from .runs import Cell, Runs
+from .runs import Cell
 
-Race = dict[Cell, Runs]
 _FAMILIES = {
   runs_lib.FEDSGD: 'dense', runs_lib.SKETCHED: 'heavy hitters',
   **dict.fromkeys(runs_lib.PRIVIX.values(), 'privix'),
@@ -19,23 +18,23 @@ _FAMILIES = {
 }  # fmt: skip
 
 
-def gap(race: Race, some: Cell, other: Cell) -> dict[str, np.ndarray]:
+def gap(entries: Comparison, some: Cell, other: Cell) -> dict[str, np.ndarray]:
   """Test accuracy of `some` above that of `other`, in points, by seed.
 
   Returns:
     One entry by the name of the cell, the one with a table, or none if one of
     the two was not run.
   """
-  if some not in race or other not in race:
+  if some not in entries or other not in entries:
     return {}
-  apart = [runs_lib.accuracy(race[cell]) for cell in (some, other)]
-  return {str(some if some.table else other): apart[0] - apart[1]}
+  ours, theirs = (runs_lib.accuracy(entries[cell]) for cell in (some, other))
+  return {str(some if some.table else other): ours - theirs}
 
 
-def seeds(race: Race) -> dict[str, Any]:
+def seeds(entries: Comparison) -> dict[str, Any]:
   """The numbers of every seed, for the JSON."""
   return summaries.seeds(
-    race,
+    {cell: entry.runs for cell, entry in entries.items()},
     lambda run: {
       'diverged': run.diverged,
       'test_accuracy': run.final(last=runs_lib.LAST),
@@ -47,51 +46,58 @@ def seeds(race: Race) -> dict[str, Any]:
   )
 
 
-def table(ws: Workspace, devices: str, race: Race) -> study.Table:
+def table(entries: Comparison) -> study.Table:
   """Tabulates a row a cell: bytes, compression, rates, loss, accuracy."""
-  dense = max(runs_lib.uplink(runs) for runs in race.values())
-  rows = []
-  for cell, runs in race.items():
-    sent = runs_lib.uplink(runs)
-    lost = sum(run.diverged for run in runs)
-    loss = [r.final('train_loss', last=10) for r in runs if not r.diverged]
-    rates = runs_lib.rates(ws, devices, cell).values()
-    accuracy = workspace.shown(runs_lib.accuracy(runs))
-    rows.append([
-      cell.name, str(cell.steps),
-      '{}, {}'.format(*cell.table) if cell.table else '',
-      f'{sent:,.0f}', f'{dense / sent:.1f}',
-      ', '.join(f'{v:g}' for v in rates),
-      workspace.shown(loss, digits=3) if loss else '',
-      f'{accuracy}, {lost} diverged' if lost else accuracy,
-    ])  # fmt: skip
-  head = (
-    'method', 'tau', 't, k', 'bytes up', 'compression', 'rates',
-    'training loss', 'test accuracy, %',
-  )  # fmt: skip
-  caption = (
-    'Of one client in one round, second uplinks counted; means over seeds, of '
-    'the last rounds. Rates of clients, server; one of the server alone.'
-  )
-  return study.Table(caption, head, rows)
+  dense = max(map(runs_lib.uplink, entries.values()))
+  ratio = lambda _, entry: f'{dense / runs_lib.uplink(entry):.1f}'
+  columns = {k: v or ratio for k, v in _COLUMNS.items()}
+  return comparison.table(_CAPTION, entries, columns)
 
 
-def rounds_to_90(runs: Runs) -> np.ndarray:
+_CAPTION = (
+  'Of one client in one round, second uplinks counted; means over seeds, of '
+  'the last rounds. Rates of clients, server; one of the server alone.'
+)
+
+
+def _loss(_, entry) -> str:
+  loss = [r.final('train_loss', last=10) for r in entry.runs if not r.diverged]
+  return workspace.shown(loss, digits=3) if loss else ''
+
+
+def _accuracy(_, entry) -> str:
+  lost = sum(run.diverged for run in entry.runs)
+  text = workspace.shown(runs_lib.accuracy(entry))
+  return f'{text}, {lost} diverged' if lost else text
+
+
+_COLUMNS = {
+  'method': lambda cell, _: cell.name,
+  'tau': lambda cell, _: cell.steps,
+  't, k': lambda cell, _: '{}, {}'.format(*cell.table) if cell.table else '',
+  'bytes up': lambda _, entry: f'{runs_lib.uplink(entry):,.0f}',
+  'compression': None,
+  'rates': comparison.rates,
+  'training loss': _loss,
+  'test accuracy, %': _accuracy,
+}
+
+
+def rounds_to_90(entry: Entry) -> np.ndarray:
   """Counts rounds of each seed to 90 %; the last round if it is not reached."""
-  return np.array(
-    [min(run.reaches(0.9, x='round'), run.curve()[0].max()) for run in runs]
-  )
+  least = lambda run: min(run.reaches(0.9, x='round'), run.curve()[0].max())
+  return np.array([least(run) for run in entry.runs])
 
 
-def by_round(race: Race) -> list[figures.Panel]:
+def by_round(entries: Comparison) -> list[figures.Panel]:
   """Training loss and test accuracy against rounds: a pair a tau and table."""
-  sizes, taus = _sizes_and_taus(race)
+  sizes, taus = _sizes_and_taus(entries)
   panels = []
   for size, (metric, label, scale) in itertools.product(sizes, _METRICS):
     for tau in taus:
       lines = [
-        summaries.curve(cell.name, runs, metric, scale=scale, **_look(cell))
-        for cell, runs in race.items()
+        summaries.curve(cell.name, e.runs, metric, scale=scale, **_look(cell))
+        for cell, e in entries.items()
         if cell.steps == tau and cell.table in (None, size)
       ]
       title = f'tau = {tau}, {size}'
@@ -105,27 +111,32 @@ _METRICS = (
 )
 
 
-def by_bytes(race: Race) -> list[figures.Panel]:
+def by_bytes(entries: Comparison) -> list[figures.Panel]:
   """Test accuracy against the bytes of all clients, a panel a tau."""
-  sizes, taus = _sizes_and_taus(race)
-  panels = []
-  for tau in taus:
-    lines = []
-    for cell, runs in race.items():
-      if cell.steps == tau:
-        variant = int(cell.table == sizes[0])
-        look: dict[str, Any] = _look(cell) | {'variant': variant}
-        label = f'{cell.name} {cell.table or ""}'.strip()
-        finals = runs_lib.accuracy(runs)
-        lines += summaries.against_bytes(label, runs, finals, **look)
-    labels = figures.MEGABYTES, 'test accuracy, %'
-    panels.append(figures.Panel(*labels, lines, f'tau = {tau}', x_scale='log'))
-  return panels
+  sizes, taus = _sizes_and_taus(entries)
+  look = lambda cell: (
+    _look(cell)
+    | {
+      'label': f'{cell.name} {cell.table or ""}'.strip(),
+      'variant': int(cell.table == sizes[0]),
+    }
+  )
+  return [
+    comparison.by_bytes(
+      {cell: e for cell, e in entries.items() if cell.steps == tau},
+      look,
+      runs_lib.accuracy,
+      title=f'tau = {tau}',
+    )
+    for tau in taus
+  ]
 
 
-def _sizes_and_taus(race: Race) -> tuple[list[runs_lib.Table], list[int]]:
-  sizes = sorted({cell.table for cell in race if cell.table})
-  return sizes, sorted({cell.steps for cell in race})
+def _sizes_and_taus(
+  entries: Comparison,
+) -> tuple[list[runs_lib.Table], list[int]]:
+  sizes = sorted({cell.table for cell in entries if cell.table})
+  return sizes, sorted({cell.steps for cell in entries})
 
 
 def _look(cell: Cell) -> dict[str, Any]:

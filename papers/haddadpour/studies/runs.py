@@ -4,15 +4,16 @@ Haddadpour, Karimi, Li and Li, arXiv:2008.04975, section 6: LeNet-5 on MNIST,
 50 devices, half of them a round, batches of 32.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...common import workspace
+from ...common import comparison
+from ...common.comparison import Entry
 from ...common.workspace import Workspace
 
 Fields = dict[str, Any]
-Runs = list[workspace.Run]
 Table = tuple[int, int]  # rows t, columns k
 
 FEDSGD, SKETCHED = 'FedSGD', 'SketchedSGD'
@@ -67,12 +68,7 @@ def matched(ws: Workspace) -> Table:
 
 
 def cells(ws: Workspace, devices: str) -> list[Cell]:
-  """Lists every method in every panel.
-
-  Args:
-    ws: at whose scale.
-    devices: 'alike' or 'unlike'.
-  """
+  """Lists every method in every panel, for 'alike' or 'unlike' devices."""
   every = []
   for steps, table in panels(ws):
     every.append(Cell(FEDSGD, steps))
@@ -84,56 +80,47 @@ def cells(ws: Workspace, devices: str) -> list[Cell]:
   return list(dict.fromkeys(every))
 
 
-def race(ws: Workspace, devices: str, cell: Cell) -> Runs:
-  """The runs of a cell over seeds, at its own best rates."""
-  return play(ws, devices, cell, rates(ws, devices, cell))
+def entry(
+  ws: Workspace,
+  devices: str,
+  cell: Cell,
+  rates: Mapping[str, float] | None = None,
+  label: str = '',
+) -> Entry:
+  """The runs of a cell over seeds, at the best rate over all rounds of one.
 
-
-def play(
-  ws: Workspace, devices: str, cell: Cell, rates: Fields, label: str = ''
-) -> Runs:
-  """The runs of a cell over seeds, at these rates.
+  The rate is of the clients, or of the server where clients send one gradient.
 
   Args:
     ws: where.
     devices: 'alike' or 'unlike'.
     cell: which.
-    rates: client_lr and server_lr.
+    rates: others than the cell's own.
     label: tells runs from those at the cell's own rates.
   """
-  fields = _fields(ws, devices, cell) | rates
-  fields['sweep'] = {'seed': ws.seeds(2)}
-  return ws.sweep(f'{_folder(devices, "race", cell)}{label}', fields)
-
-
-def rates(ws: Workspace, devices: str, cell: Cell) -> Fields:
-  """The best rate over all rounds of one seed.
-
-  Of the clients, or of the server where clients send one gradient.
-  """
   grid = _LONE if cell.name == SKETCHED else _GRID
-  if ws.scale == 'quick':
-    return {rate: values[-2] for rate, values in grid.items()}
-  fields = _fields(ws, devices, cell)
-  score = lambda run: -1.0 if run.diverged else run.final(last=2)
-  return ws.tune(_folder(devices, 'tune', cell), fields, grid, score)
-
-
-def accuracy(runs: Runs) -> np.ndarray:
-  """Test accuracy of every seed in percent; that of guessing if it diverged."""
-  finals = [run.final(last=LAST) for run in runs]
-  return 100 * np.nan_to_num(finals, nan=0.1)
-
-
-def uplink(runs: Runs) -> float:
-  """Bytes of one client in one round: of the first, which no seed lacks."""
-  return float(runs[0].curve('uplink_bytes')[1][0])
-
-
-def _folder(devices: str, what: str, cell: Cell) -> str:
+  untuned = {rate: values[-2] for rate, values in grid.items()}
   name = cell.name.lower().replace(', ', '-').replace(' ', '-')
   table = '-{}x{}'.format(*cell.table) if cell.table else ''
-  return f'haddadpour/{devices}/{what}/{name}{table}-tau{cell.steps}'
+  return comparison.run(
+    ws,
+    f'haddadpour/{devices}/{{}}/{name}{table}-tau{cell.steps}{label}',
+    _fields(ws, devices, cell),
+    grid,
+    ws.seeds(2),
+    score=lambda run: -1.0 if run.diverged else run.final(last=2),
+    rates=rates or ws.pick(untuned, None),
+  )
+
+
+def accuracy(entry: Entry) -> np.ndarray:
+  """Test accuracy of every seed in percent; that of guessing if it diverged."""
+  return 100 * np.nan_to_num(entry.final(last=LAST), nan=0.1)
+
+
+def uplink(entry: Entry) -> float:
+  """Bytes of one client in one round: of the first, which no seed lacks."""
+  return float(entry.runs[0].curve('uplink_bytes')[1][0])
 
 
 def _fields(ws, devices, cell) -> Fields:

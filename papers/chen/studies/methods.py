@@ -1,9 +1,9 @@
-"""The methods that race in the settings of Chen et al., and their runs.
+"""The methods that are compared in the settings of Chen et al., and their runs.
 
 Chen, Li and Banerjee, arXiv:2411.06770, section 5 and appendix D.
 """
 
-from ...common import workspace
+from ...common import comparison, workspace
 from ...common.workspace import Workspace
 from . import settings
 
@@ -13,7 +13,7 @@ METHODS = (
   'onebit_adam',
 )  # fmt: skip
 SHARE = 0.01  # floats that a client sends, of those of its model
-SHARES = (SHARE, 0.1)  # of the races
+SHARES = (SHARE, 0.1)  # of the comparisons
 _SMALL = {'server_lr': (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)}
 _LARGE = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 _MOMENTUM = (0.01, 0.03, 0.1, 0.3, 1.0)
@@ -24,11 +24,6 @@ def method(setting: settings.Setting, name: str, share: float = 1.0) -> Fields:
 
   Seven learning rates are in `sweep`: of the server, where it is adaptive or
   the only one that steps, or else of the clients.
-
-  Args:
-    setting: what is learned.
-    name: one of `METHODS`.
-    share: of the floats of a model; 1-bit Adam sends what it sends.
   """
   floats, fields = setting.floats(share), setting.fields
   # MARINA's first gradient is whole; half of what is left is for whole ones.
@@ -92,43 +87,33 @@ def cd_adam(fields: Fields, floats: int) -> Fields:
   }  # fmt: skip
 
 
-def shares(ws: Workspace, name: str) -> tuple[float, ...]:
-  """The shares at which a method is tuned, and races."""
-  if name in ('fedadam', 'onebit_adam'):
-    return (1.0,)
-  return ws.pick((SHARE,), SHARES)
-
-
-def contestants(ws: Workspace) -> list[tuple[str, float]]:
+def keys(ws: Workspace) -> list[tuple[str, float]]:
   """Every method with each of its shares; a few methods at quick scale."""
   names = ws.pick(('fedadam', 'safl', 'fetchsgd', 'cd_adam'), METHODS)
-  return [(name, share) for name in names for share in shares(ws, name)]
+  several = ws.pick((SHARE,), SHARES)
+  whole = 'fedadam', 'onebit_adam'
+  return [(n, x) for n in names for x in ((1.0,) if n in whole else several)]
 
 
-def rates(
+def entry(
   ws: Workspace, setting: settings.Setting, name: str, share: float
-) -> Fields:
-  """A method's best rate over all rounds of one seed.
+) -> comparison.Entry:
+  """A method's runs over seeds, at its best rate over all rounds of one seed.
 
   All, since a rate that leads early may diverge later. By the training loss:
-  the test data are for the races.
+  the test data are for the runs that are compared.
   """
   fields = method(setting, name, share)
   grid = fields.pop('sweep')
-  if ws.scale == 'quick':
-    return {rate: values[-3] for rate, values in grid.items()}
-  fields['eval_every'] = setting.fields['rounds']
-  folder = f'{setting.name}/tune/{name}-{share:g}'
-  return ws.tune(folder, fields, grid, workspace.training_score)
-
-
-def race(
-  ws: Workspace, setting: settings.Setting, name: str, share: float
-) -> list[workspace.Run]:
-  """A method's runs over seeds, with its best rates."""
-  fields = method(setting, name, share) | rates(ws, setting, name, share)
-  fields['sweep'] = {'seed': ws.seeds(2)}
-  return ws.sweep(f'{setting.name}/race/{name}-{share:g}', fields)
+  return comparison.run(
+    ws,
+    f'{setting.name}/{{}}/{name}-{share:g}',
+    fields,
+    grid,
+    ws.seeds(2),
+    trials={'eval_every': setting.fields['rounds']},
+    rates=ws.pick({rate: values[-3] for rate, values in grid.items()}, None),
+  )
 
 
 def momentum(ws: Workspace, setting: settings.Setting) -> workspace.Run:
@@ -140,15 +125,16 @@ def momentum(ws: Workspace, setting: settings.Setting) -> workspace.Run:
     'algorithm': 'fedavg', 'server_optimizer': 'momentum', 'momentum': 0.9,
     'sweep': {'server_lr': ws.pick((0.1,), _MOMENTUM)},
   }  # fmt: skip
-  return max(
-    ws.sweep(f'{setting.name}/momentum', fields), key=workspace.training_score
-  )
+  runs = ws.sweep(f'{setting.name}/momentum', fields)
+  return max(runs, key=workspace.training_score)
 
 
-def longer(ws: Workspace, setting: settings.Setting) -> workspace.Run:
-  """SAFL over four times the rounds, on one seed."""
-  fields = method(setting, 'safl', SHARE) | rates(ws, setting, 'safl', SHARE)
+def longer(
+  ws: Workspace, setting: settings.Setting, safl: comparison.Entry
+) -> workspace.Run:
+  """SAFL over four times the rounds, on one seed, at the rates of `safl`."""
   rounds = 4 * setting.fields['rounds']
+  fields = method(setting, 'safl', SHARE) | safl.rates
   fields |= {'rounds': rounds, 'checkpoint_every': rounds, 'sweep': None}
   (run,) = ws.sweep(f'{setting.name}/longer', fields)
   return run

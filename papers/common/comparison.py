@@ -1,0 +1,189 @@
+"""Compares methods: each is tuned on one seed and runs over several.
+
+A comparison maps the key of a method, its name perhaps with a share of the
+bytes or a table, to its `Entry`. What is claimed of it and tabulated is data.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fl_sketch.reporting import figures
+import numpy as np
+
+from . import study, summaries, verdicts, workspace
+from .workspace import Workspace
+
+Fields = dict[str, Any]  # of a config
+
+
+class Entry(NamedTuple):
+  """A method of a comparison.
+
+  Attributes:
+    runs: one a seed.
+    rates: at which they ran, by field.
+    rounds: of each run.
+  """
+
+  runs: Sequence[workspace.Run]
+  rates: Mapping[str, float]
+  rounds: int = 0
+
+  def final(
+    self, metric: str = 'test_accuracy', last: int = 1, scale: float = 1.0
+  ) -> np.ndarray:
+    """The mean of the last values of a metric, by seed; NaN if it diverged."""
+    return np.array([scale * run.final(metric, last) for run in self.runs])
+
+  @property
+  def rate(self) -> float:
+    """The rate, where one is tuned."""
+    (rate,) = self.rates.values()
+    return rate
+
+  @property
+  def accuracy(self) -> np.ndarray:
+    """Test accuracy in per cent by seed, mean of the last two evaluations."""
+    return self.final(last=2, scale=100)
+
+  @property
+  def loss(self) -> np.ndarray:
+    """Mean of the last 20 training losses by seed."""
+    return self.final('train_loss', last=20)
+
+  def total(self, *ways: str) -> float:
+    """Bytes of all clients in a run, 'up', 'down' or both, mean over seeds."""
+    names = [f'total_{way}link_bytes' for way in ways or ('up', 'down')]
+    return float(np.mean([sum(r.row[n] for n in names) for r in self.runs]))
+
+
+Comparison = Mapping[Any, Entry]
+
+
+def run(
+  ws: Workspace,
+  folder: str,
+  fields: Fields,
+  grid: Mapping[str, Sequence[float]],
+  seeds: Sequence[int],
+  *,
+  trials: Fields | None = None,
+  score: Callable[[workspace.Run], float] = workspace.training_score,
+  rates: Mapping[str, float] | None = None,
+) -> Entry:
+  """Tunes a method's rate on one seed, and runs it over seeds at the best.
+
+  Args:
+    ws: where.
+    folder: of its runs; '{}' in it becomes 'tune' or 'race'.
+    fields: of its config.
+    grid: the name of the rate and its values.
+    seeds: that are reported.
+    trials: fields of the trials alone.
+    score: of a trial, the larger the better.
+    rates: at which it runs; None tunes.
+  """
+  if rates is None:
+    trial = fields | (trials or {})
+    rates = ws.tune(folder.format('tune'), trial, grid, score)
+  config = fields | dict(rates) | {'sweep': {'seed': tuple(seeds)}}
+  runs = ws.sweep(folder.format('race'), config)
+  return Entry(runs, rates, config.get('rounds', 0))
+
+
+def above(
+  text: str,
+  some: Entry,
+  other: Entry,
+  relation: str = '>=',
+  points: float = 0.0,
+) -> verdicts.Claim:
+  """A claim on the accuracy of some above that of another, paired by seed."""
+  apart = some.accuracy - other.accuracy
+  return verdicts.of_seeds(text, apart, relation, points)
+
+
+def table(
+  caption: str,
+  entries: Comparison,
+  columns: Mapping[str, Callable[[Any, Entry], Any]],
+  order: Iterable[Any] | None = None,
+) -> study.Table:
+  """A row for each method.
+
+  Args:
+    caption: above the table.
+    entries: the methods.
+    columns: head -> cell of (key, entry).
+    order: of the keys; that of the entries by default.
+  """
+  rows = [
+    [str(cell(key, entries[key])) for cell in columns.values()]
+    for key in order or entries
+  ]
+  return study.Table(caption, [*columns], rows)
+
+
+def shown(digits: int, values: Callable[[Entry], Any]) -> Callable:
+  """A column of means over seeds ± standard errors."""
+  return lambda key, entry: workspace.shown(values(entry), digits=digits)
+
+
+def interval(digits: int, values: Callable[[Entry], Any]) -> Callable:
+  """A column of intervals of 95 %; empty where there is one seed."""
+
+  def cell(key, entry):
+    del key
+    _, low, high = summaries.interval(values(entry))
+    return '' if np.isnan(low) else f'{low:.{digits}f} to {high:.{digits}f}'
+
+  return cell
+
+
+def rates(key: Any, entry: Entry) -> str:
+  """A column of the rates."""
+  del key
+  return ', '.join(f'{value:g}' for value in entry.rates.values())
+
+
+def by_bytes(
+  entries: Comparison,
+  look: Callable[[Any], Mapping[str, Any]],
+  values: Callable[[Entry], Any] = lambda entry: entry.accuracy,
+  label: str = 'test accuracy, %',
+  title: str = '',
+  **options: Any,
+) -> figures.Panel:
+  """Plots a metric against the bytes of all clients, up and down.
+
+  Args:
+    entries: the methods.
+    look: key -> label, family and variant of its line.
+    values: of an entry by seed, as the table has them.
+    label: of the metric.
+    title: of the panel.
+    **options: of `summaries.against_bytes`.
+  """
+  lines = [
+    line
+    for key, entry in entries.items()
+    for line in summaries.against_bytes(
+      runs=entry.runs, finals=values(entry), **options, **look(key)
+    )
+  ]
+  return figures.Panel(figures.MEGABYTES, label, lines, title, x_scale='log')
+
+
+def dots(
+  entries: Comparison,
+  names: Mapping[Any, tuple[str, str]],
+  values: Callable[[Entry], Any] = lambda entry: entry.accuracy,
+  label: str = 'test accuracy, %',
+  title: str = '',
+) -> figures.Panel:
+  """Plots a dot for each key of `names`, which has its name and family."""
+  found = {}
+  for key, (name, family) in names.items():
+    ends = map(float, summaries.interval(values(entries[key])))
+    found[name] = figures.Dot(*ends, family)
+  return figures.dot_plot(label, found, title)
