@@ -52,12 +52,12 @@ def main(argv):
       print(*results.draw(json.loads(path.read_text()), path.parent), sep='\n')
     return
   if len(argv) < 2:
-    raise app.UsageError('Expected --list, --draw, or NAME.')
+    raise app.UsageError('reproduce needs a NAME, --list or --draw.')
   name, _, scale = argv[1].partition(':')
   scale = scale or 'cpu'
   try:
     if scale not in workspace.SCALES:
-      raise ValueError(f'Expected {scale=} in {workspace.SCALES}.')
+      raise ValueError(f'{scale=} is not one of {workspace.SCALES}.')
     names = list(catalog.STUDIES) if name == 'all' else [name]
     studies = [catalog.find(n) for n in names]
   except ValueError as e:

@@ -153,5 +153,5 @@ def find(name: str) -> study.Study:
   if name not in STUDIES:
     near = difflib.get_close_matches(name, STUDIES, n=1, cutoff=0.4)
     hint = f' Did you mean {near[0]!r}?' if near else ''
-    raise ValueError(f'Expected a study of --list, not {name!r}.{hint}')
+    raise ValueError(f'There is no study {name!r}; --list shows all.{hint}')
   return STUDIES[name]

@@ -1,10 +1,9 @@
 """Compares methods: each is tuned on one seed and runs over several.
 
-A comparison maps the key of a method, its name perhaps with a share of the
-bytes or a table, to its `Entry`. What is claimed of it and tabulated is data.
+A comparison maps the key of a method, such as its name, to its `Entry`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fl_sketch.reporting import figures
@@ -71,7 +70,7 @@ def run(
   score: Callable[[workspace.Run], float] = workspace.training_score,
   rates: Mapping[str, float] | None = None,
 ) -> Entry:
-  """Tunes a method's rate on one seed, and runs it over seeds at the best.
+  """Tunes a method's rate on one seed, unless told it, and runs it over seeds.
 
   Args:
     ws: where.
@@ -107,19 +106,10 @@ def table(
   caption: str,
   entries: Comparison,
   columns: Mapping[str, Callable[[Any, Entry], Any]],
-  order: Iterable[Any] | None = None,
 ) -> study.Table:
-  """A row for each method.
-
-  Args:
-    caption: above the table.
-    entries: the methods.
-    columns: head -> cell of (key, entry).
-    order: of the keys; that of the entries by default.
-  """
+  """A row for each method; columns are head -> cell of (key, entry)."""
   rows = [
-    [str(cell(key, entries[key])) for cell in columns.values()]
-    for key in order or entries
+    [str(cell(*item)) for cell in columns.values()] for item in entries.items()
   ]
   return study.Table(caption, [*columns], rows)
 
@@ -154,23 +144,14 @@ def by_bytes(
   title: str = '',
   **options: Any,
 ) -> figures.Panel:
-  """Plots a metric against the bytes of all clients, up and down.
+  """Plots a metric, and `values` at the end, against the bytes of all clients.
 
-  Args:
-    entries: the methods.
-    look: key -> label, family and variant of its line.
-    values: of an entry by seed, as the table has them.
-    label: of the metric.
-    title: of the panel.
-    **options: of `summaries.against_bytes`.
+  A line looks as `look` says of its key: its label, family and variant.
   """
-  lines = [
-    line
-    for key, entry in entries.items()
-    for line in summaries.against_bytes(
-      runs=entry.runs, finals=values(entry), **options, **look(key)
-    )
-  ]
+  lines = []
+  for key, entry in entries.items():
+    shown = {'runs': entry.runs, 'finals': values(entry), **look(key)}
+    lines += summaries.against_bytes(**shown, **options)
   return figures.Panel(figures.MEGABYTES, label, lines, title, x_scale='log')
 
 

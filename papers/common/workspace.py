@@ -138,8 +138,8 @@ class Workspace:
       record = json.loads(path.read_text())
       if record['fields'] != fields:
         raise ValueError(
-          f'Expected {path} to be of {fields}, not of {record["fields"]}; take '
-          'another workdir.'
+          f'{path} is of {record["fields"]}, not of {fields}; set another '
+          'workdir.'
         )
       return record['result']
     result = json.loads(json.dumps(compute()))
@@ -223,7 +223,9 @@ def training_score(run: Run) -> float:
     ValueError: its rows have no training loss, as with public_metrics='none'.
   """
   if not run.diverged and not len(run.curve('train_loss')[1]):
-    raise ValueError(f'Expected train_loss in the rows of {run.folder}.')
+    raise ValueError(
+      f'{run.folder} has no train_loss to tune by; set public_metrics.'
+    )
   return -np.nan_to_num(run.final('train_loss', last=20), nan=np.inf)
 
 

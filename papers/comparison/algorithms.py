@@ -86,7 +86,7 @@ def run(
   """
   root, (small, large) = pathlib.Path(folder), models
   if not names or not partitions:
-    raise ValueError(f'Expected {names=} and {partitions=} not to be empty.')
+    raise ValueError(f'{names=} or {partitions=} is empty; name at least one.')
   for parts in itertools.product(names, models, partitions):
     grid.points(config_of(*parts))  # raises before any time is spent
   outcomes: dict[str, dict[str, Outcome]] = {}

@@ -151,8 +151,8 @@ def _table(task: tasks.Task, stage: str, entries: Entries) -> study.Table:
     f'{stage.capitalize()}: d = {task.dimension:,}; bytes of one client in a '
     'round, MB of all clients; means over seeds ± standard errors.'
   )
-  order = sorted(entries, key=lambda key: -_mean(entries[key]))
-  return comparison.table(caption, entries, columns, order)
+  ordered = dict(sorted(entries.items(), key=lambda item: -_mean(item[1])))
+  return comparison.table(caption, ordered, columns)
 
 
 def _dots(title: str, entries: Entries) -> figures.Panel:

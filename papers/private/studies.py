@@ -19,15 +19,7 @@ def _compared(
   methods: Mapping[str, Fields],
   rates: tuple[float, ...],
 ) -> dict[str, Entry]:
-  """Tunes every method on a seed of its own, and runs it on the others.
-
-  Args:
-    ws: where.
-    folder: of its runs.
-    fields: of every config.
-    methods: name -> further fields.
-    rates: of the server, which every method is tuned over.
-  """
+  """Tunes the server's rate of each method, name -> fields, and runs it."""
   base = fields | ws.pick({'rounds': 4}, {})
   trials = {'seed': _TUNED_ON, 'eval_every': base['rounds']}
   grid = {'server_lr': ws.pick(rates[:2], rates)}

@@ -78,7 +78,7 @@ def test_programs_do_not_share_flags():
     assert done.stdout.startswith('S0-X1 ')
   done = runs.command('reproduce')
   assert done.returncode == 1
-  assert 'Expected --list, --draw, or NAME' in done.stderr
+  assert 'needs a NAME, --list or --draw' in done.stderr
   done = runs.command('train')
   assert done.returncode == 1
   assert 'Name a config, such as quickstart' in done.stderr

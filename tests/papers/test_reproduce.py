@@ -275,8 +275,8 @@ def test_runs_tell_where_they_reach_a_target(tmp_path):
   ('flags', 'words'),
   [
     (['S4-Fg1', '--workdir=x'], "Did you mean 'S4-Fig1'?"),
-    (['S4-Fig1:tiny', '--workdir=x'], "Expected scale='tiny' in"),
-    ([], 'Expected --list, --draw, or NAME'),
+    (['S4-Fig1:tiny', '--workdir=x'], "scale='tiny' is not one of"),
+    ([], 'needs a NAME, --list or --draw'),
   ],
 )
 def test_the_command_names_what_it_does_not_know(flags, words):

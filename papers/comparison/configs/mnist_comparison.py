@@ -209,13 +209,13 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """
   variants = ('', 'quick', 'METHOD,MODEL,PARTITION')
   if variant not in variants and variant.count(',') != 2:
-    raise ValueError(f'Expected {variant=} in {variants}.')
+    raise ValueError(f'{variant=} is not one of {variants}.')
   point = 'safl,mlp,iid' if variant in variants else variant
   name, model, partition = point.split(',')
   if partition not in PARTITIONS:
-    raise ValueError(f'Expected {partition=} in {PARTITIONS}.')
+    raise ValueError(f'{partition=} is not one of {PARTITIONS}.')
   if model not in PARAMETERS:
-    raise ValueError(f'Expected {model=} in {tuple(PARAMETERS)}.')
+    raise ValueError(f'{model=} is not one of {tuple(PARAMETERS)}.')
   c = new()
   c.dataset = 'mnist'
   c.model = model
@@ -228,7 +228,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   c.eval_every = 20
   fields = methods(PARAMETERS[model] // 32)
   if name not in fields:
-    raise ValueError(f'Expected method={name!r} in {tuple(fields)}.')
+    raise ValueError(f'method={name!r} is not one of {tuple(fields)}.')
   _fill(c, fields[name])
   return c
 

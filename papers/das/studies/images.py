@@ -199,25 +199,27 @@ def _printed(name, epsilon):
 
 def _raced(ws, setting):
   """Claims, rows and the numbers of every seed of a dataset that is there."""
-  name, averaged = setting.name, races.fedavg(ws, setting)
+  name, fedavg = setting.name, races.fedavg(ws, setting)
+  averaged = races.accuracy(fedavg)
   grid = races.grid(ws, setting)
-  seeds = {'FedAvg': averaged.values | {'%': averaged.accuracies}}
+  seeds = {'FedAvg': fedavg.rates | {'%': averaged}}
   claims, rows, above = [], [], {}
   for noise in races.noises(setting):
     pair = [races.best(ws, setting, grid, noise, a) for a in races.ALGORITHMS]
-    clip, normalise = (p.accuracies for p in pair)
-    above[f'{noise.kind} {noise.epsilon:g}'] = averaged.accuracies - clip
+    clip, normalise = map(races.accuracy, pair)
+    above[f'{noise.kind} {noise.epsilon:g}'] = averaged - clip
     text = _better(name, noise.epsilon, noise.kind)
     claims.append(verdicts.of_seeds(text, normalise - clip, '>=', 0.0))
     cells = []
     for p in pair:
-      key = f'{noise.kind} {noise.epsilon:g} {p.values["algorithm"]}'
-      seeds[key] = p.values | {'%': p.accuracies}
-      where = f'{p.values["clip_norm"]:g}, {p.values["client_lr"]:g}'
-      cells += [workspace.shown(p.accuracies), where]
+      at, accuracy = p.rates, races.accuracy(p)
+      key = f'{noise.kind} {noise.epsilon:g} {at["algorithm"]}'
+      seeds[key] = at | {'%': accuracy}
+      where = f'{at["clip_norm"]:g}, {at["client_lr"]:g}'
+      cells += [workspace.shown(accuracy), where]
     rows.append([
       name, f'{noise.epsilon:g}', noise.kind, f'{noise.multiplier:.4f}',
-      f'{noise.worth:.4g}', *cells, workspace.shown(averaged.accuracies),
+      f'{noise.worth:.4g}', *cells, workspace.shown(averaged),
       _printed(name, noise.epsilon),
     ])  # fmt: skip
   claims += _fixed(ws, setting, grid)
@@ -230,7 +232,7 @@ def _fixed(ws, setting, grid):
   runs = races.fixed(ws, setting, grid)
   claims = []
   for clip, relation, bound in ((125.0, '>=', 1.5), (15.625, '<=', 0.3)):
-    one, two = (runs[a, clip].accuracies for a in races.ALGORITHMS)
+    one, two = (races.accuracy(runs[a, clip]) for a in races.ALGORITHMS)
     values, words = two - one, 'above that of clipping'
     if relation == '<=':
       values, words = verdicts.both_ways(values), 'and of clipping, difference'

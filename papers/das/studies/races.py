@@ -12,6 +12,7 @@ from fl_sketch.experiment import config as config_lib, privacy_plan
 import numpy as np
 
 from ...common import privacy_bounds as bounds, workspace
+from ...common.comparison import Entry
 from ...common.workspace import Workspace
 from . import features as features_lib
 
@@ -45,23 +46,6 @@ class Setting(NamedTuple):
   rate: float
   accountant: str | None = None
   epsilons: tuple[float, ...] = EPSILONS
-
-
-class Point(NamedTuple):
-  """A point of a grid, played over seeds.
-
-  Attributes:
-    values: of the swept fields.
-    runs: one a seed.
-  """
-
-  values: Fields
-  runs: list[workspace.Run]
-
-  @property
-  def accuracies(self) -> np.ndarray:
-    """Final accuracy of each seed in percent: mean of the last evaluations."""
-    return np.array([100 * run.final(last=LAST) for run in self.runs])
 
 
 class Noise(NamedTuple):
@@ -211,7 +195,7 @@ def best(
   runs: Sequence[workspace.Run],
   noise: Noise,
   algorithm: str,
-) -> Point:
+) -> Entry:
   """The best of the grid's runs, by its last evaluations, over seeds."""
   run = _best(chosen(runs, noise, algorithm))
   name = f'{ALGORITHMS[algorithm]}-{noise.kind}-{noise.epsilon:g}'
@@ -220,7 +204,7 @@ def best(
 
 def fixed(
   ws: Workspace, setting: Setting, grid_runs: Sequence[workspace.Run]
-) -> dict[tuple[str, float], Point]:
+) -> dict[tuple[str, float], Entry]:
   """(algorithm, C) -> the formula's noise for the first epsilon."""
   noise, seeds = noises(setting)[0], ws.seeds()
   if len(seeds) == 1:  # of digits, whose grid has them
@@ -230,18 +214,23 @@ def fixed(
     sweep = {'algorithm': tuple(ALGORITHMS), 'clip_norm': FIXED}
     fields['sweep'] = sweep | {'seed': seeds}
     runs = ws.sweep(f'das/{setting.name}/fixed', fields)
-  points: dict[tuple[str, float], Point] = {}
+  points: dict[tuple[str, float], list[workspace.Run]] = {}
   for run in runs:
     at = run.values['algorithm'], run.values['clip_norm']
-    points.setdefault(at, Point(run.values, [])).runs.append(run)
-  return points
+    points.setdefault(at, []).append(run)
+  return {at: Entry(found, found[0].values) for at, found in points.items()}
 
 
-def fedavg(ws: Workspace, setting: Setting) -> Point:
+def fedavg(ws: Workspace, setting: Setting) -> Entry:
   """Runs FedAvg without privacy at its best client rate, over seeds."""
   fields = setting.fields | {'sweep': {'client_lr': setting.rates}}
   runs = ws.sweep(f'das/{setting.name}/fedavg-grid', fields)
   return _over_seeds(ws, setting, 'fedavg', setting.fields, _best(runs))
+
+
+def accuracy(entry: Entry) -> np.ndarray:
+  """Final accuracy of each seed in percent: mean of the last evaluations."""
+  return entry.final(last=LAST, scale=100)
 
 
 def _best(runs):
@@ -252,7 +241,6 @@ def _over_seeds(ws, setting, name, fields, run):
   """The point of a run over seeds; where there is one, the run itself."""
   seeds = ws.seeds()
   if len(seeds) == 1:
-    return Point(run.values, [run])
+    return Entry([run], run.values)
   fields = fields | run.values | {'sweep': {'seed': seeds}}
-  runs = ws.sweep(f'das/{setting.name}/{name}', fields)
-  return Point(run.values, runs)
+  return Entry(ws.sweep(f'das/{setting.name}/{name}', fields), run.values)

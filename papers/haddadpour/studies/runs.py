@@ -90,13 +90,7 @@ def entry(
   """The runs of a cell over seeds, at the best rate over all rounds of one.
 
   The rate is of the clients, or of the server where clients send one gradient.
-
-  Args:
-    ws: where.
-    devices: 'alike' or 'unlike'.
-    cell: which.
-    rates: others than the cell's own.
-    label: tells runs from those at the cell's own rates.
+  Runs at other `rates` than the cell's own have a `label`.
   """
   grid = _LONE if cell.name == SKETCHED else _GRID
   untuned = {rate: values[-2] for rate, values in grid.items()}
