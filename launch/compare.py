@@ -3,11 +3,14 @@
   fl-sketch compare [--data_dir=DIR] [--workdir=DIR]
 
 Tunes each method of configs/mnist_comparison.py on an MLP, runs its best
-point with LeNet-5 over three seeds, and writes table.md and comparison.png.
-Started again with the same workdir it resumes with the unfinished points.
+point with LeNet-5 over three seeds, and writes MNIST-Comparison.json, .md and
+-1.png. Started again with the same workdir it resumes with the unfinished
+points.
 Compressors at a hundredth of the bytes, on four tasks, are compared by
 `fl-sketch reproduce One-Percent-MNIST` and its like.
 """
+
+import pathlib
 
 from absl import app, flags
 from fl_sketch.training import devices
@@ -15,6 +18,10 @@ from fl_sketch.training import devices
 from . import begin, configs, errors, neighbour, parse_flags, refuse
 
 comparison = neighbour('papers.comparison.algorithms')
+pages = neighbour('papers.common.pages')
+results = neighbour('papers.common.results')
+study = neighbour('papers.common.study')
+workspace = neighbour('papers.common.workspace')
 
 _COMPARISON = configs.load('mnist_comparison')
 _WORKDIR = flags.DEFINE_string(
@@ -36,18 +43,19 @@ def main(argv):
   begin(argv)
   devices.start(cpu_devices=devices.cores())
   config_of = lambda *parts: _COMPARISON.get_config(','.join(parts)).to_dict()
+  chosen = config_of, _NAMES.value, _PARTITIONS.value, ('mlp', 'lenet5')
+  run = lambda ws: comparison.report(comparison.outcomes(ws, *chosen))
+  folder = pathlib.Path(str(_WORKDIR.value)).resolve()
+  ws = workspace.Workspace(folder, data_dir=_DATA_DIR.value)
+  source = 'This project, LeNet-5 on MNIST'
+  title = 'Every algorithm at one bit a parameter'
   try:
-    results = comparison.run(
-      config_of,
-      _NAMES.value,
-      _PARTITIONS.value,
-      str(_WORKDIR.value),
-      models=('mlp', 'lenet5'),
-      data_dir=_DATA_DIR.value,
-    )
+    made = results.run(study.Study(comparison.NAME, title, source, run, 0), ws)
   except errors.USER_ERRORS as e:
     refuse(e)
-  print(comparison.table(results), _WORKDIR.value)
+  made['command'] = comparison.COMMAND
+  pages.write([made], folder)
+  print(pages.text(made), folder)
 
 
 if __name__ == '__main__':

@@ -2,16 +2,20 @@
 
 from collections.abc import Callable, Mapping, Sequence
 import itertools
-import pathlib
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, reporting
-from fl_sketch.experiment.config import Config, checked
 from fl_sketch.reporting import figures, intervals
-from fl_sketch.sweeps import grid, report, sweep
-from fl_sketch.utils import extras, files, markdown
+from fl_sketch.sweeps import grid, report as sweep_report
 import numpy as np
 
+from ..common import study
+from ..common.comparison import Entry
+from ..common.workspace import Workspace
+
+NAME = 'MNIST-Comparison'
+COMMAND = 'fl-sketch compare --data_dir=DIR --workdir=DIR'
+_ACCURACY = 'test accuracy, %'
 _FAMILIES = {
   'fedsgd': 'dense', 'fedavg': 'dense', 'scaffold': 'dense', 'safl': 'safl',
   'iterative_sketching': 'sketching', 'decentralised': 'sketching',
@@ -23,182 +27,139 @@ _FAMILIES = {
 }  # fmt: skip
 
 
-_ACCURACY = 'test accuracy, %'
-
-
 class Outcome(NamedTuple):
-  """The accuracy and communication cost of one algorithm on one partition.
+  """An algorithm on one partition, at the rates of its best point.
 
   Attributes:
-    values: of the tuned fields.
-    mean: of the final test accuracy over seeds; NaN if every seed diverged.
-    error: standard error of that mean.
-    uplink: bytes that a client sent in a round, averaged over rounds; 0 if
-      every seed diverged.
-    total: bytes of all clients, up and down; 0 if every seed diverged.
-    seeds: number of runs.
-    diverged: how many of them diverged.
+    entry: its runs over seeds.
+    accuracy: final test accuracy over the seeds that did not diverge.
     family: of the algorithm, in figures.
   """
 
-  values: dict[str, Any]
-  mean: float
-  error: float
-  uplink: float
-  total: int
-  seeds: int
-  diverged: int
+  entry: Entry
+  accuracy: sweep_report.Setting
   family: str
 
+  @property
+  def finished(self) -> list[Any]:
+    """The runs that did not diverge."""
+    return [run for run in self.entry.runs if not run.diverged]
 
-@checked()
-def run(
+  @property
+  def uplink(self) -> float:
+    """Bytes that a client sends in a round, mean over the rounds."""
+    runs = self.finished
+    return float(runs[0].curve('uplink_bytes')[1].mean()) if runs else 0.0
+
+  @property
+  def total(self) -> int:
+    """Bytes of all clients, up and down."""
+    return reporting.total_bytes(self.finished[0].row) if self.finished else 0
+
+
+Outcomes = Mapping[str, Mapping[str, Outcome]]  # partition -> name -> outcome
+
+
+def outcomes(
+  ws: Workspace,
   config_of: Callable[[str, str, str], Mapping[str, Any]],
   names: Sequence[str],
   partitions: Sequence[str],
-  folder: str,
-  *,
   models: tuple[str, str],
   seeds: Sequence[int] = (0, 1, 2),
-  data_dir: str | None = None,
-) -> dict[str, dict[str, Outcome]]:
-  """Tunes every method (an algorithm) and runs its best point over seeds.
-
-  The folder gets comparison.json, table.md, comparison.png, and the folders of
-  `sweep.run`, PARTITION/tune/NAME and PARTITION/final/NAME. Started again, it
-  resumes with the points that are not finished.
+) -> Outcomes:
+  """Tunes every method and runs its best point over seeds, or finds its runs.
 
   Args:
+    ws: where; runs/PARTITION/tune/NAME and runs/PARTITION/final/NAME.
     config_of: (name, model, partition) -> config fields, `sweep` among them.
     names: of the methods.
     partitions: of the data over clients.
-    folder: of the results.
     models: the model to tune, and the model to run with the best point.
     seeds: of the runs; tuning uses the config's.
-    data_dir: folder of tensorflow-datasets.
-
-  Returns:
-    Partition -> method -> outcome.
 
   Raises:
-    ConfigError: there are no names or no partitions, or a config is wrong.
+    ConfigError: a config is wrong.
+    ValueError: there are no names or no partitions.
     DataError: the dataset is missing.
   """
-  root, (small, large) = pathlib.Path(folder), models
   if not names or not partitions:
     raise ValueError(f'{names=} or {partitions=} is empty; name at least one.')
   for parts in itertools.product(names, models, partitions):
     grid.points(config_of(*parts))  # raises before any time is spent
-  outcomes: dict[str, dict[str, Outcome]] = {}
-  for partition in partitions:
-    outcomes[partition] = {}
-    for name in names:
-      parent = root / partition
-      print(f'{partition}, {name}', flush=True)
-      tuned = sweep.run(
-        config_of(name, small, partition),
-        str(parent / 'tune' / name),
-        data_dir=data_dir,
-      )
-      values = report.settings(tuned)[0].values
-      config = {**config_of(name, large, partition), **values}
-      final = parent / 'final' / name
-      rows = sweep.run(
-        config | {'sweep': {'seed': tuple(seeds)}},
-        str(final),
-        data_dir=data_dir,
-      )
-      algorithm = Config.from_mapping(config | {'sweep': None}).algorithm
-      outcomes[partition][name] = _outcome(algorithm, values, rows, final)
-      _write(outcomes, root)
-  return outcomes
+  found: dict[str, dict[str, Outcome]] = {p: {} for p in partitions}
+  small, large = models
+  for partition, name in itertools.product(partitions, names):
+    config = config_of(name, small, partition)
+    tuned = ws.sweep(f'{partition}/tune/{name}', config)
+    values = sweep_report.settings([run.row for run in tuned])[0].values
+    config = {**config_of(name, large, partition), **values}
+    config['sweep'] = {'seed': tuple(seeds)}
+    runs = ws.sweep(f'{partition}/final/{name}', config)
+    (accuracy,) = sweep_report.settings([run.row for run in runs])
+    family = _FAMILIES.get(config['algorithm'], 'codecs')
+    found[partition][name] = Outcome(Entry(runs, values), accuracy, family)
+  return found
 
 
-def _write(outcomes, root) -> None:
-  numbers = {
-    partition: {name: one._asdict() for name, one in by_name.items()}
-    for partition, by_name in outcomes.items()
-  }
-  files.replace(root / 'comparison.json', files.finite(numbers))
-  files.replace(root / 'table.md', table(outcomes))
-  with extras.optional_figures():
-    picture = figures.draw(panels(outcomes), columns=2)
-    picture.savefig(root / 'comparison.png', dpi=120)
-
-
-def _outcome(algorithm, values, rows, folder) -> Outcome:
-  (setting,) = report.settings(rows)
-  runs = [
-    reporting.read_metrics(folder / 'points' / f'{row["point"]:03d}')
-    for row in rows
-    if not row['diverged']
-  ]
-  return Outcome(
-    values,
-    setting.mean,
-    setting.error,
-    float(np.mean([row['uplink_bytes'] for row in runs[0]])) if runs else 0.0,
-    reporting.total_bytes(runs[0][-1]) if runs else 0,
-    len(rows),
-    setting.diverged,
-    _FAMILIES.get(algorithm, 'codecs'),
-  )
-
-
-def table(results: Mapping[str, Mapping[str, Outcome]]) -> str:
-  """Formats outcomes in Markdown, ranked by those of the first partition."""
-  first = next(iter(results.values()))
+def report(found: Outcomes) -> study.Report:
+  """Formats outcomes, ranked by those of the first partition."""
+  first = next(iter(found.values()))
   head = ['algorithm', 'bytes up', 'MB in all']
-  for partition in results:
-    head += [f'{partition}, %', 'at']
-  lines = []
-  order = sorted(first, key=lambda name: -np.nan_to_num(first[name].mean))
+  head += [text for p in found for text in (f'{p}, %', 'at')]
+  rows = []
+  order = sorted(first, key=lambda n: -np.nan_to_num(first[n].accuracy.mean))
   for name in order:
-    one = first[name]
-    mark = algorithms.mark(name)
-    line = [f'`{name}`{mark}', f'{one.uplink:,.0f}', f'{one.total / 1e6:,.1f}']
-    for outcomes in results.values():
-      line += _cells(outcomes.get(name))
-    lines.append(line)
-  note = f'\n{algorithms.NOTE}\n' if any(map(algorithms.mark, order)) else ''
-  return markdown.table(head, lines, left=1) + note
+    one, mark = first[name], algorithms.mark(name)
+    row = [f'`{name}`{mark}', f'{one.uplink:,.0f}', f'{one.total / 1e6:,.1f}']
+    for by_name in found.values():
+      row += _cells(by_name[name])
+    rows.append(row)
+  caption = (
+    'Bytes up of one client in a round; MB of all clients, up and down; means '
+    'over seeds ± standard errors; "at" are the rates.'
+  )
+  seeds = {
+    partition: {name: one.entry.final() for name, one in by_name.items()}
+    for partition, by_name in found.items()
+  }
+  notes = [algorithms.NOTE] if any(map(algorithms.mark, order)) else []
+  picture = study.Picture('Test accuracy, and the bytes.', panels(found), 2)
+  table = study.Table(caption, head, rows)
+  return study.Report([], seeds, [table], [picture], notes)
 
 
-def _cells(one: Outcome | None) -> list[str]:
-  if one is None:
-    return ['', '']
-  rates = ', '.join(f'{v:g}' for v in one.values.values())
-  if np.isnan(one.mean):
+def _cells(one: Outcome) -> list[str]:
+  rates = ', '.join(f'{v:g}' for v in one.entry.rates.values())
+  mean, error = one.accuracy.mean, one.accuracy.error
+  if np.isnan(mean):
     return ['diverged', rates]
-  score = f'{100 * one.mean:.1f}'
-  score += '' if np.isnan(one.error) else f' ± {100 * one.error:.1f}'
-  score += f' ({one.diverged} diverged)' if one.diverged else ''
-  return [score, rates]
+  score = f'{100 * mean:.1f}'
+  score += '' if np.isnan(error) else f' ± {100 * error:.1f}'
+  lost = one.accuracy.diverged
+  return [score + (f' ({lost} diverged)' if lost else ''), rates]
 
 
-def panels(results: Mapping[str, Mapping[str, Outcome]]) -> list[figures.Panel]:
+def panels(found: Outcomes) -> list[figures.Panel]:
   """Plots accuracy by method and by bytes: a row for each partition."""
   every = []
-  for partition, outcomes in results.items():
+  for partition, by_name in found.items():
     title = partition.replace('_', ' ')
-    order = sorted(outcomes, key=lambda n: np.nan_to_num(outcomes[n].mean))
-    dots = {name: _dot(outcomes[name]) for name in order}
+    rank = lambda name: np.nan_to_num(by_name[name].accuracy.mean)  # noqa: B023
+    dots = {name: _dot(by_name[name]) for name in sorted(by_name, key=rank)}
     ranked = figures.dot_plot(_ACCURACY, dots, title)
     by_bytes = [
-      line._replace(x=[outcomes[name].total / 1e6 for name in line.y], y=line.x)
+      line._replace(x=[by_name[name].total / 1e6 for name in line.y], y=line.x)
       for line in ranked.lines[1:]
     ]
-    every += [
-      ranked,
-      figures.Panel(
-        figures.MEGABYTES, _ACCURACY, by_bytes, title, x_scale='log'
-      ),
-    ]
+    labels = figures.MEGABYTES, _ACCURACY
+    every.append(ranked)
+    every.append(figures.Panel(*labels, by_bytes, title, x_scale='log'))
   return every
 
 
 def _dot(one: Outcome) -> figures.Dot:
-  mean = 100 * one.mean
-  half = intervals.half_width(100 * one.error, one.seeds - one.diverged)
-  low, high = np.clip([mean - half, mean + half], 0, 100)
-  return figures.Dot(mean, low, high, one.family)
+  _, mean, error, points, diverged = one.accuracy
+  half = intervals.half_width(100 * error, points - diverged)
+  low, high = np.clip([100 * mean - half, 100 * mean + half], 0, 100)
+  return figures.Dot(100 * mean, low, high, one.family)

@@ -1,12 +1,16 @@
 """Comparisons: tuned on one model, run on another, resumed, reported."""
 
+import dataclasses
 import itertools
-import json
 import math
 
 from fl_sketch import algorithms, codecs, models, sketches
 from fl_sketch.experiment import config
+from fl_sketch.sweeps import report
 from launch import configs
+import numpy as np
+from papers.common.comparison import Entry
+from papers.common.workspace import Run, Workspace
 from papers.comparison import algorithms as comparison
 import pytest
 from runs import SMALL
@@ -27,60 +31,68 @@ def config_of(name, model, partition):
   return SMALL | fields | {'sweep': {'client_lr': RATES[name]}}
 
 
+def compare(folder):
+  ws = Workspace(folder, progress=False)
+  models = 'small', 'large'
+  return comparison.outcomes(ws, config_of, [*RATES], ['iid'], models, (0, 1))
+
+
 @pytest.fixture(scope='module')
 def compared(tmp_path_factory):
   folder = tmp_path_factory.mktemp('compared')
-  run = lambda: comparison.run(
-    config_of,
-    list(RATES),
-    ['iid'],
-    str(folder),
-    models=('small', 'large'),
-    seeds=(0, 1),
-  )
-  return folder, run(), run
+  return folder, compare(folder)
 
 
-@pytest.mark.nightly
 def test_the_best_point_runs_over_the_seeds(compared):
-  folder, outcomes, _ = compared
-  steady = outcomes['iid']['steady']
-  assert steady.values in [{'client_lr': rate} for rate in RATES['steady']]
-  assert 0 < steady.mean <= 1
-  assert steady.error >= 0
-  assert not steady.diverged
+  steady = compared[1]['iid']['steady']
+  assert steady.entry.rates in [{'client_lr': rate} for rate in RATES['steady']]
+  assert steady.accuracy.mean == pytest.approx(steady.entry.final().mean())
+  assert 0 < steady.accuracy.mean <= 1
+  assert steady.accuracy.error >= 0
+  assert not steady.accuracy.diverged
   # 64 x 8 + 8 + 8 x 10 + 10 numbers, from 4 clients in each of 4 rounds.
   assert steady.uplink == 4 * 610
   assert steady.total == 2 * 4 * 4 * steady.uplink  # up and down
-  kept = json.loads((folder / 'comparison.json').read_text())['iid']
-  assert kept['steady']['mean'] == steady.mean
-  assert (folder / 'comparison.png').stat().st_size > 1000
 
 
-@pytest.mark.nightly
-def test_a_contestant_that_diverges_is_said_to(compared):
-  folder, outcomes, _ = compared
-  assert math.isnan(outcomes['iid']['diverging'].mean)
-  lines = (folder / 'table.md').read_text().splitlines()
-  assert 'diverged' in lines[-1]
-  assert '`steady`' in lines[-2]
+def test_a_method_that_diverges_is_said_to(compared):
+  assert math.isnan(compared[1]['iid']['diverging'].accuracy.mean)
+  (table,) = comparison.report(compared[1]).tables
+  steady, diverging = table.rows
+  assert steady[0] == '`steady`'
+  assert 'diverged' in diverging
 
 
-@pytest.mark.nightly
 def test_what_is_finished_does_not_run_again(compared):
-  folder, outcomes, again = compared
+  folder, outcomes = compared
   paths = sorted(folder.rglob('points.jsonl'))
   before = [path.stat().st_mtime_ns for path in paths]
-  table = comparison.table(again())
+  again = comparison.report(compare(folder)).tables
   assert [path.stat().st_mtime_ns for path in paths] == before
-  assert table == comparison.table(outcomes)
+  assert len(before) == 4
+  assert again == comparison.report(outcomes).tables
+
+
+@dataclasses.dataclass(frozen=True)
+class MadeUp(Run):
+  """A run of one round."""
+
+  def curve(self, metric='test_accuracy', x='round'):
+    value = {'test_accuracy': 0.5, 'uplink_bytes': 8.0}[metric]
+    return np.ones(1), np.array([value])
+
+
+def made_up(mean, family):
+  totals = {'total_uplink_bytes': 40, 'total_downlink_bytes': 40}
+  run = MadeUp(totals | {'diverged': False, 'values': {}}, None)
+  accuracy = report.Setting({}, mean, 0.1, 3, 0)
+  return comparison.Outcome(Entry([run], {}), accuracy, family)
 
 
 def test_names_stand_in_the_order_of_their_accuracy():
   """Catches names that are exchanged, and an interval of standard errors."""
-  outcome = comparison.Outcome({}, 0.5, 0.1, 8.0, 80, 3, 0, 'safl')
-  better = outcome._replace(mean=0.9, family='dense')
-  first, second = comparison.panels({'iid': {'b': better, 'a': outcome}})
+  found = {'iid': {'b': made_up(0.9, 'dense'), 'a': made_up(0.5, 'safl')}}
+  first, second = comparison.panels(found)
   assert first.lines[0].y == ['a', 'b']
   ends = {line.label: (line.low[0], line.high[0]) for line in first.lines[1:]}
   assert ends['dense'] == pytest.approx((90 - 43.0, 100), abs=0.1)
@@ -88,12 +100,11 @@ def test_names_stand_in_the_order_of_their_accuracy():
 
 
 def test_what_is_from_memory_has_a_mark():
-  outcome = comparison.Outcome({}, 0.5, 0.1, 8.0, 80, 3, 0, 'safl')
-  table = comparison.table({'iid': {'cd_adam': outcome, 'safl': outcome}})
-  assert '| `cd_adam` † |' in table
-  assert '| `safl` |' in table
-  assert table.endswith(f'\n\n{algorithms.NOTE}\n')
-  assert '†' not in comparison.table({'iid': {'safl': outcome}})
+  one = made_up(0.5, 'safl')
+  made = comparison.report({'iid': {'cd_adam': one, 'safl': one}})
+  assert [row[0] for row in made.tables[0].rows] == ['`cd_adam` †', '`safl`']
+  assert made.notes == [algorithms.NOTE]
+  assert not comparison.report({'iid': {'safl': one}}).notes
 
 
 @pytest.mark.parametrize(
@@ -102,7 +113,7 @@ def test_what_is_from_memory_has_a_mark():
     itertools.product(mnist_comparison.PARAMETERS, mnist_comparison.PARTITIONS)
   ),
 )
-def test_every_contestant_is_a_config(model, partition):
+def test_every_method_is_a_config(model, partition):
   floats = mnist_comparison.PARAMETERS[model] // 32
   for name in mnist_comparison.methods(floats):
     c = mnist_comparison.get_config(f'{name},{model},{partition}').to_dict()
@@ -117,13 +128,12 @@ def test_every_contestant_is_a_config(model, partition):
 
 @pytest.mark.parametrize(('names', 'partitions'), [([], ['iid']), (['x'], [])])
 def test_nothing_to_compare_is_refused(names, partitions, tmp_path):
+  ws = Workspace(tmp_path)
   with pytest.raises(ValueError, match='is empty'):
-    comparison.run(
-      config_of, names, partitions, str(tmp_path), models=('small', 'large')
-    )
+    comparison.outcomes(ws, config_of, names, partitions, ('small', 'large'))
 
 
-def test_unknown_contestants_are_refused():
+def test_unknown_methods_are_refused():
   for variant in ('nobody,mlp,iid', 'safl,mlp,elsewhere', 'safl,resnet,iid'):
     with pytest.raises(ValueError, match='is not one of'):
       mnist_comparison.get_config(variant)

@@ -76,7 +76,7 @@ _COLUMNS = {
   'tau': lambda cell, _: cell.steps,
   't, k': lambda cell, _: '{}, {}'.format(*cell.table) if cell.table else '',
   'bytes up': lambda _, entry: f'{runs_lib.uplink(entry):,.0f}',
-  'compression': None,
+  'compression': None,  # `ratio` above
   'rates': comparison.rates,
   'training loss': _loss,
   'test accuracy, %': _accuracy,
