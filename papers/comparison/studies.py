@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ..common import study, workspace
+from ..common import comparison, study
 from ..common.workspace import Workspace
 
 Fields = dict[str, Any]
@@ -26,18 +26,23 @@ QUICKSTART = {
 
 def precisions(ws: Workspace) -> study.Report:
   """Measures test accuracy with tables of fewer bits, on the digits."""
-  rounds = ws.pick({'rounds': 20}, {})
-  rows, seeds = [], {}
-  for i, (name, fields) in enumerate(PRECISIONS.items()):
-    sweep = {'sweep': {'seed': ws.pick((0,), tuple(_SEEDS))}}
-    fields = QUICKSTART | fields | rounds | sweep
-    runs = ws.sweep(f'project/precision/{i}', fields)
-    seeds[name] = [100 * run.final() for run in runs]
-    up = runs[0].row['uplink_bytes']
-    rows.append([name, f'{up:,.0f}', workspace.shown(seeds[name], digits=2)])
-  head = 'tables', 'bytes up', 'test accuracy, %'
+  base = QUICKSTART | ws.pick({'rounds': 20}, {})
+  seeds = ws.pick((0,), _SEEDS)
+  entries = {
+    name: comparison.run(
+      ws, f'project/precision/{i}', base | fields, {}, seeds, rates={}
+    )
+    for i, (name, fields) in enumerate(PRECISIONS.items())
+  }
+  accuracies = {name: e.final(scale=100) for name, e in entries.items()}
   caption = 'Bytes of one client in one round; seeds 0 to 4 ± standard errors.'
   note = 'The setting of configs/quickstart.py: SAFL, tables of 301 numbers.'
-  return study.Report(
-    [], seeds, [study.Table(caption, head, rows)], notes=[note]
-  )
+  tables = [comparison.table(caption, entries, _COLUMNS)]
+  return study.Report([], accuracies, tables, notes=[note])
+
+
+_COLUMNS = {
+  'tables': lambda name, _: name,
+  'bytes up': lambda _, e: f'{e.runs[0].row["uplink_bytes"]:,.0f}',
+  'test accuracy, %': comparison.shown(2, lambda e: e.final(scale=100)),
+}

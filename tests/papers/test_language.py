@@ -49,16 +49,16 @@ class Run(workspace.Run):
     return abs(np.log(rate / 0.003))
 
 
-def samples(fields):
-  data = store.open(pathlib.Path(fields['dataset_options']['folder']))
-  return data, {x.tobytes() for x in np.asarray(data.train['x'])}
+@pytest.fixture
+def ws(folder):
+  return MadeUp(folder, 'quick', progress=False)
 
 
-def test_halves_share_nothing_and_one_client_has_everything(folder):
+def test_halves_share_nothing_and_one_client_has_everything(ws):
   """Catches a model that was trained on what it is adapted to."""
-  ws = MadeUp(folder, 'quick', progress=False)
   parts = {p: problems.plays(ws, p) for p in ('all', 'first', 'second', 'one')}
-  found = {part: samples(fields)[0] for part, fields in parts.items()}
+  path = lambda fields: pathlib.Path(fields['dataset_options']['folder'])
+  found = {part: store.open(path(fields)) for part, fields in parts.items()}
   assert parts['all']['population'] == 16
   assert parts['first']['population'] == parts['second']['population'] == 8
   assert not {*found['first'].ids} & {*found['second'].ids}
@@ -69,9 +69,8 @@ def test_halves_share_nothing_and_one_client_has_everything(folder):
     np.testing.assert_array_equal(one, whole)
 
 
-def test_rates_are_tuned_by_what_clients_hold_out(folder):
+def test_rates_are_tuned_by_what_clients_hold_out(ws):
   """Catches a rate that is chosen by the test, or on a reported seed."""
-  ws = MadeUp(folder, 'quick', progress=False)
   made = report.scratch(ws)
   assert made.seeds[methods.DENSE]['rate'] == 0.003
   tuned = [c for n, c in ws.configs.items() if n.endswith('/tune')]
@@ -85,9 +84,8 @@ def test_rates_are_tuned_by_what_clients_hold_out(folder):
     assert config['sweep'] == {'seed': (0, 1)}
 
 
-def test_claims_are_of_losses_and_bytes(folder):
+def test_claims_are_of_losses_and_bytes(ws):
   """Catches a claim of another method, and of bytes down."""
-  ws = MadeUp(folder, 'quick', progress=False)
   near, fewer, *_ = report.scratch(ws).claims
   assert (near.measured, near.bound) == (0.0, 1.0)
   assert (fewer.measured, fewer.bound) == (101.0, 100)
@@ -95,17 +93,15 @@ def test_claims_are_of_losses_and_bytes(folder):
   assert methods.DILOCO in near.text
 
 
-def test_a_caption_counts_no_padding_as_characters(folder):
+def test_a_caption_counts_no_padding_as_characters(ws):
   """Catches 80 characters of each window: a short speech is padded."""
-  ws = MadeUp(folder, 'quick', progress=False)
   (table,) = report.scratch(ws).tables
   # 6 rounds of 8 clients, which make 4 steps of 2 windows.
   assert '384 windows of at most 80 characters' in table.caption
 
 
-def test_all_methods_see_the_same_characters(folder):
+def test_all_methods_see_the_same_characters(ws):
   """Catches a method with more steps, samples or rounds than the others."""
-  ws = MadeUp(folder, 'quick', progress=False)
   task = problems.scratch(ws)
   for name, method in methods.METHODS.items():
     fields = runs.config(task, method, method.shares[0], 6, 0.1)
@@ -119,7 +115,7 @@ def test_all_methods_see_the_same_characters(folder):
 def test_heads_divide_the_widths_of_every_scale(
   problem, scale, folder, monkeypatch
 ):
-  """Catches a decoder that cannot be made, at a scale that nobody played."""
+  """Catches a decoder that cannot be made, at a scale that nobody ran."""
   monkeypatch.setattr(problems, 'plays', lambda ws: {})
   monkeypatch.setattr(problems, '_task', lambda ws, name, fields, rates: fields)
   fields = problem(MadeUp(folder, scale, progress=False))
@@ -127,7 +123,9 @@ def test_heads_divide_the_widths_of_every_scale(
   assert model.width % model.heads == 0
 
 
-def test_the_larger_decoder_has_the_best_methods_of_the_kept_result(folder):
+def test_the_larger_decoder_has_the_best_methods_of_the_stored_result(
+  ws, folder
+):
   """Catches a choice by the test or by a run that diverged, and other rates."""
   losses = {
     methods.DILOCO: [2.0, 2.2], methods.SAFL: [1.0, None],
@@ -138,11 +136,10 @@ def test_the_larger_decoder_has_the_best_methods_of_the_kept_result(folder):
     name: {'training loss': loss, 'rate': 0.01 * i, 'bits': [9.0 - i]}
     for i, (name, loss) in enumerate(losses.items(), start=1)
   }
-  ws = MadeUp(folder, 'quick', progress=False)
-  kept = folder / 'Language-Scratch.json'
-  kept.write_text(json.dumps({'seeds': seeds}))
+  stored = folder / 'Language-Scratch.json'
+  stored.write_text(json.dumps({'seeds': seeds}))
   made = report.large(ws)
-  kept.unlink()  # other tests make the result
+  stored.unlink()  # other tests make the result
   best = methods.DILOCO, methods.TABLES, methods.FEDAVG
   assert {k: v['rate'] for k, v in made.seeds.items()} == {
     name: seeds[name]['rate'] for name in best

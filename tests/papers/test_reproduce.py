@@ -1,4 +1,4 @@
-"""Studies at quick scale, what is kept of them, and their pages."""
+"""Studies at quick scale, what is stored of them, and their pages."""
 
 import json
 import math
@@ -71,7 +71,7 @@ def remark(tmp_path, monkeypatch):
   return [('it diverged', 'too long <steps>')]
 
 
-def played(ws):
+def made(ws):
   results.run(MADE_UP, ws)
   ((result, _),) = results.collect([ws.folder], ['X-1', 'X-2'])
   return result
@@ -82,14 +82,14 @@ def test_remarks_are_of_the_cpu_scale(tmp_path, remark):
   absent = [('it is absent', 'no data')]
   for scale, remarks in (('quick', []), ('cpu', remark + absent)):
     ws = Workspace(tmp_path / scale, scale, progress=False)
-    assert pages.remarks(played(ws)) == remarks
+    assert pages.remarks(made(ws)) == remarks
 
 
 @pytest.mark.usefixtures('remark')
 def test_a_page_has_every_claim_with_its_interval_and_verdict(tmp_path):
   """Catches NaN that becomes a verdict on its way through JSON."""
   ws = Workspace(tmp_path / 'cpu', 'cpu', progress=False)
-  result = played(ws)
+  result = made(ws)
   assert result['seeds'] == {'a': [1.5, None]}
   pages.write([result], tmp_path / 'page', {'X-2': 'no disk'})
   text = (tmp_path / 'page' / 'X-1.md').read_text()
@@ -108,14 +108,14 @@ def test_a_page_has_every_claim_with_its_interval_and_verdict(tmp_path):
     assert words in index
 
 
-def kept():
+def stored():
   return results.collect([results.STORED], catalog.STUDIES)
 
 
-def test_kept_results_are_small_and_every_failure_has_a_remark():
+def test_stored_results_are_small_and_every_failure_has_a_remark():
   """Catches a study without a result, and a remark on a claim that is gone."""
-  assert [result['name'] for result, _ in kept()] == [*catalog.STUDIES]
-  for result, folder in kept():
+  assert [result['name'] for result, _ in stored()] == [*catalog.STUDIES]
+  for result, folder in stored():
     assert result['commit']
     assert result['date']
     claims = [claim['text'] for claim in result['claims']]
@@ -139,12 +139,14 @@ def test_kept_results_are_small_and_every_failure_has_a_remark():
 
 
 def test_no_picture_disagrees_with_its_table():
-  """Catches a picture of other runs, or of another average, than the table."""
+  """Catches a picture of other runs than the table, and of uplinks alone."""
   compared = 0
-  for result, _ in kept():
+  for result, _ in stored():
     cells = {c for t in result['tables'] for row in t['rows'] for c in row}
     for picture in result['pictures']:
       for panel in figures.from_json(picture['panels']):
+        if 'bytes' in panel.x_label:
+          assert 'up and down' in panel.x_label
         for line in panel.lines:
           if line.cell:
             assert line.cell in cells
@@ -156,36 +158,27 @@ def test_no_picture_disagrees_with_its_table():
   assert compared >= 100
 
 
-def test_every_byte_is_counted_both_ways():
-  """Catches a picture of uplinks alone."""
-  for result, _ in kept():
-    for picture in result['pictures']:
-      for panel in picture['panels']:
-        if 'bytes' in panel['x_label']:
-          assert 'up and down' in panel['x_label']
-
-
-def test_pictures_are_drawn_again_from_kept_numbers(tmp_path):
+def test_pictures_are_drawn_again_from_stored_numbers(tmp_path):
   """Catches a picture that lies there without its numbers."""
   drawn = set()
-  for result, _ in kept()[:6]:
+  for result, _ in stored()[:6]:
     drawn |= {path.name for path in results.draw(result, tmp_path)}
-  everything = {p['file'] for r, _ in kept() for p in r['pictures']}
-  assert drawn == {p['file'] for r, _ in kept()[:6] for p in r['pictures']}
+  everything = {p['file'] for r, _ in stored() for p in r['pictures']}
+  assert drawn == {p['file'] for r, _ in stored()[:6] for p in r['pictures']}
   assert everything <= {path.name for path in results.STORED.glob('*.png')}
 
 
-def test_a_lab_finds_runs_where_they_were_played(tmp_path, monkeypatch):
+def test_a_workspace_finds_runs_where_they_ran(tmp_path, monkeypatch):
   """Catches a study that reads the metrics of another point."""
 
-  def play(config, folder, **options):
+  def ran(config, folder, **options):
     assert options == {'data_dir': None, 'progress': False}
     return [
       {'point': i, 'values': {'seed': seed}, 'folder': folder}
       for i, seed in enumerate(config['sweep']['seed'])
     ]
 
-  monkeypatch.setattr(sweeps, 'run', play)
+  monkeypatch.setattr(sweeps, 'run', ran)
   ws = Workspace(tmp_path, 'quick', progress=False)
   (run,) = ws.sweep('a', {'seed': 5})
   assert run.values == {'seed': 5}
@@ -200,6 +193,7 @@ def test_a_lab_finds_runs_where_they_were_played(tmp_path, monkeypatch):
 
 
 def test_what_was_computed_is_found_again(tmp_path):
+  """Catches a key whose new name computes hours of runs again."""
   ws, calls = Workspace(tmp_path, 'quick'), []
   compute = lambda: calls.append(1) or {'n': len(calls)}
   assert ws.cached('a', {'x': (1, 2)}, compute) == {'n': 1}
@@ -207,15 +201,9 @@ def test_what_was_computed_is_found_again(tmp_path):
   with pytest.raises(ValueError, match='another workdir'):
     ws.cached('a', {'x': [1, 3]}, compute)
   assert len(calls) == 1
-
-
-def test_what_an_older_folder_calls_by_another_name_is_found(tmp_path):
-  """Catches a key whose new name computes hours of runs again."""
-  ws = Workspace(tmp_path, 'quick')
-  ws.cached('as_it_was', {}, lambda: 1)
   ws.configs.clear()
-  assert ws.cached('before', {}, lambda: 2, former='as_it_was') == 1
-  assert [*ws.configs] == ['before']
+  assert ws.cached('b', {'x': [1, 2]}, compute, former='a') == {'n': 1}
+  assert [*ws.configs] == ['b']
 
 
 @pytest.mark.parametrize(

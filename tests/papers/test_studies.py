@@ -1,4 +1,4 @@
-"""Studies at the scale of their kept results, on made-up runs."""
+"""Studies at the scale of their stored results, on made-up runs."""
 
 import dataclasses
 import math
@@ -35,7 +35,7 @@ SPEAKERS = {
   'dataset': 'store', 'dataset_options': {'folder': '-'}, 'population': 141,
 }  # fmt: skip
 # What a file of the ws holds, by the beginning of its name.
-KEPT = {
+CACHED = {
   'song/table_1': lambda fields: {'ok': True, 'moments': [MOMENT]},
   'song/rates': lambda fields: [[0.5] * fields['rounds']] * fields['runs'],
   'song/communication': lambda fields: [
@@ -107,7 +107,7 @@ class MadeUp(Workspace):
 
   def cached(self, name, fields, compute, former=None):
     self.configs[name] = dict(fields)
-    made_up = [make for start, make in KEPT.items() if name.startswith(start)]
+    made_up = [make for start, make in CACHED.items() if name.startswith(start)]
     return made_up[0](fields) if made_up else compute()
 
 
@@ -143,7 +143,7 @@ def watched(fields, folder, *, every, options, **_):
 
 
 def folder_of(ws, dataset):
-  """CIFAR-100 is not there, as where the kept results were made."""
+  """CIFAR-100 is not there, as where the stored results were made."""
   if dataset == 'cifar100':
     raise sources.DataError('absent')
   return ws.folder / dataset
@@ -169,8 +169,8 @@ def test_a_study_states_its_claims_on_runs_of_any_result(
   ws = MadeUp(tmp_path / 'cpu', 'cpu', progress=False)
   report = catalog.find(name).run(ws)
   assert ws.configs
-  if (kept := results.read(results.STORED, name)) is None:
-    pytest.skip(f'No result of {name} is kept.')
+  if (stored := results.read(results.STORED, name)) is None:
+    pytest.skip(f'No result of {name} is stored.')
   beginnings = lambda texts: [text[:SAME] for text in texts]
   stated = beginnings(claim.text for claim in report.claims)
-  assert stated == beginnings(claim['text'] for claim in kept['claims'])
+  assert stated == beginnings(claim['text'] for claim in stored['claims'])
