@@ -122,9 +122,8 @@ METHODS: dict[str, Method] = {
   ),
   OURS: Method(_OURS, 'preconditioned', _preconditioned, _BOTH),
   OURS_BOTH: Method(_OURS, 'preconditioned', _both_ways(_preconditioned)),
-  'SAFL, client momentum, one bit': Method(
-    _TABLES, 'adam', _averaged(_safl_one_bit)
-  ),
+  'SAFL, client momentum, one bit':
+    Method(_TABLES, 'adam', _averaged(_safl_one_bit)),
   ONE_BIT: Method(_TABLES, 'adam', _safl_one_bit, _BOTH),
   ONE_BIT_BOTH: Method(_TABLES, 'adam', _both_ways(_safl_one_bit)),
   'SAFL, client momentum': Method('safl', 'adam', _averaged(_safl)),
@@ -134,39 +133,30 @@ METHODS: dict[str, Method] = {
   'DeMo': Method('codecs', 'sign', _demo),
   'PowerSGD': Method('codecs', 'adam', _power_sgd),
   'CocktailSGD': Method(
-    'codecs',
-    'clients',
-    lambda *at: chen.cocktail_sgd(_floats(*at)),
-    rate='client_lr',
-    schedule=False,
+    'codecs', 'clients', lambda *at: chen.cocktail_sgd(_floats(*at)),
+    rate='client_lr', schedule=False,
   ),
   'CD-Adam': Method(
-    'codecs',
-    'markov',
+    'codecs', 'markov',
     lambda task, share: chen.cd_adam(task.fields, _floats(task, share)),
     schedule=False,
   ),
   'FetchSGD': Method(
-    'heavy hitters',
-    'one_gradient',
+    'heavy hitters', 'one_gradient',
     lambda task, share: chen.fetchsgd(task.fields, _floats(task, share)),
     schedule=False,
   ),
-}
+}  # fmt: skip
 # Task -> what is wanted of (method, share): an accuracy, or points above dense.
 BARS: dict[str, dict[tuple[str, float], float]] = {
   'mnist': {
-    (ONE_BIT, 0.01): 98.9,
-    (ONE_BIT, 0.001): 98.3,
-    (ONE_BIT_BOTH, 0.01): 98.7,
-    (OURS, 0.01): 98.9,
-    (OURS, 0.001): 98.3,
-    (OURS_BOTH, 0.01): 98.7,
+    (ONE_BIT, 0.01): 98.9, (ONE_BIT, 0.001): 98.3, (ONE_BIT_BOTH, 0.01): 98.7,
+    (OURS, 0.01): 98.9, (OURS, 0.001): 98.3, (OURS_BOTH, 0.01): 98.7,
   },
   'text': {(OURS, 0.01): 0.0, (OURS, 0.001): -4.0},
   'vit': {(OURS, 0.01): -0.5},
   'resnet': {(OURS, 0.01): -2.0},
-}
+}  # fmt: skip
 RIVALS = (
   'EDEN, rand-k', 'SparseLoCo', 'DeMo', 'CocktailSGD', 'CD-Adam', 'FetchSGD',
 )  # fmt: skip

@@ -49,8 +49,16 @@ def seeds(entries: Comparison) -> dict[str, Any]:
 def table(entries: Comparison) -> study.Table:
   """Tabulates a row a cell: bytes, compression, rates, loss, accuracy."""
   dense = max(map(runs_lib.uplink, entries.values()))
-  ratio = lambda _, entry: f'{dense / runs_lib.uplink(entry):.1f}'
-  columns = {k: v or ratio for k, v in _COLUMNS.items()}
+  columns = {
+    'method': lambda cell, _: cell.name,
+    'tau': lambda cell, _: cell.steps,
+    't, k': lambda cell, _: '{}, {}'.format(*cell.table) if cell.table else '',
+    'bytes up': lambda _, entry: f'{runs_lib.uplink(entry):,.0f}',
+    'compression': lambda _, e: f'{dense / runs_lib.uplink(e):.1f}',
+    'rates': comparison.rates,
+    'training loss': _loss,
+    'test accuracy, %': _accuracy,
+  }
   return comparison.table(_CAPTION, entries, columns)
 
 
@@ -69,18 +77,6 @@ def _accuracy(_, entry) -> str:
   lost = sum(run.diverged for run in entry.runs)
   text = workspace.shown(runs_lib.accuracy(entry))
   return f'{text}, {lost} diverged' if lost else text
-
-
-_COLUMNS = {
-  'method': lambda cell, _: cell.name,
-  'tau': lambda cell, _: cell.steps,
-  't, k': lambda cell, _: '{}, {}'.format(*cell.table) if cell.table else '',
-  'bytes up': lambda _, entry: f'{runs_lib.uplink(entry):,.0f}',
-  'compression': None,  # `ratio` above
-  'rates': comparison.rates,
-  'training loss': _loss,
-  'test accuracy, %': _accuracy,
-}
 
 
 def rounds_to_90(entry: Entry) -> np.ndarray:
