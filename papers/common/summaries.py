@@ -12,12 +12,13 @@ Runs = Sequence[workspace.Run]  # one a seed
 
 
 def seeds(
-  race: Mapping[Any, Runs], numbers: Callable[[workspace.Run], dict[str, Any]]
+  entries: Mapping[Any, Runs],
+  numbers: Callable[[workspace.Run], dict[str, Any]],
 ) -> dict[str, Any]:
   """The swept values and the numbers of every run, for the JSON."""
   return {
     str(key): [run.values | numbers(run) for run in runs]
-    for key, runs in race.items()
+    for key, runs in entries.items()
   }
 
 

@@ -5,6 +5,7 @@ import itertools
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, reporting
+from fl_sketch.experiment.config import Config
 from fl_sketch.reporting import figures, intervals
 from fl_sketch.sweeps import grid, report as sweep_report
 import numpy as np
@@ -97,7 +98,8 @@ def outcomes(
     config['sweep'] = {'seed': tuple(seeds)}
     runs = ws.sweep(f'{partition}/final/{name}', config)
     (accuracy,) = sweep_report.settings([run.row for run in runs])
-    family = _FAMILIES.get(config['algorithm'], 'codecs')
+    algorithm = Config.from_mapping(config | {'sweep': None}).algorithm
+    family = _FAMILIES.get(algorithm, 'codecs')
     found[partition][name] = Outcome(Entry(runs, values), accuracy, family)
   return found
 

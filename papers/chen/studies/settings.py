@@ -1,4 +1,4 @@
-"""The three settings in which Chen et al.'s methods race.
+"""The three settings in which Chen et al.'s methods are compared.
 
 Chen, Li and Banerjee, arXiv:2411.06770, section 5 and appendix D, at a scale
 that the machine allows: five clients with equal shares, everybody in a round,
@@ -17,7 +17,7 @@ ADAM = {'server_optimizer': 'adam', 'b2': 0.99}
 
 
 class Setting(NamedTuple):
-  """Learning problem of a race: config fields and model size.
+  """Learning problem of a comparison: config fields and model size.
 
   Attributes:
     name: of its folder.
@@ -115,7 +115,7 @@ def _shared(fields) -> Fields:
 def _trained_before(ws, fields) -> str:
   """The file of a model, but for its head, trained as the fields say.
 
-  Its seed is that of no race, whose heads must not be the one that it began
+  Its seed is that of no comparison, whose heads must not be the one that it began
   with: what it learned fits that one.
   """
   own = {'algorithm': 'fedavg', 'server_lr': 0.003, 'seed': 1000}
