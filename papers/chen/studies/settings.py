@@ -115,8 +115,8 @@ def _shared(fields) -> Fields:
 def _trained_before(ws, fields) -> str:
   """The file of a model, but for its head, trained as the fields say.
 
-  Its seed is that of no comparison, whose heads must not be the one that it began
-  with: what it learned fits that one.
+  Its seed is that of no comparison, whose heads must not be the one that it
+  began with: what it learned fits that one.
   """
   own = {'algorithm': 'fedavg', 'server_lr': 0.003, 'seed': 1000}
   fields = fields | ADAM | own
