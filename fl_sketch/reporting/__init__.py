@@ -1,9 +1,9 @@
 """Tables and figures of the metrics of runs.
 
 `metrics` reads metrics files and makes tables without matplotlib.
-`figures` are panels of lines as data, which `drawing` draws; `learning_curves`
-and `label_distribution` draw those of a run, `over_seeds` means over runs with
-bands; `style` has what all share. `client_metrics` summarises many clients.
+`figures` are panels of lines, as data and drawn; `over_seeds` makes lines of
+runs, as means with bands; `learning_curves` and `label_distribution` draw one
+run; `style` has what all share. `client_metrics` summarises many clients.
 Names load when they are first used.
 """
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     total_bytes,
   )
   from fl_sketch.reporting.over_seeds import plot
-  from fl_sketch.reporting.style import look, new_axes, new_figure, plain_ticks
+  from fl_sketch.reporting.style import new_axes, new_figure, plain_ticks
 
 __all__ = [
-  'as_array', 'curves', 'draw_run', 'label_distribution', 'look', 'new_axes',
+  'as_array', 'curves', 'draw_run', 'label_distribution', 'new_axes',
   'new_figure', 'plain_ticks', 'plot', 'read_metrics', 'sentence', 'table',
   'total_bytes',
 ]  # fmt: skip
@@ -35,5 +35,5 @@ __getattr__ = lazy.attach(
   learning_curves=('curves', 'draw_run'),
   metrics=('as_array', 'read_metrics', 'sentence', 'table', 'total_bytes'),
   over_seeds=('plot',),
-  style=('look', 'new_axes', 'new_figure', 'plain_ticks'),
+  style=('new_axes', 'new_figure', 'plain_ticks'),
 )

@@ -1,7 +1,9 @@
 """Confidence intervals of means over seeds."""
 
 import math
+from typing import Any
 
+import numpy as np
 from scipy import special
 
 LEVEL = 0.05  # of two-sided intervals
@@ -24,3 +26,22 @@ def half_width(error: float, count: int, tail: float = LEVEL / 2) -> float:
   if count < 2:
     return math.nan
   return float(special.stdtrit(count - 1, 1 - tail)) * error
+
+
+def interval(values: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Computes the mean over seeds and the ends of its 95 % t-interval.
+
+  >>> [end.round(2).tolist() for end in interval([[0.9], [1.0], [1.1]])]
+  [[1.0], [0.75], [1.25]]
+
+  Args:
+    values: f64[seeds, ...].
+
+  Returns:
+    f64[...] each; the ends are NaN where there is one seed.
+  """
+  x = np.asarray(values, float)
+  mean, count = x.mean(0), len(x)
+  error = x.std(0, ddof=int(count > 1)) / count**0.5
+  half = error * half_width(1.0, count)
+  return mean, mean - half, mean + half

@@ -39,7 +39,7 @@ def read_metrics(path: PathLike) -> list[Row]:
     except json.JSONDecodeError as e:
       if number == len(lines) and not line.endswith('\n'):
         break
-      raise ValueError(f'Expected JSON in line {number} of {path}.') from e
+      raise ValueError(f'Line {number} of {path} is damaged: no JSON.') from e
   return rows
 
 
@@ -150,14 +150,16 @@ def table(runs: Runs) -> str:
 def sentence(row: Row, finished: bool) -> str:
   """Summarises the end of a run in one line, from its last row."""
   if not row:
-    return 'Stopped before the first round; the same command starts it again.'
+    return 'Stopped before the first round; run the same command to start.'
   score = ('test_accuracy', 'test_loss', 'train_loss')
   # A private run may have no training loss.
   name = next((name for name in score if name in row), None)
   last = '' if name is None else f'{name} {row[name]:.4f}, '
-  end = 'Done' if finished else 'Stopped; the same command goes on'
+  how = 'Done after {} rounds:'
+  if not finished:
+    how = 'Stopped after {} rounds; run the same command to resume.'
   return (
-    f'{end} after {row["round"] + 1} rounds: {last}'
+    f'{how.format(row["round"] + 1)} {last}'
     f'{row["total_uplink_bytes"] / 1e6:.2f} MB up and '
     f'{row["total_downlink_bytes"] / 1e6:.2f} MB down in all. '
     'Its files are in'
@@ -216,9 +218,9 @@ def read_runs(runs: Runs) -> dict[str, list[Row]]:
       for path in paths
     }
   if not runs:
-    raise ValueError('Expected at least one run.')
+    raise ValueError('There is no run; give at least one workdir.')
   read = {label: read_metrics(path) for label, path in runs.items()}
   for label, rows in read.items():
     if not rows:
-      raise ValueError(f'Expected at least one row of metrics of {label!r}.')
+      raise ValueError(f'Run {label!r} has no row of metrics yet; train it.')
   return read

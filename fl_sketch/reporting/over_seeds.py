@@ -72,11 +72,15 @@ def plot(
   """
   for name, value, known in (('x', x, tuple(X)), ('band', band, BANDS)):
     if value not in known:
-      raise ValueError(f'Expected {name}={value!r} in {known}.')
+      raise ValueError(
+        f'{name}={value!r} is unknown; set it to one of {known}.'
+      )
   grouped = groups(runs)
   every = [rows for group in grouped for rows in group.rows]
   names = y or [metrics.shared_metric(every) or 'train_loss']
-  panels = [_panel(grouped, x, name, band) for name in names]
+  panels = [
+    panel(x, y, [_line(group, x, y, band) for group in grouped]) for y in names
+  ]
   path = pathlib.Path(path)
   drawn = figures.draw(panels)
   with files.save_errors(lambda why: f'{path} cannot be written: {why}.'):
@@ -107,12 +111,12 @@ def groups(runs: Iterable[str | os.PathLike]) -> list[Group]:
     same = by_config.setdefault(json.dumps(fields), {})
     if seeds in same:
       raise ValueError(
-        f'Expected other seeds in {folder} than in {same[seeds]}, or another '
-        'config.'
+        f'{folder} and {same[seeds]} have the same config and seeds; plot one '
+        'of them.'
       )
     same[seeds] = folder
   if not by_config:
-    raise ValueError('Expected at least one run.')
+    raise ValueError('There is no run to plot; give at least one workdir.')
   configs = [json.loads(text) for text in by_config]
   names = dict.fromkeys(name for fields in configs for name in fields)
   differ = [n for n in names if len({str(f.get(n)) for f in configs}) > 1]
@@ -120,7 +124,7 @@ def groups(runs: Iterable[str | os.PathLike]) -> list[Group]:
     Group(
       ', '.join(f'{n}={fields[n]}' for n in differ if n in fields),
       [str(folder) for folder in same.values()],
-      [_rows(folder) for folder in same.values()],
+      [*metrics.read_runs([*same.values()]).values()],
     )
     for fields, same in zip(configs, by_config.values(), strict=True)
   ]
@@ -138,9 +142,9 @@ def _json(path: pathlib.Path) -> dict[str, Any]:
   try:
     return json.loads(path.read_text(encoding='utf-8'))
   except (FileNotFoundError, NotADirectoryError) as e:
-    raise ValueError(f'Expected a run: there is no {path}.') from e
+    raise ValueError(f'{path.parent} is no run: there is no {path}.') from e
   except json.JSONDecodeError as e:
-    raise ValueError(f'Expected a config in {path}: {e}.') from e
+    raise ValueError(f'{path} is damaged, no config in JSON: {e}.') from e
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,46 +156,89 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
   return {name: value for name, value in flat.items() if value is not None}
 
 
-def _rows(folder: pathlib.Path) -> list[metrics.Row]:
-  (rows,) = metrics.read_runs([folder]).values()
-  return rows
+def _line(group: Group, x: str, y: str, band: str) -> figures.Line:
+  """Plots a group; names the run that lacks the metric."""
+  for folder, rows in zip(group.folders, group.rows, strict=True):
+    if not metrics.values(rows, y):
+      names = ', '.join(metrics.as_array(rows).dtype.names or ())
+      raise ValueError(
+        f'{folder} has no metric {y!r}; set y to one of {names}.'
+      )
+  return line(group.label, group.rows, x, y, band)
 
 
-def _panel(grouped: list[Group], x: str, y: str, band: str) -> figures.Panel:
+def line(
+  label: str,
+  runs: Iterable[Iterable[metrics.Row]],
+  x: str,
+  y: str,
+  band: str = 'interval',
+) -> figures.Line:
+  """Averages a metric over runs, at the rounds that all of them have logged.
+
+  Args:
+    label: in the legend.
+    runs: rows of the metrics of each.
+    x: a key of `X`.
+    y: the metric.
+    band: see `plot`.
+
+  Raises:
+    ValueError: the runs have logged the metric in no common round.
+  """
+  by_round = [
+    {row['round']: row for row in rows if row.get(y) is not None}
+    for rows in runs
+  ]
+  common = sorted(set.intersection(*map(set, by_round)))
+  if not common:
+    raise ValueError(
+      f'No round has {y!r} in all {len(by_round)} runs {label!r}; plot fewer '
+      'of them.'
+    )
+  points = [[(X[x][1](run[r]), run[r][y]) for r in common] for run in by_round]
+  xs, ys = np.moveaxis(np.array(points, float), -1, 0)
+  return mean_line(label, xs, ys, band)
+
+
+def mean_line(
+  label: str, xs: Any, ys: Any, band: str = 'interval', **look: Any
+) -> figures.Line:
+  """Averages curves of several runs; the band of a single one is NaN.
+
+  >>> line = mean_line('a', [[1, 2], [1, 2]], [[0.0, 1.0], [1.0, 1.0]], 'range')
+  >>> line.y.tolist(), line.low.tolist(), line.high.tolist()
+  ([0.5, 1.0], [0.0, 1.0], [1.0, 1.0])
+
+  Args:
+    label: in the legend.
+    xs: f64[runs, points].
+    ys: f64[runs, points].
+    band: see `plot`.
+    **look: further fields of the line.
+  """
+  ys = np.asarray(ys, float)
+  mean, *ends = intervals.interval(ys)
+  if band == 'range' and len(ys) > 1:
+    ends = [ys.min(0), ys.max(0)]
+  return figures.Line(label, np.mean(xs, axis=0), mean, *ends, **look)
+
+
+def panel(x: str, y: str, lines: Sequence[figures.Line]) -> figures.Panel:
+  """Makes the panel of a metric; losses over more than a decade are on a log.
+
+  Args:
+    x: a key of `X`.
+    y: the metric.
+    lines: of it.
+  """
+  values = np.concatenate([np.empty(0), *(line.y for line in lines)])
+  values = values[np.isfinite(values)]
+  wide = values.size and 0 < 10 * values.min() < values.max()
   return figures.Panel(
     X[x][0],
     y.replace('_', ' '),
-    [_line(group, x, y, band) for group in grouped],
+    lines,
     x_scale='linear' if x == 'rounds' else 'log',
+    y_scale='log' if wide and metrics.best_of(y) is min else 'linear',
   )
-
-
-def _line(group: Group, x: str, y: str, band: str) -> figures.Line:
-  """The mean over the runs of a group, at the rounds that all have logged."""
-  by_round = []
-  for folder, rows in zip(group.folders, group.rows, strict=True):
-    have = [row for row in rows if row.get(y) is not None]
-    if not have:
-      raise ValueError(
-        f'Expected {y=} among the metrics of {folder}: '
-        f'{", ".join(metrics.as_array(rows).dtype.names or ())}.'
-      )
-    by_round.append(
-      {row['round']: (X[x][1](row), float(row[y])) for row in have}
-    )
-  common = sorted(set.intersection(*map(set, by_round)))
-  if not common:
-    raise ValueError(f'Expected {y} of one round in all of {group.folders}.')
-  points = np.array([[run[r] for r in common] for run in by_round])
-  xs, ys = points[..., 0].mean(0), points[..., 1]
-  low, high = _ends(ys, band) if len(ys) > 1 else ((), ())
-  return figures.Line(group.label, xs, ys.mean(0), low, high)
-
-
-def _ends(ys: np.ndarray, band: str) -> tuple[np.ndarray, np.ndarray]:
-  """Lower and upper ends of a band, from f[runs, rounds]."""
-  if band == 'range':
-    return ys.min(0), ys.max(0)
-  error = ys.std(0, ddof=1) / len(ys) ** 0.5
-  half = np.array([intervals.half_width(e, len(ys)) for e in error])
-  return ys.mean(0) - half, ys.mean(0) + half

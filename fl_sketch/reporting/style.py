@@ -6,9 +6,6 @@ from typing import Any
 
 from fl_sketch.utils import extras
 
-with extras.needed('plots'):
-  from matplotlib import axes, figure, ticker
-
 # Okabe and Ito (2008), and grey: told apart also by the colour-blind.
 _COLOURS = (
   '#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#000000',
@@ -30,12 +27,18 @@ STYLES = ('-', '--', ':', '-.', (0, (5, 1, 1, 1, 1, 1)))
 MARKERS = 'osD^vPX'
 
 
-def new_figure(width: float, height: float) -> figure.Figure:
-  """Creates a figure of this size in inches."""
+def new_figure(width: float, height: float) -> Any:
+  """Creates a figure of matplotlib of this size in inches.
+
+  Raises:
+    MissingExtraError: matplotlib is not installed.
+  """
+  with extras.needed('plots'):
+    from matplotlib import figure
   return figure.Figure(figsize=(width, height), layout='constrained')
 
 
-def new_axes(x_label: str, y_label: str) -> axes.Axes:
+def new_axes(x_label: str, y_label: str) -> Any:
   """Creates a figure and returns its axes."""
   ax = new_figure(6, 3.8).add_subplot()
   ax.set(xlabel=x_label, ylabel=y_label)
@@ -43,21 +46,11 @@ def new_axes(x_label: str, y_label: str) -> axes.Axes:
   return ax
 
 
-def dress(ax: axes.Axes) -> None:
+def dress(ax: Any) -> None:
   """Adds a grid to axes, and removes their upper and right spines."""
   ax.spines[['top', 'right']].set_visible(False)
   ax.grid(color='0.9')
   ax.set_axisbelow(True)
-
-
-def look(i: int) -> dict[str, Any]:
-  """The colour and line style of curve `i`."""
-  turn, colour = divmod(i, len(_COLOURS))
-  return {
-    'color': _COLOURS[colour],
-    'linestyle': STYLES[turn % 3],
-    'linewidth': 1.6,
-  }
 
 
 def colours(names: Iterable[str]) -> dict[str, str]:
@@ -75,6 +68,8 @@ def colours(names: Iterable[str]) -> dict[str, str]:
 
 def plain_ticks(axis: Any) -> None:
   """Labels a logarithmic axis 0.5, 20, 1,000 in place of powers of ten."""
+  from matplotlib import ticker
+
   low, high = axis.get_view_interval()
   subs = (1, 2, 5) if high < 300 * low else (1,)
   axis.set_major_locator(ticker.LogLocator(subs=subs, numticks=8))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import reporting
 from fl_sketch.experiment.config import checked
+from fl_sketch.reporting import figures
 from fl_sketch.sweeps import report as sweep_report
 from fl_sketch.utils import extras, markdown
 import numpy as np
@@ -46,7 +47,9 @@ def lines(
   curves: dict[str, dict[Any, Best]] = {}
   for s in sweep_report.settings(rows):  # best first
     if unknown := [name for name in (x, *by) if name not in s.values]:
-      raise ValueError(f'Expected {unknown} among the fields {[*s.values]}.')
+      raise ValueError(
+        f'{unknown} were not swept; choose from the fields {[*s.values]}.'
+      )
     label = ', '.join(f'{k}={sweep_report.shown(s.values[k])}' for k in by)
     rest = {k: v for k, v in s.values.items() if k not in (x, *by)}
     best = Best(s.mean, s.error, rest)
@@ -97,27 +100,12 @@ def report(
     for label, line in curves.items()
   }
   (folder / 'lines.json').write_text(json.dumps(plain, indent=2) + '\n')
+  found = {k: ([*line], [*line.values()]) for k, line in curves.items()}
+  metric = sweep_report.metric_of(rows).replace('_', ' ')
   with extras.optional_figures():
-    metric = sweep_report.metric_of(rows).replace('_', ' ')
-    _draw(curves, x, metric, folder / 'lines.png')
+    figure = figures.draw([sweep_report.curves(x, metric, found)])
+    figure.savefig(folder / 'lines.png', dpi=150)
   return text
-
-
-def _draw(curves, x, metric, path):
-  ax = reporting.new_axes(x, metric)
-  for i, (label, line) in enumerate(curves.items()):
-    means, errors, _ = zip(*line.values(), strict=True)
-    look = reporting.look(i)
-    ax.errorbar(
-      list(line), means, errors, marker='o', capsize=3, label=label, **look
-    )
-  if sweep_report.on_log_axis(x, [*next(iter(curves.values()))]):
-    ax.set_xscale('log')
-    reporting.plain_ticks(ax.xaxis)
-  ax.legend(frameon=False, fontsize='small')
-  picture = ax.get_figure(root=True)
-  assert picture is not None
-  picture.savefig(path, dpi=150)
 
 
 def _cell(best: Best | None) -> str:

@@ -1,11 +1,12 @@
 """Ranks the points of a sweep, and makes a table and a figure of them."""
 
+from collections.abc import Mapping, Sequence
 import json
 import math
 from typing import Any, NamedTuple
 
 from fl_sketch import reporting
-from fl_sketch.reporting import metrics
+from fl_sketch.reporting import figures, metrics
 from fl_sketch.utils import markdown, seeding
 import numpy as np
 
@@ -44,7 +45,10 @@ def metric_of(rows: list[Row]) -> str:
   """
   names = [m for m in _METRICS if any(m in r for r in rows)]
   if not names and not all(row['diverged'] for row in rows):
-    raise ValueError(f'Expected one of {[*_METRICS]} in the rows of points.')
+    raise ValueError(
+      f'None of {[*_METRICS]} is logged, so that nothing ranks the points; '
+      'give test data or publish a metric.'
+    )
   return names[0] if names else 'train_loss'
 
 
@@ -180,15 +184,17 @@ def picture(rows: list[Row]) -> Any:
   for s in ranking:
     unique.setdefault(json.dumps([s.values[k] for k in values]), s)
   best = list(unique.values())
-  ax = reporting.new_axes(*[*values, label][:2])
   if len(values) == 1:
-    _curve(ax, best, values)
-  else:
-    sizes = [len(v) for v in values.values()]
-    grid = max(sizes) <= _MANY and len(best) == math.prod(sizes)
-    colours = 'viridis' if _METRICS[metric] is max else 'viridis_r'
-    image = (_heat_map if grid else _scatter)(ax, best, values, colours)
-    image.axes.figure.colorbar(image, label=label)
+    ((name, xs),) = values.items()
+    by_value = sorted(best, key=lambda s: xs.index(s.values[name]))
+    panel = curves(name, label, {'': (xs, by_value)})
+    return figures.draw([panel])
+  ax = reporting.new_axes(*values)
+  sizes = [len(v) for v in values.values()]
+  grid = max(sizes) <= _MANY and len(best) == math.prod(sizes)
+  colours = 'viridis' if _METRICS[metric] is max else 'viridis_r'
+  image = (_heat_map if grid else _scatter)(ax, best, values, colours)
+  image.axes.figure.colorbar(image, label=label)
   for axis in (ax.xaxis, ax.yaxis):
     if axis.get_scale() == 'log':
       reporting.plain_ticks(axis)
@@ -210,7 +216,29 @@ def _are_numbers(values) -> bool:
   return all(type(v) in (int, float) for v in values)
 
 
-def on_log_axis(field: str, values: list[Any]) -> bool:
+def curves(
+  field: str, metric: str, found: Mapping[str, tuple[Sequence, Sequence]]
+) -> figures.Panel:
+  """Makes a panel of means against a field, with bands of standard errors.
+
+  Args:
+    field: along x.
+    metric: along y.
+    found: by label, values of the field and the means there, which have a
+      `mean` and an `error`.
+  """
+  lines, log = [], False
+  for label, (values, points) in found.items():
+    if numbers := _are_numbers(values):
+      log |= on_log_axis(field, values)
+    means, errors = np.array([(s.mean, s.error) for s in points]).T
+    xs = values if numbers else [shown(v) for v in values]
+    lines.append(figures.Line(label, xs, means, means - errors, means + errors))
+  scale = 'log' if log else 'linear'
+  return figures.Panel(field, metric, lines, x_scale=scale)
+
+
+def on_log_axis(field: str, values: Sequence[Any]) -> bool:
   """Whether an axis of a field is logarithmic: rates, and what varies widely.
 
   >>> on_log_axis('server_lr', [0.1, 0.3]), on_log_axis('rounds', [10, 30])
@@ -228,14 +256,6 @@ def _places(axis, field, values, subset) -> list:
   if on_log_axis(field, values):
     axis.axes.set(**{f'{axis.axis_name}scale': 'log'})
   return subset
-
-
-def _curve(ax, best, fields):
-  ((name, values),) = fields.items()
-  best = sorted(best, key=lambda s: values.index(s.values[name]))
-  xs = _places(ax.xaxis, name, values, values)
-  means, errors = zip(*[(s.mean, s.error) for s in best], strict=True)
-  ax.errorbar(xs, means, errors, marker='o', capsize=3, **reporting.look(0))
 
 
 def _heat_map(ax, best, values, colours):

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fl_sketch.reporting import figures, intervals
+from fl_sketch.reporting import figures, over_seeds
+from fl_sketch.reporting.intervals import interval
 import numpy as np
 
 from . import workspace
@@ -20,25 +21,6 @@ def seeds(
     str(key): [run.values | numbers(run) for run in runs]
     for key, runs in entries.items()
   }
-
-
-def interval(values: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Mean over seeds and the ends of its 95 % t-interval.
-
-  >>> [end.round(2).tolist() for end in interval([[0.9], [1.0], [1.1]])]
-  [[1.0], [0.75], [1.25]]
-
-  Args:
-    values: f64[seeds, ...].
-
-  Returns:
-    f64[...] each; the ends are NaN where there is one seed.
-  """
-  x = np.asarray(values, float)
-  mean, count = x.mean(0), len(x)
-  error = x.std(0, ddof=int(count > 1)) / count**0.5
-  half = error * intervals.half_width(1.0, count)
-  return mean, mean - half, mean + half
 
 
 def curve(
@@ -66,10 +48,9 @@ def curve(
   if not length:
     return figures.Line(label, [], [], **look)
   shorter = lambda values: smooth(values[:length], window)
-  xs = np.mean([shorter(xs) for xs, _ in curves], axis=0)
-  xs = xs / 1e6 if x.endswith('bytes') else xs
-  mean, low, high = interval([scale * shorter(ys) for _, ys in curves])
-  return figures.Line(label, xs, mean, low, high, **look)
+  xs = [shorter(xs) / (1e6 if x.endswith('bytes') else 1) for xs, _ in curves]
+  ys = [scale * shorter(ys) for _, ys in curves]
+  return over_seeds.mean_line(label, xs, ys, **look)
 
 
 def smooth(values: np.ndarray, window: int) -> np.ndarray:

@@ -54,7 +54,7 @@ def test_sigterm_saves_and_asks_to_be_started_again(config, flags, tmp_path):
   runs.wait_for_rows(workdir, 1, process, log)
   process.terminate()
   text = finish((process, log), status=STOPPED)
-  assert 'the same command goes on' in text
+  assert 'run the same command to resume' in text
   done = len(rows(workdir))
   assert (workdir / 'checkpoints' / str(done)).is_dir()
 

@@ -32,7 +32,6 @@ def write_run(workdir, *, rounds=6, accuracy=True, test=True, up=1000):
 
 def assert_is_picture(path):
   with Image.open(path) as image:
-    assert image.size == (900, 570)
     assert len(set(image.convert('L').tobytes())) > 10
 
 
@@ -50,7 +49,7 @@ def test_a_line_cut_short_is_left_out_only_at_the_end(tmp_path):
   path.write_text(text + '{"round": 6, "tra')
   assert reporting.read_metrics(path) == rows
   path.write_text('{"round"\n' + text)
-  with pytest.raises(ValueError, match='Expected JSON in line 1 of'):
+  with pytest.raises(ValueError, match=r'Line 1 of .* is damaged'):
     reporting.read_metrics(path)
 
 
@@ -122,10 +121,10 @@ def test_runs_of_one_name_are_told_apart(tmp_path):
 
 
 def test_no_runs_and_empty_runs_are_refused(tmp_path):
-  with pytest.raises(ValueError, match='Expected at least one run'):
+  with pytest.raises(ValueError, match='There is no run'):
     reporting.table([])
   (tmp_path / 'metrics.jsonl').touch()
-  with pytest.raises(ValueError, match='Expected at least one row'):
+  with pytest.raises(ValueError, match='no row of metrics'):
     reporting.draw_run(tmp_path)
 
 

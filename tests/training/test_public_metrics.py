@@ -274,7 +274,7 @@ def test_bars_sentences_and_curves_do_without_a_training_loss(capsys, tmp_path):
   assert 'MB=2.0' in shown
   assert 'loss' not in shown
   assert reporting.sentence(ROW, False).startswith(
-    'Stopped; the same command goes on after 4 rounds: 1.00 MB up and'
+    'Stopped after 4 rounds; run the same command to resume. 1.00 MB up and'
   )
   assert 'test_loss 0.5000, 1.00' in reporting.sentence(
     ROW | {'test_loss': 0.5}, True
@@ -295,7 +295,7 @@ def test_bars_sentences_and_curves_do_without_a_training_loss(capsys, tmp_path):
 def test_points_that_nothing_ranks_are_refused_by_name():
   """Catches a KeyError after all points have run."""
   row = {'values': {'seed': 0}, 'diverged': False}
-  with pytest.raises(ValueError, match=r"Expected one of \['test_accuracy', "):
+  with pytest.raises(ValueError, match=r"None of \['test_accuracy', "):
     report.metric_of([row])
   assert report.metric_of([row | {'diverged': True}]) == 'train_loss'
 

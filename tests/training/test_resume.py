@@ -131,7 +131,7 @@ def no_metrics(folder):
   [
     (no_checkpoint, checkpoints.CheckpointError, 'can be read'),
     (no_config, workdir.WorkdirError, 'is not a config'),
-    (no_metrics, ValueError, 'Expected JSON in line'),
+    (no_metrics, ValueError, 'Line .* is damaged: no JSON'),
   ],
 )
 def test_damaged_files_are_refused(damage, error, message, copy):
