@@ -277,7 +277,7 @@ def sample(
   allowed = tuple(inspect.signature(KINDS[kind]).parameters)[3:]
   for option in options:
     if option not in allowed:
-      raise ValueError(f'Expected {option=} of {kind=} in {allowed}.')
+      raise ValueError(f'{kind=} has no {option=}; choose from {allowed}.')
   return KINDS[kind](seed, round, population, **options)
 
 

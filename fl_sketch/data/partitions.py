@@ -136,8 +136,8 @@ def partition(
   for option in options:
     if option not in allowed:
       allowed.append('samples_per_client')
-      raise ValueError(f'Expected {option=} of {kind=} in {allowed}.')
+      raise ValueError(f'{kind=} has no {option=}; choose from {allowed}.')
   if kind in BY_LABEL and np.ndim(labels) == 0:
-    raise ValueError(f'Expected no {kind=} of samples without labels.')
+    raise ValueError(f"{kind=} requires labels; use kind='iid' without them.")
   p = KINDS[kind](labels, population, seed, **options)
   return p if samples_per_client is None else cap(p, samples_per_client)

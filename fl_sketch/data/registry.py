@@ -68,20 +68,21 @@ def _narrow(arrays: Arrays) -> sources.Arrays:
 def _sizes(clients, test) -> list[int]:
   """The number of samples of each client, whose arrays must agree."""
   if not clients:
-    raise ValueError('Expected at least one client.')
+    raise ValueError('clients is empty; give the arrays of at least one.')
   if 'mask' in test:
-    raise ValueError("Expected another name of an array than 'mask'.")
+    raise ValueError("The name 'mask' is reserved; rename this array.")
   kinds = lambda xs: {k: (str(x.dtype), x.shape[1:]) for k, x in xs.items()}
   expected, sizes = kinds(test), []
   for i, arrays in enumerate([test, *clients]):
     who = f'client {i - 1}' if i else 'the test'
     if kinds(arrays) != expected:
       raise ValueError(
-        f'Expected {kinds(arrays)} of {who} to be {expected}, as in the test.'
+        f"{who}: arrays {kinds(arrays)} differ from the test set's {expected} "
+        'in name, dtype or shape.'
       )
     lengths = {k: len(x) for k, x in arrays.items()}
     if len({*lengths.values()}) != 1 or not min(lengths.values()):
-      raise ValueError(f'Expected {lengths} of {who} to be equal, and >= 1.')
+      raise ValueError(f'{who}: lengths {lengths} must be equal and >= 1.')
     sizes.append(min(lengths.values()))
   return sizes[1:]
 

@@ -89,8 +89,8 @@ def load(
   of_words = vocabulary is not None or tokenizer is not None
   if of_words if tokens == 'characters' else letters is not None:
     raise ValueError(
-      f'Expected no {vocabulary=} or {tokenizer=} with characters, and no '
-      f'{letters=} with words.'
+      f'{vocabulary=} and {tokenizer=} are of words, {letters=} is of '
+      f'characters; {tokens=} takes its own options alone.'
     )
   parts = _parts(_found(path, data_dir), columns, test_share)
   framed = parts[0].labels is not None
@@ -151,7 +151,7 @@ def _words(lines, vocabulary, tokenizer, framed) -> tokenization.Tokenizer:
   if tokenizer is None:
     return tokenization.word_pieces(lines, vocabulary or VOCABULARY)
   if vocabulary is not None:
-    raise ValueError(f'Expected no {vocabulary=} beside {tokenizer=}.')
+    raise ValueError(f'Set {vocabulary=} or {tokenizer=}, not both.')
   return tokenization.published(pathlib.Path(tokenizer).expanduser(), framed)
 
 

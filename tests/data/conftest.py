@@ -1,4 +1,4 @@
-"""Artificial sentences in place of published ones."""
+"""Folders of published files, and artificial sentences in their place."""
 
 from fl_sketch.data import text
 import numpy as np
@@ -20,3 +20,10 @@ def folder(tmp_path, monkeypatch):
     ]
     (tmp_path / 'sst2' / f'{split}.tsv').write_text(''.join(lines))
   return tmp_path
+
+
+@pytest.fixture
+def files(tmp_path):
+  """A folder of published files, beside which a test makes its stores."""
+  (tmp_path / 'files').mkdir()
+  return tmp_path / 'files'

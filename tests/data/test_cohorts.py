@@ -273,7 +273,7 @@ test_bad_arguments_are_refused = refused_calls(
   (lambda: cohorts.sample('no', 0, 0, 8), "kind='no' to be"),
   (
     lambda: cohorts.sample('fixed_size', 0, 0, 8, size=2),
-    "option='size' of kind='fixed_size' in",
+    "kind='fixed_size' has no option='size'",
   ),
 )
 

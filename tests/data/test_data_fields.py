@@ -116,7 +116,7 @@ def test_a_text_is_trained_by_its_tokens(tmp_path):
   assert sums['count'] == (batch['y'] >= 0).sum()
   with pytest.raises(ValueError, match=r'outputs .1, 12, 25. of the'):
     experiment.build(fields | {'loss': 'classes'}, str(tmp_path))
-  with pytest.raises(ValueError, match="kind='dirichlet' of samples without"):
+  with pytest.raises(ValueError, match="kind='dirichlet' requires labels"):
     experiment.build(fields | {'partition': 'dirichlet'}, str(tmp_path))
 
 

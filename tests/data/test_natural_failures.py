@@ -22,10 +22,8 @@ def damaged(folder, layout):
 
 
 @pytest.mark.parametrize('layout', LAYOUTS)
-def test_a_truncated_file_is_named_and_leaves_nothing(layout, tmp_path):
+def test_a_truncated_file_is_named_and_leaves_nothing(layout, files, tmp_path):
   """Catches half a store, and an error of a library without the file."""
-  files = tmp_path / 'files'
-  files.mkdir()
   damaged(files, layout)
   with pytest.raises(sources.DataError, match=r'files'):
     importing.import_data('femnist', files, tmp_path / 'store')
@@ -33,9 +31,8 @@ def test_a_truncated_file_is_named_and_leaves_nothing(layout, tmp_path):
 
 
 @pytest.mark.parametrize('kind', natural_files.KINDS)
-def test_a_damaged_file_of_any_kind_is_named(kind, tmp_path):
+def test_a_damaged_file_of_any_kind_is_named(kind, files, tmp_path):
   """Catches a kind whose damage is a traceback, or part of a store."""
-  (files := tmp_path / 'files').mkdir()
   natural_files.KINDS[kind](files, range(2))
   for path in files.iterdir():
     content = path.read_bytes()
@@ -64,7 +61,9 @@ def test_files_of_other_kinds_are_refused(kind, tmp_path):
 def test_foreign_files_are_refused_by_name(tmp_path):
   """Catches a file that is read as another layout."""
   (tmp_path / 'notes.txt').write_text('ANNA:\nhello')
-  with pytest.raises(sources.DataError, match=r"files of 'femnist' at .*plays"):
+  with pytest.raises(
+    sources.DataError, match=r"no files of 'femnist' in .*plays"
+  ):
     importing.import_data('femnist', tmp_path / 'notes.txt', tmp_path / 's')
   with pytest.raises(sources.DataError, match='does not exist'):
     importing.import_data('plays', tmp_path / 'no', tmp_path / 's')
@@ -72,11 +71,9 @@ def test_foreign_files_are_refused_by_name(tmp_path):
     importing.import_data('femist', tmp_path, tmp_path / 's')
 
 
-def test_an_import_that_was_stopped_goes_on(tmp_path, monkeypatch):
+def test_an_import_that_was_stopped_goes_on(files, tmp_path, monkeypatch):
   """Catches samples that are there twice, or not at all, after a restart."""
   train, test = people()
-  files = tmp_path / 'files'
-  files.mkdir()
   write_fedjax(files, train, test)
   whole = importing.import_data('femnist', files, tmp_path / 'whole')
   monkeypatch.setattr(importing, '_SAVED_EVERY', 2)
@@ -108,15 +105,14 @@ def test_an_import_that_was_stopped_goes_on(tmp_path, monkeypatch):
   assert again.ids.tolist() == whole.ids.tolist()
 
 
-def test_a_folder_of_somebody_else_is_left_alone(tmp_path):
+def test_a_folder_of_somebody_else_is_left_alone(files, tmp_path):
   """Catches files of a user that an import deletes."""
-  (tmp_path / 'files').mkdir()
-  write_fedjax(tmp_path / 'files', *people())
+  write_fedjax(files, *people())
   mine = tmp_path / 'to.partial' / 'thesis.tex'
   mine.parent.mkdir()
   mine.write_text('mine')
   with pytest.raises(FileExistsError, match=r'to\.partial'):
-    importing.import_data('femnist', tmp_path / 'files', tmp_path / 'to')
+    importing.import_data('femnist', files, tmp_path / 'to')
   assert mine.read_text() == 'mine'
 
 
@@ -138,9 +134,8 @@ def test_an_import_goes_on_below_its_files(tmp_path, monkeypatch):
   assert seen[0] == 0 < seen[1]
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+def test_a_place_that_cannot_be_written_is_named(files, tmp_path, monkeypatch):
   """Catches a bare traceback of a wrong --to, and of a full disk."""
-  (files := tmp_path / 'files').mkdir()
   write_tff(files, *people())
   with pytest.raises(SaveError, match=r'train.h5/to cannot be written'):
     importing.import_data(
@@ -155,10 +150,8 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path, monkeypatch):
     importing.import_data('femnist', files, tmp_path / 'store')
 
 
-def test_a_store_of_before_is_not_written_over(tmp_path):
+def test_a_store_of_before_is_not_written_over(files, tmp_path):
   train, test = people()
-  files = tmp_path / 'files'
-  files.mkdir()
   write_tff(files, train, test)
   importing.import_data('femnist', files, tmp_path / 'store')
   with pytest.raises(FileExistsError):

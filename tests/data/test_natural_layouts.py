@@ -26,9 +26,10 @@ def shakespeare(folder, snippets):
         file.create_dataset(f'examples/{name}/snippets', data=lines, **kind)
 
 
-def test_snippets_are_tokenised_by_the_letters_of_the_reference(tmp_path):
+def test_snippets_are_tokenised_by_the_letters_of_the_reference(
+  files, tmp_path
+):
   """Catches another alphabet: 86 letters, of which 'd' is the first."""
-  (files := tmp_path / 'files').mkdir()
   shakespeare(files, {'HAMLET': ['dh', 'ü'], 'A_LADY': ['x' * 100]})
   data = importing.import_data('shakespeare', files, tmp_path / 's')
   assert data.num_classes == 90
@@ -50,9 +51,8 @@ def leaf(folder, text, follows, counts=(2, 2)):
     (folder / split / 'all.json').write_text(json.dumps(content))
 
 
-def test_leaf_tells_one_letter_from_eighty(tmp_path):
+def test_leaf_tells_one_letter_from_eighty(files, tmp_path):
   """Catches labels of another alphabet than that of the texts."""
-  (files := tmp_path / 'files').mkdir()
   text = (tasks.LEAF_LETTERS * 2)[:80]
   leaf(files, text, ['a', '}'])
   data = importing.import_data('shakespeare', files, tmp_path / 's')
@@ -63,12 +63,13 @@ def test_leaf_tells_one_letter_from_eighty(tmp_path):
   assert [letters[i] for i in data.train['y']] == ['a', '}']
 
 
-def test_the_test_of_cifar100_is_of_other_clients_with_the_same_names(tmp_path):
+def test_the_test_of_cifar100_is_of_other_clients_with_the_same_names(
+  files, tmp_path
+):
   """Catches test images of a stranger that a client holds out.
 
   TensorFlow Federated numbers 500 clients that train and, apart, 100 of a test.
   """
-  (files := tmp_path / 'files').mkdir()
   natural_files.KINDS['cifar100'](files, range(3))
   data = importing.import_data('cifar100', files, tmp_path / 's')
   assert data.held is None
@@ -77,9 +78,10 @@ def test_the_test_of_cifar100_is_of_other_clients_with_the_same_names(tmp_path):
 
 
 @pytest.mark.parametrize('counts', [(2, 2 + 79), (2 + 79, 2), (2, 3)])
-def test_a_test_of_leaf_has_79_texts_fewer_than_it_counts(counts, tmp_path):
+def test_a_test_of_leaf_has_79_texts_fewer_than_it_counts(
+  counts, files, tmp_path
+):
   """Catches files as LEAF's split_data.py writes them that are refused."""
-  (files := tmp_path / 'files').mkdir()
   leaf(files, 'ROMEO', ['a', 'a'], counts)
   if counts == (2, 2 + 79):
     data = importing.import_data('shakespeare', files, tmp_path / 's')
@@ -100,8 +102,7 @@ def test_a_test_of_leaf_has_79_texts_fewer_than_it_counts(counts, tmp_path):
     ('ROMEO', 2, 'all.json cannot be read'),
   ],
 )
-def test_odd_texts_of_leaf_are_refused(text, follows, said, tmp_path):
-  (files := tmp_path / 'files').mkdir()
+def test_odd_texts_of_leaf_are_refused(text, follows, said, files, tmp_path):
   leaf(files, text, follows)
   if said is None:
     importing.import_data('shakespeare', files, tmp_path / 's')
@@ -111,9 +112,8 @@ def test_odd_texts_of_leaf_are_refused(text, follows, said, tmp_path):
   assert not (tmp_path / 's.partial').exists()
 
 
-def test_words_of_stack_overflow(tmp_path):
+def test_words_of_stack_overflow(files, tmp_path):
   """Catches a sentence that is not cut, and a vocabulary in another order."""
-  (files := tmp_path / 'files').mkdir()
   (files / 'stackoverflow.word_count').write_text(
     'the 9\na b 5\ncat 2\ndog 1\n'
   )
@@ -174,9 +174,8 @@ def test_photos_of_users_and_a_test_of_nobody(tmp_path):
     importing.import_data('photos', tmp_path / 'files', tmp_path / 't', size=8)
 
 
-def test_photos_without_an_owner_or_with_two_files_are_refused(tmp_path):
+def test_photos_without_an_owner_or_with_two_files_are_refused(files, tmp_path):
   """Catches a client without a name, and a thumbnail that is a photo."""
-  (files := tmp_path / 'files').mkdir()
   natural_files.KINDS['photos'](files, range(3))
   table = files / 'federated_train.csv'
   text = table.read_text()
@@ -234,9 +233,8 @@ def test_several_labels_of_an_image(tmp_path):
     ('metadata/label_mapping', '5'),
   ],
 )
-def test_odd_values_of_flair_are_refused(place, value, tmp_path):
+def test_odd_values_of_flair_are_refused(place, value, files, tmp_path):
   """Catches a bare traceback, and labels that are those of others."""
-  (files := tmp_path / 'files').mkdir()
   natural_files.KINDS['flair'](files, range(2))
   with h5py.File(files / 'flair_federated.hdf5', 'a') as file:
     del file[place]
@@ -264,9 +262,8 @@ def test_tokens_of_reddit(tmp_path):
     importing.import_data('reddit', path, tmp_path / 't')
 
 
-def test_grey_photos_have_three_channels(tmp_path):
+def test_grey_photos_have_three_channels(files, tmp_path):
   """Catches an import that a black-and-white photo among others stops."""
-  (files := tmp_path / 'files').mkdir()
   natural_files.KINDS['photos'](files, range(3))
   with Image.open(files / 'i1.jpg') as image:
     image.convert('L').save(files / 'i1.jpg')

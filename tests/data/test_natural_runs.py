@@ -119,9 +119,8 @@ def test_the_clients_of_stack_overflow_fit_in_two_gigabytes(tmp_path):
   np.testing.assert_array_equal(np.asarray(data.train['x'])[:, 0], at % 251)
 
 
-def test_a_slice_of_the_test_is_not_of_clients(tmp_path):
+def test_a_slice_of_the_test_is_not_of_clients(files, tmp_path):
   """Catches clients that evaluate on a slice, and a test that is whole."""
-  (files := tmp_path / 'files').mkdir()
   natural_files.KINDS['femnist'](files, range(5))
   importing.import_data('femnist', files, tmp_path / 'store')
   fields = {

@@ -56,7 +56,7 @@ def test_clients_hold_out_their_last_samples(tmp_path):
   text = '\n'.join(['who,image,label', *lines[::2], *lines[1::2]])
   (tmp_path / 'all.csv').write_text(text)
   to, names = tmp_path / 's', {'client': 'who', 'classes': 1}
-  with pytest.raises(sources.DataError, match='or a test_share, not both'):
+  with pytest.raises(sources.DataError, match='no test examples: set test_sh'):
     importing.import_data('table', tmp_path, to, **names)
   with pytest.raises(ValueError, match='test_share=1'):
     importing.import_data('table', tmp_path, to, test_share=1.0, **names)
@@ -79,7 +79,7 @@ def test_names_of_clients_are_no_numbers(tmp_path):
   )
   assert data.ids.tolist() == [b'007', b'7', b'seven']
   (tmp_path / 'input.txt').touch()
-  with pytest.raises(ValueError, match="no classes, size of 'plays' as plays"):
+  with pytest.raises(ValueError, match="size has no effect for 'plays'"):
     importing.import_data('plays', tmp_path, tmp_path / 't', size=3, classes=1)
 
 
@@ -119,9 +119,9 @@ def test_names_of_clients_may_be_bytes(tmp_path):
 @pytest.mark.parametrize(
   ('options', 'said'),
   [
-    ({'text': 'image', 'classes': 1, 'size': 3}, 'no classes, size of'),
-    ({'classes': 1, 'length': 3}, 'no length of'),
-    ({'classes': 1, 'split': 'who'}, "client='who' and split='who'"),
+    ({'text': 'image', 'classes': 1, 'size': 3}, 'classes, size has no effect'),
+    ({'classes': 1, 'length': 3}, 'length has no effect for'),
+    ({'classes': 1, 'split': 'who'}, "client='who' is the same column"),
   ],
 )
 def test_options_that_do_nothing_are_refused(options, said, tmp_path):

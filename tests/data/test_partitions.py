@@ -156,7 +156,7 @@ def test_cap_keeps_the_head_of_every_client(case):
 
 test_unknown_names_and_impossible_numbers_are_refused = refused_calls(
   (lambda: make('no', 3), r"kind='no' to be one of \('iid', 'label_"),
-  (lambda: make('dirichlet', 3, beta=1), "'beta' of kind='dirichlet' in "),
+  (lambda: make('dirichlet', 3, beta=1), "has no option='beta'"),
   (lambda: make('dirichlet', 3, alpha=0), 'alpha='),
   (lambda: make('size_skew', 3, sigma=-1), 'sigma='),
   (lambda: make('label_shards', 3, shards_per_client=0), 'shards_per_client='),

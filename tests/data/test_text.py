@@ -256,9 +256,11 @@ def test_a_text_beside_the_data_is_found_and_others_are_named(tmp_path):
     text.load(tmp_path / 'poems' / 'dev.txt', tokens='characters')
   with pytest.raises(sources.DataError, match='No text in proses or '):
     text.load('proses', tmp_path)
-  with pytest.raises(ValueError, match="letters='ab' with words"):
+  with pytest.raises(
+    ValueError, match="letters='ab' is of characters; tokens='words'"
+  ):
     text.load('poems', tmp_path, letters='ab')
-  with pytest.raises(ValueError, match=r'vocabulary=120 or .* with characters'):
+  with pytest.raises(ValueError, match=r'vocabulary=120 and .* are of words'):
     text.load('poems', tmp_path, vocabulary=120, tokens='characters')
 
 

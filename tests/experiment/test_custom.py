@@ -269,13 +269,21 @@ def test_a_module_may_take_tokens():
 @pytest.mark.parametrize(
   ('clients', 'test', 'message'),
   [
-    ([], arrays(3), 'at least one client'),
-    ([arrays(3), arrays(0)], arrays(3), "'x': 0, 'y': 0} of client 1"),
-    ([arrays(3)], arrays(0), "'x': 0, 'y': 0} of the test"),
-    ([arrays(3, y=np.zeros(2, int))], arrays(3), "'y': 2} of client 0"),
-    ([arrays(3, z=np.zeros(3))], arrays(3), 'of client 0 to be'),
-    ([arrays(3, x=np.zeros((3, 2)))], arrays(3), 'of client 0 to be'),
-    ([arrays(3, mask=np.ones(3))], arrays(3, mask=np.ones(3)), "than 'mask'"),
+    ([], arrays(3), 'clients is empty'),
+    ([arrays(3), arrays(0)], arrays(3), "client 1: lengths {'x': 0, 'y': 0}"),
+    ([arrays(3)], arrays(0), "the test: lengths {'x': 0, 'y': 0}"),
+    (
+      [arrays(3, y=np.zeros(2, int))],
+      arrays(3),
+      "client 0: lengths {'x': 3, 'y': 2}",
+    ),
+    ([arrays(3, z=np.zeros(3))], arrays(3), 'client 0: arrays'),
+    ([arrays(3, x=np.zeros((3, 2)))], arrays(3), 'client 0: arrays'),
+    (
+      [arrays(3, mask=np.ones(3))],
+      arrays(3, mask=np.ones(3)),
+      "'mask' is reserved",
+    ),
   ],
 )
 def test_arrays_that_do_not_fit_are_named(clients, test, message):

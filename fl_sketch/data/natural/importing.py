@@ -64,7 +64,7 @@ def import_data(
   try:
     with contextlib.closing(spool_lib.Spool(aside, source)) as spool:
       _spool(spool, found, task, kind)
-      _write(spool, target, task, test_share)
+      _write(spool, found.path, target, task, test_share)
   except DataError:  # another start would fail as well
     shutil.rmtree(aside, ignore_errors=True)
     raise
@@ -100,14 +100,14 @@ def _spool(spool, found, task, kind):
   spool.save()
 
 
-def _write(spool, target, task, test_share):
+def _write(spool, path, target, task, test_share):
   """Writes the store of the clients that train on something.
 
   It is made beside the spool, so that a kill leaves nothing elsewhere.
   """
   trained = np.flatnonzero(spool.sizes(TRAIN))
   if not len(trained):
-    raise DataError('Expected a client that trains on something in the files.')
+    raise DataError(f'No client has training samples in {path}.')
   test = spool.arrays(PUBLIC)
   of_clients = test is None and spool.sizes(TEST)[trained].any()
   if test is None and not of_clients:
@@ -115,8 +115,8 @@ def _write(spool, target, task, test_share):
   none = test is None and not of_clients
   if none != (test_share is not None):
     raise DataError(
-      'Expected test examples beside those that clients train on, in a file or '
-      'a column of splits of their own; or a test_share, not both.'
+      f'{path} has {"no" if none else "its own"} test examples: '
+      f'{"set test_share" if none else f"remove {test_share=}"}.'
     )
   chunks = spool.chunks(trained, of_clients)
   if none:

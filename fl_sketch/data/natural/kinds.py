@@ -105,7 +105,7 @@ def _table(found, options):
     return tasks.characters((text,), length=options.pop('length', 80))
   if (classes := options.pop('classes', None)) is None:
     raise ValueError(
-      "Expected classes, the number of labels, of a 'table' without text."
+      "A 'table' without text requires classes; set the number of labels."
     )
   names = (options.pop('inputs', 'image'),), (options.pop('label', 'label'),)
   size = options.pop('size', None)
@@ -160,19 +160,20 @@ def find(
   if found is None:
     others = ', '.join(x.layout for x in every) or 'nothing that is known'
     raise DataError(
-      f'Expected files of {name!r} at {path}, as {", ".join(kind.layouts)}; '
-      f'found {others}.'
+      f'{path} has no files of {name!r} in a layout of '
+      f'{", ".join(kind.layouts)}; found {others}.'
     )
   of_table = _OF_TABLES if found.layout == 'table' else ()
   if of_table and client is None:
-    raise ValueError('Expected client, the column of clients, of a table.')
+    raise ValueError('A table requires client; set the column of clients.')
   if of_table and client == split:
-    raise ValueError(f'Expected {client=} and {split=} to be two columns.')
+    raise ValueError(f'{client=} is the same column as {split=}; set another.')
   unused = {k: v for k, v in options.items() if k not in of_table}
   task = kind.task(found, unused)  # pops those that it takes
   if unused:
     raise ValueError(
-      f'Expected no {", ".join(sorted(unused))} of {name!r} as {found.layout}.'
+      f'{", ".join(sorted(unused))} has no effect for {name!r} in layout '
+      f'{found.layout}; remove it.'
     )
   if kind.strangers:
     found = found._replace(read=_with_public_test(found.read))

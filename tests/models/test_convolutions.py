@@ -1,0 +1,152 @@
+"""Both forms of a layer are one function, which trains anywhere."""
+
+import chex
+from fl_sketch.models import layers
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from operators import two_shards
+import pytest
+from refusals import refused_calls
+
+from tests.models.test_models import (
+  cohort,
+  draw_params,
+  in_shards,
+  normal,
+  over_clients,
+  sgd_steps,
+)
+
+each_form = pytest.mark.parametrize('form', layers.FORMS)
+
+
+@pytest.mark.representatives('(5, 5)-1-SAME', '(5, 4)-2-VALID')
+@pytest.mark.parametrize('padding', layers.PADDINGS)
+@pytest.mark.parametrize(
+  ('size', 'stride'),
+  [((5, 5), 1), ((1, 4), 1), ((3, 2), 1), ((5, 4), 2), ((5, 4), 3)],
+  ids=str,
+)
+def test_tiles_are_the_lax_convolution_to_second_order(padding, size, stride):
+  x, kernel = normal(0, 2, 9, 8, 2), normal(1, *size, 2, 3) / 5
+
+  @jax.jit
+  def derivatives(x, kernel):
+    forms = {}
+    for form in layers.FORMS:
+      options = {'stride': stride, 'form': form}
+      conv = lambda x, k, o=options: layers.conv2d(x, k, padding, **o)
+      loss = lambda x, k, conv=conv: jnp.sin(conv(x, k)).sum()
+      # The gradient of a gradient's square: what attacks on gradients take.
+      square = lambda x, k, f=loss: jnp.square(jax.grad(f, 1)(x, k)).sum()
+      first, second = (jax.grad(f, (0, 1))(x, kernel) for f in (loss, square))
+      forms[form] = (conv(x, kernel), first), second
+    return forms
+
+  (tiles, second), (lax, lax_second) = derivatives(x, kernel).values()
+  unstrided = (9, 8) if padding == 'SAME' else (10 - size[0], 9 - size[1])
+  rows, cols = (-(-side // stride) for side in unstrided)
+  chex.assert_shape(tiles[0], (2, rows, cols, 3))
+  chex.assert_trees_all_close(tiles, lax, atol=1e-5)
+  # Sums of terms of some hundreds, which cancel in places.
+  largest = max(float(jnp.abs(x).max()) for x in lax_second)
+  chex.assert_trees_all_close(
+    second, lax_second, rtol=1e-4, atol=1e-6 * largest
+  )
+
+
+def test_max_pools_agree_on_ties_too():
+  values = np.random.default_rng(0).integers(0, 3, (2, 6, 4, 3))
+  x = jnp.asarray(values, jnp.float32)
+  forms = {}
+  for form in layers.FORMS:
+    y, pull = jax.vjp(lambda x, f=form: layers.max_pool(x, form=f), x)
+    forms[form] = y, pull(jnp.cos(y))
+  chex.assert_trees_all_equal(forms['tiles'], forms['lax'])
+
+
+@pytest.mark.representatives('1-tiles', '3-tiles', '4-tiles')
+@each_form
+@pytest.mark.parametrize('tied', [1, 2, 3, 4])
+def test_the_first_of_tied_maxima_gets_the_gradient(form, tied):
+  x = jnp.where(jnp.arange(4) < tied, 2.0, 1.0).reshape(1, 2, 2, 1)
+  pool = lambda x: layers.max_pool(x, form=form).sum()
+  assert jax.grad(pool)(x).ravel().tolist() == [1, 0, 0, 0]
+  # A constant image: what moves all pixels moves each maximum by as much.
+  assert jax.grad(lambda b: pool(jnp.full((1, 2, 2, 1), b)))(1.0) == 1
+
+
+def test_the_backend_picks_the_form(monkeypatch):
+  assert layers.pick_form() == 'tiles'
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+  assert layers.pick_form() == 'lax'
+
+
+def test_conv_starts_as_in_linen():
+  x = normal(0, 1, 6, 6, 2)
+  ours, theirs = layers.Conv(3, (5, 5)), nn.Conv(3, (5, 5))
+  (y, variables), (z, expected) = (
+    module.init_with_output(jax.random.key(1), x) for module in (ours, theirs)
+  )
+  chex.assert_trees_all_equal(variables, expected)
+  chex.assert_trees_all_close(y, z, atol=1e-5)
+
+
+class Layers(nn.Module):
+  form: str
+
+  @nn.compact
+  def __call__(self, x):
+    x = layers.Conv(2, (3, 3), form=self.form)(x)
+    x = layers.max_pool(x, form=self.form)
+    return nn.Dense(3)(jax.nn.relu(x).reshape(x.shape[0], -1))
+
+
+@pytest.mark.representatives('tiles')
+@each_form
+def test_layers_train_alike_under_vmap_and_scan_in_shards(form):
+  model = Layers(form)
+  params = draw_params(model, (4, 4, 1))
+  scanned, batches = over_clients(model), cohort(side=4)
+
+  def both(params, batches):
+    vmapped = jax.vmap(sgd_steps(model), (None, 0))(params, batches)
+    return vmapped, scanned(params, batches)
+
+  expected = jax.jit(scanned)(params, batches)
+  for out in in_shards(both, params, batches):
+    chex.assert_trees_all_close(out, expected, atol=1e-5)
+
+
+def test_gradient_of_shared_parameters_sums_over_shards():
+  x = normal(0, 2, 4, 4, 1)
+  loss = lambda scale, x: layers.max_pool(scale * x).sum()
+  grad = jax.jit(two_shards(jax.grad(loss), joined=False))(2.0, x)
+  np.testing.assert_allclose(grad, jax.grad(loss)(2.0, x), rtol=1e-5)
+
+
+def test_hessian_vector_product_goes_through_the_pool():
+  kernel = normal(0, 3, 3, 1, 2) / 3
+  x, v = normal(1, 1, 8, 8, 1), normal(2, *kernel.shape)
+
+  def hvp(form):
+    def loss(kernel):
+      y = layers.conv2d(x, kernel, form=form)
+      return jnp.sum(jnp.sin(layers.max_pool(y, form=form)))
+
+    return jax.jvp(jax.grad(loss), (kernel,), (v,))[1]
+
+  ours, theirs = jax.jit(lambda: (hvp('tiles'), hvp('lax')))()
+  np.testing.assert_allclose(ours, theirs, atol=1e-4)
+
+
+IMAGES = jnp.zeros((2, 1, 1, 1, 1))  # and a kernel
+test_wrong_arguments_are_refused = refused_calls(
+  (lambda: layers.conv2d(*IMAGES, stride=0), 'stride=0 >= 1'),
+  (lambda: layers.conv2d(*IMAGES, form='rows'), "Expected form='rows' to be"),
+  (lambda: layers.conv2d(*IMAGES, 'same'), "Expected padding='same' to be"),
+  (lambda: layers.max_pool(jnp.zeros((1, 3, 4, 1))), 'even rows=3 and cols=4'),
+  (lambda: layers.max_pool(jnp.zeros((1, 4, 5, 1))), 'even rows=4 and cols=5'),
+)
