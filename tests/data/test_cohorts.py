@@ -202,22 +202,17 @@ def test_many_allocations_are_independent_coins():
   check_allocations(population=1000, t=5, epochs=1000)
 
 
-def test_an_allocation_that_is_cut_off_keeps_some_of_the_round():
-  """Catches a cut that takes clients of other rounds."""
+@pytest.mark.parametrize(
+  ('draw', 'size'), [(cohorts.poisson, 0.5), (cohorts.random_allocation, 2)]
+)
+def test_a_cohort_that_is_cut_off_keeps_some_of_its_round(draw, size):
+  """Catches a cut that takes clients of other rounds, or too few."""
   for r in range(50):
-    whole, _ = cohorts.random_allocation(0, r, 40, 2, max_cohort=40)
-    kept, weight = cohorts.random_allocation(0, r, 40, 2, max_cohort=9)
+    whole, _ = draw(0, r, 40, size, max_cohort=40)
+    kept, weight = draw(0, r, 40, size, max_cohort=9)
+    assert len(kept) == 9
     assert set(kept) <= set(whole)
     assert weight.sum() == min(9, np.sum(whole < 40))
-
-
-def test_poisson_overflow_keeps_the_bound_and_the_taken():
-  for r in range(50):
-    taken, _ = cohorts.poisson(0, r, 40, 0.5, max_cohort=40)
-    kept, weight = cohorts.poisson(0, r, 40, 0.5, max_cohort=9)
-    assert len(kept) == 9
-    assert set(kept) <= set(taken)
-    assert weight.sum() == min(9, np.sum(taken < 40))
 
 
 @pytest.mark.parametrize('tail', [0.5, 1e-9, 1e-15, 1e-18, 1e-25])

@@ -19,6 +19,16 @@ def run(folder, fields, **options):
   return sweeps.run(fields, folder, progress=False, **options)
 
 
+def check_alone(folder, row, exp):
+  """Point 1 has the problem and the numbers of its own run."""
+  alone = training.train(exp, folder / 'alone', progress=False).row
+  for name in ('train_loss', 'test_loss'):
+    np.testing.assert_allclose(row[name], alone[name], rtol=1e-5)
+  files = folder / 'points' / '001', folder / 'alone'
+  ours, theirs = ((f / 'problem.json').read_text() for f in files)
+  assert json.loads(ours) == json.loads(theirs)
+
+
 def drawn(c):
   """Four clients with samples that the seed draws."""
   rng = np.random.default_rng(c.seed)
@@ -36,13 +46,9 @@ def test_a_function_draws_the_data_of_every_seed(count, tmp_path):
   todo = dict(enumerate(sweeps.points(fields)))
   assert [*sweeps.groups(todo, drawn)] == [[0, 2], [1, 3]]
   rows = run(tmp_path, fields, problem=drawn, points_per_program=count)
-  exp = experiment.build(BOWLS | {'seed': 1}, problem=drawn)
-  alone = training.train(exp, tmp_path / 'alone', progress=False).row
-  for name in ('train_loss', 'test_loss'):
-    np.testing.assert_allclose(rows[1][name], alone[name], rtol=1e-5)
-  files = tmp_path / 'points' / '001', tmp_path / 'alone'
-  ours, theirs = ((f / 'problem.json').read_text() for f in files)
-  assert json.loads(ours) == json.loads(theirs)
+  check_alone(
+    tmp_path, rows[1], experiment.build(BOWLS | {'seed': 1}, problem=drawn)
+  )
 
 
 class Scaled(nn.Module):
@@ -68,13 +74,7 @@ def test_an_option_of_the_model_draws_parameters_of_its_own(tmp_path):
   points = sweeps.points(fields | {'sweep': swept})
   assert len([*sweeps.groups(dict(enumerate(points)))]) == 1
   rows = run(tmp_path, fields | {'sweep': swept}, points_per_program=2)
-  exp = experiment.build(points[1].config)
-  alone = training.train(exp, tmp_path / 'alone', progress=False).row
-  for name in ('train_loss', 'test_loss'):
-    np.testing.assert_allclose(rows[1][name], alone[name], rtol=1e-5)
-  files = tmp_path / 'points' / '001', tmp_path / 'alone'
-  ours, theirs = ((f / 'problem.json').read_text() for f in files)
-  assert json.loads(ours) == json.loads(theirs)
+  check_alone(tmp_path, rows[1], experiment.build(points[1].config))
   assert rows[0]['test_loss'] != rows[1]['test_loss']
   # A function may have made the model with the options of its own point.
   assert len([*sweeps.groups(dict(enumerate(points)), drawn)]) == 2
