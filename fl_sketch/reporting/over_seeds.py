@@ -218,10 +218,10 @@ def mean_line(
     **look: further fields of the line.
   """
   ys = np.asarray(ys, float)
-  mean, *ends = intervals.interval(ys)
+  mean, low, high = intervals.interval(ys)
   if band == 'range' and len(ys) > 1:
-    ends = [ys.min(0), ys.max(0)]
-  return figures.Line(label, np.mean(xs, axis=0), mean, *ends, **look)
+    low, high = ys.min(0), ys.max(0)
+  return figures.Line(label, np.mean(xs, axis=0), mean, low, high, **look)
 
 
 def panel(x: str, y: str, lines: Sequence[figures.Line]) -> figures.Panel:
