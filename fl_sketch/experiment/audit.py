@@ -54,18 +54,7 @@ def audit_config(
   Raises:
     ConfigError: the config is not private, or no noise can give its epsilon.
   """
-  if not c.is_private:
-    raise ValueError('An audit requires epsilon or noise_multiplier.')
-  if c.simulated_cohort is not None:
-    raise c.refusal(
-      '{simulated_cohort} cannot be audited: a simulation has less noise than '
-      'its statement says.'
-    )
-  if c.sampling == 'cyclic' or c.noise == 'banded':
-    raise c.refusal(
-      'An audit scores single rounds, without cyclic sampling or banded noise; '
-      'got {sampling}, {noise}.'
-    )
+  check(c)
   whole = None
   if c.privacy_unit == 'sample':
     whole = experiment.build(c, data).partition
@@ -87,15 +76,34 @@ def audit_config(
     small.min_honest,
   )
   one_kind = full or game.mechanism.unit == 'sample'
-  report = canaries.audit(
-    game,
-    secret,
-    samples=samples,
-    others=('silent',) if one_kind else ('silent', 'opposite'),
-    significance=significance,
-    accountant=guarantee.statement.accountant,
-  )
+  others = ('silent',) if one_kind else ('silent', 'opposite')
+  options = {'samples': samples, 'significance': significance, 'others': others}
+  accountant = guarantee.statement.accountant
+  report = canaries.audit(game, secret, accountant=accountant, **options)
   return report._replace(moved=_moved(small))
+
+
+def check(c: Config) -> None:
+  """Refuses a config that no audit, of many runs or of one, can attack."""
+  if not c.is_private:
+    raise ValueError(
+      'An audit requires a private config; set epsilon or noise_multiplier.'
+    )
+  if c.simulated_cohort is not None:
+    raise c.refusal(
+      '{simulated_cohort} has less noise than its statement says; remove it '
+      'for an audit.'
+    )
+  if c.sampling == 'cyclic':
+    raise c.refusal(
+      'An audit does not support {sampling}: it scores rounds as if a canary '
+      'may take part in each; use another sampling.'
+    )
+  if c.noise == 'banded':
+    raise c.refusal(
+      'An audit does not support {noise}: it scores rounds as independent; '
+      "use noise='independent'."
+    )
 
 
 def _moved(c: Config) -> float | None:

@@ -8,8 +8,7 @@ from fl_sketch import algorithms, experiment, rounds
 from fl_sketch.data import partitions
 from fl_sketch.experiment import privacy_plan, problem as problem_lib
 from fl_sketch.experiment.config import Config
-from fl_sketch.privacy.accounting import types
-from fl_sketch.privacy.auditing import canaries as canaries_lib
+from fl_sketch.privacy.auditing import canaries as canaries_lib, canary_scores
 from fl_sketch.privacy.mechanisms import aggregation, quantile_bound
 from fl_sketch.rounds import (
   chain,
@@ -24,11 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-_LENGTH = 1e4  # of a canary's update, in clipping norms
-_SHORT = 1e-3  # likewise of one that is not clipped
+_SHORT = 1e-3  # of an update that is not clipped, in clipping norms
 _AT_ONCE = 50  # canaries whose payloads are computed together
-# Compiles in half of the time, and runs no slower.
-_COMPILER = {'xla_backend_optimization_level': 1}
 
 # (hp, state, cohort, signals, public key, noise key) -> (state, f32[canaries]:
 # the release along the payload of each canary, in units of it; NaN where that
@@ -53,6 +49,12 @@ class _Hyper(NamedTuple):
 
   hp: algorithms.Hyper
   keys: keys_lib.RoundKeys
+
+
+def guarantee_of(exp: experiment.Experiment) -> privacy_plan.PrivacyGuarantee:
+  """Returns the guarantee of a private experiment."""
+  assert exp.guarantee is not None  # the config is private
+  return exp.guarantee
 
 
 def enlarged(c: Config, data_dir: str | None, canaries: int):
@@ -139,16 +141,14 @@ def cohort_of(
   Returns:
     A cohort for the step of `program`.
   """
-  assert exp.guarantee is not None
-  adjacency = exp.guarantee.mechanism.adjacency
+  leaves, left_out = canary_scores.absence(guarantee_of(exp).mechanism)
   cohort = exp.sample(number, sampling_seed)
   canary = np.asarray(cohort.ids) - (exp.config.population - len(coins))
   is_canary = (canary >= 0) & (canary < len(coins))
   canary = np.where(is_canary, canary, 0)
-  replaced = -1 if adjacency is types.Adjacency.REPLACE_ONE else 0
-  times = np.where(coins, 1, replaced).astype(np.float32)
+  times = np.where(coins, 1, left_out).astype(np.float32)
   weight = cohort.weight
-  if adjacency is types.Adjacency.ADD_OR_REMOVE_ONE:
+  if leaves:
     away = is_canary & ~coins[canary]
     weight = np.where(away, np.float32(0), weight)
   batches = {
@@ -184,8 +184,8 @@ def payload_size(exp: experiment.Experiment) -> tuple[int, int]:
   payload = jax.eval_shape(shapes, key)
   if of(sent) != of(payload):
     raise ValueError(
-      f'algorithm={exp.config.algorithm!r} broadcasts shapes {of(sent)}, not '
-      f'those of a payload, {of(payload)}; audit another algorithm.'
+      f'{exp.config.algorithm} broadcasts the shapes {of(sent)}, and a payload '
+      f'has {of(payload)}; an audit in one run requires them to be equal.'
     )
   size = jax.eval_shape(canaries_lib.flat, payload).size
   return size, len(of(payload))
@@ -232,7 +232,7 @@ def program(exp: experiment.Experiment, own: int, known: bool) -> Step:
     along = jnp.where(client_step.all_finite(broadcast), along, jnp.inf)
     return server_fn(hp, broadcast, new, key), along
 
-  return jax.jit(step, donate_argnums=1, compiler_options=_COMPILER)
+  return jax.jit(step, donate_argnums=1, compiler_options=canaries_lib.COMPILER)
 
 
 def _chosen(p: partitions.Partition, clients: np.ndarray):
@@ -292,7 +292,7 @@ def _update(algorithm: Algorithm, params: Any, g: _Hyper, place, sign) -> Any:
   payload, adjoint = jax.vjp(encode, point)
   (update,) = adjoint(jnp.zeros_like(payload).at[place].set(1))
   norm = optax.tree.norm(update)
-  scale = sign * _LENGTH * unit / jnp.where(norm > 0, norm, 1)
+  scale = sign * canaries_lib.LENGTH * unit / jnp.where(norm > 0, norm, 1)
   return jax.tree.map(lambda x: x * scale, update)
 
 

@@ -18,11 +18,15 @@ from collections.abc import Mapping
 import os
 from typing import NamedTuple
 
-from fl_sketch import experiment, reporting, rounds
-from fl_sketch.experiment import canary_clients
+from fl_sketch import experiment, rounds
+from fl_sketch.experiment import audit, canary_clients
 from fl_sketch.experiment.config import Config, checked
 from fl_sketch.privacy.accounting import gaussian, statements, types
-from fl_sketch.privacy.auditing import one_run, one_run_guesses
+from fl_sketch.privacy.auditing import (
+  audit as audit_lib,
+  one_run,
+  one_run_guesses,
+)
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import mesh as mesh_lib
 import jax
@@ -60,8 +64,7 @@ class Game(NamedTuple):
   @property
   def statement(self) -> statements.PrivacyStatement:
     """The statement of the enlarged population, which is the claim."""
-    assert self.exp.guarantee is not None  # the config is private
-    return self.exp.guarantee.statement
+    return canary_clients.guarantee_of(self.exp).statement
 
   @property
   def share(self) -> float:
@@ -129,11 +132,8 @@ class Report(NamedTuple):
         f'({x.right} of {game.guesses[name]} guesses right; under the claim '
         f'the chance is {x.chance:.2g} at most)'
       )
-    verdict = 'nothing found, which proves nothing'
-    if self.refuted:
-      verdict = 'REFUTED: less private than claimed'
-    alarm = f'false alarm <= {game.significance:g}'
-    return '\n'.join([*lines, f'{verdict} ({alarm})'])
+    found = 'REFUTED' if self.refuted else None
+    return '\n'.join([*lines, audit_lib.verdict(found, game.significance)])
 
   def draw(self, path: str | os.PathLike) -> None:
     """Draws the scores of canaries that were in and of those left out.
@@ -141,19 +141,16 @@ class Report(NamedTuple):
     Args:
       path: of the picture; its suffix is the format.
     """
-    fig = reporting.new_figure(5, 3.6)
-    ax = fig.subplots()
+    found = 'refuted' if self.refuted else 'not refuted'
+    labels = {
+      'xlabel': 'score (log-likelihood ratio of in to left out)',
+      'ylabel': 'canaries',
+      'title': f'mu claimed {self.game.claim.mu:.3g}: {found}',
+    }
     edges = np.histogram_bin_edges(self.scores, 40).tolist()
-    for name, which in (('in', self.coins), ('left out', ~self.coins)):
-      ax.hist(self.scores[which], edges, alpha=0.5, label=name)
-    verdict = 'refuted' if self.refuted else 'not refuted'
-    ax.set(
-      xlabel='score (log-likelihood ratio of in to left out)',
-      ylabel='canaries',
-      title=f'mu claimed {self.game.claim.mu:.3g}: {verdict}',
-    )
-    ax.legend(frameon=False, fontsize='small')
-    fig.savefig(path, dpi=150)
+    with audit_lib.figure(path, **labels) as ax:
+      for name, which in (('in', self.coins), ('left out', ~self.coins)):
+        ax.hist(self.scores[which], edges, alpha=0.5, label=name)
 
 
 @checked()
@@ -179,15 +176,14 @@ def prepare(
   """
   _check(c, canaries)
   exp = canary_clients.enlarged(c, data, canaries)
-  assert exp.guarantee is not None  # the config is private
-  mechanism, statement = exp.guarantee.mechanism, exp.guarantee.statement
+  guarantee = canary_clients.guarantee_of(exp)
+  mechanism, statement = guarantee.mechanism, guarantee.statement
   if not mechanism.noise_multiplier > 0:
-    raise c.refusal(
-      '{noise_multiplier}: an audit requires noise; set it above 0.'
-    )
+    raise c.refusal('{noise_multiplier} has no guarantee to audit; use > 0.')
   if (releases := mechanism.releases_per_step) > 1:
-    raise ValueError(
-      f'{releases} releases in a round; this audit supports one.'
+    raise c.refusal(
+      f'{{algorithm}} makes {releases} releases in a round; an audit in one '
+      'run supports one.'
     )
   size, arrays = canary_clients.payload_size(exp)
   # In a cohort of a fixed size, who else takes part tells how many canaries do.
@@ -255,15 +251,17 @@ def play(
     state, along = game.step(hp, state, cohort, sent, key, noise_key)
     along = np.asarray(along, np.float64)
     if np.isinf(along).any():
-      raise ValueError(f'The broadcast of round {t} is not finite.')
+      raise ValueError(
+        f'The broadcast of round {t} is not finite; use a smaller client_lr.'
+      )
     seen.append(np.where(sent.sign, along, np.nan))
   return _report(game, np.stack(seen), coins)
 
 
 def _report(game: Game, along: np.ndarray, coins: np.ndarray) -> Report:
   """Guesses, counts and bounds; `along` is of `one_run_guesses.log_ratio`."""
-  assert game.exp.guarantee is not None  # the config is private
-  scores = one_run_guesses.log_ratio(along, game.exp.guarantee.mechanism)
+  mechanism = canary_clients.guarantee_of(game.exp).mechanism
+  scores = one_run_guesses.log_ratio(along, mechanism)
   share, claim, delta = game.share, game.claim, game.statement.delta
   bounds = {}
   for name, guesses in game.guesses.items():
@@ -281,20 +279,22 @@ def _report(game: Game, along: np.ndarray, coins: np.ndarray) -> Report:
 
 
 def _check(c: Config, canaries: int) -> None:
-  if not c.is_private:
-    raise ValueError('An audit requires epsilon or noise_multiplier.')
+  audit.check(c)
   if canaries < LEAST:
-    raise ValueError(f'{canaries=} have no power; use at least {LEAST}.')
-  if c.sampling == 'cyclic' or c.noise == 'banded' or c.simulated_cohort:
-    raise c.refusal(
-      'An audit in one run requires independent rounds, without cyclic '
-      'sampling, banded noise or simulated_cohort; got {sampling}, {noise}, '
-      '{simulated_cohort}.'
+    raise ValueError(
+      f'{canaries=} are too few to catch anything; use {LEAST} or more.'
     )
   if c.before_sketch:
-    raise c.refusal('{before_sketch} is not supported in one run; remove it.')
-  if c.privacy_unit == 'sample' or c.trust == 'local':
     raise c.refusal(
-      'An audit in one run requires an algorithm that protects clients, and '
-      'no local noise: its canaries are clients; got {algorithm}, {trust}.'
+      'An audit in one run does not support {before_sketch}; remove it.'
+    )
+  if c.privacy_unit == 'sample':
+    raise c.refusal(
+      'Canaries are clients, and {algorithm} protects samples; use --audit '
+      'without one_run.'
+    )
+  if c.trust == 'local':
+    raise c.refusal(
+      'An audit in one run has no power with {trust}, where every client adds '
+      'all of the noise; use --audit without one_run.'
     )

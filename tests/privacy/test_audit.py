@@ -82,7 +82,7 @@ def bound(scores=ZEROS, **options):
 
 
 test_what_bounds_nothing_is_refused = refused_calls(
-  (lambda: bound(np.full(9, np.nan)), 'NaN'),
+  (lambda: bound(np.full(9, np.nan)), '9 NaN'),
   (lambda: bound(np.zeros(7)), 'n >= 8'),
   (lambda: bound(np.zeros((3, 9))), 'n >= 8'),
   (lambda: bound(delta=0.0), 'delta=0.0'),

@@ -338,9 +338,8 @@ def test_an_audit_of_single_rounds_is_refused():
   """Catches an audit whose scores know nothing of earlier rounds."""
   from fl_sketch.experiment import audit
 
-  for fields in {}, {'noise': None, 'noise_bands': None}:
+  full = {'sampling': 'fixed_size', 'cohort': 6}
+  for fields, words in ({}, "'cyclic'"), (full, "'banded': it scores rounds"):
     c = config.Config.from_mapping(BANDED | fields)
-    with pytest.raises(
-      config.ConfigError, match='An audit scores single rounds,'
-    ):
+    with pytest.raises(config.ConfigError, match=f'does not support .*{words}'):
       audit.audit_config(c, samples=100)

@@ -33,27 +33,27 @@ def prepared(canaries=500, **fields):
 
 test_what_cannot_be_audited_is_refused = refused(
   lambda fields: prepared(**fields),
-  ({'canaries': 499}, 'canaries=499 have no power'),
+  ({'canaries': 499}, 'canaries=499 are too few'),
   ({'algorithm': 'decomfl'}, "algorithm='decomfl' has no private"),
-  (PUBLIC | {'algorithm': 'fedavg'}, 'An audit requires epsilon or'),
-  ({'noise_multiplier': 0.0}, 'noise_multiplier=0.0: an audit'),
-  ({'trust': 'local'}, 'An audit in one run requires an'),
-  ({'sampling': 'cyclic', 'cohort': 30}, 'An audit in one run requires'),
-  (BLOCKS | {'before_sketch': True}, 'before_sketch=True is not supported'),
+  (PUBLIC | {'algorithm': 'fedavg'}, 'set epsilon or noise_multiplier'),
+  ({'noise_multiplier': 0.0}, 'noise_multiplier=0.0 has no guarantee'),
+  ({'trust': 'local'}, "no power with trust='local'"),
+  ({'sampling': 'cyclic', 'cohort': 30}, "not support sampling='cyclic'"),
+  (BLOCKS | {'before_sketch': True}, 'not support before_sketch=True'),
   (
     COUNT | {'algorithm': 'fedsketch_heaprix', 'options': {'k': 5}},
-    '2 releases in a round',
+    'makes 2 releases in a round',
   ),
   (
     COUNT | {'algorithm': 'fetchsgd', 'options': {'k': 5}},
-    "algorithm='fetchsgd' broadcasts",
+    'fetchsgd broadcasts the shapes',
   ),
   (
     {
       'algorithm': 'private_iterative_sketching', 'batch_order': 'poisson',
       'batch_size': 8, 'sketch': {'kind': 'block_cyclic', 'size': 300},
     },
-    'An audit in one run requires an',
+    "'private_iterative_sketching' protects samples",
   ),
 )  # fmt: skip
 

@@ -11,10 +11,11 @@ too small by a factor 0.7 went unseen in 20,000 runs, while at 0.1 a factor 0.85
 is seen in 5,000. The theory is that of the same mechanism at the same delta.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+import contextlib
 import functools
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fl_sketch import reporting
 from fl_sketch.privacy.accounting import profiles, types
@@ -73,12 +74,28 @@ class Report(NamedTuple):
         f'order of summation: one client of {CLIENTS:,} moves the sum by '
         f'{self.moved:.4g} clip norms'
       )
-    verdict = 'nothing found, which proves nothing'
-    if self.violated:
-      verdict = 'VIOLATED: less private than claimed'
-    runs = f'{self.samples} runs a world'
-    chance = f'false alarm <= {self.significance:g}'
-    return '\n'.join([*lines, f'{verdict} ({runs}, {chance})'])
+    runs = f'{self.samples} runs a world, '
+    found = 'VIOLATED' if self.violated else None
+    return '\n'.join([*lines, verdict(found, self.significance, runs)])
+
+
+def verdict(found: str | None, significance: float, runs: str = '') -> str:
+  """Returns the last line of a report; `found` names a refuted claim."""
+  says = 'nothing found, which proves nothing'
+  if found:
+    says = f'{found}: less private than claimed'
+  return f'{says} ({runs}false alarm <= {significance:g})'
+
+
+@contextlib.contextmanager
+def figure(path: str | os.PathLike, **labels: Any) -> Iterator[Any]:
+  """Gives the axes of a picture, which is saved when the context ends."""
+  fig = reporting.new_figure(5, 3.6)
+  ax = fig.subplots()
+  yield ax
+  ax.set(**labels)
+  ax.legend(frameon=False, fontsize='small')
+  fig.savefig(path, dpi=150)
 
 
 def epsilon_lower_bound(
@@ -159,7 +176,10 @@ def assess(
     ``significance`` at most, however the scores depend on each other.
   """
   if not scores or not deltas:
-    raise ValueError(f'Expected scores={list(scores)} at {deltas=}.')
+    raise ValueError(
+      f'An audit requires scores and deltas; got scores={list(scores)}, '
+      f'{deltas=}.'
+    )
   share = checks.fraction('significance', significance)
   share /= len(scores) * len(deltas)
   bound = functools.partial(epsilon_lower_bound, significance=share)
@@ -185,24 +205,23 @@ def draw(report: Report, path: str | os.PathLike) -> None:
   """
   claim = profiles.profile(report.mechanism, report.accountant).epsilon
   deltas = np.geomspace(min(report.deltas) / 10, max(max(report.deltas), 0.3))
-  fig = reporting.new_figure(5, 3.6)
-  ax = fig.subplots()
-  ax.semilogx(deltas, [claim(x) for x in deltas], 'k-', label='claimed')
-  for i, (name, row) in enumerate(report.measured.items()):
-    ax.plot(report.deltas, row, _MARKERS[i % len(_MARKERS)], label=name)
-  verdict = 'violated' if report.violated else 'no violation found'
-  ax.set(xlabel='delta', ylabel='epsilon', title=f'Audit: {verdict}')
-  ax.set_ylim(bottom=0)
-  ax.legend(frameon=False, fontsize='small')
-  fig.savefig(path, dpi=150)
+  found = 'violated' if report.violated else 'no violation found'
+  labels = {'xlabel': 'delta', 'ylabel': 'epsilon', 'title': f'Audit: {found}'}
+  with figure(path, **labels) as ax:
+    ax.semilogx(deltas, [claim(x) for x in deltas], 'k-', label='claimed')
+    for i, (name, row) in enumerate(report.measured.items()):
+      ax.plot(report.deltas, row, _MARKERS[i % len(_MARKERS)], label=name)
+    ax.set_ylim(bottom=0)
 
 
 def _scores(name: str, values: ArrayLike) -> np.ndarray:
   scores = np.asarray(values, np.float64)
   if scores.ndim != 1 or len(scores) < 8:
-    raise ValueError(f'Expected {name} of shape {scores.shape} to be [n >= 8].')
-  if np.isnan(scores).any():
-    raise ValueError(f'Expected no NaN in {name}.')
+    raise ValueError(
+      f'{name} has the shape {scores.shape}; use one axis, of n >= 8 runs.'
+    )
+  if (missing := np.isnan(scores).sum()) > 0:
+    raise ValueError(f'{name} has {missing} NaN; score every run.')
   return scores
 
 

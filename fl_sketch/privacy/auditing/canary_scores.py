@@ -63,7 +63,7 @@ def look(sent: np.ndarray, canary: np.ndarray, steps: int) -> Observation:
 
 
 def absence(mechanism: types.GaussianMechanism) -> tuple[bool, float]:
-  """Describes the world without the canary: (is it absent, else its sign)."""
+  """Describes the world without the canary: (is it absent, what it sends)."""
   replaced = mechanism.adjacency is types.Adjacency.REPLACE_ONE
   away = mechanism.adjacency is types.Adjacency.ADD_OR_REMOVE_ONE
   return away, -1.0 if replaced else 0.0

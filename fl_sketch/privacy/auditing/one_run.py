@@ -268,4 +268,7 @@ def _last(holds, low: float, high: float) -> tuple[float, float]:
 def _check(right: int, guesses: int, canaries: int) -> None:
   checks.count('guesses', guesses)
   if not 0 <= right <= guesses <= canaries:
-    raise ValueError(f'Expected 0 <= {right=} <= {guesses=} <= {canaries=}.')
+    raise ValueError(
+      f'{right=} right guesses of {guesses=} of {canaries=} canaries cannot '
+      'be; use 0 <= right <= guesses <= canaries.'
+    )

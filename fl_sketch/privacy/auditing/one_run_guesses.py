@@ -1,7 +1,7 @@
 """Scores and guesses of who was in a run, and the power of an audit by them."""
 
 from fl_sketch.privacy.accounting import events, types
-from fl_sketch.privacy.auditing import one_run
+from fl_sketch.privacy.auditing import canary_scores, one_run
 import numpy as np
 from scipy import special
 
@@ -23,10 +23,8 @@ def log_ratio(along: np.ndarray, mechanism: types.GaussianMechanism):
     f64[canaries], above 0 where a canary seems to be in.
   """
   along = np.asarray(along, np.float64)
-  spread = np.nanmedian(np.abs(along - np.nanmedian(along))) / special.ndtri(
-    0.75
-  )
-  variance = max(spread, _QUIET) ** 2
+  spread = np.nanmedian(np.abs(along - np.nanmedian(along)))
+  variance = max(spread / special.ndtri(0.75), _QUIET) ** 2
   q = events.probability_of(mechanism)
 
   def log_mixture(sent):
@@ -35,8 +33,8 @@ def log_ratio(along: np.ndarray, mechanism: types.GaussianMechanism):
       return exponent
     return np.logaddexp(np.log1p(-q), np.log(q) + exponent)
 
-  replaced = mechanism.adjacency is types.Adjacency.REPLACE_ONE
-  return np.nansum(log_mixture(1.0) - log_mixture(-1.0 * replaced), axis=0)
+  _, left_out = canary_scores.absence(mechanism)
+  return np.nansum(log_mixture(1.0) - log_mixture(left_out), axis=0)
 
 
 def sure_right(scores: np.ndarray, coins: np.ndarray, guesses: int) -> int:
@@ -89,7 +87,7 @@ def power(
   share = significance / 2 if independent else significance
   least = one_run.least_right(guesses, canaries, claim.curve, share)
   rng, caught = np.random.default_rng(0), 0
-  replaced = mechanism.adjacency is types.Adjacency.REPLACE_ONE
+  _, left_out = canary_scores.absence(mechanism)
   stddev = noise * mechanism.noise_multiplier
   shape = max(1, round(turns * mechanism.steps)), canaries
   if participation is None:
@@ -97,7 +95,7 @@ def power(
   for _ in range(trials):
     coins = rng.random(canaries) < 0.5
     here = rng.random(shape) < participation
-    sent = np.where(coins, 1.0, -1.0 * replaced)
+    sent = np.where(coins, 1.0, left_out)
     along = here * sent + stddev * rng.normal(size=shape)
     scores = log_ratio(along, mechanism)
     found = sure_right(scores, coins, guesses) >= least

@@ -42,7 +42,7 @@ def moved(
   """
   half = (clients - 1) // 2
   if clients < 5 or clients != 2 ** round(math.log2(clients - 1)) + 1:
-    raise ValueError(f'Expected {clients=} to be 2^k + 1 with k >= 2.')
+    raise ValueError(f'{clients=} is not 2^k + 1 with k >= 2.')
   one, zero = jnp.float32(1), jnp.float32(0)
   hp = Hyper(one, one, clip_norm=one, noise_multiplier=zero)
   own = {'expected_cohort': float(clients), 'max_cohort': clients}
