@@ -12,42 +12,8 @@ from fl_sketch.utils import lazy
 
 if TYPE_CHECKING:
   from fl_sketch.privacy import accounting, auditing, mechanisms
-  from fl_sketch.privacy.accounting import (
-    allocation,
-    calibration,
-    correlation,
-    events,
-    gaussian,
-    groups,
-    hypothesis_tests,
-    losses,
-    profiles,
-    statements,
-    step_losses,
-    tilted_losses,
-    types,
-  )
-  from fl_sketch.privacy.auditing import (
-    audit,
-    canaries,
-    canary_scores,
-    one_run,
-    one_run_guesses,
-    summation_attack,
-  )
-  from fl_sketch.privacy.mechanisms import (
-    aggregation,
-    banded_noise,
-    chacha20,
-    clipping,
-    discrete_gaussian,
-    generators,
-    given_noise,
-    grid,
-    private_metrics,
-    quantile_bound,
-    secure_aggregation,
-  )
+
+__all__ = ['accounting', 'auditing', 'mechanisms']
 
 _ACCOUNTING = (
   'allocation', 'calibration', 'correlation', 'events', 'gaussian', 'groups',
@@ -63,16 +29,6 @@ _MECHANISMS = (
   'generators', 'given_noise', 'grid', 'private_metrics', 'quantile_bound',
   'secure_aggregation',
 )  # fmt: skip
-__all__ = [
-  'accounting', 'aggregation', 'allocation', 'audit', 'auditing',
-  'banded_noise', 'calibration', 'canaries', 'canary_scores', 'chacha20',
-  'clipping', 'correlation', 'discrete_gaussian', 'events', 'gaussian',
-  'generators', 'given_noise', 'grid', 'groups', 'hypothesis_tests', 'losses',
-  'mechanisms', 'one_run', 'one_run_guesses', 'private_metrics', 'profiles',
-  'quantile_bound', 'secure_aggregation', 'statements', 'step_losses',
-  'summation_attack', 'tilted_losses', 'types',
-]  # fmt: skip
-
 __getattr__ = lazy.attach(
   __name__, accounting=_ACCOUNTING, auditing=_AUDITING, mechanisms=_MECHANISMS
 )

@@ -8,27 +8,33 @@ trade-off curves and mu, `groups` epsilon of several units, and `correlation`
 the weights, the account and the error of correlated noise.
 """
 
-from fl_sketch.privacy.accounting.epsilon import (
-  Adjacency,
-  CalibrationError,
-  ComposedMechanism,
-  GaussianMechanism,
-  PrivacyStatement,
-  Sampling,
-  UnsupportedAccountingError,
+from fl_sketch.privacy.accounting.calibration import (
   calibrate_noise_multiplier,
   calibrate_steps,
+)
+from fl_sketch.privacy.accounting.epsilon import (
   compose,
   compute_delta,
   compute_epsilon,
   epsilon_curve,
+  parallel_composition,
+  renyi_divergences,
+  to_dp_event,
+)
+from fl_sketch.privacy.accounting.gaussian import (
   gaussian_delta,
   gaussian_epsilon,
   gaussian_noise_multiplier,
-  parallel_composition,
-  renyi_divergences,
   signal_to_noise,
-  to_dp_event,
+)
+from fl_sketch.privacy.accounting.statements import PrivacyStatement
+from fl_sketch.privacy.accounting.types import (
+  Adjacency,
+  CalibrationError,
+  ComposedMechanism,
+  GaussianMechanism,
+  Sampling,
+  UnsupportedAccountingError,
 )
 from fl_sketch.utils import lazy
 

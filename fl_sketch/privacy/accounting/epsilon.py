@@ -11,20 +11,7 @@ import dataclasses
 import itertools
 
 from fl_sketch.privacy.accounting import events, profiles, types
-from fl_sketch.privacy.accounting.calibration import (
-  calibrate_noise_multiplier,
-  calibrate_steps,
-)
-from fl_sketch.privacy.accounting.gaussian import (
-  gaussian_delta,
-  gaussian_epsilon,
-  gaussian_noise_multiplier,
-  signal_to_noise,
-)
-from fl_sketch.privacy.accounting.statements import PrivacyStatement
 from fl_sketch.privacy.accounting.types import (
-  Adjacency,
-  CalibrationError,
   ComposedMechanism,
   GaussianMechanism,
   Mechanism,
@@ -33,15 +20,6 @@ from fl_sketch.privacy.accounting.types import (
 )
 from fl_sketch.utils import checks
 import numpy as np
-
-__all__ = [
-  'Adjacency', 'CalibrationError', 'ComposedMechanism', 'GaussianMechanism',
-  'PrivacyStatement', 'Sampling', 'UnsupportedAccountingError',
-  'calibrate_noise_multiplier', 'calibrate_steps', 'compose', 'compute_delta',
-  'compute_epsilon', 'epsilon_curve', 'gaussian_delta', 'gaussian_epsilon',
-  'gaussian_noise_multiplier', 'parallel_composition', 'renyi_divergences',
-  'signal_to_noise', 'to_dp_event',
-]  # fmt: skip
 
 
 def compute_epsilon(
@@ -116,7 +94,7 @@ def epsilon_curve(
   delta = checks.fraction('delta', delta)
   if not isinstance(mechanism, GaussianMechanism):
     raise TypeError(
-      f'Expected a GaussianMechanism, got {type(mechanism).__name__}.'
+      f'A curve is of a GaussianMechanism, got {type(mechanism).__name__}.'
     )
   lengths = [dataclasses.replace(mechanism, steps=count) for count in steps]
   types.warn_if_large(types.parts_of(mechanism), delta)
@@ -152,7 +130,7 @@ def renyi_divergences(
   """
   for order in orders:
     if not checks.real('order', order) > 1:
-      raise ValueError(f'Expected {order=} > 1.')
+      raise ValueError(f'{order=} has no Renyi divergence; use > 1.')
   parts = tuple(map(events.simplest, types.parts_of(mechanism)))
   for part in parts:
     events.check_supported(part, 'rdp')
@@ -187,7 +165,7 @@ def parallel_composition(epsilons: Iterable[float]) -> float:
   """
   values = list(epsilons)
   if not values:
-    raise ValueError('Expected len(epsilons)=0 >= 1.')
+    raise ValueError('len(epsilons)=0; give one epsilon or more.')
   for value in values:
     if value != float('inf'):
       checks.at_least('epsilon', value, 0)
