@@ -142,16 +142,6 @@ def test_what_is_found_is_in_its_box(optimizer):
   np.testing.assert_allclose(guess[0], [2.0, -0.2, -0.1], atol=1e-3)
 
 
-@pytest.mark.nightly
-def test_a_start_outside_of_the_box_is_not_found():
-  options = {'start_scale': 9.0, 'restarts': 1} | STAY
-  start = find(jnp.ones(3), **options).x
-  solved = -np.square(SCALE) * start[0]  # what the start would have sent
-  guess = find(solved, box=(-0.2, 2.0), **options).x
-  assert not np.array_equal(start, guess)
-  np.testing.assert_array_equal(guess, np.clip(start, -0.2, 2.0))
-
-
 def test_the_total_variation_is_added_to_the_objective():
   w = normal(0, 2, 3, 1)
   loss_fn = lambda w, batch: 0.5 * jnp.sum((w[None] - batch['x']) ** 2)

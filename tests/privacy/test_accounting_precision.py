@@ -26,7 +26,6 @@ import numpy as np
 import pytest
 
 in_nightly = lambda row: pytest.param(*row, marks=pytest.mark.nightly)
-settings = {'derandomize': True, 'deadline': None}
 ALMOST = 1 - 1e-12  # is sampled, and in effect everybody
 
 
@@ -225,38 +224,27 @@ releases_and_more = st.tuples(
 )
 
 
-@hypothesis.settings(max_examples=4, **settings)
-@hypothesis.given(releases_and_more)
-def test_more_releases_never_give_less_epsilon(drawn):
-  check_monotone(*drawn)
+@pytest.mark.parametrize('examples', [4, in_nightly((60,))])
+def test_more_releases_never_give_less_epsilon(examples):
+  """Catches a width of cells, a window or a tilt that pays for a release."""
+  few = hypothesis.settings(
+    max_examples=examples, derandomize=True, deadline=None
+  )
+  few(hypothesis.given(releases_and_more)(check_monotone))()
 
 
-@pytest.mark.nightly
-@hypothesis.settings(max_examples=60, **settings)
-@hypothesis.given(releases_and_more)
-def test_more_releases_never_give_less_epsilon_in_many_cases(drawn):
-  check_monotone(*drawn)
-
-
-def check_monotone(mechanism, more, log_noise, log_q, delta):
-  """Catches a width of cells, a window or a tilt that pays for a release.
-
-  Up to a relative 1e-7: what the bounds of rounding of both may differ by.
-  """
+def check_monotone(drawn):
+  """Up to a relative 1e-7: the rounding of both bounds may differ by that."""
+  mechanism, more, log_noise, log_q, delta = drawn
   of = functools.partial(accounting.compute_epsilon, delta=delta)
   eps = of(mechanism)
   longer = dataclasses.replace(mechanism, steps=mechanism.steps + more)
   other = dataclasses.replace(
-    mechanism,
-    noise_multiplier=max(0.5, 10**log_noise),
-    sampling=POISSON,
-    sampling_probability=10**log_q * 0.99,
-    epoch_steps=None,
-    steps=more,
-  )
-  everybody = dataclasses.replace(
-    other, sampling=FULL, sampling_probability=1.0
-  )
+    mechanism, noise_multiplier=max(0.5, 10**log_noise), sampling=POISSON,
+    sampling_probability=10**log_q * 0.99, epoch_steps=None, steps=more,
+  )  # fmt: skip
+  all_of_them = {'sampling': FULL, 'sampling_probability': 1.0}
+  everybody = dataclasses.replace(other, **all_of_them)
   for added in (other, everybody):
     assert of(accounting.compose([mechanism, added])) >= eps * (1 - 1e-7)
   assert of(longer) >= eps * (1 - 1e-7)

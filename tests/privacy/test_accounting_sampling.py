@@ -54,7 +54,6 @@ WIDE = {'z': 4.09617, 'steps': 500, 'q': 0.2, 'population': 5000}
   [
     (14, {}, 9.88, 1e-2),
     pytest.param(20, {}, 5.50, 1e-2, marks=LONG),
-    pytest.param(30, {}, 5.00, 1e-2, marks=LONG),
     pytest.param(1100, WIDE, 5.011, 1e-3, marks=LONG),
     pytest.param(1200, WIDE, 5.000, 1e-3, marks=LONG),
   ],

@@ -159,18 +159,6 @@ def test_the_discrete_mechanism_is_covered_by_the_continuous_one(n, stddev):
   assert max(gaps) > 1e-3  # so that a bound without the lemma would fail
 
 
-def test_a_sum_of_shares_is_discrete_gaussian():
-  """Catches shares whose sum is no Gaussian of the sum's deviation."""
-  x, log = law(16.0)
-  twice = np.convolve(np.exp(log), np.exp(log))
-  center = len(twice) // 2
-  got = twice[center - 100 : center + 101]
-  at, want = law(16.0 * 2**0.5)
-  want = np.exp(want)[len(at) // 2 - 100 : len(at) // 2 + 101]
-  np.testing.assert_allclose(got, want, rtol=1e-12)
-  assert x[0] == -x[-1]
-
-
 def test_a_grid_is_made_inside_a_trace():
   """Catches a step that needs the numbers of a sweep on the host."""
   make = lambda bound, z: at(bound, z, clients=50).step

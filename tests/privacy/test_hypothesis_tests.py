@@ -88,31 +88,6 @@ def test_no_test_of_two_sampled_releases_is_better(z, q):
   assert (renyi <= errors + 1e-9).all()
 
 
-def test_draws_of_a_run_are_told_apart_no_better():
-  """Catches a curve that ignores steps: 2e5 runs of 30 sampled releases.
-
-  At five standard errors, which a right bound passes in all but 1e-6 of runs.
-  """
-  z, q, steps, runs = 1.0, 0.1, 30, 200_000
-  rng = np.random.default_rng(0)
-
-  def scores(present):
-    total = np.zeros(runs)
-    for _ in range(steps):
-      x = rng.normal(0, z, runs) + present * (rng.random(runs) < q)
-      total += np.log1p(q * np.expm1((2 * x - 1) / (2 * z**2)))
-    return total
-
-  absent, there = scores(0), scores(1)
-  for alpha in (0.01, 0.1, 0.4):
-    threshold = np.quantile(absent, 1 - alpha)
-    missed = np.mean(there <= threshold)
-    noise = 5 * math.sqrt((missed * (1 - missed) + alpha * (1 - alpha)) / runs)
-    bound = type_two_error(poisson(z, steps, q), alpha)
-    # The slope of the trade-off turns the threshold's error into one of it.
-    assert bound <= missed + noise * (1 + 1 / alpha) ** 0.5
-
-
 @pytest.mark.representatives('Adjacency.ADD_OR_REMOVE_ONE')
 @pytest.mark.parametrize('adjacency', Adjacency)
 def test_mu_down_to_a_delta_covers_the_curve_and_hardly_more(adjacency):

@@ -6,7 +6,6 @@ them raises a false alarm with probability below 1e-6.
 """
 
 import functools
-import itertools
 
 from fl_sketch.privacy.mechanisms import secure_aggregation as sa
 from fl_sketch.rounds import client_loop, keys as keys_lib, mesh as mesh_lib
@@ -121,16 +120,6 @@ def test_the_check_of_uniformity_has_power():
 def test_a_message_alone_is_uniform(neighbours):
   for value in 0, 2**27:
     assert all(map(looks_uniform, sent(same(value), neighbours=neighbours)))
-
-
-def test_messages_are_pairwise_independent():
-  messages = sent(same(0))
-  pairs = list(itertools.combinations(messages, 2))
-  assert all(looks_uniform(a - b) for a, b in pairs[:12])
-  assert all(looks_uniform(a + b) for a, b in pairs[-12:])
-  # |r| sqrt(n) is beyond 6.5 with probability 1e-10 for each of 28 pairs
-  r = np.corrcoef(messages.astype('f8'))[np.triu_indices(CLIENTS, 1)]
-  assert abs(r).max() * NUMBERS**0.5 < 6.5
 
 
 def test_leaves_of_one_message_have_masks_of_their_own():

@@ -200,15 +200,6 @@ def test_noises_of_leaves_rounds_clients_and_releases_are_independent():
   assert abs(r).max() * n**0.5 < 6
 
 
-def test_noise_follows_its_key_and_its_stddev():
-  x = jnp.zeros(100)
-  a, b = noise_of(KEY, x, 1.0), noise_of(KEY, x, 1.0)
-  np.testing.assert_array_equal(a, b)
-  assert (noise_of(jax.random.key(12), x, 1.0) != a).all()
-  np.testing.assert_allclose(noise_of(KEY, x, 7.0), 7 * a, rtol=1e-6)
-  assert not noise_of(KEY, x, 0.0).any()
-
-
 def test_sensitivity_by_adjacency():
   for kind in types.Adjacency:
     factor = 2 if kind is types.Adjacency.REPLACE_ONE else 1

@@ -146,25 +146,6 @@ def test_noise_on_tables_does_not_know_the_hashes(name):
   ('name', 'trust'),
   [
     ('dp_fedavg', 'central'),
-    pytest.param('safl', 'local', marks=pytest.mark.long),
-    pytest.param('safl', 'secure_aggregation', marks=pytest.mark.long),
-    pytest.param('heaprix_exact', 'central', marks=pytest.mark.long),
-    pytest.param('heaprix_exact', 'local', marks=pytest.mark.long),
-    pytest.param('sketched_sgd', 'secure_aggregation', marks=pytest.mark.long),
-  ],
-)
-def test_one_device_is_two_devices(name, trust):
-  release = RELEASE._replace(trust=trust)
-  one, two = (
-    broadcast(name, SOME, release=release, shards=shards) for shards in (1, 2)
-  )
-  chex.assert_trees_all_close(one, two, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-  ('name', 'trust'),
-  [
-    ('dp_fedavg', 'central'),
     pytest.param('safl', 'central', marks=pytest.mark.nightly),
     pytest.param('heaprix_exact', 'central', marks=pytest.mark.long),
     pytest.param('dp_fedavg', 'local', marks=pytest.mark.nightly),

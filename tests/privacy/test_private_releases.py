@@ -37,26 +37,20 @@ from private_cases import (
 import pytest
 
 
-@pytest.mark.parametrize(
-  'count', [4, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 6))]
-)
-def test_noise_of_clients_adds_up(count):
-  """Each adds all of it where no one is trusted: n times the variance."""
-  sent = SILENT._replace(weight=np.float32(np.arange(LANES) < count))
-  local = RELEASE._replace(trust='local')
-  (x,) = draws('safl', sent, release=local)
-  assert has_stddev(x, Z * C * count**0.5 / R)
-
-
-@pytest.mark.long
+@pytest.mark.representatives('local-4')
 @pytest.mark.parametrize('count', [1, 4, 6])
-def test_shares_of_noise_add_up_to_that_of_a_sum(count):
-  """Where so many honest clients are sure to be there, and are."""
+@pytest.mark.parametrize('trust', ['local', 'secure_aggregation'])
+def test_noise_of_clients_adds_up(trust, count):
+  """Catches shares of another size: all of it from each, or 1 / min_honest.
+
+  min_honest is 3: all is there as soon as so many are, and more with more.
+  """
   sent = SILENT._replace(weight=np.float32(np.arange(LANES) < count))
-  secure = RELEASE._replace(trust='secure_aggregation', min_honest=count)
-  (x,) = draws('safl', sent, release=secure, count=400)
-  assert has_stddev(x, Z * C / R)
-  assert not has_stddev(x, Z * C / R * 1.3)
+  honest = 1 if trust == 'local' else 3
+  release = RELEASE._replace(trust=trust, min_honest=honest)
+  (x,) = draws('safl', sent, release=release, count=400)
+  assert has_stddev(x, Z * C * (count / honest) ** 0.5 / R)
+  assert not has_stddev(x, Z * C * (count / honest) ** 0.5 / R * 1.3)
 
 
 def test_noise_of_clients_is_each_ones_own():
