@@ -61,6 +61,8 @@ def total_variation(x: jax.Array) -> jax.Array:
     x: f32[batch, rows, cols, channels].
   """
   if x.ndim != 4:
-    raise ValueError(f'Expected images of {x.ndim=} == 4 with total variation.')
+    raise ValueError(
+      f'Total variation is of images [batch, rows, cols, channels], {x.ndim=}.'
+    )
   down, right = jnp.diff(x, axis=1), jnp.diff(x, axis=2)
   return jnp.abs(down).mean() + jnp.abs(right).mean()

@@ -122,7 +122,7 @@ def reconstruct(
   _check(labels, candidates, num_classes, sketch, sketch_key, objective)
   check_positive(steps=steps, restarts=restarts)
   if not jnp.issubdtype(like.dtype, jnp.floating):
-    raise ValueError(f'Expected like of floats, not {like.dtype}.')
+    raise ValueError(f'like has the type {like.dtype}; use floats.')
   message_of = views.view(loss_fn, local=local, batches=batches, sketch=sketch)
   distance = objectives.OBJECTIVES[objective]
 
@@ -130,7 +130,9 @@ def reconstruct(
     message = message_of(params, batch, sketch_key)
     expected, actual = (jax.tree.map(jnp.shape, m) for m in (message, observed))
     if expected != actual:
-      raise ValueError(f'Expected observed of shapes {expected}, not {actual}.')
+      raise ValueError(
+        f'observed has the shapes {actual}, and messages have {expected}.'
+      )
     return distance(redo(message, observed) if redo else message, observed)
 
   def value_fn(unknown, fixed_labels):
@@ -212,8 +214,8 @@ def _check(labels, candidates, num_classes, sketch, sketch_key, objective):
   count = sum(x is not None for x in (labels, candidates, num_classes))
   if count != 1:
     raise ValueError(
-      f'Expected one of labels, candidates and num_classes, not {count}.'
+      f'Set one of labels, candidates and num_classes, not {count}.'
     )
   if (sketch is None) != (sketch_key is None):
-    raise ValueError('Expected sketch and sketch_key together.')
+    raise ValueError('Set sketch and sketch_key together, or neither.')
   checks.choice('objective', objective, tuple(objectives.OBJECTIVES))

@@ -163,10 +163,10 @@ test_wrong_arguments_are_refused = refused_calls(
   (lambda: find(ONES, objective='l1'), "objective='l1' to be one of .'l2'"),
   (
     lambda: find(ONES, sketch=sketches.gaussian(2)),
-    'sketch and sketch_key tog',
+    'Set sketch and sketch_key tog',
   ),
   (lambda: find(ONES, sketch_key=KEY), 'sketch and sketch_key together'),
-  (lambda: find(ONES[:2]), r'observed of shapes \(3,\), not \(2,\)'),
+  (lambda: find(ONES[:2]), r'shapes \(2,\), and messages have \(3,\)'),
   (lambda: find(ONES, steps=0), 'steps=0'),
   (lambda: find(ONES, restarts=0), 'restarts=0'),
   (lambda: find(ONES, labels=None), 'num_classes, not 0'),

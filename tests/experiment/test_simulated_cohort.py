@@ -61,7 +61,7 @@ def test_a_simulation_says_that_it_is_none_of_private():
   statement = guarantee.statement
   assert statement.noise == 'simulated: not private'
   sentence = statement.sentence()
-  assert sentence.startswith('Not private, for its cohort is simulated')
+  assert sentence.startswith('Not private: its cohort is simulated')
   assert 'a cohort of 1000 clients of 50000 by 20 of 1000' in sentence
   text = privacy_report.text(guarantee, {1: 1.0})
   assert 'simulated by noise_scale 0.02' in text

@@ -189,7 +189,7 @@ def test_hashes_may_be_kept_for_longer_than_noise():
   assert chain_of('round', correlation=None).releases == 1
 
 
-_FIXED = "Expected a fixed bound=.* trust=.*'central' and no before_sketch"
+_FIXED = "use a fixed bound .* trust='central', and neither before_sketch"
 test_what_has_no_account_is_refused = refused_calls(
   (lambda: chain_of('round'), "hash_key='round'.*correlated_noise.md"),
   (lambda: chain_of(4), 'Expected hash_key=4 .* a multiple of 6 rounds'),
@@ -198,7 +198,7 @@ test_what_has_no_account_is_refused = refused_calls(
   (lambda: chain_of('run', trust='local'), _FIXED),
   (lambda: chain_of('run', trust='secure_aggregation'), _FIXED),
   (lambda: chain_of('run', noise=lambda *_: 0), _FIXED),
-  (lambda: RELEASE.at(cases.HP).mean(0), 'Expected one sum of payloads'),
+  (lambda: RELEASE.at(cases.HP).mean(0), 'supports one sum of payloads'),
 )
 
 BANDED = PRIVATE | {
@@ -240,7 +240,7 @@ test_an_algorithm_that_cannot_keep_its_hash_is_refused = refused(
   ),
   (
     {'algorithm': 'sketched_sgd', 'sketch': COUNT, 'options': {'k': 5},
-     'local_steps': 1}, 'Expected one sum of payloads a round',
+     'local_steps': 1}, 'supports one sum of payloads in a round',
   ),
 )  # fmt: skip
 

@@ -277,11 +277,11 @@ def test_sensitivity_and_error_are_those_of_jax_privacy(bands, apart):
 
 HALF = -ONE // 2
 test_what_is_no_correlation_is_refused = refused_calls(
-  (lambda: Correlation((), 5, 1), r'Expected weights=\(\) to be 32768'),
-  (lambda: Correlation((1, HALF), 5, 1), 'to be 32768, and then none above 0'),
+  (lambda: Correlation((), 5, 1), r'weights=\(\) are not supported; use 32768'),
+  (lambda: Correlation((1, HALF), 5, 1), 'use 32768, and then none above 0'),
   (lambda: Correlation((ONE, 1), 5, 1), 'none above 0'),
   (lambda: Correlation((ONE, -ONE, -1), 5, 1), 'a sum of at least 0'),
-  (lambda: Correlation((ONE, HALF), 1, 1), 'Expected 2 bands <= rounds=1'),
+  (lambda: Correlation((ONE, HALF), 1, 1), '2 bands exceed rounds=1'),
   (lambda: Correlation((ONE,), 0, 1), 'Expected rounds=0 >= 1'),
   (lambda: Correlation((ONE,), 1, 0), 'Expected separation=0 >= 1'),
   (lambda: correlation.square_root(0), 'Expected bands=0 >= 1'),

@@ -170,7 +170,7 @@ def test_a_release_has_the_same_bits_however_it_is_added_up(name, trust):
 def test_a_larger_cohort_than_the_grid_was_made_for_is_refused():
   """Catches a sum that may leave its integers."""
   few = RELEASE._replace(max_cohort=5)
-  with pytest.raises(ValueError, match='clients=6 <= max_cohort=5'):
+  with pytest.raises(ValueError, match='clients=6 exceed max_cohort=5'):
     broadcast('dp_fedavg', SOME, release=few)
   broadcast('dp_fedavg', SOME, release=few._replace(max_cohort=6))
 

@@ -187,5 +187,5 @@ def test_a_cohort_that_is_larger_than_the_grid_is_for_is_refused():
   )
   mesh = mesh_lib.cohort_mesh(1)
   fn = lambda: BUDGET(observed(), WITH, 1, None)
-  with pytest.raises(ValueError, match='clients=7 <= max_cohort=6'):
+  with pytest.raises(ValueError, match='clients=7 exceed max_cohort=6'):
     jax.eval_shape(jax.shard_map(fn, mesh=mesh, in_specs=(), out_specs=jax.P()))

@@ -190,7 +190,10 @@ def test_a_bound_follows_a_quantile_of_the_norms():
   ('change', 'message'),
   [
     ({'bound': 'quantile'}, 'count_stddev=None'),
-    ({'bound': 'quantile', 'count_stddev': 1.0, 'trust': 'local'}, "'local'"),
+    (
+      {'bound': 'quantile', 'count_stddev': 1.0, 'trust': 'local'},
+      "trust='local'",
+    ),
     ({'bound': 'normalise'}, "bound='normalise'"),
     ({'trust': 'server'}, "trust='server'"),
     ({'expected_cohort': 0.0}, 'expected_cohort=0.0 > 0'),
@@ -198,7 +201,7 @@ def test_a_bound_follows_a_quantile_of_the_norms():
     ({'expected_cohort': float('nan')}, 'expected_cohort=nan'),
     ({'expected_cohort': float('inf')}, 'expected_cohort=inf'),
     ({'trust': 'secure_aggregation', 'min_honest': 0}, 'min_honest=0 >= 1'),
-    ({'before_sketch': True, 'trust': 'local'}, "trust='local' 'central'"),
+    ({'before_sketch': True, 'trust': 'local'}, "not support trust='local'"),
     (
       {'before_sketch': True, 'bound': 'quantile', 'count_stddev': 1.0},
       "bound='quantile'",
@@ -211,7 +214,7 @@ def test_releases_that_mean_nothing_are_refused(change, message):
   with pytest.raises(ValueError, match=message):
     release.at(HP).uplink()
   if 'count_stddev' not in message:
-    with pytest.raises(ValueError, match='Expected'):
+    with pytest.raises(ValueError, match=r'Expected|not supported'):
       release.at(HP).mean(0)
 
 
@@ -231,5 +234,5 @@ def test_a_bound_and_noise_must_be_given(lacks):
 def test_two_uplinks_take_a_fixed_bound_on_what_is_sent():
   quantile = RELEASE._replace(bound='quantile', count_stddev=1.0)
   for release in quantile, RELEASE._replace(before_sketch=True):
-    with pytest.raises(ValueError, match='Expected a fixed bound'):
+    with pytest.raises(ValueError, match='use a fixed bound'):
       make('heaprix_exact', release)(HP)

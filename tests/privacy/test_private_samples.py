@@ -93,9 +93,11 @@ def test_coins_of_probability_zero_and_one(probability):
 
 @pytest.mark.parametrize('size', [0, -1, 6])
 def test_cohorts_of_no_size_are_refused(size):
-  with pytest.raises(ValueError, match=f'1 <= max_cohort={size} <= popu'):
+  with pytest.raises(ValueError, match=f'max_cohort={size} is not in'):
     m.poisson_sample(KEY, 5, 0.5, size)
-  with pytest.raises(ValueError, match=f'1 <= cohort={size} <= population=5'):
+  with pytest.raises(
+    ValueError, match=f'cohort={size} is not in 1 ... population=5'
+  ):
     m.fixed_size_sample(KEY, 5, size)
 
 
@@ -172,5 +174,5 @@ def test_clipped_sums_of_bfloat16_models_are_float32():
 
 @pytest.mark.parametrize('size', [0, -2, float('nan')])
 def test_microbatches_of_no_size_are_refused(size):
-  with pytest.raises(ValueError, match=f'microbatch_size={size} >= 1'):
+  with pytest.raises(ValueError, match=f'microbatch_size={size} has no sample'):
     m.noisy_gradient_sum(loss_fn, **OFF, microbatch_size=size)

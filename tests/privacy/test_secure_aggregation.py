@@ -112,7 +112,7 @@ def test_fewer_dropouts_than_neighbours_leave_a_graph_connected():
 
 @pytest.mark.parametrize('k', [-2, 0, 1, 3, 8, 10])
 def test_degrees_that_no_graph_has_are_refused(k):
-  message = f'Expected even 2 <= neighbours={k} < clients=8'
+  message = f'neighbours={k} of clients=8 make no graph'
   with pytest.raises(ValueError, match=message):
     summed(1, k)(np.ones((CLIENTS, 1), 'u4'), np.ones(CLIENTS, 'f4'), SECRET)
 
@@ -120,7 +120,7 @@ def test_degrees_that_no_graph_has_are_refused(k):
 def test_keys_whose_masks_would_not_cancel_are_refused():
   ones = np.ones((CLIENTS, 1), 'u4')
   key = jax.random.key(0, impl='rbg')
-  with pytest.raises(ValueError, match="kind='rbg' 'threefry2x32'"):
+  with pytest.raises(ValueError, match="kind='rbg' may not cancel"):
     summed(1, None)(ones, np.ones(CLIENTS, 'f4'), key)
 
 

@@ -99,13 +99,16 @@ def calibrate_steps(
 
   if not fits(1):
     raise CalibrationError(
-      f'Expected noise_multiplier={noise_multiplier} to allow one step within '
-      f'{epsilon=} at {delta=}.'
+      f'noise_multiplier={noise_multiplier} does not allow one step within '
+      f'{epsilon=} at {delta=}; use more noise.'
     )
   exceeds = lambda steps: not fits(steps)
   fewest = search.least(exceeds, 2, _MOST_STEPS + 1, doubling=True)
   if fewest > _MOST_STEPS:
-    raise CalibrationError(f'Expected fewer than {_MOST_STEPS} steps to fit.')
+    raise CalibrationError(
+      f'{noise_multiplier=} allows more than {_MOST_STEPS} steps within '
+      f'{epsilon=}; use less noise.'
+    )
   return fewest - 1
 
 
@@ -185,8 +188,8 @@ def _root(
     low, high = low - math.log(2), low
   if not at(low) > 0 >= at(high):
     raise CalibrationError(
-      f'Expected a noise_multiplier between {math.exp(low):.4g} and '
-      f'{math.exp(high):.4g} to meet the target.'
+      f'No noise_multiplier from {math.exp(low):.4g} to {math.exp(high):.4g} '
+      'meets the target; use a larger epsilon.'
     )
   root: Any = scipy.optimize.brentq(at, low, high, xtol=rtol / 4)
   return math.exp(_up(at, root, rtol / 4))
@@ -198,5 +201,5 @@ def _up(at: Callable[[float], float], log_z: float, step: float) -> float:
     if at(log_z + i * step) <= 0:
       return log_z + i * step
   raise CalibrationError(
-    f'Expected epsilon to fall with the noise near {math.exp(log_z):.4g}.'
+    f'Epsilon does not fall with the noise near {math.exp(log_z):.4g}.'
   )

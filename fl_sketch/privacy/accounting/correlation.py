@@ -92,12 +92,12 @@ class Correlation:
     first, *rest = self.weights or (0,)
     if first != ONE or any(q > 0 for q in rest) or sum(self.weights) < 0:
       raise ValueError(
-        f'Expected weights={self.weights} to be {ONE}, and then none above 0, '
-        'with a sum of at least 0.'
+        f'weights={self.weights} are not supported; use {ONE}, and then none '
+        'above 0, with a sum of at least 0.'
       )
     if len(self.weights) > self.rounds:
       raise ValueError(
-        f'Expected {len(self.weights)} bands <= rounds={self.rounds}.'
+        f'{len(self.weights)} bands exceed rounds={self.rounds}; use fewer.'
       )
 
   @property

@@ -76,8 +76,8 @@ def group_epsilon(
   epsilon = min(ceiling, k * _least(profile, k, delta))
   if epsilon > _VACUOUS:
     raise UnsupportedAccountingError(
-      f'Expected the {k}-fold bound at {delta=} to be below {_VACUOUS:g}: '
-      'it is vacuous here; take a smaller group, or more noise.'
+      f'The {k}-fold bound at {delta=} is vacuous, not below {_VACUOUS:g}; use '
+      'a smaller group or more noise.'
     )
   return epsilon
 

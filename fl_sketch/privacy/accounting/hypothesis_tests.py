@@ -97,7 +97,7 @@ def type_two_error(mechanism: Mechanism, alpha, *, accountant: str = 'pld'):
   """
   alphas = np.atleast_1d(np.asarray(alpha, float))
   if not np.all((alphas >= 0) & (alphas <= 1)):
-    raise ValueError(f'Expected 0 <= alpha={alpha} <= 1.')
+    raise ValueError(f'alpha={alpha} is no rate; use 0 <= alpha <= 1.')
   profile = profiles.profile(mechanism, accountant)
   full = profiles.full_participation(mechanism)
   errors = np.zeros(len(alphas))

@@ -110,8 +110,9 @@ class Profile:
     slack = _cost(epsilon) * self.overflow if self.overflow else 0.0
     if not slack <= delta / 2:
       raise OverflowingCohortError(
-        f'Expected (1 + e^{epsilon:.4g}) * overflow={self.overflow:.3g} <= '
-        f'delta / 2 = {delta / 2:.3g}: max_cohort is too small.'
+        f'max_cohort is too small: cohorts exceed it with overflow='
+        f'{self.overflow:.3g}, and (1 + e^{epsilon:.4g}) * overflow exceeds '
+        f'delta / 2 = {delta / 2:.3g}; raise it.'
       )
     return slack
 
@@ -148,8 +149,8 @@ class Profile:
     """Return the curve's epsilon, which must make sense."""
     if delta < self.resolution:
       raise UnsupportedAccountingError(
-        f"Expected delta={delta} >= {self.resolution} for accountant='pld'; "
-        "choose accountant='rdp'."
+        f'delta={delta} is below {self.resolution}, the least that accountant='
+        "'pld' resolves; choose accountant='rdp'."
       )
     epsilon = float(self.curve.get_epsilon_for_delta(delta))
     if math.isnan(epsilon) or (epsilon <= 0 and delta < self.visible):

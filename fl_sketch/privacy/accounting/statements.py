@@ -12,8 +12,8 @@ from fl_sketch.utils import checks
 
 NOISE = ('secret', 'reproducible: not private', 'simulated: not private')
 _NOT = {
-  NOISE[1]: 'Not private, for its noise is reproducible; else',
-  NOISE[2]: 'Not private, for its cohort is simulated; a real one would have',
+  NOISE[1]: 'Not private: noise_seed fixes the noise. With secret noise:',
+  NOISE[2]: 'Not private: its cohort is simulated. A real one would have',
 }
 _TRUST = {
   'central': 'anyone but the trusted server',
@@ -54,7 +54,7 @@ class PrivacyStatement:
     checks.choice('noise', self.noise, NOISE)
     checks.fraction('delta', self.delta)
     if not self.epsilon >= 0:
-      raise ValueError(f'Expected epsilon={self.epsilon} >= 0.')
+      raise ValueError(f'epsilon={self.epsilon} is no guarantee; use >= 0.')
 
   def as_dict(self) -> dict[str, Any]:
     """Return values for JSON: enums as their values, infinity as 'inf'."""

@@ -121,7 +121,7 @@ class GaussianMechanism:
     checks.at_least('noise_multiplier', self.noise_multiplier, 0)
     if not 0 < self.sampling_probability <= 1:
       raise ValueError(
-        f'Expected 0 < sampling_probability={self.sampling_probability} <= 1.'
+        f'sampling_probability={self.sampling_probability} is not in (0, 1].'
       )
     self._check_epoch()
     self._check_cohort()
@@ -131,16 +131,16 @@ class GaussianMechanism:
     allocated = self.sampling is Sampling.RANDOM_ALLOCATION
     if allocated != (self.epoch_steps is not None):
       raise ValueError(
-        f'Expected epoch_steps={self.epoch_steps} to be given if and only if '
-        f"sampling={self.sampling.value!r} is 'random_allocation'."
+        f"sampling='random_allocation' has epoch_steps, and no other one; got "
+        f'epoch_steps={self.epoch_steps}, sampling={self.sampling.value!r}.'
       )
     if self.epoch_steps is None:
       return
     q, chance = self.sampling_probability, 1 / self.epoch_steps
     if not (q == 1 or math.isclose(q, chance)):
       raise ValueError(
-        f'Expected sampling_probability={q} == 1 / epoch_steps = {chance} for '
-        "sampling='random_allocation'."
+        f'sampling_probability={q} is not 1 / epoch_steps = {chance}, as '
+        "sampling='random_allocation' has it; leave it out."
       )
     object.__setattr__(self, 'sampling_probability', chance)
 
@@ -150,34 +150,37 @@ class GaussianMechanism:
     size, population = self.max_cohort, self.population
     q = self.sampling_probability
     if size is not None and population is not None and size > population:
-      raise ValueError(f'Expected max_cohort={size} <= {population=}.')
+      raise ValueError(
+        f'max_cohort={size} exceeds {population=}; use a smaller one.'
+      )
     if self.sampling in capped and (size is None or population is None):
       raise ValueError(
-        f'Expected population={population} and max_cohort={size} to be given '
-        f'for sampling={self.sampling.value!r}.'
+        f'sampling={self.sampling.value!r} requires population and max_cohort; '
+        f'got population={population}, max_cohort={size}.'
       )
     if self.sampling is Sampling.RANDOM_ALLOCATION:
       if size is not None and population is None:
         raise ValueError(
-          f'Expected population={population} to be given with '
-          f"max_cohort={size} for sampling='random_allocation'."
+          f"max_cohort={size} of sampling='random_allocation' requires "
+          f'population, got population={population}.'
         )
     elif self.sampling not in capped and size not in (None, population):
       raise ValueError(
-        f'Expected max_cohort={size} to be population={population} for '
-        f'sampling={self.sampling.value!r}; one that is cut off at max_cohort '
-        f'is {Sampling.TRUNCATED_POISSON.value!r}.'
+        f'max_cohort={size} has no effect for '
+        f'sampling={self.sampling.value!r}; remove it, set '
+        f'population={population} to it, or use '
+        f'{Sampling.TRUNCATED_POISSON.value!r}, which is cut off there.'
       )
     if self.sampling is Sampling.FULL and q != 1:
       raise ValueError(
-        f"Expected sampling_probability={q} == 1 for sampling='full'."
+        f"sampling_probability={q} has no effect for sampling='full'; use 1."
       )
     if self.sampling is Sampling.FIXED_WITHOUT_REPLACEMENT and not (
       q == 1 or math.isclose(q, size / population)  # pyright: ignore
     ):
       raise ValueError(
-        f'Expected sampling_probability={q} == max_cohort / population = '
-        f"{size / population} for sampling='fixed_without_replacement'."  # pyright: ignore
+        f'sampling_probability={q} is not max_cohort / population = '
+        f'{size / population}; leave it out.'  # pyright: ignore
       )
 
 
@@ -195,15 +198,15 @@ class ComposedMechanism:
   def __post_init__(self):
     object.__setattr__(self, 'parts', tuple(self.parts))
     if not self.parts:
-      raise ValueError('Expected len(parts)=0 >= 1.')
+      raise ValueError('len(parts)=0; compose one mechanism or more.')
     for part in self.parts:
       if not isinstance(part, GaussianMechanism):
-        raise TypeError(f'Expected {part!r} to be a GaussianMechanism.')
+        raise TypeError(f'The part {part!r} is no GaussianMechanism.')
     for field in 'adjacency', 'unit':
       values = {getattr(part, field) for part in self.parts}
       if len(values) > 1:
         names = sorted(getattr(value, 'value', value) for value in values)
-        raise ValueError(f'Expected one {field} in all parts, got {names}.')
+        raise ValueError(f'All parts must have one {field}, got {names}.')
 
 
 Mechanism = GaussianMechanism | ComposedMechanism
@@ -219,8 +222,10 @@ def parts_of(mechanism: Mechanism) -> tuple[GaussianMechanism, ...]:
     return mechanism.parts
   if isinstance(mechanism, GaussianMechanism):
     return (mechanism,)
-  kinds = 'a GaussianMechanism or a ComposedMechanism'
-  raise TypeError(f'Expected {kinds}, got {type(mechanism).__name__}.')
+  raise TypeError(
+    'A mechanism is a GaussianMechanism or a ComposedMechanism, '
+    f'got {type(mechanism).__name__}.'
+  )
 
 
 def warn_if_large(parts: tuple[GaussianMechanism, ...], delta: float) -> None:
@@ -228,8 +233,8 @@ def warn_if_large(parts: tuple[GaussianMechanism, ...], delta: float) -> None:
   sizes = [part.population for part in parts if part.population is not None]
   if sizes and delta >= 1 / max(sizes):
     warnings.warn(
-      f'Expected delta={delta} < 1 / population={max(sizes)}: such a delta '
-      f'allows to publish one {parts[0].unit} outright.',
+      f'delta={delta} >= 1 / population={max(sizes)} allows to publish one '
+      f'{parts[0].unit} outright; use a smaller delta.',
       UserWarning,
       stacklevel=3,
     )

@@ -82,7 +82,7 @@ class Release(NamedTuple):
       ValueError: one of the two lacks, or a choice does not exist.
     """
     if hp.clip_norm is None or hp.noise_multiplier is None:
-      raise ValueError('Expected clip_norm and noise_multiplier with privacy.')
+      raise ValueError('privacy requires clip_norm and noise_multiplier.')
     checks.choice('bound', self.bound, (*sums.BOUNDS, 'quantile'))
     checks.choice('trust', self.trust, types.TRUSTS)
     checks.positive('expected_cohort', self.expected_cohort)
@@ -92,9 +92,9 @@ class Release(NamedTuple):
     own = self.bound == 'quantile' or self.before_sketch or self.noise
     if self.correlation is not None and (own or self.trust != 'central'):
       raise ValueError(
-        f'Expected a fixed bound={self.bound!r} on what is sent, trust='
-        f"{self.trust!r} 'central' and no before_sketch or noise of one's own "
-        'with correlated noise.'
+        f'Correlated noise does not support bound={self.bound!r} with trust='
+        f'{self.trust!r}; use a fixed bound on what is sent, '
+        "trust='central', and neither before_sketch nor noise."
       )
     return PrivateMean(self, hp)
 
@@ -178,13 +178,14 @@ class PrivateMean(NamedTuple):
     """Makes one of several private means of a round, by ``index``."""
     if self.release.correlation is not None:
       raise ValueError(
-        'Expected one sum of payloads a round with correlated noise, and not '
-        'several releases.'
+        'Correlated noise supports one sum of payloads in a round; use an '
+        'algorithm with one release.'
       )
     if self.release.bound == 'quantile' or self.release.before_sketch:
       raise ValueError(
-        f'Expected a fixed bound={self.release.bound!r} on what is sent, and '
-        f'before_sketch={self.release.before_sketch} to be False, here.'
+        f'bound={self.release.bound!r} and before_sketch='
+        f'{self.release.before_sketch} are not supported in this algorithm; '
+        'use a fixed bound on what is sent.'
       )
     take = functools.partial(self._take, index)
     return aggregation.CohortMean(take, **self.marks)
@@ -287,13 +288,13 @@ class PrivateMean(NamedTuple):
     release = self.release
     if release.trust != 'central':
       raise ValueError(
-        f'Expected a fixed bound={release.bound!r}, and '
-        f"trust={release.trust!r} 'central', with before_sketch."
+        f'before_sketch does not support trust={release.trust!r}; use '
+        "trust='central'."
       )
 
     def attach(encoder):
       if not encoder or encoder[-1].sketch is None:
-        raise ValueError('Expected a sketch of the updates with before_sketch.')
+        raise ValueError('before_sketch requires a sketch of the updates.')
       link = encoder[-1]
 
       def update(lane_sum, _, params=None, *, keys, noise, weight, **extra):

@@ -129,7 +129,10 @@ def check_cohort(lanes: int, clients: int) -> None:
     return
   cohort = comms.slots(lanes)[1]
   if cohort > clients + comms.shards() - 1:
-    raise ValueError(f'Expected clients={cohort} <= max_cohort={clients}.')
+    raise ValueError(
+      f'clients={cohort} exceed max_cohort={clients}, for which the grid of '
+      'the sum was made; raise max_cohort.'
+    )
 
 
 def least_multiplier(clients: int, shares: int = 1, honest: float = 1) -> float:

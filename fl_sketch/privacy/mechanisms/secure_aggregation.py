@@ -62,7 +62,10 @@ def neighbour_slots(
   if neighbours is None:
     offsets = np.arange(1, clients)
   elif neighbours % 2 or not 2 <= neighbours < clients:
-    raise ValueError(f'Expected even 2 <= {neighbours=} < {clients=}.')
+    raise ValueError(
+      f'{neighbours=} of {clients=} make no graph; use an even number in 2 ... '
+      'clients - 1, or None.'
+    )
   else:
     half = np.arange(1, neighbours // 2 + 1)
     offsets = np.concatenate([half, -half])
@@ -193,7 +196,10 @@ def _peers(tables, key, neighbours):
   """Returns this shard's slots, each one's neighbours (itself first), and C."""
   if not generators.is_known(key):
     kind = str(jax.random.key_impl(key))
-    raise ValueError(f"Expected a key of {kind=} 'threefry2x32' or 'chacha20'.")
+    raise ValueError(
+      f"The masks of a key of {kind=} may not cancel; use 'threefry2x32' or "
+      "'chacha20'."
+    )
   slots, clients = comms.slots(jax.tree.leaves(tables)[0].shape[0])
   others = neighbour_slots(key, slots, clients, neighbours)
   return slots, jnp.concatenate([slots[:, None], others], 1), clients

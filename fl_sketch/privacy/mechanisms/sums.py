@@ -163,7 +163,7 @@ def noisy_gradient_sum(
     Noise: its law does not depend on ``mask``.
   """
   if microbatch_size is not None and not microbatch_size >= 1:
-    raise ValueError(f'Expected {microbatch_size=} >= 1.')
+    raise ValueError(f'{microbatch_size=} has no sample; use >= 1 or None.')
 
   def noisy_sum(key, params, batch, mask):
     n = mask.shape[0]
@@ -277,7 +277,9 @@ def fixed_size_sample(
 
 def _check_cohort(population, cohort, name):
   if not 1 <= cohort <= population:
-    raise ValueError(f'Expected 1 <= {name}={cohort} <= {population=}.')
+    raise ValueError(
+      f'{name}={cohort} is not in 1 ... {population=}; draw from 1 to all.'
+    )
 
 
 def _sum_of(tree, taken):
