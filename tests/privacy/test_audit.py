@@ -74,6 +74,24 @@ def test_a_bound_is_symmetric_in_the_worlds():
   assert forth == audit.epsilon_lower_bound(other, one, delta=0.1)
 
 
+@pytest.mark.parametrize('shift', [1.0, -1.0])
+def test_bounds_at_a_threshold_are_those_of_jax_privacy(shift):
+  """Catches a confidence bound on the wrong side, or of another level."""
+  reason = 'needs jax_privacy, a tool of the tests'
+  theirs = pytest.importorskip('jax_privacy.auditing', reason=reason)
+  worlds, largest = [np.sort(x) for x in gaussians(0, 500, shift)], 0
+  for threshold in -1.0, 0.3, 2.0:
+    ours = audit._bounds(worlds, np.array([threshold]), 0.05, 0.02)[:, :, 0]
+    at = {'threshold_strategy': theirs.Explicit(threshold), 'one_sided': False}
+    # Above it in one order of the worlds, and below it in the other.
+    for pair, bounds in (worlds, ours), (worlds[::-1], ours[:, ::-1]):
+      auditor = theirs.CanaryScoreAuditor(*pair)
+      want = auditor.epsilon_clopper_pearson(0.02, 0.05, **at)
+      assert bounds.diagonal().max() == pytest.approx(want, abs=1e-12)
+      largest = max(largest, want)
+  assert largest > 0.5
+
+
 ZEROS = np.zeros(9)
 
 

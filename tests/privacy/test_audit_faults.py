@@ -5,7 +5,6 @@ What is right is audited at a significance of 1e-6, what is broken at 0.05.
 
 import audit_games as common
 from fl_sketch import algorithms, sketches
-from fl_sketch.data import cohorts
 from fl_sketch.experiment import audit as config_audit
 from fl_sketch.experiment.config import Config
 from fl_sketch.privacy.accounting import types
@@ -61,32 +60,6 @@ def test_clipping_before_the_sketch_is_caught(op):
   right = common.algorithm('iterative_sketching', claimed, sketch=op)
   game = game._replace(make=right)
   assert not common.play(game, common.NEVER, samples=2_000).violated
-
-
-@LONG
-@pytest.mark.parametrize('population', [51, 101])
-def test_the_distributed_noise_of_das_is_caught_and_central_noise_is_not(
-  population,
-):
-  # Noise for epsilon 5 at delta 1e-5 with r = 10 and 100 rounds. Das et al.,
-  # arXiv:2106.07094, Algorithm 1, under the Poisson sampling that it states.
-  q = 10 / (population - 1)
-  claimed = types.GaussianMechanism(
-    noise_multiplier={51: 2.0068, 101: 1.2105}[population],
-    steps=100,
-    sampling=types.Sampling.TRUNCATED_POISSON,
-    sampling_probability=q,
-    population=population,
-    max_cohort=cohorts.default_max_cohort(population, q, 1e-16),
-  )
-  make, share = common.noise_of_clients(claimed)
-  options = {'samples': 400, 'others': ('opposite',)}
-  game = common.game_of(make, claimed, share, d=256)
-  report = common.play(game, 0.05, **options)
-  bound = report.measured['noise size, others opposite'][0]
-  assert bound > report.theory[0], report.text()
-  central = common.game_of(common.algorithm('dp_fedavg', claimed), claimed)
-  assert not common.play(central, common.NEVER, **options).violated
 
 
 @LONG

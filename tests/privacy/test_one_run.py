@@ -62,6 +62,25 @@ def test_the_recursion_solves_its_linear_program(guesses, canaries, mu):
   assert bound == pytest.approx(most_likely(*case, tails=False), abs=2e-4)
 
 
+@pytest.mark.parametrize(
+  ('right', 'guesses', 'canaries'),
+  [(30, 30, 100), (45, 50, 50), (240, 250, 1000), (400, 500, 500)],
+)
+def test_the_bound_by_f_dp_is_that_of_jax_privacy(right, guesses, canaries):
+  """Catches a recursion that is wrong where no linear program is solved."""
+  reason = 'needs jax_privacy, a tool of the tests'
+  theirs = pytest.importorskip('jax_privacy.auditing', reason=reason)
+  rest, wrong = canaries - guesses, guesses - right
+  present = np.repeat([1.0, 0.0], [right, rest // 2])
+  absent = np.repeat([1.0, 0.0], [wrong, rest - rest // 2])
+  auditor = theirs.CanaryScoreAuditor(present, absent)
+  mu = one_run.least_mu(right, guesses, canaries, 0.01)
+  for delta in 1e-5, 1e-2:
+    at = {'threshold_strategy': theirs.Explicit(0.5)}
+    want = auditor.epsilon_one_run_fdp(0.01, delta, **at)
+    assert gaussian.epsilon_at(mu, delta) == pytest.approx(want, rel=1e-4)
+
+
 @pytest.mark.parametrize('mu', [0.3, 1.0, 2.5])
 def test_gaussian_mechanisms_are_within_the_bounds(mu):
   """Catches a bound below the exact law of guesses, each right by itself."""

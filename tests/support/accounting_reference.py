@@ -1,4 +1,4 @@
-"""Epsilon by computations of our own: a Fourier transform and quadrature."""
+"""Mechanisms of the tests, and Renyi's epsilon by quadrature."""
 
 import decimal
 import functools
@@ -62,49 +62,6 @@ def step_pair(mechanism, x):
   mixture = lambda v: np.logaddexp(none, math.log(q) + unit(v))
   other = mixture(-1.0) if mechanism.adjacency is REPLACE else np.zeros_like(x)
   return mixture(1.0), other
-
-
-def step_masses(mechanism, cell, size, swap):
-  """Probabilities of the privacy loss of a step, rounded to whole cells."""
-  z, q = mechanism.noise_multiplier, mechanism.sampling_probability
-  x = np.linspace(-13 * z - 1, 13 * z + 1, 400_001)
-  p, other = step_pair(mechanism, x)
-  loss = p - other
-  edges = (np.arange(size + 1) - size // 2 - 0.5) * cell
-  at = np.interp(edges, loss, x)
-  at[edges < loss[0]], at[edges > loss[-1]] = -np.inf, np.inf
-  mixture = lambda v: (
-    (1 - q) * np.diff(special.ndtr(at / z))
-    + q * np.diff(special.ndtr((at - v) / z))
-  )
-  if not swap:
-    return np.roll(mixture(1.0), -(size // 2))
-  q = q if mechanism.adjacency is REPLACE else 0.0
-  return np.roll(mixture(-1.0)[::-1], -(size // 2 - 1))
-
-
-def reference_deltas(mechanisms, epsilons, cell=2e-5, size=2**21):
-  """delta of the composition by the Fourier transform of the losses."""
-  losses = (np.arange(size) - size // 2) * cell
-  deltas = []
-  for swap in (False, True):
-    transform = 1.0
-    for mechanism in mechanisms:
-      masses = step_masses(mechanism, cell, size, swap)
-      transform = transform * np.fft.rfft(masses) ** mechanism.steps
-    total = np.roll(np.fft.irfft(transform, size), size // 2)
-    lost = lambda e, total=total: -np.expm1(np.minimum(e - losses, 0)) @ total
-    deltas.append([lost(e) for e in epsilons])
-  return np.max(deltas, axis=0)
-
-
-def check_reference(mechanisms, delta):
-  """The accountant lies in [e - 1e-6, e (1 + 1e-3) + 1e-3]."""
-  eps = accounting.compute_epsilon(accounting.compose(mechanisms), delta=delta)
-  # delta falls with epsilon: the band is checked through its two ends.
-  ends = [eps + 1e-6, (eps - 1e-3) / (1 + 1e-3)]
-  above, below = reference_deltas(mechanisms, ends)
-  assert above <= delta <= below
 
 
 ORDERS = [1 + k / 10 for k in range(1, 100)] + [*range(11, 65), 128, 256, 512]
