@@ -74,8 +74,8 @@ test_a_mechanism_refuses_fields_that_contradict = refused(
     'sampling_probability=0.3 is not max_cohort / population = 0.2',
   ),
   ({'unit': 'token'}, "unit='token'"),
-  ({'sampling': ref.ALLOCATION}, 'got epoch_steps=None'),
-  ({'epoch_steps': 5}, "epoch_steps=5, sampling='full'"),
+  ({'sampling': ref.ALLOCATION}, 'epoch_steps=None with'),
+  ({'epoch_steps': 5}, "epoch_steps=5 with sampling='full'"),
   (
     ALLOCATED | {'sampling_probability': 0.1},
     'sampling_probability=0.1 is not 1 / epoch_steps = 0.2',

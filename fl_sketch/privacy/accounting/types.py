@@ -131,8 +131,8 @@ class GaussianMechanism:
     allocated = self.sampling is Sampling.RANDOM_ALLOCATION
     if allocated != (self.epoch_steps is not None):
       raise ValueError(
-        f"sampling='random_allocation' has epoch_steps, and no other one; got "
-        f'epoch_steps={self.epoch_steps}, sampling={self.sampling.value!r}.'
+        f'epoch_steps={self.epoch_steps} with sampling='
+        f"{self.sampling.value!r}: set it for 'random_allocation' alone."
       )
     if self.epoch_steps is None:
       return

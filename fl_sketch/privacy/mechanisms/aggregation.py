@@ -92,9 +92,9 @@ class Release(NamedTuple):
     own = self.bound == 'quantile' or self.before_sketch or self.noise
     if self.correlation is not None and (own or self.trust != 'central'):
       raise ValueError(
-        f'Correlated noise does not support bound={self.bound!r} with trust='
-        f'{self.trust!r}; use a fixed bound on what is sent, '
-        "trust='central', and neither before_sketch nor noise."
+        'Correlated noise requires a fixed bound on what is sent, '
+        "trust='central', no before_sketch and no noise function; got "
+        f'bound={self.bound!r}, trust={self.trust!r}.'
       )
     return PrivateMean(self, hp)
 

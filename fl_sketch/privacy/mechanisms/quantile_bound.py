@@ -34,9 +34,9 @@ def uplink(private: Any) -> chain.Exchange:
   sigma = release.count_stddev
   if sigma is None or release.trust != 'central' or release.before_sketch:
     raise ValueError(
-      f"bound='quantile' does not support count_stddev={sigma}, trust="
-      f'{release.trust!r} and before_sketch={release.before_sketch}; set '
-      "count_stddev, trust='central' and before_sketch=False."
+      "bound='quantile' requires count_stddev, trust='central' and no "
+      f'before_sketch; got count_stddev={sigma}, trust={release.trust!r}, '
+      f'before_sketch={release.before_sketch}.'
     )
   spared = jnp.float32(hp.noise_multiplier) ** -2.0 - (2 * sigma) ** -2.0
   sum_multiplier = spared**-0.5  # NaN, and so no finite sum, if sigma is short

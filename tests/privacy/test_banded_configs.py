@@ -1,0 +1,153 @@
+"""Configs of correlated noise: refusals, account, calibration, fixed order."""
+
+import chex
+from fl_sketch import experiment
+from fl_sketch.data import cohorts
+from fl_sketch.experiment import audit, config
+from fl_sketch.privacy.accounting import gaussian
+import numpy as np
+import pytest
+from refusals import refused
+
+from tests.training.test_private_runs import PRIVATE, SAMPLES
+
+BANDED = PRIVATE | {
+  'sampling': 'cyclic', 'cohort': 2, 'noise': 'banded', 'noise_bands': 2,
+}  # fmt: skip
+TABLES = {
+  'algorithm': 'safl', 'hash_rounds': 2,
+  'sketch': {'kind': 'block_cyclic', 'size': 50},
+}  # fmt: skip
+COUNT = {'kind': 'count_sketch', 'rows': 3, 'cols': 20}
+_KNOWN = "noise='banded' requires"
+FIXED, POISSON = {'sampling': 'fixed_size'}, {'sampling': 'poisson'}
+test_a_config_without_an_account_is_refused = refused(
+  lambda fields: config.Config.from_mapping(BANDED | fields),
+  (FIXED | {'cohort': 4}, _KNOWN),
+  (POISSON | {'cohort': 4}, _KNOWN),
+  (TABLES | {'hash_rounds': None}, "noise='banded' does not cancel in"),
+  ({'hash_rounds': 2}, 'hash_rounds=2 has no effect unless'),
+  ({'noise_bands': 5}, 'noise_bands=5 exceeds the 4 rounds'),
+  (TABLES | {'noise_bands': 3}, 'noise_bands=3 exceeds the 2 rounds'),
+  ({'noise': 'independent'}, 'noise_bands=2 has no effect unless'),
+  ({'noise': 'pink'}, "noise='pink' must be one of"),
+  ({'noise_bands': 0}, 'noise_bands=0 must be >= 1.'),
+  (FIXED | {'bound': 'quantile', 'cohort': 6}, "noise='banded' does not"),
+  (TABLES | {'before_sketch': True}, "noise='banded' does not support"),
+  ({'trust': 'local'}, "sampling='cyclic' does not support"),
+  ({'trust': 'secure_aggregation'}, "sampling='cyclic' does not support"),
+  (FIXED | {'cohort': 6, 'trust': 'local'}, "noise='banded' does not support"),
+  ({'over_sampling': 1.5}, 'over_sampling=1.5 has no effect'),
+  (SAMPLES, r"noise='banded' has no effect unless"),
+  ({'noise_multiplier': None, 'clip_norm': None, 'delta': None,
+    'algorithm': 'fedavg'}, "noise='banded' has no effect unless"),
+)  # fmt: skip
+test_an_algorithm_that_cannot_keep_its_hash_is_refused = refused(
+  lambda more: experiment.account(config.Config.from_mapping(BANDED | more)),
+  (
+    {'algorithm': 'fedsketch_heaprix', 'sketch': COUNT,
+     'options': {'k': 5, 'exact': False}}, "hash_key='round'",
+  ),
+  (
+    {'algorithm': 'sketched_sgd', 'sketch': COUNT, 'options': {'k': 5},
+     'local_steps': 1}, 'supports one sum of payloads in a round',
+  ),
+)  # fmt: skip
+
+
+def built(**fields):
+  return experiment.build(BANDED | fields)
+
+
+def test_a_config_is_accounted_as_it_runs():
+  """Catches an account of other epochs or participation than the run has."""
+  exp = built()
+  (release,) = exp.make(exp.hyper).sensitivity
+  assert release == 1
+  guarantee = exp.guarantee
+  # In four rounds a client takes part in the first and the last, or once.
+  squares = np.cumsum([1, 0.25, 0.0625, 1.125**2])
+  assert guarantee.sensitivity == pytest.approx(squares[-1] ** 0.5)
+  want = [gaussian.gaussian_epsilon(2 / x**0.5, 1e-2) for x in squares]
+  assert guarantee.statement.epsilon == pytest.approx(want[-1])
+  np.testing.assert_allclose(guarantee.epsilons(range(1, 5)), want, rtol=1e-6)
+  assert float(exp.hyper.noise_multiplier) == 2
+  text = guarantee.statement.sentence()
+  assert 'one of every 3 rounds' in text
+  assert '1 steps, sampling full' in text
+  of_epochs = built(**TABLES).guarantee
+  want = gaussian.gaussian_epsilon(2 / 1.25**0.5, 1e-2, steps=2)
+  assert of_epochs.statement.epsilon == pytest.approx(want)
+  assert experiment.account(exp.config) == guarantee
+
+
+def test_noise_is_calibrated_for_a_draw():
+  """Catches a calibration that forgets the sensitivity of C."""
+  fields = {'epsilon': 3.0, 'noise_multiplier': None}
+  fields |= {'sampling': 'fixed_size', 'cohort': 6}
+  exp = built(**fields)
+  c = 0.5 ** np.arange(4)
+  sensitivity = np.linalg.norm(np.cumsum(c))  # everybody in every round
+  want = sensitivity * gaussian.gaussian_noise_multiplier(3.0, 1e-2)
+  assert float(exp.hyper.noise_multiplier) == pytest.approx(want, rel=1e-6)
+  assert exp.guarantee.statement.epsilon == pytest.approx(3, rel=1e-6)
+
+
+def test_independent_noise_in_a_fixed_order_counts_participations():
+  """Catches rounds in which a client is away that are counted."""
+  exp = built(noise=None, noise_bands=None)
+  want = [gaussian.gaussian_epsilon(2.0, 1e-2, steps=k) for k in (1, 1, 1, 2)]
+  got = exp.guarantee.epsilons(range(1, 5))
+  np.testing.assert_allclose(got, want, rtol=1e-6)
+  assert exp.make(exp.hyper).releases == 1
+
+
+def test_a_client_takes_part_in_every_third_round():
+  """Catches an order that hangs on the secret, or changes between passes."""
+  exp = built(rounds=12)
+  chosen = [exp.sample(r, 5 * r) for r in range(12)]
+  present = [set(x.ids[x.weight > 0].tolist()) for x in chosen]
+  for r in range(9):
+    assert present[r] == present[r + 3]
+  assert set.union(*present[:3]) == set(range(6))
+  assert sum(map(len, present[:3])) == 6
+  assert [set(exp.sample(r, 1).ids.tolist()) for r in range(3)] == present[:3]
+  assert experiment.parts.privacy_plan.release_of(exp.config).clients == 2
+
+
+@pytest.mark.parametrize('population', [1, 2, 5, 97, 1000])
+@pytest.mark.parametrize('cohort', [1, 2, 3, 96])
+def test_a_fixed_order_has_everybody_once(population, cohort):
+  """Catches a permutation that is none, or groups that differ by two."""
+  cohort, seen = min(cohort, population), []
+  count = cohorts.groups(population, cohort)
+  for r in range(count):
+    ids, weight = cohorts.cyclic(7, r, population, cohort)
+    seen.append(ids[weight > 0])
+    chex.assert_shape((ids, weight), (cohort,))
+    assert (np.diff(seen[-1]) > 0).all()
+  sizes = {len(x) for x in seen}
+  assert max(sizes) - min(sizes) <= 1
+  together = np.concatenate(seen)
+  assert sorted(together) == list(range(population))
+  if population == 1000 and cohort > 1:
+    assert (np.sort(together) != together).any()
+    other = cohorts.cyclic(8, 0, population, cohort)[0]
+    assert (
+      np.sort(other) != np.sort(cohorts.cyclic(7, 0, 1000, cohort)[0])
+    ).any()
+
+
+def test_noise_without_room_on_the_grid_is_refused():
+  """Catches a run whose noise would be no number."""
+  with pytest.raises(ValueError, match='leaves no room on the grid'):
+    built(noise_multiplier=1e7)
+
+
+def test_an_audit_of_single_rounds_is_refused():
+  """Catches an audit whose scores know nothing of earlier rounds."""
+  full = {'sampling': 'fixed_size', 'cohort': 6}
+  for fields, words in ({}, "'cyclic'"), (full, "'banded': it scores rounds"):
+    c = config.Config.from_mapping(BANDED | fields)
+    with pytest.raises(config.ConfigError, match=f'does not support .*{words}'):
+      audit.audit_config(c, samples=100)
