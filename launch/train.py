@@ -15,7 +15,7 @@ import sys
 from absl import app, flags
 from fl_sketch import experiment, reporting, training
 from fl_sketch.rounds import processes
-from fl_sketch.training import devices, identity, sinks, workdir_checks
+from fl_sketch.training import devices, identity, sinks, workdir
 import jax
 
 from . import STOPPED, begin, configs, errors, leave, parse_flags, refuse
@@ -75,7 +75,7 @@ def main(argv):
     return
   try:
     fields = configs.fields() | {'sweep': None}  # one run, whatever is swept
-    done = alone and workdir_checks.is_finished(folder, c.rounds)
+    done = alone and workdir.is_finished(folder, c.rounds)
     exp = experiment.build(fields, _DATA_DIR.value, draw=not done)
   except errors.USER_ERRORS as e:
     refuse(e)
@@ -86,7 +86,7 @@ def main(argv):
     return
   try:
     if done:
-      row = workdir_checks.last_row(folder, exp.config, identity.of(exp))
+      row = workdir.last_row(folder, exp.config, identity.of(exp))
     else:
       with sinks.opened(_LOG_TO.value, folder, exp.config) as on_row:
         _, row, done = training.train(exp, folder, on_row=on_row)

@@ -10,7 +10,7 @@ from typing import Any
 
 from fl_sketch.experiment import config as config_lib
 from fl_sketch.sweeps import report as report_lib
-from fl_sketch.training import identity, saved_params, workdir, workdir_checks
+from fl_sketch.training import identity, same_run, saved_params, workdir
 from fl_sketch.utils import extras, files
 
 
@@ -51,13 +51,13 @@ class Files(workdir.Records):
     points = list(points)
     same = set.intersection(*(_resumable(p.config) for p in points))
     same -= self._swept
-    # Of equal points a finished one counts, and of those the first.
-    begun, defaults = self._configs(), files.as_json(config_lib.Config())
 
-    def key(fields):  # an older version lacks some
-      kept = {k: v for k, v in (defaults | fields).items() if k not in same}
+    def key(fields):
+      kept = {k: v for k, v in fields.items() if k not in same}
       return json.dumps(kept, sort_keys=True)
 
+    # Of equal points a finished one counts, and of those the first.
+    begun = self._configs()
     order = sorted(begun, key=lambda n: (n in self.rows, -n))
     known = {key(begun[n]): n for n in order}
     taken = self.rows.keys() | begun.keys()
@@ -70,11 +70,9 @@ class Files(workdir.Records):
 
   def _configs(self) -> dict[int, dict[str, Any]]:
     """The configs of the points that were finished or begun, by number."""
-    paths = (self.folder / 'points').glob('*/config.json')
-    read = lambda path: workdir_checks.read(path, 'a config') or {}
     return {
-      int(path.parent.name): read(path)
-      for path in paths
+      int(path.parent.name): same_run.stored_config(path.parent) or {}
+      for path in (self.folder / 'points').glob('*/config.json')
       if path.parent.name.isdecimal()
     }
 
@@ -146,4 +144,4 @@ class Files(workdir.Records):
 
 def _resumable(config: config_lib.Config) -> set[str]:
   """Fields that may change between two starts; points never play on."""
-  return workdir_checks.resumable(config) - {'rounds'}
+  return same_run.resumable(config) - {'rounds'}

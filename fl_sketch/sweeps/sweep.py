@@ -22,7 +22,7 @@ from fl_sketch.training import (
   identity,
   noise_secret,
   program as run_program,
-  workdir_checks,
+  same_run,
 )
 from fl_sketch.utils import (
   files as files_lib,
@@ -178,7 +178,7 @@ def _check_finished(todo, group, files, build):
   number = next((i for i in group if i in files.rows), None)
   if number is not None:
     exp = build(todo[number].config, draw=False)
-    workdir_checks.check_run(files.point(number), exp.config, identity.of(exp))
+    same_run.check_run(files.point(number), exp.config, identity.of(exp))
 
 
 def _run_group(todo, group, files, build, points_per_program, bar):

@@ -5,7 +5,7 @@
 `client_state` stores per-client state, and `placement` decides where.
 `signals` lets a run save before it is stopped, `checkpoints` and `workdir`
 write files, `sinks` copies rows elsewhere, and `loaded` reads a run again;
-`identity` and `workdir_checks` refuse a folder of another problem. `preflight`
+`identity` and `same_run` refuse a folder of another problem. `preflight`
 checks the `memory` before anything is allocated.
 """
 

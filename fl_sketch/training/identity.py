@@ -1,8 +1,8 @@
 """Identifies what a run computes: its problem, and the code that computes it.
 
-`of` makes a record of named entries, which a workdir holds beside its config;
-`compare` names the entries in which two records differ. They are equal in every
-process, and but for 'device' and the rounding of 'start' on every machine.
+`of` makes a record of named entries, which a workdir holds beside its config,
+and `same_run` compares it. It is equal in every process, and but for 'device'
+and the rounding of 'start' on every machine.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,18 +27,16 @@ import optax
 
 Record = dict[str, Any]
 
-_ADDRESS = re.compile(r' at 0x[0-9a-f]+')
-_PROGRAM, _START, _SOURCE = 'model and loss', 'start', 'source of fl_sketch'
-_NOISE, _ROUND = 'noise multiplier', 'one round'
-_PLUGINS = 'source of plug-ins'  # of the registered parts that a config names
-_OPTAX = pathlib.Path(optax.__file__).parent
-_KERNELS = 'deterministic kernels'  # `launch.train --nodeterministic`
+# Names of entries.
+PROGRAM, START, SOURCE = 'model and loss', 'start', 'source of fl_sketch'
+NOISE, ROUND = 'noise multiplier', 'one round'
+PLUGINS = 'source of plug-ins'  # of the registered parts that a config names
+KERNELS = 'deterministic kernels'  # `launch.train --nodeterministic`
 # Of JAX; by them one key draws other noise, and sums round otherwise.
-_FLAGS = 'jax_threefry_partitionable', 'jax_default_matmul_precision'
-_VERSIONS = (
-  'fl_sketch', 'jax', 'numpy', 'python', 'device', 'processes', _KERNELS,
-  *_FLAGS,
-)  # fmt: skip
+FLAGS = 'jax_threefry_partitionable', 'jax_default_matmul_precision'
+
+_ADDRESS = re.compile(r' at 0x[0-9a-f]+')
+_OPTAX = pathlib.Path(optax.__file__).parent
 
 
 def of(
@@ -71,7 +69,7 @@ def of(
       arrays[f'{kind} {name}'] = [x]
   more: Record = _plugins(exp.config)
   if exp.guarantee is not None:
-    more |= {_NOISE: exp.guarantee.noise_multiplier, _ROUND: _round(exp, mesh)}
+    more |= {NOISE: exp.guarantee.noise_multiplier, ROUND: _round(exp, mesh)}
   private = exp.guarantee is not None
   programs = zip(fns, batches, strict=True)
   return record(programs, model, arrays, read=private) | more
@@ -125,7 +123,7 @@ def _plugins(c: Any) -> Record:
     path = pathlib.Path(file)
     if path.is_file() and not {own, _OPTAX} & {*path.parents}:
       texts.append(path.read_text())
-  return {_PLUGINS: digests.of_text('\n'.join(texts))} if texts else {}
+  return {PLUGINS: digests.of_text('\n'.join(texts))} if texts else {}
 
 
 def record(
@@ -148,54 +146,17 @@ def record(
     read: whether to read arrays of a store, whose digests are on record.
   """
   texts = [_traced(fn, params, batch) for fn, batch in programs]
-  found: Record = {_PROGRAM: digests.of_text('\n'.join(texts))}
+  found: Record = {PROGRAM: digests.of_text('\n'.join(texts))}
   leaves = jax.tree.leaves(params)
   if not any(isinstance(x, jax.ShapeDtypeStruct) for x in leaves):
-    arrays = {_START: leaves, **arrays}
+    arrays = {START: leaves, **arrays}
   for name, several in arrays.items():
     texts = [_array(x, read) for x in several if x is not None]
     found[name] = digests.of_text('\n'.join(texts))
   about = files.measured_with()
-  about[_KERNELS] = devices.deterministic(jax.default_backend())
-  about |= {name: getattr(jax.config, name) for name in _FLAGS}
-  return found | {_SOURCE: digests.of_source()} | about.pop('versions') | about
-
-
-def compare(
-  there: Record, here: Record, *, private: bool
-) -> tuple[list[str], list[str]]:
-  """Compares the record of a folder with that of a new start.
-
-  Args:
-    there: of the folder.
-    here: of the start; parameters that are not drawn are not compared.
-    private: whether to refuse every difference. Otherwise another fl_sketch or
-      JAX is only to be warned of, and devices may change, and 'one round' with
-      them. Jaxprs and the rounding of first parameters depend on JAX and on the
-      kind of device: where one of them has changed, both are only to be warned
-      of as well.
-
-  Returns:
-    What is to be refused, and what is to be warned of.
-  """
-  differ = [k for k in {**here, **there} if here.get(k) != there.get(k)]
-  if _START not in here:
-    differ = [k for k in differ if k != _START]
-  named = {k: k for k in differ}
-  for k in named.keys() & {*_VERSIONS, _NOISE}:
-    named[k] = f'{k}: {there.get(k)} there, {here.get(k)} here'
-  if private:
-    return list(named.values()), []
-  kinds = {str(r.get('device')).partition(' x ')[2] for r in (there, here)}
-  allowed = {'fl_sketch', 'jax', _SOURCE, _PLUGINS}
-  if 'jax' in differ or len(kinds) > 1:
-    vague = {_PROGRAM, _START} & named.keys()
-    named |= {k: f'{k} cannot be compared' for k in vague}
-    allowed |= vague
-  refused = [
-    named[k] for k in differ if k not in {*allowed, *_VERSIONS, _ROUND}
-  ]
-  return refused, [named[k] for k in differ if k in allowed]
+  about[KERNELS] = devices.deterministic(jax.default_backend())
+  about |= {name: getattr(jax.config, name) for name in FLAGS}
+  return found | {SOURCE: digests.of_source()} | about.pop('versions') | about
 
 
 def _traced(fn, *args) -> str:

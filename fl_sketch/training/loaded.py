@@ -18,9 +18,9 @@ from fl_sketch.training import (
   checkpoints,
   identity,
   log,
+  same_run,
   saved_params,
   workdir,
-  workdir_checks,
 )
 from fl_sketch.utils import extras
 import jax
@@ -167,7 +167,7 @@ class Run:
       own = lambda _, task=own: task
     exp = experiment.build(self.config, self._data_dir, own)
     found = identity.of(exp)
-    workdir_checks.check_problem(self.folder, found, private=False)
+    same_run.check_problem(self.folder, found, private=False)
     return exp
 
   def apply(self, inputs: Any) -> np.ndarray:
@@ -290,7 +290,7 @@ class Run:
 
 def _config(folder: pathlib.Path) -> config_lib.Config:
   path = folder / 'config.json'
-  fields = workdir_checks.read(path, 'a config')
+  fields = same_run.read(path, 'a config')
   if fields is None:
     raise workdir.WorkdirError(f'{folder} holds no run: there is no {path}.')
   if (folder / 'points.jsonl').exists():

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from fl_sketch.experiment import config as config_lib
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import processes
-from fl_sketch.training import identity, workdir_checks
+from fl_sketch.training import identity, same_run
 from fl_sketch.utils import files, seeding
 import jax
 import numpy as np
@@ -52,7 +52,7 @@ def of_run(
   codec and optimizers, wherever they come from, and the mesh; on model, loss,
   first parameters, data and partition; on the source of fl_sketch, and the
   files of registered parts; and on versions and devices, which decide the
-  rounding, as do flags of XLA, which are not seen. `workdir_checks.check_run`
+  rounding, as do flags of XLA, which are not seen. `same_run.check_run`
   refuses a run in which one of them differs. Were it not to, as where
   problem.json was replaced, that run would have noise of its own: one more
   release, which composes.
@@ -65,7 +65,7 @@ def of_run(
   """
   if c.noise_seed is not None:
     return reproducible(c.noise_seed, c.seed, c.noise_generator)
-  fields, free = files.as_json(c), workdir_checks.resumable(c)
+  fields, free = files.as_json(c), same_run.resumable(c)
   kept = {k: _number(v) for k, v in fields.items() if k not in free}
   owner = json.dumps([kept, problem], sort_keys=True)
   return keep(folder, resumed=resumed, owner=owner, generator=c.noise_generator)

@@ -1,6 +1,6 @@
 """Writes and locks the folder of a run: config, problem, metrics, summary."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 import contextlib
 import fcntl
 import json
@@ -12,13 +12,63 @@ import warnings
 
 from fl_sketch.experiment import config as config_lib
 from fl_sketch.reporting import metrics
-from fl_sketch.training import identity, workdir_checks
-from fl_sketch.training.workdir_checks import WorkdirError
+from fl_sketch.rounds import processes
+from fl_sketch.training import identity, same_run
+from fl_sketch.training.same_run import WorkdirError
 from fl_sketch.utils import files
 import jax
 
-# The content of config.json, if any -> the fields that may differ from it.
 MayChange = Callable[[dict[str, Any] | None], Collection[str]]
+
+
+def make(folder: str | os.PathLike) -> pathlib.Path:
+  """Makes a folder where there is none.
+
+  Raises:
+    WorkdirError: it cannot be made.
+  """
+  folder = pathlib.Path(folder)
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+  except OSError as e:
+    raise WorkdirError(f'{folder} cannot be made: {e}.') from e
+  return folder
+
+
+def is_finished(folder: str | os.PathLike, rounds: int) -> bool:
+  """Whether the folder has rows and the summary of a run of so many rounds."""
+  folder = pathlib.Path(folder)
+  summary = same_run.read(folder / 'summary.json', 'a summary') or {}
+  return _has_rows(folder) and summary.get('round') == rounds - 1
+
+
+def last_row(
+  folder: str | os.PathLike, config: config_lib.Config, problem: identity.Record
+) -> dict[str, Any]:
+  """Returns the last row of a finished run; writes nothing.
+
+  Raises:
+    WorkdirError: it is that of another config or another problem.
+  """
+  same_run.check_run(pathlib.Path(folder), config, problem)
+  return metrics.read_metrics(pathlib.Path(folder))[-1]
+
+
+def _has_rows(folder: pathlib.Path) -> bool:
+  path = folder / 'metrics.jsonl'
+  return path.exists() and path.stat().st_size > 0
+
+
+@contextlib.contextmanager
+def _in_all_processes(folder: pathlib.Path) -> Iterator[None]:
+  """Raises the WorkdirError of one process in all of them."""
+  error = None
+  try:
+    yield
+  except WorkdirError as e:
+    error = e
+  if processes.any_process(error is not None):
+    raise error or WorkdirError(f'Another process refuses {folder}.')
 
 
 def lock(folder: pathlib.Path) -> contextlib.ExitStack:
@@ -35,7 +85,7 @@ def lock(folder: pathlib.Path) -> contextlib.ExitStack:
       there is no permission to write there.
   """
   with contextlib.ExitStack() as locked:
-    with workdir_checks.in_all_processes(folder):
+    with _in_all_processes(folder):
       if jax.process_index() == 0:
         _lock(folder / 'lock', locked)
     return locked.pop_all()
@@ -73,8 +123,8 @@ class Workdir:
   Args:
     folder: created if it does not exist.
     config: must agree with an existing config.json, but for the fields in
-      `workdir_checks.resumable`.
-    problem: must agree with problem.json, as `identity.compare` says.
+      `same_run.resumable`.
+    problem: must agree with problem.json, as `same_run.check_problem` says.
 
   Attributes:
     finished: whether an earlier start has played all rounds.
@@ -90,16 +140,16 @@ class Workdir:
     config: config_lib.Config,
     problem: identity.Record,
   ):
-    self.folder = workdir_checks.make(folder)
+    self.folder = make(folder)
     self.metrics = self.folder / 'metrics.jsonl'
     self._writes = jax.process_index() == 0
     self._file = None
     self._fields, self._problem = files.as_json(config), problem
     with lock(self.folder) as locked:  # nobody else writes what is compared
-      with workdir_checks.in_all_processes(self.folder):
-        workdir_checks.check_run(self.folder, config, problem)
+      with _in_all_processes(self.folder):
+        same_run.check_run(self.folder, config, problem)
       self._lock = locked.pop_all()
-    self.finished = workdir_checks.is_finished(self.folder, config.rounds)
+    self.finished = is_finished(self.folder, config.rounds)
 
   def begin(self, rounds_done: int) -> dict[str, Any]:
     """Writes config and problem, and cuts metrics after the checkpoint.
@@ -130,7 +180,7 @@ class Workdir:
 
   def has_metrics(self) -> bool:
     """Whether an earlier start has logged a round."""
-    return self.metrics.exists() and self.metrics.stat().st_size > 0
+    return _has_rows(self.folder)
 
   def write(self, row: dict[str, Any]):
     """Appends one row of metrics.
@@ -175,8 +225,7 @@ class Records:
     name: of the file.
     number: row -> the number of its point.
     problem: must agree with problem.json; None if each point has its own.
-    may_change: fields in which the config may differ; or a function that finds
-      them from config.json, None if there is none.
+    may_change: config.json, None if there is none -> fields that may differ.
 
   Attributes:
     folder: as a path.
@@ -194,19 +243,17 @@ class Records:
     name: str,
     number: Callable[[dict[str, Any]], int],
     problem: identity.Record | None = None,
-    may_change: Collection[str] | MayChange = (),
+    may_change: MayChange = lambda then: (),
   ):
-    self.folder = workdir_checks.make(folder)
+    self.folder = make(folder)
     self._config, self._problem = config, problem
     self._path = self.folder / name
     with lock(self.folder) as locked:  # nobody else writes what is compared
-      if callable(may_change):
-        path = self.folder / 'config.json'
-        may_change = may_change(workdir_checks.read(path, 'a config'))
       # Finished points do not run again.
-      workdir_checks.check(self.folder, config, may_change)
+      free = may_change(same_run.stored_config(self.folder, type(config)))
+      same_run.check_config(self.folder, config, free)
       if problem is not None:
-        workdir_checks.check_problem(self.folder, problem, private=False)
+        same_run.check_problem(self.folder, problem, private=False)
       rows = metrics.read_metrics(self._path) if self._path.exists() else []
       self.rows = {number(row): row for row in rows}
       self._lock = locked.pop_all()

@@ -7,6 +7,7 @@ import pathlib
 from typing import Any
 
 from fl_sketch import experiment, reporting, sweeps, training
+from fl_sketch.training import same_run
 from fl_sketch.utils import files
 import numpy as np
 
@@ -126,7 +127,7 @@ class Workspace:
       former: name of the file in older folders, where it is read.
 
     Raises:
-      ValueError: the file is of other fields.
+      WorkdirError: the file is of other fields.
     """
     path = self.folder / 'runs' / f'{name}.json'
     fields = json.loads(json.dumps(dict(fields)))
@@ -136,11 +137,8 @@ class Workspace:
       path = older if older.exists() else path
     if path.exists():
       record = json.loads(path.read_text())
-      if record['fields'] != fields:
-        raise ValueError(
-          f'{path} is of {record["fields"]}, not of {fields}; set another '
-          'workdir.'
-        )
+      differing = same_run.differences(record['fields'], fields)
+      same_run.check(path, 'fields', differing.values())
       return record['result']
     result = json.loads(json.dumps(compute()))
     path.parent.mkdir(parents=True, exist_ok=True)

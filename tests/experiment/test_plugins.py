@@ -13,7 +13,7 @@ from fl_sketch import (
 )
 from fl_sketch.experiment import config, custom
 from fl_sketch.rounds import aggregation, federated, transforms as t
-from fl_sketch.training import identity
+from fl_sketch.training import identity, same_run
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -203,9 +203,9 @@ def test_a_folder_knows_the_source_of_plugins(tmp_path):
   path.write_text(path.read_text() + '# changed\n')
   other = identity.of(experiment.build(fields))
   assert {k for k in record if record[k] != other[k]} == {'source of plug-ins'}
-  refused, warned = identity.compare(record, other, private=False)
+  refused, warned = same_run.sort_out(record, other, private=False)
   assert (refused, warned) == ([], ['source of plug-ins'])
-  assert identity.compare(record, other, private=True)[0]
+  assert same_run.sort_out(record, other, private=True)[0]
 
 
 class Sleepy(nn.Module):

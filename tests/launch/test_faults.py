@@ -80,7 +80,7 @@ def test_a_finished_run_is_compared_and_not_computed(tmp_path, monkeypatch):
   assert (again.returncode, again.stdout) == (0, first.stdout)
   assert again.stdout.startswith('Done after ')
   rate = runs.command('train', *flags, '--config.client_lr=2')
-  assert 'client_lr: 0.01 there, 2.0 here' in rate.stderr
+  assert 'client_lr: 0.01 then, 2.0 now' in rate.stderr
   path = tmp_path / 'problem.json'
   record = path.read_text().replace('"training data', '"other data')
   path.write_text(record)

@@ -5,7 +5,7 @@ import math
 from fl_sketch import experiment
 from fl_sketch.experiment import config
 from fl_sketch.local import schedules
-from fl_sketch.training import workdir_checks
+from fl_sketch.training import same_run
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -56,8 +56,8 @@ def test_a_config_names_its_schedule():
   assert of_round(0).server_lr == exp.hyper.server_lr
   assert exp.config.client_schedule['kind'] == 'cosine'
   # Its length is that of the run.
-  assert 'rounds' not in workdir_checks.resumable(exp.config)
-  assert 'rounds' in workdir_checks.resumable(config.Config.from_mapping(SMALL))
+  assert 'rounds' not in same_run.resumable(exp.config)
+  assert 'rounds' in same_run.resumable(config.Config.from_mapping(SMALL))
 
 
 test_schedules_that_mean_nothing_are_refused = refused(

@@ -200,7 +200,7 @@ def test_nothing_is_done_again_and_another_config_or_victim_is_refused(
     patch.setattr(victims, 'load', lambda *_: other)
     with pytest.raises(workdir.WorkdirError, match=r'another problem \(data\)'):
       campaign.run(from_mapping(TINY), folder)
-  with pytest.raises(workdir.WorkdirError, match='steps: 3 there, 4 here'):
+  with pytest.raises(workdir.WorkdirError, match='steps: 3 then, 4 now'):
     campaign.run(from_mapping(TINY | {'steps': 4}), folder)
 
 

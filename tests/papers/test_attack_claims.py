@@ -125,7 +125,7 @@ def test_the_program_runs_goes_on_and_refuses(tmp_path):
   assert first.stdout == again.stdout
   assert (tmp_path / 'success.png').exists()
   for option, message in {
-    '--config.steps=21': 'steps: 20 there, 21 here',
+    '--config.steps=21': 'steps: 20 then, 21 now',
     '--config.optimizer=sgd': "Expected optimizer='sgd' in",
     '--config.step=3': 'step',
   }.items():

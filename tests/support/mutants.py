@@ -330,7 +330,7 @@ MUTANTS = (
   ),
   Mutant(
     'a private run goes on with another version',
-    'training/identity.py',
+    'training/same_run.py',
     'if private:',
     'if False:',
     'training',

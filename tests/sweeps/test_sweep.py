@@ -200,7 +200,7 @@ def test_a_sweep_of_another_problem_is_refused(
 def test_another_config_is_refused(looped, tmp_path):
   folder, _ = looped
   with pytest.raises(
-    workdir.WorkdirError, match=r'rounds: 4 there, 6 here.\. Name'
+    workdir.WorkdirError, match=r'rounds: 4 then, 6 now.\. Set'
   ):
     run(folder, GRID | {'rounds': 6, 'sweep': {'seed': (0,)}})
   (tmp_path / 'config.json').write_text('{"rounds"')

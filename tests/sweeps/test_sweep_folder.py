@@ -80,7 +80,7 @@ def test_what_changes_no_number_runs_no_point_again(folder, changed):
 
 def test_other_rounds_are_other_points(folder):
   """Catches a shorter run that stands for a longer one."""
-  with pytest.raises(workdir.WorkdirError, match='rounds: 2 there, 3 here'):
+  with pytest.raises(workdir.WorkdirError, match='rounds: 2 then, 3 now'):
     numbered(folder, BOWLS | {'rounds': 3})
   swept = BOWLS['sweep'] | {'rounds': (2, 3)}
   todo = numbered(folder, BOWLS | {'sweep': swept})

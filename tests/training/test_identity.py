@@ -12,7 +12,7 @@ from fl_sketch import experiment, models, training
 from fl_sketch.data import ragged, store
 from fl_sketch.experiment import config, custom
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.training import identity, noise_secret, workdir, workdir_checks
+from fl_sketch.training import identity, noise_secret, same_run, workdir
 from fl_sketch.utils import digests
 import jax
 import jax.numpy as jnp
@@ -132,7 +132,9 @@ def test_gradients_that_no_loss_shows_are_seen():
     )
     for f in (twice, twice_but_for_its_gradient)
   )
-  assert identity.compare(first, second, private=False)[0] == ['model and loss']
+  assert same_run.sort_out(first, second, private=False)[0] == [
+    'model and loss'
+  ]
 
 
 FRESH = """
@@ -218,19 +220,14 @@ def test_dropout_of_a_model_with_hyperparameters_is_seen():
       )
       for options in ({'scale': 2.0}, {'scale': 2.0, 'rate': 0.2})
     ]
-  refused, _ = identity.compare(*records, private=False)
+  refused, _ = same_run.sort_out(*records, private=False)
   assert refused == ['model and loss']
 
 
 VERSIONS = {
-  'source of fl_sketch': ('0' * 64, r'\(source of fl_sketch\)'),
-  'fl_sketch': ('0.0.0', r'\(fl_sketch: 0\.0\.0 there, .* here\)'),
-  'jax': ('0.0.0', r'\(jax: 0\.0\.0 there, .* here\)'),
-  'numpy': ('1.0.0', r'\(numpy: 1\.0\.0 there, .* here\)'),
-  'python': ('3.0.0', r'\(python: 3\.0\.0 there, .* here\)'),
-  'device': ('9 x cpu', r'\(device: 9 x cpu there, .* here\)'),
-  'processes': (7, r'\(processes: 7 there, 1 here\)'),
-}
+  'source of fl_sketch': '0' * 64, 'fl_sketch': '0.0.0', 'jax': '0.0.0',
+  'numpy': '1.0.0', 'python': '3.0.0', 'device': '9 x cpu', 'processes': 7,
+}  # fmt: skip
 
 
 def edit(folder, **entries):
@@ -238,35 +235,37 @@ def edit(folder, **entries):
   path.write_text(json.dumps(json.loads(path.read_text()) | entries))
 
 
+def begin_elsewhere(folder, exp, name):
+  """Begins a run with another version; returns how it is named."""
+  begin(folder, exp)
+  edit(folder, **{name: VERSIONS[name]})
+  if name == 'source of fl_sketch':
+    return r'\(source of fl_sketch\)'
+  return re.escape(f'({name}: {VERSIONS[name]!r} then, ')
+
+
 @pytest.mark.representatives('source of fl_sketch', 'jax')
 @pytest.mark.parametrize('name', VERSIONS)
 def test_other_code_is_refused_in_private_runs(name, tmp_path):
   """Catches a private run that is resumed with other noise or rounding."""
-  value, message = VERSIONS[name]
-  public = PRIVATE | {'noise_seed': 0}
-  for folder, fields in (('run', PRIVATE), ('public', public)):
-    begin(tmp_path / folder, build(fields))
-    edit(tmp_path / folder, **{name: value})
+  message = begin_elsewhere(tmp_path, build(PRIVATE), name)
   with pytest.raises(workdir.WorkdirError, match=message):
-    start(tmp_path / 'run', build(PRIVATE))
-  compare(name, tmp_path / 'public', build(public), message)
+    start(tmp_path, build(PRIVATE))
 
 
+@pytest.mark.representatives('jax-plain', 'numpy-plain', 'jax-public')
+@pytest.mark.parametrize(
+  'fields', [FIELDS, PRIVATE | {'noise_seed': 0}], ids=['plain', 'public']
+)
 @pytest.mark.parametrize('name', VERSIONS)
-def test_other_code_is_warned_of_elsewhere(name, tmp_path):
+def test_other_code_is_warned_of_elsewhere(name, fields, tmp_path):
   """Catches numbers of two versions in one run that nobody is told of."""
-  value, message = VERSIONS[name]
-  begin(tmp_path, build())
-  edit(tmp_path, **{name: value})
-  compare(name, tmp_path, build(), message)
-
-
-def compare(name, folder, exp, message):
+  message = begin_elsewhere(tmp_path, build(fields), name)
   if name in ('source of fl_sketch', 'fl_sketch', 'jax'):
     with pytest.warns(UserWarning, match=message):
-      start(folder, exp)
+      start(tmp_path, build(fields))
   else:  # a warning would be an error
-    start(folder, exp)
+    start(tmp_path, build(fields))
 
 
 def test_another_noise_multiplier_is_refused(tmp_path):
@@ -276,7 +275,7 @@ def test_another_noise_multiplier_is_refused(tmp_path):
   assert exp.guarantee.noise_multiplier > 0
   begin(tmp_path, exp)
   edit(tmp_path, **{'noise multiplier': 9.0})
-  message = r'\(noise multiplier: 9\.0 there, .* here\)'
+  message = r'\(noise multiplier: 9\.0 then, .* now\)'
   with pytest.raises(workdir.WorkdirError, match=message):
     start(tmp_path, exp)
 
@@ -324,7 +323,7 @@ def test_a_folder_without_a_problem_is_refused(left, fields, tmp_path):
   for name in {*BEGUN[:2], 'problem.json'} - {left}:
     (tmp_path / name).unlink()
   with pytest.raises(
-    workdir.WorkdirError, match=r'has no problem\.json: an old'
+    workdir.WorkdirError, match=r'has no problem\.json: model'
   ):
     start(tmp_path, exp)
 
@@ -361,9 +360,7 @@ def test_an_error_of_one_process_stops_all(tmp_path, monkeypatch):
   """Catches processes that wait for one that has found other data."""
   begin(tmp_path, build())
   flags = iter([False, True])  # of the lock, and of what is compared
-  monkeypatch.setattr(
-    workdir_checks.processes, 'any_process', lambda _: next(flags)
-  )
+  monkeypatch.setattr(workdir.processes, 'any_process', lambda _: next(flags))
   with pytest.raises(workdir.WorkdirError, match='Another process refuses'):
     start(tmp_path, build())
 
@@ -410,5 +407,5 @@ def test_parameters_that_are_not_drawn_are_not_compared():
   records = identity.of(drawn), identity.of(shapes)
   assert records[0].keys() - records[1].keys() == {'start'}
   for private in False, True:
-    assert identity.compare(*records, private=private) == ([], [])
-    assert identity.compare(*records[::-1], private=private) != ([], [])
+    assert same_run.sort_out(*records, private=private) == ([], [])
+    assert same_run.sort_out(*records[::-1], private=private) != ([], [])

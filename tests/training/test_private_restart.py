@@ -51,19 +51,19 @@ def rewritten(monkeypatch, tmp_path):
 
 def upgraded(monkeypatch, tmp_path):
   monkeypatch.setattr(files, '__version__', '9.9.9')
-  return of_store(tmp_path / 'store'), r'\(fl_sketch: .* there, 9\.9\.9 here\)'
+  return of_store(tmp_path / 'store'), r"\(fl_sketch: .* then, '9\.9\.9' now\)"
 
 
 def other_kernels(monkeypatch, tmp_path):
   monkeypatch.setattr(devices, 'deterministic', lambda platform: False)
-  why = r'\(deterministic kernels: True there, False here\)'
+  why = r'\(deterministic kernels: True then, False now\)'
   return of_store(tmp_path / 'store'), why
 
 
 def other_generator(monkeypatch, tmp_path):
   del monkeypatch
   other = of_store(tmp_path / 'store', PRIVATE | CHACHA)
-  return other, r"noise_generator: None there, 'chacha20' here"
+  return other, r"noise_generator: None then, 'chacha20' now"
 
 
 CHANGES = [rewritten, upgraded, other_kernels, other_generator]

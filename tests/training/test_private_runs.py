@@ -109,7 +109,7 @@ def test_noise_is_calibrated_to_an_epsilon_and_its_rounds(tmp_path):
   files = workdir.Workdir(tmp_path, exp.config, identity.of(exp))
   files.begin(0)
   files.close()
-  with pytest.raises(workdir.WorkdirError, match='rounds: 2 there, 4 here'):
+  with pytest.raises(workdir.WorkdirError, match='rounds: 2 then, 4 now'):
     train(tmp_path, **fields | {'rounds': 4})
 
 
@@ -288,5 +288,5 @@ def test_a_resumed_run_has_the_noise_of_earlier_rounds(tmp_path):
   chex.assert_trees_all_equal(again.state, result.state)
   assert rows(tmp_path / 'cut') == rows(tmp_path / 'whole')
   # The grid is made for the rounds of the run.
-  with pytest.raises(workdir.WorkdirError, match='rounds: 4 there, 6 here'):
+  with pytest.raises(workdir.WorkdirError, match='rounds: 4 then, 6 now'):
     train(tmp_path / 'cut', **fields, rounds=6)

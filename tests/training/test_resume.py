@@ -14,9 +14,9 @@ from fl_sketch.training import (
   checkpoints,
   loop,
   preflight,
+  same_run,
   signals,
   workdir,
-  workdir_checks,
 )
 import pytest
 from runs import SAFL, rows, train
@@ -77,7 +77,7 @@ def test_a_run_goes_on_with_other_chunks_unless_it_is_private(whole, copy):
     clip_norm=1.0, noise_multiplier=1.0, delta=1e-3, standardize=False
   )
   c = config.Config.from_mapping(SAFL | private)
-  assert 'lanes_per_step' not in workdir_checks.resumable(c)
+  assert 'lanes_per_step' not in same_run.resumable(c)
 
 
 @pytest.mark.nightly
@@ -85,7 +85,7 @@ def test_rounds_may_not_change_where_the_learning_rate_decays_over_them(
   tmp_path,
 ):
   train(tmp_path, rounds=2, final_server_lr=1e-5)
-  with pytest.raises(workdir.WorkdirError, match='rounds: 2 there, 4 here'):
+  with pytest.raises(workdir.WorkdirError, match='rounds: 2 then, 4 now'):
     train(tmp_path, rounds=4, final_server_lr=1e-5)
 
 
@@ -141,7 +141,7 @@ def test_damaged_files_are_refused(damage, error, message, copy):
 
 
 def test_another_config_is_refused(copy):
-  message = 'holds a run of another config .server_lr: 0.01 there, 0.02 here'
+  message = 'holds a run of another config .server_lr: 0.01 then, 0.02 now'
   with pytest.raises(workdir.WorkdirError, match=message):
     train(copy, server_lr=0.02)
 

@@ -3,7 +3,7 @@
 import json
 
 from fl_sketch.experiment import config
-from fl_sketch.training import workdir, workdir_checks
+from fl_sketch.training import workdir
 from fl_sketch.utils import files
 import pytest
 
@@ -13,11 +13,11 @@ OLD = config.Config(client_lr=0.1)
 def test_a_run_without_rows_is_not_finished(tmp_path):
   """Catches a start that looks for the last of no rows."""
   (tmp_path / 'summary.json').write_text('{"round": 3}')
-  assert not workdir_checks.is_finished(tmp_path, 4)
+  assert not workdir.is_finished(tmp_path, 4)
   (tmp_path / 'metrics.jsonl').touch()
-  assert not workdir_checks.is_finished(tmp_path, 4)
+  assert not workdir.is_finished(tmp_path, 4)
   (tmp_path / 'metrics.jsonl').write_text('{"round": 3}\n')
-  assert workdir_checks.is_finished(tmp_path, 4)
+  assert workdir.is_finished(tmp_path, 4)
 
 
 def records(folder, c=OLD, **more):
@@ -56,6 +56,6 @@ def test_what_may_change_follows_from_the_config_that_is_there(tmp_path):
   other = config.Config(client_lr=0.2)
   records(tmp_path, other, may_change=may_change).close()
   assert seen == [None, files.as_json(OLD)]
-  with pytest.raises(workdir.WorkdirError, match=r'client_lr: 0\.1 there'):
+  with pytest.raises(workdir.WorkdirError, match=r'client_lr: 0\.1 then'):
     records(tmp_path, other)
   records(tmp_path).close()  # the folder that was refused is not locked

@@ -10,7 +10,7 @@ from fl_sketch import experiment, training
 from fl_sketch.experiment import config
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.rounds.algorithm import at
-from fl_sketch.training import saved_params, workdir
+from fl_sketch.training import same_run, saved_params
 from fl_sketch.utils import checks, files, seeding
 import jax
 import numpy as np
@@ -125,11 +125,8 @@ def _read(path: pathlib.Path, options: Options) -> dict[int, Any]:
   if not path.exists():
     return {}
   kept = json.loads(path.read_text())
-  if kept['options'] != options._asdict():
-    raise workdir.WorkdirError(
-      f'{path} has spectra with other options ({kept["options"]} there, '
-      f'{options._asdict()} here). Name another workdir.'
-    )
+  differing = same_run.differences(kept['options'], options._asdict())
+  same_run.check(path, 'options', differing.values())
   return {row['round']: row for row in kept['spectra']}
 
 
@@ -150,7 +147,7 @@ def _parameters(exp: experiment.Experiment, folder: pathlib.Path, done: int):
   path = folder.absolute() / 'checkpoints'
   params = saved_params.read(path, done, exp.params)
   if params is None:
-    raise workdir.WorkdirError(
+    raise same_run.WorkdirError(
       f'Expected a checkpoint in {path / str(done)}: the run kept none of '
       f'round {done}. Take the same --every, or name another workdir.'
     )

@@ -1,0 +1,204 @@
+"""Tells whether a start continues the run that its folder holds.
+
+A folder keeps two records, mappings of JSON: config.json, every field of the
+config, and problem.json, what `identity.of` finds. Both are compared by
+`differences`, and refused by `check`.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+import json
+import pathlib
+import re
+from typing import Any
+import warnings
+
+from fl_sketch.experiment import config as config_lib, privacy_checks
+from fl_sketch.training import identity
+from fl_sketch.utils import files
+
+# Files of a run that has begun; the last one is the model of a checkpoint.
+_BEGUN = 'config.json', 'metrics.jsonl', 'checkpoints/*/arrays'
+_DIGEST = re.compile('[0-9a-f]{64}')
+# Entries of a problem that may differ where a run is not private: of the first
+# a start warns.
+_CODE = {'fl_sketch', 'jax', identity.SOURCE, identity.PLUGINS}
+_MACHINE = {
+  'numpy', 'python', 'device', 'processes', identity.KERNELS, identity.ROUND,
+  *identity.FLAGS,
+}  # fmt: skip
+
+
+class WorkdirError(ValueError):
+  """The folder holds another run, is in use, or cannot be written."""
+
+
+def differences(
+  then: Mapping[str, Any], now: Mapping[str, Any], free: Collection[str] = ()
+) -> dict[str, str]:
+  """Describes each entry in which two records differ, digests by name alone.
+
+  >>> differences({'rounds': 2, 'seed': 0}, {'rounds': 4, 'seed': 0})
+  {'rounds': 'rounds: 2 then, 4 now'}
+
+  Args:
+    then: the record of a folder.
+    now: that of a start.
+    free: entries that may differ.
+  """
+  found = {}
+  for name in {**now, **then}:
+    old, new = then.get(name), now.get(name)
+    if old != new and name not in free:
+      digests = any(_DIGEST.fullmatch(str(x)) for x in (old, new))
+      found[name] = name if digests else f'{name}: {old!r} then, {new!r} now'
+  return found
+
+
+def check(
+  place: pathlib.Path, what: str, differing: Iterable[str], why: str = ''
+):
+  """Refuses a folder or a file if a record differs.
+
+  Args:
+    place: the folder or the file.
+    what: the kind of the record, as 'config'.
+    differing: values of `differences`.
+    why: why they must not differ.
+
+  Raises:
+    WorkdirError: names what differs.
+  """
+  if named := '; '.join(differing):
+    raise WorkdirError(
+      f'{place} holds a run of another {what} ({named}){why}. Set another '
+      'workdir, or the earlier values.'
+    )
+
+
+def check_run(
+  folder: pathlib.Path, config: config_lib.Config, problem: identity.Record
+):
+  """Compares config and problem of a start with those of its folder.
+
+  Raises:
+    WorkdirError: one of them differs; see `check_config`, `check_problem`.
+  """
+  check_config(folder, config, resumable(config))
+  # Noise of a public seed protects nothing.
+  private = privacy_checks.is_private(config) and config.noise_seed is None
+  check_problem(folder, problem, private=private)
+
+
+def check_config(
+  folder: pathlib.Path, config: Any, may_change: Collection[str]
+):
+  """Compares a config with the config.json of a folder, where there is one.
+
+  Args:
+    folder: with or without results.
+    config: a dataclass whose fields all have a default.
+    may_change: fields that may differ.
+
+  Raises:
+    WorkdirError: other fields differ.
+  """
+  if (then := stored_config(folder, type(config))) is None:
+    return
+  now = files.as_json(config)
+  if moved := sorted(then.keys() & config_lib.MOVED.keys() - now.keys()):
+    places = ', '.join(f'{k} is {config_lib.MOVED[k]} now' for k in moved)
+    raise WorkdirError(
+      f'{folder} was started with an older version: {places}. Set another '
+      'workdir.'
+    )
+  check(folder, 'config', differences(then, now, may_change).values())
+
+
+def stored_config(
+  folder: pathlib.Path, kind: type = config_lib.Config
+) -> dict[str, Any] | None:
+  """Reads config.json; fields that an older version lacked have the default."""
+  then = read(folder / 'config.json', 'a config')
+  return None if then is None else files.as_json(kind()) | then
+
+
+def resumable(config: config_lib.Config) -> set[str]:
+  """Returns the fields that may differ when a run is resumed."""
+  fields: set[str] = set(config_lib.RESUMABLE)
+  scheduled = config.final_server_lr, config.client_schedule, config.epsilon
+  # Rates that decay, calibrated noise and the grid of banded noise are made for
+  # all rounds.
+  if config.noise == 'banded' or any(x is not None for x in scheduled):
+    fields.remove('rounds')
+  if privacy_checks.is_private(config):
+    # Released rounds must not be played again with other rounding.
+    fields.remove('lanes_per_step')
+  return fields
+
+
+def check_problem(
+  folder: pathlib.Path, problem: identity.Record, *, private: bool
+):
+  """Compares a problem with the problem.json of a folder that has results.
+
+  A private run refuses every difference. Any other one warns of another
+  fl_sketch or JAX, and ignores other devices. Jaxprs and the rounding of first
+  parameters depend on JAX and on the kind of device: where one of them has
+  changed, these only lead to a warning. Parameters that are not drawn are not
+  compared.
+
+  Args:
+    folder: with or without results.
+    problem: of the start.
+    private: whether the run is private.
+
+  Raises:
+    WorkdirError: the problem differs, or the folder has results without one.
+  """
+  if (then := read(folder / 'problem.json', 'a problem')) is None:
+    if any(any(folder.glob(name)) for name in _BEGUN):
+      raise WorkdirError(
+        f'{folder} has no problem.json: model and data cannot be compared with '
+        'those of its run. Set another workdir.'
+      )
+    return
+  refused, warned = sort_out(then, problem, private=private)
+  why = ': some rounds would be released twice' if private else ''
+  check(folder, 'problem', refused, why)
+  if warned:
+    warnings.warn(
+      f'{folder} was started with other versions ({"; ".join(warned)}); '
+      'results may differ.',
+      stacklevel=3,
+    )
+
+
+def sort_out(
+  then: identity.Record, now: identity.Record, *, private: bool
+) -> tuple[list[str], list[str]]:
+  """Describes what a start refuses, and of what it warns: `check_problem`."""
+  drawn = () if identity.START in now else (identity.START,)
+  differ, warned = differences(then, now, drawn), _CODE
+  if private:
+    return [*differ.values()], []
+  kinds = {str(r.get('device')).partition(' x ')[2] for r in (then, now)}
+  if 'jax' in differ or len(kinds) > 1:
+    vague = {identity.PROGRAM, identity.START} & differ.keys()
+    differ |= {name: f'{name} cannot be compared' for name in vague}
+    warned = warned | vague
+  listed = lambda names: [text for k, text in differ.items() if k in names]
+  return listed(differ.keys() - warned - _MACHINE), listed(warned)
+
+
+def read(path: pathlib.Path, what: str) -> dict[str, Any] | None:
+  """Reads a file of JSON; None if there is none.
+
+  Raises:
+    WorkdirError: it cannot be read, or is no mapping.
+  """
+  try:
+    return dict(json.loads(path.read_text())) if path.exists() else None
+  except OSError as e:
+    raise WorkdirError(f'{path} cannot be read: {e}.') from e
+  except (ValueError, TypeError) as e:
+    raise WorkdirError(f'{path} is not {what}: {e}.') from e
