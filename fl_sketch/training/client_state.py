@@ -171,7 +171,7 @@ def read(folder: pathlib.Path) -> list[Saved]:
       ids, *rows = (z[name] for name in z.files)
     parts.append(Saved(ids, rows))
     if len(list(folder.glob(f'part-*-of-{count}.npz'))) != count:
-      raise ValueError(f'Expected {count} parts in {folder}.')
+      raise ValueError(f'{folder} lacks some of {count} parts.')
   return parts
 
 

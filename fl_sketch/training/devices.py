@@ -54,11 +54,17 @@ def start(
       processes, or their numbers of devices differ.
   """
   if cpu_devices is not None and cpu_devices < 1:
-    raise ValueError(f'Expected {cpu_devices=} >= 1.')
+    raise ValueError(f'{cpu_devices=} is too small. Set cpu_devices >= 1.')
   if not 0 <= process_id < num_processes:
-    raise ValueError(f'Expected 0 <= {process_id=} < {num_processes=}.')
+    raise ValueError(
+      f'{process_id=} is out of range for {num_processes=}. Set 0 to '
+      f'{num_processes - 1}.'
+    )
   if num_processes > 1 and coordinator is None:
-    raise ValueError(f'Expected a coordinator with {num_processes=} > 1.')
+    raise ValueError(
+      f'{num_processes=} requires the address of process 0. Set '
+      'coordinator=HOST:PORT.'
+    )
   if deterministic:
     flags = os.environ.get('XLA_FLAGS', '').split()
     if _DETERMINISTIC not in flags:
@@ -74,9 +80,9 @@ def start(
     )
     if jax.local_device_count() * num_processes != jax.device_count():
       raise ValueError(
-        f'Expected equal numbers of devices in all processes, got '
-        f'{jax.local_device_count()} of {jax.device_count()} in process '
-        f'{process_id} of {num_processes}: set cpu_devices.'
+        f'Process {process_id} of {num_processes} has '
+        f'{jax.local_device_count()} of {jax.device_count()} devices; all '
+        'processes require the same number. Set cpu_devices.'
       )
     # Processes connect now, while all are in step: JAX waits for 30 s only.
     processes.wait_for_all('started')

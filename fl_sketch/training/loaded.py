@@ -60,7 +60,7 @@ def load(
   folder = pathlib.Path(folder)
   config = _config(folder)
   if best and round is not None:
-    raise ValueError(f'Expected {round=} or {best=}, not both.')
+    raise ValueError(f'Set round or best, not both; got {round=}, {best=}.')
   there = rounds_of(folder)
   if best:
     kept = saved_params.rounds_in(folder / _BEST)
@@ -71,7 +71,7 @@ def load(
     round = kept[-1]
   if round is not None and round not in there:
     raise checkpoints.CheckpointError(
-      f'Expected {round=} in {there}, of which {folder} holds parameters.'
+      f'{folder} holds no parameters of {round=}. Set one of {there}.'
     )
   return Run(folder, config, round, problem, data_dir)
 
@@ -184,7 +184,7 @@ class Run:
     """
     if self.experiment.apply_fn is None:
       raise ValueError(
-        'Expected a model with outputs, not a plain function of a batch: call '
+        'The problem is a plain function of a batch and has no outputs. Call '
         'it with `params`.'
       )
     leaves, tree = jax.tree.flatten(inputs)

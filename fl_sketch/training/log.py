@@ -157,8 +157,8 @@ def epsilons_by_round(exp: experiment.Experiment) -> list[Any] | None:
   own = exp.hyper._replace(frozen=None)
   if jax.device_get(own) != jax.device_get(hyper):
     raise ValueError(
-      f'Expected the hyperparameters {hyper} of the config in a private run, '
-      f'not {own}.'
+      f'A private run requires the hyperparameters of its config, {hyper}; got '
+      f'{own}. Set them in the config.'
     )
   last = exp.config.rounds
   coarse = {m << k for m in range(1, 8) for k in range(last.bit_length())}

@@ -119,7 +119,8 @@ class _Loop:
     self.start, ledger = self._restore()
     if self.start > c.rounds:
       raise workdir_lib.WorkdirError(
-        f'Expected rounds={c.rounds} >= {self.start}, the rounds that are done.'
+        f'{folder} has completed {self.start} rounds, more than '
+        f'rounds={c.rounds}. Set rounds >= {self.start}, or another workdir.'
       )
     self.was_finished = self.files.finished and self.start == c.rounds
     self.runner.use(self._secret())
@@ -227,8 +228,8 @@ class _Loop:
       return
     c = self.exp.config
     warnings.warn(
-      f'The training loss ended at {last:.4g}, that of the model before the '
-      f'first round is {first:.4g}: try a smaller client_lr={c.client_lr:g} or '
+      f'Final training loss {last:.4g}; test loss of the initial model '
+      f'{first:.4g}. Try a smaller client_lr={c.client_lr:g} or '
       f'server_lr={c.server_lr:g}.',
       stacklevel=4,
     )

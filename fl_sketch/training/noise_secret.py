@@ -151,15 +151,18 @@ def _draw(path) -> bytes:
 def _read(path) -> bytes:
   if not path.exists():
     raise SecretError(
-      f'{path} is missing: resumed with other noise, rounds would be released '
-      'twice. Put it back, or start in another workdir.'
+      f'{path} is missing: other noise would release some rounds twice. '
+      'Restore it, or start in another workdir.'
     )
   if path.stat().st_mode & 0o077:
     raise SecretError(
-      f'{path} can be read by others (mode {path.stat().st_mode & 0o777:o}): '
-      'who knows the noise has no privacy. Start in another workdir.'
+      f'{path} is readable by others (mode {path.stat().st_mode & 0o777:o}): '
+      'known noise protects nobody. Start in another workdir.'
     )
   entropy = path.read_bytes()
   if len(entropy) != _BYTES:
-    raise SecretError(f'Expected {_BYTES} bytes in {path}, not {len(entropy)}.')
+    raise SecretError(
+      f'{path} has {len(entropy)} bytes, not {_BYTES}: it is damaged. Restore '
+      'it, or start in another workdir.'
+    )
   return entropy

@@ -58,8 +58,8 @@ def decide(
     clients = _where('client_state', c.client_state, size, mesh)
   if clients == 'host' and c.rounds_per_dispatch > 1:
     raise PlacementError(
-      f'Expected rounds_per_dispatch={c.rounds_per_dispatch} to be 1: '
-      'client state, which stays on the host, travels between rounds.'
+      f'rounds_per_dispatch={c.rounds_per_dispatch} requires client_state on '
+      'the devices. Set rounds_per_dispatch=1.'
     )
   return Placement(data, clients, c.server_state)
 
@@ -69,8 +69,8 @@ def _where(field: str, value: str, size: int, mesh: Any) -> str:
   if jax.process_count() > 1:
     if value == 'device':
       raise PlacementError(
-        f"Expected {field}={value!r} to be 'auto' or 'host' with several "
-        'processes: each holds the data and state of its clients only.'
+        f'{field}={value!r} does not support several processes, each of which '
+        f"holds its own clients only. Set {field}='auto' or 'host'."
       )
     return 'host'
   if value != 'auto':
@@ -105,9 +105,12 @@ def check_processes(c: config_lib.Config):
   """
   processes = jax.process_count()
   if processes > c.population:
-    raise PlacementError(f'Expected {processes=} <= {c.population=}.')
+    raise PlacementError(
+      f'population={c.population} leaves some of {processes} processes without '
+      f'a client. Set num_processes <= {c.population}.'
+    )
   if processes > 1 and c.trust == 'secure_aggregation':
     raise PlacementError(
-      "Expected trust='secure_aggregation' on one process: neighbours are "
-      'drawn among lanes, of which several processes leave many empty.'
+      "trust='secure_aggregation' does not support several processes: masks "
+      'would be shared with empty client slots. Set num_processes=1.'
     )

@@ -5,7 +5,7 @@ config, and problem.json, what `identity.of` finds. Both are compared by
 `differences`, and refused by `check`.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 import json
 import pathlib
 import re
@@ -55,20 +55,27 @@ def differences(
 
 
 def check(
-  place: pathlib.Path, what: str, differing: Iterable[str], why: str = ''
+  place: pathlib.Path,
+  what: str,
+  then: Mapping[str, Any],
+  now: Mapping[str, Any],
+  free: Collection[str] = (),
+  why: str = '',
 ):
-  """Refuses a folder or a file if a record differs.
+  """Refuses a folder, or a file, whose record differs from that of a start.
 
   Args:
     place: the folder or the file.
     what: the kind of the record, as 'config'.
-    differing: values of `differences`.
+    then: see `differences`, as `now` and `free`.
+    now: of the start.
+    free: entries that may differ.
     why: why they must not differ.
 
   Raises:
     WorkdirError: names what differs.
   """
-  if named := '; '.join(differing):
+  if named := '; '.join(differences(then, now, free).values()):
     raise WorkdirError(
       f'{place} holds a run of another {what} ({named}){why}. Set another '
       'workdir, or the earlier values.'
@@ -111,7 +118,7 @@ def check_config(
       f'{folder} was started with an older version: {places}. Set another '
       'workdir.'
     )
-  check(folder, 'config', differences(then, now, may_change).values())
+  check(folder, 'config', then, now, may_change)
 
 
 def stored_config(
@@ -162,32 +169,21 @@ def check_problem(
         'those of its run. Set another workdir.'
       )
     return
-  refused, warned = sort_out(then, problem, private=private)
-  why = ': some rounds would be released twice' if private else ''
-  check(folder, 'problem', refused, why)
-  if warned:
+  free = set() if identity.START in problem else {identity.START}
+  warned, why = set(), ': some rounds would be released twice'
+  if not private:
+    free, warned, why = free | _MACHINE, _CODE, ''
+    kinds = {str(r.get('device')).partition(' x ')[2] for r in (then, problem)}
+    if then.get('jax') != problem.get('jax') or len(kinds) > 1:
+      warned = warned | {identity.PROGRAM, identity.START}
+  check(folder, 'problem', then, problem, free | warned, why)
+  found = differences(then, problem, free)
+  if named := '; '.join(text for k, text in found.items() if k in warned):
     warnings.warn(
-      f'{folder} was started with other versions ({"; ".join(warned)}); '
-      'results may differ.',
+      f'{folder} was started with other versions or devices ({named}); results '
+      'may differ.',
       stacklevel=3,
     )
-
-
-def sort_out(
-  then: identity.Record, now: identity.Record, *, private: bool
-) -> tuple[list[str], list[str]]:
-  """Describes what a start refuses, and of what it warns: `check_problem`."""
-  drawn = () if identity.START in now else (identity.START,)
-  differ, warned = differences(then, now, drawn), _CODE
-  if private:
-    return [*differ.values()], []
-  kinds = {str(r.get('device')).partition(' x ')[2] for r in (then, now)}
-  if 'jax' in differ or len(kinds) > 1:
-    vague = {identity.PROGRAM, identity.START} & differ.keys()
-    differ |= {name: f'{name} cannot be compared' for name in vague}
-    warned = warned | vague
-  listed = lambda names: [text for k, text in differ.items() if k in names]
-  return listed(differ.keys() - warned - _MACHINE), listed(warned)
 
 
 def read(path: pathlib.Path, what: str) -> dict[str, Any] | None:

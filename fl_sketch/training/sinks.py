@@ -41,7 +41,9 @@ def opened(
     MissingExtraError: its package is not installed.
   """
   if not {*names} <= {*NAMES}:
-    raise config_lib.ConfigError(f'Expected log_to={names} in {NAMES}.')
+    raise config_lib.ConfigError(
+      f'log_to={names} has an unknown sink. Set names of {NAMES}.'
+    )
   with contextlib.ExitStack() as stack:
     sinks = [
       stack.enter_context(

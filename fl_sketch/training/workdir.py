@@ -59,26 +59,11 @@ def _has_rows(folder: pathlib.Path) -> bool:
   return path.exists() and path.stat().st_size > 0
 
 
-@contextlib.contextmanager
-def _in_all_processes(folder: pathlib.Path) -> Iterator[None]:
-  """Raises the WorkdirError of one process in all of them."""
-  error = None
-  try:
-    yield
-  except WorkdirError as e:
-    error = e
-  if processes.any_process(error is not None):
-    raise error or WorkdirError(f'Another process refuses {folder}.')
-
-
 def lock(folder: pathlib.Path) -> contextlib.ExitStack:
   """Locks a folder against other runs until the result is closed.
 
   The first process of a run locks for all of them. The kernel unlocks when that
   process ends, even by SIGKILL: a file it leaves behind locks nothing.
-
-  Args:
-    folder: must exist.
 
   Raises:
     WorkdirError: another process uses the folder, which the message names, or
@@ -89,6 +74,18 @@ def lock(folder: pathlib.Path) -> contextlib.ExitStack:
       if jax.process_index() == 0:
         _lock(folder / 'lock', locked)
     return locked.pop_all()
+
+
+@contextlib.contextmanager
+def _in_all_processes(folder: pathlib.Path) -> Iterator[None]:
+  """Raises the WorkdirError of one process in all of them."""
+  error = None
+  try:
+    yield
+  except WorkdirError as e:
+    error = e
+  if processes.any_process(error is not None):
+    raise error or WorkdirError(f'Another process refuses {folder}.')
 
 
 def _lock(path: pathlib.Path, locked: contextlib.ExitStack):
@@ -107,7 +104,7 @@ def _lock(path: pathlib.Path, locked: contextlib.ExitStack):
   except BlockingIOError as e:
     user = path.read_text() if path.exists() else 'another process'
     raise WorkdirError(
-      f'{path.parent} is in use by {user}: end it, or name another workdir.'
+      f'{path.parent} is in use by {user}. End it, or set another workdir.'
     ) from e
   except OSError as e:  # some network drives have no locks
     warnings.warn(f'{path.parent} cannot be locked: {e}.', stacklevel=4)

@@ -137,8 +137,7 @@ class Workspace:
       path = older if older.exists() else path
     if path.exists():
       record = json.loads(path.read_text())
-      differing = same_run.differences(record['fields'], fields)
-      same_run.check(path, 'fields', differing.values())
+      same_run.check(path, 'fields', record['fields'], fields)
       return record['result']
     result = json.loads(json.dumps(compute()))
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,7 @@
 """Registered parts play in runs and sweeps as the built-in ones do."""
 
+import json
+
 import chex
 from fl_sketch import (
   algorithms,
@@ -203,9 +205,11 @@ def test_a_folder_knows_the_source_of_plugins(tmp_path):
   path.write_text(path.read_text() + '# changed\n')
   other = identity.of(experiment.build(fields))
   assert {k for k in record if record[k] != other[k]} == {'source of plug-ins'}
-  refused, warned = same_run.sort_out(record, other, private=False)
-  assert (refused, warned) == ([], ['source of plug-ins'])
-  assert same_run.sort_out(record, other, private=True)[0]
+  (tmp_path / 'problem.json').write_text(json.dumps(record))
+  with pytest.warns(UserWarning, match=r'\(source of plug-ins\); results'):
+    same_run.check_problem(tmp_path, other, private=False)
+  with pytest.raises(same_run.WorkdirError, match=r'\(source of plug-ins\): '):
+    same_run.check_problem(tmp_path, other, private=True)
 
 
 class Sleepy(nn.Module):

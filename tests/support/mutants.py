@@ -331,8 +331,8 @@ MUTANTS = (
   Mutant(
     'a private run goes on with another version',
     'training/same_run.py',
-    'if private:',
-    'if False:',
+    'if not private:',
+    'if True:',
     'training',
   ),
   Mutant(

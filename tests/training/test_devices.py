@@ -62,9 +62,9 @@ def test_gpus_are_told_to_be_deterministic(deterministic, flags):
 @pytest.mark.parametrize(
   ('options', 'message'),
   [
-    ({'cpu_devices': 0}, 'cpu_devices=0 >= 1'),
-    ({'num_processes': 2, 'process_id': 2}, 'process_id=2 < num_processes=2'),
-    ({'num_processes': 2}, 'a coordinator'),
+    ({'cpu_devices': 0}, 'cpu_devices=0 is too small'),
+    ({'num_processes': 2, 'process_id': 2}, 'process_id=2 is out of range'),
+    ({'num_processes': 2}, 'coordinator=HOST'),
   ],
 )
 def test_devices_out_of_range_are_refused(options, message):

@@ -102,11 +102,13 @@ def test_a_checkpoint_that_cannot_be_read_is_named(copy):
 
 def test_what_is_not_there_is_said(copy, tmp_path_factory):
   """Catches a traceback, or another run's parameters, for what is missing."""
-  with pytest.raises(checkpoints.CheckpointError, match=r'=5 in \[4, 6, 8\]'):
+  with pytest.raises(
+    checkpoints.CheckpointError, match=r'=5. Set one of \[4, 6, 8'
+  ):
     fl_sketch.load(copy, round=5)
   with pytest.raises(checkpoints.CheckpointError, match='keep_best=None'):
     fl_sketch.load(copy, best=True)
-  with pytest.raises(ValueError, match='round=4 or best=True, not both'):
+  with pytest.raises(ValueError, match='not both; got round=4, best=True'):
     fl_sketch.load(copy, round=4, best=True)
   shutil.rmtree(copy / 'checkpoints')
   for name in ('metrics.jsonl', 'summary.json'):
@@ -154,7 +156,7 @@ def test_a_run_of_ones_own_is_loaded_with_its_problem(own, tmp_path):
   assert isinstance(run.params, tuple)
   chex.assert_trees_all_equal(run.params, jax.device_get(result.state.params))
   assert run.evaluate() == {'test_loss': result.row['test_loss']}
-  with pytest.raises(ValueError, match='not a plain function of a batch'):
+  with pytest.raises(ValueError, match='is a plain function of a batch'):
     run.apply(np.zeros((1, 3)))
   alone = fl_sketch.load(tmp_path)
   assert isinstance(alone.params, list)

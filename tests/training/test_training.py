@@ -68,7 +68,7 @@ def test_a_start_that_is_refused_closes_what_it_opened(copy, monkeypatch):
       close(self)
 
     monkeypatch.setattr(cls, 'close', close)
-  with pytest.raises(workdir.WorkdirError, match='Expected rounds=7 >= 8'):
+  with pytest.raises(workdir.WorkdirError, match='8 rounds, more than'):
     train(copy, rounds=7)
   assert closed == ['Checkpoints', 'Runner', 'Workdir']
 

@@ -125,8 +125,7 @@ def _read(path: pathlib.Path, options: Options) -> dict[int, Any]:
   if not path.exists():
     return {}
   kept = json.loads(path.read_text())
-  differing = same_run.differences(kept['options'], options._asdict())
-  same_run.check(path, 'options', differing.values())
+  same_run.check(path, 'options', kept['options'], options._asdict())
   return {row['round']: row for row in kept['spectra']}
 
 
