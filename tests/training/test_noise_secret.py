@@ -1,10 +1,13 @@
 """The secret of a private run: its permissions, and when a run needs it."""
 
 import dataclasses
+import hashlib
+import itertools
 import os
 import stat
 
 from fl_sketch.experiment import config
+from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.training import noise_secret
 from fl_sketch.utils import files
@@ -67,16 +70,25 @@ def test_every_run_draws_another_secret(tmp_path):
   assert all(0 <= s.sampling_seed < 2**64 for s in roots)
 
 
-def test_every_bit_of_the_entropy_counts(entropy):
+def test_every_bit_of_the_entropy_reaches_both_roots(entropy):
+  """Catches roots of a generator that use some bytes of the file alone."""
   whole = entropy.read_bytes()
   folder = entropy.parent.parent
-  roots = [noise_secret.keep(folder, resumed=True)]
-  for i in range(32):
-    changed = bytearray(whole)
-    changed[i] ^= 1
-    entropy.write_bytes(changed)
-    roots.append(noise_secret.keep(folder, resumed=True))
-  assert are_distinct(roots)
+  found = []
+  for name in generators.NAMES:
+    keep = lambda n=name: noise_secret.keep(folder, resumed=True, generator=n)
+    found.append(keep())
+    # All bits of the hash count as well: they would else be fewer than 256.
+    roots = generators.roots(hashlib.sha256(whole).digest(), name)
+    assert same(found[-1], noise_secret.Secret(*roots))
+    for i in range(0, 256, 7):
+      changed = bytearray(whole)
+      changed[i // 8] ^= 1 << i % 8
+      entropy.write_bytes(changed)
+      found.append(keep())
+    entropy.write_bytes(whole)
+    assert same(keep(), noise_secret.Secret(*roots))
+  assert are_distinct(found)
 
 
 def test_a_resumed_run_without_its_secret_is_refused(tmp_path):
@@ -122,9 +134,13 @@ def test_an_interrupted_write_leaves_nothing_half_made(
 
 
 def test_a_noise_seed_makes_the_same_secret_again():
-  roots = [noise_secret.reproducible(i) for i in range(50)]
+  """Catches seeds, or generators, that share their randomness."""
+  seeds = itertools.product(range(10), range(2), generators.NAMES)
+  seeds = [*seeds]
+  roots = [noise_secret.reproducible(*args) for args in seeds]
   assert are_distinct(roots)
-  assert all(same(s, noise_secret.reproducible(i)) for i, s in enumerate(roots))
+  again = (noise_secret.reproducible(*args) for args in seeds)
+  assert all(map(same, roots, again))
   # It differs from the hash key of a run of this seed.
   assert words(roots[0].noise_key) != words(jax.random.key(0))
 
@@ -140,9 +156,10 @@ def test_a_noise_seed_leaves_no_file(tmp_path):
   assert (tmp_path / 'secret' / 'entropy').exists()
 
 
-def test_points_of_a_sweep_have_noise_of_their_own(tmp_path):
+@pytest.mark.parametrize('generator', generators.NAMES)
+def test_points_of_a_sweep_have_noise_of_their_own(generator, tmp_path):
   """They share the file in the folder, and no random number."""
-  c = config.Config(**PRIVATE)
+  c = config.Config(**PRIVATE, noise_generator=generator)
   points = [
     dataclasses.replace(c, **changed)
     for changed in ({}, {'seed': 1}, {'clip_norm': 0.2}, {'server_lr': 0.3})

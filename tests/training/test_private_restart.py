@@ -1,16 +1,13 @@
 """Restarts of private runs: unchanged to the same bits, otherwise refused."""
 
-import hashlib
 import shutil
 import signal
 
 import chex
 from fl_sketch import experiment, training
 from fl_sketch.privacy.mechanisms import generators
-from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.training import devices, identity, noise_secret, runner, workdir
 from fl_sketch.utils import files
-import jax
 import numpy as np
 import pytest
 import runs
@@ -24,8 +21,7 @@ from tests.training.test_identity import (
   build,
   write_store,
 )
-from tests.training.test_noise_secret import FILES, PROBLEM, are_distinct, same
-from tests.training.test_private_runs import PRIVATE as DIGITS, SAMPLES, traces
+from tests.training.test_private_runs import PRIVATE as DIGITS, SAMPLES
 
 X = np.arange(48, dtype=np.uint8).reshape(12, 4)
 CHACHA = {'noise_generator': 'chacha20'}
@@ -184,28 +180,6 @@ def test_sigkill_before_the_first_checkpoint_ends_with_the_same_bits(
   runs.have_equal_parameters(whole, cut)
 
 
-def test_every_bit_of_the_entropy_reaches_both_roots(tmp_path):
-  """Catches roots of ChaCha20 that use some bytes of the file alone."""
-  noise_secret.keep(tmp_path, resumed=False)
-  path = tmp_path / 'secret' / 'entropy'
-  whole = path.read_bytes()
-  keep = lambda: noise_secret.keep(tmp_path, resumed=True, generator='chacha20')
-  found = [keep()]
-  assert {p.name for p in path.parent.iterdir()} == FILES
-  assert same(found[0], keep())
-  for i in range(0, 256, 7):
-    changed = bytearray(whole)
-    changed[i // 8] ^= 1 << i % 8
-    path.write_bytes(changed)
-    found.append(keep())
-  assert are_distinct(found)
-  assert all(len(s.sampling_seed) == 32 for s in found)
-  path.write_bytes(whole)
-  # All bits of the hash count as well: they would else be fewer than 256.
-  roots = generators.roots(hashlib.sha256(whole).digest(), 'chacha20')
-  assert same(found[0], noise_secret.Secret(*roots))
-
-
 def test_cohorts_and_batches_follow_the_secret():
   """Catches a private run that samples from the public seed."""
   roots = [bytes([i]) * 32 for i in range(3)]
@@ -224,44 +198,6 @@ def test_cohorts_and_batches_follow_the_secret():
   assert len({*taken}) == len(taken)
   again = batches.sample(0, roots[0])
   np.testing.assert_array_equal(again.batches, drawn[0].batches)
-
-
-def test_generators_and_points_share_no_randomness(tmp_path):
-  """Catches a point of a sweep, or a generator, with the noise of another."""
-  c = build(PRIVATE | CHACHA).config
-  of = lambda c: noise_secret.of_run(c, PROBLEM, tmp_path, resumed=False)
-  fields = [{}, {'seed': 1}, {'clip_norm': 0.2}]
-  found = [of(build(PRIVATE | CHACHA | more).config) for more in fields]
-  assert are_distinct(found)
-  seeded = [
-    noise_secret.reproducible(i, s, 'chacha20') for i in (0, 1) for s in (0, 1)
-  ]
-  assert are_distinct(seeded)
-  public = build(PRIVATE | CHACHA | {'noise_seed': 1}).config
-  assert same(of(public), seeded[2])
-  assert same(of(c), found[0])
-
-
-@pytest.mark.nightly
-def test_no_published_file_holds_the_secret(tmp_path):
-  """Catches a key of ChaCha20 in a checkpoint, a config or a summary."""
-  fields = PRIVATE | CHACHA | {'checkpoint_every': 1}
-  exp = build(fields)
-  state = training.train(exp, tmp_path, progress=False).state
-  entropy = (tmp_path / 'secret' / 'entropy').read_bytes()
-  kept = noise_secret.of_run(
-    exp.config, identity.of(exp), tmp_path, resumed=True
-  )
-  found = traces(kept, entropy)
-  assert any(trace in entropy for trace in found)
-  for path in tmp_path.rglob('*'):
-    if path.is_file() and path.parent.name != 'secret':
-      content = path.read_bytes()
-      assert not any(trace in content for trace in found), path
-  k = keys_lib.noise_keys(kept.noise_key, 0)
-  words = np.asarray(jax.random.key_data(k.server))
-  for leaf in jax.tree.leaves(jax.device_get(state)):
-    assert words[:2].tobytes() not in np.ascontiguousarray(leaf).tobytes()
 
 
 @pytest.mark.nightly

@@ -10,6 +10,7 @@ import chex
 from fl_sketch import experiment, sweeps, training
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import types
+from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.reporting import label_distribution, learning_curves
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.training import identity, log, noise_secret, workdir
@@ -175,10 +176,16 @@ def traces(kept, entropy):
   return [*texts, *(text for x in numbers for text in forms(x, 8))]
 
 
-def test_no_published_file_holds_the_secret(whole):
+@pytest.mark.representatives('threefry')
+@pytest.mark.parametrize('name', generators.NAMES)
+def test_no_published_file_holds_the_secret(name, whole, tmp_path):
+  """Catches a key in a checkpoint, a config or a summary."""
   folder, result = whole
+  if name != generators.DEFAULT:
+    folder = tmp_path
+    result = train(folder, noise_generator=name)
   entropy = (folder / 'secret' / 'entropy').read_bytes()
-  exp = experiment.build(PRIVATE)
+  exp = experiment.build(PRIVATE | {'noise_generator': name})
   of_run = functools.partial(noise_secret.of_run, exp.config, identity.of(exp))
   kept = of_run(folder, resumed=True)
   secrets = traces(kept, entropy)
@@ -191,10 +198,12 @@ def test_no_published_file_holds_the_secret(whole):
       searched += 1
   assert searched > 10
   # Files of checkpoints are compressed; these are the values in them.
-  words = np.asarray(jax.random.key_data(kept.noise_key))
+  keys = kept.noise_key, keys_lib.noise_keys(kept.noise_key, 0).server
+  data = [np.asarray(jax.random.key_data(key)) for key in keys]
+  secrets += [x[: 1 + len(x) // 8].tobytes() for x in data]  # 2 words of 8
   for leaf in jax.tree.leaves(jax.device_get(result.state)):
     bits = np.ascontiguousarray(leaf).tobytes()
-    assert not any(trace in bits for trace in (*secrets, words[:1].tobytes()))
+    assert not any(trace in bits for trace in secrets)
 
 
 @pytest.mark.nightly
