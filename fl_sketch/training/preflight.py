@@ -1,6 +1,6 @@
 """Preflight memory check: raises TooLargeError and suggests config changes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 import dataclasses
 import functools
 
@@ -59,14 +59,9 @@ def check(
 def require_memory(
   memory: memory_lib.Memory,
   have: memory_lib.Available,
-  suggestions: list[str] | None = None,
+  suggestions: Sequence[str] = (),
 ):
-  """Raises if a run exceeds the memory; an unknown limit is never exceeded.
-
-  Args:
-    memory: of a run.
-    have: the memory that is available.
-    suggestions: config changes, named before a larger machine.
+  """Compares memory, before `suggestions` of changes to the config.
 
   Raises:
     TooLargeError: names what does not fit, and the suggestions.
@@ -78,7 +73,7 @@ def require_memory(
     machine += f' and {memory_lib.units(memory.device_peak)} on each device'
   raise memory_lib.TooLargeError(
     f'The run takes {" and ".join(shortfalls)}. '
-    f'Change {"; or ".join([*(suggestions or []), machine])}.'
+    f'Change {"; or ".join([*suggestions, machine])}.'
   )
 
 
@@ -87,12 +82,6 @@ class _Search:
 
   Numbers of lanes are interpolated, then compiled to be sure. Other placements
   of arrays are not compiled: their bytes follow from shapes.
-
-  Args:
-    exp: the experiment, which does not fit.
-    mesh: the devices of the run.
-    memory: of the run.
-    have: the memory that is available.
 
   Attributes:
     programs: lanes_per_step -> the program, of those compiled.
@@ -195,13 +184,8 @@ def _largest(
 ) -> int:
   """The largest number below `most` without a shortfall; 0 if there is none.
 
-  It interpolates linearly, then halves: the result may be smaller.
-
-  Args:
-    most: a number that is too large.
-    least: the smallest number to try.
-    above: the shortfall of `most`.
-    shortfall: number -> bytes that are missing; slow.
+  It interpolates linearly between `least` and `most`, whose shortfall is
+  `above`, then halves: the result may be smaller.
   """
   if most <= least or (low := shortfall(least)) > 0:
     return 0

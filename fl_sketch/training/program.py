@@ -191,15 +191,7 @@ def abstract_state(
 
 
 def _placed(mesh, one, server, clients, spec):
-  """Abstract state with sharding.
-
-  Args:
-    mesh: the devices of the run.
-    one: the state of a population of one.
-    server: see `Placement`.
-    clients: number of clients whose state there is.
-    spec: sharding of their state.
-  """
+  """Abstract state of `clients`, sharded by `spec`, from the state of one."""
   sharding = NamedSharding(mesh, spec)
 
   def rows(x):

@@ -62,18 +62,18 @@ def check(
   free: Collection[str] = (),
   why: str = '',
 ):
-  """Refuses a folder, or a file, whose record differs from that of a start.
+  """Compares the record of a folder, or of a file, with that of a start.
 
   Args:
     place: the folder or the file.
     what: the kind of the record, as 'config'.
-    then: see `differences`, as `now` and `free`.
-    now: of the start.
+    then: its record; see `differences`, also for `now` and `free`.
+    now: that of the start.
     free: entries that may differ.
-    why: why they must not differ.
+    why: they must not differ.
 
   Raises:
-    WorkdirError: names what differs.
+    WorkdirError: they differ; names in what.
   """
   if named := '; '.join(differences(then, now, free).values()):
     raise WorkdirError(
@@ -101,13 +101,8 @@ def check_config(
 ):
   """Compares a config with the config.json of a folder, where there is one.
 
-  Args:
-    folder: with or without results.
-    config: a dataclass whose fields all have a default.
-    may_change: fields that may differ.
-
   Raises:
-    WorkdirError: other fields differ.
+    WorkdirError: fields other than those that `may_change` differ.
   """
   if (then := stored_config(folder, type(config))) is None:
     return
@@ -150,14 +145,9 @@ def check_problem(
 
   A private run refuses every difference. Any other one warns of another
   fl_sketch or JAX, and ignores other devices. Jaxprs and the rounding of first
-  parameters depend on JAX and on the kind of device: where one of them has
-  changed, these only lead to a warning. Parameters that are not drawn are not
+  parameters depend on JAX and on the kind of device: where one of these has
+  changed, they lead to a warning. Parameters that are not drawn are not
   compared.
-
-  Args:
-    folder: with or without results.
-    problem: of the start.
-    private: whether the run is private.
 
   Raises:
     WorkdirError: the problem differs, or the folder has results without one.

@@ -1,6 +1,6 @@
 """Writes and locks the folder of a run: config, problem, metrics, summary."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 import contextlib
 import fcntl
 import json
@@ -142,6 +142,7 @@ class Workdir:
     self._writes = jax.process_index() == 0
     self._file = None
     self._fields, self._problem = files.as_json(config), problem
+    self._rounds = config.rounds
     with lock(self.folder) as locked:  # nobody else writes what is compared
       with _in_all_processes(self.folder):
         same_run.check_run(self.folder, config, problem)
@@ -151,29 +152,26 @@ class Workdir:
   def begin(self, rounds_done: int) -> dict[str, Any]:
     """Writes config and problem, and cuts metrics after the checkpoint.
 
-    A killed process leaves rows past its last checkpoint, and perhaps half a
-    line. It is the first to write: a start that is refused leaves the folder as
-    it was, and so does that of a finished run. The summary of a shorter run is
-    removed.
+    A start that is refused, and that of a finished run, write nothing. The
+    summary of a shorter run is removed.
 
     Returns:
       The last row of metrics that stays, empty if there is none.
     """
     rows = metrics.read_metrics(self.metrics) if self.metrics.exists() else []
     rows = [row for row in rows if row['round'] < rounds_done]
-    if self.finished and rounds_done == self._fields['rounds']:
-      return rows[-1] if rows else {}
-    text = ''.join(json.dumps(row) + '\n' for row in rows)
+    last, all_done = rows[-1] if rows else {}, rounds_done == self._rounds
+    if (self.finished and all_done) or not self._writes:
+      return last
     # Before any round: no later start may release it with another problem.
-    self._replace('problem.json', self._problem)
-    self._replace('config.json', self._fields)
-    self._replace('metrics.jsonl', text)
-    if self._writes and rounds_done < self._fields['rounds']:
+    files.replace(self.folder / 'problem.json', self._problem)
+    files.replace(self.folder / 'config.json', self._fields)
+    files.replace(self.metrics, _lines(rows))
+    if not all_done:
       (self.folder / 'summary.json').unlink(missing_ok=True)
-    if self._writes:
-      # Unbuffered: closing would write what a full disk has refused once more.
-      self._file = open(self.metrics, 'ab', buffering=0)
-    return rows[-1] if rows else {}
+    # Unbuffered: closing would write what a full disk has refused once more.
+    self._file = open(self.metrics, 'ab', buffering=0)
+    return last
 
   def has_metrics(self) -> bool:
     """Whether an earlier start has logged a round."""
@@ -200,17 +198,15 @@ class Workdir:
 
   def summarize(self, row: dict[str, Any], **more: Any):
     """Writes summary.json: the last row, versions and devices."""
-    self._replace('summary.json', row | more | files.measured_with())
+    if self._writes:
+      about = row | more | files.measured_with()
+      files.replace(self.folder / 'summary.json', about)
 
   def close(self):
     """Closes metrics.jsonl and unlocks the folder."""
     if self._file is not None:
       self._file.close()
     self._lock.close()
-
-  def _replace(self, name, content):
-    if self._writes:
-      files.replace(self.folder / name, content)
 
 
 class Records:
@@ -266,5 +262,8 @@ class Records:
       files.replace(self.folder / 'problem.json', self._problem)
     files.replace(self.folder / 'config.json', files.as_json(self._config))
     self.rows[number] = json.loads(json.dumps(row))
-    lines = [json.dumps(self.rows[i]) + '\n' for i in sorted(self.rows)]
-    files.replace(self._path, ''.join(lines))
+    files.replace(self._path, _lines(self.rows[i] for i in sorted(self.rows)))
+
+
+def _lines(rows: Iterable[dict[str, Any]]) -> str:
+  return ''.join(json.dumps(row) + '\n' for row in rows)

@@ -1,21 +1,10 @@
 """How a process configures JAX before it starts."""
 
 import os
-import subprocess
-import sys
 
 from fl_sketch.training import devices
 import jax
 import pytest
-
-CODE = """
-import os
-from fl_sketch.training import devices
-for _ in range(2):
-  devices.start(cpu_devices=3, deterministic={})
-import jax
-print(jax.device_count(), os.environ['XLA_FLAGS'])
-"""
 
 
 @pytest.fixture
@@ -38,27 +27,6 @@ def test_a_start_asks_for_devices_and_keeps_the_flags_of_users(told):
   assert os.environ['XLA_FLAGS'] == '--mine --xla_gpu_deterministic_ops=true'
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-  ('deterministic', 'flags'),
-  [(True, 'MINE --xla_gpu_deterministic_ops=true'), (False, 'MINE')],
-)
-def test_gpus_are_told_to_be_deterministic(deterministic, flags):
-  """A flag that XLA does not know would end the process."""
-  mine = '--xla_cpu_enable_fast_math=false'
-  done = subprocess.run(
-    [sys.executable, '-c', CODE.format(deterministic)],
-    env=os.environ | {'XLA_FLAGS': mine, 'JAX_PLATFORMS': 'cpu'},
-    capture_output=True,
-    text=True,
-    check=True,
-  )
-  assert done.stdout.split(maxsplit=1) == [
-    '3',
-    flags.replace('MINE', mine) + '\n',
-  ]
-
-
 @pytest.mark.parametrize(
   ('options', 'message'),
   [
@@ -70,3 +38,20 @@ def test_gpus_are_told_to_be_deterministic(deterministic, flags):
 def test_devices_out_of_range_are_refused(options, message):
   with pytest.raises(ValueError, match=message):
     devices.start(**options)
+
+
+@pytest.mark.parametrize(
+  ('platform', 'flags', 'fixed'),
+  [
+    ('cpu', '', True),
+    ('cuda', '', False),
+    ('cuda', '--a=1 --xla_gpu_deterministic_ops=true', True),
+    ('cuda', '--xla_gpu_deterministic_ops=truely', False),
+  ],
+)
+def test_kernels_are_deterministic_by_the_flag_of_the_start(
+  platform, flags, fixed, monkeypatch
+):
+  """Catches a record that does not know --nodeterministic."""
+  monkeypatch.setenv('XLA_FLAGS', flags)
+  assert devices.deterministic(platform) == fixed

@@ -224,6 +224,7 @@ def test_dropout_of_a_model_with_hyperparameters_is_seen():
 VERSIONS = {
   'source of fl_sketch': '0' * 64, 'fl_sketch': '0.0.0', 'jax': '0.0.0',
   'numpy': '1.0.0', 'python': '3.0.0', 'device': '9 x cpu', 'processes': 7,
+  'deterministic kernels': False,
 }  # fmt: skip
 
 

@@ -55,19 +55,14 @@ def test_only_the_owner_reads_the_secret(tmp_path):
   assert (folder / 'entropy').stat().st_size == 32
 
 
-def test_the_secret_is_read_again(entropy):
-  folder = entropy.parent.parent
-  before = entropy.read_bytes()
-  first, again = (noise_secret.keep(folder, resumed=r) for r in (False, True))
-  assert same(first, again)
-  assert entropy.read_bytes() == before
-
-
-def test_every_run_draws_another_secret(tmp_path):
+def test_every_run_draws_a_secret_and_reads_it_again(tmp_path):
   folders = [tmp_path / str(i) for i in range(20)]
   roots = [noise_secret.keep(folder, resumed=False) for folder in folders]
   assert are_distinct(roots)
   assert all(0 <= s.sampling_seed < 2**64 for s in roots)
+  for resumed in False, True:
+    again = (noise_secret.keep(folder, resumed=resumed) for folder in folders)
+    assert all(map(same, roots, again))
 
 
 def test_every_bit_of_the_entropy_reaches_both_roots(entropy):
@@ -97,21 +92,18 @@ def test_a_resumed_run_without_its_secret_is_refused(tmp_path):
   assert not (tmp_path / 'secret').exists()
 
 
-@pytest.mark.parametrize('mode', [0o640, 0o604, 0o620, 0o601, 0o666])
-def test_a_secret_open_to_others_is_refused(entropy, mode):
-  entropy.chmod(mode)
-  for resumed in False, True:
+@pytest.mark.parametrize('resumed', [False, True])
+def test_a_secret_that_is_open_or_damaged_is_refused(entropy, resumed):
+  """Catches noise that others know, or that has fewer bits."""
+  keep = lambda: noise_secret.keep(entropy.parent.parent, resumed=resumed)
+  for length in 0, 31, 33:
+    entropy.write_bytes(bytes(length))
+    with pytest.raises(noise_secret.SecretError, match=f'has {length} bytes'):
+      keep()
+  for mode in 0o640, 0o604, 0o620, 0o601, 0o666:
+    entropy.chmod(mode)
     with pytest.raises(noise_secret.SecretError, match=f'mode {mode:o}'):
-      noise_secret.keep(entropy.parent.parent, resumed=resumed)
-
-
-@pytest.mark.parametrize('length', [0, 31, 33])
-def test_a_secret_of_another_length_is_refused(entropy, length):
-  entropy.write_bytes(bytes(length))
-  for resumed in False, True:
-    message = f'has {length} bytes, not 32'
-    with pytest.raises(noise_secret.SecretError, match=message):
-      noise_secret.keep(entropy.parent.parent, resumed=resumed)
+      keep()
 
 
 @pytest.mark.parametrize('broken', ['fdopen', 'replace'])

@@ -14,7 +14,6 @@ import runs
 from runs import EVERY_ROUND, kill_at, launch, rows
 
 from tests.training.test_identity import (
-  FIELDS,
   PRIVATE,
   SWAPS,
   begin,
@@ -97,31 +96,6 @@ def test_a_change_is_refused_before_any_noise_is_drawn(
   assert {p: p.read_bytes() for p in folder.rglob('*') if p.is_file()} == kept
 
 
-def test_a_public_run_may_go_on_with_other_kernels(tmp_path, monkeypatch):
-  """Catches a refusal that protects nothing."""
-  begin(tmp_path, build(FIELDS))
-  monkeypatch.setattr(devices, 'deterministic', lambda platform: False)
-  exp = build(FIELDS)
-  workdir.Workdir(tmp_path, exp.config, identity.of(exp)).close()
-
-
-@pytest.mark.parametrize(
-  ('platform', 'flags', 'fixed'),
-  [
-    ('cpu', '', True),
-    ('cuda', '', False),
-    ('cuda', '--a=1 --xla_gpu_deterministic_ops=true', True),
-    ('cuda', '--xla_gpu_deterministic_ops=truely', False),
-  ],
-)
-def test_kernels_are_deterministic_by_the_flag_of_the_start(
-  platform, flags, fixed, monkeypatch
-):
-  """Catches a record that does not know --nodeterministic."""
-  monkeypatch.setenv('XLA_FLAGS', flags)
-  assert devices.deterministic(platform) == fixed
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize('name', generators.NAMES)
 def test_a_run_killed_before_its_first_checkpoint_ends_with_the_same_bits(
@@ -198,17 +172,3 @@ def test_cohorts_and_batches_follow_the_secret():
   assert len({*taken}) == len(taken)
   again = batches.sample(0, roots[0])
   np.testing.assert_array_equal(again.batches, drawn[0].batches)
-
-
-@pytest.mark.nightly
-def test_fused_rounds_draw_the_same_noise_by_chacha20(tmp_path):
-  """Catches a key that is folded differently in a scan over rounds."""
-  fields = PRIVATE | CHACHA | {'rounds': 4, 'noise_seed': 3}
-  one, two = (
-    training.train(
-      build(fields | {'rounds_per_dispatch': n}), tmp_path / f'{n}',
-      progress=False,
-    ).state
-    for n in (1, 2)
-  )  # fmt: skip
-  chex.assert_trees_all_close(one, two, atol=1e-6)

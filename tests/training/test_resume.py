@@ -8,16 +8,8 @@ import time
 
 import chex
 from fl_sketch import experiment, training
-from fl_sketch.experiment import config
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.training import (
-  checkpoints,
-  loop,
-  preflight,
-  same_run,
-  signals,
-  workdir,
-)
+from fl_sketch.training import checkpoints, loop, preflight, signals, workdir
 import pytest
 from runs import SAFL, rows, train
 
@@ -68,25 +60,11 @@ def test_more_rounds_may_be_asked_for_but_not_fewer(whole, copy):
 
 
 @pytest.mark.nightly
-def test_a_run_goes_on_with_other_chunks_unless_it_is_private(whole, copy):
+def test_a_run_goes_on_with_other_chunks(whole, copy):
   _, result = whole
   shutil.rmtree(copy / 'checkpoints' / '8')
   again = train(copy, lanes_per_step=2)
   chex.assert_trees_all_close(again.state, result.state, atol=1e-4)
-  private = dict(
-    clip_norm=1.0, noise_multiplier=1.0, delta=1e-3, standardize=False
-  )
-  c = config.Config.from_mapping(SAFL | private)
-  assert 'lanes_per_step' not in same_run.resumable(c)
-
-
-@pytest.mark.nightly
-def test_rounds_may_not_change_where_the_learning_rate_decays_over_them(
-  tmp_path,
-):
-  train(tmp_path, rounds=2, final_server_lr=1e-5)
-  with pytest.raises(workdir.WorkdirError, match='rounds: 2 then, 4 now'):
-    train(tmp_path, rounds=4, final_server_lr=1e-5)
 
 
 @pytest.mark.nightly

@@ -1,9 +1,10 @@
 """The folder of a run: when it is finished, and who reads it while it grows."""
 
+import dataclasses
 import json
 
 from fl_sketch.experiment import config
-from fl_sketch.training import workdir
+from fl_sketch.training import same_run, workdir
 from fl_sketch.utils import files
 import pytest
 
@@ -18,6 +19,40 @@ def test_a_run_without_rows_is_not_finished(tmp_path):
   assert not workdir.is_finished(tmp_path, 4)
   (tmp_path / 'metrics.jsonl').write_text('{"round": 3}\n')
   assert workdir.is_finished(tmp_path, 4)
+
+
+PRIVATE = {
+  'clip_norm': 1.0, 'delta': 1e-3, 'standardize': False, 'sampling': 'cyclic',
+  'algorithm': 'dp_fedavg', 'population': 6, 'cohort': 3,
+}  # fmt: skip
+LANES = {'lanes_per_step'}
+
+
+@pytest.mark.parametrize(
+  ('fields', 'fixed'),
+  [
+    ({'final_server_lr': 1e-5}, {'rounds'}),
+    (PRIVATE | {'noise_multiplier': 1.0}, LANES),
+    (PRIVATE | {'epsilon': 1.0}, LANES | {'rounds'}),
+    (
+      PRIVATE | {'noise_multiplier': 1.0, 'noise': 'banded', 'noise_bands': 2},
+      LANES | {'rounds'},
+    ),
+  ],
+)
+def test_fields_on_which_earlier_rounds_depend_stay(fields, fixed, tmp_path):
+  """Catches a rate that decays over other rounds, and noise of another size."""
+  c = config.Config(**fields)
+  assert same_run.resumable(OLD) - same_run.resumable(c) == fixed
+  (tmp_path / 'config.json').write_text(json.dumps(files.as_json(c)))
+  for name in same_run.resumable(OLD) - {'plugins'}:
+    other = dataclasses.replace(c, **{name: 3})
+    free = same_run.resumable(other)
+    if name in fixed:
+      with pytest.raises(workdir.WorkdirError, match=rf'\({name}: .* 3 now\)'):
+        same_run.check_config(tmp_path, other, free)
+    else:
+      same_run.check_config(tmp_path, other, free)
 
 
 def records(folder, c=OLD, **more):
