@@ -12,7 +12,7 @@ import re
 from typing import Any
 import warnings
 
-from fl_sketch.experiment import config as config_lib, privacy_checks
+from fl_sketch.experiment import config as config_lib
 from fl_sketch.training import identity
 from fl_sketch.utils import files
 
@@ -92,7 +92,7 @@ def check_run(
   """
   check_config(folder, config, resumable(config))
   # Noise of a public seed protects nothing.
-  private = privacy_checks.is_private(config) and config.noise_seed is None
+  private = config.is_private and config.noise_seed is None
   check_problem(folder, problem, private=private)
 
 
@@ -132,7 +132,7 @@ def resumable(config: config_lib.Config) -> set[str]:
   # all rounds.
   if config.noise == 'banded' or any(x is not None for x in scheduled):
     fields.remove('rounds')
-  if privacy_checks.is_private(config):
+  if config.is_private:
     # Released rounds must not be played again with other rounding.
     fields.remove('lanes_per_step')
   return fields
