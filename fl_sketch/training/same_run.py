@@ -70,7 +70,7 @@ def check(
     then: its record; see `differences`, also for `now` and `free`.
     now: that of the start.
     free: entries that may differ.
-    why: they must not differ.
+    why: the end of the message, as ': some rounds would be released twice'.
 
   Raises:
     WorkdirError: they differ; names in what.

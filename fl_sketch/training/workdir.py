@@ -115,20 +115,18 @@ class Workdir:
 
   config.json: every field of the config. problem.json: see `identity.of`.
   metrics.jsonl: one JSON object a logged round. summary.json: final numbers,
-  versions, device. checkpoints/: see `checkpoints.Checkpoints`.
+  versions, device.
 
   Args:
     folder: created if it does not exist.
-    config: must agree with an existing config.json, but for the fields in
-      `same_run.resumable`.
-    problem: must agree with problem.json, as `same_run.check_problem` says.
+    config: of the run; see `same_run.check_run`.
+    problem: of the run.
 
   Attributes:
     finished: whether an earlier start has played all rounds.
 
   Raises:
-    WorkdirError: they do not, another process uses the folder, or there is no
-      permission to write there.
+    WorkdirError: the folder holds another run, is in use, or cannot be written.
   """
 
   def __init__(
@@ -214,10 +212,10 @@ class Records:
 
   Args:
     folder: created if it does not exist.
-    config: of the grid; must equal an existing config.json.
+    config: of the grid.
     name: of the file.
     number: row -> the number of its point.
-    problem: must agree with problem.json; None if each point has its own.
+    problem: None if each point has its own.
     may_change: config.json, None if there is none -> fields that may differ.
 
   Attributes:
@@ -225,8 +223,8 @@ class Records:
     rows: of the finished points, by number.
 
   Raises:
-    WorkdirError: config.json or problem.json is another, another process uses
-      the folder, or there is no permission to write there.
+    WorkdirError: the folder holds other points, is in use, or cannot be
+      written.
   """
 
   def __init__(
