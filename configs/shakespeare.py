@@ -1,4 +1,4 @@
-"""Shakespeare by speaker: an LSTM tells each character from those before.
+"""Shakespeare by speaker: an LSTM predicts the next character.
 
   fl-sketch import-data shakespeare DIR --to=runs/shakespeare
   fl-sketch train shakespeare:fedavg --workdir=DIR

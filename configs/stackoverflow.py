@@ -1,4 +1,4 @@
-"""Stack Overflow by user: an LSTM tells each word from those before.
+"""Stack Overflow by user: an LSTM predicts the next word.
 
   fl-sketch import-data stackoverflow DIR --to=runs/stackoverflow
   fl-sketch train stackoverflow:onebit --workdir=DIR

@@ -2,12 +2,11 @@
 
   fl-sketch compare [--data_dir=DIR] [--workdir=DIR]
 
-Tunes each method of configs/mnist_comparison.py on an MLP, runs its best
+Tunes each method of the config mnist_comparison on an MLP, runs its best
 point with LeNet-5 over three seeds, and writes MNIST-Comparison.json, .md and
--1.png. Started again with the same workdir it resumes with the unfinished
-points.
-Compressors at a hundredth of the bytes, on four tasks, are compared by
-`fl-sketch reproduce One-Percent-MNIST` and its like.
+-1.png. The same command resumes with the unfinished points.
+`fl-sketch reproduce One-Percent-MNIST` and its like compare compressors at 1 %
+of the bytes.
 """
 
 import pathlib
