@@ -233,7 +233,7 @@ def test_plugins_are_loaded_before_the_config(own):
     ([QUICK, '--config.k=3'], "'k' is 'options.k' now"),
     (['quickstart:quik'], "Cannot load the config: .*variant='quik'"),
     (['quikstart'], "No config 'quikstart'; did you mean 'quickstart'"),
-    ([QUICK, '--plugins=no_such'], "plugin='no_such' to be a module"),
+    ([QUICK, '--plugins=no_such'], "plugin='no_such' is no module"),
     (
       [QUICK, '--config.alorithm=safl'],
       'field: \'alorithm\' Did you mean "algorithm" instead of "alorithm"',

@@ -302,12 +302,12 @@ def test_points_that_nothing_ranks_are_refused_by_name():
 
 def test_rates_are_not_tuned_by_a_loss_that_is_not_there(tmp_path):
   """Catches every rate tied at minus infinity."""
-  from papers.common import lab
+  from papers.common import workspace
 
   (tmp_path / 'metrics.jsonl').write_text(json.dumps(ROW) + '\n')
-  run = lab.Run({'diverged': False}, tmp_path)
-  with pytest.raises(ValueError, match='Expected train_loss in the rows of'):
-    lab.training_score(run)
+  run = workspace.Run({'diverged': False}, tmp_path)
+  with pytest.raises(ValueError, match='has no train_loss to tune by'):
+    workspace.training_score(run)
 
 
 @pytest.mark.nightly
