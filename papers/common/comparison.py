@@ -25,7 +25,7 @@ class Entry(NamedTuple):
   """
 
   runs: Sequence[workspace.Run]
-  rates: Mapping[str, float]
+  rates: dict[str, Any]
   rounds: int = 0
 
   def final(
@@ -85,9 +85,10 @@ def run(
   if rates is None:
     trial = fields | (trials or {})
     rates = ws.tune(folder.format('tune'), trial, grid, score)
-  config = fields | dict(rates) | {'sweep': {'seed': tuple(seeds)}}
+  swept = {'sweep': {'seed': tuple(seeds)}}
+  config: dict[str, Any] = fields | dict(rates) | swept
   runs = ws.sweep(folder.format('race'), config)
-  return Entry(runs, rates, config.get('rounds', 0))
+  return Entry(runs, dict(rates), config.get('rounds', 0))
 
 
 def above(
@@ -165,6 +166,6 @@ def dots(
   """Plots a dot for each key of `names`, which has its name and family."""
   found = {}
   for key, (name, family) in names.items():
-    ends = map(float, summaries.interval(values(entries[key])))
-    found[name] = figures.Dot(*ends, family)
+    mean, low, high = map(float, summaries.interval(values(entries[key])))
+    found[name] = figures.Dot(mean, low, high, family)
   return figures.dot_plot(label, found, title)

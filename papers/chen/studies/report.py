@@ -18,8 +18,8 @@ def compared(
   ws: Workspace, setting: settings.Setting, keys: Sequence[Any] | None = None
 ) -> dict[tuple[str, float], Entry]:
   """Entries by (method, share of the floats); by default of `methods.keys`."""
-  keys = keys or methods.keys(ws)
-  return {key: methods.entry(ws, setting, *key) for key in keys}
+  chosen: Any = keys or methods.keys(ws)
+  return {key: methods.entry(ws, setting, *key) for key in chosen}
 
 
 def sizes(
