@@ -109,12 +109,15 @@ def names() -> list[str]:
   return sorted(paths())
 
 
+def _folders() -> list[pathlib.Path]:
+  return [FOLDER, *_TOP.glob('papers/*/configs')]
+
+
 def paths() -> dict[str, pathlib.Path]:
   """The files of these configs by name: of configs/, and of the papers."""
-  folders = [FOLDER, *_TOP.glob('papers/*/configs')]
   return {
     name: folder / f'{name}.py'
-    for folder in folders
+    for folder in _folders()
     for name in summaries(folder, 'get_config')
   }
 
@@ -177,7 +180,7 @@ def main(argv):
   """Prints every name and what the config is."""
   begin(argv)
   found = {}
-  for folder in {path.parent for path in paths().values()}:
+  for folder in _folders():
     found |= summaries(folder, 'get_config')
   for name, summary in sorted(found.items()):
     print(f'{name:26} {summary}')
