@@ -57,7 +57,7 @@ def _bare_rounds(exp, total):
   mesh = mesh_lib.cohort_mesh()
   round_fn = jax.jit(
     rounds.run_round(
-      exp.make, mesh, fetch=exp.fetch, lanes_per_step=exp.lanes_per_step
+      exp.make, mesh, fetch=exp.fetch, clients_per_step=exp.clients_per_step
     ),
     donate_argnums=1,
   )

@@ -128,7 +128,7 @@ def problem(
     test=few | {'mask': np.ones((1, tested), bool)},
     params=params,
     loss_fn=losses.classification(module, **scale),
-    metrics_fn=losses.make(module, 'classes', **scale)[1],
+    metrics_fn=losses.make(module, 'cross_entropy', **scale)[1],
     labels=None,
     scale=scale,
   )

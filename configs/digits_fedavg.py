@@ -37,6 +37,6 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   if variant.startswith('diloco'):
     c.local_steps = 20
     c.client_lr = 1e-3
-    c.local_optimizer.kind, c.local_optimizer.keep = 'adamw', True
+    c.local_optimizer.kind, c.local_optimizer.keep_state = 'adamw', True
     c.server_optimizer, c.momentum, c.server_lr = 'nesterov', 0.9, 0.7
   return c

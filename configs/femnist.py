@@ -72,7 +72,7 @@ def finish(
   if 'onebit' in given:
     c.algorithm = 'safl'
     c.sketch.kind, c.sketch.size = 'block_srht', parameters * 32 // 100
-    c.codec.kind, c.codec.rotate, c.downlink.kind = 'eden', False, 'eden'
+    c.codec.kind, c.codec.rotate, c.downlink_codec.kind = 'eden', False, 'eden'
   if 'quick' in given:
     c.cohort, c.rounds, c.local_steps, c.batch_size = 2, 2, 1, 2
     c.eval_every = c.checkpoint_every = 2

@@ -36,7 +36,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   c.codec.kind = 'eden'
   c.codec.rotate = False
   if variant not in ENTRIES:
-    c.downlink.kind = 'eden'
+    c.downlink_codec.kind = 'eden'
   if variant == 'preconditioned':
     c.algorithm = 'preconditioned_sketching'
     c.options.client_momentum, c.options.every = 0.9, 20

@@ -44,7 +44,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   c.model, c.model_options.stem_stride = 'resnet18', 2
   c.rounds, c.local_steps, c.batch_size = 5000, 2, 16
   if kind == 'flair':
-    c.loss = 'labels'
+    c.loss = 'multilabel'
   else:
     c.cohort, c.local_steps = 10, 5
   return femnist.finish(c, given, _RATES, parameters=11_168_832 + 513 * classes)

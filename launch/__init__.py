@@ -17,7 +17,7 @@ import traceback
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
-from fl_sketch.utils import checks, plugins
+from fl_sketch.utils import checks, old_fields, plugins
 
 STOPPED = 75  # EX_TEMPFAIL: stopped by a signal; the same command resumes
 
@@ -30,6 +30,7 @@ def parse_flags(argv):
   """
   if 'config' in flags.FLAGS and argv[1:] and not argv[1].startswith('-'):
     argv = [argv[0], f'--config={argv[1]}', *argv[2:]]
+  argv = old_fields.current_flags(argv)
   try:
     for plugin in _plugins(argv):  # before the config, which may name them
       plugins.load(plugin)
@@ -44,18 +45,7 @@ def parse_flags(argv):
     with contextlib.suppress(SyntaxError, ValueError):
       text = str(ast.literal_eval(text))  # a KeyError quotes its message
     text = text.replace('\n', ' ')
-    sys.exit(f'Cannot set a config field: {_moved(argv, text) or text}')
-
-
-def _moved(argv, error: str) -> str | None:
-  """Says where the value of a config field that is not there stands now."""
-  from fl_sketch.experiment.config import MOVED
-
-  for name, place in MOVED.items():
-    given = any(x.startswith(f'--config.{name}=') for x in argv)
-    if given and f"'{name}'" in error:
-      return f'{name!r} is {place!r} now.'
-  return None
+    sys.exit(f'Cannot set a config field: {text}')
 
 
 def _plugins(argv) -> list[str]:

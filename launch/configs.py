@@ -14,7 +14,7 @@ import types
 from typing import Any
 
 from absl import app, flags
-from fl_sketch.utils import checks, plugins as plugins_lib, registry
+from fl_sketch.utils import checks, plugins as plugins_lib, registry, renamed
 from ml_collections import config_dict, config_flags
 
 from . import begin, parse_flags, summaries, unknown
@@ -23,6 +23,7 @@ _TOP = pathlib.Path(__file__).parents[1]
 FOLDER = _TOP / 'configs'
 # `configs` in a checkout, `fl_sketch.configs` where the package is installed.
 PACKAGE = f'{__package__}'.removesuffix('launch') + 'configs'
+_RENAMED = {'plays_decoder': 'shakespeare_decoder'}
 flags.disclaim_key_flags()  # `define_flag` defines it for the program
 
 
@@ -133,6 +134,9 @@ def load(name: str) -> types.ModuleType:
   Raises:
     ValueError: there is none; the message has all names and the nearest.
   """
+  if name in _RENAMED:
+    renamed.warn('config', name, _RENAMED[name])
+    name = _RENAMED[name]
   path = paths().get(name, pathlib.Path(name))
   if not path.is_file():
     raise ValueError(unknown('config', name, names(), path.stem))

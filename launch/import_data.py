@@ -64,8 +64,8 @@ def main(argv):
   except (FileExistsError, *errors.USER_ERRORS) as e:
     refuse(e)
   sizes = {'training': data.partition.sizes}
-  if data.held is not None:
-    sizes['held out'] = np.diff(data.held)
+  if data.held_out is not None:
+    sizes['held out'] = np.diff(data.held_out)
   print(client_sizes.table(sizes), end='')
   with extras.optional_figures():
     client_sizes.draw(sizes, f'{_TO.value}/sizes.png', f'Clients of {kind}')

@@ -53,7 +53,7 @@ def main(argv):
       print(sweep_lines.report(rows, folder, _X.value, _LINES.value))
   except errors.USER_ERRORS as e:
     refuse(e)
-  print(sweep_report.sentence(rows), folder)
+  print(sweep_report.summary_line(rows), folder)
 
 
 if __name__ == '__main__':

@@ -97,7 +97,7 @@ def main(argv):
       raise
     leave(e)
   if jax.process_index() == 0:
-    print(reporting.sentence(row, done), folder)
+    print(reporting.summary_line(row, done), folder)
     if exp.guarantee is not None:
       print(exp.guarantee.statement.sentence())
   if not done:

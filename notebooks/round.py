@@ -118,9 +118,10 @@ runs = {
   'SAFL, d / 4': safl(d // 4),
   'SAFL, d / 16': safl(d // 16),
 }
+LINKS = 'uplink_bytes', 'downlink_bytes'
 head = 'algorithm', 'bytes up', 'bytes down', 'train loss in the last round'
 cells = [
-  (name, f'{metrics["up"]:,}', f'{metrics["down"]:,}', f'{losses[-1]:.3f}')
+  (name, *(f'{metrics[x]:,}' for x in LINKS), f'{losses[-1]:.3f}')
   for name, (_, losses, metrics) in runs.items()
 ]
 Markdown(markdown.table(head, cells, left=1))
@@ -134,7 +135,7 @@ by_round, by_bytes = [], []
 for (name, run), (family, variant) in zip(runs.items(), LOOKS, strict=True):
   _, seen, metrics = run
   played = np.arange(1, len(seen) + 1)
-  sent = played * CLIENTS * (metrics['up'] + metrics['down']) / 1e3
+  sent = played * CLIENTS * sum(metrics[x] for x in LINKS) / 1e3
   look = {'family': family, 'variant': variant}
   by_round.append(figures.Line(name, played, seen, **look))
   by_bytes.append(figures.Line(name, sent, seen, **look))
@@ -152,7 +153,7 @@ figures.draw(
 )
 
 # %%
-sent = {name: metrics['up'] for name, (_, _, metrics) in runs.items()}
+sent = {name: metrics['uplink_bytes'] for name, (_, _, metrics) in runs.items()}
 assert distance(by_hand, one_round) < 1e-6
 assert distance(identity, one_round) < 1e-6
 assert sent['FedAvg'] == 4 * d

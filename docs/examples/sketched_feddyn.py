@@ -27,8 +27,8 @@ def sketched_feddyn(task, hp, *, sketch, population, alpha=0.1):
     zeros = optax.tree.zeros_like(params)
     return State(comms.PerClient(zeros), zeros, comms.bill())
 
-  def update(tables, state, params, *, keys, weight, lanes_per_step, **_):
-    lanes = {'keys': keys, 'lanes_per_step': lanes_per_step}
+  def update(tables, state, params, *, keys, weight, clients_per_step, **_):
+    lanes = {'keys': keys, 'clients_per_step': clients_per_step}
     read = lambda table: sketch.desketch(keys.round, table, params)
     mean, up = comms.uplink_stacked_mean(tables, weight)
     step, share = read(mean), comms.sum_over_cohort(weight) / population

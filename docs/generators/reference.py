@@ -62,7 +62,7 @@ def _function(function) -> str:
 
 
 def _algorithms() -> str:
-  parts = [algorithms.table(), '']
+  parts = [algorithms.costs_table(), '']
   for name in algorithms.names():
     costs = algorithms.describe(name).rpartition('\n\n')[2]
     function = _function(algorithms.entry(name).factory)

@@ -19,14 +19,29 @@ from fl_sketch.rounds.algorithm import (
   Local,
   LossFn,
   StatefulLocal,
-  at,
   federated,
+  with_hyper,
 )
 
 __all__ = [
-  'NOTE', 'REGISTRY', 'Algorithm', 'Channel', 'Hyper', 'describe', 'entry',
-  'federated', 'make', 'make_server_optimizer', 'mark', 'measure', 'names',
-  'options', 'register', 'table', 'takes_clip', 'takes_optimizer',
+  'NOTE',
+  'REGISTRY',
+  'Algorithm',
+  'Channel',
+  'Hyper',
+  'costs_table',
+  'describe',
+  'entry',
+  'federated',
+  'make',
+  'make_server_optimizer',
+  'measure',
+  'names',
+  'note_mark',
+  'options',
+  'register',
+  'takes_clip',
+  'takes_optimizer',
 ]  # fmt: skip
 
 
@@ -54,22 +69,22 @@ def _lacking(name: str) -> list[str]:
   return [k for k in required if k not in entry(name).example]
 
 
-def table() -> str:
+def costs_table() -> str:
   """Measures the costs of all algorithms, in a minute; a Markdown table.
 
   Those of others that are registered without a whole example are left out.
   """
   whole = [name for name in names() if not _lacking(name)]
   options = lambda name: ', '.join(costs.call_texts(entry(name).example))
-  call = lambda name: f'`{name}({options(name)})`{mark(name)}'
+  call = lambda name: f'`{name}({options(name)})`{note_mark(name)}'
   rows = {call(name): measure(name) for name in whole}
   return f'{costs.table(rows)}\n\n{NOTE}'
 
 
-def mark(name: str) -> str:
+def note_mark(name: str) -> str:
   """A dagger for tables, after the names of algorithms that `NOTE` is about.
 
-  >>> mark('cd_adam'), mark('safl')
+  >>> note_mark('cd_adam'), note_mark('safl')
   (' †', '')
   """
   return ' †' if name in names() and entry(name).from_memory else ''
@@ -148,16 +163,16 @@ def make(
   def algorithm(hp):
     extra = hp.extra or {}
     given = arguments | {k: extra[k] for k in spec.hyper if k in extra}
-    given = {k: at(part, hp) for k, part in given.items()}
+    given = {k: with_hyper(part, hp) for k, part in given.items()}
     if (release := given.get('privacy')) is not None:
-      given['privacy'] = release.at(hp)
-    own = task._replace(loss_fn=at(loss_fn, hp))
+      given['privacy'] = release.with_hyper(hp)
+    own = task._replace(loss_fn=with_hyper(loss_fn, hp))
     made = REGISTRY.build(name, own, hp, given)
-    keeps = optimizer is not None and optimizer.keep
+    keeps = optimizer is not None and optimizer.keep_state
     if keeps and not isinstance(made.local, StatefulLocal):
       raise ValueError(
-        f'{name} does not support local_optimizer with keep=True: its clients '
-        'do more than the local steps.'
+        f'{name} does not support local_optimizer with keep_state=True: its '
+        'clients do more than the local steps.'
       )
     return made
 

@@ -22,7 +22,7 @@ class Channel(NamedTuple):
   Attributes:
     sketch: R, a linear operator.
     codec: compresses the clients' tables; None sends them uncompressed.
-    downlink: compresses the mean table likewise.
+    downlink_codec: compresses the mean table likewise.
     privacy: bounds and noise on the tables; None is no privacy.
     robust: byzantine-robust rule in place of the mean; None is the mean.
     hash_rounds: for how many rounds R is kept: None is one, 0 the whole run.
@@ -31,7 +31,7 @@ class Channel(NamedTuple):
 
   sketch: sketches.Sketch
   codec: codecs.Codec | None = None
-  downlink: codecs.Codec | None = None
+  downlink_codec: codecs.Codec | None = None
   privacy: aggregation.PrivateMean | None = None
   robust: robust_lib.Rule | None = None
   hash_rounds: int | None = None
@@ -48,7 +48,7 @@ class Channel(NamedTuple):
 
   def broadcast(self) -> tuple[chain.Transform, ...]:
     """Builds the downlink: mean table -> what clients and server read of it."""
-    return feedback.broadcast(self.downlink, self.sketch.like)
+    return feedback.broadcast(self.downlink_codec, self.sketch.zero_table)
 
   def decode(self) -> chain.Transform:
     """Builds the link of server and clients: table -> estimate."""

@@ -69,7 +69,7 @@ def cocktail_sgd(
     subset = _subset(keys, mask_ratio, params)
     like = jax.ShapeDtypeStruct(subset.shape, jnp.float32)
     values = codec.decode(keys_lib.codec_key(keys.round), message, like)
-    return sketches.put(params, subset, values)
+    return sketches.scatter(params, subset, values)
 
   return federated(
     from_own_model,
@@ -97,11 +97,11 @@ def _send(codec, ratio) -> chain.Transform:
 
   def encode(difference, _, *, keys, **__):
     subset = _subset(keys, ratio, difference)
-    values = sketches.take(difference, subset)
+    values = sketches.gather(difference, subset)
     key = keys_lib.codec_key(keys.client)
     payload = codec.encode(key, values)
     values = codec.decode(key, payload, values)
-    decoded = sketches.put(difference, subset, values)
+    decoded = sketches.scatter(difference, subset, values)
     return payload, jax.tree.map(jnp.subtract, difference, decoded)
 
   return t.stateless(encode)
@@ -116,20 +116,22 @@ def _mean_and_reply(codec, ratio) -> chain.Exchange:
     zeros = optax.tree.zeros_like(params)
     return Residuals(comms.PerClient(zeros), zeros, comms.bill())
 
-  def update(updates, state, params=None, *, keys, weight, lanes_per_step, **_):
+  def update(
+    updates, state, params=None, *, keys, weight, clients_per_step, **_
+  ):
     payload, client = updates
     subset = _subset(keys, ratio, params)
     like = jax.ShapeDtypeStruct(subset.shape, jnp.float32)
     decoded = feedback.decode_lanes(
-      codec, payload, like, keys=keys, lanes_per_step=lanes_per_step
+      codec, payload, like, keys=keys, clients_per_step=clients_per_step
     )
     mean, up = comms.uplink_stacked_mean(payload, weight, decoded)
-    residual = sketches.take(state.server, subset)
+    residual = sketches.gather(state.server, subset)
     target = mean + residual
     key = keys_lib.codec_key(keys.round)
     message = codec.encode(key, target)
     change = target - codec.decode(key, message, like) - residual
-    change = sketches.put(params, subset, change)
+    change = sketches.scatter(params, subset, change)
     server = jax.tree.map(jnp.add, state.server, change)
     return message, Residuals(comms.PerClient(client), server, comms.bill(up))
 

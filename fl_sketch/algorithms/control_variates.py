@@ -136,11 +136,13 @@ def fedcomgate(
     zeros = optax.tree.zeros_like(params)
     return Variates(comms.PerClient(zeros), (), comms.bill())
 
-  def update(payload, state, params=None, *, keys, weight, lanes_per_step, **_):
+  def update(
+    payload, state, params=None, *, keys, weight, clients_per_step, **_
+  ):
     gain = 1 / (1 + omega(params)) if control_gain is None else control_gain
     factor = gain / (local_steps * hp.client_lr)
     decoded = feedback.decode_lanes(
-      codec, payload, params, keys=keys, lanes_per_step=lanes_per_step
+      codec, payload, params, keys=keys, clients_per_step=clients_per_step
     )
     mean, up = comms.uplink_stacked_mean(payload, weight, decoded)
     track = lambda d, q, m: d + factor * (q - m[None])

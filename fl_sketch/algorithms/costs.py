@@ -129,8 +129,8 @@ def measure(
   algorithm = make(hp)
   return Costs(
     d=models.num_params(params),
-    up=distinct(metrics['up']),
-    down=distinct(metrics['down']),
+    up=distinct(metrics['uplink_bytes']),
+    down=distinct(metrics['downlink_bytes']),
     client_state=comms.nbytes(client_state) / 4 / len(cohort.ids),
     replicated=comms.nbytes(replicated) / 4,
     server_state=comms.nbytes(server_state) / 4,

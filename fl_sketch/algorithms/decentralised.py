@@ -137,7 +137,7 @@ def _gossip(op, server_lr, matrix, messages, resync_every) -> chain.Exchange:
     return State(jnp.int32(0), offset, comms.bill())
 
   def update(
-    tables, state, params=None, *, keys, weight, ids, lanes_per_step, **_
+    tables, state, params=None, *, keys, weight, ids, clients_per_step, **_
   ):
     all_tables, size = comms.gather_tables(tables, weight, ids, n)
     averages = jnp.tensordot(mixing, all_tables, 1)
@@ -145,7 +145,7 @@ def _gossip(op, server_lr, matrix, messages, resync_every) -> chain.Exchange:
     read = lambda table: op.desketch(keys.round, table, params)
     read_one = lambda _, table: read(table)
     estimates = t.over_lanes(
-      read_one, averages[ids], keys=keys, lanes_per_step=lanes_per_step
+      read_one, averages[ids], keys=keys, clients_per_step=clients_per_step
     )
     move = lambda offset, x, m: offset - server_lr * (x - m[None])
     offset = jax.tree.map(move, state.offset.value, estimates, read(mean))

@@ -202,7 +202,7 @@ def heaprix_mean(op, k, payloads, params, *, keys, means, **extra):
   """Runs both uplinks and downlinks: (the mean message, shared; the bill)."""
   table, first = means[0](payloads.table, **extra)
   support = sketches.heavy_support(op, keys.round, table, params, k)
-  exact = jax.vmap(lambda x: sketches.take(x, support))(payloads.exact)
+  exact = jax.vmap(lambda x: sketches.gather(x, support))(payloads.exact)
   (exact, fresh), second = means[1]((exact, payloads.fresh), **extra)
   down = comms.bill(down=comms.nbytes((table, exact, fresh)))
   bill = comms.total_bill([first, second, down])
@@ -213,7 +213,7 @@ def heaprix_reader(op: sketches.Sketch) -> chain.Transform:
   """The mean message of HEAPRIX -> an estimate of the mean pseudo-gradient."""
 
   def read(mean, params, *, keys, **_):
-    top = sketches.put(params, mean.support, mean.exact)
+    top = sketches.scatter(params, mean.support, mean.exact)
     key = _fresh(keys.round)
     rest = op.desketch(key, mean.fresh - op.sketch(key, top), params)
     return jax.tree.map(jnp.add, top, rest)

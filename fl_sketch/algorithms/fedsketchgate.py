@@ -111,7 +111,7 @@ def _exchange(mean, table_of, means, bound, track) -> chain.Exchange:
   def update(payloads, state, params=None, *, keys, **extra):
     message, bill = mean(payloads, params, keys=keys, **extra)
     tables = table_of(message), jax.vmap(bound)(table_of(payloads))
-    per_step = extra['lanes_per_step']
+    per_step = extra['clients_per_step']
     variates = track(state.variates, *tables, params, keys, per_step)
     return message, State(variates, bill)
 
@@ -127,7 +127,7 @@ def _mean(tables, params, *, means, keys, **extra):
 
 
 def _track(
-  reader, scale, gain, variates, mean, tables, params, keys, lanes_per_step
+  reader, scale, gain, variates, mean, tables, params, keys, clients_per_step
 ):
   """The clients' c_j after a round with this mean of these tables."""
   if gain is None:
@@ -136,7 +136,7 @@ def _track(
   read = lambda table: reader.desketch(keys.round, table, params)
   read_one = lambda _, table: read(table)
   estimates = t.over_lanes(
-    read_one, tables, keys=keys, lanes_per_step=lanes_per_step
+    read_one, tables, keys=keys, clients_per_step=clients_per_step
   )
   move = lambda c, phi, phi_j: c - gain * scale * (phi[None] - phi_j)
   moved = jax.tree.map(move, variates.value, read(mean), estimates)

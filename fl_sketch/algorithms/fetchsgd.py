@@ -102,7 +102,7 @@ def fetchsgd(
 
   def init(params):
     feedback.check_codec(top, params)
-    return Tables(sketch.like(params), sketch.like(params))
+    return Tables(sketch.zero_table(params), sketch.zero_table(params))
 
   largest = [_keep_largest(local_k)] if local_k is not None else []
   return federated(

@@ -112,7 +112,9 @@ def _estimate(codec, probability) -> chain.Exchange:
     zeros = optax.tree.zeros_like(params)
     return State(jnp.int32(0), params, zeros, comms.bill())
 
-  def update(payload, state, params=None, *, keys, weight, lanes_per_step, **_):
+  def update(
+    payload, state, params=None, *, keys, weight, clients_per_step, **_
+  ):
     whole, change = payload
 
     def synchronise():
@@ -121,7 +123,7 @@ def _estimate(codec, probability) -> chain.Exchange:
 
     def add_change():
       decoded = feedback.decode_lanes(
-        codec, change, params, keys=keys, lanes_per_step=lanes_per_step
+        codec, change, params, keys=keys, clients_per_step=clients_per_step
       )
       mean, up = comms.uplink_stacked_mean(change, weight, decoded)
       return jax.tree.map(jnp.add, state.gradient, mean), comms.bill(up)

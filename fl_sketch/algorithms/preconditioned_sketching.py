@@ -60,7 +60,7 @@ def preconditioned_sketching(
   b2: float = 0.99,
   schedule: optax.Schedule | None = None,
   codec: codecs.Codec | None = None,
-  downlink: codecs.Codec | None = None,
+  downlink_codec: codecs.Codec | None = None,
 ) -> Algorithm:
   r"""Sketches updates that are divided by the fourth root of their squares.
 
@@ -97,7 +97,7 @@ def preconditioned_sketching(
     b2: decay of the second.
     schedule: round -> factor on ``server_lr``.
     codec: compresses the clients' tables; None sends them uncompressed.
-    downlink: compresses the mean table likewise.
+    downlink_codec: compresses the mean table likewise.
 
   Symbols: server_lr eta; sketch R; b1, b2 beta_1, beta_2; damping lambda.
 
@@ -107,7 +107,8 @@ def preconditioned_sketching(
 
   Source: this project, after Chen, Li, Banerjee, arXiv:2411.06770.
   """
-  codec, downlink = codec or codecs.identity(), downlink or codecs.identity()
+  codec = codec or codecs.identity()
+  downlink_codec = downlink_codec or codecs.identity()
   local = task.steps(hp)
 
   def work(params, batches, key, factors):
@@ -118,8 +119,8 @@ def preconditioned_sketching(
   return federated(
     work,
     _send(sketch, codec, client_momentum),
-    _exchange(sketch, every, keep, codec, downlink),
-    _step(sketch, every, damping, b1, b2, downlink),
+    _exchange(sketch, every, keep, codec, downlink_codec),
+    _step(sketch, every, damping, b1, b2, downlink_codec),
     server_optimizers.server_step(hp, 'sgd', schedule),
     correction=lambda protocol: (
       chain.state_of(protocol, Preconditioner).factors
@@ -170,7 +171,7 @@ def _send(op, codec, momentum) -> chain.ClientTransform:
 
   def init(params):
     # Raises if the table exceeds the model.
-    feedback.check_codec(codec, jax.eval_shape(op.like, params))
+    feedback.check_codec(codec, jax.eval_shape(op.zero_table, params))
     return average.init(params)
 
   def encode(moved, state, params=None, *, keys, **_):
@@ -183,16 +184,16 @@ def _send(op, codec, momentum) -> chain.ClientTransform:
   return chain.ClientTransform(init, encode)
 
 
-def _exchange(op, every, keep, codec, downlink) -> chain.Uplink:
+def _exchange(op, every, keep, codec, downlink_codec) -> chain.Uplink:
   """Payloads -> the mean table and, when they are due, the new factors."""
 
   def decode(keys, payload, like):
-    shapes = jax.eval_shape(op.like, like)
+    shapes = jax.eval_shape(op.zero_table, like)
     table = feedback.decoder(codec)(keys, payload['table'], shapes)
     return {'table': table, 'factors': payload['factors']}
 
   def init(params):
-    feedback.check_codec(downlink, jax.eval_shape(op.like, params))
+    feedback.check_codec(downlink_codec, jax.eval_shape(op.zero_table, params))
     factors = optax.tree.zeros_like(row_and_column_means(params))
     return Preconditioner(jnp.int32(0), factors, comms.bill())
 
@@ -203,7 +204,7 @@ def _exchange(op, every, keep, codec, downlink) -> chain.Uplink:
     old = jnp.where(state.count == 0, 0, keep)
     mix = lambda x, new: jnp.where(due, old * x + (1 - old) * new, x)
     factors = jax.tree.map(mix, state.factors, mean['factors'])
-    table = downlink.encode(keys_lib.codec_key(keys.round), mean['table'])
+    table = downlink_codec.encode(keys_lib.codec_key(keys.round), mean['table'])
     size = comms.nbytes(factors)
     unsent = jnp.where(due, 0, jnp.uint32(size))
     bill = comms.bill(up, comms.nbytes(table) + size)
@@ -214,7 +215,7 @@ def _exchange(op, every, keep, codec, downlink) -> chain.Uplink:
   return chain.Uplink(init, update, decode=decode, broadcasts=True)
 
 
-def _step(op, every, damping, b1, b2, downlink) -> chain.Transform:
+def _step(op, every, damping, b1, b2, downlink_codec) -> chain.Transform:
   """Broadcast -> preconditioned direction; it goes on by its own factors."""
 
   def init(params):
@@ -224,8 +225,8 @@ def _step(op, every, damping, b1, b2, downlink) -> chain.Transform:
 
   def update(message, state, params=None, *, keys, **_):
     key = keys_lib.codec_key(keys.round)
-    shapes = jax.eval_shape(op.like, params)
-    table = downlink.decode(key, message['table'], shapes)
+    shapes = jax.eval_shape(op.zero_table, params)
+    table = downlink_codec.decode(key, message['table'], shapes)
     estimate = op.desketch(keys.round, table, params)
     q = _roots(state.factors, params, damping)
     count, d = state.count + 1, dimension(params)

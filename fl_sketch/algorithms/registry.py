@@ -111,7 +111,7 @@ class Algorithms(registry.Registry[Entry]):
 
 # What a config gives by fields that several algorithms share.
 CONTEXT = (
-  'sketch', 'codec', 'downlink', 'privacy', 'robust', 'server_optimizer',
+  'sketch', 'codec', 'downlink_codec', 'privacy', 'robust', 'server_optimizer',
   'schedule', 'local_steps', 'population', 'b1', 'b2', 'eps', 'momentum',
   'hash_rounds', 'lora_scale',
 )  # fmt: skip

@@ -34,7 +34,7 @@ def make_server_optimizer(name: str, **options) -> optax.GradientTransformation:
   'amsgrad' is the papers', without bias correction; 'adam', which all the
   experiments of SAFL use, has it. 'nesterov' is the outer step of DiLoCo
   (Douillard et al., arXiv:2311.08105): `fedavg` with 'nesterov', ``server_lr``
-  0.7 and ``local_optimizer='adamw(keep=True)'``.
+  0.7 and ``local_optimizer='adamw(keep_state=True)'``.
 
   >>> make_server_optimizer('adam', b2=0.99).init is not None
   True

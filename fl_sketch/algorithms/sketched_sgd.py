@@ -87,7 +87,7 @@ def sketched_sgd(
     task.gradient(hp),
     _exchange(uplinks, means, k, momentum, hp.server_lr),
     t.stateless(
-      lambda message, params, **_: sketches.put(
+      lambda message, params, **_: sketches.scatter(
         params, _support(message), -message.values
       )
     ),
@@ -113,7 +113,7 @@ def _exchange(uplinks, means, k, momentum, server_lr) -> chain.Exchange:
     add = lambda e, u: e + server_lr * u
     total = jax.tree.map(add, state.residual.value, velocity)
     message, bill = uplinks(total, params, **extra)
-    hits = sketches.put(params, _support(message), jnp.ones(k))
+    hits = sketches.scatter(params, _support(message), jnp.ones(k))
     clear = lambda rows: jax.tree.map(
       lambda x, hit: jnp.where(hit[None] > 0, 0, x), rows, hits
     )
@@ -128,12 +128,12 @@ def _exchange(uplinks, means, k, momentum, server_lr) -> chain.Exchange:
 def _uplinks(op, k, candidates, total, params, *, keys, means, **extra):
   """Runs both uplinks: (the server's message, the bill)."""
   sketch = lambda keys, x: op.sketch(keys.round, x)
-  per_step = extra['lanes_per_step']
-  tables = t.over_lanes(sketch, total, keys=keys, lanes_per_step=per_step)
+  per_step = extra['clients_per_step']
+  tables = t.over_lanes(sketch, total, keys=keys, clients_per_step=per_step)
   table, first = means[0](tables, **extra)
   estimate = op.desketch(keys.round, table, params)
   top = _largest(estimate, candidates * k)
-  exact = jax.vmap(lambda x: sketches.take(x, top))(total)
+  exact = jax.vmap(lambda x: sketches.gather(x, top))(total)
   mean, second = means[1](exact, **extra)
   message = _message(top, mean, k)
   down = comms.bill(down=comms.nbytes(message))

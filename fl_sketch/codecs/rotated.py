@@ -9,7 +9,7 @@ from typing import Annotated
 from fl_sketch import sketches
 from fl_sketch.codecs import base
 from fl_sketch.sketches.base import dimension
-from fl_sketch.utils import fields
+from fl_sketch.utils import fields, renamed
 import jax
 from jax import lax
 import jax.numpy as jnp
@@ -19,10 +19,11 @@ _BLOCK = 4096
 _Scale = Annotated[str, fields.choice(('unbiased', 'least_squares'))]
 
 
+@renamed.arguments(keep='num_coordinates')
 def eden(
   bits: int = 1,
   *,
-  keep: fields.Count | None = None,
+  num_coordinates: fields.Count | None = None,
   rotate: bool = True,
   scale: _Scale = 'unbiased',
 ) -> base.Codec:
@@ -39,8 +40,8 @@ def eden(
   'least_squares': :math:`S = \langle y, q \rangle / \|q\|^2`, whose error is D:
   the contraction 1 - D = 1 / (1 + omega) that error feedback needs.
 
-  With ``keep`` only so many entries of y are sent, times d / keep where
-  unbiased: 1 + omega becomes (d / keep) (1 + omega).
+  ``num_coordinates`` = m sends m entries of y, times d / m where unbiased:
+  1 + omega becomes (d / m) (1 + omega).
 
   The laws are those of a uniform rotation as d grows. Here T is three passes,
   or four below 4,096, of the random signs and Hadamard blocks of
@@ -58,34 +59,37 @@ def eden(
 
   Args:
     bits: of an entry, 1 to 4.
-    keep: entries that are sent, at most d; None is all.
+    num_coordinates: entries that are sent, at most d; None is all.
     rotate: whether to rotate by the codec's own key.
     scale: 'unbiased' or 'least_squares'.
 
   Returns:
     A `Codec` with payload (uint8[bits, ceil(n / 8)], a plane of signs and the
-    planes of the magnitude's index; f32[], S); ValueError if keep > d.
+    planes of the magnitude's index; f32[], S); ValueError if it exceeds d.
 
   Raises:
-    ValueError: bits is not 1 to 4, no such scale, or keep without rotate.
+    ValueError: bits is not 1 to 4, no such scale, or num_coordinates
+      without rotate.
 
   Source: Vargaftik et al., EDEN (ICML 2022, arXiv:2108.08842); one bit is DRIVE
-  (NeurIPS 2021, arXiv:2105.08339). ``keep`` is their rand-k, after the
-  rotation.
+  (NeurIPS 2021, arXiv:2105.08339). ``num_coordinates`` is their rand-k, after
+  the rotation.
   """
   if bits not in (1, 2, 3, 4):
     raise ValueError(f'{bits=} must be 1, 2, 3 or 4.')
   if scale not in ('unbiased', 'least_squares'):
     raise ValueError(f"{scale=} must be 'unbiased' or 'least_squares'.")
-  if keep is not None and not rotate:
-    raise ValueError(f'{keep=} requires rotate=True.')
+  if num_coordinates is not None and not rotate:
+    raise ValueError(f'{num_coordinates=} requires rotate=True.')
   centroids, distortion = lloyd_max(bits)
   unbiased = scale == 'unbiased'
-  part = lambda like: 1.0 if keep is None else keep / dimension(like)
+  part = lambda like: (
+    1.0 if num_coordinates is None else num_coordinates / dimension(like)
+  )
 
   def encode(key, tree):
     x = base.flat(key, tree)
-    y = _rotate(key, x, keep) if rotate else x
+    y = _rotate(key, x, num_coordinates) if rotate else x
     planes, q, dot = _nearest(y, centroids)
     size = jnp.linalg.norm(y) / y.size**0.5
     if unbiased:
@@ -97,7 +101,7 @@ def eden(
   def decode(key, payload, like):
     packed, size = payload
     d = dimension(like)
-    count = d if keep is None else keep
+    count = num_coordinates or d
     y = size * _values(jnp.unpackbits(packed, axis=1, count=count), centroids)
     x = _rotate_back(key, y, d) if rotate else y
     return base.VECTOR.desketch(key, x, like)
@@ -175,15 +179,15 @@ def _passes(d):
   return 3 if d >= _BLOCK else 4
 
 
-def _rotate(key, x, keep):
-  """All passes but the last, and `keep` entries of the last."""
+def _rotate(key, x, count):
+  """All passes but the last, and `count` entries of the last."""
   d, last = x.size, _passes(x.size) - 1
-  base.check_fits(keep or d, x, 'keep')
+  base.check_fits(count or d, x, 'num_coordinates')
   whole = sketches.block_srht(d, _BLOCK)
   # A loop, so that a pass is compiled once.
   one = lambda i, x: _deal(whole.sketch(jax.random.fold_in(key, i), x))
   x = lax.fori_loop(0, last, one, x)
-  final = sketches.block_srht(keep or d, _BLOCK)
+  final = sketches.block_srht(count or d, _BLOCK)
   return final.sketch(jax.random.fold_in(key, last), x)
 
 

@@ -42,7 +42,7 @@ def top_k(k: int) -> base.Codec:
     del key
     base.check_fits(k, like)
     values, support = payload
-    return sketches.put(like, support, values)
+    return sketches.scatter(like, support, values)
 
   return base.Codec(encode, decode, 'top_k', None, lambda d: k / dimension(d))
 
@@ -73,7 +73,7 @@ def rand_k(k: int) -> base.Codec:
     return base.flat(key, tree)[_sample(key, k, d)] * (d / k)
 
   def decode(key, payload, like):
-    return sketches.put(
+    return sketches.scatter(
       like, _sample(key, k, base.check_fits(k, like)), payload
     )
 
@@ -130,7 +130,7 @@ def quantized_top_k(k: int, bits: int, bucket: int) -> base.Codec:
     base.check_fits(k, like)
     packed, scale, support = payload
     rows = packing.unpack(packed, bound, k).reshape(-1, bucket) / bound
-    return sketches.put(like, support, (scale[:, None] * rows).ravel())
+    return sketches.scatter(like, support, (scale[:, None] * rows).ravel())
 
   share = 4 * bound**2 / (4 * bound**2 + bucket - 1)
   delta = lambda d: k / dimension(d) * share

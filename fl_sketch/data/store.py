@@ -27,6 +27,7 @@ from fl_sketch.data.pixels import Pixels
 from fl_sketch.data.ragged import Partition
 from fl_sketch.data.sources import Arrays, DataError
 from fl_sketch.data.store_writer import FORMAT, Chunk, write
+from fl_sketch.utils import renamed
 import numpy as np
 
 __all__ = ['Chunk', 'Store', 'is_mapped', 'open', 'write']
@@ -34,6 +35,7 @@ __all__ = ['Chunk', 'Store', 'is_mapped', 'open', 'write']
 _DAMAGE = KeyError, TypeError, AttributeError, ArithmeticError, ValueError
 
 
+@renamed.members(held='held_out')
 class Store(NamedTuple):
   """The memory-mapped arrays of all clients.
 
@@ -44,8 +46,8 @@ class Store(NamedTuple):
     num_classes: labels are 0 to num_classes - 1.
     scale: mean and std of x / 255 over the samples of all clients, if x is
       uint8; else 0 and 1.
-    held: int64[population + 1] as `offsets`, of the test examples that clients
-      hold out, possibly none; None where test examples belong to no client.
+    held_out: int64[population + 1] as `offsets`, of the test examples that
+      clients hold out, possibly none; None where they belong to no client.
     ids: bytes[population], names of the clients in UTF-8; None without names.
   """
 
@@ -54,7 +56,7 @@ class Store(NamedTuple):
   offsets: np.ndarray
   num_classes: int | None
   scale: dict[str, float]
-  held: np.ndarray | None = None
+  held_out: np.ndarray | None = None
   ids: np.ndarray | None = None
 
   @property

@@ -13,7 +13,7 @@ import uuid
 from fl_sketch.data import store_digests
 from fl_sketch.data.pixels import Pixels
 from fl_sketch.data.sources import Arrays, DataError
-from fl_sketch.utils import digests
+from fl_sketch.utils import digests, renamed
 import numpy as np
 import tqdm
 
@@ -22,6 +22,7 @@ _TAKEN = 'offsets', 'held', 'ids', 'mask'  # names of no array
 _MOST = 2**31 - 1  # samples: batches are int32 indices
 
 
+@renamed.members(held='held_out')
 class Chunk(NamedTuple):
   """Some clients, one after another.
 
@@ -29,14 +30,14 @@ class Chunk(NamedTuple):
     sizes: int[clients], samples that each trains on, >= 1.
     train: leaves [sum of sizes, ...], client by client.
     held_sizes: int[clients], samples that each holds out, >= 0.
-    held: leaves [sum of held_sizes, ...], likewise.
+    held_out: leaves [sum of held_sizes, ...], likewise.
     ids: names of the clients.
   """
 
   sizes: np.ndarray
   train: Arrays
   held_sizes: np.ndarray | None = None
-  held: Arrays | None = None
+  held_out: Arrays | None = None
   ids: Sequence[str] | None = None
 
 
@@ -144,11 +145,11 @@ def _fill(folder, chunks, test, num_classes, bar) -> dict[str, Any]:
           tests.append(test, np.array([len(_first(test))]), num_classes)
       train.append(chunk.train, sizes, num_classes)
       offsets.append(offsets[-1][-1] + np.cumsum(sizes))
-      if (chunk.held is None) != (test is not None):
+      if (chunk.held_out is None) != (test is not None):
         raise ValueError('Expected a test, or what clients hold out, not both.')
-      if chunk.held is not None:
+      if chunk.held_out is not None:
         held_sizes = _sizes(chunk.held_sizes, 0)
-        tests.append(chunk.held, held_sizes, num_classes)
+        tests.append(chunk.held_out, held_sizes, num_classes)
         held.append(held[-1][-1] + np.cumsum(held_sizes))
       ids += chunk.ids or []
       if (x := chunk.train.get('x')) is not None and x.dtype == np.uint8:

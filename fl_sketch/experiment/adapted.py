@@ -7,7 +7,7 @@ from typing import Any
 from fl_sketch.experiment.config import Config
 from fl_sketch.experiment.problem import Problem
 from fl_sketch.models import lora
-from fl_sketch.rounds.algorithm import OfFrozen, at
+from fl_sketch.rounds.algorithm import OfFrozen, with_hyper
 import jax
 
 _A = 0x10FA  # folded into the key of the first parameters
@@ -32,7 +32,9 @@ def problem(c: Config, whole: Problem) -> Problem:
 
   def of_adapters(part, adapt):
     """The part as a function of what is trained, in place of all."""
-    return OfFrozen(lambda hp: lora.beside(adapt(at(part, hp)), hp.frozen))
+    return OfFrozen(
+      lambda hp: lora.beside(adapt(with_hyper(part, hp)), hp.frozen)
+    )
 
   apply_fn = whole.apply_fn
   return whole._replace(

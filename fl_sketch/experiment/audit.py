@@ -12,7 +12,7 @@ from fl_sketch.experiment.config import Config, checked
 from fl_sketch.privacy.accounting import types
 from fl_sketch.privacy.auditing import audit, canaries, summation_attack
 from fl_sketch.rounds import mesh as mesh_lib, transforms
-from fl_sketch.rounds.algorithm import at
+from fl_sketch.rounds.algorithm import with_hyper
 import jax
 import numpy as np
 
@@ -182,6 +182,8 @@ def _canary(c: Config, public: jax.Array) -> np.ndarray:
     hashes = transforms.hash_key(c.hash_rounds)
     if c.algorithm == 'fetchsgd':
       hashes = 'run'
-    op = at(experiment.algorithm_options(c)['sketch'], experiment.hyper_of(c))
+    op = with_hyper(
+      experiment.algorithm_options(c)['sketch'], experiment.hyper_of(c)
+    )
     return canaries.stretched(op, public, shape, hashes)
   return np.full(shape, _NUMBERS**-0.5, np.float32)

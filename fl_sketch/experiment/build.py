@@ -18,7 +18,7 @@ from fl_sketch.experiment.config import Config, checked
 from fl_sketch.experiment.fields.clients import PARTITION_OPTIONS
 from fl_sketch.models import losses
 from fl_sketch.rounds import comms
-from fl_sketch.rounds.algorithm import at
+from fl_sketch.rounds.algorithm import with_hyper
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,7 +37,7 @@ class Experiment(NamedTuple):
     params: the model before the first round.
     data: the training arrays, leaves [samples, ...].
     fetch: (data, one client's indices, or all clients') -> batches.
-    lanes_per_step: see `rounds.run_round`.
+    clients_per_step: see `rounds.run_round`.
     sample: (round, sampling_seed) -> `Cohort` of indices into `data`, on the
       host; sampling_seed is the secret of a private run, else None.
     loss_fn: (params, batch) -> the mean loss of training, weight decay apart.
@@ -65,7 +65,7 @@ class Experiment(NamedTuple):
   params: Any
   data: dict[str, np.ndarray]
   fetch: rounds.Fetch
-  lanes_per_step: int | None
+  clients_per_step: int | None
   sample: Callable[..., rounds.Cohort]
   loss_fn: losses.LossFn
   metrics_fn: losses.MetricsFn
@@ -85,7 +85,7 @@ class Experiment(NamedTuple):
   @property
   def round_options(self) -> dict[str, Any]:
     """The options of `rounds.run_round`."""
-    names = 'lanes_per_step', 'schedule', 'attack', 'max_payload_norm'
+    names = 'clients_per_step', 'schedule', 'attack', 'max_payload_norm'
     given = {name: getattr(self, name) for name in names}
     return given | {'summary': parts.summary(self.config)}
 
@@ -201,7 +201,7 @@ def assemble(
     params=problem.params,
     data=problem.data,
     fetch=sampler.fetch_of(c, partition),
-    lanes_per_step=parts.lanes_per_step(c),
+    clients_per_step=parts.clients_per_step(c),
     sample=sampler.sampler(c, partition),
     loss_fn=problem.loss_fn,
     metrics_fn=problem.metrics_fn,
@@ -320,8 +320,8 @@ def _check_grid(c: Config, hyper: algorithms.Hyper, params: Any):
     return
   like = params
   if (sketch := options.get('sketch')) is not None:
-    like = jax.eval_shape(at(sketch, hyper).like, params)
-  if jnp.isnan(release.at(hyper).grid(like).step):
+    like = jax.eval_shape(with_hyper(sketch, hyper).zero_table, params)
+  if jnp.isnan(release.with_hyper(hyper).grid(like).step):
     z: Any = hyper.noise_multiplier
     raise ValueError(
       f'noise_multiplier={float(z):.4g} leaves no room on the grid to round '

@@ -209,7 +209,7 @@ def program(exp: experiment.Experiment, own: int, known: bool) -> Step:
   cohort_fn = rounds.cohort_step(
     make,
     mesh_lib.cohort_mesh(),
-    lanes_per_step=exp.lanes_per_step,
+    clients_per_step=exp.clients_per_step,
     skip_absent=True,
   )
   server_fn = rounds.server_step(exp.make)
@@ -304,7 +304,7 @@ def _projection(algorithm, release: aggregation.Release, g, state, seen):
       state.protocol, quantile_bound.QuantileState
     ).clip_norm
     hp = hp._replace(clip_norm=bound)
-  private = release.at(hp)
+  private = release.with_hyper(hp)
 
   def project(sent):
     sign = jnp.where(sent.sign < 0, -1.0, 1.0)

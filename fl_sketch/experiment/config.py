@@ -7,33 +7,15 @@ import difflib
 from typing import Any
 
 from fl_sketch.experiment.fields import privacy, registries
-from fl_sketch.utils import checks, plugins
+from fl_sketch.utils import checks, old_fields, plugins
 
 # Fields that may differ when a run is resumed. They change no number of any
-# round, but for lanes_per_step, with which sums are equal up to rounding.
+# round, but for clients_per_step, with which sums are equal up to rounding.
 # `workdir.resumable` leaves out those on which something else depends.
 RESUMABLE = (
-  'rounds', 'lanes_per_step', 'log_every', 'eval_every', 'checkpoint_every',
+  'rounds', 'clients_per_step', 'log_every', 'eval_every', 'checkpoint_every',
   'keep_checkpoints', 'plugins',
 )  # fmt: skip
-# Fields of the past, and where their values stand now.
-MOVED = {
-  **{
-    name: f'options.{name}'
-    for name in (
-      'k', 'exact', 'printed', 'clip', 'control_gain', 'noise_stddev',
-      'candidates', 'error_update', 'momentum_masking', 'local_k',
-      'error_feedback', 'sync_probability', 'warmup', 'mask_ratio', 'graph',
-      'gossip_steps', 'chebyshev', 'resync_every',
-    )
-  },
-  'widths': 'model_options.widths',
-  'store': 'dataset_options.folder',
-  'text_length': 'dataset_options.length',
-  'vocabulary': 'dataset_options.vocabulary',
-  'tokenizer': 'dataset_options.tokenizer',
-  'start_scale': 'dataset_options.start_scale',
-}  # fmt: skip
 
 
 class ConfigError(ValueError):
@@ -86,10 +68,9 @@ class Config(privacy.PrivacyFields):
         f'config={fields!r} is of type {type(fields).__name__}; pass a Config, '
         'or a mapping of its fields.'
       )
+    fields = old_fields.current(fields)
     names = [field.name for field in dataclasses.fields(cls)]
     for name in fields:
-      if name in MOVED:
-        raise ValueError(f'The config field {name!r} is {MOVED[name]!r} now.')
       if name not in names:
         near = difflib.get_close_matches(str(name), names, n=1)
         hint = f' Did you mean {near[0]!r}?' if near else ''

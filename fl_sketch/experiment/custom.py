@@ -19,7 +19,7 @@ def problem(
   clients: Sequence[Arrays],
   test: Arrays,
   *,
-  loss: str | kinds.Kind = 'classes',
+  loss: str | kinds.Kind = 'cross_entropy',
   seed: int = 0,
 ) -> problem_lib.Problem:
   """Builds a problem, with its partition, for `experiment.assemble`.
@@ -64,7 +64,7 @@ def problem(
     params=params,
     loss_fn=loss_fn,
     metrics_fn=metrics_fn,
-    labels=data['y'] if loss == 'classes' and not plain else None,
+    labels=data['y'] if loss == 'cross_entropy' and not plain else None,
     scale={},
     partition=dataset.partition,
     apply_fn=apply_fn,

@@ -10,7 +10,7 @@ from fl_sketch.experiment.problem import Problem
 from fl_sketch.local import optimizers
 from fl_sketch.models import lora
 from fl_sketch.reporting import client_metrics, metrics
-from fl_sketch.rounds.algorithm import Hyper, LossFn, at
+from fl_sketch.rounds.algorithm import Hyper, LossFn, with_hyper
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -71,14 +71,14 @@ def personalize(c: Config, loss_fn: LossFn) -> Callable[..., Any] | None:
     'clip': c.client_clip,
   }
   if optimizer is not None:
-    options['optimizer'] = optimizer._replace(keep=False)
+    options['optimizer'] = optimizer._replace(keep_state=False)
 
   def own(hp, params, batches, key):
     if c.personal_lr is not None:
       hp = hp._replace(client_lr=jnp.float32(c.personal_lr))
     # Kernels that a server changes are no client's to train.
     trained, kernels = lora.split(params)
-    own_loss = lora.beside(at(loss_fn, hp), kernels)
+    own_loss = lora.beside(with_hyper(loss_fn, hp), kernels)
     task = local_work.Task(own_loss, c.personal_steps, **options)
     moved, _ = task.steps(hp)(trained, batches, key, None)
     return lora.join(kernels, jax.tree.map(jnp.subtract, trained, moved))
@@ -117,7 +117,9 @@ def check_metric(c: Config, problem: Problem, hyper: Hyper):
   if c.keep_best is None:
     return
   batch = {k: x[0] for k, x in problem.test.items()}
-  sums = jax.eval_shape(at(problem.metrics_fn, hyper), problem.params, batch)
+  sums = jax.eval_shape(
+    with_hyper(problem.metrics_fn, hyper), problem.params, batch
+  )
   names = [f'test_{k}' for k in sums if k != 'count']
   one = dict.fromkeys(sums, np.ones(1))
   if c.client_holdout or c.personal_steps is not None:

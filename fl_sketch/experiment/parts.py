@@ -11,7 +11,7 @@ from fl_sketch.local import gram, schedules
 from fl_sketch.models import lora
 from fl_sketch.privacy.mechanisms import private_metrics
 from fl_sketch.rounds import client_loop, client_step, robust
-from fl_sketch.rounds.algorithm import FromHyper, at
+from fl_sketch.rounds.algorithm import FromHyper, with_hyper
 import jax
 import jax.numpy as jnp
 import optax
@@ -48,7 +48,7 @@ def declared(c: Config) -> dict[str, Any]:
   }
   if c.sketch is not None:
     parts['sketch'] = sketches.REGISTRY.entry(c.sketch['kind'])
-  for field in ('codec', 'downlink'):
+  for field in ('codec', 'downlink_codec'):
     if (codec := getattr(c, field)) is not None:
       parts[field] = codecs.REGISTRY.entry(codec['kind'])
   return {
@@ -101,7 +101,7 @@ def algorithm_options(c: Config) -> dict[str, Any]:
     )
   if c.sketch is not None:
     options['sketch'] = _made('sketch', c.sketch, sketches)
-  for field in ('codec', 'downlink'):
+  for field in ('codec', 'downlink_codec'):
     if (codec := getattr(c, field)) is not None:
       options[field] = _made(field, codec, codecs)
   if c.hash_rounds is not None:
@@ -136,10 +136,10 @@ def noisy_numbers(c: Config) -> int | None:
   """
   if c.sketch is None or c.before_sketch:
     return None
-  op = at(_made('sketch', c.sketch, sketches), hyper_of(c))
+  op = with_hyper(_made('sketch', c.sketch, sketches), hyper_of(c))
   leaf = lambda size: jax.ShapeDtypeStruct((size,), jnp.float32)
   sizes = {
-    sum(x.size for x in jax.tree.leaves(jax.eval_shape(op.like, model)))
+    sum(x.size for x in jax.tree.leaves(jax.eval_shape(op.zero_table, model)))
     for model in ([leaf(2**26)], [leaf(2**25), leaf(2**24)])
   }
   return sizes.pop() if len(sizes) == 1 else None
@@ -152,11 +152,11 @@ def _made(field, options, package):
   return package.make(**options)
 
 
-def lanes_per_step(c: Config) -> int | None:
+def clients_per_step(c: Config) -> int | None:
   """How many clients the loop over clients trains at once; see `run_round`."""
-  default = client_loop.default_lanes_per_step(
+  default = client_loop.default_clients_per_step(
     convolutions=models.REGISTRY.entry(c.model).convolutional
   )
   if default is not None and c.local_work == 'gram':
     default = gram.LANES_PER_STEP
-  return c.lanes_per_step or default
+  return c.clients_per_step or default

@@ -103,7 +103,7 @@ def max_cohort(c: Any) -> int | None:
     return c.max_cohort
   # Larger cohorts are cut off; in a private run, at a chance within delta.
   tail = batches.TAIL if c.is_private else 1e-9
-  return cohorts.default_max_cohort(c.population, c.chance, tail)
+  return cohorts.default_max_cohort(c.population, c.sampling_probability, tail)
 
 
 def guarantee(
@@ -277,7 +277,7 @@ def _clients(c, releases) -> dict[str, Any]:
   elif c.trust in _NATURAL:  # the server sees participants: no amplification
     natural = _NATURAL[c.trust]
   elif c.sampling in cohorts.RANDOM_SIZE:
-    spec['sampling_probability'] = c.chance
+    spec['sampling_probability'] = c.sampling_probability
     most = max_cohort(c)
     spec |= {'population': c.population, 'max_cohort': most}
     sampling = types.Sampling.TRUNCATED_POISSON

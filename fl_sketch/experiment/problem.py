@@ -127,7 +127,7 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
   if c.pretrained is not None:
     params = pretrained.load(c.pretrained, module, params)
   own = datasets.REGISTRY.is_own(c.dataset) or models.REGISTRY.is_own(c.model)
-  if own or c.loss != 'classes' or np.ndim(data.get('y')) > 1:
+  if own or c.loss != 'cross_entropy' or np.ndim(data.get('y')) > 1:
     outputs = jax.eval_shape(model.apply, params, inputs, None)
     every = [data, test]
     if store.is_mapped(data):  # which has checked them, but for their axes
@@ -143,7 +143,7 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
     metrics_fn=_of_options(
       c, whole, lambda o: _losses(c, classes, o, scale)[1]
     ),
-    labels=data['y'] if c.loss == 'classes' else None,
+    labels=data['y'] if c.loss == 'cross_entropy' else None,
     scale=scale,
     partition=dataset.partition,
     apply_fn=_of_options(
@@ -156,9 +156,9 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
 
 
 def _held_out(dataset) -> tuple[ragged.Partition, dict[str, np.ndarray]] | None:
-  if not isinstance(dataset, store.Store) or dataset.held is None:
+  if not isinstance(dataset, store.Store) or dataset.held_out is None:
     return None
-  return ragged.Partition(None, dataset.held), dataset.test
+  return ragged.Partition(None, dataset.held_out), dataset.test
 
 
 def _scale(c: Config, dataset) -> dict[str, float]:
@@ -173,7 +173,7 @@ def _scale(c: Config, dataset) -> dict[str, float]:
 def _losses(c, classes, options, scale):
   """Loss and metrics of the model with these options."""
   model = models.make(c.model, classes, **options)
-  if c.loss != 'classes':
+  if c.loss != 'cross_entropy':
     return losses.make(model, c.loss, **scale)
   smoothing = {'label_smoothing': c.label_smoothing}
   loss_fn = losses.classification(model, **smoothing, **scale)
@@ -223,7 +223,9 @@ def check_labels(kind: str, outputs: Any, *parts: Mapping[str, np.ndarray]):
   if not hasattr(outputs, 'shape'):
     shapes = jax.tree.map(jnp.shape, outputs)
     raise ValueError(f'outputs {shapes} of the model are not one array.')
-  axes = {'classes': ['samples'], 'tokens': ['samples', 'length']}.get(kind)
+  axes = {
+    'cross_entropy': ['samples'], 'tokens': ['samples', 'length']
+  }.get(kind)  # fmt: skip
   if axes is not None:
     y, shape = labels[0], ', '.join(['batch', *axes[1:], 'classes'])
     if outputs.ndim != len(axes) + 1:
@@ -239,7 +241,7 @@ def check_labels(kind: str, outputs: Any, *parts: Mapping[str, np.ndarray]):
   every = np.concatenate([y.ravel() for y in labels])
   if kind == 'tokens':
     every = every[every >= 0]
-  top = 1 if kind == 'labels' else outputs.shape[-1] - 1
+  top = 1 if kind == 'multilabel' else outputs.shape[-1] - 1
   low, high = (every.min(), every.max()) if every.size else (0, 0)
   if not (low >= 0 and high <= top):
     raise ValueError(

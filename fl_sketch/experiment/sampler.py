@@ -101,7 +101,10 @@ def with_batches(
 
 def _sampling_options(c: Config):
   if c.sampling == 'poisson':
-    return {'probability': c.chance, 'max_cohort': privacy_plan.max_cohort(c)}
+    return {
+      'probability': c.sampling_probability,
+      'max_cohort': privacy_plan.max_cohort(c),
+    }
   if c.sampling == 'random_allocation':
     most = privacy_plan.max_cohort(c)
     return {'epoch_rounds': c.allocation_rounds, 'max_cohort': most}

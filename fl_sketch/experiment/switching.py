@@ -9,7 +9,7 @@ from fl_sketch.experiment.config import checked
 from fl_sketch.experiment.fields.method import OPTIMIZER_OPTIONS, TAKEN_AS
 from fl_sketch.experiment.fields.registries import CALLS, REGISTRIES, not_none
 
-_OF_CALLS = 'kind', 'contract', 'keep'  # beside the options of a factory
+_OF_CALLS = 'kind', 'contract', 'keep_state'  # beside the options of a factory
 
 
 @checked()

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from fl_sketch.utils import fields, registry
+from fl_sketch.utils import fields, registry, renamed
 import optax
 
 REGISTRY = registry.Registry(
-  'local_optimizer', context=('learning_rate',), shared={'keep': False}
+  'local_optimizer', context=('learning_rate',), shared={'keep_state': False}
 )
 register, describe = REGISTRY.register, REGISTRY.describe
 for _name in (
@@ -19,19 +19,21 @@ for _name in (
 register(optax.contrib.muon)
 
 
+@renamed.members(keep='keep_state')
 class Optimizer(NamedTuple):
   """An optimizer of local steps.
 
   Attributes:
     make: ``client_lr`` -> an optax transformation with that learning rate.
-    keep: whether a client keeps its state from one round in which it takes part
-      to the next; else every round begins with a fresh one.
+    keep_state: whether a client keeps its state until the next round in which
+      it takes part; else every round begins with a fresh one.
   """
 
   make: Callable[[Any], optax.GradientTransformation]
-  keep: bool = False
+  keep_state: bool = False
 
 
+@renamed.arguments(keep='keep_state')
 def make(kind: str, **options: Any) -> Optimizer:
   """Builds the optimizer of clients that a config names.
 
@@ -41,16 +43,16 @@ def make(kind: str, **options: Any) -> Optimizer:
   Args:
     kind: the name of a registered factory, a function of ``learning_rate`` such
       as those of optax.
-    **options: its arguments; and `Optimizer.keep`.
+    **options: its arguments; and `Optimizer.keep_state`.
 
   Raises:
     ValueError: unknown kind, or options that the factory does not take.
   """
-  keep = options.pop('keep', False)
-  fields.check_option('keep', keep, bool)
+  keep_state = options.pop('keep_state', False)
+  fields.check_option('keep_state', keep_state, bool)
   REGISTRY.check(kind, options)
   build = lambda rate: REGISTRY.make(kind, learning_rate=rate, **options)
-  return Optimizer(build, keep)
+  return Optimizer(build, keep_state)
 
 
 def of(optimizer: Any) -> Optimizer | None:

@@ -6,11 +6,13 @@ from typing import Any
 from fl_sketch.models import losses as losses_lib
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.rounds.algorithm import Local, LossFn, StatefulLocal
+from fl_sketch.utils import renamed
 import jax
 import jax.numpy as jnp
 import optax
 
 
+@renamed.arguments(keep='keep_state')
 def sgd(
   loss_fn: LossFn,
   client_lr: jax.Array,
@@ -19,7 +21,7 @@ def sgd(
   weight_decay: float = 0.0,
   proximal: jax.Array | float | None = None,
   optimizer: optax.GradientTransformation | None = None,
-  keep: bool = False,
+  keep_state: bool = False,
   clip: float | None = None,
 ) -> Local:
   r"""K steps of SGD; the pseudo-gradient is received minus final parameters.
@@ -43,14 +45,14 @@ def sgd(
     proximal: mu, of a proximal term :math:`\mu \|u - w\|^2 / 2` of the loss.
     optimizer: makes the step from what is in the bracket, with its own learning
       rate; None is SGD.
-    keep: whether a client keeps the state of the optimizer between rounds.
+    keep_state: whether a client keeps the optimizer's state between rounds.
     clip: the largest norm of a gradient of the loss, over all arrays; longer
       ones are scaled to it.
 
   Returns:
     local(params, batches, key, correction) -> (pseudo-gradient, metrics), where
     batches have leaves [steps, batch, ...]. A batch that is a dict whose 'mask'
-    is zero throughout is padding: no step is made on it. With ``keep``, a
+    is zero throughout is padding: no step is made on it. With ``keep_state``, a
     `StatefulLocal`.
 
   Raises:
@@ -98,7 +100,7 @@ def sgd(
     moved, metrics, _ = apply(params, batches, key, correction, state)
     return moved, metrics
 
-  if keep and optimizer is not None:
+  if keep_state and optimizer is not None:
     return StatefulLocal(optimizer.init, apply)
   return local
 

@@ -46,7 +46,7 @@ class Task(NamedTuple):
       weight_decay=self.weight_decay,
       proximal=proximal,
       optimizer=optimizer and optimizer.make(hp.client_lr),
-      keep=optimizer is not None and optimizer.keep,
+      keep_state=optimizer is not None and optimizer.keep_state,
       clip=self.clip,
     )
 

@@ -17,7 +17,7 @@ Batch = Mapping[str, Any]
 Kind = Callable[[Any, Batch], Mapping[str, jax.Array]]
 
 
-def cross_entropy(
+def softmax_cross_entropy(
   logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0
 ) -> jax.Array:
   """Softmax cross-entropy of each row.
@@ -39,14 +39,14 @@ def cross_entropy(
   return optax.softmax_cross_entropy(logits, targets)
 
 
-def classes(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
+def cross_entropy(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
   """Softmax cross-entropy of one label a sample, and whether it is the largest.
 
   Args:
     logits: f32[batch, classes].
     batch: with 'y', i32[batch].
   """
-  values = cross_entropy(logits, batch['y'])
+  values = softmax_cross_entropy(logits, batch['y'])
   right = (logits.argmax(-1) == batch['y']).astype(values.dtype)
   return {'loss': values, 'accuracy': right}
 
@@ -63,7 +63,7 @@ def tokens(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
   """
   y = _of_shape(logits.shape[:-1], batch['y'])
   real = (y >= 0) & (batch.get('token_mask', y >= 0) > 0)
-  values = cross_entropy(logits, jnp.where(real, y, 0))
+  values = softmax_cross_entropy(logits, jnp.where(real, y, 0))
   total = lambda x: jnp.where(real, x, 0).astype(values.dtype).sum(-1)
   loss, right = total(values), total(logits.argmax(-1) == y)
   return {
@@ -72,7 +72,7 @@ def tokens(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
   }  # fmt: skip
 
 
-def labels(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
+def multilabel(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
   """Sigmoid cross-entropy of several labels a sample, and which are right.
 
   Its 'accuracy' is the share of a sample's labels, and 'exact_match' whether

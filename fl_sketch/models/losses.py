@@ -15,7 +15,7 @@ from typing import Any
 
 from fl_sketch.models import kinds
 from fl_sketch.models.model import as_model
-from fl_sketch.utils import registry
+from fl_sketch.utils import old_fields, registry, renamed
 import jax
 import jax.numpy as jnp
 
@@ -24,10 +24,18 @@ REGISTRY = registry.Registry('loss', leading=2)
 register, describe, names = (
   REGISTRY.register, REGISTRY.describe, REGISTRY.names,
 )  # fmt: skip
-for _kind in kinds.classes, kinds.tokens, kinds.labels, kinds.regression:
+for _kind in (
+  kinds.cross_entropy,
+  kinds.tokens,
+  kinds.multilabel,
+  kinds.regression,
+):
   register(_kind)
 OF_LABELS = names()  # whose labels and outputs are known to suit each other
-cross_entropy = kinds.cross_entropy
+__getattr__ = renamed.attributes(
+  __name__, cross_entropy='softmax_cross_entropy'
+)
+softmax_cross_entropy = kinds.softmax_cross_entropy
 Batch = kinds.Batch
 LossFn = Callable[..., jax.Array]  # (params, batch), and a key if it draws
 MetricsFn = Callable[[Any, Batch], dict[str, jax.Array]]
@@ -136,7 +144,7 @@ def classification(
 
   def loss_fn(params, batch, key=None):
     logits = apply(params, inputs(batch, mean, std), key)
-    values = cross_entropy(logits, batch['y'], label_smoothing)
+    values = softmax_cross_entropy(logits, batch['y'], label_smoothing)
     return masked_mean(values, row_mask(batch, values))
 
   return loss_fn
@@ -188,7 +196,9 @@ def make(
 
 def kind_of(kind: str | kinds.Kind) -> kinds.Kind:
   """The function of a loss that is given by name, or as it is."""
-  return kind if callable(kind) else REGISTRY.entry(kind).factory
+  return (
+    kind if callable(kind) else REGISTRY.entry(old_fields.loss(kind)).factory
+  )
 
 
 def of_values(values_fn: Callable[..., Any]) -> tuple[LossFn, MetricsFn]:

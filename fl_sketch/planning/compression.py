@@ -26,7 +26,7 @@ class Choice(NamedTuple):
     codec: likewise.
     up: bytes of a client's payload.
     down: bytes of the broadcast where the mean is sent as it is; of a table in
-      few bits `downlink` in the same codec has as many as `up`.
+      few bits `down` in the same codec has as many as `up`.
     alpha: expected E||D - x||^2 / ||x||^2 of the estimate D of the mean x.
     measured: the same of the updates at hand; None without draws.
     cosine: of a momentum step with x, see `compression_noise.step_cosine`.
@@ -67,7 +67,7 @@ def advise_compression(
   >>> c = {'rounds': 1, 'cohort': 3, 'model': 'linear'}
   >>> best, *_ = advise_compression(c, 65, draws=0)
   >>> best.up, best.codec
-  (65, 'eden(bits=1, keep=488)')
+  (65, 'eden(bits=1, num_coordinates=488)')
 
   Args:
     config: a `Config`, or its fields; its clients make local steps of SGD, or
@@ -143,10 +143,10 @@ def _candidates(d: int, uplink_bytes: int) -> list[_Candidate]:
     if b > 0:
       up, text = bits * -(-b // 8) + 4, f'eden(bits={bits}, '
       tables = sketches.block_srht(b), codecs.eden(bits, rotate=False)
-      updates = sketches.identity(), codecs.eden(bits, keep=b)
+      updates = sketches.identity(), codecs.eden(bits, num_coordinates=b)
       names = f'block_srht(size={b})', f'{text}rotate=False)'
       found.append(_Candidate(*names, *tables, up, 4 * b, b, bits))
-      names = None, f'{text}keep={b})'
+      names = None, f'{text}num_coordinates={b})'
       found.append(_Candidate(*names, *updates, up, 4 * d, b, bits))
   return found
 

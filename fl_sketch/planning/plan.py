@@ -103,7 +103,7 @@ def wire(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> Wire:
   dead-code elimination removes clients, model and data.
   """
   cohort_fn = rounds.cohort_step(
-    exp.make, mesh, fetch=exp.fetch, lanes_per_step=1
+    exp.make, mesh, fetch=exp.fetch, clients_per_step=1
   )
   server_fn = rounds.server_step(exp.make)
   count = min(exp.config.rounds, _BILLED)
@@ -125,7 +125,7 @@ def wire(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> Wire:
     def step(state, _):
       shared, new, metrics = cohort_fn(hyper, state, cohort, key, data, noise)
       new = server_fn(hyper, shared, new, key)
-      return new, (metrics['up'], metrics['down'])
+      return new, (metrics['uplink_bytes'], metrics['downlink_bytes'])
 
     return jax.lax.scan(step, first, length=count)[1]
 

@@ -9,7 +9,7 @@ Names load when they are first used.
 
 from typing import TYPE_CHECKING
 
-from fl_sketch.utils import lazy
+from fl_sketch.utils import lazy, renamed
 
 if TYPE_CHECKING:
   from fl_sketch.reporting import label_distribution
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
   from fl_sketch.reporting.metrics import (
     as_array,
     read_metrics,
-    sentence,
+    summary_line,
     table,
     total_bytes,
   )
@@ -26,14 +26,24 @@ if TYPE_CHECKING:
 
 __all__ = [
   'as_array', 'curves', 'draw_run', 'label_distribution', 'new_axes',
-  'new_figure', 'plain_ticks', 'plot', 'read_metrics', 'sentence', 'table',
+  'new_figure', 'plain_ticks', 'plot', 'read_metrics', 'summary_line', 'table',
   'total_bytes',
 ]  # fmt: skip
 
-__getattr__ = lazy.attach(
+__getattr__ = renamed.attributes(
   __name__,
-  learning_curves=('curves', 'draw_run'),
-  metrics=('as_array', 'read_metrics', 'sentence', 'table', 'total_bytes'),
-  over_seeds=('plot',),
-  style=('new_axes', 'new_figure', 'plain_ticks'),
+  lazy.attach(
+    __name__,
+    learning_curves=('curves', 'draw_run'),
+    metrics=(
+      'as_array',
+      'read_metrics',
+      'summary_line',
+      'table',
+      'total_bytes',
+    ),
+    over_seeds=('plot',),
+    style=('new_axes', 'new_figure', 'plain_ticks'),
+  ),
+  sentence='summary_line',
 )

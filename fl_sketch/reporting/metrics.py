@@ -147,7 +147,7 @@ def table(runs: Runs) -> str:
   return markdown.table(['run', *names], lines, left=1)
 
 
-def sentence(row: Row, finished: bool) -> str:
+def summary_line(row: Row, finished: bool) -> str:
   """Summarises the end of a run in one line, from its last row."""
   if not row:
     return 'Stopped before the first round; run the same command to start.'

@@ -138,7 +138,7 @@ def _encoded(codec, link) -> chain.Uplink:
 
   def attach(encoder):
     sketch = encoder[-1].sketch if encoder else None
-    shapes = sketch.like if sketch else lambda params: params
+    shapes = sketch.zero_table if sketch else lambda params: params
     like = lambda params: jax.eval_shape(shapes, params)
     decoder = feedback.decoder(codec)
 

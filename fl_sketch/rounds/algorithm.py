@@ -50,7 +50,7 @@ class FromHyper(NamedTuple):
   options: Mapping[str, Any]
   field: str
 
-  def at(self, hp: Hyper) -> Any:
+  def with_hyper(self, hp: Hyper) -> Any:
     """Builds it with the hyperparameters of a run."""
     extra = hp.extra or {}
     keys = {name: f'{self.field}.{name}' for name in self.options}
@@ -67,14 +67,14 @@ class OfFrozen(NamedTuple):
 
   build: Callable[[Hyper], Any]
 
-  def at(self, hp: Hyper) -> Any:
+  def with_hyper(self, hp: Hyper) -> Any:
     """Builds it with the hyperparameters of a run."""
     return self.build(hp)
 
 
-def at(part: Any, hp: Hyper) -> Any:
+def with_hyper(part: Any, hp: Hyper) -> Any:
   """A part of a run with its hyperparameters, which most parts do not have."""
-  return part.at(hp) if isinstance(part, FromHyper | OfFrozen) else part
+  return part.with_hyper(hp) if isinstance(part, FromHyper | OfFrozen) else part
 
 
 class StatefulLocal(NamedTuple):

@@ -15,7 +15,7 @@ Tree = Any
 Present = Callable[[Tree], jax.Array]  # lane -> bool[]
 
 
-def default_lanes_per_step(
+def default_clients_per_step(
   platform: str | None = None, *, convolutions: bool = True
 ) -> int | None:
   """The default number of lanes to work on at once; None is all of them.
@@ -36,15 +36,15 @@ def default_lanes_per_step(
 def map_clients(
   fn: Callable[[Tree], Tree],
   lanes: Tree,
-  lanes_per_step: int | None,
+  clients_per_step: int | None,
   present: Present | None = None,
 ) -> Tree:
-  """Applies `fn` to every lane, `lanes_per_step` at a time (None: all).
+  """Applies `fn` to every lane, `clients_per_step` at a time (None: all).
 
   Args:
     fn: one client's work, in which local values come from its lane alone.
     lanes: leaves [lanes, ...].
-    lanes_per_step: 1 is a scan, None a vmap, 0 what suits the backend, any
+    clients_per_step: 1 is a scan, None a vmap, 0 what suits the backend, any
       other number a scan over vmapped chunks; the results are the same.
     present: lane -> bool[]; absent lanes are skipped, with zeros as results, if
       lanes are worked on one by one. None: all lanes are present.
@@ -52,30 +52,30 @@ def map_clients(
   Returns:
     The results, leaves [lanes, ...].
   """
-  if lanes_per_step == 0:
-    lanes_per_step = default_lanes_per_step()
-  if present is not None and lanes_per_step == 1:
+  if clients_per_step == 0:
+    clients_per_step = default_clients_per_step()
+  if present is not None and clients_per_step == 1:
     fn = _where_present(fn, present)
-  if lanes_per_step is None:
+  if clients_per_step is None:
     return unchecked(jax.vmap(fn))(lanes)
-  size = None if lanes_per_step == 1 else lanes_per_step
+  size = None if clients_per_step == 1 else clients_per_step
   return unchecked(lambda xs: jax.lax.map(fn, xs, batch_size=size))(lanes)
 
 
 def sum_over_lanes(
   fn: Callable[[Tree], tuple[Tree, Tree, jax.Array, Tree]],
   lanes: Tree,
-  lanes_per_step: int | None,
+  clients_per_step: int | None,
   present: Present | None = None,
 ) -> tuple[comms.LaneSum, Tree]:
   """Runs `fn` on every lane and adds each decoded payload to a running sum.
 
-  Memory is that of `lanes_per_step` clients, not of all lanes.
+  Memory is that of `clients_per_step` clients, not of all lanes.
 
   Args:
     fn: lane -> (payload, decoded payload, weight, rest), as in `map_clients`.
     lanes: leaves [lanes, ...].
-    lanes_per_step: as in `map_clients`.
+    clients_per_step: as in `map_clients`.
     present: as in `map_clients`; chunks of absent lanes are skipped as well.
 
   Returns:
@@ -93,10 +93,12 @@ def sum_over_lanes(
     terms, rest = jax.vmap(one)(chunk)
     return jax.tree.map(lambda x: x.sum(0), terms), rest
 
-  work = one if lanes_per_step == 1 else many
+  work = one if clients_per_step == 1 else many
   if present is not None:
     any_present = lambda chunk: jax.vmap(present)(chunk).any()
-    work = _where_present(work, present if lanes_per_step == 1 else any_present)
+    work = _where_present(
+      work, present if clients_per_step == 1 else any_present
+    )
 
   def step(total, chunk):
     term, rest = work(chunk)
@@ -105,11 +107,11 @@ def sum_over_lanes(
   def loop(lanes):
     count = jax.tree.leaves(lanes)[0].shape[0]
     zeros = _zeros(jax.eval_shape(one, first(lanes))[0])
-    if lanes_per_step == 1:
+    if clients_per_step == 1:
       return jax.lax.scan(step, zeros, lanes)
-    if lanes_per_step is None or lanes_per_step >= count:
+    if clients_per_step is None or clients_per_step >= count:
       return step(zeros, lanes)
-    return _scan_chunks(step, zeros, lanes, lanes_per_step)
+    return _scan_chunks(step, zeros, lanes, clients_per_step)
 
   (total, weight), rest = unchecked(loop)(lanes)
   return comms.LaneSum(total, weight, size), rest

@@ -56,7 +56,7 @@ def build(
   make: Make,
   *,
   fetch: Fetch | None,
-  lanes_per_step: int | None,
+  clients_per_step: int | None,
   skip_absent: bool,
   attack: byzantine.Behaviour | None,
   max_payload_norm: float | None,
@@ -64,7 +64,7 @@ def build(
 ):
   """Builds the function that `round.cohort_step` runs on each shard.
 
-  The arguments are those of `cohort_step`, but `lanes_per_step` is never 0.
+  The arguments are those of `cohort_step`, but `clients_per_step` is never 0.
   """
 
   def program(hp, params, state, cohort, keys, noise, data):
@@ -84,12 +84,12 @@ def build(
     is_present = (lambda lane: lane[0].weight > 0) if skip_absent else None
     if algorithm.decode is None:
       payload, weight, *rest = client_loop.map_clients(
-        work, lanes, lanes_per_step, is_present
+        work, lanes, clients_per_step, is_present
       )
     else:
       work = _with_decoded(work, algorithm.decode, params, keys)
       payload, (weight, *rest) = client_loop.sum_over_lanes(
-        work, lanes, lanes_per_step, is_present
+        work, lanes, clients_per_step, is_present
       )
     encode, metrics, accepted = rest
     broadcast, protocol = algorithm.protocol.update(
@@ -100,7 +100,7 @@ def build(
       weight=weight,
       ids=cohort.ids,
       noise=None if noise is None else keys_lib.for_lanes(noise, cohort.ids),
-      lanes_per_step=lanes_per_step,
+      clients_per_step=clients_per_step,
     )
 
     present = cohort.weight > 0

@@ -25,7 +25,7 @@ def decode_lanes(
   like: Any,
   *,
   keys: keys_lib.RoundKeys,
-  lanes_per_step: int | None,
+  clients_per_step: int | None,
 ) -> Any:
   """Decodes the payloads of a protocol's lanes (client slots), [lanes, ...].
 
@@ -34,11 +34,13 @@ def decode_lanes(
     payload: leaves [lanes, ...].
     like: what one client encoded, or its shapes.
     keys: of the lanes, from `keys.for_lanes`.
-    lanes_per_step: lanes at once, as in `rounds.cohort_step`.
+    clients_per_step: lanes at once, as in `rounds.cohort_step`.
   """
   decode = decoder(codec)
   one = lambda keys, x: decode(keys, x, like)
-  return t.over_lanes(one, payload, keys=keys, lanes_per_step=lanes_per_step)
+  return t.over_lanes(
+    one, payload, keys=keys, clients_per_step=clients_per_step
+  )
 
 
 def check_codec(codec: codecs.Codec, params: Any) -> None:
@@ -57,7 +59,7 @@ def broadcast(
 
   Args:
     codec: of the mean; None sends it as it is.
-    like: params -> what is sent, such as ``sketch.like``, or its shapes.
+    like: params -> what is sent, such as ``sketch.zero_table``, or its shapes.
   """
   if codec is None:
     return (t.broadcast(),)

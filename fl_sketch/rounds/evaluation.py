@@ -22,7 +22,7 @@ def run_evaluation(metrics_fn, mesh: jax.sharding.Mesh):
 
   def program(params, batches):
     one = lambda batch: metrics_fn(params, batch)
-    sums = client_loop.map_clients(one, batches, lanes_per_step=1)
+    sums = client_loop.map_clients(one, batches, clients_per_step=1)
     return jax.tree.map(comms.sum_over_cohort, sums)
 
   return jax.shard_map(
@@ -46,7 +46,7 @@ def run_client_evaluation(metrics_fn, mesh: jax.sharding.Mesh, clients: int):
   def program(params, batches, owners):
     alone = lambda sample: jax.tree.map(lambda x: x[None], sample)
     of_samples = jax.vmap(lambda sample: metrics_fn(params, alone(sample)))
-    values = client_loop.map_clients(of_samples, batches, lanes_per_step=1)
+    values = client_loop.map_clients(of_samples, batches, clients_per_step=1)
     by_client = lambda x: jax.ops.segment_sum(
       x.reshape(-1), owners.reshape(-1), clients
     )
@@ -61,7 +61,7 @@ def run_client_evaluation(metrics_fn, mesh: jax.sharding.Mesh, clients: int):
 def run_lanes(
   fn: Callable[[Any, Any], Any],
   mesh: jax.sharding.Mesh,
-  lanes_per_step: int | None,
+  clients_per_step: int | None,
 ):
   """Builds evaluate(params, lanes) -> what `fn` returns of every lane.
 
@@ -69,12 +69,12 @@ def run_lanes(
     fn: (params, lane) -> tree of arrays.
     mesh: the lanes, leaves [lanes, ...], are split over its shards; the
       results, [lanes, ...] too, are on every device.
-    lanes_per_step: as of `run_round`.
+    clients_per_step: as of `run_round`.
   """
 
   def program(params, lanes):
     one = lambda lane: fn(params, lane)
-    results = client_loop.map_clients(one, lanes, lanes_per_step)
+    results = client_loop.map_clients(one, lanes, clients_per_step)
     place, size = comms.slots(len(jax.tree.leaves(lanes)[0]))
     whole = lambda x: jnp.zeros((size, *x.shape[1:]), x.dtype).at[place].set(x)
     return comms.sum_over_shards(jax.tree.map(whole, results))

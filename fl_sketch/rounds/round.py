@@ -12,6 +12,7 @@ from fl_sketch.rounds import (
   mesh as mesh_lib,
 )
 from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal, check_cohort
+from fl_sketch.utils import renamed
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -183,12 +184,13 @@ def scan_rounds(round_fn, trajectory: Callable[[FedState], Any] | None = None):
   return rounds_fn
 
 
+@renamed.arguments(lanes_per_step='clients_per_step')
 def cohort_step(
   make: Make,
   mesh: jax.sharding.Mesh,
   *,
   fetch: Fetch | None = None,
-  lanes_per_step: int | None = 0,
+  clients_per_step: int | None = 0,
   skip_absent: bool = False,
   rows_of: str = 'population',
   attack: byzantine.Behaviour | None = None,
@@ -202,7 +204,7 @@ def cohort_step(
     mesh: from `mesh_lib.cohort_mesh`.
     fetch: (data, one client's batches) -> its samples, when `data` lives on
       the devices and `Cohort.batches` holds indices into it.
-    lanes_per_step: clients that a shard works on at once; None is all of them,
+    clients_per_step: clients that a shard works on at once; None is all,
       0 the default of the backend.
     skip_absent: whether lanes of weight 0 are skipped where clients are worked
       on one after another or in chunks; the results are the same.
@@ -222,13 +224,13 @@ def cohort_step(
   """
   if rows_of not in ('population', 'cohort'):
     raise ValueError(f"Expected {rows_of=} in ('population', 'cohort').")
-  if lanes_per_step == 0:
+  if clients_per_step == 0:
     platform = mesh.devices.flat[0].platform
-    lanes_per_step = client_loop.default_lanes_per_step(platform)
+    clients_per_step = client_loop.default_clients_per_step(platform)
   program = client_step.build(
     make,
     fetch=fetch,
-    lanes_per_step=lanes_per_step,
+    clients_per_step=clients_per_step,
     skip_absent=skip_absent,
     attack=attack,
     max_payload_norm=max_payload_norm,
@@ -265,7 +267,9 @@ def cohort_step(
       rows = comms.map_per_client(put, rows, old)
     encode, protocol = rows
     state = state._replace(encode=encode, protocol=protocol)
-    return shared, state, metrics | comms.total_bill(protocol)._asdict()
+    bill = comms.total_bill(protocol)
+    sent = {'uplink_bytes': bill.up, 'downlink_bytes': bill.down}
+    return shared, state, metrics | sent
 
   return step
 

@@ -12,7 +12,7 @@ Extra arguments, by keyword, to every link:
   weight: aggregation weights, 0 for a client that is absent; f32[] before the
     uplink and f32[lanes] in it.
   ids: int32[lanes], in a protocol only: which clients the lanes are.
-  lanes_per_step: in a protocol only: as in `rounds.cohort_step`.
+  clients_per_step: in a protocol only: as in `rounds.cohort_step`.
   noise: `keys.NoiseKeys` of a private round, else None; in a protocol only,
     with a client key of each lane.
 
@@ -48,7 +48,7 @@ def over_lanes(
   fn: Callable[..., Any],
   *lanes: Any,
   keys: keys_lib.RoundKeys,
-  lanes_per_step: int | None,
+  clients_per_step: int | None,
 ) -> Any:
   """Applies fn(keys of one client, ...) to every lane of a protocol.
 
@@ -56,14 +56,14 @@ def over_lanes(
     fn: one client's work; it closes over shared values alone.
     *lanes: leaves [lanes, ...].
     keys: of the lanes, from `keys.for_lanes`.
-    lanes_per_step: lanes at once, as in `rounds.cohort_step`.
+    clients_per_step: lanes at once, as in `rounds.cohort_step`.
   """
 
   def one(lane):
     client, *rest = lane
     return fn(keys._replace(client=client), *rest)
 
-  return client_loop.map_clients(one, (keys.client, *lanes), lanes_per_step)
+  return client_loop.map_clients(one, (keys.client, *lanes), clients_per_step)
 
 
 def sketch(
@@ -80,7 +80,7 @@ def sketch(
   key_of = _hash_key(hash_key)
 
   def init(params):
-    jax.eval_shape(op.like, params)  # raises if the table exceeds the model
+    jax.eval_shape(op.zero_table, params)  # raises if b > d
     return optax.EmptyState()
 
   def update(updates, state, params=None, **extra):

@@ -22,12 +22,12 @@ from fl_sketch.sketches.block_srht import block_srht
 from fl_sketch.sketches.count_sketch import count_sketch
 from fl_sketch.sketches.dct import dct
 from fl_sketch.sketches.estimators import (
+  gather,
   heaprix,
   heavy_support,
   heavymix,
   l2_norm,
-  put,
-  take,
+  scatter,
 )
 from fl_sketch.sketches.explicit import from_hashes, from_matrix
 from fl_sketch.sketches.gaussian import gaussian
@@ -40,20 +40,47 @@ from fl_sketch.sketches.srft import srft
 from fl_sketch.sketches.srht import srht
 from fl_sketch.sketches.uniform_sampling import uniform_sampling
 from fl_sketch.sketches.verification import Verification, verify
-from fl_sketch.utils import registry
+from fl_sketch.utils import registry, renamed
 
 __all__ = [
-  'REGISTRY', 'Properties', 'Sketch', 'Verification', 'ams', 'block_cyclic',
-  'block_srht', 'count_sketch', 'dct',
-  'describe', 'dimension', 'from_hashes', 'from_matrix', 'fwht', 'gaussian',
-  'heaprix', 'heavy_support', 'heavymix', 'identity', 'l2_norm',
-  'layer_cyclic', 'layerwise', 'make', 'names', 'properties', 'put',
-  'register', 'sparse_embedding', 'srft', 'srht', 'take',
-  'uniform_sampling', 'verify',
+  'REGISTRY',
+  'Properties',
+  'Sketch',
+  'Verification',
+  'ams',
+  'block_cyclic',
+  'block_srht',
+  'count_sketch',
+  'dct',
+  'describe',
+  'dimension',
+  'from_hashes',
+  'from_matrix',
+  'fwht',
+  'gather',
+  'gaussian',
+  'heaprix',
+  'heavy_support',
+  'heavymix',
+  'identity',
+  'l2_norm',
+  'layer_cyclic',
+  'layerwise',
+  'make',
+  'names',
+  'properties',
+  'register',
+  'scatter',
+  'sparse_embedding',
+  'srft',
+  'srht',
+  'uniform_sampling',
+  'verify',
 ]  # fmt: skip
 
 
 REGISTRY = registry.Registry('sketch', context=('kind',))
+__getattr__ = renamed.attributes(__name__, take='gather', put='scatter')
 register, describe = REGISTRY.register, REGISTRY.describe
 
 
@@ -90,7 +117,7 @@ def make(kind: str, **options: Any) -> Sketch:
   """Build the operator that a config names.
 
   >>> op = make('count_sketch', rows=2, cols=3, combine='mean')
-  >>> op.like({'w': [0.5] * 8}).shape
+  >>> op.zero_table({'w': [0.5] * 8}).shape
   (2, 3)
 
   Args:

@@ -5,6 +5,7 @@ import itertools
 from typing import Any, NamedTuple
 
 from fl_sketch.sketches import primitives
+from fl_sketch.utils import renamed
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -60,6 +61,7 @@ class Properties(NamedTuple):
   embedding: bool = True
 
 
+@renamed.members(like='zero_table')
 class Sketch(NamedTuple):
   """Pure functions of one linear sketch; equal keys mean equal hash functions.
 
@@ -70,7 +72,7 @@ class Sketch(NamedTuple):
     sketch: (key, tree) -> table; linear in `tree`.
     desketch: (key, table, like) -> tree of the shapes and dtypes of `like`
       (arrays or `jax.ShapeDtypeStruct`), an estimate of what was sketched.
-    like: tree -> a zero table, for building state that lives in table space.
+    zero_table: tree -> a table of zeros, for state that lives in table space.
     properties: what the operator promises, for `sketches.properties`.
     linear_reader: an operator that reads the same tables linearly, where
       desketch is not linear and there is one.
@@ -78,7 +80,7 @@ class Sketch(NamedTuple):
 
   sketch: Callable[[jax.Array, Tree], Table]
   desketch: Callable[[jax.Array, Table, Tree], Tree]
-  like: Callable[[Tree], Table]
+  zero_table: Callable[[Tree], Table]
   properties: Properties | None = None
   linear_reader: 'Sketch | None' = None
 

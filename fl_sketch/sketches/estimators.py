@@ -7,7 +7,7 @@ linear sketch and one array for a table; its laws are those of the median.
 
 Between machines HEAPRIX goes in parts. Clients send tables; the server sends
 the `heavy_support` of their mean; clients answer with their values there, by
-`take`, and a table by the key fold_in(key, FRESH). From the mean of those the
+`gather`, and a table by the key fold_in(key, FRESH). From the mean of those the
 server takes the sketch of the mean values, `put` in a tree, and reads the rest.
 """
 
@@ -48,10 +48,10 @@ def l2_norm(table: jax.Array) -> jax.Array:
   return jnp.sqrt(median.median(list(jnp.square(sizes).sum(1))))
 
 
-def take(tree: base.Tree, support: jax.Array) -> jax.Array:
+def gather(tree: base.Tree, support: jax.Array) -> jax.Array:
   """Return the values f32[k] of a tree at some of its coordinates.
 
-  >>> take({'b': jnp.ones(2), 'w': jnp.arange(4.0)}, jnp.array([5, 0]))
+  >>> gather({'b': jnp.ones(2), 'w': jnp.arange(4.0)}, jnp.array([5, 0]))
   Array([3., 1.], dtype=float32)
 
   Args:
@@ -64,11 +64,13 @@ def take(tree: base.Tree, support: jax.Array) -> jax.Array:
   return _vector(tree)[support]
 
 
-def put(like: base.Tree, support: jax.Array, values: jax.Array) -> base.Tree:
-  """Undo `take`: a tree like `like` of the values there, 0 elsewhere.
+def scatter(
+  like: base.Tree, support: jax.Array, values: jax.Array
+) -> base.Tree:
+  """Undo `gather`: a tree like `like` of the values there, 0 elsewhere.
 
   >>> like = {'b': jnp.ones(2), 'w': jnp.ones((1, 2))}
-  >>> put(like, jnp.array([3, 0]), jnp.array([5.0, 7.0]))['w']
+  >>> scatter(like, jnp.array([3, 0]), jnp.array([5.0, 7.0]))['w']
   Array([[0., 5.]], dtype=float32)
 
   Args:
@@ -176,7 +178,7 @@ def heavymix(
   if exact is not None and jnp.shape(exact) != (k,):
     raise ValueError(f'exact.shape={jnp.shape(exact)} must be ({k},).')
   support, estimates = _heavy(op, key, table, like, k)
-  return put(like, support, estimates if exact is None else exact)
+  return scatter(like, support, estimates if exact is None else exact)
 
 
 def heaprix(
@@ -228,7 +230,7 @@ def heaprix(
   # Rounded once, at the end: a bfloat16 leaf's y1 and rest may cancel.
   like = jax.tree.map(_wide, tree)
   support, values = _heavy(op, key, op.sketch(key, tree), like, k)
-  y1 = put(like, support, take(tree, support) if exact else values)
+  y1 = scatter(like, support, gather(tree, support) if exact else values)
   second = jax.random.fold_in(key, FRESH) if hash == 'fresh' else key
   rest = op.sketch(second, jax.tree.map(jnp.subtract, tree, y1))
   add = lambda x, a, b: (a + b).astype(base.leaf_type(x).dtype)

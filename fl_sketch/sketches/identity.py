@@ -10,7 +10,7 @@ def identity() -> base.Sketch:
   numbers; E||desketch(sketch(x))||^2 = ||x||^2.
 
   >>> op = identity()
-  >>> op.like({'w': [1.0, 2.0, 3.0]}).shape
+  >>> op.zero_table({'w': [1.0, 2.0, 3.0]}).shape
   (3,)
 
   Returns:

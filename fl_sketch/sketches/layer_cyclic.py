@@ -72,7 +72,7 @@ def layer_cyclic(size: int, sizes: Sequence[int] | jax.Array) -> base.Sketch:
   return base.Sketch(
     lambda key, tree: operator(tree).sketch(key, tree),
     lambda key, table, like: operator(like).desketch(key, table, like),
-    lambda tree: operator(tree).like(tree),
+    lambda tree: operator(tree).zero_table(tree),
     promises,
   )
 

@@ -43,7 +43,7 @@ def layerwise(
 
   >>> from fl_sketch.sketches.block_cyclic import block_cyclic
   >>> op = layerwise(block_cyclic, 12)
-  >>> [table.shape for table in op.like([np.ones((6, 8)), np.ones(2)])]
+  >>> [table.shape for table in op.zero_table([np.ones((6, 8)), np.ones(2)])]
   [(11,), (1,)]
 
   Args:
@@ -99,7 +99,7 @@ def layerwise(
   def zero_tables(tree):
     leaves = jax.tree.leaves(tree)
     ops = zip(parts(leaves), leaves, strict=True)
-    return tuple(op.like(leaf) for op, leaf in ops)
+    return tuple(op.zero_table(leaf) for op, leaf in ops)
 
   promises = _promises(promised, parts)
   return base.Sketch(sketch, desketch, zero_tables, promises)
@@ -144,7 +144,7 @@ def _promises(promised, parts) -> base.Properties:
     """(properties, d, numbers in a table) of every leaf that is not empty."""
     leaves, facts = jax.tree.leaves(base.as_tree(like)), []
     for op, leaf in zip(parts(leaves), leaves, strict=True):
-      tables = jax.tree.leaves(jax.eval_shape(op.like, leaf))
+      tables = jax.tree.leaves(jax.eval_shape(op.zero_table, leaf))
       if b := sum(table.size for table in tables):
         facts.append((base.properties(op), base.dimension(leaf), b))
     return facts

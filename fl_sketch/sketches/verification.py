@@ -122,7 +122,7 @@ def verify(
   zeros = lambda x: jnp.zeros(base.leaf_type(x).shape, jnp.float32)
   vector = isinstance(d, int | np.integer)
   like = zeros(np.zeros(size)) if vector else jax.tree.map(zeros, d)
-  b = sum(y.size for y in jax.tree.leaves(op.like(like)))
+  b = sum(y.size for y in jax.tree.leaves(op.zero_table(like)))
   keys = jax.random.split(key)
   vectors = _vectors(keys[0], size)
   one = _one(op, promises.adjoint_scale or 0.0, like, vectors)
@@ -160,7 +160,7 @@ def _vectors(key, d):
 
 def _one(op, scale, like, vectors):
   """Return the measurements of one draw."""
-  tree, untable = ravel_pytree(like)[1], ravel_pytree(op.like(like))[1]
+  tree, untable = ravel_pytree(like)[1], ravel_pytree(op.zero_table(like))[1]
   to_table = lambda key, x: ravel_pytree(op.sketch(key, tree(x)))[0]
   back = lambda key, y: ravel_pytree(op.desketch(key, untable(y), like))[0]
   sketch, desketch = (jax.vmap(f, (None, 0)) for f in (to_table, back))

@@ -135,7 +135,7 @@ def table(rows: list[Row]) -> str:
   return markdown.table(head, lines, left=0)
 
 
-def sentence(rows: list[Row]) -> str:
+def summary_line(rows: list[Row]) -> str:
   """Describes the best setting in one sentence."""
   ranking, metric = settings(rows), metric_of(rows)
   best, diverged = ranking[0], sum(row['diverged'] for row in rows)

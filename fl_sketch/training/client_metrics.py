@@ -49,8 +49,10 @@ def evaluator(
   return lambda model: before(model) | after(model)
 
 
-def held(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> dict[str, int]:
-  """Counts the bytes on each device at an evaluation, as `program.held`."""
+def device_bytes(
+  exp: experiment.Experiment, mesh: jax.sharding.Mesh
+) -> dict[str, int]:
+  """Counts bytes on each device at an evaluation, as `program.device_bytes`."""
   if (part := _held_out(exp)) is None or exp.held_data is None:
     return {}
   samples = min(_most(exp), -(-part.samples // mesh.size))
@@ -58,7 +60,7 @@ def held(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> dict[str, int]:
   found = {'held-out data': samples * each}
   if exp.personalize is not None:
     lanes = _Lanes.of(exp, mesh)
-    at_once = min(lanes.count, exp.lanes_per_step or lanes.count)
+    at_once = min(lanes.count, exp.clients_per_step or lanes.count)
     # Parameters, their gradient, and a temporary.
     models = 3 * comms.nbytes(exp.params) * at_once
     samples = lanes.count * (lanes.samples + lanes.trained)
@@ -157,7 +159,7 @@ def _of_own_models(metrics_fn, exp, mesh) -> Evaluate:
     own = exp.personalize(hyper, params, batches, key)
     return metrics_fn((own, hyper), held)
 
-  fn = jax.jit(rounds.run_lanes(work, mesh, exp.lanes_per_step))
+  fn = jax.jit(rounds.run_lanes(work, mesh, exp.clients_per_step))
 
   def evaluate(model):
     totals: dict[str, Any] = {}

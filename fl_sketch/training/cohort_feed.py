@@ -104,7 +104,7 @@ def lanes_per_process(c: config_lib.Config, shards: int, processes: int) -> int:
   selected = availability.selected(c.cohort, c.over_sampling)
   most = int(np.diff(placement.starts(c.population, processes)).max())
   if c.sampling in cohorts_lib.RANDOM_SIZE:
-    trials, chance = most, c.chance
+    trials, chance = most, c.sampling_probability
   else:  # without replacement, counts vary less than binomial ones
     trials, chance = selected, most / c.population
   lanes = cohorts_lib.default_max_cohort(trials, chance, _TAIL)

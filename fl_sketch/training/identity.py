@@ -17,7 +17,7 @@ from fl_sketch.data import store_digests
 from fl_sketch.experiment import listing
 from fl_sketch.models import losses
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.rounds.algorithm import at
+from fl_sketch.rounds.algorithm import with_hyper
 from fl_sketch.training import devices, program as program_lib
 from fl_sketch.utils import digests, files, registry
 import jax
@@ -90,14 +90,14 @@ def _of_model(exp):
 
   def loss_fn(model, batch):
     params, hyper = parts(model)
-    fn = at(exp.loss_fn, hyper)
+    fn = with_hyper(exp.loss_fn, hyper)
     if losses.takes_key(fn):
       fn = functools.partial(fn, key=key)
     return jax.value_and_grad(fn)(params, batch)
 
   def metrics_fn(model, batch):
     params, hyper = parts(model)
-    return at(exp.metrics_fn, hyper)(params, batch)
+    return with_hyper(exp.metrics_fn, hyper)(params, batch)
 
   model = exp.params if frozen is None else (exp.params, frozen)
   return model, (loss_fn, metrics_fn)

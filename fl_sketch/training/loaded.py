@@ -13,7 +13,7 @@ from fl_sketch.experiment import config as config_lib, problem as problem_lib
 from fl_sketch.models import pretrained
 from fl_sketch.reporting import metrics
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.rounds.algorithm import at
+from fl_sketch.rounds.algorithm import with_hyper
 from fl_sketch.training import (
   checkpoints,
   identity,
@@ -229,7 +229,7 @@ class Run:
   @functools.cached_property
   def _apply(self) -> Any:
     """Jits (params, hyper, batches of inputs) -> batches of outputs."""
-    made: Any = functools.partial(at, self.experiment.apply_fn)
+    made: Any = functools.partial(with_hyper, self.experiment.apply_fn)
     return jax.jit(
       lambda params, hyper, x: jax.lax.map(
         lambda one: made(hyper)(params, one), x

@@ -8,7 +8,7 @@ from fl_sketch.experiment import privacy_plan, sampler
 from fl_sketch.privacy.accounting import types
 from fl_sketch.reporting import metrics as metrics_lib
 from fl_sketch.rounds import comms, mesh as mesh_lib, traffic
-from fl_sketch.rounds.algorithm import at
+from fl_sketch.rounds.algorithm import with_hyper
 from fl_sketch.training import client_metrics
 import jax
 from jax.sharding import PartitionSpec as P
@@ -55,7 +55,9 @@ class RunLog:
     if what := _not_finite(self._exp, cohort, metrics):
       raise DivergedError(f'Round {number}: {what} are not finite')
     rest = dict(metrics)
-    _, up, down = (rest.pop(name) for name in ('finite', 'up', 'down'))
+    _, up, down = (
+      rest.pop(name) for name in ('finite', 'uplink_bytes', 'downlink_bytes')
+    )
     record = {'round': number} | rest | self._charge(number, cohort, up, down)
     if self._epsilons is not None:
       record['epsilon'] = self._epsilons[number]
@@ -80,7 +82,9 @@ def metrics_of(exp: experiment.Experiment) -> Callable[..., Any]:
 
   The points of a sweep differ in both.
   """
-  return lambda model, batch: at(exp.metrics_fn, model[1])(model[0], batch)
+  return lambda model, batch: with_hyper(exp.metrics_fn, model[1])(
+    model[0], batch
+  )
 
 
 def evaluator(

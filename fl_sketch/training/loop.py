@@ -55,7 +55,7 @@ def train(
   (`keep_best`), figures, secret/ if the run is private, and at the end
   summary.json; see `workdir.Workdir`. Of a finished run it only restores the
   state. But for `seconds`, a resumed run ends with the same bits as one that
-  was never stopped; with other devices or another lanes_per_step, up to
+  was never stopped; with other devices or another clients_per_step, up to
   rounding.
 
   Args:

@@ -21,7 +21,7 @@ def check(
   """Checks that a run fits the memory, before anything is allocated.
 
   Devices that would train all their clients at once, as accelerators do with
-  ``lanes_per_step=0``, use the largest chunk of clients that fits. A private
+  ``clients_per_step=0``, use the largest chunk of clients that fits. A private
   run is refused instead: the rounding of released rounds must not depend on
   the machine.
 
@@ -48,9 +48,9 @@ def check(
     f'{2 * _HALVINGS} times more to find what fits.'
   )
   search = _Search(exp, mesh, memory, have)
-  whole = exp.lanes_per_step is None and exp.config.lanes_per_step == 0
+  whole = exp.clients_per_step is None and exp.config.clients_per_step == 0
   if whole and exp.guarantee is None and (lanes := search.lanes):
-    progress.note(f'It fits with lanes_per_step={lanes}, and runs so.')
+    progress.note(f'It fits with clients_per_step={lanes}, and runs so.')
     return search.programs[lanes]
   require_memory(memory, have, search.suggestions())
   return run
@@ -84,23 +84,23 @@ class _Search:
   of arrays are not compiled: their bytes follow from shapes.
 
   Attributes:
-    programs: lanes_per_step -> the program, of those compiled.
+    programs: clients_per_step -> the program, of those compiled.
   """
 
   def __init__(self, exp, mesh, memory, have):
     self.programs: dict[int, program_lib.Program] = {}
     self._exp, self._mesh, self._memory, self._have = exp, mesh, memory, have
     self._cohort = len(program_lib.drawn(exp, mesh).ids)
-    at_once = exp.lanes_per_step or self._cohort
+    at_once = exp.clients_per_step or self._cohort
     self._at_once = min(at_once, self._cohort // mesh.size)
-    self._one_by_one = memory  # that of lanes_per_step=1 after `lanes`
+    self._one_by_one = memory  # that of clients_per_step=1 after `lanes`
 
   @functools.cached_property
   def lanes(self) -> int:
-    """The largest smaller `lanes_per_step` that fits; 0 if none does."""
+    """The largest smaller `clients_per_step` that fits; 0 if none does."""
 
     def shortfall(lanes):
-      exp = self._exp._replace(lanes_per_step=lanes)
+      exp = self._exp._replace(clients_per_step=lanes)
       self.programs[lanes] = program_lib.program(exp, self._mesh)
       memory = self._measured(exp, self.programs[lanes])
       if lanes == 1:
@@ -125,9 +125,9 @@ class _Search:
       together.append(text)
     if self._at_once > 1:
       if self.lanes:
-        alone.append(f'lanes_per_step to {self.lanes}')
-      everything = everything._replace(lanes_per_step=1)
-      together.append('lanes_per_step to 1')
+        alone.append(f'clients_per_step to {self.lanes}')
+      everything = everything._replace(clients_per_step=1)
+      together.append('clients_per_step to 1')
     if alone:
       return alone
     above = self._estimated(everything, self._one_by_one)

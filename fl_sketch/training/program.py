@@ -142,7 +142,7 @@ def memory_of(
   return memory_lib.Memory(
     devices=len(mesh.local_devices),
     on_host=mesh.local_devices[0].platform == 'cpu',
-    held=held(run) | client_metrics.held(exp, mesh),
+    held=device_bytes(run) | client_metrics.device_bytes(exp, mesh),
     state=comms.nbytes(state),
     round=of_round,
     evaluation=evaluation,
@@ -151,7 +151,7 @@ def memory_of(
   )
 
 
-def held(run: Program) -> dict[str, int]:
+def device_bytes(run: Program) -> dict[str, int]:
   """Counts the bytes on each device between rounds, by kind of array."""
   hyper, state, cohort, _, data, _ = run.args
   model, rows = _share(state.params), _share(client_state.leaves(state))

@@ -14,7 +14,7 @@ import warnings
 
 from fl_sketch.experiment import config as config_lib
 from fl_sketch.training import identity
-from fl_sketch.utils import files
+from fl_sketch.utils import files, old_fields
 
 # Files of a run that has begun; the last one is the model of a checkpoint.
 _BEGUN = 'config.json', 'metrics.jsonl', 'checkpoints/*/arrays'
@@ -107,12 +107,6 @@ def check_config(
   if (then := stored_config(folder, type(config))) is None:
     return
   now = files.as_json(config)
-  if moved := sorted(then.keys() & config_lib.MOVED.keys() - now.keys()):
-    places = ', '.join(f'{k} is {config_lib.MOVED[k]} now' for k in moved)
-    raise WorkdirError(
-      f'{folder} was started with an older version: {places}. Set another '
-      'workdir.'
-    )
   check(folder, 'config', then, now, may_change)
 
 
@@ -121,7 +115,9 @@ def stored_config(
 ) -> dict[str, Any] | None:
   """Reads config.json; fields that an older version lacked have the default."""
   then = read(folder / 'config.json', 'a config')
-  return None if then is None else files.as_json(kind()) | then
+  if then is None:
+    return None
+  return files.as_json(kind()) | old_fields.current(then)
 
 
 def resumable(config: config_lib.Config) -> set[str]:
@@ -134,7 +130,7 @@ def resumable(config: config_lib.Config) -> set[str]:
     fields.remove('rounds')
   if config.is_private:
     # Released rounds must not be played again with other rounding.
-    fields.remove('lanes_per_step')
+    fields.remove('clients_per_step')
   return fields
 
 

@@ -1,12 +1,13 @@
 """Reads old names, and says the new ones."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 import functools
 import sys
 from typing import Any, TypeVar
 import warnings
 
 F = TypeVar('F', bound=Callable[..., Any])
+T = TypeVar('T')
 
 
 def warn(kind: str, old: str, new: str, stacklevel: int = 3) -> None:
@@ -25,7 +26,9 @@ def warn(kind: str, old: str, new: str, stacklevel: int = 3) -> None:
   )
 
 
-def attributes(module: str, **names: str) -> Callable[[str], Any]:
+def attributes(
+  module: str, others: Callable[[str], Any] | None = None, **names: str
+) -> Callable[[str], Any]:
   """Returns the `__getattr__` of a module that has old names for its objects.
 
   >>> with warnings.catch_warnings(action='ignore'):
@@ -34,6 +37,7 @@ def attributes(module: str, **names: str) -> Callable[[str], Any]:
 
   Args:
     module: its `__name__`.
+    others: loads the names that are not old, as `lazy.attach` does.
     **names: new name by old name.
 
   Raises:
@@ -41,10 +45,12 @@ def attributes(module: str, **names: str) -> Callable[[str], Any]:
   """
 
   def load(name: str) -> Any:
-    if name not in names:
+    if name in names:
+      warn('attribute', f'{module}.{name}', names[name])
+      return getattr(sys.modules[module], names[name])
+    if others is None:
       raise AttributeError(f'module {module!r} has no attribute {name!r}')
-    warn('attribute', f'{module}.{name}', names[name])
-    return getattr(sys.modules[module], names[name])
+    return others(name)
 
   return load
 
@@ -76,20 +82,31 @@ def arguments(**names: str) -> Callable[[F], F]:
   return decorate
 
 
-def keys(
-  kind: str, given: Mapping[str, Any], names: Mapping[str, str]
-) -> dict[str, Any]:
-  """Returns a mapping with the new names of its keys.
+def members(**names: str) -> Callable[[type[T]], type[T]]:
+  """Decorates a NamedTuple whose fields and methods have old names, too.
 
+  >>> @members(left='low')
+  ... class Interval(NamedTuple):
+  ...   low: float = 0.0
   >>> with warnings.catch_warnings(action='ignore'):
-  ...   keys('field', {'downlink': 1, 'seed': 0}, {'downlink': 'codec'})
-  {'codec': 1, 'seed': 0}
+  ...   Interval(left=1.0).left
+  1.0
 
   Args:
-    kind: what the keys name, for the warning.
-    given: any mapping.
-    names: new name by old name.
+    **names: new name by old name.
   """
-  for old in names.keys() & given.keys():
-    warn(kind, old, names[old], stacklevel=4)
-  return {names.get(name, name): value for name, value in given.items()}
+
+  def decorate(cls: type[T]) -> type[T]:
+    def member(old: str) -> property:
+      def get(self):
+        warn('attribute', f'{cls.__name__}.{old}', names[old])
+        return getattr(self, names[old])
+
+      return property(get, doc=f'The old name of `{names[old]}`.')
+
+    for old in names:
+      setattr(cls, old, member(old))
+    cls.__new__ = arguments(**names)(cls.__new__)
+    return cls
+
+  return decorate

@@ -112,7 +112,7 @@ def report(found: Outcomes) -> study.Report:
   rows = []
   order = sorted(first, key=lambda n: -np.nan_to_num(first[n].accuracy.mean))
   for name in order:
-    one, mark = first[name], algorithms.mark(name)
+    one, mark = first[name], algorithms.note_mark(name)
     row = [f'`{name}`{mark}', f'{one.uplink:,.0f}', f'{one.total / 1e6:,.1f}']
     for by_name in found.values():
       row += _cells(by_name[name])
@@ -125,7 +125,7 @@ def report(found: Outcomes) -> study.Report:
     partition: {name: one.entry.final() for name, one in by_name.items()}
     for partition, by_name in found.items()
   }
-  notes = [algorithms.NOTE] if any(map(algorithms.mark, order)) else []
+  notes = [algorithms.NOTE] if any(map(algorithms.note_mark, order)) else []
   picture = study.Picture('Test accuracy, and the bytes.', panels(found), 2)
   table = study.Table(caption, head, rows)
   return study.Report([], seeds, [table], [picture], notes)

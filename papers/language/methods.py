@@ -27,7 +27,7 @@ def _tables(task: Task, share: float) -> Fields:
 
 
 def _both_ways(task: Task, share: float) -> Fields:
-  return _tables(task, share) | {'downlink': {'kind': 'eden'}}
+  return _tables(task, share) | {'downlink_codec': {'kind': 'eden'}}
 
 
 def _sparse_loco(task: Task, share: float) -> Fields:
@@ -36,9 +36,9 @@ def _sparse_loco(task: Task, share: float) -> Fields:
   return fields | {'local_optimizer': {'kind': 'adamw'}}
 
 
-def _adamw(keep: bool) -> Method:
+def _adamw(keep_state: bool) -> Method:
   """AdamW on clients and their mean; of one client, AdamW and no more."""
-  local = {**_DILOCO['local_optimizer'], 'keep': keep}
+  local = {**_DILOCO['local_optimizer'], 'keep_state': keep_state}
   fields = {
     'algorithm': 'fedavg', 'local_optimizer': local,
     'client_schedule': _DILOCO['client_schedule'],
@@ -98,10 +98,10 @@ OF_FACTORS: dict[str, Method] = {
   'FLoRA': _of_products('flora'),
   'FedEx-LoRA': _of_products('fedex'),
 }
-CENTRALLY = {CENTRAL: _adamw(keep=True), CENTRAL_SGD: _FEDAVG}
+CENTRALLY = {CENTRAL: _adamw(keep_state=True), CENTRAL_SGD: _FEDAVG}
 RECURRENT: dict[str, Method] = {
   FEDAVG: _FEDAVG,
-  'FedAvg, AdamW on clients': _adamw(keep=False),
+  'FedAvg, AdamW on clients': _adamw(keep_state=False),
   DENSE: methods.METHODS[DENSE],
 }
 REHEARSED = (

@@ -72,7 +72,7 @@ def _preconditioned(task, share):
 
 def _own_rotations(task, share):
   size = _one_bit(task, share)['sketch']['size']
-  codec = {'kind': 'eden', 'keep': size}
+  codec = {'kind': 'eden', 'num_coordinates': size}
   return {'algorithm': 'fedcom', **settings.ADAM, 'codec': codec}
 
 
@@ -83,7 +83,7 @@ def _sparse_loco(task, share):
   k = max(1, int((bits - 64) / 14))
   return {
     'algorithm': 'fedcom', 'server_lr': 1.0, 'weight_decay': 0.0,
-    'local_optimizer': {'kind': 'adamw', 'keep': True},
+    'local_optimizer': {'kind': 'adamw', 'keep_state': True},
     'codec': {'kind': 'chunked_top_k', 'k': k, 'chunk': chunk},
     'options': {'error_feedback': True, 'residual_decay': 0.95},
   }  # fmt: skip
@@ -105,7 +105,7 @@ def _power_sgd(task, share):
 
 def _both_ways(fields):
   """The same, with the mean table sent back in one bit an entry."""
-  return lambda *at: fields(*at) | {'downlink': {'kind': 'eden'}}
+  return lambda *at: fields(*at) | {'downlink_codec': {'kind': 'eden'}}
 
 
 _BOTH = (0.01, 0.001)

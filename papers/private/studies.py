@@ -86,7 +86,7 @@ BITS = (
   {
     _FLOAT: {'sketch': {'kind': 'block_cyclic', 'size': _SIZE}},
     _BITS: _ONE_BIT,
-    _BOTH: _ONE_BIT | {'downlink': {'kind': 'eden'}},
+    _BOTH: _ONE_BIT | {'downlink_codec': {'kind': 'eden'}},
   },
   (0.001, 0.003, 0.01, 0.03),
 )  # fmt: skip

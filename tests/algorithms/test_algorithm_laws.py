@@ -140,8 +140,8 @@ def test_marina_tosses_one_coin_and_the_bill_follows_it():
     tosses.append(r == 0 or bool(keys.coin(round_keys, 0.4)))
     want = whole[r] if tosses[-1] else steps[r - 1]
     np.testing.assert_allclose(steps[r], want, atol=1e-6)
-    assert metrics[r]['up'] == (4 * D if tosses[-1] else 4 * 3)
-    assert metrics[r]['down'] == 4 * D
+    assert metrics[r]['uplink_bytes'] == (4 * D if tosses[-1] else 4 * 3)
+    assert metrics[r]['downlink_bytes'] == 4 * D
   assert 1 < sum(tosses) < 12
 
 
@@ -231,7 +231,10 @@ def test_the_bill_of_a_graph_by_hand(graph, options, floats):
   options |= {'graph': graph, 'population': N}
   make = linear('decentralised', sketch=MEAN, **options)
   (metrics,) = trail(make, count=1)[1]
-  assert (metrics['up'], metrics['down']) == (np.ceil(4 * floats), 0)
+  assert (metrics['uplink_bytes'], metrics['downlink_bytes']) == (
+    np.ceil(4 * floats),
+    0,
+  )
 
 
 @pytest.mark.nightly

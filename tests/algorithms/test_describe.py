@@ -142,7 +142,7 @@ def test_the_report_states_the_numbers_and_keys():
 
 @pytest.mark.nightly
 def test_the_table_has_a_row_for_each_algorithm():
-  head, _, *rows, blank, note = algorithms.table().split('\n')
+  head, _, *rows, blank, note = algorithms.costs_table().split('\n')
   assert len(rows) == len(algorithms.names())
   assert {row.count('|') for row in rows} == {head.count('|')}
   assert (

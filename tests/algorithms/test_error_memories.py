@@ -54,7 +54,7 @@ def test_what_demo_sends_leaves_the_momentum():
   states, metrics = trail(make)
   assert np.abs(rows(states[-1].encode)).max() == 0
   np.testing.assert_allclose(np.abs(moved(states)), HP.server_lr, rtol=1e-3)
-  assert metrics[-1]['down'] == 2
+  assert metrics[-1]['downlink_bytes'] == 2
 
 
 @pytest.mark.parametrize('clients', [full_participation, client_3])
@@ -111,4 +111,6 @@ def test_a_kernel_of_rank_one_travels_whole():
     lambda x, g: x - HP.server_lr * HP.client_lr * 2 * g, params, slope
   )
   chex.assert_trees_all_close(state.params, want, atol=1e-6)
-  assert metrics['up'] == metrics['down'] == 4 * (12 + 4 + 5 + 4)
+  assert (
+    metrics['uplink_bytes'] == metrics['downlink_bytes'] == 4 * (12 + 4 + 5 + 4)
+  )

@@ -83,7 +83,10 @@ def test_sizes_follow_the_norms_of_the_last_updates():
   for _ in range(3):
     sizes.append(np.asarray(rounds.state_of(state.server, 'sizes')))
     state, bill = round_fn(cases.HP, state, cohort, cases.KEY)
-    assert (bill['up'], bill['down']) == (4 * 20, 4 * (20 + 2))
+    assert (bill['uplink_bytes'], bill['downlink_bytes']) == (
+      4 * 20,
+      4 * (20 + 2),
+    )
   assert sizes[0].tolist() == [10, 10]
   assert sizes[1].tolist() == sizes[2].tolist() == [19, 1]
 
@@ -107,7 +110,7 @@ def test_slopes_of_clients_with_few_samples_are_allowed():
 
 def private_round_local():
   links = (
-    aggregation.mean_over_cohort(privacy=cases.RELEASE.at(cases.HP)),
+    aggregation.mean_over_cohort(privacy=cases.RELEASE.with_hyper(cases.HP)),
     transforms.broadcast(),
   )
   return federated(RoundLocal(lambda *_: None), *links)

@@ -157,7 +157,7 @@ def test_algorithms_with_work_of_their_own_refuse_state_that_they_would_lose():
   """Catches an optimizer whose state is dropped without a word."""
   build = make(
     'cocktail_sgd', codec=cases.TOP, mask_ratio=0.5,
-    local_optimizer=ADAMW | {'keep': True},
+    local_optimizer=ADAMW | {'keep_state': True},
   )  # fmt: skip
-  with pytest.raises(ValueError, match='local_optimizer with keep=True'):
+  with pytest.raises(ValueError, match='local_optimizer with keep_state=True'):
     trail(build)

@@ -88,7 +88,7 @@ def fedavg_rows():
   yield 'power_sgd without factors', make('power_sgd', rank=2), FEDAVG
   cocktail = make('cocktail_sgd', codec=codecs.top_k(D), mask_ratio=1.0)
   yield 'cocktail', cocktail, FEDAVG
-  sgd = {'kind': 'sgd', 'keep': True}
+  sgd = {'kind': 'sgd', 'keep_state': True}
   yield 'fedavg local sgd', make('fedavg', local_optimizer=sgd), FEDAVG
   yield 'fedprox mu=0', make('fedprox', mu=0.0), FEDAVG
   yield 'fednova', make('fednova'), FEDAVG

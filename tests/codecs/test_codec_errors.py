@@ -43,7 +43,9 @@ REFUSED = {
   'bits=1 must be 2, 3 or 4': lambda: codecs.chunked_top_k(2, 4, 1),
   'bits=5 must be 1, 2, 3 or 4': lambda: codecs.eden(5),
   "scale='best' must": lambda: codecs.eden(scale='best'),
-  'keep=3 requires rotate=True': lambda: codecs.eden(keep=3, rotate=False),
+  'num_coordinates=3 requires rotate=True': lambda: codecs.eden(
+    num_coordinates=3, rotate=False
+  ),
   'levels=0 ': lambda: codecs.qsgd(0),
   'levels=32768 must be below 32768': lambda: codecs.qsgd(2**15),
   'block=0 ': lambda: codecs.int8(0),

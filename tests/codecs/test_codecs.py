@@ -261,7 +261,7 @@ def test_make_by_name():
     'bfloat16': codecs.make('bfloat16'),
     'int8': codecs.make('int8'),
     'int4_blocks': codecs.make('int4', block=8),
-    'eden_kept': codecs.make('eden', bits=3, keep=20),
+    'eden_kept': codecs.make('eden', bits=3, num_coordinates=20),
     'chunked': codecs.make('chunked_top_k', k=3, chunk=16),
     'cosines': codecs.make('dct_top_k', k=2, chunk=8),
   }
@@ -269,7 +269,7 @@ def test_make_by_name():
   for name, codec in by_name.items():
     args = KEY, VECTORS['normal']
     assert str(program(codec)(*args)) == str(program(CODECS[name].codec)(*args))
-  names = 'k', 'levels', 'bits', 'bucket', 'block', 'keep', 'chunk'
+  names = 'k', 'levels', 'bits', 'bucket', 'block', 'num_coordinates', 'chunk'
   ints = dict.fromkeys(names, int) | {'bound': float}
   others = {'contract': bool, 'norm': str, 'rotate': bool, 'scale': str}
   assert codecs.REGISTRY.types() == ints | others

@@ -115,7 +115,7 @@ def test_a_text_is_trained_by_its_tokens(tmp_path):
   sums = exp.metrics_fn(zero, batch)
   assert sums['count'] == (batch['y'] >= 0).sum()
   with pytest.raises(ValueError, match=r'outputs .1, 12, 25. of the'):
-    experiment.build(fields | {'loss': 'classes'}, str(tmp_path))
+    experiment.build(fields | {'loss': 'cross_entropy'}, str(tmp_path))
   with pytest.raises(ValueError, match="kind='dirichlet' requires labels"):
     experiment.build(fields | {'partition': 'dirichlet'}, str(tmp_path))
 

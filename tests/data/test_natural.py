@@ -72,7 +72,7 @@ def test_what_is_written_comes_out_of_the_store(
   for i, name in enumerate(names):
     for split, offsets, arrays, of in (
       ('train', data.offsets, data.train, train),
-      ('test', data.held, data.test, test),
+      ('test', data.held_out, data.test, test),
     ):
       part = slice(offsets[i], offsets[i + 1])
       x, y = np.asarray(arrays['x'][part]), np.asarray(arrays['y'][part])

@@ -72,7 +72,7 @@ def test_the_test_of_cifar100_is_of_other_clients_with_the_same_names(
   """
   natural_files.KINDS['cifar100'](files, range(3))
   data = importing.import_data('cifar100', files, tmp_path / 's')
-  assert data.held is None
+  assert data.held_out is None
   assert data.partition.sizes.tolist() == [2] * 3
   assert np.asarray(data.test['y']).tolist() == [0, 99, 1, 99, 2, 99]
 
@@ -160,7 +160,7 @@ def test_photos_of_users_and_a_test_of_nobody(tmp_path):
   )
   assert [x.decode() for x in data.ids] == ['u7', 'u2']
   assert data.partition.sizes.tolist() == [2, 1]
-  assert data.held is None
+  assert data.held_out is None
   assert data.num_classes == 4
   assert np.asarray(data.train['y']).tolist() == [3, 0, 1]
   assert np.asarray(data.test['y']).tolist() == [2]

@@ -109,7 +109,7 @@ def test_the_clients_of_stack_overflow_fit_in_two_gigabytes(tmp_path):
   printed = runs.python('-c', script, *IMPORT[2:], path, f'--to={to}')
   assert int(printed.splitlines()[-1]) < BYTES
   data = store.open(to)
-  held = np.diff(data.held)
+  held = np.diff(data.held_out)
   np.testing.assert_array_equal(held, sizes > 1)
   np.testing.assert_array_equal(data.partition.sizes + held, sizes)
   train = np.ones(SAMPLES, bool)

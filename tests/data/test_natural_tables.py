@@ -23,7 +23,7 @@ def test_tables_of_one_order_stay_in_it(tmp_path):
     data = importing.import_data('own', tmp_path, tmp_path / 's', client='who')
   assert [x.decode() for x in data.ids] == ['b', 'a', 'c']
   assert np.asarray(data.train['y']).tolist() == [5, 1, 7, 3, 2, 9]
-  assert data.offsets.tolist() == data.held.tolist() == [0, 3, 5, 6]
+  assert data.offsets.tolist() == data.held_out.tolist() == [0, 3, 5, 6]
 
 
 def test_users_that_do_not_train_are_a_test_of_nobody(tmp_path):
@@ -40,12 +40,12 @@ def test_users_that_do_not_train_are_a_test_of_nobody(tmp_path):
     return importing.import_data('table', f'{folder}.csv', folder, **names)
 
   data = imported(rows, 'apart')
-  assert data.held is None
+  assert data.held_out is None
   assert data.ids.tolist() == [b'a']
   assert np.asarray(data.test['x']).tolist() == [2, 4, 5]
   # One that trains, too, holds out what is its own; others are left out.
   data = imported([*rows, ('b', 'train', 6)], 'shared')
-  assert data.held.tolist() == [0, 0, 2]
+  assert data.held_out.tolist() == [0, 0, 2]
   assert np.asarray(data.test['x']).tolist() == [2, 5]
 
 
@@ -62,7 +62,7 @@ def test_clients_hold_out_their_last_samples(tmp_path):
     importing.import_data('table', tmp_path, to, test_share=1.0, **names)
   data = importing.import_data('table', tmp_path, to, test_share=0.4, **names)
   assert np.diff(data.offsets).tolist() == [1, 6, 2]
-  assert np.diff(data.held).tolist() == [0, 4, 1]
+  assert np.diff(data.held_out).tolist() == [0, 4, 1]
   # The file has b's as 1, 3, 5, 7, 9, 0, 2, ..., and c's as 1, 0, 2.
   assert np.asarray(data.train['x']).tolist() == [0, 1, 3, 5, 7, 9, 0, 1, 0]
   assert np.asarray(data.test['x']).tolist() == [2, 4, 6, 8, 2]

@@ -126,7 +126,6 @@ test_fields_that_do_not_fit_a_store_are_named = refused(
   config.Config.from_mapping,
   ({'dataset': 'stores'}, "dataset='stores' must be .*'store'"),
   ({'dataset': 'store'}, r"'store' requires options \['folder'\]"),
-  ({'store': 'x'}, "'store' is 'dataset_options.folder' now"),
   (
     OWN | {'dataset_options': {'folder': 'x'}},
     "dataset 'simulated' has no options",

@@ -93,7 +93,7 @@ def test_what_clients_hold_out_is_theirs(clients, tmp_path):
       assert got[name].dtype == x.dtype
       np.testing.assert_array_equal(got[name], x)
   np.testing.assert_array_equal(data.offsets, starts[0])
-  np.testing.assert_array_equal(data.held, starts[1])
+  np.testing.assert_array_equal(data.held_out, starts[1])
 
 
 def test_a_client_holds_its_own_samples(folder):

@@ -137,7 +137,10 @@ def test_a_plain_function_is_what_a_module_of_the_same_function_is():
   def values(params, batch):
     logits = module.apply({'params': params}, batch['x'])
     right = logits.argmax(1) == batch['y']
-    return {'loss': losses.cross_entropy(logits, batch['y']), 'accuracy': right}
+    return {
+      'loss': losses.softmax_cross_entropy(logits, batch['y']),
+      'accuracy': right,
+    }
 
   plain = custom.problem((problem.params, values), [test], test)
   batch = jax.tree.map(lambda x: x[0], problem.test)
@@ -232,19 +235,29 @@ Twice = lambda rngs: nnx.Sequential(nnx.Linear(3, 2, rngs=rngs))
       "labels 'y' from 3 to 3 must",
     ),
     (Tagger(), 'tokens', tagged(np.zeros(3, int)), "labels 'y' are int32(3,);"),
-    (Tagger(), 'classes', sentences(3), 'outputs (1, 5, 3) of the'),
-    (Twice, 'labels', {'x': np.zeros((4, 3)), 'y': np.full((4, 2), 2)}, 'to 1'),
-    (Twice, 'labels', {'x': np.zeros((4, 3)), 'y': np.ones(4)}, 'shape (2, 2)'),
+    (Tagger(), 'cross_entropy', sentences(3), 'outputs (1, 5, 3) of the'),
+    (
+      Twice,
+      'multilabel',
+      {'x': np.zeros((4, 3)), 'y': np.full((4, 2), 2)},
+      'to 1',
+    ),
+    (
+      Twice,
+      'multilabel',
+      {'x': np.zeros((4, 3)), 'y': np.ones(4)},
+      'shape (2, 2)',
+    ),
     (Twice, 'regression', arrays(4), "'y' of shape (2, 2), not (2,)"),
     (Twice, 'hinge', arrays(4), "loss='hinge' must be one of"),
     (
       Twice,
-      'classes',
+      'cross_entropy',
       {'y': np.zeros(4, int)},
       "arrays ['y'] lack inputs such",
     ),
     (Twice, lambda out, batch: {'loss': out}, arrays(4), "'loss': (2, 2)"),
-    (nn.BatchNorm(True), 'classes', arrays(4), "('batch_stats',)"),
+    (nn.BatchNorm(True), 'cross_entropy', arrays(4), "('batch_stats',)"),
   ],
 )
 def test_models_and_labels_that_do_not_fit_are_refused(

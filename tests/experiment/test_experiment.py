@@ -131,7 +131,7 @@ def test_a_config_refuses_unknown_names_at_once():
     'own_linear': {'model': 'own_linea'}, 'classes': {'loss': 'class'},
     'fedprox': {'algorithm': 'fedprux'}, 'dirichlet': {'partition': 'dirich'},
     'naive': {'lora': {'kind': 'nave'}}, 'adam': {'local_optimizer': 'adamm'},
-    'cosine': {'client_schedule': 'cosin'}, 'eden': {'downlink': 'edenn'},
+    'cosine': {'client_schedule': 'cosin'}, 'eden': {'downlink_codec': 'edenn'},
     'srht': safl | {'sketch': 'srth'}, 'bfloat16': safl | {'codec': 'bfloat6'},
     'size': safl | {'sketch': {'kind': 'srht', 'sze': 9}},
   }  # fmt: skip

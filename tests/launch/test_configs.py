@@ -154,9 +154,9 @@ QUICK = 'quickstart:quick'
     (['model=linear'], 'model_options.widths', {'model_options': None}),
     (['model=linear', 'model_options.widths=(3,)'], '', {'model': 'linear'}),
     (
-      ['local_optimizer=adamw(b2=0.9, keep=True)'],
+      ['local_optimizer=adamw(b2=0.9, keep_state=True)'],
       '',
-      {'local_optimizer': {'kind': 'adamw', 'b2': 0.9, 'keep': True}},
+      {'local_optimizer': {'kind': 'adamw', 'b2': 0.9, 'keep_state': True}},
     ),
   ],
 )
@@ -230,7 +230,6 @@ def test_plugins_are_loaded_before_the_config(own):
 @pytest.mark.parametrize(
   ('args', 'message'),
   [
-    ([QUICK, '--config.k=3'], "'k' is 'options.k' now"),
     (['quickstart:quik'], "Cannot load the config: .*variant='quik'"),
     (['quikstart'], "No config 'quikstart'; did you mean 'quickstart'"),
     ([QUICK, '--plugins=no_such'], "plugin='no_such' is no module"),

@@ -66,7 +66,11 @@ def check_rounds(make):
     want, metrics = round_fn(cases.HP, want, participants, cases.KEY)
     chex.assert_trees_all_close(state, want, rtol=0, atol=1e-6)
     moved = simulated.charge(
-      cohort.ids, weight, metrics['up'], metrics['down'], outcome
+      cohort.ids,
+      weight,
+      metrics['uplink_bytes'],
+      metrics['downlink_bytes'],
+      outcome,
     )
     one = {k: metrics[k].item() for k in ('participants', 'finite')}
     assert row == moved | one | {'round': r, 'rejected_clients': 0}

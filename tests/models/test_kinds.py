@@ -28,9 +28,9 @@ def own(outputs, batch):
 
 
 BATCHES = {
-  'classes': {'x': normal(WIDTH), 'y': integers(0, WIDTH)},
+  'cross_entropy': {'x': normal(WIDTH), 'y': integers(0, WIDTH)},
   'tokens': {'x': normal(LENGTH, WIDTH), 'y': integers(-2, WIDTH, LENGTH)},
-  'labels': {'x': normal(WIDTH), 'y': integers(0, 2, WIDTH)},
+  'multilabel': {'x': normal(WIDTH), 'y': integers(0, 2, WIDTH)},
   'regression': {'x': normal(2, 2), 'y': normal(2, 2)},
   'own': {'x': normal(), 'y': integers(1, 4).astype(np.float32)},
 }
@@ -48,14 +48,14 @@ def log_softmax(x):
 def by_hand(kind):
   """Means of every value over samples, or over what is no padding."""
   x, y = (np.float64(BATCHES[kind][name]) for name in 'xy')
-  if kind in ('classes', 'tokens'):
+  if kind in ('cross_entropy', 'tokens'):
     real = y >= 0
     label, logits = y[real].astype(int), log_softmax(x[real])
     loss = -np.mean(logits[np.arange(len(label)), label])
     found = {'loss': loss, 'accuracy': np.mean(logits.argmax(-1) == label)}
     of_tokens = {'perplexity': loss, 'bits': loss * np.log2(np.e)}
     return found | (of_tokens if kind == 'tokens' else {})
-  if kind == 'labels':
+  if kind == 'multilabel':
     right = (x > 0) == (y > 0)
     loss = np.log1p(np.exp(-np.where(y > 0, x, -x))).mean()
     exact = right.all(1).mean()
@@ -89,7 +89,7 @@ def test_masked_rows_are_as_if_absent(kind):
     chex.assert_trees_all_equal(none, jax.tree.map(jnp.zeros_like, none))
 
 
-@pytest.mark.representatives('regression', 'classes')
+@pytest.mark.representatives('regression', 'cross_entropy')
 @each_kind
 def test_metrics_add_up_over_batches(kind):
   """Catches means of batches, which do not add up to that of a test set."""
@@ -124,7 +124,7 @@ broadcast = lambda kind, x, y: (
 )
 test_shapes_that_would_be_broadcast_are_refused = refused_calls(
   (broadcast('regression', (5, 1), (5,)), r"Expected 'y' of shape \(5, 1\)"),
-  (broadcast('labels', (5, 3), (5,)), r'of shape \(5, 3\), not \(5,\)'),
+  (broadcast('multilabel', (5, 3), (5,)), r'of shape \(5, 3\), not \(5,\)'),
   (broadcast('tokens', (5, 4, 3), (5,)), r'of shape \(5, 4\), not'),
   (lambda: losses.make(IDENTITY, 'tokenz'), "loss='tokenz' must be one of"),
 )

@@ -118,7 +118,7 @@ def test_factors_in_layers_are_merged_kernels(name):
     trainable=('head*',) * (name != 'mlp'),
     targets=('Dense_*',) if name == 'mlp' else ('block_0', 'attention/query'),
   )
-  check_factored(losses.make(module, 'classes')[0], parts, batch)
+  check_factored(losses.make(module, 'cross_entropy')[0], parts, batch)
 
 
 class Tied(nn.Module):
@@ -152,7 +152,7 @@ def test_kernels_that_no_layer_shows_are_merged(module):
   batch = {'x': jax.random.normal(KEY, (5, 4)), 'y': jnp.arange(5) % 3}
   params = model.init(KEY, batch['x'])
   parts = lora.lora(params, KEY, rank=2, alpha=3.0)
-  check_factored(losses.make(model, 'classes')[0], parts, batch)
+  check_factored(losses.make(model, 'cross_entropy')[0], parts, batch)
 
 
 @pytest.mark.parametrize('name', ['float32', 'bfloat16'])
@@ -164,7 +164,7 @@ def test_clients_share_the_kernels_of_layers(name):
   module = models.MLP(3, widths=(256,), dtype=name)
   params = models.init_params(module, KEY, (256,))
   parts = lora.lora(params, KEY, rank=2, targets=('Dense_0',))
-  loss_fn = lora.factored(losses.make(module, 'classes')[0], parts.scale)
+  loss_fn = lora.factored(losses.make(module, 'cross_entropy')[0], parts.scale)
   one = lambda frozen, x, batch: jax.grad(
     lambda x: loss_fn(lora.join(frozen, x), batch)
   )(x)

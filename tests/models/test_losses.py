@@ -21,7 +21,7 @@ QUADRATIC = {'w': jnp.array([1.0, -2.0, 0.5])}
 CLASSES = {'x': normal(6, 5), 'y': jnp.arange(6) % 4}
 SQUARES = {'factor': normal(6, 3, 2), 'optimum': normal(6, 3)}
 
-CROSS_ENTROPY = losses.make(MODEL, 'classes')[1], PARAMS, CLASSES
+CROSS_ENTROPY = losses.make(MODEL, 'cross_entropy')[1], PARAMS, CLASSES
 SMOOTH = losses.classification(MODEL, label_smoothing=0.2)
 CASES = {
   'classification': (losses.classification(MODEL), *CROSS_ENTROPY),
@@ -123,7 +123,7 @@ def test_metrics_add_up_over_batches(case):
 
 def test_metrics_are_without_label_smoothing_and_count_right_answers():
   batch = CLASSES
-  sums = losses.make(MODEL, 'classes')[1](PARAMS, batch)
+  sums = losses.make(MODEL, 'cross_entropy')[1](PARAMS, batch)
   loss = losses.classification(MODEL)(PARAMS, batch)
   np.testing.assert_allclose(sums['loss'] / sums['count'], loss, rtol=1e-6)
   logits = np.asarray(MODEL.apply({'params': PARAMS}, batch['x']))
@@ -147,7 +147,9 @@ def test_loss_and_metrics_standardise_bytes():
   scale = {'mean': 0.3, 'std': 0.2}
   as_bytes = {'x': bytes_, 'y': y}
   as_floats = {'x': losses.preprocess(bytes_, **scale), 'y': y}
-  metrics = lambda *args, **scale: losses.make(*args, 'classes', **scale)[1]
+  metrics = lambda *args, **scale: losses.make(*args, 'cross_entropy', **scale)[
+    1
+  ]
   for make in (losses.classification, metrics):
     fn = make(MODEL, **scale)
     chex.assert_trees_all_close(

@@ -17,7 +17,7 @@ CONFIG = {
 LAST = {'model': 'lstm', 'model_options': {'last': True, 'hidden': 4}}
 test_configs_that_mean_nothing_are_refused = refused(
   lambda fields: Config(**CONFIG | fields),
-  ({'loss': 'classes'}, "loss='classes' does not suit"),
+  ({'loss': 'cross_entropy'}, "loss='cross_entropy' does not suit"),
   (LAST, "loss='tokens' does not suit"),
   ({'dataset': 'digits', 'dataset_options': None}, "model='gpt_nano' takes"),
   ({'dataset': 'sst2', 'dataset_options': None}, "model='gpt_nano' predicts"),
@@ -28,7 +28,7 @@ test_configs_that_mean_nothing_are_refused = refused(
 @pytest.mark.representatives('fields1-labels1')
 @pytest.mark.parametrize(
   ('fields', 'labels'),
-  [({}, BATCH['y']), (LAST | {'loss': 'classes'}, BATCH['y'][:, -1])],
+  [({}, BATCH['y']), (LAST | {'loss': 'cross_entropy'}, BATCH['y'][:, -1])],
 )
 def test_a_store_of_tokens_has_a_loss_and_as_many_positions(
   fields, labels, tmp_path

@@ -42,7 +42,7 @@ def at_most(share, probability, draws):
 def matrix(op, key, dimension):
   """The matrix R of a linear operator, f32[b, d], scaled to E R^T R = I."""
   like = jnp.zeros(dimension)
-  table = op.like(like)
+  table = op.zero_table(like)
   units = jnp.eye(table.size).reshape(-1, *table.shape)
   rows = jax.vmap(lambda unit: op.desketch(key, unit, like))(units)
   return sketches.properties(op).adjoint_scale ** 0.5 * rows
@@ -87,7 +87,7 @@ def coherences(op, d=D, draws=1000):
 def beyond(op, delta, d=D, draws=1000, sparsity=SPARSITY):
   """The bounds on the coherence, and the shares of draws above them."""
   name, values = sketches.properties(op).name, coherences(op, d, draws)
-  size = op.like(jnp.zeros(d)).size
+  size = op.zero_table(jnp.zeros(d)).size
   spec = {'sparsity': sparsity}
   bounds = [
     tails.coherence(name, d, size, delta, form=form, **spec) for form in FORMS

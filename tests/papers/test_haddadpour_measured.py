@@ -208,7 +208,7 @@ def library(runs):
   ids, weight = np.arange(run.clients, dtype=np.int32), ones[:, 0, 0, 0]
   cohort = rounds_lib.Cohort(ids, weight, (ones, ones))
   mesh = mesh_lib.cohort_mesh(1)
-  round_fn = rounds_lib.run_round(make, mesh, lanes_per_step=None)
+  round_fn = rounds_lib.run_round(make, mesh, clients_per_step=None)
 
   def one(hp, key):
     step = lambda state, _: (round_fn(hp, state, cohort, key)[0], None)

@@ -31,7 +31,7 @@ def test_choices_send_as_many_bytes_and_the_best_is_first(choices):
   assert {c.up for c in choices} <= {*range(128, 133)}
   cosines = [choice.cosine for choice in choices]
   assert cosines == sorted(cosines, reverse=True)
-  assert choices[0].codec == 'eden(bits=1, keep=1024)'
+  assert choices[0].codec == 'eden(bits=1, num_coordinates=1024)'
   assert choices[-1].sketch == 'block_cyclic(size=33)'
   assert np.argmin([c.measured for c in choices]) == 0
 
@@ -70,7 +70,7 @@ def test_clients_that_send_no_updates_are_refused(algorithm):
 
 def test_updates_of_clients_that_keep_an_optimizer_are_measured():
   """Catches DiLoCo, whose local work has a state that begins anew, refused."""
-  adamw = {'kind': 'adamw', 'keep': True}
+  adamw = {'kind': 'adamw', 'keep_state': True}
   own, plain = (
     planning.advise_compression(CONFIG | more, 132, draws=0)
     for more in ({'local_optimizer': adamw, 'client_lr': 1e-3}, {})

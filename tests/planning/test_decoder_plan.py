@@ -1,6 +1,6 @@
-"""Decoders of configs/plays_decoder.py: planned, measured, and lowered."""
+"""configs/shakespeare_decoder.py: planned, measured, and lowered."""
 
-from configs import plays_decoder
+from configs import shakespeare_decoder
 from fl_sketch import experiment, models, planning
 from fl_sketch.data.natural import importing
 from fl_sketch.rounds import mesh as mesh_lib
@@ -13,7 +13,7 @@ from runs import python
 from tests.planning.test_plan import GIB, PLAN, RUN
 
 CLIENTS, COHORT = 12, 8
-SMALL = plays_decoder.PARAMETERS['small']
+SMALL = shakespeare_decoder.PARAMETERS['small']
 
 
 @pytest.fixture(scope='module')
@@ -27,7 +27,7 @@ def store(tmp_path_factory):
 
 
 def fields_of(variant, store):
-  fields = plays_decoder.get_config(variant).to_dict()
+  fields = shakespeare_decoder.get_config(variant).to_dict()
   given = {k: v for k, v in fields.items() if k != 'sweep'}
   options = {'folder': str(store)}
   return given | {'population': CLIENTS, 'dataset_options': options}
@@ -39,18 +39,18 @@ def build(store):
   return lambda variant: experiment.build(fields_of(variant, store), draw=False)
 
 
-@pytest.mark.parametrize('size', plays_decoder.PARAMETERS)
+@pytest.mark.parametrize('size', shakespeare_decoder.PARAMETERS)
 def test_a_size_has_the_parameters_that_its_tables_are_for(size, build):
   """Catches tables of another share of the model than is said."""
   d = models.num_params(build(size).params)
-  assert d == plays_decoder.PARAMETERS[size]
+  assert d == shakespeare_decoder.PARAMETERS[size]
 
 
 @pytest.mark.parametrize('variant', ['tiny', 'mini,small', 'diloco,safl'])
 def test_words_that_exclude_each_other_are_refused(variant):
   """Catches the first of two sizes or algorithms in place of a refusal."""
   with pytest.raises(ValueError, match=f"variant='{variant}' of a size in"):
-    plays_decoder.get_config(variant)
+    shakespeare_decoder.get_config(variant)
 
 
 def bytes_up(name, d):
@@ -61,22 +61,22 @@ def bytes_up(name, d):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize('name', plays_decoder.ALGORITHMS)
-@pytest.mark.parametrize('size', plays_decoder.PARAMETERS)
+@pytest.mark.parametrize('name', shakespeare_decoder.ALGORITHMS)
+@pytest.mark.parametrize('size', shakespeare_decoder.PARAMETERS)
 def test_bytes_of_a_round(size, name, build):
   """Catches a table or a codec that is not the variant's."""
   up, _ = planning.wire(build(f'{size},{name}'), mesh_lib.cohort_mesh())
-  assert {*up} == {bytes_up(name, plays_decoder.PARAMETERS[size])}
+  assert {*up} == {bytes_up(name, shakespeare_decoder.PARAMETERS[size])}
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize('name', plays_decoder.ALGORITHMS)
+@pytest.mark.parametrize('name', shakespeare_decoder.ALGORITHMS)
 def test_a_round_of_100_million_parameters_lowers_for_accelerators(name, build):
   """Catches an operation of the round that TPUs or GPUs do not have.
 
   All clients of a device at once, as accelerators train them.
   """
-  exp = build(f'small,{name}')._replace(lanes_per_step=None)
+  exp = build(f'small,{name}')._replace(clients_per_step=None)
   run = program_lib.program(exp, mesh_lib.cohort_mesh())
   exported = jax.export.export(run.fn, platforms=['tpu', 'cuda'])(*run.args)
   assert exported.platforms == ('tpu', 'cuda')
@@ -109,7 +109,7 @@ def test_ten_million_parameters_train_in_four_gib(name, store, tmp_path):
   }  # fmt: skip
   measured = int(
     python(
-      *('-c', RUN, 'launch.train', f'plays_decoder:mini,{name}'),
+      *('-c', RUN, 'launch.train', f'shakespeare_decoder:mini,{name}'),
       *(f'--config.{k}={v}' for k, v in changes.items()),
       *(f'--workdir={tmp_path}/run', '--cpu_devices=2'),
     )

@@ -91,7 +91,7 @@ def test_bytes_held_on_a_device(safl, planned):
 def held_of(exp):
   """Bytes held on a device by name, and bytes of mapped files."""
   program = program_lib.program(exp, mesh())
-  return program_lib.held(program), program_lib.mapped(exp, program)
+  return program_lib.device_bytes(program), program_lib.mapped(exp, program)
 
 
 def test_rows_of_clients_lie_where_the_config_wants_them(scaffold):
@@ -216,7 +216,7 @@ wide = lambda *widths: {'model_options': {'widths': widths}}
   [
     SAFL | wide(4096, 2048),
     SCAFFOLD | wide(2048) | {'population': 400},
-    SAFL | wide(4096, 1024) | {'feed': 'host', 'lanes_per_step': 10},
+    SAFL | wide(4096, 1024) | {'feed': 'host', 'clients_per_step': 10},
   ],
   ids=['wide', 'rows', 'lanes'],
 )

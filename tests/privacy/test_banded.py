@@ -91,7 +91,9 @@ def quiet(op, hash_key, noise):
   """Rounds in which nobody moves; noise is decoded with such a hash."""
 
   def make(hp) -> Algorithm:
-    privacy = aggregation.Release(1.0, max_cohort=4, correlation=noise).at(hp)
+    privacy = aggregation.Release(
+      1.0, max_cohort=4, correlation=noise
+    ).with_hyper(hp)
     return federated(
       lambda params, batches, key, correction: (params, {}),
       t.per_client(
@@ -133,7 +135,7 @@ def test_sums_of_decoded_noise_have_the_error_of_the_closed_form(hash_key):
   secrets = jax.random.split(SECRET, runs)
   found = np.asarray(cases.jit(jax.vmap(energy))(secrets), 'f8').mean(0)
   private = aggregation.Release(1.0, max_cohort=4, correlation=noise)
-  points = private.at(cases.HP).grid(jnp.zeros(size))
+  points = private.with_hyper(cases.HP).grid(jnp.zeros(size))
   draw = discrete_gaussian.stddev(points.base, int(points.multiple))
   draw *= float(points.step)
   # Every number of a table is decoded to two coordinates.
@@ -193,5 +195,8 @@ test_what_has_no_account_is_refused = refused_calls(
   (lambda: chain_of('run', trust='local'), _FIXED),
   (lambda: chain_of('run', trust='secure_aggregation'), _FIXED),
   (lambda: chain_of('run', noise=lambda *_: 0), _FIXED),
-  (lambda: RELEASE.at(cases.HP).mean(0), 'supports one sum of payloads'),
+  (
+    lambda: RELEASE.with_hyper(cases.HP).mean(0),
+    'supports one sum of payloads',
+  ),
 )

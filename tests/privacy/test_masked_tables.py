@@ -101,7 +101,7 @@ def test_what_a_message_is_made_of():
 def test_messages_do_not_depend_on_shards_and_lanes(monkeypatch, shards, chunk):
   x = normal(0)
   want = sent(x, neighbours=4)
-  monkeypatch.setattr(client_loop, 'default_lanes_per_step', lambda: chunk)
+  monkeypatch.setattr(client_loop, 'default_clients_per_step', lambda: chunk)
   got = sent(x, shards=shards, neighbours=4, chunk=chunk)
   np.testing.assert_array_equal(got, want)
 

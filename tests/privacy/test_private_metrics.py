@@ -83,7 +83,12 @@ def test_without_noise_they_are_a_mean_and_a_count():
   present = [1, 0, 1, 1, 0, 1]
   losses = np.array([0.1, 9.0, 2.0, 0.5, 9.0, 1.0])
   metrics = play(sent(losses, present))
-  assert {*metrics} == {'train_loss', 'participants', 'up', 'down'}
+  assert {*metrics} == {
+    'train_loss',
+    'participants',
+    'uplink_bytes',
+    'downlink_bytes',
+  }
   np.testing.assert_allclose(metrics['participants'], 4, rtol=1e-5)
   # Four took part, as many as expected.
   want = losses[np.array(present) > 0].mean()

@@ -61,7 +61,7 @@ def test_noise_of_clients_is_each_ones_own():
     keys = keys_lib.for_lanes(
       keys_lib.noise_keys(secret, r), jnp.int32(client)[None]
     )
-    take = release.at(HP).mean(index).take
+    take = release.with_hyper(HP).mean(index).take
     mean = lambda x: take(x, weight=jnp.ones(1), noise=keys)[0]
     return jax.shard_map(
       mean, mesh=mesh_lib.cohort_mesh(1), in_specs=jax.P(comms.SHARD),
@@ -212,10 +212,10 @@ def test_releases_that_mean_nothing_are_refused(change, message):
   """None is read as another one, with less noise or none."""
   release = RELEASE._replace(**change)
   with pytest.raises(ValueError, match=message):
-    release.at(HP).uplink()
+    release.with_hyper(HP).uplink()
   if 'count_stddev' not in message:
     with pytest.raises(ValueError, match=r'Expected|not supported'):
-      release.at(HP).mean(0)
+      release.with_hyper(HP).mean(0)
 
 
 @pytest.mark.parametrize('lacks', ['clip_norm', 'noise_multiplier'])
@@ -223,7 +223,7 @@ def test_a_bound_and_noise_must_be_given(lacks):
   hp = HP._replace(**{lacks: None})
   before = RELEASE._replace(before_sketch=True)
   for build in (
-    lambda: RELEASE.at(hp),
+    lambda: RELEASE.with_hyper(hp),
     lambda: make('safl', RELEASE)(hp),
     lambda: make('before_cyclic', before)(hp),
   ):

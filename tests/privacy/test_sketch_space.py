@@ -109,7 +109,9 @@ def bound_first(op):
 def test_no_update_moves_a_table_by_more_than_its_share(name):
   op = operators.OPERATORS[name].op
   updates = adversaries(name)
-  private = lambda hp: aggregation.mean_over_cohort(privacy=RELEASE.at(hp))
+  private = lambda hp: aggregation.mean_over_cohort(
+    privacy=RELEASE.with_hyper(hp)
+  )
   right = moved(lambda hp: (t.sketch(op), private(hp)), updates)
   assert (right <= C / R * (1 + 1e-5)).all()
   assert (right >= C / R * (1 - 1e-4)).all()  # they are long enough
@@ -141,6 +143,6 @@ def test_layers_may_be_bounded_each_by_itself():
   op = sketches.layerwise(sketches.srht, 16)
   release = RELEASE._replace(per_leaf=True)
   updates = 1e3 * np.random.default_rng(0).normal(size=(3, 64))
-  mean = lambda hp: aggregation.mean_over_cohort(privacy=release.at(hp))
+  mean = lambda hp: aggregation.mean_over_cohort(privacy=release.with_hyper(hp))
   right = moved(lambda hp: (t.sketch(op), mean(hp)), updates)
   np.testing.assert_allclose(right, C / R, rtol=1e-4)

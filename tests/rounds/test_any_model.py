@@ -35,7 +35,7 @@ class Played(NamedTuple):
   """How the engine plays the rounds."""
 
   shards: int
-  lanes_per_step: int | None
+  clients_per_step: int | None
   skip_absent: bool = False
   style: str = 'one by one'  # or 'scanned', or 'swept'
 
@@ -148,7 +148,10 @@ def play(case, structure, how):
   params, loss_fn, _ = start(case)
   make, mesh = make_of(structure, loss_fn), rounds.cohort_mesh(how.shards)
   round_fn = rounds.run_round(
-    make, mesh, lanes_per_step=how.lanes_per_step, skip_absent=how.skip_absent
+    make,
+    mesh,
+    clients_per_step=how.clients_per_step,
+    skip_absent=how.skip_absent,
   )
   cohorts = [cohort(case, r) for r in range(ROUNDS)]
   rest = KEY, None, SECRET if structure == 'private' else None

@@ -75,14 +75,14 @@ def test_a_mean_of_64_bit_numbers_is_as_exact(streamed):
   np.testing.assert_allclose(result, want, rtol=1e-14)
 
 
-@pytest.mark.parametrize('lanes_per_step', [1, 2, 3, 5, 9, None])
-def test_the_lane_loop_sums_what_uplink_would(lanes_per_step):
+@pytest.mark.parametrize('clients_per_step', [1, 2, 3, 5, 9, None])
+def test_the_lane_loop_sums_what_uplink_would(clients_per_step):
   x = np.random.default_rng(0).standard_normal((10, 3)).astype(np.float32)
   weight = np.arange(10, dtype=np.float32)
 
   def program(x, weight):
     fn = lambda lane: (lane[0], 2 * lane[0], lane[1], lane[0].sum())
-    sums, rest = client_loop.sum_over_lanes(fn, (x, weight), lanes_per_step)
+    sums, rest = client_loop.sum_over_lanes(fn, (x, weight), clients_per_step)
     mean, size = comms.uplink_mean(sums)
     assert size == 12
     return mean, rest

@@ -135,8 +135,8 @@ def test_a_run_of_given_noise_has_no_epsilon():
 def test_one_given_release_of_two_is_as_if_all_were_given():
   """Catches a sum of releases that forgets the infinite one."""
   noise = lambda draw, like, stddev: like
-  private = aggregation.Release(N, noise=noise).at(HYPER)
+  private = aggregation.Release(N, noise=noise).with_hyper(HYPER)
   mean = private.mean(0)
   assert mean.releases == private.uplink().releases == math.inf
-  known = aggregation.Release(N).at(HYPER)
+  known = aggregation.Release(N).with_hyper(HYPER)
   assert known.mean(1).releases == known.uplink().releases == 1

@@ -24,7 +24,7 @@ def loss_fn(params, batch):
   return jnp.mean((x @ params - y) ** 2)
 
 
-def temporary_bytes(name, clients, lanes_per_step, streamed=True):
+def temporary_bytes(name, clients, clients_per_step, streamed=True):
   make = algorithms.make(name, loss_fn, **OPTIONS[name])
   if not streamed:
     means = aggregation.cohort_means(1)
@@ -35,7 +35,7 @@ def temporary_bytes(name, clients, lanes_per_step, streamed=True):
     make = lambda hp: stream(hp)._replace(decode=None, protocol=protocol)
   mesh = mesh_lib.cohort_mesh(2)
   round_fn = jax.jit(
-    rounds.run_round(make, mesh, lanes_per_step=lanes_per_step)
+    rounds.run_round(make, mesh, clients_per_step=clients_per_step)
   )
   state = rounds.init(make(HP), jnp.zeros((WIDE, OUT)), clients)
   cohort = rounds.Cohort(
@@ -49,15 +49,15 @@ def temporary_bytes(name, clients, lanes_per_step, streamed=True):
 
 @pytest.mark.representatives('1-fedavg')
 @pytest.mark.parametrize('name', OPTIONS)
-@pytest.mark.parametrize('lanes_per_step', [1, 4])
-def test_memory_does_not_grow_with_the_cohort(name, lanes_per_step):
-  small = temporary_bytes(name, 16, lanes_per_step)
-  large = temporary_bytes(name, 128, lanes_per_step)
+@pytest.mark.parametrize('clients_per_step', [1, 4])
+def test_memory_does_not_grow_with_the_cohort(name, clients_per_step):
+  small = temporary_bytes(name, 16, clients_per_step)
+  large = temporary_bytes(name, 128, clients_per_step)
   # A scan over chunks copies the batches of a shard, one over lanes does not.
   batches = 4 * 2 * (WIDE + OUT) * (128 - 16) // 2
-  assert large - small <= 2**14 + (batches if lanes_per_step > 1 else 0)
+  assert large - small <= 2**14 + (batches if clients_per_step > 1 else 0)
   # A few copies for a client's work, and the running sum.
-  assert small <= (2 + 4 * lanes_per_step) * DENSE
+  assert small <= (2 + 4 * clients_per_step) * DENSE
 
 
 @pytest.mark.representatives('fedavg-400000')

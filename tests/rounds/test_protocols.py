@@ -126,10 +126,10 @@ def test_links_survive_the_combinators_of_optax(links, shards):
   assert make(cases.HP).decode is not None
   result, want = (cases.play(x, shards, count=2) for x in (make, plain))
   chex.assert_trees_all_equal(result[0].params, want[0].params)
-  assert result[1]['down'] == want[1]['down'] > 0
+  assert result[1]['downlink_bytes'] == want[1]['downlink_bytes'] > 0
 
 
-PRIVATE = Release(4.0).at(cases.HP)
+PRIVATE = Release(4.0).with_hyper(cases.HP)
 
 
 def sends(count):
@@ -218,7 +218,7 @@ def test_a_protocol_with_two_uplinks_keeps_the_payloads():
   state, metrics = cases.play(twice)
   want, _ = cases.play(once)
   chex.assert_trees_all_close(state.params, want.params, atol=1e-6)
-  assert metrics['up'] == 2 * 4 * cases.DIMENSION
+  assert metrics['uplink_bytes'] == 2 * 4 * cases.DIMENSION
 
 
 def signs_with_feedback():
@@ -254,7 +254,7 @@ feedback_make = algorithm(
 @pytest.mark.parametrize('shards', [1, 2])
 def test_client_state_and_a_non_linear_payload(shards):
   state, metrics = cases.play(feedback_make, shards)
-  assert metrics['up'] == 2 + 4  # ten signs in two bytes, and a scale
+  assert metrics['uplink_bytes'] == 2 + 4  # ten signs in two bytes, and a scale
   (rows,) = state.encode.value
   assert rows.shape == (cases.POPULATION, cases.DIMENSION)
   cohorts = [cases.cohort(1, r) for r in range(5)]

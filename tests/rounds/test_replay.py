@@ -44,7 +44,7 @@ def test_a_client_that_hears_the_broadcasts_has_the_servers_state(case):
 CODED = [
   k
   for k, case in cases.ALGORITHMS.items()
-  if 'downlink' in case.options
+  if 'downlink_codec' in case.options
   or case.name in ('decomfl', 'fedkseed', 'ferret')
 ]
 
@@ -60,10 +60,10 @@ def test_a_client_that_was_away_replays_what_it_missed(case):
     states.append(server)
     sent, server, metrics = cohort_fn(HP, server, cases.one_absent(r), KEY)
     server_sent = sent
-    if metrics['down'] < comms.nbytes(sent):  # factors are not due
+    if metrics['downlink_bytes'] < comms.nbytes(sent):  # factors are not due
       lost = jax.tree.map(lambda x: jnp.full_like(x, np.nan), sent['factors'])
       sent = sent | {'factors': lost}
-      assert metrics['down'] == comms.nbytes(sent['table'])
+      assert metrics['downlink_bytes'] == comms.nbytes(sent['table'])
     heard.append(sent)
     server = server_fn(HP, server_sent, server, KEY)
   for missed in (1, 5, 50):

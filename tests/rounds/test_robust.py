@@ -184,7 +184,10 @@ def test_one_group_is_the_mean_to_the_last_bit(kind):
   result, metrics = cases.play(case(groups=1, kind=kind).make, 2)
   chex.assert_trees_all_equal(result.params, want.params)
   assert np.abs(vector(want.params)).max() > 1e-3
-  assert (metrics['up'], metrics['down']) == (bill['up'], bill['down'])
+  assert (metrics['uplink_bytes'], metrics['downlink_bytes']) == (
+    bill['uplink_bytes'],
+    bill['downlink_bytes'],
+  )
 
 
 def test_a_sum_that_overflows_is_left_out():
@@ -215,7 +218,7 @@ test_what_cannot_be_is_refused = refused_calls(
   (mean_by('krum', 3), "robust='krum' to be one of"),
   (mean_by('median', 0), 'Expected groups=0 >= 1'),
   (
-    mean_by('median', 3, privacy=Release(4.0).at(cases.HP)),
+    mean_by('median', 3, privacy=Release(4.0).with_hyper(cases.HP)),
     'Expected robust to be None with privacy',
   ),
 )
@@ -236,7 +239,7 @@ def gap_after(rule, **options):
   make_one = algorithms.make('safl', quadratics.loss_fn, **safl)
   hp = algorithms.Hyper(jnp.float32(0.2), jnp.float32(0.5))
   mesh = mesh_lib.cohort_mesh(1)
-  round_fn = rounds.run_round(make_one, mesh, lanes_per_step=None, **options)
+  round_fn = rounds.run_round(make_one, mesh, clients_per_step=None, **options)
   state = rounds.init(make_one(hp), {'w': jnp.zeros(quadratics.D)}, CLIENTS)
   step = lambda state, _: round_fn(hp, state, cohort, cases.KEY)
   scan = lambda state: jax.lax.scan(step, state, length=ROUNDS)

@@ -55,8 +55,8 @@ def test_a_server_in_parts_is_the_server(make):
   assert all(x.is_fully_replicated for x in jax.tree.leaves(state.params))
 
 
-@pytest.mark.parametrize('lanes_per_step', [1, 2])
-def test_lanes_that_are_skipped_are_not_worked_on(lanes_per_step):
+@pytest.mark.parametrize('clients_per_step', [1, 2])
+def test_lanes_that_are_skipped_are_not_worked_on(clients_per_step):
   calls = []
 
   def work(weight):
@@ -65,7 +65,9 @@ def test_lanes_that_are_skipped_are_not_worked_on(lanes_per_step):
 
   def body(weight):
     present = lambda lane: lane > 0
-    sums, _ = client_loop.sum_over_lanes(work, weight, lanes_per_step, present)
+    sums, _ = client_loop.sum_over_lanes(
+      work, weight, clients_per_step, present
+    )
     one = lambda lane: work(lane)[0]
     each = client_loop.map_clients(one, weight, 1, present)
     return comms.sum_over_cohort(sums.total), each
@@ -78,4 +80,4 @@ def test_lanes_that_are_skipped_are_not_worked_on(lanes_per_step):
   jax.effects_barrier()
   assert float(total) == 13.0
   np.testing.assert_array_equal(each, weight)
-  assert len(calls) == 2 // lanes_per_step + 2  # a chunk makes one call
+  assert len(calls) == 2 // clients_per_step + 2  # a chunk makes one call

@@ -80,7 +80,7 @@ def test_the_mesh_is_invisible(case):
 @cases.each_core_algorithm
 def test_how_lanes_are_chunked_is_invisible(case):
   """The default on a CPU is one lane at a time; here it is on two shards."""
-  chunks = cases.play(case.make, 1, lanes_per_step=3)
+  chunks = cases.play(case.make, 1, clients_per_step=3)
   chex.assert_trees_all_close(cases.play(case.make), chunks, atol=1e-5)
 
 
@@ -91,7 +91,10 @@ def test_how_lanes_are_chunked_is_invisible(case):
 @cases.each_case
 def test_bytes_are_those_counted_by_hand(case):
   _, metrics = cases.play(case.make)
-  assert (metrics['up'], metrics['down']) == (case.up, case.down)
+  assert (metrics['uplink_bytes'], metrics['downlink_bytes']) == (
+    case.up,
+    case.down,
+  )
 
 
 @cases.each_structure
@@ -162,14 +165,14 @@ def test_fused_rounds_are_the_same_rounds(case):
     at = jax.tree.map(lambda x, r=r: x[r], path)
     params = cases.play(case.make, count=count)[0].params
     chex.assert_trees_all_close(at, params, atol=1e-6)
-  assert metrics['up'].shape == (5,)
+  assert metrics['uplink_bytes'].shape == (5,)
   np.testing.assert_allclose(metrics['train_loss'][-1], last['train_loss'])
 
 
 @cases.each_core_algorithm
 def test_lowers_for_accelerators(case):
   mesh = mesh_lib.cohort_mesh(2)
-  round_fn = jax.jit(rounds.run_round(case.make, mesh, lanes_per_step=None))
+  round_fn = jax.jit(rounds.run_round(case.make, mesh, clients_per_step=None))
   rest = KEY, *cases.secret(case.make)
   cohort = cases.cohorts_of(case.make)(0)
   args = HP, cases.start(case.make, mesh), cohort, *rest

@@ -46,9 +46,9 @@ def test_trees_of_several_leaves_and_dtypes():
   def everything(tree):
     table = OP.sketch(KEY, tree)
     support = estimators.heavy_support(OP, KEY, table, like, 6)
-    values = estimators.take(tree, support)
+    values = estimators.gather(tree, support)
     mix = estimators.heavymix(OP, KEY, table, like, 6, values)
-    return support, values, mix, estimators.put(tree, support, values)
+    return support, values, mix, estimators.scatter(tree, support, values)
 
   x = vector(tree).astype(np.float32)
   support, values, *trees = everything(tree)
@@ -77,8 +77,8 @@ def test_heaprix_is_rounded_once():
 
 def test_put_and_take_numbers():
   at = jnp.array([1])
-  assert estimators.take([1.0, 2.0], at).tolist() == [2]
-  assert estimators.put([1.0, 2.0], at, np.array([7.0])) == [0, 7]
+  assert estimators.gather([1.0, 2.0], at).tolist() == [2]
+  assert estimators.scatter([1.0, 2.0], at, np.array([7.0])) == [0, 7]
 
 
 @pytest.mark.representatives('srft')
@@ -112,7 +112,7 @@ def test_float64_stays_float64():
   def everything(tree):
     table = op.sketch(KEY, tree)
     support = estimators.heavy_support(op, KEY, table, tree, np.int64(8))
-    values = estimators.take(tree, support)
+    values = estimators.gather(tree, support)
     y = estimators.heaprix(op, KEY, tree, 8, exact=False)
     return estimators.l2_norm(table), support, values, y
 
@@ -183,9 +183,9 @@ def test_bad_arguments():
   with pytest.raises(ValueError, match=r'rows=5 \* cols=8 exceeds d=39'):
     estimators.heaprix(OP, KEY, jnp.ones(39), 3)
   with pytest.raises(ValueError, match=r'shape=\(2,\) must be \(3,\)'):
-    estimators.put(TREE, jnp.arange(3), jnp.ones(2))
+    estimators.scatter(TREE, jnp.arange(3), jnp.ones(2))
   for bad in (jnp.ones(64, jnp.int32), jnp.ones(64, jnp.complex64)):
     with pytest.raises(TypeError, match=f"dtype='{bad.dtype}'"):
       estimators.heaprix(OP, KEY, bad, 3)
     with pytest.raises(TypeError, match=f"dtype='{bad.dtype}'"):
-      estimators.take({'w': bad}, jnp.arange(3))
+      estimators.gather({'w': bad}, jnp.arange(3))

@@ -45,7 +45,7 @@ def mixes(op, key, x, k):
   table = op.sketch(key, x)
   support = estimators.heavy_support(op, key, table, x, k)
   mix = functools.partial(estimators.heavymix, op, key, table, x, k)
-  return support, {False: mix(), True: mix(estimators.take(x, support))}
+  return support, {False: mix(), True: mix(estimators.gather(x, support))}
 
 
 def over_keys(fn, n, *args, jit=jax.jit):
@@ -236,7 +236,7 @@ def fresh(key, x):
 def test_fresh_heaprix_is_unbiased(name):
   # 4 cases x 64 coordinates within 6 standard errors: 5e-7 to miss one.
   x = shape(name, 64)
-  tree = estimators.put(TREE, jnp.arange(64), x)
+  tree = estimators.scatter(TREE, jnp.arange(64), x)
   draws = over_keys(fresh, 4000, tree, jit=operators.jit)
   for out in draws.values():
     leaves = [np.reshape(leaf, (4000, -1)) for leaf in jax.tree.leaves(out)]

@@ -73,7 +73,7 @@ def test_trees_of_other_sizes_are_refused(op):
   with pytest.raises(ValueError, match=f'd={D - 1} must be {D}, the columns'):
     op.sketch(KEY, small)
   with pytest.raises(ValueError, match=f'd={D - 1} must be {D}, the columns'):
-    op.desketch(KEY, op.like(TREE), small)
+    op.desketch(KEY, op.zero_table(TREE), small)
 
 
 test_arrays_that_are_no_operator_are_refused = refused_calls(

@@ -34,7 +34,7 @@ def leaves_of(sizes):
 
 
 def handed_out(op, sizes):
-  tables = jax.eval_shape(op.like, leaves_of(sizes))
+  tables = jax.eval_shape(op.zero_table, leaves_of(sizes))
   return tuple(table.size for table in tables)
 
 
@@ -74,7 +74,7 @@ def test_tables_no_smaller_than_their_leaf_are_not_used():
   """Of complex numbers a table of b holds 2 b floats."""
   op = layerwise(sketches.srft, 6, (4, 2))
   leaves = [jnp.arange(8.0), jnp.arange(6.0)]
-  tables = op.like(leaves)
+  tables = op.zero_table(leaves)
   assert [t.dtype for t in tables] == [jnp.float32, jnp.complex64]
   assert promises_of(op).floats(leaves) == 8 + 4
 
@@ -117,7 +117,7 @@ def test_a_round_in_which_all_leaves_are_raw_is_fedavg():
   raw, metrics = cases.play(algorithms.make('safl', cases.loss_fn, **options))
   fedavg, _ = cases.play(cases.ALGORITHMS['fedavg'].make)
   chex.assert_trees_all_close(raw.params, fedavg.params, atol=1e-6)
-  assert metrics['up'] == 4 * cases.DIMENSION
+  assert metrics['uplink_bytes'] == 4 * cases.DIMENSION
 
 
 test_bad_arguments = refused_calls(
@@ -146,7 +146,7 @@ def test_bad_trees(op, message):
 
 def test_bad_tables():
   op = cyclic(20)
-  tables = op.like(TREE)
+  tables = op.zero_table(TREE)
   with pytest.raises(ValueError, match=r'len\(tables\)=2 must be 3'):
     op.desketch(KEY, tables[:2], TREE)
   with pytest.raises(ValueError, match=r'table\.shape'):
@@ -157,7 +157,7 @@ def test_a_factory_keeps_to_what_it_promises():
   kind = lambda b: 'mean' if b > 8 else 'median'
   mixed = lambda b: sketches.count_sketch(1, b, combine=kind(b))
   with pytest.raises(ValueError, match=r"factory\(5\) is not 'linear'"):
-    layerwise(mixed, 20).like(TREE)
+    layerwise(mixed, 20).zero_table(TREE)
   rows = lambda b: sketches.count_sketch(1 + (b < 8), b // 2, combine='mean')
   with pytest.raises(ValueError, match=r'adjoint_scale=2\.0'):
-    layerwise(rows, 20).like(TREE)
+    layerwise(rows, 20).zero_table(TREE)

@@ -46,7 +46,7 @@ one = pytest.mark.representatives('proportional')
 @every
 def test_promises(name):
   op, floats, _ = FACTS[name]
-  promises, table = promises_of(op), op.like(TREE)
+  promises, table = promises_of(op), op.zero_table(TREE)
   assert sum(x.size for x in jax.tree.leaves(table)) == floats
   assert promises.floats(TREE) == floats
   assert promises.linear

@@ -78,7 +78,7 @@ def test_make_is_the_factory(options, want):
 def test_bad_trees(name):
   op = OPERATORS[name].op
   operators.bad_trees(op)
-  table = op.like(jnp.ones(64))
+  table = op.zero_table(jnp.ones(64))
   with pytest.raises(ValueError, match=r'table\.shape'):
     op.desketch(KEY, jnp.ones((3, 5, 7)), TREE)
   if name != 'identity':

@@ -22,7 +22,7 @@ def tree(d):
 def extra(op, d):
   """MiB that XLA holds beside input and output, of sketch and of desketch."""
   key, like = jax.random.key(0), tree(d)
-  table = jax.eval_shape(op.like, like)
+  table = jax.eval_shape(op.zero_table, like)
   back = lambda key, table: op.desketch(key, table, like)
   programs = (
     operators.jit(op.sketch).lower(key, like),

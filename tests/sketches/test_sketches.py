@@ -36,7 +36,7 @@ def test_float64_stays_float64(name):
   scale = sketches.properties(op).adjoint_scale
   with jax.enable_x64(True):
     x = jax.random.normal(jax.random.key(0), (64,), jnp.float64)
-    y = normal_like(1, op.like(x))
+    y = normal_like(1, op.zero_table(x))
     parts = lambda key, x, y: (op.sketch(key, x), op.desketch(key, y, x))
     table, out = operators.jit(parts)(KEY, x, y)
     assert out.dtype == jnp.float64
@@ -147,7 +147,7 @@ def test_inside_shard_map_vmap_and_scan(name):
   lanes = jax.vmap(there_and_back, (None, 0))
 
   def shard(key, xs):
-    start = xs['b'][1][0] * op.like(TREE)  # varying, as the scan's carry is
+    start = xs['b'][1][0] * op.zero_table(TREE)  # varying, as the carry
 
     def step(total, x):
       table, out = there_and_back(key, x)

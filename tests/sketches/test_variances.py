@@ -72,7 +72,7 @@ def unitary(make, d):
   op = make(d)
   like = jnp.zeros(d)
   columns = [op.sketch(operators.KEY, jnp.eye(d)[i]) for i in range(d)]
-  assert op.like(like).shape == (d,)
+  assert op.zero_table(like).shape == (d,)
   return np.stack(columns, axis=1)
 
 

@@ -18,7 +18,7 @@ class Case(NamedTuple):
   """A model, the kind of its loss, and how its samples are drawn."""
 
   model: Any
-  kind: str = 'classes'
+  kind: str = 'cross_entropy'
   arrays: Callable[..., dict[str, np.ndarray]] | None = None
 
 
@@ -146,15 +146,15 @@ def of_sentences(name, **options):
 
 SMALL = {'width': 4, 'depth': 2, 'heads': 2}
 CASES: Mapping[str, Case] = {
-  'gru': Case(Recurrent(nn.GRUCell(4)), 'classes', sequences),
+  'gru': Case(Recurrent(nn.GRUCell(4)), 'cross_entropy', sequences),
   'lstm': Case(Recurrent(nn.OptimizedLSTMCell(4), each=True), 'tokens', texts),
   'fori_loop': plain(with_fori_loop, arrays=vectors),
   'while_loop': plain(with_while_loop, arrays=vectors),
   'remat': plain(with_remat, arrays=vectors),
   'cond': plain(with_cond, arrays=vectors),
-  'dropout': Case(Dropped(), 'classes', sequences),
-  'dict': plain(from_dict, 'labels', several),
-  'nnx': Case(Nnx, 'classes', sequences),
+  'dropout': Case(Dropped(), 'cross_entropy', sequences),
+  'dict': plain(from_dict, 'multilabel', several),
+  'nnx': Case(Nnx, 'cross_entropy', sequences),
   'lstm_by_name': of_sentences('lstm', dropout=0.2, hidden=4, projection=3),
   'gru_by_name': of_sentences('gru', hidden=4),
   'gpt': of_sentences('gpt_nano', **SMALL, dropout=0.2, scan=True, remat=True),

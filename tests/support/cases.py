@@ -145,7 +145,7 @@ ALGORITHMS = {
   'fedavg_adamw': case('fedavg', DENSE, local_optimizer={'kind': 'adamw',
     'eps': 1e-3}),
   'fedavg_adamw_kept': case('fedavg', DENSE, local_optimizer={'kind': 'adamw',
-    'eps': 1e-3, 'keep': True}),
+    'eps': 1e-3, 'keep_state': True}),
   'fedprox': case('fedprox', DENSE, mu=0.3),
   'feddyn': case('feddyn', DENSE, alpha=0.5),
   # Beside the direction one number of steps.
@@ -182,7 +182,7 @@ ALGORITHMS = {
     every=4),
   'preconditioned_onebit': case('preconditioned_sketching', 1 + 4, 2 + 4,
     sketch=BLOCKS, every=3, codec=codecs.eden(),
-    downlink=codecs.eden(2, rotate=False), client_momentum=0.5),
+    downlink_codec=codecs.eden(2, rotate=False), client_momentum=0.5),
   # Tables in bytes and a scale, in nibbles and two, in 16 bits a number.
   'safl_int8': case('safl', 4 + 4, 16, sketch=CYCLIC, codec=codecs.int8()),
   'song_int4': case('iterative_sketching', 2 + 2 * 4, 16, sketch=LAYERS,
@@ -193,9 +193,9 @@ ALGORITHMS = {
   # Each client has a rotation of its own: sums of equal signs would be 0, whose
   # sign is that of a rounding error.
   'safl_onebit': case('safl', 1 + 4, 2 + 4, sketch=BLOCKS,
-    codec=codecs.eden(), downlink=codecs.eden(2, rotate=False)),
+    codec=codecs.eden(), downlink_codec=codecs.eden(2, rotate=False)),
   'privix_eden': case('fedsketch_privix', 2 + 4, 4 + 4, sketch=COUNT,
-    codec=codecs.eden(2), downlink=codecs.eden(4)),
+    codec=codecs.eden(2), downlink_codec=codecs.eden(4)),
   'fetchsgd_eden': case('fetchsgd', 1 + 4, 16, sketch=COUNT, k=2,
     codec=codecs.eden()),
   # Eight candidates: a table and their values up; down their indices, two
@@ -218,7 +218,7 @@ ALGORITHMS = {
   # Two values of two chunks: 12 bits of places, 8 of values, and four means.
   'sparse_loco': feedback(2 + 1 + 16, CHUNKS, residual_decay=0.5),
   'diloco': case('fedavg', DENSE, server_optimizer='nesterov', local_optimizer={
-    'kind': 'adamw', 'eps': 1e-3, 'keep': True}),
+    'kind': 'adamw', 'eps': 1e-3, 'keep_state': True}),
   **optimized('fedcom', 20, ['adam', 'nesterov'], down=DENSE, codec=RANDOM),
   'fedcomgate': case('fedcomgate', 20, DENSE, codec=RANDOM),
   **optimized('fedcomgate', 20, ['momentum'], down=DENSE, codec=RANDOM),
@@ -405,16 +405,16 @@ def secret(make: rounds.Make) -> tuple[Any, ...]:
 
 
 def program(
-  make: rounds.Make, shards: int, lanes_per_step: int | None = 0, **options
+  make: rounds.Make, shards: int, clients_per_step: int | None = 0, **options
 ):
   """The compiled round, and a state before the first one."""
-  return _program(make, shards, lanes_per_step, **options)
+  return _program(make, shards, clients_per_step, **options)
 
 
 @functools.cache
-def _program(make, shards, lanes_per_step, **options):
+def _program(make, shards, clients_per_step, **options):
   mesh = mesh_lib.cohort_mesh(shards)
-  options['lanes_per_step'] = lanes_per_step
+  options['clients_per_step'] = clients_per_step
   return jit(rounds.run_round(make, mesh, **options)), start(make, mesh)
 
 

@@ -98,7 +98,7 @@ CODECS = {
     codecs.eden(), 8 + 4, LOSS[0] / (1 - LOSS[0]), None, True, 0.02
   ),
   'eden_kept': Facts(
-    codecs.eden(3, keep=20),
+    codecs.eden(3, num_coordinates=20),
     3 * 3 + 4,
     D / 20 / (1 - LOSS[2]) - 1,
     None,

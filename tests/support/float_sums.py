@@ -28,5 +28,5 @@ class FloatMean(aggregation.PrivateMean):
 class FloatRelease(aggregation.Release):
   """A release by a `FloatMean`."""
 
-  def at(self, hp):
+  def with_hyper(self, hp):
     return FloatMean(self, hp)

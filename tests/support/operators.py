@@ -168,7 +168,7 @@ def adjoint(op: sketches.Sketch, atol: float = 1e-4) -> None:
     return table, slope, op.desketch(key, y, TREE)
 
   for seed in range(3):
-    y = normal_like(seed, op.like(TREE))
+    y = normal_like(seed, op.zero_table(TREE))
     table, slope, back = parts(jax.random.key(seed), y)
     inner = scale * dot(TREE, back)
     np.testing.assert_allclose(inner, dot(table, y), rtol=1e-4, atol=atol)
@@ -192,9 +192,9 @@ def structure(op: sketches.Sketch) -> Any:
     return table, same, op.desketch(key, table, like)
 
   table, same, out = tables(KEY, w, w.astype(jnp.float32))
-  chex.assert_trees_all_equal_shapes_and_dtypes(table, op.like(tree))
+  chex.assert_trees_all_equal_shapes_and_dtypes(table, op.zero_table(tree))
   chex.assert_trees_all_equal(
-    op.like(like), jax.tree.map(jnp.zeros_like, table)
+    op.zero_table(like), jax.tree.map(jnp.zeros_like, table)
   )
   chex.assert_trees_all_equal_shapes_and_dtypes(out, like)
   # bfloat16 leaves are accumulated in float32.
@@ -212,7 +212,7 @@ def bad_trees(op: sketches.Sketch) -> None:
 def refuses(op: sketches.Sketch, tree: Any, table: Any, message: str) -> None:
   """Every function of an operator refuses a tree, in these words."""
   for fn in (
-    lambda: op.like(tree),
+    lambda: op.zero_table(tree),
     lambda: op.sketch(KEY, tree),
     lambda: op.desketch(KEY, table, tree),
   ):

@@ -95,7 +95,7 @@ def vector(tree):
 def program(name, release, shards, lanes=0):
   """(hp, state, cohort, key, noise_key) -> releases of one round."""
   mesh = mesh_lib.cohort_mesh(shards)
-  step = rounds.cohort_step(make(name, release), mesh, lanes_per_step=lanes)
+  step = rounds.cohort_step(make(name, release), mesh, clients_per_step=lanes)
 
   def one(hp, state, cohort, key, noise_key):
     TRACES.append(name)

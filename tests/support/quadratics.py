@@ -69,7 +69,7 @@ def play(
   numbers = client_lr, server_lr, clip_norm
   hp = algorithms.Hyper(*(x if x is None else jnp.float32(x) for x in numbers))
   mesh = mesh_lib.cohort_mesh(1)
-  round_fn = rounds.run_round(make, mesh, lanes_per_step=None)
+  round_fn = rounds.run_round(make, mesh, clients_per_step=None)
 
   def step(state, cohort):
     cohort = cohorts if count else cohort
@@ -92,7 +92,7 @@ def independent_runs(
   `rest(key)` are the arguments of a round that come after the cohort.
   """
   mesh = mesh_lib.cohort_mesh(1)
-  round_fn = rounds.run_round(make, mesh, lanes_per_step=None, **options)
+  round_fn = rounds.run_round(make, mesh, clients_per_step=None, **options)
 
   def one(hp, start, key):
     def step(state, _):

@@ -179,7 +179,7 @@ def desketch(op, key, table, theta):
 
 
 def zero_table(op, theta):
-  return jax.tree.map(lambda x: 0 * x, _wide(op.like(_tree(theta))))
+  return jax.tree.map(lambda x: 0 * x, _wide(op.zero_table(_tree(theta))))
 
 
 @functools.cache

@@ -26,10 +26,10 @@ def fedsgd(hp, theta, rounds, *, server_optimizer='sgd'):
 def fedavg(hp, theta, rounds, *, server_optimizer='sgd', local_optimizer=None):
   server = reference.Server(server_optimizer, theta.size)
   own = dict(local_optimizer or {})
-  numbers = {k: own[k] for k in own.keys() - {'kind', 'keep'}}
+  numbers = {k: own[k] for k in own.keys() - {'kind', 'keep_state'}}
   kept = {}
   for this in rounds:
-    if not own.get('keep'):
+    if not own.get('keep_state'):
       kept = {}
     sent = []
     for client in this.clients:

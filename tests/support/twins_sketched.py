@@ -50,7 +50,7 @@ def safl(
   client_momentum=0.0,
   clip=None,
   codec=None,
-  downlink=None,
+  downlink_codec=None,
   hash_rounds=None,
   wire=PLAIN,
 ):
@@ -64,8 +64,8 @@ def safl(
     sent = average(this.clients, sent)
     more = () if codec is None else (codec,)
     mean = wire.sketched(sketch, key, this, sent, theta, *more)
-    if downlink is not None:
-      mean = through_table(downlink, server_codec_key(this.keys), mean)
+    if downlink_codec is not None:
+      mean = through_table(downlink_codec, server_codec_key(this.keys), mean)
     estimate = desketch(sketch, key, mean, theta)
     if clip == 'server':
       alpha = sketches.properties(sketch).alpha(theta.size)
@@ -103,7 +103,7 @@ def preconditioned_sketching(
   b1=0.9,
   b2=0.99,
   codec=None,
-  downlink=None,
+  downlink_codec=None,
 ):
   more = () if codec is None else (codec,)
   first, second, squares, d = np.zeros_like(theta), 0.0, None, theta.size
@@ -115,8 +115,8 @@ def preconditioned_sketching(
     sent = [moved(hp, theta, client) for client in this.clients]
     scaled = average(this.clients, [x / q for x in sent])
     mean = PLAIN.sketched(sketch, key, this, scaled, theta, *more)
-    if downlink is not None:
-      mean = through_table(downlink, server_codec_key(this.keys), mean)
+    if downlink_codec is not None:
+      mean = through_table(downlink_codec, server_codec_key(this.keys), mean)
     z = desketch(sketch, key, mean, theta)
     first = b1 * first + (1 - b1) * q * z
     second = b2 * second + (1 - b2) * np.square(z).mean()

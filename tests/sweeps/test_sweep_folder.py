@@ -103,9 +103,9 @@ def test_lanes_tell_private_points_apart(tmp_path, private):
   noise = {'noise_multiplier': (2.0,), 'delta': (1e-3,), 'clip_norm': (1.0,)}
   swept = BOWLS['sweep'] | (noise if private else {})
   fields = BOWLS | safl | {'sweep': swept}
-  with opened(tmp_path, fields | {'lanes_per_step': 2}) as (sweep, todo):
+  with opened(tmp_path, fields | {'clients_per_step': 2}) as (sweep, todo):
     finish(sweep, todo, {0: 2.0, 1: 1.0})
-  todo = numbered(tmp_path, fields | {'lanes_per_step': 4})
+  todo = numbered(tmp_path, fields | {'clients_per_step': 4})
   assert [*todo] == ([2, 3] if private else [0, 1])
 
 
@@ -215,6 +215,6 @@ def test_divergence_in_the_first_round_leaves_no_rows(tmp_path):
   assert [row['diverged'] for row in rows] == [True, True]
   assert 'train_loss' not in rows[0]
   assert read_metrics(tmp_path / 'points' / '000') == []
-  assert 'none stayed finite' in sweep_report.sentence(rows)
+  assert 'none stayed finite' in sweep_report.summary_line(rows)
   assert json.loads((tmp_path / 'sweep.json').read_text())['diverged'] == 2
   assert not (tmp_path / 'sweep.png').exists()

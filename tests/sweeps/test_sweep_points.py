@@ -149,20 +149,20 @@ def test_mean_and_standard_error_by_hand():
   assert lines[0] == '| 0.2 | 0.85 | 0.05 | 2 | 0 |'
   assert lines[2] == '| 0.3 | 0.99 |  | 2 | 1 |'
   best = 'Best: client_lr=0.2: test_accuracy 0.85 ± 0.05.'
-  assert f'7 points, 1 diverged. {best}' in sweep_report.sentence(rows)
+  assert f'7 points, 1 diverged. {best}' in sweep_report.summary_line(rows)
 
 
 def test_a_sweep_of_which_nothing_stayed_finite_says_so():
   rows = [row_of(None, True, client_lr=rate) for rate in (1.0, 2.0)]
   assert sweep_report.picture(rows) is None
-  text = sweep_report.sentence(rows)
+  text = sweep_report.summary_line(rows)
   assert text == '2 points, 2 diverged: none stayed finite. The table is in'
 
 
 def test_no_picture_without_a_swept_field():
   rows = [row_of(0.5, seed=0), row_of(0.6, seed=1)]
   assert sweep_report.picture(rows) is None
-  assert sweep_report.sentence(rows).endswith('The table is in')
+  assert sweep_report.summary_line(rows).endswith('The table is in')
 
 
 def axes_of(rows):

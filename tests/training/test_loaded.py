@@ -132,7 +132,7 @@ def linear(params, x):
 
 def values(params, batch):
   logits = linear(params, batch['x'])
-  return {'loss': losses.cross_entropy(logits, batch['y'])}
+  return {'loss': losses.softmax_cross_entropy(logits, batch['y'])}
 
 
 @pytest.fixture

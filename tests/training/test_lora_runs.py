@@ -55,7 +55,7 @@ def test_what_is_frozen_is_neither_sent_nor_counted(kind):
   assert planning.wire(exp, mesh()) == ([up] * 4, [down] * 4)
   d = B + HEAD + A * (kind != 'ffa')
   assert models.num_params(exp.params) == d
-  held = program_lib.held(program_lib.program(exp, mesh()))
+  held = program_lib.device_bytes(program_lib.program(exp, mesh()))
   # The server has the kernels that it changes; both lie on every device.
   numbers = A + B + HEAD + KERNEL + WIDTH
   assert held['model'] + held['frozen parameters'] == 4 * numbers

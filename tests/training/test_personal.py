@@ -90,7 +90,7 @@ def test_own_steps_depend_on_no_device_or_chunk(
   devices, lanes, most, monkeypatch
 ):
   """Catches a lane that is lost or doubled, and a part of a large client."""
-  exp = experiment.build(FIELDS | {'lanes_per_step': lanes})
+  exp = experiment.build(FIELDS | {'clients_per_step': lanes})
   want = by_numpy(exp, 0.5, 3)
   # Parts of what a client holds out; chunks of clients.
   monkeypatch.setattr(client_metrics.problem, 'EVAL_BATCH', 7)
@@ -203,7 +203,7 @@ def test_tokens_are_pooled_over_all_clients(texts):
       batch = {k: np.asarray(x)[index] for k, x in data.train.items()}
       grad = slope(w, batch)
       w = jax.tree.map(lambda p, g: p - 0.5 * g, w, grad)
-    part = slice(data.held[i], data.held[i + 1])
+    part = slice(data.held_out[i], data.held_out[i + 1])
     values.append(metrics_fn(w, {k: x[part] for k, x in data.test.items()}))
   loss, count = (np.array([v[k] for v in values]) for k in ('loss', 'count'))
   assert found['personal_loss_mean'] == pytest.approx((loss / count).mean())
@@ -239,14 +239,14 @@ def test_a_private_run_leaves_them_out_as_it_says(kind):
   caveats = exp.guarantee.statement.caveats
   assert bool(found) == (kind == 'all')
   assert any('personal_' in text for text in caveats) == (kind == 'all')
-  assert bool(client_metrics.held(exp, mesh)) == (kind == 'all')
+  assert bool(client_metrics.device_bytes(exp, mesh)) == (kind == 'all')
 
 
 def test_memory_has_the_models_of_clients():
   """Catches a preflight that forgets a model for each lane."""
   exp, mesh = experiment.build(FIELDS), mesh_lib.cohort_mesh(2)
   held = program.memory_of(exp, mesh).held
-  lanes = min(exp.lanes_per_step, -(-np.sum(exp.held_out.sizes > 0) // 2))
+  lanes = min(exp.clients_per_step, -(-np.sum(exp.held_out.sizes > 0) // 2))
   assert held['own models'] > 3 * lanes * 650 * 4
 
 

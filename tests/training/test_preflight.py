@@ -92,7 +92,7 @@ def invented(exp, mesh, run=None, like=None):
       'client state': 10 if c.client_state == 'host' else 300,
       "server's state": 100 if c.server_state == 'sharded' else 200,
     },
-    round=50 * (exp.lanes_per_step or COHORT // 2) + 10 * lanes,
+    round=50 * (exp.clients_per_step or COHORT // 2) + 10 * lanes,
     evaluation=0,
   )
 
@@ -105,11 +105,11 @@ PLACES = [
 @pytest.mark.parametrize(
   ('limit', 'advice'),
   [
-    (1290, [*PLACES, 'lanes_per_step to 9']),  # of 1300
-    (1195, [PLACES[1], 'lanes_per_step to 7']),
-    (1000, ['lanes_per_step to 4']),
-    (400, [' and '.join([*PLACES, 'lanes_per_step to 1'])]),
-    (300, [' and '.join([*PLACES, 'lanes_per_step to 1', 'cohort to 14'])]),
+    (1290, [*PLACES, 'clients_per_step to 9']),  # of 1300
+    (1195, [PLACES[1], 'clients_per_step to 7']),
+    (1000, ['clients_per_step to 4']),
+    (400, [' and '.join([*PLACES, 'clients_per_step to 1'])]),
+    (300, [' and '.join([*PLACES, 'clients_per_step to 1', 'cohort to 14'])]),
     (150, []),
   ],
 )
@@ -122,7 +122,7 @@ def test_the_mildest_change_is_advised(monkeypatch, scaffold, limit, advice):
     return invented(*args)
 
   monkeypatch.setattr(program_lib, 'memory_of', memory_of)
-  assert refused(scaffold._replace(lanes_per_step=10), limit) == advice
+  assert refused(scaffold._replace(clients_per_step=10), limit) == advice
   assert sum(compilations) <= 1 + 4
 
 
@@ -135,12 +135,12 @@ def test_chunks_are_chosen_unless_a_run_is_private(
 ):
   """Catches accelerators that refuse a run; a private one they must refuse."""
   monkeypatch.setattr(program_lib, 'memory_of', lambda *x, **_: invented(*x))
-  whole = scaffold._replace(lanes_per_step=None)
+  whole = scaffold._replace(clients_per_step=None)
   have = memory_lib.Available(1000, None)
   preflight.check(whole, mesh(), have=have)
-  assert 'It fits with lanes_per_step=4' in capsys.readouterr().err
-  private = built(**PRIVATE)._replace(lanes_per_step=None)
-  assert any('lanes_per_step' in text for text in refused(private, 1195))
+  assert 'It fits with clients_per_step=4' in capsys.readouterr().err
+  private = built(**PRIVATE)._replace(clients_per_step=None)
+  assert any('clients_per_step' in text for text in refused(private, 1195))
 
 
 @pytest.mark.nightly
@@ -149,8 +149,8 @@ def test_devices_that_cannot_hold_all_clients_at_once_work_on_chunks(
 ):
   """Catches chunks that do not fit, and ones that train another model."""
   chunks = built(**SAFL, model_options={'widths': (256,)}, server_lr=0.01)
-  whole = chunks._replace(lanes_per_step=None)
-  limit = (peak(whole) + peak(chunks._replace(lanes_per_step=1))) // 2
+  whole = chunks._replace(clients_per_step=None)
+  limit = (peak(whole) + peak(chunks._replace(clients_per_step=1))) // 2
   have = memory_lib.Available(limit, None)
   monkeypatch.setattr(memory_lib, 'available', lambda device: have)
   params = [
@@ -159,20 +159,20 @@ def test_devices_that_cannot_hold_all_clients_at_once_work_on_chunks(
   ]
   chex.assert_trees_all_close(*params, atol=1e-4)
   note = capsys.readouterr().err
-  (lanes,) = map(int, re.findall(r'fits with lanes_per_step=(\d+)', note))
+  (lanes,) = map(int, re.findall(r'fits with clients_per_step=(\d+)', note))
   assert 1 <= lanes < COHORT // 2
-  assert peak(whole._replace(lanes_per_step=lanes)) <= limit
+  assert peak(whole._replace(clients_per_step=lanes)) <= limit
 
 
 @pytest.mark.long
 def test_advice_of_what_is_compiled_is_right():
-  exp = built(**SAFL, lanes_per_step=10, model_options={'widths': (256,)})
-  one_by_one = exp._replace(lanes_per_step=1)
+  exp = built(**SAFL, clients_per_step=10, model_options={'widths': (256,)})
+  one_by_one = exp._replace(clients_per_step=1)
   limit = (peak(exp) + peak(one_by_one)) // 2
   advice = dict(text.split(' to ') for text in refused(exp, limit))
-  lanes = int(advice.pop('lanes_per_step'))
+  lanes = int(advice.pop('clients_per_step'))
   assert 1 <= lanes < 10
-  assert peak(exp._replace(lanes_per_step=lanes)) <= limit
+  assert peak(exp._replace(clients_per_step=lanes)) <= limit
   for field, value in advice.items():
     config = dataclasses.replace(exp.config, **{field: value.strip("'")})
     assert peak(exp._replace(config=config)) <= limit

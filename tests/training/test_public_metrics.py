@@ -256,10 +256,10 @@ def test_clients_are_not_evaluated_where_nobody_sees_it():
   """Catches metrics of clients in rows, or their memory in a plan."""
   exp, mesh = problem(fields=NONE), jax.make_mesh((1,), ('shard',))
   assert exp.held_out is not None
-  assert client_metrics.held(exp, mesh) == {}
+  assert client_metrics.device_bytes(exp, mesh) == {}
   of_clients = client_metrics.evaluator(log.metrics_of(exp), exp, mesh)
   assert of_clients((START, exp.hyper)) == {}
-  assert client_metrics.held(problem(), mesh)
+  assert client_metrics.device_bytes(problem(), mesh)
 
 
 ROW = {'round': 3, 'total_uplink_bytes': 10**6, 'total_downlink_bytes': 10**6}
@@ -273,10 +273,10 @@ def test_bars_sentences_and_curves_do_without_a_training_loss(capsys, tmp_path):
   shown = capsys.readouterr().err
   assert 'MB=2.0' in shown
   assert 'loss' not in shown
-  assert reporting.sentence(ROW, False).startswith(
+  assert reporting.summary_line(ROW, False).startswith(
     'Stopped after 4 rounds; run the same command to resume. 1.00 MB up and'
   )
-  assert 'test_loss 0.5000, 1.00' in reporting.sentence(
+  assert 'test_loss 0.5000, 1.00' in reporting.summary_line(
     ROW | {'test_loss': 0.5}, True
   )
   for name, more in (('bare', {}), ('tested', {'test_loss': 0.5})):

@@ -63,7 +63,7 @@ def test_more_rounds_may_be_asked_for_but_not_fewer(whole, copy):
 def test_a_run_goes_on_with_other_chunks(whole, copy):
   _, result = whole
   shutil.rmtree(copy / 'checkpoints' / '8')
-  again = train(copy, lanes_per_step=2)
+  again = train(copy, clients_per_step=2)
   chex.assert_trees_all_close(again.state, result.state, atol=1e-4)
 
 

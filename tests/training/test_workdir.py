@@ -25,7 +25,7 @@ PRIVATE = {
   'clip_norm': 1.0, 'delta': 1e-3, 'standardize': False, 'sampling': 'cyclic',
   'algorithm': 'dp_fedavg', 'population': 6, 'cohort': 3,
 }  # fmt: skip
-LANES = {'lanes_per_step'}
+LANES = {'clients_per_step'}
 
 
 @pytest.mark.parametrize(

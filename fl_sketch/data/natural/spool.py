@@ -115,7 +115,7 @@ class Spool:
       some = trained[at : at + max(1, int(np.searchsorted(total, _ROWS)))]
       rest = {}
       if held is not None:
-        rest = {'held_sizes': held.sizes[some], 'held': held.take(some)}
+        rest = {'held_sizes': held.sizes[some], 'held_out': held.take(some)}
       ids = [names[i] for i in some]
       yield store.Chunk(train.sizes[some], train.take(some), ids=ids, **rest)
       at += len(some)

@@ -63,7 +63,7 @@ class ClientFields(problem.ProblemFields):
     return self.epoch_rounds or max(1, round(self.population / self.cohort))
 
   @property
-  def chance(self) -> float:
+  def sampling_probability(self) -> float:
     """The probability of a client in a round, if cohorts are random."""
     if self.sampling == 'random_allocation':
       return 1 / self.allocation_rounds

@@ -17,7 +17,7 @@ _Robust = Annotated[str, f.choice(robust.KINDS)]
 OPTIMIZER_OPTIONS = ('b1', 'b2', 'eps', 'momentum')
 # Field -> the argument of an algorithm that takes it.
 TAKEN_AS = {
-  'sketch': 'sketch', 'codec': 'codec', 'downlink': 'downlink',
+  'sketch': 'sketch', 'codec': 'codec', 'downlink_codec': 'downlink_codec',
   'robust': 'robust', 'groups': 'robust',
   'server_optimizer': 'server_optimizer', 'final_server_lr': 'schedule',
   'hash_rounds': 'hash_rounds',
@@ -37,7 +37,7 @@ class MethodFields(clients.ClientFields):
   client_schedule: Mapping[str, Any] | None = None
   client_clip: f.Positive | None = None  # largest norm of a gradient
   weight_decay: f.NonNegative = 0.0
-  # kind and its options; keep=True keeps each client's state between rounds
+  # kind and its options; keep_state=True keeps a client's state between rounds
   local_optimizer: Mapping[str, Any] | None = None
   # gram: exact, and faster for full batches and model='linear'
   local_work: Annotated[str, f.choice(('sgd', 'gram'))] = 'sgd'
@@ -47,7 +47,7 @@ class MethodFields(clients.ClientFields):
   options: Mapping[str, Any] | None = None  # its own; algorithms.describe
   sketch: Mapping[str, Any] | None = None  # kind and its options
   codec: Mapping[str, Any] | None = None  # kind and its options
-  downlink: Mapping[str, Any] | None = None  # a codec of what the server sends
+  downlink_codec: Mapping[str, Any] | None = None  # of what the server sends
   # consecutive rounds that share hash functions (default 1; 0: all rounds)
   hash_rounds: f.Size | None = None
   server_lr: f.Positive = 1.0
@@ -172,10 +172,14 @@ class MethodFields(clients.ClientFields):
       )
     if not gram:
       return
-    if (self.model, self.batch_size, self.loss) != ('linear', 0, 'classes'):
+    if (self.model, self.batch_size, self.loss) != (
+      'linear',
+      0,
+      'cross_entropy',
+    ):
       raise self.refusal(
         "local_work='gram' requires model='linear', batch_size=0 and loss="
-        "'classes'; got {model}, {batch_size}, {loss}."
+        "'cross_entropy'; got {model}, {batch_size}, {loss}."
       )
     if work in ('gradient', 'task', 'slopes') or self.lora is not None:
       raise self.refusal(

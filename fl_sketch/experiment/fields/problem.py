@@ -29,7 +29,7 @@ class ProblemFields(run.RunFields):
   pretrained: str | None = None  # safetensors file of the initial parameters
   # kind and options of the adapters that are trained; all else is frozen
   lora: Mapping[str, Any] | None = None
-  loss: str = 'classes'  # tokens, labels, regression; or a registered one
+  loss: str = 'cross_entropy'  # one of losses.names()
   label_smoothing: f.Share = 0.0
   standardize: bool = True  # False: pixels from 0 to 1, not standardized
   # bfloat16: parameters and sums stay float32
@@ -43,9 +43,9 @@ class ProblemFields(run.RunFields):
   def check(self):
     """Checks data set, model and loss against each other."""
     super().check()
-    if self.label_smoothing and self.loss != 'classes':
+    if self.label_smoothing and self.loss != 'cross_entropy':
       raise self.refusal(
-        "{label_smoothing} requires loss='classes', not {loss}."
+        "{label_smoothing} requires loss='cross_entropy', not {loss}."
       )
     if self.train_slice is not None and self.fixes_clients:
       raise self.refusal(
@@ -98,7 +98,7 @@ class ProblemFields(run.RunFields):
         '{model_options} gives one output a sequence, but {dataset} has labels '
         'of every token; remove last.'
       )
-    kind = 'classes' if last else 'tokens'
+    kind = 'cross_entropy' if last else 'tokens'
     if self.loss in losses.OF_LABELS and self.loss != kind:
       raise self.refusal(
         f'{{loss}} does not suit {{model}}; set loss={kind!r}.'

@@ -19,7 +19,7 @@ REGISTRIES: dict[str, tuple[str, registry.Registry]] = {
   'options': ('algorithm', algorithms.REGISTRY),
   'sketch': ('sketch.kind', sketches.REGISTRY),
   'codec': ('codec.kind', codecs.REGISTRY),
-  'downlink': ('downlink.kind', codecs.REGISTRY),
+  'downlink_codec': ('downlink_codec.kind', codecs.REGISTRY),
 }
 # Fields that name their factory themselves; a text such as 'srht(size=60)' will
 # do in their place.

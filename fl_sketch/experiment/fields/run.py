@@ -20,7 +20,7 @@ class RunFields(base.Fields):
   rounds_per_dispatch: f.Count = 1  # more where a round is short
   # clients that a device trains at once; 0: one or a few on a CPU, on
   # accelerators as many as fit
-  lanes_per_step: f.Size = 0
+  clients_per_step: f.Size = 0
   feed: _Place = 'auto'  # training data: on every device, or fed from the host
   client_state: _Place = 'auto'  # of all clients: device, or on the host's disk
   # sharded: each device holds a part of the server's state

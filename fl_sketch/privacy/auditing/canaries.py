@@ -225,7 +225,7 @@ def _broadcasts(game: Game, cohorts, secret) -> jax.Array:
     return rest | {'x': batch['sign'][:, :, None] * (scale * x)[None, None]}
 
   cohort_fn = rounds.cohort_step(
-    game.make, mesh_lib.cohort_mesh(1), fetch=fetch, lanes_per_step=None
+    game.make, mesh_lib.cohort_mesh(1), fetch=fetch, clients_per_step=None
   )
   server_fn = rounds.server_step(game.make)
 

@@ -25,7 +25,7 @@ def moved(
   release: aggregation.Release,
   clients: int,
   mesh: jax.sharding.Mesh,
-  lanes_per_step: int | None = 1,
+  clients_per_step: int | None = 1,
 ) -> float:
   """Returns by how many clip norms a client moves the sum of a private round.
 
@@ -35,7 +35,7 @@ def moved(
     release: of the round; the cohort is one of its own.
     clients: of the cohort, 2^k + 1: the canary and those who round for it.
     mesh: over whose shards they are spread.
-    lanes_per_step: as of `rounds.cohort_step`.
+    clients_per_step: as of `rounds.cohort_step`.
 
   Raises:
     ValueError: the number of clients is not 2^k + 1, or below 5.
@@ -50,11 +50,11 @@ def moved(
     own['neighbours'] = 2
   own = release._replace(**own, min_honest=None)
   step = jax.jit(
-    rounds.cohort_step(_sum(own), mesh, lanes_per_step=lanes_per_step)
+    rounds.cohort_step(_sum(own), mesh, clients_per_step=clients_per_step)
   )
   state = rounds.init(_sum(own)(hp), jnp.zeros(2), clients)
   # Lanes that are worked on at once are added up first.
-  less = -(half * 2.0**-25) * (1 + 2.0**-20) / (lanes_per_step or 1)
+  less = -(half * 2.0**-25) * (1 + 2.0**-20) / (clients_per_step or 1)
   sent = np.repeat([1.0, 1.0, less], [1, half, clients - 1 - half])
   sent = np.stack([sent, np.zeros(clients)], 1).astype(np.float32)
   ids = np.arange(clients, dtype=np.int32)
@@ -73,7 +73,7 @@ def _sum(release):
   send = lambda params, batches, key, correction: (batches, {})
 
   def make(hp: Hyper) -> Algorithm:
-    private: Any = release.at(hp)
+    private: Any = release.with_hyper(hp)
     mean = means.mean_over_cohort(privacy=private)
     return federated(send, mean, t.broadcast())
 

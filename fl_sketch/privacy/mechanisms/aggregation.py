@@ -23,11 +23,12 @@ from fl_sketch.privacy.mechanisms import (
 from fl_sketch.rounds import aggregation, chain, comms, keys as keys_lib
 from fl_sketch.rounds.algorithm import Hyper
 from fl_sketch.rounds.unchecked import unchecked
-from fl_sketch.utils import checks
+from fl_sketch.utils import checks, renamed
 import jax
 import jax.numpy as jnp
 
 
+@renamed.members(at='with_hyper')
 class Release(NamedTuple):
   """How the contributions of a cohort become one private mean; public.
 
@@ -72,7 +73,7 @@ class Release(NamedTuple):
   max_cohort: int | None = None
   correlation: correlation_lib.Correlation | None = None
 
-  def at(self, hp: Hyper) -> 'PrivateMean':
+  def with_hyper(self, hp: Hyper) -> 'PrivateMean':
     """The mechanism under hyperparameters, for `mean_over_cohort(privacy=)`.
 
     Args:
@@ -146,7 +147,7 @@ class PrivateMean(NamedTuple):
     """The grid of contributions like this one, their sum and its noise."""
     release, hp = self.release, self.hp
     shares, honest = release.shares()
-    numbers: Any = {  # `Release.at` checks that they are given
+    numbers: Any = {  # `Release.with_hyper` checks that they are given
       'clip_norm': hp.clip_norm,
       'noise_multiplier': hp.noise_multiplier,
     }
@@ -229,7 +230,7 @@ class PrivateMean(NamedTuple):
     return grid_lib.decode(total, self.grid(total), scale)
 
   def _take(
-    self, index, payloads, *, weight, noise, ids=None, lanes_per_step=0, **_
+    self, index, payloads, *, weight, noise, ids=None, clients_per_step=0, **_
   ):
     release, fold = self.release, lambda key: jax.random.fold_in(key, index)
     grid_lib.check_cohort(weight.shape[0], release.clients)
@@ -248,7 +249,7 @@ class PrivateMean(NamedTuple):
     if release.trust == 'local':
       total = comms.sum_exactly(comms.where_present(sums, weight > 0))
     else:
-      graph = release.neighbours, lanes_per_step
+      graph = release.neighbours, clients_per_step
       masks = fold(noise.server)
       total, *moved = secure_aggregation.secure_sum(masks, sums, weight, *graph)
     mean = self._mean(total)

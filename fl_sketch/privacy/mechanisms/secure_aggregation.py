@@ -104,7 +104,7 @@ def masked(
   key: jax.Array,
   integers: Tree,
   neighbours: int | None = None,
-  lanes_per_step: int | None = 0,
+  clients_per_step: int | None = 0,
 ) -> Tree:
   """Masks each client's integers: the message, which may arrive too late.
 
@@ -119,14 +119,14 @@ def masked(
     key: as in `secure_sum`, which also says what is raised.
     integers: leaves uint32[lanes, ...], local.
     neighbours: as there.
-    lanes_per_step: as there.
+    clients_per_step: as there.
 
   Returns:
     Leaves uint32[lanes, ...], local.
   """
   slots, peers, _ = _peers(integers, key, neighbours)
   every = jnp.ones_like(peers, bool)
-  return _add_masks(lanes_per_step, key, slots, peers, integers, every, 1)
+  return _add_masks(clients_per_step, key, slots, peers, integers, every, 1)
 
 
 def secure_sum(
@@ -134,7 +134,7 @@ def secure_sum(
   integers: Tree,
   weight: jax.Array,
   neighbours: int | None = None,
-  lanes_per_step: int | None = 0,
+  clients_per_step: int | None = 0,
 ) -> tuple[Tree, int, int]:
   """Sums the survivors' integers modulo 2^32, and bills each of them.
 
@@ -165,7 +165,7 @@ def secure_sum(
       `grid.encode`.
     weight: f32[lanes]; above 0 is present.
     neighbours: even k, each client's number of masks; None is all others.
-    lanes_per_step: how many clients a shard masks at once, as of
+    clients_per_step: how many clients a shard masks at once, as of
       `rounds.cohort_step`.
 
   Returns:
@@ -179,13 +179,13 @@ def secure_sum(
   Source: Bonawitz et al. (CCS 2017, ePrint 2017/281); Bell et al. (CCS 2020,
   ePrint 2020/704).
   """
-  sent = masked(key, integers, neighbours, lanes_per_step)
+  sent = masked(key, integers, neighbours, clients_per_step)
   slots, peers, clients = _peers(integers, key, neighbours)
   taken = (weight > 0).astype(jnp.float32)
   present, _ = comms.gather_tables(taken, taken, slots, clients)
   revealed = (peers == slots[:, None]) | (present[peers] == 0)
   revealed &= (weight > 0)[:, None]  # no work on what does not arrive
-  opened = _add_masks(lanes_per_step, key, slots, peers, sent, revealed, -1)
+  opened = _add_masks(clients_per_step, key, slots, peers, sent, revealed, -1)
   arrived = lambda x: jax.vmap(jnp.multiply)(x, taken.astype(jnp.uint32))
   total = comms.sum_exactly(jax.tree.map(arrived, opened))
   bill = traffic(comms.nbytes(total), peers.shape[1] - 1)
@@ -205,7 +205,7 @@ def _peers(tables, key, neighbours):
   return slots, jnp.concatenate([slots[:, None], others], 1), clients
 
 
-def _add_masks(lanes_per_step, key, slots, peers, tables, chosen, sign):
+def _add_masks(clients_per_step, key, slots, peers, tables, chosen, sign):
   """Adds `sign` x the `chosen` masks of every slot, one at a time."""
   signs = sign * jnp.where(peers < slots[:, None], -1, 1)
   signs = jnp.where(chosen, signs, 0).astype(jnp.uint32)  # modulo 2^32
@@ -228,4 +228,4 @@ def _add_masks(lanes_per_step, key, slots, peers, tables, chosen, sign):
     return jax.tree.unflatten(treedef, leaves)
 
   lanes = tables, slots, peers, signs
-  return client_loop.map_clients(one_client, lanes, lanes_per_step)
+  return client_loop.map_clients(one_client, lanes, clients_per_step)

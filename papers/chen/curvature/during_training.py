@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from fl_sketch import experiment, training
 from fl_sketch.experiment import config
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.rounds.algorithm import at
+from fl_sketch.rounds.algorithm import with_hyper
 from fl_sketch.training import same_run, saved_params
 from fl_sketch.utils import checks, files, seeding
 import jax
@@ -99,7 +99,7 @@ def run(
 
 def _row(exp, folder, done, batches, options) -> spectrum_report.Row:
   params = _parameters(exp, folder, done)
-  loss_fn = at(exp.loss_fn, exp.hyper)
+  loss_fn = with_hyper(exp.loss_fn, exp.hyper)
   problem = loss_fn, params, batches, jax.random.key(exp.config.seed)
   steps, probes = options.lanczos_steps, options.probes
   estimate = spectrum.slq(*problem, steps=steps, probes=probes)

@@ -123,7 +123,9 @@ def _program(c: config_lib.Config):
   local = lambda hp: closed_form(hp.client_lr, c.local_steps)
   options = experiment.algorithm_options(c)
   make = algorithms.make(c.algorithm, local=local, **options)
-  round_fn = rounds.run_round(make, mesh, fetch=exp.fetch, lanes_per_step=None)
+  round_fn = rounds.run_round(
+    make, mesh, fetch=exp.fetch, clients_per_step=None
+  )
   key = jax.random.key(c.key_seed)
   # Everybody takes part in every round: one cohort serves all.
   cohort = exp.sample(0, noise_secret.reproducible(0, c.seed).sampling_seed)

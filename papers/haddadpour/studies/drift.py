@@ -115,7 +115,7 @@ def _program(algorithm, options, count):
     **dict(options),
   )
   round_fn = rounds.run_round(
-    make, mesh_lib.cohort_mesh(1), lanes_per_step=None
+    make, mesh_lib.cohort_mesh(1), clients_per_step=None
   )
 
   def run(hp, start, cohort, key):

@@ -1,9 +1,9 @@
 """Decoders of three sizes on tiny Shakespeare, whose speakers are clients.
 
   fl-sketch import-data plays tinyshakespeare --to=runs/plays
-  fl-sketch train plays_decoder --workdir=DIR
-  fl-sketch train plays_decoder:mini,diloco --workdir=DIR
-  fl-sketch train plays_decoder:small --plan
+  fl-sketch train shakespeare_decoder --workdir=DIR
+  fl-sketch train shakespeare_decoder:mini,diloco --workdir=DIR
+  fl-sketch train shakespeare_decoder:small --plan
 
 Words of a variant, with commas between: a size, 'micro' (463,872 parameters, if
 none is named), 'mini' (10,712,832) or 'small' (106,450,176, for a GPU or TPU);
