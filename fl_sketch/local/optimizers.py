@@ -37,7 +37,7 @@ class Optimizer(NamedTuple):
 def make(kind: str, **options: Any) -> Optimizer:
   """Builds the optimizer of clients that a config names.
 
-  >>> make('adamw', b2=0.99, keep=True).keep
+  >>> make('adamw', b2=0.99, keep_state=True).keep_state
   True
 
   Args:

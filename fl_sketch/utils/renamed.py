@@ -85,6 +85,7 @@ def arguments(**names: str) -> Callable[[F], F]:
 def members(**names: str) -> Callable[[type[T]], type[T]]:
   """Decorates a NamedTuple whose fields and methods have old names, too.
 
+  >>> from typing import NamedTuple
   >>> @members(left='low')
   ... class Interval(NamedTuple):
   ...   low: float = 0.0

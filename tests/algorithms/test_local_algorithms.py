@@ -104,7 +104,7 @@ def test_a_mark_says_what_an_algorithm_makes_of_its_task(name, monkeypatch):
   called = lambda x: x() if isinstance(x, functools.partial) else x
   options = {k: called(x) for k, x in entry.example.items()}
   if 'privacy' in options:
-    options['privacy'] = options['privacy'].at(cases.HP)
+    options['privacy'] = options['privacy'].with_hyper(cases.HP)
   task = local.Task(cases.loss_fn)
   algorithms.REGISTRY.build(name, task, cases.HP, options)
   if entry.work in ('task', 'slopes'):

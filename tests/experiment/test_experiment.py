@@ -128,7 +128,8 @@ def test_a_config_refuses_unknown_names_at_once():
   safl = {'algorithm': 'safl', 'sketch': {'kind': 'srht', 'size': 9}}
   near = {
     'digits': {'dataset': 'digit'}, 'lenet5': {'model': 'lenet'},
-    'own_linear': {'model': 'own_linea'}, 'classes': {'loss': 'class'},
+    'own_linear': {'model': 'own_linea'},
+    'cross_entropy': {'loss': 'cross_entrop'},
     'fedprox': {'algorithm': 'fedprux'}, 'dirichlet': {'partition': 'dirich'},
     'naive': {'lora': {'kind': 'nave'}}, 'adam': {'local_optimizer': 'adamm'},
     'cosine': {'client_schedule': 'cosin'}, 'eden': {'downlink_codec': 'edenn'},

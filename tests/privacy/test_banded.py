@@ -173,7 +173,7 @@ RELEASE = aggregation.Release(4.0, correlation=EPOCH)
 
 
 def chain_of(hash_key, **release):
-  privacy = RELEASE._replace(**release).at(cases.HP)
+  privacy = RELEASE._replace(**release).with_hyper(cases.HP)
   uplink = mean_over_cohort(privacy=privacy)
   link = t.sketch(cases.CYCLIC, hash_key=hash_key)
   return federated(None, link, uplink, t.broadcast())

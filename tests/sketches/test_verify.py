@@ -158,7 +158,7 @@ def test_a_tree_and_tables_that_are_trees():
   listed = op._replace(
     sketch=lambda key, tree: [op.sketch(key, tree)],
     desketch=lambda key, table, like: op.desketch(key, table[0], like),
-    like=lambda tree: [op.zero_table(tree)],
+    zero_table=lambda tree: [op.zero_table(tree)],
   )
   bfloat16 = jax.ShapeDtypeStruct((6, 8), jnp.bfloat16)
   result = quiet(listed, {'b': jnp.zeros(16), 'w': bfloat16})
