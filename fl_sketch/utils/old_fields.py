@@ -48,7 +48,7 @@ def current(fields: Mapping[str, Any]) -> dict[str, Any]:
   found = dict(fields)
   for old, new in PATHS.items():
     if (value := _pop(found, *old.split('.'))) is not None:
-      renamed.warn('config field', old, new, stacklevel=4)
+      renamed.warn('config field', old, new, stacklevel=5)
       field, *option = new.split('.')
       if option:
         value = {**(found.get(field) or {}), option[0]: value}
