@@ -38,7 +38,7 @@ class Hyper(NamedTuple):
 
 
 class FromHyper(NamedTuple):
-  """What has hyperparameters of its own, and is built anew in every trace.
+  """A sketch, codec or loss that is rebuilt in each trace with traced options.
 
   Attributes:
     build: (**options) -> the sketch, codec or loss.
@@ -59,7 +59,7 @@ class FromHyper(NamedTuple):
 
 
 class OfFrozen(NamedTuple):
-  """A loss that reads `Hyper.frozen`.
+  """A loss that reads the arrays `Hyper.frozen`.
 
   Attributes:
     build: hyperparameters -> the loss.
@@ -73,7 +73,7 @@ class OfFrozen(NamedTuple):
 
 
 def with_hyper(part: Any, hp: Hyper) -> Any:
-  """A part of a run with its hyperparameters, which most parts do not have."""
+  """Returns the part built with these hyperparameters, or unchanged."""
   return part.with_hyper(hp) if isinstance(part, FromHyper | OfFrozen) else part
 
 
@@ -128,7 +128,7 @@ def run_first_round(
   keys: keys_lib.RoundKeys | keys_lib.NoiseKeys,
   correction: Any,
 ) -> tuple[Any, dict[str, jax.Array]]:
-  """Does the local work of a client that keeps nothing of earlier rounds."""
+  """Does the local work of a client without state of earlier rounds."""
   if not isinstance(local, StatefulLocal):
     return run_client(local, params, batches, keys, correction)
   key, first = keys_lib.local_key(keys), local.init(params)
@@ -214,7 +214,7 @@ def federated(
 
 
 def check_cohort(algorithm: Algorithm, state: Any, size: int) -> None:
-  """Refuses a cohort with too few slots for those who must all take part.
+  """Raises ValueError if the cohort lacks clients that must take part.
 
   Shapes alone tell, so that it costs nothing when a round runs.
 
