@@ -1,16 +1,17 @@
 """Theorems K.2 and K.3 of Song et al.: that the inputs themselves are found."""
 
-import numpy as np
-from papers.song.statements import leakage, properties
-import pytest
-
-from tests.papers.test_leakage_theory import descend
-from tests.papers.test_properties import (
+import loss_conditions as conditions
+from loss_conditions import (
   non_critical,
   quadratic,
   semi_lipschitz_gradient,
   semi_strongly_convex,
 )
+import numpy as np
+from papers.song.statements import leakage
+import pytest
+
+from tests.papers.test_leakage_theory import descend
 
 
 @pytest.mark.covers('S0-K3')
@@ -18,7 +19,7 @@ def test_recovery_of_a_quadratic():
   """Theorem K.3 with alpha = c = 0: x'Ax, where x goes to x*."""
   f = quadratic(np.diag([1.0, 2.0, 5.0]))
   x, y = np.random.default_rng(0).normal(size=(2, 400, 3))
-  pairs = properties.at(f, x, y)
+  pairs = conditions.at(f, x, y)
   d = semi_strongly_convex(pairs)
   assert d == pytest.approx(1, rel=0.05)
   beta, d, theta1 = 10.0, 1.0, 2.0  # exact
@@ -60,8 +61,8 @@ def rippled(size, count):
   ripple = lambda x: count * np.log(np.where(x, abs(x), 1))
   wave = lambda x: 1 + size * np.sin(ripple(x))
   slope = lambda x: 2 * wave(x) + size * count * np.cos(ripple(x))
-  f = properties.Function(
-    'ripples', 'R', 1, lambda x: (x**2 * wave(x))[:, 0], lambda x: x * slope(x)
+  f = conditions.Function(
+    lambda x: (x**2 * wave(x))[:, 0], lambda x: x * slope(x)
   )
   turns = np.arange(100) / 100
   x = np.exp(2 * np.pi / count * turns)
@@ -69,7 +70,7 @@ def rippled(size, count):
   y = np.concatenate([[0], far.ravel(), -far.ravel()])
   x, y = (v.ravel()[:, None] for v in np.meshgrid(x, y))
   x, y = x[x != y][:, None], y[x != y][:, None]
-  return properties.at(f, np.concatenate([x, y]), np.concatenate([y, x]))
+  return conditions.at(f, np.concatenate([x, y]), np.concatenate([y, x]))
 
 
 @pytest.mark.covers('S0-K2', 'S0-K3')

@@ -2,26 +2,26 @@
 
 import math
 
+import loss_conditions as conditions
+from loss_conditions import gaps, non_critical
 import numpy as np
 from papers.common import statements as catalog
-from papers.song.statements import leakage, properties
+from papers.song.statements import leakage
 import pytest
 from refusals import refused_calls
 
-from tests.papers.test_properties import gaps, non_critical
 
-
-def attack(slope, map_fn, at, dimension):
+def attack(slope, map_fn, at):
   """L(x) = |map(x) - map(at)|^2, for map f64[n, m] -> f64[n, equations]."""
   off = lambda x: map_fn(x) - map_fn(at[None])
   value = lambda x: np.square(off(x)).sum(1)
   gradient = lambda x: 2 * np.einsum('nem,ne->nm', slope(x), off(x))
-  return properties.Function('L', '', dimension, value, gradient)
+  return conditions.Function(value, gradient)
 
 
 def linear(matrix, at):
   slope = lambda x: np.broadcast_to(matrix, (len(x), *matrix.shape))
-  return attack(slope, lambda x: x @ matrix.T, at, matrix.shape[1])
+  return attack(slope, lambda x: x @ matrix.T, at)
 
 
 def bent(inner, outer, at):
@@ -32,7 +32,7 @@ def bent(inner, outer, at):
     scale = 1 - np.tanh(x @ inner.T) ** 2
     return np.einsum('oe,ne,em->nom', outer, scale, inner)
 
-  return attack(slope, map_fn, at, inner.shape[1])
+  return attack(slope, map_fn, at)
 
 
 def singular(matrix):
@@ -60,7 +60,7 @@ def test_constants_of_a_linear_gradient_and_those_that_are_printed():
   x, y = draw(1, (500, 7), (500, 7))
   # Near the true inputs along the best direction, L is as steep as it gets.
   x, y = np.concatenate([x, at[None]]), np.concatenate([y, (at + best)[None]])
-  pairs = properties.at(linear(matrix, at), x, y)
+  pairs = conditions.at(linear(matrix, at), x, y)
   a, b, p, low, high = leakage.constants(beta, theta1, theta2)
   assert allows(pairs, a, b, p).all()
   assert allows(pairs, 0, b, p).all()
@@ -81,7 +81,7 @@ def test_constants_of_a_sketched_nonlinear_gradient(seed):
   x, step = draw(seed + 10, (2000, 9), (2000, 9))
   scale = 10.0 ** np.random.default_rng(seed).uniform(-3, 0, (2000, 1))
   x = at[None] + scale * x
-  pairs = properties.at(f, x, x + scale * step)
+  pairs = conditions.at(f, x, x + scale * step)
   beta = singular(inner)[0]
   gamma2, *_, gamma1 = singular(sketch)
   slopes = (1 - np.tanh(x @ inner.T) ** 2)[:, :, None] * inner[None]
@@ -101,7 +101,7 @@ def test_the_printed_constant_of_sketched_semi_smoothness_is_too_small():
   beta, tau = singular(matrix)[0], singular(sketch)[0]
   observed = sketch @ matrix
   best = np.linalg.svd(observed)[2][0]
-  pairs = properties.at(linear(observed, at), at[None], (at + best)[None])
+  pairs = conditions.at(linear(observed, at), at[None], (at + best)[None])
   a, b, p = leakage.sketched_semi_smooth(beta, beta, tau, tau)
   assert b == pytest.approx(tau**2 * beta**2)
   assert allows(pairs, a, b, p).all()
@@ -152,11 +152,11 @@ def test_the_attack_theorem_is_false_for_p_1():
     up = (x % (2 * width)) < width
     return slope * np.where(up, 1.0, -1.0)
 
-  zigzag = properties.Function('zigzag', 'R', 1, value, gradient)
+  zigzag = conditions.Function(value, gradient)
   rng = np.random.default_rng(0)
   x = rng.uniform(-3, 3, (50_000, 1))
   y = x + 10 ** rng.uniform(-6, 0.5, x.shape) * rng.choice([-1, 1], x.shape)
-  pairs = properties.at(zigzag, x, y)
+  pairs = conditions.at(zigzag, x, y)
   assert allows(pairs, a, b, 1.0).all()
   low, high = non_critical(pairs)
   assert c.theta1 <= low < high <= c.theta2
@@ -215,13 +215,13 @@ def test_linear_decrease_holds_where_its_margin_is_met(form):
   """p = 1/2: x + sin(x) / 20 bends by at most r / 10. p = 0: a parabola."""
   small, at = 0.05, np.array([1.0, -2.0])
   slope = lambda x: np.eye(2)[None] * (1 + small * np.cos(x))[:, :, None]
-  wavy = attack(slope, lambda x: x + small * np.sin(x), at, 2)
+  wavy = attack(slope, lambda x: x + small * np.sin(x), at)
   low, high = 2 - 2 * small, 2 + 2 * small
   bent = leakage.Constants(4 * small, high**2 / 4, 0.5, low, high)
   x, y = draw(0, (2000, 2), (2000, 2))
   plain = linear(np.eye(2), at), leakage.Constants(0.4, 0.7, 0.0, 2, 2)
   for f, c in (plain, (wavy, bent)):
-    pairs = properties.at(f, x, y)
+    pairs = conditions.at(f, x, y)
     assert allows(pairs, *c[:3]).all()
     assert c.theta1 <= non_critical(pairs)[0] * (1 + 1e-9)
     rate = leakage.linear_decrease(c, form=form)

@@ -17,7 +17,6 @@ from papers.common.workspace import Workspace
 from papers.das.studies import features, races
 from papers.language import problems
 from papers.song.attacks import campaign, settings
-from papers.song.statements import functions
 import pytest
 
 BYTES = 3200  # of a client in a round
@@ -29,7 +28,6 @@ NODES = np.tile(np.linspace(0.0, 1.0, 60), (2, 1))
 SPECTRUM = spectrum.Spectrum(
   NODES, np.full_like(NODES, 1 / 60), np.zeros_like(NODES), DIMENSION
 )
-TABLE_2 = '| function | counted | printed |\n|-|-|-|\n| f | 1 | 1 |\n'
 MOMENT = dict(printed=1.0, exact=1.0, measured=1.0, low=0.9, high=1.1)
 SPEAKERS = {
   'dataset': 'store', 'dataset_options': {'folder': '-'}, 'population': 141,
@@ -162,7 +160,6 @@ def test_a_study_states_its_claims_on_runs_of_any_result(
     (features, 'folder', folder_of),
     (problems, 'plays', lambda ws, part='all': SPEAKERS),
     (pretrained, 'save', lambda path, params: None),
-    (functions, 'table2', lambda **options: TABLE_2),
     (algorithms, 'measure', lambda name: types.SimpleNamespace(up=[100.0])),
   ):
     monkeypatch.setattr(module, function, made_up)

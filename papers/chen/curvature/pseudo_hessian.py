@@ -23,8 +23,6 @@ from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 import numpy as np
 
-from ...song.statements import properties
-
 
 class Spectrum(NamedTuple):
   """The singular values of J, or of R J, at one point.
@@ -58,22 +56,6 @@ class Spectrum(NamedTuple):
     """
     few = self.equations <= self.singular_values.size
     return float(self.singular_values[self.equations - 1]) if few else 0.0
-
-
-class Assumptions(NamedTuple):
-  """The assumptions of section 7's theorems, measured at some points.
-
-  Attributes:
-    loss: the least L; 0 at the true inputs by Assumption J.1.
-    beta: of the Lipschitz gradient (J.2); from below, as points are finite.
-    theta1: theta1^2 is the least eigenvalue of K (J.3); 0 if d > m.
-    theta2: theta2^2 is the largest.
-  """
-
-  loss: float
-  beta: float
-  theta1: float
-  theta2: float
 
 
 def gradient_of_inputs(
@@ -130,41 +112,6 @@ def spectrum(
   x = jnp.asarray(batch['x'])
   gram = jax.jit(lambda x: _gram(f, x))(x)
   return _spectrum(gram, jax.eval_shape(f, x).size)
-
-
-def assumptions(
-  loss_fn: losses.LossFn,
-  params: Any,
-  batch: losses.Batch,
-  points: jax.Array | np.ndarray,
-  sketch: sketches.Sketch | None = None,
-  key: jax.Array | None = None,
-  *,
-  seen: jax.Array | np.ndarray | None = None,
-) -> Assumptions:
-  """Measures assumptions J.1 to J.3 at the batch's inputs and at some points.
-
-  The points are f32[points, n, ...], such as those of an attack. `seen` is the
-  attacker's gradient, f32[equations], by default that of the batch; noise makes
-  the loss positive.
-
-  >>> loss_fn = lambda params, batch: (params * batch['x']).sum() ** 2 / 2
-  >>> batch = {'x': jnp.array([2.0])}
-  >>> assumptions(loss_fn, jnp.ones(1), batch, jnp.array([[3.0]]))
-  Assumptions(loss=0.0, beta=6.0, theta1=4.0, theta2=6.0)
-  """
-  f = gradient_of_inputs(loss_fn, params, batch, sketch, key)
-  xs = jnp.concatenate([jnp.asarray(batch['x'])[None], jnp.asarray(points)])
-  measure = jax.jit(lambda xs: jax.lax.map(lambda x: (f(x), _gram(f, x)), xs))
-  values, grams = map(np.asarray, measure(xs))
-  spectra = [_spectrum(gram, values.shape[1]) for gram in grams]
-  theta2 = float(max(s.singular_values[0] for s in spectra))
-  i, j = np.triu_indices(len(xs), 1)
-  flat = np.asarray(xs).reshape(len(xs), -1)
-  beta = properties.lipschitz(flat[i], flat[j], values[i], values[j])
-  off = values - (values[0] if seen is None else np.asarray(seen))[None]
-  loss, theta1 = np.square(off).sum(1).min(), min(s.decrease for s in spectra)
-  return Assumptions(float(loss), max(beta, theta2), theta1, theta2)
 
 
 def _gram(f, x):

@@ -2,8 +2,7 @@
 
 `convergence` has the theorems, `lemmas`, `plans`, `communication` and `privacy`
 what they rest on and what follows from them, `leakage` the theorems on the
-attack; `properties`, `falsifiers` and `functions` measure their conditions on a
-given function.
+attack.
 """
 
 from .convergence import (
