@@ -1,68 +1,12 @@
-"""What is claimed of attacks: every operator, real images, the program."""
+"""What is claimed of attacks: local steps, real images, the program."""
 
-from fl_sketch import sketches
-from fl_sketch.attacks import defences
 from launch import configs
-import numpy as np
-from operators import KEYED, OPERATORS
 from papers.song.attacks import campaign, settings, victims
 from papers.song.attacks.settings import Setting
 import pytest
 from runs import DATA, command
 
-from tests.attacks import test_attacks as small
-
 pytestmark = pytest.mark.long
-each_operator = pytest.mark.parametrize('name', KEYED)
-POINTS = 60
-
-
-def operator(name, numbers):
-  """The operator whose table is so many real numbers."""
-  op = OPERATORS[name].make(numbers // 2 if name == 'srft' else numbers)
-  assert sketches.properties(op).floats(small.VICTIM.params) == numbers
-  return op
-
-
-def success(op, hashes, defence=None, **options):
-  """Share of recovered points, by default by the best of ten restarts."""
-  observed = small.observe(hashes, op, defence)
-  redo, options = defence and defence.redo, options or small.SLOW
-  distances = small.errors(hashes, observed, op, redo, options=options)
-  return small.share(distances)
-
-
-@each_operator
-def test_inputs_are_found_from_enough_numbers_and_not_from_few(name):
-  one = small.keys(POINTS)
-  assert success(operator(name, 4), one) == 0
-  assert success(operator(name, 8), one) == 0
-  assert success(operator(name, 24), one) >= 0.8
-  assert success(operator(name, 48), one) >= 0.8
-
-
-@each_operator
-def test_rounds_of_fresh_sketches_add_up(name):
-  op, options = operator(name, 8), small.FAST | {'restarts': 6}
-  assert success(op, small.keys(30, 4), **options) >= 0.8
-  assert success(op, small.keys(30, 4, same=True), **options) == 0
-
-
-@each_operator
-def test_inputs_are_exact_in_double_precision(name):
-  distances = small.exact_errors(operator(name, 48), 24)
-  assert np.mean(distances < 1e-6) >= 0.8
-
-
-@pytest.mark.parametrize('name', ['gaussian', 'block_cyclic'])
-def test_noise_hides_inputs(name):
-  op, hashes = operator(name, 48), small.keys(POINTS)
-  for scale in (0.1, 0.3, 1.0):
-    assert success(op, hashes, defences.noise(scale)) == 0
-  for epsilon in (8.0, 1.0):  # of 100 rounds of a tenth of the population
-    z = settings.noise_multiplier(settings.AttackConfig(), epsilon)
-    private = defences.gaussian_mechanism(1.0, z)
-    assert success(op, hashes, private) == 0
 
 
 def test_an_experiment_pools_rounds_of_local_steps():

@@ -88,29 +88,13 @@ def test_batches_without_keys_are_batches_too():
   np.testing.assert_array_equal(estimate.nodes, want.nodes)
 
 
-def test_gradients_over_masked_batches_are_those_of_all_rows():
-  params, batches, rows = mlp()
-  both = lambda params: (
-    hessian.mean_gradient(mlp_loss, params, batches),
-    jax.grad(mlp_loss)(params, rows),
-  )
-  estimate, want = jax.jit(both)(params)
-  jax.tree.map(
-    lambda x, y: np.testing.assert_allclose(x, y, 1e-5, 1e-6), estimate, want
-  )
-
-
 @pytest.mark.nightly
 def test_top_eigenvalues_of_a_model_are_within_a_hundredth(dense):
   params, batches, _ = mlp()
   true = np.linalg.eigvalsh(np.float64(dense))
   d = len(true)
   estimate = spectrum.slq(mlp_loss, params, batches, KEY, steps=d, probes=2)
-  by_magnitude = true[np.argsort(-np.abs(true))]
-  ends = {'largest': true[::-1], 'smallest': true, 'magnitude': by_magnitude}
-  for which, want in ends.items():
-    top = estimate.top(5, which)
-    np.testing.assert_allclose(top.values, want[:5], rtol=0.01)
+  np.testing.assert_allclose(estimate.top(5).values, true[:-6:-1], rtol=0.01)
   # With all steps they are the eigenvalues, up to rounding.
   scale = np.abs(true).max()
   for nodes in estimate.nodes:
@@ -120,12 +104,12 @@ def test_top_eigenvalues_of_a_model_are_within_a_hundredth(dense):
 @pytest.mark.covers('S0-Asm3.1')
 def test_few_steps_find_the_ends_and_know_how_far_they_are():
   args = symmetric(WIDE)
-  top = spectrum.slq(*args, KEY, steps=8).top(4)
-  np.testing.assert_allclose(top.values[:2], [100, -30], rtol=1e-5)
+  top = spectrum.slq(*args, KEY, steps=8).top(8)
+  ends = top.values[[0, -1]]
+  np.testing.assert_allclose(ends, [100, -30], rtol=1e-5)
   away = np.abs(top.values[:, None] - WIDE[None]).min(1)
   assert (away <= top.errors + 1e-4).all()
-  assert top.errors[0] < 1e-3 < top.errors[-1]
-  assert spectrum.slq(*args, KEY, steps=8).smallest == pytest.approx(-30, 1e-4)
+  assert top.errors[0] < 1e-3 < top.errors[3]
 
 
 @pytest.mark.nightly
@@ -232,7 +216,6 @@ def test_an_exact_power_law_is_found():
 test_wrong_arguments_are_named = refused_calls(
   (lambda: slq(WIDE, steps=25), f'Expected steps=25 <= d={D}'),
   (lambda: slq(WIDE, 8, 1).top(9), 'Expected k=9 <= steps=8'),
-  (lambda: slq(WIDE, 8, 1).top(1, 'both'), "which='both' to be one of"),
   (lambda: slq(WIDE * np.nan, 8, 1), 'finite Hessian'),
   (lambda: slq(np.zeros(D)).intrinsic_dimension, 'other than 0'),
 )

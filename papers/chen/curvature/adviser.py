@@ -1,19 +1,14 @@
 """Recommends a learning rate for sketched training from the Hessian."""
 
-import functools
 from typing import Any, NamedTuple
 
 from fl_sketch import sketches
 from fl_sketch.models import losses
 from fl_sketch.utils import checks
 import jax
-from jax.flatten_util import ravel_pytree
 import numpy as np
 
 from . import hessian, spectrum
-
-# Operators of which `sketched_curvature` is exact.
-_EXACT = ('ams', 'count_sketch')
 
 
 class Advice(NamedTuple):
@@ -22,9 +17,6 @@ class Advice(NamedTuple):
   Attributes:
     learning_rate: server_lr * client_lr at most.
     pessimistic: the rule 1 / (local_steps (1 + alpha) L) for any Hessian.
-    descent: the learning rate of steepest expected descent in a single round
-      at these parameters: below it the loss falls in expectation, but later
-      rounds may ask for less. None where no exact second moment is known.
     lambda_max: L, the largest |eigenvalue|.
     trace: of |H|, the sum of all |eigenvalues|.
     intrinsic_dimension: trace over lambda_max, of |H| both.
@@ -33,7 +25,6 @@ class Advice(NamedTuple):
 
   learning_rate: float
   pessimistic: float
-  descent: float | None
   lambda_max: float
   trace: hessian.Estimate
   intrinsic_dimension: float
@@ -71,10 +62,7 @@ def advise(
   of b much below d: that is 1 / (L (1 + I / b)), I the intrinsic dimension of
   Chen et al., arXiv:2411.06770, Definition 3.1. The rule of Song et al.,
   arXiv:2210.08371, Theorem 4.2, has 1 / (L (1 + alpha)), alpha of the order of
-  d / b; where that is larger, or a unknown, it is taken instead. On a quadratic
-  E y'Hy <= (lambda_max (1 + 1 / b) + tr(H) / b) ||g||^2 for y = R'R g, H >= 0
-  and, for one, a CountSketch (`sketched_curvature`): the loss falls in
-  expectation up to twice the rate, the 1 / b apart.
+  d / b; where that is larger, or a unknown, it is taken instead.
 
   Where H is indefinite its |eigenvalues| count, in lambda_max as in the trace.
   The rule is local: H changes as training goes on, at first mostly upwards.
@@ -104,17 +92,9 @@ def advise(
   trace = estimate.trace_of(np.abs)
   pessimistic = 1 / ((1 + alpha) * largest)
   rate = 0.0 if a is None else 1 / (largest + a / 2 * trace.value / b)
-  descent = None
-  if not isinstance(sketch, int) and _is_exact(sketch):
-    terms = _at_gradient(loss_fn, params, batches, key, probes)
-    square, curvature, diagonal = map(float, terms)
-    signed = estimate.trace_of(lambda x: x).value
-    bend = sketched_curvature(curvature, square, signed, diagonal, b)
-    descent = square / bend / local_steps if bend > 0 else None
   return Advice(
     learning_rate=max(rate, pessimistic) / local_steps,
     pessimistic=pessimistic / local_steps,
-    descent=descent,
     lambda_max=largest,
     trace=trace,
     intrinsic_dimension=dimension,
@@ -122,25 +102,6 @@ def advise(
     dimension=d,
     local_steps=local_steps,
   )
-
-
-def sketched_curvature(
-  curvature: float, square: float, trace: float, diagonal: float, size: int
-) -> float:
-  r"""Returns E y'Hy for y = R'R g, with R a CountSketch or AMS of `size` rows.
-
-  .. math:: g^T H g + (\mathrm{tr}(H) \|g\|^2 + g^T H g
-     - 2 \sum_i H_{ii} g_i^2) / b
-
-  Exact for any symmetric H: entries of R'R off its diagonal are uncorrelated,
-  with mean 0 and variance 1 / b, and those on it are 1. A Count Sketch of
-  several rows, read by their mean, counts all its buckets in b. The arguments
-  are g'Hg, ||g||^2, tr H, the sum of H_ii g_i^2, and b.
-
-  >>> sketched_curvature(3.0, 1.0, 4.0, 3.0, 1)  # H = diag(3, 1), g = e_1
-  4.0
-  """
-  return curvature + (trace * square + curvature - 2 * diagonal) / size
 
 
 def _promises(sketch, params, d):
@@ -158,23 +119,3 @@ def _promises(sketch, params, d):
   if b > d:
     raise ValueError(f'Expected a sketch of {b=} <= {d=}.')
   return b, alpha, a
-
-
-def _is_exact(sketch):
-  promises = sketches.properties(sketch)
-  return promises.linear and promises.name in _EXACT
-
-
-@functools.partial(jax.jit, static_argnames=('loss_fn', 'probes'))
-def _at_gradient(loss_fn, params, batches, key, probes):
-  """||g||^2, g'Hg and an unbiased estimate of the sum of H_ii g_i^2."""
-  product = hessian.hessian_vector_product(loss_fn, params, batches)
-  flat, unravel = ravel_pytree(hessian.mean_gradient(loss_fn, params, batches))
-  flat_product = lambda v: ravel_pytree(product(unravel(v)))[0]
-
-  def one(key):
-    z = jax.random.rademacher(key, flat.shape, flat.dtype)
-    return (z * flat**2) @ flat_product(z)
-
-  diagonal = jax.lax.map(one, jax.random.split(key, probes)).mean()
-  return flat @ flat, flat @ flat_product(flat), diagonal

@@ -1,4 +1,4 @@
-"""Hessian-vector products and gradients, one batch at a time.
+"""Hessian-vector products, one batch at a time.
 
 Functions take a loss, (params, batch) -> f32[] (`losses`), its parameters, and
 batches: a tree, or a bare array, with leaves [batches, batch, ...]. The Hessian
@@ -59,11 +59,6 @@ def hessian_vector_product(
     return _mean_over_rows(one, batches)
 
   return product
-
-
-def mean_gradient(loss_fn: losses.LossFn, params: Tree, batches: Any) -> Tree:
-  """The gradient of the mean loss over all rows, a batch at a time."""
-  return _mean_over_rows(lambda b: jax.grad(loss_fn)(params, b), batches)
 
 
 def _mean_over_rows(one: Callable[[Any], Tree], batches: Any) -> Tree:

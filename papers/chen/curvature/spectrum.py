@@ -98,26 +98,13 @@ class Spectrum(NamedTuple):
     kernel = np.exp(-(away**2) / 2) / (width * np.sqrt(2 * np.pi))
     return kernel @ self.weights.ravel() / len(self.weights)
 
-  def top(self, k: int, which: str = 'magnitude') -> Eigenvalues:
-    """The k nodes of the first probe that are largest by `which`.
-
-    Args:
-      k: at most as many as there were steps.
-      which: 'largest', 'smallest', or 'magnitude', with their signs.
-    """
-    checks.choice('which', which, tuple(_ORDERS))
+  def top(self, k: int) -> Eigenvalues:
+    """The k largest nodes of the first probe, k at most its steps."""
     steps = self.nodes.shape[1]
     if checks.count('k', k) > steps:
       raise ValueError(f'Expected {k=} <= {steps=}.')
-    order = np.argsort(_ORDERS[which](self.nodes[0]))[:k]
-    return Eigenvalues(self.nodes[0][order], self.errors[0][order])
-
-
-_ORDERS = {
-  'magnitude': lambda x: -np.abs(x),
-  'largest': np.negative,
-  'smallest': np.positive,
-}
+    largest = slice(-1, -k - 1, -1)
+    return Eigenvalues(self.nodes[0][largest], self.errors[0][largest])
 
 
 def slq(

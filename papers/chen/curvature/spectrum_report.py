@@ -35,7 +35,7 @@ def row(done: int, estimate: spectrum.Spectrum, top: int) -> Row:
   Raises:
     ValueError: top is more than the Lanczos steps.
   """
-  largest = estimate.top(top, 'largest')
+  largest = estimate.top(top)
   positive = largest.values[largest.values > 0]
   law = spectrum.power_law(positive) if len(positive) > 2 else None
   trace = estimate.trace_of(lambda x: x)
