@@ -30,7 +30,8 @@ def parse_flags(argv):
   """
   if 'config' in flags.FLAGS and argv[1:] and not argv[1].startswith('-'):
     argv = [argv[0], f'--config={argv[1]}', *argv[2:]]
-  argv = old_fields.current_flags(argv)
+  if 'plugins' in flags.FLAGS:  # the config is a `Config`, not of an attack
+    argv = old_fields.current_flags(argv)
   try:
     for plugin in _plugins(argv):  # before the config, which may name them
       plugins.load(plugin)

@@ -117,7 +117,9 @@ def stored_config(
   then = read(folder / 'config.json', 'a config')
   if then is None:
     return None
-  return files.as_json(kind()) | old_fields.current(then)
+  if kind is config_lib.Config:
+    then = old_fields.current(then)
+  return files.as_json(kind()) | then
 
 
 def resumable(config: config_lib.Config) -> set[str]:

@@ -14,6 +14,8 @@ import numpy as np
 from papers.song.attacks import campaign, report, settings, victims
 from papers.song.attacks.settings import Setting
 import pytest
+from refusals import refused
+from runs import command
 
 CONFIGS = [name for name in configs.names() if name.endswith('_attack')]
 from_mapping = settings.AttackConfig.from_mapping
@@ -63,48 +65,41 @@ def test_the_grid_has_every_batch_size_and_whole_gradients_too():
 
 
 @pytest.mark.parametrize('name', CONFIGS)
-@pytest.mark.parametrize('variant', ['', 'quick'])
-def test_every_setting_has_a_file_of_its_own(name, variant):
-  grid = settings.grid(config_of(name, variant))
-  assert len({report.file_of(s._asdict()) for s in grid}) == len(grid)
-
-
-@pytest.mark.parametrize('name', CONFIGS)
-def test_every_config_documents_its_command(name):
+def test_every_config_documents_its_command_and_has_a_file_for_each_setting(
+  name,
+):
   module = configs.load(name)
   assert f'fl-sketch attack {name}' in module.__doc__
+  for variant in ('', 'quick'):
+    grid = settings.grid(config_of(name, variant))
+    assert len({report.file_of(s._asdict()) for s in grid}) == len(grid)
   with pytest.raises(ValueError, match="variant='slow'"):
     module.get_config('slow')
 
 
-@pytest.mark.parametrize(
-  ('fields', 'message'),
-  [
-    ({'step': 3}, r"\['step'\] among the fields .*'steps'"),
-    (
-      {'dataset': 'imagenet'},
-      r"dataset='imagenet' must be one of \('gaussian', ",
-    ),
-    ({'model': 'mlp'}, r"model='mlp' in \('tanh',\)"),
-    ({'dataset': 'digits'}, r"model='tanh' in \('linear', 'mlp'"),
-    ({'labels': 'optimised'}, r"labels='optimised' in \('known',\)"),
-    ({'sketches': ['fft'], 'sizes': [8]}, "sketch='fft' must"),
-    ({'defences': ['prune']}, r"defences='prune' must be one of \('clip'"),
-    ({'examples': 0}, 'examples=0 must be >= 1'),
-    ({'batch_sizes': []}, r'batch_sizes=\(\) of at least one number'),
-    ({'batch_sizes': [1, 0]}, 'batch_sizes=0 must be >= 1'),
-    ({'cohort': 11, 'population': 10}, 'cohort=11 <= c.population=10'),
-    ({'tv': 0.1}, 'tv=0.1 == 0: gaussian inputs are no images'),
-    ({'defences': ['top_k']}, "k with 'top_k' among the defences"),
-    ({'pooled': [2], 'sketches': ['ams']}, 'pooled_size with c.pooled='),
-    ({'pooled': [2], 'pooled_size': 6}, r'sketches with pooled=\(2,\)'),
-    ({'sizes': [8]}, r'sketches with sizes=\(8,\)'),
-    ({'defended_size': 8}, 'sketches with defended_size=8'),
-  ],
+test_wrong_configs_are_refused = refused(
+  from_mapping,
+  ({'step': 3}, r"\['step'\] among the fields .*'steps'"),
+  (
+    {'dataset': 'imagenet'},
+    r"dataset='imagenet' must be one of \('gaussian', ",
+  ),
+  ({'model': 'mlp'}, r"model='mlp' in \('tanh',\)"),
+  ({'dataset': 'digits'}, r"model='tanh' in \('linear', 'mlp'"),
+  ({'labels': 'optimised'}, r"labels='optimised' in \('known',\)"),
+  ({'sketches': ['fft'], 'sizes': [8]}, "sketch='fft' must"),
+  ({'defences': ['prune']}, r"defences='prune' must be one of \('clip'"),
+  ({'examples': 0}, 'examples=0 must be >= 1'),
+  ({'batch_sizes': []}, r'batch_sizes=\(\) of at least one number'),
+  ({'batch_sizes': [1, 0]}, 'batch_sizes=0 must be >= 1'),
+  ({'cohort': 11, 'population': 10}, 'cohort=11 <= c.population=10'),
+  ({'tv': 0.1}, 'tv=0.1 == 0: gaussian inputs are no images'),
+  ({'defences': ['top_k']}, "k with 'top_k' among the defences"),
+  ({'pooled': [2], 'sketches': ['ams']}, 'pooled_size with c.pooled='),
+  ({'pooled': [2], 'pooled_size': 6}, r'sketches with pooled=\(2,\)'),
+  ({'sizes': [8]}, r'sketches with sizes=\(8,\)'),
+  ({'defended_size': 8}, 'sketches with defended_size=8'),
 )
-def test_wrong_configs_are_refused(fields, message):
-  with pytest.raises(ValueError, match=message):
-    from_mapping(fields)
 
 
 @pytest.mark.parametrize(
@@ -258,3 +253,49 @@ def test_too_many_examples_are_refused(tmp_path):
   with pytest.raises(ValueError, match='batch size = 400 <= 360'):
     campaign.run(c, tmp_path / 'folder')
   assert not (tmp_path / 'folder').exists()
+
+
+@pytest.mark.long
+def test_an_experiment_pools_rounds_of_local_steps():
+  fields = {
+    'examples': 12, 'sketches': ['gaussian'], 'pooled_size': 12, 'pooled': [3],
+    'local_steps': 3, 'client_lr': 0.3, 'restarts': 3, 'start_scale': 0.3,
+    'rounds': 1, 'cohort': 1000,
+  }  # fmt: skip
+  c = settings.AttackConfig.from_mapping(fields)
+  victim, pooled = victims.load(c), Setting(1, 'gaussian', 12, 3)
+  assert pooled in settings.grid(c)
+  attack = lambda setting: campaign.attack(c, victim, setting)[0]
+  assert attack(pooled)['success'] >= 0.8
+  private = pooled._replace(size=48, defence='epsilon', strength=8.0)
+  assert attack(private)['success'] == 0
+  bounded = private._replace(defence='clip', strength=c.clip_norm)
+  assert attack(bounded)['success'] >= 0.8
+
+
+@pytest.mark.long
+def test_the_program_runs_goes_on_and_refuses(tmp_path):
+  fields = {
+    'examples': 2, 'restarts': 1, 'steps': 20, 'sizes': (24,), 'pooled': (2,),
+    'noises': (0.1,), 'epsilons': (), 'defences': ('top_k',), 'k': 5,
+  }  # fmt: skip
+  flags = ['--config=tanh_attack:quick', f'--workdir={tmp_path}']
+  flags += [f'--config.{name}={value}' for name, value in fields.items()]
+  play = lambda *more: command('attack', *flags, *more)
+  first, again = play(), play()
+  for done in (first, again):
+    assert done.returncode == 0
+    assert '| gaussian, b = 48, noise of 0.1 its length | 1 |' in done.stdout
+    assert '| gaussian, b = 48, top 5 | 1 |' in done.stdout
+    assert f'Table and pictures are in {tmp_path}' in done.stdout
+  assert first.stdout == again.stdout
+  assert (tmp_path / 'success.png').exists()
+  for option, message in {
+    '--config.steps=21': 'steps: 20 then, 21 now',
+    '--config.optimizer=sgd': "optimizer='sgd' must be one of",
+    '--config.step=3': 'step',
+  }.items():
+    stopped = play(option)
+    assert stopped.returncode != 0
+    assert message in stopped.stderr
+    assert 'Traceback' not in stopped.stderr

@@ -217,34 +217,3 @@ def test_lemma_3_3():
   assert slack(curvature(D)).min() >= -1e-12
   # Without the terms of second order it would fail.
   assert slack(np.zeros(D)).min() < -1e-8
-
-
-@pytest.mark.nightly
-@pytest.mark.covers('S4-Thm3.2')
-def test_the_dimension_enters_by_its_logarithm():
-  """Sixteen times d and the same curve: the intrinsic dimension is the same.
-
-  Means of 8 runs, whose difference has a relative deviation of 0.035.
-  """
-
-  def settled(d, seed):
-    rng = np.random.default_rng(seed)
-
-    def project(r, x):
-      matrix = rng.standard_normal((SIZE, d)) / SIZE**0.5
-      return matrix.T @ (matrix @ x)
-
-    work = lambda step, models: client_gradients(models)
-    run = described(d, 150, 0.1, 2.0)
-    params = paper_runs.safl(run, work, project, np.ones(d)).params
-    return np.square(gradients(params)).sum(1)[100:].mean()
-
-  mean = lambda d: np.mean([settled(d, seed) for seed in range(8)])
-  small, large = mean(D), mean(16 * D)
-  assert small < 0.01
-  assert large == pytest.approx(small, rel=0.22)
-  small, large = (
-    chen.constant_rate(described(d, ROUNDS, 0.05, 0.003), **NUMBER | {'gap': 1})
-    for d in (D, 2**20)
-  )
-  assert large < 1.6 * small

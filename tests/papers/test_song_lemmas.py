@@ -3,8 +3,6 @@
 import functools
 
 import cases
-from fl_sketch import sketches
-import jax
 import jax.numpy as jnp
 import numpy as np
 import paper_runs
@@ -136,14 +134,3 @@ def test_trajectories_are_those_of_the_algorithm(operator):
   want = np.linalg.norm(run.params[1:] - quadratics.BEST, axis=1)
   np.testing.assert_allclose(gap, want, atol=1e-5)
   assert np.abs(np.diff(want)).min() > 1e-3
-
-
-def test_trajectories_are_float64_under_x64():
-  """Catches gradients and projections that are rounded to float32."""
-  with jax.enable_x64(True):
-    like, x = jnp.zeros(2), np.full((1, 2), 1 / 3)
-    loss_fn = lambda params, batch: 0.5 * jnp.sum((params - batch) ** 2)
-    gradients = paper_runs.client_gradients(loss_fn, jnp.zeros((1, 1)), like)
-    project = paper_runs.projection(sketches.identity(), cases.KEY, like)
-    np.testing.assert_array_equal(gradients(0, x), x)
-    np.testing.assert_array_equal(project(0, x), x)

@@ -181,21 +181,6 @@ def test_corrected_nonconvex_step_holds(operator):
     assert (mean + error < 0).all()
 
 
-@pytest.mark.nightly
-@pytest.mark.covers('S0-Cor5.2=F10')
-def test_rounds_times_size_is_constant():
-  """Corollary 5.2: as many floats whatever the size, over a factor of 16."""
-  problem = problems.quadratics(np.geomspace(1, 0.3, 128), spread=1.0)
-  floats = []
-  for size in (4, 16, 64):
-    this = problems.Player(sketches.srht(size), 128, runs=8)
-    run = this.play(problem, this.step('E1', problem), 1200 // size + 20)
-    gap = problem.value(run.params).mean(-1)
-    floats.append(size * np.argmax(gap < 1e-3 * gap[0]))
-  assert min(floats) > 0
-  assert max(floats) / min(floats) < 1.6
-
-
 @pytest.mark.covers('S0-LinRate')
 def test_rate_is_linear_where_clients_are_alike():
   """And with local steps that alone: unlike clients come to a halt."""

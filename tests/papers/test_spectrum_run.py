@@ -3,7 +3,6 @@
 import json
 from unittest import mock
 
-from configs import mnist_fedavg
 from fl_sketch import experiment, training
 from fl_sketch.experiment import problem as problem_lib
 from fl_sketch.training import workdir
@@ -12,7 +11,7 @@ from launch import configs
 import numpy as np
 from papers.chen.curvature import during_training, spectrum, spectrum_report
 import pytest
-from runs import DATA, SMALL, command
+from runs import SMALL, command
 
 das_quadratics = configs.load('das_quadratics')
 
@@ -142,25 +141,3 @@ def test_from_the_shell_and_again(tmp_path):
   wrong = command('spectrum', *flags, '--top=13')
   assert wrong.returncode == 1
   assert 'Expected 3 <= top=13 <= lanczos_steps=12' in wrong.stderr
-
-
-@pytest.mark.covers('S4-Fig4')
-@pytest.mark.long
-@pytest.mark.skipif(not DATA.exists(), reason=f'needs mnist in {DATA}')
-def test_eigenvalues_of_lenet_on_mnist_follow_a_power_law(tmp_path):
-  """Chen et al., arXiv:2411.06770, figures 4 and 5: the 50 largest.
-
-  At the start and after 150 rounds; about round 10 the law is worse (0.91).
-  """
-  fields = mnist_fedavg.get_config().to_dict() | {'rounds': 150}
-  options = during_training.Options(lanczos_steps=160)
-  place = {'data_dir': str(DATA), 'progress': False}
-  rows = during_training.run(
-    fields, str(tmp_path), every=150, options=options, **place
-  )
-  for row in rows:
-    assert row['eigenvalue_error'] < 0.1
-    assert row['r_squared'] > 0.95
-    assert row['near_zero'] > 0.95
-    assert row['intrinsic_dimension'] < 0.02 * row['dimension'] == 0.02 * 61_706
-  assert rows[-1]['exponent'] > 0.7
