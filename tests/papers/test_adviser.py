@@ -72,14 +72,6 @@ def test_local_steps_share_the_rate():
   assert 4 * four.pessimistic == pytest.approx(one.pessimistic)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize('name', OPERATORS)
-def test_the_advised_rate_converges_over_local_steps(name):
-  choice = advise(OPERATORS[name], local_steps=4)
-  end = descend(OPERATORS[name], [choice.learning_rate], local_steps=4)
-  assert end[0] < 0.01
-
-
 @pytest.mark.nightly
 def test_no_embedding_gets_the_pessimistic_rule():
   """1 / (L + tr(H) / b) does not hold for uniform sampling: it diverges."""

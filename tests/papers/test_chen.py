@@ -25,27 +25,6 @@ RUN = Run(2**12, 2**8, 10**4, 0.01, 0.1, 1.0, 1.0, 2.0, clients=5)
 NUMBER = {'gap': 1.0, 'gradient_bound': 1.0, 'delta': 0.01}
 
 
-def test_distortions():
-  """With the count of the lemma that they belong to."""
-  run = RUN._replace(local_steps=3)
-  log = math.log(5 * 3 * 2**24 * 10**8 / 0.01)
-  distortion = constants.distortion(run, 0.01, d=2, rounds=2)
-  assert distortion == pytest.approx(log**1.5 / 16)
-  # It falls below 1 at sizes of about 10^5 only.
-  wide = Run(10**6, 306**2, 10**3, 1, 1, 1, 1, 1, clients=5, local_steps=10)
-  distortion = constants.distortion(wide, 1e-3, d=2, rounds=1)
-  assert distortion == pytest.approx(1, rel=1e-2)
-
-
-@pytest.mark.covers('S4-Cor2')
-def test_the_size_of_corollary_2():
-  """A ResNet's is 1.29 10^5, and grows with the logarithm of d alone."""
-  run = Run(1, 1, 100, 1, 1, 1, 1, 1, clients=5)
-  size = lambda d: corollaries.least_size(run._replace(dimension=d), 0.01)
-  assert size(42_000_000) == pytest.approx(1.29e5, rel=1e-3)
-  assert size(420_000_000) < 1.3 * size(42_000_000)
-
-
 @pytest.mark.covers('S4-ThmB3, LemB4')
 @pytest.mark.parametrize('b1', [0.0, 0.1, 0.5, 0.9, 0.99])
 def test_the_momentum_of_a_decaying_rate(b1):
@@ -117,13 +96,6 @@ test_conditions_of_the_theorems = refused_calls(
     r'server_lr=100\.0 and client_lr=1\.0',
   ),
 )
-
-
-def test_theorem_b_3_without_momentum():
-  """T0 = J = 1; a single round is that of a constant rate."""
-  run = RUN._replace(b1=0.0, client_lr=0.5**0.5, rounds=1)
-  bound = chen.decaying_rate(run, **NUMBER)
-  assert bound == pytest.approx(chen.constant_rate(run, **NUMBER))
 
 
 @pytest.mark.covers('S4-Thm3.2')
@@ -242,13 +214,6 @@ def test_the_scale_of_noise():
   assert 1.2 < sigma < 1.6
   # What the corrected bounds take its mean square for.
   assert np.mean(norms**2) < constants.SQUARE * sigma**2
-
-
-@pytest.mark.covers('S4-Asm4, Def3.1')
-def test_intrinsic_dimensions():
-  power = lambda d: constants.intrinsic_dimension(np.arange(1.0, d) ** -2)
-  assert power(10**5) == pytest.approx(power(10**3), rel=1e-3)
-  assert constants.intrinsic_dimension(np.ones(7)) == 7
 
 
 @pytest.mark.covers('S4-Tab1')

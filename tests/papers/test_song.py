@@ -70,14 +70,6 @@ def test_largest_steps():
   assert {k: largest(k) for k in LARGEST} == pytest.approx(LARGEST)
 
 
-def test_nonconvex_forms_differ_by_what_is_travelled():
-  """Trap T5: the printed one is client_lr K times the corrected one."""
-  for client_lr in (0.05, 0.001):
-    of = bound('G2', client_lr=client_lr, server_lr=0.3)
-    printed, corrected = (of(9, form=form) for form in catalog.FORMS)
-    assert printed == pytest.approx(client_lr * 5 * corrected)
-
-
 def test_descent_sums_to_the_nonconvex_bound():
   """At the mean of squares that it allows, T + 1 steps fall by the gap."""
   rates = {'client_lr': 0.02, 'server_lr': 0.7}

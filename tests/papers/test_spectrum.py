@@ -4,7 +4,6 @@ from fl_sketch.models import losses
 import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
-from matfree import decomp
 import numpy as np
 from papers.chen.curvature import hessian, spectrum
 import pytest
@@ -110,19 +109,6 @@ def test_few_steps_find_the_ends_and_know_how_far_they_are():
   away = np.abs(top.values[:, None] - WIDE[None]).min(1)
   assert (away <= top.errors + 1e-4).all()
   assert top.errors[0] < 1e-3 < top.errors[3]
-
-
-@pytest.mark.nightly
-def test_it_is_the_iteration_of_matfree():
-  loss_fn, params, batches = symmetric(WIDE)
-  keys = jax.random.split(KEY, 1)
-  ours = spectrum._tridiagonal(loss_fn, params, batches, keys, 8)
-  start = spectrum._normal(jax.random.fold_in(keys[0], 0), params)
-  matrix = batches['matrix'][0, 0]
-  run = decomp.tridiag_sym(8, materialize=False, custom_vjp=False)
-  theirs = jax.jit(lambda v: run(lambda x: matrix @ x, v).J_small)(start)
-  np.testing.assert_allclose(ours[0][0], theirs[0], rtol=1e-3, atol=1e-3)
-  np.testing.assert_allclose(ours[1][0, :-1], theirs[1], rtol=1e-3, atol=1e-3)
 
 
 def interlaces(nodes, eigenvalues):
