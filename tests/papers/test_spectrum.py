@@ -5,7 +5,7 @@ import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 import numpy as np
-from papers.chen.curvature import hessian, spectrum
+from papers.chen.curvature import spectrum
 import pytest
 from refusals import refused_calls
 from scipy import stats
@@ -65,7 +65,7 @@ def dense():
 def test_products_over_masked_batches_are_those_of_the_dense_hessian(dense):
   params, batches, _ = mlp()
   flat, unravel = ravel_pytree(params)
-  product = hessian.hessian_vector_product(mlp_loss, params, batches)
+  product = spectrum.hessian_vector_product(mlp_loss, params, batches)
   one = lambda v: ravel_pytree(product(unravel(v)))[0]
   estimate = jax.jit(lambda vs: jax.lax.map(one, vs))(jnp.eye(flat.size))
   np.testing.assert_allclose(estimate, dense, atol=1e-5 * np.abs(dense).max())
@@ -78,9 +78,9 @@ def test_batches_without_keys_are_batches_too():
   array = jnp.asarray(batches['matrix'])
   of_array = lambda params, batch: loss_fn(params, {'matrix': batch})
   of_tuple = lambda params, batch: of_array(params, batch[0])
-  product = hessian.hessian_vector_product(loss_fn, params, batches)(params)
+  product = spectrum.hessian_vector_product(loss_fn, params, batches)(params)
   for f, data in (of_array, array), (of_tuple, (array,)):
-    estimate = hessian.hessian_vector_product(f, params, data)(params)
+    estimate = spectrum.hessian_vector_product(f, params, data)(params)
     np.testing.assert_array_equal(estimate, product)
   estimate = spectrum.slq(of_array, params, array, KEY, steps=2)
   want = spectrum.slq(loss_fn, params, batches, KEY, steps=2)

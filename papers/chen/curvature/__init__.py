@@ -1,21 +1,19 @@
 """The Hessian of any model: products, spectra and advice.
 
-`hessian` makes matrix-vector products, `spectrum` estimates eigenvalue
-densities by stochastic Lanczos quadrature, `adviser` recommends a learning
-rate, `during_training` records spectra over a run, and `pseudo_hessian` is the
-matrix of Song et al.
+`spectrum` estimates eigenvalue densities by stochastic Lanczos quadrature,
+`adviser` recommends a learning rate, `during_training` records spectra over a
+run, and `pseudo_hessian` is the matrix of Song et al.
 """
 
 from . import (
   adviser,
   during_training,
-  hessian,
   pseudo_hessian,
   spectrum,
   spectrum_report,
 )
 
 __all__ = [
-  'adviser', 'during_training', 'hessian', 'pseudo_hessian', 'spectrum',
+  'adviser', 'during_training', 'pseudo_hessian', 'spectrum',
   'spectrum_report',
 ]  # fmt: skip

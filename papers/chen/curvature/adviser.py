@@ -8,7 +8,7 @@ from fl_sketch.utils import checks
 import jax
 import numpy as np
 
-from . import hessian, spectrum
+from . import spectrum
 
 
 class Advice(NamedTuple):
@@ -26,7 +26,7 @@ class Advice(NamedTuple):
   learning_rate: float
   pessimistic: float
   lambda_max: float
-  trace: hessian.Estimate
+  trace: spectrum.Estimate
   intrinsic_dimension: float
   size: int
   dimension: int
@@ -70,7 +70,7 @@ def advise(
   Args:
     loss_fn: (params, batch) -> f32[].
     params: where.
-    batches: leaves [batches, batch, ...], see `hessian`.
+    batches: leaves [batches, batch, ...], see `spectrum`.
     sketch: the operator; or b, for alpha = d / b and a = 2.
     key: key[], of the probes.
     local_steps: K, local steps of a round.

@@ -1,13 +1,19 @@
 """Estimates the Hessian's spectrum by stochastic Lanczos quadrature.
 
-For losses, parameters and batches see `hessian`. The Lanczos iteration holds at
-most m + 5 vectors of d numbers for m steps, beside parameters, batches, and
-what differentiating one batch takes. Its m basis vectors are orthogonalised in
-full, twice: without that, eigenvalues that have been found come again. It costs
-8 m^2 d additions and multiplications beside m products.
+Functions take a loss, (params, batch) -> f32[] (`losses`), its parameters, and
+batches: a tree, or a bare array, with leaves [batches, batch, ...]. The Hessian
+H is that of the mean over all rows that a 'mask' leaves; the loss is
+differentiated one batch at a time. Weight decay is not part of a loss: its
+factor adds to every eigenvalue.
+
+The Lanczos iteration holds at most m + 5 vectors of d numbers for m steps,
+beside parameters, batches, and what differentiating one batch takes. Its m
+basis vectors are orthogonalised in full, twice: without that, eigenvalues that
+have been found come again. It costs 8 m^2 d additions and multiplications
+beside m products.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import functools
 from typing import Any, NamedTuple
 
@@ -19,7 +25,14 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import linalg
 
-from . import hessian
+Tree = Any
+
+
+class Estimate(NamedTuple):
+  """A mean over random probes, and its standard error (NaN for one probe)."""
+
+  value: float
+  error: float
 
 
 class Eigenvalues(NamedTuple):
@@ -56,13 +69,15 @@ class Spectrum(NamedTuple):
   errors: np.ndarray
   dimension: int
 
-  def trace_of(self, f: Callable[[np.ndarray], np.ndarray]) -> hessian.Estimate:
+  def trace_of(self, f: Callable[[np.ndarray], np.ndarray]) -> Estimate:
     """Tr f(H), the sum of f over all eigenvalues, with f elementwise.
 
     Unbiased for polynomials f of degree below 2 steps.
     """
-    means = (self.weights * f(self.nodes)).sum(1)
-    return hessian.estimate(self.dimension * means)
+    values = self.dimension * (self.weights * f(self.nodes)).sum(1)
+    count = len(values)
+    error = np.std(values, ddof=1) / count**0.5 if count > 1 else np.nan
+    return Estimate(float(values.mean()), float(error))
 
   @property
   def largest(self) -> float:
@@ -173,6 +188,49 @@ def power_law(eigenvalues: np.ndarray) -> PowerLaw:
   return PowerLaw(-slope, 1 - unexplained / total if total else 1.0)
 
 
+def hessian_vector_product(
+  loss_fn: losses.LossFn, params: Tree, batches: Any
+) -> Callable[[Tree], Tree]:
+  """Returns v -> H v, for trees v like `params`: jvp of grad.
+
+  No program ever holds the gradient of more than one batch.
+
+  >>> loss_fn = lambda params, batch: jnp.mean(batch['x'] * params**3)
+  >>> product = hessian_vector_product(
+  ...   loss_fn, jnp.float32(2), {'x': jnp.array([[1.0, 2.0], [3.0, 6.0]])}
+  ... )
+  >>> product(jnp.float32(1))  # 6 w mean(x)
+  Array(36., dtype=float32)
+  """
+
+  def product(v):
+    def one(batch):
+      return jax.jvp(lambda p: jax.grad(loss_fn)(p, batch), (params,), (v,))[1]
+
+    return _mean_over_rows(one, batches)
+
+  return product
+
+
+def _mean_over_rows(one: Callable[[Any], Tree], batches: Any) -> Tree:
+  """The mean of one(batch) over batches, weighted by unmasked rows."""
+
+  def weighted(batch):
+    rows = jnp.float32(len(jax.tree.leaves(batch)[0]))
+    if isinstance(batch, Mapping) and 'mask' in batch:
+      rows = batch['mask'].astype(jnp.float32).sum()
+    return jax.tree.map(lambda x: x * rows.astype(x.dtype), one(batch)), rows
+
+  def add(total, batch):
+    return jax.tree.map(jnp.add, total, weighted(batch)), None
+
+  shape = jax.eval_shape(weighted, jax.tree.map(lambda x: x[0], batches))
+  zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape)
+  (total, rows), _ = jax.lax.scan(add, zero, batches)
+  rows = jnp.where(rows > 0, rows, 1)
+  return jax.tree.map(lambda x: x / rows.astype(x.dtype), total)
+
+
 # TF32 and the like would cost the basis its orthogonality.
 @functools.partial(jax.jit, static_argnames=('loss_fn', 'steps'))
 @jax.default_matmul_precision('highest')
@@ -181,7 +239,7 @@ def _tridiagonal(loss_fn, params, batches, keys, steps):
 
   The last number beside the diagonal is the norm of the residual.
   """
-  product = hessian.hessian_vector_product(loss_fn, params, batches)
+  product = hessian_vector_product(loss_fn, params, batches)
   flat, unravel = ravel_pytree(params)
   flat_product = lambda v: ravel_pytree(product(unravel(v)))[0]
   return jax.lax.map(lambda key: _lanczos(flat_product, key, flat, steps), keys)

@@ -32,16 +32,11 @@ def write(
   """Writes table.md and the figures that apply to the rows."""
   files.replace(folder / 'table.md', table(rows))
   with extras.optional_figures():
-    _write_figures(c, victim, rows, folder)
-
-
-def _write_figures(c, victim, rows, folder):
-  if any(row['size'] for row in rows):
-    figures.draw([_success(rows)]).savefig(folder / 'success.png', dpi=110)
-  if any(row['defence'] in ('noise', 'epsilon') for row in rows):
-    figures.draw(_errors(rows)).savefig(folder / 'error.png', dpi=110)
-  if victim.x.ndim == 4:
-    for n in c.batch_sizes:
+    if any(row['size'] for row in rows):
+      figures.draw([_success(rows)]).savefig(folder / 'success.png', dpi=110)
+    if any(row['defence'] in _NOISES for row in rows):
+      figures.draw(_errors(rows)).savefig(folder / 'error.png', dpi=110)
+    for n in c.batch_sizes if victim.x.ndim == 4 else ():
       some = [row for row in rows if row['batch_size'] == n]
       picture = _images(c, victim, some, folder)
       picture.savefig(folder / f'images_{n}.png', dpi=110)
