@@ -12,7 +12,6 @@ from fl_sketch import sketches
 import numpy as np
 from papers.common import statements as catalog
 from papers.song import statements as song
-from papers.song.statements import plans
 import pytest
 import song_problems as problems
 from song_problems import FAST, mean_and_error, operators, player
@@ -44,8 +43,6 @@ def mean_slope(problem, run):
   """No less than the least, which E.3 speaks of."""
   return running_mean(problem.slopes(run.params))[1:]
 
-
-CONVEX_PLANS = problems.CONVEX[0], problems.CONVEX[2]
 
 # What is bounded, on what, with how many local steps, for how many rounds.
 BOUNDS = {
@@ -193,27 +190,3 @@ def test_rate_is_linear_where_clients_are_alike():
     assert (straight > 0.99) == alike
     last = decades[-60] - decades[-1]
     assert last > 1 if alike else abs(last) < 0.2
-
-
-@pytest.mark.covers('S0-Cor5.4=F8')
-@pytest.mark.long
-def test_plans_reach_their_targets():
-  op = problems.OPERATORS['srht']
-  this, ends = problems.Player(op, runs=16), {'S0-F8': [], 'S0-F10': []}
-  for identity, plan_of, reading, on, part in (
-    ('S0-F8', plans.convex_plan, gap_of_all_models, CONVEX_PLANS, 0.4),
-    ('S0-F10', plans.strongly_convex_plan, last_gap, problems.STRONG, 0.1),
-  ):
-    for problem in on:
-      number = problem.constants()
-      target = part * number.pop('gap')
-      del number['gradient_bound']
-      setting = plans.Problem(problems.D, problems.CLIENTS, **number)
-      plan = plan_of(target, setting, alpha=this.alpha)
-      run = this.play(problem, plan.client_lr, plan.rounds)
-      mean, error = mean_and_error(reading(problem, run)[-1])
-      assert mean + error < target
-      ends[identity].append(mean / target)
-  for identity, parts in ends.items():
-    label = 'loose' if max(parts) < LOOSE else 'holds'
-    assert label_of(identity) == label
