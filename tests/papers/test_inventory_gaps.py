@@ -8,7 +8,7 @@ import dataclasses
 from typing import Any
 
 import cases
-from fl_sketch import codecs, experiment, rounds, sketches
+from fl_sketch import experiment, rounds, sketches
 from fl_sketch.experiment import problem as problem_lib
 from fl_sketch.experiment.config import Config
 from fl_sketch.rounds import client_loop, comms, mesh as mesh_lib
@@ -19,7 +19,6 @@ import numpy as np
 import operators
 from operators import mean_and_error
 import pytest
-import quadratics
 
 from tests.experiment.test_account import quadratics as quadratics_config
 
@@ -172,52 +171,6 @@ def test_equal_seeds_start_alike():
   vector = operators.vector
   np.testing.assert_array_equal(vector(one), vector(same))
   assert (vector(one) != vector(other)).any()
-
-
-def minibatches():
-  """Every batch of every client curves otherwise around one optimum."""
-  shape = quadratics.CLIENTS, 3, 1, quadratics.D
-  cohort = quadratics.homogeneous(quadratics.BEST, np.ones(quadratics.D))
-  center = np.broadcast_to(quadratics.BEST, shape)
-  curvature = np.random.default_rng(0).uniform(0.2, 1.8, shape)
-  return cohort._replace(batches=(center, curvature.astype(np.float32)))
-
-
-CYCLIC, CODEC = sketches.block_cyclic(8), codecs.top_k(4)
-COUNT = sketches.count_sketch(3, 5)
-# Everything that SAFL is compared with, and Song et al. with local steps on
-# batches and momentum: the arguments of `quadratics.play`.
-COMPARED = {
-  'momentum and batches': dict(
-    name='iterative_sketching', sketch=CYCLIC, server_optimizer='momentum',
-    client_lr=0.1, server_lr=0.1),
-  'sgd': dict(name='fedsgd', server_lr=0.3),
-  'sgdm': dict(name='fedsgd', server_optimizer='momentum', server_lr=0.1),
-  'adam': dict(name='fedavg', server_optimizer='adam', server_lr=0.01),
-  'sketched_sgd': dict(name='sketched_sgd', sketch=COUNT, k=2, server_lr=0.1),
-  'marina': dict(name='marina', codec=codecs.rand_k(8), sync_probability=0.2),
-  'ef21': dict(name='ef21', codec=CODEC, population=quadratics.CLIENTS),
-  'top_k': dict(name='fedcom', codec=CODEC, error_feedback=True),
-  'cocktail_sgd': dict(
-    name='cocktail_sgd', codec=codecs.quantized_top_k(4, 8, 4), mask_ratio=0.5,
-    server_lr=1.0),
-  'cd_adam': dict(
-    name='cd_adam', codec=CODEC, population=quadratics.CLIENTS, server_lr=0.01),
-  'onebit_adam': dict(name='onebit_adam', warmup=30, server_lr=0.01),
-}  # fmt: skip
-
-
-@pytest.mark.representatives('sgd', 'ef21')
-@pytest.mark.covers(
-  'S0-ext[momentum and batches]', 'S2-Base[sketched_sgd]', 'S4-Base',
-)  # fmt: skip
-@pytest.mark.parametrize('name', COMPARED)
-def test_all_that_is_compared_converges(name):
-  mean = lambda params, batch: quadratics.loss_fn(params, batch) / len(batch[0])
-  options = COMPARED[name] | {'loss_fn': mean}
-  _, gap = quadratics.play(cohorts=minibatches(), count=300, **options)
-  assert gap[0] > 0.5
-  assert gap[-1] < 2e-3
 
 
 @pytest.mark.covers('S0-H5, RemH10')

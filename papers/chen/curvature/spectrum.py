@@ -35,17 +35,6 @@ class Estimate(NamedTuple):
   error: float
 
 
-class Eigenvalues(NamedTuple):
-  """Estimates of eigenvalues, and their errors, f64[k] each.
-
-  An eigenvalue lies within the error of the value (|Hx - value x| of its Ritz
-  vector x), up to rounding.
-  """
-
-  values: np.ndarray
-  errors: np.ndarray
-
-
 class PowerLaw(NamedTuple):
   """A fit of eigenvalue = c rank^-exponent, and its R^2 on log-log axes."""
 
@@ -60,7 +49,8 @@ class Spectrum(NamedTuple):
     nodes: f64[probes, steps], ascending: estimates of eigenvalues.
     weights: f64[probes, steps], the share of all eigenvalues near each node;
       a probe's sum to 1.
-    errors: f64[probes, steps], of the nodes, see `Eigenvalues`.
+    errors: f64[probes, steps]: an eigenvalue lies within the error of its node
+      (|Hx - node x| of its Ritz vector x), up to rounding.
     dimension: number of eigenvalues.
   """
 
@@ -113,13 +103,13 @@ class Spectrum(NamedTuple):
     kernel = np.exp(-(away**2) / 2) / (width * np.sqrt(2 * np.pi))
     return kernel @ self.weights.ravel() / len(self.weights)
 
-  def top(self, k: int) -> Eigenvalues:
-    """The k largest nodes of the first probe, k at most its steps."""
+  def top(self, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The k largest nodes of the first probe and their errors, f64[k] each."""
     steps = self.nodes.shape[1]
     if checks.count('k', k) > steps:
       raise ValueError(f'Expected {k=} <= {steps=}.')
     largest = slice(-1, -k - 1, -1)
-    return Eigenvalues(self.nodes[0][largest], self.errors[0][largest])
+    return self.nodes[0][largest], self.errors[0][largest]
 
 
 def slq(

@@ -35,8 +35,8 @@ def row(done: int, estimate: spectrum.Spectrum, top: int) -> Row:
   Raises:
     ValueError: top is more than the Lanczos steps.
   """
-  largest = estimate.top(top)
-  positive = largest.values[largest.values > 0]
+  largest, errors = estimate.top(top)
+  positive = largest[largest > 0]
   law = spectrum.power_law(positive) if len(positive) > 2 else None
   trace = estimate.trace_of(lambda x: x)
   near = lambda x: np.abs(x) < 0.01 * np.abs(estimate.nodes).max()
@@ -51,8 +51,8 @@ def row(done: int, estimate: spectrum.Spectrum, top: int) -> Row:
     'near_zero': estimate.trace_of(near).value / estimate.dimension,
     'exponent': law and law.exponent,
     'r_squared': law and law.r_squared,
-    'eigenvalues': largest.values.tolist(),
-    'eigenvalue_error': largest.errors.max(),
+    'eigenvalues': largest.tolist(),
+    'eigenvalue_error': errors.max(),
     'nodes': estimate.nodes.tolist(),
     'weights': estimate.weights.tolist(),
   }
