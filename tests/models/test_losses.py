@@ -1,19 +1,47 @@
-"""Losses against NumPy twins; what masks and sums over batches must satisfy."""
+"""Losses by kind: NumPy twins, padding, and sums that add up."""
 
 import chex
 from fl_sketch import models
-from fl_sketch.models import losses
+from fl_sketch.models import Model, losses
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from refusals import refused_calls
 
 MODEL = models.make('linear', 4)
 RNG = np.random.default_rng(0)
+# Its outputs are the inputs, so that batches hold them.
+IDENTITY = Model(lambda key, x: {}, lambda params, x, key: x)
+BATCH, LENGTH, WIDTH = 6, 4, 3
 
 
 def normal(*shape):
   return jnp.asarray(RNG.normal(size=shape), jnp.float32)
+
+
+def integers(low, high, *shape):
+  return RNG.integers(low, high, (BATCH, *shape)).astype(np.int32)
+
+
+def own(outputs, batch):
+  """Sums over as many terms of a sample as its label says."""
+  return {'loss': outputs * batch['y'], 'terms': batch['y']}
+
+
+BATCHES = {
+  'cross_entropy': {'x': normal(BATCH, WIDTH), 'y': integers(0, WIDTH)},
+  'tokens': {
+    'x': normal(BATCH, LENGTH, WIDTH), 'y': integers(-2, WIDTH, LENGTH),
+  },
+  'multilabel': {'x': normal(BATCH, WIDTH), 'y': integers(0, 2, WIDTH)},
+  'regression': {'x': normal(BATCH, 2, 2), 'y': normal(BATCH, 2, 2)},
+  'own': {'x': normal(BATCH), 'y': integers(1, 4).astype(np.float32)},
+}  # fmt: skip
+
+
+def functions(kind):
+  return losses.make(IDENTITY, own if kind == 'own' else kind)
 
 
 PARAMS = {'dense': {'kernel': normal(5, 4), 'bias': normal(4)}}
@@ -21,14 +49,14 @@ QUADRATIC = {'w': jnp.array([1.0, -2.0, 0.5])}
 CLASSES = {'x': normal(6, 5), 'y': jnp.arange(6) % 4}
 SQUARES = {'factor': normal(6, 3, 2), 'optimum': normal(6, 3)}
 
-CROSS_ENTROPY = losses.make(MODEL, 'cross_entropy')[1], PARAMS, CLASSES
 SMOOTH = losses.classification(MODEL, label_smoothing=0.2)
+METRICS = losses.make(MODEL, 'cross_entropy')[1]
 CASES = {
-  'classification': (losses.classification(MODEL), *CROSS_ENTROPY),
-  'smooth': (SMOOTH, *CROSS_ENTROPY),
+  'smooth': (SMOOTH, METRICS, PARAMS, CLASSES),
   'quadratic': (
     losses.quadratic(), losses.quadratic_metrics, QUADRATIC, SQUARES,
   ),
+  **{kind: (*functions(kind), {}, BATCHES[kind]) for kind in BATCHES},
 }  # fmt: skip
 each_case = pytest.mark.parametrize('case', CASES.values(), ids=CASES.keys())
 
@@ -86,13 +114,49 @@ def test_quadratic_is_its_numpy_twin():
   assert sums['count'] == 6
 
 
-@pytest.mark.representatives('quadratic')
+def log_softmax(x):
+  return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
+def by_hand(kind):
+  """Means of every value over samples, or over what is no padding."""
+  x, y = (np.float64(BATCHES[kind][name]) for name in 'xy')
+  if kind in ('cross_entropy', 'tokens'):
+    real = y >= 0
+    label, logits = y[real].astype(int), log_softmax(x[real])
+    loss = -np.mean(logits[np.arange(len(label)), label])
+    found = {'loss': loss, 'accuracy': np.mean(logits.argmax(-1) == label)}
+    of_tokens = {'perplexity': loss, 'bits': loss * np.log2(np.e)}
+    return found | (of_tokens if kind == 'tokens' else {})
+  if kind == 'multilabel':
+    right = (x > 0) == (y > 0)
+    loss = np.log1p(np.exp(-np.where(y > 0, x, -x))).mean()
+    exact = right.all(1).mean()
+    return {'loss': loss, 'accuracy': right.mean(), 'exact_match': exact}
+  if kind == 'regression':
+    return {'loss': np.square(x - y).mean()}
+  return {'loss': np.average(x, weights=y)}
+
+
+@pytest.mark.parametrize('kind', BATCHES)
+def test_a_kind_is_its_numpy_twin(kind):
+  """A mean over padding, or over samples where it is of tokens."""
+  loss_fn, metrics_fn = functions(kind)
+  want, batch = by_hand(kind), BATCHES[kind]
+  sums = metrics_fn({}, batch)
+  count = sums.pop('count')
+  means = {name: total / count for name, total in sums.items()}
+  chex.assert_trees_all_close(means, want, rtol=1e-5)
+  np.testing.assert_allclose(loss_fn({}, batch), want['loss'], rtol=1e-5)
+
+
+@pytest.mark.representatives('quadratic', 'tokens')
 @each_case
 def test_masked_rows_are_as_if_absent(case):
   """With a mask of ones the numbers are the same, of zeros they are 0."""
   loss_fn, metrics_fn, params, batch = case
   mask = np.array([1, 0, 1, 1, 0, 0], bool)
-  junk = jax.tree.map(lambda leaf: leaf.at[1].set(77), batch)
+  junk = jax.tree.map(lambda leaf: jnp.asarray(leaf).at[1].set(77), batch)
   kept = rows(batch, np.flatnonzero(mask))
   ones, zeros = (masked(batch, np.full(6, x)) for x in (True, False))
   for fn in (jax.value_and_grad(loss_fn), metrics_fn):
@@ -111,6 +175,7 @@ def test_a_mask_of_numbers_weighs():
   np.testing.assert_allclose(loss, np.average(values, weights=mask), rtol=1e-5)
 
 
+@pytest.mark.representatives('quadratic', 'tokens')
 @each_case
 def test_metrics_add_up_over_batches(case):
   _, metrics_fn, params, batch = case
@@ -118,16 +183,6 @@ def test_metrics_add_up_over_batches(case):
   whole = metrics_fn(params, batch)
   parts = [metrics_fn(params, rows(batch, s)) for s in (np.s_[:2], np.s_[2:])]
   chex.assert_trees_all_close(jax.tree.map(jnp.add, *parts), whole, rtol=1e-5)
-  assert whole['count'] == 6
-
-
-def test_metrics_are_without_label_smoothing_and_count_right_answers():
-  batch = CLASSES
-  sums = losses.make(MODEL, 'cross_entropy')[1](PARAMS, batch)
-  loss = losses.classification(MODEL)(PARAMS, batch)
-  np.testing.assert_allclose(sums['loss'] / sums['count'], loss, rtol=1e-6)
-  logits = np.asarray(MODEL.apply({'params': PARAMS}, batch['x']))
-  assert sums['accuracy'] == np.sum(logits.argmax(-1) == np.asarray(batch['y']))
 
 
 @pytest.mark.parametrize('mean', [0.1, (0.1, 0.2, 0.3)], ids=['one', 'each'])
@@ -147,17 +202,42 @@ def test_loss_and_metrics_standardise_bytes():
   scale = {'mean': 0.3, 'std': 0.2}
   as_bytes = {'x': bytes_, 'y': y}
   as_floats = {'x': losses.preprocess(bytes_, **scale), 'y': y}
-  metrics = lambda *args, **scale: losses.make(*args, 'cross_entropy', **scale)[
-    1
-  ]
-  for make in (losses.classification, metrics):
-    fn = make(MODEL, **scale)
-    chex.assert_trees_all_close(
-      fn(PARAMS, as_bytes), fn(PARAMS, as_floats), rtol=1e-6
-    )
+  both = losses.make(MODEL, 'cross_entropy', **scale)
+  for fn in (losses.classification(MODEL, **scale), *both):
+    found, want = fn(PARAMS, as_bytes), fn(PARAMS, as_floats)
+    chex.assert_trees_all_close(found, want, rtol=1e-6)
 
 
-@pytest.mark.parametrize('label_smoothing', [-0.1, 1.0])
-def test_wrong_label_smoothing_is_refused(label_smoothing):
-  with pytest.raises(ValueError, match='Expected 0 <= label_smoothing='):
-    losses.classification(MODEL, label_smoothing=label_smoothing)
+def test_a_mask_of_tokens_is_padding():
+  """Catches a mask of tokens that is ignored, or taken for one of rows."""
+  batch, mask = BATCHES['tokens'], RNG.random((BATCH, LENGTH)) < 0.5
+  padded = {'x': batch['x'], 'y': np.where(mask, batch['y'], -1)}
+  for fn in functions('tokens'):
+    masked = fn({}, batch | {'token_mask': mask})
+    chex.assert_trees_all_equal(masked, fn({}, padded))
+
+
+def test_inputs_are_x_or_all_that_is_no_label():
+  """Catches a mask of rows, or a label, among the inputs of a model."""
+  batch = {'a': np.array([[255, 0]], np.uint8), 'b': np.ones((1, 2), int)}
+  rest = {'y': np.ones(1), 'mask': np.ones(1)}
+  found = losses.inputs(batch | rest)
+  want = {'a': np.float32([[1, 0]]), 'b': batch['b']}
+  chex.assert_trees_all_equal(found, want)
+  assert losses.inputs(batch | rest | {'x': rest['y']}) is rest['y']
+
+
+broadcast = lambda kind, x, y: (
+  lambda: losses.kind_of(kind)(jnp.zeros(x), {'y': jnp.zeros(y, int)})
+)
+smooth = lambda share: (
+  lambda: losses.classification(MODEL, label_smoothing=share)
+)
+test_wrong_options_and_shapes_are_refused = refused_calls(
+  (smooth(-0.1), 'Expected 0 <= label_smoothing='),
+  (smooth(1.0), 'Expected 0 <= label_smoothing='),
+  (broadcast('regression', (5, 1), (5,)), r"Expected 'y' of shape \(5, 1\)"),
+  (broadcast('multilabel', (5, 3), (5,)), r'of shape \(5, 3\), not \(5,\)'),
+  (broadcast('tokens', (5, 4, 3), (5,)), r'of shape \(5, 4\), not'),
+  (lambda: losses.make(IDENTITY, 'tokenz'), "loss='tokenz' must be one of"),
+)
