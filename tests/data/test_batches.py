@@ -99,14 +99,6 @@ def test_cycle_walks_in_order_from_round_to_round():
     np.testing.assert_array_equal(walked, np.resize(EVEN.client(i), 60))
 
 
-def test_cycle_of_a_whole_pass_is_the_same_every_round():
-  first, later = (
-    batches.draw(EVEN, np.array([2]), 0, r, 2, 8, 'cycle') for r in (0, 10**9)
-  )
-  np.testing.assert_array_equal(first, later)
-  np.testing.assert_array_equal(first.ravel(), EVEN.client(2))
-
-
 def test_mask_visits_each_sample_once_in_a_fresh_order():
   draw = lambda r: batches.draw(
     RAGGED, np.arange(31), 0, r, 2, RAGGED.largest, 'mask'

@@ -168,13 +168,14 @@ def test_an_allocation_gives_everybody_one_round_of_an_epoch(population, t):
   assert places[0] != places[1] != places[2]
 
 
-def check_allocations(population, t, epochs):
-  """Places are uniform, and independent of other clients and epochs.
+def test_allocations_are_independent_coins():
+  """Catches rounds of equal sizes, as of a shuffle, and repeated epochs.
 
   Pairs of places of a client and its neighbour, and of an epoch and the next,
   are uniform on t^2; only disjoint pairs count, which are independent. The size
   of an epoch's first cohort has the variance of a binomial one.
   """
+  population, t, epochs = 60, 4, 200
   places = np.stack(
     [epoch_places(5, e, population, t)[0] for e in range(epochs)]
   )
@@ -189,17 +190,6 @@ def check_allocations(population, t, epochs):
   dispersion = np.sum((sizes[:, 0] - population / t) ** 2) / variance
   assert dispersion < stats.chi2.isf(1e-7, epochs)
   assert dispersion > stats.chi2.isf(1 - 1e-7, epochs)
-
-
-def test_allocations_are_independent_coins():
-  """Catches rounds of equal sizes, as of a shuffle, and repeated epochs."""
-  check_allocations(population=60, t=4, epochs=200)
-
-
-@pytest.mark.nightly
-def test_many_allocations_are_independent_coins():
-  """The same over 10^6 coins."""
-  check_allocations(population=1000, t=5, epochs=1000)
 
 
 @pytest.mark.parametrize(

@@ -120,28 +120,6 @@ def test_a_text_is_trained_by_its_tokens(tmp_path):
     experiment.build(fields | {'partition': 'dirichlet'}, str(tmp_path))
 
 
-@pytest.mark.nightly
-@pytest.mark.usefixtures('drawn_by_numpy')
-@pytest.mark.parametrize('published', [False, True])
-def test_models_of_sequences_train_on_any_text(published, tmp_path):
-  """Catches a model that is refused, and one of other tokens or places."""
-  (tmp_path / 'play.txt').write_text(PLAY * 9)
-  options = {'path': 'play.txt', 'tokens': 'characters', 'length': 12}
-  if published:
-    (tmp_path / 'vocab.txt').write_text('[UNK]\nto\nbe\nor\n')
-    tokenizer = str(tmp_path / 'vocab.txt')
-    options = {'path': 'play.txt', 'tokenizer': tokenizer, 'length': 12}
-  model = {'width': 8, 'depth': 1, 'heads': 1}
-  fields = SMALL | {'dataset': 'text', 'dataset_options': options}
-  fields |= {'model': 'gpt_nano', 'model_options': model, 'loss': 'tokens'}
-  exp = experiment.build(fields, str(tmp_path))
-  words = 4 if published else len({*PLAY}) + 4
-  assert exp.params['words'].shape == (words, 8)
-  assert exp.params['positions'].shape == (12, 8)
-  batch = {k: x[-2:] for k, x in exp.data.items()}
-  assert exp.loss_fn(exp.params, batch) == pytest.approx(np.log(words), rel=0.1)
-
-
 @pytest.mark.usefixtures('drawn_by_numpy')
 def test_slices_are_taken_before_anything_is_shared():
   c = Config(**SMALL, train_slice='100:180', test_slice=':50')

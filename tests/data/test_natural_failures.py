@@ -1,8 +1,9 @@
 """Files that cannot be imported, and imports that do not end."""
 
 import errno
+import pathlib
 
-from fl_sketch.data import sources, store
+from fl_sketch.data import sources
 from fl_sketch.data.natural import importing, spool as spool_lib
 from fl_sketch.utils.files import SaveError
 import natural_files
@@ -11,34 +12,19 @@ import numpy as np
 import pytest
 
 
-def damaged(folder, layout):
-  train, test = people()
-  LAYOUTS[layout](folder, train, test)
-  (path, *_) = sorted(x for x in folder.rglob('*train*') if x.is_file()) or (
-    sorted(x for x in folder.rglob('*') if x.is_file())
-  )
-  content = path.read_bytes()
-  path.write_bytes(content[: len(content) // 2])
-
-
-@pytest.mark.parametrize('layout', LAYOUTS)
-def test_a_truncated_file_is_named_and_leaves_nothing(layout, files, tmp_path):
-  """Catches half a store, and an error of a library without the file."""
-  damaged(files, layout)
-  with pytest.raises(sources.DataError, match=r'files'):
-    importing.import_data('femnist', files, tmp_path / 'store')
-  assert [x.name for x in tmp_path.iterdir()] == ['files']
-
-
-@pytest.mark.parametrize('kind', natural_files.KINDS)
-def test_a_damaged_file_of_any_kind_is_named(kind, files, tmp_path):
-  """Catches a kind whose damage is a traceback, or part of a store."""
-  natural_files.KINDS[kind](files, range(2))
-  for path in files.iterdir():
+@pytest.mark.parametrize('name', [*LAYOUTS, *natural_files.KINDS])
+def test_a_damaged_file_of_any_kind_is_named(name, files, tmp_path):
+  """Catches a damage that is a bare traceback, or leaves part of a store."""
+  if name in LAYOUTS:
+    LAYOUTS[name](files, *people())
+  else:
+    natural_files.KINDS[name](files, range(2))
+  for path in filter(pathlib.Path.is_file, [*files.rglob('*')]):
     content = path.read_bytes()
     # Half a text is a text; half a table of images has fewer of them.
     broken = b'\xff' if path.suffix in ('.txt', '.csv') else b''
     path.write_bytes(content[: len(content) // 2] + broken)
+  kind = 'femnist' if name in LAYOUTS else name
   with pytest.raises(sources.DataError, match='files'):
     importing.import_data(kind, files, tmp_path / 'store')
   assert [x.name for x in tmp_path.iterdir()] == ['files']
@@ -114,6 +100,8 @@ def test_a_folder_of_somebody_else_is_left_alone(files, tmp_path):
   with pytest.raises(FileExistsError, match=r'to\.partial'):
     importing.import_data('femnist', files, tmp_path / 'to')
   assert mine.read_text() == 'mine'
+  with pytest.raises(FileExistsError, match='files not to exist'):
+    importing.import_data('femnist', files, files)
 
 
 def test_an_import_goes_on_below_its_files(tmp_path, monkeypatch):
@@ -148,12 +136,3 @@ def test_a_place_that_cannot_be_written_is_named(files, tmp_path, monkeypatch):
   monkeypatch.setattr(spool_lib.Spool, 'add', full)
   with pytest.raises(SaveError, match=r'store cannot be written: .*No space'):
     importing.import_data('femnist', files, tmp_path / 'store')
-
-
-def test_a_store_of_before_is_not_written_over(files, tmp_path):
-  train, test = people()
-  write_tff(files, train, test)
-  importing.import_data('femnist', files, tmp_path / 'store')
-  with pytest.raises(FileExistsError):
-    importing.import_data('femnist', files, tmp_path / 'store')
-  assert store.open(tmp_path / 'store').partition.population == 4

@@ -96,14 +96,6 @@ def test_what_clients_hold_out_is_theirs(clients, tmp_path):
   np.testing.assert_array_equal(data.held_out, starts[1])
 
 
-def test_a_client_holds_its_own_samples(folder):
-  data = store.open(folder)
-  for i, (_, arrays) in enumerate(chunks_of(1)):
-    held = data.partition.client(i)
-    np.testing.assert_array_equal(data.train['x'][held], arrays['x'])
-    np.testing.assert_array_equal(data.train['y'][held], arrays['y'])
-
-
 @pytest.mark.parametrize('clients', [1, 7, 40])
 def test_the_files_do_not_depend_on_the_chunks(clients, folder, tmp_path):
   other = write(tmp_path / 'other', clients)

@@ -35,20 +35,6 @@ def test_the_folder_may_stand_beside_the_images(folder):
   np.testing.assert_array_equal(beside.train['x'], inside.train['x'])
 
 
-SCRIPT = """
-import sys
-from fl_sketch.data import text
-text._SENTENCES = {'train': 60, 'test': 20}
-print(text.sst2(sys.argv[1], vocabulary=120).train['x'].tolist())
-"""
-
-
-def test_another_process_makes_the_same_vocabulary(folder):
-  outputs = [runs.python('-c', SCRIPT, folder) for _ in range(2)]
-  tokens = text.sst2(folder, vocabulary=120).train['x'].tolist()
-  assert outputs == [str(tokens)] * 2
-
-
 def test_ties_are_broken_the_same_way_every_time():
   rng = np.random.default_rng(0)
   draw = lambda: ''.join(rng.choice(list('abcdefgh'), rng.integers(2, 9)))

@@ -1,7 +1,9 @@
 """Both forms of a layer are one function, which trains anywhere."""
 
+import cases
 import chex
-from fl_sketch.models import layers
+from fl_sketch import local
+from fl_sketch.models import layers, losses
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -10,14 +12,7 @@ from operators import two_shards
 import pytest
 from refusals import refused_calls
 
-from tests.models.test_models import (
-  cohort,
-  draw_params,
-  in_shards,
-  normal,
-  over_clients,
-  sgd_steps,
-)
+from tests.models.test_models import draw_params, normal
 
 each_form = pytest.mark.parametrize('form', layers.FORMS)
 
@@ -67,17 +62,6 @@ def test_max_pools_agree_on_ties_too():
   chex.assert_trees_all_equal(forms['tiles'], forms['lax'])
 
 
-@pytest.mark.representatives('1-tiles', '3-tiles', '4-tiles')
-@each_form
-@pytest.mark.parametrize('tied', [1, 2, 3, 4])
-def test_the_first_of_tied_maxima_gets_the_gradient(form, tied):
-  x = jnp.where(jnp.arange(4) < tied, 2.0, 1.0).reshape(1, 2, 2, 1)
-  pool = lambda x: layers.max_pool(x, form=form).sum()
-  assert jax.grad(pool)(x).ravel().tolist() == [1, 0, 0, 0]
-  # A constant image: what moves all pixels moves each maximum by as much.
-  assert jax.grad(lambda b: pool(jnp.full((1, 2, 2, 1), b)))(1.0) == 1
-
-
 def test_the_backend_picks_the_form(monkeypatch):
   assert layers.pick_form() == 'tiles'
   monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
@@ -104,16 +88,28 @@ class Layers(nn.Module):
     return nn.Dense(3)(jax.nn.relu(x).reshape(x.shape[0], -1))
 
 
+def in_shards(fn, params, batches):
+  """Runs fn(params, batches) on two shards; params vary as in a round."""
+  varying = lambda params: jax.lax.pcast(params, 'shard', to='varying')
+  one = lambda params, batches: fn(varying(params), batches)
+  return cases.jit(two_shards(one))(params, batches)
+
+
 @pytest.mark.representatives('tiles')
 @each_form
 def test_layers_train_alike_under_vmap_and_scan_in_shards(form):
   model = Layers(form)
   params = draw_params(model, (4, 4, 1))
-  scanned, batches = over_clients(model), cohort(side=4)
+  work = local.sgd(losses.classification(model), 0.1)
+  client = lambda params, batches: work(params, batches, None, None)[0]
+  scanned = lambda params, xs: jax.lax.map(lambda x: client(params, x), xs)
+  y = np.arange(4 * 2 * 2, dtype=np.int32).reshape(4, 2, 2) % 3
+  batches = {'x': normal(1, *y.shape, 4, 4, 1), 'y': y}
 
   def both(params, batches):
-    vmapped = jax.vmap(sgd_steps(model), (None, 0))(params, batches)
-    return vmapped, scanned(params, batches)
+    return jax.vmap(client, (None, 0))(params, batches), scanned(
+      params, batches
+    )
 
   expected = jax.jit(scanned)(params, batches)
   for out in in_shards(both, params, batches):

@@ -1,15 +1,11 @@
 """Every model of images has its published size, and trains anywhere."""
 
-import cases
-import chex
 from fl_sketch import models
 from fl_sketch.models import losses
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from operators import two_shards
-import optax
 import pytest
 from refusals import refused_calls
 
@@ -33,22 +29,6 @@ def draw_params(model, x_shape):
   """Returns params drawn by NumPy: no initialiser has to be compiled."""
   draw = lambda p: 0.2 * normal(0, *p.shape)
   return jax.tree.map(draw, shapes(model, x_shape))
-
-
-def in_shards(fn, params, batches):
-  """Runs fn(params, batches) on two shards; params vary as in a round."""
-  varying = lambda params: jax.lax.pcast(params, 'shard', to='varying')
-  local = lambda params, batches: fn(varying(params), batches)
-  return cases.jit(two_shards(local))(params, batches)
-
-
-def check_in_shards(fn, params, batches, one, **tolerances):
-  """What fn(params, batches) makes in shards of each batch is that of `one`."""
-  out, one = in_shards(fn, params, batches), cases.jit(one)
-  for i in range(len(batches['y'])):
-    result, batch = jax.tree.map(lambda leaf, i=i: leaf[i], (out, batches))
-    expected = one(params, batch)
-    chex.assert_trees_all_close(result, expected, **{'atol': 1e-5} | tolerances)
 
 
 @pytest.mark.representatives(
@@ -179,47 +159,6 @@ test_wrong_models_are_refused = refused_calls(
   (lambda: drawn(make('smooth_lenet', 10), (64,)), 'ndim=2 == 4'),
   (lambda: drawn(Normalised('batch'), (3,)), 'use GroupNorm or LayerNorm'),
 )
-
-
-def sgd_steps(model):
-  """Returns the local work of a client, in a scan over its batches."""
-  loss_fn = losses.classification(model)
-
-  def client(params, batches):
-    def step(params, batch):
-      grads = jax.grad(loss_fn)(params, batch)
-      return optax.apply_updates(
-        params, jax.tree.map(lambda g: -0.1 * g, grads)
-      ), None
-
-    return jax.lax.scan(step, params, batches)[0]
-
-  return client
-
-
-def cohort(side, clients=4, steps=2, size=2):
-  """Returns batches with leaves [clients, steps, size, ...]."""
-  y = np.arange(clients * steps * size, dtype=np.int32) % 3
-  return {
-    'x': normal(1, clients, steps, size, side, side, 1),
-    'y': y.reshape(clients, steps, size),
-  }
-
-
-def over_clients(model):
-  """Returns (params, batches) -> what each client, in a scan, ends with."""
-  client = sgd_steps(model)
-  return lambda params, xs: jax.lax.map(lambda x: client(params, x), xs)
-
-
-@pytest.mark.nightly
-def test_lenet5_gradients_in_shards_are_those_of_lax_on_one_device():
-  ours, lax = (models.make('lenet5', 3, form=f) for f in (None, 'lax'))
-  params = draw_params(ours, (12, 12, 1))
-  batches = jax.tree.map(lambda leaf: leaf[:, 0], cohort(side=12))
-  grad, one = (jax.grad(losses.classification(m)) for m in (ours, lax))
-  looped = lambda params, xs: jax.lax.map(lambda x: grad(params, x), xs)
-  check_in_shards(looped, params, batches, one)
 
 
 def check_lowering(model, params, batch):

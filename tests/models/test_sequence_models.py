@@ -245,18 +245,6 @@ def test_gradients_lower_for_accelerators(case):
   test_models.check_lowering(module, draw_params(case), BATCH)
 
 
-@pytest.mark.nightly
-@each_case
-def test_clients_in_shards_and_lanes_have_the_gradients_of_one(case):
-  """Catches a carry that varies over shards where it did not begin so."""
-  grad = jax.grad(loss_of(case))
-  clients = jax.tree.map(
-    lambda x: np.stack([np.roll(x, i, axis=0)[:2] for i in range(4)]), BATCH
-  )
-  many = jax.vmap(grad, (None, 0))
-  test_models.check_in_shards(many, draw_params(case), clients, grad)
-
-
 @pytest.mark.parametrize(
   ('case', 'options', 'x', 'message'),
   [

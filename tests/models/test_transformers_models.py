@@ -173,47 +173,6 @@ def test_padding_changes_no_logits():
   assert np.isfinite(logits('bert_nano', params, 0 * x)).all()
 
 
-@each_model
-def test_samples_do_not_see_each_other(name):
-  params, x = draw_params(name), INPUTS[name]
-  other = x.copy()
-  other[1:] = x[:1]
-  together, alone = logits(name, params, x), logits(name, params, other)
-  np.testing.assert_allclose(alone[0], together[0], atol=1e-5)
-  assert abs(alone[1:] - together[1:]).max() > 1e-3
-
-
-@each_model
-def test_only_positions_tell_the_order_of_tokens(name):
-  params, x = draw_params(name), INPUTS[name]
-  if name == 'vit_nano':  # patches from right to left, each as it was
-    moved = x.reshape(3, 4, 3, 2, 3)[:, :, ::-1].reshape(x.shape)
-  else:  # all but the first, padding among them
-    moved = np.concatenate([x[:, :1], x[:, :0:-1]], axis=1)
-  different = logits(name, params, x) - logits(name, params, moved)
-  assert abs(different).max(axis=1).min() > 1e-3
-  params['positions'] *= 0
-  same = logits(name, params, x), logits(name, params, moved)
-  np.testing.assert_allclose(*same, atol=1e-5)
-
-
-@pytest.mark.representatives('vit_nano')
-@each_model
-def test_gradients_go_where_they_should(name):
-  grad = gradient(name)
-  for i in range(2):  # what is added to all scores of a softmax changes nothing
-    bias = grad[f'block_{i}']['attention']['key']['bias']
-    np.testing.assert_allclose(bias, 0, atol=1e-6)
-  if name == 'bert_nano':
-    unseen = np.setdiff1d(np.arange(20), INPUTS[name][INPUTS[name] > 0])
-    assert not grad['words'][unseen].any()
-    assert not grad['token_types'][1].any()
-  for path, leaf in jax.tree.leaves_with_path(grad):
-    assert np.isfinite(leaf).all()
-    key_bias = jax.tree_util.keystr(path).endswith("['key']['bias']")
-    assert key_bias or abs(leaf).max() > 1e-4
-
-
 @pytest.mark.nightly
 @each_model
 def test_bfloat16_rounds_every_product_and_nothing_else(name):
@@ -224,22 +183,6 @@ def test_bfloat16_rounds_every_product_and_nothing_else(name):
   wide, narrow = gradient(name), gradient(name, 'bfloat16')
   chex.assert_trees_all_equal_shapes_and_dtypes(narrow, wide)
   assert 1e-4 < distance(narrow, wide) < 2**-8 * 18  # 2^-8 for each product
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-  ('name', 'dtype'), [('vit_nano', 'bfloat16'), ('bert_nano', 'float32')]
-)
-def test_clients_in_shards_and_lanes_have_the_gradients_of_one(name, dtype):
-  params = draw_params(name)
-  del params['block_1']
-  grad = jax.grad(losses.classification(make(name, depth=1, dtype=dtype)))
-  clients = jax.tree.map(
-    lambda x: np.stack([np.roll(x, i, axis=0)[:2] for i in range(4)]),
-    batch(name),
-  )
-
-  test_models.check_in_shards(jax.vmap(grad, (None, 0)), params, clients, grad)
 
 
 @each_model
