@@ -269,9 +269,6 @@ def sample(
     round: the round, >= 0.
     population: number of clients.
     **options: the other arguments of that rule.
-
-  Returns:
-    Ids and weights.
   """
   checks.choice('kind', kind, tuple(KINDS))
   allowed = tuple(inspect.signature(KINDS[kind]).parameters)[3:]

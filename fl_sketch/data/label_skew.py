@@ -24,9 +24,6 @@ def label_shards(
     population: number of clients.
     seed: root of the draw.
     shards_per_client: shards that each client gets.
-
-  Returns:
-    A `Partition` of all samples.
   """
   samples = ragged.check(labels, population)
   shards = population * checks.count('shards_per_client', shards_per_client)
@@ -61,9 +58,6 @@ def classes_per_client(
     population: number of clients.
     seed: root of the draw.
     classes: distinct labels of each client.
-
-  Returns:
-    A `Partition` of all samples.
   """
   ragged.check(labels, population)
   checks.count('classes', classes)
@@ -104,9 +98,6 @@ def dirichlet(
     seed: root of the draw.
     alpha: concentration.
     min_size: least number of samples of a client.
-
-  Returns:
-    A `Partition` of all samples.
   """
   samples = ragged.check(labels, population)
   checks.positive('alpha', alpha)

@@ -29,9 +29,6 @@ def iid(labels, population: int, seed: int) -> Partition:
     labels: int[samples], or only the number of samples.
     population: number of clients.
     seed: root of the draw.
-
-  Returns:
-    A `Partition` of all samples.
   """
   samples = ragged.check(labels, population)
   rng = seeding.generator(seed, 'iid')
@@ -56,9 +53,6 @@ def size_skew(
     population: number of clients.
     seed: root of the draw.
     sigma: standard deviation of the logarithm of the sizes; 0 is `iid`.
-
-  Returns:
-    A `Partition` of all samples.
   """
   samples = ragged.check(labels, population)
   checks.at_least('sigma', sigma, 0)
@@ -78,9 +72,6 @@ def one_each(population: int) -> Partition:
 
   Args:
     population: number of clients.
-
-  Returns:
-    A `Partition` with one sample a client.
   """
   checks.count('population', population)
   return Partition(np.arange(population), np.arange(population + 1))
@@ -126,9 +117,6 @@ def partition(
     seed: root of the draw.
     samples_per_client: bounds the clients' sizes, see `cap`; None: no bound.
     **options: the keyword arguments of that partition.
-
-  Returns:
-    A `Partition`.
   """
   checks.choice('kind', kind, tuple(KINDS))
   parameters = inspect.signature(KINDS[kind]).parameters.values()

@@ -75,9 +75,6 @@ def cap(p: Partition, samples_per_client: int) -> Partition:
   Args:
     p: a `Partition`.
     samples_per_client: the bound.
-
-  Returns:
-    A `Partition` of fewer samples.
   """
   checks.count('samples_per_client', samples_per_client)
   rank = np.arange(p.samples) - np.repeat(p.offsets[:-1], p.sizes)
@@ -103,9 +100,6 @@ def hold_out(
     p: a `Partition`.
     share: of each client's samples, below 1.
     seed: root of the draw.
-
-  Returns:
-    Two partitions of the same clients, in the order of p.
   """
   most = np.maximum(p.sizes - 1, 0)
   counts = np.minimum(np.rint(share * p.sizes).astype(np.int64), most)
@@ -127,9 +121,6 @@ def check(labels, population: int) -> int:
   Args:
     labels: int[samples], or only the number of samples.
     population: number of clients.
-
-  Returns:
-    The number of samples.
   """
   samples = labels if np.ndim(labels) == 0 else len(labels)
   if checks.count('population', population) > samples:
@@ -144,9 +135,6 @@ def from_owner(owner: np.ndarray, population: int, rng) -> Partition:
     owner: int[samples].
     population: number of clients.
     rng: draws the order of each client's samples.
-
-  Returns:
-    A `Partition` of all samples.
   """
   sizes = np.bincount(owner, minlength=population)
   return Partition(sorted_by(owner, rng), _offsets(sizes))

@@ -1,10 +1,10 @@
 """Data sets by name."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from fl_sketch.data import ragged, simulated, sources, store, text
-from fl_sketch.utils import fields, registry
+from fl_sketch.utils import registry
 import jax
 import numpy as np
 
@@ -95,58 +95,6 @@ def _images(name):
   return load
 
 
-def _sst2(
-  data_dir: Any = None,
-  *,
-  length: fields.Count | None = None,
-  vocabulary: fields.Count | None = None,
-  tokenizer: str | None = None,
-) -> sources.Dataset:
-  """The sentences of SST-2 as tokens, by `text.sst2`.
-
-  Args:
-    data_dir: see `sources.load`.
-    length: tokens of a sentence; None is `text.LENGTH`.
-    vocabulary: number of tokens; None is `text.VOCABULARY`.
-    tokenizer: a vocabulary file in place of one made from the sentences.
-  """
-  options = {'vocabulary': vocabulary, 'tokenizer': tokenizer}
-  return text.sst2(data_dir, length=length, **options)
-
-
-def _text(
-  data_dir: Any = None,
-  *,
-  path: str,
-  tokens: Annotated[str, fields.choice(text.TOKENS)] = 'words',
-  length: fields.Count | None = None,
-  vocabulary: fields.Count | None = None,
-  tokenizer: str | None = None,
-  letters: str | None = None,
-  columns: tuple[str, str] = ('sentence', 'label'),
-  test_share: fields.Fraction = 0.1,
-) -> sources.Dataset:
-  """A text, or sentences with labels, as tokens, by `text.load`.
-
-  Args:
-    data_dir: see `sources.load`.
-    path: a .tsv file of sentences and labels, any other file of a text, or a
-      folder with train and test.
-    tokens: 'words', pieces of words, or 'characters'.
-    length: tokens of a sample.
-    vocabulary: number of tokens of a vocabulary made from the training part.
-    tokenizer: a vocabulary file in its place.
-    letters: the alphabet of 'characters', in place of that of the text.
-    columns: of sentences and labels, in a header.
-    test_share: of the lines of a single file, its last ones.
-  """
-  return text.load(
-    path, data_dir, tokens=tokens, length=length, vocabulary=vocabulary,
-    tokenizer=tokenizer, letters=letters, columns=columns,
-    test_share=test_share,
-  )  # fmt: skip
-
-
 def _simulated(population: int) -> store.Store:
   """Samples drawn for each client on its own, by `simulated.load`."""
   return simulated.load(population)
@@ -154,7 +102,7 @@ def _simulated(population: int) -> store.Store:
 
 for _name in sources.NAMES:
   register(_images(_name), name=_name)
-register(_sst2, name='sst2')
-register(_text, name='text')
+register(text.sst2, name='sst2')
+register(text.load, name='text')
 register(_simulated, name='simulated', clients=True)
 register(store.open, name='store', clients=True)

@@ -75,9 +75,6 @@ def load(
       TFDS_DATA_DIR or else ~/tensorflow_datasets.
     cache_dir: folder of the decoded arrays; None for the environment variable
       FL_SKETCH_CACHE or else ~/.cache/fl_sketch.
-
-  Returns:
-    A `Dataset`.
   """
   checks.choice('name', name, NAMES)
   if name == 'digits':

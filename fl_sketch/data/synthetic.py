@@ -49,9 +49,6 @@ def quadratics(
     population: number of clients.
     dimension: length of w.
     rank: of each A_i A_i^T; entries of A_i have standard deviation 1/rank.
-
-  Returns:
-    `Quadratics`.
   """
   if population < 1 or not 1 <= rank <= dimension:
     raise ValueError(

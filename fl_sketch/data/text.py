@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import itertools
 import os
 import pathlib
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from fl_sketch.data import sources, tokenization
 from fl_sketch.data.sources import DataError
-from fl_sketch.utils import checks
+from fl_sketch.utils import checks, fields
 import numpy as np
 
 NAMES = ('sst2', 'text')
@@ -48,16 +48,16 @@ class Texts(NamedTuple):
 
 
 def load(
-  path: str | os.PathLike,
+  path: str,
   data_dir: str | os.PathLike | None = None,
   *,
-  tokens: str = 'words',
-  length: int | None = None,
-  vocabulary: int | None = None,
-  tokenizer: str | os.PathLike | None = None,
+  tokens: Annotated[str, fields.choice(TOKENS)] = 'words',
+  length: fields.Count | None = None,
+  vocabulary: fields.Count | None = None,
+  tokenizer: str | None = None,
   letters: str | None = None,
   columns: tuple[str, str] = _COLUMNS,
-  test_share: float = 0.1,
+  test_share: fields.Fraction = 0.1,
 ) -> sources.Dataset:
   """Loads a text, or sentences and their labels, from disk.
 
@@ -66,7 +66,8 @@ def load(
   and y are those of `tokenization.windows`.
 
   Args:
-    path: a file or folder as above, in the working folder or in data_dir.
+    path: a .tsv file of sentences and labels, any other file of a text, or a
+      folder with train and test; in the working folder or in data_dir.
     data_dir: folder of datasets, see `sources.load`.
     tokens: 'words', pieces of words; or 'characters'.
     length: tokens of x; longer sentences are cut, shorter ones padded with 0.
@@ -115,9 +116,9 @@ def load(
 def sst2(
   data_dir: str | os.PathLike | None = None,
   *,
-  length: int | None = None,
-  vocabulary: int | None = None,
-  tokenizer: str | os.PathLike | None = None,
+  length: fields.Count | None = None,
+  vocabulary: fields.Count | None = None,
+  tokenizer: str | None = None,
 ) -> sources.Dataset:
   """Loads the sentences of SST-2 and their labels; downloads nothing.
 
@@ -128,9 +129,9 @@ def sst2(
   Args:
     data_dir: folder of datasets; None for the environment variable
       TFDS_DATA_DIR or else ~/tensorflow_datasets.
-    length: as of `load`.
-    vocabulary: likewise.
-    tokenizer: likewise.
+    length: tokens of a sentence; None is `LENGTH`.
+    vocabulary: the largest number of tokens; None is `VOCABULARY`.
+    tokenizer: a published vocabulary file in place of one that is trained.
 
   Raises:
     DataError: the files are missing or damaged.
@@ -196,15 +197,10 @@ def _found(path, data_dir) -> pathlib.Path:
 
 def _folder_of_sst2(data_dir) -> pathlib.Path:
   root = sources.folder(data_dir, 'TFDS_DATA_DIR', '~/tensorflow_datasets')
-  places = [
-    parent / name
-    for parent in (root, root.parent)
-    for name in ('sst2', 'SST-2')
-  ]
-  for folder in places:
-    splits = 'train', 'test'
-    if any((folder / f'{split}.tsv').is_file() for split in splits):
-      return folder
+  for parent in (root, root.parent):
+    for folder in (parent / 'sst2', parent / 'SST-2'):
+      if any((folder / f'{split}.tsv').is_file() for split in _SENTENCES):
+        return folder
   raise DataError(
     f"No train.tsv and test.tsv of 'sst2' in {root / 'sst2'} or "
     f'{root.parent / "sst2"}. They hold a sentence, a tab and its label in '

@@ -57,9 +57,6 @@ def load(path: str | os.PathLike, module: nn.Module, params: Any) -> Any:
     module: whose parameters they are.
     params: as drawn; names, shapes and types are theirs.
 
-  Returns:
-    A tree as `params`.
-
   Raises:
     ValueError: there is no such file, it is none, or arrays are missing, of
       other shapes, or of blocks that the model has not; the message names them,

@@ -54,11 +54,11 @@ def test_a_published_vocabulary_is_used(folder):
   encodings = tokenization.frame(opened, ['Good film !', 'bad'], 6)
   assert encodings.tolist() == [[2, 4, 6, 1, 3, 0], [2, 5, 3, 0, 0, 0]]
   tokenization._opened(path).save(str(folder / 'tokenizer.json'))
-  same = text.sst2(folder, tokenizer=folder / 'tokenizer.json')
+  same = text.sst2(folder, tokenizer=str(folder / 'tokenizer.json'))
   assert same.train['x'].max() <= 6
   path.write_text('\n'.join(names[1:]) + '\n')
   with pytest.raises(sources.DataError, match=r'\[PAD\] to be token 0'):
-    text.sst2(folder, tokenizer=path)
+    text.sst2(folder, tokenizer=str(path))
 
 
 def test_what_a_published_file_cuts_and_pads_is_not_done_twice(folder):
@@ -132,7 +132,7 @@ def test_any_table_of_sentences_is_read(tmp_path):
   lines = [f'{label}\t-\t{words}\n' for words, label in rows]
   path.write_text(''.join(['kind\tid\ttitle\n', *lines]))
   columns = {'columns': ('title', 'kind'), 'tokens': 'characters'}
-  got = text.load(path, length=9, **columns)
+  got = text.load(str(path), length=9, **columns)
   # 11 letters: d, o, r, w and seven digits or more; 0 is padding.
   assert got.num_classes == 3
   labels = [label - 8 for _, label in rows]
@@ -146,7 +146,7 @@ def test_any_table_of_sentences_is_read(tmp_path):
   assert got.vocabulary == last + 1
   path.write_text(path.read_text() + '7\t-\tnew\n')
   with pytest.raises(sources.DataError, match=r"'10'.* in line 22 of .*'7'"):
-    text.load(path, **columns)
+    text.load(str(path), **columns)
 
 
 @pytest.mark.parametrize(
@@ -161,11 +161,11 @@ def test_a_header_of_other_columns_is_no_sentence(header, columns, tmp_path):
   with pytest.raises(
     sources.DataError, match=r"'label' of line 1 of .*columns"
   ):
-    text.load(path, tokens='characters', **columns)
+    text.load(str(path), tokens='characters', **columns)
   path.write_text(f'{rows}\n')
-  plain = text.load(path, tokens='characters')
+  plain = text.load(str(path), tokens='characters')
   path.write_text(f'\ufeffsentence\tlabel\n{rows}\n', encoding='utf-8')
-  marked = text.load(path, tokens='characters')  # as Windows writes it
+  marked = text.load(str(path), tokens='characters')  # as Windows writes it
   np.testing.assert_array_equal(plain.train['x'], marked.train['x'])
   assert plain.num_classes == marked.num_classes == 2
 
@@ -197,7 +197,7 @@ def test_a_text_by_characters_is_told_whole(tmp_path):
   """Catches ends of lines that are lost, and letters of the test."""
   (tmp_path / 'train.txt').write_text(PLAY)
   (tmp_path / 'valid.txt').write_text('to see\nZ')
-  got = text.load(tmp_path, tokens='characters', length=5)
+  got = text.load(str(tmp_path), tokens='characters', length=5)
   letters = ''.join(sorted({*PLAY}))
   spell = lambda arrays: ''.join(
     f'{letters}?'[t - 1] for t in arrays['y'].ravel() if t >= 0
@@ -205,7 +205,7 @@ def test_a_text_by_characters_is_told_whole(tmp_path):
   assert spell(got.train) == PLAY[1:]
   assert spell(got.test) == 'o see\n?'
   assert got.num_classes == len(letters) + 4
-  given = text.load(tmp_path, tokens='characters', letters='abc', length=5)
+  given = text.load(str(tmp_path), tokens='characters', letters='abc', length=5)
   assert given.num_classes == 7
   assert set(given.train['x'].ravel().tolist()) == {0, 1, 2, 4}
 
@@ -217,13 +217,13 @@ def test_a_text_by_words_is_that_of_a_published_file(tmp_path):
   path = tmp_path / 'lines.txt'
   path.write_text('to be\nor not\nto be or\nnot.')
   got = text.load(
-    path, tokenizer=tmp_path / 'vocab.txt', length=3, test_share=0.25
+    str(path), tokenizer=str(tmp_path / 'vocab.txt'), length=3, test_share=0.25
   )
   assert got.train['x'].tolist() == [[3, 0, 2], [1, 3, 0]]
   assert got.train['y'].tolist() == [[0, 2, 1], [3, 0, 2]]
   assert got.test['y'].tolist() == [[5, -1, -1]]
   assert (got.num_classes, got.vocabulary) == (6, None)
-  trained = text.load(path, vocabulary=100, test_share=0.25)
+  trained = text.load(str(path), vocabulary=100, test_share=0.25)
   assert trained.num_classes <= 100
   assert trained.train['x'].max() < trained.num_classes == trained.vocabulary
 
@@ -239,7 +239,7 @@ def test_a_text_beside_the_data_is_found_and_others_are_named(tmp_path):
   with pytest.raises(sources.DataError, match=r'two tokens or more in .*dev'):
     text.load('poems', tmp_path, tokens='characters')
   with pytest.raises(sources.DataError, match='lines of training and of a'):
-    text.load(tmp_path / 'poems' / 'dev.txt', tokens='characters')
+    text.load(str(tmp_path / 'poems' / 'dev.txt'), tokens='characters')
   with pytest.raises(sources.DataError, match='No text in proses or '):
     text.load('proses', tmp_path)
   with pytest.raises(

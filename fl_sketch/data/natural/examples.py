@@ -22,9 +22,6 @@ def parse(content: bytes) -> dict[str, Value]:
   Args:
     content: a serialised tf.train.Example.
 
-  Returns:
-    int64 or float32 arrays, or a list of bytes.
-
   Raises:
     ValueError: it is none.
   """

@@ -42,9 +42,6 @@ def import_data(
       of sequences; `vocabulary`, words; `size` of images; `classes`, `inputs`,
       `label` and `text` of a 'table'.
 
-  Returns:
-    The store, open.
-
   Raises:
     DataError: the files are damaged or of another layout.
     ValueError: the kind is unknown, or an option does not suit it.
