@@ -7,7 +7,6 @@ train.tsv or train.txt is the training part, and test, dev, valid or validation
 with the same suffix the test; of one file, its last lines are the test.
 """
 
-from collections.abc import Sequence
 import itertools
 import os
 import pathlib
@@ -36,14 +35,14 @@ class Texts(NamedTuple):
     path: of the file.
     lines: sentences, or the lines of a text with their ends.
     labels: of sentences; None of a text.
-    numbers: of the lines in the file, from 1.
+    first: number of the first line in the file, from 1.
     header: whether the first line named columns.
   """
 
   path: pathlib.Path
   lines: list[str]
   labels: list[str] | None
-  numbers: Sequence[int]
+  first: int = 1
   header: bool = False
 
 
@@ -161,7 +160,7 @@ def _sentences(parts, encoder, length, classes) -> list[sources.Arrays]:
   numbers = {label: i for i, label in enumerate(classes)}
   arrays = []
   for part in parts:
-    for label, line in zip(part.labels, part.numbers, strict=True):
+    for line, label in enumerate(part.labels, start=part.first):
       if label not in numbers:
         raise DataError(
           f'Expected a label in {tuple(classes)} in line {line} of '
@@ -217,8 +216,7 @@ def _parts(path, columns, test_share) -> tuple[Texts, Texts]:
     cut = len(whole.lines) - round(test_share * len(whole.lines))
     if not 0 < cut < len(whole.lines):
       raise DataError(f'Expected lines of training and of a test in {path}.')
-    train, test = slice(None, cut), slice(cut, None)
-    return _taken(whole, train), _taken(whole, test)
+    return _taken(whole, 0, cut), _taken(whole, cut, None)
   for suffix in '.tsv', '.txt':
     files = (path / f'{name}{suffix}' for name in ('train', *_TESTS))
     found = (_read(file, columns) for file in files if file.is_file())
@@ -232,10 +230,9 @@ def _parts(path, columns, test_share) -> tuple[Texts, Texts]:
   )
 
 
-def _taken(whole, part) -> Texts:
-  labels = whole.labels and whole.labels[part]
-  numbers = whole.numbers[part]
-  return whole._replace(lines=whole.lines[part], labels=labels, numbers=numbers)
+def _taken(whole, start, end) -> Texts:
+  lines, labels = (x and x[start:end] for x in (whole.lines, whole.labels))
+  return whole._replace(lines=lines, labels=labels, first=whole.first + start)
 
 
 def _read(path, columns) -> Texts | None:
@@ -246,7 +243,7 @@ def _read(path, columns) -> Texts | None:
   except (OSError, UnicodeDecodeError) as error:
     raise DataError(f'{path} cannot be read: {error}.') from error
   if path.suffix != '.tsv':
-    return Texts(path, lines, None, range(1, len(lines) + 1))
+    return Texts(path, lines, None)
   rows = [line.rstrip('\n').split('\t') for line in lines]
   names = rows[0] if rows and columns[0] in rows[0] else []
   if names and columns[1] not in names:
@@ -255,7 +252,7 @@ def _read(path, columns) -> Texts | None:
   pick = lambda row: ('\t'.join(row[:-1]), row[-1])
   if names:
     pick = lambda row: tuple(row[names.index(name)] for name in columns)
-  sentences, labels, first = [], [], 2 if names else 1
+  first, kept = 2 if names else 1, []
   for number, row in enumerate(rows[first - 1 :], start=first):
     if len(row) != len(names) if names else len(row) < 2:
       raise DataError(
@@ -263,10 +260,9 @@ def _read(path, columns) -> Texts | None:
         f'or the columns of a header with {columns[0]!r} and {columns[1]!r} in '
         'line 1.'
       )
-    for kept, value in zip((sentences, labels), pick(row), strict=True):
-      kept.append(value)
-  numbers = range(first, first + len(labels))
-  return Texts(path, sentences, labels, numbers, header=bool(names))
+    kept.append(pick(row))
+  sentences, labels = ([pair[i] for pair in kept] for i in range(2))
+  return Texts(path, sentences, labels, first, header=bool(names))
 
 
 def _check_first(part, columns):

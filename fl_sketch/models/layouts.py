@@ -59,6 +59,16 @@ def _of_llama(module):
   }
 
 
+def _attention(theirs):
+  return {f'attention/{x}': theirs.format(x) for x in ('query', 'key', 'value')}
+
+
+# What blocks of ViT and BERT share.
+_ENCODER = {
+  'attention/out': 'attention.output.dense',
+  'mlp_in': 'intermediate.dense',
+  'mlp_out': 'output.dense',
+}
 LAYOUTS: dict[type[nn.Module], Layout] = {
   vit.ViT: Layout(
     prefix='vit.',
@@ -70,16 +80,9 @@ LAYOUTS: dict[type[nn.Module], Layout] = {
       'norm': 'layernorm',
       'head': 'classifier',
     },
-    inside={
-      'attention/query': 'attention.attention.query',
-      'attention/key': 'attention.attention.key',
-      'attention/value': 'attention.attention.value',
-      'attention/out': 'attention.output.dense',
-      'mlp_in': 'intermediate.dense',
-      'mlp_out': 'output.dense',
-      'norm_attention': 'layernorm_before',
-      'norm_mlp': 'layernorm_after',
-    },
+    inside=_ENCODER
+    | _attention('attention.attention.{}')
+    | {'norm_attention': 'layernorm_before', 'norm_mlp': 'layernorm_after'},
   ),
   bert.Bert: Layout(
     prefix='bert.',
@@ -92,13 +95,9 @@ LAYOUTS: dict[type[nn.Module], Layout] = {
       'pooler': 'pooler.dense',
       'head': 'classifier',
     },
-    inside={
-      'attention/query': 'attention.self.query',
-      'attention/key': 'attention.self.key',
-      'attention/value': 'attention.self.value',
-      'attention/out': 'attention.output.dense',
-      'mlp_in': 'intermediate.dense',
-      'mlp_out': 'output.dense',
+    inside=_ENCODER
+    | _attention('attention.self.{}')
+    | {
       'norm_attention': 'attention.output.LayerNorm',
       'norm_mlp': 'output.LayerNorm',
     },
@@ -158,15 +157,12 @@ def of(module: nn.Module) -> Layout | None:
 def source(
   layout: Layout, names: Collection[str], name: str
 ) -> tuple[str, Move]:
-  """Finds one of our arrays in a file.
+  """Finds one of our arrays in a file: its name there, and a move to ours.
 
   Args:
     layout: of the file.
     names: of all its arrays.
     name: ours, such as 'block_0/mlp_in/kernel'.
-
-  Returns:
-    Their name, and a function from their array to ours.
   """
   prefixed = any(each.startswith(layout.prefix) for each in names)
   start = layout.prefix if prefixed and not name.startswith(_HEADS) else ''

@@ -169,19 +169,6 @@ def test_a_private_run_says_that_it_starts_from_a_file():
   assert 'not protected' in more
 
 
-@pytest.mark.nightly
-@pytest.mark.usefixtures('drawn_by_numpy')
-def test_sentences_train_a_bert(folder):
-  exp = experiment.build({**SMALL, **BERT}, str(folder))
-  assert exp.params['words'].shape == (120, 8)
-  assert exp.params['positions'].shape == (10, 8)
-  batch = jax.tree.map(lambda x: x[:6], exp.data)
-  loss, grads = jax.jit(jax.value_and_grad(exp.loss_fn))(exp.params, batch)
-  assert np.isfinite(loss)
-  assert all(np.isfinite(g).all() for g in jax.tree.leaves(grads))
-  assert exp.test['mask'].sum() == 20
-
-
 def test_a_token_past_the_end_of_the_model_is_refused(folder):
   small = BERT['model_options'] | {'vocab_size': 20}
   c = {**SMALL, **BERT, 'model_options': small}

@@ -8,6 +8,17 @@ from pyarrow import parquet
 import pytest
 
 
+def imported(folder, tables, to='s', **options):
+  """The store of tables by name, each a header and rows of texts."""
+  for name, lines in tables.items():
+    (folder / name).write_text('\n'.join(lines))
+  options = {'client': 'who', 'classes': 1} | options
+  return importing.import_data('table', folder, folder / to, **options)
+
+
+HEADER = 'who,image,label'
+
+
 def test_tables_of_one_order_stay_in_it(tmp_path):
   """Catches rows that are sorted: those of a client keep their order."""
   rows = [('b', 5), ('a', 3), ('b', 1), ('c', 9), ('a', 2), ('b', 7)]
@@ -30,21 +41,14 @@ def test_users_that_do_not_train_are_a_test_of_nobody(tmp_path):
   """Catches splits by user, as of FLAIR, that have no test."""
   rows = [('a', 'train', 1), ('b', 'test', 2), ('a', 'train', 3)]
   rows += [('c', 'test', 4), ('b', 'test', 5)]
-
-  def imported(rows, to):
-    lines = [f'{who},{part},{shade},0' for who, part, shade in rows]
-    text = '\n'.join(['who,part,image,label', *lines])
-    (tmp_path / f'{to}.csv').write_text(text)
-    names = {'client': 'who', 'split': 'part', 'classes': 1}
-    folder = tmp_path / to
-    return importing.import_data('table', f'{folder}.csv', folder, **names)
-
-  data = imported(rows, 'apart')
+  lines = ['who,part,image,label', *(f'{w},{p},{x},0' for w, p, x in rows)]
+  data = imported(tmp_path, {'all.csv': lines}, 'apart', split='part')
   assert data.held_out is None
   assert data.ids.tolist() == [b'a']
   assert np.asarray(data.test['x']).tolist() == [2, 4, 5]
   # One that trains, too, holds out what is its own; others are left out.
-  data = imported([*rows, ('b', 'train', 6)], 'shared')
+  lines.append('b,train,6,0')
+  data = imported(tmp_path, {'all.csv': lines}, 'shared', split='part')
   assert data.held_out.tolist() == [0, 0, 2]
   assert np.asarray(data.test['x']).tolist() == [2, 5]
 
@@ -53,14 +57,12 @@ def test_clients_hold_out_their_last_samples(tmp_path):
   """Catches samples of a neighbour, and clients without any to train on."""
   sizes = {'a': 1, 'b': 10, 'c': 3}
   lines = [f'{who},{i},0' for who, n in sizes.items() for i in range(n)]
-  text = '\n'.join(['who,image,label', *lines[::2], *lines[1::2]])
-  (tmp_path / 'all.csv').write_text(text)
-  to, names = tmp_path / 's', {'client': 'who', 'classes': 1}
+  tables = {'all.csv': [HEADER, *lines[::2], *lines[1::2]]}
   with pytest.raises(sources.DataError, match='no test examples: set test_sh'):
-    importing.import_data('table', tmp_path, to, **names)
+    imported(tmp_path, tables)
   with pytest.raises(ValueError, match='test_share=1'):
-    importing.import_data('table', tmp_path, to, test_share=1.0, **names)
-  data = importing.import_data('table', tmp_path, to, test_share=0.4, **names)
+    imported(tmp_path, tables, test_share=1.0)
+  data = imported(tmp_path, tables, test_share=0.4)
   assert np.diff(data.offsets).tolist() == [1, 6, 2]
   assert np.diff(data.held_out).tolist() == [0, 4, 1]
   # The file has b's as 1, 3, 5, 7, 9, 0, 2, ..., and c's as 1, 0, 2.
@@ -70,13 +72,8 @@ def test_clients_hold_out_their_last_samples(tmp_path):
 
 def test_names_of_clients_are_no_numbers(tmp_path):
   """Catches 007 that becomes 7, and tabs that are no columns."""
-  rows = ['007\t1\t0', '7\t2\t0', 'seven\t3\t0']
-  for split in 'train', 'test':
-    text = '\n'.join(['who\timage\tlabel', *rows])
-    (tmp_path / f'{split}.tsv').write_text(text)
-  data = importing.import_data(
-    'table', tmp_path, tmp_path / 's', client='who', classes=1
-  )
+  lines = ['who\timage\tlabel', '007\t1\t0', '7\t2\t0', 'seven\t3\t0']
+  data = imported(tmp_path, {'train.tsv': lines, 'test.tsv': lines})
   assert data.ids.tolist() == [b'007', b'7', b'seven']
   (tmp_path / 'input.txt').touch()
   with pytest.raises(ValueError, match="size has no effect for 'plays'"):
@@ -86,15 +83,15 @@ def test_names_of_clients_are_no_numbers(tmp_path):
 @pytest.mark.parametrize('held', ['test', 'val', 'validation', 'dev'])
 def test_files_of_a_folder_are_of_the_splits_that_they_name(held, tmp_path):
   """Catches held-out samples that are trained on, as their file is unknown."""
-  for name, shade in (('train-0', 1), (f'{held}-0', 2)):
-    text = f'who,image,label\na,{shade},0\n'
-    (tmp_path / f'{name}.csv').write_text(text)
-  to, names = tmp_path / 's', {'client': 'who', 'classes': 1}
+  tables = {
+    f'{held}-0.csv': [HEADER, 'a,2,0'],
+    'train-0.csv': [HEADER, 'a,1,0'],
+  }
   if held == 'dev':
     with pytest.raises(sources.DataError, match=r'dev-0\.csv to begin with'):
-      importing.import_data('table', tmp_path, to, **names)
+      imported(tmp_path, tables)
     return
-  data = importing.import_data('table', tmp_path, to, **names)
+  data = imported(tmp_path, tables)
   assert np.asarray(data.train['x']).tolist() == [1]
   assert np.asarray(data.test['x']).tolist() == [2]
 
@@ -119,18 +116,15 @@ def test_names_of_clients_may_be_bytes(tmp_path):
 @pytest.mark.parametrize(
   ('options', 'said'),
   [
-    ({'text': 'image', 'classes': 1, 'size': 3}, 'classes, size has no effect'),
-    ({'classes': 1, 'length': 3}, 'length has no effect for'),
-    ({'classes': 1, 'split': 'who'}, "client='who' is the same column"),
+    ({'text': 'image', 'size': 3}, 'classes, size has no effect'),
+    ({'length': 3}, 'length has no effect for'),
+    ({'split': 'who'}, "client='who' is the same column"),
   ],
 )
 def test_options_that_do_nothing_are_refused(options, said, tmp_path):
   """Catches a length of images, and a column that is read as two things."""
-  (tmp_path / 'all.csv').write_text('who,image,label\na,1,0\n')
   with pytest.raises(ValueError, match=said):
-    importing.import_data(
-      'table', tmp_path, tmp_path / 's', client='who', **options
-    )
+    imported(tmp_path, {'all.csv': [HEADER, 'a,1,0']}, **options)
 
 
 def test_ten_thousand_clients_of_one_sample(tmp_path):

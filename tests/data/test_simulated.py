@@ -69,21 +69,6 @@ def test_the_simulated_store_is_made_once_and_again_if_damaged(
   assert [*tmp_path.iterdir()] == [folder]
 
 
-def test_logistic_regression_learns_from_simulated_clients():
-  exp = experiment.build(
-    {'dataset': 'simulated', 'model': 'linear', 'population': 200}
-  )
-  grad = jax.jit(jax.grad(exp.loss_fn))
-  params, data = jax.device_get(exp.params), jax.device_put(exp.data)
-  for _ in range(20):
-    gradient = jax.device_get(grad(params, data))
-    params = jax.tree.map(np.subtract, params, gradient)
-  test = {k: v.reshape(-1, *v.shape[2:]) for k, v in exp.test.items()}
-  sums = jax.jit(exp.metrics_fn)(params, test)
-  assert sums['count'] == 10_000
-  assert sums['accuracy'] / sums['count'] > 0.7  # chance: 0.12, teacher: 0.85
-
-
 @pytest.fixture
 def fields(tmp_path):
   """Of a config with a store of 40 clients."""

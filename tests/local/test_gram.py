@@ -9,7 +9,6 @@ from fl_sketch.models import losses
 import jax
 import jax.numpy as jnp
 import numpy as np
-from operators import two_shards
 import pytest
 from refusals import refused
 
@@ -82,26 +81,6 @@ def test_gram_form_equals_direct_steps(options, mask):
   expected = direct_sgd(PARAMS, batches, **options)
   chex.assert_trees_all_equal_shapes_and_dtypes(out, expected)
   chex.assert_trees_all_close(out, expected, atol=1e-5)
-
-
-@pytest.mark.nightly
-def test_runs_in_a_scan_over_ragged_clients_on_two_shards():
-  masks = [[True] * n + [False] * (7 - n) for n in (7, 3, 1, 5)]
-  clients = [full_batch(i, mask) for i, mask in enumerate(masks)]
-  stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *clients)
-
-  def shard(lr, params, batches):
-    local = gram.gram_sgd(lr, STEPS, weight_decay=lr / 6, **SCALE)
-    params = jax.lax.pcast(params, 'shard', to='varying')
-    one = lambda _, batches: (None, local(params, batches, KEY, None))
-    return jax.lax.scan(one, None, batches)[1]
-
-  sharded = two_shards(shard, split=(False, False, True))
-  moved, metrics = jax.jit(sharded)(jnp.float32(LR), PARAMS, stacked)
-  for i, batches in enumerate(clients):
-    out = jax.tree.map(lambda leaf, i=i: leaf[i], (moved, metrics))
-    expected = direct_sgd(PARAMS, batches, weight_decay=LR / 6)
-    chex.assert_trees_all_close(out, expected, atol=1e-5)
 
 
 def test_vmap_over_learning_rates():

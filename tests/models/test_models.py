@@ -2,7 +2,6 @@
 
 from fl_sketch import models
 from fl_sketch.models import losses
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -125,23 +124,6 @@ def test_mlp_is_its_numpy_twin(activation):
   np.testing.assert_allclose(y, dense(params['Dense_1'], h), rtol=1e-5)
 
 
-class Normalised(nn.Module):
-  norm: str
-
-  @nn.compact
-  def __call__(self, x):
-    x = nn.Dense(4)(x)
-    if self.norm == 'batch':
-      return nn.BatchNorm(use_running_average=False)(x)
-    return nn.LayerNorm()(x) if self.norm == 'layer' else nn.GroupNorm(2)(x)
-
-
-@pytest.mark.parametrize('norm', ['layer', 'group'])
-def test_norms_without_state_are_accepted(norm):
-  params = drawn(Normalised(norm), (3,))
-  assert models.num_params(params) == 4 * 4 + 2 * 4
-
-
 make = models.make
 test_wrong_models_are_refused = refused_calls(
   (lambda: make('lenet', 10), "model='lenet' must .* Did you mean 'lenet5'"),
@@ -157,7 +139,6 @@ test_wrong_models_are_refused = refused_calls(
   (lambda: make('lenet5', 10, form='rows'), "form='rows' to be"),
   (lambda: make('emnist_cnn', 10, dropout=(0.1, 1.0)), 'dropout=1.0'),
   (lambda: drawn(make('smooth_lenet', 10), (64,)), 'ndim=2 == 4'),
-  (lambda: drawn(Normalised('batch'), (3,)), 'use GroupNorm or LayerNorm'),
 )
 
 

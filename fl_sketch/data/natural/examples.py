@@ -5,12 +5,13 @@ feature (2): a list of bytes (1), of floats (2) or of integers (3), whose values
 (1) may be packed. Source: tensorflow/core/example/feature.proto.
 """
 
-from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-Value = bytes | np.ndarray | list[bytes]
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+Value = np.ndarray | list[bytes]
+_VARINT, _BYTES = 0, 2
+_FIXED = {1: 8, 5: 4}  # bytes
 
 
 def parse(content: bytes) -> dict[str, Value]:
@@ -26,65 +27,51 @@ def parse(content: bytes) -> dict[str, Value]:
     ValueError: it is none.
   """
   try:
-    return {
-      name: value
-      for features in _fields(content, 1)
-      for entry in _fields(features, 1)
-      for name, value in [_entry(entry)]
-    }
+    return dict(
+      _entry(entry)
+      for features in _fields(content).get(1, ())
+      for entry in _fields(features).get(1, ())
+    )
   except (IndexError, KeyError, TypeError, ValueError) as error:
     raise ValueError(f'An example is damaged: {error!r}.') from error
 
 
 def _entry(content) -> tuple[str, Value]:
-  fields = dict(_messages(content))
-  kinds = dict(_messages(fields[2])) if 2 in fields else {}
-  name = fields[1].decode()
-  if 1 in kinds:
-    return name, list(_fields(kinds[1], 1))
-  if 2 in kinds:
-    packed = b''.join(_fields(kinds[2], 1, _FIXED32))
-    return name, np.frombuffer(packed, '<f4').astype(np.float32)
-  numbers = [x for part in _fields(kinds.get(3, b''), 1, _VARINT) for x in part]
-  return name, np.array(numbers, np.int64)
+  entry = _fields(content)
+  name, kinds = entry[1][-1].decode(), {}
+  if 2 in entry:
+    kinds = _fields(entry[2][-1])
+  kind = next((k for k in (1, 2, 3) if k in kinds), None)
+  values = _fields(kinds[kind][-1]).get(1, []) if kind else []
+  if kind == 1:
+    return name, values
+  if kind == 2:
+    return name, np.frombuffer(b''.join(values), '<f4').astype(np.float32)
+  packed = lambda x: [x] if isinstance(x, int) else _varints(x)
+  numbers = [n for x in values for n in packed(x)]
+  return name, np.array(numbers, np.uint64).astype(np.int64)
 
 
-def _messages(content) -> Iterator[tuple[int, bytes]]:
-  """The fields that are strings of bytes, by number."""
-  for number, value in _parts(content):
-    if isinstance(value, bytes):
-      yield number, value
-
-
-def _fields(content, wanted: int, packed: int | None = None) -> Iterator:
-  """The values of a field; those of numbers may be packed in strings."""
-  for number, value in _parts(content):
-    if number != wanted:
-      continue
-    if packed == _VARINT:
-      yield [_signed(value)] if isinstance(value, int) else _varints(value)
-    else:
-      yield value
-
-
-def _parts(content) -> Iterator[tuple[int, bytes | int]]:
-  at = 0
+def _fields(content) -> dict[int, list[Any]]:
+  """The values of a message by the numbers of its fields."""
+  found, at = {}, 0
   while at < len(content):
     tag, at = _varint(content, at)
-    number, kind = tag >> 3, tag & 7
+    kind = tag & 7
     if kind == _VARINT:
       value, at = _varint(content, at)
     else:
       if kind == _BYTES:
         size, at = _varint(content, at)
-      elif kind in (_FIXED64, _FIXED32):
-        size = 8 if kind == _FIXED64 else 4
+      elif kind in _FIXED:
+        size = _FIXED[kind]
       else:
         raise ValueError(f'wire type {kind}')
       if at + size > len(content):
         raise ValueError('a field is longer than its message')
       value, at = content[at : at + size], at + size
-    yield number, value
+    found.setdefault(tag >> 3, []).append(value)
+  return found
 
 
 def _varint(content, at) -> tuple[int, int]:
@@ -103,9 +90,5 @@ def _varints(content) -> list[int]:
   values, at = [], 0
   while at < len(content):
     value, at = _varint(content, at)
-    values.append(_signed(value))
+    values.append(value)
   return values
-
-
-def _signed(value: int) -> int:
-  return value - 2**64 if value >= 2**63 else value
