@@ -83,7 +83,6 @@ def test_enums_are_not_guessed_from_strings():
   for call in (
     lambda: accounting.compute_epsilon(ONE, delta=1e-5, accountant='gdp'),
     lambda: ref.delta_of(ONE, 1, None),
-    lambda: accounting.to_dp_event(ONE, accountant='gdp'),
   ):
     with pytest.raises(ValueError, match="one of \\('pld', 'rdp'\\)"):
       call()
@@ -125,7 +124,6 @@ def test_only_analyses_that_exist(sampling, adjacency, accountant):
   for call in (
     *calls(part, 1e-3, accountant, **spec),
     lambda: ref.delta_of(part, 1, accountant),
-    lambda: accounting.to_dp_event(part, accountant=accountant),
   ):
     with pytest.raises(UnsupportedAccountingError, match=ADVICE[sampling]):
       call()
@@ -134,11 +132,10 @@ def test_only_analyses_that_exist(sampling, adjacency, accountant):
 SILENT = ref.poisson(0.0, 1, 0.5, adjacency=REPLACE)
 CAPPED = mechanism(sampling=ref.TRUNCATED, sampling_probability=0.1, **SIZES)
 SAMPLED = ref.poisson(5.0, 10, 0.1)
-# Silence is no way around the table; truncation under add-or-remove has no
-# event; cohorts that overflow at any noise; a delta below rounding.
+# Silence is no way around the table; cohorts that overflow at any noise; a
+# delta below rounding.
 test_what_has_no_analysis_is_refused = refused_calls(
   (lambda: ref.epsilon(SILENT, accountant='rdp'), 'replace-one'),
-  (lambda: accounting.to_dp_event(CAPPED), 'No event stands'),
   (
     lambda: ref.calibrated(5, 1e-5, 100, 0.1, sampling=ref.TRUNCATED, **SIZES),
     'max_cohort is too',

@@ -195,16 +195,3 @@ def test_a_delta_below_rounding_is_not_reported():
   sampled = poisson(50.0, 10, 0.1)
   assert delta_of(sampled, 5.0) == 1e-12
   assert delta_of(sampled, 5.0, 'rdp') < 1e-12
-
-
-@pytest.mark.nightly
-def test_a_fixed_size_is_accounted_by_the_library_to_the_same():
-  """Catches a multiplier that is not halved under replace-one, or twice."""
-  from dp_accounting import NeighboringRelation
-  from dp_accounting.rdp import RdpAccountant
-
-  tenth = fixed(2.0, 9, 50, 5)
-  renyi = RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE)
-  renyi.compose(accounting.to_dp_event(tenth, accountant='rdp'))
-  eps = epsilon(tenth, accountant='rdp')
-  assert renyi.get_epsilon(1e-5) == pytest.approx(eps, rel=1e-6)

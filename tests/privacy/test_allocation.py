@@ -293,6 +293,5 @@ test_what_has_no_analysis_is_refused = refused_calls(
   (lambda: epsilon(allocated(1.0, 4, 2, adjacency=REPLACE)), 'by Poisson'),
   (lambda: epsilon(ONE, accountant='rdp'), "accountant='pld'"),
   (lambda: accounting.renyi_divergences(ONE), "accountant='pld'"),
-  (lambda: accounting.to_dp_event(ONE), 'No event stands for random alloc'),
   error=accounting.UnsupportedAccountingError,
 )

@@ -251,8 +251,9 @@ def test_a_grid_without_room_for_rounding_is_none():
     assert np.isnan(grid.make(**numbers, rounding=steps).step)
 
 
-@pytest.mark.parametrize('bands', [1, 2, 16, 100])
-@pytest.mark.parametrize('apart', [1, 7, 100])
+@pytest.mark.parametrize(
+  ('bands', 'apart'), [(1, 100), (2, 7), (16, 1), (100, 7)]
+)
 def test_sensitivity_and_error_are_those_of_jax_privacy(bands, apart):
   """Catches another matrix or pattern than that of the same names there."""
   reason = 'needs jax_privacy, a tool of the tests'

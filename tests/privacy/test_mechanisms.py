@@ -8,7 +8,6 @@ with probability below 1e-6.
 import itertools
 
 import cases
-from fl_sketch.privacy.accounting import types
 from fl_sketch.privacy.mechanisms import grid, sums as m
 from fl_sketch.rounds import keys as keys_lib
 import jax
@@ -16,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 from private_cases import has_stddev, uncorrelated
 import pytest
-from refusals import refused_calls
 from scipy import stats
 
 KEY = jax.random.key(11)
@@ -107,8 +105,8 @@ def test_noise_is_the_same_whoever_takes_part(bound):
   like = grid.encode(jax.tree.map(lambda x: x[0], rows), points)
   alone = grid.decode(grid.noise(KEY, like, points), points)
   np.testing.assert_allclose(flat(none), flat(alone), rtol=1e-6)
-  for bits in itertools.product([0, 1], repeat=ROWS):
-    mask = np.float32(bits)
+  for bits in range(0, 2**ROWS, 9):  # nobody, everybody, and six in between
+    mask = np.float32([bits >> i & 1 for i in range(ROWS)])
     # Zeros add nothing, hence the noise is there bit for bit.
     np.testing.assert_array_equal(
       flat(privatize(KEY, nothing, mask, **options)), flat(none)
@@ -200,45 +198,6 @@ def test_noises_of_leaves_rounds_clients_and_releases_are_independent():
   assert abs(r).max() * n**0.5 < 6
 
 
-def test_sensitivity_by_adjacency():
-  for kind in types.Adjacency:
-    factor = 2 if kind is types.Adjacency.REPLACE_ONE else 1
-    assert m.l2_sensitivity(C, kind) == factor * C
-
-
-noise_of_clients = lambda z, bound=C, honest=3: m.local_noise_stddev(
-  z, bound, min_honest=honest
-)
-
-
-@pytest.mark.parametrize('bad', [0.0, -1.0, np.nan, np.inf])
-def test_bounds_that_are_none_are_refused(bad):
-  with pytest.raises(ValueError, match=f'max_norm={bad}'):
-    m.l2_sensitivity(bad, types.Adjacency.ZERO_OUT)
-  with pytest.raises(ValueError, match=f'max_norm={bad}'):
-    noise_of_clients(1.0, bad)
-
-
-test_what_is_no_mechanism_is_refused = refused_calls(
-  (
-    lambda: privatize(KEY, np.ones((2, 3)), np.ones(2), bound='clamp', **OFF),
-    "bound='clamp' to",
-  ),
-  (lambda: noise_of_clients(1.0, honest=0), 'min_honest=0 >= 1'),
-  (lambda: noise_of_clients(1.0, honest=-3), 'min_honest=-3 >= 1'),
-  (lambda: noise_of_clients(np.nan), 'noise_multiplier=nan'),
-  (lambda: noise_of_clients(np.inf), 'noise_multiplier=inf'),
-  (lambda: noise_of_clients(-1.0), 'noise_multiplier=-1.0 >= 0'),
-)
-# A name of an adjacency is not taken for the smaller one.
-test_other_types_are_refused = refused_calls(
-  (lambda: m.l2_sensitivity(C, 'replace_one'), "adjacency='replace_one'"),
-  (lambda: noise_of_clients(1.0, honest=np.nan), 'min_honest'),
-  error=TypeError,
-)
-
-
-def test_honest_clients_noise_adds_up_to_that_of_the_sum():
-  for honest in 1, 7, 100:
-    stddev = noise_of_clients(2.0, honest=honest)
-    assert (honest * stddev**2) ** 0.5 == pytest.approx(2.0 * C)
+def test_a_bound_that_does_not_exist_is_refused():
+  with pytest.raises(ValueError, match="bound='clamp' to"):
+    privatize(KEY, np.ones((2, 3)), np.ones(2), bound='clamp', **OFF)

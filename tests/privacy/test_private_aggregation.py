@@ -120,7 +120,9 @@ def test_a_weight_counts_as_one(name):
 
 @each
 def test_noise_follows_its_own_root(name):
-  a, b = broadcast(name, PADDING_ID), broadcast(name, PADDING_ID, key=cases.KEY)
+  a = broadcast(name, PADDING_ID)
+  # The run's key is public: noise that followed it could be subtracted.
+  b = broadcast(name, PADDING_ID, key=jax.random.key(5))
   chex.assert_trees_all_equal(a, b)
   other = broadcast(name, PADDING_ID, secret=jax.random.key(100))
   assert all((x != y).all() for x, y in zip(a, other, strict=True))
@@ -130,16 +132,6 @@ def test_noise_follows_its_own_root(name):
   after = run(HP, later, PADDING_ID, cases.KEY, SECRET)
   assert all((x != y).all() for x, y in zip(a, after, strict=True))
   assert len(TRACES) == before  # no secret is a constant of a program
-
-
-@by_name(['dp_fedavg', 'safl', 'fedsketch_privix'])
-def test_noise_on_tables_does_not_know_the_hashes(name):
-  """The run's key is public: noise that followed it could be subtracted."""
-  a = broadcast(name, PADDING_ID)
-  chex.assert_trees_all_equal(
-    broadcast(name, PADDING_ID, key=jax.random.key(5)), a
-  )
-  chex.assert_trees_all_equal(broadcast(name, SILENT), a)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +150,7 @@ def test_a_release_has_the_same_bits_however_it_is_added_up(name, trust):
   Clients, noise and divisions are the same; only the sum can differ.
   """
   release = RELEASE._replace(trust=trust)
-  ways = [(1, 1), (1, 2), (1, None), (2, 1), (2, None)]
+  ways = [(1, 1), (1, None), (2, 2)]  # three lanes, two at a time
   sent = dyadic(EVERYONE)
   first, *others = (
     broadcast(name, sent, release=release, shards=s, lanes=n) for s, n in ways

@@ -57,7 +57,7 @@ ONCE = tuple(name for name in OPTIONS if name not in TWICE)
 # They share their links with others.
 SLOW = (
   'dp_normfedavg', 'iterative_sketching', 'heaprix_literal', 'gate_heaprix',
-  'fedsketchgate', 'fedsketch_privix', 'sketched_sgd',
+  'fedsketchgate', 'fedsketch_privix', 'sketched_sgd', 'fetchsgd',
 )  # fmt: skip
 
 

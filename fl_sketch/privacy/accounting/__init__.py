@@ -19,7 +19,6 @@ from fl_sketch.privacy.accounting.epsilon import (
   epsilon_curve,
   parallel_composition,
   renyi_divergences,
-  to_dp_event,
 )
 from fl_sketch.privacy.accounting.gaussian import (
   gaussian_delta,
@@ -46,7 +45,7 @@ __all__ = [
   'epsilon_curve', 'events', 'gaussian', 'gaussian_delta', 'gaussian_epsilon',
   'gaussian_noise_multiplier', 'groups', 'hypothesis_tests', 'losses',
   'parallel_composition', 'profiles', 'renyi_divergences', 'signal_to_noise',
-  'statements', 'step_losses', 'tilted_losses', 'to_dp_event', 'types',
+  'statements', 'step_losses', 'tilted_losses', 'types',
 ]  # fmt: skip
 
 __getattr__ = lazy.attach(__name__)

@@ -170,33 +170,3 @@ def parallel_composition(epsilons: Iterable[float]) -> float:
     if value != float('inf'):
       checks.at_least('epsilon', value, 0)
   return float(max(values))
-
-
-def to_dp_event(mechanism: Mechanism, *, accountant: str = 'pld'):
-  """Return the mechanism as an event of dp_accounting, for its own analyses.
-
-  It belongs to one accountant, whose adjacency must be the mechanism's: under
-  replace-one the multiplier for 'rdp' is halved, for 'pld' it is not.
-
-  Raises:
-    UnsupportedAccountingError: if no event stands for it, as for truncation
-      under add/remove, where dp_accounting would not object.
-  """
-  import dp_accounting
-
-  checks.choice('accountant', accountant, ('pld', 'rdp'))
-  composed = []
-  for part in types.parts_of(mechanism):
-    events.check_supported(part, accountant)
-    if events.untruncated(part) is not part:
-      raise UnsupportedAccountingError(
-        'No event stands for truncated Poisson sampling under add-or-remove-'
-        'one; compute_epsilon couples it with exact Poisson.'
-      )
-    if events.simplest(part).sampling is Sampling.RANDOM_ALLOCATION:
-      raise UnsupportedAccountingError(
-        'No event stands for random allocation; compute_epsilon has its losses.'
-      )
-    step = events.step_event(part, accountant)
-    composed.append(dp_accounting.SelfComposedDpEvent(step, part.steps))
-  return dp_accounting.ComposedDpEvent(composed)

@@ -145,27 +145,22 @@ def participations(part: GaussianMechanism) -> int:
   return -(-part.steps // (part.epoch_steps or 1))
 
 
-def step_event(part: GaussianMechanism, accountant: str):
-  """Return one step as an event of dp_accounting.
+def step_event(part: GaussianMechanism):
+  """Return one step as an event of dp_accounting's Renyi accountant.
 
-  Its Renyi accountant takes the sensitivity of replace-one to be C instead of
-  2C (google/differential-privacy issue 378), so that we halve the multiplier.
+  It takes the sensitivity of replace-one to be C instead of 2C
+  (google/differential-privacy issue 378), so that we halve the multiplier.
   """
   import dp_accounting
 
   noise = noise_of(part)
-  if accountant == 'rdp' and part.adjacency is _REPLACE:
+  if part.adjacency is _REPLACE:
     noise /= 2
   event = dp_accounting.GaussianDpEvent(noise)
   if part.sampling is Sampling.POISSON:
     return dp_accounting.PoissonSampledDpEvent(part.sampling_probability, event)
   if part.sampling is Sampling.FIXED_WITHOUT_REPLACEMENT:
     return dp_accounting.SampledWithoutReplacementDpEvent(*sizes(part), event)
-  if part.sampling is Sampling.TRUNCATED_POISSON:
-    population, cohort = sizes(part)
-    return dp_accounting.dp_event.TruncatedSubsampledGaussianDpEvent(
-      population, part.sampling_probability, cohort, noise
-    )
   return event
 
 

@@ -268,7 +268,7 @@ def _step_divergences(part: GaussianMechanism, orders) -> np.ndarray:
 
   accountant = RdpAccountant(orders, events.relation(part.adjacency))
   try:
-    accountant.compose(events.step_event(part, 'rdp'))
+    accountant.compose(events.step_event(part))
   except ValueError:  # a logarithm of what rounding has made 0
     return np.full(len(orders), np.inf)
   if part.sampling is Sampling.FULL:

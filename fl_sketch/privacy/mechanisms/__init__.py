@@ -11,17 +11,14 @@ masks, `generators` name what draws the noise, such as `chacha20`, and
 from fl_sketch.utils import lazy
 
 __all__ = [
-  'BOUNDS', 'aggregation', 'banded_noise', 'chacha20', 'clip_by_l2_norm',
-  'clipping', 'discrete_gaussian', 'fixed_size_sample', 'gaussian_noise',
-  'generators', 'given_noise', 'grid', 'l2_sensitivity', 'local_noise_stddev',
-  'noisy_gradient_sum', 'normalize_by_l2_norm', 'poisson_sample',
-  'private_metrics', 'privatize_sum', 'quantile_bound', 'secure_aggregation',
-  'sums',
+  'aggregation', 'banded_noise', 'chacha20', 'clipping', 'discrete_gaussian',
+  'generators', 'given_noise', 'grid', 'private_metrics', 'quantile_bound',
+  'secure_aggregation', 'sums',
 ]  # fmt: skip
 
 _SUMS = (
   'BOUNDS', 'clip_by_l2_norm', 'fixed_size_sample', 'gaussian_noise',
-  'l2_sensitivity', 'local_noise_stddev', 'noisy_gradient_sum',
-  'normalize_by_l2_norm', 'poisson_sample', 'privatize_sum',
+  'noisy_gradient_sum', 'normalize_by_l2_norm', 'poisson_sample',
+  'privatize_sum',
 )  # fmt: skip
 __getattr__ = lazy.attach(__name__, sums=_SUMS)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 import math
 from typing import Any
 
-from fl_sketch.privacy.accounting import types
 from fl_sketch.privacy.mechanisms import grid as grid_lib
 from fl_sketch.privacy.mechanisms.clipping import (
   BOUNDS,
@@ -24,34 +23,12 @@ import jax.numpy as jnp
 
 __all__ = [
   'BOUNDS', 'clip_by_l2_norm', 'fixed_size_sample', 'gaussian_noise',
-  'l2_sensitivity', 'local_noise_stddev', 'noisy_gradient_sum',
-  'normalize_by_l2_norm', 'poisson_sample', 'privatize_sum',
+  'noisy_gradient_sum', 'normalize_by_l2_norm', 'poisson_sample',
+  'privatize_sum',
 ]  # fmt: skip
 
 Tree = Any
 CLIP_NORMS = 1e-24, 1e24  # where the grid has all bits of float32
-
-
-def l2_sensitivity(max_norm: float, adjacency: types.Adjacency) -> float:
-  """Returns the L2 sensitivity of a sum of contributions of norm at most C.
-
-  >>> l2_sensitivity(1.5, types.Adjacency.REPLACE_ONE)
-  3.0
-
-  Args:
-    max_norm: C.
-    adjacency: how two neighbours differ.
-
-  Returns:
-    2 C if a unit is replaced, C if it is added, removed, or zeroed out.
-
-  Raises:
-    TypeError: not a number, or not an `Adjacency`.
-    ValueError: C is not above 0 and finite.
-  """
-  checks.member('adjacency', adjacency, types.Adjacency)
-  factor = 1 + (adjacency is types.Adjacency.REPLACE_ONE)
-  return factor * checks.positive('max_norm', max_norm)
 
 
 def gaussian_noise(
@@ -196,32 +173,6 @@ def _grid(max_norm, noise_multiplier, clients):
 def _noisy(key, total, grid):
   noise = grid_lib.noise(key, total, grid)
   return grid_lib.decode(jax.tree.map(jnp.add, total, noise), grid)
-
-
-def local_noise_stddev(
-  noise_multiplier: float, max_norm: float, *, min_honest: int
-) -> float:
-  r"""Returns the noise that each client adds for distributed DP.
-
-  :math:`z C / \sqrt h`: the sum of h such draws has standard deviation z C.
-  Clients that drop out or collude with the server do not count, so h is the
-  number of the other clients of a cohort in the worst case.
-
-  >>> local_noise_stddev(2.0, 1.0, min_honest=4)
-  1.0
-
-  Args:
-    noise_multiplier: z, of the sum.
-    max_norm: C.
-    min_honest: h, clients whose noise certainly arrives.
-
-  Raises:
-    TypeError: not a number.
-    ValueError: not finite, or below its bound.
-  """
-  z = checks.at_least('noise_multiplier', noise_multiplier, 0)
-  bound = checks.positive('max_norm', max_norm)
-  return z * bound / checks.count('min_honest', min_honest) ** 0.5
 
 
 def poisson_sample(
