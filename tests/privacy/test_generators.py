@@ -6,6 +6,7 @@ from cryptography.hazmat.primitives.kdf import hkdf
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import keys as keys_lib
 import jax
+import jax.numpy as jnp
 import numpy as np
 from private_cases import (
   HP,
@@ -78,7 +79,7 @@ def test_keys_of_rounds_and_clients_differ():
   @cases.jit
   def keys_of(root, r):
     k = keys_lib.noise_keys(root, r)
-    clients = [keys_lib.for_client(k, i).client for i in range(3)]
+    clients = [keys_lib.for_client(k, i).client for i in jnp.arange(3)]
     return k.server, k.client, keys_lib.metrics_key(k), *clients
 
   roots = [generators.roots(secret, 'chacha20').noise for secret in SECRETS[:2]]

@@ -7,7 +7,7 @@ singular vector of its matrix R, and the signs of the bucket that is fullest.
 import functools
 
 import cases
-from fl_sketch import rounds, sketches
+from fl_sketch import rounds
 from fl_sketch.privacy.mechanisms import sums
 from fl_sketch.privacy.mechanisms.aggregation import Release
 from fl_sketch.rounds import (
@@ -136,13 +136,3 @@ def test_the_wrong_order_is_caught(name):
   else:
     assert wrong.max() > 1.3 * C / R
     assert (wrong > 1.05 * C / R).all()  # the fullest bucket is enough
-
-
-@pytest.mark.long
-def test_layers_may_be_bounded_each_by_itself():
-  op = sketches.layerwise(sketches.srht, 16)
-  release = RELEASE._replace(per_leaf=True)
-  updates = 1e3 * np.random.default_rng(0).normal(size=(3, 64))
-  mean = lambda hp: aggregation.mean_over_cohort(privacy=release.with_hyper(hp))
-  right = moved(lambda hp: (t.sketch(op), mean(hp)), updates)
-  np.testing.assert_allclose(right, C / R, rtol=1e-4)

@@ -172,9 +172,8 @@ def _scores(game, observed, shift, numbers, other) -> dict[str, np.ndarray]:
 def _play(game: Game, key, samples, other):
   """Plays both worlds, the canary's first, in chunks that fit in memory.
 
-  Returns:
-    The observations, f64[2 samples, rounds]; `along` of the noise that the
-    public key gives, f64[1, rounds]; how many numbers a broadcast has.
+  Returns what is seen, f64[2 samples, rounds]; `along` of the noise that the
+  public key gives, f64[1, rounds]; how many numbers a broadcast has.
   """
   turns, d = game.canary.shape
   units = _units(game.mechanism) * game.steps_per_round

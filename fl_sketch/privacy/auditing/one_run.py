@@ -38,7 +38,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fl_sketch.privacy.accounting import hypothesis_tests, profiles, types
-from fl_sketch.utils import checks
+from fl_sketch.utils import checks, search
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special, stats
@@ -200,12 +200,8 @@ def least_right(
     guesses + 1 if not even right guesses alone do.
   """
   tail = np.array(checks.fraction('significance', significance))
-  low, high = 0, guesses + 1
-  while high - low > 1:
-    right = (low + high) // 2
-    refuted = _rejected(tail, right, guesses, canaries, curve)
-    low, high = (low, right) if refuted else (right, high)
-  return high
+  refuted = lambda right: bool(_rejected(tail, right, guesses, canaries, curve))
+  return search.least(refuted, 1, guesses + 1)
 
 
 def independent_chance(right: int, guesses: int, accuracy: float) -> float:
