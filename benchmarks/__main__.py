@@ -28,11 +28,10 @@ import tqdm
 
 from . import (
   contestants,
+  report,
   round as round_bench,
   scale as scale_bench,
-  scale_report,
   sketch as sketch_bench,
-  sketch_report,
   workloads,
 )
 
@@ -106,7 +105,7 @@ def _compare_rounds(worker):
     medians = round_bench.compare(
       name, peers, _REPEATS.value or 5, _TIMED.value, f'{__package__}'
     )
-    print(f'\n{name}\n\n{round_bench.table(medians)}\n')
+    print(f'\n{name}\n\n{report.round_table(medians)}\n')
 
 
 def _compare_sketches():
@@ -120,15 +119,13 @@ def _compare_sketches():
       print(f'Left out: {why}')
     else:
       points.append(point)
-  results, files = [], []
-  for result in sketch_bench.measure(
+  results = sketch_bench.measure(
     points, _OPERATORS.value, _REPEATS.value or 7, _LIBRARIES.value
-  ):
-    results.append(result)
-    tqdm.tqdm.write(sketch_report.table(result))
-    # After each point, so that a run that is stopped leaves what it has.
-    out = pathlib.Path(_OUT.value or 'runs/bench_sketch')
-    files = sketch_report.write(results, out, _LIBRARIES.value)
+  )
+  show = lambda result: tqdm.tqdm.write(report.sketch_table(result))
+  _, files = _write_each(
+    results, report.write_sketches, 'runs/bench_sketch', show
+  )
   print('Written:', *files)
 
 
@@ -136,14 +133,23 @@ def _compare_scales():
   axes = scale_bench.axes(_QUICK.value)
   if _AXES.value:
     _check(_AXES, axes)
-  results, files = [], []
-  for name in _AXES.value or axes:
-    results.append(scale_bench.measure(name, axes[name], _REPEATS.value or 5))
-    # After each axis, so that a run that is stopped leaves what it has.
-    out = pathlib.Path(_OUT.value or 'runs/bench_scale')
-    files = scale_report.write(results, out)
-  print(scale_report.table(results))
+  results = (
+    scale_bench.measure(name, axes[name], _REPEATS.value or 5)
+    for name in _AXES.value or axes
+  )
+  done, files = _write_each(results, report.write_scales, 'runs/bench_scale')
+  print(report.scale_table(done))
   print('Written:', *files)
+
+
+def _write_each(results, write, folder, show=lambda result: None):
+  """Writes after each result: a run that is stopped leaves what it has."""
+  done, paths = [], []
+  for result in results:
+    done.append(result)
+    show(result)
+    paths = write(done, pathlib.Path(_OUT.value or folder))
+  return done, paths
 
 
 def _check(flag, known):

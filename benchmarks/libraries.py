@@ -5,7 +5,7 @@ desketch, which the operators of this package draw again. Each kind of sketch
 has the fastest implementation that is known.
 """
 
-from collections.abc import Sequence
+import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -151,12 +151,10 @@ LIBRARIES = {
 }
 
 
-def versions(names: Sequence[str]) -> dict[str, str]:
-  """The versions of installed distributions."""
+def versions() -> dict[str, str]:
+  """The versions of those that are installed."""
   installed = {}
-  for name in names:
-    try:
+  for name in ('scipy', 'scikit-learn', 'torch'):
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
       installed[name] = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-      continue
   return installed

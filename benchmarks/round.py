@@ -7,6 +7,7 @@ repeats, and their ratios.
 
 from collections.abc import Callable
 import dataclasses
+import importlib.util
 import json
 import os
 import pathlib
@@ -18,21 +19,18 @@ import time
 
 from fl_sketch import reporting, rounds, training
 from fl_sketch.rounds import comms, mesh as mesh_lib
-from fl_sketch.utils import markdown
 import jax
 from jax.sharding import PartitionSpec as P
 import tqdm
 
 from . import workloads
 
+# Options of the hand-written loops.
 _JAX = {
   'lenet': '--conv im2col2 --poolhow mask --order pool-relu',
   'logreg': '',
 }
-_TORCH = {
-  'lenet': '--loop plain --threads 2',
-  'logreg': '--loop vmap --threads 2',
-}
+_TORCH = {'lenet': '--loop plain', 'logreg': '--loop vmap'}
 
 
 def measure(name: str, variant: str, timed: int) -> dict[str, float]:
@@ -117,13 +115,10 @@ def compare(
   """
   contestants = _contestants(name, peers, timed, program)
   results: dict[str, list[dict[str, float]]] = {key: [] for key in contestants}
-  bar = tqdm.tqdm(total=repeats * len(contestants), desc=name)
-  for _ in range(repeats):
-    for label, run in contestants.items():
-      bar.set_postfix_str(label)
-      results[label].append(run())
-      bar.update()
-  bar.close()
+  turns = list(contestants.items()) * repeats
+  for label, run in (bar := tqdm.tqdm(turns, name)):
+    bar.set_postfix_str(label)
+    results[label].append(run())
   medians = {
     label: _result([r['median'] for r in runs], runs[0]['norm'])
     for label, runs in results.items()
@@ -142,11 +137,9 @@ def _contestants(
   name: str, peers: pathlib.Path | None, timed: int, program: str
 ) -> dict[str, Callable[[], dict[str, float]]]:
   def ours(variant):
-    command = (
-      f'-m {program} worker --workload={name} --variant={variant} '
-      f'--timed={timed}'
-    )
-    return lambda: json.loads(_run(command.split()).splitlines()[-1])
+    options = f'--workload={name} --variant={variant} --timed={timed}'
+    command = f'-m {program} worker {options}'.split()
+    return lambda: json.loads(_run(command).splitlines()[-1])
 
   def peer(script, options):
     return lambda: _run_peer(peers, script, f'--config {name} {options}', timed)
@@ -158,10 +151,10 @@ def _contestants(
   entries['hand JAX'] = peer('bench_jax.py', f'{over} {_JAX[name]}')
   if name == 'logreg':
     entries['hand JAX gram'] = peer('bench_jax.py', f'{over} --local gram')
-  if not subprocess.run(
-    [sys.executable, '-c', 'import torch'], check=False, capture_output=True
-  ).returncode:
-    entries['hand PyTorch'] = peer('bench_torch.py', _TORCH[name])
+  if importlib.util.find_spec('torch'):
+    entries['hand PyTorch'] = peer(
+      'bench_torch.py', f'{_TORCH[name]} --threads 2'
+    )
   return entries
 
 
@@ -185,15 +178,3 @@ def _run_peer(peers, script, options, timed):
     (path,) = pathlib.Path(out).glob('*.json')
     result = json.loads(path.read_text())
   return {'median': result['median'], 'norm': result['parity_norm']}
-
-
-def table(medians: dict[str, dict[str, float]]) -> str:
-  """A Markdown table with ratios to our FedAvg and to every hand loop."""
-  against = ['fedavg', *(k for k in medians if k.startswith('hand'))]
-  head = ['contestant', 's/round', *(f'÷ {k}' for k in against)]
-  rows = []
-  for label, result in medians.items():
-    took = result['median']
-    ratios = (f'{took / medians[k]["median"]:.2f}' for k in against)
-    rows.append([label, f'{took:.4f}', *ratios])
-  return markdown.table(head, rows, left=1).removesuffix('\n')

@@ -6,23 +6,21 @@ slope of its own. The rounds are those of `runner.Runner`: sampling, transfers
 and prefetch included. Data are noise, the work does not depend on them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import contextlib
 import os
 import tempfile
-import time
 from typing import NamedTuple
 
 from fl_sketch import experiment, models
-from fl_sketch.data import partitions
-from fl_sketch.experiment import config, problem as problem_lib
+from fl_sketch.experiment import config
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import program as program_lib, runner as runner_lib
 import jax
 import numpy as np
 import tqdm
 
-from . import workloads
+from . import timing, workloads
 
 _FEATURES, _CLASSES, _SAMPLES = 784, 10, 16
 _ROUNDS = 3  # timed in a turn at least, after one more
@@ -57,21 +55,10 @@ class Axis(NamedTuple):
 
 
 class Result(NamedTuple):
-  """The measured times of one axis.
-
-  Attributes:
-    name: of the axis.
-    label: see `Axis`.
-    expected: likewise.
-    why: likewise.
-    xs: the numbers on the axis.
-    seconds: of a round, [turns][points].
-  """
+  """The numbers on one axis, and seconds a round at each, [turns][points]."""
 
   name: str
-  label: str
-  expected: float
-  why: str
+  axis: Axis
   xs: list[int]
   seconds: list[list[float]]
 
@@ -89,7 +76,7 @@ def slope(result: Result) -> Slope:
   A standard error over turns holds for two points as well, and a turn in which
   the machine is slow throughout does not change it.
 
-  >>> slope(Result('', '', 1, '', [1, 2], [[0.1, 0.2], [0.3, 0.6]])).mean
+  >>> slope(Result('', None, [1, 2], [[0.1, 0.2], [0.3, 0.6]])).mean
   1.0
   """
   x = np.log(result.xs) - np.log(result.xs).mean()
@@ -107,6 +94,7 @@ def axes(quick: bool = False) -> dict[str, Axis]:
   powers = lambda low, high, quick_high, step=1: [
     2**i for i in range(low, (quick_high if quick else high) + 1, step)
   ]
+  shards = [2**i for i in range(len(jax.devices()).bit_length())]
   return {
     'clients': Axis(
       'clients in the cohort',
@@ -131,7 +119,7 @@ def axes(quick: bool = False) -> dict[str, Axis]:
       'devices',
       -1.0,
       'each has its core, and its share of the clients',
-      {n: _noise(shards=n, parameters=2**20) for n in _shards()},
+      {n: _noise(shards=n, parameters=2**20) for n in shards},
       own_core=True,
     ),
     'population': Axis(
@@ -161,7 +149,7 @@ def measure(name: str, axis: Axis, turns: int) -> Result:
       exp, mesh = build()
       folder = stack.enter_context(tempfile.TemporaryDirectory())
       players.append(_Player(exp, mesh, folder, axis.warm))
-      stack.callback(players[-1].close)
+      stack.callback(players[-1].runner.close)
       xs.append(axis.measured(exp) if axis.measured else nominal)
       bar.update()
     bar.set_postfix_str('')
@@ -172,7 +160,7 @@ def measure(name: str, axis: Axis, turns: int) -> Result:
         with _cores(player.devices if axis.own_core else None):
           seconds[-1].append(player.turn())
         bar.update()
-  return Result(name, axis.label, axis.expected, axis.why, xs, seconds)
+  return Result(name, axis, xs, seconds)
 
 
 class _Player:
@@ -180,7 +168,7 @@ class _Player:
 
   def __init__(self, exp, mesh, folder, warm):
     program = program_lib.program(exp, mesh)
-    self._runner = runner_lib.Runner(exp, mesh, folder, program)
+    self.runner = runner_lib.Runner(exp, mesh, folder, program)
     self._done, self.devices = 0, mesh.size
     self._play(warm)
     self._rounds = max(_ROUNDS, int(_TURN / self._play(1)))
@@ -188,18 +176,15 @@ class _Player:
   def turn(self) -> float:
     """Mean seconds a round, over several consecutive ones."""
     self._play(1)  # its cohort was prefetched during the other turns
-    return self._play(self._rounds) / self._rounds
+    return self._play(self._rounds)
 
   def _play(self, count):
-    begun = time.perf_counter()
-    for _ in range(count):
-      self._runner.play(self._done)
-      jax.block_until_ready(self._runner.state)
-      self._done += 1
-    return time.perf_counter() - begun
+    return timing.mean_seconds(self._round, count)[0]
 
-  def close(self):
-    self._runner.close()
+  def _round(self):
+    self.runner.play(self._done)
+    self._done += 1
+    return self.runner.state
 
 
 @contextlib.contextmanager
@@ -216,12 +201,6 @@ def _pin(threads, cores):
   for thread in threads:
     with contextlib.suppress(ProcessLookupError):  # one that has ended
       os.sched_setaffinity(int(thread), cores)
-
-
-def _shards() -> Sequence[int]:
-  """Powers of two up to the number of devices."""
-  count = len(jax.devices())
-  return [2**i for i in range(count.bit_length()) if 2**i <= count]
 
 
 def _noise(
@@ -244,23 +223,16 @@ def _noise(
       server_lr=1e-3,
       **_ENDLESS,
     )
-    offsets = np.arange(0, cohort * _SAMPLES + 1, _SAMPLES)
-    partition = partitions.Partition(np.arange(offsets[-1]), offsets)
+    rng, count = np.random.default_rng(0), cohort * _SAMPLES
+    x = rng.integers(256, size=(count, _FEATURES), dtype=np.uint8)
+    y = rng.integers(_CLASSES, size=count, dtype=np.int32)
     width = round(parameters / (_FEATURES + _CLASSES + 1))
-    exp = experiment.assemble(c, _problem(c, width), partition)
+    module = models.make('mlp', _CLASSES, widths=(width,))
+    params = models.init_params(module, jax.random.key(0), (_FEATURES,))
+    exp = workloads.assemble(c, module, params, (x, y), mean=0.5, std=0.29)
     return exp, mesh_lib.cohort_mesh(shards)
 
   return build
-
-
-def _problem(c: config.Config, width: int) -> problem_lib.Problem:
-  rng, count = np.random.default_rng(0), c.cohort * _SAMPLES
-  x = rng.integers(256, size=(count, _FEATURES), dtype=np.uint8)
-  y = rng.integers(_CLASSES, size=count, dtype=np.int32)
-  module = models.make('mlp', _CLASSES, widths=(width,))
-  params = models.init_params(module, jax.random.key(0), (_FEATURES,))
-  data = {'x': x, 'y': y}
-  return workloads.problem(module, params, data, 1, mean=0.5, std=0.29)
 
 
 def _simulated(population: int) -> Build:

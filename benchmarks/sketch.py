@@ -6,6 +6,7 @@ sketch draws its matrix, and every desketch of an operator draws it again.
 """
 
 from collections.abc import Iterator, Sequence
+import functools
 import itertools
 import time
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import tqdm
 
-from . import contestants, libraries
+from . import contestants, libraries, timing
 
 DENSE_POINT = (2**16, 256)  # where the operators of O(b d) are compared
 _SIZES = (2**12, 2**16)
@@ -143,9 +144,8 @@ def _measure_point(point, entries, repeats, bar):
     if name not in skipped:
       bar.set_postfix_str(f'check of {name}')
       runner = entry.make(x if entry.kind == 'library' else on_device, b)
-      begun = time.perf_counter()
-      contestants.check(name, runner, x, b)
-      took = time.perf_counter() - begun
+      checked = functools.partial(contestants.check, name, runner, x, b)
+      took, _ = timing.mean_seconds(checked, 1)
       row = Row(name, entry.work, entry.kind, [], [], runner.extra)
       timers.append(_Timer(row, runner, bar, took))
   for i, timer in itertools.product(range(repeats), timers):
@@ -181,25 +181,13 @@ class _Timer:
   def _once(self):
     runner, sent, back = self._runner, 0.0, 0.0
     pair: Any = None, None
+    # An accelerator gets all calls at once, since to start one may take longer
+    # than its work; on a CPU they might overlap.
+    wait = jax.default_backend() == 'cpu'
     if runner.sketch:
       draw = lambda: runner.sketch(next(self._draws))
-      sent, pair = _sample(draw, self._calls[0])
+      sent, pair = timing.mean_seconds(draw, self._calls[0], wait)
     if runner.desketch:
-      back, _ = _sample(lambda: runner.desketch(*pair), self._calls[1])
+      redo = lambda: runner.desketch(*pair)
+      back, _ = timing.mean_seconds(redo, self._calls[1], wait)
     return sent, back
-
-
-def _sample(call, calls):
-  """Mean seconds of several calls, and the value of the last one.
-
-  An accelerator gets them all at once, since to start one may take longer than
-  its work; on a CPU they might overlap.
-  """
-  one_by_one = jax.default_backend() == 'cpu'
-  begun, out = time.perf_counter(), None
-  for _ in range(calls):
-    out = call()
-    if one_by_one:
-      jax.block_until_ready(out)
-  jax.block_until_ready(out)
-  return (time.perf_counter() - begun) / calls, out

@@ -10,7 +10,7 @@ the norm of the parameters after 5 rounds shows whether the work is equal.
 from typing import Any, NamedTuple
 
 from fl_sketch import experiment, models, rounds
-from fl_sketch.data import partitions, sources
+from fl_sketch.data import partitions
 from fl_sketch.experiment import config, problem as problem_lib, sampler
 from fl_sketch.models import losses
 import flax.linen as nn
@@ -85,9 +85,12 @@ def build(name: str, variant: str, total: int) -> experiment.Experiment:
     **work.fields,
     **changes,
   )
-  offsets = np.arange(0, c.population * work.samples + 1, work.samples)
-  partition = partitions.Partition(np.arange(offsets[-1]), offsets)
-  exp = experiment.assemble(c, _problem(work, c), partition)
+  rng, count = np.random.default_rng(0), c.population * work.samples
+  x = rng.standard_normal((count, *work.shape), dtype=np.float32) * 0.3
+  y = rng.integers(0, 10, count).astype(np.int32)
+  module = models.make(work.model, 10)
+  params = _parameters(module, work.shape)
+  exp = assemble(c, module, params, (x, y), tested=100)
 
   def sample(round_index, secret=None):
     """Cohorts that all compared simulators use."""
@@ -100,30 +103,29 @@ def build(name: str, variant: str, total: int) -> experiment.Experiment:
   return exp._replace(sample=sample)
 
 
-def _problem(work, c):
-  rng = np.random.default_rng(0)
-  shape = (c.population, work.samples, *work.shape)
-  x = rng.standard_normal(shape, dtype=np.float32) * 0.3
-  y = rng.integers(0, 10, (c.population, work.samples)).astype(np.int32)
-  data = {'x': x.reshape(-1, *work.shape), 'y': y.ravel()}
-  module = models.make(work.model, 10)
-  return problem(module, _parameters(module, work.shape), data, tested=100)
-
-
-def problem(
-  module: nn.Module, params: Any, data: sources.Arrays, tested: int, **scale
-) -> problem_lib.Problem:
+def assemble(
+  c: config.Config,
+  module: nn.Module,
+  params: Any,
+  samples: tuple[np.ndarray, np.ndarray],
+  tested: int = 1,
+  **scale,
+) -> experiment.Experiment:
   """The classification of noise; the test data are the first `tested` rows.
 
   Args:
+    c: the config.
     module: the model.
     params: of the module.
-    data: 'x' and 'y', the samples of all clients.
+    samples: x and y of all clients, one client's after another's.
     tested: number of test examples.
     **scale: `mean` and `std` of the pixels; none if they are floats.
   """
+  x, y = samples
+  data = {'x': x, 'y': y}
+  offsets = np.linspace(0, len(y), c.population + 1, dtype=int)
   few = {k: v[None, :tested] for k, v in data.items()}
-  return problem_lib.Problem(
+  problem = problem_lib.Problem(
     data=data,
     test=few | {'mask': np.ones((1, tested), bool)},
     params=params,
@@ -132,6 +134,8 @@ def problem(
     labels=None,
     scale=scale,
   )
+  partition = partitions.Partition(np.arange(offsets[-1]), offsets)
+  return experiment.assemble(c, problem, partition)
 
 
 def _parameters(module, shape):

@@ -3,7 +3,7 @@
 import functools
 import json
 
-from benchmarks import contestants, libraries, sketch, sketch_report
+from benchmarks import contestants, libraries, report, sketch
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -148,7 +148,7 @@ def cells(line):
 
 
 def test_the_table_has_medians_and_ratios():
-  text = sketch_report.table(result(**GOOD))
+  text = report.sketch_table(result(**GOOD))
   assert text.startswith('d = 2^24, b = 2^12, 1 client\n')
   assert 'Left out, too large: ams.' in text
   lines = [line for line in text.splitlines() if line.startswith('|')]
@@ -175,7 +175,7 @@ def test_the_table_has_medians_and_ratios():
 
 def test_curves_need_two_dimensions(tmp_path):
   results = [result(d=d, **GOOD) for d in (2**16, 2**20)] + [result(clients=32)]
-  (path,) = sketch_report.curves(results, tmp_path)
+  _, path = report.write_sketches(results, tmp_path)
   assert path.name == 'seconds_b4096_c1.png'
   with Image.open(path) as image:
     assert image.size == (1365, 495)
@@ -211,14 +211,14 @@ def test_the_command(operators, others, tmp_path):
   assert done.stdout.count('| uniform_sampling | numpy choice |') == 2
   assert 'sklearn' not in done.stdout
   out = tmp_path / 'new' / 'out'
-  report = json.loads((out / 'sketch.json').read_text())
-  assert {'jax', 'numpy', 'scipy', 'python'} <= set(report['versions'])
-  assert report['device'].startswith(f'{jax.device_count()} x ')
-  assert [(p['d'], p['b'], p['clients']) for p in report['points']] == [
+  about = json.loads((out / 'sketch.json').read_text())
+  assert {'jax', 'numpy', 'scipy', 'python'} <= set(about['versions'])
+  assert about['device'].startswith(f'{jax.device_count()} x ')
+  assert [(p['d'], p['b'], p['clients']) for p in about['points']] == [
     (1024, 64, 1),
     (2048, 64, 1),
   ]
-  names = {row['name'] for row in report['points'][0]['rows']}
+  names = {row['name'] for row in about['points'][0]['rows']}
   assert names >= {'read', 'copy', *operators.split(','), *others}
   files = sorted(path.name for path in out.iterdir())
   assert files == ['seconds_b64_c1.png', 'sketch.json']

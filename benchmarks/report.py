@@ -1,0 +1,216 @@
+"""Tables, curves and JSON of the benchmarks."""
+
+from collections.abc import Mapping, Sequence
+import pathlib
+import statistics
+from typing import Any
+
+from fl_sketch.reporting import figures
+from fl_sketch.training import devices
+from fl_sketch.utils import extras, files, markdown
+import numpy as np
+
+from . import libraries, scale, sketch
+
+
+def round_table(medians: dict[str, dict[str, float]]) -> str:
+  """A Markdown table with ratios to our FedAvg and to every hand loop."""
+  against = ['fedavg', *(k for k in medians if k.startswith('hand'))]
+  head = ['contestant', 's/round', *(f'÷ {k}' for k in against)]
+  rows = []
+  for label, result in medians.items():
+    took = result['median']
+    ratios = (f'{took / medians[k]["median"]:.2f}' for k in against)
+    rows.append([label, f'{took:.4f}', *ratios])
+  return markdown.table(head, rows, left=1).removesuffix('\n')
+
+
+def scale_table(results: Sequence[scale.Result]) -> str:
+  """A Markdown table: ends, expected and measured slope of each axis."""
+  head = ['time a round against', 'from', 'to', 'ms', 'ms']
+  head += ['expected slope', 'measured', 'standard error', 'why']
+  lines = []
+  for result in results:
+    axis, slope = result.axis, scale.slope(result)
+    middle = 1e3 * np.median(result.seconds, axis=0)
+    line = [axis.label, *(f'{result.xs[i]:,}' for i in (0, -1))]
+    line += [f'{middle[i]:,.4g}' for i in (0, -1)]
+    line += [f'{axis.expected:g}', f'{slope.mean:.2f}', f'{slope.error:.2f}']
+    lines.append([*line, axis.why])
+  return markdown.table(head, lines, left=1)
+
+
+def sketch_table(result: sketch.Result) -> str:
+  """Markdown tables of a point: times and ratios, then relative speeds."""
+  d, b, clients = result.point
+  rows = {row.name: row for row in result.rows}
+  read, copy = _medians(rows['read'])[0], _medians(rows['copy'])[1]
+  size = 4 * d * clients
+  head = ['contestant', 'work', 'sketch ms (min)', '÷ read']
+  head += ['desketch ms (min)', '÷ copy', 'GB/s', 'extra MiB']
+  lines = []
+  for row in rows.values():
+    down, up = _medians(row)
+    line = [row.name, row.work, _milliseconds(row.sketch), _ratio(down, read)]
+    line += [_milliseconds(row.desketch), _ratio(up, copy)]
+    extra = ' / '.join(f'{n / 2**20:.3g}' for n in row.extra or ())
+    line += [_ratio(size / 1e9, down), extra]
+    lines.append(line)
+  text = f'd = {_power(d)}, b = {_power(b)}, {_count(clients)}\n\n'
+  text += markdown.table(head, lines, left=2)
+  for why in dict.fromkeys(result.skipped.values()):
+    names = [name for name, reason in result.skipped.items() if reason == why]
+    text += f'\nLeft out, {why}: {", ".join(names)}.\n'
+  return text + _faster_table(result)
+
+
+def _faster_table(result):
+  """Compares operators with textbook and library entries of the same work."""
+  head = 'operator', 'times as fast as', 'sketch', 'sketch + desketch'
+  lines = []
+  for ours in result.rows:
+    for other in result.rows:
+      peer = other.kind in ('textbook', 'library')
+      if ours.kind == 'operator' and peer and ours.work == other.work:
+        (ours_down, ours_up), (down, up) = map(_medians, (ours, other))
+        both = _ratio(down + up, ours_down + ours_up) if up else ''
+        lines.append((ours.name, other.name, _ratio(down, ours_down), both))
+  return '\n' + markdown.table(head, lines, left=2) if lines else ''
+
+
+def _power(n):
+  """Formats a power of two as 2^20, another number as 1,000."""
+  return f'2^{n.bit_length() - 1}' if n & (n - 1) == 0 else f'{n:,}'
+
+
+def _count(clients):
+  return f'{clients} client' + 's' * (clients > 1)
+
+
+def _medians(row):
+  """Median seconds of sketch and desketch; 0 without samples."""
+  halves = row.sketch, row.desketch
+  return tuple(statistics.median(half) if half else 0.0 for half in halves)
+
+
+def _milliseconds(seconds):
+  if not seconds:
+    return ''
+  middle, least = (1e3 * f(seconds) for f in (statistics.median, min))
+  return f'{middle:.3g} ({least:.3g})'
+
+
+def _ratio(a, b):
+  return f'{a / b:.2f}' if a and b else ''
+
+
+def write_scales(
+  results: Sequence[scale.Result], out: pathlib.Path
+) -> list[pathlib.Path]:
+  """Writes scale.json, scale.md and scale.png; creates the folder."""
+  axes = []
+  for result in results:
+    name, (label, expected, why, *_), xs, seconds = result
+    axis = dict(name=name, label=label, expected=expected, why=why)
+    axis |= dict(xs=xs, seconds=seconds)
+    axes.append(axis | scale.slope(result)._asdict())
+  curves = {'scale': scale_panels(results)}
+  paths = _write(out, 'scale', {'axes': axes}, curves)
+  files.replace(out / 'scale.md', scale_table(results))
+  return [*paths, out / 'scale.md']
+
+
+def write_sketches(
+  results: Sequence[sketch.Result], out: pathlib.Path
+) -> list[pathlib.Path]:
+  """Writes sketch.json, and curves where points of several d are alike.
+
+  The curves are seconds_b4096_c1.png and so on.
+  """
+  points, groups = [], {}
+  for result in results:
+    rows = [row._asdict() for row in result.rows]
+    lists = {'rows': rows, 'skipped': result.skipped}
+    points.append(result.point._asdict() | lists)
+    groups.setdefault(result.point[1:], []).append(result)
+  curves = {
+    f'seconds_b{b}_c{clients}': sketch_panels(group)
+    for (b, clients), group in groups.items()
+    if len({result.point.d for result in group}) > 1
+  }
+  return _write(out, 'sketch', {'points': points}, curves)
+
+
+def _write(
+  out: pathlib.Path,
+  name: str,
+  about: Mapping[str, Any],
+  curves: Mapping[str, list[figures.Panel]],
+) -> list[pathlib.Path]:
+  """Writes a JSON of the measurements and where they were made, and curves."""
+  out.mkdir(parents=True, exist_ok=True)
+  report = files.measured_with()
+  report['versions'] |= libraries.versions()
+  report |= {'cores': devices.cores(), **about}
+  paths = [out / f'{name}.json']
+  files.replace(paths[0], report)
+  for stem, panels in curves.items():
+    with extras.optional_figures():
+      figures.draw(panels).savefig(out / f'{stem}.png', dpi=150)
+      paths.append(out / f'{stem}.png')
+  return paths
+
+
+def scale_panels(results: Sequence[scale.Result]) -> list[figures.Panel]:
+  """Plots median, least and most ms on each axis, and the expected slope."""
+  panels = []
+  for result in results:
+    axis, slope = result.axis, scale.slope(result)
+    xs, times = np.array(result.xs, float), 1e3 * np.array(result.seconds)
+    low, middle, high = (f(times, axis=0) for f in (np.min, np.median, np.max))
+    away = np.log(xs) - np.log(xs).mean()
+    line = np.exp(np.log(middle).mean() + axis.expected * away)
+    title = f'slope {slope.mean:.2f} ± {slope.error:.2f}'
+    title += f', expected {axis.expected:g}'
+    lines = [
+      figures.Line('expected slope', xs, line, variant=1),
+      figures.Line('median', xs, middle, low, high),
+    ]
+    panels.append(_panel(axis.label, 'ms a round', lines, title))
+  return panels
+
+
+def sketch_panels(group: Sequence[sketch.Result]) -> list[figures.Panel]:
+  """Plots ms of a sketch and a desketch against d, slowest first.
+
+  Args:
+    group: results of several d, with one size of tables and number of clients.
+  """
+  group = sorted(group, key=lambda result: result.point.d)
+  rows = {row.name: row for result in group for row in result.rows}
+  time = lambda row: _medians(row)[0] or _medians(row)[1]
+  names = sorted(rows, key=lambda name: time(rows[name]), reverse=True)
+  _, b, clients = group[0].point
+  panels = []
+  for i, half in enumerate(('sketch', 'desketch')):
+    lines = []
+    for name in names:
+      curve = [
+        (result.point.d, 1e3 * _medians(row)[i])
+        for result in group
+        for row in result.rows
+        if row.name == name and _medians(row)[i]
+      ]
+      if curve:
+        work = rows[name].work
+        alike = [n for n in names if rows[n].work == work]
+        look = {'family': work, 'variant': alike.index(name)}
+        xs, ys = zip(*curve, strict=True)
+        lines.append(figures.Line(name, xs, ys, **look))
+    title = f'{half}, b = {b:,}, {_count(clients)}'
+    panels.append(_panel('coordinates d', 'milliseconds, median', lines, title))
+  return panels
+
+
+def _panel(x, y, lines, title):
+  return figures.Panel(x, y, lines, title, x_scale='log', y_scale='log')

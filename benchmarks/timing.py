@@ -1,0 +1,26 @@
+"""How the benchmarks time a call."""
+
+from collections.abc import Callable
+import time
+from typing import Any
+
+import jax
+
+
+def mean_seconds(
+  call: Callable[[], Any], calls: int, one_by_one: bool = True
+) -> tuple[float, Any]:
+  """Mean seconds of several calls, and the value of the last one.
+
+  Args:
+    call: what is timed.
+    calls: how often, at least once.
+    one_by_one: whether each call is waited for before the next one starts.
+  """
+  begun, out = time.perf_counter(), None
+  for _ in range(calls):
+    out = call()
+    if one_by_one:
+      jax.block_until_ready(out)
+  jax.block_until_ready(out)
+  return (time.perf_counter() - begun) / calls, out
