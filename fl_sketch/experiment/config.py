@@ -43,8 +43,8 @@ def checked() -> Iterator[None]:
 class Config(privacy.PrivacyFields):
   """A config; a field that is None leaves the choice to the component.
 
-  >>> Config(algorithm='safl', sketch={'kind': 'srht', 'size': 9}).cohort
-  25
+  >>> Config(algorithm='safl', sketch='srht(size=9)').sketch
+  {'kind': 'srht', 'size': 9}
 
   Raises:
     ConfigError: a field is out of range, names a part that does not exist, or
@@ -53,6 +53,9 @@ class Config(privacy.PrivacyFields):
 
   @checked()
   def __post_init__(self):
+    for name in registries.MAPPINGS:
+      value = registries.normalized(name, getattr(self, name))
+      object.__setattr__(self, name, value)
     self.check()
 
   @classmethod
@@ -75,9 +78,8 @@ class Config(privacy.PrivacyFields):
         near = difflib.get_close_matches(str(name), names, n=1)
         hint = f' Did you mean {near[0]!r}?' if near else ''
         raise ValueError(f'Unknown config field {name!r}.{hint}')
-    given = {k: registries.normalized(k, x) for k, x in fields.items()}
-    if isinstance(named := given.get('plugins', ()), str):
+    if isinstance(named := fields.get('plugins', ()), str):
       raise ValueError(f'plugins={named!r} is a string; set a tuple of names.')
     for plugin in named:
       plugins.load(plugin)
-    return cls(**given)
+    return cls(**fields)

@@ -7,6 +7,7 @@ from fl_sketch import models
 from fl_sketch.data import registry
 from fl_sketch.experiment import problem as problem_lib
 from fl_sketch.models import kinds, losses
+from fl_sketch.utils import old_fields
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -53,6 +54,7 @@ def problem(
       test, labels do not suit the outputs of the model, it has state besides
       parameters, or a function does not give a value of each sample.
   """
+  loss = loss if callable(loss) else old_fields.loss(loss)
   dataset = registry.from_clients(clients, test)
   data, test = dataset.train, dataset.test
   plain = isinstance(model, tuple) and not isinstance(model, models.Model)

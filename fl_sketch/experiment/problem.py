@@ -234,9 +234,15 @@ def check_labels(kind: str, outputs: Any, *parts: Mapping[str, np.ndarray]):
       )
     if y.ndim != len(axes) or not np.issubdtype(y.dtype, np.integer):
       raise ValueError(
-        f"labels 'y' are {y.dtype}{y.shape}; pass integers[{', '.join(axes)}]."
+        f"labels 'y' are {y.dtype}{y.shape}; pass integers[{', '.join(axes)}], "
+        "or set loss='regression' for numeric targets."
       )
   if kind == 'regression':
+    if labels[0].shape[1:] != outputs.shape[1:]:
+      raise ValueError(
+        f"labels 'y' have shape {labels[0].shape[1:]} per sample, outputs of "
+        f'the model {outputs.shape[1:]}; reshape one of them.'
+      )
     return
   every = np.concatenate([y.ravel() for y in labels])
   if kind == 'tokens':
@@ -246,7 +252,7 @@ def check_labels(kind: str, outputs: Any, *parts: Mapping[str, np.ndarray]):
   if not (low >= 0 and high <= top):
     raise ValueError(
       f"labels 'y' from {low} to {high} must be in 0 to {top} with "
-      f'loss={kind!r}.'
+      f'loss={kind!r} and outputs {outputs.shape} of the model.'
     )
 
 

@@ -197,14 +197,16 @@ def federated_chain(*links: Any) -> Chain:
   if not rest or not isinstance(rest[0], (Uplink, Exchange)):
     kind = type(rest[0]).__name__ if rest else 'nothing'
     raise ValueError(
-      'Expected links before the uplink to be per_client(...) or sketch(...), '
-      f'and then mean_over_cohort(...) or an Exchange, got {kind}: wrap an '
-      'optax transformation in per_client.'
+      f'The chain has {kind} before a mean over the cohort. Add '
+      'aggregation.mean_over_cohort() or an Exchange; wrap an optax '
+      'transformation of each client in transforms.per_client.'
     )
   if any(isinstance(link, Uplink) for link in rest[1:]):
     raise ValueError('Expected one mean_over_cohort, before all shared links.')
   if not any(link.broadcasts for link in rest if isinstance(link, Transform)):
-    raise ValueError('Expected a broadcast() after the uplink.')
+    raise ValueError(
+      'The chain has no downlink: add transforms.broadcast() after the uplink.'
+    )
   if isinstance(rest[0], Uplink) and rest[0].attach is not None:
     encode, rest[0] = rest[0].attach(encode)
   _check_hashes(encode, getattr(rest[0], 'epoch', None))

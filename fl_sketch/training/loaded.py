@@ -167,7 +167,15 @@ class Run:
       own = lambda _, task=own: task
     exp = experiment.build(self.config, self._data_dir, own)
     found = identity.of(exp)
-    same_run.check_problem(self.folder, found, private=False)
+    try:
+      same_run.check_problem(self.folder, found, private=False)
+    except workdir.WorkdirError as e:
+      if own is not None:
+        raise
+      raise workdir.WorkdirError(
+        f'{e} If the run has your own model and data, pass them: '
+        'fl_sketch.load(folder, problem=problem).'
+      ) from e
     return exp
 
   def apply(self, inputs: Any) -> np.ndarray:

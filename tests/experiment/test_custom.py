@@ -248,7 +248,7 @@ Twice = lambda rngs: nnx.Sequential(nnx.Linear(3, 2, rngs=rngs))
       {'x': np.zeros((4, 3)), 'y': np.ones(4)},
       'shape (2, 2)',
     ),
-    (Twice, 'regression', arrays(4), "'y' of shape (2, 2), not (2,)"),
+    (Twice, 'regression', arrays(4), "'y' have shape () per sample, outputs"),
     (Twice, 'hinge', arrays(4), "loss='hinge' must be one of"),
     (
       Twice,

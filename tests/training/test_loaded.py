@@ -160,7 +160,9 @@ def test_a_run_of_ones_own_is_loaded_with_its_problem(own, tmp_path):
     run.apply(np.zeros((1, 3)))
   alone = fl_sketch.load(tmp_path)
   assert isinstance(alone.params, list)
-  with pytest.raises(workdir.WorkdirError, match='of another problem'):
+  with pytest.raises(
+    workdir.WorkdirError, match='another problem .* pass them: '
+  ):
     alone.evaluate()
   alone.save_safetensors(tmp_path / 'own.safetensors')
   made = fl_sketch.load(tmp_path, problem=lambda c: own)
