@@ -75,7 +75,7 @@ test_so_it_is_with_local_work_that_is_not_checked = refused(
 )
 test_a_chain_in_the_wrong_order_is_refused = refused(
   lambda links: chain.federated_chain(*links),
-  ((t.broadcast(), NEGATE), 'got Broadcast'),
+  ((t.broadcast(), NEGATE), 'has Broadcast'),
   ((KEEP, MEAN, t.broadcast()), 'Expected one mean_over_cohort'),
   ((MEAN, t.sketch(sketches.block_cyclic(4))), 'before the uplink'),
   ((MEAN, NEGATE), r'add transforms.broadcast\(\)'),
