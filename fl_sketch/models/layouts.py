@@ -59,16 +59,6 @@ def _of_llama(module):
   }
 
 
-def _attention(theirs):
-  return {f'attention/{x}': theirs.format(x) for x in ('query', 'key', 'value')}
-
-
-# What blocks of ViT and BERT share.
-_ENCODER = {
-  'attention/out': 'attention.output.dense',
-  'mlp_in': 'intermediate.dense',
-  'mlp_out': 'output.dense',
-}
 LAYOUTS: dict[type[nn.Module], Layout] = {
   vit.ViT: Layout(
     prefix='vit.',
@@ -80,9 +70,16 @@ LAYOUTS: dict[type[nn.Module], Layout] = {
       'norm': 'layernorm',
       'head': 'classifier',
     },
-    inside=_ENCODER
-    | _attention('attention.attention.{}')
-    | {'norm_attention': 'layernorm_before', 'norm_mlp': 'layernorm_after'},
+    inside={
+      'attention/query': 'attention.attention.query',
+      'attention/key': 'attention.attention.key',
+      'attention/value': 'attention.attention.value',
+      'attention/out': 'attention.output.dense',
+      'mlp_in': 'intermediate.dense',
+      'mlp_out': 'output.dense',
+      'norm_attention': 'layernorm_before',
+      'norm_mlp': 'layernorm_after',
+    },
   ),
   bert.Bert: Layout(
     prefix='bert.',
@@ -95,9 +92,13 @@ LAYOUTS: dict[type[nn.Module], Layout] = {
       'pooler': 'pooler.dense',
       'head': 'classifier',
     },
-    inside=_ENCODER
-    | _attention('attention.self.{}')
-    | {
+    inside={
+      'attention/query': 'attention.self.query',
+      'attention/key': 'attention.self.key',
+      'attention/value': 'attention.self.value',
+      'attention/out': 'attention.output.dense',
+      'mlp_in': 'intermediate.dense',
+      'mlp_out': 'output.dense',
       'norm_attention': 'attention.output.LayerNorm',
       'norm_mlp': 'output.LayerNorm',
     },
@@ -157,12 +158,15 @@ def of(module: nn.Module) -> Layout | None:
 def source(
   layout: Layout, names: Collection[str], name: str
 ) -> tuple[str, Move]:
-  """Finds one of our arrays in a file: its name there, and a move to ours.
+  """Finds one of our arrays in a file.
 
   Args:
     layout: of the file.
     names: of all its arrays.
     name: ours, such as 'block_0/mlp_in/kernel'.
+
+  Returns:
+    Their name, and a function from their array to ours.
   """
   prefixed = any(each.startswith(layout.prefix) for each in names)
   start = layout.prefix if prefixed and not name.startswith(_HEADS) else ''

@@ -169,7 +169,7 @@ def test_a_stream_of_json_is_the_whole(block, tmp_path, monkeypatch):
 
 
 def test_an_example_has_all_kinds_of_features():
-  """Catches negative integers, unpacked numbers and lists of bytes."""
+  """Catches negative or unpacked numbers, and a damage that is a traceback."""
   unpacked = field(3, b''.join(varint(1 << 3) + varint(v) for v in (7, 300)))
   floats = field(2, struct.pack('<BfBf', 13, 0.5, 13, -2.0))
   strings = field(1, field(1, b'ab') + field(1, b''))
@@ -181,7 +181,10 @@ def test_an_example_has_all_kinds_of_features():
   assert got['i'].tolist() == [7, 300]
   assert got['f'].tolist() == [0.5, -2.0]
   assert got['s'] == [b'ab', b'']
-  for bad in (b'\x08\x01', b'\x0a\x05ab', field(1, field(1, field(2, b'')))):
+  no_name = varint(1 << 3) + varint(5)  # a number
+  too_long = field(1, b'i') + field(2, field(3, field(1, varint(2**64))))
+  entries = [field(1, field(1, x)) for x in (field(2, b''), no_name, too_long)]
+  for bad in (b'\x08\x01', b'\x0a\x05ab', *entries):
     with pytest.raises(ValueError, match='An example is damaged'):
       examples.parse(bad)
   minus = examples.parse(natural_files.example({'y': np.array([-1, 3])}))

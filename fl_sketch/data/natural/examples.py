@@ -32,7 +32,10 @@ def parse(content: bytes) -> dict[str, Value]:
       for features in _fields(content).get(1, ())
       for entry in _fields(features).get(1, ())
     )
-  except (IndexError, KeyError, TypeError, ValueError) as error:
+  except (
+    ArithmeticError, AttributeError, IndexError, KeyError, TypeError,
+    ValueError,
+  ) as error:  # fmt: skip
     raise ValueError(f'An example is damaged: {error!r}.') from error
 
 
@@ -53,7 +56,7 @@ def _entry(content) -> tuple[str, Value]:
 
 
 def _fields(content) -> dict[int, list[Any]]:
-  """The values of a message by the numbers of its fields."""
+  """Parses a protobuf message: field number -> the values of that field."""
   found, at = {}, 0
   while at < len(content):
     tag, at = _varint(content, at)
