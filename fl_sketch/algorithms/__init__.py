@@ -24,24 +24,9 @@ from fl_sketch.rounds.algorithm import (
 )
 
 __all__ = [
-  'NOTE',
-  'REGISTRY',
-  'Algorithm',
-  'Channel',
-  'Hyper',
-  'costs_table',
-  'describe',
-  'entry',
-  'federated',
-  'make',
-  'make_server_optimizer',
-  'measure',
-  'names',
-  'note_mark',
-  'options',
-  'register',
-  'takes_clip',
-  'takes_optimizer',
+  'NOTE', 'REGISTRY', 'Algorithm', 'Channel', 'Hyper', 'costs_table',
+  'describe', 'entry', 'federated', 'make', 'make_server_optimizer', 'measure',
+  'names', 'note_mark', 'options', 'register', 'takes_clip', 'takes_optimizer',
 ]  # fmt: skip
 
 

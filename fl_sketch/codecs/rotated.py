@@ -65,7 +65,8 @@ def eden(
 
   Returns:
     A `Codec` with payload (uint8[bits, ceil(n / 8)], a plane of signs and the
-    planes of the magnitude's index; f32[], S); ValueError if it exceeds d.
+    planes of the magnitude's index; f32[], S). Its `encode` raises ValueError
+    if num_coordinates > d.
 
   Raises:
     ValueError: bits is not 1 to 4, no such scale, or num_coordinates

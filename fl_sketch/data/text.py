@@ -47,13 +47,13 @@ class Texts(NamedTuple):
 
 
 def load(
-  path: str,
+  path: str | os.PathLike,
   data_dir: str | os.PathLike | None = None,
   *,
   tokens: Annotated[str, fields.choice(TOKENS)] = 'words',
   length: fields.Count | None = None,
   vocabulary: fields.Count | None = None,
-  tokenizer: str | None = None,
+  tokenizer: str | os.PathLike | None = None,
   letters: str | None = None,
   columns: tuple[str, str] = _COLUMNS,
   test_share: fields.Fraction = 0.1,
@@ -117,7 +117,7 @@ def sst2(
   *,
   length: fields.Count | None = None,
   vocabulary: fields.Count | None = None,
-  tokenizer: str | None = None,
+  tokenizer: str | os.PathLike | None = None,
 ) -> sources.Dataset:
   """Loads the sentences of SST-2 and their labels; downloads nothing.
 

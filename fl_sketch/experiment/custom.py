@@ -54,7 +54,7 @@ def problem(
       test, labels do not suit the outputs of the model, it has state besides
       parameters, or a function does not give a value of each sample.
   """
-  loss = loss if callable(loss) else old_fields.loss(loss)
+  loss = old_fields.loss(loss)
   dataset = registry.from_clients(clients, test)
   data, test = dataset.train, dataset.test
   plain = isinstance(model, tuple) and not isinstance(model, models.Model)

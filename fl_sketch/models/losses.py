@@ -25,11 +25,8 @@ register, describe, names = (
   REGISTRY.register, REGISTRY.describe, REGISTRY.names,
 )  # fmt: skip
 for _kind in (
-  kinds.cross_entropy,
-  kinds.tokens,
-  kinds.multilabel,
-  kinds.regression,
-):
+  kinds.cross_entropy, kinds.tokens, kinds.multilabel, kinds.regression,
+):  # fmt: skip
   register(_kind)
 OF_LABELS = names()  # whose labels and outputs are known to suit each other
 __getattr__ = renamed.attributes(
@@ -196,9 +193,8 @@ def make(
 
 def kind_of(kind: str | kinds.Kind) -> kinds.Kind:
   """The function of a loss that is given by name, or as it is."""
-  return (
-    kind if callable(kind) else REGISTRY.entry(old_fields.loss(kind)).factory
-  )
+  kind = old_fields.loss(kind)
+  return kind if callable(kind) else REGISTRY.entry(kind).factory
 
 
 def of_values(values_fn: Callable[..., Any]) -> tuple[LossFn, MetricsFn]:

@@ -25,8 +25,8 @@ class Choice(NamedTuple):
     sketch: as in a config, such as 'block_srht(size=60)'; None for none.
     codec: likewise.
     up: bytes of a client's payload.
-    down: bytes of the broadcast where the mean is sent as it is; of a table in
-      few bits `down` in the same codec has as many as `up`.
+    down: bytes of the broadcast without `downlink_codec`; with the codec of the
+      clients' tables it has as many as `up`.
     alpha: expected E||D - x||^2 / ||x||^2 of the estimate D of the mean x.
     measured: the same of the updates at hand; None without draws.
     cosine: of a momentum step with x, see `compression_noise.step_cosine`.

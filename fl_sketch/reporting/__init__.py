@@ -30,18 +30,13 @@ __all__ = [
   'total_bytes',
 ]  # fmt: skip
 
+_METRICS = 'as_array', 'read_metrics', 'summary_line', 'table', 'total_bytes'
 __getattr__ = renamed.attributes(
   __name__,
   lazy.attach(
     __name__,
     learning_curves=('curves', 'draw_run'),
-    metrics=(
-      'as_array',
-      'read_metrics',
-      'summary_line',
-      'table',
-      'total_bytes',
-    ),
+    metrics=_METRICS,
     over_seeds=('plot',),
     style=('new_axes', 'new_figure', 'plain_ticks'),
   ),

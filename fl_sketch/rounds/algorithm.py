@@ -73,7 +73,7 @@ class OfFrozen(NamedTuple):
 
 
 def with_hyper(part: Any, hp: Hyper) -> Any:
-  """Returns the part built with these hyperparameters, or unchanged."""
+  """Builds a part that is a `FromHyper` or an `OfFrozen`; returns any other."""
   return part.with_hyper(hp) if isinstance(part, FromHyper | OfFrozen) else part
 
 

@@ -39,7 +39,7 @@ def map_clients(
   clients_per_step: int | None,
   present: Present | None = None,
 ) -> Tree:
-  """Applies `fn` to every lane, `clients_per_step` at a time (None: all).
+  """Applies `fn` to every client slot, `clients_per_step` at a time.
 
   Args:
     fn: one client's work, in which local values come from its lane alone.

@@ -8,7 +8,8 @@ linear sketch and one array for a table; its laws are those of the median.
 Between machines HEAPRIX goes in parts. Clients send tables; the server sends
 the `heavy_support` of their mean; clients answer with their values there, by
 `gather`, and a table by the key fold_in(key, FRESH). From the mean of those the
-server takes the sketch of the mean values, `put` in a tree, and reads the rest.
+server takes the sketch of the mean values, which `scatter` puts in a tree, and
+reads the rest.
 """
 
 from fl_sketch.sketches import base, hashing, median

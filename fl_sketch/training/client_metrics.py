@@ -52,7 +52,7 @@ def evaluator(
 def device_bytes(
   exp: experiment.Experiment, mesh: jax.sharding.Mesh
 ) -> dict[str, int]:
-  """Counts bytes on each device at an evaluation, as `program.device_bytes`."""
+  """Returns the bytes on each device at an evaluation, by kind of array."""
   if (part := _held_out(exp)) is None or exp.held_data is None:
     return {}
   samples = min(_most(exp), -(-part.samples // mesh.size))

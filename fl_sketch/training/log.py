@@ -82,9 +82,12 @@ def metrics_of(exp: experiment.Experiment) -> Callable[..., Any]:
 
   The points of a sweep differ in both.
   """
-  return lambda model, batch: with_hyper(exp.metrics_fn, model[1])(
-    model[0], batch
-  )
+
+  def metrics_fn(model, batch):
+    params, hyper = model
+    return with_hyper(exp.metrics_fn, hyper)(params, batch)
+
+  return metrics_fn
 
 
 def evaluator(

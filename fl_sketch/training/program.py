@@ -152,7 +152,7 @@ def memory_of(
 
 
 def device_bytes(run: Program) -> dict[str, int]:
-  """Counts the bytes on each device between rounds, by kind of array."""
+  """Returns the bytes on each device between rounds, by kind of array."""
   hyper, state, cohort, _, data, _ = run.args
   model, rows = _share(state.params), _share(client_state.leaves(state))
   return {

@@ -1,4 +1,4 @@
-"""Reads the names that fields and options of a config had in the past."""
+"""Maps former names of config fields, options and losses to current ones."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -53,7 +53,7 @@ def current(fields: Mapping[str, Any]) -> dict[str, Any]:
       if option:
         value = {**(found.get(field) or {}), option[0]: value}
       found[field] = value
-  if found.get('loss') in [*LOSSES]:
+  if isinstance(found.get('loss'), str):
     found['loss'] = loss(found['loss'])
   if isinstance(found.get('sweep'), Mapping):
     found['sweep'] = current(found['sweep'])
@@ -77,15 +77,15 @@ def current_flags(argv: Iterable[str]) -> list[str]:
   return found
 
 
-def loss(name: str) -> str:
-  """Returns the current name of a loss."""
+def loss(name: Any) -> Any:
+  """Returns the current name of a loss; a function as it is."""
   if name in LOSSES:
     renamed.warn('loss', name, LOSSES[name])
   return LOSSES.get(name, name)
 
 
 def _pop(fields: dict[str, Any], field: str, option: str = '') -> Any:
-  """Removes a field, or an option of it, and returns its value."""
+  """Pops a config field, or an option of it; None if it is absent."""
   if not option:
     return fields.pop(field, None)
   options = fields.get(field)

@@ -161,7 +161,7 @@ def test_a_run_of_ones_own_is_loaded_with_its_problem(own, tmp_path):
   alone = fl_sketch.load(tmp_path)
   assert isinstance(alone.params, list)
   with pytest.raises(
-    workdir.WorkdirError, match='another problem .* pass them: '
+    workdir.WorkdirError, match=r'another problem .* pass them: '
   ):
     alone.evaluate()
   alone.save_safetensors(tmp_path / 'own.safetensors')

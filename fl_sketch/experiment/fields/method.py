@@ -172,11 +172,8 @@ class MethodFields(clients.ClientFields):
       )
     if not gram:
       return
-    if (self.model, self.batch_size, self.loss) != (
-      'linear',
-      0,
-      'cross_entropy',
-    ):
+    problem = self.model, self.batch_size, self.loss
+    if problem != ('linear', 0, 'cross_entropy'):
       raise self.refusal(
         "local_work='gram' requires model='linear', batch_size=0 and loss="
         "'cross_entropy'; got {model}, {batch_size}, {loss}."

@@ -226,7 +226,15 @@ def _added(one: Law, other: Law) -> Law:
 
 
 def _add_smaller(small: Law, large: Law, least: int, first: int, total):
-  """Adds to `total` pairs with `large`'s exponent `least` or more above."""
+  """Adds the mass of pairs of which `large` has the exponent that is larger.
+
+  Args:
+    small: of one number.
+    large: of the other.
+    least: difference of exponents that counts.
+    first: exponent of the first atom of the total.
+    total: f64[atoms], changed in place.
+  """
   end = large.first + len(large.mass)
   differences = np.arange(least, max(end - small.first, least))
   if not len(differences):

@@ -111,7 +111,13 @@ def _base_law(key, size, base) -> jax.Array:
 
 
 def _search(tails, v, guess) -> jax.Array:
-  """Returns the least k with tails[:, k] <= v, by steps from a guess."""
+  """Returns the least k with tails[:, k] <= v, by steps from a guess.
+
+  Args:
+    tails: uint32[words, entries], falling, most significant words first.
+    v: uint32[words, size].
+    guess: int32[size].
+  """
   words = [jnp.asarray(x) for x in tails]
 
   def step(carry):
