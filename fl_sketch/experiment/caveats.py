@@ -97,7 +97,7 @@ def of(
     *(text for text, holds in conditions.items() if holds),
     *_statistics(c, metrics, keeps_state),
     _SELECTION,
-    generators.sentence(c.noise_generator),
+    *[generators.SENTENCE] * (c.noise_seed is None),
   )
 
 

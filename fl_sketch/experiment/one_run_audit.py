@@ -233,7 +233,8 @@ def play(
   *sources, secret = np.random.SeedSequence(seed).spawn(3)
   coin_rng, signal_rng = map(np.random.default_rng, sources)
   drawn = secret.generate_state(8, np.uint32).tobytes()
-  noise_key, sampling_seed = generators.roots(drawn, c.noise_generator)
+  of = generators.roots if seed is None else generators.reproducible_roots
+  noise_key, sampling_seed = of(drawn)
   coins = coin_rng.random(game.canaries) < 0.5
   hp = exp.hyper._replace(
     noise_multiplier=jnp.float32(noise) * exp.hyper.noise_multiplier

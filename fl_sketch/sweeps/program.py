@@ -109,7 +109,7 @@ class Program:
     cohorts, _ = self._cohorts(one, 0, seeds)
     args = [*self._start(one), cohorts, key, self._data]
     if self._private:
-      args.append(generators.public_key(self.config.noise_generator))
+      args.append(generators.known_roots(self.config.noise_seed).noise)
     compiled = step.lower(*args).compile()
     used, data = compiled.memory_analysis(), comms.nbytes(self._data)
     each = (

@@ -26,7 +26,7 @@ class Secret(NamedTuple):
   """Randomness that a private run keeps out of state, checkpoint and config.
 
   Attributes:
-    noise_key: key[], root of `keys.NoiseKeys`, of the config's generator.
+    noise_key: key[], root of `keys.NoiseKeys`.
     sampling_seed: root of the draws of cohorts and of batches: < 2^64, or 32
       bytes.
   """
@@ -64,11 +64,11 @@ def of_run(
     resumed: see `keep`.
   """
   if c.noise_seed is not None:
-    return reproducible(c.noise_seed, c.seed, c.noise_generator)
+    return reproducible(c.noise_seed, c.seed)
   fields, free = files.as_json(c), same_run.resumable(c)
   kept = {k: _number(v) for k, v in fields.items() if k not in free}
   owner = json.dumps([kept, problem], sort_keys=True)
-  return keep(folder, resumed=resumed, owner=owner, generator=c.noise_generator)
+  return keep(folder, resumed=resumed, owner=owner)
 
 
 def _number(value):
@@ -80,24 +80,18 @@ def _number(value):
   return float(value) if type(value) is int else value
 
 
-def reproducible(
-  noise_seed: int, seed: int = 0, generator: str | None = None
-) -> Secret:
+def reproducible(noise_seed: int, seed: int = 0) -> Secret:
   """Derives a secret from public seeds, for tests and paired comparisons.
 
   >>> reproducible(0).sampling_seed == reproducible(1).sampling_seed
   False
   """
   digest = _digest(b'', f'noise seed {noise_seed} of seed {seed}')
-  return Secret(*generators.roots(digest, generator))
+  return Secret(*generators.reproducible_roots(digest))
 
 
 def keep(
-  folder: str | os.PathLike,
-  *,
-  resumed: bool,
-  owner: str = '',
-  generator: str | None = None,
+  folder: str | os.PathLike, *, resumed: bool, owner: str = ''
 ) -> Secret:
   """Reads the secret of a run from its folder, or draws it there.
 
@@ -110,7 +104,6 @@ def keep(
     folder: of the run.
     resumed: whether rounds of the run are done.
     owner: name of the use of the secret; different owners share no randomness.
-    generator: of `generators.NAMES`, what draws from the secret.
 
   Raises:
     SecretError: a resumed run has none, it is not 32 bytes long, others can
@@ -129,7 +122,7 @@ def keep(
   if processes.any_process(error is not None):  # all of them must stop
     raise error or SecretError(f'Process 0 cannot read {path}.')
   shared = processes.from_first_process(np.frombuffer(digest, np.uint8))
-  return Secret(*generators.roots(shared.tobytes(), generator))
+  return Secret(*generators.roots(shared.tobytes()))
 
 
 def _digest(entropy: bytes, owner: str) -> bytes:

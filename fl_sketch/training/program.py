@@ -95,7 +95,7 @@ def program(
   cohort = _abstract(mesh, cohort, spec)
   noise_key = None
   if exp.guarantee is not None:
-    noise_key = generators.public_key(c.noise_generator)
+    noise_key = generators.known_roots(c.noise_seed).noise
   data = exp.data if data_on_device else None
   hyper, *rest = _abstract(
     mesh, (exp.hyper, jax.random.key(0), data, noise_key), P()

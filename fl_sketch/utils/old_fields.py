@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from typing import Any
+import warnings
 
 from fl_sketch.utils import registry, renamed
 
@@ -28,6 +29,9 @@ PATHS = {
   'tokenizer': 'dataset_options.tokenizer',
   'start_scale': 'dataset_options.start_scale',
 }  # fmt: skip
+REMOVED = {
+  'noise_generator': 'ChaCha20 draws from a secret, threefry from a noise_seed'
+}
 LOSSES = {'classes': 'cross_entropy', 'labels': 'multilabel'}
 _FLAG = '--config.'
 
@@ -35,7 +39,8 @@ _FLAG = '--config.'
 def current(fields: Mapping[str, Any]) -> dict[str, Any]:
   """Returns the fields of a config under their current names.
 
-  Each old name gives one warning. An old field that is None is left out.
+  Each old name gives one warning. An old field that is None is left out, as is
+  one that was removed.
 
   >>> import warnings
   >>> with warnings.catch_warnings(action='ignore'):
@@ -46,6 +51,9 @@ def current(fields: Mapping[str, Any]) -> dict[str, Any]:
     fields: those of a `Config`.
   """
   found = dict(fields)
+  for name, why in REMOVED.items():
+    if found.pop(name, None) is not None:
+      warnings.warn(f'{name} has no effect: {why}.', FutureWarning, 4)
   for old, new in PATHS.items():
     if (value := _pop(found, *old.split('.'))) is not None:
       renamed.warn('config field', old, new, stacklevel=5)
@@ -69,6 +77,9 @@ def current_flags(argv: Iterable[str]) -> list[str]:
   found = []
   for flag, equals, value in (x.partition('=') for x in argv):
     path = flag.removeprefix(_FLAG)
+    if path != flag and path in REMOVED:
+      warnings.warn(f'{flag} has no effect: {REMOVED[path]}.', FutureWarning, 3)
+      continue
     for old, new in PATHS.items() if path != flag else ():
       if path == old or path.startswith(f'{old}.'):
         renamed.warn('flag', flag, _FLAG + new + path[len(old) :])

@@ -26,17 +26,16 @@ from private_cases import (
 import pytest
 
 SECRETS = [bytes([i]) * 32 for i in range(5)]
-each_name = pytest.mark.parametrize('name', generators.NAMES)
 
 
 def words(key):
   return np.asarray(jax.random.key_data(key)).tolist()
 
 
-def test_roots_of_chacha20_are_expanded_under_labels():
+def test_roots_are_expanded_under_labels():
   """Catches noise and sampling that share a key, or another derivation."""
   for secret in SECRETS:
-    noise, sampling = generators.roots(secret, 'chacha20')
+    noise, sampling = generators.roots(secret)
     found = np.array(words(noise), '<u4').tobytes(), sampling
     for root, label in zip(found, (b'noise', b'sampling'), strict=True):
       info = b'fl_sketch ' + label
@@ -44,32 +43,20 @@ def test_roots_of_chacha20_are_expanded_under_labels():
       assert root == expand.derive(secret)
 
 
-def test_roots_of_threefry_are_what_they_were():
+def test_reproducible_roots_are_what_they_were():
   """Catches results with a noise_seed that an upgrade would change."""
-  secret = bytes(range(32))
-  noise, sampling = generators.roots(secret)
-  assert words(noise) == np.frombuffer(secret[:8], np.uint32).tolist()
-  assert sampling == int.from_bytes(secret[8:16], 'big')
-  assert generators.roots(secret, 'threefry').sampling == sampling
+  digest = bytes(range(32))
+  noise, sampling = generators.reproducible_roots(digest)
+  assert words(noise) == np.frombuffer(digest[:8], np.uint32).tolist()
+  assert sampling == int.from_bytes(digest[8:16], 'big')
 
 
-@each_name
-def test_a_generator_says_its_bits_and_traces_its_keys(name):
-  """Catches a statement, or a traced program, of the other generator."""
-  bits = {'threefry': 64, 'chacha20': 256}[name]
-  key = generators.roots(SECRETS[0], name).noise
-  assert 32 * len(words(key)) == bits
-  assert f' {bits} bits' in generators.sentence(name)
-  assert generators.public_key(name).dtype == key.dtype
-  assert generators.is_known(key)
-
-
-def test_no_other_generator_or_length_is_taken():
-  """Catches a misspelt name that falls back to fewer bits."""
-  with pytest.raises(ValueError, match="noise_generator='chacha' to be one of"):
-    generators.roots(SECRETS[0], 'chacha')
-  with pytest.raises(ValueError, match=r'len\(secret\)=31 == 32'):
-    generators.roots(bytes(31))
+def test_other_lengths_and_keys_are_refused():
+  """Catches a secret of fewer bits, and keys whose vmapped draws differ."""
+  for of in generators.roots, generators.reproducible_roots:
+    assert generators.is_known(of(SECRETS[0]).noise)
+    with pytest.raises(ValueError, match=r'=31 == 32'):
+      of(bytes(31))
   assert not generators.is_known(jax.random.key(0, impl='rbg'))
 
 
@@ -82,14 +69,14 @@ def test_keys_of_rounds_and_clients_differ():
     clients = [keys_lib.for_client(k, i).client for i in jnp.arange(3)]
     return k.server, k.client, keys_lib.metrics_key(k), *clients
 
-  roots = [generators.roots(secret, 'chacha20').noise for secret in SECRETS[:2]]
+  roots = [generators.roots(secret).noise for secret in SECRETS[:2]]
   keys = [key for root in roots for r in range(3) for key in keys_of(root, r)]
   assert len({tuple(words(key)) for key in keys}) == len(keys) == 36
 
 
 def test_noise_of_rounds_has_its_law():
   """Catches words that a transformation repeats, or draws of another size."""
-  root = generators.roots(SECRETS[1], 'chacha20').noise
+  root = generators.roots(SECRETS[1]).noise
   run = program('dp_fedavg', RELEASE, 1)[1]
   state = state_of('dp_fedavg')
   (x,) = run(HP, state, PADDING_ID, cases.KEY, jax.random.split(root, 2000))
@@ -103,7 +90,7 @@ def test_noise_of_rounds_has_its_law():
 @pytest.mark.parametrize('trust', ['central', 'local', 'secure_aggregation'])
 def test_shards_draw_the_same_noise(trust):
   """Catches a key that depends on the mesh, and masks that do not cancel."""
-  root = generators.roots(SECRETS[2], 'chacha20').noise
+  root = generators.roots(SECRETS[2]).noise
   release = RELEASE._replace(trust=trust)
   play = lambda **options: broadcast('dp_fedavg', SOME, secret=root, **options)[
     0

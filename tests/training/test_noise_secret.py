@@ -59,7 +59,7 @@ def test_every_run_draws_a_secret_and_reads_it_again(tmp_path):
   folders = [tmp_path / str(i) for i in range(20)]
   roots = [noise_secret.keep(folder, resumed=False) for folder in folders]
   assert are_distinct(roots)
-  assert all(0 <= s.sampling_seed < 2**64 for s in roots)
+  assert all(len(s.sampling_seed) == 32 for s in roots)
   for resumed in False, True:
     again = (noise_secret.keep(folder, resumed=resumed) for folder in folders)
     assert all(map(same, roots, again))
@@ -69,20 +69,16 @@ def test_every_bit_of_the_entropy_reaches_both_roots(entropy):
   """Catches roots of a generator that use some bytes of the file alone."""
   whole = entropy.read_bytes()
   folder = entropy.parent.parent
-  found = []
-  for name in generators.NAMES:
-    keep = lambda n=name: noise_secret.keep(folder, resumed=True, generator=n)
+  keep = lambda: noise_secret.keep(folder, resumed=True)
+  found = [keep()]
+  # All bits of the hash count as well: they would else be fewer than 256.
+  roots = generators.roots(hashlib.sha256(whole).digest())
+  assert same(found[0], noise_secret.Secret(*roots))
+  for i in range(0, 256, 7):
+    changed = bytearray(whole)
+    changed[i // 8] ^= 1 << i % 8
+    entropy.write_bytes(changed)
     found.append(keep())
-    # All bits of the hash count as well: they would else be fewer than 256.
-    roots = generators.roots(hashlib.sha256(whole).digest(), name)
-    assert same(found[-1], noise_secret.Secret(*roots))
-    for i in range(0, 256, 7):
-      changed = bytearray(whole)
-      changed[i // 8] ^= 1 << i % 8
-      entropy.write_bytes(changed)
-      found.append(keep())
-    entropy.write_bytes(whole)
-    assert same(keep(), noise_secret.Secret(*roots))
   assert are_distinct(found)
 
 
@@ -126,8 +122,8 @@ def test_an_interrupted_write_leaves_nothing_half_made(
 
 
 def test_a_noise_seed_makes_the_same_secret_again():
-  """Catches seeds, or generators, that share their randomness."""
-  seeds = itertools.product(range(10), range(2), generators.NAMES)
+  """Catches seeds that share their randomness."""
+  seeds = itertools.product(range(10), range(2))
   seeds = [*seeds]
   roots = [noise_secret.reproducible(*args) for args in seeds]
   assert are_distinct(roots)
@@ -148,10 +144,9 @@ def test_a_noise_seed_leaves_no_file(tmp_path):
   assert (tmp_path / 'secret' / 'entropy').exists()
 
 
-@pytest.mark.parametrize('generator', generators.NAMES)
-def test_points_of_a_sweep_have_noise_of_their_own(generator, tmp_path):
+def test_points_of_a_sweep_have_noise_of_their_own(tmp_path):
   """They share the file in the folder, and no random number."""
-  c = config.Config(**PRIVATE, noise_generator=generator)
+  c = config.Config(**PRIVATE)
   points = [
     dataclasses.replace(c, **changed)
     for changed in ({}, {'seed': 1}, {'clip_norm': 0.2}, {'server_lr': 0.3})

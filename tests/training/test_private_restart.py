@@ -5,7 +5,6 @@ import signal
 
 import chex
 from fl_sketch import experiment, training
-from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.training import devices, identity, noise_secret, runner, workdir
 from fl_sketch.utils import files
 import numpy as np
@@ -23,7 +22,6 @@ from tests.training.test_identity import (
 from tests.training.test_private_runs import PRIVATE as DIGITS, SAMPLES
 
 X = np.arange(48, dtype=np.uint8).reshape(12, 4)
-CHACHA = {'noise_generator': 'chacha20'}
 
 
 class Killed(BaseException):
@@ -55,13 +53,7 @@ def other_kernels(monkeypatch, tmp_path):
   return of_store(tmp_path / 'store'), why
 
 
-def other_generator(monkeypatch, tmp_path):
-  del monkeypatch
-  other = of_store(tmp_path / 'store', PRIVATE | CHACHA)
-  return other, r"noise_generator: None then, 'chacha20' now"
-
-
-CHANGES = [rewritten, upgraded, other_kernels, other_generator]
+CHANGES = [rewritten, upgraded, other_kernels]
 ISSUE = ['an image', 'the loss', 'the partition', *CHANGES]
 
 
@@ -97,15 +89,14 @@ def test_a_change_is_refused_before_any_noise_is_drawn(
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize('name', generators.NAMES)
 def test_a_run_killed_before_its_first_checkpoint_ends_with_the_same_bits(
-  name, tmp_path
+  tmp_path,
 ):
   """Catches other noise or cohorts in the rounds that are played again.
 
   The uninterrupted run has the file of the secret of the other.
   """
-  fields = PRIVATE | {'rounds': 5, 'noise_generator': name}
+  fields = PRIVATE | {'rounds': 5}
   exp = build(fields)
   cut, whole = tmp_path / 'cut', tmp_path / 'whole'
 
@@ -131,16 +122,13 @@ def test_a_run_killed_before_its_first_checkpoint_ends_with_the_same_bits(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize('name', generators.NAMES)
-def test_sigkill_before_the_first_checkpoint_ends_with_the_same_bits(
-  name, tmp_path
-):
+def test_sigkill_before_the_first_checkpoint_ends_with_the_same_bits(tmp_path):
   """Catches what a process keeps elsewhere than in the folder."""
   flags = [
     *EVERY_ROUND, '--config.checkpoint_every=99999', '--config.rounds=12',
     '--config.noise_multiplier=2.0', '--config.clip_norm=1.0',
     '--config.delta=1e-3', '--config.sampling=poisson',
-    '--config.standardize=False', f'--config.noise_generator={name}',
+    '--config.standardize=False',
   ]  # fmt: skip
   cut, whole = tmp_path / 'cut', tmp_path / 'whole'
   assert kill_at(cut, 4, flags) == -signal.SIGKILL
@@ -159,7 +147,7 @@ def test_cohorts_and_batches_follow_the_secret():
   roots = [bytes([i]) * 32 for i in range(3)]
   few = {'cohort': 2, 'population': 6, 'delta': 1e-3}
   cohorts, batches = (
-    experiment.build(DIGITS | CHACHA | few | more) for more in ({}, SAMPLES)
+    experiment.build(DIGITS | few | more) for more in ({}, SAMPLES)
   )
   draws = {
     tuple(tuple(cohorts.sample(r, root).ids) for r in range(20))

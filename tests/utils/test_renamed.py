@@ -52,6 +52,7 @@ OLD_FIELDS = {
   'algorithm': 'safl', 'lanes_per_step': 4, 'downlink': 'eden(keep=5)',
   'sketch': 'srht(size=60)', 'loss': 'classes', 'exact': None,
   'local_optimizer': 'adamw(keep=True)', 'sweep': {'local_k': [1, 2]},
+  'noise_generator': 'chacha20',
 }  # fmt: skip
 
 
@@ -65,7 +66,7 @@ def test_old_fields_of_a_config_are_those_of_today():
     'loss': 'cross_entropy', 'sweep': {'options': {'local_k': [1, 2]}},
     'local_optimizer': {'kind': 'adamw', 'keep_state': True},
   }  # fmt: skip
-  assert len(warned) == 6
+  assert len(warned) == 7
   with pytest.warns(FutureWarning):
     c = Config.from_mapping(OLD_FIELDS | {'sweep': None})
   assert c == Config.from_mapping(found | {'sweep': None})
@@ -80,14 +81,17 @@ def test_another_codec_has_options_of_its_own():
 def test_old_flags_are_those_of_today():
   """Catches a command of an earlier release that ends in an error."""
   argv = ['train', '--config.downlink.kind=eden', '--config.k=3', '--rounds=1']
-  with pytest.warns(
-    FutureWarning, match=r"'--config.(k|downlink.kind)' is now called '"
-  ):
-    found = old_fields.current_flags(argv)
+  removed = '--config.noise_generator=threefry'
+  with pytest.warns(FutureWarning) as warned:
+    found = old_fields.current_flags([*argv, removed])
+  *renamed, last = (str(w.message) for w in warned)
+  assert 'noise_generator has no effect' in last
+  assert len(renamed) == 2
+  assert all("' is now called '--config." in text for text in renamed)
   assert found[1:3] == [
     '--config.downlink_codec.kind=eden', '--config.options.k=3'
   ]  # fmt: skip
-  assert [found[0], found[3]] == [argv[0], argv[3]]
+  assert [found[0], *found[3:]] == [argv[0], argv[3]]
 
 
 OLD_NAMES = {

@@ -8,14 +8,14 @@ from fl_sketch import algorithms
 from fl_sketch.data import text
 from fl_sketch.experiment.fields import method, problem
 from fl_sketch.privacy.accounting import types
-from fl_sketch.privacy.mechanisms import generators, sums
+from fl_sketch.privacy.mechanisms import sums
 from fl_sketch.reporting import metrics
 from fl_sketch.utils import fields as f
 
 # Fields that suit every private config.
 _COMMON = {
   'epsilon', 'noise_multiplier', 'delta', 'accountant', 'adjacency',
-  'noise_seed', 'noise_generator', 'public_metrics',
+  'noise_seed', 'public_metrics',
 }  # fmt: skip
 _BOUNDS = {'dp_normfedavg': ('normalize',), 'dp_fedavg': ('clip', 'quantile')}
 _SEEN = ('secure_aggregation', 'local')  # trust: participants are visible
@@ -68,8 +68,6 @@ class PrivacyFields(method.MethodFields):
   # banded: noise correlated over the rounds that share a hash
   noise: Annotated[str, f.choice(('independent', 'banded'))] | None = None
   noise_bands: f.Count | None = None  # rounds in banded noise (default 16)
-  # threefry: fast, its key has 64 bits; chacha20 has 256
-  noise_generator: Annotated[str, f.choice(generators.NAMES)] | None = None
   noise_seed: f.Size | None = None  # for tests: no privacy if it is known
   # larger cohort whose noise and statement are used: a simulation, not private
   simulated_cohort: f.Count | None = None
