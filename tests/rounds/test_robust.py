@@ -57,7 +57,8 @@ TWINS = {
 @pytest.mark.parametrize('missing', [0, 1, 4, 7])
 def test_a_rule_is_its_twin_of_the_points_that_are_there(kind, missing):
   x, present = points(), np.arange(G) >= missing
-  result = RULES[kind](jnp.asarray(x), jnp.asarray(present))
+  tree = {'a': x[:, :12].reshape(G, 3, 4), 'b': x[:, 12:]}
+  result = vector(RULES[kind](tree, present))
   np.testing.assert_allclose(result, TWINS[kind](x[missing:]), atol=1e-5)
 
 
@@ -71,14 +72,6 @@ def test_nobody_is_zero_and_one_point_is_itself(kind):
   np.testing.assert_allclose(RULES[kind](same, ALL), x[0], rtol=1e-6)
 
 
-def test_distances_are_of_all_leaves_together():
-  x = jnp.asarray(points())
-  tree = {'a': x[:, :12].reshape(G, 3, 4), 'b': x[:, 12:]}
-  result = RULES['geometric_median'](tree, ALL)
-  want = RULES['geometric_median'](x, ALL)
-  np.testing.assert_allclose(vector(result), want, atol=1e-6)
-
-
 @pytest.mark.parametrize('scale', [1e-12, 1.0, 1e12])
 def test_a_rule_has_no_unit_of_its_own(scale):
   x = points()
@@ -86,30 +79,9 @@ def test_a_rule_has_no_unit_of_its_own(scale):
   np.testing.assert_allclose(result / scale, geometric_median(x), atol=1e-5)
 
 
-@pytest.mark.nightly
-def test_of_tables_it_is_the_table_of_a_combination_and_their_median_is_not():
-  x, op, key = points(), sketches.count_sketch(5, 6), jax.random.key(0)
-  tables = jax.vmap(functools.partial(op.sketch, key))(jnp.asarray(x))
-  flat = np.float64(tables).reshape(G, -1)
-
-  def left_over(kind):
-    result = np.ravel(RULES[kind](tables, ALL))
-    system = np.vstack([flat.T, np.ones(G)])
-    share, *_ = np.linalg.lstsq(system, np.append(result, 1.0), rcond=None)
-    return share, np.linalg.norm(system @ share - np.append(result, 1.0))
-
-  share, rest = left_over('geometric_median')
-  assert rest < 1e-5
-  assert share.min() > 0
-  combined = op.sketch(key, jnp.float32(share) @ jnp.asarray(x))
-  want = RULES['geometric_median'](tables, ALL)
-  np.testing.assert_allclose(combined, want, atol=1e-5)
-  assert left_over('median')[1] > 0.1
-
-
 @of_kind
-@pytest.mark.parametrize('byzantine', [1, 4, 5])
-@pytest.mark.parametrize('scale', [1e6, 1e12, 1e30])
+@pytest.mark.parametrize('byzantine', [4, 5])
+@pytest.mark.parametrize('scale', [1e6, 1e30])
 def test_less_than_half_of_the_points_move_it_no_further_than_the_bound(
   kind, byzantine, scale
 ):
@@ -122,14 +94,12 @@ def test_less_than_half_of_the_points_move_it_no_further_than_the_bound(
   if byzantine > G / 2:
     assert np.linalg.norm(result) > 0.9 * scale
     return
-  bound = radius * (1 - share) / (1 - 2 * share) ** 0.5
   if kind == 'geometric_median':
+    bound = radius * (1 - share) / (1 - 2 * share) ** 0.5
     assert np.linalg.norm(result - center) <= bound
   else:
     assert (result >= honest.min(0)).all()
     assert (result <= honest.max(0)).all()
-  mean = np.float64(x).mean(0)
-  assert np.linalg.norm(mean - center) > 1e3 * bound
 
 
 def group_of(cohort, round, groups):
@@ -224,10 +194,10 @@ test_what_cannot_be_is_refused = refused_calls(
 )
 
 
-CLIENTS, HOSTILE, GROUPS, ROUNDS = 20, 4, 15, 60
+CLIENTS, HOSTILE, ROUNDS = 20, 4, 60
 
 
-def gap_after(rule, **options):
+def gap_after(attack, bound):
   """Distance to the optimum of homogeneous clients; 1 at the start."""
   rng = np.random.default_rng(0)
   size = CLIENTS, quadratics.D
@@ -235,10 +205,11 @@ def gap_after(rule, **options):
   cohort = quadratics.cohort(center, rng.uniform(0.5, 1.5, size))
   cohort = cohort._replace(byzantine=np.arange(CLIENTS) < HOSTILE)
   op = sketches.block_cyclic(8)
-  safl = {'sketch': op, 'server_optimizer': 'sgd', 'robust': rule}
+  safl = {'sketch': op, 'server_optimizer': 'sgd'}
   make_one = algorithms.make('safl', quadratics.loss_fn, **safl)
   hp = algorithms.Hyper(jnp.float32(0.2), jnp.float32(0.5))
   mesh = mesh_lib.cohort_mesh(1)
+  options = {'attack': attack, 'max_payload_norm': bound}
   round_fn = rounds.run_round(make_one, mesh, clients_per_step=None, **options)
   state = rounds.init(make_one(hp), {'w': jnp.zeros(quadratics.D)}, CLIENTS)
   step = lambda state, _: round_fn(hp, state, cohort, cases.KEY)
@@ -250,19 +221,10 @@ def gap_after(rule, **options):
   return gap, metrics
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize('rule', [None, *RULES])
-def test_training_with_a_fifth_of_the_clients_walking_back(rule):
-  rule = rule and robust.Rule(rule, GROUPS)
-  gap, metrics = gap_after(rule, attack=byzantine.sign_flip)
-  assert not metrics['rejected_clients'].any()
-  assert gap > 1e3 if rule is None else gap < 0.1
-
-
 def test_a_bound_on_norms_rejects_what_is_absurd_and_a_nan_needs_none():
   bounds = {byzantine.scale: 100.0, byzantine.nan: None}
   for attack, bound in bounds.items():
-    gap, metrics = gap_after(None, attack=attack, max_payload_norm=bound)
+    gap, metrics = gap_after(attack, bound)
     assert (metrics['rejected_clients'] == HOSTILE).all()
     assert gap < 0.1
 
@@ -297,6 +259,3 @@ def test_a_round_of_liars_alone_is_not_the_end(tmp_path):
   rows = runs.rows(tmp_path / 'run')
   assert {0, 1} == {row['participants'] for row in rows}
   assert result.finished
-  gate = dict(algorithm='fedcomgate', cohort=6, codec={'kind': 'int8'})
-  with pytest.raises(ValueError, match='no max_payload_norm with fedcomgate'):
-    experiment.build(runs.SMALL | gate | dict(max_payload_norm=1.0))
